@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Compiled kernels by key. The bytes lie beside their SHA-256 and are never handed out without
+ * having been compared with it: they would be run on the caller's GPU.
+ */
+#include "internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static const char get_sql[] = "SELECT " FA_CUBIN_COLUMNS " FROM cubin WHERE key = ?";
+
+int fa_db_cubin_check(const fa_cubin_record *record, fa_diag *diag)
+{
+    if (record == NULL || memchr(record->key, 0, sizeof record->key) == NULL ||
+        record->key[0] == 0 || memchr(record->entry, 0, sizeof record->entry) == NULL)
+        return fa_fail(diag, FA_EINVAL, "a cubin needs a key and an entry that end");
+    if (record->bytes == NULL || record->size == 0 || record->size > FA_STORE_CUBIN_MAX)
+        return fa_fail(diag, FA_EINVAL, "a cubin has %zu bytes: 1 to %d can be stored",
+                       record->size, FA_STORE_CUBIN_MAX);
+    return 0;
+}
+
+/* Statement of one cubin by key, stepped: 1 a row, 0 none, or negative. */
+static int step_key(fa_store *store, fa_db_slot slot, const char *sql, const char *key,
+                    sqlite3_stmt **ret_statement, fa_diag *diag)
+{
+    int rc = fa_db_statement(store, slot, sql, ret_statement, diag);
+    if (rc != 0)
+        return rc;
+    fa_binder binder = {.statement = *ret_statement};
+    fa_bind_text(&binder, key);
+    return fa_db_step(store, *ret_statement, diag);
+}
+
+int fa_db_cubin_exists(fa_store *store, const char *key, bool *ret_exists, fa_diag *diag)
+{
+    sqlite3_stmt *statement;
+    int rc = step_key(store, FA_SQL_CUBIN_EXISTS, "SELECT 1 FROM cubin WHERE key = ?", key,
+                      &statement, diag);
+    if (rc < 0)
+        return rc;
+    *ret_exists = rc == 1;
+    fa_db_reset(statement);
+    return 0;
+}
+
+int fa_db_cubin_read(fa_reader *reader, fa_cubin_record *ret_record)
+{
+    fa_cubin_record record = {0};
+    char stored[FA_HASH_HEX], now[FA_HASH_HEX];
+    fa_read_copy(reader, record.key, sizeof record.key);
+    fa_read_copy(reader, record.entry, sizeof record.entry);
+    record.sm = (int32_t)fa_read_int(reader, 0, INT32_MAX);
+    record.compile_ms = fa_read_real(reader, 0);
+    const char *log = fa_read_text(reader, true);
+    fa_read_copy(reader, stored, sizeof stored);
+    const void *bytes = fa_read_blob(reader, FA_STORE_CUBIN_MAX, &record.size);
+    if (!reader->ok || record.size == 0) {
+        reader->ok = false;
+        return 0;
+    }
+    fa_hash_bytes(bytes, record.size, now);
+    if (strcmp(stored, now) != 0) {
+        reader->ok = false;
+        return 0;
+    }
+    record.bytes = malloc(record.size);
+    record.log = log != NULL ? strdup(log) : NULL;
+    if (record.bytes == NULL || (log != NULL && record.log == NULL)) {
+        fa_cubin_record_free(&record);
+        return FA_ENOMEM;
+    }
+    memcpy(record.bytes, bytes, record.size);
+    *ret_record = record;
+    return 0;
+}
+
+/* FA_ENOTFOUND when there is none, FA_ECORRUPT when it is not what was stored. */
+static int get(fa_store *store, const char *key, fa_cubin_record *ret_record, fa_diag *diag)
+{
+    sqlite3_stmt *statement;
+    int rc = step_key(store, FA_SQL_CUBIN_GET, get_sql, key, &statement, diag);
+    if (rc < 0)
+        return rc;
+    if (rc == 0)
+        return fa_fail(diag, FA_ENOTFOUND, "store %s has no cubin %s", store->path, key);
+    fa_reader reader = {.statement = statement, .ok = true};
+    rc = fa_db_cubin_read(&reader, ret_record);
+    fa_db_reset(statement);
+    if (rc != 0)
+        return fa_fail(diag, rc, "out of memory");
+    if (!reader.ok)
+        return fa_fail(diag, FA_ECORRUPT,
+                       "store %s: cubin %s does not match its SHA-256 and was discarded; it will "
+                       "be compiled again",
+                       store->path, key);
+    return 0;
+}
+
+static int delete_key(fa_store *store, const char *key, fa_diag *diag)
+{
+    sqlite3_stmt *statement;
+    return step_key(store, FA_SQL_CUBIN_DELETE, "DELETE FROM cubin WHERE key = ?", key, &statement,
+                    diag);
+}
+
+/* Looks again inside the transaction: another process may have stored a good one since. */
+static int drop_body(fa_store *store, void *context, fa_diag *diag)
+{
+    fa_cubin_record record = {0};
+    int rc = get(store, context, &record, diag);
+    fa_cubin_record_free(&record);
+    if (rc == FA_ECORRUPT && !store->damaged)
+        return delete_key(store, context, diag);
+    return rc == FA_ENOTFOUND ? 0 : rc;
+}
+
+void fa_db_cubin_drop(fa_store *store, const char *key)
+{
+    if (!store->read_only && !store->damaged)
+        fa_db_write(store, drop_body, (void *)(uintptr_t)key, NULL);
+}
+
+/* A cubin that is stored and sound stays: its proof is about its very bytes. */
+int fa_db_cubin_put(fa_store *store, const fa_cubin_record *record, fa_diag *diag)
+{
+    fa_cubin_record earlier = {0};
+    int rc = get(store, record->key, &earlier, diag);
+    fa_cubin_record_free(&earlier);
+    if (rc == 0)
+        return 0;
+    if (rc == FA_ECORRUPT && !store->damaged)
+        rc = delete_key(store, record->key, diag);
+    if (rc != 0 && rc != FA_ENOTFOUND)
+        return rc;
+
+    sqlite3_stmt *statement;
+    rc = fa_db_statement(store, FA_SQL_CUBIN_PUT,
+                         "INSERT INTO cubin (key, entry, sm, compile_ms, log, sha256, unix_time, "
+                         "bytes) VALUES (?,?,?,?,?,?,?,?)",
+                         &statement, diag);
+    if (rc != 0)
+        return rc;
+    char sha256[FA_HASH_HEX];
+    fa_hash_bytes(record->bytes, record->size, sha256);
+    fa_binder binder = {.statement = statement};
+    fa_bind_text(&binder, record->key);
+    fa_bind_text(&binder, record->entry);
+    fa_bind_int(&binder, record->sm);
+    fa_bind_real(&binder, record->compile_ms);
+    /* A compiler that talks for over a megabyte is cut short. */
+    size_t log_size = record->log == NULL ? 0 : strnlen(record->log, FA_STORE_TEXT_MAX);
+    int bound =
+        sqlite3_bind_text(statement, ++binder.index, record->log, (int)log_size, SQLITE_STATIC);
+    fa_bind_text(&binder, sha256);
+    fa_bind_int(&binder, (int64_t)time(NULL));
+    fa_bind_blob(&binder, record->bytes, record->size);
+    if (binder.rc != 0 || bound != SQLITE_OK) {
+        fa_db_reset(statement);
+        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    }
+    return fa_db_step(store, statement, diag);
+}
+
+static int put_body(fa_store *store, void *context, fa_diag *diag)
+{
+    return fa_db_cubin_put(store, context, diag);
+}
+
+int fa_store_cubin_put(fa_store *store, const fa_cubin_record *record, fa_diag *diag)
+{
+    int rc = fa_db_enter(store, diag);
+    if (rc == 0)
+        rc = fa_db_cubin_check(record, diag);
+    if (rc == 0)
+        rc = fa_db_write(store, put_body, (void *)(uintptr_t)record, diag);
+    return rc;
+}
+
+int fa_store_cubin_get(fa_store *store, const char *key, fa_cubin_record *ret_record, fa_diag *diag)
+{
+    int rc = fa_db_enter(store, diag);
+    if (rc != 0)
+        return rc;
+    if (key == NULL || key[0] == 0)
+        return fa_fail(diag, FA_EINVAL, "no cubin key given");
+    rc = get(store, key, ret_record, diag);
+    if (rc == FA_ECORRUPT)
+        fa_db_cubin_drop(store, key);
+    return rc;
+}
+
+void fa_cubin_record_free(fa_cubin_record *record)
+{
+    if (record == NULL)
+        return;
+    free(record->bytes);
+    free(record->log);
+    record->bytes = NULL;
+    record->log = NULL;
+    record->size = 0;
+}

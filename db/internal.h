@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the files of this room share and nobody else sees: the store's insides, statements kept
+ * prepared, one write transaction, and readers and binders that never trust what they read.
+ *
+ * Invariants: between public calls no statement is active and no transaction is open, so no call
+ * holds a lock of the file while its caller computes. Every public function that touches the file
+ * begins with fa_db_enter().
+ */
+#ifndef FA_DB_INTERNAL_H
+#define FA_DB_INTERNAL_H
+
+#include "store.h"
+
+#include "../src/base/error.h"
+
+#include <sqlite3.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+enum {
+    FA_STORE_APPLICATION_ID = 0x4641746e, /* "FAtn", in the header of the file */
+    FA_STORE_BUSY_MS = 10000,
+    FA_STORE_SUFFIX_MAX = 80, /* room that a store's path leaves for ".corrupt-TIME-N-journal" */
+    FA_STORE_CUBIN_MAX = 64 << 20, /* bytes */
+    FA_STORE_TEXT_MAX = 1 << 20,   /* bytes of a log, an environment, clocks or evidence */
+    FA_STORE_SAMPLES_MAX = 1 << 20
+};
+
+/* One slot for each prepared statement. */
+typedef enum fa_db_slot {
+    FA_SQL_BEGIN,
+    FA_SQL_COMMIT,
+    FA_SQL_ROLLBACK,
+    FA_SQL_SCOPE_FIND,
+    FA_SQL_SCOPE_ADD,
+    FA_SQL_ENVIRONMENT_FIND,
+    FA_SQL_ENVIRONMENT_ADD,
+    FA_SQL_CUBIN_GET,
+    FA_SQL_CUBIN_PUT,
+    FA_SQL_CUBIN_DELETE,
+    FA_SQL_CUBIN_EXISTS,
+    FA_SQL_TRIAL_ADD,
+    FA_SQL_TRIAL_IDS,
+    FA_SQL_TRIAL_READ,
+    FA_SQL_WINNER_ORIGIN,
+    FA_SQL_WINNER_PUT,
+    FA_SQL_WINNER_GET,
+    FA_SQL_WINNER_DELETE,
+    FA_SQL_WINNER_IDS,
+    FA_SQL_WINNER_READ,
+    FA_SQL_COUNT
+} fa_db_slot;
+
+struct fa_store {
+    sqlite3 *db; /* NULL after a failed reopening; the next call tries again */
+    sqlite3_stmt *statement[FA_SQL_COUNT];
+    char path[FA_STORE_PATH_MAX]; /* absolute, without symbolic links */
+    pid_t pid;                    /* that opened it: a forked child may not use it */
+    dev_t device;                 /* which file was opened, should another take its name */
+    ino_t inode;
+    int64_t busy_since; /* monotonic ms, while waiting for another process */
+    bool read_only;
+    bool batching;      /* inside fa_store_batch */
+    bool journal_ready; /* this connection's journal mode has been set */
+    bool damaged;       /* SQLite met corruption: set aside at the next call or at closing */
+};
+
+/* ---- paths.c: where a store may live ---------------------------------------------------------*/
+int fa_db_errno(int error); /* errno to FA_E… */
+/* Absolute path without symbolic links. create: makes missing directories, mode 0700. */
+int fa_db_resolve(const char *path, bool create, char ret_path[FA_STORE_PATH_MAX], fa_diag *diag);
+/* The directory is on a local file system and nobody else can write it. */
+int fa_db_check_directory(const char *path, fa_diag *diag);
+/* A regular file of ours (or root's, which we can only read), that nobody else can write. */
+int fa_db_check_file(const char *path, struct stat *ret_stat, fa_diag *diag);
+int fa_db_create_empty(const char *path, fa_diag *diag); /* mode 0600; 0 when it exists already */
+const char *fa_db_network_name(unsigned long f_type);    /* NULL: a local file system */
+
+/* ---- open.c ----------------------------------------------------------------------------------*/
+typedef enum fa_db_header {
+    FA_HEADER_EMPTY,
+    FA_HEADER_OURS,
+    FA_HEADER_NEWER,
+    FA_HEADER_FOREIGN, /* SQLite, of another program */
+    FA_HEADER_UNKNOWN  /* not SQLite, or damaged */
+} fa_db_header;
+/* Reads the header through SQLite's own descriptor, without a lock. *ret_version is user_version
+ * where the file is ours. */
+int fa_db_read_header(fa_store *store, fa_db_header *ret_kind, uint32_t *ret_version,
+                      fa_diag *diag);
+int fa_db_connect(fa_store *store, fa_diag *ret_note, fa_diag *diag);
+void fa_db_disconnect(fa_store *store);
+int fa_db_enter(fa_store *store, fa_diag *diag);
+
+/* ---- aside.c ---------------------------------------------------------------------------------*/
+/* Sets the file aside when a full check confirms that it is corrupt. Leaves the store
+ * disconnected; 0 also when another process has done it already. */
+int fa_db_set_aside(fa_store *store, fa_diag *ret_note, fa_diag *diag);
+bool fa_db_may_set_aside(const char *path); /* of a file that SQLite does not recognise */
+
+/* ---- schema.c --------------------------------------------------------------------------------*/
+/* steps[i] takes a file from user_version i to i + 1. */
+int fa_db_migrate(fa_store *store, const char *const *steps, int count, fa_diag *diag);
+extern const char *const fa_db_schema_steps[FA_STORE_SCHEMA];
+
+/* ---- sql.c -----------------------------------------------------------------------------------*/
+/* The sentence of the last SQLite error on this store; notes damage. */
+int fa_db_fail(fa_store *store, fa_diag *diag, const char *what);
+int fa_db_exec(fa_store *store, const char *sql, fa_diag *diag);
+int fa_db_pragma_int(fa_store *store, const char *sql, int *ret_sqlite_rc);
+/* The slot's statement, reset, prepared on first use. Sets *ret_statement NULL on failure. */
+int fa_db_statement(fa_store *store, fa_db_slot slot, const char *sql, sqlite3_stmt **ret_statement,
+                    fa_diag *diag);
+/* 1: a row; 0: no (more) rows, and the statement is reset; negative: failed, and reset. */
+int fa_db_step(fa_store *store, sqlite3_stmt *statement, fa_diag *diag);
+void fa_db_reset(sqlite3_stmt *statement); /* and lets go of what was bound; NULL is allowed */
+
+/* Runs body inside BEGIN IMMEDIATE … COMMIT; anything but 0 from it rolls back. */
+typedef int fa_db_body(fa_store *store, void *context, fa_diag *diag);
+int fa_db_write(fa_store *store, fa_db_body *body, void *context, fa_diag *diag);
+/* All integers of the first column; *ret_ids is malloced. Resets the statement. */
+int fa_db_collect_ids(fa_store *store, sqlite3_stmt *statement, int64_t **ret_ids,
+                      size_t *ret_count, fa_diag *diag);
+
+/* Binds from left to right; rc keeps the first failure. Bytes must outlive the step. */
+typedef struct fa_binder {
+    sqlite3_stmt *statement;
+    int index, rc;
+} fa_binder;
+void fa_bind_int(fa_binder *binder, int64_t value);
+void fa_bind_real(fa_binder *binder, double value);                   /* NaN becomes NULL */
+void fa_bind_text(fa_binder *binder, const char *text);               /* NULL stays NULL */
+void fa_bind_blob(fa_binder *binder, const void *bytes, size_t size); /* NULL stays NULL */
+
+/* Reads from left to right; ok turns false at the first value of a wrong type, range or length. */
+typedef struct fa_reader {
+    sqlite3_stmt *statement;
+    int column;
+    bool ok;
+} fa_reader;
+int64_t fa_read_int(fa_reader *reader, int64_t low, int64_t high);
+double fa_read_real(fa_reader *reader, double when_null); /* infinities are passed on */
+void fa_read_copy(fa_reader *reader, char *ret_text, size_t size);
+const char *fa_read_text(fa_reader *reader, bool may_be_null); /* until the next step or reset */
+const void *fa_read_blob(fa_reader *reader, size_t limit, size_t *ret_size);
+
+/* ---- scopes.c --------------------------------------------------------------------------------*/
+#define FA_SCOPE_COLUMNS                                                                  \
+    "scope.key, scope.problem, scope.dtype, scope.causal, scope.layout, scope.head_dim, " \
+    "scope.batch, scope.heads_q, scope.heads_kv, scope.seq_q, scope.seq_k, "              \
+    "scope.want_lse, scope.unaligned, scope.silicon, scope.templates, scope.policy"
+int fa_db_scope_check(const fa_scope *scope, fa_diag *diag);
+void fa_db_scope_bind(fa_binder *binder, const fa_scope *scope); /* 5: the full key */
+void fa_db_scope_read(fa_reader *reader, fa_scope *ret_scope);   /* FA_SCOPE_COLUMNS */
+/* *ret_id is 0 when there is none and create is false. create: inside a write transaction. */
+int fa_db_scope_id(fa_store *store, const fa_scope *scope, bool create, int64_t *ret_id,
+                   fa_diag *diag);
+
+/* ---- trial_row.c -----------------------------------------------------------------------------*/
+/* A trial's columns, the same in tables trial and winner. */
+#define FA_TRIAL_COLUMNS                                                                   \
+    "config_key, config, status, reason, threads, smem_bytes, registers, spill_bytes, "    \
+    "blocks_per_sm, grid_x, grid_y, grid_z, compile_ms, predicted_us, median_us, low_us, " \
+    "high_us, sample_count, max_error, tolerance, raced"
+#define FA_TRIAL_PLACES "?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?"
+int fa_db_trial_check(const fa_trial *trial, fa_diag *diag);
+int fa_db_trial_bind(fa_binder *binder, const fa_trial *trial, fa_diag *diag);
+void fa_db_trial_read(fa_reader *reader, fa_trial *ret_trial);
+
+/* ---- cubins.c --------------------------------------------------------------------------------*/
+#define FA_CUBIN_COLUMNS \
+    "cubin.key, cubin.entry, cubin.sm, cubin.compile_ms, cubin.log, cubin.sha256, cubin.bytes"
+int fa_db_cubin_check(const fa_cubin_record *record, fa_diag *diag);
+/* Inside a write transaction. */
+int fa_db_cubin_put(fa_store *store, const fa_cubin_record *record, fa_diag *diag);
+int fa_db_cubin_exists(fa_store *store, const char *key, bool *ret_exists, fa_diag *diag);
+/* FA_CUBIN_COLUMNS; false in reader->ok when the bytes are not what they were. 0 or FA_ENOMEM. */
+int fa_db_cubin_read(fa_reader *reader, fa_cubin_record *ret_record);
+/* Deletes the row if it is still corrupt; best effort. */
+void fa_db_cubin_drop(fa_store *store, const char *key);
+
+#endif

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Locks are flock(2) on STORE.locks/NAME. The holder removes the file before it lets go, so that
+ * names do not pile up; whoever gets the lock checks that the file it locked is still the one of
+ * that name, and starts again otherwise. A killed holder leaves its file, which harms nobody.
+ */
+#include "lock.h"
+
+#include "internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LOCK_NAME_MAX = 160, LOCK_POLL_MS = 20 };
+
+struct fa_lock {
+    int fd;
+    pid_t pid; /* a forked child shares the open file: it may close it, never unlock it */
+    char path[FA_STORE_PATH_MAX + LOCK_NAME_MAX + 16];
+};
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static int check_name(const char *name, fa_diag *diag)
+{
+    size_t size = name == NULL ? 0 : strnlen(name, LOCK_NAME_MAX);
+    bool good = size > 0 && size < LOCK_NAME_MAX;
+    for (size_t i = 0; good && i < size; i++) {
+        char c = name[i];
+        good = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+               c == '-' || c == '_';
+    }
+    if (good)
+        return 0;
+    return fa_fail(diag, FA_EINVAL, "lock name \"%.64s\": use 1 to %d letters, digits, - and _",
+                   name == NULL ? "" : name, LOCK_NAME_MAX - 1);
+}
+
+/* STORE.locks, mode 0700, ours alone: who can write it can hold every lock of it for ever. */
+static int make_directory(const char *store, char *ret_directory, size_t size, fa_diag *diag)
+{
+    int rc = fa_db_check_directory(store, diag);
+    if (rc != 0)
+        return rc;
+    snprintf(ret_directory, size, "%s.locks", store);
+    if (mkdir(ret_directory, 0700) != 0 && errno != EEXIST) {
+        struct stat st;
+        int error = errno;
+        if (stat(ret_directory, &st) != 0)
+            return fa_fail(diag, fa_db_errno(error), "cannot make directory %s for locks: %s",
+                           ret_directory, strerror(error));
+    }
+    struct stat st;
+    if (lstat(ret_directory, &st) != 0)
+        return fa_fail(diag, FA_EIO, "directory %s for locks: %s", ret_directory, strerror(errno));
+    if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022) != 0)
+        return fa_fail(diag, FA_ESTORE,
+                       "%s must be a directory of your own that nobody else can write: remove it",
+                       ret_directory);
+    return 0;
+}
+
+/* One try. 1: somebody else holds it; 0: ret_fd holds it. */
+static int try_lock(const char *path, int *ret_fd, fa_diag *diag)
+{
+    for (;;) {
+        int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+        if (fd < 0 && errno == EINTR)
+            continue;
+        if (fd < 0) {
+            int code = fa_db_errno(errno);
+            return fa_fail(diag, code == FA_ENOTFOUND ? FA_EIO : code, "cannot open lock %s: %s",
+                           path, strerror(errno));
+        }
+        struct stat held, named;
+        int rc;
+        do
+            rc = flock(fd, LOCK_EX | LOCK_NB);
+        while (rc != 0 && errno == EINTR);
+        int error = rc != 0 ? errno : 0;
+        if (rc == 0 && fstat(fd, &held) == 0 && lstat(path, &named) == 0 &&
+            held.st_ino == named.st_ino && held.st_dev == named.st_dev) {
+            *ret_fd = fd;
+            return 0;
+        }
+        close(fd);
+        if (error == EWOULDBLOCK)
+            return 1;
+        if (error != 0)
+            return fa_fail(diag, FA_EIO, "cannot lock %s: %s", path, strerror(error));
+    }
+}
+
+/* Polls, so that giveup is asked and the time limit kept. */
+static int wait_lock(const char *path, int timeout_ms, fa_lock_giveup *giveup, void *context,
+                     int *ret_fd, bool *ret_waited, fa_diag *diag)
+{
+    int64_t start = now_ms();
+    bool waited = false;
+    for (;;) {
+        int rc = try_lock(path, ret_fd, diag);
+        if (rc <= 0) {
+            if (rc == 0)
+                *ret_waited = waited;
+            return rc;
+        }
+        waited = true;
+        if (giveup != NULL && giveup(context))
+            return fa_fail(diag, FA_ECANCELED, "gave up waiting for lock %s", path);
+        int64_t left = start + timeout_ms - now_ms();
+        if (timeout_ms >= 0 && left <= 0)
+            return fa_fail(diag, FA_ETIMEOUT, "another process has held lock %s for over %d ms",
+                           path, timeout_ms);
+        int64_t pause = timeout_ms >= 0 && left < LOCK_POLL_MS ? left : LOCK_POLL_MS;
+        struct timespec nap = {.tv_nsec = (long)pause * 1000000};
+        nanosleep(&nap, NULL); /* a signal only makes it look sooner */
+    }
+}
+
+int fa_lock_acquire(const char *store_path, const char *name, int timeout_ms,
+                    fa_lock_giveup *giveup, void *context, fa_lock **ret_lock, bool *ret_waited,
+                    fa_diag *diag)
+{
+    char store[FA_STORE_PATH_MAX], directory[FA_STORE_PATH_MAX + 16];
+    int rc = check_name(name, diag);
+    if (rc == 0)
+        rc = fa_db_resolve(store_path, true, store, diag);
+    if (rc == 0)
+        rc = make_directory(store, directory, sizeof directory, diag);
+    if (rc != 0)
+        return rc;
+    fa_lock *lock = calloc(1, sizeof *lock);
+    if (lock == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    snprintf(lock->path, sizeof lock->path, "%s/%s", directory, name);
+    lock->pid = getpid();
+    bool waited = false;
+    rc = wait_lock(lock->path, timeout_ms, giveup, context, &lock->fd, &waited, diag);
+    if (rc != 0) {
+        free(lock);
+        return rc;
+    }
+    if (ret_waited != NULL)
+        *ret_waited = waited;
+    *ret_lock = lock;
+    return 0;
+}
+
+void fa_lock_release(fa_lock **lock)
+{
+    if (lock == NULL || *lock == NULL)
+        return;
+    if ((*lock)->pid == getpid()) {
+        unlink((*lock)->path);
+        flock((*lock)->fd, LOCK_UN); /* a forked child may still have it open */
+    }
+    close((*lock)->fd);
+    free(*lock);
+    *lock = NULL;
+}

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where a store may live. SQLite's locks hold on local file systems only, and a cache whose
+ * kernels run in the caller's process must not be writable by anybody else: such places are
+ * refused here, with the reason, before SQLite opens (and perhaps recovers) anything.
+ *
+ * The store's file itself is never opened here: closing any descriptor of a file drops every lock
+ * that this process holds on it, so only SQLite opens it.
+ */
+#include "internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+int fa_db_errno(int error)
+{
+    switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG: /* a limit on file sizes */
+        return FA_EFULL;
+    case EROFS:
+    case EACCES:
+    case EPERM:
+        return FA_EREADONLY;
+    case ENOENT:
+        return FA_ENOTFOUND;
+    case ENOMEM:
+        return FA_ENOMEM;
+    case ENOTDIR:
+    case ELOOP:
+    case EISDIR:
+        return FA_ESTORE;
+    default:
+        return FA_EIO;
+    }
+}
+
+int fa_store_default_path(char *ret_path, size_t size, fa_diag *diag)
+{
+    const char *own = secure_getenv("FA_TUNE_STORE");
+    const char *cache = secure_getenv("XDG_CACHE_HOME");
+    const char *home = secure_getenv("HOME");
+    char path[FA_STORE_PATH_MAX];
+    int n;
+    if (own != NULL && own[0] != 0)
+        n = snprintf(path, sizeof path, "%s", own);
+    else if (cache != NULL && cache[0] == '/')
+        n = snprintf(path, sizeof path, "%s/fa-tune/store.db", cache);
+    else if (home != NULL && home[0] == '/')
+        n = snprintf(path, sizeof path, "%s/.cache/fa-tune/store.db", home);
+    else
+        return fa_fail(diag, FA_ESTORE,
+                       "no place for the store: HOME is not set; set FA_TUNE_STORE to a file");
+    if (n < 0 || (size_t)n >= sizeof path || (size_t)n >= size)
+        return fa_fail(diag, FA_EINVAL, "the store's path is %d bytes long: shorten FA_TUNE_STORE",
+                       n);
+    memcpy(ret_path, path, (size_t)n + 1);
+    return 0;
+}
+
+/* Makes every missing directory of an absolute or relative path. The last byte of path that
+ * matters is before `end`. */
+static int make_directories(const char *path, size_t end, fa_diag *diag)
+{
+    char part[FA_STORE_PATH_MAX];
+    for (size_t i = 1; i <= end; i++) {
+        if (i != end && path[i] != '/')
+            continue;
+        memcpy(part, path, i);
+        part[i] = 0;
+        if (mkdir(part, 0700) == 0 || errno == EEXIST)
+            continue;
+        /* An ancestor that exists may answer EROFS or EACCES before EEXIST. */
+        int error = errno;
+        struct stat st;
+        if (stat(part, &st) == 0)
+            continue;
+        return fa_fail(diag, fa_db_errno(error), "cannot make directory %s for the store: %s", part,
+                       strerror(error));
+    }
+    return 0;
+}
+
+static int resolve_new(const char *path, bool create, char ret_path[FA_STORE_PATH_MAX],
+                       fa_diag *diag)
+{
+    const char *slash = strrchr(path, '/');
+    const char *base = slash != NULL ? slash + 1 : path;
+    char directory[FA_STORE_PATH_MAX] = ".", real[PATH_MAX];
+    if (slash == path)
+        strcpy(directory, "/");
+    else if (slash != NULL)
+        snprintf(directory, sizeof directory, "%.*s", (int)(slash - path), path);
+    if (base[0] == 0 || strcmp(base, ".") == 0 || strcmp(base, "..") == 0)
+        return fa_fail(diag, FA_EINVAL, "store %s: this names a directory, not a file", path);
+    if (create && slash != NULL) {
+        int rc = make_directories(path, (size_t)(slash - path), diag);
+        if (rc != 0)
+            return rc;
+    }
+    if (realpath(directory, real) == NULL)
+        return fa_fail(diag, fa_db_errno(errno), "store %s: %s", path, strerror(errno));
+    if (strlen(real) + strlen(base) + FA_STORE_SUFFIX_MAX >= FA_STORE_PATH_MAX)
+        return fa_fail(diag, FA_EINVAL, "store %s: the path is too long", path);
+    struct stat st;
+    char joined[FA_STORE_PATH_MAX + PATH_MAX];
+    snprintf(joined, sizeof joined, "%s/%s", strcmp(real, "/") == 0 ? "" : real, base);
+    if (lstat(joined, &st) == 0 && S_ISLNK(st.st_mode))
+        return fa_fail(diag, FA_ESTORE, "store %s: a symbolic link to nothing; remove it", path);
+    memcpy(ret_path, joined, strlen(joined) + 1);
+    return 0;
+}
+
+int fa_db_resolve(const char *path, bool create, char ret_path[FA_STORE_PATH_MAX], fa_diag *diag)
+{
+    if (path == NULL || path[0] == 0)
+        return fa_fail(diag, FA_EINVAL, "the store has no path: set FA_TUNE_STORE to a file");
+    if (strncmp(path, "postgresql://", 13) == 0 || strncmp(path, "postgres://", 11) == 0)
+        return fa_fail(diag, FA_ENOTSUP,
+                       "this store is one file on a local disk; it cannot be a "
+                       "PostgreSQL server: set FA_TUNE_STORE to a file");
+    if (strlen(path) + FA_STORE_SUFFIX_MAX >= FA_STORE_PATH_MAX)
+        return fa_fail(diag, FA_EINVAL, "the store's path is too long: shorten FA_TUNE_STORE");
+    char real[PATH_MAX];
+    if (realpath(path, real) == NULL) {
+        if (errno != ENOENT)
+            return fa_fail(diag, fa_db_errno(errno), "store %s: %s", path, strerror(errno));
+        return resolve_new(path, create, ret_path, diag);
+    }
+    if (strlen(real) + FA_STORE_SUFFIX_MAX >= FA_STORE_PATH_MAX)
+        return fa_fail(diag, FA_EINVAL, "store %s: the path is too long", path);
+    memcpy(ret_path, real, strlen(real) + 1);
+    return 0;
+}
+
+/* File systems on which locks or fsync are another machine's word. Values from the kernel's
+ * uapi/linux/magic.h and statfs(2). FUSE is here because nobody can tell what is behind it. */
+const char *fa_db_network_name(unsigned long f_type)
+{
+    static const struct {
+        uint32_t type;
+        const char *name;
+    } table[] = {
+        {0x6969, "NFS"},        {0x517b, "SMB"},        {0xff534d42u, "CIFS"},
+        {0xfe534d42u, "SMB2"},  {0x5346414f, "AFS"},    {0x6b414653, "AFS"},
+        {0x73757245, "Coda"},   {0x564c, "NCP"},        {0x00c36400, "Ceph"},
+        {0x01021997, "9P"},     {0x65735546, "FUSE"},   {0x0bd00bd0, "Lustre"},
+        {0x47504653, "GPFS"},   {0x19830326, "BeeGFS"}, {0x7461636f, "OCFS2"},
+        {0x01161970, "GFS2"},   {0xaad7aaeau, "PanFS"}, {0x20030528, "OrangeFS"},
+        {0x786f4256, "vboxsf"}, {0x7c7c6673, "prl_fs"},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (table[i].type == (uint32_t)f_type)
+            return table[i].name;
+    return NULL;
+}
+
+int fa_db_check_directory(const char *path, fa_diag *diag)
+{
+    char directory[FA_STORE_PATH_MAX];
+    snprintf(directory, sizeof directory, "%s", path);
+    char *slash = strrchr(directory, '/');
+    slash[slash == directory ? 1 : 0] = 0; /* resolved paths begin with a slash */
+
+    struct statfs fs;
+    struct stat st;
+    if (statfs(directory, &fs) != 0 || stat(directory, &st) != 0)
+        return fa_fail(diag, fa_db_errno(errno), "store %s: %s", path, strerror(errno));
+    const char *network = fa_db_network_name((unsigned long)fs.f_type);
+    if (network != NULL)
+        return fa_fail(diag, FA_ESTORE,
+                       "store %s: it is on a %s file system, where locks cannot be relied on; set "
+                       "FA_TUNE_STORE to a file on a local disk",
+                       path, network);
+    if (st.st_uid != geteuid() && st.st_uid != 0)
+        return fa_fail(diag, FA_ESTORE,
+                       "store %s: its directory belongs to user %ld, not to you; set FA_TUNE_STORE "
+                       "to a file in a directory of your own",
+                       path, (long)st.st_uid);
+    if ((st.st_mode & 022) != 0)
+        return fa_fail(diag, FA_ESTORE,
+                       "store %s: other users can write its directory (mode %04o); chmod go-w %s, "
+                       "or set FA_TUNE_STORE to a file in a directory of your own",
+                       path, (unsigned)(st.st_mode & 07777), directory);
+    return 0;
+}
+
+int fa_db_check_file(const char *path, struct stat *ret_stat, fa_diag *diag)
+{
+    struct stat st;
+    if (lstat(path, &st) != 0)
+        return fa_fail(diag, fa_db_errno(errno), "store %s: %s", path, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return fa_fail(diag, FA_ESTORE, "store %s: not a regular file", path);
+    /* Root's file is fine to read (a store shipped with a system); writing it fails by itself. */
+    if (st.st_uid != geteuid() && st.st_uid != 0)
+        return fa_fail(diag, FA_ESTORE,
+                       "store %s: the file belongs to user %ld, not to you; set FA_TUNE_STORE to a "
+                       "file of your own",
+                       path, (long)st.st_uid);
+    if ((st.st_mode & 022) != 0)
+        return fa_fail(diag, FA_ESTORE,
+                       "store %s: other users can write the file (mode %04o), so what is in it "
+                       "cannot be trusted; remove it, or chmod go-w it if you trust them",
+                       path, (unsigned)(st.st_mode & 07777));
+    *ret_stat = st;
+    return 0;
+}
+
+/* Born under another name and closed before it gets its own, so that closing it here cannot drop
+ * locks that another thread of this process already holds on the store. */
+int fa_db_create_empty(const char *path, fa_diag *diag)
+{
+    char temporary[FA_STORE_PATH_MAX];
+    snprintf(temporary, sizeof temporary, "%.*s.new-XXXXXX",
+             (int)(sizeof temporary - FA_STORE_SUFFIX_MAX), path);
+    int fd = mkostemp(temporary, O_CLOEXEC); /* mode 0600 */
+    if (fd < 0)
+        return fa_fail(diag, fa_db_errno(errno) == FA_ENOTFOUND ? FA_EIO : fa_db_errno(errno),
+                       "cannot make store %s: %s", path, strerror(errno));
+    close(fd);
+    int error = 0;
+    if (renameat2(AT_FDCWD, temporary, AT_FDCWD, path, RENAME_NOREPLACE) != 0) {
+        error = errno;
+        /* File systems without RENAME_NOREPLACE have hard links. */
+        if (error == EINVAL || error == ENOSYS)
+            error = link(temporary, path) != 0 ? errno : 0;
+        unlink(temporary);
+    }
+    if (error == 0 || error == EEXIST)
+        return 0;
+    return fa_fail(diag, fa_db_errno(error), "cannot make store %s: %s", path, strerror(error));
+}

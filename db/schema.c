@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The schema, as a table of steps: steps[i] takes a file from user_version i to i + 1, and an empty
+ * file is version 0. All steps that a file needs run in one transaction, so a file is of one version
+ * or of another and never between. A released step is never edited; a change is a new step.
+ *
+ * Enums are kept by name, NaN as NULL, times in milliseconds or microseconds as their names say,
+ * seeds as the 64 bits of a signed integer, samples as little-endian float32.
+ */
+#include "internal.h"
+
+#include <stdio.h>
+
+/* The columns of FA_TRIAL_COLUMNS. */
+#define TRIAL_TABLE_COLUMNS           \
+    "config_key TEXT NOT NULL,"       \
+    "config TEXT NOT NULL,"           \
+    "status TEXT NOT NULL,"           \
+    "reason TEXT NOT NULL,"           \
+    "threads INTEGER NOT NULL,"       \
+    "smem_bytes INTEGER NOT NULL,"    \
+    "registers INTEGER NOT NULL,"     \
+    "spill_bytes INTEGER NOT NULL,"   \
+    "blocks_per_sm INTEGER NOT NULL," \
+    "grid_x INTEGER NOT NULL,"        \
+    "grid_y INTEGER NOT NULL,"        \
+    "grid_z INTEGER NOT NULL,"        \
+    "compile_ms REAL,"                \
+    "predicted_us REAL,"              \
+    "median_us REAL,"                 \
+    "low_us REAL,"                    \
+    "high_us REAL,"                   \
+    "sample_count INTEGER NOT NULL,"  \
+    "max_error REAL,"                 \
+    "tolerance REAL,"              \
+    "raced INTEGER NOT NULL,"
+
+/* No foreign key to cubin: a corrupt cubin is deleted, and what was learned about it stays. */
+static const char step_0_to_1[] =
+    "CREATE TABLE scope ("
+    "id INTEGER PRIMARY KEY,"
+    "key TEXT NOT NULL UNIQUE,"
+    "problem TEXT NOT NULL,"
+    "dtype TEXT NOT NULL,"
+    "causal TEXT NOT NULL,"
+    "layout TEXT NOT NULL,"
+    "head_dim INTEGER NOT NULL,"
+    "batch INTEGER NOT NULL,"
+    "heads_q INTEGER NOT NULL,"
+    "heads_kv INTEGER NOT NULL,"
+    "seq_q INTEGER NOT NULL,"
+    "seq_k INTEGER NOT NULL,"
+    "want_lse INTEGER NOT NULL,"
+    "unaligned INTEGER NOT NULL,"
+    "silicon TEXT NOT NULL,"
+    "templates TEXT NOT NULL,"
+    "policy TEXT NOT NULL"
+    ") STRICT;"
+    "CREATE TABLE environment ("
+    "id INTEGER PRIMARY KEY,"
+    "sha256 TEXT NOT NULL UNIQUE,"
+    "json TEXT NOT NULL"
+    ") STRICT;"
+    "CREATE TABLE cubin ("
+    "id INTEGER PRIMARY KEY,"
+    "key TEXT NOT NULL UNIQUE,"
+    "entry TEXT NOT NULL,"
+    "sm INTEGER NOT NULL,"
+    "compile_ms REAL,"
+    "log TEXT,"
+    "sha256 TEXT NOT NULL,"
+    "unix_time INTEGER NOT NULL,"
+    "bytes BLOB NOT NULL" /* last: what stands behind a long value is slow to reach */
+    ") STRICT;"
+    "CREATE TABLE trial ("
+    "id INTEGER PRIMARY KEY,"
+    "scope_id INTEGER NOT NULL REFERENCES scope(id),"
+    "environment_id INTEGER NOT NULL REFERENCES environment(id)," TRIAL_TABLE_COLUMNS
+    "cubin_key TEXT NOT NULL,"
+    "clocks TEXT,"
+    "seed INTEGER NOT NULL,"
+    "unix_time INTEGER NOT NULL,"
+    "samples_sha256 TEXT NOT NULL,"
+    "samples BLOB NOT NULL"
+    ") STRICT;"
+    "CREATE INDEX trial_by_config ON trial(scope_id, config_key);"
+    "CREATE TABLE winner ("
+    "scope_id INTEGER PRIMARY KEY REFERENCES scope(id)," TRIAL_TABLE_COLUMNS "origin TEXT NOT NULL,"
+    "entry TEXT NOT NULL,"
+    "cubin_key TEXT NOT NULL,"
+    "gpu_name TEXT NOT NULL,"
+    "nvrtc TEXT NOT NULL,"
+    "driver_version INTEGER NOT NULL,"
+    "evidence TEXT,"
+    "unix_time INTEGER NOT NULL"
+    ") STRICT;";
+
+const char *const fa_db_schema_steps[FA_STORE_SCHEMA] = {step_0_to_1};
+
+struct migration {
+    const char *const *steps;
+    int count;
+};
+
+static int migrate(fa_store *store, void *context, fa_diag *diag)
+{
+    const struct migration *migration = context;
+    /* Read again inside the transaction: another process may have been here first. */
+    int sqlite_rc;
+    int version = fa_db_pragma_int(store, "PRAGMA user_version", &sqlite_rc);
+    if (sqlite_rc != SQLITE_OK)
+        return fa_db_fail(store, diag, "its version cannot be read");
+    for (int i = version < 0 ? 0 : version; i < migration->count; i++) {
+        int rc = fa_db_exec(store, migration->steps[i], diag);
+        if (rc != 0)
+            return rc;
+    }
+    if (version >= migration->count)
+        return 0;
+    char pragmas[128];
+    snprintf(pragmas, sizeof pragmas, "PRAGMA user_version = %d; PRAGMA application_id = %d;",
+             migration->count, FA_STORE_APPLICATION_ID);
+    return fa_db_exec(store, pragmas, diag);
+}
+
+int fa_db_migrate(fa_store *store, const char *const *steps, int count, fa_diag *diag)
+{
+    struct migration migration = {steps, count};
+    return fa_db_write(store, migrate, &migration, diag);
+}

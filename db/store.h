@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The store: every trial, every cubin and every winner, in one SQLite file on a local disk.
+ * The only room that knows SQL.
+ *
+ * May be used by: engine. May use: base, SQLite.
+ * Promises: one transaction per winner (winner + cubin + evidence together); a kill -9 at any
+ * moment loses at most the record being written; a blob is checked against its SHA-256 on every
+ * read; a corrupt file is set aside under a new name with a sentence and never trusted; a file of
+ * a newer schema, of another program, of another owner or writable by others is refused and left
+ * byte for byte as it was.
+ * Thread-safety: an fa_store belongs to one thread at a time. Many processes may open one file.
+ */
+#ifndef FA_DB_STORE_H
+#define FA_DB_STORE_H
+
+#include "../src/base/fa_types.h"
+#include "../src/base/hash.h"
+#include "../src/base/problem.h"
+
+typedef struct fa_store fa_store;
+
+enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 1 };
+
+/* FA_TUNE_STORE (a file), else $XDG_CACHE_HOME/fa-tune/store.db, else $HOME/.cache/fa-tune/store.db.
+ * Relative XDG_CACHE_HOME is ignored, as its specification says. */
+int fa_store_default_path(char *ret_path, size_t size, fa_diag *diag);
+
+typedef enum fa_store_mode {
+    FA_STORE_READ_WRITE = 0, /* creates the file and its directories (mode 0700/0600) */
+    FA_STORE_READ_ONLY = 1   /* a file that may not be written; FA_ENOTFOUND when absent */
+} fa_store_mode;
+
+/* READ_WRITE on a file or directory that is not writable answers FA_EREADONLY; the caller may
+ * open it again READ_ONLY. Network file systems and /tmp-like world-writable directories without
+ * an own 0700 directory are refused with the reason. When a corrupt file was set aside,
+ * *ret_note holds the sentence about it (else ""). ret_note may be NULL. Damage that is met only
+ * later answers FA_ECORRUPT once; the next call sets the file aside and goes on with a new store. */
+int fa_store_open(const char *path, fa_store_mode mode, fa_store **ret_store, fa_diag *ret_note,
+                  fa_diag *diag);
+void fa_store_close(fa_store **store);
+const char *fa_store_path(const fa_store *store);
+bool fa_store_is_read_only(const fa_store *store);
+
+/* Runs `body` with every put it makes in one transaction: all or none. Not to be nested. */
+typedef int fa_store_body(void *context, fa_diag *diag);
+int fa_store_batch(fa_store *store, fa_store_body *body, void *context, fa_diag *diag);
+
+/* ---- cubins: compiled kernels by cubin key (SHA-256 hex of everything that went in) ---------*/
+typedef struct fa_cubin_record {
+    char key[FA_HASH_HEX];
+    char entry[FA_NAME_MAX];
+    int32_t sm;
+    void *bytes; /* on get: malloced, owned by the record */
+    size_t size;
+    char *log; /* compiler's log, escaped by who prints it; may be NULL; owned on get */
+    double compile_ms;
+} fa_cubin_record;
+int fa_store_cubin_put(fa_store *store, const fa_cubin_record *record, fa_diag *diag);
+/* FA_ENOTFOUND; FA_ECORRUPT when the bytes do not match their SHA-256 (the row is deleted). */
+int fa_store_cubin_get(fa_store *store, const char *key, fa_cubin_record *ret_record,
+                       fa_diag *diag);
+void fa_cubin_record_free(fa_cubin_record *record);
+
+/* ---- scopes: a full winner key, by text and hash --------------------------------------------*/
+/* What must agree for a winner to be served. Stored and compared in full, not by hash only. */
+typedef struct fa_scope {
+    fa_problem problem;              /* the bucket */
+    char silicon[FA_SILICON_MAX];
+    char templates[FA_HASH_HEX];     /* closure of all templates of the operation */
+    char policy[64];                 /* measuring policy, "measure-1" */
+} fa_scope;
+void fa_scope_key(const fa_scope *scope, char ret_hex[FA_HASH_HEX]);
+
+/* ---- trials ---------------------------------------------------------------------------------*/
+typedef struct fa_trial_record {
+    fa_trial trial;
+    char cubin_key[FA_HASH_HEX]; /* "" when it has none */
+    const float *samples_us;     /* on put; all raw samples, microseconds */
+    int32_t sample_count;
+    const char *environment;     /* JSON: GPU label and uuid, driver, NVRTC identity, library */
+    const char *clocks;          /* JSON: clocks, throttle reasons, temperature; may be NULL */
+    uint64_t seed;               /* of the inputs it was proved and timed on */
+    int64_t unix_time;           /* on get; put takes the present time */
+} fa_trial_record;
+
+/* Appends; later trials of one config do not erase earlier ones. */
+int fa_store_trial_put(fa_store *store, const fa_scope *scope, const fa_trial_record *record,
+                       fa_diag *diag);
+/* Several in one transaction: all or none. */
+int fa_store_trials_put(fa_store *store, const fa_scope *scope, const fa_trial_record *records,
+                        size_t count, fa_diag *diag);
+/* Calls back with the newest trial of each config of a scope (samples included while the callback
+ * runs), oldest first; a non-zero return stops and is returned. */
+typedef int fa_trial_visit(void *context, const fa_trial_record *record);
+int fa_store_trials_each(fa_store *store, const fa_scope *scope, fa_trial_visit *visit,
+                         void *context, fa_diag *diag);
+
+/* ---- winners --------------------------------------------------------------------------------*/
+typedef struct fa_winner_record {
+    fa_scope scope;
+    fa_origin origin;
+    fa_trial trial;              /* config, launch geometry, times */
+    char entry[FA_NAME_MAX];
+    char cubin_key[FA_HASH_HEX];
+    char gpu_name[64];           /* label */
+    char nvrtc[256];             /* NVRTC identity that made the cubin */
+    int32_t driver_version;      /* it was proved under; 0: predicted */
+    char *evidence;              /* JSON: funnel counts, default's time, ties, runners-up; owned on get */
+    int64_t unix_time;           /* on get */
+    bool verify_again;           /* on get: driver or NVRTC changed since (set by who compares) */
+} fa_winner_record;
+
+/* Winner, its cubin (may be NULL when already stored) and its evidence in one transaction,
+ * replacing the scope's earlier winner unless that one has a better origin. *ret_kept is true
+ * when the earlier one was kept. ret_kept may be NULL. */
+int fa_store_winner_put(fa_store *store, const fa_winner_record *winner,
+                        const fa_cubin_record *cubin, bool *ret_kept, fa_diag *diag);
+/* FA_ENOTFOUND when the scope has none; the cubin comes with it in one read transaction. FA_ECORRUPT
+ * when the cubin is missing or corrupt (it is deleted; the winner stays, and ret_cubin NULL gets it
+ * alone, so that it can be compiled again) or the winner's own row is not valid (it is deleted). */
+int fa_store_winner_get(fa_store *store, const fa_scope *scope, fa_winner_record *ret_winner,
+                        fa_cubin_record *ret_cubin, fa_diag *diag);
+void fa_winner_record_free(fa_winner_record *winner);
+/* All winners, newest first. */
+typedef int fa_winner_visit(void *context, const fa_winner_record *winner);
+int fa_store_winners_each(fa_store *store, fa_winner_visit *visit, void *context, fa_diag *diag);
+
+#endif

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "buf.h"
+
+#include "fa_types.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool reserve(fa_buf *buf, size_t more)
+{
+    if (buf->failed || more > (size_t)1 << 40) {
+        buf->failed = true;
+        return false;
+    }
+    size_t need = buf->size + more + 1;
+    if (need <= buf->capacity)
+        return true;
+    size_t capacity = buf->capacity * 2 > need ? buf->capacity * 2 : need + 64;
+    char *data = realloc(buf->data, capacity);
+    if (data == NULL) {
+        buf->failed = true;
+        return false;
+    }
+    buf->data = data;
+    buf->capacity = capacity;
+    return true;
+}
+
+void fa_buf_append(fa_buf *buf, const void *bytes, size_t size)
+{
+    if (!reserve(buf, size))
+        return;
+    if (size != 0)
+        memcpy(buf->data + buf->size, bytes, size);
+    buf->size += size;
+    buf->data[buf->size] = 0;
+}
+
+void fa_buf_text(fa_buf *buf, const char *text)
+{
+    fa_buf_append(buf, text, strlen(text));
+}
+
+void fa_buf_printf(fa_buf *buf, const char *format, ...)
+{
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    int n = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    if (n < 0)
+        buf->failed = true;
+    else if (reserve(buf, (size_t)n)) {
+        vsnprintf(buf->data + buf->size, (size_t)n + 1, format, again);
+        buf->size += (size_t)n;
+    }
+    va_end(again);
+}
+
+void fa_buf_clear(fa_buf *buf)
+{
+    buf->size = 0;
+    buf->failed = false;
+    if (buf->data != NULL)
+        buf->data[0] = 0;
+}
+
+void fa_buf_free(fa_buf *buf)
+{
+    if (buf == NULL)
+        return;
+    free(buf->data);
+    *buf = (fa_buf){0};
+}
+
+static int read_all(fa_buf *buf, int fd, size_t limit)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return FA_EIO;
+    if (!S_ISREG(st.st_mode) || (uintmax_t)st.st_size > limit)
+        return FA_EINVAL;
+    char chunk[16384];
+    for (;;) {
+        ssize_t n = read(fd, chunk, sizeof chunk);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return FA_EIO;
+        if (n == 0)
+            break;
+        if (buf->size + (size_t)n > limit)
+            return FA_EINVAL;
+        fa_buf_append(buf, chunk, (size_t)n);
+    }
+    fa_buf_append(buf, "", 0); /* an empty file is an empty string, not NULL */
+    return buf->failed ? FA_ENOMEM : 0;
+}
+
+int fa_buf_read_file(fa_buf *buf, const char *path, size_t limit)
+{
+    *buf = (fa_buf){0};
+    /* O_NONBLOCK: opening a FIFO must not hang. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return errno == ENOENT ? FA_ENOTFOUND : FA_EIO;
+    int rc = read_all(buf, fd, limit);
+    close(fd);
+    if (rc != 0)
+        fa_buf_free(buf);
+    return rc;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A growable byte buffer that is always NUL-terminated, so that it serves for text too.
+ * An out-of-memory sets `failed` and turns later appends into no-ops: check once, at the end.
+ */
+#ifndef FA_BASE_BUF_H
+#define FA_BASE_BUF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct fa_buf {
+    char *data; /* NULL while empty */
+    size_t size, capacity;
+    bool failed;
+} fa_buf;
+
+void fa_buf_append(fa_buf *buf, const void *bytes, size_t size);
+void fa_buf_text(fa_buf *buf, const char *text);
+void fa_buf_printf(fa_buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void fa_buf_clear(fa_buf *buf); /* keeps the memory */
+void fa_buf_free(fa_buf *buf);  /* NULL is allowed; leaves an empty buffer */
+
+/* Reads a whole regular file of at most `limit` bytes; 0, FA_EIO, FA_ENOTFOUND, FA_ENOMEM or
+ * FA_EINVAL (too large or not a regular file). On failure buf is empty. */
+int fa_buf_read_file(fa_buf *buf, const char *path, size_t limit);
+
+#endif

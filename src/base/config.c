@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Configs and GPUs as text and JSON. Values are kept by name, never by position.
+ */
+#include "error.h"
+#include "json.h"
+#include "problem.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+void fa_config_text(const fa_config *config, char ret_text[FA_CONFIG_TEXT_MAX])
+{
+    size_t n = 0;
+    ret_text[n++] = '{';
+    for (int i = 0; i < config->count && i < FA_MAX_TUNABLES; i++)
+        n += (size_t)snprintf(ret_text + n, FA_CONFIG_TEXT_MAX - n, "%s\"%.31s\":%d",
+                              i == 0 ? "" : ",", config->tunable[i].name, config->tunable[i].value);
+    snprintf(ret_text + n, FA_CONFIG_TEXT_MAX - n, "}");
+}
+
+bool fa_config_get(const fa_config *config, const char *name, int32_t *ret_value)
+{
+    for (int i = 0; i < config->count; i++) {
+        if (strcmp(config->tunable[i].name, name) == 0) {
+            *ret_value = config->tunable[i].value;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool fa_config_equal(const fa_config *a, const fa_config *b)
+{
+    if (strcmp(a->family, b->family) != 0 || a->count != b->count)
+        return false;
+    for (int i = 0; i < a->count; i++) {
+        int32_t value;
+        if (!fa_config_get(b, a->tunable[i].name, &value) || value != a->tunable[i].value)
+            return false;
+    }
+    return true;
+}
+
+cJSON *fa_config_to_json(const fa_config *config)
+{
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddStringToObject(json, "family", config->family);
+    cJSON *tunables = cJSON_AddObjectToObject(json, "tunables");
+    for (int i = 0; i < config->count; i++)
+        cJSON_AddNumberToObject(tunables, config->tunable[i].name, config->tunable[i].value);
+    if (tunables == NULL) {
+        cJSON_Delete(json);
+        return NULL;
+    }
+    return json;
+}
+
+/* A name that is an identifier in C and in SQL. */
+static bool is_identifier(const char *name)
+{
+    if (!isalpha((unsigned char)name[0]) || strlen(name) >= FA_NAME_MAX)
+        return false;
+    for (const char *c = name; *c != 0; c++)
+        if (!isalnum((unsigned char)*c) && *c != '_')
+            return false;
+    return true;
+}
+
+int fa_config_from_json(const cJSON *json, fa_config *ret_config, fa_diag *diag)
+{
+    fa_config config = {0};
+    int rc = fa_json_copy(json, "family", config.family, sizeof config.family, "config", diag);
+    const cJSON *tunables = cJSON_GetObjectItemCaseSensitive(json, "tunables");
+    if (rc == FA_ENOTFOUND || !is_identifier(config.family) || !cJSON_IsObject(tunables))
+        return fa_fail(diag, FA_EINVAL, "config: needs a family name and an object of tunables");
+    if (rc != 0)
+        return rc;
+    for (const cJSON *item = tunables->child; item != NULL; item = item->next) {
+        int64_t value;
+        if (config.count == FA_MAX_TUNABLES)
+            return fa_fail(diag, FA_EINVAL, "config: more than %d tunables", FA_MAX_TUNABLES);
+        if (!is_identifier(item->string))
+            return fa_fail(diag, FA_EINVAL, "config: \"%s\" is not a tunable's name", item->string);
+        rc = fa_json_int(tunables, item->string, INT32_MIN, INT32_MAX, &value, "config", diag);
+        if (rc != 0)
+            return rc;
+        fa_tunable *tunable = &config.tunable[config.count++];
+        snprintf(tunable->name, sizeof tunable->name, "%s", item->string);
+        tunable->value = (int32_t)value;
+    }
+    *ret_config = config;
+    return 0;
+}
+
+void fa_gpu_silicon(const fa_gpu *gpu, char ret_silicon[FA_SILICON_MAX])
+{
+    /* Clocks and L2 are rounded, because boards of one silicon report them a little differently. */
+    snprintf(ret_silicon, FA_SILICON_MAX, "sm_%d x%d smem=%d/%d l2=%lldM bus=%d clock=%d", gpu->sm,
+             gpu->sm_count, gpu->smem_per_block, gpu->smem_per_sm,
+             (long long)(gpu->l2_bytes >> 20), gpu->memory_bus_bits,
+             (gpu->clock_mhz + 50) / 100 * 100);
+}
+
+#define GPU_INTS(X)                                                                              \
+    X(sm) X(sm_count) X(smem_per_block) X(smem_per_sm) X(smem_reserved) X(regs_per_sm)           \
+    X(threads_per_sm) X(blocks_per_sm) X(memory_bus_bits) X(clock_mhz)
+
+cJSON *fa_gpu_to_json(const fa_gpu *gpu)
+{
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddStringToObject(json, "name", gpu->name);
+#define ADD(field) cJSON_AddNumberToObject(json, #field, gpu->field);
+    GPU_INTS(ADD)
+#undef ADD
+    cJSON_AddNumberToObject(json, "l2_bytes", (double)gpu->l2_bytes);
+    cJSON_AddNumberToObject(json, "bandwidth_gbs", gpu->bandwidth_gbs);
+    cJSON_AddNumberToObject(json, "tensor_tflops", gpu->tensor_tflops);
+    cJSON_AddBoolToObject(json, "present", gpu->present);
+    cJSON_AddNumberToObject(json, "ordinal", gpu->ordinal);
+    if (cJSON_AddStringToObject(json, "uuid", gpu->uuid) == NULL) {
+        cJSON_Delete(json);
+        return NULL;
+    }
+    return json;
+}
+
+int fa_gpu_from_json(const cJSON *json, fa_gpu *ret_gpu, fa_diag *diag)
+{
+    fa_gpu gpu = {0};
+    int64_t value = 0;
+    int rc = fa_json_copy(json, "name", gpu.name, sizeof gpu.name, "gpu", diag);
+#define READ(field)                                                                    \
+    if (rc == 0 && (rc = fa_json_int(json, #field, 0, INT32_MAX, &value, "gpu", diag)) == 0) \
+        gpu.field = (int32_t)value;
+    GPU_INTS(READ)
+#undef READ
+    if (rc == 0 && (rc = fa_json_int(json, "l2_bytes", 0, (int64_t)1 << 40, &value, "gpu", diag)) == 0)
+        gpu.l2_bytes = value;
+    if (rc == 0)
+        rc = fa_json_number(json, "bandwidth_gbs", &gpu.bandwidth_gbs, "gpu", diag);
+    if (rc == 0)
+        rc = fa_json_number(json, "tensor_tflops", &gpu.tensor_tflops, "gpu", diag);
+    if (rc == 0)
+        rc = fa_json_bool(json, "present", &gpu.present, "gpu", diag);
+    if (rc == 0 && (rc = fa_json_int(json, "ordinal", -1, 1024, &value, "gpu", diag)) == 0)
+        gpu.ordinal = (int32_t)value;
+    if (rc == 0)
+        rc = fa_json_copy(json, "uuid", gpu.uuid, sizeof gpu.uuid, "gpu", diag);
+    if (rc == FA_ENOTFOUND)
+        return fa_fail(diag, FA_EINVAL, "gpu: a field is missing");
+    if (rc == 0)
+        *ret_gpu = gpu;
+    return rc;
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Error sentences and the name tables, each made from one X-macro or one array.
+ */
+#include "error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Terminals act on control bytes, and texts from compilers and drivers are not ours. */
+static void escape_control(const char *text, char *out, size_t size)
+{
+    size_t n = 0;
+    for (const unsigned char *c = (const unsigned char *)text; *c != 0 && n + 5 < size; c++) {
+        if (*c >= 0x20 && *c != 0x7f)
+            out[n++] = (char)*c;
+        else if (*c == '\n' || *c == '\t')
+            out[n++] = ' ';
+        else
+            n += (size_t)snprintf(out + n, size - n, "\\x%02x", *c);
+    }
+    out[n] = 0;
+}
+
+int fa_fail(fa_diag *diag, int code, const char *format, ...)
+{
+    if (diag != NULL) {
+        char text[sizeof diag->text];
+        va_list args;
+        va_start(args, format);
+        vsnprintf(text, sizeof text, format, args);
+        va_end(args);
+        escape_control(text, diag->text, sizeof diag->text);
+    }
+    return code;
+}
+
+int fa_fail_in(fa_diag *diag, int code, const char *format, ...)
+{
+    if (diag != NULL) {
+        char prefix[sizeof diag->text], text[2 * sizeof diag->text + 2];
+        va_list args;
+        va_start(args, format);
+        vsnprintf(prefix, sizeof prefix, format, args);
+        va_end(args);
+        snprintf(text, sizeof text, "%s: %s", prefix, diag->text);
+        escape_control(text, diag->text, sizeof diag->text);
+    }
+    return code;
+}
+
+const char *fa_error_text(int code)
+{
+    switch (code) {
+    case FA_OK:
+        return "ok";
+#define CASE(name, value, text) \
+    case value:                 \
+        return text;
+        FA_ERRORS(CASE)
+#undef CASE
+    default:
+        return "unknown error";
+    }
+}
+
+struct named {
+    int value;
+    const char *name;
+};
+
+#define ROW(name, value, text) {value, text},
+static const struct named statuses[] = {FA_STATUSES(ROW)};
+static const struct named origins[] = {FA_ORIGINS(ROW)};
+#undef ROW
+static const struct named dtypes[] = {{FA_FP16, "fp16"}, {FA_BF16, "bf16"}};
+static const struct named causals[] = {{FA_CAUSAL_NONE, "none"},
+                                       {FA_CAUSAL_BOTTOM_RIGHT, "bottom-right"},
+                                       {FA_CAUSAL_TOP_LEFT, "top-left"}};
+static const struct named layouts[] = {{FA_BHSD, "bhsd"}, {FA_BSHD, "bshd"}};
+
+static const char *name_of(const struct named *table, size_t count, int value)
+{
+    for (size_t i = 0; i < count; i++)
+        if (table[i].value == value)
+            return table[i].name;
+    return "unknown";
+}
+
+static int value_of(const struct named *table, size_t count, const char *name, int *ret)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(table[i].name, name) == 0) {
+            *ret = table[i].value;
+            return 0;
+        }
+    }
+    return FA_ENOTFOUND;
+}
+
+#define NAMES(kind, table)                                          \
+    const char *fa_##kind##_name(fa_##kind value)                   \
+    {                                                               \
+        return name_of(table, sizeof table / sizeof *table, (int)value); \
+    }                                                               \
+    int fa_##kind##_parse(const char *name, fa_##kind *ret)         \
+    {                                                               \
+        int value, rc = value_of(table, sizeof table / sizeof *table, name, &value); \
+        if (rc == 0)                                                \
+            *ret = (fa_##kind)value;                                \
+        return rc;                                                  \
+    }
+
+NAMES(status, statuses)
+NAMES(origin, origins)
+NAMES(dtype, dtypes)
+NAMES(causal, causals)
+NAMES(layout, layouts)

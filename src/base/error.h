@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Failing with a sentence, and the names of codes, statuses and origins.
+ * Usage: return fa_fail(diag, FA_EINVAL, "head_dim is %d: use a multiple of 8", d);
+ */
+#ifndef FA_BASE_ERROR_H
+#define FA_BASE_ERROR_H
+
+#include "fa_types.h"
+
+/* Writes the sentence (control bytes escaped, truncated to fit) when diag is not NULL; returns
+ * code, so that a failing function ends in one line. */
+int fa_fail(fa_diag *diag, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Puts a prefix before the sentence already in diag and returns code. */
+int fa_fail_in(fa_diag *diag, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+const char *fa_error_text(int code);
+const char *fa_status_name(fa_status status);
+const char *fa_origin_name(fa_origin origin);
+const char *fa_dtype_name(fa_dtype dtype);     /* "fp16", "bf16" */
+const char *fa_causal_name(fa_causal causal);  /* "none", "bottom-right", "top-left" */
+const char *fa_layout_name(fa_layout layout);  /* "bhsd", "bshd" */
+
+/* The inverse; each returns 0, or FA_ENOTFOUND and leaves the output alone. */
+int fa_status_parse(const char *name, fa_status *ret);
+int fa_origin_parse(const char *name, fa_origin *ret);
+int fa_dtype_parse(const char *name, fa_dtype *ret);
+int fa_causal_parse(const char *name, fa_causal *ret);
+int fa_layout_parse(const char *name, fa_layout *ret);
+
+#endif

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * SHA-256 (libsodium), in one call or over labelled parts.
+ */
+#ifndef FA_BASE_HASH_H
+#define FA_BASE_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { FA_HASH_HEX = 65 }; /* 64 hex digits and a NUL */
+
+typedef struct fa_hash {
+    _Alignas(16) unsigned char state[128];
+} fa_hash;
+
+void fa_hash_init(fa_hash *hash);
+/* Parts are length-prefixed, so that moving a byte between two parts changes the hash. */
+void fa_hash_part(fa_hash *hash, const void *bytes, size_t size);
+void fa_hash_text(fa_hash *hash, const char *text);
+void fa_hash_final(fa_hash *hash, char ret_hex[FA_HASH_HEX]);
+
+/* The plain SHA-256 of some bytes. */
+void fa_hash_bytes(const void *bytes, size_t size, char ret_hex[FA_HASH_HEX]);
+
+#endif

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "json.h"
+
+#include "error.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_DEPTH = 32 };
+
+/* cJSON recurses; so the depth is bounded before it sees the text. */
+static int check_depth(const char *text, size_t size, const char *where, fa_diag *diag)
+{
+    int depth = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < size; i++) {
+        char c = text[i];
+        if (in_string) {
+            if (c == '\\')
+                i++;
+            else if (c == '"')
+                in_string = false;
+        } else if (c == '"') {
+            in_string = true;
+        } else if (c == '{' || c == '[') {
+            if (++depth > MAX_DEPTH)
+                return fa_fail(diag, FA_EINVAL, "%s: nested deeper than %d levels", where,
+                               MAX_DEPTH);
+        } else if (c == '}' || c == ']') {
+            depth--;
+        } else if (c == 0) {
+            return fa_fail(diag, FA_EINVAL, "%s: holds a NUL byte at offset %zu", where, i);
+        }
+    }
+    return 0;
+}
+
+int fa_json_parse(const char *text, size_t size, const char *where, cJSON **ret_json, fa_diag *diag)
+{
+    int rc = check_depth(text, size, where, diag);
+    if (rc != 0)
+        return rc;
+    const char *end = NULL;
+    cJSON *json = cJSON_ParseWithLengthOpts(text, size, &end, false);
+    if (json == NULL) {
+        size_t at = end != NULL && end >= text ? (size_t)(end - text) : 0;
+        return fa_fail(diag, FA_EINVAL, "%s: not valid JSON near offset %zu", where, at);
+    }
+    for (; end < text + size; end++) {
+        if (strchr(" \t\r\n", *end) == NULL) {
+            cJSON_Delete(json);
+            return fa_fail(diag, FA_EINVAL, "%s: text after the JSON value at offset %zu", where,
+                           (size_t)(end - text));
+        }
+    }
+    for (const cJSON *a = json->child; a != NULL; a = a->next) {
+        for (const cJSON *b = a->next; b != NULL && a->string != NULL; b = b->next) {
+            if (strcmp(a->string, b->string) == 0) {
+                rc = fa_fail(diag, FA_EINVAL, "%s: key \"%s\" stands twice", where, a->string);
+                cJSON_Delete(json);
+                return rc;
+            }
+        }
+    }
+    *ret_json = json;
+    return 0;
+}
+
+int fa_json_number(const cJSON *object, const char *key, double *ret, const char *where,
+                   fa_diag *diag)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+    if (item == NULL)
+        return FA_ENOTFOUND;
+    if (!cJSON_IsNumber(item) || !isfinite(item->valuedouble))
+        return fa_fail(diag, FA_EINVAL, "%s: \"%s\" must be a number", where, key);
+    *ret = item->valuedouble;
+    return 0;
+}
+
+int fa_json_int(const cJSON *object, const char *key, int64_t low, int64_t high, int64_t *ret,
+                const char *where, fa_diag *diag)
+{
+    double number = 0;
+    int rc = fa_json_number(object, key, &number, where, diag);
+    if (rc != 0)
+        return rc;
+    /* Doubles hold integers exactly up to 2^53; larger ones cannot be told from their neighbours. */
+    if (floor(number) != number || fabs(number) > 9007199254740992.0)
+        return fa_fail(diag, FA_EINVAL, "%s: \"%s\" must be a whole number", where, key);
+    if (number < (double)low || number > (double)high)
+        return fa_fail(diag, FA_EINVAL, "%s: \"%s\" is %.0f: must be %lld to %lld", where, key,
+                       number, (long long)low, (long long)high);
+    *ret = (int64_t)number;
+    return 0;
+}
+
+int fa_json_bool(const cJSON *object, const char *key, bool *ret, const char *where, fa_diag *diag)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+    if (item == NULL)
+        return FA_ENOTFOUND;
+    if (!cJSON_IsBool(item))
+        return fa_fail(diag, FA_EINVAL, "%s: \"%s\" must be true or false", where, key);
+    *ret = cJSON_IsTrue(item) != 0;
+    return 0;
+}
+
+int fa_json_text(const cJSON *object, const char *key, const char **ret, const char *where,
+                 fa_diag *diag)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+    if (item == NULL)
+        return FA_ENOTFOUND;
+    if (!cJSON_IsString(item) || item->valuestring == NULL)
+        return fa_fail(diag, FA_EINVAL, "%s: \"%s\" must be a string", where, key);
+    *ret = item->valuestring;
+    return 0;
+}
+
+int fa_json_copy(const cJSON *object, const char *key, char *ret, size_t size, const char *where,
+                 fa_diag *diag)
+{
+    const char *text = NULL;
+    int rc = fa_json_text(object, key, &text, where, diag);
+    if (rc != 0)
+        return rc;
+    if (strlen(text) >= size)
+        return fa_fail(diag, FA_EINVAL, "%s: \"%s\" is longer than %zu bytes", where, key,
+                       size - 1);
+    memcpy(ret, text, strlen(text) + 1);
+    return 0;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reading JSON that may be hostile: depth- and size-limited parsing and typed, checked getters.
+ * `where` is the document's name for the sentence ("manifest attn_fwd_sm80.json").
+ */
+#ifndef FA_BASE_JSON_H
+#define FA_BASE_JSON_H
+
+#include "fa_types.h"
+
+#include <cJSON.h>
+
+/* Parses at most `size` bytes; nothing but white space may follow. Refuses duplicate keys at the
+ * top level and nesting deeper than 32. Caller frees with cJSON_Delete. */
+int fa_json_parse(const char *text, size_t size, const char *where, cJSON **ret_json, fa_diag *diag);
+
+/* Each returns 0, FA_ENOTFOUND when absent (no diag), or FA_EINVAL with a sentence. */
+int fa_json_int(const cJSON *object, const char *key, int64_t low, int64_t high, int64_t *ret,
+                const char *where, fa_diag *diag);
+int fa_json_number(const cJSON *object, const char *key, double *ret, const char *where,
+                   fa_diag *diag);
+int fa_json_bool(const cJSON *object, const char *key, bool *ret, const char *where, fa_diag *diag);
+/* *ret points into the document. */
+int fa_json_text(const cJSON *object, const char *key, const char **ret, const char *where,
+                 fa_diag *diag);
+/* Copies; FA_EINVAL when it does not fit. */
+int fa_json_copy(const cJSON *object, const char *key, char *ret, size_t size, const char *where,
+                 fa_diag *diag);
+
+#endif

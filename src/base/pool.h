@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Child processes that answer messages, on a libuv loop of the caller's.
+ *
+ * Workload: one child per core plus one, each given one message at a time and reused; a child may
+ * hang, crash or be killed at any moment, and that costs its own message only.
+ * Children are started with posix_spawn (never fork: the host may have threads that hold locks)
+ * and reaped by pid, so that no SIGCHLD handler is installed in the host. A child sees its end of
+ * the channel as descriptor 3 and notices a dead parent by its end of file.
+ * Thread-safety: everything happens on the loop's thread, which holds SIGPIPE back: libuv's writes
+ * to a child that is gone raise it.
+ */
+#ifndef FA_BASE_POOL_H
+#define FA_BASE_POOL_H
+
+#include "channel.h"
+
+#include <uv.h>
+
+typedef struct fa_child fa_child;
+
+enum { FA_CHILD_FD = 3 };
+
+typedef enum fa_child_end {
+    FA_CHILD_DIED,      /* by itself: a crash, an exit, a broken message */
+    FA_CHILD_KILLED,    /* by somebody else, with SIGKILL: not its message's fault */
+    FA_CHILD_TIMED_OUT  /* its deadline passed, and it was killed here */
+} fa_child_end;
+
+typedef struct fa_child_events {
+    /* The message is the callee's to keep (move it out and clear it) or is freed afterwards. */
+    void (*message)(fa_child *child, fa_message *message);
+    /* The child is gone, by itself or killed; `reason` says how ("was killed by signal 11",
+     * "did not answer within 10000 ms"). It is freed after this call. Not called for
+     * fa_child_stop. */
+    void (*gone)(fa_child *child, const char *reason, fa_child_end end);
+} fa_child_events;
+
+/* Starts `path` with `arguments` (argv, NULL-terminated) and environment (NULL: inherit). */
+int fa_child_start(uv_loop_t *loop, const char *path, char *const *arguments,
+                   char *const *environment, const fa_child_events *events, void *context,
+                   fa_child **ret_child, fa_diag *diag);
+/* Kills and forgets; no event is called. NULL is allowed; sets *child to NULL. The memory is
+ * released when the loop next runs. */
+void fa_child_stop(fa_child **child);
+
+/* Queues one message and, when timeout_ms > 0, sets the deadline for the next answer. */
+int fa_child_send(fa_child *child, const cJSON *json, const void *blob, size_t blob_size,
+                  int timeout_ms, fa_diag *diag);
+void fa_child_deadline(fa_child *child, int timeout_ms); /* 0: none */
+void *fa_child_context(const fa_child *child);
+
+#endif

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What can be asked of a problem or a config without knowing any kernel: is it valid, what is its
+ * key, how much work is it, and its JSON form.
+ */
+#ifndef FA_BASE_PROBLEM_H
+#define FA_BASE_PROBLEM_H
+
+#include "fa_types.h"
+
+#include <cJSON.h>
+
+enum { FA_PROBLEM_KEY_MAX = 192, FA_CONFIG_TEXT_MAX = 768 };
+
+/* 0, or FA_EINVAL with a sentence that names the field, its value and its range. */
+int fa_problem_check(const fa_problem *problem, fa_diag *diag);
+
+/* The bucket in which tuning and lookup both work: the problem that stands for this one.
+ * Today every problem stands for itself, but for an empty one, for which the smallest that is not
+ * empty stands. */
+fa_problem fa_problem_bucket(const fa_problem *problem);
+
+/* Canonical text, equal for equal problems: the part of a winner's key that names the problem. */
+void fa_problem_key(const fa_problem *problem, char ret_key[FA_PROBLEM_KEY_MAX]);
+
+/* causal_offset of the kernels: seq_k - seq_q for BOTTOM_RIGHT, else 0. */
+int32_t fa_problem_causal_offset(const fa_problem *problem);
+
+/* 4 * batch * heads_q * head_dim * (visible query-key pairs). */
+double fa_problem_flops(const fa_problem *problem);
+
+/* The field's convention for reporting: 4*B*H*Sq*Sk*D, halved when causal. */
+double fa_problem_nominal_flops(const fa_problem *problem);
+
+bool fa_problem_equal(const fa_problem *a, const fa_problem *b);
+
+/* New JSON object, owned by the caller; NULL when out of memory. */
+cJSON *fa_problem_to_json(const fa_problem *problem);
+/* Checks every field (a hostile document is fine); absent fields keep what *ret_problem held. */
+int fa_problem_from_json(const cJSON *json, fa_problem *ret_problem, fa_diag *diag);
+
+/* {"BLOCK_M":128,...} in the config's order; always fits. */
+void fa_config_text(const fa_config *config, char ret_text[FA_CONFIG_TEXT_MAX]);
+bool fa_config_get(const fa_config *config, const char *name, int32_t *ret_value);
+/* Same family and the same values by name, in any order. */
+bool fa_config_equal(const fa_config *a, const fa_config *b);
+cJSON *fa_config_to_json(const fa_config *config); /* {"family":..., "tunables":{...}} */
+int fa_config_from_json(const cJSON *json, fa_config *ret_config, fa_diag *diag);
+
+/* What decides a winner: compute capability, SM count, shared-memory limits, L2, memory bus and
+ * clock class. The product name is not in it. */
+enum { FA_SILICON_MAX = 128 };
+void fa_gpu_silicon(const fa_gpu *gpu, char ret_silicon[FA_SILICON_MAX]);
+cJSON *fa_gpu_to_json(const fa_gpu *gpu);
+int fa_gpu_from_json(const cJSON *json, fa_gpu *ret_gpu, fa_diag *diag);
+
+#endif

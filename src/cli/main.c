@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * fa-tune, the command line: which verb, its options, its exit status.
+ *
+ * Doors include fa_tune.h and base, nothing else of ours. Results go to stdout, everything else
+ * to stderr.
+ */
+#include "error.h"
+#include "nearest.h"
+#include "text.h"
+#include "verbs.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { EXIT_USAGE = 2 };
+
+static const cli_verb verbs[] = {
+    {"tune",
+     CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_TUNE | CLI_GROUP_STORE |
+         CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_TOP,
+     "find, prove and keep the fastest kernel for a problem (the default verb)",
+     "Compiles the problem's whole space for the GPU, proves each kernel and times it where the\n"
+     "GPU is here; elsewhere a model ranks the compiled kernels and the answer says \"predicted\".\n"
+     "Ctrl-C stops it; the same command goes on from there.\n",
+     cli_tune},
+    {"explain",
+     CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_STORE | CLI_GROUP_ENGINE |
+         CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_TOP,
+     "every config of a problem's space, where it ended and why",
+     "Compiles nothing: shows what the budget says and what earlier tunes have found.\n",
+     cli_explain},
+    {"show",
+     CLI_GROUP_GPU | CLI_GROUP_STORE | CLI_GROUP_QUIET | CLI_GROUP_JSON,
+     "the winners in the store",
+     "Newest first; --gpu keeps those of one GPU type.\n",
+     cli_show},
+    {"doctor",
+     CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_JSON,
+     "whether driver, NVRTC, GPU and store are fit, and what to do",
+     "Exit status 0 when nothing fails, 1 otherwise.\n",
+     cli_doctor},
+    {"gpus", CLI_GROUP_JSON, "the GPU types that --gpu takes", "", cli_gpus},
+    {"version", 0, "the version", "", cli_version},
+};
+
+enum { VERB_COUNT = sizeof verbs / sizeof *verbs };
+
+static const cli_verb *find_verb(const char *name)
+{
+    for (size_t i = 0; i < VERB_COUNT; i++)
+        if (strcmp(verbs[i].name, name) == 0)
+            return &verbs[i];
+    return NULL;
+}
+
+static int unknown_verb(const char *name)
+{
+    const char *names[VERB_COUNT + 2];
+    for (size_t i = 0; i < VERB_COUNT; i++)
+        names[i] = verbs[i].name;
+    names[VERB_COUNT] = "help";
+    names[VERB_COUNT + 1] = NULL;
+    const char *near = cli_nearest(name, names);
+    fa_diag diag;
+    if (near != NULL)
+        fa_fail(&diag, FA_EINVAL, "there is no verb \"%s\": did you mean %s?", name, near);
+    else
+        fa_fail(&diag, FA_EINVAL, "there is no verb \"%s\": `fa-tune help` lists them", name);
+    return cli_error(EXIT_USAGE, &diag);
+}
+
+static void overview(fa_buf *out)
+{
+    fa_buf_text(out,
+                "fa-tune finds, proves and remembers the fastest FlashAttention kernel for a "
+                "problem on a GPU.\n\n"
+                "  fa-tune --gpu L4 --seq 512\n\n"
+                "usage: fa-tune [VERB] [OPTIONS]\n\n");
+    for (size_t i = 0; i < VERB_COUNT; i++)
+        fa_buf_printf(out, "  %-8s  %s\n", verbs[i].name, verbs[i].summary);
+    fa_buf_text(out, "  help      this text, or `fa-tune help VERB`\n\n"
+                     "Options of tune (fa-tune VERB --help tells those of the others):\n\n");
+    cli_options_help(verbs[0].groups, out);
+    fa_buf_text(out, "\nExit status: 0 done, 1 failed, 2 asked wrongly, 130 stopped by Ctrl-C.\n"
+                     "Environment: FA_TUNE_STORE, FA_TUNE_TEMPLATES, FA_TUNE_NVRTC, "
+                     "FA_TUNE_LIBCUDA, FA_TUNE_WORKER.\n");
+}
+
+/* Help of one verb, or of all for NULL, on stdout. */
+static int help(const cli_verb *verb)
+{
+    fa_buf out = {0};
+    if (verb == NULL) {
+        overview(&out);
+    } else {
+        fa_buf_printf(&out, "fa-tune %s: %s\n", verb->name, verb->summary);
+        if (verb->details[0] != 0)
+            fa_buf_printf(&out, "\n%s", verb->details);
+        fa_buf_text(&out, "\n");
+        cli_options_help(verb->groups, &out);
+    }
+    int status = cli_write(&out);
+    fa_buf_free(&out);
+    return status;
+}
+
+static int help_on(int count, char **arguments)
+{
+    const cli_verb *verb = count > 0 ? find_verb(arguments[0]) : NULL;
+    if (count > 0 && verb == NULL)
+        return unknown_verb(arguments[0]);
+    return help(verb);
+}
+
+int cli_version(const cli_options *options)
+{
+    (void)options;
+    fa_buf out = {0};
+    fa_buf_printf(&out, "fa-tune %s\n", fa_version());
+    int status = cli_write(&out);
+    fa_buf_free(&out);
+    return status;
+}
+
+int main(int count, char **arguments)
+{
+    cli_options options;
+    fa_diag diag;
+    const cli_verb *verb = &verbs[0];
+    int first = 1;
+    cli_symbols_init();
+    if (count < 2) {
+        fputs("fa-tune: say what to tune, as in `fa-tune --gpu L4 --seq 512`; `fa-tune help` tells "
+              "the rest\n",
+              stderr);
+        return EXIT_USAGE;
+    }
+    if (strcmp(arguments[1], "--version") == 0)
+        return cli_version(NULL);
+    if (strcmp(arguments[1], "help") == 0)
+        return help_on(count - 2, arguments + 2);
+    if (strcmp(arguments[1], "--help") == 0 || strcmp(arguments[1], "-h") == 0)
+        return help(NULL);
+    if (arguments[1][0] != '-') {
+        verb = find_verb(arguments[1]);
+        if (verb == NULL)
+            return unknown_verb(arguments[1]);
+        first = 2;
+    }
+    if (cli_options_parse(verb, count - first, arguments + first, &options, &diag) != 0)
+        return cli_error(EXIT_USAGE, &diag);
+    return options.help ? help(verb) : verb->run(&options);
+}

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Parsing and checking the command line.
+ */
+#include "options.h"
+
+#include "error.h"
+#include "nearest.h"
+#include "problem.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum option_kind {
+    KIND_FLAG,    /* bool */
+    KIND_INTEGER, /* int32_t in [low, high] */
+    KIND_SEED,    /* uint64_t up to `high` */
+    KIND_TEXT,    /* const char *, not empty */
+    KIND_CHOICE,  /* an enum, one of `choices` */
+    KIND_CAUSAL   /* like CHOICE, with bottom-right when no value follows */
+} option_kind;
+
+/* A choice's index is its value. */
+static const char *const dtypes[] = {"fp16", "bf16", NULL};
+static const char *const causals[] = {"none", "bottom-right", "top-left", NULL};
+static const char *const layouts[] = {"bhsd", "bshd", NULL};
+static const char *const efforts[] = {"cached", "predict", "measure", "patient", NULL};
+
+typedef struct option_spec {
+    const char *name;
+    unsigned group;
+    option_kind kind;
+    size_t offset; /* of the value in cli_options */
+    int64_t low, high;
+    const char *const *choices;
+    const char *value; /* its name in the help */
+    const char *help;
+} option_spec;
+
+enum { ANY_VERB = 1 << 30 };
+
+#define AT(field) offsetof(cli_options, field)
+
+static const option_spec specs[] = {
+    {"--gpu", CLI_GROUP_GPU, KIND_TEXT, AT(gpu), 0, 0, NULL, "NAME",
+     "GPU type, present or not (fa-tune gpus lists them); default: the device here"},
+    {"--device", CLI_GROUP_DEVICE, KIND_INTEGER, AT(device), 0, 1023, NULL, "N",
+     "CUDA ordinal of the device to tune on (0)"},
+    {"--seq", CLI_GROUP_PROBLEM, KIND_INTEGER, AT(seq), 0, INT32_MAX, NULL, "N",
+     "sequence length of queries and keys"},
+    {"--seq-q", CLI_GROUP_PROBLEM, KIND_INTEGER, AT(problem.seq_q), 0, INT32_MAX, NULL, "N",
+     "sequence length of the queries alone"},
+    {"--seq-k", CLI_GROUP_PROBLEM, KIND_INTEGER, AT(problem.seq_k), 0, INT32_MAX, NULL, "N",
+     "sequence length of keys and values alone"},
+    {"--batch", CLI_GROUP_PROBLEM, KIND_INTEGER, AT(problem.batch), 0, INT32_MAX, NULL, "N",
+     "batch size (4)"},
+    {"--heads", CLI_GROUP_PROBLEM, KIND_INTEGER, AT(problem.heads_q), 1, 65535, NULL, "N",
+     "query heads (8)"},
+    {"--heads-kv", CLI_GROUP_PROBLEM, KIND_INTEGER, AT(problem.heads_kv), 1, 65535, NULL, "N",
+     "key and value heads, a divisor of --heads (as many)"},
+    {"--head-dim", CLI_GROUP_PROBLEM, KIND_INTEGER, AT(problem.head_dim), 8, 256, NULL, "N",
+     "elements per head, a multiple of 8 up to 256 (64)"},
+    {"--dtype", CLI_GROUP_PROBLEM, KIND_CHOICE, AT(problem.dtype), 0, 0, dtypes, "fp16|bf16",
+     "element type (fp16)"},
+    {"--causal", CLI_GROUP_PROBLEM, KIND_CAUSAL, AT(problem.causal), 0, 0, causals, "[WHERE]",
+     "mask anchored bottom-right (also when WHERE is left out) or top-left (none)"},
+    {"--layout", CLI_GROUP_PROBLEM, KIND_CHOICE, AT(problem.layout), 0, 0, layouts, "bhsd|bshd",
+     "order of dimensions while measuring (bhsd)"},
+    {"--lse", CLI_GROUP_PROBLEM, KIND_FLAG, AT(problem.want_lse), 0, 0, NULL, NULL,
+     "with the log-sum-exp written"},
+    {"--unaligned", CLI_GROUP_PROBLEM, KIND_FLAG, AT(problem.unaligned), 0, 0, NULL, NULL,
+     "for pointers or strides that are not multiples of 16 bytes"},
+    {"--effort", CLI_GROUP_TUNE, KIND_CHOICE, AT(effort), 0, 0, efforts, "HOW",
+     "cached, predict, measure or patient (measure)"},
+    {"--again", CLI_GROUP_TUNE, KIND_FLAG, AT(again), 0, 0, NULL, NULL,
+     "tune although a winner is stored; trials on record are used"},
+    {"--jobs", CLI_GROUP_TUNE, KIND_INTEGER, AT(jobs), 1, 1024, NULL, "N",
+     "compile workers (one per core)"},
+    {"--compile-timeout", CLI_GROUP_TUNE, KIND_INTEGER, AT(compile_timeout_s), 1, 3600, NULL, "S",
+     "seconds that one compile may take (30)"},
+    {"--trial-timeout", CLI_GROUP_TUNE, KIND_INTEGER, AT(trial_timeout_s), 1, 3600, NULL, "S",
+     "seconds that proving and timing one config may take (20)"},
+    {"--seed", CLI_GROUP_TUNE, KIND_SEED, AT(seed), 0, ((int64_t)1 << 53) - 1, NULL, "N",
+     "seed of the inputs (0: a fresh one, kept with each trial)"},
+    {"--top", CLI_GROUP_TOP, KIND_INTEGER, AT(top), 1, 1000000, NULL, "N",
+     "rows to print (tune: 10; explain: all)"},
+    {"--store", CLI_GROUP_STORE, KIND_TEXT, AT(store), 0, 0, NULL, "FILE",
+     "store file (FA_TUNE_STORE, else fa-tune/store.db in the cache directory)"},
+    {"--templates", CLI_GROUP_ENGINE, KIND_TEXT, AT(templates), 0, 0, NULL, "DIR",
+     "kernel templates that replace or join the built-in ones"},
+    {"--json", CLI_GROUP_JSON, KIND_FLAG, AT(json), 0, 0, NULL, NULL,
+     "one JSON document on stdout"},
+    {"--no-progress", CLI_GROUP_QUIET, KIND_FLAG, AT(no_progress), 0, 0, NULL, NULL,
+     "no progress on stderr; notes and errors stay"},
+    {"--quiet", CLI_GROUP_QUIET, KIND_FLAG, AT(quiet), 0, 0, NULL, NULL,
+     "nothing on stderr but errors"},
+    {"--help", ANY_VERB, KIND_FLAG, AT(help), 0, 0, NULL, NULL, "this text"},
+};
+
+enum { SPEC_COUNT = sizeof specs / sizeof *specs };
+
+/* Digits only: no sign, no space, no base prefix. false when there is anything else or more than
+ * 64 bits; *ret is then left alone. */
+static bool parse_digits(const char *text, uint64_t *ret)
+{
+    if (text[0] == 0 || strspn(text, "0123456789") != strlen(text))
+        return false;
+    errno = 0;
+    unsigned long long value = strtoull(text, NULL, 10);
+    if (errno != 0)
+        return false;
+    *ret = value;
+    return true;
+}
+
+static int set_integer(const option_spec *spec, const char *text, int32_t *ret, fa_diag *diag)
+{
+    uint64_t value = 0;
+    bool eights = spec->offset == AT(problem.head_dim);
+    if (!parse_digits(text, &value) || value < (uint64_t)spec->low ||
+        value > (uint64_t)spec->high || (eights && value % 8 != 0))
+        return fa_fail(diag, FA_EINVAL, "%s \"%s\": use a %s from %lld to %lld%s", spec->name, text,
+                       eights ? "multiple of 8" : "whole number", (long long)spec->low,
+                       (long long)spec->high, eights ? " (pad the tensors)" : "");
+    *ret = (int32_t)value;
+    return 0;
+}
+
+static int set_seed(const option_spec *spec, const char *text, uint64_t *ret, fa_diag *diag)
+{
+    uint64_t value = 0;
+    if (!parse_digits(text, &value) || value > (uint64_t)spec->high)
+        return fa_fail(diag, FA_EINVAL, "%s \"%s\": use a whole number from 0 to %lld", spec->name,
+                       text, (long long)spec->high);
+    *ret = value;
+    return 0;
+}
+
+static int set_choice(const option_spec *spec, const char *text, void *ret, fa_diag *diag)
+{
+    for (int i = 0; spec->choices[i] != NULL; i++) {
+        if (strcmp(spec->choices[i], text) == 0) {
+            unsigned value = (unsigned)i; /* every enum of the API is stored as an unsigned */
+            memcpy(ret, &value, sizeof value);
+            return 0;
+        }
+    }
+    fa_buf list = {0};
+    for (int i = 0; spec->choices[i] != NULL; i++)
+        fa_buf_printf(&list, "%s%s", i == 0 ? "" : spec->choices[i + 1] != NULL ? ", " : " or ",
+                      spec->choices[i]);
+    const char *near = cli_nearest(text, spec->choices);
+    int rc = near != NULL
+                 ? fa_fail(diag, FA_EINVAL, "%s \"%s\" is not known: did you mean %s? It takes %s",
+                           spec->name, text, near, list.data != NULL ? list.data : "")
+                 : fa_fail(diag, FA_EINVAL, "%s \"%s\" is not known: use %s", spec->name, text,
+                           list.data != NULL ? list.data : "");
+    fa_buf_free(&list);
+    return rc;
+}
+
+_Static_assert(sizeof(fa_dtype) == sizeof(unsigned) && sizeof(fa_causal) == sizeof(unsigned) &&
+                   sizeof(fa_layout) == sizeof(unsigned) && sizeof(fa_effort) == sizeof(unsigned),
+               "set_choice stores an unsigned");
+
+static int set_value(const option_spec *spec, const char *text, cli_options *options, fa_diag *diag)
+{
+    char *field = (char *)options + spec->offset;
+    switch (spec->kind) {
+    case KIND_FLAG:
+        *(bool *)field = true;
+        return 0;
+    case KIND_INTEGER:
+        return set_integer(spec, text, (int32_t *)(void *)field, diag);
+    case KIND_SEED:
+        return set_seed(spec, text, (uint64_t *)(void *)field, diag);
+    case KIND_TEXT:
+        if (text[0] == 0)
+            return fa_fail(diag, FA_EINVAL, "%s is empty: give it a %s", spec->name, spec->value);
+        *(const char **)(void *)field = text;
+        return 0;
+    case KIND_CHOICE:
+    case KIND_CAUSAL:
+        return set_choice(spec, text, field, diag);
+    }
+    return FA_EINVAL;
+}
+
+static int fail_unknown(const cli_verb *verb, const char *argument, size_t length, fa_diag *diag)
+{
+    const char *names[SPEC_COUNT + 1];
+    size_t count = 0;
+    for (size_t i = 0; i < SPEC_COUNT; i++)
+        if (specs[i].group == ANY_VERB || (specs[i].group & verb->groups))
+            names[count++] = specs[i].name;
+    names[count] = NULL;
+    char typed[64];
+    snprintf(typed, sizeof typed, "%.*s", (int)(length < 63 ? length : 63), argument);
+    if (typed[0] != '-')
+        return fa_fail(diag, FA_EINVAL,
+                       "\"%s\" is not understood: `fa-tune %s` takes options only, as --help lists",
+                       argument, verb->name);
+    const char *near = cli_nearest(typed, names);
+    if (near != NULL)
+        return fa_fail(diag, FA_EINVAL, "`fa-tune %s` has no option %s: did you mean %s?",
+                       verb->name, typed, near);
+    return fa_fail(diag, FA_EINVAL, "`fa-tune %s` has no option %s: see `fa-tune %s --help`",
+                   verb->name, typed, verb->name);
+}
+
+static const option_spec *find(const char *argument, size_t length)
+{
+    for (size_t i = 0; i < SPEC_COUNT; i++)
+        if (strlen(specs[i].name) == length && memcmp(specs[i].name, argument, length) == 0)
+            return &specs[i];
+    return NULL;
+}
+
+/* Parses one option at arguments[*at] and steps over it and its value. */
+static int parse_one(const cli_verb *verb, int count, char **arguments, int *at,
+                     cli_options *options, fa_diag *diag)
+{
+    const char *argument = arguments[*at], *equals = strchr(argument, '=');
+    size_t length = equals != NULL ? (size_t)(equals - argument) : strlen(argument);
+    if (strcmp(argument, "-h") == 0) {
+        options->help = true;
+        (*at)++;
+        return 0;
+    }
+    const option_spec *spec = find(argument, length);
+    if (spec == NULL)
+        return fail_unknown(verb, argument, length, diag);
+    if (spec->group != ANY_VERB && !(spec->group & verb->groups))
+        return fa_fail(diag, FA_EINVAL, "`fa-tune %s` does not take %s: see `fa-tune %s --help`",
+                       verb->name, spec->name, verb->name);
+    (*at)++;
+    if (spec->kind == KIND_FLAG && equals != NULL)
+        return fa_fail(diag, FA_EINVAL, "%s takes no value: leave \"%s\" out", spec->name, equals);
+    if (spec->kind == KIND_FLAG)
+        return set_value(spec, NULL, options, diag);
+    if (equals != NULL)
+        return set_value(spec, equals + 1, options, diag);
+    /* A negative number is a value, so that its sentence is about the number. */
+    bool follows = *at < count && (arguments[*at][0] != '-' ||
+                                   (arguments[*at][1] >= '0' && arguments[*at][1] <= '9'));
+    if (spec->kind == KIND_CAUSAL && !follows)
+        return set_value(spec, causals[FA_CAUSAL_BOTTOM_RIGHT], options, diag);
+    if (!follows)
+        return fa_fail(diag, FA_EINVAL, "%s needs a value: %s %s", spec->name, spec->name,
+                       spec->value);
+    return set_value(spec, arguments[(*at)++], options, diag);
+}
+
+/* What no single option can tell: lengths that are missing, options that exclude one another. */
+static int complete(const cli_verb *verb, cli_options *options, fa_diag *diag)
+{
+    fa_problem *problem = &options->problem;
+    if (options->gpu != NULL && options->device >= 0)
+        return fa_fail(diag, FA_EINVAL, "--gpu and --device exclude one another: --gpu names a "
+                       "type, --device a device of this machine");
+    if (!(verb->groups & CLI_GROUP_PROBLEM))
+        return 0;
+    if (problem->seq_q < 0)
+        problem->seq_q = options->seq;
+    if (problem->seq_k < 0)
+        problem->seq_k = options->seq;
+    if (problem->seq_q < 0 && problem->seq_k < 0)
+        return fa_fail(diag, FA_EINVAL, "the sequence length is missing: add --seq N, as in "
+                       "`fa-tune --gpu L4 --seq 512`");
+    if (problem->seq_q < 0 || problem->seq_k < 0)
+        return fa_fail(diag, FA_EINVAL, "%s is missing: give it beside %s, or --seq for both",
+                       problem->seq_q < 0 ? "--seq-q" : "--seq-k",
+                       problem->seq_q < 0 ? "--seq-k" : "--seq-q");
+    if (problem->heads_kv < 0)
+        problem->heads_kv = problem->heads_q;
+    if (problem->heads_q % problem->heads_kv != 0)
+        return fa_fail(diag, FA_EINVAL, "--heads-kv %d does not divide --heads %d: use one of its "
+                       "divisors", problem->heads_kv, problem->heads_q);
+    return fa_problem_check(problem, diag);
+}
+
+int cli_options_parse(const cli_verb *verb, int count, char **arguments, cli_options *ret_options,
+                      fa_diag *diag)
+{
+    cli_options options = {
+        .device = -1,
+        .seq = -1,
+        .problem = {.head_dim = 64, .batch = 4, .heads_q = 8, .heads_kv = -1, .seq_q = -1,
+                    .seq_k = -1},
+        .effort = FA_EFFORT_MEASURE,
+    };
+    for (int at = 0; at < count;) {
+        int rc = parse_one(verb, count, arguments, &at, &options, diag);
+        if (rc != 0)
+            return rc;
+    }
+    int rc = options.help ? 0 : complete(verb, &options, diag);
+    if (rc == 0)
+        *ret_options = options;
+    return rc;
+}
+
+void cli_options_help(unsigned groups, fa_buf *out)
+{
+    for (size_t i = 0; i < SPEC_COUNT; i++) {
+        if (specs[i].group != ANY_VERB && !(specs[i].group & groups))
+            continue;
+        char left[64];
+        snprintf(left, sizeof left, "%s %s", specs[i].name,
+                 specs[i].value != NULL ? specs[i].value : "");
+        fa_buf_printf(out, "  %-19s  %s\n", left, specs[i].help);
+    }
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The command line as data: one table of options, and which groups of them a verb takes.
+ *
+ * Workload: once per process. Every value is checked here, so that a verb sees only values that
+ * the library takes. `--option=value` and `--option value` are the same; a later one wins.
+ */
+#ifndef FA_CLI_OPTIONS_H
+#define FA_CLI_OPTIONS_H
+
+#include "buf.h"
+#include "fa_types.h"
+
+enum {
+    CLI_GROUP_PROBLEM = 1, /* what is to be computed */
+    CLI_GROUP_GPU = 2,     /* --gpu */
+    CLI_GROUP_DEVICE = 4,  /* --device */
+    CLI_GROUP_TUNE = 8,    /* how to tune */
+    CLI_GROUP_STORE = 16,  /* --store */
+    CLI_GROUP_ENGINE = 32, /* --templates */
+    CLI_GROUP_QUIET = 64,  /* what stderr gets */
+    CLI_GROUP_JSON = 128,
+    CLI_GROUP_TOP = 256
+};
+
+typedef struct cli_options {
+    bool help;
+    const char *gpu; /* NULL: the device here */
+    int32_t device;  /* -1: not given */
+    fa_problem problem;
+    int32_t seq;     /* -1: not given; seq_q, seq_k and heads_kv of the problem likewise */
+    fa_effort effort;
+    bool again, quiet, json, no_progress;
+    int32_t jobs; /* 0: one per core */
+    int32_t compile_timeout_s, trial_timeout_s; /* 0: the library's */
+    int32_t top;  /* 0: not given */
+    uint64_t seed;
+    const char *store, *templates;
+} cli_options;
+
+/* A verb: its name, the option groups it takes and what it does; returns the exit status. */
+typedef struct cli_verb {
+    const char *name;
+    unsigned groups;
+    const char *summary; /* one line */
+    const char *details; /* paragraphs of its --help */
+    int (*run)(const cli_options *options);
+} cli_verb;
+
+/* Parses the arguments after the verb. FA_EINVAL with a sentence: what, where, what to do. */
+int cli_options_parse(const cli_verb *verb, int count, char **arguments, cli_options *ret_options,
+                      fa_diag *diag);
+
+/* Appends one line per option of these groups. */
+void cli_options_help(unsigned groups, fa_buf *out);
+
+#endif

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "progress.h"
+
+#include "error.h"
+#include "interrupt.h"
+#include "text.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { FIRST_ROWS = 5, BAR_WIDTH = 16 };
+static const double redraw_s = 0.1, plain_s = 5.0, plain_best_s = 1.0;
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+void cli_progress_init(cli_progress *progress, const cli_options *options)
+{
+    *progress = (cli_progress){
+        .rows = !options->quiet && !options->no_progress,
+        .notes = !options->quiet,
+        .terminal = isatty(STDERR_FILENO) == 1,
+        .stage = -1,
+        .last_s = now_s(),
+    };
+}
+
+static void erase(cli_progress *progress)
+{
+    if (progress->drawn)
+        fputs("\r\033[K", stderr);
+    progress->drawn = false;
+}
+
+/* One whole line on stderr, above the updating one. The buffer is freed. */
+static void tell(cli_progress *progress, fa_buf *line)
+{
+    erase(progress);
+    if (!line->failed && line->size > 0) {
+        fa_buf_text(line, "\n");
+        fwrite(line->data, 1, line->size, stderr);
+    }
+    fa_buf_free(line);
+    progress->last_s = now_s();
+}
+
+void cli_progress_note(void *context, const char *sentence)
+{
+    cli_progress *progress = context;
+    if (!progress->notes)
+        return;
+    fa_buf line = {0};
+    fa_buf_text(&line, "note: ");
+    cli_text_safe(&line, sentence);
+    tell(progress, &line);
+}
+
+void cli_progress_end(cli_progress *progress)
+{
+    erase(progress);
+    fflush(stderr);
+}
+
+/* Configs that have come to an end, of those that were to be compiled: where the GPU is here that
+ * is when they are measured, elsewhere when their cubin is clean. */
+int32_t cli_progress_done(const cli_progress *progress, const fa_progress *event)
+{
+    int32_t done = event->failed + (progress->absent ? event->clean : event->measured);
+    return done < event->in_budget ? done : event->in_budget;
+}
+
+static void text_seconds(fa_buf *out, double seconds)
+{
+    if (seconds < 100)
+        fa_buf_printf(out, "%.0f s", seconds);
+    else if (seconds < 6000)
+        fa_buf_printf(out, "%.0f min", seconds / 60);
+    else
+        fa_buf_printf(out, "%.1f h", seconds / 3600);
+}
+
+static void text_trial_time(fa_buf *out, const fa_trial *trial)
+{
+    if (trial->median_us > 0)
+        cli_text_us(out, trial->median_us);
+    else if (trial->predicted_us > 0)
+        cli_text_about(out, trial->predicted_us);
+}
+
+/* done/total · rate · counts · best · time left; without the bar. */
+static void text_counts(const cli_progress *progress, const fa_progress *event, fa_buf *out)
+{
+    const char *dot = cli_sym()->dot;
+    fa_buf_printf(out, "%d/%d", cli_progress_done(progress, event), event->in_budget);
+    fa_buf_printf(out, " %s %d compiled", dot, event->compiled);
+    if (!progress->absent)
+        fa_buf_printf(out, ", %d measured", event->measured);
+    if (event->failed > 0)
+        fa_buf_printf(out, ", %d failed", event->failed);
+    if (event->resumed > 0)
+        fa_buf_printf(out, ", %d from earlier", event->resumed);
+    if (progress->rate > 0)
+        fa_buf_printf(out, " %s %.1f/s", dot, progress->rate);
+    if (event->best != NULL) {
+        fa_buf_printf(out, " %s best ", dot);
+        text_trial_time(out, event->best);
+    }
+    if (event->left_s >= 0) {
+        fa_buf_printf(out, " %s ", dot);
+        text_seconds(out, event->left_s);
+        fa_buf_text(out, " left");
+    }
+}
+
+/* Cuts a line to a number of columns, at a code point. */
+static void cut(fa_buf *line, size_t columns)
+{
+    size_t width = 0;
+    for (size_t i = 0; i < line->size; i++) {
+        if (((unsigned char)line->data[i] & 0xc0) == 0x80)
+            continue;
+        if (width++ == columns) {
+            line->size = i;
+            line->data[i] = 0;
+        }
+    }
+}
+
+static void draw(cli_progress *progress, const fa_progress *event)
+{
+    static const char *const stages[] = {
+        [FA_STAGE_WAIT] = "waiting for the process that tunes this ",
+        [FA_STAGE_FINAL] = "racing the finalists ",
+    };
+    fa_buf line = {0};
+    if (event->stage == FA_STAGE_WAIT || event->stage == FA_STAGE_FINAL)
+        fa_buf_text(&line, stages[event->stage]);
+    if (event->stage != FA_STAGE_WAIT) {
+        int32_t done = cli_progress_done(progress, event), total = event->in_budget > 0 ? event->in_budget : 1;
+        for (int i = 0; i < BAR_WIDTH; i++)
+            fa_buf_text(&line, (int64_t)i * total < (int64_t)done * BAR_WIDTH ? cli_sym()->block
+                                                                             : cli_sym()->shade);
+        fa_buf_text(&line, " ");
+        text_counts(progress, event, &line);
+    }
+    struct winsize size;
+    cut(&line, ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1
+                   ? (size_t)size.ws_col - 1
+                   : 79);
+    erase(progress);
+    if (!line.failed && line.size > 0) {
+        fwrite(line.data, 1, line.size, stderr);
+        progress->drawn = true;
+    }
+    fflush(stderr);
+    fa_buf_free(&line);
+    progress->last_s = now_s();
+}
+
+static void tell_stage(cli_progress *progress, const fa_progress *event)
+{
+    const char *arrow = cli_sym()->arrow;
+    fa_buf line = {0};
+    progress->stage = (int)event->stage;
+    if (event->stage == FA_STAGE_WAIT)
+        fa_buf_text(&line, "another process tunes this problem: waiting for its result");
+    else if (event->stage == FA_STAGE_TUNE)
+        fa_buf_printf(&line, "space %d %s budget %d, compiling with %d worker%s", event->space,
+                      arrow, event->in_budget, event->compile_workers,
+                      event->compile_workers == 1 ? "" : "s");
+    else if (event->stage == FA_STAGE_FINAL)
+        fa_buf_text(&line, "racing the finalists");
+    tell(progress, &line);
+}
+
+static void tell_trial(cli_progress *progress, const fa_trial *trial)
+{
+    fa_buf line = {0};
+    fa_buf_text(&line, "  ");
+    text_trial_time(&line, trial);
+    fa_buf_text(&line, "  ");
+    cli_text_config(&line, &trial->config);
+    tell(progress, &line);
+}
+
+static bool finished(const fa_trial *trial)
+{
+    return trial->status == FA_STATUS_MEASURED || trial->status == FA_STATUS_COMPILED;
+}
+
+static double time_of(const fa_trial *trial)
+{
+    return trial->median_us > 0 ? trial->median_us : trial->predicted_us;
+}
+
+static void update_rate(cli_progress *progress, const fa_progress *event)
+{
+    double elapsed = event->elapsed_s - progress->rate_s;
+    if (!(elapsed >= 1.0))
+        return;
+    double rate = (cli_progress_done(progress, event) - progress->rate_done) / elapsed;
+    progress->rate = progress->rate > 0 ? 0.6 * progress->rate + 0.4 * rate : rate;
+    progress->rate_s = event->elapsed_s;
+    progress->rate_done = cli_progress_done(progress, event);
+}
+
+int cli_progress_event(void *context, const fa_progress *event)
+{
+    cli_progress *progress = context;
+    progress->last = *event;
+    progress->last.trial = progress->last.best = NULL;
+    if (event->stage == FA_STAGE_TUNE)
+        progress->tune_s = event->elapsed_s;
+    if (event->best != NULL)
+        progress->absent = event->best->status == FA_STATUS_COMPILED;
+    if (!progress->rows)
+        return cli_interrupted();
+    update_rate(progress, event);
+    bool new_stage = (int)event->stage != progress->stage;
+    if (new_stage && (!progress->terminal || event->stage == FA_STAGE_TUNE) &&
+        event->stage != FA_STAGE_DONE)
+        tell_stage(progress, event);
+    double waited = now_s() - progress->last_s;
+    if (event->kind == FA_EVENT_TRIAL && event->trial != NULL && finished(event->trial)) {
+        bool first = progress->told < FIRST_ROWS;
+        bool better = progress->best_us > 0 && time_of(event->trial) < progress->best_us;
+        if (first || (better && !progress->terminal && waited >= plain_best_s)) {
+            tell_trial(progress, event->trial);
+            progress->told++;
+        }
+        if (progress->best_us <= 0 || better)
+            progress->best_us = time_of(event->trial);
+    }
+    if (progress->terminal && event->stage != FA_STAGE_DONE && (waited >= redraw_s || new_stage)) {
+        draw(progress, event);
+    } else if (!progress->terminal && now_s() - progress->last_s >= plain_s) {
+        fa_buf line = {0};
+        text_counts(progress, event, &line);
+        tell(progress, &line);
+    }
+    return cli_interrupted();
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a person sees on stderr while a tune runs: on a terminal one line that updates at most ten
+ * times a second and is erased at the end; elsewhere plain lines, at least one every five seconds.
+ * The first configs that finish are told either way, so that something useful is on the screen
+ * within the first second.
+ *
+ * Thread-safety: all calls come from the thread that tunes.
+ */
+#ifndef FA_CLI_PROGRESS_H
+#define FA_CLI_PROGRESS_H
+
+#include "fa_tune.h"
+#include "options.h"
+
+typedef struct cli_progress {
+    bool rows;      /* progress is wanted at all */
+    bool notes;     /* the library's notes are wanted */
+    bool terminal;  /* one updating line */
+    bool drawn;     /* the updating line is on the screen */
+    bool absent;    /* the GPU is not here: configs end when they are compiled */
+    int32_t told;   /* first rows told */
+    double last_s;  /* when the line was last drawn or a plain line printed */
+    double best_us; /* last best that was told; 0: none */
+    int stage;      /* last stage told, -1: none */
+    double rate;    /* configs per second, smoothed */
+    double rate_s;
+    int32_t rate_done;
+    fa_progress last; /* counts of the last event; its pointers are not kept */
+    double tune_s;    /* how long the TUNE stage took, seconds */
+} cli_progress;
+
+void cli_progress_init(cli_progress *progress, const cli_options *options);
+/* An fa_request.progress; context is a cli_progress. Non-zero once the person wants to stop. */
+int cli_progress_event(void *context, const fa_progress *event);
+/* How many configs have ended, of in_budget. */
+int32_t cli_progress_done(const cli_progress *progress, const fa_progress *event);
+/* An fa_options.log. */
+void cli_progress_note(void *context, const char *sentence);
+/* Erases the updating line. */
+void cli_progress_end(cli_progress *progress);
+
+#endif

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From options to what the library takes, and from its answers to exit statuses.
+ */
+#include "error.h"
+#include "text.h"
+#include "verbs.h"
+
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+fa_options cli_library_options(const cli_options *options)
+{
+    return (fa_options){
+        .size = sizeof(fa_options),
+        .store = options->store,
+        .templates = options->templates,
+        .compile_workers = options->jobs,
+        .compile_timeout_ms = options->compile_timeout_s * 1000,
+        .trial_timeout_ms = options->trial_timeout_s * 1000,
+        .seed = options->seed,
+    };
+}
+
+fa_request cli_request(const cli_options *options)
+{
+    return (fa_request){
+        .size = sizeof(fa_request),
+        .problem = options->problem,
+        .gpu = options->gpu,
+        .ordinal = options->device >= 0 ? options->device : 0,
+        .effort = options->effort,
+        .again = options->again,
+    };
+}
+
+int cli_fail(int rc, const cli_options *options, const fa_diag *diag)
+{
+    fa_diag told = *diag;
+    if (told.text[0] == 0)
+        fa_fail(&told, rc, "%s", fa_strerror(rc));
+    cli_error(0, &told);
+    if ((rc == FA_ENODEVICE || rc == FA_ENODRIVER) && options->gpu == NULL) {
+        fa_fail(&told, rc, "name a GPU type to tune for it without having it, as in `fa-tune --gpu "
+                "L4 --seq 512`; `fa-tune gpus` lists them, `fa-tune doctor` looks for causes");
+        cli_error(0, &told);
+    }
+    return rc == FA_EINVAL ? EXIT_USAGE : EXIT_FAILED;
+}
+
+int cli_check_gpu(const cli_options *options)
+{
+    fa_gpu gpu;
+    fa_diag diag = {{0}};
+    if (options->gpu == NULL)
+        return 0;
+    int rc = fa_gpu_find(options->gpu, &gpu, &diag);
+    if (rc == 0)
+        return 0;
+    cli_fail(rc, options, &diag);
+    return EXIT_USAGE;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The configs of a problem's space as fa_explain() tells them, kept for printing: a table of those
+ * that finished, and the same as JSON.
+ */
+#ifndef FA_CLI_ROWS_H
+#define FA_CLI_ROWS_H
+
+#include "fa_tune.h"
+#include "table.h"
+
+#include <cJSON.h>
+
+typedef struct cli_row {
+    int32_t rank; /* from 1; 0: did not finish */
+    fa_trial trial;
+} cli_row;
+
+typedef struct cli_rows {
+    cli_row *row;
+    size_t count, capacity;
+    int32_t ranked_limit; /* keeps only this many ranked rows and no others; 0: everything */
+    int32_t winner_rank;  /* of the config *winner; 0: not among the visited */
+    const fa_config *winner;
+    bool failed; /* out of memory */
+} cli_rows;
+
+/* An fa_explain_visit; context is a cli_rows. */
+int cli_rows_visit(void *context, int32_t rank, const fa_trial *trial);
+void cli_rows_free(cli_rows *rows);
+
+/* Columns for every tunable that any of these rows has, in order of appearance. */
+typedef struct cli_tunables {
+    int count;
+    struct {
+        const char *name; /* points into the rows */
+        int column;
+    } tunable[CLI_COLUMNS_MAX];
+} cli_tunables;
+void cli_tunables_columns(cli_tunables *tunables, cli_table *table, const cli_row *rows,
+                          size_t count);
+void cli_tunables_cells(const cli_tunables *tunables, cli_table *table, const fa_config *config);
+
+/* The ranked rows among `count`. default_us > 0 adds the speed-up over the default config. */
+void cli_print_ranking(const cli_row *rows, size_t count, double default_us, fa_buf *out);
+
+/* Stable field names; what is not known is null. NULL when out of memory. */
+cJSON *cli_json_trial(const fa_trial *trial);
+cJSON *cli_json_rows(const cli_row *rows, size_t count);
+cJSON *cli_json_answer(const fa_answer *answer);
+/* Prints the document on stdout and deletes it; returns the exit status. */
+int cli_json_write(cJSON *document);
+
+#endif

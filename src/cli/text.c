@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "text.h"
+
+#include "error.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <langinfo.h>
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static const cli_symbols ascii = {"us", "-", "->", "+-", "x", "...", "#", "."};
+static const cli_symbols utf8 = {"µs", "·", "→", "±", "×", "…", "█", "░"};
+static const cli_symbols *symbols = &ascii;
+
+void cli_symbols_init(void)
+{
+    setlocale(LC_CTYPE, "");
+    if (strcmp(nl_langinfo(CODESET), "UTF-8") == 0)
+        symbols = &utf8;
+}
+
+const cli_symbols *cli_sym(void)
+{
+    return symbols;
+}
+
+void cli_text_safe(fa_buf *out, const char *text)
+{
+    for (const unsigned char *c = (const unsigned char *)text; *c != 0; c++) {
+        if (*c < 0x20 || *c == 0x7f)
+            fa_buf_printf(out, "\\x%02x", *c);
+        else if (*c == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0) /* C1 controls in UTF-8 */
+            fa_buf_printf(out, "\\u%04x", *++c);
+        else
+            fa_buf_append(out, c, 1);
+    }
+}
+
+void cli_text_grouped(fa_buf *out, int64_t value)
+{
+    char digits[32];
+    int length = snprintf(digits, sizeof digits, "%" PRId64, value);
+    for (int i = 0; i < length; i++) {
+        if (i > 0 && digits[i - 1] != '-' && (length - i) % 3 == 0)
+            fa_buf_text(out, ",");
+        fa_buf_append(out, &digits[i], 1);
+    }
+}
+
+void cli_text_us(fa_buf *out, double us)
+{
+    if (us >= 10000)
+        cli_text_grouped(out, (int64_t)(us + 0.5));
+    else
+        fa_buf_printf(out, us < 9.995 ? "%.2f" : us < 999.95 ? "%.1f" : "%.0f", us);
+    fa_buf_printf(out, " %s", symbols->micro);
+}
+
+void cli_text_about(fa_buf *out, double us)
+{
+    fa_buf_text(out, "~");
+    if (us >= 10000)
+        cli_text_grouped(out, (int64_t)(us + 0.5));
+    else
+        fa_buf_printf(out, us < 9.95 ? "%.1f" : "%.0f", us);
+    fa_buf_printf(out, " %s", symbols->micro);
+}
+
+void cli_text_problem(fa_buf *out, const fa_problem *p)
+{
+    const char *dot = symbols->dot;
+    fa_buf_printf(out, "attention forward %s %s %s B %d %s H %d", dot, fa_dtype_name(p->dtype), dot,
+                  p->batch, dot, p->heads_q);
+    if (p->heads_kv != p->heads_q)
+        fa_buf_printf(out, "/%d", p->heads_kv);
+    if (p->seq_q == p->seq_k)
+        fa_buf_printf(out, " %s S %d", dot, p->seq_q);
+    else
+        fa_buf_printf(out, " %s Sq %d Sk %d", dot, p->seq_q, p->seq_k);
+    fa_buf_printf(out, " %s D %d", dot, p->head_dim);
+    if (p->causal != FA_CAUSAL_NONE)
+        fa_buf_printf(out, " %s causal %s", dot, fa_causal_name(p->causal));
+    if (p->layout != FA_BHSD)
+        fa_buf_printf(out, " %s %s", dot, fa_layout_name(p->layout));
+    if (p->want_lse)
+        fa_buf_printf(out, " %s LSE", dot);
+    if (p->unaligned)
+        fa_buf_printf(out, " %s unaligned", dot);
+}
+
+void cli_text_gpu(fa_buf *out, const fa_gpu *gpu)
+{
+    cli_text_safe(out, gpu->name);
+    fa_buf_printf(out, " (sm_%d, %d SMs", gpu->sm, gpu->sm_count);
+    if (gpu->present)
+        fa_buf_printf(out, ", device %d)", gpu->ordinal);
+    else
+        fa_buf_text(out, ", not present here)");
+}
+
+void cli_text_config(fa_buf *out, const fa_config *config)
+{
+    cli_text_safe(out, config->family);
+    for (int i = 0; i < config->count; i++) {
+        fa_buf_text(out, " ");
+        cli_text_safe(out, config->tunable[i].name);
+        fa_buf_printf(out, "=%d", config->tunable[i].value);
+    }
+}
+
+void cli_text_path(fa_buf *out, const char *path)
+{
+    const char *home = getenv("HOME");
+    size_t length = home != NULL ? strlen(home) : 0;
+    if (length > 1 && strncmp(path, home, length) == 0 && path[length] == '/') {
+        fa_buf_text(out, "~");
+        path += length;
+    }
+    cli_text_safe(out, path);
+}
+
+void cli_text_time(fa_buf *out, int64_t unix_time)
+{
+    time_t seconds = (time_t)unix_time;
+    struct tm local;
+    char text[32];
+    if (localtime_r(&seconds, &local) == NULL ||
+        strftime(text, sizeof text, "%Y-%m-%d %H:%M", &local) == 0)
+        snprintf(text, sizeof text, "time %" PRId64, unix_time);
+    fa_buf_text(out, text);
+}
+
+void cli_text_age(fa_buf *out, int64_t unix_time)
+{
+    static const struct {
+        int64_t seconds;
+        const char *unit;
+    } units[] = {{86400, "day"}, {3600, "hour"}, {60, "minute"}, {1, "second"}};
+    int64_t age = (int64_t)time(NULL) - unix_time;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        int64_t count = age / units[i].seconds;
+        if (count > 0) {
+            fa_buf_printf(out, "%" PRId64 " %s%s ago", count, units[i].unit, count > 1 ? "s" : "");
+            return;
+        }
+    }
+    fa_buf_text(out, "now");
+}
+
+size_t cli_text_width(const char *text)
+{
+    size_t width = 0;
+    for (; *text != 0; text++)
+        width += ((unsigned char)*text & 0xc0) != 0x80; /* continuation bytes take no column */
+    return width;
+}
+
+int cli_write(const fa_buf *out)
+{
+    fa_diag diag;
+    int rc = 0;
+    if (out->failed)
+        rc = fa_fail(&diag, FA_ENOMEM, "out of memory while wording the result");
+    else if ((out->size > 0 && fwrite(out->data, 1, out->size, stdout) != out->size) ||
+             fflush(stdout) != 0)
+        rc = fa_fail(&diag, FA_EIO, "cannot write the result to standard output: %s",
+                     strerror(errno));
+    return rc == 0 ? 0 : cli_error(1, &diag);
+}
+
+int cli_error(int status, const fa_diag *diag)
+{
+    fprintf(stderr, "fa-tune: %s\n", diag->text);
+    return status;
+}

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * explain: the whole funnel of a problem, every config with where it ended and why. Compiles
+ * nothing.
+ */
+#include "error.h"
+#include "problem.h"
+#include "progress.h"
+#include "rows.h"
+#include "text.h"
+#include "verbs.h"
+
+#include <string.h>
+
+/* In the order of the funnel, for those that did not come out of it. */
+static const struct {
+    fa_status status;
+    const char *meaning;
+} gates[] = {
+    {FA_STATUS_PENDING, "fit the budget and were not tried yet"},
+    {FA_STATUS_COMPILED, "compiled clean"},
+    {FA_STATUS_MEASURED, "proved and timed"},
+    {FA_STATUS_WRONG, "gave wrong results"},
+    {FA_STATUS_CRASHED, "took their worker down"},
+    {FA_STATUS_TIMEOUT, "ran past their time limit"},
+    {FA_STATUS_OUT_OF_MEMORY, "did not fit the device's memory"},
+    {FA_STATUS_LAUNCH_FAILED, "did not launch"},
+    {FA_STATUS_LOAD_FAILED, "did not load"},
+    {FA_STATUS_SPILLS, "spill registers to local memory"},
+    {FA_STATUS_CUBIN, "contradict their budget"},
+    {FA_STATUS_COMPILE_FAILED, "do not compile"},
+    {FA_STATUS_COMPILE_TIMEOUT, "compile too long"},
+    {FA_STATUS_REGISTERS, "are hopeless by their estimate of registers"},
+    {FA_STATUS_BUDGET, "need more shared memory than there is"},
+    {FA_STATUS_CONSTRAINT, "are structurally impossible"},
+};
+
+enum { GATES = sizeof gates / sizeof *gates };
+
+static size_t count_of(const cli_rows *rows, fa_status status, bool ranked)
+{
+    size_t count = 0;
+    for (size_t r = 0; r < rows->count; r++)
+        count += rows->row[r].trial.status == status && (rows->row[r].rank > 0) == ranked;
+    return count;
+}
+
+static void print_counts(const cli_rows *rows, fa_buf *out)
+{
+    fa_buf_printf(out, "space %zu", rows->count);
+    for (size_t g = 0; g < GATES; g++) {
+        size_t count = count_of(rows, gates[g].status, false) +
+                       count_of(rows, gates[g].status, true);
+        if (count > 0)
+            fa_buf_printf(out, " %s %s %zu", cli_sym()->dot, fa_status_name(gates[g].status),
+                          count);
+    }
+    fa_buf_text(out, "\n");
+}
+
+/* One gate: its configs with their reasons, at most `limit`. */
+static void print_gate(const cli_rows *rows, size_t gate, size_t limit, fa_buf *out)
+{
+    size_t total = count_of(rows, gates[gate].status, false), printed = 0;
+    if (total == 0)
+        return;
+    cli_table table = {0};
+    cli_tunables tunables;
+    fa_buf cell = {0};
+    int family = cli_table_column(&table, "family", CLI_LEFT);
+    cli_tunables_columns(&tunables, &table, rows->row, rows->count);
+    bool pending = gates[gate].status == FA_STATUS_PENDING;
+    int reason = cli_table_column(&table, pending ? "model" : "reason", CLI_LEFT);
+    for (size_t r = 0; r < rows->count && printed < limit; r++) {
+        const fa_trial *trial = &rows->row[r].trial;
+        if (trial->status != gates[gate].status || rows->row[r].rank > 0)
+            continue;
+        cli_table_row(&table);
+        cli_table_cell(&table, family, "%s", trial->config.family);
+        cli_tunables_cells(&tunables, &table, &trial->config);
+        if (pending && trial->predicted_us > 0) {
+            cli_text_about(&cell, trial->predicted_us);
+            cli_table_take(&table, reason, &cell);
+        } else {
+            cli_table_cell(&table, reason, "%s", trial->reason);
+        }
+        printed++;
+    }
+    fa_buf_printf(out, "\n%s: %zu %s\n", fa_status_name(gates[gate].status), total,
+                  gates[gate].meaning);
+    cli_table_print(&table, out);
+    if (printed < total)
+        fa_buf_printf(out, "%s and %zu more\n", cli_sym()->ellipsis, total - printed);
+    cli_table_free(&table);
+    fa_buf_free(&cell);
+}
+
+static int print_text(const cli_options *options, const fa_gpu *gpu, const cli_rows *rows)
+{
+    fa_buf out = {0};
+    size_t limit = options->top > 0 ? (size_t)options->top : SIZE_MAX, ranked = 0;
+    while (ranked < rows->count && rows->row[ranked].rank > 0)
+        ranked++;
+    cli_text_problem(&out, &options->problem);
+    fa_buf_printf(&out, " %s on ", cli_sym()->dot);
+    cli_text_gpu(&out, gpu);
+    fa_buf_text(&out, "\n");
+    print_counts(rows, &out);
+    if (ranked > 0) {
+        fa_buf_printf(&out, "\nranked: %zu came through\n", ranked);
+        cli_print_ranking(rows->row, ranked < limit ? ranked : limit, 0, &out);
+        if (limit < ranked)
+            fa_buf_printf(&out, "%s and %zu more\n", cli_sym()->ellipsis, ranked - limit);
+    }
+    for (size_t g = 0; g < GATES; g++)
+        print_gate(rows, g, limit, &out);
+    int status = cli_write(&out);
+    fa_buf_free(&out);
+    return status;
+}
+
+static int print_json(const cli_options *options, const fa_gpu *gpu, const cli_rows *rows,
+                      const char *store)
+{
+    cJSON *document = cJSON_CreateObject();
+    cJSON_AddStringToObject(document, "fa_tune", fa_version());
+    cJSON_AddItemToObject(document, "problem", fa_problem_to_json(&options->problem));
+    cJSON_AddItemToObject(document, "gpu", fa_gpu_to_json(gpu));
+    cJSON *counts = cJSON_AddObjectToObject(document, "counts");
+    cJSON_AddNumberToObject(counts, "space", (double)rows->count);
+    for (size_t g = 0; g < GATES; g++)
+        cJSON_AddNumberToObject(counts, fa_status_name(gates[g].status),
+                                (double)(count_of(rows, gates[g].status, false) +
+                                         count_of(rows, gates[g].status, true)));
+    size_t limit = options->top > 0 ? (size_t)options->top : SIZE_MAX;
+    cJSON_AddItemToObject(document, "configs",
+                          cli_json_rows(rows->row, rows->count < limit ? rows->count : limit));
+    cJSON_AddStringToObject(document, "store", store);
+    return cli_json_write(document);
+}
+
+int cli_explain(const cli_options *options)
+{
+    cli_rows rows = {0};
+    cli_progress progress;
+    fa_tuner *tuner;
+    fa_gpu gpu;
+    fa_diag diag = {{0}};
+    int status = cli_check_gpu(options);
+    if (status != 0)
+        return status;
+    cli_progress_init(&progress, options);
+    fa_options library = cli_library_options(options);
+    library.log = cli_progress_note;
+    library.log_context = &progress;
+    int rc = fa_open(&library, &tuner, &diag);
+    if (rc != 0)
+        return cli_fail(rc, options, &diag);
+    fa_request request = cli_request(options);
+    rc = fa_explain(tuner, &request, cli_rows_visit, &rows, &gpu, &diag);
+    if (rows.failed)
+        rc = fa_fail(&diag, FA_ENOMEM, "out of memory after %zu configs", rows.count);
+    if (rc != 0)
+        status = cli_fail(rc, options, &diag);
+    else if (options->json)
+        status = print_json(options, &gpu, &rows, fa_store_location(tuner));
+    else
+        status = print_text(options, &gpu, &rows);
+    cli_rows_free(&rows);
+    fa_close(&tuner);
+    return status;
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * show: the winners in the store, newest first. Needs no GPU and changes nothing.
+ */
+#include "error.h"
+#include "problem.h"
+#include "progress.h"
+#include "rows.h"
+#include "text.h"
+#include "verbs.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+typedef struct winners {
+    fa_answer *answer;
+    size_t count, capacity, skipped;
+    const char *gpu; /* canonical name to keep, or NULL */
+    bool failed;
+} winners;
+
+/* The catalogue's name for a GPU that has several ("NVIDIA L4"), else the name itself. */
+static void canonical(const char *name, char *ret, size_t size)
+{
+    fa_gpu gpu;
+    snprintf(ret, size, "%s", fa_gpu_find(name, &gpu, NULL) == 0 ? gpu.name : name);
+}
+
+static int keep(void *context, const fa_answer *answer)
+{
+    winners *list = context;
+    char name[sizeof answer->gpu.name];
+    canonical(answer->gpu.name, name, sizeof name);
+    if (list->gpu != NULL && strcasecmp(list->gpu, name) != 0) {
+        list->skipped++;
+        return 0;
+    }
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity == 0 ? 32 : list->capacity * 2;
+        fa_answer *grown = realloc(list->answer, capacity * sizeof *grown);
+        if (grown == NULL) {
+            list->failed = true;
+            return FA_ENOMEM;
+        }
+        list->answer = grown;
+        list->capacity = capacity;
+    }
+    list->answer[list->count++] = *answer;
+    return 0;
+}
+
+static int print_text(const winners *list, const char *store)
+{
+    fa_buf out = {0}, cell = {0};
+    cli_table table = {0};
+    int problem = cli_table_column(&table, "problem", CLI_LEFT);
+    int gpu = cli_table_column(&table, "GPU", CLI_LEFT);
+    int origin = cli_table_column(&table, "origin", CLI_LEFT);
+    int time = cli_table_column(&table, "time", CLI_RIGHT);
+    int age = cli_table_column(&table, "made", CLI_LEFT);
+    int config = cli_table_column(&table, "config", CLI_LEFT);
+    for (size_t i = 0; i < list->count; i++) {
+        const fa_answer *answer = &list->answer[i];
+        cli_table_row(&table);
+        cli_text_problem(&cell, &answer->problem);
+        cli_table_take(&table, problem, &cell);
+        cli_table_cell(&table, gpu, "%s", answer->gpu.name);
+        cli_table_cell(&table, origin, "%s", fa_origin_name(answer->origin));
+        if (answer->trial.median_us > 0)
+            cli_text_us(&cell, answer->trial.median_us);
+        else if (answer->trial.predicted_us > 0)
+            cli_text_about(&cell, answer->trial.predicted_us);
+        cli_table_take(&table, time, &cell);
+        cli_text_age(&cell, answer->unix_time);
+        cli_table_take(&table, age, &cell);
+        cli_text_config(&cell, &answer->trial.config);
+        cli_table_take(&table, config, &cell);
+    }
+    if (list->count > 0)
+        cli_table_print(&table, &out);
+    fa_buf_printf(&out, "%zu winner%s in ", list->count, list->count == 1 ? "" : "s");
+    cli_text_path(&out, store);
+    if (list->skipped > 0)
+        fa_buf_printf(&out, ", %zu for other GPUs", list->skipped);
+    fa_buf_text(&out, "\n");
+    int status = cli_write(&out);
+    cli_table_free(&table);
+    fa_buf_free(&cell);
+    fa_buf_free(&out);
+    return status;
+}
+
+static int print_json(const winners *list, const char *store)
+{
+    cJSON *document = cJSON_CreateObject();
+    cJSON_AddStringToObject(document, "fa_tune", fa_version());
+    cJSON *array = cJSON_AddArrayToObject(document, "winners");
+    for (size_t i = 0; i < list->count; i++) {
+        const fa_answer *answer = &list->answer[i];
+        cJSON *item = cJSON_CreateObject();
+        cJSON_AddItemToObject(item, "problem", fa_problem_to_json(&answer->problem));
+        cJSON_AddItemToObject(item, "gpu", fa_gpu_to_json(&answer->gpu));
+        cJSON_AddItemToObject(item, "answer", cli_json_answer(answer));
+        cJSON_AddItemToArray(array, item);
+    }
+    cJSON_AddStringToObject(document, "store", store);
+    return cli_json_write(document);
+}
+
+int cli_show(const cli_options *options)
+{
+    winners list = {0};
+    char name[sizeof ((fa_gpu *)NULL)->name];
+    cli_progress progress;
+    fa_tuner *tuner;
+    fa_diag diag = {{0}};
+    cli_progress_init(&progress, options);
+    fa_options library = cli_library_options(options);
+    library.log = cli_progress_note;
+    library.log_context = &progress;
+    int rc = fa_open(&library, &tuner, &diag);
+    if (rc != 0)
+        return cli_fail(rc, options, &diag);
+    if (options->gpu != NULL) {
+        canonical(options->gpu, name, sizeof name);
+        list.gpu = name;
+    }
+    rc = fa_list_winners(tuner, keep, &list, &diag);
+    if (list.failed)
+        rc = fa_fail(&diag, FA_ENOMEM, "out of memory after %zu winners", list.count);
+    int status;
+    if (rc != 0)
+        status = cli_fail(rc, options, &diag);
+    else if (list.count == 0 && cli_check_gpu(options) != 0)
+        status = 2; /* a name that nobody knows is a mistake, not an empty list */
+    else if (options->json)
+        status = print_json(&list, fa_store_location(tuner));
+    else
+        status = print_text(&list, fa_store_location(tuner));
+    free(list.answer);
+    fa_close(&tuner);
+    return status;
+}

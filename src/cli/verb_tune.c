@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tune: the winner for a problem on a GPU, found or made, and the configs it beat.
+ *
+ * stdout depends on the answer alone, never on whether anything is a terminal.
+ */
+#include "error.h"
+#include "interrupt.h"
+#include "problem.h"
+#include "progress.h"
+#include "rows.h"
+#include "text.h"
+#include "verbs.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { DEFAULT_TOP = 10 };
+
+/* Counts of the funnel: of this run where it tuned, else as the store recorded them. */
+static void print_funnel(const fa_answer *answer, const cli_progress *progress, fa_buf *out)
+{
+    const char *arrow = cli_sym()->arrow;
+    if (answer->space == 0)
+        return;
+    fa_buf_printf(out, "space %d %s budget %d %s compiled %d", answer->space, arrow,
+                  answer->in_budget, arrow, answer->compiled);
+    if (!answer->from_store && progress->tune_s > 0) {
+        int32_t workers = progress->last.compile_workers;
+        fa_buf_printf(out, " in %.1f s (%d worker%s", progress->tune_s, workers,
+                      workers == 1 ? "" : "s");
+        if (progress->last.resumed > 0)
+            fa_buf_printf(out, ", %d from earlier", progress->last.resumed);
+        fa_buf_text(out, ")");
+    }
+    fa_buf_printf(out, " %s clean %d", arrow, answer->clean);
+    if (answer->proved > 0 || answer->measured > 0)
+        fa_buf_printf(out, " %s proved %d %s measured %d", arrow, answer->proved, arrow,
+                      answer->measured);
+    else
+        fa_buf_printf(out, " %s ranked by model", arrow);
+    if (answer->failed > 0)
+        fa_buf_printf(out, " (%d failed)", answer->failed);
+    fa_buf_text(out, "\n");
+}
+
+static void print_times(const fa_answer *answer, fa_buf *out)
+{
+    const fa_trial *trial = &answer->trial;
+    if (!(trial->median_us > 0))
+        return;
+    fa_buf_text(out, ": ");
+    cli_text_us(out, trial->median_us);
+    fa_buf_printf(out, ", %.1f TFLOP/s",
+                  fa_problem_nominal_flops(&answer->problem) / trial->median_us * 1e-6);
+    if (answer->default_us > 0) {
+        fa_buf_printf(out, ", %.2f%s the default config's ", answer->default_us / trial->median_us,
+                      cli_sym()->times);
+        cli_text_us(out, answer->default_us);
+    }
+    if (answer->ties > 0)
+        fa_buf_printf(out, "; %d other%s within its interval", answer->ties,
+                      answer->ties == 1 ? "" : "s");
+}
+
+/* How we know, in words, and what will happen next. */
+static void print_closing(const fa_answer *answer, int32_t rank, const char *store, fa_buf *out)
+{
+    fa_buf_text(out, "winner");
+    if (rank > 0)
+        fa_buf_printf(out, " #%d", rank);
+    fa_buf_printf(out, ", %s", fa_origin_name(answer->origin));
+    print_times(answer, out);
+    fa_buf_text(out, ".");
+    if (answer->origin == FA_ORIGIN_PREDICTED && answer->gpu.present) {
+        fa_buf_text(out, " Proved, not timed: --effort measure times the whole space.");
+    } else if (answer->origin == FA_ORIGIN_PREDICTED) {
+        fa_buf_text(out, " The first tune where that GPU is measures them (their cubins are ready) "
+                         "and keeps the truth.");
+    }
+    fa_buf_printf(out, "\n%s ", answer->from_store ? "found in" : "kept in");
+    cli_text_path(out, store);
+    if (answer->from_store && answer->unix_time > 0) {
+        fa_buf_text(out, ", made ");
+        cli_text_time(out, answer->unix_time);
+    }
+    if (answer->space > 0)
+        fa_buf_printf(out, " %s `fa-tune explain` shows all %d", cli_sym()->dot, answer->space);
+    if (answer->from_store)
+        fa_buf_printf(out, " %s --again tunes once more", cli_sym()->dot);
+    fa_buf_text(out, "\n");
+}
+
+static int print_text(const fa_answer *answer, const cli_rows *rows, const cli_progress *progress,
+                      const char *store)
+{
+    fa_buf out = {0};
+    cli_text_problem(&out, &answer->problem);
+    fa_buf_printf(&out, " %s on ", cli_sym()->dot);
+    cli_text_gpu(&out, &answer->gpu);
+    fa_buf_text(&out, "\n");
+    print_funnel(answer, progress, &out);
+    cli_print_ranking(rows->row, rows->count, answer->default_us, &out);
+    print_closing(answer, rows->winner_rank, store, &out);
+    int status = cli_write(&out);
+    fa_buf_free(&out);
+    return status;
+}
+
+static cJSON *json_funnel(const fa_answer *answer, const cli_progress *progress)
+{
+    cJSON *funnel = cJSON_CreateObject();
+    cJSON_AddNumberToObject(funnel, "space", answer->space);
+    cJSON_AddNumberToObject(funnel, "in_budget", answer->in_budget);
+    cJSON_AddNumberToObject(funnel, "compiled", answer->compiled);
+    cJSON_AddNumberToObject(funnel, "clean", answer->clean);
+    cJSON_AddNumberToObject(funnel, "proved", answer->proved);
+    cJSON_AddNumberToObject(funnel, "measured", answer->measured);
+    cJSON_AddNumberToObject(funnel, "failed", answer->failed);
+    cJSON_AddNumberToObject(funnel, "resumed", answer->from_store ? 0 : progress->last.resumed);
+    cJSON_AddNumberToObject(funnel, "seconds", answer->from_store ? 0 : progress->last.elapsed_s);
+    return funnel;
+}
+
+static int print_json(const fa_answer *answer, const cli_rows *rows, const cli_progress *progress,
+                      const char *store)
+{
+    cJSON *document = cJSON_CreateObject();
+    cJSON_AddStringToObject(document, "fa_tune", fa_version());
+    cJSON_AddItemToObject(document, "problem", fa_problem_to_json(&answer->problem));
+    cJSON_AddItemToObject(document, "gpu", fa_gpu_to_json(&answer->gpu));
+    cJSON *told = cli_json_answer(answer);
+    if (rows->winner_rank > 0)
+        cJSON_AddNumberToObject(told, "rank", rows->winner_rank);
+    else
+        cJSON_AddNullToObject(told, "rank");
+    cJSON_AddItemToObject(document, "answer", told);
+    cJSON_AddItemToObject(document, "funnel", json_funnel(answer, progress));
+    cJSON_AddItemToObject(document, "ranking", cli_json_rows(rows->row, rows->count));
+    cJSON_AddStringToObject(document, "store", store);
+    return cli_json_write(document);
+}
+
+static int stopped(const cli_progress *progress)
+{
+    int number = cli_interrupted();
+    int32_t kept = cli_progress_done(progress, &progress->last);
+    fprintf(stderr, "fa-tune: stopped; %d config%s %s kept, the same command goes on from there\n",
+            kept, kept == 1 ? "" : "s", kept == 1 ? "is" : "are");
+    return 128 + (number != 0 ? number : SIGINT);
+}
+
+static int tune(fa_tuner *tuner, const cli_options *options, cli_progress *progress)
+{
+    fa_request request = cli_request(options);
+    fa_answer answer;
+    fa_diag diag = {{0}};
+    request.progress = cli_progress_event;
+    request.context = progress;
+    int rc = fa_tune(tuner, &request, &answer, &diag);
+    cli_progress_end(progress);
+    if (rc == FA_ECANCELED)
+        return stopped(progress);
+    if (rc != 0)
+        return cli_fail(rc, options, &diag);
+    cli_rows rows = {.ranked_limit = options->top > 0 ? options->top : DEFAULT_TOP,
+                     .winner = &answer.trial.config};
+    fa_gpu gpu;
+    rc = fa_explain(tuner, &request, cli_rows_visit, &rows, &gpu, &diag);
+    if (rc != 0 && !rows.failed)
+        cli_progress_note(progress, diag.text); /* the answer stands without its table */
+    int status = options->json
+                     ? print_json(&answer, &rows, progress, fa_store_location(tuner))
+                     : print_text(&answer, &rows, progress, fa_store_location(tuner));
+    cli_rows_free(&rows);
+    return status;
+}
+
+int cli_tune(const cli_options *options)
+{
+    cli_progress progress;
+    fa_tuner *tuner;
+    fa_diag diag = {{0}};
+    int status = cli_check_gpu(options);
+    if (status != 0)
+        return status;
+    cli_progress_init(&progress, options);
+    cli_interrupt_install();
+    fa_options library = cli_library_options(options);
+    library.log = cli_progress_note;
+    library.log_context = &progress;
+    int rc = fa_open(&library, &tuner, &diag);
+    if (rc != 0)
+        return cli_fail(rc, options, &diag);
+    status = tune(tuner, options, &progress);
+    fa_close(&tuner);
+    return status;
+}

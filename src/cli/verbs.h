@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The verbs. Each prints its result on stdout and returns the exit status: 0 done, 1 failed,
+ * 2 asked wrongly, 128 + signal when stopped by one.
+ */
+#ifndef FA_CLI_VERBS_H
+#define FA_CLI_VERBS_H
+
+#include "fa_tune.h"
+#include "options.h"
+
+int cli_tune(const cli_options *options);
+int cli_explain(const cli_options *options);
+int cli_show(const cli_options *options);
+int cli_doctor(const cli_options *options);
+int cli_gpus(const cli_options *options);
+int cli_version(const cli_options *options);
+
+/* The library's options and request for the options given here. */
+fa_options cli_library_options(const cli_options *options);
+fa_request cli_request(const cli_options *options);
+
+/* Prints what a library call answered, with what to do where the command line knows more than the
+ * library; returns the exit status. */
+int cli_fail(int rc, const cli_options *options, const fa_diag *diag);
+
+/* 0 when the GPU named exists in the catalogue or none is named; else the exit status, after the
+ * sentence. */
+int cli_check_gpu(const cli_options *options);
+
+#endif

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The small public functions: names, versions, the catalogue, lists.
+ */
+#include "engine.h"
+
+#include "catalogue.h"
+#include "error.h"
+
+#include <stdlib.h>
+
+const char *fa_version(void)
+{
+    return FA_TUNE_VERSION;
+}
+
+const char *fa_strerror(int code)
+{
+    return fa_error_text(code);
+}
+
+#define NAME(kind)                                \
+    const char *fa_name_of_##kind(fa_##kind value) \
+    {                                             \
+        return fa_##kind##_name(value);           \
+    }
+NAME(status)
+NAME(origin)
+NAME(dtype)
+NAME(causal)
+NAME(layout)
+
+int fa_gpu_type(int32_t index, fa_gpu *ret_gpu, const char **ret_refused)
+{
+    if (index < 0 || index >= fa_catalogue_count())
+        return FA_ENOTFOUND;
+    fa_catalogue_at(index, ret_gpu, ret_refused);
+    return 0;
+}
+
+int fa_gpu_find(const char *name, fa_gpu *ret_gpu, fa_diag *diag)
+{
+    if (name == NULL || ret_gpu == NULL)
+        return fa_fail(diag, FA_EINVAL, "name or ret_gpu is NULL");
+    return fa_catalogue_find(name, ret_gpu, diag);
+}
+
+int fa_gpu_device(int32_t ordinal, fa_gpu *ret_gpu, fa_diag *diag)
+{
+    fa_driver *driver = NULL;
+    int rc = fa_driver_open(&driver, diag);
+    if (rc == 0)
+        rc = fa_driver_device(driver, ordinal, ret_gpu, diag);
+    fa_driver_close(&driver);
+    return rc;
+}
+
+struct listing {
+    fa_answer_visit *visit;
+    void *context;
+};
+
+static int list_one(void *context, const fa_winner_record *winner)
+{
+    struct listing *listing = context;
+    fa_answer answer;
+    fa_records_answer(winner, NULL, &answer);
+    return listing->visit(listing->context, &answer);
+}
+
+int fa_list_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_diag *diag)
+{
+    int rc = fa_tuner_check(tuner, diag);
+    if (rc != 0)
+        return rc;
+    struct listing listing = {visit, context};
+    pthread_mutex_lock(&tuner->work);
+    rc = fa_store_winners_each(tuner->store, list_one, &listing, diag);
+    pthread_mutex_unlock(&tuner->work);
+    return rc;
+}
+
+int fa_answer_cubin(fa_tuner *tuner, const fa_answer *answer, void **ret_bytes, size_t *ret_size,
+                    fa_diag *diag)
+{
+    int rc = fa_tuner_check(tuner, diag);
+    if (rc != 0)
+        return rc;
+    fa_cubin_record cubin = {0};
+    pthread_mutex_lock(&tuner->work);
+    rc = fa_store_cubin_get(tuner->store, answer->cubin_key, &cubin, diag);
+    pthread_mutex_unlock(&tuner->work);
+    if (rc != 0)
+        return rc;
+    *ret_bytes = cubin.bytes;
+    *ret_size = cubin.size;
+    cubin.bytes = NULL;
+    fa_cubin_record_free(&cubin);
+    return 0;
+}

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a tune will need, looked at before it is needed: each check one line, with what to do.
+ */
+#include "engine.h"
+
+#include "error.h"
+#include "nvml.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+struct doctor {
+    const fa_options *options;
+    fa_check_visit *visit;
+    void *context;
+    int stopped; /* what visit returned, once it is not 0 */
+    fa_driver *driver;
+    fa_gpu gpu; /* device 0, when there is one */
+    bool has_gpu;
+    fa_nvrtc_location nvrtc;
+    bool has_nvrtc;
+};
+
+static void report(struct doctor *d, fa_check_level level, const char *name, const char *advice,
+                   const char *format, ...) __attribute__((format(printf, 5, 6)));
+
+static void report(struct doctor *d, fa_check_level level, const char *name, const char *advice,
+                   const char *format, ...)
+{
+    fa_check check = {.level = level};
+    va_list args;
+    va_start(args, format);
+    vsnprintf(check.text, sizeof check.text, format, args);
+    va_end(args);
+    snprintf(check.name, sizeof check.name, "%s", name);
+    snprintf(check.advice, sizeof check.advice, "%s", advice);
+    if (d->stopped == 0)
+        d->stopped = d->visit(d->context, &check);
+}
+
+static void check_driver(struct doctor *d)
+{
+    fa_diag diag;
+    int rc = fa_driver_open(&d->driver, &diag);
+    if (rc == FA_ENODEVICE)
+        report(d, FA_CHECK_WARN, "driver", "name the GPU to tune for: --gpu L4", "%s", diag.text);
+    else if (rc != 0)
+        report(d, FA_CHECK_WARN, "driver",
+               "without a driver winners are predicted: name the GPU with --gpu, or install NVIDIA "
+               "driver 580 or newer",
+               "%s", diag.text);
+    else
+        report(d, FA_CHECK_OK, "driver", "", "CUDA driver API %d.%d",
+               fa_driver_version(d->driver) / 1000, fa_driver_version(d->driver) % 1000 / 10);
+}
+
+static void check_gpu(struct doctor *d)
+{
+    if (d->driver == NULL)
+        return;
+    int count = fa_driver_device_count(d->driver);
+    for (int i = 0; i < count; i++) {
+        fa_diag diag;
+        fa_gpu gpu;
+        if (fa_driver_device(d->driver, i, &gpu, &diag) != 0) {
+            report(d, FA_CHECK_FAIL, "gpu", "see the driver's log (dmesg, nvidia-smi)",
+                   "device %d: %s", i, diag.text);
+            continue;
+        }
+        if (!d->has_gpu)
+            d->gpu = gpu;
+        d->has_gpu = true;
+        bool served = gpu.sm >= 75;
+        report(d, served ? FA_CHECK_OK : FA_CHECK_FAIL, "gpu",
+               served ? "" : "use a GPU of compute capability 7.5 or newer",
+               "device %d: %s, sm_%d, %d SMs", i, gpu.name, gpu.sm, gpu.sm_count);
+        report(d, FA_CHECK_OK, "limits", "",
+               "device %d: %d B of shared memory a block, %d B an SM, L2 %lld MiB, %.0f GB/s", i,
+               gpu.smem_per_block, gpu.smem_per_sm, (long long)(gpu.l2_bytes >> 20),
+               gpu.bandwidth_gbs);
+    }
+}
+
+static void check_nvrtc(struct doctor *d)
+{
+    fa_diag diag;
+    fa_nvrtc *nvrtc = NULL;
+    int major, minor, sms[64];
+    int rc = fa_nvrtc_locate(&d->nvrtc, &diag);
+    if (rc == 0)
+        rc = fa_nvrtc_open(&d->nvrtc, &nvrtc, &diag);
+    if (rc == 0)
+        rc = fa_nvrtc_version(nvrtc, &major, &minor, &diag);
+    if (rc != 0) {
+        report(d, FA_CHECK_FAIL, "nvrtc",
+               "install CUDA 13, or the PyPI wheel nvidia-cuda-nvrtc and set FA_TUNE_NVRTC to its "
+               "lib directory",
+               "%s", diag.text);
+    } else {
+        int count = fa_nvrtc_architectures(nvrtc, sms, 64);
+        d->has_nvrtc = true;
+        report(d, FA_CHECK_OK, "nvrtc", "", "NVRTC %d.%d, %d architectures from sm_%d: %s", major,
+               minor, count, count > 0 ? sms[0] : 0, d->nvrtc.library);
+        report(d, FA_CHECK_OK, "headers", "", "none needed: templates bring their own");
+    }
+    fa_nvrtc_close(&nvrtc);
+}
+
+static void check_skew(struct doctor *d)
+{
+    if (d->driver == NULL || !d->has_nvrtc)
+        return;
+    int driver = fa_driver_version(d->driver) / 1000;
+    if (driver < d->nvrtc.major)
+        report(d, FA_CHECK_FAIL, "skew",
+               "update the driver, or use an NVRTC of the driver's major version",
+               "NVRTC is %d.%d, the driver only knows CUDA %d", d->nvrtc.major, d->nvrtc.minor,
+               driver);
+    else
+        report(d, FA_CHECK_OK, "skew", "", "the driver loads what NVRTC %d.%d makes",
+               d->nvrtc.major, d->nvrtc.minor);
+}
+
+static void check_clocks(struct doctor *d)
+{
+    fa_nvml *nvml = NULL;
+    fa_clock_state state;
+    char throttle[160];
+    fa_diag diag;
+    if (!d->has_gpu)
+        return;
+    if (fa_nvml_open(&nvml, &diag) != 0 ||
+        fa_nvml_read(nvml, d->gpu.uuid, &state, &diag) != 0) {
+        report(d, FA_CHECK_WARN, "clocks", "clocks are not stored beside the samples", "%s",
+               diag.text);
+    } else {
+        fa_nvml_throttle_text(state.throttle_reasons, throttle, sizeof throttle);
+        report(d, throttle[0] != 0 ? FA_CHECK_WARN : FA_CHECK_OK, "clocks",
+               throttle[0] != 0 ? "timings taken now are lower than the card can do" : "",
+               "SM %d of %d MHz, memory %d MHz, %d C%s%s", state.sm_mhz, state.max_sm_mhz,
+               state.memory_mhz, state.temperature_c, throttle[0] != 0 ? ", throttled: " : "",
+               throttle);
+    }
+    fa_nvml_close(&nvml);
+}
+
+static void check_disk(struct doctor *d, const char *path)
+{
+    enum { ENOUGH_MIB = 64 };
+    char directory[FA_STORE_PATH_MAX];
+    struct statvfs fs;
+    snprintf(directory, sizeof directory, "%s", path);
+    char *slash = strrchr(directory, '/');
+    if (slash != NULL)
+        slash[slash == directory] = 0;
+    if (statvfs(directory, &fs) != 0) {
+        report(d, FA_CHECK_WARN, "disk", "check the store's directory", "%s: %s", directory,
+               strerror(errno));
+        return;
+    }
+    unsigned long long mib = (unsigned long long)fs.f_bavail * fs.f_frsize >> 20;
+    report(d, mib < ENOUGH_MIB ? FA_CHECK_WARN : FA_CHECK_OK, "disk",
+           mib < ENOUGH_MIB ? "free some space, or set FA_TUNE_STORE to another disk" : "",
+           "%llu MiB free at %s", mib, directory);
+}
+
+static void check_store(struct doctor *d)
+{
+    fa_tuner *tuner = NULL;
+    fa_diag diag;
+    int rc = fa_open(d->options, &tuner, &diag);
+    if (rc != 0) {
+        report(d, FA_CHECK_FAIL, "store", "set FA_TUNE_STORE to a file on a local disk", "%s",
+               diag.text);
+        return;
+    }
+    if (fa_store_is_read_only(tuner->store))
+        report(d, FA_CHECK_WARN, "store", "winners are read, new ones cannot be kept",
+               "%s cannot be written", tuner->store_path);
+    else
+        report(d, FA_CHECK_OK, "store", "", "%s", tuner->store_path);
+    check_disk(d, tuner->store_path);
+    bool works = access(tuner->worker_path, X_OK) == 0;
+    report(d, works ? FA_CHECK_OK : FA_CHECK_FAIL, "worker",
+           works ? "" : "install fa-tune-worker beside the library, or set FA_TUNE_WORKER",
+           "%s%s", tuner->worker_path, works ? "" : " is not there");
+    fa_close(&tuner);
+}
+
+int fa_doctor(const fa_options *options, fa_check_visit *visit, void *context, fa_diag *diag)
+{
+    struct doctor doctor = {.options = options, .visit = visit, .context = context};
+    if (visit == NULL)
+        return fa_fail(diag, FA_EINVAL, "visit is NULL");
+    check_driver(&doctor);
+    check_gpu(&doctor);
+    check_nvrtc(&doctor);
+    check_skew(&doctor);
+    check_store(&doctor);
+    check_clocks(&doctor);
+    fa_driver_close(&doctor.driver);
+    return doctor.stopped;
+}

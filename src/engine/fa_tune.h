@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * fa-tune: finds, proves and remembers the fastest FlashAttention kernel for a problem on a GPU.
+ *
+ *     fa_tuner *tuner;
+ *     const fa_kernel *kernel;
+ *     fa_diag diag;
+ *     if (fa_open(NULL, &tuner, &diag) == 0 &&
+ *         fa_get_best_kernel(tuner, &problem, FA_EFFORT_MEASURE, &kernel, &diag) == 0)
+ *         fa_launch(kernel, &arguments, stream, &diag);
+ *
+ * Caveats first:
+ * - A tune starts worker processes (fa-tune-worker); candidates run there, never in the caller.
+ * - The process that forks after using a tuner must not use it in the child: FA_EFORKED.
+ * - No function prints, exits or installs a signal handler. Device pointers passed to fa_launch
+ *   are trusted; everything else is checked.
+ * - Thread-safety: one fa_tuner serves any number of threads, except that fa_close must come last.
+ *
+ * Returns: 0 or a negative FA_E… code; the sentence is in `diag`, which may be NULL.
+ */
+#ifndef FA_TUNE_H
+#define FA_TUNE_H
+
+#include "fa_types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define FA_API __attribute__((visibility("default")))
+#else
+#define FA_API
+#endif
+
+FA_API const char *fa_version(void);
+FA_API const char *fa_strerror(int code);
+
+/* ---- session --------------------------------------------------------------------------------*/
+typedef struct fa_tuner fa_tuner;
+
+/* Zero is the default of every field; set `size` to sizeof(fa_options). */
+typedef struct fa_options {
+    size_t size;
+    const char *store;     /* file; default: FA_TUNE_STORE, else the XDG cache directory */
+    const char *templates; /* directory that overrides built-in templates; FA_TUNE_TEMPLATES */
+    const char *worker;    /* fa-tune-worker's path; FA_TUNE_WORKER, else beside this library */
+    int32_t compile_workers; /* default: one per core that this process may use */
+    int32_t compile_timeout_ms; /* one compile; default 30,000 */
+    int32_t trial_timeout_ms;   /* proving and timing one config; default 20,000 */
+    uint64_t seed;         /* of inputs, below 2^53; default: fresh for every tune, stored */
+    /* Receives notes ("store … was corrupt and set aside"), from the thread that makes the call. */
+    void (*log)(void *context, const char *sentence);
+    void *log_context;
+} fa_options;
+
+/* Opens the store (read-only when it cannot be written). Cheap: no GPU, no NVRTC, no process. */
+FA_API int fa_open(const fa_options *options, fa_tuner **ret_tuner, fa_diag *diag);
+/* Unloads kernels, ends workers. NULL and pointer to NULL are allowed; sets *tuner to NULL. */
+FA_API void fa_close(fa_tuner **tuner);
+
+/* ---- answers --------------------------------------------------------------------------------*/
+/* A winner and how we know. Plain data: copy it freely. */
+typedef struct fa_answer {
+    fa_problem problem;
+    fa_gpu gpu;             /* that the answer is for */
+    fa_origin origin;
+    fa_trial trial;         /* config, launch geometry, times */
+    char entry[FA_NAME_MAX];
+    char cubin_key[65];
+    char nvrtc[256];        /* identity of the compiler that made it */
+    int32_t driver_version; /* it was proved under; 0: not proved on a device */
+    int64_t unix_time;
+    double default_us;      /* the family's default config in the same run; 0: not measured */
+    /* The funnel that led here; all 0 when not recorded. */
+    int32_t space, in_budget, compiled, clean, proved, measured, failed;
+    int32_t ties;           /* configs whose intervals overlap the winner's */
+    bool from_store;        /* found, not made by this call */
+} fa_answer;
+
+/* ---- kernels in the caller's context --------------------------------------------------------*/
+typedef struct fa_kernel fa_kernel;
+
+/* The best kernel for a problem, loaded in the calling thread's current CUDA context and ready to
+ * launch. Kernels belong to the tuner and live until fa_close.
+ *   CACHED   a stored winner or FA_ENOTFOUND
+ *   PREDICT  else the model's first choice that passes its proof (in a worker), untimed
+ *   MEASURE  else tunes: compiles, proves and times the whole space, and stores the winner
+ *   PATIENT  tunes again with more repeats, even when a winner is stored
+ * Needs a current context (FA_ENODEVICE else). A hit in this process takes nanoseconds and no lock.
+ * When another process tunes the same key, waits for its result. */
+FA_API int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
+                              const fa_kernel **ret_kernel, fa_diag *diag);
+FA_API const fa_answer *fa_kernel_answer(const fa_kernel *kernel);
+
+/* Strides in elements, of the batch, head and row (sequence) dimensions; the last stride is 1.
+ * A tensor whose three strides are all 0 is contiguous in the problem's layout. */
+typedef struct fa_attn_args {
+    const void *q, *k, *v; /* device pointers */
+    void *o;
+    float *lse;            /* [batch, heads_q, seq_q] contiguous, natural log; NULL: not wanted */
+    int64_t q_stride[3], k_stride[3], v_stride[3], o_stride[3];
+    float softmax_scale;   /* positive; 0: 1/sqrt(head_dim) */
+} fa_attn_args;
+
+/* Enqueues the kernel on `stream` (a CUstream; NULL: the default stream) and returns at once.
+ * FA_EALIGN: a pointer is not 16-byte aligned or a stride not a multiple of 8 elements and the
+ * kernel was tuned for aligned ones: ask with problem.unaligned = true. Nothing to compute
+ * (batch or seq_q is 0) is success. Takes no lock and allocates nothing. */
+FA_API int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream,
+                     fa_diag *diag);
+
+/* ---- tuning, with or without the GPU --------------------------------------------------------*/
+typedef enum fa_event_kind {
+    FA_EVENT_STAGE = 0,   /* a stage began: stage and counts are set */
+    FA_EVENT_TRIAL = 1,   /* a config ended somewhere: trial is set */
+    FA_EVENT_PROGRESS = 2 /* at least every 100 ms while something is under way */
+} fa_event_kind;
+
+typedef enum fa_stage {
+    FA_STAGE_WAIT = 0,    /* another process tunes this key */
+    FA_STAGE_TUNE = 1,    /* compiling, proving and timing overlap */
+    FA_STAGE_FINAL = 2,   /* finalists are raced, compile workers idle */
+    FA_STAGE_DONE = 3
+} fa_stage;
+
+typedef struct fa_progress {
+    fa_event_kind kind;
+    fa_stage stage;
+    int32_t space, in_budget;               /* configs in all; to be compiled */
+    int32_t compiled, clean, proved, measured, failed, resumed; /* so far */
+    int32_t compile_workers;
+    double elapsed_s, left_s;               /* left_s < 0: not known yet */
+    const fa_trial *trial;                  /* the config of a TRIAL event */
+    const fa_trial *best;                   /* best so far (measured, else predicted), or NULL */
+} fa_progress;
+
+typedef struct fa_request {
+    size_t size; /* sizeof(fa_request) */
+    fa_problem problem;
+    const char *gpu;   /* catalogue name ("L4"), or NULL: the device `ordinal`. A name that is the
+                          device present here is measured on it; any other is predicted. */
+    int32_t ordinal;
+    fa_effort effort;
+    bool again;        /* tune although a winner is stored; trials on record are used */
+    /* Called on this thread; a non-zero return cancels: FA_ECANCELED, and what was measured is
+     * kept for the next run. */
+    int (*progress)(void *context, const fa_progress *progress);
+    void *context;
+} fa_request;
+
+/* The winner for a problem on a GPU type, from the store or tuned now. Without that GPU in this
+ * machine everything up to the cubin happens for real and the answer's origin is PREDICTED. */
+FA_API int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer,
+                   fa_diag *diag);
+
+/* The answer's cubin: malloced bytes, caller frees. Checked against their hash. */
+FA_API int fa_answer_cubin(fa_tuner *tuner, const fa_answer *answer, void **ret_bytes,
+                           size_t *ret_size, fa_diag *diag);
+
+/* Every config of the request's space and where it ended, best first, then by gate; nothing is
+ * compiled. `rank` counts from 1 for configs that finished (measured or compiled), else 0. */
+typedef int fa_explain_visit(void *context, int32_t rank, const fa_trial *trial);
+FA_API int fa_explain(fa_tuner *tuner, const fa_request *request, fa_explain_visit *visit,
+                      void *context, fa_gpu *ret_gpu, fa_diag *diag);
+
+/* Stored winners, newest first. A non-zero return stops and is returned. */
+typedef int fa_answer_visit(void *context, const fa_answer *answer);
+FA_API int fa_list_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_diag *diag);
+FA_API const char *fa_store_location(const fa_tuner *tuner);
+
+/* ---- GPUs -----------------------------------------------------------------------------------*/
+/* The catalogue; returns FA_ENOTFOUND past its end. *ret_refused: why it cannot be used, or NULL. */
+FA_API int fa_gpu_type(int32_t index, fa_gpu *ret_gpu, const char **ret_refused);
+FA_API int fa_gpu_find(const char *name, fa_gpu *ret_gpu, fa_diag *diag);
+FA_API int fa_gpu_device(int32_t ordinal, fa_gpu *ret_gpu, fa_diag *diag);
+
+/* ---- doctor ---------------------------------------------------------------------------------*/
+typedef enum fa_check_level { FA_CHECK_OK = 0, FA_CHECK_WARN = 1, FA_CHECK_FAIL = 2 } fa_check_level;
+typedef struct fa_check {
+    fa_check_level level;
+    char name[32];     /* "driver", "nvrtc", "skew", "gpu", "limits", "store", "disk", "clocks"… */
+    char text[512];    /* what was found */
+    char advice[512];  /* what to do; "" when ok */
+} fa_check;
+typedef int fa_check_visit(void *context, const fa_check *check);
+/* Looks at driver, NVRTC, their versions and skew, GPU and limits, store, disk, clock state and
+ * worker. Returns 0 when every check ran, whatever it found. */
+FA_API int fa_doctor(const fa_options *options, fa_check_visit *visit, void *context,
+                     fa_diag *diag);
+
+/* Names as the command line and JSON use them; parse returns FA_ENOTFOUND for an unknown one. */
+FA_API const char *fa_name_of_status(fa_status status);
+FA_API const char *fa_name_of_origin(fa_origin origin);
+FA_API const char *fa_name_of_dtype(fa_dtype dtype);
+FA_API const char *fa_name_of_causal(fa_causal causal);
+FA_API const char *fa_name_of_layout(fa_layout layout);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A tune's compile side: configs in the model's order, from the store when their cubin is there,
+ * else from a pool of compile workers; then the gates that need no GPU.
+ */
+#include "engine.h"
+
+#include "cubin.h"
+#include "error.h"
+#include "json.h"
+#include "model.h"
+#include "render.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A few bytes of stack cost little and the clock will tell; past that a config is all spills. */
+enum { START_TIMEOUT_MS = 30000, STARTS_IN_VAIN = 3, STACK_ALLOWED = 16 };
+
+static int start_worker(fa_job *job, struct fa_compile_worker *worker);
+
+/* ---- gates ----------------------------------------------------------------------------------*/
+/* Why a cubin may not go on, or FA_STATUS_COMPILED. */
+static fa_status gate(const fa_job *job, const fa_candidate *candidate, const fa_cubin_info *info,
+                      const char *log, char *ret_reason, size_t size)
+{
+    const fa_trial *trial = &candidate->trial;
+    if (info->sm != job->target.gpu.sm) {
+        snprintf(ret_reason, size, "cubin is for sm_%d, not sm_%d", info->sm, job->target.gpu.sm);
+        return FA_STATUS_CUBIN;
+    }
+    if (info->static_smem_bytes != 0) {
+        snprintf(ret_reason, size, "%d B of static shared memory stand outside the budget",
+                 info->static_smem_bytes);
+        return FA_STATUS_CUBIN;
+    }
+    if (info->max_threads != 0 && info->max_threads < trial->threads) {
+        snprintf(ret_reason, size, "cubin allows %d threads, the manifest launches %d",
+                 info->max_threads, trial->threads);
+        return FA_STATUS_CUBIN;
+    }
+    if (info->stack_bytes > STACK_ALLOWED) {
+        snprintf(ret_reason, size, "%d B of local memory per thread at %d registers",
+                 info->stack_bytes, info->registers);
+        return FA_STATUS_SPILLS;
+    }
+    if (log != NULL && strstr(log, "C7512") != NULL) {
+        snprintf(ret_reason, size, "wgmma is serialised for want of registers (C7512)");
+        return FA_STATUS_SPILLS;
+    }
+    if (fa_model_occupancy(&job->target.gpu, trial->threads, info->registers, trial->smem_bytes) <
+        1) {
+        snprintf(ret_reason, size, "%d registers x %d threads do not fit an SM", info->registers,
+                 trial->threads);
+        return FA_STATUS_REGISTERS;
+    }
+    return FA_STATUS_COMPILED;
+}
+
+void fa_job_take_cubin(fa_job *job, int index, const void *bytes, size_t size, const char *log)
+{
+    fa_candidate *candidate = &job->space.candidate[index];
+    fa_attempt *attempt = &job->attempt[index];
+    fa_trial *trial = &candidate->trial;
+    fa_cubin_info info;
+    fa_diag diag = {{0}};
+    char reason[sizeof trial->reason] = "";
+    job->progress.compiled++;
+    const char *entry = fa_family_entry(job->tuner->families.family[candidate->family]);
+    if (fa_cubin_read(bytes, size, entry, &info, &diag) != 0) {
+        fa_job_settle(job, index, FA_STATUS_CUBIN, diag.text);
+        return;
+    }
+    trial->registers = info.registers;
+    trial->spill_bytes = info.stack_bytes;
+    fa_status status = gate(job, candidate, &info, log, reason, sizeof reason);
+    if (status == FA_STATUS_COMPILED)
+        fa_model_predict(candidate, &job->target.problem, &job->target.gpu, trial);
+    if (status != FA_STATUS_COMPILED || !job->measuring) {
+        job->progress.clean += status == FA_STATUS_COMPILED;
+        fa_job_settle(job, index, status, reason);
+        return;
+    }
+    job->progress.clean++;
+    attempt->cubin = malloc(size);
+    if (attempt->cubin == NULL) {
+        fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "out of memory for a cubin"));
+        return;
+    }
+    memcpy(attempt->cubin, bytes, size);
+    attempt->cubin_size = size;
+    attempt->at = FA_AT_CLEAN;
+    job->clean[job->clean_count++] = index;
+}
+
+/* ---- rendering ------------------------------------------------------------------------------*/
+/* The source of a config (or of the reference), its architecture and its cubin key. */
+static int render(fa_job *job, int index, fa_buf *ret_source, char *ret_architecture, size_t size,
+                  char ret_key[FA_HASH_HEX])
+{
+    const fa_gpu *gpu = &job->target.gpu;
+    fa_tuner *tuner = job->tuner;
+    char options[1024];
+    int rc;
+    if (index == FA_JOB_REFERENCE) {
+        snprintf(ret_architecture, size, "sm_%d", gpu->sm);
+        rc = fa_render_reference(tuner->templates, &job->target.problem, gpu, ret_source,
+                                 &job->diag);
+    } else {
+        const fa_candidate *candidate = &job->space.candidate[index];
+        fa_render_architecture(tuner->families.family[candidate->family], gpu, ret_architecture,
+                               size);
+        rc = fa_render(tuner->templates, &tuner->families, candidate, &job->target.problem, gpu,
+                       ret_source, &job->diag);
+    }
+    if (rc != 0)
+        return rc;
+    fa_nvrtc_options(ret_architecture, options, sizeof options);
+    fa_render_key(tuner->templates, ret_source->data, options, ret_architecture,
+                  job->nvrtc.identity, ret_key);
+    return 0;
+}
+
+static void keep_reference(fa_job *job, const void *bytes, size_t size)
+{
+    job->reference = malloc(size);
+    if (job->reference == NULL) {
+        fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "out of memory for a cubin"));
+        return;
+    }
+    memcpy(job->reference, bytes, size);
+    job->reference_size = size;
+}
+
+/* True when the store had the cubin, and it has been taken. */
+static bool take_stored(fa_job *job, int index, const char *key)
+{
+    fa_cubin_record record = {0};
+    if (fa_store_cubin_get(job->tuner->store, key, &record, NULL) != 0)
+        return false;
+    if (index == FA_JOB_REFERENCE)
+        keep_reference(job, record.bytes, record.size);
+    else {
+        job->space.candidate[index].trial.compile_ms = record.compile_ms;
+        fa_job_take_cubin(job, index, record.bytes, record.size, record.log);
+    }
+    fa_cubin_record_free(&record);
+    return true;
+}
+
+static char *key_of(fa_job *job, int index)
+{
+    return index == FA_JOB_REFERENCE ? job->reference_key : job->attempt[index].cubin_key;
+}
+
+/* The next config that is not in the store; FA_JOB_NOBODY when all are under way or done. */
+static int next_to_compile(fa_job *job, fa_buf *source, char *architecture, size_t size)
+{
+    while (!job->ended) {
+        int index;
+        if (job->again_count > 0) {
+            index = job->again[--job->again_count];
+        } else if (job->measuring && !job->reference_asked) {
+            job->reference_asked = true;
+            index = FA_JOB_REFERENCE;
+        } else if (job->order_next < job->order_count) {
+            index = job->order[job->order_next++];
+        } else {
+            return FA_JOB_NOBODY;
+        }
+        fa_buf_clear(source);
+        int rc = render(job, index, source, architecture, size, key_of(job, index));
+        if (rc != 0)
+            fa_job_end(job, rc);
+        else if (!take_stored(job, index, key_of(job, index)))
+            return index;
+    }
+    return FA_JOB_NOBODY;
+}
+
+static void give(fa_job *job, struct fa_compile_worker *worker, int index, const char *source,
+                 const char *architecture)
+{
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddStringToObject(json, "do", "compile");
+    cJSON_AddNumberToObject(json, "id", index < 0 ? 0 : index);
+    cJSON_AddStringToObject(json, "name", index < 0 ? "attn_ref.cu" : "candidate.cu");
+    cJSON_AddStringToObject(json, "architecture", architecture);
+    cJSON_AddStringToObject(json, "source", source);
+    int rc = fa_child_send(worker->child, json, NULL, 0, job->tuner->compile_timeout_ms,
+                           &job->diag);
+    cJSON_Delete(json);
+    worker->index = index;
+    job->compiling++;
+    if (index >= 0)
+        job->attempt[index].at = FA_AT_COMPILING;
+    if (rc != 0)
+        fa_job_end(job, rc);
+}
+
+void fa_job_compile_advance(fa_job *job)
+{
+    fa_buf source = {0};
+    char architecture[32];
+    for (int w = 0; w < job->worker_count && !job->ended; w++) {
+        struct fa_compile_worker *worker = &job->worker[w];
+        if (worker->child != NULL && (!worker->ready || worker->index != FA_JOB_IDLE))
+            continue;
+        /* A worker that does not run yet is started only when there is something for it. */
+        if (worker->child == NULL) {
+            if (job->held == FA_JOB_NOBODY)
+                job->held = next_to_compile(job, &source, architecture, sizeof architecture);
+            if (job->held == FA_JOB_NOBODY || start_worker(job, worker) != 0)
+                break;
+            continue;
+        }
+        int index = job->held;
+        job->held = FA_JOB_NOBODY;
+        if (index == FA_JOB_NOBODY)
+            index = next_to_compile(job, &source, architecture, sizeof architecture);
+        else if (render(job, index, &source, architecture, sizeof architecture,
+                        key_of(job, index)) != 0)
+            fa_job_end(job, FA_EMANIFEST);
+        if (index == FA_JOB_NOBODY || job->ended)
+            break;
+        give(job, worker, index, source.data, architecture);
+        fa_buf_clear(&source);
+    }
+    fa_buf_free(&source);
+}
+
+bool fa_job_compile_done(const fa_job *job)
+{
+    return job->order_next == job->order_count && job->again_count == 0 && job->held == FA_JOB_NOBODY &&
+           job->compiling == 0 && (!job->measuring || job->reference != NULL);
+}
+
+/* ---- answers --------------------------------------------------------------------------------*/
+static fa_cubin_record *fresh_record(const fa_job *job, int index, const char *key,
+                                     fa_message *message, const char *log, double ms)
+{
+    fa_cubin_record *record = calloc(1, sizeof *record);
+    if (record == NULL)
+        return NULL;
+    const char *entry = "attn_ref_fp32";
+    if (index >= 0)
+        entry = fa_family_entry(
+            job->tuner->families.family[job->space.candidate[index].family]);
+    memcpy(record->key, key, sizeof record->key);
+    snprintf(record->entry, sizeof record->entry, "%s", entry);
+    record->sm = job->target.gpu.sm;
+    record->bytes = message->blob;
+    record->size = message->blob_size;
+    message->blob = NULL;
+    record->log = strdup(log);
+    record->compile_ms = ms;
+    return record;
+}
+
+static void take_answer(fa_job *job, int index, fa_message *message)
+{
+    int64_t rc = FA_ECOMPILE;
+    const char *log = "", *text = "no reason given";
+    double ms = 0;
+    fa_json_int(message->json, "rc", INT32_MIN, 0, &rc, "message", NULL);
+    fa_json_number(message->json, "ms", &ms, "message", NULL);
+    fa_json_text(message->json, "log", &log, "message", NULL);
+    fa_json_text(message->json, "text", &text, "message", NULL);
+    if (rc == 0 && message->blob == NULL)
+        rc = FA_ECOMPILE;
+    if (index == FA_JOB_REFERENCE) {
+        if (rc != 0) {
+            fa_job_end(job, fa_fail(&job->diag, FA_ECOMPILE, "the reference kernel: %s", text));
+            return;
+        }
+        keep_reference(job, message->blob, message->blob_size);
+        fa_cubin_record *record = fresh_record(job, index, job->reference_key, message, log, ms);
+        if (record != NULL) /* only a saving for the next run */
+            fa_store_cubin_put(job->tuner->store, record, NULL);
+        fa_cubin_record_free(record);
+        free(record);
+        return;
+    }
+    job->space.candidate[index].trial.compile_ms = ms;
+    if (rc != 0) {
+        fa_job_settle(job, index, FA_STATUS_COMPILE_FAILED, text);
+        return;
+    }
+    fa_job_take_cubin(job, index, message->blob, message->blob_size, log);
+    fa_attempt *attempt = &job->attempt[index];
+    if (attempt->at == FA_AT_CLEAN ||
+        job->space.candidate[index].trial.status == FA_STATUS_COMPILED) {
+        attempt->fresh_cubin = fresh_record(job, index, attempt->cubin_key, message, log, ms);
+        job->unwritten = true;
+    }
+}
+
+static void worker_answered(fa_child *child, fa_message *message)
+{
+    struct fa_compile_worker *worker = fa_child_context(child);
+    fa_job *job = worker->job;
+    if (!worker->ready) {
+        int64_t rc = FA_EWORKER;
+        const char *text = "no reason given";
+        fa_json_int(message->json, "rc", INT32_MIN, 0, &rc, "message", NULL);
+        fa_json_text(message->json, "text", &text, "message", NULL);
+        if (rc != 0) {
+            fa_job_end(job, fa_fail(&job->diag, (int)rc, "compile worker: %s", text));
+            return;
+        }
+        worker->ready = true;
+        job->starts_in_vain = 0;
+    } else if (worker->index != FA_JOB_IDLE) {
+        int index = worker->index;
+        worker->index = FA_JOB_IDLE;
+        job->compiling--;
+        take_answer(job, index, message);
+    }
+    fa_job_advance(job);
+}
+
+static void worker_gone(fa_child *child, const char *reason, fa_child_end end)
+{
+    struct fa_compile_worker *worker = fa_child_context(child);
+    fa_job *job = worker->job;
+    int index = worker->index;
+    char text[256];
+    worker->child = NULL;
+    worker->index = FA_JOB_IDLE;
+    if (index != FA_JOB_IDLE)
+        job->compiling--;
+    snprintf(text, sizeof text, "the compiler %s", reason);
+    if (index != FA_JOB_IDLE && end == FA_CHILD_KILLED && fa_job_may_retry(job, index)) {
+        job->again[job->again_count++] = index;
+        fa_job_advance(job);
+        return;
+    }
+    if (index == FA_JOB_REFERENCE ||
+        (!worker->ready && ++job->starts_in_vain >= STARTS_IN_VAIN)) {
+        fa_job_end(job, fa_fail(&job->diag, FA_EWORKER, "compile worker %s: %s",
+                                job->tuner->worker_path, reason));
+        return;
+    }
+    if (index >= 0)
+        fa_job_settle(job, index,
+                      end == FA_CHILD_TIMED_OUT ? FA_STATUS_COMPILE_TIMEOUT
+                                                : FA_STATUS_COMPILE_FAILED,
+                      text);
+    fa_job_advance(job);
+}
+
+/* ---- the pool -------------------------------------------------------------------------------*/
+static int start_worker(fa_job *job, struct fa_compile_worker *worker)
+{
+    static const fa_child_events events = {worker_answered, worker_gone};
+    char major[16], minor[16];
+    char *const arguments[] = {"fa-tune-worker", "compile", job->nvrtc.library,
+                               job->nvrtc.builtins, major, minor, NULL};
+    snprintf(major, sizeof major, "%d", job->nvrtc.major);
+    snprintf(minor, sizeof minor, "%d", job->nvrtc.minor);
+    char *const nothing[] = {NULL}; /* a source could read the environment */
+    worker->ready = false;
+    worker->index = FA_JOB_IDLE;
+    int rc = fa_child_start(&job->loop, job->tuner->worker_path, arguments, nothing, &events,
+                            worker, &worker->child, &job->diag);
+    if (rc == 0) {
+        cJSON *json = cJSON_CreateObject();
+        cJSON_AddStringToObject(json, "do", "headers");
+        cJSON *headers = cJSON_AddObjectToObject(json, "headers");
+        const fa_templates *templates = job->tuner->templates;
+        for (int i = 0; i < fa_templates_count(templates); i++) {
+            const fa_template_file *file = fa_templates_at(templates, i);
+            const char *dot = strrchr(file->name, '.');
+            if (dot != NULL && (strcmp(dot, ".cuh") == 0 || strcmp(dot, ".h") == 0))
+                cJSON_AddStringToObject(headers, file->name, file->text);
+        }
+        rc = fa_child_send(worker->child, json, NULL, 0, START_TIMEOUT_MS, &job->diag);
+        cJSON_Delete(json);
+    }
+    if (rc != 0)
+        fa_job_end(job, rc);
+    return rc;
+}
+
+int fa_job_compile_start(fa_job *job)
+{
+    int wanted = job->order_count + job->measuring;
+    job->held = FA_JOB_NOBODY;
+    job->worker_count = wanted < job->tuner->compile_workers ? wanted
+                                                             : job->tuner->compile_workers;
+    job->progress.compile_workers = job->worker_count;
+    for (int w = 0; w < job->worker_count; w++) {
+        job->worker[w].job = job;
+        job->worker[w].index = FA_JOB_IDLE;
+    }
+    return 0;
+}
+
+void fa_job_compile_stop(fa_job *job)
+{
+    for (int w = 0; w < job->worker_count; w++)
+        fa_child_stop(&job->worker[w].child);
+}

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A tune's end: who is raced, who wins, and what is kept.
+ *
+ * The winner is the lowest median. Configs within TIE of it whose confidence intervals overlap its
+ * own are ties, declared in the answer and broken the same way every time: the default config
+ * first, then less shared memory, fewer threads, config text.
+ */
+#include "engine.h"
+
+#include "error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double CONTENDER = 1.06; /* raced: probes that could be the best within noise */
+static const double TIE = 1.005;
+/* At least FINALISTS_MIN are raced, more while a race of the shortest length stays short. */
+enum { FINALISTS_MIN = 8, FINALISTS_MAX = 24, FINALISTS_ROUND_US = 3000 };
+
+static int compare_double(double a, double b)
+{
+    return (a > b) - (a < b);
+}
+
+int fa_trial_compare(const fa_trial *a, const fa_trial *b)
+{
+    bool measured = a->status == FA_STATUS_MEASURED;
+    if (a->status != b->status)
+        return measured ? -1 : b->status == FA_STATUS_MEASURED ? 1 : (int)a->status - (int)b->status;
+    if (measured && a->raced != b->raced) /* the raced hold the best of the rest, too */
+        return a->raced ? -1 : 1;
+    int order = measured ? compare_double(a->median_us, b->median_us)
+                         : compare_double(a->predicted_us, b->predicted_us);
+    if (order == 0)
+        order = strcmp(a->config.family, b->config.family);
+    if (order != 0)
+        return order;
+    char text_a[FA_CONFIG_TEXT_MAX], text_b[FA_CONFIG_TEXT_MAX];
+    fa_config_text(&a->config, text_a);
+    fa_config_text(&b->config, text_b);
+    return strcmp(text_a, text_b);
+}
+
+static int compare_index(const void *a, const void *b, void *context)
+{
+    const fa_job *job = context;
+    return fa_trial_compare(&job->space.candidate[*(const int *)a].trial,
+                            &job->space.candidate[*(const int *)b].trial);
+}
+
+/* Indices of trials with this status, best first; returns their number. */
+static int sorted(fa_job *job, fa_status status, int *ret_order)
+{
+    int count = 0;
+    for (int i = 0; i < job->space.count; i++)
+        if (job->space.candidate[i].trial.status == status)
+            ret_order[count++] = i;
+    qsort_r(ret_order, (size_t)count, sizeof *ret_order, compare_index, job);
+    return count;
+}
+
+int fa_job_choose_finalists(fa_job *job)
+{
+    int count = sorted(job, FA_STATUS_MEASURED, job->finalist), chosen = 0;
+    if (count == 0)
+        return 0;
+    double limit = job->space.candidate[job->finalist[0]].trial.median_us * CONTENDER;
+    double round_us = 0;
+    for (int i = 0; i < count; i++) {
+        const fa_candidate *candidate = &job->space.candidate[job->finalist[i]];
+        bool room = chosen < FINALISTS_MIN ||
+                    (chosen < FINALISTS_MAX && round_us < FINALISTS_ROUND_US);
+        if (!(room && candidate->trial.low_us <= limit) && !candidate->is_default)
+            continue;
+        round_us += candidate->trial.median_us;
+        job->finalist[chosen++] = job->finalist[i];
+    }
+    job->finalist_count = chosen;
+    job->finalist_next = 0;
+    return chosen;
+}
+
+static bool overlap(const fa_trial *a, const fa_trial *b)
+{
+    return a->low_us <= b->high_us && b->low_us <= a->high_us;
+}
+
+/* Whether a tie goes to a rather than to b. */
+static bool preferred(const fa_candidate *a, const fa_candidate *b)
+{
+    if (a->is_default != b->is_default)
+        return a->is_default;
+    if (a->trial.smem_bytes != b->trial.smem_bytes)
+        return a->trial.smem_bytes < b->trial.smem_bytes;
+    if (a->trial.threads != b->trial.threads)
+        return a->trial.threads < b->trial.threads;
+    char text_a[FA_CONFIG_TEXT_MAX], text_b[FA_CONFIG_TEXT_MAX];
+    fa_config_text(&a->trial.config, text_a);
+    fa_config_text(&b->trial.config, text_b);
+    return strcmp(text_a, text_b) < 0;
+}
+
+static int break_ties(fa_job *job, const int *order, int count, int32_t *ret_ties)
+{
+    const fa_trial *fastest = &job->space.candidate[order[0]].trial;
+    int winner = order[0];
+    *ret_ties = 0;
+    for (int i = 1; i < count; i++) {
+        const fa_candidate *candidate = &job->space.candidate[order[i]];
+        if (!(candidate->trial.median_us <= fastest->median_us * TIE) ||
+            !overlap(&candidate->trial, fastest))
+            continue;
+        ++*ret_ties;
+        if (preferred(candidate, &job->space.candidate[winner]))
+            winner = order[i];
+    }
+    return winner;
+}
+
+static void fill_counts(const fa_job *job, fa_answer *answer)
+{
+    const fa_progress *p = &job->progress;
+    answer->space = p->space;
+    answer->in_budget = p->in_budget;
+    answer->compiled = p->compiled;
+    answer->clean = p->clean;
+    answer->proved = p->proved;
+    answer->measured = p->measured;
+    answer->failed = p->failed;
+    for (int i = 0; i < job->space.count; i++) {
+        const fa_candidate *candidate = &job->space.candidate[i];
+        if (candidate->is_default && candidate->trial.status == FA_STATUS_MEASURED)
+            answer->default_us = candidate->trial.median_us;
+    }
+}
+
+int fa_job_choose_winner(fa_job *job, fa_answer *answer)
+{
+    int *order = calloc((size_t)job->space.count, sizeof *order);
+    int winner = FA_JOB_NOBODY;
+    if (order == NULL)
+        return winner;
+    fill_counts(job, answer);
+    /* After a race only the raced are comparable; they hold the best of the rest, too. */
+    int count = job->raced ? job->finalist_count : sorted(job, FA_STATUS_MEASURED, order);
+    if (job->raced) {
+        memcpy(order, job->finalist, (size_t)count * sizeof *order);
+        qsort_r(order, (size_t)count, sizeof *order, compare_index, job);
+        while (count > 0 &&
+               job->space.candidate[order[count - 1]].trial.status != FA_STATUS_MEASURED)
+            count--;
+    }
+    if (count > 0) {
+        winner = break_ties(job, order, count, &answer->ties);
+        answer->origin = FA_ORIGIN_MEASURED;
+    } else if (sorted(job, FA_STATUS_COMPILED, order) > 0) {
+        winner = order[0];
+        answer->origin = FA_ORIGIN_PREDICTED;
+    }
+    free(order);
+    return winner;
+}
+
+int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag)
+{
+    const fa_candidate *candidate = &job->space.candidate[index];
+    fa_driver *driver = job->tuner->driver;
+    answer->problem = job->target.problem;
+    answer->gpu = job->target.gpu;
+    answer->trial = candidate->trial;
+    answer->driver_version = job->measuring && driver != NULL ? fa_driver_version(driver) : 0;
+    snprintf(answer->entry, sizeof answer->entry, "%s",
+             fa_family_entry(job->tuner->families.family[candidate->family]));
+    snprintf(answer->cubin_key, sizeof answer->cubin_key, "%s", job->attempt[index].cubin_key);
+    snprintf(answer->nvrtc, sizeof answer->nvrtc, "%s", job->nvrtc.identity);
+    fa_winner_record winner = {.scope = job->target.scope,
+                               .origin = answer->origin,
+                               .trial = answer->trial,
+                               .driver_version = answer->driver_version,
+                               .evidence = fa_records_evidence(answer)};
+    memcpy(winner.entry, answer->entry, sizeof winner.entry);
+    memcpy(winner.cubin_key, answer->cubin_key, sizeof winner.cubin_key);
+    memcpy(winner.nvrtc, answer->nvrtc, sizeof winner.nvrtc);
+    memcpy(winner.gpu_name, answer->gpu.name, sizeof winner.gpu_name);
+    bool kept = false;
+    int rc = fa_store_winner_put(job->tuner->store, &winner, NULL, &kept, diag);
+    free(winner.evidence);
+    /* An earlier winner with a better origin stands: that is the answer. */
+    if (rc == 0 && kept)
+        rc = fa_records_lookup(job->tuner, &job->target, answer, NULL, diag);
+    return rc;
+}

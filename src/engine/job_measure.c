@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A tune's GPU side: one measuring worker, given one config at a time; a config that takes it down
+ * is settled as crashed, timed out or out of memory, and a new worker goes on with the rest.
+ */
+#include "engine.h"
+
+#include "error.h"
+#include "json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    START_TIMEOUT_MS = 60000, /* driver initialisation on a busy host */
+    OPEN_TIMEOUT_MS = 120000, /* the reference of a very long problem */
+    RACE_TIMEOUT_MS = 120000,
+    STARTS_IN_VAIN = 3,
+    PROBE_COUNT = 7,
+    PROBE_BUDGET_US = 20000,
+    RACE_BUDGET_US = 40000,
+    RACE_ROUNDS_MIN = 11,
+    RACE_ROUNDS_MAX = 61,
+    PATIENCE = 4 /* effort PATIENT repeats this many times as often */
+};
+
+static int patience(const fa_job *job)
+{
+    return job->request->effort == FA_EFFORT_PATIENT ? PATIENCE : 1;
+}
+
+static const char *text_of(const fa_message *message)
+{
+    const char *text = "no reason given";
+    fa_json_text(message->json, "text", &text, "message", NULL);
+    return text;
+}
+
+static int64_t code_of(const fa_message *message)
+{
+    int64_t rc = FA_EWORKER;
+    fa_json_int(message->json, "rc", INT32_MIN, 0, &rc, "message", NULL);
+    return rc;
+}
+
+/* ---- sending --------------------------------------------------------------------------------*/
+static void send_or_end(fa_job *job, cJSON *json, const void *blob, size_t size, int timeout_ms)
+{
+    int rc = fa_child_send(job->measure.child, json, blob, size, timeout_ms, &job->diag);
+    cJSON_Delete(json);
+    if (rc != 0)
+        fa_job_end(job, rc);
+}
+
+static void send_open(fa_job *job)
+{
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddStringToObject(json, "do", "open");
+    cJSON_AddItemToObject(json, "problem", fa_problem_to_json(&job->target.problem));
+    cJSON_AddNumberToObject(json, "seed", (double)job->seed);
+    job->measure.opening = true;
+    send_or_end(job, json, job->reference, job->reference_size, OPEN_TIMEOUT_MS);
+}
+
+/* A resumed config's cubin is still in the store. */
+static int need_cubin(fa_job *job, int index)
+{
+    fa_attempt *attempt = &job->attempt[index];
+    fa_cubin_record record = {0};
+    if (attempt->cubin != NULL)
+        return 0;
+    int rc = fa_store_cubin_get(job->tuner->store, attempt->cubin_key, &record, &job->diag);
+    if (rc != 0)
+        return rc;
+    attempt->cubin = record.bytes;
+    attempt->cubin_size = record.size;
+    record.bytes = NULL;
+    fa_cubin_record_free(&record);
+    return 0;
+}
+
+/* count 0: prove only. */
+static void send_trial(fa_job *job, int index, int count)
+{
+    const fa_candidate *candidate = &job->space.candidate[index];
+    fa_attempt *attempt = &job->attempt[index];
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddStringToObject(json, "do", "trial");
+    cJSON_AddNumberToObject(json, "id", index);
+    cJSON_AddStringToObject(
+        json, "entry", fa_family_entry(job->tuner->families.family[candidate->family]));
+    cJSON_AddNumberToObject(json, "threads", candidate->trial.threads);
+    cJSON_AddNumberToObject(json, "smem", candidate->trial.smem_bytes);
+    cJSON *grids = cJSON_AddArrayToObject(json, "grid");
+    for (int c = 0; c < job->case_count; c++) {
+        cJSON *grid = cJSON_CreateArray();
+        for (int i = 0; i < 3; i++)
+            cJSON_AddItemToArray(grid, cJSON_CreateNumber(job->grid[index][c][i]));
+        cJSON_AddItemToArray(grids, grid);
+    }
+    cJSON_AddNumberToObject(json, "count", count);
+    cJSON_AddNumberToObject(json, "budget_us", PROBE_BUDGET_US * patience(job));
+    job->measure.in_flight = index;
+    send_or_end(job, json, attempt->cubin, attempt->cubin_size, job->tuner->trial_timeout_ms);
+}
+
+static void send_race(fa_job *job)
+{
+    double round_us = 0;
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddStringToObject(json, "do", "race");
+    cJSON *ids = cJSON_AddArrayToObject(json, "ids");
+    for (int i = 0; i < job->finalist_count; i++) {
+        cJSON_AddItemToArray(ids, cJSON_CreateNumber(job->finalist[i]));
+        round_us += job->space.candidate[job->finalist[i]].trial.median_us;
+    }
+    double rounds = RACE_BUDGET_US * patience(job) / (round_us + 1);
+    int low = RACE_ROUNDS_MIN, high = RACE_ROUNDS_MAX * patience(job);
+    if (high > FA_BENCH_SAMPLES_MAX)
+        high = FA_BENCH_SAMPLES_MAX;
+    cJSON_AddNumberToObject(json, "rounds",
+                            rounds < low ? low : rounds > high ? high : (int)rounds);
+    job->measure.racing = true;
+    send_or_end(job, json, NULL, 0, RACE_TIMEOUT_MS);
+}
+
+/* ---- answers --------------------------------------------------------------------------------*/
+/* Takes the samples as the attempt's and sums them up; 0, or FA_EINVAL for unusable ones. */
+static int take_samples(fa_job *job, int index, const cJSON *array)
+{
+    fa_trial *trial = &job->space.candidate[index].trial;
+    fa_attempt *attempt = &job->attempt[index];
+    int count = cJSON_GetArraySize(array), n = 0;
+    float *samples = calloc((size_t)(count > 0 ? count : 1), sizeof *samples);
+    if (samples == NULL)
+        return FA_ENOMEM;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, array) samples[n++] = (float)cJSON_GetNumberValue(item);
+    int rc = fa_samples_summary(samples, count, &trial->median_us, &trial->low_us,
+                                &trial->high_us);
+    free(attempt->samples_us);
+    attempt->samples_us = samples;
+    attempt->sample_count = rc == 0 ? count : 0;
+    trial->sample_count = attempt->sample_count;
+    return rc;
+}
+
+static void take_clocks(fa_attempt *attempt, const fa_message *message)
+{
+    const cJSON *clocks = cJSON_GetObjectItemCaseSensitive(message->json, "clocks");
+    free(attempt->clocks);
+    attempt->clocks = clocks != NULL ? cJSON_PrintUnformatted(clocks) : NULL;
+}
+
+static int start(fa_job *job);
+
+static void restart(fa_job *job)
+{
+    fa_child_stop(&job->measure.child);
+    if (!job->ended)
+        start(job);
+}
+
+static void trial_answered(fa_job *job, const fa_message *message)
+{
+    int index = job->measure.in_flight;
+    fa_trial *trial = &job->space.candidate[index].trial;
+    fa_attempt *attempt = &job->attempt[index];
+    const char *name;
+    fa_status status = FA_STATUS_LAUNCH_FAILED;
+    job->measure.in_flight = FA_JOB_NOBODY;
+    job->measure.starts_in_vain = 0;
+    if (code_of(message) != 0) {
+        fa_job_end(job, fa_fail(&job->diag, FA_EWORKER, "measuring worker: %s", text_of(message)));
+        return;
+    }
+    if (fa_json_text(message->json, "status", &name, "message", NULL) == 0)
+        fa_status_parse(name, &status);
+    fa_json_number(message->json, "max_error", &trial->max_error, "message", NULL);
+    fa_json_number(message->json, "tolerance", &trial->tolerance, "message", NULL);
+    take_clocks(attempt, message);
+    const cJSON *samples = cJSON_GetObjectItemCaseSensitive(message->json, "samples");
+    if (status == FA_STATUS_MEASURED) {
+        attempt->generation = job->measure.generation;
+        if (samples == NULL && trial->median_us > 0)
+            return; /* a finalist, loaded again for the race */
+        if (samples == NULL)
+            status = FA_STATUS_COMPILED; /* proved and not timed, as asked */
+        else if (take_samples(job, index, samples) != 0)
+            status = FA_STATUS_LAUNCH_FAILED;
+    }
+    if (trial->status == FA_STATUS_MEASURED)
+        job->progress.measured--, job->progress.proved--; /* a finalist, settled for the second time */
+    fa_job_settle(job, index, status, status >= FA_STATUS_MEASURED ? "" : text_of(message));
+    if (status == FA_STATUS_CRASHED) /* its context is lost and it is about to end */
+        restart(job);
+}
+
+/* The race failed, and which finalist did it is not known: each runs again on its own. */
+static void run_solo(fa_job *job)
+{
+    job->solo = true;
+    job->finalist_next = 0;
+}
+
+static void race_answered(fa_job *job, const fa_message *message)
+{
+    const cJSON *all = cJSON_GetObjectItemCaseSensitive(message->json, "samples");
+    job->measure.racing = false;
+    if (code_of(message) != 0 || cJSON_GetArraySize(all) != job->finalist_count) {
+        run_solo(job);
+        restart(job); /* its context may be lost */
+        return;
+    }
+    for (int i = 0; i < job->finalist_count; i++) {
+        int index = job->finalist[i];
+        fa_attempt *attempt = &job->attempt[index];
+        take_clocks(attempt, message);
+        if (take_samples(job, index, cJSON_GetArrayItem(all, i)) != 0)
+            job->space.candidate[index].trial.status = FA_STATUS_LAUNCH_FAILED;
+        job->space.candidate[index].trial.raced = true;
+        attempt->dirty = job->unwritten = true;
+    }
+    job->raced = true;
+}
+
+static void measurer_answered(fa_child *child, fa_message *message)
+{
+    fa_job *job = fa_child_context(child);
+    if (!job->measure.ready || job->measure.opening) {
+        int64_t rc = code_of(message);
+        if (rc != 0) {
+            fa_job_end(job, fa_fail(&job->diag, (int)rc, "%s", text_of(message)));
+            return;
+        }
+        job->measure.open = job->measure.opening;
+        job->measure.opening = false;
+        job->measure.ready = true;
+    } else if (job->measure.racing) {
+        race_answered(job, message);
+    } else if (job->measure.in_flight != FA_JOB_NOBODY) {
+        trial_answered(job, message);
+    }
+    fa_job_advance(job);
+}
+
+static void measurer_gone(fa_child *child, const char *reason, fa_child_end end)
+{
+    fa_job *job = fa_child_context(child);
+    int index = job->measure.in_flight;
+    char text[256];
+    job->measure.child = NULL;
+    job->measure.in_flight = FA_JOB_NOBODY;
+    snprintf(text, sizeof text, "the measuring worker %s", reason);
+    bool final = job->progress.stage == FA_STAGE_FINAL;
+    if (index != FA_JOB_NOBODY && !final && end == FA_CHILD_KILLED &&
+        fa_job_may_retry(job, index)) {
+        job->clean[job->clean_count++] = index;
+    } else if (index != FA_JOB_NOBODY) {
+        if (job->space.candidate[index].trial.status == FA_STATUS_MEASURED)
+            job->progress.measured--, job->progress.proved--;
+        fa_job_settle(job, index,
+                      end == FA_CHILD_TIMED_OUT ? FA_STATUS_TIMEOUT : FA_STATUS_CRASHED, text);
+    } else if (job->measure.racing) {
+        run_solo(job);
+    } else if (++job->measure.starts_in_vain >= STARTS_IN_VAIN) {
+        fa_job_end(job, fa_fail(&job->diag, FA_EWORKER, "%s, %d times in a row before any trial",
+                                text, STARTS_IN_VAIN));
+        return;
+    }
+    job->measure.racing = false;
+    if (!job->ended && start(job) == 0)
+        fa_job_advance(job);
+}
+
+/* ---- order of work --------------------------------------------------------------------------*/
+/* Finalists that this worker has not loaded are proved again; then all are raced. */
+static void advance_final(fa_job *job)
+{
+    while (job->finalist_next < job->finalist_count && !job->ended) {
+        int index = job->finalist[job->finalist_next];
+        fa_attempt *attempt = &job->attempt[index];
+        bool fit = job->space.candidate[index].trial.status == FA_STATUS_MEASURED;
+        if (!fit || (!job->solo && attempt->generation == job->measure.generation)) {
+            job->finalist_next++;
+            continue;
+        }
+        if (need_cubin(job, index) != 0) {
+            fa_job_settle(job, index, FA_STATUS_LOAD_FAILED, job->diag.text);
+            continue;
+        }
+        job->finalist_next += job->solo;
+        send_trial(job, index, job->solo ? PROBE_COUNT * patience(job) : 0);
+        return;
+    }
+    int left = 0;
+    for (int i = 0; i < job->finalist_count; i++)
+        if (job->space.candidate[job->finalist[i]].trial.status == FA_STATUS_MEASURED)
+            job->finalist[left++] = job->finalist[i];
+    job->finalist_count = job->finalist_next = left;
+    if (left > 1 && !job->solo && !job->raced && !job->ended)
+        send_race(job);
+}
+
+void fa_job_measure_advance(fa_job *job)
+{
+    if (job->ended || job->measure.child == NULL || !job->measure.ready || job->measure.opening ||
+        job->measure.racing || job->measure.in_flight != FA_JOB_NOBODY)
+        return;
+    if (!job->measure.open) {
+        if (job->reference != NULL)
+            send_open(job);
+    } else if (job->clean_next < job->clean_count) {
+        int index = job->clean[job->clean_next++];
+        job->attempt[index].at = FA_AT_MEASURING;
+        send_trial(job, index, job->prove_only ? 0 : PROBE_COUNT * patience(job));
+    } else if (job->progress.stage == FA_STAGE_FINAL) {
+        advance_final(job);
+    }
+}
+
+bool fa_job_measure_done(const fa_job *job)
+{
+    return job->clean_next == job->clean_count && job->measure.in_flight == FA_JOB_NOBODY &&
+           !job->measure.opening && !job->measure.racing &&
+           job->finalist_next == job->finalist_count &&
+           (job->measure.open || job->clean_count == 0);
+}
+
+static int start(fa_job *job)
+{
+    static const fa_child_events events = {measurer_answered, measurer_gone};
+    char ordinal[16];
+    snprintf(ordinal, sizeof ordinal, "%d", job->target.gpu.ordinal);
+    char *const arguments[] = {"fa-tune-worker", "measure", ordinal, NULL};
+    job->measure.ready = job->measure.open = job->measure.opening = false;
+    job->measure.generation++;
+    int rc = fa_child_start(&job->loop, job->tuner->worker_path, arguments, NULL, &events, job,
+                            &job->measure.child, &job->diag);
+    if (rc == 0)
+        fa_child_deadline(job->measure.child, START_TIMEOUT_MS);
+    else
+        fa_job_end(job, rc);
+    return rc;
+}
+
+int fa_job_measure_start(fa_job *job)
+{
+    return start(job);
+}
+
+void fa_job_measure_stop(fa_job *job)
+{
+    fa_child_stop(&job->measure.child);
+}

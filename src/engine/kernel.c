@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Kernels loaded in the caller's contexts: the in-process table, and the launch.
+ *
+ * Workload: a lookup and a launch for every attention layer of every step, from any thread.
+ * Invariants: an entry is published whole and never leaves before fa_close; the newest entry of a
+ * key stands first. A reader takes no lock and makes one driver call (the current context).
+ */
+#include "engine.h"
+
+#include "attn_params.h"
+#include "error.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct fa_kernel {
+    fa_kernel *next; /* in its bucket */
+    fa_problem problem;
+    void *context; /* CUcontext it is loaded in */
+    fa_driver *driver;
+    fa_module *module;
+    fa_function function;
+    fa_answer answer;
+    int64_t q_stride[3], k_stride[3]; /* contiguous, in the problem's layout */
+    int32_t causal_offset;
+    bool empty; /* nothing to compute */
+};
+
+static unsigned bucket_of(const fa_problem *p, const void *context)
+{
+    uint64_t h = (uint64_t)(uintptr_t)context;
+    const uint64_t part[] = {(uint64_t)(uint32_t)p->seq_q << 32 | (uint32_t)p->seq_k,
+                             (uint64_t)(uint32_t)p->batch << 32 | (uint32_t)p->heads_q,
+                             (uint64_t)(uint32_t)p->heads_kv << 32 | (uint32_t)p->head_dim,
+                             (uint64_t)p->dtype << 8 | (uint64_t)p->causal << 4 |
+                                 (uint64_t)p->layout << 2 | (uint64_t)p->want_lse << 1 |
+                                 (uint64_t)p->unaligned};
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+        h = (h ^ part[i]) * 0x9e3779b97f4a7c15u ^ h >> 29;
+    return (unsigned)(h >> 32) % FA_KERNEL_BUCKETS;
+}
+
+/* Whether what was found is as good as what was asked for. */
+static bool good_enough(const fa_answer *answer, fa_effort effort)
+{
+    return effort <= FA_EFFORT_PREDICT ||
+           (effort == FA_EFFORT_MEASURE && answer->origin != FA_ORIGIN_PREDICTED);
+}
+
+static const fa_kernel *find_loaded(fa_tuner *tuner, const fa_problem *problem, void *context,
+                                    fa_effort effort)
+{
+    const fa_kernel *kernel = atomic_load_explicit(&tuner->kernel[bucket_of(problem, context)],
+                                                   memory_order_acquire);
+    for (; kernel != NULL; kernel = kernel->next)
+        if (kernel->context == context && fa_problem_equal(&kernel->problem, problem))
+            return good_enough(&kernel->answer, effort) ? kernel : NULL;
+    return NULL;
+}
+
+void fa_kernels_free(fa_tuner *tuner)
+{
+    for (int i = 0; i < FA_KERNEL_BUCKETS; i++) {
+        fa_kernel *kernel = atomic_load(&tuner->kernel[i]);
+        while (kernel != NULL) {
+            fa_kernel *next = kernel->next;
+            fa_module_unload(&kernel->module);
+            free(kernel);
+            kernel = next;
+        }
+    }
+}
+
+/* Strides of [batch, heads, seq, head_dim] in elements: batch, head, row. */
+static void contiguous(const fa_problem *p, int32_t heads, int32_t seq, int64_t ret_stride[3])
+{
+    ret_stride[0] = (int64_t)heads * seq * p->head_dim;
+    ret_stride[1] = p->layout == FA_BHSD ? (int64_t)seq * p->head_dim : p->head_dim;
+    ret_stride[2] = p->layout == FA_BHSD ? p->head_dim : (int64_t)heads * p->head_dim;
+}
+
+/* Loads an answer's cubin in the current context and publishes it. */
+static int load_kernel(fa_tuner *tuner, const fa_problem *problem, void *context,
+                       const fa_answer *answer, const fa_cubin_record *cubin,
+                       const fa_kernel **ret_kernel, fa_diag *diag)
+{
+    fa_kernel *kernel = calloc(1, sizeof *kernel);
+    if (kernel == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+    kernel->problem = *problem;
+    kernel->context = context;
+    kernel->driver = tuner->driver;
+    kernel->answer = *answer;
+    kernel->causal_offset = fa_problem_causal_offset(problem);
+    kernel->empty = problem->batch == 0 || problem->seq_q == 0;
+    contiguous(problem, problem->heads_q, problem->seq_q, kernel->q_stride);
+    contiguous(problem, problem->heads_kv, problem->seq_k, kernel->k_stride);
+    int rc = fa_module_load(tuner->driver, cubin->bytes, cubin->size, &kernel->module, diag);
+    if (rc == 0)
+        rc = fa_module_function(kernel->module, answer->entry, answer->trial.smem_bytes,
+                                &kernel->function, diag);
+    if (rc != 0) {
+        fa_module_unload(&kernel->module);
+        free(kernel);
+        return rc;
+    }
+    pthread_mutex_lock(&tuner->kernels);
+    _Atomic(fa_kernel *) *head = &tuner->kernel[bucket_of(problem, context)];
+    kernel->next = atomic_load(head);
+    atomic_store_explicit(head, kernel, memory_order_release);
+    pthread_mutex_unlock(&tuner->kernels);
+    *ret_kernel = kernel;
+    return 0;
+}
+
+/* A stored winner that may be launched: proved on a device, and good enough for the effort. */
+static int load_stored(fa_tuner *tuner, const fa_target *target, const fa_problem *problem,
+                       void *context, fa_effort effort, const fa_kernel **ret_kernel, fa_diag *diag)
+{
+    fa_answer answer;
+    fa_cubin_record cubin = {0};
+    int rc = fa_records_lookup(tuner, target, &answer, &cubin, diag);
+    if (rc != 0)
+        return rc;
+    if (answer.driver_version == 0)
+        rc = fa_fail(diag, FA_ENOTFOUND,
+                     "only a predicted winner is stored, which no GPU has proved yet: ask with "
+                     "effort predict or measure");
+    else if (!good_enough(&answer, effort))
+        rc = FA_ENOTFOUND;
+    else
+        rc = load_kernel(tuner, problem, context, &answer, &cubin, ret_kernel, diag);
+    fa_cubin_record_free(&cubin);
+    return rc;
+}
+
+static int make_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort, void *context,
+                       const fa_kernel **ret_kernel, fa_diag *diag)
+{
+    fa_target target;
+    int ordinal;
+    int rc = fa_driver_current_device(tuner->driver, &ordinal, diag);
+    if (rc == 0)
+        rc = fa_target_resolve(tuner, problem, NULL, ordinal, &target, diag);
+    if (rc != 0)
+        return rc;
+    if (effort != FA_EFFORT_PATIENT) {
+        rc = load_stored(tuner, &target, problem, context, effort, ret_kernel, diag);
+        if (rc != FA_ENOTFOUND || effort == FA_EFFORT_CACHED)
+            return rc;
+    }
+    fa_request request = {.size = sizeof request,
+                          .problem = *problem,
+                          .ordinal = ordinal,
+                          .effort = effort};
+    fa_answer answer;
+    fa_cubin_record cubin = {0};
+    rc = fa_tune_target(tuner, &request, &target, &answer, diag);
+    if (rc == 0)
+        rc = fa_store_cubin_get(tuner->store, answer.cubin_key, &cubin, diag);
+    if (rc == 0)
+        rc = load_kernel(tuner, problem, context, &answer, &cubin, ret_kernel, diag);
+    fa_cubin_record_free(&cubin);
+    return rc;
+}
+
+int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
+                       const fa_kernel **ret_kernel, fa_diag *diag)
+{
+    int rc = fa_tuner_check(tuner, diag);
+    if (rc != 0)
+        return rc;
+    if (problem == NULL || ret_kernel == NULL)
+        return fa_fail(diag, FA_EINVAL, "problem or ret_kernel is NULL");
+    if (effort < FA_EFFORT_CACHED || effort > FA_EFFORT_PATIENT)
+        return fa_fail(diag, FA_EINVAL, "effort is %d: use FA_EFFORT_CACHED to FA_EFFORT_PATIENT",
+                       (int)effort);
+    fa_driver *driver = atomic_load_explicit(&tuner->launch_driver, memory_order_acquire);
+    void *context = driver != NULL ? fa_driver_current_context(driver) : NULL;
+    if (context != NULL && (*ret_kernel = find_loaded(tuner, problem, context, effort)) != NULL)
+        return 0;
+    rc = fa_problem_check(problem, diag);
+    if (rc != 0)
+        return rc;
+    pthread_mutex_lock(&tuner->work);
+    rc = fa_tuner_driver(tuner, diag);
+    if (rc == 0 && (context = fa_driver_current_context(tuner->driver)) == NULL)
+        rc = fa_fail(diag, FA_ENODEVICE,
+                     "the calling thread has no current CUDA context: make one current first");
+    if (rc == 0) {
+        /* Another thread may have made it while this one waited. */
+        const fa_kernel *kernel = find_loaded(tuner, problem, context, effort);
+        if (kernel == NULL)
+            rc = make_kernel(tuner, problem, effort, context, &kernel, diag);
+        if (rc == 0)
+            *ret_kernel = kernel;
+    }
+    pthread_mutex_unlock(&tuner->work);
+    return rc;
+}
+
+const fa_answer *fa_kernel_answer(const fa_kernel *kernel)
+{
+    return kernel != NULL ? &kernel->answer : NULL;
+}
+
+/* Copies strides, or the contiguous ones where all are 0; gathers their low bits for the check. */
+static uint64_t take_strides(const int64_t given[3], const int64_t whole[3], long long *batch,
+                             long long *head, long long *row)
+{
+    const int64_t *stride = (given[0] | given[1] | given[2]) == 0 ? whole : given;
+    *batch = stride[0];
+    *head = stride[1];
+    *row = stride[2];
+    return (uint64_t)(stride[0] | stride[1] | stride[2]);
+}
+
+int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream, fa_diag *diag)
+{
+    if (kernel == NULL || args == NULL)
+        return fa_fail(diag, FA_EINVAL, "kernel or args is NULL");
+    if (kernel->empty)
+        return 0;
+    const fa_problem *problem = &kernel->problem;
+    bool no_keys = problem->seq_k == 0;
+    if (args->q == NULL || args->o == NULL || (!no_keys && (args->k == NULL || args->v == NULL)))
+        return fa_fail(diag, FA_EINVAL, "q, k, v or o is NULL");
+    float scale = args->softmax_scale != 0.0f ? args->softmax_scale
+                                              : 1.0f / sqrtf((float)problem->head_dim);
+    if (!(scale > 0) || !isfinite(scale)) /* kernels take the maximum before they scale */
+        return fa_fail(diag, FA_EINVAL, "softmax_scale must be positive and finite");
+    struct fa_attn_params params = {
+        .q = args->q, .k = args->k, .v = args->v, .o = args->o, .lse = args->lse,
+        .batch = problem->batch, .heads_q = problem->heads_q, .heads_kv = problem->heads_kv,
+        .seq_q = problem->seq_q, .seq_k = problem->seq_k, .causal_offset = kernel->causal_offset,
+        .softmax_scale = scale, .softmax_scale_log2 = scale * 1.44269504088896340736f};
+    uint64_t strides =
+        take_strides(args->q_stride, kernel->q_stride, &params.q_batch_stride,
+                     &params.q_head_stride, &params.q_row_stride) |
+        take_strides(args->k_stride, kernel->k_stride, &params.k_batch_stride,
+                     &params.k_head_stride, &params.k_row_stride) |
+        take_strides(args->v_stride, kernel->k_stride, &params.v_batch_stride,
+                     &params.v_head_stride, &params.v_row_stride) |
+        take_strides(args->o_stride, kernel->q_stride, &params.o_batch_stride,
+                     &params.o_head_stride, &params.o_row_stride);
+    uintptr_t pointers = (uintptr_t)args->q | (uintptr_t)args->k | (uintptr_t)args->v |
+                         (uintptr_t)args->o;
+    if (!problem->unaligned && (strides % 8 != 0 || pointers % 16 != 0))
+        return fa_fail(diag, FA_EALIGN,
+                       "q, k, v and o must be 16-byte aligned with strides in multiples of 8 "
+                       "elements: ask for the kernel with problem.unaligned = true");
+    if (pointers % 2 != 0 || (uintptr_t)args->lse % 4 != 0)
+        return fa_fail(diag, FA_EALIGN, "a pointer is not aligned to its element");
+    void *arguments[] = {&params};
+    const fa_trial *trial = &kernel->answer.trial;
+    return fa_launch_kernel(kernel->driver, kernel->function, trial->grid, (uint32_t)trial->threads,
+                            (uint32_t)trial->smem_bytes, stream, arguments, diag);
+}

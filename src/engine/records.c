@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Between the store's records and the answers that callers see.
+ */
+#include "engine.h"
+
+#include "error.h"
+#include "json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The funnel of an answer, by the names that its evidence uses. */
+#define FUNNEL(X) \
+    X(space) X(in_budget) X(compiled) X(clean) X(proved) X(measured) X(failed) X(ties)
+
+char *fa_records_evidence(const fa_answer *answer)
+{
+    cJSON *json = cJSON_CreateObject();
+#define ADD(field) cJSON_AddNumberToObject(json, #field, answer->field);
+    FUNNEL(ADD)
+#undef ADD
+    cJSON_AddNumberToObject(json, "default_us", answer->default_us);
+    cJSON_AddStringToObject(json, "uuid", answer->gpu.uuid);
+    cJSON *gpu = fa_gpu_to_json(&answer->gpu);
+    cJSON_AddItemToObject(json, "gpu", gpu);
+    char *text = cJSON_PrintUnformatted(json);
+    cJSON_Delete(json);
+    return text;
+}
+
+static void read_evidence(const char *text, fa_answer *answer)
+{
+    cJSON *json = NULL;
+    if (text == NULL || fa_json_parse(text, strlen(text), "evidence", &json, NULL) != 0)
+        return;
+    int64_t value;
+#define READ(field)                                                                      \
+    if (fa_json_int(json, #field, 0, INT32_MAX, &value, "evidence", NULL) == 0) \
+        answer->field = (int32_t)value;
+    FUNNEL(READ)
+#undef READ
+    fa_json_number(json, "default_us", &answer->default_us, "evidence", NULL);
+    fa_gpu_from_json(cJSON_GetObjectItemCaseSensitive(json, "gpu"), &answer->gpu, NULL);
+    cJSON_Delete(json);
+}
+
+char *fa_records_environment(const fa_gpu *gpu, int driver_version, const char *nvrtc)
+{
+    char host[256] = "";
+    gethostname(host, sizeof host - 1);
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddStringToObject(json, "gpu", gpu->name);
+    cJSON_AddStringToObject(json, "uuid", gpu->uuid);
+    cJSON_AddNumberToObject(json, "driver", driver_version);
+    cJSON_AddStringToObject(json, "nvrtc", nvrtc);
+    cJSON_AddStringToObject(json, "library", fa_version());
+    cJSON_AddStringToObject(json, "host", host);
+    char *text = cJSON_PrintUnformatted(json);
+    cJSON_Delete(json);
+    return text;
+}
+
+void fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_answer *ret_answer)
+{
+    fa_answer answer = {0};
+    answer.problem = winner->scope.problem;
+    answer.origin = winner->origin;
+    answer.trial = winner->trial;
+    snprintf(answer.entry, sizeof answer.entry, "%s", winner->entry);
+    snprintf(answer.cubin_key, sizeof answer.cubin_key, "%s", winner->cubin_key);
+    snprintf(answer.nvrtc, sizeof answer.nvrtc, "%s", winner->nvrtc);
+    answer.driver_version = winner->driver_version;
+    answer.unix_time = winner->unix_time;
+    read_evidence(winner->evidence, &answer);
+    char measured_on[sizeof answer.gpu.uuid];
+    memcpy(measured_on, answer.gpu.uuid, sizeof measured_on);
+    if (gpu != NULL)
+        answer.gpu = *gpu;
+    else if (answer.gpu.name[0] == 0)
+        snprintf(answer.gpu.name, sizeof answer.gpu.name, "%s", winner->gpu_name);
+    /* Another board of the same silicon: as good, and said so. */
+    if (answer.origin == FA_ORIGIN_MEASURED && gpu != NULL && strcmp(measured_on, gpu->uuid) != 0)
+        answer.origin = FA_ORIGIN_MEASURED_SAME_SILICON;
+    answer.from_store = true;
+    *ret_answer = answer;
+}
+
+int fa_records_lookup(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
+                      fa_cubin_record *ret_cubin, fa_diag *diag)
+{
+    fa_winner_record winner = {0};
+    fa_cubin_record cubin = {0};
+    int rc = fa_store_winner_get(tuner->store, &target->scope, &winner, &cubin, diag);
+    if (rc == FA_ENOTFOUND)
+        return fa_fail(diag, rc, "no winner is stored for this problem on %s", target->gpu.name);
+    if (rc != 0)
+        return rc;
+    fa_records_answer(&winner, &target->gpu, ret_answer);
+    fa_winner_record_free(&winner);
+    if (ret_cubin != NULL)
+        *ret_cubin = cubin;
+    else
+        fa_cubin_record_free(&cubin);
+    return 0;
+}

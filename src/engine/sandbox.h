@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a compile worker gives up before it sees any source.
+ */
+#ifndef FA_ENGINE_SANDBOX_H
+#define FA_ENGINE_SANDBOX_H
+
+#include "../base/fa_types.h"
+
+/* Bounds address space, open files, file size and core size of this process. */
+int fa_sandbox_limit(fa_diag *diag);
+/* Takes away the file system (Landlock, where the kernel has it): nothing can be opened any more,
+ * so that an #include of a file outside the templates finds nothing. *ret_confined says whether it
+ * holds. Call it after every library is loaded. */
+int fa_sandbox_confine(bool *ret_confined, fa_diag *diag);
+/* Ends this process as soon as the other end of fd is gone, also in the middle of a compile. */
+int fa_sandbox_follow(int fd, fa_diag *diag);
+
+#endif

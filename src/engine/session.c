@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A session: options, the store, the templates. Cheap to open: no GPU, no NVRTC, no process.
+ */
+#include "engine.h"
+
+#include "error.h"
+
+#include <dlfcn.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Counts forks seen from inside the child, so that a check costs a load and no system call. */
+static atomic_int forks;
+
+static void after_fork(void)
+{
+    atomic_fetch_add(&forks, 1);
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, after_fork);
+}
+
+int fa_tuner_check(const fa_tuner *tuner, fa_diag *diag)
+{
+    if (tuner == NULL)
+        return fa_fail(diag, FA_EINVAL, "tuner is NULL: open one with fa_open");
+    if (tuner->forks != atomic_load_explicit(&forks, memory_order_relaxed))
+        return fa_fail(diag, FA_EFORKED,
+                       "this tuner was opened before a fork: open one in the child, before CUDA");
+    return 0;
+}
+
+void fa_note(fa_tuner *tuner, const char *format, ...)
+{
+    fa_diag text;
+    char sentence[sizeof text.text];
+    va_list args;
+    if (tuner->log == NULL)
+        return;
+    va_start(args, format);
+    vsnprintf(sentence, sizeof sentence, format, args);
+    va_end(args);
+    fa_fail(&text, 0, "%s", sentence); /* escapes control bytes */
+    tuner->log(tuner->log_context, text.text);
+}
+
+int fa_tuner_driver(fa_tuner *tuner, fa_diag *diag)
+{
+    if (tuner->driver != NULL)
+        return 0;
+    int rc = fa_driver_open(&tuner->driver, diag);
+    if (rc == 0)
+        atomic_store_explicit(&tuner->launch_driver, tuner->driver, memory_order_release);
+    return rc;
+}
+
+int fa_tuner_families(fa_tuner *tuner, fa_diag *diag)
+{
+    if (tuner->families.count != 0)
+        return 0;
+    return fa_families_load(tuner->templates, "attn_fwd", &tuner->families, diag);
+}
+
+/* Beside this library or program, else where it was to be installed. */
+static void find_worker(char *ret_path, size_t size)
+{
+    static const char *const places[] = {"%s/fa-tune-worker", "%s/../fa-tune-worker",
+                                         "%s/../libexec/fa-tune/fa-tune-worker"};
+    Dl_info info;
+    char here[FA_STORE_PATH_MAX] = "";
+    if (dladdr((void *)(uintptr_t)&fa_open, &info) != 0 && info.dli_fname != NULL) {
+        char *real = realpath(info.dli_fname, NULL);
+        if (real == NULL) /* a program found through PATH */
+            real = realpath("/proc/self/exe", NULL);
+        if (real != NULL) {
+            snprintf(here, sizeof here, "%s", real);
+            char *slash = strrchr(here, '/');
+            if (slash != NULL)
+                *slash = 0;
+        }
+        free(real);
+    }
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        snprintf(ret_path, size, places[i], here);
+        if (access(ret_path, X_OK) == 0)
+            return;
+    }
+    snprintf(ret_path, size, "%s/fa-tune-worker", FA_TUNE_LIBEXECDIR);
+}
+
+static const char *option_or_environment(const char *option, const char *variable)
+{
+    if (option != NULL)
+        return option;
+    const char *value = getenv(variable);
+    return value != NULL && *value != 0 ? value : NULL;
+}
+
+static int usable_cores(void)
+{
+    cpu_set_t set;
+    int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    return cores < 1 ? 1 : cores > FA_JOB_WORKERS_MAX ? FA_JOB_WORKERS_MAX : cores;
+}
+
+static int open_store(fa_tuner *tuner, fa_diag *diag)
+{
+    fa_diag note = {{0}};
+    int rc = fa_store_open(tuner->store_path, FA_STORE_READ_WRITE, &tuner->store, &note, diag);
+    if (rc == FA_EREADONLY) {
+        fa_diag reason = {{0}};
+        if (diag != NULL)
+            reason = *diag;
+        rc = fa_store_open(tuner->store_path, FA_STORE_READ_ONLY, &tuner->store, &note, diag);
+        if (rc == 0)
+            fa_note(tuner, "%s; using it read-only, nothing new is kept", reason.text);
+    }
+    if (note.text[0] != 0)
+        fa_note(tuner, "%s", note.text);
+    return rc;
+}
+
+static int copy_path(const char *path, char *ret, size_t size, const char *what, fa_diag *diag)
+{
+    if (strlen(path) >= size)
+        return fa_fail(diag, FA_EINVAL, "the path of the %s is longer than %zu bytes", what,
+                       size - 1);
+    memcpy(ret, path, strlen(path) + 1);
+    return 0;
+}
+
+static int set_up(fa_tuner *tuner, const fa_options *options, fa_diag *diag)
+{
+    const char *store = options->store;
+    const char *worker = option_or_environment(options->worker, "FA_TUNE_WORKER");
+    int rc = 0;
+    tuner->forks = atomic_load(&forks);
+    tuner->seed = options->seed;
+    tuner->log = options->log;
+    tuner->log_context = options->log_context;
+    tuner->compile_timeout_ms = options->compile_timeout_ms > 0 ? options->compile_timeout_ms
+                                                                : FA_COMPILE_TIMEOUT_MS;
+    tuner->trial_timeout_ms = options->trial_timeout_ms > 0 ? options->trial_timeout_ms
+                                                            : FA_TRIAL_TIMEOUT_MS;
+    if (options->compile_workers < 0 || options->compile_workers > FA_JOB_WORKERS_MAX)
+        return fa_fail(diag, FA_EINVAL, "compile_workers is %d: use 1 to %d, or 0 for one per core",
+                       options->compile_workers, FA_JOB_WORKERS_MAX);
+    tuner->compile_workers = options->compile_workers > 0 ? options->compile_workers
+                                                          : usable_cores();
+    if (worker != NULL)
+        rc = copy_path(worker, tuner->worker_path, sizeof tuner->worker_path, "worker", diag);
+    else
+        find_worker(tuner->worker_path, sizeof tuner->worker_path);
+    if (rc == 0 && store != NULL)
+        rc = copy_path(store, tuner->store_path, sizeof tuner->store_path, "store", diag);
+    else if (rc == 0)
+        rc = fa_store_default_path(tuner->store_path, sizeof tuner->store_path, diag);
+    if (rc == 0)
+        rc = fa_templates_open(option_or_environment(options->templates, "FA_TUNE_TEMPLATES"),
+                               &tuner->templates, diag);
+    if (rc == 0)
+        rc = open_store(tuner, diag);
+    return rc;
+}
+
+int fa_open(const fa_options *options, fa_tuner **ret_tuner, fa_diag *diag)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    fa_options known = {0};
+    if (ret_tuner == NULL)
+        return fa_fail(diag, FA_EINVAL, "ret_tuner is NULL");
+    if (options != NULL) {
+        if (options->size < offsetof(fa_options, store) || options->size > 4096)
+            return fa_fail(diag, FA_EINVAL, "options.size is %zu: set it to sizeof(fa_options)",
+                           options->size);
+        memcpy(&known, options, options->size < sizeof known ? options->size : sizeof known);
+    }
+    fa_tuner *tuner = calloc(1, sizeof *tuner);
+    if (tuner == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a tuner");
+    pthread_once(&once, watch_forks);
+    pthread_mutex_init(&tuner->work, NULL);
+    pthread_mutex_init(&tuner->kernels, NULL);
+    int rc = set_up(tuner, &known, diag);
+    if (rc != 0)
+        fa_close(&tuner);
+    else
+        *ret_tuner = tuner;
+    return rc;
+}
+
+void fa_close(fa_tuner **tuner)
+{
+    if (tuner == NULL || *tuner == NULL)
+        return;
+    fa_tuner *t = *tuner;
+    fa_kernels_free(t);
+    fa_store_close(&t->store);
+    fa_families_free(&t->families);
+    fa_templates_close(&t->templates);
+    fa_driver_close(&t->driver);
+    pthread_mutex_destroy(&t->work);
+    pthread_mutex_destroy(&t->kernels);
+    free(t);
+    *tuner = NULL;
+}
+
+const char *fa_store_location(const fa_tuner *tuner)
+{
+    return tuner != NULL ? tuner->store_path : "";
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One request from its door to its answer: look up, wait for whoever tunes the same key, look
+ * again, tune.
+ */
+#include "engine.h"
+
+#include "error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Whether a stored winner answers the request. On a GPU that is here it must have been proved on
+ * one. Where it is not here, a prediction over the whole space is the best there is; one over the
+ * first few configs is not. */
+static bool satisfies(const fa_answer *answer, const fa_request *request)
+{
+    if (request->effort == FA_EFFORT_CACHED)
+        return true;
+    if (answer->gpu.present && answer->driver_version == 0)
+        return false;
+    return request->effort == FA_EFFORT_PREDICT || answer->origin != FA_ORIGIN_PREDICTED ||
+           (!answer->gpu.present && answer->compiled >= answer->in_budget);
+}
+
+struct waiting {
+    const fa_request *request;
+    fa_progress progress;
+};
+
+static bool give_up(void *context)
+{
+    struct waiting *waiting = context;
+    const fa_request *request = waiting->request;
+    waiting->progress.elapsed_s += 0.02;
+    return request->progress != NULL &&
+           request->progress(request->context, &waiting->progress) != 0;
+}
+
+static int wait_for(fa_tuner *tuner, const fa_request *request, const char *name,
+                    fa_lock **ret_lock, bool *ret_waited, fa_diag *diag)
+{
+    struct waiting waiting = {.request = request,
+                              .progress = {.kind = FA_EVENT_PROGRESS,
+                                           .stage = FA_STAGE_WAIT,
+                                           .left_s = -1}};
+    int rc = fa_lock_acquire(tuner->store_path, name, -1, give_up, &waiting, ret_lock, ret_waited,
+                             diag);
+    if (rc == FA_ECANCELED)
+        return fa_fail(diag, rc, "canceled while another process tuned this key");
+    return rc;
+}
+
+int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *target,
+                   fa_answer *ret_answer, fa_diag *diag)
+{
+    fa_lock *key_lock = NULL, *gpu_lock = NULL;
+    char key[FA_HASH_HEX];
+    bool waited = false, again = request->again || request->effort == FA_EFFORT_PATIENT;
+    if (fa_store_is_read_only(tuner->store))
+        return fa_fail(diag, FA_EREADONLY,
+                       "the store %s cannot be written, so a tune could not be kept: set "
+                       "FA_TUNE_STORE to a file that can",
+                       tuner->store_path);
+    fa_scope_key(&target->scope, key);
+    int rc = wait_for(tuner, request, key, &key_lock, &waited, diag);
+    if (rc == 0 && (waited || !again) &&
+        fa_records_lookup(tuner, target, ret_answer, NULL, NULL) == 0 &&
+        satisfies(ret_answer, request)) {
+        fa_lock_release(&key_lock);
+        return 0;
+    }
+    /* Two tunes on one GPU would time each other. */
+    if (rc == 0 && target->gpu.present)
+        rc = wait_for(tuner, request, target->gpu.uuid, &gpu_lock, NULL, diag);
+    if (rc == 0)
+        rc = fa_job_run(tuner, request, target, ret_answer, diag);
+    fa_lock_release(&gpu_lock);
+    fa_lock_release(&key_lock);
+    return rc;
+}
+
+static int copy_request(const fa_request *request, fa_request *ret_request, fa_diag *diag)
+{
+    *ret_request = (fa_request){0};
+    if (request == NULL || request->size < sizeof(size_t) || request->size > 4096)
+        return fa_fail(diag, FA_EINVAL, "request.size is not sizeof(fa_request)");
+    memcpy(ret_request, request,
+           request->size < sizeof *ret_request ? request->size : sizeof *ret_request);
+    if (ret_request->effort < FA_EFFORT_CACHED || ret_request->effort > FA_EFFORT_PATIENT)
+        return fa_fail(diag, FA_EINVAL, "effort is %d: use FA_EFFORT_CACHED to FA_EFFORT_PATIENT",
+                       (int)ret_request->effort);
+    return 0;
+}
+
+static int tune_locked(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer,
+                       fa_diag *diag)
+{
+    fa_target target;
+    int rc = fa_target_resolve(tuner, &request->problem, request->gpu, request->ordinal, &target,
+                               diag);
+    if (rc != 0)
+        return rc;
+    if (!request->again && request->effort != FA_EFFORT_PATIENT) {
+        rc = fa_records_lookup(tuner, &target, ret_answer, NULL, diag);
+        if (rc == 0 && satisfies(ret_answer, request))
+            return 0;
+        if (rc != 0 && rc != FA_ENOTFOUND && rc != FA_ECORRUPT)
+            return rc;
+        if (request->effort == FA_EFFORT_CACHED)
+            return rc;
+    }
+    return fa_tune_target(tuner, request, &target, ret_answer, diag);
+}
+
+int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, fa_diag *diag)
+{
+    fa_request known;
+    fa_answer answer;
+    int rc = fa_tuner_check(tuner, diag);
+    if (rc == 0)
+        rc = copy_request(request, &known, diag);
+    if (rc != 0)
+        return rc;
+    pthread_mutex_lock(&tuner->work);
+    rc = tune_locked(tuner, &known, &answer, diag);
+    pthread_mutex_unlock(&tuner->work);
+    if (rc == 0)
+        *ret_answer = answer;
+    return rc;
+}

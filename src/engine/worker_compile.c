@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The compile role. Messages:
+ *   {"do":"headers","headers":{name:text,…}}                         no answer
+ *   {"do":"compile","id":n,"name":…,"architecture":…,"source":…}     {"rc","id","ms","log","text"} + cubin
+ * Nothing is kept between compiles but the headers.
+ */
+#include "worker.h"
+
+#include "error.h"
+#include "json.h"
+#include "sandbox.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MAX_HEADERS = 64 };
+
+struct compiler {
+    fa_nvrtc *nvrtc;
+    cJSON *headers; /* owns the texts below */
+    fa_source_header header[MAX_HEADERS];
+    int header_count;
+};
+
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+static void take_headers(struct compiler *compiler, fa_message *message)
+{
+    cJSON *headers = cJSON_DetachItemFromObjectCaseSensitive(message->json, "headers");
+    cJSON_Delete(compiler->headers);
+    compiler->headers = headers;
+    compiler->header_count = 0;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, headers)
+    {
+        if (cJSON_IsString(item) && compiler->header_count < MAX_HEADERS)
+            compiler->header[compiler->header_count++] =
+                (fa_source_header){item->string, item->valuestring};
+    }
+}
+
+static int compile(struct compiler *compiler, int fd, const cJSON *json)
+{
+    fa_diag diag = {{0}};
+    fa_buf cubin = {0}, log = {0};
+    int64_t id = 0;
+    const char *name, *architecture, *source;
+    double start = now_ms();
+    int rc = fa_json_int(json, "id", 0, INT32_MAX, &id, "message", &diag);
+    if (rc == 0)
+        rc = fa_json_text(json, "name", &name, "message", &diag);
+    if (rc == 0)
+        rc = fa_json_text(json, "architecture", &architecture, "message", &diag);
+    if (rc == 0)
+        rc = fa_json_text(json, "source", &source, "message", &diag);
+    if (rc == 0) {
+        fa_compile_request request = {source, name, compiler->header, compiler->header_count,
+                                      architecture};
+        rc = fa_nvrtc_compile(compiler->nvrtc, &request, &cubin, &log, &diag);
+    }
+    cJSON *answer = fa_worker_answer(rc, &diag);
+    cJSON_AddNumberToObject(answer, "id", (double)id);
+    cJSON_AddNumberToObject(answer, "ms", now_ms() - start);
+    cJSON_AddStringToObject(answer, "log", log.size != 0 ? log.data : "");
+    rc = fa_message_write(fd, answer, cubin.data, rc == 0 ? cubin.size : 0, &diag);
+    cJSON_Delete(answer);
+    fa_buf_free(&cubin);
+    fa_buf_free(&log);
+    return rc;
+}
+
+/* Loads NVRTC, then gives up the rights that only loading needed. */
+static int start(struct compiler *compiler, const fa_nvrtc_location *location, bool *ret_confined,
+                 fa_diag *diag)
+{
+    int rc = fa_sandbox_limit(diag);
+    if (rc == 0)
+        rc = fa_nvrtc_open(location, &compiler->nvrtc, diag);
+    if (rc != 0)
+        return rc;
+    /* The first compile opens what NVRTC loads lazily. */
+    fa_buf cubin = {0}, log = {0};
+    fa_compile_request warm = {"extern \"C\" __global__ void k() {}", "warm.cu", NULL, 0, "sm_80"};
+    rc = fa_nvrtc_compile(compiler->nvrtc, &warm, &cubin, &log, diag);
+    fa_buf_free(&cubin);
+    fa_buf_free(&log);
+    return rc != 0 ? rc : fa_sandbox_confine(ret_confined, diag);
+}
+
+int fa_worker_compile(int fd, const fa_nvrtc_location *location)
+{
+    struct compiler compiler = {0};
+    fa_diag diag = {{0}};
+    bool confined = false;
+    int rc = start(&compiler, location, &confined, &diag);
+    cJSON *answer = fa_worker_answer(rc, &diag);
+    cJSON_AddBoolToObject(answer, "confined", confined);
+    int sent = fa_message_write(fd, answer, NULL, 0, &diag);
+    cJSON_Delete(answer);
+    while (rc == 0 && sent == 0) {
+        fa_message message;
+        const char *verb;
+        if (fa_message_read(fd, &message, &diag) != 0)
+            break;
+        rc = fa_json_text(message.json, "do", &verb, "message", &diag);
+        if (rc == 0 && strcmp(verb, "headers") == 0)
+            take_headers(&compiler, &message);
+        else if (rc == 0 && strcmp(verb, "compile") == 0)
+            sent = compile(&compiler, fd, message.json);
+        else
+            rc = FA_EINVAL;
+        fa_message_free(&message);
+    }
+    cJSON_Delete(compiler.headers);
+    fa_nvrtc_close(&compiler.nvrtc);
+    return rc;
+}

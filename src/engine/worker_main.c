@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * fa-tune-worker: the process that compiles, proves and times. Started by the library only.
+ */
+#include "worker.h"
+
+#include "error.h"
+#include "pool.h"
+#include "sandbox.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+cJSON *fa_worker_answer(int rc, const fa_diag *diag)
+{
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddNumberToObject(json, "rc", rc);
+    if (rc != 0)
+        cJSON_AddStringToObject(json, "text", diag->text);
+    return json;
+}
+
+int main(int argc, char **argv)
+{
+    struct stat st;
+    fa_diag diag;
+    int rc = 2;
+    if (fstat(FA_CHILD_FD, &st) != 0 || !S_ISSOCK(st.st_mode)) {
+        fputs("fa-tune-worker is started by fa-tune; run fa-tune instead\n", stderr);
+        return 2;
+    }
+    if (fa_sandbox_follow(FA_CHILD_FD, &diag) != 0)
+        return 2;
+    if (argc == 6 && strcmp(argv[1], "compile") == 0) {
+        fa_nvrtc_location location = {.major = atoi(argv[4]), .minor = atoi(argv[5])};
+        snprintf(location.library, sizeof location.library, "%s", argv[2]);
+        snprintf(location.builtins, sizeof location.builtins, "%s", argv[3]);
+        rc = fa_worker_compile(FA_CHILD_FD, &location);
+    } else if (argc == 3 && strcmp(argv[1], "measure") == 0)
+        rc = fa_worker_measure(FA_CHILD_FD, atoi(argv[2]));
+    /* Libraries that were only borrowed need no tidy exit, and a lost context may hang in it. */
+    _exit(rc == 0 ? 0 : 1);
+}

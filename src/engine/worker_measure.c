@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The measuring role: one CUDA context of its own, one problem at a time. Messages:
+ *   {"do":"open","problem":…,"seed":n} + reference cubin      {"rc","text","clocks"}
+ *   {"do":"trial","id":n,"entry","threads","smem","grid":[[x,y,z],…],"count","budget_us"} + cubin
+ *                                     {"rc","id","status","text","max_error","tolerance","samples","clocks"}
+ *   {"do":"race","ids":[…],"rounds":n}                        {"rc","text","samples":[[…],…],"clocks"}
+ * A trial with count 0 is proved, not timed. When the context is lost the answer says so and the
+ * process ends: a new one is the only cure.
+ */
+#include "worker.h"
+
+#include "bench.h"
+#include "driver.h"
+#include "error.h"
+#include "json.h"
+#include "nvml.h"
+#include "problem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_KERNELS = 32768, OUT_OF_MEMORY = 2 /* CUDA_ERROR_OUT_OF_MEMORY */ };
+
+struct measurer {
+    int fd;
+    fa_driver *driver;
+    fa_nvml *nvml; /* NULL where there is none */
+    fa_gpu gpu;
+    fa_bench *bench;
+    int case_count;
+    fa_bench_kernel *kernel[MAX_KERNELS]; /* by id; proved ones stay loaded for the race */
+};
+
+static void add_clocks(struct measurer *m, cJSON *answer)
+{
+    fa_clock_state state;
+    if (m->nvml == NULL || fa_nvml_read(m->nvml, m->gpu.uuid, &state, NULL) != 0)
+        return;
+    char throttle[160];
+    fa_nvml_throttle_text(state.throttle_reasons, throttle, sizeof throttle);
+    cJSON *clocks = cJSON_AddObjectToObject(answer, "clocks");
+    cJSON_AddNumberToObject(clocks, "sm_mhz", state.sm_mhz);
+    cJSON_AddNumberToObject(clocks, "memory_mhz", state.memory_mhz);
+    cJSON_AddNumberToObject(clocks, "temperature_c", state.temperature_c);
+    cJSON_AddStringToObject(clocks, "throttle", throttle);
+}
+
+static void close_problem(struct measurer *m)
+{
+    for (int i = 0; i < MAX_KERNELS && m->bench != NULL; i++)
+        if (m->kernel[i] != NULL)
+            fa_bench_unload(m->bench, &m->kernel[i]);
+    fa_bench_close(&m->bench);
+}
+
+static int open_problem(struct measurer *m, const fa_message *message, fa_diag *diag)
+{
+    fa_problem problem = {0};
+    fa_problem cases[FA_BENCH_CASES];
+    int64_t seed;
+    int rc = fa_problem_from_json(cJSON_GetObjectItemCaseSensitive(message->json, "problem"),
+                                  &problem, diag);
+    if (rc == 0)
+        rc = fa_json_int(message->json, "seed", 0, (int64_t)1 << 53, &seed, "message", diag);
+    if (rc != 0)
+        return rc;
+    close_problem(m);
+    m->case_count = fa_bench_cases(&problem, (uint64_t)seed, cases);
+    return fa_bench_open(m->driver, &m->gpu, &problem, message->blob, message->blob_size,
+                         (uint64_t)seed, &m->bench, diag);
+}
+
+static int read_candidate(struct measurer *m, const fa_message *message,
+                          fa_bench_candidate *candidate, fa_diag *diag)
+{
+    int64_t threads, smem;
+    int rc = fa_json_text(message->json, "entry", &candidate->entry, "message", diag);
+    if (rc == 0)
+        rc = fa_json_int(message->json, "threads", 1, 1024, &threads, "message", diag);
+    if (rc == 0)
+        rc = fa_json_int(message->json, "smem", 0, 1 << 20, &smem, "message", diag);
+    if (rc != 0)
+        return rc;
+    const cJSON *grids = cJSON_GetObjectItemCaseSensitive(message->json, "grid");
+    if (cJSON_GetArraySize(grids) != m->case_count)
+        return fa_fail(diag, FA_EINVAL, "message: %d grids for %d cases",
+                       cJSON_GetArraySize(grids), m->case_count);
+    for (int i = 0; i < m->case_count; i++) {
+        const cJSON *grid = cJSON_GetArrayItem(grids, i);
+        for (int j = 0; j < 3; j++) {
+            const cJSON *item = cJSON_GetArrayItem(grid, j);
+            if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0 && item->valuedouble < 2147483648.0))
+                return fa_fail(diag, FA_EINVAL, "message: grid %d is not three sizes", i);
+            candidate->grid[i][j] = (uint32_t)item->valuedouble;
+        }
+    }
+    candidate->cubin = message->blob;
+    candidate->size = message->blob_size;
+    candidate->threads = (int32_t)threads;
+    candidate->smem_bytes = (int32_t)smem;
+    return 0;
+}
+
+/* What a failed driver call means for the candidate. */
+static fa_status status_of(struct measurer *m, fa_status otherwise)
+{
+    if (fa_driver_context_lost(m->driver))
+        return FA_STATUS_CRASHED;
+    return fa_driver_last_result(m->driver) == OUT_OF_MEMORY ? FA_STATUS_OUT_OF_MEMORY : otherwise;
+}
+
+static cJSON *samples_array(const float *samples, int count)
+{
+    cJSON *array = cJSON_CreateArray();
+    for (int i = 0; i < count; i++)
+        cJSON_AddItemToArray(array, cJSON_CreateNumber((double)samples[i]));
+    return array;
+}
+
+/* load -> verify -> measure; where it ends is the answer. */
+static fa_status try_candidate(struct measurer *m, const fa_bench_candidate *candidate,
+                               const cJSON *json, int id, cJSON *answer, fa_diag *diag)
+{
+    fa_proof proof = {0};
+    int64_t count = 0;
+    double budget_us = 0;
+    float samples[FA_BENCH_SAMPLES_MAX];
+    int sample_count = 0;
+    fa_json_int(json, "count", 0, FA_BENCH_SAMPLES_MAX, &count, "message", NULL);
+    fa_json_number(json, "budget_us", &budget_us, "message", NULL);
+    if (m->kernel[id] != NULL)
+        fa_bench_unload(m->bench, &m->kernel[id]);
+    if (fa_bench_load(m->bench, candidate, &m->kernel[id], diag) != 0)
+        return status_of(m, FA_STATUS_LOAD_FAILED);
+    int rc = fa_bench_verify(m->bench, m->kernel[id], &proof, diag);
+    if (rc != 0)
+        return status_of(m, FA_STATUS_LAUNCH_FAILED);
+    cJSON_AddNumberToObject(answer, "max_error", proof.max_error);
+    cJSON_AddNumberToObject(answer, "tolerance", proof.tolerance);
+    if (!proof.passed) {
+        fa_fail(diag, 0, "%s", proof.reason);
+        return FA_STATUS_WRONG;
+    }
+    if (count > 0) {
+        rc = fa_bench_probe(m->bench, m->kernel[id], (int)count, budget_us, samples, &sample_count,
+                            diag);
+        if (rc == FA_ECORRUPT) /* right when it was proved, wrong when it was timed */
+            return FA_STATUS_WRONG;
+        if (rc != 0)
+            return status_of(m, FA_STATUS_LAUNCH_FAILED);
+        cJSON_AddItemToObject(answer, "samples", samples_array(samples, sample_count));
+    }
+    return FA_STATUS_MEASURED;
+}
+
+static int answer_trial(struct measurer *m, const fa_message *message)
+{
+    fa_diag diag = {{0}};
+    fa_bench_candidate candidate = {0};
+    int64_t id = 0;
+    fa_status status = FA_STATUS_LOAD_FAILED;
+    int rc = m->bench == NULL ? fa_fail(&diag, FA_EINVAL, "no problem is open")
+                              : fa_json_int(message->json, "id", 0, MAX_KERNELS - 1, &id, "message",
+                                            &diag);
+    if (rc == 0)
+        rc = read_candidate(m, message, &candidate, &diag);
+    cJSON *answer = cJSON_CreateObject();
+    if (rc == 0) {
+        status = try_candidate(m, &candidate, message->json, (int)id, answer, &diag);
+        if (status != FA_STATUS_MEASURED && status != FA_STATUS_CRASHED)
+            fa_bench_unload(m->bench, &m->kernel[id]);
+    }
+    cJSON_AddNumberToObject(answer, "rc", rc);
+    cJSON_AddNumberToObject(answer, "id", (double)id);
+    cJSON_AddStringToObject(answer, "status", fa_status_name(status));
+    cJSON_AddStringToObject(answer, "text", diag.text);
+    add_clocks(m, answer);
+    int sent = fa_message_write(m->fd, answer, NULL, 0, &diag);
+    cJSON_Delete(answer);
+    return status == FA_STATUS_CRASHED ? FA_ECUDA : sent;
+}
+
+static int race(struct measurer *m, const cJSON *json, cJSON **ret_samples, fa_diag *diag)
+{
+    enum { MAX_RACERS = 64 };
+    fa_bench_kernel *racer[MAX_RACERS];
+    int64_t rounds = 0;
+    const cJSON *ids = cJSON_GetObjectItemCaseSensitive(json, "ids");
+    int count = cJSON_GetArraySize(ids);
+    int rc = fa_json_int(json, "rounds", 1, FA_BENCH_SAMPLES_MAX, &rounds, "message", diag);
+    if (rc != 0 || m->bench == NULL || count < 1 || count > MAX_RACERS)
+        return fa_fail(diag, FA_EINVAL, "message: a race of %d kernels is not possible", count);
+    for (int i = 0; i < count; i++) {
+        const cJSON *id = cJSON_GetArrayItem(ids, i);
+        bool known = cJSON_IsNumber(id) && id->valueint >= 0 && id->valueint < MAX_KERNELS;
+        racer[i] = known ? m->kernel[id->valueint] : NULL;
+        if (racer[i] == NULL)
+            return fa_fail(diag, FA_EINVAL, "message: racer %d is not loaded", i);
+    }
+    float *samples = calloc((size_t)(count * rounds), sizeof *samples);
+    if (samples == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a race");
+    rc = fa_bench_race(m->bench, racer, count, (int)rounds, samples, diag);
+    if (rc == 0) {
+        *ret_samples = cJSON_CreateArray();
+        for (int i = 0; i < count; i++)
+            cJSON_AddItemToArray(*ret_samples,
+                                 samples_array(samples + i * rounds, (int)rounds));
+    }
+    free(samples);
+    return rc;
+}
+
+/* One message; non-zero ends the process. */
+static int serve(struct measurer *m, const fa_message *message)
+{
+    fa_diag diag = {{0}};
+    const char *verb;
+    cJSON *samples = NULL;
+    int rc = fa_json_text(message->json, "do", &verb, "message", &diag);
+    if (rc != 0)
+        return rc;
+    if (strcmp(verb, "trial") == 0)
+        return answer_trial(m, message);
+    if (strcmp(verb, "open") == 0)
+        rc = open_problem(m, message, &diag);
+    else if (strcmp(verb, "race") == 0)
+        rc = race(m, message->json, &samples, &diag);
+    else
+        return FA_EINVAL;
+    cJSON *answer = fa_worker_answer(rc, &diag);
+    if (samples != NULL)
+        cJSON_AddItemToObject(answer, "samples", samples);
+    add_clocks(m, answer);
+    int sent = fa_message_write(m->fd, answer, NULL, 0, &diag);
+    cJSON_Delete(answer);
+    return fa_driver_context_lost(m->driver) ? FA_ECUDA : sent;
+}
+
+int fa_worker_measure(int fd, int ordinal)
+{
+    struct measurer *m = calloc(1, sizeof *m);
+    fa_diag diag = {{0}};
+    if (m == NULL)
+        return FA_ENOMEM;
+    m->fd = fd;
+    int rc = fa_driver_open(&m->driver, &diag);
+    if (rc == 0)
+        rc = fa_driver_device(m->driver, ordinal, &m->gpu, &diag);
+    if (rc == 0)
+        rc = fa_driver_retain_context(m->driver, ordinal, &diag);
+    if (rc == 0)
+        fa_nvml_open(&m->nvml, NULL);
+    cJSON *answer = fa_worker_answer(rc, &diag);
+    int sent = fa_message_write(fd, answer, NULL, 0, &diag);
+    cJSON_Delete(answer);
+    while (rc == 0 && sent == 0) {
+        fa_message message;
+        if (fa_message_read(fd, &message, &diag) != 0)
+            break;
+        sent = serve(m, &message);
+        fa_message_free(&message);
+    }
+    /* The context goes with the process; tidying up a lost one may hang. */
+    free(m);
+    return rc != 0 ? rc : sent;
+}

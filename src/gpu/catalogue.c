@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Looking up GPU types by name or by silicon; the data are in catalogue.def.
+ *
+ * Workload: a few lookups per process over some forty rows: linear scans, no state, thread-safe.
+ */
+#include "catalogue.h"
+
+#include "error.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { REGS_PER_SM = 65536, NAME_LENGTH = 64, NEAR_EDITS = 2, KB = 1024 };
+
+static const struct architecture {
+    int32_t sm, block_kb, sm_kb, reserved, threads, blocks;
+    double tensor_rate;
+} architectures[] = {
+#define ARCHITECTURE(sm, block_kb, sm_kb, reserved, threads, blocks, rate) \
+    {sm, block_kb, sm_kb, reserved, threads, blocks, rate},
+#include "catalogue.def"
+#undef ARCHITECTURE
+};
+
+static const struct entry {
+    const char *name;
+    int32_t sm, sm_count, l2_kb, bus_bits, clock_mhz;
+    double bandwidth_gbs, tensor_rate;
+    const char *aliases; /* each ends with '|' */
+    const char *refused;
+} entries[] = {
+#define GPU(name, sm, sms, l2, bus, clock, bandwidth, rate, aliases, refused) \
+    {name, sm, sms, l2, bus, clock, bandwidth, rate, aliases, refused},
+#include "catalogue.def"
+#undef GPU
+};
+enum { ENTRIES = sizeof entries / sizeof *entries };
+
+static const struct architecture *find_architecture(int sm)
+{
+    for (size_t i = 0; i < sizeof architectures / sizeof *architectures; i++)
+        if (architectures[i].sm == sm)
+            return &architectures[i];
+    return NULL;
+}
+
+double fa_catalogue_tensor_flops(int sm)
+{
+    const struct architecture *found = find_architecture(sm);
+    return found == NULL ? 0 : found->tensor_rate;
+}
+
+int fa_catalogue_limits(int sm, fa_gpu *gpu)
+{
+    const struct architecture *found = find_architecture(sm);
+    if (found == NULL)
+        return FA_ENOTFOUND;
+    gpu->smem_per_block = found->block_kb * KB;
+    gpu->smem_per_sm = found->sm_kb * KB;
+    gpu->smem_reserved = found->reserved;
+    gpu->regs_per_sm = REGS_PER_SM;
+    gpu->threads_per_sm = found->threads;
+    gpu->blocks_per_sm = found->blocks;
+    return 0;
+}
+
+static fa_gpu gpu_of(const struct entry *entry)
+{
+    fa_gpu gpu = {
+        .sm = entry->sm,
+        .sm_count = entry->sm_count,
+        .l2_bytes = (int64_t)entry->l2_kb * KB,
+        .memory_bus_bits = entry->bus_bits,
+        .clock_mhz = entry->clock_mhz,
+        .bandwidth_gbs = entry->bandwidth_gbs,
+        .tensor_tflops = entry->tensor_rate * entry->sm_count * entry->clock_mhz * 1e6 / 1e12,
+        .ordinal = -1,
+    };
+    snprintf(gpu.name, sizeof gpu.name, "%s", entry->name);
+    fa_catalogue_limits(entry->sm, &gpu); /* every entry's architecture has a row: tested */
+    return gpu;
+}
+
+int fa_catalogue_count(void)
+{
+    return ENTRIES;
+}
+
+void fa_catalogue_at(int index, fa_gpu *ret_gpu, const char **ret_refused)
+{
+    *ret_gpu = gpu_of(&entries[index]);
+    if (ret_refused != NULL)
+        *ret_refused = entries[index].refused;
+}
+
+/* Lower case without spaces, '-' and '_', and without the makers' prefixes: "NVIDIA GeForce RTX
+ * 4090" -> "rtx4090". */
+static void normalise(const char *name, size_t length, char ret[NAME_LENGTH])
+{
+    static const char *const prefixes[] = {"nvidia", "geforce", "tesla"};
+    size_t n = 0;
+    for (size_t i = 0; i < length && n + 1 < NAME_LENGTH; i++)
+        if (strchr(" -_", name[i]) == NULL)
+            ret[n++] = (char)tolower((unsigned char)name[i]);
+    ret[n] = 0;
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+        size_t skip = strlen(prefixes[i]);
+        if (strncmp(ret, prefixes[i], skip) == 0 && ret[skip] != 0)
+            memmove(ret, ret + skip, strlen(ret + skip) + 1);
+    }
+}
+
+/* Calls the entry's name and aliases one by one; `at` starts at 0. */
+static bool next_name(const struct entry *entry, size_t *at, char ret[NAME_LENGTH])
+{
+    if (*at == 0) {
+        normalise(entry->name, strlen(entry->name), ret);
+        *at = 1;
+        return true;
+    }
+    const char *alias = entry->aliases + *at - 1, *end = strchr(alias, '|');
+    if (end == NULL)
+        return false;
+    normalise(alias, (size_t)(end - alias), ret);
+    *at += (size_t)(end - alias) + 1;
+    return true;
+}
+
+static bool is_called(const struct entry *entry, const char *wanted)
+{
+    char name[NAME_LENGTH];
+    for (size_t at = 0; next_name(entry, &at, name);)
+        if (strcmp(name, wanted) == 0)
+            return true;
+    return false;
+}
+
+/* Levenshtein's distance, both texts shorter than NAME_LENGTH. */
+static int edits(const char *a, const char *b)
+{
+    int row[NAME_LENGTH + 1], columns = (int)strlen(b);
+    for (int j = 0; j <= columns; j++)
+        row[j] = j;
+    for (int i = 1; a[i - 1] != 0; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= columns; j++) {
+            int best = diagonal + (a[i - 1] != b[j - 1]);
+            best = row[j] + 1 < best ? row[j] + 1 : best;
+            best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
+            diagonal = row[j];
+            row[j] = best;
+        }
+    }
+    return row[columns];
+}
+
+/* 0 for names that hold one another ("4090" and "rtx4090d"), else the least number of edits. */
+static int distance(const struct entry *entry, const char *wanted)
+{
+    char name[NAME_LENGTH];
+    int least = NAME_LENGTH;
+    for (size_t at = 0; next_name(entry, &at, name);) {
+        bool holds = strlen(wanted) >= 2 &&
+                     (strstr(name, wanted) != NULL || strstr(wanted, name) != NULL);
+        int d = holds ? 0 : edits(name, wanted);
+        least = d < least ? d : least;
+    }
+    return least;
+}
+
+/* The names nearest to the wanted one, or all of them when none is near. */
+static void suggest(const char *wanted, char *ret_text, size_t size)
+{
+    int distances[ENTRIES], least = NAME_LENGTH;
+    for (int i = 0; i < ENTRIES; i++) {
+        distances[i] = distance(&entries[i], wanted);
+        if (entries[i].refused == NULL && distances[i] < least)
+            least = distances[i];
+    }
+    bool any_near = least <= NEAR_EDITS;
+    int n = snprintf(ret_text, size, any_near ? "near it are" : "these are:");
+    const char *comma = "";
+    for (int i = 0; i < ENTRIES && n > 0 && (size_t)n < size; i++) {
+        if (entries[i].refused != NULL || (any_near && distances[i] > least))
+            continue;
+        n += snprintf(ret_text + n, size - (size_t)n, "%s %s", comma, entries[i].name);
+        comma = ",";
+    }
+}
+
+int fa_catalogue_find(const char *name, fa_gpu *ret_gpu, fa_diag *diag)
+{
+    char wanted[NAME_LENGTH], near[700];
+    normalise(name, strlen(name), wanted);
+    for (int i = 0; i < ENTRIES; i++) {
+        if (!is_called(&entries[i], wanted))
+            continue;
+        if (entries[i].refused != NULL)
+            return fa_fail(diag, FA_ENOTSUP, "%s cannot be tuned for: %s", entries[i].name,
+                           entries[i].refused);
+        *ret_gpu = gpu_of(&entries[i]);
+        return 0;
+    }
+    suggest(wanted, near, sizeof near);
+    return fa_fail(diag, FA_ENOTFOUND, "no GPU called \"%.64s\" is known; %s", name, near);
+}
+
+int fa_catalogue_match(const fa_gpu *device, fa_gpu *ret_gpu)
+{
+    /* Several products share SM, SM count and bus (A100s; A40 and RTX A6000; L40, L40S and RTX
+     * 6000 Ada): the name decides, then bandwidth and clock. */
+    const struct entry *best = NULL;
+    double best_distance = 0;
+    char name[NAME_LENGTH];
+    normalise(device->name, strnlen(device->name, sizeof device->name), name);
+    for (int i = 0; i < ENTRIES; i++) {
+        const struct entry *e = &entries[i];
+        if (e->refused != NULL || e->sm != device->sm || e->sm_count != device->sm_count ||
+            e->bus_bits != device->memory_bus_bits)
+            continue;
+        double d = fabs(device->bandwidth_gbs / e->bandwidth_gbs - 1) +
+                   fabs((double)device->clock_mhz / e->clock_mhz - 1);
+        if (is_called(e, name))
+            d = -1;
+        if (best == NULL || d < best_distance) {
+            best = e;
+            best_distance = d;
+        }
+    }
+    if (best == NULL)
+        return FA_ENOTFOUND;
+    *ret_gpu = gpu_of(best);
+    return 0;
+}

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A reader of cubins: ELF64, little-endian, machine EM_CUDA, with NVIDIA's .nv.info sections.
+ *
+ * Workload: once per compiled candidate (10 to 300 KB), and on cubins from bundles of other people.
+ * Invariant: no byte is read before its range has been checked against the size of the file; the
+ * file is never written to and nothing is allocated.
+ *
+ * .nv.info is a list of records {u8 format, u8 attribute, u16 value}; format 4 is followed by
+ * `value` bytes of payload. The section ".nv.info" holds what is known per symbol (registers,
+ * stack), ".nv.info.ENTRY" what belongs to one kernel (threads, parameters).
+ */
+#include "cubin.h"
+
+#include "error.h"
+
+#include <elf.h>
+#include <string.h>
+
+enum {
+    ABI_FLAGS_LOW = 7,  /* CUDA 12 and older: the SM is in bits 0..7 of e_flags */
+    ABI_FLAGS_HIGH = 8, /* CUDA 13: bits 8..15 */
+
+    FORMAT_PAYLOAD = 4,
+    ATTR_MAX_THREADS = 0x05, /* {u32 x, y, z} */
+    ATTR_PARAMETERS = 0x0a,  /* {u32 symbol, u16 offset, u16 bytes} */
+    ATTR_FRAME = 0x11,       /* {u32 symbol, u32 bytes}: the function's own frame */
+    ATTR_MIN_STACK = 0x12,   /* {u32 symbol, u32 bytes}: with the functions that it calls */
+    ATTR_REGISTERS = 0x2f,   /* {u32 symbol, u32 registers} */
+
+    MAX_REGISTERS = 255,
+    MAX_THREADS = 1024,
+    MAX_STACK = 512 * 1024,
+    MAX_SHARED = 256 * 1024,
+    SYSTEM_SHARED = 1024, /* the system's share of .nv.shared.ENTRY from sm_90 on */
+};
+
+/* The bytes of the file; `at` and `size` of a part are checked before it is made. */
+struct span {
+    const unsigned char *bytes;
+    size_t size;
+};
+
+struct section {
+    const char *name; /* NUL-terminated inside the file */
+    uint32_t type;
+    uint64_t size;     /* also of sections without bytes in the file */
+    struct span bytes; /* empty for SHT_NOBITS */
+    uint32_t link;
+};
+
+struct elf {
+    struct span file;
+    size_t table; /* offset of the section headers */
+    uint32_t section_count;
+    struct span names;
+};
+
+static uint32_t read_u16(const unsigned char *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8;
+}
+
+static uint32_t read_u32(const unsigned char *p)
+{
+    return read_u16(p) | read_u16(p + 2) << 16;
+}
+
+static uint64_t read_u64(const unsigned char *p)
+{
+    return (uint64_t)read_u32(p) | (uint64_t)read_u32(p + 4) << 32;
+}
+
+static bool part(struct span whole, uint64_t at, uint64_t size, struct span *ret)
+{
+    if (at > whole.size || size > whole.size - at)
+        return false;
+    *ret = (struct span){whole.bytes + at, (size_t)size};
+    return true;
+}
+
+/* The string at `at` of a string table, or NULL when it does not end inside the table. */
+static const char *string_at(struct span table, uint32_t at)
+{
+    if (at >= table.size || memchr(table.bytes + at, 0, table.size - at) == NULL)
+        return NULL;
+    return (const char *)table.bytes + at;
+}
+
+static bool section_at(const struct elf *elf, uint32_t index, struct section *ret)
+{
+    if (index >= elf->section_count)
+        return false;
+    const unsigned char *h = elf->file.bytes + elf->table + (size_t)index * sizeof(Elf64_Shdr);
+    struct section s = {.type = read_u32(h + offsetof(Elf64_Shdr, sh_type)),
+                        .size = read_u64(h + offsetof(Elf64_Shdr, sh_size)),
+                        .link = read_u32(h + offsetof(Elf64_Shdr, sh_link))};
+    uint64_t offset = read_u64(h + offsetof(Elf64_Shdr, sh_offset));
+    if (s.type != SHT_NOBITS && s.type != SHT_NULL && !part(elf->file, offset, s.size, &s.bytes))
+        return false;
+    s.name = elf->names.bytes == NULL
+                 ? ""
+                 : string_at(elf->names, read_u32(h + offsetof(Elf64_Shdr, sh_name)));
+    if (s.name == NULL)
+        return false;
+    *ret = s;
+    return true;
+}
+
+/* The first section called prefix + suffix. */
+static bool find_section(const struct elf *elf, const char *prefix, const char *suffix,
+                         struct section *ret)
+{
+    size_t length = strlen(prefix);
+    for (uint32_t i = 1; i < elf->section_count; i++) {
+        struct section s;
+        if (section_at(elf, i, &s) && strncmp(s.name, prefix, length) == 0 &&
+            strcmp(s.name + length, suffix) == 0) {
+            *ret = s;
+            return true;
+        }
+    }
+    return false;
+}
+
+static int open_elf(struct span file, struct elf *ret, int32_t *ret_sm, fa_diag *diag)
+{
+    const unsigned char *h = file.bytes;
+    if (h == NULL || file.size < sizeof(Elf64_Ehdr) || memcmp(h, ELFMAG, SELFMAG) != 0)
+        return fa_fail(diag, FA_ECORRUPT, "not a cubin: %zu bytes that do not start as ELF",
+                       file.size);
+    uint32_t machine = read_u16(h + offsetof(Elf64_Ehdr, e_machine));
+    if (h[EI_CLASS] != ELFCLASS64 || h[EI_DATA] != ELFDATA2LSB || machine != EM_CUDA)
+        return fa_fail(diag, FA_ECORRUPT, "not a cubin: an ELF file for machine %u, not CUDA",
+                       machine);
+    uint32_t flags = read_u32(h + offsetof(Elf64_Ehdr, e_flags));
+    int abi = h[EI_ABIVERSION];
+    if (abi != ABI_FLAGS_LOW && abi != ABI_FLAGS_HIGH)
+        return fa_fail(diag, FA_ECORRUPT, "cubin has ELF ABI version %d: versions 7 (CUDA 12) and "
+                       "8 (CUDA 13) are known", abi);
+    int32_t sm = (int32_t)((abi == ABI_FLAGS_LOW ? flags : flags >> 8) & 0xff);
+    if (sm < 30)
+        return fa_fail(diag, FA_ECORRUPT, "cubin names the impossible architecture sm_%d", sm);
+
+    struct elf elf = {.file = file};
+    uint64_t table = read_u64(h + offsetof(Elf64_Ehdr, e_shoff));
+    uint32_t entry_size = read_u16(h + offsetof(Elf64_Ehdr, e_shentsize));
+    uint32_t names_index = read_u16(h + offsetof(Elf64_Ehdr, e_shstrndx));
+    elf.section_count = read_u16(h + offsetof(Elf64_Ehdr, e_shnum));
+    struct span headers;
+    struct section names;
+    if (elf.section_count == 0 || entry_size != sizeof(Elf64_Shdr) ||
+        !part(file, table, (uint64_t)elf.section_count * sizeof(Elf64_Shdr), &headers))
+        return fa_fail(diag, FA_ECORRUPT, "cubin of %zu bytes is truncated: its section table lies "
+                       "outside", file.size);
+    elf.table = (size_t)table;
+    if (!section_at(&elf, names_index, &names) || names.type != SHT_STRTAB)
+        return fa_fail(diag, FA_ECORRUPT, "cubin has no table of section names");
+    elf.names = names.bytes;
+    *ret = elf;
+    *ret_sm = sm;
+    return 0;
+}
+
+/* The symbol index of the entry: per-symbol records name it by that. */
+static int find_symbol(const struct elf *elf, const char *entry, uint32_t *ret_index, fa_diag *diag)
+{
+    struct section symbols, names, text;
+    if (!find_section(elf, ".symtab", "", &symbols) || symbols.type != SHT_SYMTAB ||
+        !section_at(elf, symbols.link, &names) || names.type != SHT_STRTAB)
+        return fa_fail(diag, FA_ECORRUPT, "cubin has no symbol table");
+    size_t count = symbols.bytes.size / sizeof(Elf64_Sym);
+    for (size_t i = 1; i < count; i++) {
+        const unsigned char *s = symbols.bytes.bytes + i * sizeof(Elf64_Sym);
+        const char *name = string_at(names.bytes, read_u32(s + offsetof(Elf64_Sym, st_name)));
+        bool function = ELF64_ST_TYPE(s[offsetof(Elf64_Sym, st_info)]) == STT_FUNC;
+        uint32_t where = read_u16(s + offsetof(Elf64_Sym, st_shndx));
+        if (!function || name == NULL || strcmp(name, entry) != 0)
+            continue;
+        if (!section_at(elf, where, &text) || strncmp(text.name, ".text.", 6) != 0 ||
+            strcmp(text.name + 6, entry) != 0)
+            return fa_fail(diag, FA_ECORRUPT, "cubin's symbol %s is not in its .text", entry);
+        *ret_index = (uint32_t)i;
+        return 0;
+    }
+    return fa_fail(diag, FA_ENOTFOUND, "cubin has no entry \"%s\": declare it extern \"C\" "
+                   "__global__", entry);
+}
+
+/* One record of .nv.info, and the walk over a section. */
+struct record {
+    uint32_t attribute;
+    struct span payload;
+};
+
+static bool next_record(struct span section, size_t *at, struct record *ret, bool *ret_broken)
+{
+    struct span head;
+    *ret_broken = false;
+    if (*at == section.size)
+        return false;
+    if (!part(section, *at, 4, &head)) {
+        *ret_broken = true;
+        return false;
+    }
+    *ret = (struct record){.attribute = head.bytes[1]};
+    *at += 4;
+    if (head.bytes[0] != FORMAT_PAYLOAD)
+        return true;
+    if (!part(section, *at, read_u16(head.bytes + 2), &ret->payload)) {
+        *ret_broken = true;
+        return false;
+    }
+    *at += ret->payload.size;
+    return true;
+}
+
+static int read_symbol_info(struct span section, uint32_t symbol, fa_cubin_info *info,
+                            fa_diag *diag)
+{
+    size_t at = 0;
+    bool broken;
+    struct record record;
+    uint32_t registers = 0, stack = 0;
+    while (next_record(section, &at, &record, &broken)) {
+        if (record.payload.size < 8 || read_u32(record.payload.bytes) != symbol)
+            continue;
+        uint32_t value = read_u32(record.payload.bytes + 4);
+        if (record.attribute == ATTR_REGISTERS)
+            registers = value;
+        else if ((record.attribute == ATTR_FRAME || record.attribute == ATTR_MIN_STACK) &&
+                 value > stack)
+            stack = value;
+    }
+    if (broken)
+        return fa_fail(diag, FA_ECORRUPT, "cubin's .nv.info ends inside a record");
+    if (registers == 0 || registers > MAX_REGISTERS)
+        return fa_fail(diag, FA_ECORRUPT, "cubin says %u registers per thread: 1 to %d can be",
+                       registers, MAX_REGISTERS);
+    if (stack > MAX_STACK)
+        return fa_fail(diag, FA_ECORRUPT, "cubin says %u bytes of stack per thread", stack);
+    info->registers = (int32_t)registers;
+    info->stack_bytes = (int32_t)stack;
+    return 0;
+}
+
+static int read_kernel_info(struct span section, fa_cubin_info *info, fa_diag *diag)
+{
+    size_t at = 0;
+    bool broken;
+    struct record record;
+    while (next_record(section, &at, &record, &broken)) {
+        const unsigned char *p = record.payload.bytes;
+        if (record.attribute == ATTR_MAX_THREADS && record.payload.size >= 12) {
+            uint64_t x = read_u32(p), y = read_u32(p + 4), z = read_u32(p + 8);
+            if (x > MAX_THREADS || y > MAX_THREADS || z > MAX_THREADS || x * y * z > MAX_THREADS)
+                return fa_fail(diag, FA_ECORRUPT, "cubin allows blocks of %llux%llux%llu threads: "
+                               "%d is the most", (unsigned long long)x, (unsigned long long)y,
+                               (unsigned long long)z, MAX_THREADS);
+            info->max_threads = (int32_t)(x * y * z);
+        } else if (record.attribute == ATTR_PARAMETERS && record.payload.size >= 8) {
+            info->parameter_bytes = (int32_t)read_u16(p + 6);
+        }
+    }
+    if (broken)
+        return fa_fail(diag, FA_ECORRUPT, "cubin's .nv.info of the kernel ends inside a record");
+    return 0;
+}
+
+int fa_cubin_read(const void *bytes, size_t size, const char *entry, fa_cubin_info *ret_info,
+                  fa_diag *diag)
+{
+    fa_cubin_info info = {0};
+    struct elf elf;
+    struct section section;
+    uint32_t symbol = 0;
+    int rc = open_elf((struct span){bytes, size}, &elf, &info.sm, diag);
+    if (rc == 0)
+        rc = find_symbol(&elf, entry, &symbol, diag);
+    if (rc != 0)
+        return rc;
+    if (!find_section(&elf, ".nv.info", "", &section))
+        return fa_fail(diag, FA_ECORRUPT, "cubin has no section .nv.info");
+    rc = read_symbol_info(section.bytes, symbol, &info, diag);
+    if (rc != 0)
+        return rc;
+    if (!find_section(&elf, ".nv.info.", entry, &section))
+        return fa_fail(diag, FA_ECORRUPT, "cubin has no section .nv.info.%s", entry);
+    rc = read_kernel_info(section.bytes, &info, diag);
+    if (rc != 0)
+        return rc;
+    if (find_section(&elf, ".nv.shared.", entry, &section)) {
+        uint64_t shared = section.size;
+        if (info.sm >= 90)
+            shared = shared > SYSTEM_SHARED ? shared - SYSTEM_SHARED : 0;
+        if (shared > MAX_SHARED)
+            return fa_fail(diag, FA_ECORRUPT, "cubin says %llu bytes of static shared memory",
+                           (unsigned long long)shared);
+        info.static_smem_bytes = (int32_t)shared;
+    }
+    *ret_info = info;
+    return 0;
+}

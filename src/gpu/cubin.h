@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads what ptxas decided out of a cubin (ELF64, .nv.info), with no GPU and no CUDA library.
+ * The bytes may be hostile: every offset is checked.
+ */
+#ifndef FA_GPU_CUBIN_H
+#define FA_GPU_CUBIN_H
+
+#include "../base/fa_types.h"
+
+typedef struct fa_cubin_info {
+    int32_t sm;                 /* from e_flags: 89 */
+    int32_t registers;          /* per thread */
+    int32_t stack_bytes;        /* per thread: > 0 means spills or indexed local arrays */
+    int32_t static_smem_bytes;  /* declared by the kernel, without the system's 1,024 */
+    int32_t max_threads;        /* from __launch_bounds__; 0 when absent */
+    int32_t parameter_bytes;
+} fa_cubin_info;
+
+/* FA_ECORRUPT: not a cubin, truncated or inconsistent; FA_ENOTFOUND: no such entry. */
+int fa_cubin_read(const void *bytes, size_t size, const char *entry, fa_cubin_info *ret_info,
+                  fa_diag *diag);
+
+#endif

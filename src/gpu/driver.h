@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The CUDA driver, opened at run time. The only room that knows CUDA; callers see devices,
+ * modules, device memory, events and launches, each with errors as sentences.
+ *
+ * May be used by: tuner, engine. May not use: db, tuner, engine, doors.
+ * Thread-safety: an fa_driver may be shared by threads; calls act on the calling thread's current
+ * context. A forked child may not use CUDA after its parent has: every entry point compares the pid
+ * and answers FA_EFORKED.
+ */
+#ifndef FA_GPU_DRIVER_H
+#define FA_GPU_DRIVER_H
+
+#include "../base/fa_types.h"
+
+typedef struct fa_driver fa_driver;
+typedef uint64_t fa_device_ptr;
+typedef struct fa_module fa_module;
+typedef void *fa_stream; /* CUstream */
+typedef void *fa_event;  /* CUevent */
+typedef void *fa_function; /* CUfunction */
+
+/* dlopens libcuda.so.1 (or the file FA_TUNE_LIBCUDA names) and calls cuInit. One per process:
+ * later opens return the same driver and count references.
+ * FA_ENODRIVER: library or symbol missing, or too old (the sentence says which); FA_ENODEVICE:
+ * driver present, no device. */
+int fa_driver_open(fa_driver **ret_driver, fa_diag *diag);
+void fa_driver_close(fa_driver **driver);
+int fa_driver_version(const fa_driver *driver); /* 13000 for 13.0 */
+
+int fa_driver_device_count(fa_driver *driver);
+/* Limits queried from the device, tensor peak derived from SM and clock. */
+int fa_driver_device(fa_driver *driver, int ordinal, fa_gpu *ret_gpu, fa_diag *diag);
+
+/* The calling thread's current context, or NULL. A cheap call, for keys only. */
+void *fa_driver_current_context(fa_driver *driver);
+/* The ordinal of the current context's device. */
+int fa_driver_current_device(fa_driver *driver, int *ret_ordinal, fa_diag *diag);
+/* Retains the device's primary context and makes it current; release undoes both. Never resets. */
+int fa_driver_retain_context(fa_driver *driver, int ordinal, fa_diag *diag);
+void fa_driver_release_context(fa_driver *driver, int ordinal);
+
+/* Loads a cubin into the current context. FA_ENOTSUP: built for another architecture (209). */
+int fa_module_load(fa_driver *driver, const void *cubin, size_t size, fa_module **ret_module,
+                   fa_diag *diag);
+void fa_module_unload(fa_module **module); /* NULL is allowed */
+/* Finds an entry and allows it smem_bytes of dynamic shared memory. */
+int fa_module_function(fa_module *module, const char *entry, int32_t smem_bytes,
+                       fa_function *ret_function, fa_diag *diag);
+
+typedef struct fa_function_info {
+    int32_t registers, local_bytes, static_smem_bytes, max_threads;
+} fa_function_info;
+int fa_function_query(fa_driver *driver, fa_function function, fa_function_info *ret_info,
+                      fa_diag *diag);
+/* Resident blocks per SM as the driver computes it. */
+int fa_function_occupancy(fa_driver *driver, fa_function function, int32_t threads,
+                          int32_t smem_bytes, int32_t *ret_blocks, fa_diag *diag);
+
+/* arguments: array of pointers to the kernel's parameters, as cuLaunchKernel takes them.
+ * No allocation, no synchronisation: the hot path. diag is written on failure only. */
+int fa_launch_kernel(fa_driver *driver, fa_function function, const uint32_t grid[3],
+                     uint32_t threads, uint32_t smem_bytes, fa_stream stream, void **arguments,
+                     fa_diag *diag);
+
+int fa_device_alloc(fa_driver *driver, size_t size, fa_device_ptr *ret_ptr, fa_diag *diag);
+void fa_device_free(fa_driver *driver, fa_device_ptr *ptr); /* 0 is allowed; sets it to 0 */
+int fa_device_memory(fa_driver *driver, size_t *ret_free, size_t *ret_total, fa_diag *diag);
+int fa_copy_to_device(fa_driver *driver, fa_device_ptr to, const void *from, size_t size,
+                      fa_diag *diag);
+int fa_copy_from_device(fa_driver *driver, void *to, fa_device_ptr from, size_t size,
+                        fa_diag *diag);
+/* Asynchronous on stream. */
+int fa_fill8(fa_driver *driver, fa_device_ptr ptr, uint8_t value, size_t count, fa_stream stream,
+             fa_diag *diag);
+int fa_fill16(fa_driver *driver, fa_device_ptr ptr, uint16_t value, size_t count, fa_stream stream,
+              fa_diag *diag);
+int fa_fill32(fa_driver *driver, fa_device_ptr ptr, uint32_t value, size_t count, fa_stream stream,
+              fa_diag *diag);
+
+int fa_stream_create(fa_driver *driver, fa_stream *ret_stream, fa_diag *diag);
+void fa_stream_destroy(fa_driver *driver, fa_stream *stream);
+int fa_stream_synchronize(fa_driver *driver, fa_stream stream, fa_diag *diag);
+int fa_event_create(fa_driver *driver, fa_event *ret_event, fa_diag *diag);
+void fa_event_destroy(fa_driver *driver, fa_event *event);
+int fa_event_record(fa_driver *driver, fa_event event, fa_stream stream, fa_diag *diag);
+/* Waits for `stop`; microseconds between the two. */
+int fa_event_elapsed_us(fa_driver *driver, fa_event start, fa_event stop, double *ret_us,
+                        fa_diag *diag);
+
+/* True when the last failure means that the context is lost (illegal address, launch timeout,
+ * hardware fault, …): the process must end. */
+bool fa_driver_context_lost(const fa_driver *driver);
+/* CUresult of the last failure on this thread (0: none), for telling out-of-memory from others. */
+int fa_driver_last_result(const fa_driver *driver);
+
+#endif

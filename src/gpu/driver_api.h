@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The part of the CUDA driver API that fa-tune uses: types, constants and the table of functions,
+ * declared here so that no CUDA header is needed. Private to src/gpu/.
+ *
+ * Names, values and signatures are those of the driver's binary interface, which NVIDIA keeps
+ * stable: a function that changed got a new symbol (_v2), and that is the symbol listed.
+ */
+#ifndef FA_GPU_DRIVER_API_H
+#define FA_GPU_DRIVER_API_H
+
+#include "driver.h"
+
+typedef int cu_result;
+typedef int cu_device;
+typedef struct cu_context_state *cu_context;
+typedef struct cu_module_state *cu_module;
+
+/* CUresult */
+enum {
+    CU_OK = 0,
+    CU_OUT_OF_MEMORY = 2,
+    CU_NOT_INITIALIZED = 3,
+    CU_STUB_LIBRARY = 34,
+    CU_NO_DEVICE = 100,
+    CU_WRONG_ARCHITECTURE = 209, /* CUDA_ERROR_NO_BINARY_FOR_GPU */
+};
+
+/* CUdevice_attribute */
+enum {
+    CU_CLOCK_RATE_KHZ = 13,
+    CU_SM_COUNT = 16,
+    CU_MEMORY_CLOCK_KHZ = 36,
+    CU_MEMORY_BUS_BITS = 37,
+    CU_L2_BYTES = 38,
+    CU_THREADS_PER_SM = 39,
+    CU_COMPUTE_MAJOR = 75,
+    CU_COMPUTE_MINOR = 76,
+    CU_SMEM_PER_SM = 81,
+    CU_REGS_PER_SM = 82,
+    CU_SMEM_PER_BLOCK_OPTIN = 97,
+    CU_BLOCKS_PER_SM = 106,
+    CU_SMEM_RESERVED = 111,
+};
+
+/* CUfunction_attribute */
+enum {
+    CU_FUNCTION_MAX_THREADS = 0,
+    CU_FUNCTION_STATIC_SMEM = 1,
+    CU_FUNCTION_LOCAL_BYTES = 3,
+    CU_FUNCTION_REGISTERS = 4,
+    CU_FUNCTION_MAX_DYNAMIC_SMEM = 8,
+};
+
+struct cu_uuid {
+    unsigned char bytes[16];
+};
+
+/* X(member, symbol, arguments): every one returns a cu_result. */
+#define CU_FUNCTIONS(X)                                                                        \
+    X(init, "cuInit", (unsigned))                                                              \
+    X(driver_version, "cuDriverGetVersion", (int *))                                           \
+    X(error_name, "cuGetErrorName", (cu_result, const char **))                                \
+    X(error_text, "cuGetErrorString", (cu_result, const char **))                              \
+    X(count_devices, "cuDeviceGetCount", (int *))                                              \
+    X(device_get, "cuDeviceGet", (cu_device *, int))                                           \
+    X(device_name, "cuDeviceGetName", (char *, int, cu_device))                                \
+    X(device_uuid, "cuDeviceGetUuid_v2", (struct cu_uuid *, cu_device))                        \
+    X(device_attribute, "cuDeviceGetAttribute", (int *, int, cu_device))                       \
+    X(primary_retain, "cuDevicePrimaryCtxRetain", (cu_context *, cu_device))                   \
+    X(primary_release, "cuDevicePrimaryCtxRelease_v2", (cu_device))                            \
+    X(context_current, "cuCtxGetCurrent", (cu_context *))                                      \
+    X(context_push, "cuCtxPushCurrent_v2", (cu_context))                                       \
+    X(context_pop, "cuCtxPopCurrent_v2", (cu_context *))                                       \
+    X(context_device, "cuCtxGetDevice", (cu_device *))                                         \
+    X(module_load, "cuModuleLoadData", (cu_module *, const void *))                            \
+    X(module_unload, "cuModuleUnload", (cu_module))                                            \
+    X(module_function, "cuModuleGetFunction", (fa_function *, cu_module, const char *))        \
+    X(function_set, "cuFuncSetAttribute", (fa_function, int, int))                             \
+    X(function_get, "cuFuncGetAttribute", (int *, int, fa_function))                           \
+    X(occupancy, "cuOccupancyMaxActiveBlocksPerMultiprocessor",                                \
+      (int *, fa_function, int, size_t))                                                       \
+    X(launch, "cuLaunchKernel",                                                                \
+      (fa_function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,      \
+       fa_stream, void **, void **))                                                           \
+    X(memory_alloc, "cuMemAlloc_v2", (fa_device_ptr *, size_t))                                \
+    X(memory_free, "cuMemFree_v2", (fa_device_ptr))                                            \
+    X(memory_info, "cuMemGetInfo_v2", (size_t *, size_t *))                                    \
+    X(copy_to_device, "cuMemcpyHtoD_v2", (fa_device_ptr, const void *, size_t))                \
+    X(copy_from_device, "cuMemcpyDtoH_v2", (void *, fa_device_ptr, size_t))                    \
+    X(fill8, "cuMemsetD8Async", (fa_device_ptr, unsigned char, size_t, fa_stream))             \
+    X(fill16, "cuMemsetD16Async", (fa_device_ptr, unsigned short, size_t, fa_stream))          \
+    X(fill32, "cuMemsetD32Async", (fa_device_ptr, unsigned, size_t, fa_stream))                \
+    X(stream_create, "cuStreamCreate", (fa_stream *, unsigned))                                \
+    X(stream_destroy, "cuStreamDestroy_v2", (fa_stream))                                       \
+    X(stream_synchronize, "cuStreamSynchronize", (fa_stream))                                  \
+    X(event_create, "cuEventCreate", (fa_event *, unsigned))                                   \
+    X(event_destroy, "cuEventDestroy_v2", (fa_event))                                          \
+    X(event_record, "cuEventRecord", (fa_event, fa_stream))                                    \
+    X(event_synchronize, "cuEventSynchronize", (fa_event))                                     \
+    X(event_elapsed, "cuEventElapsedTime", (float *, fa_event, fa_event))
+
+enum { FA_MAX_DEVICES = 64 };
+
+struct fa_driver {
+    void *library;
+    char path[4096];
+    int references; /* guarded by the open lock */
+    int version;
+    int device_count;
+    cu_context primary[FA_MAX_DEVICES]; /* last seen primary context; atomic access */
+#define CU_MEMBER(member, symbol, arguments) cu_result(*member) arguments;
+    CU_FUNCTIONS(CU_MEMBER)
+#undef CU_MEMBER
+};
+
+struct fa_module {
+    fa_driver *driver;
+    cu_module module;
+};
+
+/* True in a process that was forked from one that had opened the driver. A load, no system call. */
+bool fa_driver_forked(void);
+/* Remembers the result for fa_driver_last_result. */
+void fa_driver_note(cu_result result);
+/* Notes the result and fails with "CALL failed: NAME (number): text" after the doing. 209 gives
+ * FA_ENOTSUP, everything else FA_ECUDA. */
+int fa_driver_fail(const fa_driver *driver, cu_result result, const char *call, fa_diag *diag,
+                   const char *format, ...) __attribute__((format(printf, 5, 6)));
+int fa_driver_fail_forked(fa_diag *diag);
+
+#endif

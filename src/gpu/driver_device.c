@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The devices of the driver, as fa_gpu, and their primary contexts.
+ *
+ * Workload: devices are asked once; contexts are retained per thread that works on a device.
+ * Invariant: contexts are retained and released, pushed and popped in pairs, and never reset: they
+ * are shared with the rest of the process.
+ */
+#include "driver_api.h"
+
+#include "catalogue.h"
+#include "error.h"
+
+#include <stdio.h>
+
+/* ---- devices ---------------------------------------------------------------------------------*/
+
+int fa_driver_device_count(fa_driver *driver)
+{
+    return fa_driver_forked() ? 0 : driver->device_count;
+}
+
+/* The 8-4-4-4-12 digits that nvidia-smi and NVML print after "GPU-". */
+static void uuid_text(const struct cu_uuid *uuid, char *ret_text, size_t size)
+{
+    const unsigned char *b = uuid->bytes;
+    snprintf(ret_text, size,
+             "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
+             b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14],
+             b[15]);
+}
+
+static int query_attributes(fa_driver *driver, cu_device device, fa_gpu *gpu, fa_diag *diag)
+{
+    int major = 0, minor = 0, clock = 0, memory_clock = 0, l2 = 0;
+    struct {
+        int attribute;
+        int32_t *to;
+        const char *name;
+    } rows[] = {
+        {CU_COMPUTE_MAJOR, &major, "compute capability"},
+        {CU_COMPUTE_MINOR, &minor, "compute capability"},
+        {CU_SM_COUNT, &gpu->sm_count, "SM count"},
+        {CU_SMEM_PER_BLOCK_OPTIN, &gpu->smem_per_block, "shared memory per block"},
+        {CU_SMEM_PER_SM, &gpu->smem_per_sm, "shared memory per SM"},
+        {CU_SMEM_RESERVED, &gpu->smem_reserved, "reserved shared memory"},
+        {CU_REGS_PER_SM, &gpu->regs_per_sm, "registers per SM"},
+        {CU_THREADS_PER_SM, &gpu->threads_per_sm, "threads per SM"},
+        {CU_BLOCKS_PER_SM, &gpu->blocks_per_sm, "blocks per SM"},
+        {CU_L2_BYTES, &l2, "L2 size"},
+        {CU_MEMORY_BUS_BITS, &gpu->memory_bus_bits, "memory bus width"},
+        {CU_CLOCK_RATE_KHZ, &clock, "clock rate"},
+        {CU_MEMORY_CLOCK_KHZ, &memory_clock, "memory clock rate"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        cu_result result = driver->device_attribute(rows[i].to, rows[i].attribute, device);
+        if (result != CU_OK)
+            return fa_driver_fail(driver, result, "cuDeviceGetAttribute", diag,
+                                  "asking device %d for its %s", gpu->ordinal, rows[i].name);
+    }
+    gpu->sm = major * 10 + minor;
+    gpu->l2_bytes = l2;
+    gpu->clock_mhz = clock / 1000;
+    /* Two transfers per memory clock; bus bits / 8 bytes each. */
+    gpu->bandwidth_gbs = 2.0 * memory_clock * 1e3 * gpu->memory_bus_bits / 8 / 1e9;
+    gpu->tensor_tflops = fa_catalogue_tensor_flops(gpu->sm) * gpu->sm_count * clock * 1e3 / 1e12;
+    return 0;
+}
+
+/* What no attribute tells: whether the product runs fp32 accumulation at half rate, and the real
+ * bandwidth where the driver gives no memory clock. */
+static void complete_from_catalogue(fa_gpu *gpu)
+{
+    fa_gpu known;
+    if (fa_catalogue_match(gpu, &known) != 0)
+        return;
+    if (known.clock_mhz > 0 && known.tensor_tflops > 0)
+        gpu->tensor_tflops = known.tensor_tflops * gpu->clock_mhz / known.clock_mhz;
+    if (!(gpu->bandwidth_gbs > 0))
+        gpu->bandwidth_gbs = known.bandwidth_gbs;
+}
+
+int fa_driver_device(fa_driver *driver, int ordinal, fa_gpu *ret_gpu, fa_diag *diag)
+{
+    if (fa_driver_forked())
+        return fa_driver_fail_forked(diag);
+    if (ordinal < 0 || ordinal >= driver->device_count)
+        return fa_fail(diag, FA_EINVAL, "there is no CUDA device %d: %d %s present", ordinal,
+                       driver->device_count, driver->device_count == 1 ? "is" : "are");
+    fa_gpu gpu = {.present = true, .ordinal = ordinal};
+    cu_device device;
+    struct cu_uuid uuid;
+    cu_result result = driver->device_get(&device, ordinal);
+    if (result != CU_OK)
+        return fa_driver_fail(driver, result, "cuDeviceGet", diag, "opening device %d", ordinal);
+    result = driver->device_name(gpu.name, sizeof gpu.name, device);
+    if (result != CU_OK)
+        return fa_driver_fail(driver, result, "cuDeviceGetName", diag, "naming device %d", ordinal);
+    gpu.name[sizeof gpu.name - 1] = 0;
+    result = driver->device_uuid(&uuid, device);
+    if (result != CU_OK)
+        return fa_driver_fail(driver, result, "cuDeviceGetUuid", diag, "naming device %d", ordinal);
+    uuid_text(&uuid, gpu.uuid, sizeof gpu.uuid);
+    int rc = query_attributes(driver, device, &gpu, diag);
+    if (rc != 0)
+        return rc;
+    complete_from_catalogue(&gpu);
+    *ret_gpu = gpu;
+    return 0;
+}
+
+/* ---- contexts --------------------------------------------------------------------------------*/
+
+void *fa_driver_current_context(fa_driver *driver)
+{
+    cu_context context = NULL;
+    if (fa_driver_forked() || driver->context_current(&context) != CU_OK)
+        return NULL;
+    return context;
+}
+
+int fa_driver_current_device(fa_driver *driver, int *ret_ordinal, fa_diag *diag)
+{
+    if (fa_driver_forked())
+        return fa_driver_fail_forked(diag);
+    /* A CUdevice is the ordinal: cuDeviceGet of every driver returns its argument. */
+    cu_device device;
+    cu_result result = driver->context_device(&device);
+    if (result != CU_OK)
+        return fa_driver_fail(driver, result, "cuCtxGetDevice", diag,
+                              "asking for the current device of this thread");
+    *ret_ordinal = device;
+    return 0;
+}
+
+int fa_driver_retain_context(fa_driver *driver, int ordinal, fa_diag *diag)
+{
+    if (fa_driver_forked())
+        return fa_driver_fail_forked(diag);
+    if (ordinal < 0 || ordinal >= driver->device_count)
+        return fa_fail(diag, FA_EINVAL, "there is no CUDA device %d", ordinal);
+    cu_device device;
+    cu_context context;
+    cu_result result = driver->device_get(&device, ordinal);
+    if (result != CU_OK)
+        return fa_driver_fail(driver, result, "cuDeviceGet", diag, "opening device %d", ordinal);
+    result = driver->primary_retain(&context, device);
+    if (result != CU_OK)
+        return fa_driver_fail(driver, result, "cuDevicePrimaryCtxRetain", diag,
+                              "opening a context on device %d", ordinal);
+    result = driver->context_push(context);
+    if (result != CU_OK) {
+        driver->primary_release(device);
+        return fa_driver_fail(driver, result, "cuCtxPushCurrent", diag,
+                              "entering the context of device %d", ordinal);
+    }
+    __atomic_store_n(&driver->primary[ordinal], context, __ATOMIC_RELEASE);
+    return 0;
+}
+
+void fa_driver_release_context(fa_driver *driver, int ordinal)
+{
+    cu_device device;
+    if (fa_driver_forked() || ordinal < 0 || ordinal >= driver->device_count)
+        return;
+    /* Pops only its own context: never one that the caller pushed above it. */
+    cu_context current = fa_driver_current_context(driver);
+    if (current != NULL &&
+        current == __atomic_load_n(&driver->primary[ordinal], __ATOMIC_ACQUIRE))
+        driver->context_pop(&current);
+    if (driver->device_get(&device, ordinal) == CU_OK)
+        driver->primary_release(device);
+}

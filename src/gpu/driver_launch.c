@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Modules, functions, launches, streams and events.
+ *
+ * Workload: fa_launch_kernel is the hot path, once per call of a tuned kernel: one load for the
+ * fork check, one indirect call, nothing else unless it fails.
+ */
+#include "driver_api.h"
+
+#include "error.h"
+
+#include <stdlib.h>
+
+int fa_module_load(fa_driver *driver, const void *cubin, size_t size, fa_module **ret_module,
+                   fa_diag *diag)
+{
+    if (fa_driver_forked())
+        return fa_driver_fail_forked(diag);
+    /* cuModuleLoadData takes no size: a cubin tells its own, other text is read to its NUL and
+     * compiled. So only ELF gets that far, and bytes from outside must have passed fa_cubin_read. */
+    const unsigned char *bytes = cubin;
+    if (size < 64 || bytes[0] != 0x7f || bytes[1] != 'E' || bytes[2] != 'L' || bytes[3] != 'F')
+        return fa_fail(diag, FA_ECORRUPT, "cannot load %zu bytes that are no cubin", size);
+    fa_module *module = calloc(1, sizeof *module);
+    if (module == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory loading a cubin");
+    module->driver = driver;
+    cu_result result = driver->module_load(&module->module, cubin);
+    if (result != CU_OK) {
+        free(module);
+        return fa_driver_fail(driver, result, "cuModuleLoadData", diag,
+                              "loading a cubin of %zu bytes", size);
+    }
+    *ret_module = module;
+    return 0;
+}
+
+void fa_module_unload(fa_module **module)
+{
+    if (module == NULL || *module == NULL)
+        return;
+    /* A failure here means that the context has gone, and the module with it. */
+    if (!fa_driver_forked())
+        (*module)->driver->module_unload((*module)->module);
+    free(*module);
+    *module = NULL;
+}
+
+int fa_module_function(fa_module *module, const char *entry, int32_t smem_bytes,
+                       fa_function *ret_function, fa_diag *diag)
+{
+    if (fa_driver_forked())
+        return fa_driver_fail_forked(diag);
+    fa_driver *driver = module->driver;
+    fa_function function;
+    cu_result result = driver->module_function(&function, module->module, entry);
+    if (result != CU_OK)
+        return fa_driver_fail(driver, result, "cuModuleGetFunction", diag, "finding entry \"%s\"",
+                              entry);
+    result = driver->function_set(function, CU_FUNCTION_MAX_DYNAMIC_SMEM, smem_bytes);
+    if (result != CU_OK)
+        return fa_driver_fail(driver, result, "cuFuncSetAttribute", diag,
+                              "allowing %s %d bytes of dynamic shared memory", entry, smem_bytes);
+    *ret_function = function;
+    return 0;
+}
+
+int fa_function_query(fa_driver *driver, fa_function function, fa_function_info *ret_info,
+                      fa_diag *diag)
+{
+    if (fa_driver_forked())
+        return fa_driver_fail_forked(diag);
+    fa_function_info info;
+    const struct {
+        int attribute;
+        int32_t *to;
+    } rows[] = {
+        {CU_FUNCTION_REGISTERS, &info.registers},
+        {CU_FUNCTION_LOCAL_BYTES, &info.local_bytes},
+        {CU_FUNCTION_STATIC_SMEM, &info.static_smem_bytes},
+        {CU_FUNCTION_MAX_THREADS, &info.max_threads},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        cu_result result = driver->function_get(rows[i].to, rows[i].attribute, function);
+        if (result != CU_OK)
+            return fa_driver_fail(driver, result, "cuFuncGetAttribute", diag,
+                                  "asking a kernel for its attributes");
+    }
+    *ret_info = info;
+    return 0;
+}
+
+int fa_function_occupancy(fa_driver *driver, fa_function function, int32_t threads,
+                          int32_t smem_bytes, int32_t *ret_blocks, fa_diag *diag)
+{
+    if (fa_driver_forked())
+        return fa_driver_fail_forked(diag);
+    int blocks;
+    cu_result result = driver->occupancy(&blocks, function, threads, (size_t)smem_bytes);
+    if (result != CU_OK)
+        return fa_driver_fail(driver, result, "cuOccupancyMaxActiveBlocksPerMultiprocessor", diag,
+                              "asking how many blocks of %d threads fit an SM", threads);
+    *ret_blocks = blocks;
+    return 0;
+}
+
+int fa_launch_kernel(fa_driver *driver, fa_function function, const uint32_t grid[3],
+                     uint32_t threads, uint32_t smem_bytes, fa_stream stream, void **arguments,
+                     fa_diag *diag)
+{
+    if (fa_driver_forked())
+        return fa_driver_fail_forked(diag);
+    cu_result result = driver->launch(function, grid[0], grid[1], grid[2], threads, 1, 1,
+                                      smem_bytes, stream, arguments, NULL);
+    if (result != CU_OK)
+        return fa_driver_fail(driver, result, "cuLaunchKernel", diag,
+                              "launching %ux%ux%u blocks of %u threads with %u bytes of shared "
+                              "memory", grid[0], grid[1], grid[2], threads, smem_bytes);
+    return 0;
+}
+
+/* ---- streams and events ----------------------------------------------------------------------*/
+
+int fa_stream_create(fa_driver *driver, fa_stream *ret_stream, fa_diag *diag)
+{
+    if (fa_driver_forked())
+        return fa_driver_fail_forked(diag);
+    /* Flag 0, not NON_BLOCKING: the synchronous copies use the default stream, and only a blocking
+     * stream is ordered with it. */
+    fa_stream stream;
+    cu_result result = driver->stream_create(&stream, 0);
+    if (result != CU_OK)
+        return fa_driver_fail(driver, result, "cuStreamCreate", diag, "creating a stream");
+    *ret_stream = stream;
+    return 0;
+}
+
+void fa_stream_destroy(fa_driver *driver, fa_stream *stream)
+{
+    if (stream == NULL || *stream == NULL)
+        return;
+    if (!fa_driver_forked())
+        driver->stream_destroy(*stream);
+    *stream = NULL;
+}
+
+int fa_stream_synchronize(fa_driver *driver, fa_stream stream, fa_diag *diag)
+{
+    if (fa_driver_forked())
+        return fa_driver_fail_forked(diag);
+    cu_result result = driver->stream_synchronize(stream);
+    if (result != CU_OK)
+        return fa_driver_fail(driver, result, "cuStreamSynchronize", diag,
+                              "waiting for the work of a stream");
+    return 0;
+}
+
+int fa_event_create(fa_driver *driver, fa_event *ret_event, fa_diag *diag)
+{
+    if (fa_driver_forked())
+        return fa_driver_fail_forked(diag);
+    fa_event event;
+    cu_result result = driver->event_create(&event, 0); /* 0: with timing */
+    if (result != CU_OK)
+        return fa_driver_fail(driver, result, "cuEventCreate", diag, "creating an event");
+    *ret_event = event;
+    return 0;
+}
+
+void fa_event_destroy(fa_driver *driver, fa_event *event)
+{
+    if (event == NULL || *event == NULL)
+        return;
+    if (!fa_driver_forked())
+        driver->event_destroy(*event);
+    *event = NULL;
+}
+
+int fa_event_record(fa_driver *driver, fa_event event, fa_stream stream, fa_diag *diag)
+{
+    if (fa_driver_forked())
+        return fa_driver_fail_forked(diag);
+    cu_result result = driver->event_record(event, stream);
+    if (result != CU_OK)
+        return fa_driver_fail(driver, result, "cuEventRecord", diag, "recording an event");
+    return 0;
+}
+
+int fa_event_elapsed_us(fa_driver *driver, fa_event start, fa_event stop, double *ret_us,
+                        fa_diag *diag)
+{
+    if (fa_driver_forked())
+        return fa_driver_fail_forked(diag);
+    cu_result result = driver->event_synchronize(stop);
+    if (result != CU_OK)
+        return fa_driver_fail(driver, result, "cuEventSynchronize", diag, "waiting for an event");
+    float ms;
+    result = driver->event_elapsed(&ms, start, stop);
+    if (result != CU_OK)
+        return fa_driver_fail(driver, result, "cuEventElapsedTime", diag,
+                              "reading the time between two events");
+    *ret_us = (double)ms * 1e3;
+    return 0;
+}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * NVML through dlopen, read only: there is no function in the table that changes anything.
+ *
+ * Workload: one read before and after the samples of a trial. Everything is optional: what a board
+ * or driver does not tell stays 0, and a machine without NVML tunes all the same.
+ */
+#include "nvml.h"
+
+#include "error.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct nvml_device *device; /* nvmlDevice_t */
+
+enum { RESULT_OK = 0, CLOCK_SM = 1, CLOCK_MEMORY = 2, SENSOR_GPU = 0 };
+
+struct fa_nvml {
+    void *library;
+    bool initialised;
+    int (*init)(void);
+    int (*shutdown)(void);
+    int (*driver_version)(char *, unsigned);
+    int (*by_uuid)(const char *, device *);
+    int (*clock)(device, int, unsigned *);
+    int (*max_clock)(device, int, unsigned *);
+    int (*temperature)(device, int, unsigned *);
+    int (*throttle)(device, unsigned long long *); /* may be NULL */
+};
+
+#define SYMBOLS(X)                                    \
+    X(init, "nvmlInit_v2")                            \
+    X(shutdown, "nvmlShutdown")                       \
+    X(driver_version, "nvmlSystemGetDriverVersion")   \
+    X(by_uuid, "nvmlDeviceGetHandleByUUID")           \
+    X(clock, "nvmlDeviceGetClockInfo")                \
+    X(max_clock, "nvmlDeviceGetMaxClockInfo")         \
+    X(temperature, "nvmlDeviceGetTemperature")
+
+static int load(fa_nvml *nvml, fa_diag *diag)
+{
+    nvml->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (nvml->library == NULL)
+        return fa_fail(diag, FA_ENODRIVER, "cannot load NVML (%s): clocks and temperature will not "
+                       "be recorded", dlerror());
+#define LOAD(member, name)                                                                  \
+    *(void **)&nvml->member = dlsym(nvml->library, name);                                   \
+    if (nvml->member == NULL)                                                               \
+        return fa_fail(diag, FA_ENODRIVER, "NVML has no function " name ": it is too old");
+    SYMBOLS(LOAD)
+#undef LOAD
+    /* Renamed in driver 535; the mask is the same. */
+    *(void **)&nvml->throttle = dlsym(nvml->library, "nvmlDeviceGetCurrentClocksEventReasons");
+    if (nvml->throttle == NULL)
+        *(void **)&nvml->throttle =
+            dlsym(nvml->library, "nvmlDeviceGetCurrentClocksThrottleReasons");
+    int result = nvml->init();
+    if (result != RESULT_OK)
+        return fa_fail(diag, FA_ENODRIVER, "NVML does not start (nvmlInit gave %d): clocks and "
+                       "temperature will not be recorded", result);
+    nvml->initialised = true;
+    return 0;
+}
+
+int fa_nvml_open(fa_nvml **ret_nvml, fa_diag *diag)
+{
+    fa_nvml *nvml = calloc(1, sizeof *nvml);
+    if (nvml == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory opening NVML");
+    int rc = load(nvml, diag);
+    if (rc != 0)
+        fa_nvml_close(&nvml);
+    else
+        *ret_nvml = nvml;
+    return rc;
+}
+
+void fa_nvml_close(fa_nvml **nvml)
+{
+    if (nvml == NULL || *nvml == NULL)
+        return;
+    if ((*nvml)->initialised)
+        (*nvml)->shutdown();
+    if ((*nvml)->library != NULL)
+        dlclose((*nvml)->library);
+    free(*nvml);
+    *nvml = NULL;
+}
+
+/* fa_gpu keeps the digits only; NVML wants the kind of device before them. */
+static int find_device(fa_nvml *nvml, const char *uuid, device *ret)
+{
+    static const char *const prefixes[] = {"GPU-", "MIG-", ""};
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+        char text[96];
+        snprintf(text, sizeof text, "%s%.80s", prefixes[i], uuid);
+        if (nvml->by_uuid(text, ret) == RESULT_OK)
+            return 0;
+    }
+    return FA_ENODEVICE;
+}
+
+static int32_t mhz(int (*get)(device, int, unsigned *), device gpu, int kind)
+{
+    unsigned value = 0;
+    return get(gpu, kind, &value) == RESULT_OK && value < 1000000 ? (int32_t)value : 0;
+}
+
+int fa_nvml_read(fa_nvml *nvml, const char *uuid, fa_clock_state *ret_state, fa_diag *diag)
+{
+    fa_clock_state state = {0};
+    device gpu;
+    unsigned temperature = 0;
+    unsigned long long reasons = 0;
+    if (find_device(nvml, uuid, &gpu) != 0)
+        return fa_fail(diag, FA_ENODEVICE, "NVML does not know the GPU %.80s", uuid);
+    state.sm_mhz = mhz(nvml->clock, gpu, CLOCK_SM);
+    state.memory_mhz = mhz(nvml->clock, gpu, CLOCK_MEMORY);
+    state.max_sm_mhz = mhz(nvml->max_clock, gpu, CLOCK_SM);
+    if (nvml->temperature(gpu, SENSOR_GPU, &temperature) == RESULT_OK && temperature < 1000)
+        state.temperature_c = (int32_t)temperature;
+    if (nvml->throttle != NULL && nvml->throttle(gpu, &reasons) == RESULT_OK)
+        state.throttle_reasons = reasons;
+    if (nvml->driver_version(state.driver, sizeof state.driver) != RESULT_OK)
+        state.driver[0] = 0;
+    state.driver[sizeof state.driver - 1] = 0;
+    *ret_state = state;
+    return 0;
+}
+
+void fa_nvml_throttle_text(uint64_t reasons, char *ret_text, size_t size)
+{
+    /* Idle, application clocks and display clocks are states, not trouble: they have no name. */
+    static const struct {
+        uint64_t mask;
+        const char *name;
+    } rows[] = {
+        {0x20 | 0x40, "thermal"},
+        {0x04, "power cap"},
+        {0x80, "power brake"},
+        {0x08, "hardware slowdown"},
+        {0x10, "sync boost"},
+    };
+    if (size == 0)
+        return;
+    ret_text[0] = 0;
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows && n < size; i++) {
+        if ((reasons & rows[i].mask) == 0)
+            continue;
+        n += (size_t)snprintf(ret_text + n, size - n, "%s%s", n == 0 ? "" : ", ", rows[i].name);
+    }
+}

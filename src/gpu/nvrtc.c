@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * NVRTC through dlopen: source in, cubin out, with one fixed list of options.
+ *
+ * Workload: 16 to 400 ms per compile in compile workers, up to 90 MB each, and about 8 MB of stack
+ * on the calling thread. The front end is serialised inside a process. A compile cannot be stopped
+ * from inside: the process that calls this must be one that may be killed.
+ *
+ * Safety: NVRTC is a file reader. "-no-source-include" keeps it from the working directory, but
+ * #include of an absolute path, __has_include, #embed and .incbin cannot be turned off by an
+ * option, and a FIFO would hang it. The sandbox of the worker (no environment, no file system,
+ * limits) is what confines it, not this file.
+ *
+ * Invariants: no option comes from a caller but the architecture, which must look like one; the
+ * builtins stay loaded as long as the library, which opens them by bare name during compiles.
+ */
+#include "nvrtc.h"
+
+#include "error.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct program_state *program; /* nvrtcProgram */
+
+enum { RESULT_OK = 0, RESULT_INVALID_OPTION = 5, RESULT_COMPILATION = 6 };
+enum { MAX_HEADERS = 64, MAX_SMS = 64 };
+
+struct fa_nvrtc {
+    void *builtins, *library;
+    char path[4096];
+    int major, minor;
+    int (*version)(int *, int *);
+    int (*sm_count)(int *);
+    int (*sms)(int *);
+    int (*create)(program *, const char *, const char *, int, const char *const *,
+                  const char *const *);
+    int (*destroy)(program *);
+    int (*compile)(program, int, const char *const *);
+    int (*log_size)(program, size_t *);
+    int (*log)(program, char *);
+    int (*cubin_size)(program, size_t *);
+    int (*cubin)(program, char *);
+    const char *(*error_text)(int);
+};
+
+#define SYMBOLS(X)                             \
+    X(version, "nvrtcVersion")                 \
+    X(sm_count, "nvrtcGetNumSupportedArchs")   \
+    X(sms, "nvrtcGetSupportedArchs")           \
+    X(create, "nvrtcCreateProgram")            \
+    X(destroy, "nvrtcDestroyProgram")          \
+    X(compile, "nvrtcCompileProgram")          \
+    X(log_size, "nvrtcGetProgramLogSize")      \
+    X(log, "nvrtcGetProgramLog")               \
+    X(cubin_size, "nvrtcGetCUBINSize")         \
+    X(cubin, "nvrtcGetCUBIN")                  \
+    X(error_text, "nvrtcGetErrorString")
+
+/* After --gpu-architecture. --no-cache: otherwise NVRTC opens libcuda and the driver's cache. */
+static const char *const fixed_options[] = {
+    "--no-cache",  "--minimal",     "--modify-stack-limit=false", "-no-source-include",
+    "-std=c++17",  "-Xptxas",       "-warn-spills",               "-Xptxas",
+    "-warn-lmem-usage",
+};
+enum { FIXED_OPTIONS = sizeof fixed_options / sizeof *fixed_options };
+
+static int load_symbols(fa_nvrtc *nvrtc, fa_diag *diag)
+{
+#define LOAD(member, name)                                                                      \
+    *(void **)&nvrtc->member = dlsym(nvrtc->library, name);                                     \
+    if (nvrtc->member == NULL)                                                                  \
+        return fa_fail(diag, FA_ENONVRTC, "%s has no function " name ": it is too old or damaged", \
+                       nvrtc->path);
+    SYMBOLS(LOAD)
+#undef LOAD
+    return 0;
+}
+
+static int open_libraries(const fa_nvrtc_location *location, fa_nvrtc *nvrtc, fa_diag *diag)
+{
+    /* Neither library is ever unmapped (they keep thread-local state): RTLD_NODELETE. */
+    int flags = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
+    nvrtc->builtins = dlopen(location->builtins, flags);
+    if (nvrtc->builtins == NULL)
+        return fa_fail(diag, FA_ENONVRTC, "cannot load NVRTC's builtins: %s", dlerror());
+    nvrtc->library = dlopen(location->library, flags);
+    if (nvrtc->library == NULL)
+        return fa_fail(diag, FA_ENONVRTC, "cannot load NVRTC: %s", dlerror());
+    snprintf(nvrtc->path, sizeof nvrtc->path, "%s", location->library);
+    int rc = load_symbols(nvrtc, diag);
+    if (rc != 0)
+        return rc;
+    if (nvrtc->version(&nvrtc->major, &nvrtc->minor) != RESULT_OK)
+        return fa_fail(diag, FA_ENONVRTC, "%s does not tell its version", nvrtc->path);
+    if (nvrtc->major != location->major || nvrtc->minor != location->minor)
+        return fa_fail(diag, FA_ENONVRTC, "%s is version %d.%d but the builtins beside it are "
+                       "%d.%d: reinstall NVRTC or set FA_TUNE_NVRTC to another one", nvrtc->path,
+                       nvrtc->major, nvrtc->minor, location->major, location->minor);
+    return 0;
+}
+
+int fa_nvrtc_open(const fa_nvrtc_location *location, fa_nvrtc **ret_nvrtc, fa_diag *diag)
+{
+    fa_nvrtc *nvrtc = calloc(1, sizeof *nvrtc);
+    if (nvrtc == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory opening NVRTC");
+    int rc = open_libraries(location, nvrtc, diag);
+    if (rc != 0)
+        fa_nvrtc_close(&nvrtc);
+    else
+        *ret_nvrtc = nvrtc;
+    return rc;
+}
+
+void fa_nvrtc_close(fa_nvrtc **nvrtc)
+{
+    if (nvrtc == NULL || *nvrtc == NULL)
+        return;
+    if ((*nvrtc)->library != NULL)
+        dlclose((*nvrtc)->library);
+    if ((*nvrtc)->builtins != NULL)
+        dlclose((*nvrtc)->builtins);
+    free(*nvrtc);
+    *nvrtc = NULL;
+}
+
+int fa_nvrtc_version(fa_nvrtc *nvrtc, int *ret_major, int *ret_minor, fa_diag *diag)
+{
+    (void)diag;
+    *ret_major = nvrtc->major;
+    *ret_minor = nvrtc->minor;
+    return 0;
+}
+
+int fa_nvrtc_architectures(fa_nvrtc *nvrtc, int *ret_sms, int max)
+{
+    int sms[MAX_SMS], count = 0;
+    if (nvrtc->sm_count(&count) != RESULT_OK || count < 0 || count > MAX_SMS ||
+        nvrtc->sms(sms) != RESULT_OK)
+        return 0;
+    count = count < max ? count : max;
+    for (int i = 0; i < count; i++)
+        ret_sms[i] = sms[i];
+    return count;
+}
+
+void fa_nvrtc_options(const char *architecture, char *ret_text, size_t size)
+{
+    if (size == 0)
+        return;
+    int n = snprintf(ret_text, size, "--gpu-architecture=%s", architecture);
+    for (int i = 0; i < FIXED_OPTIONS && n >= 0 && (size_t)n < size; i++)
+        n += snprintf(ret_text + n, size - (size_t)n, " %s", fixed_options[i]);
+}
+
+/* sm_ and two or three digits, then nothing, 'a' or 'f'. */
+static bool architecture_ok(const char *text)
+{
+    if (text == NULL || strncmp(text, "sm_", 3) != 0)
+        return false;
+    size_t digits = strspn(text + 3, "0123456789");
+    const char *suffix = text + 3 + digits;
+    return digits >= 2 && digits <= 3 &&
+           (suffix[0] == 0 || ((suffix[0] == 'a' || suffix[0] == 'f') && suffix[1] == 0));
+}
+
+/* Asks before compiling, so that "too new or too old for this NVRTC" has its own sentence. */
+static int check_supported(fa_nvrtc *nvrtc, const char *architecture, fa_diag *diag)
+{
+    int sms[MAX_SMS], count = fa_nvrtc_architectures(nvrtc, sms, MAX_SMS);
+    int wanted = (int)strtol(architecture + 3, NULL, 10);
+    if (count == 0)
+        return 0;
+    for (int i = 0; i < count; i++)
+        if (sms[i] == wanted)
+            return 0;
+    return fa_fail(diag, FA_ENOTSUP, "NVRTC %d.%d does not compile for %s: it knows sm_%d to sm_%d",
+                   nvrtc->major, nvrtc->minor, architecture, sms[0], sms[count - 1]);
+}
+
+static int out_of_memory(const fa_buf *a, const fa_buf *b, fa_diag *diag)
+{
+    if (!a->failed && !b->failed)
+        return 0;
+    return fa_fail(diag, FA_ENOMEM, "out of memory keeping the result of a compile");
+}
+
+/* Appends what `get` writes, without the NUL that NVRTC counts. */
+static bool fetch(program prog, int (*get_size)(program, size_t *), int (*get)(program, char *),
+                  bool text, fa_buf *to)
+{
+    size_t size = 0;
+    if (get_size(prog, &size) != RESULT_OK || size > (size_t)1 << 30)
+        return false;
+    if (size == 0)
+        return true;
+    char *bytes = malloc(size);
+    if (bytes == NULL) {
+        to->failed = true;
+        return true;
+    }
+    bool ok = get(prog, bytes) == RESULT_OK;
+    if (ok)
+        fa_buf_append(to, bytes, text ? strnlen(bytes, size) : size);
+    free(bytes);
+    return ok;
+}
+
+/* The first line that names an error, else the first line. */
+static void first_error(const char *log, char *ret_line, size_t size)
+{
+    const char *line = log;
+    for (const char *at = log; at != NULL && *at != 0;) {
+        const char *end = strchrnul(at, '\n');
+        if (memmem(at, (size_t)(end - at), "error", 5) != NULL ||
+            memmem(at, (size_t)(end - at), "fatal", 5) != NULL) {
+            line = at;
+            break;
+        }
+        at = *end == 0 ? end : end + 1;
+    }
+    snprintf(ret_line, size, "%.*s", (int)strcspn(line, "\n"), line);
+}
+
+static int compile_program(fa_nvrtc *nvrtc, program prog, const char *architecture,
+                           fa_buf *ret_cubin, fa_buf *ret_log, fa_diag *diag)
+{
+    char arch_option[64], line[512];
+    const char *options[1 + FIXED_OPTIONS] = {arch_option};
+    snprintf(arch_option, sizeof arch_option, "--gpu-architecture=%s", architecture);
+    memcpy(options + 1, fixed_options, sizeof fixed_options);
+
+    int result = nvrtc->compile(prog, 1 + FIXED_OPTIONS, options);
+    fetch(prog, nvrtc->log_size, nvrtc->log, true, ret_log);
+    int rc = out_of_memory(ret_log, ret_log, diag);
+    if (rc != 0)
+        return rc;
+    first_error(ret_log->data == NULL ? "" : ret_log->data, line, sizeof line);
+    if (result == RESULT_INVALID_OPTION)
+        return fa_fail(diag, FA_ENONVRTC, "NVRTC %d.%d refuses an option or %s (%s): use NVRTC 13",
+                       nvrtc->major, nvrtc->minor, architecture, line);
+    if (result == RESULT_COMPILATION)
+        return fa_fail(diag, FA_ECOMPILE, "%s", line[0] != 0 ? line : "NVRTC gives no reason");
+    if (result != RESULT_OK)
+        return fa_fail(diag, FA_ECOMPILE, "NVRTC failed with %s%s%s", nvrtc->error_text(result),
+                       line[0] != 0 ? ": " : "", line);
+    if (!fetch(prog, nvrtc->cubin_size, nvrtc->cubin, false, ret_cubin) ||
+        (!ret_cubin->failed && ret_cubin->size == 0))
+        return fa_fail(diag, FA_ECOMPILE, "NVRTC gave no cubin for %s", architecture);
+    return out_of_memory(ret_cubin, ret_log, diag);
+}
+
+int fa_nvrtc_compile(fa_nvrtc *nvrtc, const fa_compile_request *request, fa_buf *ret_cubin,
+                     fa_buf *ret_log, fa_diag *diag)
+{
+    const char *names[MAX_HEADERS], *texts[MAX_HEADERS];
+    fa_buf_clear(ret_cubin);
+    fa_buf_clear(ret_log);
+    if (!architecture_ok(request->architecture))
+        return fa_fail(diag, FA_EINVAL, "\"%s\" is no architecture: use sm_80, sm_90a, …",
+                       request->architecture == NULL ? "" : request->architecture);
+    if (request->header_count < 0 || request->header_count > MAX_HEADERS)
+        return fa_fail(diag, FA_EINVAL, "%d headers: at most %d", request->header_count,
+                       MAX_HEADERS);
+    for (int i = 0; i < request->header_count; i++) {
+        names[i] = request->headers[i].name;
+        texts[i] = request->headers[i].text;
+    }
+    int rc = check_supported(nvrtc, request->architecture, diag);
+    if (rc != 0)
+        return rc;
+    program prog = NULL;
+    int result = nvrtc->create(&prog, request->source, request->name, request->header_count, texts,
+                               names);
+    if (result != RESULT_OK)
+        return fa_fail(diag, FA_ECOMPILE, "NVRTC cannot start a program: %s",
+                       nvrtc->error_text(result));
+    rc = compile_program(nvrtc, prog, request->architecture, ret_cubin, ret_log, diag);
+    nvrtc->destroy(&prog);
+    if (rc != 0)
+        fa_buf_clear(ret_cubin);
+    return rc;
+}

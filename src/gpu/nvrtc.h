@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * NVRTC, opened at run time: source in, cubin out. Used inside compile workers only (a compile
+ * cannot be stopped from inside, and NVRTC reads any file its source names); the parent process
+ * only asks where it is and what its identity is.
+ */
+#ifndef FA_GPU_NVRTC_H
+#define FA_GPU_NVRTC_H
+
+#include "../base/buf.h"
+#include "../base/fa_types.h"
+
+typedef struct fa_nvrtc fa_nvrtc;
+
+/* Where NVRTC is, found without loading it. Search order: FA_TUNE_NVRTC (a directory), the
+ * directory recorded at build time (the local wheel folder), CUDA_HOME/CUDA_PATH lib64,
+ * /usr/local/cuda*, the dynamic linker's cache. Never globs libnvrtc*. */
+typedef struct fa_nvrtc_location {
+    char library[4096];  /* absolute path of libnvrtc.so.13 (or .12) */
+    char builtins[4096]; /* absolute path of libnvrtc-builtins.so.X.Y */
+    int major, minor;    /* from the builtins' file name */
+    /* "13.0 <build-id of libnvrtc> <build-id of builtins>"; SHA-256 where a file has no build-id.
+     * This, not nvrtcVersion, is what cubin keys are made of. */
+    char identity[256];
+} fa_nvrtc_location;
+int fa_nvrtc_locate(fa_nvrtc_location *ret_location, fa_diag *diag);
+
+/* dlopens the builtins by absolute path first, then the library. */
+int fa_nvrtc_open(const fa_nvrtc_location *location, fa_nvrtc **ret_nvrtc, fa_diag *diag);
+void fa_nvrtc_close(fa_nvrtc **nvrtc);
+/* The version that the library itself reports, and the SMs (75, 80, …) it compiles for; returns the
+ * number of SMs (at most `max`). */
+int fa_nvrtc_version(fa_nvrtc *nvrtc, int *ret_major, int *ret_minor, fa_diag *diag);
+int fa_nvrtc_architectures(fa_nvrtc *nvrtc, int *ret_sms, int max);
+
+typedef struct fa_source_header {
+    const char *name, *text;
+} fa_source_header;
+
+typedef struct fa_compile_request {
+    const char *source;
+    const char *name; /* fixed program name, for byte-identical cubins */
+    const fa_source_header *headers;
+    int header_count;
+    const char *architecture; /* "sm_89", "sm_90a" */
+} fa_compile_request;
+
+/* The fixed option list with its architecture, for cubin keys: NUL-terminated, space-separated. */
+void fa_nvrtc_options(const char *architecture, char *ret_text, size_t size);
+
+/* On success ret_cubin holds the cubin and ret_log the log, which may carry warnings. On
+ * FA_ECOMPILE ret_log holds the errors and diag their first line. FA_ENOTSUP: this NVRTC does not
+ * know the architecture; FA_ENONVRTC: it does not know an option (too old). The log is raw bytes of
+ * the compiler: escape control bytes before showing it. */
+int fa_nvrtc_compile(fa_nvrtc *nvrtc, const fa_compile_request *request, fa_buf *ret_cubin,
+                     fa_buf *ret_log, fa_diag *diag);
+
+#endif

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where NVRTC is and which build it is, without loading it.
+ *
+ * Workload: once per process. Files are opened read-only; only ELF headers, notes and the dynamic
+ * linker's cache are read, and each of them may be damaged: every offset is checked.
+ *
+ * Only the two exact name patterns libnvrtc.so.MAJOR and libnvrtc-builtins.so.MAJOR.MINOR count.
+ * Packages carry libnvrtc.alt beside them, which is built for a 4-byte long.
+ */
+#include "nvrtc.h"
+
+#include "elf_note.h"
+#include "error.h"
+#include "hash.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifndef FA_TUNE_NVRTC_DIR
+#define FA_TUNE_NVRTC_DIR "" /* no directory was recorded at build time */
+#endif
+
+enum { MAX_LIBRARY_BYTES = 1 << 30, MAX_CACHE_BYTES = 64 << 20 };
+
+/* Newest first. */
+static const int majors[] = {13, 12};
+
+/* Where packages put the library below the directory that a person would name. */
+static const char *const layouts[] = {
+    "",                           /* the directory itself */
+    "/lib64",                     /* CUDA toolkit */
+    "/lib",                       /* conda */
+    "/targets/x86_64-linux/lib",  /* CUDA toolkit, cross layout */
+    "/targets/sbsa-linux/lib",
+    "/nvidia/cu13/lib",           /* Python wheels: site-packages */
+    "/cu13/lib",
+    "/nvidia/cuda_nvrtc/lib",
+};
+
+/* "libnvrtc-builtins.so.13.0" -> 13, 0; false for any other name. */
+static bool parse_builtins(const char *name, int *ret_major, int *ret_minor)
+{
+    int end = 0;
+    return sscanf(name, "libnvrtc-builtins.so.%2d.%2d%n", ret_major, ret_minor, &end) == 2 &&
+           name[end] == 0 && *ret_major >= 0 && *ret_minor >= 0 && strchr(name, '+') == NULL;
+}
+
+/* The minor version when the link libnvrtc.so.MAJOR leads to libnvrtc.so.MAJOR.MINOR.PATCH;
+ * -1 otherwise. */
+static int linked_minor(const char *library, int major)
+{
+    char target[PATH_MAX];
+    if (realpath(library, target) == NULL)
+        return -1;
+    const char *name = strrchr(target, '/');
+    int file_major, minor;
+    if (name == NULL || sscanf(name, "/libnvrtc.so.%2d.%2d", &file_major, &minor) != 2)
+        return -1;
+    return file_major == major ? minor : -1;
+}
+
+/* The builtins of the library: those of its own version where its name tells it, else the newest
+ * of the same major. */
+static bool find_builtins(const char *directory, int major, int wanted_minor, int *ret_minor)
+{
+    DIR *dir = opendir(directory);
+    if (dir == NULL)
+        return false;
+    int best = -1;
+    bool exact = false;
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        int file_major, minor;
+        if (!parse_builtins(entry->d_name, &file_major, &minor) || file_major != major)
+            continue;
+        exact = exact || minor == wanted_minor;
+        best = minor > best ? minor : best;
+    }
+    closedir(dir);
+    if (exact)
+        best = wanted_minor;
+    if (best < 0)
+        return false;
+    *ret_minor = best;
+    return true;
+}
+
+static bool regular(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, R_OK) == 0;
+}
+
+/* Looks in one directory, which is made absolute. */
+static bool look_in(const char *directory, fa_nvrtc_location *ret)
+{
+    char absolute[PATH_MAX];
+    if (realpath(directory, absolute) == NULL)
+        return false;
+    for (size_t i = 0; i < sizeof majors / sizeof *majors; i++) {
+        fa_nvrtc_location found = {.major = majors[i]};
+        int n = snprintf(found.library, sizeof found.library, "%s/libnvrtc.so.%d", absolute,
+                         found.major);
+        if (n < 0 || (size_t)n >= sizeof found.library || !regular(found.library))
+            continue;
+        if (!find_builtins(absolute, found.major, linked_minor(found.library, found.major),
+                           &found.minor))
+            continue;
+        n = snprintf(found.builtins, sizeof found.builtins, "%s/libnvrtc-builtins.so.%d.%d",
+                     absolute, found.major, found.minor);
+        if (n < 0 || (size_t)n >= sizeof found.builtins || !regular(found.builtins))
+            continue;
+        *ret = found;
+        return true;
+    }
+    return false;
+}
+
+static bool look_below(const char *root, fa_nvrtc_location *ret)
+{
+    if (root == NULL || root[0] == 0)
+        return false;
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        char directory[PATH_MAX];
+        int n = snprintf(directory, sizeof directory, "%s%s", root, layouts[i]);
+        if (n > 0 && (size_t)n < sizeof directory && look_in(directory, ret))
+            return true;
+    }
+    return false;
+}
+
+static int is_cuda_folder(const struct dirent *entry)
+{
+    return strncmp(entry->d_name, "cuda", 4) == 0;
+}
+
+/* /usr/local/cuda first (the administrator's choice), then cuda-13.1, cuda-13.0, … */
+static bool look_in_usr_local(fa_nvrtc_location *ret)
+{
+    if (look_below("/usr/local/cuda", ret))
+        return true;
+    struct dirent **entries;
+    int count = scandir("/usr/local", &entries, is_cuda_folder, versionsort);
+    bool found = false;
+    for (int i = count - 1; i >= 0; i--) {
+        char directory[PATH_MAX];
+        snprintf(directory, sizeof directory, "/usr/local/%s", entries[i]->d_name);
+        found = found || look_below(directory, ret);
+        free(entries[i]);
+    }
+    if (count >= 0)
+        free(entries);
+    return found;
+}
+
+/* The dynamic linker's cache, format 1.1 of glibc (dl-cache.h): a header of 48 bytes with the
+ * entry count at 20, entries of 24 bytes {i32 flags, u32 key, u32 value, u32 os, u64 hwcap}, all
+ * offsets from the start of the file. An older format may precede it; then the header is found by
+ * its magic. Entries for another architecture are refused by fa_elf_build_id. */
+static bool look_in_cache(fa_nvrtc_location *ret)
+{
+    static const char magic[] = "glibc-ld.so.cache1.1";
+    fa_buf cache;
+    if (fa_buf_read_file(&cache, "/etc/ld.so.cache", MAX_CACHE_BYTES) != 0)
+        return false;
+    bool found = false;
+    const char *start = cache.size == 0
+                            ? NULL
+                            : memmem(cache.data, cache.size, magic, sizeof magic - 1);
+    size_t size = start == NULL ? 0 : cache.size - (size_t)(start - cache.data);
+    uint32_t count = 0;
+    if (size >= 48)
+        memcpy(&count, start + 20, sizeof count);
+    for (size_t m = 0; m < sizeof majors / sizeof *majors && !found; m++) {
+        char wanted[32];
+        snprintf(wanted, sizeof wanted, "libnvrtc.so.%d", majors[m]);
+        for (size_t i = 0; i < count && size >= 48 + (i + 1) * 24 && !found; i++) {
+            uint32_t key, value;
+            memcpy(&key, start + 48 + i * 24 + 4, sizeof key);
+            memcpy(&value, start + 48 + i * 24 + 8, sizeof value);
+            /* The buffer ends with a NUL of its own, so strings inside it always end. */
+            if (key >= size || value >= size || strcmp(start + key, wanted) != 0)
+                continue;
+            char directory[PATH_MAX];
+            int n = snprintf(directory, sizeof directory, "%s", start + value);
+            char *slash = strrchr(directory, '/');
+            if (n < 0 || (size_t)n >= sizeof directory || slash == NULL || slash == directory)
+                continue;
+            *slash = 0;
+            found = look_in(directory, ret);
+        }
+    }
+    fa_buf_free(&cache);
+    return found;
+}
+
+/* Build-id in hex, or the SHA-256 of the whole file. */
+static int file_identity(const char *path, char ret_text[FA_HASH_HEX], fa_diag *diag)
+{
+    int rc = fa_elf_build_id(path, ret_text, diag);
+    if (rc != FA_ENOTFOUND)
+        return rc;
+    fa_buf bytes;
+    if (fa_buf_read_file(&bytes, path, MAX_LIBRARY_BYTES) != 0)
+        return fa_fail(diag, FA_ENONVRTC, "cannot read %s to tell its version", path);
+    fa_hash_bytes(bytes.data, bytes.size, ret_text);
+    fa_buf_free(&bytes);
+    return 0;
+}
+
+static int identify(fa_nvrtc_location *location, fa_diag *diag)
+{
+    char library[FA_HASH_HEX], builtins[FA_HASH_HEX];
+    int rc = file_identity(location->library, library, diag);
+    if (rc == 0)
+        rc = file_identity(location->builtins, builtins, diag);
+    if (rc != 0)
+        return rc;
+    snprintf(location->identity, sizeof location->identity, "%d.%d %s %s", location->major,
+             location->minor, library, builtins);
+    return 0;
+}
+
+int fa_nvrtc_locate(fa_nvrtc_location *ret_location, fa_diag *diag)
+{
+    const char *named = getenv("FA_TUNE_NVRTC");
+    fa_nvrtc_location found;
+    if (named != NULL && named[0] != 0) {
+        /* A person's own choice is taken or refused, never silently replaced. */
+        if (!look_below(named, &found))
+            return fa_fail(diag, FA_ENONVRTC, "FA_TUNE_NVRTC names %s, which holds no "
+                           "libnvrtc.so.13 or .12 with its libnvrtc-builtins.so: name the "
+                           "directory of both", named);
+    } else if (!look_below(FA_TUNE_NVRTC_DIR, &found) && !look_below(getenv("CUDA_HOME"), &found) &&
+               !look_below(getenv("CUDA_PATH"), &found) && !look_in_usr_local(&found) &&
+               !look_in_cache(&found)) {
+        return fa_fail(diag, FA_ENONVRTC, "NVRTC (libnvrtc.so.13 or .12 with its builtins) was not "
+                       "found: install the CUDA toolkit or the Python package nvidia-cuda-nvrtc, "
+                       "and set FA_TUNE_NVRTC to the directory that holds it");
+    }
+    int rc = identify(&found, diag);
+    if (rc != 0)
+        return rc;
+    *ret_location = found;
+    return 0;
+}

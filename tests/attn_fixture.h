@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the tests of attention kernels share: templates, families and NVRTC, from a problem and a
+ * config to a cubin in this very process. One fixture per thread; the NVRTC handle may be shared.
+ */
+#ifndef FA_TESTS_ATTN_FIXTURE_H
+#define FA_TESTS_ATTN_FIXTURE_H
+
+#include "../src/base/buf.h"
+#include "../src/base/error.h"
+#include "../src/base/problem.h"
+#include "../src/gpu/catalogue.h"
+#include "../src/gpu/driver.h"
+#include "../src/gpu/nvrtc.h"
+#include "../tuner/manifest.h"
+#include "../tuner/render.h"
+#include "../tuner/verify.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#ifndef FIXTURE_TEMPLATES
+#define FIXTURE_TEMPLATES NULL /* a directory of templates instead of the built-in ones */
+#endif
+
+enum { FIXTURE_HEADERS = 32 };
+
+struct fixture {
+    fa_templates *templates;
+    fa_family_list families;
+    fa_source_header header[FIXTURE_HEADERS];
+    int header_count;
+};
+
+static inline double fixture_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+static inline void fixture_close(struct fixture *f)
+{
+    fa_families_free(&f->families);
+    fa_templates_close(&f->templates);
+}
+
+static inline int fixture_open(struct fixture *f, fa_diag *diag)
+{
+    memset(f, 0, sizeof *f);
+    int rc = fa_templates_open(FIXTURE_TEMPLATES, &f->templates, diag);
+    if (rc == 0)
+        rc = fa_families_load(f->templates, "attn_fwd", &f->families, diag);
+    for (int i = 0; rc == 0 && i < fa_templates_count(f->templates); i++) {
+        const fa_template_file *file = fa_templates_at(f->templates, i);
+        const char *dot = strrchr(file->name, '.');
+        bool header = dot != NULL && (strcmp(dot, ".cuh") == 0 || strcmp(dot, ".h") == 0);
+        if (header && f->header_count < FIXTURE_HEADERS)
+            f->header[f->header_count++] = (fa_source_header){file->name, file->text};
+    }
+    return rc;
+}
+
+static inline int fixture_nvrtc(fa_nvrtc **ret_nvrtc, fa_diag *diag)
+{
+    fa_nvrtc_location location;
+    int rc = fa_nvrtc_locate(&location, diag);
+    return rc != 0 ? rc : fa_nvrtc_open(&location, ret_nvrtc, diag);
+}
+
+/* Takes the source over. */
+static inline int fixture_compile(const struct fixture *f, fa_nvrtc *nvrtc, fa_buf *source, int sm,
+                                  fa_buf *ret_cubin, fa_diag *diag)
+{
+    char architecture[16];
+    fa_buf log = {0};
+    snprintf(architecture, sizeof architecture, "sm_%d", sm);
+    fa_compile_request request = {.source = source->data,
+                                  .name = "test.cu",
+                                  .headers = f->header,
+                                  .header_count = f->header_count,
+                                  .architecture = architecture};
+    int rc = fa_nvrtc_compile(nvrtc, &request, ret_cubin, &log, diag);
+    fa_buf_free(&log);
+    fa_buf_free(source);
+    return rc;
+}
+
+static inline int fixture_reference(const struct fixture *f, fa_nvrtc *nvrtc,
+                                    const fa_problem *problem, const fa_gpu *gpu,
+                                    fa_buf *ret_cubin, fa_diag *diag)
+{
+    fa_buf source = {0};
+    int rc = fa_render_reference(f->templates, problem, gpu, &source, diag);
+    return rc != 0 ? rc : fixture_compile(f, nvrtc, &source, gpu->sm, ret_cubin, diag);
+}
+
+/* The GPU whose space a family is taken from when it is proved on `device`: the device itself where
+ * it is offered, else the family's own kind of GPU. */
+static inline int fixture_space_gpu(const char *family, const fa_gpu *device, fa_gpu *ret_gpu)
+{
+    *ret_gpu = *device;
+    return strcmp(family, "attn_fwd_sm75") != 0 || device->sm == 75
+               ? 0
+               : fa_catalogue_find("T4", ret_gpu, NULL);
+}
+
+/* A surviving config of one family: the `pick`-th modulo their number, or its default. */
+static inline int fixture_pick(const struct fixture *f, const char *family,
+                               const fa_problem *problem, const fa_gpu *device, bool preset,
+                               uint64_t pick, fa_candidate *ret_candidate, fa_diag *diag)
+{
+    fa_gpu gpu;
+    fa_space space = {0};
+    int rc = fixture_space_gpu(family, device, &gpu);
+    if (rc == 0)
+        rc = fa_space_enumerate(&f->families, problem, &gpu, &space, diag);
+    if (rc != 0)
+        return rc;
+    uint64_t survivors = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        uint64_t at = 0, wanted = survivors > 0 ? pick % survivors : 0;
+        for (int i = 0; i < space.count; i++) {
+            const fa_candidate *c = &space.candidate[i];
+            if (c->trial.status != FA_STATUS_PENDING || (preset && !c->is_default) ||
+                strcmp(c->trial.config.family, family) != 0)
+                continue;
+            if (pass == 1 && at == wanted)
+                *ret_candidate = *c;
+            at++;
+        }
+        survivors = at;
+    }
+    fa_space_free(&space);
+    return survivors > 0 ? 0 : FA_ENOTFOUND;
+}
+
+/* The cubin of a candidate for this device. */
+static inline int fixture_build(const struct fixture *f, fa_nvrtc *nvrtc,
+                                const fa_candidate *candidate, const fa_problem *problem,
+                                const fa_gpu *device, fa_buf *ret_cubin, fa_diag *diag)
+{
+    fa_buf source = {0};
+    int rc = fa_render(f->templates, &f->families, candidate, problem, device, &source, diag);
+    return rc != 0 ? rc : fixture_compile(f, nvrtc, &source, device->sm, ret_cubin, diag);
+}
+
+/* The grid of a candidate's config for another problem. */
+static inline int fixture_grid(const struct fixture *f, const fa_candidate *candidate,
+                               const fa_problem *problem, const fa_gpu *device,
+                               uint32_t ret_grid[3], fa_diag *diag)
+{
+    fa_candidate one;
+    fa_gpu gpu;
+    int rc = fixture_space_gpu(candidate->trial.config.family, device, &gpu);
+    if (rc == 0)
+        rc = fa_space_one(&f->families, &candidate->trial.config, problem, &gpu, &one, diag);
+    if (rc == 0)
+        memcpy(ret_grid, one.trial.grid, sizeof one.trial.grid);
+    return rc;
+}
+
+#endif

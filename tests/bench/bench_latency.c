@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What an answer costs: fa_get_best_kernel() for a kernel of this process, the way from a stored
+ * winner to a launchable kernel in a new process (context excluded), and one launch on the host.
+ * Needs a device and a store that has the winner of B 4, H 8, S 512, D 64, fp16. Prints one line.
+ */
+#include "driver.h"
+#include "fa_tune.h"
+
+#include <stdio.h>
+#include <time.h>
+
+static double now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static int fail(const char *what, const fa_diag *diag)
+{
+    fprintf(stderr, "bench_latency: %s: %s\n", what, diag->text);
+    return 1;
+}
+
+int main(void)
+{
+    enum { HITS = 1000000, LAUNCHES = 20000, BYTES = 4 * 8 * 512 * 64 * 2 };
+    const fa_problem problem = {.head_dim = 64, .batch = 4, .heads_q = 8, .heads_kv = 8,
+                                .seq_q = 512, .seq_k = 512};
+    fa_diag diag = {{0}};
+    fa_driver *driver = NULL;
+    fa_tuner *tuner = NULL;
+    const fa_kernel *kernel = NULL;
+    fa_device_ptr tensor[4] = {0};
+    if (fa_driver_open(&driver, &diag) != 0 || fa_driver_retain_context(driver, 0, &diag) != 0)
+        return fail("no device", &diag);
+    double begin = now_ns();
+    if (fa_open(NULL, &tuner, &diag) != 0)
+        return fail("open", &diag);
+    double opened = now_ns();
+    if (fa_get_best_kernel(tuner, &problem, FA_EFFORT_CACHED, &kernel, &diag) != 0)
+        return fail("no stored winner: tune first", &diag);
+    double ready = now_ns();
+    for (int i = 0; i < HITS; i++)
+        if (fa_get_best_kernel(tuner, &problem, FA_EFFORT_MEASURE, &kernel, &diag) != 0)
+            return fail("hit", &diag);
+    double hits = now_ns();
+    for (int i = 0; i < 4; i++)
+        if (fa_device_alloc(driver, BYTES, &tensor[i], &diag) != 0)
+            return fail("memory", &diag);
+    fa_attn_args args = {.q = (const void *)(uintptr_t)tensor[0],
+                         .k = (const void *)(uintptr_t)tensor[1],
+                         .v = (const void *)(uintptr_t)tensor[2],
+                         .o = (void *)(uintptr_t)tensor[3]};
+    double launch = 0;
+    for (int i = 0; i < LAUNCHES; i += 200) { /* short bursts: the queue is never full */
+        double start = now_ns();
+        for (int j = 0; j < 200; j++)
+            if (fa_launch(kernel, &args, NULL, &diag) != 0)
+                return fail("launch", &diag);
+        launch += now_ns() - start;
+        if (fa_stream_synchronize(driver, NULL, &diag) != 0)
+            return fail("synchronize", &diag);
+    }
+    printf("new process, stored winner to launchable kernel %.2f ms (open %.2f ms); hit in the "
+           "process %.0f ns; launch on the host %.2f us\n",
+           (ready - begin) / 1e6, (opened - begin) / 1e6, (hits - ready) / HITS,
+           launch / LAUNCHES / 1e3);
+    fa_close(&tuner);
+    for (int i = 0; i < 4; i++)
+        fa_device_free(driver, &tensor[i]);
+    fa_driver_release_context(driver, 0);
+    fa_driver_close(&driver);
+    return 0;
+}

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A session against the fake driver: a directory of its own with a store, a script and templates
+ * whose space is cut down to a dozen configs, so that a tune takes a second and not a minute.
+ */
+#ifndef FA_TESTS_ENGINE_FIXTURE_H
+#define FA_TESTS_ENGINE_FIXTURE_H
+
+#include "check.h"
+
+#include "buf.h"
+#include "driver.h"
+#include "fa_tune.h"
+
+#include <cJSON.h>
+#include <dirent.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct engine_fixture {
+    char directory[256], store[320], script[320], templates[320], log[320];
+    fa_driver *driver;
+    fa_tuner *tuner;
+} engine_fixture;
+
+static inline bool write_text(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    bool ok = file != NULL && fputs(text, file) >= 0;
+    return file != NULL && fclose(file) == 0 && ok;
+}
+
+/* Keeps of each tunable's domain only the small values named here. */
+static inline void cut_domains(cJSON *tunables)
+{
+    static const struct {
+        const char *name;
+        int keep[3];
+    } small[] = {{"BLOCK_M", {64, 128, 0}}, {"BLOCK_N", {32, 64, 0}}, {"STAGES", {1, 2, 0}},
+                 {"WARPS", {4, 0, 0}},      {"MIN_BLOCKS", {2, 0, 0}}};
+    for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
+        cJSON *domain = cJSON_GetObjectItem(tunables, small[i].name);
+        for (int n = cJSON_GetArraySize(domain) - 1; n >= 0; n--) {
+            int value = cJSON_GetArrayItem(domain, n)->valueint;
+            if (value == 0 || (value != small[i].keep[0] && value != small[i].keep[1] &&
+                               value != small[i].keep[2]))
+                cJSON_DeleteItemFromArray(domain, n);
+        }
+    }
+}
+
+static inline bool write_templates(const engine_fixture *f)
+{
+    char path[512];
+    fa_buf text = {0};
+    snprintf(path, sizeof path, "%s/attn_fwd_sm80.json", getenv("FA_TEST_TEMPLATES"));
+    if (mkdir(f->templates, 0700) != 0 || fa_buf_read_file(&text, path, 1 << 20) != 0)
+        return false;
+    cJSON *manifest = cJSON_Parse(text.data);
+    fa_buf_free(&text);
+    cut_domains(cJSON_GetObjectItem(manifest, "tunables"));
+    char *cut = cJSON_Print(manifest);
+    snprintf(path, sizeof path, "%s/attn_fwd_sm80.json", f->templates);
+    bool ok = cut != NULL && write_text(path, cut);
+    free(cut);
+    cJSON_Delete(manifest);
+    return ok;
+}
+
+static inline fa_options fixture_options(const engine_fixture *f)
+{
+    return (fa_options){.size = sizeof(fa_options),
+                        .store = f->store,
+                        .templates = f->templates,
+                        .trial_timeout_ms = 4000};
+}
+
+static inline int fixture_session(engine_fixture *f, fa_diag *diag)
+{
+    fa_options options = fixture_options(f);
+    return fa_open(&options, &f->tuner, diag);
+}
+
+static const fa_problem small_problem = {.head_dim = 64, .batch = 1, .heads_q = 2, .heads_kv = 2,
+                                         .seq_q = 128, .seq_k = 128};
+
+/* Compiling is slow and not what most tests are about: the space is compiled once, for an L4 that
+ * is not there, and every store begins as a copy of that one. Its cubins serve the fake L4, whose
+ * clock differs, so that no winner and no trial does. */
+static inline bool seed_store(const engine_fixture *f)
+{
+    static char seed[320];
+    char command[700];
+    if (seed[0] == 0) {
+        engine_fixture maker = *f;
+        fa_request request = {.size = sizeof request, .problem = small_problem, .gpu = "L4",
+                              .effort = FA_EFFORT_MEASURE};
+        fa_answer answer;
+        snprintf(maker.store, sizeof maker.store, "%s/seed-%d.db", getenv("FA_TEST_BUILD"),
+                 (int)getpid());
+        if (!write_text(f->script, "no_device\n") || fixture_session(&maker, NULL) != 0)
+            return false;
+        int rc = fa_tune(maker.tuner, &request, &answer, NULL);
+        fa_close(&maker.tuner);
+        if (rc != 0)
+            return false;
+        memcpy(seed, maker.store, sizeof seed);
+    }
+    snprintf(command, sizeof command, "cp '%s' '%s'", seed, f->store);
+    return system(command) == 0;
+}
+
+static const char a_device[] = "device name=NVIDIA_L4 clock=1800";
+
+/* script: of the fake driver; NULL: no GPU at all. False when something could not be made. */
+static inline bool fixture_open(engine_fixture *f, const char *script)
+{
+    char text[4096];
+    *f = (engine_fixture){0};
+    snprintf(f->directory, sizeof f->directory, "%s/engine-XXXXXX", getenv("FA_TEST_BUILD"));
+    if (mkdtemp(f->directory) == NULL)
+        return false;
+    snprintf(f->store, sizeof f->store, "%s/store.db", f->directory);
+    snprintf(f->script, sizeof f->script, "%s/script", f->directory);
+    snprintf(f->templates, sizeof f->templates, "%s/templates", f->directory);
+    snprintf(f->log, sizeof f->log, "%s/log", f->directory);
+    snprintf(text, sizeof text, "log %s\n%s\n%s\n", f->log, script != NULL ? a_device : "no_device",
+             script != NULL ? script : "");
+    setenv("FA_TUNE_LIBCUDA", getenv("FA_TEST_FAKE_CUDA"), 1);
+    setenv("FAKE_CUDA_SCRIPT", f->script, 1);
+    if (!write_templates(f) || !seed_store(f) || !write_text(f->script, text) ||
+        fixture_session(f, NULL) != 0)
+        return false;
+    return script == NULL || (fa_driver_open(&f->driver, NULL) == 0 &&
+                              fa_driver_retain_context(f->driver, 0, NULL) == 0);
+}
+
+static inline void fixture_close(engine_fixture *f)
+{
+    char command[320];
+    fa_close(&f->tuner);
+    if (f->driver != NULL)
+        fa_driver_release_context(f->driver, 0);
+    fa_driver_close(&f->driver);
+    snprintf(command, sizeof command, "rm -rf '%s'", f->directory);
+    if (f->directory[0] != 0 && system(command) != 0)
+        printf("# %s was not removed\n", f->directory);
+}
+
+/* Kills one worker of this process with that role ("measure", "compile"); false: none runs. */
+static inline bool kill_worker(const char *role)
+{
+    DIR *proc = opendir("/proc");
+    bool killed = false;
+    for (struct dirent *entry; proc != NULL && !killed && (entry = readdir(proc)) != NULL;) {
+        char path[300], stat[512], command[512];
+        int parent = 0;
+        snprintf(path, sizeof path, "/proc/%s/stat", entry->d_name);
+        FILE *file = fopen(path, "r");
+        if (file == NULL)
+            continue;
+        size_t n = fread(stat, 1, sizeof stat - 1, file);
+        fclose(file);
+        stat[n] = 0;
+        const char *after = strrchr(stat, ')');
+        if (after == NULL || sscanf(after, ") %*c %d", &parent) != 1 || parent != getpid())
+            continue;
+        snprintf(path, sizeof path, "/proc/%s/cmdline", entry->d_name);
+        if ((file = fopen(path, "r")) == NULL)
+            continue;
+        n = fread(command, 1, sizeof command - 1, file);
+        fclose(file);
+        command[n] = 0;
+        if (strstr(command, "fa-tune-worker") != NULL &&
+            strcmp(command + strlen(command) + 1, role) == 0)
+            killed = kill((pid_t)atoi(entry->d_name), SIGKILL) == 0;
+    }
+    if (proc != NULL)
+        closedir(proc);
+    return killed;
+}
+
+#endif

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the files of the fake CUDA driver share. See fake_cuda.c.
+ */
+#ifndef FA_TESTS_FAKE_CUDA_H
+#define FA_TESTS_FAKE_CUDA_H
+
+#include "../src/base/fa_types.h"
+
+enum {
+    FAKE_OK = 0,
+    FAKE_INVALID_VALUE = 1,
+    FAKE_OUT_OF_MEMORY = 2,
+    FAKE_NOT_INITIALIZED = 3,
+    FAKE_NO_DEVICE = 100,
+    FAKE_INVALID_DEVICE = 101,
+    FAKE_INVALID_IMAGE = 200,
+    FAKE_INVALID_CONTEXT = 201,
+    FAKE_NO_BINARY = 209,
+    FAKE_INVALID_HANDLE = 400,
+    FAKE_NOT_FOUND = 500,
+    FAKE_ILLEGAL_ADDRESS = 700,
+    FAKE_OUT_OF_RESOURCES = 701,
+};
+
+/* ---- the script ------------------------------------------------------------------------------*/
+enum { FAKE_DEVICES = 8, FAKE_LINES = 256, FAKE_TEXT = 512 };
+
+struct fake_device {
+    fa_gpu gpu;
+    size_t memory;       /* bytes */
+    int memory_clock_khz;
+};
+
+enum fake_fault_kind {
+    FAKE_LOAD_FAILURE,
+    FAKE_LAUNCH_FAILURE,
+    FAKE_FAULT_ILLEGAL_ADDRESS,
+    FAKE_HANG,
+    FAKE_FAULT_OUT_OF_MEMORY,
+    FAKE_CRASH,
+    FAKE_WRONG,
+    FAKE_NAN,
+    FAKE_UNWRITTEN,
+    FAKE_OVERRUN,
+    FAKE_FLAKY,
+    FAKE_KINDS
+};
+
+struct fake_fault {
+    char match[FAKE_TEXT];
+    enum fake_fault_kind kind;
+    long after, times; /* skips the first `after`, then strikes `times` (-1: for ever) */
+    long seen;
+};
+
+struct fake_time {
+    char match[FAKE_TEXT];
+    double us;
+};
+
+struct fake_script {
+    struct fake_device device[FAKE_DEVICES];
+    int device_count, driver_version;
+    bool no_device, init_once;
+    struct fake_fault fault[FAKE_LINES];
+    int fault_count;
+    struct fake_time time[FAKE_LINES];
+    int time_count;
+    char log[FAKE_TEXT];
+};
+
+/* Reads the file that FAKE_CUDA_SCRIPT names, or gives the defaults. A bad line ends the process
+ * with a sentence: a misspelt test must not pass. */
+void fake_script_read(struct fake_script *ret_script);
+/* True when a fault of this kind strikes this marker now; counts. */
+bool fake_script_fault(struct fake_script *script, const char *marker, enum fake_fault_kind kind);
+/* Microseconds of one launch: scripted, or made up from the marker; with up to 1% of jitter that
+ * depends on `launch` alone. */
+double fake_script_time(const struct fake_script *script, const char *marker, uint64_t launch);
+
+/* ---- device memory ---------------------------------------------------------------------------*/
+/* The host address of [address, address + size), or NULL when it is not inside one block. */
+void *fake_memory(uint64_t address, size_t size, bool write);
+/* Changes whenever the block that holds the address is written; 0: no block. */
+uint64_t fake_memory_version(uint64_t address);
+
+/* ---- kernels ---------------------------------------------------------------------------------*/
+/* What the marker of a module says of its kernels. */
+struct fake_build {
+    int head_dim, bf16, causal;
+};
+
+/* One launch's faults in its result. */
+struct fake_damage {
+    bool wrong, nan, unwritten, overrun;
+};
+
+/* Whether the entry is one that can be run. */
+bool fake_kernel_known(const char *entry);
+/* Runs it; false: it touched memory outside the blocks. */
+bool fake_kernel_run(const char *entry, const struct fake_build *build, void **arguments,
+                     const struct fake_damage *damage);
+void fake_kernel_forget(void); /* frees remembered results */
+
+#endif

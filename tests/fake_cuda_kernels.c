@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The entries of kernel_templates/attn_ref.cu on the CPU, and the table of all entries.
+ *
+ * Invariant: no byte is touched that fake_memory has not granted.
+ */
+#include "fake_cuda_attention.h"
+#include "fake_cuda_numbers.h"
+
+#include "../kernel_templates/attn_check.h"
+
+/* The list of row ids, or NULL for 0, 1, 2, … */
+static bool map_rows(const long long *address, int count, const long long **ret)
+{
+    *ret = NULL;
+    if (address == NULL || count == 0)
+        return true;
+    *ret = fake_memory((uint64_t)(uintptr_t)address, (size_t)count * sizeof **ret, false);
+    return *ret != NULL;
+}
+
+static bool run_reference(const struct fake_build *build, void **arguments, bool lowp)
+{
+    struct fa_attn_params p;
+    struct fake_attention a;
+    struct fake_keys keys;
+    const long long *rows;
+    int count, d_count = build->head_dim;
+    memcpy(&p, arguments[0], sizeof p);
+    memcpy(&count, arguments[2], sizeof count);
+    if (count < 0 || !fake_map_inputs(&p, build, &a) ||
+        !map_rows(*(const long long *const *)arguments[1], count, &rows))
+        return false;
+    if (count == 0)
+        return true;
+    float *o = fake_memory(*(uint64_t *)arguments[3],
+                           (size_t)count * (size_t)d_count * sizeof(float), true);
+    float *lse = fake_memory(*(uint64_t *)arguments[4], (size_t)count * sizeof(float), true);
+    if (o == NULL || lse == NULL)
+        return false;
+    bool ok = fake_keys_create(&a, &keys);
+    for (int64_t i = 0; ok && i < count; i++) {
+        int64_t id = rows == NULL ? i : rows[i];
+        ok = id >= 0 && id < a.rows;
+        if (ok)
+            fake_attend(&a, &keys, id / p.seq_q / p.heads_q, id / p.seq_q % p.heads_q,
+                        id % p.seq_q, 1, lowp, o + i * d_count, lse + i);
+    }
+    fake_keys_free(&keys);
+    return ok;
+}
+
+static void gather(float difference, float *maximum, unsigned *nonfinite)
+{
+    if (!isfinite(difference))
+        (*nonfinite)++;
+    else if (fabsf(difference) > *maximum)
+        *maximum = fabsf(difference);
+}
+
+static bool run_compare(const struct fake_build *build, void **arguments)
+{
+    struct fa_attn_params p;
+    struct fake_tensor o;
+    float *p_lse;
+    const long long *rows;
+    int count;
+    memcpy(&p, arguments[0], sizeof p);
+    memcpy(&count, arguments[2], sizeof count);
+    size_t d_count = (size_t)build->head_dim, n = count < 0 ? 0 : (size_t)count;
+    int64_t all = (int64_t)p.batch * p.heads_q * p.seq_q;
+    struct fa_attn_compare *result = fake_memory(*(uint64_t *)arguments[6], sizeof *result, true);
+    if (count == 0)
+        return result != NULL;
+    const float *ref_o = fake_memory(*(uint64_t *)arguments[3], n * d_count * 4, false);
+    const float *ref_lse = fake_memory(*(uint64_t *)arguments[4], n * 4, false);
+    const float *lowp_o = fake_memory(*(uint64_t *)arguments[5], n * d_count * 4, false);
+    if (count < 0 || result == NULL || ref_o == NULL || ref_lse == NULL || lowp_o == NULL ||
+        !fake_map_output(&p, build, false, &o, &p_lse) ||
+        !map_rows(*(const long long *const *)arguments[1], count, &rows))
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        int64_t id = rows == NULL ? (int64_t)i : rows[i];
+        if (id < 0 || id >= all)
+            return false;
+        const uint16_t *row = fake_row(&o, id / p.seq_q / p.heads_q, id / p.seq_q % p.heads_q,
+                                     id % p.seq_q);
+        for (size_t d = 0; d < d_count; d++) {
+            float wanted = ref_o[i * d_count + d];
+            gather(value(build, row[d]) - wanted, &result->max_error, &result->nonfinite);
+            gather(lowp_o[i * d_count + d] - wanted, &result->max_error_lowp, &result->nonfinite);
+        }
+        if (p_lse == NULL || (p_lse[id] == ref_lse[i] && p_lse[id] == -INFINITY))
+            continue;
+        gather(p_lse[id] - ref_lse[i], &result->max_error_lse, &result->nonfinite);
+        if (isfinite(ref_lse[i]))
+            result->max_magnitude_lse = fmaxf(result->max_magnitude_lse, fabsf(ref_lse[i]));
+    }
+    return true;
+}
+
+static bool run_check_written(const struct fake_build *build, void **arguments)
+{
+    struct fa_attn_params p;
+    struct fake_tensor o;
+    float *lse;
+    uint16_t poison;
+    memcpy(&p, arguments[0], sizeof p);
+    memcpy(&poison, arguments[1], sizeof poison);
+    struct fa_attn_compare *result = fake_memory(*(uint64_t *)arguments[2], sizeof *result, true);
+    if (result == NULL || !fake_map_output(&p, build, false, &o, &lse))
+        return false;
+    for (int64_t i = 0; i < (int64_t)p.batch * p.heads_q * p.seq_q; i++) {
+        const uint16_t *row = fake_row(&o, i / p.seq_q / p.heads_q, i / p.seq_q % p.heads_q,
+                                     i % p.seq_q);
+        for (int d = 0; d < build->head_dim; d++) {
+            if (row[d] == poison)
+                result->unwritten++;
+            else if (!isfinite(value(build, row[d])))
+                result->nonfinite++;
+        }
+        if (lse == NULL)
+            continue;
+        if (float_bits(lse[i]) == FA_POISON_LSE)
+            result->unwritten++;
+        else if (!isfinite(lse[i]) && lse[i] != -INFINITY)
+            result->nonfinite++;
+    }
+    return true;
+}
+
+static bool run_check_guard(void **arguments)
+{
+    uint64_t count = *(uint64_t *)arguments[1];
+    uint8_t expect = *(uint8_t *)arguments[2];
+    struct fa_attn_compare *result = fake_memory(*(uint64_t *)arguments[3], sizeof *result, true);
+    const uint8_t *bytes = count == 0 ? (const uint8_t *)""
+                                      : fake_memory(*(uint64_t *)arguments[0], count, false);
+    if (result == NULL || bytes == NULL)
+        return false;
+    for (uint64_t i = 0; i < count; i++)
+        result->guard_damaged += bytes[i] != expect;
+    return true;
+}
+
+static bool in_tensor(const struct fa_attn_region *region, uint64_t i)
+{
+    if (i < region->first)
+        return false;
+    uint64_t rest = i - region->first;
+    for (int level = 0; level < region->levels; level++) {
+        uint64_t index = rest / region->stride[level];
+        if (index >= region->extent[level])
+            return false;
+        rest -= index * region->stride[level];
+    }
+    return true;
+}
+
+/* Fills the gaps with poison, or counts those that no longer hold it. */
+static bool walk_gaps(const struct fa_attn_region *region, bool fill, unsigned *damaged)
+{
+    if (region->count == 0)
+        return true;
+    uint16_t *x = fake_memory((uint64_t)(uintptr_t)region->base, region->count * 2, fill);
+    for (uint64_t i = 0; x != NULL && i < region->count; i++) {
+        if (x[i] == FA_POISON_ELEMENT || in_tensor(region, i))
+            continue;
+        if (fill)
+            x[i] = FA_POISON_ELEMENT;
+        else
+            (*damaged)++;
+    }
+    return x != NULL;
+}
+
+static bool run_poison_gaps(void **arguments)
+{
+    struct fa_attn_region region;
+    memcpy(&region, arguments[0], sizeof region);
+    return walk_gaps(&region, true, NULL);
+}
+
+static bool run_check_gaps(void **arguments)
+{
+    struct fa_attn_region o, lse;
+    memcpy(&o, arguments[0], sizeof o);
+    memcpy(&lse, arguments[1], sizeof lse);
+    struct fa_attn_compare *result = fake_memory(*(uint64_t *)arguments[2], sizeof *result, true);
+    return result != NULL && walk_gaps(&o, false, &result->guard_damaged) &&
+           walk_gaps(&lse, false, &result->guard_damaged);
+}
+
+/* splitmix64 by index; the sum of four 16-bit uniforms: bit for bit what the kernel makes. */
+static bool run_fill(const struct fake_build *build, void **arguments)
+{
+    uint64_t count = *(uint64_t *)arguments[1], seed = *(uint64_t *)arguments[2];
+    float scale = *(float *)arguments[3];
+    uint16_t *x = count == 0 ? NULL : fake_memory(*(uint64_t *)arguments[0], count * 2, true);
+    if (x == NULL)
+        return count == 0;
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t z = seed + (i + 1) * 0x9e3779b97f4a7c15ull;
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+        z ^= z >> 31;
+        int sum = (int)(z & 0xffff) + (int)(z >> 16 & 0xffff) + (int)(z >> 32 & 0xffff) +
+                  (int)(z >> 48);
+        float normal = (float)(sum - 2 * 65535) * (1.7320508f / 65536.0f);
+        x[i] = storage(build, normal * scale);
+    }
+    return true;
+}
+
+static const char *const known[] = {"attn_fwd",     "attn_ref_fp32",      "attn_ref_lowp",
+                                    "attn_compare", "attn_check_written", "attn_check_guard",
+                                    "attn_fill",    "attn_poison_gaps",   "attn_check_gaps"};
+
+bool fake_kernel_known(const char *entry)
+{
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(known[i], entry) == 0)
+            return true;
+    return false;
+}
+
+bool fake_kernel_run(const char *entry, const struct fake_build *build, void **arguments,
+                     const struct fake_damage *damage)
+{
+    if (strcmp(entry, "attn_fwd") == 0)
+        return fake_run_forward(build, arguments, damage);
+    if (strcmp(entry, "attn_ref_fp32") == 0)
+        return run_reference(build, arguments, false);
+    if (strcmp(entry, "attn_ref_lowp") == 0)
+        return run_reference(build, arguments, true);
+    if (strcmp(entry, "attn_compare") == 0)
+        return run_compare(build, arguments);
+    if (strcmp(entry, "attn_check_written") == 0)
+        return run_check_written(build, arguments);
+    if (strcmp(entry, "attn_check_guard") == 0)
+        return run_check_guard(arguments);
+    if (strcmp(entry, "attn_poison_gaps") == 0)
+        return run_poison_gaps(arguments);
+    if (strcmp(entry, "attn_check_gaps") == 0)
+        return run_check_gaps(arguments);
+    return run_fill(build, arguments);
+}

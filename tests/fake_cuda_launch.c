@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Modules, functions and launches of the fake CUDA driver.
+ */
+#include "fake_cuda_state.h"
+
+#include <elf.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_THREADS = 1024 };
+
+void fake_free_module(struct module **link)
+{
+    struct module *m = *link;
+    *link = m->next;
+    for (int i = 0; i < m->function_count; i++)
+        free(m->functions[i]);
+    free(m->image);
+    free(m);
+}
+
+/* ---- modules ---------------------------------------------------------------------------------*/
+
+/* An ELF file tells its size by its headers: the driver gets no other. 0: not a cubin. */
+static size_t image_size(const void *image)
+{
+    Elf64_Ehdr h;
+    memcpy(&h, image, sizeof h);
+    if (memcmp(h.e_ident, ELFMAG, SELFMAG) != 0 || h.e_machine != EM_CUDA)
+        return 0;
+    size_t size = h.e_shoff + (size_t)h.e_shnum * sizeof(Elf64_Shdr);
+    size_t segments = h.e_phoff + (size_t)h.e_phnum * sizeof(Elf64_Phdr);
+    size = segments > size ? segments : size;
+    for (size_t i = 0; i < h.e_shnum; i++) {
+        Elf64_Shdr s;
+        memcpy(&s, (const char *)image + h.e_shoff + i * sizeof s, sizeof s);
+        if (s.sh_type != SHT_NOBITS && s.sh_offset + s.sh_size > size)
+            size = s.sh_offset + s.sh_size;
+    }
+    return size;
+}
+
+static int image_sm(const void *image)
+{
+    Elf64_Ehdr h;
+    memcpy(&h, image, sizeof h);
+    return (int)((h.e_ident[EI_ABIVERSION] == 8 ? h.e_flags >> 8 : h.e_flags) & 0xff);
+}
+
+static bool marker_value(const char *marker, const char *name, int *ret)
+{
+    const char *at = strstr(marker, name);
+    if (at == NULL)
+        return false;
+    *ret = atoi(at + strlen(name));
+    return true;
+}
+
+static void read_marker(struct module *m)
+{
+    static const char start[] = "fa_tune_config=";
+    const char *at = memmem(m->image, m->size, start, sizeof start - 1);
+    if (at == NULL)
+        return;
+    at += sizeof start - 1;
+    size_t left = m->size - (size_t)(at - (const char *)m->image);
+    snprintf(m->marker, sizeof m->marker, "%.*s", (int)strnlen(at, left < MARKER ? left : MARKER),
+             at);
+    m->built = marker_value(m->marker, "HEAD_DIM=", &m->build.head_dim) &&
+               marker_value(m->marker, "DTYPE_BF16=", &m->build.bf16) &&
+               marker_value(m->marker, "CAUSAL=", &m->build.causal) && m->build.head_dim >= 8 &&
+               m->build.head_dim <= 256;
+}
+
+CUDA cuModuleLoadData(struct module **ret, const void *image)
+{
+    ENTER;
+    const struct fake_device *device = &fake.script.device[fake_current()->device];
+    size_t size = image_size(image);
+    if (size == 0)
+        return FAKE_INVALID_IMAGE;
+    int sm = image_sm(image);
+    if (sm / 10 != device->gpu.sm / 10 || sm > device->gpu.sm)
+        return FAKE_NO_BINARY;
+    struct module *m = calloc(1, sizeof *m);
+    if (m == NULL || (m->image = malloc(size)) == NULL) {
+        free(m);
+        return FAKE_OUT_OF_MEMORY;
+    }
+    memcpy(m->image, image, size);
+    m->size = size;
+    m->device = fake_current()->device;
+    read_marker(m);
+    fake_note("load %s", m->marker);
+    if (fake_script_fault(&fake.script, m->marker, FAKE_LOAD_FAILURE)) {
+        free(m->image);
+        free(m);
+        return FAKE_INVALID_IMAGE;
+    }
+    m->next = fake.modules;
+    fake.modules = m;
+    *ret = m;
+    return FAKE_OK;
+}
+
+CUDA cuModuleUnload(struct module *module)
+{
+    ENTER;
+    for (struct module **link = &fake.modules; *link != NULL; link = &(*link)->next) {
+        if (*link != module)
+            continue;
+        fake_free_module(link);
+        return FAKE_OK;
+    }
+    return FAKE_INVALID_HANDLE;
+}
+
+CUDA cuModuleGetFunction(struct function **ret, struct module *m, const char *entry)
+{
+    ENTER;
+    fa_cubin_info info;
+    for (int i = 0; i < m->function_count; i++) {
+        if (strcmp(m->functions[i]->entry, entry) == 0) {
+            *ret = m->functions[i];
+            return FAKE_OK;
+        }
+    }
+    if (!fake_kernel_known(entry) || !m->built || m->function_count == FUNCTIONS ||
+        fa_cubin_read(m->image, m->size, entry, &info, NULL) != 0) {
+        fake_note("no function %s in %s", entry, m->marker);
+        return FAKE_NOT_FOUND;
+    }
+    struct function *f = calloc(1, sizeof *f);
+    if (f == NULL)
+        return FAKE_OUT_OF_MEMORY;
+    *f = (struct function){.module = m, .info = info, .allowed_smem = 49152};
+    snprintf(f->entry, sizeof f->entry, "%s", entry);
+    m->functions[m->function_count++] = f;
+    *ret = f;
+    return FAKE_OK;
+}
+
+CUDA cuFuncSetAttribute(struct function *f, int attribute, int value)
+{
+    ENTER;
+    int most = fake.script.device[f->module->device].gpu.smem_per_block;
+    if (attribute != 8 || value < 0 || value + f->info.static_smem_bytes > most)
+        return FAKE_INVALID_VALUE;
+    f->allowed_smem = value > 49152 ? value : 49152;
+    return FAKE_OK;
+}
+
+static int most_threads(const struct function *f)
+{
+    int by_registers = 65536 / (f->info.registers * 32) * 32;
+    int most = f->info.max_threads > 0 ? f->info.max_threads : MAX_THREADS;
+    return by_registers < most ? by_registers : most;
+}
+
+CUDA cuFuncGetAttribute(int *ret, int attribute, struct function *f)
+{
+    ENTER;
+    const int values[] = {most_threads(f), f->info.static_smem_bytes, 0, f->info.stack_bytes,
+                          f->info.registers};
+    if (attribute < 0 || attribute > 4)
+        return FAKE_INVALID_VALUE;
+    *ret = values[attribute];
+    return FAKE_OK;
+}
+
+CUDA cuOccupancyMaxActiveBlocksPerMultiprocessor(int *ret, struct function *f, int threads,
+                                                 size_t smem)
+{
+    ENTER;
+    const fa_gpu *gpu = &fake.script.device[f->module->device].gpu;
+    if (threads <= 0)
+        return FAKE_INVALID_VALUE;
+    int warps = (threads + 31) / 32;
+    int registers = (f->info.registers + 7) / 8 * 8 * 32 * warps;
+    size_t block_smem = smem + (size_t)f->info.static_smem_bytes + (size_t)gpu->smem_reserved;
+    int blocks = gpu->blocks_per_sm;
+    int by_threads = gpu->threads_per_sm / (warps * 32);
+    int by_registers = gpu->regs_per_sm / registers;
+    blocks = by_threads < blocks ? by_threads : blocks;
+    blocks = by_registers < blocks ? by_registers : blocks;
+    if (block_smem != 0 && (size_t)gpu->smem_per_sm / block_smem < (size_t)blocks)
+        blocks = (int)((size_t)gpu->smem_per_sm / block_smem);
+    *ret = threads > most_threads(f) ? 0 : blocks;
+    return FAKE_OK;
+}
+
+/* ---- launches --------------------------------------------------------------------------------*/
+
+static bool strikes(const struct module *m, enum fake_fault_kind kind)
+{
+    return fake_script_fault(&fake.script, m->marker, kind);
+}
+
+/* Faults that end the launch; FAKE_OK: run it. The sticky ones let the launch itself succeed. */
+static int launch_fault(const struct module *m, bool *ret_run)
+{
+    *ret_run = false;
+    if (strikes(m, FAKE_LAUNCH_FAILURE))
+        return FAKE_OUT_OF_RESOURCES;
+    if (strikes(m, FAKE_FAULT_OUT_OF_MEMORY))
+        return FAKE_OUT_OF_MEMORY;
+    if (strikes(m, FAKE_CRASH)) {
+        signal(SIGSEGV, SIG_DFL);
+        raise(SIGSEGV);
+    }
+    if (strikes(m, FAKE_FAULT_ILLEGAL_ADDRESS)) {
+        fake.sticky = FAKE_ILLEGAL_ADDRESS;
+        return FAKE_OK;
+    }
+    if (strikes(m, FAKE_HANG)) {
+        fake.hanging = true;
+        return FAKE_OK;
+    }
+    *ret_run = true;
+    return FAKE_OK;
+}
+
+static int launch_candidate(struct function *f, void **arguments)
+{
+    struct module *m = f->module;
+    bool run;
+    int result = launch_fault(m, &run);
+    if (result != FAKE_OK || !run)
+        return result;
+    uint64_t number = m->launches++;
+    struct fake_damage damage = {
+        .wrong = strikes(m, FAKE_WRONG) || (number % 3 == 2 && strikes(m, FAKE_FLAKY)),
+        .nan = strikes(m, FAKE_NAN),
+        .unwritten = strikes(m, FAKE_UNWRITTEN),
+        .overrun = strikes(m, FAKE_OVERRUN),
+    };
+    fake.clock_us += fake_script_time(&fake.script, m->marker, number);
+    if (!fake_kernel_run(f->entry, &m->build, arguments, &damage))
+        fake.sticky = FAKE_ILLEGAL_ADDRESS;
+    return FAKE_OK;
+}
+
+CUDA cuLaunchKernel(struct function *f, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                    unsigned block_x, unsigned block_y, unsigned block_z, unsigned smem,
+                    void *stream, void **arguments, void **extra)
+{
+    ENTER;
+    uint64_t threads = (uint64_t)block_x * block_y * block_z;
+    (void)stream;
+    if (extra != NULL || arguments == NULL || grid_x == 0 || grid_y == 0 || grid_z == 0 ||
+        grid_x > 0x7fffffff || grid_y > 65535 || grid_z > 65535 || threads == 0 ||
+        threads > MAX_THREADS || smem > (unsigned)f->allowed_smem)
+        return FAKE_INVALID_VALUE;
+    fake_note("launch %s %s", f->entry, f->module->marker);
+    if (threads > (uint64_t)most_threads(f))
+        return FAKE_OUT_OF_RESOURCES;
+    if (strcmp(f->entry, "attn_fwd") == 0)
+        return launch_candidate(f, arguments);
+    fake.clock_us += 5;
+    if (!fake_kernel_run(f->entry, &f->module->build, arguments, NULL))
+        fake.sticky = FAKE_ILLEGAL_ADDRESS;
+    return FAKE_OK;
+}

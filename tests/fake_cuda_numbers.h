@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * fp16 and bf16 on the CPU, by hand: exact to float, to nearest even from float.
+ */
+#ifndef FA_TESTS_FAKE_CUDA_NUMBERS_H
+#define FA_TESTS_FAKE_CUDA_NUMBERS_H
+
+#include "fake_cuda.h"
+
+#include <math.h>
+#include <string.h>
+
+static inline float bits_float(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static inline uint32_t float_bits(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline float half_value(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 0x3ff;
+    if (exponent == 31)
+        return bits_float(sign | 0x7f800000 | fraction << 13);
+    if (exponent == 0)
+        return copysignf(ldexpf((float)fraction, -24), bits_float(sign | 0x3f800000));
+    return bits_float(sign | (exponent + 112) << 23 | fraction << 13);
+}
+
+/* Round to nearest even; overflow to infinity. */
+static inline uint16_t half_bits(float x)
+{
+    uint32_t bits = float_bits(x), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
+    if (rest > 0x7f800000)
+        return 0x7fff;
+    if (rest >= 0x477ff000) /* 65520 and more */
+        return (uint16_t)(sign | 0x7c00);
+    if (rest < 0x38800000) /* below 2^-14: in units of 2^-24, exactly representable in double */
+        return (uint16_t)(sign | (uint32_t)lrint(ldexp((double)bits_float(rest), 24)));
+    uint32_t rounded = rest + 0xfff + (rest >> 13 & 1);
+    return (uint16_t)(sign | (rounded - 0x38000000) >> 13);
+}
+
+static inline float bf16_value(uint16_t h)
+{
+    return bits_float((uint32_t)h << 16);
+}
+
+static inline uint16_t bf16_bits(float x)
+{
+    uint32_t bits = float_bits(x);
+    if ((bits & 0x7fffffff) > 0x7f800000)
+        return 0x7fff;
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static inline float value(const struct fake_build *build, uint16_t bits)
+{
+    return build->bf16 ? bf16_value(bits) : half_value(bits);
+}
+
+static inline uint16_t storage(const struct fake_build *build, float x)
+{
+    return build->bf16 ? bf16_bits(x) : half_bits(x);
+}
+
+#endif

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The script of the fake CUDA driver: which devices there are, how long configs take, what goes
+ * wrong. One directive a line, '#' starts a comment:
+ *
+ *   device name=NVIDIA_L4 sm=89 sms=58 smem_block=101376 smem_sm=102400 l2=48M bus=192 clock=2040
+ *          memclock=6251 memory=22G      (all optional, '_' in a name is a space; repeatable)
+ *   no_device
+ *   driver 13000
+ *   init_once                             only the first cuInit of a process starts afresh
+ *   time SUBSTR MICROSECONDS              later lines win
+ *   fault SUBSTR KIND [after=N] [times=N] counts are per process
+ *   log FILE
+ *
+ * SUBSTR is matched against the whole marker of a cubin ("family=…;BLOCK_M=128;…"); '*' is any.
+ */
+#include "fake_cuda.h"
+
+#include "../src/gpu/catalogue.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const kinds[FAKE_KINDS] = {
+    [FAKE_LOAD_FAILURE] = "load_failure",
+    [FAKE_LAUNCH_FAILURE] = "launch_failure",
+    [FAKE_FAULT_ILLEGAL_ADDRESS] = "illegal_address",
+    [FAKE_HANG] = "hang",
+    [FAKE_FAULT_OUT_OF_MEMORY] = "out_of_memory",
+    [FAKE_CRASH] = "crash",
+    [FAKE_WRONG] = "wrong",
+    [FAKE_NAN] = "nan",
+    [FAKE_UNWRITTEN] = "unwritten",
+    [FAKE_OVERRUN] = "overrun",
+    [FAKE_FLAKY] = "flaky",
+};
+
+static void bad(const char *what, const char *text)
+{
+    fprintf(stderr, "fake_cuda: %s: %s\n", what, text);
+    _exit(99);
+}
+
+static double number(const char *text)
+{
+    char *end;
+    double value = strtod(text, &end);
+    const char *suffix = end[0] == 0 ? NULL : strchr("KMG", end[0]);
+    if (end == text || !(value >= 0) || (end[0] != 0 && (suffix == NULL || end[1] != 0)))
+        bad("not a number", text);
+    return suffix == NULL ? value : value * (suffix[0] == 'K' ? 1 << 10
+                                             : suffix[0] == 'M' ? 1 << 20 : 1 << 30);
+}
+
+static struct fake_device default_device(int sm)
+{
+    struct fake_device d = {.memory = (size_t)22 << 30, .memory_clock_khz = 6251000};
+    snprintf(d.gpu.name, sizeof d.gpu.name, "NVIDIA L4");
+    d.gpu.sm = sm;
+    d.gpu.sm_count = 58;
+    d.gpu.l2_bytes = 50331648;
+    d.gpu.memory_bus_bits = 192;
+    d.gpu.clock_mhz = 2040;
+    if (fa_catalogue_limits(sm, &d.gpu) != 0)
+        bad("device", "no such sm");
+    return d;
+}
+
+static void read_device(struct fake_script *script, char *words)
+{
+    char *save = NULL, *sm = strstr(words, " sm=");
+    if (script->device_count == FAKE_DEVICES)
+        bad("too many devices", words);
+    struct fake_device d = default_device(sm == NULL ? 89 : atoi(sm + 4));
+    for (char *w = strtok_r(words, " \t", &save); w != NULL; w = strtok_r(NULL, " \t", &save)) {
+        char *value = strchr(w, '=');
+        if (value == NULL)
+            bad("device field without a value", w);
+        *value++ = 0;
+        if (strcmp(w, "name") == 0) {
+            snprintf(d.gpu.name, sizeof d.gpu.name, "%s", value);
+            for (char *c = d.gpu.name; *c != 0; c++)
+                *c = (char)(*c == '_' ? ' ' : *c);
+        } else if (strcmp(w, "sms") == 0)
+            d.gpu.sm_count = (int32_t)number(value);
+        else if (strcmp(w, "smem_block") == 0)
+            d.gpu.smem_per_block = (int32_t)number(value);
+        else if (strcmp(w, "smem_sm") == 0)
+            d.gpu.smem_per_sm = (int32_t)number(value);
+        else if (strcmp(w, "l2") == 0)
+            d.gpu.l2_bytes = (int64_t)number(value);
+        else if (strcmp(w, "bus") == 0)
+            d.gpu.memory_bus_bits = (int32_t)number(value);
+        else if (strcmp(w, "clock") == 0)
+            d.gpu.clock_mhz = (int32_t)number(value);
+        else if (strcmp(w, "memclock") == 0)
+            d.memory_clock_khz = (int)(number(value) * 1000);
+        else if (strcmp(w, "memory") == 0)
+            d.memory = (size_t)number(value);
+        else if (strcmp(w, "sm") != 0)
+            bad("unknown device field", w);
+    }
+    script->device[script->device_count++] = d;
+}
+
+static void copy_match(char to[FAKE_TEXT], const char *from)
+{
+    snprintf(to, FAKE_TEXT, "%s", strcmp(from, "*") == 0 ? "" : from);
+}
+
+static void read_fault(struct fake_script *script, char *words)
+{
+    char *save = NULL, *match = strtok_r(words, " \t", &save), *kind = strtok_r(NULL, " \t", &save);
+    if (match == NULL || kind == NULL || script->fault_count == FAKE_LINES)
+        bad("fault needs a match and a kind", words);
+    struct fake_fault f = {.times = -1, .kind = FAKE_KINDS};
+    copy_match(f.match, match);
+    for (int i = 0; i < FAKE_KINDS; i++)
+        if (strcmp(kinds[i], kind) == 0)
+            f.kind = (enum fake_fault_kind)i;
+    if (f.kind == FAKE_KINDS)
+        bad("unknown fault", kind);
+    for (char *w; (w = strtok_r(NULL, " \t", &save)) != NULL;) {
+        if (strncmp(w, "after=", 6) == 0)
+            f.after = (long)number(w + 6);
+        else if (strncmp(w, "times=", 6) == 0)
+            f.times = (long)number(w + 6);
+        else
+            bad("unknown word of a fault", w);
+    }
+    script->fault[script->fault_count++] = f;
+}
+
+static void read_time(struct fake_script *script, char *words)
+{
+    char *save = NULL, *match = strtok_r(words, " \t", &save), *us = strtok_r(NULL, " \t", &save);
+    if (match == NULL || us == NULL || script->time_count == FAKE_LINES)
+        bad("time needs a match and microseconds", words);
+    struct fake_time *t = &script->time[script->time_count++];
+    copy_match(t->match, match);
+    t->us = number(us);
+}
+
+static void read_line(struct fake_script *script, char *line)
+{
+    line[strcspn(line, "\n#")] = 0;
+    size_t verb = strcspn(line, " \t");
+    char *rest = line + verb;
+    if (line[strspn(line, " \t")] == 0)
+        return;
+    if (strncmp(line, "device", verb) == 0 && verb == 6)
+        read_device(script, rest);
+    else if (strncmp(line, "no_device", verb) == 0 && verb == 9)
+        script->no_device = true;
+    else if (strncmp(line, "init_once", verb) == 0 && verb == 9)
+        script->init_once = true;
+    else if (strncmp(line, "driver", verb) == 0 && verb == 6)
+        script->driver_version = (int)number(rest + strspn(rest, " \t"));
+    else if (strncmp(line, "time", verb) == 0 && verb == 4)
+        read_time(script, rest);
+    else if (strncmp(line, "fault", verb) == 0 && verb == 5)
+        read_fault(script, rest);
+    else if (strncmp(line, "log", verb) == 0 && verb == 3)
+        snprintf(script->log, sizeof script->log, "%s", rest + strspn(rest, " \t"));
+    else
+        bad("unknown directive", line);
+}
+
+void fake_script_read(struct fake_script *ret_script)
+{
+    memset(ret_script, 0, sizeof *ret_script);
+    ret_script->driver_version = 13000;
+    const char *path = getenv("FAKE_CUDA_SCRIPT");
+    if (path != NULL && path[0] != 0) {
+        FILE *file = fopen(path, "re");
+        char line[2 * FAKE_TEXT];
+        if (file == NULL)
+            bad("cannot open the script", path);
+        while (fgets(line, sizeof line, file) != NULL)
+            read_line(ret_script, line);
+        fclose(file);
+    }
+    if (ret_script->device_count == 0 && !ret_script->no_device)
+        ret_script->device[ret_script->device_count++] = default_device(89);
+    for (int i = 0; i < ret_script->device_count; i++)
+        ret_script->device[i].gpu.ordinal = i;
+}
+
+bool fake_script_fault(struct fake_script *script, const char *marker, enum fake_fault_kind kind)
+{
+    for (int i = 0; i < script->fault_count; i++) {
+        struct fake_fault *f = &script->fault[i];
+        if (f->kind != kind || strstr(marker, f->match) == NULL)
+            continue;
+        long seen = f->seen++;
+        if (seen >= f->after && (f->times < 0 || seen < f->after + f->times))
+            return true;
+    }
+    return false;
+}
+
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdull;
+    x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53ull;
+    return x ^ (x >> 33);
+}
+
+static uint64_t hash_text(const char *text)
+{
+    uint64_t hash = 14695981039346656037ull; /* FNV-1a */
+    for (; *text != 0; text++)
+        hash = (hash ^ (unsigned char)*text) * 1099511628211ull;
+    return mix(hash);
+}
+
+/* log2 of the ratio between a tile size in the marker and the size that suits best. */
+static double tile_penalty(const char *marker, const char *name, double best)
+{
+    const char *at = strstr(marker, name);
+    double value = at == NULL ? best : atof(at + strlen(name));
+    return value > 0 ? fabs(log2(value / best)) : 0;
+}
+
+double fake_script_time(const struct fake_script *script, const char *marker, uint64_t launch)
+{
+    double us = 50 * (1 + 0.2 * tile_penalty(marker, "BLOCK_M=", 128) +
+                      0.1 * tile_penalty(marker, "BLOCK_N=", 64)) +
+                (double)(hash_text(marker) % 1000) / 200;
+    for (int i = 0; i < script->time_count; i++)
+        if (strstr(marker, script->time[i].match) != NULL)
+            us = script->time[i].us;
+    double jitter = (double)(mix(launch * 0x9e3779b97f4a7c15ull + 1) % 2001) / 1000 - 1; /* -1..1 */
+    return us * (1 + 0.01 * jitter);
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The state of the fake CUDA driver, private to its files.
+ */
+#ifndef FA_TESTS_FAKE_CUDA_STATE_H
+#define FA_TESTS_FAKE_CUDA_STATE_H
+
+#include "fake_cuda.h"
+
+#include "../src/gpu/cubin.h"
+
+#include <pthread.h>
+#include <sys/types.h>
+
+/* The exported functions have no header: NVIDIA's binary interface is their declaration. */
+#pragma GCC diagnostic ignored "-Wmissing-prototypes"
+#define CUDA __attribute__((visibility("default"))) int
+
+enum { MARKER = 1024, ENTRY = 64, FUNCTIONS = 16 };
+
+struct block {
+    struct block *next;
+    uint64_t address, version;
+    size_t size;
+    uint8_t *host;
+    int device;
+    bool pending; /* a fill of the whole block that nobody has looked at yet */
+    uint32_t fill;
+};
+
+struct function {
+    struct module *module;
+    char entry[ENTRY];
+    fa_cubin_info info;
+    int allowed_smem;
+};
+
+struct module {
+    struct module *next;
+    void *image;
+    size_t size;
+    int device;
+    char marker[MARKER];
+    bool built; /* the marker says what for */
+    struct fake_build build;
+    struct function *functions[FUNCTIONS];
+    int function_count;
+    uint64_t launches;
+};
+
+struct handle { /* a stream or an event */
+    struct handle *next;
+    bool event, recorded;
+    double at_us;
+};
+
+struct context {
+    int device, retained;
+};
+
+extern struct fake_state {
+    pthread_mutex_t lock;
+    pid_t pid; /* 0: cuInit has not succeeded */
+    struct fake_script script;
+    struct context primary[FAKE_DEVICES];
+    struct block *blocks;
+    struct module *modules;
+    struct handle *handles;
+    size_t used[FAKE_DEVICES];
+    uint64_t next_address, next_version;
+    double clock_us;
+    int sticky; /* what every call answers from now on */
+    bool hanging;
+} fake;
+
+/* Appends a line to the log of the script. */
+void fake_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+struct context *fake_current(void);
+/* What a call that needs a context answers before it does anything. */
+int fake_check(void);
+void fake_unlock(int *locked);
+void fake_hang_if_told(void);
+void fake_free_block(struct block **link);
+void fake_free_module(struct module **link);
+
+/* Holds the lock to the end of the function; ENTER returns what fake_check answers if not ok. */
+#define ENTER_UNCHECKED                                    \
+    pthread_mutex_lock(&fake.lock);                        \
+    __attribute__((cleanup(fake_unlock))) int locked_ = 1; \
+    (void)locked_
+#define ENTER                   \
+    ENTER_UNCHECKED;            \
+    int check_ = fake_check();  \
+    if (check_ != FAKE_OK)      \
+    return check_
+
+#endif

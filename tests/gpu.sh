@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# The whole proof on a real GPU, in one call: correctness, robustness, figures, and a short table
+# at the end. Run tests/gpu_bundle.sh first; needs Python with PyTorch and Triton for the peers.
+#
+#   tests/gpu.sh            everything (about 8 minutes on an H200 with 16 cores)
+#   tests/gpu.sh quick      without compute-sanitizer and with fewer rows
+set -u
+cd "$(dirname "$0")/.."
+mode=${1:-all}
+bundle=$PWD/gpu-bundle
+work=$(mktemp -d)
+out=${OUT:-$work}
+export FA_TUNE_STORE=$work/store.db FA_TUNE_LIBRARY=$bundle/libfa_tune.so
+export PYTHONPATH=$PWD/tests/bench
+passed=0 failed=0 table=$work/table
+trap 'rm -rf "$work"' EXIT
+
+note() { printf '%s\n' "$*" | tee -a "$table"; }
+verdict() { # NAME STATUS
+    if [ "$2" -eq 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); note "FAILED: $1"; fi
+}
+seconds() { python3 -c 'import sys; print("%.2f" % (float(sys.argv[2]) - float(sys.argv[1])))' "$@"; }
+clock() { date +%s.%N; }
+tap() { # counts the cases of a TAP program's output
+    awk '/^ok/ {ok++} /^not ok/ {bad++} END {print ok + 0, bad + 0}' "$1"
+}
+
+echo "== doctor"
+"$bundle/fa-tune" doctor
+verdict doctor $?
+
+echo "== cold tune, fa-tune --seq 512, beside FlexAttention max-autotune"
+"$bundle/fa-tune" tune --seq 512 --store "$work/warm.db" --effort predict --quiet >/dev/null # page in the libraries
+begin=$(clock)
+"$bundle/fa-tune" --seq 512 --json --quiet --store "$work/cold.db" >"$out/cold.json"
+status=$?
+cold=$(seconds "$begin" "$(clock)")
+verdict "cold tune" $status
+python3 tests/bench/flex_cold.py 2>/dev/null | tail -n 1 >"$out/flex.json"
+note "$(python3 - "$out/cold.json" "$out/flex.json" "$cold" <<'PY'
+import json, sys
+ours, flex, cold = json.load(open(sys.argv[1])), json.load(open(sys.argv[2])), float(sys.argv[3])
+n = ours["funnel"]["measured"]
+print(f"cold tune: {n} configs compiled, proved and measured in {cold:.2f} s = {n / cold:.0f}/s; "
+      f"FlexAttention max-autotune {flex['configs']} in {flex['seconds']:.2f} s = "
+      f"{flex['configs_per_s']:.2f}/s; ratio {n / cold / flex['configs_per_s']:.0f} x")
+PY
+)"
+
+echo "== latency"
+FA_TUNE_STORE=$work/cold.db "$bundle/bench_latency" >/dev/null # page in
+note "$(FA_TUNE_STORE=$work/cold.db "$bundle/bench_latency")"
+
+echo "== example: tunes, launches, checks; the second process finds the winner"
+FA_TUNE_STORE=$work/example.db "$bundle/tune_and_launch"; verdict "example, first process" $?
+begin=$(clock)
+FA_TUNE_STORE=$work/example.db "$bundle/tune_and_launch" >"$work/second"; status=$?
+cat "$work/second"
+note "example's second process: $(seconds "$begin" "$(clock)") s, no tuning"
+grep -q 'stored' "$work/second" && [ $status -eq 0 ]; verdict "example, second process" $?
+
+echo "== killing workers in mid-tune changes nothing for the caller"
+"$bundle/fa-tune" --seq 1024 --json --quiet --store "$work/kill.db" >"$out/kill.json" &
+tune=$!
+for _ in 1 2 3 4; do
+    sleep 0.45
+    worker=$(pgrep -f 'fa-tune-worker measure' | head -n 1)
+    [ -n "$worker" ] && kill -9 "$worker" && echo "killed measuring worker $worker"
+    worker=$(pgrep -f 'fa-tune-worker compile' | shuf -n 1)
+    [ -n "$worker" ] && kill -9 "$worker" && echo "killed compile worker $worker"
+done
+wait $tune; verdict "tune while workers are killed" $?
+
+echo "== correctness"
+FA_TEST_PROBLEMS=${FA_TEST_PROBLEMS:-300} "$bundle/test_gpu_attn" | tee "$out/attn.tap"
+verdict "correctness sweep" "${PIPESTATUS[0]}"
+note "correctness sweep: $(tap "$out/attn.tap" | awk '{print $1 " cases passed, " $2 " failed"}'), \
+$(grep -c . "$out/attn.tap") lines, seed $(grep -o 'seed [0-9a-fx]*' "$out/attn.tap" | head -n 1)"
+"$bundle/test_gpu_driver"; verdict driver $?
+
+if [ "$mode" = all ] && command -v compute-sanitizer >/dev/null; then
+    echo "== compute-sanitizer"
+    for tool in memcheck racecheck; do
+        FA_TEST_PROBLEMS=6 timeout 240 compute-sanitizer --tool $tool --error-exitcode 9 \
+            "$bundle/test_gpu_attn" >"$out/$tool.log" 2>&1
+        status=$?
+        verdict "compute-sanitizer $tool" $status
+        note "compute-sanitizer $tool: $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$out/$tool.log" | tail -n 1)"
+    done
+fi
+
+echo "== ours beside PyTorch's FA2 and cuDNN"
+rows=""
+[ "$mode" = quick ] && rows="--seq 512 4096 --dtype fp16"
+# shellcheck disable=SC2086
+python3 tests/bench/attn_vs_torch.py $rows --out "$out/attn.jsonl" | tee "$work/attn.txt"
+verdict "benchmark" "${PIPESTATUS[0]}"
+note "$(tail -n 1 "$work/attn.txt")"
+note "$(python3 tests/bench/model_regret.py "$FA_TUNE_STORE")"
+cp "$FA_TUNE_STORE" "$out/store.db" 2>/dev/null
+
+echo
+echo "== table"
+cat "$table"
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ]

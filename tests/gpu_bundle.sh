@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Makes gpu-bundle/: everything that tests/gpu.sh runs, with the shared libraries beside it, for a
+# GPU machine that has CUDA and PyTorch but not this project's packages. Build here, copy the
+# folder and the source tree there, run tests/gpu.sh.
+set -eu
+cd "$(dirname "$0")/.."
+[ -f build-gpu/build.ninja ] ||
+    meson setup build-gpu --buildtype=release -Dc_link_args='-Wl,-rpath,$ORIGIN' >/dev/null
+ninja -C build-gpu --quiet
+rm -rf gpu-bundle
+mkdir gpu-bundle
+cp build-gpu/fa-tune build-gpu/fa-tune-worker gpu-bundle/
+cp -L build-gpu/libfa_tune.so.0 gpu-bundle/
+ln -s libfa_tune.so.0 gpu-bundle/libfa_tune.so
+for program in build-gpu/tests/test_gpu_attn build-gpu/tests/test_gpu_driver \
+               build-gpu/tests/bench_latency build-gpu/examples/tune_and_launch \
+               build-gpu/examples/compile_for_absent_gpu; do
+    cp "$program" gpu-bundle/
+done
+# Everything but the C library, which the other machine has in a newer version.
+ldd gpu-bundle/fa-tune gpu-bundle/test_gpu_attn |
+    awk '$3 ~ /^\// && $1 !~ /^(libc|libm|libdl|libpthread|ld-linux)[.-]/ {print $3}' | sort -u |
+    while read -r library; do cp -L "$library" gpu-bundle/; done
+strip gpu-bundle/fa-tune gpu-bundle/fa-tune-worker gpu-bundle/lib*.so.*
+du -sh gpu-bundle

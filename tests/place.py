@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A place for end-to-end tests: a directory with its own store, templates and fake driver script,
+and the built programs run there with an environment that holds nothing else."""
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+
+SOURCE = os.environ["FA_TEST_SOURCE"]
+BUILD = os.environ["FA_TEST_BUILD"]
+TEMPLATES = os.environ["FA_TEST_TEMPLATES"]
+FAKE_CUDA = os.environ["FA_TEST_FAKE_CUDA"]
+FA_TUNE = os.path.join(BUILD, "fa-tune")
+
+# Of attn_fwd_sm80: enough to have a ranking, few enough to compile in seconds.
+EIGHT = {"BLOCK_M": [64, 128], "BLOCK_N": [32, 64], "STAGES": [1, 2], "WARPS": [4],
+         "Q_IN_REGS": [0], "MIN_BLOCKS": [2]}
+DOZENS = {"BLOCK_M": [64, 128], "BLOCK_N": [32, 48, 64, 80, 96], "STAGES": [1, 2], "WARPS": [4, 8],
+          "Q_IN_REGS": [0, 1], "MIN_BLOCKS": [2]}
+DEADLINE = 240  # seconds until something that never comes is given up
+SMALL = ["--seq", "128", "--batch", "1", "--heads", "1"]
+
+
+class Place:
+    """Use as a context manager; everything is removed at its end."""
+
+    def __init__(self, space=EIGHT, script=None):
+        self.folder = tempfile.mkdtemp(prefix="place-", dir=os.path.join(BUILD, "tests"))
+        self.store = os.path.join(self.folder, "store.db")
+        self.env = {
+            "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
+            "HOME": self.folder,
+            "LC_ALL": "C.UTF-8",
+            "FA_TUNE_STORE": self.store,
+            "FA_TUNE_LIBCUDA": os.path.join(self.folder, "no-libcuda.so.1"),
+        }
+        for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "LSAN_OPTIONS"):
+            if name in os.environ:
+                self.env[name] = os.environ[name]
+        if space is not None:
+            self.env["FA_TUNE_TEMPLATES"] = self.templates(space)
+        if script is not None:
+            self.use_fake_driver(script)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.folder)
+
+    def templates(self, space):
+        folder = os.path.join(self.folder, "templates")
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(TEMPLATES, "attn_fwd_sm80.json"), encoding="utf-8") as file:
+            manifest = json.load(file)
+        assert set(space) <= set(manifest["tunables"]), "attn_fwd_sm80 has other tunables now"
+        manifest["tunables"] = {name: space.get(name, [0]) for name in manifest["tunables"]}
+        # What pays is not asked here, only what works: the space is then exactly the product.
+        manifest["constraints"] = [constraint for constraint in manifest["constraints"]
+                                   if "BLOCK_M %" in constraint["require"]]
+        manifest["default"] = {"BLOCK_M": 64, "BLOCK_N": 64, "STAGES": 1, "WARPS": 4,
+                               "Q_IN_REGS": 0, "MIN_BLOCKS": 2}
+        with open(os.path.join(folder, "attn_fwd_sm80.json"), "w", encoding="utf-8") as file:
+            json.dump(manifest, file)
+        return folder
+
+    def use_fake_driver(self, script):
+        """An L4 with these further lines of script (tests/fake_cuda_script.c)."""
+        path = os.path.join(self.folder, "script")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(script)
+        self.env["FA_TUNE_LIBCUDA"] = FAKE_CUDA
+        self.env["FAKE_CUDA_SCRIPT"] = path
+
+    def run(self, *arguments, status=0):
+        """Runs fa-tune to its end and checks its exit status."""
+        done = subprocess.run([FA_TUNE, *arguments], env=self.env, cwd=self.folder,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, encoding="utf-8", check=False, timeout=DEADLINE)
+        assert done.returncode == status, "exit status %d, not %d: %r\n%s\n%s" % (
+            done.returncode, status, arguments, done.stdout[-2000:], done.stderr[-2000:])
+        return done
+
+    def json(self, *arguments, status=0):
+        return json.loads(self.run(*arguments, "--json", status=status).stdout)
+
+    def start(self, *arguments, **how):
+        return subprocess.Popen([FA_TUNE, *arguments], env=self.env, cwd=self.folder, **how)
+
+
+def tunables(trial):
+    """A row's tunables as the marker of its cubin words them: "BLOCK_M=64;BLOCK_N=…"."""
+    return ";".join("%s=%d" % item for item in trial["config"]["tunables"].items())

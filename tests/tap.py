@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The test harness of the Python tests: a visible list of tests, TAP on stdout.
+
+    def a_sentence_that_says_what_is_proved(): ...
+    tap.main([a_sentence_that_says_what_is_proved])
+
+A failed assert, or any other exception, fails its test and the next one runs.
+"""
+import sys
+import traceback
+
+
+class Skip(Exception):
+    """Raised with the reason."""
+
+
+def main(tests):
+    failures = 0
+    for number, test in enumerate(tests, 1):
+        verdict, directive = "ok", ""
+        try:
+            test()
+        except Skip as reason:
+            directive = " # SKIP %s" % reason
+        except Exception:  # whatever a test meets is that test's failure
+            verdict = "not ok"
+            failures += 1
+            for line in traceback.format_exc().splitlines()[-40:]:
+                print("# " + line)
+        print("%s %d - %s%s" % (verdict, number, test.__name__, directive), flush=True)
+    print("1..%d" % len(tests))
+    sys.exit(1 if failures else 0)
+
+
+def equal(actual, expected):
+    assert actual == expected, "%r is not %r" % (actual, expected)
+
+
+def has(text, part):
+    assert part in text, "%r lacks %r" % (text, part)
+
+
+def lacks(text, part):
+    assert part not in text, "%r has %r" % (text, part)

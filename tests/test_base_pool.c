@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Messages and child processes. Run with the argument "child" it is the child: it does what its
+ * message says.
+ */
+#include "check.h"
+
+#include "pool.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char self[4096];
+
+/* ---- the child ------------------------------------------------------------------------------*/
+static int be_child(void)
+{
+    fa_message message;
+    while (fa_message_read(FA_CHILD_FD, &message, NULL) == 0) {
+        const char *verb = cJSON_GetStringValue(cJSON_GetObjectItem(message.json, "do"));
+        if (strcmp(verb, "crash") == 0) {
+            signal(SIGSEGV, SIG_DFL);
+            raise(SIGSEGV);
+        }
+        if (strcmp(verb, "be killed") == 0)
+            raise(SIGKILL);
+        if (strcmp(verb, "hang") == 0)
+            for (;;)
+                pause();
+        if (strcmp(verb, "garbage") == 0 && write(FA_CHILD_FD, "not a frame at all..", 20) != 20)
+            return 3;
+        if (strcmp(verb, "echo") == 0)
+            fa_message_write(FA_CHILD_FD, message.json, message.blob, message.blob_size, NULL);
+        fa_message_free(&message);
+    }
+    return 0;
+}
+
+/* ---- the parent -----------------------------------------------------------------------------*/
+struct seen {
+    int messages, gone;
+    fa_child_end end;
+    char reason[160];
+    size_t blob_size;
+    fa_child *child;
+};
+
+static void on_message(fa_child *child, fa_message *message)
+{
+    struct seen *seen = fa_child_context(child);
+    seen->messages++;
+    seen->blob_size = message->blob_size;
+    fa_child_stop(&seen->child);
+}
+
+static void on_gone(fa_child *child, const char *reason, fa_child_end end)
+{
+    struct seen *seen = fa_child_context(child);
+    seen->gone++;
+    seen->end = end;
+    snprintf(seen->reason, sizeof seen->reason, "%s", reason);
+    seen->child = NULL;
+}
+
+static const fa_child_events events = {on_message, on_gone};
+
+/* One child, one message, until it answered or is gone. */
+static int converse(const char *verb, const void *blob, size_t size, int timeout_ms,
+                    struct seen *seen)
+{
+    uv_loop_t loop;
+    char *const arguments[] = {self, "child", NULL};
+    char *const nothing[] = {NULL};
+    fa_diag diag;
+    *seen = (struct seen){0};
+    uv_loop_init(&loop);
+    int rc = fa_child_start(&loop, self, arguments, nothing, &events, seen, &seen->child, &diag);
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddStringToObject(json, "do", verb);
+    if (rc == 0)
+        rc = fa_child_send(seen->child, json, blob, size, timeout_ms, &diag);
+    cJSON_Delete(json);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    if (uv_loop_close(&loop) != 0)
+        rc = -1000; /* a handle was left open */
+    return rc;
+}
+
+static void a_child_answers_with_a_large_blob(void)
+{
+    struct seen seen;
+    size_t size = 5 << 20;
+    char *blob = malloc(size);
+    memset(blob, 'x', size);
+    CHECK_INT(converse("echo", blob, size, 30000, &seen), 0);
+    free(blob);
+    CHECK_INT(seen.messages, 1);
+    CHECK_INT(seen.blob_size, size);
+}
+
+static void a_crash_is_told_with_its_signal(void)
+{
+    struct seen seen;
+    CHECK_INT(converse("crash", NULL, 0, 30000, &seen), 0);
+    CHECK_INT(seen.gone, 1);
+    CHECK_INT(seen.end, FA_CHILD_DIED);
+#ifndef __SANITIZE_ADDRESS__
+    CHECK_HAS(seen.reason, "signal 11");
+#endif
+}
+
+static void a_kill_from_outside_is_told_from_a_crash(void)
+{
+    struct seen seen;
+    CHECK_INT(converse("be killed", NULL, 0, 30000, &seen), 0);
+    CHECK_INT(seen.gone, 1);
+    CHECK_INT(seen.end, FA_CHILD_KILLED);
+}
+
+static void a_hang_is_killed_at_its_deadline(void)
+{
+    struct seen seen;
+    CHECK_INT(converse("hang", NULL, 0, 100, &seen), 0);
+    CHECK_INT(seen.gone, 1);
+    CHECK_INT(seen.end, FA_CHILD_TIMED_OUT);
+    CHECK_HAS(seen.reason, "100 ms");
+}
+
+static void garbage_from_a_child_ends_it(void)
+{
+    struct seen seen;
+    CHECK_INT(converse("garbage", NULL, 0, 30000, &seen), 0);
+    CHECK_INT(seen.gone, 1);
+    CHECK_HAS(seen.reason, "mark");
+}
+
+static void no_child_is_left_behind_and_no_handler_installed(void)
+{
+    struct sigaction before, after;
+    struct seen seen;
+    sigaction(SIGCHLD, NULL, &before);
+    CHECK_INT(converse("echo", NULL, 0, 30000, &seen), 0);
+    sigaction(SIGCHLD, NULL, &after);
+    CHECK(before.sa_handler == after.sa_handler);
+    CHECK_INT(waitpid(-1, NULL, WNOHANG), -1);
+    CHECK_INT(errno, ECHILD);
+}
+
+static void a_host_that_ignores_sigchld_is_served_too(void)
+{
+    struct seen seen;
+    signal(SIGCHLD, SIG_IGN);
+    int rc = converse("crash", NULL, 0, 30000, &seen);
+    signal(SIGCHLD, SIG_DFL);
+    CHECK_INT(rc, 0);
+    CHECK_INT(seen.gone, 1);
+}
+
+static void a_missing_program_is_a_sentence(void)
+{
+    uv_loop_t loop;
+    char *const arguments[] = {"x", NULL};
+    fa_child *child = NULL;
+    fa_diag diag;
+    uv_loop_init(&loop);
+    CHECK_INT(fa_child_start(&loop, "/nowhere/x", arguments, NULL, &events, NULL, &child, &diag),
+              FA_EWORKER);
+    CHECK_HAS(diag.text, "/nowhere/x");
+    CHECK_INT(uv_loop_close(&loop), 0);
+}
+
+static void frames_are_taken_only_when_whole_and_lengths_are_bounded(void)
+{
+    fa_buf buf = {0};
+    fa_message message = {0};
+    fa_diag diag;
+    size_t used;
+    cJSON *json = cJSON_Parse("{\"a\":1}");
+    CHECK_OK(fa_message_encode(json, "blob", 4, &buf, &diag), diag);
+    cJSON_Delete(json);
+    for (size_t n = 0; n < buf.size; n++) {
+        CHECK_OK(fa_message_decode(buf.data, n, &message, &used, &diag), diag);
+        CHECK_INT(used, 0);
+    }
+    CHECK_OK(fa_message_decode(buf.data, buf.size, &message, &used, &diag), diag);
+    CHECK_INT(used, buf.size);
+    CHECK_INT(message.blob_size, 4);
+    fa_message_free(&message);
+    buf.data[15] = 0x7f; /* a blob of 2^62 bytes */
+    CHECK_INT(fa_message_decode(buf.data, buf.size, &message, &used, &diag), FA_ECORRUPT);
+    CHECK_HAS(diag.text, "too large");
+    fa_buf_free(&buf);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 2 && strcmp(argv[1], "child") == 0)
+        return be_child();
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n < 0)
+        return 1;
+    signal(SIGPIPE, SIG_IGN);
+    TEST(a_child_answers_with_a_large_blob);
+    TEST(a_crash_is_told_with_its_signal);
+    TEST(a_kill_from_outside_is_told_from_a_crash);
+    TEST(a_hang_is_killed_at_its_deadline);
+    TEST(garbage_from_a_child_ends_it);
+    TEST(no_child_is_left_behind_and_no_handler_installed);
+    TEST(a_host_that_ignores_sigchld_is_served_too);
+    TEST(a_missing_program_is_a_sentence);
+    TEST(frames_are_taken_only_when_whole_and_lengths_are_bounded);
+    return check_done();
+}

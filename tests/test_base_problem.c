@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "check.h"
+
+#include "error.h"
+#include "json.h"
+#include "problem.h"
+
+static const fa_problem plain = {.head_dim = 64, .batch = 4, .heads_q = 8, .heads_kv = 8,
+                                 .seq_q = 512, .seq_k = 512};
+
+static void problems_out_of_range_are_refused_by_field_and_value(void)
+{
+    const struct {
+        fa_problem problem;
+        const char *sentence;
+    } bad[] = {
+        {{.head_dim = 7, .batch = 1, .heads_q = 1, .heads_kv = 1}, "head_dim is 7"},
+        {{.head_dim = 264, .batch = 1, .heads_q = 1, .heads_kv = 1}, "head_dim is 264"},
+        {{.head_dim = 0, .batch = 1, .heads_q = 1, .heads_kv = 1}, "head_dim is 0"},
+        {{.head_dim = 64, .batch = -1, .heads_q = 1, .heads_kv = 1}, "batch is -1"},
+        {{.head_dim = 64, .batch = 1, .heads_q = 0, .heads_kv = 1}, "heads_q is 0"},
+        {{.head_dim = 64, .batch = 1, .heads_q = 8, .heads_kv = 3}, "heads_kv is 3"},
+        {{.head_dim = 64, .batch = 1, .heads_q = 8, .heads_kv = 16}, "heads_kv is 16"},
+        {{.head_dim = 64, .batch = 1, .heads_q = 1, .heads_kv = 1, .seq_q = -1}, "seq_q is -1"},
+        {{.head_dim = 64, .batch = 1, .heads_q = 1, .heads_kv = 1, .seq_k = -5}, "seq_k is -5"},
+        {{.dtype = (fa_dtype)9, .head_dim = 64, .heads_q = 1, .heads_kv = 1}, "dtype is 9"},
+        {{.causal = (fa_causal)3, .head_dim = 64, .heads_q = 1, .heads_kv = 1}, "causal is 3"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        fa_diag diag;
+        CHECK_INT(fa_problem_check(&bad[i].problem, &diag), FA_EINVAL);
+        CHECK_HAS(diag.text, bad[i].sentence);
+    }
+    CHECK_INT(fa_problem_check(&plain, NULL), 0);
+}
+
+/* Counts pairs one by one. */
+static double brute_flops(const fa_problem *p)
+{
+    double pairs = 0;
+    int offset = fa_problem_causal_offset(p);
+    for (int i = 0; i < p->seq_q; i++)
+        for (int j = 0; j < p->seq_k; j++)
+            pairs += p->causal == FA_CAUSAL_NONE || j <= i + offset;
+    return 4.0 * p->batch * p->heads_q * p->head_dim * pairs;
+}
+
+static void flops_equal_a_count_of_visible_pairs(void)
+{
+    const int lengths[] = {0, 1, 2, 7, 16, 33};
+    for (int c = 0; c < 3; c++) {
+        for (int q = 0; q < 6; q++) {
+            for (int k = 0; k < 6; k++) {
+                fa_problem p = plain;
+                p.causal = (fa_causal)c;
+                p.seq_q = lengths[q];
+                p.seq_k = lengths[k];
+                CHECK(fa_problem_flops(&p) == brute_flops(&p));
+            }
+        }
+    }
+}
+
+static void causal_offset_is_anchored_where_its_name_says(void)
+{
+    fa_problem p = plain;
+    p.seq_q = 3;
+    p.seq_k = 10;
+    p.causal = FA_CAUSAL_BOTTOM_RIGHT;
+    CHECK_INT(fa_problem_causal_offset(&p), 7);
+    p.causal = FA_CAUSAL_TOP_LEFT;
+    CHECK_INT(fa_problem_causal_offset(&p), 0);
+}
+
+static void problems_survive_json_and_differ_in_their_keys(void)
+{
+    fa_problem p = {.dtype = FA_BF16, .causal = FA_CAUSAL_TOP_LEFT, .layout = FA_BSHD,
+                    .head_dim = 96, .batch = 2, .heads_q = 12, .heads_kv = 4, .seq_q = 17,
+                    .seq_k = 1023, .want_lse = true, .unaligned = true};
+    fa_problem back = {0};
+    fa_diag diag;
+    char key[FA_PROBLEM_KEY_MAX], other[FA_PROBLEM_KEY_MAX];
+    cJSON *json = fa_problem_to_json(&p);
+    CHECK_OK(fa_problem_from_json(json, &back, &diag), diag);
+    cJSON_Delete(json);
+    CHECK(fa_problem_equal(&p, &back));
+    fa_problem_key(&p, key);
+    back.want_lse = false;
+    CHECK(!fa_problem_equal(&p, &back));
+    fa_problem_key(&back, other);
+    CHECK(strcmp(key, other) != 0);
+}
+
+static int parse_problem(const char *text, fa_diag *diag)
+{
+    cJSON *json = NULL;
+    fa_problem problem = plain;
+    int rc = fa_json_parse(text, strlen(text), "test", &json, diag);
+    if (rc == 0)
+        rc = fa_problem_from_json(json, &problem, diag);
+    cJSON_Delete(json);
+    return rc;
+}
+
+static void hostile_json_problems_are_refused_with_a_sentence(void)
+{
+    fa_diag diag;
+    CHECK_INT(parse_problem("{\"seq_q\": 2147483648}", &diag), FA_EINVAL);
+    CHECK_HAS(diag.text, "seq_q");
+    CHECK_INT(parse_problem("{\"seq_q\": 1.5}", &diag), FA_EINVAL);
+    CHECK_INT(parse_problem("{\"seq_q\": \"512\"}", &diag), FA_EINVAL);
+    CHECK_INT(parse_problem("{\"seq_q\": 1e400}", &diag), FA_EINVAL);
+    CHECK_INT(parse_problem("{\"dtype\": \"fp8\"}", &diag), FA_EINVAL);
+    CHECK_HAS(diag.text, "fp8");
+    CHECK_INT(parse_problem("[]", &diag), FA_EINVAL);
+    CHECK_INT(parse_problem("{\"seq_q\": 1} {}", &diag), FA_EINVAL);
+    CHECK_INT(parse_problem("{\"seq_q\": 1, \"seq_q\": 2}", &diag), FA_EINVAL);
+    CHECK_HAS(diag.text, "stands twice");
+    CHECK_INT(parse_problem("{\"seq_q\":", &diag), FA_EINVAL);
+    CHECK_INT(parse_problem("{\"seq_q\": 7}", &diag), 0);
+}
+
+static void deep_nesting_is_refused_before_it_recurses(void)
+{
+    static char text[100000];
+    fa_diag diag;
+    cJSON *json = NULL;
+    memset(text, '[', sizeof text - 1);
+    CHECK_INT(fa_json_parse(text, sizeof text - 1, "test", &json, &diag), FA_EINVAL);
+    CHECK_HAS(diag.text, "nested deeper");
+    CHECK(json == NULL);
+}
+
+static void configs_are_compared_by_name_not_by_position(void)
+{
+    fa_config a = {.family = "f", .count = 2, .tunable = {{"M", 128}, {"N", 64}}};
+    fa_config b = {.family = "f", .count = 2, .tunable = {{"N", 64}, {"M", 128}}};
+    char text[FA_CONFIG_TEXT_MAX];
+    CHECK(fa_config_equal(&a, &b));
+    b.tunable[0].value = 32;
+    CHECK(!fa_config_equal(&a, &b));
+    b = a;
+    strcpy(b.family, "g");
+    CHECK(!fa_config_equal(&a, &b));
+    fa_config_text(&a, text);
+    CHECK_TEXT(text, "{\"M\":128,\"N\":64}");
+}
+
+static void configs_survive_json_and_hostile_names_do_not(void)
+{
+    fa_config a = {.family = "attn_fwd_sm80", .count = 2, .tunable = {{"M", 128}, {"N", -1}}};
+    fa_config back;
+    fa_diag diag;
+    cJSON *json = fa_config_to_json(&a);
+    CHECK_OK(fa_config_from_json(json, &back, &diag), diag);
+    CHECK(fa_config_equal(&a, &back));
+    cJSON_Delete(json);
+    json = cJSON_Parse("{\"family\":\"f\",\"tunables\":{\"M; DROP TABLE\":1}}");
+    CHECK_INT(fa_config_from_json(json, &back, &diag), FA_EINVAL);
+    cJSON_Delete(json);
+    json = cJSON_Parse("{\"family\":\"../f\",\"tunables\":{}}");
+    CHECK_INT(fa_config_from_json(json, &back, &diag), FA_EINVAL);
+    cJSON_Delete(json);
+}
+
+static void silicon_tells_an_l4_from_an_l40s_but_not_two_names_of_one_chip(void)
+{
+    fa_gpu l4 = {.name = "L4", .sm = 89, .sm_count = 58, .smem_per_block = 101376,
+                 .smem_per_sm = 102400, .l2_bytes = 48 << 20, .memory_bus_bits = 192,
+                 .clock_mhz = 2040};
+    fa_gpu other = l4;
+    char a[FA_SILICON_MAX], b[FA_SILICON_MAX];
+    fa_gpu_silicon(&l4, a);
+    strcpy(other.name, "NVIDIA L4 (renamed)");
+    fa_gpu_silicon(&other, b);
+    CHECK_TEXT(a, b);
+    other.sm_count = 142;
+    fa_gpu_silicon(&other, b);
+    CHECK(strcmp(a, b) != 0);
+}
+
+static void sentences_escape_control_bytes(void)
+{
+    fa_diag diag;
+    fa_fail(&diag, FA_EIO, "name is \"%s\"", "a\x1b[31mb\nc");
+    CHECK_TEXT(diag.text, "name is \"a\\x1b[31mb c\"");
+}
+
+int main(void)
+{
+    TEST(problems_out_of_range_are_refused_by_field_and_value);
+    TEST(flops_equal_a_count_of_visible_pairs);
+    TEST(causal_offset_is_anchored_where_its_name_says);
+    TEST(problems_survive_json_and_differ_in_their_keys);
+    TEST(hostile_json_problems_are_refused_with_a_sentence);
+    TEST(deep_nesting_is_refused_before_it_recurses);
+    TEST(configs_are_compared_by_name_not_by_position);
+    TEST(configs_survive_json_and_hostile_names_do_not);
+    TEST(silicon_tells_an_l4_from_an_l40s_but_not_two_names_of_one_chip);
+    TEST(sentences_escape_control_bytes);
+    return check_done();
+}

@@ -1,0 +1,364 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The fa-tune program from outside, without a GPU: what it prints, where, and how it ends."""
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import termios
+import time
+
+import tap
+from place import BUILD, DEADLINE, DOZENS, FA_TUNE, SMALL, Place
+
+def every_bad_input_gets_its_sentence_and_status_2():
+    table = [
+        (["--seq", "-1"], ['--seq "-1"', "0 to 2147483647"]),
+        (["--seq", "2147483648"], ['--seq "2147483648"', "0 to 2147483647"]),
+        (["--seq", "99999999999999999999"], ["0 to 2147483647"]),
+        (["--seq", "12x"], ['--seq "12x"', "whole number"]),
+        (["--seq", "0x10"], ['--seq "0x10"', "whole number"]),
+        (["--seq", " 5"], ["whole number"]),
+        (["--seq", "+5"], ["whole number"]),
+        (["--seq", "1e3"], ["whole number"]),
+        (["--seq", ""], ['--seq ""', "whole number"]),
+        (["--seq="], ['--seq ""', "whole number"]),
+        (["--seq"], ["--seq needs a value"]),
+        (["--seq", "--json"], ["--seq needs a value"]),
+        ([], ["--gpu L4 --seq 512"]),
+        (["--gpu", "L4"], ["sequence length is missing", "--seq N"]),
+        (["--gpu", "L4", "--seq-q", "1"], ["--seq-k is missing"]),
+        (["--gpu", "L4", "--seq-k", "1"], ["--seq-q is missing"]),
+        (["--seq", "5", "--head-dim", "7"], ["--head-dim", "multiple of 8 from 8 to 256"]),
+        (["--seq", "5", "--head-dim", "12"], ["--head-dim", "multiple of 8"]),
+        (["--seq", "5", "--head-dim", "264"], ["--head-dim", "8 to 256"]),
+        (["--seq", "5", "--heads", "0"], ["--heads", "1 to 65535"]),
+        (["--seq", "5", "--heads", "65536"], ["--heads", "1 to 65535"]),
+        (["--seq", "5", "--heads-kv", "3"], ["--heads-kv 3 does not divide --heads 8"]),
+        (["--seq", "5", "--dtype", "fp8"], ['--dtype "fp8"', "fp16 or bf16"]),
+        (["--seq", "5", "--dtype", "bf61"], ["did you mean bf16?"]),
+        (["--seq", "5", "--causal", "middle"], ["none, bottom-right or top-left"]),
+        (["--seq", "5", "--layout", "sbhd"], ["bhsd"]),
+        (["--seq", "5", "--effort", "paitent"], ["did you mean patient?"]),
+        (["--seq", "5", "--top", "0"], ["--top", "1 to"]),
+        (["--seq", "5", "--jobs", "0"], ["--jobs", "1 to 1024"]),
+        (["--seq", "5", "--seed", "9007199254740992"], ["--seed", "9007199254740991"]),
+        (["--seq", "5", "--store", ""], ["--store is empty"]),
+        (["--seq", "5", "--gpu", ""], ["--gpu is empty"]),
+        (["--seq", "5", "--gpu", "L4", "--device", "0"], ["exclude one another"]),
+        (["--seq", "5", "--gpu", "L44"], ["L44"]),
+        (["--seq", "5", "--gpu", "V100"], ["V100", "sm_70"]),
+        (["--sequence", "5"], ["did you mean --seq?"]),
+        (["--sqe", "5"], ["did you mean --seq?"]),
+        (["--seq", "5", "--wat"], ["no option --wat", "--help"]),
+        (["--seq", "5", "--lse=yes"], ["--lse takes no value"]),
+        (["--seq", "5", "extra"], ['"extra"', "options only"]),
+        (["show", "--seq", "5"], ["`fa-tune show` does not take --seq"]),
+        (["tunee"], ["did you mean tune?"]),
+        (["frobnicate"], ['no verb "frobnicate"', "fa-tune help"]),
+        (["help", "dokter"], ["did you mean doctor?"]),
+        (["\x1b[31mred"], ["\\x1b[31mred"]),
+    ]
+    with Place() as place:
+        for arguments, parts in table:
+            done = place.run(*arguments, status=2)
+            tap.equal((arguments, done.stdout), (arguments, ""))
+            assert done.stderr.startswith("fa-tune: "), (arguments, done.stderr)
+            tap.lacks(done.stderr, "\x1b")
+            for part in parts:
+                tap.has(done.stderr, part)
+        assert not os.path.exists(place.store), "bad input made a store"
+
+
+def help_and_version_go_to_stdout():
+    with Place() as place:
+        tap.equal(place.run("--version").stdout, place.run("version").stdout)
+        assert re.fullmatch(r"fa-tune \d+\.\d+\.\d+\n", place.run("version").stdout)
+        overview = place.run("help").stdout
+        for verb in ("tune", "explain", "show", "doctor", "gpus", "version"):
+            tap.has(overview, "\n  %s " % verb)
+            text = place.run(verb, "--help").stdout
+            tap.has(text, "fa-tune %s: " % verb)
+            tap.equal(place.run("help", verb).stdout, text)
+        tap.has(place.run("tune", "--help").stdout, "--head-dim N")
+        tap.lacks(place.run("show", "--help").stdout, "--head-dim")
+
+
+def without_a_driver_the_sentence_says_to_name_a_gpu():
+    with Place() as place:
+        done = place.run("--seq", "512", status=1)
+        tap.equal(done.stdout, "")
+        tap.has(done.stderr, "driver")
+        tap.has(done.stderr, "--gpu L4 --seq 512")
+
+
+def gpus_lists_the_catalogue_and_what_it_refuses():
+    with Place() as place:
+        listed = {gpu["name"]: gpu for gpu in place.json("gpus")["gpus"]}
+        tap.equal((listed["L4"]["sm"], listed["L4"]["sm_count"], listed["L4"]["refused"]),
+                  (89, 58, None))
+        tap.has(listed["V100"]["refused"], "sm_70")
+        text = place.run("gpus").stdout
+        for name in listed:
+            tap.has(text, "  " + name)
+
+
+def programs_link_no_cuda_library():
+    for name in ("fa-tune", "fa-tune-worker"):
+        done = subprocess.run(["ldd", os.path.join(BUILD, name)], capture_output=True, text=True,
+                              check=True)
+        tap.equal(re.findall(r"lib(?:cuda|cudart|nvrtc|nvidia-ml)\S*", done.stdout), [])
+
+
+def an_absent_l4_is_tuned_explained_shown_and_found_again():
+    problem = ["--gpu", "L4", "--seq", "512"]
+    with Place(space=None) as place:
+        first = place.run(*problem, "--json")
+        told = json.loads(first.stdout)
+        answer, funnel = told["answer"], told["funnel"]
+        tap.equal((answer["origin"], answer["from_store"], answer["median_us"], answer["status"]),
+                  ("predicted", False, None, "compiled"))
+        tap.equal((told["gpu"]["name"], told["gpu"]["present"]), ("L4", False))
+        tap.equal((told["problem"]["seq_q"], told["problem"]["seq_k"], told["problem"]["batch"]),
+                  (512, 512, 4))
+        assert funnel["space"] > funnel["in_budget"] >= funnel["compiled"] >= funnel["clean"] > 50
+        tap.equal((funnel["proved"], funnel["measured"]), (0, 0))
+        tap.equal((told["store"], answer["rank"], len(told["ranking"])), (place.store, 1, 10))
+        times = [row["predicted_us"] for row in told["ranking"]]
+        tap.equal(times, sorted(times))
+        tap.equal(told["ranking"][0]["config"], answer["config"])
+        tap.has(first.stderr, "compiling with")
+
+        again = place.run(*problem, "--json")
+        found = json.loads(again.stdout)
+        tap.equal((found["answer"]["from_store"], found["answer"]["config"]),
+                  (True, answer["config"]))
+        tap.equal((found["ranking"], again.stderr), (told["ranking"], ""))
+
+        text = place.run(*problem, "--top", "3").stdout.splitlines()
+        tap.equal(text[0], "attention forward · fp16 · B 4 · H 8 · S 512 · D 64 · on L4 "
+                           "(sm_89, 58 SMs, not present here)")
+        tap.has(text[1], "space %d → budget %d" % (funnel["space"], funnel["in_budget"]))
+        assert re.match(r" *# +family +BLOCK_M +BLOCK_N .*shared B +regs +blocks/SM +time$", text[2])
+        tap.has(text[3], "~")
+        tap.has(text[6], "winner #1, predicted")
+        tap.equal(len(text), 8)
+
+        explained = place.json("explain", *problem)
+        counts = dict(explained["counts"])
+        tap.equal((counts.pop("space"), len(explained["configs"])), (funnel["space"],) * 2)
+        tap.equal((sum(counts.values()), counts["compiled"], counts["pending"]),
+                  (funnel["space"], funnel["clean"], 0))
+        unexplained = [row for row in explained["configs"]
+                       if row["status"] not in ("compiled", "measured") and not row["reason"]]
+        tap.equal(unexplained, [])
+        whole = place.run("explain", *problem).stdout
+        assert whole.count("attn_fwd_sm80") == funnel["space"], "a config is missing or told twice"
+
+        shown = place.json("show")["winners"]
+        tap.equal([(w["gpu"]["name"], w["answer"]["origin"], w["problem"]["seq_q"]) for w in shown],
+                  [("L4", "predicted", 512)])
+        tap.equal(len(place.json("show", "--gpu", "NVIDIA L4")["winners"]), 1)
+        tap.equal(place.json("show", "--gpu", "T4")["winners"], [])
+        tap.has(place.run("show", "--gpu", "T4").stdout, "1 for other GPUs")
+        tap.has(place.run("show").stdout, "predicted")
+        place.run("show", "--gpu", "nonsense", status=2)
+
+
+def show_of_an_empty_store_is_empty():
+    with Place() as place:
+        tap.equal(place.json("show")["winners"], [])
+        tap.has(place.run("show").stdout, "0 winners")
+
+
+def effort_cached_tunes_nothing():
+    with Place() as place:
+        done = place.run("--gpu", "L4", *SMALL, "--effort", "cached", status=1)
+        tap.equal(done.stdout, "")
+        assert done.stderr.startswith("fa-tune: ")
+
+
+def doctor_says_what_fails_and_its_status_agrees():
+    with Place() as place:
+        checks = place.json("doctor")
+        named = {check["name"]: check for check in checks["checks"]}
+        for name in ("driver", "nvrtc", "store", "worker"):
+            assert named[name]["level"] in ("ok", "warn"), named[name]
+        tap.equal((named["driver"]["level"], checks["fail"]), ("warn", 0))
+        assert named["driver"]["advice"] != ""
+        text = place.run("doctor").stdout
+        assert re.search(r"^warn +driver ", text, re.MULTILINE), text
+        with open(place.store, "wb") as file:
+            file.write(b"this is no store" * 512)
+        os.chmod(place.store, 0o666)
+        failed = place.json("doctor", status=1)
+        bad = [check for check in failed["checks"] if check["level"] == "fail"]
+        tap.equal(([check["name"] for check in bad], failed["fail"]), (["store"], 1))
+        assert bad[0]["advice"] != ""
+
+
+def quiet_is_silent_and_progress_is_not():
+    with Place() as place:
+        told = place.run("--gpu", "L4", *SMALL)
+        lines = told.stderr.splitlines()
+        tap.has(lines[0], "compiling with")
+        rows = [line for line in lines if re.match(r"  ~[\d.]+ µs  attn_fwd_sm80 BLOCK_M=", line)]
+        assert len(rows) >= 3, "too few first rows: %r" % told.stderr
+        tap.lacks(told.stderr, "\x1b")
+        for option in ("--quiet", "--no-progress"):
+            tap.equal(place.run("--gpu", "L4", *SMALL, "--again", option).stderr, "")
+
+
+def without_utf8_everything_is_ascii():
+    with Place() as place:
+        place.env["LC_ALL"] = "C"
+        done = place.run("--gpu", "L4", *SMALL)
+        assert (done.stdout + done.stderr).isascii(), done
+        tap.has(done.stdout, " us")
+        tap.has(done.stdout, "->")
+
+
+def raw_terminal():
+    """A pseudo-terminal that passes bytes through unchanged."""
+    master, slave = pty.openpty()
+    mode = termios.tcgetattr(slave)
+    mode[1] &= ~termios.OPOST
+    termios.tcsetattr(slave, termios.TCSANOW, mode)
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, b"\x18\x00\x50\x00\x00\x00\x00\x00")  # 24 x 80
+    return master, slave
+
+
+def read_terminal(master, until=None):
+    """Everything written until its writers are gone, or until a pattern is there."""
+    text, end = b"", time.monotonic() + DEADLINE
+    while until is None or not re.search(until, text):
+        assert time.monotonic() < end, "waited in vain for %r in %r" % (until, text[-2000:])
+        if not select.select([master], [], [], 1)[0]:
+            continue
+        try:
+            more = os.read(master, 65536)
+        except OSError:  # EIO: the last writer has closed it
+            break
+        if not more:
+            break
+        text += more
+    return text
+
+
+def stdout_is_the_same_on_a_terminal_and_in_a_pipe():
+    with Place() as place:
+        arguments = ["--gpu", "L4", *SMALL]
+        place.run(*arguments)
+        piped = place.run(*arguments).stdout.encode()
+        assert piped.count(b"\n") > 8, piped
+        for stderr_too in (False, True):
+            master, slave = raw_terminal()
+            child = place.start(*arguments, stdin=subprocess.DEVNULL, stdout=slave,
+                                stderr=slave if stderr_too else subprocess.DEVNULL)
+            os.close(slave)
+            shown = read_terminal(master)
+            os.close(master)
+            tap.equal((child.wait(), shown), (0, piped))
+
+
+def the_progress_line_is_erased_at_the_end():
+    with Place(space=DOZENS) as place:
+        master, slave = raw_terminal()
+        child = place.start("--gpu", "L4", *SMALL, stdin=subprocess.DEVNULL,
+                            stdout=subprocess.DEVNULL, stderr=slave)
+        os.close(slave)
+        text = read_terminal(master).decode()
+        os.close(master)
+        tap.equal(child.wait(), 0)
+        drawn = [part for part in re.split(r"\r\x1b\[K|\n", text) if "░" in part or "█" in part]
+        assert len(drawn) > 3, "the line was not updated: %r" % text
+        assert max(len(part) for part in drawn) < 80, "the line wraps"
+        assert re.search(r"\d+/\d+ · \d+ compiled", drawn[-1]), drawn[-1]
+        assert text.endswith("\r\x1b[K"), "the line stays: %r" % text[-200:]
+
+
+def kept_and_unharmed(place, arguments):
+    """How many configs a stopped tune has kept; none may look as if it had failed by itself."""
+    counts = place.json("explain", *arguments)["counts"]
+    harmed = {name: counts[name] for name in ("crashed", "timeout", "compile-failed",
+                                              "compile-timeout", "launch-failed", "load-failed")}
+    tap.equal(harmed, dict.fromkeys(harmed, 0))
+    assert counts["pending"] > 0, "nothing was left to do: %r" % counts
+    return sum(counts[name] for name in ("compiled", "spills", "cubin"))
+
+
+def goes_on(place, arguments, kept):
+    told = place.json(*arguments)
+    assert told["funnel"]["resumed"] >= kept > 0, (told["funnel"], kept)
+    tap.equal(told["funnel"]["compiled"], told["funnel"]["in_budget"])
+
+
+def ctrl_c_keeps_what_was_done_and_the_next_run_goes_on():
+    arguments = ["--gpu", "L4", *SMALL]
+    with Place(space=DOZENS) as place:
+        master, slave = raw_terminal()
+
+        def take_terminal():
+            os.setsid()
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+        child = place.start(*arguments, stdin=slave, stdout=slave, stderr=slave,
+                            preexec_fn=take_terminal)
+        os.close(slave)
+        text = read_terminal(master, until=rb"(?s)(BLOCK_M=.*){3}")
+        os.write(master, b"\x03")  # to the whole process group, workers included
+        text += read_terminal(master)
+        os.close(master)
+        tap.equal(child.wait(DEADLINE), 130)
+        told = re.search(rb"stopped; (\d+) configs? (?:is|are) kept, the same command goes on",
+                         text)
+        assert told, text
+        kept = kept_and_unharmed(place, arguments)
+        tap.equal(int(told.group(1)), kept)
+        goes_on(place, arguments, kept)
+
+
+def a_terminate_signal_stops_in_order_too():
+    arguments = ["--gpu", "L4", *SMALL]
+    with Place(space=DOZENS) as place:
+        child = place.start(*arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, encoding="utf-8")
+        while "BLOCK_M=" not in child.stderr.readline():
+            pass
+        child.send_signal(signal.SIGTERM)
+        out, err = child.communicate(timeout=DEADLINE)
+        tap.equal((child.returncode, out), (128 + signal.SIGTERM, ""))
+        tap.has(err, "stopped; ")
+        kept_and_unharmed(place, arguments)
+
+
+def a_full_disk_below_stdout_is_a_failure():
+    with Place() as place, open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run([FA_TUNE, "gpus"], env=place.env, stdout=full,
+                              stderr=subprocess.PIPE, encoding="utf-8", check=False)
+        tap.equal(done.returncode, 1)
+        tap.has(done.stderr, "standard output")
+
+
+tap.main([
+    every_bad_input_gets_its_sentence_and_status_2,
+    help_and_version_go_to_stdout,
+    without_a_driver_the_sentence_says_to_name_a_gpu,
+    gpus_lists_the_catalogue_and_what_it_refuses,
+    programs_link_no_cuda_library,
+    an_absent_l4_is_tuned_explained_shown_and_found_again,
+    show_of_an_empty_store_is_empty,
+    effort_cached_tunes_nothing,
+    doctor_says_what_fails_and_its_status_agrees,
+    quiet_is_silent_and_progress_is_not,
+    without_utf8_everything_is_ascii,
+    stdout_is_the_same_on_a_terminal_and_in_a_pipe,
+    the_progress_line_is_erased_at_the_end,
+    ctrl_c_keeps_what_was_done_and_the_next_run_goes_on,
+    a_terminate_signal_stops_in_order_too,
+    a_full_disk_below_stdout_is_a_failure,
+])

@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The fa-tune program on a device: whole tunes under the fake CUDA driver, with and without trouble.
+
+The fake runs the kernels' arithmetic on the CPU and scripts their times (tests/fake_cuda.c)."""
+import re
+
+import tap
+from place import SMALL, Place, tunables
+
+L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
+FASTEST = "BLOCK_M=128;BLOCK_N=32;STAGES=2;"
+
+
+def a_present_gpu_is_measured_and_the_fastest_config_wins():
+    with Place(script=L4 + "time BLOCK_M= 60\ntime BLOCK_M=64;BLOCK_N=64;STAGES=1; 50\n"
+                           "time %s 40\n" % FASTEST) as place:
+        told = place.json(*SMALL)
+        answer, funnel = told["answer"], told["funnel"]
+        tap.equal((answer["origin"], answer["status"], answer["from_store"]),
+                  ("measured", "measured", False))
+        tap.equal((told["gpu"]["name"], told["gpu"]["present"], told["gpu"]["ordinal"]),
+                  ("NVIDIA L4", True, 0))
+        tap.has(tunables(answer) + ";", FASTEST)
+        tap.equal([funnel[name] for name in ("space", "compiled", "proved", "measured", "failed")],
+                  [8, 8, 8, 8, 0])
+        assert answer["low_us"] <= answer["median_us"] <= answer["high_us"]
+        assert 39 < answer["median_us"] < 42 and 49 < answer["default_us"] < 52, answer
+        assert 1.2 < answer["speedup_over_default"] < 1.3, answer
+        assert answer["max_error"] <= answer["tolerance"], answer
+        assert answer["driver_version"] > 0
+        tap.equal((len(told["ranking"]), answer["rank"]), (8, 1))
+
+        text = place.run(*SMALL).stdout
+        assert re.search(r"^ *1  attn_fwd_sm80 .* 4\d\.\d µs +±\d+\.\d+ +1\.2\d×$", text,
+                         re.MULTILINE), text
+        tap.has(text, "winner #1, measured: 4")
+        tap.has(text, "× the default config's 5")
+        tap.has(text, "device 0)")
+        tap.has(place.run("show").stdout, "measured")
+
+
+def naming_the_present_gpu_measures_on_it():
+    with Place(script=L4) as place:
+        told = place.json("--gpu", "L4", *SMALL)
+        tap.equal((told["answer"]["origin"], told["gpu"]["present"]), ("measured", True))
+        other = place.json("--gpu", "A100-SXM4-80GB", *SMALL)
+        tap.equal((other["answer"]["origin"], other["gpu"]["present"]), ("predicted", False))
+
+
+def a_prediction_becomes_a_measurement_when_the_gpu_comes():
+    with Place() as place:
+        predicted = place.json("--gpu", "L4", *SMALL)
+        tap.equal(predicted["answer"]["origin"], "predicted")
+        place.use_fake_driver(L4)
+        measured = place.json(*SMALL)
+        tap.equal((measured["answer"]["origin"], measured["funnel"]["measured"]), ("measured", 8))
+        again = place.json(*SMALL)
+        tap.equal((again["answer"]["origin"], again["answer"]["from_store"]), ("measured", True))
+
+
+def no_device_is_told_with_what_to_do():
+    with Place(script="no_device\n") as place:
+        done = place.run(*SMALL, status=1)
+        tap.equal(done.stdout, "")
+        tap.has(done.stderr, "--gpu L4 --seq 512")
+        place.run("--device", "3", *SMALL, status=1)
+
+
+FAULTS = [
+    # what the driver is told, and the status that the config must end with
+    ("crash", "crashed"),
+    ("illegal_address", "crashed"),
+    ("wrong", "wrong"),
+    ("nan", "wrong"),
+    ("unwritten", "wrong"),
+    ("overrun", "wrong"),
+    ("out_of_memory", "out-of-memory"),
+    ("load_failure", "load-failed"),
+    ("launch_failure", "launch-failed"),
+    ("hang", "timeout"),
+]
+VICTIM = "BLOCK_M=128;BLOCK_N=64;STAGES=2;"
+
+
+def tune_with(fault, status):
+    with Place(script=L4 + "time %s 1\nfault %s %s\n" % (VICTIM, VICTIM, fault)) as place:
+        told = place.json(*SMALL, "--trial-timeout", "5")
+        tap.equal((fault, told["answer"]["origin"]), (fault, "measured"))
+        tap.lacks(tunables(told["answer"]) + ";", VICTIM)
+        tap.equal((fault, told["funnel"]["measured"], told["funnel"]["failed"]), (fault, 7, 1))
+        ended = {tunables(row) + ";": row for row in place.json("explain", *SMALL)["configs"]}
+        victim, = [row for name, row in ended.items() if VICTIM in name]
+        tap.equal((fault, victim["status"]), (fault, status))
+        assert victim["reason"] != "", "%s has no reason" % fault
+        tap.equal(sum(row["status"] == "measured" for row in ended.values()), 7)
+
+
+def a_tune_outlives_every_fault_and_records_it():
+    for fault, status in FAULTS:
+        tune_with(fault, status)
+
+
+def a_worker_that_dies_once_costs_at_most_its_config():
+    with Place(script=L4 + "fault STAGES=1; crash times=1\n") as place:
+        told = place.json(*SMALL)
+        tap.equal(told["answer"]["origin"], "measured")
+        counts = place.json("explain", *SMALL)["counts"]
+        tap.equal(counts["measured"] + counts["crashed"], 8)
+        assert counts["measured"] >= 4, counts
+
+
+def when_every_config_fails_the_sentence_says_where_to_look():
+    with Place(script=L4 + "fault family wrong\n") as place:
+        done = place.run(*SMALL, status=1)
+        tap.equal(done.stdout, "")
+        tap.has(done.stderr, "fa-tune explain")
+        tap.equal(place.json("explain", *SMALL)["counts"]["wrong"], 8)
+
+
+tap.main([
+    a_present_gpu_is_measured_and_the_fastest_config_wins,
+    naming_the_present_gpu_measures_on_it,
+    a_prediction_becomes_a_measurement_when_the_gpu_comes,
+    no_device_is_told_with_what_to_do,
+    a_tune_outlives_every_fault_and_records_it,
+    a_worker_that_dies_once_costs_at_most_its_config,
+    when_every_config_fails_the_sentence_says_where_to_look,
+])

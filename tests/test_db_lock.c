@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Locks between processes and between threads: one holds, the others wait, a killed holder lets go.
+ */
+#include "check.h"
+#include "db_fixture.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <time.h>
+
+static int take(const char *name, int timeout_ms, fa_lock **ret_lock, bool *ret_waited)
+{
+    return fa_lock_acquire(db_path, name, timeout_ms, NULL, NULL, ret_lock, ret_waited, &diag);
+}
+
+/* A child that takes the lock, says so over a pipe and sleeps. */
+static pid_t start_holder(const char *name, int *ret_pipe)
+{
+    int ends[2];
+    if (pipe(ends) != 0)
+        return -1;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        fa_lock *lock = NULL;
+        char said = take(name, 0, &lock, NULL) == 0 ? 'y' : 'n';
+        if (write(ends[1], &said, 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    close(ends[1]);
+    char said = 0;
+    if (child > 0 && (read(ends[0], &said, 1) != 1 || said != 'y')) {
+        kill(child, SIGKILL);
+        waitpid(child, NULL, 0);
+        child = -1;
+    }
+    *ret_pipe = ends[0];
+    return child;
+}
+
+static void a_lock_is_taken_and_given_back_and_leaves_no_file(void)
+{
+    fa_lock *lock = NULL;
+    bool waited = true;
+    CHECK_OK(take("tune-abc_1", 0, &lock, &waited), diag);
+    CHECK(lock != NULL && !waited);
+    char path[400];
+    struct stat st;
+    snprintf(path, sizeof path, "%s.locks/tune-abc_1", db_path);
+    CHECK(stat(path, &st) == 0 && (st.st_mode & 07777) == 0600);
+    fa_lock_release(&lock);
+    CHECK(lock == NULL && stat(path, &st) != 0);
+    fa_lock_release(&lock);
+    fa_lock_release(NULL);
+    CHECK_OK(take("tune-abc_1", 0, &lock, NULL), diag);
+    fa_lock_release(&lock);
+}
+
+static void two_names_are_two_locks_and_one_name_is_one_even_through_a_link(void)
+{
+    fa_lock *a = NULL, *b = NULL, *c = NULL;
+    CHECK_OK(take("a", 0, &a, NULL), diag);
+    CHECK_OK(take("b", 0, &b, NULL), diag);
+    CHECK_INT(take("a", 0, &c, NULL), FA_ETIMEOUT);
+    char other[400];
+    snprintf(other, sizeof other, "%s/../%s/store.db", db_directory, strrchr(db_directory, '/'));
+    CHECK_INT(fa_lock_acquire(other, "a", 0, NULL, NULL, &c, NULL, &diag), FA_ETIMEOUT);
+    CHECK(c == NULL);
+    fa_lock_release(&a);
+    CHECK_OK(fa_lock_acquire(other, "a", 0, NULL, NULL, &c, NULL, &diag), diag);
+    fa_lock_release(&b);
+    fa_lock_release(&c);
+}
+
+static void a_name_with_other_characters_is_refused(void)
+{
+    const char *const names[] = {"", "..", "a/b", "../x", "a b", "a.b", "\xc3\xa9", NULL};
+    fa_lock *lock = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        CHECK_INT(take(names[i], 0, &lock, NULL), FA_EINVAL);
+    char longest[400];
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = 0;
+    CHECK_INT(take(longest, 0, &lock, NULL), FA_EINVAL);
+    CHECK(lock == NULL);
+    CHECK_INT(db_count_files("store"), 0);
+}
+
+static bool give_up_later(void *context)
+{
+    return ++*(int *)context == 3;
+}
+
+static void waiting_ends_when_the_caller_gives_up_or_time_is_over(void)
+{
+    int end = -1;
+    pid_t holder = start_holder("k", &end);
+    CHECK(holder > 0);
+    fa_lock *lock = NULL;
+    int calls = 0;
+    CHECK_INT(fa_lock_acquire(db_path, "k", -1, give_up_later, &calls, &lock, NULL, &diag),
+              FA_ECANCELED);
+    CHECK_INT(calls, 3);
+    CHECK_INT(take("k", 0, &lock, NULL), FA_ETIMEOUT);
+    CHECK_INT(take("k", 30, &lock, NULL), FA_ETIMEOUT);
+    CHECK_HAS(diag.text, "held lock");
+    CHECK(lock == NULL);
+    kill(holder, SIGKILL);
+    waitpid(holder, NULL, 0);
+    close(end);
+}
+
+static void a_killed_holder_lets_go_and_who_waited_is_told(void)
+{
+    for (int round = 0; round < 5; round++) {
+        int end = -1;
+        pid_t holder = start_holder("k", &end);
+        CHECK(holder > 0);
+        fflush(stdout);
+        pid_t killer = fork();
+        if (killer == 0) {
+            struct timespec nap = {.tv_nsec = 40000000};
+            nanosleep(&nap, NULL);
+            kill(holder, SIGKILL);
+            _exit(0);
+        }
+        fa_lock *lock = NULL;
+        bool waited = false;
+        CHECK_OK(take("k", 20000, &lock, &waited), diag);
+        CHECK(waited);
+        fa_lock_release(&lock);
+        waitpid(killer, NULL, 0);
+        waitpid(holder, NULL, 0);
+        close(end);
+    }
+}
+
+static void a_forked_child_cannot_let_go_of_its_parents_lock(void)
+{
+    fa_lock *lock = NULL, *second = NULL;
+    CHECK_OK(take("k", 0, &lock, NULL), diag);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        fa_lock_release(&lock);
+        _exit(lock == NULL ? 0 : 1);
+    }
+    int status = -1;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    CHECK_INT(take("k", 0, &second, NULL), FA_ETIMEOUT);
+    fa_lock_release(&lock);
+    CHECK_OK(take("k", 0, &second, NULL), diag);
+    fa_lock_release(&second);
+}
+
+static void a_directory_of_locks_that_others_can_write_is_refused(void)
+{
+    fa_lock *lock = NULL;
+    char path[400];
+    snprintf(path, sizeof path, "%s.locks", db_path);
+    CHECK_INT(mkdir(path, 0700), 0);
+    CHECK_INT(chmod(path, 0777), 0);
+    CHECK_INT(take("k", 0, &lock, NULL), FA_ESTORE);
+    CHECK_INT(rmdir(path), 0);
+    CHECK_INT(symlink("/tmp", path), 0);
+    CHECK_INT(take("k", 0, &lock, NULL), FA_ESTORE);
+    CHECK(lock == NULL);
+}
+
+/* ---- one at a time --------------------------------------------------------------------------*/
+enum { HOLDERS = 4, TURNS = 300 };
+
+struct room {
+    int inside, together, turns;
+};
+
+/* Asks again at once, so that it often asks while another is letting go. */
+static bool take_turns(struct room *room)
+{
+    for (int i = 0; i < TURNS; i++) {
+        fa_lock *lock = NULL;
+        int rc;
+        while ((rc = fa_lock_acquire(db_path, "turns", 0, NULL, NULL, &lock, NULL, NULL)) ==
+               FA_ETIMEOUT)
+            sched_yield();
+        if (rc != 0)
+            return false;
+        int others = __atomic_fetch_add(&room->inside, 1, __ATOMIC_SEQ_CST);
+        sched_yield();
+        __atomic_fetch_add(&room->together, others != 0, __ATOMIC_SEQ_CST);
+        __atomic_fetch_add(&room->turns, 1, __ATOMIC_SEQ_CST);
+        __atomic_fetch_sub(&room->inside, 1, __ATOMIC_SEQ_CST);
+        fa_lock_release(&lock);
+    }
+    return true;
+}
+
+static void processes_take_turns(void)
+{
+    struct room *room =
+        mmap(NULL, sizeof *room, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(room != MAP_FAILED);
+    pid_t child[HOLDERS];
+    int bad = 0;
+    fflush(stdout);
+    for (int i = 0; i < HOLDERS; i++) {
+        child[i] = fork();
+        if (child[i] == 0)
+            _exit(take_turns(room) ? 0 : 1);
+    }
+    for (int i = 0; i < HOLDERS; i++) {
+        int status = -1;
+        bad += child[i] < 0 || waitpid(child[i], &status, 0) != child[i] || status != 0;
+    }
+    struct room end = *room;
+    munmap(room, sizeof *room);
+    CHECK_INT(bad, 0);
+    CHECK_INT(end.together, 0);
+    CHECK_INT(end.turns, HOLDERS * TURNS);
+}
+
+static void *thread_body(void *context)
+{
+    return take_turns(context) ? NULL : context;
+}
+
+static void threads_of_one_process_take_turns(void)
+{
+    struct room room = {0};
+    int bad = 0;
+    pthread_t thread[HOLDERS];
+    for (int i = 0; i < HOLDERS; i++)
+        CHECK_INT(pthread_create(&thread[i], NULL, thread_body, &room), 0);
+    for (int i = 0; i < HOLDERS; i++) {
+        void *result = NULL;
+        bad += pthread_join(thread[i], &result) != 0 || result != NULL;
+    }
+    CHECK_INT(bad, 0);
+    CHECK_INT(room.together, 0);
+    CHECK_INT(room.turns, HOLDERS * TURNS);
+}
+
+int main(void)
+{
+    DB_TEST(a_lock_is_taken_and_given_back_and_leaves_no_file);
+    DB_TEST(two_names_are_two_locks_and_one_name_is_one_even_through_a_link);
+    DB_TEST(a_name_with_other_characters_is_refused);
+    DB_TEST(waiting_ends_when_the_caller_gives_up_or_time_is_over);
+    DB_TEST(a_killed_holder_lets_go_and_who_waited_is_told);
+    DB_TEST(a_forked_child_cannot_let_go_of_its_parents_lock);
+    DB_TEST(a_directory_of_locks_that_others_can_write_is_refused);
+    DB_TEST(processes_take_turns);
+    DB_TEST(threads_of_one_process_take_turns);
+    return check_done();
+}

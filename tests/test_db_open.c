@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opening a store whose file is damaged, foreign, newer, older, empty or gone.
+ */
+#include "check.h"
+#include "db_fixture.h"
+
+#include "../db/internal.h"
+
+#include <sqlite3.h>
+
+/* Another program's hand in the file. */
+static bool foreign_exec(const char *sql)
+{
+    sqlite3 *db = NULL;
+    bool good = sqlite3_open(db_path, &db) == SQLITE_OK &&
+                sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK;
+    sqlite3_close(db);
+    return good;
+}
+
+/* The file is corrupt: READ_ONLY leaves it alone, READ_WRITE keeps it under another name. */
+static void check_set_aside(void)
+{
+    fa_buf before;
+    CHECK_INT(fa_buf_read_file(&before, db_path, 1 << 26), 0);
+    CHECK_INT(open_rc(FA_STORE_READ_ONLY), FA_ECORRUPT);
+    CHECK(db_same_bytes(db_path, &before));
+    fa_store *store = NULL;
+    CHECK_OK(fa_store_open(db_path, FA_STORE_READ_WRITE, &store, &note, &diag), diag);
+    CHECK_HAS(note.text, ".corrupt-");
+    const char *kept = strstr(note.text, " as ") + 4;
+    char aside[512];
+    snprintf(aside, sizeof aside, "%.*s", (int)strcspn(kept, " "), kept);
+    CHECK(db_same_bytes(aside, &before));
+    fa_buf_free(&before);
+    CHECK_INT(db_count_files("store.db.corrupt-"), 1);
+    CHECK_OK(db_put_winner(store, 512, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
+    CHECK(db_winner_is(store, 512, 1, &diag));
+    fa_store_close(&store);
+    CHECK_INT(open_rc(FA_STORE_READ_WRITE), 0);
+    CHECK_TEXT(note.text, "");
+}
+
+/* ---- what is in the file --------------------------------------------------------------------*/
+static void a_truncated_store_is_set_aside(void)
+{
+    CHECK(fill_store(4));
+    CHECK_INT(truncate(db_path, 16384), 0);
+    check_set_aside();
+}
+
+static void a_store_cut_inside_its_header_is_set_aside(void)
+{
+    CHECK(fill_store(1));
+    CHECK_INT(truncate(db_path, 50), 0);
+    check_set_aside();
+}
+
+static void random_bytes_in_the_stores_place_are_set_aside(void)
+{
+    uint32_t bytes[4096];
+    for (uint32_t i = 0; i < 4096; i++)
+        bytes[i] = db_mix(i + 1);
+    CHECK(db_write_file(db_path, bytes, sizeof bytes));
+    check_set_aside();
+}
+
+static void two_corrupt_files_of_one_second_are_both_kept(void)
+{
+    for (int i = 0; i < 3; i++) {
+        CHECK(db_write_file(db_path, "garbage garbage", 15));
+        CHECK_INT(open_rc(FA_STORE_READ_WRITE), 0);
+    }
+    CHECK_INT(db_count_files("store.db.corrupt-"), 3);
+}
+
+static void a_file_that_is_no_database_and_not_named_like_one_is_left_alone(void)
+{
+    snprintf(db_path, sizeof db_path, "%s/letter.txt", db_directory);
+    CHECK(db_write_file(db_path, "Dear aunt,\n", 11));
+    fa_buf before;
+    CHECK_INT(fa_buf_read_file(&before, db_path, 100), 0);
+    CHECK_INT(open_rc(FA_STORE_READ_WRITE), FA_ESTORE);
+    CHECK_HAS(diag.text, "not a store");
+    CHECK(db_same_bytes(db_path, &before));
+    fa_buf_free(&before);
+    CHECK_INT(db_count_files(""), 3); /* . .. and the letter */
+}
+
+static void a_database_of_another_program_is_refused_and_left_as_it_was(void)
+{
+    CHECK(foreign_exec("PRAGMA application_id = 12345; CREATE TABLE scope (id);"));
+    CHECK_INT(chmod(db_path, 0600), 0);
+    check_refused(FA_ESTORE, "another program");
+}
+
+static void a_database_of_no_known_program_is_refused_and_left_as_it_was(void)
+{
+    CHECK(foreign_exec("CREATE TABLE winner (id); PRAGMA user_version = 1;"));
+    CHECK_INT(chmod(db_path, 0600), 0);
+    check_refused(FA_ESTORE, "another program");
+}
+
+/* SQLite would play the journal back on its first read. */
+static void a_foreign_database_keeps_its_unfinished_journal(void)
+{
+    CHECK(foreign_exec("CREATE TABLE t (id);"));
+    fa_buf journal;
+    char name[320];
+    snprintf(name, sizeof name, "%s-journal", db_path);
+    unsigned char header[1024] = {0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7};
+    header[22] = 2; /* sector size 512 */
+    header[26] = 16;
+    CHECK(db_write_file(name, header, sizeof header));
+    CHECK_INT(chmod(db_path, 0600), 0);
+    CHECK_INT(fa_buf_read_file(&journal, name, 1 << 20), 0);
+    check_refused(FA_ESTORE, "another program");
+    CHECK(db_same_bytes(name, &journal));
+    fa_buf_free(&journal);
+}
+
+static void a_store_of_a_newer_version_is_refused_and_left_as_it_was(void)
+{
+    CHECK(fill_store(1));
+    CHECK(foreign_exec("PRAGMA user_version = 99;"));
+    check_refused(FA_EVERSION, "version 99");
+}
+
+static void an_empty_file_becomes_a_store(void)
+{
+    CHECK(db_write_file(db_path, "", 0));
+    CHECK_INT(open_rc(FA_STORE_READ_ONLY), FA_ENOTFOUND);
+    CHECK_INT(open_rc(FA_STORE_READ_WRITE), 0);
+    CHECK_TEXT(note.text, "");
+    CHECK_INT(open_rc(FA_STORE_READ_ONLY), 0);
+}
+
+static void a_store_that_another_program_switched_to_wal_is_switched_back(void)
+{
+    CHECK(fill_store(2));
+    CHECK(foreign_exec("PRAGMA journal_mode = WAL; DELETE FROM winner WHERE scope_id = 1;"));
+    CHECK(fill_store(3));
+    fa_buf bytes;
+    CHECK_INT(fa_buf_read_file(&bytes, db_path, 1 << 26), 0);
+    CHECK(bytes.data[18] == 1 && bytes.data[19] == 1);
+    fa_buf_free(&bytes);
+    CHECK_INT(db_count_files("store.db-wal"), 0);
+    fa_store *store = db_open(&diag);
+    CHECK(store != NULL && db_winner_is(store, 2, 2, &diag));
+    fa_store_close(&store);
+}
+
+/* Damage behind a sound header shows when the page is read. */
+static void damage_found_later_sets_the_file_aside_and_the_store_goes_on(void)
+{
+    CHECK(fill_store(3));
+    fa_store *store = db_open(&diag), *second = db_open(&diag), *third = db_open(&diag);
+    CHECK(store != NULL && second != NULL && third != NULL);
+    CHECK(db_winner_is(second, 2, 2, &diag));
+    fa_buf bytes;
+    CHECK_INT(fa_buf_read_file(&bytes, db_path, 1 << 26), 0);
+    for (size_t i = 4096; i < bytes.size; i++)
+        bytes.data[i] = (char)0x5a;
+    FILE *file = fopen(db_path, "r+b"); /* the same inode */
+    CHECK(file != NULL && fwrite(bytes.data, 1, bytes.size, file) == bytes.size);
+    CHECK_INT(fclose(file), 0);
+    fa_buf_free(&bytes);
+    fa_scope scope = db_scope(2);
+    fa_winner_record winner = {0};
+    fa_cubin_record cubin = {0};
+    CHECK_INT(fa_store_winner_get(store, &scope, &winner, &cubin, &diag), FA_ECORRUPT);
+    CHECK_INT(fa_store_winner_get(third, &scope, &winner, &cubin, &diag), FA_ECORRUPT);
+    CHECK_INT(fa_store_winner_get(store, &scope, &winner, &cubin, &diag), FA_ENOTFOUND);
+    CHECK_INT(db_count_files("store.db.corrupt-"), 1);
+    CHECK_OK(db_put_winner(store, 2, 7, FA_ORIGIN_MEASURED, NULL, &diag), diag);
+    /* Whoever had the old file open finds the new one, and does not set that aside, not even
+     * having seen the damage too. */
+    CHECK(db_winner_is(third, 2, 7, &diag));
+    CHECK(db_winner_is(second, 2, 7, &diag));
+    CHECK_OK(db_put_winner(second, 3, 8, FA_ORIGIN_MEASURED, NULL, &diag), diag);
+    CHECK(db_winner_is(store, 3, 8, &diag));
+    CHECK_INT(db_count_files("store.db.corrupt-"), 1);
+    fa_store_close(&store);
+    fa_store_close(&second);
+    fa_store_close(&third);
+}
+
+static void a_store_that_was_moved_away_is_made_anew_by_the_next_write(void)
+{
+    fa_store *store = db_open(&diag);
+    CHECK(store != NULL);
+    CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
+    char away[320];
+    snprintf(away, sizeof away, "%s/away", db_directory);
+    CHECK_INT(rename(db_path, away), 0);
+    CHECK_OK(db_put_winner(store, 2, 2, FA_ORIGIN_MEASURED, NULL, &diag), diag);
+    fa_store_close(&store);
+    store = db_open(&diag);
+    CHECK(store != NULL && db_winner_is(store, 2, 2, &diag) && !db_winner_is(store, 1, 1, &diag));
+    fa_store_close(&store);
+}
+
+static int look_at_trial(void *context, const fa_trial_record *record)
+{
+    uint32_t n = (uint32_t)record->trial.config.tunable[1].value;
+    float samples[DB_SAMPLES];
+    db_trial_record(n, samples);
+    if (record->sample_count != DB_SAMPLES ||
+        memcmp(samples, record->samples_us, sizeof samples) != 0)
+        ++*(int *)context;
+    return 0;
+}
+
+/* Answers wrong bytes served; everything else may fail, if it fails with a sentence. */
+static int use_damaged(void)
+{
+    fa_store *store = NULL;
+    int wrong = 0;
+    diag.text[0] = 0;
+    if (fa_store_open(db_path, FA_STORE_READ_WRITE, &store, NULL, &diag) != 0)
+        return diag.text[0] == 0;
+    for (int32_t i = 1; i <= 3; i++) {
+        fa_scope scope = db_scope(i);
+        fa_winner_record winner = {0};
+        fa_cubin_record cubin = {0};
+        static unsigned char bytes[DB_CUBIN_SIZE];
+        db_cubin((uint32_t)i, bytes);
+        diag.text[0] = 0;
+        if (fa_store_winner_get(store, &scope, &winner, &cubin, &diag) == 0)
+            wrong += cubin.size != sizeof bytes || memcmp(cubin.bytes, bytes, sizeof bytes) != 0;
+        else
+            wrong += diag.text[0] == 0;
+        fa_winner_record_free(&winner);
+        fa_cubin_record_free(&cubin);
+        fa_store_trials_each(store, &scope, look_at_trial, &wrong, &diag);
+    }
+    db_put_winner(store, 9, 9, FA_ORIGIN_MEASURED, NULL, &diag);
+    fa_store_close(&store);
+    return wrong;
+}
+
+static void a_store_with_any_bytes_changed_never_serves_what_was_not_stored(void)
+{
+    CHECK(fill_store(3));
+    fa_store *store = db_open(&diag);
+    CHECK(store != NULL);
+    for (int32_t i = 1; i <= 3; i++) {
+        float samples[DB_SAMPLES];
+        fa_scope scope = db_scope(i);
+        fa_trial_record record = db_trial_record((uint32_t)i, samples);
+        CHECK_OK(fa_store_trial_put(store, &scope, &record, &diag), diag);
+    }
+    fa_store_close(&store);
+    fa_buf good;
+    CHECK_INT(fa_buf_read_file(&good, db_path, 1 << 26), 0);
+    unsigned char *bad = malloc(good.size);
+    CHECK(bad != NULL);
+    for (uint32_t round = 0; round < 300; round++) {
+        memcpy(bad, good.data, good.size);
+        uint32_t changes = 1 + db_mix(round) % 40;
+        for (uint32_t i = 0; i < changes; i++) {
+            /* Half of them in the first pages, where the structure is. */
+            uint32_t where = db_mix(round * 64 + i);
+            size_t range = i % 2 == 0 ? good.size : 24576;
+            bad[where % range] = (unsigned char)(db_mix(where) >> 7);
+        }
+        size_t size = round % 5 == 4 ? db_mix(round + 7) % good.size : good.size;
+        CHECK(db_write_file(db_path, bad, size));
+        CHECK_INT(use_damaged(), 0);
+    }
+    free(bad);
+    fa_buf_free(&good);
+}
+
+/* What no crash of a process can show: a power cut is survived by syncs, and by these alone. */
+static void a_connection_is_set_up_as_promised(void)
+{
+    static const struct {
+        const char *pragma, *value;
+    } table[] = {
+        {"journal_mode", "truncate"}, {"synchronous", "2"},     {"foreign_keys", "1"},
+        {"trusted_schema", "0"},      {"mmap_size", "0"},       {"cell_size_check", "1"},
+        {"user_version", "1"},        {"writable_schema", "0"},
+    };
+    fa_store *store = db_open(&diag);
+    CHECK(store != NULL);
+    CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        char sql[100];
+        sqlite3_stmt *statement = NULL;
+        snprintf(sql, sizeof sql, "PRAGMA %s", table[i].pragma);
+        CHECK_INT(sqlite3_prepare_v2(store->db, sql, -1, &statement, NULL), SQLITE_OK);
+        int step = sqlite3_step(statement);
+        char value[32];
+        snprintf(value, sizeof value, "%s",
+                 step == SQLITE_ROW ? (const char *)sqlite3_column_text(statement, 0) : "0");
+        sqlite3_finalize(statement);
+        CHECK_TEXT(value, table[i].value);
+    }
+    CHECK(sqlite3_exec(store->db, "SELECT load_extension('x')", NULL, NULL, NULL) != SQLITE_OK);
+    CHECK(sqlite3_exec(store->db, "PRAGMA writable_schema = 1; DELETE FROM sqlite_schema;", NULL,
+                       NULL, NULL) != SQLITE_OK); /* DEFENSIVE */
+    fa_store_close(&store);
+}
+
+/* A journal left behind under the old name would be played back into the new store. */
+static void a_corrupt_files_journal_goes_with_it(void)
+{
+    CHECK(db_write_file(db_path, "garbage garbage", 15));
+    char name[320];
+    snprintf(name, sizeof name, "%s-journal", db_path);
+    unsigned char header[1024] = {0}; /* not one that SQLite would play back */
+    header[5] = 7;
+    CHECK(db_write_file(name, header, sizeof header));
+    CHECK_INT(open_rc(FA_STORE_READ_WRITE), 0);
+    CHECK_INT(db_count_files("store.db.corrupt-"), 2);
+    struct stat st;
+    CHECK(stat(name, &st) != 0 || st.st_size == 0);
+}
+
+/* ---- versions -------------------------------------------------------------------------------*/
+static void migrations_run_all_steps_that_a_file_lacks_or_none(void)
+{
+    CHECK(fill_store(2));
+    const char *const steps[] = {fa_db_schema_steps[0], "ALTER TABLE cubin ADD COLUMN note TEXT;",
+                                 "CREATE TABLE extra (id INTEGER PRIMARY KEY) STRICT;"};
+    const char *const broken[] = {steps[0], steps[1], "CREATE TABLE cubin (id);"};
+    fa_store *store = db_open(&diag);
+    CHECK(store != NULL);
+    CHECK(fa_db_migrate(store, broken, 3, &diag) < 0); /* its second step is undone with it */
+    fa_store_close(&store);
+    store = db_open(&diag);
+    CHECK(store != NULL && db_winner_is(store, 2, 2, &diag));
+    CHECK_OK(fa_db_migrate(store, steps, 3, &diag), diag);
+    CHECK_OK(fa_db_migrate(store, steps, 3, &diag), diag); /* again: nothing to do */
+    CHECK(db_winner_is(store, 2, 2, &diag));
+    fa_store_close(&store);
+    check_refused(FA_EVERSION, "version 3");
+}
+
+static void a_store_of_an_older_version_is_brought_up_to_date(void)
+{
+    char sql[100];
+    snprintf(sql, sizeof sql, "PRAGMA application_id = %d; VACUUM;", FA_STORE_APPLICATION_ID);
+    CHECK(foreign_exec(sql)); /* ours, of version 0 */
+    CHECK_INT(chmod(db_path, 0600), 0);
+    CHECK_INT(open_rc(FA_STORE_READ_ONLY), FA_EREADONLY);
+    CHECK_HAS(diag.text, "older version 0");
+    CHECK(fill_store(1));
+    CHECK_INT(open_rc(FA_STORE_READ_ONLY), 0);
+}
+
+int main(void)
+{
+    DB_TEST(a_truncated_store_is_set_aside);
+    DB_TEST(a_store_cut_inside_its_header_is_set_aside);
+    DB_TEST(random_bytes_in_the_stores_place_are_set_aside);
+    DB_TEST(two_corrupt_files_of_one_second_are_both_kept);
+    DB_TEST(a_file_that_is_no_database_and_not_named_like_one_is_left_alone);
+    DB_TEST(a_database_of_another_program_is_refused_and_left_as_it_was);
+    DB_TEST(a_database_of_no_known_program_is_refused_and_left_as_it_was);
+    DB_TEST(a_foreign_database_keeps_its_unfinished_journal);
+    DB_TEST(a_store_of_a_newer_version_is_refused_and_left_as_it_was);
+    DB_TEST(an_empty_file_becomes_a_store);
+    DB_TEST(a_store_that_another_program_switched_to_wal_is_switched_back);
+    DB_TEST(damage_found_later_sets_the_file_aside_and_the_store_goes_on);
+    DB_TEST(a_store_with_any_bytes_changed_never_serves_what_was_not_stored);
+    DB_TEST(a_store_that_was_moved_away_is_made_anew_by_the_next_write);
+    DB_TEST(a_connection_is_set_up_as_promised);
+    DB_TEST(a_corrupt_files_journal_goes_with_it);
+    DB_TEST(migrations_run_all_steps_that_a_file_lacks_or_none);
+    DB_TEST(a_store_of_an_older_version_is_brought_up_to_date);
+    return check_done();
+}

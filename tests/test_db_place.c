@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where a store is and whose: places of other users, places that cannot be written, full disks.
+ * Tests that need another user or a mount run in a child that has taken the privileges it needs or
+ * given up those it must not have.
+ */
+#include "check.h"
+#include "db_fixture.h"
+
+#include "../db/internal.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+
+enum { NOBODY = 65534 };
+
+/* ---- where it is and whose ------------------------------------------------------------------*/
+static void a_store_and_its_directories_are_made_for_their_owner_alone(void)
+{
+    snprintf(db_path, sizeof db_path, "%s/a/b/store.db", db_directory);
+    mode_t mask = umask(0);
+    bool good = fill_store(1);
+    umask(mask);
+    CHECK(good);
+    struct stat st;
+    CHECK(stat(db_path, &st) == 0 && (st.st_mode & 07777) == 0600);
+    char path[320];
+    snprintf(path, sizeof path, "%s-journal", db_path);
+    CHECK(stat(path, &st) == 0 && (st.st_mode & 07777) == 0600);
+    snprintf(path, sizeof path, "%s/a", db_directory);
+    CHECK(stat(path, &st) == 0 && (st.st_mode & 07777) == 0700);
+}
+
+static void what_others_can_write_is_refused(void)
+{
+    CHECK(fill_store(1));
+    CHECK_INT(chmod(db_path, 0602), 0);
+    check_refused(FA_ESTORE, "other users can write");
+    CHECK_INT(chmod(db_path, 0660), 0);
+    check_refused(FA_ESTORE, "other users can write");
+    CHECK_INT(chmod(db_path, 0644), 0);
+    CHECK_INT(open_rc(FA_STORE_READ_WRITE), 0);
+    CHECK_INT(chmod(db_directory, 01777), 0); /* as /tmp is */
+    check_refused(FA_ESTORE, "other users can write its directory");
+    CHECK_INT(chmod(db_directory, 0755), 0);
+    CHECK_INT(open_rc(FA_STORE_READ_WRITE), 0);
+}
+
+static void what_belongs_to_another_user_is_refused(void)
+{
+    if (geteuid() != 0)
+        SKIP("only root can give a file away");
+    CHECK(fill_store(1));
+    if (chown(db_path, NOBODY, NOBODY) != 0)
+        SKIP("this root may not give files away");
+    check_refused(FA_ESTORE, "belongs to user 65534");
+    CHECK_INT(chown(db_path, 0, 0), 0);
+    CHECK_INT(chown(db_directory, NOBODY, NOBODY), 0);
+    check_refused(FA_ESTORE, "directory belongs to user 65534");
+}
+
+static void what_is_not_a_regular_file_is_refused(void)
+{
+    CHECK_INT(mkfifo(db_path, 0600), 0);
+    CHECK_INT(open_rc(FA_STORE_READ_WRITE), FA_ESTORE);
+    CHECK_INT(open_rc(FA_STORE_READ_ONLY), FA_ESTORE);
+    CHECK_INT(unlink(db_path), 0);
+    CHECK_INT(mkdir(db_path, 0700), 0);
+    CHECK_INT(open_rc(FA_STORE_READ_WRITE), FA_ESTORE);
+    CHECK_INT(rmdir(db_path), 0);
+    CHECK_INT(symlink("nowhere", db_path), 0);
+    CHECK_INT(open_rc(FA_STORE_READ_WRITE), FA_ESTORE);
+    CHECK_HAS(diag.text, "symbolic link");
+}
+
+static void a_link_to_a_store_opens_that_store(void)
+{
+    CHECK(fill_store(1));
+    char link_path[320];
+    snprintf(link_path, sizeof link_path, "%s/link.db", db_directory);
+    CHECK_INT(symlink("store.db", link_path), 0);
+    fa_store *store = NULL;
+    CHECK_OK(fa_store_open(link_path, FA_STORE_READ_WRITE, &store, NULL, &diag), diag);
+    const char *path = fa_store_path(store);
+    CHECK_TEXT(path + strlen(path) - 9, "/store.db");
+    CHECK(db_winner_is(store, 1, 1, &diag));
+    fa_store_close(&store);
+}
+
+static void paths_that_cannot_be_a_store_are_refused(void)
+{
+    fa_store *store = NULL;
+    char path[400];
+    CHECK_INT(fa_store_open(NULL, FA_STORE_READ_WRITE, &store, NULL, &diag), FA_EINVAL);
+    CHECK_INT(fa_store_open("", FA_STORE_READ_WRITE, &store, NULL, &diag), FA_EINVAL);
+    CHECK_INT(fa_store_open("postgresql://h/d", FA_STORE_READ_WRITE, &store, NULL, &diag),
+              FA_ENOTSUP);
+    snprintf(path, sizeof path, "%s/new/", db_directory);
+    CHECK_INT(fa_store_open(path, FA_STORE_READ_WRITE, &store, NULL, &diag), FA_EINVAL);
+    CHECK_INT(fa_store_open(db_path, FA_STORE_READ_ONLY, &store, NULL, &diag), FA_ENOTFOUND);
+    CHECK_INT(db_count_files("store"), 0);
+    char *longest = malloc(5000);
+    CHECK(longest != NULL);
+    memset(longest, 'x', 4999);
+    longest[4999] = 0;
+    CHECK_INT(fa_store_open(longest, FA_STORE_READ_WRITE, &store, NULL, &diag), FA_EINVAL);
+    free(longest);
+    CHECK(store == NULL);
+}
+
+static void network_file_systems_are_known_by_name(void)
+{
+    static const struct {
+        unsigned long type;
+        const char *name;
+    } table[] = {{0x6969, "NFS"},      {0xff534d42, "CIFS"}, {0xfffffffffe534d42ul, "SMB2"},
+                 {0x65735546, "FUSE"}, {0x01021997, "9P"},   {0x0bd00bd0, "Lustre"}};
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        const char *name = fa_db_network_name(table[i].type);
+        CHECK(name != NULL);
+        CHECK_TEXT(name, table[i].name);
+    }
+    const unsigned long local[] = {0xef53, 0x58465342, 0x9123683e, 0x01021994, 0x794c7630};
+    for (size_t i = 0; i < sizeof local / sizeof *local; i++)
+        CHECK(fa_db_network_name(local[i]) == NULL);
+}
+
+static void default_path_body(void)
+{
+    char path[FA_STORE_PATH_MAX];
+    setenv("HOME", "/home/ada", 1);
+    setenv("XDG_CACHE_HOME", "/cache", 1);
+    setenv("FA_TUNE_STORE", "/own/s.db", 1);
+    CHECK_INT(fa_store_default_path(path, sizeof path, &diag), 0);
+    CHECK_TEXT(path, "/own/s.db");
+    CHECK_INT(fa_store_default_path(path, 9, &diag), FA_EINVAL);
+    CHECK_INT(fa_store_default_path(path, 10, &diag), 0);
+    setenv("FA_TUNE_STORE", "", 1);
+    CHECK_INT(fa_store_default_path(path, sizeof path, &diag), 0);
+    CHECK_TEXT(path, "/cache/fa-tune/store.db");
+    setenv("XDG_CACHE_HOME", "relative", 1);
+    CHECK_INT(fa_store_default_path(path, sizeof path, &diag), 0);
+    CHECK_TEXT(path, "/home/ada/.cache/fa-tune/store.db");
+    unsetenv("HOME");
+    CHECK_INT(fa_store_default_path(path, sizeof path, &diag), FA_ESTORE);
+    CHECK_HAS(diag.text, "FA_TUNE_STORE");
+}
+
+static void the_default_path_follows_the_environment(void)
+{
+    CHECK_CHILD(default_path_body, "never");
+}
+
+/* ---- not writable ---------------------------------------------------------------------------*/
+static void check_readable_only(void)
+{
+    CHECK_INT(open_rc(FA_STORE_READ_WRITE), FA_EREADONLY);
+    CHECK_HAS(diag.text, "cannot be written");
+    fa_store *store = NULL;
+    CHECK_OK(fa_store_open(db_path, FA_STORE_READ_ONLY, &store, &note, &diag), diag);
+    CHECK(fa_store_is_read_only(store));
+    CHECK(db_winner_is(store, 1, 1, &diag));
+    CHECK_INT(db_put_winner(store, 1, 2, FA_ORIGIN_MEASURED, NULL, &diag), FA_EREADONLY);
+    CHECK(db_winner_is(store, 1, 1, &diag));
+    fa_store_close(&store);
+}
+
+/* Permission bits do not bind root, so root becomes nobody first. */
+static void become_bound(void)
+{
+    if (geteuid() == 0 && (setgid(NOBODY) != 0 || setuid(NOBODY) != 0))
+        SKIP("cannot give up root");
+    if (access(db_directory, R_OK) != 0)
+        SKIP("the directory for tests is closed to others");
+}
+
+static void read_only_file_body(void)
+{
+    become_bound();
+    if (check_state.skipped == NULL)
+        check_readable_only();
+}
+
+static bool give_to_bound_user(void)
+{
+    return geteuid() != 0 ||
+           (chown(db_path, NOBODY, NOBODY) == 0 && chown(db_directory, NOBODY, NOBODY) == 0);
+}
+
+static void a_file_that_may_not_be_written_is_opened_for_reading(void)
+{
+    CHECK(fill_store(1));
+    if (!give_to_bound_user())
+        SKIP("this root may not give files away");
+    CHECK_INT(chmod(db_path, 0400), 0);
+    CHECK_CHILD(read_only_file_body, "cannot become an ordinary user here");
+}
+
+static void a_directory_that_may_not_be_written_is_opened_for_reading(void)
+{
+    CHECK(fill_store(1));
+    if (!give_to_bound_user())
+        SKIP("this root may not give files away");
+    CHECK_INT(chmod(db_directory, 0500), 0);
+    int child = in_child(read_only_file_body);
+    CHECK_INT(chmod(db_directory, 0700), 0);
+    if (child == DB_CANNOT)
+        SKIP("cannot become an ordinary user here");
+    CHECK_INT(child, 0);
+}
+
+static void roots_store_is_readable_for_others(void)
+{
+    if (geteuid() != 0)
+        SKIP("only root can make root's store");
+    CHECK(fill_store(1));
+    CHECK_INT(chmod(db_path, 0644), 0);
+    CHECK_INT(chmod(db_directory, 0755), 0);
+    CHECK_CHILD(read_only_file_body, "cannot become an ordinary user here");
+}
+
+static bool overwrite(const char *path, const char *text)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    bool good = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    return fd >= 0 && close(fd) == 0 && good;
+}
+
+/* Mounts that only this process sees; with a user namespace where root is missing. */
+static bool own_user_namespace(void)
+{
+    char users[64], groups[64];
+    snprintf(users, sizeof users, "%ld %ld 1\n", (long)geteuid(), (long)geteuid());
+    snprintf(groups, sizeof groups, "%ld %ld 1\n", (long)getegid(), (long)getegid());
+    return unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0 && overwrite("/proc/self/uid_map", users) &&
+           overwrite("/proc/self/setgroups", "deny") && overwrite("/proc/self/gid_map", groups);
+}
+
+static void private_mounts(void)
+{
+    if (unshare(CLONE_NEWNS) != 0 && !own_user_namespace())
+        SKIP("no mount namespaces here");
+    mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL);
+}
+
+static void read_only_mount_body(void)
+{
+    private_mounts();
+    if (check_state.skipped != NULL)
+        return;
+    if (mount(db_directory, db_directory, NULL, MS_BIND, NULL) != 0 ||
+        mount("none", db_directory, NULL, MS_BIND | MS_REMOUNT | MS_RDONLY, NULL) != 0)
+        SKIP("cannot mount here");
+    check_readable_only();
+}
+
+static void a_file_system_mounted_read_only_is_opened_for_reading(void)
+{
+    CHECK(fill_store(1));
+    CHECK_CHILD(read_only_mount_body, "cannot mount in this container");
+}
+
+/* ---- full disk ------------------------------------------------------------------------------*/
+/* Fills until FA_EFULL; then what was stored is there, and after `make_room` it goes on. */
+static void check_full(void (*make_room)(void))
+{
+    fa_store *store = db_open(&diag);
+    CHECK(store != NULL);
+    int32_t stored = 0;
+    int rc = 0;
+    while (stored < 1000 && rc == 0) {
+        rc =
+            db_put_winner(store, stored + 1, (uint32_t)stored + 1, FA_ORIGIN_MEASURED, NULL, &diag);
+        stored += rc == 0;
+    }
+    if (rc != FA_EFULL)
+        printf("# %s\n", diag.text);
+    CHECK_INT(rc, FA_EFULL);
+    CHECK_HAS(diag.text, "no space");
+    CHECK(stored > 3);
+    for (int32_t i = 1; i <= stored; i++)
+        CHECK(db_winner_is(store, i, (uint32_t)i, &diag));
+    CHECK(!db_winner_is(store, stored + 1, (uint32_t)stored + 1, &diag));
+    CHECK_INT(db_put_winner(store, 999, 999, FA_ORIGIN_MEASURED, NULL, &diag), FA_EFULL);
+    make_room();
+    CHECK_OK(db_put_winner(store, 999, 999, FA_ORIGIN_MEASURED, NULL, &diag), diag);
+    CHECK(db_winner_is(store, 999, 999, &diag) &&
+          db_winner_is(store, stored, (uint32_t)stored, &diag));
+    fa_store_close(&store);
+    CHECK_INT(open_rc(FA_STORE_READ_WRITE), 0);
+    CHECK_TEXT(note.text, "");
+}
+
+static void limit_file_size(rlim_t bytes)
+{
+    struct rlimit limit;
+    getrlimit(RLIMIT_FSIZE, &limit);
+    limit.rlim_cur = bytes;
+    setrlimit(RLIMIT_FSIZE, &limit);
+}
+
+static void lift_limit(void)
+{
+    limit_file_size(16 << 20);
+}
+
+static void file_limit_body(void)
+{
+    signal(SIGXFSZ, SIG_IGN);
+    limit_file_size(400000);
+    check_full(lift_limit);
+}
+
+static void a_limit_on_file_sizes_is_a_full_disk_and_the_store_stays_usable(void)
+{
+    CHECK_CHILD(file_limit_body, "never");
+}
+
+static char ballast[400];
+
+static void drop_ballast(void)
+{
+    unlink(ballast);
+}
+
+static void full_disk_body(void)
+{
+    private_mounts();
+    if (check_state.skipped != NULL)
+        return;
+    if (mount("tmpfs", db_directory, "tmpfs", 0, "size=800k,mode=0700") != 0)
+        SKIP("cannot mount here");
+    snprintf(ballast, sizeof ballast, "%s/ballast", db_directory);
+    static char zeros[300000];
+    CHECK(db_write_file(ballast, zeros, sizeof zeros));
+    check_full(drop_ballast);
+}
+
+static void a_full_disk_says_so_and_the_store_stays_usable(void)
+{
+    CHECK_CHILD(full_disk_body, "cannot mount in this container");
+}
+
+static void no_room_to_begin_body(void)
+{
+    signal(SIGXFSZ, SIG_IGN);
+    limit_file_size(1000);
+    CHECK_INT(open_rc(FA_STORE_READ_WRITE), FA_EFULL);
+    lift_limit();
+    CHECK_INT(open_rc(FA_STORE_READ_WRITE), 0);
+    CHECK_TEXT(note.text, "");
+    CHECK(fill_store(1));
+}
+
+static void a_store_that_found_no_room_to_begin_begins_when_there_is(void)
+{
+    CHECK_CHILD(no_room_to_begin_body, "never");
+}
+
+int main(void)
+{
+    DB_TEST(a_store_and_its_directories_are_made_for_their_owner_alone);
+    DB_TEST(what_others_can_write_is_refused);
+    DB_TEST(what_belongs_to_another_user_is_refused);
+    DB_TEST(what_is_not_a_regular_file_is_refused);
+    DB_TEST(a_link_to_a_store_opens_that_store);
+    DB_TEST(paths_that_cannot_be_a_store_are_refused);
+    DB_TEST(network_file_systems_are_known_by_name);
+    DB_TEST(the_default_path_follows_the_environment);
+    DB_TEST(a_file_that_may_not_be_written_is_opened_for_reading);
+    DB_TEST(a_directory_that_may_not_be_written_is_opened_for_reading);
+    DB_TEST(roots_store_is_readable_for_others);
+    DB_TEST(a_file_system_mounted_read_only_is_opened_for_reading);
+    DB_TEST(a_limit_on_file_sizes_is_a_full_disk_and_the_store_stays_usable);
+    DB_TEST(a_full_disk_says_so_and_the_store_stays_usable);
+    DB_TEST(a_store_that_found_no_room_to_begin_begins_when_there_is);
+    return check_done();
+}

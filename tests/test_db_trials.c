@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Trials of the store: all of a trial and of its samples comes back, newest of each config, and a
+ * row that was changed is never shown.
+ */
+#include "check.h"
+#include "db_fixture.h"
+
+#include <stddef.h>
+#include <time.h>
+
+struct seen {
+    int count;
+    uint32_t config[64];
+    fa_trial_record last;
+    float samples[DB_SAMPLES];
+    bool texts_same;
+    fa_store *store; /* when set: the visitor uses the store */
+};
+
+static int see_trial(void *context, const fa_trial_record *record)
+{
+    struct seen *seen = context;
+    if (seen->count < 64)
+        seen->config[seen->count] = (uint32_t)record->trial.config.tunable[1].value;
+    seen->count++;
+    seen->last = *record;
+    memcpy(seen->samples, record->samples_us, sizeof seen->samples);
+    seen->texts_same = record->clocks != NULL && strcmp(record->clocks, "{\"sm_mhz\":2040}") == 0 &&
+                       strcmp(record->environment, "{\"gpu\":\"L4\",\"driver\":13000}") == 0;
+    if (seen->store == NULL)
+        return 0;
+    float samples[DB_SAMPLES];
+    fa_scope scope = db_scope(512);
+    fa_trial_record again = db_trial_record(1000 + (uint32_t)seen->count, samples);
+    return fa_store_trial_put(seen->store, &scope, &again, NULL);
+}
+
+static void a_trial_comes_back_with_all_its_samples(void)
+{
+    fa_store *store = db_open(&diag);
+    CHECK(store != NULL);
+    float samples[DB_SAMPLES];
+    fa_scope scope = db_scope(512), other = db_scope(513);
+    fa_trial_record put = db_trial_record(9, samples);
+    strcpy(put.trial.reason, "slow \x1b[31m and \xff");
+    CHECK_OK(fa_store_trial_put(store, &scope, &put, &diag), diag);
+    struct seen seen = {0};
+    CHECK_OK(fa_store_trials_each(store, &other, see_trial, &seen, &diag), diag);
+    CHECK_INT(seen.count, 0);
+    CHECK_OK(fa_store_trials_each(store, &scope, see_trial, &seen, &diag), diag);
+    CHECK_INT(seen.count, 1);
+    CHECK(fa_config_equal(&seen.last.trial.config, &put.trial.config));
+    CHECK_INT(seen.last.sample_count, DB_SAMPLES);
+    CHECK(memcmp(seen.samples, samples, sizeof samples) == 0);
+    CHECK_TEXT(seen.last.trial.reason, put.trial.reason);
+    CHECK_TEXT(seen.last.cubin_key, put.cubin_key);
+    CHECK(seen.last.seed == put.seed && seen.texts_same);
+    CHECK(seen.last.unix_time >= (int64_t)time(NULL) - 60);
+    CHECK_INT(seen.last.trial.grid[2], 4000000000u);
+    fa_store_close(&store);
+}
+
+static void a_failed_trial_keeps_its_reason_and_an_error_that_is_not_a_number(void)
+{
+    fa_store *store = db_open(&diag);
+    CHECK(store != NULL);
+    float samples[DB_SAMPLES];
+    fa_scope scope = db_scope(512);
+    fa_trial_record put = db_trial_record(9, samples);
+    memset(&put.trial.threads, 0, sizeof put.trial - offsetof(fa_trial, threads));
+    put.trial.status = FA_STATUS_WRONG;
+    put.trial.max_error = NAN;
+    put.trial.tolerance = INFINITY;
+    strcpy(put.trial.reason, "row 3: NaN");
+    CHECK_OK(fa_store_trial_put(store, &scope, &put, &diag), diag);
+    struct seen seen = {0};
+    CHECK_OK(fa_store_trials_each(store, &scope, see_trial, &seen, &diag), diag);
+    CHECK_INT(seen.count, 1);
+    CHECK_INT(seen.last.trial.status, FA_STATUS_WRONG);
+    CHECK(isnan(seen.last.trial.max_error) && isinf(seen.last.trial.tolerance));
+    CHECK_TEXT(seen.last.trial.reason, "row 3: NaN");
+    fa_store_close(&store);
+}
+
+static void the_newest_trial_of_each_config_is_shown_oldest_first(void)
+{
+    fa_store *store = db_open(&diag);
+    CHECK(store != NULL);
+    float samples[DB_SAMPLES];
+    fa_scope scope = db_scope(512);
+    const uint32_t order[] = {1, 2, 3, 1};
+    for (size_t i = 0; i < 4; i++) {
+        fa_trial_record put = db_trial_record(order[i], samples);
+        put.trial.registers = (int32_t)i;
+        if (i == 3) { /* the same config, its tunables in another order */
+            fa_tunable first = put.trial.config.tunable[0];
+            put.trial.config.tunable[0] = put.trial.config.tunable[2];
+            put.trial.config.tunable[2] = first;
+        }
+        CHECK_OK(fa_store_trial_put(store, &scope, &put, &diag), diag);
+    }
+    struct seen seen = {0};
+    CHECK_OK(fa_store_trials_each(store, &scope, see_trial, &seen, &diag), diag);
+    CHECK_INT(seen.count, 3);
+    CHECK(seen.config[0] == 2 && seen.config[1] == 3 && seen.config[2] == 1);
+    CHECK_INT(seen.last.trial.registers, 3);
+    fa_store_close(&store);
+}
+
+static void a_visitor_may_use_the_store(void)
+{
+    fa_store *store = db_open(&diag);
+    CHECK(store != NULL);
+    float samples[5][DB_SAMPLES];
+    fa_trial_record put[5];
+    fa_scope scope = db_scope(512);
+    for (uint32_t i = 0; i < 5; i++)
+        put[i] = db_trial_record(i, samples[i]);
+    CHECK_OK(fa_store_trials_put(store, &scope, put, 5, &diag), diag);
+    struct seen seen = {.store = store};
+    CHECK_OK(fa_store_trials_each(store, &scope, see_trial, &seen, &diag), diag);
+    CHECK_INT(seen.count, 5);
+    struct seen after = {0};
+    CHECK_OK(fa_store_trials_each(store, &scope, see_trial, &after, &diag), diag);
+    CHECK_INT(after.count, 10);
+    fa_store_close(&store);
+}
+
+static int stop_at_once(void *context, const fa_trial_record *record)
+{
+    (void)record;
+    ++*(int *)context;
+    return FA_ECANCELED;
+}
+
+static void a_visitor_that_answers_non_zero_stops_the_visit(void)
+{
+    fa_store *store = db_open(&diag);
+    CHECK(store != NULL);
+    float samples[2][DB_SAMPLES];
+    fa_scope scope = db_scope(512);
+    fa_trial_record put[2] = {db_trial_record(1, samples[0]), db_trial_record(2, samples[1])};
+    CHECK_OK(fa_store_trials_put(store, &scope, put, 2, &diag), diag);
+    int count = 0;
+    CHECK_INT(fa_store_trials_each(store, &scope, stop_at_once, &count, &diag), FA_ECANCELED);
+    CHECK_INT(count, 1);
+    fa_store_close(&store);
+}
+
+static void a_batch_of_trials_is_stored_wholly_or_not_at_all(void)
+{
+    fa_store *store = db_open(&diag);
+    CHECK(store != NULL);
+    float samples[3][DB_SAMPLES];
+    fa_trial_record put[3];
+    fa_scope scope = db_scope(512);
+    for (uint32_t i = 0; i < 3; i++)
+        put[i] = db_trial_record(i, samples[i]);
+    samples[2][7] = NAN;
+    CHECK_INT(fa_store_trials_put(store, &scope, put, 3, &diag), FA_EINVAL);
+    CHECK_HAS(diag.text, "sample 7");
+    struct seen seen = {0};
+    CHECK_OK(fa_store_trials_each(store, &scope, see_trial, &seen, &diag), diag);
+    CHECK_INT(seen.count, 0);
+    fa_store_close(&store);
+}
+
+static void nonsense_is_refused_before_it_is_stored(void)
+{
+    fa_store *store = db_open(&diag);
+    CHECK(store != NULL);
+    float samples[DB_SAMPLES];
+    fa_scope scope = db_scope(512), bad = scope;
+    fa_trial_record good = db_trial_record(1, samples), put = good;
+    bad.problem.head_dim = 7;
+    CHECK_INT(fa_store_trial_put(store, &bad, &good, &diag), FA_EINVAL);
+    bad = scope;
+    bad.silicon[0] = 0;
+    CHECK_INT(fa_store_trial_put(store, &bad, &good, &diag), FA_EINVAL);
+    put.trial.median_us = NAN;
+    CHECK_INT(fa_store_trial_put(store, &scope, &put, &diag), FA_EINVAL);
+    put.trial.median_us = 0; /* "measured" without a time */
+    CHECK_INT(fa_store_trial_put(store, &scope, &put, &diag), FA_EINVAL);
+    put = good;
+    put.trial.status = (fa_status)99;
+    CHECK_INT(fa_store_trial_put(store, &scope, &put, &diag), FA_EINVAL);
+    put = good;
+    put.trial.config.count = FA_MAX_TUNABLES + 1;
+    CHECK_INT(fa_store_trial_put(store, &scope, &put, &diag), FA_EINVAL);
+    put = good;
+    memset(put.trial.reason, 'x', sizeof put.trial.reason);
+    CHECK_INT(fa_store_trial_put(store, &scope, &put, &diag), FA_EINVAL);
+    put = good;
+    put.sample_count = -1;
+    CHECK_INT(fa_store_trial_put(store, &scope, &put, &diag), FA_EINVAL);
+    CHECK_INT(fa_store_trial_put(NULL, &scope, &good, &diag), FA_EINVAL);
+    CHECK_OK(fa_store_trial_put(store, &scope, &good, &diag), diag);
+    fa_store_close(&store);
+}
+
+/* Every one of these makes the row of config 1 invalid; the row of config 2 is still shown. */
+static void a_trial_row_that_was_changed_is_never_shown(void)
+{
+    static const char *const changes[] = {
+        "status = 'splendid'",
+        "config = '{'",
+        "config = '{\"family\":\"a\",\"tunables\":{}}'",
+        "config_key = 'x'",
+        "reason = printf('%.600c', 'x')",
+        "reason = 'a' || char(0) || 'b'",
+        "threads = 4294967296",
+        "grid_x = -1",
+        "sample_count = -5",
+        "median_us = 9e999",
+        "median_us = NULL",
+        "compile_ms = -8.5",
+        "samples = x'010203'",
+        "samples = zeroblob(80)",
+        "samples_sha256 = ''",
+        "unix_time = -1",
+        "cubin_key = printf('%.65c', 'x')",
+    };
+    fa_store *store = db_open(&diag);
+    CHECK(store != NULL);
+    float samples[2][DB_SAMPLES];
+    fa_trial_record put[2] = {db_trial_record(1, samples[0]), db_trial_record(2, samples[1])};
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        fa_scope scope = db_scope((int32_t)(100 + i));
+        CHECK_OK(fa_store_trials_put(store, &scope, put, 2, &diag), diag);
+        char sql[256];
+        snprintf(sql, sizeof sql, "UPDATE trial SET %s WHERE id = (SELECT max(id) - 1 FROM trial)",
+                 changes[i]);
+        CHECK(db_tamper(sql));
+        struct seen seen = {0};
+        CHECK_OK(fa_store_trials_each(store, &scope, see_trial, &seen, &diag), diag);
+        if (seen.count != 1 || seen.config[0] != 2)
+            printf("# after %s\n", changes[i]);
+        CHECK_INT(seen.count, 1);
+        CHECK_INT(seen.config[0], 2);
+    }
+    CHECK(!db_tamper("UPDATE trial SET samples = 'text'")); /* the table is STRICT */
+    fa_scope scope = db_scope(100);
+    CHECK(db_tamper("UPDATE environment SET json = '{\"gpu\":\"H200\"}'"));
+    struct seen seen = {0};
+    CHECK_OK(fa_store_trials_each(store, &scope, see_trial, &seen, &diag), diag);
+    CHECK_INT(seen.count, 0);
+    fa_store_close(&store);
+}
+
+int main(void)
+{
+    DB_TEST(a_trial_comes_back_with_all_its_samples);
+    DB_TEST(a_failed_trial_keeps_its_reason_and_an_error_that_is_not_a_number);
+    DB_TEST(the_newest_trial_of_each_config_is_shown_oldest_first);
+    DB_TEST(a_visitor_may_use_the_store);
+    DB_TEST(a_visitor_that_answers_non_zero_stops_the_visit);
+    DB_TEST(a_batch_of_trials_is_stored_wholly_or_not_at_all);
+    DB_TEST(nonsense_is_refused_before_it_is_stored);
+    DB_TEST(a_trial_row_that_was_changed_is_never_shown);
+    return check_done();
+}

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Kernels in the caller's context: efforts, hits, launches and their refusals, and answers for a
+ * GPU that is not there.
+ */
+#include "engine_fixture.h"
+
+static void a_hit_returns_the_same_kernel_without_a_new_tune(void)
+{
+    engine_fixture f;
+    const fa_kernel *first, *second;
+    fa_diag diag;
+    CHECK(fixture_open(&f, ""));
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &first, &diag), diag);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &second, &diag), diag);
+    CHECK(first == second);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &second, &diag), diag);
+    CHECK(first == second);
+    CHECK_INT(fa_kernel_answer(first)->origin, FA_ORIGIN_MEASURED);
+    fixture_close(&f);
+}
+
+static void efforts_rise_from_nothing_over_predicted_to_measured(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_diag diag;
+    CHECK(fixture_open(&f, ""));
+    CHECK_INT(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag),
+              FA_ENOTFOUND);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_PREDICTED);
+    CHECK(fa_kernel_answer(kernel)->proved > 0);
+    CHECK(fa_kernel_answer(kernel)->driver_version > 0);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PATIENT, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
+    fixture_close(&f);
+}
+
+/* Rows of V all equal make the output equal to them, whatever the scores are. */
+static void a_launch_writes_the_callers_buffers(void)
+{
+    enum { COUNT = 2 * 128 * 64 };
+    static uint16_t ones[COUNT], out[COUNT];
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_device_ptr tensor[4] = {0};
+    fa_diag diag;
+    CHECK(fixture_open(&f, ""));
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &kernel, &diag), diag);
+    for (int i = 0; i < COUNT; i++)
+        ones[i] = 0x3c00;
+    for (int i = 0; i < 4; i++) {
+        CHECK_OK(fa_device_alloc(f.driver, sizeof ones, &tensor[i], &diag), diag);
+        CHECK_OK(fa_copy_to_device(f.driver, tensor[i], ones, sizeof ones, &diag), diag);
+    }
+    CHECK_OK(fa_fill8(f.driver, tensor[3], 0xff, sizeof out, NULL, &diag), diag);
+    fa_attn_args args = {.q = (void *)(uintptr_t)tensor[0], .k = (void *)(uintptr_t)tensor[1],
+                         .v = (void *)(uintptr_t)tensor[2], .o = (void *)(uintptr_t)tensor[3]};
+    CHECK_OK(fa_launch(kernel, &args, NULL, &diag), diag);
+    CHECK_OK(fa_copy_from_device(f.driver, out, tensor[3], sizeof out, &diag), diag);
+    CHECK(memcmp(out, ones, sizeof out) == 0);
+    for (int i = 0; i < 4; i++)
+        fa_device_free(f.driver, &tensor[i]);
+    fixture_close(&f);
+}
+
+static void bad_launches_are_refused_before_the_driver_sees_them(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_diag diag;
+    CHECK(fixture_open(&f, ""));
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &kernel, &diag), diag);
+    fa_attn_args good = {.q = (void *)0x1000, .k = (void *)0x2000, .v = (void *)0x3000,
+                         .o = (void *)0x4000};
+    fa_attn_args args = good;
+    args.q = NULL;
+    CHECK_INT(fa_launch(kernel, &args, NULL, &diag), FA_EINVAL);
+    args = good;
+    args.k = (void *)0x2002;
+    CHECK_INT(fa_launch(kernel, &args, NULL, &diag), FA_EALIGN);
+    CHECK_HAS(diag.text, "unaligned");
+    args = good;
+    args.v_stride[0] = 8192, args.v_stride[1] = 4100, args.v_stride[2] = 65;
+    CHECK_INT(fa_launch(kernel, &args, NULL, &diag), FA_EALIGN);
+    args = good;
+    args.softmax_scale = (float)NAN;
+    CHECK_INT(fa_launch(kernel, &args, NULL, &diag), FA_EINVAL);
+    CHECK_INT(fa_launch(NULL, &good, NULL, &diag), FA_EINVAL);
+    fixture_close(&f);
+}
+
+static void an_empty_problem_launches_nothing_and_succeeds(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_diag diag;
+    fa_problem empty = small_problem;
+    empty.batch = 0;
+    CHECK(fixture_open(&f, ""));
+    CHECK_OK(fa_get_best_kernel(f.tuner, &empty, FA_EFFORT_PREDICT, &kernel, &diag), diag);
+    CHECK_OK(fa_launch(kernel, &(fa_attn_args){0}, NULL, &diag), diag);
+    fixture_close(&f);
+}
+
+static void a_thread_without_a_context_gets_a_sentence(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_diag diag;
+    CHECK(fixture_open(&f, ""));
+    fa_driver_release_context(f.driver, 0);
+    CHECK_INT(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag),
+              FA_ENODEVICE);
+    CHECK_HAS(diag.text, "context");
+    CHECK_INT(fa_driver_retain_context(f.driver, 0, NULL), 0);
+    fixture_close(&f);
+}
+
+static void an_absent_gpu_gets_a_predicted_winner_that_fits_it_to_the_byte(void)
+{
+    engine_fixture f;
+    fa_answer answer;
+    fa_diag diag;
+    void *cubin = NULL;
+    size_t size = 0;
+    CHECK(fixture_open(&f, NULL));
+    fa_request request = {.size = sizeof request, .problem = small_problem, .gpu = "L4",
+                          .effort = FA_EFFORT_MEASURE};
+    CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
+    CHECK_INT(answer.origin, FA_ORIGIN_PREDICTED);
+    CHECK_INT(answer.driver_version, 0);
+    CHECK_INT(answer.gpu.sm, 89);
+    CHECK(!answer.gpu.present);
+    CHECK(answer.trial.smem_bytes <= answer.gpu.smem_per_block);
+    CHECK(answer.trial.registers > 0 && answer.trial.spill_bytes == 0);
+    CHECK(answer.trial.median_us == 0 && answer.trial.predicted_us > 0);
+    CHECK_OK(fa_answer_cubin(f.tuner, &answer, &cubin, &size, &diag), diag);
+    CHECK(size > 1000 && memcmp(cubin, "\x7f" "ELF", 4) == 0);
+    free(cubin);
+    fixture_close(&f);
+}
+
+static void a_predicted_winner_is_not_launched_unproved(void)
+{
+    engine_fixture f;
+    fa_answer answer;
+    fa_diag diag;
+    const fa_kernel *kernel;
+    CHECK(fixture_open(&f, NULL));
+    fa_request request = {.size = sizeof request, .problem = small_problem, .gpu = "L4",
+                          .effort = FA_EFFORT_MEASURE};
+    CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
+    fa_close(&f.tuner);
+    /* The same silicon arrives: whatever the catalogue said of it. */
+    char text[400];
+    snprintf(text, sizeof text, "log %s\ndevice name=NVIDIA_L4 sms=%d l2=%lld bus=%d clock=%d\n",
+             f.log, answer.gpu.sm_count, (long long)answer.gpu.l2_bytes,
+             answer.gpu.memory_bus_bits, answer.gpu.clock_mhz);
+    CHECK(write_text(f.script, text));
+    CHECK_OK(fa_driver_open(&f.driver, &diag), diag);
+    CHECK_OK(fa_driver_retain_context(f.driver, 0, &diag), diag);
+    CHECK_OK(fixture_session(&f, &diag), diag);
+    CHECK_INT(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag),
+              FA_ENOTFOUND);
+    CHECK_HAS(diag.text, "predicted");
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &kernel, &diag), diag);
+    CHECK(fa_kernel_answer(kernel)->driver_version > 0);
+    fixture_close(&f);
+}
+
+static void another_board_of_the_same_silicon_is_said_so(void)
+{
+    engine_fixture f;
+    fa_request request = {.size = sizeof request, .problem = small_problem,
+                          .effort = FA_EFFORT_MEASURE};
+    fa_answer answer;
+    fa_diag diag;
+    CHECK(fixture_open(&f, a_device));
+    CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
+    request.ordinal = 1;
+    CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
+    CHECK(answer.from_store);
+    CHECK_INT(answer.origin, FA_ORIGIN_MEASURED_SAME_SILICON);
+    fixture_close(&f);
+}
+
+static void another_silicon_is_never_served_this_ones_winner(void)
+{
+    engine_fixture f;
+    fa_request request = {.size = sizeof request, .problem = small_problem,
+                          .effort = FA_EFFORT_MEASURE};
+    fa_answer answer;
+    fa_diag diag;
+    CHECK(fixture_open(&f, "device name=NVIDIA_L40S sms=142 bus=384"));
+    CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
+    request.ordinal = 1;
+    request.effort = FA_EFFORT_CACHED;
+    CHECK_INT(fa_tune(f.tuner, &request, &answer, &diag), FA_ENOTFOUND);
+    fixture_close(&f);
+}
+
+static void hostile_options_and_requests_are_refused(void)
+{
+    engine_fixture f;
+    fa_tuner *tuner = NULL;
+    fa_answer answer;
+    fa_diag diag;
+    CHECK(fixture_open(&f, NULL));
+    fa_options options = {.size = 1};
+    CHECK_INT(fa_open(&options, &tuner, &diag), FA_EINVAL);
+    CHECK_INT(fa_open(NULL, NULL, &diag), FA_EINVAL);
+    fa_request request = {.size = 3};
+    CHECK_INT(fa_tune(f.tuner, &request, &answer, &diag), FA_EINVAL);
+    request = (fa_request){.size = sizeof request, .problem = small_problem, .gpu = "L5"};
+    CHECK_INT(fa_tune(f.tuner, &request, &answer, &diag), FA_ENOTFOUND);
+    CHECK_HAS(diag.text, "L5");
+    request.gpu = "V100";
+    CHECK_INT(fa_tune(f.tuner, &request, &answer, &diag), FA_ENOTSUP);
+    request.gpu = NULL;
+    request.effort = FA_EFFORT_MEASURE;
+    CHECK_INT(fa_tune(f.tuner, &request, &answer, &diag), FA_ENODEVICE);
+    request.gpu = "L4";
+    request.problem.head_dim = 7;
+    CHECK_INT(fa_tune(f.tuner, &request, &answer, &diag), FA_EINVAL);
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    if (getenv("FA_TEST_FAKE_CUDA") == NULL)
+        return 1;
+    TEST(a_hit_returns_the_same_kernel_without_a_new_tune);
+    TEST(efforts_rise_from_nothing_over_predicted_to_measured);
+    TEST(a_launch_writes_the_callers_buffers);
+    TEST(bad_launches_are_refused_before_the_driver_sees_them);
+    TEST(an_empty_problem_launches_nothing_and_succeeds);
+    TEST(a_thread_without_a_context_gets_a_sentence);
+    TEST(an_absent_gpu_gets_a_predicted_winner_that_fits_it_to_the_byte);
+    TEST(a_predicted_winner_is_not_launched_unproved);
+    TEST(another_board_of_the_same_silicon_is_said_so);
+    TEST(another_silicon_is_never_served_this_ones_winner);
+    TEST(hostile_options_and_requests_are_refused);
+    return check_done();
+}

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The examples do what they say."""
+import os
+import subprocess
+
+import tap
+from place import BUILD, DEADLINE, Place
+
+
+def example(place, name, *arguments, status=0):
+    done = subprocess.run([os.path.join(BUILD, "examples", name), *arguments], env=place.env,
+                          cwd=place.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, encoding="utf-8", check=False, timeout=DEADLINE)
+    tap.equal((done.returncode, done.stderr), (status, ""))
+    return done.stdout
+
+
+def compile_for_absent_gpu_writes_a_cubin_and_its_geometry():
+    with Place() as place:
+        told = example(place, "compile_for_absent_gpu", "L4", "l4.cubin")
+        tap.has(told, "L4, sm_89")
+        tap.has(told, "predicted, made now")
+        tap.has(told, "blocks of 128 threads")
+        with open(os.path.join(place.folder, "l4.cubin"), "rb") as file:
+            cubin = file.read()
+        tap.equal(cubin[:5], b"\x7fELF\x02")
+        tap.has(told, "l4.cubin, %d bytes" % len(cubin))
+        tap.has(example(place, "compile_for_absent_gpu", "L4", "again.cubin"), "found in the store")
+        with open(os.path.join(place.folder, "again.cubin"), "rb") as file:
+            tap.equal(file.read(), cubin)
+
+
+def tune_and_launch_without_a_gpu_ends_with_77():
+    with Place() as place:
+        tap.has(example(place, "tune_and_launch", status=77), "no CUDA device")
+
+
+def tune_and_launch_tunes_once_and_the_next_process_finds_the_winner():
+    with Place(script="device name=NVIDIA_L4 sm=89 sms=58\ninit_once\n") as place:
+        first = example(place, "tune_and_launch")
+        tap.has(first, "not in %s yet: tuning" % place.store)
+        tap.has(first, "origin measured, tuned now")
+        tap.has(first, "against the CPU")
+        second = example(place, "tune_and_launch")
+        tap.has(second, "origin measured, found in the store")
+        tap.lacks(second, "tuning")
+        tap.equal(second.splitlines()[0], first.splitlines()[1])
+
+
+tap.main([
+    compile_for_absent_gpu_writes_a_cubin_and_its_geometry,
+    tune_and_launch_without_a_gpu_ends_with_77,
+    tune_and_launch_tunes_once_and_the_next_process_finds_the_winner,
+])

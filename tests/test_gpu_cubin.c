@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The cubin reader: what it finds in good cubins, and that no damaged one makes it read outside
+ * its bytes (run under ASan: every buffer is a heap block of exactly the file's size).
+ */
+#include "check.h"
+#include "fake_cubin.h"
+
+#include "../src/gpu/cubin.h"
+#include "../src/gpu/nvrtc.h"
+
+#include <stdlib.h>
+
+static const fake_cubin good = {
+    .sm = 89, .entry = "attn_fwd", .registers = 168, .stack = 16, .static_smem = 512,
+    .threads_x = 64, .threads_y = 2, .parameters = 168, .marker = "family=x;",
+};
+
+/* Reads a heap copy, so that a sanitizer sees one byte too far. */
+static int read_copy(const unsigned char *bytes, size_t size, const char *entry,
+                     fa_cubin_info *info, fa_diag *diag)
+{
+    unsigned char *copy = malloc(size == 0 ? 1 : size);
+    if (copy == NULL)
+        return FA_ENOMEM;
+    if (size != 0)
+        memcpy(copy, bytes, size);
+    int rc = fa_cubin_read(copy, size, entry, info, diag);
+    free(copy);
+    return rc;
+}
+
+static void everything_that_ptxas_decided_is_read(void)
+{
+    unsigned char bytes[FAKE_CUBIN_MAX];
+    fa_cubin_info info;
+    fa_diag diag = {{0}};
+    size_t size = fake_cubin_build(&good, bytes);
+    CHECK_OK(read_copy(bytes, size, "attn_fwd", &info, &diag), diag);
+    CHECK_INT(info.sm, 89);
+    CHECK_INT(info.registers, 168);
+    CHECK_INT(info.stack_bytes, 16);
+    CHECK_INT(info.static_smem_bytes, 512);
+    CHECK_INT(info.max_threads, 128);
+    CHECK_INT(info.parameter_bytes, 168);
+}
+
+static void the_systems_share_is_taken_off_static_shared_memory_from_sm_90_on(void)
+{
+    unsigned char bytes[FAKE_CUBIN_MAX];
+    fa_cubin_info info;
+    fa_diag diag = {{0}};
+    for (int i = 0; i < 4; i++) {
+        const int sms[] = {75, 90, 100, 120};
+        fake_cubin c = good;
+        c.sm = sms[i];
+        size_t size = fake_cubin_build(&c, bytes);
+        CHECK_OK(read_copy(bytes, size, "attn_fwd", &info, &diag), diag);
+        CHECK_INT(info.sm, sms[i]);
+        CHECK_INT(info.static_smem_bytes, 512);
+    }
+}
+
+static void both_encodings_of_the_architecture_are_read(void)
+{
+    unsigned char bytes[FAKE_CUBIN_MAX];
+    fa_cubin_info info;
+    fa_diag diag = {{0}};
+    for (int abi = 7; abi <= 8; abi++) {
+        fake_cubin c = good;
+        c.abi = abi;
+        size_t size = fake_cubin_build(&c, bytes);
+        CHECK_OK(read_copy(bytes, size, "attn_fwd", &info, &diag), diag);
+        CHECK_INT(info.sm, 89);
+    }
+    fake_cubin c = good;
+    c.abi = 9;
+    size_t size = fake_cubin_build(&c, bytes);
+    CHECK_INT(read_copy(bytes, size, "attn_fwd", &info, &diag), FA_ECORRUPT);
+    CHECK_HAS(diag.text, "ABI version 9");
+}
+
+static void no_launch_bounds_gives_no_thread_limit(void)
+{
+    unsigned char bytes[FAKE_CUBIN_MAX];
+    fa_cubin_info info;
+    fa_diag diag = {{0}};
+    fake_cubin c = good;
+    c.threads_x = 0;
+    size_t size = fake_cubin_build(&c, bytes);
+    CHECK_OK(read_copy(bytes, size, "attn_fwd", &info, &diag), diag);
+    CHECK_INT(info.max_threads, 0);
+}
+
+static void a_missing_entry_is_not_found(void)
+{
+    unsigned char bytes[FAKE_CUBIN_MAX];
+    fa_cubin_info info = {.sm = -1};
+    fa_diag diag = {{0}};
+    size_t size = fake_cubin_build(&good, bytes);
+    CHECK_INT(read_copy(bytes, size, "attn_bwd", &info, &diag), FA_ENOTFOUND);
+    CHECK_HAS(diag.text, "attn_bwd");
+    CHECK_INT(info.sm, -1); /* outputs are set only on success */
+}
+
+static void what_is_no_cubin_is_refused(void)
+{
+    fa_cubin_info info;
+    fa_diag diag = {{0}};
+    unsigned char bytes[FAKE_CUBIN_MAX];
+    CHECK_INT(fa_cubin_read(NULL, 0, "attn_fwd", &info, &diag), FA_ECORRUPT);
+    CHECK_INT(read_copy((const unsigned char *)"", 0, "attn_fwd", &info, &diag), FA_ECORRUPT);
+    const char text[] = ".version 9.0\n.target sm_89\n.address_size 64\n// PTX is no cubin";
+    CHECK_INT(read_copy((const unsigned char *)text, sizeof text, "attn_fwd", &info, &diag),
+              FA_ECORRUPT);
+    fake_cubin_build(&good, bytes);
+    bytes[offsetof(Elf64_Ehdr, e_machine)] = EM_X86_64;
+    CHECK_INT(read_copy(bytes, FAKE_CUBIN_MAX, "attn_fwd", &info, &diag), FA_ECORRUPT);
+    CHECK_HAS(diag.text, "not CUDA");
+}
+
+static void impossible_numbers_are_refused(void)
+{
+    unsigned char bytes[FAKE_CUBIN_MAX];
+    fa_cubin_info info;
+    fa_diag diag = {{0}};
+    fake_cubin cases[] = {good, good, good, good, good, good};
+    cases[0].registers = 0;
+    cases[1].registers = 256;
+    cases[2].stack = 0x80000000u;
+    cases[3].threads_x = 2048;
+    cases[4].threads_x = 0x10000; /* its square overflows 32 bits */
+    cases[4].threads_y = 0x10000;
+    cases[5].static_smem = 0x7fffffff;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t size = fake_cubin_build(&cases[i], bytes);
+        CHECK_INT(read_copy(bytes, size, "attn_fwd", &info, &diag), FA_ECORRUPT);
+    }
+}
+
+static void every_truncation_is_refused(void)
+{
+    unsigned char bytes[FAKE_CUBIN_MAX];
+    fa_cubin_info info;
+    size_t size = fake_cubin_build(&good, bytes);
+    for (size_t n = 0; n < size; n++) /* the section table is last, so every cut damages it */
+        CHECK_INT(read_copy(bytes, n, "attn_fwd", &info, NULL), FA_ECORRUPT);
+}
+
+static uint64_t random_state = 1;
+
+static uint32_t random_below(uint32_t limit)
+{
+    random_state = random_state * 6364136223846793005ull + 1442695040888963407ull;
+    return (uint32_t)((random_state >> 33) % limit);
+}
+
+/* Any damage gives success or a code of the contract, in bounds. Returns false otherwise. */
+static bool survives_damage(const unsigned char *bytes, size_t size, const char *entry, int rounds)
+{
+    unsigned char *copy = malloc(size);
+    bool ok = copy != NULL;
+    for (int i = 0; ok && i < rounds; i++) {
+        fa_cubin_info info = {0};
+        memcpy(copy, bytes, size);
+        for (uint32_t flips = 1 + random_below(8); flips > 0; flips--)
+            copy[random_below(3) == 0 ? random_below(64) : random_below((uint32_t)size)] =
+                (unsigned char)random_below(256);
+        size_t cut = random_below(4) == 0 ? random_below((uint32_t)size) : 0;
+        int rc = fa_cubin_read(copy, size - cut, entry, &info, NULL);
+        ok = rc == 0 ? info.registers >= 1 && info.registers <= 255 && info.stack_bytes >= 0 &&
+                           info.static_smem_bytes >= 0 && info.max_threads <= 1024
+                     : rc == FA_ECORRUPT || rc == FA_ENOTFOUND;
+    }
+    free(copy);
+    return ok;
+}
+
+static void random_damage_never_reads_out_of_bounds(void)
+{
+    unsigned char bytes[FAKE_CUBIN_MAX];
+    size_t size = fake_cubin_build(&good, bytes);
+    CHECK(survives_damage(bytes, size, "attn_fwd", 200000));
+}
+
+static void hostile_section_headers_are_survived(void)
+{
+    static const uint64_t values[] = {0, 1, 0x7fffffff, 0xffffffff, 0x100000000ull,
+                                      0x7fffffffffffffffull, 0x8000000000000000ull, UINT64_MAX};
+    unsigned char bytes[FAKE_CUBIN_MAX];
+    size_t size = fake_cubin_build(&good, bytes);
+    Elf64_Ehdr header;
+    memcpy(&header, bytes, sizeof header);
+    for (size_t at = header.e_shoff; at + 8 <= size; at += 4) {
+        for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+            unsigned char damaged[FAKE_CUBIN_MAX];
+            fa_cubin_info info;
+            memcpy(damaged, bytes, size);
+            memcpy(damaged + at, &values[i], 8);
+            int rc = read_copy(damaged, size, "attn_fwd", &info, NULL);
+            CHECK(rc == 0 || rc == FA_ECORRUPT || rc == FA_ENOTFOUND);
+        }
+    }
+}
+
+/* ---- cubins of the real compiler -------------------------------------------------------------*/
+
+static const char kernels[] =
+    "struct params { const float *in; float *out; long long n; };\n"
+    "extern \"C\" __global__ void __launch_bounds__(128)\n"
+    "clean(const __grid_constant__ params p) {\n"
+    "  extern __shared__ float dynamic[]; __shared__ float fixed[256];\n"
+    "  fixed[threadIdx.x] = p.in[threadIdx.x]; dynamic[threadIdx.x] = 2; __syncthreads();\n"
+    "  p.out[threadIdx.x] = fixed[threadIdx.x ^ 1] + dynamic[threadIdx.x ^ 2]; }\n"
+    "extern \"C\" __global__ void spills(const float *a, float *b, int n, int m) {\n"
+    "  float kept[64]; for (int i = 0; i < 64; i++) kept[i] = a[i];\n"
+    "  for (int i = 0; i < n; i++) kept[(i * m) & 63] += kept[i & 63];\n"
+    "  for (int i = 0; i < 64; i++) b[i] = kept[i]; }\n";
+
+static void real_cubins_of_every_architecture_are_read(void)
+{
+    static const struct {
+        const char *architecture;
+        int sm;
+    } rows[] = {{"sm_75", 75}, {"sm_80", 80}, {"sm_86", 86}, {"sm_89", 89},
+                {"sm_90", 90}, {"sm_90a", 90}, {"sm_100a", 100}, {"sm_120", 120}};
+    fa_nvrtc_location location;
+    fa_nvrtc *nvrtc = NULL;
+    fa_buf cubin = {0}, log = {0};
+    fa_diag diag = {{0}};
+    if (fa_nvrtc_locate(&location, &diag) != 0)
+        SKIP("no NVRTC");
+    CHECK_OK(fa_nvrtc_open(&location, &nvrtc, &diag), diag);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        fa_compile_request request = {.source = kernels, .name = "test.cu",
+                                      .architecture = rows[i].architecture};
+        fa_cubin_info info;
+        CHECK_OK(fa_nvrtc_compile(nvrtc, &request, &cubin, &log, &diag), diag);
+        CHECK_OK(read_copy((unsigned char *)cubin.data, cubin.size, "clean", &info, &diag), diag);
+        CHECK_INT(info.sm, rows[i].sm);
+        CHECK(info.registers >= 8 && info.registers <= 40);
+        CHECK_INT(info.stack_bytes, 0);
+        CHECK_INT(info.static_smem_bytes, 1024);
+        CHECK_INT(info.max_threads, 128);
+        CHECK_INT(info.parameter_bytes, 24);
+        CHECK_OK(read_copy((unsigned char *)cubin.data, cubin.size, "spills", &info, &diag), diag);
+        CHECK(info.stack_bytes >= 256);
+        CHECK_INT(info.static_smem_bytes, 0);
+        CHECK_INT(info.max_threads, 0);
+        CHECK(survives_damage((unsigned char *)cubin.data, cubin.size, "clean", 2000));
+    }
+    fa_buf_free(&cubin);
+    fa_buf_free(&log);
+    fa_nvrtc_close(&nvrtc);
+}
+
+int main(void)
+{
+    TEST(everything_that_ptxas_decided_is_read);
+    TEST(the_systems_share_is_taken_off_static_shared_memory_from_sm_90_on);
+    TEST(both_encodings_of_the_architecture_are_read);
+    TEST(no_launch_bounds_gives_no_thread_limit);
+    TEST(a_missing_entry_is_not_found);
+    TEST(what_is_no_cubin_is_refused);
+    TEST(impossible_numbers_are_refused);
+    TEST(every_truncation_is_refused);
+    TEST(random_damage_never_reads_out_of_bounds);
+    TEST(hostile_section_headers_are_survived);
+    TEST(real_cubins_of_every_architecture_are_read);
+    return check_done();
+}

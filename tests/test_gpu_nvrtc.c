@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Finding NVRTC, telling its build, and compiling with it. What needs a real NVRTC is skipped
+ * without one; finding is proved with made-up directories.
+ */
+#include "check.h"
+
+#include "../src/gpu/nvrtc.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static fa_diag diag;
+static char folder[256], real_directory[4096];
+
+/* ---- made-up libraries -----------------------------------------------------------------------*/
+
+static char *path_of(const char *name)
+{
+    static char path[4096];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static bool write_file(const char *name, const void *bytes, size_t size)
+{
+    FILE *file = fopen(path_of(name), "we");
+    bool ok = file != NULL && fwrite(bytes, 1, size, file) == size;
+    return file != NULL && fclose(file) == 0 && ok;
+}
+
+/* A header, one PT_NOTE segment, and in it the build-id; id_size 0: none. */
+static bool write_library(const char *name, unsigned char first, size_t id_size, int machine)
+{
+    struct {
+        Elf64_Ehdr header;
+        Elf64_Phdr segment;
+        Elf64_Nhdr note;
+        char owner[4];
+        unsigned char id[64];
+    } file = {
+        .header = {.e_type = ET_DYN, .e_machine = (uint16_t)machine, .e_phoff = sizeof(Elf64_Ehdr),
+                   .e_phentsize = sizeof(Elf64_Phdr), .e_phnum = id_size == 0 ? 0 : 1},
+        .note = {.n_namesz = 4, .n_descsz = (uint32_t)id_size, .n_type = NT_GNU_BUILD_ID},
+        .owner = "GNU",
+    };
+    file.segment = (Elf64_Phdr){.p_type = PT_NOTE};
+    file.segment.p_offset = sizeof file.header + sizeof file.segment;
+    file.segment.p_filesz = sizeof file.note + 4 + (id_size + 3) / 4 * 4;
+    memcpy(file.header.e_ident, ELFMAG, SELFMAG);
+    file.header.e_ident[EI_CLASS] = ELFCLASS64;
+    memset(file.id, first, sizeof file.id);
+    return write_file(name, &file, sizeof file);
+}
+
+#if defined(__x86_64__)
+enum { OWN = EM_X86_64, OTHER = EM_AARCH64 };
+#else
+enum { OWN = EM_AARCH64, OTHER = EM_X86_64 };
+#endif
+
+static void clear_folder(void)
+{
+    static const char *const names[] = {
+        "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc-builtins.so.13.0",
+        "libnvrtc-builtins.so.13.1", "libnvrtc-builtins.so.12.8", "libnvrtc.alt.so.13",
+        "libnvrtc-builtins.alt.so.13.0", "libnvrtc.so.13.0.88", "nvidia/cu13/lib/libnvrtc.so.13",
+        "nvidia/cu13/lib/libnvrtc-builtins.so.13.0", "nvidia/cu13/lib", "nvidia/cu13", "nvidia"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        remove(path_of(names[i]));
+}
+
+static int locate(fa_nvrtc_location *ret)
+{
+    setenv("FA_TUNE_NVRTC", folder, 1);
+    return fa_nvrtc_locate(ret, &diag);
+}
+
+static void the_identity_holds_the_version_and_both_build_ids(void)
+{
+    fa_nvrtc_location location;
+    clear_folder();
+    CHECK(write_library("libnvrtc.so.13", 0xab, 20, OWN));
+    CHECK(write_library("libnvrtc-builtins.so.13.0", 0x01, 8, OWN));
+    CHECK_OK(locate(&location), diag);
+    CHECK_INT(location.major, 13);
+    CHECK_INT(location.minor, 0);
+    CHECK(location.library[0] == '/' && location.builtins[0] == '/');
+    CHECK_TEXT(location.identity,
+               "13.0 abababababababababababababababababababab 0101010101010101");
+}
+
+static void a_library_without_build_id_is_known_by_its_sha256(void)
+{
+    fa_nvrtc_location location;
+    char first[256];
+    clear_folder();
+    CHECK(write_library("libnvrtc.so.13", 1, 0, OWN));
+    CHECK(write_library("libnvrtc-builtins.so.13.0", 1, 64, OWN)); /* too long to be one */
+    CHECK_OK(locate(&location), diag);
+    CHECK_INT(strlen(location.identity), strlen("13.0 ") + 64 + 1 + 64);
+    snprintf(first, sizeof first, "%s", location.identity);
+    CHECK(write_library("libnvrtc.so.13", 2, 0, OWN));
+    CHECK_OK(locate(&location), diag);
+    CHECK(strcmp(first, location.identity) != 0);
+}
+
+static void the_wheel_layout_is_found_below_the_named_directory(void)
+{
+    fa_nvrtc_location location;
+    clear_folder();
+    CHECK(mkdir(path_of("nvidia"), 0755) == 0 && mkdir(path_of("nvidia/cu13"), 0755) == 0 &&
+          mkdir(path_of("nvidia/cu13/lib"), 0755) == 0);
+    CHECK(write_library("nvidia/cu13/lib/libnvrtc.so.13", 1, 20, OWN));
+    CHECK(write_library("nvidia/cu13/lib/libnvrtc-builtins.so.13.0", 2, 20, OWN));
+    CHECK_OK(locate(&location), diag);
+    CHECK_HAS(location.library, "/nvidia/cu13/lib/libnvrtc.so.13");
+    CHECK_HAS(location.builtins, "/nvidia/cu13/lib/libnvrtc-builtins.so.13.0");
+}
+
+static void the_alt_build_is_never_taken(void)
+{
+    fa_nvrtc_location location;
+    clear_folder();
+    CHECK(write_library("libnvrtc.alt.so.13", 1, 20, OWN));
+    CHECK(write_library("libnvrtc-builtins.alt.so.13.0", 2, 20, OWN));
+    CHECK_INT(locate(&location), FA_ENONVRTC);
+    CHECK(write_library("libnvrtc.so.13", 1, 20, OWN)); /* no builtins of its kind yet */
+    CHECK_INT(locate(&location), FA_ENONVRTC);
+    CHECK_HAS(diag.text, folder);
+}
+
+static void the_builtins_of_the_librarys_own_version_are_taken(void)
+{
+    fa_nvrtc_location location;
+    clear_folder();
+    CHECK(write_library("libnvrtc.so.13.0.88", 1, 20, OWN));
+    CHECK(symlink("libnvrtc.so.13.0.88", path_of("libnvrtc.so.13")) == 0);
+    CHECK(write_library("libnvrtc-builtins.so.13.0", 2, 20, OWN));
+    CHECK(write_library("libnvrtc-builtins.so.13.1", 3, 20, OWN));
+    CHECK(write_library("libnvrtc-builtins.so.12.8", 4, 20, OWN));
+    CHECK_OK(locate(&location), diag);
+    CHECK_INT(location.minor, 0);
+}
+
+static void a_library_for_another_machine_is_refused(void)
+{
+    fa_nvrtc_location location;
+    clear_folder();
+    CHECK(write_library("libnvrtc.so.13", 1, 20, OTHER));
+    CHECK(write_library("libnvrtc-builtins.so.13.0", 2, 20, OWN));
+    CHECK_INT(locate(&location), FA_ENONVRTC);
+    CHECK_HAS(diag.text, "another architecture");
+    CHECK(write_file("libnvrtc.so.13", "text", 4));
+    CHECK_INT(locate(&location), FA_ENONVRTC);
+    CHECK_HAS(diag.text, "not a shared library");
+}
+
+static void damaged_notes_are_survived(void)
+{
+    unsigned char bytes[256];
+    clear_folder();
+    CHECK(write_library("libnvrtc-builtins.so.13.0", 2, 20, OWN));
+    uint32_t state = 7;
+    for (int i = 0; i < 2000; i++) {
+        CHECK(i % 50 != 0 || write_library("libnvrtc.so.13", 1, 20, OWN));
+        int fd = open(path_of("libnvrtc.so.13"), O_RDWR | O_CLOEXEC);
+        CHECK(fd >= 0);
+        ssize_t size = read(fd, bytes, sizeof bytes);
+        state = state * 1664525 + 1013904223;
+        size_t at = 20 + (state >> 8) % 140;
+        unsigned char value = (unsigned char)(state >> 24);
+        CHECK(size > 160 && pwrite(fd, &value, 1, (off_t)at) == 1);
+        close(fd);
+        fa_nvrtc_location location;
+        int rc = locate(&location);
+        CHECK(rc == 0 || rc == FA_ENONVRTC);
+    }
+}
+
+static void a_made_up_library_does_not_open(void)
+{
+    fa_nvrtc_location location;
+    fa_nvrtc *nvrtc = NULL;
+    clear_folder();
+    CHECK(write_library("libnvrtc.so.13", 1, 20, OWN));
+    CHECK(write_library("libnvrtc-builtins.so.13.0", 2, 20, OWN));
+    CHECK_OK(locate(&location), diag);
+    CHECK_INT(fa_nvrtc_open(&location, &nvrtc, &diag), FA_ENONVRTC);
+    CHECK(nvrtc == NULL);
+    fa_nvrtc_close(&nvrtc);
+    fa_nvrtc_close(NULL);
+}
+
+static void the_option_list_is_fixed(void)
+{
+    char text[512], small[20];
+    fa_nvrtc_options("sm_90a", text, sizeof text);
+    CHECK_TEXT(text, "--gpu-architecture=sm_90a --no-cache --minimal --modify-stack-limit=false "
+                     "-no-source-include -std=c++17 -Xptxas -warn-spills -Xptxas -warn-lmem-usage");
+    fa_nvrtc_options("sm_90a", small, sizeof small);
+    CHECK_INT(strlen(small), sizeof small - 1);
+}
+
+/* ---- the real one ----------------------------------------------------------------------------*/
+
+static fa_nvrtc *nvrtc;
+static fa_buf cubin, compile_log;
+
+static int compile(const char *source, const char *architecture)
+{
+    static const fa_source_header headers[] = {{"answer.h", "#define ANSWER 42\n"}};
+    fa_compile_request request = {.source = source, .name = "fa_tune.cu", .headers = headers,
+                                  .header_count = 1, .architecture = architecture};
+    return fa_nvrtc_compile(nvrtc, &request, &cubin, &compile_log, &diag);
+}
+
+static void the_library_agrees_with_what_was_located(void)
+{
+    fa_nvrtc_location location;
+    int major, minor, sms[64];
+    if (real_directory[0] == 0)
+        SKIP("no NVRTC");
+    setenv("FA_TUNE_NVRTC", real_directory, 1);
+    CHECK_OK(fa_nvrtc_locate(&location, &diag), diag);
+    CHECK_OK(fa_nvrtc_open(&location, &nvrtc, &diag), diag);
+    CHECK_OK(fa_nvrtc_version(nvrtc, &major, &minor, &diag), diag);
+    CHECK(major == location.major && minor == location.minor);
+    int count = fa_nvrtc_architectures(nvrtc, sms, 64);
+    bool has_89 = false;
+    for (int i = 0; i < count; i++)
+        has_89 = has_89 || sms[i] == 89;
+    CHECK(has_89);
+    CHECK_INT(fa_nvrtc_architectures(nvrtc, sms, 1), 1);
+}
+
+static const char clean[] = "#include \"answer.h\"\n"
+                            "extern \"C\" __global__ void k(int *x) { *x = ANSWER; }\n";
+
+static void in_memory_headers_compile_to_identical_cubins(void)
+{
+    if (nvrtc == NULL)
+        SKIP("no NVRTC");
+    CHECK_OK(compile(clean, "sm_89"), diag);
+    CHECK(cubin.size > 1000 && memcmp(cubin.data, ELFMAG, SELFMAG) == 0);
+    CHECK_INT(compile_log.size, 0);
+    char *first = malloc(cubin.size);
+    size_t size = cubin.size;
+    CHECK(first != NULL);
+    memcpy(first, cubin.data, size);
+    int rc = compile(clean, "sm_89");
+    bool same = cubin.size == size && memcmp(first, cubin.data, size) == 0;
+    free(first);
+    CHECK_OK(rc, diag);
+    CHECK(same);
+}
+
+static void an_error_gives_the_line_and_the_log(void)
+{
+    if (nvrtc == NULL)
+        SKIP("no NVRTC");
+    CHECK_INT(compile("#warning careful\nextern \"C\" __global__ void k() { undeclared(); }\n",
+                      "sm_80"), FA_ECOMPILE);
+    CHECK_HAS(diag.text, "fa_tune.cu(2)");
+    CHECK_HAS(diag.text, "undeclared");
+    CHECK_HAS(compile_log.data, "undeclared");
+    CHECK_INT(cubin.size, 0);
+}
+
+static void spills_are_warned_of_in_the_log(void)
+{
+    if (nvrtc == NULL)
+        SKIP("no NVRTC");
+    CHECK_OK(compile("extern \"C\" __global__ void k(float *a, int n) { float x[64];\n"
+                     "for (int i = 0; i < 64; i++) x[i] = a[i];\n"
+                     "for (int i = 0; i < n; i++) x[i & 63] += x[(i * n) & 63];\n"
+                     "for (int i = 0; i < 64; i++) a[i] = x[i]; }\n", "sm_90a"), diag);
+    CHECK_HAS(compile_log.data, "Local memory used");
+}
+
+static void an_unknown_architecture_is_refused_before_compiling(void)
+{
+    if (nvrtc == NULL)
+        SKIP("no NVRTC");
+    CHECK_INT(compile(clean, "sm_70"), FA_ENOTSUP);
+    CHECK_HAS(diag.text, "sm_70");
+    CHECK_INT(compile(clean, "sm_999"), FA_ENOTSUP);
+    CHECK_INT(compile(clean, "sm_89 --output-file=/tmp/x"), FA_EINVAL);
+    CHECK_INT(compile(clean, "compute_89"), FA_EINVAL);
+    CHECK_INT(compile(clean, NULL), FA_EINVAL);
+}
+
+static void the_working_directory_is_not_searched_for_headers(void)
+{
+    char old[4096];
+    if (nvrtc == NULL)
+        SKIP("no NVRTC");
+    CHECK(write_file("beside.h", "#define SECRET 1\n", 17));
+    CHECK(getcwd(old, sizeof old) != NULL && chdir(folder) == 0);
+    int rc = compile("#include \"beside.h\"\n"
+                     "extern \"C\" __global__ void k(int *x) { *x = SECRET; }\n", "sm_89");
+    CHECK(chdir(old) == 0);
+    remove(path_of("beside.h"));
+    CHECK_INT(rc, FA_ECOMPILE);
+    CHECK_HAS(diag.text, "beside.h");
+}
+
+int main(void)
+{
+    const char *base = getenv("TMPDIR");
+    fa_nvrtc_location location;
+    if (fa_nvrtc_locate(&location, &diag) == 0) {
+        snprintf(real_directory, sizeof real_directory, "%s", location.library);
+        *strrchr(real_directory, '/') = 0;
+    }
+    snprintf(folder, sizeof folder, "%s/fa_nvrtc_XXXXXX", base == NULL ? "/tmp" : base);
+    if (mkdtemp(folder) == NULL)
+        return 1;
+    TEST(the_identity_holds_the_version_and_both_build_ids);
+    TEST(a_library_without_build_id_is_known_by_its_sha256);
+    TEST(the_wheel_layout_is_found_below_the_named_directory);
+    TEST(the_alt_build_is_never_taken);
+    TEST(the_builtins_of_the_librarys_own_version_are_taken);
+    TEST(a_library_for_another_machine_is_refused);
+    TEST(damaged_notes_are_survived);
+    TEST(a_made_up_library_does_not_open);
+    TEST(the_option_list_is_fixed);
+    TEST(the_library_agrees_with_what_was_located);
+    TEST(in_memory_headers_compile_to_identical_cubins);
+    TEST(an_error_gives_the_line_and_the_log);
+    TEST(spills_are_warned_of_in_the_log);
+    TEST(an_unknown_architecture_is_refused_before_compiling);
+    TEST(the_working_directory_is_not_searched_for_headers);
+    fa_buf_free(&cubin);
+    fa_buf_free(&compile_log);
+    fa_nvrtc_close(&nvrtc);
+    clear_folder();
+    rmdir(folder);
+    return check_done();
+}

@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The public headers compile alone, as C11 and as C++, and name exactly what the library exports."""
+import os
+import re
+import shutil
+import subprocess
+
+import tap
+
+SOURCE = os.environ["FA_TEST_SOURCE"]
+BUILD = os.environ["FA_TEST_BUILD"]
+HEADERS = ("src/base/fa_types.h", "src/engine/fa_tune.h")
+FOLDERS = ["-I", os.path.join(SOURCE, "src/engine"), "-I", os.path.join(SOURCE, "src/base")]
+
+
+def compile_alone(header, compiler, language, standard):
+    if shutil.which(compiler) is None:
+        raise tap.Skip("no %s" % compiler)
+    done = subprocess.run(
+        [compiler, "-x", language, "-std=" + standard, "-Wall", "-Wextra", "-Wpedantic", "-Werror",
+         "-fsyntax-only", *FOLDERS, "-include", os.path.join(SOURCE, header), "-"],
+        input="int unit;\n", capture_output=True, text=True, check=False)
+    tap.equal((done.returncode, done.stderr), (0, ""))
+
+
+def public_headers_compile_alone_as_c11():
+    for header in HEADERS:
+        compile_alone(header, os.environ.get("CC", "cc"), "c", "c11")
+
+
+def public_headers_compile_alone_as_cpp():
+    for header in HEADERS:
+        compile_alone(header, os.environ.get("CXX", "c++"), "c++", "c++11")
+
+
+def declared():
+    with open(os.path.join(SOURCE, "src/engine/fa_tune.h"), encoding="utf-8") as file:
+        return set(re.findall(r"^FA_API\b[^(;]*?\b(fa_\w+)\(", file.read(), re.MULTILINE))
+
+
+def the_library_exports_what_the_header_declares_and_nothing_else():
+    if shutil.which("nm") is None:
+        raise tap.Skip("no nm")
+    done = subprocess.run(["nm", "-D", "--defined-only", os.path.join(BUILD, "libfa_tune.so")],
+                          capture_output=True, text=True, check=True)
+    rows = [line.split() for line in done.stdout.splitlines()]
+    exported = {row[-1].split("@")[0] for row in rows if row[-2] != "A"}
+    assert len(declared()) > 15, "too few declarations were found: %r" % declared()
+    tap.equal(sorted(exported), sorted(declared()))
+    versions = {row[-1].partition("@@")[2] for row in rows if row[-2] != "A"}
+    tap.equal(versions, {"FA_TUNE_0.1"})
+
+
+def the_library_needs_no_cuda_library():
+    done = subprocess.run(["ldd", os.path.join(BUILD, "libfa_tune.so")], capture_output=True,
+                          text=True, check=True)
+    tap.equal(re.findall(r"lib(?:cuda|cudart|nvrtc|nvidia-ml)\S*", done.stdout), [])
+
+
+tap.main([
+    public_headers_compile_alone_as_c11,
+    public_headers_compile_alone_as_cpp,
+    the_library_exports_what_the_header_declares_and_nothing_else,
+    the_library_needs_no_cuda_library,
+])

@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A floor includes only floors below it: reads every #include of the C sources."""
+import os
+import re
+import tempfile
+
+import tap
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+# Room (folder) -> the rooms whose headers it may include besides its own.
+ROOMS = {
+    "src/base": [],
+    "src/gpu": ["src/base"],
+    "db": ["src/base"],
+    "tuner": ["src/base", "src/gpu", "kernel_templates"],
+    "src/engine": ["src/base", "src/gpu", "db", "tuner", "kernel_templates"],
+    "src/cli": ["src/base"],
+    "src/daemon": ["src/base"],
+    "src/report": ["src/base"],
+    "kernel_templates": [],
+}
+DOORS = ("src/cli", "src/daemon", "src/report")
+# Single headers across rooms: the doors' only way in.
+ALSO = {door: ["src/engine/fa_tune.h"] for door in DOORS}
+
+# Outside headers that only some places may include: pattern -> rooms or files.
+OUTSIDE = [
+    (re.compile(r"sqlite3"), ["db", "tuner/expr.c"]),
+    (re.compile(r"uv\.h$|^uv/"), ["src/base", "src/cli", "src/daemon", "src/engine"]),
+    (re.compile(r"^(cuda|cu[A-Z]|nvrtc|nvml|cuda_)", re.IGNORECASE), []),
+    (re.compile(r"libpq"), ["db"]),
+]
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
+# Names of the CUDA driver, NVRTC and NVML as code: quoted symbol names and calls.
+CUDA_NAME = re.compile(r"\b(?:cu(?:Init|Ctx|Module|Launch|Mem|Stream|Event|Func|Device|Driver|Tensor)"
+                       r"[A-Z]?\w*|nvrtc[A-Z]\w+|nvml[A-Z]\w+)\b")
+COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+# A person reads these in sentences; they are no CUDA calls.
+HARMLESS = {"nvrtcVersion"}
+
+
+def sources(root):
+    for room in ROOMS:
+        folder = os.path.join(root, room)
+        for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+            if name.endswith((".c", ".h", ".def")):
+                yield room, "%s/%s" % (room, name)
+
+
+def room_of(path):
+    folder = os.path.dirname(path)
+    return folder if folder in ROOMS else None
+
+
+def resolve(root, room, file, name):
+    """The included file below root, as the compiler would find it; None: not one of ours."""
+    folders = [os.path.dirname(file)] + list(ROOMS)
+    for folder in folders:
+        path = os.path.normpath(os.path.join(folder, name))
+        if os.path.isfile(os.path.join(root, path)):
+            return path
+    return None
+
+
+def violations(root):
+    found = []
+    for room, file in sources(root):
+        with open(os.path.join(root, file), encoding="utf-8") as source:
+            text = source.read()
+        for _, name in INCLUDE.findall(text):
+            path = resolve(root, room, file, name)
+            if path is None:
+                for pattern, places in OUTSIDE:
+                    if pattern.search(name) and room not in places and file not in places:
+                        found.append("%s includes <%s>" % (file, name))
+            elif room_of(path) is None:
+                found.append("%s includes %s, which is in no room" % (file, path))
+            elif room_of(path) != room and room_of(path) not in ROOMS[room] and \
+                    path not in ALSO.get(room, []):
+                found.append("%s includes %s" % (file, path))
+        if room not in ("src/gpu", "kernel_templates"):
+            code = COMMENT.sub(" ", text)
+            for name in sorted(set(CUDA_NAME.findall(code)) - HARMLESS):
+                found.append("%s names %s" % (file, name))
+    return found
+
+
+def no_source_includes_a_room_above_its_own():
+    tap.equal(violations(ROOT), [])
+
+
+def every_room_was_read():
+    rooms = {room for room, _ in sources(ROOT)}
+    for room in ("src/base", "src/gpu", "db", "tuner", "src/engine", "src/cli", "kernel_templates"):
+        assert room in rooms, "no source of %s was found" % room
+
+
+def planted(file, text):
+    """What is found in a small tree that is clean but for one planted file."""
+    with tempfile.TemporaryDirectory() as root:
+        clean = {
+            "src/base/error.h": "",
+            "src/gpu/driver.h": '#include "../base/error.h"\n',
+            "db/store.h": '#include "error.h"\n#include <sqlite3.h>\n',
+            "tuner/space.h": '#include "driver.h"\n',
+            "src/engine/fa_tune.h": "",
+            "src/engine/engine.h": '#include "store.h"\n#include "space.h"\n#include <uv.h>\n',
+            "src/cli/main.c": '#include "fa_tune.h"\n#include "error.h"\n/* cuInit */\n',
+        }
+        for name, content in {**clean, file: text}.items():
+            path = os.path.join(root, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8") as source:
+                source.write(content)
+        return violations(root)
+
+
+def a_planted_violation_of_each_kind_is_found():
+    tap.equal(planted("src/base/ok.c", '#include "error.h"\n'), [])
+    for file, text, finding in [
+        ("src/base/up.c", '#include "driver.h"\n', "src/base/up.c includes src/gpu/driver.h"),
+        ("src/gpu/side.c", '#include "../../db/store.h"\n', "src/gpu/side.c includes db/store.h"),
+        ("db/up.c", '  #  include "engine.h"\n', "db/up.c includes src/engine/engine.h"),
+        ("tuner/db.c", '#include "store.h"\n', "tuner/db.c includes db/store.h"),
+        ("src/cli/in.c", '#include "engine.h"\n', "src/cli/in.c includes src/engine/engine.h"),
+        ("src/cli/sql.c", "#include <sqlite3.h>\n", "src/cli/sql.c includes <sqlite3.h>"),
+        ("tuner/sql.c", "#include <sqlite3.h>\n", "tuner/sql.c includes <sqlite3.h>"),
+        ("tuner/loop.c", "#include <uv.h>\n", "tuner/loop.c includes <uv.h>"),
+        ("src/gpu/toolkit.c", "#include <cuda.h>\n", "src/gpu/toolkit.c includes <cuda.h>"),
+        ("src/engine/call.c", "int x = cuInit(0);\n", "src/engine/call.c names cuInit"),
+        ("src/engine/rtc.c", 'f("nvrtcCompileProgram");\n',
+         "src/engine/rtc.c names nvrtcCompileProgram"),
+    ]:
+        tap.equal(planted(file, text), [finding])
+
+
+def every_test_is_listed_in_meson_build():
+    with open(os.path.join(ROOT, "tests", "meson.build"), encoding="utf-8") as file:
+        listed = file.read()
+    missing = [name for name in sorted(os.listdir(os.path.join(ROOT, "tests")))
+               if re.fullmatch(r"test_\w+\.(c|py)", name)
+               and "'%s'" % name.rsplit(".", 1)[0] not in listed]
+    tap.equal(missing, [])
+
+
+tap.main([
+    no_source_includes_a_room_above_its_own,
+    every_room_was_read,
+    a_planted_violation_of_each_kind_is_found,
+    every_test_is_listed_in_meson_build,
+])

@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The proving and timing ground without a GPU: statistics against values worked out by hand, the
+ * cases against what they claim to cover, and proofs and timing on the fake driver (the file that
+ * FA_TEST_FAKE_CUDA names), with cubins compiled by the real NVRTC.
+ */
+#include "attn_fixture.h"
+#include "check.h"
+
+#include <unistd.h>
+
+static fa_diag diag;
+
+/* ---- statistics -----------------------------------------------------------------------------*/
+static void the_median_and_its_interval_are_the_order_statistics_of_the_binomial(void)
+{
+    /* Ranks of the 95% interval from the binomial distribution with p = 1/2: n = 6: 1 and 6;
+     * n = 10: 2 and 9; n = 20: 6 and 15; n = 50: 18 and 33; n = 100: 40 and 61. */
+    static const struct {
+        int count, low, high;
+    } known[] = {{6, 1, 6}, {8, 1, 8}, {9, 2, 8}, {10, 2, 9}, {20, 6, 15}, {50, 18, 33},
+                 {100, 40, 61}};
+    float samples[100];
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        int n = known[i].count;
+        double median, low, high;
+        for (int j = 0; j < n; j++) /* ranks 1..n, from the last down */
+            samples[j] = (float)(n - j);
+        CHECK_INT(fa_samples_summary(samples, n, &median, &low, &high), 0);
+        CHECK(median == (n + 1) / 2.0);
+        CHECK_INT(low, known[i].low);
+        CHECK_INT(high, known[i].high);
+    }
+}
+
+static void fewer_than_six_samples_have_their_range_as_interval(void)
+{
+    const float samples[] = {3.0f, 1.0f, 5.0f, 2.0f, 9.0f};
+    double median, low, high;
+    CHECK_INT(fa_samples_summary(samples, 5, &median, &low, &high), 0);
+    CHECK(median == 3 && low == 1 && high == 9);
+    CHECK_INT(fa_samples_summary(samples, 2, &median, &low, &high), 0);
+    CHECK(median == 2 && low == 1 && high == 3);
+    CHECK_INT(fa_samples_summary(samples, 1, &median, &low, &high), 0);
+    CHECK(median == 3 && low == 3 && high == 3);
+}
+
+static void samples_that_are_no_times_are_refused(void)
+{
+    const float bad[] = {NAN, INFINITY, 0.0f, -1.0f};
+    double median = 7, low = 7, high = 7;
+    for (int i = 0; i < 4; i++) {
+        float samples[] = {1, 2, bad[i], 3, 4, 5, 6};
+        CHECK_INT(fa_samples_summary(samples, 7, &median, &low, &high), FA_EINVAL);
+    }
+    CHECK_INT(fa_samples_summary(bad, 0, &median, &low, &high), FA_EINVAL);
+    CHECK(median == 7 && low == 7 && high == 7);
+}
+
+/* ---- cases ----------------------------------------------------------------------------------*/
+static fa_problem some_problem(void)
+{
+    return (fa_problem){.dtype = FA_FP16, .causal = FA_CAUSAL_BOTTOM_RIGHT, .layout = FA_BSHD,
+                        .head_dim = 64, .batch = 2, .heads_q = 4, .heads_kv = 2, .seq_q = 200,
+                        .seq_k = 230, .want_lse = true};
+}
+
+static void cases_depend_on_problem_and_seed_alone(void)
+{
+    fa_problem problem = some_problem(), a[FA_BENCH_CASES], b[FA_BENCH_CASES];
+    bool differs = false;
+    CHECK_INT(fa_bench_cases(&problem, 5, a), FA_BENCH_CASES);
+    CHECK_INT(fa_bench_cases(&problem, 5, b), FA_BENCH_CASES);
+    for (int i = 0; i < FA_BENCH_CASES; i++)
+        CHECK(fa_problem_equal(&a[i], &b[i]));
+    fa_bench_cases(&problem, 6, b);
+    CHECK(fa_problem_equal(&a[0], &b[0]));
+    for (int i = 1; i < FA_BENCH_CASES; i++)
+        differs = differs || !fa_problem_equal(&a[i], &b[i]);
+    CHECK(differs);
+}
+
+static void cases_keep_the_cubin_and_cover_what_they_claim(void)
+{
+    fa_problem problem = some_problem();
+    for (int kind = 0; kind < 4; kind++) {
+        fa_attn_case cases[FA_BENCH_CASES];
+        bool no_key_rows = false, one_key = false, one_query = false, no_key = false, gqa = false;
+        bool layouts[2] = {false, false}, lse[2] = {false, false}, large = false, padded = false;
+        problem.unaligned = kind % 2 == 1;
+        problem.dtype = kind < 2 ? FA_FP16 : FA_BF16;
+        fa_attn_cases(&problem, (uint64_t)kind, cases);
+        CHECK(fa_problem_equal(&cases[0].problem, &problem));
+        CHECK(cases[0].once);
+        for (int i = 0; i < FA_BENCH_CASES; i++) {
+            const fa_problem *p = &cases[i].problem;
+            CHECK_OK(fa_problem_check(p, &diag), diag);
+            CHECK(p->dtype == problem.dtype && p->causal == problem.causal &&
+                  p->head_dim == problem.head_dim && p->unaligned == problem.unaligned);
+            for (int t = 0; t < FA_ATTN_TENSORS; t++) {
+                const fa_attn_tensor *x = &cases[i].tensor[t];
+                bool aligned = x->offset % 8 == 0 && x->row_stride % 8 == 0 &&
+                               x->head_stride % 8 == 0 && x->batch_stride % 8 == 0;
+                CHECK(aligned == !problem.unaligned);
+            }
+            if (i == 0)
+                continue;
+            no_key_rows = no_key_rows || p->seq_q > p->seq_k;
+            one_key = one_key || p->seq_k == 1;
+            one_query = one_query || p->seq_q == 1;
+            no_key = no_key || p->seq_k == 0;
+            gqa = gqa || p->heads_q > p->heads_kv;
+            large = large || cases[i].input_scale[FA_ATTN_Q] *
+                                     cases[i].input_scale[FA_ATTN_K] >= 2000;
+            padded = padded || cases[i].tensor[FA_ATTN_O].row_stride % p->head_dim != 0;
+            layouts[p->layout] = lse[p->want_lse] = true;
+            CHECK(cases[i].all_rows && !cases[i].once);
+        }
+        CHECK(no_key_rows && one_key && one_query && no_key && gqa && large && padded);
+        CHECK(layouts[0] && layouts[1] && lse[0] && lse[1]);
+    }
+}
+
+static void regions_tell_elements_from_gaps(void)
+{
+    fa_problem problem = some_problem();
+    for (int kind = 0; kind < 8; kind++) {
+        problem.layout = kind % 2 == 0 ? FA_BHSD : FA_BSHD;
+        problem.unaligned = kind / 2 % 2 == 1;
+        problem.batch = kind < 4 ? 2 : 1;
+        fa_attn_case c = fa_attn_case_padded(&problem, kind % 3);
+        for (int t = 0; t < FA_ATTN_TENSORS; t++) {
+            uint64_t span = 0, inside = 0, first = 10;
+            CHECK(fa_attn_tensor_span(&c, t, &span));
+            struct fa_attn_region r = fa_attn_tensor_region(&c, t, 0x100, span + 30, first);
+            for (uint64_t i = first; i < r.count; i++) {
+                uint64_t rest = i - first;
+                bool in = true;
+                for (int l = 0; l < r.levels; l++) {
+                    in = in && rest / r.stride[l] < r.extent[l];
+                    rest %= r.stride[l];
+                }
+                inside += in;
+            }
+            bool query = t == FA_ATTN_Q || t == FA_ATTN_O;
+            CHECK_INT(inside, (query ? 4 * 200 : 2 * 230) * 64 * problem.batch);
+            CHECK_INT(r.stride[r.levels - 1], 1);
+        }
+    }
+}
+
+static void sizes_beyond_64_bits_are_noticed(void)
+{
+    fa_problem problem = some_problem();
+    problem.batch = problem.seq_q = problem.seq_k = INT32_MAX;
+    problem.heads_q = problem.heads_kv = 65535;
+    problem.head_dim = 256;
+    fa_attn_case c = fa_attn_case_packed(&problem);
+    uint64_t span;
+    int64_t rows;
+    CHECK(!fa_attn_tensor_span(&c, FA_ATTN_K, &span));
+    CHECK(!fa_attn_rows(&problem, &rows));
+    CHECK(!fa_attn_rows_are_few(&problem));
+}
+
+static void sampled_rows_are_rows_and_hold_the_ends(void)
+{
+    fa_problem problem = some_problem();
+    int64_t rows[FA_ATTN_SAMPLED_ROWS], total;
+    for (int32_t seq = 1; seq < 3000; seq = seq * 3 + 1) {
+        bool first = false, last = false;
+        problem.seq_q = seq;
+        CHECK(fa_attn_rows(&problem, &total));
+        fa_attn_sample_rows(&problem, 9, rows);
+        for (int i = 0; i < FA_ATTN_SAMPLED_ROWS; i++) {
+            CHECK(rows[i] >= 0 && rows[i] < total);
+            first = first || rows[i] == 0;
+            last = last || rows[i] == total - 1;
+        }
+        CHECK(first && last);
+    }
+}
+
+/* ---- the rule -------------------------------------------------------------------------------*/
+static void a_result_passes_only_within_its_tolerance(void)
+{
+    fa_problem problem = some_problem();
+    fa_attn_case c = fa_attn_case_packed(&problem);
+    const struct fa_attn_compare good = {.max_error = 1.9e-3f, .max_error_lowp = 1e-3f,
+                                         .max_error_lse = 1e-5f, .max_magnitude_lse = 8};
+    struct fa_attn_compare seen = good;
+    CHECK(fa_attn_judge(&c, &seen).passed);
+    seen.max_error = 2.2e-3f;
+    CHECK_HAS(fa_attn_judge(&c, &seen).reason, "error of O");
+    seen.max_error = NAN;
+    CHECK(!fa_attn_judge(&c, &seen).passed);
+    seen = good;
+    seen.max_error_lowp = NAN;
+    CHECK(!fa_attn_judge(&c, &seen).passed);
+    seen = good;
+    seen.max_error_lse = 1e-3f;
+    CHECK_HAS(fa_attn_judge(&c, &seen).reason, "error of LSE");
+    seen.max_error_lse = NAN;
+    CHECK(!fa_attn_judge(&c, &seen).passed);
+    seen = good;
+    seen.nonfinite = 1;
+    CHECK_HAS(fa_attn_judge(&c, &seen).reason, "NaN or infinite");
+    seen.unwritten = 2;
+    CHECK_HAS(fa_attn_judge(&c, &seen).reason, "2 elements of its outputs unwritten");
+    seen.guard_damaged = 3;
+    CHECK_HAS(fa_attn_judge(&c, &seen).reason, "outside its outputs");
+}
+
+/* ---- on the fake driver ---------------------------------------------------------------------*/
+enum { KINDS = 7, LATE = 6 };
+
+/* Each fault goes to a config of its own; the script tells them apart by BLOCK_N and STAGES. */
+static const struct {
+    int block_n, stages;
+    const char *fault, *reason;
+} kinds[KINDS] = {
+    {32, 1, NULL, NULL},
+    {64, 1, "wrong", "error of O"},
+    {96, 1, "nan", "NaN or infinite"},
+    {32, 2, "unwritten", "unwritten"},
+    {64, 2, "overrun", "outside its outputs"},
+    {96, 2, "flaky", "launches differ"},
+    [LATE] = {128, 1, "wrong after=15", NULL}, /* right in all 15 launches of a proof */
+};
+
+static struct {
+    const char *missing; /* why there is no ground, for SKIP */
+    struct fixture fixture;
+    fa_nvrtc *nvrtc;
+    fa_driver *driver;
+    fa_gpu gpu;
+    fa_problem problem;
+    fa_bench *bench;
+    fa_bench_kernel *kernel[KINDS];
+} ground;
+
+static const char *write_script(void)
+{
+    static char path[] = "/tmp/fa-test-bench-XXXXXX";
+    int fd = mkstemp(path);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+    if (file == NULL)
+        return NULL;
+    fprintf(file, "device name=NVIDIA_L4 sm=89 sms=58 smem_block=101376 smem_sm=102400 l2=48M "
+                  "bus=192 clock=2040 memclock=6251 memory=22G\n");
+    for (int i = 0; i < KINDS; i++)
+        if (kinds[i].fault != NULL)
+            fprintf(file, "fault BLOCK_N=%d;STAGES=%d; %s\n", kinds[i].block_n, kinds[i].stages,
+                    kinds[i].fault);
+    fprintf(file, "time BLOCK_N=32;STAGES=1; 40\n");
+    return fclose(file) == 0 ? path : NULL;
+}
+
+static int find_config(int block_n, int stages, fa_candidate *ret_candidate)
+{
+    fa_space space = {0};
+    int rc = fa_space_enumerate(&ground.fixture.families, &ground.problem, &ground.gpu, &space,
+                                &diag);
+    bool found = false;
+    for (int i = 0; rc == 0 && i < space.count && !found; i++) {
+        const fa_candidate *c = &space.candidate[i];
+        int32_t n = 0, s = 0;
+        found = c->trial.status == FA_STATUS_PENDING &&
+                fa_config_get(&c->trial.config, "BLOCK_N", &n) && n == block_n &&
+                fa_config_get(&c->trial.config, "STAGES", &s) && s == stages;
+        if (found)
+            *ret_candidate = *c;
+    }
+    fa_space_free(&space);
+    return rc != 0 ? rc : found ? 0 : fa_fail(&diag, FA_ENOTFOUND, "no such config");
+}
+
+static int load_kind(int kind)
+{
+    fa_candidate candidate;
+    fa_bench_candidate load = {.entry = "attn_fwd"};
+    fa_problem cases[FA_BENCH_CASES];
+    fa_buf cubin = {0};
+    int rc = find_config(kinds[kind].block_n, kinds[kind].stages, &candidate);
+    if (rc == 0)
+        rc = fixture_build(&ground.fixture, ground.nvrtc, &candidate, &ground.problem, &ground.gpu,
+                           &cubin, &diag);
+    int count = fa_bench_cases(&ground.problem, 1, cases);
+    for (int i = 0; rc == 0 && i < count; i++)
+        rc = fixture_grid(&ground.fixture, &candidate, &cases[i], &ground.gpu, load.grid[i],
+                          &diag);
+    load.cubin = cubin.data;
+    load.size = cubin.size;
+    load.threads = candidate.trial.threads;
+    load.smem_bytes = candidate.trial.smem_bytes;
+    if (rc == 0)
+        rc = fa_bench_load(ground.bench, &load, &ground.kernel[kind], &diag);
+    fa_buf_free(&cubin);
+    return rc;
+}
+
+static void a_bench_opens_and_loads_candidates(void)
+{
+    fa_buf reference = {0};
+    const char *script = write_script();
+    ground.missing = "no ground: see the first of these tests";
+    if (getenv("FA_TEST_FAKE_CUDA") == NULL)
+        SKIP(ground.missing = "FA_TEST_FAKE_CUDA does not name the fake driver");
+    if (fixture_nvrtc(&ground.nvrtc, &diag) != 0)
+        SKIP(ground.missing = "NVRTC is missing");
+    CHECK(script != NULL);
+    setenv("FAKE_CUDA_SCRIPT", script, 1);
+    setenv("FA_TUNE_LIBCUDA", getenv("FA_TEST_FAKE_CUDA"), 1);
+    CHECK_OK(fixture_open(&ground.fixture, &diag), diag);
+    CHECK_OK(fa_driver_open(&ground.driver, &diag), diag);
+    CHECK_OK(fa_driver_device(ground.driver, 0, &ground.gpu, &diag), diag);
+    CHECK_OK(fa_driver_retain_context(ground.driver, 0, &diag), diag);
+    ground.problem = some_problem();
+    CHECK_OK(fixture_reference(&ground.fixture, ground.nvrtc, &ground.problem, &ground.gpu,
+                               &reference, &diag), diag);
+    double start = fixture_ms();
+    CHECK_OK(fa_bench_open(ground.driver, &ground.gpu, &ground.problem, reference.data,
+                           reference.size, 1, &ground.bench, &diag), diag);
+    printf("# fake: fa_bench_open took %.0f ms\n", fixture_ms() - start);
+    fa_buf_free(&reference);
+    for (int i = 0; i < KINDS; i++)
+        CHECK_OK(load_kind(i), diag);
+    ground.missing = NULL;
+    unlink(script);
+}
+
+static void check_proof(int kind, bool *ret_ok)
+{
+    fa_proof proof = {0};
+    *ret_ok = false;
+    double start = fixture_ms();
+    CHECK_OK(fa_bench_verify(ground.bench, ground.kernel[kind], &proof, &diag), diag);
+    printf("# fake: %.0f ms: %s\n", fixture_ms() - start, proof.passed ? "passed" : proof.reason);
+    if (kinds[kind].reason == NULL) {
+        CHECK_TEXT(proof.reason, "");
+        CHECK(proof.max_error <= proof.tolerance && proof.tolerance > 0);
+    } else {
+        CHECK_HAS(proof.reason, kinds[kind].reason);
+    }
+    CHECK(proof.passed == (kinds[kind].reason == NULL));
+    CHECK(fa_bench_kernel_proved(ground.kernel[kind]) == proof.passed);
+    *ret_ok = true;
+}
+
+static void each_fault_is_rejected_with_its_own_reason(void)
+{
+    if (ground.missing != NULL)
+        SKIP(ground.missing);
+    for (int i = 0; i < KINDS; i++) {
+        bool ok;
+        check_proof(i, &ok);
+        CHECK(ok);
+    }
+}
+
+static void a_good_kernel_passes_after_another_has_overrun(void)
+{
+    bool ok;
+    if (ground.missing != NULL)
+        SKIP(ground.missing);
+    check_proof(4, &ok);
+    CHECK(ok);
+    check_proof(0, &ok);
+    CHECK(ok);
+}
+
+static void only_a_proved_kernel_is_timed(void)
+{
+    float samples[8];
+    int count = 77;
+    if (ground.missing != NULL)
+        SKIP(ground.missing);
+    for (int i = 1; i < LATE; i++) {
+        CHECK_INT(fa_bench_probe(ground.bench, ground.kernel[i], 4, 1e6, samples, &count, &diag),
+                  FA_EINVAL);
+        CHECK_HAS(diag.text, "proved");
+        fa_bench_kernel *both[] = {ground.kernel[0], ground.kernel[i]};
+        CHECK_INT(fa_bench_race(ground.bench, both, 2, 2, samples, &diag), FA_EINVAL);
+    }
+    CHECK_INT(count, 77);
+    CHECK_OK(fa_bench_probe(ground.bench, ground.kernel[0], 8, 1e6, samples, &count, &diag), diag);
+    CHECK_INT(count, 8);
+    for (int i = 0; i < count; i++)
+        CHECK(samples[i] > 36 && samples[i] < 44);
+}
+
+static void a_probe_stops_at_its_budget_and_a_race_fills_every_round(void)
+{
+    float samples[FA_BENCH_SAMPLES_MAX] = {0};
+    int count = 0;
+    if (ground.missing != NULL)
+        SKIP(ground.missing);
+    CHECK_OK(fa_bench_probe(ground.bench, ground.kernel[0], 100, 1, samples, &count, &diag), diag);
+    CHECK_INT(count, 3);
+    CHECK_INT(fa_bench_probe(ground.bench, ground.kernel[0], FA_BENCH_SAMPLES_MAX + 1, 1, samples,
+                             &count, &diag), FA_EINVAL);
+    memset(samples, 0, sizeof samples);
+    fa_bench_kernel *twice[] = {ground.kernel[0], ground.kernel[0]};
+    CHECK_OK(fa_bench_race(ground.bench, twice, 2, 30, samples, &diag), diag);
+    for (int i = 0; i < 60; i++)
+        CHECK(samples[i] > 36 && samples[i] < 44);
+    CHECK(samples[60] == 0);
+}
+
+static void a_kernel_that_is_wrong_only_when_timed_loses_its_proof(void)
+{
+    float samples[8];
+    int count = 0;
+    if (ground.missing != NULL)
+        SKIP(ground.missing);
+    CHECK(fa_bench_kernel_proved(ground.kernel[LATE]));
+    CHECK_INT(fa_bench_probe(ground.bench, ground.kernel[LATE], 4, 1e6, samples, &count, &diag),
+              FA_ECORRUPT);
+    CHECK_HAS(diag.text, "launches differ");
+    CHECK(!fa_bench_kernel_proved(ground.kernel[LATE]));
+    CHECK(fa_bench_kernel_proved(ground.kernel[0]));
+}
+
+static void the_ground_is_closed(void)
+{
+    if (ground.missing != NULL)
+        SKIP(ground.missing);
+    for (int i = 0; i < KINDS; i++)
+        fa_bench_unload(ground.bench, &ground.kernel[i]);
+    fa_bench_close(&ground.bench);
+    fa_bench_close(&ground.bench);
+    CHECK(ground.bench == NULL && ground.kernel[0] == NULL);
+    fa_driver_release_context(ground.driver, 0);
+    fa_driver_close(&ground.driver);
+    fixture_close(&ground.fixture);
+    fa_nvrtc_close(&ground.nvrtc);
+}
+
+int main(void)
+{
+    TEST(the_median_and_its_interval_are_the_order_statistics_of_the_binomial);
+    TEST(fewer_than_six_samples_have_their_range_as_interval);
+    TEST(samples_that_are_no_times_are_refused);
+    TEST(cases_depend_on_problem_and_seed_alone);
+    TEST(cases_keep_the_cubin_and_cover_what_they_claim);
+    TEST(regions_tell_elements_from_gaps);
+    TEST(sizes_beyond_64_bits_are_noticed);
+    TEST(sampled_rows_are_rows_and_hold_the_ends);
+    TEST(a_result_passes_only_within_its_tolerance);
+    TEST(a_bench_opens_and_loads_candidates);
+    TEST(each_fault_is_rejected_with_its_own_reason);
+    TEST(a_good_kernel_passes_after_another_has_overrun);
+    TEST(only_a_proved_kernel_is_timed);
+    TEST(a_probe_stops_at_its_budget_and_a_race_fills_every_round);
+    TEST(a_kernel_that_is_wrong_only_when_timed_loses_its_proof);
+    TEST(the_ground_is_closed);
+    return check_done();
+}

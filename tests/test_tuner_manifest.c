@@ -1,0 +1,489 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Manifests and template directories as hostile input: what is refused, and in which words.
+ */
+#include "tuner_fixture.h"
+
+#include "json.h"
+
+/* Loading this manifest fails as FA_EMANIFEST with these parts in its sentence. */
+static bool refused(const manifest_parts *parts, const char *one, const char *two)
+{
+    tuner_fixture f;
+    fa_diag diag = {{0}};
+    int rc = fixture_load(&f, parts, &diag);
+    bool ok = rc == FA_EMANIFEST && strstr(diag.text, one) != NULL &&
+              strstr(diag.text, two) != NULL && strstr(diag.text, "small.json") != NULL;
+    if (!ok)
+        printf("# rc %d: \"%s\" should hold \"%s\" and \"%s\"\n", rc, diag.text, one, two);
+    fixture_free(&f);
+    return ok;
+}
+
+/* As an expression of a let. */
+static bool expression_refused(const char *expression, const char *sentence)
+{
+    char lets[5000];
+    snprintf(lets, sizeof lets, "{\"ROW\": \"HEAD_DIM * 2\", \"X\": \"%s\"}", expression);
+    return refused(&(manifest_parts){.lets = lets}, "let X", sentence);
+}
+
+static void a_right_manifest_loads(void)
+{
+    tuner_fixture f;
+    fa_diag diag = {{0}};
+    int rc = fixture_load(&f, &(manifest_parts){0}, &diag);
+    int count = f.families.count;
+    char name[64] = "";
+    if (count == 1)
+        snprintf(name, sizeof name, "%s %s %s|", fa_family_name(f.families.family[0]),
+                 fa_family_entry(f.families.family[0]),
+                 fa_family_arch_suffix(f.families.family[0]));
+    fixture_free(&f);
+    CHECK_OK(rc, diag);
+    CHECK_INT(count, 1);
+    CHECK_TEXT(name, "small kernel |");
+}
+
+static void built_in_families_load(void)
+{
+    fa_diag diag = {{0}};
+    fa_templates *templates = NULL;
+    fa_family_list list = {0};
+    CHECK_OK(fa_templates_open(NULL, &templates, &diag), diag);
+    int rc = fa_families_load(templates, "attn_fwd", &list, &diag);
+    int count = list.count;
+    fa_families_free(&list);
+    fa_templates_close(&templates);
+    CHECK_OK(rc, diag);
+    CHECK(count >= 2);
+    CHECK(templates == NULL && list.family == NULL);
+}
+
+static void an_unknown_operation_is_not_found(void)
+{
+    tuner_fixture f;
+    fa_family_list list = {0};
+    fa_diag diag = {{0}};
+    int rc = fixture_load(&f, &(manifest_parts){0}, &diag);
+    int other = rc == 0 ? fa_families_load(f.templates, "attn_bwd_x", &list, &diag) : 0;
+    fixture_free(&f);
+    CHECK_INT(other, FA_ENOTFOUND);
+    CHECK_HAS(diag.text, "attn_bwd_x");
+}
+
+static void lets_may_stand_in_any_order(void)
+{
+    tuner_fixture f;
+    fa_diag diag = {{0}};
+    fa_space space = {0};
+    int rc = fixture_load(&f,
+                          &(manifest_parts){.lets = "{\"C\": \"B + BLOCK_M\", \"B\": \"ROW + 1\","
+                                                    "\"ROW\": \"HEAD_DIM * 2\"}"},
+                          &diag);
+    if (rc == 0)
+        rc = fa_space_enumerate(&f.families, &problem_512, &gpu_a100, &space, &diag);
+    fa_candidate first = rc == 0 ? space.candidate[0] : (fa_candidate){0};
+    fa_space_free(&space);
+    fixture_free(&f);
+    CHECK_OK(rc, diag);
+    CHECK_INT(first.let_count, 3);
+    CHECK_TEXT(first.let[0].name, "C");
+    CHECK_INT(first.let[0].value, 64 * 2 + 1 + 64);
+    CHECK_INT(first.let[1].value, 129);
+    CHECK_INT(first.let[2].value, 128);
+}
+
+static void a_circle_of_lets_is_named(void)
+{
+    CHECK(refused(&(manifest_parts){.lets = "{\"ROW\": \"A\", \"A\": \"B + 1\", \"B\": \"C\","
+                                            "\"C\": \"A * 2\"}"},
+                  "lets in a circle", "A needs B needs C needs A"));
+    CHECK(refused(&(manifest_parts){.lets = "{\"ROW\": \"ROW\"}"}, "circle", "ROW needs ROW"));
+}
+
+/* Doubling lets would grow to 2^23 copies if they were pasted into one another. */
+static void a_chain_of_doubling_lets_costs_no_more_than_its_length(void)
+{
+    char lets[2000] = "{\"ROW\": \"HEAD_DIM / 64\"";
+    for (int i = 0; i < 23; i++) {
+        char one[64], from[16] = "ROW";
+        if (i > 0)
+            snprintf(from, sizeof from, "L%d", i - 1);
+        snprintf(one, sizeof one, ", \"L%d\": \"%s + %s\"", i, from, from);
+        strcat(lets, one);
+    }
+    strcat(lets, "}");
+    tuner_fixture f;
+    fa_diag diag = {{0}};
+    fa_space space = {0};
+    int rc = fixture_load(&f,
+                          &(manifest_parts){.lets = lets,
+                                            .preset = "{\"BLOCK_M\": 64, "
+                                                      "\"BLOCK_N\": 64}"},
+                          &diag);
+    if (rc == 0)
+        rc = fa_space_enumerate(&f.families, &problem_512, &gpu_a100, &space, &diag);
+    int32_t last = rc == 0 ? space.candidate[0].let[23].value : 0;
+    fa_space_free(&space);
+    fixture_free(&f);
+    CHECK_OK(rc, diag);
+    CHECK_INT(last, 1 << 23);
+}
+
+static void unknown_names_are_named(void)
+{
+    CHECK(expression_refused("BLOCK_Q * 2", "unknown name BLOCK_Q"));
+    CHECK(expression_refused("rowid", "unknown name ROWID"));
+    CHECK(refused(&(manifest_parts){.threads = "\"WARPS * 32\""}, "threads", "unknown name WARPS"));
+    CHECK(refused(&(manifest_parts){.memory = "{\"q\": \"BLOCK_M * D_TILE\"}"}, "shared_memory q",
+                  "unknown name D_TILE"));
+}
+
+static void unknown_keys_are_refused_by_name(void)
+{
+    CHECK(refused(&(manifest_parts){.extra = ", \"smem\": 1"}, "\"smem\"", "unknown"));
+    CHECK(refused(&(manifest_parts){.preset = "{\"BLOCK_M\": 64, \"BLOCK_N\": 64, \"STAGES\": 2}"},
+                  "\"STAGES\"", "unknown"));
+    CHECK(refused(&(manifest_parts){.sm = "{\"min\": 80, \"max\": 90, \"only\": 1}"}, "\"only\"",
+                  "unknown"));
+    CHECK(refused(&(manifest_parts){.constraints = "[{\"require\": \"1\", \"why\": \"x\","
+                                                   "\"else\": 1}]"},
+                  "\"else\"", "unknown"));
+}
+
+static void what_is_missing_is_named(void)
+{
+    CHECK(refused(&(manifest_parts){.preset = "{\"BLOCK_M\": 64}"}, "default BLOCK_N", "missing"));
+    CHECK(refused(&(manifest_parts){.sm = "{\"min\": 80}"}, "\"sm\"", "min and max"));
+    CHECK(refused(&(manifest_parts){.grid = "[1, 1]"}, "grid", "three"));
+    CHECK(refused(&(manifest_parts){.tunables = "{}"}, "no tunables", ""));
+    CHECK(refused(&(manifest_parts){.constraints = "[{\"require\": \"1\"}]"}, "constraints[0]",
+                  "why"));
+}
+
+static void sentences_for_a_terminal_hold_no_control_bytes(void)
+{
+    CHECK(refused(&(manifest_parts){.constraints = "[{\"require\": \"1\","
+                                                   "\"why\": \"\\u001b[2Jgone\"}]"},
+                  "constraints[0]", "control bytes"));
+    CHECK(refused(&(manifest_parts){.supports = "[{\"require\": \"1\", \"why\": \"a\\u007f\"}]"},
+                  "supports[0]", "control bytes"));
+}
+
+static void a_huge_space_is_refused_with_its_size(void)
+{
+    char tunables[6000] = "{\"BLOCK_M\": [64, 128], \"BLOCK_N\": [32, 64, 128]";
+    for (int i = 0; i < 12; i++) {
+        char one[400];
+        snprintf(one, sizeof one, ", \"T%d\": [0,1,2,3,4,5,6,7,8,9]", i);
+        strcat(tunables, one);
+    }
+    strcat(tunables, "}");
+    CHECK(refused(&(manifest_parts){.tunables = tunables}, "60,000 configs", "20000"));
+}
+
+static void names_that_would_break_the_prologue_are_refused(void)
+{
+    CHECK(refused(&(manifest_parts){.lets = "{\"ROW\": 1, \"int\": 4}"}, "\"int\"", "not a name"));
+    CHECK(refused(&(manifest_parts){.lets = "{\"ROW\": 1, \"A B\": 4}"}, "\"A B\"", "not a name"));
+    CHECK(refused(&(manifest_parts){.lets = "{\"ROW\": 1, \"\": 4}"}, "\"\"", "not a name"));
+    CHECK(refused(&(manifest_parts){.lets = "{\"ROW\": 1, \"FA_SM\": 4}"}, "FA_SM", "ours"));
+    CHECK(refused(&(manifest_parts){.lets = "{\"ROW\": 1, \"HEAD_DIM\": 4}"}, "HEAD_DIM", "taken"));
+    CHECK(refused(&(manifest_parts){.lets = "{\"ROW\": 1, \"BLOCK_M\": 4}"}, "BLOCK_M", "taken"));
+    CHECK(refused(&(manifest_parts){.lets = "{\"ROW\": 1, \"ROW\": 4}"}, "ROW", "taken"));
+    CHECK(refused(&(manifest_parts){.lets = "{\"ROW\": 1, \"AN_ABSURDLY_LONG_NAME_OF_34_LETTERS\":"
+                                            " 4}"},
+                  "not a name", "31"));
+    CHECK(refused(&(manifest_parts){.name = "\"other\""}, "other", "file's name"));
+    CHECK(refused(&(manifest_parts){.name = "\"../small\""}, "name", "a-z"));
+}
+
+static void expressions_cannot_reach_beyond_arithmetic(void)
+{
+    CHECK(expression_refused("(SELECT 1)", "subqueries"));
+    CHECK(expression_refused("EXISTS (SELECT 1)", "subqueries"));
+    CHECK(expression_refused("BLOCK_M IN (SELECT 64)", "subqueries"));
+    CHECK(expression_refused("BLOCK_M IN names", "sub-select"));
+    CHECK(expression_refused("1) FROM names WHERE (1", "did not open"));
+    CHECK(expression_refused("1), (2", "did not open"));
+    CHECK(expression_refused("1; DROP TABLE names", "';'"));
+    CHECK(expression_refused("1 -- 2", "comment"));
+    CHECK(expression_refused("1 /* 2", "comment"));
+    CHECK(expression_refused("'text'", "'''"));
+    CHECK(expression_refused("[BLOCK_M]", "'['"));
+    CHECK(expression_refused("names.BLOCK_M", "'.'"));
+    CHECK(expression_refused("?1", "'?'"));
+    CHECK(expression_refused(":x", "':'"));
+    CHECK(expression_refused("BLOCK_M\\u00e9", "beyond ASCII"));
+    CHECK(expression_refused("load_extension(1)", "load_extension"));
+    CHECK(expression_refused("readfile(1)", "readfile"));
+    CHECK(expression_refused("random()", "random"));
+    CHECK(expression_refused("randomblob(1000000000)", "randomblob"));
+    CHECK(expression_refused("zeroblob(1000000000)", "zeroblob"));
+    CHECK(expression_refused("sqlite_version()", "sqlite_version"));
+    CHECK(expression_refused("CURRENT_TIME", "current_time"));
+    CHECK(expression_refused("count(BLOCK_M)", "count"));
+    CHECK(expression_refused("max(BLOCK_M)", "two values"));
+    CHECK(expression_refused("max(BLOCK_M) OVER ()", ""));
+    CHECK(expression_refused("BLOCK_M LIKE 1", "like"));
+    CHECK(expression_refused("PRAGMA user_version", "cannot be evaluated"));
+    CHECK(expression_refused("BLOCK_M BLOCK_N", "cannot be evaluated"));
+    CHECK(expression_refused("(BLOCK_M, BLOCK_N)", "cannot be evaluated"));
+    CHECK(expression_refused("", "0 bytes"));
+    CHECK(expression_refused("RAISE(IGNORE)", ""));
+}
+
+static void deep_and_long_expressions_are_refused(void)
+{
+    char deep[512] = "", lengthy[2000] = "1";
+    for (int i = 0; i < 100; i++)
+        strcat(deep, "(");
+    strcat(deep, "1");
+    for (int i = 0; i < 100; i++)
+        strcat(deep, ")");
+    CHECK(expression_refused(deep, "deeper than 64"));
+    CHECK(expression_refused("((1)", "1 parentheses open"));
+    for (int i = 0; i < 700; i++)
+        strcat(lengthy, "+1");
+    CHECK(expression_refused(lengthy, "use 1 to 1024"));
+    lengthy[801] = 0; /* 400 additions: a tree 400 deep */
+    CHECK(expression_refused(lengthy, "cannot be evaluated"));
+    char json[400];
+    memset(json, '[', sizeof json);
+    CHECK(refused(&(manifest_parts){.lets = "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["},
+                  "nested deeper", ""));
+}
+
+static void wrong_types_are_refused(void)
+{
+    CHECK(refused(&(manifest_parts){.tunables = "[1, 2]"}, "tunables", "object"));
+    CHECK(refused(&(manifest_parts){.tunables = "{\"A\": 4}"}, "tunable A", "array"));
+    CHECK(refused(&(manifest_parts){.tunables = "{\"A\": []}"}, "tunable A", "array"));
+    CHECK(refused(&(manifest_parts){.tunables = "{\"A\": [1.5]}"}, "tunable A", "integers"));
+    CHECK(refused(&(manifest_parts){.tunables = "{\"A\": [\"1\"]}"}, "tunable A", "integers"));
+    CHECK(refused(&(manifest_parts){.tunables = "{\"A\": [-1]}"}, "tunable A", "integers"));
+    CHECK(refused(&(manifest_parts){.tunables = "{\"A\": [1e300]}"}, "tunable A", "integers"));
+    CHECK(refused(&(manifest_parts){.tunables = "{\"A\": [4, 4]}"}, "tunable A", "twice"));
+    CHECK(refused(&(manifest_parts){.threads = "1.5"}, "threads", "integer"));
+    CHECK(refused(&(manifest_parts){.threads = "null"}, "threads", "integer"));
+    CHECK(refused(&(manifest_parts){.name = "7"}, "name", "string"));
+    CHECK(refused(&(manifest_parts){.sm = "{\"min\": \"80\", \"max\": 90}"}, "min", "number"));
+    CHECK(refused(&(manifest_parts){.sm = "{\"min\": 90, \"max\": 80}"}, "max", "90 to 999"));
+    CHECK(refused(&(manifest_parts){.memory = "{\"Q\": 1}"}, "shared_memory", "\"Q\""));
+    CHECK(refused(&(manifest_parts){.memory = "{\"q\": 1, \"q\": 2}"}, "shared_memory", "twice"));
+    CHECK(refused(&(manifest_parts){.lets = "7"}, "let", "object"));
+}
+
+static void supports_and_defaults_may_not_read_tunables(void)
+{
+    CHECK(refused(&(manifest_parts){.supports = "[{\"require\": \"BLOCK_M > 1\", \"why\": \"x\"}]"},
+                  "supports[0]", "reads a tunable"));
+    CHECK(refused(&(manifest_parts){.lets = "{\"ROW\": \"HEAD_DIM + BLOCK_M\"}"}, "default BLOCK_N",
+                  "reads a tunable"));
+}
+
+/* Cut anywhere, a manifest is refused; never loaded, never a crash. */
+static void a_truncated_manifest_is_refused_at_every_length(void)
+{
+    char text[4000];
+    manifest_text(&(manifest_parts){0}, text, sizeof text);
+    tuner_fixture f;
+    CHECK(fixture_make(&f));
+    int wrong = 0;
+    for (size_t size = 0; size < strlen(text); size++) {
+        fa_diag diag = {{0}};
+        fa_family_list list = {0};
+        if (!fixture_write(&f, "small.json", text, size) ||
+            !fixture_write(&f, "small.cu", "x", 1) ||
+            fa_templates_open(f.directory, &f.templates, &diag) != 0)
+            wrong++;
+        else if (fa_families_load(f.templates, "test_op", &list, &diag) != FA_EMANIFEST ||
+                 strstr(diag.text, "small.json") == NULL)
+            wrong++;
+        fa_families_free(&list);
+        fa_templates_close(&f.templates);
+    }
+    fixture_free(&f);
+    CHECK_INT(wrong, 0);
+}
+
+static void a_manifest_without_its_template_is_refused(void)
+{
+    tuner_fixture f;
+    fa_diag diag = {{0}};
+    char text[4000];
+    manifest_text(&(manifest_parts){0}, text, sizeof text);
+    CHECK(fixture_make(&f));
+    bool wrote = fixture_write(&f, "small.json", text, strlen(text));
+    int rc = fa_templates_open(f.directory, &f.templates, &diag);
+    int loaded = rc == 0 ? fa_families_load(f.templates, "test_op", &f.families, &diag) : 0;
+    fixture_free(&f);
+    CHECK(wrote);
+    CHECK_INT(loaded, FA_EMANIFEST);
+    CHECK_HAS(diag.text, "no template small.cu");
+}
+
+/* ---- directories ---------------------------------------------------------------------------*/
+static void a_directory_replaces_and_joins_the_built_in_files(void)
+{
+    tuner_fixture f;
+    fa_diag diag = {{0}};
+    fa_templates *builtin = NULL;
+    CHECK(fixture_make(&f));
+    CHECK_OK(fa_templates_open(NULL, &builtin, &diag), diag);
+    bool wrote = fixture_write(&f, "attn_params.h", "mine", 4) &&
+                 fixture_write(&f, "zz.cuh", "new", 3) && fixture_write(&f, "README", "x", 1);
+    int rc = fa_templates_open(f.directory, &f.templates, &diag);
+    int more = rc == 0 ? fa_templates_count(f.templates) - fa_templates_count(builtin) : 0;
+    const fa_template_file *replaced =
+        rc == 0 ? fa_templates_find(f.templates, "attn_params.h") : NULL;
+    char text[16] = "";
+    if (replaced != NULL)
+        snprintf(text, sizeof text, "%s", replaced->text);
+    bool sorted = rc == 0;
+    for (int i = 1; rc == 0 && i < fa_templates_count(f.templates); i++)
+        sorted = sorted && strcmp(fa_templates_at(f.templates, i - 1)->name,
+                                  fa_templates_at(f.templates, i)->name) < 0;
+    bool differs =
+        rc == 0 && strcmp(fa_templates_hash(f.templates), fa_templates_hash(builtin)) != 0;
+    bool flags =
+        rc == 0 && fa_templates_is_builtin(builtin) && !fa_templates_is_builtin(f.templates);
+    bool readme = rc == 0 && fa_templates_find(f.templates, "README") != NULL;
+    fa_templates_close(&builtin);
+    fixture_free(&f);
+    CHECK(wrote);
+    CHECK_OK(rc, diag);
+    CHECK_INT(more, 1);
+    CHECK_TEXT(text, "mine");
+    CHECK(sorted && differs && flags && !readme);
+}
+
+/* The generator and the library hash alike: a directory with the built-in files themselves. */
+static void the_built_in_hash_is_the_hash_of_its_files(void)
+{
+    tuner_fixture f;
+    fa_diag diag = {{0}};
+    fa_templates *builtin = NULL;
+    CHECK(fixture_make(&f));
+    CHECK_OK(fa_templates_open(NULL, &builtin, &diag), diag);
+    bool wrote = true;
+    for (int i = 0; i < fa_templates_count(builtin); i++) {
+        const fa_template_file *file = fa_templates_at(builtin, i);
+        wrote = wrote && strlen(file->text) == file->size &&
+                fixture_write(&f, file->name, file->text, file->size);
+    }
+    int rc = fa_templates_open(f.directory, &f.templates, &diag);
+    bool same = rc == 0 && strcmp(fa_templates_hash(f.templates), fa_templates_hash(builtin)) == 0;
+    fa_templates_close(&builtin);
+    fixture_free(&f);
+    CHECK(wrote);
+    CHECK_OK(rc, diag);
+    CHECK(same);
+}
+
+static int open_with(const char *name, const char *bytes, size_t size, fa_diag *diag)
+{
+    tuner_fixture f;
+    if (!fixture_make(&f))
+        return 1;
+    bool wrote = fixture_write(&f, name, bytes, size);
+    int rc = fa_templates_open(f.directory, &f.templates, diag);
+    fixture_free(&f);
+    return wrote ? rc : 1;
+}
+
+static void a_directory_with_odd_files_is_refused_with_the_reason(void)
+{
+    fa_diag diag = {{0}};
+    CHECK_INT(open_with("bad name.cu", "x", 1, &diag), FA_EINVAL);
+    CHECK_HAS(diag.text, "not plain");
+    CHECK_INT(open_with("nul.cu", "a\0b", 3, &diag), FA_EINVAL);
+    CHECK_HAS(diag.text, "NUL");
+    size_t size = 1 << 20;
+    char *large = calloc(size + 1, 1);
+    CHECK(large != NULL);
+    memset(large, ' ', size + 1);
+    int fits = open_with("large.cu", large, size, &diag);
+    int exceeds = open_with("large.cu", large, size + 1, &diag);
+    free(large);
+    CHECK_INT(fits, 0);
+    CHECK_INT(exceeds, FA_EINVAL);
+    CHECK_HAS(diag.text, "larger than 1048576");
+    CHECK_INT(fa_templates_open("/nowhere/at/all", &(fa_templates *){NULL}, &diag), FA_ENOTFOUND);
+    CHECK_HAS(diag.text, "/nowhere/at/all");
+}
+
+static void links_and_fifos_are_refused_and_do_not_hang(void)
+{
+    tuner_fixture f;
+    fa_diag diag = {{0}};
+    char path[128];
+    CHECK(fixture_make(&f));
+    snprintf(path, sizeof path, "%s/link.cuh", f.directory);
+    bool made = symlink("/etc/passwd", path) == 0;
+    int linked = fa_templates_open(f.directory, &f.templates, &diag);
+    bool says = strstr(diag.text, "is a link") != NULL;
+    made = unlink(path) == 0 && made;
+    snprintf(path, sizeof path, "%s/pipe.cuh", f.directory);
+    made = mkfifo(path, 0600) == 0 && made;
+    int piped = fa_templates_open(f.directory, &f.templates, &diag);
+    bool regular = strstr(diag.text, "not a regular file") != NULL;
+    fixture_free(&f);
+    CHECK(made);
+    CHECK_INT(linked, FA_EINVAL);
+    CHECK_INT(piped, FA_EINVAL);
+    CHECK(says && regular);
+}
+
+static void more_than_64_files_are_refused(void)
+{
+    tuner_fixture f;
+    fa_diag diag = {{0}};
+    CHECK(fixture_make(&f));
+    bool wrote = true;
+    int at_limit = 1;
+    for (int i = 0; i < 65; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "f%d.h", i);
+        wrote = wrote && fixture_write(&f, name, "x", 1);
+        if (i == 63) {
+            at_limit = fa_templates_open(f.directory, &f.templates, &diag);
+            fa_templates_close(&f.templates);
+        }
+    }
+    int beyond = fa_templates_open(f.directory, &f.templates, &diag);
+    fixture_free(&f);
+    CHECK(wrote);
+    CHECK_INT(at_limit, 0);
+    CHECK_INT(beyond, FA_EINVAL);
+    CHECK_HAS(diag.text, "more than 64");
+}
+
+int main(void)
+{
+    TEST(a_right_manifest_loads);
+    TEST(built_in_families_load);
+    TEST(an_unknown_operation_is_not_found);
+    TEST(lets_may_stand_in_any_order);
+    TEST(a_circle_of_lets_is_named);
+    TEST(a_chain_of_doubling_lets_costs_no_more_than_its_length);
+    TEST(unknown_names_are_named);
+    TEST(unknown_keys_are_refused_by_name);
+    TEST(what_is_missing_is_named);
+    TEST(sentences_for_a_terminal_hold_no_control_bytes);
+    TEST(a_huge_space_is_refused_with_its_size);
+    TEST(names_that_would_break_the_prologue_are_refused);
+    TEST(expressions_cannot_reach_beyond_arithmetic);
+    TEST(deep_and_long_expressions_are_refused);
+    TEST(wrong_types_are_refused);
+    TEST(supports_and_defaults_may_not_read_tunables);
+    TEST(a_truncated_manifest_is_refused_at_every_length);
+    TEST(a_manifest_without_its_template_is_refused);
+    TEST(a_directory_replaces_and_joins_the_built_in_files);
+    TEST(the_built_in_hash_is_the_hash_of_its_files);
+    TEST(a_directory_with_odd_files_is_refused_with_the_reason);
+    TEST(links_and_fifos_are_refused_and_do_not_hang);
+    TEST(more_than_64_files_are_refused);
+    return check_done();
+}

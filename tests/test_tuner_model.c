@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The cost model: occupancy against hand calculations, and predictions that move the right way.
+ */
+#include "tuner_fixture.h"
+
+#include "model.h"
+#include "problem.h"
+
+static fa_candidate candidate_of(int32_t m, int32_t n, int32_t stages, int32_t warps, int32_t head)
+{
+    fa_candidate c = {
+        .trial = {.threads = warps * 32, .smem_bytes = m * head * 2 + stages * 4 * n * head},
+        .estimated_registers = m / 16 / warps * (head / 2 + n / 2 + 8) + 32,
+        .let_count = 1};
+    const fa_config config = {.family = "f",
+                              .count = 5,
+                              .tunable = {{"BLOCK_M", m},
+                                          {"BLOCK_N", n},
+                                          {"STAGES", stages},
+                                          {"WARPS", warps},
+                                          {"Q_IN_REGS", 0}}};
+    c.trial.config = config;
+    snprintf(c.let[0].name, sizeof c.let[0].name, "D_TILE");
+    c.let[0].value = head;
+    return c;
+}
+
+static double predict(const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu)
+{
+    fa_trial trial = {0};
+    fa_model_predict(candidate, problem, gpu, &trial);
+    return trial.predicted_us;
+}
+
+static fa_problem square(int32_t batch, int32_t heads, int32_t length, int32_t head_dim,
+                         fa_causal causal)
+{
+    return (fa_problem){.causal = causal,
+                        .head_dim = head_dim,
+                        .batch = batch,
+                        .heads_q = heads,
+                        .heads_kv = heads,
+                        .seq_q = length,
+                        .seq_k = length};
+}
+
+static void occupancy_is_limited_by_shared_memory_and_its_reserved_kilobyte(void)
+{
+    /* Two blocks need 2 (smem + 1,024) <= 102,400 on sm_89: 50,176 fits twice, one more once. */
+    CHECK_INT(fa_model_occupancy(&gpu_l4, 128, 32, 50176), 2);
+    CHECK_INT(fa_model_occupancy(&gpu_l4, 128, 32, 50177), 1);
+    CHECK_INT(fa_model_occupancy(&gpu_l4, 128, 32, 101376), 1);
+    CHECK_INT(fa_model_occupancy(&gpu_l4, 128, 32, 101377), 0);
+    CHECK_INT(fa_model_occupancy(&gpu_h200, 128, 32, 232448), 1);
+    CHECK_INT(fa_model_occupancy(&gpu_h200, 128, 32, 115712), 2);
+    CHECK_INT(fa_model_occupancy(&gpu_h200, 128, 32, 115713), 1);
+    /* Turing reserves nothing. */
+    CHECK_INT(fa_model_occupancy(&gpu_t4, 128, 32, 32768), 2);
+    CHECK_INT(fa_model_occupancy(&gpu_t4, 128, 32, 65536), 1);
+}
+
+static void occupancy_is_limited_by_threads_and_blocks(void)
+{
+    CHECK_INT(fa_model_occupancy(&gpu_l4, 32, 16, 0), 24);
+    CHECK_INT(fa_model_occupancy(&gpu_l4, 128, 16, 0), 12);
+    CHECK_INT(fa_model_occupancy(&gpu_l4, 1024, 16, 0), 1);
+    CHECK_INT(fa_model_occupancy(&gpu_t4, 128, 16, 0), 8);
+    CHECK_INT(fa_model_occupancy(&gpu_t4, 32, 16, 0), 16);
+    CHECK_INT(fa_model_occupancy(&gpu_a100, 128, 16, 0), 16);
+    CHECK_INT(fa_model_occupancy(&gpu_a100, 32, 16, 0), 32);
+    CHECK_INT(fa_model_occupancy(&gpu_a100, 33, 16, 0), 32); /* two warps: 2,048 / 64 */
+    CHECK_INT(fa_model_occupancy(&gpu_a100, 1025, 16, 0), 0);
+}
+
+static void occupancy_gives_registers_to_warps_in_units_of_256(void)
+{
+    /* 16,384 registers a scheduler; a warp of 168 takes 5,376: three of them, so twelve per SM. */
+    CHECK_INT(fa_model_occupancy(&gpu_h200, 128, 168, 0), 3);
+    CHECK_INT(fa_model_occupancy(&gpu_h200, 128, 169, 0), 2); /* 5,632: two per scheduler */
+    CHECK_INT(fa_model_occupancy(&gpu_h200, 128, 255, 0), 2);
+    CHECK_INT(fa_model_occupancy(&gpu_h200, 128, 128, 0), 4);
+    CHECK_INT(fa_model_occupancy(&gpu_h200, 128, 129, 0), 3); /* 4,352 each */
+    CHECK_INT(fa_model_occupancy(&gpu_h200, 256, 128, 0), 2);
+    CHECK_INT(fa_model_occupancy(&gpu_h200, 384, 168, 0), 1);
+    CHECK_INT(fa_model_occupancy(&gpu_h200, 384, 169, 0),
+              0); /* 12 warps do not fit 2 per scheduler */
+    CHECK_INT(fa_model_occupancy(&gpu_h200, 128, 256, 0), 0);
+}
+
+static void a_prediction_says_how_many_blocks_fit(void)
+{
+    fa_candidate c = candidate_of(128, 64, 2, 4, 64); /* 49,152 B */
+    fa_trial trial = {.registers = 200};
+    fa_model_predict(&c, &problem_512, &gpu_l4, &trial);
+    CHECK_INT(trial.blocks_per_sm, 2);
+    CHECK(trial.predicted_us > 0);
+    c.trial.smem_bytes = 50177;
+    fa_model_predict(&c, &problem_512, &gpu_l4, &trial);
+    CHECK_INT(trial.blocks_per_sm, 1);
+    c.trial.smem_bytes = 101377;
+    fa_model_predict(&c, &problem_512, &gpu_l4, &trial);
+    CHECK_INT(trial.blocks_per_sm, 0);
+    CHECK(trial.predicted_us == 0);
+}
+
+static void more_work_takes_longer(void)
+{
+    fa_candidate c = candidate_of(128, 64, 2, 4, 64);
+    double last = 0;
+    for (int32_t length = 256; length <= 65536; length *= 2) {
+        fa_problem problem = square(4, 8, length, 64, FA_CAUSAL_NONE);
+        fa_problem causal = square(4, 8, length, 64, FA_CAUSAL_BOTTOM_RIGHT);
+        double us = predict(&c, &problem, &gpu_a100);
+        CHECK(us > last);
+        CHECK(length < 1024 || predict(&c, &causal, &gpu_a100) < us);
+        last = us;
+    }
+    fa_problem few = square(1, 8, 4096, 64, FA_CAUSAL_NONE);
+    fa_problem many = square(64, 8, 4096, 64, FA_CAUSAL_NONE);
+    double ratio = predict(&c, &many, &gpu_a100) / predict(&c, &few, &gpu_a100);
+    CHECK(ratio > 32 && ratio < 66);
+}
+
+static void a_faster_gpu_is_faster(void)
+{
+    fa_candidate c = candidate_of(64, 64, 1, 4, 64);
+    fa_problem problem = square(8, 16, 4096, 64, FA_CAUSAL_NONE);
+    double h200 = predict(&c, &problem, &gpu_h200), a100 = predict(&c, &problem, &gpu_a100);
+    double l4 = predict(&c, &problem, &gpu_l4), t4 = predict(&c, &problem, &gpu_t4);
+    CHECK(h200 < a100 && a100 < l4 && l4 < t4);
+}
+
+/* No prediction claims more than the tensor cores or the memory can give. */
+static void a_prediction_never_beats_the_hardware(void)
+{
+    static const fa_gpu *const gpus[] = {&gpu_t4, &gpu_a100, &gpu_l4, &gpu_h200};
+    for (size_t g = 0; g < sizeof gpus / sizeof *gpus; g++) {
+        for (int32_t m = 64; m <= 256; m *= 2) {
+            fa_candidate c = candidate_of(m, 32, 1, m / 32, 64);
+            fa_problem problem = square(16, 16, 2048, 64, FA_CAUSAL_NONE);
+            double us = predict(&c, &problem, gpus[g]);
+            CHECK(us * gpus[g]->tensor_tflops * 1e6 > fa_problem_flops(&problem));
+            fa_problem decode = square(16, 16, 65536, 64, FA_CAUSAL_NONE);
+            decode.seq_q = 1;
+            double bytes = 2.0 * 16 * 16 * 65536 * 64 * 2;
+            CHECK(predict(&c, &decode, gpus[g]) * gpus[g]->bandwidth_gbs * 1e3 >= bytes);
+        }
+    }
+}
+
+static void a_tile_that_wastes_most_of_its_rows_is_slower(void)
+{
+    fa_candidate small = candidate_of(64, 64, 1, 4, 64), large = candidate_of(256, 64, 1, 8, 64);
+    fa_problem problem = square(64, 16, 2048, 64, FA_CAUSAL_NONE);
+    problem.seq_q = 64;
+    CHECK(predict(&small, &problem, &gpu_a100) < predict(&large, &problem, &gpu_a100));
+}
+
+/* 1,000 causal rows of 32 heads fit 132 SMs at once; with 128 rows a block, an SM that gets rows
+ * 1,000 and 500 has a third more to do than the mean. Measured on an H200: 64 rows win. */
+static void a_causal_wave_lasts_as_long_as_its_fullest_sm(void)
+{
+    fa_problem causal = square(2, 16, 1000, 128, FA_CAUSAL_BOTTOM_RIGHT);
+    fa_problem plain = square(2, 16, 1000, 128, FA_CAUSAL_NONE);
+    fa_candidate small = candidate_of(64, 64, 3, 4, 128), large = candidate_of(128, 64, 2, 4, 128);
+    CHECK(predict(&small, &causal, &gpu_h200) < predict(&large, &causal, &gpu_h200));
+    CHECK(predict(&small, &plain, &gpu_h200) > predict(&large, &plain, &gpu_h200));
+}
+
+static void registers_that_do_not_fit_cost_time(void)
+{
+    fa_candidate easy = candidate_of(64, 64, 1, 4, 64), tight = easy;
+    easy.trial.config.count = tight.trial.config.count = 6;
+    easy.trial.config.tunable[5] = (fa_tunable){"MIN_BLOCKS", 2};
+    tight.trial.config.tunable[5] = (fa_tunable){"MIN_BLOCKS", 2};
+    easy.estimated_registers = 200;
+    tight.estimated_registers = 280;
+    fa_problem problem = square(16, 16, 2048, 64, FA_CAUSAL_NONE);
+    CHECK(predict(&easy, &problem, &gpu_a100) < predict(&tight, &problem, &gpu_a100));
+}
+
+static void odd_problems_have_finite_predictions(void)
+{
+    static const int32_t lengths[] = {0, 1, 239, 1023, 2147483647};
+    fa_candidate c = candidate_of(128, 48, 2, 4, 64);
+    for (size_t i = 0; i < 5; i++) {
+        for (size_t j = 0; j < 5; j++) {
+            for (int causal = 0; causal <= 2; causal++) {
+                fa_problem problem = square(1, 1, lengths[i], 64, (fa_causal)causal);
+                problem.seq_k = lengths[j];
+                double us = predict(&c, &problem, &gpu_l4);
+                CHECK(isfinite(us) && us > 0);
+            }
+        }
+    }
+    fa_gpu unknown = {.sm = 999,
+                      .sm_count = 1,
+                      .smem_per_block = 65536,
+                      .smem_per_sm = 65536,
+                      .regs_per_sm = 65536,
+                      .threads_per_sm = 1024,
+                      .blocks_per_sm = 8};
+    double us = predict(&c, &problem_512, &unknown);
+    CHECK(isfinite(us) && us > 0);
+    fa_candidate bare = {.trial = {.threads = 0}};
+    us = predict(&bare, &problem_512, &gpu_l4);
+    CHECK(isfinite(us) && us > 0);
+}
+
+/* The same order whatever order the indices come in; equal predictions by text; misfits last. */
+static void ranking_is_deterministic(void)
+{
+    enum { COUNT = 24 };
+    static fa_candidate list[COUNT];
+    static const int32_t blocks_n[] = {32, 64, 96, 128};
+    for (int i = 0; i < COUNT; i++) {
+        list[i] = candidate_of(64 << i % 2, blocks_n[i / 2 % 4], 1 + i / 8, 4, 64);
+        fa_model_predict(&list[i], &problem_512, &gpu_h200, &list[i].trial);
+    }
+    list[5].trial.predicted_us = 0;
+    list[7].trial.predicted_us = list[9].trial.predicted_us = list[11].trial.predicted_us = 1.5;
+    fa_space space = {.candidate = list, .count = COUNT};
+    int first[COUNT], order[COUNT];
+    for (int i = 0; i < COUNT; i++)
+        first[i] = i;
+    fa_model_rank(&space, first, COUNT);
+    unsigned seed = 12345;
+    for (int round = 0; round < 50; round++) {
+        memcpy(order, first, sizeof order);
+        for (int i = COUNT - 1; i > 0; i--) {
+            seed = seed * 1103515245u + 12345u;
+            int j = (int)(seed >> 8) % (i + 1), swap = order[i];
+            order[i] = order[j];
+            order[j] = swap;
+        }
+        fa_model_rank(&space, order, COUNT);
+        CHECK(memcmp(order, first, sizeof order) == 0);
+    }
+    CHECK_INT(first[COUNT - 1], 5);
+    CHECK(list[first[0]].trial.predicted_us == 1.5 && list[first[2]].trial.predicted_us == 1.5);
+    char a[FA_CONFIG_TEXT_MAX], b[FA_CONFIG_TEXT_MAX];
+    fa_config_text(&list[first[0]].trial.config, a);
+    fa_config_text(&list[first[1]].trial.config, b);
+    CHECK(strcmp(a, b) < 0);
+    for (int i = 4; i < COUNT - 1; i++)
+        CHECK(list[first[i - 1]].trial.predicted_us <= list[first[i]].trial.predicted_us);
+}
+
+int main(void)
+{
+    TEST(occupancy_is_limited_by_shared_memory_and_its_reserved_kilobyte);
+    TEST(occupancy_is_limited_by_threads_and_blocks);
+    TEST(occupancy_gives_registers_to_warps_in_units_of_256);
+    TEST(a_prediction_says_how_many_blocks_fit);
+    TEST(more_work_takes_longer);
+    TEST(a_faster_gpu_is_faster);
+    TEST(a_prediction_never_beats_the_hardware);
+    TEST(a_tile_that_wastes_most_of_its_rows_is_slower);
+    TEST(a_causal_wave_lasts_as_long_as_its_fullest_sm);
+    TEST(registers_that_do_not_fit_cost_time);
+    TEST(odd_problems_have_finite_predictions);
+    TEST(ranking_is_deterministic);
+    return check_done();
+}

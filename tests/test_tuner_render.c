@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rendering: the prologue, the signature, and what a cubin's key depends on.
+ */
+#include "tuner_fixture.h"
+
+#include "render.h"
+
+/* The small family with this template and header text, its first config rendered. */
+struct rendered {
+    tuner_fixture f;
+    fa_space space;
+    fa_buf source;
+};
+
+static int render_small(struct rendered *r, const char *source, const char *header, fa_diag *diag)
+{
+    char json[4000];
+    *r = (struct rendered){.space = {.default_index = -1}};
+    manifest_text(&(manifest_parts){.lets = "{\"ROW\": \"HEAD_DIM * 2\", \"LESS\": \"5 - 8\"}"},
+                  json, sizeof json);
+    if (!fixture_make(&r->f) || !fixture_write(&r->f, "small.json", json, strlen(json)) ||
+        !fixture_write(&r->f, "small.cu", source, strlen(source)) ||
+        !fixture_write(&r->f, "small.cuh", header, strlen(header)) ||
+        !fixture_write(&r->f, "other.cuh", "int other;\n", 11))
+        return FA_EIO;
+    int rc = fa_templates_open(r->f.directory, &r->f.templates, diag);
+    if (rc == 0)
+        rc = fa_families_load(r->f.templates, "test_op", &r->f.families, diag);
+    if (rc == 0)
+        rc = fa_space_enumerate(&r->f.families, &problem_512, &gpu_l4, &r->space, diag);
+    return rc == 0 ? fa_render(r->f.templates, &r->f.families, &r->space.candidate[0], &problem_512,
+                               &gpu_l4, &r->source, diag)
+                   : rc;
+}
+
+static void rendered_free(struct rendered *r)
+{
+    fa_buf_free(&r->source);
+    fa_space_free(&r->space);
+    fixture_free(&r->f);
+}
+
+static void the_prologue_defines_everything_and_changes_nothing_else(void)
+{
+    struct rendered r;
+    fa_diag diag = {{0}};
+    int rc = render_small(&r, "int template_text; // BLOCK_M stays\n", "", &diag);
+    char text[2000];
+    snprintf(text, sizeof text, "%s", rc == 0 ? r.source.data : "");
+    rendered_free(&r);
+    CHECK_OK(rc, diag);
+    CHECK_TEXT(text,
+               "#define FA_SM 89\n#define HEAD_DIM 64\n#define DTYPE_BF16 0\n#define CAUSAL 0\n"
+               "#define ALIGNED 1\n#define BLOCK_M 64\n#define BLOCK_N 32\n#define ROW 128\n"
+               "#define LESS (-3)\n#define FA_THREADS 64\n#define FA_SMEM_BYTES 16384\n"
+               "#line 1 \"small.cu\"\nint template_text; // BLOCK_M stays\n\n"
+               "extern \"C\" __device__ const char fa_tune_config[] = "
+               "\"fa_tune_config=family=small;BLOCK_M=64;BLOCK_N=32;FA_SM=89;HEAD_DIM=64;"
+               "DTYPE_BF16=0;CAUSAL=0;ALIGNED=1;\";\n");
+}
+
+static void the_problem_shows_in_the_prologue(void)
+{
+    struct rendered r;
+    fa_diag diag = {{0}};
+    fa_buf other = {0};
+    fa_problem problem = problem_512;
+    problem.dtype = FA_BF16;
+    problem.causal = FA_CAUSAL_TOP_LEFT;
+    problem.unaligned = true;
+    problem.head_dim = 72;
+    int rc = render_small(&r, "x\n", "", &diag);
+    if (rc == 0)
+        rc = fa_render(r.f.templates, &r.f.families, &r.space.candidate[0], &problem, &gpu_a100,
+                       &other, &diag);
+    char text[2000];
+    snprintf(text, sizeof text, "%s", rc == 0 ? other.data : "");
+    fa_buf_free(&other);
+    rendered_free(&r);
+    CHECK_OK(rc, diag);
+    CHECK_HAS(text, "#define FA_SM 80\n#define HEAD_DIM 72\n#define DTYPE_BF16 1\n"
+                    "#define CAUSAL 1\n#define ALIGNED 0\n");
+}
+
+static void the_reference_is_rendered_from_the_same_problem(void)
+{
+    fa_diag diag = {{0}};
+    fa_templates *templates = NULL;
+    fa_buf source = {0};
+    int rc = fa_templates_open(NULL, &templates, &diag);
+    if (rc == 0)
+        rc = fa_render_reference(templates, &problem_512, &gpu_h200, &source, &diag);
+    bool right = rc == 0 &&
+                 strncmp(source.data, "#define FA_SM 90\n#define HEAD_DIM 64\n", 36) == 0 &&
+                 strstr(source.data, "#line 1 \"attn_ref.cu\"\n") != NULL &&
+                 strstr(source.data, "BLOCK_M 64") == NULL &&
+                 strstr(source.data, "fa_tune_config[] = \"fa_tune_config=family=attn_ref;FA_SM=90;"
+                                     "HEAD_DIM=64;DTYPE_BF16=0;CAUSAL=0;ALIGNED=1;\";") != NULL;
+    fa_buf_free(&source);
+    fa_templates_close(&templates);
+    CHECK_OK(rc, diag);
+    CHECK(right);
+}
+
+static void an_architecture_has_the_suffix_of_its_family(void)
+{
+    struct rendered r;
+    fa_diag diag = {{0}};
+    char plain[16] = "", small[16] = "";
+    int rc = render_small(&r, "x\n", "", &diag);
+    if (rc == 0)
+        fa_render_architecture(r.f.families.family[0], &gpu_h200, plain, sizeof plain);
+    fa_render_architecture(NULL, &gpu_l4, small, sizeof small);
+    rendered_free(&r);
+    CHECK_OK(rc, diag);
+    CHECK_TEXT(plain, "sm_90");
+    CHECK_TEXT(small, "sm_89");
+    tuner_fixture f;
+    rc = fixture_load(&f, &(manifest_parts){.extra = ", \"arch_suffix\": \"a\""}, &diag);
+    if (rc == 0)
+        fa_render_architecture(f.families.family[0], &gpu_h200, plain, sizeof plain);
+    fixture_free(&f);
+    CHECK_OK(rc, diag);
+    CHECK_TEXT(plain, "sm_90a");
+}
+
+/* The key of the small family with these texts. */
+static bool small_key(const char *source, const char *header, const char *other,
+                      char ret_key[FA_HASH_HEX])
+{
+    struct rendered r;
+    fa_diag diag = {{0}};
+    ret_key[0] = 0;
+    bool ok = render_small(&r, source, header, &diag) == 0 &&
+              fixture_write(&r.f, "other.cuh", other, strlen(other));
+    if (ok) {
+        fa_templates_close(&r.f.templates);
+        ok = fa_templates_open(r.f.directory, &r.f.templates, &diag) == 0;
+    }
+    if (ok)
+        fa_render_key(r.f.templates, r.source.data, "-O", "sm_89", "13.0 a b", ret_key);
+    rendered_free(&r);
+    return ok;
+}
+
+/* Does a change of other.cuh change the key? */
+static int depends_on_other(const char *source, const char *header)
+{
+    char one[FA_HASH_HEX], two[FA_HASH_HEX];
+    if (!small_key(source, header, "int one;\n", one) ||
+        !small_key(source, header, "int two;\n", two))
+        return -1;
+    return strcmp(one, two) != 0;
+}
+
+static void a_key_holds_exactly_the_headers_that_may_be_included(void)
+{
+    CHECK_INT(depends_on_other("#include \"small.cuh\"\n", "int x;\n"), 0);
+    CHECK_INT(depends_on_other("int x; // includes nothing\n", "#include \"other.cuh\"\n"), 0);
+    CHECK_INT(depends_on_other("#include \"other.cuh\"\n", ""), 1);
+    CHECK_INT(depends_on_other("#include \"small.cuh\"\n", "#include \"other.cuh\"\n"), 1);
+    CHECK_INT(depends_on_other("#  include\t<other.cuh>\n", ""), 1);
+}
+
+/* What a scanner cannot follow counts as including everything. */
+static void doubtful_includes_count_every_header(void)
+{
+    CHECK_INT(depends_on_other("#define H \"other.cuh\"\n#include H\n", ""), 1);
+    CHECK_INT(depends_on_other("#inc\\\nlude \"other.cuh\"\n", ""), 1);
+    CHECK_INT(depends_on_other("#\\\ninclude \"other.cuh\"\n", ""), 1);
+    CHECK_INT(depends_on_other("#/**/include \"other.cuh\"\n", ""), 1);
+    CHECK_INT(depends_on_other("%:include \"other.cuh\"\n", ""), 1);
+    CHECK_INT(depends_on_other("#include \"elsewhere.h\"\n", ""), 1);
+    CHECK_INT(depends_on_other("#if __has_include(\"other.cuh\")\n#endif\n", ""), 1);
+    CHECK_INT(depends_on_other("#include \"small.cuh\"\n", "#include MACRO\n"), 1);
+}
+
+static void headers_that_include_each_other_end(void)
+{
+    CHECK_INT(
+        depends_on_other("#include \"small.cuh\"\n", "#pragma once\n#include \"small.cuh\"\n"), 0);
+}
+
+static void every_input_changes_the_key(void)
+{
+    fa_diag diag = {{0}};
+    fa_templates *templates = NULL;
+    CHECK_OK(fa_templates_open(NULL, &templates, &diag), diag);
+    static const char *const inputs[][4] = {
+        {"int a;", "-O", "sm_89", "13.0"}, {"int b;", "-O", "sm_89", "13.0"},
+        {"int a;", "-P", "sm_89", "13.0"}, {"int a;", "-O", "sm_90", "13.0"},
+        {"int a;", "-O", "sm_89", "13.1"}, {"int a;-", "O", "sm_89", "13.0"}};
+    char key[6][FA_HASH_HEX], again[FA_HASH_HEX];
+    for (int i = 0; i < 6; i++)
+        fa_render_key(templates, inputs[i][0], inputs[i][1], inputs[i][2], inputs[i][3], key[i]);
+    fa_render_key(templates, inputs[0][0], inputs[0][1], inputs[0][2], inputs[0][3], again);
+    fa_templates_close(&templates);
+    CHECK_TEXT(again, key[0]);
+    CHECK_INT(strlen(again), 64);
+    for (int i = 0; i < 6; i++)
+        for (int j = i + 1; j < 6; j++)
+            CHECK(strcmp(key[i], key[j]) != 0);
+}
+
+static void every_survivor_renders_and_no_two_alike(void)
+{
+    fa_diag diag = {{0}};
+    fa_templates *templates = NULL;
+    fa_family_list list = {0};
+    fa_space space = {0};
+    int rc = fa_templates_open(NULL, &templates, &diag), seen = 0, alike = 0;
+    if (rc == 0)
+        rc = fa_families_load(templates, "attn_fwd", &list, &diag);
+    if (rc == 0)
+        rc = fa_space_enumerate(&list, &problem_512, &gpu_l4, &space, &diag);
+    char last[FA_HASH_HEX] = "", key[FA_HASH_HEX];
+    for (int i = 0; i < space.count && rc == 0; i++) {
+        fa_buf source = {0};
+        if (space.candidate[i].trial.status != FA_STATUS_PENDING)
+            continue;
+        rc =
+            fa_render(templates, &list, &space.candidate[i], &problem_512, &gpu_l4, &source, &diag);
+        if (rc == 0) {
+            fa_hash_bytes(source.data, source.size, key);
+            alike += strcmp(key, last) == 0;
+            memcpy(last, key, sizeof last);
+            seen++;
+        }
+        fa_buf_free(&source);
+    }
+    int survivors = space.survivors;
+    fa_space_free(&space);
+    fa_families_free(&list);
+    fa_templates_close(&templates);
+    CHECK_OK(rc, diag);
+    CHECK(seen > 10);
+    CHECK_INT(seen, survivors);
+    CHECK_INT(alike, 0);
+}
+
+int main(void)
+{
+    TEST(the_prologue_defines_everything_and_changes_nothing_else);
+    TEST(the_problem_shows_in_the_prologue);
+    TEST(the_reference_is_rendered_from_the_same_problem);
+    TEST(an_architecture_has_the_suffix_of_its_family);
+    TEST(a_key_holds_exactly_the_headers_that_may_be_included);
+    TEST(doubtful_includes_count_every_header);
+    TEST(headers_that_include_each_other_end);
+    TEST(every_input_changes_the_key);
+    TEST(every_survivor_renders_and_no_two_alike);
+    return check_done();
+}

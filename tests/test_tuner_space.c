@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The space: its order, the gates in their order, the budget to the byte, the default.
+ */
+#include "tuner_fixture.h"
+
+#include "problem.h"
+
+/* Loads `parts` and enumerates; the caller frees both. */
+static int enumerate(const manifest_parts *parts, const fa_problem *problem, const fa_gpu *gpu,
+                     tuner_fixture *f, fa_space *ret_space, fa_diag *diag)
+{
+    *ret_space = (fa_space){0};
+    int rc = fixture_load(f, parts, diag);
+    return rc == 0 ? fa_space_enumerate(&f->families, problem, gpu, ret_space, diag) : rc;
+}
+
+static bool enumeration_fails(const manifest_parts *parts, int code, const char *one,
+                              const char *two)
+{
+    tuner_fixture f;
+    fa_space space;
+    fa_diag diag = {{0}};
+    int rc = enumerate(parts, &problem_512, &gpu_l4, &f, &space, &diag);
+    bool ok = rc == code && strstr(diag.text, one) != NULL && strstr(diag.text, two) != NULL &&
+              space.candidate == NULL;
+    if (!ok)
+        printf("# rc %d: \"%s\" should hold \"%s\" and \"%s\"\n", rc, diag.text, one, two);
+    fa_space_free(&space);
+    fixture_free(&f);
+    return ok;
+}
+
+static const fa_candidate *find(const fa_space *space, int32_t block_m, int32_t block_n)
+{
+    for (int i = 0; i < space->count; i++) {
+        const fa_tunable *t = space->candidate[i].trial.config.tunable;
+        if (t[0].value == block_m && t[1].value == block_n)
+            return &space->candidate[i];
+    }
+    return NULL;
+}
+
+static void configs_come_in_the_order_of_their_domains(void)
+{
+    tuner_fixture f;
+    fa_space space;
+    fa_diag diag = {{0}};
+    int rc = enumerate(&(manifest_parts){0}, &problem_512, &gpu_l4, &f, &space, &diag);
+    static const int32_t order[6][2] = {{64, 32},  {64, 64},  {64, 128},
+                                        {128, 32}, {128, 64}, {128, 128}};
+    bool right = rc == 0 && space.count == 6;
+    for (int i = 0; right && i < 6; i++) {
+        const fa_config *c = &space.candidate[i].trial.config;
+        right = c->count == 2 && strcmp(c->family, "small") == 0 &&
+                strcmp(c->tunable[0].name, "BLOCK_M") == 0 && c->tunable[0].value == order[i][0] &&
+                strcmp(c->tunable[1].name, "BLOCK_N") == 0 && c->tunable[1].value == order[i][1];
+    }
+    int survivors = space.survivors, at = space.default_index, defaults = 0;
+    for (int i = 0; rc == 0 && i < space.count; i++)
+        defaults += space.candidate[i].is_default;
+    fa_space_free(&space);
+    fixture_free(&f);
+    CHECK_OK(rc, diag);
+    CHECK(right);
+    CHECK_INT(survivors, 5);
+    CHECK_INT(at, 1); /* BLOCK_M 64, BLOCK_N min(64, 128) */
+    CHECK_INT(defaults, 1);
+}
+
+static void a_survivor_carries_its_launch_and_its_addends(void)
+{
+    tuner_fixture f;
+    fa_space space;
+    fa_diag diag = {{0}};
+    int rc = enumerate(&(manifest_parts){0}, &problem_512, &gpu_l4, &f, &space, &diag);
+    fa_candidate c = rc == 0 ? *find(&space, 128, 32) : (fa_candidate){0};
+    fa_space_free(&space);
+    fixture_free(&f);
+    CHECK_OK(rc, diag);
+    CHECK_INT(c.trial.status, FA_STATUS_PENDING);
+    CHECK_INT(c.trial.threads, 128);
+    CHECK_INT(c.trial.grid[0], 4 * 8 * 4);
+    CHECK_INT(c.trial.grid[1], 1);
+    CHECK_INT(c.trial.grid[2], 1);
+    CHECK_INT(c.addend_count, 2);
+    CHECK_TEXT(c.addend[0].name, "q");
+    CHECK_INT(c.addend[0].bytes, 128 * 128);
+    CHECK_TEXT(c.addend[1].name, "kv");
+    CHECK_INT(c.addend[1].bytes, 2 * 32 * 128);
+    CHECK_INT(c.trial.smem_bytes, 128 * 128 + 2 * 32 * 128);
+    CHECK_INT(c.estimated_registers, 32 + 16 + 24);
+    CHECK_INT(c.let_count, 1);
+    CHECK_TEXT(c.let[0].name, "ROW");
+    CHECK_INT(c.let[0].value, 128);
+}
+
+static void a_broken_constraint_gives_its_own_reason(void)
+{
+    tuner_fixture f;
+    fa_space space;
+    fa_diag diag = {{0}};
+    int rc = enumerate(&(manifest_parts){0}, &problem_512, &gpu_l4, &f, &space, &diag);
+    fa_candidate c = rc == 0 ? *find(&space, 64, 128) : (fa_candidate){0};
+    fa_space_free(&space);
+    fixture_free(&f);
+    CHECK_OK(rc, diag);
+    CHECK_INT(c.trial.status, FA_STATUS_CONSTRAINT);
+    CHECK_TEXT(c.trial.reason, "keys fit the rows");
+}
+
+/* An expression may rely on the constraints: what they refuse is not evaluated further. */
+static void a_refused_config_may_divide_by_zero(void)
+{
+    manifest_parts parts = {.lets = "{\"ROW\": \"HEAD_DIM * 2\", \"TILES\": \"BLOCK_M / BLOCK_N\"}",
+                            .threads = "\"128 / TILES\"",
+                            .constraints =
+                                "[{\"require\": \"TILES > 0\", \"why\": \"at least one\"}]"};
+    tuner_fixture f;
+    fa_space space;
+    fa_diag diag = {{0}};
+    int rc = enumerate(&parts, &problem_512, &gpu_l4, &f, &space, &diag);
+    int survivors = space.survivors;
+    fa_space_free(&space);
+    fixture_free(&f);
+    CHECK_OK(rc, diag);
+    CHECK_INT(survivors, 5);
+    parts.constraints = "[]";
+    CHECK(enumeration_fails(&parts, FA_EMANIFEST, "threads has no value",
+                            "{\"BLOCK_M\":64,\"BLOCK_N\":128}"));
+}
+
+/* 101,376 bytes fit an L4, one more does not; and the sentence adds up. */
+static void the_budget_holds_to_the_byte(void)
+{
+    tuner_fixture f;
+    fa_space space;
+    fa_diag diag = {{0}};
+    manifest_parts parts = {
+        .memory = "{\"q\": 32768, \"k\": \"BLOCK_N * 1000\", \"none\": 0,"
+                  " \"v\": \"101376 - 32768 - BLOCK_N * 1000 + CASE WHEN BLOCK_M = 64 THEN 0"
+                  " ELSE 1 END\"}",
+        .tunables = "{\"BLOCK_M\": [64, 128], \"BLOCK_N\": [32]}",
+        .preset = "{\"BLOCK_M\": 64, \"BLOCK_N\": 32}"};
+    int rc = enumerate(&parts, &problem_512, &gpu_l4, &f, &space, &diag);
+    fa_trial fits = rc == 0 ? find(&space, 64, 32)->trial : (fa_trial){0};
+    fa_trial exceeds = rc == 0 ? find(&space, 128, 32)->trial : (fa_trial){0};
+    fa_space_free(&space);
+    fixture_free(&f);
+    CHECK_OK(rc, diag);
+    CHECK_INT(fits.status, FA_STATUS_PENDING);
+    CHECK_INT(fits.smem_bytes, 101376);
+    CHECK_TEXT(fits.reason, "");
+    CHECK_INT(exceeds.status, FA_STATUS_BUDGET);
+    CHECK_TEXT(exceeds.reason,
+               "needs 101,377 B = q 32,768 + k 32,000 + v 36,609; L4 allows 101,376");
+}
+
+static void a_budget_of_a_dozen_long_names_still_ends_in_the_limit(void)
+{
+    char memory[2000] = "{";
+    for (int i = 0; i < 12; i++) {
+        char one[80];
+        snprintf(one, sizeof one, "%s\"a_name_of_thirty_one_letters_%02d\": \"1099511627776\"",
+                 i == 0 ? "" : ",", i);
+        strcat(memory, one);
+    }
+    strcat(memory, "}");
+    tuner_fixture f;
+    fa_space space;
+    fa_diag diag = {{0}};
+    int rc =
+        enumerate(&(manifest_parts){.memory = memory}, &problem_512, &gpu_l4, &f, &space, &diag);
+    fa_trial trial = rc == 0 ? find(&space, 64, 32)->trial : (fa_trial){0};
+    fa_space_free(&space);
+    fixture_free(&f);
+    CHECK_OK(rc, diag);
+    CHECK_INT(trial.status, FA_STATUS_BUDGET);
+    CHECK_INT(trial.smem_bytes, INT32_MAX);
+    CHECK_HAS(trial.reason, "needs 13,194,139,533,312 B = a_name");
+    CHECK_HAS(trial.reason, "; L4 allows 101,376");
+}
+
+static void hopeless_registers_are_refused_with_numbers(void)
+{
+    tuner_fixture f;
+    fa_space space;
+    fa_diag diag = {{0}};
+    manifest_parts parts = {.registers = "\"CASE WHEN BLOCK_M = 64 THEN 192 + BLOCK_N - 1"
+                                         " ELSE 128 + BLOCK_N / 64 END\"",
+                            .threads = "\"CASE WHEN BLOCK_M = 64 THEN 128 ELSE 512 END\"",
+                            .constraints = "[]"};
+    int rc = enumerate(&parts, &problem_512, &gpu_l4, &f, &space, &diag);
+    fa_trial fits = rc == 0 ? find(&space, 64, 64)->trial : (fa_trial){0};
+    fa_trial each = rc == 0 ? find(&space, 64, 128)->trial : (fa_trial){0};
+    fa_trial block_fits = rc == 0 ? find(&space, 128, 32)->trial : (fa_trial){0};
+    fa_trial block = rc == 0 ? find(&space, 128, 64)->trial : (fa_trial){0};
+    fa_space_free(&space);
+    fixture_free(&f);
+    CHECK_OK(rc, diag);
+    CHECK_INT(fits.status, FA_STATUS_PENDING); /* 255 */
+    CHECK_INT(each.status, FA_STATUS_REGISTERS);
+    CHECK_TEXT(each.reason, "needs about 319 registers per thread: at most 255");
+    CHECK_INT(block_fits.status, FA_STATUS_PENDING); /* 512 * 128 = 65,536 */
+    CHECK_INT(block.status, FA_STATUS_REGISTERS);
+    CHECK_TEXT(block.reason,
+               "needs about 512 threads x 129 registers = 66,048: a block has at most 65,536");
+}
+
+static void impossible_launches_are_constraints(void)
+{
+    tuner_fixture f;
+    fa_space space;
+    fa_diag diag = {{0}};
+    manifest_parts parts = {.threads = "\"CASE WHEN BLOCK_N = 32 THEN 1025 ELSE 1024 END\"",
+                            .registers = "0",
+                            .grid = "[1, 65535, \"65535 + BLOCK_M / 128\"]",
+                            .constraints = "[]"};
+    int rc = enumerate(&parts, &problem_512, &gpu_l4, &f, &space, &diag);
+    fa_trial threads = rc == 0 ? find(&space, 64, 32)->trial : (fa_trial){0};
+    fa_trial fits = rc == 0 ? find(&space, 64, 64)->trial : (fa_trial){0};
+    fa_trial grid = rc == 0 ? find(&space, 128, 64)->trial : (fa_trial){0};
+    fa_space_free(&space);
+    fixture_free(&f);
+    CHECK_OK(rc, diag);
+    CHECK_INT(threads.status, FA_STATUS_CONSTRAINT);
+    CHECK_TEXT(threads.reason, "1,025 threads: a block has at most 1,024");
+    CHECK_INT(fits.status, FA_STATUS_PENDING);
+    CHECK_INT(fits.grid[2], 65535);
+    CHECK_INT(grid.status, FA_STATUS_CONSTRAINT);
+    CHECK_TEXT(grid.reason, "the grid's z is 65,536: at most 65,535");
+}
+
+static void results_that_are_not_integers_are_errors_with_a_sentence(void)
+{
+    CHECK(enumeration_fails(&(manifest_parts){.threads = "\"128 / (BLOCK_M - 64)\""}, FA_EMANIFEST,
+                            "threads has no value", "divides by zero"));
+    CHECK(enumeration_fails(&(manifest_parts){.threads = "\"BLOCK_M * 1e0\""}, FA_EMANIFEST,
+                            "threads is a fraction", ""));
+    CHECK(enumeration_fails(&(manifest_parts){.threads = "\"CAST(BLOCK_M AS TEXT)\""}, FA_EMANIFEST,
+                            "threads is a text", ""));
+    CHECK(enumeration_fails(&(manifest_parts){.threads = "\"BLOCK_M || BLOCK_N\""}, FA_EMANIFEST,
+                            "threads is a text", ""));
+    CHECK(enumeration_fails(&(manifest_parts){.memory = "{\"q\": \"9223372036854775807 +"
+                                                        " BLOCK_M\"}"},
+                            FA_EMANIFEST, "shared_memory q is a fraction or beyond 64 bits", ""));
+    CHECK(enumeration_fails(&(manifest_parts){.memory = "{\"q\": \"0 - BLOCK_M\"}"}, FA_EMANIFEST,
+                            "shared_memory q is -64: must be 0 to", ""));
+    CHECK(enumeration_fails(
+        &(manifest_parts){.lets = "{\"ROW\": \"4294967296\"}", .memory = "{\"q\": 1}"},
+        FA_EMANIFEST, "let ROW is 4,294,967,296", ""));
+    CHECK(enumeration_fails(&(manifest_parts){.threads = "0"}, FA_EMANIFEST, "threads is 0", ""));
+    CHECK(enumeration_fails(&(manifest_parts){.grid = "[\"BLOCK_M - 65\", 1, 1]"}, FA_EMANIFEST,
+                            "grid x is -1", ""));
+    CHECK(enumeration_fails(&(manifest_parts){.threads = "\"abs(-9223372036854775807 - 1) +"
+                                                         " BLOCK_M\""},
+                            FA_EMANIFEST, "integer overflow", "small.json"));
+}
+
+static void a_default_outside_the_domains_is_refused(void)
+{
+    CHECK(enumeration_fails(&(manifest_parts){.preset = "{\"BLOCK_M\": 64, \"BLOCK_N\": 48}"},
+                            FA_EMANIFEST, "default BLOCK_N is 48", "not in its domain"));
+    CHECK(enumeration_fails(&(manifest_parts){.preset = "{\"BLOCK_M\": \"1 / (SM - 89)\","
+                                                        "\"BLOCK_N\": 64}"},
+                            FA_EMANIFEST, "default BLOCK_M has no value", ""));
+}
+
+static void what_no_family_serves_is_not_supported_with_each_reason(void)
+{
+    CHECK(enumeration_fails(&(manifest_parts){.sm = "{\"min\": 75, \"max\": 86}"}, FA_ENOTSUP,
+                            "small needs a GPU of sm_75 to sm_86; L4 is sm_89",
+                            "no kernel family"));
+    CHECK(enumeration_fails(&(manifest_parts){.supports = "[{\"require\": \"1\", \"why\": \"a\"},"
+                                                          "{\"require\": \"SEQ_Q > 512\","
+                                                          "\"why\": \"long ones only\"}]"},
+                            FA_ENOTSUP, "small: long ones only", ""));
+    CHECK(enumeration_fails(&(manifest_parts){.supports = "[{\"require\": \"1 / 0\","
+                                                          "\"why\": \"a\"}]"},
+                            FA_EMANIFEST, "supports[0] has no value", "small.json"));
+}
+
+static void a_default_that_does_not_fit_is_no_default_to_fall_back_on(void)
+{
+    tuner_fixture f;
+    fa_space space;
+    fa_diag diag = {{0}};
+    int rc = enumerate(&(manifest_parts){.memory = "{\"q\": \"BLOCK_N * 2000\"}"}, &problem_512,
+                       &gpu_l4, &f, &space, &diag);
+    fa_trial preset = rc == 0 ? find(&space, 64, 64)->trial : (fa_trial){0};
+    bool marked = rc == 0 && find(&space, 64, 64)->is_default;
+    int at = space.default_index, survivors = space.survivors;
+    fa_space_free(&space);
+    fixture_free(&f);
+    CHECK_OK(rc, diag);
+    CHECK_INT(preset.status, FA_STATUS_BUDGET);
+    CHECK(marked);
+    CHECK_INT(at, -1);
+    CHECK_INT(survivors, 2);
+}
+
+static void one_config_is_what_it_is_in_the_space(void)
+{
+    fa_diag diag = {{0}};
+    fa_templates *templates = NULL;
+    fa_family_list list = {0};
+    fa_space space = {0};
+    int rc = fa_templates_open(NULL, &templates, &diag);
+    if (rc == 0)
+        rc = fa_families_load(templates, "attn_fwd", &list, &diag);
+    if (rc == 0)
+        rc = fa_space_enumerate(&list, &problem_512, &gpu_l4, &space, &diag);
+    int different = 0, compared = 0;
+    for (int i = 0; i < space.count && rc == 0; i += 7, compared++) {
+        fa_candidate one;
+        rc = fa_space_one(&list, &space.candidate[i].trial.config, &problem_512, &gpu_l4, &one,
+                          &diag);
+        different += rc == 0 && memcmp(&one, &space.candidate[i], sizeof one) != 0;
+    }
+    fa_config config = space.count > 0 ? space.candidate[0].trial.config : (fa_config){0};
+    fa_candidate one;
+    fa_diag why[4];
+    config.tunable[0].value = 7;
+    int domain = fa_space_one(&list, &config, &problem_512, &gpu_l4, &one, &why[0]);
+    config.count--;
+    int missing = fa_space_one(&list, &config, &problem_512, &gpu_l4, &one, &why[1]);
+    snprintf(config.family, sizeof config.family, "nobody");
+    int nobody = fa_space_one(&list, &config, &problem_512, &gpu_l4, &one, &why[2]);
+    fa_space_free(&space);
+    fa_families_free(&list);
+    fa_templates_close(&templates);
+    CHECK_OK(rc, diag);
+    CHECK(compared > 100);
+    CHECK_INT(different, 0);
+    CHECK_INT(domain, FA_EINVAL);
+    CHECK_HAS(why[0].text, "is 7, which is not in its domain");
+    CHECK_INT(missing, FA_EINVAL);
+    CHECK_INT(nobody, FA_ENOTFOUND);
+    CHECK_HAS(why[2].text, "nobody");
+}
+
+/* What every built-in family promises: a default that fits every GPU in its range, every head. */
+static void built_in_defaults_fit_everywhere(void)
+{
+    static const fa_gpu *const gpus[] = {&gpu_t4, &gpu_a100, &gpu_l4, &gpu_h200};
+    fa_diag diag = {{0}};
+    fa_templates *templates = NULL;
+    fa_family_list list = {0};
+    int rc = fa_templates_open(NULL, &templates, &diag), missing = 0, spaces = 0;
+    if (rc == 0)
+        rc = fa_families_load(templates, "attn_fwd", &list, &diag);
+    for (size_t g = 0; g < sizeof gpus / sizeof *gpus && rc == 0; g++) {
+        for (int32_t d = 8; d <= 256 && rc == 0; d += 8) {
+            fa_problem problem = problem_512;
+            fa_space space = {0};
+            problem.head_dim = d;
+            problem.causal = d % 16 == 0 ? FA_CAUSAL_BOTTOM_RIGHT : FA_CAUSAL_NONE;
+            rc = fa_space_enumerate(&list, &problem, gpus[g], &space, &diag);
+            for (int i = 0; i < space.count; i++) {
+                const fa_candidate *c = &space.candidate[i];
+                if (c->is_default && c->trial.status != FA_STATUS_PENDING) {
+                    printf("# %s D=%d on %s: %s\n", c->trial.config.family, d, gpus[g]->name,
+                           c->trial.reason);
+                    missing++;
+                }
+            }
+            missing += rc == 0 && space.default_index < 0;
+            spaces++;
+            fa_space_free(&space);
+        }
+    }
+    fa_families_free(&list);
+    fa_templates_close(&templates);
+    CHECK_OK(rc, diag);
+    CHECK_INT(spaces, 4 * 32);
+    CHECK_INT(missing, 0);
+}
+
+static void an_empty_problem_still_has_a_space(void)
+{
+    tuner_fixture f;
+    fa_space space;
+    fa_diag diag = {{0}};
+    fa_problem empty = problem_512;
+    empty.seq_q = 0;
+    empty.batch = 0;
+    int rc = enumerate(&(manifest_parts){0}, &empty, &gpu_l4, &f, &space, &diag);
+    int survivors = space.survivors;
+    uint32_t grid = rc == 0 ? space.candidate[0].trial.grid[0] : 9;
+    fa_space_free(&space);
+    fixture_free(&f);
+    CHECK_OK(rc, diag);
+    CHECK_INT(survivors, 5);
+    CHECK_INT(grid, 0);
+}
+
+/* 20,000 points of expressions that each cost thousands of steps: bounded, and said so. */
+static void a_space_that_takes_too_long_is_stopped(void)
+{
+    char lets[24000] = "{\"ROW\": 1", big[1000] = "BLOCK_M";
+    for (int i = 0; i < 55; i++)
+        strcat(big, "+(BLOCK_N%SEQ_Q)");
+    for (int i = 0; i < 22; i++) {
+        char one[1100];
+        snprintf(one, sizeof one, ", \"L%d\": \"%.900s\"", i, big);
+        strcat(lets, one);
+    }
+    strcat(lets, "}");
+    char tunables[3000] = "{\"BLOCK_M\": [64, 128], \"BLOCK_N\": [32, 64]";
+    for (int i = 0; i < 3; i++) {
+        char one[100];
+        snprintf(one, sizeof one, ", \"T%d\": [0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15]", i);
+        strcat(tunables, one);
+    }
+    strcat(tunables, "}");
+    CHECK(enumeration_fails(&(manifest_parts){.lets = lets,
+                                              .tunables = tunables,
+                                              .preset = "{\"BLOCK_M\": 64, \"BLOCK_N\": 64,"
+                                                        "\"T0\": 0, \"T1\": 0, \"T2\": 0}"},
+                            FA_EMANIFEST, "steps", "small.json"));
+}
+
+int main(void)
+{
+    TEST(configs_come_in_the_order_of_their_domains);
+    TEST(a_survivor_carries_its_launch_and_its_addends);
+    TEST(a_broken_constraint_gives_its_own_reason);
+    TEST(a_refused_config_may_divide_by_zero);
+    TEST(the_budget_holds_to_the_byte);
+    TEST(a_budget_of_a_dozen_long_names_still_ends_in_the_limit);
+    TEST(hopeless_registers_are_refused_with_numbers);
+    TEST(impossible_launches_are_constraints);
+    TEST(results_that_are_not_integers_are_errors_with_a_sentence);
+    TEST(a_default_outside_the_domains_is_refused);
+    TEST(what_no_family_serves_is_not_supported_with_each_reason);
+    TEST(a_default_that_does_not_fit_is_no_default_to_fall_back_on);
+    TEST(one_config_is_what_it_is_in_the_space);
+    TEST(built_in_defaults_fit_everywhere);
+    TEST(an_empty_problem_still_has_a_space);
+    TEST(a_space_that_takes_too_long_is_stopped);
+    return check_done();
+}

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Families from text for the tests of tuner/: a manifest put together from parts, in a directory of
+ * its own, loaded through the same door as a user's. The operation is "test_op", so that built-in
+ * families stay out.
+ */
+#ifndef FA_TESTS_TUNER_FIXTURE_H
+#define FA_TESTS_TUNER_FIXTURE_H
+
+#include "check.h"
+#include "manifest.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Parts of a manifest as JSON; NULL takes the one of a small family that is right. */
+typedef struct manifest_parts {
+    const char *name, *sm, *supports, *tunables, *lets, *constraints, *threads, *memory, *registers,
+        *grid, *preset, *extra;
+} manifest_parts;
+
+static inline const char *or_else(const char *part, const char *absent)
+{
+    return part != NULL ? part : absent;
+}
+
+static inline void manifest_text(const manifest_parts *m, char *text, size_t size)
+{
+    snprintf(
+        text, size,
+        "{\"name\": %s, \"operation\": \"test_op\", \"entry\": \"kernel\", \"sm\": %s,\n"
+        "\"supports\": %s,\n\"tunables\": %s,\n\"let\": %s,\n\"constraints\": %s,\n"
+        "\"threads\": %s, \"shared_memory\": %s, \"registers\": %s, \"grid\": %s,\n"
+        "\"default\": %s%s}",
+        or_else(m->name, "\"small\""), or_else(m->sm, "{\"min\": 80, \"max\": 90}"),
+        or_else(m->supports, "[{\"require\": \"HEAD_DIM <= 128\", \"why\": \"heads to 128\"}]"),
+        or_else(m->tunables, "{\"BLOCK_M\": [64, 128], \"BLOCK_N\": [32, 64, 128]}"),
+        or_else(m->lets, "{\"ROW\": \"HEAD_DIM * 2\"}"),
+        or_else(m->constraints,
+                "[{\"require\": \"BLOCK_N <= BLOCK_M\", \"why\": \"keys fit the rows\"}]"),
+        or_else(m->threads, "\"BLOCK_M\""),
+        or_else(m->memory, "{\"q\": \"BLOCK_M * ROW\", \"kv\": \"2 * BLOCK_N * ROW\"}"),
+        or_else(m->registers, "\"HEAD_DIM / 2 + BLOCK_N / 2 + 24\""),
+        or_else(m->grid, "[\"(SEQ_Q + BLOCK_M - 1) / BLOCK_M * HEADS_Q * BATCH\", 1, 1]"),
+        or_else(m->preset, "{\"BLOCK_M\": 64, \"BLOCK_N\": \"min(64, ROW)\"}"),
+        or_else(m->extra, ""));
+}
+
+typedef struct tuner_fixture {
+    char directory[64];
+    fa_templates *templates;
+    fa_family_list families;
+} tuner_fixture;
+
+static inline bool fixture_write(const tuner_fixture *f, const char *name, const void *bytes,
+                                 size_t size)
+{
+    char path[192];
+    snprintf(path, sizeof path, "%s/%s", f->directory, name);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    bool ok = fd >= 0 && write(fd, bytes, size) == (ssize_t)size;
+    if (fd >= 0)
+        close(fd);
+    return ok;
+}
+
+static inline bool fixture_make(tuner_fixture *f)
+{
+    *f = (tuner_fixture){.directory = "/tmp/fa-tune-test-XXXXXX"};
+    return mkdtemp(f->directory) != NULL;
+}
+
+static inline void fixture_free(tuner_fixture *f)
+{
+    fa_families_free(&f->families);
+    fa_templates_close(&f->templates);
+    DIR *stream = opendir(f->directory);
+    struct dirent *entry;
+    while (stream != NULL && (entry = readdir(stream)) != NULL)
+        if (entry->d_name[0] != '.' || strlen(entry->d_name) > 2)
+            unlinkat(dirfd(stream), entry->d_name, 0);
+    if (stream != NULL)
+        closedir(stream);
+    rmdir(f->directory);
+}
+
+/* Writes small.json (this text) and small.cu, and loads them. */
+static inline int fixture_load_text(tuner_fixture *f, const char *json, size_t size, fa_diag *diag)
+{
+    static const char source[] = "#include \"small.cuh\"\n__global__ void kernel() {}\n";
+    static const char header[] = "#pragma once\n";
+    if (!fixture_make(f) || !fixture_write(f, "small.json", json, size) ||
+        !fixture_write(f, "small.cu", source, sizeof source - 1) ||
+        !fixture_write(f, "small.cuh", header, sizeof header - 1))
+        return FA_EIO;
+    int rc = fa_templates_open(f->directory, &f->templates, diag);
+    return rc == 0 ? fa_families_load(f->templates, "test_op", &f->families, diag) : rc;
+}
+
+static inline int fixture_load(tuner_fixture *f, const manifest_parts *parts, fa_diag *diag)
+{
+    char text[40000];
+    manifest_text(parts, text, sizeof text);
+    return fixture_load_text(f, text, strlen(text), diag);
+}
+
+static const fa_gpu gpu_l4 = {.name = "L4",
+                              .sm = 89,
+                              .sm_count = 58,
+                              .smem_per_block = 101376,
+                              .smem_per_sm = 102400,
+                              .smem_reserved = 1024,
+                              .regs_per_sm = 65536,
+                              .threads_per_sm = 1536,
+                              .blocks_per_sm = 24,
+                              .l2_bytes = 50331648,
+                              .memory_bus_bits = 192,
+                              .clock_mhz = 2040,
+                              .bandwidth_gbs = 300,
+                              .tensor_tflops = 121,
+                              .ordinal = -1};
+static const fa_gpu gpu_a100 = {.name = "A100",
+                                .sm = 80,
+                                .sm_count = 108,
+                                .smem_per_block = 166912,
+                                .smem_per_sm = 167936,
+                                .smem_reserved = 1024,
+                                .regs_per_sm = 65536,
+                                .threads_per_sm = 2048,
+                                .blocks_per_sm = 32,
+                                .l2_bytes = 41943040,
+                                .memory_bus_bits = 5120,
+                                .clock_mhz = 1410,
+                                .bandwidth_gbs = 2039,
+                                .tensor_tflops = 312,
+                                .ordinal = -1};
+static const fa_gpu gpu_t4 = {.name = "T4",
+                              .sm = 75,
+                              .sm_count = 40,
+                              .smem_per_block = 65536,
+                              .smem_per_sm = 65536,
+                              .smem_reserved = 0,
+                              .regs_per_sm = 65536,
+                              .threads_per_sm = 1024,
+                              .blocks_per_sm = 16,
+                              .l2_bytes = 4194304,
+                              .memory_bus_bits = 256,
+                              .clock_mhz = 1590,
+                              .bandwidth_gbs = 320,
+                              .tensor_tflops = 65,
+                              .ordinal = -1};
+static const fa_gpu gpu_h200 = {.name = "H200",
+                                .sm = 90,
+                                .sm_count = 132,
+                                .smem_per_block = 232448,
+                                .smem_per_sm = 233472,
+                                .smem_reserved = 1024,
+                                .regs_per_sm = 65536,
+                                .threads_per_sm = 2048,
+                                .blocks_per_sm = 32,
+                                .l2_bytes = 62914560,
+                                .memory_bus_bits = 6144,
+                                .clock_mhz = 1980,
+                                .bandwidth_gbs = 4917,
+                                .tensor_tflops = 1070,
+                                .ordinal = -1};
+
+static const fa_problem problem_512 = {.dtype = FA_FP16,
+                                       .head_dim = 64,
+                                       .batch = 4,
+                                       .heads_q = 8,
+                                       .heads_kv = 8,
+                                       .seq_q = 512,
+                                       .seq_k = 512};
+
+#endif

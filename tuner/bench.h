@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The proving and timing ground: the tensors of one problem on one device, the reference, and what
+ * is done with a candidate there. Runs inside the measuring worker only.
+ *
+ * Workload: up to a few hundred candidates of one problem, each proved (a handful of launches on
+ * small ragged cases and one on the problem itself) and then probed; a few finalists are raced.
+ * Invariants: nothing is timed before it is proved; candidates never see another's output; every
+ * output is poisoned and fenced before each proof; NaN never passes.
+ *
+ * May be used by: engine. May use: base, gpu. Thread-safety: one thread.
+ */
+#ifndef FA_TUNER_BENCH_H
+#define FA_TUNER_BENCH_H
+
+#include "../src/base/fa_types.h"
+#include "../src/gpu/driver.h"
+
+enum { FA_BENCH_CASES = 8, FA_BENCH_SAMPLES_MAX = 200 };
+
+/* The problems a candidate is proved on: case 0 is the problem itself (every element is
+ * checked for being written and finite; all rows are compared when that is cheap, else 256 sampled
+ * ones), the others are small, ragged and differ by seed: lengths off every tile
+ * edge, one longer than the other (causal rows with no visible key), padded strides, large
+ * magnitudes, sq=1, a single key. dtype, head_dim, causal kind and alignment stay the problem's, so
+ * that one cubin serves them all. Returns their number; deterministic for (problem, seed). */
+int fa_bench_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_case[FA_BENCH_CASES]);
+
+typedef struct fa_bench fa_bench;
+
+/* reference: cubin of attn_ref.cu for this problem. Allocates and fills every tensor, computes the
+ * references once. The context must be current.
+ * FA_ENOMEM when the problem does not fit the device (the sentence says what it needs). */
+int fa_bench_open(fa_driver *driver, const fa_gpu *gpu, const fa_problem *problem,
+                  const void *reference, size_t reference_size, uint64_t seed,
+                  fa_bench **ret_bench, fa_diag *diag);
+void fa_bench_close(fa_bench **bench);
+
+typedef struct fa_bench_candidate {
+    const char *entry;
+    const void *cubin;
+    size_t size;
+    int32_t threads, smem_bytes;
+    uint32_t grid[FA_BENCH_CASES][3]; /* for each case of fa_bench_cases */
+} fa_bench_candidate;
+
+/* A loaded candidate. */
+typedef struct fa_bench_kernel fa_bench_kernel;
+int fa_bench_load(fa_bench *bench, const fa_bench_candidate *candidate,
+                  fa_bench_kernel **ret_kernel, fa_diag *diag);
+void fa_bench_unload(fa_bench *bench, fa_bench_kernel **kernel);
+/* Passed its last proof, and was right too when it was timed since. */
+bool fa_bench_kernel_proved(const fa_bench_kernel *kernel);
+
+typedef struct fa_proof {
+    bool passed;
+    double max_error, tolerance; /* of the worst case, relative to its tolerance */
+    char reason[512];            /* which case, what was wrong, with numbers */
+} fa_proof;
+/* Returns non-zero when a launch or the device failed (diag; fa_driver_context_lost tells whether
+ * the process must end); a wrong result is 0 with passed = false. */
+int fa_bench_verify(fa_bench *bench, fa_bench_kernel *kernel, fa_proof *ret_proof, fa_diag *diag);
+
+/* Times `count` launches of a proved kernel (FA_EINVAL otherwise), L2 flushed before each, after a
+ * warm-up; stops early once budget_us of device time is used and 3 samples are there.
+ * ret_samples_us: room for `count`, at most FA_BENCH_SAMPLES_MAX.
+ * FA_ECORRUPT: what was timed was wrong (a kernel that is right on some launches only); it has lost
+ * its proof. FA_EINVAL too for a problem without query rows: there is nothing to time. */
+int fa_bench_probe(fa_bench *bench, fa_bench_kernel *kernel, int count, double budget_us,
+                   float *ret_samples_us, int *ret_count, fa_diag *diag);
+/* The same, interleaved round by round in an order shuffled each round, for a fair race.
+ * ret_samples_us[i * rounds + r]. FA_ECORRUPT: as above; fa_bench_kernel_proved tells which. */
+int fa_bench_race(fa_bench *bench, fa_bench_kernel *const *kernels, int count, int rounds,
+                  float *ret_samples_us, fa_diag *diag);
+
+/* Median and a distribution-free 95% confidence interval of it (order statistics of the binomial
+ * distribution; for fewer than 6 samples the range). Non-finite or non-positive samples make it
+ * FA_EINVAL. */
+int fa_samples_summary(const float *samples_us, int count, double *ret_median_us,
+                       double *ret_low_us, double *ret_high_us);
+
+#endif

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Families: loaded from every manifest of an operation, freed, asked for their names.
+ *
+ * Workload: once per process; a handful of manifests.
+ */
+#include "family.h"
+
+#include "../src/base/error.h"
+#include "../src/base/json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void free_requires(fa_require *list, int count)
+{
+    for (int i = 0; i < count; i++) {
+        free(list[i].text);
+        free(list[i].why);
+    }
+}
+
+static void family_free(fa_family **family)
+{
+    fa_family *f = *family;
+    if (f == NULL)
+        return;
+    for (int i = 0; i < f->tunable_count; i++)
+        free(f->tunable[i].preset);
+    for (int i = 0; i < f->let_count; i++)
+        free(f->let[i].text);
+    for (int i = 0; i < f->addend_count; i++)
+        free(f->addend[i].text);
+    free_requires(f->support, f->support_count);
+    free_requires(f->constraint, f->constraint_count);
+    free(f->threads);
+    free(f->registers);
+    for (int i = 0; i < 3; i++)
+        free(f->grid[i]);
+    fa_expr_close(&f->engine);
+    free(f);
+    *family = NULL;
+}
+
+static int make_family(const fa_templates *templates, const char *where, const cJSON *json,
+                       fa_family **ret_family, fa_diag *diag)
+{
+    fa_family *family = calloc(1, sizeof *family);
+    if (family == NULL)
+        return fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
+    char source[FA_NAME_MAX + 8];
+    int rc = fa_family_read(family, where, json, diag);
+    snprintf(source, sizeof source, "%s.cu", family->name);
+    if (rc == 0 && fa_templates_find(templates, source) == NULL)
+        rc = fa_fail(diag, FA_EMANIFEST, "%s: there is no template %s beside it", where, source);
+    if (rc != 0)
+        family_free(&family);
+    else
+        *ret_family = family;
+    return rc;
+}
+
+/* *ret_family stays NULL when the manifest is of another operation. */
+static int load_file(const fa_templates *templates, const fa_template_file *file,
+                     const char *operation, fa_family **ret_family, fa_diag *diag)
+{
+    cJSON *json = NULL;
+    const char *its_operation = NULL;
+    if (file->size > FA_MANIFEST_BYTES_MAX)
+        return fa_fail(diag, FA_EMANIFEST, "%s: %zu bytes: a manifest has at most %d", file->name,
+                       file->size, FA_MANIFEST_BYTES_MAX);
+    int rc = fa_json_parse(file->text, file->size, file->name, &json, diag);
+    if (rc != 0)
+        return FA_EMANIFEST;
+    if (!cJSON_IsObject(json))
+        rc = fa_fail(diag, FA_EMANIFEST, "%s: must be a JSON object", file->name);
+    else if (fa_json_text(json, "operation", &its_operation, file->name, NULL) != 0)
+        rc = fa_fail(diag, FA_EMANIFEST, "%s: \"operation\" must be a string", file->name);
+    else if (strcmp(its_operation, operation) == 0)
+        rc = make_family(templates, file->name, json, ret_family, diag);
+    cJSON_Delete(json);
+    return rc;
+}
+
+int fa_families_load(const fa_templates *templates, const char *operation, fa_family_list *ret_list,
+                     fa_diag *diag)
+{
+    fa_family_list list = {0};
+    int rc = 0, files = fa_templates_count(templates);
+    list.family = calloc((size_t)files + 1, sizeof *list.family);
+    if (list.family == NULL)
+        return fa_fail(diag, FA_ENOMEM, "families: out of memory");
+    for (int i = 0; i < files && rc == 0; i++) {
+        const fa_template_file *file = fa_templates_at(templates, i);
+        size_t size = strlen(file->name);
+        if (size < 6 || strcmp(file->name + size - 5, ".json") != 0)
+            continue;
+        rc = load_file(templates, file, operation, &list.family[list.count], diag);
+        if (rc == 0 && list.family[list.count] != NULL)
+            list.count++;
+    }
+    if (rc == 0 && list.count == 0)
+        rc = fa_fail(diag, FA_ENOTFOUND, "there is no kernel family for the operation \"%s\"",
+                     operation);
+    if (rc != 0)
+        fa_families_free(&list);
+    else
+        *ret_list = list;
+    return rc;
+}
+
+void fa_families_free(fa_family_list *list)
+{
+    if (list == NULL)
+        return;
+    for (int i = 0; i < list->count; i++)
+        family_free(&list->family[i]);
+    free(list->family);
+    *list = (fa_family_list){0};
+}
+
+const char *fa_family_name(const fa_family *family)
+{
+    return family->name;
+}
+
+const char *fa_family_entry(const fa_family *family)
+{
+    return family->entry;
+}
+
+const char *fa_family_arch_suffix(const fa_family *family)
+{
+    return family->arch_suffix;
+}
+
+int32_t fa_family_proved_max(const fa_family *family)
+{
+    return family->proved_max;
+}

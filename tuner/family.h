@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a manifest becomes: shared by manifest.c (which makes it) and space.c (which asks it).
+ *
+ * Invariants: every expression was checked by the family's engine against `given`, the tunables
+ * and the lets. Lets have no cycle; `order` lists them so that each stands behind those it needs.
+ * May be used by: tuner.
+ */
+#ifndef FA_TUNER_FAMILY_H
+#define FA_TUNER_FAMILY_H
+
+#include "expr.h"
+#include "manifest.h"
+
+#include <cJSON.h>
+
+enum {
+    FA_MAX_DOMAIN = 64,   /* values of one tunable */
+    FA_MAX_REQUIRES = 16, /* entries of "supports" and of "constraints" */
+    FA_MAX_GIVEN = 15,
+    FA_MANIFEST_BYTES_MAX = 64 * 1024
+};
+
+/* The names that every expression may use: the problem, then the GPU. */
+#define FA_GIVEN_NAMES                                                                        \
+    {                                                                                         \
+        "BATCH", "HEADS_Q", "HEADS_KV", "SEQ_Q", "SEQ_K", "HEAD_DIM", "CAUSAL", "DTYPE_BF16", \
+            "ALIGNED", "SM", "SMS", "SMEM_PER_BLOCK", "SMEM_PER_SM", "REGS_PER_SM",           \
+            "THREADS_PER_SM"                                                                  \
+    }
+
+typedef struct fa_domain {
+    char name[FA_NAME_MAX];
+    int32_t value[FA_MAX_DOMAIN]; /* distinct, in the manifest's order */
+    int count;
+    char *preset; /* the default's expression: reads no tunable */
+} fa_domain;
+
+typedef struct fa_let {
+    char name[FA_NAME_MAX];
+    char *text;
+    uint64_t uses; /* lets it reads directly: bit i is let[i] */
+    bool varies;   /* reads a tunable, directly or through other lets */
+    int level;     /* 1 + the highest level of those it reads */
+} fa_let;
+
+typedef struct fa_require {
+    char *text;
+    char *why;
+} fa_require;
+
+typedef struct fa_named_text {
+    char name[FA_NAME_MAX];
+    char *text;
+} fa_named_text;
+
+struct fa_family {
+    char name[FA_NAME_MAX];
+    char entry[FA_NAME_MAX];
+    char arch_suffix[2];
+    int32_t sm_min, sm_max;
+    int32_t proved_max; /* sm_max, or beyond it */
+    fa_domain tunable[FA_MAX_TUNABLES];
+    int tunable_count;
+    fa_let let[FA_MAX_LETS];
+    int let_count;
+    int order[FA_MAX_LETS];
+    fa_require support[FA_MAX_REQUIRES], constraint[FA_MAX_REQUIRES];
+    int support_count, constraint_count;
+    fa_named_text addend[FA_MAX_ADDENDS];
+    int addend_count;
+    char *threads;
+    char *registers; /* NULL: no estimate */
+    char *grid[3];
+    fa_expr *engine;
+};
+
+/* 229376 -> "229,376" */
+enum { FA_COMMAS_MAX = 32 };
+const char *fa_commas(int64_t number, char buffer[FA_COMMAS_MAX]);
+
+/* A family's part of the space while it is being filled. */
+typedef struct fa_filling {
+    const fa_family *family;
+    int family_index;
+    const fa_gpu *gpu;
+    fa_config preset;        /* the default config */
+    fa_candidate *candidate; /* room for `room`, zeroed */
+    int count, room;
+    bool rows_failed; /* the sentence in diag is already about a row */
+    fa_diag *diag;
+} fa_filling;
+
+/* Judges one row of the space's query (tunables, lets, constraints, threads, registers, grid,
+ * addends) into the next candidate: an fa_expr_row, context is an fa_filling. */
+int fa_family_take_row(void *context, const fa_expr_value *value, int count);
+
+/* Reads one manifest into a zeroed family; `where` is its file's name. On failure the caller frees
+ * what there is. */
+int fa_family_read(fa_family *family, const char *where, const cJSON *json, fa_diag *diag);
+
+/* Order, levels and `varies` of the lets from their `uses`; FA_EMANIFEST names a cycle. */
+int fa_family_order_lets(fa_family *family, fa_diag *diag);
+
+#endif

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The order in which a family's lets can be computed, and numbers for sentences.
+ */
+#include "family.h"
+
+#include "../src/base/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *fa_commas(int64_t number, char buffer[FA_COMMAS_MAX])
+{
+    char digits[24];
+    uint64_t magnitude = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
+    int size = snprintf(digits, sizeof digits, "%llu", (unsigned long long)magnitude);
+    char *out = buffer;
+    if (number < 0)
+        *out++ = '-';
+    for (int i = 0; i < size; i++) {
+        if (i > 0 && (size - i) % 3 == 0)
+            *out++ = ',';
+        *out++ = digits[i];
+    }
+    *out = 0;
+    return buffer;
+}
+
+/* Every let that is left needs another that is left: follow them until one comes again. */
+static int name_cycle(const fa_family *f, uint64_t done, fa_diag *diag)
+{
+    char text[600];
+    int path[FA_MAX_LETS], length = 0, at = 0;
+    uint64_t seen = 0;
+    while ((done >> at & 1) != 0)
+        at++;
+    while ((seen >> at & 1) == 0) {
+        seen |= (uint64_t)1 << at;
+        path[length++] = at;
+        int next = 0;
+        while (((f->let[at].uses & ~done) >> next & 1) == 0)
+            next++;
+        at = next;
+    }
+    int first = 0;
+    while (path[first] != at)
+        first++;
+    size_t n = 0;
+    for (int i = first; i < length && n + FA_NAME_MAX + 8 < sizeof text; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s needs ", f->let[path[i]].name);
+    snprintf(text + n, sizeof text - n, "%s", f->let[at].name);
+    return fa_fail(diag, FA_EMANIFEST, "lets in a circle: %s", text);
+}
+
+int fa_family_order_lets(fa_family *family, fa_diag *diag)
+{
+    uint64_t done = 0;
+    for (int placed = 0; placed < family->let_count;) {
+        int before = placed;
+        for (int i = 0; i < family->let_count; i++) {
+            fa_let *let = &family->let[i];
+            if ((done >> i & 1) != 0 || (let->uses & ~done) != 0)
+                continue;
+            let->level = 1;
+            for (int j = 0; j < family->let_count; j++) {
+                if ((let->uses >> j & 1) == 0)
+                    continue;
+                let->varies = let->varies || family->let[j].varies;
+                if (let->level <= family->let[j].level)
+                    let->level = family->let[j].level + 1;
+            }
+            done |= (uint64_t)1 << i;
+            family->order[placed++] = i;
+        }
+        if (placed == before)
+            return name_cycle(family, done, diag);
+    }
+    return 0;
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Kernel families: a manifest (NAME.json) and a template (NAME.cu), built in or from a directory,
+ * and what follows from them for one problem on one GPU: the space, each config with its budget.
+ *
+ * May be used by: tuner, engine. May use: base, in-memory SQLite (the expression engine).
+ * A manifest may be hostile: size, depth, counts, cycles and the size of the space are bounded,
+ * expressions can call nothing but arithmetic, and every result is range-checked.
+ */
+#ifndef FA_TUNER_MANIFEST_H
+#define FA_TUNER_MANIFEST_H
+
+#include "../src/base/fa_types.h"
+#include "../src/base/hash.h"
+
+/* ---- template files -------------------------------------------------------------------------*/
+typedef struct fa_template_file {
+    const char *name; /* "attn_fwd_sm80.cu" */
+    const char *text;
+    size_t size;
+} fa_template_file;
+
+typedef struct fa_templates fa_templates;
+
+/* All template files: the built-in ones (embedded at build time), each replaced by or joined with
+ * the regular files *.cu, *.cuh, *.h, *.json of `directory` (NULL: built-in only). */
+int fa_templates_open(const char *directory, fa_templates **ret_templates, fa_diag *diag);
+void fa_templates_close(fa_templates **templates);
+const fa_template_file *fa_templates_find(const fa_templates *templates, const char *name);
+int fa_templates_count(const fa_templates *templates);
+const fa_template_file *fa_templates_at(const fa_templates *templates, int index);
+/* SHA-256 over every file, names and contents: the template closure. Computed once, on open;
+ * the built-in set's is known at build time. */
+const char *fa_templates_hash(const fa_templates *templates);
+bool fa_templates_is_builtin(const fa_templates *templates);
+
+/* ---- families -------------------------------------------------------------------------------*/
+typedef struct fa_family fa_family;
+
+typedef struct fa_family_list {
+    fa_family **family;
+    int count;
+} fa_family_list;
+
+/* Parses every manifest of `operation` ("attn_fwd"); FA_EMANIFEST names file, field and reason. */
+int fa_families_load(const fa_templates *templates, const char *operation,
+                     fa_family_list *ret_list, fa_diag *diag);
+void fa_families_free(fa_family_list *list);
+
+const char *fa_family_name(const fa_family *family);
+const char *fa_family_entry(const fa_family *family);
+const char *fa_family_arch_suffix(const fa_family *family); /* "" or "a" */
+/* The highest SM on which the template also runs correctly, so that it can be proved there though it
+ * is never offered: "proved_on": {"max": 121} of the manifest, else the end of its SM range. */
+int32_t fa_family_proved_max(const fa_family *family);
+/* 0, or FA_ENOTSUP with the manifest's own sentence why this family cannot serve the problem on
+ * this GPU (SM range first, then features). */
+int fa_family_supports(const fa_family *family, const fa_problem *problem, const fa_gpu *gpu,
+                       fa_diag *diag);
+
+/* ---- the space ------------------------------------------------------------------------------*/
+enum { FA_MAX_ADDENDS = 12, FA_MAX_LETS = 24, FA_SPACE_MAX = 20000 };
+
+typedef struct fa_addend {
+    char name[FA_NAME_MAX];
+    int64_t bytes;
+} fa_addend;
+
+/* One point of the space. trial.status is PENDING for survivors, else CONSTRAINT, BUDGET or
+ * REGISTERS with the reason, e.g.
+ * "needs 229,376 B = q 32,768 + k 98,304 + v 98,304; L4 allows 101,376". */
+typedef struct fa_candidate {
+    fa_trial trial;                    /* config, status, reason, threads, smem_bytes, grid */
+    int family;                        /* index into the list */
+    bool is_default;                   /* the family's default config */
+    int32_t estimated_registers;       /* 0: the manifest has no estimate */
+    int32_t addend_count;
+    fa_addend addend[FA_MAX_ADDENDS];
+    int32_t let_count;
+    fa_tunable let[FA_MAX_LETS];       /* values of the manifest's lets: go into the prologue */
+} fa_candidate;
+
+typedef struct fa_space {
+    fa_candidate *candidate;
+    int count;
+    int survivors;     /* PENDING */
+    int default_index; /* the default config of the family listed last that supports it; -1: none */
+} fa_space;
+
+/* The whole space of every supporting family, in a fixed order. FA_ENOTSUP when no family serves
+ * (the sentence gives each family's reason); FA_EMANIFEST for a space beyond FA_SPACE_MAX, an
+ * unknown name, a cycle, or an expression without an integer value. */
+int fa_space_enumerate(const fa_family_list *families, const fa_problem *problem, const fa_gpu *gpu,
+                       fa_space *ret_space, fa_diag *diag);
+void fa_space_free(fa_space *space);
+
+/* Budget, threads, grid and lets of a single config (a stored winner) for a problem. */
+int fa_space_one(const fa_family_list *families, const fa_config *config, const fa_problem *problem,
+                 const fa_gpu *gpu, fa_candidate *ret_candidate, fa_diag *diag);
+
+#endif

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rendering: a #define prologue in front of a template, a signature behind it, and the key of the
+ * cubin that comes of it.
+ *
+ * Workload: a thousand renderings of twenty kilobytes per tuning.
+ * Invariant: equal candidates give equal bytes. Every name in the prologue is an upper-case
+ * identifier that the manifest's reader let through; every value is an integer.
+ */
+#include "render.h"
+
+#include "../src/base/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void define(fa_buf *out, const char *name, int32_t value)
+{
+    /* Parentheses, so that a negative value stays one operand. */
+    fa_buf_printf(out, value < 0 ? "#define %s (%d)\n" : "#define %s %d\n", name, value);
+}
+
+static void define_problem(fa_buf *out, const fa_problem *problem, const fa_gpu *gpu)
+{
+    define(out, "FA_SM", gpu->sm);
+    define(out, "HEAD_DIM", problem->head_dim);
+    define(out, "DTYPE_BF16", problem->dtype == FA_BF16);
+    define(out, "CAUSAL", problem->causal != FA_CAUSAL_NONE);
+    define(out, "ALIGNED", !problem->unaligned);
+}
+
+/* A variable that nothing reads: it ends up in the cubin and says what it was made from. */
+static void put_signature(fa_buf *out, const fa_config *config, const fa_problem *problem,
+                          const fa_gpu *gpu)
+{
+    fa_buf_printf(out,
+                  "\nextern \"C\" __device__ const char fa_tune_config[] = "
+                  "\"fa_tune_config=family=%s;",
+                  config->family);
+    for (int i = 0; i < config->count; i++)
+        fa_buf_printf(out, "%s=%d;", config->tunable[i].name, config->tunable[i].value);
+    fa_buf_printf(out, "FA_SM=%d;HEAD_DIM=%d;DTYPE_BF16=%d;CAUSAL=%d;ALIGNED=%d;\";\n", gpu->sm,
+                  problem->head_dim, problem->dtype == FA_BF16, problem->causal != FA_CAUSAL_NONE,
+                  !problem->unaligned);
+}
+
+static int finish(fa_buf *source, fa_buf *ret_source, fa_diag *diag)
+{
+    if (source->failed) {
+        fa_buf_free(source);
+        return fa_fail(diag, FA_ENOMEM, "rendering: out of memory");
+    }
+    *ret_source = *source;
+    return 0;
+}
+
+static void put_file(fa_buf *out, const fa_template_file *file)
+{
+    fa_buf_printf(out, "#line 1 \"%s\"\n", file->name);
+    fa_buf_append(out, file->text, file->size);
+}
+
+int fa_render(const fa_templates *templates, const fa_family_list *families,
+              const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
+              fa_buf *ret_source, fa_diag *diag)
+{
+    const fa_config *config = &candidate->trial.config;
+    char name[FA_NAME_MAX + 8];
+    if (candidate->family < 0 || candidate->family >= families->count)
+        return fa_fail(diag, FA_EINVAL, "rendering: the candidate is of no known family");
+    snprintf(name, sizeof name, "%s.cu", fa_family_name(families->family[candidate->family]));
+    const fa_template_file *file = fa_templates_find(templates, name);
+    if (file == NULL)
+        return fa_fail(diag, FA_ENOTFOUND, "rendering: there is no template %s", name);
+    fa_buf out = {0};
+    define_problem(&out, problem, gpu);
+    for (int i = 0; i < config->count; i++)
+        define(&out, config->tunable[i].name, config->tunable[i].value);
+    for (int i = 0; i < candidate->let_count; i++)
+        define(&out, candidate->let[i].name, candidate->let[i].value);
+    define(&out, "FA_THREADS", candidate->trial.threads);
+    define(&out, "FA_SMEM_BYTES", candidate->trial.smem_bytes);
+    put_file(&out, file);
+    put_signature(&out, config, problem, gpu);
+    return finish(&out, ret_source, diag);
+}
+
+int fa_render_reference(const fa_templates *templates, const fa_problem *problem, const fa_gpu *gpu,
+                        fa_buf *ret_source, fa_diag *diag)
+{
+    const fa_template_file *file = fa_templates_find(templates, "attn_ref.cu");
+    if (file == NULL)
+        return fa_fail(diag, FA_ENOTFOUND, "rendering: there is no template attn_ref.cu");
+    const fa_config none = {.family = "attn_ref"};
+    fa_buf out = {0};
+    define_problem(&out, problem, gpu);
+    put_file(&out, file);
+    put_signature(&out, &none, problem, gpu);
+    return finish(&out, ret_source, diag);
+}
+
+void fa_render_architecture(const fa_family *family, const fa_gpu *gpu, char *ret_text, size_t size)
+{
+    snprintf(ret_text, size, "sm_%d%s", gpu->sm,
+             family != NULL ? fa_family_arch_suffix(family) : "");
+}
+
+/* ---- the key -------------------------------------------------------------------------------*/
+static bool is_header(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot != NULL && (strcmp(dot, ".cuh") == 0 || strcmp(dot, ".h") == 0);
+}
+
+/* Index of the file that the text behind the word "include" names; -1: none of ours. */
+static int named_file(const fa_templates *templates, const char *text)
+{
+    char name[64];
+    size_t size = 0;
+    while (*text == ' ' || *text == '\t')
+        text++;
+    char close = *text == '"' ? '"' : *text == '<' ? '>' : 0;
+    if (close == 0)
+        return -1;
+    for (text++; *text != close && *text != '\n' && *text != 0 && size + 1 < sizeof name; text++)
+        name[size++] = *text;
+    name[size] = 0;
+    for (int i = 0; *text == close && i < fa_templates_count(templates); i++)
+        if (strcmp(fa_templates_at(templates, i)->name, name) == 0)
+            return i;
+    return -1;
+}
+
+enum { MARKS_MAX = 512 };
+
+struct marks {
+    const fa_templates *templates;
+    int count; /* files of the templates, at most MARKS_MAX */
+    bool marked[MARKS_MAX], scanned[MARKS_MAX];
+};
+
+/* Marks the files that a text may include. Anything beyond a plain #include "NAME" of a file that
+ * we have (a macro, a spliced line, a digraph, __has_include) marks every header: a key of too
+ * much costs a compile, a key of too little loads the wrong cubin. */
+static void mark_includes(struct marks *marks, const char *text)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz_";
+    bool unsure = strstr(text, "%:") != NULL || strstr(text, "\?\?=") != NULL ||
+                  strstr(text, "_include") != NULL;
+    for (const char *at = text; !unsure && (at = strchr(at, '#')) != NULL; at++) {
+        const char *word = at + 1 + strspn(at + 1, " \t");
+        size_t size = strspn(word, letters);
+        if (size == 7 && strncmp(word, "include", 7) == 0) {
+            int file = named_file(marks->templates, word + 7);
+            unsure = file < 0 || file >= marks->count;
+            if (!unsure)
+                marks->marked[file] = true;
+        } else {
+            unsure = word[size] == '\\' || (size == 0 && word[0] == '/');
+        }
+    }
+    for (int i = 0; unsure && i < marks->count; i++)
+        marks->marked[i] =
+            marks->marked[i] || is_header(fa_templates_at(marks->templates, i)->name);
+}
+
+/* Marks what marked files include, until nothing new is marked. */
+static void close_marks(struct marks *marks)
+{
+    for (int i = 0; i < marks->count;) {
+        if (!marks->marked[i] || marks->scanned[i]) {
+            i++;
+            continue;
+        }
+        marks->scanned[i] = true;
+        mark_includes(marks, fa_templates_at(marks->templates, i)->text);
+        i = 0;
+    }
+}
+
+void fa_render_key(const fa_templates *templates, const char *source, const char *options,
+                   const char *architecture, const char *nvrtc_identity, char ret_key[FA_HASH_HEX])
+{
+    struct marks marks = {.templates = templates, .count = fa_templates_count(templates)};
+    if (marks.count > MARKS_MAX)
+        marks.count = MARKS_MAX;
+    fa_hash hash;
+    fa_hash_init(&hash);
+    fa_hash_text(&hash, "fa-tune cubin 1");
+    fa_hash_text(&hash, source);
+    fa_hash_text(&hash, options);
+    fa_hash_text(&hash, architecture);
+    fa_hash_text(&hash, nvrtc_identity);
+    mark_includes(&marks, source);
+    close_marks(&marks);
+    for (int i = 0; i < marks.count; i++) {
+        const fa_template_file *file = fa_templates_at(templates, i);
+        if (!marks.marked[i])
+            continue;
+        fa_hash_text(&hash, file->name);
+        fa_hash_part(&hash, file->text, file->size);
+    }
+    fa_hash_final(&hash, ret_key);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From a candidate to the text that NVRTC sees: a #define prologue in front of the template.
+ */
+#ifndef FA_TUNER_RENDER_H
+#define FA_TUNER_RENDER_H
+
+#include "manifest.h"
+
+#include "../src/base/buf.h"
+
+/* The rendered source of a candidate. It ends with
+ *   extern "C" __device__ const char fa_tune_config[] = "fa_tune_config=family=...;BLOCK_M=...;";
+ * so that a cubin says what it was made from: the family, every tunable, then FA_SM, HEAD_DIM,
+ * DTYPE_BF16, CAUSAL and ALIGNED, each NAME=value and ';'. */
+int fa_render(const fa_templates *templates, const fa_family_list *families,
+              const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
+              fa_buf *ret_source, fa_diag *diag);
+
+/* The rendered source of the operation's reference and checking kernels (attn_ref.cu). It ends with
+ * the same string: "fa_tune_config=family=attn_ref;FA_SM=...;HEAD_DIM=...;...". */
+int fa_render_reference(const fa_templates *templates, const fa_problem *problem, const fa_gpu *gpu,
+                        fa_buf *ret_source, fa_diag *diag);
+
+/* "sm_89", "sm_90a". */
+void fa_render_architecture(const fa_family *family, const fa_gpu *gpu, char *ret_text, size_t size);
+
+/* SHA-256 over source, every header that the source can include, options, architecture and NVRTC
+ * identity. */
+void fa_render_key(const fa_templates *templates, const char *source, const char *options,
+                   const char *architecture, const char *nvrtc_identity,
+                   char ret_key[FA_HASH_HEX]);
+
+#endif
