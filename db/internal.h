@@ -47,6 +47,7 @@ typedef enum fa_db_slot {
     FA_SQL_WINNER_PUT,
     FA_SQL_WINNER_GET,
     FA_SQL_WINNER_DELETE,
+    FA_SQL_WINNER_ANY,
     FA_SQL_WINNER_IDS,
     FA_SQL_WINNER_READ,
     FA_SQL_COUNT

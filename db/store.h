@@ -121,6 +121,8 @@ int fa_store_winner_put(fa_store *store, const fa_winner_record *winner,
  * alone, so that it can be compiled again) or the winner's own row is not valid (it is deleted). */
 int fa_store_winner_get(fa_store *store, const fa_scope *scope, fa_winner_record *ret_winner,
                         fa_cubin_record *ret_cubin, fa_diag *diag);
+/* 0 when some GPU has a winner for this problem from these templates, FA_ENOTFOUND when none has. */
+int fa_store_winner_any(fa_store *store, const fa_problem *problem, const char *templates);
 void fa_winner_record_free(fa_winner_record *winner);
 /* All winners, newest first. */
 typedef int fa_winner_visit(void *context, const fa_winner_record *winner);

@@ -279,6 +279,27 @@ int fa_store_winner_get(fa_store *store, const fa_scope *scope, fa_winner_record
                    store->path);
 }
 
+int fa_store_winner_any(fa_store *store, const fa_problem *problem, const char *templates)
+{
+    sqlite3_stmt *statement;
+    char key[FA_PROBLEM_KEY_MAX];
+    int rc = fa_db_enter(store, NULL);
+    if (rc == 0)
+        rc = fa_db_statement(store, FA_SQL_WINNER_ANY,
+                             "SELECT 1 FROM scope JOIN winner ON winner.scope_id = scope.id "
+                             "WHERE scope.problem = ? AND scope.templates = ? LIMIT 1",
+                             &statement, NULL);
+    if (rc != 0)
+        return rc;
+    fa_problem_key(problem, key);
+    fa_binder binder = {.statement = statement};
+    fa_bind_text(&binder, key);
+    fa_bind_text(&binder, templates);
+    rc = fa_db_step(store, statement, NULL);
+    fa_db_reset(statement);
+    return rc > 0 ? 0 : rc == 0 ? FA_ENOTFOUND : rc;
+}
+
 /* 1: loaded; 0: gone or invalid, to be skipped; or negative. */
 static int load(fa_store *store, int64_t scope_id, fa_winner_record *ret_winner, fa_diag *diag)
 {

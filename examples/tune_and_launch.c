@@ -70,7 +70,8 @@ static unsigned short half_of(float value)
     if (!(fraction > 0) || exponent < -13)
         return 0;
     unsigned mantissa = (unsigned)lrintf(fraction * 2048); /* in [1024, 2048], rounded to even */
-    unsigned bits = ((unsigned)(exponent + 13) << 10) + mantissa; /* 2048 carries into the exponent */
+    unsigned bits =
+        ((unsigned)(exponent + 13) << 10) + mantissa; /* 2048 carries into the exponent */
     return (unsigned short)(bits | (value < 0 ? 0x8000u : 0));
 }
 

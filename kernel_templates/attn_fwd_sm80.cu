@@ -351,8 +351,8 @@ extern "C" __global__ void __launch_bounds__(FA_THREADS, MIN_BLOCKS) attn_fwd(co
     const int kv_head = work.head / (p.heads_q / p.heads_kv);
     Stream k(p.k, work.batch * p.k_batch_stride + kv_head * p.k_head_stride, p.k_row_stride, keys.tiles, copier);
     Stream v(p.v, work.batch * p.v_batch_stride + kv_head * p.v_head_stride, p.v_row_stride, keys.tiles, copier);
-    SplitBarrier turn{smem + kTurn, 0};
-    if (kStages > 1 && threadIdx.x == 0) SplitBarrier::initialise(turn.address, FA_THREADS);
+    SplitBarrier<ALIGNED != 0> turn{smem + kTurn, 0};
+    if (kStages > 1 && threadIdx.x == 0) turn.initialise(FA_THREADS);
 
     // Q, then the first tiles; one group of copies each.
     QFragments q;
@@ -432,9 +432,9 @@ extern "C" __global__ void __launch_bounds__(FA_THREADS, MIN_BLOCKS) attn_fwd(co
         }
     }
 
-    if (kQShares || keys.tiles == 0) {
+    if (kQShares || !kQInRegs || keys.tiles == 0) {
         cp_async_wait<0>();
-        block_sync();   // every warp is done with the bytes that the output is staged in
+        block_sync();   // everybody is done with the bytes that the output is staged in
     }
     store_output(p, work, o, rows, smem);
 }

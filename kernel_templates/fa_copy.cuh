@@ -40,17 +40,20 @@ FA_DEVICE void warp_sync() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memor
 // rely on what it has done, goes on with work of its own, and waits when it needs them, by when they have
 // usually arrived. Arrivals and waits alternate in every thread. Every thread arrives for itself: one lane for
 // its warp measured within 1% of that, and leaves the order of the other lanes' copies to a warp barrier that
-// checkers do not follow. Call initialise() once, then block_sync().
-struct SplitBarrier {
+// checkers do not follow. Call initialise() once, then block_sync(). With kSplit = false both halves are one
+// plain barrier at wait(): for copies by ordinary stores, which gain nothing from the split.
+template <bool kSplit> struct SplitBarrier {
     u32 address, parity;
 
-    FA_DEVICE void initialise(u32 address, u32 threads) {
+    __device__ __forceinline__ void initialise(u32 threads) const {
         asm volatile("mbarrier.init.shared.b64 [%0], %1;" :: "r"(address), "r"(threads) : "memory");
     }
     __device__ __forceinline__ void arrive() const {
+        if constexpr (!kSplit) return;
         asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" :: "r"(address) : "memory");
     }
     __device__ __forceinline__ void wait() {
+        if constexpr (!kSplit) return block_sync();
         asm volatile("{ .reg .pred done;\n"
                      "AGAIN_%=:\n"
 #if __CUDA_ARCH__ >= 900

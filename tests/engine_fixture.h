@@ -86,8 +86,8 @@ static const fa_problem small_problem = {.head_dim = 64, .batch = 1, .heads_q = 
                                          .seq_q = 128, .seq_k = 128};
 
 /* Compiling is slow and not what most tests are about: the space is compiled once, for an L4 that
- * is not there, and every store begins as a copy of that one. Its cubins serve the fake L4, whose
- * clock differs, so that no winner and no trial does. */
+ * is not there, and every store begins as a copy of that one. Its cubins serve the fake device,
+ * which has fewer SMs, so that no winner and no trial does. */
 static inline bool seed_store(const engine_fixture *f)
 {
     static char seed[320];
@@ -111,7 +111,7 @@ static inline bool seed_store(const engine_fixture *f)
     return system(command) == 0;
 }
 
-static const char a_device[] = "device name=NVIDIA_L4 clock=1800";
+static const char a_device[] = "device name=NVIDIA_L4 sms=56";
 
 /* script: of the fake driver; NULL: no GPU at all. False when something could not be made. */
 static inline bool fixture_open(engine_fixture *f, const char *script)

@@ -59,7 +59,7 @@ begin=$(clock)
 FA_TUNE_STORE=$work/example.db "$bundle/tune_and_launch" >"$work/second"; status=$?
 cat "$work/second"
 note "example's second process: $(seconds "$begin" "$(clock)") s, no tuning"
-grep -q 'stored' "$work/second" && [ $status -eq 0 ]; verdict "example, second process" $?
+grep -q 'found in the store' "$work/second" && [ $status -eq 0 ]; verdict "example, second process" $?
 
 echo "== killing workers in mid-tune changes nothing for the caller"
 "$bundle/fa-tune" --seq 1024 --json --quiet --store "$work/kill.db" >"$out/kill.json" &
@@ -76,14 +76,15 @@ wait $tune; verdict "tune while workers are killed" $?
 echo "== correctness"
 FA_TEST_PROBLEMS=${FA_TEST_PROBLEMS:-300} "$bundle/test_gpu_attn" | tee "$out/attn.tap"
 verdict "correctness sweep" "${PIPESTATUS[0]}"
-note "correctness sweep: $(tap "$out/attn.tap" | awk '{print $1 " cases passed, " $2 " failed"}'), \
-$(grep -c . "$out/attn.tap") lines, seed $(grep -o 'seed [0-9a-fx]*' "$out/attn.tap" | head -n 1)"
-"$bundle/test_gpu_driver"; verdict driver $?
+note "correctness sweep: $(tap "$out/attn.tap" | awk '{print $1 " tests passed, " $2 " failed"}'), \
+$(grep -o '[0-9]* of [0-9]* problems proved' "$out/attn.tap" | paste -sd, | sed 's/,/ and /'), \
+$(grep -o 'seed [0-9a-fx]*' "$out/attn.tap" | head -n 1)"
+FA_TEST_FAKE_CUDA=$bundle/fake/libcuda.so.1 "$bundle/test_gpu_driver"; verdict driver $?
 
 if [ "$mode" = all ] && command -v compute-sanitizer >/dev/null; then
     echo "== compute-sanitizer"
     for tool in memcheck racecheck; do
-        FA_TEST_PROBLEMS=6 timeout 240 compute-sanitizer --tool $tool --error-exitcode 9 \
+        FA_TEST_PROBLEMS=12 timeout 150 compute-sanitizer --tool $tool --error-exitcode 9 \
             "$bundle/test_gpu_attn" >"$out/$tool.log" 2>&1
         status=$?
         verdict "compute-sanitizer $tool" $status

@@ -19,6 +19,8 @@ for program in build-gpu/tests/test_gpu_attn build-gpu/tests/test_gpu_driver \
                build-gpu/examples/compile_for_absent_gpu; do
     cp "$program" gpu-bundle/
 done
+mkdir gpu-bundle/fake
+cp build-gpu/tests/fake/libcuda.so.1 gpu-bundle/fake/
 # Everything but the C library, which the other machine has in a newer version.
 ldd gpu-bundle/fa-tune gpu-bundle/test_gpu_attn |
     awk '$3 ~ /^\// && $1 !~ /^(libc|libm|libdl|libpthread|ld-linux)[.-]/ {print $3}' | sort -u |

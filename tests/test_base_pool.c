@@ -31,9 +31,12 @@ static int be_child(void)
                 pause();
         if (strcmp(verb, "garbage") == 0 && write(FA_CHILD_FD, "not a frame at all..", 20) != 20)
             return 3;
-        if (strcmp(verb, "echo") == 0)
+        if (strncmp(verb, "echo", 4) == 0)
             fa_message_write(FA_CHILD_FD, message.json, message.blob, message.blob_size, NULL);
+        bool leave = strcmp(verb, "echo and leave") == 0;
         fa_message_free(&message);
+        if (leave)
+            break;
     }
     return 0;
 }
@@ -66,9 +69,10 @@ static void on_gone(fa_child *child, const char *reason, fa_child_end end)
 
 static const fa_child_events events = {on_message, on_gone};
 
-/* One child, one message, until it answered or is gone. */
-static int converse(const char *verb, const void *blob, size_t size, int timeout_ms,
-                    struct seen *seen)
+/* One child, one message, until it answered or is gone. held_up: the loop does not run before the
+ * child has ended by itself. */
+static int converse_late(const char *verb, const void *blob, size_t size, int timeout_ms,
+                         bool held_up, struct seen *seen)
 {
     uv_loop_t loop;
     char *const arguments[] = {self, "child", NULL};
@@ -82,10 +86,20 @@ static int converse(const char *verb, const void *blob, size_t size, int timeout
     if (rc == 0)
         rc = fa_child_send(seen->child, json, blob, size, timeout_ms, &diag);
     cJSON_Delete(json);
+    siginfo_t info;
+    if (held_up && (waitid(P_ALL, 0, &info, WEXITED | WNOWAIT) != 0 ||
+                    usleep(2000 * (useconds_t)timeout_ms) != 0))
+        rc = -1001;
     uv_run(&loop, UV_RUN_DEFAULT);
     if (uv_loop_close(&loop) != 0)
         rc = -1000; /* a handle was left open */
     return rc;
+}
+
+static int converse(const char *verb, const void *blob, size_t size, int timeout_ms,
+                    struct seen *seen)
+{
+    return converse_late(verb, blob, size, timeout_ms, false, seen);
 }
 
 static void a_child_answers_with_a_large_blob(void)
@@ -126,6 +140,15 @@ static void a_hang_is_killed_at_its_deadline(void)
     CHECK_INT(seen.gone, 1);
     CHECK_INT(seen.end, FA_CHILD_TIMED_OUT);
     CHECK_HAS(seen.reason, "100 ms");
+}
+
+/* The loop's timers run before it reads. */
+static void an_answer_that_came_while_the_host_was_held_up_counts(void)
+{
+    struct seen seen;
+    CHECK_INT(converse_late("echo and leave", NULL, 0, 10, true, &seen), 0);
+    CHECK_INT(seen.gone, 0);
+    CHECK_INT(seen.messages, 1);
 }
 
 static void garbage_from_a_child_ends_it(void)
@@ -206,6 +229,7 @@ int main(int argc, char **argv)
     TEST(a_crash_is_told_with_its_signal);
     TEST(a_kill_from_outside_is_told_from_a_crash);
     TEST(a_hang_is_killed_at_its_deadline);
+    TEST(an_answer_that_came_while_the_host_was_held_up_counts);
     TEST(garbage_from_a_child_ends_it);
     TEST(no_child_is_left_behind_and_no_handler_installed);
     TEST(a_host_that_ignores_sigchld_is_served_too);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "check.h"
 
+#include "buf.h"
 #include "error.h"
 #include "json.h"
 #include "problem.h"
@@ -131,6 +132,22 @@ static void deep_nesting_is_refused_before_it_recurses(void)
     CHECK(json == NULL);
 }
 
+/* Keys are compared in pairs, and a worker's message may hold a million. */
+static void more_keys_than_any_document_needs_are_refused(void)
+{
+    fa_diag diag;
+    cJSON *json = NULL;
+    fa_buf many = {0};
+    for (int i = 0; i <= 1024; i++)
+        fa_buf_printf(&many, "%c\"k%d\":0", i == 0 ? '{' : ',', i);
+    fa_buf_text(&many, "}");
+    int rc = fa_json_parse(many.data, many.size, "test", &json, &diag);
+    fa_buf_free(&many);
+    CHECK_INT(rc, FA_EINVAL);
+    CHECK_HAS(diag.text, "1024 keys");
+    CHECK(json == NULL);
+}
+
 static void configs_are_compared_by_name_not_by_position(void)
 {
     fa_config a = {.family = "f", .count = 2, .tunable = {{"M", 128}, {"N", 64}}};
@@ -194,6 +211,7 @@ int main(void)
     TEST(problems_survive_json_and_differ_in_their_keys);
     TEST(hostile_json_problems_are_refused_with_a_sentence);
     TEST(deep_nesting_is_refused_before_it_recurses);
+    TEST(more_keys_than_any_document_needs_are_refused);
     TEST(configs_are_compared_by_name_not_by_position);
     TEST(configs_survive_json_and_hostile_names_do_not);
     TEST(silicon_tells_an_l4_from_an_l40s_but_not_two_names_of_one_chip);

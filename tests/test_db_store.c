@@ -85,6 +85,8 @@ static void a_winner_comes_back_with_its_cubin_and_every_field(void)
     fa_cubin_record cubin;
     CHECK_OK(fa_store_winner_get(store, &put.scope, &got, &cubin, &diag), diag);
     CHECK(fa_problem_equal(&got.scope.problem, &put.scope.problem));
+    CHECK_INT(fa_store_winner_any(store, &put.scope.problem, put.scope.templates), 0);
+    CHECK_INT(fa_store_winner_any(store, &put.scope.problem, "other templates"), FA_ENOTFOUND);
     CHECK(fa_config_equal(&got.trial.config, &put.trial.config));
     CHECK_TEXT(got.trial.config.tunable[2].name, "STAGES"); /* in the manifest's order */
     CHECK_INT(got.trial.status, put.trial.status);

@@ -256,6 +256,7 @@ static int be_child(const char *store, const char *templates)
         printf("# child: %s\n", diag.text);
         return 1;
     }
+    fa_close(&tuner);
     return answer.from_store ? 10 : 11;
 }
 

@@ -83,6 +83,9 @@ int fa_config_from_json(const cJSON *json, fa_config *ret_config, fa_diag *diag)
             return fa_fail(diag, FA_EINVAL, "config: more than %d tunables", FA_MAX_TUNABLES);
         if (!is_identifier(item->string))
             return fa_fail(diag, FA_EINVAL, "config: \"%s\" is not a tunable's name", item->string);
+        int32_t earlier;
+        if (fa_config_get(&config, item->string, &earlier))
+            return fa_fail(diag, FA_EINVAL, "config: \"%s\" stands twice", item->string);
         rc = fa_json_int(tunables, item->string, INT32_MIN, INT32_MAX, &value, "config", diag);
         if (rc != 0)
             return rc;

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_DEPTH = 32 };
+enum { MAX_DEPTH = 32, MAX_KEYS = 1024 };
 
 /* cJSON recurses; so the depth is bounded before it sees the text. */
 static int check_depth(const char *text, size_t size, const char *where, fa_diag *diag)
@@ -53,6 +53,10 @@ int fa_json_parse(const char *text, size_t size, const char *where, cJSON **ret_
             return fa_fail(diag, FA_EINVAL, "%s: text after the JSON value at offset %zu", where,
                            (size_t)(end - text));
         }
+    }
+    if (cJSON_IsObject(json) && cJSON_GetArraySize(json) > MAX_KEYS) { /* compared in pairs below */
+        cJSON_Delete(json);
+        return fa_fail(diag, FA_EINVAL, "%s: more than %d keys at the top level", where, MAX_KEYS);
     }
     for (const cJSON *a = json->child; a != NULL; a = a->next) {
         for (const cJSON *b = a->next; b != NULL && a->string != NULL; b = b->next) {

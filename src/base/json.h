@@ -11,7 +11,7 @@
 #include <cJSON.h>
 
 /* Parses at most `size` bytes; nothing but white space may follow. Refuses duplicate keys at the
- * top level and nesting deeper than 32. Caller frees with cJSON_Delete. */
+ * top level, more than 1024 of them, and nesting deeper than 32. Caller frees with cJSON_Delete. */
 int fa_json_parse(const char *text, size_t size, const char *where, cJSON **ret_json, fa_diag *diag);
 
 /* Each returns 0, FA_ENOTFOUND when absent (no diag), or FA_EINVAL with a sentence. */

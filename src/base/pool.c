@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -24,6 +25,7 @@ struct fa_child {
     bool stopped;     /* closing: no more events */
     fa_buf input;
     int timeout_ms;
+    bool late; /* its deadline has passed once while something of it lay unread */
     fa_child_events events;
     void *context;
 };
@@ -48,19 +50,19 @@ static fa_child_end end_child(fa_child *child, char *reason, size_t size)
     int status = 0;
     bool known = false, by_itself = false;
     if (child->pid > 0) {
-        /* A child that ended by itself is a zombie whose status this kill does not change. */
-        known = waitpid(child->pid, &status, WNOHANG) == child->pid;
-        by_itself = known;
-        if (!known) {
+        pid_t pid = waitpid(child->pid, &status, WNOHANG);
+        by_itself = pid == child->pid;
+        /* Killed only while it is known to run: a pid that the kernel or the host has reaped may be
+         * another process's by now. */
+        if (pid == 0) {
             kill(child->pid, SIGKILL);
-            pid_t pid;
             while ((pid = waitpid(child->pid, &status, 0)) < 0 && errno == EINTR)
                 continue;
-            known = pid == child->pid;
         }
+        known = pid == child->pid;
         child->pid = 0;
     }
-    if (!known) /* the host ignores SIGCHLD and the kernel reaped it */
+    if (!known) /* the host ignores SIGCHLD, or waits for any child */
         snprintf(reason, size, "ended");
     else if (WIFSIGNALED(status))
         snprintf(reason, size, "was killed by signal %d (%s)", WTERMSIG(status),
@@ -93,10 +95,20 @@ static void child_gone(fa_child *child, const char *why, bool timed_out)
     child->events.gone(child, why != NULL ? why : reason, timed_out ? FA_CHILD_TIMED_OUT : end);
 }
 
+/* A loop that was held up (a stopped process, a slow callback) sees its timers before what has come
+ * meanwhile: what lies there unread is taken first, once. */
 static void deadline_passed(uv_timer_t *timer)
 {
+    enum { GRACE_MS = 5000 };
     fa_child *child = timer->data;
     char why[80];
+    struct pollfd unread = {.events = POLLIN};
+    if (!child->late && uv_fileno((uv_handle_t *)&child->pipe, &unread.fd) == 0 &&
+        poll(&unread, 1, 0) > 0) {
+        child->late = true;
+        uv_timer_start(timer, deadline_passed, GRACE_MS, 0);
+        return;
+    }
     snprintf(why, sizeof why, "did not answer within %d ms", child->timeout_ms);
     child_gone(child, why, true);
 }
@@ -210,7 +222,9 @@ int fa_child_start(uv_loop_t *loop, const char *path, char *const *arguments,
     child->open_handles = 2;
     child->pipe.data = child->deadline.data = child;
     rc = uv_pipe_open(&child->pipe, pair[0]);
-    if (rc == 0)
+    if (rc != 0)
+        close(pair[0]);
+    else
         rc = uv_read_start((uv_stream_t *)&child->pipe, give_buffer, bytes_came);
     if (rc != 0) {
         fa_child_stop(&child);
@@ -219,6 +233,15 @@ int fa_child_start(uv_loop_t *loop, const char *path, char *const *arguments,
     }
     *ret_child = child;
     return 0;
+}
+
+void fa_child_kill(fa_child *child)
+{
+    siginfo_t info = {0};
+    if (child != NULL && child->pid > 0 &&
+        waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+        info.si_pid == 0) /* it runs, and nobody has reaped it */
+        kill(child->pid, SIGKILL);
 }
 
 void fa_child_stop(fa_child **child)
@@ -264,6 +287,7 @@ int fa_child_send(fa_child *child, const cJSON *json, const void *blob, size_t b
 void fa_child_deadline(fa_child *child, int timeout_ms)
 {
     child->timeout_ms = timeout_ms;
+    child->late = false;
     if (timeout_ms > 0)
         uv_timer_start(&child->deadline, deadline_passed, (uint64_t)timeout_ms, 0);
     else

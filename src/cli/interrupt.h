@@ -7,6 +7,6 @@
 #define FA_CLI_INTERRUPT_H
 
 void cli_interrupt_install(void);
-int cli_interrupted(void);   /* the signal's number, or 0 */
+int cli_interrupted(void); /* the signal's number, or 0 */
 
 #endif

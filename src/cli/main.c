@@ -30,16 +30,11 @@ static const cli_verb verbs[] = {
      "every config of a problem's space, where it ended and why",
      "Compiles nothing: shows what the budget says and what earlier tunes have found.\n",
      cli_explain},
-    {"show",
-     CLI_GROUP_GPU | CLI_GROUP_STORE | CLI_GROUP_QUIET | CLI_GROUP_JSON,
-     "the winners in the store",
-     "Newest first; --gpu keeps those of one GPU type.\n",
-     cli_show},
-    {"doctor",
-     CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_JSON,
+    {"show", CLI_GROUP_GPU | CLI_GROUP_STORE | CLI_GROUP_QUIET | CLI_GROUP_JSON,
+     "the winners in the store", "Newest first; --gpu keeps those of one GPU type.\n", cli_show},
+    {"doctor", CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_JSON,
      "whether driver, NVRTC, GPU and store are fit, and what to do",
-     "Exit status 0 when nothing fails, 1 otherwise.\n",
-     cli_doctor},
+     "Exit status 0 when nothing fails, 1 otherwise.\n", cli_doctor},
     {"gpus", CLI_GROUP_JSON, "the GPU types that --gpu takes", "", cli_gpus},
     {"version", 0, "the version", "", cli_version},
 };
@@ -72,11 +67,10 @@ static int unknown_verb(const char *name)
 
 static void overview(fa_buf *out)
 {
-    fa_buf_text(out,
-                "fa-tune finds, proves and remembers the fastest FlashAttention kernel for a "
-                "problem on a GPU.\n\n"
-                "  fa-tune --gpu L4 --seq 512\n\n"
-                "usage: fa-tune [VERB] [OPTIONS]\n\n");
+    fa_buf_text(out, "fa-tune finds, proves and remembers the fastest FlashAttention kernel for a "
+                     "problem on a GPU.\n\n"
+                     "  fa-tune --gpu L4 --seq 512\n\n"
+                     "usage: fa-tune [VERB] [OPTIONS]\n\n");
     for (size_t i = 0; i < VERB_COUNT; i++)
         fa_buf_printf(out, "  %-8s  %s\n", verbs[i].name, verbs[i].summary);
     fa_buf_text(out, "  help      this text, or `fa-tune help VERB`\n\n"

@@ -149,7 +149,10 @@ static int set_choice(const option_spec *spec, const char *text, void *ret, fa_d
     }
     fa_buf list = {0};
     for (int i = 0; spec->choices[i] != NULL; i++)
-        fa_buf_printf(&list, "%s%s", i == 0 ? "" : spec->choices[i + 1] != NULL ? ", " : " or ",
+        fa_buf_printf(&list, "%s%s",
+                      i == 0                         ? ""
+                      : spec->choices[i + 1] != NULL ? ", "
+                                                     : " or ",
                       spec->choices[i]);
     const char *near = cli_nearest(text, spec->choices);
     int rc = near != NULL
@@ -258,7 +261,8 @@ static int complete(const cli_verb *verb, cli_options *options, fa_diag *diag)
 {
     fa_problem *problem = &options->problem;
     if (options->gpu != NULL && options->device >= 0)
-        return fa_fail(diag, FA_EINVAL, "--gpu and --device exclude one another: --gpu names a "
+        return fa_fail(diag, FA_EINVAL,
+                       "--gpu and --device exclude one another: --gpu names a "
                        "type, --device a device of this machine");
     if (!(verb->groups & CLI_GROUP_PROBLEM))
         return 0;
@@ -267,7 +271,8 @@ static int complete(const cli_verb *verb, cli_options *options, fa_diag *diag)
     if (problem->seq_k < 0)
         problem->seq_k = options->seq;
     if (problem->seq_q < 0 && problem->seq_k < 0)
-        return fa_fail(diag, FA_EINVAL, "the sequence length is missing: add --seq N, as in "
+        return fa_fail(diag, FA_EINVAL,
+                       "the sequence length is missing: add --seq N, as in "
                        "`fa-tune --gpu L4 --seq 512`");
     if (problem->seq_q < 0 || problem->seq_k < 0)
         return fa_fail(diag, FA_EINVAL, "%s is missing: give it beside %s, or --seq for both",
@@ -276,8 +281,10 @@ static int complete(const cli_verb *verb, cli_options *options, fa_diag *diag)
     if (problem->heads_kv < 0)
         problem->heads_kv = problem->heads_q;
     if (problem->heads_q % problem->heads_kv != 0)
-        return fa_fail(diag, FA_EINVAL, "--heads-kv %d does not divide --heads %d: use one of its "
-                       "divisors", problem->heads_kv, problem->heads_q);
+        return fa_fail(diag, FA_EINVAL,
+                       "--heads-kv %d does not divide --heads %d: use one of its "
+                       "divisors",
+                       problem->heads_kv, problem->heads_q);
     return fa_problem_check(problem, diag);
 }
 
@@ -287,8 +294,8 @@ int cli_options_parse(const cli_verb *verb, int count, char **arguments, cli_opt
     cli_options options = {
         .device = -1,
         .seq = -1,
-        .problem = {.head_dim = 64, .batch = 4, .heads_q = 8, .heads_kv = -1, .seq_q = -1,
-                    .seq_k = -1},
+        .problem =
+            {.head_dim = 64, .batch = 4, .heads_q = 8, .heads_kv = -1, .seq_q = -1, .seq_k = -1},
         .effort = FA_EFFORT_MEASURE,
     };
     for (int at = 0; at < count;) {

@@ -28,12 +28,12 @@ typedef struct cli_options {
     const char *gpu; /* NULL: the device here */
     int32_t device;  /* -1: not given */
     fa_problem problem;
-    int32_t seq;     /* -1: not given; seq_q, seq_k and heads_kv of the problem likewise */
+    int32_t seq; /* -1: not given; seq_q, seq_k and heads_kv of the problem likewise */
     fa_effort effort;
     bool again, quiet, json, no_progress;
-    int32_t jobs; /* 0: one per core */
+    int32_t jobs;                               /* 0: one per core */
     int32_t compile_timeout_s, trial_timeout_s; /* 0: the library's */
-    int32_t top;  /* 0: not given */
+    int32_t top;                                /* 0: not given */
     uint64_t seed;
     const char *store, *templates;
 } cli_options;

@@ -143,10 +143,11 @@ static void draw(cli_progress *progress, const fa_progress *event)
     if (event->stage == FA_STAGE_WAIT || event->stage == FA_STAGE_FINAL)
         fa_buf_text(&line, stages[event->stage]);
     if (event->stage != FA_STAGE_WAIT) {
-        int32_t done = cli_progress_done(progress, event), total = event->in_budget > 0 ? event->in_budget : 1;
+        int32_t done = cli_progress_done(progress, event),
+                total = event->in_budget > 0 ? event->in_budget : 1;
         for (int i = 0; i < BAR_WIDTH; i++)
             fa_buf_text(&line, (int64_t)i * total < (int64_t)done * BAR_WIDTH ? cli_sym()->block
-                                                                             : cli_sym()->shade);
+                                                                              : cli_sym()->shade);
         fa_buf_text(&line, " ");
         text_counts(progress, event, &line);
     }

@@ -40,7 +40,8 @@ int cli_fail(int rc, const cli_options *options, const fa_diag *diag)
         fa_fail(&told, rc, "%s", fa_strerror(rc));
     cli_error(0, &told);
     if ((rc == FA_ENODEVICE || rc == FA_ENODRIVER) && options->gpu == NULL) {
-        fa_fail(&told, rc, "name a GPU type to tune for it without having it, as in `fa-tune --gpu "
+        fa_fail(&told, rc,
+                "name a GPU type to tune for it without having it, as in `fa-tune --gpu "
                 "L4 --seq 512`; `fa-tune gpus` lists them, `fa-tune doctor` looks for causes");
         cli_error(0, &told);
     }

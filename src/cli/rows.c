@@ -103,8 +103,7 @@ void cli_print_ranking(const cli_row *rows, size_t count, double default_us, fa_
             cli_text_us(&cell, trial->median_us);
             cli_table_take(&table, time, &cell);
             cli_table_cell(&table, interval, "%s%.*f", cli_sym()->plus_minus,
-                           trial->median_us < 9.995 ? 2 : 1,
-                           (trial->high_us - trial->low_us) / 2);
+                           trial->median_us < 9.995 ? 2 : 1, (trial->high_us - trial->low_us) / 2);
         } else if (trial->predicted_us > 0) {
             cli_text_about(&cell, trial->predicted_us);
             cli_table_take(&table, time, &cell);

@@ -25,9 +25,9 @@ typedef struct cli_table {
         const char *title; /* the caller's, until printed */
         cli_align align;
     } column[CLI_COLUMNS_MAX];
-    size_t rows, capacity; /* of cell[], in rows */
+    size_t rows, capacity;           /* of cell[], in rows */
     size_t (*cell)[CLI_COLUMNS_MAX]; /* offset into text + 1; 0: empty */
-    fa_buf text; /* NUL-terminated cells, one after another */
+    fa_buf text;                     /* NUL-terminated cells, one after another */
     bool failed;
 } cli_table;
 

@@ -19,15 +19,15 @@ void cli_symbols_init(void);
 const cli_symbols *cli_sym(void);
 
 void cli_text_safe(fa_buf *out, const char *text);
-void cli_text_grouped(fa_buf *out, int64_t value);      /* 49,152 */
-void cli_text_us(fa_buf *out, double us);               /* 41.3 µs */
-void cli_text_about(fa_buf *out, double us);            /* ~41 µs: a model's estimate */
+void cli_text_grouped(fa_buf *out, int64_t value); /* 49,152 */
+void cli_text_us(fa_buf *out, double us);          /* 41.3 µs */
+void cli_text_about(fa_buf *out, double us);       /* ~41 µs: a model's estimate */
 void cli_text_problem(fa_buf *out, const fa_problem *problem);
-void cli_text_gpu(fa_buf *out, const fa_gpu *gpu);      /* L4 (sm_89, 58 SMs, not present here) */
+void cli_text_gpu(fa_buf *out, const fa_gpu *gpu); /* L4 (sm_89, 58 SMs, not present here) */
 void cli_text_config(fa_buf *out, const fa_config *config); /* family BLOCK_M=128 … */
-void cli_text_path(fa_buf *out, const char *path);      /* ~/.cache/fa-tune/store.db */
-void cli_text_time(fa_buf *out, int64_t unix_time);     /* 2026-11-20 16:23, local */
-void cli_text_age(fa_buf *out, int64_t unix_time);      /* 3 days ago */
+void cli_text_path(fa_buf *out, const char *path);          /* ~/.cache/fa-tune/store.db */
+void cli_text_time(fa_buf *out, int64_t unix_time);         /* 2026-11-20 16:23, local */
+void cli_text_age(fa_buf *out, int64_t unix_time);          /* 3 days ago */
 
 /* Columns that a UTF-8 text takes on a terminal, for texts of one column per code point. */
 size_t cli_text_width(const char *text);

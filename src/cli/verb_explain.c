@@ -49,8 +49,8 @@ static void print_counts(const cli_rows *rows, fa_buf *out)
 {
     fa_buf_printf(out, "space %zu", rows->count);
     for (size_t g = 0; g < GATES; g++) {
-        size_t count = count_of(rows, gates[g].status, false) +
-                       count_of(rows, gates[g].status, true);
+        size_t count =
+            count_of(rows, gates[g].status, false) + count_of(rows, gates[g].status, true);
         if (count > 0)
             fa_buf_printf(out, " %s %s %zu", cli_sym()->dot, fa_status_name(gates[g].status),
                           count);

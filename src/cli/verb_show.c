@@ -113,7 +113,7 @@ static int print_json(const winners *list, const char *store)
 int cli_show(const cli_options *options)
 {
     winners list = {0};
-    char name[sizeof ((fa_gpu *)NULL)->name];
+    char name[sizeof((fa_gpu *)NULL)->name];
     cli_progress progress;
     fa_tuner *tuner;
     fa_diag diag = {{0}};

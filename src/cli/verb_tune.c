@@ -26,14 +26,13 @@ static void print_funnel(const fa_answer *answer, const cli_progress *progress, 
         return;
     fa_buf_printf(out, "space %d %s budget %d %s compiled %d", answer->space, arrow,
                   answer->in_budget, arrow, answer->compiled);
-    if (!answer->from_store && progress->tune_s > 0) {
-        int32_t workers = progress->last.compile_workers;
-        fa_buf_printf(out, " in %.1f s (%d worker%s", progress->tune_s, workers,
+    int32_t workers = answer->from_store ? 0 : progress->last.compile_workers;
+    int32_t resumed = answer->from_store ? 0 : progress->last.resumed;
+    if (workers > 0)
+        fa_buf_printf(out, " in %.1f s (%d worker%s)", progress->tune_s, workers,
                       workers == 1 ? "" : "s");
-        if (progress->last.resumed > 0)
-            fa_buf_printf(out, ", %d from earlier", progress->last.resumed);
-        fa_buf_text(out, ")");
-    }
+    if (resumed > 0)
+        fa_buf_printf(out, ", %d of them before", resumed);
     fa_buf_printf(out, " %s clean %d", arrow, answer->clean);
     if (answer->proved > 0 || answer->measured > 0)
         fa_buf_printf(out, " %s proved %d %s measured %d", arrow, answer->proved, arrow,
@@ -170,9 +169,8 @@ static int tune(fa_tuner *tuner, const cli_options *options, cli_progress *progr
     rc = fa_explain(tuner, &request, cli_rows_visit, &rows, &gpu, &diag);
     if (rc != 0 && !rows.failed)
         cli_progress_note(progress, diag.text); /* the answer stands without its table */
-    int status = options->json
-                     ? print_json(&answer, &rows, progress, fa_store_location(tuner))
-                     : print_text(&answer, &rows, progress, fa_store_location(tuner));
+    int status = options->json ? print_json(&answer, &rows, progress, fa_store_location(tuner))
+                               : print_text(&answer, &rows, progress, fa_store_location(tuner));
     cli_rows_free(&rows);
     return status;
 }

@@ -32,6 +32,8 @@ NAME(layout)
 
 int fa_gpu_type(int32_t index, fa_gpu *ret_gpu, const char **ret_refused)
 {
+    if (ret_gpu == NULL)
+        return FA_EINVAL;
     if (index < 0 || index >= fa_catalogue_count())
         return FA_ENOTFOUND;
     fa_catalogue_at(index, ret_gpu, ret_refused);
@@ -48,6 +50,8 @@ int fa_gpu_find(const char *name, fa_gpu *ret_gpu, fa_diag *diag)
 int fa_gpu_device(int32_t ordinal, fa_gpu *ret_gpu, fa_diag *diag)
 {
     fa_driver *driver = NULL;
+    if (ret_gpu == NULL)
+        return fa_fail(diag, FA_EINVAL, "ret_gpu is NULL");
     int rc = fa_driver_open(&driver, diag);
     if (rc == 0)
         rc = fa_driver_device(driver, ordinal, ret_gpu, diag);
@@ -73,6 +77,8 @@ int fa_list_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_d
     int rc = fa_tuner_check(tuner, diag);
     if (rc != 0)
         return rc;
+    if (visit == NULL)
+        return fa_fail(diag, FA_EINVAL, "visit is NULL");
     struct listing listing = {visit, context};
     pthread_mutex_lock(&tuner->work);
     rc = fa_store_winners_each(tuner->store, list_one, &listing, diag);
@@ -86,6 +92,8 @@ int fa_answer_cubin(fa_tuner *tuner, const fa_answer *answer, void **ret_bytes, 
     int rc = fa_tuner_check(tuner, diag);
     if (rc != 0)
         return rc;
+    if (answer == NULL || ret_bytes == NULL || ret_size == NULL)
+        return fa_fail(diag, FA_EINVAL, "answer, ret_bytes or ret_size is NULL");
     fa_cubin_record cubin = {0};
     pthread_mutex_lock(&tuner->work);
     rc = fa_store_cubin_get(tuner->store, answer->cubin_key, &cubin, diag);

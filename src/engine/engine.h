@@ -18,6 +18,7 @@
 #include "store.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 
 #define FA_MEASURE_POLICY "measure-1"
@@ -131,7 +132,8 @@ struct fa_job {
 
     fa_nvrtc_location nvrtc;
     uv_loop_t loop;
-    bool loop_open;
+    sigset_t signals; /* this thread's mask before, and whether a SIGPIPE was pending */
+    bool sigpipe_pending;
     uv_timer_t tick;
     uv_prepare_t before_wait; /* writes what came, before the loop sleeps */
     struct fa_compile_worker worker[FA_JOB_WORKERS_MAX];
@@ -170,13 +172,19 @@ struct fa_job {
     fa_diag diag;
 };
 
-/* Waits for the key's lock, looks again, then tunes; `work` is held (tune.c). */
+/* Waits for the key's lock, looks again, then tunes; `work` is held. *job may hold a job that was
+ * begun for this request, whose workers are loading already; it is NULL afterwards (tune.c). */
 int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *target,
-                   fa_answer *ret_answer, fa_diag *diag);
-/* Runs the tune for a target; `work` is held and so is the key's lock. */
-int fa_job_run(fa_tuner *tuner, const fa_request *request, const fa_target *target,
-               fa_answer *ret_answer, fa_diag *diag);
+                   fa_job **job, fa_answer *ret_answer, fa_diag *diag);
+/* job_setup.c. `request` must outlive the job; SIGPIPE is held back from this thread meanwhile. */
+int fa_job_new(fa_tuner *tuner, const fa_request *request, fa_job **ret_job, fa_diag *diag);
+void fa_job_free(fa_job **job);
+int fa_job_set_up(fa_job *job);
+int fa_job_set_up_cases(fa_job *job);
+/* Runs the tune for a target, once; `work` is held and so is the key's lock. */
+int fa_job_run(fa_job *job, const fa_target *target, fa_answer *ret_answer, fa_diag *diag);
 void fa_job_end(fa_job *job, int rc); /* leaves the loop; the first call counts */
+void fa_job_count(fa_job *job, const fa_trial *trial); /* a trial that ended, now or earlier */
 /* Records where an attempt ended, counts it and tells the caller. */
 void fa_job_settle(fa_job *job, int index, fa_status status, const char *reason);
 void fa_job_advance(fa_job *job); /* gives idle workers work, moves to the next stage */
@@ -189,7 +197,9 @@ bool fa_job_may_retry(fa_job *job, int index);
 void fa_job_forget_fresh(fa_attempt *attempt);
 
 /* job_compile.c */
-int fa_job_compile_start(fa_job *job);
+/* Starts every worker before it is known what for; they load NVRTC meanwhile. */
+void fa_job_compile_prestart(fa_job *job);
+void fa_job_compile_start(fa_job *job);
 void fa_job_compile_advance(fa_job *job);
 bool fa_job_compile_done(const fa_job *job);
 void fa_job_compile_stop(fa_job *job);

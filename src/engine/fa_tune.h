@@ -15,6 +15,8 @@
  * - No function prints, exits or installs a signal handler. Device pointers passed to fa_launch
  *   are trusted; everything else is checked.
  * - Thread-safety: one fa_tuner serves any number of threads, except that fa_close must come last.
+ *   Requests that miss wait for one another, so a callback (log, progress, visit) may not use the
+ *   tuner that calls it.
  *
  * Returns: 0 or a negative FA_E… code; the sentence is in `diag`, which may be NULL.
  */

@@ -169,7 +169,7 @@ static int next_to_compile(fa_job *job, fa_buf *source, char *architecture, size
         } else {
             return FA_JOB_NOBODY;
         }
-        fa_buf_clear(source);
+        fa_buf_free(source); /* rendering makes a new one */
         int rc = render(job, index, source, architecture, size, key_of(job, index));
         if (rc != 0)
             fa_job_end(job, rc);
@@ -215,17 +215,17 @@ void fa_job_compile_advance(fa_job *job)
                 break;
             continue;
         }
-        int index = job->held;
+        int index = job->held, rc;
         job->held = FA_JOB_NOBODY;
         if (index == FA_JOB_NOBODY)
             index = next_to_compile(job, &source, architecture, sizeof architecture);
-        else if (render(job, index, &source, architecture, sizeof architecture,
-                        key_of(job, index)) != 0)
-            fa_job_end(job, FA_EMANIFEST);
+        else if ((rc = render(job, index, &source, architecture, sizeof architecture,
+                              key_of(job, index))) != 0)
+            fa_job_end(job, rc);
         if (index == FA_JOB_NOBODY || job->ended)
             break;
         give(job, worker, index, source.data, architecture);
-        fa_buf_clear(&source);
+        fa_buf_free(&source);
     }
     fa_buf_free(&source);
 }
@@ -267,6 +267,8 @@ static void take_answer(fa_job *job, int index, fa_message *message)
     fa_json_number(message->json, "ms", &ms, "message", NULL);
     fa_json_text(message->json, "log", &log, "message", NULL);
     fa_json_text(message->json, "text", &text, "message", NULL);
+    if (!(ms >= 0))
+        ms = 0;
     if (rc == 0 && message->blob == NULL)
         rc = FA_ECOMPILE;
     if (index == FA_JOB_REFERENCE) {
@@ -296,6 +298,15 @@ static void take_answer(fa_job *job, int index, fa_message *message)
     }
 }
 
+/* Ends what a worker was given and did not answer. Without the reference there is no tune. */
+static void lose(fa_job *job, int index, fa_status status, const char *text)
+{
+    if (index == FA_JOB_REFERENCE)
+        fa_job_end(job, fa_fail(&job->diag, FA_EWORKER, "the reference kernel: %s", text));
+    else
+        fa_job_settle(job, index, status, text);
+}
+
 static void worker_answered(fa_child *child, fa_message *message)
 {
     struct fa_compile_worker *worker = fa_child_context(child);
@@ -313,9 +324,16 @@ static void worker_answered(fa_child *child, fa_message *message)
         job->starts_in_vain = 0;
     } else if (worker->index != FA_JOB_IDLE) {
         int index = worker->index;
+        int64_t id = FA_JOB_NOBODY;
         worker->index = FA_JOB_IDLE;
         job->compiling--;
-        take_answer(job, index, message);
+        fa_json_int(message->json, "id", 0, INT32_MAX, &id, "message", NULL);
+        if (id == (index < 0 ? 0 : index)) {
+            take_answer(job, index, message);
+        } else { /* an answer to something else: nothing more that it says is believed */
+            fa_child_stop(&worker->child);
+            lose(job, index, FA_STATUS_COMPILE_FAILED, "the compiler answered out of turn");
+        }
     }
     fa_job_advance(job);
 }
@@ -336,17 +354,13 @@ static void worker_gone(fa_child *child, const char *reason, fa_child_end end)
         fa_job_advance(job);
         return;
     }
-    if (index == FA_JOB_REFERENCE ||
-        (!worker->ready && ++job->starts_in_vain >= STARTS_IN_VAIN)) {
+    if (index != FA_JOB_IDLE)
+        lose(job, index,
+             end == FA_CHILD_TIMED_OUT ? FA_STATUS_COMPILE_TIMEOUT : FA_STATUS_COMPILE_FAILED,
+             text);
+    else if (!worker->ready && ++job->starts_in_vain >= STARTS_IN_VAIN)
         fa_job_end(job, fa_fail(&job->diag, FA_EWORKER, "compile worker %s: %s",
                                 job->tuner->worker_path, reason));
-        return;
-    }
-    if (index >= 0)
-        fa_job_settle(job, index,
-                      end == FA_CHILD_TIMED_OUT ? FA_STATUS_COMPILE_TIMEOUT
-                                                : FA_STATUS_COMPILE_FAILED,
-                      text);
     fa_job_advance(job);
 }
 
@@ -383,22 +397,35 @@ static int start_worker(fa_job *job, struct fa_compile_worker *worker)
     return rc;
 }
 
-int fa_job_compile_start(fa_job *job)
+static void set_workers(fa_job *job, int count)
 {
-    int wanted = job->order_count + job->measuring;
-    job->held = FA_JOB_NOBODY;
-    job->worker_count = wanted < job->tuner->compile_workers ? wanted
-                                                             : job->tuner->compile_workers;
-    job->progress.compile_workers = job->worker_count;
-    for (int w = 0; w < job->worker_count; w++) {
+    for (int w = job->worker_count; w < count; w++) {
         job->worker[w].job = job;
         job->worker[w].index = FA_JOB_IDLE;
     }
-    return 0;
+    if (count > job->worker_count)
+        job->worker_count = count;
+    job->progress.compile_workers = job->worker_count;
+}
+
+void fa_job_compile_prestart(fa_job *job)
+{
+    set_workers(job, job->tuner->compile_workers);
+    for (int w = 0; w < job->worker_count && !job->ended; w++)
+        start_worker(job, &job->worker[w]);
+}
+
+void fa_job_compile_start(fa_job *job)
+{
+    int wanted = job->order_count + job->measuring;
+    set_workers(job, wanted < job->tuner->compile_workers ? wanted
+                                                          : job->tuner->compile_workers);
 }
 
 void fa_job_compile_stop(fa_job *job)
 {
+    for (int w = 0; w < job->worker_count; w++)
+        fa_child_kill(job->worker[w].child);
     for (int w = 0; w < job->worker_count; w++)
         fa_child_stop(&job->worker[w].child);
 }

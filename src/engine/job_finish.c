@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static const double CONTENDER = 1.06; /* raced: probes that could be the best within noise */
 static const double TIE = 1.005;
@@ -136,6 +137,18 @@ static void fill_counts(const fa_job *job, fa_answer *answer)
     }
 }
 
+/* What is known of the fastest of those that were measured: nothing final while others of the space
+ * wait (effort PREDICT tries a few), and second-hand when the GPU is not here. */
+static fa_origin origin_of_measured(const fa_job *job)
+{
+    for (int i = 0; i < job->space.count; i++) {
+        fa_status status = job->space.candidate[i].trial.status;
+        if (status == FA_STATUS_PENDING || status == FA_STATUS_COMPILED)
+            return FA_ORIGIN_PREDICTED;
+    }
+    return job->measuring ? FA_ORIGIN_MEASURED : FA_ORIGIN_MEASURED_SAME_SILICON;
+}
+
 int fa_job_choose_winner(fa_job *job, fa_answer *answer)
 {
     int *order = calloc((size_t)job->space.count, sizeof *order);
@@ -154,7 +167,7 @@ int fa_job_choose_winner(fa_job *job, fa_answer *answer)
     }
     if (count > 0) {
         winner = break_ties(job, order, count, &answer->ties);
-        answer->origin = FA_ORIGIN_MEASURED;
+        answer->origin = origin_of_measured(job);
     } else if (sorted(job, FA_STATUS_COMPILED, order) > 0) {
         winner = order[0];
         answer->origin = FA_ORIGIN_PREDICTED;
@@ -169,6 +182,7 @@ int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag
     fa_driver *driver = job->tuner->driver;
     answer->problem = job->target.problem;
     answer->gpu = job->target.gpu;
+    answer->unix_time = (int64_t)time(NULL);
     answer->trial = candidate->trial;
     answer->driver_version = job->measuring && driver != NULL ? fa_driver_version(driver) : 0;
     snprintf(answer->entry, sizeof answer->entry, "%s",

@@ -63,7 +63,7 @@ static void send_open(fa_job *job)
     send_or_end(job, json, job->reference, job->reference_size, OPEN_TIMEOUT_MS);
 }
 
-/* A resumed config's cubin is still in the store. */
+/* A resumed config's cubin was in the store when the tune began. */
 static int need_cubin(fa_job *job, int index)
 {
     fa_attempt *attempt = &job->attempt[index];
@@ -132,6 +132,8 @@ static int take_samples(fa_job *job, int index, const cJSON *array)
     fa_trial *trial = &job->space.candidate[index].trial;
     fa_attempt *attempt = &job->attempt[index];
     int count = cJSON_GetArraySize(array), n = 0;
+    if (count > FA_BENCH_SAMPLES_MAX)
+        return FA_EINVAL;
     float *samples = calloc((size_t)(count > 0 ? count : 1), sizeof *samples);
     if (samples == NULL)
         return FA_ENOMEM;
@@ -168,31 +170,34 @@ static void trial_answered(fa_job *job, const fa_message *message)
     fa_trial *trial = &job->space.candidate[index].trial;
     fa_attempt *attempt = &job->attempt[index];
     const char *name;
-    fa_status status = FA_STATUS_LAUNCH_FAILED;
+    fa_status status;
+    int64_t id = FA_JOB_NOBODY;
     job->measure.in_flight = FA_JOB_NOBODY;
     job->measure.starts_in_vain = 0;
-    if (code_of(message) != 0) {
-        fa_job_end(job, fa_fail(&job->diag, FA_EWORKER, "measuring worker: %s", text_of(message)));
+    fa_json_int(message->json, "id", 0, INT32_MAX, &id, "message", NULL);
+    if (code_of(message) != 0 || id != index) {
+        fa_job_end(job, fa_fail(&job->diag, FA_EWORKER, "measuring worker: %s",
+                                code_of(message) != 0 ? text_of(message) : "answered out of turn"));
         return;
     }
-    if (fa_json_text(message->json, "status", &name, "message", NULL) == 0)
-        fa_status_parse(name, &status);
+    if (fa_json_text(message->json, "status", &name, "message", NULL) != 0 ||
+        fa_status_parse(name, &status) != 0 || status < FA_STATUS_LOAD_FAILED)
+        status = FA_STATUS_LAUNCH_FAILED; /* the measuring worker knows no earlier gate */
     fa_json_number(message->json, "max_error", &trial->max_error, "message", NULL);
     fa_json_number(message->json, "tolerance", &trial->tolerance, "message", NULL);
     take_clocks(attempt, message);
     const cJSON *samples = cJSON_GetObjectItemCaseSensitive(message->json, "samples");
+    const char *reason = status == FA_STATUS_MEASURED ? "" : text_of(message);
     if (status == FA_STATUS_MEASURED) {
         attempt->generation = job->measure.generation;
-        if (samples == NULL && trial->median_us > 0)
+        if (samples == NULL && trial->status == FA_STATUS_MEASURED)
             return; /* a finalist, loaded again for the race */
-        if (samples == NULL)
+        if (samples == NULL && job->prove_only)
             status = FA_STATUS_COMPILED; /* proved and not timed, as asked */
         else if (take_samples(job, index, samples) != 0)
-            status = FA_STATUS_LAUNCH_FAILED;
+            status = FA_STATUS_LAUNCH_FAILED, reason = "the worker gave no usable times";
     }
-    if (trial->status == FA_STATUS_MEASURED)
-        job->progress.measured--, job->progress.proved--; /* a finalist, settled for the second time */
-    fa_job_settle(job, index, status, status >= FA_STATUS_MEASURED ? "" : text_of(message));
+    fa_job_settle(job, index, status, reason);
     if (status == FA_STATUS_CRASHED) /* its context is lost and it is about to end */
         restart(job);
 }
@@ -217,9 +222,9 @@ static void race_answered(fa_job *job, const fa_message *message)
         int index = job->finalist[i];
         fa_attempt *attempt = &job->attempt[index];
         take_clocks(attempt, message);
-        if (take_samples(job, index, cJSON_GetArrayItem(all, i)) != 0)
-            job->space.candidate[index].trial.status = FA_STATUS_LAUNCH_FAILED;
         job->space.candidate[index].trial.raced = true;
+        if (take_samples(job, index, cJSON_GetArrayItem(all, i)) != 0)
+            fa_job_settle(job, index, FA_STATUS_LAUNCH_FAILED, "the race gave no usable times");
         attempt->dirty = job->unwritten = true;
     }
     job->raced = true;
@@ -254,16 +259,17 @@ static void measurer_gone(fa_child *child, const char *reason, fa_child_end end)
     job->measure.in_flight = FA_JOB_NOBODY;
     snprintf(text, sizeof text, "the measuring worker %s", reason);
     bool final = job->progress.stage == FA_STAGE_FINAL;
-    if (index != FA_JOB_NOBODY && !final && end == FA_CHILD_KILLED &&
-        fa_job_may_retry(job, index)) {
-        job->clean[job->clean_count++] = index;
+    if (index != FA_JOB_NOBODY && end == FA_CHILD_KILLED && fa_job_may_retry(job, index)) {
+        if (!final)
+            job->clean[job->clean_count++] = index;
+        else if (job->solo)
+            job->finalist_next--;
     } else if (index != FA_JOB_NOBODY) {
-        if (job->space.candidate[index].trial.status == FA_STATUS_MEASURED)
-            job->progress.measured--, job->progress.proved--;
         fa_job_settle(job, index,
                       end == FA_CHILD_TIMED_OUT ? FA_STATUS_TIMEOUT : FA_STATUS_CRASHED, text);
     } else if (job->measure.racing) {
-        run_solo(job);
+        if (end != FA_CHILD_KILLED || !fa_job_may_retry(job, job->finalist[0]))
+            run_solo(job);
     } else if (++job->measure.starts_in_vain >= STARTS_IN_VAIN) {
         fa_job_end(job, fa_fail(&job->diag, FA_EWORKER, "%s, %d times in a row before any trial",
                                 text, STARTS_IN_VAIN));
@@ -286,9 +292,10 @@ static void advance_final(fa_job *job)
             job->finalist_next++;
             continue;
         }
-        if (need_cubin(job, index) != 0) {
-            fa_job_settle(job, index, FA_STATUS_LOAD_FAILED, job->diag.text);
-            continue;
+        int rc = need_cubin(job, index);
+        if (rc != 0) { /* the store's fault, not the config's */
+            fa_job_end(job, rc);
+            return;
         }
         job->finalist_next += job->solo;
         send_trial(job, index, job->solo ? PROBE_COUNT * patience(job) : 0);
@@ -336,6 +343,8 @@ static int start(fa_job *job)
     char *const arguments[] = {"fa-tune-worker", "measure", ordinal, NULL};
     job->measure.ready = job->measure.open = job->measure.opening = false;
     job->measure.generation++;
+    if (!job->solo && !job->raced)
+        job->finalist_next = 0; /* it has none of them loaded */
     int rc = fa_child_start(&job->loop, job->tuner->worker_path, arguments, NULL, &events, job,
                             &job->measure.child, &job->diag);
     if (rc == 0)

@@ -149,16 +149,18 @@ static int make_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
         return rc;
     if (effort != FA_EFFORT_PATIENT) {
         rc = load_stored(tuner, &target, problem, context, effort, ret_kernel, diag);
-        if (rc != FA_ENOTFOUND || effort == FA_EFFORT_CACHED)
+        /* FA_ECORRUPT: its cubin is gone from the store, and a tune makes it again. */
+        if ((rc != FA_ENOTFOUND && rc != FA_ECORRUPT) || effort == FA_EFFORT_CACHED)
             return rc;
     }
     fa_request request = {.size = sizeof request,
                           .problem = *problem,
                           .ordinal = ordinal,
                           .effort = effort};
+    fa_job *job = NULL;
     fa_answer answer;
     fa_cubin_record cubin = {0};
-    rc = fa_tune_target(tuner, &request, &target, &answer, diag);
+    rc = fa_tune_target(tuner, &request, &target, &job, &answer, diag);
     if (rc == 0)
         rc = fa_store_cubin_get(tuner->store, answer.cubin_key, &cubin, diag);
     if (rc == 0)
@@ -180,8 +182,12 @@ int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
                        (int)effort);
     fa_driver *driver = atomic_load_explicit(&tuner->launch_driver, memory_order_acquire);
     void *context = driver != NULL ? fa_driver_current_context(driver) : NULL;
-    if (context != NULL && (*ret_kernel = find_loaded(tuner, problem, context, effort)) != NULL)
+    const fa_kernel *kernel =
+        context != NULL ? find_loaded(tuner, problem, context, effort) : NULL;
+    if (kernel != NULL) {
+        *ret_kernel = kernel;
         return 0;
+    }
     rc = fa_problem_check(problem, diag);
     if (rc != 0)
         return rc;
@@ -192,7 +198,7 @@ int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
                      "the calling thread has no current CUDA context: make one current first");
     if (rc == 0) {
         /* Another thread may have made it while this one waited. */
-        const fa_kernel *kernel = find_loaded(tuner, problem, context, effort);
+        kernel = find_loaded(tuner, problem, context, effort);
         if (kernel == NULL)
             rc = make_kernel(tuner, problem, effort, context, &kernel, diag);
         if (rc == 0)

@@ -112,15 +112,16 @@ static int usable_cores(void)
 
 static int open_store(fa_tuner *tuner, fa_diag *diag)
 {
-    fa_diag note = {{0}};
-    int rc = fa_store_open(tuner->store_path, FA_STORE_READ_WRITE, &tuner->store, &note, diag);
+    fa_diag note = {{0}}, reason = {{0}};
+    int rc = fa_store_open(tuner->store_path, FA_STORE_READ_WRITE, &tuner->store, &note, &reason);
     if (rc == FA_EREADONLY) {
-        fa_diag reason = {{0}};
-        if (diag != NULL)
-            reason = *diag;
         rc = fa_store_open(tuner->store_path, FA_STORE_READ_ONLY, &tuner->store, &note, diag);
         if (rc == 0)
             fa_note(tuner, "%s; using it read-only, nothing new is kept", reason.text);
+        else if (rc == FA_ENOTFOUND) /* none is there, because none can be made there */
+            rc = fa_fail(diag, FA_EREADONLY, "%s", reason.text);
+    } else if (rc != 0) {
+        fa_fail(diag, rc, "%s", reason.text);
     }
     if (note.text[0] != 0)
         fa_note(tuner, "%s", note.text);

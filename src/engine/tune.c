@@ -51,8 +51,8 @@ static int wait_for(fa_tuner *tuner, const fa_request *request, const char *name
     return rc;
 }
 
-int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *target,
-                   fa_answer *ret_answer, fa_diag *diag)
+static int tune_under_locks(fa_tuner *tuner, const fa_request *request, const fa_target *target,
+                            fa_job **job, fa_answer *ret_answer, fa_diag *diag)
 {
     fa_lock *key_lock = NULL, *gpu_lock = NULL;
     char key[FA_HASH_HEX];
@@ -73,10 +73,21 @@ int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *
     /* Two tunes on one GPU would time each other. */
     if (rc == 0 && target->gpu.present)
         rc = wait_for(tuner, request, target->gpu.uuid, &gpu_lock, NULL, diag);
+    if (rc == 0 && *job == NULL)
+        rc = fa_job_new(tuner, request, job, diag);
     if (rc == 0)
-        rc = fa_job_run(tuner, request, target, ret_answer, diag);
+        rc = fa_job_run(*job, target, ret_answer, diag);
+    fa_job_free(job); /* the workers go before another process's may come */
     fa_lock_release(&gpu_lock);
     fa_lock_release(&key_lock);
+    return rc;
+}
+
+int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *target,
+                   fa_job **job, fa_answer *ret_answer, fa_diag *diag)
+{
+    int rc = tune_under_locks(tuner, request, target, job, ret_answer, diag);
+    fa_job_free(job);
     return rc;
 }
 
@@ -93,15 +104,33 @@ static int copy_request(const fa_request *request, fa_request *ret_request, fa_d
     return 0;
 }
 
+/* A whole space is going to be compiled for the GPU that is here, unless something fails: the driver
+ * takes a while to start, and the compile workers can load meanwhile. */
+static bool sure_to_tune(fa_tuner *tuner, const fa_request *request)
+{
+    if (request->gpu != NULL || request->effort < FA_EFFORT_MEASURE || tuner->driver != NULL ||
+        fa_store_is_read_only(tuner->store) || fa_problem_check(&request->problem, NULL) != 0)
+        return false;
+    fa_problem bucket = fa_problem_bucket(&request->problem);
+    return request->again || request->effort == FA_EFFORT_PATIENT ||
+           fa_store_winner_any(tuner->store, &bucket, fa_templates_hash(tuner->templates)) ==
+               FA_ENOTFOUND;
+}
+
 static int tune_locked(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer,
                        fa_diag *diag)
 {
     fa_target target;
+    fa_job *job = NULL;
+    if (sure_to_tune(tuner, request) && fa_job_new(tuner, request, &job, NULL) == 0)
+        fa_job_compile_prestart(job);
     int rc = fa_target_resolve(tuner, &request->problem, request->gpu, request->ordinal, &target,
                                diag);
-    if (rc != 0)
+    if (rc != 0) {
+        fa_job_free(&job);
         return rc;
-    if (!request->again && request->effort != FA_EFFORT_PATIENT) {
+    }
+    if (job == NULL && !request->again && request->effort != FA_EFFORT_PATIENT) {
         rc = fa_records_lookup(tuner, &target, ret_answer, NULL, diag);
         if (rc == 0 && satisfies(ret_answer, request))
             return 0;
@@ -110,7 +139,7 @@ static int tune_locked(fa_tuner *tuner, const fa_request *request, fa_answer *re
         if (request->effort == FA_EFFORT_CACHED)
             return rc;
     }
-    return fa_tune_target(tuner, request, &target, ret_answer, diag);
+    return fa_tune_target(tuner, request, &target, &job, ret_answer, diag);
 }
 
 int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, fa_diag *diag)
@@ -118,6 +147,8 @@ int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, f
     fa_request known;
     fa_answer answer;
     int rc = fa_tuner_check(tuner, diag);
+    if (rc == 0 && ret_answer == NULL)
+        rc = fa_fail(diag, FA_EINVAL, "ret_answer is NULL");
     if (rc == 0)
         rc = copy_request(request, &known, diag);
     if (rc != 0)

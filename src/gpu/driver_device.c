@@ -32,7 +32,7 @@ static void uuid_text(const struct cu_uuid *uuid, char *ret_text, size_t size)
 
 static int query_attributes(fa_driver *driver, cu_device device, fa_gpu *gpu, fa_diag *diag)
 {
-    int major = 0, minor = 0, clock = 0, memory_clock = 0, l2 = 0;
+    int major = 0, minor = 0, l2 = 0;
     struct {
         int attribute;
         int32_t *to;
@@ -49,8 +49,6 @@ static int query_attributes(fa_driver *driver, cu_device device, fa_gpu *gpu, fa
         {CU_BLOCKS_PER_SM, &gpu->blocks_per_sm, "blocks per SM"},
         {CU_L2_BYTES, &l2, "L2 size"},
         {CU_MEMORY_BUS_BITS, &gpu->memory_bus_bits, "memory bus width"},
-        {CU_CLOCK_RATE_KHZ, &clock, "clock rate"},
-        {CU_MEMORY_CLOCK_KHZ, &memory_clock, "memory clock rate"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         cu_result result = driver->device_attribute(rows[i].to, rows[i].attribute, device);
@@ -60,24 +58,34 @@ static int query_attributes(fa_driver *driver, cu_device device, fa_gpu *gpu, fa
     }
     gpu->sm = major * 10 + minor;
     gpu->l2_bytes = l2;
-    gpu->clock_mhz = clock / 1000;
-    /* Two transfers per memory clock; bus bits / 8 bytes each. */
-    gpu->bandwidth_gbs = 2.0 * memory_clock * 1e3 * gpu->memory_bus_bits / 8 / 1e9;
-    gpu->tensor_tflops = fa_catalogue_tensor_flops(gpu->sm) * gpu->sm_count * clock * 1e3 / 1e12;
     return 0;
 }
 
-/* What no attribute tells: whether the product runs fp32 accumulation at half rate, and the real
- * bandwidth where the driver gives no memory clock. */
-static void complete_from_catalogue(fa_gpu *gpu)
+/* Clocks, and what follows from them, are the catalogue's where the chip is listed: the driver takes
+ * half a millisecond to tell each, which a stored winner's caller would wait for; boards of one chip
+ * differ by a few percent only, which decides no winner; and no attribute tells whether the product
+ * runs fp32 accumulation at half rate. */
+static int complete(fa_driver *driver, cu_device device, fa_gpu *gpu, fa_diag *diag)
 {
     fa_gpu known;
-    if (fa_catalogue_match(gpu, &known) != 0)
-        return;
-    if (known.clock_mhz > 0 && known.tensor_tflops > 0)
-        gpu->tensor_tflops = known.tensor_tflops * gpu->clock_mhz / known.clock_mhz;
-    if (!(gpu->bandwidth_gbs > 0))
+    int clock = 0, memory_clock = 0; /* kHz */
+    if (fa_catalogue_match(gpu, &known) == 0 && known.clock_mhz > 0 && known.bandwidth_gbs > 0) {
+        gpu->clock_mhz = known.clock_mhz;
         gpu->bandwidth_gbs = known.bandwidth_gbs;
+        gpu->tensor_tflops = known.tensor_tflops;
+        return 0;
+    }
+    cu_result result = driver->device_attribute(&clock, CU_CLOCK_RATE_KHZ, device);
+    if (result == CU_OK)
+        result = driver->device_attribute(&memory_clock, CU_MEMORY_CLOCK_KHZ, device);
+    if (result != CU_OK)
+        return fa_driver_fail(driver, result, "cuDeviceGetAttribute", diag,
+                              "asking device %d for its clock rates", gpu->ordinal);
+    gpu->clock_mhz = clock / 1000;
+    /* Two transfers per memory clock, of bus bits / 8 bytes each. */
+    gpu->bandwidth_gbs = 2.0 * memory_clock * 1e3 * gpu->memory_bus_bits / 8 / 1e9;
+    gpu->tensor_tflops = fa_catalogue_tensor_flops(gpu->sm) * gpu->sm_count * clock * 1e3 / 1e12;
+    return 0;
 }
 
 int fa_driver_device(fa_driver *driver, int ordinal, fa_gpu *ret_gpu, fa_diag *diag)
@@ -104,9 +112,10 @@ int fa_driver_device(fa_driver *driver, int ordinal, fa_gpu *ret_gpu, fa_diag *d
     int rc = query_attributes(driver, device, &gpu, diag);
     if (rc != 0)
         return rc;
-    complete_from_catalogue(&gpu);
-    *ret_gpu = gpu;
-    return 0;
+    rc = complete(driver, device, &gpu, diag);
+    if (rc == 0)
+        *ret_gpu = gpu;
+    return rc;
 }
 
 /* ---- contexts --------------------------------------------------------------------------------*/

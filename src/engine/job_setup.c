@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A tune's beginning and end: the loop, the space with what is on record for it, the order in which
+ * configs are tried, the grids they are proved on.
+ */
+#include "engine.h"
+
+#include "error.h"
+#include "model.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+enum { PREDICT_CONFIGS = 8, TICK_MS = 100, FEW_ROUNDS = 8 };
+
+/* Writing to a worker that has just died raises SIGPIPE, which would end the host; and a library
+ * may not change the host's disposition. So the signal is held back from this thread while the
+ * job lives, and one that came is taken away before the mask is put back. */
+static void hold_sigpipe(fa_job *job)
+{
+    sigset_t pipe, pending;
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    sigpending(&pending);
+    job->sigpipe_pending = sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &pipe, &job->signals);
+}
+
+static void release_sigpipe(const fa_job *job)
+{
+    const struct timespec now = {0};
+    sigset_t pipe;
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    while (!job->sigpipe_pending && sigtimedwait(&pipe, NULL, &now) == SIGPIPE)
+        continue;
+    pthread_sigmask(SIG_SETMASK, &job->signals, NULL);
+}
+
+static void before_wait(uv_prepare_t *handle)
+{
+    fa_job_flush(handle->data);
+}
+
+static void tick(uv_timer_t *timer)
+{
+    fa_job_emit(timer->data, FA_EVENT_PROGRESS, NULL);
+}
+
+int fa_job_new(fa_tuner *tuner, const fa_request *request, fa_job **ret_job, fa_diag *diag)
+{
+    fa_job *job = calloc(1, sizeof *job);
+    if (job == NULL || uv_loop_init(&job->loop) != 0) {
+        free(job);
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a tune");
+    }
+    job->tuner = tuner;
+    job->request = request;
+    job->started_ns = uv_hrtime();
+    job->measure.in_flight = FA_JOB_NOBODY;
+    job->held = FA_JOB_NOBODY;
+    uv_timer_init(&job->loop, &job->tick);
+    uv_prepare_init(&job->loop, &job->before_wait);
+    job->tick.data = job->before_wait.data = job;
+    hold_sigpipe(job);
+    int rc = fa_nvrtc_locate(&job->nvrtc, diag);
+    if (rc != 0)
+        fa_job_free(&job);
+    else
+        *ret_job = job;
+    return rc;
+}
+
+/* Whether what finished in an earlier run can still be the winner: launched as the space says today,
+ * and its cubin is in the store. */
+static bool usable(fa_job *job, const fa_trial_record *record, const fa_trial *today)
+{
+    const fa_trial *old = &record->trial;
+    fa_cubin_record cubin = {0};
+    if (old->threads != today->threads || old->smem_bytes != today->smem_bytes ||
+        (old->status == FA_STATUS_MEASURED && !(old->median_us > 0)) ||
+        fa_store_cubin_get(job->tuner->store, record->cubin_key, &cubin, NULL) != 0)
+        return false;
+    fa_cubin_record_free(&cubin);
+    return true;
+}
+
+/* A config that ended in an earlier run is not tried again, unless it ended for want of memory. */
+static int resume_one(void *context, const fa_trial_record *record)
+{
+    fa_job *job = context;
+    const fa_trial *old = &record->trial;
+    bool finished = old->status == FA_STATUS_MEASURED || old->status == FA_STATUS_COMPILED;
+    if (old->status < FA_STATUS_REGISTERS || old->status == FA_STATUS_OUT_OF_MEMORY ||
+        (job->measuring && old->status == FA_STATUS_COMPILED)) /* not proved */
+        return 0;
+    for (int i = 0; i < job->space.count; i++) {
+        fa_trial *trial = &job->space.candidate[i].trial;
+        fa_attempt *attempt = &job->attempt[i];
+        if (trial->status != FA_STATUS_PENDING || !fa_config_equal(&trial->config, &old->config))
+            continue;
+        if (finished && !usable(job, record, trial))
+            return 0;
+        uint32_t grid[3];
+        memcpy(grid, trial->grid, sizeof grid);
+        *trial = *old;
+        trial->raced = false; /* that race was another one */
+        memcpy(trial->grid, grid, sizeof grid);
+        memcpy(attempt->cubin_key, record->cubin_key, sizeof attempt->cubin_key);
+        attempt->resumed = true;
+        job->progress.resumed++;
+        job->progress.compiled += old->status != FA_STATUS_COMPILE_FAILED &&
+                                  old->status != FA_STATUS_COMPILE_TIMEOUT;
+        job->progress.clean += old->status >= FA_STATUS_COMPILED;
+        fa_job_count(job, trial);
+        return 0;
+    }
+    return 0;
+}
+
+static int set_up_space(fa_job *job)
+{
+    fa_diag *diag = &job->diag;
+    int rc = fa_tuner_families(job->tuner, diag);
+    if (rc == 0)
+        rc = fa_space_enumerate(&job->tuner->families, &job->target.problem, &job->target.gpu,
+                                &job->space, diag);
+    if (rc != 0)
+        return rc;
+    if (job->space.survivors == 0)
+        return fa_fail(diag, FA_ENOKERNEL, "no config of %d fits: %s", job->space.count,
+                       job->space.count > 0 ? job->space.candidate[0].trial.reason : "none exist");
+    job->attempt = calloc((size_t)job->space.count, sizeof *job->attempt);
+    job->order = calloc((size_t)job->space.count, sizeof *job->order);
+    job->clean = calloc(FA_JOB_CLEAN * (size_t)job->space.count, sizeof *job->clean);
+    job->again = calloc((size_t)job->space.count + 1, sizeof *job->again);
+    job->finalist = calloc((size_t)job->space.count, sizeof *job->finalist);
+    job->grid = calloc((size_t)job->space.count, sizeof *job->grid);
+    if (job->attempt == NULL || job->order == NULL || job->clean == NULL ||
+        job->again == NULL || job->finalist == NULL || job->grid == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for %d configs", job->space.count);
+    job->progress.space = job->space.count;
+    job->progress.in_budget = job->space.survivors;
+    return 0;
+}
+
+/* Launch grids of every config for the problems it will be proved on. */
+int fa_job_set_up_cases(fa_job *job)
+{
+    fa_problem cases[FA_BENCH_CASES];
+    job->case_count = fa_bench_cases(&job->target.problem, job->seed, cases);
+    for (int c = 0; c < job->case_count; c++) {
+        fa_space space;
+        int rc = fa_space_enumerate(&job->tuner->families, &cases[c], &job->target.gpu, &space,
+                                    &job->diag);
+        if (rc != 0)
+            return rc;
+        if (space.count != job->space.count)
+            rc = fa_fail(&job->diag, FA_EMANIFEST,
+                         "the space has %d configs for one length and %d for another: tunables may "
+                         "not depend on the problem's lengths",
+                         job->space.count, space.count);
+        for (int i = 0; i < space.count && rc == 0; i++)
+            memcpy(job->grid[i][c], space.candidate[i].trial.grid, sizeof job->grid[i][c]);
+        fa_space_free(&space);
+        if (rc != 0)
+            return rc;
+    }
+    return 0;
+}
+
+static int compare_size(const void *a, const void *b, void *context)
+{
+    const fa_candidate *candidate = context;
+    return candidate[*(const int *)b].estimated_registers -
+           candidate[*(const int *)a].estimated_registers;
+}
+
+/* The model's first choices first, so that a run that is cut short has seen them; then the largest,
+ * which compile longest: the last to finish decides when all is done. A space of a few rounds of the
+ * workers is over before anybody cuts it short, and goes by size alone. */
+static void set_up_order(fa_job *job)
+{
+    int count = 0;
+    for (int i = 0; i < job->space.count; i++) {
+        fa_candidate *candidate = &job->space.candidate[i];
+        if (candidate->trial.status != FA_STATUS_PENDING)
+            continue;
+        fa_model_predict(candidate, &job->target.problem, &job->target.gpu, &candidate->trial);
+        job->attempt[i].at = FA_AT_QUEUED;
+        job->order[count++] = i;
+    }
+    fa_model_rank(&job->space, job->order, count);
+    if (job->request->effort == FA_EFFORT_PREDICT && count > PREDICT_CONFIGS) {
+        for (int i = PREDICT_CONFIGS; i < count; i++)
+            job->attempt[job->order[i]].at = FA_AT_NONE;
+        count = PREDICT_CONFIGS;
+    }
+    int first = count <= FEW_ROUNDS * job->tuner->compile_workers ? 0 : count / 2;
+    qsort_r(job->order + first, (size_t)(count - first), sizeof *job->order, compare_size,
+            job->space.candidate);
+    job->order_count = count;
+}
+
+int fa_job_set_up(fa_job *job)
+{
+    fa_tuner *tuner = job->tuner;
+    job->seed = tuner->seed;
+    if (job->seed == 0 && getrandom(&job->seed, sizeof job->seed, 0) != sizeof job->seed)
+        return fa_fail(&job->diag, FA_EIO, "no random seed to be had");
+    job->seed &= ((uint64_t)1 << 53) - 1; /* exact in JSON */
+    int rc = set_up_space(job);
+    if (rc == 0 && job->request->effort != FA_EFFORT_PATIENT)
+        rc = fa_store_trials_each(tuner->store, &job->target.scope, resume_one, job, &job->diag);
+    if (rc != 0)
+        return rc;
+    set_up_order(job);
+    job->environment = fa_records_environment(
+        &job->target.gpu, tuner->driver != NULL ? fa_driver_version(tuner->driver) : 0,
+        job->nvrtc.identity);
+    if (job->environment == NULL)
+        return fa_fail(&job->diag, FA_ENOMEM, "out of memory for a tune");
+    uv_timer_start(&job->tick, tick, TICK_MS, TICK_MS);
+    uv_prepare_start(&job->before_wait, before_wait);
+    return 0;
+}
+
+void fa_job_free(fa_job **job_pointer)
+{
+    fa_job *job = *job_pointer;
+    if (job == NULL)
+        return;
+    fa_job_compile_stop(job);
+    fa_job_measure_stop(job);
+    uv_close((uv_handle_t *)&job->tick, NULL);
+    uv_close((uv_handle_t *)&job->before_wait, NULL);
+    /* A loop that was told to stop before it ran returns once without running. */
+    while (uv_loop_close(&job->loop) == UV_EBUSY)
+        uv_run(&job->loop, UV_RUN_DEFAULT);
+    release_sigpipe(job);
+    for (int i = 0; job->attempt != NULL && i < job->space.count; i++) {
+        fa_job_forget_fresh(&job->attempt[i]);
+        free(job->attempt[i].cubin);
+        free(job->attempt[i].samples_us);
+        free(job->attempt[i].clocks);
+    }
+    free(job->attempt);
+    free(job->order);
+    free(job->clean);
+    free(job->again);
+    free(job->finalist);
+    free(job->grid);
+    free(job->reference);
+    free(job->environment);
+    fa_space_free(&job->space);
+    free(job);
+    *job_pointer = NULL;
+}

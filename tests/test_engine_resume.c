@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tunes that go on from what earlier ones left in the store: whole, cut short, or damaged since.
+ */
+#include "engine_fixture.h"
+
+#include <sqlite3.h>
+
+static int tune_again(engine_fixture *f, fa_answer *answer, fa_diag *diag)
+{
+    fa_request request = {.size = sizeof request, .problem = small_problem,
+                          .effort = FA_EFFORT_MEASURE, .again = true};
+    return fa_tune(f->tuner, &request, answer, diag);
+}
+
+/* Changes the store behind the library's back; %s in sql is a cubin's key. */
+static bool damage(const engine_fixture *f, const char *sql, const char *key)
+{
+    char text[256];
+    sqlite3 *db = NULL;
+    snprintf(text, sizeof text, sql, key);
+    bool ok = sqlite3_open(f->store, &db) == SQLITE_OK &&
+              sqlite3_exec(db, text, NULL, NULL, NULL) == SQLITE_OK && sqlite3_changes(db) == 1;
+    sqlite3_close(db);
+    return ok;
+}
+
+struct ends {
+    int measured, raced, load_failed, crashed;
+};
+
+static int count_end(void *context, int32_t rank, const fa_trial *trial)
+{
+    struct ends *ends = context;
+    (void)rank;
+    ends->measured += trial->status == FA_STATUS_MEASURED;
+    ends->raced += trial->status == FA_STATUS_MEASURED && trial->raced;
+    ends->load_failed += trial->status == FA_STATUS_LOAD_FAILED;
+    ends->crashed += trial->status == FA_STATUS_CRASHED;
+    return 0;
+}
+
+static struct ends count_ends(engine_fixture *f)
+{
+    struct ends ends = {0};
+    fa_request request = {.size = sizeof request, .problem = small_problem};
+    if (fa_explain(f->tuner, &request, count_end, &ends, NULL, NULL) != 0)
+        ends.measured = -1;
+    return ends;
+}
+
+static const char *const damages[] = {
+    "DELETE FROM cubin WHERE key = '%s'",
+    "UPDATE cubin SET bytes = x'7f454c46' WHERE key = '%s'",
+};
+
+static void a_kernel_whose_cubin_is_gone_is_compiled_and_measured_again(void)
+{
+    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
+        engine_fixture f;
+        const fa_kernel *kernel;
+        fa_answer answer;
+        fa_diag diag;
+        CHECK(fixture_open(&f, ""));
+        CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag),
+                 diag);
+        answer = *fa_kernel_answer(kernel);
+        fa_close(&f.tuner);
+        CHECK(damage(&f, damages[i], answer.cubin_key));
+        CHECK_OK(fixture_session(&f, &diag), diag);
+        CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag),
+                 diag);
+        answer = *fa_kernel_answer(kernel);
+        CHECK_INT(answer.origin, FA_ORIGIN_MEASURED);
+        CHECK_INT(answer.measured + answer.failed, answer.in_budget);
+        CHECK_INT(count_ends(&f).load_failed, 0);
+        fixture_close(&f);
+    }
+}
+
+static void a_predicted_winner_whose_cubin_is_gone_is_compiled_again(void)
+{
+    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
+        engine_fixture f;
+        fa_answer answer;
+        fa_diag diag;
+        void *cubin = NULL;
+        size_t size = 0;
+        fa_request request = {.size = sizeof request, .problem = small_problem, .gpu = "L4",
+                              .effort = FA_EFFORT_MEASURE};
+        CHECK(fixture_open(&f, NULL));
+        CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
+        fa_close(&f.tuner);
+        CHECK(damage(&f, damages[i], answer.cubin_key));
+        CHECK_OK(fixture_session(&f, &diag), diag);
+        CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
+        CHECK_INT(answer.origin, FA_ORIGIN_PREDICTED);
+        CHECK_INT(answer.compiled, answer.in_budget);
+        CHECK_OK(fa_answer_cubin(f.tuner, &answer, &cubin, &size, &diag), diag);
+        CHECK(size > 1000);
+        free(cubin);
+        fixture_close(&f);
+    }
+}
+
+static int cancel_after_three(void *context, const fa_progress *progress)
+{
+    (void)context;
+    return progress->measured >= 3;
+}
+
+/* Effort predict finds them and tries a few more: still not the whole space. */
+static void a_few_measured_configs_do_not_make_a_measured_winner(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_answer answer;
+    fa_diag diag;
+    CHECK(fixture_open(&f, ""));
+    fa_request request = {.size = sizeof request, .problem = small_problem,
+                          .effort = FA_EFFORT_MEASURE, .progress = cancel_after_three};
+    CHECK_INT(fa_tune(f.tuner, &request, &answer, &diag), FA_ECANCELED);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_PREDICTED);
+    CHECK(fa_kernel_answer(kernel)->driver_version > 0);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
+    answer = *fa_kernel_answer(kernel);
+    CHECK_INT(answer.origin, FA_ORIGIN_MEASURED);
+    CHECK_INT(answer.measured + answer.failed, answer.in_budget);
+    fixture_close(&f);
+}
+
+/* Finalists from an earlier run are loaded again for the race; one takes the worker down with those
+ * that were loaded before it. */
+static void a_finalist_that_crashes_does_not_cost_the_others_their_race(void)
+{
+    engine_fixture f;
+    fa_answer first, second;
+    fa_diag diag;
+    char script[512];
+    CHECK(fixture_open(&f, "time * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 93"));
+    CHECK_OK(tune_again(&f, &first, &diag), diag);
+    CHECK_INT(first.failed, 0);
+    fa_close(&f.tuner);
+    fa_driver_release_context(f.driver, 0);
+    fa_driver_close(&f.driver);
+    snprintf(script, sizeof script,
+             "log %s\n%s\ntime * 90\nfault BLOCK_M=64;BLOCK_N=32;STAGES=2 crash\n", f.log, a_device);
+    CHECK(write_text(f.script, script));
+    CHECK_OK(fixture_session(&f, &diag), diag);
+    CHECK_OK(tune_again(&f, &second, &diag), diag);
+    struct ends ends = count_ends(&f);
+    printf("# %d measured, %d raced, %d crashed\n", ends.measured, ends.raced, ends.crashed);
+    CHECK(ends.crashed >= 1);
+    CHECK_INT(second.failed, ends.crashed);
+    CHECK_INT(second.measured, ends.measured);
+    CHECK_INT(second.measured + second.failed, second.in_budget);
+    CHECK(second.trial.raced);
+    CHECK(ends.raced >= 2);
+    fixture_close(&f);
+}
+
+static int kill_in_final(void *context, const fa_progress *progress)
+{
+    int *kills = context;
+    if (progress->stage == FA_STAGE_FINAL && *kills < 2)
+        *kills += kill_worker("measure");
+    return 0;
+}
+
+static void a_kill_among_the_finalists_costs_no_config(void)
+{
+    engine_fixture f;
+    int kills = 0;
+    fa_answer answer;
+    fa_diag diag;
+    CHECK(fixture_open(&f, ""));
+    CHECK_OK(tune_again(&f, &answer, &diag), diag);
+    fa_request request = {.size = sizeof request, .problem = small_problem,
+                          .effort = FA_EFFORT_MEASURE, .again = true,
+                          .progress = kill_in_final, .context = &kills};
+    CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
+    CHECK(kills > 0);
+    CHECK_INT(answer.failed, 0);
+    CHECK_INT(answer.measured, answer.in_budget);
+    CHECK(answer.trial.raced);
+    CHECK_INT(count_ends(&f).crashed, 0);
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    if (getenv("FA_TEST_FAKE_CUDA") == NULL)
+        return 1;
+    TEST(a_kernel_whose_cubin_is_gone_is_compiled_and_measured_again);
+    TEST(a_predicted_winner_whose_cubin_is_gone_is_compiled_again);
+    TEST(a_few_measured_configs_do_not_make_a_measured_winner);
+    TEST(a_finalist_that_crashes_does_not_cost_the_others_their_race);
+    TEST(a_kill_among_the_finalists_costs_no_config);
+    return check_done();
+}
