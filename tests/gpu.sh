@@ -84,7 +84,7 @@ FA_TEST_FAKE_CUDA=$bundle/fake/libcuda.so.1 "$bundle/test_gpu_driver"; verdict d
 if [ "$mode" = all ] && command -v compute-sanitizer >/dev/null; then
     echo "== compute-sanitizer"
     for tool in memcheck racecheck; do
-        FA_TEST_PROBLEMS=12 timeout 150 compute-sanitizer --tool $tool --error-exitcode 9 \
+        FA_TEST_PROBLEMS=6 timeout 130 compute-sanitizer --tool $tool --error-exitcode 9 \
             "$bundle/test_gpu_attn" >"$out/$tool.log" 2>&1
         status=$?
         verdict "compute-sanitizer $tool" $status

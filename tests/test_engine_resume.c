@@ -130,6 +130,26 @@ static void a_few_measured_configs_do_not_make_a_measured_winner(void)
     fixture_close(&f);
 }
 
+static void what_an_old_driver_refused_is_tried_again_under_a_new_one(void)
+{
+    engine_fixture f;
+    fa_answer answer;
+    fa_diag diag;
+    char script[512];
+    CHECK(fixture_open(&f, "driver 12080\nfault BLOCK_M= load_failure"));
+    CHECK_INT(tune_again(&f, &answer, &diag), FA_ENOKERNEL);
+    CHECK(count_ends(&f).load_failed > 0);
+    fa_close(&f.tuner);
+    fa_driver_release_context(f.driver, 0);
+    fa_driver_close(&f.driver);
+    snprintf(script, sizeof script, "log %s\n%s\ndriver 13000\n", f.log, a_device);
+    CHECK(write_text(f.script, script));
+    CHECK_OK(fixture_session(&f, &diag), diag);
+    CHECK_OK(tune_again(&f, &answer, &diag), diag);
+    CHECK_INT(answer.measured, answer.in_budget);
+    fixture_close(&f);
+}
+
 /* Finalists from an earlier run are loaded again for the race; one takes the worker down with those
  * that were loaded before it. */
 static void a_finalist_that_crashes_does_not_cost_the_others_their_race(void)
@@ -145,7 +165,8 @@ static void a_finalist_that_crashes_does_not_cost_the_others_their_race(void)
     fa_driver_release_context(f.driver, 0);
     fa_driver_close(&f.driver);
     snprintf(script, sizeof script,
-             "log %s\n%s\ntime * 90\nfault BLOCK_M=64;BLOCK_N=32;STAGES=2 crash\n", f.log, a_device);
+             "log %s\n%s\ntime * 90\nfault BLOCK_M=64;BLOCK_N=32;STAGES=2 crash\n", f.log,
+             a_device);
     CHECK(write_text(f.script, script));
     CHECK_OK(fixture_session(&f, &diag), diag);
     CHECK_OK(tune_again(&f, &second, &diag), diag);
@@ -160,31 +181,40 @@ static void a_finalist_that_crashes_does_not_cost_the_others_their_race(void)
     fixture_close(&f);
 }
 
+/* By then the worker hangs in the first finalist that does. */
 static int kill_in_final(void *context, const fa_progress *progress)
 {
-    int *kills = context;
-    if (progress->stage == FA_STAGE_FINAL && *kills < 2)
-        *kills += kill_worker("measure");
+    int *ticks = context;
+    if (progress->stage == FA_STAGE_FINAL && progress->kind == FA_EVENT_PROGRESS && ++*ticks == 15)
+        kill_worker("measure");
     return 0;
 }
 
-static void a_kill_among_the_finalists_costs_no_config(void)
+static void a_kill_from_outside_costs_no_finalist(void)
 {
     engine_fixture f;
-    int kills = 0;
+    int ticks = 0;
     fa_answer answer;
     fa_diag diag;
-    CHECK(fixture_open(&f, ""));
-    CHECK_OK(tune_again(&f, &answer, &diag), diag);
+    char script[512];
     fa_request request = {.size = sizeof request, .problem = small_problem,
                           .effort = FA_EFFORT_MEASURE, .again = true,
-                          .progress = kill_in_final, .context = &kills};
+                          .progress = kill_in_final, .context = &ticks};
+    CHECK(fixture_open(&f, "time * 90"));
+    CHECK_OK(tune_again(&f, &answer, &diag), diag);
+    fa_close(&f.tuner);
+    fa_driver_release_context(f.driver, 0);
+    fa_driver_close(&f.driver);
+    snprintf(script, sizeof script,
+             "log %s\n%s\ntime * 90\nfault BLOCK_M=64;BLOCK_N=32;STAGES=2 hang\n", f.log,
+             a_device);
+    CHECK(write_text(f.script, script));
+    CHECK_OK(fixture_session(&f, &diag), diag);
     CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
-    CHECK(kills > 0);
-    CHECK_INT(answer.failed, 0);
-    CHECK_INT(answer.measured, answer.in_budget);
-    CHECK(answer.trial.raced);
+    CHECK(ticks >= 15);
     CHECK_INT(count_ends(&f).crashed, 0);
+    CHECK_INT(answer.measured + answer.failed, answer.in_budget);
+    CHECK(answer.trial.raced);
     fixture_close(&f);
 }
 
@@ -195,7 +225,8 @@ int main(void)
     TEST(a_kernel_whose_cubin_is_gone_is_compiled_and_measured_again);
     TEST(a_predicted_winner_whose_cubin_is_gone_is_compiled_again);
     TEST(a_few_measured_configs_do_not_make_a_measured_winner);
+    TEST(what_an_old_driver_refused_is_tried_again_under_a_new_one);
     TEST(a_finalist_that_crashes_does_not_cost_the_others_their_race);
-    TEST(a_kill_among_the_finalists_costs_no_config);
+    TEST(a_kill_from_outside_costs_no_finalist);
     return check_done();
 }

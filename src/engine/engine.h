@@ -77,6 +77,8 @@ int fa_records_lookup(fa_tuner *tuner, const fa_target *target, fa_answer *ret_a
 void fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_answer *ret_answer);
 /* {"gpu":…,"uuid":…,"driver":…,"nvrtc":…,"library":…}: where trials were made. Caller frees. */
 char *fa_records_environment(const fa_gpu *gpu, int driver_version, const char *nvrtc);
+/* Whether an environment names this NVRTC, and this driver too unless driver_version is 0. */
+bool fa_records_same_tools(const char *environment, int driver_version, const char *nvrtc);
 /* The counts, times and ties of an answer as a winner's evidence. Caller frees. */
 char *fa_records_evidence(const fa_answer *answer);
 
@@ -99,7 +101,6 @@ typedef struct fa_attempt {
     int32_t sample_count;
     int32_t generation; /* of the measuring worker that has it loaded and proved; 0: none */
     int retries;        /* how often its worker was killed from outside */
-    bool resumed;       /* taken from the store, not made by this run */
     bool dirty;         /* has an outcome that the store has not seen */
     char *clocks;       /* JSON */
     fa_cubin_record *fresh_cubin; /* compiled by this run, not yet written */
@@ -189,8 +190,9 @@ void fa_job_count(fa_job *job, const fa_trial *trial); /* a trial that ended, no
 void fa_job_settle(fa_job *job, int index, fa_status status, const char *reason);
 void fa_job_advance(fa_job *job); /* gives idle workers work, moves to the next stage */
 void fa_job_emit(fa_job *job, fa_event_kind kind, const fa_trial *trial);
-/* Writes what the store has not seen, cubins and trials, in one transaction. */
-void fa_job_flush(fa_job *job);
+/* Writes what the store has not seen, cubins and trials, in one transaction; ends a job that it
+ * fails in. */
+int fa_job_flush(fa_job *job);
 /* Whether an attempt (or the reference) whose worker was killed from outside gets another chance;
  * takes it. A few are enough for bad luck, and bound what the out-of-memory killer costs. */
 bool fa_job_may_retry(fa_job *job, int index);
@@ -203,8 +205,6 @@ void fa_job_compile_start(fa_job *job);
 void fa_job_compile_advance(fa_job *job);
 bool fa_job_compile_done(const fa_job *job);
 void fa_job_compile_stop(fa_job *job);
-/* Gates a cubin (new, or from the store): registers, spills, static memory, warnings. */
-void fa_job_take_cubin(fa_job *job, int index, const void *bytes, size_t size, const char *log);
 
 /* job_measure.c */
 int fa_job_measure_start(fa_job *job);

@@ -83,7 +83,7 @@ void fa_job_settle(fa_job *job, int index, fa_status status, const char *reason)
 
 bool fa_job_may_retry(fa_job *job, int index)
 {
-    enum { CHANCES = 3 };
+    enum { CHANCES = FA_JOB_CLEAN - 1 };
     int *retries = index == FA_JOB_REFERENCE ? &job->reference_retries
                                              : &job->attempt[index].retries;
     return (*retries)++ < CHANCES;
@@ -114,20 +114,21 @@ static int write_outcomes(void *context, fa_diag *diag)
     return rc;
 }
 
-void fa_job_flush(fa_job *job)
+int fa_job_flush(fa_job *job)
 {
     if (!job->unwritten)
-        return;
+        return 0;
     int rc = fa_store_batch(job->tuner->store, write_outcomes, job, &job->diag);
     if (rc != 0) {
         fa_job_end(job, rc);
-        return;
+        return rc;
     }
     job->unwritten = false;
     for (int i = 0; i < job->space.count; i++) {
         job->attempt[i].dirty = false;
         fa_job_forget_fresh(&job->attempt[i]);
     }
+    return 0;
 }
 
 void fa_job_forget_fresh(fa_attempt *attempt)
@@ -180,10 +181,8 @@ static int run(fa_job *job)
     fa_job_advance(job);
     if (!job->ended)
         uv_run(&job->loop, UV_RUN_DEFAULT);
-    fa_job_flush(job);
-    if (job->rc == 0 && job->unwritten)
-        return FA_ESTORE; /* the last flush failed, after the loop had ended */
-    return job->rc;
+    rc = fa_job_flush(job);
+    return job->rc != 0 ? job->rc : rc;
 }
 
 int fa_job_run(fa_job *job, const fa_target *target, fa_answer *ret_answer, fa_diag *diag)

@@ -58,7 +58,8 @@ static fa_status gate(const fa_job *job, const fa_candidate *candidate, const fa
     return FA_STATUS_COMPILED;
 }
 
-void fa_job_take_cubin(fa_job *job, int index, const void *bytes, size_t size, const char *log)
+/* Gates a cubin (new, or from the store): registers, spills, static memory, warnings. */
+static void take_cubin(fa_job *job, int index, const void *bytes, size_t size, const char *log)
 {
     fa_candidate *candidate = &job->space.candidate[index];
     fa_attempt *attempt = &job->attempt[index];
@@ -143,7 +144,7 @@ static bool take_stored(fa_job *job, int index, const char *key)
         keep_reference(job, record.bytes, record.size);
     else {
         job->space.candidate[index].trial.compile_ms = record.compile_ms;
-        fa_job_take_cubin(job, index, record.bytes, record.size, record.log);
+        take_cubin(job, index, record.bytes, record.size, record.log);
     }
     fa_cubin_record_free(&record);
     return true;
@@ -289,7 +290,7 @@ static void take_answer(fa_job *job, int index, fa_message *message)
         fa_job_settle(job, index, FA_STATUS_COMPILE_FAILED, text);
         return;
     }
-    fa_job_take_cubin(job, index, message->blob, message->blob_size, log);
+    take_cubin(job, index, message->blob, message->blob_size, log);
     fa_attempt *attempt = &job->attempt[index];
     if (attempt->at == FA_AT_CLEAN ||
         job->space.candidate[index].trial.status == FA_STATUS_COMPILED) {

@@ -17,6 +17,7 @@ enum {
     OPEN_TIMEOUT_MS = 120000, /* the reference of a very long problem */
     RACE_TIMEOUT_MS = 120000,
     STARTS_IN_VAIN = 3,
+    CLOCKS_MAX = 4096, /* bytes of JSON */
     PROBE_COUNT = 7,
     PROBE_BUDGET_US = 20000,
     RACE_BUDGET_US = 40000,
@@ -153,6 +154,10 @@ static void take_clocks(fa_attempt *attempt, const fa_message *message)
     const cJSON *clocks = cJSON_GetObjectItemCaseSensitive(message->json, "clocks");
     free(attempt->clocks);
     attempt->clocks = clocks != NULL ? cJSON_PrintUnformatted(clocks) : NULL;
+    if (attempt->clocks != NULL && strlen(attempt->clocks) > CLOCKS_MAX) {
+        free(attempt->clocks);
+        attempt->clocks = NULL;
+    }
 }
 
 static int start(fa_job *job);

@@ -89,14 +89,20 @@ static bool usable(fa_job *job, const fa_trial_record *record, const fa_trial *t
     return true;
 }
 
-/* A config that ended in an earlier run is not tried again, unless it ended for want of memory. */
+/* A config that ended in an earlier run is not tried again, unless it ended for want of memory, or
+ * where another compiler or another driver may see it differently. */
 static int resume_one(void *context, const fa_trial_record *record)
 {
     fa_job *job = context;
     const fa_trial *old = &record->trial;
     bool finished = old->status == FA_STATUS_MEASURED || old->status == FA_STATUS_COMPILED;
+    const fa_driver *driver = job->tuner->driver;
+    bool refused = old->status > FA_STATUS_COMPILED && old->status != FA_STATUS_MEASURED;
     if (old->status < FA_STATUS_REGISTERS || old->status == FA_STATUS_OUT_OF_MEMORY ||
-        (job->measuring && old->status == FA_STATUS_COMPILED)) /* not proved */
+        (job->measuring && old->status == FA_STATUS_COMPILED) || /* not proved */
+        !fa_records_same_tools(record->environment,
+                               refused && driver != NULL ? fa_driver_version(driver) : 0,
+                               job->nvrtc.identity))
         return 0;
     for (int i = 0; i < job->space.count; i++) {
         fa_trial *trial = &job->space.candidate[i].trial;
@@ -111,7 +117,6 @@ static int resume_one(void *context, const fa_trial_record *record)
         trial->raced = false; /* that race was another one */
         memcpy(trial->grid, grid, sizeof grid);
         memcpy(attempt->cubin_key, record->cubin_key, sizeof attempt->cubin_key);
-        attempt->resumed = true;
         job->progress.resumed++;
         job->progress.compiled += old->status != FA_STATUS_COMPILE_FAILED &&
                                   old->status != FA_STATUS_COMPILE_TIMEOUT;

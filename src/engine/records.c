@@ -63,6 +63,23 @@ char *fa_records_environment(const fa_gpu *gpu, int driver_version, const char *
     return text;
 }
 
+bool fa_records_same_tools(const char *environment, int driver_version, const char *nvrtc)
+{
+    cJSON *json = NULL;
+    const char *made_by;
+    int64_t driver;
+    if (fa_json_parse(environment, strlen(environment), "environment", &json, NULL) != 0)
+        return false;
+    bool same =
+        fa_json_text(json, "nvrtc", &made_by, "environment", NULL) == 0 &&
+        strcmp(made_by, nvrtc) == 0 &&
+        (driver_version == 0 ||
+         (fa_json_int(json, "driver", 0, INT32_MAX, &driver, "environment", NULL) == 0 &&
+          driver == driver_version));
+    cJSON_Delete(json);
+    return same;
+}
+
 void fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_answer *ret_answer)
 {
     fa_answer answer = {0};
