@@ -108,7 +108,6 @@ typedef struct fa_winner_record {
     int32_t driver_version;      /* it was proved under; 0: predicted */
     char *evidence;              /* JSON: funnel counts, default's time, ties, runners-up; owned on get */
     int64_t unix_time;           /* on get */
-    bool verify_again;           /* on get: driver or NVRTC changed since (set by who compares) */
 } fa_winner_record;
 
 /* Winner, its cubin (may be NULL when already stored) and its evidence in one transaction,

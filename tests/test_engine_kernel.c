@@ -5,6 +5,9 @@
  */
 #include "engine_fixture.h"
 
+#include <linux/landlock.h>
+#include <sys/syscall.h>
+
 static void a_hit_returns_the_same_kernel_without_a_new_tune(void)
 {
     engine_fixture f;
@@ -203,6 +206,41 @@ static void another_silicon_is_never_served_this_ones_winner(void)
     fixture_close(&f);
 }
 
+static int find_secret(void *context, int32_t rank, const fa_trial *trial)
+{
+    int *counts = context; /* failed to compile; with the secret in the reason */
+    (void)rank;
+    counts[0] += trial->status == FA_STATUS_COMPILE_FAILED;
+    counts[1] += strstr(trial->reason, "TOKEN_OF_SOMEBODY") != NULL;
+    return 0;
+}
+
+static void a_template_cannot_read_files_while_it_is_compiled(void)
+{
+    engine_fixture f;
+    fa_answer answer;
+    fa_diag diag;
+    char path[400], text[800];
+    int counts[2] = {0};
+    if (syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION) < 1)
+        SKIP("this kernel has no Landlock");
+    CHECK(fixture_open(&f, NULL));
+    fa_close(&f.tuner);
+    snprintf(path, sizeof path, "%s/secret", f.directory);
+    CHECK(write_text(path, "TOKEN_OF_SOMEBODY = 1;\n"));
+    snprintf(text, sizeof text, "#include \"%s\"\nextern \"C\" __global__ void attn_fwd() {}\n", path);
+    snprintf(path, sizeof path, "%s/attn_fwd_sm80.cu", f.templates);
+    CHECK(write_text(path, text));
+    CHECK_OK(fixture_session(&f, &diag), diag);
+    fa_request request = {.size = sizeof request, .problem = small_problem, .gpu = "L4",
+                          .effort = FA_EFFORT_MEASURE};
+    CHECK_INT(fa_tune(f.tuner, &request, &answer, &diag), FA_ENOKERNEL);
+    CHECK_OK(fa_explain(f.tuner, &request, find_secret, counts, NULL, &diag), diag);
+    CHECK(counts[0] > 0);
+    CHECK_INT(counts[1], 0);
+    fixture_close(&f);
+}
+
 static void hostile_options_and_requests_are_refused(void)
 {
     engine_fixture f;
@@ -243,6 +281,7 @@ int main(void)
     TEST(a_predicted_winner_is_not_launched_unproved);
     TEST(another_board_of_the_same_silicon_is_said_so);
     TEST(another_silicon_is_never_served_this_ones_winner);
+    TEST(a_template_cannot_read_files_while_it_is_compiled);
     TEST(hostile_options_and_requests_are_refused);
     return check_done();
 }

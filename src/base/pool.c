@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -44,6 +45,31 @@ static void handle_closed(uv_handle_t *handle)
     }
 }
 
+static void *reap(void *context)
+{
+    pid_t pid = (pid_t)(intptr_t)context;
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        continue;
+    return NULL;
+}
+
+/* Waits for a child that was told to die. One that sits in a driver call may take long: after a
+ * while a thread of its own waits for it, and the caller goes on. True when *ret_status is known. */
+static bool wait_for_death(pid_t pid, int *ret_status)
+{
+    enum { PATIENCE_MS = 3000 };
+    pthread_t thread;
+    for (int i = 0; i < PATIENCE_MS; i++) {
+        pid_t dead = waitpid(pid, ret_status, WNOHANG);
+        if (dead != 0 && !(dead < 0 && errno == EINTR))
+            return dead == pid;
+        usleep(1000);
+    }
+    if (pthread_create(&thread, NULL, reap, (void *)(intptr_t)pid) == 0)
+        pthread_detach(thread);
+    return false;
+}
+
 /* Kills, reaps and closes; describes the end of the child for `reason`. */
 static fa_child_end end_child(fa_child *child, char *reason, size_t size)
 {
@@ -56,10 +82,10 @@ static fa_child_end end_child(fa_child *child, char *reason, size_t size)
          * another process's by now. */
         if (pid == 0) {
             kill(child->pid, SIGKILL);
-            while ((pid = waitpid(child->pid, &status, 0)) < 0 && errno == EINTR)
-                continue;
+            known = wait_for_death(child->pid, &status);
+        } else {
+            known = by_itself;
         }
-        known = pid == child->pid;
         child->pid = 0;
     }
     if (!known) /* the host ignores SIGCHLD, or waits for any child */

@@ -38,13 +38,12 @@ struct fa_tuner {
     fa_templates *templates;
     fa_family_list families;
 
-    /* Lock order: work, then kernels. `work` guards the store and the driver handle: one request
-     * at a time looks up, tunes or writes. `kernels` guards insertions into the table only;
-     * readers walk it without a lock, because entries are published whole and never leave. */
+    /* Guards the store, the driver handle and insertions into the table of kernels: one request at a
+     * time looks up, tunes or writes. Readers walk the table without a lock, because entries are
+     * published whole and never leave. */
     pthread_mutex_t work;
     fa_store *store;
     fa_driver *driver; /* opened by the first request that needs a device */
-    pthread_mutex_t kernels;
     _Atomic(fa_kernel *) kernel[FA_KERNEL_BUCKETS];
     _Atomic(fa_driver *) launch_driver; /* = driver, for the readers */
 };
@@ -87,13 +86,6 @@ typedef struct fa_job fa_job;
 
 /* One config on its way; indices are those of the space. */
 typedef struct fa_attempt {
-    enum {
-        FA_AT_NONE,      /* pruned, or ended */
-        FA_AT_QUEUED,    /* waits for a compile worker */
-        FA_AT_COMPILING,
-        FA_AT_CLEAN,     /* has a good cubin; waits for the measuring worker where there is one */
-        FA_AT_MEASURING
-    } at;
     char cubin_key[FA_HASH_HEX];
     void *cubin; /* kept while the job runs */
     size_t cubin_size;
@@ -140,6 +132,7 @@ struct fa_job {
     struct fa_compile_worker worker[FA_JOB_WORKERS_MAX];
     int worker_count, compiling;
     int held;           /* to be compiled by the worker that is starting, or FA_JOB_NOBODY */
+    bool noted_open_files;
     int starts_in_vain; /* compile workers that never got ready, in a row */
 
     char reference_key[FA_HASH_HEX];
@@ -168,11 +161,14 @@ struct fa_job {
     fa_progress progress;
     fa_trial best;
     uint64_t started_ns;
-    int rc; /* set once by fa_job_end */
+    int rc; /* set once by fa_job_end, and its sentence */
+    fa_diag end_diag;
     bool ended;
     fa_diag diag;
 };
 
+/* Checks a caller's request and completes one of an older, shorter struct (tune.c). */
+int fa_request_copy(const fa_request *request, fa_request *ret_request, fa_diag *diag);
 /* Waits for the key's lock, looks again, then tunes; `work` is held. *job may hold a job that was
  * begun for this request, whose workers are loading already; it is NULL afterwards (tune.c). */
 int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *target,
@@ -184,7 +180,8 @@ int fa_job_set_up(fa_job *job);
 int fa_job_set_up_cases(fa_job *job);
 /* Runs the tune for a target, once; `work` is held and so is the key's lock. */
 int fa_job_run(fa_job *job, const fa_target *target, fa_answer *ret_answer, fa_diag *diag);
-void fa_job_end(fa_job *job, int rc); /* leaves the loop; the first call counts */
+/* Leaves the loop with rc and the sentence that stands in job->diag; the first call counts. */
+void fa_job_end(fa_job *job, int rc);
 void fa_job_count(fa_job *job, const fa_trial *trial); /* a trial that ended, now or earlier */
 /* Records where an attempt ended, counts it and tells the caller. */
 void fa_job_settle(fa_job *job, int index, fa_status status, const char *reason);

@@ -95,10 +95,13 @@ int fa_explain(fa_tuner *tuner, const fa_request *request, fa_explain_visit *vis
     int rc = fa_tuner_check(tuner, diag);
     if (rc != 0)
         return rc;
-    if (request == NULL || request->size < sizeof *request || visit == NULL)
-        return fa_fail(diag, FA_EINVAL, "request.size is not sizeof(fa_request), or visit is NULL");
+    fa_request known;
+    rc = visit == NULL ? fa_fail(diag, FA_EINVAL, "visit is NULL")
+                       : fa_request_copy(request, &known, diag);
+    if (rc != 0)
+        return rc;
     pthread_mutex_lock(&tuner->work);
-    rc = explain(tuner, request, &space, ret_gpu, diag);
+    rc = explain(tuner, &known, &space, ret_gpu, diag);
     pthread_mutex_unlock(&tuner->work);
     for (int i = 0; i < space.count && rc == 0; i++)
         rc = visit(context, finished(&space.candidate[i].trial) ? i + 1 : 0,

@@ -21,6 +21,7 @@ void fa_job_end(fa_job *job, int rc)
         return;
     job->ended = true;
     job->rc = rc;
+    job->end_diag = job->diag;
     uv_stop(&job->loop);
 }
 
@@ -74,7 +75,6 @@ void fa_job_settle(fa_job *job, int index, fa_status status, const char *reason)
         job->progress.measured--, job->progress.proved--;
     trial->status = status;
     snprintf(trial->reason, sizeof trial->reason, "%s", reason);
-    attempt->at = FA_AT_NONE;
     attempt->dirty = true;
     job->unwritten = true;
     fa_job_count(job, trial);
@@ -191,7 +191,9 @@ int fa_job_run(fa_job *job, const fa_target *target, fa_answer *ret_answer, fa_d
     job->measuring = target->gpu.present;
     job->prove_only = job->measuring && job->request->effort == FA_EFFORT_PREDICT;
     int rc = job->ended ? job->rc : run(job); /* a worker that cannot start has ended it already */
-    fa_child_kill(job->measure.child);        /* its context takes a while to go */
+    if (job->ended && rc == job->rc)
+        job->diag = job->end_diag; /* later failures are not why it ended */
+    fa_child_kill(job->measure.child); /* its context takes a while to go */
     if (rc == 0) {
         fa_answer answer = {0};
         int index = fa_job_choose_winner(job, &answer);

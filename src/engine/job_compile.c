@@ -58,8 +58,9 @@ static fa_status gate(const fa_job *job, const fa_candidate *candidate, const fa
     return FA_STATUS_COMPILED;
 }
 
-/* Gates a cubin (new, or from the store): registers, spills, static memory, warnings. */
-static void take_cubin(fa_job *job, int index, const void *bytes, size_t size, const char *log)
+/* Gates a cubin (new, or from the store): registers, spills, static memory, warnings. True when it is
+ * clean: it is ranked, or waits to be proved. */
+static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, const char *log)
 {
     fa_candidate *candidate = &job->space.candidate[index];
     fa_attempt *attempt = &job->attempt[index];
@@ -71,7 +72,7 @@ static void take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
     const char *entry = fa_family_entry(job->tuner->families.family[candidate->family]);
     if (fa_cubin_read(bytes, size, entry, &info, &diag) != 0) {
         fa_job_settle(job, index, FA_STATUS_CUBIN, diag.text);
-        return;
+        return false;
     }
     trial->registers = info.registers;
     trial->spill_bytes = info.stack_bytes;
@@ -81,18 +82,18 @@ static void take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
     if (status != FA_STATUS_COMPILED || !job->measuring) {
         job->progress.clean += status == FA_STATUS_COMPILED;
         fa_job_settle(job, index, status, reason);
-        return;
+        return status == FA_STATUS_COMPILED;
     }
     job->progress.clean++;
     attempt->cubin = malloc(size);
     if (attempt->cubin == NULL) {
         fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "out of memory for a cubin"));
-        return;
+        return false;
     }
     memcpy(attempt->cubin, bytes, size);
     attempt->cubin_size = size;
-    attempt->at = FA_AT_CLEAN;
     job->clean[job->clean_count++] = index;
+    return true;
 }
 
 /* ---- rendering ------------------------------------------------------------------------------*/
@@ -194,8 +195,6 @@ static void give(fa_job *job, struct fa_compile_worker *worker, int index, const
     cJSON_Delete(json);
     worker->index = index;
     job->compiling++;
-    if (index >= 0)
-        job->attempt[index].at = FA_AT_COMPILING;
     if (rc != 0)
         fa_job_end(job, rc);
 }
@@ -290,10 +289,8 @@ static void take_answer(fa_job *job, int index, fa_message *message)
         fa_job_settle(job, index, FA_STATUS_COMPILE_FAILED, text);
         return;
     }
-    take_cubin(job, index, message->blob, message->blob_size, log);
     fa_attempt *attempt = &job->attempt[index];
-    if (attempt->at == FA_AT_CLEAN ||
-        job->space.candidate[index].trial.status == FA_STATUS_COMPILED) {
+    if (take_cubin(job, index, message->blob, message->blob_size, log)) {
         attempt->fresh_cubin = fresh_record(job, index, attempt->cubin_key, message, log, ms);
         job->unwritten = true;
     }
@@ -306,6 +303,18 @@ static void lose(fa_job *job, int index, fa_status status, const char *text)
         fa_job_end(job, fa_fail(&job->diag, FA_EWORKER, "the reference kernel: %s", text));
     else
         fa_job_settle(job, index, status, text);
+}
+
+/* Templates of somebody's own are compiled all the same where the kernel cannot shut the file system:
+ * they are this user's files; but it is said. */
+static void note_open_files(fa_job *job, const fa_message *message)
+{
+    bool confined = false;
+    fa_json_bool(message->json, "confined", &confined, "message", NULL);
+    if (!confined && !job->noted_open_files && !fa_templates_is_builtin(job->tuner->templates))
+        fa_note(job->tuner, "this kernel has no Landlock: templates can read files while they are "
+                            "compiled, so use only those that you trust");
+    job->noted_open_files = true;
 }
 
 static void worker_answered(fa_child *child, fa_message *message)
@@ -323,6 +332,7 @@ static void worker_answered(fa_child *child, fa_message *message)
         }
         worker->ready = true;
         job->starts_in_vain = 0;
+        note_open_files(job, message);
     } else if (worker->index != FA_JOB_IDLE) {
         int index = worker->index;
         int64_t id = FA_JOB_NOBODY;

@@ -325,7 +325,6 @@ void fa_job_measure_advance(fa_job *job)
             send_open(job);
     } else if (job->clean_next < job->clean_count) {
         int index = job->clean[job->clean_next++];
-        job->attempt[index].at = FA_AT_MEASURING;
         send_trial(job, index, job->prove_only ? 0 : PROBE_COUNT * patience(job));
     } else if (job->progress.stage == FA_STAGE_FINAL) {
         advance_final(job);

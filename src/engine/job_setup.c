@@ -196,15 +196,11 @@ static void set_up_order(fa_job *job)
         if (candidate->trial.status != FA_STATUS_PENDING)
             continue;
         fa_model_predict(candidate, &job->target.problem, &job->target.gpu, &candidate->trial);
-        job->attempt[i].at = FA_AT_QUEUED;
         job->order[count++] = i;
     }
     fa_model_rank(&job->space, job->order, count);
-    if (job->request->effort == FA_EFFORT_PREDICT && count > PREDICT_CONFIGS) {
-        for (int i = PREDICT_CONFIGS; i < count; i++)
-            job->attempt[job->order[i]].at = FA_AT_NONE;
+    if (job->request->effort == FA_EFFORT_PREDICT && count > PREDICT_CONFIGS)
         count = PREDICT_CONFIGS;
-    }
     int first = count <= FEW_ROUNDS * job->tuner->compile_workers ? 0 : count / 2;
     qsort_r(job->order + first, (size_t)(count - first), sizeof *job->order, compare_size,
             job->space.candidate);

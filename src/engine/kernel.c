@@ -82,7 +82,7 @@ static void contiguous(const fa_problem *p, int32_t heads, int32_t seq, int64_t 
     ret_stride[2] = p->layout == FA_BHSD ? p->head_dim : (int64_t)heads * p->head_dim;
 }
 
-/* Loads an answer's cubin in the current context and publishes it. */
+/* Loads an answer's cubin in the current context and publishes it; `work` is held. */
 static int load_kernel(fa_tuner *tuner, const fa_problem *problem, void *context,
                        const fa_answer *answer, const fa_cubin_record *cubin,
                        const fa_kernel **ret_kernel, fa_diag *diag)
@@ -107,11 +107,9 @@ static int load_kernel(fa_tuner *tuner, const fa_problem *problem, void *context
         free(kernel);
         return rc;
     }
-    pthread_mutex_lock(&tuner->kernels);
     _Atomic(fa_kernel *) *head = &tuner->kernel[bucket_of(problem, context)];
     kernel->next = atomic_load(head);
     atomic_store_explicit(head, kernel, memory_order_release);
-    pthread_mutex_unlock(&tuner->kernels);
     *ret_kernel = kernel;
     return 0;
 }
@@ -150,6 +148,8 @@ static int make_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
     if (effort != FA_EFFORT_PATIENT) {
         rc = load_stored(tuner, &target, problem, context, effort, ret_kernel, diag);
         /* FA_ECORRUPT: its cubin is gone from the store, and a tune makes it again. */
+        if (effort == FA_EFFORT_CACHED && rc == FA_ECORRUPT)
+            return FA_ENOTFOUND; /* the sentence says why */
         if ((rc != FA_ENOTFOUND && rc != FA_ECORRUPT) || effort == FA_EFFORT_CACHED)
             return rc;
     }

@@ -103,10 +103,18 @@ static const char *option_or_environment(const char *option, const char *variabl
     return value != NULL && *value != 0 ? value : NULL;
 }
 
+/* Cores by affinity, and no more than a container's quota pays for. */
 static int usable_cores(void)
 {
     cpu_set_t set;
+    fa_buf quota = {0};
+    long long used, period;
     int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    if (fa_buf_read_file(&quota, "/sys/fs/cgroup/cpu.max", 4096) == 0 &&
+        sscanf(quota.data, "%lld %lld", &used, &period) == 2 && used > 0 && period > 0 &&
+        (used + period - 1) / period < cores)
+        cores = (int)((used + period - 1) / period);
+    fa_buf_free(&quota);
     return cores < 1 ? 1 : cores > FA_JOB_WORKERS_MAX ? FA_JOB_WORKERS_MAX : cores;
 }
 
@@ -188,7 +196,6 @@ int fa_open(const fa_options *options, fa_tuner **ret_tuner, fa_diag *diag)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a tuner");
     pthread_once(&once, watch_forks);
     pthread_mutex_init(&tuner->work, NULL);
-    pthread_mutex_init(&tuner->kernels, NULL);
     int rc = set_up(tuner, &known, diag);
     if (rc != 0)
         fa_close(&tuner);
@@ -208,7 +215,6 @@ void fa_close(fa_tuner **tuner)
     fa_templates_close(&t->templates);
     fa_driver_close(&t->driver);
     pthread_mutex_destroy(&t->work);
-    pthread_mutex_destroy(&t->kernels);
     free(t);
     *tuner = NULL;
 }

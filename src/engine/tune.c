@@ -91,7 +91,7 @@ int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *
     return rc;
 }
 
-static int copy_request(const fa_request *request, fa_request *ret_request, fa_diag *diag)
+int fa_request_copy(const fa_request *request, fa_request *ret_request, fa_diag *diag)
 {
     *ret_request = (fa_request){0};
     if (request == NULL || request->size < sizeof(size_t) || request->size > 4096)
@@ -150,7 +150,7 @@ int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, f
     if (rc == 0 && ret_answer == NULL)
         rc = fa_fail(diag, FA_EINVAL, "ret_answer is NULL");
     if (rc == 0)
-        rc = copy_request(request, &known, diag);
+        rc = fa_request_copy(request, &known, diag);
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);

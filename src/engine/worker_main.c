@@ -4,7 +4,6 @@
  */
 #include "worker.h"
 
-#include "error.h"
 #include "pool.h"
 #include "sandbox.h"
 
@@ -13,15 +12,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-cJSON *fa_worker_answer(int rc, const fa_diag *diag)
-{
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddNumberToObject(json, "rc", rc);
-    if (rc != 0)
-        cJSON_AddStringToObject(json, "text", diag->text);
-    return json;
-}
 
 int main(int argc, char **argv)
 {
