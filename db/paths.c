@@ -185,6 +185,11 @@ int fa_db_check_directory(const char *path, fa_diag *diag)
                        "store %s: its directory belongs to user %ld, not to you; set FA_TUNE_STORE "
                        "to a file in a directory of your own",
                        path, (long)st.st_uid);
+    if ((st.st_mode & 022) != 0 && (st.st_mode & S_ISVTX) != 0) /* shared on purpose, like /tmp */
+        return fa_fail(diag, FA_ESTORE,
+                       "store %s: %s is shared with other users; set FA_TUNE_STORE to a file in a "
+                       "directory of your own",
+                       path, directory);
     if ((st.st_mode & 022) != 0)
         return fa_fail(diag, FA_ESTORE,
                        "store %s: other users can write its directory (mode %04o); chmod go-w %s, "

@@ -62,6 +62,13 @@ def every_bad_input_gets_its_sentence_and_status_2():
         (["frobnicate"], ['no verb "frobnicate"', "fa-tune help"]),
         (["help", "dokter"], ["did you mean doctor?"]),
         (["\x1b[31mred"], ["\\x1b[31mred"]),
+        (["--seq", "9" * 5000], ["999...\"", "0 to 2147483647"]),
+        (["--seed", "é" * 5000], ["é...\"", "9007199254740991"]),
+        (["--seq", "5", "--dtype", "x" * 5000], ["fp16 or bf16"]),
+        (["--seq", "5", "--lse=" + "x" * 5000], ["takes no value", " out"]),
+        (["--seq", "5", "--" + "é" * 5000], ["é...", "see `fa-tune tune --help`"]),
+        (["--seq", "5", "é" * 5000], ["é...\"", "options only"]),
+        (["x" * 5000], ["no verb", "fa-tune help"]),
     ]
     with Place() as place:
         for arguments, parts in table:
@@ -86,6 +93,7 @@ def help_and_version_go_to_stdout():
             tap.equal(place.run("help", verb).stdout, text)
         tap.has(place.run("tune", "--help").stdout, "--head-dim N")
         tap.lacks(place.run("show", "--help").stdout, "--head-dim")
+        tap.lacks(place.run("show", "--help").stdout, "device here")
 
 
 def without_a_driver_the_sentence_says_to_name_a_gpu():
@@ -180,6 +188,58 @@ def effort_cached_tunes_nothing():
         done = place.run("--gpu", "L4", *SMALL, "--effort", "cached", status=1)
         tap.equal(done.stdout, "")
         assert done.stderr.startswith("fa-tune: ")
+        tap.has(done.stderr, "leave --effort cached out")
+
+
+def an_empty_problem_is_told_as_it_was_asked():
+    with Place() as place:
+        lines = place.run("--gpu", "L4", *SMALL, "--seq", "0").stdout.splitlines()
+        tap.has(lines[0], "B 1 · H 1 · S 0 · D 64")
+        tap.has(lines[1], "its kernel is that of attention forward")
+        tap.has(lines[1], "Sq 1 Sk 0")
+        lines = place.run("--gpu", "L4", *SMALL, "--batch", "0").stdout.splitlines()
+        tap.has(lines[0], "B 0 · H 1 · S 128 · D 64")
+        tap.has(lines[1], "B 1 · H 1 · S 128 · D 64")
+        tap.lacks(place.run("--gpu", "L4", *SMALL).stdout, "its kernel is that of")
+
+
+def the_second_process_waits_for_the_first_and_says_so():
+    arguments = ["--gpu", "L4", *SMALL]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
+             "encoding": "utf-8"}
+    with Place(space=DOZENS) as place:
+        first = place.start(*arguments, **pipes)
+        tap.has(first.stderr.readline(), "compiling with")
+        impatient, patient = (place.start(*arguments, **pipes) for _ in range(2))
+        for child in (impatient, patient):
+            tap.has(child.stderr.readline(), "another process tunes this problem")
+        impatient.send_signal(signal.SIGTERM)
+        out, err = impatient.communicate(timeout=DEADLINE)
+        tap.equal((impatient.returncode, out), (128 + signal.SIGTERM, ""))
+        assert err.endswith("fa-tune: stopped waiting; the other process tunes on\n"), err
+        told = first.communicate(timeout=DEADLINE)[0].splitlines()
+        out, err = patient.communicate(timeout=DEADLINE)
+        tap.equal((first.returncode, patient.returncode), (0, 0))
+        tap.lacks(err, "0/0")
+        found = out.splitlines()
+        tap.equal(found[2:-1], told[2:-1])
+        tap.has(found[-1], "found in")
+
+
+def when_nothing_is_left_to_compile_it_says_so():
+    with Place() as place:
+        folder = place.env["FA_TUNE_TEMPLATES"]
+        with open(os.path.join(folder, "attn_fwd_sm80.cu"), "w", encoding="utf-8") as file:
+            file.write("no kernel;\n")
+        arguments = ["--gpu", "L4", *SMALL]
+        tap.has(place.run(*arguments, status=1).stderr, "compiling with")
+        again = place.run(*arguments, status=1).stderr
+        tap.has(again, "space 8 → budget 8, every compile is on record\n")
+        tap.has(again, "fa-tune explain")
+        tap.has(again, "8 of them ended in an earlier run: --effort patient tries them again\n")
+        patient = place.run(*arguments, "--effort", "patient", status=1).stderr
+        tap.has(patient, "compiling with")
+        tap.lacks(patient, "earlier run")
 
 
 def doctor_says_what_fails_and_its_status_agrees():
@@ -353,6 +413,9 @@ tap.main([
     an_absent_l4_is_tuned_explained_shown_and_found_again,
     show_of_an_empty_store_is_empty,
     effort_cached_tunes_nothing,
+    an_empty_problem_is_told_as_it_was_asked,
+    the_second_process_waits_for_the_first_and_says_so,
+    when_nothing_is_left_to_compile_it_says_so,
     doctor_says_what_fails_and_its_status_agrees,
     quiet_is_silent_and_progress_is_not,
     without_utf8_everything_is_ascii,

@@ -26,7 +26,7 @@ static bool damage(const engine_fixture *f, const char *sql, const char *key)
 }
 
 struct ends {
-    int measured, raced, load_failed, crashed;
+    int measured, raced, load_failed, crashed, timed_out;
 };
 
 static int count_end(void *context, int32_t rank, const fa_trial *trial)
@@ -37,6 +37,7 @@ static int count_end(void *context, int32_t rank, const fa_trial *trial)
     ends->raced += trial->status == FA_STATUS_MEASURED && trial->raced;
     ends->load_failed += trial->status == FA_STATUS_LOAD_FAILED;
     ends->crashed += trial->status == FA_STATUS_CRASHED;
+    ends->timed_out += trial->status == FA_STATUS_TIMEOUT;
     return 0;
 }
 
@@ -218,6 +219,34 @@ static void a_kill_from_outside_costs_no_finalist(void)
     fixture_close(&f);
 }
 
+/* Tunes again in a session of its own with this limit; -1: it failed, else how many ran out of it. */
+static int timeouts_with(engine_fixture *f, int32_t limit_ms)
+{
+    fa_answer answer;
+    fa_options options = fixture_options(f);
+    fa_request request = {.size = sizeof request, .problem = small_problem,
+                          .effort = FA_EFFORT_MEASURE, .again = true};
+    options.trial_timeout_ms = limit_ms;
+    fa_close(&f->tuner);
+    if (fa_open(&options, &f->tuner, NULL) != 0 || fa_tune(f->tuner, &request, &answer, NULL) != 0)
+        return -1;
+    return count_ends(f).timed_out;
+}
+
+static void what_ran_out_of_time_is_tried_again_when_there_is_more(void)
+{
+    engine_fixture f;
+    char script[512];
+    CHECK(fixture_open(&f, "fault BLOCK_M=64;BLOCK_N=32;STAGES=2 hang"));
+    int hung = timeouts_with(&f, 2500);
+    CHECK(hung > 0);
+    snprintf(script, sizeof script, "log %s\n%s\n", f.log, a_device); /* nothing hangs any more */
+    CHECK(write_text(f.script, script));
+    CHECK_INT(timeouts_with(&f, 2500), hung); /* on record: not waited for again */
+    CHECK_INT(timeouts_with(&f, 20000), 0);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     if (getenv("FA_TEST_FAKE_CUDA") == NULL)
@@ -228,5 +257,6 @@ int main(void)
     TEST(what_an_old_driver_refused_is_tried_again_under_a_new_one);
     TEST(a_finalist_that_crashes_does_not_cost_the_others_their_race);
     TEST(a_kill_from_outside_costs_no_finalist);
+    TEST(what_ran_out_of_time_is_tried_again_when_there_is_more);
     return check_done();
 }

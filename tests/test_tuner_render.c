@@ -171,6 +171,13 @@ static void doubtful_includes_count_every_header(void)
     CHECK_INT(depends_on_other("#\\\ninclude \"other.cuh\"\n", ""), 1);
     CHECK_INT(depends_on_other("#/**/include \"other.cuh\"\n", ""), 1);
     CHECK_INT(depends_on_other("%:include \"other.cuh\"\n", ""), 1);
+    /* NVRTC 13.0 takes each of these for an include. */
+    CHECK_INT(depends_on_other("%\\\n:include \"other.cuh\"\n", ""), 1);
+    CHECK_INT(depends_on_other("#\finclude \"other.cuh\"\n", ""), 1);
+    CHECK_INT(depends_on_other("#\vinclude \"other.cuh\"\n", ""), 1);
+    CHECK_INT(depends_on_other("#\rinclude \"other.cuh\"\n", ""), 1);
+    CHECK_INT(depends_on_other("#include_next \"other.cuh\"\n", ""), 1);
+    CHECK_INT(depends_on_other("#include \"ot\\\nher.cuh\"\n", ""), 1);
     CHECK_INT(depends_on_other("#include \"elsewhere.h\"\n", ""), 1);
     CHECK_INT(depends_on_other("#if __has_include(\"other.cuh\")\n#endif\n", ""), 1);
     CHECK_INT(depends_on_other("#include \"small.cuh\"\n", "#include MACRO\n"), 1);

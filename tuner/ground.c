@@ -92,7 +92,7 @@ static void plan(fa_ground *g, struct cursor *inputs, struct cursor *outputs)
             g->small_outputs = outputs->at;
     }
     g->outputs_end = outputs->at;
-    g->results = take(outputs, FA_GROUND_ROUNDS * (uint64_t)g->count,
+    g->results = take(outputs, FA_GROUND_ROUNDS * FA_GROUND_BANDS * (uint64_t)g->count,
                       sizeof(struct fa_attn_compare));
 }
 
@@ -226,6 +226,9 @@ static int take_cases(fa_ground *g, const fa_attn_case *cases, int count, fa_dia
         bool all = c->what.all_rows || c->rows == 0;
         c->what.all_rows = all;
         c->row_count = all ? (int)c->rows : FA_ATTN_SAMPLED_ROWS;
+        /* Causal rows with few keys have large outputs and large roundings; what these allow
+         * would hide everything in rows that average many thousand keys. */
+        c->bands = all || c->what.problem.causal == FA_CAUSAL_NONE ? 1 : FA_GROUND_BANDS;
     }
     return 0;
 }

@@ -11,6 +11,7 @@
 enum {
     FA_GROUND_ROUNDS = 2,    /* launches of each case that is not `once` */
     FA_GROUND_THREADS = 256, /* of a block of the checking kernels */
+    FA_GROUND_BANDS = 4,     /* of the sampled rows of a causal case */
 };
 
 struct ground_case {
@@ -19,6 +20,8 @@ struct ground_case {
     struct fa_attn_region tensor[FA_ATTN_TENSORS], lse;
     int64_t rows;   /* of O */
     int row_count;  /* compared */
+    int bands;      /* of the compared rows, equally many in each: every one has a result and a
+                       tolerance of its own */
     fa_device_ptr row_ids, ref_o, ref_lse, lowp_o, lowp_lse; /* row_ids 0: all rows in order */
 };
 

@@ -148,9 +148,8 @@ static int32_t guess_registers(const fa_candidate *candidate, int32_t threads, i
                                double *ret_missing)
 {
     int32_t least = candidate->estimated_registers > 0 ? candidate->estimated_registers : 128;
-    int32_t cap = 65536 / (threads * hint) / 8 * 8;
-    if (cap > REGISTERS_MAX)
-        cap = REGISTERS_MAX;
+    int64_t held = 65536 / ((int64_t)threads * hint) / 8 * 8; /* the hint may be any let's value */
+    int32_t cap = held > REGISTERS_MAX ? REGISTERS_MAX : (int32_t)held;
     int32_t usual = least + least / 8 + 16;
     *ret_missing = least > cap ? least - cap : 0;
     return usual < cap ? usual : cap;
@@ -183,6 +182,8 @@ static struct shape make_shape(const fa_candidate *candidate, const fa_problem *
         s.block_m = 64;
     if (!(s.block_n >= 1))
         s.block_n = 64;
+    if (!(s.head >= 1))
+        s.head = problem->head_dim;
     s.slabs = s.block_m / 16 / s.warps;
     return s;
 }

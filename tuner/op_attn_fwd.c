@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* splitmix64 (Steele, Lea, Flood 2014), as attn_fill computes it. */
@@ -276,6 +277,14 @@ bool fa_attn_rows_are_few(const fa_problem *p)
            (double)rows * p->seq_k * p->head_dim <= 0x1p30;
 }
 
+/* By position in the sequence. */
+static int by_position(const void *left, const void *right, void *problem)
+{
+    int64_t seq = ((const fa_problem *)problem)->seq_q;
+    int64_t a = *(const int64_t *)left % seq, b = *(const int64_t *)right % seq;
+    return (a > b) - (a < b);
+}
+
 void fa_attn_sample_rows(const fa_problem *p, uint64_t seed,
                          int64_t ret_rows[FA_ATTN_SAMPLED_ROWS])
 {
@@ -301,6 +310,8 @@ void fa_attn_sample_rows(const fa_problem *p, uint64_t seed,
             head = heads - 1;
         ret_rows[i] = head * seq + row;
     }
+    qsort_r(ret_rows, FA_ATTN_SAMPLED_ROWS, sizeof *ret_rows, by_position,
+            (void *)(uintptr_t)p);
 }
 
 /* ---- the rule -------------------------------------------------------------------------------*/

@@ -66,7 +66,8 @@ bool fa_attn_rows(const fa_problem *problem, int64_t *ret_rows);
 /* True when all rows can be compared at a small cost. */
 bool fa_attn_rows_are_few(const fa_problem *problem);
 /* Sampled row ids, distinct from call to call only by seed: first and last rows, tile edges, random
- * ones. Ids may repeat. The problem must have rows. */
+ * ones; in order of their place in the sequence, so of the keys that causal rows see. Ids may
+ * repeat. The problem must have rows. */
 void fa_attn_sample_rows(const fa_problem *problem, uint64_t seed,
                          int64_t ret_rows[FA_ATTN_SAMPLED_ROWS]);
 

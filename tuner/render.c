@@ -145,13 +145,13 @@ struct marks {
 static void mark_includes(struct marks *marks, const char *text)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz_";
-    bool unsure = strstr(text, "%:") != NULL || strstr(text, "\?\?=") != NULL ||
-                  strstr(text, "_include") != NULL;
+    bool unsure = strstr(text, "%:") != NULL || strstr(text, "%\\") != NULL ||
+                  strstr(text, "\?\?=") != NULL || strstr(text, "_include") != NULL;
     for (const char *at = text; !unsure && (at = strchr(at, '#')) != NULL; at++) {
-        const char *word = at + 1 + strspn(at + 1, " \t");
+        const char *word = at + 1 + strspn(at + 1, " \t\f\v\r"); /* what NVRTC passes over */
         size_t size = strspn(word, letters);
-        if (size == 7 && strncmp(word, "include", 7) == 0) {
-            int file = named_file(marks->templates, word + 7);
+        if (strncmp(word, "include", 7) == 0) {
+            int file = size == 7 ? named_file(marks->templates, word + 7) : -1; /* include_next */
             unsure = file < 0 || file >= marks->count;
             if (!unsure)
                 marks->marked[file] = true;

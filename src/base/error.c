@@ -13,7 +13,8 @@ static void escape_control(const char *text, char *out, size_t size)
 {
     size_t n = 0;
     for (const unsigned char *c = (const unsigned char *)text; *c != 0 && n + 5 < size; c++) {
-        if (*c >= 0x20 && *c != 0x7f)
+        bool c1 = c[0] == 0xc2 && c[1] >= 0x80 && c[1] <= 0x9f; /* U+0080 to U+009F in UTF-8 */
+        if (*c >= 0x20 && *c != 0x7f && !c1)
             out[n++] = (char)*c;
         else if (*c == '\n' || *c == '\t')
             out[n++] = ' ';

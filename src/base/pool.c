@@ -81,7 +81,7 @@ static fa_child_end end_child(fa_child *child, char *reason, size_t size)
         /* Killed only while it is known to run: a pid that the kernel or the host has reaped may be
          * another process's by now. */
         if (pid == 0) {
-            kill(child->pid, SIGKILL);
+            kill(-child->pid, SIGKILL); /* its process group: what it started, too */
             known = wait_for_death(child->pid, &status);
         } else {
             known = by_itself;
@@ -267,7 +267,7 @@ void fa_child_kill(fa_child *child)
     if (child != NULL && child->pid > 0 &&
         waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
         info.si_pid == 0) /* it runs, and nobody has reaped it */
-        kill(child->pid, SIGKILL);
+        kill(-child->pid, SIGKILL);
 }
 
 void fa_child_stop(fa_child **child)

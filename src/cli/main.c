@@ -57,11 +57,13 @@ static int unknown_verb(const char *name)
     names[VERB_COUNT] = "help";
     names[VERB_COUNT + 1] = NULL;
     const char *near = cli_nearest(name, names);
+    char typed[CLI_SHORT_SIZE];
     fa_diag diag;
+    cli_text_short(name, typed);
     if (near != NULL)
-        fa_fail(&diag, FA_EINVAL, "there is no verb \"%s\": did you mean %s?", name, near);
+        fa_fail(&diag, FA_EINVAL, "there is no verb \"%s\": did you mean %s?", typed, near);
     else
-        fa_fail(&diag, FA_EINVAL, "there is no verb \"%s\": `fa-tune help` lists them", name);
+        fa_fail(&diag, FA_EINVAL, "there is no verb \"%s\": `fa-tune help` lists them", typed);
     return cli_error(EXIT_USAGE, &diag);
 }
 

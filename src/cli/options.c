@@ -7,6 +7,7 @@
 #include "error.h"
 #include "nearest.h"
 #include "problem.h"
+#include "text.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -45,9 +46,9 @@ enum { ANY_VERB = 1 << 30 };
 
 static const option_spec specs[] = {
     {"--gpu", CLI_GROUP_GPU, KIND_TEXT, AT(gpu), 0, 0, NULL, "NAME",
-     "GPU type, present or not (fa-tune gpus lists them); default: the device here"},
+     "GPU type, present or not (fa-tune gpus lists them)"},
     {"--device", CLI_GROUP_DEVICE, KIND_INTEGER, AT(device), 0, 1023, NULL, "N",
-     "CUDA ordinal of the device to tune on (0)"},
+     "CUDA ordinal of the device here, where --gpu names none (0)"},
     {"--seq", CLI_GROUP_PROBLEM, KIND_INTEGER, AT(seq), 0, INT32_MAX, NULL, "N",
      "sequence length of queries and keys"},
     {"--seq-q", CLI_GROUP_PROBLEM, KIND_INTEGER, AT(problem.seq_q), 0, INT32_MAX, NULL, "N",
@@ -73,7 +74,7 @@ static const option_spec specs[] = {
     {"--unaligned", CLI_GROUP_PROBLEM, KIND_FLAG, AT(problem.unaligned), 0, 0, NULL, NULL,
      "for pointers or strides that are not multiples of 16 bytes"},
     {"--effort", CLI_GROUP_TUNE, KIND_CHOICE, AT(effort), 0, 0, efforts, "HOW",
-     "cached, predict, measure or patient (measure)"},
+     "cached, predict, measure or patient, which tries all anew with more repeats (measure)"},
     {"--again", CLI_GROUP_TUNE, KIND_FLAG, AT(again), 0, 0, NULL, NULL,
      "tune although a winner is stored; trials on record are used"},
     {"--jobs", CLI_GROUP_TUNE, KIND_INTEGER, AT(jobs), 1, 1024, NULL, "N",
@@ -118,12 +119,14 @@ static bool parse_digits(const char *text, uint64_t *ret)
 static int set_integer(const option_spec *spec, const char *text, int32_t *ret, fa_diag *diag)
 {
     uint64_t value = 0;
+    char typed[CLI_SHORT_SIZE];
     bool eights = spec->offset == AT(problem.head_dim);
     if (!parse_digits(text, &value) || value < (uint64_t)spec->low ||
         value > (uint64_t)spec->high || (eights && value % 8 != 0))
-        return fa_fail(diag, FA_EINVAL, "%s \"%s\": use a %s from %lld to %lld%s", spec->name, text,
-                       eights ? "multiple of 8" : "whole number", (long long)spec->low,
-                       (long long)spec->high, eights ? " (pad the tensors)" : "");
+        return fa_fail(diag, FA_EINVAL, "%s \"%s\": use a %s from %lld to %lld%s", spec->name,
+                       cli_text_short(text, typed), eights ? "multiple of 8" : "whole number",
+                       (long long)spec->low, (long long)spec->high,
+                       eights ? " (pad the tensors)" : "");
     *ret = (int32_t)value;
     return 0;
 }
@@ -131,9 +134,10 @@ static int set_integer(const option_spec *spec, const char *text, int32_t *ret, 
 static int set_seed(const option_spec *spec, const char *text, uint64_t *ret, fa_diag *diag)
 {
     uint64_t value = 0;
+    char typed[CLI_SHORT_SIZE];
     if (!parse_digits(text, &value) || value > (uint64_t)spec->high)
         return fa_fail(diag, FA_EINVAL, "%s \"%s\": use a whole number from 0 to %lld", spec->name,
-                       text, (long long)spec->high);
+                       cli_text_short(text, typed), (long long)spec->high);
     *ret = value;
     return 0;
 }
@@ -155,10 +159,12 @@ static int set_choice(const option_spec *spec, const char *text, void *ret, fa_d
                                                      : " or ",
                       spec->choices[i]);
     const char *near = cli_nearest(text, spec->choices);
+    char typed[CLI_SHORT_SIZE];
+    cli_text_short(text, typed);
     int rc = near != NULL
                  ? fa_fail(diag, FA_EINVAL, "%s \"%s\" is not known: did you mean %s? It takes %s",
-                           spec->name, text, near, list.data != NULL ? list.data : "")
-                 : fa_fail(diag, FA_EINVAL, "%s \"%s\" is not known: use %s", spec->name, text,
+                           spec->name, typed, near, list.data != NULL ? list.data : "")
+                 : fa_fail(diag, FA_EINVAL, "%s \"%s\" is not known: use %s", spec->name, typed,
                            list.data != NULL ? list.data : "");
     fa_buf_free(&list);
     return rc;
@@ -199,13 +205,14 @@ static int fail_unknown(const cli_verb *verb, const char *argument, size_t lengt
         if (specs[i].group == ANY_VERB || (specs[i].group & verb->groups))
             names[count++] = specs[i].name;
     names[count] = NULL;
-    char typed[64];
-    snprintf(typed, sizeof typed, "%.*s", (int)(length < 63 ? length : 63), argument);
-    if (typed[0] != '-')
+    char name[256], typed[CLI_SHORT_SIZE];
+    snprintf(name, sizeof name, "%.*s", (int)(length < 255 ? length : 255), argument);
+    cli_text_short(name, typed);
+    if (name[0] != '-')
         return fa_fail(diag, FA_EINVAL,
                        "\"%s\" is not understood: `fa-tune %s` takes options only, as --help lists",
-                       argument, verb->name);
-    const char *near = cli_nearest(typed, names);
+                       cli_text_short(argument, typed), verb->name);
+    const char *near = cli_nearest(name, names);
     if (near != NULL)
         return fa_fail(diag, FA_EINVAL, "`fa-tune %s` has no option %s: did you mean %s?",
                        verb->name, typed, near);
@@ -239,8 +246,10 @@ static int parse_one(const cli_verb *verb, int count, char **arguments, int *at,
         return fa_fail(diag, FA_EINVAL, "`fa-tune %s` does not take %s: see `fa-tune %s --help`",
                        verb->name, spec->name, verb->name);
     (*at)++;
+    char typed[CLI_SHORT_SIZE];
     if (spec->kind == KIND_FLAG && equals != NULL)
-        return fa_fail(diag, FA_EINVAL, "%s takes no value: leave \"%s\" out", spec->name, equals);
+        return fa_fail(diag, FA_EINVAL, "%s takes no value: leave \"%s\" out", spec->name,
+                       cli_text_short(equals, typed));
     if (spec->kind == KIND_FLAG)
         return set_value(spec, NULL, options, diag);
     if (equals != NULL)

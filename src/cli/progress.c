@@ -100,7 +100,7 @@ static void text_counts(const cli_progress *progress, const fa_progress *event, 
     const char *dot = cli_sym()->dot;
     fa_buf_printf(out, "%d/%d", cli_progress_done(progress, event), event->in_budget);
     fa_buf_printf(out, " %s %d compiled", dot, event->compiled);
-    if (!progress->absent)
+    if (event->best != NULL && !progress->absent) /* before the first it is not known */
         fa_buf_printf(out, ", %d measured", event->measured);
     if (event->failed > 0)
         fa_buf_printf(out, ", %d failed", event->failed);
@@ -136,7 +136,7 @@ static void cut(fa_buf *line, size_t columns)
 static void draw(cli_progress *progress, const fa_progress *event)
 {
     static const char *const stages[] = {
-        [FA_STAGE_WAIT] = "waiting for the process that tunes this ",
+        [FA_STAGE_WAIT] = "waiting for the process that tunes this problem",
         [FA_STAGE_FINAL] = "racing the finalists ",
     };
     fa_buf line = {0};
@@ -172,6 +172,9 @@ static void tell_stage(cli_progress *progress, const fa_progress *event)
     progress->stage = (int)event->stage;
     if (event->stage == FA_STAGE_WAIT)
         fa_buf_text(&line, "another process tunes this problem: waiting for its result");
+    else if (event->stage == FA_STAGE_TUNE && event->compile_workers == 0)
+        fa_buf_printf(&line, "space %d %s budget %d, every compile is on record", event->space,
+                      arrow, event->in_budget);
     else if (event->stage == FA_STAGE_TUNE)
         fa_buf_printf(&line, "space %d %s budget %d, compiling with %d worker%s", event->space,
                       arrow, event->in_budget, event->compile_workers,
@@ -216,6 +219,7 @@ int cli_progress_event(void *context, const fa_progress *event)
 {
     cli_progress *progress = context;
     progress->last = *event;
+    progress->waiting = event->stage == FA_STAGE_WAIT;
     progress->last.trial = progress->last.best = NULL;
     if (event->stage == FA_STAGE_TUNE)
         progress->tune_s = event->elapsed_s;
@@ -243,7 +247,10 @@ int cli_progress_event(void *context, const fa_progress *event)
         draw(progress, event);
     } else if (!progress->terminal && now_s() - progress->last_s >= plain_s) {
         fa_buf line = {0};
-        text_counts(progress, event, &line);
+        if (event->stage == FA_STAGE_WAIT)
+            fa_buf_text(&line, "still waiting for the process that tunes this problem");
+        else
+            text_counts(progress, event, &line);
         tell(progress, &line);
     }
     return cli_interrupted();

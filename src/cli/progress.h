@@ -17,6 +17,7 @@ typedef struct cli_progress {
     bool rows;      /* progress is wanted at all */
     bool notes;     /* the library's notes are wanted */
     bool terminal;  /* one updating line */
+    bool waiting;   /* another process tunes this problem */
     bool drawn;     /* the updating line is on the screen */
     bool absent;    /* the GPU is not here: configs end when they are compiled */
     int32_t told;   /* first rows told */

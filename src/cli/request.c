@@ -45,6 +45,10 @@ int cli_fail(int rc, const cli_options *options, const fa_diag *diag)
                 "L4 --seq 512`; `fa-tune gpus` lists them, `fa-tune doctor` looks for causes");
         cli_error(0, &told);
     }
+    if (rc == FA_ENOTFOUND && options->effort == FA_EFFORT_CACHED) {
+        fa_fail(&told, rc, "leave --effort cached out to tune for it");
+        cli_error(0, &told);
+    }
     return rc == FA_EINVAL ? EXIT_USAGE : EXIT_FAILED;
 }
 

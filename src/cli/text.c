@@ -40,6 +40,20 @@ void cli_text_safe(fa_buf *out, const char *text)
     }
 }
 
+const char *cli_text_short(const char *text, char ret[CLI_SHORT_SIZE])
+{
+    size_t length = strlen(text), most = CLI_SHORT_SIZE - 4; /* "..." and its NUL */
+    if (length > most) {
+        length = most;
+        while (length > 0 && ((unsigned char)text[length] & 0xc0) == 0x80)
+            length--; /* not within a code point */
+        snprintf(ret, CLI_SHORT_SIZE, "%.*s...", (int)length, text);
+    } else {
+        snprintf(ret, CLI_SHORT_SIZE, "%s", text);
+    }
+    return ret;
+}
+
 void cli_text_grouped(fa_buf *out, int64_t value)
 {
     char digits[32];

@@ -29,11 +29,11 @@ static int visit(void *context, const fa_check *check)
         cJSON_AddItemToArray(found->checks, item);
         return 0;
     }
-    fa_buf_printf(&found->out, "%-4s  %-8s  ", levels[level], check->name);
+    fa_buf_printf(&found->out, "%-4s  %-9s  ", levels[level], check->name);
     cli_text_safe(&found->out, check->text);
     fa_buf_text(&found->out, "\n");
     if (check->advice[0] != 0) {
-        fa_buf_printf(&found->out, "%16s%s ", "", cli_sym()->arrow);
+        fa_buf_printf(&found->out, "%17s%s ", "", cli_sym()->arrow);
         cli_text_safe(&found->out, check->advice);
         fa_buf_text(&found->out, "\n");
     }

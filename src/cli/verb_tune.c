@@ -91,14 +91,19 @@ static void print_closing(const fa_answer *answer, int32_t rank, const char *sto
     fa_buf_text(out, "\n");
 }
 
-static int print_text(const fa_answer *answer, const cli_rows *rows, const cli_progress *progress,
-                      const char *store)
+static int print_text(const cli_options *options, const fa_answer *answer, const cli_rows *rows,
+                      const cli_progress *progress, const char *store)
 {
     fa_buf out = {0};
-    cli_text_problem(&out, &answer->problem);
+    cli_text_problem(&out, &options->problem);
     fa_buf_printf(&out, " %s on ", cli_sym()->dot);
     cli_text_gpu(&out, &answer->gpu);
     fa_buf_text(&out, "\n");
+    if (!fa_problem_equal(&options->problem, &answer->problem)) {
+        fa_buf_text(&out, "without a batch or a query; its kernel is that of ");
+        cli_text_problem(&out, &answer->problem);
+        fa_buf_text(&out, "\n");
+    }
     print_funnel(answer, progress, &out);
     cli_print_ranking(rows->row, rows->count, answer->default_us, &out);
     print_closing(answer, rows->winner_rank, store, &out);
@@ -145,9 +150,26 @@ static int stopped(const cli_progress *progress)
 {
     int number = cli_interrupted();
     int32_t kept = cli_progress_done(progress, &progress->last);
-    fprintf(stderr, "fa-tune: stopped; %d config%s %s kept, the same command goes on from there\n",
-            kept, kept == 1 ? "" : "s", kept == 1 ? "is" : "are");
+    if (progress->waiting)
+        fputs("fa-tune: stopped waiting; the other process tunes on\n", stderr);
+    else
+        fprintf(stderr,
+                "fa-tune: stopped; %d config%s %s kept, the same command goes on from there\n",
+                kept, kept == 1 ? "" : "s", kept == 1 ? "is" : "are");
     return 128 + (number != 0 ? number : SIGINT);
+}
+
+/* A failure of the tune itself; what ended in an earlier run was not tried in this one. */
+static int failed(int rc, const cli_options *options, const cli_progress *progress,
+                  const fa_diag *diag)
+{
+    int status = cli_fail(rc, options, diag);
+    int32_t earlier = progress->last.resumed;
+    if (rc == FA_ENOKERNEL && earlier > 0)
+        fprintf(stderr,
+                "fa-tune: %d of them ended in an earlier run: --effort patient tries %s "
+                "again\n", earlier, earlier == 1 ? "it" : "them");
+    return status;
 }
 
 static int tune(fa_tuner *tuner, const cli_options *options, cli_progress *progress)
@@ -162,7 +184,7 @@ static int tune(fa_tuner *tuner, const cli_options *options, cli_progress *progr
     if (rc == FA_ECANCELED)
         return stopped(progress);
     if (rc != 0)
-        return cli_fail(rc, options, &diag);
+        return failed(rc, options, progress, &diag);
     cli_rows rows = {.ranked_limit = options->top > 0 ? options->top : DEFAULT_TOP,
                      .winner = &answer.trial.config};
     fa_gpu gpu;
@@ -170,7 +192,8 @@ static int tune(fa_tuner *tuner, const cli_options *options, cli_progress *progr
     if (rc != 0 && !rows.failed)
         cli_progress_note(progress, diag.text); /* the answer stands without its table */
     int status = options->json ? print_json(&answer, &rows, progress, fa_store_location(tuner))
-                               : print_text(&answer, &rows, progress, fa_store_location(tuner));
+                               : print_text(options, &answer, &rows, progress,
+                                            fa_store_location(tuner));
     cli_rows_free(&rows);
     return status;
 }

@@ -5,6 +5,7 @@
 #include "engine.h"
 
 #include "error.h"
+#include "json.h"
 #include "nvml.h"
 
 #include <errno.h>
@@ -16,7 +17,7 @@
 #include <unistd.h>
 
 struct doctor {
-    const fa_options *options;
+    fa_options options;
     fa_check_visit *visit;
     void *context;
     int stopped; /* what visit returned, once it is not 0 */
@@ -172,36 +173,108 @@ static void check_disk(struct doctor *d, const char *path)
 
 static void check_store(struct doctor *d)
 {
-    fa_tuner *tuner = NULL;
+    fa_store *store = NULL;
     fa_diag diag;
-    int rc = fa_open(d->options, &tuner, &diag);
-    if (rc != 0) {
+    char path[FA_STORE_PATH_MAX] = "";
+    int rc = fa_options_store(&d->options, path, &diag);
+    if (rc == 0)
+        rc = fa_store_open(path, FA_STORE_READ_WRITE, &store, NULL, &diag);
+    if (rc == FA_EREADONLY)
+        report(d, FA_CHECK_WARN, "store", "winners are read where there are some, new ones cannot "
+               "be kept: set FA_TUNE_STORE to a file that can be written", "%s", diag.text);
+    else if (rc != 0)
         report(d, FA_CHECK_FAIL, "store", "set FA_TUNE_STORE to a file on a local disk", "%s",
                diag.text);
-        return;
-    }
-    if (fa_store_is_read_only(tuner->store))
-        report(d, FA_CHECK_WARN, "store", "winners are read, new ones cannot be kept",
-               "%s cannot be written", tuner->store_path);
     else
-        report(d, FA_CHECK_OK, "store", "", "%s", tuner->store_path);
-    check_disk(d, tuner->store_path);
-    bool works = access(tuner->worker_path, X_OK) == 0;
-    report(d, works ? FA_CHECK_OK : FA_CHECK_FAIL, "worker",
-           works ? "" : "install fa-tune-worker beside the library, or set FA_TUNE_WORKER",
-           "%s%s", tuner->worker_path, works ? "" : " is not there");
-    fa_close(&tuner);
+        report(d, FA_CHECK_OK, "store", "", "%s", path);
+    fa_store_close(&store);
+    if (path[0] != 0)
+        check_disk(d, path);
+}
+
+static void check_templates(struct doctor *d)
+{
+    fa_templates *templates = NULL;
+    fa_family_list families = {0};
+    fa_diag diag;
+    const char *directory = fa_options_templates(&d->options);
+    int rc = fa_templates_open(directory, &templates, &diag);
+    if (rc == 0)
+        rc = fa_families_load(templates, "attn_fwd", &families, &diag);
+    if (rc != 0)
+        report(d, FA_CHECK_FAIL, "templates",
+               "mend the file that is named, or leave --templates and FA_TUNE_TEMPLATES out",
+               "%s (templates: %s)", diag.text, directory != NULL ? directory : "built in");
+    else
+        report(d, FA_CHECK_OK, "templates", "", "%d families, %s", families.count,
+               directory != NULL ? directory : "built in");
+    fa_families_free(&families);
+    fa_templates_close(&templates);
+}
+
+/* ---- a worker, for real ---------------------------------------------------------------------*/
+struct greeting {
+    fa_child *child;
+    bool ok;
+    char text[256];
+};
+
+static void greeted(fa_child *child, fa_message *message)
+{
+    struct greeting *greeting = fa_child_context(child);
+    int64_t rc = FA_EWORKER;
+    const char *text = "gave no reason";
+    fa_json_int(message->json, "rc", INT32_MIN, 0, &rc, "message", NULL);
+    fa_json_text(message->json, "text", &text, "message", NULL);
+    greeting->ok = rc == 0;
+    snprintf(greeting->text, sizeof greeting->text, "%s", text);
+    fa_child_stop(&greeting->child);
+}
+
+static void not_greeted(fa_child *child, const char *reason, fa_child_end end)
+{
+    struct greeting *greeting = fa_child_context(child);
+    (void)end;
+    snprintf(greeting->text, sizeof greeting->text, "%s", reason);
+}
+
+static void check_worker(struct doctor *d)
+{
+    enum { PATIENCE_MS = 20000 };
+    static const fa_child_events events = {greeted, not_greeted};
+    struct greeting greeting = {0};
+    char path[FA_STORE_PATH_MAX];
+    fa_diag diag;
+    uv_loop_t loop;
+    int rc = fa_options_worker(&d->options, path, &diag);
+    if (rc == 0 && d->has_nvrtc && uv_loop_init(&loop) == 0) {
+        rc = fa_compile_worker_start(&loop, path, &d->nvrtc, &events, &greeting, &greeting.child,
+                                     &diag);
+        if (rc == 0)
+            fa_child_deadline(greeting.child, PATIENCE_MS);
+        while (uv_loop_close(&loop) == UV_EBUSY)
+            uv_run(&loop, UV_RUN_DEFAULT);
+    }
+    bool fit = rc == 0 && (greeting.ok || (!d->has_nvrtc && access(path, X_OK) == 0));
+    report(d, fit ? FA_CHECK_OK : FA_CHECK_FAIL, "worker",
+           fit ? "" : "install fa-tune-worker beside the library, or set FA_TUNE_WORKER", "%s%s%s",
+           rc == 0 ? path : diag.text, fit || rc != 0 ? "" : ": ", fit || rc != 0 ? "" : greeting.text);
 }
 
 int fa_doctor(const fa_options *options, fa_check_visit *visit, void *context, fa_diag *diag)
 {
-    struct doctor doctor = {.options = options, .visit = visit, .context = context};
+    struct doctor doctor = {.visit = visit, .context = context};
     if (visit == NULL)
         return fa_fail(diag, FA_EINVAL, "visit is NULL");
+    int rc = fa_options_copy(options, &doctor.options, diag);
+    if (rc != 0)
+        return rc;
     check_driver(&doctor);
     check_gpu(&doctor);
     check_nvrtc(&doctor);
     check_skew(&doctor);
+    check_templates(&doctor);
+    check_worker(&doctor);
     check_store(&doctor);
     check_clocks(&doctor);
     fa_driver_close(&doctor.driver);

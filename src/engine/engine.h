@@ -53,6 +53,11 @@ void fa_note(fa_tuner *tuner, const char *format, ...) __attribute__((format(pri
 int fa_tuner_check(const fa_tuner *tuner, fa_diag *diag);
 int fa_tuner_driver(fa_tuner *tuner, fa_diag *diag); /* opens tuner->driver; `work` is held */
 
+/* What options and environment say, without opening anything. */
+int fa_options_copy(const fa_options *options, fa_options *ret_options, fa_diag *diag);
+const char *fa_options_templates(const fa_options *options); /* NULL: built-in only */
+int fa_options_worker(const fa_options *options, char ret_path[FA_STORE_PATH_MAX], fa_diag *diag);
+int fa_options_store(const fa_options *options, char ret_path[FA_STORE_PATH_MAX], fa_diag *diag);
 int fa_tuner_families(fa_tuner *tuner, fa_diag *diag); /* loads tuner->families */
 void fa_kernels_free(fa_tuner *tuner); /* kernel.c */
 
@@ -195,6 +200,10 @@ int fa_job_flush(fa_job *job);
 bool fa_job_may_retry(fa_job *job, int index);
 void fa_job_forget_fresh(fa_attempt *attempt);
 
+/* worker_start.c: a compile worker that loads NVRTC and then says {"rc":…}; its environment is empty. */
+int fa_compile_worker_start(uv_loop_t *loop, const char *path, const fa_nvrtc_location *nvrtc,
+                            const fa_child_events *events, void *context, fa_child **ret_child,
+                            fa_diag *diag);
 /* job_compile.c */
 /* Starts every worker before it is known what for; they load NVRTC meanwhile. */
 void fa_job_compile_prestart(fa_job *job);

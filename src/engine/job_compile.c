@@ -365,6 +365,8 @@ static void worker_gone(fa_child *child, const char *reason, fa_child_end end)
         fa_job_advance(job);
         return;
     }
+    if (index >= 0 && end == FA_CHILD_TIMED_OUT) /* it took that long at least */
+        job->space.candidate[index].trial.compile_ms = job->tuner->compile_timeout_ms;
     if (index != FA_JOB_IDLE)
         lose(job, index,
              end == FA_CHILD_TIMED_OUT ? FA_STATUS_COMPILE_TIMEOUT : FA_STATUS_COMPILE_FAILED,
@@ -379,16 +381,10 @@ static void worker_gone(fa_child *child, const char *reason, fa_child_end end)
 static int start_worker(fa_job *job, struct fa_compile_worker *worker)
 {
     static const fa_child_events events = {worker_answered, worker_gone};
-    char major[16], minor[16];
-    char *const arguments[] = {"fa-tune-worker", "compile", job->nvrtc.library,
-                               job->nvrtc.builtins, major, minor, NULL};
-    snprintf(major, sizeof major, "%d", job->nvrtc.major);
-    snprintf(minor, sizeof minor, "%d", job->nvrtc.minor);
-    char *const nothing[] = {NULL}; /* a source could read the environment */
     worker->ready = false;
     worker->index = FA_JOB_IDLE;
-    int rc = fa_child_start(&job->loop, job->tuner->worker_path, arguments, nothing, &events,
-                            worker, &worker->child, &job->diag);
+    int rc = fa_compile_worker_start(&job->loop, job->tuner->worker_path, &job->nvrtc, &events,
+                                     worker, &worker->child, &job->diag);
     if (rc == 0) {
         cJSON *json = cJSON_CreateObject();
         cJSON_AddStringToObject(json, "do", "headers");

@@ -270,6 +270,8 @@ static void measurer_gone(fa_child *child, const char *reason, fa_child_end end)
         else if (job->solo)
             job->finalist_next--;
     } else if (index != FA_JOB_NOBODY) {
+        if (end == FA_CHILD_TIMED_OUT) /* it takes that long at least */
+            job->space.candidate[index].trial.low_us = 1000.0 * job->tuner->trial_timeout_ms;
         fa_job_settle(job, index,
                       end == FA_CHILD_TIMED_OUT ? FA_STATUS_TIMEOUT : FA_STATUS_CRASHED, text);
     } else if (job->measure.racing) {

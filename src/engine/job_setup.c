@@ -89,8 +89,17 @@ static bool usable(fa_job *job, const fa_trial_record *record, const fa_trial *t
     return true;
 }
 
-/* A config that ended in an earlier run is not tried again, unless it ended for want of memory, or
- * where another compiler or another driver may see it differently. */
+/* It ran out of a time that today is longer; the time it had stands in its record. */
+static bool has_more_time(const fa_job *job, const fa_trial *old)
+{
+    return (old->status == FA_STATUS_COMPILE_TIMEOUT &&
+            old->compile_ms < job->tuner->compile_timeout_ms) ||
+           (old->status == FA_STATUS_TIMEOUT &&
+            old->low_us < 1000.0 * job->tuner->trial_timeout_ms);
+}
+
+/* A config that ended in an earlier run is not tried again, unless it ended for want of memory or of
+ * time that it has today, or where another compiler or another driver may see it differently. */
 static int resume_one(void *context, const fa_trial_record *record)
 {
     fa_job *job = context;
@@ -99,6 +108,7 @@ static int resume_one(void *context, const fa_trial_record *record)
     const fa_driver *driver = job->tuner->driver;
     bool refused = old->status > FA_STATUS_COMPILED && old->status != FA_STATUS_MEASURED;
     if (old->status < FA_STATUS_REGISTERS || old->status == FA_STATUS_OUT_OF_MEMORY ||
+        has_more_time(job, old) ||
         (job->measuring && old->status == FA_STATUS_COMPILED) || /* not proved */
         !fa_records_same_tools(record->environment,
                                refused && driver != NULL ? fa_driver_version(driver) : 0,

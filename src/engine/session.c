@@ -145,11 +145,42 @@ static int copy_path(const char *path, char *ret, size_t size, const char *what,
     return 0;
 }
 
+int fa_options_copy(const fa_options *options, fa_options *ret_options, fa_diag *diag)
+{
+    *ret_options = (fa_options){0};
+    if (options == NULL)
+        return 0;
+    if (options->size < offsetof(fa_options, store) || options->size > 4096)
+        return fa_fail(diag, FA_EINVAL, "options.size is %zu: set it to sizeof(fa_options)",
+                       options->size);
+    memcpy(ret_options, options,
+           options->size < sizeof *ret_options ? options->size : sizeof *ret_options);
+    return 0;
+}
+
+const char *fa_options_templates(const fa_options *options)
+{
+    return option_or_environment(options->templates, "FA_TUNE_TEMPLATES");
+}
+
+int fa_options_worker(const fa_options *options, char ret_path[FA_STORE_PATH_MAX], fa_diag *diag)
+{
+    const char *worker = option_or_environment(options->worker, "FA_TUNE_WORKER");
+    if (worker != NULL)
+        return copy_path(worker, ret_path, FA_STORE_PATH_MAX, "worker", diag);
+    find_worker(ret_path, FA_STORE_PATH_MAX);
+    return 0;
+}
+
+int fa_options_store(const fa_options *options, char ret_path[FA_STORE_PATH_MAX], fa_diag *diag)
+{
+    return options->store != NULL
+               ? copy_path(options->store, ret_path, FA_STORE_PATH_MAX, "store", diag)
+               : fa_store_default_path(ret_path, FA_STORE_PATH_MAX, diag);
+}
+
 static int set_up(fa_tuner *tuner, const fa_options *options, fa_diag *diag)
 {
-    const char *store = options->store;
-    const char *worker = option_or_environment(options->worker, "FA_TUNE_WORKER");
-    int rc = 0;
     tuner->forks = atomic_load(&forks);
     tuner->seed = options->seed;
     tuner->log = options->log;
@@ -163,17 +194,11 @@ static int set_up(fa_tuner *tuner, const fa_options *options, fa_diag *diag)
                        options->compile_workers, FA_JOB_WORKERS_MAX);
     tuner->compile_workers = options->compile_workers > 0 ? options->compile_workers
                                                           : usable_cores();
-    if (worker != NULL)
-        rc = copy_path(worker, tuner->worker_path, sizeof tuner->worker_path, "worker", diag);
-    else
-        find_worker(tuner->worker_path, sizeof tuner->worker_path);
-    if (rc == 0 && store != NULL)
-        rc = copy_path(store, tuner->store_path, sizeof tuner->store_path, "store", diag);
-    else if (rc == 0)
-        rc = fa_store_default_path(tuner->store_path, sizeof tuner->store_path, diag);
+    int rc = fa_options_worker(options, tuner->worker_path, diag);
     if (rc == 0)
-        rc = fa_templates_open(option_or_environment(options->templates, "FA_TUNE_TEMPLATES"),
-                               &tuner->templates, diag);
+        rc = fa_options_store(options, tuner->store_path, diag);
+    if (rc == 0)
+        rc = fa_templates_open(fa_options_templates(options), &tuner->templates, diag);
     if (rc == 0)
         rc = open_store(tuner, diag);
     return rc;
@@ -182,21 +207,18 @@ static int set_up(fa_tuner *tuner, const fa_options *options, fa_diag *diag)
 int fa_open(const fa_options *options, fa_tuner **ret_tuner, fa_diag *diag)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    fa_options known = {0};
+    fa_options known;
     if (ret_tuner == NULL)
         return fa_fail(diag, FA_EINVAL, "ret_tuner is NULL");
-    if (options != NULL) {
-        if (options->size < offsetof(fa_options, store) || options->size > 4096)
-            return fa_fail(diag, FA_EINVAL, "options.size is %zu: set it to sizeof(fa_options)",
-                           options->size);
-        memcpy(&known, options, options->size < sizeof known ? options->size : sizeof known);
-    }
+    int rc = fa_options_copy(options, &known, diag);
+    if (rc != 0)
+        return rc;
     fa_tuner *tuner = calloc(1, sizeof *tuner);
     if (tuner == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a tuner");
     pthread_once(&once, watch_forks);
     pthread_mutex_init(&tuner->work, NULL);
-    int rc = set_up(tuner, &known, diag);
+    rc = set_up(tuner, &known, diag);
     if (rc != 0)
         fa_close(&tuner);
     else
