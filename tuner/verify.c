@@ -9,6 +9,7 @@
 
 #include "../src/base/error.h"
 
+#include <math.h>
 #include <stdio.h>
 
 static int poison(fa_ground *g, fa_device_ptr from, fa_device_ptr to, fa_diag *diag)
@@ -112,12 +113,33 @@ static void add_verdict(fa_proof *proof, const struct ground_case *c, int index,
              v->reason);
 }
 
-/* The first band that is wrong, or else the one that comes nearest to its tolerance. */
+/* The bands of a case as one result: what is wrong in any of them is wrong in it. */
+static struct fa_attn_compare all_bands(const struct fa_attn_compare *seen, int bands)
+{
+    struct fa_attn_compare all = seen[0];
+    for (int band = 1; band < bands; band++) {
+        all.max_error = fmaxf(all.max_error, seen[band].max_error);
+        all.max_error_lowp = fmaxf(all.max_error_lowp, seen[band].max_error_lowp);
+        all.max_error_lse = fmaxf(all.max_error_lse, seen[band].max_error_lse);
+        all.max_magnitude_lse = fmaxf(all.max_magnitude_lse, seen[band].max_magnitude_lse);
+        all.nonfinite += seen[band].nonfinite;
+    }
+    return all;
+}
+
+/* The sampled rows together are held to what all proofs are. Each band is held to its own rows as
+ * well, with half as much slack again: the plain error of 64 rows is less steady, because one row
+ * with a heavy key can be most of it (in simulations right kernels reach 0.92 of the common
+ * tolerance there, while a missing tile of keys exceeds it several times). */
 static fa_attn_verdict judge_case(const struct ground_case *c, const struct fa_attn_compare *seen)
 {
-    fa_attn_verdict worst = fa_attn_judge(&c->what, seen);
-    for (int band = 1; band < c->bands && worst.passed; band++) {
-        fa_attn_verdict v = fa_attn_judge(&c->what, &seen[band]);
+    static const float BAND_SLACK = 1.5f;
+    struct fa_attn_compare all = all_bands(seen, c->bands);
+    fa_attn_verdict worst = fa_attn_judge(&c->what, &all);
+    for (int band = 0; c->bands > 1 && band < c->bands && worst.passed; band++) {
+        struct fa_attn_compare one = seen[band];
+        one.max_error_lowp *= BAND_SLACK;
+        fa_attn_verdict v = fa_attn_judge(&c->what, &one);
         if (!v.passed || !(v.error / v.tolerance <= worst.error / worst.tolerance))
             worst = v;
     }
