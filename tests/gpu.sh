@@ -4,7 +4,7 @@
 # The whole proof on a real GPU, in one call: correctness, robustness, figures, and a short table
 # at the end. Run tests/gpu_bundle.sh first; needs Python with PyTorch and Triton for the peers.
 #
-#   tests/gpu.sh            everything (about 8 minutes on an H200 with 16 cores)
+#   tests/gpu.sh            everything (about 5 minutes on an H200 with 16 cores)
 #   tests/gpu.sh quick      without compute-sanitizer and with fewer rows
 set -u
 cd "$(dirname "$0")/.."
