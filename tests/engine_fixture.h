@@ -113,10 +113,18 @@ static inline bool seed_store(const engine_fixture *f)
 
 static const char a_device[] = "device name=NVIDIA_L4 sms=56";
 
+/* Directives for the fake device, from now on; NULL: no GPU at all. */
+static inline bool fixture_script(const engine_fixture *f, const char *script)
+{
+    char text[4096];
+    snprintf(text, sizeof text, "log %s\n%s\n%s\n", f->log, script != NULL ? a_device : "no_device",
+             script != NULL ? script : "");
+    return write_text(f->script, text);
+}
+
 /* script: of the fake driver; NULL: no GPU at all. False when something could not be made. */
 static inline bool fixture_open(engine_fixture *f, const char *script)
 {
-    char text[4096];
     *f = (engine_fixture){0};
     snprintf(f->directory, sizeof f->directory, "%s/engine-XXXXXX", getenv("FA_TEST_BUILD"));
     if (mkdtemp(f->directory) == NULL)
@@ -125,15 +133,23 @@ static inline bool fixture_open(engine_fixture *f, const char *script)
     snprintf(f->script, sizeof f->script, "%s/script", f->directory);
     snprintf(f->templates, sizeof f->templates, "%s/templates", f->directory);
     snprintf(f->log, sizeof f->log, "%s/log", f->directory);
-    snprintf(text, sizeof text, "log %s\n%s\n%s\n", f->log, script != NULL ? a_device : "no_device",
-             script != NULL ? script : "");
     setenv("FA_TUNE_LIBCUDA", getenv("FA_TEST_FAKE_CUDA"), 1);
     setenv("FAKE_CUDA_SCRIPT", f->script, 1);
-    if (!write_templates(f) || !seed_store(f) || !write_text(f->script, text) ||
+    if (!write_templates(f) || !seed_store(f) || !fixture_script(f, script) ||
         fixture_session(f, NULL) != 0)
         return false;
     return script == NULL || (fa_driver_open(&f->driver, NULL) == 0 &&
                               fa_driver_retain_context(f->driver, 0, NULL) == 0);
+}
+
+/* A new session on the same store, with the driver closed and another script. */
+static inline bool fixture_restart(engine_fixture *f, const char *script)
+{
+    fa_close(&f->tuner);
+    if (f->driver != NULL)
+        fa_driver_release_context(f->driver, 0);
+    fa_driver_close(&f->driver);
+    return fixture_script(f, script) && fixture_session(f, NULL) == 0;
 }
 
 static inline void fixture_close(engine_fixture *f)

@@ -136,16 +136,10 @@ static void what_an_old_driver_refused_is_tried_again_under_a_new_one(void)
     engine_fixture f;
     fa_answer answer;
     fa_diag diag;
-    char script[512];
     CHECK(fixture_open(&f, "driver 12080\nfault BLOCK_M= load_failure"));
     CHECK_INT(tune_again(&f, &answer, &diag), FA_ENOKERNEL);
     CHECK(count_ends(&f).load_failed > 0);
-    fa_close(&f.tuner);
-    fa_driver_release_context(f.driver, 0);
-    fa_driver_close(&f.driver);
-    snprintf(script, sizeof script, "log %s\n%s\ndriver 13000\n", f.log, a_device);
-    CHECK(write_text(f.script, script));
-    CHECK_OK(fixture_session(&f, &diag), diag);
+    CHECK(fixture_restart(&f, "driver 13000"));
     CHECK_OK(tune_again(&f, &answer, &diag), diag);
     CHECK_INT(answer.measured, answer.in_budget);
     fixture_close(&f);
@@ -158,18 +152,10 @@ static void a_finalist_that_crashes_does_not_cost_the_others_their_race(void)
     engine_fixture f;
     fa_answer first, second;
     fa_diag diag;
-    char script[512];
     CHECK(fixture_open(&f, "time * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 93"));
     CHECK_OK(tune_again(&f, &first, &diag), diag);
     CHECK_INT(first.failed, 0);
-    fa_close(&f.tuner);
-    fa_driver_release_context(f.driver, 0);
-    fa_driver_close(&f.driver);
-    snprintf(script, sizeof script,
-             "log %s\n%s\ntime * 90\nfault BLOCK_M=64;BLOCK_N=32;STAGES=2 crash\n", f.log,
-             a_device);
-    CHECK(write_text(f.script, script));
-    CHECK_OK(fixture_session(&f, &diag), diag);
+    CHECK(fixture_restart(&f, "time * 90\nfault BLOCK_M=64;BLOCK_N=32;STAGES=2 crash"));
     CHECK_OK(tune_again(&f, &second, &diag), diag);
     struct ends ends = count_ends(&f);
     printf("# %d measured, %d raced, %d crashed\n", ends.measured, ends.raced, ends.crashed);
@@ -197,20 +183,12 @@ static void a_kill_from_outside_costs_no_finalist(void)
     int ticks = 0;
     fa_answer answer;
     fa_diag diag;
-    char script[512];
     fa_request request = {.size = sizeof request, .problem = small_problem,
                           .effort = FA_EFFORT_MEASURE, .again = true,
                           .progress = kill_in_final, .context = &ticks};
     CHECK(fixture_open(&f, "time * 90"));
     CHECK_OK(tune_again(&f, &answer, &diag), diag);
-    fa_close(&f.tuner);
-    fa_driver_release_context(f.driver, 0);
-    fa_driver_close(&f.driver);
-    snprintf(script, sizeof script,
-             "log %s\n%s\ntime * 90\nfault BLOCK_M=64;BLOCK_N=32;STAGES=2 hang\n", f.log,
-             a_device);
-    CHECK(write_text(f.script, script));
-    CHECK_OK(fixture_session(&f, &diag), diag);
+    CHECK(fixture_restart(&f, "time * 90\nfault BLOCK_M=64;BLOCK_N=32;STAGES=2 hang"));
     CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
     CHECK(ticks >= 15);
     CHECK_INT(count_ends(&f).crashed, 0);
@@ -236,12 +214,10 @@ static int timeouts_with(engine_fixture *f, int32_t limit_ms)
 static void what_ran_out_of_time_is_tried_again_when_there_is_more(void)
 {
     engine_fixture f;
-    char script[512];
     CHECK(fixture_open(&f, "fault BLOCK_M=64;BLOCK_N=32;STAGES=2 hang"));
     int hung = timeouts_with(&f, 2500);
     CHECK(hung > 0);
-    snprintf(script, sizeof script, "log %s\n%s\n", f.log, a_device); /* nothing hangs any more */
-    CHECK(write_text(f.script, script));
+    CHECK(fixture_script(&f, "")); /* nothing hangs any more */
     CHECK_INT(timeouts_with(&f, 2500), hung); /* on record: not waited for again */
     CHECK_INT(timeouts_with(&f, 20000), 0);
     fixture_close(&f);

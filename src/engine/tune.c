@@ -51,43 +51,32 @@ static int wait_for(fa_tuner *tuner, const fa_request *request, const char *name
     return rc;
 }
 
-static int tune_under_locks(fa_tuner *tuner, const fa_request *request, const fa_target *target,
-                            fa_job **job, fa_answer *ret_answer, fa_diag *diag)
+int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *target,
+                   fa_job **job, fa_answer *ret_answer, fa_diag *diag)
 {
     fa_lock *key_lock = NULL, *gpu_lock = NULL;
     char key[FA_HASH_HEX];
     bool waited = false, again = request->again || request->effort == FA_EFFORT_PATIENT;
-    if (fa_store_is_read_only(tuner->store))
-        return fa_fail(diag, FA_EREADONLY,
-                       "the store %s cannot be written, so a tune could not be kept: set "
-                       "FA_TUNE_STORE to a file that can",
-                       tuner->store_path);
     fa_scope_key(&target->scope, key);
-    int rc = wait_for(tuner, request, key, &key_lock, &waited, diag);
-    if (rc == 0 && (waited || !again) &&
-        fa_records_lookup(tuner, target, ret_answer, NULL, NULL) == 0 &&
-        satisfies(ret_answer, request)) {
-        fa_lock_release(&key_lock);
-        return 0;
-    }
+    int rc = fa_store_is_read_only(tuner->store)
+                 ? fa_fail(diag, FA_EREADONLY,
+                           "the store %s cannot be written, so a tune could not be kept: set "
+                           "FA_TUNE_STORE to a file that can",
+                           tuner->store_path)
+                 : wait_for(tuner, request, key, &key_lock, &waited, diag);
+    bool found = rc == 0 && (waited || !again) &&
+                 fa_records_lookup(tuner, target, ret_answer, NULL, NULL) == 0 &&
+                 satisfies(ret_answer, request);
     /* Two tunes on one GPU would time each other. */
-    if (rc == 0 && target->gpu.present)
+    if (rc == 0 && !found && target->gpu.present)
         rc = wait_for(tuner, request, target->gpu.uuid, &gpu_lock, NULL, diag);
-    if (rc == 0 && *job == NULL)
+    if (rc == 0 && !found && *job == NULL)
         rc = fa_job_new(tuner, request, job, diag);
-    if (rc == 0)
+    if (rc == 0 && !found)
         rc = fa_job_run(*job, target, ret_answer, diag);
     fa_job_free(job); /* the workers go before another process's may come */
     fa_lock_release(&gpu_lock);
     fa_lock_release(&key_lock);
-    return rc;
-}
-
-int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *target,
-                   fa_job **job, fa_answer *ret_answer, fa_diag *diag)
-{
-    int rc = tune_under_locks(tuner, request, target, job, ret_answer, diag);
-    fa_job_free(job);
     return rc;
 }
 
