@@ -23,6 +23,7 @@ typedef struct fake_cubin {
     const char *entry;
     unsigned registers, stack, static_smem, threads_x, threads_y, threads_z, parameters;
     const char *marker; /* after "fa_tune_config="; NULL: none */
+    unsigned sizes[3];  /* of the parameters; 0: no more of them are said */
     const void *boxes;  /* of the constant fa_attn_boxes_wanted, 24 bytes; NULL: none */
 } fake_cubin;
 
@@ -88,6 +89,12 @@ static inline void fake_cubin_infos(struct fake_cubin_writer *w, const fake_cubi
     fake_cubin_record(w, 0x0a, 8);
     fake_cubin_u32(w, 7);
     fake_cubin_u32(w, 0x210u | c->parameters << 16);
+    for (unsigned i = 0; i < 3 && c->sizes[i] != 0; i++) {
+        fake_cubin_record(w, 0x17, 12);
+        fake_cubin_u32(w, 0);
+        fake_cubin_u32(w, i | i * 192u << 16);
+        fake_cubin_u32(w, c->sizes[i] << 18 | 0x1f000u);
+    }
     if (c->threads_x != 0) {
         fake_cubin_record(w, 0x05, 12);
         fake_cubin_u32(w, c->threads_x);

@@ -375,11 +375,16 @@ static void real_cubins_of_every_architecture_are_read(void)
         CHECK_INT(info.static_smem_bytes, 1024);
         CHECK_INT(info.max_threads, 128);
         CHECK_INT(info.parameter_bytes, 24);
+        CHECK_INT(info.parameter_count, 1);
+        CHECK_INT(info.parameter_size[0], 24);
+        CHECK_INT(info.parameter_size[1], 0);
         uint32_t boxes[6] = {0}; /* no kernel uses it */
         CHECK_OK(constant_copy((unsigned char *)cubin.data, cubin.size, boxes, &diag), diag);
         CHECK(memcmp(boxes, wanted_boxes, sizeof boxes) == 0);
         CHECK_OK(read_copy((unsigned char *)cubin.data, cubin.size, "spills", &info, &diag), diag);
         CHECK(info.stack_bytes >= 256);
+        CHECK_INT(info.parameter_count, 4);
+        CHECK_INT(info.parameter_size[1], 8);
         CHECK_INT(info.static_smem_bytes, 0);
         CHECK_INT(info.max_threads, 0);
         CHECK(survives_damage((unsigned char *)cubin.data, cubin.size, "clean", 2000));

@@ -14,12 +14,7 @@
 _Static_assert(sizeof(struct fa_tensor_map) == FA_TENSOR_MAP_BYTES, "a CUtensorMap");
 _Static_assert(_Alignof(struct fa_tensor_map) == FA_TENSOR_MAP_ALIGNMENT, "a CUtensorMap");
 
-enum {
-    BOX_MAX = 256,
-    /* The maps lie behind the other argument, at the next multiple of 64. */
-    MAPS_AT = (sizeof(struct fa_attn_params) + FA_TENSOR_MAP_ALIGNMENT - 1) /
-              FA_TENSOR_MAP_ALIGNMENT * FA_TENSOR_MAP_ALIGNMENT,
-};
+enum { BOX_MAX = 256 };
 
 static const int64_t STRIDE_MAX = ((int64_t)1 << 39) - 1; /* elements; in bytes below 2^40 */
 
@@ -45,8 +40,7 @@ static int check_boxes(const struct fa_attn_boxes *boxes, fa_diag *diag)
 int fa_attn_boxes_read(const void *cubin, size_t size, const char *entry,
                        struct fa_attn_boxes *ret_boxes, fa_diag *diag)
 {
-    const size_t one = sizeof(struct fa_attn_params);
-    const size_t both = MAPS_AT + sizeof(struct fa_attn_tensor_maps);
+    const int32_t one = sizeof(struct fa_attn_params), other = sizeof(struct fa_attn_tensor_maps);
     struct fa_attn_boxes boxes = {0};
     fa_cubin_info info;
     int rc = fa_cubin_read(cubin, size, entry, &info, diag);
@@ -58,14 +52,14 @@ int fa_attn_boxes_read(const void *cubin, size_t size, const char *entry,
     bool wanted = rc == 0;
     if (wanted && (rc = check_boxes(&boxes, diag)) != 0)
         return rc;
-    if (wanted && (size_t)info.parameter_bytes != both)
-        return fa_fail(diag, FA_ECORRUPT, "cubin wants tensor maps, but %s takes %d bytes of "
-                       "parameters where fa_attn_params and fa_attn_tensor_maps are %zu", entry,
-                       info.parameter_bytes, both);
-    if (!wanted && (size_t)info.parameter_bytes > one)
-        return fa_fail(diag, FA_ECORRUPT, "%s takes %d bytes of parameters where fa_attn_params "
-                       "has %zu: a kernel that takes tensor maps declares fa_attn_boxes_wanted",
-                       entry, info.parameter_bytes, one);
+    if (wanted && (info.parameter_count != 2 || info.parameter_size[0] != one ||
+                   info.parameter_size[1] != other))
+        return fa_fail(diag, FA_ECORRUPT, "cubin wants tensor maps, but %s does not take just "
+                       "fa_attn_params (%d bytes) and fa_attn_tensor_maps (%d bytes)", entry, one,
+                       other);
+    if (!wanted && (info.parameter_count > 1 || info.parameter_size[0] > one))
+        return fa_fail(diag, FA_ECORRUPT, "%s takes more than fa_attn_params (%d bytes): a kernel "
+                       "that takes tensor maps declares fa_attn_boxes_wanted", entry, one);
     *ret_boxes = boxes;
     return 0;
 }

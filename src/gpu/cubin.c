@@ -25,6 +25,7 @@ enum {
     FORMAT_PAYLOAD = 4,
     ATTR_MAX_THREADS = 0x05, /* {u32 x, y, z} */
     ATTR_PARAMETERS = 0x0a,  /* {u32 symbol, u16 offset, u16 bytes} */
+    ATTR_PARAMETER = 0x17,   /* {u32 0, u16 ordinal, u16 offset, u32 size << 18 | ...} */
     ATTR_FRAME = 0x11,       /* {u32 symbol, u32 bytes}: the function's own frame */
     ATTR_MIN_STACK = 0x12,   /* {u32 symbol, u32 bytes}: with the functions that it calls */
     ATTR_REGISTERS = 0x2f,   /* {u32 symbol, u32 registers} */
@@ -312,6 +313,11 @@ static int read_kernel_info(struct span section, fa_cubin_info *info, fa_diag *d
             info->max_threads = (int32_t)(x * y * z);
         } else if (record.attribute == ATTR_PARAMETERS && record.payload.size >= 8) {
             info->parameter_bytes = (int32_t)read_u16(p + 6);
+        } else if (record.attribute == ATTR_PARAMETER && record.payload.size >= 12) {
+            uint32_t ordinal = read_u16(p + 4);
+            info->parameter_count++;
+            if (ordinal < FA_CUBIN_PARAMETERS)
+                info->parameter_size[ordinal] = (int32_t)(read_u32(p + 8) >> 18);
         }
     }
     if (broken)

@@ -9,13 +9,17 @@
 
 #include "../base/fa_types.h"
 
+enum { FA_CUBIN_PARAMETERS = 2 };
+
 typedef struct fa_cubin_info {
     int32_t sm;                 /* from e_flags: 89 */
     int32_t registers;          /* per thread */
     int32_t stack_bytes;        /* per thread: > 0 means spills or indexed local arrays */
     int32_t static_smem_bytes;  /* declared by the kernel, without the system's 1,024 */
     int32_t max_threads;        /* from __launch_bounds__; 0 when absent */
-    int32_t parameter_bytes;
+    int32_t parameter_bytes;    /* of all, with the gaps between them */
+    int32_t parameter_count;
+    int32_t parameter_size[FA_CUBIN_PARAMETERS]; /* of the first ones; 0 when absent */
 } fa_cubin_info;
 
 /* FA_ECORRUPT: not a cubin, truncated or inconsistent; FA_ENOTFOUND: no such entry. */
