@@ -7,8 +7,9 @@
 #include "engine_fixture.h"
 #include "maps_fixture.h"
 
+#include "map_cache.h"
+
 #include <pthread.h>
-#include <stdatomic.h>
 
 static fa_diag diag;
 
@@ -149,6 +150,64 @@ static void threads_that_launch_one_kernel_never_get_each_others_maps(void)
     fixture_close(&f);
 }
 
+/* The cache alone, without a launch's lock around it: more sets of buffers than it keeps. */
+struct getter {
+    fa_map_cache *cache;
+    fa_driver *driver;
+    const struct fa_attn_params *params;
+    const struct fa_attn_tensor_maps *expected;
+    int number, wrong;
+};
+
+enum { SETS = 11 };
+
+static void *get_often(void *data)
+{
+    struct getter *g = data;
+    for (int i = 0; i < 30000; i++) {
+        int set = (i / 5 + g->number * i) % SETS;
+        struct fa_attn_tensor_maps maps;
+        int rc = fa_map_cache_get(g->cache, g->driver, &g->params[set], &maps, NULL);
+        g->wrong += rc != 0 || memcmp(&maps, &g->expected[set], sizeof maps) != 0;
+    }
+    return NULL;
+}
+
+static void a_cache_under_contention_gives_whole_maps(void)
+{
+    enum { THREADS = 4 };
+    const struct fa_attn_boxes boxes = {64, 64, 1, 64, 32, 32};
+    engine_fixture f;
+    struct fa_attn_params params[SETS];
+    struct fa_attn_tensor_maps expected[SETS];
+    struct getter getter[THREADS];
+    pthread_t thread[THREADS];
+    fa_map_cache *cache = NULL;
+    CHECK(open_maps(&f, 1, ""));
+    CHECK_OK(fa_map_cache_create(&boxes, 64, FA_FP16, &cache, &diag), diag);
+    for (int i = 0; i < SETS; i++) {
+        uintptr_t at = (uintptr_t)(i + 1) << 20;
+        params[i] = (struct fa_attn_params){
+            .q = (void *)at, .k = (void *)(at + 4096), .v = (void *)(at + 8192),
+            .o = (void *)(at + 12288), .batch = 1, .heads_q = 1, .heads_kv = 1, .seq_q = 16,
+            .seq_k = 16, .q_row_stride = 64 + 8 * i, .k_row_stride = 64, .v_row_stride = 64,
+            .o_row_stride = 64 + 8 * i};
+        CHECK_OK(fa_attn_maps_encode(f.driver, &boxes, &params[i], 64, FA_FP16, &expected[i],
+                                     &diag), diag);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        getter[i] = (struct getter){cache, f.driver, params, expected, i, 0};
+        CHECK_INT(pthread_create(&thread[i], NULL, get_often, &getter[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(thread[i], NULL);
+    for (int i = 0; i < THREADS; i++)
+        CHECK_INT(getter[i].wrong, 0);
+    fa_map_cache_free(&cache);
+    CHECK(cache == NULL);
+    fixture_close(&f);
+}
+
 static void grouped_heads_and_missing_keys_launch(void)
 {
     engine_fixture f;
@@ -230,6 +289,7 @@ int main(void)
     TEST(a_tuned_kernel_that_takes_maps_writes_the_callers_buffers);
     TEST(changing_buffers_and_strides_always_get_their_own_maps);
     TEST(threads_that_launch_one_kernel_never_get_each_others_maps);
+    TEST(a_cache_under_contention_gives_whole_maps);
     TEST(grouped_heads_and_missing_keys_launch);
     TEST(strides_that_tma_does_not_take_fail_with_the_tensor_and_the_way_out);
     TEST(configs_with_impossible_boxes_are_refused_once_they_are_compiled);
