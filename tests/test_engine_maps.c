@@ -164,7 +164,7 @@ enum { SETS = 11 };
 static void *get_often(void *data)
 {
     struct getter *g = data;
-    for (int i = 0; i < 30000; i++) {
+    for (int i = 0; i < 300000; i++) {
         int set = (i / 5 + g->number * i) % SETS;
         struct fa_attn_tensor_maps maps;
         int rc = fa_map_cache_get(g->cache, g->driver, &g->params[set], &maps, NULL);
