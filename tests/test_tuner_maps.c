@@ -101,6 +101,37 @@ static void parameters_that_nobody_would_pass_are_refused(void)
     CHECK_INT(read_boxes(NULL, ONE + 4, 0, 0, &boxes), FA_ECORRUPT);
 }
 
+/* What NVRTC leaves in a cubin of a constant that no code reads, and of the two parameters, whose
+ * places differ by architecture. */
+static void boxes_survive_the_real_compiler_on_every_architecture(void)
+{
+    static const char *const architectures[] = {"sm_80", "sm_89", "sm_90", "sm_90a", "sm_100a",
+                                                "sm_120"};
+    struct fixture f = {0};
+    fa_nvrtc *nvrtc = NULL;
+    fa_buf source = {0}, cubin = {0}, log = {0};
+    if (fixture_nvrtc(&nvrtc, &diag) != 0)
+        SKIP("NVRTC is missing");
+    CHECK_OK(fixture_open(&f, &diag), diag);
+    fa_buf_printf(&source, "#define FA_THREADS 384\n#define BLOCK_M 128\n#define BLOCK_N 96\n%s",
+                  maps_template(64, 2));
+    for (size_t i = 0; i < sizeof architectures / sizeof *architectures; i++) {
+        fa_compile_request request = {.source = source.data, .name = "test.cu",
+                                      .headers = f.header, .header_count = f.header_count,
+                                      .architecture = architectures[i]};
+        const struct fa_attn_boxes expected = {64, 128, 2, 96, 48, 64};
+        struct fa_attn_boxes boxes = {0};
+        CHECK_OK(fa_nvrtc_compile(nvrtc, &request, &cubin, &log, &diag), diag);
+        CHECK_OK(fa_attn_boxes_read(cubin.data, cubin.size, "attn_fwd", &boxes, &diag), diag);
+        CHECK(memcmp(&boxes, &expected, sizeof boxes) == 0);
+    }
+    fa_buf_free(&source);
+    fa_buf_free(&cubin);
+    fa_buf_free(&log);
+    fixture_close(&f);
+    fa_nvrtc_close(&nvrtc);
+}
+
 /* ---- what the driver is told -----------------------------------------------------------------*/
 
 static const fa_tensor_shape good_shape = {
@@ -454,6 +485,7 @@ int main(void)
     TEST(a_cubin_says_its_boxes_or_wants_none);
     TEST(impossible_boxes_are_refused);
     TEST(parameters_that_nobody_would_pass_are_refused);
+    TEST(boxes_survive_the_real_compiler_on_every_architecture);
     TEST(shapes_that_tma_does_not_take_are_refused);
     TEST(a_driver_without_tensor_maps_is_refused_only_when_they_are_needed);
     TEST(maps_say_what_the_launch_says);
