@@ -142,14 +142,20 @@ static int32_t wanted_blocks(const fa_candidate *candidate, int32_t warps)
     return blocks > 0 ? blocks : 1;
 }
 
+/* Registers per thread that the launch bounds leave when so many blocks are to fit. */
+static int32_t launch_registers(int32_t threads, int32_t hint)
+{
+    int64_t held = 65536 / ((int64_t)threads * hint) / 8 * 8; /* the hint may be any let's value */
+    return held > REGISTERS_MAX ? REGISTERS_MAX : (int32_t)held;
+}
+
 /* Registers per thread before there is a cubin: what the manifest counts, what a compiler adds to
  * it, and the cap of the launch bounds. *ret_missing: what then does not fit. */
 static int32_t guess_registers(const fa_candidate *candidate, int32_t threads, int32_t hint,
                                double *ret_missing)
 {
     int32_t least = candidate->estimated_registers > 0 ? candidate->estimated_registers : 128;
-    int64_t held = 65536 / ((int64_t)threads * hint) / 8 * 8; /* the hint may be any let's value */
-    int32_t cap = held > REGISTERS_MAX ? REGISTERS_MAX : (int32_t)held;
+    int32_t cap = launch_registers(threads, hint);
     int32_t usual = least + least / 8 + 16;
     *ret_missing = least > cap ? least - cap : 0;
     return usual < cap ? usual : cap;
@@ -358,13 +364,14 @@ double fa_model_memory_us(const fa_problem *p, const fa_gpu *gpu)
     return gpu->bandwidth_gbs > 0 ? rows * p->head_dim * 2 / (gpu->bandwidth_gbs * 1e3) : 0;
 }
 
+/* Such a kernel is launched with all that its launch bounds leave; its warps trade it afterwards. */
 static void predict_specialised(const fa_candidate *candidate, const fa_problem *problem,
                                 const fa_gpu *gpu, fa_trial *trial)
 {
-    int32_t registers =
-        trial->registers > 0 ? trial->registers : fa_model_specialised_registers(candidate);
-    trial->blocks_per_sm =
-        fa_model_occupancy(gpu, candidate->trial.threads, registers, candidate->trial.smem_bytes);
+    int32_t threads = candidate->trial.threads > 0 ? candidate->trial.threads : 256;
+    int32_t hint = wanted_blocks(candidate, (threads + WARP - 1) / WARP);
+    int32_t registers = trial->registers > 0 ? trial->registers : launch_registers(threads, hint);
+    trial->blocks_per_sm = fa_model_occupancy(gpu, threads, registers, candidate->trial.smem_bytes);
     trial->predicted_us = 0; /* cannot run: ranks last */
     if (trial->blocks_per_sm > 0)
         trial->predicted_us =

@@ -22,9 +22,6 @@ double fa_model_memory_us(const fa_problem *problem, const fa_gpu *gpu);
 
 bool fa_model_is_specialised(const fa_candidate *candidate);
 
-/* Registers of a thread at launch: what the launch bounds leave. Warps trade them afterwards. */
-int32_t fa_model_specialised_registers(const fa_candidate *candidate);
-
 /* Microseconds of a launch with `blocks` >= 1 resident per SM. */
 double fa_model_specialised_us(const fa_candidate *candidate, const fa_problem *problem,
                                const fa_gpu *gpu, int32_t blocks);

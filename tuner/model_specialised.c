@@ -37,7 +37,7 @@ static const struct coefficients {
     double overlap;         /* p of tensor cores, softmax units and a consumer's own chain */
     double drift; /* less of it where long-lived consumers do not take turns: they align */
     double chain; /* latency in a consumer's chain: barriers, first fragments, row maxima */
-    double load;  /* from a free slot of the ring to its next tile */
+    double fetch; /* from a free slot of the ring to its next tile */
     double mask_per_score; /* lane operations per score of a masked step */
     double start;          /* of a block, to its first fetch */
     double ends;           /* of a tile, exposed: queries in, output out */
@@ -55,7 +55,7 @@ static const struct coefficients {
     .overlap = 1.64,
     .drift = 0.085,
     .chain = 345,
-    .load = 700,
+    .fetch = 700,
     .mask_per_score = 0.8,
     .start = 1400,
     .ends = 1150,
@@ -71,8 +71,6 @@ enum {
     WARPGROUP = 128,
     CONSUMERS_MAX = 7, /* a block has at most eight warpgroups */
     ROWS_MAX = 4096,   /* tiles of a head that are looked at one by one */
-    REGISTERS = 65536,
-    REGISTERS_MAX = 255
 };
 static const double ring_norm = 8; /* nearly the largest: copies need nobody's time */
 
@@ -89,14 +87,6 @@ struct shape {
 bool fa_model_is_specialised(const fa_candidate *candidate)
 {
     return fa_model_tunable(candidate, "CONSUMER_REGS", 0) > 0;
-}
-
-int32_t fa_model_specialised_registers(const fa_candidate *candidate)
-{
-    int32_t threads = candidate->trial.threads, hint = fa_model_tunable(candidate, "MIN_BLOCKS", 1);
-    int64_t each = (int64_t)(threads > 0 ? threads : WARPGROUP) * (hint > 0 ? hint : 1);
-    int64_t held = REGISTERS / each / 8 * 8;
-    return held > REGISTERS_MAX ? REGISTERS_MAX : (int32_t)held;
 }
 
 static struct shape make_shape(const fa_candidate *candidate, const fa_problem *problem,
@@ -159,7 +149,7 @@ static double step_clocks(const struct shape *s, const struct step *step, int ac
     bool aligned = s->persistent && !s->turns;
     double p = coefficient.overlap - (aligned ? coefficient.drift : 0);
     double busy = fa_model_p_norm(part, 3, p);
-    double bound[] = {busy, (coefficient.load + busy) / s->stages,
+    double bound[] = {busy, (coefficient.fetch + busy) / s->stages,
                       resident * s->block_n * s->head * 4 / L2_BYTES};
     return fa_model_p_norm(bound, 3, ring_norm);
 }
