@@ -100,7 +100,7 @@ static int write_outcomes(void *context, fa_diag *diag)
         fa_trial *trial = &job->space.candidate[i].trial;
         if (attempt->fresh_cubin != NULL)
             rc = fa_store_cubin_put(store, attempt->fresh_cubin, diag);
-        if (rc != 0 || !attempt->dirty)
+        if (rc != 0 || !attempt->dirty || job->plan.verify)
             continue;
         fa_trial_record record = {.trial = *trial,
                                   .samples_us = attempt->samples_us,
@@ -185,29 +185,37 @@ static int run(fa_job *job)
     return job->rc != 0 ? job->rc : rc;
 }
 
-int fa_job_run(fa_job *job, const fa_target *target, fa_answer *ret_answer, fa_diag *diag)
+int fa_job_run(fa_job *job, const fa_target *target, const fa_plan *plan, fa_answer *ret_answer,
+               fa_diag *diag)
 {
     job->target = *target;
+    job->plan = *plan;
     job->measuring = target->gpu.present;
-    job->prove_only = job->measuring && job->request->effort == FA_EFFORT_PREDICT;
+    job->prove_only =
+        job->measuring && (plan->prove_only || job->request->effort == FA_EFFORT_PREDICT);
     int rc = job->ended ? job->rc : run(job); /* a worker that cannot start has ended it already */
     if (job->ended && rc == job->rc)
         job->diag = job->end_diag; /* later failures are not why it ended */
     fa_child_kill(job->measure.child); /* its context takes a while to go */
     if (rc == 0) {
         fa_answer answer = {0};
-        int index = fa_job_choose_winner(job, &answer);
-        if (index == FA_JOB_NOBODY)
+        int index = plan->verify ? fa_job_verified(job, &answer) : fa_job_choose_winner(job, &answer);
+        if (index == FA_JOB_NOBODY && plan->verify)
+            rc = fa_fail(&job->diag, FA_ENOKERNEL, "%s: %s", fa_status_name(answer.trial.status),
+                         answer.trial.reason);
+        else if (index == FA_JOB_NOBODY)
             rc = fa_fail(&job->diag, FA_ENOKERNEL,
                          "none of %d configs survived; `fa-tune explain` says where each ended",
                          job->progress.resumed + job->order_count);
-        else
+        else if (!plan->verify)
             rc = fa_job_store_winner(job, index, &answer, &job->diag);
         if (rc == 0) {
             job->ended = false; /* the last event may not cancel what is stored */
             job->best = answer.trial;
             enter_stage(job, FA_STAGE_DONE);
             *ret_answer = answer;
+        } else if (plan->verify) {
+            *ret_answer = answer; /* where it ended */
         }
     }
     return rc == 0 ? 0 : fa_fail(diag, rc, "%s", job->diag.text);

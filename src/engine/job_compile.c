@@ -97,6 +97,23 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
 }
 
 /* ---- rendering ------------------------------------------------------------------------------*/
+int fa_render_candidate(fa_tuner *tuner, const fa_target *target, const fa_candidate *candidate,
+                        const char *nvrtc_identity, fa_buf *ret_source, char *ret_architecture,
+                        size_t size, char ret_key[FA_HASH_HEX], fa_diag *diag)
+{
+    char options[1024];
+    fa_render_architecture(tuner->families.family[candidate->family], &target->gpu,
+                           ret_architecture, size);
+    int rc = fa_render(tuner->templates, &tuner->families, candidate, &target->problem,
+                       &target->gpu, ret_source, diag);
+    if (rc != 0)
+        return rc;
+    fa_nvrtc_options(ret_architecture, options, sizeof options);
+    fa_render_key(tuner->templates, ret_source->data, options, ret_architecture, nvrtc_identity,
+                  ret_key);
+    return 0;
+}
+
 /* The source of a config (or of the reference), its architecture and its cubin key. */
 static int render(fa_job *job, int index, fa_buf *ret_source, char *ret_architecture, size_t size,
                   char ret_key[FA_HASH_HEX])
@@ -104,18 +121,13 @@ static int render(fa_job *job, int index, fa_buf *ret_source, char *ret_architec
     const fa_gpu *gpu = &job->target.gpu;
     fa_tuner *tuner = job->tuner;
     char options[1024];
-    int rc;
-    if (index == FA_JOB_REFERENCE) {
-        snprintf(ret_architecture, size, "sm_%d", gpu->sm);
-        rc = fa_render_reference(tuner->templates, &job->target.problem, gpu, ret_source,
+    if (index != FA_JOB_REFERENCE)
+        return fa_render_candidate(tuner, &job->target, &job->space.candidate[index],
+                                   job->nvrtc.identity, ret_source, ret_architecture, size, ret_key,
+                                   &job->diag);
+    snprintf(ret_architecture, size, "sm_%d", gpu->sm);
+    int rc = fa_render_reference(tuner->templates, &job->target.problem, gpu, ret_source,
                                  &job->diag);
-    } else {
-        const fa_candidate *candidate = &job->space.candidate[index];
-        fa_render_architecture(tuner->families.family[candidate->family], gpu, ret_architecture,
-                               size);
-        rc = fa_render(tuner->templates, &tuner->families, candidate, &job->target.problem, gpu,
-                       ret_source, &job->diag);
-    }
     if (rc != 0)
         return rc;
     fa_nvrtc_options(ret_architecture, options, sizeof options);
@@ -139,7 +151,7 @@ static void keep_reference(fa_job *job, const void *bytes, size_t size)
 static bool take_stored(fa_job *job, int index, const char *key)
 {
     fa_cubin_record record = {0};
-    if (fa_store_cubin_get(job->tuner->store, key, &record, NULL) != 0)
+    if (fa_records_cubin(job->tuner, key, &record, NULL) != 0)
         return false;
     if (index == FA_JOB_REFERENCE)
         keep_reference(job, record.bytes, record.size);
@@ -170,6 +182,12 @@ static int next_to_compile(fa_job *job, fa_buf *source, char *architecture, size
             index = job->order[job->order_next++];
         } else {
             return FA_JOB_NOBODY;
+        }
+        if (index >= 0 && job->plan.cubin != NULL) { /* these very bytes, whatever made them */
+            const fa_cubin_record *cubin = job->plan.cubin;
+            memcpy(job->attempt[index].cubin_key, cubin->key, sizeof cubin->key);
+            take_cubin(job, index, cubin->bytes, cubin->size, cubin->log);
+            continue;
         }
         fa_buf_free(source); /* rendering makes a new one */
         int rc = render(job, index, source, architecture, size, key_of(job, index));

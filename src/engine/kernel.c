@@ -43,13 +43,6 @@ static unsigned bucket_of(const fa_problem *p, const void *context)
     return (unsigned)(h >> 32) % FA_KERNEL_BUCKETS;
 }
 
-/* Whether what was found is as good as what was asked for. */
-static bool good_enough(const fa_answer *answer, fa_effort effort)
-{
-    return effort <= FA_EFFORT_PREDICT ||
-           (effort == FA_EFFORT_MEASURE && answer->origin != FA_ORIGIN_PREDICTED);
-}
-
 static const fa_kernel *find_loaded(fa_tuner *tuner, const fa_problem *problem, void *context,
                                     fa_effort effort)
 {
@@ -57,7 +50,10 @@ static const fa_kernel *find_loaded(fa_tuner *tuner, const fa_problem *problem, 
                                                    memory_order_acquire);
     for (; kernel != NULL; kernel = kernel->next)
         if (kernel->context == context && fa_problem_equal(&kernel->problem, problem))
-            return good_enough(&kernel->answer, effort) ? kernel : NULL;
+            return effort < FA_EFFORT_PATIENT &&
+                           fa_answer_satisfies(&kernel->answer, effort, false)
+                       ? kernel
+                       : NULL;
     return NULL;
 }
 
@@ -114,25 +110,33 @@ static int load_kernel(fa_tuner *tuner, const fa_problem *problem, void *context
     return 0;
 }
 
-/* A stored winner that may be launched: proved on a device, and good enough for the effort. */
+/* A stored winner that may be launched: proved on this silicon under this driver, and good enough for
+ * the effort. One that fails its proof under this driver is gone from the next look. */
 static int load_stored(fa_tuner *tuner, const fa_target *target, const fa_problem *problem,
                        void *context, fa_effort effort, const fa_kernel **ret_kernel, fa_diag *diag)
 {
-    fa_answer answer;
-    fa_cubin_record cubin = {0};
-    int rc = fa_records_lookup(tuner, target, &answer, &cubin, diag);
-    if (rc != 0)
-        return rc;
-    if (answer.driver_version == 0)
-        rc = fa_fail(diag, FA_ENOTFOUND,
-                     "only a predicted winner is stored, which no GPU has proved yet: ask with "
-                     "effort predict or measure");
-    else if (!good_enough(&answer, effort))
-        rc = FA_ENOTFOUND;
-    else
-        rc = load_kernel(tuner, problem, context, &answer, &cubin, ret_kernel, diag);
-    fa_cubin_record_free(&cubin);
-    return rc;
+    for (int looks = 0; looks < FA_LEADS_MAX; looks++) {
+        fa_answer answer;
+        fa_scope scope;
+        fa_cubin_record cubin = {0};
+        int rc = fa_leads_find(tuner, target, &answer, &cubin, &scope, diag);
+        if (rc != 0)
+            return rc;
+        if (answer.driver_version == 0)
+            rc = fa_fail(diag, FA_ENOTFOUND,
+                         "only a %s winner is stored, which no GPU has proved yet: ask with effort "
+                         "predict or measure", fa_origin_name(answer.origin));
+        else if (!fa_answer_satisfies(&answer, effort, false))
+            rc = FA_ENOTFOUND;
+        else if (answer.driver_version != fa_driver_version(tuner->driver))
+            rc = fa_contact_verify(tuner, target, &scope, &answer, &cubin, diag);
+        if (rc == 0)
+            rc = load_kernel(tuner, problem, context, &answer, &cubin, ret_kernel, diag);
+        fa_cubin_record_free(&cubin);
+        if (rc != FA_ENOKERNEL || fa_store_is_read_only(tuner->store))
+            return rc;
+    }
+    return FA_ENOTFOUND;
 }
 
 static int make_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort, void *context,
@@ -142,7 +146,7 @@ static int make_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
     int ordinal;
     int rc = fa_driver_current_device(tuner->driver, &ordinal, diag);
     if (rc == 0)
-        rc = fa_target_resolve(tuner, problem, NULL, ordinal, &target, diag);
+        rc = fa_target_resolve(tuner, problem, NULL, ordinal, false, &target, diag);
     if (rc != 0)
         return rc;
     if (effort != FA_EFFORT_PATIENT) {
@@ -156,13 +160,14 @@ static int make_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
     fa_request request = {.size = sizeof request,
                           .problem = *problem,
                           .ordinal = ordinal,
-                          .effort = effort};
+                          .effort = effort,
+                          .first_contact = true};
     fa_job *job = NULL;
     fa_answer answer;
     fa_cubin_record cubin = {0};
     rc = fa_tune_target(tuner, &request, &target, &job, &answer, diag);
     if (rc == 0)
-        rc = fa_store_cubin_get(tuner->store, answer.cubin_key, &cubin, diag);
+        rc = fa_records_cubin(tuner, answer.cubin_key, &cubin, diag);
     if (rc == 0)
         rc = load_kernel(tuner, problem, context, &answer, &cubin, ret_kernel, diag);
     fa_cubin_record_free(&cubin);

@@ -23,6 +23,15 @@ char *fa_records_evidence(const fa_answer *answer)
     FUNNEL(ADD)
 #undef ADD
     cJSON_AddNumberToObject(json, "default_us", answer->default_us);
+    if (answer->top_few)
+        cJSON_AddBoolToObject(json, "top_few", true);
+    if (answer->from_gpu[0] != 0)
+        cJSON_AddStringToObject(json, "from_gpu", answer->from_gpu);
+    if (answer->promised_rank > 0) {
+        cJSON_AddNumberToObject(json, "promised_us", answer->promised_us);
+        cJSON_AddNumberToObject(json, "promised_measured_us", answer->promised_measured_us);
+        cJSON_AddNumberToObject(json, "promised_rank", answer->promised_rank);
+    }
     cJSON_AddStringToObject(json, "uuid", answer->gpu.uuid);
     cJSON *gpu = fa_gpu_to_json(&answer->gpu);
     cJSON_AddItemToObject(json, "gpu", gpu);
@@ -43,6 +52,12 @@ static void read_evidence(const char *text, fa_answer *answer)
     FUNNEL(READ)
 #undef READ
     fa_json_number(json, "default_us", &answer->default_us, "evidence", NULL);
+    fa_json_bool(json, "top_few", &answer->top_few, "evidence", NULL);
+    fa_json_copy(json, "from_gpu", answer->from_gpu, sizeof answer->from_gpu, "evidence", NULL);
+    fa_json_number(json, "promised_us", &answer->promised_us, "evidence", NULL);
+    fa_json_number(json, "promised_measured_us", &answer->promised_measured_us, "evidence", NULL);
+    if (fa_json_int(json, "promised_rank", 0, INT32_MAX, &value, "evidence", NULL) == 0)
+        answer->promised_rank = (int32_t)value;
     fa_gpu_from_json(cJSON_GetObjectItemCaseSensitive(json, "gpu"), &answer->gpu, NULL);
     cJSON_Delete(json);
 }
@@ -83,7 +98,7 @@ bool fa_records_same_tools(const char *environment, int driver_version, const ch
 void fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_answer *ret_answer)
 {
     fa_answer answer = {0};
-    answer.problem = winner->scope.problem;
+    answer.problem = answer.from_problem = winner->scope.problem;
     answer.origin = winner->origin;
     answer.trial = winner->trial;
     snprintf(answer.entry, sizeof answer.entry, "%s", winner->entry);
@@ -122,4 +137,15 @@ int fa_records_lookup(fa_tuner *tuner, const fa_target *target, fa_answer *ret_a
     else
         fa_cubin_record_free(&cubin);
     return 0;
+}
+
+int fa_records_like(fa_tuner *tuner, const fa_target *target, fa_winner_visit *visit, void *context,
+                    fa_diag *diag)
+{
+    return fa_store_winners_like(tuner->store, &target->scope, visit, context, diag);
+}
+
+int fa_records_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin, fa_diag *diag)
+{
+    return fa_store_cubin_get(tuner->store, key, ret_cubin, diag);
 }
