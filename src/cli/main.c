@@ -22,6 +22,7 @@ static const cli_verb verbs[] = {
      "find, prove and keep the fastest kernel for a problem (the default verb)",
      "Compiles the problem's whole space for the GPU, proves each kernel and times it where the\n"
      "GPU is here; elsewhere a model ranks the compiled kernels and the answer says \"predicted\".\n"
+     "Lengths are tuned in buckets, four in every octave; --exact tunes them as they are.\n"
      "Ctrl-C stops it; the same command goes on from there.\n",
      cli_tune},
     {"explain",
@@ -30,8 +31,13 @@ static const cli_verb verbs[] = {
      "every config of a problem's space, where it ended and why",
      "Compiles nothing: shows what the budget says and what earlier tunes have found.\n",
      cli_explain},
-    {"show", CLI_GROUP_GPU | CLI_GROUP_STORE | CLI_GROUP_QUIET | CLI_GROUP_JSON,
-     "the winners in the store", "Newest first; --gpu keeps those of one GPU type.\n", cli_show},
+    {"show",
+     CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_STORE | CLI_GROUP_ENGINE |
+         CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_WHY,
+     "the winners in the store, and with --why the way to one",
+     "Newest first; --gpu keeps those of one GPU type. With --why and a problem: every winner that\n"
+     "could serve it, in the order of trust, with why it is taken or passed over. Changes nothing.\n",
+     cli_show},
     {"doctor", CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_JSON,
      "whether driver, NVRTC, GPU and store are fit, and what to do",
      "Exit status 0 when nothing fails, 1 otherwise.\n", cli_doctor},

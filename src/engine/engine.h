@@ -119,8 +119,9 @@ bool fa_lead_serves(const fa_target *target, const fa_lead *lead);
  * stored under when ret_scope is not. FA_ENOTFOUND: none; FA_ECORRUPT: none, and a cubin is gone. */
 int fa_leads_find(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
                   fa_cubin_record *ret_cubin, fa_scope *ret_scope, fa_diag *diag);
-/* Whether an answer is as good as the effort asks for; whole: a race of the top few is not enough. */
-bool fa_answer_satisfies(const fa_answer *answer, fa_effort effort, bool whole);
+/* Whether an answer is as good as the effort asks for. exact: the bucket's is not enough; whole: a race
+ * of the top few is not. */
+bool fa_answer_satisfies(const fa_answer *answer, fa_effort effort, bool exact, bool whole);
 /* How unlike two GPUs are: 0 for the same figures; those of one major architecture come first. */
 double fa_gpu_distance(const fa_gpu *a, const fa_gpu *b);
 

@@ -51,7 +51,7 @@ static const fa_kernel *find_loaded(fa_tuner *tuner, const fa_problem *problem, 
     for (; kernel != NULL; kernel = kernel->next)
         if (kernel->context == context && fa_problem_equal(&kernel->problem, problem))
             return effort < FA_EFFORT_PATIENT &&
-                           fa_answer_satisfies(&kernel->answer, effort, false)
+                           fa_answer_satisfies(&kernel->answer, effort, false, false)
                        ? kernel
                        : NULL;
     return NULL;
@@ -126,7 +126,7 @@ static int load_stored(fa_tuner *tuner, const fa_target *target, const fa_proble
             rc = fa_fail(diag, FA_ENOTFOUND,
                          "only a %s winner is stored, which no GPU has proved yet: ask with effort "
                          "predict or measure", fa_origin_name(answer.origin));
-        else if (!fa_answer_satisfies(&answer, effort, false))
+        else if (!fa_answer_satisfies(&answer, effort, false, false))
             rc = FA_ENOTFOUND;
         else if (answer.driver_version != fa_driver_version(tuner->driver))
             rc = fa_contact_verify(tuner, target, &scope, &answer, &cubin, diag);

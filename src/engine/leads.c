@@ -47,7 +47,7 @@ static bool measured(fa_origin origin)
     return fa_origin_trust(origin) <= fa_origin_trust(FA_ORIGIN_NEAREST);
 }
 
-bool fa_answer_satisfies(const fa_answer *answer, fa_effort effort, bool whole)
+bool fa_answer_satisfies(const fa_answer *answer, fa_effort effort, bool exact, bool whole)
 {
     if (effort == FA_EFFORT_CACHED)
         return true;
@@ -56,9 +56,9 @@ bool fa_answer_satisfies(const fa_answer *answer, fa_effort effort, bool whole)
     if (effort == FA_EFFORT_PREDICT)
         return true;
     fa_problem bucket = fa_problem_bucket(&answer->problem);
-    fa_problem exact = fa_problem_exact(&answer->problem);
-    bool own = fa_problem_equal(&answer->from_problem, &bucket) ||
-               fa_problem_equal(&answer->from_problem, &exact);
+    fa_problem itself = fa_problem_exact(&answer->problem);
+    bool own = fa_problem_equal(&answer->from_problem, &itself) ||
+               (!exact && fa_problem_equal(&answer->from_problem, &bucket));
     if (measured(answer->origin))
         return own && !(whole && answer->top_few);
     /* Where it is not here, a choice from the whole space is the best there is; one from the first

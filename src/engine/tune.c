@@ -13,7 +13,7 @@
 /* Whether a stored winner answers the request. */
 static bool satisfies(const fa_answer *answer, const fa_request *request)
 {
-    return fa_answer_satisfies(answer, request->effort, !request->first_contact);
+    return fa_answer_satisfies(answer, request->effort, request->exact, !request->first_contact);
 }
 
 struct waiting {

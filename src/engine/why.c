@@ -72,15 +72,17 @@ static void add_lead(steps *all, fa_tuner *tuner, const fa_target *target, const
 }
 
 /* What effort measure of fa_get_best_kernel would do next. */
-static void add_tune(steps *all, fa_tuner *tuner, const fa_target *target)
+static void add_tune(steps *all, fa_tuner *tuner, const fa_target *target, bool exact)
 {
     fa_request request = {.size = sizeof request, .problem = target->asked,
-                          .effort = FA_EFFORT_MEASURE, .first_contact = true};
+                          .effort = FA_EFFORT_MEASURE, .exact = exact,
+                          .first_contact = true};
     fa_step *step = add(all, FA_STEP_TUNE);
     fa_plan plan = {0};
     fa_diag diag = {{0}};
     for (int i = 0; i < all->count; i++) {
-        if (all->step[i].taken && fa_answer_satisfies(&all->step[i].answer, FA_EFFORT_MEASURE, false)) {
+        if (all->step[i].taken &&
+            fa_answer_satisfies(&all->step[i].answer, FA_EFFORT_MEASURE, exact, false)) {
             snprintf(step->why, sizeof step->why, "effort measure has nothing to add");
             return;
         }
@@ -123,7 +125,7 @@ static int collect_steps(fa_tuner *tuner, const fa_request *request, steps *all,
         if (found == 0 && asked)
             snprintf(add(all, kind)->why, sizeof all->step[0].why, "%s", kinds[kind].nothing);
     }
-    add_tune(all, tuner, &target);
+    add_tune(all, tuner, &target, request->exact);
     free(leads);
     if (ret_gpu != NULL)
         *ret_gpu = target.gpu;

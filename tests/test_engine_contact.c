@@ -1,0 +1,585 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * First contact and trust against the fake driver: which winner answers, what is launched for lengths
+ * between buckets, races of what is ready, promises against the truth, and drivers that change.
+ */
+#include "engine_fixture.h"
+
+#include "hash.h"
+#include "problem.h"
+
+#include <sqlite3.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+static fa_problem of_length(int32_t seq)
+{
+    fa_problem problem = small_problem;
+    problem.seq_q = problem.seq_k = seq;
+    return problem;
+}
+
+static int tune_for(engine_fixture *f, const char *gpu, fa_problem problem, fa_effort effort,
+                    fa_answer *answer, fa_diag *diag)
+{
+    fa_request request = {.size = sizeof request, .problem = problem, .gpu = gpu, .effort = effort};
+    return fa_tune(f->tuner, &request, answer, diag);
+}
+
+static int64_t number_in_store(const engine_fixture *f, const char *sql)
+{
+    sqlite3 *db = NULL;
+    sqlite3_stmt *statement = NULL;
+    int64_t value = -1;
+    if (sqlite3_open(f->store, &db) == SQLITE_OK &&
+        sqlite3_prepare_v2(db, sql, -1, &statement, NULL) == SQLITE_OK &&
+        sqlite3_step(statement) == SQLITE_ROW)
+        value = sqlite3_column_int64(statement, 0);
+    sqlite3_finalize(statement);
+    sqlite3_close(db);
+    return value;
+}
+
+/* ---- lengths between buckets ----------------------------------------------------------------*/
+/* All rows of V equal make every row of O equal to them, whatever the scores are: an element that the
+ * launch did not reach, or wrote beyond the end, is seen. */
+static bool launches_whole(engine_fixture *f, const fa_kernel *kernel, const fa_problem *p,
+                           fa_diag *diag)
+{
+    size_t count = (size_t)p->batch * (size_t)p->heads_q * (size_t)p->seq_q * (size_t)p->head_dim;
+    size_t fence = 4096, size = (count + fence) * 2;
+    uint16_t *ones = malloc(size), *out = malloc(size);
+    fa_device_ptr tensor[4] = {0};
+    bool ok = ones != NULL && out != NULL;
+    for (size_t i = 0; ok && i < count + fence; i++)
+        ones[i] = 0x3c00;
+    for (int i = 0; ok && i < 4; i++)
+        ok = fa_device_alloc(f->driver, size, &tensor[i], diag) == 0 &&
+             fa_copy_to_device(f->driver, tensor[i], ones, size, diag) == 0;
+    ok = ok && fa_fill8(f->driver, tensor[3], 0xff, size, NULL, diag) == 0;
+    fa_attn_args args = {.q = (void *)(uintptr_t)tensor[0], .k = (void *)(uintptr_t)tensor[1],
+                         .v = (void *)(uintptr_t)tensor[2], .o = (void *)(uintptr_t)tensor[3]};
+    ok = ok && fa_launch(kernel, &args, NULL, diag) == 0 &&
+         fa_copy_from_device(f->driver, out, tensor[3], size, diag) == 0 &&
+         memcmp(out, ones, count * 2) == 0;
+    for (size_t i = count; ok && i < count + fence; i++)
+        ok = out[i] == 0xffff;
+    for (int i = 0; i < 4; i++)
+        fa_device_free(f->driver, &tensor[i]);
+    free(ones);
+    free(out);
+    return ok;
+}
+
+static void a_length_between_buckets_is_launched_with_its_own_grid(void)
+{
+    static const int32_t lengths[] = {121, 129, 135};
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_diag diag;
+    CHECK(fixture_open(&f, "time * 90\ntime BLOCK_M=64; 30"));
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
+    uint32_t blocks = fa_kernel_answer(kernel)->trial.grid[0];
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        fa_problem problem = of_length(lengths[i]);
+        CHECK_OK(fa_get_best_kernel(f.tuner, &problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
+        const fa_answer *answer = fa_kernel_answer(kernel);
+        CHECK_INT(answer->origin, FA_ORIGIN_NEAREST);
+        CHECK_INT(answer->problem.seq_q, lengths[i]);
+        CHECK_INT(answer->from_problem.seq_q, 128);
+        CHECK_INT(answer->trial.grid[0], blocks / 2 * (uint32_t)((lengths[i] + 63) / 64));
+        CHECK(launches_whole(&f, kernel, &problem, &diag));
+        /* Its bucket was measured: there is nothing to tune. */
+        CHECK_OK(fa_get_best_kernel(f.tuner, &problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
+        CHECK(fa_kernel_answer(kernel)->from_store);
+    }
+    fixture_close(&f);
+}
+
+static void an_exact_winner_is_kept_beside_its_bucket_and_preferred(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_answer answer;
+    fa_diag diag;
+    fa_request request = {.size = sizeof request, .problem = of_length(135),
+                          .effort = FA_EFFORT_MEASURE, .exact = true};
+    CHECK(fixture_open(&f, ""));
+    CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &answer, &diag), diag);
+    request.effort = FA_EFFORT_CACHED;
+    CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
+    CHECK_INT(answer.origin, FA_ORIGIN_NEAREST); /* better than nothing, and said so */
+    request.effort = FA_EFFORT_MEASURE;
+    CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
+    CHECK_INT(answer.origin, FA_ORIGIN_MEASURED);
+    CHECK_INT(answer.from_problem.seq_q, 135);
+    CHECK(!answer.from_store);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &request.problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
+    fa_problem neighbour = of_length(134);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &neighbour, FA_EFFORT_CACHED, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->from_problem.seq_q, 128);
+    fixture_close(&f);
+}
+
+struct regrets {
+    fa_regret last;
+    int count;
+};
+
+static int keep_regret(void *context, const fa_regret *regret)
+{
+    struct regrets *r = context;
+    r->last = *regret;
+    r->count++;
+    return 0;
+}
+
+/* The bucket's winner is slower at the point than what wins there. */
+static void regret_is_what_the_buckets_winner_costs_at_a_point(void)
+{
+    engine_fixture f;
+    struct regrets regrets = {0};
+    fa_answer answer;
+    fa_diag diag;
+    CHECK(fixture_open(&f, "time * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 30"));
+    CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &answer, &diag), diag);
+    CHECK_OK(fa_list_regret(f.tuner, keep_regret, &regrets, &diag), diag);
+    CHECK_INT(regrets.count, 0);
+    CHECK(fixture_restart(&f, "time * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 60\n"
+                              "time BLOCK_M=128;BLOCK_N=64; 40"));
+    fa_request request = {.size = sizeof request, .problem = of_length(120),
+                          .effort = FA_EFFORT_MEASURE, .exact = true};
+    CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
+    CHECK_OK(fa_list_regret(f.tuner, keep_regret, &regrets, &diag), diag);
+    CHECK_INT(regrets.count, 1);
+    CHECK_INT(regrets.last.problem.seq_q, 120);
+    CHECK_INT(regrets.last.bucket.seq_q, 128);
+    CHECK(fa_config_equal(&regrets.last.best_config, &answer.trial.config));
+    CHECK(regrets.last.bucket_us > 55 && regrets.last.bucket_us < 65);
+    CHECK(regrets.last.best_us > 35 && regrets.last.best_us < 45);
+    fixture_close(&f);
+}
+
+/* ---- the order of trust ---------------------------------------------------------------------*/
+static void the_nearest_measured_length_answers_until_the_bucket_is_measured(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_answer answer;
+    fa_diag diag;
+    fa_problem near = of_length(192), far = of_length(640), query = small_problem;
+    query.seq_q = 1;
+    CHECK(fixture_open(&f, ""));
+    CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &answer, &diag), diag);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &near, FA_EFFORT_CACHED, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_NEAREST);
+    CHECK_INT(fa_kernel_answer(kernel)->from_problem.seq_q, 128);
+    CHECK(launches_whole(&f, kernel, &near, &diag));
+    CHECK_INT(fa_get_best_kernel(f.tuner, &far, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
+    CHECK_INT(fa_get_best_kernel(f.tuner, &query, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
+    /* Another length is not this one measured, and no reason for a race. */
+    CHECK_OK(fa_get_best_kernel(f.tuner, &near, FA_EFFORT_MEASURE, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
+    CHECK(!fa_kernel_answer(kernel)->top_few);
+    fixture_close(&f);
+}
+
+static const char two_devices[] = "device name=NVIDIA_L40S sms=142 bus=384 clock=2520";
+
+static int use_device(engine_fixture *f, int ordinal)
+{
+    fa_driver_release_context(f->driver, 0);
+    return fa_driver_retain_context(f->driver, ordinal, NULL);
+}
+
+static void another_gpus_winner_is_proved_here_before_it_is_launched(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_answer first;
+    fa_diag diag;
+    CHECK(fixture_open(&f, two_devices));
+    CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &first, &diag), diag);
+    CHECK_INT(use_device(&f, 1), 0);
+    CHECK_INT(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag),
+              FA_ENOTFOUND);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &kernel, &diag), diag);
+    const fa_answer *answer = fa_kernel_answer(kernel);
+    CHECK_INT(answer->origin, FA_ORIGIN_TRANSFERRED);
+    CHECK_TEXT(answer->from_gpu, "NVIDIA L4");
+    CHECK_INT(answer->proved, 1);
+    CHECK(answer->driver_version > 0 && answer->trial.median_us == 0);
+    CHECK(fa_config_equal(&answer->trial.config, &first.trial.config));
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
+    fa_driver_release_context(f.driver, 1);
+    CHECK_INT(fa_driver_retain_context(f.driver, 0, NULL), 0);
+    fixture_close(&f);
+}
+
+static void a_transferred_winner_that_fails_its_proof_gives_way_to_the_model(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_answer first;
+    fa_diag diag;
+    CHECK(fixture_open(&f, two_devices));
+    CHECK(fixture_restart(&f, "device name=NVIDIA_L40S sms=142 bus=384 clock=2520\n"
+                              "time * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 30"));
+    CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &first, &diag), diag);
+    CHECK(fixture_restart(&f, "device name=NVIDIA_L40S sms=142 bus=384 clock=2520\n"
+                              "fault BLOCK_M=64;BLOCK_N=32;STAGES=2 wrong"));
+    CHECK_OK(fa_driver_open(&f.driver, &diag), diag);
+    CHECK_INT(fa_driver_retain_context(f.driver, 1, NULL), 0);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_PREDICTED);
+    CHECK(!fa_config_equal(&fa_kernel_answer(kernel)->trial.config, &first.trial.config));
+    fa_driver_release_context(f.driver, 1);
+    fa_driver_retain_context(f.driver, 0, NULL);
+    fixture_close(&f);
+}
+
+struct seen {
+    fa_step step[16];
+    int count;
+};
+
+static int keep_step(void *context, const fa_step *step)
+{
+    struct seen *seen = context;
+    if (seen->count < 16)
+        seen->step[seen->count++] = *step;
+    return 0;
+}
+
+static const fa_step *step_of(const struct seen *seen, fa_step_kind kind)
+{
+    for (int i = 0; i < seen->count; i++)
+        if (seen->step[i].kind == kind)
+            return &seen->step[i];
+    return NULL;
+}
+
+/* A block of 128 rows by 128 keys in two stages: more than a T4 has. The T4's family is another one,
+ * too, so its space has no such config at all. */
+static void a_winner_that_this_gpu_cannot_run_is_passed_over_with_the_reason(void)
+{
+    engine_fixture f;
+    fa_answer answer;
+    fa_diag diag;
+    struct seen *seen = calloc(1, sizeof *seen);
+    CHECK(seen != NULL && fixture_open(&f, ""));
+    CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &answer, &diag), diag);
+    fa_request request = {.size = sizeof request, .problem = small_problem, .gpu = "T4"};
+    CHECK_OK(fa_why(f.tuner, &request, keep_step, seen, NULL, &diag), diag);
+    const fa_step *step = step_of(seen, FA_STEP_TRANSFERRED);
+    CHECK(step != NULL && step->found && !step->taken);
+    CHECK_HAS(step->why, "passed over");
+    CHECK_HAS(step->why, "sm_75");
+    CHECK_INT(tune_for(&f, "T4", small_problem, FA_EFFORT_CACHED, &answer, &diag), FA_ENOTFOUND);
+    free(seen);
+    fixture_close(&f);
+}
+
+static void the_nearest_gpu_is_of_the_same_major_architecture(void)
+{
+    engine_fixture f;
+    fa_answer answer;
+    fa_diag diag;
+    struct seen *seen = calloc(1, sizeof *seen);
+    CHECK(seen != NULL && fixture_open(&f, "device name=NVIDIA_H100 sm=90 sms=132 bus=5120 clock=1980\n"
+                                           "device name=NVIDIA_A10 sm=86 sms=72 bus=384 clock=1695"));
+    for (int32_t ordinal = 1; ordinal <= 2; ordinal++) {
+        fa_request request = {.size = sizeof request, .problem = small_problem,
+                              .ordinal = ordinal, .effort = FA_EFFORT_MEASURE};
+        CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
+        CHECK_INT(answer.origin, FA_ORIGIN_MEASURED);
+    }
+    fa_request request = {.size = sizeof request, .problem = small_problem};
+    CHECK_OK(fa_why(f.tuner, &request, keep_step, seen, NULL, &diag), diag);
+    const fa_step *step = step_of(seen, FA_STEP_TRANSFERRED);
+    CHECK(step != NULL && step->found);
+    CHECK_TEXT(step->answer.from_gpu, "NVIDIA A10");
+    CHECK_TEXT(step[1].answer.from_gpu, "NVIDIA H100");
+    CHECK(step[1].kind == FA_STEP_TRANSFERRED);
+    free(seen);
+    fixture_close(&f);
+}
+
+/* ---- first contact --------------------------------------------------------------------------*/
+struct told {
+    fa_prediction last;
+    int count;
+};
+
+static int keep_prediction(void *context, const fa_prediction *prediction)
+{
+    struct told *told = context;
+    if (told->count++ == 0)
+        told->last = *prediction;
+    return 0;
+}
+
+/* An L4 that was tuned for before it came. */
+static const char arrived[] = "device name=NVIDIA_L4 sms=58";
+
+/* The store has the L4's predicted winner and all its cubins; then the L4 is there. */
+static bool open_first_contact(engine_fixture *f, fa_answer *predicted, const char *script)
+{
+    char text[1024];
+    if (!fixture_open(f, NULL) ||
+        tune_for(f, "L4", small_problem, FA_EFFORT_MEASURE, predicted, NULL) != 0)
+        return false;
+    fa_close(&f->tuner);
+    snprintf(text, sizeof text, "log %s\n%s\n%s\n", f->log, arrived, script);
+    return write_text(f->script, text) && fa_driver_open(&f->driver, NULL) == 0 &&
+           fa_driver_retain_context(f->driver, 0, NULL) == 0 && fixture_session(f, NULL) == 0;
+}
+
+static void first_contact_proves_at_once_or_races_the_ready_and_keeps_the_truth(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_answer predicted, answer;
+    struct told told = {0};
+    fa_diag diag;
+    CHECK(open_first_contact(&f, &predicted, "time * 77"));
+    CHECK_INT(predicted.origin, FA_ORIGIN_PREDICTED);
+    int64_t cubins = number_in_store(&f, "SELECT count(*) FROM cubin WHERE entry <> 'attn_ref_fp32'");
+    CHECK_INT(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag),
+              FA_ENOTFOUND);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_PREDICTED);
+    CHECK_INT(fa_kernel_answer(kernel)->proved, 1);
+    CHECK(fa_config_equal(&fa_kernel_answer(kernel)->trial.config, &predicted.trial.config));
+    CHECK_OK(fa_list_predictions(f.tuner, keep_prediction, &told, &diag), diag);
+    CHECK_INT(told.count, 0); /* proved is not measured */
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
+    answer = *fa_kernel_answer(kernel);
+    CHECK_INT(answer.origin, FA_ORIGIN_MEASURED);
+    CHECK(answer.top_few);
+    CHECK(answer.measured >= 6 && answer.measured <= 8);
+    CHECK_INT(number_in_store(&f, "SELECT count(*) FROM cubin WHERE entry <> 'attn_ref_fp32'"), cubins);
+    CHECK_OK(fa_list_predictions(f.tuner, keep_prediction, &told, &diag), diag);
+    CHECK_INT(told.count, 1);
+    CHECK(fa_config_equal(&told.last.config, &predicted.trial.config));
+    CHECK(told.last.measured_us > 70 && told.last.measured_us < 85);
+    CHECK(told.last.predicted_us == predicted.trial.predicted_us);
+    CHECK(told.last.rank >= 1 && told.last.rank <= told.last.measured);
+    CHECK(answer.promised_rank == told.last.rank);
+    /* A race of the few stands for effort measure, and not for the whole space. */
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
+    CHECK(fa_kernel_answer(kernel)->top_few);
+    CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &answer, &diag), diag);
+    CHECK(!answer.top_few && !answer.from_store);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PATIENT, &kernel, &diag), diag);
+    CHECK(!fa_kernel_answer(kernel)->top_few);
+    fixture_close(&f);
+}
+
+static void when_all_that_is_ready_is_wrong_the_whole_space_is_tuned(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_answer predicted;
+    fa_diag diag;
+    CHECK(open_first_contact(&f, &predicted, ""));
+    /* Ready is the winner alone, and it is wrong here. */
+    char script[400], keep[200];
+    sqlite3 *db = NULL;
+    snprintf(keep, sizeof keep,
+             "DELETE FROM cubin WHERE entry <> 'attn_ref_fp32' AND key <> '%s'", predicted.cubin_key);
+    CHECK_INT(sqlite3_open(f.store, &db), SQLITE_OK);
+    CHECK_INT(sqlite3_exec(db, keep, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+    const fa_tunable *t = predicted.trial.config.tunable;
+    snprintf(script, sizeof script, "log %s\n%s\nfault BLOCK_M=%d;BLOCK_N=%d;STAGES=%d wrong\n", f.log,
+             arrived, t[0].value, t[1].value, t[2].value);
+    CHECK(write_text(f.script, script));
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
+    CHECK(!fa_kernel_answer(kernel)->top_few);
+    CHECK(fa_kernel_answer(kernel)->failed >= 1);
+    fixture_close(&f);
+}
+
+/* ---- another driver -------------------------------------------------------------------------*/
+static bool open_under(engine_fixture *f, const char *script, fa_diag *diag)
+{
+    return fixture_restart(f, script) && fa_driver_open(&f->driver, diag) == 0 &&
+           fa_driver_retain_context(f->driver, 0, diag) == 0;
+}
+
+static void a_winner_is_proved_again_under_another_driver_and_kept(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_answer first;
+    fa_diag diag;
+    CHECK(fixture_open(&f, "driver 13000"));
+    CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &first, &diag), diag);
+    CHECK_INT(first.driver_version, 13000);
+    int64_t trials = number_in_store(&f, "SELECT count(*) FROM trial");
+    CHECK(open_under(&f, "driver 13010", &diag));
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13010);
+    CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
+    CHECK_TEXT(fa_kernel_answer(kernel)->cubin_key, first.cubin_key);
+    CHECK(fa_kernel_answer(kernel)->trial.median_us == first.trial.median_us);
+    CHECK_INT(number_in_store(&f, "SELECT driver_version FROM winner WHERE origin = 'measured'"), 13010);
+    CHECK_INT(number_in_store(&f, "SELECT count(*) FROM trial"), trials);
+    /* The next process finds it proved: one that has no worker at all is enough. */
+    fa_options options = fixture_options(&f);
+    options.worker = "/nowhere/fa-tune-worker";
+    fa_close(&f.tuner);
+    CHECK_OK(fa_open(&options, &f.tuner, &diag), diag);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
+    /* Back under the old one it is proved once more, not thrown away. */
+    CHECK(open_under(&f, "driver 13000", &diag));
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13000);
+    fixture_close(&f);
+}
+
+static void a_winner_that_fails_under_another_driver_is_dropped_for_the_next(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_answer first;
+    fa_diag diag;
+    static const char faults[] = "driver 13010\nfault BLOCK_M=64;BLOCK_N=32;STAGES=2 wrong";
+    CHECK(fixture_open(&f, "driver 13000\ntime * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 30"));
+    CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &first, &diag), diag);
+    CHECK(open_under(&f, faults, &diag));
+    CHECK_INT(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag),
+              FA_ENOTFOUND);
+    CHECK_INT(number_in_store(&f, "SELECT count(*) FROM winner WHERE origin = 'measured'"), 0);
+    CHECK_INT(number_in_store(&f, "SELECT passed FROM verification"), 0);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
+    CHECK(!fa_config_equal(&fa_kernel_answer(kernel)->trial.config, &first.trial.config));
+    CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13010);
+    fixture_close(&f);
+}
+
+/* Makes the measured winner's cubin one of another compiler: under another key, with another marker. */
+static bool age_cubin(const engine_fixture *f, const char *key, const char *old_key)
+{
+    static const char marker[] = "family=attn_fwd_sm80", old_marker[] = "family=attn_fwd_smOL";
+    char sql[200], sha256[FA_HASH_HEX];
+    sqlite3 *db = NULL;
+    sqlite3_stmt *get = NULL, *put = NULL;
+    snprintf(sql, sizeof sql, "SELECT bytes FROM cubin WHERE key = '%s'", key);
+    bool ok = sqlite3_open(f->store, &db) == SQLITE_OK &&
+              sqlite3_prepare_v2(db, sql, -1, &get, NULL) == SQLITE_OK &&
+              sqlite3_step(get) == SQLITE_ROW;
+    size_t size = ok ? (size_t)sqlite3_column_bytes(get, 0) : 0;
+    char *bytes = malloc(size + 1);
+    ok = ok && bytes != NULL;
+    if (ok)
+        memcpy(bytes, sqlite3_column_blob(get, 0), size);
+    char *at = ok ? memmem(bytes, size, marker, sizeof marker - 1) : NULL;
+    sqlite3_finalize(get);
+    if (at != NULL) {
+        memcpy(at, old_marker, sizeof old_marker - 1);
+        fa_hash_bytes(bytes, size, sha256);
+        snprintf(sql, sizeof sql, "UPDATE cubin SET key = ?, bytes = ?, sha256 = ? WHERE key = '%s'",
+                 key);
+        ok = sqlite3_prepare_v2(db, sql, -1, &put, NULL) == SQLITE_OK;
+        sqlite3_bind_text(put, 1, old_key, -1, SQLITE_STATIC);
+        sqlite3_bind_blob(put, 2, bytes, (int)size, SQLITE_STATIC);
+        sqlite3_bind_text(put, 3, sha256, -1, SQLITE_STATIC);
+        ok = ok && sqlite3_step(put) == SQLITE_DONE;
+        sqlite3_finalize(put);
+        snprintf(sql, sizeof sql, "UPDATE winner SET cubin_key = '%s' WHERE origin = 'measured'",
+                 old_key);
+        ok = ok && sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK;
+    }
+    free(bytes);
+    sqlite3_close(db);
+    return ok && at != NULL;
+}
+
+static void a_cubin_that_another_driver_does_not_load_is_compiled_anew(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_answer first;
+    fa_diag diag;
+    char sql[200], old_key[65];
+    memset(old_key, 'a', 64);
+    old_key[64] = 0;
+    CHECK(fixture_open(&f, "driver 13000"));
+    CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &first, &diag), diag);
+    CHECK(age_cubin(&f, first.cubin_key, old_key));
+    CHECK(open_under(&f, "driver 13010\nfault attn_fwd_smOL load_failure", &diag));
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
+    const fa_answer *answer = fa_kernel_answer(kernel);
+    CHECK_TEXT(answer->cubin_key, first.cubin_key);
+    CHECK_INT(answer->driver_version, 13010);
+    CHECK(answer->trial.median_us == first.trial.median_us);
+    snprintf(sql, sizeof sql, "SELECT count(*) FROM winner WHERE cubin_key = '%s' AND "
+                              "driver_version = 13010 AND origin = 'measured'", first.cubin_key);
+    CHECK_INT(number_in_store(&f, sql), 1);
+    fixture_close(&f);
+}
+
+/* ---- killed outright ------------------------------------------------------------------------*/
+static int be_child(const char *store, const char *templates)
+{
+    fa_options options = {.size = sizeof options, .store = store, .templates = templates};
+    fa_driver *driver = NULL;
+    const fa_kernel *kernel;
+    fa_tuner *tuner;
+    if (fa_driver_open(&driver, NULL) != 0 || fa_driver_retain_context(driver, 0, NULL) != 0 ||
+        fa_open(&options, &tuner, NULL) != 0)
+        return 1;
+    return fa_get_best_kernel(tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, NULL) != 0;
+}
+
+static void killed_at_first_contact_nothing_is_lost_and_the_next_finishes(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_answer predicted;
+    fa_diag diag;
+    CHECK(open_first_contact(&f, &predicted, ""));
+    for (int i = 0; i < 6; i++) {
+        char *const arguments[] = {"/proc/self/exe", "child", f.store, f.templates, NULL};
+        pid_t pid;
+        fflush(stdout);
+        CHECK_INT(posix_spawn(&pid, "/proc/self/exe", NULL, NULL, arguments, environ), 0);
+        usleep(15000 + 25000 * (useconds_t)i);
+        kill(pid, SIGKILL);
+        CHECK(waitpid(pid, NULL, 0) == pid);
+        /* A winner and what it says about the prediction come together or not at all. */
+        CHECK_INT(number_in_store(&f, "SELECT count(*) FROM winner WHERE origin = 'measured'"),
+                  number_in_store(&f, "SELECT count(*) FROM prediction"));
+    }
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
+    CHECK_INT(number_in_store(&f, "SELECT count(*) FROM prediction"), 1);
+    fixture_close(&f);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 4 && strcmp(argv[1], "child") == 0)
+        return be_child(argv[2], argv[3]);
+    if (getenv("FA_TEST_FAKE_CUDA") == NULL)
+        return 1;
+    TEST(a_length_between_buckets_is_launched_with_its_own_grid);
+    TEST(an_exact_winner_is_kept_beside_its_bucket_and_preferred);
+    TEST(regret_is_what_the_buckets_winner_costs_at_a_point);
+    TEST(the_nearest_measured_length_answers_until_the_bucket_is_measured);
+    TEST(another_gpus_winner_is_proved_here_before_it_is_launched);
+    TEST(a_transferred_winner_that_fails_its_proof_gives_way_to_the_model);
+    TEST(a_winner_that_this_gpu_cannot_run_is_passed_over_with_the_reason);
+    TEST(the_nearest_gpu_is_of_the_same_major_architecture);
+    TEST(first_contact_proves_at_once_or_races_the_ready_and_keeps_the_truth);
+    TEST(when_all_that_is_ready_is_wrong_the_whole_space_is_tuned);
+    TEST(a_winner_is_proved_again_under_another_driver_and_kept);
+    TEST(a_winner_that_fails_under_another_driver_is_dropped_for_the_next);
+    TEST(a_cubin_that_another_driver_does_not_load_is_compiled_anew);
+    TEST(killed_at_first_contact_nothing_is_lost_and_the_next_finishes);
+    return check_done();
+}
