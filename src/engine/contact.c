@@ -8,6 +8,7 @@
  */
 #include "engine.h"
 
+#include "cubin.h"
 #include "error.h"
 
 #include <stdio.h>
@@ -53,8 +54,24 @@ struct readying {
     fa_plan *plan;
     fa_trial *trial; /* on record: [count] */
     int count, capacity;
+    char code[FA_PLAN_MAX][FA_HASH_HEX]; /* of the plan's items */
     bool failed;
 };
+
+/* Whether an earlier item executes the same; what was promised is then that one. */
+static bool repeats(struct readying *r, const fa_plan_item *item, const fa_cubin_record *cubin)
+{
+    char *code = r->code[r->plan->count];
+    if (fa_cubin_code(cubin->bytes, cubin->size, cubin->entry, code, NULL) != 0)
+        code[0] = 0;
+    for (int i = 0; i < r->plan->count && code[0] != 0; i++)
+        if (strcmp(r->code[i], code) == 0) {
+            if (fa_config_equal(&item->config, &r->plan->promise.config))
+                r->plan->promise.config = r->plan->item[i].config;
+            return true;
+        }
+    return false;
+}
 
 /* Adds a config when it fits, is new, and its cubin is in the store. */
 static void add_ready(struct readying *r, const fa_plan_item *item)
@@ -75,7 +92,8 @@ static void add_ready(struct readying *r, const fa_plan_item *item)
     if (fa_render_candidate(r->tuner, r->target, &candidate, r->nvrtc, &source, architecture,
                             sizeof architecture, key, NULL) == 0 &&
         fa_records_cubin(r->tuner, key, &cubin, NULL) == 0) {
-        r->plan->item[r->plan->count++] = *item;
+        if (!repeats(r, item, &cubin))
+            r->plan->item[r->plan->count++] = *item;
         fa_cubin_record_free(&cubin);
     }
     fa_buf_free(&source);

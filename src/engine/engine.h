@@ -170,6 +170,8 @@ typedef struct fa_attempt {
     int32_t sample_count;
     int32_t generation; /* of the measuring worker that has it loaded and proved; 0: none */
     int retries;        /* how often its worker was killed from outside */
+    char code[FA_HASH_HEX]; /* what its cubin executes */
+    int twin_of;        /* 1 + the attempt with the same code, which is tried for both; 0: none */
     bool dirty;         /* has an outcome that the store has not seen */
     char *clocks;       /* JSON */
     fa_cubin_record *fresh_cubin; /* compiled by this run, not yet written */
@@ -267,6 +269,9 @@ void fa_job_end(fa_job *job, int rc);
 void fa_job_count(fa_job *job, const fa_trial *trial); /* a trial that ended, now or earlier */
 /* Records where an attempt ended, counts it and tells the caller. */
 void fa_job_settle(fa_job *job, int index, fa_status status, const char *reason);
+/* Ends an attempt as the one with the same code has ended. */
+void fa_job_settle_twin(fa_job *job, int index);
+void fa_job_settle_twins(fa_job *job, int index); /* all of this one's */
 void fa_job_advance(fa_job *job); /* gives idle workers work, moves to the next stage */
 void fa_job_emit(fa_job *job, fa_event_kind kind, const fa_trial *trial);
 /* Writes what the store has not seen, cubins and trials, in one transaction; ends a job that it

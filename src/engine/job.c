@@ -79,6 +79,47 @@ void fa_job_settle(fa_job *job, int index, fa_status status, const char *reason)
     job->unwritten = true;
     fa_job_count(job, trial);
     fa_job_emit(job, FA_EVENT_TRIAL, trial);
+    fa_job_settle_twins(job, index);
+}
+
+void fa_job_settle_twin(fa_job *job, int index)
+{
+    fa_attempt *attempt = &job->attempt[index];
+    const fa_attempt *other = &job->attempt[attempt->twin_of - 1];
+    const fa_trial *from = &job->space.candidate[attempt->twin_of - 1].trial;
+    fa_trial *trial = &job->space.candidate[index].trial;
+    char config[FA_CONFIG_TEXT_MAX], reason[sizeof trial->reason];
+    size_t size = (size_t)other->sample_count * sizeof *other->samples_us;
+    float *samples = size > 0 ? malloc(size) : NULL;
+    free(attempt->samples_us);
+    attempt->samples_us = samples;
+    attempt->sample_count = samples != NULL ? other->sample_count : 0;
+    if (samples != NULL)
+        memcpy(samples, other->samples_us, size);
+    fa_config_text(&from->config, config);
+    snprintf(reason, sizeof reason, "the same code as %.300s%s%.150s", config,
+             from->reason[0] != 0 ? ": " : "", from->reason);
+    bool first = trial->status == FA_STATUS_PENDING;
+    trial->median_us = from->median_us;
+    trial->low_us = from->low_us;
+    trial->high_us = from->high_us;
+    trial->sample_count = attempt->sample_count;
+    trial->max_error = from->max_error;
+    trial->tolerance = from->tolerance;
+    trial->raced = from->raced;
+    if (first || trial->status != from->status) {
+        fa_job_settle(job, index, from->status, reason);
+    } else {
+        attempt->dirty = true;
+        job->unwritten = true;
+    }
+}
+
+void fa_job_settle_twins(fa_job *job, int index)
+{
+    for (int i = 0; i < job->space.count; i++)
+        if (job->attempt[i].twin_of == index + 1)
+            fa_job_settle_twin(job, i);
 }
 
 bool fa_job_may_retry(fa_job *job, int index)

@@ -58,6 +58,31 @@ static fa_status gate(const fa_job *job, const fa_candidate *candidate, const fa
     return FA_STATUS_COMPILED;
 }
 
+/* A hint to the compiler often changes nothing: what was launched before with the same code, threads
+ * and memory is not tried twice. True when there is such a one; this one ends as that one does. */
+static bool join_twin(fa_job *job, int index, const void *bytes, size_t size, const char *entry)
+{
+    fa_attempt *attempt = &job->attempt[index];
+    const fa_trial *trial = &job->space.candidate[index].trial;
+    if (fa_cubin_code(bytes, size, entry, attempt->code, NULL) != 0) {
+        attempt->code[0] = 0; /* no twin of anything: the device will tell */
+        return false;
+    }
+    for (int i = 0; i < job->space.count; i++) {
+        const fa_candidate *other = &job->space.candidate[i];
+        if (i == index || job->attempt[i].twin_of != 0 ||
+            strcmp(job->attempt[i].code, attempt->code) != 0 ||
+            other->trial.threads != trial->threads || other->trial.smem_bytes != trial->smem_bytes ||
+            memcmp(other->trial.grid, trial->grid, sizeof trial->grid) != 0)
+            continue;
+        attempt->twin_of = i + 1;
+        if (other->trial.status != FA_STATUS_PENDING)
+            fa_job_settle_twin(job, index);
+        return true;
+    }
+    return false;
+}
+
 /* Gates a cubin (new, or from the store): registers, spills, static memory, warnings. True when it is
  * clean: it is ranked, or waits to be proved. */
 static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, const char *log)
@@ -85,6 +110,8 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
         return status == FA_STATUS_COMPILED;
     }
     job->progress.clean++;
+    if (join_twin(job, index, bytes, size, entry))
+        return true;
     attempt->cubin = malloc(size);
     if (attempt->cubin == NULL) {
         fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "out of memory for a cubin"));

@@ -62,6 +62,21 @@ static int sorted(fa_job *job, fa_status status, int *ret_order)
     return count;
 }
 
+/* Whether an attempt is what others are compared with: a default config, or the bucket's winner at an
+ * exact point; or has the code of one that is. */
+static bool must_race(const fa_job *job, int index)
+{
+    for (int i = 0; i < job->space.count; i++) {
+        const fa_candidate *candidate = &job->space.candidate[i];
+        if ((i == index || job->attempt[i].twin_of == index + 1) &&
+            (candidate->is_default ||
+             (job->plan.with_rival &&
+              fa_config_equal(&candidate->trial.config, &job->plan.rival))))
+            return true;
+    }
+    return false;
+}
+
 int fa_job_choose_finalists(fa_job *job)
 {
     int count = sorted(job, FA_STATUS_MEASURED, job->finalist), chosen = 0;
@@ -73,9 +88,8 @@ int fa_job_choose_finalists(fa_job *job)
         const fa_candidate *candidate = &job->space.candidate[job->finalist[i]];
         bool room = chosen < FINALISTS_MIN ||
                     (chosen < FINALISTS_MAX && round_us < FINALISTS_ROUND_US);
-        bool rival = job->plan.with_rival &&
-                     fa_config_equal(&candidate->trial.config, &job->plan.rival);
-        if (!(room && candidate->trial.low_us <= limit) && !candidate->is_default && !rival)
+        if (job->attempt[job->finalist[i]].twin_of != 0 || /* raced as the one that it equals */
+            (!(room && candidate->trial.low_us <= limit) && !must_race(job, job->finalist[i])))
             continue;
         round_us += candidate->trial.median_us;
         job->finalist[chosen++] = job->finalist[i];
@@ -254,6 +268,9 @@ int fa_job_choose_winner(fa_job *job, fa_answer *answer)
         winner = best_unmeasured(job, order, count, answer);
     }
     free(order);
+    /* The one that was loaded and proved, not what equals it. */
+    if (winner >= 0 && job->attempt[winner].twin_of != 0)
+        winner = job->attempt[winner].twin_of - 1;
     return winner;
 }
 

@@ -7,6 +7,7 @@
 #define FA_GPU_CUBIN_H
 
 #include "../base/fa_types.h"
+#include "../base/hash.h"
 
 typedef struct fa_cubin_info {
     int32_t sm;                 /* from e_flags: 89 */
@@ -19,6 +20,11 @@ typedef struct fa_cubin_info {
 
 /* FA_ECORRUPT: not a cubin, truncated or inconsistent; FA_ENOTFOUND: no such entry. */
 int fa_cubin_read(const void *bytes, size_t size, const char *entry, fa_cubin_info *ret_info,
+                  fa_diag *diag);
+
+/* SHA-256 over what the kernel executes: its instructions, their relocations and its constants,
+ * with its registers. Equal for two cubins that differ in names and in hints to the compiler alone. */
+int fa_cubin_code(const void *bytes, size_t size, const char *entry, char ret_hex[FA_HASH_HEX],
                   fa_diag *diag);
 
 #endif
