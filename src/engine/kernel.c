@@ -21,7 +21,7 @@ struct fa_kernel {
     fa_problem problem;
     void *context; /* CUcontext it is loaded in */
     fa_driver *driver;
-    fa_module *module;
+    fa_module *module; /* NULL: another entry's, which stays as long */
     fa_function function;
     fa_answer answer;
     int64_t q_stride[3], k_stride[3]; /* contiguous, in the problem's layout */
@@ -78,6 +78,26 @@ static void contiguous(const fa_problem *p, int32_t heads, int32_t seq, int64_t 
     ret_stride[2] = p->layout == FA_BHSD ? p->head_dim : (int64_t)heads * p->head_dim;
 }
 
+/* The function of an answer's cubin when it is loaded in this context already: one winner serves all
+ * lengths of its bucket. */
+static bool find_function(fa_tuner *tuner, void *context, const fa_answer *answer,
+                          fa_function *ret_function)
+{
+    for (int i = 0; i < FA_KERNEL_BUCKETS; i++) {
+        const fa_kernel *kernel = atomic_load(&tuner->kernel[i]);
+        for (; kernel != NULL; kernel = kernel->next) {
+            if (kernel->context != context ||
+                strcmp(kernel->answer.cubin_key, answer->cubin_key) != 0 ||
+                strcmp(kernel->answer.entry, answer->entry) != 0 ||
+                kernel->answer.trial.smem_bytes != answer->trial.smem_bytes)
+                continue;
+            *ret_function = kernel->function;
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Loads an answer's cubin in the current context and publishes it; `work` is held. */
 static int load_kernel(fa_tuner *tuner, const fa_problem *problem, void *context,
                        const fa_answer *answer, const fa_cubin_record *cubin,
@@ -94,8 +114,10 @@ static int load_kernel(fa_tuner *tuner, const fa_problem *problem, void *context
     kernel->empty = problem->batch == 0 || problem->seq_q == 0;
     contiguous(problem, problem->heads_q, problem->seq_q, kernel->q_stride);
     contiguous(problem, problem->heads_kv, problem->seq_k, kernel->k_stride);
-    int rc = fa_module_load(tuner->driver, cubin->bytes, cubin->size, &kernel->module, diag);
-    if (rc == 0)
+    bool loaded = find_function(tuner, context, answer, &kernel->function);
+    int rc = loaded ? 0
+                    : fa_module_load(tuner->driver, cubin->bytes, cubin->size, &kernel->module, diag);
+    if (rc == 0 && !loaded)
         rc = fa_module_function(kernel->module, answer->entry, answer->trial.smem_bytes,
                                 &kernel->function, diag);
     if (rc != 0) {

@@ -145,6 +145,7 @@ int fa_records_like(fa_tuner *tuner, const fa_target *target, fa_winner_visit *v
     return fa_store_winners_like(tuner->store, &target->scope, visit, context, diag);
 }
 
+/* One from elsewhere is put into the store first: a winner is stored with its cubin or not at all. */
 int fa_records_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin, fa_diag *diag)
 {
     return fa_store_cubin_get(tuner->store, key, ret_cubin, diag);
