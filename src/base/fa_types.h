@@ -157,12 +157,12 @@ typedef enum fa_status { FA_STATUSES(FA_STATUS_ENUM) } fa_status;
 typedef enum fa_origin { FA_ORIGINS(FA_ORIGIN_ENUM) } fa_origin;
 #undef FA_ORIGIN_ENUM
 
-/* How much fa_get_best_kernel() may spend. */
+/* How much a request may spend; fa_tune.h says how each answers. */
 typedef enum fa_effort {
     FA_EFFORT_CACHED = 0,  /* stored winners only; FA_ENOTFOUND otherwise */
-    FA_EFFORT_PREDICT = 1, /* else the model's first choice, proved where the GPU is, untimed */
-    FA_EFFORT_MEASURE = 2, /* else tune: prove and measure the whole space once */
-    FA_EFFORT_PATIENT = 3  /* measure again with more repeats, even when a winner is stored */
+    FA_EFFORT_PREDICT = 1, /* else what is transferred or predicted, proved where the GPU is, untimed */
+    FA_EFFORT_MEASURE = 2, /* else measure: what is ready, or the whole space, once */
+    FA_EFFORT_PATIENT = 3  /* the whole space with more repeats, even when a winner is stored */
 } fa_effort;
 
 /* One config's way through the funnel. Negative or zero fields: not known (not got there). */

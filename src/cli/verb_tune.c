@@ -70,6 +70,8 @@ static void print_closing(const fa_answer *answer, int32_t rank, const char *sto
     if (rank > 0)
         fa_buf_printf(out, " #%d", rank);
     fa_buf_printf(out, ", %s", fa_origin_name(answer->origin));
+    if (answer->from_gpu[0] != 0)
+        fa_buf_printf(out, " from %s", answer->from_gpu);
     print_times(answer, out);
     fa_buf_text(out, ".");
     if (answer->promised_rank > 0) {
@@ -79,15 +81,15 @@ static void print_closing(const fa_answer *answer, int32_t rank, const char *sto
         cli_text_us(out, answer->promised_measured_us);
         fa_buf_printf(out, ", rank %d.", answer->promised_rank);
     }
-    if (answer->top_few && answer->trial.median_us > 0) {
+    bool guessed =
+        answer->origin == FA_ORIGIN_PREDICTED || answer->origin == FA_ORIGIN_TRANSFERRED;
+    if (answer->top_few && !guessed)
         fa_buf_text(out, " A race of the top few: without --effort the whole space is timed.");
-    } else if (answer->origin >= FA_ORIGIN_TRANSFERRED && answer->origin != FA_ORIGIN_NEAREST &&
-               answer->gpu.present) {
+    else if (guessed && answer->gpu.present)
         fa_buf_text(out, " Proved, not timed: without --effort the whole space is timed.");
-    } else if (answer->origin == FA_ORIGIN_PREDICTED) {
+    else if (guessed)
         fa_buf_text(out, " The first tune where that GPU is measures them (their cubins are ready) "
                          "and keeps the truth.");
-    }
     fa_buf_printf(out, "\n%s ", answer->from_store ? "found in" : "kept in");
     cli_text_path(out, store);
     if (answer->from_store && answer->unix_time > 0) {

@@ -58,45 +58,46 @@ struct readying {
     bool failed;
 };
 
-/* Whether an earlier item executes the same; what was promised is then that one. */
-static bool repeats(struct readying *r, const fa_plan_item *item, const fa_cubin_record *cubin)
+/* The item that a cubin stands for: an earlier one that executes the same, else this one, added. */
+static int add_cubin(struct readying *r, const fa_plan_item *item, const fa_cubin_record *cubin)
 {
-    char *code = r->code[r->plan->count];
+    fa_plan *plan = r->plan;
+    char *code = r->code[plan->count];
     if (fa_cubin_code(cubin->bytes, cubin->size, cubin->entry, code, NULL) != 0)
         code[0] = 0;
-    for (int i = 0; i < r->plan->count && code[0] != 0; i++)
-        if (strcmp(r->code[i], code) == 0) {
-            if (fa_config_equal(&item->config, &r->plan->promise.config))
-                r->plan->promise.config = r->plan->item[i].config;
-            return true;
-        }
-    return false;
+    for (int i = 0; i < plan->count && code[0] != 0; i++)
+        if (strcmp(r->code[i], code) == 0)
+            return i;
+    plan->item[plan->count] = *item;
+    return plan->count++;
 }
 
-/* Adds a config when it fits, is new, and its cubin is in the store. */
-static void add_ready(struct readying *r, const fa_plan_item *item)
+/* The item that a config is raced as; -1: it does not fit, its cubin is not there, or the plan is
+ * full. */
+static int add_ready(struct readying *r, const fa_plan_item *item)
 {
     fa_candidate candidate;
     fa_buf source = {0};
     fa_cubin_record cubin = {0};
     char architecture[32], key[FA_HASH_HEX];
-    if (r->plan->count == FA_PLAN_MAX)
-        return;
+    int at = -1;
     for (int i = 0; i < r->plan->count; i++)
         if (fa_config_equal(&r->plan->item[i].config, &item->config))
-            return;
+            return i;
+    if (r->plan->count == FA_PLAN_MAX)
+        return -1;
     if (fa_space_one(&r->tuner->families, &item->config, &r->target->problem, &r->target->gpu,
                      &candidate, NULL) != 0 ||
         candidate.trial.status != FA_STATUS_PENDING)
-        return;
+        return -1;
     if (fa_render_candidate(r->tuner, r->target, &candidate, r->nvrtc, &source, architecture,
                             sizeof architecture, key, NULL) == 0 &&
         fa_records_cubin(r->tuner, key, &cubin, NULL) == 0) {
-        if (!repeats(r, item, &cubin))
-            r->plan->item[r->plan->count++] = *item;
+        at = add_cubin(r, item, &cubin);
         fa_cubin_record_free(&cubin);
     }
     fa_buf_free(&source);
+    return at;
 }
 
 static int keep_trial(void *context, const fa_trial_record *record)
@@ -126,7 +127,31 @@ static int by_prediction(const void *a, const void *b)
     return (x->predicted_us > y->predicted_us) - (x->predicted_us < y->predicted_us);
 }
 
-/* The leads in the order of trust, then what was compiled for this silicon as the model ranks it. */
+/* A few leads of each kind in the order of trust. False when nothing that is transferred or predicted
+ * is ready: other lengths' winners alone are no reason for a race. */
+static bool add_leads(struct readying *r, const fa_leads *leads)
+{
+    enum { OF_A_KIND = 2 };
+    int kept[FA_STEP_TUNE + 1] = {0};
+    bool any = false;
+    for (int i = 0; i < leads->count; i++) {
+        const fa_lead *lead = &leads->lead[i];
+        fa_plan_item item = item_of(lead);
+        int at = lead->usable && kept[lead->kind] < OF_A_KIND ? add_ready(r, &item) : -1;
+        if (at < 0)
+            continue;
+        kept[lead->kind]++;
+        /* What would have been served if nothing were measured, of what is. */
+        if (guessed(lead) && !any) {
+            r->plan->promise = item;
+            r->plan->promise.config = r->plan->item[at].config;
+            any = true;
+        }
+    }
+    return any;
+}
+
+/* The leads, then what was compiled for this silicon as the model ranks it. */
 static int plan_race(fa_tuner *tuner, const fa_target *target, const fa_leads *leads, fa_plan *plan,
                      fa_diag *diag)
 {
@@ -137,12 +162,9 @@ static int plan_race(fa_tuner *tuner, const fa_target *target, const fa_leads *l
         rc = fa_tuner_families(tuner, diag);
     if (rc == 0)
         rc = fa_store_trials_each(tuner->store, &target->scope, keep_trial, &r, diag);
-    if (rc == 0) {
-        for (int i = 0; i < leads->count; i++) {
-            fa_plan_item item = item_of(&leads->lead[i]);
-            if (leads->lead[i].usable)
-                add_ready(&r, &item);
-        }
+    if (rc == 0 && !add_leads(&r, leads)) {
+        plan->count = 0;
+    } else if (rc == 0) {
         if (r.count > 0)
             qsort(r.trial, (size_t)r.count, sizeof *r.trial, by_prediction);
         for (int i = 0; i < r.count; i++) {
@@ -165,9 +187,12 @@ int fa_plan_make(fa_tuner *tuner, const fa_request *request, const fa_target *ta
     int rc = fa_leads_collect(tuner, target, &leads, diag);
     if (rc != 0)
         return rc;
-    for (int i = 0; i < leads->count && !plan.promised; i++) {
-        plan.promised = guessed(&leads->lead[i]);
-        plan.promise = item_of(&leads->lead[i]);
+    bool known = false; /* measured for these lengths: there is nothing to promise any more */
+    for (int i = 0; i < leads->count && !plan.promised && !known; i++) {
+        const fa_lead *lead = &leads->lead[i];
+        known = lead->usable && (lead->kind == FA_STEP_EXACT || lead->kind == FA_STEP_BUCKET);
+        plan.promised = guessed(lead);
+        plan.promise = item_of(lead);
     }
     for (int i = 0; i < leads->count && !plan.with_rival; i++) {
         const fa_lead *lead = &leads->lead[i];
