@@ -169,7 +169,7 @@ typedef enum fa_effort {
 typedef struct fa_trial {
     fa_config config;
     fa_status status;
-    char reason[512];        /* why it ended where it did; empty when measured */
+    char reason[512];        /* why it ended where it did; when measured, whose code it has, or empty */
     int32_t threads;
     int32_t smem_bytes;      /* dynamic shared memory of one block */
     int32_t registers;       /* per thread, from the cubin */

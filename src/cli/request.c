@@ -31,7 +31,7 @@ fa_request cli_request(const cli_options *options)
         .effort = options->effort,
         .again = options->again,
         .exact = options->exact,
-        .first_contact = options->effort_given,
+        .first_contact = options->effort_given && options->effort == FA_EFFORT_MEASURE,
     };
 }
 

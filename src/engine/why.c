@@ -59,7 +59,7 @@ static void add_lead(steps *all, fa_tuner *tuner, const fa_target *target, const
                  lead->why);
     else if (step->taken && lead->answer.driver_version == 0 && target->gpu.present)
         snprintf(step->why, sizeof step->why,
-                 "%s; not launched before this GPU has proved it: effort predict does", lead->answer.why);
+                 "%s; not launched before this GPU has proved it (effort predict)", lead->answer.why);
     else if (step->taken)
         snprintf(step->why, sizeof step->why, "%s", lead->answer.why);
     else if (serves)
@@ -67,7 +67,7 @@ static void add_lead(steps *all, fa_tuner *tuner, const fa_target *target, const
                  lead->answer.why);
     else
         snprintf(step->why, sizeof step->why, "%s; passed over: %s", lead->answer.why,
-                 ready[0] != 0 ? ready : "not compiled for this GPU yet: effort predict does");
+                 ready[0] != 0 ? ready : "it is not compiled for this GPU yet");
     *taken = *taken || step->taken;
 }
 
