@@ -312,6 +312,19 @@ static int be_child(const char *store, const char *templates)
     return fa_get_best_kernel(tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, NULL) != 0;
 }
 
+/* Starts a process that asks for the kernel, and kills it after that time. */
+static bool kill_asking(engine_fixture *f, useconds_t after_us)
+{
+    char *const arguments[] = {"/proc/self/exe", "child", f->store, f->templates, NULL};
+    pid_t pid;
+    fflush(stdout);
+    if (posix_spawn(&pid, "/proc/self/exe", NULL, NULL, arguments, environ) != 0)
+        return false;
+    usleep(after_us);
+    kill(pid, SIGKILL);
+    return waitpid(pid, NULL, 0) == pid;
+}
+
 static void killed_at_first_contact_nothing_is_lost_and_the_next_finishes(void)
 {
     engine_fixture f;
@@ -320,13 +333,7 @@ static void killed_at_first_contact_nothing_is_lost_and_the_next_finishes(void)
     fa_diag diag;
     CHECK(open_first_contact(&f, &predicted, ""));
     for (int i = 0; i < 6; i++) {
-        char *const arguments[] = {"/proc/self/exe", "child", f.store, f.templates, NULL};
-        pid_t pid;
-        fflush(stdout);
-        CHECK_INT(posix_spawn(&pid, "/proc/self/exe", NULL, NULL, arguments, environ), 0);
-        usleep(15000 + 25000 * (useconds_t)i);
-        kill(pid, SIGKILL);
-        CHECK(waitpid(pid, NULL, 0) == pid);
+        CHECK(kill_asking(&f, 15000 + 25000 * (useconds_t)i));
         /* A winner and what it says about the prediction come together or not at all. */
         CHECK_INT(number_in_store(&f, "SELECT count(*) FROM winner WHERE origin = 'measured'"),
                   number_in_store(&f, "SELECT count(*) FROM prediction"));
@@ -334,6 +341,27 @@ static void killed_at_first_contact_nothing_is_lost_and_the_next_finishes(void)
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
     CHECK_INT(number_in_store(&f, "SELECT count(*) FROM prediction"), 1);
+    fixture_close(&f);
+}
+
+static void killed_while_it_proves_again_the_winner_is_as_before_or_proved(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_answer first;
+    fa_diag diag;
+    CHECK(fixture_open(&f, "driver 13000"));
+    CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &first, &diag), diag);
+    CHECK(open_under(&f, "driver 13010", &diag));
+    for (int i = 0; i < 5; i++) {
+        CHECK(kill_asking(&f, 10000 + 20000 * (useconds_t)i));
+        int64_t driver =
+            number_in_store(&f, "SELECT driver_version FROM winner WHERE origin = 'measured'");
+        CHECK_INT(driver, number_in_store(&f, "SELECT count(*) FROM verification") > 0 ? 13010 : 13000);
+    }
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13010);
+    CHECK_TEXT(fa_kernel_answer(kernel)->cubin_key, first.cubin_key);
     fixture_close(&f);
 }
 
@@ -350,5 +378,6 @@ int main(int argc, char **argv)
     TEST(a_cubin_that_another_driver_does_not_load_is_compiled_anew);
     TEST(a_config_with_another_ones_code_is_not_tried_twice);
     TEST(killed_at_first_contact_nothing_is_lost_and_the_next_finishes);
+    TEST(killed_while_it_proves_again_the_winner_is_as_before_or_proved);
     return check_done();
 }
