@@ -96,7 +96,7 @@ int fa_answer_cubin(fa_tuner *tuner, const fa_answer *answer, void **ret_bytes, 
         return fa_fail(diag, FA_EINVAL, "answer, ret_bytes or ret_size is NULL");
     fa_cubin_record cubin = {0};
     pthread_mutex_lock(&tuner->work);
-    rc = fa_store_cubin_get(tuner->store, answer->cubin_key, &cubin, diag);
+    rc = fa_records_cubin(tuner, answer->cubin_key, &cubin, diag);
     pthread_mutex_unlock(&tuner->work);
     if (rc != 0)
         return rc;

@@ -162,7 +162,7 @@ static int make_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
     fa_cubin_record cubin = {0};
     rc = fa_tune_target(tuner, &request, &target, &job, &answer, diag);
     if (rc == 0)
-        rc = fa_store_cubin_get(tuner->store, answer.cubin_key, &cubin, diag);
+        rc = fa_records_cubin(tuner, answer.cubin_key, &cubin, diag);
     if (rc == 0)
         rc = load_kernel(tuner, problem, context, &answer, &cubin, ret_kernel, diag);
     fa_cubin_record_free(&cubin);

@@ -111,6 +111,8 @@ int fa_records_lookup(fa_tuner *tuner, const fa_target *target, fa_answer *ret_a
     fa_winner_record winner = {0};
     fa_cubin_record cubin = {0};
     int rc = fa_store_winner_get(tuner->store, &target->scope, &winner, &cubin, diag);
+    if (rc == FA_ENOTFOUND && fa_system_lookup(tuner, target, ret_answer, ret_cubin) == 0)
+        return 0;
     if (rc == FA_ENOTFOUND)
         return fa_fail(diag, rc, "no winner is stored for this problem on %s", target->gpu.name);
     if (rc != 0)
@@ -122,4 +124,10 @@ int fa_records_lookup(fa_tuner *tuner, const fa_target *target, fa_answer *ret_a
     else
         fa_cubin_record_free(&cubin);
     return 0;
+}
+
+int fa_records_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin, fa_diag *diag)
+{
+    int rc = fa_store_cubin_get(tuner->store, key, ret_cubin, diag);
+    return rc == FA_ENOTFOUND && fa_system_cubin(tuner, key, ret_cubin) == 0 ? 0 : rc;
 }
