@@ -137,6 +137,7 @@ static int take(fa_bundle *bundle, int32_t at, const fa_gpu *gpu, fa_answer *ret
         cubin.compile_ms = winner.trial.compile_ms;
         winner.origin = fa_bundle_origin(winner.origin);
         fa_records_answer(&winner, gpu, ret_answer);
+        ret_answer->from_system = true;
         if (ret_cubin != NULL) {
             *ret_cubin = cubin;
             cubin = (fa_cubin_record){0};

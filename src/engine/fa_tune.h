@@ -78,6 +78,7 @@ typedef struct fa_answer {
     int32_t space, in_budget, compiled, clean, proved, measured, failed;
     int32_t ties;           /* configs whose intervals overlap the winner's */
     bool from_store;        /* found, not made by this call */
+    bool from_system;       /* found in a system bundle */
 } fa_answer;
 
 /* ---- kernels in the caller's context --------------------------------------------------------*/

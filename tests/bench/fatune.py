@@ -61,7 +61,7 @@ class Answer(c.Structure):
                 ("driver_version", c.c_int32), ("unix_time", c.c_int64), ("default_us", c.c_double)]
     _fields_ += [(n, c.c_int32) for n in ("space", "in_budget", "compiled", "clean", "proved",
                                           "measured", "failed", "ties")]
-    _fields_ += [("from_store", c.c_bool)]
+    _fields_ += [("from_store", c.c_bool), ("from_system", c.c_bool)]
 
 
 class Args(c.Structure):
