@@ -111,6 +111,7 @@ def records_make_the_bundle_that_a_system_shares():
         tap.equal((answer["from_system"], answer["origin"]), (True, "predicted"))
         text = place.run("tune", "--gpu", "L4", *SMALL, "--effort", "cached").stdout
         tap.has(text, "found in a system bundle")
+        tap.has(place.run("doctor").stdout, "1 winners in system bundles, 1 for these templates")
         tap.equal(place.json("show")["winners"], [])
 
 
