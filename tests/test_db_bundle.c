@@ -178,7 +178,8 @@ static void a_change_of_any_byte_is_refused(void)
 {
     fa_buf bytes;
     CHECK(good_bytes(&bytes));
-    for (size_t at = 0; at < bytes.size; at++) {
+    size_t front = (size_t)(row_of(&bytes, WINNERS + CUBINS) - row_of(&bytes, 0)) + 200;
+    for (size_t at = 0; at < bytes.size; at += at < front ? 1 : 5) {
         for (int bit = (int)(at % 3); bit < 8; bit += 3) {
             bytes.data[at] = (char)(bytes.data[at] ^ (1 << bit));
             int rc = read_bytes(&bytes);
@@ -390,7 +391,7 @@ static void random_forgeries_end_in_a_sentence(void)
     uint32_t state = 20261120;
     int passed = 0;
     CHECK(good_bytes(&good));
-    for (int round = 0; round < 2500; round++) {
+    for (int round = 0; round < 1500; round++) {
         fa_buf_clear(&bytes);
         fa_buf_append(&bytes, good.data, good.size);
         int changes = 1 + (int)((state = db_mix(state + 1)) % 4);
@@ -410,7 +411,7 @@ static void random_forgeries_end_in_a_sentence(void)
         CHECK(rc == 0 || diag.text[0] != 0);
         passed += rc == 0;
     }
-    CHECK(passed < 1500); /* cubins are half of the file, and anything may stand in one */
+    CHECK(passed < 900); /* cubins are half of the file, and anything may stand in one */
     fa_buf_free(&bytes);
     fa_buf_free(&good);
 }

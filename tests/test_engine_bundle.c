@@ -481,7 +481,7 @@ static void import_in_child(const engine_fixture *f)
 
 static void an_import_that_is_killed_leaves_all_or_nothing(void)
 {
-    enum { COUNT = 150, ROUNDS = 40 };
+    enum { COUNT = 150, ROUNDS = 25 };
     engine_fixture f;
     struct made made;
     int killed = 0;
