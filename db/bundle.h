@@ -78,10 +78,9 @@ typedef struct fa_bundle_writer fa_bundle_writer;
 
 int fa_bundle_writer_new(fa_bundle_writer **ret_writer, fa_diag *diag);
 void fa_bundle_writer_free(fa_bundle_writer **writer);
-/* Copies. The cubin's bytes may be NULL when that key has been added before. */
+/* Copies; a cubin that has been added before is taken once. */
 int fa_bundle_add(fa_bundle_writer *writer, const fa_winner_record *winner, const void *cubin,
                   size_t cubin_size, fa_diag *diag);
-bool fa_bundle_has_cubin(const fa_bundle_writer *writer, const char *key);
 /* Written beside `path`, flushed to disk, then renamed over it. secret NULL: unsigned. */
 int fa_bundle_write(fa_bundle_writer *writer, const char *path, const fa_sign_secret *secret,
                     fa_bundle_head *ret_head, fa_diag *diag);

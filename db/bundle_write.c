@@ -60,12 +60,6 @@ static struct part *find(const struct parts *parts, const unsigned char *key)
     return NULL;
 }
 
-bool fa_bundle_has_cubin(const fa_bundle_writer *writer, const char *key)
-{
-    unsigned char raw[FA_HASH_BYTES];
-    return fa_key_parse(key, raw) && find(&writer->cubins, raw) != NULL;
-}
-
 static struct part *add(struct parts *parts, const unsigned char *key, const void *bytes,
                         size_t size)
 {
@@ -101,6 +95,11 @@ static int add_winner(fa_bundle_writer *writer, const fa_winner_record *winner,
         return fa_fail(diag, FA_EINVAL, "a bundle holds at most %d winners: export fewer",
                        FA_BUNDLE_WINNERS_MAX);
     int rc = fa_bundle_winner_print(winner, &text, diag);
+    /* What a reader would refuse is refused here, while somebody can still do something about it. */
+    fa_winner_record read = {0};
+    if (rc == 0)
+        rc = fa_bundle_winner_parse(text.data, text.size, &read, diag);
+    fa_winner_record_free(&read);
     struct part *part = NULL;
     if (rc == 0 && (part = add(&writer->winners, key, text.data, text.size)) == NULL)
         rc = fa_fail(diag, FA_ENOMEM, "out of memory for a bundle");

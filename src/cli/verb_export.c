@@ -92,7 +92,7 @@ static void put_bundle(fa_buf *out, const char *file, const fa_bundle_info *info
     else
         fa_buf_text(out, " bytes, not signed\n");
     if (info->skipped > 0)
-        fa_buf_printf(out, "%d left out: their cubins are no longer in the store; tune again\n",
+        fa_buf_printf(out, "%d left out: their cubins are gone; tune again\n",
                       info->skipped);
 }
 

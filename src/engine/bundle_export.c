@@ -135,18 +135,18 @@ static int export_one(void *context, const fa_winner_record *stored)
     fa_winner_record winner = *stored;
     fa_cubin_record cubin = {0};
     winner.evidence = stored->evidence != NULL ? strdup(stored->evidence) : NULL;
-    int rc = 0;
-    if (!fa_bundle_has_cubin(exporting->writer, winner.cubin_key))
-        rc = fa_store_cubin_get(store, winner.cubin_key, &cubin, exporting->diag);
+    fa_diag *diag = exporting->diag;
+    int rc = fa_store_cubin_get(store, winner.cubin_key, &cubin, diag);
+    if (rc == 0)
+        rc = fa_bundle_check_cubin(&winner, cubin.bytes, cubin.size, diag);
+    if (rc == 0)
+        rc = fa_bundle_add_trials(store, &winner, diag);
+    if (rc == 0)
+        rc = fa_bundle_add(exporting->writer, &winner, cubin.bytes, cubin.size, diag);
     if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT) {
+        fa_note(exporting->tuner, "a winner is left out: %s", diag->text);
         exporting->skipped++;
         rc = 0;
-    } else {
-        if (rc == 0)
-            rc = fa_bundle_add_trials(store, &winner, exporting->diag);
-        if (rc == 0)
-            rc = fa_bundle_add(exporting->writer, &winner, cubin.bytes, cubin.size,
-                               exporting->diag);
     }
     fa_cubin_record_free(&cubin);
     fa_winner_record_free(&winner);
@@ -192,7 +192,9 @@ int fa_bundle_check_output(const fa_export_options *options, fa_diag *diag)
 int fa_export(fa_tuner *tuner, const fa_export_options *options, fa_bundle_info *ret_info,
               fa_diag *diag)
 {
-    struct exporting exporting = {.tuner = tuner, .options = options, .diag = diag};
+    fa_diag reason = {{0}};
+    struct exporting exporting = {.tuner = tuner, .options = options,
+                                  .diag = diag != NULL ? diag : &reason};
     int rc = fa_tuner_check(tuner, diag);
     if (rc == 0)
         rc = fa_bundle_check_output(options, diag);

@@ -61,7 +61,7 @@ typedef struct fa_bundle_info {
     int32_t unserved; /* made from other templates or by another policy than this library's: kept,
                          and served by none of its lookups */
     /* Of an export: */
-    int32_t skipped; /* winners whose cubin is no longer in the store */
+    int32_t skipped; /* winners whose cubin is gone from the store or is another's: noted, left out */
 } fa_bundle_info;
 
 typedef enum fa_bundle_change {
