@@ -72,6 +72,7 @@ struct fa_store {
     bool read_only;
     bool batching;      /* inside fa_store_batch */
     bool journal_ready; /* this connection's journal mode has been set */
+    bool fresh;         /* empty: what is written first need not survive a power cut */
     bool damaged;       /* SQLite met corruption: set aside at the next call or at closing */
 };
 

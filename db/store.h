@@ -115,6 +115,10 @@ typedef struct fa_winner_record {
  * when the earlier one was kept. ret_kept may be NULL. */
 int fa_store_winner_put(fa_store *store, const fa_winner_record *winner,
                         const fa_cubin_record *cubin, bool *ret_kept, fa_diag *diag);
+/* The same for a winner that was made elsewhere and has been weighed against the stored one: takes
+ * its place whatever that is, and keeps its own time of making. */
+int fa_store_winner_replace(fa_store *store, const fa_winner_record *winner,
+                            const fa_cubin_record *cubin, fa_diag *diag);
 /* FA_ENOTFOUND when the scope has none; the cubin comes with it in one read transaction. FA_ECORRUPT
  * when the cubin is missing or corrupt (it is deleted; the winner stays, and ret_cubin NULL gets it
  * alone, so that it can be compiled again) or the winner's own row is not valid (it is deleted). */

@@ -21,6 +21,7 @@
 struct putting {
     const fa_winner_record *winner;
     const fa_cubin_record *cubin; /* may be NULL */
+    bool replace;                 /* whatever is there */
     bool kept;
 };
 
@@ -87,7 +88,7 @@ static int earlier_is_better(fa_store *store, int64_t scope_id, fa_origin origin
 }
 
 static int replace_row(fa_store *store, int64_t scope_id, const fa_winner_record *winner,
-                       fa_diag *diag)
+                       int64_t unix_time, fa_diag *diag)
 {
     sqlite3_stmt *statement;
     int rc = fa_db_statement(store, FA_SQL_WINNER_PUT,
@@ -107,7 +108,7 @@ static int replace_row(fa_store *store, int64_t scope_id, const fa_winner_record
     fa_bind_text(&binder, winner->nvrtc);
     fa_bind_int(&binder, winner->driver_version);
     fa_bind_text(&binder, winner->evidence);
-    fa_bind_int(&binder, (int64_t)time(NULL));
+    fa_bind_int(&binder, unix_time);
     if (rc == 0 && binder.rc != 0)
         rc = fa_fail(diag, binder.rc, "out of memory");
     if (rc != 0) {
@@ -124,7 +125,7 @@ static int put_body(fa_store *store, void *context, fa_diag *diag)
     int64_t scope_id = 0;
     bool better = false, exists = true;
     int rc = fa_db_scope_id(store, &winner->scope, true, &scope_id, diag);
-    if (rc == 0)
+    if (rc == 0 && !putting->replace)
         rc = earlier_is_better(store, scope_id, winner->origin, &better, diag);
     if (rc == 0 && putting->cubin != NULL)
         rc = fa_db_cubin_put(store, putting->cubin, diag);
@@ -134,23 +135,35 @@ static int put_body(fa_store *store, void *context, fa_diag *diag)
         rc = fa_fail(diag, FA_EINVAL, "winner's cubin %s is not in the store: put them together",
                      winner->cubin_key);
     if (rc == 0 && !better)
-        rc = replace_row(store, scope_id, winner, diag);
+        rc = replace_row(store, scope_id, winner,
+                         putting->replace ? winner->unix_time : (int64_t)time(NULL), diag);
     putting->kept = better;
     return rc;
+}
+
+static int put(fa_store *store, struct putting *putting, fa_diag *diag)
+{
+    int rc = fa_db_enter(store, diag);
+    if (rc == 0)
+        rc = check_winner(putting->winner, putting->cubin, diag);
+    return rc != 0 ? rc : fa_db_write(store, put_body, putting, diag);
 }
 
 int fa_store_winner_put(fa_store *store, const fa_winner_record *winner,
                         const fa_cubin_record *cubin, bool *ret_kept, fa_diag *diag)
 {
-    int rc = fa_db_enter(store, diag);
-    if (rc == 0)
-        rc = check_winner(winner, cubin, diag);
-    struct putting putting = {winner, cubin, false};
-    if (rc == 0)
-        rc = fa_db_write(store, put_body, &putting, diag);
+    struct putting putting = {.winner = winner, .cubin = cubin};
+    int rc = put(store, &putting, diag);
     if (rc == 0 && ret_kept != NULL)
         *ret_kept = putting.kept;
     return rc;
+}
+
+int fa_store_winner_replace(fa_store *store, const fa_winner_record *winner,
+                            const fa_cubin_record *cubin, fa_diag *diag)
+{
+    struct putting putting = {.winner = winner, .cubin = cubin, .replace = true};
+    return put(store, &putting, diag);
 }
 
 /* ---- reading --------------------------------------------------------------------------------*/

@@ -90,7 +90,8 @@ def help_and_version_go_to_stdout():
         tap.equal(place.run("--version").stdout, place.run("version").stdout)
         assert re.fullmatch(r"fa-tune \d+\.\d+\.\d+\n", place.run("version").stdout)
         overview = place.run("help").stdout
-        for verb in ("tune", "explain", "show", "doctor", "gpus", "version"):
+        for verb in ("tune", "explain", "show", "export", "import", "keygen", "trust", "doctor",
+                     "gpus", "version"):
             tap.has(overview, "\n  %s " % verb)
             text = place.run(verb, "--help").stdout
             tap.has(text, "fa-tune %s: " % verb)

@@ -10,7 +10,8 @@ import tap
 
 SOURCE = os.environ["FA_TEST_SOURCE"]
 BUILD = os.environ["FA_TEST_BUILD"]
-HEADERS = ("src/base/fa_types.h", "src/engine/fa_tune.h", "src/engine/fa_contact.h")
+HEADERS = ("src/base/fa_types.h", "src/engine/fa_tune.h", "src/engine/fa_bundle.h",
+           "src/engine/fa_contact.h")
 FOLDERS = ["-I", os.path.join(SOURCE, "src/engine"), "-I", os.path.join(SOURCE, "src/base")]
 
 
@@ -35,11 +36,11 @@ def public_headers_compile_alone_as_cpp():
 
 
 def declared():
-    found = set()
+    names = set()
     for header in HEADERS:
         with open(os.path.join(SOURCE, header), encoding="utf-8") as file:
-            found |= set(re.findall(r"^FA_API\b[^(;]*?\b(fa_\w+)\(", file.read(), re.MULTILINE))
-    return found
+            names |= set(re.findall(r"^FA_API\b[^(;]*?\b(fa_\w+)\(", file.read(), re.MULTILINE))
+    return names
 
 
 def the_library_exports_what_the_header_declares_and_nothing_else():

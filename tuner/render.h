@@ -31,4 +31,9 @@ void fa_render_key(const fa_templates *templates, const char *source, const char
                    const char *architecture, const char *nvrtc_identity,
                    char ret_key[FA_HASH_HEX]);
 
+/* SHA-256 over a family's manifest, its template and every header that it can include: what its
+ * winners were chosen from. FA_ENOTFOUND: no such family. */
+int fa_render_family_hash(const fa_templates *templates, const char *family,
+                          char ret_hash[FA_HASH_HEX]);
+
 #endif

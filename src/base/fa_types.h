@@ -42,7 +42,8 @@ extern "C" {
     X(EWORKER, -20, "worker process failed")                                  \
     X(ENOKERNEL, -21, "no kernel survived")                                   \
     X(EALIGN, -22, "pointers or strides are not aligned as the kernel needs") \
-    X(EFORKED, -23, "used in a forked child")
+    X(EFORKED, -23, "used in a forked child")                                 \
+    X(EUNTRUSTED, -24, "not signed by a key that is trusted")
 
 #define FA_ERROR_ENUM(name, value, text) FA_##name = (value),
 enum fa_error { FA_OK = 0, FA_ERRORS(FA_ERROR_ENUM) };

@@ -79,6 +79,7 @@ cJSON *cli_json_answer(const fa_answer *answer)
     cJSON *object = cJSON_CreateObject();
     cJSON_AddStringToObject(object, "origin", fa_origin_name(answer->origin));
     cJSON_AddBoolToObject(object, "from_store", answer->from_store);
+    cJSON_AddBoolToObject(object, "from_system", answer->from_system);
     if (object == NULL || !add_trial(object, trial)) {
         cJSON_Delete(object);
         return NULL;

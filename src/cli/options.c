@@ -92,6 +92,34 @@ static const option_spec specs[] = {
      "seed of the inputs (0: a fresh one, kept with each trial)"},
     {"--top", CLI_GROUP_TOP, KIND_INTEGER, AT(top), 1, 1000000, NULL, "N",
      "rows to print (tune: 10; explain: all)"},
+    {"--out", CLI_GROUP_EXPORT, KIND_TEXT, AT(bundle.out), 0, 0, NULL, "FILE",
+     "the bundle to write, as in l4.fab"},
+    {"--seq", CLI_GROUP_EXPORT, KIND_INTEGER, AT(bundle.seq), 0, INT32_MAX, NULL, "N",
+     "only winners for this length of queries"},
+    {"--head-dim", CLI_GROUP_EXPORT, KIND_INTEGER, AT(bundle.head_dim), 8, 256, NULL, "N",
+     "only winners for this head dimension"},
+    {"--dtype", CLI_GROUP_EXPORT, KIND_CHOICE, AT(bundle.dtype), 0, 0, dtypes, "fp16|bf16",
+     "only winners for this element type"},
+    {"--causal", CLI_GROUP_EXPORT, KIND_CHOICE, AT(bundle.causal), 0, 0, causals, "WHERE",
+     "only winners for this mask: none, bottom-right or top-left"},
+    {"--key", CLI_GROUP_EXPORT, KIND_TEXT, AT(bundle.key), 0, 0, NULL, "FILE",
+     "secret key to sign with (that of fa-tune keygen)"},
+    {"--unsigned", CLI_GROUP_EXPORT, KIND_FLAG, AT(bundle.no_signature), 0, 0, NULL, NULL,
+     "without a signature; imports will have to allow it"},
+    {"--records", CLI_GROUP_EXPORT, KIND_TEXT, AT(bundle.records), 0, 0, NULL, "FILE",
+     "join the store's winners to this file of records instead"},
+    {"--predict", CLI_GROUP_EXPORT, KIND_FLAG, AT(bundle.predict), 0, 0, NULL, NULL,
+     "with --records: predict the whole catalogue into the store first"},
+    {"--from-records", CLI_GROUP_EXPORT, KIND_TEXT, AT(bundle.from_records), 0, 0, NULL, "FILE",
+     "compile the winners of this file of records instead of the store's"},
+    {"--allow-unsigned", CLI_GROUP_IMPORT, KIND_FLAG, AT(bundle.allow_unsigned), 0, 0, NULL, NULL,
+     "also a bundle that nobody has signed"},
+    {"--dry-run", CLI_GROUP_IMPORT, KIND_FLAG, AT(bundle.dry_run), 0, 0, NULL, NULL,
+     "only tell what would change"},
+    {"--out", CLI_GROUP_KEYGEN, KIND_TEXT, AT(bundle.out), 0, 0, NULL, "FILE",
+     "where the secret key goes (fa-tune/key in the configuration directory)"},
+    {"--name", CLI_GROUP_TRUST, KIND_TEXT, AT(bundle.name), 0, 0, NULL, "NAME",
+     "whose key it is"},
     {"--store", CLI_GROUP_STORE, KIND_TEXT, AT(store), 0, 0, NULL, "FILE",
      "store file (FA_TUNE_STORE, else fa-tune/store.db in the cache directory)"},
     {"--templates", CLI_GROUP_ENGINE, KIND_TEXT, AT(templates), 0, 0, NULL, "DIR",
@@ -225,11 +253,36 @@ static int fail_unknown(const cli_verb *verb, const char *argument, size_t lengt
                    verb->name, typed, verb->name);
 }
 
-static const option_spec *find(const char *argument, size_t length)
+/* The option of that name, the verb's own where several verbs have one. */
+static const option_spec *find(const cli_verb *verb, const char *argument, size_t length)
 {
-    for (size_t i = 0; i < SPEC_COUNT; i++)
-        if (strlen(specs[i].name) == length && memcmp(specs[i].name, argument, length) == 0)
+    const option_spec *other = NULL;
+    for (size_t i = 0; i < SPEC_COUNT; i++) {
+        if (strlen(specs[i].name) != length || memcmp(specs[i].name, argument, length) != 0)
+            continue;
+        if (specs[i].group == ANY_VERB || (specs[i].group & verb->groups))
             return &specs[i];
+        other = &specs[i];
+    }
+    return other;
+}
+
+/* What a verb takes beside options, by a group that it has; in brackets what may be left out. */
+static const struct {
+    unsigned group;
+    const char *name[CLI_OPERANDS_MAX];
+} operands[] = {
+    {CLI_GROUP_IMPORT, {"FILE"}},
+    {CLI_GROUP_TRUST, {"list, add or remove", "[KEY]"}},
+    {CLI_GROUP_SHOW, {"[FILE]"}},
+};
+
+/* The name of a verb's next operand; NULL: it takes no more. */
+static const char *next_operand(const cli_verb *verb, const cli_options *options)
+{
+    for (size_t i = 0; i < sizeof operands / sizeof *operands; i++)
+        if ((verb->groups & operands[i].group) && options->operands < CLI_OPERANDS_MAX)
+            return operands[i].name[options->operands];
     return NULL;
 }
 
@@ -244,7 +297,12 @@ static int parse_one(const cli_verb *verb, int count, char **arguments, int *at,
         (*at)++;
         return 0;
     }
-    const option_spec *spec = find(argument, length);
+    if (argument[0] != '-' && argument[0] != 0 && next_operand(verb, options) != NULL) {
+        options->operand[options->operands++] = argument;
+        (*at)++;
+        return 0;
+    }
+    const option_spec *spec = find(verb, argument, length);
     if (spec == NULL)
         return fail_unknown(verb, argument, length, diag);
     if (spec->group != ANY_VERB && !(spec->group & verb->groups))
@@ -277,12 +335,19 @@ static int parse_one(const cli_verb *verb, int count, char **arguments, int *at,
 static int complete(const cli_verb *verb, cli_options *options, fa_diag *diag)
 {
     fa_problem *problem = &options->problem;
+    const char *missing = next_operand(verb, options);
+    if (missing != NULL && missing[0] != '[')
+        return fa_fail(diag, FA_EINVAL, "`fa-tune %s` needs %s: see `fa-tune %s --help`",
+                       verb->name, missing, verb->name);
     if (options->gpu != NULL && options->device >= 0)
         return fa_fail(diag, FA_EINVAL,
                        "--gpu and --device exclude one another: --gpu names a "
                        "type, --device a device of this machine");
     if (!(verb->groups & CLI_GROUP_PROBLEM))
         return 0;
+    if (options->why && options->operands > 0)
+        return fa_fail(diag, FA_EINVAL, "--why asks the store and not a file: leave \"%s\" out",
+                       options->operand[0]);
     if ((verb->groups & CLI_GROUP_WHY) && !options->why)
         return !options->problem_given
                    ? 0
@@ -319,6 +384,7 @@ int cli_options_parse(const cli_verb *verb, int count, char **arguments, cli_opt
         .problem =
             {.head_dim = 64, .batch = 4, .heads_q = 8, .heads_kv = -1, .seq_q = -1, .seq_k = -1},
         .effort = FA_EFFORT_MEASURE,
+        .bundle = {.seq = -1, .head_dim = -1, .dtype = -1, .causal = -1},
     };
     for (int at = 0; at < count;) {
         int rc = parse_one(verb, count, arguments, &at, &options, diag);

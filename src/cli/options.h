@@ -21,8 +21,15 @@ enum {
     CLI_GROUP_QUIET = 64,  /* what stderr gets */
     CLI_GROUP_JSON = 128,
     CLI_GROUP_TOP = 256,
-    CLI_GROUP_WHY = 512 /* --why: the problem is needed with it, and refused without */
+    CLI_GROUP_WHY = 512, /* --why: the problem is needed with it, and refused without */
+    CLI_GROUP_EXPORT = 1 << 16,
+    CLI_GROUP_IMPORT = 1 << 17,
+    CLI_GROUP_KEYGEN = 1 << 18,
+    CLI_GROUP_TRUST = 1 << 19,
+    CLI_GROUP_SHOW = 1 << 20
 };
+
+enum { CLI_OPERANDS_MAX = 2 };
 
 typedef struct cli_options {
     bool help;
@@ -39,6 +46,13 @@ typedef struct cli_options {
     int32_t top;                                /* 0: not given */
     uint64_t seed;
     const char *store, *templates;
+    struct { /* of export, import, keygen and trust */
+        const char *out, *key, *records, *from_records, *name;
+        bool predict, no_signature, allow_unsigned, dry_run;
+        int32_t seq, head_dim, dtype, causal; /* winners to be kept; -1: any */
+    } bundle;
+    const char *operand[CLI_OPERANDS_MAX]; /* what stands beside the options */
+    int operands;
 } cli_options;
 
 /* A verb: its name, the option groups it takes and what it does; returns the exit status. */

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * show: the winners in the store, newest first. Needs no GPU and changes nothing.
+ * show: the winners in the store, newest first, or those of a bundle. Needs no GPU and changes
+ * nothing.
  */
+#include "bundle_out.h"
 #include "error.h"
 #include "problem.h"
 #include "progress.h"
@@ -194,8 +196,28 @@ static int show_why(fa_tuner *tuner, const cli_options *options)
     return status;
 }
 
+/* show FILE.fab: checks a bundle and lists it. */
+static int show_bundle(const cli_options *options)
+{
+    cli_items items = {0};
+    char name[sizeof((fa_gpu *)NULL)->name];
+    fa_bundle_info info;
+    fa_diag diag = {{0}};
+    if (options->gpu != NULL) {
+        canonical(options->gpu, name, sizeof name);
+        items.gpu = name;
+    }
+    int rc = fa_bundle_inspect(options->operand[0], cli_items_take, &items, &info, &diag);
+    int status = rc != 0 ? cli_fail(rc, options, &diag)
+                         : cli_items_print(&items, options->operand[0], &info, false, options);
+    cli_items_free(&items);
+    return status;
+}
+
 int cli_show(const cli_options *options)
 {
+    if (options->operands > 0)
+        return show_bundle(options);
     winners list = {0};
     char name[sizeof((fa_gpu *)NULL)->name];
     cli_progress progress;

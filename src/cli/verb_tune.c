@@ -91,7 +91,10 @@ static void print_closing(const fa_answer *answer, int32_t rank, const char *sto
         fa_buf_text(out, " The first tune where that GPU is measures them (their cubins are ready) "
                          "and keeps the truth.");
     fa_buf_printf(out, "\n%s ", answer->from_store ? "found in" : "kept in");
-    cli_text_path(out, store);
+    if (answer->from_system)
+        fa_buf_text(out, "a system bundle");
+    else
+        cli_text_path(out, store);
     if (answer->from_store && answer->unix_time > 0) {
         fa_buf_text(out, ", made ");
         cli_text_time(out, answer->unix_time);
@@ -207,6 +210,8 @@ static int tune(fa_tuner *tuner, const cli_options *options, cli_progress *progr
     rc = fa_explain(tuner, &request, cli_rows_visit, &rows, &gpu, &diag);
     if (rc != 0 && !rows.failed)
         cli_progress_note(progress, diag.text); /* the answer stands without its table */
+    if (rows.count == 0 && !rows.failed) /* a bundle brought the winner, and none of its rivals */
+        cli_rows_visit(&rows, 1, &answer.trial);
     int status = options->json ? print_json(&answer, &rows, progress, fa_store_location(tuner))
                                : print_text(options, &answer, &rows, progress,
                                             fa_store_location(tuner));

@@ -59,11 +59,12 @@ struct readying {
 };
 
 /* The item that a cubin stands for: an earlier one that executes the same, else this one, added. */
-static int add_cubin(struct readying *r, const fa_plan_item *item, const fa_cubin_record *cubin)
+static int add_cubin(struct readying *r, const fa_plan_item *item, const char *entry,
+                     const fa_cubin_record *cubin)
 {
     fa_plan *plan = r->plan;
     char *code = r->code[plan->count];
-    if (fa_cubin_code(cubin->bytes, cubin->size, cubin->entry, code, NULL) != 0)
+    if (fa_cubin_code(cubin->bytes, cubin->size, entry, code, NULL) != 0)
         code[0] = 0;
     for (int i = 0; i < plan->count && code[0] != 0; i++)
         if (strcmp(r->code[i], code) == 0)
@@ -93,7 +94,8 @@ static int add_ready(struct readying *r, const fa_plan_item *item)
     if (fa_render_candidate(r->tuner, r->target, &candidate, r->nvrtc, &source, architecture,
                             sizeof architecture, key, NULL) == 0 &&
         fa_records_cubin(r->tuner, key, &cubin, NULL) == 0) {
-        at = add_cubin(r, item, &cubin);
+        at = add_cubin(r, item, fa_family_entry(r->tuner->families.family[candidate.family]),
+                       &cubin);
         fa_cubin_record_free(&cubin);
     }
     fa_buf_free(&source);

@@ -11,6 +11,7 @@
 
 #include "bench.h"
 #include "buf.h"
+#include "cubin.h"
 #include "driver.h"
 #include "lock.h"
 #include "manifest.h"
@@ -47,6 +48,8 @@ struct fa_tuner {
     fa_driver *driver; /* opened by the first request that needs a device */
     _Atomic(fa_kernel *) kernel[FA_KERNEL_BUCKETS];
     _Atomic(fa_driver *) launch_driver; /* = driver, for the readers */
+    struct fa_system *system; /* system bundles, opened by the first lookup that needs them */
+    bool ignore_system;       /* while the catalogue is predicted anew */
 };
 
 void fa_note(fa_tuner *tuner, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -84,6 +87,7 @@ int fa_records_lookup(fa_tuner *tuner, const fa_target *target, fa_answer *ret_a
 int fa_records_like(fa_tuner *tuner, const fa_target *target, fa_winner_visit *visit, void *context,
                     fa_diag *diag);
 /* A cubin by its key, from wherever winners come from. */
+/* A cubin by key: the store's, else a system bundle's. */
 int fa_records_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin, fa_diag *diag);
 void fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_answer *ret_answer);
 /* {"gpu":…,"uuid":…,"driver":…,"nvrtc":…,"library":…}: where trials were made. Caller frees. */
@@ -157,9 +161,27 @@ int fa_plan_make(fa_tuner *tuner, const fa_request *request, const fa_target *ta
  * is dropped, and a note says so. `work` is held. */
 int fa_contact_verify(fa_tuner *tuner, const fa_target *target, const fa_scope *scope,
                       fa_answer *answer, fa_cubin_record *cubin, fa_diag *diag);
+/* ---- system bundles (bundle_system.c) --------------------------------------------------------*/
+/* `work` is held for each. The winner of a target, when a system bundle has one: FA_ENOTFOUND else;
+ * a bundle that is damaged or not to be believed is noted and passed over. */
+int fa_system_lookup(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
+                     fa_cubin_record *ret_cubin);
+/* Bytes and key only: what reads them gates or checks them. */
+int fa_system_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin);
+/* Every winner, with its origin here. A non-zero return stops and is returned. */
+int fa_system_each(fa_tuner *tuner, fa_winner_visit *visit, void *context);
+void fa_system_close(fa_tuner *tuner);
 
 /* ---- a tune (job.c and its stages) ----------------------------------------------------------*/
 typedef struct fa_job fa_job;
+
+/* SIGPIPE held back from this thread while children are written to (job_setup.c). */
+typedef struct fa_sigpipe {
+    sigset_t signals; /* this thread's mask before */
+    bool pending;     /* one was, before */
+} fa_sigpipe;
+void fa_sigpipe_hold(fa_sigpipe *sigpipe);
+void fa_sigpipe_release(const fa_sigpipe *sigpipe);
 
 /* One config on its way; indices are those of the space. */
 typedef struct fa_attempt {
@@ -206,8 +228,7 @@ struct fa_job {
 
     fa_nvrtc_location nvrtc;
     uv_loop_t loop;
-    sigset_t signals; /* this thread's mask before, and whether a SIGPIPE was pending */
-    bool sigpipe_pending;
+    fa_sigpipe sigpipe;
     uv_timer_t tick;
     uv_prepare_t before_wait; /* writes what came, before the loop sleeps */
     struct fa_compile_worker worker[FA_JOB_WORKERS_MAX];
@@ -286,11 +307,16 @@ void fa_job_forget_fresh(fa_attempt *attempt);
 int fa_compile_worker_start(uv_loop_t *loop, const char *path, const fa_nvrtc_location *nvrtc,
                             const fa_child_events *events, void *context, fa_child **ret_child,
                             fa_diag *diag);
+/* The first message to one: the headers that sources may include. */
+int fa_compile_worker_headers(fa_child *child, const fa_templates *templates, fa_diag *diag);
 /* job_compile.c */
 /* The source of a candidate for the target, its architecture and its cubin key. */
 int fa_render_candidate(fa_tuner *tuner, const fa_target *target, const fa_candidate *candidate,
                         const char *nvrtc_identity, fa_buf *ret_source, char *ret_architecture,
                         size_t size, char ret_key[FA_HASH_HEX], fa_diag *diag);
+/* Why a cubin may not go on, or FA_STATUS_COMPILED. */
+fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_trial *trial, const fa_cubin_info *info,
+                        const char *log, char *ret_reason, size_t size);
 /* Starts every worker before it is known what for; they load NVRTC meanwhile. */
 void fa_job_compile_prestart(fa_job *job);
 void fa_job_compile_start(fa_job *job);

@@ -93,6 +93,7 @@ typedef struct fa_answer {
     double promised_us;     /* what the model said */
     double promised_measured_us;
     int32_t promised_rank;  /* 1: nothing measured was faster */
+    bool from_system;       /* found in a system bundle */
 } fa_answer;
 
 /* ---- kernels in the caller's context --------------------------------------------------------*/
@@ -234,5 +235,6 @@ FA_API const char *fa_name_of_layout(fa_layout layout);
 #endif
 
 #include "fa_contact.h"
+#include "fa_bundle.h"
 
 #endif

@@ -20,25 +20,25 @@ enum { PREDICT_CONFIGS = 8, TICK_MS = 100, FEW_ROUNDS = 8 };
 /* Writing to a worker that has just died raises SIGPIPE, which would end the host; and a library
  * may not change the host's disposition. So the signal is held back from this thread while the
  * job lives, and one that came is taken away before the mask is put back. */
-static void hold_sigpipe(fa_job *job)
+void fa_sigpipe_hold(fa_sigpipe *sigpipe)
 {
     sigset_t pipe, pending;
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);
     sigpending(&pending);
-    job->sigpipe_pending = sigismember(&pending, SIGPIPE) == 1;
-    pthread_sigmask(SIG_BLOCK, &pipe, &job->signals);
+    sigpipe->pending = sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &pipe, &sigpipe->signals);
 }
 
-static void release_sigpipe(const fa_job *job)
+void fa_sigpipe_release(const fa_sigpipe *sigpipe)
 {
     const struct timespec now = {0};
     sigset_t pipe;
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);
-    while (!job->sigpipe_pending && sigtimedwait(&pipe, NULL, &now) == SIGPIPE)
+    while (!sigpipe->pending && sigtimedwait(&pipe, NULL, &now) == SIGPIPE)
         continue;
-    pthread_sigmask(SIG_SETMASK, &job->signals, NULL);
+    pthread_sigmask(SIG_SETMASK, &sigpipe->signals, NULL);
 }
 
 static void before_wait(uv_prepare_t *handle)
@@ -66,7 +66,7 @@ int fa_job_new(fa_tuner *tuner, const fa_request *request, fa_job **ret_job, fa_
     uv_timer_init(&job->loop, &job->tick);
     uv_prepare_init(&job->loop, &job->before_wait);
     job->tick.data = job->before_wait.data = job;
-    hold_sigpipe(job);
+    fa_sigpipe_hold(&job->sigpipe);
     int rc = fa_nvrtc_locate(&job->nvrtc, diag);
     if (rc != 0)
         fa_job_free(&job);
@@ -284,7 +284,7 @@ void fa_job_free(fa_job **job_pointer)
     /* A loop that was told to stop before it ran returns once without running. */
     while (uv_loop_close(&job->loop) == UV_EBUSY)
         uv_run(&job->loop, UV_RUN_DEFAULT);
-    release_sigpipe(job);
+    fa_sigpipe_release(&job->sigpipe);
     for (int i = 0; job->attempt != NULL && i < job->space.count; i++) {
         fa_job_forget_fresh(&job->attempt[i]);
         free(job->attempt[i].cubin);
