@@ -268,7 +268,7 @@ static void the_nearest_gpu_is_of_the_same_major_architecture(void)
     fa_answer answer;
     fa_diag diag;
     struct seen *seen = calloc(1, sizeof *seen);
-    CHECK(seen != NULL && fixture_open(&f, "device name=NVIDIA_H100 sm=90 sms=132 bus=5120 clock=1980\n"
+    CHECK(seen != NULL && fixture_open(&f, "device name=NVIDIA_RTX_5090 sm=120 sms=170 bus=512 clock=2407\n"
                                            "device name=NVIDIA_A10 sm=86 sms=72 bus=384 clock=1695"));
     for (int32_t ordinal = 1; ordinal <= 2; ordinal++) {
         fa_request request = {.size = sizeof request, .problem = small_problem,
@@ -281,7 +281,7 @@ static void the_nearest_gpu_is_of_the_same_major_architecture(void)
     const fa_step *step = step_of(seen, FA_STEP_TRANSFERRED);
     CHECK(step != NULL && step->found);
     CHECK_TEXT(step->answer.from_gpu, "NVIDIA A10");
-    CHECK_TEXT(step[1].answer.from_gpu, "NVIDIA H100");
+    CHECK_TEXT(step[1].answer.from_gpu, "NVIDIA RTX 5090");
     CHECK(step[1].kind == FA_STEP_TRANSFERRED);
     free(seen);
     fixture_close(&f);
