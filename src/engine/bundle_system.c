@@ -90,12 +90,14 @@ static void open_list(fa_tuner *tuner, const char *list)
     }
 }
 
-/* `work` is held. NULL: out of memory. */
+/* `work` is held. NULL: none is to be used, or out of memory. */
 static struct fa_system *opened(fa_tuner *tuner)
 {
     static const char share[] = "/usr/share/fa-tune";
-    if (tuner->system != NULL || tuner->ignore_system)
-        return tuner->ignore_system ? NULL : tuner->system;
+    if (tuner->ignore_system)
+        return NULL;
+    if (tuner->system != NULL)
+        return tuner->system;
     tuner->system = calloc(1, sizeof *tuner->system);
     if (tuner->system == NULL)
         return NULL;
