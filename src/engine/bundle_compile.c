@@ -156,6 +156,8 @@ static void advance(struct building *all)
 {
     for (int i = 0; i < all->builders && !all->ended; i++) {
         struct builder *builder = &all->builder[i];
+        while (all->next < all->count && all->build[all->next].cubin != NULL)
+            all->next++;
         if (all->next == all->count)
             return;
         if (builder->child == NULL)
@@ -169,7 +171,10 @@ int fa_builds_run(fa_tuner *tuner, const fa_nvrtc_location *nvrtc, fa_build *bui
                   const fa_records_options *options, fa_diag *diag)
 {
     fa_sigpipe sigpipe;
-    if (count == 0)
+    int32_t there = 0;
+    for (int32_t i = 0; i < count; i++)
+        there += build[i].cubin != NULL;
+    if (there == count)
         return 0;
     struct building *all = calloc(1, sizeof *all);
     if (all == NULL || uv_loop_init(&all->loop) != 0) {
@@ -181,7 +186,9 @@ int fa_builds_run(fa_tuner *tuner, const fa_nvrtc_location *nvrtc, fa_build *bui
     all->options = options;
     all->build = build;
     all->count = count;
-    all->builders = count < tuner->compile_workers ? count : tuner->compile_workers;
+    all->done = there;
+    all->builders = count - there < tuner->compile_workers ? count - there
+                                                           : tuner->compile_workers;
     fa_sigpipe_hold(&sigpipe);
     advance(all);
     if (!all->ended)

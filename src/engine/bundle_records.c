@@ -329,6 +329,17 @@ struct making {
     fa_records_info info;
 };
 
+/* A cubin that the store has is the one that compiling would make: keys are of all that goes in. */
+static void take_stored(const struct making *making, fa_build *build)
+{
+    fa_cubin_record record = {0};
+    if (fa_store_cubin_get(making->tuner->store, build->key, &record, NULL) != 0)
+        return;
+    build->cubin = record.bytes;
+    build->size = record.size;
+    build->log = record.log;
+}
+
 static int32_t find_build(const struct making *making, const char *key)
 {
     for (int32_t i = 0; i < making->builds; i++)
@@ -353,6 +364,7 @@ static void render_all(struct making *making)
             memcpy(build->architecture, rendered->architecture, sizeof build->architecture);
             build->source = rendered->source;
             rendered->source = NULL;
+            take_stored(making, build);
         }
         free(rendered->source);
         rendered->source = NULL;

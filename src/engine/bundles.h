@@ -40,8 +40,8 @@ typedef struct fa_build {
     char key[FA_HASH_HEX];
     char architecture[32];
     char *source; /* malloced */
-    /* Afterwards: */
-    void *cubin; /* NULL: failed, and diag says why */
+    /* Afterwards, or beforehand where there is nothing to compile: */
+    void *cubin; /* malloced; NULL: failed, and diag says why */
     size_t size;
     char *log;
     fa_diag diag;
