@@ -20,8 +20,12 @@ enum {
     CLI_GROUP_ENGINE = 32, /* --templates */
     CLI_GROUP_QUIET = 64,  /* what stderr gets */
     CLI_GROUP_JSON = 128,
-    CLI_GROUP_TOP = 256
+    CLI_GROUP_TOP = 256,
+    CLI_GROUP_SWEEP = 512, /* a grid of problems and what it may spend */
+    CLI_GROUP_COMPARE = 1024
 };
+
+enum { CLI_OPERANDS_MAX = 2 };
 
 typedef struct cli_options {
     bool help;
@@ -36,6 +40,17 @@ typedef struct cli_options {
     int32_t top;                                /* 0: not given */
     uint64_t seed;
     const char *store, *templates;
+    struct { /* of a sweep: lists as they were typed, NULL where not */
+        const char *gpu, *seq, *seq_k, *batch, *heads, *heads_kv, *head_dim, *dtype, *causal;
+        int32_t tokens, hidden; /* 0: not given */
+        const char *plan, *baseline;
+        double seconds, cost, price; /* 0: not given */
+        int32_t trials;
+        bool list, status, restart;
+    } sweep;
+    double margin; /* of compare, in percent */
+    const char *operand[CLI_OPERANDS_MAX]; /* what stands beside the options */
+    int operands;
 } cli_options;
 
 /* A verb: its name, the option groups it takes and what it does; returns the exit status. */

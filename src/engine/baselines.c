@@ -118,7 +118,6 @@ static int read_baseline(const char *text, size_t size, fa_baseline *ret, fa_dia
     ret->problem = none;
     if (rc == 0)
         rc = fa_problem_from_json(problem, &ret->problem, diag);
-    ret->problem = fa_problem_bucket(&ret->problem);
     cJSON_Delete(json);
     return rc;
 }
@@ -232,9 +231,11 @@ bool fa_baseline_concerns(const fa_baseline *baseline, const fa_answer *answer)
 {
     fa_problem ours = answer->problem, theirs = baseline->problem;
     char here[sizeof baseline->gpu_name];
-    canonical_gpu(answer->gpu.name, here);
     if (ours.causal != FA_CAUSAL_NONE && theirs.causal != FA_CAUSAL_NONE &&
         ours.seq_q == ours.seq_k)
         theirs.causal = ours.causal;
-    return strcmp(baseline->gpu_name, here) == 0 && fa_problem_equal(&ours, &theirs);
+    if (!fa_problem_equal(&ours, &theirs))
+        return false;
+    canonical_gpu(answer->gpu.name, here);
+    return strcmp(baseline->gpu_name, here) == 0;
 }

@@ -135,6 +135,8 @@ typedef struct fa_progress {
     double elapsed_s, left_s;               /* left_s < 0: not known yet */
     const fa_trial *trial;                  /* the config of a TRIAL event */
     const fa_trial *best;                   /* best so far (measured, else predicted), or NULL */
+    int32_t reused;                         /* of those compiled: their cubins were in the store */
+    double default_us;                      /* the default config's time; 0: not measured yet */
 } fa_progress;
 
 typedef struct fa_request {
