@@ -297,7 +297,7 @@ def baselines_stand_beside_winners_and_what_is_far_behind_is_flagged():
         tap.has(done.stderr, "4 baselines taken")
         rows = done.stdout.splitlines()
         tap.has(rows[0], "vs best baseline")
-        tap.has(rows[1], "1.50× pytorch-cudnn  measured")
+        tap.has(rows[1], "1.50× pytorch-cudnn       measured")
         tap.has(rows[2], "0.30× pytorch-cudnn SLOW  measured")
         tap.lacks(rows[3], "pytorch")
         tap.has(rows[4], "SLOW fp16")
