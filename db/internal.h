@@ -202,8 +202,11 @@ int fa_db_cubin_check(const fa_cubin_record *record, fa_diag *diag);
 /* Inside a write transaction. */
 int fa_db_cubin_put(fa_store *store, const fa_cubin_record *record, fa_diag *diag);
 int fa_db_cubin_exists(fa_store *store, const char *key, bool *ret_exists, fa_diag *diag);
-/* FA_CUBIN_COLUMNS; false in reader->ok when the bytes are not what they were. 0 or FA_ENOMEM. */
-int fa_db_cubin_read(fa_reader *reader, fa_cubin_record *ret_record);
+/* Behind a cubin `found` by its key: reads all columns from the table. A damaged index may name another
+ * cubin's row, and SQLite would take the key from the index and the bytes from that row. */
+#define FA_CUBIN_ROW " LEFT JOIN cubin ON cubin.id = found.id "
+/* FA_CUBIN_COLUMNS; false in reader->ok when the bytes are not those of that key. 0 or FA_ENOMEM. */
+int fa_db_cubin_read(fa_reader *reader, const char *key, fa_cubin_record *ret_record);
 /* Deletes the row if it is still corrupt; best effort. */
 void fa_db_cubin_drop(fa_store *store, const char *key);
 

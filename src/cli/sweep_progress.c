@@ -38,6 +38,23 @@ void cli_text_item(fa_buf *out, const fa_sweep_item *item, bool with_gpu)
     cli_text_safe(out, item->gpu[0] != 0 ? item->gpu : "here");
 }
 
+/* fp16 B32 H32 S512 D64 causal */
+static void text_brief(fa_buf *out, const fa_sweep_item *item, bool with_gpu)
+{
+    const fa_problem *p = &item->problem;
+    fa_buf_printf(out, "%s B%d H%d", fa_name_of_dtype(p->dtype), p->batch, p->heads_q);
+    if (p->heads_kv != p->heads_q)
+        fa_buf_printf(out, "/%d", p->heads_kv);
+    fa_buf_printf(out, " S%d", p->seq_q);
+    if (p->seq_k != p->seq_q)
+        fa_buf_printf(out, "/%d", p->seq_k);
+    fa_buf_printf(out, " D%d%s", p->head_dim, p->causal != FA_CAUSAL_NONE ? " causal" : "");
+    if (with_gpu) {
+        fa_buf_text(out, " ");
+        cli_text_safe(out, item->gpu[0] != 0 ? item->gpu : "here");
+    }
+}
+
 static void text_best(fa_buf *out, const fa_trial *trial, double default_us)
 {
     if (trial->median_us > 0) {
@@ -57,36 +74,39 @@ static void text_ended(fa_buf *out, const fa_sweep *sweep)
         fa_buf_printf(out, ", %d failed", sweep->failed);
 }
 
-/* Counts, the problem under way with its best so far, what is left. */
+/* The problem under way: how far it is, its best so far. */
+static void text_tune(cli_sweep_progress *progress, const fa_sweep_progress *event, fa_buf *out)
+{
+    const fa_progress *tune = event->tune;
+    text_brief(out, event->item, progress->many_gpus);
+    if (tune->stage == FA_STAGE_WAIT) {
+        fa_buf_text(out, ": another process tunes it");
+        return;
+    }
+    fa_buf_printf(out, ": %d/%d", cli_progress_done(&progress->lines, tune), tune->in_budget);
+    if (tune->best != NULL) {
+        fa_buf_text(out, ", ");
+        text_best(out, tune->best, tune->default_us);
+    }
+    if (tune->reused > 0)
+        fa_buf_printf(out, ", %d cubins reused", tune->reused);
+}
+
+/* What matters most comes first: a narrow terminal cuts the rest. */
 static void text_now(cli_sweep_progress *progress, const fa_sweep_progress *event, fa_buf *out)
 {
     const char *dot = cli_sym()->dot;
-    const fa_progress *tune = event->tune;
     text_ended(out, event->sweep);
+    fa_buf_printf(out, " %s ", dot);
+    text_tune(progress, event, out);
     if (event->left_s >= 0) {
         fa_buf_printf(out, " %s ", dot);
         cli_text_seconds(out, event->left_s);
         fa_buf_text(out, " left");
     }
-    if (progress->budget->seconds > 0 || progress->budget->trials > 0 ||
-        progress->budget->price > 0) {
-        fa_buf_printf(out, " %s ", dot);
-        cli_text_spent(out, &event->sweep->spent, progress->budget);
-        fa_buf_text(out, " spent");
-    }
-    fa_buf_printf(out, " %s now ", dot);
-    cli_text_item(out, event->item, progress->many_gpus);
-    if (tune->stage == FA_STAGE_WAIT) {
-        fa_buf_text(out, ": waiting for the process that tunes it");
-        return;
-    }
-    fa_buf_printf(out, ": %d/%d", cli_progress_done(&progress->lines, tune), tune->in_budget);
-    if (tune->reused > 0)
-        fa_buf_printf(out, ", %d cubins reused", tune->reused);
-    if (tune->best != NULL) {
-        fa_buf_text(out, ", best ");
-        text_best(out, tune->best, tune->default_us);
-    }
+    fa_buf_printf(out, " %s ", dot);
+    cli_text_spent(out, &event->sweep->spent, progress->budget);
+    fa_buf_text(out, " spent");
 }
 
 /* "[3/48] problem: 41.3 µs, 1.31× default, 58 cubins reused", or why it failed. */

@@ -23,7 +23,7 @@ void cli_sweep_progress_end(cli_sweep_progress *progress);
 
 /* "12 min of 30 min, 0.14 of 0.50 spent": what has been spent of what there is. */
 void cli_text_spent(fa_buf *out, const fa_sweep_spent *spent, const fa_sweep_budget *budget);
-/* The current or next problem, with its GPU when there are several. */
+/* A problem, with its GPU where there are several. */
 void cli_text_item(fa_buf *out, const fa_sweep_item *item, bool with_gpu);
 
 #endif
