@@ -321,6 +321,8 @@ static cJSON *json_row(const cli_sweep_row *row)
 {
     cJSON *json = cJSON_CreateObject();
     cJSON_AddItemToObject(json, "problem", fa_problem_to_json(&row->item.problem));
+    if (row->answer != NULL && !fa_problem_equal(&row->answer->problem, &row->item.problem))
+        cJSON_AddItemToObject(json, "answered_problem", fa_problem_to_json(&row->answer->problem));
     cJSON_AddItemToObject(json, "gpu", row->answer != NULL ? fa_gpu_to_json(&row->answer->gpu)
                                                            : cJSON_CreateNull());
     cJSON_AddStringToObject(json, "asked_gpu", row->item.gpu);

@@ -158,22 +158,29 @@ static bool present(struct sweep *s, const fa_request *request)
     return rc == 0 && target.gpu.present;
 }
 
+/* Whether a stored answer is what tuning this item again would give: its own winner, and a measured one
+ * where the GPU is here. */
+static bool still_good(const struct sweep *s, const fa_answer *answer)
+{
+    if (answer->origin == FA_ORIGIN_TRANSFERRED)
+        return false;
+    return answer->origin != FA_ORIGIN_PREDICTED || !answer->gpu.present ||
+           s->request->effort == FA_EFFORT_PREDICT;
+}
+
 /* An item that an earlier run has done stays so while its winner is stored: templates may have moved
  * on since, the store may be another one, and a GPU that was not there may have come. */
-static int check_done(void *context, int32_t position, const fa_sweep_item *item)
+static int check_done(struct sweep *s, int32_t position, const fa_sweep_item *item)
 {
-    struct sweep *s = context;
     fa_answer answer;
-    if (item->state != FA_ITEM_DONE || position >= s->request->count)
+    if (item->state != FA_ITEM_DONE)
         return 0;
     fa_request request = request_of(s, position);
     request.progress = NULL;
     request.effort = FA_EFFORT_CACHED;
     request.again = false;
     int rc = fa_tune(s->tuner, &request, &answer, &s->store_diag);
-    bool good = rc == 0 && (answer.origin != FA_ORIGIN_PREDICTED || !answer.gpu.present ||
-                            s->request->effort == FA_EFFORT_PREDICT);
-    if (good) {
+    if (rc == 0 && still_good(s, &answer)) {
         s->claim.position = position;
         s->item = *item;
         return tell(s, FA_SWEEP_ITEM_KNOWN, NULL, &answer) != 0
