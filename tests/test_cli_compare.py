@@ -28,17 +28,30 @@ def save(place, name, document):
     return path
 
 
+made = {}  # by the first test that needs them: name of a file -> its bytes
+
+
+def make_stores():
+    with Place(space=TWO) as place:
+        for name, us in (("old", 40), ("new", 44)):
+            store = os.path.join(place.folder, name)
+            place.use_fake_driver(times(us))
+            swept = place.run("sweep", "--seq", "64,128", *TINY, "--store", store, "--json").stdout
+            shown = place.run("show", "--store", store, "--json").stdout
+            made[name + ".sweep"], made[name + ".show"] = swept.encode(), shown.encode()
+            with open(store, "rb") as file:
+                made[name] = file.read()
+
+
 def stores_of_a_sweep_and_of_a_slower_one(place):
-    """Stores and exports of S 64 and 128, tuned at 40 µs and at 44 µs."""
-    paths = {}
-    for name, us in (("old", 40), ("new", 44)):
-        store = os.path.join(place.folder, name + ".db")
-        place.use_fake_driver(times(us))
-        told = place.json("sweep", "--seq", "64,128", *TINY, "--store", store)
-        paths[name] = store
-        paths[name + ".sweep"] = save(place, name + ".sweep.json", told)
-        paths[name + ".show"] = save(place, name + ".show.json", place.json("show", "--store", store))
-    return paths
+    """Paths of stores and exports of S 64 and 128, tuned at 40 µs and at 44 µs."""
+    if not made:
+        make_stores()
+    for name, content in made.items():
+        with open(os.path.join(place.folder, name), "wb") as file:
+            file.write(content)
+        os.chmod(os.path.join(place.folder, name), 0o600)
+    return {name: os.path.join(place.folder, name) for name in made}
 
 
 def a_winner_slower_than_the_margin_fails_and_one_within_it_passes():
