@@ -356,7 +356,8 @@ static int end_body(fa_store *store, void *context, fa_diag *diag)
     if (rc != 0)
         return rc;
     if (sqlite3_changes(store->db) != 1)
-        return fa_fail(diag, FA_EBUSY, "another process has taken over this item of the sweep");
+        return fa_fail(diag, FA_EBUSY, "this item of the sweep was taken over by another process, or its "
+                                      "store was replaced");
     return spend_body(store, context, diag);
 }
 

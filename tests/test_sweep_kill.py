@@ -36,21 +36,22 @@ def a_sweep_killed_three_times_ends_with_the_same_winners():
         tap.equal((done.returncode, done.stderr), (0, ""))
 
 
-def winner(value, low, high, raced=True):
+def config(value, low, high, raced=True):
     return {"config": {"family": "f", "tunables": {"M": value}}, "low_us": low, "high_us": high,
-            "raced": raced}
+            "median_us": (low + high) / 2, "raced": raced}
 
 
 def another_winner_is_a_tie_only_where_a_race_says_so():
     def judge(ours, other, rows_of_ours, rows_of_other):
         return sweep_kill.verdict(ours, other, lambda: rows_of_ours, lambda: rows_of_other)
-    one, two = winner(1, 10, 11), winner(2, 20, 21)
-    tap.equal(judge(one, winner(1, 90, 91), {}, {}), "same")
-    tap.equal(judge(one, two, {}, {}), "DIFFERENT")
-    tap.equal(judge(one, two, {"f M=2": winner(2, 10.9, 12)}, {}), "tie")
-    tap.equal(judge(one, two, {"f M=2": winner(2, 10.9, 12, False)}, {}), "DIFFERENT")
-    tap.equal(judge(one, two, {"f M=2": winner(2, 11.1, 12)}, {}), "DIFFERENT")
-    tap.equal(judge(one, two, {}, {"f M=1": winner(1, 20.5, 30)}), "tie")
+    one, two = config(1, 10, 10), config(2, 20, 21)
+    tap.equal(judge(one, config(1, 90, 91), {}, {}), ("same", 0))
+    tap.equal(judge(one, two, {}, {}), ("DIFFERENT", None))
+    tap.equal(judge(one, two, {"f M=2": config(2, 10, 12)}, {})[0], "tie")
+    tap.equal(judge(one, two, {"f M=2": config(2, 10, 12, False)}, {}), ("DIFFERENT", None))
+    tap.equal(judge(one, two, {"f M=2": config(2, 11, 13)}, {})[0], "DIFFERENT")
+    tap.equal(round(judge(one, two, {"f M=2": config(2, 11, 13)}, {})[1]), 20)
+    tap.equal(judge(one, two, {}, {"f M=1": config(1, 20.5, 30)})[0], "tie")
 
 
 tap.main([

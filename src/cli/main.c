@@ -38,7 +38,8 @@ static const cli_verb verbs[] = {
      "tune a grid of problems as one job that goes on where it was stopped",
      "Every combination of the lists is tuned, problems that share cubins next to one another.\n"
      "However it ends, the same command goes on from there and loses at most one trial. What\n"
-     "failed is tried again by the next run. Budgets hold for all runs together.\n\n"
+     "failed is tried again by the next run. Budgets hold for all runs together. With --effort\n"
+     "patient a problem that was under way begins anew.\n\n"
      "  fa-tune sweep --seq 512:16384:x2 --head-dim 64,128 --dtype fp16,bf16 --causal both \\\n"
      "                --tokens 16384 --hidden 2048 --time 30m --baseline torch.jsonl\n\n"
      "Exit status 1 when a problem failed.\n",

@@ -88,7 +88,7 @@ static const option_spec specs[] = {
     {"--head-dim", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.head_dim), 0, 0, NULL, "LIST",
      "elements per head (64)"},
     {"--dtype", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.dtype), 0, 0, NULL, "LIST",
-     "fp16, bf16 or both (fp16)"},
+     "fp16, bf16 or fp16,bf16 (fp16)"},
     {"--causal", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.causal), 0, 0, NULL, "LIST",
      "none, bottom-right, top-left, or both: none and bottom-right (none)"},
     {"--plan", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.plan), 0, 0, NULL, "FILE",

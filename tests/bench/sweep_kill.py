@@ -94,15 +94,21 @@ def overlap(a, b):
 
 
 def verdict(ours, other, rows_of_ours, rows_of_other):
-    """"same", "tie" or "DIFFERENT" for two winners; rows: every config of the problem, in each store."""
+    """"same", "tie" or "DIFFERENT" for two winners, and by how many percent the one lost the other's race
+    (None: it was in no race of the other's). rows: every config of the problem, in each store."""
     a, b = name_of(ours["config"]), name_of(other["config"])
     if a == b:
-        return "same"
+        return "same", 0.0
+    word, gap = "DIFFERENT", None
     for winner, rival, rows in ((ours, b, rows_of_ours()), (other, a, rows_of_other())):
         row = rows.get(rival)
-        if row is not None and row["raced"] and winner["raced"] and overlap(winner, row):
-            return "tie"
-    return "DIFFERENT"
+        if row is None or not row["raced"] or not winner["raced"]:
+            continue
+        if overlap(winner, row):
+            word = "tie"
+        lost_by = 100 * (row["median_us"] / winner["median_us"] - 1)
+        gap = lost_by if gap is None else min(gap, lost_by)
+    return word, gap
 
 
 def text_of(problem):
@@ -119,10 +125,9 @@ def compare(fa_tune, whole, killed, whole_store, killed_store):
         a, b = ours["answer"], other["answer"]
         row = {"problem": text_of(ours["problem"]), "verdict": "MISSING"}
         if a is not None and b is not None:
-            row.update(verdict=verdict(a, b, lambda: explain(fa_tune, whole_store, ours),
-                                       lambda: explain(fa_tune, killed_store, other)),
-                       whole=name_of(a["config"]), killed=name_of(b["config"]),
-                       whole_us=a["median_us"], killed_us=b["median_us"])
+            word, gap = verdict(a, b, lambda: explain(fa_tune, whole_store, ours),
+                                lambda: explain(fa_tune, killed_store, other))
+            row.update(verdict=word, gap_percent=gap, whole=name_of(a["config"]), killed=name_of(b["config"]), whole_us=a["median_us"], killed_us=b["median_us"])
         rows.append(row)
     return rows
 
@@ -133,7 +138,9 @@ def print_table(rows):
         print("%-10s  %-40s  %10.2f  %10.2f  %s%s" % (
             row["verdict"], row["problem"], row.get("whole_us") or 0, row.get("killed_us") or 0,
             row.get("whole", ""),
-            "" if row.get("whole") == row.get("killed") else "  |  " + row.get("killed", "")))
+            "" if row.get("whole") == row.get("killed") else
+            "  |  %s (%s)" % (row["killed"], "never raced here" if row["gap_percent"] is None else
+                              "behind by %.2f %%" % row["gap_percent"])))
 
 
 def main():
