@@ -17,20 +17,20 @@ TWO = {"BLOCK_M": [64, 128], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN
 
 
 def a_sweep_tells_each_problem_and_shares_cubins_between_them():
-    with Place(script=L4 + FAST) as place:
+    with Place(space=TWO, script=L4 + FAST) as place:
         done = place.run(*FOUR)
         lines = [line for line in done.stderr.splitlines() if line.startswith("[")]
         tap.equal([line.split("]")[0] for line in lines], ["[1/4", "[2/4", "[3/4", "[4/4"])
         for line in lines:
             tap.has(line, "40.0 µs, 1.50× default")
-        tap.equal(["8 cubins reused" in line for line in lines], [False, True, False, True])
+        tap.equal(["2 cubins reused" in line for line in lines], [False, True, False, True])
         rows = done.stdout.splitlines()
         tap.equal([row.split()[0] for row in rows[:5]], ["problem", "fp16", "fp16", "fp16", "fp16"])
         for row in rows[1:5]:
             tap.has(row, "measured  attn_fwd_sm80 BLOCK_M=128")
             tap.has(row, "1.50×")
         tap.has(rows[5], "4 of 4 done")
-        tap.has(rows[5], "32 trials, 16 cubins compiled, 16 reused")
+        tap.has(rows[5], "8 trials, 4 cubins compiled, 4 reused")
 
         again = place.run(*FOUR)
         tap.equal((again.stdout, again.stderr), (done.stdout, "4 of 4 problems were done before\n"))
@@ -63,10 +63,10 @@ def on_a_terminal_one_line_shows_the_whole_and_the_problem_under_way():
 
 
 def a_problem_that_fails_is_told_and_tried_again_by_the_next_run():
-    with Place(script=L4 + FAST + "fault DTYPE=bf16 wrong\nfault family wrong\n") as place:
+    with Place(space=TWO, script=L4 + FAST + "fault family wrong\n") as place:
         done = place.run("sweep", "--seq", "64,128", *TINY, status=1)
         tap.has(done.stdout, "failed")
-        tap.has(done.stdout, "none of 8 configs survived")
+        tap.has(done.stdout, "none of 2 configs survived")
         tap.has(done.stdout, "0 of 2 done, 2 failed (the same command tries them again)")
         tap.has(done.stderr, "2 of 2 problems failed")
         tap.has(place.run("sweep", "--status").stdout, "failed: fp16")
@@ -125,7 +125,7 @@ def something_is_told_while_a_problem_takes_long():
 
 
 def ctrl_c_keeps_everything():
-    with Place(script=L4 + FAST) as place:
+    with Place(space=TWO, script=L4 + FAST) as place:
         process = place.start(*FOUR, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, encoding="utf-8")
         while not process.stderr.readline().startswith("[1/4]"):
@@ -137,7 +137,8 @@ def ctrl_c_keeps_everything():
         told = place.json("sweep", "--list")["sweeps"]
         tap.equal(told[0]["state"], "stopped")
         assert 1 <= told[0]["done"] < 4, told
-        tap.equal(place.json(*FOUR)["sweep"]["spent"]["trials"], 32)
+        # Nothing is tried twice. (One that ended while the sweep did is kept and not counted.)
+        assert place.json(*FOUR)["sweep"]["spent"]["trials"] <= 8
 
 
 def two_processes_do_not_run_one_sweep():
