@@ -198,8 +198,9 @@ def main():
             why = reason_against(problem)
             try:
                 samples = clock.time_us(problem, PEERS[peer]) if why is None else []
-            except RuntimeError as error:  # this back end cannot do it, or memory ran out
-                why = str(error).splitlines()[0]
+            except (RuntimeError, TypeError, ImportError) as error:
+                # This back end or this PyTorch cannot do it, or memory ran out.
+                why = (str(error).splitlines() or ["no reason given"])[0]
             if why is not None:
                 print("passed over: %s on %s: %s" % (peer, problem, why), file=sys.stderr)
                 continue
