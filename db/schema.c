@@ -123,7 +123,50 @@ static const char step_contact[] =
     ") STRICT;"
     "CREATE INDEX scope_by_shape ON scope(head_dim, heads_q, heads_kv, batch, dtype, causal);";
 
-const char *const fa_db_schema_steps[FA_STORE_SCHEMA] = {step_0_to_1, step_contact};
+/* The columns of fa_sweep_spent. */
+#define SPENT_TABLE_COLUMNS                                                    \
+    "seconds REAL NOT NULL, cost REAL NOT NULL, trials INTEGER NOT NULL,"      \
+    "compiled INTEGER NOT NULL, reused INTEGER NOT NULL,"
+
+static const char step_sweep[] =
+    "CREATE TABLE baseline ("
+    "id INTEGER PRIMARY KEY," FA_PROBLEM_TABLE_COLUMNS "gpu_name TEXT NOT NULL,"
+    "peer TEXT NOT NULL,"
+    "median_us REAL NOT NULL,"
+    "low_us REAL NOT NULL,"
+    "high_us REAL NOT NULL,"
+    "sample_count INTEGER NOT NULL,"
+    "unix_time INTEGER NOT NULL,"
+    "source TEXT NOT NULL,"
+    "UNIQUE (problem_key, gpu_name, peer)"
+    ") STRICT;"
+    "CREATE TABLE sweep ("
+    "id INTEGER PRIMARY KEY,"
+    "key TEXT NOT NULL UNIQUE,"
+    "plan TEXT NOT NULL,"
+    "state TEXT NOT NULL,"
+    "budget_seconds REAL NOT NULL," /* 0: no limit */
+    "budget_trials INTEGER NOT NULL,"
+    "budget_cost REAL NOT NULL,"
+    "price REAL NOT NULL," SPENT_TABLE_COLUMNS
+    "created INTEGER NOT NULL,"
+    "updated INTEGER NOT NULL"
+    ") STRICT;"
+    "CREATE TABLE sweep_item ("
+    "id INTEGER PRIMARY KEY,"
+    "sweep_id INTEGER NOT NULL REFERENCES sweep(id),"
+    "position INTEGER NOT NULL," FA_PROBLEM_TABLE_COLUMNS
+    "gpu TEXT NOT NULL,"
+    "state TEXT NOT NULL,"
+    "attempts INTEGER NOT NULL," /* also its fence: only the latest claim may end it */
+    SPENT_TABLE_COLUMNS
+    "reason TEXT NOT NULL,"
+    "updated INTEGER NOT NULL,"
+    "UNIQUE (sweep_id, position)"
+    ") STRICT;"
+    "CREATE INDEX sweep_item_by_state ON sweep_item(sweep_id, state, position);";
+
+const char *const fa_db_schema_steps[FA_STORE_SCHEMA] = {step_0_to_1, step_contact, step_sweep};
 
 struct migration {
     const char *const *steps;

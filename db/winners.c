@@ -221,7 +221,7 @@ static int read_pair(sqlite3_stmt *statement, fa_winner_record *winner, fa_cubin
     *ret_missing = false;
     if (rc != 0 || !reader.ok || cubin == NULL)
         return rc;
-    rc = fa_db_cubin_read(&reader, cubin);
+    rc = fa_db_cubin_read(&reader, winner->cubin_key, cubin);
     *ret_missing = rc == 0 && !reader.ok;
     return rc;
 }
@@ -232,7 +232,7 @@ static int step_get(fa_store *store, const fa_scope *scope, sqlite3_stmt **ret_s
     int rc = fa_db_statement(store, FA_SQL_WINNER_GET,
                              "SELECT winner.scope_id, " WINNER_COLUMNS ", " FA_CUBIN_COLUMNS
                              " FROM scope JOIN winner ON winner.scope_id = scope.id "
-                             "LEFT JOIN cubin ON cubin.key = winner.cubin_key "
+                             "LEFT JOIN cubin AS found ON found.key = winner.cubin_key" FA_CUBIN_ROW
                              "WHERE scope.key = ? AND scope.problem = ? AND scope.silicon = ? "
                              "AND scope.templates = ? AND scope.policy = ?",
                              ret_statement, diag);

@@ -74,6 +74,8 @@ struct named {
 #define ROW(name, value, text) {value, text},
 static const struct named statuses[] = {FA_STATUSES(ROW)};
 static const struct named origins[] = {FA_ORIGINS(ROW)};
+static const struct named sweep_states[] = {FA_SWEEP_STATES(ROW)};
+static const struct named item_states[] = {FA_ITEM_STATES(ROW)};
 #undef ROW
 static const struct named dtypes[] = {{FA_FP16, "fp16"}, {FA_BF16, "bf16"}};
 static const struct named causals[] = {{FA_CAUSAL_NONE, "none"},
@@ -127,6 +129,13 @@ int fa_origin_trust(fa_origin origin)
     return trust;
 }
 
+bool fa_origin_is_measured(fa_origin origin)
+{
+    return origin == FA_ORIGIN_MEASURED || origin == FA_ORIGIN_MEASURED_SAME_SILICON;
+}
+
 NAMES(dtype, dtypes)
 NAMES(causal, causals)
 NAMES(layout, layouts)
+NAMES(sweep_state, sweep_states)
+NAMES(item_state, item_states)

@@ -188,6 +188,75 @@ typedef struct fa_trial {
                                 of one race compare finely */
 } fa_trial;
 
+/* ---- baselines ------------------------------------------------------------------------------*/
+/* What somebody else's kernel takes for a problem on a GPU type, as somebody measured it. */
+typedef struct fa_baseline {
+    fa_problem problem;
+    char gpu_name[64];     /* the catalogue's name where it knows the GPU ("H200") */
+    char peer[32];         /* "pytorch-cudnn", "pytorch-fa2", "fa3": letters, digits, . _ + - */
+    double median_us;
+    double low_us, high_us; /* its 95% confidence interval; both 0: not known */
+    int32_t sample_count;   /* 0: not known */
+    int64_t unix_time;      /* when it was measured or, if nobody said, imported */
+    char source[128];       /* what made it ("PyTorch 2.11, CUDA 13.0"); may be empty */
+} fa_baseline;
+
+/* ---- sweeps ---------------------------------------------------------------------------------*/
+#define FA_SWEEP_STATES(X)                                                     \
+    X(RUNNING, 0, "running")                                                   \
+    X(DONE, 1, "done")                 /* every item ended, some may have failed */ \
+    X(BUDGET_SPENT, 2, "budget-spent")                                         \
+    X(STOPPED, 3, "stopped")           /* asked to, or its process ended */
+
+#define FA_ITEM_STATES(X)    \
+    X(PENDING, 0, "pending") \
+    X(RUNNING, 1, "running") \
+    X(DONE, 2, "done")       \
+    X(FAILED, 3, "failed")
+
+#define FA_SWEEP_STATE_ENUM(name, value, text) FA_SWEEP_##name = (value),
+typedef enum fa_sweep_state { FA_SWEEP_STATES(FA_SWEEP_STATE_ENUM) } fa_sweep_state;
+#undef FA_SWEEP_STATE_ENUM
+#define FA_ITEM_STATE_ENUM(name, value, text) FA_ITEM_##name = (value),
+typedef enum fa_item_state { FA_ITEM_STATES(FA_ITEM_STATE_ENUM) } fa_item_state;
+#undef FA_ITEM_STATE_ENUM
+
+/* What a sweep may spend in all of its runs together; 0: as much as it takes. */
+typedef struct fa_sweep_budget {
+    double seconds;
+    int64_t trials;
+    double cost;  /* money; needs a price */
+    double price; /* money per hour that a GPU is held */
+} fa_sweep_budget;
+
+/* What has been spent. A trial is a config that came to an end; a cubin is reused when it was in the
+ * store already, of another problem that renders the same source or of an earlier run. */
+typedef struct fa_sweep_spent {
+    double seconds, cost;
+    int64_t trials, compiled, reused;
+} fa_sweep_spent;
+
+/* A grid of problems as one job. */
+typedef struct fa_sweep {
+    char key[65];    /* of its items and of how they are tuned */
+    char plan[512];  /* as a person asked for it */
+    fa_sweep_state state;
+    fa_sweep_budget budget;
+    fa_sweep_spent spent;
+    int32_t items, done, failed; /* of the items, how many */
+    int64_t created, updated;    /* Unix time */
+} fa_sweep;
+
+/* One problem on one GPU type. */
+typedef struct fa_sweep_item {
+    fa_problem problem;
+    char gpu[64];        /* name of a GPU type; "": the device here */
+    fa_item_state state; /* from here on the library's */
+    int32_t attempts;
+    fa_sweep_spent spent;
+    char reason[512];    /* why it failed */
+} fa_sweep_item;
+
 #ifdef __cplusplus
 }
 #endif

@@ -68,6 +68,25 @@ static const cli_verb verbs[] = {
      "A bundle's kernels run on this machine's GPU with this user's data: trust accordingly. The own\n"
      "key is always trusted.\n",
      cli_trust},
+    {"sweep",
+     CLI_GROUP_SWEEP | CLI_GROUP_DEVICE | CLI_GROUP_TUNE | CLI_GROUP_STORE | CLI_GROUP_ENGINE |
+         CLI_GROUP_QUIET | CLI_GROUP_JSON,
+     "tune a grid of problems as one job that goes on where it was stopped",
+     "Every combination of the lists is tuned, problems that share cubins next to one another.\n"
+     "However it ends, the same command goes on from there and loses at most one trial. What\n"
+     "failed is tried again by the next run. Budgets hold for all runs together. With --effort\n"
+     "patient a problem that was under way begins anew.\n\n"
+     "  fa-tune sweep --seq 512:16384:x2 --head-dim 64,128 --dtype fp16,bf16 --causal both \\\n"
+     "                --tokens 16384 --hidden 2048 --time 30m --baseline torch.jsonl\n\n"
+     "Exit status 1 when a problem failed.\n",
+     cli_sweep},
+    {"compare", CLI_GROUP_COMPARE | CLI_GROUP_JSON | CLI_GROUP_QUIET,
+     "whether winners became slower: OLD NEW, two stores or JSON exports",
+     "OLD and NEW are stores, or what `fa-tune show --json` or `fa-tune sweep --json` printed. Only\n"
+     "measured winners of one problem on the same silicon are compared.\n\n"
+     "Exit status 1 when one is slower by more than the margin with confidence (the low end of its\n"
+     "interval in NEW over the high end in OLD), or when nothing could be compared.\n",
+     cli_compare},
     {"doctor", CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_JSON,
      "whether driver, NVRTC, GPU and store are fit, and what to do",
      "Exit status 0 when nothing fails, 1 otherwise.\n", cli_doctor},

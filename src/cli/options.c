@@ -18,6 +18,8 @@ typedef enum option_kind {
     KIND_FLAG,    /* bool */
     KIND_INTEGER, /* int32_t in [low, high] */
     KIND_SEED,    /* uint64_t up to `high` */
+    KIND_DECIMAL, /* double in [0, high]: digits with or without a point; "%" may follow a margin */
+    KIND_SECONDS, /* double in (0, high] from "90s", "30m" or "2h" */
     KIND_TEXT,    /* const char *, not empty */
     KIND_CHOICE,  /* an enum, one of `choices` */
     KIND_CAUSAL   /* like CHOICE, with bottom-right when no value follows */
@@ -67,13 +69,56 @@ static const option_spec specs[] = {
      "element type (fp16)"},
     {"--causal", CLI_GROUP_PROBLEM, KIND_CAUSAL, AT(problem.causal), 0, 0, causals, "[WHERE]",
      "mask anchored bottom-right (also when WHERE is left out) or top-left (none)"},
-    {"--layout", CLI_GROUP_PROBLEM, KIND_CHOICE, AT(problem.layout), 0, 0, layouts, "bhsd|bshd",
+    {"--gpu", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.gpu), 0, 0, NULL, "LIST",
+     "GPU types, as in L4,A100,H100 (the device here)"},
+    {"--seq", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.seq), 0, 0, NULL, "LIST",
+     "sequence lengths, as in 512,1024 or 512:16384:x2 or 512:2048:+512"},
+    {"--seq-k", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.seq_k), 0, 0, NULL, "LIST",
+     "lengths of keys and values (each as --seq)"},
+    {"--batch", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.batch), 0, 0, NULL, "LIST",
+     "batch sizes (4)"},
+    {"--tokens", CLI_GROUP_SWEEP, KIND_INTEGER, AT(sweep.tokens), 1, INT32_MAX, NULL, "N",
+     "instead of --batch: each batch is N / sequence length"},
+    {"--heads", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.heads), 0, 0, NULL, "LIST",
+     "query heads (8)"},
+    {"--hidden", CLI_GROUP_SWEEP, KIND_INTEGER, AT(sweep.hidden), 8, INT32_MAX, NULL, "N",
+     "instead of --heads: N / head dimension of them"},
+    {"--heads-kv", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.heads_kv), 0, 0, NULL, "LIST",
+     "key and value heads (as many as query heads)"},
+    {"--head-dim", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.head_dim), 0, 0, NULL, "LIST",
+     "elements per head (64)"},
+    {"--dtype", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.dtype), 0, 0, NULL, "LIST",
+     "fp16, bf16 or fp16,bf16 (fp16)"},
+    {"--causal", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.causal), 0, 0, NULL, "LIST",
+     "none, bottom-right, top-left, or both: none and bottom-right (none)"},
+    {"--plan", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.plan), 0, 0, NULL, "FILE",
+     "problems from JSON lines instead of a grid"},
+    {"--time", CLI_GROUP_SWEEP, KIND_SECONDS, AT(sweep.seconds), 0, 31536000, NULL, "TIME",
+     "stop after this long in all runs together: 90s, 30m, 2h"},
+    {"--trials", CLI_GROUP_SWEEP, KIND_INTEGER, AT(sweep.trials), 1, INT32_MAX, NULL, "N",
+     "stop after so many configs in all runs together"},
+    {"--cost", CLI_GROUP_SWEEP, KIND_DECIMAL, AT(sweep.cost), 0, 1000000000, NULL, "MONEY",
+     "stop when the GPU has cost this much; needs --price"},
+    {"--price", CLI_GROUP_SWEEP, KIND_DECIMAL, AT(sweep.price), 0, 1000000000, NULL, "MONEY",
+     "what an hour of the GPU costs; spent money is then shown"},
+    {"--baseline", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.baseline), 0, 0, NULL, "FILE",
+     "take others' measured times into the store first (JSON lines)"},
+    {"--restart", CLI_GROUP_SWEEP, KIND_FLAG, AT(sweep.restart), 0, 0, NULL, NULL,
+     "forget this sweep's earlier runs; winners stay"},
+    {"--status", CLI_GROUP_SWEEP, KIND_FLAG, AT(sweep.status), 0, 0, NULL, NULL,
+     "only tell how this sweep stands (without a grid: the one last worked on)"},
+    {"--list", CLI_GROUP_SWEEP, KIND_FLAG, AT(sweep.list), 0, 0, NULL, NULL,
+     "only list the sweeps in the store"},
+    {"--margin", CLI_GROUP_COMPARE, KIND_DECIMAL, AT(margin), 0, 1000, NULL, "PERCENT",
+     "how much slower still passes (5)"},
+    {"--layout", CLI_GROUP_PROBLEM | CLI_GROUP_SWEEP, KIND_CHOICE, AT(problem.layout), 0, 0, layouts, "bhsd|bshd",
      "order of dimensions while measuring (bhsd)"},
-    {"--lse", CLI_GROUP_PROBLEM, KIND_FLAG, AT(problem.want_lse), 0, 0, NULL, NULL,
+    {"--lse", CLI_GROUP_PROBLEM | CLI_GROUP_SWEEP, KIND_FLAG, AT(problem.want_lse), 0, 0, NULL, NULL,
      "with the log-sum-exp written"},
-    {"--unaligned", CLI_GROUP_PROBLEM, KIND_FLAG, AT(problem.unaligned), 0, 0, NULL, NULL,
+    {"--unaligned", CLI_GROUP_PROBLEM | CLI_GROUP_SWEEP, KIND_FLAG, AT(problem.unaligned), 0, 0,
+     NULL, NULL,
      "for pointers or strides that are not multiples of 16 bytes"},
-    {"--exact", CLI_GROUP_PROBLEM, KIND_FLAG, AT(exact), 0, 0, NULL, NULL,
+    {"--exact", CLI_GROUP_PROBLEM | CLI_GROUP_SWEEP, KIND_FLAG, AT(exact), 0, 0, NULL, NULL,
      "these very lengths, not the bucket that stands for them"},
     {"--why", CLI_GROUP_WHY, KIND_FLAG, AT(why), 0, 0, NULL, NULL,
      "which winner a problem would get, and what was passed over"},
@@ -175,6 +220,56 @@ static int set_seed(const option_spec *spec, const char *text, uint64_t *ret, fa
     return 0;
 }
 
+/* Digits with at most one point among or before them, as money is written. */
+static bool parse_decimal(const char *text, size_t length, double high, double *ret)
+{
+    char copy[32];
+    size_t digits = 0, points = 0;
+    for (size_t i = 0; i < length; i++) {
+        digits += text[i] >= '0' && text[i] <= '9';
+        points += text[i] == '.';
+    }
+    if (digits == 0 || points > 1 || digits + points != length || length >= sizeof copy)
+        return false;
+    snprintf(copy, sizeof copy, "%.*s", (int)length, text);
+    double value = strtod(copy, NULL); /* the locale of numbers is C's */
+    if (!(value >= 0 && value <= high))
+        return false;
+    *ret = value;
+    return true;
+}
+
+static int set_decimal(const option_spec *spec, const char *text, double *ret, fa_diag *diag)
+{
+    char typed[CLI_SHORT_SIZE];
+    size_t length = strlen(text);
+    bool percent = spec->group == CLI_GROUP_COMPARE, zero = percent;
+    double value = 0;
+    if (percent && length > 0 && text[length - 1] == '%')
+        length--;
+    if (!parse_decimal(text, length, (double)spec->high, &value) || (!zero && !(value > 0)))
+        return fa_fail(diag, FA_EINVAL, "%s \"%s\": use a number %s %lld, as in %s", spec->name,
+                       cli_text_short(text, typed), zero ? "from 0 to" : "above 0 up to",
+                       (long long)spec->high, percent ? "5%" : "0.50");
+    *ret = value;
+    return 0;
+}
+
+static int set_seconds(const option_spec *spec, const char *text, double *ret, fa_diag *diag)
+{
+    char typed[CLI_SHORT_SIZE];
+    size_t length = strlen(text);
+    char unit = length > 0 ? text[length - 1] : 0;
+    double value = 0, scale = unit == 's' ? 1 : unit == 'm' ? 60 : unit == 'h' ? 3600 : 0;
+    if (!(scale > 0) || !parse_decimal(text, length - 1, (double)spec->high / scale, &value) ||
+        !(value > 0))
+        return fa_fail(diag, FA_EINVAL,
+                       "%s \"%s\": use a time of at most a year with its unit, as in 90s, 30m or 2h",
+                       spec->name, cli_text_short(text, typed));
+    *ret = value * scale;
+    return 0;
+}
+
 static int set_choice(const option_spec *spec, const char *text, void *ret, fa_diag *diag)
 {
     for (int i = 0; spec->choices[i] != NULL; i++) {
@@ -218,6 +313,10 @@ static int set_value(const option_spec *spec, const char *text, cli_options *opt
         return set_integer(spec, text, (int32_t *)(void *)field, diag);
     case KIND_SEED:
         return set_seed(spec, text, (uint64_t *)(void *)field, diag);
+    case KIND_DECIMAL:
+        return set_decimal(spec, text, (double *)(void *)field, diag);
+    case KIND_SECONDS:
+        return set_seconds(spec, text, (double *)(void *)field, diag);
     case KIND_TEXT:
         if (text[0] == 0)
             return fa_fail(diag, FA_EINVAL, "%s is empty: give it a %s", spec->name, spec->value);
@@ -275,6 +374,7 @@ static const struct {
     {CLI_GROUP_IMPORT, {"FILE"}},
     {CLI_GROUP_TRUST, {"list, add or remove", "[KEY]"}},
     {CLI_GROUP_SHOW, {"[FILE]"}},
+    {CLI_GROUP_COMPARE, {"OLD", "NEW"}},
 };
 
 /* The name of a verb's next operand; NULL: it takes no more. */
@@ -309,7 +409,7 @@ static int parse_one(const cli_verb *verb, int count, char **arguments, int *at,
         return fa_fail(diag, FA_EINVAL, "`fa-tune %s` does not take %s: see `fa-tune %s --help`",
                        verb->name, spec->name, verb->name);
     (*at)++;
-    options->problem_given = options->problem_given || spec->group == CLI_GROUP_PROBLEM ||
+    options->problem_given = options->problem_given || (spec->group & CLI_GROUP_PROBLEM) != 0 ||
                              spec->group == CLI_GROUP_DEVICE;
     options->effort_given = options->effort_given || spec->offset == AT(effort);
     char typed[CLI_SHORT_SIZE];
@@ -340,6 +440,10 @@ static int complete(const cli_verb *verb, cli_options *options, fa_diag *diag)
         return fa_fail(diag, FA_EINVAL, "`fa-tune %s` needs %s: see `fa-tune %s --help`",
                        verb->name, missing, verb->name);
     if (options->gpu != NULL && options->device >= 0)
+    if (missing != NULL)
+        return fa_fail(diag, FA_EINVAL, "`fa-tune %s` needs %s: see `fa-tune %s --help`",
+                       verb->name, missing, verb->name);
+    if ((options->gpu != NULL || options->sweep.gpu != NULL) && options->device >= 0)
         return fa_fail(diag, FA_EINVAL,
                        "--gpu and --device exclude one another: --gpu names a "
                        "type, --device a device of this machine");
@@ -385,6 +489,7 @@ int cli_options_parse(const cli_verb *verb, int count, char **arguments, cli_opt
             {.head_dim = 64, .batch = 4, .heads_q = 8, .heads_kv = -1, .seq_q = -1, .seq_k = -1},
         .effort = FA_EFFORT_MEASURE,
         .bundle = {.seq = -1, .head_dim = -1, .dtype = -1, .causal = -1},
+        .margin = 5,
     };
     for (int at = 0; at < count;) {
         int rc = parse_one(verb, count, arguments, &at, &options, diag);

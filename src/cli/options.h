@@ -26,7 +26,9 @@ enum {
     CLI_GROUP_IMPORT = 1 << 17,
     CLI_GROUP_KEYGEN = 1 << 18,
     CLI_GROUP_TRUST = 1 << 19,
-    CLI_GROUP_SHOW = 1 << 20
+    CLI_GROUP_SHOW = 1 << 20,
+    CLI_GROUP_SWEEP = 1 << 21, /* a grid of problems and what it may spend */
+    CLI_GROUP_COMPARE = 1 << 22
 };
 
 enum { CLI_OPERANDS_MAX = 2 };
@@ -51,6 +53,15 @@ typedef struct cli_options {
         bool predict, no_signature, allow_unsigned, dry_run;
         int32_t seq, head_dim, dtype, causal; /* winners to be kept; -1: any */
     } bundle;
+    struct { /* of a sweep: lists as they were typed, NULL where not */
+        const char *gpu, *seq, *seq_k, *batch, *heads, *heads_kv, *head_dim, *dtype, *causal;
+        int32_t tokens, hidden; /* 0: not given */
+        const char *plan, *baseline;
+        double seconds, cost, price; /* 0: not given */
+        int32_t trials;
+        bool list, status, restart;
+    } sweep;
+    double margin; /* of compare, in percent */
     const char *operand[CLI_OPERANDS_MAX]; /* what stands beside the options */
     int operands;
 } cli_options;

@@ -163,6 +163,8 @@ typedef struct fa_progress {
     double elapsed_s, left_s;               /* left_s < 0: not known yet */
     const fa_trial *trial;                  /* the config of a TRIAL event */
     const fa_trial *best;                   /* best so far (measured, else predicted), or NULL */
+    int32_t reused;                         /* of those compiled: their cubins were in the store */
+    double default_us;                      /* the default config's time; 0: not measured yet */
 } fa_progress;
 
 typedef struct fa_request {
@@ -234,7 +236,7 @@ FA_API const char *fa_name_of_layout(fa_layout layout);
 }
 #endif
 
-#include "fa_contact.h"
-#include "fa_bundle.h"
-
+#include "fa_contact.h" /* answers that nobody measured here, and how good they were */
+#include "fa_bundle.h"  /* winners in signed files */
+#include "fa_sweep.h"   /* grids of problems, and what others' kernels take for them */
 #endif

@@ -78,6 +78,8 @@ void fa_job_settle(fa_job *job, int index, fa_status status, const char *reason)
     attempt->dirty = true;
     job->unwritten = true;
     fa_job_count(job, trial);
+    if (job->space.candidate[index].is_default && status == FA_STATUS_MEASURED)
+        job->progress.default_us = trial->median_us;
     fa_job_emit(job, FA_EVENT_TRIAL, trial);
     fa_job_settle_twins(job, index);
 }
