@@ -20,7 +20,7 @@ struct making {
     fa_nvrtc_location nvrtc;
     fa_records records;
     fa_rendered *rendered; /* [records.count]; source moved into the builds */
-    int32_t *build_of;         /* [records.count], -1: failed */
+    int32_t *build_of;     /* [records.count], -1: failed */
     fa_build *build;
     int32_t builds;
     fa_bundle_writer *writer;
@@ -52,7 +52,7 @@ static void render_all(struct making *making)
         fa_rendered *rendered = &making->rendered[i];
         making->build_of[i] = -1;
         if (fa_record_render(making->tuner, &making->records.record[i], making->nvrtc.identity,
-                          rendered, NULL) != 0)
+                             rendered, NULL) != 0)
             continue;
         making->build_of[i] = find_build(making, rendered->key);
         if (making->build_of[i] < 0) {

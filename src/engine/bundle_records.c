@@ -11,7 +11,6 @@
 #include "catalogue.h"
 #include "error.h"
 #include "json.h"
-#include "model.h"
 #include "records_file.h"
 #include "render.h"
 
