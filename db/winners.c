@@ -81,7 +81,7 @@ static int earlier_is_better(fa_store *store, int64_t scope_id, fa_origin origin
         fa_reader reader = {.statement = statement, .ok = true};
         fa_origin earlier;
         const char *name = fa_read_text(&reader, false);
-        *ret_better = fa_origin_parse(name, &earlier) == 0 && earlier < origin;
+        *ret_better = fa_origin_parse(name, &earlier) == 0 && fa_origin_trust(earlier) < fa_origin_trust(origin);
         fa_db_reset(statement);
     }
     return 0;
@@ -338,6 +338,24 @@ static int load(fa_store *store, int64_t scope_id, fa_winner_record *ret_winner,
     return reader.ok ? 1 : 0;
 }
 
+/* No lock is held while visit runs: it may take its time and may use the store. Frees ids. */
+static int visit_all(fa_store *store, int64_t *ids, size_t count, fa_winner_visit *visit,
+                     void *context, fa_diag *diag)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        fa_winner_record winner = {0};
+        rc = fa_db_enter(store, diag);
+        if (rc == 0)
+            rc = load(store, ids[i], &winner, diag);
+        if (rc == 1)
+            rc = visit(context, &winner);
+        fa_winner_record_free(&winner);
+    }
+    free(ids);
+    return rc;
+}
+
 int fa_store_winners_each(fa_store *store, fa_winner_visit *visit, void *context, fa_diag *diag)
 {
     int64_t *ids = NULL;
@@ -350,16 +368,42 @@ int fa_store_winners_each(fa_store *store, fa_winner_visit *visit, void *context
                              &statement, diag);
     if (rc == 0)
         rc = fa_db_collect_ids(store, statement, &ids, &count, diag);
-    /* No lock is held while visit runs: it may take its time and may use the store. */
-    for (size_t i = 0; rc == 0 && i < count; i++) {
-        fa_winner_record winner = {0};
-        rc = fa_db_enter(store, diag);
-        if (rc == 0)
-            rc = load(store, ids[i], &winner, diag);
-        if (rc == 1)
-            rc = visit(context, &winner);
-        fa_winner_record_free(&winner);
-    }
-    free(ids);
-    return rc;
+    return rc != 0 ? rc : visit_all(store, ids, count, visit, context, diag);
+}
+
+int fa_store_winners_like(fa_store *store, const fa_scope *scope, fa_winner_visit *visit,
+                          void *context, fa_diag *diag)
+{
+    int64_t *ids = NULL;
+    size_t count = 0;
+    sqlite3_stmt *statement;
+    const fa_problem *p = &scope->problem;
+    int rc = fa_db_enter(store, diag);
+    if (rc == 0)
+        rc = fa_db_scope_check(scope, diag);
+    if (rc == 0)
+        rc = fa_db_statement(store, FA_SQL_WINNER_LIKE,
+                             "SELECT winner.scope_id FROM scope JOIN winner "
+                             "ON winner.scope_id = scope.id WHERE head_dim = ? AND heads_q = ? "
+                             "AND heads_kv = ? AND batch = ? AND dtype = ? AND causal = ? "
+                             "AND layout = ? AND want_lse = ? AND unaligned = ? "
+                             "AND templates = ? AND policy = ? "
+                             "ORDER BY winner.unix_time DESC, winner.scope_id DESC",
+                             &statement, diag);
+    if (rc != 0)
+        return rc;
+    fa_binder binder = {.statement = statement};
+    fa_bind_int(&binder, p->head_dim);
+    fa_bind_int(&binder, p->heads_q);
+    fa_bind_int(&binder, p->heads_kv);
+    fa_bind_int(&binder, p->batch);
+    fa_bind_text(&binder, fa_dtype_name(p->dtype));
+    fa_bind_text(&binder, fa_causal_name(p->causal));
+    fa_bind_text(&binder, fa_layout_name(p->layout));
+    fa_bind_int(&binder, p->want_lse);
+    fa_bind_int(&binder, p->unaligned);
+    fa_bind_text(&binder, scope->templates);
+    fa_bind_text(&binder, scope->policy);
+    rc = fa_db_collect_ids(store, statement, &ids, &count, diag);
+    return rc != 0 ? rc : visit_all(store, ids, count, visit, context, diag);
 }

@@ -9,6 +9,8 @@
  */
 #include "render.h"
 
+#include "family.h"
+
 #include "../src/base/error.h"
 
 #include <stdio.h>
@@ -76,8 +78,10 @@ int fa_render(const fa_templates *templates, const fa_family_list *families,
     define_problem(&out, problem, gpu);
     for (int i = 0; i < config->count; i++)
         define(&out, config->tunable[i].name, config->tunable[i].value);
+    const fa_family *family = families->family[candidate->family];
     for (int i = 0; i < candidate->let_count; i++)
-        define(&out, candidate->let[i].name, candidate->let[i].value);
+        if (!family->let[i].sized)
+            define(&out, candidate->let[i].name, candidate->let[i].value);
     define(&out, "FA_THREADS", candidate->trial.threads);
     define(&out, "FA_SMEM_BYTES", candidate->trial.smem_bytes);
     put_file(&out, file);

@@ -9,7 +9,8 @@
 
 #include "../src/base/buf.h"
 
-/* The rendered source of a candidate. It ends with
+/* The rendered source of a candidate: every tunable and every let as a macro, but for lets that read
+ * batch, heads or lengths, so that one cubin serves problems of every size. It ends with
  *   extern "C" __device__ const char fa_tune_config[] = "fa_tune_config=family=...;BLOCK_M=...;";
  * so that a cubin says what it was made from: the family, every tunable, then FA_SM, HEAD_DIM,
  * DTYPE_BF16, CAUSAL and ALIGNED, each NAME=value and ';'. */

@@ -22,6 +22,7 @@ static const cli_verb verbs[] = {
      "find, prove and keep the fastest kernel for a problem (the default verb)",
      "Compiles the problem's whole space for the GPU, proves each kernel and times it where the\n"
      "GPU is here; elsewhere a model ranks the compiled kernels and the answer says \"predicted\".\n"
+     "Lengths are tuned in buckets, four in every octave; --exact tunes them as they are.\n"
      "Ctrl-C stops it; the same command goes on from there.\n",
      cli_tune},
     {"explain",
@@ -31,10 +32,13 @@ static const cli_verb verbs[] = {
      "Compiles nothing: shows what the budget says and what earlier tunes have found.\n",
      cli_explain},
     {"show",
-     CLI_GROUP_SHOW | CLI_GROUP_GPU | CLI_GROUP_STORE | CLI_GROUP_QUIET | CLI_GROUP_JSON,
-     "the winners in the store, or in a bundle",
-     "Newest first; --gpu keeps those of one GPU type. With a FILE.fab it checks that bundle wholly\n"
-     "(hashes, signature, every cubin) and shows it; no store and no GPU are asked.\n",
+     CLI_GROUP_SHOW | CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_STORE |
+         CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_WHY,
+     "the winners in the store or in a bundle, and with --why the way to one",
+     "Newest first; --gpu keeps those of one GPU type. With --why and a problem: every winner that\n"
+     "could serve it, in the order of trust, with why it is taken or passed over. Changes nothing.\n"
+     "With a FILE.fab it checks that bundle wholly (hashes, signature, every cubin) and shows it; no\n"
+     "store and no GPU are asked.\n",
      cli_show},
     {"export",
      CLI_GROUP_EXPORT | CLI_GROUP_GPU | CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_QUIET |

@@ -73,8 +73,13 @@ static const option_spec specs[] = {
      "with the log-sum-exp written"},
     {"--unaligned", CLI_GROUP_PROBLEM, KIND_FLAG, AT(problem.unaligned), 0, 0, NULL, NULL,
      "for pointers or strides that are not multiples of 16 bytes"},
+    {"--exact", CLI_GROUP_PROBLEM, KIND_FLAG, AT(exact), 0, 0, NULL, NULL,
+     "these very lengths, not the bucket that stands for them"},
+    {"--why", CLI_GROUP_WHY, KIND_FLAG, AT(why), 0, 0, NULL, NULL,
+     "which winner a problem would get, and what was passed over"},
     {"--effort", CLI_GROUP_TUNE, KIND_CHOICE, AT(effort), 0, 0, efforts, "HOW",
-     "cached, predict, measure or patient, which tries all anew with more repeats (measure)"},
+     "cached, predict, measure (races what is ready, if anything is) or patient, which tries all "
+     "anew with more repeats (the whole space, once)"},
     {"--again", CLI_GROUP_TUNE, KIND_FLAG, AT(again), 0, 0, NULL, NULL,
      "tune although a winner is stored; trials on record are used"},
     {"--jobs", CLI_GROUP_TUNE, KIND_INTEGER, AT(jobs), 1, 1024, NULL, "N",
@@ -304,6 +309,9 @@ static int parse_one(const cli_verb *verb, int count, char **arguments, int *at,
         return fa_fail(diag, FA_EINVAL, "`fa-tune %s` does not take %s: see `fa-tune %s --help`",
                        verb->name, spec->name, verb->name);
     (*at)++;
+    options->problem_given = options->problem_given || spec->group == CLI_GROUP_PROBLEM ||
+                             spec->group == CLI_GROUP_DEVICE;
+    options->effort_given = options->effort_given || spec->offset == AT(effort);
     char typed[CLI_SHORT_SIZE];
     if (spec->kind == KIND_FLAG && equals != NULL)
         return fa_fail(diag, FA_EINVAL, "%s takes no value: leave \"%s\" out", spec->name,
@@ -337,6 +345,14 @@ static int complete(const cli_verb *verb, cli_options *options, fa_diag *diag)
                        "type, --device a device of this machine");
     if (!(verb->groups & CLI_GROUP_PROBLEM))
         return 0;
+    if (options->why && options->operands > 0)
+        return fa_fail(diag, FA_EINVAL, "--why asks the store and not a file: leave \"%s\" out",
+                       options->operand[0]);
+    if ((verb->groups & CLI_GROUP_WHY) && !options->why)
+        return !options->problem_given
+                   ? 0
+                   : fa_fail(diag, FA_EINVAL,
+                             "`fa-tune %s` takes a problem only with --why: add it", verb->name);
     if (problem->seq_q < 0)
         problem->seq_q = options->seq;
     if (problem->seq_k < 0)

@@ -21,6 +21,7 @@ enum {
     CLI_GROUP_QUIET = 64,  /* what stderr gets */
     CLI_GROUP_JSON = 128,
     CLI_GROUP_TOP = 256,
+    CLI_GROUP_WHY = 512, /* --why: the problem is needed with it, and refused without */
     CLI_GROUP_EXPORT = 1 << 16,
     CLI_GROUP_IMPORT = 1 << 17,
     CLI_GROUP_KEYGEN = 1 << 18,
@@ -37,7 +38,9 @@ typedef struct cli_options {
     fa_problem problem;
     int32_t seq; /* -1: not given; seq_q, seq_k and heads_kv of the problem likewise */
     fa_effort effort;
-    bool again, quiet, json, no_progress;
+    bool effort_given; /* not the default */
+    bool problem_given; /* any option of it, or of the device */
+    bool again, exact, why, quiet, json, no_progress;
     int32_t jobs;                               /* 0: one per core */
     int32_t compile_timeout_s, trial_timeout_s; /* 0: the library's */
     int32_t top;                                /* 0: not given */

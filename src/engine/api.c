@@ -59,6 +59,11 @@ int fa_gpu_device(int32_t ordinal, fa_gpu *ret_gpu, fa_diag *diag)
     return rc;
 }
 
+void fa_bucket(const fa_problem *problem, fa_problem *ret_bucket)
+{
+    *ret_bucket = fa_problem_bucket(problem);
+}
+
 struct listing {
     fa_answer_visit *visit;
     void *context;

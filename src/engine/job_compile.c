@@ -56,6 +56,31 @@ fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_trial *trial, const fa_cubin
     return FA_STATUS_COMPILED;
 }
 
+/* A hint to the compiler often changes nothing: what was launched before with the same code, threads
+ * and memory is not tried twice. True when there is such a one; this one ends as that one does. */
+static bool join_twin(fa_job *job, int index, const void *bytes, size_t size, const char *entry)
+{
+    fa_attempt *attempt = &job->attempt[index];
+    const fa_trial *trial = &job->space.candidate[index].trial;
+    if (fa_cubin_code(bytes, size, entry, attempt->code, NULL) != 0) {
+        attempt->code[0] = 0; /* no twin of anything: the device will tell */
+        return false;
+    }
+    for (int i = 0; i < job->space.count; i++) {
+        const fa_candidate *other = &job->space.candidate[i];
+        if (i == index || job->attempt[i].twin_of != 0 ||
+            strcmp(job->attempt[i].code, attempt->code) != 0 ||
+            other->trial.threads != trial->threads || other->trial.smem_bytes != trial->smem_bytes ||
+            memcmp(other->trial.grid, trial->grid, sizeof trial->grid) != 0)
+            continue;
+        attempt->twin_of = i + 1;
+        if (other->trial.status != FA_STATUS_PENDING)
+            fa_job_settle_twin(job, index);
+        return true;
+    }
+    return false;
+}
+
 /* Gates a cubin (new, or from the store): registers, spills, static memory, warnings. True when it is
  * clean: it is ranked, or waits to be proved. */
 static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, const char *log)
@@ -86,6 +111,8 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
         return status == FA_STATUS_COMPILED;
     }
     job->progress.clean++;
+    if (join_twin(job, index, bytes, size, entry))
+        return true;
     attempt->cubin = malloc(size);
     if (attempt->cubin == NULL) {
         fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "out of memory for a cubin"));
@@ -98,6 +125,23 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
 }
 
 /* ---- rendering ------------------------------------------------------------------------------*/
+int fa_render_candidate(fa_tuner *tuner, const fa_target *target, const fa_candidate *candidate,
+                        const char *nvrtc_identity, fa_buf *ret_source, char *ret_architecture,
+                        size_t size, char ret_key[FA_HASH_HEX], fa_diag *diag)
+{
+    char options[1024];
+    fa_render_architecture(tuner->families.family[candidate->family], &target->gpu,
+                           ret_architecture, size);
+    int rc = fa_render(tuner->templates, &tuner->families, candidate, &target->problem,
+                       &target->gpu, ret_source, diag);
+    if (rc != 0)
+        return rc;
+    fa_nvrtc_options(ret_architecture, options, sizeof options);
+    fa_render_key(tuner->templates, ret_source->data, options, ret_architecture, nvrtc_identity,
+                  ret_key);
+    return 0;
+}
+
 /* The source of a config (or of the reference), its architecture and its cubin key. */
 static int render(fa_job *job, int index, fa_buf *ret_source, char *ret_architecture, size_t size,
                   char ret_key[FA_HASH_HEX])
@@ -105,18 +149,13 @@ static int render(fa_job *job, int index, fa_buf *ret_source, char *ret_architec
     const fa_gpu *gpu = &job->target.gpu;
     fa_tuner *tuner = job->tuner;
     char options[1024];
-    int rc;
-    if (index == FA_JOB_REFERENCE) {
-        snprintf(ret_architecture, size, "sm_%d", gpu->sm);
-        rc = fa_render_reference(tuner->templates, &job->target.problem, gpu, ret_source,
+    if (index != FA_JOB_REFERENCE)
+        return fa_render_candidate(tuner, &job->target, &job->space.candidate[index],
+                                   job->nvrtc.identity, ret_source, ret_architecture, size, ret_key,
+                                   &job->diag);
+    snprintf(ret_architecture, size, "sm_%d", gpu->sm);
+    int rc = fa_render_reference(tuner->templates, &job->target.problem, gpu, ret_source,
                                  &job->diag);
-    } else {
-        const fa_candidate *candidate = &job->space.candidate[index];
-        fa_render_architecture(tuner->families.family[candidate->family], gpu, ret_architecture,
-                               size);
-        rc = fa_render(tuner->templates, &tuner->families, candidate, &job->target.problem, gpu,
-                       ret_source, &job->diag);
-    }
     if (rc != 0)
         return rc;
     fa_nvrtc_options(ret_architecture, options, sizeof options);
@@ -189,6 +228,12 @@ static int next_to_compile(fa_job *job, fa_buf *source, char *architecture, size
             index = job->order[job->order_next++];
         } else {
             return FA_JOB_NOBODY;
+        }
+        if (index >= 0 && job->plan.cubin != NULL) { /* these very bytes, whatever made them */
+            const fa_cubin_record *cubin = job->plan.cubin;
+            memcpy(job->attempt[index].cubin_key, cubin->key, sizeof cubin->key);
+            take_cubin(job, index, cubin->bytes, cubin->size, cubin->log);
+            continue;
         }
         fa_buf_free(source); /* rendering makes a new one */
         int rc = render(job, index, source, architecture, size, key_of(job, index));
