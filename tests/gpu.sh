@@ -8,7 +8,7 @@
 #   tests/gpu.sh quick      without compute-sanitizer and with fewer rows
 #   tests/gpu.sh hopper     attn_fwd_sm90a alone: its proof and its whole table
 set -u
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 mode=${1:-all}
 bundle=$PWD/gpu-bundle
 work=$(mktemp -d)
@@ -69,6 +69,30 @@ finish() {
     exit
 }
 
+profile() { # ROWS: what bounds these winners, by the profiler's counters
+    command -v ncu >/dev/null || { note "ncu is not here"; return; }
+    echo "== profile"
+    metrics=sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active
+    metrics=$metrics,sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_active
+    metrics=$metrics,sm__inst_issued.avg.pct_of_peak_sustained_active
+    metrics=$metrics,lts__throughput.avg.pct_of_peak_sustained_elapsed
+    metrics=$metrics,dram__throughput.avg.pct_of_peak_sustained_elapsed
+    metrics=$metrics,sm__cycles_active.avg,gpc__cycles_elapsed.max,gpu__time_duration.sum
+    ncu --clock-control none --kernel-name attn_fwd --csv --metrics "$metrics" \
+        python3 tests/bench/profile_rows.py "$@" >"$out/profile.csv" 2>"$work/ncu.err"
+    verdict profile $?
+    note "$(python3 - "$out/profile.csv" "$@" <<'PY'
+import csv, sys
+lines = [line for line in open(sys.argv[1]) if line.startswith('"')]
+launches = {}
+for row in csv.DictReader(lines):
+    launches.setdefault(int(row["ID"]), {})[row["Metric Name"]] = row["Metric Value"]
+for name, values in zip(sys.argv[2:], [launches[i] for i in sorted(launches)][1::2]):
+    print("profile", name, " ".join(f"{key.split('.')[0]}={value}" for key, value in sorted(values.items())))
+PY
+)"
+}
+
 hopper() {
     export FA_TEST_FAMILY=attn_fwd_sm90a
     prove
@@ -87,6 +111,7 @@ print(json.load(open(sys.argv[1]))["funnel"]["measured"], "configs measured")' "
     versus "fp16" --head-dim 64 128 256 --dtype fp16
     versus "bf16" --head-dim 128 --dtype bf16
     versus "small" --set small --dtype fp16
+    profile 64:causal:512 64:plain:8192 128:causal:512 128:plain:1024 128:causal:4096 256:plain:2048
     note "$(python3 tests/bench/model_regret.py "$FA_TUNE_STORE")"
     cp "$FA_TUNE_STORE" "$out/store.db" 2>/dev/null
     finish
