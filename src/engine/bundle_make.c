@@ -99,7 +99,7 @@ static void complete_answer(const struct making *making, int32_t at, const fa_tr
                             fa_answer *answer)
 {
     const fa_answer *record = &making->records.record[at];
-    bool measured = record->origin != FA_ORIGIN_PREDICTED &&
+    bool measured = record->origin <= FA_ORIGIN_IMPORTED &&
                     fa_record_holds(making->tuner, record);
     *answer = *record;
     answer->trial = *trial;
@@ -112,7 +112,8 @@ static void complete_answer(const struct making *making, int32_t at, const fa_tr
         answer->trial.max_error = record->trial.max_error;
         answer->trial.tolerance = record->trial.tolerance;
     } else {
-        answer->origin = FA_ORIGIN_PREDICTED;
+        if (answer->origin != FA_ORIGIN_TRANSFERRED)
+            answer->origin = FA_ORIGIN_PREDICTED;
         answer->default_us = 0;
     }
     /* Its proof was about the bytes that another compiler may not make. */
@@ -149,8 +150,8 @@ static int add_record(struct making *making, int32_t at, fa_diag *diag)
     memcpy(winner.nvrtc, answer.nvrtc, sizeof winner.nvrtc);
     const fa_build *build = &making->build[making->build_of[at]];
     int rc = fa_bundle_add(making->writer, &winner, build->cubin, build->size, diag);
-    making->info.measured += answer.origin != FA_ORIGIN_PREDICTED;
-    making->info.predicted += answer.origin == FA_ORIGIN_PREDICTED;
+    making->info.measured += answer.origin <= FA_ORIGIN_IMPORTED;
+    making->info.predicted += answer.origin > FA_ORIGIN_IMPORTED;
     making->info.winners++;
     fa_winner_record_free(&winner);
     return rc;

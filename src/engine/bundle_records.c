@@ -128,8 +128,6 @@ static int collect_one(void *context, const fa_winner_record *winner)
     record.origin = first_origin(winner);
     if (record.origin == FA_ORIGIN_MEASURED_SAME_SILICON)
         record.origin = FA_ORIGIN_MEASURED;
-    if (record.origin == FA_ORIGIN_TRANSFERRED) /* says nothing that the model does not */
-        return 0;
     fa_answer *earlier = find_record(all->records, &record);
     if (earlier != NULL && earlier->origin < record.origin)
         return 0;
@@ -149,8 +147,7 @@ static void drop_moved(fa_tuner *tuner, fa_records *records, bool moved, fa_reco
     int32_t left = 0;
     for (int32_t i = 0; i < records->count; i++) {
         const fa_answer *record = &records->record[i];
-        bool holds = record->origin == FA_ORIGIN_PREDICTED ? !moved
-                                                           : fa_record_holds(tuner, record);
+        bool holds = record->origin <= FA_ORIGIN_IMPORTED ? fa_record_holds(tuner, record) : !moved;
         if (holds)
             records->record[left++] = *record;
     }
@@ -161,10 +158,10 @@ static void drop_moved(fa_tuner *tuner, fa_records *records, bool moved, fa_reco
 static void count_origins(const fa_records *records, fa_records_info *info)
 {
     info->winners = records->count;
-    info->predicted = 0;
+    info->measured = 0;
     for (int32_t i = 0; i < records->count; i++)
-        info->predicted += records->record[i].origin == FA_ORIGIN_PREDICTED;
-    info->measured = info->winners - info->predicted;
+        info->measured += records->record[i].origin <= FA_ORIGIN_IMPORTED;
+    info->predicted = info->winners - info->measured;
 }
 
 int fa_records_options_check(const fa_records_options *options, fa_diag *diag)
