@@ -185,6 +185,8 @@ static int labels_from_json(const cJSON *json, fa_winner_record *winner, fa_diag
     int rc = take_text(json, "origin", origin, sizeof origin, diag);
     if (rc == 0 && fa_origin_parse(origin, &winner->origin) != 0)
         rc = fa_fail(diag, FA_EINVAL, "%s: there is no origin \"%s\"", where, origin);
+    if (rc == 0 && winner->origin == FA_ORIGIN_NEAREST) /* what a lookup says, not what a winner is */
+        rc = fa_fail(diag, FA_EINVAL, "%s: no winner is stored as \"%s\"", where, origin);
     if (rc == 0)
         rc = take_text(json, "entry", winner->entry, sizeof winner->entry, diag);
     if (rc == 0)

@@ -334,6 +334,7 @@ static void records_that_lie_are_refused_though_they_are_signed(void)
         {"\"head_dim\":128", "\"head_dim\":127", "multiple of 8"},
         {"\"heads_kv\":2", "\"heads_kv\":3", "must divide heads_q"},
         {"\"origin\":\"measured\"", "\"origin\":\"believed\"", "no origin"},
+        {"\"origin\":\"measured\"", "\"origin\":\"nearest\" ", "no winner is stored as"},
         {"\"threads\":128", "\"threads\":-28", "must be 0 to"},
         {"\"threads\":128", "\"threads\":1.8", "must be a whole number"},
         {"\"threads\":128", "\"threads\":  0", "cannot be launched"},

@@ -148,7 +148,8 @@ fa_bundle_change fa_bundle_weigh(const fa_winner_record *stored, const fa_winner
         bool better, worse;
         const char *better_why, *worse_why;
     } rule[] = {
-        {incoming->origin < stored->origin, incoming->origin > stored->origin,
+        {fa_origin_trust(incoming->origin) < fa_origin_trust(stored->origin),
+         fa_origin_trust(incoming->origin) > fa_origin_trust(stored->origin),
          "its origin is better", "the stored one's origin is better"},
         {new < old, new > old, "its interval is narrower", "the stored one's interval is narrower"},
         {incoming->driver_version > stored->driver_version,

@@ -136,7 +136,7 @@ typedef struct fa_records_options {
 
 typedef struct fa_records_info {
     int32_t winners;             /* lines in the file */
-    int32_t measured, predicted; /* of them */
+    int32_t measured, predicted; /* of them; what was transferred counts as predicted */
     int32_t taken;               /* from the store */
     int32_t dropped;             /* from the file: their family's template has changed */
     int32_t unlisted;            /* in the store, for a GPU that the catalogue does not list */
@@ -151,9 +151,8 @@ FA_API int fa_export_records(fa_tuner *tuner, const fa_records_options *options,
  * D 64 and 128, fp16 and bf16, causal or not, S 512 to 16384, 16,384 tokens, hidden size 2048. */
 FA_API int fa_predict_catalogue(fa_tuner *tuner, const fa_records_options *options, fa_diag *diag);
 /* Compiles what the records name (unless the store has that cubin) and writes the bundle. Needs NVRTC
- * and no GPU. A record whose
- * family's template has changed is compiled all the same, and its winner lowered to predicted; one
- * measured under another NVRTC keeps its time and counts as not proved. */
+ * and no GPU. A record whose family's template has changed is compiled all the same, and its winner
+ * lowered to predicted; one measured under another NVRTC keeps its time and counts as not proved. */
 FA_API int fa_export_from_records(fa_tuner *tuner, const fa_records_options *options,
                                   fa_records_info *ret_info, fa_bundle_info *ret_bundle,
                                   fa_diag *diag);

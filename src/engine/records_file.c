@@ -108,7 +108,7 @@ static char *print_record(const fa_answer *record)
     cJSON_AddStringToObject(json, "origin", fa_origin_name(record->origin));
     cJSON_AddItemToObject(json, "config", fa_config_to_json(&record->trial.config));
     cJSON_AddNumberToObject(json, "predicted_us", rounded(record->trial.predicted_us));
-    if (record->origin != FA_ORIGIN_PREDICTED) {
+    if (record->origin <= FA_ORIGIN_IMPORTED) {
         cJSON_AddNumberToObject(json, "median_us", rounded(record->trial.median_us));
         cJSON_AddNumberToObject(json, "low_us", rounded(record->trial.low_us));
         cJSON_AddNumberToObject(json, "high_us", rounded(record->trial.high_us));
@@ -292,7 +292,7 @@ static int read_record(cJSON *json, fa_answer *record, const char *where, fa_dia
     if (rc == 0)
         rc = fa_config_from_json(cJSON_GetObjectItemCaseSensitive(json, "config"),
                                  &record->trial.config, diag);
-    if (rc == 0 && record->origin != FA_ORIGIN_PREDICTED)
+    if (rc == 0 && record->origin <= FA_ORIGIN_IMPORTED)
         rc = read_times(json, record, where, diag);
     if (rc == 0)
         rc = read_funnel(json, record, where, diag);
