@@ -83,8 +83,10 @@ void fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_ans
 char *fa_records_environment(const fa_gpu *gpu, int driver_version, const char *nvrtc);
 /* Whether an environment names this NVRTC, and this driver too unless driver_version is 0. */
 bool fa_records_same_tools(const char *environment, int driver_version, const char *nvrtc);
-/* The counts, times and ties of an answer as a winner's evidence. Caller frees. */
-char *fa_records_evidence(const fa_answer *answer);
+/* The counts, times and ties of an answer as a winner's evidence, with the seconds that its tune
+ * took. Caller frees. */
+char *fa_records_evidence(const fa_answer *answer, double tune_s);
+double fa_records_tune_s(const char *evidence); /* 0: not known */
 
 /* ---- a tune (job.c and its stages) ----------------------------------------------------------*/
 typedef struct fa_job fa_job;
@@ -226,5 +228,11 @@ int fa_job_choose_winner(fa_job *job, fa_answer *answer);
 int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag);
 /* Orders finished trials: measured by time, then compiled by prediction; ties by config text. */
 int fa_trial_compare(const fa_trial *a, const fa_trial *b);
+
+/* explain.c */
+bool fa_trial_finished(const fa_trial *trial); /* measured or compiled */
+/* Orders trials wherever they ended: the finished as above, then what was not tried, then by gate,
+ * the one reached last first. */
+int fa_trial_compare_ends(const fa_trial *a, const fa_trial *b);
 
 #endif

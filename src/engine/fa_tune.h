@@ -201,4 +201,6 @@ FA_API const char *fa_name_of_layout(fa_layout layout);
 #ifdef __cplusplus
 }
 #endif
+
+#include "fa_report_data.h"
 #endif
