@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One problem as a report tells it: its study, every config, and what follows from them. Formats
+ * only word this; nothing is computed twice.
+ */
+#ifndef FA_REPORT_DATA_INTERNAL_H
+#define FA_REPORT_DATA_INTERNAL_H
+
+#include "report.h"
+
+enum {
+    REPORT_STATUSES = FA_STATUS_MEASURED + 1,
+    REPORT_REASONS = 3,      /* example reasons kept per gate */
+    REPORT_ENVIRONMENTS = 8, /* told per problem */
+    REPORT_SEEDS = 4,
+    REPORT_THROTTLES = 4,
+    REPORT_RACE_ROWS = 24,
+    REPORT_PAGE_CONFIGS = 5000 /* told in full in one page, unless --top says otherwise */
+};
+
+typedef struct report_config {
+    int32_t rank; /* 0: did not finish */
+    bool tried, is_default, is_winner, told; /* told: has a row and a record in the page */
+    fa_trial trial;
+    char cubin_key[65];
+    float *samples_us;
+    int32_t sample_count;
+    int environment; /* index, or -1 */
+    int32_t sm_mhz, memory_mhz, temperature_c; /* -1: not known */
+    char throttle[160];
+    uint64_t seed;
+    int64_t unix_time;
+} report_config;
+
+/* Where configs ended. */
+typedef struct report_gate {
+    size_t count;
+    size_t reasons; /* distinct ones among the configs of this gate, as far as they are kept */
+    struct {
+        const char *text; /* a config's */
+        size_t count;
+    } reason[REPORT_REASONS];
+    size_t elsewhere; /* configs whose reason is none of these */
+} report_gate;
+
+typedef struct report_environment {
+    char *text; /* as it was stored */
+    char gpu[64], uuid[64], nvrtc[256], library[32], host[256];
+    int32_t driver; /* 0: none */
+    size_t trials;
+} report_environment;
+
+/* A peer's measured time for the same problem on the same GPU type. */
+typedef struct report_peer {
+    char name[64], source[256];
+    double median_us, low_us, high_us;
+    double ratio; /* its time over ours: above 1 ours is faster; 0: not known */
+} report_peer;
+
+typedef struct report_funnel {
+    bool known;   /* the whole space is; else the counts below are those of tried configs */
+    bool on_device; /* configs were proved and timed */
+    int32_t space, in_budget, compiled, clean, proved, measured;
+} report_funnel;
+
+typedef struct report_problem {
+    int number; /* from 1, in the order of the report */
+    fa_study study;
+    report_config *config; /* in the order of `fa-tune explain` */
+    size_t count, ranked, tried, cap_left_out; /* left out of the page's table */
+    report_gate gate[REPORT_STATUSES];
+    report_funnel funnel;
+    report_environment environment[REPORT_ENVIRONMENTS];
+    size_t environments, environments_left_out;
+    uint64_t seed[REPORT_SEEDS];
+    size_t seeds, seeds_left_out;
+    int32_t sm_mhz[2], temperature_c[2]; /* lowest and highest; -1: not known */
+    char throttle[REPORT_THROTTLES][160];
+    size_t throttles, throttles_left_out;
+
+    const fa_trial *best; /* the winner, else the best so far; NULL: none came through */
+    bool measured;        /* best was timed on a device; else its time is the model's */
+    double us, low_us, high_us;
+    double tflops;        /* nominal: 4·B·H·Sq·Sk·D, halved when causal */
+    double bytes;         /* that must move at least: Q, K, V and O once */
+    double default_us, x_default; /* 0: not known */
+    double compile_ms;    /* of all compiles, one after another */
+    report_peer *peer;
+    size_t peers;
+    int fastest_peer;     /* index, or -1 */
+    bool slow;            /* measured at less than half the speed of the fastest peer */
+} report_problem;
+
+struct report_baselines;
+
+/* What one report keeps while it goes through the problems. */
+typedef struct report {
+    fa_tuner *tuner;
+    const report_options *options;
+    fa_buf *out;
+    size_t problems; /* that will be told */
+    report_outcome outcome;
+    fa_baseline *baseline;
+    size_t baselines;
+    int64_t made;    /* unix time */
+    void *format;    /* a format's own */
+} report;
+
+typedef struct report_writer {
+    int (*begin)(report *report);
+    void (*problem)(report *report, report_problem *problem);
+    void (*end)(report *report); /* also frees report->format */
+} report_writer;
+
+extern const report_writer report_html, report_markdown, report_csv, report_json;
+
+/* collect.c: everything about one study. */
+int report_collect(const report *report, const fa_study *study, report_problem *ret_problem,
+                   fa_diag *diag);
+void report_problem_free(report_problem *problem);
+/* Whether a config ended before it was compiled. */
+bool report_pruned(fa_status status);
+/* How many configs of one problem a page tells in full. */
+size_t report_cap(const report *report);
+
+#endif
