@@ -52,6 +52,9 @@ typedef enum fa_db_slot {
     FA_SQL_WINNER_ANY,
     FA_SQL_WINNER_IDS,
     FA_SQL_WINNER_READ,
+    FA_SQL_BASELINE_PUT,
+    FA_SQL_BASELINE_IDS,
+    FA_SQL_BASELINE_READ,
     FA_SQL_COUNT
 } fa_db_slot;
 
@@ -170,6 +173,12 @@ int fa_db_scope_id(fa_store *store, const fa_scope *scope, bool create, int64_t 
 int fa_db_trial_check(const fa_trial *trial, fa_diag *diag);
 int fa_db_trial_bind(fa_binder *binder, const fa_trial *trial, fa_diag *diag);
 void fa_db_trial_read(fa_reader *reader, fa_trial *ret_trial);
+
+/* ---- problem_row.c ---------------------------------------------------------------------------*/
+/* Two columns, both text: the problem's key and its JSON, which must agree when they are read. */
+#define FA_PROBLEM_TABLE_COLUMNS "problem_key TEXT NOT NULL, problem TEXT NOT NULL,"
+void fa_db_problem_bind(fa_binder *binder, const fa_problem *problem);
+void fa_db_problem_read(fa_reader *reader, fa_problem *ret_problem);
 
 /* ---- cubins.c --------------------------------------------------------------------------------*/
 #define FA_CUBIN_COLUMNS \

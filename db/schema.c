@@ -95,7 +95,20 @@ static const char step_0_to_1[] =
     "unix_time INTEGER NOT NULL"
     ") STRICT;";
 
-const char *const fa_db_schema_steps[FA_STORE_SCHEMA] = {step_0_to_1};
+static const char step_sweep[] =
+    "CREATE TABLE baseline ("
+    "id INTEGER PRIMARY KEY," FA_PROBLEM_TABLE_COLUMNS "gpu_name TEXT NOT NULL,"
+    "peer TEXT NOT NULL,"
+    "median_us REAL NOT NULL,"
+    "low_us REAL NOT NULL,"
+    "high_us REAL NOT NULL,"
+    "sample_count INTEGER NOT NULL,"
+    "unix_time INTEGER NOT NULL,"
+    "source TEXT NOT NULL,"
+    "UNIQUE (problem_key, gpu_name, peer)"
+    ") STRICT;";
+
+const char *const fa_db_schema_steps[FA_STORE_SCHEMA] = {step_0_to_1, step_sweep};
 
 struct migration {
     const char *const *steps;

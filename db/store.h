@@ -20,7 +20,7 @@
 
 typedef struct fa_store fa_store;
 
-enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 1 };
+enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 2 };
 
 /* FA_TUNE_STORE (a file), else $XDG_CACHE_HOME/fa-tune/store.db, else $HOME/.cache/fa-tune/store.db.
  * Relative XDG_CACHE_HOME is ignored, as its specification says. */
@@ -131,5 +131,14 @@ void fa_winner_record_free(fa_winner_record *winner);
 /* All winners, newest first. */
 typedef int fa_winner_visit(void *context, const fa_winner_record *winner);
 int fa_store_winners_each(fa_store *store, fa_winner_visit *visit, void *context, fa_diag *diag);
+
+/* ---- baselines ------------------------------------------------------------------------------*/
+/* All in one transaction. One of the same problem, GPU and peer replaces an earlier one. */
+int fa_store_baselines_put(fa_store *store, const fa_baseline *baselines, size_t count,
+                           fa_diag *diag);
+/* All, in order of their import; a non-zero return stops and is returned. */
+typedef int fa_store_baseline_visit(void *context, const fa_baseline *baseline);
+int fa_store_baselines_each(fa_store *store, fa_store_baseline_visit *visit, void *context,
+                            fa_diag *diag);
 
 #endif

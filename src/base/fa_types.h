@@ -184,6 +184,19 @@ typedef struct fa_trial {
                                 of one race compare finely */
 } fa_trial;
 
+/* ---- baselines ------------------------------------------------------------------------------*/
+/* What somebody else's kernel takes for a problem on a GPU type, as somebody measured it. */
+typedef struct fa_baseline {
+    fa_problem problem;
+    char gpu_name[64];     /* the catalogue's name where it knows the GPU ("H200") */
+    char peer[32];         /* "pytorch-cudnn", "pytorch-fa2", "fa3": letters, digits, . _ + - */
+    double median_us;
+    double low_us, high_us; /* its 95% confidence interval; both 0: not known */
+    int32_t sample_count;   /* 0: not known */
+    int64_t unix_time;      /* when it was measured or, if nobody said, imported */
+    char source[128];       /* what made it ("PyTorch 2.11, CUDA 13.0"); may be empty */
+} fa_baseline;
+
 #ifdef __cplusplus
 }
 #endif

@@ -202,5 +202,6 @@ FA_API const char *fa_name_of_layout(fa_layout layout);
 }
 #endif
 
-#include "fa_report_data.h"
+#include "fa_report_data.h" /* what is on record about each problem */
+#include "fa_sweep.h" /* grids of problems, and what others' kernels take for them */
 #endif
