@@ -32,6 +32,13 @@ static const cli_verb verbs[] = {
      cli_explain},
     {"show", CLI_GROUP_GPU | CLI_GROUP_STORE | CLI_GROUP_QUIET | CLI_GROUP_JSON,
      "the winners in the store", "Newest first; --gpu keeps those of one GPU type.\n", cli_show},
+    {"report",
+     CLI_GROUP_REPORT | CLI_GROUP_FILTER | CLI_GROUP_GPU | CLI_GROUP_STORE | CLI_GROUP_ENGINE |
+         CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_TOP,
+     "what the store knows of every problem, as a page, Markdown, CSV or JSON",
+     "Options of a problem keep those problems that agree. Needs no GPU and changes nothing.\n\n"
+     "  fa-tune report --out report.html     one file to open, send or print\n",
+     cli_report},
     {"doctor", CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_JSON,
      "whether driver, NVRTC, GPU and store are fit, and what to do",
      "Exit status 0 when nothing fails, 1 otherwise.\n", cli_doctor},

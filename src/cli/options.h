@@ -20,8 +20,14 @@ enum {
     CLI_GROUP_ENGINE = 32, /* --templates */
     CLI_GROUP_QUIET = 64,  /* what stderr gets */
     CLI_GROUP_JSON = 128,
-    CLI_GROUP_TOP = 256
+    CLI_GROUP_TOP = 256,
+    CLI_GROUP_FILTER = 1 << 14, /* problems to keep: what is not given stays unset */
+    CLI_GROUP_REPORT = 1 << 15  /* --format, --out */
 };
+
+enum { CLI_FORMAT_UNSET = 0, CLI_FORMAT_HTML, CLI_FORMAT_MARKDOWN, CLI_FORMAT_CSV, CLI_FORMAT_JSON };
+/* A field of a filter that was not given: -1 in each of the problem's numbers and enums. */
+#define CLI_UNSET (-1)
 
 typedef struct cli_options {
     bool help;
@@ -36,6 +42,8 @@ typedef struct cli_options {
     int32_t top;                                /* 0: not given */
     uint64_t seed;
     const char *store, *templates;
+    unsigned format; /* CLI_FORMAT_… */
+    const char *out; /* file; NULL: stdout */
 } cli_options;
 
 /* A verb: its name, the option groups it takes and what it does; returns the exit status. */

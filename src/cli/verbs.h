@@ -12,6 +12,7 @@
 int cli_tune(const cli_options *options);
 int cli_explain(const cli_options *options);
 int cli_show(const cli_options *options);
+int cli_report(const cli_options *options);
 int cli_doctor(const cli_options *options);
 int cli_gpus(const cli_options *options);
 int cli_version(const cli_options *options);

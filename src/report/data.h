@@ -20,12 +20,14 @@ enum {
 
 typedef struct report_config {
     int32_t rank; /* 0: did not finish */
-    bool tried, is_default, is_winner, told; /* told: has a row and a record in the page */
+    bool tried, is_default, is_winner;
+    bool told; /* a page's mark: has a row and a record there */
+    bool has_tile;
+    int32_t tile[3]; /* BLOCK_M, BLOCK_N, STAGES, when it has all three */
     fa_trial trial;
     char cubin_key[65];
     float *samples_us;
     int32_t sample_count;
-    int environment; /* index, or -1 */
     int32_t sm_mhz, memory_mhz, temperature_c; /* -1: not known */
     char throttle[160];
     uint64_t seed;
@@ -35,12 +37,12 @@ typedef struct report_config {
 /* Where configs ended. */
 typedef struct report_gate {
     size_t count;
-    size_t reasons; /* distinct ones among the configs of this gate, as far as they are kept */
+    int reasons;
     struct {
         const char *text; /* a config's */
         size_t count;
     } reason[REPORT_REASONS];
-    size_t elsewhere; /* configs whose reason is none of these */
+    size_t elsewhere; /* configs with yet other reasons */
 } report_gate;
 
 typedef struct report_environment {
@@ -50,11 +52,10 @@ typedef struct report_environment {
     size_t trials;
 } report_environment;
 
-/* A peer's measured time for the same problem on the same GPU type. */
+/* What somebody else's kernel takes for the same problem on the same GPU type. */
 typedef struct report_peer {
-    char name[64], source[256];
-    double median_us, low_us, high_us;
-    double ratio; /* its time over ours: above 1 ours is faster; 0: not known */
+    fa_baseline baseline;
+    double ratio; /* its time over ours: above 1 ours is faster; 0: ours is not known */
 } report_peer;
 
 typedef struct report_funnel {
@@ -67,14 +68,14 @@ typedef struct report_problem {
     int number; /* from 1, in the order of the report */
     fa_study study;
     report_config *config; /* in the order of `fa-tune explain` */
-    size_t count, ranked, tried, cap_left_out; /* left out of the page's table */
+    size_t count, ranked, tried;
     report_gate gate[REPORT_STATUSES];
     report_funnel funnel;
     report_environment environment[REPORT_ENVIRONMENTS];
     size_t environments, environments_left_out;
     uint64_t seed[REPORT_SEEDS];
     size_t seeds, seeds_left_out;
-    int32_t sm_mhz[2], temperature_c[2]; /* lowest and highest; -1: not known */
+    int32_t sm_mhz[2], memory_mhz[2], temperature_c[2]; /* lowest, highest; -1: not known */
     char throttle[REPORT_THROTTLES][160];
     size_t throttles, throttles_left_out;
 
@@ -91,17 +92,15 @@ typedef struct report_problem {
     bool slow;            /* measured at less than half the speed of the fastest peer */
 } report_problem;
 
-struct report_baselines;
-
 /* What one report keeps while it goes through the problems. */
 typedef struct report {
     fa_tuner *tuner;
     const report_options *options;
     fa_buf *out;
-    size_t problems; /* that will be told */
     report_outcome outcome;
     fa_baseline *baseline;
     size_t baselines;
+    char store[4096]; /* its path, valid UTF-8 */
     int64_t made;    /* unix time */
     void *format;    /* a format's own */
 } report;
@@ -120,7 +119,8 @@ int report_collect(const report *report, const fa_study *study, report_problem *
 void report_problem_free(report_problem *problem);
 /* Whether a config ended before it was compiled. */
 bool report_pruned(fa_status status);
-/* How many configs of one problem a page tells in full. */
-size_t report_cap(const report *report);
+
+/* Makes a text valid UTF-8, byte by byte: what is none becomes '?'. */
+void report_mend(char *text);
 
 #endif
