@@ -215,13 +215,32 @@ static void count_gate(report_gate *gate, const char *reason)
         i++;
     if (i < gate->reasons) {
         gate->reason[i].count++;
-    } else if (i < REPORT_REASONS) {
+    } else if (i < REPORT_GROUPS) {
         gate->reason[i].text = reason;
         gate->reason[i].count = 1;
         gate->reasons++;
     } else {
         gate->elsewhere++;
     }
+}
+
+/* Leaves the most frequent reasons; equally frequent ones stay in the order they came. */
+static void keep_frequent(report_gate *gate)
+{
+    for (int i = 0; i < gate->reasons && i < REPORT_REASONS; i++) {
+        int most = i;
+        for (int other = i + 1; other < gate->reasons; other++)
+            if (gate->reason[other].count > gate->reason[most].count)
+                most = other;
+        const char *text = gate->reason[most].text;
+        size_t count = gate->reason[most].count;
+        memmove(&gate->reason[i + 1], &gate->reason[i],
+                (size_t)(most - i) * sizeof gate->reason[0]);
+        gate->reason[i].text = text;
+        gate->reason[i].count = count;
+    }
+    for (; gate->reasons > REPORT_REASONS; gate->reasons--)
+        gate->elsewhere += gate->reason[gate->reasons - 1].count;
 }
 
 bool report_pruned(fa_status status)
@@ -343,6 +362,8 @@ int report_collect(const report *report, const fa_study *study, report_problem *
         problem.ranked += problem.config[i].rank > 0;
         count_gate(&problem.gate[trial->status], trial->reason);
     }
+    for (int i = 0; i < REPORT_STATUSES && rc == 0; i++)
+        keep_frequent(&problem.gate[i]);
     if (rc == 0) {
         fill_funnel(&problem);
         fill_times(&problem);

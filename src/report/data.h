@@ -10,7 +10,8 @@
 
 enum {
     REPORT_STATUSES = FA_STATUS_MEASURED + 1,
-    REPORT_REASONS = 3,      /* example reasons kept per gate */
+    REPORT_REASONS = 3,      /* example reasons told per gate */
+    REPORT_GROUPS = 64,      /* different reasons counted per gate */
     REPORT_ENVIRONMENTS = 8, /* told per problem */
     REPORT_SEEDS = 4,
     REPORT_THROTTLES = 4,
@@ -41,8 +42,8 @@ typedef struct report_gate {
     struct {
         const char *text; /* a config's */
         size_t count;
-    } reason[REPORT_REASONS];
-    size_t elsewhere; /* configs with yet other reasons */
+    } reason[REPORT_GROUPS]; /* the first REPORT_REASONS at most are told, most frequent first */
+    size_t elsewhere; /* configs with other reasons than those told */
 } report_gate;
 
 typedef struct report_environment {

@@ -150,7 +150,7 @@ static void summary(fa_buf *out, const html_page *page, const report *report)
 
 static void rooflines(fa_buf *out, const html_page *page)
 {
-    if (page->points == 0)
+    if (page->points < 2) /* it would be that of the problem */
         return;
     fa_buf_text(out, "<section aria-labelledby=\"roofs\"><h2 id=\"roofs\">Rooflines</h2>\n<div "
                      "class=\"panels\">\n");

@@ -241,7 +241,7 @@ void html_race(fa_buf *out, const report_problem *problem)
             race.high = race.row[r]->trial.predicted_us;
     if (!(race.high > race.low))
         return;
-    fa_buf_printf(out, "<section class=\"panel\"><h4>%s</h4>\n",
+    fa_buf_printf(out, "<section class=\"panel whole\"><h4>%s</h4>\n",
                   race.raced      ? "The race"
                   : race.measured ? "Probes"
                                   : "Prediction <span class=\"badge predicted\">predicted</span>");

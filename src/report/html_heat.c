@@ -137,7 +137,9 @@ static void cell(fa_buf *out, const report_problem *problem, const report_config
     }
     fa_buf_text(out, "<td>");
     if (config->rank == 0) {
-        fa_buf_printf(out, "<span class=\"gone\">%s</span>", fa_status_name(config->trial.status));
+        bool pruned = config->trial.status == FA_STATUS_CONSTRAINT;
+        fa_buf_printf(out, "<span class=\"gone\">%s</span>",
+                      pruned ? "–" : fa_status_name(config->trial.status));
         return;
     }
     double us = time_of(config);
@@ -205,5 +207,5 @@ void html_heat(fa_buf *out, const report_problem *problem)
     fa_buf_text(out, "<ul class=\"key\" aria-label=\"Steps of colour\"><li>times the best:");
     for (int i = 0; i < STEPS; i++)
         fa_buf_printf(out, "<li class=\"h%d\">%s", i, step_name[i]);
-    fa_buf_text(out, "<li>★ winner</ul></section>\n");
+    fa_buf_text(out, "<li>★ winner<li>– excluded by a constraint</ul></section>\n");
 }

@@ -57,30 +57,34 @@ static struct roof make_roof(const fa_gpu *gpu, double low_x, double high_x, dou
     return roof;
 }
 
+/* A line at each 1, 2 and 5 of a decade, or at its 1 where there are many decades. */
+static void lines(fa_buf *out, const struct roof *roof, bool upright)
+{
+    double low = upright ? roof->low_x : roof->low_y, high = upright ? roof->high_x : roof->high_y;
+    int step = high - low > 2.5 ? 3 : 1;
+    for (int i = 3 * (int)floor(low); i <= 3 * (int)ceil(high); i += step) {
+        static const double within[] = {1, 2, 5};
+        double value = within[((i % 3) + 3) % 3] * pow(10, floor(i / 3.0));
+        if (!(log10(value) >= low && log10(value) <= high))
+            continue;
+        double x = upright ? at_x(roof, value) : LEFT, y = upright ? TOP : at_y(roof, value);
+        fa_buf_printf(out, "<path class=\"grid\" d=\"M%.1f %.1f%c%.1f\"/><text class=\"soft\" "
+                           "x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">",
+                      x, y, upright ? 'v' : 'h', upright ? HEIGHT : WIDTH,
+                      upright ? x : LEFT - 5, upright ? TOP + HEIGHT + 15 : y + 4,
+                      upright ? "middle" : "end");
+        if (value < 1 || value > 1e12)
+            fa_buf_printf(out, "%g", value);
+        else
+            report_grouped(out, (int64_t)(value + 0.5));
+        fa_buf_text(out, "</text>");
+    }
+}
+
 static void grid(fa_buf *out, const struct roof *roof)
 {
-    for (int e = (int)ceil(roof->low_x); e <= (int)floor(roof->high_x); e++) {
-        double x = at_x(roof, pow(10, e));
-        fa_buf_printf(out, "<path class=\"grid\" d=\"M%.1f %.1fv%.1f\"/><text class=\"soft\" "
-                           "x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">",
-                      x, TOP, HEIGHT, x, TOP + HEIGHT + 15);
-        if (e < 0)
-            fa_buf_printf(out, "%g", pow(10, e));
-        else
-            report_grouped(out, (int64_t)pow(10, e));
-        fa_buf_text(out, "</text>");
-    }
-    for (int e = (int)ceil(roof->low_y); e <= (int)floor(roof->high_y); e++) {
-        double y = at_y(roof, pow(10, e));
-        fa_buf_printf(out, "<path class=\"grid\" d=\"M%.1f %.1fh%.1f\"/><text class=\"soft\" "
-                           "x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">",
-                      LEFT, y, WIDTH, LEFT - 5, y + 4);
-        if (e < 0)
-            fa_buf_printf(out, "%g", pow(10, e));
-        else
-            report_grouped(out, (int64_t)pow(10, e));
-        fa_buf_text(out, "</text>");
-    }
+    lines(out, roof, true);
+    lines(out, roof, false);
     fa_buf_printf(out, "<text class=\"soft\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">FLOP per "
                        "byte that must move</text><text class=\"soft\" transform=\"translate(12 "
                        "%.1f) rotate(-90)\" text-anchor=\"middle\">TFLOP/s</text>\n",

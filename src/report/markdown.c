@@ -18,12 +18,13 @@ typedef struct markdown {
     size_t peers;
 } markdown;
 
-/* Appends what was worded in `cell`, escaped, and clears it. */
-static void flush(fa_buf *out, fa_buf *cell)
+static void config(fa_buf *out, const fa_config *config)
 {
-    report_markdown_text(out, cell->size > 0 ? cell->data : "");
-    out->failed |= cell->failed;
-    fa_buf_clear(cell);
+    fa_buf words = {0};
+    report_config_words(&words, config);
+    report_markdown_code(out, words.data != NULL ? words.data : "");
+    out->failed |= words.failed;
+    fa_buf_free(&words);
 }
 
 static void time_cell(fa_buf *out, const fa_trial *trial)
@@ -50,7 +51,7 @@ static void ratio(fa_buf *out, double value, bool measured)
 
 static void summary_row(markdown *md, const report_problem *problem)
 {
-    fa_buf *out = &md->rows, cell = {0};
+    fa_buf *out = &md->rows;
     fa_buf_text(out, "| ");
     report_problem_words(out, &problem->study.problem);
     fa_buf_text(out, " | ");
@@ -80,10 +81,8 @@ static void summary_row(markdown *md, const report_problem *problem)
         fa_buf_text(out, "–");
     fa_buf_text(out, " | ");
     if (problem->best != NULL)
-        report_config_words(&cell, &problem->best->config);
-    flush(out, &cell);
+        config(out, &problem->best->config);
     fa_buf_text(out, " |\n");
-    fa_buf_free(&cell);
 }
 
 static void funnel(fa_buf *out, const report_problem *problem)
@@ -117,17 +116,15 @@ static void funnel(fa_buf *out, const report_problem *problem)
 
 static void ranking(fa_buf *out, const report_problem *problem, size_t most)
 {
-    fa_buf cell = {0};
     if (problem->ranked == 0)
         return;
     fa_buf_text(out, "| # | config | time | 95% interval | samples | model says | registers | shared "
                      "B | note |\n|--:|---|--:|---|--:|--:|--:|--:|---|\n");
     for (size_t i = 0; i < problem->count && i < most && problem->config[i].rank > 0; i++) {
-        const report_config *config = &problem->config[i];
-        const fa_trial *trial = &config->trial;
-        fa_buf_printf(out, "| %d | ", config->rank);
-        report_config_words(&cell, &trial->config);
-        flush(out, &cell);
+        const report_config *row = &problem->config[i];
+        const fa_trial *trial = &row->trial;
+        fa_buf_printf(out, "| %d | ", row->rank);
+        config(out, &trial->config);
         fa_buf_text(out, " | ");
         time_cell(out, trial);
         fa_buf_text(out, " | ");
@@ -140,18 +137,17 @@ static void ranking(fa_buf *out, const report_problem *problem, size_t most)
             report_about(out, trial->predicted_us);
         fa_buf_printf(out, " | %d | ", trial->registers);
         report_grouped(out, trial->smem_bytes);
-        fa_buf_printf(out, " | %s%s%s |\n", config->is_winner ? "winner " : "",
-                      config->is_default ? "default " : "", trial->raced ? "raced" : "");
+        fa_buf_printf(out, " | %s%s%s |\n", row->is_winner ? "winner " : "",
+                      row->is_default ? "default " : "", trial->raced ? "raced" : "");
     }
     if (problem->ranked > most)
         fa_buf_printf(out, "\n%zu more came through.\n", problem->ranked - most);
     fa_buf_text(out, "\n");
-    fa_buf_free(&cell);
 }
 
 static void peers(fa_buf *out, const report_problem *problem)
 {
-    fa_buf cell = {0};
+    fa_buf advice = {0};
     for (size_t i = 0; i < problem->peers; i++) {
         const report_peer *peer = &problem->peer[i];
         fa_buf_text(out, "- ");
@@ -168,13 +164,13 @@ static void peers(fa_buf *out, const report_problem *problem)
         fa_buf_text(out, "\n");
     }
     if (problem->slow) {
-        report_slow_advice(&cell, problem);
+        report_slow_advice(&advice, problem);
         fa_buf_text(out, "\n**⚠ ");
-        flush(out, &cell);
+        report_markdown_text(out, advice.data != NULL ? advice.data : "");
         fa_buf_text(out, "**\n");
     }
     fa_buf_text(out, problem->peers > 0 ? "\n" : "");
-    fa_buf_free(&cell);
+    fa_buf_free(&advice);
 }
 
 static void environments(fa_buf *out, const report_problem *problem)
@@ -190,7 +186,7 @@ static void environments(fa_buf *out, const report_problem *problem)
             report_driver(out, environment->driver);
         }
         fa_buf_text(out, "; NVRTC ");
-        report_markdown_text(out, environment->nvrtc);
+        report_markdown_code(out, environment->nvrtc);
         fa_buf_text(out, "; fa-tune ");
         report_markdown_text(out, environment->library);
         fa_buf_text(out, "\n");

@@ -125,41 +125,36 @@
   document.getElementById("record-close").addEventListener("click", function () { dialog.close(); });
 
   /* ---- keys: one stop of the Tab key for a whole group, arrows inside it ---- */
-  document.querySelectorAll("[data-keys]").forEach(function (group) {
-    var rows = Array.prototype.map.call(group.querySelectorAll("tr"), function (row) {
+  function grid(group) {
+    return Array.prototype.map.call(group.querySelectorAll("tr"), function (row) {
       return Array.prototype.slice.call(row.querySelectorAll("[data-c]"));
     }).filter(function (row) { return row.length > 0; });
-    if (rows.length === 0) return;
-    rows.forEach(function (row) {
-      row.forEach(function (element) { element.tabIndex = -1; });
-    });
-    rows[0][0].tabIndex = 0;
-    group.addEventListener("keydown", function (event) {
-      var element = owner(event);
-      if (!element) return;
-      var live = Array.prototype.map.call(group.querySelectorAll("tr"), function (row) {
-        return Array.prototype.slice.call(row.querySelectorAll("[data-c]"));
-      }).filter(function (row) { return row.length > 0; });
-      var y = live.findIndex(function (row) { return row.indexOf(element) >= 0; });
-      var x = live[y].indexOf(element);
-      if (event.key === "ArrowDown") y++;
-      else if (event.key === "ArrowUp") y--;
-      else if (event.key === "ArrowRight") x++;
-      else if (event.key === "ArrowLeft") x--;
-      else if (event.key === "Home") x = 0;
-      else if (event.key === "End") x = live[y].length - 1;
-      else return;
-      event.preventDefault();
-      if (y < 0 || y >= live.length || x < 0) return;
-      var next = live[y][Math.min(x, live[y].length - 1)];
-      element.tabIndex = -1;
-      next.tabIndex = 0;
-      next.focus();
-    });
-  });
+  }
 
-  /* ---- paper shows what the screen folds away ---- */
-  window.addEventListener("beforeprint", function () {
-    document.querySelectorAll("details").forEach(function (details) { details.open = true; });
+  function move(group, event) {
+    var element = owner(event), rows = grid(group);
+    if (!element) return;
+    var y = rows.findIndex(function (row) { return row.indexOf(element) >= 0; });
+    var x = rows[y].indexOf(element);
+    if (event.key === "ArrowDown") y++;
+    else if (event.key === "ArrowUp") y--;
+    else if (event.key === "ArrowRight") x++;
+    else if (event.key === "ArrowLeft") x--;
+    else if (event.key === "Home") x = 0;
+    else if (event.key === "End") x = rows[y].length - 1;
+    else return;
+    event.preventDefault();
+    if (y < 0 || y >= rows.length || x < 0) return;
+    var next = rows[y][Math.min(x, rows[y].length - 1)];
+    element.tabIndex = -1;
+    next.tabIndex = 0;
+    next.focus();
+  }
+
+  document.querySelectorAll("[data-keys]").forEach(function (group) {
+    group.querySelectorAll("[data-c]").forEach(function (element, i) {
+      element.tabIndex = i === 0 ? 0 : -1;
+    });
+    group.addEventListener("keydown", function (event) { move(group, event); });
   });
 })();

@@ -65,6 +65,17 @@ void report_markdown_text(fa_buf *out, const char *text)
     }
 }
 
+void report_markdown_code(fa_buf *out, const char *text)
+{
+    char piece[PIECE_MAX];
+    fa_buf_text(out, "`");
+    for (const unsigned char *c = (const unsigned char *)text; *c != 0;) {
+        next_piece(&c, piece);
+        fa_buf_text(out, piece[0] == '`' || piece[0] == '|' ? "?" : piece);
+    }
+    fa_buf_text(out, "`");
+}
+
 void report_csv_text(fa_buf *out, const char *text)
 {
     char piece[PIECE_MAX];

@@ -12,6 +12,7 @@
 /* ---- escaping -------------------------------------------------------------------------------*/
 void report_html_text(fa_buf *out, const char *text); /* also inside a quoted attribute */
 void report_markdown_text(fa_buf *out, const char *text); /* also inside a table's cell */
+void report_markdown_code(fa_buf *out, const char *text); /* `text` */
 /* One field of RFC 4180; one that a spreadsheet would run begins with a quote mark. */
 void report_csv_text(fa_buf *out, const char *text);
 /* A quoted JSON string that may stand inside a script element. */
