@@ -77,9 +77,10 @@ static void summary_row(html_page *page, const report_problem *problem)
     if (problem->us > 0) {
         fa_buf_printf(out, "<td class=\"n\" data-v=\"%.9g\">", problem->us);
         html_time(out, problem->best);
-        fa_buf_printf(out, "<td class=\"n\" data-v=\"%.5g\"><span%s>%s%.*f</span>", problem->tflops,
-                      problem->measured ? "" : " class=\"guess\"", problem->measured ? "" : "~",
-                      problem->tflops < 9.95, problem->tflops);
+        fa_buf_printf(out, "<td class=\"n\" data-v=\"%.5g\"><span%s>%s", problem->tflops,
+                      problem->measured ? "" : " class=\"guess\"", problem->measured ? "" : "~");
+        report_tflops(out, problem->tflops);
+        fa_buf_text(out, "</span>");
     } else {
         fa_buf_text(out, "<td class=\"n\" data-v=\"\">–<td class=\"n\" data-v=\"\">–");
     }
@@ -130,11 +131,13 @@ static void summary(fa_buf *out, const html_page *page, const report *report)
         fa_buf_text(out, "</p></section>\n");
         return;
     }
-    fa_buf_text(out, "<div class=\"scroll stick\" tabindex=\"0\" role=\"region\" "
-                     "aria-label=\"Summary of all problems\"><table class=\"sort\">"
-                     "<caption>± is half the 95% interval of a median. × is the other’s time over "
-                     "ours: above 1, ours is faster. <span class=\"guess\">~ in italics</span> is "
-                     "predicted, not measured.</caption>\n<thead><tr><th scope=\"col\">problem<th "
+    fa_buf_text(out, "<p class=\"small soft\">± is half the 95% interval of a median. × is the "
+                     "other’s time over ours: above 1, ours is faster. <span class=\"guess\">~ in "
+                     "italics</span> is predicted, not measured.</p>\n"
+                     "<div class=\"scroll stick summary\" tabindex=\"0\" role=\"region\" "
+                     "aria-label=\"Summary\"><table class=\"sort\"><caption "
+                     "class=\"hidden\">Summary of all problems</caption>\n<thead><tr><th "
+                     "scope=\"col\">problem<th "
                      "scope=\"col\">GPU<th scope=\"col\">known how<th scope=\"col\" "
                      "class=\"n\">time<th scope=\"col\" class=\"n\">TFLOP/s<th scope=\"col\" "
                      "class=\"n\">× default");
@@ -153,7 +156,7 @@ static void rooflines(fa_buf *out, const html_page *page)
     if (page->points < 2) /* it would be that of the problem */
         return;
     fa_buf_text(out, "<section aria-labelledby=\"roofs\"><h2 id=\"roofs\">Rooflines</h2>\n<div "
-                     "class=\"panels\">\n");
+                     "class=\"panels alike\">\n");
     for (size_t first = 0, i = 1; i <= page->points; i++) {
         if (i < page->points && strcmp(page->point[i].silicon, page->point[first].silicon) == 0)
             continue;

@@ -71,6 +71,8 @@ void html_funnel(fa_buf *out, const report_problem *problem)
 }
 
 /* ---- race -----------------------------------------------------------------------------------*/
+static const double NEAR = 1.25; /* times the best: drawn to scale */
+
 struct race {
     const report_config *row[REPORT_RACE_ROWS];
     int count;
@@ -116,18 +118,22 @@ static void find_varying(struct race *race)
     }
 }
 
+/* The axis holds those that come near the best: one far behind (the default config is always
+ * raced) would squeeze them to one point. */
 static void find_axis(struct race *race)
 {
     race->low = race->row[0]->trial.low_us;
     race->high = race->row[0]->trial.high_us;
     for (int r = 0; r < race->count; r++) {
         const report_config *config = race->row[r];
+        if (config->trial.high_us > race->row[0]->trial.median_us * NEAR)
+            continue;
         if (config->trial.low_us < race->low)
             race->low = config->trial.low_us;
         if (config->trial.high_us > race->high)
             race->high = config->trial.high_us;
     }
-    double margin = (race->high - race->low) * 0.15;
+    double margin = (race->high - race->low) * 0.5;
     if (!(margin > 0))
         margin = race->high * 0.01;
     race->low -= margin;
@@ -145,6 +151,10 @@ static void interval(fa_buf *out, const struct race *race, const report_config *
                      size_t *beyond)
 {
     const fa_trial *trial = &config->trial;
+    if (trial->low_us > race->high || trial->high_us > race->row[0]->trial.median_us * NEAR) {
+        fa_buf_text(out, "<span class=\"soft small beyond\">beyond this axis →</span>");
+        return;
+    }
     fa_buf_text(out, "<svg viewBox=\"0 0 1000 20\" preserveAspectRatio=\"none\" "
                      "aria-hidden=\"true\">");
     fa_buf_printf(out, "<path class=\"reference\" d=\"M%.0f 0v20\"/><path class=\"sample\" d=\"",

@@ -257,14 +257,15 @@ void html_configs(fa_buf *out, const report_problem *problem)
     if (told < problem->count)
         fa_buf_printf(out, " of %zu", problem->count);
     fa_buf_text(out, "</summary>\n");
-    fa_buf_text(out, "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Configs\">"
-                     "<table class=\"sort\" data-keys><caption>");
+    fa_buf_text(out, "<p class=\"small soft\">");
     if (told < problem->count)
         fa_buf_printf(out, "%zu more are counted in the funnel only; <code>fa-tune explain</code> "
                            "lists every one. ",
                       problem->count - told);
     fa_buf_text(out, "The model’s times are guesses, marked ~. The first column opens a config’s "
-                     "full record.</caption>\n<thead><tr><th scope=\"col\" class=\"n\">rank"
+                     "full record.</p>\n<div class=\"scroll\" tabindex=\"0\" role=\"region\" "
+                     "aria-label=\"Configs\"><table class=\"sort\" data-keys><caption "
+                     "class=\"hidden\">Configs, best first</caption>\n<thead><tr><th scope=\"col\" class=\"n\">rank"
                      "<th scope=\"col\">family");
     for (int i = 0; i < columns.count; i++) {
         fa_buf_text(out, "<th scope=\"col\" class=\"n\">");

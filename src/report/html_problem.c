@@ -48,11 +48,14 @@ static void headline(fa_buf *out, const report_problem *problem)
     } else {
         fa_buf_text(out, "predicted, not measured");
     }
-    fa_buf_printf(out, "</span><span><b%s>%s%.*f</b> TFLOP/s", guess, problem->measured ? "" : "~",
-                  problem->tflops < 9.95, problem->tflops);
-    if (gpu->tensor_tflops > 0)
-        fa_buf_printf(out, ", <span%s>%s%.0f%%</span> of peak", guess, problem->measured ? "" : "~",
-                      100 * problem->tflops / gpu->tensor_tflops);
+    fa_buf_printf(out, "</span><span><b%s>%s", guess, problem->measured ? "" : "~");
+    report_tflops(out, problem->tflops);
+    fa_buf_text(out, "</b> TFLOP/s");
+    if (gpu->tensor_tflops > 0) {
+        fa_buf_printf(out, ", <span%s>%s", guess, problem->measured ? "" : "~");
+        report_percent(out, problem->tflops / gpu->tensor_tflops);
+        fa_buf_text(out, "</span> of peak");
+    }
     fa_buf_text(out, "</span>");
     if (problem->x_default > 0) {
         fa_buf_text(out, "<span><b>");

@@ -154,8 +154,9 @@ static void draw_marks(fa_buf *out, const struct roof *roof, struct mark *mark, 
                       strcmp(mark[i].kind, "predicted") == 0 ? " class=\"guess\"" : "", label_x,
                       label_y, right ? "start" : "end");
         report_html_text(out, mark[i].label);
-        fa_buf_printf(out, " %s%.*f</text>\n",
-                      strcmp(mark[i].kind, "predicted") == 0 ? "~" : "", mark[i].y < 9.95, mark[i].y);
+        fa_buf_text(out, strcmp(mark[i].kind, "predicted") == 0 ? " ~" : " ");
+        report_tflops(out, mark[i].y);
+        fa_buf_text(out, "</text>\n");
     }
 }
 
@@ -199,15 +200,18 @@ void html_roofline(fa_buf *out, const report_problem *problem)
     struct roof roof = make_roof(gpu, intensity, intensity, lowest);
     double ceiling = fmin(roof.peak, roof.slope * intensity);
     open_drawing(out, problem->number, "Roofline");
-    fa_buf_printf(out, "<desc id=\"r%dd\">%s %.0f TFLOP/s at %.0f FLOP per byte; the ceiling there "
-                       "is %.0f TFLOP/s.</desc>\n",
-                  problem->number, problem->measured ? "Ours measured" : "Ours predicted about",
-                  problem->tflops, intensity, ceiling);
+    fa_buf_printf(out, "<desc id=\"r%dd\">Ours %s ", problem->number,
+                  problem->measured ? "measured" : "predicted, about");
+    report_tflops(out, problem->tflops);
+    fa_buf_printf(out, " TFLOP/s at %.0f FLOP per byte; the ceiling there is %.0f "
+                       "TFLOP/s.</desc>\n",
+                  intensity, ceiling);
     grid(out, &roof);
     ceilings(out, &roof, gpu);
     draw_marks(out, &roof, mark, count);
-    fa_buf_printf(out, "</svg>\n<p class=\"small\">%s%.0f%% of the %s ceiling; Q, K, V and O are ",
-                  problem->measured ? "" : "Predicted: ~", 100 * problem->tflops / ceiling,
+    fa_buf_printf(out, "</svg>\n<p class=\"small\">%s", problem->measured ? "" : "Predicted: ~");
+    report_percent(out, problem->tflops / ceiling);
+    fa_buf_printf(out, " of the %s ceiling; Q, K, V and O are ",
                   roof.slope * intensity < roof.peak ? "memory" : "tensor-core");
     report_bytes(out, problem->bytes);
     fa_buf_printf(out, ", %.0f GB/s at this time.</p></section>\n",
@@ -237,8 +241,9 @@ void html_roofline_of_all(fa_buf *out, const html_point *points, size_t count)
         struct mark mark = {.kind = point->measured ? "ours" : "predicted"};
         fa_buf_printf(out, "<a href=\"#p%d\"><title>", point->number);
         report_problem_words(out, &point->problem);
-        fa_buf_printf(out, ": %s%.0f TFLOP/s, %s</title>", point->measured ? "" : "~", point->tflops,
-                      point->measured ? "measured" : "predicted");
+        fa_buf_text(out, point->measured ? ": " : ": ~");
+        report_tflops(out, point->tflops);
+        fa_buf_printf(out, " TFLOP/s, %s</title>", point->measured ? "measured" : "predicted");
         shape(out, &mark, at_x(&roof, point->intensity), at_y(&roof, point->tflops));
         fa_buf_text(out, "</a>\n");
     }

@@ -61,11 +61,10 @@ static void summary_row(markdown *md, const report_problem *problem)
         time_cell(out, problem->best);
     else
         fa_buf_text(out, "–");
+    fa_buf_text(out, problem->tflops > 0 ? problem->measured ? " | " : " | ~" : " | –");
     if (problem->tflops > 0)
-        fa_buf_printf(out, " | %s%.*f | ", problem->measured ? "" : "~", problem->tflops < 9.95,
-                      problem->tflops);
-    else
-        fa_buf_text(out, " | – | ");
+        report_tflops(out, problem->tflops);
+    fa_buf_text(out, " | ");
     ratio(out, problem->x_default, problem->measured);
     for (size_t i = 0; i < md->peers; i++) {
         const report_peer *peer = report_peer_named(problem, md->peer[i]);

@@ -67,13 +67,12 @@ void report_markdown_text(fa_buf *out, const char *text)
 
 void report_markdown_code(fa_buf *out, const char *text)
 {
-    char piece[PIECE_MAX];
-    fa_buf_text(out, "`");
-    for (const unsigned char *c = (const unsigned char *)text; *c != 0;) {
-        next_piece(&c, piece);
-        fa_buf_text(out, piece[0] == '`' || piece[0] == '|' ? "?" : piece);
-    }
-    fa_buf_text(out, "`");
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                "0123456789_=.,:/+- ";
+    if (text[strspn(text, plain)] == 0)
+        fa_buf_printf(out, "`%s`", text);
+    else
+        report_markdown_text(out, text);
 }
 
 void report_csv_text(fa_buf *out, const char *text)
@@ -168,6 +167,16 @@ void report_seconds(fa_buf *out, double seconds)
         fa_buf_printf(out, "%d min %d s", (int)(seconds / 60), (int)seconds % 60);
     else
         fa_buf_printf(out, seconds < 0.0995 ? "%.3f s" : "%.1f s", seconds);
+}
+
+void report_tflops(fa_buf *out, double tflops)
+{
+    fa_buf_printf(out, "%.*f", tflops < 0.995 ? 2 : tflops < 9.95 ? 1 : 0, tflops);
+}
+
+void report_percent(fa_buf *out, double part)
+{
+    fa_buf_printf(out, "%.*f%%", part < 0.0095 ? 1 : 0, 100 * part);
 }
 
 void report_ratio(fa_buf *out, double ratio)

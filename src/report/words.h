@@ -12,7 +12,7 @@
 /* ---- escaping -------------------------------------------------------------------------------*/
 void report_html_text(fa_buf *out, const char *text); /* also inside a quoted attribute */
 void report_markdown_text(fa_buf *out, const char *text); /* also inside a table's cell */
-void report_markdown_code(fa_buf *out, const char *text); /* `text` */
+void report_markdown_code(fa_buf *out, const char *text); /* `text`, if it is a plain one */
 /* One field of RFC 4180; one that a spreadsheet would run begins with a quote mark. */
 void report_csv_text(fa_buf *out, const char *text);
 /* A quoted JSON string that may stand inside a script element. */
@@ -26,6 +26,8 @@ void report_plus_minus(fa_buf *out, const fa_trial *trial); /* ±0.2 */
 /* Measured, or the model's with its tilde; "–" when neither is known. */
 void report_time_of(fa_buf *out, const fa_trial *trial);
 void report_seconds(fa_buf *out, double seconds); /* 10.9 s, 2 min 3 s */
+void report_tflops(fa_buf *out, double tflops); /* 317, 5.2, 0.08 */
+void report_percent(fa_buf *out, double part);  /* 62%, 0.4% */
 void report_ratio(fa_buf *out, double ratio);     /* 1.24× */
 void report_date(fa_buf *out, int64_t unix_time); /* 2026-11-20 16:23 UTC */
 void report_bytes(fa_buf *out, double bytes);     /* 12.6 MB */
