@@ -16,7 +16,7 @@ enum {
     REPORT_SEEDS = 4,
     REPORT_THROTTLES = 4,
     REPORT_RACE_ROWS = 24,
-    REPORT_PAGE_CONFIGS = 5000 /* told in full in one page, unless --top says otherwise */
+    REPORT_PAGE_CONFIGS = 2500 /* told in full in one page, unless --top says otherwise */
 };
 
 typedef struct report_config {

@@ -133,7 +133,7 @@ static void find_axis(struct race *race)
         if (config->trial.high_us > race->high)
             race->high = config->trial.high_us;
     }
-    double margin = (race->high - race->low) * 0.5;
+    double margin = (race->high - race->low) * 0.3;
     if (!(margin > 0))
         margin = race->high * 0.01;
     race->low -= margin;

@@ -142,6 +142,7 @@ static void draw_marks(fa_buf *out, const struct roof *roof, struct mark *mark, 
         last = mark[i].label_y;
     }
     double over = last - (TOP + HEIGHT - 4);
+    const struct mark *ours = NULL;
     for (int i = 0; i < count; i++) {
         double x = at_x(roof, mark[i].x), y = at_y(roof, mark[i].y);
         double label_y = mark[i].label_y - (over > 0 ? over : 0);
@@ -149,7 +150,10 @@ static void draw_marks(fa_buf *out, const struct roof *roof, struct mark *mark, 
         double label_x = x + (right ? 22 : -22);
         fa_buf_printf(out, "<path class=\"leader\" d=\"M%.1f %.1fL%.1f %.1f\"/>", x, y,
                       label_x + (right ? -3 : 3), label_y - 4);
-        shape(out, &mark[i], x, y);
+        if (strcmp(mark[i].kind, "peer") == 0 || strcmp(mark[i].kind, "default") == 0)
+            shape(out, &mark[i], x, y);
+        else
+            ours = &mark[i]; /* over the others */
         fa_buf_printf(out, "<text%s x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">",
                       strcmp(mark[i].kind, "predicted") == 0 ? " class=\"guess\"" : "", label_x,
                       label_y, right ? "start" : "end");
@@ -158,6 +162,8 @@ static void draw_marks(fa_buf *out, const struct roof *roof, struct mark *mark, 
         report_tflops(out, mark[i].y);
         fa_buf_text(out, "</text>\n");
     }
+    if (ours != NULL)
+        shape(out, ours, at_x(roof, ours->x), at_y(roof, ours->y));
 }
 
 static void open_drawing(fa_buf *out, int number, const char *title)
