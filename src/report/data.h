@@ -101,7 +101,7 @@ typedef struct report {
     report_outcome outcome;
     fa_baseline *baseline;
     size_t baselines;
-    char store[4096]; /* its path, valid UTF-8 */
+    char store[4096]; /* its path as told */
     int64_t made;    /* unix time */
     void *format;    /* a format's own */
 } report;

@@ -180,6 +180,16 @@ static int tell(report *report, const struct studies *studies, fa_diag *diag)
     return rc;
 }
 
+/* ~/.cache/fa-tune/store.db: reports are passed on, and need not name whose home it was. */
+static void word_store(const char *path, char *ret, size_t size)
+{
+    const char *home = getenv("HOME");
+    size_t length = home != NULL ? strlen(home) : 0;
+    bool at_home = length > 1 && strncmp(path, home, length) == 0 && path[length] == '/';
+    snprintf(ret, size, "%s%s", at_home ? "~" : "", at_home ? path + length : path);
+    report_mend(ret);
+}
+
 int report_write(fa_tuner *tuner, const report_options *options, fa_buf *out,
                  report_outcome *ret_outcome, fa_diag *diag)
 {
@@ -189,8 +199,7 @@ int report_write(fa_tuner *tuner, const report_options *options, fa_buf *out,
                      .options = options,
                      .out = out,
                      .made = (int64_t)time(NULL)};
-    snprintf(report.store, sizeof report.store, "%s", fa_store_location(tuner));
-    report_mend(report.store);
+    word_store(fa_store_location(tuner), report.store, sizeof report.store);
     int rc = fa_list_studies(tuner, keep_study, &studies, diag);
     if (rc == 0) {
         select_studies(options, &studies, &report.outcome);
