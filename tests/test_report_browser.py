@@ -204,7 +204,14 @@ def hostile_texts_stay_texts():
     tap.equal((shown.run("document.images.length"), shown.complaints), (0, []))
 
 
-def it_prints():
+def it_prints_within_the_margins_of_a4():
+    shown = page(width=688, height=1000, dark=True)
+    shown.call("Emulation.setEmulatedMedia", media="print",
+               features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    shown.settle()
+    wide, room = shown.run("(e => [e.scrollWidth, e.clientWidth])(document.documentElement)")
+    assert wide <= room, (wide, room)
+    tap.equal(shown.run("getComputedStyle(document.body).backgroundColor"), "rgb(255, 255, 255)")
     pdf = page().pdf()
     tap.equal(pdf[:5], b"%PDF-")
     pages = pdf.count(b"/Type /Page\n") + pdf.count(b"/Type /Page/") + pdf.count(b"/Type /Page ")
@@ -223,7 +230,7 @@ try:
         every_number_in_colour_has_contrast,
         a_screen_reader_finds_its_way,
         hostile_texts_stay_texts,
-        it_prints,
+        it_prints_within_the_margins_of_a4,
     ])
 finally:
     if state:

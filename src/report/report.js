@@ -91,10 +91,14 @@
     element.setAttribute("aria-describedby", "tip");
     var box = element.getBoundingClientRect();
     var width = document.documentElement.clientWidth, height = document.documentElement.clientHeight;
-    var below = box.bottom + 8 + tip.offsetHeight <= height;
-    var top = below ? box.bottom + 8 : box.top - 8 - tip.offsetHeight;
-    tip.style.top = Math.max(4, Math.min(top, height - tip.offsetHeight - 4)) + "px";
-    tip.style.left = Math.max(8, Math.min(box.left, width - tip.offsetWidth - 8)) + "px";
+    var top = box.bottom + 8, left = box.left; /* below, else above, else beside it */
+    if (top + tip.offsetHeight > height) top = box.top - 8 - tip.offsetHeight;
+    if (top < 0) {
+      left = box.right + 8 + tip.offsetWidth <= width ? box.right + 8 : box.left - 8 - tip.offsetWidth;
+      top = Math.min(box.top, height - tip.offsetHeight - 4);
+    }
+    tip.style.top = Math.max(4, top) + "px";
+    tip.style.left = Math.max(8, Math.min(left, width - tip.offsetWidth - 8)) + "px";
   }
 
   function owner(event) {
