@@ -13,6 +13,8 @@ from place import EIGHT, SMALL, Place
 from report_store import (L4, TIMES, add_baselines, baseline, change, multiply, rename_gpu, tune,
                           tuned)
 
+# Enough where it is not about the configs.
+TWO = dict(EIGHT, BLOCK_N=[64], STAGES=[1])
 HOSTILE = "</script></style><img src=x onerror=alert(1)>\"'&|`\x1b[31m\u202e\n=cmd"
 
 
@@ -107,7 +109,7 @@ def a_measured_problem_is_told_alike_in_every_format():
 
 
 def a_prediction_never_looks_measured():
-    with Place() as place:
+    with Place(space=TWO) as place:
         place.run("--gpu", "L4", *SMALL, "--quiet")
         problem = place.json("report")["problems"][0]
         tap.equal((problem["measured"], problem["winner"]["median_us"], problem["slow"],
@@ -137,12 +139,12 @@ def an_empty_store_says_what_to_do():
 
 
 def a_store_of_failures_says_why():
-    with Place(script=L4 + "fault family wrong\n") as place:
+    with Place(space=TWO, script=L4 + "fault family wrong\n") as place:
         place.run(*SMALL, status=1)
         problem = place.json("report")["problems"][0]
         tap.equal((problem["winner"], problem["known_how"], problem["gpu"]["name"]),
                   (None, "failed", "L4"))
-        tap.equal([(gate["status"], gate["count"]) for gate in problem["gates"]], [("wrong", 8)])
+        tap.equal([(gate["status"], gate["count"]) for gate in problem["gates"]], [("wrong", 2)])
         for form in ("html", "md"):
             tap.has(place.run("report", "--format", form).stdout, "No config came through")
         page = page_of(place)
@@ -182,7 +184,7 @@ def hostile_texts_are_shown_and_do_nothing():
 
 
 def a_spreadsheet_runs_nothing():
-    with tuned() as place:
+    with tuned(TWO) as place:
         for name in ("=1+1", "+1", "-1", "@SUM(A1)"):
             rename_gpu(place, name)
             row = rows_of(place)[0]
@@ -219,8 +221,7 @@ def templates_that_moved_on_leave_what_is_on_record():
 
 
 def filters_keep_what_agrees():
-    with tuned() as place:
-        tune(place, 256, "--causal")
+    with tuned(TWO, problems=((128,), (256, "--causal"))) as place:
         place.run("--gpu", "A30", *SMALL, "--quiet")
 
         def kept(*arguments):
