@@ -69,13 +69,14 @@ static inline int fixture_nvrtc(fa_nvrtc **ret_nvrtc, fa_diag *diag)
     return rc != 0 ? rc : fa_nvrtc_open(&location, ret_nvrtc, diag);
 }
 
-/* Takes the source over. */
-static inline int fixture_compile(const struct fixture *f, fa_nvrtc *nvrtc, fa_buf *source, int sm,
-                                  fa_buf *ret_cubin, fa_diag *diag)
+/* Takes the source over. family: what it is of, or NULL. */
+static inline int fixture_compile(const struct fixture *f, fa_nvrtc *nvrtc, fa_buf *source,
+                                  const fa_family *family, const fa_gpu *gpu, fa_buf *ret_cubin,
+                                  fa_diag *diag)
 {
     char architecture[16];
     fa_buf log = {0};
-    snprintf(architecture, sizeof architecture, "sm_%d", sm);
+    fa_render_architecture(family, gpu, architecture, sizeof architecture);
     fa_compile_request request = {.source = source->data,
                                   .name = "test.cu",
                                   .headers = f->header,
@@ -93,7 +94,7 @@ static inline int fixture_reference(const struct fixture *f, fa_nvrtc *nvrtc,
 {
     fa_buf source = {0};
     int rc = fa_render_reference(f->templates, problem, gpu, &source, diag);
-    return rc != 0 ? rc : fixture_compile(f, nvrtc, &source, gpu->sm, ret_cubin, diag);
+    return rc != 0 ? rc : fixture_compile(f, nvrtc, &source, NULL, gpu, ret_cubin, diag);
 }
 
 /* The GPU whose space a family is taken from when it is proved on `device`: the device itself where
@@ -143,7 +144,9 @@ static inline int fixture_build(const struct fixture *f, fa_nvrtc *nvrtc,
 {
     fa_buf source = {0};
     int rc = fa_render(f->templates, &f->families, candidate, problem, device, &source, diag);
-    return rc != 0 ? rc : fixture_compile(f, nvrtc, &source, device->sm, ret_cubin, diag);
+    return rc != 0 ? rc
+                   : fixture_compile(f, nvrtc, &source, f->families.family[candidate->family],
+                                     device, ret_cubin, diag);
 }
 
 /* The grid of a candidate's config for another problem. */

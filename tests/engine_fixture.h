@@ -50,6 +50,9 @@ static inline void cut_domains(cJSON *tunables)
     }
 }
 
+/* The source of a kernel to take the place of attn_fwd_sm80.cu; NULL: that one itself. */
+static const char *fixture_kernel;
+
 static inline bool write_templates(const engine_fixture *f)
 {
     char path[512];
@@ -63,6 +66,8 @@ static inline bool write_templates(const engine_fixture *f)
     char *cut = cJSON_Print(manifest);
     snprintf(path, sizeof path, "%s/attn_fwd_sm80.json", f->templates);
     bool ok = cut != NULL && write_text(path, cut);
+    snprintf(path, sizeof path, "%s/attn_fwd_sm80.cu", f->templates);
+    ok = ok && (fixture_kernel == NULL || write_text(path, fixture_kernel));
     free(cut);
     cJSON_Delete(manifest);
     return ok;

@@ -23,6 +23,8 @@ typedef struct fake_cubin {
     const char *entry;
     unsigned registers, stack, static_smem, threads_x, threads_y, threads_z, parameters;
     const char *marker; /* after "fa_tune_config="; NULL: none */
+    unsigned sizes[3];  /* of the parameters; 0: no more of them are said */
+    const void *boxes;  /* of the constant fa_attn_boxes_wanted, 24 bytes; NULL: none */
 } fake_cubin;
 
 struct fake_cubin_writer {
@@ -87,6 +89,12 @@ static inline void fake_cubin_infos(struct fake_cubin_writer *w, const fake_cubi
     fake_cubin_record(w, 0x0a, 8);
     fake_cubin_u32(w, 7);
     fake_cubin_u32(w, 0x210u | c->parameters << 16);
+    for (unsigned i = 0; i < 3 && c->sizes[i] != 0; i++) {
+        fake_cubin_record(w, 0x17, 12);
+        fake_cubin_u32(w, 0);
+        fake_cubin_u32(w, i | i * 192u << 16);
+        fake_cubin_u32(w, c->sizes[i] << 18 | 0x1f000u);
+    }
     if (c->threads_x != 0) {
         fake_cubin_record(w, 0x05, 12);
         fake_cubin_u32(w, c->threads_x);
@@ -115,19 +123,29 @@ static inline size_t fake_cubin_build(const fake_cubin *c, unsigned char *bytes)
         fake_cubin_put(&w, c->marker, strlen(c->marker) + 1);
         fake_cubin_end(&w);
     }
+    unsigned constants = w.count;
+    if (c->boxes != NULL) {
+        fake_cubin_section(&w, ".nv.constant3", "", SHT_PROGBITS);
+        fake_cubin_put(&w, "another one", 12);
+        fake_cubin_put(&w, c->boxes, 24);
+        fake_cubin_end(&w);
+    }
     unsigned strings = w.count;
     fake_cubin_section(&w, ".strtab", "", SHT_STRTAB);
     fake_cubin_put(&w, "\0neighbour", 11);
     fake_cubin_put(&w, c->entry, strlen(c->entry) + 1);
+    fake_cubin_put(&w, "fa_attn_boxes_wanted", 21);
     fake_cubin_end(&w);
     Elf64_Shdr *symbols = fake_cubin_section(&w, ".symtab", "", SHT_SYMTAB);
-    const Elf64_Sym table[3] = {
+    const Elf64_Sym table[4] = {
         [1] = {.st_name = 1, .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC)},
         [2] = {.st_name = 11, .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC),
                .st_shndx = (uint16_t)text},
+        [3] = {.st_name = (uint32_t)(12 + strlen(c->entry)), .st_value = 12, .st_size = 24,
+               .st_info = ELF64_ST_INFO(STB_LOCAL, STT_OBJECT), .st_shndx = (uint16_t)constants},
     };
     symbols->sh_link = strings;
-    fake_cubin_put(&w, table, sizeof table);
+    fake_cubin_put(&w, table, (c->boxes != NULL ? 4 : 3) * sizeof *table);
     fake_cubin_end(&w);
     unsigned names = w.count;
     fake_cubin_section(&w, ".shstrtab", "", SHT_STRTAB);

@@ -62,7 +62,7 @@ struct fake_time {
 struct fake_script {
     struct fake_device device[FAKE_DEVICES];
     int device_count, driver_version;
-    bool no_device, init_once;
+    bool no_device, init_once, no_zero_strides;
     struct fake_fault fault[FAKE_LINES];
     int fault_count;
     struct fake_time time[FAKE_LINES];

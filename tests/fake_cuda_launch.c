@@ -227,7 +227,10 @@ static int launch_candidate(struct function *f, void **arguments)
 {
     struct module *m = f->module;
     bool run;
-    int result = launch_fault(m, &run);
+    int result = fake_check_maps(f, arguments);
+    if (result != FAKE_OK)
+        return result;
+    result = launch_fault(m, &run);
     if (result != FAKE_OK || !run)
         return result;
     uint64_t number = m->launches++;

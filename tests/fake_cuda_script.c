@@ -8,6 +8,7 @@
  *   no_device
  *   driver 13000
  *   init_once                             only the first cuInit of a process starts afresh
+ *   no_zero_strides                       tensor maps with a stride of 0 are refused
  *   time SUBSTR MICROSECONDS              later lines win
  *   fault SUBSTR KIND [after=N] [times=N] counts are per process
  *   log FILE
@@ -157,6 +158,8 @@ static void read_line(struct fake_script *script, char *line)
         script->no_device = true;
     else if (strncmp(line, "init_once", verb) == 0 && verb == 9)
         script->init_once = true;
+    else if (strncmp(line, "no_zero_strides", verb) == 0 && verb == 15)
+        script->no_zero_strides = true;
     else if (strncmp(line, "driver", verb) == 0 && verb == 6)
         script->driver_version = (int)number(rest + strspn(rest, " \t"));
     else if (strncmp(line, "time", verb) == 0 && verb == 4)

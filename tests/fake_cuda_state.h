@@ -82,6 +82,8 @@ void fake_unlock(int *locked);
 void fake_hang_if_told(void);
 void fake_free_block(struct block **link);
 void fake_free_module(struct module **link);
+/* FAKE_OK, or what a launch with these arguments answers for the tensor maps among them. */
+int fake_check_maps(const struct function *f, void **arguments);
 
 /* Holds the lock to the end of the function; ENTER returns what fake_check answers if not ok. */
 #define ENTER_UNCHECKED                                    \

@@ -88,8 +88,11 @@ static int prove(const fa_attn_case *c, const fa_buf *reference, const fa_buf *c
     if (rc == 0)
         rc = fa_module_function(module, "attn_fwd", trial->smem_bytes, &kernel.function, &diag);
     if (rc == 0)
+        rc = fa_ground_maps(ground, cubin->data, cubin->size, "attn_fwd", &kernel.maps, &diag);
+    if (rc == 0)
         rc = fa_ground_prove(ground, &kernel, ret_proof, &diag);
     fa_module_unload(&module);
+    free(kernel.maps);
     fa_ground_close(&ground);
     return rc;
 }

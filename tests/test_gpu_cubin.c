@@ -203,9 +203,141 @@ static void hostile_section_headers_are_survived(void)
     }
 }
 
+/* ---- constants -------------------------------------------------------------------------------*/
+
+static const uint32_t wanted_boxes[6] = {64, 128, 1, 96, 80, 64};
+
+static size_t build_constant(unsigned char *bytes)
+{
+    fake_cubin c = good;
+    c.boxes = wanted_boxes;
+    return fake_cubin_build(&c, bytes);
+}
+
+static int constant_copy(const unsigned char *bytes, size_t size, uint32_t ret[6], fa_diag *diag)
+{
+    unsigned char *copy = malloc(size == 0 ? 1 : size);
+    if (copy == NULL)
+        return FA_ENOMEM;
+    memcpy(copy, bytes, size);
+    int rc = fa_cubin_constant(copy, size, "fa_attn_boxes_wanted", ret, 6 * sizeof *ret, diag);
+    free(copy);
+    return rc;
+}
+
+static void a_constant_is_read_by_its_name(void)
+{
+    unsigned char bytes[FAKE_CUBIN_MAX];
+    uint32_t boxes[6] = {0};
+    fa_cubin_info info;
+    fa_diag diag = {{0}};
+    size_t size = build_constant(bytes);
+    CHECK_OK(constant_copy(bytes, size, boxes, &diag), diag);
+    CHECK(memcmp(boxes, wanted_boxes, sizeof boxes) == 0);
+    CHECK_OK(read_copy(bytes, size, "attn_fwd", &info, &diag), diag);
+    CHECK_INT(fa_cubin_constant(bytes, size, "fa_attn_boxes", boxes, sizeof boxes, &diag),
+              FA_ENOTFOUND);
+    CHECK_INT(fa_cubin_constant(bytes, size, "attn_fwd", boxes, sizeof boxes, &diag),
+              FA_ENOTFOUND); /* a function */
+    size = fake_cubin_build(&good, bytes);
+    CHECK_INT(constant_copy(bytes, size, boxes, &diag), FA_ENOTFOUND);
+    CHECK(memcmp(boxes, wanted_boxes, sizeof boxes) == 0);
+}
+
+static void every_truncation_under_a_constant_is_refused(void)
+{
+    unsigned char bytes[FAKE_CUBIN_MAX];
+    uint32_t boxes[6];
+    size_t size = build_constant(bytes);
+    for (size_t n = 0; n < size; n++)
+        CHECK_INT(constant_copy(bytes, n, boxes, NULL), FA_ECORRUPT);
+}
+
+/* The constant's symbol is the last of the table. */
+static size_t symbol_at(const unsigned char *bytes)
+{
+    Elf64_Ehdr header;
+    Elf64_Shdr section;
+    memcpy(&header, bytes, sizeof header);
+    for (size_t i = 0; i < header.e_shnum; i++) {
+        memcpy(&section, bytes + header.e_shoff + i * sizeof section, sizeof section);
+        if (section.sh_type == SHT_SYMTAB)
+            break;
+    }
+    return section.sh_offset + section.sh_size - sizeof(Elf64_Sym);
+}
+
+static void a_constant_outside_its_section_is_refused(void)
+{
+    static const struct {
+        size_t field, bytes;
+        uint64_t value;
+        const char *sentence;
+    } rows[] = {
+        {offsetof(Elf64_Sym, st_value), 8, 13, "outside"}, /* one byte too far */
+        {offsetof(Elf64_Sym, st_value), 8, 37, "outside"},
+        {offsetof(Elf64_Sym, st_value), 8, UINT64_MAX, "outside"},
+        {offsetof(Elf64_Sym, st_value), 8, UINT64_MAX - 23, "outside"},
+        {offsetof(Elf64_Sym, st_size), 8, 25, "25 bytes, not 24"},
+        {offsetof(Elf64_Sym, st_size), 8, 0, "0 bytes, not 24"},
+        {offsetof(Elf64_Sym, st_size), 8, UINT64_MAX, "bytes, not 24"},
+        {offsetof(Elf64_Sym, st_shndx), 2, SHN_UNDEF, "outside"},
+        {offsetof(Elf64_Sym, st_shndx), 2, SHN_ABS, "outside"},
+        {offsetof(Elf64_Sym, st_shndx), 2, 14, "outside"}, /* no such section */
+    };
+    unsigned char bytes[FAKE_CUBIN_MAX];
+    size_t size = build_constant(bytes), at = symbol_at(bytes);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        unsigned char damaged[FAKE_CUBIN_MAX];
+        uint32_t boxes[6];
+        fa_diag diag = {{0}};
+        memcpy(damaged, bytes, size);
+        memcpy(damaged + at + rows[i].field, &rows[i].value, rows[i].bytes);
+        CHECK_INT(constant_copy(damaged, size, boxes, &diag), FA_ECORRUPT);
+        CHECK_HAS(diag.text, rows[i].sentence);
+    }
+}
+
+/* Uninitialised variables and code are no values. */
+static void a_constant_without_bytes_in_the_file_is_refused(void)
+{
+    unsigned char bytes[FAKE_CUBIN_MAX];
+    uint32_t boxes[6];
+    Elf64_Ehdr header;
+    Elf64_Shdr section;
+    size_t size = build_constant(bytes);
+    Elf64_Sym symbol;
+    memcpy(&symbol, bytes + symbol_at(bytes), sizeof symbol);
+    memcpy(&header, bytes, sizeof header);
+    size_t at = header.e_shoff + symbol.st_shndx * sizeof section;
+    memcpy(&section, bytes + at, sizeof section);
+    section.sh_type = SHT_NOBITS;
+    memcpy(bytes + at, &section, sizeof section);
+    CHECK_INT(constant_copy(bytes, size, boxes, NULL), FA_ECORRUPT);
+}
+
+static void random_damage_around_a_constant_never_reads_out_of_bounds(void)
+{
+    unsigned char bytes[FAKE_CUBIN_MAX];
+    size_t size = build_constant(bytes);
+    unsigned char *copy = malloc(size);
+    CHECK(copy != NULL);
+    for (int i = 0; i < 100000; i++) {
+        uint32_t boxes[6];
+        memcpy(copy, bytes, size);
+        for (uint32_t flips = 1 + random_below(8); flips > 0; flips--)
+            copy[random_below((uint32_t)size)] = (unsigned char)random_below(256);
+        int rc = fa_cubin_constant(copy, size, "fa_attn_boxes_wanted", boxes, sizeof boxes, NULL);
+        CHECK(rc == 0 || rc == FA_ECORRUPT || rc == FA_ENOTFOUND);
+    }
+    free(copy);
+}
+
 /* ---- cubins of the real compiler -------------------------------------------------------------*/
 
 static const char kernels[] =
+    "struct boxes { unsigned n[6]; };\n"
+    "extern \"C\" __constant__ boxes fa_attn_boxes_wanted = {{64, 128, 1, 96, 80, 64}};\n"
     "struct params { const float *in; float *out; long long n; };\n"
     "extern \"C\" __global__ void __launch_bounds__(128)\n"
     "clean(const __grid_constant__ params p) {\n"
@@ -243,8 +375,16 @@ static void real_cubins_of_every_architecture_are_read(void)
         CHECK_INT(info.static_smem_bytes, 1024);
         CHECK_INT(info.max_threads, 128);
         CHECK_INT(info.parameter_bytes, 24);
+        CHECK_INT(info.parameter_count, 1);
+        CHECK_INT(info.parameter_size[0], 24);
+        CHECK_INT(info.parameter_size[1], 0);
+        uint32_t boxes[6] = {0}; /* no kernel uses it */
+        CHECK_OK(constant_copy((unsigned char *)cubin.data, cubin.size, boxes, &diag), diag);
+        CHECK(memcmp(boxes, wanted_boxes, sizeof boxes) == 0);
         CHECK_OK(read_copy((unsigned char *)cubin.data, cubin.size, "spills", &info, &diag), diag);
         CHECK(info.stack_bytes >= 256);
+        CHECK_INT(info.parameter_count, 4);
+        CHECK_INT(info.parameter_size[1], 8);
         CHECK_INT(info.static_smem_bytes, 0);
         CHECK_INT(info.max_threads, 0);
         CHECK(survives_damage((unsigned char *)cubin.data, cubin.size, "clean", 2000));
@@ -266,6 +406,11 @@ int main(void)
     TEST(every_truncation_is_refused);
     TEST(random_damage_never_reads_out_of_bounds);
     TEST(hostile_section_headers_are_survived);
+    TEST(a_constant_is_read_by_its_name);
+    TEST(every_truncation_under_a_constant_is_refused);
+    TEST(a_constant_outside_its_section_is_refused);
+    TEST(a_constant_without_bytes_in_the_file_is_refused);
+    TEST(random_damage_around_a_constant_never_reads_out_of_bounds);
     TEST(real_cubins_of_every_architecture_are_read);
     return check_done();
 }

@@ -96,15 +96,17 @@ static void check_job(struct job *job)
     fa_cubin_info info = {0};
     fa_diag diag = {{0}};
     const fa_trial *trial = &job->candidate.trial;
+    const fa_family *family = all.fixture.families.family[job->candidate.family];
     char config[FA_CONFIG_TEXT_MAX], what[200] = "";
     int rc = fa_render(all.fixture.templates, &all.fixture.families, &job->candidate, &job->problem,
                        &job->gpu, &source, &diag);
     if (rc == 0)
-        rc = fixture_compile(&all.fixture, all.nvrtc, &source, job->sm, &cubin, &diag);
+        rc = fixture_compile(&all.fixture, all.nvrtc, &source, family, &job->gpu, &cubin, &diag);
     if (rc == 0)
-        rc = fa_cubin_read(cubin.data, cubin.size,
-                           fa_family_entry(all.fixture.families.family[job->candidate.family]),
-                           &info, &diag);
+        rc = fa_cubin_read(cubin.data, cubin.size, fa_family_entry(family), &info, &diag);
+    struct fa_attn_boxes boxes;
+    if (rc == 0)
+        rc = fa_attn_boxes_read(cubin.data, cubin.size, fa_family_entry(family), &boxes, &diag);
     if (rc != 0)
         snprintf(what, sizeof what, "%.180s", diag.text);
     else if (info.sm != job->sm)

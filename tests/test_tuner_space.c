@@ -376,6 +376,37 @@ static void built_in_defaults_fit_everywhere(void)
     CHECK_INT(missing, 0);
 }
 
+/* The number of a key or row inside the last tile, up to 256 beyond the end, must fit 32 bits. */
+static void built_in_families_refuse_sequences_whose_last_tile_passes_32_bits(void)
+{
+    enum { LONGEST = INT32_MAX - 256 };
+    static const fa_gpu *const gpus[] = {&gpu_t4, &gpu_l4, &gpu_h200};
+    fa_diag diag = {{0}};
+    fa_templates *templates = NULL;
+    fa_family_list list = {0};
+    int refused = 0;
+    int rc = fa_templates_open(NULL, &templates, &diag);
+    if (rc == 0)
+        rc = fa_families_load(templates, "attn_fwd", &list, &diag);
+    for (size_t i = 0; i < 6 && rc == 0; i++) {
+        fa_problem problem = problem_512;
+        fa_space space = {0};
+        int32_t *seq = i % 2 == 0 ? &problem.seq_k : &problem.seq_q;
+        *seq = LONGEST;
+        rc = fa_space_enumerate(&list, &problem, gpus[i / 2], &space, &diag);
+        fa_space_free(&space);
+        *seq = LONGEST + 1;
+        if (rc == 0)
+            refused += fa_space_enumerate(&list, &problem, gpus[i / 2], &space, &diag) ==
+                           FA_ENOTSUP &&
+                       strstr(diag.text, "at most 2,147,483,391") != NULL;
+    }
+    fa_families_free(&list);
+    fa_templates_close(&templates);
+    CHECK_OK(rc, diag);
+    CHECK_INT(refused, 6);
+}
+
 static void an_empty_problem_still_has_a_space(void)
 {
     tuner_fixture f;
@@ -436,6 +467,7 @@ int main(void)
     TEST(a_default_that_does_not_fit_is_no_default_to_fall_back_on);
     TEST(one_config_is_what_it_is_in_the_space);
     TEST(built_in_defaults_fit_everywhere);
+    TEST(built_in_families_refuse_sequences_whose_last_tile_passes_32_bits);
     TEST(an_empty_problem_still_has_a_space);
     TEST(a_space_that_takes_too_long_is_stopped);
     return check_done();

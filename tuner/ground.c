@@ -273,6 +273,33 @@ void fa_ground_close(fa_ground **ground)
     free(g);
 }
 
+int fa_ground_maps(fa_ground *g, const void *cubin, size_t size, const char *entry,
+                   struct fa_attn_tensor_maps **ret_maps, fa_diag *diag)
+{
+    struct fa_attn_boxes boxes;
+    int rc = fa_attn_boxes_read(cubin, size, entry, &boxes, diag);
+    if (rc != 0 || boxes.columns == 0) {
+        if (rc == 0)
+            *ret_maps = NULL;
+        return rc;
+    }
+    struct fa_attn_tensor_maps *maps =
+        aligned_alloc(_Alignof(struct fa_attn_tensor_maps), (size_t)g->count * sizeof *maps);
+    if (maps == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    for (int i = 0; rc == 0 && i < g->count; i++) {
+        const fa_problem *p = &g->at[i].what.problem;
+        rc = fa_attn_maps_encode(g->driver, &boxes, &g->at[i].params, p->head_dim, p->dtype,
+                                 &maps[i], diag);
+    }
+    if (rc != 0) {
+        free(maps);
+        return rc;
+    }
+    *ret_maps = maps;
+    return 0;
+}
+
 fa_device_ptr fa_ground_reference(const fa_ground *g, int index, fa_device_ptr *ret_lse,
                                   int *ret_rows)
 {

@@ -87,7 +87,8 @@ typedef struct fa_space {
     int default_index; /* the default config of the family listed last that supports it; -1: none */
 } fa_space;
 
-/* The whole space of every supporting family, in a fixed order. FA_ENOTSUP when no family serves
+/* The whole space of every supporting family, in a fixed order; where a family with an architecture
+ * suffix supports the problem, of such families only. FA_ENOTSUP when no family serves
  * (the sentence gives each family's reason); FA_EMANIFEST for a space beyond FA_SPACE_MAX, an
  * unknown name, a cycle, or an expression without an integer value. */
 int fa_space_enumerate(const fa_family_list *families, const fa_problem *problem, const fa_gpu *gpu,

@@ -128,6 +128,9 @@ int fa_bench_load(fa_bench *bench, const fa_bench_candidate *candidate,
     if (rc == 0)
         rc = fa_module_function(kernel->module, candidate->entry, candidate->smem_bytes,
                                 &kernel->ground.function, diag);
+    if (rc == 0)
+        rc = fa_ground_maps(bench->ground, candidate->cubin, candidate->size, candidate->entry,
+                            &kernel->ground.maps, diag);
     if (rc != 0) {
         fa_bench_unload(bench, &kernel);
         return rc;
@@ -142,6 +145,7 @@ void fa_bench_unload(fa_bench *bench, fa_bench_kernel **kernel)
     if (*kernel == NULL)
         return;
     fa_module_unload(&(*kernel)->module);
+    free((*kernel)->ground.maps);
     free(*kernel);
     *kernel = NULL;
 }

@@ -223,6 +223,22 @@ static int fill(fa_filling *filling, const fa_problem *problem, const fa_config 
     return rc;
 }
 
+/* Families written for this very chip, where one serves, come instead of those that newer chips can
+ * run too. Returns the size of the spaces that are left. */
+static int64_t prefer_specific(const fa_family_list *families, bool *serves)
+{
+    bool specific = false;
+    int64_t size = 0;
+    for (int i = 0; i < families->count; i++)
+        specific = specific || (serves[i] && families->family[i]->arch_suffix[0] != 0);
+    for (int i = 0; i < families->count; i++) {
+        serves[i] = serves[i] && (!specific || families->family[i]->arch_suffix[0] != 0);
+        if (serves[i])
+            size += domain_product(families->family[i]);
+    }
+    return size;
+}
+
 /* Which families serve the problem, and the size of their spaces together. */
 static int choose_families(const fa_family_list *families, const fa_problem *problem,
                            const fa_gpu *gpu, bool *ret_serves, int *ret_size, fa_diag *diag)
@@ -234,14 +250,13 @@ static int choose_families(const fa_family_list *families, const fa_problem *pro
         fa_diag why;
         rc = fa_family_supports(families->family[i], problem, gpu, &why);
         ret_serves[i] = rc == 0;
-        if (rc == 0)
-            size += domain_product(families->family[i]);
-        else if (rc == FA_ENOTSUP)
+        if (rc == FA_ENOTSUP)
             fa_buf_printf(&refusals, "%s%s", refusals.size == 0 ? "" : "; ", why.text);
-        else
+        else if (rc != 0)
             fa_fail(diag, rc, "%s", why.text);
     }
     if (rc == 0 || rc == FA_ENOTSUP) {
+        size = prefer_specific(families, ret_serves);
         char number[FA_COMMAS_MAX];
         rc = 0;
         if (size == 0)

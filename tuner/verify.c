@@ -22,7 +22,7 @@ static int poison(fa_ground *g, fa_device_ptr from, fa_device_ptr to, fa_diag *d
 static int run_candidate(fa_ground *g, const fa_ground_kernel *kernel, int index, fa_diag *diag)
 {
     struct ground_case *c = &g->at[index];
-    void *arguments[] = {&c->params};
+    void *arguments[] = {&c->params, kernel->maps != NULL ? &kernel->maps[index] : NULL};
     if (c->rows == 0)
         return 0;
     return fa_launch_kernel(g->driver, kernel->function, kernel->grid[index], kernel->threads,

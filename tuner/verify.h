@@ -13,15 +13,17 @@
 #ifndef FA_TUNER_VERIFY_H
 #define FA_TUNER_VERIFY_H
 
+#include "attn_maps.h"
 #include "op_attn_fwd.h"
 
 typedef struct fa_ground fa_ground;
 
-/* A loaded kernel; grid[i] is for case i. */
+/* A loaded kernel; grid[i] and maps[i] are for case i. */
 typedef struct fa_ground_kernel {
     fa_function function;
     uint32_t threads, smem_bytes;
     uint32_t grid[FA_BENCH_CASES][3];
+    struct fa_attn_tensor_maps *maps; /* NULL: the kernel takes none */
 } fa_ground_kernel;
 
 /* Takes 1..FA_BENCH_CASES cases of one dtype, head_dim and causal kind; `reference` is the cubin of
@@ -30,6 +32,11 @@ int fa_ground_open(fa_driver *driver, const fa_gpu *gpu, const fa_attn_case *cas
                    const void *reference, size_t reference_size, uint64_t seed,
                    fa_ground **ret_ground, fa_diag *diag);
 void fa_ground_close(fa_ground **ground);
+
+/* The tensor maps that a cubin wants, for every case: an array for fa_ground_kernel, to be freed by
+ * the caller, or NULL when it wants none. */
+int fa_ground_maps(fa_ground *ground, const void *cubin, size_t size, const char *entry,
+                   struct fa_attn_tensor_maps **ret_maps, fa_diag *diag);
 
 /* As fa_bench_verify. */
 int fa_ground_prove(fa_ground *ground, const fa_ground_kernel *kernel, fa_proof *ret_proof,

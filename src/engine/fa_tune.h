@@ -107,8 +107,11 @@ typedef struct fa_attn_args {
 
 /* Enqueues the kernel on `stream` (a CUstream; NULL: the default stream) and returns at once.
  * FA_EALIGN: a pointer is not 16-byte aligned or a stride not a multiple of 8 elements and the
- * kernel was tuned for aligned ones: ask with problem.unaligned = true. Nothing to compute
- * (batch or seq_q is 0) is success. Takes no lock and allocates nothing. */
+ * kernel was tuned for aligned ones, or it moves tiles with TMA, which does not take these strides:
+ * ask with problem.unaligned = true. Nothing to compute (batch or seq_q is 0) is success. Allocates
+ * nothing and waits for no other thread; a kernel that uses TMA remembers the tensor maps of its
+ * last few sets of pointers and strides, and encodes them again (about a microsecond) for others,
+ * or while another thread is looking there. */
 FA_API int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream,
                      fa_diag *diag);
 

@@ -5,6 +5,7 @@
  */
 #include "engine.h"
 
+#include "attn_maps.h"
 #include "cubin.h"
 #include "error.h"
 #include "json.h"
@@ -70,7 +71,9 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
     char reason[sizeof trial->reason] = "";
     job->progress.compiled++;
     const char *entry = fa_family_entry(job->tuner->families.family[candidate->family]);
-    if (fa_cubin_read(bytes, size, entry, &info, &diag) != 0) {
+    struct fa_attn_boxes boxes;
+    if (fa_cubin_read(bytes, size, entry, &info, &diag) != 0 ||
+        fa_attn_boxes_read(bytes, size, entry, &boxes, &diag) != 0) {
         fa_job_settle(job, index, FA_STATUS_CUBIN, diag.text);
         return false;
     }

@@ -10,6 +10,7 @@
 
 #include "attn_params.h"
 #include "error.h"
+#include "map_cache.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -23,6 +24,7 @@ struct fa_kernel {
     fa_driver *driver;
     fa_module *module;
     fa_function function;
+    fa_map_cache *maps; /* NULL: the kernel takes no tensor maps */
     fa_answer answer;
     int64_t q_stride[3], k_stride[3]; /* contiguous, in the problem's layout */
     int32_t causal_offset;
@@ -61,14 +63,21 @@ static const fa_kernel *find_loaded(fa_tuner *tuner, const fa_problem *problem, 
     return NULL;
 }
 
+static void free_kernel(fa_kernel **kernel)
+{
+    fa_module_unload(&(*kernel)->module);
+    fa_map_cache_free(&(*kernel)->maps);
+    free(*kernel);
+    *kernel = NULL;
+}
+
 void fa_kernels_free(fa_tuner *tuner)
 {
     for (int i = 0; i < FA_KERNEL_BUCKETS; i++) {
         fa_kernel *kernel = atomic_load(&tuner->kernel[i]);
         while (kernel != NULL) {
             fa_kernel *next = kernel->next;
-            fa_module_unload(&kernel->module);
-            free(kernel);
+            free_kernel(&kernel);
             kernel = next;
         }
     }
@@ -80,6 +89,19 @@ static void contiguous(const fa_problem *p, int32_t heads, int32_t seq, int64_t 
     ret_stride[0] = (int64_t)heads * seq * p->head_dim;
     ret_stride[1] = p->layout == FA_BHSD ? (int64_t)seq * p->head_dim : p->head_dim;
     ret_stride[2] = p->layout == FA_BHSD ? p->head_dim : (int64_t)heads * p->head_dim;
+}
+
+/* What its launches need of the tensor maps that its cubin wants. */
+static int prepare_maps(fa_kernel *kernel, const fa_cubin_record *cubin, fa_diag *diag)
+{
+    struct fa_attn_boxes boxes;
+    int rc = fa_attn_boxes_read(cubin->bytes, cubin->size, kernel->answer.entry, &boxes, diag);
+    if (rc != 0 || boxes.columns == 0)
+        return rc;
+    rc = fa_tensor_map_available(kernel->driver, diag);
+    return rc != 0 ? rc
+                   : fa_map_cache_create(&boxes, kernel->problem.head_dim, kernel->problem.dtype,
+                                         &kernel->maps, diag);
 }
 
 /* Loads an answer's cubin in the current context and publishes it; `work` is held. */
@@ -102,9 +124,10 @@ static int load_kernel(fa_tuner *tuner, const fa_problem *problem, void *context
     if (rc == 0)
         rc = fa_module_function(kernel->module, answer->entry, answer->trial.smem_bytes,
                                 &kernel->function, diag);
+    if (rc == 0)
+        rc = prepare_maps(kernel, cubin, diag);
     if (rc != 0) {
-        fa_module_unload(&kernel->module);
-        free(kernel);
+        free_kernel(&kernel);
         return rc;
     }
     _Atomic(fa_kernel *) *head = &tuner->kernel[bucket_of(problem, context)];
@@ -260,7 +283,13 @@ int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream, f
                        "elements: ask for the kernel with problem.unaligned = true");
     if (pointers % 2 != 0 || (uintptr_t)args->lse % 4 != 0)
         return fa_fail(diag, FA_EALIGN, "a pointer is not aligned to its element");
-    void *arguments[] = {&params};
+    struct fa_attn_tensor_maps maps;
+    int rc = kernel->maps == NULL
+                 ? 0
+                 : fa_map_cache_get(kernel->maps, kernel->driver, &params, &maps, diag);
+    if (rc != 0)
+        return rc;
+    void *arguments[] = {&params, &maps}; /* the driver reads as many as the kernel takes */
     const fa_trial *trial = &kernel->answer.trial;
     return fa_launch_kernel(kernel->driver, kernel->function, trial->grid, (uint32_t)trial->threads,
                             (uint32_t)trial->smem_bytes, stream, arguments, diag);

@@ -2,7 +2,8 @@
  *
  * A reader of cubins: ELF64, little-endian, machine EM_CUDA, with NVIDIA's .nv.info sections.
  *
- * Workload: once per compiled candidate (10 to 300 KB), and on cubins from bundles of other people.
+ * Workload: a few times per compiled candidate (10 to 300 KB), and on cubins from bundles of other
+ * people.
  * Invariant: no byte is read before its range has been checked against the size of the file; the
  * file is never written to and nothing is allocated.
  *
@@ -24,6 +25,7 @@ enum {
     FORMAT_PAYLOAD = 4,
     ATTR_MAX_THREADS = 0x05, /* {u32 x, y, z} */
     ATTR_PARAMETERS = 0x0a,  /* {u32 symbol, u16 offset, u16 bytes} */
+    ATTR_PARAMETER = 0x17,   /* {u32 0, u16 ordinal, u16 offset, u32 size << 18 | ...} */
     ATTR_FRAME = 0x11,       /* {u32 symbol, u32 bytes}: the function's own frame */
     ATTR_MIN_STACK = 0x12,   /* {u32 symbol, u32 bytes}: with the functions that it calls */
     ATTR_REGISTERS = 0x2f,   /* {u32 symbol, u32 registers} */
@@ -162,10 +164,19 @@ static int open_elf(struct span file, struct elf *ret, int32_t *ret_sm, fa_diag 
     return 0;
 }
 
-/* The symbol index of the entry: per-symbol records name it by that. */
-static int find_symbol(const struct elf *elf, const char *entry, uint32_t *ret_index, fa_diag *diag)
+/* ---- symbols ---------------------------------------------------------------------------------*/
+
+struct symbol {
+    uint32_t index; /* per-symbol records name it by that */
+    uint32_t section;
+    uint64_t value, size;
+};
+
+/* The first symbol of this name and type. FA_ENOTFOUND: none, without a sentence. */
+static int find_symbol(const struct elf *elf, const char *wanted, int type, struct symbol *ret,
+                       fa_diag *diag)
 {
-    struct section symbols, names, text;
+    struct section symbols, names;
     if (!find_section(elf, ".symtab", "", &symbols) || symbols.type != SHT_SYMTAB ||
         !section_at(elf, symbols.link, &names) || names.type != SHT_STRTAB)
         return fa_fail(diag, FA_ECORRUPT, "cubin has no symbol table");
@@ -173,19 +184,61 @@ static int find_symbol(const struct elf *elf, const char *entry, uint32_t *ret_i
     for (size_t i = 1; i < count; i++) {
         const unsigned char *s = symbols.bytes.bytes + i * sizeof(Elf64_Sym);
         const char *name = string_at(names.bytes, read_u32(s + offsetof(Elf64_Sym, st_name)));
-        bool function = ELF64_ST_TYPE(s[offsetof(Elf64_Sym, st_info)]) == STT_FUNC;
-        uint32_t where = read_u16(s + offsetof(Elf64_Sym, st_shndx));
-        if (!function || name == NULL || strcmp(name, entry) != 0)
+        if (ELF64_ST_TYPE(s[offsetof(Elf64_Sym, st_info)]) != type || name == NULL ||
+            strcmp(name, wanted) != 0)
             continue;
-        if (!section_at(elf, where, &text) || strncmp(text.name, ".text.", 6) != 0 ||
-            strcmp(text.name + 6, entry) != 0)
-            return fa_fail(diag, FA_ECORRUPT, "cubin's symbol %s is not in its .text", entry);
-        *ret_index = (uint32_t)i;
+        *ret = (struct symbol){.index = (uint32_t)i,
+                               .section = read_u16(s + offsetof(Elf64_Sym, st_shndx)),
+                               .value = read_u64(s + offsetof(Elf64_Sym, st_value)),
+                               .size = read_u64(s + offsetof(Elf64_Sym, st_size))};
         return 0;
     }
-    return fa_fail(diag, FA_ENOTFOUND, "cubin has no entry \"%s\": declare it extern \"C\" "
-                   "__global__", entry);
+    return FA_ENOTFOUND;
 }
+
+static int find_entry(const struct elf *elf, const char *entry, uint32_t *ret_index, fa_diag *diag)
+{
+    struct symbol symbol;
+    struct section text;
+    int rc = find_symbol(elf, entry, STT_FUNC, &symbol, diag);
+    if (rc == FA_ENOTFOUND)
+        return fa_fail(diag, rc, "cubin has no entry \"%s\": declare it extern \"C\" __global__",
+                       entry);
+    if (rc != 0)
+        return rc;
+    if (!section_at(elf, symbol.section, &text) || strncmp(text.name, ".text.", 6) != 0 ||
+        strcmp(text.name + 6, entry) != 0)
+        return fa_fail(diag, FA_ECORRUPT, "cubin's symbol %s is not in its .text", entry);
+    *ret_index = symbol.index;
+    return 0;
+}
+
+int fa_cubin_constant(const void *bytes, size_t size, const char *name, void *ret_value,
+                      size_t value_size, fa_diag *diag)
+{
+    struct elf elf;
+    struct symbol symbol;
+    struct section section;
+    struct span value;
+    int32_t sm;
+    int rc = open_elf((struct span){bytes, size}, &elf, &sm, diag);
+    if (rc == 0)
+        rc = find_symbol(&elf, name, STT_OBJECT, &symbol, diag);
+    if (rc != 0)
+        return rc;
+    if (symbol.size != value_size)
+        return fa_fail(diag, FA_ECORRUPT, "cubin's constant %s has %llu bytes, not %zu", name,
+                       (unsigned long long)symbol.size, value_size);
+    /* In a file that is not relocatable, st_value is still the offset in the section: CUDA's
+     * sections have no addresses of their own. */
+    if (!section_at(&elf, symbol.section, &section) || section.type != SHT_PROGBITS ||
+        !part(section.bytes, symbol.value, symbol.size, &value))
+        return fa_fail(diag, FA_ECORRUPT, "cubin's constant %s lies outside its section", name);
+    memcpy(ret_value, value.bytes, value.size);
+    return 0;
+}
+
+/* ---- what ptxas decided ----------------------------------------------------------------------*/
 
 /* One record of .nv.info, and the walk over a section. */
 struct record {
@@ -260,6 +313,11 @@ static int read_kernel_info(struct span section, fa_cubin_info *info, fa_diag *d
             info->max_threads = (int32_t)(x * y * z);
         } else if (record.attribute == ATTR_PARAMETERS && record.payload.size >= 8) {
             info->parameter_bytes = (int32_t)read_u16(p + 6);
+        } else if (record.attribute == ATTR_PARAMETER && record.payload.size >= 12) {
+            uint32_t ordinal = read_u16(p + 4);
+            info->parameter_count++;
+            if (ordinal < FA_CUBIN_PARAMETERS)
+                info->parameter_size[ordinal] = (int32_t)(read_u32(p + 8) >> 18);
         }
     }
     if (broken)
@@ -276,7 +334,7 @@ int fa_cubin_read(const void *bytes, size_t size, const char *entry, fa_cubin_in
     uint32_t symbol = 0;
     int rc = open_elf((struct span){bytes, size}, &elf, &info.sm, diag);
     if (rc == 0)
-        rc = find_symbol(&elf, entry, &symbol, diag);
+        rc = find_entry(&elf, entry, &symbol, diag);
     if (rc != 0)
         return rc;
     if (!find_section(&elf, ".nv.info", "", &section))

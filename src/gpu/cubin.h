@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads what ptxas decided out of a cubin (ELF64, .nv.info), with no GPU and no CUDA library.
+ * Reads what ptxas decided out of a cubin (ELF64, .nv.info), and constants that a template left
+ * there for the host, with no GPU and no CUDA library.
  * The bytes may be hostile: every offset is checked.
  */
 #ifndef FA_GPU_CUBIN_H
@@ -8,17 +9,27 @@
 
 #include "../base/fa_types.h"
 
+enum { FA_CUBIN_PARAMETERS = 2 };
+
 typedef struct fa_cubin_info {
     int32_t sm;                 /* from e_flags: 89 */
     int32_t registers;          /* per thread */
     int32_t stack_bytes;        /* per thread: > 0 means spills or indexed local arrays */
     int32_t static_smem_bytes;  /* declared by the kernel, without the system's 1,024 */
     int32_t max_threads;        /* from __launch_bounds__; 0 when absent */
-    int32_t parameter_bytes;
+    int32_t parameter_bytes;    /* of all, with the gaps between them */
+    int32_t parameter_count;
+    int32_t parameter_size[FA_CUBIN_PARAMETERS]; /* of the first ones; 0 when absent */
 } fa_cubin_info;
 
 /* FA_ECORRUPT: not a cubin, truncated or inconsistent; FA_ENOTFOUND: no such entry. */
 int fa_cubin_read(const void *bytes, size_t size, const char *entry, fa_cubin_info *ret_info,
                   fa_diag *diag);
+
+/* Copies the initial bytes of a __constant__ (or initialised __device__) variable by its extern "C"
+ * name. FA_ENOTFOUND: there is none (no sentence); FA_ECORRUPT: as above, or it has another size or
+ * no bytes in the file. */
+int fa_cubin_constant(const void *bytes, size_t size, const char *name, void *ret_value,
+                      size_t value_size, fa_diag *diag);
 
 #endif

@@ -145,6 +145,10 @@ static int load_library(fa_driver *driver, fa_diag *diag)
                        "is too old or this is no CUDA driver", path);
     CU_FUNCTIONS(LOAD)
 #undef LOAD
+#define LOAD_OPTIONAL(member, symbol, arguments) \
+    *(void **)&driver->member = dlsym(driver->library, symbol);
+    CU_OPTIONAL_FUNCTIONS(LOAD_OPTIONAL)
+#undef LOAD_OPTIONAL
     return 0;
 }
 

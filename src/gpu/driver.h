@@ -63,6 +63,26 @@ int fa_launch_kernel(fa_driver *driver, fa_function function, const uint32_t gri
                      uint32_t threads, uint32_t smem_bytes, fa_stream stream, void **arguments,
                      fa_diag *diag);
 
+/* A tensor of 16-bit elements as TMA sees it. Dimensions are innermost first; stride[i] is of
+ * dimension i + 1. The box's row of 32, 64 or 128 bytes chooses the swizzle. */
+enum { FA_TENSOR_MAP_BYTES = 128, FA_TENSOR_MAP_ALIGNMENT = 64, FA_TENSOR_MAP_RANK = 5 };
+typedef struct fa_tensor_shape {
+    fa_dtype dtype;
+    uint32_t rank;
+    fa_device_ptr base;                       /* 16-byte aligned */
+    uint64_t extent[FA_TENSOR_MAP_RANK];      /* elements, 1..2^32 */
+    uint64_t stride[FA_TENSOR_MAP_RANK - 1];  /* bytes, multiples of 16 below 2^40 */
+    uint32_t box[FA_TENSOR_MAP_RANK];         /* elements, 1..256 */
+} fa_tensor_shape;
+
+/* Whether this driver encodes tensor maps. 0, or FA_ENODRIVER with a sentence. */
+int fa_tensor_map_available(const fa_driver *driver, fa_diag *diag);
+/* Encodes the map: ret_map has FA_TENSOR_MAP_BYTES at a multiple of FA_TENSOR_MAP_ALIGNMENT. A host
+ * call of well under a microsecond; the tensor is not touched. FA_EINVAL: the driver refuses such a
+ * tensor; FA_ENODRIVER: as fa_tensor_map_available. */
+int fa_tensor_map_encode(fa_driver *driver, const fa_tensor_shape *shape, void *ret_map,
+                         fa_diag *diag);
+
 int fa_device_alloc(fa_driver *driver, size_t size, fa_device_ptr *ret_ptr, fa_diag *diag);
 void fa_device_free(fa_driver *driver, fa_device_ptr *ptr); /* 0 is allowed; sets it to 0 */
 int fa_device_memory(fa_driver *driver, size_t *ret_free, size_t *ret_total, fa_diag *diag);

@@ -19,6 +19,7 @@ typedef struct cu_module_state *cu_module;
 /* CUresult */
 enum {
     CU_OK = 0,
+    CU_INVALID_VALUE = 1,
     CU_OUT_OF_MEMORY = 2,
     CU_NOT_INITIALIZED = 3,
     CU_STUB_LIBRARY = 34,
@@ -50,6 +51,17 @@ enum {
     CU_FUNCTION_LOCAL_BYTES = 3,
     CU_FUNCTION_REGISTERS = 4,
     CU_FUNCTION_MAX_DYNAMIC_SMEM = 8,
+};
+
+/* CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapL2promotion; the 0 of the others says no
+ * interleave and zeros out of bounds. */
+enum {
+    CU_MAP_FLOAT16 = 6,
+    CU_MAP_BFLOAT16 = 9,
+    CU_MAP_SWIZZLE_32 = 1,
+    CU_MAP_SWIZZLE_64 = 2,
+    CU_MAP_SWIZZLE_128 = 3,
+    CU_MAP_PROMOTE_256 = 3,
 };
 
 struct cu_uuid {
@@ -100,6 +112,12 @@ struct cu_uuid {
     X(event_synchronize, "cuEventSynchronize", (fa_event))                                     \
     X(event_elapsed, "cuEventElapsedTime", (float *, fa_event, fa_event))
 
+/* The same for what a driver may lack (NULL then) and only some kernels need. */
+#define CU_OPTIONAL_FUNCTIONS(X)                                                               \
+    X(tensor_map_encode, "cuTensorMapEncodeTiled",                                             \
+      (void *, int, uint32_t, fa_device_ptr, const uint64_t *, const uint64_t *,               \
+       const uint32_t *, const uint32_t *, int, int, int, int))
+
 enum { FA_MAX_DEVICES = 64 };
 
 struct fa_driver {
@@ -111,6 +129,7 @@ struct fa_driver {
     cu_context primary[FA_MAX_DEVICES]; /* last seen primary context; atomic access */
 #define CU_MEMBER(member, symbol, arguments) cu_result(*member) arguments;
     CU_FUNCTIONS(CU_MEMBER)
+    CU_OPTIONAL_FUNCTIONS(CU_MEMBER)
 #undef CU_MEMBER
 };
 

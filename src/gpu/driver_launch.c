@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Modules, functions, launches, streams and events.
+ * Modules, functions, tensor maps, launches, streams and events.
  *
  * Workload: fa_launch_kernel is the hot path, once per call of a tuned kernel: one load for the
  * fork check, one indirect call, nothing else unless it fails.
@@ -117,6 +117,43 @@ int fa_launch_kernel(fa_driver *driver, fa_function function, const uint32_t gri
                               "launching %ux%ux%u blocks of %u threads with %u bytes of shared "
                               "memory", grid[0], grid[1], grid[2], threads, smem_bytes);
     return 0;
+}
+
+/* ---- tensor maps -----------------------------------------------------------------------------*/
+
+int fa_tensor_map_available(const fa_driver *driver, fa_diag *diag)
+{
+    if (driver->tensor_map_encode != NULL)
+        return 0;
+    return fa_fail(diag, FA_ENODRIVER, "%s has no function cuTensorMapEncodeTiled, which kernels "
+                   "that use TMA need: update the NVIDIA driver", driver->path);
+}
+
+int fa_tensor_map_encode(fa_driver *driver, const fa_tensor_shape *shape, void *ret_map,
+                         fa_diag *diag)
+{
+    static const uint32_t every[FA_TENSOR_MAP_RANK] = {1, 1, 1, 1, 1};
+    uint32_t row_bytes = shape->box[0] * 2;
+    if (fa_driver_forked())
+        return fa_driver_fail_forked(diag);
+    int rc = fa_tensor_map_available(driver, diag);
+    if (rc != 0)
+        return rc;
+    if (row_bytes != 32 && row_bytes != 64 && row_bytes != 128)
+        return fa_fail(diag, FA_EINVAL, "a box with rows of %u bytes: use 32, 64 or 128",
+                       row_bytes);
+    int swizzle = row_bytes == 32   ? CU_MAP_SWIZZLE_32
+                  : row_bytes == 64 ? CU_MAP_SWIZZLE_64
+                                    : CU_MAP_SWIZZLE_128;
+    cu_result result = driver->tensor_map_encode(
+        ret_map, shape->dtype == FA_BF16 ? CU_MAP_BFLOAT16 : CU_MAP_FLOAT16, shape->rank,
+        shape->base, shape->extent, shape->stride, shape->box, every, 0, swizzle,
+        CU_MAP_PROMOTE_256, 0);
+    if (result == CU_OK)
+        return 0;
+    rc = fa_driver_fail(driver, result, "cuTensorMapEncodeTiled", diag,
+                        "encoding a tensor map of rank %u", shape->rank);
+    return result == CU_INVALID_VALUE ? FA_EINVAL : rc;
 }
 
 /* ---- streams and events ----------------------------------------------------------------------*/

@@ -1,0 +1,559 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Attention forward for Hopper (sm_90a): TMA, wgmma, one producing warpgroup and GROUPS consuming ones.
+//
+// Purpose: O = softmax(scale * Q K^T) V with online softmax, fp16 or bf16 in and out, fp32 inside.
+// Workload: a tile is BLOCK_M = 64 * GROUPS query rows of one head; each consumer owns 64 of them and walks the keys
+// that the tile can see, BLOCK_N at a time, from the last to the first, so that only the first steps meet a mask.
+// Invariants:
+//  - shared memory is Q (a part a consumer), then STAGES tiles of K, then STAGES tiles of V, then the barriers. All
+//    tiles are slabs of SLAB columns, swizzled by the copy engine. Rows and columns that do not exist are zeros.
+//  - K and V have barriers of their own: the producer fetches K of step t - 1 before V of step t.
+//  - a consumer's output is staged over its own part of Q and leaves by TMA, which drops rows beyond the sequence;
+//    the next tile's Q is fetched once that has been read.
+//  - OVERLAP: Q K^T of the next step and P V of this one are issued together, and the softmax of the next step runs
+//    under P V. PINGPONG: consumers take turns in issuing, so that one's softmax runs under another's products.
+//  - `reference` (scaled by log2 e) is never further than kSlack below the true running maximum of a row: the
+//    output is rescaled only when some row of the warp outgrows it. A row that has seen no key keeps the finite
+//    sentinel kNoKey, so that exp2 of its masked scores is 0 and never NaN.
+#include "attn_params.h"
+#include "fa_tma.cuh"
+#include "fa_wgmma.cuh"
+
+extern "C" __constant__ fa_attn_boxes fa_attn_boxes_wanted = {SLAB, 64, 1, BLOCK_N, BLOCK_N, 64};
+
+namespace {
+
+constexpr bool kBf16 = DTYPE_BF16 != 0;
+constexpr bool kCausal = CAUSAL != 0;
+constexpr int kM = BLOCK_M, kN = BLOCK_N, kD = D_TILE, kSlab = SLAB, kStages = STAGES;
+constexpr int kGroups = kM / 64;               // consuming warpgroups
+constexpr int kSlabs = kD / kSlab;
+constexpr int kScores = kN / 2, kOutputs = kD / 2;   // accumulators a thread
+
+constexpr int kQPartBytes = 64 * kD * 2, kTileBytes = kN * kD * 2;
+constexpr int kQStages = Q_STAGES;
+constexpr int kQ = 0, kK = kQStages * kGroups * kQPartBytes, kV = kK + kStages * kTileBytes, kBarriers = kV + kStages * kTileBytes;
+enum Barrier { kQFull = 0, kQEmpty = kQStages * kGroups, kKFull = 2 * kQStages * kGroups, kKEmpty = kKFull + kStages, kVFull = kKEmpty + kStages,
+               kVEmpty = kVFull + kStages, kBarrierCount = kVEmpty + kStages };
+static_assert(FA_SMEM_BYTES == kBarriers + 8 * kBarrierCount, "shared memory differs from the manifest");
+static_assert(FA_THREADS == (kGroups + 1) * 128 && kM % 64 == 0 && kN % 16 == 0, "tile and threads disagree");
+static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM <= kD && kD % kSlab == 0 && ALIGNED == 1, "the head does not fit its tile");
+
+constexpr float kSlack = 8.0f;        // log2 of the largest probability kept before normalisation
+constexpr float kNoKey = -1.0e38f;    // the reference of a row that has seen no key
+constexpr float kLn2 = 0.69314718055994531f;
+constexpr u32 kWarp = 32, kGroup = 128;
+enum Named { kTurn = 1, kStaged = 1 + kGroups };   // named barriers, one a consumer each
+
+using Scores = float[kScores];     // element 4 * j + 2 * half + e: row g + 8 * half, key 8 * j + 2 * t + e
+using Output = float[kOutputs];
+using Probs = u32[kScores / 2];    // A operand of P V, 4 for each 16 keys
+
+// ---- which tile, which keys ------------------------------------------------------------------------------------
+
+// The keys that some rows meet: steps [0, steps), of which [0, clear_steps) need no mask.
+struct Visible {
+    int steps, clear_steps;
+};
+
+FA_DEVICE Visible find_visible(const fa_attn_params &p, int row0, int rows) {
+    int seen = p.seq_k, clear = p.seq_k;   // keys visible to some of the rows, to every one
+    if constexpr (kCausal) {
+        const i64 first = (i64)row0 + p.causal_offset + 1, last = first + rows - 1;
+        clear = first < 0 ? 0 : first < p.seq_k ? (int)first : p.seq_k;
+        seen = last < 0 ? 0 : last < p.seq_k ? (int)last : p.seq_k;
+    }
+    return {(seen + kN - 1) / kN, clear / kN};
+}
+
+struct Work {
+    int row0, head, batch;
+    int steps;   // of its keys, each BLOCK_N; < 0: there is no more work
+};
+
+FA_DEVICE Work make_work(const fa_attn_params &p, u32 tile, u32 head) {
+    const int row0 = (int)tile * kM;
+    return {row0, (int)(head % (u32)p.heads_q), (int)(head / (u32)p.heads_q), find_visible(p, row0, kM).steps};
+}
+
+// The tiles that a block works on, one after another.
+struct Schedule {
+    const u32 tiles, heads;   // of a head; of all batches
+    u32 round = 0;
+
+    __device__ __forceinline__ explicit Schedule(const fa_attn_params &p)
+        : tiles(((u32)p.seq_q + kM - 1) / kM), heads((u32)p.heads_q * (u32)p.batch) {}
+
+    __device__ __forceinline__ Work next(const fa_attn_params &p) {
+        if constexpr (!PERSISTENT) return round++ > 0 ? Work{0, 0, 0, -1} : only(p);
+        else if constexpr (kCausal) return next_of_pairs(p);
+        const u64 index = (u64)round * gridDim.x + blockIdx.x;
+        if (index >= (u64)tiles * heads) return {0, 0, 0, -1};
+        ++round;
+        return make_work(p, (u32)(index % tiles), (u32)(index / tiles));
+    }
+
+  private:
+    // A block for every tile: the longest start first, within a section of heads whose keys and values fit in L2.
+    __device__ __forceinline__ Work only(const fa_attn_params &p) const {
+        if constexpr (!kCausal) return make_work(p, blockIdx.x % tiles, blockIdx.x / tiles);
+        const u64 head_bytes = (u64)p.seq_k * (HEAD_DIM * 4) + 1;
+        const u64 fit = (u64)L2_SECTION_KB * 1024 / head_bytes * (u32)(p.heads_q / p.heads_kv);
+        const u32 section = fit < 1 ? 1 : fit > heads ? heads : (u32)fit;
+        const u32 first = blockIdx.x / (section * tiles) * section, within = blockIdx.x % (section * tiles);
+        const u32 here = heads - first < section ? heads - first : section;
+        return make_work(p, tiles - 1 - within / here, first + within % here);
+    }
+
+    // A block takes pairs: a long tile and the short one that is as far from the other end. All pairs are about equal,
+    // and blocks that run together share heads.
+    __device__ __forceinline__ Work next_of_pairs(const fa_attn_params &p) {
+        const u32 pairs = (tiles + 1) / 2;
+        for (;;) {
+            const u64 index = (u64)(round / 2) * gridDim.x + blockIdx.x;
+            if (index >= (u64)pairs * heads) return {0, 0, 0, -1};
+            const u32 near = (u32)(index % pairs), far = tiles - 1 - near;
+            const bool second = round++ % 2 == 1;
+            if (second && near == far) continue;
+            return make_work(p, second ? near : far, (u32)(index / pairs));
+        }
+    }
+};
+
+// A ring of kCount slots, walked by one side: the slot and the parity of its barriers.
+template <int kCount> struct Ring {
+    u32 place = 0;   // 0 .. 2 * kCount - 1
+
+    __device__ __forceinline__ u32 slot() const { return place < kCount ? place : place - kCount; }
+    __device__ __forceinline__ u32 parity() const { return place >= kCount; }
+    __device__ __forceinline__ void advance() { place = place == 2 * kCount - 1 ? 0 : place + 1; }
+};
+
+struct Shared {
+    u32 base;
+    __device__ __forceinline__ u32 barrier(u32 which) const { return base + kBarriers + 8 * which; }
+    __device__ __forceinline__ u32 q(u32 group, u32 slot) const { return base + kQ + (slot * kGroups + group) * kQPartBytes; }
+    __device__ __forceinline__ u32 k(u32 slot) const { return base + kK + slot * kTileBytes; }
+    __device__ __forceinline__ u32 v(u32 slot) const { return base + kV + slot * kTileBytes; }
+};
+
+// A value that is the same in all lanes, in a form that the compiler knows to be so: what is computed from it stays in
+// uniform registers, where the descriptors of wgmma must be.
+FA_DEVICE int uniform(int x) {
+    int y;
+    asm volatile("shfl.sync.idx.b32 %0, %1, 0, 31, 0xffffffff;" : "=r"(y) : "r"(x));
+    return y;
+}
+
+// ---- producer --------------------------------------------------------------------------------------------------
+
+// A tile of K or V, once its slot is free.
+FA_DEVICE void fetch_tile(const Shared &shared, const fa_tensor_map *map, u32 tiles, u32 full, u32 empty,
+                          Ring<kStages> &ring, int step, int head, int batch) {
+    barrier_wait(shared.barrier(empty + ring.slot()), ring.parity() ^ 1);
+    const u32 barrier = shared.barrier(full + ring.slot());
+    barrier_expect(barrier, kTileBytes);
+#pragma unroll
+    for (int i = 0; i < kSlabs; ++i)
+        tma_load(shared.base + tiles + ring.slot() * kTileBytes + i * (kN * kSlab * 2), map, barrier, i * kSlab, step * kN,
+                 head, batch);
+    ring.advance();
+}
+
+FA_DEVICE void fetch_q(const fa_attn_tensor_maps &maps, const Shared &shared, Ring<kQStages> &ring, const Work &work) {
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+        const u32 full = shared.barrier(kQFull + ring.slot() * kGroups + g);
+        barrier_wait(shared.barrier(kQEmpty + ring.slot() * kGroups + g), ring.parity() ^ 1);
+        barrier_expect(full, kQPartBytes);
+#pragma unroll
+        for (int i = 0; i < kSlabs; ++i)
+            tma_load(shared.q(g, ring.slot()) + i * (64 * kSlab * 2), &maps.q, full, i * kSlab, work.row0 + g * 64, work.head,
+                     work.batch);
+    }
+    ring.advance();
+}
+
+// K of a step is fetched before V of the step before it, also from one tile to the next.
+FA_DEVICE void produce(const fa_attn_params &p, const fa_attn_tensor_maps &maps, const Shared &shared) {
+    Ring<kStages> k, v;
+    Ring<kQStages> q;
+    Schedule schedule(p);
+    int owed_head = 0, owed_batch = -1;   // V of the last step of the tile before; -1: none
+    const auto pay = [&] {
+        if (owed_batch >= 0) fetch_tile(shared, &maps.v, kV, kVFull, kVEmpty, v, 0, owed_head, owed_batch);
+        owed_batch = -1;
+    };
+    for (Work work = schedule.next(p); work.steps >= 0; work = schedule.next(p)) {
+        const int head_kv = work.head / (p.heads_q / p.heads_kv);
+        if (work.steps == 0) pay();
+        if (kQStages > 1 || work.steps == 0) fetch_q(maps, shared, q, work);
+        if (work.steps == 0) continue;
+        fetch_tile(shared, &maps.k, kK, kKFull, kKEmpty, k, work.steps - 1, head_kv, work.batch);
+        pay();
+        if (kQStages == 1) fetch_q(maps, shared, q, work);
+        for (int step = work.steps - 1; step > 0; --step) {
+            fetch_tile(shared, &maps.k, kK, kKFull, kKEmpty, k, step - 1, head_kv, work.batch);
+            fetch_tile(shared, &maps.v, kV, kVFull, kVEmpty, v, step, head_kv, work.batch);
+        }
+        owed_head = head_kv;
+        owed_batch = work.batch;
+    }
+    pay();
+}
+
+// ---- consumer --------------------------------------------------------------------------------------------------
+
+// S = Q K^T, left under way.
+FA_DEVICE void issue_qk(Scores &s, u32 q, u32 k) {
+    const u64 a = wgmma_descriptor<kSlab>(q, 16), b = wgmma_descriptor<kSlab>(k, 16);
+    wgmma_pin(s);
+    wgmma_fence();
+#pragma unroll
+    for (int d = 0; d < kD / 16; ++d) {
+        const u32 slab = d / (kSlab / 16), within = d % (kSlab / 16) * 32;   // 16 columns are 32 bytes
+        Wgmma<kN, false>::multiply(s, a + (slab * (64 * kSlab * 2) + within) / 16, b + (slab * (kN * kSlab * 2) + within) / 16,
+                                   d > 0);
+    }
+    wgmma_commit();
+}
+
+// O += P V, left under way.
+FA_DEVICE void issue_pv(Output &o, const Probs &p, u32 v, bool accumulate) {
+    const u64 b = wgmma_descriptor<kSlab>(v, kN * kSlab * 2);
+    wgmma_pin(o);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < kN / 16; ++k)
+        Wgmma<kD, true>::multiply(o, &p[4 * k], b + (k * 16 * kSlab * 2) / 16, k > 0 || accumulate);
+    wgmma_commit();
+}
+
+struct Rows {
+    float reference[2];   // what exp2 subtracts, uniform over the quad; rows g and g + 8 of the warp
+    float sum[2];         // this thread's share of the row sum
+};
+
+FA_DEVICE void row_tops(float (&top)[2], const Scores &s) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        float m = max2(s[half * 2], s[half * 2 + 1]);
+#pragma unroll
+        for (int j = 1; j < kN / 8; ++j) m = max2(m, max2(s[4 * j + half * 2], s[4 * j + half * 2 + 1]));
+        top[half] = m;
+    }
+}
+
+// Scores of keys that a row must not see become -inf. `row`: this thread's first row; `key`: its first key.
+FA_DEVICE void apply_mask(Scores &s, const fa_attn_params &p, int row, int key) {
+    const int offset = p.causal_offset < p.seq_k ? p.causal_offset : p.seq_k;   // else row + offset could wrap
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int see = row + half * 8 + offset + 1;
+        const int limit = (kCausal && see < p.seq_k ? see : p.seq_k) - key;
+#pragma unroll
+        for (int j = 0; j < kN / 8; ++j)
+#pragma unroll
+            for (int e = 0; e < 2; ++e)
+                if (j * 8 + e >= limit) s[4 * j + half * 2 + e] = neg_infinity();
+    }
+}
+
+FA_DEVICE bool warp_any(bool x) {
+    u32 any;
+    asm volatile("{ .reg .pred p, q; setp.ne.u32 p, %1, 0; vote.sync.any.pred q, p, 0xffffffff; selp.u32 %0, 1, 0, q; }"
+                 : "=r"(any) : "r"((u32)x));
+    return any != 0;
+}
+
+// Make the scores ready for exp2: mask them, and where some row of the warp has outgrown its reference move the
+// references up. True when the output must shrink by `shrink`, which is left alone otherwise.
+FA_DEVICE bool settle_scores(Scores &s, Rows &rows, float (&shrink)[2], float scale, bool masked, const fa_attn_params &p,
+                             int row, int key) {
+    float top[2];
+    if (masked) apply_mask(s, p, row, key);
+    row_tops(top, s);
+    const bool outgrown = top[0] * scale > rows.reference[0] + kSlack || top[1] * scale > rows.reference[1] + kSlack;
+    if (!warp_any(outgrown)) return false;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const float raised = max2(rows.reference[half], quad_max(top[half]) * scale);
+        shrink[half] = exp2_fast(rows.reference[half] - raised);
+        rows.reference[half] = raised;
+        rows.sum[half] *= shrink[half];
+    }
+    return true;
+}
+
+// S becomes P = exp2(S * scale - reference).
+FA_DEVICE void exponentials(Scores &s, Rows &rows, float scale) {
+#pragma unroll
+    for (int i = 0; i < kScores; ++i) {
+        const int half = i % 4 / 2;
+        s[i] = exp2_fast(s[i] * scale - rows.reference[half]);
+        rows.sum[half] += s[i];
+    }
+}
+
+// Everything that the row sums are made of is computed before what follows. Without it the assembler moves the
+// exponentials behind the wait for P V, whose time they are to fill. A sum is never negative, so nobody sleeps.
+FA_DEVICE void finish_before_wait(const Rows &rows) {
+    asm volatile("{ .reg .pred p; setp.lt.f32 p, %0, 0f00000000; @p nanosleep.u32 0; }"
+                 :: "f"(rows.sum[0] + rows.sum[1]) : "memory");
+}
+
+FA_DEVICE void pack(Probs &probs, const Scores &s) {
+#pragma unroll
+    for (int i = 0; i < kScores / 2; ++i) probs[i] = pack2<kBf16>(s[2 * i], s[2 * i + 1]);
+}
+
+// The rows are complete: what their outputs are divided by, and their LSE.
+FA_DEVICE void finish_rows(const fa_attn_params &p, const Work &work, const Rows &rows, float (&inverse)[2], int lane_row) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const float sum = quad_sum(rows.sum[half]);
+        inverse[half] = sum > 0.0f ? reciprocal(sum) : 0.0f;
+        const int row = work.row0 + lane_row + half * 8;
+        if (p.lse && threadIdx.x % 4 == 0 && row < p.seq_q)
+            p.lse[((i64)work.batch * p.heads_q + work.head) * p.seq_q + row] =
+                sum > 0.0f ? (rows.reference[half] + log2_fast(sum)) * kLn2 : neg_infinity();
+    }
+}
+
+FA_DEVICE void scale_rows(Output &o, const float (&factor)[2]) {
+#pragma unroll
+    for (int i = 0; i < kOutputs; ++i) o[i] *= factor[i % 4 / 2];
+}
+
+// Round, stage over this consumer's part of Q, and let it go. Rows beyond the sequence are dropped by the copy engine.
+FA_DEVICE void store_output(const fa_attn_tensor_maps &maps, const Work &work, const Output &o, u32 group, u32 stage) {
+    const u32 thread = threadIdx.x % kGroup, lane = thread % kWarp, warp = thread / kWarp;
+    const u32 row = warp * 16 + (lane & 15), high = lane >> 4;   // of the matrix that this lane addresses
+    constexpr u32 kChunks = kSlab / 8;
+    const u32 swizzle = kSlab == 64 ? row & 7 : (row >> 1) & 3;
+#pragma unroll
+    for (u32 j = 0; j < kD / 16; ++j) {
+        const u32 slab = 2 * j / kChunks, chunk = (2 * j % kChunks + high) ^ swizzle;
+        const float *c = &o[8 * j];
+        stmatrix_x4(stage + slab * (64 * kSlab * 2) + row * (kSlab * 2) + chunk * 16, pack2<kBf16>(c[0], c[1]),
+                    pack2<kBf16>(c[2], c[3]), pack2<kBf16>(c[4], c[5]), pack2<kBf16>(c[6], c[7]));
+    }
+    async_proxy_fence();
+    named_sync(kStaged + group, kGroup);
+    if (thread == 0) {
+#pragma unroll
+        for (int i = 0; i < kSlabs; ++i)
+            tma_store(&maps.o, stage + i * (64 * kSlab * 2), i * kSlab, work.row0 + (int)group * 64, work.head, work.batch);
+        tma_store_commit();
+    }
+}
+
+FA_DEVICE void turn_begin(u32 group) {
+    if (PINGPONG && kGroups > 1) named_sync(kTurn + group, 2 * kGroup);
+}
+FA_DEVICE void turn_end(u32 group) {
+    if (PINGPONG && kGroups > 1) named_arrive(kTurn + (group + 1) % kGroups, 2 * kGroup);
+}
+
+// A consumer's place in the rings that the producer fills. Every step of a tile is taken once by every consumer, in
+// order: waited for, used or not, and released by each of its warps.
+struct Feed {
+    const Shared &shared;
+    const u32 group;
+    Ring<kStages> k_ring, v_ring;
+    Ring<kQStages> q_ring;
+    bool stored = false;   // the output of the tile before is on its way, from the slot before
+
+    __device__ __forceinline__ u32 wait_q() const {
+        barrier_wait(shared.barrier(kQFull + q_ring.slot() * kGroups + group), q_ring.parity());
+        return shared.q(group, q_ring.slot());
+    }
+    __device__ __forceinline__ u32 wait_k() const {
+        barrier_wait(shared.barrier(kKFull + k_ring.slot()), k_ring.parity());
+        return shared.k(k_ring.slot());
+    }
+    __device__ __forceinline__ u32 wait_v() const {
+        barrier_wait(shared.barrier(kVFull + v_ring.slot()), v_ring.parity());
+        return shared.v(v_ring.slot());
+    }
+    __device__ __forceinline__ void release_k() {
+        if (threadIdx.x % kWarp == 0) barrier_arrive(shared.barrier(kKEmpty + k_ring.slot()));
+        k_ring.advance();
+    }
+    __device__ __forceinline__ void release_v() {
+        if (threadIdx.x % kWarp == 0) barrier_arrive(shared.barrier(kVEmpty + v_ring.slot()));
+        v_ring.advance();
+    }
+    // On to the next tile's Q; this one's part holds the output that was stored from it.
+    __device__ __forceinline__ void leave_q() {
+        q_ring.advance();
+        stored = true;
+    }
+    // The part of Q before is free once the store from it has read it.
+    __device__ __forceinline__ void free_q() {
+        if (!stored) return;
+        stored = false;
+        if (threadIdx.x % kGroup != 0) return;
+        tma_store_wait_read();
+        barrier_arrive(shared.barrier(kQEmpty + slot_before() * kGroups + group));
+    }
+    __device__ __forceinline__ u32 slot_before() const { return q_ring.slot() == 0 ? kQStages - 1 : q_ring.slot() - 1; }
+    __device__ __forceinline__ u32 q_before() const { return shared.q(group, slot_before()); }
+    // Steps that this consumer's rows do not see.
+    __device__ __forceinline__ void skip(int steps) {
+        for (; steps > 0; --steps) {
+            wait_k();
+            turn_begin(group);
+            turn_end(group);
+            release_k();
+            wait_v();
+            release_v();
+        }
+    }
+};
+
+// The steps of a tile that this consumer's rows see.
+FA_DEVICE Visible find_own(const fa_attn_params &p, const Work &work, u32 group) {
+    const int row0 = work.row0 + (int)group * 64;
+    Visible own = find_visible(p, row0, 64);
+    if (row0 >= p.seq_q) own.steps = 0;
+    return own;
+}
+
+// S = Q K^T of a step and O += P V of the step before it: both are issued, S is complete, O is under way.
+FA_DEVICE void issue_both(Feed &feed, Scores &s, Output &o, const Probs &probs, u32 q, bool accumulate) {
+    const u32 k = feed.wait_k();
+    turn_begin(feed.group);
+    issue_qk(s, q, k);
+    issue_pv(o, probs, feed.wait_v(), accumulate);
+    turn_end(feed.group);
+    wgmma_wait<1>();
+    wgmma_pin(s);
+    feed.release_k();
+}
+
+FA_DEVICE void consume(const fa_attn_params &p, const fa_attn_tensor_maps &maps, const Shared &shared, u32 group) {
+    const int lane_row = (int)(group * 64 + threadIdx.x % kGroup / kWarp * 16 + threadIdx.x % kWarp / 4);
+    const int lane_key = (int)(threadIdx.x % 4) * 2;
+    const float scale = p.softmax_scale_log2;
+    Feed feed = {shared, group};
+    Schedule schedule(p);
+    if (group == kGroups - 1) turn_end(group);   // the first turn is consumer 0's
+
+    for (Work work = schedule.next(p), next; work.steps >= 0; work = next) {
+        Output o;
+#pragma unroll
+        for (int i = 0; i < kOutputs; ++i) o[i] = 0.0f;
+        Rows rows = {{kNoKey, kNoKey}, {0.0f, 0.0f}};
+        float factor[2];   // what the output is to be multiplied by
+        Visible own = find_own(p, work, group);
+        u32 q = feed.wait_q();
+        feed.skip(work.steps - own.steps);
+        if (own.steps > 0) {
+            // The first step of a tile, which nothing overlaps.
+            Scores s;
+            Probs probs;
+            int step = own.steps - 1;
+            const u32 k = feed.wait_k();
+            turn_begin(group);
+            issue_qk(s, q, k);
+            turn_end(group);
+            wgmma_wait<0>();
+            wgmma_pin(s);
+            feed.release_k();
+            settle_scores(s, rows, factor, scale, step >= own.clear_steps, p, work.row0 + lane_row, lane_key + step * kN);
+            exponentials(s, rows, scale);
+            pack(probs, s);
+            bool accumulate = false;
+            for (;;) {
+                // Each turn: Q K^T of the next step beside P V of this one.
+                while (step > 0) {
+                    --step;
+                    issue_both(feed, s, o, probs, q, accumulate);
+                    float shrink[2];
+                    const bool grown = settle_scores(s, rows, shrink, scale, step >= own.clear_steps, p, work.row0 + lane_row,
+                                                     lane_key + step * kN);
+                    exponentials(s, rows, scale);
+                    finish_before_wait(rows);
+                    wgmma_wait<0>();
+                    wgmma_pin(o);
+                    feed.release_v();
+                    feed.free_q();
+                    if (grown) scale_rows(o, shrink);
+                    pack(probs, s);
+                    accumulate = true;
+                }
+                // The same from one tile to the next, where nothing is in the way.
+                feed.free_q();   // first: the producer may wait for it before it fetches this tile's last V
+                next = schedule.next(p);
+                own = find_own(p, next, group);
+                if (kQStages == 1 || next.steps <= 0 || own.steps < next.steps) break;
+                step = own.steps - 1;
+                feed.leave_q();
+                q = feed.wait_q();
+                issue_both(feed, s, o, probs, q, accumulate);
+                finish_rows(p, work, rows, factor, lane_row);
+                rows = {{kNoKey, kNoKey}, {0.0f, 0.0f}};
+                float none[2];
+                settle_scores(s, rows, none, scale, step >= own.clear_steps, p, next.row0 + lane_row, lane_key + step * kN);
+                exponentials(s, rows, scale);
+                finish_before_wait(rows);
+                wgmma_wait<0>();
+                wgmma_pin(o);
+                feed.release_v();
+                scale_rows(o, factor);
+                store_output(maps, work, o, group, feed.q_before());
+                pack(probs, s);
+                accumulate = false;
+                work = next;
+            }
+            issue_pv(o, probs, feed.wait_v(), accumulate);
+            wgmma_wait<0>();
+            wgmma_pin(o);
+            feed.release_v();
+        } else {
+            next = schedule.next(p);
+        }
+        finish_rows(p, work, rows, factor, lane_row);
+        scale_rows(o, factor);
+        feed.free_q();
+        store_output(maps, work, o, group, q);
+        feed.leave_q();
+        feed.free_q();
+    }
+}
+
+} // namespace
+
+extern "C" __global__ void __launch_bounds__(FA_THREADS, MIN_BLOCKS)
+attn_fwd(const __grid_constant__ fa_attn_params p, const __grid_constant__ fa_attn_tensor_maps maps) {
+    extern __shared__ __align__(1024) unsigned char memory[];
+    Shared shared;
+    asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(shared.base) : "l"(memory));
+    if (threadIdx.x == 0) {
+        tma_prefetch_map(&maps.q);
+        tma_prefetch_map(&maps.k);
+        tma_prefetch_map(&maps.v);
+        for (int g = 0; g < kQStages * kGroups; ++g) {
+            barrier_init(shared.barrier(kQFull + g), 1);
+            barrier_init(shared.barrier(kQEmpty + g), 1);
+        }
+        for (int i = 0; i < kStages; ++i) {
+            barrier_init(shared.barrier(kKFull + i), 1);
+            barrier_init(shared.barrier(kVFull + i), 1);
+            barrier_init(shared.barrier(kKEmpty + i), kGroups * 4);
+            barrier_init(shared.barrier(kVEmpty + i), kGroups * 4);
+        }
+        barrier_init_fence();
+    }
+    named_sync(0, FA_THREADS);
+    const u32 group = (u32)uniform((int)(threadIdx.x / kGroup));
+    if (group == 0) {
+        registers_decrease<PRODUCER_REGS>();
+        if (threadIdx.x == 0) produce(p, maps, shared);
+    } else {
+        registers_increase<CONSUMER_REGS>();
+        consume(p, maps, shared, group - 1);
+    }
+}

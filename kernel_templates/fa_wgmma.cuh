@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Warpgroup matrix vocabulary of sm_90a: wgmma with its shared-memory descriptors, in raw PTX.
+//
+// Purpose: D (64 x kN, fp32, registers) += A (64 x 16) * B (16 x kN), kN a multiple of 16 up to 256. B lies in
+// shared memory; A in shared memory or in registers. A warpgroup is 4 consecutive warps, the first one's number
+// divisible by 4; all 128 threads call every function here together.
+// Invariants: lane l of warp w holds, with g = l/4 and t = l%4, accumulators c[4*j + 2*h + e] = D(16*w + g + 8*h,
+// 8*j + 2*t + e). Packed in pairs they are the A operand of the next product, register for register.
+// Tiles are slabs of kSlab columns (64 or 32) whose rows are kSlab * 2 bytes, swizzled by as much, so that one slab
+// starts at a multiple of 8 rows of bytes. A product runs asynchronously from wgmma_commit() to a wgmma_wait():
+// until then neither its registers nor its shared memory may be touched. (PTX ISA, "Asynchronous warpgroup level
+// matrix instructions".)
+#ifndef FA_WGMMA_CUH
+#define FA_WGMMA_CUH
+
+#include "fa_numeric.cuh"
+
+FA_DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+FA_DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+// Until at most kPending of this warpgroup's newest groups are under way.
+template <int kPending> FA_DEVICE void wgmma_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(kPending) : "memory");
+}
+
+// Registers of a product: nothing that touches them moves across this.
+template <int kCount> FA_DEVICE void wgmma_pin(float (&c)[kCount]) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(c[i]) :: "memory");
+}
+
+// Descriptor of a tile whose K runs along its rows (Q, K), or across them (V), slabs `slab_bytes` apart.
+template <int kSlab> FA_DEVICE u64 wgmma_descriptor(u32 address, u32 slab_bytes) {
+    constexpr u64 kSwizzle = kSlab == 64 ? 1 : 2;           // 128 or 64 bytes
+    constexpr u64 kEightRows = 8 * kSlab * 2 / 16;
+    return (kSwizzle << 62) | (kEightRows << 32) | ((u64)(slab_bytes / 16) << 16) | ((address & 0x3ffffu) >> 4);
+}
+
+// kTransposedB: the rows of B in shared memory are its K. `accumulate` false: c = A * B.
+template <int kN, bool kTransposedB> struct Wgmma;
+
+#define FA_REGS_8 "%0,%1,%2,%3,%4,%5,%6,%7"
+#define FA_REGS_16 FA_REGS_8 ", " "%8,%9,%10,%11,%12,%13,%14,%15"
+#define FA_REGS_24 FA_REGS_16 ", " "%16,%17,%18,%19,%20,%21,%22,%23"
+#define FA_REGS_32 FA_REGS_24 ", " "%24,%25,%26,%27,%28,%29,%30,%31"
+#define FA_REGS_40 FA_REGS_32 ", " "%32,%33,%34,%35,%36,%37,%38,%39"
+#define FA_REGS_48 FA_REGS_40 ", " "%40,%41,%42,%43,%44,%45,%46,%47"
+#define FA_REGS_56 FA_REGS_48 ", " "%48,%49,%50,%51,%52,%53,%54,%55"
+#define FA_REGS_64 FA_REGS_56 ", " "%56,%57,%58,%59,%60,%61,%62,%63"
+#define FA_REGS_72 FA_REGS_64 ", " "%64,%65,%66,%67,%68,%69,%70,%71"
+#define FA_REGS_80 FA_REGS_72 ", " "%72,%73,%74,%75,%76,%77,%78,%79"
+#define FA_REGS_88 FA_REGS_80 ", " "%80,%81,%82,%83,%84,%85,%86,%87"
+#define FA_REGS_96 FA_REGS_88 ", " "%88,%89,%90,%91,%92,%93,%94,%95"
+#define FA_REGS_104 FA_REGS_96 ", " "%96,%97,%98,%99,%100,%101,%102,%103"
+#define FA_REGS_112 FA_REGS_104 ", " "%104,%105,%106,%107,%108,%109,%110,%111"
+#define FA_REGS_120 FA_REGS_112 ", " "%112,%113,%114,%115,%116,%117,%118,%119"
+#define FA_REGS_128 FA_REGS_120 ", " "%120,%121,%122,%123,%124,%125,%126,%127"
+
+#define FA_ACCS_8 "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7])
+#define FA_ACCS_16 FA_ACCS_8, \
+    "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15])
+#define FA_ACCS_24 FA_ACCS_16, \
+    "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23])
+#define FA_ACCS_32 FA_ACCS_24, \
+    "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31])
+#define FA_ACCS_40 FA_ACCS_32, \
+    "+f"(c[32]), "+f"(c[33]), "+f"(c[34]), "+f"(c[35]), "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39])
+#define FA_ACCS_48 FA_ACCS_40, \
+    "+f"(c[40]), "+f"(c[41]), "+f"(c[42]), "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47])
+#define FA_ACCS_56 FA_ACCS_48, \
+    "+f"(c[48]), "+f"(c[49]), "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55])
+#define FA_ACCS_64 FA_ACCS_56, \
+    "+f"(c[56]), "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63])
+#define FA_ACCS_72 FA_ACCS_64, \
+    "+f"(c[64]), "+f"(c[65]), "+f"(c[66]), "+f"(c[67]), "+f"(c[68]), "+f"(c[69]), "+f"(c[70]), "+f"(c[71])
+#define FA_ACCS_80 FA_ACCS_72, \
+    "+f"(c[72]), "+f"(c[73]), "+f"(c[74]), "+f"(c[75]), "+f"(c[76]), "+f"(c[77]), "+f"(c[78]), "+f"(c[79])
+#define FA_ACCS_88 FA_ACCS_80, \
+    "+f"(c[80]), "+f"(c[81]), "+f"(c[82]), "+f"(c[83]), "+f"(c[84]), "+f"(c[85]), "+f"(c[86]), "+f"(c[87])
+#define FA_ACCS_96 FA_ACCS_88, \
+    "+f"(c[88]), "+f"(c[89]), "+f"(c[90]), "+f"(c[91]), "+f"(c[92]), "+f"(c[93]), "+f"(c[94]), "+f"(c[95])
+#define FA_ACCS_104 FA_ACCS_96, \
+    "+f"(c[96]), "+f"(c[97]), "+f"(c[98]), "+f"(c[99]), "+f"(c[100]), "+f"(c[101]), "+f"(c[102]), "+f"(c[103])
+#define FA_ACCS_112 FA_ACCS_104, \
+    "+f"(c[104]), "+f"(c[105]), "+f"(c[106]), "+f"(c[107]), "+f"(c[108]), "+f"(c[109]), "+f"(c[110]), "+f"(c[111])
+#define FA_ACCS_120 FA_ACCS_112, \
+    "+f"(c[112]), "+f"(c[113]), "+f"(c[114]), "+f"(c[115]), "+f"(c[116]), "+f"(c[117]), "+f"(c[118]), "+f"(c[119])
+#define FA_ACCS_128 FA_ACCS_120, \
+    "+f"(c[120]), "+f"(c[121]), "+f"(c[122]), "+f"(c[123]), "+f"(c[124]), "+f"(c[125]), "+f"(c[126]), "+f"(c[127])
+
+#if DTYPE_BF16
+#define FA_WGMMA_TYPES ".f32.bf16.bf16 "
+#else
+#define FA_WGMMA_TYPES ".f32.f16.f16 "
+#endif
+
+// kN, its accumulators a thread, and the numbers of the operands that follow them.
+#define FA_WGMMA(N, R, R1, R2, R3, R4, R5)                                                                          \
+    template <bool kTransposedB> struct Wgmma<N, kTransposedB> {                                                     \
+        FA_DEVICE void multiply(float (&c)[R], u64 a, u64 b, bool accumulate) {                                      \
+            asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #R2 ", 0;\n"                                             \
+                         "wgmma.mma_async.sync.aligned.m64n" #N "k16" FA_WGMMA_TYPES "{" FA_REGS_##R "}, %" #R       \
+                         ", %" #R1 ", p, 1, 1, 0, %" #R3 "; }"                                                       \
+                         : FA_ACCS_##R : "l"(a), "l"(b), "r"((u32)accumulate), "n"((int)kTransposedB));              \
+        }                                                                                                            \
+        FA_DEVICE void multiply(float (&c)[R], const u32 *a, u64 b, bool accumulate) {                               \
+            asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #R5 ", 0;\n"                                             \
+                         "wgmma.mma_async.sync.aligned.m64n" #N "k16" FA_WGMMA_TYPES "{" FA_REGS_##R "}, {%" #R      \
+                         ", %" #R1 ", %" #R2 ", %" #R3 "}, %" #R4 ", p, 1, 1, 1; }"                                  \
+                         : FA_ACCS_##R : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((u32)accumulate));  \
+        }                                                                                                            \
+    };
+
+FA_WGMMA(16, 8, 9, 10, 11, 12, 13)
+FA_WGMMA(32, 16, 17, 18, 19, 20, 21)
+FA_WGMMA(48, 24, 25, 26, 27, 28, 29)
+FA_WGMMA(64, 32, 33, 34, 35, 36, 37)
+FA_WGMMA(80, 40, 41, 42, 43, 44, 45)
+FA_WGMMA(96, 48, 49, 50, 51, 52, 53)
+FA_WGMMA(112, 56, 57, 58, 59, 60, 61)
+FA_WGMMA(128, 64, 65, 66, 67, 68, 69)
+FA_WGMMA(144, 72, 73, 74, 75, 76, 77)
+FA_WGMMA(160, 80, 81, 82, 83, 84, 85)
+FA_WGMMA(176, 88, 89, 90, 91, 92, 93)
+FA_WGMMA(192, 96, 97, 98, 99, 100, 101)
+FA_WGMMA(208, 104, 105, 106, 107, 108, 109)
+FA_WGMMA(224, 112, 113, 114, 115, 116, 117)
+FA_WGMMA(240, 120, 121, 122, 123, 124, 125)
+FA_WGMMA(256, 128, 129, 130, 131, 132, 133)
+
+#endif

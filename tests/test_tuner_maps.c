@@ -1,0 +1,501 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tensor maps without a GPU: what a cubin may ask for, what the driver is told for a tensor, which
+ * tensors TMA does not take, and a candidate that takes maps proved and timed on the fake driver,
+ * which compares every map with the launch that it comes with.
+ */
+#define FIXTURE_TEMPLATES templates
+static char templates[] = "/tmp/fa-test-maps-XXXXXX";
+
+#include "attn_fixture.h"
+#include "check.h"
+#include "fake_cubin.h"
+#include "maps_fixture.h"
+
+#include "../tuner/attn_maps.h"
+
+#include <unistd.h>
+
+enum { ONE = 168, MAPS = 512 }; /* bytes of fa_attn_params and fa_attn_tensor_maps */
+
+static const char marker[] = "family=x;HEAD_DIM=64;DTYPE_BF16=0;CAUSAL=0;";
+static const struct fa_attn_boxes good_boxes = {64, 128, 1, 96, 80, 64};
+
+static fa_diag diag;
+static char script[sizeof templates + 8];
+static fa_driver *driver;
+
+static int start(const char *lines)
+{
+    fa_driver_close(&driver);
+    FILE *file = fopen(script, "we");
+    if (file == NULL)
+        return FA_EIO;
+    fputs(lines, file);
+    fclose(file);
+    int rc = fa_driver_open(&driver, &diag);
+    return rc != 0 ? rc : fa_driver_retain_context(driver, 0, &diag);
+}
+
+/* ---- what a cubin wants ----------------------------------------------------------------------*/
+
+static int read_boxes(const struct fa_attn_boxes *boxes, unsigned first, unsigned second,
+                      unsigned third, struct fa_attn_boxes *ret)
+{
+    unsigned char bytes[FAKE_CUBIN_MAX];
+    fake_cubin c = {.sm = 90, .entry = "attn_fwd", .registers = 64,
+                    .sizes = {first, second, third}, .boxes = boxes};
+    return fa_attn_boxes_read(bytes, fake_cubin_build(&c, bytes), "attn_fwd", ret, &diag);
+}
+
+static void a_cubin_says_its_boxes_or_wants_none(void)
+{
+    struct fa_attn_boxes boxes = {.columns = 7};
+    CHECK_OK(read_boxes(&good_boxes, ONE, MAPS, 0, &boxes), diag);
+    CHECK(memcmp(&boxes, &good_boxes, sizeof boxes) == 0);
+    CHECK_OK(read_boxes(NULL, ONE, 0, 0, &boxes), diag);
+    CHECK_INT(boxes.columns, 0);
+    boxes.columns = 7;
+    CHECK_OK(read_boxes(NULL, 0, 0, 0, &boxes), diag);
+    CHECK_INT(boxes.columns, 0);
+}
+
+static void impossible_boxes_are_refused(void)
+{
+    static const struct {
+        struct fa_attn_boxes boxes;
+        const char *sentence;
+    } rows[] = {
+        {{0, 64, 1, 64, 64, 64}, "boxes of 0 columns"},
+        {{48, 64, 1, 64, 64, 64}, "boxes of 48 columns"},
+        {{128, 64, 1, 64, 64, 64}, "boxes of 128 columns"},
+        {{64, 0, 1, 64, 64, 64}, "q_rows = 0"},
+        {{64, 257, 1, 64, 64, 64}, "q_rows = 257"},
+        {{64, 64, 0, 64, 64, 64}, "q_heads = 0"},
+        {{64, 64, 4294967295u, 64, 64, 64}, "q_heads = 4294967295"},
+        {{64, 64, 1, 0, 64, 64}, "k_rows = 0"},
+        {{64, 64, 1, 64, 257, 64}, "v_rows = 257"},
+        {{64, 64, 1, 64, 64, 0}, "o_rows = 0"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct fa_attn_boxes boxes = {.columns = 7};
+        CHECK_INT(read_boxes(&rows[i].boxes, ONE, MAPS, 0, &boxes), FA_ECORRUPT);
+        CHECK_HAS(diag.text, rows[i].sentence);
+        CHECK_INT(boxes.columns, 7);
+    }
+}
+
+/* The driver copies as many arguments as the cubin has parameters: it must not read past ours. */
+static void parameters_that_nobody_would_pass_are_refused(void)
+{
+    static const unsigned sizes[][3] = {{ONE, 0, 0},         {0, 0, 0},           {MAPS, ONE, 0},
+                                        {ONE, MAPS + 64, 0}, {ONE + 8, MAPS, 0}, {ONE, MAPS, 8}};
+    struct fa_attn_boxes boxes;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        CHECK_INT(read_boxes(&good_boxes, sizes[i][0], sizes[i][1], sizes[i][2], &boxes),
+                  FA_ECORRUPT);
+        CHECK_HAS(diag.text, "does not take just fa_attn_params (168 bytes)");
+    }
+    CHECK_INT(read_boxes(NULL, ONE, MAPS, 0, &boxes), FA_ECORRUPT);
+    CHECK_HAS(diag.text, "declares fa_attn_boxes_wanted");
+    CHECK_INT(read_boxes(NULL, ONE + 4, 0, 0, &boxes), FA_ECORRUPT);
+}
+
+/* What NVRTC leaves in a cubin of a constant that no code reads, and of the two parameters, whose
+ * places differ by architecture. */
+static void boxes_survive_the_real_compiler_on_every_architecture(void)
+{
+    static const char *const architectures[] = {"sm_80", "sm_89", "sm_90", "sm_90a", "sm_100a",
+                                                "sm_120"};
+    struct fixture f = {0};
+    fa_nvrtc *nvrtc = NULL;
+    fa_buf source = {0}, cubin = {0}, log = {0};
+    if (fixture_nvrtc(&nvrtc, &diag) != 0)
+        SKIP("NVRTC is missing");
+    CHECK_OK(fixture_open(&f, &diag), diag);
+    fa_buf_printf(&source, "#define FA_THREADS 384\n#define BLOCK_M 128\n#define BLOCK_N 96\n%s",
+                  maps_template(64, 2));
+    for (size_t i = 0; i < sizeof architectures / sizeof *architectures; i++) {
+        fa_compile_request request = {.source = source.data, .name = "test.cu",
+                                      .headers = f.header, .header_count = f.header_count,
+                                      .architecture = architectures[i]};
+        const struct fa_attn_boxes expected = {64, 128, 2, 96, 48, 64};
+        struct fa_attn_boxes boxes = {0};
+        CHECK_OK(fa_nvrtc_compile(nvrtc, &request, &cubin, &log, &diag), diag);
+        CHECK_OK(fa_attn_boxes_read(cubin.data, cubin.size, "attn_fwd", &boxes, &diag), diag);
+        CHECK(memcmp(&boxes, &expected, sizeof boxes) == 0);
+    }
+    fa_buf_free(&source);
+    fa_buf_free(&cubin);
+    fa_buf_free(&log);
+    fixture_close(&f);
+    fa_nvrtc_close(&nvrtc);
+}
+
+/* ---- what the driver is told -----------------------------------------------------------------*/
+
+static const fa_tensor_shape good_shape = {
+    .rank = 4, .base = 0x10000, .extent = {64, 1000, 8, 2}, .stride = {128, 128000, 1024000},
+    .box = {64, 128, 1, 1}};
+
+static int encode(const fa_tensor_shape *shape)
+{
+    struct fa_tensor_map map;
+    return fa_tensor_map_encode(driver, shape, &map, &diag);
+}
+
+static void shapes_that_tma_does_not_take_are_refused(void)
+{
+    CHECK_OK(start(""), diag);
+    CHECK_OK(encode(&good_shape), diag);
+    fa_tensor_shape shape[16];
+    for (int i = 0; i < 16; i++)
+        shape[i] = good_shape;
+    shape[0].base += 8;
+    shape[1].base = 0;
+    shape[2].stride[0] = 136;
+    shape[3].stride[2] = (uint64_t)1 << 40;
+    shape[4].extent[0] = 0;
+    shape[5].extent[1] = ((uint64_t)1 << 32) + 1;
+    shape[6].extent[3] = 0;
+    shape[7].box[1] = 257;
+    shape[8].box[1] = 0;
+    shape[9].box[0] = 128; /* 256 bytes */
+    shape[10].box[0] = 24; /* 48 bytes */
+    shape[11].rank = 0;
+    shape[12].rank = 6;
+    shape[13].stride[1] = 0;
+    shape[14].extent[1] = (uint64_t)1 << 32;
+    shape[15].stride[2] = ((uint64_t)1 << 40) - 16;
+    for (int i = 0; i < 13; i++) {
+        CHECK_INT(encode(&shape[i]), FA_EINVAL);
+        CHECK(diag.text[0] != 0);
+    }
+    for (int i = 13; i < 16; i++)
+        CHECK_OK(encode(&shape[i]), diag);
+    CHECK_OK(start("no_zero_strides\n"), diag);
+    CHECK_INT(encode(&shape[13]), FA_EINVAL);
+    CHECK_HAS(diag.text, "cuTensorMapEncodeTiled");
+    CHECK(!fa_driver_context_lost(driver));
+}
+
+/* A copy of the fake driver in which the name of the encoder is another. */
+static bool write_older_driver(const char *path)
+{
+    static const char name[] = "cuTensorMapEncodeTiled";
+    fa_buf library = {0};
+    bool found = fa_buf_read_file(&library, getenv("FA_TEST_FAKE_CUDA"), 64 << 20) == 0;
+    for (char *at = library.data; found && at != NULL;) {
+        at = memmem(at, library.size - (size_t)(at - library.data), name, sizeof name - 1);
+        if (at != NULL)
+            at[2] = 'X';
+    }
+    FILE *file = found ? fopen(path, "we") : NULL;
+    bool ok = file != NULL && fwrite(library.data, 1, library.size, file) == library.size;
+    fa_buf_free(&library);
+    return file != NULL && fclose(file) == 0 && ok;
+}
+
+static void a_driver_without_tensor_maps_is_refused_only_when_they_are_needed(void)
+{
+    char path[sizeof templates + 8];
+    snprintf(path, sizeof path, "%s/older", templates);
+    CHECK(write_older_driver(path));
+    fa_driver_close(&driver);
+    setenv("FA_TUNE_LIBCUDA", path, 1);
+    int rc = start("");
+    setenv("FA_TUNE_LIBCUDA", getenv("FA_TEST_FAKE_CUDA"), 1);
+    CHECK_OK(rc, diag);
+    CHECK_INT(fa_tensor_map_available(driver, &diag), FA_ENODRIVER);
+    CHECK_INT(encode(&good_shape), FA_ENODRIVER);
+    CHECK_HAS(diag.text, "update the NVIDIA driver");
+    fa_driver_close(&driver);
+    CHECK_OK(start(""), diag);
+    CHECK_OK(fa_tensor_map_available(driver, &diag), diag);
+}
+
+/* ---- launches with maps ----------------------------------------------------------------------*/
+
+static fa_device_ptr memory[4];
+
+/* Two batches of 4 heads over 2, 40 queries and 50 keys of 64, contiguous; freed by the driver's
+ * next start. */
+static int make_params(struct fa_attn_params *ret)
+{
+    enum { SQ = 40, SK = 50, D = 64 };
+    for (int i = 0; i < 4; i++) {
+        int rc = fa_device_alloc(driver, 1 << 20, &memory[i], &diag);
+        if (rc != 0)
+            return rc;
+    }
+    *ret = (struct fa_attn_params){
+        .q = (void *)memory[0], .k = (void *)memory[1], .v = (void *)memory[2],
+        .o = (void *)memory[3],
+        .q_batch_stride = 4 * SQ * D, .q_head_stride = SQ * D, .q_row_stride = D,
+        .k_batch_stride = 2 * SK * D, .k_head_stride = SK * D, .k_row_stride = D,
+        .v_batch_stride = 2 * SK * D, .v_head_stride = SK * D, .v_row_stride = D,
+        .o_batch_stride = 4 * SQ * D, .o_head_stride = SQ * D, .o_row_stride = D,
+        .batch = 2, .heads_q = 4, .heads_kv = 2, .seq_q = SQ, .seq_k = SK,
+        .softmax_scale = 0.125f, .softmax_scale_log2 = 0.18033688f};
+    return 0;
+}
+
+/* Encodes maps for `encoded` and launches a kernel with them and `launched`. */
+static int launch(const struct fa_attn_boxes *boxes, const struct fa_attn_params *encoded,
+                  const struct fa_attn_params *launched)
+{
+    const uint32_t grid[3] = {1, 1, 1};
+    unsigned char bytes[FAKE_CUBIN_MAX];
+    struct fa_attn_params p = *launched;
+    struct fa_attn_tensor_maps maps;
+    fa_module *module = NULL;
+    fa_function function;
+    fake_cubin c = {.sm = 89, .entry = "attn_fwd", .registers = 64, .sizes = {ONE, MAPS},
+                    .marker = marker, .boxes = boxes};
+    size_t size = fake_cubin_build(&c, bytes);
+    void *arguments[] = {&p, &maps};
+    int rc = fa_attn_maps_encode(driver, boxes, encoded, 64, FA_FP16, &maps, &diag);
+    if (rc == 0)
+        rc = fa_module_load(driver, bytes, size, &module, &diag);
+    if (rc == 0)
+        rc = fa_module_function(module, "attn_fwd", 0, &function, &diag);
+    if (rc == 0)
+        rc = fa_launch_kernel(driver, function, grid, 128, 0, NULL, arguments, &diag);
+    fa_module_unload(&module);
+    return rc;
+}
+
+static void maps_say_what_the_launch_says(void)
+{
+    struct fa_attn_params p;
+    CHECK_OK(start(""), diag);
+    CHECK_OK(make_params(&p), diag);
+    for (unsigned columns = 16; columns <= 64; columns *= 2) {
+        struct fa_attn_boxes boxes = good_boxes;
+        boxes.columns = columns;
+        CHECK_OK(launch(&boxes, &p, &p), diag);
+        boxes.q_heads = 2; /* both heads of a group in a box */
+        CHECK_OK(launch(&boxes, &p, &p), diag);
+        boxes.q_heads = 16;
+        CHECK_OK(launch(&boxes, &p, &p), diag);
+    }
+}
+
+static void dimensions_of_one_element_may_have_any_stride(void)
+{
+    struct fa_attn_params p;
+    struct fa_attn_boxes boxes = good_boxes;
+    CHECK_OK(start("no_zero_strides\n"), diag);
+    CHECK_OK(make_params(&p), diag);
+    p.batch = 1;
+    p.q_batch_stride = 3;
+    p.o_batch_stride = 5;
+    p.k_batch_stride = 0;
+    p.v_batch_stride = INT64_MAX;
+    CHECK_OK(launch(&boxes, &p, &p), diag);
+    p.heads_q = p.heads_kv = 1;
+    p.q_head_stride = p.k_head_stride = p.v_head_stride = p.o_head_stride = 1;
+    for (boxes.q_heads = 1; boxes.q_heads < 3; boxes.q_heads++)
+        CHECK_OK(launch(&boxes, &p, &p), diag);
+    p.seq_q = p.seq_k = 1;
+    p.q_row_stride = p.k_row_stride = p.v_row_stride = p.o_row_stride = 0;
+    CHECK_OK(launch(&boxes, &p, &p), diag);
+}
+
+static void without_keys_their_pointers_may_be_null(void)
+{
+    struct fa_attn_params p;
+    CHECK_OK(start("no_zero_strides\n"), diag);
+    CHECK_OK(make_params(&p), diag);
+    p.seq_k = 0;
+    p.k = p.v = NULL;
+    p.k_batch_stride = p.k_head_stride = p.v_batch_stride = p.v_head_stride = 0;
+    CHECK_OK(launch(&good_boxes, &p, &p), diag);
+}
+
+static void maps_of_another_launch_are_caught_by_the_fake(void)
+{
+    struct fa_attn_params p;
+    CHECK_OK(start(""), diag);
+    CHECK_OK(make_params(&p), diag);
+    for (int i = 0; i < 9; i++) {
+        struct fa_attn_params stale = p;
+        stale.q = (const char *)p.q + (i == 0 ? 128 : 0);
+        stale.k = (const char *)p.k + (i == 1 ? 128 : 0);
+        stale.v = (const char *)p.v + (i == 2 ? 128 : 0);
+        stale.o = (char *)p.o + (i == 3 ? 128 : 0);
+        stale.q_row_stride += i == 4 ? 8 : 0;
+        stale.k_head_stride += i == 5 ? 8 : 0;
+        stale.v_batch_stride += i == 6 ? 8 : 0;
+        stale.o_head_stride += i == 7 ? 8 : 0;
+        stale.seq_k -= i == 8 ? 1 : 0;
+        CHECK_INT(launch(&good_boxes, &stale, &p), FA_ECUDA);
+        CHECK_HAS(diag.text, "cuLaunchKernel gave CUDA_ERROR_INVALID_VALUE");
+    }
+}
+
+static void tensors_that_tma_does_not_take_are_refused_by_name(void)
+{
+    struct fa_attn_params p;
+    CHECK_OK(start("no_zero_strides\n"), diag);
+    CHECK_OK(make_params(&p), diag);
+    for (int i = 0; i < 6; i++) {
+        static const char *const names[] = {"q", "k", "v", "o", "k", "q"};
+        struct fa_attn_params bad = p;
+        char sentence[32];
+        bad.q_row_stride = i == 0 ? -64 : 64;
+        bad.k_head_stride = i == 1 ? (long long)1 << 39 : p.k_head_stride;
+        bad.v_batch_stride = i == 2 ? INT64_MIN : p.v_batch_stride; /* x 2 would be 0 */
+        bad.o = (char *)p.o + (i == 3 ? 2 : 0);
+        bad.k_batch_stride = i == 4 ? 0 : p.k_batch_stride; /* shared by the batch */
+        bad.q_head_stride = i == 5 ? INT64_MAX : p.q_head_stride; /* x group overflows */
+        for (unsigned heads = 1; heads <= 2; heads++) {
+            struct fa_attn_boxes boxes = good_boxes;
+            struct fa_attn_tensor_maps maps;
+            boxes.q_heads = heads;
+            snprintf(sentence, sizeof sentence, "TMA does not take %s ", names[i]);
+            CHECK_INT(fa_attn_maps_encode(driver, &boxes, &bad, 64, FA_FP16, &maps, &diag),
+                      FA_EALIGN);
+            CHECK_HAS(diag.text, sentence);
+            CHECK_HAS(diag.text, "problem.unaligned = true");
+        }
+    }
+    CHECK_OK(start(""), diag);
+    CHECK_OK(make_params(&p), diag);
+    p.k_batch_stride = 0; /* a driver that takes it */
+    CHECK_OK(launch(&good_boxes, &p, &p), diag);
+}
+
+/* ---- proof and timing ------------------------------------------------------------------------*/
+
+struct ground {
+    struct fixture fixture;
+    fa_nvrtc *nvrtc;
+    fa_gpu gpu;
+    fa_problem problem;
+    fa_bench *bench;
+    fa_bench_kernel *kernel;
+};
+
+static bool write_template(int columns, int q_heads)
+{
+    char path[sizeof templates + 32];
+    snprintf(path, sizeof path, "%s/attn_fwd_sm80.cu", templates);
+    FILE *file = fopen(path, "we");
+    bool ok = file != NULL && fputs(maps_template(columns, q_heads), file) >= 0;
+    return file != NULL && fclose(file) == 0 && ok;
+}
+
+static int load_default(struct ground *g)
+{
+    fa_candidate candidate;
+    fa_bench_candidate load = {.entry = "attn_fwd"};
+    fa_problem cases[FA_BENCH_CASES];
+    fa_buf cubin = {0};
+    int rc = fixture_pick(&g->fixture, "attn_fwd_sm80", &g->problem, &g->gpu, true, 0, &candidate,
+                          &diag);
+    if (rc == 0)
+        rc = fixture_build(&g->fixture, g->nvrtc, &candidate, &g->problem, &g->gpu, &cubin, &diag);
+    int count = fa_bench_cases(&g->problem, 1, cases);
+    for (int i = 0; rc == 0 && i < count; i++)
+        rc = fixture_grid(&g->fixture, &candidate, &cases[i], &g->gpu, load.grid[i], &diag);
+    load.cubin = cubin.data;
+    load.size = cubin.size;
+    load.threads = candidate.trial.threads;
+    load.smem_bytes = candidate.trial.smem_bytes;
+    if (rc == 0)
+        rc = fa_bench_load(g->bench, &load, &g->kernel, &diag);
+    fa_buf_free(&cubin);
+    return rc;
+}
+
+static int ground_open(struct ground *g, const fa_problem *problem)
+{
+    fa_buf reference = {0};
+    g->problem = *problem;
+    int rc = fixture_open(&g->fixture, &diag);
+    if (rc == 0)
+        rc = fa_driver_device(driver, 0, &g->gpu, &diag);
+    if (rc == 0)
+        rc = fixture_reference(&g->fixture, g->nvrtc, problem, &g->gpu, &reference, &diag);
+    if (rc == 0)
+        rc = fa_bench_open(driver, &g->gpu, problem, reference.data, reference.size, 1, &g->bench,
+                           &diag);
+    fa_buf_free(&reference);
+    return rc != 0 ? rc : load_default(g);
+}
+
+static void ground_close(struct ground *g)
+{
+    if (g->bench != NULL)
+        fa_bench_unload(g->bench, &g->kernel);
+    fa_bench_close(&g->bench);
+    fixture_close(&g->fixture);
+    fa_nvrtc_close(&g->nvrtc);
+}
+
+/* The cases of a proof have GQA, no keys, one key, one query, padded strides and both layouts. */
+static void a_candidate_that_takes_maps_is_proved_and_timed(void)
+{
+    const fa_problem problem = {.dtype = FA_BF16, .causal = FA_CAUSAL_BOTTOM_RIGHT,
+                                .layout = FA_BSHD, .head_dim = 72, .batch = 2, .heads_q = 4,
+                                .heads_kv = 2, .seq_q = 60, .seq_k = 70, .want_lse = true};
+    for (int q_heads = 1; q_heads <= 4; q_heads *= 2) {
+        struct ground g = {0};
+        fa_proof proof;
+        float samples[4];
+        int count = 0;
+        if (fixture_nvrtc(&g.nvrtc, &diag) != 0)
+            SKIP("NVRTC is missing");
+        CHECK_OK(start(""), diag);
+        CHECK(write_template(32, q_heads));
+        CHECK_OK(ground_open(&g, &problem), diag);
+        CHECK_OK(fa_bench_verify(g.bench, g.kernel, &proof, &diag), diag);
+        CHECK_TEXT(proof.reason, "");
+        CHECK(proof.passed);
+        CHECK_OK(fa_bench_probe(g.bench, g.kernel, 4, 1e6, samples, &count, &diag), diag);
+        CHECK_INT(count, 4);
+        ground_close(&g);
+    }
+}
+
+static void a_candidate_with_impossible_boxes_is_not_loaded(void)
+{
+    const fa_problem problem = {.head_dim = 64, .batch = 1, .heads_q = 1, .heads_kv = 1,
+                                .seq_q = 64, .seq_k = 64};
+    struct ground g = {0};
+    if (fixture_nvrtc(&g.nvrtc, &diag) != 0)
+        SKIP("NVRTC is missing");
+    CHECK_OK(start(""), diag);
+    CHECK(write_template(24, 1));
+    CHECK_INT(ground_open(&g, &problem), FA_ECORRUPT);
+    CHECK_HAS(diag.text, "boxes of 24 columns");
+    CHECK(g.kernel == NULL);
+    ground_close(&g);
+}
+
+int main(void)
+{
+    char command[sizeof templates + 16];
+    if (getenv("FA_TEST_FAKE_CUDA") == NULL || mkdtemp(templates) == NULL)
+        return 1;
+    snprintf(script, sizeof script, "%s/script", templates);
+    setenv("FAKE_CUDA_SCRIPT", script, 1);
+    setenv("FA_TUNE_LIBCUDA", getenv("FA_TEST_FAKE_CUDA"), 1);
+    TEST(a_cubin_says_its_boxes_or_wants_none);
+    TEST(impossible_boxes_are_refused);
+    TEST(parameters_that_nobody_would_pass_are_refused);
+    TEST(boxes_survive_the_real_compiler_on_every_architecture);
+    TEST(shapes_that_tma_does_not_take_are_refused);
+    TEST(a_driver_without_tensor_maps_is_refused_only_when_they_are_needed);
+    TEST(maps_say_what_the_launch_says);
+    TEST(dimensions_of_one_element_may_have_any_stride);
+    TEST(without_keys_their_pointers_may_be_null);
+    TEST(maps_of_another_launch_are_caught_by_the_fake);
+    TEST(tensors_that_tma_does_not_take_are_refused_by_name);
+    TEST(a_candidate_that_takes_maps_is_proved_and_timed);
+    TEST(a_candidate_with_impossible_boxes_is_not_loaded);
+    fa_driver_close(&driver);
+    snprintf(command, sizeof command, "rm -rf %s", templates);
+    return system(command) == 0 ? check_done() : 1;
+}
