@@ -164,7 +164,7 @@ static int set_choice(const option_spec *spec, const char *text, void *ret, fa_d
                       : spec->choices[i + 1] != NULL ? ", "
                                                      : " or ",
                       spec->choices[i]);
-    const char *near = cli_nearest(text, spec->choices);
+    const char *near = cli_nearest(text, spec->choices + first);
     char typed[CLI_SHORT_SIZE];
     cli_text_short(text, typed);
     int rc = near != NULL

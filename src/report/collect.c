@@ -289,10 +289,9 @@ static double least_bytes(const fa_problem *p)
 static void fill_times(report_problem *problem)
 {
     const fa_study *study = &problem->study;
-    const fa_trial *best = study->has_winner                                    ? &study->winner.trial
-                           : problem->count > 0 && problem->config[0].rank == 1 && problem->config[0].tried
-                               ? &problem->config[0].trial
-                               : NULL;
+    const fa_trial *best = study->has_winner ? &study->winner.trial
+                           : problem->ranked > 0 ? &problem->config[0].trial /* so far */
+                                                 : NULL;
     problem->best = best;
     problem->bytes = least_bytes(&study->problem);
     for (size_t i = 0; i < problem->count; i++) {
