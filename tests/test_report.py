@@ -250,7 +250,6 @@ def the_format_follows_the_file_and_a_file_is_whole_or_not_there():
                 tap.equal(file.read()[:len(start)], start)
         tap.has(place.run("report", "--out", "r.pdf", status=2).stderr, "--format html, md, csv")
         tap.has(place.run("report", "--format", "pdf", status=2).stderr, "use html, md, csv or json")
-        tap.has(place.run("report", "--format", "htm", status=2).stderr, "did you mean html?")
         tap.lacks(place.run("report", "--format", "x", status=2).stderr, "did you mean ?")
         tap.has(place.run("report", "--format", "", status=2).stderr, "use html, md, csv or json")
         tap.has(place.run("report", "--json", "--format", "csv", status=2).stderr, "exclude")
