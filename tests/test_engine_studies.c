@@ -87,7 +87,7 @@ static void a_tuned_problem_comes_back_whole_in_the_order_of_explain(void)
     CHECK(seen.study.current && seen.study.has_winner);
     CHECK(fa_problem_equal(&seen.study.problem, &small_problem));
     CHECK_TEXT(seen.study.winner.cubin_key, answer.cubin_key);
-    CHECK(seen.study.tune_s > 0);
+    CHECK(seen.study.winner.tune_s > 0);
     CHECK(seen.study.gpu.tensor_tflops > 0);
     CHECK_INT(seen.trials, answer.space);
     CHECK_INT(seen.tried, answer.in_budget);

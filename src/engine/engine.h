@@ -83,10 +83,8 @@ void fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_ans
 char *fa_records_environment(const fa_gpu *gpu, int driver_version, const char *nvrtc);
 /* Whether an environment names this NVRTC, and this driver too unless driver_version is 0. */
 bool fa_records_same_tools(const char *environment, int driver_version, const char *nvrtc);
-/* The counts, times and ties of an answer as a winner's evidence, with the seconds that its tune
- * took. Caller frees. */
-char *fa_records_evidence(const fa_answer *answer, double tune_s);
-double fa_records_tune_s(const char *evidence); /* 0: not known */
+/* The counts, times and ties of an answer as a winner's evidence. Caller frees. */
+char *fa_records_evidence(const fa_answer *answer);
 
 /* ---- a tune (job.c and its stages) ----------------------------------------------------------*/
 typedef struct fa_job fa_job;

@@ -28,7 +28,6 @@ typedef struct fa_study {
     bool current;        /* made from this session's templates: its whole space can be told */
     bool has_winner;
     fa_answer winner;    /* when has_winner */
-    double tune_s;       /* wall time of the tune that found the winner; 0: not known */
     int32_t trials;      /* configs on record */
     int64_t unix_time;   /* of the newest of them, or of the winner */
 } fa_study;

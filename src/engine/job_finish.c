@@ -184,17 +184,17 @@ int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag
     answer->gpu = job->target.gpu;
     answer->unix_time = (int64_t)time(NULL);
     answer->trial = candidate->trial;
+    answer->tune_s = (double)(uv_hrtime() - job->started_ns) / 1e9;
     answer->driver_version = job->measuring && driver != NULL ? fa_driver_version(driver) : 0;
     snprintf(answer->entry, sizeof answer->entry, "%s",
              fa_family_entry(job->tuner->families.family[candidate->family]));
     snprintf(answer->cubin_key, sizeof answer->cubin_key, "%s", job->attempt[index].cubin_key);
     snprintf(answer->nvrtc, sizeof answer->nvrtc, "%s", job->nvrtc.identity);
-    double tune_s = (double)(uv_hrtime() - job->started_ns) / 1e9;
     fa_winner_record winner = {.scope = job->target.scope,
                                .origin = answer->origin,
                                .trial = answer->trial,
                                .driver_version = answer->driver_version,
-                               .evidence = fa_records_evidence(answer, tune_s)};
+                               .evidence = fa_records_evidence(answer)};
     memcpy(winner.entry, answer->entry, sizeof winner.entry);
     memcpy(winner.cubin_key, answer->cubin_key, sizeof winner.cubin_key);
     memcpy(winner.nvrtc, answer->nvrtc, sizeof winner.nvrtc);

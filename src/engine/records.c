@@ -16,14 +16,14 @@
 #define FUNNEL(X) \
     X(space) X(in_budget) X(compiled) X(clean) X(proved) X(measured) X(failed) X(ties)
 
-char *fa_records_evidence(const fa_answer *answer, double tune_s)
+char *fa_records_evidence(const fa_answer *answer)
 {
     cJSON *json = cJSON_CreateObject();
 #define ADD(field) cJSON_AddNumberToObject(json, #field, answer->field);
     FUNNEL(ADD)
 #undef ADD
     cJSON_AddNumberToObject(json, "default_us", answer->default_us);
-    cJSON_AddNumberToObject(json, "tune_s", tune_s);
+    cJSON_AddNumberToObject(json, "tune_s", answer->tune_s);
     cJSON_AddStringToObject(json, "uuid", answer->gpu.uuid);
     cJSON *gpu = fa_gpu_to_json(&answer->gpu);
     cJSON_AddItemToObject(json, "gpu", gpu);
@@ -44,20 +44,9 @@ static void read_evidence(const char *text, fa_answer *answer)
     FUNNEL(READ)
 #undef READ
     fa_json_number(json, "default_us", &answer->default_us, "evidence", NULL);
+    fa_json_number(json, "tune_s", &answer->tune_s, "evidence", NULL);
     fa_gpu_from_json(cJSON_GetObjectItemCaseSensitive(json, "gpu"), &answer->gpu, NULL);
     cJSON_Delete(json);
-}
-
-double fa_records_tune_s(const char *evidence)
-{
-    cJSON *json = NULL;
-    double seconds = 0;
-    if (evidence == NULL ||
-        fa_json_parse(evidence, strlen(evidence), "evidence", &json, NULL) != 0)
-        return 0;
-    fa_json_number(json, "tune_s", &seconds, "evidence", NULL);
-    cJSON_Delete(json);
-    return seconds > 0 ? seconds : 0;
 }
 
 char *fa_records_environment(const fa_gpu *gpu, int driver_version, const char *nvrtc)

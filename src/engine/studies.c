@@ -90,7 +90,6 @@ static int complete(fa_tuner *tuner, fa_study *study, fa_diag *diag)
         study->has_winner = true;
         fa_records_answer(&winner, NULL, &study->winner);
         study->gpu = study->winner.gpu;
-        study->tune_s = fa_records_tune_s(winner.evidence);
         if (winner.unix_time > study->unix_time)
             study->unix_time = winner.unix_time;
         fa_winner_record_free(&winner);

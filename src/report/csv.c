@@ -131,7 +131,7 @@ static void write_row(fa_buf *out, const report_problem *problem, const struct r
     fa_buf_printf(out, ",%s", !row->winner ? "" : problem->slow ? "1" : "0");
     positive(out, row->winner ? problem->default_us : 0);
     positive(out, row->winner ? problem->compile_ms : trial != NULL ? trial->compile_ms : 0);
-    positive(out, row->winner ? study->tune_s : 0);
+    positive(out, row->winner ? study->winner.tune_s : 0);
     cubin_fields(out, row);
     positive(out, row->config != NULL ? (double)row->config->unix_time
                   : row->winner       ? (double)study->unix_time

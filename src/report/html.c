@@ -97,9 +97,9 @@ static void summary_row(html_page *page, const report_problem *problem)
     report_grouped(out, (int64_t)problem->tried);
     fa_buf_printf(out, "<td class=\"n\" data-v=\"%.6g\">", problem->compile_ms / 1000);
     report_seconds(out, problem->compile_ms / 1000);
-    if (study->tune_s > 0) {
-        fa_buf_printf(out, "<td class=\"n\" data-v=\"%.6g\">", study->tune_s);
-        report_seconds(out, study->tune_s);
+    if (study->winner.tune_s > 0) {
+        fa_buf_printf(out, "<td class=\"n\" data-v=\"%.6g\">", study->winner.tune_s);
+        report_seconds(out, study->winner.tune_s);
     } else {
         fa_buf_text(out, "<td class=\"n\" data-v=\"\">–");
     }

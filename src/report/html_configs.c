@@ -51,6 +51,12 @@ void html_config_button(fa_buf *out, const report_problem *problem, const report
                   class_name, problem->number, number_of(problem, config), text);
 }
 
+/* The store holds any finite number. */
+static int64_t whole(double value)
+{
+    return value < 1e15 ? (int64_t)(value + 0.5) : (int64_t)1e15;
+}
+
 /* ---- records --------------------------------------------------------------------------------*/
 /* Writes the next field from `cell`, which is cleared. */
 static void field(fa_buf *out, fa_buf *cell)
@@ -148,7 +154,7 @@ static void record(fa_buf *out, fa_buf *cell, const report_config *config)
     if (trial->grid[0] > 0)
         fa_buf_printf(cell, "%u × %u × %u", trial->grid[0], trial->grid[1], trial->grid[2]);
     field(out, cell);
-    number_field(out, cell, trial->compile_ms > 0, (int64_t)(trial->compile_ms + 0.5), " ms");
+    number_field(out, cell, trial->compile_ms > 0, whole(trial->compile_ms), " ms");
     circumstances(out, cell, config);
     fa_buf_text(out, "]");
 }
@@ -221,7 +227,7 @@ static void row(fa_buf *out, const report_problem *problem, const report_config 
     number_cell(out, trial->threads > 0, trial->smem_bytes);
     number_cell(out, trial->registers > 0, trial->registers);
     number_cell(out, trial->blocks_per_sm > 0, trial->blocks_per_sm);
-    number_cell(out, trial->compile_ms > 0, (int64_t)(trial->compile_ms + 0.5));
+    number_cell(out, trial->compile_ms > 0, whole(trial->compile_ms));
     if (trial->predicted_us > 0) {
         fa_buf_printf(out, "<td class=\"n\" data-v=\"%.4g\"><span class=\"guess\">",
                       trial->predicted_us);

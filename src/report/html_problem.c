@@ -110,11 +110,11 @@ static void times(fa_buf *out, const report_problem *problem)
     report_seconds(out, problem->compile_ms / 1000);
     fa_buf_text(out, " of one core");
     term(out, "tune time");
-    if (study->tune_s > 0)
-        report_seconds(out, study->tune_s);
+    if (study->winner.tune_s > 0)
+        report_seconds(out, study->winner.tune_s);
     else
         fa_buf_text(out, study->has_winner ? "not recorded" : "not ended");
-    if (study->tune_s > 0)
+    if (study->winner.tune_s > 0)
         fa_buf_text(out, ", the last run");
     term(out, "configs tried");
     report_grouped(out, (int64_t)problem->tried);

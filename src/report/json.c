@@ -141,7 +141,7 @@ static cJSON *problem_json(const report_problem *problem)
     add_known(object, "default_us", problem->default_us);
     add_known(object, "speedup_over_default", problem->x_default);
     add_known(object, "compile_ms", problem->compile_ms);
-    add_known(object, "tune_s", study->tune_s);
+    add_known(object, "tune_s", study->winner.tune_s);
     cJSON_AddBoolToObject(object, "slow", problem->slow);
     cJSON_AddNumberToObject(object, "unix_time", (double)study->unix_time);
     add_peers(object, problem);

@@ -74,8 +74,8 @@ static void summary_row(markdown *md, const report_problem *problem)
     fa_buf_printf(out, " | %zu | ", problem->tried);
     report_seconds(out, problem->compile_ms / 1000);
     fa_buf_text(out, " | ");
-    if (problem->study.tune_s > 0)
-        report_seconds(out, problem->study.tune_s);
+    if (problem->study.winner.tune_s > 0)
+        report_seconds(out, problem->study.winner.tune_s);
     else
         fa_buf_text(out, "–");
     fa_buf_text(out, " | ");
