@@ -208,12 +208,12 @@ FA_DEVICE void produce(const fa_attn_params &p, const fa_attn_tensor_maps &maps,
 // S = Q K^T, left under way.
 FA_DEVICE void issue_qk(Scores &s, u32 q, u32 k) {
     const u64 a = wgmma_descriptor<kSlab>(q, 16), b = wgmma_descriptor<kSlab>(k, 16);
-    wgmma_pin(s);
+    Wgmma<kN>::pin(s);
     wgmma_fence();
 #pragma unroll
     for (int d = 0; d < kD / 16; ++d) {
         const u32 slab = d / (kSlab / 16), within = d % (kSlab / 16) * 32;   // 16 columns are 32 bytes
-        Wgmma<kN, false>::multiply(s, a + (slab * (64 * kSlab * 2) + within) / 16, b + (slab * (kN * kSlab * 2) + within) / 16,
+        Wgmma<kN>::multiply(s, a + (slab * (64 * kSlab * 2) + within) / 16, b + (slab * (kN * kSlab * 2) + within) / 16,
                                    d > 0);
     }
     wgmma_commit();
@@ -222,11 +222,11 @@ FA_DEVICE void issue_qk(Scores &s, u32 q, u32 k) {
 // O += P V, left under way.
 FA_DEVICE void issue_pv(Output &o, const Probs &p, u32 v, bool accumulate) {
     const u64 b = wgmma_descriptor<kSlab>(v, kN * kSlab * 2);
-    wgmma_pin(o);
+    Wgmma<kD>::pin(o);
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kN / 16; ++k)
-        Wgmma<kD, true>::multiply(o, &p[4 * k], b + (k * 16 * kSlab * 2) / 16, k > 0 || accumulate);
+        Wgmma<kD>::multiply(o, &p[4 * k], b + (k * 16 * kSlab * 2) / 16, k > 0 || accumulate);
     wgmma_commit();
 }
 
@@ -429,7 +429,7 @@ FA_DEVICE void issue_both(Feed &feed, Scores &s, Output &o, const Probs &probs, 
     issue_pv(o, probs, feed.wait_v(), accumulate);
     turn_end(feed.group);
     wgmma_wait<1>();
-    wgmma_pin(s);
+    Wgmma<kN>::pin(s);
     feed.release_k();
 }
 
@@ -460,7 +460,7 @@ FA_DEVICE void consume(const fa_attn_params &p, const fa_attn_tensor_maps &maps,
             issue_qk(s, q, k);
             turn_end(group);
             wgmma_wait<0>();
-            wgmma_pin(s);
+            Wgmma<kN>::pin(s);
             feed.release_k();
             settle_scores(s, rows, factor, scale, step >= own.clear_steps, p, work.row0 + lane_row, lane_key + step * kN);
             exponentials(s, rows, scale);
@@ -477,7 +477,7 @@ FA_DEVICE void consume(const fa_attn_params &p, const fa_attn_tensor_maps &maps,
                     exponentials(s, rows, scale);
                     finish_before_wait(rows);
                     wgmma_wait<0>();
-                    wgmma_pin(o);
+                    Wgmma<kD>::pin(o);
                     feed.release_v();
                     feed.free_q();
                     if (grown) scale_rows(o, shrink);
@@ -500,7 +500,7 @@ FA_DEVICE void consume(const fa_attn_params &p, const fa_attn_tensor_maps &maps,
                 exponentials(s, rows, scale);
                 finish_before_wait(rows);
                 wgmma_wait<0>();
-                wgmma_pin(o);
+                Wgmma<kD>::pin(o);
                 feed.release_v();
                 scale_rows(o, factor);
                 store_output(maps, work, o, group, feed.q_before());
@@ -510,7 +510,7 @@ FA_DEVICE void consume(const fa_attn_params &p, const fa_attn_tensor_maps &maps,
             }
             issue_pv(o, probs, feed.wait_v(), accumulate);
             wgmma_wait<0>();
-            wgmma_pin(o);
+            Wgmma<kD>::pin(o);
             feed.release_v();
         } else {
             next = schedule.next(p);

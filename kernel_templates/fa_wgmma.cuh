@@ -24,12 +24,6 @@ template <int kPending> FA_DEVICE void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(kPending) : "memory");
 }
 
-// Registers of a product: nothing that touches them moves across this.
-template <int kCount> FA_DEVICE void wgmma_pin(float (&c)[kCount]) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(c[i]) :: "memory");
-}
-
 // Descriptor of a tile whose K runs along its rows (Q, K), or across them (V), slabs `slab_bytes` apart.
 template <int kSlab> FA_DEVICE u64 wgmma_descriptor(u32 address, u32 slab_bytes) {
     constexpr u64 kSwizzle = kSlab == 64 ? 1 : 2;           // 128 or 64 bytes
@@ -37,8 +31,9 @@ template <int kSlab> FA_DEVICE u64 wgmma_descriptor(u32 address, u32 slab_bytes)
     return (kSwizzle << 62) | (kEightRows << 32) | ((u64)(slab_bytes / 16) << 16) | ((address & 0x3ffffu) >> 4);
 }
 
-// kTransposedB: the rows of B in shared memory are its K. `accumulate` false: c = A * B.
-template <int kN, bool kTransposedB> struct Wgmma;
+// multiply: c += A * B with A in shared memory and K along the rows of both, or with A in registers and K across the
+// rows of B; `accumulate` false: c = A * B. pin: nothing that touches c moves across it.
+template <int kN> struct Wgmma;
 
 #define FA_REGS_8 "%0,%1,%2,%3,%4,%5,%6,%7"
 #define FA_REGS_16 FA_REGS_8 ", " "%8,%9,%10,%11,%12,%13,%14,%15"
@@ -96,13 +91,14 @@ template <int kN, bool kTransposedB> struct Wgmma;
 #endif
 
 // kN, its accumulators a thread, and the numbers of the operands that follow them.
-#define FA_WGMMA(N, R, R1, R2, R3, R4, R5)                                                                          \
-    template <bool kTransposedB> struct Wgmma<N, kTransposedB> {                                                     \
+#define FA_WGMMA(N, R, R1, R2, R3, R4, R5)                                                                           \
+    template <> struct Wgmma<N> {                                                                                    \
+        FA_DEVICE void pin(float (&c)[R]) { asm volatile("" : FA_ACCS_##R :: "memory"); }                            \
         FA_DEVICE void multiply(float (&c)[R], u64 a, u64 b, bool accumulate) {                                      \
             asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #R2 ", 0;\n"                                             \
                          "wgmma.mma_async.sync.aligned.m64n" #N "k16" FA_WGMMA_TYPES "{" FA_REGS_##R "}, %" #R       \
-                         ", %" #R1 ", p, 1, 1, 0, %" #R3 "; }"                                                       \
-                         : FA_ACCS_##R : "l"(a), "l"(b), "r"((u32)accumulate), "n"((int)kTransposedB));              \
+                         ", %" #R1 ", p, 1, 1, 0, 0; }"                                                              \
+                         : FA_ACCS_##R : "l"(a), "l"(b), "r"((u32)accumulate));                                      \
         }                                                                                                            \
         FA_DEVICE void multiply(float (&c)[R], const u32 *a, u64 b, bool accumulate) {                               \
             asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #R5 ", 0;\n"                                             \

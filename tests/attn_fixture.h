@@ -114,9 +114,17 @@ static inline int fixture_pick(const struct fixture *f, const char *family,
 {
     fa_gpu gpu;
     fa_space space = {0};
+    int index = 0;
+    while (index < f->families.count &&
+           strcmp(fa_family_name(f->families.family[index]), family) != 0)
+        index++;
+    if (index == f->families.count)
+        return FA_ENOTFOUND;
+    /* Of this family alone: another one may come before it. */
+    fa_family_list one = {.family = &f->families.family[index], .count = 1};
     int rc = fixture_space_gpu(family, device, &gpu);
     if (rc == 0)
-        rc = fa_space_enumerate(&f->families, problem, &gpu, &space, diag);
+        rc = fa_space_enumerate(&one, problem, &gpu, &space, diag);
     if (rc != 0)
         return rc;
     uint64_t survivors = 0;
@@ -124,11 +132,12 @@ static inline int fixture_pick(const struct fixture *f, const char *family,
         uint64_t at = 0, wanted = survivors > 0 ? pick % survivors : 0;
         for (int i = 0; i < space.count; i++) {
             const fa_candidate *c = &space.candidate[i];
-            if (c->trial.status != FA_STATUS_PENDING || (preset && !c->is_default) ||
-                strcmp(c->trial.config.family, family) != 0)
+            if (c->trial.status != FA_STATUS_PENDING || (preset && !c->is_default))
                 continue;
-            if (pass == 1 && at == wanted)
+            if (pass == 1 && at == wanted) {
                 *ret_candidate = *c;
+                ret_candidate->family = index;
+            }
             at++;
         }
         survivors = at;

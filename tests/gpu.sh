@@ -6,6 +6,7 @@
 #
 #   tests/gpu.sh            everything (about 5 minutes on an H200 with 16 cores)
 #   tests/gpu.sh quick      without compute-sanitizer and with fewer rows
+#   tests/gpu.sh hopper     attn_fwd_sm90a alone: its proof and its whole table
 set -u
 cd "$(dirname "$0")/.."
 mode=${1:-all}
@@ -26,6 +27,72 @@ clock() { date +%s.%N; }
 tap() { # counts the cases of a TAP program's output
     awk '/^ok/ {ok++} /^not ok/ {bad++} END {print ok + 0, bad + 0}' "$1"
 }
+
+prove() {
+    echo "== correctness"
+    FA_TEST_PROBLEMS=${FA_TEST_PROBLEMS:-300} "$bundle/test_gpu_attn" | tee "$out/attn.tap"
+    verdict "correctness sweep" "${PIPESTATUS[0]}"
+    note "correctness sweep: $(tap "$out/attn.tap" | awk '{print $1 " tests passed, " $2 " failed"}'), \
+$(grep -o '[0-9]* of [0-9]* problems proved' "$out/attn.tap" | paste -sd, | sed 's/,/ and /g'), \
+$(grep -o 'seed [0-9a-fx]*' "$out/attn.tap" | head -n 1)"
+}
+sanitize() { # a short sweep of each family that is swept
+    command -v compute-sanitizer >/dev/null || { note "compute-sanitizer is not here"; return; }
+    for tool in memcheck racecheck; do
+        echo "== compute-sanitizer $tool"
+        FA_TEST_PROBLEMS=${FA_SANITIZED_PROBLEMS:-4} timeout 200 compute-sanitizer --tool $tool \
+            --error-exitcode 9 "$bundle/test_gpu_attn" >"$out/$tool.log" 2>&1
+        status=$?
+        verdict "compute-sanitizer $tool (exit status $status; 124: out of time)" $status
+        note "compute-sanitizer $tool: $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$out/$tool.log" | tail -n 1)"
+    done
+}
+versus() { # NAME ARGUMENTS: ours beside PyTorch's back ends
+    name=$1
+    shift
+    echo "== ours beside PyTorch's FA2 and cuDNN: $name"
+    python3 tests/bench/attn_vs_torch.py "$@" --out "$out/attn.jsonl" | tee "$work/attn.txt"
+    verdict "benchmark: $name" "${PIPESTATUS[0]}"
+    cat "$work/attn.txt" >>"$table"
+}
+latency() {
+    echo "== latency"
+    FA_TUNE_STORE=$1 "$bundle/bench_latency" >/dev/null # page in
+    note "$(FA_TUNE_STORE=$1 "$bundle/bench_latency")"
+}
+finish() {
+    echo
+    echo "== table"
+    cat "$table"
+    echo "$passed passed, $failed failed"
+    [ $failed -eq 0 ]
+    exit
+}
+
+hopper() {
+    export FA_TEST_FAMILY=attn_fwd_sm90a
+    prove
+    sanitize
+    "$bundle/fa-tune" --seq 512 --effort predict --quiet >/dev/null # page in the libraries
+    for problem in "--seq 512 --head-dim 64" "--seq 4096 --head-dim 128 --causal"; do
+        begin=$(clock)
+        # shellcheck disable=SC2086
+        "$bundle/fa-tune" $problem --json --quiet --store "$work/cold-hopper.db" >"$out/cold.json"
+        verdict "cold tune $problem" $?
+        note "cold tune $problem: $(python3 -c 'import json, sys
+print(json.load(open(sys.argv[1]))["funnel"]["measured"], "configs measured")' "$out/cold.json") in $(seconds "$begin" "$(clock)") s"
+    done
+    "$bundle/fa-tune" --seq 512 --quiet >/dev/null
+    latency "$FA_TUNE_STORE"
+    versus "fp16" --head-dim 64 128 256 --dtype fp16
+    versus "bf16" --head-dim 128 --dtype bf16
+    versus "small" --set small --dtype fp16
+    note "$(python3 tests/bench/model_regret.py "$FA_TUNE_STORE")"
+    cp "$FA_TUNE_STORE" "$out/store.db" 2>/dev/null
+    finish
+}
+
+if [ "$mode" = hopper ]; then hopper; fi
 
 echo "== doctor"
 "$bundle/fa-tune" doctor
@@ -49,9 +116,7 @@ print(f"cold tune: {n} configs compiled, proved and measured in {cold:.2f} s = {
 PY
 )"
 
-echo "== latency"
-FA_TUNE_STORE=$work/cold.db "$bundle/bench_latency" >/dev/null # page in
-note "$(FA_TUNE_STORE=$work/cold.db "$bundle/bench_latency")"
+latency "$work/cold.db"
 
 echo "== example: tunes, launches, checks; the second process finds the winner"
 FA_TUNE_STORE=$work/example.db "$bundle/tune_and_launch"; verdict "example, first process" $?
@@ -73,37 +138,15 @@ for _ in 1 2 3 4; do
 done
 wait $tune; verdict "tune while workers are killed" $?
 
-echo "== correctness"
-FA_TEST_PROBLEMS=${FA_TEST_PROBLEMS:-300} "$bundle/test_gpu_attn" | tee "$out/attn.tap"
-verdict "correctness sweep" "${PIPESTATUS[0]}"
-note "correctness sweep: $(tap "$out/attn.tap" | awk '{print $1 " tests passed, " $2 " failed"}'), \
-$(grep -o '[0-9]* of [0-9]* problems proved' "$out/attn.tap" | paste -sd, | sed 's/,/ and /'), \
-$(grep -o 'seed [0-9a-fx]*' "$out/attn.tap" | head -n 1)"
+prove
 FA_TEST_FAKE_CUDA=$bundle/fake/libcuda.so.1 "$bundle/test_gpu_driver"; verdict driver $?
 
-if [ "$mode" = all ] && command -v compute-sanitizer >/dev/null; then
-    echo "== compute-sanitizer"
-    for tool in memcheck racecheck; do
-        FA_TEST_PROBLEMS=6 timeout 130 compute-sanitizer --tool $tool --error-exitcode 9 \
-            "$bundle/test_gpu_attn" >"$out/$tool.log" 2>&1
-        status=$?
-        verdict "compute-sanitizer $tool" $status
-        note "compute-sanitizer $tool: $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$out/$tool.log" | tail -n 1)"
-    done
-fi
+[ "$mode" = all ] && sanitize
 
-echo "== ours beside PyTorch's FA2 and cuDNN"
 rows=""
 [ "$mode" = quick ] && rows="--seq 512 4096 --dtype fp16"
 # shellcheck disable=SC2086
-python3 tests/bench/attn_vs_torch.py $rows --out "$out/attn.jsonl" | tee "$work/attn.txt"
-verdict "benchmark" "${PIPESTATUS[0]}"
-note "$(tail -n 1 "$work/attn.txt")"
+versus "table" $rows
 note "$(python3 tests/bench/model_regret.py "$FA_TUNE_STORE")"
 cp "$FA_TUNE_STORE" "$out/store.db" 2>/dev/null
-
-echo
-echo "== table"
-cat "$table"
-echo "$passed passed, $failed failed"
-[ $failed -eq 0 ]
+finish

@@ -287,19 +287,26 @@ static int random_length(struct dice *dice)
     return lengths[below(dice, sizeof lengths / sizeof *lengths)];
 }
 
-static fa_attn_case random_case(struct dice *dice, bool bf16)
+/* What a family takes. */
+struct taste {
+    bool bf16, unaligned;
+};
+
+static fa_attn_case random_case(struct dice *dice, struct taste taste)
 {
     static const int common[] = {32, 64, 96, 128, 192, 256};
     static const int groups[] = {1, 1, 2, 3, 4, 7};
     int dim = below(dice, 2) == 0 ? common[below(dice, 6)] : 8 + 8 * (int)below(dice, 32);
     int kv = 1 + (int)below(dice, 3), batch = below(dice, 40) == 0 ? 0 : 1 + (int)below(dice, 3);
-    fa_problem p = problem_of(bf16 && below(dice, 2) == 0 ? FA_BF16 : FA_FP16,
+    fa_problem p = problem_of(taste.bf16 && below(dice, 2) == 0 ? FA_BF16 : FA_FP16,
                               (fa_causal)below(dice, 3), dim, batch,
                               kv * groups[below(dice, 6)], kv, random_length(dice),
                               random_length(dice));
+    if (below(dice, 4) == 0 && p.seq_q <= 513 && p.seq_k <= 513)
+        p.batch *= 12; /* several tiles a block where blocks persist */
     p.layout = (fa_layout)below(dice, 2);
     p.want_lse = below(dice, 4) != 0;
-    p.unaligned = below(dice, 3) == 0;
+    p.unaligned = below(dice, 3) == 0 && taste.unaligned;
     fa_attn_case c = fa_attn_case_padded(&p, (int)below(dice, 3));
     if (below(dice, 8) == 0) {
         c.input_scale[0] = c.input_scale[1] = 50; /* scores to +-1e4 */
@@ -404,7 +411,7 @@ static bool prove_job(int index, struct job *job, uint64_t seed, double *worst)
     return true;
 }
 
-static void make_jobs(const char *family, bool bf16, int count, uint64_t seed)
+static void make_jobs(const char *family, struct taste taste, int count, uint64_t seed)
 {
     struct dice dice = {.seed = seed};
     sweep.family = family;
@@ -413,7 +420,7 @@ static void make_jobs(const char *family, bool bf16, int count, uint64_t seed)
     sweep.job = calloc((size_t)count, sizeof *sweep.job);
     for (int i = 0; sweep.job != NULL && i < count; i++) {
         struct job *job = &sweep.job[i];
-        job->what = random_case(&dice, bf16);
+        job->what = random_case(&dice, taste);
         job->pick = below(&dice, 1 << 30);
         job->rc = FA_ECANCELED; /* until a thread has taken it */
         job->reference = reference_for(&job->what.problem);
@@ -432,12 +439,12 @@ static void free_jobs(void)
 
 /* Proves a family on `count` random problems, every row of each compared; returns how many failed,
  * -1 when nothing could be compiled. */
-static int sweep_family(const char *family, bool bf16)
+static int sweep_family(const char *family, struct taste taste)
 {
     uint64_t seed = environment("FA_TEST_SEED", (uint64_t)time(NULL));
     int count = (int)environment("FA_TEST_PROBLEMS", PROBLEMS), proved = 0, failed = 0;
     double worst = 0, start = fixture_ms();
-    make_jobs(family, bf16, count, seed);
+    make_jobs(family, taste, count, seed);
     if (sweep.job == NULL || !compile_all()) {
         free_jobs();
         return -1;
@@ -457,8 +464,12 @@ static int sweep_family(const char *family, bool bf16)
     return failed;
 }
 
+/* FA_TEST_FAMILY names one family to be swept alone. */
 static bool runs_here(const char *family)
 {
+    const char *only = getenv("FA_TEST_FAMILY");
+    if (only != NULL && strcmp(only, family) != 0)
+        return false;
     for (int i = 0; i < world.fixture.families.count; i++)
         if (strcmp(fa_family_name(world.fixture.families.family[i]), family) == 0)
             return world.gpu.sm <= fa_family_proved_max(world.fixture.families.family[i]);
@@ -471,7 +482,16 @@ static void attn_fwd_sm80_is_right_on_random_problems(void)
         SKIP(world.missing);
     if (world.gpu.sm < 80 || !runs_here("attn_fwd_sm80"))
         SKIP("the device does not run attn_fwd_sm80");
-    CHECK_INT(sweep_family("attn_fwd_sm80", true), 0);
+    CHECK_INT(sweep_family("attn_fwd_sm80", (struct taste){true, true}), 0);
+}
+
+static void attn_fwd_sm90a_is_right_on_random_problems(void)
+{
+    if (world.missing != NULL)
+        SKIP(world.missing);
+    if (world.gpu.sm != 90 || !runs_here("attn_fwd_sm90a"))
+        SKIP("the device does not run attn_fwd_sm90a");
+    CHECK_INT(sweep_family("attn_fwd_sm90a", (struct taste){true, false}), 0);
 }
 
 static void attn_fwd_sm75_is_right_on_random_problems(void)
@@ -480,13 +500,18 @@ static void attn_fwd_sm75_is_right_on_random_problems(void)
         SKIP(world.missing);
     if (world.gpu.sm < 75 || !runs_here("attn_fwd_sm75"))
         SKIP("the device does not run attn_fwd_sm75");
-    CHECK_INT(sweep_family("attn_fwd_sm75", false), 0);
+    CHECK_INT(sweep_family("attn_fwd_sm75", (struct taste){false, true}), 0);
 }
 
 /* ---- single problems ------------------------------------------------------------------------*/
-static const char *family_here(void)
+static const char *portable_family(void)
 {
     return world.gpu.sm >= 80 ? "attn_fwd_sm80" : "attn_fwd_sm75";
+}
+
+static const char *family_for(const fa_problem *problem)
+{
+    return world.gpu.sm == 90 && !problem->unaligned ? "attn_fwd_sm90a" : portable_family();
 }
 
 /* Proves the default config on a case. */
@@ -494,7 +519,7 @@ static void prove_default(const fa_attn_case *c, fa_proof *ret_proof, int *ret_r
 {
     fa_candidate candidate;
     fa_buf cubin = {0}, reference = {0};
-    *ret_rc = build_default(family_here(), &c->problem, &candidate, &cubin, &reference);
+    *ret_rc = build_default(family_for(&c->problem), &c->problem, &candidate, &cubin, &reference);
     if (*ret_rc == 0)
         *ret_rc = prove(c, &reference, &cubin, &candidate.trial, 3, ret_proof);
     fa_buf_free(&cubin);
@@ -577,8 +602,8 @@ static void a_kernel_that_computes_something_else_is_rejected(void)
         SKIP(world.missing);
     c.all_rows = true;
     q.causal = FA_CAUSAL_TOP_LEFT;
-    CHECK_OK(build_default(family_here(), &p, &plain, &cubin, &reference), diag);
-    CHECK_OK(build_default(family_here(), &q, &causal, &other, &unused), diag);
+    CHECK_OK(build_default(portable_family(), &p, &plain, &cubin, &reference), diag);
+    CHECK_OK(build_default(portable_family(), &q, &causal, &other, &unused), diag);
     CHECK_OK(prove(&c, &reference, &other, &causal.trial, 1, &proof), diag);
     CHECK(!proof.passed);
     CHECK_HAS(proof.reason, "error of O");
@@ -622,7 +647,7 @@ static void bench_one(const fa_problem *problem, bool *ret_skip)
     double median, low, high, at[6];
     int count = 0;
     *ret_skip = false;
-    CHECK_OK(build_default(family_here(), problem, &candidate, &cubin, &reference), diag);
+    CHECK_OK(build_default(family_for(problem), problem, &candidate, &cubin, &reference), diag);
     at[0] = fixture_ms();
     int rc = fa_bench_open(world.driver, &world.gpu, problem, reference.data, reference.size, 1,
                            &bench, &diag);
@@ -686,6 +711,7 @@ int main(void)
     TEST(a_kernel_that_computes_something_else_is_rejected);
     TEST(a_bench_proves_and_times_the_default_config);
     TEST(attn_fwd_sm80_is_right_on_random_problems);
+    TEST(attn_fwd_sm90a_is_right_on_random_problems);
     TEST(attn_fwd_sm75_is_right_on_random_problems);
     TEST(tensors_beyond_2_31_elements_are_addressed_right);
     return check_done();

@@ -33,6 +33,7 @@ int main(void)
     fa_tuner *tuner = NULL;
     const fa_kernel *kernel = NULL;
     fa_device_ptr tensor[4] = {0};
+    fa_stream stream = NULL;
     if (fa_driver_open(&driver, &diag) != 0 || fa_driver_retain_context(driver, 0, &diag) != 0)
         return fail("no device", &diag);
     double begin = now_ns();
@@ -54,19 +55,22 @@ int main(void)
                          .v = (const void *)(uintptr_t)tensor[2],
                          .o = (void *)(uintptr_t)tensor[3]};
     double launch = 0;
+    if (fa_stream_create(driver, &stream, &diag) != 0)
+        return fail("stream", &diag);
     for (int i = 0; i < LAUNCHES; i += 200) { /* short bursts: the queue is never full */
         double start = now_ns();
         for (int j = 0; j < 200; j++)
-            if (fa_launch(kernel, &args, NULL, &diag) != 0)
+            if (fa_launch(kernel, &args, stream, &diag) != 0)
                 return fail("launch", &diag);
         launch += now_ns() - start;
-        if (fa_stream_synchronize(driver, NULL, &diag) != 0)
+        if (fa_stream_synchronize(driver, stream, &diag) != 0)
             return fail("synchronize", &diag);
     }
     printf("new process, stored winner to launchable kernel %.2f ms (open %.2f ms); hit in the "
            "process %.0f ns; launch on the host %.2f us\n",
            (ready - begin) / 1e6, (opened - begin) / 1e6, (hits - ready) / HITS,
            launch / LAUNCHES / 1e3);
+    fa_stream_destroy(driver, &stream);
     fa_close(&tuner);
     for (int i = 0; i < 4; i++)
         fa_device_free(driver, &tensor[i]);
