@@ -240,6 +240,26 @@ def filters_keep_what_agrees():
         tap.has(place.run("report", "--gpu", "nonsense", status=2).stderr, "nonsense")
 
 
+def lengths_between_buckets_are_told_with_their_regret():
+    with tuned(TWO) as place:
+        for form in ("html", "md"):
+            tap.lacks(place.run("report", "--format", form).stdout, "Shape buckets")
+        place.use_fake_driver(L4 + "time BLOCK_M=128; 60\ntime BLOCK_M=64; 50\n")
+        tune(place, 136, "--exact")
+        point, = place.json("report")["regret"]
+        tap.equal((point["problem"]["seq_q"], point["bucket"]["seq_q"], point["gpu"]),
+                  (136, 128, "NVIDIA L4"))
+        assert 0.15 < point["regret"] < 0.25, point
+        told = "%.1f%%" % (100 * point["regret"])
+        tap.has(place.run("report").stdout, "1 point between buckets: median regret %s, worst %s."
+                % (told, told))
+        page = page_of(place)
+        tap.has(page.text, "1 point: median %s, worst %s." % (told, told))
+        row, = [row for row in rows_of(place) if row["row"] == "regret"]
+        tap.equal((row["seq_q"], row["ratio"]), ("136", "%.9g" % (1 + point["regret"])))
+        tap.equal(place.json("report", "--seq", "128")["regret"], [])
+
+
 def the_format_follows_the_file_and_a_file_is_whole_or_not_there():
     with Place() as place:
         for name, start in (("r.html", "<!DOCTYPE html>"), ("r.md", "# fa-tune"),
@@ -287,6 +307,7 @@ tap.main([
     texts_that_are_no_utf8_are_mended,
     templates_that_moved_on_leave_what_is_on_record,
     filters_keep_what_agrees,
+    lengths_between_buckets_are_told_with_their_regret,
     the_format_follows_the_file_and_a_file_is_whole_or_not_there,
     a_page_of_many_problems_stays_small_and_says_what_it_leaves_out,
 ])

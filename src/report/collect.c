@@ -44,11 +44,16 @@ void report_mend(char *text)
     }
 }
 
+void report_mend_config(fa_config *config)
+{
+    report_mend(config->family);
+    for (int i = 0; i < config->count; i++)
+        report_mend(config->tunable[i].name);
+}
+
 static void mend_trial(fa_trial *trial)
 {
-    report_mend(trial->config.family);
-    for (int i = 0; i < trial->config.count; i++)
-        report_mend(trial->config.tunable[i].name);
+    report_mend_config(&trial->config);
     report_mend(trial->reason);
 }
 

@@ -8,6 +8,8 @@
  *   gate         `count` configs ended at `status`
  *   reason       `count` of them because of `text`; some examples
  *   config       one that was tried
+ *   regret       a bucket's winner at a point between buckets; `ratio` is its time over the best's
+ *   prediction   a choice that was predicted or transferred, measured; `ratio` as above
  *   environment  `count` trials were made in it; `text` is its JSON
  *
  * Measured and predicted times have columns of their own.
@@ -35,7 +37,7 @@ struct row {
     const fa_trial *trial; /* NULL: none */
     const report_config *config; /* where the trial is a config's */
     bool winner;
-    const char *status;
+    const char *status, *known_how; /* NULL: the problem's */
     size_t count; /* 0: empty */
     double median_us, low_us, high_us, ratio;
 };
@@ -69,17 +71,17 @@ static void tunables(fa_buf *out, const fa_config *config)
     fa_buf_free(&words);
 }
 
-static void problem_fields(fa_buf *out, const report_problem *problem)
+static void problem_fields(fa_buf *out, const report_problem *problem, const char *known_how)
 {
     const fa_problem *p = &problem->study.problem;
-    fa_buf_printf(out, ",%d", problem->number);
+    positive(out, problem->number);
     text_field(out, problem->study.gpu.name);
     positive(out, problem->study.gpu.sm);
     text_field(out, problem->study.silicon);
     fa_buf_printf(out, ",%s,%s,%s,%d,%d,%d,%d,%d,%d,%d,%d,%s", fa_dtype_name(p->dtype),
                   fa_causal_name(p->causal), fa_layout_name(p->layout), p->batch, p->heads_q,
                   p->heads_kv, p->seq_q, p->seq_k, p->head_dim, p->want_lse, p->unaligned,
-                  report_standing(problem));
+                  known_how != NULL ? known_how : report_standing(problem));
 }
 
 static void cubin_fields(fa_buf *out, const struct row *row)
@@ -111,7 +113,7 @@ static void write_row(fa_buf *out, const report_problem *problem, const struct r
     const fa_study *study = &problem->study;
     double median_us = trial != NULL ? trial->median_us : row->median_us;
     fa_buf_text(out, row->kind);
-    problem_fields(out, problem);
+    problem_fields(out, problem, row->known_how);
     text_field(out, trial != NULL ? trial->config.family : row->name);
     if (trial != NULL)
         tunables(out, &trial->config);
@@ -198,9 +200,49 @@ static void add_problem(report *report, report_problem *problem)
     }
 }
 
+/* What is told of no problem of the report in particular. */
+static void lone_row(fa_buf *out, struct row *row, const fa_problem *problem, const char *gpu,
+                     double best_us, const fa_config *config)
+{
+    report_problem none = {.study = {.problem = *problem}};
+    fa_trial trial = *row->trial;
+    snprintf(none.study.gpu.name, sizeof none.study.gpu.name, "%s", gpu);
+    trial.config = *config;
+    trial.status = trial.median_us > 0 ? FA_STATUS_MEASURED : FA_STATUS_WRONG;
+    row->trial = &trial;
+    row->ratio = trial.median_us > 0 && best_us > 0 ? trial.median_us / best_us : 0;
+    write_row(out, &none, row);
+}
+
 static void end(report *report)
 {
-    (void)report;
+    fa_buf *out = report->out, text = {0};
+    for (size_t i = 0; i < report->regrets; i++) {
+        const fa_regret *regret = &report->regret[i];
+        fa_trial trial = {.median_us = regret->bucket_us};
+        fa_buf_clear(&text);
+        fa_buf_text(&text, "bucket ");
+        report_problem_words(&text, &regret->bucket);
+        fa_buf_printf(&text, "; best %.9g us with ", regret->best_us);
+        report_config_words(&text, &regret->best_config);
+        struct row row = {.kind = "regret", .known_how = "measured", .trial = &trial,
+                          .text = text.data};
+        lone_row(out, &row, &regret->problem, regret->gpu, regret->best_us,
+                 &regret->bucket_config);
+    }
+    for (size_t i = 0; i < report->predictions; i++) {
+        const fa_prediction *prediction = &report->prediction[i];
+        fa_trial trial = {.median_us = prediction->measured_us,
+                          .predicted_us = prediction->predicted_us};
+        struct row row = {.kind = "prediction",
+                          .known_how = fa_origin_name(prediction->origin),
+                          .trial = &trial,
+                          .text = prediction->from_gpu};
+        lone_row(out, &row, &prediction->problem, prediction->gpu, prediction->best_us,
+                 &prediction->config);
+    }
+    out->failed |= text.failed;
+    fa_buf_free(&text);
 }
 
 const report_writer report_csv = {begin, add_problem, end};

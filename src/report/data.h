@@ -101,6 +101,10 @@ typedef struct report {
     report_outcome outcome;
     fa_baseline *baseline;
     size_t baselines;
+    fa_regret *regret; /* what buckets of lengths cost between their points */
+    size_t regrets;
+    fa_prediction *prediction;
+    size_t predictions;
     char store[4096]; /* its path as told */
     int64_t made;    /* unix time */
     void *format;    /* a format's own */
@@ -118,10 +122,25 @@ extern const report_writer report_html, report_markdown, report_csv, report_json
 int report_collect(const report *report, const fa_study *study, report_problem *ret_problem,
                    fa_diag *diag);
 void report_problem_free(report_problem *problem);
+
+/* buckets.c: what the store knows beyond single problems, as far as it was asked for. */
+int report_collect_extras(report *report, fa_diag *diag);
+bool report_asked_for(const report_options *options, const fa_problem *problem, const char *gpu);
+/* Time at the point over the best there, less 1; a negative number when the bucket's winner did not
+ * pass there. */
+double report_regret_of(const fa_regret *regret);
+typedef struct report_regret_sum {
+    size_t points, failed; /* with a regret; where the bucket's winner did not pass */
+    double median, worst;
+} report_regret_sum;
+/* FA_ENOMEM. */
+int report_regret_summary(const report *report, report_regret_sum *ret_sum);
+
 /* Whether a config ended before it was compiled. */
 bool report_pruned(fa_status status);
 
 /* Makes a text valid UTF-8, byte by byte: what is none becomes '?'. */
 void report_mend(char *text);
+void report_mend_config(fa_config *config);
 
 #endif

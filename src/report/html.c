@@ -350,6 +350,8 @@ static void end(report *report)
     fa_buf_text(out, "</header>\n<main>\n");
     summary(out, page, report);
     rooflines(out, page);
+    html_buckets(out, report);
+    html_predictions(out, report);
     fa_buf_append(out, page->body.data != NULL ? page->body.data : "", page->body.size);
     fa_buf_text(out, "</main>\n");
     foot(out, page, report);

@@ -46,6 +46,10 @@ void html_time(fa_buf *out, const fa_trial *trial); /* with its ± or as a guess
 void html_badge(fa_buf *out, const report_problem *problem);
 void html_gpu_words(fa_buf *out, const fa_gpu *gpu); /* name (sm_89, 58 SMs) */
 
+/* html_buckets.c: nothing when there is nothing to tell. */
+void html_buckets(fa_buf *out, const report *report);
+void html_predictions(fa_buf *out, const report *report);
+
 /* html_problem.c: one problem's article. */
 void html_article(html_page *page, report_problem *problem);
 

@@ -181,9 +181,54 @@ static void add_problem(report *report, report_problem *problem)
     add_text(report->out, problem_json(problem));
 }
 
+static cJSON *regret_json(const fa_regret *regret)
+{
+    cJSON *item = cJSON_CreateObject();
+    cJSON_AddItemToObject(item, "problem", fa_problem_to_json(&regret->problem));
+    cJSON_AddItemToObject(item, "bucket", fa_problem_to_json(&regret->bucket));
+    cJSON_AddStringToObject(item, "gpu", regret->gpu);
+    add_known(item, "bucket_us", regret->bucket_us);
+    add_known(item, "best_us", regret->best_us);
+    double value = report_regret_of(regret);
+    if (value >= 0)
+        cJSON_AddNumberToObject(item, "regret", value);
+    else
+        cJSON_AddNullToObject(item, "regret");
+    cJSON_AddItemToObject(item, "bucket_config", fa_config_to_json(&regret->bucket_config));
+    cJSON_AddItemToObject(item, "best_config", fa_config_to_json(&regret->best_config));
+    return item;
+}
+
+static cJSON *prediction_json(const fa_prediction *prediction)
+{
+    cJSON *item = cJSON_CreateObject();
+    cJSON_AddItemToObject(item, "problem", fa_problem_to_json(&prediction->problem));
+    cJSON_AddStringToObject(item, "gpu", prediction->gpu);
+    cJSON_AddStringToObject(item, "known_how", fa_origin_name(prediction->origin));
+    cJSON_AddStringToObject(item, "from_gpu", prediction->from_gpu);
+    add_known(item, "predicted_us", prediction->predicted_us);
+    add_known(item, "measured_us", prediction->measured_us);
+    add_known(item, "best_us", prediction->best_us);
+    add_known(item, "rank", prediction->rank);
+    add_known(item, "measured", prediction->measured);
+    cJSON_AddItemToObject(item, "config", fa_config_to_json(&prediction->config));
+    return item;
+}
+
 static void end(report *report)
 {
-    fa_buf_text(report->out, "\n]}\n");
+    fa_buf *out = report->out;
+    fa_buf_text(out, "\n], \"regret\": [");
+    for (size_t i = 0; i < report->regrets; i++) {
+        fa_buf_text(out, i > 0 ? ",\n" : "\n");
+        add_text(out, regret_json(&report->regret[i]));
+    }
+    fa_buf_text(out, "], \"predictions\": [");
+    for (size_t i = 0; i < report->predictions; i++) {
+        fa_buf_text(out, i > 0 ? ",\n" : "\n");
+        add_text(out, prediction_json(&report->prediction[i]));
+    }
+    fa_buf_text(out, "]}\n");
 }
 
 const report_writer report_json = {begin, add_problem, end};

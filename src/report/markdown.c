@@ -203,6 +203,68 @@ static void environments(fa_buf *out, const report_problem *problem)
     fa_buf_text(out, "\n");
 }
 
+static void buckets(fa_buf *out, const report *report)
+{
+    report_regret_sum sum;
+    if (report->regrets == 0)
+        return;
+    if (report_regret_summary(report, &sum) != 0) {
+        out->failed = true;
+        return;
+    }
+    fa_buf_printf(out, "## Shape buckets\n\n%zu point%s between buckets: median regret %.1f%%, worst "
+                       "%.1f%%.",
+                  sum.points, sum.points == 1 ? "" : "s", 100 * sum.median, 100 * sum.worst);
+    if (sum.failed > 0)
+        fa_buf_printf(out, " At %zu the bucket's winner did not pass.", sum.failed);
+    fa_buf_text(out, "\n\n| point | its bucket | GPU | bucket's winner there | best there | regret |\n"
+                     "|---|---|---|--:|--:|--:|\n");
+    for (size_t i = 0; i < report->regrets; i++) {
+        const fa_regret *regret = &report->regret[i];
+        double value = report_regret_of(regret);
+        fa_buf_text(out, "| ");
+        report_problem_words(out, &regret->problem);
+        fa_buf_text(out, " | ");
+        report_problem_words(out, &regret->bucket);
+        fa_buf_text(out, " | ");
+        report_markdown_text(out, regret->gpu);
+        fa_buf_text(out, " | ");
+        if (value >= 0)
+            report_us(out, regret->bucket_us);
+        fa_buf_text(out, " | ");
+        report_us(out, regret->best_us);
+        if (value >= 0)
+            fa_buf_printf(out, " | %.1f%% |\n", 100 * value);
+        else
+            fa_buf_text(out, " | did not pass |\n");
+    }
+    fa_buf_text(out, "\n");
+}
+
+static void predictions(fa_buf *out, const report *report)
+{
+    if (report->predictions == 0)
+        return;
+    fa_buf_text(out, "## Predictions that were measured\n\n| problem | GPU | known how | model said | "
+                     "measured | best | place |\n|---|---|---|--:|--:|--:|--:|\n");
+    for (size_t i = 0; i < report->predictions; i++) {
+        const fa_prediction *prediction = &report->prediction[i];
+        fa_buf_text(out, "| ");
+        report_problem_words(out, &prediction->problem);
+        fa_buf_text(out, " | ");
+        report_markdown_text(out, prediction->gpu);
+        fa_buf_printf(out, " | %s | ", fa_origin_name(prediction->origin));
+        if (prediction->predicted_us > 0)
+            report_about(out, prediction->predicted_us);
+        fa_buf_text(out, " | ");
+        report_us(out, prediction->measured_us);
+        fa_buf_text(out, " | ");
+        report_us(out, prediction->best_us);
+        fa_buf_printf(out, " | %d of %d |\n", prediction->rank, prediction->measured);
+    }
+    fa_buf_text(out, "\n");
+}
+
 static int begin(report *report)
 {
     markdown *md = calloc(1, sizeof *md);
@@ -264,6 +326,8 @@ static void end(report *report)
         fa_buf_append(out, md->rows.data, md->rows.size);
         fa_buf_text(out, "\n× is the other's time over ours: above 1, ours is faster. ~ is "
                          "predicted, not measured.\n\n");
+        buckets(out, report);
+        predictions(out, report);
         fa_buf_append(out, md->body.data, md->body.size);
         if (outcome->older > 0)
             fa_buf_printf(out, "%zu earlier generations of these problems, made with other "

@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <time.h>
 
 struct studies {
@@ -35,37 +34,6 @@ static int keep_study(void *context, const fa_study *study)
     }
     list->study[list->count++] = *study;
     return 0;
-}
-
-/* The catalogue's name for a GPU that has several ("NVIDIA L4"), else the name itself. */
-static void canonical(const char *name, char *ret, size_t size)
-{
-    fa_gpu gpu;
-    snprintf(ret, size, "%s", fa_gpu_find(name, &gpu, NULL) == 0 ? gpu.name : name);
-}
-
-static bool asked_for(const report_options *options, const fa_study *study)
-{
-    const fa_problem *want = &options->problem, *is = &study->problem;
-    unsigned by = options->by;
-    if (options->gpu != NULL) {
-        char wanted[sizeof study->gpu.name], name[sizeof study->gpu.name];
-        canonical(options->gpu, wanted, sizeof wanted);
-        canonical(study->gpu.name, name, sizeof name);
-        if (strcasecmp(wanted, name) != 0)
-            return false;
-    }
-    return (!(by & REPORT_BY_DTYPE) || want->dtype == is->dtype) &&
-           (!(by & REPORT_BY_CAUSAL) || want->causal == is->causal) &&
-           (!(by & REPORT_BY_LAYOUT) || want->layout == is->layout) &&
-           (!(by & REPORT_BY_HEAD_DIM) || want->head_dim == is->head_dim) &&
-           (!(by & REPORT_BY_BATCH) || want->batch == is->batch) &&
-           (!(by & REPORT_BY_HEADS_Q) || want->heads_q == is->heads_q) &&
-           (!(by & REPORT_BY_HEADS_KV) || want->heads_kv == is->heads_kv) &&
-           (!(by & REPORT_BY_SEQ_Q) || want->seq_q == is->seq_q) &&
-           (!(by & REPORT_BY_SEQ_K) || want->seq_k == is->seq_k) &&
-           (!(by & REPORT_BY_LSE) || want->want_lse == is->want_lse) &&
-           (!(by & REPORT_BY_UNALIGNED) || want->unaligned == is->unaligned);
 }
 
 /* By silicon, then as a grid of problems is read; generations of one problem follow one another, the
@@ -97,7 +65,7 @@ static void select_studies(const report_options *options, struct studies *list,
 {
     size_t kept = 0;
     for (size_t i = 0; i < list->count; i++) {
-        if (asked_for(options, &list->study[i]))
+        if (report_asked_for(options, &list->study[i].problem, list->study[i].gpu.name))
             list->study[kept++] = list->study[i];
         else
             outcome->filtered++;
@@ -205,6 +173,8 @@ int report_write(fa_tuner *tuner, const report_options *options, fa_buf *out,
         select_studies(options, &studies, &report.outcome);
         rc = fa_list_baselines(tuner, keep_baseline, &baselines, diag);
     }
+    if (rc == 0)
+        rc = report_collect_extras(&report, diag);
     if (rc == FA_ENOMEM)
         fa_fail(diag, rc, "out of memory for a report");
     report.baseline = baselines.baseline;
@@ -215,5 +185,7 @@ int report_write(fa_tuner *tuner, const report_options *options, fa_buf *out,
         *ret_outcome = report.outcome;
     free(studies.study);
     free(baselines.baseline);
+    free(report.regret);
+    free(report.prediction);
     return rc;
 }
