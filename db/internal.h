@@ -55,6 +55,14 @@ typedef enum fa_db_slot {
     FA_SQL_BASELINE_PUT,
     FA_SQL_BASELINE_IDS,
     FA_SQL_BASELINE_READ,
+    FA_SQL_WINNER_LIKE,
+    FA_SQL_WINNER_VERIFIED,
+    FA_SQL_WINNER_REFUSED,
+    FA_SQL_VERIFICATION_PUT,
+    FA_SQL_VERIFICATION_GET,
+    FA_SQL_PREDICTION_PUT,
+    FA_SQL_PREDICTION_IDS,
+    FA_SQL_PREDICTION_READ,
     FA_SQL_COUNT
 } fa_db_slot;
 
@@ -69,6 +77,7 @@ struct fa_store {
     bool read_only;
     bool batching;      /* inside fa_store_batch */
     bool journal_ready; /* this connection's journal mode has been set */
+    bool fresh;         /* empty: what is written first need not survive a power cut */
     bool damaged;       /* SQLite met corruption: set aside at the next call or at closing */
 };
 

@@ -108,7 +108,36 @@ static const char step_sweep[] =
     "UNIQUE (problem_key, gpu_name, peer)"
     ") STRICT;";
 
-const char *const fa_db_schema_steps[FA_STORE_SCHEMA] = {step_0_to_1, step_sweep};
+/* What a predicted choice turned out to be, which cubins another driver was tried with, and the way to
+ * winners of the same shape. */
+static const char step_contact[] =
+    "CREATE TABLE prediction ("
+    "id INTEGER PRIMARY KEY,"
+    "scope_id INTEGER NOT NULL REFERENCES scope(id),"
+    "origin TEXT NOT NULL,"
+    "gpu_name TEXT NOT NULL,"
+    "from_gpu TEXT NOT NULL,"
+    "config TEXT NOT NULL,"
+    "predicted_us REAL,"
+    "measured_us REAL,"
+    "best_us REAL,"
+    "rank INTEGER NOT NULL,"
+    "raced INTEGER NOT NULL,"
+    "unix_time INTEGER NOT NULL"
+    ") STRICT;"
+    "CREATE TABLE verification ("
+    "cubin_key TEXT NOT NULL,"
+    "silicon TEXT NOT NULL,"
+    "driver_version INTEGER NOT NULL,"
+    "passed INTEGER NOT NULL,"
+    "reason TEXT NOT NULL,"
+    "unix_time INTEGER NOT NULL,"
+    "PRIMARY KEY (cubin_key, silicon, driver_version)"
+    ") STRICT;"
+    "CREATE INDEX scope_by_shape ON scope(head_dim, heads_q, heads_kv, batch, dtype, causal);";
+
+
+const char *const fa_db_schema_steps[FA_STORE_SCHEMA] = {step_0_to_1, step_contact, step_sweep};
 
 struct migration {
     const char *const *steps;

@@ -33,6 +33,7 @@ class Place:
             "HOME": self.folder,
             "LC_ALL": "C.UTF-8",
             "FA_TUNE_STORE": self.store,
+            "FA_TUNE_SYSTEM": "",
             "FA_TUNE_LIBCUDA": os.path.join(self.folder, "no-libcuda.so.1"),
         }
         for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "LSAN_OPTIONS"):

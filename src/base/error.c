@@ -115,6 +115,18 @@ static int value_of(const struct named *table, size_t count, const char *name, i
 
 NAMES(status, statuses)
 NAMES(origin, origins)
+
+int fa_origin_trust(fa_origin origin)
+{
+    static const fa_origin order[] = {FA_ORIGIN_MEASURED, FA_ORIGIN_MEASURED_SAME_SILICON,
+                                      FA_ORIGIN_IMPORTED, FA_ORIGIN_NEAREST,
+                                      FA_ORIGIN_TRANSFERRED, FA_ORIGIN_PREDICTED};
+    int trust = 0;
+    while (trust < (int)(sizeof order / sizeof *order) && order[trust] != origin)
+        trust++;
+    return trust;
+}
+
 NAMES(dtype, dtypes)
 NAMES(causal, causals)
 NAMES(layout, layouts)

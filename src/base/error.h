@@ -19,6 +19,8 @@ int fa_fail_in(fa_diag *diag, int code, const char *format, ...)
 const char *fa_error_text(int code);
 const char *fa_status_name(fa_status status);
 const char *fa_origin_name(fa_origin origin);
+/* The order of trust: 0 is trusted most. */
+int fa_origin_trust(fa_origin origin);
 const char *fa_dtype_name(fa_dtype dtype);     /* "fp16", "bf16" */
 const char *fa_causal_name(fa_causal causal);  /* "none", "bottom-right", "top-left" */
 const char *fa_layout_name(fa_layout layout);  /* "bhsd", "bshd" */

@@ -42,7 +42,8 @@ extern "C" {
     X(EWORKER, -20, "worker process failed")                                  \
     X(ENOKERNEL, -21, "no kernel survived")                                   \
     X(EALIGN, -22, "pointers or strides are not aligned as the kernel needs") \
-    X(EFORKED, -23, "used in a forked child")
+    X(EFORKED, -23, "used in a forked child")                                 \
+    X(EUNTRUSTED, -24, "not signed by a key that is trusted")
 
 #define FA_ERROR_ENUM(name, value, text) FA_##name = (value),
 enum fa_error { FA_OK = 0, FA_ERRORS(FA_ERROR_ENUM) };
@@ -142,31 +143,34 @@ typedef struct fa_config {
 typedef enum fa_status { FA_STATUSES(FA_STATUS_ENUM) } fa_status;
 #undef FA_STATUS_ENUM
 
-/* How we know that a winner is good, best first. */
+/* How we know that a winner is good. Values are in the order in which they came to be; the order of
+ * trust is MEASURED, MEASURED_SAME_SILICON, IMPORTED, NEAREST, TRANSFERRED, PREDICTED. NEAREST is
+ * measured, but on another length than the one asked for. */
 #define FA_ORIGINS(X)                              \
     X(MEASURED, 0, "measured")                     \
     X(MEASURED_SAME_SILICON, 1, "measured-same-silicon") \
     X(IMPORTED, 2, "imported")                     \
     X(TRANSFERRED, 3, "transferred")               \
-    X(PREDICTED, 4, "predicted")
+    X(PREDICTED, 4, "predicted")                   \
+    X(NEAREST, 5, "nearest")
 
 #define FA_ORIGIN_ENUM(name, value, text) FA_ORIGIN_##name = (value),
 typedef enum fa_origin { FA_ORIGINS(FA_ORIGIN_ENUM) } fa_origin;
 #undef FA_ORIGIN_ENUM
 
-/* How much fa_get_best_kernel() may spend. */
+/* How much a request may spend; fa_tune.h says how each answers. */
 typedef enum fa_effort {
     FA_EFFORT_CACHED = 0,  /* stored winners only; FA_ENOTFOUND otherwise */
-    FA_EFFORT_PREDICT = 1, /* else the model's first choice, proved where the GPU is, untimed */
-    FA_EFFORT_MEASURE = 2, /* else tune: prove and measure the whole space once */
-    FA_EFFORT_PATIENT = 3  /* measure again with more repeats, even when a winner is stored */
+    FA_EFFORT_PREDICT = 1, /* else what is transferred or predicted, proved where the GPU is, untimed */
+    FA_EFFORT_MEASURE = 2, /* else measure: what is ready, or the whole space, once */
+    FA_EFFORT_PATIENT = 3  /* the whole space with more repeats, even when a winner is stored */
 } fa_effort;
 
 /* One config's way through the funnel. Negative or zero fields: not known (not got there). */
 typedef struct fa_trial {
     fa_config config;
     fa_status status;
-    char reason[512];        /* why it ended where it did; empty when measured */
+    char reason[512];        /* why it ended where it did; when measured, whose code it has, or empty */
     int32_t threads;
     int32_t smem_bytes;      /* dynamic shared memory of one block */
     int32_t registers;       /* per thread, from the cubin */

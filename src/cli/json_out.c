@@ -48,6 +48,7 @@ cJSON *cli_json_answer(const fa_answer *answer)
     cJSON *object = cJSON_CreateObject();
     cJSON_AddStringToObject(object, "origin", fa_origin_name(answer->origin));
     cJSON_AddBoolToObject(object, "from_store", answer->from_store);
+    cJSON_AddBoolToObject(object, "from_system", answer->from_system);
     if (object == NULL || !fa_trial_add_json(object, trial)) {
         cJSON_Delete(object);
         return NULL;
@@ -63,10 +64,21 @@ cJSON *cli_json_answer(const fa_answer *answer)
               answer->default_us > 0 && trial->median_us > 0);
     add_known(object, "tflops",
               trial->median_us > 0
-                  ? fa_problem_nominal_flops(&answer->problem) / trial->median_us * 1e-6
+                  ? fa_problem_nominal_flops(&answer->from_problem) / trial->median_us * 1e-6
                   : 0,
               trial->median_us > 0);
     cJSON_AddNumberToObject(object, "ties", answer->ties);
+    cJSON_AddItemToObject(object, "from_problem", fa_problem_to_json(&answer->from_problem));
+    if (answer->from_gpu[0] != 0)
+        cJSON_AddStringToObject(object, "from_gpu", answer->from_gpu);
+    else
+        cJSON_AddNullToObject(object, "from_gpu");
+    cJSON_AddStringToObject(object, "why", answer->why);
+    cJSON_AddBoolToObject(object, "top_few", answer->top_few);
+    bool promised = answer->promised_rank > 0;
+    add_known(object, "promised_us", answer->promised_us, promised);
+    add_known(object, "promised_measured_us", answer->promised_measured_us, promised);
+    add_known(object, "promised_rank", answer->promised_rank, promised);
     return object;
 }
 

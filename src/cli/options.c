@@ -74,8 +74,13 @@ static const option_spec specs[] = {
      "with the log-sum-exp written"},
     {"--unaligned", PROBLEM, KIND_FLAG, AT(problem.unaligned), 0, 0, NULL, NULL,
      "for pointers or strides that are not multiples of 16 bytes"},
+    {"--exact", CLI_GROUP_PROBLEM, KIND_FLAG, AT(exact), 0, 0, NULL, NULL,
+     "these very lengths, not the bucket that stands for them"},
+    {"--why", CLI_GROUP_WHY, KIND_FLAG, AT(why), 0, 0, NULL, NULL,
+     "which winner a problem would get, and what was passed over"},
     {"--effort", CLI_GROUP_TUNE, KIND_CHOICE, AT(effort), 0, 0, efforts, "HOW",
-     "cached, predict, measure or patient, which tries all anew with more repeats (measure)"},
+     "cached, predict, measure (races what is ready, if anything is) or patient, which tries all "
+     "anew with more repeats (the whole space, once)"},
     {"--again", CLI_GROUP_TUNE, KIND_FLAG, AT(again), 0, 0, NULL, NULL,
      "tune although a winner is stored; trials on record are used"},
     {"--jobs", CLI_GROUP_TUNE, KIND_INTEGER, AT(jobs), 1, 1024, NULL, "N",
@@ -92,6 +97,34 @@ static const option_spec specs[] = {
      "html, md, csv or json (as FILE ends, else md)"},
     {"--out", CLI_GROUP_REPORT, KIND_TEXT, AT(out), 0, 0, NULL, "FILE",
      "write there instead of to standard output"},
+    {"--out", CLI_GROUP_EXPORT, KIND_TEXT, AT(bundle.out), 0, 0, NULL, "FILE",
+     "the bundle to write, as in l4.fab"},
+    {"--seq", CLI_GROUP_EXPORT, KIND_INTEGER, AT(bundle.seq), 0, INT32_MAX, NULL, "N",
+     "only winners for this length of queries"},
+    {"--head-dim", CLI_GROUP_EXPORT, KIND_INTEGER, AT(bundle.head_dim), 8, 256, NULL, "N",
+     "only winners for this head dimension"},
+    {"--dtype", CLI_GROUP_EXPORT, KIND_CHOICE, AT(bundle.dtype), 0, 0, dtypes, "fp16|bf16",
+     "only winners for this element type"},
+    {"--causal", CLI_GROUP_EXPORT, KIND_CHOICE, AT(bundle.causal), 0, 0, causals, "WHERE",
+     "only winners for this mask: none, bottom-right or top-left"},
+    {"--key", CLI_GROUP_EXPORT, KIND_TEXT, AT(bundle.key), 0, 0, NULL, "FILE",
+     "secret key to sign with (that of fa-tune keygen)"},
+    {"--unsigned", CLI_GROUP_EXPORT, KIND_FLAG, AT(bundle.no_signature), 0, 0, NULL, NULL,
+     "without a signature; imports will have to allow it"},
+    {"--records", CLI_GROUP_EXPORT, KIND_TEXT, AT(bundle.records), 0, 0, NULL, "FILE",
+     "join the store's winners to this file of records instead"},
+    {"--predict", CLI_GROUP_EXPORT, KIND_FLAG, AT(bundle.predict), 0, 0, NULL, NULL,
+     "with --records: predict the whole catalogue into the store first"},
+    {"--from-records", CLI_GROUP_EXPORT, KIND_TEXT, AT(bundle.from_records), 0, 0, NULL, "FILE",
+     "compile the winners of this file of records instead of the store's"},
+    {"--allow-unsigned", CLI_GROUP_IMPORT, KIND_FLAG, AT(bundle.allow_unsigned), 0, 0, NULL, NULL,
+     "also a bundle that nobody has signed"},
+    {"--dry-run", CLI_GROUP_IMPORT, KIND_FLAG, AT(bundle.dry_run), 0, 0, NULL, NULL,
+     "only tell what would change"},
+    {"--out", CLI_GROUP_KEYGEN, KIND_TEXT, AT(bundle.out), 0, 0, NULL, "FILE",
+     "where the secret key goes (fa-tune/key in the configuration directory)"},
+    {"--name", CLI_GROUP_TRUST, KIND_TEXT, AT(bundle.name), 0, 0, NULL, "NAME",
+     "whose key it is"},
     {"--store", CLI_GROUP_STORE, KIND_TEXT, AT(store), 0, 0, NULL, "FILE",
      "store file (FA_TUNE_STORE, else fa-tune/store.db in the cache directory)"},
     {"--templates", CLI_GROUP_ENGINE, KIND_TEXT, AT(templates), 0, 0, NULL, "DIR",
@@ -226,11 +259,36 @@ static int fail_unknown(const cli_verb *verb, const char *argument, size_t lengt
                    verb->name, typed, verb->name);
 }
 
-static const option_spec *find(const char *argument, size_t length)
+/* The option of that name, the verb's own where several verbs have one. */
+static const option_spec *find(const cli_verb *verb, const char *argument, size_t length)
 {
-    for (size_t i = 0; i < SPEC_COUNT; i++)
-        if (strlen(specs[i].name) == length && memcmp(specs[i].name, argument, length) == 0)
+    const option_spec *other = NULL;
+    for (size_t i = 0; i < SPEC_COUNT; i++) {
+        if (strlen(specs[i].name) != length || memcmp(specs[i].name, argument, length) != 0)
+            continue;
+        if (specs[i].group == ANY_VERB || (specs[i].group & verb->groups))
             return &specs[i];
+        other = &specs[i];
+    }
+    return other;
+}
+
+/* What a verb takes beside options, by a group that it has; in brackets what may be left out. */
+static const struct {
+    unsigned group;
+    const char *name[CLI_OPERANDS_MAX];
+} operands[] = {
+    {CLI_GROUP_IMPORT, {"FILE"}},
+    {CLI_GROUP_TRUST, {"list, add or remove", "[KEY]"}},
+    {CLI_GROUP_SHOW, {"[FILE]"}},
+};
+
+/* The name of a verb's next operand; NULL: it takes no more. */
+static const char *next_operand(const cli_verb *verb, const cli_options *options)
+{
+    for (size_t i = 0; i < sizeof operands / sizeof *operands; i++)
+        if ((verb->groups & operands[i].group) && options->operands < CLI_OPERANDS_MAX)
+            return operands[i].name[options->operands];
     return NULL;
 }
 
@@ -245,13 +303,21 @@ static int parse_one(const cli_verb *verb, int count, char **arguments, int *at,
         (*at)++;
         return 0;
     }
-    const option_spec *spec = find(argument, length);
+    if (argument[0] != '-' && argument[0] != 0 && next_operand(verb, options) != NULL) {
+        options->operand[options->operands++] = argument;
+        (*at)++;
+        return 0;
+    }
+    const option_spec *spec = find(verb, argument, length);
     if (spec == NULL)
         return fail_unknown(verb, argument, length, diag);
     if (spec->group != ANY_VERB && !(spec->group & verb->groups))
         return fa_fail(diag, FA_EINVAL, "`fa-tune %s` does not take %s: see `fa-tune %s --help`",
                        verb->name, spec->name, verb->name);
     (*at)++;
+    options->problem_given = options->problem_given || spec->group == CLI_GROUP_PROBLEM ||
+                             spec->group == CLI_GROUP_DEVICE;
+    options->effort_given = options->effort_given || spec->offset == AT(effort);
     char typed[CLI_SHORT_SIZE];
     if (spec->kind == KIND_FLAG && equals != NULL)
         return fa_fail(diag, FA_EINVAL, "%s takes no value: leave \"%s\" out", spec->name,
@@ -275,12 +341,24 @@ static int parse_one(const cli_verb *verb, int count, char **arguments, int *at,
 static int complete(const cli_verb *verb, cli_options *options, fa_diag *diag)
 {
     fa_problem *problem = &options->problem;
+    const char *missing = next_operand(verb, options);
+    if (missing != NULL && missing[0] != '[')
+        return fa_fail(diag, FA_EINVAL, "`fa-tune %s` needs %s: see `fa-tune %s --help`",
+                       verb->name, missing, verb->name);
     if (options->gpu != NULL && options->device >= 0)
         return fa_fail(diag, FA_EINVAL,
                        "--gpu and --device exclude one another: --gpu names a "
                        "type, --device a device of this machine");
     if (!(verb->groups & CLI_GROUP_PROBLEM))
         return 0;
+    if (options->why && options->operands > 0)
+        return fa_fail(diag, FA_EINVAL, "--why asks the store and not a file: leave \"%s\" out",
+                       options->operand[0]);
+    if ((verb->groups & CLI_GROUP_WHY) && !options->why)
+        return !options->problem_given
+                   ? 0
+                   : fa_fail(diag, FA_EINVAL,
+                             "`fa-tune %s` takes a problem only with --why: add it", verb->name);
     if (problem->seq_q < 0)
         problem->seq_q = options->seq;
     if (problem->seq_k < 0)
@@ -312,6 +390,7 @@ int cli_options_parse(const cli_verb *verb, int count, char **arguments, cli_opt
         .problem =
             {.head_dim = 64, .batch = 4, .heads_q = 8, .heads_kv = -1, .seq_q = -1, .seq_k = -1},
         .effort = FA_EFFORT_MEASURE,
+        .bundle = {.seq = -1, .head_dim = -1, .dtype = -1, .causal = -1},
     };
     if (verb->groups & CLI_GROUP_FILTER)
         options.problem = (fa_problem){.dtype = (fa_dtype)CLI_UNSET,

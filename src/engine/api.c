@@ -59,6 +59,11 @@ int fa_gpu_device(int32_t ordinal, fa_gpu *ret_gpu, fa_diag *diag)
     return rc;
 }
 
+void fa_bucket(const fa_problem *problem, fa_problem *ret_bucket)
+{
+    *ret_bucket = fa_problem_bucket(problem);
+}
+
 struct listing {
     fa_answer_visit *visit;
     void *context;
@@ -96,7 +101,7 @@ int fa_answer_cubin(fa_tuner *tuner, const fa_answer *answer, void **ret_bytes, 
         return fa_fail(diag, FA_EINVAL, "answer, ret_bytes or ret_size is NULL");
     fa_cubin_record cubin = {0};
     pthread_mutex_lock(&tuner->work);
-    rc = fa_store_cubin_get(tuner->store, answer->cubin_key, &cubin, diag);
+    rc = fa_records_cubin(tuner, answer->cubin_key, &cubin, diag);
     pthread_mutex_unlock(&tuner->work);
     if (rc != 0)
         return rc;

@@ -71,8 +71,8 @@ static int explain(fa_tuner *tuner, const fa_request *request, fa_space *space, 
 {
     fa_target target;
     fa_answer winner;
-    int rc = fa_target_resolve(tuner, &request->problem, request->gpu, request->ordinal, &target,
-                               diag);
+    int rc = fa_target_resolve(tuner, &request->problem, request->gpu, request->ordinal,
+                               request->exact, &target, diag);
     if (rc == 0)
         rc = fa_tuner_families(tuner, diag);
     if (rc == 0)
