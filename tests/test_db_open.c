@@ -325,7 +325,6 @@ static void a_corrupt_files_journal_goes_with_it(void)
 static void migrations_run_all_steps_that_a_file_lacks_or_none(void)
 {
     enum { NOW = FA_STORE_SCHEMA, LATER = NOW + 2 };
-    char later[32];
     CHECK(fill_store(2));
     enum { COUNT = FA_STORE_SCHEMA + 2 };
     const char *steps[COUNT], *broken[COUNT];
