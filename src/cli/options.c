@@ -315,8 +315,8 @@ static int parse_one(const cli_verb *verb, int count, char **arguments, int *at,
         return fa_fail(diag, FA_EINVAL, "`fa-tune %s` does not take %s: see `fa-tune %s --help`",
                        verb->name, spec->name, verb->name);
     (*at)++;
-    options->problem_given = options->problem_given || spec->group == CLI_GROUP_PROBLEM ||
-                             spec->group == CLI_GROUP_DEVICE;
+    options->problem_given = options->problem_given ||
+                             (spec->group & (CLI_GROUP_PROBLEM | CLI_GROUP_DEVICE)) != 0;
     options->effort_given = options->effort_given || spec->offset == AT(effort);
     char typed[CLI_SHORT_SIZE];
     if (spec->kind == KIND_FLAG && equals != NULL)
