@@ -72,6 +72,11 @@ typedef struct fa_scope {
 } fa_scope;
 void fa_scope_key(const fa_scope *scope, char ret_hex[FA_HASH_HEX]);
 
+/* Calls back with every scope, how many configs were tried in it and when the newest trial was
+ * written (0: none); a non-zero return stops and is returned. */
+typedef int fa_scope_visit(void *context, const fa_scope *scope, int32_t trials, int64_t unix_time);
+int fa_store_scopes_each(fa_store *store, fa_scope_visit *visit, void *context, fa_diag *diag);
+
 /* ---- trials ---------------------------------------------------------------------------------*/
 typedef struct fa_trial_record {
     fa_trial trial;

@@ -31,6 +31,14 @@ static const cli_verb verbs[] = {
      "every config of a problem's space, where it ended and why",
      "Compiles nothing: shows what the budget says and what earlier tunes have found.\n",
      cli_explain},
+    {"report",
+     CLI_GROUP_REPORT | CLI_GROUP_FILTER | CLI_GROUP_GPU | CLI_GROUP_STORE | CLI_GROUP_ENGINE |
+         CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_TOP,
+     "what the store knows of every problem, as a page, Markdown, CSV or JSON",
+     "Options of a problem keep those problems that agree; what is not given may be anything, the\n"
+     "defaults below do not count. Needs no GPU and changes nothing.\n\n"
+     "  fa-tune report --out report.html     one file to open, send or print\n",
+     cli_report},
     {"show",
      CLI_GROUP_SHOW | CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_STORE |
          CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_WHY,

@@ -29,6 +29,7 @@ typedef enum option_kind {
 static const char *const dtypes[] = {"fp16", "bf16", NULL};
 static const char *const causals[] = {"none", "bottom-right", "top-left", NULL};
 static const char *const layouts[] = {"bhsd", "bshd", NULL};
+static const char *const formats[] = {"", "html", "md", "csv", "json", NULL};
 static const char *const efforts[] = {"cached", "predict", "measure", "patient", NULL};
 
 typedef struct option_spec {
@@ -42,7 +43,7 @@ typedef struct option_spec {
     const char *help;
 } option_spec;
 
-enum { ANY_VERB = 1 << 30 };
+enum { ANY_VERB = 1 << 30, PROBLEM = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER };
 
 #define AT(field) offsetof(cli_options, field)
 
@@ -51,23 +52,23 @@ static const option_spec specs[] = {
      "GPU type, present or not (fa-tune gpus lists them)"},
     {"--device", CLI_GROUP_DEVICE, KIND_INTEGER, AT(device), 0, 1023, NULL, "N",
      "CUDA ordinal of the device here, where --gpu names none (0)"},
-    {"--seq", CLI_GROUP_PROBLEM, KIND_INTEGER, AT(seq), 0, INT32_MAX, NULL, "N",
+    {"--seq", PROBLEM, KIND_INTEGER, AT(seq), 0, INT32_MAX, NULL, "N",
      "sequence length of queries and keys"},
-    {"--seq-q", CLI_GROUP_PROBLEM, KIND_INTEGER, AT(problem.seq_q), 0, INT32_MAX, NULL, "N",
+    {"--seq-q", PROBLEM, KIND_INTEGER, AT(problem.seq_q), 0, INT32_MAX, NULL, "N",
      "sequence length of the queries alone"},
-    {"--seq-k", CLI_GROUP_PROBLEM, KIND_INTEGER, AT(problem.seq_k), 0, INT32_MAX, NULL, "N",
+    {"--seq-k", PROBLEM, KIND_INTEGER, AT(problem.seq_k), 0, INT32_MAX, NULL, "N",
      "sequence length of keys and values alone"},
-    {"--batch", CLI_GROUP_PROBLEM, KIND_INTEGER, AT(problem.batch), 0, INT32_MAX, NULL, "N",
+    {"--batch", PROBLEM, KIND_INTEGER, AT(problem.batch), 0, INT32_MAX, NULL, "N",
      "batch size (4)"},
-    {"--heads", CLI_GROUP_PROBLEM, KIND_INTEGER, AT(problem.heads_q), 1, 65535, NULL, "N",
+    {"--heads", PROBLEM, KIND_INTEGER, AT(problem.heads_q), 1, 65535, NULL, "N",
      "query heads (8)"},
-    {"--heads-kv", CLI_GROUP_PROBLEM, KIND_INTEGER, AT(problem.heads_kv), 1, 65535, NULL, "N",
+    {"--heads-kv", PROBLEM, KIND_INTEGER, AT(problem.heads_kv), 1, 65535, NULL, "N",
      "key and value heads, a divisor of --heads (as many)"},
-    {"--head-dim", CLI_GROUP_PROBLEM, KIND_INTEGER, AT(problem.head_dim), 8, 256, NULL, "N",
+    {"--head-dim", PROBLEM, KIND_INTEGER, AT(problem.head_dim), 8, 256, NULL, "N",
      "elements per head, a multiple of 8 up to 256 (64)"},
-    {"--dtype", CLI_GROUP_PROBLEM, KIND_CHOICE, AT(problem.dtype), 0, 0, dtypes, "fp16|bf16",
+    {"--dtype", PROBLEM, KIND_CHOICE, AT(problem.dtype), 0, 0, dtypes, "fp16|bf16",
      "element type (fp16)"},
-    {"--causal", CLI_GROUP_PROBLEM, KIND_CAUSAL, AT(problem.causal), 0, 0, causals, "[WHERE]",
+    {"--causal", PROBLEM, KIND_CAUSAL, AT(problem.causal), 0, 0, causals, "[WHERE]",
      "mask anchored bottom-right (also when WHERE is left out) or top-left (none)"},
     {"--gpu", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.gpu), 0, 0, NULL, "LIST",
      "GPU types, as in L4,A100,H100 (the device here)"},
@@ -111,12 +112,12 @@ static const option_spec specs[] = {
      "only list the sweeps in the store"},
     {"--margin", CLI_GROUP_COMPARE, KIND_DECIMAL, AT(margin), 0, 1000, NULL, "PERCENT",
      "how much slower still passes (5)"},
-    {"--layout", CLI_GROUP_PROBLEM | CLI_GROUP_SWEEP, KIND_CHOICE, AT(problem.layout), 0, 0, layouts, "bhsd|bshd",
+    {"--layout", PROBLEM | CLI_GROUP_SWEEP, KIND_CHOICE, AT(problem.layout), 0, 0, layouts,
+     "bhsd|bshd",
      "order of dimensions while measuring (bhsd)"},
-    {"--lse", CLI_GROUP_PROBLEM | CLI_GROUP_SWEEP, KIND_FLAG, AT(problem.want_lse), 0, 0, NULL, NULL,
+    {"--lse", PROBLEM | CLI_GROUP_SWEEP, KIND_FLAG, AT(problem.want_lse), 0, 0, NULL, NULL,
      "with the log-sum-exp written"},
-    {"--unaligned", CLI_GROUP_PROBLEM | CLI_GROUP_SWEEP, KIND_FLAG, AT(problem.unaligned), 0, 0,
-     NULL, NULL,
+    {"--unaligned", PROBLEM | CLI_GROUP_SWEEP, KIND_FLAG, AT(problem.unaligned), 0, 0, NULL, NULL,
      "for pointers or strides that are not multiples of 16 bytes"},
     {"--exact", CLI_GROUP_PROBLEM | CLI_GROUP_SWEEP, KIND_FLAG, AT(exact), 0, 0, NULL, NULL,
      "these very lengths, not the bucket that stands for them"},
@@ -136,7 +137,11 @@ static const option_spec specs[] = {
     {"--seed", CLI_GROUP_TUNE, KIND_SEED, AT(seed), 0, ((int64_t)1 << 53) - 1, NULL, "N",
      "seed of the inputs (0: a fresh one, kept with each trial)"},
     {"--top", CLI_GROUP_TOP, KIND_INTEGER, AT(top), 1, 1000000, NULL, "N",
-     "rows to print (tune: 10; explain: all)"},
+     "rows to print (tune: 10; explain: all; report: some)"},
+    {"--format", CLI_GROUP_REPORT, KIND_CHOICE, AT(format), 0, 0, formats, "HOW",
+     "html, md, csv or json (as FILE ends, else md)"},
+    {"--out", CLI_GROUP_REPORT, KIND_TEXT, AT(out), 0, 0, NULL, "FILE",
+     "write there instead of to standard output"},
     {"--out", CLI_GROUP_EXPORT, KIND_TEXT, AT(bundle.out), 0, 0, NULL, "FILE",
      "the bundle to write, as in l4.fab"},
     {"--seq", CLI_GROUP_EXPORT, KIND_INTEGER, AT(bundle.seq), 0, INT32_MAX, NULL, "N",
@@ -273,20 +278,21 @@ static int set_seconds(const option_spec *spec, const char *text, double *ret, f
 static int set_choice(const option_spec *spec, const char *text, void *ret, fa_diag *diag)
 {
     for (int i = 0; spec->choices[i] != NULL; i++) {
-        if (strcmp(spec->choices[i], text) == 0) {
+        if (text[0] != 0 && strcmp(spec->choices[i], text) == 0) {
             unsigned value = (unsigned)i; /* every enum of the API is stored as an unsigned */
             memcpy(ret, &value, sizeof value);
             return 0;
         }
     }
     fa_buf list = {0};
-    for (int i = 0; spec->choices[i] != NULL; i++)
+    int first = spec->choices[0][0] == 0; /* the value of what is not given has no name */
+    for (int i = first; spec->choices[i] != NULL; i++)
         fa_buf_printf(&list, "%s%s",
-                      i == 0                         ? ""
+                      i == first                     ? ""
                       : spec->choices[i + 1] != NULL ? ", "
                                                      : " or ",
                       spec->choices[i]);
-    const char *near = cli_nearest(text, spec->choices);
+    const char *near = cli_nearest(text, spec->choices + first);
     char typed[CLI_SHORT_SIZE];
     cli_text_short(text, typed);
     int rc = near != NULL
@@ -409,8 +415,8 @@ static int parse_one(const cli_verb *verb, int count, char **arguments, int *at,
         return fa_fail(diag, FA_EINVAL, "`fa-tune %s` does not take %s: see `fa-tune %s --help`",
                        verb->name, spec->name, verb->name);
     (*at)++;
-    options->problem_given = options->problem_given || (spec->group & CLI_GROUP_PROBLEM) != 0 ||
-                             spec->group == CLI_GROUP_DEVICE;
+    options->problem_given = options->problem_given ||
+                             (spec->group & (CLI_GROUP_PROBLEM | CLI_GROUP_DEVICE)) != 0;
     options->effort_given = options->effort_given || spec->offset == AT(effort);
     char typed[CLI_SHORT_SIZE];
     if (spec->kind == KIND_FLAG && equals != NULL)
@@ -437,10 +443,6 @@ static int complete(const cli_verb *verb, cli_options *options, fa_diag *diag)
     fa_problem *problem = &options->problem;
     const char *missing = next_operand(verb, options);
     if (missing != NULL && missing[0] != '[')
-        return fa_fail(diag, FA_EINVAL, "`fa-tune %s` needs %s: see `fa-tune %s --help`",
-                       verb->name, missing, verb->name);
-    if (options->gpu != NULL && options->device >= 0)
-    if (missing != NULL)
         return fa_fail(diag, FA_EINVAL, "`fa-tune %s` needs %s: see `fa-tune %s --help`",
                        verb->name, missing, verb->name);
     if ((options->gpu != NULL || options->sweep.gpu != NULL) && options->device >= 0)
@@ -491,6 +493,16 @@ int cli_options_parse(const cli_verb *verb, int count, char **arguments, cli_opt
         .bundle = {.seq = -1, .head_dim = -1, .dtype = -1, .causal = -1},
         .margin = 5,
     };
+    if (verb->groups & CLI_GROUP_FILTER)
+        options.problem = (fa_problem){.dtype = (fa_dtype)CLI_UNSET,
+                                       .causal = (fa_causal)CLI_UNSET,
+                                       .layout = (fa_layout)CLI_UNSET,
+                                       .head_dim = CLI_UNSET,
+                                       .batch = CLI_UNSET,
+                                       .heads_q = CLI_UNSET,
+                                       .heads_kv = CLI_UNSET,
+                                       .seq_q = CLI_UNSET,
+                                       .seq_k = CLI_UNSET};
     for (int at = 0; at < count;) {
         int rc = parse_one(verb, count, arguments, &at, &options, diag);
         if (rc != 0)

@@ -22,6 +22,8 @@ enum {
     CLI_GROUP_JSON = 128,
     CLI_GROUP_TOP = 256,
     CLI_GROUP_WHY = 512, /* --why: the problem is needed with it, and refused without */
+    CLI_GROUP_FILTER = 1 << 14, /* problems to keep: what is not given stays unset */
+    CLI_GROUP_REPORT = 1 << 15, /* --format, --out */
     CLI_GROUP_EXPORT = 1 << 16,
     CLI_GROUP_IMPORT = 1 << 17,
     CLI_GROUP_KEYGEN = 1 << 18,
@@ -32,6 +34,9 @@ enum {
 };
 
 enum { CLI_OPERANDS_MAX = 2 };
+enum { CLI_FORMAT_UNSET = 0, CLI_FORMAT_HTML, CLI_FORMAT_MARKDOWN, CLI_FORMAT_CSV, CLI_FORMAT_JSON };
+/* A field of a filter that was not given: -1 in each of the problem's numbers and enums. */
+#define CLI_UNSET (-1)
 
 typedef struct cli_options {
     bool help;
@@ -48,6 +53,8 @@ typedef struct cli_options {
     int32_t top;                                /* 0: not given */
     uint64_t seed;
     const char *store, *templates;
+    unsigned format; /* CLI_FORMAT_… */
+    const char *out; /* file; NULL: stdout */
     struct { /* of export, import, keygen and trust */
         const char *out, *key, *records, *from_records, *name;
         bool predict, no_signature, allow_unsigned, dry_run;

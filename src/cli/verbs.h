@@ -12,6 +12,7 @@
 int cli_tune(const cli_options *options);
 int cli_explain(const cli_options *options);
 int cli_show(const cli_options *options);
+int cli_report(const cli_options *options);
 int cli_export(const cli_options *options);
 int cli_import(const cli_options *options);
 int cli_keygen(const cli_options *options);

@@ -342,4 +342,10 @@ int fa_job_verified(const fa_job *job, fa_answer *answer);
 /* Orders finished trials: measured by time, then compiled by prediction; ties by config text. */
 int fa_trial_compare(const fa_trial *a, const fa_trial *b);
 
+/* explain.c */
+bool fa_trial_finished(const fa_trial *trial); /* measured or compiled */
+/* Orders trials wherever they ended: the finished as above, then what was not tried, then by gate,
+ * the one reached last first. */
+int fa_trial_compare_ends(const fa_trial *a, const fa_trial *b);
+
 #endif

@@ -80,6 +80,7 @@ typedef struct fa_answer {
     int32_t driver_version; /* it was proved under; 0: not proved on a device */
     int64_t unix_time;
     double default_us;      /* the family's default config in the same run; 0: not measured */
+    double tune_s;          /* how long that run took; 0: not known */
     /* The funnel that led here; all 0 when not recorded. */
     int32_t space, in_budget, compiled, clean, proved, measured, failed;
     int32_t ties;           /* configs whose intervals overlap the winner's */
@@ -236,6 +237,7 @@ FA_API const char *fa_name_of_layout(fa_layout layout);
 }
 #endif
 
+#include "fa_report_data.h" /* what is on record about each problem */
 #include "fa_contact.h" /* answers that nobody measured here, and how good they were */
 #include "fa_bundle.h"  /* winners in signed files */
 #include "fa_sweep.h"   /* grids of problems, and what others' kernels take for them */

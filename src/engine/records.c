@@ -23,6 +23,7 @@ char *fa_records_evidence(const fa_answer *answer)
     FUNNEL(ADD)
 #undef ADD
     cJSON_AddNumberToObject(json, "default_us", answer->default_us);
+    cJSON_AddNumberToObject(json, "tune_s", answer->tune_s);
     if (answer->top_few)
         cJSON_AddBoolToObject(json, "top_few", true);
     if (answer->from_gpu[0] != 0)
@@ -52,6 +53,7 @@ static void read_evidence(const char *text, fa_answer *answer)
     FUNNEL(READ)
 #undef READ
     fa_json_number(json, "default_us", &answer->default_us, "evidence", NULL);
+    fa_json_number(json, "tune_s", &answer->tune_s, "evidence", NULL);
     fa_json_bool(json, "top_few", &answer->top_few, "evidence", NULL);
     fa_json_copy(json, "from_gpu", answer->from_gpu, sizeof answer->from_gpu, "evidence", NULL);
     fa_json_number(json, "promised_us", &answer->promised_us, "evidence", NULL);
