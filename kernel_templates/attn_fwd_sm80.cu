@@ -17,6 +17,7 @@
 //    the accumulators are rescaled only when some row of the warp outgrows it. A row that has seen no key
 //    keeps the finite sentinel kNoKey, so that exp2 of its masked scores is 0 and never NaN.
 #include "attn_params.h"
+#include "attn_tiles.cuh"
 #include "fa_copy.cuh"
 #include "fa_mma.cuh"
 #include "fa_numeric.cuh"
@@ -24,7 +25,6 @@
 namespace {
 
 constexpr bool kBf16 = DTYPE_BF16 != 0;
-constexpr bool kCausal = CAUSAL != 0;
 constexpr int kM = BLOCK_M, kN = BLOCK_N, kD = D_TILE, kStages = STAGES, kThreads = FA_THREADS;
 constexpr bool kQInRegs = Q_IN_REGS != 0, kQShares = Q_IN_REGS == 2;
 constexpr int kSlabs = kM / (16 * WARPS);   // 16-row slabs a warp owns
@@ -56,38 +56,9 @@ struct Work {
 };
 
 FA_DEVICE Work find_work(const fa_attn_params &p) {
-    const u32 tiles = ((u32)p.seq_q + kM - 1) / kM, heads = (u32)p.heads_q * (u32)p.batch;
     u32 tile, head;
-    if constexpr (kCausal) {
-        // Longest rows first within a section of heads whose keys and values fit in L2 together.
-        const u64 head_bytes = (u64)p.seq_k * (HEAD_DIM * 4) + 1;
-        const u64 fit = (u64)L2_SECTION_KB * 1024 / head_bytes * (u32)(p.heads_q / p.heads_kv);
-        const u32 section = fit < 1 ? 1 : fit > heads ? heads : (u32)fit;
-        const u32 first = blockIdx.x / (section * tiles) * section, within = blockIdx.x % (section * tiles);
-        const u32 here = heads - first < section ? heads - first : section;
-        tile = tiles - 1 - within / here;
-        head = first + within % here;
-    } else {
-        tile = blockIdx.x % tiles;
-        head = blockIdx.x / tiles;
-    }
+    place_tile(p, blockIdx.x, ((u32)p.seq_q + kM - 1) / kM, tile, head);
     return {(int)tile * kM, (int)(head % (u32)p.heads_q), (int)(head / (u32)p.heads_q)};
-}
-
-// The keys that a block meets: tiles [0, tiles), of which [0, clear_tiles) need no mask.
-struct Visible {
-    int tiles, clear_tiles, last_valid;   // last_valid: keys of the last tile that exist
-};
-
-FA_DEVICE Visible find_visible(const fa_attn_params &p, const Work &work) {
-    int seen = p.seq_k, clear = p.seq_k;   // keys visible to some row of the block, to every row
-    if constexpr (kCausal) {
-        const i64 first = (i64)work.row0 + p.causal_offset + 1, last = first + kM - 1;
-        clear = first < 0 ? 0 : first < p.seq_k ? (int)first : p.seq_k;
-        seen = last < 0 ? 0 : last < p.seq_k ? (int)last : p.seq_k;
-    }
-    const int tiles = (seen + kN - 1) / kN;
-    return {tiles, clear / kN, p.seq_k - (tiles - 1) * kN};
 }
 
 // One thread's way through the tiles of K or V, from the last to the first.
@@ -170,13 +141,11 @@ struct Place {
 
 // Scores of keys that a row must not see become -inf.
 FA_DEVICE void apply_mask(Scores &s, const fa_attn_params &p, const Place &at) {
-    const int offset = p.causal_offset < p.seq_k ? p.causal_offset : p.seq_k;   // else row + offset could wrap
 #pragma unroll
     for (int i = 0; i < kSlabs; ++i)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const int see = at.row + i * 16 + half * 8 + offset + 1;
-            const int limit = (kCausal && see < p.seq_k ? see : p.seq_k) - at.key;
+            const int limit = keys_seen_from(p, at.row + i * 16 + half * 8, at.key);
 #pragma unroll
             for (int n = 0; n < kN / 8; ++n)
 #pragma unroll
@@ -340,7 +309,8 @@ extern __shared__ __align__(1024) unsigned char shared_memory[];
 
 extern "C" __global__ void __launch_bounds__(FA_THREADS, MIN_BLOCKS) attn_fwd(const __grid_constant__ fa_attn_params p) {
     const Work work = find_work(p);
-    const Visible keys = find_visible(p, work);
+    const Visible keys = find_visible(p, work.row0, kM, kN);
+    const int last_valid = p.seq_k - (keys.steps - 1) * kN;   // keys of the last tile that exist
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const u32 smem = shared_address(shared_memory), slots = smem + kSlots, slots_end = smem + kSlotsEnd;
     const u32 q_tile = smem + warp * (kSlabs * 16 * Layout::kPitch);   // this warp's rows
@@ -349,8 +319,8 @@ extern "C" __global__ void __launch_bounds__(FA_THREADS, MIN_BLOCKS) attn_fwd(co
     const float scale = max2(p.softmax_scale_log2, 1.0e-30f);          // so that -inf * scale is -inf
 
     const int kv_head = work.head / (p.heads_q / p.heads_kv);
-    Stream k(p.k, work.batch * p.k_batch_stride + kv_head * p.k_head_stride, p.k_row_stride, keys.tiles, copier);
-    Stream v(p.v, work.batch * p.v_batch_stride + kv_head * p.v_head_stride, p.v_row_stride, keys.tiles, copier);
+    Stream k(p.k, work.batch * p.k_batch_stride + kv_head * p.k_head_stride, p.k_row_stride, keys.steps, copier);
+    Stream v(p.v, work.batch * p.v_batch_stride + kv_head * p.v_head_stride, p.v_row_stride, keys.steps, copier);
     SplitBarrier<ALIGNED != 0> turn{smem + kTurn, 0};
     if (kStages > 1 && threadIdx.x == 0) turn.initialise(FA_THREADS);
 
@@ -366,15 +336,15 @@ extern "C" __global__ void __launch_bounds__(FA_THREADS, MIN_BLOCKS) attn_fwd(co
         load_all_q(q, q_tile, lanes);
         block_sync();
     }
-    if (keys.tiles > 0) k.load<true>(copier, slots, keys.last_valid);
+    if (keys.steps > 0) k.load<true>(copier, slots, last_valid);
     if constexpr (kStages == 1) cp_async_commit();
-    if (keys.tiles > 0) v.load<true>(copier, slots + kTileBytes, keys.last_valid);
+    if (keys.steps > 0) v.load<true>(copier, slots + kTileBytes, last_valid);
     cp_async_commit();
     u32 load_slot = slots;
 #pragma unroll
     for (int t = 1; t < kStages - 1; ++t) {
         load_slot += kSlotBytes;
-        if (t < keys.tiles) k.load<false>(copier, load_slot), v.load<false>(copier, load_slot + kTileBytes);
+        if (t < keys.steps) k.load<false>(copier, load_slot), v.load<false>(copier, load_slot + kTileBytes);
         cp_async_commit();
     }
     if constexpr (kQInRegs && !kQShares) {
@@ -394,17 +364,17 @@ extern "C" __global__ void __launch_bounds__(FA_THREADS, MIN_BLOCKS) attn_fwd(co
     for (int i = 0; i < kSlabs; ++i)
 #pragma unroll
         for (int half = 0; half < 2; ++half) rows.reference[i][half] = kNoKey, rows.sum[i][half] = 0.0f;
-    Place at = {work.row0 + (int)warp * kSlabs * 16 + (int)lane / 4, (keys.tiles - 1) * kN + (int)lane % 4 * 2};
+    Place at = {work.row0 + (int)warp * kSlabs * 16 + (int)lane / 4, (keys.steps - 1) * kN + (int)lane % 4 * 2};
     u32 slot = slots;
 #pragma unroll 1
-    for (int tile = keys.tiles - 1; tile >= 0; --tile, at.key -= kN) {
-        const bool masked = tile >= keys.clear_tiles;
+    for (int tile = keys.steps - 1; tile >= 0; --tile, at.key -= kN) {
+        const bool masked = tile >= keys.clear_steps;
         Scores s;
         if constexpr (kStages == 1) {
             // K of this tile is on its way; V's place is free once every warp is here.
             cp_async_wait<1>();
             block_sync();
-            if (tile != keys.tiles - 1) {
+            if (tile != keys.steps - 1) {
                 v.load<false>(copier, slot + kTileBytes);
                 cp_async_commit();
             }
@@ -432,7 +402,7 @@ extern "C" __global__ void __launch_bounds__(FA_THREADS, MIN_BLOCKS) attn_fwd(co
         }
     }
 
-    if (kQShares || !kQInRegs || keys.tiles == 0) {
+    if (kQShares || !kQInRegs || keys.steps == 0) {
         cp_async_wait<0>();
         block_sync();   // everybody is done with the bytes that the output is staged in
     }

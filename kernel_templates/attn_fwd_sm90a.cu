@@ -17,6 +17,7 @@
 //    output is rescaled only when some row of the warp outgrows it. A row that has seen no key keeps the finite
 //    sentinel kNoKey, so that exp2 of its masked scores is 0 and never NaN.
 #include "attn_params.h"
+#include "attn_tiles.cuh"
 #include "fa_tma.cuh"
 #include "fa_wgmma.cuh"
 
@@ -52,21 +53,6 @@ using Probs = u32[kScores / 2];    // A operand of P V, 4 for each 16 keys
 
 // ---- which tile, which keys ------------------------------------------------------------------------------------
 
-// The keys that some rows meet: steps [0, steps), of which [0, clear_steps) need no mask.
-struct Visible {
-    int steps, clear_steps;
-};
-
-FA_DEVICE Visible find_visible(const fa_attn_params &p, int row0, int rows) {
-    int seen = p.seq_k, clear = p.seq_k;   // keys visible to some of the rows, to every one
-    if constexpr (kCausal) {
-        const i64 first = (i64)row0 + p.causal_offset + 1, last = first + rows - 1;
-        clear = first < 0 ? 0 : first < p.seq_k ? (int)first : p.seq_k;
-        seen = last < 0 ? 0 : last < p.seq_k ? (int)last : p.seq_k;
-    }
-    return {(seen + kN - 1) / kN, clear / kN};
-}
-
 struct Work {
     int row0, head, batch;
     int steps;   // of its keys, each BLOCK_N; < 0: there is no more work
@@ -74,7 +60,7 @@ struct Work {
 
 FA_DEVICE Work make_work(const fa_attn_params &p, u32 tile, u32 head) {
     const int row0 = (int)tile * kM;
-    return {row0, (int)(head % (u32)p.heads_q), (int)(head / (u32)p.heads_q), find_visible(p, row0, kM).steps};
+    return {row0, (int)(head % (u32)p.heads_q), (int)(head / (u32)p.heads_q), find_visible(p, row0, kM, kN).steps};
 }
 
 // The tiles that a block works on, one after another.
@@ -95,15 +81,11 @@ struct Schedule {
     }
 
   private:
-    // A block for every tile: the longest start first, within a section of heads whose keys and values fit in L2.
+    // A block for every tile.
     __device__ __forceinline__ Work only(const fa_attn_params &p) const {
-        if constexpr (!kCausal) return make_work(p, blockIdx.x % tiles, blockIdx.x / tiles);
-        const u64 head_bytes = (u64)p.seq_k * (HEAD_DIM * 4) + 1;
-        const u64 fit = (u64)L2_SECTION_KB * 1024 / head_bytes * (u32)(p.heads_q / p.heads_kv);
-        const u32 section = fit < 1 ? 1 : fit > heads ? heads : (u32)fit;
-        const u32 first = blockIdx.x / (section * tiles) * section, within = blockIdx.x % (section * tiles);
-        const u32 here = heads - first < section ? heads - first : section;
-        return make_work(p, tiles - 1 - within / here, first + within % here);
+        u32 tile, head;
+        place_tile(p, blockIdx.x, tiles, tile, head);
+        return make_work(p, tile, head);
     }
 
     // A block takes pairs: a long tile and the short one that is as far from the other end. All pairs are about equal,
@@ -247,24 +229,7 @@ FA_DEVICE void row_tops(float (&top)[2], const Scores &s) {
 
 // Scores of keys that a row must not see become -inf. `row`: this thread's first row; `key`: its first key.
 FA_DEVICE void apply_mask(Scores &s, const fa_attn_params &p, int row, int key) {
-    const int offset = p.causal_offset < p.seq_k ? p.causal_offset : p.seq_k;   // else row + offset could wrap
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        const int see = row + half * 8 + offset + 1;
-        const int limit = (kCausal && see < p.seq_k ? see : p.seq_k) - key;
-#pragma unroll
-        for (int j = 0; j < kN / 8; ++j)
-#pragma unroll
-            for (int e = 0; e < 2; ++e)
-                if (j * 8 + e >= limit) s[4 * j + half * 2 + e] = neg_infinity();
-    }
-}
-
-FA_DEVICE bool warp_any(bool x) {
-    u32 any;
-    asm volatile("{ .reg .pred p, q; setp.ne.u32 p, %1, 0; vote.sync.any.pred q, p, 0xffffffff; selp.u32 %0, 1, 0, q; }"
-                 : "=r"(any) : "r"((u32)x));
-    return any != 0;
+    Wgmma<kN>::mask(s, keys_seen_from(p, row, key), keys_seen_from(p, row + 8, key));
 }
 
 // Make the scores ready for exp2: mask them, and where some row of the warp has outgrown its reference move the
@@ -416,7 +381,7 @@ struct Feed {
 // The steps of a tile that this consumer's rows see.
 FA_DEVICE Visible find_own(const fa_attn_params &p, const Work &work, u32 group) {
     const int row0 = work.row0 + (int)group * 64;
-    Visible own = find_visible(p, row0, 64);
+    Visible own = find_visible(p, row0, 64, kN);
     if (row0 >= p.seq_q) own.steps = 0;
     return own;
 }

@@ -38,12 +38,4 @@ FA_DEVICE void ldmatrix_x4_trans(u32 (&r)[4], u32 address) {
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address));
 }
 
-// True in every lane when `x` is true in any lane of the warp.
-FA_DEVICE bool warp_any(bool x) {
-    u32 any;
-    asm volatile("{ .reg .pred p, q; setp.ne.u32 p, %1, 0; vote.sync.any.pred q, p, 0xffffffff; selp.u32 %0, 1, 0, q; }"
-                 : "=r"(any) : "r"((u32)x));
-    return any != 0;
-}
-
 #endif

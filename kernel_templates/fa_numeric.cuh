@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Numbers: fp16 and bf16 storage <-> fp32, base-2 exponential and logarithm, reductions over a quad.
+// Numbers: fp16 and bf16 storage <-> fp32, base-2 exponential and logarithm, reductions over a quad and a warp.
 //
 // Purpose: one vocabulary of numeric primitives for every kernel template, in raw PTX, so that no CUDA
 // header is compiled. Usable on sm_75 and newer (bf16 conversions are done in integers on sm_75).
@@ -135,6 +135,14 @@ FA_DEVICE float warp_max(float x) {
 FA_DEVICE float warp_sum(float x) {
     for (int mask = 16; mask > 0; mask >>= 1) x += shuffle_xor(x, mask);
     return x;
+}
+
+// True in every lane when `x` is true in any lane of the warp.
+FA_DEVICE bool warp_any(bool x) {
+    u32 any;
+    asm volatile("{ .reg .pred p, q; setp.ne.u32 p, %1, 0; vote.sync.any.pred q, p, 0xffffffff; selp.u32 %0, 1, 0, q; }"
+                 : "=r"(any) : "r"((u32)x));
+    return any != 0;
 }
 
 #endif

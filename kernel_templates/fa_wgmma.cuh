@@ -32,7 +32,9 @@ template <int kSlab> FA_DEVICE u64 wgmma_descriptor(u32 address, u32 slab_bytes)
 }
 
 // multiply: c += A * B with A in shared memory and K along the rows of both, or with A in registers and K across the
-// rows of B; `accumulate` false: c = A * B. pin: nothing that touches c moves across it.
+// rows of B; `accumulate` false: c = A * B. pin: nothing that touches c moves across it. mask: columns of
+// rows g from `low` on, and of rows g + 8 from `high` on, counted from 2 * t, become -inf (one statement, because a
+// hundred selects are a fifth of the time that a kernel takes to compile).
 template <int kN> struct Wgmma;
 
 #define FA_REGS_8 "%0,%1,%2,%3,%4,%5,%6,%7"
@@ -84,6 +86,57 @@ template <int kN> struct Wgmma;
 #define FA_ACCS_128 FA_ACCS_120, \
     "+f"(c[120]), "+f"(c[121]), "+f"(c[122]), "+f"(c[123]), "+f"(c[124]), "+f"(c[125]), "+f"(c[126]), "+f"(c[127])
 
+// "%register" becomes -inf where "limit" <= column.
+#define FA_BEYOND(LIMIT, COLUMN, REGISTER) \
+    "setp.le.s32 p, %" LIMIT ", " COLUMN "; @p mov.b32 %" REGISTER ", 0xff800000;\n"
+#define FA_MASK_8(A, B) FA_BEYOND(A, "0", "0") FA_BEYOND(A, "1", "1") FA_BEYOND(B, "0", "2") FA_BEYOND(B, "1", "3") \
+    FA_BEYOND(A, "8", "4") FA_BEYOND(A, "9", "5") FA_BEYOND(B, "8", "6") FA_BEYOND(B, "9", "7")
+#define FA_MASK_16(A, B) FA_MASK_8(A, B) \
+    FA_BEYOND(A, "16", "8") FA_BEYOND(A, "17", "9") FA_BEYOND(B, "16", "10") FA_BEYOND(B, "17", "11") \
+    FA_BEYOND(A, "24", "12") FA_BEYOND(A, "25", "13") FA_BEYOND(B, "24", "14") FA_BEYOND(B, "25", "15")
+#define FA_MASK_24(A, B) FA_MASK_16(A, B) \
+    FA_BEYOND(A, "32", "16") FA_BEYOND(A, "33", "17") FA_BEYOND(B, "32", "18") FA_BEYOND(B, "33", "19") \
+    FA_BEYOND(A, "40", "20") FA_BEYOND(A, "41", "21") FA_BEYOND(B, "40", "22") FA_BEYOND(B, "41", "23")
+#define FA_MASK_32(A, B) FA_MASK_24(A, B) \
+    FA_BEYOND(A, "48", "24") FA_BEYOND(A, "49", "25") FA_BEYOND(B, "48", "26") FA_BEYOND(B, "49", "27") \
+    FA_BEYOND(A, "56", "28") FA_BEYOND(A, "57", "29") FA_BEYOND(B, "56", "30") FA_BEYOND(B, "57", "31")
+#define FA_MASK_40(A, B) FA_MASK_32(A, B) \
+    FA_BEYOND(A, "64", "32") FA_BEYOND(A, "65", "33") FA_BEYOND(B, "64", "34") FA_BEYOND(B, "65", "35") \
+    FA_BEYOND(A, "72", "36") FA_BEYOND(A, "73", "37") FA_BEYOND(B, "72", "38") FA_BEYOND(B, "73", "39")
+#define FA_MASK_48(A, B) FA_MASK_40(A, B) \
+    FA_BEYOND(A, "80", "40") FA_BEYOND(A, "81", "41") FA_BEYOND(B, "80", "42") FA_BEYOND(B, "81", "43") \
+    FA_BEYOND(A, "88", "44") FA_BEYOND(A, "89", "45") FA_BEYOND(B, "88", "46") FA_BEYOND(B, "89", "47")
+#define FA_MASK_56(A, B) FA_MASK_48(A, B) \
+    FA_BEYOND(A, "96", "48") FA_BEYOND(A, "97", "49") FA_BEYOND(B, "96", "50") FA_BEYOND(B, "97", "51") \
+    FA_BEYOND(A, "104", "52") FA_BEYOND(A, "105", "53") FA_BEYOND(B, "104", "54") FA_BEYOND(B, "105", "55")
+#define FA_MASK_64(A, B) FA_MASK_56(A, B) \
+    FA_BEYOND(A, "112", "56") FA_BEYOND(A, "113", "57") FA_BEYOND(B, "112", "58") FA_BEYOND(B, "113", "59") \
+    FA_BEYOND(A, "120", "60") FA_BEYOND(A, "121", "61") FA_BEYOND(B, "120", "62") FA_BEYOND(B, "121", "63")
+#define FA_MASK_72(A, B) FA_MASK_64(A, B) \
+    FA_BEYOND(A, "128", "64") FA_BEYOND(A, "129", "65") FA_BEYOND(B, "128", "66") FA_BEYOND(B, "129", "67") \
+    FA_BEYOND(A, "136", "68") FA_BEYOND(A, "137", "69") FA_BEYOND(B, "136", "70") FA_BEYOND(B, "137", "71")
+#define FA_MASK_80(A, B) FA_MASK_72(A, B) \
+    FA_BEYOND(A, "144", "72") FA_BEYOND(A, "145", "73") FA_BEYOND(B, "144", "74") FA_BEYOND(B, "145", "75") \
+    FA_BEYOND(A, "152", "76") FA_BEYOND(A, "153", "77") FA_BEYOND(B, "152", "78") FA_BEYOND(B, "153", "79")
+#define FA_MASK_88(A, B) FA_MASK_80(A, B) \
+    FA_BEYOND(A, "160", "80") FA_BEYOND(A, "161", "81") FA_BEYOND(B, "160", "82") FA_BEYOND(B, "161", "83") \
+    FA_BEYOND(A, "168", "84") FA_BEYOND(A, "169", "85") FA_BEYOND(B, "168", "86") FA_BEYOND(B, "169", "87")
+#define FA_MASK_96(A, B) FA_MASK_88(A, B) \
+    FA_BEYOND(A, "176", "88") FA_BEYOND(A, "177", "89") FA_BEYOND(B, "176", "90") FA_BEYOND(B, "177", "91") \
+    FA_BEYOND(A, "184", "92") FA_BEYOND(A, "185", "93") FA_BEYOND(B, "184", "94") FA_BEYOND(B, "185", "95")
+#define FA_MASK_104(A, B) FA_MASK_96(A, B) \
+    FA_BEYOND(A, "192", "96") FA_BEYOND(A, "193", "97") FA_BEYOND(B, "192", "98") FA_BEYOND(B, "193", "99") \
+    FA_BEYOND(A, "200", "100") FA_BEYOND(A, "201", "101") FA_BEYOND(B, "200", "102") FA_BEYOND(B, "201", "103")
+#define FA_MASK_112(A, B) FA_MASK_104(A, B) \
+    FA_BEYOND(A, "208", "104") FA_BEYOND(A, "209", "105") FA_BEYOND(B, "208", "106") FA_BEYOND(B, "209", "107") \
+    FA_BEYOND(A, "216", "108") FA_BEYOND(A, "217", "109") FA_BEYOND(B, "216", "110") FA_BEYOND(B, "217", "111")
+#define FA_MASK_120(A, B) FA_MASK_112(A, B) \
+    FA_BEYOND(A, "224", "112") FA_BEYOND(A, "225", "113") FA_BEYOND(B, "224", "114") FA_BEYOND(B, "225", "115") \
+    FA_BEYOND(A, "232", "116") FA_BEYOND(A, "233", "117") FA_BEYOND(B, "232", "118") FA_BEYOND(B, "233", "119")
+#define FA_MASK_128(A, B) FA_MASK_120(A, B) \
+    FA_BEYOND(A, "240", "120") FA_BEYOND(A, "241", "121") FA_BEYOND(B, "240", "122") FA_BEYOND(B, "241", "123") \
+    FA_BEYOND(A, "248", "124") FA_BEYOND(A, "249", "125") FA_BEYOND(B, "248", "126") FA_BEYOND(B, "249", "127")
+
 #if DTYPE_BF16
 #define FA_WGMMA_TYPES ".f32.bf16.bf16 "
 #else
@@ -94,6 +147,9 @@ template <int kN> struct Wgmma;
 #define FA_WGMMA(N, R, R1, R2, R3, R4, R5)                                                                           \
     template <> struct Wgmma<N> {                                                                                    \
         FA_DEVICE void pin(float (&c)[R]) { asm volatile("" : FA_ACCS_##R :: "memory"); }                            \
+        FA_DEVICE void mask(float (&c)[R], int low, int high) {                                                      \
+            asm volatile("{ .reg .pred p;\n" FA_MASK_##R(#R, #R1) "}" : FA_ACCS_##R : "r"(low), "r"(high));          \
+        }                                                                                                            \
         FA_DEVICE void multiply(float (&c)[R], u64 a, u64 b, bool accumulate) {                                      \
             asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #R2 ", 0;\n"                                             \
                          "wgmma.mma_async.sync.aligned.m64n" #N "k16" FA_WGMMA_TYPES "{" FA_REGS_##R "}, %" #R       \
