@@ -268,11 +268,11 @@ static void what_depends_on_a_problems_size_is_not_rendered(void)
         other.seq_q = 7777;
         other.seq_k = 130;
         CHECK_OK(fa_space_enumerate(&families, &problem_512, &gpus[g], &space, &diag), diag);
-        for (int i = 0; i < space.count; i += 17) {
+        for (int i = 0, survivors = 0; i < space.count; i++) {
             fa_candidate there;
             fa_buf a = {0}, b = {0};
             const fa_candidate *here = &space.candidate[i];
-            if (here->trial.status != FA_STATUS_PENDING)
+            if (here->trial.status != FA_STATUS_PENDING || survivors++ % 7 != 0)
                 continue;
             CHECK_OK(fa_space_one(&families, &here->trial.config, &other, &gpus[g], &there, &diag),
                      diag);
