@@ -5,10 +5,8 @@ import hashlib
 import json
 import os
 import sqlite3
-import subprocess
-import sys
 
-from place import BUILD, EIGHT, Place
+from place import EIGHT, Place
 
 L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
 # Times that tell every config from every other one, the fastest in the middle of the space.
@@ -44,29 +42,12 @@ def baseline(seq, peer, median_us, gpu="L4", **more):
                         "heads_kv": 1, "seq_q": seq, "seq_k": seq}, **more}
 
 
-IMPORT = """
-import ctypes, os, sys
-library = ctypes.CDLL(sys.argv[1])
-tuner, diag, count = ctypes.c_void_p(), ctypes.create_string_buffer(1024), ctypes.c_int32()
-if library.fa_open(None, ctypes.byref(tuner), diag) or \\
-        library.fa_import_baselines(tuner, sys.argv[2].encode(), ctypes.byref(count), diag):
-    sys.exit(diag.value.decode())
-library.fa_close(ctypes.byref(tuner))
-"""
-
-
 def add_baselines(place, rows):
-    """Through the library, in a process of its own: sanitizers want to be loaded first."""
     path = os.path.join(place.folder, "baselines.jsonl")
     with open(path, "w", encoding="utf-8") as file:
         for row in rows:
             file.write(json.dumps(row) + "\n")
-    library = os.path.join(BUILD, "libfa_tune.so")
-    linked = subprocess.run(["ldd", library], capture_output=True, text=True, check=True).stdout
-    preload = [line.split()[2] for line in linked.splitlines() if "san.so" in line]
-    env = dict(place.env, LD_PRELOAD=":".join(preload)) if preload else dict(place.env)
-    env["ASAN_OPTIONS"] = env.get("ASAN_OPTIONS", "") + ":detect_leaks=0" # Python's own
-    subprocess.run([sys.executable, "-c", IMPORT, library, path], env=env, check=True)
+    place.run("sweep", "--baseline", path)
 
 
 def change(place, *statements):

@@ -59,6 +59,7 @@ def every_bad_input_gets_its_sentence_and_status_2():
         (["--seq", "5", "extra"], ['"extra"', "options only"]),
         (["show", "--seq", "5"], ["takes a problem only with --why"]),
         (["show", "--batch", "5"], ["takes a problem only with --why"]),
+        (["show", "--layout", "bshd"], ["takes a problem only with --why"]),
         (["show", "--why"], ["the sequence length is missing"]),
         (["tune", "--why"], ["`fa-tune tune` does not take --why"]),
         (["doctor", "--seq", "5"], ["`fa-tune doctor` does not take --seq"]),

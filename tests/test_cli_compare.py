@@ -106,6 +106,22 @@ def what_cannot_be_compared_is_listed_with_its_reason():
                   ["another silicon", "another silicon", "only in NEW", "predicted in NEW"])
         done = place.run("compare", paths["old"], new, status=1)
         tap.has(done.stderr, "nothing could be compared")
+        # What others measured, for other lengths or on other GPUs is no measurement of this problem.
+        for one, other, reason in (("imported", "measured", "imported in OLD"),
+                                   ("measured", "nearest", "nearest in NEW"),
+                                   ("transferred", "transferred", "transferred in both"),
+                                   ("imported", "predicted", "imported in OLD, predicted in NEW")):
+            sides = []
+            for name, origin in (("one.json", one), ("other.json", other)):
+                winner = copy.deepcopy(first)
+                winner["answer"]["origin"] = origin
+                sides.append(save(place, name, {"winners": [winner]}))
+            told = place.json("compare", *sides, status=1)
+            tap.equal([row["reason"] for row in told["problems"]], [reason])
+        board = copy.deepcopy(first)
+        board["answer"]["origin"] = "measured-same-silicon"
+        new = save(place, "board.json", {"winners": [board]})
+        tap.has(place.run("compare", paths["old"], new).stdout, "1 the same, 1 not comparable")
         new = save(place, "b.json", {"winners": [blind, first]})
         done = place.run("compare", paths["old"], new)
         tap.has(done.stdout, "an interval is missing")

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Sweeps from outside: what is told, what is shared, and how a sweep goes on."""
+import json
+import os
 import signal
 import subprocess
 import time
@@ -103,6 +105,33 @@ def what_was_predicted_is_measured_once_the_gpu_is_here_and_restart_forgets():
                    for i in told["items"]], [(1, True, 0)] * 2)
 
 
+def lengths_off_the_buckets_share_a_winner_that_no_baseline_is_held_against():
+    grid = ["sweep", "--seq", "120,128", *TINY]
+    with Place(space=TWO, script=L4 + FAST) as place:
+        lines = [{"gpu": "L4", "peer": "fa", "median_us": 30, "problem":
+                  {"dtype": "fp16", "causal": "none", "head_dim": 64, "batch": 1, "heads_q": 1,
+                   "heads_kv": 1, "seq_q": seq, "seq_k": seq}} for seq in (120, 128)]
+        path = os.path.join(place.folder, "lines")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("\n".join(json.dumps(line) for line in lines))
+        told = place.json(*grid, "--baseline", path)["items"]
+        tap.equal([(i["problem"]["seq_q"], i["answer"]["origin"], i["spent"]["trials"])
+                   for i in told], [(120, "nearest", 2), (128, "measured", 0)])
+        tap.equal(told[0]["baseline"], None)
+        tap.equal(round(told[1]["baseline"]["speed_ratio"], 2), 0.75)
+        rows = place.run(*grid).stdout.splitlines()
+        tap.has(rows[1], "~40 µs")
+        tap.has(rows[2], "40.0 µs")
+        # Done is done, though for one the winner is another problem's.
+        tap.equal([i["attempts"] for i in place.json(*grid)["items"]], [1, 1])
+        told = place.json(*grid, "--exact")["items"]
+        tap.equal([(i["answer"]["origin"], i["spent"]["trials"],
+                    round(i["baseline"]["speed_ratio"], 2)) for i in told],
+                  [("measured", 2, 0.75), ("measured", 0, 0.75)])
+        # From now on the very lengths answer for themselves.
+        tap.equal(place.json(*grid)["items"][0]["answer"]["origin"], "measured")
+
+
 def again_is_a_sweep_of_its_own_that_tunes_what_is_stored():
     with Place(space=TWO, script=L4) as place:
         grid = ["sweep", "--seq", "64", *TINY]
@@ -165,6 +194,7 @@ tap.main([
     a_problem_that_fails_is_told_and_tried_again_by_the_next_run,
     no_device_stops_the_sweep_at_once,
     what_was_predicted_is_measured_once_the_gpu_is_here_and_restart_forgets,
+    lengths_off_the_buckets_share_a_winner_that_no_baseline_is_held_against,
     again_is_a_sweep_of_its_own_that_tunes_what_is_stored,
     something_is_told_while_a_problem_takes_long,
     ctrl_c_keeps_everything,

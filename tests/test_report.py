@@ -240,6 +240,24 @@ def filters_keep_what_agrees():
         tap.has(place.run("report", "--gpu", "nonsense", status=2).stderr, "nonsense")
 
 
+def what_another_store_measured_is_no_measurement_of_this_one():
+    with tuned() as place:
+        add_baselines(place, [baseline(128, "fa3", 10.0)])
+        change(place, "UPDATE winner SET origin = 'imported'")
+        problem = place.json("report")["problems"][0]
+        tap.equal((problem["known_how"], problem["measured"], problem["slow"],
+                   round(problem["winner"]["median_us"])), ("imported", False, False, 41))
+        tap.equal({row["known_how"] for row in rows_of(place)}, {"imported"})
+        text = place.run("report").stdout
+        tap.has(text, " | imported | ")
+        tap.has(text, "~0.24×")
+        tap.lacks(text, "SLOW")
+        page = page_of(place)
+        for part in ("imported: measured elsewhere", "ours, imported", "As imported: ~"):
+            tap.has(page.text, part)
+        tap.lacks(page.text, "Ours measured")
+
+
 def lengths_between_buckets_are_told_with_their_regret():
     with tuned(TWO) as place:
         for form in ("html", "md"):
@@ -307,6 +325,7 @@ tap.main([
     texts_that_are_no_utf8_are_mended,
     templates_that_moved_on_leave_what_is_on_record,
     filters_keep_what_agrees,
+    what_another_store_measured_is_no_measurement_of_this_one,
     lengths_between_buckets_are_told_with_their_regret,
     the_format_follows_the_file_and_a_file_is_whole_or_not_there,
     a_page_of_many_problems_stays_small_and_says_what_it_leaves_out,

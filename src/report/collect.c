@@ -308,15 +308,16 @@ static void fill_times(report_problem *problem)
     }
     if (best == NULL)
         return;
-    problem->measured = best->median_us > 0;
-    problem->us = problem->measured ? best->median_us : best->predicted_us;
-    if (problem->measured) {
+    bool timed = best->median_us > 0;
+    problem->measured = timed && (!study->has_winner || fa_origin_is_measured(study->winner.origin));
+    problem->us = timed ? best->median_us : best->predicted_us;
+    if (timed) {
         problem->low_us = best->low_us;
         problem->high_us = best->high_us;
     }
     if (problem->us > 0)
         problem->tflops = fa_problem_nominal_flops(&study->problem) / problem->us * 1e-6;
-    if (study->has_winner && problem->measured && study->winner.default_us > 0) {
+    if (study->has_winner && timed && study->winner.default_us > 0) {
         problem->default_us = study->winner.default_us;
         problem->x_default = problem->default_us / problem->us;
     }

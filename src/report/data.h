@@ -81,7 +81,8 @@ typedef struct report_problem {
     size_t throttles, throttles_left_out;
 
     const fa_trial *best; /* the winner, else the best so far; NULL: none came through */
-    bool measured;        /* best was timed on a device; else its time is the model's */
+    bool measured;        /* best was timed on this silicon by this store's tunes; else its time is
+                             the model's, or another's measurement that came with a bundle */
     double us, low_us, high_us;
     double tflops;        /* nominal: 4·B·H·Sq·Sk·D, halved when causal */
     double bytes;         /* that must move at least: Q, K, V and O once */

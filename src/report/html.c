@@ -33,11 +33,11 @@ void html_time(fa_buf *out, const fa_trial *trial)
 void html_badge(fa_buf *out, const report_problem *problem)
 {
     const fa_study *study = &problem->study;
-    const char *class_name = !study->has_winner                            ? "bad"
-                             : !problem->measured                          ? "predicted"
-                             : study->winner.origin == FA_ORIGIN_MEASURED  ? "measured"
-                             : study->winner.origin == FA_ORIGIN_PREDICTED ? "predicted"
-                                                                           : "second";
+    const char *class_name = !study->has_winner                           ? "bad"
+                             : study->winner.origin == FA_ORIGIN_IMPORTED ? "second"
+                             : !problem->measured                         ? "predicted"
+                             : study->winner.origin == FA_ORIGIN_MEASURED ? "measured"
+                                                                          : "second";
     fa_buf_printf(out, "<span class=\"badge %s\">%s</span>", class_name, report_standing(problem));
     if (problem->slow)
         fa_buf_text(out, " <span class=\"badge bad\">⚠ slow: profile</span>");
@@ -133,7 +133,8 @@ static void summary(fa_buf *out, const html_page *page, const report *report)
     }
     fa_buf_text(out, "<p class=\"small soft\">± is half the 95% interval of a median. × is the "
                      "other’s time over ours: above 1, ours is faster. <span class=\"guess\">~ in "
-                     "italics</span> is predicted, not measured.</p>\n"
+                     "italics</span> is predicted, not measured; what was transferred or imported is told as "
+                     "such.</p>\n"
                      "<div class=\"scroll stick summary\" tabindex=\"0\" role=\"region\" "
                      "aria-label=\"Summary\"><table class=\"sort\"><caption "
                      "class=\"hidden\">Summary of all problems</caption>\n<thead><tr><th "
@@ -194,7 +195,7 @@ static void facts(fa_buf *out, const html_page *page, const report *report)
     snprintf(number, sizeof number, "%zu", page->measured);
     fact(out, number, "measured");
     snprintf(number, sizeof number, "%zu", page->predicted);
-    fact(out, number, "predicted only");
+    fact(out, number, "not measured here");
     if (page->defaults > 0) {
         snprintf(number, sizeof number, "%.2f×",
                  exp(page->log_default / (double)page->defaults));
@@ -311,6 +312,7 @@ static void add_point(html_page *page, const report_problem *problem)
                           .intensity = intensity,
                           .tflops = problem->tflops,
                           .measured = problem->measured,
+                          .known_how = report_known_how(problem),
                           .problem = study->problem,
                           .gpu = study->gpu};
     memcpy(point->silicon, study->silicon, sizeof point->silicon);

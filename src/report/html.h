@@ -16,6 +16,7 @@ typedef struct html_point {
     int number;
     double intensity, tflops;
     bool measured;
+    const char *known_how;
     fa_problem problem;
     fa_gpu gpu;
     char silicon[128];

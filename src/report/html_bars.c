@@ -337,8 +337,10 @@ void html_peers(fa_buf *out, const report_problem *problem)
                      "faster.</p>\n<table class=\"bars\"><caption class=\"hidden\">Times of ours, "
                      "of the default config and of other kernels</caption><tbody>\n");
     if (problem->us > 0) {
-        peer_row(out, problem->measured ? "ours" : "ours, predicted",
-                 problem->measured ? "" : "predicted", problem->us, most);
+        char name[64];
+        snprintf(name, sizeof name, "ours, %s", report_known_how(problem));
+        peer_row(out, problem->measured ? "ours" : name, problem->measured ? "" : "predicted",
+                 problem->us, most);
         html_time(out, problem->best);
         fa_buf_text(out, "\n");
     }

@@ -46,7 +46,9 @@ static void headline(fa_buf *out, const report_problem *problem)
         report_us(out, problem->high_us);
         fa_buf_text(out, "</span>");
     } else {
-        fa_buf_text(out, "predicted, not measured");
+        fa_buf_printf(out, problem->best->median_us > 0 ? "%s: measured elsewhere"
+                                                        : "%s, not measured",
+                      report_known_how(problem));
     }
     fa_buf_printf(out, "</span><span><b%s>%s", guess, problem->measured ? "" : "~");
     report_tflops(out, problem->tflops);

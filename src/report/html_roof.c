@@ -188,7 +188,7 @@ void html_roofline(fa_buf *out, const report_problem *problem)
     struct mark mark[MARKS_MAX] = {{.x = intensity,
                                     .y = problem->tflops,
                                     .kind = problem->measured ? "ours" : "predicted",
-                                    .label = problem->measured ? "ours" : "predicted"}};
+                                    .label = problem->measured ? "ours" : report_known_how(problem)}};
     int count = 1;
     double lowest = problem->tflops;
     if (problem->default_us > 0)
@@ -206,8 +206,9 @@ void html_roofline(fa_buf *out, const report_problem *problem)
     struct roof roof = make_roof(gpu, intensity, intensity, lowest);
     double ceiling = fmin(roof.peak, roof.slope * intensity);
     open_drawing(out, problem->number, "Roofline");
-    fa_buf_printf(out, "<desc id=\"r%dd\">Ours %s ", problem->number,
-                  problem->measured ? "measured" : "predicted, about");
+    fa_buf_printf(out, "<desc id=\"r%dd\">Ours %s%s ", problem->number,
+                  problem->measured ? "measured" : report_known_how(problem),
+                  problem->measured ? "" : ", about");
     report_tflops(out, problem->tflops);
     fa_buf_printf(out, " TFLOP/s at %.0f FLOP per byte; the ceiling there is %.0f "
                        "TFLOP/s.</desc>\n",
@@ -215,7 +216,9 @@ void html_roofline(fa_buf *out, const report_problem *problem)
     grid(out, &roof);
     ceilings(out, &roof, gpu);
     draw_marks(out, &roof, mark, count);
-    fa_buf_printf(out, "</svg>\n<p class=\"small\">%s", problem->measured ? "" : "Predicted: ~");
+    fa_buf_text(out, "</svg>\n<p class=\"small\">");
+    if (!problem->measured)
+        fa_buf_printf(out, "As %s: ~", report_known_how(problem));
     report_percent(out, problem->tflops / ceiling);
     fa_buf_printf(out, " of the %s ceiling; Q, K, V and O are ",
                   roof.slope * intensity < roof.peak ? "memory" : "tensor-core");
@@ -249,10 +252,10 @@ void html_roofline_of_all(fa_buf *out, const html_point *points, size_t count)
         report_problem_words(out, &point->problem);
         fa_buf_text(out, point->measured ? ": " : ": ~");
         report_tflops(out, point->tflops);
-        fa_buf_printf(out, " TFLOP/s, %s</title>", point->measured ? "measured" : "predicted");
+        fa_buf_printf(out, " TFLOP/s, %s</title>", point->known_how);
         shape(out, &mark, at_x(&roof, point->intensity), at_y(&roof, point->tflops));
         fa_buf_text(out, "</a>\n");
     }
     fa_buf_text(out, "</svg>\n<figcaption class=\"small soft\">Filled marks were measured, hollow "
-                     "broken ones are predicted.</figcaption></figure>\n");
+                     "broken ones are predicted, transferred or imported.</figcaption></figure>\n");
 }

@@ -325,7 +325,8 @@ static void end(report *report)
         fa_buf_text(out, "|--:|--:|--:|---|\n");
         fa_buf_append(out, md->rows.data, md->rows.size);
         fa_buf_text(out, "\n× is the other's time over ours: above 1, ours is faster. ~ is "
-                         "predicted, not measured.\n\n");
+                         "predicted, not measured; what was transferred or imported is told as "
+                         "such.\n\n");
         buckets(out, report);
         predictions(out, report);
         fa_buf_append(out, md->body.data, md->body.size);

@@ -281,6 +281,13 @@ const char *report_standing(const report_problem *problem)
                                                                                  : "failed";
 }
 
+const char *report_known_how(const report_problem *problem)
+{
+    return problem->study.has_winner ? fa_origin_name(problem->study.winner.origin)
+           : problem->measured       ? fa_origin_name(FA_ORIGIN_MEASURED)
+                                     : fa_origin_name(FA_ORIGIN_PREDICTED);
+}
+
 void report_slow_advice(fa_buf *out, const report_problem *problem)
 {
     const report_peer *peer = &problem->peer[problem->fastest_peer];

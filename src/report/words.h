@@ -41,6 +41,8 @@ extern const fa_status report_gates[REPORT_STATUSES];
 /* "measured", "predicted", …; "unfinished" when there is no winner yet, "failed" when none came
  * through. */
 const char *report_standing(const report_problem *problem);
+/* How its time is known: as an origin. */
+const char *report_known_how(const report_problem *problem);
 /* What a slow problem's reader should do. */
 void report_slow_advice(fa_buf *out, const report_problem *problem);
 
