@@ -9,7 +9,8 @@
 #include <string.h>
 #include <time.h>
 
-static const char get_sql[] = "SELECT " FA_CUBIN_COLUMNS " FROM cubin WHERE key = ?";
+static const char get_sql[] =
+    "SELECT " FA_CUBIN_COLUMNS " FROM cubin AS found" FA_CUBIN_ROW "WHERE found.key = ?";
 
 int fa_db_cubin_check(const fa_cubin_record *record, fa_diag *diag)
 {
@@ -46,7 +47,7 @@ int fa_db_cubin_exists(fa_store *store, const char *key, bool *ret_exists, fa_di
     return 0;
 }
 
-int fa_db_cubin_read(fa_reader *reader, fa_cubin_record *ret_record)
+int fa_db_cubin_read(fa_reader *reader, const char *key, fa_cubin_record *ret_record)
 {
     fa_cubin_record record = {0};
     char stored[FA_HASH_HEX], now[FA_HASH_HEX];
@@ -57,7 +58,7 @@ int fa_db_cubin_read(fa_reader *reader, fa_cubin_record *ret_record)
     const char *log = fa_read_text(reader, true);
     fa_read_copy(reader, stored, sizeof stored);
     const void *bytes = fa_read_blob(reader, FA_STORE_CUBIN_MAX, &record.size);
-    if (!reader->ok || record.size == 0) {
+    if (!reader->ok || record.size == 0 || strcmp(record.key, key) != 0) {
         reader->ok = false;
         return 0;
     }
@@ -87,7 +88,7 @@ static int get(fa_store *store, const char *key, fa_cubin_record *ret_record, fa
     if (rc == 0)
         return fa_fail(diag, FA_ENOTFOUND, "store %s has no cubin %s", store->path, key);
     fa_reader reader = {.statement = statement, .ok = true};
-    rc = fa_db_cubin_read(&reader, ret_record);
+    rc = fa_db_cubin_read(&reader, key, ret_record);
     fa_db_reset(statement);
     if (rc != 0)
         return fa_fail(diag, rc, "out of memory");

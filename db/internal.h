@@ -34,6 +34,8 @@ typedef enum fa_db_slot {
     FA_SQL_ROLLBACK,
     FA_SQL_SCOPE_FIND,
     FA_SQL_SCOPE_ADD,
+    FA_SQL_SCOPE_IDS,
+    FA_SQL_SCOPE_READ,
     FA_SQL_ENVIRONMENT_FIND,
     FA_SQL_ENVIRONMENT_ADD,
     FA_SQL_CUBIN_GET,
@@ -50,6 +52,34 @@ typedef enum fa_db_slot {
     FA_SQL_WINNER_ANY,
     FA_SQL_WINNER_IDS,
     FA_SQL_WINNER_READ,
+    FA_SQL_WINNER_LIKE,
+    FA_SQL_WINNER_VERIFIED,
+    FA_SQL_WINNER_REFUSED,
+    FA_SQL_VERIFICATION_PUT,
+    FA_SQL_VERIFICATION_GET,
+    FA_SQL_PREDICTION_PUT,
+    FA_SQL_PREDICTION_IDS,
+    FA_SQL_PREDICTION_READ,
+    FA_SQL_BASELINE_PUT,
+    FA_SQL_BASELINE_IDS,
+    FA_SQL_BASELINE_READ,
+    FA_SQL_SWEEP_FIND,
+    FA_SQL_SWEEP_ADD,
+    FA_SQL_SWEEP_AGAIN,
+    FA_SQL_SWEEP_REOPEN,
+    FA_SQL_SWEEP_STATE,
+    FA_SQL_SWEEP_SPEND,
+    FA_SQL_SWEEP_FORGET,
+    FA_SQL_SWEEP_FORGET_ITEMS,
+    FA_SQL_SWEEP_IDS,
+    FA_SQL_SWEEP_READ,
+    FA_SQL_ITEM_ADD,
+    FA_SQL_ITEM_CLAIM,
+    FA_SQL_ITEM_SPEND,
+    FA_SQL_ITEM_END,
+    FA_SQL_ITEM_REOPEN,
+    FA_SQL_ITEM_IDS,
+    FA_SQL_ITEM_READ,
     FA_SQL_COUNT
 } fa_db_slot;
 
@@ -64,6 +94,7 @@ struct fa_store {
     bool read_only;
     bool batching;      /* inside fa_store_batch */
     bool journal_ready; /* this connection's journal mode has been set */
+    bool fresh;         /* empty: what is written first need not survive a power cut */
     bool damaged;       /* SQLite met corruption: set aside at the next call or at closing */
 };
 
@@ -169,6 +200,12 @@ int fa_db_trial_check(const fa_trial *trial, fa_diag *diag);
 int fa_db_trial_bind(fa_binder *binder, const fa_trial *trial, fa_diag *diag);
 void fa_db_trial_read(fa_reader *reader, fa_trial *ret_trial);
 
+/* ---- problem_row.c ---------------------------------------------------------------------------*/
+/* Two columns, both text: the problem's key and its JSON, which must agree when they are read. */
+#define FA_PROBLEM_TABLE_COLUMNS "problem_key TEXT NOT NULL, problem TEXT NOT NULL,"
+void fa_db_problem_bind(fa_binder *binder, const fa_problem *problem);
+void fa_db_problem_read(fa_reader *reader, fa_problem *ret_problem);
+
 /* ---- cubins.c --------------------------------------------------------------------------------*/
 #define FA_CUBIN_COLUMNS \
     "cubin.key, cubin.entry, cubin.sm, cubin.compile_ms, cubin.log, cubin.sha256, cubin.bytes"
@@ -176,8 +213,11 @@ int fa_db_cubin_check(const fa_cubin_record *record, fa_diag *diag);
 /* Inside a write transaction. */
 int fa_db_cubin_put(fa_store *store, const fa_cubin_record *record, fa_diag *diag);
 int fa_db_cubin_exists(fa_store *store, const char *key, bool *ret_exists, fa_diag *diag);
-/* FA_CUBIN_COLUMNS; false in reader->ok when the bytes are not what they were. 0 or FA_ENOMEM. */
-int fa_db_cubin_read(fa_reader *reader, fa_cubin_record *ret_record);
+/* Behind a cubin `found` by its key: reads all columns from the table. A damaged index may name another
+ * cubin's row, and SQLite would take the key from the index and the bytes from that row. */
+#define FA_CUBIN_ROW " LEFT JOIN cubin ON cubin.id = found.id "
+/* FA_CUBIN_COLUMNS; false in reader->ok when the bytes are not those of that key. 0 or FA_ENOMEM. */
+int fa_db_cubin_read(fa_reader *reader, const char *key, fa_cubin_record *ret_record);
 /* Deletes the row if it is still corrupt; best effort. */
 void fa_db_cubin_drop(fa_store *store, const char *key);
 

@@ -181,7 +181,12 @@ static int check_contents(fa_store *store, fa_diag *diag)
                        "store %s is of the older version %d and cannot be written: open it once "
                        "where it can be",
                        store->path, version);
-    return fa_db_migrate(store, fa_db_schema_steps, FA_STORE_SCHEMA, diag);
+    store->fresh = kind == FA_HEADER_EMPTY;
+    rc = fa_db_migrate(store, fa_db_schema_steps, FA_STORE_SCHEMA, diag);
+    if (store->fresh)
+        store->journal_ready = false; /* from now on everything is flushed */
+    store->fresh = false;
+    return rc;
 }
 
 static int connect_once(fa_store *store, fa_diag *diag)

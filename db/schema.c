@@ -95,7 +95,78 @@ static const char step_0_to_1[] =
     "unix_time INTEGER NOT NULL"
     ") STRICT;";
 
-const char *const fa_db_schema_steps[FA_STORE_SCHEMA] = {step_0_to_1};
+/* What a predicted choice turned out to be, which cubins another driver was tried with, and the way to
+ * winners of the same shape. */
+static const char step_contact[] =
+    "CREATE TABLE prediction ("
+    "id INTEGER PRIMARY KEY,"
+    "scope_id INTEGER NOT NULL REFERENCES scope(id),"
+    "origin TEXT NOT NULL,"
+    "gpu_name TEXT NOT NULL,"
+    "from_gpu TEXT NOT NULL,"
+    "config TEXT NOT NULL,"
+    "predicted_us REAL,"
+    "measured_us REAL,"
+    "best_us REAL,"
+    "rank INTEGER NOT NULL,"
+    "raced INTEGER NOT NULL,"
+    "unix_time INTEGER NOT NULL"
+    ") STRICT;"
+    "CREATE TABLE verification ("
+    "cubin_key TEXT NOT NULL,"
+    "silicon TEXT NOT NULL,"
+    "driver_version INTEGER NOT NULL,"
+    "passed INTEGER NOT NULL,"
+    "reason TEXT NOT NULL,"
+    "unix_time INTEGER NOT NULL,"
+    "PRIMARY KEY (cubin_key, silicon, driver_version)"
+    ") STRICT;"
+    "CREATE INDEX scope_by_shape ON scope(head_dim, heads_q, heads_kv, batch, dtype, causal);";
+
+/* The columns of fa_sweep_spent. */
+#define SPENT_TABLE_COLUMNS                                                    \
+    "seconds REAL NOT NULL, cost REAL NOT NULL, trials INTEGER NOT NULL,"      \
+    "compiled INTEGER NOT NULL, reused INTEGER NOT NULL,"
+
+static const char step_sweep[] =
+    "CREATE TABLE baseline ("
+    "id INTEGER PRIMARY KEY," FA_PROBLEM_TABLE_COLUMNS "gpu_name TEXT NOT NULL,"
+    "peer TEXT NOT NULL,"
+    "median_us REAL NOT NULL,"
+    "low_us REAL NOT NULL,"
+    "high_us REAL NOT NULL,"
+    "sample_count INTEGER NOT NULL,"
+    "unix_time INTEGER NOT NULL,"
+    "source TEXT NOT NULL,"
+    "UNIQUE (problem_key, gpu_name, peer)"
+    ") STRICT;"
+    "CREATE TABLE sweep ("
+    "id INTEGER PRIMARY KEY,"
+    "key TEXT NOT NULL UNIQUE,"
+    "plan TEXT NOT NULL,"
+    "state TEXT NOT NULL,"
+    "budget_seconds REAL NOT NULL," /* 0: no limit */
+    "budget_trials INTEGER NOT NULL,"
+    "budget_cost REAL NOT NULL,"
+    "price REAL NOT NULL," SPENT_TABLE_COLUMNS
+    "created INTEGER NOT NULL,"
+    "updated INTEGER NOT NULL"
+    ") STRICT;"
+    "CREATE TABLE sweep_item ("
+    "id INTEGER PRIMARY KEY,"
+    "sweep_id INTEGER NOT NULL REFERENCES sweep(id),"
+    "position INTEGER NOT NULL," FA_PROBLEM_TABLE_COLUMNS
+    "gpu TEXT NOT NULL,"
+    "state TEXT NOT NULL,"
+    "attempts INTEGER NOT NULL," /* also its fence: only the latest claim may end it */
+    SPENT_TABLE_COLUMNS
+    "reason TEXT NOT NULL,"
+    "updated INTEGER NOT NULL,"
+    "UNIQUE (sweep_id, position)"
+    ") STRICT;"
+    "CREATE INDEX sweep_item_by_state ON sweep_item(sweep_id, state, position);";
+
+const char *const fa_db_schema_steps[FA_STORE_SCHEMA] = {step_0_to_1, step_contact, step_sweep};
 
 struct migration {
     const char *const *steps;

@@ -20,7 +20,7 @@
 
 typedef struct fa_store fa_store;
 
-enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 1 };
+enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 3 };
 
 /* FA_TUNE_STORE (a file), else $XDG_CACHE_HOME/fa-tune/store.db, else $HOME/.cache/fa-tune/store.db.
  * Relative XDG_CACHE_HOME is ignored, as its specification says. */
@@ -72,6 +72,11 @@ typedef struct fa_scope {
 } fa_scope;
 void fa_scope_key(const fa_scope *scope, char ret_hex[FA_HASH_HEX]);
 
+/* Calls back with every scope, how many configs were tried in it and when the newest trial was
+ * written (0: none); a non-zero return stops and is returned. */
+typedef int fa_scope_visit(void *context, const fa_scope *scope, int32_t trials, int64_t unix_time);
+int fa_store_scopes_each(fa_store *store, fa_scope_visit *visit, void *context, fa_diag *diag);
+
 /* ---- trials ---------------------------------------------------------------------------------*/
 typedef struct fa_trial_record {
     fa_trial trial;
@@ -115,6 +120,10 @@ typedef struct fa_winner_record {
  * when the earlier one was kept. ret_kept may be NULL. */
 int fa_store_winner_put(fa_store *store, const fa_winner_record *winner,
                         const fa_cubin_record *cubin, bool *ret_kept, fa_diag *diag);
+/* The same for a winner that was made elsewhere and has been weighed against the stored one: takes
+ * its place whatever that is, and keeps its own time of making. */
+int fa_store_winner_replace(fa_store *store, const fa_winner_record *winner,
+                            const fa_cubin_record *cubin, fa_diag *diag);
 /* FA_ENOTFOUND when the scope has none; the cubin comes with it in one read transaction. FA_ECORRUPT
  * when the cubin is missing or corrupt (it is deleted; the winner stays, and ret_cubin NULL gets it
  * alone, so that it can be compiled again) or the winner's own row is not valid (it is deleted). */
@@ -122,9 +131,92 @@ int fa_store_winner_get(fa_store *store, const fa_scope *scope, fa_winner_record
                         fa_cubin_record *ret_cubin, fa_diag *diag);
 /* 0 when some GPU has a winner for this problem from these templates, FA_ENOTFOUND when none has. */
 int fa_store_winner_any(fa_store *store, const fa_problem *problem, const char *templates);
+/* The winners of all GPUs for problems that differ from this one in their lengths at most, made from
+ * these templates under this policy; newest first. A non-zero return stops and is returned. */
+typedef int fa_winner_visit(void *context, const fa_winner_record *winner);
+int fa_store_winners_like(fa_store *store, const fa_scope *scope, fa_winner_visit *visit,
+                          void *context, fa_diag *diag);
 void fa_winner_record_free(fa_winner_record *winner);
 /* All winners, newest first. */
-typedef int fa_winner_visit(void *context, const fa_winner_record *winner);
 int fa_store_winners_each(fa_store *store, fa_winner_visit *visit, void *context, fa_diag *diag);
+
+/* ---- first contact: verifications and predictions (contact.c) -------------------------------*/
+/* That a cubin was proved again, or failed to be, on a silicon under a driver. */
+typedef struct fa_verification {
+    char cubin_key[FA_HASH_HEX];
+    char silicon[FA_SILICON_MAX];
+    int32_t driver_version;
+    bool passed;
+    char reason[512]; /* when it failed */
+} fa_verification;
+/* Keeps the mark and, in the same transaction, tells the scope's winner when it still is this cubin:
+ * passed, its driver_version becomes this one; failed, it is deleted. */
+int fa_store_verification_put(fa_store *store, const fa_verification *mark, const fa_scope *scope,
+                              fa_diag *diag);
+/* FA_ENOTFOUND: this cubin was never proved again there. */
+int fa_store_verification_get(fa_store *store, const char *cubin_key, const char *silicon,
+                              int32_t driver_version, fa_verification *ret_mark, fa_diag *diag);
+
+/* What a choice that nobody had measured on that GPU turned out to be when it was. */
+typedef struct fa_prediction_record {
+    fa_scope scope;
+    fa_origin origin;    /* TRANSFERRED or PREDICTED */
+    char gpu_name[64];   /* where it was measured */
+    char from_gpu[64];   /* whose winner it was; gpu_name when the model's */
+    fa_config config;
+    double predicted_us, measured_us, best_us;
+    int32_t rank, raced; /* 1: nothing that was measured beside it was faster */
+    int64_t unix_time;   /* on read */
+} fa_prediction_record;
+int fa_store_prediction_put(fa_store *store, const fa_prediction_record *record, fa_diag *diag);
+/* Newest first. A non-zero return stops and is returned. */
+typedef int fa_prediction_record_visit(void *context, const fa_prediction_record *record);
+int fa_store_predictions_each(fa_store *store, fa_prediction_record_visit *visit, void *context,
+                              fa_diag *diag);
+
+/* ---- baselines ------------------------------------------------------------------------------*/
+/* All in one transaction. One of the same problem, GPU and peer replaces an earlier one. */
+int fa_store_baselines_put(fa_store *store, const fa_baseline *baselines, size_t count,
+                           fa_diag *diag);
+/* All, in order of their import; a non-zero return stops and is returned. */
+typedef int fa_store_baseline_visit(void *context, const fa_baseline *baseline);
+int fa_store_baselines_each(fa_store *store, fa_store_baseline_visit *visit, void *context,
+                            fa_diag *diag);
+
+/* ---- sweeps: a queue of items ---------------------------------------------------------------*/
+/* Enters the sweep `sweep->key` with its items, or comes back to it: its plan and budget become
+ * these, what failed or was left running is pending again, what is done and spent stays. With
+ * `restart` an earlier one is forgotten first. The state is then FA_SWEEP_RUNNING. */
+int fa_store_sweep_enter(fa_store *store, const fa_sweep *sweep, const fa_sweep_item *items,
+                         int32_t count, bool restart, int64_t *ret_id, fa_diag *diag);
+int fa_store_sweep_read(fa_store *store, int64_t id, fa_sweep *ret_sweep, fa_diag *diag);
+int fa_store_sweep_set_state(fa_store *store, int64_t id, fa_sweep_state state, fa_diag *diag);
+/* FA_ENOTFOUND, without a sentence. */
+int fa_store_sweep_find(fa_store *store, const char *key, int64_t *ret_id, fa_diag *diag);
+/* All sweeps, the one last worked on first. */
+typedef int fa_store_sweep_visit(void *context, const fa_sweep *sweep);
+int fa_store_sweeps_each(fa_store *store, fa_store_sweep_visit *visit, void *context,
+                         fa_diag *diag);
+/* A sweep's items in their order, positions from 0. */
+typedef int fa_store_item_visit(void *context, int32_t position, const fa_sweep_item *item);
+int fa_store_sweep_items_each(fa_store *store, int64_t id, fa_store_item_visit *visit,
+                              void *context, fa_diag *diag);
+
+/* An item taken from the queue. Whoever claims it later gets a higher fence, and what is said under
+ * a lower one is refused. */
+typedef struct fa_store_claim {
+    int64_t sweep_id, item_id;
+    int32_t position, fence;
+} fa_store_claim;
+/* The first pending item becomes running; FA_ENOTFOUND, without a sentence, when none is pending. */
+int fa_store_sweep_claim(fa_store *store, int64_t id, fa_store_claim *ret_claim, fa_diag *diag);
+/* Adds to what the claimed item and its sweep have spent. */
+int fa_store_sweep_spend(fa_store *store, const fa_store_claim *claim, const fa_sweep_spent *spent,
+                         fa_diag *diag);
+/* The claimed item is done, failed (with its reason) or pending again. FA_EBUSY: the claim was lost. */
+int fa_store_sweep_end(fa_store *store, const fa_store_claim *claim, fa_item_state state,
+                       const char *reason, const fa_sweep_spent *spent, fa_diag *diag);
+/* An item that was done is pending again. */
+int fa_store_sweep_reopen(fa_store *store, int64_t id, int32_t position, fa_diag *diag);
 
 #endif

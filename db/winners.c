@@ -21,6 +21,7 @@
 struct putting {
     const fa_winner_record *winner;
     const fa_cubin_record *cubin; /* may be NULL */
+    bool replace;                 /* whatever is there */
     bool kept;
 };
 
@@ -80,14 +81,14 @@ static int earlier_is_better(fa_store *store, int64_t scope_id, fa_origin origin
         fa_reader reader = {.statement = statement, .ok = true};
         fa_origin earlier;
         const char *name = fa_read_text(&reader, false);
-        *ret_better = fa_origin_parse(name, &earlier) == 0 && earlier < origin;
+        *ret_better = fa_origin_parse(name, &earlier) == 0 && fa_origin_trust(earlier) < fa_origin_trust(origin);
         fa_db_reset(statement);
     }
     return 0;
 }
 
 static int replace_row(fa_store *store, int64_t scope_id, const fa_winner_record *winner,
-                       fa_diag *diag)
+                       int64_t unix_time, fa_diag *diag)
 {
     sqlite3_stmt *statement;
     int rc = fa_db_statement(store, FA_SQL_WINNER_PUT,
@@ -107,7 +108,7 @@ static int replace_row(fa_store *store, int64_t scope_id, const fa_winner_record
     fa_bind_text(&binder, winner->nvrtc);
     fa_bind_int(&binder, winner->driver_version);
     fa_bind_text(&binder, winner->evidence);
-    fa_bind_int(&binder, (int64_t)time(NULL));
+    fa_bind_int(&binder, unix_time);
     if (rc == 0 && binder.rc != 0)
         rc = fa_fail(diag, binder.rc, "out of memory");
     if (rc != 0) {
@@ -124,7 +125,7 @@ static int put_body(fa_store *store, void *context, fa_diag *diag)
     int64_t scope_id = 0;
     bool better = false, exists = true;
     int rc = fa_db_scope_id(store, &winner->scope, true, &scope_id, diag);
-    if (rc == 0)
+    if (rc == 0 && !putting->replace)
         rc = earlier_is_better(store, scope_id, winner->origin, &better, diag);
     if (rc == 0 && putting->cubin != NULL)
         rc = fa_db_cubin_put(store, putting->cubin, diag);
@@ -134,23 +135,35 @@ static int put_body(fa_store *store, void *context, fa_diag *diag)
         rc = fa_fail(diag, FA_EINVAL, "winner's cubin %s is not in the store: put them together",
                      winner->cubin_key);
     if (rc == 0 && !better)
-        rc = replace_row(store, scope_id, winner, diag);
+        rc = replace_row(store, scope_id, winner,
+                         putting->replace ? winner->unix_time : (int64_t)time(NULL), diag);
     putting->kept = better;
     return rc;
+}
+
+static int put(fa_store *store, struct putting *putting, fa_diag *diag)
+{
+    int rc = fa_db_enter(store, diag);
+    if (rc == 0)
+        rc = check_winner(putting->winner, putting->cubin, diag);
+    return rc != 0 ? rc : fa_db_write(store, put_body, putting, diag);
 }
 
 int fa_store_winner_put(fa_store *store, const fa_winner_record *winner,
                         const fa_cubin_record *cubin, bool *ret_kept, fa_diag *diag)
 {
-    int rc = fa_db_enter(store, diag);
-    if (rc == 0)
-        rc = check_winner(winner, cubin, diag);
-    struct putting putting = {winner, cubin, false};
-    if (rc == 0)
-        rc = fa_db_write(store, put_body, &putting, diag);
+    struct putting putting = {.winner = winner, .cubin = cubin};
+    int rc = put(store, &putting, diag);
     if (rc == 0 && ret_kept != NULL)
         *ret_kept = putting.kept;
     return rc;
+}
+
+int fa_store_winner_replace(fa_store *store, const fa_winner_record *winner,
+                            const fa_cubin_record *cubin, fa_diag *diag)
+{
+    struct putting putting = {.winner = winner, .cubin = cubin, .replace = true};
+    return put(store, &putting, diag);
 }
 
 /* ---- reading --------------------------------------------------------------------------------*/
@@ -208,7 +221,7 @@ static int read_pair(sqlite3_stmt *statement, fa_winner_record *winner, fa_cubin
     *ret_missing = false;
     if (rc != 0 || !reader.ok || cubin == NULL)
         return rc;
-    rc = fa_db_cubin_read(&reader, cubin);
+    rc = fa_db_cubin_read(&reader, winner->cubin_key, cubin);
     *ret_missing = rc == 0 && !reader.ok;
     return rc;
 }
@@ -219,7 +232,7 @@ static int step_get(fa_store *store, const fa_scope *scope, sqlite3_stmt **ret_s
     int rc = fa_db_statement(store, FA_SQL_WINNER_GET,
                              "SELECT winner.scope_id, " WINNER_COLUMNS ", " FA_CUBIN_COLUMNS
                              " FROM scope JOIN winner ON winner.scope_id = scope.id "
-                             "LEFT JOIN cubin ON cubin.key = winner.cubin_key "
+                             "LEFT JOIN cubin AS found ON found.key = winner.cubin_key" FA_CUBIN_ROW
                              "WHERE scope.key = ? AND scope.problem = ? AND scope.silicon = ? "
                              "AND scope.templates = ? AND scope.policy = ?",
                              ret_statement, diag);
@@ -325,6 +338,24 @@ static int load(fa_store *store, int64_t scope_id, fa_winner_record *ret_winner,
     return reader.ok ? 1 : 0;
 }
 
+/* No lock is held while visit runs: it may take its time and may use the store. Frees ids. */
+static int visit_all(fa_store *store, int64_t *ids, size_t count, fa_winner_visit *visit,
+                     void *context, fa_diag *diag)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        fa_winner_record winner = {0};
+        rc = fa_db_enter(store, diag);
+        if (rc == 0)
+            rc = load(store, ids[i], &winner, diag);
+        if (rc == 1)
+            rc = visit(context, &winner);
+        fa_winner_record_free(&winner);
+    }
+    free(ids);
+    return rc;
+}
+
 int fa_store_winners_each(fa_store *store, fa_winner_visit *visit, void *context, fa_diag *diag)
 {
     int64_t *ids = NULL;
@@ -337,16 +368,42 @@ int fa_store_winners_each(fa_store *store, fa_winner_visit *visit, void *context
                              &statement, diag);
     if (rc == 0)
         rc = fa_db_collect_ids(store, statement, &ids, &count, diag);
-    /* No lock is held while visit runs: it may take its time and may use the store. */
-    for (size_t i = 0; rc == 0 && i < count; i++) {
-        fa_winner_record winner = {0};
-        rc = fa_db_enter(store, diag);
-        if (rc == 0)
-            rc = load(store, ids[i], &winner, diag);
-        if (rc == 1)
-            rc = visit(context, &winner);
-        fa_winner_record_free(&winner);
-    }
-    free(ids);
-    return rc;
+    return rc != 0 ? rc : visit_all(store, ids, count, visit, context, diag);
+}
+
+int fa_store_winners_like(fa_store *store, const fa_scope *scope, fa_winner_visit *visit,
+                          void *context, fa_diag *diag)
+{
+    int64_t *ids = NULL;
+    size_t count = 0;
+    sqlite3_stmt *statement;
+    const fa_problem *p = &scope->problem;
+    int rc = fa_db_enter(store, diag);
+    if (rc == 0)
+        rc = fa_db_scope_check(scope, diag);
+    if (rc == 0)
+        rc = fa_db_statement(store, FA_SQL_WINNER_LIKE,
+                             "SELECT winner.scope_id FROM scope JOIN winner "
+                             "ON winner.scope_id = scope.id WHERE head_dim = ? AND heads_q = ? "
+                             "AND heads_kv = ? AND batch = ? AND dtype = ? AND causal = ? "
+                             "AND layout = ? AND want_lse = ? AND unaligned = ? "
+                             "AND templates = ? AND policy = ? "
+                             "ORDER BY winner.unix_time DESC, winner.scope_id DESC",
+                             &statement, diag);
+    if (rc != 0)
+        return rc;
+    fa_binder binder = {.statement = statement};
+    fa_bind_int(&binder, p->head_dim);
+    fa_bind_int(&binder, p->heads_q);
+    fa_bind_int(&binder, p->heads_kv);
+    fa_bind_int(&binder, p->batch);
+    fa_bind_text(&binder, fa_dtype_name(p->dtype));
+    fa_bind_text(&binder, fa_causal_name(p->causal));
+    fa_bind_text(&binder, fa_layout_name(p->layout));
+    fa_bind_int(&binder, p->want_lse);
+    fa_bind_int(&binder, p->unaligned);
+    fa_bind_text(&binder, scope->templates);
+    fa_bind_text(&binder, scope->policy);
+    rc = fa_db_collect_ids(store, statement, &ids, &count, diag);
+    return rc != 0 ? rc : visit_all(store, ids, count, visit, context, diag);
 }

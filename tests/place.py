@@ -3,6 +3,7 @@
 and the built programs run there with an environment that holds nothing else."""
 import json
 import os
+import pty
 import shutil
 import subprocess
 import tempfile
@@ -33,6 +34,7 @@ class Place:
             "HOME": self.folder,
             "LC_ALL": "C.UTF-8",
             "FA_TUNE_STORE": self.store,
+            "FA_TUNE_SYSTEM": "",
             "FA_TUNE_LIBCUDA": os.path.join(self.folder, "no-libcuda.so.1"),
         }
         for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "LSAN_OPTIONS"):
@@ -84,6 +86,26 @@ class Place:
 
     def json(self, *arguments, status=0):
         return json.loads(self.run(*arguments, "--json", status=status).stdout)
+
+    def on_a_terminal(self, stream, *arguments):
+        """What fa-tune writes to "stdout" or "stderr" when that is a terminal."""
+        parent, child = pty.openpty()
+        how = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL,
+               "stderr": subprocess.DEVNULL, stream: child}
+        process = self.start(*arguments, **how)
+        os.close(child)
+        text = b""
+        while True:
+            try:
+                block = os.read(parent, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not block:
+                break
+            text += block
+        os.close(parent)
+        assert process.wait(DEADLINE) == 0, text[-2000:]
+        return text.decode("utf-8")
 
     def start(self, *arguments, **how):
         return subprocess.Popen([FA_TUNE, *arguments], env=self.env, cwd=self.folder, **how)

@@ -203,8 +203,100 @@ static void sentences_escape_control_bytes(void)
     CHECK_TEXT(diag.text, "name is \"a\\x1b[31mb c\"");
 }
 
+/* ---- buckets --------------------------------------------------------------------------------*/
+static fa_problem of_lengths(int32_t seq_q, int32_t seq_k)
+{
+    return (fa_problem){.head_dim = 64, .batch = 3, .heads_q = 6, .heads_kv = 2, .seq_q = seq_q,
+                        .seq_k = seq_k};
+}
+
+/* Every length up to 70,000, then ever fewer up to the longest. */
+static int32_t next_length(int32_t length)
+{
+    int64_t next = length < 70000 ? (int64_t)length + 1 : (int64_t)length + length / 997;
+    return length == INT32_MAX ? -1 : next > INT32_MAX ? INT32_MAX : (int32_t)next;
+}
+
+static void a_bucket_is_its_own_bucket_and_longer_lengths_have_no_shorter_one(void)
+{
+    int32_t before = 0;
+    int64_t buckets = 0;
+    for (int32_t n = 0; n >= 0; n = next_length(n)) {
+        int32_t bucket = fa_length_bucket(n);
+        CHECK_INT(fa_length_bucket(bucket), bucket);
+        CHECK(bucket >= before);
+        buckets += bucket != before;
+        before = bucket;
+    }
+    CHECK(buckets > 16 + 4 * 20 && buckets <= 16 + 4 * 27);
+}
+
+static void a_length_and_its_bucket_differ_by_an_eighth_of_an_octave_at_most(void)
+{
+    for (int32_t n = 1; n >= 0 && n < 1 << 30; n = next_length(n)) {
+        double ratio = (double)fa_length_bucket(n) / n;
+        CHECK(ratio <= 1.1181 && 1 / ratio <= 1.1181);
+        if (n <= 16)
+            CHECK_INT(fa_length_bucket(n), n);
+        if (n >= 256)
+            CHECK_INT(fa_length_bucket(n) % 64, 0);
+    }
+    CHECK(fa_length_bucket(INT32_MAX) > 1 << 30);
+    CHECK_INT(fa_length_bucket(512), 512);
+    CHECK_INT(fa_length_bucket(570), 512);
+    CHECK_INT(fa_length_bucket(575), 640);
+    CHECK_INT(fa_length_bucket(0), 0);
+}
+
+static void buckets_keep_what_a_mask_depends_on(void)
+{
+    for (int32_t q = 1; q < 3000; q += 7) {
+        for (int32_t k = 0; k < 3000; k += 11) {
+            fa_problem p = of_lengths(q, k), bucket = fa_problem_bucket(&p);
+            CHECK(q != k || bucket.seq_q == bucket.seq_k);
+            CHECK(q < k || bucket.seq_q >= bucket.seq_k);
+            CHECK(q > k || bucket.seq_q <= bucket.seq_k);
+            CHECK((q == 1) == (bucket.seq_q == 1) && (k == 0) == (bucket.seq_k == 0));
+            CHECK(bucket.batch == 3 && bucket.heads_q == 6 && bucket.heads_kv == 2);
+        }
+    }
+    fa_problem empty = of_lengths(0, 100);
+    empty.batch = 0;
+    fa_problem bucket = fa_problem_bucket(&empty);
+    CHECK(bucket.batch == 1 && bucket.seq_q == 1 && bucket.seq_k == 96);
+}
+
+static void distance_is_of_lengths_alone_and_a_single_query_is_another_kind(void)
+{
+    fa_problem a = of_lengths(512, 512), b = of_lengths(1024, 2048), other = b;
+    CHECK(fa_problem_distance(&a, &a) == 0);
+    CHECK(fabs(fa_problem_distance(&a, &b) - 2) < 1e-12);
+    CHECK(fabs(fa_problem_distance(&b, &a) - 2) < 1e-12);
+    other.batch = 4;
+    CHECK(fa_problem_distance(&a, &other) < 0);
+    b = of_lengths(1, 512);
+    CHECK(fa_problem_distance(&a, &b) < 0);
+    other = of_lengths(1, 1024);
+    CHECK(fabs(fa_problem_distance(&b, &other) - 1) < 1e-12);
+}
+
+static void the_order_of_trust_puts_measured_before_guessed(void)
+{
+    static const fa_origin order[] = {FA_ORIGIN_MEASURED, FA_ORIGIN_MEASURED_SAME_SILICON,
+                                      FA_ORIGIN_IMPORTED, FA_ORIGIN_NEAREST,
+                                      FA_ORIGIN_TRANSFERRED, FA_ORIGIN_PREDICTED};
+    for (int i = 0; i < 6; i++)
+        CHECK_INT(fa_origin_trust(order[i]), i);
+    CHECK(fa_origin_trust((fa_origin)99) > 5);
+}
+
 int main(void)
 {
+    TEST(a_bucket_is_its_own_bucket_and_longer_lengths_have_no_shorter_one);
+    TEST(a_length_and_its_bucket_differ_by_an_eighth_of_an_octave_at_most);
+    TEST(buckets_keep_what_a_mask_depends_on);
+    TEST(distance_is_of_lengths_alone_and_a_single_query_is_another_kind);
+    TEST(the_order_of_trust_puts_measured_before_guessed);
     TEST(problems_out_of_range_are_refused_by_field_and_value);
     TEST(flops_equal_a_count_of_visible_pairs);
     TEST(causal_offset_is_anchored_where_its_name_says);

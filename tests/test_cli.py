@@ -57,7 +57,12 @@ def every_bad_input_gets_its_sentence_and_status_2():
         (["--seq", "5", "--wat"], ["no option --wat", "--help"]),
         (["--seq", "5", "--lse=yes"], ["--lse takes no value"]),
         (["--seq", "5", "extra"], ['"extra"', "options only"]),
-        (["show", "--seq", "5"], ["`fa-tune show` does not take --seq"]),
+        (["show", "--seq", "5"], ["takes a problem only with --why"]),
+        (["show", "--batch", "5"], ["takes a problem only with --why"]),
+        (["show", "--layout", "bshd"], ["takes a problem only with --why"]),
+        (["show", "--why"], ["the sequence length is missing"]),
+        (["tune", "--why"], ["`fa-tune tune` does not take --why"]),
+        (["doctor", "--seq", "5"], ["`fa-tune doctor` does not take --seq"]),
         (["tunee"], ["did you mean tune?"]),
         (["frobnicate"], ['no verb "frobnicate"', "fa-tune help"]),
         (["help", "dokter"], ["did you mean doctor?"]),
@@ -86,14 +91,15 @@ def help_and_version_go_to_stdout():
         tap.equal(place.run("--version").stdout, place.run("version").stdout)
         assert re.fullmatch(r"fa-tune \d+\.\d+\.\d+\n", place.run("version").stdout)
         overview = place.run("help").stdout
-        for verb in ("tune", "explain", "show", "doctor", "gpus", "version"):
+        for verb in ("tune", "explain", "show", "export", "import", "keygen", "trust", "doctor",
+                     "gpus", "version"):
             tap.has(overview, "\n  %s " % verb)
             text = place.run(verb, "--help").stdout
             tap.has(text, "fa-tune %s: " % verb)
             tap.equal(place.run("help", verb).stdout, text)
         tap.has(place.run("tune", "--help").stdout, "--head-dim N")
-        tap.lacks(place.run("show", "--help").stdout, "--head-dim")
-        tap.lacks(place.run("show", "--help").stdout, "device here")
+        tap.lacks(place.run("doctor", "--help").stdout, "--head-dim")
+        tap.lacks(place.run("doctor", "--help").stdout, "device here")
 
 
 def without_a_driver_the_sentence_says_to_name_a_gpu():

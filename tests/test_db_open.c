@@ -276,12 +276,14 @@ static void a_store_with_any_bytes_changed_never_serves_what_was_not_stored(void
 /* What no crash of a process can show: a power cut is survived by syncs, and by these alone. */
 static void a_connection_is_set_up_as_promised(void)
 {
-    static const struct {
+    char schema[16];
+    snprintf(schema, sizeof schema, "%d", FA_STORE_SCHEMA);
+    const struct {
         const char *pragma, *value;
     } table[] = {
         {"journal_mode", "truncate"}, {"synchronous", "2"},     {"foreign_keys", "1"},
         {"trusted_schema", "0"},      {"mmap_size", "0"},       {"cell_size_check", "1"},
-        {"user_version", "1"},        {"writable_schema", "0"},
+        {"user_version", schema},        {"writable_schema", "0"},
     };
     fa_store *store = db_open(&diag);
     CHECK(store != NULL);
@@ -322,21 +324,27 @@ static void a_corrupt_files_journal_goes_with_it(void)
 /* ---- versions -------------------------------------------------------------------------------*/
 static void migrations_run_all_steps_that_a_file_lacks_or_none(void)
 {
+    enum { NOW = FA_STORE_SCHEMA, LATER = NOW + 2 };
+    char later[32];
     CHECK(fill_store(2));
-    const char *const steps[] = {fa_db_schema_steps[0], "ALTER TABLE cubin ADD COLUMN note TEXT;",
-                                 "CREATE TABLE extra (id INTEGER PRIMARY KEY) STRICT;"};
-    const char *const broken[] = {steps[0], steps[1], "CREATE TABLE cubin (id);"};
+    const char *steps[LATER], *broken[LATER];
+    memcpy(steps, fa_db_schema_steps, sizeof *steps * NOW);
+    steps[NOW] = "ALTER TABLE cubin ADD COLUMN note TEXT;";
+    steps[NOW + 1] = "CREATE TABLE extra (id INTEGER PRIMARY KEY) STRICT;";
+    memcpy(broken, steps, sizeof broken);
+    broken[NOW + 1] = "CREATE TABLE cubin (id);";
     fa_store *store = db_open(&diag);
     CHECK(store != NULL);
-    CHECK(fa_db_migrate(store, broken, 3, &diag) < 0); /* its second step is undone with it */
+    CHECK(fa_db_migrate(store, broken, LATER, &diag) < 0); /* its second step is undone with it */
     fa_store_close(&store);
     store = db_open(&diag);
     CHECK(store != NULL && db_winner_is(store, 2, 2, &diag));
-    CHECK_OK(fa_db_migrate(store, steps, 3, &diag), diag);
-    CHECK_OK(fa_db_migrate(store, steps, 3, &diag), diag); /* again: nothing to do */
+    CHECK_OK(fa_db_migrate(store, steps, LATER, &diag), diag);
+    CHECK_OK(fa_db_migrate(store, steps, LATER, &diag), diag); /* again: nothing to do */
     CHECK(db_winner_is(store, 2, 2, &diag));
     fa_store_close(&store);
-    check_refused(FA_EVERSION, "version 3");
+    snprintf(later, sizeof later, "version %d", LATER);
+    check_refused(FA_EVERSION, later);
 }
 
 static void a_store_of_an_older_version_is_brought_up_to_date(void)

@@ -394,8 +394,50 @@ static void real_cubins_of_every_architecture_are_read(void)
     fa_nvrtc_close(&nvrtc);
 }
 
+/* What a compiler was told beside the code, as in NVRTC's cubins of two hints. */
+static void code_is_equal_where_only_names_differ(void)
+{
+    static const char told[] =
+        "extern \"C\" __device__ const char told[] = \"fa_tune_config=%s\";\n"
+        "extern \"C\" __global__ void __launch_bounds__(128, %d) f(float *a, int n)\n"
+        "{ a[threadIdx.x] = (float)(%s); }\n";
+    static const struct {
+        const char *name, *value;
+        int blocks;
+    } rows[] = {{"a", "n", 1}, {"b", "n", 2}, {"a", "n + 1", 1}};
+    fa_nvrtc_location location;
+    fa_nvrtc *nvrtc = NULL;
+    fa_diag diag = {{0}};
+    char code[3][FA_HASH_HEX], wanted[FA_HASH_HEX];
+    if (fa_nvrtc_locate(&location, &diag) != 0)
+        SKIP("no NVRTC");
+    CHECK_OK(fa_nvrtc_open(&location, &nvrtc, &diag), diag);
+    for (int i = 0; i < 3; i++) {
+        fa_buf cubin = {0}, log = {0};
+        char source[512];
+        snprintf(source, sizeof source, told, rows[i].name, rows[i].blocks, rows[i].value);
+        fa_compile_request request = {.source = source, .name = "test.cu", .architecture = "sm_89"};
+        CHECK_OK(fa_nvrtc_compile(nvrtc, &request, &cubin, &log, &diag), diag);
+        CHECK_OK(fa_cubin_code(cubin.data, cubin.size, "f", code[i], &diag), diag);
+        CHECK_INT(fa_cubin_code(cubin.data, cubin.size, "g", wanted, &diag), FA_ENOTFOUND);
+        for (size_t size = 0; size < cubin.size; size += 61) {
+            unsigned char *cut = malloc(size + 1);
+            CHECK(cut != NULL);
+            memcpy(cut, cubin.data, size);
+            fa_cubin_code(cut, size, "f", wanted, NULL); /* refused or not: read in bounds */
+            free(cut);
+        }
+        fa_buf_free(&cubin);
+        fa_buf_free(&log);
+    }
+    CHECK_TEXT(code[0], code[1]);
+    CHECK(strcmp(code[0], code[2]) != 0);
+    fa_nvrtc_close(&nvrtc);
+}
+
 int main(void)
 {
+    TEST(code_is_equal_where_only_names_differ);
     TEST(everything_that_ptxas_decided_is_read);
     TEST(the_systems_share_is_taken_off_static_shared_memory_from_sm_90_on);
     TEST(both_encodings_of_the_architecture_are_read);

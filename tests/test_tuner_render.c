@@ -246,8 +246,53 @@ static void every_survivor_renders_and_no_two_alike(void)
     CHECK_INT(alike, 0);
 }
 
+static void what_depends_on_a_problems_size_is_not_rendered(void)
+{
+    static const fa_gpu gpus[] = {
+        {.name = "L4", .sm = 89, .sm_count = 58, .smem_per_block = 101376, .smem_per_sm = 102400,
+         .smem_reserved = 1024, .regs_per_sm = 65536, .threads_per_sm = 1536, .blocks_per_sm = 24},
+        {.name = "H200", .sm = 90, .sm_count = 132, .smem_per_block = 232448,
+         .smem_per_sm = 233472, .smem_reserved = 1024, .regs_per_sm = 65536,
+         .threads_per_sm = 2048, .blocks_per_sm = 32}};
+    fa_templates *templates = NULL;
+    fa_family_list families = {0};
+    fa_diag diag = {{0}};
+    int compared = 0;
+    CHECK_OK(fa_templates_open(NULL, &templates, &diag), diag);
+    CHECK_OK(fa_families_load(templates, "attn_fwd", &families, &diag), diag);
+    for (size_t g = 0; g < 2; g++) {
+        fa_space space;
+        fa_problem other = problem_512;
+        other.batch = 1;
+        other.heads_q = other.heads_kv = 3;
+        other.seq_q = 7777;
+        other.seq_k = 130;
+        CHECK_OK(fa_space_enumerate(&families, &problem_512, &gpus[g], &space, &diag), diag);
+        for (int i = 0, survivors = 0; i < space.count; i++) {
+            fa_candidate there;
+            fa_buf a = {0}, b = {0};
+            const fa_candidate *here = &space.candidate[i];
+            if (here->trial.status != FA_STATUS_PENDING || survivors++ % 7 != 0)
+                continue;
+            CHECK_OK(fa_space_one(&families, &here->trial.config, &other, &gpus[g], &there, &diag),
+                     diag);
+            CHECK_OK(fa_render(templates, &families, here, &problem_512, &gpus[g], &a, &diag), diag);
+            CHECK_OK(fa_render(templates, &families, &there, &other, &gpus[g], &b, &diag), diag);
+            CHECK_TEXT(a.data, b.data);
+            fa_buf_free(&a);
+            fa_buf_free(&b);
+            compared++;
+        }
+        fa_space_free(&space);
+    }
+    CHECK(compared > 10);
+    fa_families_free(&families);
+    fa_templates_close(&templates);
+}
+
 int main(void)
 {
+    TEST(what_depends_on_a_problems_size_is_not_rendered);
     TEST(the_prologue_defines_everything_and_changes_nothing_else);
     TEST(the_problem_shows_in_the_prologue);
     TEST(the_reference_is_rendered_from_the_same_problem);

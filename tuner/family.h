@@ -22,6 +22,7 @@ enum {
 };
 
 /* The names that every expression may use: the problem, then the GPU. */
+enum { FA_GIVEN_SIZES = 5 }; /* the first of them */
 #define FA_GIVEN_NAMES                                                                        \
     {                                                                                         \
         "BATCH", "HEADS_Q", "HEADS_KV", "SEQ_Q", "SEQ_K", "HEAD_DIM", "CAUSAL", "DTYPE_BF16", \
@@ -41,6 +42,8 @@ typedef struct fa_let {
     char *text;
     uint64_t uses; /* lets it reads directly: bit i is let[i] */
     bool varies;   /* reads a tunable, directly or through other lets */
+    bool sized;    /* likewise batch, heads or lengths: for the host alone, so that one cubin serves
+                      every size */
     int level;     /* 1 + the highest level of those it reads */
 } fa_let;
 

@@ -66,6 +66,7 @@ int fa_family_order_lets(fa_family *family, fa_diag *diag)
                 if ((let->uses >> j & 1) == 0)
                     continue;
                 let->varies = let->varies || family->let[j].varies;
+                let->sized = let->sized || family->let[j].sized;
                 if (let->level <= family->let[j].level)
                     let->level = family->let[j].level + 1;
             }

@@ -274,6 +274,7 @@ static int read_lets(struct reader *r)
         snprintf(place, sizeof place, "let %s", f->let[i].name);
         rc = check_text(r, f->let[i].text, place, &uses);
         f->let[i].uses = uses >> (FA_MAX_GIVEN + f->tunable_count);
+        f->let[i].sized = (uses & ((1u << FA_GIVEN_SIZES) - 1)) != 0;
         f->let[i].varies = ((uses >> FA_MAX_GIVEN) & ((1u << f->tunable_count) - 1)) != 0;
     }
     if (rc == 0 && (rc = fa_family_order_lets(f, r->diag)) != 0)

@@ -9,6 +9,8 @@
  */
 #include "render.h"
 
+#include "family.h"
+
 #include "../src/base/error.h"
 
 #include <stdio.h>
@@ -76,8 +78,10 @@ int fa_render(const fa_templates *templates, const fa_family_list *families,
     define_problem(&out, problem, gpu);
     for (int i = 0; i < config->count; i++)
         define(&out, config->tunable[i].name, config->tunable[i].value);
+    const fa_family *family = families->family[candidate->family];
     for (int i = 0; i < candidate->let_count; i++)
-        define(&out, candidate->let[i].name, candidate->let[i].value);
+        if (!family->let[i].sized)
+            define(&out, candidate->let[i].name, candidate->let[i].value);
     define(&out, "FA_THREADS", candidate->trial.threads);
     define(&out, "FA_SMEM_BYTES", candidate->trial.smem_bytes);
     put_file(&out, file);
@@ -178,12 +182,26 @@ static void close_marks(struct marks *marks)
     }
 }
 
-void fa_render_key(const fa_templates *templates, const char *source, const char *options,
-                   const char *architecture, const char *nvrtc_identity, char ret_key[FA_HASH_HEX])
+/* The files that a text can include. */
+static void hash_includes(fa_hash *hash, const fa_templates *templates, const char *text)
 {
     struct marks marks = {.templates = templates, .count = fa_templates_count(templates)};
     if (marks.count > MARKS_MAX)
         marks.count = MARKS_MAX;
+    mark_includes(&marks, text);
+    close_marks(&marks);
+    for (int i = 0; i < marks.count; i++) {
+        const fa_template_file *file = fa_templates_at(templates, i);
+        if (!marks.marked[i])
+            continue;
+        fa_hash_text(hash, file->name);
+        fa_hash_part(hash, file->text, file->size);
+    }
+}
+
+void fa_render_key(const fa_templates *templates, const char *source, const char *options,
+                   const char *architecture, const char *nvrtc_identity, char ret_key[FA_HASH_HEX])
+{
     fa_hash hash;
     fa_hash_init(&hash);
     fa_hash_text(&hash, "fa-tune cubin 1");
@@ -191,14 +209,26 @@ void fa_render_key(const fa_templates *templates, const char *source, const char
     fa_hash_text(&hash, options);
     fa_hash_text(&hash, architecture);
     fa_hash_text(&hash, nvrtc_identity);
-    mark_includes(&marks, source);
-    close_marks(&marks);
-    for (int i = 0; i < marks.count; i++) {
-        const fa_template_file *file = fa_templates_at(templates, i);
-        if (!marks.marked[i])
-            continue;
-        fa_hash_text(&hash, file->name);
+    hash_includes(&hash, templates, source);
+    fa_hash_final(&hash, ret_key);
+}
+
+int fa_render_family_hash(const fa_templates *templates, const char *family,
+                          char ret_hash[FA_HASH_HEX])
+{
+    static const char *const ending[] = {".json", ".cu"};
+    const fa_template_file *file = NULL;
+    fa_hash hash;
+    fa_hash_init(&hash);
+    for (int i = 0; i < 2; i++) {
+        char name[FA_NAME_MAX + 8];
+        snprintf(name, sizeof name, "%s%s", family, ending[i]);
+        file = fa_templates_find(templates, name);
+        if (file == NULL)
+            return FA_ENOTFOUND;
         fa_hash_part(&hash, file->text, file->size);
     }
-    fa_hash_final(&hash, ret_key);
+    hash_includes(&hash, templates, file->text);
+    fa_hash_final(&hash, ret_hash);
+    return 0;
 }

@@ -9,7 +9,8 @@
 
 #include "../src/base/buf.h"
 
-/* The rendered source of a candidate. It ends with
+/* The rendered source of a candidate: every tunable and every let as a macro, but for lets that read
+ * batch, heads or lengths, so that one cubin serves problems of every size. It ends with
  *   extern "C" __device__ const char fa_tune_config[] = "fa_tune_config=family=...;BLOCK_M=...;";
  * so that a cubin says what it was made from: the family, every tunable, then FA_SM, HEAD_DIM,
  * DTYPE_BF16, CAUSAL and ALIGNED, each NAME=value and ';'. */
@@ -30,5 +31,10 @@ void fa_render_architecture(const fa_family *family, const fa_gpu *gpu, char *re
 void fa_render_key(const fa_templates *templates, const char *source, const char *options,
                    const char *architecture, const char *nvrtc_identity,
                    char ret_key[FA_HASH_HEX]);
+
+/* SHA-256 over a family's manifest, its template and every header that it can include: what its
+ * winners were chosen from. FA_ENOTFOUND: no such family. */
+int fa_render_family_hash(const fa_templates *templates, const char *family,
+                          char ret_hash[FA_HASH_HEX]);
 
 #endif

@@ -103,6 +103,15 @@ static int read_all(fa_buf *buf, int fd, size_t limit)
     return buf->failed ? FA_ENOMEM : 0;
 }
 
+int fa_buf_read_fd(fa_buf *buf, int fd, size_t limit)
+{
+    *buf = (fa_buf){0};
+    int rc = read_all(buf, fd, limit);
+    if (rc != 0)
+        fa_buf_free(buf);
+    return rc;
+}
+
 int fa_buf_read_file(fa_buf *buf, const char *path, size_t limit)
 {
     *buf = (fa_buf){0};
@@ -110,9 +119,7 @@ int fa_buf_read_file(fa_buf *buf, const char *path, size_t limit)
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return errno == ENOENT ? FA_ENOTFOUND : FA_EIO;
-    int rc = read_all(buf, fd, limit);
+    int rc = fa_buf_read_fd(buf, fd, limit);
     close(fd);
-    if (rc != 0)
-        fa_buf_free(buf);
     return rc;
 }

@@ -74,6 +74,8 @@ struct named {
 #define ROW(name, value, text) {value, text},
 static const struct named statuses[] = {FA_STATUSES(ROW)};
 static const struct named origins[] = {FA_ORIGINS(ROW)};
+static const struct named sweep_states[] = {FA_SWEEP_STATES(ROW)};
+static const struct named item_states[] = {FA_ITEM_STATES(ROW)};
 #undef ROW
 static const struct named dtypes[] = {{FA_FP16, "fp16"}, {FA_BF16, "bf16"}};
 static const struct named causals[] = {{FA_CAUSAL_NONE, "none"},
@@ -115,6 +117,25 @@ static int value_of(const struct named *table, size_t count, const char *name, i
 
 NAMES(status, statuses)
 NAMES(origin, origins)
+
+int fa_origin_trust(fa_origin origin)
+{
+    static const fa_origin order[] = {FA_ORIGIN_MEASURED, FA_ORIGIN_MEASURED_SAME_SILICON,
+                                      FA_ORIGIN_IMPORTED, FA_ORIGIN_NEAREST,
+                                      FA_ORIGIN_TRANSFERRED, FA_ORIGIN_PREDICTED};
+    int trust = 0;
+    while (trust < (int)(sizeof order / sizeof *order) && order[trust] != origin)
+        trust++;
+    return trust;
+}
+
+bool fa_origin_is_measured(fa_origin origin)
+{
+    return origin == FA_ORIGIN_MEASURED || origin == FA_ORIGIN_MEASURED_SAME_SILICON;
+}
+
 NAMES(dtype, dtypes)
 NAMES(causal, causals)
 NAMES(layout, layouts)
+NAMES(sweep_state, sweep_states)
+NAMES(item_state, item_states)

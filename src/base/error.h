@@ -19,9 +19,16 @@ int fa_fail_in(fa_diag *diag, int code, const char *format, ...)
 const char *fa_error_text(int code);
 const char *fa_status_name(fa_status status);
 const char *fa_origin_name(fa_origin origin);
+/* The order of trust: 0 is trusted most. */
+int fa_origin_trust(fa_origin origin);
+/* Whether a time of this origin was taken from this very problem on this silicon by the store's own
+ * tunes: what alone may be compared with other measurements. */
+bool fa_origin_is_measured(fa_origin origin);
 const char *fa_dtype_name(fa_dtype dtype);     /* "fp16", "bf16" */
 const char *fa_causal_name(fa_causal causal);  /* "none", "bottom-right", "top-left" */
 const char *fa_layout_name(fa_layout layout);  /* "bhsd", "bshd" */
+const char *fa_sweep_state_name(fa_sweep_state state);
+const char *fa_item_state_name(fa_item_state state);
 
 /* The inverse; each returns 0, or FA_ENOTFOUND and leaves the output alone. */
 int fa_status_parse(const char *name, fa_status *ret);
@@ -29,5 +36,7 @@ int fa_origin_parse(const char *name, fa_origin *ret);
 int fa_dtype_parse(const char *name, fa_dtype *ret);
 int fa_causal_parse(const char *name, fa_causal *ret);
 int fa_layout_parse(const char *name, fa_layout *ret);
+int fa_sweep_state_parse(const char *name, fa_sweep_state *ret);
+int fa_item_state_parse(const char *name, fa_item_state *ret);
 
 #endif

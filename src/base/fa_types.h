@@ -42,7 +42,8 @@ extern "C" {
     X(EWORKER, -20, "worker process failed")                                  \
     X(ENOKERNEL, -21, "no kernel survived")                                   \
     X(EALIGN, -22, "pointers or strides are not aligned as the kernel needs") \
-    X(EFORKED, -23, "used in a forked child")
+    X(EFORKED, -23, "used in a forked child")                                 \
+    X(EUNTRUSTED, -24, "not signed by a key that is trusted")
 
 #define FA_ERROR_ENUM(name, value, text) FA_##name = (value),
 enum fa_error { FA_OK = 0, FA_ERRORS(FA_ERROR_ENUM) };
@@ -142,31 +143,34 @@ typedef struct fa_config {
 typedef enum fa_status { FA_STATUSES(FA_STATUS_ENUM) } fa_status;
 #undef FA_STATUS_ENUM
 
-/* How we know that a winner is good, best first. */
+/* How we know that a winner is good. Values are in the order in which they came to be; the order of
+ * trust is MEASURED, MEASURED_SAME_SILICON, IMPORTED, NEAREST, TRANSFERRED, PREDICTED. NEAREST is
+ * measured, but on another length than the one asked for. */
 #define FA_ORIGINS(X)                              \
     X(MEASURED, 0, "measured")                     \
     X(MEASURED_SAME_SILICON, 1, "measured-same-silicon") \
     X(IMPORTED, 2, "imported")                     \
     X(TRANSFERRED, 3, "transferred")               \
-    X(PREDICTED, 4, "predicted")
+    X(PREDICTED, 4, "predicted")                   \
+    X(NEAREST, 5, "nearest")
 
 #define FA_ORIGIN_ENUM(name, value, text) FA_ORIGIN_##name = (value),
 typedef enum fa_origin { FA_ORIGINS(FA_ORIGIN_ENUM) } fa_origin;
 #undef FA_ORIGIN_ENUM
 
-/* How much fa_get_best_kernel() may spend. */
+/* How much a request may spend; fa_tune.h says how each answers. */
 typedef enum fa_effort {
     FA_EFFORT_CACHED = 0,  /* stored winners only; FA_ENOTFOUND otherwise */
-    FA_EFFORT_PREDICT = 1, /* else the model's first choice, proved where the GPU is, untimed */
-    FA_EFFORT_MEASURE = 2, /* else tune: prove and measure the whole space once */
-    FA_EFFORT_PATIENT = 3  /* measure again with more repeats, even when a winner is stored */
+    FA_EFFORT_PREDICT = 1, /* else what is transferred or predicted, proved where the GPU is, untimed */
+    FA_EFFORT_MEASURE = 2, /* else measure: what is ready, or the whole space, once */
+    FA_EFFORT_PATIENT = 3  /* the whole space with more repeats, even when a winner is stored */
 } fa_effort;
 
 /* One config's way through the funnel. Negative or zero fields: not known (not got there). */
 typedef struct fa_trial {
     fa_config config;
     fa_status status;
-    char reason[512];        /* why it ended where it did; empty when measured */
+    char reason[512];        /* why it ended where it did; when measured, whose code it has, or empty */
     int32_t threads;
     int32_t smem_bytes;      /* dynamic shared memory of one block */
     int32_t registers;       /* per thread, from the cubin */
@@ -183,6 +187,75 @@ typedef struct fa_trial {
     bool raced;              /* timed in the final race, interleaved with its rivals: only the times
                                 of one race compare finely */
 } fa_trial;
+
+/* ---- baselines ------------------------------------------------------------------------------*/
+/* What somebody else's kernel takes for a problem on a GPU type, as somebody measured it. */
+typedef struct fa_baseline {
+    fa_problem problem;
+    char gpu_name[64];     /* the catalogue's name where it knows the GPU ("H200") */
+    char peer[32];         /* "pytorch-cudnn", "pytorch-fa2", "fa3": letters, digits, . _ + - */
+    double median_us;
+    double low_us, high_us; /* its 95% confidence interval; both 0: not known */
+    int32_t sample_count;   /* 0: not known */
+    int64_t unix_time;      /* when it was measured or, if nobody said, imported */
+    char source[128];       /* what made it ("PyTorch 2.11, CUDA 13.0"); may be empty */
+} fa_baseline;
+
+/* ---- sweeps ---------------------------------------------------------------------------------*/
+#define FA_SWEEP_STATES(X)                                                     \
+    X(RUNNING, 0, "running")                                                   \
+    X(DONE, 1, "done")                 /* every item ended, some may have failed */ \
+    X(BUDGET_SPENT, 2, "budget-spent")                                         \
+    X(STOPPED, 3, "stopped")           /* asked to, or its process ended */
+
+#define FA_ITEM_STATES(X)    \
+    X(PENDING, 0, "pending") \
+    X(RUNNING, 1, "running") \
+    X(DONE, 2, "done")       \
+    X(FAILED, 3, "failed")
+
+#define FA_SWEEP_STATE_ENUM(name, value, text) FA_SWEEP_##name = (value),
+typedef enum fa_sweep_state { FA_SWEEP_STATES(FA_SWEEP_STATE_ENUM) } fa_sweep_state;
+#undef FA_SWEEP_STATE_ENUM
+#define FA_ITEM_STATE_ENUM(name, value, text) FA_ITEM_##name = (value),
+typedef enum fa_item_state { FA_ITEM_STATES(FA_ITEM_STATE_ENUM) } fa_item_state;
+#undef FA_ITEM_STATE_ENUM
+
+/* What a sweep may spend in all of its runs together; 0: as much as it takes. */
+typedef struct fa_sweep_budget {
+    double seconds;
+    int64_t trials;
+    double cost;  /* money; needs a price */
+    double price; /* money per hour that a GPU is held */
+} fa_sweep_budget;
+
+/* What has been spent. A trial is a config that came to an end; a cubin is reused when it was in the
+ * store already, of another problem that renders the same source or of an earlier run. */
+typedef struct fa_sweep_spent {
+    double seconds, cost;
+    int64_t trials, compiled, reused;
+} fa_sweep_spent;
+
+/* A grid of problems as one job. */
+typedef struct fa_sweep {
+    char key[65];    /* of its items and of how they are tuned */
+    char plan[512];  /* as a person asked for it */
+    fa_sweep_state state;
+    fa_sweep_budget budget;
+    fa_sweep_spent spent;
+    int32_t items, done, failed; /* of the items, how many */
+    int64_t created, updated;    /* Unix time */
+} fa_sweep;
+
+/* One problem on one GPU type. */
+typedef struct fa_sweep_item {
+    fa_problem problem;
+    char gpu[64];        /* name of a GPU type; "": the device here */
+    fa_item_state state; /* from here on the library's */
+    int32_t attempts;
+    fa_sweep_spent spent;
+    char reason[512];    /* why it failed */
+} fa_sweep_item;
 
 #ifdef __cplusplus
 }

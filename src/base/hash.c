@@ -38,3 +38,8 @@ void fa_hash_bytes(const void *bytes, size_t size, char ret_hex[FA_HASH_HEX])
     crypto_hash_sha256(digest, bytes, size);
     sodium_bin2hex(ret_hex, FA_HASH_HEX, digest, sizeof digest);
 }
+
+void fa_hash_raw(const void *bytes, size_t size, unsigned char ret_digest[FA_HASH_BYTES])
+{
+    crypto_hash_sha256(ret_digest, bytes, size);
+}

@@ -22,5 +22,8 @@ void fa_hash_final(fa_hash *hash, char ret_hex[FA_HASH_HEX]);
 
 /* The plain SHA-256 of some bytes. */
 void fa_hash_bytes(const void *bytes, size_t size, char ret_hex[FA_HASH_HEX]);
+/* The same, as bytes. */
+enum { FA_HASH_BYTES = 32 };
+void fa_hash_raw(const void *bytes, size_t size, unsigned char ret_digest[FA_HASH_BYTES]);
 
 #endif

@@ -4,6 +4,7 @@
 #include "error.h"
 #include "json.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -34,14 +35,54 @@ int fa_problem_check(const fa_problem *p, fa_diag *diag)
     return 0;
 }
 
+fa_problem fa_problem_exact(const fa_problem *problem)
+{
+    fa_problem exact = *problem;
+    if (exact.batch == 0)
+        exact.batch = 1;
+    if (exact.seq_q == 0)
+        exact.seq_q = 1;
+    return exact;
+}
+
+int32_t fa_length_bucket(int32_t length)
+{
+    enum { EXACT = 16, PER_OCTAVE = 4 };
+    if (length <= EXACT)
+        return length;
+    int64_t step = 1;
+    while (step * 2 * PER_OCTAVE <= length)
+        step *= 2;
+    int64_t below = length / step * step, above = below + step;
+    /* Nearer in ratio: length / below against above / length. */
+    int64_t bucket = (int64_t)length * length < below * above ? below : above;
+    return bucket <= INT32_MAX ? (int32_t)bucket : (int32_t)below;
+}
+
 fa_problem fa_problem_bucket(const fa_problem *problem)
 {
-    fa_problem bucket = *problem;
-    if (bucket.batch == 0)
-        bucket.batch = 1;
-    if (bucket.seq_q == 0)
-        bucket.seq_q = 1;
+    fa_problem bucket = fa_problem_exact(problem);
+    bucket.seq_q = fa_length_bucket(bucket.seq_q);
+    bucket.seq_k = fa_length_bucket(bucket.seq_k);
     return bucket;
+}
+
+static double length_distance(int32_t a, int32_t b)
+{
+    if (a == b)
+        return 0;
+    return a <= 1 || b <= 1 ? -1 : fabs(log2((double)a / b));
+}
+
+double fa_problem_distance(const fa_problem *a, const fa_problem *b)
+{
+    fa_problem other = *b;
+    other.seq_q = a->seq_q;
+    other.seq_k = a->seq_k;
+    double q = length_distance(a->seq_q, b->seq_q), k = length_distance(a->seq_k, b->seq_k);
+    if (!fa_problem_equal(a, &other) || q < 0 || k < 0)
+        return -1;
+    return q > k ? q : k;
 }
 
 void fa_problem_key(const fa_problem *p, char ret_key[FA_PROBLEM_KEY_MAX])

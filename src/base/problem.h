@@ -15,10 +15,23 @@ enum { FA_PROBLEM_KEY_MAX = 192, FA_CONFIG_TEXT_MAX = 768 };
 /* 0, or FA_EINVAL with a sentence that names the field, its value and its range. */
 int fa_problem_check(const fa_problem *problem, fa_diag *diag);
 
-/* The bucket in which tuning and lookup both work: the problem that stands for this one.
- * Today every problem stands for itself, but for an empty one, for which the smallest that is not
- * empty stands. */
+/* The problem itself, but for an empty one, for which the smallest that is not empty stands. */
+fa_problem fa_problem_exact(const fa_problem *problem);
+
+/* The length that stands for this one: 0 to 16 for themselves, then the nearest (in ratio, at a tie
+ * the longer) of four in every octave: 1, 1.25, 1.5 and 1.75 times 2^k. So a length and its bucket
+ * differ by a factor of at most 1.118, and from 256 on every bucket is a multiple of 64. */
+int32_t fa_length_bucket(int32_t length);
+
+/* The bucket in which tuning and lookup both work: the problem that stands for this one. Both
+ * lengths go to their buckets, everything else stays; equal lengths stay equal, a longer one never
+ * becomes the shorter, a single query stays one. */
 fa_problem fa_problem_bucket(const fa_problem *problem);
+
+/* How far two problems that differ in their lengths alone are apart: the larger of the two ratios'
+ * logarithms to base 2; negative when they differ in anything else, or when one of them is a single
+ * query (or none) and the other is not: that is another kind of problem. */
+double fa_problem_distance(const fa_problem *a, const fa_problem *b);
 
 /* Canonical text, equal for equal problems: the part of a winner's key that names the problem. */
 void fa_problem_key(const fa_problem *problem, char ret_key[FA_PROBLEM_KEY_MAX]);
@@ -46,6 +59,9 @@ bool fa_config_get(const fa_config *config, const char *name, int32_t *ret_value
 bool fa_config_equal(const fa_config *a, const fa_config *b);
 cJSON *fa_config_to_json(const fa_config *config); /* {"family":..., "tunables":{...}} */
 int fa_config_from_json(const cJSON *json, fa_config *ret_config, fa_diag *diag);
+
+/* Joins a trial's fields to an object; a number that is not known is null. false: out of memory. */
+bool fa_trial_add_json(cJSON *object, const fa_trial *trial);
 
 /* What decides a winner: compute capability, SM count, shared-memory limits, L2, memory bus and
  * clock class. The product name is not in it. */

@@ -16,41 +16,10 @@ static void add_known(cJSON *object, const char *name, double value, bool known)
         cJSON_AddNullToObject(object, name);
 }
 
-/* Joins the trial's fields to an object that exists. */
-static bool add_trial(cJSON *object, const fa_trial *trial)
-{
-    bool measured = trial->median_us > 0, compiled = trial->registers > 0;
-    cJSON *config = fa_config_to_json(&trial->config);
-    if (config == NULL || !cJSON_AddItemToObject(object, "config", config)) {
-        cJSON_Delete(config);
-        return false;
-    }
-    cJSON_AddStringToObject(object, "status", fa_status_name(trial->status));
-    cJSON_AddStringToObject(object, "reason", trial->reason);
-    add_known(object, "threads", trial->threads, trial->threads > 0);
-    add_known(object, "smem_bytes", trial->smem_bytes, trial->threads > 0);
-    add_known(object, "registers", trial->registers, compiled);
-    add_known(object, "spill_bytes", trial->spill_bytes, compiled);
-    add_known(object, "blocks_per_sm", trial->blocks_per_sm, trial->blocks_per_sm > 0);
-    cJSON *grid = cJSON_AddArrayToObject(object, "grid");
-    for (int i = 0; i < 3; i++)
-        cJSON_AddItemToArray(grid, cJSON_CreateNumber(trial->grid[i]));
-    add_known(object, "compile_ms", trial->compile_ms, trial->compile_ms > 0);
-    add_known(object, "predicted_us", trial->predicted_us, trial->predicted_us > 0);
-    add_known(object, "median_us", trial->median_us, measured);
-    add_known(object, "low_us", trial->low_us, measured);
-    add_known(object, "high_us", trial->high_us, measured);
-    add_known(object, "sample_count", trial->sample_count, measured);
-    cJSON_AddBoolToObject(object, "raced", trial->raced);
-    add_known(object, "max_error", trial->max_error, trial->tolerance > 0);
-    add_known(object, "tolerance", trial->tolerance, trial->tolerance > 0);
-    return cJSON_GetArraySize(grid) == 3;
-}
-
 cJSON *cli_json_trial(const fa_trial *trial)
 {
     cJSON *object = cJSON_CreateObject();
-    if (object != NULL && !add_trial(object, trial)) {
+    if (object != NULL && !fa_trial_add_json(object, trial)) {
         cJSON_Delete(object);
         return NULL;
     }
@@ -63,7 +32,7 @@ cJSON *cli_json_rows(const cli_row *rows, size_t count)
     for (size_t r = 0; r < count && array != NULL; r++) {
         cJSON *object = cJSON_CreateObject();
         add_known(object, "rank", rows[r].rank, rows[r].rank > 0);
-        if (object == NULL || !add_trial(object, &rows[r].trial) ||
+        if (object == NULL || !fa_trial_add_json(object, &rows[r].trial) ||
             !cJSON_AddItemToArray(array, object)) {
             cJSON_Delete(object);
             cJSON_Delete(array);
@@ -79,7 +48,8 @@ cJSON *cli_json_answer(const fa_answer *answer)
     cJSON *object = cJSON_CreateObject();
     cJSON_AddStringToObject(object, "origin", fa_origin_name(answer->origin));
     cJSON_AddBoolToObject(object, "from_store", answer->from_store);
-    if (object == NULL || !add_trial(object, trial)) {
+    cJSON_AddBoolToObject(object, "from_system", answer->from_system);
+    if (object == NULL || !fa_trial_add_json(object, trial)) {
         cJSON_Delete(object);
         return NULL;
     }
@@ -94,10 +64,21 @@ cJSON *cli_json_answer(const fa_answer *answer)
               answer->default_us > 0 && trial->median_us > 0);
     add_known(object, "tflops",
               trial->median_us > 0
-                  ? fa_problem_nominal_flops(&answer->problem) / trial->median_us * 1e-6
+                  ? fa_problem_nominal_flops(&answer->from_problem) / trial->median_us * 1e-6
                   : 0,
               trial->median_us > 0);
     cJSON_AddNumberToObject(object, "ties", answer->ties);
+    cJSON_AddItemToObject(object, "from_problem", fa_problem_to_json(&answer->from_problem));
+    if (answer->from_gpu[0] != 0)
+        cJSON_AddStringToObject(object, "from_gpu", answer->from_gpu);
+    else
+        cJSON_AddNullToObject(object, "from_gpu");
+    cJSON_AddStringToObject(object, "why", answer->why);
+    cJSON_AddBoolToObject(object, "top_few", answer->top_few);
+    bool promised = answer->promised_rank > 0;
+    add_known(object, "promised_us", answer->promised_us, promised);
+    add_known(object, "promised_measured_us", answer->promised_measured_us, promised);
+    add_known(object, "promised_rank", answer->promised_rank, promised);
     return object;
 }
 

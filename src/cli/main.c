@@ -22,6 +22,7 @@ static const cli_verb verbs[] = {
      "find, prove and keep the fastest kernel for a problem (the default verb)",
      "Compiles the problem's whole space for the GPU, proves each kernel and times it where the\n"
      "GPU is here; elsewhere a model ranks the compiled kernels and the answer says \"predicted\".\n"
+     "Lengths are tuned in buckets, four in every octave; --exact tunes them as they are.\n"
      "Ctrl-C stops it; the same command goes on from there.\n",
      cli_tune},
     {"explain",
@@ -30,8 +31,70 @@ static const cli_verb verbs[] = {
      "every config of a problem's space, where it ended and why",
      "Compiles nothing: shows what the budget says and what earlier tunes have found.\n",
      cli_explain},
-    {"show", CLI_GROUP_GPU | CLI_GROUP_STORE | CLI_GROUP_QUIET | CLI_GROUP_JSON,
-     "the winners in the store", "Newest first; --gpu keeps those of one GPU type.\n", cli_show},
+    {"report",
+     CLI_GROUP_REPORT | CLI_GROUP_FILTER | CLI_GROUP_GPU | CLI_GROUP_STORE | CLI_GROUP_ENGINE |
+         CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_TOP,
+     "what the store knows of every problem, as a page, Markdown, CSV or JSON",
+     "Options of a problem keep those problems that agree; what is not given may be anything, the\n"
+     "defaults below do not count. Needs no GPU and changes nothing.\n\n"
+     "  fa-tune report --out report.html     one file to open, send or print\n",
+     cli_report},
+    {"show",
+     CLI_GROUP_SHOW | CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_STORE |
+         CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_WHY,
+     "the winners in the store or in a bundle, and with --why the way to one",
+     "Newest first; --gpu keeps those of one GPU type. With --why and a problem: every winner that\n"
+     "could serve it, in the order of trust, with why it is taken or passed over. Changes nothing.\n"
+     "With a FILE.fab it checks that bundle wholly (hashes, signature, every cubin) and shows it; no\n"
+     "store and no GPU are asked.\n",
+     cli_show},
+    {"export",
+     CLI_GROUP_EXPORT | CLI_GROUP_GPU | CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_QUIET |
+         CLI_GROUP_JSON,
+     "write winners, their cubins and evidence into one signed file",
+     "  fa-tune export --gpu L4 --out l4.fab\n\n"
+     "The same store content gives the same bytes. Records are a bundle's source as text, one\n"
+     "winner a line, for version control:\n\n"
+     "  fa-tune export --records FILE [--predict]             the store's winners into FILE\n"
+     "  fa-tune export --from-records FILE --out all.fab      compile them into a bundle\n",
+     cli_export},
+    {"import",
+     CLI_GROUP_IMPORT | CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON,
+     "take the winners of a bundle into the store",
+     "  fa-tune import l4.fab\n\n"
+     "All or nothing. A winner that the store already has for a problem and GPU stays when its origin\n"
+     "is better; of equal ones the narrower interval stays, then the newer driver, then the later\n"
+     "one. Every winner and what became of it is told.\n",
+     cli_import},
+    {"keygen", CLI_GROUP_KEYGEN | CLI_GROUP_JSON, "make a key to sign bundles with",
+     "Prints the public half, which others add with `fa-tune trust add`. The secret half never\n"
+     "leaves its file and is never written over.\n",
+     cli_keygen},
+    {"trust", CLI_GROUP_TRUST | CLI_GROUP_JSON,
+     "whose bundles are imported: list, add KEY or remove KEY",
+     "  fa-tune trust add KEY --name NAME\n\n"
+     "A bundle's kernels run on this machine's GPU with this user's data: trust accordingly. The own\n"
+     "key is always trusted.\n",
+     cli_trust},
+    {"sweep",
+     CLI_GROUP_SWEEP | CLI_GROUP_DEVICE | CLI_GROUP_TUNE | CLI_GROUP_STORE | CLI_GROUP_ENGINE |
+         CLI_GROUP_QUIET | CLI_GROUP_JSON,
+     "tune a grid of problems as one job that goes on where it was stopped",
+     "Every combination of the lists is tuned, problems that share cubins next to one another.\n"
+     "However it ends, the same command goes on from there and loses at most one trial. What\n"
+     "failed is tried again by the next run. Budgets hold for all runs together. With --effort\n"
+     "patient a problem that was under way begins anew.\n\n"
+     "  fa-tune sweep --seq 512:16384:x2 --head-dim 64,128 --dtype fp16,bf16 --causal both \\\n"
+     "                --tokens 16384 --hidden 2048 --time 30m --baseline torch.jsonl\n\n"
+     "Exit status 1 when a problem failed.\n",
+     cli_sweep},
+    {"compare", CLI_GROUP_COMPARE | CLI_GROUP_JSON | CLI_GROUP_QUIET,
+     "whether winners became slower: OLD NEW, two stores or JSON exports",
+     "OLD and NEW are stores, or what `fa-tune show --json` or `fa-tune sweep --json` printed. Only\n"
+     "measured winners of one problem on the same silicon are compared.\n\n"
+     "Exit status 1 when one is slower by more than the margin with confidence (the low end of its\n"
+     "interval in NEW over the high end in OLD), or when nothing could be compared.\n",
+     cli_compare},
     {"doctor", CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_JSON,
      "whether driver, NVRTC, GPU and store are fit, and what to do",
      "Exit status 0 when nothing fails, 1 otherwise.\n", cli_doctor},
@@ -79,7 +142,7 @@ static void overview(fa_buf *out)
                      "Options of tune (fa-tune VERB --help tells those of the others):\n\n");
     cli_options_help(verbs[0].groups, out);
     fa_buf_text(out, "\nExit status: 0 done, 1 failed, 2 asked wrongly, 130 stopped by Ctrl-C.\n"
-                     "Environment: FA_TUNE_STORE, FA_TUNE_TEMPLATES, FA_TUNE_NVRTC, "
+                     "Environment: FA_TUNE_STORE, FA_TUNE_SYSTEM, FA_TUNE_TEMPLATES, FA_TUNE_NVRTC, "
                      "FA_TUNE_LIBCUDA, FA_TUNE_WORKER.\n");
 }
 

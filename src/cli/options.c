@@ -18,6 +18,8 @@ typedef enum option_kind {
     KIND_FLAG,    /* bool */
     KIND_INTEGER, /* int32_t in [low, high] */
     KIND_SEED,    /* uint64_t up to `high` */
+    KIND_DECIMAL, /* double in [0, high]: digits with or without a point; "%" may follow a margin */
+    KIND_SECONDS, /* double in (0, high] from "90s", "30m" or "2h" */
     KIND_TEXT,    /* const char *, not empty */
     KIND_CHOICE,  /* an enum, one of `choices` */
     KIND_CAUSAL   /* like CHOICE, with bottom-right when no value follows */
@@ -27,6 +29,7 @@ typedef enum option_kind {
 static const char *const dtypes[] = {"fp16", "bf16", NULL};
 static const char *const causals[] = {"none", "bottom-right", "top-left", NULL};
 static const char *const layouts[] = {"bhsd", "bshd", NULL};
+static const char *const formats[] = {"", "html", "md", "csv", "json", NULL};
 static const char *const efforts[] = {"cached", "predict", "measure", "patient", NULL};
 
 typedef struct option_spec {
@@ -40,7 +43,7 @@ typedef struct option_spec {
     const char *help;
 } option_spec;
 
-enum { ANY_VERB = 1 << 30 };
+enum { ANY_VERB = 1 << 30, PROBLEM = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER };
 
 #define AT(field) offsetof(cli_options, field)
 
@@ -49,32 +52,80 @@ static const option_spec specs[] = {
      "GPU type, present or not (fa-tune gpus lists them)"},
     {"--device", CLI_GROUP_DEVICE, KIND_INTEGER, AT(device), 0, 1023, NULL, "N",
      "CUDA ordinal of the device here, where --gpu names none (0)"},
-    {"--seq", CLI_GROUP_PROBLEM, KIND_INTEGER, AT(seq), 0, INT32_MAX, NULL, "N",
+    {"--seq", PROBLEM, KIND_INTEGER, AT(seq), 0, INT32_MAX, NULL, "N",
      "sequence length of queries and keys"},
-    {"--seq-q", CLI_GROUP_PROBLEM, KIND_INTEGER, AT(problem.seq_q), 0, INT32_MAX, NULL, "N",
+    {"--seq-q", PROBLEM, KIND_INTEGER, AT(problem.seq_q), 0, INT32_MAX, NULL, "N",
      "sequence length of the queries alone"},
-    {"--seq-k", CLI_GROUP_PROBLEM, KIND_INTEGER, AT(problem.seq_k), 0, INT32_MAX, NULL, "N",
+    {"--seq-k", PROBLEM, KIND_INTEGER, AT(problem.seq_k), 0, INT32_MAX, NULL, "N",
      "sequence length of keys and values alone"},
-    {"--batch", CLI_GROUP_PROBLEM, KIND_INTEGER, AT(problem.batch), 0, INT32_MAX, NULL, "N",
+    {"--batch", PROBLEM, KIND_INTEGER, AT(problem.batch), 0, INT32_MAX, NULL, "N",
      "batch size (4)"},
-    {"--heads", CLI_GROUP_PROBLEM, KIND_INTEGER, AT(problem.heads_q), 1, 65535, NULL, "N",
+    {"--heads", PROBLEM, KIND_INTEGER, AT(problem.heads_q), 1, 65535, NULL, "N",
      "query heads (8)"},
-    {"--heads-kv", CLI_GROUP_PROBLEM, KIND_INTEGER, AT(problem.heads_kv), 1, 65535, NULL, "N",
+    {"--heads-kv", PROBLEM, KIND_INTEGER, AT(problem.heads_kv), 1, 65535, NULL, "N",
      "key and value heads, a divisor of --heads (as many)"},
-    {"--head-dim", CLI_GROUP_PROBLEM, KIND_INTEGER, AT(problem.head_dim), 8, 256, NULL, "N",
+    {"--head-dim", PROBLEM, KIND_INTEGER, AT(problem.head_dim), 8, 256, NULL, "N",
      "elements per head, a multiple of 8 up to 256 (64)"},
-    {"--dtype", CLI_GROUP_PROBLEM, KIND_CHOICE, AT(problem.dtype), 0, 0, dtypes, "fp16|bf16",
+    {"--dtype", PROBLEM, KIND_CHOICE, AT(problem.dtype), 0, 0, dtypes, "fp16|bf16",
      "element type (fp16)"},
-    {"--causal", CLI_GROUP_PROBLEM, KIND_CAUSAL, AT(problem.causal), 0, 0, causals, "[WHERE]",
+    {"--causal", PROBLEM, KIND_CAUSAL, AT(problem.causal), 0, 0, causals, "[WHERE]",
      "mask anchored bottom-right (also when WHERE is left out) or top-left (none)"},
-    {"--layout", CLI_GROUP_PROBLEM, KIND_CHOICE, AT(problem.layout), 0, 0, layouts, "bhsd|bshd",
+    {"--gpu", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.gpu), 0, 0, NULL, "LIST",
+     "GPU types, as in L4,A100,H100 (the device here)"},
+    {"--seq", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.seq), 0, 0, NULL, "LIST",
+     "sequence lengths, as in 512,1024 or 512:16384:x2 or 512:2048:+512"},
+    {"--seq-k", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.seq_k), 0, 0, NULL, "LIST",
+     "lengths of keys and values (each as --seq)"},
+    {"--batch", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.batch), 0, 0, NULL, "LIST",
+     "batch sizes (4)"},
+    {"--tokens", CLI_GROUP_SWEEP, KIND_INTEGER, AT(sweep.tokens), 1, INT32_MAX, NULL, "N",
+     "instead of --batch: each batch is N / sequence length"},
+    {"--heads", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.heads), 0, 0, NULL, "LIST",
+     "query heads (8)"},
+    {"--hidden", CLI_GROUP_SWEEP, KIND_INTEGER, AT(sweep.hidden), 8, INT32_MAX, NULL, "N",
+     "instead of --heads: N / head dimension of them"},
+    {"--heads-kv", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.heads_kv), 0, 0, NULL, "LIST",
+     "key and value heads (as many as query heads)"},
+    {"--head-dim", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.head_dim), 0, 0, NULL, "LIST",
+     "elements per head (64)"},
+    {"--dtype", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.dtype), 0, 0, NULL, "LIST",
+     "fp16, bf16 or fp16,bf16 (fp16)"},
+    {"--causal", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.causal), 0, 0, NULL, "LIST",
+     "none, bottom-right, top-left, or both: none and bottom-right (none)"},
+    {"--plan", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.plan), 0, 0, NULL, "FILE",
+     "problems from JSON lines instead of a grid"},
+    {"--time", CLI_GROUP_SWEEP, KIND_SECONDS, AT(sweep.seconds), 0, 31536000, NULL, "TIME",
+     "stop after this long in all runs together: 90s, 30m, 2h"},
+    {"--trials", CLI_GROUP_SWEEP, KIND_INTEGER, AT(sweep.trials), 1, INT32_MAX, NULL, "N",
+     "stop after so many configs in all runs together"},
+    {"--cost", CLI_GROUP_SWEEP, KIND_DECIMAL, AT(sweep.cost), 0, 1000000000, NULL, "MONEY",
+     "stop when the GPU has cost this much; needs --price"},
+    {"--price", CLI_GROUP_SWEEP, KIND_DECIMAL, AT(sweep.price), 0, 1000000000, NULL, "MONEY",
+     "what an hour of the GPU costs; spent money is then shown"},
+    {"--baseline", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.baseline), 0, 0, NULL, "FILE",
+     "take others' measured times into the store first (JSON lines)"},
+    {"--restart", CLI_GROUP_SWEEP, KIND_FLAG, AT(sweep.restart), 0, 0, NULL, NULL,
+     "forget this sweep's earlier runs; winners stay"},
+    {"--status", CLI_GROUP_SWEEP, KIND_FLAG, AT(sweep.status), 0, 0, NULL, NULL,
+     "only tell how this sweep stands (without a grid: the one last worked on)"},
+    {"--list", CLI_GROUP_SWEEP, KIND_FLAG, AT(sweep.list), 0, 0, NULL, NULL,
+     "only list the sweeps in the store"},
+    {"--margin", CLI_GROUP_COMPARE, KIND_DECIMAL, AT(margin), 0, 1000, NULL, "PERCENT",
+     "how much slower still passes (5)"},
+    {"--layout", PROBLEM | CLI_GROUP_SWEEP, KIND_CHOICE, AT(problem.layout), 0, 0, layouts,
+     "bhsd|bshd",
      "order of dimensions while measuring (bhsd)"},
-    {"--lse", CLI_GROUP_PROBLEM, KIND_FLAG, AT(problem.want_lse), 0, 0, NULL, NULL,
+    {"--lse", PROBLEM | CLI_GROUP_SWEEP, KIND_FLAG, AT(problem.want_lse), 0, 0, NULL, NULL,
      "with the log-sum-exp written"},
-    {"--unaligned", CLI_GROUP_PROBLEM, KIND_FLAG, AT(problem.unaligned), 0, 0, NULL, NULL,
+    {"--unaligned", PROBLEM | CLI_GROUP_SWEEP, KIND_FLAG, AT(problem.unaligned), 0, 0, NULL, NULL,
      "for pointers or strides that are not multiples of 16 bytes"},
+    {"--exact", CLI_GROUP_PROBLEM | CLI_GROUP_SWEEP, KIND_FLAG, AT(exact), 0, 0, NULL, NULL,
+     "these very lengths, not the bucket that stands for them"},
+    {"--why", CLI_GROUP_WHY, KIND_FLAG, AT(why), 0, 0, NULL, NULL,
+     "which winner a problem would get, and what was passed over"},
     {"--effort", CLI_GROUP_TUNE, KIND_CHOICE, AT(effort), 0, 0, efforts, "HOW",
-     "cached, predict, measure or patient, which tries all anew with more repeats (measure)"},
+     "cached, predict, measure (races what is ready, if anything is) or patient, which tries all "
+     "anew with more repeats (the whole space, once)"},
     {"--again", CLI_GROUP_TUNE, KIND_FLAG, AT(again), 0, 0, NULL, NULL,
      "tune although a winner is stored; trials on record are used"},
     {"--jobs", CLI_GROUP_TUNE, KIND_INTEGER, AT(jobs), 1, 1024, NULL, "N",
@@ -86,7 +137,39 @@ static const option_spec specs[] = {
     {"--seed", CLI_GROUP_TUNE, KIND_SEED, AT(seed), 0, ((int64_t)1 << 53) - 1, NULL, "N",
      "seed of the inputs (0: a fresh one, kept with each trial)"},
     {"--top", CLI_GROUP_TOP, KIND_INTEGER, AT(top), 1, 1000000, NULL, "N",
-     "rows to print (tune: 10; explain: all)"},
+     "rows to print (tune: 10; explain: all; report: some)"},
+    {"--format", CLI_GROUP_REPORT, KIND_CHOICE, AT(format), 0, 0, formats, "HOW",
+     "html, md, csv or json (as FILE ends, else md)"},
+    {"--out", CLI_GROUP_REPORT, KIND_TEXT, AT(out), 0, 0, NULL, "FILE",
+     "write there instead of to standard output"},
+    {"--out", CLI_GROUP_EXPORT, KIND_TEXT, AT(bundle.out), 0, 0, NULL, "FILE",
+     "the bundle to write, as in l4.fab"},
+    {"--seq", CLI_GROUP_EXPORT, KIND_INTEGER, AT(bundle.seq), 0, INT32_MAX, NULL, "N",
+     "only winners for this length of queries"},
+    {"--head-dim", CLI_GROUP_EXPORT, KIND_INTEGER, AT(bundle.head_dim), 8, 256, NULL, "N",
+     "only winners for this head dimension"},
+    {"--dtype", CLI_GROUP_EXPORT, KIND_CHOICE, AT(bundle.dtype), 0, 0, dtypes, "fp16|bf16",
+     "only winners for this element type"},
+    {"--causal", CLI_GROUP_EXPORT, KIND_CHOICE, AT(bundle.causal), 0, 0, causals, "WHERE",
+     "only winners for this mask: none, bottom-right or top-left"},
+    {"--key", CLI_GROUP_EXPORT, KIND_TEXT, AT(bundle.key), 0, 0, NULL, "FILE",
+     "secret key to sign with (that of fa-tune keygen)"},
+    {"--unsigned", CLI_GROUP_EXPORT, KIND_FLAG, AT(bundle.no_signature), 0, 0, NULL, NULL,
+     "without a signature; imports will have to allow it"},
+    {"--records", CLI_GROUP_EXPORT, KIND_TEXT, AT(bundle.records), 0, 0, NULL, "FILE",
+     "join the store's winners to this file of records instead"},
+    {"--predict", CLI_GROUP_EXPORT, KIND_FLAG, AT(bundle.predict), 0, 0, NULL, NULL,
+     "with --records: predict the whole catalogue into the store first"},
+    {"--from-records", CLI_GROUP_EXPORT, KIND_TEXT, AT(bundle.from_records), 0, 0, NULL, "FILE",
+     "compile the winners of this file of records instead of the store's"},
+    {"--allow-unsigned", CLI_GROUP_IMPORT, KIND_FLAG, AT(bundle.allow_unsigned), 0, 0, NULL, NULL,
+     "also a bundle that nobody has signed"},
+    {"--dry-run", CLI_GROUP_IMPORT, KIND_FLAG, AT(bundle.dry_run), 0, 0, NULL, NULL,
+     "only tell what would change"},
+    {"--out", CLI_GROUP_KEYGEN, KIND_TEXT, AT(bundle.out), 0, 0, NULL, "FILE",
+     "where the secret key goes (fa-tune/key in the configuration directory)"},
+    {"--name", CLI_GROUP_TRUST, KIND_TEXT, AT(bundle.name), 0, 0, NULL, "NAME",
+     "whose key it is"},
     {"--store", CLI_GROUP_STORE, KIND_TEXT, AT(store), 0, 0, NULL, "FILE",
      "store file (FA_TUNE_STORE, else fa-tune/store.db in the cache directory)"},
     {"--templates", CLI_GROUP_ENGINE, KIND_TEXT, AT(templates), 0, 0, NULL, "DIR",
@@ -142,23 +225,74 @@ static int set_seed(const option_spec *spec, const char *text, uint64_t *ret, fa
     return 0;
 }
 
+/* Digits with at most one point among or before them, as money is written. */
+static bool parse_decimal(const char *text, size_t length, double high, double *ret)
+{
+    char copy[32];
+    size_t digits = 0, points = 0;
+    for (size_t i = 0; i < length; i++) {
+        digits += text[i] >= '0' && text[i] <= '9';
+        points += text[i] == '.';
+    }
+    if (digits == 0 || points > 1 || digits + points != length || length >= sizeof copy)
+        return false;
+    snprintf(copy, sizeof copy, "%.*s", (int)length, text);
+    double value = strtod(copy, NULL); /* the locale of numbers is C's */
+    if (!(value >= 0 && value <= high))
+        return false;
+    *ret = value;
+    return true;
+}
+
+static int set_decimal(const option_spec *spec, const char *text, double *ret, fa_diag *diag)
+{
+    char typed[CLI_SHORT_SIZE];
+    size_t length = strlen(text);
+    bool percent = spec->group == CLI_GROUP_COMPARE, zero = percent;
+    double value = 0;
+    if (percent && length > 0 && text[length - 1] == '%')
+        length--;
+    if (!parse_decimal(text, length, (double)spec->high, &value) || (!zero && !(value > 0)))
+        return fa_fail(diag, FA_EINVAL, "%s \"%s\": use a number %s %lld, as in %s", spec->name,
+                       cli_text_short(text, typed), zero ? "from 0 to" : "above 0 up to",
+                       (long long)spec->high, percent ? "5%" : "0.50");
+    *ret = value;
+    return 0;
+}
+
+static int set_seconds(const option_spec *spec, const char *text, double *ret, fa_diag *diag)
+{
+    char typed[CLI_SHORT_SIZE];
+    size_t length = strlen(text);
+    char unit = length > 0 ? text[length - 1] : 0;
+    double value = 0, scale = unit == 's' ? 1 : unit == 'm' ? 60 : unit == 'h' ? 3600 : 0;
+    if (!(scale > 0) || !parse_decimal(text, length - 1, (double)spec->high / scale, &value) ||
+        !(value > 0))
+        return fa_fail(diag, FA_EINVAL,
+                       "%s \"%s\": use a time of at most a year with its unit, as in 90s, 30m or 2h",
+                       spec->name, cli_text_short(text, typed));
+    *ret = value * scale;
+    return 0;
+}
+
 static int set_choice(const option_spec *spec, const char *text, void *ret, fa_diag *diag)
 {
     for (int i = 0; spec->choices[i] != NULL; i++) {
-        if (strcmp(spec->choices[i], text) == 0) {
+        if (text[0] != 0 && strcmp(spec->choices[i], text) == 0) {
             unsigned value = (unsigned)i; /* every enum of the API is stored as an unsigned */
             memcpy(ret, &value, sizeof value);
             return 0;
         }
     }
     fa_buf list = {0};
-    for (int i = 0; spec->choices[i] != NULL; i++)
+    int first = spec->choices[0][0] == 0; /* the value of what is not given has no name */
+    for (int i = first; spec->choices[i] != NULL; i++)
         fa_buf_printf(&list, "%s%s",
-                      i == 0                         ? ""
+                      i == first                     ? ""
                       : spec->choices[i + 1] != NULL ? ", "
                                                      : " or ",
                       spec->choices[i]);
-    const char *near = cli_nearest(text, spec->choices);
+    const char *near = cli_nearest(text, spec->choices + first);
     char typed[CLI_SHORT_SIZE];
     cli_text_short(text, typed);
     int rc = near != NULL
@@ -185,6 +319,10 @@ static int set_value(const option_spec *spec, const char *text, cli_options *opt
         return set_integer(spec, text, (int32_t *)(void *)field, diag);
     case KIND_SEED:
         return set_seed(spec, text, (uint64_t *)(void *)field, diag);
+    case KIND_DECIMAL:
+        return set_decimal(spec, text, (double *)(void *)field, diag);
+    case KIND_SECONDS:
+        return set_seconds(spec, text, (double *)(void *)field, diag);
     case KIND_TEXT:
         if (text[0] == 0)
             return fa_fail(diag, FA_EINVAL, "%s is empty: give it a %s", spec->name, spec->value);
@@ -220,11 +358,37 @@ static int fail_unknown(const cli_verb *verb, const char *argument, size_t lengt
                    verb->name, typed, verb->name);
 }
 
-static const option_spec *find(const char *argument, size_t length)
+/* The option of that name, the verb's own where several verbs have one. */
+static const option_spec *find(const cli_verb *verb, const char *argument, size_t length)
 {
-    for (size_t i = 0; i < SPEC_COUNT; i++)
-        if (strlen(specs[i].name) == length && memcmp(specs[i].name, argument, length) == 0)
+    const option_spec *other = NULL;
+    for (size_t i = 0; i < SPEC_COUNT; i++) {
+        if (strlen(specs[i].name) != length || memcmp(specs[i].name, argument, length) != 0)
+            continue;
+        if (specs[i].group == ANY_VERB || (specs[i].group & verb->groups))
             return &specs[i];
+        other = &specs[i];
+    }
+    return other;
+}
+
+/* What a verb takes beside options, by a group that it has; in brackets what may be left out. */
+static const struct {
+    unsigned group;
+    const char *name[CLI_OPERANDS_MAX];
+} operands[] = {
+    {CLI_GROUP_IMPORT, {"FILE"}},
+    {CLI_GROUP_TRUST, {"list, add or remove", "[KEY]"}},
+    {CLI_GROUP_SHOW, {"[FILE]"}},
+    {CLI_GROUP_COMPARE, {"OLD", "NEW"}},
+};
+
+/* The name of a verb's next operand; NULL: it takes no more. */
+static const char *next_operand(const cli_verb *verb, const cli_options *options)
+{
+    for (size_t i = 0; i < sizeof operands / sizeof *operands; i++)
+        if ((verb->groups & operands[i].group) && options->operands < CLI_OPERANDS_MAX)
+            return operands[i].name[options->operands];
     return NULL;
 }
 
@@ -239,13 +403,21 @@ static int parse_one(const cli_verb *verb, int count, char **arguments, int *at,
         (*at)++;
         return 0;
     }
-    const option_spec *spec = find(argument, length);
+    if (argument[0] != '-' && argument[0] != 0 && next_operand(verb, options) != NULL) {
+        options->operand[options->operands++] = argument;
+        (*at)++;
+        return 0;
+    }
+    const option_spec *spec = find(verb, argument, length);
     if (spec == NULL)
         return fail_unknown(verb, argument, length, diag);
     if (spec->group != ANY_VERB && !(spec->group & verb->groups))
         return fa_fail(diag, FA_EINVAL, "`fa-tune %s` does not take %s: see `fa-tune %s --help`",
                        verb->name, spec->name, verb->name);
     (*at)++;
+    options->problem_given = options->problem_given ||
+                             (spec->group & (CLI_GROUP_PROBLEM | CLI_GROUP_DEVICE)) != 0;
+    options->effort_given = options->effort_given || spec->offset == AT(effort);
     char typed[CLI_SHORT_SIZE];
     if (spec->kind == KIND_FLAG && equals != NULL)
         return fa_fail(diag, FA_EINVAL, "%s takes no value: leave \"%s\" out", spec->name,
@@ -269,12 +441,24 @@ static int parse_one(const cli_verb *verb, int count, char **arguments, int *at,
 static int complete(const cli_verb *verb, cli_options *options, fa_diag *diag)
 {
     fa_problem *problem = &options->problem;
-    if (options->gpu != NULL && options->device >= 0)
+    const char *missing = next_operand(verb, options);
+    if (missing != NULL && missing[0] != '[')
+        return fa_fail(diag, FA_EINVAL, "`fa-tune %s` needs %s: see `fa-tune %s --help`",
+                       verb->name, missing, verb->name);
+    if ((options->gpu != NULL || options->sweep.gpu != NULL) && options->device >= 0)
         return fa_fail(diag, FA_EINVAL,
                        "--gpu and --device exclude one another: --gpu names a "
                        "type, --device a device of this machine");
     if (!(verb->groups & CLI_GROUP_PROBLEM))
         return 0;
+    if (options->why && options->operands > 0)
+        return fa_fail(diag, FA_EINVAL, "--why asks the store and not a file: leave \"%s\" out",
+                       options->operand[0]);
+    if ((verb->groups & CLI_GROUP_WHY) && !options->why)
+        return !options->problem_given
+                   ? 0
+                   : fa_fail(diag, FA_EINVAL,
+                             "`fa-tune %s` takes a problem only with --why: add it", verb->name);
     if (problem->seq_q < 0)
         problem->seq_q = options->seq;
     if (problem->seq_k < 0)
@@ -306,7 +490,19 @@ int cli_options_parse(const cli_verb *verb, int count, char **arguments, cli_opt
         .problem =
             {.head_dim = 64, .batch = 4, .heads_q = 8, .heads_kv = -1, .seq_q = -1, .seq_k = -1},
         .effort = FA_EFFORT_MEASURE,
+        .bundle = {.seq = -1, .head_dim = -1, .dtype = -1, .causal = -1},
+        .margin = 5,
     };
+    if (verb->groups & CLI_GROUP_FILTER)
+        options.problem = (fa_problem){.dtype = (fa_dtype)CLI_UNSET,
+                                       .causal = (fa_causal)CLI_UNSET,
+                                       .layout = (fa_layout)CLI_UNSET,
+                                       .head_dim = CLI_UNSET,
+                                       .batch = CLI_UNSET,
+                                       .heads_q = CLI_UNSET,
+                                       .heads_kv = CLI_UNSET,
+                                       .seq_q = CLI_UNSET,
+                                       .seq_k = CLI_UNSET};
     for (int at = 0; at < count;) {
         int rc = parse_one(verb, count, arguments, &at, &options, diag);
         if (rc != 0)

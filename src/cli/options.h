@@ -20,8 +20,23 @@ enum {
     CLI_GROUP_ENGINE = 32, /* --templates */
     CLI_GROUP_QUIET = 64,  /* what stderr gets */
     CLI_GROUP_JSON = 128,
-    CLI_GROUP_TOP = 256
+    CLI_GROUP_TOP = 256,
+    CLI_GROUP_WHY = 512, /* --why: the problem is needed with it, and refused without */
+    CLI_GROUP_FILTER = 1 << 14, /* problems to keep: what is not given stays unset */
+    CLI_GROUP_REPORT = 1 << 15, /* --format, --out */
+    CLI_GROUP_EXPORT = 1 << 16,
+    CLI_GROUP_IMPORT = 1 << 17,
+    CLI_GROUP_KEYGEN = 1 << 18,
+    CLI_GROUP_TRUST = 1 << 19,
+    CLI_GROUP_SHOW = 1 << 20,
+    CLI_GROUP_SWEEP = 1 << 21, /* a grid of problems and what it may spend */
+    CLI_GROUP_COMPARE = 1 << 22
 };
+
+enum { CLI_OPERANDS_MAX = 2 };
+enum { CLI_FORMAT_UNSET = 0, CLI_FORMAT_HTML, CLI_FORMAT_MARKDOWN, CLI_FORMAT_CSV, CLI_FORMAT_JSON };
+/* A field of a filter that was not given: -1 in each of the problem's numbers and enums. */
+#define CLI_UNSET (-1)
 
 typedef struct cli_options {
     bool help;
@@ -30,12 +45,32 @@ typedef struct cli_options {
     fa_problem problem;
     int32_t seq; /* -1: not given; seq_q, seq_k and heads_kv of the problem likewise */
     fa_effort effort;
-    bool again, quiet, json, no_progress;
+    bool effort_given; /* not the default */
+    bool problem_given; /* any option of it, or of the device */
+    bool again, exact, why, quiet, json, no_progress;
     int32_t jobs;                               /* 0: one per core */
     int32_t compile_timeout_s, trial_timeout_s; /* 0: the library's */
     int32_t top;                                /* 0: not given */
     uint64_t seed;
     const char *store, *templates;
+    unsigned format; /* CLI_FORMAT_… */
+    const char *out; /* file; NULL: stdout */
+    struct { /* of export, import, keygen and trust */
+        const char *out, *key, *records, *from_records, *name;
+        bool predict, no_signature, allow_unsigned, dry_run;
+        int32_t seq, head_dim, dtype, causal; /* winners to be kept; -1: any */
+    } bundle;
+    struct { /* of a sweep: lists as they were typed, NULL where not */
+        const char *gpu, *seq, *seq_k, *batch, *heads, *heads_kv, *head_dim, *dtype, *causal;
+        int32_t tokens, hidden; /* 0: not given */
+        const char *plan, *baseline;
+        double seconds, cost, price; /* 0: not given */
+        int32_t trials;
+        bool list, status, restart;
+    } sweep;
+    double margin; /* of compare, in percent */
+    const char *operand[CLI_OPERANDS_MAX]; /* what stands beside the options */
+    int operands;
 } cli_options;
 
 /* A verb: its name, the option groups it takes and what it does; returns the exit status. */

@@ -39,8 +39,7 @@ static void erase(cli_progress *progress)
     progress->drawn = false;
 }
 
-/* One whole line on stderr, above the updating one. The buffer is freed. */
-static void tell(cli_progress *progress, fa_buf *line)
+void cli_progress_tell(cli_progress *progress, fa_buf *line)
 {
     erase(progress);
     if (!line->failed && line->size > 0) {
@@ -59,7 +58,7 @@ void cli_progress_note(void *context, const char *sentence)
     fa_buf line = {0};
     fa_buf_text(&line, "note: ");
     cli_text_safe(&line, sentence);
-    tell(progress, &line);
+    cli_progress_tell(progress, &line);
 }
 
 void cli_progress_end(cli_progress *progress)
@@ -74,16 +73,6 @@ int32_t cli_progress_done(const cli_progress *progress, const fa_progress *event
 {
     int32_t done = event->failed + (progress->absent ? event->clean : event->measured);
     return done < event->in_budget ? done : event->in_budget;
-}
-
-static void text_seconds(fa_buf *out, double seconds)
-{
-    if (seconds < 100)
-        fa_buf_printf(out, "%.0f s", seconds);
-    else if (seconds < 6000)
-        fa_buf_printf(out, "%.0f min", seconds / 60);
-    else
-        fa_buf_printf(out, "%.1f h", seconds / 3600);
 }
 
 static void text_trial_time(fa_buf *out, const fa_trial *trial)
@@ -114,7 +103,7 @@ static void text_counts(const cli_progress *progress, const fa_progress *event, 
     }
     if (event->left_s >= 0) {
         fa_buf_printf(out, " %s ", dot);
-        text_seconds(out, event->left_s);
+        cli_text_seconds(out, event->left_s);
         fa_buf_text(out, " left");
     }
 }
@@ -133,6 +122,34 @@ static void cut(fa_buf *line, size_t columns)
     }
 }
 
+void cli_progress_draw(cli_progress *progress, fa_buf *line)
+{
+    struct winsize size;
+    cut(line, ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1
+                  ? (size_t)size.ws_col - 1
+                  : 79);
+    erase(progress);
+    if (!line->failed && line->size > 0) {
+        fwrite(line->data, 1, line->size, stderr);
+        progress->drawn = true;
+    }
+    fflush(stderr);
+    fa_buf_free(line);
+    progress->last_s = now_s();
+}
+
+double cli_progress_waited(const cli_progress *progress)
+{
+    return now_s() - progress->last_s;
+}
+
+void cli_progress_bar(fa_buf *out, int64_t done, int64_t total)
+{
+    for (int i = 0; i < BAR_WIDTH; i++)
+        fa_buf_text(out, i * (total > 0 ? total : 1) < done * BAR_WIDTH ? cli_sym()->block
+                                                                        : cli_sym()->shade);
+}
+
 static void draw(cli_progress *progress, const fa_progress *event)
 {
     static const char *const stages[] = {
@@ -143,26 +160,11 @@ static void draw(cli_progress *progress, const fa_progress *event)
     if (event->stage == FA_STAGE_WAIT || event->stage == FA_STAGE_FINAL)
         fa_buf_text(&line, stages[event->stage]);
     if (event->stage != FA_STAGE_WAIT) {
-        int32_t done = cli_progress_done(progress, event),
-                total = event->in_budget > 0 ? event->in_budget : 1;
-        for (int i = 0; i < BAR_WIDTH; i++)
-            fa_buf_text(&line, (int64_t)i * total < (int64_t)done * BAR_WIDTH ? cli_sym()->block
-                                                                              : cli_sym()->shade);
+        cli_progress_bar(&line, cli_progress_done(progress, event), event->in_budget);
         fa_buf_text(&line, " ");
         text_counts(progress, event, &line);
     }
-    struct winsize size;
-    cut(&line, ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1
-                   ? (size_t)size.ws_col - 1
-                   : 79);
-    erase(progress);
-    if (!line.failed && line.size > 0) {
-        fwrite(line.data, 1, line.size, stderr);
-        progress->drawn = true;
-    }
-    fflush(stderr);
-    fa_buf_free(&line);
-    progress->last_s = now_s();
+    cli_progress_draw(progress, &line);
 }
 
 static void tell_stage(cli_progress *progress, const fa_progress *event)
@@ -181,7 +183,7 @@ static void tell_stage(cli_progress *progress, const fa_progress *event)
                       event->compile_workers == 1 ? "" : "s");
     else if (event->stage == FA_STAGE_FINAL)
         fa_buf_text(&line, "racing the finalists");
-    tell(progress, &line);
+    cli_progress_tell(progress, &line);
 }
 
 static void tell_trial(cli_progress *progress, const fa_trial *trial)
@@ -191,7 +193,7 @@ static void tell_trial(cli_progress *progress, const fa_trial *trial)
     text_trial_time(&line, trial);
     fa_buf_text(&line, "  ");
     cli_text_config(&line, &trial->config);
-    tell(progress, &line);
+    cli_progress_tell(progress, &line);
 }
 
 static bool finished(const fa_trial *trial)
@@ -251,7 +253,7 @@ int cli_progress_event(void *context, const fa_progress *event)
             fa_buf_text(&line, "still waiting for the process that tunes this problem");
         else
             text_counts(progress, event, &line);
-        tell(progress, &line);
+        cli_progress_tell(progress, &line);
     }
     return cli_interrupted();
 }

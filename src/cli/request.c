@@ -30,6 +30,8 @@ fa_request cli_request(const cli_options *options)
         .ordinal = options->device >= 0 ? options->device : 0,
         .effort = options->effort,
         .again = options->again,
+        .exact = options->exact,
+        .first_contact = options->effort_given && options->effort == FA_EFFORT_MEASURE,
     };
 }
 

@@ -84,11 +84,27 @@ void cli_text_about(fa_buf *out, double us)
     fa_buf_printf(out, " %s", symbols->micro);
 }
 
+void cli_text_seconds(fa_buf *out, double seconds)
+{
+    if (seconds < 100)
+        fa_buf_printf(out, "%.0f s", seconds);
+    else if (seconds < 6000)
+        fa_buf_printf(out, "%.0f min", seconds / 60);
+    else
+        fa_buf_printf(out, "%.1f h", seconds / 3600);
+}
+
 void cli_text_problem(fa_buf *out, const fa_problem *p)
 {
+    fa_buf_printf(out, "attention forward %s ", symbols->dot);
+    cli_text_problem_short(out, p);
+}
+
+void cli_text_problem_short(fa_buf *out, const fa_problem *p)
+{
     const char *dot = symbols->dot;
-    fa_buf_printf(out, "attention forward %s %s %s B %d %s H %d", dot, fa_dtype_name(p->dtype), dot,
-                  p->batch, dot, p->heads_q);
+    fa_buf_printf(out, "%s %s B %d %s H %d", fa_dtype_name(p->dtype), dot, p->batch, dot,
+                  p->heads_q);
     if (p->heads_kv != p->heads_q)
         fa_buf_printf(out, "/%d", p->heads_kv);
     if (p->seq_q == p->seq_k)

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * show: the winners in the store, newest first. Needs no GPU and changes nothing.
+ * show: the winners in the store, newest first, or those of a bundle. Needs no GPU and changes
+ * nothing.
  */
+#include "bundle_out.h"
 #include "error.h"
 #include "problem.h"
 #include "progress.h"
@@ -110,8 +112,112 @@ static int print_json(const winners *list, const char *store)
     return cli_json_write(document);
 }
 
+/* ---- why ------------------------------------------------------------------------------------*/
+typedef struct why {
+    fa_buf text;
+    cJSON *steps; /* NULL: text */
+} why;
+
+static void step_text(const fa_step *step, fa_buf *out)
+{
+    fa_buf_printf(out, "%s %-11s  ", step->taken ? cli_sym()->arrow : " ", step->name);
+    if (step->found) {
+        cli_text_config(out, &step->answer.trial.config);
+        fa_buf_text(out, ", ");
+        if (step->answer.trial.median_us > 0)
+            cli_text_us(out, step->answer.trial.median_us);
+        else
+            cli_text_about(out, step->answer.trial.predicted_us);
+        fa_buf_printf(out, "\n               ");
+    }
+    fa_buf_printf(out, "%s\n", step->why);
+    if (step->found && step->answer.promised_rank > 0) {
+        fa_buf_text(out, "               promised ");
+        cli_text_about(out, step->answer.promised_us);
+        fa_buf_text(out, " before it was measured, took ");
+        cli_text_us(out, step->answer.promised_measured_us);
+        fa_buf_printf(out, ", rank %d\n", step->answer.promised_rank);
+    }
+}
+
+static int why_step(void *context, const fa_step *step)
+{
+    why *w = context;
+    if (w->steps == NULL) {
+        step_text(step, &w->text);
+        return 0;
+    }
+    cJSON *item = cJSON_CreateObject();
+    cJSON_AddStringToObject(item, "step", step->name);
+    cJSON_AddBoolToObject(item, "found", step->found);
+    cJSON_AddBoolToObject(item, "taken", step->taken);
+    cJSON_AddStringToObject(item, "why", step->why);
+    if (step->found)
+        cJSON_AddItemToObject(item, "answer", cli_json_answer(&step->answer));
+    cJSON_AddItemToArray(w->steps, item);
+    return 0;
+}
+
+static int show_why(fa_tuner *tuner, const cli_options *options)
+{
+    fa_request request = cli_request(options);
+    fa_problem bucket;
+    fa_gpu gpu;
+    fa_diag diag = {{0}};
+    why w = {.steps = options->json ? cJSON_CreateArray() : NULL};
+    fa_bucket(&options->problem, &bucket);
+    int rc = fa_why(tuner, &request, why_step, &w, &gpu, &diag), status;
+    if (rc != 0) {
+        status = cli_fail(rc, options, &diag);
+        cJSON_Delete(w.steps);
+    } else if (options->json) {
+        cJSON *document = cJSON_CreateObject();
+        cJSON_AddStringToObject(document, "fa_tune", fa_version());
+        cJSON_AddItemToObject(document, "problem", fa_problem_to_json(&options->problem));
+        cJSON_AddItemToObject(document, "bucket", fa_problem_to_json(&bucket));
+        cJSON_AddItemToObject(document, "gpu", fa_gpu_to_json(&gpu));
+        cJSON_AddItemToObject(document, "steps", w.steps);
+        cJSON_AddStringToObject(document, "store", fa_store_location(tuner));
+        status = cli_json_write(document);
+    } else {
+        fa_buf out = {0};
+        cli_text_problem(&out, &options->problem);
+        fa_buf_printf(&out, " %s on ", cli_sym()->dot);
+        cli_text_gpu(&out, &gpu);
+        if (!fa_problem_equal(&bucket, &options->problem)) {
+            fa_buf_text(&out, "\nbucket ");
+            cli_text_problem(&out, &bucket);
+        }
+        fa_buf_printf(&out, "\n%s", w.text.data != NULL ? w.text.data : "");
+        status = cli_write(&out);
+        fa_buf_free(&out);
+    }
+    fa_buf_free(&w.text);
+    return status;
+}
+
+/* show FILE.fab: checks a bundle and lists it. */
+static int show_bundle(const cli_options *options)
+{
+    cli_items items = {0};
+    char name[sizeof((fa_gpu *)NULL)->name];
+    fa_bundle_info info;
+    fa_diag diag = {{0}};
+    if (options->gpu != NULL) {
+        canonical(options->gpu, name, sizeof name);
+        items.gpu = name;
+    }
+    int rc = fa_bundle_inspect(options->operand[0], cli_items_take, &items, &info, &diag);
+    int status = rc != 0 ? cli_fail(rc, options, &diag)
+                         : cli_items_print(&items, options->operand[0], &info, false, options);
+    cli_items_free(&items);
+    return status;
+}
+
 int cli_show(const cli_options *options)
 {
+    if (options->operands > 0)
+        return show_bundle(options);
     winners list = {0};
     char name[sizeof((fa_gpu *)NULL)->name];
     cli_progress progress;
@@ -124,6 +230,11 @@ int cli_show(const cli_options *options)
     int rc = fa_open(&library, &tuner, &diag);
     if (rc != 0)
         return cli_fail(rc, options, &diag);
+    if (options->why) {
+        int told = show_why(tuner, options);
+        fa_close(&tuner);
+        return told;
+    }
     if (options->gpu != NULL) {
         canonical(options->gpu, name, sizeof name);
         list.gpu = name;

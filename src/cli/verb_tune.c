@@ -52,7 +52,7 @@ static void print_times(const fa_answer *answer, fa_buf *out)
     fa_buf_text(out, ": ");
     cli_text_us(out, trial->median_us);
     fa_buf_printf(out, ", %.1f TFLOP/s",
-                  fa_problem_nominal_flops(&answer->problem) / trial->median_us * 1e-6);
+                  fa_problem_nominal_flops(&answer->from_problem) / trial->median_us * 1e-6);
     if (answer->default_us > 0) {
         fa_buf_printf(out, ", %.2f%s the default config's ", answer->default_us / trial->median_us,
                       cli_sym()->times);
@@ -70,16 +70,31 @@ static void print_closing(const fa_answer *answer, int32_t rank, const char *sto
     if (rank > 0)
         fa_buf_printf(out, " #%d", rank);
     fa_buf_printf(out, ", %s", fa_origin_name(answer->origin));
+    if (answer->from_gpu[0] != 0)
+        fa_buf_printf(out, " from %s", answer->from_gpu);
     print_times(answer, out);
     fa_buf_text(out, ".");
-    if (answer->origin == FA_ORIGIN_PREDICTED && answer->gpu.present) {
-        fa_buf_text(out, " Proved, not timed: --effort measure times the whole space.");
-    } else if (answer->origin == FA_ORIGIN_PREDICTED) {
+    if (answer->promised_rank > 0) {
+        fa_buf_text(out, " Promised ");
+        cli_text_about(out, answer->promised_us);
+        fa_buf_text(out, ", measured ");
+        cli_text_us(out, answer->promised_measured_us);
+        fa_buf_printf(out, ", rank %d.", answer->promised_rank);
+    }
+    bool guessed =
+        answer->origin == FA_ORIGIN_PREDICTED || answer->origin == FA_ORIGIN_TRANSFERRED;
+    if (answer->top_few && !guessed)
+        fa_buf_text(out, " A race of the top few: without --effort the whole space is timed.");
+    else if (guessed && answer->gpu.present)
+        fa_buf_text(out, " Proved, not timed: without --effort the whole space is timed.");
+    else if (guessed)
         fa_buf_text(out, " The first tune where that GPU is measures them (their cubins are ready) "
                          "and keeps the truth.");
-    }
     fa_buf_printf(out, "\n%s ", answer->from_store ? "found in" : "kept in");
-    cli_text_path(out, store);
+    if (answer->from_system)
+        fa_buf_text(out, "a system bundle");
+    else
+        cli_text_path(out, store);
     if (answer->from_store && answer->unix_time > 0) {
         fa_buf_text(out, ", made ");
         cli_text_time(out, answer->unix_time);
@@ -99,9 +114,13 @@ static int print_text(const cli_options *options, const fa_answer *answer, const
     fa_buf_printf(&out, " %s on ", cli_sym()->dot);
     cli_text_gpu(&out, &answer->gpu);
     fa_buf_text(&out, "\n");
-    if (!fa_problem_equal(&options->problem, &answer->problem)) {
-        fa_buf_text(&out, "without a batch or a query; its kernel is that of ");
-        cli_text_problem(&out, &answer->problem);
+    bool empty = !fa_problem_equal(&options->problem, &answer->problem);
+    if (empty || !fa_problem_equal(&answer->problem, &answer->from_problem)) {
+        fa_buf_text(&out, empty ? "without a batch or a query; its kernel is that of "
+                                : "its kernel and its times are those of ");
+        cli_text_problem(&out, &answer->from_problem);
+        if (!empty)
+            fa_buf_printf(&out, " (%s)", answer->why);
         fa_buf_text(&out, "\n");
     }
     print_funnel(answer, progress, &out);
@@ -191,6 +210,8 @@ static int tune(fa_tuner *tuner, const cli_options *options, cli_progress *progr
     rc = fa_explain(tuner, &request, cli_rows_visit, &rows, &gpu, &diag);
     if (rc != 0 && !rows.failed)
         cli_progress_note(progress, diag.text); /* the answer stands without its table */
+    if (rows.count == 0 && !rows.failed) /* a bundle brought the winner, and none of its rivals */
+        cli_rows_visit(&rows, 1, &answer.trial);
     int status = options->json ? print_json(&answer, &rows, progress, fa_store_location(tuner))
                                : print_text(options, &answer, &rows, progress,
                                             fa_store_location(tuner));

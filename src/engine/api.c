@@ -29,6 +29,8 @@ NAME(origin)
 NAME(dtype)
 NAME(causal)
 NAME(layout)
+NAME(sweep_state)
+NAME(item_state)
 
 int fa_gpu_type(int32_t index, fa_gpu *ret_gpu, const char **ret_refused)
 {
@@ -57,6 +59,11 @@ int fa_gpu_device(int32_t ordinal, fa_gpu *ret_gpu, fa_diag *diag)
         rc = fa_driver_device(driver, ordinal, ret_gpu, diag);
     fa_driver_close(&driver);
     return rc;
+}
+
+void fa_bucket(const fa_problem *problem, fa_problem *ret_bucket)
+{
+    *ret_bucket = fa_problem_bucket(problem);
 }
 
 struct listing {
@@ -96,7 +103,7 @@ int fa_answer_cubin(fa_tuner *tuner, const fa_answer *answer, void **ret_bytes, 
         return fa_fail(diag, FA_EINVAL, "answer, ret_bytes or ret_size is NULL");
     fa_cubin_record cubin = {0};
     pthread_mutex_lock(&tuner->work);
-    rc = fa_store_cubin_get(tuner->store, answer->cubin_key, &cubin, diag);
+    rc = fa_records_cubin(tuner, answer->cubin_key, &cubin, diag);
     pthread_mutex_unlock(&tuner->work);
     if (rc != 0)
         return rc;

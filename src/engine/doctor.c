@@ -212,6 +212,50 @@ static void check_templates(struct doctor *d)
     fa_templates_close(&templates);
 }
 
+/* ---- system bundles -------------------------------------------------------------------------*/
+struct system_check {
+    struct doctor *doctor;
+    const char *templates; /* hash of today's */
+    int32_t winners, served;
+};
+
+static void note_bundle(void *context, const char *sentence)
+{
+    struct system_check *check = context;
+    report(check->doctor, FA_CHECK_WARN, "bundles", "mend or remove the file, or set FA_TUNE_SYSTEM",
+           "%s", sentence);
+}
+
+static int count_bundled(void *context, const fa_winner_record *winner)
+{
+    struct system_check *check = context;
+    check->winners++;
+    check->served += strcmp(winner->scope.templates, check->templates) == 0;
+    return 0;
+}
+
+static void check_bundles(struct doctor *d)
+{
+    fa_templates *templates = NULL;
+    fa_tuner *tuner = calloc(1, sizeof *tuner);
+    if (tuner == NULL || fa_templates_open(fa_options_templates(&d->options), &templates, NULL) != 0) {
+        free(tuner);
+        return; /* the templates' own check has told */
+    }
+    struct system_check check = {.doctor = d, .templates = fa_templates_hash(templates)};
+    tuner->log = note_bundle;
+    tuner->log_context = &check;
+    fa_system_each(tuner, count_bundled, &check);
+    if (check.winners > 0)
+        report(d, check.served > 0 ? FA_CHECK_OK : FA_CHECK_WARN, "bundles",
+               check.served > 0 ? ""
+                                : "they were made for another fa-tune: install the bundle of this one",
+               "%d winners in system bundles, %d for these templates", check.winners, check.served);
+    fa_system_close(tuner);
+    fa_templates_close(&templates);
+    free(tuner);
+}
+
 /* ---- a worker, for real ---------------------------------------------------------------------*/
 struct greeting {
     fa_child *child;
@@ -276,6 +320,7 @@ int fa_doctor(const fa_options *options, fa_check_visit *visit, void *context, f
     check_templates(&doctor);
     check_worker(&doctor);
     check_store(&doctor);
+    check_bundles(&doctor);
     check_clocks(&doctor);
     fa_driver_close(&doctor.driver);
     return doctor.stopped;

@@ -10,6 +10,8 @@
 #include "fa_tune.h"
 
 #include "bench.h"
+#include "buf.h"
+#include "cubin.h"
 #include "driver.h"
 #include "lock.h"
 #include "manifest.h"
@@ -46,6 +48,8 @@ struct fa_tuner {
     fa_driver *driver; /* opened by the first request that needs a device */
     _Atomic(fa_kernel *) kernel[FA_KERNEL_BUCKETS];
     _Atomic(fa_driver *) launch_driver; /* = driver, for the readers */
+    struct fa_system *system; /* system bundles, opened by the first lookup that needs them */
+    bool ignore_system;       /* while the catalogue is predicted anew */
 };
 
 void fa_note(fa_tuner *tuner, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -64,20 +68,27 @@ void fa_kernels_free(fa_tuner *tuner); /* kernel.c */
 /* ---- target (target.c) ----------------------------------------------------------------------*/
 /* Everything that is decided before a winner is looked up. */
 typedef struct fa_target {
-    fa_problem problem; /* the bucket */
+    fa_problem problem; /* to be tuned: the bucket, or the asked one itself */
+    fa_problem asked;   /* made not empty */
     fa_gpu gpu;
-    fa_scope scope;
+    fa_scope scope;     /* of `problem` */
 } fa_target;
 
 /* gpu_name NULL: device `ordinal`. `work` is held. */
 int fa_target_resolve(fa_tuner *tuner, const fa_problem *problem, const char *gpu_name,
-                      int32_t ordinal, fa_target *ret_target, fa_diag *diag);
+                      int32_t ordinal, bool exact, fa_target *ret_target, fa_diag *diag);
 
 /* ---- records (records.c) --------------------------------------------------------------------*/
-/* The stored winner of a target as an answer, with its cubin when ret_cubin is not NULL.
+/* The stored winner of a target's scope as an answer, with its cubin when ret_cubin is not NULL.
  * FA_ENOTFOUND when there is none. */
 int fa_records_lookup(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
                       fa_cubin_record *ret_cubin, fa_diag *diag);
+/* Winners of any GPU for problems that differ from the target's in their lengths at most. */
+int fa_records_like(fa_tuner *tuner, const fa_target *target, fa_winner_visit *visit, void *context,
+                    fa_diag *diag);
+/* A cubin by its key, from wherever winners come from. */
+/* A cubin by key: the store's, else a system bundle's. */
+int fa_records_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin, fa_diag *diag);
 void fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_answer *ret_answer);
 /* {"gpu":…,"uuid":…,"driver":…,"nvrtc":…,"library":…}: where trials were made. Caller frees. */
 char *fa_records_environment(const fa_gpu *gpu, int driver_version, const char *nvrtc);
@@ -86,8 +97,91 @@ bool fa_records_same_tools(const char *environment, int driver_version, const ch
 /* The counts, times and ties of an answer as a winner's evidence. Caller frees. */
 char *fa_records_evidence(const fa_answer *answer);
 
+/* ---- the order of trust (leads.c) -----------------------------------------------------------*/
+enum { FA_LEADS_MAX = 24 };
+
+/* A winner that may serve the target. */
+typedef struct fa_lead {
+    fa_step_kind kind;
+    fa_answer answer;   /* for the asked problem: grid, and for a transferred one the model's time */
+    fa_scope scope;     /* that it is stored under */
+    double distance;    /* octaves for NEAREST, of the GPUs for TRANSFERRED */
+    bool usable;        /* its config runs the asked problem on this GPU, and nothing refused it */
+    char why[512];      /* why it is not */
+} fa_lead;
+
+typedef struct fa_leads {
+    fa_lead lead[FA_LEADS_MAX]; /* in the order of trust */
+    int count;
+} fa_leads;
+
+/* All leads of a target, usable or not; caller frees. `work` is held. */
+int fa_leads_collect(fa_tuner *tuner, const fa_target *target, fa_leads **ret_leads, fa_diag *diag);
+/* Whether a lookup that may not tune can give this lead as its answer. */
+bool fa_lead_serves(const fa_target *target, const fa_lead *lead);
+/* The first lead that serves, with its cubin when ret_cubin is not NULL and the scope that it is
+ * stored under when ret_scope is not. FA_ENOTFOUND: none; FA_ECORRUPT: none, and a cubin is gone. */
+int fa_leads_find(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
+                  fa_cubin_record *ret_cubin, fa_scope *ret_scope, fa_diag *diag);
+/* Whether an answer is as good as the effort asks for. exact: the bucket's is not enough; whole: a race
+ * of the top few is not. */
+bool fa_answer_satisfies(const fa_answer *answer, fa_effort effort, bool exact, bool whole);
+/* How unlike two GPUs are: 0 for the same figures; those of one major architecture come first. */
+double fa_gpu_distance(const fa_gpu *a, const fa_gpu *b);
+
+/* ---- first contact (contact.c) --------------------------------------------------------------*/
+enum { FA_PLAN_MAX = 8 };
+
+/* What a tune is to try: everything, or these configs alone. */
+typedef struct fa_plan_item {
+    fa_config config;
+    fa_origin origin;       /* TRANSFERRED or PREDICTED; of a config to be raced: where it is from */
+    fa_problem from_problem;
+    char from_gpu[64];
+    double predicted_us;
+} fa_plan_item;
+
+typedef struct fa_plan {
+    fa_plan_item item[FA_PLAN_MAX];
+    int count;              /* 0: the whole space */
+    bool prove_only;
+    bool promised;          /* what would have been served unmeasured, to be compared with the truth */
+    fa_plan_item promise;
+    bool with_rival;        /* to be raced beside the best: the bucket's winner, at an exact point */
+    fa_config rival;
+    bool verify;            /* prove item[0] and store no winner and no trial */
+    const fa_cubin_record *cubin; /* that is to be verified as it is; NULL: compiled for it */
+} fa_plan;
+
+/* Plans a tune of the target for a request; `work` is held. */
+int fa_plan_make(fa_tuner *tuner, const fa_request *request, const fa_target *target,
+                 fa_plan *ret_plan, fa_diag *diag);
+/* Proves a found winner of another driver's time once more in a worker; marks and winner are
+ * updated. On success answer and cubin are as they may be launched now. FA_ENOKERNEL: it failed and
+ * is dropped, and a note says so. `work` is held. */
+int fa_contact_verify(fa_tuner *tuner, const fa_target *target, const fa_scope *scope,
+                      fa_answer *answer, fa_cubin_record *cubin, fa_diag *diag);
+/* ---- system bundles (bundle_system.c) --------------------------------------------------------*/
+/* `work` is held for each. The winner of a target, when a system bundle has one: FA_ENOTFOUND else;
+ * a bundle that is damaged or not to be believed is noted and passed over. */
+int fa_system_lookup(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
+                     fa_cubin_record *ret_cubin);
+/* Bytes and key only: what reads them gates or checks them. */
+int fa_system_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin);
+/* Every winner, with its origin here. A non-zero return stops and is returned. */
+int fa_system_each(fa_tuner *tuner, fa_winner_visit *visit, void *context);
+void fa_system_close(fa_tuner *tuner);
+
 /* ---- a tune (job.c and its stages) ----------------------------------------------------------*/
 typedef struct fa_job fa_job;
+
+/* SIGPIPE held back from this thread while children are written to (job_setup.c). */
+typedef struct fa_sigpipe {
+    sigset_t signals; /* this thread's mask before */
+    bool pending;     /* one was, before */
+} fa_sigpipe;
+void fa_sigpipe_hold(fa_sigpipe *sigpipe);
+void fa_sigpipe_release(const fa_sigpipe *sigpipe);
 
 /* One config on its way; indices are those of the space. */
 typedef struct fa_attempt {
@@ -98,6 +192,8 @@ typedef struct fa_attempt {
     int32_t sample_count;
     int32_t generation; /* of the measuring worker that has it loaded and proved; 0: none */
     int retries;        /* how often its worker was killed from outside */
+    char code[FA_HASH_HEX]; /* what its cubin executes */
+    int twin_of;        /* 1 + the attempt with the same code, which is tried for both; 0: none */
     bool dirty;         /* has an outcome that the store has not seen */
     char *clocks;       /* JSON */
     fa_cubin_record *fresh_cubin; /* compiled by this run, not yet written */
@@ -116,8 +212,10 @@ struct fa_job {
     fa_tuner *tuner;
     const fa_request *request;
     fa_target target;
+    fa_plan plan;
+    int planned[FA_PLAN_MAX]; /* item of the space's config, where the plan names configs */
     bool measuring; /* the GPU is here: prove and time, else compile and rank */
-    bool prove_only; /* effort PREDICT on a present GPU */
+    bool prove_only; /* effort PREDICT on a present GPU, or a verification */
     uint64_t seed;
     char *environment;
 
@@ -130,8 +228,7 @@ struct fa_job {
 
     fa_nvrtc_location nvrtc;
     uv_loop_t loop;
-    sigset_t signals; /* this thread's mask before, and whether a SIGPIPE was pending */
-    bool sigpipe_pending;
+    fa_sigpipe sigpipe;
     uv_timer_t tick;
     uv_prepare_t before_wait; /* writes what came, before the loop sleeps */
     struct fa_compile_worker worker[FA_JOB_WORKERS_MAX];
@@ -173,6 +270,8 @@ struct fa_job {
 };
 
 /* Checks a caller's request and completes one of an older, shorter struct (tune.c). */
+int fa_request_wait(fa_tuner *tuner, const fa_request *request, const char *name, fa_lock **ret_lock,
+                    bool *ret_waited, fa_diag *diag); /* for a lock; its progress may cancel (tune.c) */
 int fa_request_copy(const fa_request *request, fa_request *ret_request, fa_diag *diag);
 /* Waits for the key's lock, looks again, then tunes; `work` is held. *job may hold a job that was
  * begun for this request, whose workers are loading already; it is NULL afterwards (tune.c). */
@@ -184,12 +283,16 @@ void fa_job_free(fa_job **job);
 int fa_job_set_up(fa_job *job);
 int fa_job_set_up_cases(fa_job *job);
 /* Runs the tune for a target, once; `work` is held and so is the key's lock. */
-int fa_job_run(fa_job *job, const fa_target *target, fa_answer *ret_answer, fa_diag *diag);
+int fa_job_run(fa_job *job, const fa_target *target, const fa_plan *plan, fa_answer *ret_answer,
+               fa_diag *diag);
 /* Leaves the loop with rc and the sentence that stands in job->diag; the first call counts. */
 void fa_job_end(fa_job *job, int rc);
 void fa_job_count(fa_job *job, const fa_trial *trial); /* a trial that ended, now or earlier */
 /* Records where an attempt ended, counts it and tells the caller. */
 void fa_job_settle(fa_job *job, int index, fa_status status, const char *reason);
+/* Ends an attempt as the one with the same code has ended. */
+void fa_job_settle_twin(fa_job *job, int index);
+void fa_job_settle_twins(fa_job *job, int index); /* all of this one's */
 void fa_job_advance(fa_job *job); /* gives idle workers work, moves to the next stage */
 void fa_job_emit(fa_job *job, fa_event_kind kind, const fa_trial *trial);
 /* Writes what the store has not seen, cubins and trials, in one transaction; ends a job that it
@@ -204,7 +307,16 @@ void fa_job_forget_fresh(fa_attempt *attempt);
 int fa_compile_worker_start(uv_loop_t *loop, const char *path, const fa_nvrtc_location *nvrtc,
                             const fa_child_events *events, void *context, fa_child **ret_child,
                             fa_diag *diag);
+/* The first message to one: the headers that sources may include. */
+int fa_compile_worker_headers(fa_child *child, const fa_templates *templates, fa_diag *diag);
 /* job_compile.c */
+/* The source of a candidate for the target, its architecture and its cubin key. */
+int fa_render_candidate(fa_tuner *tuner, const fa_target *target, const fa_candidate *candidate,
+                        const char *nvrtc_identity, fa_buf *ret_source, char *ret_architecture,
+                        size_t size, char ret_key[FA_HASH_HEX], fa_diag *diag);
+/* Why a cubin may not go on, or FA_STATUS_COMPILED. */
+fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_trial *trial, const fa_cubin_info *info,
+                        const char *log, char *ret_reason, size_t size);
 /* Starts every worker before it is known what for; they load NVRTC meanwhile. */
 void fa_job_compile_prestart(fa_job *job);
 void fa_job_compile_start(fa_job *job);
@@ -224,7 +336,16 @@ int fa_job_choose_finalists(fa_job *job);
 /* The winner's index, or FA_JOB_NOBODY; fills ties, default and counts of the answer. */
 int fa_job_choose_winner(fa_job *job, fa_answer *answer);
 int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag);
+/* 0 when what was to be verified passed, else FA_JOB_NOBODY; fills the answer's trial, cubin key and
+ * compiler either way. */
+int fa_job_verified(const fa_job *job, fa_answer *answer);
 /* Orders finished trials: measured by time, then compiled by prediction; ties by config text. */
 int fa_trial_compare(const fa_trial *a, const fa_trial *b);
+
+/* explain.c */
+bool fa_trial_finished(const fa_trial *trial); /* measured or compiled */
+/* Orders trials wherever they ended: the finished as above, then what was not tried, then by gate,
+ * the one reached last first. */
+int fa_trial_compare_ends(const fa_trial *a, const fa_trial *b);
 
 #endif

@@ -28,17 +28,16 @@ static int merge_one(void *context, const fa_trial_record *record)
     return 0;
 }
 
-static bool finished(const fa_trial *trial)
+bool fa_trial_finished(const fa_trial *trial)
 {
     return trial->status == FA_STATUS_MEASURED || trial->status == FA_STATUS_COMPILED;
 }
 
-static int compare(const void *a, const void *b)
+int fa_trial_compare_ends(const fa_trial *x, const fa_trial *y)
 {
-    const fa_trial *x = &((const fa_candidate *)a)->trial, *y = &((const fa_candidate *)b)->trial;
-    if (finished(x) != finished(y))
-        return finished(x) ? -1 : 1;
-    if (finished(x))
+    if (fa_trial_finished(x) != fa_trial_finished(y))
+        return fa_trial_finished(x) ? -1 : 1;
+    if (fa_trial_finished(x))
         return fa_trial_compare(x, y);
     /* The gate reached last comes first; what was not tried comes right after what finished. */
     if (x->status != y->status)
@@ -48,10 +47,16 @@ static int compare(const void *a, const void *b)
     return fa_trial_compare(x, y);
 }
 
+static int compare(const void *a, const void *b)
+{
+    return fa_trial_compare_ends(&((const fa_candidate *)a)->trial,
+                                 &((const fa_candidate *)b)->trial);
+}
+
 /* A winner that was tuned by an equal config stands first even when a tie was broken its way. */
 static void winner_first(fa_space *space, const fa_answer *winner)
 {
-    for (int i = 1; i < space->count && finished(&space->candidate[i].trial); i++) {
+    for (int i = 1; i < space->count && fa_trial_finished(&space->candidate[i].trial); i++) {
         if (!fa_config_equal(&space->candidate[i].trial.config, &winner->trial.config))
             continue;
         fa_candidate chosen = space->candidate[i];
@@ -66,8 +71,8 @@ static int explain(fa_tuner *tuner, const fa_request *request, fa_space *space, 
 {
     fa_target target;
     fa_answer winner;
-    int rc = fa_target_resolve(tuner, &request->problem, request->gpu, request->ordinal, &target,
-                               diag);
+    int rc = fa_target_resolve(tuner, &request->problem, request->gpu, request->ordinal,
+                               request->exact, &target, diag);
     if (rc == 0)
         rc = fa_tuner_families(tuner, diag);
     if (rc == 0)
@@ -104,7 +109,7 @@ int fa_explain(fa_tuner *tuner, const fa_request *request, fa_explain_visit *vis
     rc = explain(tuner, &known, &space, ret_gpu, diag);
     pthread_mutex_unlock(&tuner->work);
     for (int i = 0; i < space.count && rc == 0; i++)
-        rc = visit(context, finished(&space.candidate[i].trial) ? i + 1 : 0,
+        rc = visit(context, fa_trial_finished(&space.candidate[i].trial) ? i + 1 : 0,
                    &space.candidate[i].trial);
     fa_space_free(&space);
     return rc;

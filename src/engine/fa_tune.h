@@ -62,9 +62,15 @@ FA_API int fa_open(const fa_options *options, fa_tuner **ret_tuner, fa_diag *dia
 FA_API void fa_close(fa_tuner **tuner);
 
 /* ---- answers --------------------------------------------------------------------------------*/
-/* A winner and how we know. Plain data: copy it freely. */
+/* A winner and how we know. Plain data: copy it freely.
+ *
+ * The order of trust, in which a lookup goes: measured on this board; on another board of the same
+ * silicon; imported for this silicon; the nearest measured problem on this GPU; transferred from the
+ * nearest GPU whose winner this one can run; predicted by the model. A problem is tuned on its
+ * bucket (fa_contact.h), so an answer for a length between buckets is NEAREST with from_problem
+ * naming the bucket; its trial's grid is the asked problem's own, its times are from_problem's. */
 typedef struct fa_answer {
-    fa_problem problem;
+    fa_problem problem;     /* that was asked for; in a list of winners the one that was tuned */
     fa_gpu gpu;             /* that the answer is for */
     fa_origin origin;
     fa_trial trial;         /* config, launch geometry, times */
@@ -74,10 +80,21 @@ typedef struct fa_answer {
     int32_t driver_version; /* it was proved under; 0: not proved on a device */
     int64_t unix_time;
     double default_us;      /* the family's default config in the same run; 0: not measured */
+    double tune_s;          /* how long that run took; 0: not known */
     /* The funnel that led here; all 0 when not recorded. */
     int32_t space, in_budget, compiled, clean, proved, measured, failed;
     int32_t ties;           /* configs whose intervals overlap the winner's */
     bool from_store;        /* found, not made by this call */
+    fa_problem from_problem; /* that was tuned */
+    char from_gpu[64];      /* the GPU whose winner it is, where that is another type */
+    char why[256];          /* how it was come by, a sentence */
+    bool top_few;           /* only a few configs were tried: PATIENT or `again` tries them all */
+    /* What had been predicted or transferred for this GPU before it was measured, and its place
+     * among all that were measured then; 0: nothing was, or it did not pass its proof. */
+    double promised_us;     /* what the model said */
+    double promised_measured_us;
+    int32_t promised_rank;  /* 1: nothing measured was faster */
+    bool from_system;       /* found in a system bundle */
 } fa_answer;
 
 /* ---- kernels in the caller's context --------------------------------------------------------*/
@@ -85,10 +102,19 @@ typedef struct fa_kernel fa_kernel;
 
 /* The best kernel for a problem, loaded in the calling thread's current CUDA context and ready to
  * launch. Kernels belong to the tuner and live until fa_close.
- *   CACHED   a stored winner or FA_ENOTFOUND
- *   PREDICT  else the model's first choice that passes its proof (in a worker), untimed
- *   MEASURE  else tunes: compiles, proves and times the whole space, and stores the winner
- *   PATIENT  tunes again with more repeats, even when a winner is stored
+ *   CACHED   a stored winner, by the order of trust, that was proved on this silicon, or FA_ENOTFOUND
+ *   PREDICT  else the best of what is transferred or predicted that passes its proof (in a worker),
+ *            untimed
+ *   MEASURE  else measures. Where a winner is transferred or predicted for the problem's bucket and
+ *            its cubin is in the store (first contact), at most 8 ready cubins are raced, in well
+ *            under a second of device time, and the answer says top_few. Where nothing is ready,
+ *            tunes: compiles, proves and times the whole space. Stores the winner either way
+ *   PATIENT  tunes the whole space again with more repeats, even when a winner is stored
+ * A winner that was proved under another driver version is proved once more, in a worker, before
+ * it is launched under this one, with any effort; that takes what starting a CUDA context takes
+ * (0.3 s or so), once. One that fails is dropped with a note and the next by the order of trust is
+ * taken. Cubins stay as they are when NVRTC is another; only one that the driver no longer loads is
+ * compiled anew, and proved.
  * Needs a current context (FA_ENODEVICE else). A hit in this process takes nanoseconds and no lock.
  * When another process tunes the same key, waits for its result. */
 FA_API int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
@@ -138,6 +164,8 @@ typedef struct fa_progress {
     double elapsed_s, left_s;               /* left_s < 0: not known yet */
     const fa_trial *trial;                  /* the config of a TRIAL event */
     const fa_trial *best;                   /* best so far (measured, else predicted), or NULL */
+    int32_t reused;                         /* of those compiled: their cubins were in the store */
+    double default_us;                      /* the default config's time; 0: not measured yet */
 } fa_progress;
 
 typedef struct fa_request {
@@ -152,6 +180,10 @@ typedef struct fa_request {
      * kept for the next run. */
     int (*progress)(void *context, const fa_progress *progress);
     void *context;
+    bool exact;        /* these very lengths, not their bucket: tuned and stored as a key of their
+                          own, which lookups prefer to the bucket's from then on */
+    bool first_contact; /* MEASURE as fa_get_best_kernel does it: a race of what is ready is enough
+                          where there is something ready. Otherwise MEASURE tunes the whole space */
 } fa_request;
 
 /* The winner for a problem on a GPU type, from the store or tuned now. Without that GPU in this
@@ -204,4 +236,9 @@ FA_API const char *fa_name_of_layout(fa_layout layout);
 #ifdef __cplusplus
 }
 #endif
+
+#include "fa_report_data.h" /* what is on record about each problem */
+#include "fa_contact.h" /* answers that nobody measured here, and how good they were */
+#include "fa_bundle.h"  /* winners in signed files */
+#include "fa_sweep.h"   /* grids of problems, and what others' kernels take for them */
 #endif

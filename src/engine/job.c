@@ -78,7 +78,50 @@ void fa_job_settle(fa_job *job, int index, fa_status status, const char *reason)
     attempt->dirty = true;
     job->unwritten = true;
     fa_job_count(job, trial);
+    if (job->space.candidate[index].is_default && status == FA_STATUS_MEASURED)
+        job->progress.default_us = trial->median_us;
     fa_job_emit(job, FA_EVENT_TRIAL, trial);
+    fa_job_settle_twins(job, index);
+}
+
+void fa_job_settle_twin(fa_job *job, int index)
+{
+    fa_attempt *attempt = &job->attempt[index];
+    const fa_attempt *other = &job->attempt[attempt->twin_of - 1];
+    const fa_trial *from = &job->space.candidate[attempt->twin_of - 1].trial;
+    fa_trial *trial = &job->space.candidate[index].trial;
+    char config[FA_CONFIG_TEXT_MAX], reason[sizeof trial->reason];
+    size_t size = (size_t)other->sample_count * sizeof *other->samples_us;
+    float *samples = size > 0 ? malloc(size) : NULL;
+    free(attempt->samples_us);
+    attempt->samples_us = samples;
+    attempt->sample_count = samples != NULL ? other->sample_count : 0;
+    if (samples != NULL)
+        memcpy(samples, other->samples_us, size);
+    fa_config_text(&from->config, config);
+    snprintf(reason, sizeof reason, "the same code as %.300s%s%.150s", config,
+             from->reason[0] != 0 ? ": " : "", from->reason);
+    bool first = trial->status == FA_STATUS_PENDING;
+    trial->median_us = from->median_us;
+    trial->low_us = from->low_us;
+    trial->high_us = from->high_us;
+    trial->sample_count = attempt->sample_count;
+    trial->max_error = from->max_error;
+    trial->tolerance = from->tolerance;
+    trial->raced = from->raced;
+    if (first || trial->status != from->status) {
+        fa_job_settle(job, index, from->status, reason);
+    } else {
+        attempt->dirty = true;
+        job->unwritten = true;
+    }
+}
+
+void fa_job_settle_twins(fa_job *job, int index)
+{
+    for (int i = 0; i < job->space.count; i++)
+        if (job->attempt[i].twin_of == index + 1)
+            fa_job_settle_twin(job, i);
 }
 
 bool fa_job_may_retry(fa_job *job, int index)
@@ -100,7 +143,7 @@ static int write_outcomes(void *context, fa_diag *diag)
         fa_trial *trial = &job->space.candidate[i].trial;
         if (attempt->fresh_cubin != NULL)
             rc = fa_store_cubin_put(store, attempt->fresh_cubin, diag);
-        if (rc != 0 || !attempt->dirty)
+        if (rc != 0 || !attempt->dirty || job->plan.verify)
             continue;
         fa_trial_record record = {.trial = *trial,
                                   .samples_us = attempt->samples_us,
@@ -116,7 +159,8 @@ static int write_outcomes(void *context, fa_diag *diag)
 
 int fa_job_flush(fa_job *job)
 {
-    if (!job->unwritten)
+    /* A proof can be had, and not kept, where the store cannot be written. */
+    if (!job->unwritten || (job->plan.verify && fa_store_is_read_only(job->tuner->store)))
         return 0;
     int rc = fa_store_batch(job->tuner->store, write_outcomes, job, &job->diag);
     if (rc != 0) {
@@ -185,29 +229,37 @@ static int run(fa_job *job)
     return job->rc != 0 ? job->rc : rc;
 }
 
-int fa_job_run(fa_job *job, const fa_target *target, fa_answer *ret_answer, fa_diag *diag)
+int fa_job_run(fa_job *job, const fa_target *target, const fa_plan *plan, fa_answer *ret_answer,
+               fa_diag *diag)
 {
     job->target = *target;
+    job->plan = *plan;
     job->measuring = target->gpu.present;
-    job->prove_only = job->measuring && job->request->effort == FA_EFFORT_PREDICT;
+    job->prove_only =
+        job->measuring && (plan->prove_only || job->request->effort == FA_EFFORT_PREDICT);
     int rc = job->ended ? job->rc : run(job); /* a worker that cannot start has ended it already */
     if (job->ended && rc == job->rc)
         job->diag = job->end_diag; /* later failures are not why it ended */
     fa_child_kill(job->measure.child); /* its context takes a while to go */
     if (rc == 0) {
         fa_answer answer = {0};
-        int index = fa_job_choose_winner(job, &answer);
-        if (index == FA_JOB_NOBODY)
+        int index = plan->verify ? fa_job_verified(job, &answer) : fa_job_choose_winner(job, &answer);
+        if (index == FA_JOB_NOBODY && plan->verify)
+            rc = fa_fail(&job->diag, FA_ENOKERNEL, "%s: %s", fa_status_name(answer.trial.status),
+                         answer.trial.reason);
+        else if (index == FA_JOB_NOBODY)
             rc = fa_fail(&job->diag, FA_ENOKERNEL,
                          "none of %d configs survived; `fa-tune explain` says where each ended",
                          job->progress.resumed + job->order_count);
-        else
+        else if (!plan->verify)
             rc = fa_job_store_winner(job, index, &answer, &job->diag);
         if (rc == 0) {
             job->ended = false; /* the last event may not cancel what is stored */
             job->best = answer.trial;
             enter_stage(job, FA_STAGE_DONE);
             *ret_answer = answer;
+        } else if (plan->verify) {
+            *ret_answer = answer; /* where it ended */
         }
     }
     return rc == 0 ? 0 : fa_fail(diag, rc, "%s", job->diag.text);

@@ -17,18 +17,16 @@
 #include <string.h>
 
 /* A few bytes of stack cost little and the clock will tell; past that a config is all spills. */
-enum { START_TIMEOUT_MS = 30000, STARTS_IN_VAIN = 3, STACK_ALLOWED = 16 };
+enum { STARTS_IN_VAIN = 3, STACK_ALLOWED = 16 };
 
 static int start_worker(fa_job *job, struct fa_compile_worker *worker);
 
 /* ---- gates ----------------------------------------------------------------------------------*/
-/* Why a cubin may not go on, or FA_STATUS_COMPILED. */
-static fa_status gate(const fa_job *job, const fa_candidate *candidate, const fa_cubin_info *info,
-                      const char *log, char *ret_reason, size_t size)
+fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_trial *trial, const fa_cubin_info *info,
+                        const char *log, char *ret_reason, size_t size)
 {
-    const fa_trial *trial = &candidate->trial;
-    if (info->sm != job->target.gpu.sm) {
-        snprintf(ret_reason, size, "cubin is for sm_%d, not sm_%d", info->sm, job->target.gpu.sm);
+    if (info->sm != gpu->sm) {
+        snprintf(ret_reason, size, "cubin is for sm_%d, not sm_%d", info->sm, gpu->sm);
         return FA_STATUS_CUBIN;
     }
     if (info->static_smem_bytes != 0) {
@@ -50,13 +48,37 @@ static fa_status gate(const fa_job *job, const fa_candidate *candidate, const fa
         snprintf(ret_reason, size, "wgmma is serialised for want of registers (C7512)");
         return FA_STATUS_SPILLS;
     }
-    if (fa_model_occupancy(&job->target.gpu, trial->threads, info->registers, trial->smem_bytes) <
-        1) {
+    if (fa_model_occupancy(gpu, trial->threads, info->registers, trial->smem_bytes) < 1) {
         snprintf(ret_reason, size, "%d registers x %d threads do not fit an SM", info->registers,
                  trial->threads);
         return FA_STATUS_REGISTERS;
     }
     return FA_STATUS_COMPILED;
+}
+
+/* A hint to the compiler often changes nothing: what was launched before with the same code, threads
+ * and memory is not tried twice. True when there is such a one; this one ends as that one does. */
+static bool join_twin(fa_job *job, int index, const void *bytes, size_t size, const char *entry)
+{
+    fa_attempt *attempt = &job->attempt[index];
+    const fa_trial *trial = &job->space.candidate[index].trial;
+    if (fa_cubin_code(bytes, size, entry, attempt->code, NULL) != 0) {
+        attempt->code[0] = 0; /* no twin of anything: the device will tell */
+        return false;
+    }
+    for (int i = 0; i < job->space.count; i++) {
+        const fa_candidate *other = &job->space.candidate[i];
+        if (i == index || job->attempt[i].twin_of != 0 ||
+            strcmp(job->attempt[i].code, attempt->code) != 0 ||
+            other->trial.threads != trial->threads || other->trial.smem_bytes != trial->smem_bytes ||
+            memcmp(other->trial.grid, trial->grid, sizeof trial->grid) != 0)
+            continue;
+        attempt->twin_of = i + 1;
+        if (other->trial.status != FA_STATUS_PENDING)
+            fa_job_settle_twin(job, index);
+        return true;
+    }
+    return false;
 }
 
 /* Gates a cubin (new, or from the store): registers, spills, static memory, warnings. True when it is
@@ -79,7 +101,8 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
     }
     trial->registers = info.registers;
     trial->spill_bytes = info.stack_bytes;
-    fa_status status = gate(job, candidate, &info, log, reason, sizeof reason);
+    fa_status status =
+        fa_gate_cubin(&job->target.gpu, trial, &info, log, reason, sizeof reason);
     if (status == FA_STATUS_COMPILED)
         fa_model_predict(candidate, &job->target.problem, &job->target.gpu, trial);
     if (status != FA_STATUS_COMPILED || !job->measuring) {
@@ -88,6 +111,8 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
         return status == FA_STATUS_COMPILED;
     }
     job->progress.clean++;
+    if (join_twin(job, index, bytes, size, entry))
+        return true;
     attempt->cubin = malloc(size);
     if (attempt->cubin == NULL) {
         fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "out of memory for a cubin"));
@@ -100,6 +125,23 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
 }
 
 /* ---- rendering ------------------------------------------------------------------------------*/
+int fa_render_candidate(fa_tuner *tuner, const fa_target *target, const fa_candidate *candidate,
+                        const char *nvrtc_identity, fa_buf *ret_source, char *ret_architecture,
+                        size_t size, char ret_key[FA_HASH_HEX], fa_diag *diag)
+{
+    char options[1024];
+    fa_render_architecture(tuner->families.family[candidate->family], &target->gpu,
+                           ret_architecture, size);
+    int rc = fa_render(tuner->templates, &tuner->families, candidate, &target->problem,
+                       &target->gpu, ret_source, diag);
+    if (rc != 0)
+        return rc;
+    fa_nvrtc_options(ret_architecture, options, sizeof options);
+    fa_render_key(tuner->templates, ret_source->data, options, ret_architecture, nvrtc_identity,
+                  ret_key);
+    return 0;
+}
+
 /* The source of a config (or of the reference), its architecture and its cubin key. */
 static int render(fa_job *job, int index, fa_buf *ret_source, char *ret_architecture, size_t size,
                   char ret_key[FA_HASH_HEX])
@@ -107,18 +149,13 @@ static int render(fa_job *job, int index, fa_buf *ret_source, char *ret_architec
     const fa_gpu *gpu = &job->target.gpu;
     fa_tuner *tuner = job->tuner;
     char options[1024];
-    int rc;
-    if (index == FA_JOB_REFERENCE) {
-        snprintf(ret_architecture, size, "sm_%d", gpu->sm);
-        rc = fa_render_reference(tuner->templates, &job->target.problem, gpu, ret_source,
+    if (index != FA_JOB_REFERENCE)
+        return fa_render_candidate(tuner, &job->target, &job->space.candidate[index],
+                                   job->nvrtc.identity, ret_source, ret_architecture, size, ret_key,
+                                   &job->diag);
+    snprintf(ret_architecture, size, "sm_%d", gpu->sm);
+    int rc = fa_render_reference(tuner->templates, &job->target.problem, gpu, ret_source,
                                  &job->diag);
-    } else {
-        const fa_candidate *candidate = &job->space.candidate[index];
-        fa_render_architecture(tuner->families.family[candidate->family], gpu, ret_architecture,
-                               size);
-        rc = fa_render(tuner->templates, &tuner->families, candidate, &job->target.problem, gpu,
-                       ret_source, &job->diag);
-    }
     if (rc != 0)
         return rc;
     fa_nvrtc_options(ret_architecture, options, sizeof options);
@@ -138,17 +175,36 @@ static void keep_reference(fa_job *job, const void *bytes, size_t size)
     job->reference_size = size;
 }
 
-/* True when the store had the cubin, and it has been taken. */
+/* A cubin of a system bundle that is clean goes into the store, as one compiled now would. */
+static void keep_fresh(fa_job *job, int index, fa_cubin_record *record)
+{
+    const fa_candidate *candidate = &job->space.candidate[index];
+    fa_cubin_record *fresh = malloc(sizeof *fresh);
+    if (fresh == NULL)
+        return; /* the winner's cubin will be missed, and the tune end with that sentence */
+    *fresh = *record;
+    *record = (fa_cubin_record){0};
+    snprintf(fresh->entry, sizeof fresh->entry, "%s",
+             fa_family_entry(job->tuner->families.family[candidate->family]));
+    fresh->sm = job->target.gpu.sm;
+    job->attempt[index].fresh_cubin = fresh;
+    job->unwritten = true;
+}
+
+/* True when the store or a system bundle had the cubin, and it has been taken. */
 static bool take_stored(fa_job *job, int index, const char *key)
 {
     fa_cubin_record record = {0};
-    if (fa_store_cubin_get(job->tuner->store, key, &record, NULL) != 0)
+    bool stored = fa_store_cubin_get(job->tuner->store, key, &record, NULL) == 0;
+    if (!stored && fa_system_cubin(job->tuner, key, &record) != 0)
         return false;
     if (index == FA_JOB_REFERENCE)
         keep_reference(job, record.bytes, record.size);
     else {
+        job->progress.reused++;
         job->space.candidate[index].trial.compile_ms = record.compile_ms;
-        take_cubin(job, index, record.bytes, record.size, record.log);
+        if (take_cubin(job, index, record.bytes, record.size, record.log) && !stored)
+            keep_fresh(job, index, &record);
     }
     fa_cubin_record_free(&record);
     return true;
@@ -173,6 +229,12 @@ static int next_to_compile(fa_job *job, fa_buf *source, char *architecture, size
             index = job->order[job->order_next++];
         } else {
             return FA_JOB_NOBODY;
+        }
+        if (index >= 0 && job->plan.cubin != NULL) { /* these very bytes, whatever made them */
+            const fa_cubin_record *cubin = job->plan.cubin;
+            memcpy(job->attempt[index].cubin_key, cubin->key, sizeof cubin->key);
+            take_cubin(job, index, cubin->bytes, cubin->size, cubin->log);
+            continue;
         }
         fa_buf_free(source); /* rendering makes a new one */
         int rc = render(job, index, source, architecture, size, key_of(job, index));
@@ -388,20 +450,8 @@ static int start_worker(fa_job *job, struct fa_compile_worker *worker)
     worker->index = FA_JOB_IDLE;
     int rc = fa_compile_worker_start(&job->loop, job->tuner->worker_path, &job->nvrtc, &events,
                                      worker, &worker->child, &job->diag);
-    if (rc == 0) {
-        cJSON *json = cJSON_CreateObject();
-        cJSON_AddStringToObject(json, "do", "headers");
-        cJSON *headers = cJSON_AddObjectToObject(json, "headers");
-        const fa_templates *templates = job->tuner->templates;
-        for (int i = 0; i < fa_templates_count(templates); i++) {
-            const fa_template_file *file = fa_templates_at(templates, i);
-            const char *dot = strrchr(file->name, '.');
-            if (dot != NULL && (strcmp(dot, ".cuh") == 0 || strcmp(dot, ".h") == 0))
-                cJSON_AddStringToObject(headers, file->name, file->text);
-        }
-        rc = fa_child_send(worker->child, json, NULL, 0, START_TIMEOUT_MS, &job->diag);
-        cJSON_Delete(json);
-    }
+    if (rc == 0)
+        rc = fa_compile_worker_headers(worker->child, job->tuner->templates, &job->diag);
     if (rc != 0)
         fa_job_end(job, rc);
     return rc;

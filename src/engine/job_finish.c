@@ -62,6 +62,23 @@ static int sorted(fa_job *job, fa_status status, int *ret_order)
     return count;
 }
 
+/* Whether an attempt is what others are compared with: a default config, what was promised, or the
+ * bucket's winner at an exact point; or has the code of one that is. */
+static bool must_race(const fa_job *job, int index)
+{
+    for (int i = 0; i < job->space.count; i++) {
+        const fa_candidate *candidate = &job->space.candidate[i];
+        if ((i == index || job->attempt[i].twin_of == index + 1) &&
+            (candidate->is_default ||
+             (job->plan.promised &&
+              fa_config_equal(&candidate->trial.config, &job->plan.promise.config)) ||
+             (job->plan.with_rival &&
+              fa_config_equal(&candidate->trial.config, &job->plan.rival))))
+            return true;
+    }
+    return false;
+}
+
 int fa_job_choose_finalists(fa_job *job)
 {
     int count = sorted(job, FA_STATUS_MEASURED, job->finalist), chosen = 0;
@@ -73,7 +90,8 @@ int fa_job_choose_finalists(fa_job *job)
         const fa_candidate *candidate = &job->space.candidate[job->finalist[i]];
         bool room = chosen < FINALISTS_MIN ||
                     (chosen < FINALISTS_MAX && round_us < FINALISTS_ROUND_US);
-        if (!(room && candidate->trial.low_us <= limit) && !candidate->is_default)
+        if (job->attempt[job->finalist[i]].twin_of != 0 || /* raced as the one that it equals */
+            (!(room && candidate->trial.low_us <= limit) && !must_race(job, job->finalist[i])))
             continue;
         round_us += candidate->trial.median_us;
         job->finalist[chosen++] = job->finalist[i];
@@ -149,6 +167,85 @@ static fa_origin origin_of_measured(const fa_job *job)
     return job->measuring ? FA_ORIGIN_MEASURED : FA_ORIGIN_MEASURED_SAME_SILICON;
 }
 
+/* Where the plan names configs, its order decides among those that nobody has timed; where the whole
+ * space is ranked for a GPU that is not here, what was measured on another comes before the model. */
+static int best_unmeasured(fa_job *job, const int *order, int count, fa_answer *answer)
+{
+    const fa_plan_item *item = &job->plan.promise;
+    int winner = order[0];
+    answer->origin = FA_ORIGIN_PREDICTED;
+    if (job->plan.count > 0) {
+        for (int i = 1; i < count; i++)
+            if (order[i] < winner)
+                winner = order[i];
+        item = &job->plan.item[job->planned[winner]];
+        answer->top_few = true;
+    } else if (!job->measuring && job->plan.promised && item->origin == FA_ORIGIN_TRANSFERRED) {
+        int at = 0;
+        while (at < count &&
+               !fa_config_equal(&job->space.candidate[order[at]].trial.config, &item->config))
+            at++;
+        if (at == count)
+            return winner;
+        winner = order[at];
+    } else {
+        answer->top_few = job->request->effort == FA_EFFORT_PREDICT;
+        return winner;
+    }
+    answer->origin = item->origin;
+    if (item->origin == FA_ORIGIN_TRANSFERRED)
+        memcpy(answer->from_gpu, item->from_gpu, sizeof answer->from_gpu);
+    return winner;
+}
+
+int fa_job_verified(const fa_job *job, fa_answer *answer)
+{
+    if (job->space.count == 0)
+        return FA_JOB_NOBODY;
+    answer->trial = job->space.candidate[0].trial;
+    memcpy(answer->cubin_key, job->attempt[0].cubin_key, sizeof answer->cubin_key);
+    snprintf(answer->nvrtc, sizeof answer->nvrtc, "%s", job->nvrtc.identity);
+    return answer->trial.status == FA_STATUS_COMPILED ? 0 : FA_JOB_NOBODY;
+}
+
+/* What the choice that would have been served unmeasured turned out to be; false when there was none
+ * or it has no time. */
+static bool judge_promise(const fa_job *job, int winner, fa_answer *answer,
+                          fa_prediction_record *ret_record)
+{
+    const fa_plan_item *promise = &job->plan.promise;
+    const fa_trial *kept = NULL, *best = &job->space.candidate[winner].trial;
+    int faster = 0, measured = 0;
+    for (int i = 0; job->plan.promised && i < job->space.count; i++)
+        if (job->space.candidate[i].trial.status == FA_STATUS_MEASURED &&
+            fa_config_equal(&job->space.candidate[i].trial.config, &promise->config))
+            kept = &job->space.candidate[i].trial;
+    if (kept == NULL || best->status != FA_STATUS_MEASURED)
+        return false;
+    for (int i = 0; i < job->space.count; i++) {
+        const fa_trial *trial = &job->space.candidate[i].trial;
+        measured += trial->status == FA_STATUS_MEASURED;
+        faster += trial->status == FA_STATUS_MEASURED && trial != kept &&
+                  trial->median_us < kept->median_us && (trial->raced || !kept->raced);
+    }
+    answer->promised_us = promise->predicted_us;
+    answer->promised_measured_us = kept->median_us;
+    answer->promised_rank = faster + 1;
+    *ret_record = (fa_prediction_record){
+        .scope = job->target.scope,
+        .origin = promise->origin,
+        .config = promise->config,
+        .predicted_us = promise->predicted_us,
+        .measured_us = kept->median_us,
+        .best_us = best->median_us < kept->median_us ? best->median_us : kept->median_us,
+        .rank = faster + 1,
+        .raced = measured};
+    memcpy(ret_record->gpu_name, job->target.gpu.name, sizeof ret_record->gpu_name);
+    snprintf(ret_record->from_gpu, sizeof ret_record->from_gpu, "%s",
+             promise->from_gpu[0] != 0 ? promise->from_gpu : job->target.gpu.name);
+    return true;
+}
+
 int fa_job_choose_winner(fa_job *job, fa_answer *answer)
 {
     int *order = calloc((size_t)job->space.count, sizeof *order);
@@ -168,22 +265,45 @@ int fa_job_choose_winner(fa_job *job, fa_answer *answer)
     if (count > 0) {
         winner = break_ties(job, order, count, &answer->ties);
         answer->origin = origin_of_measured(job);
-    } else if (sorted(job, FA_STATUS_COMPILED, order) > 0) {
-        winner = order[0];
-        answer->origin = FA_ORIGIN_PREDICTED;
+        answer->top_few = job->plan.count > 0 || answer->origin == FA_ORIGIN_PREDICTED;
+    } else if ((count = sorted(job, FA_STATUS_COMPILED, order)) > 0) {
+        winner = best_unmeasured(job, order, count, answer);
     }
     free(order);
+    /* The one that was loaded and proved, not what equals it. */
+    if (winner >= 0 && job->attempt[winner].twin_of != 0)
+        winner = job->attempt[winner].twin_of - 1;
     return winner;
+}
+
+struct storing {
+    fa_store *store;
+    const fa_winner_record *winner;
+    const fa_prediction_record *prediction; /* or NULL */
+    bool kept;
+};
+
+/* The winner and what it says about the prediction, in one transaction. */
+static int store_both(void *context, fa_diag *diag)
+{
+    struct storing *storing = context;
+    int rc = fa_store_winner_put(storing->store, storing->winner, NULL, &storing->kept, diag);
+    if (rc == 0 && storing->prediction != NULL)
+        rc = fa_store_prediction_put(storing->store, storing->prediction, diag);
+    return rc;
 }
 
 int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag)
 {
     const fa_candidate *candidate = &job->space.candidate[index];
     fa_driver *driver = job->tuner->driver;
-    answer->problem = job->target.problem;
+    fa_prediction_record prediction;
+    bool judged = judge_promise(job, index, answer, &prediction);
+    answer->problem = answer->from_problem = job->target.problem;
     answer->gpu = job->target.gpu;
     answer->unix_time = (int64_t)time(NULL);
     answer->trial = candidate->trial;
+    answer->tune_s = (double)(uv_hrtime() - job->started_ns) / 1e9;
     answer->driver_version = job->measuring && driver != NULL ? fa_driver_version(driver) : 0;
     snprintf(answer->entry, sizeof answer->entry, "%s",
              fa_family_entry(job->tuner->families.family[candidate->family]));
@@ -198,11 +318,20 @@ int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag
     memcpy(winner.cubin_key, answer->cubin_key, sizeof winner.cubin_key);
     memcpy(winner.nvrtc, answer->nvrtc, sizeof winner.nvrtc);
     memcpy(winner.gpu_name, answer->gpu.name, sizeof winner.gpu_name);
-    bool kept = false;
-    int rc = fa_store_winner_put(job->tuner->store, &winner, NULL, &kept, diag);
+    struct storing storing = {.store = job->tuner->store,
+                              .winner = &winner,
+                              .prediction = judged ? &prediction : NULL};
+    int rc = fa_store_batch(storing.store, store_both, &storing, diag);
     free(winner.evidence);
-    /* An earlier winner with a better origin stands: that is the answer. */
-    if (rc == 0 && kept)
-        rc = fa_records_lookup(job->tuner, &job->target, answer, NULL, diag);
+    if (rc != 0)
+        return rc;
+    /* As any later lookup will tell it. An earlier winner with a better origin stands: then that is
+     * the answer. */
+    fa_answer found;
+    rc = fa_leads_find(job->tuner, &job->target, &found, NULL, NULL, diag);
+    if (rc == 0) {
+        found.from_store = storing.kept;
+        *answer = found;
+    }
     return rc;
 }

@@ -231,6 +231,7 @@ static void race_answered(fa_job *job, const fa_message *message)
         if (take_samples(job, index, cJSON_GetArrayItem(all, i)) != 0)
             fa_job_settle(job, index, FA_STATUS_LAUNCH_FAILED, "the race gave no usable times");
         attempt->dirty = job->unwritten = true;
+        fa_job_settle_twins(job, index);
     }
     job->raced = true;
 }

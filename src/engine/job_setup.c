@@ -20,25 +20,25 @@ enum { PREDICT_CONFIGS = 8, TICK_MS = 100, FEW_ROUNDS = 8 };
 /* Writing to a worker that has just died raises SIGPIPE, which would end the host; and a library
  * may not change the host's disposition. So the signal is held back from this thread while the
  * job lives, and one that came is taken away before the mask is put back. */
-static void hold_sigpipe(fa_job *job)
+void fa_sigpipe_hold(fa_sigpipe *sigpipe)
 {
     sigset_t pipe, pending;
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);
     sigpending(&pending);
-    job->sigpipe_pending = sigismember(&pending, SIGPIPE) == 1;
-    pthread_sigmask(SIG_BLOCK, &pipe, &job->signals);
+    sigpipe->pending = sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &pipe, &sigpipe->signals);
 }
 
-static void release_sigpipe(const fa_job *job)
+void fa_sigpipe_release(const fa_sigpipe *sigpipe)
 {
     const struct timespec now = {0};
     sigset_t pipe;
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);
-    while (!job->sigpipe_pending && sigtimedwait(&pipe, NULL, &now) == SIGPIPE)
+    while (!sigpipe->pending && sigtimedwait(&pipe, NULL, &now) == SIGPIPE)
         continue;
-    pthread_sigmask(SIG_SETMASK, &job->signals, NULL);
+    pthread_sigmask(SIG_SETMASK, &sigpipe->signals, NULL);
 }
 
 static void before_wait(uv_prepare_t *handle)
@@ -66,7 +66,7 @@ int fa_job_new(fa_tuner *tuner, const fa_request *request, fa_job **ret_job, fa_
     uv_timer_init(&job->loop, &job->tick);
     uv_prepare_init(&job->loop, &job->before_wait);
     job->tick.data = job->before_wait.data = job;
-    hold_sigpipe(job);
+    fa_sigpipe_hold(&job->sigpipe);
     int rc = fa_nvrtc_locate(&job->nvrtc, diag);
     if (rc != 0)
         fa_job_free(&job);
@@ -137,11 +137,32 @@ static int resume_one(void *context, const fa_trial_record *record)
     return 0;
 }
 
+/* The configs that the plan names, as far as they exist and fit. */
+static int plan_space(fa_job *job, const fa_problem *problem, fa_space *ret_space, fa_diag *diag)
+{
+    fa_space space = {.default_index = -1};
+    space.candidate = calloc((size_t)job->plan.count, sizeof *space.candidate);
+    if (space.candidate == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for %d configs", job->plan.count);
+    for (int i = 0; i < job->plan.count; i++) {
+        fa_candidate *candidate = &space.candidate[space.count];
+        if (fa_space_one(&job->tuner->families, &job->plan.item[i].config, problem,
+                         &job->target.gpu, candidate, diag) != 0)
+            continue;
+        job->planned[space.count++] = i;
+        space.survivors += candidate->trial.status == FA_STATUS_PENDING;
+    }
+    *ret_space = space;
+    return 0;
+}
+
 static int set_up_space(fa_job *job)
 {
     fa_diag *diag = &job->diag;
     int rc = fa_tuner_families(job->tuner, diag);
-    if (rc == 0)
+    if (rc == 0 && job->plan.count > 0)
+        rc = plan_space(job, &job->target.problem, &job->space, diag);
+    else if (rc == 0)
         rc = fa_space_enumerate(&job->tuner->families, &job->target.problem, &job->target.gpu,
                                 &job->space, diag);
     if (rc != 0)
@@ -170,8 +191,10 @@ int fa_job_set_up_cases(fa_job *job)
     job->case_count = fa_bench_cases(&job->target.problem, job->seed, cases);
     for (int c = 0; c < job->case_count; c++) {
         fa_space space;
-        int rc = fa_space_enumerate(&job->tuner->families, &cases[c], &job->target.gpu, &space,
-                                    &job->diag);
+        int rc = job->plan.count > 0
+                     ? plan_space(job, &cases[c], &space, &job->diag)
+                     : fa_space_enumerate(&job->tuner->families, &cases[c], &job->target.gpu,
+                                          &space, &job->diag);
         if (rc != 0)
             return rc;
         if (space.count != job->space.count)
@@ -211,6 +234,13 @@ static void set_up_order(fa_job *job)
     fa_model_rank(&job->space, job->order, count);
     if (job->request->effort == FA_EFFORT_PREDICT && count > PREDICT_CONFIGS)
         count = PREDICT_CONFIGS;
+    if (job->plan.count > 0) { /* few, and in the order of trust */
+        job->order_count = 0;
+        for (int i = 0; i < job->space.count; i++)
+            if (job->space.candidate[i].trial.status == FA_STATUS_PENDING)
+                job->order[job->order_count++] = i;
+        return;
+    }
     int first = count <= FEW_ROUNDS * job->tuner->compile_workers ? 0 : count / 2;
     qsort_r(job->order + first, (size_t)(count - first), sizeof *job->order, compare_size,
             job->space.candidate);
@@ -225,7 +255,9 @@ int fa_job_set_up(fa_job *job)
         return fa_fail(&job->diag, FA_EIO, "no random seed to be had");
     job->seed &= ((uint64_t)1 << 53) - 1; /* exact in JSON */
     int rc = set_up_space(job);
-    if (rc == 0 && job->request->effort != FA_EFFORT_PATIENT)
+    bool resume = job->request->effort != FA_EFFORT_PATIENT &&
+                  !(job->plan.count > 0 && job->plan.prove_only);
+    if (rc == 0 && resume)
         rc = fa_store_trials_each(tuner->store, &job->target.scope, resume_one, job, &job->diag);
     if (rc != 0)
         return rc;
@@ -252,7 +284,7 @@ void fa_job_free(fa_job **job_pointer)
     /* A loop that was told to stop before it ran returns once without running. */
     while (uv_loop_close(&job->loop) == UV_EBUSY)
         uv_run(&job->loop, UV_RUN_DEFAULT);
-    release_sigpipe(job);
+    fa_sigpipe_release(&job->sigpipe);
     for (int i = 0; job->attempt != NULL && i < job->space.count; i++) {
         fa_job_forget_fresh(&job->attempt[i]);
         free(job->attempt[i].cubin);

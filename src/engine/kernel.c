@@ -22,13 +22,14 @@ struct fa_kernel {
     fa_problem problem;
     void *context; /* CUcontext it is loaded in */
     fa_driver *driver;
-    fa_module *module;
+    fa_module *module; /* NULL: another entry's, which stays as long */
     fa_function function;
     fa_map_cache *maps; /* NULL: the kernel takes no tensor maps */
     fa_answer answer;
     int64_t q_stride[3], k_stride[3]; /* contiguous, in the problem's layout */
     int32_t causal_offset;
     bool empty; /* nothing to compute */
+    bool measured; /* as good as effort measure asks for */
 };
 
 static unsigned bucket_of(const fa_problem *p, const void *context)
@@ -45,13 +46,6 @@ static unsigned bucket_of(const fa_problem *p, const void *context)
     return (unsigned)(h >> 32) % FA_KERNEL_BUCKETS;
 }
 
-/* Whether what was found is as good as what was asked for. */
-static bool good_enough(const fa_answer *answer, fa_effort effort)
-{
-    return effort <= FA_EFFORT_PREDICT ||
-           (effort == FA_EFFORT_MEASURE && answer->origin != FA_ORIGIN_PREDICTED);
-}
-
 static const fa_kernel *find_loaded(fa_tuner *tuner, const fa_problem *problem, void *context,
                                     fa_effort effort)
 {
@@ -59,7 +53,9 @@ static const fa_kernel *find_loaded(fa_tuner *tuner, const fa_problem *problem, 
                                                    memory_order_acquire);
     for (; kernel != NULL; kernel = kernel->next)
         if (kernel->context == context && fa_problem_equal(&kernel->problem, problem))
-            return good_enough(&kernel->answer, effort) ? kernel : NULL;
+            return effort <= FA_EFFORT_PREDICT || (effort == FA_EFFORT_MEASURE && kernel->measured)
+                       ? kernel
+                       : NULL;
     return NULL;
 }
 
@@ -91,6 +87,26 @@ static void contiguous(const fa_problem *p, int32_t heads, int32_t seq, int64_t 
     ret_stride[2] = p->layout == FA_BHSD ? p->head_dim : (int64_t)heads * p->head_dim;
 }
 
+/* The function of an answer's cubin when it is loaded in this context already: one winner serves all
+ * lengths of its bucket. */
+static bool find_function(fa_tuner *tuner, void *context, const fa_answer *answer,
+                          fa_function *ret_function)
+{
+    for (int i = 0; i < FA_KERNEL_BUCKETS; i++) {
+        const fa_kernel *kernel = atomic_load(&tuner->kernel[i]);
+        for (; kernel != NULL; kernel = kernel->next) {
+            if (kernel->context != context ||
+                strcmp(kernel->answer.cubin_key, answer->cubin_key) != 0 ||
+                strcmp(kernel->answer.entry, answer->entry) != 0 ||
+                kernel->answer.trial.smem_bytes != answer->trial.smem_bytes)
+                continue;
+            *ret_function = kernel->function;
+            return true;
+        }
+    }
+    return false;
+}
+
 /* What its launches need of the tensor maps that its cubin wants. */
 static int prepare_maps(fa_kernel *kernel, const fa_cubin_record *cubin, fa_diag *diag)
 {
@@ -116,12 +132,15 @@ static int load_kernel(fa_tuner *tuner, const fa_problem *problem, void *context
     kernel->context = context;
     kernel->driver = tuner->driver;
     kernel->answer = *answer;
+    kernel->measured = fa_answer_satisfies(answer, FA_EFFORT_MEASURE, false, false);
     kernel->causal_offset = fa_problem_causal_offset(problem);
     kernel->empty = problem->batch == 0 || problem->seq_q == 0;
     contiguous(problem, problem->heads_q, problem->seq_q, kernel->q_stride);
     contiguous(problem, problem->heads_kv, problem->seq_k, kernel->k_stride);
-    int rc = fa_module_load(tuner->driver, cubin->bytes, cubin->size, &kernel->module, diag);
-    if (rc == 0)
+    bool loaded = find_function(tuner, context, answer, &kernel->function);
+    int rc = loaded ? 0
+                    : fa_module_load(tuner->driver, cubin->bytes, cubin->size, &kernel->module, diag);
+    if (rc == 0 && !loaded)
         rc = fa_module_function(kernel->module, answer->entry, answer->trial.smem_bytes,
                                 &kernel->function, diag);
     if (rc == 0)
@@ -137,25 +156,33 @@ static int load_kernel(fa_tuner *tuner, const fa_problem *problem, void *context
     return 0;
 }
 
-/* A stored winner that may be launched: proved on a device, and good enough for the effort. */
+/* A stored winner that may be launched: proved on this silicon under this driver, and good enough for
+ * the effort. One that fails its proof under this driver is gone from the next look. */
 static int load_stored(fa_tuner *tuner, const fa_target *target, const fa_problem *problem,
                        void *context, fa_effort effort, const fa_kernel **ret_kernel, fa_diag *diag)
 {
-    fa_answer answer;
-    fa_cubin_record cubin = {0};
-    int rc = fa_records_lookup(tuner, target, &answer, &cubin, diag);
-    if (rc != 0)
-        return rc;
-    if (answer.driver_version == 0)
-        rc = fa_fail(diag, FA_ENOTFOUND,
-                     "only a predicted winner is stored, which no GPU has proved yet: ask with "
-                     "effort predict or measure");
-    else if (!good_enough(&answer, effort))
-        rc = FA_ENOTFOUND;
-    else
-        rc = load_kernel(tuner, problem, context, &answer, &cubin, ret_kernel, diag);
-    fa_cubin_record_free(&cubin);
-    return rc;
+    for (int looks = 0; looks < FA_LEADS_MAX; looks++) {
+        fa_answer answer;
+        fa_scope scope;
+        fa_cubin_record cubin = {0};
+        int rc = fa_leads_find(tuner, target, &answer, &cubin, &scope, diag);
+        if (rc != 0)
+            return rc;
+        if (answer.driver_version == 0)
+            rc = fa_fail(diag, FA_ENOTFOUND,
+                         "only a %s winner is stored, which no GPU has proved yet: ask with effort "
+                         "predict or measure", fa_origin_name(answer.origin));
+        else if (!fa_answer_satisfies(&answer, effort, false, false))
+            rc = FA_ENOTFOUND;
+        else if (answer.driver_version != fa_driver_version(tuner->driver))
+            rc = fa_contact_verify(tuner, target, &scope, &answer, &cubin, diag);
+        if (rc == 0)
+            rc = load_kernel(tuner, problem, context, &answer, &cubin, ret_kernel, diag);
+        fa_cubin_record_free(&cubin);
+        if (rc != FA_ENOKERNEL || fa_store_is_read_only(tuner->store))
+            return rc;
+    }
+    return FA_ENOTFOUND;
 }
 
 static int make_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort, void *context,
@@ -165,7 +192,7 @@ static int make_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
     int ordinal;
     int rc = fa_driver_current_device(tuner->driver, &ordinal, diag);
     if (rc == 0)
-        rc = fa_target_resolve(tuner, problem, NULL, ordinal, &target, diag);
+        rc = fa_target_resolve(tuner, problem, NULL, ordinal, false, &target, diag);
     if (rc != 0)
         return rc;
     if (effort != FA_EFFORT_PATIENT) {
@@ -179,13 +206,16 @@ static int make_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
     fa_request request = {.size = sizeof request,
                           .problem = *problem,
                           .ordinal = ordinal,
-                          .effort = effort};
+                          .effort = effort,
+                          .first_contact = effort == FA_EFFORT_MEASURE};
     fa_job *job = NULL;
     fa_answer answer;
     fa_cubin_record cubin = {0};
     rc = fa_tune_target(tuner, &request, &target, &job, &answer, diag);
+    if (rc == 0 && answer.driver_version != fa_driver_version(tuner->driver)) /* found meanwhile */
+        return load_stored(tuner, &target, problem, context, effort, ret_kernel, diag);
     if (rc == 0)
-        rc = fa_store_cubin_get(tuner->store, answer.cubin_key, &cubin, diag);
+        rc = fa_records_cubin(tuner, answer.cubin_key, &cubin, diag);
     if (rc == 0)
         rc = load_kernel(tuner, problem, context, &answer, &cubin, ret_kernel, diag);
     fa_cubin_record_free(&cubin);

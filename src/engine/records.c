@@ -23,6 +23,16 @@ char *fa_records_evidence(const fa_answer *answer)
     FUNNEL(ADD)
 #undef ADD
     cJSON_AddNumberToObject(json, "default_us", answer->default_us);
+    cJSON_AddNumberToObject(json, "tune_s", answer->tune_s);
+    if (answer->top_few)
+        cJSON_AddBoolToObject(json, "top_few", true);
+    if (answer->from_gpu[0] != 0)
+        cJSON_AddStringToObject(json, "from_gpu", answer->from_gpu);
+    if (answer->promised_rank > 0) {
+        cJSON_AddNumberToObject(json, "promised_us", answer->promised_us);
+        cJSON_AddNumberToObject(json, "promised_measured_us", answer->promised_measured_us);
+        cJSON_AddNumberToObject(json, "promised_rank", answer->promised_rank);
+    }
     cJSON_AddStringToObject(json, "uuid", answer->gpu.uuid);
     cJSON *gpu = fa_gpu_to_json(&answer->gpu);
     cJSON_AddItemToObject(json, "gpu", gpu);
@@ -43,6 +53,13 @@ static void read_evidence(const char *text, fa_answer *answer)
     FUNNEL(READ)
 #undef READ
     fa_json_number(json, "default_us", &answer->default_us, "evidence", NULL);
+    fa_json_number(json, "tune_s", &answer->tune_s, "evidence", NULL);
+    fa_json_bool(json, "top_few", &answer->top_few, "evidence", NULL);
+    fa_json_copy(json, "from_gpu", answer->from_gpu, sizeof answer->from_gpu, "evidence", NULL);
+    fa_json_number(json, "promised_us", &answer->promised_us, "evidence", NULL);
+    fa_json_number(json, "promised_measured_us", &answer->promised_measured_us, "evidence", NULL);
+    if (fa_json_int(json, "promised_rank", 0, INT32_MAX, &value, "evidence", NULL) == 0)
+        answer->promised_rank = (int32_t)value;
     fa_gpu_from_json(cJSON_GetObjectItemCaseSensitive(json, "gpu"), &answer->gpu, NULL);
     cJSON_Delete(json);
 }
@@ -83,7 +100,7 @@ bool fa_records_same_tools(const char *environment, int driver_version, const ch
 void fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_answer *ret_answer)
 {
     fa_answer answer = {0};
-    answer.problem = winner->scope.problem;
+    answer.problem = answer.from_problem = winner->scope.problem;
     answer.origin = winner->origin;
     answer.trial = winner->trial;
     snprintf(answer.entry, sizeof answer.entry, "%s", winner->entry);
@@ -105,21 +122,77 @@ void fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_ans
     *ret_answer = answer;
 }
 
+/* The user's own comes first, but a guess of his own gives way to what somebody has measured. */
+static bool take_system(fa_tuner *tuner, const fa_target *target, fa_origin own,
+                        fa_answer *ret_answer, fa_cubin_record *ret_cubin)
+{
+    fa_answer answer;
+    fa_cubin_record cubin = {0};
+    if (fa_origin_trust(own) <= fa_origin_trust(FA_ORIGIN_IMPORTED) ||
+        fa_system_lookup(tuner, target, &answer, &cubin) != 0)
+        return false;
+    bool better = fa_origin_trust(answer.origin) < fa_origin_trust(own);
+    if (better)
+        *ret_answer = answer;
+    if (better && ret_cubin != NULL)
+        *ret_cubin = cubin;
+    else
+        fa_cubin_record_free(&cubin);
+    return better;
+}
+
 int fa_records_lookup(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
                       fa_cubin_record *ret_cubin, fa_diag *diag)
 {
     fa_winner_record winner = {0};
     fa_cubin_record cubin = {0};
     int rc = fa_store_winner_get(tuner->store, &target->scope, &winner, &cubin, diag);
+    if (rc == FA_ENOTFOUND && fa_system_lookup(tuner, target, ret_answer, ret_cubin) == 0)
+        return 0;
     if (rc == FA_ENOTFOUND)
         return fa_fail(diag, rc, "no winner is stored for this problem on %s", target->gpu.name);
     if (rc != 0)
         return rc;
-    fa_records_answer(&winner, &target->gpu, ret_answer);
+    bool replaced = take_system(tuner, target, winner.origin, ret_answer, ret_cubin);
+    if (!replaced)
+        fa_records_answer(&winner, &target->gpu, ret_answer);
     fa_winner_record_free(&winner);
-    if (ret_cubin != NULL)
+    if (!replaced && ret_cubin != NULL)
         *ret_cubin = cubin;
     else
         fa_cubin_record_free(&cubin);
     return 0;
+}
+
+struct looking {
+    const fa_scope *scope;
+    fa_winner_visit *visit;
+    void *context;
+};
+
+static int visit_like(void *context, const fa_winner_record *winner)
+{
+    const struct looking *looking = context;
+    fa_problem like = winner->scope.problem;
+    like.seq_q = looking->scope->problem.seq_q;
+    like.seq_k = looking->scope->problem.seq_k;
+    if (!fa_problem_equal(&like, &looking->scope->problem) ||
+        strcmp(winner->scope.templates, looking->scope->templates) != 0 ||
+        strcmp(winner->scope.policy, looking->scope->policy) != 0)
+        return 0;
+    return looking->visit(looking->context, winner);
+}
+
+int fa_records_like(fa_tuner *tuner, const fa_target *target, fa_winner_visit *visit, void *context,
+                    fa_diag *diag)
+{
+    struct looking looking = {&target->scope, visit, context};
+    int rc = fa_store_winners_like(tuner->store, &target->scope, visit, context, diag);
+    return rc != 0 ? rc : fa_system_each(tuner, visit_like, &looking);
+}
+
+int fa_records_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin, fa_diag *diag)
+{
+    int rc = fa_store_cubin_get(tuner->store, key, ret_cubin, diag);
+    return rc == FA_ENOTFOUND && fa_system_cubin(tuner, key, ret_cubin) == 0 ? 0 : rc;
 }

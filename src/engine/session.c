@@ -232,6 +232,7 @@ void fa_close(fa_tuner **tuner)
         return;
     fa_tuner *t = *tuner;
     fa_kernels_free(t);
+    fa_system_close(t);
     fa_store_close(&t->store);
     fa_families_free(&t->families);
     fa_templates_close(&t->templates);

@@ -44,7 +44,7 @@ static int resolve_gpu(fa_tuner *tuner, const char *name, int32_t ordinal, fa_gp
 }
 
 int fa_target_resolve(fa_tuner *tuner, const fa_problem *problem, const char *gpu_name,
-                      int32_t ordinal, fa_target *ret_target, fa_diag *diag)
+                      int32_t ordinal, bool exact, fa_target *ret_target, fa_diag *diag)
 {
     fa_target target = {0};
     int rc = fa_problem_check(problem, diag);
@@ -52,7 +52,8 @@ int fa_target_resolve(fa_tuner *tuner, const fa_problem *problem, const char *gp
         rc = resolve_gpu(tuner, gpu_name, ordinal, &target.gpu, diag);
     if (rc != 0)
         return rc;
-    target.problem = fa_problem_bucket(problem);
+    target.asked = fa_problem_exact(problem);
+    target.problem = exact ? target.asked : fa_problem_bucket(problem);
     target.scope.problem = target.problem;
     fa_gpu_silicon(&target.gpu, target.scope.silicon);
     snprintf(target.scope.templates, sizeof target.scope.templates, "%s",

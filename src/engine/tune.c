@@ -10,17 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Whether a stored winner answers the request. On a GPU that is here it must have been proved on
- * one. Where it is not here, a prediction over the whole space is the best there is; one over the
- * first few configs is not. */
+/* Whether a stored winner answers the request. */
 static bool satisfies(const fa_answer *answer, const fa_request *request)
 {
-    if (request->effort == FA_EFFORT_CACHED)
-        return true;
-    if (answer->gpu.present && answer->driver_version == 0)
-        return false;
-    return request->effort == FA_EFFORT_PREDICT || answer->origin != FA_ORIGIN_PREDICTED ||
-           (!answer->gpu.present && answer->compiled >= answer->in_budget);
+    return fa_answer_satisfies(answer, request->effort, request->exact, !request->first_contact);
 }
 
 struct waiting {
@@ -37,8 +30,8 @@ static bool give_up(void *context)
            request->progress(request->context, &waiting->progress) != 0;
 }
 
-static int wait_for(fa_tuner *tuner, const fa_request *request, const char *name,
-                    fa_lock **ret_lock, bool *ret_waited, fa_diag *diag)
+int fa_request_wait(fa_tuner *tuner, const fa_request *request, const char *name, fa_lock **ret_lock,
+                    bool *ret_waited, fa_diag *diag)
 {
     struct waiting waiting = {.request = request,
                               .progress = {.kind = FA_EVENT_PROGRESS,
@@ -49,6 +42,32 @@ static int wait_for(fa_tuner *tuner, const fa_request *request, const char *name
     if (rc == FA_ECANCELED)
         return fa_fail(diag, rc, "canceled while another process tuned this key");
     return rc;
+}
+
+/* The plan first; when none of the few that it names comes through, the whole space (or the model's
+ * first, for effort PREDICT). */
+static int run_plan(fa_tuner *tuner, const fa_request *request, const fa_target *target,
+                    fa_job **job, fa_answer *ret_answer, fa_diag *diag)
+{
+    fa_plan plan;
+    fa_diag none = {{0}};
+    int rc = fa_plan_make(tuner, request, target, &plan, diag);
+    for (;;) {
+        if (rc == 0 && *job == NULL)
+            rc = fa_job_new(tuner, request, job, diag);
+        if (rc != 0)
+            return rc;
+        bool few = plan.count > 0;
+        rc = fa_job_run(*job, target, &plan, ret_answer, few ? &none : diag);
+        fa_job_free(job); /* the workers go before another process's may come */
+        if (!few || rc == 0)
+            return rc;
+        if (rc != FA_ENOKERNEL)
+            return fa_fail(diag, rc, "%s", none.text);
+        plan.count = 0;
+        plan.prove_only = false;
+        rc = 0;
+    }
 }
 
 int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *target,
@@ -63,18 +82,16 @@ int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *
                            "the store %s cannot be written, so a tune could not be kept: set "
                            "FA_TUNE_STORE to a file that can",
                            tuner->store_path)
-                 : wait_for(tuner, request, key, &key_lock, &waited, diag);
+                 : fa_request_wait(tuner, request, key, &key_lock, &waited, diag);
     bool found = rc == 0 && (waited || !again) &&
-                 fa_records_lookup(tuner, target, ret_answer, NULL, NULL) == 0 &&
+                 fa_leads_find(tuner, target, ret_answer, NULL, NULL, NULL) == 0 &&
                  satisfies(ret_answer, request);
     /* Two tunes on one GPU would time each other. */
     if (rc == 0 && !found && target->gpu.present)
-        rc = wait_for(tuner, request, target->gpu.uuid, &gpu_lock, NULL, diag);
-    if (rc == 0 && !found && *job == NULL)
-        rc = fa_job_new(tuner, request, job, diag);
+        rc = fa_request_wait(tuner, request, target->gpu.uuid, &gpu_lock, NULL, diag);
     if (rc == 0 && !found)
-        rc = fa_job_run(*job, target, ret_answer, diag);
-    fa_job_free(job); /* the workers go before another process's may come */
+        rc = run_plan(tuner, request, target, job, ret_answer, diag);
+    fa_job_free(job);
     fa_lock_release(&gpu_lock);
     fa_lock_release(&key_lock);
     return rc;
@@ -100,7 +117,8 @@ static bool sure_to_tune(fa_tuner *tuner, const fa_request *request)
     if (request->gpu != NULL || request->effort < FA_EFFORT_MEASURE || tuner->driver != NULL ||
         fa_store_is_read_only(tuner->store) || fa_problem_check(&request->problem, NULL) != 0)
         return false;
-    fa_problem bucket = fa_problem_bucket(&request->problem);
+    fa_problem bucket = request->exact ? fa_problem_exact(&request->problem)
+                                       : fa_problem_bucket(&request->problem);
     return request->again || request->effort == FA_EFFORT_PATIENT ||
            fa_store_winner_any(tuner->store, &bucket, fa_templates_hash(tuner->templates)) ==
                FA_ENOTFOUND;
@@ -113,14 +131,14 @@ static int tune_locked(fa_tuner *tuner, const fa_request *request, fa_answer *re
     fa_job *job = NULL;
     if (sure_to_tune(tuner, request) && fa_job_new(tuner, request, &job, NULL) == 0)
         fa_job_compile_prestart(job);
-    int rc = fa_target_resolve(tuner, &request->problem, request->gpu, request->ordinal, &target,
-                               diag);
+    int rc = fa_target_resolve(tuner, &request->problem, request->gpu, request->ordinal,
+                               request->exact, &target, diag);
     if (rc != 0) {
         fa_job_free(&job);
         return rc;
     }
     if (job == NULL && !request->again && request->effort != FA_EFFORT_PATIENT) {
-        rc = fa_records_lookup(tuner, &target, ret_answer, NULL, diag);
+        rc = fa_leads_find(tuner, &target, ret_answer, NULL, NULL, diag);
         if (rc == 0 && satisfies(ret_answer, request))
             return 0;
         if (rc != 0 && rc != FA_ENOTFOUND && rc != FA_ECORRUPT)

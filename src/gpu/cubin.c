@@ -359,3 +359,36 @@ int fa_cubin_read(const void *bytes, size_t size, const char *entry, fa_cubin_in
     *ret_info = info;
     return 0;
 }
+
+int fa_cubin_code(const void *bytes, size_t size, const char *entry, char ret_hex[FA_HASH_HEX],
+                  fa_diag *diag)
+{
+    static const char *const executed[] = {".nv.constant", ".rel"};
+    fa_cubin_info info;
+    struct elf elf;
+    struct section section;
+    fa_hash hash;
+    int32_t sm;
+    int rc = fa_cubin_read(bytes, size, entry, &info, diag);
+    if (rc == 0)
+        rc = open_elf((struct span){bytes, size}, &elf, &sm, diag);
+    if (rc != 0)
+        return rc;
+    if (!find_section(&elf, ".text.", entry, &section) || section.bytes.size == 0)
+        return fa_fail(diag, FA_ECORRUPT, "cubin has no instructions for %s", entry);
+    fa_hash_init(&hash);
+    fa_hash_part(&hash, &info, sizeof info);
+    fa_hash_part(&hash, section.bytes.bytes, section.bytes.size);
+    for (uint32_t i = 1; i < elf.section_count; i++) {
+        if (!section_at(&elf, i, &section))
+            continue;
+        for (size_t j = 0; j < sizeof executed / sizeof *executed; j++) {
+            if (strncmp(section.name, executed[j], strlen(executed[j])) != 0)
+                continue;
+            fa_hash_text(&hash, section.name);
+            fa_hash_part(&hash, section.bytes.bytes, section.bytes.size);
+        }
+    }
+    fa_hash_final(&hash, ret_hex);
+    return 0;
+}

@@ -8,6 +8,7 @@
 #define FA_GPU_CUBIN_H
 
 #include "../base/fa_types.h"
+#include "../base/hash.h"
 
 enum { FA_CUBIN_PARAMETERS = 2 };
 
@@ -24,6 +25,11 @@ typedef struct fa_cubin_info {
 
 /* FA_ECORRUPT: not a cubin, truncated or inconsistent; FA_ENOTFOUND: no such entry. */
 int fa_cubin_read(const void *bytes, size_t size, const char *entry, fa_cubin_info *ret_info,
+                  fa_diag *diag);
+
+/* SHA-256 over what the kernel executes: its instructions, their relocations and its constants,
+ * with its registers. Equal for two cubins that differ in names and in hints to the compiler alone. */
+int fa_cubin_code(const void *bytes, size_t size, const char *entry, char ret_hex[FA_HASH_HEX],
                   fa_diag *diag);
 
 /* Copies the initial bytes of a __constant__ (or initialised __device__) variable by its extern "C"

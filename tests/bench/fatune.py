@@ -9,7 +9,7 @@ import os
 DTYPES = {"fp16": 0, "bf16": 1}
 CAUSAL = {"none": 0, "bottom-right": 1, "top-left": 2}
 EFFORTS = {"cached": 0, "predict": 1, "measure": 2, "patient": 3}
-ORIGINS = ("measured", "measured-same-silicon", "imported", "transferred", "predicted")
+ORIGINS = ("measured", "measured-same-silicon", "imported", "transferred", "predicted", "nearest")
 
 
 class Diag(c.Structure):
@@ -61,7 +61,10 @@ class Answer(c.Structure):
                 ("driver_version", c.c_int32), ("unix_time", c.c_int64), ("default_us", c.c_double)]
     _fields_ += [(n, c.c_int32) for n in ("space", "in_budget", "compiled", "clean", "proved",
                                           "measured", "failed", "ties")]
-    _fields_ += [("from_store", c.c_bool)]
+    _fields_ += [("from_store", c.c_bool), ("from_problem", Problem), ("from_gpu", c.c_char * 64),
+                 ("why", c.c_char * 256), ("top_few", c.c_bool), ("promised_us", c.c_double),
+                 ("promised_measured_us", c.c_double), ("promised_rank", c.c_int32),
+                 ("from_system", c.c_bool)]
 
 
 class Args(c.Structure):

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "bundle_out.h"
+
+#include "error.h"
+#include "problem.h"
+#include "rows.h"
+#include "text.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+struct cli_item {
+    fa_bundle_change change;
+    bool served;
+    char why[64];
+    fa_answer answer;
+    fa_origin stored_origin;
+    double stored_us; /* 0: none, or not measured */
+};
+
+static const char *const change_name[] = {"listed", "added", "replaced", "kept", "same"};
+
+int cli_items_take(void *context, const fa_bundle_item *item)
+{
+    cli_items *items = context;
+    fa_gpu gpu;
+    if (items->gpu != NULL) {
+        bool known = fa_gpu_find(item->answer->gpu.name, &gpu, NULL) == 0;
+        if (strcasecmp(items->gpu, known ? gpu.name : item->answer->gpu.name) != 0)
+            return 0;
+    }
+    if (items->count == items->capacity) {
+        size_t capacity = items->capacity * 2 + 32;
+        struct cli_item *grown = realloc(items->item, capacity * sizeof *grown);
+        if (grown == NULL) {
+            items->failed = true;
+            return FA_ENOMEM;
+        }
+        items->item = grown;
+        items->capacity = capacity;
+    }
+    struct cli_item *copy = &items->item[items->count++];
+    *copy = (struct cli_item){.change = item->change,
+                              .served = item->served,
+                              .answer = *item->answer};
+    snprintf(copy->why, sizeof copy->why, "%s", item->why);
+    if (item->stored != NULL) {
+        copy->stored_origin = item->stored->origin;
+        copy->stored_us = item->stored->trial.median_us;
+    }
+    return 0;
+}
+
+void cli_items_free(cli_items *items)
+{
+    free(items->item);
+    items->item = NULL;
+    items->count = items->capacity = 0;
+}
+
+/* ---- text -----------------------------------------------------------------------------------*/
+static void put_time(fa_buf *cell, const fa_trial *trial)
+{
+    if (trial->median_us > 0)
+        cli_text_us(cell, trial->median_us);
+    else if (trial->predicted_us > 0)
+        cli_text_about(cell, trial->predicted_us);
+}
+
+static void put_table(const cli_items *items, bool import, fa_buf *out)
+{
+    fa_buf cell = {0};
+    cli_table table = {0};
+    int what = import ? cli_table_column(&table, "", CLI_LEFT) : -1;
+    int problem = cli_table_column(&table, "problem", CLI_LEFT);
+    int gpu = cli_table_column(&table, "GPU", CLI_LEFT);
+    int origin = cli_table_column(&table, "origin", CLI_LEFT);
+    int time = cli_table_column(&table, "time", CLI_RIGHT);
+    int last = cli_table_column(&table, import ? "why" : "config", CLI_LEFT);
+    for (size_t i = 0; i < items->count; i++) {
+        const struct cli_item *item = &items->item[i];
+        cli_table_row(&table);
+        if (import)
+            cli_table_cell(&table, what, "%s", change_name[item->change]);
+        cli_text_problem(&cell, &item->answer.problem);
+        cli_table_take(&table, problem, &cell);
+        cli_table_cell(&table, gpu, "%s", item->answer.gpu.name);
+        cli_table_cell(&table, origin, "%s", fa_origin_name(item->answer.origin));
+        put_time(&cell, &item->answer.trial);
+        cli_table_take(&table, time, &cell);
+        if (!import)
+            cli_text_config(&cell, &item->answer.trial.config);
+        else if (item->why[0] != 0)
+            fa_buf_printf(&cell, "%s (%s)", item->why, fa_origin_name(item->stored_origin));
+        else if (!item->served)
+            fa_buf_text(&cell, "for other templates than these");
+        cli_table_take(&table, last, &cell);
+    }
+    if (items->count > 0)
+        cli_table_print(&table, out);
+    cli_table_free(&table);
+    fa_buf_free(&cell);
+}
+
+static void put_signer(const fa_bundle_info *info, fa_buf *out)
+{
+    if (!info->is_signed) {
+        fa_buf_text(out, "not signed");
+        return;
+    }
+    fa_buf_printf(out, "signed by %s", info->key);
+    if (info->name[0] != 0) {
+        fa_buf_text(out, " (");
+        cli_text_safe(out, info->name);
+        fa_buf_text(out, ")");
+    } else if (!info->trusted) {
+        fa_buf_text(out, ", which is not trusted here");
+    }
+}
+
+static int print_text(const cli_items *items, const char *file, const fa_bundle_info *info,
+                      bool import, bool dry_run)
+{
+    fa_buf out = {0};
+    put_table(items, import, &out);
+    cli_text_path(&out, file);
+    fa_buf_printf(&out, ": %d winner%s, %d cubin%s, ", info->winners,
+                  info->winners == 1 ? "" : "s", info->cubins, info->cubins == 1 ? "" : "s");
+    cli_text_grouped(&out, info->bytes);
+    fa_buf_text(&out, " bytes, ");
+    put_signer(info, &out);
+    fa_buf_text(&out, "\n");
+    if (!import)
+        fa_buf_text(&out, "whole: every hash is right and every cubin is what its winner says\n");
+    else
+        fa_buf_printf(&out, "%s%d added, %d replaced, %d kept, %d the same\n",
+                      dry_run ? "it would be: " : "", info->added, info->replaced, info->kept,
+                      info->same);
+    if (import && info->unserved > 0)
+        fa_buf_printf(&out,
+                      "%d of them are for other templates than this fa-tune's, which will not use "
+                      "them\n",
+                      info->unserved);
+    int status = cli_write(&out);
+    fa_buf_free(&out);
+    return status;
+}
+
+/* ---- JSON -----------------------------------------------------------------------------------*/
+static int print_json(const cli_items *items, const char *file, const fa_bundle_info *info,
+                      bool import, bool dry_run)
+{
+    cJSON *document = cJSON_CreateObject();
+    cJSON_AddStringToObject(document, "fa_tune", fa_version());
+    cJSON *bundle = cJSON_AddObjectToObject(document, "bundle");
+    cJSON_AddStringToObject(bundle, "file", file);
+    cJSON_AddNumberToObject(bundle, "version", info->version);
+    cJSON_AddNumberToObject(bundle, "bytes", (double)info->bytes);
+    cJSON_AddNumberToObject(bundle, "winners", info->winners);
+    cJSON_AddNumberToObject(bundle, "cubins", info->cubins);
+    cJSON_AddBoolToObject(bundle, "signed", info->is_signed);
+    cJSON_AddBoolToObject(bundle, "trusted", info->trusted);
+    cJSON_AddStringToObject(bundle, "key", info->key);
+    if (import) {
+        cJSON_AddBoolToObject(document, "dry_run", dry_run);
+        cJSON_AddNumberToObject(document, "added", info->added);
+        cJSON_AddNumberToObject(document, "replaced", info->replaced);
+        cJSON_AddNumberToObject(document, "kept", info->kept);
+        cJSON_AddNumberToObject(document, "same", info->same);
+        cJSON_AddNumberToObject(document, "unserved", info->unserved);
+    }
+    cJSON *array = cJSON_AddArrayToObject(document, "winners");
+    for (size_t i = 0; i < items->count; i++) {
+        const struct cli_item *one = &items->item[i];
+        cJSON *item = cJSON_CreateObject();
+        cJSON_AddItemToObject(item, "problem", fa_problem_to_json(&one->answer.problem));
+        cJSON_AddItemToObject(item, "gpu", fa_gpu_to_json(&one->answer.gpu));
+        cJSON_AddItemToObject(item, "answer", cli_json_answer(&one->answer));
+        if (import) {
+            cJSON_AddStringToObject(item, "change", change_name[one->change]);
+            cJSON_AddStringToObject(item, "why", one->why);
+            cJSON_AddBoolToObject(item, "served", one->served);
+        }
+        cJSON_AddItemToArray(array, item);
+    }
+    return cli_json_write(document);
+}
+
+int cli_items_print(const cli_items *items, const char *file, const fa_bundle_info *info,
+                    bool import, const cli_options *options)
+{
+    return options->json ? print_json(items, file, info, import, options->bundle.dry_run)
+                         : print_text(items, file, info, import, options->bundle.dry_run);
+}

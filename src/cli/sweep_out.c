@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sweep_out.h"
+
+#include "error.h"
+#include "problem.h"
+#include "sweep_progress.h"
+#include "table.h"
+#include "text.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Slower than this share of the best baseline's speed is worth a person's time. */
+static const double SLOW = 0.5;
+
+/* ---- rows -----------------------------------------------------------------------------------*/
+int cli_sweep_rows_init(cli_sweep_rows *rows, const fa_sweep_item *items, int32_t count)
+{
+    *rows = (cli_sweep_rows){.row = calloc((size_t)count, sizeof *rows->row), .count = count};
+    for (int32_t i = 0; i < count && rows->row != NULL; i++)
+        rows->row[i].item = items[i];
+    return rows->row != NULL ? 0 : FA_ENOMEM;
+}
+
+void cli_sweep_rows_free(cli_sweep_rows *rows)
+{
+    for (int32_t i = 0; i < rows->count && rows->row != NULL; i++)
+        free(rows->row[i].answer);
+    free(rows->row);
+    free(rows->baseline);
+    *rows = (cli_sweep_rows){0};
+}
+
+int cli_sweep_rows_baseline(void *context, const fa_baseline *baseline)
+{
+    cli_sweep_rows *rows = context;
+    if (rows->baseline_count == rows->baseline_capacity) {
+        size_t capacity = rows->baseline_capacity * 2 + 64;
+        fa_baseline *more = realloc(rows->baseline, capacity * sizeof *more);
+        if (more == NULL) {
+            rows->failed = true;
+            return FA_ENOMEM;
+        }
+        rows->baseline = more;
+        rows->baseline_capacity = capacity;
+    }
+    rows->baseline[rows->baseline_count++] = *baseline;
+    return 0;
+}
+
+int cli_sweep_rows_item(void *context, int32_t index, const fa_sweep_item *item)
+{
+    cli_sweep_rows *rows = context;
+    if (index < rows->count)
+        rows->row[index].item = *item;
+    return 0;
+}
+
+void cli_sweep_rows_answer(cli_sweep_rows *rows, int32_t index, const fa_answer *answer)
+{
+    cli_sweep_row *row = &rows->row[index];
+    if (row->answer == NULL)
+        row->answer = malloc(sizeof *row->answer);
+    if (row->answer != NULL)
+        *row->answer = *answer;
+    else
+        rows->failed = true;
+}
+
+void cli_sweep_rows_match(cli_sweep_rows *rows)
+{
+    for (int32_t i = 0; i < rows->count; i++) {
+        cli_sweep_row *row = &rows->row[i];
+        /* A winner that stands for this problem was timed on another one, or elsewhere. */
+        if (row->answer == NULL || !fa_origin_is_measured(row->answer->origin) ||
+            !fa_problem_equal(&row->answer->problem, &row->item.problem))
+            continue;
+        for (size_t b = 0; b < rows->baseline_count; b++)
+            if (fa_baseline_concerns(&rows->baseline[b], row->answer) &&
+                (row->best == NULL || rows->baseline[b].median_us < row->best->median_us))
+                row->best = &rows->baseline[b];
+    }
+}
+
+double cli_sweep_ratio(const cli_sweep_row *row)
+{
+    return row->best != NULL && row->answer->trial.median_us > 0
+               ? row->best->median_us / row->answer->trial.median_us
+               : 0;
+}
+
+static bool slow(const cli_sweep_row *row)
+{
+    double ratio = cli_sweep_ratio(row);
+    return ratio > 0 && ratio < SLOW;
+}
+
+/* ---- text -----------------------------------------------------------------------------------*/
+struct columns {
+    int problem, gpu, time, interval, speed, baseline, origin, config;
+};
+
+static void print_answer(cli_table *table, const struct columns *column, const cli_sweep_row *row)
+{
+    const fa_trial *trial = &row->answer->trial;
+    fa_buf cell = {0};
+    if (trial->median_us > 0 && row->answer->origin == FA_ORIGIN_NEAREST) { /* of other lengths */
+        cli_text_about(&cell, trial->median_us);
+        cli_table_take(table, column->time, &cell);
+    } else if (trial->median_us > 0) {
+        cli_text_us(&cell, trial->median_us);
+        cli_table_take(table, column->time, &cell);
+        cli_table_cell(table, column->interval, "%s%.*f", cli_sym()->plus_minus,
+                       trial->median_us < 9.995 ? 2 : 1, (trial->high_us - trial->low_us) / 2);
+        if (row->answer->default_us > 0)
+            cli_table_cell(table, column->speed, "%.2f%s",
+                           row->answer->default_us / trial->median_us, cli_sym()->times);
+    } else if (trial->predicted_us > 0) {
+        cli_text_about(&cell, trial->predicted_us);
+        cli_table_take(table, column->time, &cell);
+    }
+    if (cli_sweep_ratio(row) > 0)
+        cli_table_cell(table, column->baseline, "%.2f%s %s%s", cli_sweep_ratio(row),
+                       cli_sym()->times, row->best->peer, slow(row) ? " SLOW" : "");
+    cli_table_cell(table, column->origin, "%s", fa_origin_name(row->answer->origin));
+    cli_text_config(&cell, &trial->config);
+    cli_table_take(table, column->config, &cell);
+    fa_buf_free(&cell);
+}
+
+static void print_table(const cli_sweep_rows *rows, bool with_gpu, fa_buf *out)
+{
+    cli_table table = {0};
+    fa_buf cell = {0};
+    bool compared = false;
+    for (int32_t i = 0; i < rows->count; i++)
+        compared = compared || cli_sweep_ratio(&rows->row[i]) > 0;
+    struct columns column = {.gpu = -1, .baseline = -1};
+    column.problem = cli_table_column(&table, "problem", CLI_LEFT);
+    if (with_gpu)
+        column.gpu = cli_table_column(&table, "GPU", CLI_LEFT);
+    column.time = cli_table_column(&table, "time", CLI_RIGHT);
+    column.interval = cli_table_column(&table, "", CLI_LEFT);
+    column.speed = cli_table_column(&table, "vs default", CLI_RIGHT);
+    if (compared)
+        column.baseline = cli_table_column(&table, "vs best baseline", CLI_LEFT);
+    column.origin = cli_table_column(&table, "origin", CLI_LEFT);
+    column.config = cli_table_column(&table, "config", CLI_LEFT);
+    for (int32_t i = 0; i < rows->count; i++) {
+        const cli_sweep_row *row = &rows->row[i];
+        cli_table_row(&table);
+        cli_text_problem_short(&cell, &row->item.problem);
+        cli_table_take(&table, column.problem, &cell);
+        cli_table_cell(&table, column.gpu, "%s",
+                       row->answer != NULL       ? row->answer->gpu.name
+                       : row->item.gpu[0] != 0 ? row->item.gpu
+                                               : "here");
+        if (row->answer != NULL)
+            print_answer(&table, &column, row);
+        else
+            cli_table_cell(&table, column.origin, "%s", fa_item_state_name(row->item.state));
+        if (row->answer == NULL && row->item.state == FA_ITEM_FAILED)
+            cli_table_cell(&table, column.config, "%s", row->item.reason);
+    }
+    cli_table_print(&table, out);
+    cli_table_free(&table);
+    fa_buf_free(&cell);
+}
+
+static bool coloured(void)
+{
+    const char *none = getenv("NO_COLOR"), *term = getenv("TERM");
+    return isatty(STDOUT_FILENO) == 1 && (none == NULL || none[0] == 0) && term != NULL &&
+           strcmp(term, "dumb") != 0;
+}
+
+static void print_slow(const cli_sweep_rows *rows, fa_buf *out)
+{
+    bool red = coloured(), any = false;
+    for (int32_t i = 0; i < rows->count; i++) {
+        const cli_sweep_row *row = &rows->row[i];
+        if (!slow(row))
+            continue;
+        any = true;
+        fa_buf_printf(out, "%sSLOW%s ", red ? "\033[1;31m" : "", red ? "\033[0m" : "");
+        cli_text_problem_short(out, &row->item.problem);
+        fa_buf_printf(out, ": %.2f%s the speed of %s, which takes ", cli_sweep_ratio(row),
+                      cli_sym()->times, row->best->peer);
+        cli_text_us(out, row->best->median_us);
+        fa_buf_text(out, "\n");
+    }
+    if (any)
+        fa_buf_text(out, "profile what is below half a baseline's speed: `ncu --set full` on a "
+                         "program that launches its winner, as examples/tune_and_launch.c does\n");
+}
+
+/* Speeds over the best baselines of all rows that have one. */
+static void print_baselines(const cli_sweep_rows *rows, fa_buf *out)
+{
+    int32_t ahead = 0, compared = 0;
+    for (int32_t i = 0; i < rows->count; i++) {
+        double ratio = cli_sweep_ratio(&rows->row[i]);
+        compared += ratio > 0;
+        ahead += ratio >= 1;
+    }
+    if (compared > 0)
+        fa_buf_printf(out, "%d of %d at or ahead of their best baseline\n", ahead, compared);
+}
+
+static void print_closing(const fa_sweep *sweep, const char *store, fa_buf *out)
+{
+    int32_t left = sweep->items - sweep->done - sweep->failed;
+    fa_buf_printf(out, "%d of %d done", sweep->done, sweep->items);
+    if (sweep->failed > 0)
+        fa_buf_printf(out, ", %d failed (the same command tries them again)", sweep->failed);
+    if (left > 0)
+        fa_buf_printf(out, ", %d left", left);
+    fa_buf_text(out, "; ");
+    cli_text_spent(out, &sweep->spent, &sweep->budget);
+    fa_buf_printf(out, " spent, %" PRId64 " trials, %" PRId64 " cubins compiled, %" PRId64 " reused\n",
+                  sweep->spent.trials, sweep->spent.compiled, sweep->spent.reused);
+    if (sweep->state == FA_SWEEP_BUDGET_SPENT)
+        fa_buf_printf(out, "the budget is spent; %d problem%s left: the same command with a larger "
+                           "budget goes on from here\n", left, left == 1 ? " is" : "s are");
+    fa_buf_text(out, "kept in ");
+    cli_text_path(out, store);
+    fa_buf_text(out, "\n");
+}
+
+static bool several_gpus(const cli_sweep_rows *rows)
+{
+    for (int32_t i = 1; i < rows->count; i++)
+        if (strcmp(rows->row[i].item.gpu, rows->row[0].item.gpu) != 0)
+            return true;
+    return false;
+}
+
+int cli_sweep_print_text(const cli_sweep_rows *rows, const fa_sweep *sweep, const char *store)
+{
+    fa_buf out = {0};
+    print_table(rows, several_gpus(rows), &out);
+    print_slow(rows, &out);
+    print_baselines(rows, &out);
+    print_closing(sweep, store, &out);
+    int status = cli_write(&out);
+    fa_buf_free(&out);
+    return status;
+}
+
+/* ---- JSON -----------------------------------------------------------------------------------*/
+static void add_limit(cJSON *object, const char *name, double value)
+{
+    if (value > 0)
+        cJSON_AddNumberToObject(object, name, value);
+    else
+        cJSON_AddNullToObject(object, name);
+}
+
+static void add_left(cJSON *object, const char *name, double limit, double spent)
+{
+    if (limit > 0)
+        cJSON_AddNumberToObject(object, name, limit > spent ? limit - spent : 0);
+    else
+        cJSON_AddNullToObject(object, name);
+}
+
+static void add_spent(cJSON *object, const fa_sweep_spent *spent)
+{
+    cJSON *json = cJSON_AddObjectToObject(object, "spent");
+    cJSON_AddNumberToObject(json, "seconds", spent->seconds);
+    cJSON_AddNumberToObject(json, "trials", (double)spent->trials);
+    cJSON_AddNumberToObject(json, "cost", spent->cost);
+    cJSON_AddNumberToObject(json, "cubins_compiled", (double)spent->compiled);
+    cJSON_AddNumberToObject(json, "cubins_reused", (double)spent->reused);
+}
+
+cJSON *cli_json_sweep(const fa_sweep *sweep)
+{
+    const fa_sweep_budget *budget = &sweep->budget;
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddStringToObject(json, "key", sweep->key);
+    cJSON_AddStringToObject(json, "plan", sweep->plan);
+    cJSON_AddStringToObject(json, "state", fa_sweep_state_name(sweep->state));
+    cJSON_AddNumberToObject(json, "items", sweep->items);
+    cJSON_AddNumberToObject(json, "done", sweep->done);
+    cJSON_AddNumberToObject(json, "failed", sweep->failed);
+    cJSON *limits = cJSON_AddObjectToObject(json, "budget");
+    add_limit(limits, "seconds", budget->seconds);
+    add_limit(limits, "trials", (double)budget->trials);
+    add_limit(limits, "cost", budget->cost);
+    add_limit(limits, "price", budget->price);
+    add_spent(json, &sweep->spent);
+    cJSON *left = cJSON_AddObjectToObject(json, "left");
+    cJSON_AddNumberToObject(left, "items", sweep->items - sweep->done - sweep->failed);
+    add_left(left, "seconds", budget->seconds, sweep->spent.seconds);
+    add_left(left, "trials", (double)budget->trials, (double)sweep->spent.trials);
+    add_left(left, "cost", budget->cost, sweep->spent.cost);
+    cJSON_AddNumberToObject(json, "created", (double)sweep->created);
+    if (cJSON_AddNumberToObject(json, "updated", (double)sweep->updated) == NULL) {
+        cJSON_Delete(json);
+        return NULL;
+    }
+    return json;
+}
+
+static cJSON *json_baseline(const cli_sweep_row *row)
+{
+    double ratio = cli_sweep_ratio(row);
+    if (!(ratio > 0))
+        return cJSON_CreateNull();
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddStringToObject(json, "peer", row->best->peer);
+    cJSON_AddNumberToObject(json, "median_us", row->best->median_us);
+    add_limit(json, "low_us", row->best->low_us);
+    add_limit(json, "high_us", row->best->high_us);
+    cJSON_AddStringToObject(json, "source", row->best->source);
+    cJSON_AddNumberToObject(json, "speed_ratio", ratio);
+    cJSON_AddBoolToObject(json, "slow", slow(row));
+    return json;
+}
+
+static cJSON *json_row(const cli_sweep_row *row)
+{
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddItemToObject(json, "problem", fa_problem_to_json(&row->item.problem));
+    if (row->answer != NULL && !fa_problem_equal(&row->answer->problem, &row->item.problem))
+        cJSON_AddItemToObject(json, "answered_problem", fa_problem_to_json(&row->answer->problem));
+    cJSON_AddItemToObject(json, "gpu", row->answer != NULL ? fa_gpu_to_json(&row->answer->gpu)
+                                                           : cJSON_CreateNull());
+    cJSON_AddStringToObject(json, "asked_gpu", row->item.gpu);
+    cJSON_AddStringToObject(json, "state", fa_item_state_name(row->item.state));
+    cJSON_AddNumberToObject(json, "attempts", row->item.attempts);
+    cJSON_AddStringToObject(json, "reason", row->item.reason);
+    add_spent(json, &row->item.spent);
+    cJSON_AddItemToObject(json, "answer", row->answer != NULL ? cli_json_answer(row->answer)
+                                                              : cJSON_CreateNull());
+    cJSON_AddItemToObject(json, "baseline", json_baseline(row));
+    return json;
+}
+
+int cli_sweep_print_json(const cli_sweep_rows *rows, const fa_sweep *sweep, const char *store)
+{
+    cJSON *document = cJSON_CreateObject();
+    cJSON_AddStringToObject(document, "fa_tune", fa_version());
+    cJSON_AddItemToObject(document, "sweep", cli_json_sweep(sweep));
+    cJSON *items = cJSON_AddArrayToObject(document, "items");
+    for (int32_t i = 0; i < rows->count; i++)
+        cJSON_AddItemToArray(items, json_row(&rows->row[i]));
+    cJSON_AddStringToObject(document, "store", store);
+    return cli_json_write(document);
+}

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * export: the store's winners as a bundle or as records, and records as a bundle.
+ */
+#include "error.h"
+#include "interrupt.h"
+#include "progress.h"
+#include "rows.h"
+#include "text.h"
+#include "verbs.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+enum { TELL_EVERY_S = 5 };
+
+/* ---- which winners --------------------------------------------------------------------------*/
+static bool keep(void *context, const fa_answer *answer)
+{
+    const cli_options *options = context;
+    const fa_problem *problem = &answer->problem;
+    fa_gpu asked, found;
+    if ((options->bundle.seq >= 0 && problem->seq_q != options->bundle.seq) ||
+        (options->bundle.head_dim >= 0 && problem->head_dim != options->bundle.head_dim) ||
+        (options->bundle.dtype >= 0 && (int32_t)problem->dtype != options->bundle.dtype) ||
+        (options->bundle.causal >= 0 && (int32_t)problem->causal != options->bundle.causal))
+        return false;
+    if (options->gpu == NULL)
+        return true;
+    /* Both by the catalogue's name where it has one ("NVIDIA L4" is "L4"). */
+    const char *name = options->gpu, *own = answer->gpu.name;
+    if (fa_gpu_find(name, &asked, NULL) == 0)
+        name = asked.name;
+    if (fa_gpu_find(own, &found, NULL) == 0)
+        own = found.name;
+    return strcasecmp(name, own) == 0;
+}
+
+/* ---- progress -------------------------------------------------------------------------------*/
+struct telling {
+    cli_progress *progress;
+    time_t last;
+};
+
+static int tell(void *context, const char *what, int32_t done, int32_t all)
+{
+    struct telling *telling = context;
+    time_t now = time(NULL);
+    if (telling->progress->rows && now - telling->last >= TELL_EVERY_S) {
+        telling->last = now;
+        fprintf(stderr, "%s %d of %d\n", what, done, all);
+    }
+    return cli_interrupted() ? 1 : 0;
+}
+
+/* ---- results --------------------------------------------------------------------------------*/
+static void add_bundle(cJSON *document, const char *file, const fa_bundle_info *info)
+{
+    cJSON *bundle = cJSON_AddObjectToObject(document, "bundle");
+    cJSON_AddStringToObject(bundle, "file", file);
+    cJSON_AddNumberToObject(bundle, "bytes", (double)info->bytes);
+    cJSON_AddNumberToObject(bundle, "winners", info->winners);
+    cJSON_AddNumberToObject(bundle, "cubins", info->cubins);
+    cJSON_AddNumberToObject(bundle, "skipped", info->skipped);
+    cJSON_AddBoolToObject(bundle, "signed", info->is_signed);
+    cJSON_AddStringToObject(bundle, "key", info->key);
+}
+
+static void add_records(cJSON *document, const char *file, const fa_records_info *info)
+{
+    cJSON *records = cJSON_AddObjectToObject(document, "records");
+    cJSON_AddStringToObject(records, "file", file);
+    cJSON_AddNumberToObject(records, "winners", info->winners);
+    cJSON_AddNumberToObject(records, "measured", info->measured);
+    cJSON_AddNumberToObject(records, "predicted", info->predicted);
+    cJSON_AddNumberToObject(records, "taken", info->taken);
+    cJSON_AddNumberToObject(records, "dropped", info->dropped);
+    cJSON_AddNumberToObject(records, "unlisted", info->unlisted);
+    cJSON_AddNumberToObject(records, "failed", info->failed);
+}
+
+static void put_bundle(fa_buf *out, const char *file, const fa_bundle_info *info)
+{
+    cli_text_path(out, file);
+    fa_buf_printf(out, ": %d winner%s, %d cubin%s, ", info->winners,
+                  info->winners == 1 ? "" : "s", info->cubins, info->cubins == 1 ? "" : "s");
+    cli_text_grouped(out, info->bytes);
+    if (info->is_signed)
+        fa_buf_printf(out, " bytes, signed by %s\n", info->key);
+    else
+        fa_buf_text(out, " bytes, not signed\n");
+    if (info->skipped > 0)
+        fa_buf_printf(out, "%d left out: their cubins are gone; tune again\n",
+                      info->skipped);
+}
+
+static void put_records(fa_buf *out, const char *file, const fa_records_info *info)
+{
+    cli_text_path(out, file);
+    fa_buf_printf(out, ": %d winners, %d measured and %d predicted", info->winners,
+                  info->measured, info->predicted);
+    if (info->taken > 0)
+        fa_buf_printf(out, "; %d from the store", info->taken);
+    if (info->dropped > 0)
+        fa_buf_printf(out, "; %d dropped, their templates have changed", info->dropped);
+    if (info->unlisted > 0)
+        fa_buf_printf(out, "; %d for GPUs that the catalogue does not list", info->unlisted);
+    if (info->failed > 0)
+        fa_buf_printf(out, "; %d left out, they no longer compile cleanly", info->failed);
+    fa_buf_text(out, "\n");
+}
+
+static int print(const cli_options *options, const fa_records_info *records,
+                 const fa_bundle_info *bundle)
+{
+    const char *file = options->bundle.from_records != NULL ? options->bundle.from_records
+                                                            : options->bundle.records;
+    if (options->json) {
+        cJSON *document = cJSON_CreateObject();
+        cJSON_AddStringToObject(document, "fa_tune", fa_version());
+        if (bundle != NULL)
+            add_bundle(document, options->bundle.out, bundle);
+        if (records != NULL)
+            add_records(document, file, records);
+        return cli_json_write(document);
+    }
+    fa_buf out = {0};
+    if (records != NULL)
+        put_records(&out, file, records);
+    if (bundle != NULL)
+        put_bundle(&out, options->bundle.out, bundle);
+    int status = cli_write(&out);
+    fa_buf_free(&out);
+    return status;
+}
+
+/* ---- the verb -------------------------------------------------------------------------------*/
+static int check(const cli_options *options, fa_diag *diag)
+{
+    if (options->bundle.records != NULL && options->bundle.from_records != NULL)
+        return fa_fail(diag, FA_EINVAL, "--records writes records and --from-records reads them: "
+                                        "give one of them");
+    if (options->bundle.predict && options->bundle.records == NULL)
+        return fa_fail(diag, FA_EINVAL, "--predict goes with --records FILE");
+    if (options->bundle.records == NULL && options->bundle.out == NULL)
+        return fa_fail(diag, FA_EINVAL, "say where the bundle goes: --out FILE, as in --out l4.fab");
+    return 0;
+}
+
+static int export_what_was_asked(fa_tuner *tuner, const cli_options *options,
+                                 struct telling *telling, int *ret_status, fa_diag *diag)
+{
+    fa_records_info records = {0};
+    fa_bundle_info bundle = {0};
+    fa_export_options output = {.size = sizeof output,
+                                .file = options->bundle.out,
+                                .key = options->bundle.key,
+                                .no_signature = options->bundle.no_signature,
+                                .keep = keep,
+                                .context = (void *)(uintptr_t)options};
+    fa_records_options source = {.size = sizeof source,
+                                 .output = &output,
+                                 .progress = tell,
+                                 .context = telling};
+    int rc = 0;
+    if (options->bundle.records != NULL) {
+        source.records = options->bundle.records;
+        if (options->bundle.predict)
+            rc = fa_predict_catalogue(tuner, &source, diag);
+        if (rc == 0)
+            rc = fa_export_records(tuner, &source, &records, diag);
+        if (rc == 0)
+            *ret_status = print(options, &records, NULL);
+    } else if (options->bundle.from_records != NULL) {
+        source.records = options->bundle.from_records;
+        rc = fa_export_from_records(tuner, &source, &records, &bundle, diag);
+        if (rc == 0)
+            *ret_status = print(options, &records, &bundle);
+    } else {
+        rc = fa_export(tuner, &output, &bundle, diag);
+        if (rc == 0)
+            *ret_status = print(options, NULL, &bundle);
+    }
+    return rc;
+}
+
+int cli_export(const cli_options *options)
+{
+    cli_progress progress;
+    fa_tuner *tuner;
+    fa_diag diag = {{0}};
+    if (check(options, &diag) != 0)
+        return cli_error(2, &diag);
+    cli_progress_init(&progress, options);
+    fa_options library = cli_library_options(options);
+    library.log = cli_progress_note;
+    library.log_context = &progress;
+    int status = cli_check_gpu(options);
+    if (status != 0)
+        return status;
+    int rc = fa_open(&library, &tuner, &diag);
+    if (rc != 0)
+        return cli_fail(rc, options, &diag);
+    struct telling telling = {&progress, time(NULL)};
+    cli_interrupt_install();
+    rc = export_what_was_asked(tuner, options, &telling, &status, &diag);
+    fa_close(&tuner);
+    if (rc == 0)
+        return status;
+    status = cli_fail(rc, options, &diag);
+    return rc == FA_ECANCELED && cli_interrupted() ? 128 + cli_interrupted() : status;
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Believing a bundle: who signed it, is it whole, is each cubin what its winner says; and which of
+ * two winners is the better one.
+ */
+#include "bundles.h"
+
+#include "error.h"
+#include "json.h"
+#include "keys.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+fa_origin fa_bundle_origin(fa_origin there)
+{
+    return there < FA_ORIGIN_IMPORTED ? FA_ORIGIN_IMPORTED : there;
+}
+
+/* ---- the whole file -------------------------------------------------------------------------*/
+static int fill_info(const fa_bundle *bundle, fa_bundle_info *ret_info, fa_diag *diag)
+{
+    const fa_bundle_head *head = fa_bundle_get_head(bundle);
+    fa_bundle_info info = {.version = head->version,
+                           .bytes = (int64_t)head->bytes,
+                           .winners = head->winners,
+                           .cubins = head->cubins,
+                           .is_signed = head->is_signed};
+    int rc = 0;
+    if (head->is_signed) {
+        fa_key_text(head->key, info.key);
+        rc = fa_keys_trusted(head->key, info.name, diag);
+        info.trusted = rc == 0;
+    }
+    if (rc == 0 || rc == FA_ENOTFOUND)
+        *ret_info = info;
+    return rc == FA_ENOTFOUND ? 0 : rc;
+}
+
+static int check_signer(const fa_bundle_info *info, const fa_import_options *options, fa_diag *diag)
+{
+    if (info->is_signed && !info->trusted)
+        return fa_fail(diag, FA_EUNTRUSTED,
+                       "bundle %s is signed by a key that is not trusted here: %s. Its kernels "
+                       "would run on your GPU: if you know whose key it is, `fa-tune trust add %s`",
+                       options->file, info->key, info->key);
+    if (!info->is_signed && !options->allow_unsigned)
+        return fa_fail(diag, FA_EUNTRUSTED,
+                       "bundle %s is not signed: have it exported with a key, or import it with "
+                       "--allow-unsigned if you know where it comes from",
+                       options->file);
+    return 0;
+}
+
+int fa_bundle_open_whole(const char *path, const fa_import_options *trusted,
+                         fa_bundle **ret_bundle, fa_bundle_info *ret_info, fa_diag *diag)
+{
+    fa_bundle *bundle = NULL;
+    int rc = fa_bundle_open(path, false, &bundle, diag);
+    if (rc == 0)
+        rc = fill_info(bundle, ret_info, diag);
+    if (rc == 0 && trusted != NULL)
+        rc = check_signer(ret_info, trusted, diag);
+    if (rc == 0)
+        rc = fa_bundle_read_index(bundle, diag);
+    if (rc == 0)
+        rc = fa_bundle_check_parts(bundle, diag);
+    if (rc != 0)
+        fa_bundle_close(&bundle);
+    else
+        *ret_bundle = bundle;
+    return rc;
+}
+
+/* ---- one winner -----------------------------------------------------------------------------*/
+int fa_bundle_check_cubin(const fa_winner_record *winner, const void *bytes, size_t size,
+                          fa_diag *diag)
+{
+    fa_cubin_info info;
+    const fa_trial *trial = &winner->trial;
+    int sm = 0;
+    int rc = fa_cubin_read(bytes, size, winner->entry, &info, diag);
+    if (rc != 0)
+        return fa_fail_in(diag, FA_ECORRUPT, "cubin %.12s of %s", winner->cubin_key,
+                          winner->gpu_name);
+    if (sscanf(winner->scope.silicon, "sm_%d ", &sm) != 1 || info.sm != sm)
+        return fa_fail(diag, FA_ECORRUPT, "cubin %.12s is for sm_%d and its winner for \"%s\"",
+                       winner->cubin_key, info.sm, winner->scope.silicon);
+    if (info.registers != trial->registers || info.stack_bytes != trial->spill_bytes ||
+        info.static_smem_bytes != 0 ||
+        (info.max_threads != 0 && info.max_threads < trial->threads))
+        return fa_fail(diag, FA_ECORRUPT,
+                       "cubin %.12s has %d registers, %d B of stack, %d B of static shared memory "
+                       "and blocks of up to %d threads; its winner says %d, %d, 0 and %d",
+                       winner->cubin_key, info.registers, info.stack_bytes, info.static_smem_bytes,
+                       info.max_threads, trial->registers, trial->spill_bytes, trial->threads);
+    return 0;
+}
+
+int fa_bundle_adopt(fa_winner_record *winner, const char *signer, fa_diag *diag)
+{
+    cJSON *json = NULL;
+    if (winner->evidence == NULL ||
+        fa_json_parse(winner->evidence, strlen(winner->evidence), "evidence", &json, NULL) != 0 ||
+        !cJSON_IsObject(json)) {
+        cJSON_Delete(json);
+        json = cJSON_CreateObject();
+    }
+    if (!cJSON_HasObjectItem(json, "imported")) {
+        cJSON *imported = cJSON_AddObjectToObject(json, "imported");
+        cJSON_AddStringToObject(imported, "origin", fa_origin_name(winner->origin));
+        cJSON_AddStringToObject(imported, "signer", signer);
+    }
+    char *text = cJSON_PrintUnformatted(json);
+    cJSON_Delete(json);
+    if (text == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a winner");
+    free(winner->evidence);
+    winner->evidence = text;
+    winner->origin = fa_bundle_origin(winner->origin);
+    return 0;
+}
+
+/* ---- two winners ----------------------------------------------------------------------------*/
+/* Width of the interval relative to the median; what has none is wider than any. */
+static double spread(const fa_trial *trial)
+{
+    return trial->median_us > 0 ? (trial->high_us - trial->low_us) / trial->median_us : 1e9;
+}
+
+static bool same_winner(const fa_winner_record *a, const fa_winner_record *b)
+{
+    return strcmp(a->cubin_key, b->cubin_key) == 0 && a->origin == b->origin &&
+           fa_config_equal(&a->trial.config, &b->trial.config) &&
+           a->driver_version == b->driver_version && !(spread(&a->trial) < spread(&b->trial)) &&
+           !(spread(&b->trial) < spread(&a->trial)) && a->unix_time == b->unix_time;
+}
+
+fa_bundle_change fa_bundle_weigh(const fa_winner_record *stored, const fa_winner_record *incoming,
+                                 const char **ret_why)
+{
+    double old = spread(&stored->trial), new = spread(&incoming->trial);
+    *ret_why = "";
+    if (same_winner(stored, incoming))
+        return FA_BUNDLE_SAME;
+    const struct {
+        bool better, worse;
+        const char *better_why, *worse_why;
+    } rule[] = {
+        {fa_origin_trust(incoming->origin) < fa_origin_trust(stored->origin),
+         fa_origin_trust(incoming->origin) > fa_origin_trust(stored->origin),
+         "its origin is better", "the stored one's origin is better"},
+        {new < old, new > old, "its interval is narrower", "the stored one's interval is narrower"},
+        {incoming->driver_version > stored->driver_version,
+         incoming->driver_version < stored->driver_version, "it was proved under a newer driver",
+         "the stored one was proved under a newer driver"},
+        {incoming->unix_time > stored->unix_time, incoming->unix_time < stored->unix_time,
+         "it is newer", "the stored one is newer"},
+    };
+    for (size_t i = 0; i < sizeof rule / sizeof *rule; i++) {
+        if (rule[i].better || rule[i].worse) {
+            *ret_why = rule[i].better ? rule[i].better_why : rule[i].worse_why;
+            return rule[i].better ? FA_BUNDLE_REPLACED : FA_BUNDLE_KEPT;
+        }
+    }
+    *ret_why = "both are as good, and one is there";
+    return FA_BUNDLE_KEPT;
+}
+
+/* ---- inspecting -----------------------------------------------------------------------------*/
+static int inspect_one(fa_bundle *bundle, int32_t at, fa_bundle_visit *visit, void *context,
+                       fa_diag *diag)
+{
+    fa_winner_record winner = {0};
+    void *cubin = NULL;
+    size_t size = 0;
+    int32_t row = 0;
+    int rc = fa_bundle_winner(bundle, at, &winner, &row, diag);
+    if (rc == 0)
+        rc = fa_bundle_cubin(bundle, row, &cubin, &size, diag);
+    if (rc == 0)
+        rc = fa_bundle_check_cubin(&winner, cubin, size, diag);
+    if (rc == 0 && visit != NULL) {
+        fa_answer answer;
+        fa_records_answer(&winner, NULL, &answer);
+        fa_bundle_item item = {.why = "", .answer = &answer, .served = true};
+        rc = visit(context, &item);
+    }
+    free(cubin);
+    fa_winner_record_free(&winner);
+    return rc;
+}
+
+int fa_bundle_inspect(const char *file, fa_bundle_visit *visit, void *context,
+                      fa_bundle_info *ret_info, fa_diag *diag)
+{
+    fa_bundle *bundle = NULL;
+    fa_bundle_info info;
+    int rc = fa_bundle_open_whole(file, NULL, &bundle, &info, diag);
+    for (int32_t i = 0; rc == 0 && i < info.winners; i++)
+        rc = inspect_one(bundle, i, visit, context, diag);
+    fa_bundle_close(&bundle);
+    if (rc == 0 && ret_info != NULL)
+        *ret_info = info;
+    return rc;
+}

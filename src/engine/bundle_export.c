@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Exporting the store's winners: each with its cubin and with what one must see to believe it.
+ */
+#include "bundles.h"
+
+#include "error.h"
+#include "json.h"
+#include "keys.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Evidence is to convince, not to replace the store: a few kilobytes a winner. */
+enum { TRIALS_MAX = 8, SAMPLES_MAX = 128 };
+
+/* ---- trials as evidence ---------------------------------------------------------------------*/
+struct shown {
+    fa_trial trial;
+    cJSON *json;
+};
+
+struct gathering {
+    struct shown shown[TRIALS_MAX + 1];
+    int count;
+    bool failed;
+};
+
+/* What made the trial, without the name of the machine, which is nobody's business. */
+static void add_environment(cJSON *json, const char *name, const char *text)
+{
+    cJSON *environment = NULL;
+    if (text == NULL || fa_json_parse(text, strlen(text), name, &environment, NULL) != 0)
+        return;
+    cJSON_DeleteItemFromObjectCaseSensitive(environment, "host");
+    cJSON_AddItemToObject(json, name, environment);
+}
+
+static cJSON *show_trial(const fa_trial_record *record)
+{
+    const fa_trial *trial = &record->trial;
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddItemToObject(json, "config", fa_config_to_json(&trial->config));
+    cJSON_AddNumberToObject(json, "median_us", trial->median_us);
+    cJSON_AddNumberToObject(json, "low_us", trial->low_us);
+    cJSON_AddNumberToObject(json, "high_us", trial->high_us);
+    cJSON_AddBoolToObject(json, "raced", trial->raced);
+    if (isfinite(trial->max_error) && isfinite(trial->tolerance)) {
+        cJSON_AddNumberToObject(json, "max_error", trial->max_error);
+        cJSON_AddNumberToObject(json, "tolerance", trial->tolerance);
+    }
+    cJSON_AddNumberToObject(json, "seed", (double)record->seed);
+    add_environment(json, "environment", record->environment);
+    add_environment(json, "clocks", record->clocks);
+    cJSON *samples = cJSON_AddArrayToObject(json, "samples_us");
+    for (int32_t i = 0; i < record->sample_count && i < SAMPLES_MAX; i++)
+        cJSON_AddItemToArray(samples, /* to the nanosecond: events resolve less */
+                             cJSON_CreateNumber(rint((double)record->samples_us[i] * 1e3) / 1e3));
+    return json;
+}
+
+/* Keeps the best, in order. */
+static int gather(void *context, const fa_trial_record *record)
+{
+    struct gathering *all = context;
+    if (record->trial.status != FA_STATUS_MEASURED)
+        return 0;
+    int at = all->count;
+    while (at > 0 && fa_trial_compare(&record->trial, &all->shown[at - 1].trial) < 0)
+        at--;
+    if (at == TRIALS_MAX)
+        return 0;
+    memmove(&all->shown[at + 1], &all->shown[at],
+            (size_t)(all->count - at) * sizeof all->shown[0]);
+    all->shown[at] = (struct shown){record->trial, show_trial(record)};
+    if (all->shown[at].json == NULL)
+        all->failed = true;
+    if (++all->count > TRIALS_MAX)
+        cJSON_Delete(all->shown[--all->count].json);
+    return 0;
+}
+
+int fa_bundle_add_trials(fa_store *store, fa_winner_record *winner, fa_diag *diag)
+{
+    cJSON *json = NULL;
+    if (winner->evidence == NULL ||
+        fa_json_parse(winner->evidence, strlen(winner->evidence), "evidence", &json, NULL) != 0 ||
+        !cJSON_IsObject(json) || cJSON_HasObjectItem(json, "imported")) {
+        cJSON_Delete(json);
+        return 0; /* what came in a bundle brought its own */
+    }
+    struct gathering *all = calloc(1, sizeof *all);
+    int rc = all != NULL ? fa_store_trials_each(store, &winner->scope, gather, all, diag)
+                         : fa_fail(diag, FA_ENOMEM, "out of memory for evidence");
+    cJSON *trials = cJSON_CreateArray();
+    for (int i = 0; all != NULL && i < all->count; i++)
+        cJSON_AddItemToArray(trials, all->shown[i].json);
+    if (rc == 0 && !all->failed && all->count > 0) {
+        cJSON_AddItemToObject(json, "trials", trials);
+        char *text = cJSON_PrintUnformatted(json);
+        if (text != NULL) {
+            free(winner->evidence);
+            winner->evidence = text;
+        }
+        all->failed = text == NULL;
+    } else {
+        cJSON_Delete(trials);
+    }
+    cJSON_Delete(json);
+    if (rc == 0 && all->failed)
+        rc = fa_fail(diag, FA_ENOMEM, "out of memory for evidence");
+    free(all);
+    return rc;
+}
+
+/* ---- exporting ------------------------------------------------------------------------------*/
+struct exporting {
+    fa_tuner *tuner;
+    const fa_export_options *options;
+    fa_bundle_writer *writer;
+    int32_t skipped;
+    fa_diag *diag;
+};
+
+static int export_one(void *context, const fa_winner_record *stored)
+{
+    struct exporting *exporting = context;
+    const fa_export_options *options = exporting->options;
+    fa_store *store = exporting->tuner->store;
+    fa_answer answer;
+    fa_records_answer(stored, NULL, &answer);
+    if (options->keep != NULL && !options->keep(options->context, &answer))
+        return 0;
+    fa_winner_record winner = *stored;
+    fa_cubin_record cubin = {0};
+    winner.evidence = stored->evidence != NULL ? strdup(stored->evidence) : NULL;
+    fa_diag *diag = exporting->diag;
+    int rc = fa_store_cubin_get(store, winner.cubin_key, &cubin, diag);
+    if (rc == 0)
+        rc = fa_bundle_check_cubin(&winner, cubin.bytes, cubin.size, diag);
+    if (rc == 0)
+        rc = fa_bundle_add_trials(store, &winner, diag);
+    if (rc == 0)
+        rc = fa_bundle_add(exporting->writer, &winner, cubin.bytes, cubin.size, diag);
+    if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT) {
+        fa_note(exporting->tuner, "a winner is left out: %s", diag->text);
+        exporting->skipped++;
+        rc = 0;
+    }
+    fa_cubin_record_free(&cubin);
+    fa_winner_record_free(&winner);
+    return rc;
+}
+
+int fa_bundle_finish(fa_bundle_writer *writer, const fa_export_options *options,
+                     fa_bundle_info *ret_info, fa_diag *diag)
+{
+    fa_sign_secret secret;
+    fa_bundle_head head;
+    int rc = options->no_signature ? 0 : fa_keys_secret(options->key, &secret, diag);
+    if (rc == 0)
+        rc = fa_bundle_write(writer, options->file, options->no_signature ? NULL : &secret, &head,
+                             diag);
+    if (rc == 0 && ret_info != NULL) {
+        *ret_info = (fa_bundle_info){.version = head.version,
+                                     .bytes = (int64_t)head.bytes,
+                                     .winners = head.winners,
+                                     .cubins = head.cubins,
+                                     .is_signed = head.is_signed,
+                                     .trusted = head.is_signed};
+        if (head.is_signed)
+            fa_key_text(head.key, ret_info->key);
+    }
+    fa_sign_wipe(&secret, sizeof secret);
+    return rc;
+}
+
+int fa_bundle_check_output(const fa_export_options *options, fa_diag *diag)
+{
+    if (options == NULL || options->size != sizeof *options)
+        return fa_fail(diag, FA_EINVAL, "options.size is not sizeof(fa_export_options)");
+    if (options->file == NULL || options->file[0] == 0)
+        return fa_fail(diag, FA_EINVAL, "no file to export to");
+    /* Before any work: a missing key is told at once. */
+    fa_sign_secret secret;
+    int rc = options->no_signature ? 0 : fa_keys_secret(options->key, &secret, diag);
+    fa_sign_wipe(&secret, sizeof secret);
+    return rc;
+}
+
+int fa_export(fa_tuner *tuner, const fa_export_options *options, fa_bundle_info *ret_info,
+              fa_diag *diag)
+{
+    fa_diag reason = {{0}};
+    struct exporting exporting = {.tuner = tuner, .options = options,
+                                  .diag = diag != NULL ? diag : &reason};
+    int rc = fa_tuner_check(tuner, diag);
+    if (rc == 0)
+        rc = fa_bundle_check_output(options, diag);
+    if (rc == 0)
+        rc = fa_bundle_writer_new(&exporting.writer, diag);
+    if (rc != 0)
+        return rc;
+    pthread_mutex_lock(&tuner->work);
+    rc = fa_store_winners_each(tuner->store, export_one, &exporting, diag);
+    pthread_mutex_unlock(&tuner->work);
+    if (rc == 0)
+        rc = fa_bundle_finish(exporting.writer, options, ret_info, diag);
+    if (rc == 0 && ret_info != NULL)
+        ret_info->skipped = exporting.skipped;
+    fa_bundle_writer_free(&exporting.writer);
+    return rc;
+}

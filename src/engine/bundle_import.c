@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Importing a bundle: everything is checked, then everything is weighed and written in one
+ * transaction, then it is told.
+ *
+ * Workload: up to some thousand winners that share some hundred cubins.
+ */
+#include "bundles.h"
+
+#include "error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One winner of the bundle on its way. */
+struct arrival {
+    fa_winner_record winner; /* as it will be stored */
+    fa_answer answer;        /* as the bundle has it */
+    int32_t cubin;
+    fa_bundle_change change;
+    const char *why;
+    fa_answer *stored; /* NULL: none */
+    bool served;
+};
+
+struct importing {
+    fa_tuner *tuner;
+    fa_bundle *bundle;
+    fa_bundle_info info;
+    bool dry_run;
+    struct arrival *arrival; /* [info.winners] */
+    bool *put;               /* [info.cubins] */
+};
+
+/* ---- checking -------------------------------------------------------------------------------*/
+static int check_one(struct importing *importing, int32_t at, fa_diag *diag)
+{
+    struct arrival *arrival = &importing->arrival[at];
+    fa_tuner *tuner = importing->tuner;
+    void *cubin = NULL;
+    size_t size = 0;
+    int rc = fa_bundle_winner(importing->bundle, at, &arrival->winner, &arrival->cubin, diag);
+    if (rc == 0)
+        rc = fa_bundle_cubin(importing->bundle, arrival->cubin, &cubin, &size, diag);
+    if (rc == 0)
+        rc = fa_bundle_check_cubin(&arrival->winner, cubin, size, diag);
+    free(cubin);
+    if (rc != 0)
+        return rc;
+    const fa_scope *scope = &arrival->winner.scope;
+    fa_records_answer(&arrival->winner, NULL, &arrival->answer);
+    arrival->why = "";
+    arrival->served = strcmp(scope->templates, fa_templates_hash(tuner->templates)) == 0 &&
+                      strcmp(scope->policy, FA_MEASURE_POLICY) == 0;
+    importing->info.unserved += !arrival->served;
+    return fa_bundle_adopt(&arrival->winner,
+                           importing->info.is_signed ? importing->info.key : "unsigned", diag);
+}
+
+/* ---- weighing and writing -------------------------------------------------------------------*/
+/* What the store has for the arrival's scope. A winner that cannot be served (its cubin is gone, its
+ * row is not valid) stands in nobody's way. */
+static int weigh_one(fa_store *store, struct arrival *arrival, fa_diag *diag)
+{
+    fa_winner_record stored = {0};
+    fa_cubin_record cubin = {0};
+    arrival->change = FA_BUNDLE_ADDED;
+    int rc = fa_store_winner_get(store, &arrival->winner.scope, &stored, NULL, diag);
+    if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT)
+        return 0;
+    if (rc != 0)
+        return rc;
+    arrival->change = fa_bundle_weigh(&stored, &arrival->winner, &arrival->why);
+    rc = fa_store_cubin_get(store, stored.cubin_key, &cubin, NULL);
+    if (rc != 0) {
+        arrival->change = FA_BUNDLE_REPLACED;
+        arrival->why = "the stored one's cubin is gone";
+    }
+    fa_cubin_record_free(&cubin);
+    arrival->stored = malloc(sizeof *arrival->stored);
+    if (arrival->stored != NULL)
+        fa_records_answer(&stored, NULL, arrival->stored);
+    fa_winner_record_free(&stored);
+    return arrival->stored != NULL ? 0 : fa_fail(diag, FA_ENOMEM, "out of memory for an import");
+}
+
+static int put_cubin(struct importing *importing, const struct arrival *arrival, fa_diag *diag)
+{
+    fa_cubin_record record = {.compile_ms = arrival->winner.trial.compile_ms};
+    int sm = 0;
+    if (importing->put[arrival->cubin])
+        return 0;
+    int rc = fa_bundle_cubin(importing->bundle, arrival->cubin, &record.bytes, &record.size, diag);
+    if (rc != 0)
+        return rc;
+    memcpy(record.key, arrival->winner.cubin_key, sizeof record.key);
+    memcpy(record.entry, arrival->winner.entry, sizeof record.entry);
+    sscanf(arrival->winner.scope.silicon, "sm_%d ", &sm);
+    record.sm = sm;
+    rc = fa_store_cubin_put(importing->tuner->store, &record, diag);
+    fa_cubin_record_free(&record);
+    importing->put[arrival->cubin] = rc == 0;
+    return rc;
+}
+
+static int settle_all(void *context, fa_diag *diag)
+{
+    struct importing *importing = context;
+    fa_store *store = importing->tuner->store;
+    int rc = 0;
+    for (int32_t i = 0; rc == 0 && i < importing->info.winners; i++) {
+        struct arrival *arrival = &importing->arrival[i];
+        rc = weigh_one(store, arrival, diag);
+        if (rc != 0 || importing->dry_run ||
+            (arrival->change != FA_BUNDLE_ADDED && arrival->change != FA_BUNDLE_REPLACED))
+            continue;
+        rc = put_cubin(importing, arrival, diag);
+        if (rc == 0)
+            rc = fa_store_winner_replace(store, &arrival->winner, NULL, diag);
+    }
+    return rc;
+}
+
+/* ---- telling --------------------------------------------------------------------------------*/
+static int tell(struct importing *importing, const fa_import_options *options)
+{
+    fa_bundle_info *info = &importing->info;
+    int rc = 0;
+    for (int32_t i = 0; i < info->winners; i++) {
+        const struct arrival *arrival = &importing->arrival[i];
+        info->added += arrival->change == FA_BUNDLE_ADDED;
+        info->replaced += arrival->change == FA_BUNDLE_REPLACED;
+        info->kept += arrival->change == FA_BUNDLE_KEPT;
+        info->same += arrival->change == FA_BUNDLE_SAME;
+    }
+    for (int32_t i = 0; rc == 0 && options->visit != NULL && i < info->winners; i++) {
+        const struct arrival *arrival = &importing->arrival[i];
+        fa_bundle_item item = {.change = arrival->change,
+                               .why = arrival->why,
+                               .answer = &arrival->answer,
+                               .stored = arrival->stored,
+                               .served = arrival->served};
+        rc = options->visit(options->context, &item);
+    }
+    return rc;
+}
+
+static void clean_up(struct importing *importing)
+{
+    for (int32_t i = 0; importing->arrival != NULL && i < importing->info.winners; i++) {
+        fa_winner_record_free(&importing->arrival[i].winner);
+        free(importing->arrival[i].stored);
+    }
+    free(importing->arrival);
+    free(importing->put);
+    fa_bundle_close(&importing->bundle);
+}
+
+static int import_locked(struct importing *importing, const fa_import_options *options,
+                         fa_diag *diag)
+{
+    fa_tuner *tuner = importing->tuner;
+    if (!options->dry_run && fa_store_is_read_only(tuner->store))
+        return fa_fail(diag, FA_EREADONLY, "the store %s cannot be written", tuner->store_path);
+    importing->arrival = calloc((size_t)importing->info.winners, sizeof *importing->arrival);
+    importing->put = calloc((size_t)importing->info.cubins, sizeof *importing->put);
+    int rc = importing->arrival != NULL && importing->put != NULL
+                 ? 0
+                 : fa_fail(diag, FA_ENOMEM, "out of memory for an import");
+    for (int32_t i = 0; rc == 0 && i < importing->info.winners; i++)
+        rc = check_one(importing, i, diag);
+    if (rc == 0 && options->dry_run)
+        rc = settle_all(importing, diag);
+    else if (rc == 0)
+        rc = fa_store_batch(tuner->store, settle_all, importing, diag);
+    return rc;
+}
+
+int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundle_info *ret_info,
+              fa_diag *diag)
+{
+    struct importing importing = {.tuner = tuner};
+    int rc = fa_tuner_check(tuner, diag);
+    if (rc != 0)
+        return rc;
+    if (options == NULL || options->size != sizeof *options)
+        return fa_fail(diag, FA_EINVAL, "options.size is not sizeof(fa_import_options)");
+    importing.dry_run = options->dry_run;
+    /* Who signed it is asked before anything in it is looked at. */
+    rc = fa_bundle_open_whole(options->file, options, &importing.bundle, &importing.info, diag);
+    if (rc == 0) {
+        pthread_mutex_lock(&tuner->work);
+        rc = import_locked(&importing, options, diag);
+        pthread_mutex_unlock(&tuner->work);
+    }
+    if (rc == 0)
+        rc = tell(&importing, options);
+    if (rc == 0 && ret_info != NULL)
+        *ret_info = importing.info;
+    clean_up(&importing);
+    return rc;
+}

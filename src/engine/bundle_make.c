@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From records to a bundle: each record's config is rendered and compiled as it stands today, gated
+ * as a tune would gate it, and becomes a winner with its cubin.
+ *
+ * Workload: some thousand records that share some hundred cubins.
+ */
+#include "bundles.h"
+
+#include "error.h"
+#include "model.h"
+#include "records_file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct making {
+    fa_tuner *tuner;
+    fa_nvrtc_location nvrtc;
+    fa_records records;
+    fa_rendered *rendered; /* [records.count]; source moved into the builds */
+    int32_t *build_of;     /* [records.count], -1: failed */
+    fa_build *build;
+    int32_t builds;
+    fa_bundle_writer *writer;
+    fa_records_info info;
+};
+
+/* A cubin that the store has is the one that compiling would make: keys are of all that goes in. */
+static void take_stored(const struct making *making, fa_build *build)
+{
+    fa_cubin_record record = {0};
+    if (fa_store_cubin_get(making->tuner->store, build->key, &record, NULL) != 0)
+        return;
+    build->cubin = record.bytes;
+    build->size = record.size;
+    build->log = record.log;
+}
+
+static int32_t find_build(const struct making *making, const char *key)
+{
+    for (int32_t i = 0; i < making->builds; i++)
+        if (strcmp(making->build[i].key, key) == 0)
+            return i;
+    return -1;
+}
+
+static void render_all(struct making *making)
+{
+    for (int32_t i = 0; i < making->records.count; i++) {
+        fa_rendered *rendered = &making->rendered[i];
+        making->build_of[i] = -1;
+        if (fa_record_render(making->tuner, &making->records.record[i], making->nvrtc.identity,
+                             rendered, NULL) != 0)
+            continue;
+        making->build_of[i] = find_build(making, rendered->key);
+        if (making->build_of[i] < 0) {
+            fa_build *build = &making->build[making->builds];
+            making->build_of[i] = making->builds++;
+            memcpy(build->key, rendered->key, sizeof build->key);
+            memcpy(build->architecture, rendered->architecture, sizeof build->architecture);
+            build->source = rendered->source;
+            rendered->source = NULL;
+            take_stored(making, build);
+        }
+        free(rendered->source);
+        rendered->source = NULL;
+    }
+}
+
+/* Gates the cubin and fills in what it says; false: the record is left out. */
+static bool finish_trial(const struct making *making, int32_t at, fa_trial *trial)
+{
+    const fa_answer *record = &making->records.record[at];
+    fa_rendered *rendered = &making->rendered[at];
+    fa_candidate *candidate = &rendered->candidate;
+    fa_cubin_info cubin;
+    char reason[256];
+    if (making->build_of[at] < 0)
+        return false;
+    const fa_build *build = &making->build[making->build_of[at]];
+    const char *entry = fa_family_entry(making->tuner->families.family[candidate->family]);
+    *trial = candidate->trial;
+    if (build->cubin == NULL ||
+        fa_cubin_read(build->cubin, build->size, entry, &cubin, NULL) != 0 ||
+        fa_gate_cubin(&record->gpu, trial, &cubin, build->log, reason, sizeof reason) !=
+            FA_STATUS_COMPILED)
+        return false;
+    trial->registers = cubin.registers;
+    trial->spill_bytes = cubin.stack_bytes;
+    fa_model_predict(candidate, &record->problem, &record->gpu, trial);
+    trial->status = FA_STATUS_COMPILED;
+    return true;
+}
+
+/* A record as the answer that the bundle gives. */
+static void complete_answer(const struct making *making, int32_t at, const fa_trial *trial,
+                            fa_answer *answer)
+{
+    const fa_answer *record = &making->records.record[at];
+    bool measured = record->origin <= FA_ORIGIN_IMPORTED &&
+                    fa_record_holds(making->tuner, record);
+    *answer = *record;
+    answer->trial = *trial;
+    if (measured) {
+        answer->trial.status = FA_STATUS_MEASURED;
+        answer->trial.median_us = record->trial.median_us;
+        answer->trial.low_us = record->trial.low_us;
+        answer->trial.high_us = record->trial.high_us;
+        answer->trial.sample_count = record->trial.sample_count;
+        answer->trial.max_error = record->trial.max_error;
+        answer->trial.tolerance = record->trial.tolerance;
+    } else {
+        if (answer->origin != FA_ORIGIN_TRANSFERRED)
+            answer->origin = FA_ORIGIN_PREDICTED;
+        answer->default_us = 0;
+    }
+    /* Its proof was about the bytes that another compiler may not make. */
+    if (!measured || strcmp(record->cubin_key, making->rendered[at].key) != 0)
+        answer->driver_version = 0;
+    memcpy(answer->cubin_key, making->rendered[at].key, sizeof answer->cubin_key);
+    snprintf(answer->nvrtc, sizeof answer->nvrtc, "%s", making->nvrtc.identity);
+}
+
+static int add_record(struct making *making, int32_t at, fa_diag *diag)
+{
+    fa_trial trial;
+    fa_answer answer;
+    fa_tuner *tuner = making->tuner;
+    if (!finish_trial(making, at, &trial)) {
+        making->info.failed++;
+        return 0;
+    }
+    complete_answer(making, at, &trial, &answer);
+    fa_winner_record winner = {.scope = {.problem = fa_problem_bucket(&answer.problem)},
+                               .origin = answer.origin,
+                               .trial = answer.trial,
+                               .driver_version = answer.driver_version,
+                               .unix_time = making->records.made,
+                               .evidence = fa_records_evidence(&answer)};
+    const fa_family *family = tuner->families.family[making->rendered[at].candidate.family];
+    fa_gpu_silicon(&answer.gpu, winner.scope.silicon);
+    snprintf(winner.scope.templates, sizeof winner.scope.templates, "%s",
+             fa_templates_hash(tuner->templates));
+    snprintf(winner.scope.policy, sizeof winner.scope.policy, "%s", FA_MEASURE_POLICY);
+    snprintf(winner.entry, sizeof winner.entry, "%s", fa_family_entry(family));
+    memcpy(winner.cubin_key, answer.cubin_key, sizeof winner.cubin_key);
+    memcpy(winner.gpu_name, answer.gpu.name, sizeof winner.gpu_name);
+    memcpy(winner.nvrtc, answer.nvrtc, sizeof winner.nvrtc);
+    const fa_build *build = &making->build[making->build_of[at]];
+    int rc = fa_bundle_add(making->writer, &winner, build->cubin, build->size, diag);
+    making->info.measured += answer.origin <= FA_ORIGIN_IMPORTED;
+    making->info.predicted += answer.origin > FA_ORIGIN_IMPORTED;
+    making->info.winners++;
+    fa_winner_record_free(&winner);
+    return rc;
+}
+
+static int make(struct making *making, const fa_records_options *options, fa_diag *diag)
+{
+    size_t count = (size_t)making->records.count;
+    making->rendered = calloc(count + 1, sizeof *making->rendered);
+    making->build_of = calloc(count + 1, sizeof *making->build_of);
+    making->build = calloc(count + 1, sizeof *making->build);
+    if (making->rendered == NULL || making->build_of == NULL || making->build == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for %zu records", count);
+    int rc = fa_tuner_families(making->tuner, diag);
+    if (rc == 0)
+        rc = fa_nvrtc_locate(&making->nvrtc, diag);
+    if (rc == 0)
+        rc = fa_bundle_writer_new(&making->writer, diag);
+    if (rc != 0)
+        return rc;
+    render_all(making);
+    rc = fa_builds_run(making->tuner, &making->nvrtc, making->build, making->builds, options, diag);
+    for (int32_t i = 0; rc == 0 && i < making->records.count; i++)
+        rc = add_record(making, i, diag);
+    return rc;
+}
+
+int fa_export_from_records(fa_tuner *tuner, const fa_records_options *options,
+                           fa_records_info *ret_info, fa_bundle_info *ret_bundle, fa_diag *diag)
+{
+    struct making making = {.tuner = tuner};
+    int rc = fa_tuner_check(tuner, diag);
+    if (rc == 0)
+        rc = fa_records_options_check(options, diag);
+    if (rc == 0)
+        rc = fa_bundle_check_output(options->output, diag);
+    if (rc == 0)
+        rc = fa_records_read(options->records, &making.records, diag);
+    if (rc != 0)
+        return rc;
+    pthread_mutex_lock(&tuner->work);
+    rc = make(&making, options, diag);
+    pthread_mutex_unlock(&tuner->work);
+    if (rc == 0)
+        rc = fa_bundle_finish(making.writer, options->output, ret_bundle, diag);
+    if (rc == 0 && ret_info != NULL)
+        *ret_info = making.info;
+    fa_bundle_writer_free(&making.writer);
+    fa_builds_free(making.build, making.builds);
+    free(making.rendered);
+    free(making.build_of);
+    fa_records_free(&making.records);
+    return rc;
+}

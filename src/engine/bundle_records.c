@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From the store to records; and the catalogue, predicted.
+ *
+ * A predicted record stands for what the model chose from today's families; when any of them
+ * changes, it is dropped and can be made again anywhere. A measured record stands for one kernel on
+ * one GPU; it holds as long as its config still renders to the cubin key that was measured.
+ */
+#include "bundles.h"
+
+#include "catalogue.h"
+#include "error.h"
+#include "json.h"
+#include "records_file.h"
+#include "render.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what a record renders to today ---------------------------------------------------------*/
+int fa_record_render(fa_tuner *tuner, const fa_answer *record, const char *nvrtc,
+                     fa_rendered *ret, fa_diag *diag)
+{
+    char options[1024];
+    fa_buf source = {0};
+    int rc = fa_space_one(&tuner->families, &record->trial.config, &record->problem, &record->gpu,
+                          &ret->candidate, diag);
+    if (rc != 0)
+        return rc;
+    if (ret->candidate.trial.status != FA_STATUS_PENDING)
+        return fa_fail(diag, FA_ENOKERNEL, "%s", ret->candidate.trial.reason);
+    rc = fa_render(tuner->templates, &tuner->families, &ret->candidate, &record->problem,
+                   &record->gpu, &source, diag);
+    if (rc != 0)
+        return rc;
+    fa_render_architecture(tuner->families.family[ret->candidate.family], &record->gpu,
+                           ret->architecture, sizeof ret->architecture);
+    fa_nvrtc_options(ret->architecture, options, sizeof options);
+    fa_render_key(tuner->templates, source.data, options, ret->architecture, nvrtc, ret->key);
+    ret->source = source.data; /* the buffer's memory goes on as the source */
+    return 0;
+}
+
+bool fa_record_holds(fa_tuner *tuner, const fa_answer *record)
+{
+    fa_rendered *rendered = calloc(1, sizeof *rendered);
+    bool same = rendered != NULL &&
+                fa_record_render(tuner, record, record->nvrtc, rendered, NULL) == 0 &&
+                strcmp(rendered->key, record->cubin_key) == 0;
+    if (rendered != NULL)
+        free(rendered->source);
+    free(rendered);
+    return same;
+}
+
+/* ---- store to records -----------------------------------------------------------------------*/
+struct collecting {
+    fa_tuner *tuner;
+    fa_records *records;
+    fa_records_info *info;
+    fa_diag *diag;
+};
+
+/* The catalogue's entry of a silicon, by the winner's own name for it where that fits. */
+static bool find_listed(const fa_winner_record *winner, fa_gpu *ret_gpu)
+{
+    char silicon[FA_SILICON_MAX];
+    if (fa_catalogue_find(winner->gpu_name, ret_gpu, NULL) == 0) {
+        fa_gpu_silicon(ret_gpu, silicon);
+        if (strcmp(silicon, winner->scope.silicon) == 0)
+            return true;
+    }
+    for (int i = 0; i < fa_catalogue_count(); i++) {
+        const char *refused = NULL;
+        fa_catalogue_at(i, ret_gpu, &refused);
+        fa_gpu_silicon(ret_gpu, silicon);
+        if (refused == NULL && strcmp(silicon, winner->scope.silicon) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* What a winner was where it was made. */
+static fa_origin first_origin(const fa_winner_record *winner)
+{
+    cJSON *json = NULL;
+    const char *name = "";
+    fa_origin origin = winner->origin;
+    if (winner->evidence != NULL &&
+        fa_json_parse(winner->evidence, strlen(winner->evidence), "evidence", &json, NULL) == 0) {
+        const cJSON *imported = cJSON_GetObjectItemCaseSensitive(json, "imported");
+        if (fa_json_text(imported, "origin", &name, "evidence", NULL) == 0)
+            fa_origin_parse(name, &origin);
+    }
+    cJSON_Delete(json);
+    return origin;
+}
+
+static fa_answer *find_record(fa_records *records, const fa_answer *record)
+{
+    char silicon[FA_SILICON_MAX], other[FA_SILICON_MAX];
+    fa_gpu_silicon(&record->gpu, silicon);
+    for (int32_t i = 0; i < records->count; i++) {
+        if (!fa_problem_equal(&records->record[i].problem, &record->problem))
+            continue;
+        fa_gpu_silicon(&records->record[i].gpu, other);
+        if (strcmp(silicon, other) == 0)
+            return &records->record[i];
+    }
+    return NULL;
+}
+
+static int collect_one(void *context, const fa_winner_record *winner)
+{
+    struct collecting *all = context;
+    fa_answer record;
+    fa_gpu gpu;
+    if (strcmp(winner->scope.templates, fa_templates_hash(all->tuner->templates)) != 0 ||
+        strcmp(winner->scope.policy, FA_MEASURE_POLICY) != 0)
+        return 0;
+    if (!find_listed(winner, &gpu)) {
+        all->info->unlisted++;
+        return 0;
+    }
+    fa_records_answer(winner, &gpu, &record);
+    record.gpu = gpu;
+    record.origin = first_origin(winner);
+    if (record.origin == FA_ORIGIN_MEASURED_SAME_SILICON)
+        record.origin = FA_ORIGIN_MEASURED;
+    fa_answer *earlier = find_record(all->records, &record);
+    if (earlier != NULL && earlier->origin < record.origin)
+        return 0;
+    if (winner->unix_time > all->records->made)
+        all->records->made = winner->unix_time;
+    all->info->taken++;
+    if (earlier != NULL) {
+        *earlier = record;
+        return 0;
+    }
+    return fa_records_append(all->records, &record, all->diag);
+}
+
+/* Leaves out what no longer holds. */
+static void drop_moved(fa_tuner *tuner, fa_records *records, bool moved, fa_records_info *info)
+{
+    int32_t left = 0;
+    for (int32_t i = 0; i < records->count; i++) {
+        const fa_answer *record = &records->record[i];
+        bool holds = record->origin <= FA_ORIGIN_IMPORTED ? fa_record_holds(tuner, record) : !moved;
+        if (holds)
+            records->record[left++] = *record;
+    }
+    info->dropped = records->count - left;
+    records->count = left;
+}
+
+static void count_origins(const fa_records *records, fa_records_info *info)
+{
+    info->winners = records->count;
+    info->measured = 0;
+    for (int32_t i = 0; i < records->count; i++)
+        info->measured += records->record[i].origin <= FA_ORIGIN_IMPORTED;
+    info->predicted = info->winners - info->measured;
+}
+
+int fa_records_options_check(const fa_records_options *options, fa_diag *diag)
+{
+    if (options == NULL || options->size != sizeof *options)
+        return fa_fail(diag, FA_EINVAL, "options.size is not sizeof(fa_records_options)");
+    return 0;
+}
+
+static int export_records(fa_tuner *tuner, const char *path, fa_records_info *info, fa_diag *diag)
+{
+    fa_records records = {0}, today = {0};
+    int rc = fa_tuner_families(tuner, diag);
+    if (rc == 0)
+        rc = fa_records_families(&today, tuner->templates, &tuner->families, diag);
+    if (rc == 0 && (rc = fa_records_read(path, &records, diag)) == FA_ENOTFOUND)
+        rc = 0;
+    if (rc != 0)
+        return rc;
+    drop_moved(tuner, &records, fa_records_moved(&records, &today) != NULL, info);
+    records.families = today.families;
+    memcpy(records.family, today.family, sizeof records.family);
+    struct collecting all = {tuner, &records, info, diag};
+    rc = fa_store_winners_each(tuner->store, collect_one, &all, diag);
+    count_origins(&records, info);
+    if (rc == 0 && records.count == 0)
+        rc = fa_fail(diag, FA_ENOTFOUND, "the store has no winner of today's templates on a GPU of "
+                                         "the catalogue");
+    if (rc == 0)
+        rc = fa_records_write(&records, path, diag);
+    fa_records_free(&records);
+    return rc;
+}
+
+int fa_export_records(fa_tuner *tuner, const fa_records_options *options,
+                      fa_records_info *ret_info, fa_diag *diag)
+{
+    fa_records_info info = {0};
+    int rc = fa_tuner_check(tuner, diag);
+    if (rc == 0)
+        rc = fa_records_options_check(options, diag);
+    if (rc == 0 && options->records == NULL)
+        rc = fa_fail(diag, FA_EINVAL, "no file of records named");
+    if (rc != 0)
+        return rc;
+    pthread_mutex_lock(&tuner->work);
+    rc = export_records(tuner, options->records, &info, diag);
+    pthread_mutex_unlock(&tuner->work);
+    if (rc == 0 && ret_info != NULL)
+        *ret_info = info;
+    return rc;
+}
+
+int fa_records_check(const char *path, const char *templates_directory, fa_diag *diag)
+{
+    fa_records records = {0}, today = {0};
+    fa_templates *templates = NULL;
+    fa_family_list families = {0};
+    int rc = fa_templates_open(templates_directory, &templates, diag);
+    if (rc == 0)
+        rc = fa_families_load(templates, "attn_fwd", &families, diag);
+    if (rc == 0)
+        rc = fa_records_families(&today, templates, &families, diag);
+    if (rc == 0)
+        rc = fa_records_read(path, &records, diag);
+    const char *moved = rc == 0 ? fa_records_moved(&records, &today) : NULL;
+    if (moved != NULL)
+        rc = fa_fail(diag, FA_EVERSION,
+                     "templates have moved past %s: %s is not what its predictions were made from; "
+                     "`fa-tune export --records %s --predict` makes them anew",
+                     path, moved, path);
+    fa_records_free(&records);
+    fa_families_free(&families);
+    fa_templates_close(&templates);
+    return rc;
+}
+
+/* ---- the catalogue, predicted ---------------------------------------------------------------*/
+enum { TOKENS = 16384, HIDDEN = 2048, SEQ_FIRST = 512, SEQS = 6, PROBLEMS = SEQS * 2 * 2 * 2 };
+
+static fa_problem common_problem(int at)
+{
+    int32_t seq = SEQ_FIRST << (at % SEQS), head_dim = (at / SEQS) % 2 == 0 ? 64 : 128;
+    int rest = at / SEQS / 2;
+    return (fa_problem){.dtype = rest % 2 == 0 ? FA_FP16 : FA_BF16,
+                        .causal = rest / 2 == 0 ? FA_CAUSAL_NONE : FA_CAUSAL_BOTTOM_RIGHT,
+                        .head_dim = head_dim,
+                        .batch = TOKENS / seq,
+                        .heads_q = HIDDEN / head_dim,
+                        .heads_kv = HIDDEN / head_dim,
+                        .seq_q = seq,
+                        .seq_k = seq};
+}
+
+/* Whether an earlier entry of the catalogue is the same silicon. */
+static bool listed_before(int at, const fa_gpu *gpu)
+{
+    char silicon[FA_SILICON_MAX], other[FA_SILICON_MAX];
+    fa_gpu_silicon(gpu, silicon);
+    for (int i = 0; i < at; i++) {
+        fa_gpu earlier;
+        const char *refused = NULL;
+        fa_catalogue_at(i, &earlier, &refused);
+        fa_gpu_silicon(&earlier, other);
+        if (refused == NULL && strcmp(silicon, other) == 0)
+            return true;
+    }
+    return false;
+}
+
+int fa_predict_catalogue(fa_tuner *tuner, const fa_records_options *options, fa_diag *diag)
+{
+    int rc = fa_tuner_check(tuner, diag);
+    if (rc == 0)
+        rc = fa_records_options_check(options, diag);
+    if (rc != 0)
+        return rc;
+    int gpus = fa_catalogue_count();
+    tuner->ignore_system = true;
+    for (int at = 0; rc == 0 && at < gpus * PROBLEMS; at++) {
+        fa_gpu gpu;
+        const char *refused = NULL;
+        fa_answer answer;
+        fa_catalogue_at(at / PROBLEMS, &gpu, &refused);
+        if (options->progress != NULL &&
+            options->progress(options->context, "predicting", at, gpus * PROBLEMS) != 0)
+            rc = fa_fail(diag, FA_ECANCELED, "canceled; what was predicted is kept");
+        if (rc != 0 || refused != NULL || listed_before(at / PROBLEMS, &gpu))
+            continue;
+        fa_request request = {.size = sizeof request,
+                              .problem = common_problem(at % PROBLEMS),
+                              .gpu = gpu.name,
+                              .effort = FA_EFFORT_PREDICT};
+        rc = fa_tune(tuner, &request, &answer, diag);
+        if (rc == FA_ENOTSUP || rc == FA_ENOKERNEL)
+            rc = 0; /* no family serves it: bf16 on Turing */
+    }
+    tuner->ignore_system = false;
+    return rc;
+}

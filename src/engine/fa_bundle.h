@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Carrying winners to other machines: bundles (.fab files), who signs them and who is believed.
+ *
+ * Caveats first:
+ * - A cubin is code, and one that comes in a bundle was made by somebody else. A signature by a
+ *   trusted key is what lets it run here; that key's owner can run anything on this GPU and read
+ *   what this process computes. Trust keys accordingly.
+ * - An imported winner says `imported`, however well it was measured where it comes from; what it
+ *   was there stays in its evidence. Predicted and transferred winners stay what they are.
+ * - System bundles (FA_TUNE_SYSTEM, else fa-tune/ in the data directory and in /usr/share) are
+ *   read where they lie, after the user's own store. Whoever can write those files is believed:
+ *   they must belong to this user or to root and be writable by nobody else; a signature that is
+ *   there must be good, and need not be of a trusted key.
+ *
+ * Keys are Ed25519, as text 64 hex digits. They live in fa-tune/ in $XDG_CONFIG_HOME, else in
+ * ~/.config: `key` (secret, mode 0600) and `trusted-keys` (one a line, a name behind it).
+ */
+#ifndef FA_BUNDLE_H
+#define FA_BUNDLE_H
+
+#include "fa_tune.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- keys -----------------------------------------------------------------------------------*/
+enum { FA_KEY_TEXT_MAX = 65, FA_KEY_NAME_MAX = 64 };
+
+/* Makes a key pair; never writes over a file that is there. file NULL: the place from which
+ * fa_export takes it. ret_path may be NULL. */
+FA_API int fa_keygen(const char *file, char ret_key[65], char *ret_path, size_t path_size,
+                     fa_diag *diag);
+
+typedef struct fa_trusted_key {
+    char key[FA_KEY_TEXT_MAX];
+    char name[FA_KEY_NAME_MAX]; /* may be empty */
+    bool own;                   /* of this user's secret key, which is always trusted */
+} fa_trusted_key;
+
+typedef int fa_trust_visit(void *context, const fa_trusted_key *key);
+/* The own key first, then in the file's order. A non-zero return stops and is returned. */
+FA_API int fa_trust_list(fa_trust_visit *visit, void *context, fa_diag *diag);
+/* name may be NULL. A key that is trusted already gets the new name. */
+FA_API int fa_trust_add(const char *key, const char *name, fa_diag *diag);
+/* By key or by name; FA_ENOTFOUND. */
+FA_API int fa_trust_remove(const char *key_or_name, fa_diag *diag);
+
+/* ---- what a bundle holds --------------------------------------------------------------------*/
+typedef struct fa_bundle_info {
+    uint32_t version;
+    int64_t bytes;
+    int32_t winners, cubins;
+    bool is_signed;             /* and the signature is good */
+    bool trusted;               /* its key is trusted */
+    char key[FA_KEY_TEXT_MAX];  /* the signer's; "" when not signed */
+    char name[FA_KEY_NAME_MAX]; /* by which that key is trusted */
+    /* Of an import, or what it would be: */
+    int32_t added, replaced, kept, same;
+    int32_t unserved; /* made from other templates or by another policy than this library's: kept,
+                         and served by none of its lookups */
+    /* Of an export: */
+    int32_t skipped; /* winners whose cubin is gone from the store or is another's: noted, left out */
+} fa_bundle_info;
+
+typedef enum fa_bundle_change {
+    FA_BUNDLE_LISTED = 0,   /* only shown */
+    FA_BUNDLE_ADDED = 1,    /* the store had none for this problem and GPU */
+    FA_BUNDLE_REPLACED = 2, /* better than the stored one */
+    FA_BUNDLE_KEPT = 3,     /* the stored one is better and stays */
+    FA_BUNDLE_SAME = 4      /* the stored one is this one */
+} fa_bundle_change;
+
+typedef struct fa_bundle_item {
+    fa_bundle_change change;
+    const char *why;         /* of REPLACED and KEPT: one clause; else "" */
+    const fa_answer *answer; /* the bundle's, as it says of itself */
+    const fa_answer *stored; /* what the store has or had; NULL: nothing */
+    bool served;             /* see fa_bundle_info.unserved; true where no tuner is asked */
+} fa_bundle_item;
+
+typedef int fa_bundle_visit(void *context, const fa_bundle_item *item);
+
+/* Checks a bundle wholly (hash, signature, every part, every cubin) and shows it; needs no store,
+ * no GPU and no trust in its signer. visit may be NULL. */
+FA_API int fa_bundle_inspect(const char *file, fa_bundle_visit *visit, void *context,
+                             fa_bundle_info *ret_info, fa_diag *diag);
+
+/* ---- export ---------------------------------------------------------------------------------*/
+typedef struct fa_export_options {
+    size_t size;       /* sizeof(fa_export_options) */
+    const char *file;  /* written beside it, then renamed */
+    const char *key;   /* secret key file; NULL: this user's */
+    bool no_signature; /* on purpose */
+    /* Which winners go in; NULL: all. */
+    bool (*keep)(void *context, const fa_answer *answer);
+    void *context;
+} fa_export_options;
+
+/* The store's winners with their cubins and evidence: the funnel, and of up to 8 of the best
+ * trials the times and samples. The same store content gives the same bytes. */
+FA_API int fa_export(fa_tuner *tuner, const fa_export_options *options, fa_bundle_info *ret_info,
+                     fa_diag *diag);
+
+/* ---- import ---------------------------------------------------------------------------------*/
+typedef struct fa_import_options {
+    size_t size; /* sizeof(fa_import_options) */
+    const char *file;
+    bool allow_unsigned; /* on purpose; a bundle with a signature is held to it all the same */
+    bool dry_run;        /* say what would change */
+    fa_bundle_visit *visit; /* every winner and what became of it, when all is done; may be NULL */
+    void *context;
+} fa_import_options;
+
+/* All or nothing, in one transaction; what is refused leaves the store's bytes as they were.
+ * Where the store has a winner for the same problem and GPU, the better origin stays (measured,
+ * measured-same-silicon, imported, transferred, predicted). Of two with the same origin: one whose
+ * cubin is there; then the narrower confidence interval relative to its median; then the newer
+ * driver it was proved under; then the later one; and when all are equal, the stored one.
+ * FA_EUNTRUSTED: not signed, or by nobody who is trusted. */
+FA_API int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundle_info *ret_info,
+                     fa_diag *diag);
+
+/* ---- records: a bundle's source, as text ----------------------------------------------------
+ * One JSON object a line: a head with the hash of each family's template, then one winner a line,
+ * without its cubin. For version control; fa_export_from_records compiles the cubins. */
+typedef struct fa_records_options {
+    size_t size; /* sizeof(fa_records_options) */
+    const char *records;
+    const fa_export_options *output; /* of fa_export_from_records; its keep is not asked */
+    /* Called while something is done; a non-zero return stops it: FA_ECANCELED. */
+    int (*progress)(void *context, const char *what, int32_t done, int32_t all);
+    void *context;
+} fa_records_options;
+
+typedef struct fa_records_info {
+    int32_t winners;             /* lines in the file */
+    int32_t measured, predicted; /* of them; what was transferred counts as predicted */
+    int32_t taken;               /* from the store */
+    int32_t dropped;             /* from the file: their family's template has changed */
+    int32_t unlisted;            /* in the store, for a GPU that the catalogue does not list */
+    int32_t failed;              /* whose config no longer compiles cleanly: left out */
+} fa_records_info;
+
+/* Joins the store's winners (of this library's templates, on GPUs of the catalogue) to the records
+ * file, which is made when it is not there. The better origin stays; the store's of two equals. */
+FA_API int fa_export_records(fa_tuner *tuner, const fa_records_options *options,
+                             fa_records_info *ret_info, fa_diag *diag);
+/* Fills the store with predicted winners for every GPU of the catalogue and the common problems:
+ * D 64 and 128, fp16 and bf16, causal or not, S 512 to 16384, 16,384 tokens, hidden size 2048. */
+FA_API int fa_predict_catalogue(fa_tuner *tuner, const fa_records_options *options, fa_diag *diag);
+/* Compiles what the records name (unless the store has that cubin) and writes the bundle. Needs NVRTC
+ * and no GPU. A record whose family's template has changed is compiled all the same, and its winner
+ * lowered to predicted; one measured under another NVRTC keeps its time and counts as not proved. */
+FA_API int fa_export_from_records(fa_tuner *tuner, const fa_records_options *options,
+                                  fa_records_info *ret_info, fa_bundle_info *ret_bundle,
+                                  fa_diag *diag);
+/* Whether templates have moved past the records: FA_EVERSION with the sentence that says which
+ * family and what to do. */
+FA_API int fa_records_check(const char *records, const char *templates, fa_diag *diag);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

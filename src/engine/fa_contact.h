@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * First contact and trust: the steps of a lookup and why each was taken or passed over, how good
+ * predictions turned out to be, and what buckets of lengths cost between their points.
+ *
+ * Included by fa_tune.h. Changes nothing and starts no process. Returns as there.
+ */
+#ifndef FA_CONTACT_H
+#define FA_CONTACT_H
+
+#include "fa_tune.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The problem that is tuned for this one and that its winners are stored under: each length becomes
+ * the nearest, in ratio, of 1 to 16 and 1, 1.25, 1.5, 1.75 times 2^k. Everything else stays. */
+FA_API void fa_bucket(const fa_problem *problem, fa_problem *ret_bucket);
+
+/* ---- why ------------------------------------------------------------------------------------*/
+typedef enum fa_step_kind {
+    FA_STEP_EXACT = 0,       /* a winner stored for these very lengths, off the buckets */
+    FA_STEP_BUCKET = 1,      /* the winner stored for the problem's bucket on this silicon */
+    FA_STEP_NEAREST = 2,     /* measured on this silicon for other lengths, at most two octaves away */
+    FA_STEP_TRANSFERRED = 3, /* measured for this bucket on another GPU */
+    FA_STEP_PREDICTED = 4,   /* the model's choice, stored for this bucket and silicon */
+    FA_STEP_TUNE = 5         /* what a request that may tune would do, in `why` */
+} fa_step_kind;
+
+/* One place that a lookup looks at. */
+typedef struct fa_step {
+    fa_step_kind kind;
+    bool found;             /* something is there; else only kind, name and why are set */
+    bool taken;             /* the answer of a lookup that may not tune; at most one is */
+    char name[16];          /* of the kind: "exact", "bucket", "nearest"… */
+    char why[512];          /* why it was taken or passed over */
+    fa_answer answer;       /* what it would give */
+} fa_step;
+typedef int fa_step_visit(void *context, const fa_step *step);
+
+/* The steps of a lookup for this request, in the order of trust; several of one kind follow each
+ * other, nearest first. A non-zero return stops and is returned. */
+FA_API int fa_why(fa_tuner *tuner, const fa_request *request, fa_step_visit *visit, void *context,
+                  fa_gpu *ret_gpu, fa_diag *diag);
+
+/* ---- predictions ----------------------------------------------------------------------------*/
+/* A choice that was transferred or predicted, and what it turned out to be when it was measured. */
+typedef struct fa_prediction {
+    fa_problem problem;
+    char gpu[64];           /* that it was measured on */
+    fa_origin origin;       /* TRANSFERRED or PREDICTED */
+    char from_gpu[64];      /* whose winner it was; the same as gpu when the model's */
+    fa_config config;
+    double predicted_us;    /* by the model */
+    double measured_us;
+    double best_us;         /* of all that were measured with it: measured_us / best_us is its cost */
+    int32_t rank, measured; /* its place (1: none was faster) among so many */
+    int64_t unix_time;
+} fa_prediction;
+typedef int fa_prediction_visit(void *context, const fa_prediction *prediction);
+/* Newest first. A non-zero return stops and is returned. */
+FA_API int fa_list_predictions(fa_tuner *tuner, fa_prediction_visit *visit, void *context,
+                               fa_diag *diag);
+
+/* ---- regret ---------------------------------------------------------------------------------*/
+/* What a bucket costs at a point between buckets that was tuned with `exact`. */
+typedef struct fa_regret {
+    fa_problem problem;     /* the point */
+    fa_problem bucket;
+    char gpu[64];
+    fa_config bucket_config; /* the bucket's winner */
+    double bucket_us;       /* its time at the point; 0: it did not pass there */
+    fa_config best_config;
+    double best_us;         /* bucket_us / best_us - 1 is the regret */
+} fa_regret;
+typedef int fa_regret_visit(void *context, const fa_regret *regret);
+/* Every point that was measured, with its bucket's winner, on one silicon; newest first. */
+FA_API int fa_list_regret(fa_tuner *tuner, fa_regret_visit *visit, void *context, fa_diag *diag);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

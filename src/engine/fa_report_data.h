@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the store holds beyond winners: every problem that was ever tried on some silicon, and what
+ * became of each of its configs, with the raw samples and under which circumstances they were
+ * taken. Needs no GPU: studies of GPUs that are gone and of templates that have moved on are told
+ * as they were stored.
+ *
+ * Texts are as they were stored: names, reasons and JSON may hold anything. Whoever prints them
+ * escapes them.
+ */
+#ifndef FA_REPORT_DATA_H
+#define FA_REPORT_DATA_H
+
+#include "fa_tune.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* All that is on record about one problem on one silicon, from one set of templates. */
+typedef struct fa_study {
+    size_t size;         /* sizeof(fa_study), set by the library */
+    fa_problem problem;
+    fa_gpu gpu;          /* the winner's, else the catalogue's; its sm is 0 when only a name is known */
+    char silicon[128];
+    char templates[65];  /* hash of the templates */
+    char policy[64];     /* how it was measured */
+    bool current;        /* made from this session's templates: its whole space can be told */
+    bool has_winner;
+    fa_answer winner;    /* when has_winner */
+    int32_t trials;      /* configs on record */
+    int64_t unix_time;   /* of the newest of them, or of the winner */
+} fa_study;
+
+/* Every study, in no order that means anything. A non-zero return stops and is returned. */
+typedef int fa_study_visit(void *context, const fa_study *study);
+FA_API int fa_list_studies(fa_tuner *tuner, fa_study_visit *visit, void *context, fa_diag *diag);
+
+/* One config of a study. Pointers are valid while the visit runs. */
+typedef struct fa_study_trial {
+    int32_t rank;            /* from 1 for configs that finished (measured, else compiled), else 0 */
+    fa_trial trial;
+    bool tried;              /* on record; false: what the budget says of it today, and nothing
+                                below but is_default is set */
+    bool is_default;         /* the family's default config; known for current studies only */
+    char cubin_key[65];      /* "": it has no cubin */
+    const float *samples_us; /* all raw samples */
+    int32_t sample_count;
+    const char *environment; /* JSON: gpu, uuid, driver, nvrtc, library, host */
+    const char *clocks;      /* JSON: sm_mhz, memory_mhz, temperature_c, throttle; or NULL */
+    uint64_t seed;           /* of the inputs */
+    int64_t unix_time;
+} fa_study_trial;
+
+/* The configs of a study in the order of fa_explain(), the winner first. A current study comes
+ * with the rest of its space, each config with what the budget says of it. */
+typedef int fa_study_trial_visit(void *context, const fa_study_trial *trial);
+FA_API int fa_list_study_trials(fa_tuner *tuner, const fa_study *study,
+                                fa_study_trial_visit *visit, void *context, fa_diag *diag);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

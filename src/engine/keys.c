@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * This user's secret key and the keys that this user trusts: two small files, read anew each time
+ * they are asked for. Neither is believed when somebody else could have written it.
+ */
+#include "keys.h"
+
+#include "bundle.h"
+#include "error.h"
+#include "owned.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { FILE_MAX = 1 << 16, KEYS_MAX = 256 };
+static const char secret_mark[] = "fa-tune-secret-key-1 ";
+
+/* ---- places ---------------------------------------------------------------------------------*/
+/* The directory of keys, or a file in it. */
+static int place(const char *file, char *ret_path, size_t size, fa_diag *diag)
+{
+    const char *config = secure_getenv("XDG_CONFIG_HOME"), *home = secure_getenv("HOME");
+    int n;
+    if (config != NULL && config[0] == '/')
+        n = snprintf(ret_path, size, "%s/fa-tune%s", config, file);
+    else if (home != NULL && home[0] == '/')
+        n = snprintf(ret_path, size, "%s/.config/fa-tune%s", home, file);
+    else
+        return fa_fail(diag, FA_ESTORE, "no place for keys: HOME is not set");
+    return n > 0 && (size_t)n < size
+               ? 0
+               : fa_fail(diag, FA_EINVAL, "the path of the keys is too long: shorten "
+                                          "XDG_CONFIG_HOME");
+}
+
+static int make_directory(fa_diag *diag)
+{
+    char path[FA_STORE_PATH_MAX];
+    int rc = place("", path, sizeof path, diag);
+    if (rc != 0)
+        return rc;
+    for (char *slash = path; (slash = strchr(slash + 1, '/')) != NULL;) {
+        *slash = 0;
+        mkdir(path, 0700); /* the last one tells whether there is a way */
+        *slash = '/';
+    }
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+        return fa_fail(diag, FA_EIO, "cannot make directory %s for keys: %s", path,
+                       strerror(errno));
+    return 0;
+}
+
+/* ---- the secret key -------------------------------------------------------------------------*/
+static int write_secret(int fd, const fa_sign_secret *secret)
+{
+    char text[sizeof secret_mark + FA_KEY_HEX], hex[FA_KEY_HEX];
+    fa_key_text(secret->seed, hex);
+    int n = snprintf(text, sizeof text, "%s%s\n", secret_mark, hex);
+    bool good = write(fd, text, (size_t)n) == n && fsync(fd) == 0;
+    int error = errno;
+    fa_sign_wipe(text, sizeof text);
+    fa_sign_wipe(hex, sizeof hex);
+    return good ? 0 : error;
+}
+
+/* Born under another name, so that it is there whole or not at all and replaces nothing. */
+static int store_secret(const char *path, const fa_sign_secret *secret, fa_diag *diag)
+{
+    char temporary[FA_STORE_PATH_MAX + 16];
+    snprintf(temporary, sizeof temporary, "%s.new-XXXXXX", path);
+    int fd = mkostemp(temporary, O_CLOEXEC); /* mode 0600 */
+    if (fd < 0)
+        return fa_fail(diag, FA_EIO, "cannot write key %s: %s", path, strerror(errno));
+    int error = write_secret(fd, secret);
+    close(fd);
+    if (error == 0 && link(temporary, path) != 0)
+        error = errno;
+    unlink(temporary);
+    if (error == EEXIST)
+        return fa_fail(diag, FA_EINVAL,
+                       "%s exists: a key is never written over; move it away, or name another file",
+                       path);
+    return error == 0 ? 0
+                      : fa_fail(diag, FA_EIO, "cannot write key %s: %s", path, strerror(error));
+}
+
+int fa_keygen(const char *file, char ret_key[65], char *ret_path, size_t path_size, fa_diag *diag)
+{
+    char path[FA_STORE_PATH_MAX], hex[FA_KEY_HEX];
+    fa_sign_secret secret;
+    unsigned char public[FA_KEY_BYTES];
+    int rc = 0;
+    if (ret_key == NULL)
+        return fa_fail(diag, FA_EINVAL, "ret_key is NULL");
+    if (file == NULL) {
+        rc = place("/key", path, sizeof path, diag);
+        if (rc == 0)
+            rc = make_directory(diag);
+    } else if (snprintf(path, sizeof path, "%s", file) >= (int)sizeof path || file[0] == 0) {
+        rc = fa_fail(diag, FA_EINVAL, "the path of the key is empty or too long");
+    }
+    if (rc == 0 && fa_sign_make(&secret) != 0)
+        rc = fa_fail(diag, FA_EIO, "no randomness to be had for a key");
+    if (rc == 0)
+        rc = store_secret(path, &secret, diag);
+    if (rc != 0)
+        return rc;
+    fa_sign_public(&secret, public);
+    fa_sign_wipe(&secret, sizeof secret);
+    fa_key_text(public, hex);
+    memcpy(ret_key, hex, sizeof hex);
+    if (ret_path != NULL)
+        snprintf(ret_path, path_size, "%s", path);
+    return 0;
+}
+
+static int parse_secret(const char *path, char *text, fa_sign_secret *ret_secret, fa_diag *diag)
+{
+    text[strcspn(text, "\n")] = 0;
+    size_t mark = sizeof secret_mark - 1;
+    if (strncmp(text, secret_mark, mark) != 0 || !fa_key_parse(text + mark, ret_secret->seed))
+        return fa_fail(diag, FA_ECORRUPT, "key %s is not a secret key of `fa-tune keygen`", path);
+    return 0;
+}
+
+int fa_keys_secret(const char *file, fa_sign_secret *ret_secret, fa_diag *diag)
+{
+    char path[FA_STORE_PATH_MAX];
+    struct stat st;
+    fa_buf text = {0};
+    int fd = -1, rc = 0;
+    if (file == NULL)
+        rc = place("/key", path, sizeof path, diag);
+    else if (snprintf(path, sizeof path, "%s", file) >= (int)sizeof path)
+        rc = fa_fail(diag, FA_EINVAL, "the path of the key is too long");
+    if (rc == 0)
+        rc = fa_owned_open(path, "key", &fd, diag);
+    if (rc == FA_ENOTFOUND)
+        return fa_fail(diag, rc,
+                       "there is no key %s to sign with: `fa-tune keygen` makes one; --unsigned "
+                       "does without",
+                       path);
+    if (rc == 0 && fstat(fd, &st) == 0 && (st.st_mode & 077) != 0)
+        rc = fa_fail(diag, FA_ESTORE,
+                     "key %s: other users can read it (mode %04o): chmod 600 it, or make another",
+                     path, (unsigned)(st.st_mode & 07777));
+    if (rc == 0 && (rc = fa_buf_read_fd(&text, fd, FILE_MAX)) != 0)
+        fa_fail(diag, rc, "key %s cannot be read", path);
+    if (rc == 0)
+        rc = parse_secret(path, text.data, ret_secret, diag);
+    if (text.data != NULL)
+        fa_sign_wipe(text.data, text.size);
+    fa_buf_free(&text);
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
+/* ---- trusted keys ---------------------------------------------------------------------------*/
+typedef struct key_list {
+    int count;
+    fa_trusted_key key[KEYS_MAX];
+} key_list;
+
+static bool good_name(const char *name)
+{
+    if (strlen(name) >= FA_KEY_NAME_MAX || name[0] == ' ')
+        return false;
+    for (const unsigned char *c = (const unsigned char *)name; *c != 0; c++)
+        if (*c < 0x20 || *c == 0x7f)
+            return false;
+    return true;
+}
+
+/* One line: 64 hex digits, then maybe a space and a name. Blank lines and # are passed over. */
+static int parse_line(const char *path, int number, const char *line, key_list *list, fa_diag *diag)
+{
+    unsigned char raw[FA_KEY_BYTES];
+    fa_trusted_key key = {.own = false};
+    size_t digits = strcspn(line, " ");
+    if (line[0] == 0 || line[0] == '#')
+        return 0;
+    if (digits == FA_KEY_TEXT_MAX - 1)
+        memcpy(key.key, line, digits);
+    const char *name = line + digits + (line[digits] == ' ');
+    if (!fa_key_parse(key.key, raw) || !good_name(name))
+        return fa_fail(diag, FA_ECORRUPT,
+                       "%s, line %d: not a key of 64 hex digits with a short name behind it", path,
+                       number);
+    if (list->count == KEYS_MAX)
+        return fa_fail(diag, FA_EINVAL, "%s holds more than %d keys", path, KEYS_MAX);
+    fa_key_text(raw, key.key); /* lower case */
+    snprintf(key.name, sizeof key.name, "%s", name);
+    list->key[list->count++] = key;
+    return 0;
+}
+
+static int read_list(key_list *list, char *path, size_t size, fa_diag *diag)
+{
+    fa_buf text = {0};
+    int fd = -1, number = 1;
+    int rc = place("/trusted-keys", path, size, diag);
+    list->count = 0;
+    if (rc == 0)
+        rc = fa_owned_open(path, "list of trusted keys", &fd, diag);
+    if (rc != 0)
+        return rc == FA_ENOTFOUND ? 0 : rc;
+    rc = fa_buf_read_fd(&text, fd, FILE_MAX);
+    close(fd);
+    if (rc != 0)
+        return fa_fail(diag, rc, "list of trusted keys %s cannot be read, or is too large", path);
+    if (strlen(text.data) != text.size)
+        rc = fa_fail(diag, FA_ECORRUPT, "%s holds a NUL byte", path);
+    for (char *line = text.data, *end; rc == 0 && line != NULL; line = end, number++) {
+        end = strchr(line, '\n');
+        if (end != NULL)
+            *end++ = 0;
+        rc = parse_line(path, number, line, list, diag);
+    }
+    fa_buf_free(&text);
+    return rc;
+}
+
+/* The own key as a list's entry; false when there is none. */
+static bool own_key(fa_trusted_key *ret_key)
+{
+    fa_sign_secret secret;
+    unsigned char public[FA_KEY_BYTES];
+    if (fa_keys_secret(NULL, &secret, NULL) != 0)
+        return false;
+    fa_sign_public(&secret, public);
+    fa_sign_wipe(&secret, sizeof secret);
+    *ret_key = (fa_trusted_key){.own = true, .name = "your own"};
+    fa_key_text(public, ret_key->key);
+    return true;
+}
+
+int fa_trust_list(fa_trust_visit *visit, void *context, fa_diag *diag)
+{
+    char path[FA_STORE_PATH_MAX];
+    fa_trusted_key own;
+    if (visit == NULL)
+        return fa_fail(diag, FA_EINVAL, "visit is NULL");
+    key_list *list = malloc(sizeof *list);
+    if (list == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    int rc = read_list(list, path, sizeof path, diag);
+    if (rc == 0 && own_key(&own))
+        rc = visit(context, &own);
+    for (int i = 0; rc == 0 && i < list->count; i++)
+        rc = visit(context, &list->key[i]);
+    free(list);
+    return rc;
+}
+
+struct sought {
+    char key[FA_KEY_HEX];
+    char *ret_name;
+};
+
+static int match(void *context, const fa_trusted_key *key)
+{
+    struct sought *sought = context;
+    if (strcmp(sought->key, key->key) != 0)
+        return 0;
+    snprintf(sought->ret_name, FA_KEY_NAME_MAX, "%s", key->name);
+    return 1;
+}
+
+int fa_keys_trusted(const unsigned char key[FA_KEY_BYTES], char ret_name[FA_KEY_NAME_MAX],
+                    fa_diag *diag)
+{
+    struct sought sought = {.ret_name = ret_name};
+    fa_key_text(key, sought.key);
+    ret_name[0] = 0;
+    int rc = fa_trust_list(match, &sought, diag);
+    return rc == 1 ? 0 : rc == 0 ? FA_ENOTFOUND : rc;
+}
+
+static int write_list(const key_list *list, const char *path, fa_diag *diag)
+{
+    fa_buf text = {0};
+    fa_buf_text(&text, "# Keys whose bundles fa-tune imports: the key, then whose it is.\n");
+    for (int i = 0; i < list->count; i++)
+        fa_buf_printf(&text, "%s%s%s\n", list->key[i].key, list->key[i].name[0] != 0 ? " " : "",
+                      list->key[i].name);
+    int rc = text.failed ? fa_fail(diag, FA_ENOMEM, "out of memory")
+                         : fa_bundle_replace_file(path, text.data, text.size, diag);
+    fa_buf_free(&text);
+    return rc;
+}
+
+static int add_to(key_list *list, const char *key, const char *name, fa_diag *diag)
+{
+    int at = 0;
+    while (at < list->count && strcmp(list->key[at].key, key) != 0)
+        at++;
+    if (at == KEYS_MAX)
+        return fa_fail(diag, FA_EINVAL, "%d keys are trusted: remove one first", KEYS_MAX);
+    if (at == list->count)
+        list->key[list->count++] = (fa_trusted_key){.own = false};
+    snprintf(list->key[at].key, sizeof list->key[at].key, "%s", key);
+    snprintf(list->key[at].name, sizeof list->key[at].name, "%s", name);
+    return 0;
+}
+
+int fa_trust_add(const char *key, const char *name, fa_diag *diag)
+{
+    unsigned char raw[FA_KEY_BYTES];
+    char hex[FA_KEY_HEX], path[FA_STORE_PATH_MAX];
+    if (key == NULL || !fa_key_parse(key, raw))
+        return fa_fail(diag, FA_EINVAL,
+                       "a public key is 64 hex digits, as `fa-tune keygen` prints it");
+    name = name != NULL ? name : "";
+    if (!good_name(name))
+        return fa_fail(diag, FA_EINVAL, "the name of a key is at most %d bytes without control "
+                                        "characters",
+                       FA_KEY_NAME_MAX - 1);
+    fa_key_text(raw, hex);
+    key_list *list = malloc(sizeof *list);
+    if (list == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    int rc = make_directory(diag);
+    if (rc == 0)
+        rc = read_list(list, path, sizeof path, diag);
+    if (rc == 0)
+        rc = add_to(list, hex, name, diag);
+    if (rc == 0)
+        rc = write_list(list, path, diag);
+    free(list);
+    return rc;
+}
+
+int fa_trust_remove(const char *key_or_name, fa_diag *diag)
+{
+    char path[FA_STORE_PATH_MAX], hex[FA_KEY_HEX] = "";
+    unsigned char raw[FA_KEY_BYTES];
+    if (key_or_name == NULL || key_or_name[0] == 0)
+        return fa_fail(diag, FA_EINVAL, "no key named");
+    if (fa_key_parse(key_or_name, raw))
+        fa_key_text(raw, hex);
+    key_list *list = malloc(sizeof *list);
+    if (list == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    int rc = read_list(list, path, sizeof path, diag), left = 0;
+    for (int i = 0; rc == 0 && i < list->count; i++)
+        if (strcmp(list->key[i].key, hex) != 0 && strcmp(list->key[i].name, key_or_name) != 0)
+            list->key[left++] = list->key[i];
+    if (rc == 0 && left == list->count)
+        rc = fa_fail(diag, FA_ENOTFOUND,
+                     "no trusted key has that key or name: `fa-tune trust list` shows them");
+    if (rc == 0) {
+        list->count = left;
+        rc = write_list(list, path, diag);
+    }
+    free(list);
+    return rc;
+}

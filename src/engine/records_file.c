@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "records_file.h"
+
+#include "bundle.h"
+#include "catalogue.h"
+#include "error.h"
+#include "json.h"
+#include "render.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { LINE_MAX_BYTES = 8192 };
+
+void fa_records_free(fa_records *records)
+{
+    free(records->record);
+    *records = (fa_records){0};
+}
+
+int fa_records_append(fa_records *records, const fa_answer *record, fa_diag *diag)
+{
+    if (records->count == FA_RECORDS_MAX)
+        return fa_fail(diag, FA_EINVAL, "more than %d records", FA_RECORDS_MAX);
+    if (records->count == records->capacity) {
+        int32_t capacity = records->capacity * 2 + 64;
+        fa_answer *grown = realloc(records->record, (size_t)capacity * sizeof *grown);
+        if (grown == NULL)
+            return fa_fail(diag, FA_ENOMEM, "out of memory for records");
+        records->record = grown;
+        records->capacity = capacity;
+    }
+    records->record[records->count++] = *record;
+    return 0;
+}
+
+/* ---- families -------------------------------------------------------------------------------*/
+int fa_records_families(fa_records *records, const fa_templates *templates,
+                        const fa_family_list *families, fa_diag *diag)
+{
+    if (families->count > FA_RECORDS_FAMILIES)
+        return fa_fail(diag, FA_EINVAL, "more than %d families", FA_RECORDS_FAMILIES);
+    records->families = families->count;
+    for (int i = 0; i < families->count; i++) {
+        const char *name = fa_family_name(families->family[i]);
+        snprintf(records->family[i].name, sizeof records->family[i].name, "%s", name);
+        if (fa_render_family_hash(templates, name, records->family[i].hash) != 0)
+            return fa_fail(diag, FA_EMANIFEST, "family %s has no template", name);
+    }
+    return 0;
+}
+
+static const char *hash_of(const fa_records *records, const char *family)
+{
+    for (int i = 0; i < records->families; i++)
+        if (strcmp(records->family[i].name, family) == 0)
+            return records->family[i].hash;
+    return "";
+}
+
+const char *fa_records_moved(const fa_records *file, const fa_records *today)
+{
+    for (int i = 0; i < today->families; i++)
+        if (strcmp(hash_of(file, today->family[i].name), today->family[i].hash) != 0)
+            return today->family[i].name;
+    for (int i = 0; i < file->families; i++)
+        if (hash_of(today, file->family[i].name)[0] == 0)
+            return file->family[i].name;
+    return NULL;
+}
+
+/* ---- a line, written ------------------------------------------------------------------------*/
+#define FUNNEL(X) X(space) X(in_budget) X(compiled) X(clean) X(proved) X(measured) X(failed) X(ties)
+
+static double rounded(double us)
+{
+    return rint(us * 1e3) / 1e3;
+}
+
+static void add_problem(cJSON *json, const fa_problem *p)
+{
+    cJSON_AddStringToObject(json, "dtype", fa_dtype_name(p->dtype));
+    cJSON_AddStringToObject(json, "causal", fa_causal_name(p->causal));
+    if (p->layout != FA_BHSD)
+        cJSON_AddStringToObject(json, "layout", fa_layout_name(p->layout));
+    cJSON_AddNumberToObject(json, "head_dim", p->head_dim);
+    cJSON_AddNumberToObject(json, "batch", p->batch);
+    cJSON_AddNumberToObject(json, "heads", p->heads_q);
+    if (p->heads_kv != p->heads_q)
+        cJSON_AddNumberToObject(json, "heads_kv", p->heads_kv);
+    cJSON_AddNumberToObject(json, "seq", p->seq_q);
+    if (p->seq_k != p->seq_q)
+        cJSON_AddNumberToObject(json, "seq_k", p->seq_k);
+    if (p->want_lse)
+        cJSON_AddTrueToObject(json, "lse");
+    if (p->unaligned)
+        cJSON_AddTrueToObject(json, "unaligned");
+}
+
+static char *print_record(const fa_answer *record)
+{
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddStringToObject(json, "gpu", record->gpu.name);
+    add_problem(json, &record->problem);
+    cJSON_AddStringToObject(json, "origin", fa_origin_name(record->origin));
+    cJSON_AddItemToObject(json, "config", fa_config_to_json(&record->trial.config));
+    cJSON_AddNumberToObject(json, "predicted_us", rounded(record->trial.predicted_us));
+    if (record->origin <= FA_ORIGIN_IMPORTED) {
+        cJSON_AddNumberToObject(json, "median_us", rounded(record->trial.median_us));
+        cJSON_AddNumberToObject(json, "low_us", rounded(record->trial.low_us));
+        cJSON_AddNumberToObject(json, "high_us", rounded(record->trial.high_us));
+        cJSON_AddNumberToObject(json, "samples", record->trial.sample_count);
+        cJSON_AddNumberToObject(json, "default_us", rounded(record->default_us));
+        cJSON_AddNumberToObject(json, "max_error", record->trial.max_error);
+        cJSON_AddNumberToObject(json, "tolerance", record->trial.tolerance);
+        cJSON_AddNumberToObject(json, "driver", record->driver_version);
+        cJSON_AddStringToObject(json, "nvrtc", record->nvrtc);
+        cJSON_AddStringToObject(json, "cubin", record->cubin_key);
+    }
+    cJSON *funnel = cJSON_AddArrayToObject(json, "funnel");
+#define ADD(field) cJSON_AddItemToArray(funnel, cJSON_CreateNumber(record->field));
+    FUNNEL(ADD)
+#undef ADD
+    char *text = cJSON_PrintUnformatted(json);
+    cJSON_Delete(json);
+    return text;
+}
+
+static char *print_head(const fa_records *records)
+{
+    char day[32];
+    struct tm tm;
+    time_t made = (time_t)records->made;
+    gmtime_r(&made, &tm);
+    strftime(day, sizeof day, "%Y-%m-%d", &tm);
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddNumberToObject(json, "fa_tune_records", 1);
+    cJSON_AddStringToObject(json, "made", day);
+    cJSON *families = cJSON_AddObjectToObject(json, "families");
+    for (int i = 0; i < records->families; i++)
+        cJSON_AddStringToObject(families, records->family[i].name, records->family[i].hash);
+    char *text = cJSON_PrintUnformatted(json);
+    cJSON_Delete(json);
+    return text;
+}
+
+static int catalogue_place(const char *name)
+{
+    fa_gpu gpu;
+    for (int i = 0; i < fa_catalogue_count(); i++) {
+        const char *refused;
+        fa_catalogue_at(i, &gpu, &refused);
+        if (strcmp(gpu.name, name) == 0)
+            return i;
+    }
+    return fa_catalogue_count();
+}
+
+static int compare(const void *a, const void *b)
+{
+    const fa_answer *x = a, *y = b;
+    const fa_problem *p = &x->problem, *q = &y->problem;
+    const int64_t order[][2] = {
+        {catalogue_place(x->gpu.name), catalogue_place(y->gpu.name)},
+        {p->head_dim, q->head_dim}, {p->dtype, q->dtype}, {p->causal, q->causal},
+        {p->seq_q, q->seq_q}, {p->seq_k, q->seq_k}, {p->batch, q->batch},
+        {p->heads_q, q->heads_q}, {p->heads_kv, q->heads_kv}, {p->layout, q->layout},
+        {p->want_lse, q->want_lse}, {p->unaligned, q->unaligned},
+    };
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++)
+        if (order[i][0] != order[i][1])
+            return order[i][0] < order[i][1] ? -1 : 1;
+    return 0;
+}
+
+static void put_line(fa_buf *out, char *text)
+{
+    if (text == NULL) {
+        out->failed = true;
+        return;
+    }
+    fa_buf_text(out, text);
+    fa_buf_text(out, "\n");
+    cJSON_free(text);
+}
+
+int fa_records_write(fa_records *records, const char *path, fa_diag *diag)
+{
+    fa_buf out = {0};
+    qsort(records->record, (size_t)records->count, sizeof *records->record, compare);
+    put_line(&out, print_head(records));
+    for (int32_t i = 0; i < records->count; i++)
+        put_line(&out, print_record(&records->record[i]));
+    int rc = out.failed ? fa_fail(diag, FA_ENOMEM, "out of memory for records")
+                        : fa_bundle_replace_file(path, out.data, out.size, diag);
+    fa_buf_free(&out);
+    return rc;
+}
+
+/* ---- a line, read ---------------------------------------------------------------------------*/
+/* The keys of a line as fa_problem_from_json knows them. */
+static int read_problem(cJSON *json, fa_problem *ret_problem, const char *where, fa_diag *diag)
+{
+    fa_problem problem = {0};
+    int64_t seq = 0, heads = 0;
+    int rc = fa_json_int(json, "seq", 0, INT32_MAX, &seq, where, diag);
+    if (rc == 0)
+        rc = fa_json_int(json, "heads", 1, 65535, &heads, where, diag);
+    if (rc == FA_ENOTFOUND)
+        return fa_fail(diag, FA_EINVAL, "%s: \"seq\" or \"heads\" is missing", where);
+    if (rc != 0)
+        return rc;
+    problem.seq_q = problem.seq_k = (int32_t)seq;
+    problem.heads_q = problem.heads_kv = (int32_t)heads;
+    rc = fa_problem_from_json(json, &problem, diag);
+    if (rc == 0)
+        *ret_problem = problem;
+    return rc;
+}
+
+static int read_times(const cJSON *json, fa_answer *record, const char *where, fa_diag *diag)
+{
+    fa_trial *trial = &record->trial;
+    const struct {
+        const char *name;
+        double *value;
+    } real[] = {{"median_us", &trial->median_us}, {"low_us", &trial->low_us},
+                {"high_us", &trial->high_us},     {"default_us", &record->default_us},
+                {"max_error", &trial->max_error}, {"tolerance", &trial->tolerance}};
+    int64_t samples = 0, driver = 0;
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < sizeof real / sizeof *real; i++)
+        rc = fa_json_number(json, real[i].name, real[i].value, where, diag);
+    if (rc == 0)
+        rc = fa_json_int(json, "samples", 0, INT32_MAX, &samples, where, diag);
+    if (rc == 0)
+        rc = fa_json_int(json, "driver", 0, INT32_MAX, &driver, where, diag);
+    if (rc == 0)
+        rc = fa_json_copy(json, "nvrtc", record->nvrtc, sizeof record->nvrtc, where, diag);
+    if (rc == 0)
+        rc = fa_json_copy(json, "cubin", record->cubin_key, sizeof record->cubin_key, where, diag);
+    if (rc == FA_ENOTFOUND)
+        return fa_fail(diag, FA_EINVAL, "%s: a measured winner lacks a field", where);
+    if (rc == 0 && !(trial->median_us > 0 && trial->low_us <= trial->median_us &&
+                     trial->median_us <= trial->high_us))
+        return fa_fail(diag, FA_EINVAL, "%s: its median does not lie in its interval", where);
+    trial->sample_count = (int32_t)samples;
+    record->driver_version = (int32_t)driver;
+    return rc;
+}
+
+static int read_funnel(const cJSON *json, fa_answer *record, const char *where, fa_diag *diag)
+{
+    int32_t *const field[] = {
+#define FIELD(name) &record->name,
+        FUNNEL(FIELD)
+#undef FIELD
+    };
+    const cJSON *funnel = cJSON_GetObjectItemCaseSensitive(json, "funnel");
+    int count = (int)(sizeof field / sizeof *field);
+    if (!cJSON_IsArray(funnel) || cJSON_GetArraySize(funnel) != count)
+        return fa_fail(diag, FA_EINVAL, "%s: \"funnel\" must be %d numbers", where, count);
+    for (int i = 0; i < count; i++) {
+        const cJSON *item = cJSON_GetArrayItem(funnel, i);
+        if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0 && item->valuedouble <= INT32_MAX))
+            return fa_fail(diag, FA_EINVAL, "%s: \"funnel\" must be %d numbers", where, count);
+        *field[i] = (int32_t)item->valuedouble;
+    }
+    return 0;
+}
+
+static int read_record(cJSON *json, fa_answer *record, const char *where, fa_diag *diag)
+{
+    char gpu[sizeof record->gpu.name] = "", origin[FA_NAME_MAX] = "";
+    int rc = fa_json_copy(json, "gpu", gpu, sizeof gpu, where, diag);
+    if (rc == 0)
+        rc = fa_json_copy(json, "origin", origin, sizeof origin, where, diag);
+    if (rc == 0)
+        rc = fa_json_number(json, "predicted_us", &record->trial.predicted_us, where, diag);
+    if (rc == FA_ENOTFOUND)
+        return fa_fail(diag, FA_EINVAL, "%s: \"gpu\", \"origin\" or \"predicted_us\" is missing",
+                       where);
+    if (rc == 0 && fa_origin_parse(origin, &record->origin) != 0)
+        return fa_fail(diag, FA_EINVAL, "%s: there is no origin \"%s\"", where, origin);
+    if (rc == 0)
+        rc = fa_catalogue_find(gpu, &record->gpu, diag);
+    if (rc == 0)
+        rc = read_problem(json, &record->problem, where, diag);
+    if (rc == 0)
+        rc = fa_config_from_json(cJSON_GetObjectItemCaseSensitive(json, "config"),
+                                 &record->trial.config, diag);
+    if (rc == 0 && record->origin <= FA_ORIGIN_IMPORTED)
+        rc = read_times(json, record, where, diag);
+    if (rc == 0)
+        rc = read_funnel(json, record, where, diag);
+    return rc;
+}
+
+static int read_head(const cJSON *json, fa_records *records, const char *where, fa_diag *diag)
+{
+    int64_t version = 0;
+    char day[16] = "";
+    struct tm tm = {0};
+    const cJSON *families = cJSON_GetObjectItemCaseSensitive(json, "families"), *item;
+    int rc = fa_json_int(json, "fa_tune_records", 1, INT32_MAX, &version, where, diag);
+    if (rc == FA_ENOTFOUND)
+        return fa_fail(diag, FA_EINVAL, "%s: this is no file of records", where);
+    if (rc == 0 && version > 1)
+        return fa_fail(diag, FA_EVERSION, "%s: records of version %lld are for a newer fa-tune",
+                       where, (long long)version);
+    if (rc == 0)
+        rc = fa_json_copy(json, "made", day, sizeof day, where, diag);
+    const char *end = rc == 0 ? strptime(day, "%Y-%m-%d", &tm) : NULL;
+    if (end == NULL || *end != 0 || !cJSON_IsObject(families) ||
+        cJSON_GetArraySize(families) > FA_RECORDS_FAMILIES)
+        return fa_fail(diag, FA_EINVAL, "%s: \"made\" must be a day and \"families\" an object",
+                       where);
+    records->made = (int64_t)timegm(&tm);
+    cJSON_ArrayForEach(item, families)
+    {
+        if (!cJSON_IsString(item) || strlen(item->valuestring) != FA_HASH_HEX - 1 ||
+            strlen(item->string) >= FA_NAME_MAX)
+            return fa_fail(diag, FA_EINVAL, "%s: \"families\" must name SHA-256 sums", where);
+        memcpy(records->family[records->families].hash, item->valuestring, FA_HASH_HEX);
+        snprintf(records->family[records->families++].name, FA_NAME_MAX, "%s", item->string);
+    }
+    return 0;
+}
+
+static int read_line(const char *path, int number, const char *line, size_t size,
+                     fa_records *records, fa_diag *diag)
+{
+    char where[300];
+    cJSON *json = NULL;
+    fa_answer *record = NULL;
+    snprintf(where, sizeof where, "%.256s, line %d", path, number);
+    if (size > LINE_MAX_BYTES)
+        return fa_fail(diag, FA_EINVAL, "%s: longer than %d bytes", where, LINE_MAX_BYTES);
+    int rc = fa_json_parse(line, size, where, &json, diag);
+    if (rc == 0 && !cJSON_IsObject(json))
+        rc = fa_fail(diag, FA_EINVAL, "%s: must be a JSON object", where);
+    if (rc == 0 && number == 1) {
+        rc = read_head(json, records, where, diag);
+    } else if (rc == 0 && (record = calloc(1, sizeof *record)) == NULL) {
+        rc = fa_fail(diag, FA_ENOMEM, "out of memory for records");
+    } else if (rc == 0) {
+        rc = read_record(json, record, where, diag);
+        if (rc != 0 && strncmp(diag != NULL ? diag->text : where, where, strlen(where)) != 0)
+            rc = fa_fail_in(diag, rc, "%s", where);
+        if (rc == 0)
+            rc = fa_records_append(records, record, diag);
+    }
+    free(record);
+    cJSON_Delete(json);
+    return rc;
+}
+
+int fa_records_read(const char *path, fa_records *ret_records, fa_diag *diag)
+{
+    fa_buf text;
+    fa_records records = {0};
+    int rc = fa_buf_read_file(&text, path, FA_RECORDS_BYTES_MAX), number = 1;
+    if (rc != 0)
+        return fa_fail(diag, rc, "records %s: %s", path, fa_error_text(rc));
+    for (size_t at = 0; rc == 0 && at < text.size; number++) {
+        const char *newline = memchr(text.data + at, '\n', text.size - at);
+        size_t size = newline != NULL ? (size_t)(newline - text.data) - at : text.size - at;
+        rc = read_line(path, number, text.data + at, size, &records, diag);
+        at += size + 1;
+    }
+    if (rc == 0 && number == 1)
+        rc = fa_fail(diag, FA_EINVAL, "records %s: the file is empty", path);
+    fa_buf_free(&text);
+    if (rc != 0)
+        fa_records_free(&records);
+    else
+        *ret_records = records;
+    return rc;
+}

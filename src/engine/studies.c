@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Studies: what the store holds about a problem on some silicon, whether or not that GPU is here
+ * and the templates are still the same.
+ *
+ * Workload: a report reads them all, one after another: tens of studies of some hundred trials.
+ */
+#include "engine.h"
+
+#include "catalogue.h"
+#include "error.h"
+#include "model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- studies --------------------------------------------------------------------------------*/
+struct study_list {
+    fa_study *study;
+    size_t count, capacity;
+};
+
+static int keep_scope(void *context, const fa_scope *scope, int32_t trials, int64_t unix_time)
+{
+    struct study_list *list = context;
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity == 0 ? 64 : list->capacity * 2;
+        fa_study *grown = realloc(list->study, capacity * sizeof *grown);
+        if (grown == NULL)
+            return FA_ENOMEM;
+        list->study = grown;
+        list->capacity = capacity;
+    }
+    fa_study study = {.size = sizeof study,
+                      .problem = scope->problem,
+                      .trials = trials,
+                      .unix_time = unix_time};
+    snprintf(study.silicon, sizeof study.silicon, "%s", scope->silicon);
+    snprintf(study.templates, sizeof study.templates, "%s", scope->templates);
+    snprintf(study.policy, sizeof study.policy, "%s", scope->policy);
+    list->study[list->count++] = study;
+    return 0;
+}
+
+static bool is_silicon(const fa_gpu *gpu, const char *silicon)
+{
+    char text[FA_SILICON_MAX];
+    fa_gpu_silicon(gpu, text);
+    return strcmp(text, silicon) == 0;
+}
+
+/* Without a winner only the silicon is on record: the catalogue's GPU of that silicon. */
+static void find_gpu(fa_study *study)
+{
+    for (int i = 0; i < fa_catalogue_count(); i++) {
+        fa_gpu gpu;
+        const char *refused;
+        fa_catalogue_at(i, &gpu, &refused);
+        if (is_silicon(&gpu, study->silicon)) {
+            study->gpu = gpu;
+            return;
+        }
+    }
+    snprintf(study->gpu.name, sizeof study->gpu.name, "%.63s", study->silicon);
+}
+
+static int scope_of(const fa_study *study, fa_scope *ret_scope, fa_diag *diag)
+{
+    fa_scope scope = {.problem = study->problem};
+    if (memchr(study->silicon, 0, sizeof study->silicon) == NULL ||
+        memchr(study->templates, 0, sizeof study->templates) == NULL ||
+        memchr(study->policy, 0, sizeof study->policy) == NULL)
+        return fa_fail(diag, FA_EINVAL, "the study's texts do not end");
+    memcpy(scope.silicon, study->silicon, sizeof scope.silicon);
+    memcpy(scope.templates, study->templates, sizeof scope.templates);
+    memcpy(scope.policy, study->policy, sizeof scope.policy);
+    *ret_scope = scope;
+    return 0;
+}
+
+static int complete(fa_tuner *tuner, fa_study *study, fa_diag *diag)
+{
+    fa_scope scope;
+    fa_winner_record winner = {0};
+    int rc = scope_of(study, &scope, diag);
+    if (rc == 0)
+        rc = fa_store_winner_get(tuner->store, &scope, &winner, NULL, diag);
+    if (rc == 0) {
+        study->has_winner = true;
+        fa_records_answer(&winner, NULL, &study->winner);
+        study->gpu = study->winner.gpu;
+        if (winner.unix_time > study->unix_time)
+            study->unix_time = winner.unix_time;
+        fa_winner_record_free(&winner);
+    } else if (rc != FA_ENOTFOUND && rc != FA_ECORRUPT) {
+        return rc;
+    }
+    if (study->gpu.sm == 0) {
+        char name[sizeof study->gpu.name];
+        memcpy(name, study->gpu.name, sizeof name);
+        find_gpu(study);
+        if (name[0] != 0)
+            memcpy(study->gpu.name, name, sizeof name);
+    }
+    study->current = is_silicon(&study->gpu, study->silicon) &&
+                     strcmp(study->templates, fa_templates_hash(tuner->templates)) == 0 &&
+                     strcmp(study->policy, FA_MEASURE_POLICY) == 0;
+    return 0;
+}
+
+int fa_list_studies(fa_tuner *tuner, fa_study_visit *visit, void *context, fa_diag *diag)
+{
+    struct study_list list = {0};
+    int rc = fa_tuner_check(tuner, diag);
+    if (rc == 0 && visit == NULL)
+        rc = fa_fail(diag, FA_EINVAL, "visit is NULL");
+    if (rc != 0)
+        return rc;
+    pthread_mutex_lock(&tuner->work);
+    rc = fa_store_scopes_each(tuner->store, keep_scope, &list, diag);
+    if (rc == FA_ENOMEM)
+        fa_fail(diag, rc, "out of memory after %zu studies", list.count);
+    for (size_t i = 0; i < list.count && rc == 0; i++)
+        rc = complete(tuner, &list.study[i], diag);
+    pthread_mutex_unlock(&tuner->work);
+    for (size_t i = 0; i < list.count && rc == 0; i++)
+        if (list.study[i].has_winner || list.study[i].trials > 0)
+            rc = visit(context, &list.study[i]);
+    free(list.study);
+    return rc;
+}
+
+/* ---- trials ---------------------------------------------------------------------------------*/
+struct trial_list {
+    fa_study_trial *trial; /* owns the texts and samples that are pointed to */
+    size_t count, capacity;
+};
+
+static fa_study_trial *add(struct trial_list *list)
+{
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity == 0 ? 256 : list->capacity * 2;
+        fa_study_trial *grown = realloc(list->trial, capacity * sizeof *grown);
+        if (grown == NULL)
+            return NULL;
+        list->trial = grown;
+        list->capacity = capacity;
+    }
+    list->trial[list->count] = (fa_study_trial){0};
+    return &list->trial[list->count++];
+}
+
+static void free_list(struct trial_list *list)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        free((void *)(uintptr_t)list->trial[i].samples_us);
+        free((void *)(uintptr_t)list->trial[i].environment);
+        free((void *)(uintptr_t)list->trial[i].clocks);
+    }
+    free(list->trial);
+    *list = (struct trial_list){0};
+}
+
+static int keep_trial(void *context, const fa_trial_record *record)
+{
+    fa_study_trial *kept = add(context);
+    if (kept == NULL)
+        return FA_ENOMEM;
+    size_t size = (size_t)record->sample_count * sizeof(float);
+    float *samples = size > 0 ? malloc(size) : NULL;
+    if (size > 0 && samples != NULL)
+        memcpy(samples, record->samples_us, size);
+    kept->trial = record->trial;
+    kept->tried = true;
+    kept->samples_us = samples;
+    kept->sample_count = record->sample_count;
+    kept->environment = strdup(record->environment != NULL ? record->environment : "{}");
+    kept->clocks = record->clocks != NULL ? strdup(record->clocks) : NULL;
+    kept->seed = record->seed;
+    kept->unix_time = record->unix_time;
+    memcpy(kept->cubin_key, record->cubin_key, sizeof kept->cubin_key);
+    bool lost = (size > 0 && samples == NULL) || kept->environment == NULL ||
+                (record->clocks != NULL && kept->clocks == NULL);
+    return lost ? FA_ENOMEM : 0;
+}
+
+/* Equal for equal configs, in whatever order their tunables stand. */
+static int64_t digest(const fa_config *config)
+{
+    int64_t sum = 0;
+    for (int32_t i = 0; i < config->count; i++)
+        sum += (int64_t)config->tunable[i].value * config->tunable[i].name[0];
+    return sum;
+}
+
+/* Notes what the space says of a config on record; false when this candidate is none. */
+static bool on_record(struct trial_list *list, const int64_t *digests, size_t tried,
+                      const fa_candidate *candidate)
+{
+    int64_t wanted = digest(&candidate->trial.config);
+    for (size_t i = 0; i < tried; i++) {
+        fa_study_trial *known = &list->trial[i];
+        if (digests[i] != wanted ||
+            !fa_config_equal(&known->trial.config, &candidate->trial.config))
+            continue;
+        known->is_default = candidate->is_default;
+        return true;
+    }
+    return false;
+}
+
+/* Joins the configs of the space that are not on record. A space that cannot be told any more
+ * leaves the study with what is on record. */
+static int join_space(fa_tuner *tuner, const fa_study *study, struct trial_list *list)
+{
+    fa_space space = {0};
+    size_t tried = list->count;
+    int rc = fa_tuner_families(tuner, NULL);
+    if (rc == 0)
+        rc = fa_space_enumerate(&tuner->families, &study->problem, &study->gpu, &space, NULL);
+    if (rc != 0)
+        return 0;
+    int64_t *digests = calloc(tried + 1, sizeof *digests);
+    rc = digests == NULL ? FA_ENOMEM : 0;
+    for (size_t i = 0; i < tried && rc == 0; i++)
+        digests[i] = digest(&list->trial[i].trial.config);
+    for (int i = 0; i < space.count && rc == 0; i++) {
+        fa_candidate *candidate = &space.candidate[i];
+        if (on_record(list, digests, tried, candidate))
+            continue;
+        if (candidate->trial.status == FA_STATUS_PENDING)
+            fa_model_predict(candidate, &study->problem, &study->gpu, &candidate->trial);
+        fa_study_trial *added = add(list);
+        rc = added == NULL ? FA_ENOMEM : 0;
+        if (added != NULL) {
+            added->trial = candidate->trial;
+            added->is_default = candidate->is_default;
+        }
+    }
+    free(digests);
+    fa_space_free(&space);
+    return rc;
+}
+
+static int compare(const void *a, const void *b)
+{
+    return fa_trial_compare_ends(&((const fa_study_trial *)a)->trial,
+                                 &((const fa_study_trial *)b)->trial);
+}
+
+static void put_in_order(const fa_study *study, struct trial_list *list)
+{
+    qsort(list->trial, list->count, sizeof *list->trial, compare);
+    for (size_t i = 1; study->has_winner && i < list->count; i++) {
+        fa_study_trial chosen = list->trial[i];
+        if (!fa_config_equal(&chosen.trial.config, &study->winner.trial.config))
+            continue;
+        if (fa_trial_finished(&chosen.trial)) {
+            memmove(&list->trial[1], &list->trial[0], i * sizeof chosen);
+            list->trial[0] = chosen;
+        }
+        break;
+    }
+    for (size_t i = 0; i < list->count && fa_trial_finished(&list->trial[i].trial); i++)
+        list->trial[i].rank = (int32_t)i + 1;
+}
+
+int fa_list_study_trials(fa_tuner *tuner, const fa_study *study, fa_study_trial_visit *visit,
+                         void *context, fa_diag *diag)
+{
+    struct trial_list list = {0};
+    fa_scope scope;
+    int rc = fa_tuner_check(tuner, diag);
+    if (rc == 0 && (study == NULL || visit == NULL || study->size != sizeof *study))
+        rc = fa_fail(diag, FA_EINVAL,
+                     "study or visit is NULL, or the study is none of fa_list_studies");
+    if (rc == 0)
+        rc = scope_of(study, &scope, diag);
+    if (rc != 0)
+        return rc;
+    pthread_mutex_lock(&tuner->work);
+    rc = fa_store_trials_each(tuner->store, &scope, keep_trial, &list, diag);
+    if (rc == 0 && study->current)
+        rc = join_space(tuner, study, &list);
+    pthread_mutex_unlock(&tuner->work);
+    if (rc == FA_ENOMEM)
+        fa_fail(diag, rc, "out of memory after %zu configs of a study", list.count);
+    if (rc == 0 && list.count > 0)
+        put_in_order(study, &list);
+    for (size_t i = 0; i < list.count && rc == 0; i++)
+        rc = visit(context, &list.trial[i]);
+    free_list(&list);
+    return rc;
+}

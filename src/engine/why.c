@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What fa_contact.h tells: the steps of a lookup, predictions against the truth, and the regret of
+ * buckets.
+ */
+#include "engine.h"
+
+#include "error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- why ------------------------------------------------------------------------------------*/
+static const struct {
+    const char *name, *nothing;
+} kinds[] = {
+    [FA_STEP_EXACT] = {"exact", "no winner is stored for these very lengths"},
+    [FA_STEP_BUCKET] = {"bucket", "nothing measured is stored for this problem's bucket"},
+    [FA_STEP_NEAREST] = {"nearest", "no other length within two octaves was measured on this GPU"},
+    [FA_STEP_TRANSFERRED] = {"transferred", "no other GPU has a measured winner for this bucket"},
+    [FA_STEP_PREDICTED] = {"predicted", "no prediction is stored for this bucket and GPU"},
+    [FA_STEP_TUNE] = {"tune", ""},
+};
+
+enum { STEPS_MAX = FA_LEADS_MAX + FA_STEP_TUNE + 1 };
+
+typedef struct steps {
+    fa_step step[STEPS_MAX];
+    int count;
+} steps;
+
+static fa_step *add(steps *all, fa_step_kind kind)
+{
+    fa_step *step = &all->step[all->count++];
+    *step = (fa_step){.kind = kind};
+    snprintf(step->name, sizeof step->name, "%s", kinds[kind].name);
+    return step;
+}
+
+/* One lead as a step; taken: a lookup answers with it. */
+static void add_lead(steps *all, fa_tuner *tuner, const fa_target *target, const fa_lead *lead,
+                     bool *taken)
+{
+    fa_step *step = add(all, lead->kind);
+    fa_cubin_record cubin = {0};
+    const char *ready = "";
+    step->found = true;
+    step->answer = lead->answer;
+    bool serves = fa_lead_serves(target, lead);
+    if (serves && fa_records_cubin(tuner, lead->answer.cubin_key, &cubin, NULL) != 0) {
+        serves = false;
+        ready = "its cubin is gone from the store, a tune compiles it again";
+    }
+    fa_cubin_record_free(&cubin);
+    step->taken = serves && !*taken;
+    if (!lead->usable)
+        snprintf(step->why, sizeof step->why, "%.200s; passed over: %.290s", lead->answer.why,
+                 lead->why);
+    else if (step->taken && lead->answer.driver_version == 0 && target->gpu.present)
+        snprintf(step->why, sizeof step->why,
+                 "%s; not launched before this GPU has proved it (effort predict)", lead->answer.why);
+    else if (step->taken)
+        snprintf(step->why, sizeof step->why, "%s", lead->answer.why);
+    else if (serves)
+        snprintf(step->why, sizeof step->why, "%s; passed over: something above is trusted more",
+                 lead->answer.why);
+    else
+        snprintf(step->why, sizeof step->why, "%s; passed over: %s", lead->answer.why,
+                 ready[0] != 0 ? ready : "it is not compiled for this GPU yet");
+    *taken = *taken || step->taken;
+}
+
+/* What effort measure of fa_get_best_kernel would do next. */
+static void add_tune(steps *all, fa_tuner *tuner, const fa_target *target, bool exact)
+{
+    fa_request request = {.size = sizeof request, .problem = target->asked,
+                          .effort = FA_EFFORT_MEASURE, .exact = exact,
+                          .first_contact = true};
+    fa_step *step = add(all, FA_STEP_TUNE);
+    fa_plan plan = {0};
+    fa_diag diag = {{0}};
+    for (int i = 0; i < all->count; i++) {
+        if (all->step[i].taken &&
+            fa_answer_satisfies(&all->step[i].answer, FA_EFFORT_MEASURE, exact, false)) {
+            snprintf(step->why, sizeof step->why, "effort measure has nothing to add");
+            return;
+        }
+    }
+    if (fa_plan_make(tuner, &request, target, &plan, &diag) != 0)
+        snprintf(step->why, sizeof step->why, "%.500s", diag.text);
+    else if (plan.count > 0)
+        snprintf(step->why, sizeof step->why, "effort measure would race the %d cubin%s ready here",
+                 plan.count, plan.count == 1 ? " that is" : "s that are");
+    else if (target->gpu.present)
+        snprintf(step->why, sizeof step->why, "effort measure would prove and time the whole space");
+    else
+        snprintf(step->why, sizeof step->why,
+                 "a tune would compile the whole space and rank it by the model");
+}
+
+static int collect_steps(fa_tuner *tuner, const fa_request *request, steps *all, fa_gpu *ret_gpu,
+                         fa_diag *diag)
+{
+    fa_target target;
+    fa_leads *leads = NULL;
+    int rc = fa_target_resolve(tuner, &request->problem, request->gpu, request->ordinal,
+                               request->exact, &target, diag);
+    if (rc == 0)
+        rc = fa_leads_collect(tuner, &target, &leads, diag);
+    if (rc != 0)
+        return rc;
+    fa_problem bucket = fa_problem_bucket(&target.asked);
+    bool taken = false;
+    for (fa_step_kind kind = FA_STEP_EXACT; kind < FA_STEP_TUNE; kind++) {
+        int found = 0;
+        for (int i = 0; i < leads->count; i++) {
+            if (leads->lead[i].kind != kind)
+                continue;
+            add_lead(all, tuner, &target, &leads->lead[i], &taken);
+            found++;
+        }
+        /* On a bucket's own lengths there is nothing that is more exact. */
+        bool asked = kind != FA_STEP_EXACT || !fa_problem_equal(&bucket, &target.asked);
+        if (found == 0 && asked)
+            snprintf(add(all, kind)->why, sizeof all->step[0].why, "%s", kinds[kind].nothing);
+    }
+    add_tune(all, tuner, &target, request->exact);
+    free(leads);
+    if (ret_gpu != NULL)
+        *ret_gpu = target.gpu;
+    return 0;
+}
+
+int fa_why(fa_tuner *tuner, const fa_request *request, fa_step_visit *visit, void *context,
+           fa_gpu *ret_gpu, fa_diag *diag)
+{
+    int rc = fa_tuner_check(tuner, diag);
+    if (rc != 0)
+        return rc;
+    fa_request known;
+    rc = visit == NULL ? fa_fail(diag, FA_EINVAL, "visit is NULL")
+                       : fa_request_copy(request, &known, diag);
+    if (rc != 0)
+        return rc;
+    steps *all = calloc(1, sizeof *all);
+    if (all == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a lookup");
+    pthread_mutex_lock(&tuner->work);
+    rc = collect_steps(tuner, &known, all, ret_gpu, diag);
+    pthread_mutex_unlock(&tuner->work);
+    for (int i = 0; rc == 0 && i < all->count; i++)
+        rc = visit(context, &all->step[i]);
+    free(all);
+    return rc;
+}
+
+/* ---- predictions ----------------------------------------------------------------------------*/
+struct telling {
+    fa_tuner *tuner;
+    fa_prediction_visit *prediction;
+    fa_regret_visit *regret;
+    void *context;
+};
+
+static int tell_prediction(void *context, const fa_prediction_record *record)
+{
+    struct telling *telling = context;
+    fa_prediction told = {.problem = record->scope.problem,
+                          .origin = record->origin,
+                          .config = record->config,
+                          .predicted_us = record->predicted_us,
+                          .measured_us = record->measured_us,
+                          .best_us = record->best_us,
+                          .rank = record->rank,
+                          .measured = record->raced,
+                          .unix_time = record->unix_time};
+    memcpy(told.gpu, record->gpu_name, sizeof told.gpu);
+    memcpy(told.from_gpu, record->from_gpu, sizeof told.from_gpu);
+    return telling->prediction(telling->context, &told);
+}
+
+int fa_list_predictions(fa_tuner *tuner, fa_prediction_visit *visit, void *context, fa_diag *diag)
+{
+    int rc = fa_tuner_check(tuner, diag);
+    if (rc != 0)
+        return rc;
+    if (visit == NULL)
+        return fa_fail(diag, FA_EINVAL, "visit is NULL");
+    struct telling telling = {.tuner = tuner, .prediction = visit, .context = context};
+    pthread_mutex_lock(&tuner->work);
+    rc = fa_store_predictions_each(tuner->store, tell_prediction, &telling, diag);
+    pthread_mutex_unlock(&tuner->work);
+    return rc;
+}
+
+/* ---- regret ---------------------------------------------------------------------------------*/
+static int find_time(void *context, const fa_trial_record *record)
+{
+    fa_regret *regret = context;
+    if (record->trial.status == FA_STATUS_MEASURED &&
+        fa_config_equal(&record->trial.config, &regret->bucket_config))
+        regret->bucket_us = record->trial.median_us;
+    return 0;
+}
+
+static int tell_regret(void *context, const fa_winner_record *winner)
+{
+    struct telling *telling = context;
+    fa_store *store = telling->tuner->store;
+    fa_winner_record of_bucket = {0};
+    fa_scope scope = winner->scope;
+    scope.problem = fa_problem_bucket(&winner->scope.problem);
+    if (fa_problem_equal(&scope.problem, &winner->scope.problem) ||
+        winner->trial.status != FA_STATUS_MEASURED ||
+        fa_store_winner_get(store, &scope, &of_bucket, NULL, NULL) != 0)
+        return 0;
+    fa_regret regret = {.problem = winner->scope.problem,
+                        .bucket = scope.problem,
+                        .bucket_config = of_bucket.trial.config,
+                        .best_config = winner->trial.config,
+                        .best_us = winner->trial.median_us};
+    bool measured = of_bucket.trial.status == FA_STATUS_MEASURED;
+    memcpy(regret.gpu, winner->gpu_name, sizeof regret.gpu);
+    fa_winner_record_free(&of_bucket);
+    if (!measured)
+        return 0;
+    int rc = fa_store_trials_each(store, &winner->scope, find_time, &regret, NULL);
+    if (rc != 0)
+        return rc;
+    /* A tie may have been broken in favour of one that is a little slower. */
+    if (regret.bucket_us > 0 && regret.bucket_us < regret.best_us)
+        regret.best_us = regret.bucket_us;
+    return telling->regret(telling->context, &regret);
+}
+
+int fa_list_regret(fa_tuner *tuner, fa_regret_visit *visit, void *context, fa_diag *diag)
+{
+    int rc = fa_tuner_check(tuner, diag);
+    if (rc != 0)
+        return rc;
+    if (visit == NULL)
+        return fa_fail(diag, FA_EINVAL, "visit is NULL");
+    struct telling telling = {.tuner = tuner, .regret = visit, .context = context};
+    pthread_mutex_lock(&tuner->work);
+    rc = fa_store_winners_each(tuner->store, tell_regret, &telling, diag);
+    pthread_mutex_unlock(&tuner->work);
+    return rc;
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the store knows beyond single problems: what buckets of lengths cost between their points,
+ * and what became of choices that were predicted or transferred before they were measured.
+ */
+#include "data.h"
+
+#include "error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* The catalogue's name for a GPU that has several ("NVIDIA L4"), else the name itself. */
+static void canonical(const char *name, char *ret, size_t size)
+{
+    fa_gpu gpu;
+    snprintf(ret, size, "%s", fa_gpu_find(name, &gpu, NULL) == 0 ? gpu.name : name);
+}
+
+bool report_asked_for(const report_options *options, const fa_problem *is, const char *gpu)
+{
+    const fa_problem *want = &options->problem;
+    unsigned by = options->by;
+    if (options->gpu != NULL) {
+        char wanted[64], name[64];
+        canonical(options->gpu, wanted, sizeof wanted);
+        canonical(gpu, name, sizeof name);
+        if (strcasecmp(wanted, name) != 0)
+            return false;
+    }
+    return (!(by & REPORT_BY_DTYPE) || want->dtype == is->dtype) &&
+           (!(by & REPORT_BY_CAUSAL) || want->causal == is->causal) &&
+           (!(by & REPORT_BY_LAYOUT) || want->layout == is->layout) &&
+           (!(by & REPORT_BY_HEAD_DIM) || want->head_dim == is->head_dim) &&
+           (!(by & REPORT_BY_BATCH) || want->batch == is->batch) &&
+           (!(by & REPORT_BY_HEADS_Q) || want->heads_q == is->heads_q) &&
+           (!(by & REPORT_BY_HEADS_KV) || want->heads_kv == is->heads_kv) &&
+           (!(by & REPORT_BY_SEQ_Q) || want->seq_q == is->seq_q) &&
+           (!(by & REPORT_BY_SEQ_K) || want->seq_k == is->seq_k) &&
+           (!(by & REPORT_BY_LSE) || want->want_lse == is->want_lse) &&
+           (!(by & REPORT_BY_UNALIGNED) || want->unaligned == is->unaligned);
+}
+
+/* Makes room for one more; NULL: out of memory. */
+static void *grown(void *array, size_t count, size_t size)
+{
+    bool full = count == 0 || (count >= 32 && (count & (count - 1)) == 0);
+    return full ? realloc(array, (count == 0 ? 32 : 2 * count) * size) : array;
+}
+
+static int keep_regret(void *context, const fa_regret *regret)
+{
+    report *report = context;
+    if (!report_asked_for(report->options, &regret->problem, regret->gpu))
+        return 0;
+    fa_regret *array = grown(report->regret, report->regrets, sizeof *array);
+    if (array == NULL)
+        return FA_ENOMEM;
+    report->regret = array;
+    fa_regret *kept = &array[report->regrets++];
+    *kept = *regret;
+    report_mend(kept->gpu);
+    report_mend_config(&kept->bucket_config);
+    report_mend_config(&kept->best_config);
+    return 0;
+}
+
+static int keep_prediction(void *context, const fa_prediction *prediction)
+{
+    report *report = context;
+    if (!report_asked_for(report->options, &prediction->problem, prediction->gpu))
+        return 0;
+    fa_prediction *array = grown(report->prediction, report->predictions, sizeof *array);
+    if (array == NULL)
+        return FA_ENOMEM;
+    report->prediction = array;
+    fa_prediction *kept = &array[report->predictions++];
+    *kept = *prediction;
+    report_mend(kept->gpu);
+    report_mend(kept->from_gpu);
+    report_mend_config(&kept->config);
+    return 0;
+}
+
+int report_collect_extras(report *report, fa_diag *diag)
+{
+    int rc = fa_list_regret(report->tuner, keep_regret, report, diag);
+    if (rc == 0)
+        rc = fa_list_predictions(report->tuner, keep_prediction, report, diag);
+    return rc;
+}
+
+double report_regret_of(const fa_regret *regret)
+{
+    return regret->bucket_us > 0 && regret->best_us > 0
+               ? regret->bucket_us > regret->best_us ? regret->bucket_us / regret->best_us - 1 : 0
+               : -1;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+int report_regret_summary(const report *report, report_regret_sum *ret_sum)
+{
+    report_regret_sum sum = {0};
+    double *values = calloc(report->regrets + 1, sizeof *values);
+    if (values == NULL)
+        return FA_ENOMEM;
+    for (size_t i = 0; i < report->regrets; i++) {
+        double value = report_regret_of(&report->regret[i]);
+        if (value >= 0)
+            values[sum.points++] = value;
+        else
+            sum.failed++;
+    }
+    if (sum.points > 0) {
+        qsort(values, sum.points, sizeof *values, compare_doubles);
+        sum.median = (values[(sum.points - 1) / 2] + values[sum.points / 2]) / 2;
+        sum.worst = values[sum.points - 1];
+    }
+    free(values);
+    *ret_sum = sum;
+    return 0;
+}

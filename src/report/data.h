@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One problem as a report tells it: its study, every config, and what follows from them. Formats
+ * only word this; nothing is computed twice.
+ */
+#ifndef FA_REPORT_DATA_INTERNAL_H
+#define FA_REPORT_DATA_INTERNAL_H
+
+#include "report.h"
+
+enum {
+    REPORT_STATUSES = FA_STATUS_MEASURED + 1,
+    REPORT_REASONS = 3,      /* example reasons told per gate */
+    REPORT_GROUPS = 64,      /* different reasons counted per gate */
+    REPORT_ENVIRONMENTS = 8, /* told per problem */
+    REPORT_SEEDS = 4,
+    REPORT_THROTTLES = 4,
+    REPORT_RACE_ROWS = 24,
+    REPORT_PAGE_CONFIGS = 2500 /* told in full in one page, unless --top says otherwise */
+};
+
+typedef struct report_config {
+    int32_t rank; /* 0: did not finish */
+    bool tried, is_default, is_winner;
+    bool told; /* a page's mark: has a row and a record there */
+    bool has_tile;
+    int32_t tile[3]; /* BLOCK_M, BLOCK_N, STAGES, when it has all three */
+    fa_trial trial;
+    char cubin_key[65];
+    float *samples_us;
+    int32_t sample_count;
+    int32_t sm_mhz, memory_mhz, temperature_c; /* -1: not known */
+    char throttle[160];
+    uint64_t seed;
+    int64_t unix_time;
+} report_config;
+
+/* Where configs ended. */
+typedef struct report_gate {
+    size_t count;
+    int reasons;
+    struct {
+        const char *text; /* a config's */
+        size_t count;
+    } reason[REPORT_GROUPS]; /* the first REPORT_REASONS at most are told, most frequent first */
+    size_t elsewhere; /* configs with other reasons than those told */
+} report_gate;
+
+typedef struct report_environment {
+    char *text; /* as it was stored */
+    char gpu[64], uuid[64], nvrtc[256], library[32], host[256];
+    int32_t driver; /* 0: none */
+    size_t trials;
+} report_environment;
+
+/* What somebody else's kernel takes for the same problem on the same GPU type. */
+typedef struct report_peer {
+    fa_baseline baseline;
+    double ratio; /* its time over ours: above 1 ours is faster; 0: ours is not known */
+} report_peer;
+
+typedef struct report_funnel {
+    bool known;   /* the whole space is; else the counts below are those of tried configs */
+    bool on_device; /* configs were proved and timed */
+    int32_t space, in_budget, compiled, clean, proved, measured;
+} report_funnel;
+
+typedef struct report_problem {
+    int number; /* from 1, in the order of the report */
+    fa_study study;
+    report_config *config; /* in the order of `fa-tune explain` */
+    size_t count, ranked, tried;
+    report_gate gate[REPORT_STATUSES];
+    report_funnel funnel;
+    report_environment environment[REPORT_ENVIRONMENTS];
+    size_t environments, environments_left_out;
+    uint64_t seed[REPORT_SEEDS];
+    size_t seeds, seeds_left_out;
+    int32_t sm_mhz[2], memory_mhz[2], temperature_c[2]; /* lowest, highest; -1: not known */
+    char throttle[REPORT_THROTTLES][160];
+    size_t throttles, throttles_left_out;
+
+    const fa_trial *best; /* the winner, else the best so far; NULL: none came through */
+    bool measured;        /* best was timed on this silicon by this store's tunes; else its time is
+                             the model's, or another's measurement that came with a bundle */
+    double us, low_us, high_us;
+    double tflops;        /* nominal: 4·B·H·Sq·Sk·D, halved when causal */
+    double bytes;         /* that must move at least: Q, K, V and O once */
+    double default_us, x_default; /* 0: not known */
+    double compile_ms;    /* of all compiles, one after another */
+    report_peer *peer;
+    size_t peers;
+    int fastest_peer;     /* index, or -1 */
+    bool slow;            /* measured at less than half the speed of the fastest peer */
+} report_problem;
+
+/* What one report keeps while it goes through the problems. */
+typedef struct report {
+    fa_tuner *tuner;
+    const report_options *options;
+    fa_buf *out;
+    report_outcome outcome;
+    fa_baseline *baseline;
+    size_t baselines;
+    fa_regret *regret; /* what buckets of lengths cost between their points */
+    size_t regrets;
+    fa_prediction *prediction;
+    size_t predictions;
+    char store[4096]; /* its path as told */
+    int64_t made;    /* unix time */
+    void *format;    /* a format's own */
+} report;
+
+typedef struct report_writer {
+    int (*begin)(report *report);
+    void (*problem)(report *report, report_problem *problem);
+    void (*end)(report *report); /* also frees report->format */
+} report_writer;
+
+extern const report_writer report_html, report_markdown, report_csv, report_json;
+
+/* collect.c: everything about one study. */
+int report_collect(const report *report, const fa_study *study, report_problem *ret_problem,
+                   fa_diag *diag);
+void report_problem_free(report_problem *problem);
+
+/* buckets.c: what the store knows beyond single problems, as far as it was asked for. */
+int report_collect_extras(report *report, fa_diag *diag);
+bool report_asked_for(const report_options *options, const fa_problem *problem, const char *gpu);
+/* Time at the point over the best there, less 1; a negative number when the bucket's winner did not
+ * pass there. */
+double report_regret_of(const fa_regret *regret);
+typedef struct report_regret_sum {
+    size_t points, failed; /* with a regret; where the bucket's winner did not pass */
+    double median, worst;
+} report_regret_sum;
+/* FA_ENOMEM. */
+int report_regret_summary(const report *report, report_regret_sum *ret_sum);
+
+/* Whether a config ended before it was compiled. */
+bool report_pruned(fa_status status);
+
+/* Makes a text valid UTF-8, byte by byte: what is none becomes '?'. */
+void report_mend(char *text);
+void report_mend_config(fa_config *config);
+
+#endif

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From the store to a report: which studies are told, in which order, one at a time.
+ *
+ * A problem that was tuned with several sets of templates is told once: with the present ones, or
+ * with the newest where the present ones have not seen it. The outcome counts what is left out.
+ */
+#include "data.h"
+
+#include "error.h"
+#include "problem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct studies {
+    fa_study *study;
+    size_t count, capacity;
+};
+
+static int keep_study(void *context, const fa_study *study)
+{
+    struct studies *list = context;
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity == 0 ? 32 : list->capacity * 2;
+        fa_study *grown = realloc(list->study, capacity * sizeof *grown);
+        if (grown == NULL)
+            return FA_ENOMEM;
+        list->study = grown;
+        list->capacity = capacity;
+    }
+    list->study[list->count++] = *study;
+    return 0;
+}
+
+/* By silicon, then as a grid of problems is read; generations of one problem follow one another, the
+ * one to be told first. */
+static int compare(const void *a, const void *b)
+{
+    const fa_study *x = a, *y = b;
+    int order = strcmp(x->silicon, y->silicon);
+    if (order != 0)
+        return order;
+    const fa_problem *p = &x->problem, *q = &y->problem;
+    const int64_t pairs[][2] = {
+        {p->head_dim, q->head_dim},   {p->dtype, q->dtype},       {p->causal, q->causal},
+        {p->seq_q, q->seq_q},         {p->seq_k, q->seq_k},       {p->batch, q->batch},
+        {p->heads_q, q->heads_q},     {p->heads_kv, q->heads_kv}, {p->layout, q->layout},
+        {p->want_lse, q->want_lse},   {p->unaligned, q->unaligned},
+        {y->current, x->current},     {y->has_winner, x->has_winner},
+        {y->unix_time, x->unix_time},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        if (pairs[i][0] != pairs[i][1])
+            return pairs[i][0] < pairs[i][1] ? -1 : 1;
+    return strcmp(x->templates, y->templates);
+}
+
+/* Keeps what was asked for, in order, each problem once. */
+static void select_studies(const report_options *options, struct studies *list,
+                           report_outcome *outcome)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < list->count; i++) {
+        if (report_asked_for(options, &list->study[i].problem, list->study[i].gpu.name))
+            list->study[kept++] = list->study[i];
+        else
+            outcome->filtered++;
+    }
+    list->count = kept;
+    if (kept > 0)
+        qsort(list->study, kept, sizeof *list->study, compare);
+    kept = 0;
+    for (size_t i = 0; i < list->count; i++) {
+        const fa_study *last = kept > 0 ? &list->study[kept - 1] : NULL;
+        if (last != NULL && strcmp(last->silicon, list->study[i].silicon) == 0 &&
+            fa_problem_equal(&last->problem, &list->study[i].problem))
+            outcome->older++;
+        else
+            list->study[kept++] = list->study[i];
+    }
+    list->count = kept;
+    outcome->problems = kept;
+}
+
+/* ---- baselines ------------------------------------------------------------------------------*/
+struct baselines {
+    fa_baseline *baseline;
+    size_t count, capacity;
+    const struct studies *studies;
+};
+
+static int keep_baseline(void *context, const fa_baseline *baseline)
+{
+    struct baselines *list = context;
+    bool concerns = false;
+    for (size_t i = 0; i < list->studies->count && !concerns; i++) {
+        const fa_study *study = &list->studies->study[i];
+        fa_answer answer = {.problem = study->problem, .gpu = study->gpu};
+        concerns = fa_baseline_concerns(baseline, &answer);
+    }
+    if (!concerns)
+        return 0;
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity == 0 ? 64 : list->capacity * 2;
+        fa_baseline *grown = realloc(list->baseline, capacity * sizeof *grown);
+        if (grown == NULL)
+            return FA_ENOMEM;
+        list->baseline = grown;
+        list->capacity = capacity;
+    }
+    list->baseline[list->count] = *baseline;
+    report_mend(list->baseline[list->count].peer);
+    report_mend(list->baseline[list->count].source);
+    list->count++;
+    return 0;
+}
+
+/* ---- the report -----------------------------------------------------------------------------*/
+static const report_writer *const writers[] = {
+    [REPORT_HTML] = &report_html,
+    [REPORT_MARKDOWN] = &report_markdown,
+    [REPORT_CSV] = &report_csv,
+    [REPORT_JSON] = &report_json,
+};
+
+static int tell(report *report, const struct studies *studies, fa_diag *diag)
+{
+    const report_writer *writer = writers[report->options->format];
+    int rc = writer->begin(report);
+    if (rc == FA_ENOMEM)
+        fa_fail(diag, rc, "out of memory for a report");
+    for (size_t i = 0; i < studies->count && rc == 0; i++) {
+        report_problem problem;
+        rc = report_collect(report, &studies->study[i], &problem, diag);
+        if (rc != 0)
+            break;
+        problem.number = (int)i + 1;
+        writer->problem(report, &problem);
+        report_problem_free(&problem);
+    }
+    writer->end(report);
+    if (rc == 0 && report->out->failed)
+        rc = fa_fail(diag, FA_ENOMEM, "out of memory for a report");
+    return rc;
+}
+
+/* ~/.cache/fa-tune/store.db: reports are passed on, and need not name whose home it was. */
+static void word_store(const char *path, char *ret, size_t size)
+{
+    const char *home = getenv("HOME");
+    size_t length = home != NULL ? strlen(home) : 0;
+    bool at_home = length > 1 && strncmp(path, home, length) == 0 && path[length] == '/';
+    snprintf(ret, size, "%s%s", at_home ? "~" : "", at_home ? path + length : path);
+    report_mend(ret);
+}
+
+int report_write(fa_tuner *tuner, const report_options *options, fa_buf *out,
+                 report_outcome *ret_outcome, fa_diag *diag)
+{
+    struct studies studies = {0};
+    struct baselines baselines = {.studies = &studies};
+    report report = {.tuner = tuner,
+                     .options = options,
+                     .out = out,
+                     .made = (int64_t)time(NULL)};
+    word_store(fa_store_location(tuner), report.store, sizeof report.store);
+    int rc = fa_list_studies(tuner, keep_study, &studies, diag);
+    if (rc == 0) {
+        select_studies(options, &studies, &report.outcome);
+        rc = fa_list_baselines(tuner, keep_baseline, &baselines, diag);
+    }
+    if (rc == 0)
+        rc = report_collect_extras(&report, diag);
+    if (rc == FA_ENOMEM)
+        fa_fail(diag, rc, "out of memory for a report");
+    report.baseline = baselines.baseline;
+    report.baselines = baselines.count;
+    if (rc == 0)
+        rc = tell(&report, &studies, diag);
+    if (rc == 0)
+        *ret_outcome = report.outcome;
+    free(studies.study);
+    free(baselines.baseline);
+    free(report.regret);
+    free(report.prediction);
+    return rc;
+}

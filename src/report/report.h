@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reports from the store: what every problem cost, what won and how it is known, as a page, as
+ * Markdown, as rows or as one document for programs.
+ *
+ * A door: may use fa_tune.h and base. The command line opens it through this header.
+ * Workload: tens of problems of some hundred configs each, in a second or two; one problem is in
+ * memory at a time. Nothing of the store is trusted: every text is escaped for where it goes.
+ */
+#ifndef FA_REPORT_REPORT_H
+#define FA_REPORT_REPORT_H
+
+#include "buf.h"
+#include "fa_tune.h"
+
+typedef enum report_format {
+    REPORT_HTML = 0, /* one self-contained file that needs no network */
+    REPORT_MARKDOWN = 1,
+    REPORT_CSV = 2,
+    REPORT_JSON = 3
+} report_format;
+
+/* Fields of a problem that a filter names. */
+enum {
+    REPORT_BY_DTYPE = 1,
+    REPORT_BY_CAUSAL = 2,
+    REPORT_BY_LAYOUT = 4,
+    REPORT_BY_HEAD_DIM = 8,
+    REPORT_BY_BATCH = 16,
+    REPORT_BY_HEADS_Q = 32,
+    REPORT_BY_HEADS_KV = 64,
+    REPORT_BY_SEQ_Q = 128,
+    REPORT_BY_SEQ_K = 256,
+    REPORT_BY_LSE = 512,
+    REPORT_BY_UNALIGNED = 1024
+};
+
+typedef struct report_options {
+    report_format format;
+    const char *gpu;    /* only this GPU type's problems; NULL: all */
+    fa_problem problem; /* only problems that agree in the fields named by `by` */
+    unsigned by;
+    int32_t top;        /* configs told in full per problem; 0: as many as keep the page small */
+} report_options;
+
+typedef struct report_outcome {
+    size_t problems; /* told */
+    size_t filtered; /* others, that were not asked for */
+    size_t older;    /* earlier generations of problems that are told (other templates) */
+} report_outcome;
+
+/* Appends the report to `out`. A store without problems makes a report that says so. */
+int report_write(fa_tuner *tuner, const report_options *options, fa_buf *out,
+                 report_outcome *ret_outcome, fa_diag *diag);
+
+#endif

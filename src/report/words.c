@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "words.h"
+
+#include "error.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- escaping -------------------------------------------------------------------------------*/
+enum { PIECE_MAX = 16 };
+
+/* The next character of a valid UTF-8 text, made harmless: a control or a character that reorders
+ * what stands around it becomes its escape. Steps over it. */
+static void next_piece(const unsigned char **text, char ret[PIECE_MAX])
+{
+    const unsigned char *c = *text;
+    unsigned code = c[0];
+    int length = c[0] < 0x80 ? 1 : c[0] < 0xe0 ? 2 : c[0] < 0xf0 ? 3 : 4;
+    if (length == 2)
+        code = (c[0] & 0x1fu) << 6 | (c[1] & 0x3fu);
+    else if (length == 3)
+        code = (c[0] & 0x0fu) << 12 | (c[1] & 0x3fu) << 6 | (c[2] & 0x3fu);
+    *text += length;
+    if (code < 0x20 || code == 0x7f)
+        snprintf(ret, PIECE_MAX, "\\x%02x", code);
+    else if (length > 1 && length < 4 &&
+             ((code >= 0x80 && code < 0xa0) || code == 0x061c || (code >= 0x200b && code <= 0x200f) ||
+              (code >= 0x2028 && code <= 0x202e) || (code >= 0x2060 && code <= 0x206f) ||
+              code == 0xfeff))
+        snprintf(ret, PIECE_MAX, "\\u%04x", code);
+    else
+        snprintf(ret, PIECE_MAX, "%.*s", length, (const char *)c);
+}
+
+void report_html_text(fa_buf *out, const char *text)
+{
+    char piece[PIECE_MAX];
+    for (const unsigned char *c = (const unsigned char *)text; *c != 0;) {
+        next_piece(&c, piece);
+        const char *entity = piece[1] != 0      ? NULL
+                             : piece[0] == '&'  ? "&amp;"
+                             : piece[0] == '<'  ? "&lt;"
+                             : piece[0] == '>'  ? "&gt;"
+                             : piece[0] == '"'  ? "&quot;"
+                             : piece[0] == '\'' ? "&#39;"
+                                                : NULL;
+        fa_buf_text(out, entity != NULL ? entity : piece);
+    }
+}
+
+void report_markdown_text(fa_buf *out, const char *text)
+{
+    char piece[PIECE_MAX];
+    for (const unsigned char *c = (const unsigned char *)text; *c != 0;) {
+        next_piece(&c, piece);
+        if (piece[0] == '<' || piece[0] == '&' || piece[0] == '>')
+            fa_buf_text(out, piece[0] == '<' ? "&lt;" : piece[0] == '&' ? "&amp;" : "&gt;");
+        else if (strchr("\\`*_[]|#~!", piece[0]) != NULL)
+            fa_buf_printf(out, "\\%s", piece);
+        else
+            fa_buf_text(out, piece);
+    }
+}
+
+void report_markdown_code(fa_buf *out, const char *text)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                "0123456789_=.,:/+- ";
+    if (text[strspn(text, plain)] == 0)
+        fa_buf_printf(out, "`%s`", text);
+    else
+        report_markdown_text(out, text);
+}
+
+void report_csv_text(fa_buf *out, const char *text)
+{
+    char piece[PIECE_MAX];
+    bool runs = strchr("=+-@", text[0]) != NULL && text[0] != 0;
+    if (!runs && strpbrk(text, ",\"\r\n\t;'") == NULL && text[strspn(text, " ")] == text[0]) {
+        for (const unsigned char *c = (const unsigned char *)text; *c != 0;) {
+            next_piece(&c, piece);
+            fa_buf_text(out, piece);
+        }
+        return;
+    }
+    fa_buf_text(out, runs ? "\"'" : "\"");
+    for (const unsigned char *c = (const unsigned char *)text; *c != 0;) {
+        next_piece(&c, piece);
+        fa_buf_text(out, piece[0] == '"' ? "\"\"" : piece);
+    }
+    fa_buf_text(out, "\"");
+}
+
+void report_script_text(fa_buf *out, const char *text)
+{
+    char piece[PIECE_MAX];
+    fa_buf_text(out, "\"");
+    for (const unsigned char *c = (const unsigned char *)text; *c != 0;) {
+        next_piece(&c, piece);
+        if (strchr("<>&'", piece[0]) != NULL)
+            fa_buf_printf(out, "\\u%04x", (unsigned)piece[0]);
+        else if (piece[0] == '"' || piece[0] == '\\')
+            fa_buf_printf(out, "\\%s", piece);
+        else
+            fa_buf_text(out, piece);
+    }
+    fa_buf_text(out, "\"");
+}
+
+/* ---- wording --------------------------------------------------------------------------------*/
+void report_grouped(fa_buf *out, int64_t value)
+{
+    char digits[32];
+    int length = snprintf(digits, sizeof digits, "%" PRId64, value);
+    for (int i = 0; i < length; i++) {
+        if (i > 0 && digits[i - 1] != '-' && (length - i) % 3 == 0)
+            fa_buf_text(out, ",");
+        fa_buf_append(out, &digits[i], 1);
+    }
+}
+
+static void microseconds(fa_buf *out, double us, double two_digits, const char *fine)
+{
+    if (us >= 9999.5 && us < 1e15)
+        report_grouped(out, (int64_t)(us + 0.5));
+    else
+        fa_buf_printf(out, us < two_digits ? fine : us < 999.95 && fine[2] == '2' ? "%.1f" : "%.0f",
+                      us);
+    fa_buf_text(out, " µs");
+}
+
+void report_us(fa_buf *out, double us)
+{
+    microseconds(out, us, 9.995, "%.2f");
+}
+
+void report_about(fa_buf *out, double us)
+{
+    fa_buf_text(out, "~");
+    microseconds(out, us, 9.95, "%.1f");
+}
+
+void report_plus_minus(fa_buf *out, const fa_trial *trial)
+{
+    fa_buf_printf(out, "±%.*f", trial->median_us < 9.995 ? 2 : 1,
+                  (trial->high_us - trial->low_us) / 2);
+}
+
+void report_time_of(fa_buf *out, const fa_trial *trial)
+{
+    if (trial->median_us > 0)
+        report_us(out, trial->median_us);
+    else if (trial->predicted_us > 0)
+        report_about(out, trial->predicted_us);
+    else
+        fa_buf_text(out, "–");
+}
+
+void report_seconds(fa_buf *out, double seconds)
+{
+    if (seconds >= 7200)
+        fa_buf_printf(out, "%.1f h", seconds / 3600);
+    else if (seconds >= 120)
+        fa_buf_printf(out, "%d min %d s", (int)(seconds / 60), (int)seconds % 60);
+    else
+        fa_buf_printf(out, seconds < 0.0995 ? "%.3f s" : "%.1f s", seconds);
+}
+
+void report_tflops(fa_buf *out, double tflops)
+{
+    fa_buf_printf(out, "%.*f", tflops < 0.995 ? 2 : tflops < 9.95 ? 1 : 0, tflops);
+}
+
+void report_percent(fa_buf *out, double part)
+{
+    fa_buf_printf(out, "%.*f%%", part < 0.0095 ? 1 : 0, 100 * part);
+}
+
+void report_ratio(fa_buf *out, double ratio)
+{
+    fa_buf_printf(out, "%.2f×", ratio);
+}
+
+void report_date(fa_buf *out, int64_t unix_time)
+{
+    time_t seconds = (time_t)unix_time;
+    struct tm utc;
+    char text[40];
+    if (gmtime_r(&seconds, &utc) == NULL ||
+        strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &utc) == 0)
+        snprintf(text, sizeof text, "time %" PRId64, unix_time);
+    fa_buf_text(out, text);
+}
+
+void report_bytes(fa_buf *out, double bytes)
+{
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB"};
+    size_t unit = 0;
+    while (bytes >= 999.5 && unit + 1 < sizeof units / sizeof *units) {
+        bytes /= 1000;
+        unit++;
+    }
+    fa_buf_printf(out, unit > 0 && bytes < 99.5 ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
+}
+
+void report_driver(fa_buf *out, int32_t version)
+{
+    fa_buf_printf(out, "CUDA %d.%d", version / 1000, version % 1000 / 10);
+}
+
+void report_problem_words(fa_buf *out, const fa_problem *p)
+{
+    fa_buf_printf(out, "%s · B %d · H %d", fa_dtype_name(p->dtype), p->batch, p->heads_q);
+    if (p->heads_kv != p->heads_q)
+        fa_buf_printf(out, "/%d", p->heads_kv);
+    if (p->seq_q == p->seq_k)
+        fa_buf_printf(out, " · S %d", p->seq_q);
+    else
+        fa_buf_printf(out, " · Sq %d Sk %d", p->seq_q, p->seq_k);
+    fa_buf_printf(out, " · D %d", p->head_dim);
+    if (p->causal != FA_CAUSAL_NONE)
+        fa_buf_printf(out, " · causal%s",
+                      p->causal == FA_CAUSAL_TOP_LEFT ? " top-left"
+                      : p->seq_q != p->seq_k          ? " bottom-right"
+                                                      : "");
+    if (p->layout != FA_BHSD)
+        fa_buf_printf(out, " · %s", fa_layout_name(p->layout));
+    if (p->want_lse)
+        fa_buf_text(out, " · LSE");
+    if (p->unaligned)
+        fa_buf_text(out, " · unaligned");
+}
+
+void report_config_words(fa_buf *out, const fa_config *config)
+{
+    fa_buf_text(out, config->family);
+    for (int i = 0; i < config->count; i++)
+        fa_buf_printf(out, " %s=%d", config->tunable[i].name, config->tunable[i].value);
+}
+
+/* ---- gates ----------------------------------------------------------------------------------*/
+const fa_status report_gates[REPORT_STATUSES] = {
+    FA_STATUS_CONSTRAINT,     FA_STATUS_BUDGET,          FA_STATUS_REGISTERS,
+    FA_STATUS_PENDING,        FA_STATUS_COMPILE_TIMEOUT, FA_STATUS_COMPILE_FAILED,
+    FA_STATUS_CUBIN,          FA_STATUS_SPILLS,          FA_STATUS_LOAD_FAILED,
+    FA_STATUS_LAUNCH_FAILED,  FA_STATUS_OUT_OF_MEMORY,   FA_STATUS_TIMEOUT,
+    FA_STATUS_CRASHED,        FA_STATUS_WRONG,           FA_STATUS_COMPILED,
+    FA_STATUS_MEASURED,
+};
+
+const char *report_gate_meaning(fa_status status)
+{
+    static const char *const meanings[REPORT_STATUSES] = {
+        [FA_STATUS_PENDING] = "fit the budget and were not tried yet",
+        [FA_STATUS_CONSTRAINT] = "structurally impossible, or known not to pay",
+        [FA_STATUS_BUDGET] = "need more shared memory than there is",
+        [FA_STATUS_REGISTERS] = "hopeless by their estimate of registers",
+        [FA_STATUS_COMPILE_FAILED] = "do not compile",
+        [FA_STATUS_COMPILE_TIMEOUT] = "compile too long",
+        [FA_STATUS_SPILLS] = "spill registers to local memory",
+        [FA_STATUS_CUBIN] = "contradict their budget",
+        [FA_STATUS_COMPILED] = "compiled clean, ranked by the model, not timed",
+        [FA_STATUS_LOAD_FAILED] = "did not load",
+        [FA_STATUS_LAUNCH_FAILED] = "did not launch",
+        [FA_STATUS_WRONG] = "gave wrong results",
+        [FA_STATUS_CRASHED] = "took their worker down",
+        [FA_STATUS_TIMEOUT] = "ran past their time limit",
+        [FA_STATUS_OUT_OF_MEMORY] = "did not fit the device's memory",
+        [FA_STATUS_MEASURED] = "proved and timed",
+    };
+    return status >= 0 && (int)status < REPORT_STATUSES ? meanings[status] : "";
+}
+
+const char *report_standing(const report_problem *problem)
+{
+    return problem->study.has_winner ? fa_origin_name(problem->study.winner.origin)
+           : problem->best != NULL || problem->gate[FA_STATUS_PENDING].count > 0 ? "unfinished"
+                                                                                 : "failed";
+}
+
+const char *report_known_how(const report_problem *problem)
+{
+    return problem->study.has_winner ? fa_origin_name(problem->study.winner.origin)
+           : problem->measured       ? fa_origin_name(FA_ORIGIN_MEASURED)
+                                     : fa_origin_name(FA_ORIGIN_PREDICTED);
+}
+
+void report_slow_advice(fa_buf *out, const report_problem *problem)
+{
+    const report_peer *peer = &problem->peer[problem->fastest_peer];
+    fa_buf_text(out, "Slower than half the speed of ");
+    fa_buf_text(out, peer->baseline.peer);
+    fa_buf_printf(out, " (%.2f× of it): profile this kernel, for example with Nsight Compute, "
+                       "before spending more time on tuning.",
+                  peer->ratio);
+}
+
+/* ---- peers ----------------------------------------------------------------------------------*/
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+int report_peer_names(const report *report, const char ***ret_names, size_t *ret_count)
+{
+    const char **names = NULL;
+    size_t count = 0;
+    if (report->baselines > 0) {
+        names = calloc(report->baselines, sizeof *names);
+        if (names == NULL)
+            return FA_ENOMEM;
+        for (size_t i = 0; i < report->baselines; i++)
+            names[i] = report->baseline[i].peer;
+        qsort(names, report->baselines, sizeof *names, compare_names);
+        for (size_t i = 0; i < report->baselines; i++)
+            if (count == 0 || strcmp(names[count - 1], names[i]) != 0)
+                names[count++] = names[i];
+    }
+    *ret_names = names;
+    *ret_count = count;
+    return 0;
+}
+
+const report_peer *report_peer_named(const report_problem *problem, const char *name)
+{
+    for (size_t i = 0; i < problem->peers; i++)
+        if (strcmp(problem->peer[i].baseline.peer, name) == 0)
+            return &problem->peer[i];
+    return NULL;
+}

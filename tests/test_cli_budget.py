@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What a sweep may spend, and how its winners stand beside baselines."""
+import json
+import os
+
+import tap
+from place import Place
+
+L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
+FAST = "time BLOCK_M=128 40\ntime BLOCK_M=64 60\n"
+TINY = ["--batch", "1", "--heads", "1"]
+FOUR = ["sweep", "--seq", "64,128", "--causal", "both", *TINY]
+TWO = {"BLOCK_M": [64, 128], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0],
+       "MIN_BLOCKS": [2]}
+
+
+def baseline(seq, peer, us, **more):
+    return json.dumps({"gpu": "L4", "peer": peer, "median_us": us, "problem": {
+        "dtype": "fp16", "causal": "none", "head_dim": 64, "batch": 1, "heads_q": 1,
+        "heads_kv": 1, "seq_q": seq, "seq_k": seq}, **more}) + "\n"
+
+
+def a_trial_budget_stops_between_trials_and_a_larger_one_goes_on():
+    with Place(script=L4 + FAST) as place:
+        told = place.json(*FOUR, "--trials", "11")
+        tap.equal((told["sweep"]["state"], told["sweep"]["spent"]["trials"]), ("budget-spent", 11))
+        tap.equal([i["state"] for i in told["items"]], ["done", "pending", "pending", "pending"])
+        tap.equal(told["sweep"]["left"], {"items": 3, "seconds": None, "trials": 0, "cost": None})
+        spent = place.run(*FOUR, "--trials", "11")
+        tap.has(spent.stdout, "the budget is spent; 3 problems are left: the same command with a "
+                              "larger budget goes on")
+        tap.has(place.run("sweep", "--status").stdout, "budget-spent: 1 of 4 done")
+        # The three trials of the second problem are on record: 5 are left of it. Its race is free.
+        told = place.json(*FOUR, "--trials", "16")
+        tap.equal((told["sweep"]["spent"]["trials"], told["sweep"]["done"]), (16, 2))
+        told = place.json(*FOUR)
+        tap.equal((told["sweep"]["state"], told["sweep"]["spent"]["trials"]), ("done", 32))
+
+
+def a_time_budget_holds_for_all_runs_together():
+    with Place(script=L4 + FAST) as place:
+        told = place.json(*FOUR, "--time", "0.1s")
+        tap.equal(told["sweep"]["state"], "budget-spent")
+        assert told["sweep"]["spent"]["seconds"] >= 0.1, told["sweep"]
+        attempts = [i["attempts"] for i in told["items"]]
+        told = place.json(*FOUR, "--time", "0.1s")
+        tap.equal([i["attempts"] for i in told["items"]], attempts)
+        tap.equal(told["sweep"]["left"]["seconds"], 0)
+        told = place.json(*FOUR, "--time", "1h")
+        tap.equal((told["sweep"]["state"], told["sweep"]["done"]), ("done", 4))
+
+
+def money_is_counted_for_a_gpu_that_is_held_and_for_no_other():
+    with Place(script=L4 + FAST) as place:
+        told = place.json(*FOUR, "--cost", "0.10", "--price", "36000")
+        tap.equal(told["sweep"]["state"], "budget-spent")
+        spent = told["sweep"]["spent"]
+        assert spent["cost"] >= 0.10 and abs(spent["cost"] - spent["seconds"] * 10) < 1e-6, spent
+        tap.has(place.run("sweep", "--status").stdout, "of 0.10 in money")
+        told = place.json("sweep", "--seq", "64", *TINY, "--gpu", "A10", "--cost", "0.01",
+                          "--price", "1000000000")
+        tap.equal((told["sweep"]["state"], told["sweep"]["spent"]["cost"]), ("done", 0))
+        tap.equal(told["items"][0]["answer"]["origin"], "predicted")
+
+
+def baselines_stand_beside_winners_and_what_is_far_behind_is_flagged():
+    with Place(space=TWO, script=L4 + FAST) as place:
+        path = os.path.join(place.folder, "peers.jsonl")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(baseline(64, "pytorch-fa2", 80.0) + baseline(64, "pytorch-cudnn", 60.0) +
+                       baseline(128, "pytorch-cudnn", 12.0) + baseline(4096, "pytorch-fa2", 1.0))
+        grid = ["sweep", "--seq", "64,128,256", *TINY]
+        done = place.run(*grid, "--baseline", path)
+        tap.has(done.stderr, "4 baselines taken")
+        rows = done.stdout.splitlines()
+        tap.has(rows[0], "vs best baseline")
+        tap.has(rows[1], "1.50× pytorch-cudnn       measured")
+        tap.has(rows[2], "0.30× pytorch-cudnn SLOW  measured")
+        tap.lacks(rows[3], "pytorch")
+        tap.has(rows[4], "SLOW fp16")
+        tap.has(rows[4], "0.30× the speed of pytorch-cudnn, which takes 12.0 µs")
+        tap.has(rows[5], "profile")
+        tap.has(rows[6], "1 of 2 at or ahead")
+        tap.lacks(done.stdout, "\x1b")
+        told = place.json(*grid) # they stay in the store
+        ours = [i["baseline"] for i in told["items"]]
+        tap.equal([(b["peer"], round(b["speed_ratio"], 1), b["slow"]) for b in ours[:2]],
+                  [("pytorch-cudnn", 1.5, False), ("pytorch-cudnn", 0.3, True)])
+        tap.equal(ours[2], None)
+
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(baseline(512, "new", 5.0) + '{"peer":1}\n')
+        done = place.run(*grid, "--baseline", path, status=2)
+        tap.has(done.stderr, "line 6: ")
+        tap.equal(place.json(*grid)["items"][2]["baseline"], None)
+
+
+def the_flag_is_red_on_a_terminal():
+    with Place(space=TWO, script=L4 + FAST) as place:
+        path = os.path.join(place.folder, "peers.jsonl")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(baseline(64, "peer", 4.0))
+        place.run("sweep", "--seq", "64", *TINY, "--baseline", path)
+        for extra, red in (({"TERM": "xterm"}, True), ({"TERM": "xterm", "NO_COLOR": "1"}, False),
+                           ({"TERM": "dumb"}, False)):
+            place.env.pop("NO_COLOR", None)
+            place.env.update(extra)
+            text = place.on_a_terminal("stdout", "sweep", "--seq", "64", *TINY)
+            tap.equal((extra, "\x1b[1;31mSLOW\x1b[0m fp16" in text), (extra, red))
+            tap.equal((extra, "\x1b" in text), (extra, red))
+
+
+tap.main([
+    a_trial_budget_stops_between_trials_and_a_larger_one_goes_on,
+    a_time_budget_holds_for_all_runs_together,
+    money_is_counted_for_a_gpu_that_is_held_and_for_no_other,
+    baselines_stand_beside_winners_and_what_is_far_behind_is_flagged,
+    the_flag_is_red_on_a_terminal,
+])

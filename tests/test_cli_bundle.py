@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Bundles from the command line: a key, an export, what another machine says to it, and records."""
+import os
+import re
+
+import tap
+from place import EIGHT, Place, SMALL
+
+TWO = {**EIGHT, "BLOCK_M": [64], "BLOCK_N": [64]}
+
+
+def key_of(place):
+    return place.run("keygen").stdout.split()[0]
+
+
+def tuned(place):
+    place.run("tune", "--gpu", "L4", *SMALL, "--no-progress")
+    return place
+
+
+def elsewhere(place, name):
+    """The same programs as another user on another machine: own store, own keys."""
+    folder = os.path.join(place.folder, name)
+    os.makedirs(folder, mode=0o700)
+    place.env["FA_TUNE_STORE"] = os.path.join(folder, "store.db")
+    place.env["XDG_CONFIG_HOME"] = os.path.join(folder, "config")
+
+
+def a_bundle_goes_from_one_machine_to_another_in_four_commands():
+    with Place(TWO) as place:
+        tuned(place)
+        key = key_of(place)
+        assert re.fullmatch("[0-9a-f]{64}", key), key
+        told = place.run("export", "--gpu", "l4", "--out", "l4.fab").stdout
+        tap.has(told, "1 winner, 1 cubin")
+        tap.has(told, "signed by " + key)
+        elsewhere(place, "there")
+        refused = place.run("import", "l4.fab", status=1).stderr
+        tap.has(refused, "not trusted here: " + key)
+        tap.has(refused, "fa-tune trust add " + key)
+        place.run("trust", "add", key, "--name", "the lab")
+        tap.has(place.run("trust", "list").stdout, key + "  the lab")
+        told = place.run("import", "l4.fab").stdout
+        tap.has(told, "added")
+        tap.has(told, "(the lab)")
+        tap.has(told, "1 added, 0 replaced, 0 kept, 0 the same")
+        tap.has(place.run("import", "l4.fab").stdout, "1 the same")
+        tap.equal(len(place.json("show")["winners"]), 1)
+        place.run("trust", "remove", "the lab")
+        place.run("import", "l4.fab", status=1)
+
+
+def show_checks_a_bundle_and_needs_no_store():
+    with Place(TWO) as place:
+        tuned(place)
+        place.run("export", "--unsigned", "--out", "l4.fab")
+        place.env["FA_TUNE_STORE"] = "/no/such/place/store.db"
+        told = place.run("show", "l4.fab").stdout
+        tap.has(told, "not signed")
+        tap.has(told, "every cubin is what its winner says")
+        document = place.json("show", "l4.fab")
+        tap.equal(document["bundle"]["signed"], False)
+        tap.equal(document["winners"][0]["answer"]["origin"], "predicted")
+        with open(os.path.join(place.folder, "l4.fab"), "r+b") as file:
+            file.seek(-100, os.SEEK_END)
+            byte = file.read(1)[0]
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte ^ 1]))
+        tap.has(place.run("show", "l4.fab", status=1).stderr, "does not match its SHA-256")
+
+
+def a_dry_run_says_what_would_change_and_unsigned_is_said_twice():
+    with Place(TWO) as place:
+        tuned(place)
+        tap.has(place.run("export", "--out", "l4.fab", status=1).stderr, "fa-tune keygen")
+        place.run("export", "--unsigned", "--out", "l4.fab")
+        elsewhere(place, "there")
+        tap.has(place.run("import", "l4.fab", status=1).stderr, "--allow-unsigned")
+        document = place.json("import", "l4.fab", "--allow-unsigned", "--dry-run")
+        tap.equal((document["dry_run"], document["added"]), (True, 1))
+        tap.equal(document["winners"][0]["change"], "added")
+        tap.equal(place.json("show")["winners"], [])
+
+
+def filters_choose_winners_and_choosing_none_is_a_mistake():
+    with Place(TWO) as place:
+        tuned(place)
+        place.run("export", "--unsigned", "--out", "a.fab", "--seq", "128", "--dtype", "fp16",
+                  "--head-dim", "64", "--causal", "none")
+        for other in (["--seq", "129"], ["--dtype", "bf16"], ["--head-dim", "128"],
+                      ["--causal", "bottom-right"], ["--gpu", "A100"]):
+            refused = place.run("export", "--unsigned", "--out", "b.fab", *other, status=1).stderr
+            tap.has(refused, "no winner to put into b.fab")
+            assert not os.path.exists(os.path.join(place.folder, "b.fab"))
+
+
+def records_make_the_bundle_that_a_system_shares():
+    with Place(TWO) as place:
+        tuned(place)
+        told = place.run("export", "--records", "records.jsonl").stdout
+        tap.has(told, "1 winners, 0 measured and 1 predicted; 1 from the store")
+        with open(os.path.join(place.folder, "records.jsonl"), encoding="utf-8") as file:
+            tap.equal(len(file.readlines()), 2)
+        elsewhere(place, "there")
+        os.makedirs(os.path.join(place.folder, "share"))
+        place.run("export", "--from-records", "records.jsonl", "--unsigned", "--out",
+                  "share/all.fab")
+        place.env["FA_TUNE_SYSTEM"] = os.path.join(place.folder, "share")
+        answer = place.json("tune", "--gpu", "L4", *SMALL, "--effort", "cached")["answer"]
+        tap.equal((answer["from_system"], answer["origin"]), (True, "predicted"))
+        text = place.run("tune", "--gpu", "L4", *SMALL, "--effort", "cached").stdout
+        tap.has(text, "found in a system bundle")
+        tap.has(place.run("doctor").stdout, "1 winners in system bundles, 1 for these templates")
+        tap.equal(place.json("show")["winners"], [])
+
+
+def what_is_asked_wrongly_says_what_to_do():
+    with Place(space=None) as place:
+        for arguments, sentence in [
+                (["export"], "--out FILE"),
+                (["export", "--predict", "--out", "x.fab"], "--predict goes with --records"),
+                (["export", "--records", "a", "--from-records", "b"], "give one of them"),
+                (["import"], "needs FILE"),
+                (["trust"], "needs list, add or remove"),
+                (["trust", "add"], "fa-tune trust add KEY"),
+                (["trust", "add", "beef"], "64 hex digits"),
+                (["trust", "forget", "x"], "fa-tune trust list"),
+                (["show", "a", "b"], "is not understood"),
+        ]:
+            tap.has(place.run(*arguments, status=2).stderr, sentence)
+        tap.has(place.run("import", "none.fab", status=1).stderr, "none.fab")
+        place.run("keygen", "--out", "key")
+        tap.equal(os.stat(os.path.join(place.folder, "key")).st_mode & 0o777, 0o600)
+        tap.has(place.run("keygen", "--out", "key", status=2).stderr, "never written over")
+
+
+tap.main([
+    a_bundle_goes_from_one_machine_to_another_in_four_commands,
+    show_checks_a_bundle_and_needs_no_store,
+    a_dry_run_says_what_would_change_and_unsigned_is_said_twice,
+    filters_choose_winners_and_choosing_none_is_a_mistake,
+    records_make_the_bundle_that_a_system_shares,
+    what_is_asked_wrongly_says_what_to_do,
+])

@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""First contact as a person sees it: `show --why`, buckets and --exact, a race of what is ready, and
+what was promised before it was measured. Under the fake CUDA driver."""
+import tap
+from place import SMALL, Place
+
+L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
+OF_128 = ["--batch", "1", "--heads", "1", "--seq"]
+
+
+def steps(place, *problem):
+    told = place.json("show", "--why", *problem)
+    return {step["step"]: step for step in reversed(told["steps"])}, told
+
+
+def taken(by_name):
+    return [name for name, step in by_name.items() if step["taken"]]
+
+
+def why_tells_every_step_and_changes_nothing():
+    with Place() as place:
+        place.run("--gpu", "L4", *SMALL)
+        place.use_fake_driver(L4)
+        with open(place.store, "rb") as file:
+            before = file.read()
+        by_name, told = steps(place, *SMALL)
+        with open(place.store, "rb") as file:
+            tap.equal(file.read() == before, True)
+        tap.equal(list(by_name)[::-1], ["bucket", "nearest", "transferred", "predicted", "tune"])
+        tap.equal(taken(by_name), ["predicted"])
+        tap.has(by_name["predicted"]["why"], "not launched before this GPU has proved it")
+        tap.has(by_name["tune"]["why"], "race the 8 cubins that are ready")
+        tap.equal(told["bucket"], told["problem"])
+        text = place.run("show", "--why", *SMALL).stdout
+        tap.has(text, "→ predicted")
+        tap.has(text, "no other GPU has a measured winner")
+
+
+def an_empty_store_has_steps_too():
+    with Place(script=L4) as place:
+        by_name, _ = steps(place, *SMALL)
+        tap.equal(taken(by_name), [])
+        tap.has(by_name["tune"]["why"], "the whole space")
+        assert not any(step["found"] for step in by_name.values())
+
+
+def first_contact_races_what_is_ready_and_keeps_the_truth():
+    with Place() as place:
+        promised = place.json("--gpu", "L4", *SMALL)["answer"]
+        place.use_fake_driver(L4 + "time family 50\n")
+        raced = place.json(*SMALL, "--effort", "measure")["answer"]
+        tap.equal((raced["origin"], raced["top_few"]), ("measured", True))
+        tap.equal(raced["promised_us"], promised["predicted_us"])
+        assert 1 <= raced["promised_rank"] <= 8, raced
+        assert 45 < raced["promised_measured_us"] < 55, raced
+        by_name, _ = steps(place, *SMALL)
+        tap.equal(taken(by_name), ["bucket"])
+        tap.has(by_name["bucket"]["why"], "in a race of the top few")
+        tap.has(place.run("show", "--why", *SMALL).stdout, "before it was measured, took")
+        whole = place.json(*SMALL)["answer"]
+        tap.equal((whole["origin"], whole["top_few"]), ("measured", False))
+
+
+def lengths_between_buckets_are_answered_by_the_nearest():
+    with Place(script=L4) as place:
+        told = place.json(*OF_128, "120")
+        answer = told["answer"]
+        tap.equal((answer["origin"], told["problem"]["seq_q"], answer["from_problem"]["seq_q"]),
+                  ("nearest", 120, 128))
+        tap.has(answer["why"], "S 128")
+        again = place.json(*OF_128, "135")["answer"]
+        tap.equal((again["origin"], again["from_store"]), ("nearest", True))
+        tap.has(place.run(*OF_128, "135").stdout, "its kernel and its times are those of")
+        exact = place.json(*OF_128, "135", "--exact")
+        tap.equal((exact["answer"]["origin"], exact["answer"]["from_problem"]["seq_q"]),
+                  ("measured", 135))
+        by_name, told = steps(place, *OF_128, "135")
+        tap.equal((taken(by_name), told["bucket"]["seq_q"]), (["exact"], 128))
+        tap.has(by_name["bucket"]["why"], "something above is trusted more")
+        far, _ = steps(place, *OF_128, "200")
+        tap.equal(taken(far), ["nearest"])
+
+
+def another_gpus_winner_is_named_and_not_taken_for_this_ones():
+    with Place(script=L4) as place:
+        place.run(*SMALL)
+        by_name, _ = steps(place, *SMALL, "--gpu", "A100-SXM4-80GB")
+        tap.equal(taken(by_name), [])
+        tap.has(by_name["transferred"]["why"], "transferred from NVIDIA L4")
+        tap.has(by_name["transferred"]["why"], "not compiled for this GPU yet")
+        told = place.json("--gpu", "A100-SXM4-80GB", *SMALL, "--effort", "predict")
+        tap.equal((told["answer"]["origin"], told["answer"]["from_gpu"], told["funnel"]["compiled"]),
+                  ("transferred", "NVIDIA L4", 1))
+
+
+tap.main([
+    why_tells_every_step_and_changes_nothing,
+    an_empty_store_has_steps_too,
+    first_contact_races_what_is_ready_and_keeps_the_truth,
+    lengths_between_buckets_are_answered_by_the_nearest,
+    another_gpus_winner_is_named_and_not_taken_for_this_ones,
+])

@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Sweeps from outside: what is told, what is shared, and how a sweep goes on."""
+import json
+import os
+import signal
+import subprocess
+import time
+
+import tap
+from place import Place
+
+L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
+FAST = "time BLOCK_M=128 40\ntime BLOCK_M=64 60\n"
+TINY = ["--batch", "1", "--heads", "1"]
+FOUR = ["sweep", "--seq", "64,128", "--causal", "both", *TINY]
+TWO = {"BLOCK_M": [64, 128], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0],
+       "MIN_BLOCKS": [2]}
+
+
+def a_sweep_tells_each_problem_and_shares_cubins_between_them():
+    with Place(space=TWO, script=L4 + FAST) as place:
+        done = place.run(*FOUR)
+        lines = [line for line in done.stderr.splitlines() if line.startswith("[")]
+        tap.equal([line.split("]")[0] for line in lines], ["[1/4", "[2/4", "[3/4", "[4/4"])
+        for line in lines:
+            tap.has(line, "40.0 µs, 1.50× default")
+        tap.equal(["2 cubins reused" in line for line in lines], [False, True, False, True])
+        rows = done.stdout.splitlines()
+        tap.equal([row.split()[0] for row in rows[:5]], ["problem", "fp16", "fp16", "fp16", "fp16"])
+        for row in rows[1:5]:
+            tap.has(row, "measured  attn_fwd_sm80 BLOCK_M=128")
+            tap.has(row, "1.50×")
+        tap.has(rows[5], "4 of 4 done")
+        tap.has(rows[5], "8 trials, 4 cubins compiled, 4 reused")
+
+        again = place.run(*FOUR)
+        tap.equal((again.stdout, again.stderr), (done.stdout, "4 of 4 problems were done before\n"))
+        told = place.json(*FOUR)
+        tap.equal((told["sweep"]["state"], told["sweep"]["done"], told["sweep"]["failed"]),
+                  ("done", 4, 0))
+        tap.equal([(i["state"], i["reason"], i["attempts"], i["answer"]["origin"])
+                   for i in told["items"]], [("done", "", 1, "measured")] * 4)
+        tap.equal(told["sweep"]["budget"], {"seconds": None, "trials": None, "cost": None,
+                                            "price": None})
+        assert 0 < told["sweep"]["spent"]["seconds"] < 200
+        tap.has(place.run("sweep", "--list").stdout, "4/4")
+        tap.has(place.run("sweep", "--status").stdout, "done: 4 of 4 done, 0 failed, 0 left")
+        tap.equal(place.json(*FOUR, "--status")["sweep"]["done"], 4)
+        place.run("sweep", "--seq", "77", "--status", status=1)
+
+
+def on_a_terminal_one_line_shows_the_whole_and_the_problem_under_way():
+    with Place(space=TWO, script=L4 + FAST) as place:
+        text = place.on_a_terminal("stderr", "sweep", "--seq", "64,128", *TINY, "--time", "1h",
+                                   "--cost", "5", "--price", "2")
+        drawn = [line for line in text.split("\r") if "\u2591" in line]
+        assert drawn, text
+        for part in ("\u2591 0/2", "fp16 B1 H1 S64 D64: 0/2", " of 60 min, 0.00 of 5."):
+            tap.has(drawn[0], part)
+        tap.has(text, "[2/2] fp16")
+        tap.equal(text.replace("\r\n", "\n").rsplit("\r", 1)[1],
+                  "\x1b[K[2/2] fp16 · B 1 · H 1 · S 128 · D 64: 40.0 µs, 1.50× default, "
+                  "2 cubins reused\n")
+
+
+def a_problem_that_fails_is_told_and_tried_again_by_the_next_run():
+    with Place(space=TWO, script=L4 + FAST + "fault family wrong\n") as place:
+        done = place.run("sweep", "--seq", "64,128", *TINY, status=1)
+        tap.has(done.stdout, "failed")
+        tap.has(done.stdout, "none of 2 configs survived")
+        tap.has(done.stdout, "0 of 2 done, 2 failed (the same command tries them again)")
+        tap.has(done.stderr, "2 of 2 problems failed")
+        tap.has(place.run("sweep", "--status").stdout, "failed: fp16")
+        told = place.json("sweep", "--seq", "64,128", *TINY, status=1)
+        tap.equal([(i["state"], i["attempts"], i["answer"]) for i in told["items"]],
+                  [("failed", 2, None)] * 2)
+        place.use_fake_driver(L4 + FAST)
+        told = place.json("sweep", "--seq", "64,128", *TINY, "--effort", "patient")
+        tap.equal([i["state"] for i in told["items"]], ["done", "done"])
+
+
+def no_device_stops_the_sweep_at_once():
+    with Place(script="no_device\n") as place:
+        done = place.run(*FOUR, status=1)
+        tap.equal(done.stdout, "")
+        tap.has(done.stderr, "--gpu L4")
+        told = place.json("sweep", "--list")["sweeps"]
+        tap.equal([(s["state"], s["done"], s["failed"]) for s in told], [("stopped", 0, 0)])
+
+
+def what_was_predicted_is_measured_once_the_gpu_is_here_and_restart_forgets():
+    grid = ["sweep", "--gpu", "L4,A10", "--seq", "64", *TINY]
+    with Place(space=TWO, script="no_device\n") as place:
+        told = place.json(*grid)
+        tap.equal([(i["asked_gpu"], i["answer"]["origin"]) for i in told["items"]],
+                  [("L4", "predicted"), ("A10", "predicted")])
+        tap.has(place.run(*grid).stdout, "A10")
+        place.use_fake_driver(L4)
+        told = place.json(*grid)
+        tap.equal([(i["attempts"], i["answer"]["origin"]) for i in told["items"]],
+                  [(2, "measured"), (1, "predicted")])
+        told = place.json(*grid, "--restart")
+        tap.equal([(i["attempts"], i["answer"]["from_store"], i["spent"]["trials"])
+                   for i in told["items"]], [(1, True, 0)] * 2)
+
+
+def lengths_off_the_buckets_share_a_winner_that_no_baseline_is_held_against():
+    grid = ["sweep", "--seq", "120,128", *TINY]
+    with Place(space=TWO, script=L4 + FAST) as place:
+        lines = [{"gpu": "L4", "peer": "fa", "median_us": 30, "problem":
+                  {"dtype": "fp16", "causal": "none", "head_dim": 64, "batch": 1, "heads_q": 1,
+                   "heads_kv": 1, "seq_q": seq, "seq_k": seq}} for seq in (120, 128)]
+        path = os.path.join(place.folder, "lines")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("\n".join(json.dumps(line) for line in lines))
+        told = place.json(*grid, "--baseline", path)["items"]
+        tap.equal([(i["problem"]["seq_q"], i["answer"]["origin"], i["spent"]["trials"])
+                   for i in told], [(120, "nearest", 2), (128, "measured", 0)])
+        tap.equal(told[0]["baseline"], None)
+        tap.equal(round(told[1]["baseline"]["speed_ratio"], 2), 0.75)
+        rows = place.run(*grid).stdout.splitlines()
+        tap.has(rows[1], "~40 µs")
+        tap.has(rows[2], "40.0 µs")
+        # Done is done, though for one the winner is another problem's.
+        tap.equal([i["attempts"] for i in place.json(*grid)["items"]], [1, 1])
+        told = place.json(*grid, "--exact")["items"]
+        tap.equal([(i["answer"]["origin"], i["spent"]["trials"],
+                    round(i["baseline"]["speed_ratio"], 2)) for i in told],
+                  [("measured", 2, 0.75), ("measured", 0, 0.75)])
+        # From now on the very lengths answer for themselves.
+        tap.equal(place.json(*grid)["items"][0]["answer"]["origin"], "measured")
+
+
+def again_is_a_sweep_of_its_own_that_tunes_what_is_stored():
+    with Place(space=TWO, script=L4) as place:
+        grid = ["sweep", "--seq", "64", *TINY]
+        place.run(*grid)
+        told = place.json(*grid, "--again")
+        tap.equal((told["items"][0]["attempts"], told["items"][0]["answer"]["from_store"]), (1, False))
+        tap.equal(len(place.json("sweep", "--list")["sweeps"]), 2)
+
+
+def something_is_told_while_a_problem_takes_long():
+    hang = L4 + "fault BLOCK_M=64; hang\n"
+    with Place(space=TWO, script=hang) as place:
+        done = place.run("sweep", "--seq", "64", *TINY, "--trial-timeout", "6", "--price", "2")
+        lines = done.stderr.splitlines()
+        assert len(lines) >= 2, lines
+        tap.has(lines[0], "0/1")
+        tap.has(lines[0], "in money")
+        tap.has(lines[0], "fp16 B1 H1 S64 D64: ")
+        tap.equal(place.run("sweep", "--seq", "64", *TINY, "--quiet").stderr, "")
+
+
+def ctrl_c_keeps_everything():
+    with Place(space=TWO, script=L4 + FAST) as place:
+        process = place.start(*FOUR, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, encoding="utf-8")
+        while not process.stderr.readline().startswith("[1/4]"):
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        tap.equal((process.returncode, out), (130, ""))
+        tap.has(err, "problems are done, the same command goes on from there")
+        told = place.json("sweep", "--list")["sweeps"]
+        tap.equal(told[0]["state"], "stopped")
+        assert 1 <= told[0]["done"] < 4, told
+        # Nothing is tried twice. (One that ended while the sweep did is kept and not counted.)
+        assert place.json(*FOUR)["sweep"]["spent"]["trials"] <= 8
+
+
+def two_processes_do_not_run_one_sweep():
+    with Place(space=TWO, script=L4 + "fault BLOCK_M=64; hang\n") as place:
+        grid = ["sweep", "--seq", "64", *TINY]
+        first = place.start(*grid, "--trial-timeout", "60", stdin=subprocess.DEVNULL,
+                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            for _ in range(600):
+                listed = place.json("sweep", "--list")["sweeps"]
+                if listed and listed[0]["state"] == "running":
+                    break
+                time.sleep(0.1)
+            tap.has(place.run(*grid, status=1).stderr, "another process runs this sweep")
+        finally:
+            first.kill()
+            first.wait()
+        tap.equal(place.json("sweep", "--list")["sweeps"][0]["state"], "stopped")
+
+
+tap.main([
+    a_sweep_tells_each_problem_and_shares_cubins_between_them,
+    on_a_terminal_one_line_shows_the_whole_and_the_problem_under_way,
+    a_problem_that_fails_is_told_and_tried_again_by_the_next_run,
+    no_device_stops_the_sweep_at_once,
+    what_was_predicted_is_measured_once_the_gpu_is_here_and_restart_forgets,
+    lengths_off_the_buckets_share_a_winner_that_no_baseline_is_held_against,
+    again_is_a_sweep_of_its_own_that_tunes_what_is_stored,
+    something_is_told_while_a_problem_takes_long,
+    ctrl_c_keeps_everything,
+    two_processes_do_not_run_one_sweep,
+])

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The store's part of first contact: marks of proofs under other drivers, predictions against the
+ * truth, winners of one shape, and stores of the first version.
+ */
+#include "db_fixture.h"
+
+#include "../db/internal.h"
+
+static fa_verification mark_of(uint32_t n, int32_t driver, bool passed)
+{
+    fa_verification mark = {.driver_version = driver, .passed = passed};
+    fa_hash_bytes(&n, sizeof n, mark.cubin_key);
+    strcpy(mark.silicon, db_scope(1).silicon);
+    strcpy(mark.reason, passed ? "" : "case 3: wrong");
+    return mark;
+}
+
+static int32_t driver_of(fa_store *store, int32_t seq)
+{
+    fa_winner_record winner = {0};
+    fa_scope scope = db_scope(seq);
+    int rc = fa_store_winner_get(store, &scope, &winner, NULL, NULL);
+    fa_winner_record_free(&winner);
+    return rc == 0 ? winner.driver_version : rc;
+}
+
+static void a_mark_is_of_one_cubin_one_silicon_and_one_driver(void)
+{
+    fa_store *store = db_open(&diag);
+    fa_scope scope = db_scope(1);
+    fa_verification mark = mark_of(1, 13010, true), back;
+    CHECK(store != NULL);
+    CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
+    CHECK_INT(fa_store_verification_get(store, mark.cubin_key, mark.silicon, 13010, &back, &diag),
+              FA_ENOTFOUND);
+    CHECK_OK(fa_store_verification_put(store, &mark, &scope, &diag), diag);
+    CHECK_OK(fa_store_verification_get(store, mark.cubin_key, mark.silicon, 13010, &back, &diag), diag);
+    CHECK(back.passed && back.driver_version == 13010);
+    CHECK_INT(driver_of(store, 1), 13010);
+    CHECK_INT(fa_store_verification_get(store, mark.cubin_key, mark.silicon, 13020, &back, &diag),
+              FA_ENOTFOUND);
+    CHECK_INT(fa_store_verification_get(store, mark.cubin_key, "sm_90", 13010, &back, &diag),
+              FA_ENOTFOUND);
+    mark.driver_version = 0;
+    CHECK_INT(fa_store_verification_put(store, &mark, &scope, &diag), FA_EINVAL);
+    fa_store_close(&store);
+}
+
+/* A winner that another process has replaced meanwhile is another cubin's. */
+static void a_failed_mark_deletes_that_winner_and_no_other(void)
+{
+    fa_store *store = db_open(&diag);
+    fa_scope scope = db_scope(1), elsewhere = db_scope(9);
+    fa_verification other = mark_of(2, 13010, false), mark = mark_of(1, 13010, false), back;
+    CHECK(store != NULL);
+    CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
+    CHECK_OK(fa_store_verification_put(store, &other, &scope, &diag), diag);
+    CHECK_INT(driver_of(store, 1), 13000);
+    CHECK_OK(fa_store_verification_put(store, &mark, &elsewhere, &diag), diag); /* of a bundle */
+    CHECK_INT(driver_of(store, 1), 13000);
+    CHECK_OK(fa_store_verification_put(store, &mark, &scope, &diag), diag);
+    CHECK_INT(driver_of(store, 1), FA_ENOTFOUND);
+    CHECK_OK(fa_store_verification_get(store, mark.cubin_key, mark.silicon, 13010, &back, &diag), diag);
+    CHECK(!back.passed);
+    CHECK_TEXT(back.reason, "case 3: wrong");
+    fa_store_close(&store);
+}
+
+static fa_prediction_record prediction_of(int32_t seq)
+{
+    fa_prediction_record record = {.scope = db_scope(seq),
+                                   .origin = FA_ORIGIN_PREDICTED,
+                                   .gpu_name = "L4",
+                                   .from_gpu = "L4",
+                                   .config = db_trial(32).config,
+                                   .predicted_us = 40,
+                                   .measured_us = 44,
+                                   .best_us = 41,
+                                   .rank = 2,
+                                   .raced = 8};
+    return record;
+}
+
+struct told {
+    fa_prediction_record last;
+    int count;
+};
+
+static int keep_prediction(void *context, const fa_prediction_record *record)
+{
+    struct told *told = context;
+    if (told->count++ == 0)
+        told->last = *record;
+    return 0;
+}
+
+static void predictions_come_back_newest_first_and_damaged_ones_do_not(void)
+{
+    fa_store *store = db_open(&diag);
+    struct told told = {0};
+    CHECK(store != NULL);
+    for (int32_t seq = 1; seq <= 3; seq++) {
+        fa_prediction_record record = prediction_of(seq);
+        CHECK_OK(fa_store_prediction_put(store, &record, &diag), diag);
+    }
+    CHECK_OK(fa_store_predictions_each(store, keep_prediction, &told, &diag), diag);
+    CHECK_INT(told.count, 3);
+    fa_prediction_record expected = prediction_of(3);
+    CHECK(fa_problem_equal(&told.last.scope.problem, &expected.scope.problem));
+    CHECK(fa_config_equal(&told.last.config, &expected.config));
+    CHECK(told.last.measured_us == 44 && told.last.best_us == 41 && told.last.predicted_us == 40);
+    CHECK(told.last.rank == 2 && told.last.raced == 8 && told.last.unix_time > 0);
+    fa_store_close(&store);
+    static const char *const damages[] = {
+        "UPDATE prediction SET measured_us = -1 WHERE id = 3",
+        "UPDATE prediction SET config = '{}' WHERE id = 2",
+        "UPDATE prediction SET rank = 9 WHERE id = 1",
+    };
+    for (int i = 0; i < 3; i++) {
+        CHECK(db_tamper(damages[i]));
+        CHECK((store = db_open(&diag)) != NULL);
+        told = (struct told){0};
+        CHECK_OK(fa_store_predictions_each(store, keep_prediction, &told, &diag), diag);
+        CHECK_INT(told.count, 2 - i);
+        fa_store_close(&store);
+    }
+}
+
+static void a_prediction_that_cannot_be_is_not_stored(void)
+{
+    fa_store *store = db_open(&diag);
+    CHECK(store != NULL);
+    fa_prediction_record good = prediction_of(1), bad = good;
+    bad.origin = FA_ORIGIN_MEASURED;
+    CHECK_INT(fa_store_prediction_put(store, &bad, &diag), FA_EINVAL);
+    bad = good;
+    bad.measured_us = NAN;
+    CHECK_INT(fa_store_prediction_put(store, &bad, &diag), FA_EINVAL);
+    bad = good;
+    bad.rank = 0;
+    CHECK_INT(fa_store_prediction_put(store, &bad, &diag), FA_EINVAL);
+    fa_store_close(&store);
+}
+
+static int count_winner(void *context, const fa_winner_record *winner)
+{
+    int *counts = context; /* all; of another silicon */
+    counts[0]++;
+    counts[1] += strcmp(winner->scope.silicon, db_scope(1).silicon) != 0;
+    return 0;
+}
+
+static void winners_like_one_differ_in_lengths_and_silicon_alone(void)
+{
+    fa_store *store = db_open(&diag);
+    unsigned char *bytes = malloc(DB_CUBIN_SIZE);
+    fa_cubin_record cubin = db_cubin(1, bytes);
+    int counts[2] = {0};
+    CHECK(store != NULL && bytes != NULL);
+    CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
+    CHECK_OK(db_put_winner(store, 500, 2, FA_ORIGIN_PREDICTED, NULL, &diag), diag);
+    fa_winner_record winner = db_winner(1, 1, FA_ORIGIN_MEASURED);
+    strcpy(winner.scope.silicon, "another");
+    CHECK_OK(fa_store_winner_put(store, &winner, &cubin, NULL, &diag), diag);
+    for (int i = 0; i < 4; i++) {
+        winner = db_winner(1, 1, FA_ORIGIN_MEASURED);
+        if (i == 0)
+            winner.scope.problem.batch++;
+        else if (i == 1)
+            winner.scope.problem.want_lse = false;
+        else if (i == 2)
+            strcpy(winner.scope.policy, "measure-2");
+        else
+            winner.scope.problem.causal = FA_CAUSAL_NONE;
+        CHECK_OK(fa_store_winner_put(store, &winner, &cubin, NULL, &diag), diag);
+    }
+    fa_scope scope = db_scope(77);
+    CHECK_OK(fa_store_winners_like(store, &scope, count_winner, counts, &diag), diag);
+    CHECK_INT(counts[0], 3);
+    CHECK_INT(counts[1], 1);
+    free(bytes);
+    fa_store_close(&store);
+}
+
+/* As the library of the first release has left it. */
+static void a_store_of_the_first_version_gets_the_tables(void)
+{
+    fa_verification mark = mark_of(1, 13010, true);
+    fa_scope scope = db_scope(1);
+    fa_prediction_record record = prediction_of(1);
+    sqlite3 *db = NULL;
+    char sql[100];
+    snprintf(sql, sizeof sql, "PRAGMA user_version = 1; PRAGMA application_id = %d;",
+             FA_STORE_APPLICATION_ID);
+    CHECK_INT(sqlite3_open(db_path, &db), SQLITE_OK);
+    CHECK_INT(sqlite3_exec(db, fa_db_schema_steps[0], NULL, NULL, NULL), SQLITE_OK);
+    CHECK_INT(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+    CHECK_INT(chmod(db_path, 0600), 0);
+    fa_store *store = db_open(&diag);
+    CHECK(store != NULL);
+    CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
+    CHECK_OK(fa_store_verification_put(store, &mark, &scope, &diag), diag);
+    CHECK_OK(fa_store_prediction_put(store, &record, &diag), diag);
+    CHECK_INT(driver_of(store, 1), 13010);
+    fa_store_close(&store);
+}
+
+int main(void)
+{
+    DB_TEST(a_mark_is_of_one_cubin_one_silicon_and_one_driver);
+    DB_TEST(a_failed_mark_deletes_that_winner_and_no_other);
+    DB_TEST(predictions_come_back_newest_first_and_damaged_ones_do_not);
+    DB_TEST(a_prediction_that_cannot_be_is_not_stored);
+    DB_TEST(winners_like_one_differ_in_lengths_and_silicon_alone);
+    DB_TEST(a_store_of_the_first_version_gets_the_tables);
+    return check_done();
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Baselines: a file of JSON lines from anybody, taken wholly or refused with the numbers of its lines.
+ */
+#include "engine_fixture.h"
+
+static fa_diag diag;
+static char folder[256], store[300], file[300];
+
+static fa_tuner *session(void)
+{
+    fa_options options = {.size = sizeof options, .store = store};
+    fa_tuner *tuner = NULL;
+    return fa_open(&options, &tuner, &diag) == 0 ? tuner : NULL;
+}
+
+#define PROBLEM                                                                              \
+    "\"problem\":{\"dtype\":\"bf16\",\"causal\":\"top-left\",\"head_dim\":64,\"batch\":1,"      \
+    "\"heads_q\":2,\"heads_kv\":2,\"seq_q\":128,\"seq_k\":128}"
+#define NAMES "\"gpu\":\"NVIDIA H200\",\"peer\":\"pytorch-fa2\""
+static const char good_line[] =
+    "{" NAMES "," PROBLEM ",\"median_us\":41.5,\"low_us\":41,\"high_us\":42.5,\"sample_count\":50,"
+    "\"unix_time\":1760000000,\"source\":\"PyTorch 2.11\",\"unheard\":[1]}";
+
+struct seen {
+    int count;
+    fa_baseline last;
+};
+
+static int see(void *context, const fa_baseline *baseline)
+{
+    struct seen *seen = context;
+    seen->count++;
+    seen->last = *baseline;
+    return 0;
+}
+
+static struct seen seen_in(fa_tuner *tuner)
+{
+    struct seen seen = {0};
+    if (fa_list_baselines(tuner, see, &seen, NULL) != 0)
+        seen.count = -1;
+    return seen;
+}
+
+static void a_baseline_comes_back_as_it_was_written(void)
+{
+    char text[2000];
+    int32_t count = -1;
+    fa_tuner *tuner = session();
+    CHECK(tuner != NULL);
+    int before = seen_in(tuner).count;
+    snprintf(text, sizeof text, "\n  \r\n%s\r\n\n", good_line);
+    CHECK(write_text(file, text));
+    CHECK_OK(fa_import_baselines(tuner, file, &count, &diag), diag);
+    CHECK_INT(count, 1);
+    fa_close(&tuner);
+    tuner = session();
+    struct seen seen = seen_in(tuner);
+    CHECK_INT(seen.count, before + 1);
+    CHECK_TEXT(seen.last.gpu_name, "H200"); /* the catalogue's name of it */
+    CHECK_TEXT(seen.last.peer, "pytorch-fa2");
+    CHECK_TEXT(seen.last.source, "PyTorch 2.11");
+    CHECK(seen.last.median_us == 41.5 && seen.last.low_us == 41 && seen.last.high_us == 42.5);
+    CHECK_INT(seen.last.sample_count, 50);
+    CHECK_INT(seen.last.unix_time, 1760000000);
+    CHECK_INT(seen.last.problem.dtype, FA_BF16);
+    CHECK_INT(seen.last.problem.causal, FA_CAUSAL_TOP_LEFT);
+    CHECK_INT(seen.last.problem.heads_q, 2);
+    fa_close(&tuner);
+}
+
+static void what_may_be_left_out_is_and_a_later_line_replaces_an_earlier_one(void)
+{
+    int32_t count = -1;
+    fa_tuner *tuner = session();
+    CHECK(tuner != NULL);
+    CHECK(write_text(file, "{" NAMES "," PROBLEM ",\"median_us\":9}\n"
+                           "{" NAMES "," PROBLEM ",\"median_us\":7}"));
+    CHECK_OK(fa_import_baselines(tuner, file, &count, &diag), diag);
+    CHECK_INT(count, 2);
+    struct seen seen = seen_in(tuner);
+    CHECK_INT(seen.count, 1);
+    CHECK(seen.last.median_us == 7 && seen.last.low_us == 0 && seen.last.high_us == 0);
+    CHECK_TEXT(seen.last.source, "");
+    CHECK(seen.last.unix_time > 1760000000);
+    fa_close(&tuner);
+}
+
+/* Each is a second line behind a good one; none may leave anything in the store. */
+static void every_bad_line_is_named_and_nothing_is_taken(void)
+{
+    static const struct {
+        const char *line, *part;
+    } table[] = {
+        {"[1]", "no JSON object"},
+        {"{", "not valid JSON"},
+        {"{" NAMES "," PROBLEM ",\"median_us\":1} x", "text after"},
+        {"{\"peer\":\"a\"," PROBLEM ",\"median_us\":1}", "\"gpu\" is missing"},
+        {"{\"gpu\":\"L4\"," PROBLEM ",\"median_us\":1}", "\"peer\" is missing"},
+        {"{\"gpu\":\"\",\"peer\":\"a\"," PROBLEM ",\"median_us\":1}", "empty"},
+        {"{\"gpu\":\"L4\\u001b[31m\",\"peer\":\"a\"," PROBLEM ",\"median_us\":1}", "printable"},
+        {"{\"gpu\":\"L4\",\"peer\":\"a b\"," PROBLEM ",\"median_us\":1}", "letters, digits"},
+        {"{\"gpu\":\"L4\",\"peer\":\"\"," PROBLEM ",\"median_us\":1}", "letters, digits"},
+        {"{\"gpu\":\"L4\",\"peer\":7," PROBLEM ",\"median_us\":1}", "must be a string"},
+        {"{\"gpu\":\"L4\",\"peer\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"," PROBLEM
+         ",\"median_us\":1}",
+         "longer than 31"},
+        {"{" NAMES "," PROBLEM ",\"median_us\":1,\"source\":\"a\\u0007\"}", "printable"},
+        {"{" NAMES "," PROBLEM "}", "\"median_us\" is missing"},
+        {"{" NAMES "," PROBLEM ",\"median_us\":0}", "above 0"},
+        {"{" NAMES "," PROBLEM ",\"median_us\":-4}", "above 0"},
+        {"{" NAMES "," PROBLEM ",\"median_us\":1e400}", "median_us"},
+        {"{" NAMES "," PROBLEM ",\"median_us\":NaN}", "not valid JSON"},
+        {"{" NAMES "," PROBLEM ",\"median_us\":\"1\"}", "must be a number"},
+        {"{" NAMES "," PROBLEM ",\"median_us\":1,\"low_us\":2,\"high_us\":3}", "does not hold"},
+        {"{" NAMES "," PROBLEM ",\"median_us\":1,\"low_us\":0.5}", "does not hold"},
+        {"{" NAMES "," PROBLEM ",\"median_us\":1,\"sample_count\":-1}", "sample_count"},
+        {"{" NAMES "," PROBLEM ",\"median_us\":1,\"unix_time\":1.5}", "whole number"},
+        {"{" NAMES ",\"median_us\":1}", "\"problem\" is missing"},
+        {"{" NAMES ",\"median_us\":1,\"problem\":3}", "must be a JSON object"},
+        {"{" NAMES ",\"median_us\":1,\"problem\":{\"head_dim\":64}}", "batch"},
+        {"{" NAMES ",\"median_us\":1," PROBLEM "," PROBLEM "}", "stands twice"},
+    };
+    fa_tuner *tuner = session();
+    CHECK(tuner != NULL);
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        char text[4000];
+        int32_t count = -1;
+        snprintf(text, sizeof text, "%s\n%s\n", good_line, table[i].line);
+        CHECK(write_text(file, text));
+        CHECK_INT(fa_import_baselines(tuner, file, &count, &diag), FA_EINVAL);
+        CHECK_INT(count, -1);
+        CHECK_HAS(diag.text, "line 2: ");
+        CHECK_HAS(diag.text, table[i].part);
+        CHECK_HAS(diag.text, file);
+        CHECK(strchr(diag.text, '\x1b') == NULL);
+        CHECK_INT(seen_in(tuner).count, 0);
+    }
+    fa_close(&tuner);
+}
+
+static void many_bad_lines_are_named_first_and_counted(void)
+{
+    fa_tuner *tuner = session();
+    CHECK(tuner != NULL);
+    CHECK(write_text(file, "1\n2\n3\n4\n\n5\n6\n7\n8\n9\n"));
+    CHECK_INT(fa_import_baselines(tuner, file, NULL, &diag), FA_EINVAL);
+    CHECK_HAS(diag.text, "line 1: ");
+    CHECK_HAS(diag.text, "line 7: ");
+    CHECK_HAS(diag.text, "and 3 more lines");
+    fa_close(&tuner);
+}
+
+static void a_line_or_nesting_beyond_its_limit_is_refused(void)
+{
+    char *text = malloc(200001);
+    fa_tuner *tuner = session();
+    CHECK(tuner != NULL && text != NULL);
+    memset(text, '[', 200000);
+    text[200000] = 0;
+    CHECK(write_text(file, text));
+    CHECK_INT(fa_import_baselines(tuner, file, NULL, &diag), FA_EINVAL);
+    CHECK_HAS(diag.text, "line 1: longer than");
+    text[10000] = 0;
+    CHECK(write_text(file, text));
+    CHECK_INT(fa_import_baselines(tuner, file, NULL, &diag), FA_EINVAL);
+    CHECK_HAS(diag.text, "deeper");
+    free(text);
+    fa_close(&tuner);
+}
+
+static void what_is_no_file_is_refused(void)
+{
+    fa_tuner *tuner = session();
+    CHECK(tuner != NULL);
+    CHECK_INT(fa_import_baselines(tuner, folder, NULL, &diag), FA_EINVAL);
+    CHECK_HAS(diag.text, "no regular file");
+    CHECK_INT(fa_import_baselines(tuner, "/dev/zero", NULL, &diag), FA_EINVAL);
+    CHECK_INT(fa_import_baselines(tuner, "/nowhere/at all", NULL, &diag), FA_ENOTFOUND);
+    CHECK_HAS(diag.text, "/nowhere/at all");
+    CHECK_INT(fa_import_baselines(tuner, NULL, NULL, &diag), FA_EINVAL);
+    CHECK_INT(fa_list_baselines(tuner, NULL, NULL, &diag), FA_EINVAL);
+    fa_close(&tuner);
+}
+
+static void a_baseline_concerns_the_same_computation_on_the_same_gpu_type(void)
+{
+    fa_baseline b = {.problem = {.causal = FA_CAUSAL_TOP_LEFT, .head_dim = 64, .batch = 1,
+                                 .heads_q = 2, .heads_kv = 2, .seq_q = 128, .seq_k = 128},
+                     .gpu_name = "H200"};
+    fa_answer a = {.problem = b.problem, .gpu = {.name = "NVIDIA H200"}};
+    CHECK(fa_baseline_concerns(&b, &a));
+    a.problem.causal = FA_CAUSAL_BOTTOM_RIGHT; /* the same mask where the lengths are */
+    CHECK(fa_baseline_concerns(&b, &a));
+    a.problem.seq_k = b.problem.seq_k = 256;
+    CHECK(!fa_baseline_concerns(&b, &a));
+    a.problem.causal = FA_CAUSAL_TOP_LEFT;
+    CHECK(fa_baseline_concerns(&b, &a));
+    a.problem.want_lse = true;
+    CHECK(!fa_baseline_concerns(&b, &a));
+    a.problem = b.problem;
+    snprintf(a.gpu.name, sizeof a.gpu.name, "NVIDIA L4");
+    CHECK(!fa_baseline_concerns(&b, &a));
+}
+
+/* Each with a store of its own. */
+#define FRESH(name) (unlink(store), TEST(name))
+
+int main(void)
+{
+    snprintf(folder, sizeof folder, "%s/baselines-XXXXXX", getenv("FA_TEST_BUILD"));
+    if (mkdtemp(folder) == NULL)
+        return 1;
+    snprintf(store, sizeof store, "%s/store.db", folder);
+    snprintf(file, sizeof file, "%s/lines", folder);
+    FRESH(a_baseline_comes_back_as_it_was_written);
+    FRESH(what_may_be_left_out_is_and_a_later_line_replaces_an_earlier_one);
+    FRESH(every_bad_line_is_named_and_nothing_is_taken);
+    FRESH(many_bad_lines_are_named_first_and_counted);
+    FRESH(a_line_or_nesting_beyond_its_limit_is_refused);
+    FRESH(what_is_no_file_is_refused);
+    FRESH(a_baseline_concerns_the_same_computation_on_the_same_gpu_type);
+    char command[300];
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    return system(command) != 0 ? 1 : check_done();
+}

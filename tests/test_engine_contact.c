@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * First contact against the fake driver: proofs at once, races of what is ready, promises against the
+ * truth, drivers that change, and configs with the same code.
+ */
+#include "engine_fixture.h"
+
+#include "hash.h"
+#include "problem.h"
+
+#include <spawn.h>
+#include <sqlite3.h>
+#include <sys/wait.h>
+
+static int tune_for(engine_fixture *f, const char *gpu, fa_problem problem, fa_effort effort,
+                    fa_answer *answer, fa_diag *diag)
+{
+    fa_request request = {.size = sizeof request, .problem = problem, .gpu = gpu, .effort = effort};
+    return fa_tune(f->tuner, &request, answer, diag);
+}
+
+static int64_t number_in_store(const engine_fixture *f, const char *sql)
+{
+    sqlite3 *db = NULL;
+    sqlite3_stmt *statement = NULL;
+    int64_t value = -1;
+    if (sqlite3_open(f->store, &db) == SQLITE_OK &&
+        sqlite3_prepare_v2(db, sql, -1, &statement, NULL) == SQLITE_OK &&
+        sqlite3_step(statement) == SQLITE_ROW)
+        value = sqlite3_column_int64(statement, 0);
+    sqlite3_finalize(statement);
+    sqlite3_close(db);
+    return value;
+}
+
+/* ---- first contact --------------------------------------------------------------------------*/
+struct told {
+    fa_prediction last;
+    int count;
+};
+
+static int keep_prediction(void *context, const fa_prediction *prediction)
+{
+    struct told *told = context;
+    if (told->count++ == 0)
+        told->last = *prediction;
+    return 0;
+}
+
+/* An L4 that was tuned for before it came. */
+static const char arrived[] = "device name=NVIDIA_L4 sms=58";
+
+/* The store has the L4's predicted winner and all its cubins; then the L4 is there. */
+static bool open_first_contact(engine_fixture *f, fa_answer *predicted, const char *script)
+{
+    char text[1024];
+    if (!fixture_open(f, NULL) ||
+        tune_for(f, "L4", small_problem, FA_EFFORT_MEASURE, predicted, NULL) != 0)
+        return false;
+    fa_close(&f->tuner);
+    snprintf(text, sizeof text, "log %s\n%s\n%s\n", f->log, arrived, script);
+    return write_text(f->script, text) && fa_driver_open(&f->driver, NULL) == 0 &&
+           fa_driver_retain_context(f->driver, 0, NULL) == 0 && fixture_session(f, NULL) == 0;
+}
+
+static void first_contact_proves_at_once_or_races_the_ready_and_keeps_the_truth(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_answer predicted, answer;
+    struct told told = {0};
+    fa_diag diag;
+    CHECK(open_first_contact(&f, &predicted, "time * 77"));
+    CHECK_INT(predicted.origin, FA_ORIGIN_PREDICTED);
+    int64_t cubins = number_in_store(&f, "SELECT count(*) FROM cubin WHERE entry <> 'attn_ref_fp32'");
+    CHECK_INT(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag),
+              FA_ENOTFOUND);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_PREDICTED);
+    CHECK_INT(fa_kernel_answer(kernel)->proved, 1);
+    CHECK(fa_config_equal(&fa_kernel_answer(kernel)->trial.config, &predicted.trial.config));
+    CHECK_OK(fa_list_predictions(f.tuner, keep_prediction, &told, &diag), diag);
+    CHECK_INT(told.count, 0); /* proved is not measured */
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
+    answer = *fa_kernel_answer(kernel);
+    CHECK_INT(answer.origin, FA_ORIGIN_MEASURED);
+    CHECK(answer.top_few);
+    CHECK(answer.measured >= 6 && answer.measured <= 8);
+    CHECK_INT(number_in_store(&f, "SELECT count(*) FROM cubin WHERE entry <> 'attn_ref_fp32'"), cubins);
+    CHECK_OK(fa_list_predictions(f.tuner, keep_prediction, &told, &diag), diag);
+    CHECK_INT(told.count, 1);
+    CHECK(fa_config_equal(&told.last.config, &predicted.trial.config));
+    CHECK(told.last.measured_us > 70 && told.last.measured_us < 85);
+    CHECK(told.last.predicted_us == predicted.trial.predicted_us);
+    CHECK(told.last.rank >= 1 && told.last.rank <= told.last.measured);
+    CHECK(answer.promised_rank == told.last.rank);
+    /* A race of the few stands for effort measure, and not for the whole space. */
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
+    CHECK(fa_kernel_answer(kernel)->top_few);
+    CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &answer, &diag), diag);
+    CHECK(!answer.top_few && !answer.from_store);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PATIENT, &kernel, &diag), diag);
+    CHECK(!fa_kernel_answer(kernel)->top_few);
+    fixture_close(&f);
+}
+
+static void when_all_that_is_ready_is_wrong_the_whole_space_is_tuned(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_answer predicted;
+    fa_diag diag;
+    CHECK(open_first_contact(&f, &predicted, ""));
+    /* Ready is the winner alone, and it is wrong here. */
+    char script[400], keep[200];
+    sqlite3 *db = NULL;
+    snprintf(keep, sizeof keep,
+             "DELETE FROM cubin WHERE entry <> 'attn_ref_fp32' AND key <> '%s'", predicted.cubin_key);
+    CHECK_INT(sqlite3_open(f.store, &db), SQLITE_OK);
+    CHECK_INT(sqlite3_exec(db, keep, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+    const fa_tunable *t = predicted.trial.config.tunable;
+    snprintf(script, sizeof script, "log %s\n%s\nfault BLOCK_M=%d;BLOCK_N=%d;STAGES=%d wrong\n", f.log,
+             arrived, t[0].value, t[1].value, t[2].value);
+    CHECK(write_text(f.script, script));
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
+    CHECK(!fa_kernel_answer(kernel)->top_few);
+    CHECK(fa_kernel_answer(kernel)->failed >= 1);
+    fixture_close(&f);
+}
+
+/* ---- another driver -------------------------------------------------------------------------*/
+static bool open_under(engine_fixture *f, const char *script, fa_diag *diag)
+{
+    return fixture_restart(f, script) && fa_driver_open(&f->driver, diag) == 0 &&
+           fa_driver_retain_context(f->driver, 0, diag) == 0;
+}
+
+static void a_winner_is_proved_again_under_another_driver_and_kept(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_answer first;
+    fa_diag diag;
+    CHECK(fixture_open(&f, "driver 13000"));
+    CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &first, &diag), diag);
+    CHECK_INT(first.driver_version, 13000);
+    int64_t trials = number_in_store(&f, "SELECT count(*) FROM trial");
+    CHECK(open_under(&f, "driver 13010", &diag));
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13010);
+    CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
+    CHECK_TEXT(fa_kernel_answer(kernel)->cubin_key, first.cubin_key);
+    CHECK(fa_kernel_answer(kernel)->trial.median_us == first.trial.median_us);
+    CHECK_INT(number_in_store(&f, "SELECT driver_version FROM winner WHERE origin = 'measured'"), 13010);
+    CHECK_INT(number_in_store(&f, "SELECT count(*) FROM trial"), trials);
+    /* The next process finds it proved: one that has no worker at all is enough. */
+    fa_options options = fixture_options(&f);
+    options.worker = "/nowhere/fa-tune-worker";
+    fa_close(&f.tuner);
+    CHECK_OK(fa_open(&options, &f.tuner, &diag), diag);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
+    /* Back under the old one it is proved once more, not thrown away. */
+    CHECK(open_under(&f, "driver 13000", &diag));
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13000);
+    fixture_close(&f);
+}
+
+static void a_winner_that_fails_under_another_driver_is_dropped_for_the_next(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_answer first;
+    fa_diag diag;
+    static const char faults[] = "driver 13010\nfault BLOCK_M=64;BLOCK_N=32;STAGES=2 wrong";
+    CHECK(fixture_open(&f, "driver 13000\ntime * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 30"));
+    CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &first, &diag), diag);
+    CHECK(open_under(&f, faults, &diag));
+    CHECK_INT(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag),
+              FA_ENOTFOUND);
+    CHECK_INT(number_in_store(&f, "SELECT count(*) FROM winner WHERE origin = 'measured'"), 0);
+    CHECK_INT(number_in_store(&f, "SELECT passed FROM verification"), 0);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
+    CHECK(!fa_config_equal(&fa_kernel_answer(kernel)->trial.config, &first.trial.config));
+    CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13010);
+    fixture_close(&f);
+}
+
+/* Makes the measured winner's cubin one of another compiler: under another key, with another marker. */
+static bool age_cubin(const engine_fixture *f, const char *key, const char *old_key)
+{
+    static const char marker[] = "family=attn_fwd_sm80", old_marker[] = "family=attn_fwd_smOL";
+    char sql[200], sha256[FA_HASH_HEX];
+    sqlite3 *db = NULL;
+    sqlite3_stmt *get = NULL, *put = NULL;
+    snprintf(sql, sizeof sql, "SELECT bytes FROM cubin WHERE key = '%s'", key);
+    bool ok = sqlite3_open(f->store, &db) == SQLITE_OK &&
+              sqlite3_prepare_v2(db, sql, -1, &get, NULL) == SQLITE_OK &&
+              sqlite3_step(get) == SQLITE_ROW;
+    size_t size = ok ? (size_t)sqlite3_column_bytes(get, 0) : 0;
+    char *bytes = malloc(size + 1);
+    ok = ok && bytes != NULL;
+    if (ok)
+        memcpy(bytes, sqlite3_column_blob(get, 0), size);
+    char *at = ok ? memmem(bytes, size, marker, sizeof marker - 1) : NULL;
+    sqlite3_finalize(get);
+    if (at != NULL) {
+        memcpy(at, old_marker, sizeof old_marker - 1);
+        fa_hash_bytes(bytes, size, sha256);
+        snprintf(sql, sizeof sql, "UPDATE cubin SET key = ?, bytes = ?, sha256 = ? WHERE key = '%s'",
+                 key);
+        ok = sqlite3_prepare_v2(db, sql, -1, &put, NULL) == SQLITE_OK;
+        sqlite3_bind_text(put, 1, old_key, -1, SQLITE_STATIC);
+        sqlite3_bind_blob(put, 2, bytes, (int)size, SQLITE_STATIC);
+        sqlite3_bind_text(put, 3, sha256, -1, SQLITE_STATIC);
+        ok = ok && sqlite3_step(put) == SQLITE_DONE;
+        sqlite3_finalize(put);
+        snprintf(sql, sizeof sql, "UPDATE winner SET cubin_key = '%s' WHERE origin = 'measured'",
+                 old_key);
+        ok = ok && sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK;
+    }
+    free(bytes);
+    sqlite3_close(db);
+    return ok && at != NULL;
+}
+
+static void a_cubin_that_another_driver_does_not_load_is_compiled_anew(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_answer first;
+    fa_diag diag;
+    char sql[200], old_key[65];
+    memset(old_key, 'a', 64);
+    old_key[64] = 0;
+    CHECK(fixture_open(&f, "driver 13000"));
+    CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &first, &diag), diag);
+    CHECK(age_cubin(&f, first.cubin_key, old_key));
+    CHECK(open_under(&f, "driver 13010\nfault attn_fwd_smOL load_failure", &diag));
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
+    const fa_answer *answer = fa_kernel_answer(kernel);
+    CHECK_TEXT(answer->cubin_key, first.cubin_key);
+    CHECK_INT(answer->driver_version, 13010);
+    CHECK(answer->trial.median_us == first.trial.median_us);
+    snprintf(sql, sizeof sql, "SELECT count(*) FROM winner WHERE cubin_key = '%s' AND "
+                              "driver_version = 13010 AND origin = 'measured'", first.cubin_key);
+    CHECK_INT(number_in_store(&f, sql), 1);
+    fixture_close(&f);
+}
+
+/* ---- the same code twice --------------------------------------------------------------------*/
+struct twins {
+    int measured, equal;
+};
+
+static int see_twin(void *context, int32_t rank, const fa_trial *trial)
+{
+    struct twins *twins = context;
+    (void)rank;
+    twins->measured += trial->status == FA_STATUS_MEASURED;
+    twins->equal += trial->status == FA_STATUS_MEASURED &&
+                    strstr(trial->reason, "the same code as") != NULL;
+    return 0;
+}
+
+/* Under a hint of 2 or 3 resident blocks ptxas makes the same of some configs. */
+static void a_config_with_another_ones_code_is_not_tried_twice(void)
+{
+    engine_fixture f;
+    struct twins twins = {0};
+    fa_answer answer;
+    fa_diag diag;
+    fa_buf text = {0};
+    char path[400];
+    cJSON *manifest = NULL;
+    CHECK(fixture_open(&f, "time * 90"));
+    snprintf(path, sizeof path, "%s/attn_fwd_sm80.json", f.templates);
+    CHECK_INT(fa_buf_read_file(&text, path, 1 << 20), 0);
+    manifest = cJSON_Parse(text.data);
+    fa_buf_free(&text);
+    cJSON *tunables = cJSON_GetObjectItem(manifest, "tunables");
+    cJSON_AddItemToArray(cJSON_GetObjectItem(tunables, "MIN_BLOCKS"), cJSON_CreateNumber(3));
+    cJSON_DeleteItemFromArray(cJSON_GetObjectItem(tunables, "Q_IN_REGS"), 2);
+    char *changed = cJSON_Print(manifest);
+    CHECK(write_text(path, changed));
+    free(changed);
+    cJSON_Delete(manifest);
+    CHECK(fixture_restart(&f, "time * 90"));
+    CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &answer, &diag), diag);
+    fa_request request = {.size = sizeof request, .problem = small_problem};
+    CHECK_OK(fa_explain(f.tuner, &request, see_twin, &twins, NULL, &diag), diag);
+    printf("# %d measured, %d of them by another's code\n", twins.measured, twins.equal);
+    CHECK_INT(twins.measured + answer.failed, answer.in_budget);
+    CHECK(twins.equal >= 1 && twins.equal < twins.measured / 2);
+    CHECK(strstr(answer.trial.reason, "the same code") == NULL);
+    CHECK_INT(answer.measured + answer.failed, answer.in_budget);
+    fixture_close(&f);
+}
+
+/* ---- killed outright ------------------------------------------------------------------------*/
+static int be_child(const char *store, const char *templates)
+{
+    fa_options options = {.size = sizeof options, .store = store, .templates = templates};
+    fa_driver *driver = NULL;
+    const fa_kernel *kernel;
+    fa_tuner *tuner;
+    if (fa_driver_open(&driver, NULL) != 0 || fa_driver_retain_context(driver, 0, NULL) != 0 ||
+        fa_open(&options, &tuner, NULL) != 0)
+        return 1;
+    return fa_get_best_kernel(tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, NULL) != 0;
+}
+
+/* Starts a process that asks for the kernel, and kills it after that time. */
+static bool kill_asking(engine_fixture *f, useconds_t after_us)
+{
+    char *const arguments[] = {"/proc/self/exe", "child", f->store, f->templates, NULL};
+    pid_t pid;
+    fflush(stdout);
+    if (posix_spawn(&pid, "/proc/self/exe", NULL, NULL, arguments, environ) != 0)
+        return false;
+    usleep(after_us);
+    kill(pid, SIGKILL);
+    return waitpid(pid, NULL, 0) == pid;
+}
+
+static void killed_at_first_contact_nothing_is_lost_and_the_next_finishes(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_answer predicted;
+    fa_diag diag;
+    CHECK(open_first_contact(&f, &predicted, ""));
+    for (int i = 0; i < 6; i++) {
+        CHECK(kill_asking(&f, 15000 + 25000 * (useconds_t)i));
+        /* A winner and what it says about the prediction come together or not at all. */
+        CHECK_INT(number_in_store(&f, "SELECT count(*) FROM winner WHERE origin = 'measured'"),
+                  number_in_store(&f, "SELECT count(*) FROM prediction"));
+    }
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
+    CHECK_INT(number_in_store(&f, "SELECT count(*) FROM prediction"), 1);
+    fixture_close(&f);
+}
+
+static void killed_while_it_proves_again_the_winner_is_as_before_or_proved(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_answer first;
+    fa_diag diag;
+    CHECK(fixture_open(&f, "driver 13000"));
+    CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &first, &diag), diag);
+    CHECK(open_under(&f, "driver 13010", &diag));
+    for (int i = 0; i < 5; i++) {
+        CHECK(kill_asking(&f, 10000 + 20000 * (useconds_t)i));
+        int64_t driver =
+            number_in_store(&f, "SELECT driver_version FROM winner WHERE origin = 'measured'");
+        CHECK_INT(driver, number_in_store(&f, "SELECT count(*) FROM verification") > 0 ? 13010 : 13000);
+    }
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13010);
+    CHECK_TEXT(fa_kernel_answer(kernel)->cubin_key, first.cubin_key);
+    fixture_close(&f);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 4 && strcmp(argv[1], "child") == 0)
+        return be_child(argv[2], argv[3]);
+    if (getenv("FA_TEST_FAKE_CUDA") == NULL)
+        return 1;
+    TEST(first_contact_proves_at_once_or_races_the_ready_and_keeps_the_truth);
+    TEST(when_all_that_is_ready_is_wrong_the_whole_space_is_tuned);
+    TEST(a_winner_is_proved_again_under_another_driver_and_kept);
+    TEST(a_winner_that_fails_under_another_driver_is_dropped_for_the_next);
+    TEST(a_cubin_that_another_driver_does_not_load_is_compiled_anew);
+    TEST(a_config_with_another_ones_code_is_not_tried_twice);
+    TEST(killed_at_first_contact_nothing_is_lost_and_the_next_finishes);
+    TEST(killed_while_it_proves_again_the_winner_is_as_before_or_proved);
+    return check_done();
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Records: from a store to lines of text, from those to a bundle, and what becomes of them when
+ * templates move on. The first two tests are about the records that this tree ships.
+ */
+#include "engine_fixture.h"
+
+#include "bundles.h"
+#include "error.h"
+#include "records_file.h"
+
+static char records[400], bundle[400];
+static fa_diag diag;
+
+static void shipped_records(char ret_path[4096])
+{
+    snprintf(ret_path, 4096, "%s/system/records.jsonl", getenv("FA_TEST_SOURCE"));
+}
+
+static void the_shipped_records_can_be_read_and_are_all_there(void)
+{
+    char path[4096];
+    fa_records shipped;
+    shipped_records(path);
+    CHECK_OK(fa_records_read(path, &shipped, &diag), diag);
+    CHECK(shipped.count >= 35 * 48);
+    fa_records_free(&shipped);
+}
+
+/* Records are made anew before a release and not with each edit of a template: until then this is
+ * told, and everything else about them holds. */
+static void the_shipped_records_are_of_these_templates(void)
+{
+    char path[4096];
+    shipped_records(path);
+    int rc = fa_records_check(path, NULL, &diag);
+    if (rc == FA_EVERSION)
+        SKIP(diag.text);
+    CHECK_OK(rc, diag);
+}
+
+static bool open_place(engine_fixture *f)
+{
+    if (!fixture_open(f, NULL))
+        return false;
+    snprintf(records, sizeof records, "%s/records.jsonl", f->directory);
+    snprintf(bundle, sizeof bundle, "%s/all.fab", f->directory);
+    setenv("FA_TUNE_SYSTEM", "", 1);
+    return true;
+}
+
+static int write_records(engine_fixture *f, fa_records_info *info)
+{
+    fa_records_options options = {.size = sizeof options, .records = records};
+    return fa_export_records(f->tuner, &options, info, &diag);
+}
+
+static int compile_records(engine_fixture *f, fa_records_info *info, fa_bundle_info *made)
+{
+    fa_export_options output = {.size = sizeof output, .file = bundle, .no_signature = true};
+    fa_records_options options = {.size = sizeof options, .records = records, .output = &output};
+    return fa_export_from_records(f->tuner, &options, info, made, &diag);
+}
+
+static int take_answer(void *context, const fa_bundle_item *item)
+{
+    *(fa_answer *)context = *item->answer;
+    return 0;
+}
+
+/* Makes the stored prediction for an L4 one that was measured. */
+static int measure(void *context, const fa_winner_record *winner)
+{
+    fa_winner_record measured = *winner;
+    measured.origin = FA_ORIGIN_MEASURED;
+    measured.driver_version = 13000;
+    measured.trial.status = FA_STATUS_MEASURED;
+    measured.trial.median_us = 40;
+    measured.trial.low_us = 39.5;
+    measured.trial.high_us = 40.5;
+    measured.trial.max_error = 0.001;
+    measured.trial.tolerance = 0.002;
+    return fa_store_winner_replace(context, &measured, NULL, &diag);
+}
+
+/* Puts `text` for the first `what` of the records file. */
+static bool edit(const char *what, const char *text)
+{
+    fa_buf file, out = {0};
+    if (fa_buf_read_file(&file, records, 1 << 20) != 0)
+        return false;
+    const char *at = strstr(file.data, what);
+    if (at != NULL) {
+        fa_buf_append(&out, file.data, (size_t)(at - file.data));
+        fa_buf_text(&out, text);
+        fa_buf_text(&out, at + strlen(what));
+    }
+    bool good = at != NULL && write_text(records, out.data);
+    fa_buf_free(&file);
+    fa_buf_free(&out);
+    return good;
+}
+
+static void a_prediction_goes_to_a_line_and_comes_back_in_a_bundle(void)
+{
+    engine_fixture f;
+    fa_records_info info;
+    fa_bundle_info made;
+    fa_answer answer;
+    fa_buf first, second;
+    char first_store[sizeof f.store];
+    CHECK(open_place(&f));
+    memcpy(first_store, f.store, sizeof first_store);
+    CHECK_OK(write_records(&f, &info), diag);
+    CHECK_INT(info.winners, 1);
+    CHECK_INT(info.predicted, 1);
+    /* In a store of its own, so that the cubin is compiled and not found. */
+    snprintf(f.store, sizeof f.store, "%s/other.db", f.directory);
+    CHECK(fixture_restart(&f, NULL));
+    CHECK_OK(compile_records(&f, &info, &made), diag);
+    CHECK_INT(made.winners, 1);
+    CHECK_INT(info.failed, 0);
+    CHECK_INT(fa_buf_read_file(&first, bundle, 1 << 26), 0);
+    memcpy(f.store, first_store, sizeof f.store); /* where the cubin is found, and not compiled */
+    CHECK(fixture_restart(&f, NULL));
+    CHECK_OK(compile_records(&f, &info, &made), diag);
+    CHECK_INT(fa_buf_read_file(&second, bundle, 1 << 26), 0);
+    CHECK(first.size == second.size && memcmp(first.data, second.data, first.size) == 0);
+    CHECK_OK(fa_bundle_inspect(bundle, take_answer, &answer, &made, &diag), diag);
+    CHECK_INT(answer.origin, FA_ORIGIN_PREDICTED);
+    CHECK_INT(answer.driver_version, 0);
+    CHECK_TEXT(answer.gpu.name, "L4");
+    CHECK(answer.trial.registers > 0 && answer.trial.predicted_us > 0);
+    CHECK_INT(answer.in_budget > 0 && answer.compiled == answer.in_budget, 1);
+    fa_buf_free(&first);
+    fa_buf_free(&second);
+    fixture_close(&f);
+}
+
+static void a_measured_line_keeps_its_time_while_its_kernel_is_the_same(void)
+{
+    engine_fixture f;
+    fa_records_info info;
+    fa_bundle_info made;
+    fa_answer answer;
+    CHECK(open_place(&f));
+    CHECK_OK(write_records(&f, &info), diag);
+    CHECK_OK(fa_store_winners_each(f.tuner->store, measure, f.tuner->store, &diag), diag);
+    CHECK_OK(write_records(&f, &info), diag);
+    CHECK_INT(info.winners, 1);
+    CHECK_INT(info.measured, 1);
+    CHECK_OK(compile_records(&f, &info, &made), diag);
+    CHECK_OK(fa_bundle_inspect(bundle, take_answer, &answer, &made, &diag), diag);
+    CHECK_INT(answer.origin, FA_ORIGIN_MEASURED);
+    CHECK_INT(answer.driver_version, 13000);
+    CHECK(answer.trial.median_us == 40 && answer.trial.high_us == 40.5);
+    /* A line whose kernel is another today: compiled, and no more than predicted. */
+    char old[32], new[32];
+    snprintf(old, sizeof old, "\"cubin\":\"%.8s", answer.cubin_key);
+    snprintf(new, sizeof new, "\"cubin\":\"%.8s", "00000000");
+    CHECK(edit(old, new));
+    CHECK_OK(compile_records(&f, &info, &made), diag);
+    CHECK_INT(info.predicted, 1);
+    CHECK_OK(fa_bundle_inspect(bundle, take_answer, &answer, &made, &diag), diag);
+    CHECK_INT(answer.origin, FA_ORIGIN_PREDICTED);
+    CHECK_INT(answer.driver_version, 0);
+    CHECK(answer.trial.median_us <= 0);
+    fixture_close(&f);
+}
+
+static void a_prediction_does_not_take_the_place_of_a_measured_line(void)
+{
+    engine_fixture f;
+    fa_records_info info;
+    CHECK(open_place(&f));
+    fa_store *store = f.tuner->store;
+    fa_winner_record predicted = {0};
+    fa_gpu gpu;
+    CHECK_OK(fa_gpu_find("L4", &gpu, &diag), diag);
+    fa_scope scope = {.problem = small_problem, .policy = FA_MEASURE_POLICY};
+    fa_gpu_silicon(&gpu, scope.silicon);
+    snprintf(scope.templates, sizeof scope.templates, "%s", fa_templates_hash(f.tuner->templates));
+    CHECK_OK(fa_store_winner_get(store, &scope, &predicted, NULL, &diag), diag);
+    CHECK_OK(fa_store_winners_each(store, measure, store, &diag), diag);
+    CHECK_OK(write_records(&f, &info), diag);
+    CHECK_OK(fa_store_winner_replace(store, &predicted, NULL, &diag), diag);
+    CHECK_OK(write_records(&f, &info), diag);
+    CHECK_INT(info.measured, 1);
+    CHECK_INT(info.taken, 0);
+    fa_winner_record_free(&predicted);
+    fixture_close(&f);
+}
+
+static void a_family_that_changes_is_told_and_its_predictions_are_dropped(void)
+{
+    engine_fixture f;
+    fa_records_info info;
+    char path[600];
+    fa_buf text;
+    CHECK(open_place(&f));
+    CHECK_OK(write_records(&f, &info), diag);
+    CHECK_OK(fa_records_check(records, f.templates, &diag), diag);
+    snprintf(path, sizeof path, "%s/attn_fwd_sm80.json", f.templates);
+    CHECK_INT(fa_buf_read_file(&text, path, 1 << 20), 0);
+    fa_buf_text(&text, "\n");
+    CHECK(write_text(path, text.data));
+    fa_buf_free(&text);
+    CHECK_INT(fa_records_check(records, f.templates, &diag), FA_EVERSION);
+    CHECK_HAS(diag.text, "attn_fwd_sm80");
+    CHECK_HAS(diag.text, "--predict");
+    CHECK(fixture_restart(&f, NULL));
+    CHECK_INT(write_records(&f, &info), FA_ENOTFOUND); /* the store's are of the old templates */
+    fixture_close(&f);
+}
+
+static void lines_that_cannot_be_are_refused_with_their_number(void)
+{
+    static const struct {
+        const char *what, *text, *sentence;
+    } lies[] = {
+        {"{\"fa_tune_records\":1", "{\"fa_tune_records\":2", "newer fa-tune"},
+        {"{\"fa_tune_records\":1", "{\"other\":1", "line 1"},
+        {"\"made\":\"20", "\"made\":\"xx", "\"made\" must be a day"},
+        {"\"gpu\":\"L4\"", "\"gpu\":\"L5\"", "line 2"},
+        {"\"gpu\":\"L4\"", "\"gpu\":\"V100\"", "sm_70"},
+        {"\"seq\":128", "\"seq\":-128", "line 2"},
+        {"\"origin\":\"predicted\"", "\"origin\":\"measured\"", "lacks a field"},
+        {"\"predicted_us\":", "\"predicted_us\":NaN", "not valid JSON"},
+        {"\"funnel\":[", "\"funnel\":[1e99,", "\"funnel\""},
+        {"\"tunables\":{", "\"tunables\":{\"A B\":1,", "not a tunable's name"},
+    };
+    engine_fixture f;
+    fa_records_info info;
+    fa_records read;
+    CHECK(open_place(&f));
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+        unlink(records);
+        CHECK_OK(write_records(&f, &info), diag);
+        CHECK(edit(lies[i].what, lies[i].text));
+        CHECK(fa_records_read(records, &read, &diag) < 0);
+        CHECK_HAS(diag.text, lies[i].sentence);
+    }
+    CHECK(write_text(records, ""));
+    CHECK_INT(fa_records_read(records, &read, &diag), FA_EINVAL);
+    CHECK_INT(fa_records_read(f.directory, &read, &diag), FA_EINVAL);
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    TEST(the_shipped_records_can_be_read_and_are_all_there);
+    TEST(the_shipped_records_are_of_these_templates);
+    TEST(a_prediction_goes_to_a_line_and_comes_back_in_a_bundle);
+    TEST(a_measured_line_keeps_its_time_while_its_kernel_is_the_same);
+    TEST(a_prediction_does_not_take_the_place_of_a_measured_line);
+    TEST(a_family_that_changes_is_told_and_its_predictions_are_dropped);
+    TEST(lines_that_cannot_be_are_refused_with_their_number);
+    return check_done();
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Studies: what the store holds about a problem comes back whole, in the order of fa_explain(),
+ * with and without the GPU and the templates that it was made with.
+ */
+#include "engine_fixture.h"
+
+#include "problem.h"
+
+static engine_fixture fixture;
+static fa_diag diag;
+
+enum { TRIALS_MAX = 4096 };
+
+struct seen {
+    int studies;
+    fa_study study;
+    int trials, tried, ranked, defaults, samples;
+    char config[TRIALS_MAX][FA_CONFIG_TEXT_MAX + FA_NAME_MAX];
+};
+static struct seen seen, explained;
+
+static void keep_config(struct seen *into, const fa_trial *trial)
+{
+    char text[FA_CONFIG_TEXT_MAX];
+    fa_config_text(&trial->config, text);
+    if (into->trials < TRIALS_MAX)
+        snprintf(into->config[into->trials], sizeof into->config[0], "%s %s", trial->config.family,
+                 text);
+    into->trials++;
+}
+
+static int see_study(void *context, const fa_study *study)
+{
+    (void)context;
+    if (strstr(study->silicon, " x56 ") == NULL)
+        return 0; /* the fixture's own, of an L4 */
+    seen.studies++;
+    seen.study = *study;
+    return 0;
+}
+
+static int see_trial(void *context, const fa_study_trial *trial)
+{
+    (void)context;
+    keep_config(&seen, &trial->trial);
+    seen.tried += trial->tried;
+    seen.ranked += trial->rank > 0;
+    seen.defaults += trial->is_default;
+    seen.samples += trial->sample_count;
+    return trial->rank > 0 && trial->rank != seen.ranked ? FA_EINVAL : 0;
+}
+
+static int see_explained(void *context, int32_t rank, const fa_trial *trial)
+{
+    (void)context;
+    (void)rank;
+    keep_config(&explained, trial);
+    return 0;
+}
+
+static int look(fa_tuner *tuner)
+{
+    memset(&seen, 0, sizeof seen);
+    int rc = fa_list_studies(tuner, see_study, NULL, &diag);
+    if (rc == 0 && seen.studies > 0)
+        rc = fa_list_study_trials(tuner, &seen.study, see_trial, NULL, &diag);
+    return rc;
+}
+
+static void silicon_that_nothing_was_tried_on_has_no_study(void)
+{
+    CHECK(fixture_open(&fixture, "time * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 30"));
+    CHECK_OK(look(fixture.tuner), diag);
+    CHECK_INT(seen.studies, 0);
+}
+
+static void a_tuned_problem_comes_back_whole_in_the_order_of_explain(void)
+{
+    fa_request request = {.size = sizeof request, .problem = small_problem,
+                          .effort = FA_EFFORT_MEASURE};
+    fa_answer answer;
+    CHECK_OK(fa_tune(fixture.tuner, &request, &answer, &diag), diag);
+    CHECK_OK(look(fixture.tuner), diag);
+    CHECK_INT(seen.studies, 1);
+    CHECK_INT(seen.study.size, sizeof(fa_study));
+    CHECK(seen.study.current && seen.study.has_winner);
+    CHECK(fa_problem_equal(&seen.study.problem, &small_problem));
+    CHECK_TEXT(seen.study.winner.cubin_key, answer.cubin_key);
+    CHECK(seen.study.winner.tune_s > 0);
+    CHECK(seen.study.gpu.tensor_tflops > 0);
+    CHECK_INT(seen.trials, answer.space);
+    CHECK_INT(seen.tried, answer.in_budget);
+    CHECK_INT(seen.study.trials, seen.tried);
+    CHECK_INT(seen.ranked, answer.measured);
+    CHECK_INT(seen.defaults, 1);
+    CHECK(seen.samples >= seen.ranked);
+    memset(&explained, 0, sizeof explained);
+    CHECK_OK(fa_explain(fixture.tuner, &request, see_explained, NULL, NULL, &diag), diag);
+    CHECK_INT(explained.trials, seen.trials);
+    for (int i = 0; i < seen.trials && i < TRIALS_MAX; i++)
+        CHECK_TEXT(seen.config[i], explained.config[i]);
+}
+
+static void without_the_gpu_it_is_the_same(void)
+{
+    int trials = seen.trials, tried = seen.tried;
+    CHECK(fixture_restart(&fixture, NULL));
+    CHECK_OK(look(fixture.tuner), diag);
+    CHECK_INT(seen.studies, 1);
+    CHECK(seen.study.current && seen.study.has_winner);
+    CHECK_INT(seen.trials, trials);
+    CHECK_INT(seen.tried, tried);
+}
+
+static void with_other_templates_what_was_tried_comes_back(void)
+{
+    int tried = seen.tried;
+    fa_options options = {.size = sizeof options, .store = fixture.store};
+    fa_tuner *other = NULL;
+    CHECK_OK(fa_open(&options, &other, &diag), diag); /* the built-in ones */
+    int rc = look(other);
+    fa_close(&other);
+    CHECK_OK(rc, diag);
+    CHECK(!seen.study.current && seen.study.has_winner);
+    CHECK_INT(seen.trials, tried);
+    CHECK_INT(seen.tried, tried);
+    CHECK_INT(seen.defaults, 0);
+}
+
+static void what_is_no_study_is_refused(void)
+{
+    fa_study none = {0}, unended;
+    CHECK_INT(fa_list_studies(fixture.tuner, NULL, NULL, &diag), FA_EINVAL);
+    CHECK_INT(fa_list_studies(NULL, see_study, NULL, &diag), FA_EINVAL);
+    CHECK_INT(fa_list_study_trials(fixture.tuner, &none, see_trial, NULL, &diag), FA_EINVAL);
+    CHECK_HAS(diag.text, "fa_list_studies");
+    CHECK_OK(look(fixture.tuner), diag);
+    unended = seen.study;
+    memset(unended.silicon, 'x', sizeof unended.silicon);
+    CHECK_INT(fa_list_study_trials(fixture.tuner, &unended, see_trial, NULL, &diag), FA_EINVAL);
+    CHECK_HAS(diag.text, "do not end");
+    fixture_close(&fixture);
+}
+
+int main(void)
+{
+    TEST(silicon_that_nothing_was_tried_on_has_no_study);
+    TEST(a_tuned_problem_comes_back_whole_in_the_order_of_explain);
+    TEST(without_the_gpu_it_is_the_same);
+    TEST(with_other_templates_what_was_tried_comes_back);
+    TEST(what_is_no_study_is_refused);
+    return check_done();
+}

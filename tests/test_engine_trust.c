@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Trust against the fake driver: which winner answers, and what is launched for lengths between
+ * buckets.
+ */
+#include "engine_fixture.h"
+
+#include "problem.h"
+
+static fa_problem of_length(int32_t seq)
+{
+    fa_problem problem = small_problem;
+    problem.seq_q = problem.seq_k = seq;
+    return problem;
+}
+
+static int tune_for(engine_fixture *f, const char *gpu, fa_problem problem, fa_effort effort,
+                    fa_answer *answer, fa_diag *diag)
+{
+    fa_request request = {.size = sizeof request, .problem = problem, .gpu = gpu, .effort = effort};
+    return fa_tune(f->tuner, &request, answer, diag);
+}
+
+/* ---- lengths between buckets ----------------------------------------------------------------*/
+/* All rows of V equal make every row of O equal to them, whatever the scores are: an element that the
+ * launch did not reach, or wrote beyond the end, is seen. */
+static bool launches_whole(engine_fixture *f, const fa_kernel *kernel, const fa_problem *p,
+                           fa_diag *diag)
+{
+    size_t count = (size_t)p->batch * (size_t)p->heads_q * (size_t)p->seq_q * (size_t)p->head_dim;
+    size_t fence = 4096, size = (count + fence) * 2;
+    uint16_t *ones = malloc(size), *out = malloc(size);
+    fa_device_ptr tensor[4] = {0};
+    bool ok = ones != NULL && out != NULL;
+    for (size_t i = 0; ok && i < count + fence; i++)
+        ones[i] = 0x3c00;
+    for (int i = 0; ok && i < 4; i++)
+        ok = fa_device_alloc(f->driver, size, &tensor[i], diag) == 0 &&
+             fa_copy_to_device(f->driver, tensor[i], ones, size, diag) == 0;
+    ok = ok && fa_fill8(f->driver, tensor[3], 0xff, size, NULL, diag) == 0;
+    fa_attn_args args = {.q = (void *)(uintptr_t)tensor[0], .k = (void *)(uintptr_t)tensor[1],
+                         .v = (void *)(uintptr_t)tensor[2], .o = (void *)(uintptr_t)tensor[3]};
+    ok = ok && fa_launch(kernel, &args, NULL, diag) == 0 &&
+         fa_copy_from_device(f->driver, out, tensor[3], size, diag) == 0 &&
+         memcmp(out, ones, count * 2) == 0;
+    for (size_t i = count; ok && i < count + fence; i++)
+        ok = out[i] == 0xffff;
+    for (int i = 0; i < 4; i++)
+        fa_device_free(f->driver, &tensor[i]);
+    free(ones);
+    free(out);
+    return ok;
+}
+
+static void a_length_between_buckets_is_launched_with_its_own_grid(void)
+{
+    static const int32_t lengths[] = {121, 129, 135};
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_diag diag;
+    CHECK(fixture_open(&f, "time * 90\ntime BLOCK_M=64; 30"));
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
+    uint32_t blocks = fa_kernel_answer(kernel)->trial.grid[0];
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        fa_problem problem = of_length(lengths[i]);
+        CHECK_OK(fa_get_best_kernel(f.tuner, &problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
+        const fa_answer *answer = fa_kernel_answer(kernel);
+        CHECK_INT(answer->origin, FA_ORIGIN_NEAREST);
+        CHECK_INT(answer->problem.seq_q, lengths[i]);
+        CHECK_INT(answer->from_problem.seq_q, 128);
+        CHECK_INT(answer->trial.grid[0], blocks / 2 * (uint32_t)((lengths[i] + 63) / 64));
+        CHECK(launches_whole(&f, kernel, &problem, &diag));
+        /* Its bucket was measured: there is nothing to tune. */
+        CHECK_OK(fa_get_best_kernel(f.tuner, &problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
+        CHECK(fa_kernel_answer(kernel)->from_store);
+    }
+    fixture_close(&f);
+}
+
+static void an_exact_winner_is_kept_beside_its_bucket_and_preferred(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_answer answer;
+    fa_diag diag;
+    fa_request request = {.size = sizeof request, .problem = of_length(135),
+                          .effort = FA_EFFORT_MEASURE, .exact = true};
+    CHECK(fixture_open(&f, ""));
+    CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &answer, &diag), diag);
+    request.effort = FA_EFFORT_CACHED;
+    CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
+    CHECK_INT(answer.origin, FA_ORIGIN_NEAREST); /* better than nothing, and said so */
+    request.effort = FA_EFFORT_MEASURE;
+    CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
+    CHECK_INT(answer.origin, FA_ORIGIN_MEASURED);
+    CHECK_INT(answer.from_problem.seq_q, 135);
+    CHECK(!answer.from_store);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &request.problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
+    fa_problem neighbour = of_length(134);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &neighbour, FA_EFFORT_CACHED, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->from_problem.seq_q, 128);
+    fixture_close(&f);
+}
+
+struct regrets {
+    fa_regret last;
+    int count;
+};
+
+static int keep_regret(void *context, const fa_regret *regret)
+{
+    struct regrets *r = context;
+    r->last = *regret;
+    r->count++;
+    return 0;
+}
+
+/* The bucket's winner is slower at the point than what wins there. */
+static void regret_is_what_the_buckets_winner_costs_at_a_point(void)
+{
+    engine_fixture f;
+    struct regrets regrets = {0};
+    fa_answer answer;
+    fa_diag diag;
+    CHECK(fixture_open(&f, "time * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 30"));
+    CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &answer, &diag), diag);
+    CHECK_OK(fa_list_regret(f.tuner, keep_regret, &regrets, &diag), diag);
+    CHECK_INT(regrets.count, 0);
+    CHECK(fixture_restart(&f, "time * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 60\n"
+                              "time BLOCK_M=128;BLOCK_N=64; 40"));
+    fa_request request = {.size = sizeof request, .problem = of_length(120),
+                          .effort = FA_EFFORT_MEASURE, .exact = true};
+    CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
+    CHECK_OK(fa_list_regret(f.tuner, keep_regret, &regrets, &diag), diag);
+    CHECK_INT(regrets.count, 1);
+    CHECK_INT(regrets.last.problem.seq_q, 120);
+    CHECK_INT(regrets.last.bucket.seq_q, 128);
+    CHECK(fa_config_equal(&regrets.last.best_config, &answer.trial.config));
+    CHECK(regrets.last.bucket_us > 55 && regrets.last.bucket_us < 65);
+    CHECK(regrets.last.best_us > 35 && regrets.last.best_us < 45);
+    fixture_close(&f);
+}
+
+/* ---- the order of trust ---------------------------------------------------------------------*/
+static void the_nearest_measured_length_answers_until_the_bucket_is_measured(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_answer answer;
+    fa_diag diag;
+    fa_problem near = of_length(192), far = of_length(640), query = small_problem;
+    query.seq_q = 1;
+    CHECK(fixture_open(&f, ""));
+    CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &answer, &diag), diag);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &near, FA_EFFORT_CACHED, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_NEAREST);
+    CHECK_INT(fa_kernel_answer(kernel)->from_problem.seq_q, 128);
+    CHECK(launches_whole(&f, kernel, &near, &diag));
+    CHECK_INT(fa_get_best_kernel(f.tuner, &far, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
+    CHECK_INT(fa_get_best_kernel(f.tuner, &query, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
+    /* Another length is not this one measured, and no reason for a race. */
+    CHECK_OK(fa_get_best_kernel(f.tuner, &near, FA_EFFORT_MEASURE, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
+    CHECK(!fa_kernel_answer(kernel)->top_few);
+    fixture_close(&f);
+}
+
+static const char two_devices[] = "device name=NVIDIA_L40S sms=142 bus=384 clock=2520";
+
+static int use_device(engine_fixture *f, int ordinal)
+{
+    fa_driver_release_context(f->driver, 0);
+    return fa_driver_retain_context(f->driver, ordinal, NULL);
+}
+
+static void another_gpus_winner_is_proved_here_before_it_is_launched(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_answer first;
+    fa_diag diag;
+    CHECK(fixture_open(&f, two_devices));
+    CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &first, &diag), diag);
+    CHECK_INT(use_device(&f, 1), 0);
+    CHECK_INT(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag),
+              FA_ENOTFOUND);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &kernel, &diag), diag);
+    const fa_answer *answer = fa_kernel_answer(kernel);
+    CHECK_INT(answer->origin, FA_ORIGIN_TRANSFERRED);
+    CHECK_TEXT(answer->from_gpu, "NVIDIA L4");
+    CHECK_INT(answer->proved, 1);
+    CHECK(answer->driver_version > 0 && answer->trial.median_us == 0);
+    CHECK(fa_config_equal(&answer->trial.config, &first.trial.config));
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
+    fa_driver_release_context(f.driver, 1);
+    CHECK_INT(fa_driver_retain_context(f.driver, 0, NULL), 0);
+    fixture_close(&f);
+}
+
+static void a_transferred_winner_that_fails_its_proof_gives_way_to_the_model(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_answer first;
+    fa_diag diag;
+    CHECK(fixture_open(&f, two_devices));
+    CHECK(fixture_restart(&f, "device name=NVIDIA_L40S sms=142 bus=384 clock=2520\n"
+                              "time * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 30"));
+    CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &first, &diag), diag);
+    CHECK(fixture_restart(&f, "device name=NVIDIA_L40S sms=142 bus=384 clock=2520\n"
+                              "fault BLOCK_M=64;BLOCK_N=32;STAGES=2 wrong"));
+    CHECK_OK(fa_driver_open(&f.driver, &diag), diag);
+    CHECK_INT(fa_driver_retain_context(f.driver, 1, NULL), 0);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_PREDICTED);
+    CHECK(!fa_config_equal(&fa_kernel_answer(kernel)->trial.config, &first.trial.config));
+    fa_driver_release_context(f.driver, 1);
+    fa_driver_retain_context(f.driver, 0, NULL);
+    fixture_close(&f);
+}
+
+struct seen {
+    fa_step step[16];
+    int count;
+};
+
+static int keep_step(void *context, const fa_step *step)
+{
+    struct seen *seen = context;
+    if (seen->count < 16)
+        seen->step[seen->count++] = *step;
+    return 0;
+}
+
+static const fa_step *step_of(const struct seen *seen, fa_step_kind kind)
+{
+    for (int i = 0; i < seen->count; i++)
+        if (seen->step[i].kind == kind)
+            return &seen->step[i];
+    return NULL;
+}
+
+/* A block of 128 rows by 128 keys in two stages: more than a T4 has. The T4's family is another one,
+ * too, so its space has no such config at all. */
+static void a_winner_that_this_gpu_cannot_run_is_passed_over_with_the_reason(void)
+{
+    engine_fixture f;
+    fa_answer answer;
+    fa_diag diag;
+    struct seen *seen = calloc(1, sizeof *seen);
+    CHECK(seen != NULL && fixture_open(&f, ""));
+    CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &answer, &diag), diag);
+    fa_request request = {.size = sizeof request, .problem = small_problem, .gpu = "T4"};
+    CHECK_OK(fa_why(f.tuner, &request, keep_step, seen, NULL, &diag), diag);
+    const fa_step *step = step_of(seen, FA_STEP_TRANSFERRED);
+    CHECK(step != NULL && step->found && !step->taken);
+    CHECK_HAS(step->why, "passed over");
+    CHECK_HAS(step->why, "sm_75");
+    CHECK_INT(tune_for(&f, "T4", small_problem, FA_EFFORT_CACHED, &answer, &diag), FA_ENOTFOUND);
+    free(seen);
+    fixture_close(&f);
+}
+
+static void the_nearest_gpu_is_of_the_same_major_architecture(void)
+{
+    engine_fixture f;
+    fa_answer answer;
+    fa_diag diag;
+    struct seen *seen = calloc(1, sizeof *seen);
+    CHECK(seen != NULL && fixture_open(&f, "device name=NVIDIA_RTX_5090 sm=120 sms=170 bus=512 clock=2407\n"
+                                           "device name=NVIDIA_A10 sm=86 sms=72 bus=384 clock=1695"));
+    for (int32_t ordinal = 1; ordinal <= 2; ordinal++) {
+        fa_request request = {.size = sizeof request, .problem = small_problem,
+                              .ordinal = ordinal, .effort = FA_EFFORT_MEASURE};
+        CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
+        CHECK_INT(answer.origin, FA_ORIGIN_MEASURED);
+    }
+    fa_request request = {.size = sizeof request, .problem = small_problem};
+    CHECK_OK(fa_why(f.tuner, &request, keep_step, seen, NULL, &diag), diag);
+    const fa_step *step = step_of(seen, FA_STEP_TRANSFERRED);
+    CHECK(step != NULL && step->found);
+    CHECK_TEXT(step->answer.from_gpu, "NVIDIA A10");
+    CHECK_TEXT(step[1].answer.from_gpu, "NVIDIA RTX 5090");
+    CHECK(step[1].kind == FA_STEP_TRANSFERRED);
+    free(seen);
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    if (getenv("FA_TEST_FAKE_CUDA") == NULL)
+        return 1;
+    TEST(a_length_between_buckets_is_launched_with_its_own_grid);
+    TEST(an_exact_winner_is_kept_beside_its_bucket_and_preferred);
+    TEST(regret_is_what_the_buckets_winner_costs_at_a_point);
+    TEST(the_nearest_measured_length_answers_until_the_bucket_is_measured);
+    TEST(another_gpus_winner_is_proved_here_before_it_is_launched);
+    TEST(a_transferred_winner_that_fails_its_proof_gives_way_to_the_model);
+    TEST(a_winner_that_this_gpu_cannot_run_is_passed_over_with_the_reason);
+    TEST(the_nearest_gpu_is_of_the_same_major_architecture);
+    return check_done();
+}
