@@ -194,18 +194,14 @@ int cli_export(const cli_options *options)
     if (check(options, &diag) != 0)
         return cli_error(2, &diag);
     cli_progress_init(&progress, options);
-    fa_options library = cli_library_options(options);
-    library.log = cli_progress_note;
-    library.log_context = &progress;
     int status = cli_check_gpu(options);
+    if (status == 0)
+        status = cli_open(options, &progress, &tuner);
     if (status != 0)
         return status;
-    int rc = fa_open(&library, &tuner, &diag);
-    if (rc != 0)
-        return cli_fail(rc, options, &diag);
     struct telling telling = {&progress, time(NULL)};
     cli_interrupt_install();
-    rc = export_what_was_asked(tuner, options, &telling, &status, &diag);
+    int rc = export_what_was_asked(tuner, options, &telling, &status, &diag);
     fa_close(&tuner);
     if (rc == 0)
         return status;

@@ -8,12 +8,10 @@
 #include "text.h"
 #include "verbs.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static const struct {
     const char *ending;
@@ -81,38 +79,17 @@ static report_options wanted(const cli_options *options, unsigned format)
     return report;
 }
 
-/* Writes beside the file, then renames: a reader sees the old one or the whole new one. */
 static int write_file(const char *path, const fa_buf *report, fa_diag *diag)
 {
-    fa_buf beside = {0};
     struct stat st;
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-        return fa_fail(diag, FA_EINVAL, "--out %s: it exists and is no regular file", path);
-    fa_buf_printf(&beside, "%s.XXXXXX", path);
-    if (beside.failed)
-        return fa_fail(diag, FA_ENOMEM, "out of memory");
-    int fd = mkstemp(beside.data), error = errno;
-    FILE *file = fd >= 0 ? fdopen(fd, "wb") : NULL;
     mode_t mask = umask(0);
     umask(mask);
-    bool written = file != NULL && fchmod(fd, 0666 & ~mask) == 0 &&
-                   fwrite(report->data, 1, report->size, file) == report->size;
-    if (file != NULL && !written)
-        error = errno;
-    if (file != NULL && fclose(file) != 0 && written) {
-        written = false;
-        error = errno;
-    }
-    if (written && rename(beside.data, path) != 0) {
-        written = false;
-        error = errno;
-    }
-    if (fd >= 0 && !written)
-        unlink(beside.data);
-    fa_buf_free(&beside);
-    return written ? 0
-                   : fa_fail(diag, FA_EIO, "cannot write the report to %s: %s", path,
-                             strerror(error));
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return fa_fail(diag, FA_EINVAL, "--out %s: it exists and is no regular file", path);
+    int failed = fa_replace_file(path, report->data, report->size, 0666 & ~mask);
+    return failed == 0 ? 0
+                       : fa_fail(diag, FA_EIO, "cannot write the report to %s: %s", path,
+                                 strerror(failed));
 }
 
 /* What stdout gets when the report itself went into a file. */
@@ -139,15 +116,12 @@ int cli_report(const cli_options *options)
     if (choose_format(options, &format, &diag) != 0)
         return cli_error(2, &diag);
     cli_progress_init(&progress, options);
-    fa_options library = cli_library_options(options);
-    library.log = cli_progress_note;
-    library.log_context = &progress;
-    int rc = fa_open(&library, &tuner, &diag);
-    if (rc != 0)
-        return cli_fail(rc, options, &diag);
+    int status = cli_open(options, &progress, &tuner);
+    if (status != 0)
+        return status;
     report_options report = wanted(options, format);
-    rc = report_write(tuner, &report, &out, &outcome, &diag);
-    int status = rc != 0 ? cli_fail(rc, options, &diag) : 0;
+    int rc = report_write(tuner, &report, &out, &outcome, &diag);
+    status = rc != 0 ? cli_fail(rc, options, &diag) : 0;
     if (status == 0 && outcome.problems == 0 && cli_check_gpu(options) != 0) {
         status = 2; /* a name that nobody knows is a mistake, not an empty report */
     } else if (status == 0 && options->out != NULL) {

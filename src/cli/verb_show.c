@@ -224,12 +224,9 @@ int cli_show(const cli_options *options)
     fa_tuner *tuner;
     fa_diag diag = {{0}};
     cli_progress_init(&progress, options);
-    fa_options library = cli_library_options(options);
-    library.log = cli_progress_note;
-    library.log_context = &progress;
-    int rc = fa_open(&library, &tuner, &diag);
-    if (rc != 0)
-        return cli_fail(rc, options, &diag);
+    int status = cli_open(options, &progress, &tuner);
+    if (status != 0)
+        return status;
     if (options->why) {
         int told = show_why(tuner, options);
         fa_close(&tuner);
@@ -239,10 +236,9 @@ int cli_show(const cli_options *options)
         canonical(options->gpu, name, sizeof name);
         list.gpu = name;
     }
-    rc = fa_list_winners(tuner, keep, &list, &diag);
+    int rc = fa_list_winners(tuner, keep, &list, &diag);
     if (list.failed)
         rc = fa_fail(&diag, FA_ENOMEM, "out of memory after %zu winners", list.count);
-    int status;
     if (rc != 0)
         status = cli_fail(rc, options, &diag);
     else if (list.count == 0 && cli_check_gpu(options) != 0)
