@@ -11,7 +11,7 @@
  * in between a p-norm whose p grows with the warps of a scheduler. What is pure latency (barriers,
  * exposed loads, a block's start and end) is shared by the blocks of an SM.
  */
-#include "model.h"
+#include "model_parts.h"
 
 #include "../src/base/problem.h"
 
@@ -114,7 +114,7 @@ struct shape {
     double penalty;    /* factor on the time: spills, register hint */
 };
 
-static int32_t tunable(const fa_candidate *candidate, const char *name, int32_t absent)
+int32_t fa_model_tunable(const fa_candidate *candidate, const char *name, int32_t absent)
 {
     int32_t value = absent;
     if (!fa_config_get(&candidate->trial.config, name, &value)) {
@@ -137,9 +137,16 @@ static const struct architecture *find_architecture(int sm)
 /* Blocks per SM that the config asks the compiler to make room for. */
 static int32_t wanted_blocks(const fa_candidate *candidate, int32_t warps)
 {
-    int32_t per_sm = tunable(candidate, "WARPS_PER_SM", 0);
-    int32_t blocks = per_sm > 0 ? per_sm / warps : tunable(candidate, "MIN_BLOCKS", 1);
+    int32_t per_sm = fa_model_tunable(candidate, "WARPS_PER_SM", 0);
+    int32_t blocks = per_sm > 0 ? per_sm / warps : fa_model_tunable(candidate, "MIN_BLOCKS", 1);
     return blocks > 0 ? blocks : 1;
+}
+
+/* Registers per thread that the launch bounds leave when so many blocks are to fit. */
+static int32_t launch_registers(int32_t threads, int32_t hint)
+{
+    int64_t held = 65536 / ((int64_t)threads * hint) / 8 * 8; /* the hint may be any let's value */
+    return held > REGISTERS_MAX ? REGISTERS_MAX : (int32_t)held;
 }
 
 /* Registers per thread before there is a cubin: what the manifest counts, what a compiler adds to
@@ -148,8 +155,7 @@ static int32_t guess_registers(const fa_candidate *candidate, int32_t threads, i
                                double *ret_missing)
 {
     int32_t least = candidate->estimated_registers > 0 ? candidate->estimated_registers : 128;
-    int64_t held = 65536 / ((int64_t)threads * hint) / 8 * 8; /* the hint may be any let's value */
-    int32_t cap = held > REGISTERS_MAX ? REGISTERS_MAX : (int32_t)held;
+    int32_t cap = launch_registers(threads, hint);
     int32_t usual = least + least / 8 + 16;
     *ret_missing = least > cap ? least - cap : 0;
     return usual < cap ? usual : cap;
@@ -160,19 +166,19 @@ static struct shape make_shape(const fa_candidate *candidate, const fa_problem *
 {
     const fa_trial *trial = &candidate->trial;
     int32_t threads = trial->threads > 0 ? trial->threads : 128;
-    int32_t warps = tunable(candidate, "WARPS", (threads + WARP - 1) / WARP);
+    int32_t warps = fa_model_tunable(candidate, "WARPS", (threads + WARP - 1) / WARP);
     int32_t hint = wanted_blocks(candidate, warps > 0 ? warps : 1);
     double missing = 0;
     if (registers <= 0)
         registers = guess_registers(candidate, threads, hint, &missing);
     struct shape s = {
-        .block_m = tunable(candidate, "BLOCK_M", 64),
-        .block_n = tunable(candidate, "BLOCK_N", 64),
-        .head = tunable(candidate, "D_TILE", (problem->head_dim + 15) / 16 * 16),
+        .block_m = fa_model_tunable(candidate, "BLOCK_M", 64),
+        .block_n = fa_model_tunable(candidate, "BLOCK_N", 64),
+        .head = fa_model_tunable(candidate, "D_TILE", (problem->head_dim + 15) / 16 * 16),
         .warps = warps > 0 ? warps : 1,
-        .q_in_registers = tunable(candidate, "Q_IN_REGS", 0) != 0,
-        .single_stage = tunable(candidate, "STAGES", 1) < 2,
-        .section_kb = tunable(candidate, "L2_SECTION_KB", 0),
+        .q_in_registers = fa_model_tunable(candidate, "Q_IN_REGS", 0) != 0,
+        .single_stage = fa_model_tunable(candidate, "STAGES", 1) < 2,
+        .section_kb = fa_model_tunable(candidate, "L2_SECTION_KB", 0),
         .blocks = fa_model_occupancy(gpu, threads, registers, trial->smem_bytes),
         .penalty = 1 + coefficient.spill * missing,
     };
@@ -189,7 +195,7 @@ static struct shape make_shape(const fa_candidate *candidate, const fa_problem *
 }
 
 /* ---- one tile ------------------------------------------------------------------------------*/
-static double p_norm(const double *part, int count, double p)
+double fa_model_p_norm(const double *part, int count, double p)
 {
     double largest = 0, sum = 0;
     for (int i = 0; i < count; i++)
@@ -223,7 +229,7 @@ static double tile_clocks(const struct shape *s, const fa_gpu *gpu, int resident
     double warps = resident * s->warps / SCHEDULERS;
     double p = 1 + coefficient.overlap + coefficient.overlap_per_warp * (warps - 1) +
                coefficient.overlap_per_slab * (s->slabs - 1);
-    double clocks = p_norm(part, (int)(sizeof part / sizeof *part), p > 1 ? p : 1);
+    double clocks = fa_model_p_norm(part, (int)(sizeof part / sizeof *part), p > 1 ? p : 1);
     double latency = coefficient.tile_clocks + (s->single_stage ? coefficient.single_stage : 0);
     return clocks + latency / resident;
 }
@@ -352,16 +358,33 @@ static double makespan(const struct shape *s, const fa_problem *problem, const f
     return fmax(smooth * spread + (1 - smooth) * steps, first);
 }
 
-/* Microseconds to move every tensor once. */
-static double memory_us(const fa_problem *p, const fa_gpu *gpu)
+double fa_model_memory_us(const fa_problem *p, const fa_gpu *gpu)
 {
     double rows = 2.0 * p->batch * p->heads_q * p->seq_q + 2.0 * p->batch * p->heads_kv * p->seq_k;
     return gpu->bandwidth_gbs > 0 ? rows * p->head_dim * 2 / (gpu->bandwidth_gbs * 1e3) : 0;
 }
 
+/* Such a kernel is launched with all that its launch bounds leave; its warps trade it afterwards. */
+static void predict_specialised(const fa_candidate *candidate, const fa_problem *problem,
+                                const fa_gpu *gpu, fa_trial *trial)
+{
+    int32_t threads = candidate->trial.threads > 0 ? candidate->trial.threads : 256;
+    int32_t hint = wanted_blocks(candidate, (threads + WARP - 1) / WARP);
+    int32_t registers = trial->registers > 0 ? trial->registers : launch_registers(threads, hint);
+    trial->blocks_per_sm = fa_model_occupancy(gpu, threads, registers, candidate->trial.smem_bytes);
+    trial->predicted_us = 0; /* cannot run: ranks last */
+    if (trial->blocks_per_sm > 0)
+        trial->predicted_us =
+            fa_model_specialised_us(candidate, problem, gpu, trial->blocks_per_sm);
+}
+
 void fa_model_predict(const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
                       fa_trial *trial)
 {
+    if (fa_model_is_specialised(candidate)) {
+        predict_specialised(candidate, problem, gpu, trial);
+        return;
+    }
     struct shape shape = make_shape(candidate, problem, gpu, trial->registers);
     trial->blocks_per_sm = shape.blocks;
     if (shape.blocks < 1) {
@@ -370,7 +393,7 @@ void fa_model_predict(const fa_candidate *candidate, const fa_problem *problem, 
     }
     double clock = gpu->clock_mhz > 0 ? gpu->clock_mhz : 1000;
     double us = makespan(&shape, problem, gpu) * shape.penalty / clock;
-    trial->predicted_us = coefficient.launch_us + fmax(us, memory_us(problem, gpu));
+    trial->predicted_us = coefficient.launch_us + fmax(us, fa_model_memory_us(problem, gpu));
 }
 
 /* ---- ranking -------------------------------------------------------------------------------*/
