@@ -3,6 +3,7 @@
  * export: the store's winners as a bundle or as records, and records as a bundle.
  */
 #include "error.h"
+#include "filter.h"
 #include "interrupt.h"
 #include "progress.h"
 #include "rows.h"
@@ -11,7 +12,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 #include <time.h>
 
 enum { TELL_EVERY_S = 5 };
@@ -19,23 +19,7 @@ enum { TELL_EVERY_S = 5 };
 /* ---- which winners --------------------------------------------------------------------------*/
 static bool keep(void *context, const fa_answer *answer)
 {
-    const cli_options *options = context;
-    const fa_problem *problem = &answer->problem;
-    fa_gpu asked, found;
-    if ((options->bundle.seq >= 0 && problem->seq_q != options->bundle.seq) ||
-        (options->bundle.head_dim >= 0 && problem->head_dim != options->bundle.head_dim) ||
-        (options->bundle.dtype >= 0 && (int32_t)problem->dtype != options->bundle.dtype) ||
-        (options->bundle.causal >= 0 && (int32_t)problem->causal != options->bundle.causal))
-        return false;
-    if (options->gpu == NULL)
-        return true;
-    /* Both by the catalogue's name where it has one ("NVIDIA L4" is "L4"). */
-    const char *name = options->gpu, *own = answer->gpu.name;
-    if (fa_gpu_find(name, &asked, NULL) == 0)
-        name = asked.name;
-    if (fa_gpu_find(own, &found, NULL) == 0)
-        own = found.name;
-    return strcasecmp(name, own) == 0;
+    return cli_filter_keeps(context, &answer->problem, answer->gpu.name);
 }
 
 /* ---- progress -------------------------------------------------------------------------------*/

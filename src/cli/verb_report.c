@@ -3,6 +3,7 @@
  * report: the store as a page, Markdown, CSV or JSON. A file appears whole or not at all.
  */
 #include "error.h"
+#include "filter.h"
 #include "progress.h"
 #include "report.h"
 #include "text.h"
@@ -43,40 +44,19 @@ static int choose_format(const cli_options *options, unsigned *ret_format, fa_di
     return 0;
 }
 
+static bool keep(const void *context, const fa_problem *problem, const char *gpu)
+{
+    return cli_filter_keeps(context, problem, gpu);
+}
+
 static report_options wanted(const cli_options *options, unsigned format)
 {
     static const report_format formats[] = {[CLI_FORMAT_HTML] = REPORT_HTML,
                                             [CLI_FORMAT_MARKDOWN] = REPORT_MARKDOWN,
                                             [CLI_FORMAT_CSV] = REPORT_CSV,
                                             [CLI_FORMAT_JSON] = REPORT_JSON};
-    report_options report = {.format = formats[format],
-                             .gpu = options->gpu,
-                             .problem = options->problem,
-                             .top = options->top};
-    fa_problem *p = &report.problem;
-    if (p->seq_q < 0)
-        p->seq_q = options->seq;
-    if (p->seq_k < 0)
-        p->seq_k = options->seq;
-    const struct {
-        bool given;
-        unsigned by;
-    } fields[] = {
-        {(int)p->dtype != CLI_UNSET, REPORT_BY_DTYPE},
-        {(int)p->causal != CLI_UNSET, REPORT_BY_CAUSAL},
-        {(int)p->layout != CLI_UNSET, REPORT_BY_LAYOUT},
-        {p->head_dim != CLI_UNSET, REPORT_BY_HEAD_DIM},
-        {p->batch != CLI_UNSET, REPORT_BY_BATCH},
-        {p->heads_q != CLI_UNSET, REPORT_BY_HEADS_Q},
-        {p->heads_kv != CLI_UNSET, REPORT_BY_HEADS_KV},
-        {p->seq_q != CLI_UNSET, REPORT_BY_SEQ_Q},
-        {p->seq_k != CLI_UNSET, REPORT_BY_SEQ_K},
-        {p->want_lse, REPORT_BY_LSE},
-        {p->unaligned, REPORT_BY_UNALIGNED},
-    };
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        report.by |= fields[i].given ? fields[i].by : 0;
-    return report;
+    return (report_options){
+        .format = formats[format], .keep = keep, .context = options, .top = options->top};
 }
 
 static int write_file(const char *path, const fa_buf *report, fa_diag *diag)
