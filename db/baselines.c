@@ -75,20 +75,14 @@ int fa_store_baselines_put(fa_store *store, const fa_baseline *baselines, size_t
 /* 1: loaded; 0: gone or not valid, to be skipped; or negative. */
 static int load(fa_store *store, int64_t id, fa_baseline *ret_baseline, fa_diag *diag)
 {
-    sqlite3_stmt *statement;
     fa_baseline *b = ret_baseline;
-    int rc = fa_db_statement(store, FA_SQL_BASELINE_READ,
-                             "SELECT problem_key, problem, gpu_name, peer, median_us, low_us, "
-                             "high_us, sample_count, unix_time, source FROM baseline WHERE id = ?",
-                             &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
-    fa_bind_int(&binder, id);
-    rc = fa_db_step(store, statement, diag);
+    fa_reader reader;
+    int rc = fa_db_row(store, FA_SQL_BASELINE_READ,
+                       "SELECT problem_key, problem, gpu_name, peer, median_us, low_us, "
+                       "high_us, sample_count, unix_time, source FROM baseline WHERE id = ?",
+                       id, &reader, diag);
     if (rc <= 0)
         return rc;
-    fa_reader reader = {.statement = statement, .ok = true};
     fa_db_problem_read(&reader, &b->problem);
     fa_read_copy(&reader, b->gpu_name, sizeof b->gpu_name);
     fa_read_copy(&reader, b->peer, sizeof b->peer);
@@ -98,7 +92,7 @@ static int load(fa_store *store, int64_t id, fa_baseline *ret_baseline, fa_diag 
     b->sample_count = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
     b->unix_time = fa_read_int(&reader, 0, INT64_MAX);
     fa_read_copy(&reader, b->source, sizeof b->source);
-    fa_db_reset(statement);
+    fa_db_reset(reader.statement);
     return reader.ok && good(b) ? 1 : 0;
 }
 
@@ -107,13 +101,8 @@ int fa_store_baselines_each(fa_store *store, fa_store_baseline_visit *visit, voi
 {
     int64_t *ids = NULL;
     size_t count = 0;
-    sqlite3_stmt *statement;
-    int rc = fa_db_enter(store, diag);
-    if (rc == 0)
-        rc = fa_db_statement(store, FA_SQL_BASELINE_IDS, "SELECT id FROM baseline ORDER BY id",
-                             &statement, diag);
-    if (rc == 0)
-        rc = fa_db_collect_ids(store, statement, &ids, &count, diag);
+    int rc = fa_db_ids(store, FA_SQL_BASELINE_IDS, "SELECT id FROM baseline ORDER BY id", &ids,
+                       &count, diag);
     for (size_t i = 0; rc == 0 && i < count; i++) {
         fa_baseline baseline = {0};
         rc = fa_db_enter(store, diag);

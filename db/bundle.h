@@ -69,6 +69,10 @@ int fa_bundle_find_cubin(const fa_bundle *bundle, const char *key, int32_t *ret_
  * *ret_cubin, which may be NULL. */
 int fa_bundle_winner(fa_bundle *bundle, int32_t winner, fa_winner_record *ret_winner,
                      int32_t *ret_cubin, fa_diag *diag);
+/* Whether the winner may be one for a problem of this shape (all but its lengths) that somebody has
+ * timed: a look at its text, much cheaper than reading it. False negatives only for bundles that
+ * another program has printed; what is true must still be read to be believed. */
+bool fa_bundle_may_be_like(const fa_bundle *bundle, int32_t winner, const fa_problem *problem);
 /* Malloced bytes. What is in them nobody has looked at. */
 int fa_bundle_cubin(fa_bundle *bundle, int32_t cubin, void **ret_bytes, size_t *ret_size,
                     fa_diag *diag);

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -366,6 +367,26 @@ int fa_bundle_winner(fa_bundle *bundle, int32_t winner, fa_winner_record *ret_wi
     if (ret_cubin != NULL)
         *ret_cubin = (int32_t)row.cubin;
     return 0;
+}
+
+bool fa_bundle_may_be_like(const fa_bundle *bundle, int32_t winner, const fa_problem *problem)
+{
+    enum { PROBLEM_AND_ORIGIN = 1024 }; /* stand at the front of a winner's text */
+    char text[PROBLEM_AND_ORIGIN + 1], shape[256];
+    fa_bundle_row row;
+    if (get_row(bundle, winner, 0, bundle->head.winners, &row, NULL) != 0)
+        return false;
+    size_t size = row.size < PROBLEM_AND_ORIGIN ? row.size : PROBLEM_AND_ORIGIN;
+    if (read_at(bundle, text, size, row.offset, NULL) != 0)
+        return false;
+    text[size] = 0;
+    snprintf(shape, sizeof shape,
+             "\"dtype\":\"%s\",\"causal\":\"%s\",\"layout\":\"%s\",\"head_dim\":%d,"
+             "\"batch\":%d,\"heads_q\":%d,\"heads_kv\":%d,",
+             fa_dtype_name(problem->dtype), fa_causal_name(problem->causal),
+             fa_layout_name(problem->layout), problem->head_dim, problem->batch, problem->heads_q,
+             problem->heads_kv);
+    return strstr(text, shape) != NULL && strstr(text, "\"origin\":\"predicted\"") == NULL;
 }
 
 int fa_bundle_cubin(fa_bundle *bundle, int32_t cubin, void **ret_bytes, size_t *ret_size,

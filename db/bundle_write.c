@@ -6,12 +6,9 @@
 #include "bundle_format.h"
 #include "internal.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct part {
     unsigned char key[FA_HASH_BYTES];
@@ -223,36 +220,11 @@ int fa_bundle_write(fa_bundle_writer *writer, const char *path, const fa_sign_se
 }
 
 /* ---- the file -------------------------------------------------------------------------------*/
-static int write_whole(int fd, const char *bytes, size_t size)
-{
-    for (size_t done = 0; done < size;) {
-        ssize_t n = write(fd, bytes + done, size - done);
-        if (n > 0)
-            done += (size_t)n;
-        else if (errno != EINTR)
-            return -1;
-    }
-    return fsync(fd);
-}
-
 int fa_bundle_replace_file(const char *path, const void *bytes, size_t size, fa_diag *diag)
 {
-    char temporary[FA_STORE_PATH_MAX];
-    int n = snprintf(temporary, sizeof temporary, "%s.new-XXXXXX", path);
-    if (n < 0 || (size_t)n >= sizeof temporary)
-        return fa_fail(diag, FA_EINVAL, "the path of the file to write is too long");
-    int fd = mkostemp(temporary, O_CLOEXEC);
-    if (fd < 0)
-        return fa_fail(diag, fa_db_errno(errno) == FA_ENOTFOUND ? FA_EIO : fa_db_errno(errno),
-                       "cannot write %s: %s", path, strerror(errno));
-    /* mkostemp's 0600 is for secrets; this is to be given away. */
-    int failed = write_whole(fd, bytes, size) != 0 || fchmod(fd, 0644) != 0 ? errno : 0;
-    if (close(fd) != 0 && failed == 0)
-        failed = errno;
-    if (failed == 0 && rename(temporary, path) != 0)
-        failed = errno;
+    int failed = fa_replace_file(path, bytes, size, 0644); /* it is to be given away */
     if (failed == 0)
         return 0;
-    unlink(temporary);
-    return fa_fail(diag, fa_db_errno(failed), "cannot write %s: %s", path, strerror(failed));
+    return fa_fail(diag, fa_db_errno(failed) == FA_ENOTFOUND ? FA_EIO : fa_db_errno(failed),
+                   "cannot write %s: %s", path, strerror(failed));
 }

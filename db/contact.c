@@ -181,21 +181,15 @@ int fa_store_prediction_put(fa_store *store, const fa_prediction_record *record,
 /* 1: loaded; 0: gone or invalid, to be skipped; or negative. */
 static int load(fa_store *store, int64_t id, fa_prediction_record *ret_record, fa_diag *diag)
 {
-    sqlite3_stmt *statement;
-    int rc = fa_db_statement(store, FA_SQL_PREDICTION_READ,
-                             "SELECT " FA_SCOPE_COLUMNS ", origin, gpu_name, from_gpu, config, "
-                             "predicted_us, measured_us, best_us, rank, raced, unix_time "
-                             "FROM prediction JOIN scope ON scope.id = scope_id "
-                             "WHERE prediction.id = ?",
-                             &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
-    fa_bind_int(&binder, id);
-    rc = fa_db_step(store, statement, diag);
+    fa_reader reader;
+    int rc = fa_db_row(store, FA_SQL_PREDICTION_READ,
+                       "SELECT " FA_SCOPE_COLUMNS ", origin, gpu_name, from_gpu, config, "
+                       "predicted_us, measured_us, best_us, rank, raced, unix_time "
+                       "FROM prediction JOIN scope ON scope.id = scope_id "
+                       "WHERE prediction.id = ?",
+                       id, &reader, diag);
     if (rc <= 0)
         return rc;
-    fa_reader reader = {.statement = statement, .ok = true};
     fa_prediction_record *r = ret_record;
     cJSON *json = NULL;
     fa_db_scope_read(&reader, &r->scope);
@@ -214,7 +208,7 @@ static int load(fa_store *store, int64_t id, fa_prediction_record *ret_record, f
     r->rank = (int32_t)fa_read_int(&reader, 1, INT32_MAX);
     r->raced = (int32_t)fa_read_int(&reader, 1, INT32_MAX);
     r->unix_time = fa_read_int(&reader, 0, INT64_MAX);
-    fa_db_reset(statement);
+    fa_db_reset(reader.statement);
     return reader.ok && sound(r) ? 1 : 0;
 }
 
@@ -223,13 +217,8 @@ int fa_store_predictions_each(fa_store *store, fa_prediction_record_visit *visit
 {
     int64_t *ids = NULL;
     size_t count = 0;
-    sqlite3_stmt *statement;
-    int rc = fa_db_enter(store, diag);
-    if (rc == 0)
-        rc = fa_db_statement(store, FA_SQL_PREDICTION_IDS,
-                             "SELECT id FROM prediction ORDER BY id DESC", &statement, diag);
-    if (rc == 0)
-        rc = fa_db_collect_ids(store, statement, &ids, &count, diag);
+    int rc = fa_db_ids(store, FA_SQL_PREDICTION_IDS,
+                       "SELECT id FROM prediction ORDER BY id DESC", &ids, &count, diag);
     for (size_t i = 0; rc == 0 && i < count; i++) {
         fa_prediction_record record = {0};
         rc = fa_db_enter(store, diag);

@@ -154,6 +154,9 @@ int fa_db_write(fa_store *store, fa_db_body *body, void *context, fa_diag *diag)
 /* All integers of the first column; *ret_ids is malloced. Resets the statement. */
 int fa_db_collect_ids(fa_store *store, sqlite3_stmt *statement, int64_t **ret_ids,
                       size_t *ret_count, fa_diag *diag);
+/* The same of a SELECT without parameters; enters the store first. */
+int fa_db_ids(fa_store *store, fa_db_slot slot, const char *sql, int64_t **ret_ids,
+              size_t *ret_count, fa_diag *diag);
 
 /* Binds from left to right; rc keeps the first failure. Bytes must outlive the step. */
 typedef struct fa_binder {
@@ -171,6 +174,10 @@ typedef struct fa_reader {
     int column;
     bool ok;
 } fa_reader;
+/* Steps a SELECT with one parameter, a row's number: 1: *ret_reader stands before its columns, and its
+ * statement is to be reset; 0: there is none; or negative. */
+int fa_db_row(fa_store *store, fa_db_slot slot, const char *sql, int64_t id, fa_reader *ret_reader,
+              fa_diag *diag);
 int64_t fa_read_int(fa_reader *reader, int64_t low, int64_t high);
 double fa_read_real(fa_reader *reader, double when_null); /* infinities are passed on */
 void fa_read_copy(fa_reader *reader, char *ret_text, size_t size);

@@ -160,26 +160,20 @@ int fa_db_scope_id(fa_store *store, const fa_scope *scope, bool create, int64_t 
 static int load(fa_store *store, int64_t id, fa_scope *ret_scope, int32_t *ret_trials,
                 int64_t *ret_time, fa_diag *diag)
 {
-    sqlite3_stmt *statement;
-    int rc = fa_db_statement(store, FA_SQL_SCOPE_READ,
-                             "SELECT " FA_SCOPE_COLUMNS ", "
-                             "(SELECT count(DISTINCT config_key) FROM trial WHERE scope_id = ?1), "
-                             "coalesce((SELECT unix_time FROM trial WHERE id = "
-                             "(SELECT max(id) FROM trial WHERE scope_id = ?1)), 0) "
-                             "FROM scope WHERE id = ?1",
-                             &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
-    fa_bind_int(&binder, id);
-    rc = fa_db_step(store, statement, diag);
+    fa_reader reader;
+    int rc = fa_db_row(store, FA_SQL_SCOPE_READ,
+                       "SELECT " FA_SCOPE_COLUMNS ", "
+                       "(SELECT count(DISTINCT config_key) FROM trial WHERE scope_id = ?1), "
+                       "coalesce((SELECT unix_time FROM trial WHERE id = "
+                       "(SELECT max(id) FROM trial WHERE scope_id = ?1)), 0) "
+                       "FROM scope WHERE id = ?1",
+                       id, &reader, diag);
     if (rc <= 0)
         return rc;
-    fa_reader reader = {.statement = statement, .ok = true};
     fa_db_scope_read(&reader, ret_scope);
     *ret_trials = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
     *ret_time = fa_read_int(&reader, 0, INT64_MAX);
-    fa_db_reset(statement);
+    fa_db_reset(reader.statement);
     return reader.ok ? 1 : 0;
 }
 
@@ -187,13 +181,8 @@ int fa_store_scopes_each(fa_store *store, fa_scope_visit *visit, void *context, 
 {
     int64_t *ids = NULL;
     size_t count = 0;
-    sqlite3_stmt *statement;
-    int rc = fa_db_enter(store, diag);
-    if (rc == 0)
-        rc = fa_db_statement(store, FA_SQL_SCOPE_IDS, "SELECT id FROM scope ORDER BY id",
-                             &statement, diag);
-    if (rc == 0)
-        rc = fa_db_collect_ids(store, statement, &ids, &count, diag);
+    int rc = fa_db_ids(store, FA_SQL_SCOPE_IDS, "SELECT id FROM scope ORDER BY id", &ids, &count,
+                       diag);
     /* No lock is held while visit runs: it may take its time and may use the store. */
     for (size_t i = 0; rc == 0 && i < count; i++) {
         fa_scope scope = {0};

@@ -139,6 +139,31 @@ int fa_db_collect_ids(fa_store *store, sqlite3_stmt *statement, int64_t **ret_id
     return 0;
 }
 
+int fa_db_ids(fa_store *store, fa_db_slot slot, const char *sql, int64_t **ret_ids,
+              size_t *ret_count, fa_diag *diag)
+{
+    sqlite3_stmt *statement;
+    int rc = fa_db_enter(store, diag);
+    if (rc == 0)
+        rc = fa_db_statement(store, slot, sql, &statement, diag);
+    return rc != 0 ? rc : fa_db_collect_ids(store, statement, ret_ids, ret_count, diag);
+}
+
+int fa_db_row(fa_store *store, fa_db_slot slot, const char *sql, int64_t id, fa_reader *ret_reader,
+              fa_diag *diag)
+{
+    sqlite3_stmt *statement;
+    int rc = fa_db_statement(store, slot, sql, &statement, diag);
+    if (rc != 0)
+        return rc;
+    fa_binder binder = {.statement = statement};
+    fa_bind_int(&binder, id);
+    rc = fa_db_step(store, statement, diag);
+    if (rc == 1)
+        *ret_reader = (fa_reader){.statement = statement, .ok = true};
+    return rc;
+}
+
 /* ---- transactions ---------------------------------------------------------------------------*/
 static int run(fa_store *store, fa_db_slot slot, const char *sql, fa_diag *diag)
 {

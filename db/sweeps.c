@@ -396,25 +396,20 @@ int fa_store_sweep_reopen(fa_store *store, int64_t id, int32_t position, fa_diag
 /* 1: read; 0: gone or not valid; or negative. */
 static int load(fa_store *store, int64_t id, fa_sweep *ret_sweep, fa_diag *diag)
 {
-    sqlite3_stmt *statement;
     fa_sweep *sweep = ret_sweep;
-    int rc = fa_db_statement(
-        store, FA_SQL_SWEEP_READ,
-        "SELECT key, plan, state, budget_seconds, budget_trials, budget_cost, "
-        "price, " SPENT_COLUMNS ", created, updated, "
-        "(SELECT count(*) FROM sweep_item WHERE sweep_id = sweep.id), "
-        "(SELECT count(*) FROM sweep_item WHERE sweep_id = sweep.id AND state = 'done'), "
-        "(SELECT count(*) FROM sweep_item WHERE sweep_id = sweep.id AND state = 'failed') "
-        "FROM sweep WHERE id = ?",
-        &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
-    fa_bind_int(&binder, id);
-    rc = step(store, &binder, diag);
+    fa_reader reader;
+    int rc = fa_db_row(store, FA_SQL_SWEEP_READ,
+                       "SELECT key, plan, state, budget_seconds, budget_trials, budget_cost, "
+                       "price, " SPENT_COLUMNS ", created, updated, "
+                       "(SELECT count(*) FROM sweep_item WHERE sweep_id = sweep.id), "
+                       "(SELECT count(*) FROM sweep_item "
+                       "WHERE sweep_id = sweep.id AND state = 'done'), "
+                       "(SELECT count(*) FROM sweep_item "
+                       "WHERE sweep_id = sweep.id AND state = 'failed') "
+                       "FROM sweep WHERE id = ?",
+                       id, &reader, diag);
     if (rc <= 0)
         return rc;
-    fa_reader reader = {.statement = statement, .ok = true};
     fa_read_copy(&reader, sweep->key, sizeof sweep->key);
     fa_read_copy(&reader, sweep->plan, sizeof sweep->plan);
     if (fa_sweep_state_parse(fa_read_text(&reader, false), &sweep->state) != 0)
@@ -429,7 +424,7 @@ static int load(fa_store *store, int64_t id, fa_sweep *ret_sweep, fa_diag *diag)
     sweep->items = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
     sweep->done = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
     sweep->failed = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
-    fa_db_reset(statement);
+    fa_db_reset(reader.statement);
     return reader.ok ? 1 : 0;
 }
 
@@ -453,14 +448,9 @@ int fa_store_sweeps_each(fa_store *store, fa_store_sweep_visit *visit, void *con
 {
     int64_t *ids = NULL;
     size_t count = 0;
-    sqlite3_stmt *statement;
-    int rc = fa_db_enter(store, diag);
-    if (rc == 0)
-        rc = fa_db_statement(store, FA_SQL_SWEEP_IDS,
-                             "SELECT id FROM sweep ORDER BY updated DESC, id DESC", &statement,
-                             diag);
-    if (rc == 0)
-        rc = fa_db_collect_ids(store, statement, &ids, &count, diag);
+    int rc = fa_db_ids(store, FA_SQL_SWEEP_IDS,
+                       "SELECT id FROM sweep ORDER BY updated DESC, id DESC", &ids, &count,
+                       diag);
     for (size_t i = 0; rc == 0 && i < count; i++) {
         fa_sweep sweep = {0};
         rc = fa_db_enter(store, diag);
@@ -476,20 +466,14 @@ int fa_store_sweeps_each(fa_store *store, fa_store_sweep_visit *visit, void *con
 static int load_item(fa_store *store, int64_t id, int32_t *ret_position, fa_sweep_item *ret_item,
                      fa_diag *diag)
 {
-    sqlite3_stmt *statement;
     fa_sweep_item *item = ret_item;
-    int rc = fa_db_statement(store, FA_SQL_ITEM_READ,
-                             "SELECT position, problem_key, problem, gpu, state, "
-                             "attempts, " SPENT_COLUMNS ", reason FROM sweep_item WHERE id = ?",
-                             &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
-    fa_bind_int(&binder, id);
-    rc = step(store, &binder, diag);
+    fa_reader reader;
+    int rc = fa_db_row(store, FA_SQL_ITEM_READ,
+                       "SELECT position, problem_key, problem, gpu, state, "
+                       "attempts, " SPENT_COLUMNS ", reason FROM sweep_item WHERE id = ?",
+                       id, &reader, diag);
     if (rc <= 0)
         return rc;
-    fa_reader reader = {.statement = statement, .ok = true};
     *ret_position = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
     fa_db_problem_read(&reader, &item->problem);
     fa_read_copy(&reader, item->gpu, sizeof item->gpu);
@@ -498,7 +482,7 @@ static int load_item(fa_store *store, int64_t id, int32_t *ret_position, fa_swee
     item->attempts = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
     read_spent(&reader, &item->spent);
     fa_read_copy(&reader, item->reason, sizeof item->reason);
-    fa_db_reset(statement);
+    fa_db_reset(reader.statement);
     return reader.ok ? 1 : 0;
 }
 

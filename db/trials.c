@@ -253,23 +253,17 @@ static int read_row(fa_reader *reader, struct loaded *loaded)
 /* 1: loaded; 0: gone or invalid, to be skipped; or negative. */
 static int load(fa_store *store, int64_t id, struct loaded *loaded, fa_diag *diag)
 {
-    sqlite3_stmt *statement;
-    int rc = fa_db_statement(store, FA_SQL_TRIAL_READ,
-                             "SELECT " FA_TRIAL_COLUMNS ", cubin_key, clocks, seed, unix_time, "
-                             "samples_sha256, samples, environment.sha256, environment.json "
-                             "FROM trial JOIN environment ON environment.id = environment_id "
-                             "WHERE trial.id = ?",
-                             &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
-    fa_bind_int(&binder, id);
-    rc = fa_db_step(store, statement, diag);
+    fa_reader reader;
+    int rc = fa_db_row(store, FA_SQL_TRIAL_READ,
+                       "SELECT " FA_TRIAL_COLUMNS ", cubin_key, clocks, seed, unix_time, "
+                       "samples_sha256, samples, environment.sha256, environment.json "
+                       "FROM trial JOIN environment ON environment.id = environment_id "
+                       "WHERE trial.id = ?",
+                       id, &reader, diag);
     if (rc <= 0)
         return rc;
-    fa_reader reader = {.statement = statement, .ok = true};
     rc = read_row(&reader, loaded);
-    fa_db_reset(statement);
+    fa_db_reset(reader.statement);
     if (rc != 0)
         return fa_fail(diag, rc, "out of memory");
     return reader.ok ? 1 : 0;

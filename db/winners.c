@@ -316,23 +316,17 @@ int fa_store_winner_any(fa_store *store, const fa_problem *problem, const char *
 /* 1: loaded; 0: gone or invalid, to be skipped; or negative. */
 static int load(fa_store *store, int64_t scope_id, fa_winner_record *ret_winner, fa_diag *diag)
 {
-    sqlite3_stmt *statement;
-    int rc = fa_db_statement(store, FA_SQL_WINNER_READ,
-                             "SELECT " FA_SCOPE_COLUMNS ", " WINNER_COLUMNS
-                             " FROM winner JOIN scope ON scope.id = winner.scope_id "
-                             "WHERE winner.scope_id = ?",
-                             &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
-    fa_bind_int(&binder, scope_id);
-    rc = fa_db_step(store, statement, diag);
+    fa_reader reader;
+    int rc = fa_db_row(store, FA_SQL_WINNER_READ,
+                       "SELECT " FA_SCOPE_COLUMNS ", " WINNER_COLUMNS
+                       " FROM winner JOIN scope ON scope.id = winner.scope_id "
+                       "WHERE winner.scope_id = ?",
+                       scope_id, &reader, diag);
     if (rc <= 0)
         return rc;
-    fa_reader reader = {.statement = statement, .ok = true};
     fa_db_scope_read(&reader, &ret_winner->scope);
     rc = read_winner(&reader, ret_winner);
-    fa_db_reset(statement);
+    fa_db_reset(reader.statement);
     if (rc != 0)
         return fa_fail(diag, rc, "out of memory");
     return reader.ok ? 1 : 0;
@@ -360,14 +354,9 @@ int fa_store_winners_each(fa_store *store, fa_winner_visit *visit, void *context
 {
     int64_t *ids = NULL;
     size_t count = 0;
-    sqlite3_stmt *statement;
-    int rc = fa_db_enter(store, diag);
-    if (rc == 0)
-        rc = fa_db_statement(store, FA_SQL_WINNER_IDS,
-                             "SELECT scope_id FROM winner ORDER BY unix_time DESC, scope_id DESC",
-                             &statement, diag);
-    if (rc == 0)
-        rc = fa_db_collect_ids(store, statement, &ids, &count, diag);
+    int rc = fa_db_ids(store, FA_SQL_WINNER_IDS,
+                       "SELECT scope_id FROM winner ORDER BY unix_time DESC, scope_id DESC", &ids,
+                       &count, diag);
     return rc != 0 ? rc : visit_all(store, ids, count, visit, context, diag);
 }
 

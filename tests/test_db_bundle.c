@@ -167,6 +167,11 @@ static void what_was_put_in_comes_out(void)
         CHECK(((char *)cubin)[CUBIN_BYTES - 1] == 'A' + i % CUBINS);
         free(cubin);
         fa_winner_record_free(&got);
+        fa_problem like = put.scope.problem;
+        like.seq_q = 4;
+        CHECK(fa_bundle_may_be_like(bundle, at, &like));
+        like.batch++;
+        CHECK(!fa_bundle_may_be_like(bundle, at, &like));
     }
     fa_scope other = db_scope(999);
     int32_t at;

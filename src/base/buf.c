@@ -123,3 +123,35 @@ int fa_buf_read_file(fa_buf *buf, const char *path, size_t limit)
     close(fd);
     return rc;
 }
+
+static int write_whole(int fd, const char *bytes, size_t size)
+{
+    for (size_t done = 0; done < size;) {
+        ssize_t n = write(fd, bytes + done, size - done);
+        if (n > 0)
+            done += (size_t)n;
+        else if (errno != EINTR)
+            return -1;
+    }
+    return fsync(fd);
+}
+
+int fa_replace_file(const char *path, const void *bytes, size_t size, unsigned mode)
+{
+    fa_buf temporary = {0};
+    fa_buf_printf(&temporary, "%s.new-XXXXXX", path);
+    if (temporary.failed)
+        return ENOMEM;
+    int fd = mkostemp(temporary.data, O_CLOEXEC);
+    int failed = fd < 0 ? errno : 0;
+    if (fd >= 0 && (write_whole(fd, bytes, size) != 0 || fchmod(fd, (mode_t)mode) != 0))
+        failed = errno;
+    if (fd >= 0 && close(fd) != 0 && failed == 0)
+        failed = errno;
+    if (failed == 0 && rename(temporary.data, path) != 0)
+        failed = errno;
+    if (fd >= 0 && failed != 0)
+        unlink(temporary.data);
+    fa_buf_free(&temporary);
+    return failed;
+}

@@ -2,6 +2,7 @@
 #include "bundle_out.h"
 
 #include "error.h"
+#include "filter.h"
 #include "problem.h"
 #include "rows.h"
 #include "text.h"
@@ -9,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 struct cli_item {
     fa_bundle_change change;
@@ -25,12 +25,8 @@ static const char *const change_name[] = {"listed", "added", "replaced", "kept",
 int cli_items_take(void *context, const fa_bundle_item *item)
 {
     cli_items *items = context;
-    fa_gpu gpu;
-    if (items->gpu != NULL) {
-        bool known = fa_gpu_find(item->answer->gpu.name, &gpu, NULL) == 0;
-        if (strcasecmp(items->gpu, known ? gpu.name : item->answer->gpu.name) != 0)
-            return 0;
-    }
+    if (!cli_gpu_is(items->gpu, item->answer->gpu.name))
+        return 0;
     if (items->count == items->capacity) {
         size_t capacity = items->capacity * 2 + 32;
         struct cli_item *grown = realloc(items->item, capacity * sizeof *grown);

@@ -9,7 +9,7 @@
 #include "verbs.h"
 
 typedef struct cli_items {
-    const char *gpu; /* catalogue's name to keep, or NULL */
+    const char *gpu; /* to keep, or NULL */
     struct cli_item *item;
     size_t count, capacity;
     bool failed; /* out of memory */

@@ -5,7 +5,6 @@
 #include "problem.h"
 #include "text.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,12 +38,8 @@ static int push(list *list, const char *option, int64_t value, fa_diag *diag)
 /* Digits only, from low to INT32_MAX. */
 static bool number(const char *text, int32_t low, int32_t *ret)
 {
-    char *end;
-    if (text[0] == 0 || strspn(text, "0123456789") != strlen(text))
-        return false;
-    errno = 0;
-    long long value = strtoll(text, &end, 10);
-    if (errno != 0 || value < low || value > INT32_MAX)
+    uint64_t value;
+    if (!cli_parse_digits(text, &value) || value < (uint64_t)low || value > INT32_MAX)
         return false;
     *ret = (int32_t)value;
     return true;

@@ -49,12 +49,13 @@ static const cli_verb verbs[] = {
      "store and no GPU are asked.\n",
      cli_show},
     {"export",
-     CLI_GROUP_EXPORT | CLI_GROUP_GPU | CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_QUIET |
-         CLI_GROUP_JSON,
+     CLI_GROUP_EXPORT | CLI_GROUP_FILTER | CLI_GROUP_GPU | CLI_GROUP_STORE | CLI_GROUP_ENGINE |
+         CLI_GROUP_QUIET | CLI_GROUP_JSON,
      "write winners, their cubins and evidence into one signed file",
      "  fa-tune export --gpu L4 --out l4.fab\n\n"
-     "The same store content gives the same bytes. Records are a bundle's source as text, one\n"
-     "winner a line, for version control:\n\n"
+     "The same store content gives the same bytes. Options of a problem keep those winners that\n"
+     "agree; what is not given may be anything, the defaults below do not count.\n\n"
+     "Records are a bundle's source as text, one winner a line, for version control:\n\n"
      "  fa-tune export --records FILE [--predict]             the store's winners into FILE\n"
      "  fa-tune export --from-records FILE --out all.fab      compile them into a bundle\n",
      cli_export},

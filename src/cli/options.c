@@ -144,14 +144,6 @@ static const option_spec specs[] = {
      "write there instead of to standard output"},
     {"--out", CLI_GROUP_EXPORT, KIND_TEXT, AT(bundle.out), 0, 0, NULL, "FILE",
      "the bundle to write, as in l4.fab"},
-    {"--seq", CLI_GROUP_EXPORT, KIND_INTEGER, AT(bundle.seq), 0, INT32_MAX, NULL, "N",
-     "only winners for this length of queries"},
-    {"--head-dim", CLI_GROUP_EXPORT, KIND_INTEGER, AT(bundle.head_dim), 8, 256, NULL, "N",
-     "only winners for this head dimension"},
-    {"--dtype", CLI_GROUP_EXPORT, KIND_CHOICE, AT(bundle.dtype), 0, 0, dtypes, "fp16|bf16",
-     "only winners for this element type"},
-    {"--causal", CLI_GROUP_EXPORT, KIND_CHOICE, AT(bundle.causal), 0, 0, causals, "WHERE",
-     "only winners for this mask: none, bottom-right or top-left"},
     {"--key", CLI_GROUP_EXPORT, KIND_TEXT, AT(bundle.key), 0, 0, NULL, "FILE",
      "secret key to sign with (that of fa-tune keygen)"},
     {"--unsigned", CLI_GROUP_EXPORT, KIND_FLAG, AT(bundle.no_signature), 0, 0, NULL, NULL,
@@ -185,9 +177,7 @@ static const option_spec specs[] = {
 
 enum { SPEC_COUNT = sizeof specs / sizeof *specs };
 
-/* Digits only: no sign, no space, no base prefix. false when there is anything else or more than
- * 64 bits; *ret is then left alone. */
-static bool parse_digits(const char *text, uint64_t *ret)
+bool cli_parse_digits(const char *text, uint64_t *ret)
 {
     if (text[0] == 0 || strspn(text, "0123456789") != strlen(text))
         return false;
@@ -204,7 +194,7 @@ static int set_integer(const option_spec *spec, const char *text, int32_t *ret, 
     uint64_t value = 0;
     char typed[CLI_SHORT_SIZE];
     bool eights = spec->offset == AT(problem.head_dim);
-    if (!parse_digits(text, &value) || value < (uint64_t)spec->low ||
+    if (!cli_parse_digits(text, &value) || value < (uint64_t)spec->low ||
         value > (uint64_t)spec->high || (eights && value % 8 != 0))
         return fa_fail(diag, FA_EINVAL, "%s \"%s\": use a %s from %lld to %lld%s", spec->name,
                        cli_text_short(text, typed), eights ? "multiple of 8" : "whole number",
@@ -218,7 +208,7 @@ static int set_seed(const option_spec *spec, const char *text, uint64_t *ret, fa
 {
     uint64_t value = 0;
     char typed[CLI_SHORT_SIZE];
-    if (!parse_digits(text, &value) || value > (uint64_t)spec->high)
+    if (!cli_parse_digits(text, &value) || value > (uint64_t)spec->high)
         return fa_fail(diag, FA_EINVAL, "%s \"%s\": use a whole number from 0 to %lld", spec->name,
                        cli_text_short(text, typed), (long long)spec->high);
     *ret = value;
@@ -490,7 +480,6 @@ int cli_options_parse(const cli_verb *verb, int count, char **arguments, cli_opt
         .problem =
             {.head_dim = 64, .batch = 4, .heads_q = 8, .heads_kv = -1, .seq_q = -1, .seq_k = -1},
         .effort = FA_EFFORT_MEASURE,
-        .bundle = {.seq = -1, .head_dim = -1, .dtype = -1, .causal = -1},
         .margin = 5,
     };
     if (verb->groups & CLI_GROUP_FILTER)

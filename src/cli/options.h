@@ -58,7 +58,6 @@ typedef struct cli_options {
     struct { /* of export, import, keygen and trust */
         const char *out, *key, *records, *from_records, *name;
         bool predict, no_signature, allow_unsigned, dry_run;
-        int32_t seq, head_dim, dtype, causal; /* winners to be kept; -1: any */
     } bundle;
     struct { /* of a sweep: lists as they were typed, NULL where not */
         const char *gpu, *seq, *seq_k, *batch, *heads, *heads_kv, *head_dim, *dtype, *causal;
@@ -85,6 +84,10 @@ typedef struct cli_verb {
 /* Parses the arguments after the verb. FA_EINVAL with a sentence: what, where, what to do. */
 int cli_options_parse(const cli_verb *verb, int count, char **arguments, cli_options *ret_options,
                       fa_diag *diag);
+
+/* Digits only: no sign, no space, no base prefix. false when there is anything else or more than
+ * 64 bits; *ret is then left alone. */
+bool cli_parse_digits(const char *text, uint64_t *ret);
 
 /* Appends one line per option of these groups. */
 void cli_options_help(unsigned groups, fa_buf *out);

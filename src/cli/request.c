@@ -21,6 +21,16 @@ fa_options cli_library_options(const cli_options *options)
     };
 }
 
+int cli_open(const cli_options *options, cli_progress *progress, fa_tuner **ret_tuner)
+{
+    fa_diag diag = {{0}};
+    fa_options library = cli_library_options(options);
+    library.log = cli_progress_note;
+    library.log_context = progress;
+    int rc = fa_open(&library, ret_tuner, &diag);
+    return rc != 0 ? cli_fail(rc, options, &diag) : 0;
+}
+
 fa_request cli_request(const cli_options *options)
 {
     return (fa_request){

@@ -150,14 +150,11 @@ int cli_explain(const cli_options *options)
     if (status != 0)
         return status;
     cli_progress_init(&progress, options);
-    fa_options library = cli_library_options(options);
-    library.log = cli_progress_note;
-    library.log_context = &progress;
-    int rc = fa_open(&library, &tuner, &diag);
-    if (rc != 0)
-        return cli_fail(rc, options, &diag);
+    status = cli_open(options, &progress, &tuner);
+    if (status != 0)
+        return status;
     fa_request request = cli_request(options);
-    rc = fa_explain(tuner, &request, cli_rows_visit, &rows, &gpu, &diag);
+    int rc = fa_explain(tuner, &request, cli_rows_visit, &rows, &gpu, &diag);
     if (rows.failed)
         rc = fa_fail(&diag, FA_ENOMEM, "out of memory after %zu configs", rows.count);
     if (rc != 0)

@@ -3,6 +3,7 @@
  * export: the store's winners as a bundle or as records, and records as a bundle.
  */
 #include "error.h"
+#include "filter.h"
 #include "interrupt.h"
 #include "progress.h"
 #include "rows.h"
@@ -11,7 +12,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 #include <time.h>
 
 enum { TELL_EVERY_S = 5 };
@@ -19,23 +19,7 @@ enum { TELL_EVERY_S = 5 };
 /* ---- which winners --------------------------------------------------------------------------*/
 static bool keep(void *context, const fa_answer *answer)
 {
-    const cli_options *options = context;
-    const fa_problem *problem = &answer->problem;
-    fa_gpu asked, found;
-    if ((options->bundle.seq >= 0 && problem->seq_q != options->bundle.seq) ||
-        (options->bundle.head_dim >= 0 && problem->head_dim != options->bundle.head_dim) ||
-        (options->bundle.dtype >= 0 && (int32_t)problem->dtype != options->bundle.dtype) ||
-        (options->bundle.causal >= 0 && (int32_t)problem->causal != options->bundle.causal))
-        return false;
-    if (options->gpu == NULL)
-        return true;
-    /* Both by the catalogue's name where it has one ("NVIDIA L4" is "L4"). */
-    const char *name = options->gpu, *own = answer->gpu.name;
-    if (fa_gpu_find(name, &asked, NULL) == 0)
-        name = asked.name;
-    if (fa_gpu_find(own, &found, NULL) == 0)
-        own = found.name;
-    return strcasecmp(name, own) == 0;
+    return cli_filter_keeps(context, &answer->problem, answer->gpu.name);
 }
 
 /* ---- progress -------------------------------------------------------------------------------*/
@@ -194,18 +178,14 @@ int cli_export(const cli_options *options)
     if (check(options, &diag) != 0)
         return cli_error(2, &diag);
     cli_progress_init(&progress, options);
-    fa_options library = cli_library_options(options);
-    library.log = cli_progress_note;
-    library.log_context = &progress;
     int status = cli_check_gpu(options);
+    if (status == 0)
+        status = cli_open(options, &progress, &tuner);
     if (status != 0)
         return status;
-    int rc = fa_open(&library, &tuner, &diag);
-    if (rc != 0)
-        return cli_fail(rc, options, &diag);
     struct telling telling = {&progress, time(NULL)};
     cli_interrupt_install();
-    rc = export_what_was_asked(tuner, options, &telling, &status, &diag);
+    int rc = export_what_was_asked(tuner, options, &telling, &status, &diag);
     fa_close(&tuner);
     if (rc == 0)
         return status;

@@ -14,22 +14,19 @@ int cli_import(const cli_options *options)
     fa_tuner *tuner;
     fa_diag diag = {{0}};
     cli_progress_init(&progress, options);
-    fa_options library = cli_library_options(options);
-    library.log = cli_progress_note;
-    library.log_context = &progress;
-    int rc = fa_open(&library, &tuner, &diag);
-    if (rc != 0)
-        return cli_fail(rc, options, &diag);
+    int status = cli_open(options, &progress, &tuner);
+    if (status != 0)
+        return status;
     fa_import_options import = {.size = sizeof import,
                                 .file = options->operand[0],
                                 .allow_unsigned = options->bundle.allow_unsigned,
                                 .dry_run = options->bundle.dry_run,
                                 .visit = cli_items_take,
                                 .context = &items};
-    rc = fa_import(tuner, &import, &info, &diag);
+    int rc = fa_import(tuner, &import, &info, &diag);
     if (items.failed)
         rc = fa_fail(&diag, FA_ENOMEM, "out of memory after %zu winners", items.count);
-    int status = rc != 0 ? cli_fail(rc, options, &diag)
+    status = rc != 0 ? cli_fail(rc, options, &diag)
                          : cli_items_print(&items, import.file, &info, true, options);
     cli_items_free(&items);
     fa_close(&tuner);

@@ -3,17 +3,16 @@
  * report: the store as a page, Markdown, CSV or JSON. A file appears whole or not at all.
  */
 #include "error.h"
+#include "filter.h"
 #include "progress.h"
 #include "report.h"
 #include "text.h"
 #include "verbs.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static const struct {
     const char *ending;
@@ -45,74 +44,32 @@ static int choose_format(const cli_options *options, unsigned *ret_format, fa_di
     return 0;
 }
 
+static bool keep(const void *context, const fa_problem *problem, const char *gpu)
+{
+    return cli_filter_keeps(context, problem, gpu);
+}
+
 static report_options wanted(const cli_options *options, unsigned format)
 {
     static const report_format formats[] = {[CLI_FORMAT_HTML] = REPORT_HTML,
                                             [CLI_FORMAT_MARKDOWN] = REPORT_MARKDOWN,
                                             [CLI_FORMAT_CSV] = REPORT_CSV,
                                             [CLI_FORMAT_JSON] = REPORT_JSON};
-    report_options report = {.format = formats[format],
-                             .gpu = options->gpu,
-                             .problem = options->problem,
-                             .top = options->top};
-    fa_problem *p = &report.problem;
-    if (p->seq_q < 0)
-        p->seq_q = options->seq;
-    if (p->seq_k < 0)
-        p->seq_k = options->seq;
-    const struct {
-        bool given;
-        unsigned by;
-    } fields[] = {
-        {(int)p->dtype != CLI_UNSET, REPORT_BY_DTYPE},
-        {(int)p->causal != CLI_UNSET, REPORT_BY_CAUSAL},
-        {(int)p->layout != CLI_UNSET, REPORT_BY_LAYOUT},
-        {p->head_dim != CLI_UNSET, REPORT_BY_HEAD_DIM},
-        {p->batch != CLI_UNSET, REPORT_BY_BATCH},
-        {p->heads_q != CLI_UNSET, REPORT_BY_HEADS_Q},
-        {p->heads_kv != CLI_UNSET, REPORT_BY_HEADS_KV},
-        {p->seq_q != CLI_UNSET, REPORT_BY_SEQ_Q},
-        {p->seq_k != CLI_UNSET, REPORT_BY_SEQ_K},
-        {p->want_lse, REPORT_BY_LSE},
-        {p->unaligned, REPORT_BY_UNALIGNED},
-    };
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        report.by |= fields[i].given ? fields[i].by : 0;
-    return report;
+    return (report_options){
+        .format = formats[format], .keep = keep, .context = options, .top = options->top};
 }
 
-/* Writes beside the file, then renames: a reader sees the old one or the whole new one. */
 static int write_file(const char *path, const fa_buf *report, fa_diag *diag)
 {
-    fa_buf beside = {0};
     struct stat st;
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-        return fa_fail(diag, FA_EINVAL, "--out %s: it exists and is no regular file", path);
-    fa_buf_printf(&beside, "%s.XXXXXX", path);
-    if (beside.failed)
-        return fa_fail(diag, FA_ENOMEM, "out of memory");
-    int fd = mkstemp(beside.data), error = errno;
-    FILE *file = fd >= 0 ? fdopen(fd, "wb") : NULL;
     mode_t mask = umask(0);
     umask(mask);
-    bool written = file != NULL && fchmod(fd, 0666 & ~mask) == 0 &&
-                   fwrite(report->data, 1, report->size, file) == report->size;
-    if (file != NULL && !written)
-        error = errno;
-    if (file != NULL && fclose(file) != 0 && written) {
-        written = false;
-        error = errno;
-    }
-    if (written && rename(beside.data, path) != 0) {
-        written = false;
-        error = errno;
-    }
-    if (fd >= 0 && !written)
-        unlink(beside.data);
-    fa_buf_free(&beside);
-    return written ? 0
-                   : fa_fail(diag, FA_EIO, "cannot write the report to %s: %s", path,
-                             strerror(error));
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return fa_fail(diag, FA_EINVAL, "--out %s: it exists and is no regular file", path);
+    int failed = fa_replace_file(path, report->data, report->size, 0666 & ~mask);
+    return failed == 0 ? 0
+                       : fa_fail(diag, FA_EIO, "cannot write the report to %s: %s", path,
+                                 strerror(failed));
 }
 
 /* What stdout gets when the report itself went into a file. */
@@ -139,15 +96,12 @@ int cli_report(const cli_options *options)
     if (choose_format(options, &format, &diag) != 0)
         return cli_error(2, &diag);
     cli_progress_init(&progress, options);
-    fa_options library = cli_library_options(options);
-    library.log = cli_progress_note;
-    library.log_context = &progress;
-    int rc = fa_open(&library, &tuner, &diag);
-    if (rc != 0)
-        return cli_fail(rc, options, &diag);
+    int status = cli_open(options, &progress, &tuner);
+    if (status != 0)
+        return status;
     report_options report = wanted(options, format);
-    rc = report_write(tuner, &report, &out, &outcome, &diag);
-    int status = rc != 0 ? cli_fail(rc, options, &diag) : 0;
+    int rc = report_write(tuner, &report, &out, &outcome, &diag);
+    status = rc != 0 ? cli_fail(rc, options, &diag) : 0;
     if (status == 0 && outcome.problems == 0 && cli_check_gpu(options) != 0) {
         status = 2; /* a name that nobody knows is a mistake, not an empty report */
     } else if (status == 0 && options->out != NULL) {

@@ -5,6 +5,7 @@
  */
 #include "bundle_out.h"
 #include "error.h"
+#include "filter.h"
 #include "problem.h"
 #include "progress.h"
 #include "rows.h"
@@ -20,23 +21,14 @@
 typedef struct winners {
     fa_answer *answer;
     size_t count, capacity, skipped;
-    const char *gpu; /* canonical name to keep, or NULL */
+    const char *gpu; /* to keep, or NULL */
     bool failed;
 } winners;
-
-/* The catalogue's name for a GPU that has several ("NVIDIA L4"), else the name itself. */
-static void canonical(const char *name, char *ret, size_t size)
-{
-    fa_gpu gpu;
-    snprintf(ret, size, "%s", fa_gpu_find(name, &gpu, NULL) == 0 ? gpu.name : name);
-}
 
 static int keep(void *context, const fa_answer *answer)
 {
     winners *list = context;
-    char name[sizeof answer->gpu.name];
-    canonical(answer->gpu.name, name, sizeof name);
-    if (list->gpu != NULL && strcasecmp(list->gpu, name) != 0) {
+    if (!cli_gpu_is(list->gpu, answer->gpu.name)) {
         list->skipped++;
         return 0;
     }
@@ -199,14 +191,9 @@ static int show_why(fa_tuner *tuner, const cli_options *options)
 /* show FILE.fab: checks a bundle and lists it. */
 static int show_bundle(const cli_options *options)
 {
-    cli_items items = {0};
-    char name[sizeof((fa_gpu *)NULL)->name];
+    cli_items items = {.gpu = options->gpu};
     fa_bundle_info info;
     fa_diag diag = {{0}};
-    if (options->gpu != NULL) {
-        canonical(options->gpu, name, sizeof name);
-        items.gpu = name;
-    }
     int rc = fa_bundle_inspect(options->operand[0], cli_items_take, &items, &info, &diag);
     int status = rc != 0 ? cli_fail(rc, options, &diag)
                          : cli_items_print(&items, options->operand[0], &info, false, options);
@@ -218,31 +205,22 @@ int cli_show(const cli_options *options)
 {
     if (options->operands > 0)
         return show_bundle(options);
-    winners list = {0};
-    char name[sizeof((fa_gpu *)NULL)->name];
+    winners list = {.gpu = options->gpu};
     cli_progress progress;
     fa_tuner *tuner;
     fa_diag diag = {{0}};
     cli_progress_init(&progress, options);
-    fa_options library = cli_library_options(options);
-    library.log = cli_progress_note;
-    library.log_context = &progress;
-    int rc = fa_open(&library, &tuner, &diag);
-    if (rc != 0)
-        return cli_fail(rc, options, &diag);
+    int status = cli_open(options, &progress, &tuner);
+    if (status != 0)
+        return status;
     if (options->why) {
         int told = show_why(tuner, options);
         fa_close(&tuner);
         return told;
     }
-    if (options->gpu != NULL) {
-        canonical(options->gpu, name, sizeof name);
-        list.gpu = name;
-    }
-    rc = fa_list_winners(tuner, keep, &list, &diag);
+    int rc = fa_list_winners(tuner, keep, &list, &diag);
     if (list.failed)
         rc = fa_fail(&diag, FA_ENOMEM, "out of memory after %zu winners", list.count);
-    int status;
     if (rc != 0)
         status = cli_fail(rc, options, &diag);
     else if (list.count == 0 && cli_check_gpu(options) != 0)

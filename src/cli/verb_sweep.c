@@ -252,13 +252,10 @@ static int sweep(struct run *r)
     const cli_options *options = r->options;
     fa_tuner *tuner;
     fa_diag diag = {{0}};
-    fa_options library = cli_library_options(options);
-    library.log = cli_progress_note;
-    library.log_context = &r->progress.lines;
-    int rc = fa_open(&library, &tuner, &diag), status;
-    if (rc != 0)
-        return cli_fail(rc, options, &diag);
-    rc = import(tuner, r, &diag);
+    int status = cli_open(options, &r->progress.lines, &tuner);
+    if (status != 0)
+        return status;
+    int rc = import(tuner, r, &diag);
     if (rc != 0)
         status = cli_fail(rc, options, &diag);
     else if (options->sweep.list)

@@ -223,18 +223,14 @@ int cli_tune(const cli_options *options)
 {
     cli_progress progress;
     fa_tuner *tuner;
-    fa_diag diag = {{0}};
     int status = cli_check_gpu(options);
     if (status != 0)
         return status;
     cli_progress_init(&progress, options);
     cli_interrupt_install();
-    fa_options library = cli_library_options(options);
-    library.log = cli_progress_note;
-    library.log_context = &progress;
-    int rc = fa_open(&library, &tuner, &diag);
-    if (rc != 0)
-        return cli_fail(rc, options, &diag);
+    status = cli_open(options, &progress, &tuner);
+    if (status != 0)
+        return status;
     status = tune(tuner, options, &progress);
     fa_close(&tuner);
     return status;

@@ -8,6 +8,7 @@
 
 #include "fa_tune.h"
 #include "options.h"
+#include "progress.h"
 
 int cli_tune(const cli_options *options);
 int cli_explain(const cli_options *options);
@@ -23,6 +24,9 @@ int cli_doctor(const cli_options *options);
 int cli_gpus(const cli_options *options);
 int cli_version(const cli_options *options);
 
+/* Opens the tuner that these options ask for; its notes go to `progress`, which is ready and stays
+ * until fa_close. Returns 0, or the exit status after the sentence. */
+int cli_open(const cli_options *options, cli_progress *progress, fa_tuner **ret_tuner);
 /* The library's options and request for the options given here. */
 fa_options cli_library_options(const cli_options *options);
 fa_request cli_request(const cli_options *options);

@@ -182,7 +182,7 @@ int fa_system_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin
     return FA_ENOTFOUND;
 }
 
-int fa_system_each(fa_tuner *tuner, fa_winner_visit *visit, void *context)
+int fa_system_each(fa_tuner *tuner, const fa_problem *like, fa_winner_visit *visit, void *context)
 {
     const struct fa_system *system = opened(tuner);
     int rc = 0;
@@ -190,6 +190,8 @@ int fa_system_each(fa_tuner *tuner, fa_winner_visit *visit, void *context)
         int32_t winners = fa_bundle_get_head(system->bundle[i])->winners;
         for (int32_t at = 0; at < winners && rc == 0; at++) {
             fa_winner_record winner = {0};
+            if (like != NULL && !fa_bundle_may_be_like(system->bundle[i], at, like))
+                continue;
             if (fa_bundle_winner(system->bundle[i], at, &winner, NULL, NULL) != 0)
                 continue;
             winner.origin = fa_bundle_origin(winner.origin);

@@ -245,7 +245,7 @@ static void check_bundles(struct doctor *d)
     struct system_check check = {.doctor = d, .templates = fa_templates_hash(templates)};
     tuner->log = note_bundle;
     tuner->log_context = &check;
-    fa_system_each(tuner, count_bundled, &check);
+    fa_system_each(tuner, NULL, count_bundled, &check);
     if (check.winners > 0)
         report(d, check.served > 0 ? FA_CHECK_OK : FA_CHECK_WARN, "bundles",
                check.served > 0 ? ""

@@ -168,8 +168,9 @@ int fa_system_lookup(fa_tuner *tuner, const fa_target *target, fa_answer *ret_an
                      fa_cubin_record *ret_cubin);
 /* Bytes and key only: what reads them gates or checks them. */
 int fa_system_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin);
-/* Every winner, with its origin here. A non-zero return stops and is returned. */
-int fa_system_each(fa_tuner *tuner, fa_winner_visit *visit, void *context);
+/* Every winner, with its origin here; where `like` is given, those that somebody has timed for a
+ * problem of its shape, whatever the lengths. A non-zero return stops and is returned. */
+int fa_system_each(fa_tuner *tuner, const fa_problem *like, fa_winner_visit *visit, void *context);
 void fa_system_close(fa_tuner *tuner);
 
 /* ---- a tune (job.c and its stages) ----------------------------------------------------------*/

@@ -188,7 +188,7 @@ int fa_records_like(fa_tuner *tuner, const fa_target *target, fa_winner_visit *v
 {
     struct looking looking = {&target->scope, visit, context};
     int rc = fa_store_winners_like(tuner->store, &target->scope, visit, context, diag);
-    return rc != 0 ? rc : fa_system_each(tuner, visit_like, &looking);
+    return rc != 0 ? rc : fa_system_each(tuner, &target->scope.problem, visit_like, &looking);
 }
 
 int fa_records_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin, fa_diag *diag)

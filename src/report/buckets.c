@@ -10,37 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
-/* The catalogue's name for a GPU that has several ("NVIDIA L4"), else the name itself. */
-static void canonical(const char *name, char *ret, size_t size)
+bool report_asked_for(const report_options *options, const fa_problem *problem, const char *gpu)
 {
-    fa_gpu gpu;
-    snprintf(ret, size, "%s", fa_gpu_find(name, &gpu, NULL) == 0 ? gpu.name : name);
-}
-
-bool report_asked_for(const report_options *options, const fa_problem *is, const char *gpu)
-{
-    const fa_problem *want = &options->problem;
-    unsigned by = options->by;
-    if (options->gpu != NULL) {
-        char wanted[64], name[64];
-        canonical(options->gpu, wanted, sizeof wanted);
-        canonical(gpu, name, sizeof name);
-        if (strcasecmp(wanted, name) != 0)
-            return false;
-    }
-    return (!(by & REPORT_BY_DTYPE) || want->dtype == is->dtype) &&
-           (!(by & REPORT_BY_CAUSAL) || want->causal == is->causal) &&
-           (!(by & REPORT_BY_LAYOUT) || want->layout == is->layout) &&
-           (!(by & REPORT_BY_HEAD_DIM) || want->head_dim == is->head_dim) &&
-           (!(by & REPORT_BY_BATCH) || want->batch == is->batch) &&
-           (!(by & REPORT_BY_HEADS_Q) || want->heads_q == is->heads_q) &&
-           (!(by & REPORT_BY_HEADS_KV) || want->heads_kv == is->heads_kv) &&
-           (!(by & REPORT_BY_SEQ_Q) || want->seq_q == is->seq_q) &&
-           (!(by & REPORT_BY_SEQ_K) || want->seq_k == is->seq_k) &&
-           (!(by & REPORT_BY_LSE) || want->want_lse == is->want_lse) &&
-           (!(by & REPORT_BY_UNALIGNED) || want->unaligned == is->unaligned);
+    return options->keep == NULL || options->keep(options->context, problem, gpu);
 }
 
 /* Makes room for one more; NULL: out of memory. */

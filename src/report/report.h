@@ -20,27 +20,12 @@ typedef enum report_format {
     REPORT_JSON = 3
 } report_format;
 
-/* Fields of a problem that a filter names. */
-enum {
-    REPORT_BY_DTYPE = 1,
-    REPORT_BY_CAUSAL = 2,
-    REPORT_BY_LAYOUT = 4,
-    REPORT_BY_HEAD_DIM = 8,
-    REPORT_BY_BATCH = 16,
-    REPORT_BY_HEADS_Q = 32,
-    REPORT_BY_HEADS_KV = 64,
-    REPORT_BY_SEQ_Q = 128,
-    REPORT_BY_SEQ_K = 256,
-    REPORT_BY_LSE = 512,
-    REPORT_BY_UNALIGNED = 1024
-};
-
 typedef struct report_options {
     report_format format;
-    const char *gpu;    /* only this GPU type's problems; NULL: all */
-    fa_problem problem; /* only problems that agree in the fields named by `by` */
-    unsigned by;
-    int32_t top;        /* configs told in full per problem; 0: as many as keep the page small */
+    /* Which problems are told, by the name of their GPU too; NULL: all. */
+    bool (*keep)(const void *context, const fa_problem *problem, const char *gpu);
+    const void *context;
+    int32_t top; /* configs told in full per problem; 0: as many as keep the page small */
 } report_options;
 
 typedef struct report_outcome {
