@@ -15,10 +15,10 @@
 #include <string.h>
 #include <time.h>
 
-static const double CONTENDER = 1.06; /* raced: probes that could be the best within noise */
+static const double CONTENDER = 1.10; /* raced: probes that could be the best within noise and a power-limited clock */
 static const double TIE = 1.005;
 /* At least FINALISTS_MIN are raced, more while a race of the shortest length stays short. */
-enum { FINALISTS_MIN = 8, FINALISTS_MAX = 24, FINALISTS_ROUND_US = 3000 };
+enum { FINALISTS_MIN = 12, FINALISTS_MAX = 24, FINALISTS_ROUND_US = 3000 };
 
 static int compare_double(double a, double b)
 {
