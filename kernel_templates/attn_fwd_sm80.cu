@@ -270,7 +270,7 @@ FA_DEVICE void store_output(const fa_attn_params &p, const Work &work, Output &o
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const float sum = quad_sum(rows.sum[i][half]);
-            const float inverse = sum > 0.0f ? reciprocal(sum) : 0.0f;
+            const float inverse = sum == 0.0f ? 0.0f : reciprocal(sum);   // NaN stays NaN
             const u32 row = i * 16 + half * 8 + lane / 4;
 #pragma unroll
             for (int d = 0; d < kD / 8; ++d)
@@ -278,7 +278,7 @@ FA_DEVICE void store_output(const fa_attn_params &p, const Work &work, Output &o
                                pack2<kBf16>(o[i][d][half * 2] * inverse, o[i][d][half * 2 + 1] * inverse));
             if (p.lse && lane % 4 == 0 && warp_row + (int)row < p.seq_q)
                 p.lse[((i64)work.batch * p.heads_q + work.head) * p.seq_q + warp_row + (int)row] =
-                    sum > 0.0f ? (rows.reference[i][half] + log2_fast(sum)) * kLn2 : neg_infinity();
+                    sum == 0.0f ? neg_infinity() : (rows.reference[i][half] + log2_fast(sum)) * kLn2;
         }
     warp_sync();
 

@@ -63,7 +63,7 @@ FA_DEVICE Work make_work(const fa_attn_params &p, u32 tile, u32 head) {
     return {row0, (int)(head % (u32)p.heads_q), (int)(head / (u32)p.heads_q), find_visible(p, row0, kM, kN).steps};
 }
 
-// The tiles that a block works on, one after another.
+// The tiles that a block works on, one after another. The manifest sees to it that their numbers fit 31 bits.
 struct Schedule {
     const u32 tiles, heads;   // of a head; of all batches
     u32 round = 0;
@@ -74,10 +74,10 @@ struct Schedule {
     __device__ __forceinline__ Work next(const fa_attn_params &p) {
         if constexpr (!PERSISTENT) return round++ > 0 ? Work{0, 0, 0, -1} : only(p);
         else if constexpr (kCausal) return next_of_pairs(p);
-        const u64 index = (u64)round * gridDim.x + blockIdx.x;
-        if (index >= (u64)tiles * heads) return {0, 0, 0, -1};
+        const u32 index = round * gridDim.x + blockIdx.x;
+        if (index >= tiles * heads) return {0, 0, 0, -1};
         ++round;
-        return make_work(p, (u32)(index % tiles), (u32)(index / tiles));
+        return make_work(p, index % tiles, index / tiles);
     }
 
   private:
@@ -89,16 +89,18 @@ struct Schedule {
     }
 
     // A block takes pairs: a long tile and the short one that is as far from the other end. All pairs are about equal,
-    // and blocks that run together share heads.
+    // but for the middle tile of an odd number, which has no partner: the heads of each round begin with another pair,
+    // so that it meets every block. Blocks that run together share heads.
     __device__ __forceinline__ Work next_of_pairs(const fa_attn_params &p) {
         const u32 pairs = (tiles + 1) / 2;
         for (;;) {
-            const u64 index = (u64)(round / 2) * gridDim.x + blockIdx.x;
-            if (index >= (u64)pairs * heads) return {0, 0, 0, -1};
-            const u32 near = (u32)(index % pairs), far = tiles - 1 - near;
+            const u32 index = round / 2 * gridDim.x + blockIdx.x;
+            if (index >= pairs * heads) return {0, 0, 0, -1};
+            const u32 head = index / pairs, turn = head * pairs / gridDim.x;
+            const u32 short_tile = (index + turn) % pairs, long_tile = tiles - 1 - short_tile;
             const bool second = round++ % 2 == 1;
-            if (second && near == far) continue;
-            return make_work(p, second ? near : far, (u32)(index / pairs));
+            if (second && short_tile == long_tile) continue;
+            return make_work(p, second ? short_tile : long_tile, head);
         }
     }
 };
@@ -189,7 +191,7 @@ FA_DEVICE void produce(const fa_attn_params &p, const fa_attn_tensor_maps &maps,
 
 // S = Q K^T, left under way.
 FA_DEVICE void issue_qk(Scores &s, u32 q, u32 k) {
-    const u64 a = wgmma_descriptor<kSlab>(q, 16), b = wgmma_descriptor<kSlab>(k, 16);
+    const u64 a = wgmma_descriptor<kSlab>(q, 0), b = wgmma_descriptor<kSlab>(k, 0);
     Wgmma<kN>::pin(s);
     wgmma_fence();
 #pragma unroll
@@ -278,11 +280,11 @@ FA_DEVICE void finish_rows(const fa_attn_params &p, const Work &work, const Rows
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const float sum = quad_sum(rows.sum[half]);
-        inverse[half] = sum > 0.0f ? reciprocal(sum) : 0.0f;
+        inverse[half] = sum == 0.0f ? 0.0f : reciprocal(sum);   // NaN stays NaN
         const int row = work.row0 + lane_row + half * 8;
         if (p.lse && threadIdx.x % 4 == 0 && row < p.seq_q)
             p.lse[((i64)work.batch * p.heads_q + work.head) * p.seq_q + row] =
-                sum > 0.0f ? (rows.reference[half] + log2_fast(sum)) * kLn2 : neg_infinity();
+                sum == 0.0f ? neg_infinity() : (rows.reference[half] + log2_fast(sum)) * kLn2;
     }
 }
 
@@ -291,7 +293,7 @@ FA_DEVICE void scale_rows(Output &o, const float (&factor)[2]) {
     for (int i = 0; i < kOutputs; ++i) o[i] *= factor[i % 4 / 2];
 }
 
-// Round, stage over this consumer's part of Q, and let it go. Rows beyond the sequence are dropped by the copy engine.
+// Round, stage over this consumer's part of Q (each warp over the 16 rows that only it reads), and let it go. Rows beyond the sequence are dropped by the copy engine.
 FA_DEVICE void store_output(const fa_attn_tensor_maps &maps, const Work &work, const Output &o, u32 group, u32 stage) {
     const u32 thread = threadIdx.x % kGroup, lane = thread % kWarp, warp = thread / kWarp;
     const u32 row = warp * 16 + (lane & 15), high = lane >> 4;   // of the matrix that this lane addresses
@@ -328,7 +330,7 @@ struct Feed {
     const u32 group;
     Ring<kStages> k_ring, v_ring;
     Ring<kQStages> q_ring;
-    bool stored = false;   // the output of the tile before is on its way, from the slot before
+    bool stored = false;   // the slot before is owed to the producer, once the output stored from it has left
 
     __device__ __forceinline__ u32 wait_q() const {
         barrier_wait(shared.barrier(kQFull + q_ring.slot() * kGroups + group), q_ring.parity());
@@ -365,10 +367,12 @@ struct Feed {
     }
     __device__ __forceinline__ u32 slot_before() const { return q_ring.slot() == 0 ? kQStages - 1 : q_ring.slot() - 1; }
     __device__ __forceinline__ u32 q_before() const { return shared.q(group, slot_before()); }
-    // Steps that this consumer's rows do not see.
+    // Steps that this consumer's rows do not see. Turns are taken all the same: every consumer takes as many of them as
+    // its tile has steps, or the others would wait for ever.
     __device__ __forceinline__ void skip(int steps) {
         for (; steps > 0; --steps) {
             wait_k();
+            asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");   // all lanes have seen it before one lets it go
             turn_begin(group);
             turn_end(group);
             release_k();
@@ -482,7 +486,6 @@ FA_DEVICE void consume(const fa_attn_params &p, const fa_attn_tensor_maps &maps,
         }
         finish_rows(p, work, rows, factor, lane_row);
         scale_rows(o, factor);
-        feed.free_q();
         store_output(maps, work, o, group, q);
         feed.leave_q();
         feed.free_q();

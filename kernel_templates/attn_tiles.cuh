@@ -27,7 +27,7 @@ FA_DEVICE Visible find_visible(const fa_attn_params &p, int row0, int rows, int 
 
 // How many keys from `key` on a row sees; 0 or less: none.
 FA_DEVICE int keys_seen_from(const fa_attn_params &p, int row, int key) {
-    const int offset = p.causal_offset < p.seq_k ? p.causal_offset : p.seq_k;   // else row + offset could wrap
+    const int offset = p.causal_offset < p.seq_k ? p.causal_offset : p.seq_k;   // a larger one sees no more, and could wrap
     const int see = row + offset + 1;
     return (CAUSAL != 0 && see < p.seq_k ? see : p.seq_k) - key;
 }

@@ -24,7 +24,8 @@ template <int kPending> FA_DEVICE void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(kPending) : "memory");
 }
 
-// Descriptor of a tile whose K runs along its rows (Q, K), or across them (V), slabs `slab_bytes` apart.
+// Descriptor of a tile whose K runs along its rows (Q, K; slab_bytes is not looked at), or across them (V), slabs
+// `slab_bytes` apart.
 template <int kSlab> FA_DEVICE u64 wgmma_descriptor(u32 address, u32 slab_bytes) {
     constexpr u64 kSwizzle = kSlab == 64 ? 1 : 2;           // 128 or 64 bytes
     constexpr u64 kEightRows = 8 * kSlab * 2 / 16;

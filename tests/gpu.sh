@@ -7,6 +7,7 @@
 #   tests/gpu.sh            everything (about 5 minutes on an H200 with 16 cores)
 #   tests/gpu.sh quick      without compute-sanitizer and with fewer rows
 #   tests/gpu.sh hopper     attn_fwd_sm90a alone: its proof and its whole table
+#   tests/gpu.sh deploy     sweeps that are killed, a report, a bundle on an empty store, buckets' regret
 set -u
 cd "$(dirname "$0")/.." || exit
 mode=${1:-all}
@@ -117,7 +118,48 @@ print(json.load(open(sys.argv[1]))["funnel"]["measured"], "configs measured")' "
     finish
 }
 
+# The figures of sweeps, reports and carrying: one sweep of 48 problems is the source of them all.
+deploy() {
+    folder=$work/sweeps
+    mkdir -m 700 "$folder" "$work/empty"
+    export XDG_CONFIG_HOME=$work/config FA_TUNE_SYSTEM=
+    grid="--seq 512:16384:x2 --head-dim 64,128 --dtype fp16,bf16 --causal both --tokens 16384 --hidden 2048"
+    echo "== a sweep of 48 problems, and the same killed three times"
+    python3 tests/bench/sweep_kill.py "$bundle/fa-tune" "$folder" >"$out/sweep_kill.txt"
+    verdict "sweep killed three times" $?
+    tail -n 60 "$out/sweep_kill.txt" | cut -c1-160
+    note "sweep killed three times: $(tail -n 1 "$out/sweep_kill.txt" | cut -c1-400)"
+    export FA_TUNE_STORE=$folder/whole.db
+
+    echo "== beside PyTorch, in the sweep's own table"
+    # shellcheck disable=SC2086
+    python3 examples/baseline_torch.py $grid --peers pytorch-fa2,pytorch-cudnn >"$out/baseline.jsonl"
+    verdict baseline $?
+    # shellcheck disable=SC2086
+    "$bundle/fa-tune" sweep $grid --baseline "$out/baseline.jsonl" --quiet >"$work/sweep.txt"
+    verdict "sweep with a baseline" $?
+    cut -c1-200 "$work/sweep.txt"
+    "$bundle/fa-tune" report --out "$out/report.html"; verdict report $?
+
+    echo "== a bundle, signed, and an empty store that finds it"
+    "$bundle/fa-tune" keygen >/dev/null && "$bundle/fa-tune" export --gpu H200 --out "$out/h200.fab" --quiet
+    verdict export $?
+    "$bundle/fa-tune" export --records "$out/records-h200.jsonl" --quiet; verdict records $?
+    for _ in 1 2 3; do
+        note "empty store, system bundle of $(stat -c %s "$out/h200.fab") bytes: $(FA_TUNE_SYSTEM=$out/h200.fab \
+            FA_TUNE_STORE=$work/empty/store.db "$bundle/bench_latency" 32 32 512 64)"
+    done
+
+    echo "== regret between the buckets' points"
+    python3 tests/bench/bucket_regret.py "$bundle/fa-tune" 24 --out "$out/regret.jsonl" 2>"$work/regret.txt"
+    verdict "bucket regret" $?
+    note "$(tail -n 1 "$work/regret.txt")"
+    gzip -c "$FA_TUNE_STORE" >"$out/store.db.gz"
+    finish
+}
+
 if [ "$mode" = hopper ]; then hopper; fi
+if [ "$mode" = deploy ]; then deploy; fi
 
 echo "== doctor"
 "$bundle/fa-tune" doctor

@@ -44,8 +44,10 @@ fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_trial *trial, const fa_cubin
                  info->stack_bytes, info->registers);
         return FA_STATUS_SPILLS;
     }
-    if (log != NULL && strstr(log, "C7512") != NULL) {
-        snprintf(ret_reason, size, "wgmma is serialised for want of registers (C7512)");
+    if (log != NULL && strstr(log, "wgmma.mma_async instructions are serialized") != NULL) {
+        /* C7510 and its neighbours tell why; C7512: for want of registers. */
+        snprintf(ret_reason, size, "wgmma is serialised%s",
+                 strstr(log, "C7512") != NULL ? " for want of registers (C7512)" : "");
         return FA_STATUS_SPILLS;
     }
     if (fa_model_occupancy(gpu, trial->threads, info->registers, trial->smem_bytes) < 1) {

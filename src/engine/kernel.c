@@ -289,13 +289,14 @@ int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream, f
         return fa_fail(diag, FA_EINVAL, "q, k, v or o is NULL");
     float scale = args->softmax_scale != 0.0f ? args->softmax_scale
                                               : 1.0f / sqrtf((float)problem->head_dim);
-    if (!(scale > 0) || !isfinite(scale)) /* kernels take the maximum before they scale */
-        return fa_fail(diag, FA_EINVAL, "softmax_scale must be positive and finite");
+    float scale_log2 = scale * 1.44269504088896340736f;
+    if (!(scale > 0) || !isfinite(scale_log2)) /* kernels take the maximum before they scale */
+        return fa_fail(diag, FA_EINVAL, "softmax_scale must be positive, at most 2e38");
     struct fa_attn_params params = {
         .q = args->q, .k = args->k, .v = args->v, .o = args->o, .lse = args->lse,
         .batch = problem->batch, .heads_q = problem->heads_q, .heads_kv = problem->heads_kv,
         .seq_q = problem->seq_q, .seq_k = problem->seq_k, .causal_offset = kernel->causal_offset,
-        .softmax_scale = scale, .softmax_scale_log2 = scale * 1.44269504088896340736f};
+        .softmax_scale = scale, .softmax_scale_log2 = scale_log2};
     uint64_t strides =
         take_strides(args->q_stride, kernel->q_stride, &params.q_batch_stride,
                      &params.q_head_stride, &params.q_row_stride) |

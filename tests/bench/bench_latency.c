@@ -2,12 +2,15 @@
  *
  * What an answer costs: fa_get_best_kernel() for a kernel of this process, the way from a stored
  * winner to a launchable kernel in a new process (context excluded), and one launch on the host.
- * Needs a device and a store that has the winner of B 4, H 8, S 512, D 64, fp16. Prints one line.
+ * Needs a device and a store or system bundle that has the winner of a problem in fp16.
+ *
+ *     bench_latency [BATCH HEADS SEQ HEAD_DIM]      4 8 512 64; prints one line
  */
 #include "driver.h"
 #include "fa_tune.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 
 static double now_ns(void)
@@ -23,11 +26,15 @@ static int fail(const char *what, const fa_diag *diag)
     return 1;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    enum { HITS = 1000000, LAUNCHES = 20000, BYTES = 4 * 8 * 512 * 64 * 2 };
-    const fa_problem problem = {.head_dim = 64, .batch = 4, .heads_q = 8, .heads_kv = 8,
-                                .seq_q = 512, .seq_k = 512};
+    enum { HITS = 1000000, LAUNCHES = 20000 };
+    int32_t shape[4] = {4, 8, 512, 64};
+    for (int i = 0; i < 4 && i + 1 < argc; i++)
+        shape[i] = (int32_t)strtol(argv[i + 1], NULL, 10);
+    const fa_problem problem = {.head_dim = shape[3], .batch = shape[0], .heads_q = shape[1],
+                                .heads_kv = shape[1], .seq_q = shape[2], .seq_k = shape[2]};
+    size_t bytes = (size_t)shape[0] * (size_t)shape[1] * (size_t)shape[2] * (size_t)shape[3] * 2;
     fa_diag diag = {{0}};
     fa_driver *driver = NULL;
     fa_tuner *tuner = NULL;
@@ -48,7 +55,7 @@ int main(void)
             return fail("hit", &diag);
     double hits = now_ns();
     for (int i = 0; i < 4; i++)
-        if (fa_device_alloc(driver, BYTES, &tensor[i], &diag) != 0)
+        if (fa_device_alloc(driver, bytes, &tensor[i], &diag) != 0)
             return fail("memory", &diag);
     fa_attn_args args = {.q = (const void *)(uintptr_t)tensor[0],
                          .k = (const void *)(uintptr_t)tensor[1],
