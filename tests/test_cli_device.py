@@ -88,6 +88,7 @@ VICTIM = "BLOCK_M=128;BLOCK_N=64;STAGES=2;"
 
 def tune_with(fault, status):
     with Place(script=L4 + "time %s 1\nfault %s %s\n" % (VICTIM, VICTIM, fault)) as place:
+        place.take_cubins()
         told = place.json(*SMALL, "--trial-timeout", "5")
         tap.equal((fault, told["answer"]["origin"]), (fault, "measured"))
         tap.lacks(tunables(told["answer"]) + ";", VICTIM)
@@ -106,6 +107,7 @@ def a_tune_outlives_every_fault_and_records_it():
 
 def a_worker_that_dies_once_costs_at_most_its_config():
     with Place(script=L4 + "fault STAGES=1; crash times=1\n") as place:
+        place.take_cubins()
         told = place.json(*SMALL)
         tap.equal(told["answer"]["origin"], "measured")
         counts = place.json("explain", *SMALL)["counts"]
@@ -115,6 +117,7 @@ def a_worker_that_dies_once_costs_at_most_its_config():
 
 def when_every_config_fails_the_sentence_says_where_to_look():
     with Place(script=L4 + "fault family wrong\n") as place:
+        place.take_cubins()
         done = place.run(*SMALL, status=1)
         tap.equal(done.stdout, "")
         tap.has(done.stderr, "fa-tune explain")

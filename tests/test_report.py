@@ -278,6 +278,27 @@ def lengths_between_buckets_are_told_with_their_regret():
         tap.equal(place.json("report", "--seq", "128")["regret"], [])
 
 
+def a_prediction_that_was_measured_is_told_with_its_place():
+    with Place(space=TWO) as place:
+        tune(place, 128, "--gpu", "L4")
+        tap.equal(place.json("report")["predictions"], [])
+        place.use_fake_driver(L4 + "time BLOCK_M=128; 60\ntime BLOCK_M=64; 50\n")
+        tune(place, 128, "--effort", "measure")
+        one, = place.json("report")["predictions"]
+        slow = one["config"]["tunables"]["BLOCK_M"] == 128
+        tap.equal((one["known_how"], one["gpu"], one["problem"]["seq_q"], one["measured"]),
+                  ("predicted", "NVIDIA L4", 128, 2))
+        tap.equal((one["rank"], round(one["measured_us"]), round(one["best_us"])),
+                  (2, 60, 50) if slow else (1, 50, 50))
+        assert one["predicted_us"] > 0
+        tap.has(place.run("report").stdout, " | predicted | ")
+        tap.has(place.run("report").stdout, " | %d of 2 |" % one["rank"])
+        tap.has(page_of(place).text, "Predictions that were measured")
+        row, = [row for row in rows_of(place) if row["row"] == "prediction"]
+        tap.equal((row["known_how"], row["median_us"]), ("predicted", "%.9g" % one["measured_us"]))
+        tap.equal(place.json("report", "--dtype", "bf16")["predictions"], [])
+
+
 def the_format_follows_the_file_and_a_file_is_whole_or_not_there():
     with Place() as place:
         for name, start in (("r.html", "<!DOCTYPE html>"), ("r.md", "# fa-tune"),
@@ -327,6 +348,7 @@ tap.main([
     filters_keep_what_agrees,
     what_another_store_measured_is_no_measurement_of_this_one,
     lengths_between_buckets_are_told_with_their_regret,
+    a_prediction_that_was_measured_is_told_with_its_place,
     the_format_follows_the_file_and_a_file_is_whole_or_not_there,
     a_page_of_many_problems_stays_small_and_says_what_it_leaves_out,
 ])
