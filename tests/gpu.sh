@@ -79,7 +79,7 @@ profile() { # ROWS: what bounds these winners, by the profiler's counters
     metrics=$metrics,lts__throughput.avg.pct_of_peak_sustained_elapsed
     metrics=$metrics,dram__throughput.avg.pct_of_peak_sustained_elapsed
     metrics=$metrics,sm__cycles_active.avg,gpc__cycles_elapsed.max,gpu__time_duration.sum
-    ncu --clock-control none --kernel-name attn_fwd --csv --metrics "$metrics" \
+    timeout 120 ncu --clock-control none --kernel-name attn_fwd --csv --metrics "$metrics" \
         python3 tests/bench/profile_rows.py "$@" >"$out/profile.csv" 2>"$work/ncu.err"
     verdict profile $?
     note "$(python3 - "$out/profile.csv" "$@" <<'PY'
@@ -99,7 +99,7 @@ hopper() {
     prove
     sanitize
     "$bundle/fa-tune" --seq 512 --effort predict --quiet >/dev/null # page in the libraries
-    for problem in "--seq 512 --head-dim 64" "--seq 4096 --head-dim 128 --causal"; do
+    for problem in "--seq 512 --head-dim 64" "--seq 512 --head-dim 64 --dtype bf16 --causal" "--seq 4096 --head-dim 128 --causal"; do
         begin=$(clock)
         # shellcheck disable=SC2086
         "$bundle/fa-tune" $problem --json --quiet --store "$work/cold-hopper.db" >"$out/cold.json"
