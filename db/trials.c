@@ -222,7 +222,7 @@ static int read_samples(fa_reader *reader, struct loaded *loaded)
     return 0;
 }
 
-static int read_row(fa_reader *reader, struct loaded *loaded)
+static int read_row(fa_reader *reader, bool bare, struct loaded *loaded)
 {
     fa_trial_record *record = &loaded->record;
     char stored[FA_HASH_HEX], now[FA_HASH_HEX];
@@ -231,7 +231,7 @@ static int read_row(fa_reader *reader, struct loaded *loaded)
     const char *clocks = fa_read_text(reader, true);
     record->seed = (uint64_t)fa_read_int(reader, INT64_MIN, INT64_MAX);
     record->unix_time = fa_read_int(reader, 0, INT64_MAX);
-    int rc = read_samples(reader, loaded);
+    int rc = bare ? 0 : read_samples(reader, loaded);
     fa_read_copy(reader, stored, sizeof stored);
     const char *environment = fa_read_text(reader, false);
     if (rc != 0 || !reader->ok)
@@ -250,19 +250,21 @@ static int read_row(fa_reader *reader, struct loaded *loaded)
     return 0;
 }
 
-/* 1: loaded; 0: gone or invalid, to be skipped; or negative. */
-static int load(fa_store *store, int64_t id, struct loaded *loaded, fa_diag *diag)
+#define READ_SQL(samples)                                                          \
+    "SELECT " FA_TRIAL_COLUMNS ", cubin_key, clocks, seed, unix_time, " samples    \
+    "environment.sha256, environment.json FROM trial JOIN environment "            \
+    "ON environment.id = environment_id WHERE trial.id = ?"
+
+/* 1: loaded, bare: without its samples; 0: gone or invalid, to be skipped; or negative. */
+static int load(fa_store *store, int64_t id, bool bare, struct loaded *loaded, fa_diag *diag)
 {
     fa_reader reader;
-    int rc = fa_db_row(store, FA_SQL_TRIAL_READ,
-                       "SELECT " FA_TRIAL_COLUMNS ", cubin_key, clocks, seed, unix_time, "
-                       "samples_sha256, samples, environment.sha256, environment.json "
-                       "FROM trial JOIN environment ON environment.id = environment_id "
-                       "WHERE trial.id = ?",
-                       id, &reader, diag);
+    int rc = fa_db_row(store, bare ? FA_SQL_TRIAL_READ_BARE : FA_SQL_TRIAL_READ,
+                       bare ? READ_SQL("") : READ_SQL("samples_sha256, samples, "), id, &reader,
+                       diag);
     if (rc <= 0)
         return rc;
-    rc = read_row(&reader, loaded);
+    rc = read_row(&reader, bare, loaded);
     fa_db_reset(reader.statement);
     if (rc != 0)
         return fa_fail(diag, rc, "out of memory");
@@ -288,6 +290,23 @@ static int newest_ids(fa_store *store, const fa_scope *scope, int64_t **ret_ids,
     return fa_db_collect_ids(store, statement, ret_ids, ret_count, diag);
 }
 
+/* No lock is held while visit runs: it may take its time and may use the store. */
+static int visit_ids(fa_store *store, const int64_t *ids, size_t count, bool bare,
+                     fa_trial_visit *visit, void *context, fa_diag *diag)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        struct loaded loaded = {0};
+        rc = fa_db_enter(store, diag);
+        if (rc == 0)
+            rc = load(store, ids[i], bare, &loaded, diag);
+        if (rc == 1)
+            rc = visit(context, &loaded.record);
+        unload(&loaded);
+    }
+    return rc;
+}
+
 int fa_store_trials_each(fa_store *store, const fa_scope *scope, fa_trial_visit *visit,
                          void *context, fa_diag *diag)
 {
@@ -298,16 +317,46 @@ int fa_store_trials_each(fa_store *store, const fa_scope *scope, fa_trial_visit 
         rc = fa_db_scope_check(scope, diag);
     if (rc == 0)
         rc = newest_ids(store, scope, &ids, &count, diag);
-    /* No lock is held while visit runs: it may take its time and may use the store. */
-    for (size_t i = 0; rc == 0 && i < count; i++) {
-        struct loaded loaded = {0};
-        rc = fa_db_enter(store, diag);
-        if (rc == 0)
-            rc = load(store, ids[i], &loaded, diag);
-        if (rc == 1)
-            rc = visit(context, &loaded.record);
-        unload(&loaded);
-    }
+    if (rc == 0)
+        rc = visit_ids(store, ids, count, false, visit, context, diag);
+    free(ids);
+    return rc;
+}
+
+static int fastest_ids(fa_store *store, const fa_scope *scope, fa_status status, int32_t most,
+                       int64_t **ret_ids, size_t *ret_count, fa_diag *diag)
+{
+    int64_t scope_id = 0;
+    sqlite3_stmt *statement;
+    int rc = fa_db_scope_id(store, scope, false, &scope_id, diag);
+    if (rc == 0)
+        rc = fa_db_statement(store, FA_SQL_TRIAL_FASTEST,
+                             "SELECT id FROM trial WHERE id IN (SELECT max(id) FROM trial "
+                             "WHERE scope_id = ? GROUP BY config_key) AND status = ? "
+                             "ORDER BY iif(status = 'measured', median_us, predicted_us), "
+                             "config_key LIMIT ?",
+                             &statement, diag);
+    if (rc != 0)
+        return rc;
+    fa_binder binder = {.statement = statement};
+    fa_bind_int(&binder, scope_id);
+    fa_bind_text(&binder, fa_status_name(status));
+    fa_bind_int(&binder, most);
+    return fa_db_collect_ids(store, statement, ret_ids, ret_count, diag);
+}
+
+int fa_store_trials_fastest(fa_store *store, const fa_scope *scope, fa_status status, int32_t most,
+                            fa_trial_visit *visit, void *context, fa_diag *diag)
+{
+    int64_t *ids = NULL;
+    size_t count = 0;
+    int rc = fa_db_enter(store, diag);
+    if (rc == 0)
+        rc = fa_db_scope_check(scope, diag);
+    if (rc == 0)
+        rc = fastest_ids(store, scope, status, most, &ids, &count, diag);
+    if (rc == 0)
+        rc = visit_ids(store, ids, count, true, visit, context, diag);
     free(ids);
     return rc;
 }

@@ -64,10 +64,10 @@ def first_contact_races_what_is_ready_and_keeps_the_truth():
 
 def lengths_between_buckets_are_answered_by_the_nearest():
     with Place(script=L4) as place:
-        told = place.json(*OF_128, "120")
+        told = place.json(*OF_128, "126")
         answer = told["answer"]
         tap.equal((answer["origin"], told["problem"]["seq_q"], answer["from_problem"]["seq_q"]),
-                  ("nearest", 120, 128))
+                  ("nearest", 126, 128))
         tap.has(answer["why"], "S 128")
         again = place.json(*OF_128, "135")["answer"]
         tap.equal((again["origin"], again["from_store"]), ("nearest", True))

@@ -106,17 +106,17 @@ def what_was_predicted_is_measured_once_the_gpu_is_here_and_restart_forgets():
 
 
 def lengths_off_the_buckets_share_a_winner_that_no_baseline_is_held_against():
-    grid = ["sweep", "--seq", "120,128", *TINY]
+    grid = ["sweep", "--seq", "126,128", *TINY]
     with Place(space=TWO, script=L4 + FAST) as place:
         lines = [{"gpu": "L4", "peer": "fa", "median_us": 30, "problem":
                   {"dtype": "fp16", "causal": "none", "head_dim": 64, "batch": 1, "heads_q": 1,
-                   "heads_kv": 1, "seq_q": seq, "seq_k": seq}} for seq in (120, 128)]
+                   "heads_kv": 1, "seq_q": seq, "seq_k": seq}} for seq in (126, 128)]
         path = os.path.join(place.folder, "lines")
         with open(path, "w", encoding="utf-8") as file:
             file.write("\n".join(json.dumps(line) for line in lines))
         told = place.json(*grid, "--baseline", path)["items"]
         tap.equal([(i["problem"]["seq_q"], i["answer"]["origin"], i["spent"]["trials"])
-                   for i in told], [(120, "nearest", 2), (128, "measured", 0)])
+                   for i in told], [(126, "nearest", 2), (128, "measured", 0)])
         tap.equal(told[0]["baseline"], None)
         tap.equal(round(told[1]["baseline"]["speed_ratio"], 2), 0.75)
         rows = place.run(*grid).stdout.splitlines()

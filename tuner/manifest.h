@@ -98,5 +98,10 @@ void fa_space_free(fa_space *space);
 /* Budget, threads, grid and lets of a single config (a stored winner) for a problem. */
 int fa_space_one(const fa_family_list *families, const fa_config *config, const fa_problem *problem,
                  const fa_gpu *gpu, fa_candidate *ret_candidate, fa_diag *diag);
+/* The same for `count` configs (1 or more) of one family in one go, into as many candidates, in their
+ * order; what they hold after a failure is not defined. */
+int fa_space_some(const fa_family_list *families, const fa_config *const *config, int count,
+                  const fa_problem *problem, const fa_gpu *gpu, fa_candidate *ret_candidate,
+                  fa_diag *diag);
 
 #endif

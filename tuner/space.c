@@ -67,16 +67,31 @@ static int put_lets(fa_buf *sql, const fa_family *f, bool varies, char prefix, c
     return layer;
 }
 
-/* The product of the domains, or the one point `config`. */
-static void put_product(fa_buf *sql, const fa_family *f, const fa_config *config)
+/* These points, in their order. */
+static void put_points(fa_buf *sql, const fa_family *f, const fa_config *const *config, int count)
+{
+    fa_buf_text(sql, ",\ns0(");
+    for (int i = 0; i < f->tunable_count; i++)
+        fa_buf_printf(sql, "%s\"%s\"", i == 0 ? "" : ",", f->tunable[i].name);
+    fa_buf_text(sql, ") AS MATERIALIZED (VALUES ");
+    for (int at = 0; at < count; at++) {
+        for (int i = 0; i < f->tunable_count; i++) {
+            int32_t value = 0;
+            fa_config_get(config[at], f->tunable[i].name, &value);
+            fa_buf_printf(sql, "%s%d", i > 0 ? "," : at == 0 ? "(" : ",(", value);
+        }
+        fa_buf_text(sql, ")");
+    }
+    fa_buf_text(sql, ")");
+}
+
+/* The product of the domains. */
+static void put_product(fa_buf *sql, const fa_family *f)
 {
     for (int i = 0; i < f->tunable_count; i++) {
         const fa_domain *domain = &f->tunable[i];
-        int32_t fixed = 0;
         fa_buf_printf(sql, ",\nd%d(v) AS (VALUES ", i);
-        if (config != NULL && fa_config_get(config, domain->name, &fixed))
-            fa_buf_printf(sql, "(%d)", fixed);
-        for (int j = 0; config == NULL && j < domain->count; j++)
+        for (int j = 0; j < domain->count; j++)
             fa_buf_printf(sql, "%s(%d)", j == 0 ? "" : ",", domain->value[j]);
         fa_buf_text(sql, ")");
     }
@@ -90,13 +105,16 @@ static void put_product(fa_buf *sql, const fa_family *f, const fa_config *config
 
 /* One row per config: tunables, lets, constraints, threads, registers, grid, addends. */
 static void put_space(fa_buf *sql, const fa_family *f, const fa_problem *problem, const fa_gpu *gpu,
-                      const fa_config *config)
+                      const fa_config *const *config, int count)
 {
     char beside[16];
     put_given(sql, problem, gpu);
     int fixed = put_lets(sql, f, false, 'g', "");
     snprintf(beside, sizeof beside, ",g%d", fixed);
-    put_product(sql, f, config);
+    if (config != NULL)
+        put_points(sql, f, config, count);
+    else
+        put_product(sql, f);
     int last = put_lets(sql, f, true, 's', beside);
     fa_buf_text(sql, "\nSELECT ");
     for (int i = 0; i < f->tunable_count; i++)
@@ -201,15 +219,15 @@ static int domain_product(const fa_family *f)
     return product;
 }
 
-/* Runs the family's query for all configs, or for one, into filling->candidate. */
-static int fill(fa_filling *filling, const fa_problem *problem, const fa_config *config)
+/* Runs the family's query for all configs, or for those given, into filling->candidate. */
+static int fill(fa_filling *filling, const fa_problem *problem, const fa_config *const *config)
 {
     const fa_family *f = filling->family;
     fa_buf sql = {0};
     int rc = default_config(f, problem, filling->gpu, &filling->preset, filling->diag);
     if (rc != 0)
         return rc;
-    put_space(&sql, f, problem, filling->gpu, config);
+    put_space(&sql, f, problem, filling->gpu, config, filling->room);
     if (sql.failed)
         rc = fa_fail(filling->diag, FA_ENOMEM, "out of memory");
     else
@@ -348,26 +366,39 @@ static int check_config(const fa_family *f, const fa_config *config, fa_diag *di
     return 0;
 }
 
-int fa_space_one(const fa_family_list *families, const fa_config *config, const fa_problem *problem,
-                 const fa_gpu *gpu, fa_candidate *ret_candidate, fa_diag *diag)
+int fa_space_some(const fa_family_list *families, const fa_config *const *config, int count,
+                  const fa_problem *problem, const fa_gpu *gpu, fa_candidate *ret_candidate,
+                  fa_diag *diag)
 {
     int index = 0;
-    while (index < families->count && strcmp(families->family[index]->name, config->family) != 0)
+    const char *name = config[0]->family;
+    while (index < families->count && strcmp(families->family[index]->name, name) != 0)
         index++;
     if (index == families->count)
-        return fa_fail(diag, FA_ENOTFOUND, "there is no kernel family \"%.31s\"", config->family);
-    fa_candidate candidate = {0};
+        return fa_fail(diag, FA_ENOTFOUND, "there is no kernel family \"%.31s\"", name);
+    memset(ret_candidate, 0, (size_t)count * sizeof *ret_candidate);
     fa_filling filling = {.family = families->family[index],
                           .family_index = index,
                           .gpu = gpu,
-                          .candidate = &candidate,
-                          .room = 1,
+                          .candidate = ret_candidate,
+                          .room = count,
                           .diag = diag};
-    int rc = check_config(filling.family, config, diag);
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < count; i++)
+        rc = strcmp(config[i]->family, name) == 0
+                 ? check_config(filling.family, config[i], diag)
+                 : fa_fail(diag, FA_EINVAL, "configs of %.31s and %.31s at once", name,
+                           config[i]->family);
     if (rc == 0)
         rc = fa_family_supports(filling.family, problem, gpu, diag);
-    if (rc == 0)
-        rc = fill(&filling, problem, config);
+    return rc == 0 ? fill(&filling, problem, config) : rc;
+}
+
+int fa_space_one(const fa_family_list *families, const fa_config *config, const fa_problem *problem,
+                 const fa_gpu *gpu, fa_candidate *ret_candidate, fa_diag *diag)
+{
+    fa_candidate candidate;
+    int rc = fa_space_some(families, &config, 1, problem, gpu, &candidate, diag);
     if (rc == 0)
         *ret_candidate = candidate;
     return rc;

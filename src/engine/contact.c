@@ -279,6 +279,16 @@ static int prove_anew(fa_tuner *tuner, const fa_target *target, const fa_scope *
     return 0;
 }
 
+/* Another config of the bucket, chosen for lengths beside it: no row would hold a new cubin of it. */
+static bool is_rival(fa_tuner *tuner, const fa_scope *scope, const char *cubin_key)
+{
+    fa_winner_record winner = {0};
+    bool rival = fa_store_winner_get(tuner->store, scope, &winner, NULL, NULL) == 0 &&
+                 strcmp(winner.cubin_key, cubin_key) != 0;
+    fa_winner_record_free(&winner);
+    return rival;
+}
+
 static int verify_locked(fa_tuner *tuner, const fa_target *target, const fa_scope *scope,
                          fa_answer *answer, fa_cubin_record *cubin, fa_diag *diag)
 {
@@ -290,7 +300,8 @@ static int verify_locked(fa_tuner *tuner, const fa_target *target, const fa_scop
     memcpy(mark.silicon, target->scope.silicon, sizeof mark.silicon);
     bool read_only = fa_store_is_read_only(tuner->store);
     int rc = prove(tuner, target, &answer->trial.config, cubin, &end, &why);
-    if (rc == FA_ENOKERNEL && end.trial.status == FA_STATUS_LOAD_FAILED && !read_only) {
+    if (rc == FA_ENOKERNEL && end.trial.status == FA_STATUS_LOAD_FAILED && !read_only &&
+        !is_rival(tuner, scope, answer->cubin_key)) {
         rc = prove_anew(tuner, target, scope, answer, cubin, &end, &why);
         if (rc == 0)
             fa_note(tuner, "driver %d does not load the winner's cubin that driver %d proved: it was "

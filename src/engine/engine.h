@@ -93,9 +93,36 @@ void fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_ans
 /* {"gpu":…,"uuid":…,"driver":…,"nvrtc":…,"library":…}: where trials were made. Caller frees. */
 char *fa_records_environment(const fa_gpu *gpu, int driver_version, const char *nvrtc);
 /* Whether an environment names this NVRTC, and this driver too unless driver_version is 0. */
+/* The driver and the NVRTC that an environment names; false: not both. */
+bool fa_records_tools(const char *environment, int32_t *ret_driver, char *ret_nvrtc, size_t size);
 bool fa_records_same_tools(const char *environment, int driver_version, const char *nvrtc);
 /* The counts, times and ties of an answer as a winner's evidence. Caller frees. */
 char *fa_records_evidence(const fa_answer *answer);
+
+/* ---- between buckets (between.c) ------------------------------------------------------------*/
+enum { FA_RIVALS_MAX = 16 };
+
+/* A config that was tried at a bucket and promises more than the bucket's winner at other lengths. */
+typedef struct fa_rival {
+    fa_trial trial;          /* as on record, with the grid for those lengths */
+    char cubin_key[FA_HASH_HEX];
+    char entry[FA_NAME_MAX];
+    char nvrtc[256];
+    int32_t driver_version;  /* it was proved under; 0: predicted */
+    double us;               /* what it would take there */
+} fa_rival;
+
+typedef struct fa_rivals {
+    fa_rival rival[FA_RIVALS_MAX]; /* the fastest first */
+    int count;
+    double winner_us;              /* what the bucket's winner would take there */
+} fa_rivals;
+
+/* Those of the winner of `bucket` on a GPU for the asked lengths; none where the store has no trials
+ * beside the winner's. `work` is held; caller frees. */
+int fa_rivals_find(fa_tuner *tuner, const fa_scope *bucket, const fa_trial *winner,
+                   const fa_problem *asked, const fa_gpu *gpu, fa_rivals **ret_rivals,
+                   fa_diag *diag);
 
 /* ---- the order of trust (leads.c) -----------------------------------------------------------*/
 enum { FA_LEADS_MAX = 24 };
@@ -123,6 +150,9 @@ bool fa_lead_serves(const fa_target *target, const fa_lead *lead);
  * stored under when ret_scope is not. FA_ENOTFOUND: none; FA_ECORRUPT: none, and a cubin is gone. */
 int fa_leads_find(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
                   fa_cubin_record *ret_cubin, fa_scope *ret_scope, fa_diag *diag);
+/* What a lookup makes of the answer of a tune that has just ended: another of the bucket's configs
+ * where that promises more at the asked lengths. `work` is held. */
+void fa_leads_refine(fa_tuner *tuner, const fa_target *target, fa_answer *answer);
 /* Whether an answer is as good as the effort asks for. exact: the bucket's is not enough; whole: a race
  * of the top few is not. */
 bool fa_answer_satisfies(const fa_answer *answer, fa_effort effort, bool exact, bool whole);
@@ -147,7 +177,7 @@ typedef struct fa_plan {
     bool prove_only;
     bool promised;          /* what would have been served unmeasured, to be compared with the truth */
     fa_plan_item promise;
-    bool with_rival;        /* to be raced beside the best: the bucket's winner, at an exact point */
+    bool with_rival;        /* to be raced beside the best: what the bucket gives, at an exact point */
     fa_config rival;
     bool verify;            /* prove item[0] and store no winner and no trial */
     const fa_cubin_record *cubin; /* that is to be verified as it is; NULL: compiled for it */

@@ -15,7 +15,8 @@ extern "C" {
 #endif
 
 /* The problem that is tuned for this one and that its winners are stored under: each length becomes
- * the nearest, in ratio, of 1 to 16 and 1, 1.25, 1.5, 1.75 times 2^k. Everything else stays. */
+ * the nearest, in ratio, of 1 to 16, then eight in every octave to 2048 and four in every one beyond.
+ * Everything else stays. */
 FA_API void fa_bucket(const fa_problem *problem, fa_problem *ret_bucket);
 
 /* ---- why ------------------------------------------------------------------------------------*/
@@ -69,13 +70,13 @@ typedef struct fa_regret {
     fa_problem problem;     /* the point */
     fa_problem bucket;
     char gpu[64];
-    fa_config bucket_config; /* the bucket's winner */
+    fa_config bucket_config; /* what a lookup gives there from the bucket: its winner, or another */
     double bucket_us;       /* its time at the point; 0: it did not pass there */
     fa_config best_config;
     double best_us;         /* bucket_us / best_us - 1 is the regret */
 } fa_regret;
 typedef int fa_regret_visit(void *context, const fa_regret *regret);
-/* Every point that was measured, with its bucket's winner, on one silicon; newest first. */
+/* Every point that was measured on a silicon where its bucket was; newest first. */
 FA_API int fa_list_regret(fa_tuner *tuner, fa_regret_visit *visit, void *context, fa_diag *diag);
 
 #ifdef __cplusplus

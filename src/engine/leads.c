@@ -172,6 +172,61 @@ static void explain(const fa_target *target, fa_lead *lead)
     answer->problem = target->asked;
 }
 
+/* Takes another of the bucket's configs where that promises more at the asked lengths, with its cubin
+ * when ret_cubin is not NULL, and says so. What keeps it from being taken leaves the lead as it is. */
+static void refine(fa_tuner *tuner, const fa_target *target, fa_lead *lead,
+                   fa_cubin_record *ret_cubin)
+{
+    fa_answer *answer = &lead->answer;
+    fa_problem bucket = fa_problem_bucket(&target->asked);
+    bool guess = lead->kind == FA_STEP_PREDICTED && answer->driver_version == 0 &&
+                 !target->gpu.present;
+    fa_rivals *rivals = NULL;
+    if (!lead->usable || !(guess || measured(answer->origin)) ||
+        fa_problem_equal(&bucket, &target->asked) ||
+        !fa_problem_equal(&bucket, &lead->scope.problem) ||
+        strcmp(lead->scope.silicon, target->scope.silicon) != 0 ||
+        fa_rivals_find(tuner, &lead->scope, &answer->trial, &target->asked, &target->gpu, &rivals,
+                       NULL) != 0)
+        return;
+    for (int i = 0; i < rivals->count; i++) {
+        const fa_rival *rival = &rivals->rival[i];
+        fa_cubin_record cubin = {0};
+        fa_lead other = *lead;
+        other.answer.trial = rival->trial;
+        other.answer.driver_version = rival->driver_version;
+        memcpy(other.answer.cubin_key, rival->cubin_key, sizeof rival->cubin_key);
+        memcpy(other.answer.entry, rival->entry, sizeof rival->entry);
+        memcpy(other.answer.nvrtc, rival->nvrtc, sizeof rival->nvrtc);
+        heed_verification(tuner, target, &other);
+        if (!other.usable || fa_records_cubin(tuner, rival->cubin_key, &cubin, NULL) != 0)
+            continue;
+        size_t said = strlen(answer->why);
+        snprintf(other.answer.why + said, sizeof answer->why - said,
+                 ", where another config won: scaled by the model this one takes %.1f us here and "
+                 "that one %.1f us", rival->us, rivals->winner_us);
+        *lead = other;
+        if (ret_cubin != NULL) {
+            fa_cubin_record_free(ret_cubin);
+            *ret_cubin = cubin;
+        } else {
+            fa_cubin_record_free(&cubin);
+        }
+        break;
+    }
+    free(rivals);
+}
+
+void fa_leads_refine(fa_tuner *tuner, const fa_target *target, fa_answer *answer)
+{
+    fa_lead lead = {.kind = measured(answer->origin) ? FA_STEP_BUCKET : FA_STEP_PREDICTED,
+                    .answer = *answer, .scope = target->scope, .usable = true};
+    if (answer->origin == FA_ORIGIN_TRANSFERRED)
+        return;
+    refine(tuner, target, &lead, NULL);
+    *answer = lead.answer;
+}
+
 /* A lead from the target's own silicon, by its scope's problem; FA_ENOTFOUND, FA_ECORRUPT… */
 static int own_lead(fa_tuner *tuner, const fa_target *target, const fa_problem *problem,
                     fa_lead *ret_lead, fa_cubin_record *ret_cubin, fa_diag *diag)
@@ -190,6 +245,7 @@ static int own_lead(fa_tuner *tuner, const fa_target *target, const fa_problem *
                                                               : FA_STEP_EXACT;
     fit(tuner, target, lead);
     explain(target, lead);
+    refine(tuner, target, lead, ret_cubin);
     heed_verification(tuner, target, lead);
     return 0;
 }
@@ -304,6 +360,7 @@ static int collect_others(struct collecting *c, fa_diag *diag)
         else
             fit(c->tuner, c->target, lead);
         explain(c->target, lead);
+        refine(c->tuner, c->target, lead, NULL);
         heed_verification(c->tuner, c->target, lead);
         leads->lead[kept++] = *lead;
     }

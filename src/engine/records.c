@@ -80,21 +80,26 @@ char *fa_records_environment(const fa_gpu *gpu, int driver_version, const char *
     return text;
 }
 
-bool fa_records_same_tools(const char *environment, int driver_version, const char *nvrtc)
+bool fa_records_tools(const char *environment, int32_t *ret_driver, char *ret_nvrtc, size_t size)
 {
     cJSON *json = NULL;
-    const char *made_by;
-    int64_t driver;
+    int64_t driver = 0;
     if (fa_json_parse(environment, strlen(environment), "environment", &json, NULL) != 0)
         return false;
-    bool same =
-        fa_json_text(json, "nvrtc", &made_by, "environment", NULL) == 0 &&
-        strcmp(made_by, nvrtc) == 0 &&
-        (driver_version == 0 ||
-         (fa_json_int(json, "driver", 0, INT32_MAX, &driver, "environment", NULL) == 0 &&
-          driver == driver_version));
+    bool known =
+        fa_json_copy(json, "nvrtc", ret_nvrtc, size, "environment", NULL) == 0 &&
+        fa_json_int(json, "driver", 0, INT32_MAX, &driver, "environment", NULL) == 0;
+    *ret_driver = (int32_t)driver;
     cJSON_Delete(json);
-    return same;
+    return known;
+}
+
+bool fa_records_same_tools(const char *environment, int driver_version, const char *nvrtc)
+{
+    char made_by[256];
+    int32_t driver;
+    return fa_records_tools(environment, &driver, made_by, sizeof made_by) &&
+           strcmp(made_by, nvrtc) == 0 && (driver_version == 0 || driver == driver_version);
 }
 
 void fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_answer *ret_answer)

@@ -91,6 +91,8 @@ int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *
         rc = fa_request_wait(tuner, request, target->gpu.uuid, &gpu_lock, NULL, diag);
     if (rc == 0 && !found)
         rc = run_plan(tuner, request, target, job, ret_answer, diag);
+    if (rc == 0 && !found)
+        fa_leads_refine(tuner, target, ret_answer);
     fa_job_free(job);
     fa_lock_release(&gpu_lock);
     fa_lock_release(&key_lock);

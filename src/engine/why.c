@@ -204,6 +204,23 @@ static int find_time(void *context, const fa_trial_record *record)
     return 0;
 }
 
+/* The config that a lookup at an exact point would answer with if that had not been tuned. */
+static fa_config given_by_bucket(fa_tuner *tuner, const fa_winner_record *point,
+                                 const fa_winner_record *bucket)
+{
+    fa_answer answer;
+    fa_rivals *rivals = NULL;
+    fa_config given = bucket->trial.config;
+    fa_records_answer(point, NULL, &answer);
+    if (strcmp(point->scope.templates, fa_templates_hash(tuner->templates)) == 0 &&
+        fa_rivals_find(tuner, &bucket->scope, &bucket->trial, &point->scope.problem, &answer.gpu,
+                       &rivals, NULL) == 0 &&
+        rivals->count > 0)
+        given = rivals->rival[0].trial.config;
+    free(rivals);
+    return given;
+}
+
 static int tell_regret(void *context, const fa_winner_record *winner)
 {
     struct telling *telling = context;
@@ -215,9 +232,10 @@ static int tell_regret(void *context, const fa_winner_record *winner)
         winner->trial.status != FA_STATUS_MEASURED ||
         fa_store_winner_get(store, &scope, &of_bucket, NULL, NULL) != 0)
         return 0;
+    fa_config given = given_by_bucket(telling->tuner, winner, &of_bucket);
     fa_regret regret = {.problem = winner->scope.problem,
                         .bucket = scope.problem,
-                        .bucket_config = of_bucket.trial.config,
+                        .bucket_config = given,
                         .best_config = winner->trial.config,
                         .best_us = winner->trial.median_us};
     bool measured = of_bucket.trial.status == FA_STATUS_MEASURED;

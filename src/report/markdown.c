@@ -217,7 +217,7 @@ static void buckets(fa_buf *out, const report *report)
                   sum.points, sum.points == 1 ? "" : "s", 100 * sum.median, 100 * sum.worst);
     if (sum.failed > 0)
         fa_buf_printf(out, " At %zu the bucket's winner did not pass.", sum.failed);
-    fa_buf_text(out, "\n\n| point | its bucket | GPU | bucket's winner there | best there | regret |\n"
+    fa_buf_text(out, "\n\n| point | its bucket | GPU | bucket's answer there | best there | regret |\n"
                      "|---|---|---|--:|--:|--:|\n");
     for (size_t i = 0; i < report->regrets; i++) {
         const fa_regret *regret = &report->regret[i];

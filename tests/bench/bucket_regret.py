@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What buckets of lengths cost between their points, on the GPU that is here: random lengths off the
-buckets, each tuned exactly beside its bucket, whose winner takes part in the exact point's race.
-Regret is that winner's time there over the best time there, less one.
+buckets, each tuned exactly beside its bucket, where what a lookup answers from the bucket (its winner,
+or another of its configs that promises more at that length) takes part in the exact point's race.
+Regret is that answer's time there over the best time there, less one.
 
-    python3 tests/bench/bucket_regret.py build/fa-tune [POINTS] [--seed N] [--range LOW HIGH] [--out FILE]
+    python3 tests/bench/bucket_regret.py build/fa-tune [POINTS] [--seed N] [--range LOW HIGH]
+                                         [--out FILE] [--keep STORE]
 
 About 5 s a point. One JSON line a point on stdout (and in FILE), then a summary line on stderr; exit
 status 1 when the median is above 2 % or the worst above 10 %.
@@ -23,11 +25,12 @@ TOKENS, HIDDEN = 16384, 2048
 
 
 def bucket(length):
-    """As fa_length_bucket: 1 to 16, then four in every octave, the nearest in ratio."""
+    """As fa_length_bucket: 1 to 16, then eight in every octave to 2048 and four beyond, the nearest in
+    ratio."""
     if length <= 16:
         return length
-    step = 1
-    while step * 8 <= length:
+    step, per_octave = 1, 8 if length < 2048 else 4
+    while step * 2 * per_octave <= length:
         step *= 2
     below = length // step * step
     return below if length * length < below * (below + step) else below + step
@@ -74,19 +77,21 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--range", nargs=2, type=int, default=(512, 16384), metavar=("LOW", "HIGH"))
     parser.add_argument("--out")
+    parser.add_argument("--keep", metavar="STORE", help="make the store here and leave it")
     options = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory(dir=os.path.expanduser("~")) as folder, \
             open(options.out or os.devnull, "w", encoding="utf-8") as out:
         for point in points(options.points, *options.range, options.seed):
-            rows.append(measure(options.program, os.path.join(folder, "store.db"), point))
+            store = options.keep or os.path.join(folder, "store.db")
+            rows.append(measure(options.program, store, point))
             for file in (sys.stdout, out):
                 print(json.dumps(rows[-1]), file=file, flush=True)
     regrets = [row["regret"] for row in rows if row["regret"] is not None]
     failed = len(rows) - len(regrets)
     median, worst = statistics.median(regrets), max(regrets)
     print(f"bucket regret over {len(rows)} lengths: median {median:.2%}, worst {worst:.2%}"
-          + (f"; the bucket's winner failed at {failed}" if failed else ""), file=sys.stderr)
+          + (f"; the bucket's answer failed at {failed}" if failed else ""), file=sys.stderr)
     return failed > 0 or median > GOAL_MEDIAN or worst > GOAL_WORST
 
 
