@@ -81,7 +81,7 @@ void html_buckets(fa_buf *out, const report *report)
     fa_buf_text(out, "</p>\n");
     open_table(out, "Regret between buckets");
     fa_buf_text(out, "<th scope=\"col\">point<th scope=\"col\">its bucket<th scope=\"col\">GPU<th "
-                     "scope=\"col\" class=\"n\">bucket’s winner there<th scope=\"col\" "
+                     "scope=\"col\" class=\"n\">bucket’s answer there<th scope=\"col\" "
                      "class=\"n\">best there<th scope=\"col\" class=\"n\">regret<th "
                      "scope=\"col\">best config</thead>\n<tbody>\n");
     for (size_t i = 0; i < report->regrets; i++)
