@@ -125,6 +125,7 @@ def lengths_off_the_buckets_share_a_winner_that_no_baseline_is_held_against():
         # Done is done, though for one the winner is another problem's.
         tap.equal([i["attempts"] for i in place.json(*grid)["items"]], [1, 1])
         told = place.json(*grid, "--exact")["items"]
+        tap.has(place.run("sweep", "--list").stdout, "--exact")
         tap.equal([(i["answer"]["origin"], i["spent"]["trials"],
                     round(i["baseline"]["speed_ratio"], 2)) for i in told],
                   [("measured", 2, 0.75), ("measured", 0, 0.75)])

@@ -188,6 +188,41 @@ static void a_winner_that_fails_under_another_driver_is_dropped_for_the_next(voi
     fixture_close(&f);
 }
 
+/* What another driver measured is on record for the whole space, and is wrong under this one but for the
+ * slowest: neither effort may serve it on that record. */
+static void what_another_driver_measured_does_not_win_without_a_proof(fa_effort effort)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_answer first;
+    fa_diag diag;
+    CHECK(fixture_open(&f, "driver 13000\ntime * 60\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 30\n"
+                           "time BLOCK_M=128;BLOCK_N=64; 90"));
+    CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &first, &diag), diag);
+    CHECK(open_under(&f, "driver 13010\nfault BLOCK_M=64; wrong\nfault BLOCK_N=32; wrong", &diag));
+    CHECK_INT(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag),
+              FA_ENOTFOUND);
+    int rc = fa_get_best_kernel(f.tuner, &small_problem, effort, &kernel, &diag);
+    if (rc == 0) {
+        char text[FA_CONFIG_TEXT_MAX];
+        fa_config_text(&fa_kernel_answer(kernel)->trial.config, text);
+        CHECK_HAS(text, "\"BLOCK_M\":128,\"BLOCK_N\":64");
+    } else {
+        CHECK_INT(rc, FA_ENOKERNEL); /* the model's first few are all wrong */
+    }
+    fixture_close(&f);
+}
+
+static void a_proof_alone_is_made_under_this_driver(void)
+{
+    what_another_driver_measured_does_not_win_without_a_proof(FA_EFFORT_PREDICT);
+}
+
+static void a_tune_proves_under_this_driver_whatever_it_may_serve(void)
+{
+    what_another_driver_measured_does_not_win_without_a_proof(FA_EFFORT_MEASURE);
+}
+
 /* Makes the measured winner's cubin one of another compiler: under another key, with another marker. */
 static bool age_cubin(const engine_fixture *f, const char *key, const char *old_key)
 {
@@ -375,6 +410,8 @@ int main(int argc, char **argv)
     TEST(when_all_that_is_ready_is_wrong_the_whole_space_is_tuned);
     TEST(a_winner_is_proved_again_under_another_driver_and_kept);
     TEST(a_winner_that_fails_under_another_driver_is_dropped_for_the_next);
+    TEST(a_proof_alone_is_made_under_this_driver);
+    TEST(a_tune_proves_under_this_driver_whatever_it_may_serve);
     TEST(a_cubin_that_another_driver_does_not_load_is_compiled_anew);
     TEST(a_config_with_another_ones_code_is_not_tried_twice);
     TEST(killed_at_first_contact_nothing_is_lost_and_the_next_finishes);

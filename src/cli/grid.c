@@ -341,8 +341,9 @@ static void word_plan(const cli_options *o, cli_grid *grid)
     }
     if (o->problem.layout != FA_BHSD)
         fa_buf_printf(&text, " --layout %s", fa_layout_name(o->problem.layout));
-    fa_buf_printf(&text, "%s%s%s", o->problem.want_lse ? " --lse" : "",
-                  o->problem.unaligned ? " --unaligned" : "", o->again ? " --again" : "");
+    fa_buf_printf(&text, "%s%s%s%s", o->problem.want_lse ? " --lse" : "",
+                  o->problem.unaligned ? " --unaligned" : "", o->again ? " --again" : "",
+                  o->exact ? " --exact" : "");
     if (o->device > 0)
         fa_buf_printf(&text, " --device %d", o->device);
     if (efforts[o->effort] != NULL)

@@ -99,7 +99,8 @@ static bool has_more_time(const fa_job *job, const fa_trial *old)
 }
 
 /* A config that ended in an earlier run is not tried again, unless it ended for want of memory or of
- * time that it has today, or where another compiler or another driver may see it differently. */
+ * time that it has today, or where another compiler or another driver may see it differently: what
+ * another driver proved is proved, and timed, by this one before it may win. */
 static int resume_one(void *context, const fa_trial_record *record)
 {
     fa_job *job = context;
@@ -110,9 +111,10 @@ static int resume_one(void *context, const fa_trial_record *record)
     if (old->status < FA_STATUS_REGISTERS || old->status == FA_STATUS_OUT_OF_MEMORY ||
         has_more_time(job, old) ||
         (job->measuring && old->status == FA_STATUS_COMPILED) || /* not proved */
-        !fa_records_same_tools(record->environment,
-                               refused && driver != NULL ? fa_driver_version(driver) : 0,
-                               job->nvrtc.identity))
+        !fa_records_same_tools(
+            record->environment,
+            (refused || job->measuring) && driver != NULL ? fa_driver_version(driver) : 0,
+            job->nvrtc.identity))
         return 0;
     for (int i = 0; i < job->space.count; i++) {
         fa_trial *trial = &job->space.candidate[i].trial;

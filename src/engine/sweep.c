@@ -289,10 +289,12 @@ static int run_items(struct sweep *s, fa_diag *diag)
         pthread_mutex_lock(&s->tuner->work);
         rc = fa_store_sweep_claim(s->tuner->store, s->id, &s->claim, diag);
         pthread_mutex_unlock(&s->tuner->work);
+        if (rc == FA_ENOTFOUND)
+            return 0;
+        if (rc == 0 && s->claim.position >= s->request->count)
+            rc = fa_fail(diag, FA_ECORRUPT, "a sweep's item is not valid: use --restart");
         if (rc == 0)
             rc = run_item(s, diag);
-        else if (rc == FA_ENOTFOUND)
-            return 0;
     }
     return rc;
 }
