@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 struct part {
     unsigned char key[FA_HASH_BYTES];
@@ -222,6 +223,10 @@ int fa_bundle_write(fa_bundle_writer *writer, const char *path, const fa_sign_se
 /* ---- the file -------------------------------------------------------------------------------*/
 int fa_bundle_replace_file(const char *path, const void *bytes, size_t size, fa_diag *diag)
 {
+    struct stat st;
+    /* A rename would take a device's place, /dev/null's for one. */
+    if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode))
+        return fa_fail(diag, FA_EINVAL, "cannot write %s: it is there and not a regular file", path);
     int failed = fa_replace_file(path, bytes, size, 0644); /* it is to be given away */
     if (failed == 0)
         return 0;

@@ -3,6 +3,7 @@
 """Bundles from the command line: a key, an export, what another machine says to it, and records."""
 import os
 import re
+import stat
 
 import tap
 from place import EIGHT, Place, SMALL
@@ -83,6 +84,27 @@ def a_dry_run_says_what_would_change_and_unsigned_is_said_twice():
         tap.equal(place.json("show")["winners"], [])
 
 
+def a_pipe_or_a_device_is_not_replaced_by_a_bundle():
+    with Place(TWO) as place:
+        tuned(place)
+        pipe = os.path.join(place.folder, "pipe")
+        os.mkfifo(pipe)
+        tap.has(place.run("export", "--unsigned", "--out", "pipe", status=2).stderr,
+                "not a regular file")
+        tap.equal(stat.S_ISFIFO(os.stat(pipe).st_mode), True)
+
+
+def sentences_about_a_hostile_file_send_the_terminal_nothing():
+    with Place(TWO) as place:
+        with open(os.path.join(place.folder, "bad.jsonl"), "w") as file:
+            file.write('{"\x1b]0;owned\x07":1,"\x1b]0;owned\x07":2}\n')
+        told = place.run("export", "--from-records", "bad.jsonl", "--unsigned", "--out", "x.fab",
+                         status=2).stderr
+        tap.has(told, "stands twice")
+        tap.has(told, "\\x1b]0;owned\\x07")
+        tap.equal("\x1b" in told, False)
+
+
 def filters_choose_winners_and_choosing_none_is_a_mistake():
     with Place(TWO) as place:
         tuned(place)
@@ -139,6 +161,8 @@ tap.main([
     a_bundle_goes_from_one_machine_to_another_in_four_commands,
     show_checks_a_bundle_and_needs_no_store,
     a_dry_run_says_what_would_change_and_unsigned_is_said_twice,
+    a_pipe_or_a_device_is_not_replaced_by_a_bundle,
+    sentences_about_a_hostile_file_send_the_terminal_nothing,
     filters_choose_winners_and_choosing_none_is_a_mistake,
     records_make_the_bundle_that_a_system_shares,
     what_is_asked_wrongly_says_what_to_do,

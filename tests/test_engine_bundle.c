@@ -8,6 +8,7 @@
 #include "../db/bundle_format.h"
 #include "bundles.h"
 #include "error.h"
+#include "keys.h"
 
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -286,6 +287,8 @@ static void free_made(struct made *made)
     fa_cubin_record_free(&made->cubin);
 }
 
+static const fa_sign_secret *signing; /* what bundle_made signs with; NULL: with nothing */
+
 /* `count` winners like this one, of growing lengths. */
 static bool bundle_made(const struct made *made, int count)
 {
@@ -296,7 +299,7 @@ static bool bundle_made(const struct made *made, int count)
         winner.scope.problem.seq_k += i;
         good = fa_bundle_add(writer, &winner, made->cubin.bytes, made->cubin.size, &diag) == 0;
     }
-    good = good && fa_bundle_write(writer, bundle, NULL, NULL, &diag) == 0;
+    good = good && fa_bundle_write(writer, bundle, signing, NULL, &diag) == 0;
     fa_bundle_writer_free(&writer);
     return good;
 }
@@ -361,6 +364,33 @@ static void winners_of_other_templates_are_counted_as_unserved(void)
     fixture_close(&f);
 }
 
+static int hear_gpu(void *context, const fa_bundle_item *item)
+{
+    *(fa_gpu *)context = item->answer->gpu;
+    return 0;
+}
+
+static void evidence_of_another_gpu_than_the_winners_is_not_shown_as_its_gpu(void)
+{
+    engine_fixture f;
+    struct made made;
+    fa_gpu gpu = {.sm_count = -1};
+    CHECK(open_place(&f));
+    CHECK(take_made(&f, &made));
+    CHECK(bundle_made(&made, 1));
+    CHECK_OK(fa_bundle_inspect(bundle, hear_gpu, &gpu, NULL, &diag), diag);
+    CHECK(gpu.sm_count > 0);
+    char *count = strstr(made.winner.evidence, "\"sm_count\":");
+    CHECK(count != NULL);
+    count[strlen("\"sm_count\":")] = '9'; /* its first digit */
+    CHECK(bundle_made(&made, 1));
+    CHECK_OK(fa_bundle_inspect(bundle, hear_gpu, &gpu, NULL, &diag), diag);
+    CHECK_INT(gpu.sm_count, 0);
+    CHECK_TEXT(gpu.name, made.winner.gpu_name);
+    free_made(&made);
+    fixture_close(&f);
+}
+
 /* ---- which of two stays ---------------------------------------------------------------------*/
 struct told {
     fa_bundle_change change;
@@ -404,7 +434,11 @@ static void conflicts_resolve_by_origin_then_interval_then_driver_then_time(void
     };
     engine_fixture f;
     struct made made;
+    fa_sign_secret secret;
     CHECK(open_place(&f));
+    CHECK(make_key());
+    CHECK_OK(fa_keys_secret(NULL, &secret, &diag), diag);
+    signing = &secret;
     CHECK(take_made(&f, &made));
     CHECK(restart_elsewhere(&f, NULL));
     made.winner.trial.low_us = made.winner.trial.median_us * 0.99;
@@ -440,6 +474,64 @@ static void conflicts_resolve_by_origin_then_interval_then_driver_then_time(void
                                                                        : stored.unix_time);
         fa_winner_record_free(&left);
     }
+    signing = NULL;
+    free_made(&made);
+    fixture_close(&f);
+}
+
+/* ---- whose proof is believed ----------------------------------------------------------------*/
+static void what_nobody_signed_is_not_launched_before_it_is_proved_here(void)
+{
+    engine_fixture f;
+    fa_bundle_info info;
+    fa_answer here = {0};
+    const fa_kernel *kernel;
+    CHECK(open_place(&f));
+    CHECK_OK(export_all(&f, true), diag);
+    CHECK(restart_elsewhere(&f, NULL));
+    CHECK_OK(import(&f, true, false, &info), diag);
+    CHECK_OK(fa_list_winners(f.tuner, find_measured, &here, &diag), diag);
+    CHECK_INT(here.origin, FA_ORIGIN_IMPORTED);
+    CHECK_INT(here.driver_version, 0);
+    CHECK_OK(import(&f, true, false, &info), diag);
+    CHECK_INT(info.same, 2);
+    CHECK(fixture_restart(&f, ""));
+    CHECK_OK(fa_driver_open(&f.driver, &diag), diag);
+    CHECK_OK(fa_driver_retain_context(f.driver, 0, &diag), diag);
+    CHECK_INT(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag),
+              FA_ENOTFOUND);
+    CHECK_HAS(diag.text, "no GPU has proved");
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
+    CHECK(fa_kernel_answer(kernel)->driver_version != 0);
+    fixture_close(&f);
+}
+
+static void a_signed_proof_holds_only_for_the_bytes_that_it_was_about(void)
+{
+    engine_fixture f;
+    fa_sign_secret secret;
+    struct made made;
+    fa_winner_record left = {0};
+    CHECK(open_place(&f));
+    CHECK(make_key());
+    CHECK_OK(fa_keys_secret(NULL, &secret, &diag), diag);
+    CHECK(take_made(&f, &made));
+    signing = &secret;
+    CHECK(bundle_made(&made, 1));
+    signing = NULL;
+    CHECK(restart_elsewhere(&f, NULL));
+    /* The same key is here already, with other bytes. */
+    fa_cubin_record other = made.cubin;
+    other.size = made.cubin.size + 4;
+    other.bytes = calloc(1, other.size);
+    memcpy(other.bytes, made.cubin.bytes, made.cubin.size);
+    CHECK_OK(fa_store_cubin_put(f.tuner->store, &other, &diag), diag);
+    free(other.bytes);
+    CHECK_OK(import(&f, false, false, NULL), diag);
+    CHECK_OK(fa_store_winner_get(f.tuner->store, &made.winner.scope, &left, NULL, &diag), diag);
+    CHECK_INT(left.origin, FA_ORIGIN_IMPORTED);
+    CHECK_INT(left.driver_version, 0);
+    fa_winner_record_free(&left);
     free_made(&made);
     fixture_close(&f);
 }
@@ -653,6 +745,9 @@ int main(void)
     TEST(conflicts_resolve_by_origin_then_interval_then_driver_then_time);
     TEST(a_dry_run_tells_all_and_changes_nothing_even_on_a_read_only_store);
     TEST(an_import_that_is_killed_leaves_all_or_nothing);
+    TEST(evidence_of_another_gpu_than_the_winners_is_not_shown_as_its_gpu);
+    TEST(what_nobody_signed_is_not_launched_before_it_is_proved_here);
+    TEST(a_signed_proof_holds_only_for_the_bytes_that_it_was_about);
     TEST(a_system_bundle_answers_from_where_it_lies_and_the_own_store_comes_first);
     TEST(a_system_bundle_that_others_can_write_or_that_is_damaged_is_noted_and_not_used);
     TEST(keys_are_listed_renamed_removed_and_never_written_over);

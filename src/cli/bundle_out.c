@@ -134,6 +134,8 @@ static int print_text(const cli_items *items, const char *file, const fa_bundle_
         fa_buf_printf(&out, "%s%d added, %d replaced, %d kept, %d the same\n",
                       dry_run ? "it would be: " : "", info->added, info->replaced, info->kept,
                       info->same);
+    if (import && !info->is_signed)
+        fa_buf_text(&out, "nobody signed it: each winner is proved here before it is launched\n");
     if (import && info->unserved > 0)
         fa_buf_printf(&out,
                       "%d of them are for other templates than this fa-tune's, which will not use "

@@ -122,7 +122,8 @@ static void step_text(const fa_step *step, fa_buf *out)
             cli_text_about(out, step->answer.trial.predicted_us);
         fa_buf_printf(out, "\n               ");
     }
-    fa_buf_printf(out, "%s\n", step->why);
+    cli_text_safe(out, step->why); /* may quote what a bundle said */
+    fa_buf_text(out, "\n");
     if (step->found && step->answer.promised_rank > 0) {
         fa_buf_text(out, "               promised ");
         cli_text_about(out, step->answer.promised_us);

@@ -31,6 +31,7 @@ struct importing {
     bool dry_run;
     struct arrival *arrival; /* [info.winners] */
     bool *put;               /* [info.cubins] */
+    char *bytes_here;        /* [info.cubins]: 0: not asked; else what_is_here() */
 };
 
 /* ---- checking -------------------------------------------------------------------------------*/
@@ -59,6 +60,44 @@ static int check_one(struct importing *importing, int32_t at, fa_diag *diag)
 }
 
 /* ---- weighing and writing -------------------------------------------------------------------*/
+enum { NO_BYTES = 1, SAME_BYTES, OTHER_BYTES };
+
+/* What the store has under the key of a cubin. A key is of what the cubin was compiled from and says
+ * nothing about the bytes. */
+static int what_is_here(struct importing *importing, const struct arrival *arrival, char *ret_what,
+                        fa_diag *diag)
+{
+    char *what = &importing->bytes_here[arrival->cubin];
+    fa_cubin_record stored = {0};
+    void *bytes = NULL;
+    size_t size = 0;
+    int rc = 0;
+    if (*what == 0 && fa_store_cubin_get(importing->tuner->store, arrival->winner.cubin_key,
+                                         &stored, NULL) != 0)
+        *what = NO_BYTES;
+    if (*what == 0)
+        rc = fa_bundle_cubin(importing->bundle, arrival->cubin, &bytes, &size, diag);
+    if (*what == 0 && rc == 0)
+        *what = size == stored.size && memcmp(bytes, stored.bytes, size) == 0 ? SAME_BYTES
+                                                                              : OTHER_BYTES;
+    free(bytes);
+    fa_cubin_record_free(&stored);
+    *ret_what = *what;
+    return rc;
+}
+
+/* The proof that a winner brings is believed for its signer's sake, and for the very bytes that it
+ * was about: the store keeps those that it has. What is not proved is proved here before it is
+ * launched in anybody's process. */
+static int doubt(struct importing *importing, struct arrival *arrival, fa_diag *diag)
+{
+    char what = NO_BYTES;
+    int rc = what_is_here(importing, arrival, &what, diag);
+    if (rc == 0 && (!importing->info.is_signed || what == OTHER_BYTES))
+        arrival->winner.driver_version = 0;
+    return rc;
+}
+
 /* What the store has for the arrival's scope. A winner that cannot be served (its cubin is gone, its
  * row is not valid) stands in nobody's way. */
 static int weigh_one(fa_store *store, struct arrival *arrival, fa_diag *diag)
@@ -111,7 +150,9 @@ static int settle_all(void *context, fa_diag *diag)
     int rc = 0;
     for (int32_t i = 0; rc == 0 && i < importing->info.winners; i++) {
         struct arrival *arrival = &importing->arrival[i];
-        rc = weigh_one(store, arrival, diag);
+        rc = doubt(importing, arrival, diag);
+        if (rc == 0)
+            rc = weigh_one(store, arrival, diag);
         if (rc != 0 || importing->dry_run ||
             (arrival->change != FA_BUNDLE_ADDED && arrival->change != FA_BUNDLE_REPLACED))
             continue;
@@ -154,6 +195,7 @@ static void clean_up(struct importing *importing)
     }
     free(importing->arrival);
     free(importing->put);
+    free(importing->bytes_here);
     fa_bundle_close(&importing->bundle);
 }
 
@@ -165,7 +207,8 @@ static int import_locked(struct importing *importing, const fa_import_options *o
         return fa_fail(diag, FA_EREADONLY, "the store %s cannot be written", tuner->store_path);
     importing->arrival = calloc((size_t)importing->info.winners, sizeof *importing->arrival);
     importing->put = calloc((size_t)importing->info.cubins, sizeof *importing->put);
-    int rc = importing->arrival != NULL && importing->put != NULL
+    importing->bytes_here = calloc((size_t)importing->info.cubins, 1);
+    int rc = importing->arrival != NULL && importing->put != NULL && importing->bytes_here != NULL
                  ? 0
                  : fa_fail(diag, FA_ENOMEM, "out of memory for an import");
     for (int32_t i = 0; rc == 0 && i < importing->info.winners; i++)

@@ -107,7 +107,9 @@ FA_API int fa_export(fa_tuner *tuner, const fa_export_options *options, fa_bundl
 typedef struct fa_import_options {
     size_t size; /* sizeof(fa_import_options) */
     const char *file;
-    bool allow_unsigned; /* on purpose; a bundle with a signature is held to it all the same */
+    /* On purpose; a bundle with a signature is held to it all the same. Its winners count as not
+     * proved, whatever they say: fa_get_best_kernel proves them before it launches them. */
+    bool allow_unsigned;
     bool dry_run;        /* say what would change */
     fa_bundle_visit *visit; /* every winner and what became of it, when all is done; may be NULL */
     void *context;

@@ -108,9 +108,12 @@ int fa_keygen(const char *file, char ret_key[65], char *ret_path, size_t path_si
         rc = fa_fail(diag, FA_EIO, "no randomness to be had for a key");
     if (rc == 0)
         rc = store_secret(path, &secret, diag);
+    if (rc == 0)
+        fa_sign_public(&secret, public);
+    else
+        fa_sign_wipe(&secret, sizeof secret);
     if (rc != 0)
         return rc;
-    fa_sign_public(&secret, public);
     fa_sign_wipe(&secret, sizeof secret);
     fa_key_text(public, hex);
     memcpy(ret_key, hex, sizeof hex);

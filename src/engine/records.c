@@ -114,6 +114,11 @@ void fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_ans
     answer.driver_version = winner->driver_version;
     answer.unix_time = winner->unix_time;
     read_evidence(winner->evidence, &answer);
+    /* A bundle's evidence may tell of another GPU than the one that the winner is stored for. */
+    char silicon[FA_SILICON_MAX];
+    fa_gpu_silicon(&answer.gpu, silicon);
+    if (strcmp(silicon, winner->scope.silicon) != 0)
+        answer.gpu = (fa_gpu){0};
     char measured_on[sizeof answer.gpu.uuid];
     memcpy(measured_on, answer.gpu.uuid, sizeof measured_on);
     if (gpu != NULL)
