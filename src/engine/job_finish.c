@@ -15,7 +15,8 @@
 #include <string.h>
 #include <time.h>
 
-static const double CONTENDER = 1.10; /* raced: probes that could be the best within noise and a power-limited clock */
+/* Raced: probes that could be the best within noise and a clock that the power limit lowers. */
+static const double CONTENDER = 1.10;
 static const double TIE = 1.005;
 /* At least FINALISTS_MIN are raced, more while a race of the shortest length stays short. */
 enum { FINALISTS_MIN = 12, FINALISTS_MAX = 24, FINALISTS_ROUND_US = 3000 };

@@ -170,8 +170,8 @@ static int load_stored(fa_tuner *tuner, const fa_target *target, const fa_proble
             return rc;
         if (answer.driver_version == 0)
             rc = fa_fail(diag, FA_ENOTFOUND,
-                         "all that is stored (origin: %s) is a winner that no GPU has proved yet: ask with effort "
-                         "predict or measure", fa_origin_name(answer.origin));
+                         "all that is stored (origin: %s) is a winner that no GPU has proved yet: "
+                         "ask with effort predict or measure", fa_origin_name(answer.origin));
         else if (!fa_answer_satisfies(&answer, effort, false, false))
             rc = FA_ENOTFOUND;
         else if (answer.driver_version != fa_driver_version(tuner->driver))
