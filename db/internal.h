@@ -5,7 +5,7 @@
  *
  * Invariants: between public calls no statement is active and no transaction is open, so no call
  * holds a lock of the file while its caller computes. Every public function that touches the file
- * begins with fa_db_enter().
+ * begins with fa_db_enter(), or is fa_db_change().
  */
 #ifndef FA_DB_INTERNAL_H
 #define FA_DB_INTERNAL_H
@@ -153,6 +153,8 @@ void fa_db_reset(sqlite3_stmt *statement); /* and lets go of what was bound; NUL
 /* Runs body inside BEGIN IMMEDIATE … COMMIT; anything but 0 from it rolls back. */
 typedef int fa_db_body(fa_store *store, void *context, fa_diag *diag);
 int fa_db_write(fa_store *store, fa_db_body *body, void *context, fa_diag *diag);
+/* fa_db_enter() and then that: a public function that changes the store is this call. */
+int fa_db_change(fa_store *store, fa_db_body *body, void *context, fa_diag *diag);
 /* All integers of the first column; *ret_ids is malloced. Resets the statement. */
 int fa_db_collect_ids(fa_store *store, sqlite3_stmt *statement, int64_t **ret_ids,
                       size_t *ret_count, fa_diag *diag);

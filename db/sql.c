@@ -228,6 +228,12 @@ int fa_db_write(fa_store *store, fa_db_body *body, void *context, fa_diag *diag)
     return rc;
 }
 
+int fa_db_change(fa_store *store, fa_db_body *body, void *context, fa_diag *diag)
+{
+    int rc = fa_db_enter(store, diag);
+    return rc != 0 ? rc : fa_db_write(store, body, context, diag);
+}
+
 struct batch {
     fa_store_body *body;
     void *context;
@@ -245,8 +251,7 @@ static int run_batch(fa_store *store, void *context, fa_diag *diag)
 int fa_store_batch(fa_store *store, fa_store_body *body, void *context, fa_diag *diag)
 {
     struct batch batch = {body, context};
-    int rc = fa_db_enter(store, diag);
-    return rc != 0 ? rc : fa_db_write(store, run_batch, &batch, diag);
+    return fa_db_change(store, run_batch, &batch, diag);
 }
 
 /* ---- binding --------------------------------------------------------------------------------*/

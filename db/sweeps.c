@@ -259,8 +259,7 @@ static int state_body(fa_store *store, void *context, fa_diag *diag)
 int fa_store_sweep_set_state(fa_store *store, int64_t id, fa_sweep_state state, fa_diag *diag)
 {
     struct change change = {.id = id, .state = state};
-    int rc = fa_db_enter(store, diag);
-    return rc != 0 ? rc : fa_db_write(store, state_body, &change, diag);
+    return fa_db_change(store, state_body, &change, diag);
 }
 
 static int claim_body(fa_store *store, void *context, fa_diag *diag)
@@ -295,9 +294,7 @@ static int claim_body(fa_store *store, void *context, fa_diag *diag)
 int fa_store_sweep_claim(fa_store *store, int64_t id, fa_store_claim *ret_claim, fa_diag *diag)
 {
     struct change change = {.id = id};
-    int rc = fa_db_enter(store, diag);
-    if (rc == 0)
-        rc = fa_db_write(store, claim_body, &change, diag);
+    int rc = fa_db_change(store, claim_body, &change, diag);
     if (rc == 0)
         *ret_claim = change.claim;
     return rc;
@@ -332,8 +329,7 @@ int fa_store_sweep_spend(fa_store *store, const fa_store_claim *claim, const fa_
                          fa_diag *diag)
 {
     struct change change = {.claim = *claim, .spent = spent};
-    int rc = fa_db_enter(store, diag);
-    return rc != 0 ? rc : fa_db_write(store, spend_body, &change, diag);
+    return fa_db_change(store, spend_body, &change, diag);
 }
 
 static int end_body(fa_store *store, void *context, fa_diag *diag)
@@ -365,8 +361,7 @@ int fa_store_sweep_end(fa_store *store, const fa_store_claim *claim, fa_item_sta
                        const char *reason, const fa_sweep_spent *spent, fa_diag *diag)
 {
     struct change change = {.claim = *claim, .item_state = state, .reason = reason, .spent = spent};
-    int rc = fa_db_enter(store, diag);
-    return rc != 0 ? rc : fa_db_write(store, end_body, &change, diag);
+    return fa_db_change(store, end_body, &change, diag);
 }
 
 static int reopen_body(fa_store *store, void *context, fa_diag *diag)
@@ -388,8 +383,7 @@ static int reopen_body(fa_store *store, void *context, fa_diag *diag)
 int fa_store_sweep_reopen(fa_store *store, int64_t id, int32_t position, fa_diag *diag)
 {
     struct change change = {.id = id, .position = position};
-    int rc = fa_db_enter(store, diag);
-    return rc != 0 ? rc : fa_db_write(store, reopen_body, &change, diag);
+    return fa_db_change(store, reopen_body, &change, diag);
 }
 
 /* ---- reading --------------------------------------------------------------------------------*/
