@@ -26,7 +26,7 @@ static bool good(const fa_baseline *b)
 
 static int put_one(fa_store *store, const fa_baseline *baseline, fa_diag *diag)
 {
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     int rc = fa_db_statement(store, FA_SQL_BASELINE_PUT,
                              "INSERT OR REPLACE INTO baseline (problem_key, problem, gpu_name, "
                              "peer, median_us, low_us, high_us, sample_count, unix_time, source) "

@@ -49,25 +49,16 @@ static bool amount(double value)
     return isfinite(value) && value >= 0;
 }
 
-/* Steps a statement whose values are bound: 1 a row, 0 none, or negative. */
-static int step(fa_store *store, const fa_binder *binder, fa_diag *diag)
-{
-    if (binder->rc == 0)
-        return fa_db_step(store, binder->statement, diag);
-    fa_db_reset(binder->statement);
-    return fa_fail(diag, binder->rc, "out of memory");
-}
-
 /* A statement that takes one integer. */
 static int run_on(fa_store *store, fa_db_slot slot, const char *sql, int64_t id, fa_diag *diag)
 {
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     int rc = fa_db_statement(store, slot, sql, &statement, diag);
     if (rc != 0)
         return rc;
     fa_binder binder = {.statement = statement};
     fa_bind_int(&binder, id);
-    return step(store, &binder, diag);
+    return fa_db_run(store, &binder, diag);
 }
 
 /* ---- entering a sweep -----------------------------------------------------------------------*/
@@ -81,19 +72,14 @@ struct entering {
 
 static int find(fa_store *store, const char *key, int64_t *ret_id, fa_diag *diag)
 {
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     int rc = fa_db_statement(store, FA_SQL_SWEEP_FIND, "SELECT id FROM sweep WHERE key = ?",
                              &statement, diag);
     if (rc != 0)
         return rc;
     fa_binder binder = {.statement = statement};
     fa_bind_text(&binder, key);
-    rc = step(store, &binder, diag);
-    if (rc < 0)
-        return rc;
-    *ret_id = rc == 1 ? sqlite3_column_int64(statement, 0) : 0;
-    fa_db_reset(statement);
-    return 0;
+    return fa_db_run_id(store, &binder, ret_id, diag);
 }
 
 static int forget(fa_store *store, int64_t id, fa_diag *diag)
@@ -107,7 +93,7 @@ static int forget(fa_store *store, int64_t id, fa_diag *diag)
 static int add_item(fa_store *store, int64_t id, int32_t position, const fa_sweep_item *item,
                     fa_diag *diag)
 {
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     int rc = fa_db_statement(store, FA_SQL_ITEM_ADD,
                              "INSERT INTO sweep_item (sweep_id, position, problem_key, problem, "
                              "gpu, state, attempts, " SPENT_COLUMNS ", reason, updated) "
@@ -121,17 +107,17 @@ static int add_item(fa_store *store, int64_t id, int32_t position, const fa_swee
     fa_db_problem_bind(&binder, &item->problem);
     fa_bind_text(&binder, item->gpu);
     fa_bind_int(&binder, (int64_t)time(NULL));
-    return step(store, &binder, diag);
+    return fa_db_run(store, &binder, diag);
 }
 
 static int add(fa_store *store, struct entering *entering, fa_diag *diag)
 {
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     const fa_sweep *sweep = entering->sweep;
     int rc = fa_db_statement(store, FA_SQL_SWEEP_ADD,
                              "INSERT INTO sweep (key, plan, state, budget_seconds, budget_trials, "
                              "budget_cost, price, " SPENT_COLUMNS ", created, updated) "
-                             "VALUES (?,?,'running',?,?,?,?,0,0,0,0,0,?,?)",
+                             "VALUES (?,?,'running',?,?,?,?,0,0,0,0,0,?,?) RETURNING id",
                              &statement, diag);
     if (rc != 0)
         return rc;
@@ -144,8 +130,7 @@ static int add(fa_store *store, struct entering *entering, fa_diag *diag)
     fa_bind_real(&binder, sweep->budget.price);
     fa_bind_int(&binder, (int64_t)time(NULL));
     fa_bind_int(&binder, (int64_t)time(NULL));
-    rc = step(store, &binder, diag);
-    entering->id = sqlite3_last_insert_rowid(store->db);
+    rc = fa_db_run_id(store, &binder, &entering->id, diag);
     for (int32_t i = 0; i < entering->count && rc == 0; i++)
         rc = add_item(store, entering->id, i, &entering->items[i], diag);
     return rc;
@@ -153,7 +138,7 @@ static int add(fa_store *store, struct entering *entering, fa_diag *diag)
 
 static int come_back(fa_store *store, const struct entering *entering, fa_diag *diag)
 {
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     const fa_sweep *sweep = entering->sweep;
     int rc = fa_db_statement(store, FA_SQL_SWEEP_AGAIN,
                              "UPDATE sweep SET plan = ?, budget_seconds = ?, budget_trials = ?, "
@@ -170,7 +155,7 @@ static int come_back(fa_store *store, const struct entering *entering, fa_diag *
     fa_bind_real(&binder, sweep->budget.price);
     fa_bind_int(&binder, (int64_t)time(NULL));
     fa_bind_int(&binder, entering->id);
-    rc = step(store, &binder, diag);
+    rc = fa_db_run(store, &binder, diag);
     if (rc != 0)
         return rc;
     return run_on(store, FA_SQL_SWEEP_REOPEN,
@@ -243,7 +228,7 @@ struct change {
 static int state_body(fa_store *store, void *context, fa_diag *diag)
 {
     const struct change *change = context;
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     int rc = fa_db_statement(store, FA_SQL_SWEEP_STATE,
                              "UPDATE sweep SET state = ?, updated = ? WHERE id = ?", &statement,
                              diag);
@@ -253,7 +238,7 @@ static int state_body(fa_store *store, void *context, fa_diag *diag)
     fa_bind_text(&binder, fa_sweep_state_name(change->state));
     fa_bind_int(&binder, (int64_t)time(NULL));
     fa_bind_int(&binder, change->id);
-    return step(store, &binder, diag);
+    return fa_db_run(store, &binder, diag);
 }
 
 int fa_store_sweep_set_state(fa_store *store, int64_t id, fa_sweep_state state, fa_diag *diag)
@@ -265,7 +250,7 @@ int fa_store_sweep_set_state(fa_store *store, int64_t id, fa_sweep_state state, 
 static int claim_body(fa_store *store, void *context, fa_diag *diag)
 {
     struct change *change = context;
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     int rc = fa_db_statement(store, FA_SQL_ITEM_CLAIM,
                              "UPDATE sweep_item SET state = 'running', attempts = attempts + 1, "
                              "updated = ? WHERE id = (SELECT id FROM sweep_item WHERE "
@@ -277,7 +262,7 @@ static int claim_body(fa_store *store, void *context, fa_diag *diag)
     fa_binder binder = {.statement = statement};
     fa_bind_int(&binder, (int64_t)time(NULL));
     fa_bind_int(&binder, change->id);
-    rc = step(store, &binder, diag);
+    rc = fa_db_run(store, &binder, diag);
     if (rc < 0)
         return rc;
     if (rc == 0)
@@ -303,7 +288,7 @@ int fa_store_sweep_claim(fa_store *store, int64_t id, fa_store_claim *ret_claim,
 static int spend_on(fa_store *store, fa_db_slot slot, const char *sql, int64_t id,
                     const fa_sweep_spent *spent, fa_diag *diag)
 {
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     int rc = fa_db_statement(store, slot, sql, &statement, diag);
     if (rc != 0)
         return rc;
@@ -311,7 +296,7 @@ static int spend_on(fa_store *store, fa_db_slot slot, const char *sql, int64_t i
     bind_spent(&binder, spent);
     fa_bind_int(&binder, (int64_t)time(NULL));
     fa_bind_int(&binder, id);
-    return step(store, &binder, diag);
+    return fa_db_run(store, &binder, diag);
 }
 
 static int spend_body(fa_store *store, void *context, fa_diag *diag)
@@ -335,7 +320,7 @@ int fa_store_sweep_spend(fa_store *store, const fa_store_claim *claim, const fa_
 static int end_body(fa_store *store, void *context, fa_diag *diag)
 {
     const struct change *change = context;
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     int rc = fa_db_statement(store, FA_SQL_ITEM_END,
                              "UPDATE sweep_item SET state = ?, reason = ?, updated = ? "
                              "WHERE id = ? AND attempts = ? AND state = 'running'",
@@ -348,10 +333,10 @@ static int end_body(fa_store *store, void *context, fa_diag *diag)
     fa_bind_int(&binder, (int64_t)time(NULL));
     fa_bind_int(&binder, change->claim.item_id);
     fa_bind_int(&binder, change->claim.fence);
-    rc = step(store, &binder, diag);
+    rc = fa_db_run(store, &binder, diag);
     if (rc != 0)
         return rc;
-    if (sqlite3_changes(store->db) != 1)
+    if (fa_db_changes(store) != 1)
         return fa_fail(diag, FA_EBUSY, "this item of the sweep was taken over by another process, or its "
                                       "store was replaced");
     return spend_body(store, context, diag);
@@ -367,7 +352,7 @@ int fa_store_sweep_end(fa_store *store, const fa_store_claim *claim, fa_item_sta
 static int reopen_body(fa_store *store, void *context, fa_diag *diag)
 {
     const struct change *change = context;
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     int rc = fa_db_statement(store, FA_SQL_ITEM_REOPEN,
                              "UPDATE sweep_item SET state = 'pending' "
                              "WHERE sweep_id = ? AND position = ? AND state = 'done'",
@@ -377,7 +362,7 @@ static int reopen_body(fa_store *store, void *context, fa_diag *diag)
     fa_binder binder = {.statement = statement};
     fa_bind_int(&binder, change->id);
     fa_bind_int(&binder, change->position);
-    return step(store, &binder, diag);
+    return fa_db_run(store, &binder, diag);
 }
 
 int fa_store_sweep_reopen(fa_store *store, int64_t id, int32_t position, fa_diag *diag)
@@ -485,16 +470,17 @@ int fa_store_sweep_items_each(fa_store *store, int64_t id, fa_store_item_visit *
 {
     int64_t *ids = NULL;
     size_t count = 0;
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     int rc = fa_db_enter(store, diag);
     if (rc == 0)
         rc = fa_db_statement(store, FA_SQL_ITEM_IDS,
                              "SELECT id FROM sweep_item WHERE sweep_id = ? ORDER BY position",
                              &statement, diag);
-    if (rc == 0)
-        rc = sqlite3_bind_int64(statement, 1, id) == SQLITE_OK ? 0 : FA_ENOMEM;
-    if (rc == 0)
-        rc = fa_db_collect_ids(store, statement, &ids, &count, diag);
+    if (rc != 0)
+        return rc;
+    fa_binder binder = {.statement = statement};
+    fa_bind_int(&binder, id);
+    rc = fa_db_collect_ids(store, statement, &ids, &count, diag);
     for (size_t i = 0; rc == 0 && i < count; i++) {
         fa_sweep_item item = {0};
         int32_t position = 0;

@@ -64,7 +64,7 @@ static int check_winner(const fa_winner_record *winner, const fa_cubin_record *c
 static int earlier_is_better(fa_store *store, int64_t scope_id, fa_origin origin, bool *ret_better,
                              fa_diag *diag)
 {
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     int rc = fa_db_statement(store, FA_SQL_WINNER_ORIGIN,
                              "SELECT winner.origin FROM winner JOIN cubin "
                              "ON cubin.key = winner.cubin_key WHERE scope_id = ?",
@@ -90,7 +90,7 @@ static int earlier_is_better(fa_store *store, int64_t scope_id, fa_origin origin
 static int replace_row(fa_store *store, int64_t scope_id, const fa_winner_record *winner,
                        int64_t unix_time, fa_diag *diag)
 {
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     int rc = fa_db_statement(store, FA_SQL_WINNER_PUT,
                              "INSERT OR REPLACE INTO winner (scope_id, " FA_TRIAL_COLUMNS
                              ", origin, entry, cubin_key, gpu_name, nvrtc, driver_version, "
@@ -200,7 +200,7 @@ static int read_winner(fa_reader *reader, fa_winner_record *ret_winner)
 
 static int delete_body(fa_store *store, void *context, fa_diag *diag)
 {
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     int rc = fa_db_statement(store, FA_SQL_WINNER_DELETE, "DELETE FROM winner WHERE scope_id = ?",
                              &statement, diag);
     if (rc != 0)
@@ -212,10 +212,11 @@ static int delete_body(fa_store *store, void *context, fa_diag *diag)
 
 /* A stepped row of FA_SQL_WINNER_GET: what is in it, checked. *ret_missing: the winner is sound
  * and its cubin is absent or corrupt. */
-static int read_pair(sqlite3_stmt *statement, fa_winner_record *winner, fa_cubin_record *cubin,
-                     bool *ret_valid, bool *ret_missing)
+static int read_pair(fa_statement *statement, int64_t *ret_scope_id, fa_winner_record *winner,
+                     fa_cubin_record *cubin, bool *ret_valid, bool *ret_missing)
 {
-    fa_reader reader = {.statement = statement, .column = 1, .ok = true};
+    fa_reader reader = {.statement = statement, .ok = true};
+    *ret_scope_id = fa_read_int(&reader, 0, INT64_MAX);
     int rc = read_winner(&reader, winner);
     *ret_valid = reader.ok;
     *ret_missing = false;
@@ -226,7 +227,7 @@ static int read_pair(sqlite3_stmt *statement, fa_winner_record *winner, fa_cubin
     return rc;
 }
 
-static int step_get(fa_store *store, const fa_scope *scope, sqlite3_stmt **ret_statement,
+static int step_get(fa_store *store, const fa_scope *scope, fa_statement **ret_statement,
                     fa_diag *diag)
 {
     int rc = fa_db_statement(store, FA_SQL_WINNER_GET,
@@ -254,7 +255,7 @@ static int step_get(fa_store *store, const fa_scope *scope, sqlite3_stmt **ret_s
 int fa_store_winner_get(fa_store *store, const fa_scope *scope, fa_winner_record *ret_winner,
                         fa_cubin_record *ret_cubin, fa_diag *diag)
 {
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     int rc = fa_db_enter(store, diag);
     if (rc == 0)
         rc = fa_db_scope_check(scope, diag);
@@ -265,8 +266,8 @@ int fa_store_winner_get(fa_store *store, const fa_scope *scope, fa_winner_record
     fa_winner_record winner = {.scope = *scope};
     fa_cubin_record cubin = {0};
     bool valid, missing;
-    int64_t scope_id = sqlite3_column_int64(statement, 0);
-    rc = read_pair(statement, &winner, ret_cubin != NULL ? &cubin : NULL, &valid, &missing);
+    int64_t scope_id;
+    rc = read_pair(statement, &scope_id, &winner, ret_cubin != NULL ? &cubin : NULL, &valid, &missing);
     fa_db_reset(statement);
     if (rc == 0 && valid && !missing) {
         *ret_winner = winner;
@@ -294,7 +295,7 @@ int fa_store_winner_get(fa_store *store, const fa_scope *scope, fa_winner_record
 
 int fa_store_winner_any(fa_store *store, const fa_problem *problem, const char *templates)
 {
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     char key[FA_PROBLEM_KEY_MAX];
     int rc = fa_db_enter(store, NULL);
     if (rc == 0)
@@ -365,7 +366,7 @@ int fa_store_winners_like(fa_store *store, const fa_scope *scope, fa_winner_visi
 {
     int64_t *ids = NULL;
     size_t count = 0;
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     const fa_problem *p = &scope->problem;
     int rc = fa_db_enter(store, diag);
     if (rc == 0)
