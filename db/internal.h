@@ -82,6 +82,22 @@ typedef enum fa_db_slot {
     FA_SQL_ITEM_REOPEN,
     FA_SQL_ITEM_IDS,
     FA_SQL_ITEM_READ,
+    FA_SQL_LEASE_TAKE,
+    FA_SQL_LEASE_RENEW,
+    FA_SQL_LEASE_RELEASE,
+    FA_SQL_LEASE_CHECK,
+    FA_SQL_QUEUE_MARK,
+    FA_SQL_QUEUE_CLAIM,
+    FA_SQL_QUEUE_REQUEST,
+    FA_SQL_QUEUE_RENEW,
+    FA_SQL_QUEUE_END,
+    FA_SQL_QUEUE_REFUSED,
+    FA_SQL_QUEUE_SETTLE,
+    FA_SQL_QUEUE_COUNTS,
+    FA_SQL_OUTBOX_ADD,
+    FA_SQL_OUTBOX_IDS,
+    FA_SQL_OUTBOX_READ,
+    FA_SQL_OUTBOX_REMOVE,
     FA_SQL_COUNT
 } fa_db_slot;
 
@@ -123,6 +139,8 @@ typedef struct fa_backend {
     int64_t (*changes)(fa_store *store); /* rows that the last change changed */
     int (*begin)(fa_store *store, fa_diag *diag);
     int (*commit)(fa_store *store, fa_diag *diag);
+    int (*notify)(fa_store *store, fa_diag *diag); /* wakes who waits, at the commit */
+    int (*wait)(fa_store *store, int timeout_ms, fa_diag *diag); /* fa_store_wait() */
     void (*rollback)(fa_store *store); /* whatever happens, no transaction is open afterwards */
 } fa_backend;
 
@@ -135,6 +153,7 @@ struct fa_store {
     dev_t device;                 /* which file was opened, should another take its name */
     ino_t inode;
     int64_t busy_since; /* monotonic ms, while waiting for another process */
+    int64_t seen; /* waiting: SQLite's data_version at the last look; 0: none yet */
     bool read_only;
     bool batching;      /* inside fa_store_batch */
     bool journal_ready; /* this connection's journal mode has been set */
@@ -174,6 +193,8 @@ int64_t fa_db_changes(fa_store *store);    /* rows that the last change changed 
 /* Runs body inside BEGIN IMMEDIATE … COMMIT; anything but 0 from it rolls back. */
 typedef int fa_db_body(fa_store *store, void *context, fa_diag *diag);
 int fa_db_write(fa_store *store, fa_db_body *body, void *context, fa_diag *diag);
+/* In a transaction: whoever waits in fa_store_wait() wakes when it is committed. */
+int fa_db_notify(fa_store *store, fa_diag *diag);
 /* fa_db_enter() and then that: a public function that changes the store is this call. */
 int fa_db_change(fa_store *store, fa_db_body *body, void *context, fa_diag *diag);
 /* All integers of the first column; *ret_ids is malloced. Resets the statement. */
@@ -244,6 +265,36 @@ void fa_db_trial_read(fa_reader *reader, fa_trial *ret_trial);
 #define FA_PROBLEM_TABLE_COLUMNS "problem_key TEXT NOT NULL, problem TEXT NOT NULL,"
 void fa_db_problem_bind(fa_binder *binder, const fa_problem *problem);
 void fa_db_problem_read(fa_reader *reader, fa_problem *ret_problem);
+
+/* ---- sweeps.c and sweep_items.c; these inside a write transaction ----------------------------*/
+typedef struct fa_entering {
+    const fa_sweep *sweep;
+    const fa_sweep_item *items;
+    int32_t count;
+    bool restart;
+    int64_t id; /* of the sweep entered */
+} fa_entering;
+int fa_db_sweep_check(const fa_entering *entering, fa_diag *diag); /* in none */
+int fa_db_sweep_enter(fa_store *store, fa_entering *entering, fa_diag *diag);
+#define FA_SPENT_COLUMNS "seconds, cost, trials, compiled, reused"
+void fa_db_spent_read(fa_reader *reader, fa_sweep_spent *ret_spent);
+double fa_db_amount_read(fa_reader *reader); /* finite and not negative */
+int fa_db_sweep_spend(fa_store *store, const fa_store_claim *claim, const fa_sweep_spent *spent,
+                      fa_diag *diag);
+/* 1: loaded; 0: gone or not valid; or negative. */
+int fa_db_item_load(fa_store *store, int64_t id, int32_t *ret_position, fa_sweep_item *ret_item,
+                    fa_diag *diag);
+
+/* ---- leases.c --------------------------------------------------------------------------------*/
+bool fa_db_holder_ok(const char *holder);
+/* Inside a write transaction: FA_EBUSY when the lease was lost; it cannot be lost until the commit. */
+int fa_db_lease_check(fa_store *store, const fa_store_lease *lease, fa_diag *diag);
+
+/* ---- winners.c -------------------------------------------------------------------------------*/
+int fa_db_winner_check(const fa_winner_record *winner, const fa_cubin_record *cubin, fa_diag *diag);
+/* Inside a write transaction: what fa_store_winner_put does. */
+int fa_db_winner_put(fa_store *store, const fa_winner_record *winner, const fa_cubin_record *cubin,
+                     bool *ret_kept, fa_diag *diag);
 
 /* ---- cubins.c --------------------------------------------------------------------------------*/
 #define FA_CUBIN_COLUMNS \

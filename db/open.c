@@ -94,6 +94,8 @@ static int connect_sqlite(fa_store *store, fa_diag *diag)
         sqlite3_db_config(store->db, options[i].option, options[i].value, (int *)NULL);
     sqlite3_limit(store->db, SQLITE_LIMIT_LENGTH, 2 * FA_STORE_CUBIN_MAX);
     sqlite3_limit(store->db, SQLITE_LIMIT_ATTACHED, 0);
+    sqlite3_create_function_v2(store->db, "unix_ms", 0, SQLITE_UTF8, NULL, fa_sqlite_unix_ms, NULL,
+                               NULL, NULL);
     sqlite3_int64 no_map = 0;
     sqlite3_file_control(store->db, "main", SQLITE_FCNTL_MMAP_SIZE, &no_map);
     return fa_db_exec(store, "PRAGMA cell_size_check = ON", diag);
@@ -108,6 +110,7 @@ void fa_db_disconnect(fa_store *store)
     sqlite3_close(store->db);
     store->db = NULL;
     store->journal_ready = false;
+    store->seen = 0;
 }
 
 /* Writable by permission and by file system; the directory too, for the journal. */

@@ -45,6 +45,11 @@ void fa_db_reset(fa_statement *statement)
         statement->backend->reset(statement);
 }
 
+int fa_db_notify(fa_store *store, fa_diag *diag)
+{
+    return store->backend->notify(store, diag);
+}
+
 int64_t fa_db_changes(fa_store *store)
 {
     return store->backend->changes(store);

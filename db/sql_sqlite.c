@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 
 /* ---- errors ---------------------------------------------------------------------------------*/
 static const struct {
@@ -228,6 +229,45 @@ static void rollback(fa_store *store)
         fa_db_disconnect(store);
 }
 
+/* ---- waiting --------------------------------------------------------------------------------*/
+/* Nothing to do: those who wait look at the file themselves. */
+static int notify(fa_store *store, fa_diag *diag)
+{
+    (void)store;
+    (void)diag;
+    return 0;
+}
+
+/* data_version changes when another connection has written the file. */
+static int wait(fa_store *store, int timeout_ms, fa_diag *diag)
+{
+    enum { NAP_MS = 20 };
+    const struct timespec nap = {.tv_nsec = NAP_MS * 1000000};
+    for (int waited = 0;; waited += NAP_MS) {
+        int sqlite_rc;
+        int64_t now = fa_db_pragma_int(store, "PRAGMA data_version", &sqlite_rc);
+        if (sqlite_rc != SQLITE_OK)
+            return fa_db_fail(store, diag, "cannot be read");
+        bool changed = store->seen != now;
+        store->seen = now;
+        if (changed)
+            return 0;
+        if (waited >= timeout_ms)
+            return FA_ETIMEOUT;
+        nanosleep(&nap, NULL);
+    }
+}
+
+/* SQL's unix_ms(). */
+void fa_sqlite_unix_ms(sqlite3_context *context, int count, sqlite3_value **values)
+{
+    struct timespec now;
+    (void)count;
+    (void)values;
+    clock_gettime(CLOCK_REALTIME, &now);
+    sqlite3_result_int64(context, (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
+}
+
 const fa_backend fa_sqlite_backend = {
     .enter = fa_sqlite_enter,
     .close = fa_sqlite_close,
@@ -240,5 +280,7 @@ const fa_backend fa_sqlite_backend = {
     .changes = changes,
     .begin = begin,
     .commit = commit,
+    .notify = notify,
+    .wait = wait,
     .rollback = rollback,
 };

@@ -39,6 +39,8 @@ bool fa_db_may_set_aside(const char *path); /* of a file that SQLite does not re
 extern const fa_backend fa_sqlite_backend;
 /* The sentence of the last SQLite error on this store; notes damage. */
 int fa_db_fail(fa_store *store, fa_diag *diag, const char *what);
+/* Milliseconds since 1970, as a function of SQL: sqlite3_create_function_v2(). */
+void fa_sqlite_unix_ms(sqlite3_context *context, int count, sqlite3_value **values);
 int fa_db_pragma_int(fa_store *store, const char *sql, int *ret_sqlite_rc);
 
 #endif

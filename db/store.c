@@ -61,3 +61,9 @@ bool fa_store_is_read_only(const fa_store *store)
 {
     return store->read_only;
 }
+
+int fa_store_wait(fa_store *store, int timeout_ms, fa_diag *diag)
+{
+    int rc = fa_db_enter(store, diag);
+    return rc != 0 ? rc : store->backend->wait(store, timeout_ms, diag);
+}

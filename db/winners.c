@@ -26,7 +26,7 @@ struct putting {
 };
 
 /* ---- putting --------------------------------------------------------------------------------*/
-static int check_winner(const fa_winner_record *winner, const fa_cubin_record *cubin, fa_diag *diag)
+int fa_db_winner_check(const fa_winner_record *winner, const fa_cubin_record *cubin, fa_diag *diag)
 {
     if (winner == NULL)
         return fa_fail(diag, FA_EINVAL, "no winner given");
@@ -138,6 +138,16 @@ static int put_body(fa_store *store, void *context, fa_diag *diag)
         rc = replace_row(store, scope_id, winner,
                          putting->replace ? winner->unix_time : (int64_t)time(NULL), diag);
     putting->kept = better;
+    return rc != 0 ? rc : fa_db_notify(store, diag);
+}
+
+int fa_db_winner_put(fa_store *store, const fa_winner_record *winner, const fa_cubin_record *cubin,
+                     bool *ret_kept, fa_diag *diag)
+{
+    struct putting putting = {.winner = winner, .cubin = cubin};
+    int rc = put_body(store, &putting, diag);
+    if (rc == 0)
+        *ret_kept = putting.kept;
     return rc;
 }
 
@@ -145,7 +155,7 @@ static int put(fa_store *store, struct putting *putting, fa_diag *diag)
 {
     int rc = fa_db_enter(store, diag);
     if (rc == 0)
-        rc = check_winner(putting->winner, putting->cubin, diag);
+        rc = fa_db_winner_check(putting->winner, putting->cubin, diag);
     return rc != 0 ? rc : fa_db_write(store, put_body, putting, diag);
 }
 
