@@ -49,8 +49,11 @@ struct serve_exchange {
     bool local;                /* the peer was checked by its uid; else a token is due */
     unsigned status;           /* of the reply; 0: none yet */
     int64_t began_ms;          /* of the loop */
-    void *waits_for;           /* the service's, while it waits or streams */
-    struct serve_exchange *next, *previous; /* the service's, for its list of those that wait */
+    /* The service's: */
+    const void *route;
+    void *waits_for;           /* while it waits or streams */
+    int64_t due_ms;            /* when it has waited long enough; 0: never */
+    struct serve_exchange *next, *previous; /* of those that wait for the same */
 };
 
 typedef struct serve_http_counts {
