@@ -245,4 +245,5 @@ FA_API const char *fa_name_of_layout(fa_layout layout);
 #include "fa_bundle.h"  /* winners in signed files */
 #include "fa_sweep.h"   /* grids of problems, and what others' kernels take for them */
 #include "fa_find.h"    /* what a request comes to without a tune */
+#include "fa_service.h" /* what a service and its clients say to one another */
 #endif
