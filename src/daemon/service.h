@@ -58,7 +58,8 @@ struct serve_job {
     char id[SERVE_ID_SIZE];
     serve_job_kind kind;
     serve_job_state state;
-    char key[96];        /* jobs that have not ended differ in it; "" before it is known */
+    char key[65];        /* of the winner or the sweep; "" before it is known */
+    int effort;          /* jobs of one key whose effort is no less serve a request too */
     char *body;          /* as it was asked */
     size_t body_size;
     int64_t accepted_ms, started_ms, ended_ms; /* Unix time */
@@ -85,11 +86,14 @@ struct serve_job {
 const char *serve_job_state_name(serve_job_state state);
 bool serve_job_is_over(const serve_job *job);
 serve_job *serve_job_find(serve_service *service, const char *id);
-serve_job *serve_job_of_key(serve_service *service, const char *key);
+/* One that has not ended and gives at least what this effort does. */
+serve_job *serve_job_of_key(serve_service *service, const char *key, int effort);
 /* A new one, queued, of a body that was read and with no runner yet. */
 serve_job *serve_job_new(serve_service *service, serve_job_kind kind, const char *body, size_t size);
-/* Gives it to the runner of this GPU; rc != 0 says why not (503), and the job is gone. */
+/* Gives it to the runner of this GPU. */
 int serve_job_start(serve_job *job, const fa_gpu *gpu, fa_diag *diag);
+/* The journal has it, or could not take it (code != 0): then it ends. */
+void serve_job_journaled(serve_job *job, int code, const char *reason);
 /* It ends without running: an answer was there. Takes `result`. */
 void serve_job_answer(serve_job *job, char *result);
 void serve_job_fail(serve_job *job, int code, const char *message);
@@ -103,7 +107,7 @@ void serve_job_stream(serve_job *job, serve_exchange *exchange);
 char *serve_job_text(const serve_job *job);
 char *serve_jobs_text(serve_service *service);
 /* From its runner's thread. */
-void serve_job_tell(serve_job *job, const char *event, char *text, bool is_progress);
+void serve_job_tell(serve_job *job, const char *event, char *text);
 void serve_job_tell_started(serve_job *job);
 
 /* ---- runners (runner.c): a thread for each device, and one for GPUs that are not here --------*/
@@ -139,6 +143,7 @@ void serve_ask_open(serve_service *service); /* opens the store, on its thread *
 void serve_ask_winners(serve_service *service, serve_exchange *exchange);
 void serve_ask_cubin(serve_service *service, serve_exchange *exchange, const char *key);
 void serve_ask_gpus(serve_service *service, serve_exchange *exchange);
+void serve_reply_cubin(serve_exchange *exchange, serve_page *page); /* or 304 */
 /* On the lookup thread: tells the loop once the store has changed. */
 void serve_watch(serve_worker *worker, void *service);
 void serve_lookup_end(serve_worker *worker, void *service);
@@ -149,6 +154,7 @@ void serve_devices_know(serve_service *service);
 void serve_journal_load(serve_service *service);
 void serve_journal_add(serve_job *job);
 void serve_journal_remove(serve_job *job);
+bool serve_is_id(const char *text); /* of a job */
 
 /* ---- pages (routes.c, metrics.c) -------------------------------------------------------------*/
 extern const serve_http_events serve_routes;
@@ -176,10 +182,10 @@ struct serve_service {
     uv_timer_t tick;
     int beats;
     int64_t started_ms;
-    bool store_open, journal_open, stopping;
+    bool store_open, journal_open, stopping, failed;
     fa_diag unready;      /* why, while it is */
     char store[1024], folder[1100]; /* the store's path, the journal's */
-    void (*ready)(void *context); /* called once, when it is */
+    void (*ready)(void *context); /* called once: it is ready, or has failed */
     void *ready_context;
     bool runs;            /* false: jobs are queued and never run, as in a test of requests */
     /* The lookup thread's: */
