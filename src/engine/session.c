@@ -189,6 +189,8 @@ static int set_up(fa_tuner *tuner, const fa_options *options, fa_diag *diag)
                                                                 : FA_COMPILE_TIMEOUT_MS;
     tuner->trial_timeout_ms = options->trial_timeout_ms > 0 ? options->trial_timeout_ms
                                                             : FA_TRIAL_TIMEOUT_MS;
+    if (options->untrusted_templates)
+        tuner->strict_ms = tuner->compile_timeout_ms;
     if (options->compile_workers < 0 || options->compile_workers > FA_JOB_WORKERS_MAX)
         return fa_fail(diag, FA_EINVAL, "compile_workers is %d: use 1 to %d, or 0 for one per core",
                        options->compile_workers, FA_JOB_WORKERS_MAX);
@@ -199,6 +201,8 @@ static int set_up(fa_tuner *tuner, const fa_options *options, fa_diag *diag)
         rc = fa_options_store(options, tuner->store_path, diag);
     if (rc == 0)
         rc = fa_templates_open(fa_options_templates(options), &tuner->templates, diag);
+    if (rc == 0 && tuner->strict_ms > 0)
+        rc = fa_templates_keep_apart(tuner->templates, diag);
     if (rc == 0)
         rc = open_store(tuner, diag);
     return rc;
