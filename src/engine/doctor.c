@@ -292,8 +292,8 @@ static void check_worker(struct doctor *d)
     uv_loop_t loop;
     int rc = fa_options_worker(&d->options, path, &diag);
     if (rc == 0 && d->has_nvrtc && uv_loop_init(&loop) == 0) {
-        rc = fa_compile_worker_start(&loop, path, &d->nvrtc, &events, &greeting, &greeting.child,
-                                     &diag);
+        rc = fa_compile_worker_start(&loop, path, &d->nvrtc, 0, &events, &greeting,
+                                     &greeting.child, &diag);
         if (rc == 0)
             fa_child_deadline(greeting.child, PATIENCE_MS);
         while (uv_loop_close(&loop) == UV_EBUSY)

@@ -37,6 +37,7 @@ struct fa_tuner {
     void *log_context;
     int32_t compile_timeout_ms, trial_timeout_ms;
     int32_t compile_nice;
+    int32_t strict_ms; /* compile_timeout_ms where templates are not trusted, else 0 */
     int forks; /* of this process, when it was opened */
     fa_templates *templates;
     fa_family_list families;
@@ -335,13 +336,17 @@ int fa_job_flush(fa_job *job);
 bool fa_job_may_retry(fa_job *job, int index);
 void fa_job_forget_fresh(fa_attempt *attempt);
 
-/* worker_start.c: a compile worker that loads NVRTC and then says {"rc":…}; its environment is empty. */
+/* worker_start.c: a compile worker that loads NVRTC and then says {"rc":…}; its environment is empty.
+ * strict_ms: 0, or how long a compile of source from outside may take, in the strict sandbox. */
 int fa_compile_worker_start(uv_loop_t *loop, const char *path, const fa_nvrtc_location *nvrtc,
-                            const fa_child_events *events, void *context, fa_child **ret_child,
+                            int strict_ms, const fa_child_events *events, void *context, fa_child **ret_child,
                             fa_diag *diag);
 /* The first message to one: the headers that sources may include. */
 int fa_compile_worker_headers(fa_child *child, const fa_templates *templates, fa_diag *diag);
 /* job_compile.c */
+/* What a cubin is stored and looked up by: all that went into it. */
+void fa_cubin_key(const fa_tuner *tuner, const char *source, const char *architecture,
+                  const char *nvrtc_identity, char ret_key[FA_HASH_HEX]);
 /* The source of a candidate for the target, its architecture and its cubin key. */
 int fa_render_candidate(fa_tuner *tuner, const fa_target *target, const fa_candidate *candidate,
                         const char *nvrtc_identity, fa_buf *ret_source, char *ret_architecture,

@@ -192,6 +192,8 @@ static int set_up(fa_tuner *tuner, const fa_options *options, fa_diag *diag)
     if (options->compile_nice < 0 || options->compile_nice > 19)
         return fa_fail(diag, FA_EINVAL, "compile_nice is %d: use 0 to 19", options->compile_nice);
     tuner->compile_nice = options->compile_nice;
+    if (options->untrusted_templates)
+        tuner->strict_ms = tuner->compile_timeout_ms;
     if (options->compile_workers < 0 || options->compile_workers > FA_JOB_WORKERS_MAX)
         return fa_fail(diag, FA_EINVAL, "compile_workers is %d: use 1 to %d, or 0 for one per core",
                        options->compile_workers, FA_JOB_WORKERS_MAX);
@@ -202,6 +204,8 @@ static int set_up(fa_tuner *tuner, const fa_options *options, fa_diag *diag)
         rc = fa_options_store(options, tuner->store_path, diag);
     if (rc == 0)
         rc = fa_templates_open(fa_options_templates(options), &tuner->templates, diag);
+    if (rc == 0 && tuner->strict_ms > 0)
+        rc = fa_templates_keep_apart(tuner->templates, diag);
     if (rc == 0)
         rc = open_store(tuner, diag);
     return rc;
