@@ -54,6 +54,9 @@ typedef struct fa_options {
     /* Receives notes ("store … was corrupt and set aside"), from the thread that makes the call. */
     void (*log)(void *context, const char *sentence);
     void *log_context;
+    /* A service that is asked before the local store and tuner: "unix:/path" or "http://host:port";
+     * FA_TUNE_SERVER. "": none, whatever the environment says. fa_service.h says what it changes. */
+    const char *server;
 } fa_options;
 
 /* Opens the store (read-only when it cannot be written). Cheap: no GPU, no NVRTC, no process. */
