@@ -34,6 +34,9 @@ int cli_open(const cli_options *options, cli_progress *progress, fa_tuner **ret_
 fa_options cli_library_options(const cli_options *options);
 fa_request cli_request(const cli_options *options);
 
+/* Who keeps what a tuner finds: a service, else the store. */
+const char *cli_location(const fa_tuner *tuner);
+
 /* Prints what a library call answered, with what to do where the command line knows more than the
  * library; returns the exit status. */
 int cli_fail(int rc, const cli_options *options, const fa_diag *diag);

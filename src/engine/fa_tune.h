@@ -68,6 +68,9 @@ typedef struct fa_options {
      * others. Contexts are kept apart by the driver and the GPU alone, and a caller who loads such a
      * kernel (fa_get_best_kernel) runs it in a context of its own. */
     bool untrusted_templates;
+    /* A service that is asked before the local store and tuner: "unix:/path" or "http://host:port";
+     * FA_TUNE_SERVER. "": none, whatever the environment says. fa_service.h says what it changes. */
+    const char *server;
 } fa_options;
 
 /* Opens the store (read-only when it cannot be written). Cheap: no GPU, no NVRTC, no process. */

@@ -5,6 +5,7 @@
 #include "engine.h"
 
 #include "error.h"
+#include "remote.h"
 
 #include <dlfcn.h>
 #include <sched.h>
@@ -203,6 +204,8 @@ static int set_up(fa_tuner *tuner, const fa_options *options, fa_diag *diag)
     if (rc == 0)
         rc = fa_options_store(options, tuner->store_path, diag);
     if (rc == 0)
+        rc = fa_remote_make(options, &tuner->remote, diag);
+    if (rc == 0)
         rc = fa_templates_open(fa_options_templates(options), &tuner->templates, diag);
     if (rc == 0 && tuner->strict_ms > 0)
         rc = fa_templates_keep_apart(tuner->templates, diag);
@@ -240,6 +243,7 @@ void fa_close(fa_tuner **tuner)
     fa_tuner *t = *tuner;
     fa_kernels_free(t);
     fa_system_close(t);
+    fa_remote_free(&t->remote);
     fa_store_close(&t->store);
     fa_families_free(&t->families);
     fa_templates_close(&t->templates);

@@ -6,6 +6,7 @@
 #include "engine.h"
 
 #include "error.h"
+#include "remote.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -173,9 +174,12 @@ int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, f
         rc = fa_request_copy(request, &known, diag);
     if (rc != 0)
         return rc;
-    pthread_mutex_lock(&tuner->work);
-    rc = tune_locked(tuner, &known, &answer, diag);
-    pthread_mutex_unlock(&tuner->work);
+    rc = fa_remote_tune(tuner, &known, &answer, diag);
+    if (rc == FA_REMOTE_NONE) {
+        pthread_mutex_lock(&tuner->work);
+        rc = tune_locked(tuner, &known, &answer, diag);
+        pthread_mutex_unlock(&tuner->work);
+    }
     if (rc == 0)
         *ret_answer = answer;
     return rc;
