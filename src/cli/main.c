@@ -101,6 +101,7 @@ static const cli_verb verbs[] = {
      "whether driver, NVRTC, GPU, store and service are fit, and what to do",
      "Exit status 0 when nothing fails, 1 otherwise.\n", cli_doctor},
     {"gpus", CLI_GROUP_JSON, "the GPU types that --gpu takes", "", cli_gpus},
+    {"serve", 0, "one engine for every process on this host, over HTTP", "", NULL},
     {"version", 0, "the version", "", cli_version},
 };
 
@@ -169,9 +170,10 @@ static int help(const cli_verb *verb)
 static int help_on(int count, char **arguments)
 {
     const cli_verb *verb = count > 0 ? find_verb(arguments[0]) : NULL;
+    char *serve_help[] = {(char *)(uintptr_t)"--help"};
     if (count > 0 && verb == NULL)
         return unknown_verb(arguments[0]);
-    return help(verb);
+    return verb != NULL && verb->run == NULL ? cli_serve(1, serve_help) : help(verb);
 }
 
 int cli_version(const cli_options *options)
@@ -209,6 +211,8 @@ int main(int count, char **arguments)
             return unknown_verb(arguments[1]);
         first = 2;
     }
+    if (verb->run == NULL)
+        return cli_serve(count - first, arguments + first);
     if (cli_options_parse(verb, count - first, arguments + first, &options, &diag) != 0)
         return cli_error(EXIT_USAGE, &diag);
     return options.help ? help(verb) : verb->run(&options);

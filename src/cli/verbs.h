@@ -24,6 +24,9 @@ int cli_doctor(const cli_options *options);
 int cli_gpus(const cli_options *options);
 int cli_version(const cli_options *options);
 
+/* Becomes fa-tune-serve, with these arguments after the verb; returns only where it cannot. */
+int cli_serve(int count, char **arguments);
+
 /* Opens the tuner that these options ask for; its notes go to `progress`, which is ready and stays
  * until fa_close. Returns 0, or the exit status after the sentence. */
 int cli_open(const cli_options *options, cli_progress *progress, fa_tuner **ret_tuner);

@@ -36,6 +36,7 @@ struct fa_tuner {
     void (*log)(void *context, const char *sentence);
     void *log_context;
     int32_t compile_timeout_ms, trial_timeout_ms;
+    int32_t compile_nice;
     int forks; /* of this process, when it was opened */
     fa_templates *templates;
     fa_family_list families;

@@ -54,6 +54,9 @@ typedef struct fa_options {
     /* Receives notes ("store … was corrupt and set aside"), from the thread that makes the call. */
     void (*log)(void *context, const char *sentence);
     void *log_context;
+    /* Compile workers give way to other processes: 1 to 19 as nice(1) counts, 19 to all of them. A
+     * compile's timeout counts the time that it waits, so raise that too. 0: they do not. */
+    int32_t compile_nice;
     /* A service that is asked before the local store and tuner: "unix:/path" or "http://host:port";
      * FA_TUNE_SERVER. "": none, whatever the environment says. fa_service.h says what it changes. */
     const char *server;
@@ -244,5 +247,6 @@ FA_API const char *fa_name_of_layout(fa_layout layout);
 #include "fa_contact.h" /* answers that nobody measured here, and how good they were */
 #include "fa_bundle.h"  /* winners in signed files */
 #include "fa_sweep.h"   /* grids of problems, and what others' kernels take for them */
+#include "fa_find.h"    /* what a request comes to without a tune */
 #include "fa_service.h" /* what a service and its clients say to one another */
 #endif

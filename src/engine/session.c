@@ -190,6 +190,9 @@ static int set_up(fa_tuner *tuner, const fa_options *options, fa_diag *diag)
                                                                 : FA_COMPILE_TIMEOUT_MS;
     tuner->trial_timeout_ms = options->trial_timeout_ms > 0 ? options->trial_timeout_ms
                                                             : FA_TRIAL_TIMEOUT_MS;
+    if (options->compile_nice < 0 || options->compile_nice > 19)
+        return fa_fail(diag, FA_EINVAL, "compile_nice is %d: use 0 to 19", options->compile_nice);
+    tuner->compile_nice = options->compile_nice;
     if (options->compile_workers < 0 || options->compile_workers > FA_JOB_WORKERS_MAX)
         return fa_fail(diag, FA_EINVAL, "compile_workers is %d: use 1 to %d, or 0 for one per core",
                        options->compile_workers, FA_JOB_WORKERS_MAX);
