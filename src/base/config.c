@@ -118,8 +118,8 @@ cJSON *fa_gpu_to_json(const fa_gpu *gpu)
     GPU_INTS(ADD)
 #undef ADD
     cJSON_AddNumberToObject(json, "l2_bytes", (double)gpu->l2_bytes);
-    cJSON_AddNumberToObject(json, "bandwidth_gbs", gpu->bandwidth_gbs);
-    cJSON_AddNumberToObject(json, "tensor_tflops", gpu->tensor_tflops);
+    cJSON_AddItemToObject(json, "bandwidth_gbs", fa_json_real(gpu->bandwidth_gbs));
+    cJSON_AddItemToObject(json, "tensor_tflops", fa_json_real(gpu->tensor_tflops));
     cJSON_AddBoolToObject(json, "present", gpu->present);
     cJSON_AddNumberToObject(json, "ordinal", gpu->ordinal);
     if (cJSON_AddStringToObject(json, "uuid", gpu->uuid) == NULL) {
@@ -145,6 +145,8 @@ int fa_gpu_from_json(const cJSON *json, fa_gpu *ret_gpu, fa_diag *diag)
         rc = fa_json_number(json, "bandwidth_gbs", &gpu.bandwidth_gbs, "gpu", diag);
     if (rc == 0)
         rc = fa_json_number(json, "tensor_tflops", &gpu.tensor_tflops, "gpu", diag);
+    if (rc == 0 && !(gpu.bandwidth_gbs >= 0 && gpu.tensor_tflops >= 0))
+        rc = fa_fail(diag, FA_EINVAL, "gpu: bandwidth and speed must not be negative");
     if (rc == 0)
         rc = fa_json_bool(json, "present", &gpu.present, "gpu", diag);
     if (rc == 0 && (rc = fa_json_int(json, "ordinal", -1, 1024, &value, "gpu", diag)) == 0)
@@ -156,43 +158,4 @@ int fa_gpu_from_json(const cJSON *json, fa_gpu *ret_gpu, fa_diag *diag)
     if (rc == 0)
         *ret_gpu = gpu;
     return rc;
-}
-
-/* ---- trial ----------------------------------------------------------------------------------*/
-static void add_known(cJSON *object, const char *name, double value, bool known)
-{
-    if (known)
-        cJSON_AddNumberToObject(object, name, value);
-    else
-        cJSON_AddNullToObject(object, name);
-}
-
-bool fa_trial_add_json(cJSON *object, const fa_trial *trial)
-{
-    bool measured = trial->median_us > 0, compiled = trial->registers > 0;
-    cJSON *config = fa_config_to_json(&trial->config);
-    if (config == NULL || !cJSON_AddItemToObject(object, "config", config)) {
-        cJSON_Delete(config);
-        return false;
-    }
-    cJSON_AddStringToObject(object, "status", fa_status_name(trial->status));
-    cJSON_AddStringToObject(object, "reason", trial->reason);
-    add_known(object, "threads", trial->threads, trial->threads > 0);
-    add_known(object, "smem_bytes", trial->smem_bytes, trial->threads > 0);
-    add_known(object, "registers", trial->registers, compiled);
-    add_known(object, "spill_bytes", trial->spill_bytes, compiled);
-    add_known(object, "blocks_per_sm", trial->blocks_per_sm, trial->blocks_per_sm > 0);
-    cJSON *grid = cJSON_AddArrayToObject(object, "grid");
-    for (int i = 0; i < 3; i++)
-        cJSON_AddItemToArray(grid, cJSON_CreateNumber(trial->grid[i]));
-    add_known(object, "compile_ms", trial->compile_ms, trial->compile_ms > 0);
-    add_known(object, "predicted_us", trial->predicted_us, trial->predicted_us > 0);
-    add_known(object, "median_us", trial->median_us, measured);
-    add_known(object, "low_us", trial->low_us, measured);
-    add_known(object, "high_us", trial->high_us, measured);
-    add_known(object, "sample_count", trial->sample_count, measured);
-    cJSON_AddBoolToObject(object, "raced", trial->raced);
-    add_known(object, "max_error", trial->max_error, trial->tolerance > 0);
-    add_known(object, "tolerance", trial->tolerance, trial->tolerance > 0);
-    return cJSON_GetArraySize(grid) == 3;
 }

@@ -77,6 +77,13 @@ static const struct named origins[] = {FA_ORIGINS(ROW)};
 static const struct named sweep_states[] = {FA_SWEEP_STATES(ROW)};
 static const struct named item_states[] = {FA_ITEM_STATES(ROW)};
 #undef ROW
+#define ROW(name, value, text) {value, "FA_" #name},
+static const struct named errors[] = {FA_ERRORS(ROW)};
+#undef ROW
+static const struct named efforts[] = {{FA_EFFORT_CACHED, "cached"},
+                                       {FA_EFFORT_PREDICT, "predict"},
+                                       {FA_EFFORT_MEASURE, "measure"},
+                                       {FA_EFFORT_PATIENT, "patient"}};
 static const struct named dtypes[] = {{FA_FP16, "fp16"}, {FA_BF16, "bf16"}};
 static const struct named causals[] = {{FA_CAUSAL_NONE, "none"},
                                        {FA_CAUSAL_BOTTOM_RIGHT, "bottom-right"},
@@ -100,6 +107,19 @@ static int value_of(const struct named *table, size_t count, const char *name, i
         }
     }
     return FA_ENOTFOUND;
+}
+
+const char *fa_error_name(int code)
+{
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
+        if (errors[i].value == code)
+            return errors[i].name;
+    return NULL;
+}
+
+int fa_error_parse(const char *name, int *ret_code)
+{
+    return value_of(errors, sizeof errors / sizeof *errors, name, ret_code);
 }
 
 #define NAMES(kind, table)                                          \
@@ -139,3 +159,4 @@ NAMES(causal, causals)
 NAMES(layout, layouts)
 NAMES(sweep_state, sweep_states)
 NAMES(item_state, item_states)
+NAMES(effort, efforts)

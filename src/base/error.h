@@ -17,6 +17,9 @@ int fa_fail_in(fa_diag *diag, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 const char *fa_error_text(int code);
+/* "FA_EINVAL"; NULL for a number that is no code. */
+const char *fa_error_name(int code);
+const char *fa_effort_name(fa_effort effort); /* "cached", "predict", "measure", "patient" */
 const char *fa_status_name(fa_status status);
 const char *fa_origin_name(fa_origin origin);
 /* The order of trust: 0 is trusted most. */
@@ -31,6 +34,8 @@ const char *fa_sweep_state_name(fa_sweep_state state);
 const char *fa_item_state_name(fa_item_state state);
 
 /* The inverse; each returns 0, or FA_ENOTFOUND and leaves the output alone. */
+int fa_error_parse(const char *name, int *ret_code);
+int fa_effort_parse(const char *name, fa_effort *ret);
 int fa_status_parse(const char *name, fa_status *ret);
 int fa_origin_parse(const char *name, fa_origin *ret);
 int fa_dtype_parse(const char *name, fa_dtype *ret);

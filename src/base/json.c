@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_DEPTH = 32, MAX_KEYS = 1024 };
@@ -17,6 +18,8 @@ static int check_depth(const char *text, size_t size, const char *where, fa_diag
     for (size_t i = 0; i < size; i++) {
         char c = text[i];
         if (in_string) {
+            if (size - i >= 6 && memcmp(text + i, "\\u0000", 6) == 0) /* would end the text */
+                return fa_fail(diag, FA_EINVAL, "%s: holds a NUL character at offset %zu", where, i);
             if (c == '\\')
                 i++;
             else if (c == '"')
@@ -135,4 +138,64 @@ int fa_json_copy(const cJSON *object, const char *key, char *ret, size_t size, c
                        size - 1);
     memcpy(ret, text, strlen(text) + 1);
     return 0;
+}
+
+cJSON *fa_json_real(double value)
+{
+    char text[40], point_free[40];
+    size_t size = 0;
+    if (!isfinite(value))
+        return cJSON_CreateNull();
+    if (floor(value) == value && fabs(value) < 1e15)
+        return cJSON_CreateNumber(value);
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    for (const char *c = text; *c != 0; c++) { /* the locale's decimal point, of whatever bytes */
+        if (strchr("0123456789+-e", *c) != NULL)
+            point_free[size++] = *c;
+        else if (size > 0 && point_free[size - 1] != '.')
+            point_free[size++] = '.';
+    }
+    point_free[size] = 0;
+    return cJSON_CreateRaw(point_free);
+}
+
+void fa_json_add_known(cJSON *object, const char *key, double value, bool known)
+{
+    cJSON_AddItemToObject(object, key, known ? fa_json_real(value) : cJSON_CreateNull());
+}
+
+int fa_json_needed(int rc, const char *key, const char *where, fa_diag *diag)
+{
+    return rc == FA_ENOTFOUND ? fa_fail(diag, FA_EINVAL, "%s: \"%s\" is missing", where, key) : rc;
+}
+
+int fa_json_real_known(const cJSON *object, const char *key, double *ret, const char *where,
+                       fa_diag *diag)
+{
+    double value = 0;
+    int rc = 0;
+    if (!cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(object, key)))
+        rc = fa_json_needed(fa_json_number(object, key, &value, where, diag), key, where, diag);
+    if (rc == 0 && !(value >= 0))
+        rc = fa_fail(diag, FA_EINVAL, "%s: \"%s\" is %g: must not be negative", where, key, value);
+    if (rc == 0)
+        *ret = value;
+    return rc;
+}
+
+int fa_json_int_known(const cJSON *object, const char *key, int32_t *ret, const char *where,
+                      fa_diag *diag)
+{
+    int64_t value = 0;
+    int rc = 0;
+    if (!cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(object, key)))
+        rc = fa_json_needed(fa_json_int(object, key, 0, INT32_MAX, &value, where, diag), key, where,
+                            diag);
+    if (rc == 0)
+        *ret = (int32_t)value;
+    return rc;
 }

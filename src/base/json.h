@@ -27,4 +27,17 @@ int fa_json_text(const cJSON *object, const char *key, const char **ret, const c
 int fa_json_copy(const cJSON *object, const char *key, char *ret, size_t size, const char *where,
                  fa_diag *diag);
 
+/* A number that reads back as the very same double, which cJSON's own printing does not promise;
+ * null when it is not finite. It is printed, not looked at: cJSON_IsNumber() says false. */
+cJSON *fa_json_real(double value);
+/* A number where it is known, else null. NULL object is allowed. */
+void fa_json_add_known(cJSON *object, const char *key, double value, bool known);
+/* The inverse: null reads as 0. Each must be there and not be negative: 0 or FA_EINVAL. */
+int fa_json_real_known(const cJSON *object, const char *key, double *ret, const char *where,
+                       fa_diag *diag);
+int fa_json_int_known(const cJSON *object, const char *key, int32_t *ret, const char *where,
+                      fa_diag *diag);
+/* FA_ENOTFOUND of a getter for a field that must be there becomes FA_EINVAL with a sentence. */
+int fa_json_needed(int rc, const char *key, const char *where, fa_diag *diag);
+
 #endif

@@ -258,14 +258,6 @@ static void add_limit(cJSON *object, const char *name, double value)
         cJSON_AddNullToObject(object, name);
 }
 
-static void add_left(cJSON *object, const char *name, double limit, double spent)
-{
-    if (limit > 0)
-        cJSON_AddNumberToObject(object, name, limit > spent ? limit - spent : 0);
-    else
-        cJSON_AddNullToObject(object, name);
-}
-
 static void add_spent(cJSON *object, const fa_sweep_spent *spent)
 {
     cJSON *json = cJSON_AddObjectToObject(object, "spent");
@@ -278,30 +270,9 @@ static void add_spent(cJSON *object, const fa_sweep_spent *spent)
 
 cJSON *cli_json_sweep(const fa_sweep *sweep)
 {
-    const fa_sweep_budget *budget = &sweep->budget;
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddStringToObject(json, "key", sweep->key);
-    cJSON_AddStringToObject(json, "plan", sweep->plan);
-    cJSON_AddStringToObject(json, "state", fa_sweep_state_name(sweep->state));
-    cJSON_AddNumberToObject(json, "items", sweep->items);
-    cJSON_AddNumberToObject(json, "done", sweep->done);
-    cJSON_AddNumberToObject(json, "failed", sweep->failed);
-    cJSON *limits = cJSON_AddObjectToObject(json, "budget");
-    add_limit(limits, "seconds", budget->seconds);
-    add_limit(limits, "trials", (double)budget->trials);
-    add_limit(limits, "cost", budget->cost);
-    add_limit(limits, "price", budget->price);
-    add_spent(json, &sweep->spent);
-    cJSON *left = cJSON_AddObjectToObject(json, "left");
-    cJSON_AddNumberToObject(left, "items", sweep->items - sweep->done - sweep->failed);
-    add_left(left, "seconds", budget->seconds, sweep->spent.seconds);
-    add_left(left, "trials", (double)budget->trials, (double)sweep->spent.trials);
-    add_left(left, "cost", budget->cost, sweep->spent.cost);
-    cJSON_AddNumberToObject(json, "created", (double)sweep->created);
-    if (cJSON_AddNumberToObject(json, "updated", (double)sweep->updated) == NULL) {
-        cJSON_Delete(json);
-        return NULL;
-    }
+    char *text = NULL;
+    cJSON *json = fa_sweep_write(sweep, &text, NULL) == 0 ? cJSON_Parse(text) : NULL;
+    free(text);
     return json;
 }
 
@@ -340,7 +311,7 @@ static cJSON *json_row(const cli_sweep_row *row)
     return json;
 }
 
-int cli_sweep_print_json(const cli_sweep_rows *rows, const fa_sweep *sweep, const char *store)
+int cli_sweep_print_json(const cli_sweep_rows *rows, const fa_sweep *sweep, const fa_tuner *tuner)
 {
     cJSON *document = cJSON_CreateObject();
     cJSON_AddStringToObject(document, "fa_tune", fa_version());
@@ -348,6 +319,6 @@ int cli_sweep_print_json(const cli_sweep_rows *rows, const fa_sweep *sweep, cons
     cJSON *items = cJSON_AddArrayToObject(document, "items");
     for (int32_t i = 0; i < rows->count; i++)
         cJSON_AddItemToArray(items, json_row(&rows->row[i]));
-    cJSON_AddStringToObject(document, "store", store);
+    cli_json_location(document, tuner);
     return cli_json_write(document);
 }

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a service and its clients say to one another, as JSON text: the one shape of an ask, an
+ * answer, a tune's progress, a sweep and a failure. Part of fa_tune.h; `fa-tune serve` and the
+ * library's own client speak through these, and `fa-tune … --json` prints answers and sweeps so.
+ *
+ * Writers make one line of text without a line break in it, NUL-terminated, which the caller frees
+ * with free(); numbers read back as the very same ones, and what is not known is null. Control bytes
+ * and what is not UTF-8 in a sentence are replaced as they are written.
+ *
+ * Readers take text from anybody: length, depth, types, ranges, control bytes and UTF-8 are checked,
+ * keys of an answer that are not known are passed over, keys of an ask that are not known are refused
+ * (a misspelt one would ask for something else). FA_EINVAL says what is wrong; outputs are set on
+ * success only. null reads as 0.
+ */
+#ifndef FA_SERVICE_H
+#define FA_SERVICE_H
+
+#include "fa_tune.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- the library as a client ----------------------------------------------------------------
+ * With fa_options.server or FA_TUNE_SERVER fa_tune(), fa_get_best_kernel(), fa_run_sweep(),
+ * fa_list_winners() and fa_answer_cubin() ask that server first; everything else is about the local
+ * store. FA_TUNE_TOKEN_FILE names a file with the token for a TCP port.
+ * - What the server answers is the answer, also FA_ENOTFOUND and the like. When it is gone, cannot do
+ *   its part or says what cannot be, a note says so once, and the local store and tuner are used; it
+ *   is asked again a few seconds later.
+ * - A Unix socket must be this user's or root's. Nothing of the server's enters the local store.
+ * - fa_get_best_kernel() launches without a proof of its own what the server measured on this very
+ *   GPU, or another of its silicon under this driver version; anything else, and anything from a TCP
+ *   port without a token, is proved in a worker first. A hit in the process never waits for a server.
+ * - A callback that cancels cancels the job there, unless somebody else waits for it. */
+
+/* The server that is asked, or "": none is named, or it is gone for now. */
+FA_API const char *fa_server_location(const fa_tuner *tuner);
+
+/* The longest text that a reader takes, in bytes. */
+enum {
+    FA_ASK_TEXT_MAX = 16384,
+    FA_ANSWER_TEXT_MAX = 65536, /* also a progress, a sweep, a sweep's event and a failure */
+    FA_SWEEP_ASK_TEXT_MAX = 8 << 20
+};
+
+/* ---- one problem ----------------------------------------------------------------------------*/
+/* {"problem": {"head_dim": 64, "batch": 4, "heads_q": 8, "seq_q": 512}, "gpu": "L4"}
+ *
+ * The problem needs these four. By default heads_kv is heads_q, seq_k is seq_q, dtype "fp16", causal
+ * "none", layout "bhsd", lse and unaligned false; effort "measure"; the rest 0, false or empty. */
+typedef struct fa_ask {
+    size_t size;        /* sizeof(fa_ask) */
+    fa_problem problem;
+    char gpu[64];       /* catalogue name; "": a device of the server's */
+    char uuid[48];      /* that device where the server has it, else the type `gpu` (FA_ENODEVICE where
+                           that is ""); "": the type, or the device `ordinal` where that is "" too */
+    int32_t ordinal;
+    fa_effort effort;
+    bool again, exact, first_contact; /* as in fa_request */
+    int32_t timeout_ms; /* 0: the server's default */
+} fa_ask;
+
+FA_API int fa_ask_write(const fa_ask *ask, char **ret_text, fa_diag *diag);
+FA_API int fa_ask_read(const char *text, size_t size, fa_ask *ret_ask, fa_diag *diag);
+
+FA_API int fa_answer_write(const fa_answer *answer, char **ret_text, fa_diag *diag);
+FA_API int fa_answer_read(const char *text, size_t size, fa_answer *ret_answer, fa_diag *diag);
+
+/* trial and best of *ret_progress point to the two given, or are NULL. */
+FA_API int fa_progress_write(const fa_progress *progress, char **ret_text, fa_diag *diag);
+FA_API int fa_progress_read(const char *text, size_t size, fa_progress *ret_progress,
+                            fa_trial *ret_trial, fa_trial *ret_best, fa_diag *diag);
+
+/* ---- sweeps ---------------------------------------------------------------------------------*/
+/* {"items": [{"problem": {…}, "gpu": "L4"}, …], "plan": "…", "effort": "measure", "again": false,
+ *  "exact": false, "restart": false, "ordinal": 0, "budget": {"seconds": 60, "trials": null, …}}
+ *
+ * Only items are needed; a problem is as in fa_ask. On success the items are the caller's to free()
+ * and ret_request's plan points to the one given (NULL without one). */
+struct fa_sweep_request; /* fa_sweep.h's, whichever of the two comes first */
+struct fa_sweep_progress;
+FA_API int fa_sweep_ask_write(const struct fa_sweep_request *request, char **ret_text, fa_diag *diag);
+FA_API int fa_sweep_ask_read(const char *text, size_t size, struct fa_sweep_request *ret_request,
+                             fa_sweep_item **ret_items, char ret_plan[512], fa_diag *diag);
+
+FA_API int fa_sweep_write(const fa_sweep *sweep, char **ret_text, fa_diag *diag);
+FA_API int fa_sweep_read(const char *text, size_t size, fa_sweep *ret_sweep, fa_diag *diag);
+
+/* What a sweep's event points to, when it was read. */
+typedef struct fa_sweep_parts {
+    fa_sweep sweep;
+    fa_sweep_item item;
+    fa_progress tune;
+    fa_trial trial, best;
+    fa_answer answer;
+} fa_sweep_parts;
+
+FA_API int fa_sweep_event_write(const struct fa_sweep_progress *progress, char **ret_text,
+                                fa_diag *diag);
+FA_API int fa_sweep_event_read(const char *text, size_t size,
+                               struct fa_sweep_progress *ret_progress, fa_sweep_parts *ret_parts,
+                               fa_diag *diag);
+
+/* ---- failures -------------------------------------------------------------------------------*/
+/* {"error": {"code": "FA_ENOTFOUND", "message": "…"}}; a code that is not known reads as FA_EIO. */
+FA_API int fa_failure_write(int code, const char *message, char **ret_text, fa_diag *diag);
+FA_API int fa_failure_read(const char *text, size_t size, int *ret_code, fa_diag *ret_message,
+                           fa_diag *diag);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What all texts of fa_service.h have in common: printing, checked parsing, failures.
+ */
+#include "fa_service.h"
+#include "wire.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The length of the character at `c` as UTF-8; 0: it is none, or a control character. */
+static size_t character(const unsigned char *c)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    size_t size = *c < 0x80 ? 1 : *c >> 5 == 6 ? 2 : *c >> 4 == 14 ? 3 : *c >> 3 == 30 ? 4 : 0;
+    if (size <= 1)
+        return size == 1 && *c >= 0x20 && *c != 0x7f ? 1 : 0;
+    uint32_t code = *c & (0x7fu >> size);
+    for (size_t i = 1; i < size; i++) {
+        if (c[i] >> 6 != 2)
+            return 0;
+        code = code << 6 | (c[i] & 0x3fu);
+    }
+    bool good = code >= least[size] && code <= 0x10ffff && code >> 11 != 0x1b && code >= 0xa0;
+    return good ? size : 0;
+}
+
+/* Whether a text is clean; with `mend` it is made so, in place. */
+static bool clean_text(char *text, bool mend)
+{
+    for (unsigned char *c = (unsigned char *)text; c != NULL && *c != 0;) {
+        size_t size = character(c);
+        if (size == 0 && !mend)
+            return false;
+        if (size == 0)
+            *c = *c < 0x20 ? ' ' : '?';
+        c += size == 0 ? 1 : size;
+    }
+    return true;
+}
+
+/* The parser bounds the depth. */
+static bool clean(cJSON *json, bool mend)
+{
+    for (cJSON *item = json; item != NULL; item = item->next)
+        if (!clean_text(item->string, mend) ||
+            (cJSON_IsString(item) && !clean_text(item->valuestring, mend)) ||
+            !clean(item->child, mend))
+            return false;
+    return true;
+}
+
+int fa_wire_print(cJSON *json, char **ret_text, fa_diag *diag)
+{
+    char *printed = NULL, *text = NULL;
+    if (json != NULL) {
+        clean(json, true);
+        printed = cJSON_PrintUnformatted(json);
+    }
+    if (printed != NULL)
+        text = strdup(printed); /* cJSON's memory may be another allocator's */
+    cJSON_free(printed);
+    cJSON_Delete(json);
+    if (text == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a text of the service");
+    *ret_text = text;
+    return 0;
+}
+
+int fa_wire_parse(const char *text, size_t size, size_t limit, const char *where, cJSON **ret_json,
+                  fa_diag *diag)
+{
+    cJSON *json = NULL;
+    if (text == NULL)
+        return fa_fail(diag, FA_EINVAL, "%s: there is no text", where);
+    if (size > limit)
+        return fa_fail(diag, FA_EINVAL, "%s: has %zu bytes, %zu is the most", where, size, limit);
+    int rc = fa_json_parse(text, size, where, &json, diag);
+    if (rc == 0 && !cJSON_IsObject(json))
+        rc = fa_fail(diag, FA_EINVAL, "%s: must be a JSON object", where);
+    if (rc == 0 && !clean(json, false))
+        rc = fa_fail(diag, FA_EINVAL, "%s: a text in it has control bytes or is not UTF-8", where);
+    if (rc != 0)
+        cJSON_Delete(json);
+    else
+        *ret_json = json;
+    return rc;
+}
+
+int fa_wire_keys(const cJSON *object, const char *const *keys, const char *where, fa_diag *diag)
+{
+    uint64_t seen = 0;
+    for (const cJSON *item = object->child; item != NULL; item = item->next) {
+        int i = 0;
+        while (keys[i] != NULL && strcmp(keys[i], item->string) != 0)
+            i++;
+        if (keys[i] == NULL)
+            return fa_fail(diag, FA_EINVAL, "%s: there is no key \"%s\"", where, item->string);
+        if (seen >> i & 1)
+            return fa_fail(diag, FA_EINVAL, "%s: key \"%s\" stands twice", where, item->string);
+        seen |= (uint64_t)1 << i;
+    }
+    return 0;
+}
+
+int fa_wire_object(const cJSON *object, const char *key, const char *where, const cJSON **ret,
+                   fa_diag *diag)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+    if (!cJSON_IsObject(item))
+        return fa_fail(diag, FA_EINVAL, "%s: \"%s\" must be an object", where, key);
+    *ret = item;
+    return 0;
+}
+
+int fa_wire_flag(const cJSON *object, const char *key, bool *ret, const char *where, fa_diag *diag)
+{
+    int rc = fa_json_bool(object, key, ret, where, diag);
+    return rc == FA_ENOTFOUND ? 0 : rc;
+}
+
+int fa_wire_choice(const cJSON *object, const char *key, const char *const *names, int count,
+                   int *ret, const char *where, fa_diag *diag)
+{
+    const char *text = NULL;
+    int rc = fa_json_needed(fa_json_text(object, key, &text, where, diag), key, where, diag);
+    for (int i = 0; rc == 0 && i < count; i++) {
+        if (strcmp(names[i], text) == 0) {
+            *ret = i;
+            return 0;
+        }
+    }
+    return rc != 0 ? rc : fa_fail(diag, FA_EINVAL, "%s: there is no %s \"%s\"", where, key, text);
+}
+
+int fa_wire_effort(const cJSON *object, fa_effort *ret, const char *where, fa_diag *diag)
+{
+    const char *text = NULL;
+    int rc = fa_json_text(object, "effort", &text, where, diag);
+    if (rc == 0 && fa_effort_parse(text, ret) != 0)
+        rc = fa_fail(diag, FA_EINVAL,
+                     "%s: there is no effort \"%s\": use cached, predict, measure or patient", where,
+                     text);
+    return rc == FA_ENOTFOUND ? 0 : rc;
+}
+
+int fa_failure_write(int code, const char *message, char **ret_text, fa_diag *diag)
+{
+    const char *name = fa_error_name(code);
+    cJSON *json = cJSON_CreateObject();
+    cJSON *error = cJSON_AddObjectToObject(json, "error");
+    cJSON_AddStringToObject(error, "code", name != NULL ? name : "FA_EIO");
+    if (cJSON_AddStringToObject(error, "message", message != NULL ? message : "") == NULL) {
+        cJSON_Delete(json);
+        json = NULL;
+    }
+    return fa_wire_print(json, ret_text, diag);
+}
+
+int fa_failure_read(const char *text, size_t size, int *ret_code, fa_diag *ret_message,
+                    fa_diag *diag)
+{
+    static const char where[] = "failure";
+    cJSON *json = NULL;
+    const cJSON *error = NULL;
+    const char *name = "", *message = "";
+    int code = FA_EIO;
+    int rc = fa_wire_parse(text, size, FA_ANSWER_TEXT_MAX, where, &json, diag);
+    if (rc == 0)
+        rc = fa_wire_object(json, "error", where, &error, diag);
+    if (rc == 0)
+        rc = fa_json_needed(fa_json_text(error, "code", &name, where, diag), "code", where, diag);
+    if (rc == 0)
+        rc = fa_json_needed(fa_json_text(error, "message", &message, where, diag), "message", where,
+                            diag);
+    if (rc == 0) {
+        fa_error_parse(name, &code);
+        *ret_code = fa_fail(ret_message, code, "%s", message);
+    }
+    cJSON_Delete(json);
+    return rc;
+}
