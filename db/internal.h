@@ -156,7 +156,7 @@ struct fa_store {
     dev_t device;                 /* which file was opened, should another take its name */
     ino_t inode;
     int64_t busy_since; /* monotonic ms, while waiting for another process */
-    int64_t seen; /* waiting: SQLite's data_version at the last look; 0: none yet */
+    int64_t seen; /* waiting: SQLite's data_version at the last look, and 1; 0: none yet */
     bool read_only;
     bool batching;      /* inside fa_store_batch */
     bool journal_ready; /* this connection's journal mode has been set */

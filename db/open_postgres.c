@@ -137,6 +137,7 @@ static int connect_server(fa_store *store, fa_diag *diag)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
     if (postgres->pq->status(postgres->connection) != CONNECTION_OK)
         return fa_postgres_fail(store, diag, NULL, "no connection");
+    postgres->pq->setnonblocking(postgres->connection, 1);
     if (postgres->pq->serverVersion(postgres->connection) < FA_POSTGRES_OLDEST)
         return fa_fail(diag, FA_ENOTSUP, "store %s: this server is older than PostgreSQL %d",
                        store->path, FA_POSTGRES_OLDEST / 10000);
@@ -260,6 +261,9 @@ int fa_postgres_enter(fa_store *store, fa_diag *diag)
         look_for_the_end(store);
     if (postgres->connection != NULL)
         return 0;
+    if (store->batching) /* what went before is undone: what follows may not be stored alone */
+        return fa_fail(diag, FA_EIO, "store %s: the connection was lost in the middle of a change",
+                       store->path);
     postgres->entering = true;
     int rc = connect_server(store, diag);
     if (rc == 0)

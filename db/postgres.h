@@ -14,10 +14,10 @@
 /* ---- libpq.c ---------------------------------------------------------------------------------*/
 #define FA_PQ_FUNCTIONS(X)                                                                       \
     X(backendPID) X(clear) X(cmdTuples) X(connectdbParams) X(conninfoFree) X(conninfoParse)      \
-    X(consumeInput) X(errorMessage) X(finish) X(freemem) X(ftype) X(getResult)        \
+    X(consumeInput) X(errorMessage) X(finish) X(flush) X(freemem) X(ftype) X(getResult)          \
     X(getisnull) X(getlength) X(getvalue) X(isBusy) X(nfields) X(notifies) X(ntuples)            \
-    X(resultErrorField) X(resultStatus) X(sendPrepare) X(sendQuery)                   \
-    X(sendQueryPrepared) X(serverVersion) X(socket) X(status) X(transactionStatus)
+    X(resultErrorField) X(resultStatus) X(sendPrepare) X(sendQuery) X(sendQueryPrepared)         \
+    X(serverVersion) X(setnonblocking) X(socket) X(status) X(transactionStatus)
 
 #define FA_PQ_MEMBER(name) __typeof__(PQ##name) *name;
 typedef struct fa_pq {

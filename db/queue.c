@@ -60,6 +60,36 @@ int fa_store_queue_enter(fa_store *store, const fa_sweep *sweep, const fa_sweep_
     return rc;
 }
 
+/* ---- a sweep whose items have ended ---------------------------------------------------------*/
+/* One integer into one statement. */
+static int run_on_sweep(fa_store *store, fa_db_slot slot, const char *sql, int64_t id, fa_diag *diag)
+{
+    fa_statement *statement;
+    int rc = fa_db_statement(store, slot, sql, &statement, diag);
+    if (rc != 0)
+        return rc;
+    fa_binder binder = {.statement = statement};
+    fa_bind_int(&binder, id);
+    return fa_db_run(store, &binder, diag);
+}
+
+#define OPEN_ITEMS \
+    "EXISTS (SELECT 1 FROM sweep_item WHERE sweep_id = sweep.id AND sweep_item.state " \
+    "IN ('pending', 'running'))"
+
+/* Done when no item is open, or closed when its budget is spent. */
+static int close_sweep(fa_store *store, int64_t id, fa_diag *diag)
+{
+    return run_on_sweep(store, FA_SQL_QUEUE_SETTLE,
+                        "UPDATE sweep SET state = CASE WHEN " OPEN_ITEMS
+                        " THEN 'budget-spent' ELSE 'done' END WHERE id = ? "
+                        "AND state IN ('running', 'budget-spent') AND (NOT " OPEN_ITEMS
+                        " OR (budget_seconds > 0 AND seconds >= budget_seconds) "
+                        "OR (budget_trials > 0 AND trials >= budget_trials) "
+                        "OR (budget_cost > 0 AND cost >= budget_cost))",
+                        id, diag);
+}
+
 /* ---- taking ---------------------------------------------------------------------------------*/
 struct claiming {
     const char *const *gpus;
@@ -67,6 +97,7 @@ struct claiming {
     int64_t lease_ms;
     fa_queue_claim claim;
     fa_sweep_item item;
+    bool found;
 };
 
 /* Which item: others in the middle of taking one are stepped around where the database can. */
@@ -123,6 +154,7 @@ static int fail_unreadable(fa_store *store, int64_t id, fa_diag *diag)
     return fa_db_exec(store, sql, diag);
 }
 
+/* 1: the item that was taken is not valid, and has failed. */
 static int read_claimed(fa_store *store, struct claiming *claiming, fa_diag *diag)
 {
     fa_queue_claim *claim = &claiming->claim;
@@ -131,6 +163,8 @@ static int read_claimed(fa_store *store, struct claiming *claiming, fa_diag *dia
     int rc = fa_db_item_load(store, claim->item.item_id, &position, &claiming->item, diag);
     if (rc == 0) {
         rc = fail_unreadable(store, claim->item.item_id, diag);
+        if (rc == 0)
+            rc = close_sweep(store, claim->item.sweep_id, diag);
         return rc != 0 ? rc : 1;
     }
     if (rc < 0)
@@ -138,21 +172,24 @@ static int read_claimed(fa_store *store, struct claiming *claiming, fa_diag *dia
     rc = fa_db_row(store, FA_SQL_QUEUE_REQUEST, "SELECT request FROM sweep WHERE id = ?",
                    claim->item.sweep_id, &reader, diag);
     if (rc != 1)
-        return rc < 0 ? rc : FA_ENOTFOUND;
+        return rc < 0 ? rc : fa_fail(diag, FA_ECORRUPT, "an item of the queue has no sweep");
     fa_read_copy(&reader, claim->request, sizeof claim->request);
     fa_db_reset(reader.statement);
     return reader.ok ? 0 : fa_fail(diag, FA_ECORRUPT, "the request of a sweep is not valid");
 }
 
+/* That there is nothing is no failure: what was found not to be valid on the way is committed. */
 static int claim_body(fa_store *store, void *context, fa_diag *diag)
 {
+    struct claiming *claiming = context;
     int rc;
     do {
-        rc = take_item(store, context, diag);
+        rc = take_item(store, claiming, diag);
+        claiming->found = rc == 0;
         if (rc == 0)
-            rc = read_claimed(store, context, diag);
-    } while (rc == 1); /* was not valid and has failed: the next one */
-    return rc;
+            rc = read_claimed(store, claiming, diag);
+    } while (rc == 1);
+    return rc == FA_ENOTFOUND ? 0 : rc;
 }
 
 int fa_store_queue_claim(fa_store *store, const char *const *gpus, size_t gpu_count,
@@ -168,8 +205,8 @@ int fa_store_queue_claim(fa_store *store, const char *const *gpus, size_t gpu_co
     claiming.claim.stage = stage;
     strcpy(claiming.claim.holder, holder);
     int rc = fa_db_change(store, claim_body, &claiming, diag);
-    if (rc != 0)
-        return rc;
+    if (rc != 0 || !claiming.found)
+        return rc != 0 ? rc : FA_ENOTFOUND;
     *ret_claim = claiming.claim;
     *ret_item = claiming.item;
     return 0;
@@ -231,18 +268,6 @@ int fa_store_queue_renew(fa_store *store, const fa_queue_claim *claim, int64_t l
 }
 
 /* ---- ending ---------------------------------------------------------------------------------*/
-/* One integer into one statement. */
-static int run_on_sweep(fa_store *store, fa_db_slot slot, const char *sql, int64_t id, fa_diag *diag)
-{
-    fa_statement *statement;
-    int rc = fa_db_statement(store, slot, sql, &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
-    fa_bind_int(&binder, id);
-    return fa_db_run(store, &binder, diag);
-}
-
 static int end_item(fa_store *store, const struct ending *ending, fa_diag *diag)
 {
     fa_statement *statement;
@@ -262,10 +287,6 @@ static int end_item(fa_store *store, const struct ending *ending, fa_diag *diag)
     return fa_db_run(store, &binder, diag);
 }
 
-#define OPEN_ITEMS \
-    "EXISTS (SELECT 1 FROM sweep_item WHERE sweep_id = sweep.id AND sweep_item.state " \
-    "IN ('pending', 'running'))"
-
 /* The sweep's row comes last: whoever changes it holds up all others that end an item of it, and
  * sees what those before it have ended. */
 static int settle(fa_store *store, const struct ending *ending, fa_diag *diag)
@@ -274,14 +295,7 @@ static int settle(fa_store *store, const struct ending *ending, fa_diag *diag)
     const fa_sweep_spent *spent = ending->spent != NULL ? ending->spent : &nothing;
     int rc = fa_db_sweep_spend(store, &ending->claim->item, spent, diag);
     if (rc == 0)
-        rc = run_on_sweep(store, FA_SQL_QUEUE_SETTLE,
-                          "UPDATE sweep SET state = CASE WHEN " OPEN_ITEMS
-                          " THEN 'budget-spent' ELSE 'done' END WHERE id = ? "
-                          "AND state IN ('running', 'budget-spent') AND (NOT " OPEN_ITEMS
-                          " OR (budget_seconds > 0 AND seconds >= budget_seconds) "
-                          "OR (budget_trials > 0 AND trials >= budget_trials) "
-                          "OR (budget_cost > 0 AND cost >= budget_cost))",
-                          ending->claim->item.sweep_id, diag);
+        rc = close_sweep(store, ending->claim->item.sweep_id, diag);
     return rc != 0 ? rc : fa_db_notify(store, diag);
 }
 

@@ -3,8 +3,8 @@
  * PostgreSQL as a backend: prepared statements, values in and out, sentences for its errors, and
  * NOTIFY for those who wait.
  *
- * Numbers go in as text (a double with 17 digits is the same double again), text and bytes as they
- * are; everything comes back in binary. Whatever is asked of the server has an end: it gives up a
+ * Whole numbers go in as text, all else as the bytes that it is; everything comes back in binary, so
+ * no locale is in the way. Whatever is asked of the server has an end: it gives up a
  * command after a minute, and we give it up soon after.
  */
 #include "postgres.h"
@@ -27,7 +27,7 @@ enum {
     TYPE_FLOAT8 = 701,
     TYPE_VARCHAR = 1043
 };
-enum { PLACES_MAX = 48, NUMBER_MAX = 40 };
+enum { PLACES_MAX = 48, NUMBER_MAX = 24 };
 
 struct prepared {
     const fa_pq *pq;
@@ -124,10 +124,10 @@ static int64_t now_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Until there is something to read. 0: the time is over. */
-static int await_input(struct fa_postgres *postgres, int64_t until)
+/* Until there is something to read, or room to write. 0: the time is over. */
+static int await_socket(struct fa_postgres *postgres, short events, int64_t until)
 {
-    struct pollfd socket = {postgres->pq->socket(postgres->connection), POLLIN, 0};
+    struct pollfd socket = {postgres->pq->socket(postgres->connection), events, 0};
     int64_t left = until - now_ms();
     int rc;
     do
@@ -136,15 +136,30 @@ static int await_input(struct fa_postgres *postgres, int64_t until)
     return rc;
 }
 
+/* Everything that was sent has left; a server may talk while we do. */
+static bool flushed(struct fa_postgres *postgres, int64_t until)
+{
+    const fa_pq *pq = postgres->pq;
+    int rest;
+    while ((rest = pq->flush(postgres->connection)) == 1)
+        if (await_socket(postgres, POLLIN | POLLOUT, until) <= 0 ||
+            pq->consumeInput(postgres->connection) == 0)
+            return false;
+    return rest == 0;
+}
+
 /* The last result of what was sent, or the first that is an error; NULL: none came. */
 static PGresult *await_result(struct fa_postgres *postgres)
 {
     const fa_pq *pq = postgres->pq;
     int64_t until = now_ms() + postgres->answer_ms;
     PGresult *kept = NULL;
+    if (!flushed(postgres, until))
+        return NULL;
     for (;;) {
         while (pq->isBusy(postgres->connection))
-            if (await_input(postgres, until) <= 0 || pq->consumeInput(postgres->connection) == 0) {
+            if (await_socket(postgres, POLLIN, until) <= 0 ||
+                pq->consumeInput(postgres->connection) == 0) {
                 pq->clear(kept);
                 return NULL;
             }
@@ -351,6 +366,14 @@ static int bind_bytes(struct prepared *prepared, int i, const fa_value *value)
     return 0;
 }
 
+static void put_big_endian(char ret_bytes[8], double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    for (int i = 0; i < 8; i++)
+        ret_bytes[i] = (char)(bits >> (56 - 8 * i) & 0xff);
+}
+
 static int bind(fa_statement *statement, int place, const fa_value *value)
 {
     struct prepared *prepared = statement->handle;
@@ -371,7 +394,9 @@ static int bind(fa_statement *statement, int place, const fa_value *value)
         snprintf(prepared->numbers[i], NUMBER_MAX, "%lld", (long long)value->integer);
         return 0;
     case FA_VALUE_REAL:
-        snprintf(prepared->numbers[i], NUMBER_MAX, "%.17g", value->real);
+        put_big_endian(prepared->numbers[i], value->real);
+        prepared->sizes[i] = 8;
+        prepared->formats[i] = 1;
         return 0;
     case FA_VALUE_TEXT:
     case FA_VALUE_BLOB:
@@ -499,7 +524,7 @@ static int wait(fa_store *store, int timeout_ms, fa_diag *diag)
         }
         if (notified(postgres))
             return 0;
-        if (await_input(postgres, until) == 0)
+        if (await_socket(postgres, POLLIN, until) == 0)
             return FA_ETIMEOUT;
     }
 }

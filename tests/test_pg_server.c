@@ -278,16 +278,18 @@ static void who_waits_for_a_lock_for_too_long_is_told(void)
 /* ---- a server that dies or hangs ------------------------------------------------------------*/
 struct dying {
     fa_store *store;
-    int rc;
+    bool again; /* comes back at once */
 };
 
 static int put_and_crash(void *context, fa_diag *d)
 {
     struct dying *dying = context;
     int rc = db_put_winner(dying->store, 2, 2, FA_ORIGIN_MEASURED, NULL, d);
-    if (rc != 0 || !pg_tell("crash"))
+    if (rc != 0 || !pg_tell("crash") || (dying->again && !pg_tell("start")))
         return FA_EINVAL;
-    return db_put_winner(dying->store, 3, 3, FA_ORIGIN_MEASURED, NULL, d);
+    rc = db_put_winner(dying->store, 3, 3, FA_ORIGIN_MEASURED, NULL, d);
+    /* Whoever goes on in spite of that stores nothing alone. */
+    return rc == FA_EIO ? db_put_winner(dying->store, 3, 3, FA_ORIGIN_MEASURED, NULL, d) : FA_EINVAL;
 }
 
 static void a_server_killed_in_the_middle_loses_the_change_and_nothing_else(void)
@@ -305,6 +307,8 @@ static void a_server_killed_in_the_middle_loses_the_change_and_nothing_else(void
         CHECK_INT(fa_store_wait(store, 1, &diag), FA_EIO);
     }
     CHECK(pg_tell("start"));
+    dying.again = true;
+    CHECK_INT(fa_store_batch(store, put_and_crash, &dying, &diag), FA_EIO);
     CHECK(db_winner_is(store, 1, 1, &diag)); /* the same store goes on */
     CHECK(!db_winner_is(store, 2, 2, &diag) && !db_winner_is(store, 3, 3, &diag));
     CHECK_OK(db_put_winner(store, 2, 2, FA_ORIGIN_MEASURED, NULL, &diag), diag);
@@ -342,6 +346,18 @@ static void a_server_that_hangs_is_given_up(void)
     CHECK_INT(rc, FA_EIO);
     store->postgres->answer_ms = FA_POSTGRES_ANSWER_MS;
     CHECK(db_winner_is(store, 1, 1, &diag));
+    size_t size = (size_t)8 << 20; /* more than a socket holds */
+    fa_cubin_record large = db_cubin(2, bytes);
+    large.bytes = calloc(1, size);
+    large.size = size;
+    store->postgres->answer_ms = 50;
+    CHECK(large.bytes != NULL && pg_tell("stop"));
+    rc = fa_store_cubin_put(store, &large, &diag);
+    CHECK(pg_tell("go"));
+    CHECK_INT(rc, FA_EIO);
+    store->postgres->answer_ms = FA_POSTGRES_ANSWER_MS;
+    CHECK_OK(fa_store_cubin_put(store, &large, &diag), diag);
+    free(large.bytes);
     fa_store_close(&store);
 }
 
