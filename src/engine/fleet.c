@@ -142,9 +142,3 @@ fa_store *fa_fleet_store(fa_tuner *tuner)
     fa_fleet_catch_up(tuner);
     return fleet->store;
 }
-
-fa_store *fa_fleet_listed(fa_tuner *tuner)
-{
-    fa_store *store = fa_fleet_store(tuner);
-    return store != NULL ? store : tuner->store;
-}

@@ -49,8 +49,6 @@ void fa_fleet_free(fa_fleet **fleet);
 fa_store *fa_fleet_store(fa_tuner *tuner);
 /* After a call of the fleet's store failed: lets go of it when that is why, and tells so once. */
 void fa_fleet_failed(fa_tuner *tuner, int rc, const fa_diag *why);
-/* The store that lists and reports read: the fleet's, else the local one. */
-fa_store *fa_fleet_listed(fa_tuner *tuner);
 
 /* The name under which items for a GPU are queued: the catalogue's, where it knows the GPU. */
 void fa_fleet_gpu_type(const fa_gpu *gpu, char ret_name[64]);
@@ -66,6 +64,19 @@ bool fa_fleet_pull(fa_tuner *tuner, const fa_target *target, bool now);
 /* A compiled kernel by its key, for a tune that would compile it. FA_ENOTFOUND also when the fleet
  * is not connected. */
 int fa_fleet_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin);
+
+/* ---- fleet_list.c ---------------------------------------------------------------------------*/
+/* Every winner of the fleet's store, newest first, then those of the local one whose scopes the fleet
+ * has not; without a fleet the local ones. A non-zero return stops and is returned. */
+typedef int fa_listed_winner_visit(void *context, fa_store *store, const fa_winner_record *winner);
+int fa_fleet_winners_each(fa_tuner *tuner, fa_listed_winner_visit *visit, void *context,
+                          fa_diag *diag);
+/* A scope's winner as these lists have it. FA_ENOTFOUND, FA_ECORRUPT. */
+int fa_fleet_winner(fa_tuner *tuner, const fa_scope *scope, fa_winner_record *ret_winner,
+                    fa_diag *diag);
+/* The same of scopes. */
+int fa_fleet_scopes_each(fa_tuner *tuner, fa_scope_visit *visit, void *context,
+                         fa_diag *diag);
 
 /* ---- fleet_lease.c --------------------------------------------------------------------------*/
 /* Signs of life from a thread with a connection of its own, every third of the lease. */
