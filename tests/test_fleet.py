@@ -117,7 +117,7 @@ def lists_and_exports_tell_of_the_whole_fleet():
 def those_without_a_gpu_compile_for_those_with_one():
     with Shared() as fleet, Host(fleet.location, gpu=1) as one, Host(fleet.location) as two:
         tap.equal(two.enqueue(64, 128)["items"], 2)
-        out, err = finish(two.worker("--idle-exit", "1s"))
+        out, err = finish(two.worker("--idle-exit", "0.2s"))
         tap.has(out, "0 measured, 2 compiled")
         tap.has(err, "L4: compiled")
         queue = one.queue()
@@ -125,7 +125,7 @@ def those_without_a_gpu_compile_for_those_with_one():
         before = queue["spent"]
         # Before anybody has measured, there is a guess to be had.
         tap.equal(one.json("show")["winners"][0]["answer"]["origin"], "predicted")
-        out, err = finish(one.worker("--idle-exit", "1s"))
+        out, err = finish(one.worker("--idle-exit", "0.2s"))
         tap.has(out, "2 measured, 0 compiled")
         queue = one.queue()
         tap.equal((queue["state"], queue["done"], queue["refused"]), ("done", 2, 0))
@@ -193,7 +193,7 @@ def a_problem_that_fails_keeps_its_reason_and_the_others_go_on():
     broken = "fault * out_of_memory\n"
     with Shared() as fleet, Host(fleet.location, gpu=1, script=broken) as one:
         one.enqueue(64, 128)
-        out, err = finish(one.worker("--idle-exit", "1s"))
+        out, err = finish(one.worker("--idle-exit", "0.2s"))
         tap.has(out, "0 measured, 0 compiled, 2 failed")
         tap.has(err, "none of 2 configs survived")
         queue = one.queue()
@@ -202,7 +202,7 @@ def a_problem_that_fails_keeps_its_reason_and_the_others_go_on():
         # Entered again, what failed is open again.
         one.use_fake_driver("device name=NVIDIA_L4 sm=89 sms=58\n")
         tap.equal(one.enqueue(64, 128)["failed"], 0)
-        finish(one.worker("--idle-exit", "1s"))
+        finish(one.worker("--idle-exit", "0.2s"))
         tap.equal(one.queue()["done"], 2)
 
 

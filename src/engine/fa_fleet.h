@@ -31,8 +31,9 @@ extern "C" {
  * of fa_run_sweep(); its progress is not called, and its items name GPU types ("" is the type of the
  * device here). Returns at once. FA_ESTORE: no store is shared with other hosts. FA_EIO and others:
  * the database does not answer, and nothing was entered. */
-FA_API int fa_enqueue_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret_sweep,
-                            fa_diag *diag);
+struct fa_sweep_request; /* fa_sweep.h */
+FA_API int fa_enqueue_sweep(fa_tuner *tuner, const struct fa_sweep_request *request,
+                            fa_sweep *ret_sweep, fa_diag *diag);
 
 /* A sweep in the queue. */
 typedef struct fa_queue {

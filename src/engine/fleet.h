@@ -30,7 +30,7 @@ typedef struct fa_fleet {
     fa_diag why;                      /* it does not */
     int32_t failures;                 /* in a row */
     uint64_t retry_ns;                /* not before */
-    bool catching_up;
+    bool busy;                        /* a key's turn is held, or an item: nothing else is published */
     bool working;                     /* a worker's tune: the worker publishes it under its claim */
     struct {                          /* of which it knew nothing a moment ago */
         char key[FA_HASH_HEX];
@@ -58,8 +58,8 @@ void fa_fleet_gpu_type(const fa_gpu *gpu, char ret_name[64]);
  * there. Does nothing without a fleet. */
 void fa_fleet_look(fa_tuner *tuner, const fa_target *target, bool exact);
 /* Copies into the local store what the fleet has for a target: its own winner with its cubin, else
- * the nearest ones. True when the local store has more than before. now: also when it had nothing a
- * moment ago. */
+ * the nearest ones. True when the local store has more than before. now: its own alone, also when
+ * the fleet had nothing a moment ago. */
 bool fa_fleet_pull(fa_tuner *tuner, const fa_target *target, bool now);
 /* A compiled kernel by its key, for a tune that would compile it. FA_ENOTFOUND also when the fleet
  * is not connected. */

@@ -142,7 +142,7 @@ static int renew(fa_store *store, void *context, fa_diag *diag)
 
 /* Waits a little for whoever has the key; FA_ECANCELED by the request. */
 static int wait_a_little(fa_tuner *tuner, const fa_request *request, fa_progress *progress,
-                         uint64_t since, fa_diag *diag)
+                         uint64_t since, bool *ret_woken, fa_diag *diag)
 {
     fa_diag why = {{0}};
     progress->elapsed_s = (double)(uv_hrtime() - since) / 1e9;
@@ -151,6 +151,7 @@ static int wait_a_little(fa_tuner *tuner, const fa_request *request, fa_progress
     int rc = fa_store_wait(tuner->fleet->store, WAIT_MS, &why);
     if (rc != 0 && rc != FA_ETIMEOUT)
         fa_fleet_failed(tuner, rc, &why);
+    *ret_woken = rc == 0;
     return 0;
 }
 
@@ -193,11 +194,18 @@ int fa_turn_take(fa_tuner *tuner, const fa_request *request, const fa_target *ta
             fa_fleet_failed(tuner, rc, &why);
             return 0;
         }
-        again = again && rc == 0;
-        int canceled = rc == 0 ? 0 : wait_a_little(tuner, request, &progress, since, diag);
+        if (rc == 0)
+            break;
+        bool woken = false;
+        again = false;
+        int canceled = wait_a_little(tuner, request, &progress, since, &woken, diag);
         if (canceled != 0)
             return canceled;
+        *ret_found = woken && look_again(tuner, request, target, ret_answer);
+        if (*ret_found)
+            return 0;
     }
+    tuner->fleet->busy = true;
     *ret_found = !again && look_again(tuner, request, target, ret_answer);
     if (!*ret_found) /* without a sign of life the lease only ends early */
         fa_heartbeat_start(tuner->fleet, renew, turn, &turn->heartbeat, NULL);
@@ -208,6 +216,7 @@ void fa_turn_end(fa_tuner *tuner, fa_turn *turn)
 {
     fa_diag why = {{0}};
     fa_heartbeat_stop(&turn->heartbeat);
+    tuner->fleet->busy = false;
     if (turn->held && tuner->fleet->store != NULL) {
         int rc = fa_store_lease_release(tuner->fleet->store, &turn->lease, &why);
         if (rc != 0)

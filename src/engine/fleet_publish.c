@@ -189,10 +189,10 @@ void fa_fleet_forget(fa_tuner *tuner, const fa_scope *scope)
 void fa_fleet_publish(fa_tuner *tuner, const fa_scope *scope, const fa_turn *turn)
 {
     fa_diag why = {{0}};
-    if (tuner->fleet->working)
+    if (tuner->fleet->working || fa_fleet_store(tuner) == NULL)
         return;
-    if (!turn->held || tuner->fleet->store == NULL) {
-        fa_fleet_store(tuner); /* if it is there again, it catches up */
+    if (!turn->held) { /* it is there again */
+        fa_fleet_catch_up(tuner);
         return;
     }
     int rc = publish(tuner, scope, turn, &why);
@@ -229,14 +229,12 @@ void fa_fleet_catch_up(fa_tuner *tuner)
 {
     fa_fleet *fleet = tuner->fleet;
     uint64_t until = uv_hrtime() + (uint64_t)CATCH_UP_MS * 1000000;
-    if (fleet == NULL || fleet->store == NULL || fleet->working || fleet->catching_up ||
+    if (fleet == NULL || fleet->store == NULL || fleet->busy || fleet->working ||
         fa_store_is_read_only(tuner->store))
         return;
     struct waiting *waiting = read_outbox(tuner, NULL);
-    fleet->catching_up = true;
     for (int i = 0; waiting != NULL && i < waiting->count && uv_hrtime() < until; i++)
         if (!publish_waiting(tuner, &waiting->one[i].scope, waiting->one[i].ticket))
             break;
-    fleet->catching_up = false;
     free(waiting);
 }

@@ -222,7 +222,7 @@ bool fa_fleet_pull(fa_tuner *tuner, const fa_target *target, bool now)
         some = pull_one(tuner, target, &exact, &found);
     if (fleet->store != NULL)
         some = pull_one(tuner, target, &target->scope, &found) || some;
-    if (fleet->store != NULL && !found)
+    if (fleet->store != NULL && !found && !now)
         some = pull_others(tuner, target) || some;
     if (!found)
         remember_miss(fleet, key);
