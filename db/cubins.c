@@ -187,6 +187,12 @@ int fa_store_cubin_get(fa_store *store, const char *key, fa_cubin_record *ret_re
     return rc;
 }
 
+int fa_store_cubin_exists(fa_store *store, const char *key, bool *ret_exists, fa_diag *diag)
+{
+    int rc = fa_db_enter(store, diag);
+    return rc != 0 ? rc : fa_db_cubin_exists(store, key, ret_exists, diag);
+}
+
 void fa_cubin_record_free(fa_cubin_record *record)
 {
     if (record == NULL)

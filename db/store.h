@@ -29,6 +29,8 @@ enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 4 };
 /* FA_TUNE_STORE (a file), else $XDG_CACHE_HOME/fa-tune/store.db, else $HOME/.cache/fa-tune/store.db.
  * Relative XDG_CACHE_HOME is ignored, as its specification says. */
 int fa_store_default_path(char *ret_path, size_t size, fa_diag *diag);
+/* The same of the file beside a store that FA_TUNE_STORE has elsewhere: FA_TUNE_LOCAL_STORE. */
+int fa_store_local_path(char *ret_path, size_t size, fa_diag *diag);
 
 typedef enum fa_store_mode {
     FA_STORE_READ_WRITE = 0, /* creates the file and its directories (mode 0700/0600) */
@@ -66,6 +68,8 @@ int fa_store_cubin_put(fa_store *store, const fa_cubin_record *record, fa_diag *
 /* FA_ENOTFOUND; FA_ECORRUPT when the bytes do not match their SHA-256 (the row is deleted). */
 int fa_store_cubin_get(fa_store *store, const char *key, fa_cubin_record *ret_record,
                        fa_diag *diag);
+/* Without its bytes: what a host asks before it sends them. */
+int fa_store_cubin_exists(fa_store *store, const char *key, bool *ret_exists, fa_diag *diag);
 void fa_cubin_record_free(fa_cubin_record *record);
 
 /* ---- scopes: a full winner key, by text and hash --------------------------------------------*/
@@ -309,6 +313,19 @@ typedef struct fa_queue_counts {
 } fa_queue_counts;
 /* Of one sweep, or of all that were entered for the fleet (id 0). */
 int fa_store_queue_counts(fa_store *store, int64_t id, fa_queue_counts *ret_counts, fa_diag *diag);
+
+/* Who holds which item of a sweep. */
+typedef struct fa_queue_holder {
+    int32_t position;
+    fa_sweep_item item;
+    fa_queue_stage stage;
+    char holder[FA_HOLDER_MAX];
+    int64_t left_ms; /* of its claim; not above 0: it has run out */
+} fa_queue_holder;
+/* In the order of items. A non-zero return stops and is returned. */
+typedef int fa_queue_holder_visit(void *context, const fa_queue_holder *holder);
+int fa_store_queue_holders_each(fa_store *store, int64_t id, fa_queue_holder_visit *visit,
+                                void *context, fa_diag *diag);
 
 /* ---- waiting (store.c) ------------------------------------------------------------------------*/
 /* Until another connection may have changed what one waits for: a winner put, a lease or claim

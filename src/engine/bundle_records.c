@@ -10,6 +10,7 @@
 
 #include "catalogue.h"
 #include "error.h"
+#include "fleet.h"
 #include "json.h"
 #include "records_file.h"
 #include "render.h"
@@ -109,8 +110,9 @@ static fa_answer *find_record(fa_records *records, const fa_answer *record)
     return NULL;
 }
 
-static int collect_one(void *context, const fa_winner_record *winner)
+static int collect_one(void *context, fa_store *store, const fa_winner_record *winner)
 {
+    (void)store;
     struct collecting *all = context;
     fa_answer record;
     fa_gpu gpu;
@@ -183,7 +185,7 @@ static int export_records(fa_tuner *tuner, const char *path, fa_records_info *in
     records.families = today.families;
     memcpy(records.family, today.family, sizeof records.family);
     struct collecting all = {tuner, &records, info, diag};
-    rc = fa_store_winners_each(tuner->store, collect_one, &all, diag);
+    rc = fa_fleet_winners_each(tuner, collect_one, &all, diag);
     count_origins(&records, info);
     if (rc == 0 && records.count == 0)
         rc = fa_fail(diag, FA_ENOTFOUND, "the store has no winner of today's templates on a GPU of "

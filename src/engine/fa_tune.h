@@ -44,7 +44,8 @@ typedef struct fa_tuner fa_tuner;
 /* Zero is the default of every field; set `size` to sizeof(fa_options). */
 typedef struct fa_options {
     size_t size;
-    const char *store;     /* file; default: FA_TUNE_STORE, else the XDG cache directory */
+    const char *store;     /* file, or a store that hosts share (fa_fleet.h); default: FA_TUNE_STORE,
+                              else a file in the XDG cache directory */
     const char *templates; /* directory that overrides built-in templates; FA_TUNE_TEMPLATES */
     const char *worker;    /* fa-tune-worker's path; FA_TUNE_WORKER, else beside this library */
     int32_t compile_workers; /* default: one per core that this process may use */
@@ -221,6 +222,7 @@ FA_API int fa_explain(fa_tuner *tuner, const fa_request *request, fa_explain_vis
 /* Stored winners, newest first. A non-zero return stops and is returned. */
 typedef int fa_answer_visit(void *context, const fa_answer *answer);
 FA_API int fa_list_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_diag *diag);
+/* What the last call read and wrote: the store's file, or the fleet's store without its secrets. */
 FA_API const char *fa_store_location(const fa_tuner *tuner);
 
 /* ---- GPUs -----------------------------------------------------------------------------------*/
@@ -259,5 +261,6 @@ FA_API const char *fa_name_of_layout(fa_layout layout);
 #include "fa_bundle.h"  /* winners in signed files */
 #include "fa_sweep.h"   /* grids of problems, and what others' kernels take for them */
 #include "fa_find.h"    /* what a request comes to without a tune */
+#include "fa_fleet.h"   /* hosts that share a store */
 #include "fa_service.h" /* what a service and its clients say to one another */
 #endif

@@ -8,6 +8,7 @@
 #include "attn_maps.h"
 #include "cubin.h"
 #include "error.h"
+#include "fleet.h"
 #include "json.h"
 #include "model.h"
 #include "render.h"
@@ -186,7 +187,7 @@ static void keep_reference(fa_job *job, const void *bytes, size_t size)
     job->reference_size = size;
 }
 
-/* A cubin of a system bundle that is clean goes into the store, as one compiled now would. */
+/* A cubin of a system bundle or of the fleet that is clean goes into the store, as one compiled now would. */
 static void keep_fresh(fa_job *job, int index, fa_cubin_record *record)
 {
     const fa_candidate *candidate = &job->space.candidate[index];
@@ -202,12 +203,25 @@ static void keep_fresh(fa_job *job, int index, fa_cubin_record *record)
     job->unwritten = true;
 }
 
-/* True when the store or a system bundle had the cubin, and it has been taken. */
+/* A whole space is in the fleet's store or none of it: after a few that are not there it is asked no
+ * more. */
+static int find_in_fleet(fa_job *job, const char *key, fa_cubin_record *ret_record)
+{
+    enum { IN_VAIN = 4 };
+    if (job->fleet_misses >= IN_VAIN)
+        return FA_ENOTFOUND;
+    int rc = fa_fleet_cubin(job->tuner, key, ret_record);
+    job->fleet_misses = rc == 0 ? 0 : job->fleet_misses + 1;
+    return rc;
+}
+
+/* True when the store, a system bundle or the fleet had the cubin, and it has been taken. */
 static bool take_stored(fa_job *job, int index, const char *key)
 {
     fa_cubin_record record = {0};
     bool stored = fa_store_cubin_get(job->tuner->store, key, &record, NULL) == 0;
-    if (!stored && fa_system_cubin(job->tuner, key, &record) != 0)
+    if (!stored && fa_system_cubin(job->tuner, key, &record) != 0 &&
+        find_in_fleet(job, key, &record) != 0)
         return false;
     if (index == FA_JOB_REFERENCE)
         keep_reference(job, record.bytes, record.size);
