@@ -47,6 +47,7 @@ struct fa_postgres {
     int64_t changes;
     int answer_ms; /* FA_POSTGRES_ANSWER_MS */
     bool listening, entering;
+    bool hung; /* the last connection was given up because nothing came */
 };
 bool fa_postgres_is_address(const char *path);
 int fa_postgres_open(fa_store *store, const char *url, fa_diag *diag);

@@ -189,8 +189,10 @@ static int take_answer(fa_store *store, int sent, PGresult **ret_result, fa_diag
         return 0;
     }
     int rc = fa_postgres_fail(store, diag, result, "a command failed");
-    if (result == NULL && postgres->connection != NULL)
+    if (result == NULL && postgres->connection != NULL) {
         fa_postgres_disconnect(store);
+        postgres->hung = true;
+    }
     pq->clear(result);
     return rc;
 }
@@ -459,8 +461,10 @@ static int64_t changes(fa_store *store)
 /* Nothing has been done yet, so a connection found lost here is made anew. */
 static int begin(fa_store *store, fa_diag *diag)
 {
+    struct fa_postgres *postgres = store->postgres;
+    postgres->hung = false;
     int rc = fa_postgres_command(store, "BEGIN", NULL, diag);
-    if (rc != FA_EIO || store->postgres->connection != NULL || store->postgres->entering)
+    if (rc != FA_EIO || postgres->connection != NULL || postgres->entering || postgres->hung)
         return rc;
     rc = fa_postgres_enter(store, diag);
     return rc != 0 ? rc : fa_postgres_command(store, "BEGIN", NULL, diag);
