@@ -293,6 +293,9 @@ int fa_db_sweep_spend(fa_store *store, const fa_store_claim *claim, const fa_swe
 int fa_db_item_load(fa_store *store, int64_t id, int32_t *ret_position, fa_sweep_item *ret_item,
                     fa_diag *diag);
 
+/* ---- queue.c ---------------------------------------------------------------------------------*/
+extern const char *const fa_db_stage_names[]; /* by fa_queue_stage */
+
 /* ---- leases.c --------------------------------------------------------------------------------*/
 bool fa_db_holder_ok(const char *holder);
 /* Inside a write transaction: FA_EBUSY when the lease was lost; it cannot be lost until the commit. */

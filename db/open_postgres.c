@@ -153,33 +153,33 @@ static int connect_server(fa_store *store, fa_diag *diag)
 }
 
 /* ---- whose tables, of which version ---------------------------------------------------------*/
-/* The tables in the schema where ours would be; NULL when the search path names none. */
-#define TABLES_HERE                                                                      \
-    "SELECT CASE WHEN current_schema() IS NULL THEN -1 ELSE (SELECT count(*) FROM "      \
-    "pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "    \
-    "WHERE n.nspname = current_schema() AND c.relkind IN ('r', 'p')"
+/* Asked in one command: between two, another process may make the tables. */
+static const char whose_sql[] =
+    "SELECT CASE WHEN current_schema() IS NULL THEN -1 "
+    "WHEN count(*) FILTER (WHERE c.relname = 'fa_tune_store') = 1 THEN 1 "
+    "WHEN count(*) > 0 THEN 2 ELSE 0 END "
+    "FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
+    "WHERE n.nspname = current_schema() AND c.relkind IN ('r', 'p')";
+enum { NO_SCHEMA = -1, NO_TABLES = 0, OURS = 1, ANOTHERS = 2 };
 
 static int read_version(fa_store *store, int64_t *ret_version, fa_diag *diag)
 {
-    int64_t ours = 0, all = 0;
+    int64_t whose = NO_SCHEMA;
     *ret_version = 0;
-    int rc = fa_postgres_command(store, TABLES_HERE " AND c.relname = 'fa_tune_store') END", &ours,
-                                 diag);
-    if (rc == 0 && ours == 0)
-        rc = fa_postgres_command(store, TABLES_HERE ") END", &all, diag);
+    int rc = fa_postgres_command(store, whose_sql, &whose, diag);
     if (rc != 0)
         return rc;
-    if (ours < 0 || all < 0)
+    if (whose == NO_SCHEMA)
         return fa_fail(diag, FA_ESTORE,
                        "store %s: no schema of its search_path is there: create one, or name "
                        "another database",
                        store->path);
-    if (all > 0)
+    if (whose == ANOTHERS)
         return fa_fail(diag, FA_ESTORE,
                        "store %s: the tables there are another program's: make a database for "
                        "fa-tune (createdb) and name it",
                        store->path);
-    if (ours == 0)
+    if (whose == NO_TABLES)
         return 0;
     return fa_postgres_command(store,
                                "SELECT CASE WHEN count(*) = 1 THEN max(version)::bigint "
@@ -212,8 +212,9 @@ static int check_rights(fa_store *store, fa_diag *diag)
                        store->path);
     if (rc == 0)
         rc = fa_postgres_command(store,
-                                 "SELECT coalesce(has_table_privilege(to_regclass('winner'), "
-                                 "'INSERT, UPDATE, DELETE'), true)::int",
+                                 "SELECT coalesce(has_table_privilege(to_regclass('winner'), 'INSERT') "
+                                 "AND has_table_privilege(to_regclass('winner'), 'DELETE'), "
+                                 "true)::int",
                                  &may_write, diag);
     if (rc == 0 && may_write == 0)
         return fa_fail(diag, FA_EREADONLY, "store %s: this user may not change its tables",

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A store on a PostgreSQL server: what libpq.c, open_postgres.c, sql_postgres.c and
- * translate_postgres.c share. libpq is opened at run time, when a store needs it: linked, it would
+ * A store on a PostgreSQL server: what libpq.c and the files named _postgres.c share. libpq is opened at run time, when a store needs it: linked, it would
  * double the start of every process that links the library.
  */
 #ifndef FA_DB_POSTGRES_H
@@ -56,6 +55,23 @@ void fa_postgres_disconnect(fa_store *store);
 void fa_postgres_close(fa_store *store);
 /* As fa_db_migrate(), for a server. */
 int fa_postgres_migrate(fa_store *store, const char *const *steps, int count, fa_diag *diag);
+
+/* ---- values_postgres.c -----------------------------------------------------------------------*/
+enum { FA_POSTGRES_PLACES = 48, FA_POSTGRES_NUMBER = 24 };
+/* fa_statement's handle. */
+struct fa_prepared {
+    const fa_pq *pq;
+    char name[16];
+    int bound; /* how many places have a value */
+    const char *values[FA_POSTGRES_PLACES];
+    int sizes[FA_POSTGRES_PLACES], formats[FA_POSTGRES_PLACES]; /* format 1: the bytes as they are */
+    char numbers[FA_POSTGRES_PLACES][FA_POSTGRES_NUMBER];
+    char *copies[FA_POSTGRES_PLACES];
+    PGresult *result; /* after the first step */
+    int row;
+};
+int fa_postgres_bind(fa_statement *statement, int place, const fa_value *value);
+void fa_postgres_column(fa_statement *statement, int index, fa_value *ret_value);
 
 /* ---- sql_postgres.c --------------------------------------------------------------------------*/
 extern const fa_backend fa_postgres_backend;
