@@ -4,7 +4,8 @@
  * session's limits, whose tables these are and of which version, and migrations.
  *
  * Workload: hundreds of hosts keep a connection or two each; a connection that was lost is made
- * anew by the next call. Invariants: a schema of another program is left as it was; so is a newer one.
+ * anew by the next call. Invariants: a schema of another program is left as it was; so is a newer
+ * one.
  */
 #include "postgres.h"
 
@@ -212,9 +213,9 @@ static int check_rights(fa_store *store, fa_diag *diag)
                        store->path);
     if (rc == 0)
         rc = fa_postgres_command(store,
-                                 "SELECT coalesce(has_table_privilege(to_regclass('winner'), 'INSERT') "
-                                 "AND has_table_privilege(to_regclass('winner'), 'DELETE'), "
-                                 "true)::int",
+                                 "SELECT coalesce(has_table_privilege(to_regclass('winner'), "
+                                 "'INSERT') AND has_table_privilege(to_regclass('winner'), "
+                                 "'DELETE'), true)::int",
                                  &may_write, diag);
     if (rc == 0 && may_write == 0)
         return fa_fail(diag, FA_EREADONLY, "store %s: this user may not change its tables",

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A store on a PostgreSQL server: what libpq.c and the files named _postgres.c share. libpq is opened at run time, when a store needs it: linked, it would
- * double the start of every process that links the library.
+ * A store on a PostgreSQL server: what libpq.c and the files named _postgres.c share. libpq is
+ * opened at run time, when a store needs it: linked, it would double the start of every process
+ * that links the library.
  */
 #ifndef FA_DB_POSTGRES_H
 #define FA_DB_POSTGRES_H
@@ -64,7 +65,8 @@ struct fa_prepared {
     char name[16];
     int bound; /* how many places have a value */
     const char *values[FA_POSTGRES_PLACES];
-    int sizes[FA_POSTGRES_PLACES], formats[FA_POSTGRES_PLACES]; /* format 1: the bytes as they are */
+    int sizes[FA_POSTGRES_PLACES];
+    int formats[FA_POSTGRES_PLACES]; /* 0: text; 1: the bytes as they are */
     char numbers[FA_POSTGRES_PLACES][FA_POSTGRES_NUMBER];
     char *copies[FA_POSTGRES_PLACES];
     PGresult *result; /* after the first step */

@@ -62,7 +62,8 @@ int fa_store_queue_enter(fa_store *store, const fa_sweep *sweep, const fa_sweep_
 
 /* ---- a sweep whose items have ended ---------------------------------------------------------*/
 /* One integer into one statement. */
-static int run_on_sweep(fa_store *store, fa_db_slot slot, const char *sql, int64_t id, fa_diag *diag)
+static int run_on_sweep(fa_store *store, fa_db_slot slot, const char *sql, int64_t id,
+                        fa_diag *diag)
 {
     fa_statement *statement;
     int rc = fa_db_statement(store, slot, sql, &statement, diag);
@@ -148,8 +149,8 @@ static int fail_unreadable(fa_store *store, int64_t id, fa_diag *diag)
 {
     char sql[160];
     snprintf(sql, sizeof sql,
-             "UPDATE sweep_item SET state = 'failed', reason = 'its row is not valid', holder = '', "
-             "lease_until = 0 WHERE id = %lld",
+             "UPDATE sweep_item SET state = 'failed', reason = 'its row is not valid', "
+             "holder = '', lease_until = 0 WHERE id = %lld",
              (long long)id);
     return fa_db_exec(store, sql, diag);
 }
@@ -199,7 +200,8 @@ int fa_store_queue_claim(fa_store *store, const char *const *gpus, size_t gpu_co
     if (gpu_count > FA_QUEUE_GPUS_MAX || !fa_db_holder_ok(holder) || lease_ms <= 0 ||
         lease_ms > FA_LEASE_MAX_MS || (stage != FA_STAGE_COMPILE && stage != FA_STAGE_MEASURE))
         return fa_fail(diag, FA_EINVAL,
-                       "a claim needs a holder of up to %d bytes, 1 to %d ms and up to %d GPU types",
+                       "a claim needs a holder of up to %d bytes, 1 to %d ms and up to %d GPU "
+                       "types",
                        FA_HOLDER_MAX - 1, FA_LEASE_MAX_MS, FA_QUEUE_GPUS_MAX);
     struct claiming claiming = {.gpus = gpus, .gpu_count = gpu_count, .lease_ms = lease_ms};
     claiming.claim.stage = stage;
@@ -308,10 +310,11 @@ static int end_body(fa_store *store, void *context, fa_diag *diag)
         return rc;
     if (fa_db_changes(store) != 1) {
         ending->lost = true; /* and the count of it is committed */
-        return !ending->counted ? 0
-                                : run_on_sweep(store, FA_SQL_QUEUE_REFUSED,
-                                               "UPDATE sweep SET refused = refused + 1 WHERE id = ?",
-                                               ending->claim->item.sweep_id, diag);
+        if (!ending->counted)
+            return 0;
+        return run_on_sweep(store, FA_SQL_QUEUE_REFUSED,
+                            "UPDATE sweep SET refused = refused + 1 WHERE id = ?",
+                            ending->claim->item.sweep_id, diag);
     }
     if (ending->winner != NULL)
         rc = fa_db_winner_put(store, ending->winner, ending->cubin, &ending->kept, diag);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Values into a prepared statement of PostgreSQL's and out of its rows. Whole numbers go in as text,
- * all else as the bytes that it is; everything comes back in binary, so no locale is in the way.
+ * Values into a prepared statement of PostgreSQL's and out of its rows. Whole numbers go in as
+ * text, all else as the bytes that it is; everything comes back in binary, so no locale is in the
+ * way.
  */
 #include "postgres.h"
 

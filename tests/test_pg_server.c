@@ -286,7 +286,9 @@ static int put_and_crash(void *context, fa_diag *d)
         return FA_EINVAL;
     rc = db_put_winner(dying->store, 3, 3, FA_ORIGIN_MEASURED, NULL, d);
     /* Whoever goes on in spite of that stores nothing alone. */
-    return rc == FA_EIO ? db_put_winner(dying->store, 3, 3, FA_ORIGIN_MEASURED, NULL, d) : FA_EINVAL;
+    if (rc != FA_EIO)
+        return FA_EINVAL;
+    return db_put_winner(dying->store, 3, 3, FA_ORIGIN_MEASURED, NULL, d);
 }
 
 static void a_server_killed_in_the_middle_loses_the_change_and_nothing_else(void)
