@@ -128,10 +128,11 @@ static int connect_server(fa_store *store, fa_diag *diag)
     struct fa_postgres *postgres = store->postgres;
     char connect_s[16];
     snprintf(connect_s, sizeof connect_s, "%d", FA_POSTGRES_CONNECT_S);
-    const char *const keywords[] = {"connect_timeout", "keepalives_idle", "keepalives_interval",
-                                    "keepalives_count", "tcp_user_timeout",
-                                    "fallback_application_name", "dbname", "client_encoding", NULL};
-    const char *const values[] = {connect_s, "30", "10", "3", "60000",
+    const char *const keywords[] = {
+        "connect_timeout",  "keepalives_idle",  "keepalives_interval",
+        "keepalives_count", "tcp_user_timeout", "fallback_application_name",
+        "dbname",           "client_encoding",  NULL};
+    const char *const values[] = {connect_s, "30",          "10",   "3", "60000",
                                   "fa-tune", postgres->url, "UTF8", NULL};
     postgres->connection = postgres->pq->connectdbParams(keywords, values, 1);
     if (postgres->connection == NULL)
@@ -248,8 +249,7 @@ static void look_for_the_end(fa_store *store)
 {
     struct fa_postgres *postgres = store->postgres;
     struct pollfd socket = {postgres->pq->socket(postgres->connection), POLLIN, 0};
-    while (postgres->pq->status(postgres->connection) == CONNECTION_OK &&
-           poll(&socket, 1, 0) > 0)
+    while (postgres->pq->status(postgres->connection) == CONNECTION_OK && poll(&socket, 1, 0) > 0)
         if (postgres->pq->consumeInput(postgres->connection) == 0)
             break;
     if (postgres->pq->status(postgres->connection) != CONNECTION_OK)

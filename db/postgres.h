@@ -12,12 +12,14 @@
 #include <libpq-fe.h>
 
 /* ---- libpq.c ---------------------------------------------------------------------------------*/
+/* clang-format off */
 #define FA_PQ_FUNCTIONS(X)                                                                       \
     X(backendPID) X(clear) X(cmdTuples) X(connectdbParams) X(conninfoFree) X(conninfoParse)      \
     X(consumeInput) X(errorMessage) X(finish) X(flush) X(freemem) X(ftype) X(getResult)          \
     X(getisnull) X(getlength) X(getvalue) X(isBusy) X(nfields) X(notifies) X(ntuples)            \
     X(resultErrorField) X(resultStatus) X(sendPrepare) X(sendQuery) X(sendQueryPrepared)         \
     X(serverVersion) X(setnonblocking) X(socket) X(status) X(transactionStatus)
+/* clang-format on */
 
 #define FA_PQ_MEMBER(name) __typeof__(PQ##name) *name;
 typedef struct fa_pq {
@@ -42,7 +44,7 @@ enum {
 };
 struct fa_postgres {
     const fa_pq *pq;
-    PGconn *connection; /* NULL: the next call connects */
+    PGconn *connection;   /* NULL: the next call connects */
     char *url, *password; /* as given; password: "" when the address has none */
     int64_t changes;
     int answer_ms; /* FA_POSTGRES_ANSWER_MS */

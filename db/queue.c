@@ -74,7 +74,7 @@ static int run_on_sweep(fa_store *store, fa_db_slot slot, const char *sql, int64
     return fa_db_run(store, &binder, diag);
 }
 
-#define OPEN_ITEMS \
+#define OPEN_ITEMS                                                                     \
     "EXISTS (SELECT 1 FROM sweep_item WHERE sweep_id = sweep.id AND sweep_item.state " \
     "IN ('pending', 'running'))"
 
@@ -140,8 +140,9 @@ static int take_item(fa_store *store, struct claiming *claiming, fa_diag *diag)
     claim->compiled = fa_read_int(&reader, 0, 1) != 0;
     fa_db_reset(statement);
     return reader.ok ? 0
-                     : fa_fail(diag, FA_ECORRUPT, "an item of the queue is not valid: enter its "
-                                                  "sweep again with --restart");
+                     : fa_fail(diag, FA_ECORRUPT,
+                               "an item of the queue is not valid: enter its "
+                               "sweep again with --restart");
 }
 
 /* An item whose problem cannot be read would come back to every worker for ever: it has failed. */
@@ -331,8 +332,14 @@ int fa_store_queue_publish(fa_store *store, const fa_queue_claim *claim,
                            const fa_winner_record *winner, const fa_cubin_record *cubin,
                            const fa_sweep_spent *spent, bool *ret_kept, fa_diag *diag)
 {
-    struct ending ending = {.claim = claim, .state = FA_ITEM_DONE, .ready = 1, .reason = "",
-                            .spent = spent, .winner = winner, .cubin = cubin, .counted = true};
+    struct ending ending = {.claim = claim,
+                            .state = FA_ITEM_DONE,
+                            .ready = 1,
+                            .reason = "",
+                            .spent = spent,
+                            .winner = winner,
+                            .cubin = cubin,
+                            .counted = true};
     int rc = fa_db_enter(store, diag);
     if (rc == 0)
         rc = fa_db_winner_check(winner, cubin, diag);
@@ -353,8 +360,12 @@ int fa_store_queue_compiled(fa_store *store, const fa_queue_claim *claim,
                             const fa_sweep_spent *spent, fa_diag *diag)
 {
     return end_without(store,
-                       (struct ending){.claim = claim, .state = FA_ITEM_PENDING, .ready = 1,
-                                       .reason = "", .spent = spent, .counted = true},
+                       (struct ending){.claim = claim,
+                                       .state = FA_ITEM_PENDING,
+                                       .ready = 1,
+                                       .reason = "",
+                                       .spent = spent,
+                                       .counted = true},
                        diag);
 }
 
@@ -364,8 +375,11 @@ int fa_store_queue_fail(fa_store *store, const fa_queue_claim *claim, const char
     char text[sizeof((fa_sweep_item *)NULL)->reason];
     snprintf(text, sizeof text, "%s", reason);
     return end_without(store,
-                       (struct ending){.claim = claim, .state = FA_ITEM_FAILED,
-                                       .ready = claim->compiled, .reason = text, .spent = spent,
+                       (struct ending){.claim = claim,
+                                       .state = FA_ITEM_FAILED,
+                                       .ready = claim->compiled,
+                                       .reason = text,
+                                       .spent = spent,
                                        .counted = true},
                        diag);
 }
@@ -374,7 +388,10 @@ int fa_store_queue_give_back(fa_store *store, const fa_queue_claim *claim,
                              const fa_sweep_spent *spent, fa_diag *diag)
 {
     return end_without(store,
-                       (struct ending){.claim = claim, .state = FA_ITEM_PENDING,
-                                       .ready = claim->compiled, .reason = "", .spent = spent},
+                       (struct ending){.claim = claim,
+                                       .state = FA_ITEM_PENDING,
+                                       .ready = claim->compiled,
+                                       .reason = "",
+                                       .spent = spent},
                        diag);
 }

@@ -29,8 +29,6 @@ static const struct {
     {"57014", FA_EBUSY, false, "the server took too long and gave up: try again"},
     {"25006", FA_EREADONLY, false, "it cannot be written"},
     {"42501", FA_EREADONLY, false, "this user lacks the right"},
-    {"28", FA_ESTORE, false, "access is denied: look at user and password"},
-    {"3D", FA_ESTORE, false, "there is no such database: make it with createdb"},
     {"23", FA_ECORRUPT, false, "its tables are not as they should be"},
     {"42", FA_ECORRUPT, false, "its tables are not as they should be"},
     {"XX001", FA_ECORRUPT, false, "the server found its data damaged"},
@@ -82,7 +80,7 @@ int fa_postgres_fail(fa_store *store, fa_diag *diag, const PGresult *result, con
     if (pq->status(postgres->connection) != CONNECTION_OK) {
         fa_postgres_disconnect(store);
         code = FA_EIO;
-        advice = "the server cannot be reached or closed the connection";
+        advice = "the server cannot be reached, let nobody in, or closed the connection";
     }
     return fa_fail(diag, code, "store %s: %s: %s (PostgreSQL: %s)", store->path, what, advice,
                    said[0] != 0 ? said : "no answer");
@@ -222,10 +220,9 @@ static int prepare(fa_store *store, fa_db_slot slot, const char *sql, fa_diag *d
     if (rc == 0) {
         prepared->pq = postgres->pq;
         snprintf(prepared->name, sizeof prepared->name, "fa%d", (int)slot);
-        rc = take_answer(store,
-                         postgres->pq->sendPrepare(postgres->connection, prepared->name, own, 0,
-                                                   NULL),
-                         &result, diag);
+        rc = take_answer(
+            store, postgres->pq->sendPrepare(postgres->connection, prepared->name, own, 0, NULL),
+            &result, diag);
     }
     free(own);
     if (rc != 0) {

@@ -181,9 +181,9 @@ static void a_host_takes_items_of_its_gpu_types_and_learns_how_to_tune_them(void
     CHECK_TEXT(held.request, "{\"effort\":1}");
     CHECK_INT(claim(store, "H100", "b", &held), FA_ENOTFOUND);
     const char *both[] = {"H100", "L4"};
-    CHECK_OK(fa_store_queue_claim(store, both, 2, FA_STAGE_MEASURE, "b", LONG_MS, &held, &item,
-                                  &diag),
-             diag);
+    CHECK_OK(
+        fa_store_queue_claim(store, both, 2, FA_STAGE_MEASURE, "b", LONG_MS, &held, &item, &diag),
+        diag);
     CHECK_INT(held.item.position, 0);
     CHECK_TEXT(item.gpu, "L4");
     CHECK_INT(item.problem.seq_q, 64);

@@ -86,7 +86,8 @@ static void a_schema_of_another_program_is_refused_and_left_as_it_was(void)
         CHECK_HAS(diag.text, "another program");
     }
     CHECK_INT(pg_sql(db_path, "SELECT relname FROM pg_class WHERE relnamespace = "
-                              "to_regnamespace(current_schema())"), 1);
+                              "to_regnamespace(current_schema())"),
+              1);
 }
 
 static void a_schema_of_a_newer_version_is_refused_and_left_as_it_was(void)
@@ -139,7 +140,8 @@ static void a_user_without_rights_reads_and_writes_nothing(void)
     snprintf(schema, sizeof schema, "test_%d", pg.schemas);
     snprintf(sql, sizeof sql,
              "CREATE ROLE reader LOGIN PASSWORD '" PG_PASSWORD "'; GRANT USAGE ON SCHEMA %s TO "
-             "reader; GRANT SELECT ON ALL TABLES IN SCHEMA %s TO reader", schema, schema);
+             "reader; GRANT SELECT ON ALL TABLES IN SCHEMA %s TO reader",
+             schema, schema);
     CHECK(pg_sql(db_path, sql) >= 0);
     pg_address(url, sizeof url, "reader", PG_PASSWORD_CODED, schema);
     CHECK_INT(open_at(url, FA_STORE_READ_WRITE), FA_EREADONLY);
@@ -165,7 +167,8 @@ static void columns_of_another_type_are_refused(void)
     CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     fa_store_close(&store);
     CHECK_INT(pg_sql(db_path, "ALTER TABLE winner ALTER COLUMN median_us TYPE numeric, "
-                              "ALTER COLUMN grid_x TYPE text"), 0);
+                              "ALTER COLUMN grid_x TYPE text"),
+              0);
     CHECK((store = db_open(&diag)) != NULL);
     CHECK_INT(fa_store_winner_get(store, &scope, &winner, NULL, &diag), FA_ECORRUPT);
     fa_store_close(&store);
@@ -183,10 +186,10 @@ static void the_servers_errors_become_codes(void)
         const char *state;
         int code;
     } table[] = {
-        {"53100", FA_EFULL},     {"53300", FA_EBUSY},   {"40001", FA_EBUSY}, {"40P01", FA_EBUSY},
-        {"25006", FA_EREADONLY}, {"42501", FA_EREADONLY}, {"42P01", FA_ECORRUPT},
-        {"23502", FA_ECORRUPT},  {"22003", FA_EINVAL},  {"XX001", FA_ECORRUPT},
-        {"58030", FA_EIO},
+        {"53100", FA_EFULL},    {"53300", FA_EBUSY},     {"40001", FA_EBUSY},
+        {"40P01", FA_EBUSY},    {"25006", FA_EREADONLY}, {"42501", FA_EREADONLY},
+        {"42P01", FA_ECORRUPT}, {"23502", FA_ECORRUPT},  {"22003", FA_EINVAL},
+        {"XX001", FA_ECORRUPT}, {"58030", FA_EIO},
     };
     fa_store *store = db_open(&diag);
     CHECK(store != NULL);
