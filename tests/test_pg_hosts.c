@@ -204,13 +204,108 @@ static void claims_that_run_out_go_to_others_and_late_ends_are_refused_and_count
     fa_store_close(&store);
 }
 
-static int say_when_awake(int host)
+/* ---- hosts that are killed ------------------------------------------------------------------*/
+static int put_and_die(void *context, fa_diag *d)
+{
+    int rc = db_put_winner(context, 1, 2, FA_ORIGIN_MEASURED, NULL, d);
+    if (rc == 0)
+        raise(SIGKILL);
+    return rc;
+}
+
+static void a_host_killed_in_the_middle_of_a_change_leaves_nothing_of_it_and_no_lock(void)
+{
+    fa_store *store = db_open(&diag);
+    CHECK(store != NULL);
+    CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        fa_store *own = db_open(&diag);
+        if (own != NULL)
+            fa_store_batch(own, put_and_die, own, &diag);
+        _exit(1);
+    }
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+    CHECK_OK(db_put_winner(store, 2, 3, FA_ORIGIN_MEASURED, NULL, &diag), diag);
+    CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
+    CHECK(db_winner_is(store, 1, 1, &diag) && db_winner_is(store, 2, 3, &diag));
+    CHECK_INT(pg_sql(db_path, "SELECT 1 FROM cubin"), 2);
+    fa_store_close(&store);
+}
+
+/* A worker whose claims are short: it takes, works for a moment and publishes, for ever. */
+static void work(int number)
+{
+    fa_store *store = db_open(&diag);
+    fa_queue_claim claim;
+    fa_sweep_item item;
+    char holder[24];
+    snprintf(holder, sizeof holder, "worker-%d", number);
+    for (;;) {
+        if (fa_store_queue_claim(store, NULL, 0, FA_STAGE_MEASURE, holder, 300, &claim, &item,
+                                 &diag) == 0) {
+            usleep((useconds_t)(claim.item.item_id % 5 * 1000));
+            publish(store, &claim, number % 10);
+        }
+    }
+}
+
+static pid_t start_worker(int number)
+{
+    pid_t child = fork();
+    if (child == 0)
+        work(number);
+    return child;
+}
+
+static void workers_killed_at_any_moment_leave_one_winner_for_each_item(void)
+{
+    fa_store *store = db_open(&diag);
+    fa_queue_counts counts = {.pending = 1};
+    pid_t worker[3];
+    int started = 0, rc = 0;
+    CHECK(store != NULL && enter_items(store));
+    fflush(stdout);
+    for (int i = 0; i < 3; i++)
+        worker[i] = start_worker(started++);
+    for (int i = 0; rc == 0 && counts.pending + counts.running > 0; i = (i + 1) % 3) {
+        int64_t before = counts.done; /* those that live get something done between two deaths */
+        while (rc == 0 && counts.pending + counts.running > 0 && counts.done < before + 3) {
+            usleep(1000);
+            rc = fa_store_queue_counts(store, 0, &counts, &diag);
+        }
+        kill(worker[i], SIGKILL);
+        waitpid(worker[i], NULL, 0);
+        worker[i] = start_worker(started++);
+    }
+    for (int i = 0; i < 3; i++) {
+        kill(worker[i], SIGKILL);
+        waitpid(worker[i], NULL, 0);
+    }
+    CHECK_OK(rc, diag);
+    CHECK(started > 3);
+    CHECK_INT(counts.done, ITEMS);
+    CHECK_INT(pg_sql(db_path, "SELECT 1 FROM winner"), ITEMS);
+    for (int32_t seq = 1; seq <= ITEMS; seq++) {
+        fa_scope scope = db_scope(seq);
+        fa_winner_record winner = {0};
+        fa_cubin_record cubin = {0};
+        CHECK_OK(fa_store_winner_get(store, &scope, &winner, &cubin, &diag), diag);
+        fa_winner_record_free(&winner);
+        fa_cubin_record_free(&cubin);
+    }
+    fa_store_close(&store);
+}
+
+/* ---- waiting --------------------------------------------------------------------------------*/
+static int say_when_awake(void)
 {
     fa_store *store = db_open(&diag);
     int rc = store == NULL ? FA_EIO : fa_store_wait(store, 0, &diag);
     if (rc == 0)
         rc = fa_store_wait(store, LONG_MS, &diag);
-    (void)host;
     fa_store_close(&store);
     return rc;
 }
@@ -221,7 +316,7 @@ static void a_winner_wakes_those_who_wait_for_it(void)
     fflush(stdout);
     pid_t child = fork();
     if (child == 0)
-        _exit(say_when_awake(0) != 0);
+        _exit(say_when_awake() != 0);
     fa_store *store = db_open(&diag);
     CHECK(store != NULL);
     for (int i = 0; i < 1000; i++) { /* until it listens and sleeps */
@@ -243,6 +338,8 @@ int main(void)
     DB_TEST(hosts_take_a_lease_in_turn);
     DB_TEST(hosts_drain_a_queue_and_each_item_is_taken_once);
     DB_TEST(claims_that_run_out_go_to_others_and_late_ends_are_refused_and_counted);
+    DB_TEST(a_host_killed_in_the_middle_of_a_change_leaves_nothing_of_it_and_no_lock);
+    DB_TEST(workers_killed_at_any_moment_leave_one_winner_for_each_item);
     DB_TEST(a_winner_wakes_those_who_wait_for_it);
     return check_done();
 }
