@@ -178,7 +178,7 @@ def idle_connections_make_room_and_busy_ones_are_told_to_come_back():
         def has_room():
             try:
                 return daemon.metric("connections") == 1
-            except (OSError, http.client.HTTPException, AssertionError):
+            except (OSError, http.client.HTTPException, AssertionError):  # it is told to come back
                 return False
         wait_for(has_room, "room")
         for job in daemon.get("/v1/jobs")[1]["jobs"]:

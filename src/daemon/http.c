@@ -411,8 +411,10 @@ static bool evict(serve_http *http)
 
 int serve_http_adopt(serve_http *http, int fd, bool local)
 {
-    static const char full[] = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n"
-                               "Content-Length: 0\r\nConnection: close\r\n\r\n";
+    static const char full[] =
+        "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Type: application/json\r\n"
+        "Content-Length: 71\r\nConnection: close\r\n\r\n"
+        "{\"error\":{\"code\":\"FA_EBUSY\",\"message\":\"too many connections are open\"}}";
     struct sockaddr_un nobody = {.sun_family = AF_UNIX};
     if (http->draining ||
         (http->counts.connections >= http->limits.connections && !evict(http))) {
