@@ -31,7 +31,9 @@ enum {
     CLI_GROUP_SHOW = 1 << 20,
     CLI_GROUP_SWEEP = 1 << 21, /* a grid of problems and what it may spend */
     CLI_GROUP_COMPARE = 1 << 22,
-    CLI_GROUP_SERVER = 1 << 24 /* --server */
+    CLI_GROUP_WORKER = 1 << 23,
+    CLI_GROUP_QUEUE = 1 << 24,
+    CLI_GROUP_SERVER = 1 << 25 /* --server */
 };
 
 enum { CLI_OPERANDS_MAX = 2 };
@@ -68,6 +70,10 @@ typedef struct cli_options {
         int32_t trials;
         bool list, status, restart;
     } sweep;
+    struct { /* of a fleet's queue */
+        bool enqueue, once, follow;
+        double idle_exit_s; /* 0: not given */
+    } fleet;
     double margin; /* of compare, in percent */
     const char *operand[CLI_OPERANDS_MAX]; /* what stands beside the options */
     int operands;

@@ -236,6 +236,33 @@ static int run(fa_tuner *tuner, struct run *run, fa_diag *diag)
     return status;
 }
 
+/* Into the fleet's queue; workers do the rest. */
+static int enqueue(fa_tuner *tuner, const struct run *run, fa_diag *diag)
+{
+    const cli_options *options = run->options;
+    fa_sweep_request request = request_of(options, &run->grid);
+    fa_sweep sweep;
+    int rc = fa_enqueue_sweep(tuner, &request, &sweep, diag);
+    if (rc != 0)
+        return cli_fail(rc, options, diag);
+    if (options->json) {
+        cJSON *document = cJSON_CreateObject();
+        cJSON_AddStringToObject(document, "fa_tune", fa_version());
+        cJSON_AddStringToObject(document, "store", fa_store_location(tuner));
+        cJSON_AddItemToObject(document, "sweep", cli_json_sweep(&sweep));
+        return cli_json_write(document);
+    }
+    fa_buf out = {0};
+    fa_buf_printf(&out, "%d problem%s in the queue of ", sweep.items, sweep.items == 1 ? "" : "s");
+    cli_text_path(&out, fa_store_location(tuner));
+    if (sweep.done > 0)
+        fa_buf_printf(&out, ", %d of them done before", sweep.done);
+    fa_buf_text(&out, "\n`fa-tune worker` works on it, `fa-tune queue --follow` tells how it stands\n");
+    int status = cli_write(&out);
+    fa_buf_free(&out);
+    return status;
+}
+
 static int import(fa_tuner *tuner, struct run *run, fa_diag *diag)
 {
     const char *path = run->options->sweep.baseline;
@@ -266,7 +293,7 @@ static int sweep(struct run *r)
     else if (options->sweep.status)
         status = show_status(tuner, options, &r->grid, &diag);
     else if (r->grid.count > 0)
-        status = run(tuner, r, &diag);
+        status = options->fleet.enqueue ? enqueue(tuner, r, &diag) : run(tuner, r, &diag);
     else
         status = 0; /* only baselines were to be taken */
     fa_close(&tuner);
@@ -285,6 +312,8 @@ static int check(const cli_options *options, fa_diag *diag)
         return fa_fail(diag, FA_EINVAL, "--list takes no grid: --status tells of one sweep");
     if (options->sweep.restart && (options->sweep.list || options->sweep.status))
         return fa_fail(diag, FA_EINVAL, "--restart runs a sweep: leave --list or --status out");
+    if (options->fleet.enqueue && (options->sweep.list || options->sweep.status))
+        return fa_fail(diag, FA_EINVAL, "--enqueue enters a sweep: `fa-tune queue` tells how it stands");
     if (options->sweep.cost > 0 && !(options->sweep.price > 0))
         return fa_fail(diag, FA_EINVAL,
                        "--cost needs --price, what an hour of the GPU costs, as in --price 0.68");

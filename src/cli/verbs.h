@@ -19,6 +19,8 @@ int cli_import(const cli_options *options);
 int cli_keygen(const cli_options *options);
 int cli_trust(const cli_options *options);
 int cli_sweep(const cli_options *options);
+int cli_worker(const cli_options *options);
+int cli_queue(const cli_options *options);
 int cli_compare(const cli_options *options);
 int cli_doctor(const cli_options *options);
 int cli_gpus(const cli_options *options);

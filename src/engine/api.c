@@ -6,6 +6,7 @@
 
 #include "catalogue.h"
 #include "error.h"
+#include "fleet.h"
 #include "remote.h"
 
 #include <stdlib.h>
@@ -72,8 +73,9 @@ struct listing {
     void *context;
 };
 
-static int list_one(void *context, const fa_winner_record *winner)
+static int list_one(void *context, fa_store *store, const fa_winner_record *winner)
 {
+    (void)store;
     struct listing *listing = context;
     fa_answer answer;
     fa_records_answer(winner, NULL, &answer);
@@ -92,7 +94,7 @@ int fa_list_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_d
         return rc;
     struct listing listing = {visit, context};
     pthread_mutex_lock(&tuner->work);
-    rc = fa_store_winners_each(tuner->store, list_one, &listing, diag);
+    rc = fa_fleet_winners_each(tuner, list_one, &listing, diag);
     pthread_mutex_unlock(&tuner->work);
     return rc;
 }
@@ -111,6 +113,9 @@ int fa_answer_cubin(fa_tuner *tuner, const fa_answer *answer, void **ret_bytes, 
         return rc;
     pthread_mutex_lock(&tuner->work);
     rc = fa_records_cubin(tuner, answer->cubin_key, &cubin, diag);
+    if (rc == FA_ENOTFOUND && fa_fleet_store(tuner) != NULL &&
+        fa_fleet_cubin(tuner, answer->cubin_key, &cubin) == 0)
+        rc = 0;
     pthread_mutex_unlock(&tuner->work);
     if (rc != 0)
         return rc;

@@ -10,6 +10,7 @@
 
 #include "attn_params.h"
 #include "error.h"
+#include "fleet.h"
 #include "map_cache.h"
 #include "remote.h"
 
@@ -197,6 +198,7 @@ static int make_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
     if (rc != 0)
         return rc;
     if (effort != FA_EFFORT_PATIENT) {
+        fa_fleet_look(tuner, &target, false);
         rc = load_stored(tuner, &target, problem, context, effort, ret_kernel, diag);
         /* FA_ECORRUPT: its cubin is gone from the store, and a tune makes it again. */
         if (effort == FA_EFFORT_CACHED && rc == FA_ECORRUPT)
