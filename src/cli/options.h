@@ -30,7 +30,8 @@ enum {
     CLI_GROUP_TRUST = 1 << 19,
     CLI_GROUP_SHOW = 1 << 20,
     CLI_GROUP_SWEEP = 1 << 21, /* a grid of problems and what it may spend */
-    CLI_GROUP_COMPARE = 1 << 22
+    CLI_GROUP_COMPARE = 1 << 22,
+    CLI_GROUP_SERVER = 1 << 24 /* --server */
 };
 
 enum { CLI_OPERANDS_MAX = 2 };
@@ -52,7 +53,7 @@ typedef struct cli_options {
     int32_t compile_timeout_s, trial_timeout_s; /* 0: the library's */
     int32_t top;                                /* 0: not given */
     uint64_t seed;
-    const char *store, *templates;
+    const char *store, *templates, *server;
     unsigned format; /* CLI_FORMAT_… */
     const char *out; /* file; NULL: stdout */
     struct { /* of export, import, keygen and trust */

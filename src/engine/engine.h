@@ -36,6 +36,7 @@ struct fa_tuner {
     void (*log)(void *context, const char *sentence);
     void *log_context;
     int32_t compile_timeout_ms, trial_timeout_ms;
+    int32_t compile_nice;
     int32_t strict_ms; /* compile_timeout_ms where templates are not trusted, else 0 */
     int forks; /* of this process, when it was opened */
     fa_templates *templates;
@@ -49,6 +50,7 @@ struct fa_tuner {
     fa_driver *driver; /* opened by the first request that needs a device */
     _Atomic(fa_kernel *) kernel[FA_KERNEL_BUCKETS];
     _Atomic(fa_driver *) launch_driver; /* = driver, for the readers */
+    struct fa_remote *remote; /* a server that is asked first; NULL: none is named */
     struct fa_system *system; /* system bundles, opened by the first lookup that needs them */
     bool ignore_system;       /* while the catalogue is predicted anew */
 };
@@ -192,6 +194,10 @@ int fa_plan_make(fa_tuner *tuner, const fa_request *request, const fa_target *ta
  * is dropped, and a note says so. `work` is held. */
 int fa_contact_verify(fa_tuner *tuner, const fa_target *target, const fa_scope *scope,
                       fa_answer *answer, fa_cubin_record *cubin, fa_diag *diag);
+/* Proves somebody else's cubin as it is, launched as the answer says, in a worker; keeps nothing.
+ * FA_ENOKERNEL: it failed. `work` is held. */
+int fa_contact_prove(fa_tuner *tuner, const fa_target *target, const fa_answer *answer,
+                     const fa_cubin_record *cubin, fa_diag *diag);
 /* ---- system bundles (bundle_system.c) --------------------------------------------------------*/
 /* `work` is held for each. The winner of a target, when a system bundle has one: FA_ENOTFOUND else;
  * a bundle that is damaged or not to be believed is noted and passed over. */

@@ -463,8 +463,10 @@ static int start_worker(fa_job *job, struct fa_compile_worker *worker)
     int rc = fa_compile_worker_start(&job->loop, job->tuner->worker_path, &job->nvrtc,
                                      job->tuner->strict_ms, &events, worker, &worker->child,
                                      &job->diag);
-    if (rc == 0)
+    if (rc == 0) {
+        fa_child_yield(worker->child, job->tuner->compile_nice);
         rc = fa_compile_worker_headers(worker->child, job->tuner->templates, &job->diag);
+    }
     if (rc != 0)
         fa_job_end(job, rc);
     return rc;

@@ -5,6 +5,7 @@
 #include "engine.h"
 
 #include "error.h"
+#include "remote.h"
 
 #include <dlfcn.h>
 #include <sched.h>
@@ -189,6 +190,9 @@ static int set_up(fa_tuner *tuner, const fa_options *options, fa_diag *diag)
                                                                 : FA_COMPILE_TIMEOUT_MS;
     tuner->trial_timeout_ms = options->trial_timeout_ms > 0 ? options->trial_timeout_ms
                                                             : FA_TRIAL_TIMEOUT_MS;
+    if (options->compile_nice < 0 || options->compile_nice > 19)
+        return fa_fail(diag, FA_EINVAL, "compile_nice is %d: use 0 to 19", options->compile_nice);
+    tuner->compile_nice = options->compile_nice;
     if (options->untrusted_templates)
         tuner->strict_ms = tuner->compile_timeout_ms;
     if (options->compile_workers < 0 || options->compile_workers > FA_JOB_WORKERS_MAX)
@@ -199,6 +203,8 @@ static int set_up(fa_tuner *tuner, const fa_options *options, fa_diag *diag)
     int rc = fa_options_worker(options, tuner->worker_path, diag);
     if (rc == 0)
         rc = fa_options_store(options, tuner->store_path, diag);
+    if (rc == 0)
+        rc = fa_remote_make(options, &tuner->remote, diag);
     if (rc == 0)
         rc = fa_templates_open(fa_options_templates(options), &tuner->templates, diag);
     if (rc == 0 && tuner->strict_ms > 0)
@@ -237,6 +243,7 @@ void fa_close(fa_tuner **tuner)
     fa_tuner *t = *tuner;
     fa_kernels_free(t);
     fa_system_close(t);
+    fa_remote_free(&t->remote);
     fa_store_close(&t->store);
     fa_families_free(&t->families);
     fa_templates_close(&t->templates);
