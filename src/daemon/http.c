@@ -63,6 +63,12 @@ static bool hung_up(const struct connection *c)
     return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
 }
 
+bool serve_is_connected(const serve_exchange *exchange)
+{
+    const struct connection *c = (const struct connection *)exchange;
+    return !c->cut && !hung_up(c);
+}
+
 static bool overdue(const struct connection *c)
 {
     const serve_http_limits *limits = &c->http->limits;

@@ -80,6 +80,8 @@ const serve_http_counts *serve_http_counted(const serve_http *http);
 /* Requests whose answer has not been given whole. */
 int serve_http_busy(const serve_http *http);
 
+/* Whether its client is still there, as far as the kernel has heard. */
+bool serve_is_connected(const serve_exchange *exchange);
 /* The value of a query's argument or of a header, or NULL. */
 const char *serve_argument(serve_exchange *exchange, const char *name);
 const char *serve_header(serve_exchange *exchange, const char *name);

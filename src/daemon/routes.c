@@ -118,12 +118,12 @@ static void delete_job(serve_service *service, serve_exchange *exchange, const c
     const char *unless = serve_argument(exchange, "unless");
     if (job == NULL)
         return;
-    if (unless != NULL && strcmp(unless, "wanted") != 0) {
-        serve_reply_error(exchange, FA_EINVAL, "unless can only be \"wanted\"", NULL);
+    if (unless != NULL && strcmp(unless, "shared") != 0) {
+        serve_reply_error(exchange, FA_EINVAL, "unless can only be \"shared\"", NULL);
         return;
     }
-    bool wanted = job->flights > 0 || job->streams.count > 0;
-    if (!serve_job_is_over(job) && wanted && unless != NULL) {
+    bool shared = serve_job_is_shared(job);
+    if (!serve_job_is_over(job) && shared && unless != NULL) {
         serve_reply_refused(exchange, MHD_HTTP_CONFLICT, FA_EBUSY, "others wait for this job", 0);
         return;
     }
