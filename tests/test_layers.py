@@ -30,8 +30,10 @@ ALSO["src/cli"].append("src/report/report.h")  # a verb of the command line open
 OUTSIDE = [
     (re.compile(r"sqlite3"), ["db", "tuner/expr.c"]),
     (re.compile(r"uv\.h$|^uv/"), ["src/base", "src/cli", "src/daemon", "src/engine"]),
-    (re.compile(r"^(cuda|cu[A-Z]|nvrtc|nvml|cuda_)", re.IGNORECASE), []),
+    (re.compile(r"^(cuda|cu(?!rl)[A-Z]|nvrtc|nvml|cuda_)", re.IGNORECASE), []),
+    (re.compile(r"curl"), ["src/engine"]),
     (re.compile(r"libpq"), ["db"]),
+    (re.compile(r"microhttpd"), ["src/daemon"]),
 ]
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
 # Names of the CUDA driver, NVRTC and NVML as code: quoted symbol names and calls.
@@ -94,7 +96,8 @@ def no_source_includes_a_room_above_its_own():
 
 def every_room_was_read():
     rooms = {room for room, _ in sources(ROOT)}
-    for room in ("src/base", "src/gpu", "db", "tuner", "src/engine", "src/cli", "kernel_templates"):
+    for room in ("src/base", "src/gpu", "db", "tuner", "src/engine", "src/cli", "src/daemon",
+                 "kernel_templates"):
         assert room in rooms, "no source of %s was found" % room
 
 

@@ -7,11 +7,13 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -318,6 +320,16 @@ void fa_child_deadline(fa_child *child, int timeout_ms)
         uv_timer_start(&child->deadline, deadline_passed, (uint64_t)timeout_ms, 0);
     else
         uv_timer_stop(&child->deadline);
+}
+
+void fa_child_yield(fa_child *child, int nice)
+{
+    struct sched_param none = {0};
+    if (nice <= 0 || child->pid <= 0)
+        return;
+    setpriority(PRIO_PROCESS, (id_t)child->pid, nice);
+    if (nice >= 19)
+        sched_setscheduler(child->pid, SCHED_IDLE, &none);
 }
 
 void *fa_child_context(const fa_child *child)

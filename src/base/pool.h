@@ -51,6 +51,9 @@ void fa_child_kill(fa_child *child); /* NULL is allowed */
 int fa_child_send(fa_child *child, const cJSON *json, const void *blob, size_t blob_size,
                   int timeout_ms, fa_diag *diag);
 void fa_child_deadline(fa_child *child, int timeout_ms); /* 0: none */
+/* Lets other processes go first: 1 to 19, as nice(1) counts; 19 computes only where nobody else
+ * wants to (SCHED_IDLE). 0: nothing. Soon after its start: threads that it has already stay. */
+void fa_child_yield(fa_child *child, int nice);
 void *fa_child_context(const fa_child *child);
 
 #endif

@@ -18,7 +18,7 @@ enum { EXIT_USAGE = 2 };
 static const cli_verb verbs[] = {
     {"tune",
      CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_TUNE | CLI_GROUP_STORE |
-         CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_TOP,
+         CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_TOP | CLI_GROUP_SERVER,
      "find, prove and keep the fastest kernel for a problem (the default verb)",
      "Compiles the problem's whole space for the GPU, proves each kernel and times it where the\n"
      "GPU is here; elsewhere a model ranks the compiled kernels and the answer says \"predicted\".\n"
@@ -42,7 +42,7 @@ static const cli_verb verbs[] = {
      cli_report},
     {"show",
      CLI_GROUP_SHOW | CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_STORE |
-         CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_WHY,
+         CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_WHY | CLI_GROUP_SERVER,
      "the winners in the store or in a bundle, and with --why the way to one",
      "Newest first; --gpu keeps those of one GPU type. With --why and a problem: every winner that\n"
      "could serve it, in the order of trust, with why it is taken or passed over. Changes nothing.\n"
@@ -80,7 +80,7 @@ static const cli_verb verbs[] = {
      cli_trust},
     {"sweep",
      CLI_GROUP_SWEEP | CLI_GROUP_DEVICE | CLI_GROUP_TUNE | CLI_GROUP_STORE | CLI_GROUP_ENGINE |
-         CLI_GROUP_QUIET | CLI_GROUP_JSON,
+         CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_SERVER,
      "tune a grid of problems as one job that goes on where it was stopped",
      "Every combination of the lists is tuned, problems that share cubins next to one another.\n"
      "However it ends, the same command goes on from there and loses at most one trial. What\n"
@@ -116,10 +116,11 @@ static const cli_verb verbs[] = {
      "Exit status 1 when one is slower by more than the margin with confidence (the low end of its\n"
      "interval in NEW over the high end in OLD), or when nothing could be compared.\n",
      cli_compare},
-    {"doctor", CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_JSON,
-     "whether driver, NVRTC, GPU and store are fit, and what to do",
+    {"doctor", CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_JSON | CLI_GROUP_SERVER,
+     "whether driver, NVRTC, GPU, store and service are fit, and what to do",
      "Exit status 0 when nothing fails, 1 otherwise.\n", cli_doctor},
     {"gpus", CLI_GROUP_JSON, "the GPU types that --gpu takes", "", cli_gpus},
+    {"serve", 0, "one engine for every process on this host, over HTTP", "", NULL},
     {"version", 0, "the version", "", cli_version},
 };
 
@@ -164,8 +165,8 @@ static void overview(fa_buf *out)
     cli_options_help(verbs[0].groups, out);
     fa_buf_text(out, "\nExit status: 0 done, 1 failed, 2 asked wrongly, 130 stopped by Ctrl-C.\n"
                      "Environment: FA_TUNE_STORE, FA_TUNE_LOCAL_STORE, FA_TUNE_LEASE, "
-                     "FA_TUNE_SYSTEM, FA_TUNE_TEMPLATES, FA_TUNE_NVRTC, FA_TUNE_LIBCUDA, "
-                     "FA_TUNE_WORKER.\n");
+                     "FA_TUNE_SYSTEM, FA_TUNE_SERVER, FA_TUNE_TOKEN_FILE, FA_TUNE_TEMPLATES, "
+                     "FA_TUNE_NVRTC, FA_TUNE_LIBCUDA, FA_TUNE_WORKER.\n");
 }
 
 /* Help of one verb, or of all for NULL, on stdout. */
@@ -189,9 +190,10 @@ static int help(const cli_verb *verb)
 static int help_on(int count, char **arguments)
 {
     const cli_verb *verb = count > 0 ? find_verb(arguments[0]) : NULL;
+    char *serve_help[] = {(char *)(uintptr_t)"--help"};
     if (count > 0 && verb == NULL)
         return unknown_verb(arguments[0]);
-    return help(verb);
+    return verb != NULL && verb->run == NULL ? cli_serve(1, serve_help) : help(verb);
 }
 
 int cli_version(const cli_options *options)
@@ -229,6 +231,8 @@ int main(int count, char **arguments)
             return unknown_verb(arguments[1]);
         first = 2;
     }
+    if (verb->run == NULL)
+        return cli_serve(count - first, arguments + first);
     if (cli_options_parse(verb, count - first, arguments + first, &options, &diag) != 0)
         return cli_error(EXIT_USAGE, &diag);
     return options.help ? help(verb) : verb->run(&options);

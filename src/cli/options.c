@@ -143,6 +143,8 @@ static const cli_option_spec specs[] = {
      "whose key it is"},
     {"--store", CLI_GROUP_STORE, KIND_TEXT, AT(store), 0, 0, NULL, "FILE",
      "store file (FA_TUNE_STORE, else fa-tune/store.db in the cache directory)"},
+    {"--server", CLI_GROUP_SERVER, KIND_TEXT, AT(server), 0, 0, NULL, "ADDRESS",
+     "ask that service first, as unix:/PATH or http://HOST:PORT (FA_TUNE_SERVER)"},
     {"--templates", CLI_GROUP_ENGINE, KIND_TEXT, AT(templates), 0, 0, NULL, "DIR",
      "kernel templates that replace or join the built-in ones"},
     {"--json", CLI_GROUP_JSON, KIND_FLAG, AT(json), 0, 0, NULL, NULL,
@@ -438,11 +440,17 @@ static int complete(const cli_verb *verb, cli_options *options, fa_diag *diag)
         return fa_fail(diag, FA_EINVAL,
                        "--gpu and --device exclude one another: --gpu names a "
                        "type, --device a device of this machine");
+    if (options->server != NULL && options->templates != NULL)
+        return fa_fail(diag, FA_EINVAL, "--server and --templates exclude one another: a service has "
+                       "templates of its own");
     if (!(verb->groups & CLI_GROUP_PROBLEM))
         return 0;
     if (options->why && options->operands > 0)
         return fa_fail(diag, FA_EINVAL, "--why asks the store and not a file: leave \"%s\" out",
                        options->operand[0]);
+    if (options->server != NULL && (options->why || options->operands > 0))
+        return fa_fail(diag, FA_EINVAL, "%s asks no service: leave --server out",
+                       options->why ? "--why" : "a bundle");
     if ((verb->groups & CLI_GROUP_WHY) && !options->why)
         return !options->problem_given
                    ? 0

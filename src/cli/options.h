@@ -32,7 +32,8 @@ enum {
     CLI_GROUP_SWEEP = 1 << 21, /* a grid of problems and what it may spend */
     CLI_GROUP_COMPARE = 1 << 22,
     CLI_GROUP_WORKER = 1 << 23,
-    CLI_GROUP_QUEUE = 1 << 24
+    CLI_GROUP_SERVER = 1 << 24, /* --server */
+    CLI_GROUP_QUEUE = 1 << 25
 };
 
 enum { CLI_OPERANDS_MAX = 2 };
@@ -54,7 +55,7 @@ typedef struct cli_options {
     int32_t compile_timeout_s, trial_timeout_s; /* 0: the library's */
     int32_t top;                                /* 0: not given */
     uint64_t seed;
-    const char *store, *templates;
+    const char *store, *templates, *server;
     unsigned format; /* CLI_FORMAT_… */
     const char *out; /* file; NULL: stdout */
     struct { /* of export, import, keygen and trust */

@@ -46,6 +46,8 @@ static fa_sweep_request request_of(const cli_options *options, const cli_grid *g
 static int on_event(void *context, const fa_sweep_progress *event)
 {
     struct run *run = context;
+    if (event->event == FA_SWEEP_ITEM_ENDS || event->event == FA_SWEEP_ITEM_KNOWN)
+        cli_sweep_rows_item(&run->rows, event->index, event->item);
     if (event->answer != NULL)
         cli_sweep_rows_answer(&run->rows, event->index, event->answer);
     cli_sweep_progress_event(&run->progress, event);
@@ -214,7 +216,8 @@ static int run(fa_tuner *tuner, struct run *run, fa_diag *diag)
     cli_sweep_progress_end(&run->progress);
     if (rc != 0)
         return stopped(rc, options, &sweep, diag);
-    rc = fa_list_sweep_items(tuner, sweep.key, cli_sweep_rows_item, &run->rows, diag);
+    if (fa_server_location(tuner)[0] == 0) /* else its events have told all of them */
+        rc = fa_list_sweep_items(tuner, sweep.key, cli_sweep_rows_item, &run->rows, diag);
     if (rc == 0)
         rc = fa_list_baselines(tuner, cli_sweep_rows_baseline, &run->rows, diag);
     if (run->rows.failed)
@@ -223,8 +226,8 @@ static int run(fa_tuner *tuner, struct run *run, fa_diag *diag)
         return cli_fail(rc, options, diag);
     cli_sweep_rows_match(&run->rows);
     int status = options->json
-                     ? cli_sweep_print_json(&run->rows, &sweep, fa_store_location(tuner))
-                     : cli_sweep_print_text(&run->rows, &sweep, fa_store_location(tuner));
+                     ? cli_sweep_print_json(&run->rows, &sweep, tuner)
+                     : cli_sweep_print_text(&run->rows, &sweep, cli_location(tuner));
     if (status == 0 && sweep.failed > 0) {
         fprintf(stderr, "fa-tune: %d of %d problems failed; `fa-tune sweep --status` and their rows "
                         "say why\n", sweep.failed, sweep.items);
@@ -302,6 +305,9 @@ static int check(const cli_options *options, fa_diag *diag)
 {
     if (options->sweep.list && options->sweep.status)
         return fa_fail(diag, FA_EINVAL, "--list and --status exclude one another");
+    if (options->server != NULL && (options->sweep.list || options->sweep.status))
+        return fa_fail(diag, FA_EINVAL, "--list and --status tell of the store's sweeps: leave "
+                       "--server out");
     if (options->sweep.list && cli_grid_given(options))
         return fa_fail(diag, FA_EINVAL, "--list takes no grid: --status tells of one sweep");
     if (options->sweep.restart && (options->sweep.list || options->sweep.status))

@@ -26,12 +26,18 @@ int cli_doctor(const cli_options *options);
 int cli_gpus(const cli_options *options);
 int cli_version(const cli_options *options);
 
+/* Becomes fa-tune-serve, with these arguments after the verb; returns only where it cannot. */
+int cli_serve(int count, char **arguments);
+
 /* Opens the tuner that these options ask for; its notes go to `progress`, which is ready and stays
  * until fa_close. Returns 0, or the exit status after the sentence. */
 int cli_open(const cli_options *options, cli_progress *progress, fa_tuner **ret_tuner);
 /* The library's options and request for the options given here. */
 fa_options cli_library_options(const cli_options *options);
 fa_request cli_request(const cli_options *options);
+
+/* Who keeps what a tuner finds: a service, else the store. */
+const char *cli_location(const fa_tuner *tuner);
 
 /* Prints what a library call answered, with what to do where the command line knows more than the
  * library; returns the exit status. */

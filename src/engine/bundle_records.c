@@ -23,7 +23,6 @@
 int fa_record_render(fa_tuner *tuner, const fa_answer *record, const char *nvrtc,
                      fa_rendered *ret, fa_diag *diag)
 {
-    char options[1024];
     fa_buf source = {0};
     int rc = fa_space_one(&tuner->families, &record->trial.config, &record->problem, &record->gpu,
                           &ret->candidate, diag);
@@ -37,8 +36,7 @@ int fa_record_render(fa_tuner *tuner, const fa_answer *record, const char *nvrtc
         return rc;
     fa_render_architecture(tuner->families.family[ret->candidate.family], &record->gpu,
                            ret->architecture, sizeof ret->architecture);
-    fa_nvrtc_options(ret->architecture, options, sizeof options);
-    fa_render_key(tuner->templates, source.data, options, ret->architecture, nvrtc, ret->key);
+    fa_cubin_key(tuner, source.data, ret->architecture, nvrtc, ret->key);
     ret->source = source.data; /* the buffer's memory goes on as the source */
     return 0;
 }

@@ -36,6 +36,8 @@ struct fa_tuner {
     void (*log)(void *context, const char *sentence);
     void *log_context;
     int32_t compile_timeout_ms, trial_timeout_ms;
+    int32_t compile_nice;
+    int32_t strict_ms; /* compile_timeout_ms where templates are not trusted, else 0 */
     int forks; /* of this process, when it was opened */
     fa_templates *templates;
     fa_family_list families;
@@ -49,6 +51,7 @@ struct fa_tuner {
     fa_driver *driver; /* opened by the first request that needs a device */
     _Atomic(fa_kernel *) kernel[FA_KERNEL_BUCKETS];
     _Atomic(fa_driver *) launch_driver; /* = driver, for the readers */
+    struct fa_remote *remote; /* a server that is asked first; NULL: none is named */
     struct fa_system *system; /* system bundles, opened by the first lookup that needs them */
     bool ignore_system;       /* while the catalogue is predicted anew */
 };
@@ -193,6 +196,10 @@ int fa_plan_make(fa_tuner *tuner, const fa_request *request, const fa_target *ta
  * is dropped, and a note says so. `work` is held. */
 int fa_contact_verify(fa_tuner *tuner, const fa_target *target, const fa_scope *scope,
                       fa_answer *answer, fa_cubin_record *cubin, fa_diag *diag);
+/* Proves somebody else's cubin as it is, launched as the answer says, in a worker; keeps nothing.
+ * FA_ENOKERNEL: it failed. `work` is held. */
+int fa_contact_prove(fa_tuner *tuner, const fa_target *target, const fa_answer *answer,
+                     const fa_cubin_record *cubin, fa_diag *diag);
 /* ---- system bundles (bundle_system.c) --------------------------------------------------------*/
 /* `work` is held for each. The winner of a target, when a system bundle has one: FA_ENOTFOUND else;
  * a bundle that is damaged or not to be believed is noted and passed over. */
@@ -316,6 +323,8 @@ struct fa_job {
 int fa_request_wait(fa_tuner *tuner, const fa_request *request, const char *name, fa_lock **ret_lock,
                     bool *ret_waited, fa_diag *diag); /* for a lock; its progress may cancel (tune.c) */
 int fa_request_copy(const fa_request *request, fa_request *ret_request, fa_diag *diag);
+/* fa_tune() of a checked request, whatever server there is. */
+int fa_tune_here(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, fa_diag *diag);
 /* Waits for the key's lock, looks again, then tunes; `work` is held. *job may hold a job that was
  * begun for this request, whose workers are loading already; it is NULL afterwards (tune.c). */
 int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *target,
@@ -346,13 +355,17 @@ int fa_job_flush(fa_job *job);
 bool fa_job_may_retry(fa_job *job, int index);
 void fa_job_forget_fresh(fa_attempt *attempt);
 
-/* worker_start.c: a compile worker that loads NVRTC and then says {"rc":…}; its environment is empty. */
+/* worker_start.c: a compile worker that loads NVRTC and then says {"rc":…}; its environment is empty.
+ * strict_ms: 0, or how long a compile of source from outside may take, in the strict sandbox. */
 int fa_compile_worker_start(uv_loop_t *loop, const char *path, const fa_nvrtc_location *nvrtc,
-                            const fa_child_events *events, void *context, fa_child **ret_child,
+                            int strict_ms, const fa_child_events *events, void *context, fa_child **ret_child,
                             fa_diag *diag);
 /* The first message to one: the headers that sources may include. */
 int fa_compile_worker_headers(fa_child *child, const fa_templates *templates, fa_diag *diag);
 /* job_compile.c */
+/* What a cubin is stored and looked up by: all that went into it. */
+void fa_cubin_key(const fa_tuner *tuner, const char *source, const char *architecture,
+                  const char *nvrtc_identity, char ret_key[FA_HASH_HEX]);
 /* The source of a candidate for the target, its architecture and its cubin key. */
 int fa_render_candidate(fa_tuner *tuner, const fa_target *target, const fa_candidate *candidate,
                         const char *nvrtc_identity, fa_buf *ret_source, char *ret_architecture,

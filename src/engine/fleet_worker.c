@@ -241,7 +241,7 @@ static int tune(struct worker *w, fa_diag *diag)
                           .context = w};
     int rc = fa_heartbeat_start(tuner->fleet, renew, &beating, &heartbeat, diag);
     if (rc == 0)
-        rc = fa_tune(tuner, &request, &w->answer, diag);
+        rc = fa_tune_here(tuner, &request, &w->answer, diag);
     fa_heartbeat_stop(&heartbeat);
     w->spent.seconds = now_s() - w->began_s;
     w->spent.cost = w->measures ? w->spent.seconds * w->how.price / 3600 : 0;

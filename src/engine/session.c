@@ -6,6 +6,7 @@
 
 #include "error.h"
 #include "fleet.h"
+#include "remote.h"
 
 #include <dlfcn.h>
 #include <sched.h>
@@ -198,6 +199,11 @@ static int set_up(fa_tuner *tuner, const fa_options *options, fa_diag *diag)
                                                                 : FA_COMPILE_TIMEOUT_MS;
     tuner->trial_timeout_ms = options->trial_timeout_ms > 0 ? options->trial_timeout_ms
                                                             : FA_TRIAL_TIMEOUT_MS;
+    if (options->compile_nice < 0 || options->compile_nice > 19)
+        return fa_fail(diag, FA_EINVAL, "compile_nice is %d: use 0 to 19", options->compile_nice);
+    tuner->compile_nice = options->compile_nice;
+    if (options->untrusted_templates)
+        tuner->strict_ms = tuner->compile_timeout_ms;
     if (options->compile_workers < 0 || options->compile_workers > FA_JOB_WORKERS_MAX)
         return fa_fail(diag, FA_EINVAL, "compile_workers is %d: use 1 to %d, or 0 for one per core",
                        options->compile_workers, FA_JOB_WORKERS_MAX);
@@ -209,7 +215,11 @@ static int set_up(fa_tuner *tuner, const fa_options *options, fa_diag *diag)
     if (rc == 0)
         rc = fa_fleet_new(fa_options_fleet(options), &tuner->fleet, diag);
     if (rc == 0)
+        rc = fa_remote_make(options, &tuner->remote, diag);
+    if (rc == 0)
         rc = fa_templates_open(fa_options_templates(options), &tuner->templates, diag);
+    if (rc == 0 && tuner->strict_ms > 0)
+        rc = fa_templates_keep_apart(tuner->templates, diag);
     if (rc == 0)
         rc = open_store(tuner, diag);
     return rc;
@@ -245,6 +255,7 @@ void fa_close(fa_tuner **tuner)
     fa_kernels_free(t);
     fa_system_close(t);
     fa_fleet_free(&t->fleet);
+    fa_remote_free(&t->remote);
     fa_store_close(&t->store);
     fa_families_free(&t->families);
     fa_templates_close(&t->templates);

@@ -10,6 +10,7 @@
 #include "engine.h"
 
 #include "error.h"
+#include "remote.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -401,6 +402,13 @@ int fa_run_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret
         rc = fa_sweep_key(&known, s.now.key, diag);
     if (rc != 0)
         return rc;
+    fa_sweep there = {0};
+    rc = fa_remote_sweep(tuner, &known, &there, diag);
+    if (rc != FA_REMOTE_NONE) {
+        if (ret_sweep != NULL && (rc == 0 || there.items > 0))
+            *ret_sweep = there;
+        return rc;
+    }
     lock_name(s.now.key, name);
     if (fa_store_is_read_only(tuner->store))
         return fa_fail(diag, FA_EREADONLY,

@@ -7,6 +7,7 @@
 
 #include "error.h"
 #include "fleet.h"
+#include "remote.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -135,6 +136,21 @@ static bool sure_to_tune(fa_tuner *tuner, const fa_request *request)
                FA_ENOTFOUND;
 }
 
+/* What is stored, where that is enough for the request. FA_ENOTFOUND and FA_ECORRUPT only for one
+ * that may not tune. */
+static int look_up(fa_tuner *tuner, const fa_request *request, const fa_target *target,
+                   fa_answer *ret_answer, bool *ret_answered, fa_diag *diag)
+{
+    *ret_answered = false;
+    if (request->again || request->effort == FA_EFFORT_PATIENT)
+        return 0;
+    fa_fleet_look(tuner, target, request->exact);
+    int rc = fa_leads_find(tuner, target, ret_answer, NULL, NULL, diag);
+    *ret_answered = rc == 0 && satisfies(ret_answer, request);
+    bool nothing = rc == FA_ENOTFOUND || rc == FA_ECORRUPT;
+    return nothing && request->effort != FA_EFFORT_CACHED ? 0 : rc;
+}
+
 static int tune_locked(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer,
                        fa_diag *diag)
 {
@@ -148,14 +164,10 @@ static int tune_locked(fa_tuner *tuner, const fa_request *request, fa_answer *re
         fa_job_free(&job);
         return rc;
     }
-    if (job == NULL && !request->again && request->effort != FA_EFFORT_PATIENT) {
-        fa_fleet_look(tuner, &target, request->exact);
-        rc = fa_leads_find(tuner, &target, ret_answer, NULL, NULL, diag);
-        if (rc == 0 && satisfies(ret_answer, request))
-            return 0;
-        if (rc != 0 && rc != FA_ENOTFOUND && rc != FA_ECORRUPT)
-            return rc;
-        if (request->effort == FA_EFFORT_CACHED)
+    if (job == NULL) {
+        bool answered;
+        rc = look_up(tuner, request, &target, ret_answer, &answered, diag);
+        if (rc != 0 || answered)
             return rc;
     }
     return fa_tune_target(tuner, request, &target, &job, ret_answer, diag);
@@ -172,10 +184,50 @@ int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, f
         rc = fa_request_copy(request, &known, diag);
     if (rc != 0)
         return rc;
-    pthread_mutex_lock(&tuner->work);
-    rc = tune_locked(tuner, &known, &answer, diag);
-    pthread_mutex_unlock(&tuner->work);
+    rc = fa_remote_tune(tuner, &known, &answer, diag);
+    if (rc == FA_REMOTE_NONE)
+        rc = fa_tune_here(tuner, &known, &answer, diag);
     if (rc == 0)
         *ret_answer = answer;
+    return rc;
+}
+
+int fa_tune_here(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, fa_diag *diag)
+{
+    pthread_mutex_lock(&tuner->work);
+    int rc = tune_locked(tuner, request, ret_answer, diag);
+    pthread_mutex_unlock(&tuner->work);
+    return rc;
+}
+
+static int find_locked(fa_tuner *tuner, const fa_request *request, fa_found *found, fa_diag *diag)
+{
+    fa_target target;
+    int rc = fa_target_resolve(tuner, &request->problem, request->gpu, request->ordinal,
+                               request->exact, &target, diag);
+    if (rc != 0)
+        return rc;
+    fa_scope_key(&target.scope, found->key);
+    found->gpu = target.gpu;
+    return look_up(tuner, request, &target, &found->answer, &found->answered, diag);
+}
+
+int fa_find(fa_tuner *tuner, const fa_request *request, fa_found *ret_found, fa_diag *diag)
+{
+    fa_request known;
+    fa_found found = {0};
+    int rc = fa_tuner_check(tuner, diag);
+    if (rc == 0 && (ret_found == NULL || ret_found->size < sizeof(size_t)))
+        rc = fa_fail(diag, FA_EINVAL, "ret_found is NULL, or its size is not sizeof(fa_found)");
+    if (rc == 0)
+        rc = fa_request_copy(request, &known, diag);
+    if (rc != 0)
+        return rc;
+    found.size = ret_found->size < sizeof found ? ret_found->size : sizeof found;
+    pthread_mutex_lock(&tuner->work);
+    rc = find_locked(tuner, &known, &found, diag);
+    pthread_mutex_unlock(&tuner->work);
+    if (rc == 0)
+        memcpy(ret_found, &found, found.size);
     return rc;
 }

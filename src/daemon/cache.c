@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sets of a few entries each, the one unused for longest giving way: keys that collide, by chance or
+ * on purpose, cost one another their places and nobody any time.
+ */
+#include "cache.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { SETS = 1024, WAYS = 4, KEY_MAX = 2048, PAGE_PART = 8, FRESH_MS = 2000 };
+
+struct entry {
+    uint64_t hash;
+    char kind; /* 0: free */
+    bool refreshing;
+    char *key;
+    size_t size;
+    serve_page *page;
+    int64_t generation;
+    int64_t right_ms; /* when it was last known to be what the store holds */
+    int64_t used;
+};
+
+struct serve_cache {
+    size_t limit;
+    int64_t clock; /* of uses */
+    serve_cache_time now;
+    serve_cache_counts counts;
+    struct entry entry[SETS][WAYS];
+};
+
+static uint64_t hash_of(char kind, const char *key, size_t size)
+{
+    uint64_t hash = 14695981039346656037ull ^ (unsigned char)kind, word; /* FNV-1a, by words */
+    for (; size >= sizeof word; key += sizeof word, size -= sizeof word) {
+        memcpy(&word, key, sizeof word);
+        hash = (hash ^ word) * 1099511628211ull;
+        hash ^= hash >> 32;
+    }
+    for (; size > 0; key++, size--)
+        hash = (hash ^ (unsigned char)*key) * 1099511628211ull;
+    return hash ^ (hash >> 29);
+}
+
+serve_cache *serve_cache_make(size_t bytes)
+{
+    serve_cache *cache = calloc(1, sizeof *cache);
+    if (cache != NULL)
+        cache->limit = bytes;
+    return cache;
+}
+
+static void forget(serve_cache *cache, struct entry *entry)
+{
+    if (entry->kind == 0)
+        return;
+    cache->counts.entries--;
+    cache->counts.bytes -= (int64_t)(entry->size + entry->page->size);
+    free(entry->key);
+    serve_page_drop(&entry->page);
+    *entry = (struct entry){0};
+}
+
+void serve_cache_empty(serve_cache *cache)
+{
+    for (int s = 0; s < SETS; s++)
+        for (int w = 0; w < WAYS; w++)
+            forget(cache, &cache->entry[s][w]);
+    cache->now.epoch++;
+}
+
+void serve_cache_free(serve_cache **cache)
+{
+    if (cache == NULL || *cache == NULL)
+        return;
+    serve_cache_empty(*cache);
+    free(*cache);
+    *cache = NULL;
+}
+
+static struct entry *find(serve_cache *cache, uint64_t hash, char kind, const char *key, size_t size)
+{
+    struct entry *set = cache->entry[hash % SETS];
+    for (int w = 0; w < WAYS; w++)
+        if (set[w].hash == hash && set[w].kind == kind && set[w].size == size &&
+            memcmp(set[w].key, key, size) == 0)
+            return &set[w];
+    return NULL;
+}
+
+serve_page *serve_cache_get(serve_cache *cache, char kind, const char *key, size_t size,
+                            int64_t now_ms, bool *ret_refresh)
+{
+    struct entry *entry =
+        size <= KEY_MAX ? find(cache, hash_of(kind, key, size), kind, key, size) : NULL;
+    *ret_refresh = false;
+    if (entry != NULL && entry->generation != cache->now.generation) {
+        if (now_ms - entry->right_ms > FRESH_MS) {
+            entry = NULL;
+        } else {
+            cache->counts.stale++;
+            *ret_refresh = !entry->refreshing;
+            entry->refreshing = true;
+        }
+    } else if (entry != NULL) {
+        entry->right_ms = now_ms;
+    }
+    if (entry == NULL) {
+        cache->counts.misses++;
+        return NULL;
+    }
+    cache->counts.hits++;
+    entry->used = ++cache->clock;
+    return entry->page;
+}
+
+serve_cache_time serve_cache_now(const serve_cache *cache)
+{
+    return cache->now;
+}
+
+static struct entry *place_for(serve_cache *cache, uint64_t hash)
+{
+    struct entry *set = cache->entry[hash % SETS], *oldest = &set[0];
+    for (int w = 0; w < WAYS; w++) {
+        if (set[w].kind == 0)
+            return &set[w];
+        if (set[w].used < oldest->used)
+            oldest = &set[w];
+    }
+    return oldest;
+}
+
+void serve_cache_put(serve_cache *cache, char kind, const char *key, size_t size, serve_page *page,
+                     serve_cache_time when, int64_t now_ms)
+{
+    uint64_t hash = hash_of(kind, key, size);
+    size_t bytes = size + page->size;
+    if (size > KEY_MAX || bytes > cache->limit / PAGE_PART || when.epoch != cache->now.epoch)
+        return;
+    struct entry *entry = find(cache, hash, kind, key, size);
+    if (entry == NULL)
+        entry = place_for(cache, hash);
+    forget(cache, entry);
+    if ((size_t)cache->counts.bytes + bytes > cache->limit)
+        for (int s = 0; s < SETS; s++)
+            for (int w = 0; w < WAYS; w++)
+                forget(cache, &cache->entry[s][w]);
+    char *copy = malloc(size + 1);
+    if (copy == NULL)
+        return;
+    memcpy(copy, key, size);
+    *entry = (struct entry){.hash = hash,
+                            .kind = kind,
+                            .key = copy,
+                            .size = size,
+                            .page = serve_page_keep(page),
+                            .generation = when.generation,
+                            .right_ms = now_ms,
+                            .used = ++cache->clock};
+    cache->counts.entries++;
+    cache->counts.bytes += (int64_t)bytes;
+}
+
+void serve_cache_doubt(serve_cache *cache)
+{
+    cache->now.generation++;
+}
+
+const serve_cache_counts *serve_cache_counted(const serve_cache *cache)
+{
+    return &cache->counts;
+}

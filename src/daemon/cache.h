@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Answers in memory: the very bytes that were asked -> a prepared response. On the loop's thread;
+ * finding one allocates nothing.
+ *
+ * Workload: a few to some thousands of different requests, each asked over and over.
+ * Invariants: bounded in entries and bytes. An answer is at most FRESH_MS older than what the store
+ * has held since, as far as the store's watcher has seen; after a tune of this daemon's nothing older
+ * is given at all.
+ */
+#ifndef FA_DAEMON_CACHE_H
+#define FA_DAEMON_CACHE_H
+
+#include "http.h"
+
+typedef struct serve_cache serve_cache;
+
+/* When a lookup began, for what it found. */
+typedef struct serve_cache_time {
+    int64_t epoch, generation;
+} serve_cache_time;
+
+typedef struct serve_cache_counts {
+    int64_t hits, misses, stale, entries, bytes;
+} serve_cache_counts;
+
+serve_cache *serve_cache_make(size_t bytes); /* NULL: out of memory */
+void serve_cache_free(serve_cache **cache);
+
+/* The page, or NULL; *ret_refresh: it is from before a change of the store, and whoever is told so
+ * first looks it up again. The page is the cache's until the loop goes on. */
+serve_page *serve_cache_get(serve_cache *cache, char kind, const char *key, size_t size,
+                            int64_t now_ms, bool *ret_refresh);
+serve_cache_time serve_cache_now(const serve_cache *cache);
+/* Keeps a page that was looked up at `when`, unless the cache was emptied since. */
+void serve_cache_put(serve_cache *cache, char kind, const char *key, size_t size, serve_page *page,
+                     serve_cache_time when, int64_t now_ms);
+void serve_cache_empty(serve_cache *cache);   /* a tune has stored a winner */
+void serve_cache_doubt(serve_cache *cache);   /* somebody has written to the store */
+const serve_cache_counts *serve_cache_counted(const serve_cache *cache);
+
+#endif

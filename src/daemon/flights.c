@@ -1,0 +1,520 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Flights: requests of the very same bytes are read and looked up once, on the lookup thread, and all
+ * who sent them wait together; those that a tune has to answer then wait for its job, which others of
+ * the same key share.
+ */
+#include "service.h"
+
+#include "error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RETRY_AFTER_S = 5, STOP_RETRY_S = 2 };
+
+/* The order in which what a request asks for includes what another does. */
+enum { WANTS_PREDICTED, WANTS_FIRST_CONTACT, WANTS_MEASURED, WANTS_AGAIN, WANTS_PATIENT };
+
+struct serve_flight {
+    serve_task task;
+    serve_service *service;
+    serve_flight *next, *previous;
+    serve_flight_kind kind;
+    char *body;
+    size_t body_size;
+    fa_ask ask;
+    serve_cache_time when;
+    serve_gathering waiters;
+    serve_job *job;       /* that it waits for, or that it is about */
+    bool waits_for_job;
+    bool after_job;       /* a job has stored what is wanted */
+    /* What the lookup thread writes. */
+    int rc;
+    fa_diag diag;
+    fa_found found;
+    char *document;       /* when answered */
+    fa_sweep_request sweep;
+    fa_sweep_item *items;
+    char plan[512];
+    char gpu_name[64];    /* of the request; "": a device */
+    fa_gpu gpu;           /* whose runner it is for */
+};
+
+static bool is_sweep(const serve_flight *flight)
+{
+    return flight->kind == SERVE_FLIGHT_SWEEP ||
+           (flight->kind == SERVE_FLIGHT_RESUME && flight->job->kind == SERVE_SWEEP);
+}
+
+static int effort_of(const fa_ask *ask)
+{
+    return ask->effort >= FA_EFFORT_PATIENT   ? WANTS_PATIENT
+           : ask->again                       ? WANTS_AGAIN
+           : ask->effort < FA_EFFORT_MEASURE  ? WANTS_PREDICTED
+           : ask->first_contact               ? WANTS_FIRST_CONTACT
+                                              : WANTS_MEASURED;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------*/
+static void free_flight(serve_flight *flight)
+{
+    serve_service *service = flight->service;
+    *(flight->previous != NULL ? &flight->previous->next : &service->flights) = flight->next;
+    if (flight->next != NULL)
+        flight->next->previous = flight->previous;
+    if (flight->waits_for_job || flight->kind == SERVE_FLIGHT_RESUME)
+        flight->job->flights--;
+    free(flight->body);
+    free(flight->document);
+    free(flight->items);
+    free(flight);
+}
+
+void serve_flights_free(serve_service *service)
+{
+    while (service->flights != NULL)
+        free_flight(service->flights);
+}
+
+static serve_flight *new_flight(serve_service *service, serve_flight_kind kind, const char *body,
+                                size_t size)
+{
+    serve_flight *flight = calloc(1, sizeof *flight);
+    char *copy = malloc(size + 1);
+    if (flight == NULL || copy == NULL) {
+        free(flight);
+        free(copy);
+        return NULL;
+    }
+    memcpy(copy, body, size);
+    copy[size] = 0;
+    flight->service = service;
+    flight->kind = kind;
+    flight->body = copy;
+    flight->body_size = size;
+    flight->next = service->flights;
+    if (flight->next != NULL)
+        flight->next->previous = flight;
+    service->flights = flight;
+    return flight;
+}
+
+/* ---- on the lookup thread --------------------------------------------------------------------*/
+/* The request of an ask; its gpu points to the flight's name. */
+static int request_of(serve_flight *flight, fa_request *ret, fa_diag *diag)
+{
+    const serve_service *service = flight->service;
+    const fa_ask *ask = &flight->ask;
+    fa_request request = {.size = sizeof request,
+                          .problem = ask->problem,
+                          .ordinal = ask->ordinal,
+                          .effort = ask->effort,
+                          .again = ask->again,
+                          .exact = ask->exact,
+                          .first_contact = ask->first_contact};
+    snprintf(flight->gpu_name, sizeof flight->gpu_name, "%s", ask->gpu);
+    bool here = ask->uuid[0] == 0;
+    for (int i = 0; !here && i < service->device_count; i++)
+        if (strcmp(service->device[i].uuid, ask->uuid) == 0) {
+            here = true;
+            flight->gpu_name[0] = 0;
+            request.ordinal = service->device[i].ordinal;
+        }
+    if (!here && ask->gpu[0] == 0)
+        return fa_fail(diag, FA_ENODEVICE, "no device here has the uuid %s: GET /v1/gpus lists them",
+                       ask->uuid);
+    request.gpu = flight->gpu_name[0] != 0 ? flight->gpu_name : NULL;
+    *ret = request;
+    return 0;
+}
+
+static int look_up_tune(serve_flight *flight)
+{
+    serve_service *service = flight->service;
+    fa_request request;
+    int rc = request_of(flight, &request, &flight->diag);
+    if (rc == 0 && request.gpu == NULL && service->device_code != 0)
+        rc = fa_fail(&flight->diag, service->device_code, "%s", service->device_reason.text);
+    if (rc != 0)
+        return rc;
+    if (flight->after_job) {
+        request.again = false;
+        if (request.effort > FA_EFFORT_MEASURE)
+            request.effort = FA_EFFORT_MEASURE;
+    }
+    flight->found = (fa_found){.size = sizeof flight->found};
+    rc = fa_find(service->tuner, &request, &flight->found, &flight->diag);
+    if (rc != 0)
+        return rc;
+    flight->gpu = flight->found.gpu;
+    return flight->found.answered
+               ? serve_compose(service->tuner, &flight->found.answer, &flight->document, &flight->diag)
+               : 0;
+}
+
+/* Reads a sweep and finds whose runner it is for: a device's where one of its items is for that. */
+static int look_up_sweep(serve_flight *flight)
+{
+    serve_service *service = flight->service;
+    const char *asked = NULL;
+    int rc = fa_sweep_ask_read(flight->body, flight->body_size, &flight->sweep, &flight->items,
+                               flight->plan, &flight->diag);
+    if (rc == 0)
+        rc = fa_sweep_key(&flight->sweep, flight->found.key, &flight->diag);
+    for (int32_t i = 0; rc == 0 && i < flight->sweep.count && !flight->gpu.present; i++) {
+        const char *name = flight->items[i].gpu;
+        if (asked != NULL && strcmp(asked, name) == 0)
+            continue;
+        asked = name;
+        fa_request request = {.size = sizeof request,
+                              .problem = flight->items[i].problem,
+                              .gpu = name[0] != 0 ? name : NULL,
+                              .ordinal = flight->sweep.ordinal,
+                              .effort = FA_EFFORT_PREDICT};
+        fa_found found = {.size = sizeof found};
+        if (request.gpu == NULL && service->device_code != 0)
+            rc = fa_fail(&flight->diag, service->device_code, "%s", service->device_reason.text);
+        else
+            rc = fa_find(service->tuner, &request, &found, &flight->diag);
+        if (rc == 0)
+            flight->gpu = found.gpu;
+    }
+    return rc;
+}
+
+static void look_up(serve_task *task, serve_worker *worker)
+{
+    serve_flight *flight = (serve_flight *)task;
+    serve_devices_know(flight->service);
+    flight->rc = is_sweep(flight) ? look_up_sweep(flight) : look_up_tune(flight);
+    serve_watch(worker, flight->service);
+}
+
+/* ---- replies --------------------------------------------------------------------------------*/
+static void reply_all(serve_flight *flight, unsigned status, serve_page *page)
+{
+    while (flight->waiters.first != NULL) {
+        serve_exchange *exchange = flight->waiters.first;
+        serve_leave(exchange);
+        serve_reply(exchange, status, page);
+    }
+}
+
+static void fail_all(serve_flight *flight, int code, const char *message)
+{
+    char *text = serve_error_text(code, message, NULL);
+    serve_page *page = serve_page_make("application/json", text, text != NULL ? strlen(text) : 0);
+    reply_all(flight, serve_status_of(code), page);
+    serve_page_drop(&page);
+}
+
+static void refuse(serve_exchange *exchange, serve_service *service, const char *message)
+{
+    service->counts.refused++;
+    serve_reply_refused(exchange, MHD_HTTP_SERVICE_UNAVAILABLE, FA_EBUSY, message,
+                        service->stopping ? STOP_RETRY_S : RETRY_AFTER_S);
+}
+
+static void refuse_all(serve_flight *flight, const char *message)
+{
+    while (flight->waiters.first != NULL) {
+        serve_exchange *exchange = flight->waiters.first;
+        serve_leave(exchange);
+        refuse(exchange, flight->service, message);
+    }
+}
+
+static void give_document(serve_flight *flight, const char *text, bool keep)
+{
+    char *copy = strdup(text);
+    serve_page *page = serve_page_make("application/json", copy, strlen(text));
+    if (page != NULL && keep)
+        serve_cache_put(flight->service->cache, 'K', flight->body, flight->body_size, page,
+                        flight->when, serve_now_ms(flight->service));
+    reply_all(flight, MHD_HTTP_OK, page);
+    serve_page_drop(&page);
+}
+
+/* ---- on the loop's ---------------------------------------------------------------------------*/
+/* The job that is to answer the flight, new or under way; NULL: too many. */
+static serve_job *job_for(serve_flight *flight)
+{
+    serve_service *service = flight->service;
+    serve_job_kind kind = is_sweep(flight) ? SERVE_SWEEP : SERVE_TUNE;
+    int effort = kind == SERVE_SWEEP ? 0 : effort_of(&flight->ask);
+    serve_job *job = serve_job_of_key(service, flight->found.key, effort);
+    if (job != NULL)
+        return job;
+    if (serve_jobs_full(service, kind))
+        return NULL;
+    return serve_job_new(service, kind, flight->body, flight->body_size);
+}
+
+/* What a new job is to do, taken from the flight that it is for. */
+static int start_job(serve_flight *flight, serve_job *job)
+{
+    if (job->runner >= 0)
+        return 0;
+    memcpy(job->key, flight->found.key, sizeof job->key);
+    if (job->kind == SERVE_SWEEP) {
+        job->items = flight->items;
+        job->sweep = flight->sweep;
+        job->sweep.items = job->items;
+        flight->items = NULL;
+        memcpy(job->plan, flight->plan, sizeof job->plan);
+        job->sweep.plan = job->plan;
+    } else {
+        fa_diag none;
+        job->effort = effort_of(&flight->ask);
+        if (request_of(flight, &job->request, &none) != 0)
+            return FA_ENODEVICE;
+        memcpy(job->gpu_name, flight->gpu_name, sizeof job->gpu_name);
+        if (job->request.gpu != NULL)
+            job->request.gpu = job->gpu_name;
+    }
+    fa_diag diag;
+    int rc = serve_job_start(job, &flight->gpu, &diag);
+    if (rc != 0)
+        serve_job_fail(job, rc, diag.text);
+    else
+        serve_log(SERVE_INFO, "job accepted", "job", job->id, "kind",
+                  job->kind == SERVE_TUNE ? "tune" : "sweep", "gpu", job->gpu, NULL);
+    return rc;
+}
+
+static void submit(serve_flight *flight)
+{
+    serve_service *service = flight->service;
+    serve_job *job;
+    if (flight->found.answered) {
+        job = serve_jobs_full(service, SERVE_TUNE)
+                  ? NULL
+                  : serve_job_new(service, SERVE_TUNE, flight->body, flight->body_size);
+        if (job != NULL) {
+            snprintf(job->gpu, sizeof job->gpu, "%s", flight->gpu.name);
+            serve_job_answer(job, flight->document);
+            flight->document = NULL;
+        }
+    } else {
+        job = job_for(flight);
+        if (job != NULL)
+            start_job(flight, job);
+    }
+    if (job == NULL)
+        refuse_all(flight, "too many jobs are waiting: come back later");
+    while (flight->waiters.first != NULL) {
+        serve_exchange *exchange = flight->waiters.first;
+        serve_leave(exchange);
+        serve_job_submit(job, exchange);
+    }
+    free_flight(flight);
+}
+
+static void resume(serve_flight *flight)
+{
+    serve_job *job = flight->job;
+    if (flight->task.skipped || serve_job_is_over(job)) {
+        /* it stays as it is */
+    } else if (flight->rc != 0) {
+        serve_job_fail(job, flight->rc, flight->diag.text);
+    } else if (flight->found.answered) {
+        serve_job_answer(job, flight->document);
+        flight->document = NULL;
+    } else {
+        start_job(flight, job);
+    }
+    free_flight(flight);
+}
+
+static void answer_kernel(serve_flight *flight)
+{
+    serve_job *job;
+    if (flight->found.answered) {
+        give_document(flight, flight->document, effort_of(&flight->ask) < WANTS_AGAIN);
+    } else if (flight->kind == SERVE_FLIGHT_REFRESH) {
+        serve_cache_empty(flight->service->cache); /* a winner has gone */
+    } else if (flight->after_job) {
+        refuse_all(flight, "what was tuned is not in the store any more: ask again");
+    } else if (flight->waiters.count == 0) {
+        /* nobody waits for a tune any more */
+    } else if ((job = job_for(flight)) == NULL) {
+        refuse_all(flight, "too many jobs are waiting: come back later");
+    } else {
+        flight->job = job;
+        flight->waits_for_job = true;
+        job->flights++;
+        start_job(flight, job); /* ends the flight too, where it cannot start */
+        return;
+    }
+    free_flight(flight);
+}
+
+static void looked_up(serve_task *task)
+{
+    serve_flight *flight = (serve_flight *)task;
+    if (flight->kind == SERVE_FLIGHT_RESUME) {
+        resume(flight);
+    } else if (task->skipped || flight->service->stopping) {
+        refuse_all(flight, "this server is stopping");
+        free_flight(flight);
+    } else if (flight->rc != 0) {
+        if (flight->kind == SERVE_FLIGHT_REFRESH)
+            serve_cache_empty(flight->service->cache);
+        fail_all(flight, flight->rc, flight->diag.text);
+        free_flight(flight);
+    } else if (flight->kind == SERVE_FLIGHT_TUNE || flight->kind == SERVE_FLIGHT_SWEEP) {
+        submit(flight);
+    } else {
+        answer_kernel(flight);
+    }
+}
+
+static void give(serve_flight *flight)
+{
+    flight->task.work = look_up;
+    flight->task.done = looked_up;
+    flight->when = serve_cache_now(flight->service->cache);
+    flight->service->counts.flights++;
+    serve_worker_give(flight->service->lookup, &flight->task);
+}
+
+void serve_flights_job_over(serve_service *service, serve_job *job)
+{
+    serve_flight *next;
+    for (serve_flight *flight = service->flights; flight != NULL; flight = next) {
+        next = flight->next;
+        if (!flight->waits_for_job || flight->job != job)
+            continue;
+        bool same = flight->body_size == job->body_size &&
+                    memcmp(flight->body, job->body, job->body_size) == 0;
+        flight->waits_for_job = false;
+        flight->job = NULL;
+        job->flights--;
+        if (job->state == SERVE_DONE && !same && flight->waiters.count > 0) {
+            flight->after_job = true;
+            give(flight);
+            continue;
+        }
+        if (job->state == SERVE_DONE)
+            give_document(flight, job->result, false);
+        else
+            fail_all(flight, job->code, job->message.text);
+        free_flight(flight);
+    }
+}
+
+struct expiring {
+    serve_service *service;
+    serve_flight *flight;
+};
+
+static void too_late(void *context, serve_exchange *exchange)
+{
+    const struct expiring *expiring = context;
+    const serve_job *job = expiring->flight->waits_for_job ? expiring->flight->job : NULL;
+    if (expiring->service->stopping) {
+        refuse(exchange, expiring->service, "this server is stopping; it goes on with the tune when "
+                                            "it starts again");
+        return;
+    }
+    expiring->service->counts.expired++;
+    serve_reply_error(exchange, FA_ETIMEOUT,
+                      "the tune has not ended within the request's time; it goes on",
+                      job != NULL ? job->id : NULL);
+}
+
+void serve_flights_expire(serve_service *service, int64_t now_ms)
+{
+    struct expiring expiring = {service, NULL};
+    for (serve_flight *flight = service->flights; flight != NULL; flight = flight->next) {
+        expiring.flight = flight;
+        serve_gathering_expire(&flight->waiters, now_ms, too_late, &expiring);
+    }
+}
+
+/* ---- requests -------------------------------------------------------------------------------*/
+/* Joins the flight of the same bytes, or starts one. */
+static void join(serve_service *service, serve_flight_kind kind, const fa_ask *ask,
+                 serve_exchange *exchange, int64_t due_ms)
+{
+    for (serve_flight *flight = service->flights; flight != NULL; flight = flight->next)
+        if (flight->kind == kind && flight->body_size == exchange->body_size &&
+            memcmp(flight->body, exchange->body, exchange->body_size) == 0) {
+            service->counts.shared++;
+            serve_gather(&flight->waiters, exchange, due_ms);
+            return;
+        }
+    serve_flight *flight = new_flight(service, kind, exchange->body, exchange->body_size);
+    if (flight == NULL) {
+        refuse(exchange, service, "out of memory");
+        return;
+    }
+    if (ask != NULL)
+        flight->ask = *ask;
+    serve_gather(&flight->waiters, exchange, due_ms);
+    give(flight);
+}
+
+void serve_flight_kernel(serve_service *service, serve_exchange *exchange)
+{
+    fa_ask ask;
+    fa_diag diag;
+    bool refresh;
+    int64_t now = serve_now_ms(service);
+    serve_page *page = serve_cache_get(service->cache, 'K', exchange->body, exchange->body_size, now,
+                                       &refresh);
+    if (page != NULL)
+        serve_reply(exchange, MHD_HTTP_OK, page);
+    if (page != NULL && !refresh)
+        return;
+    int rc = fa_ask_read(exchange->body, exchange->body_size, &ask, &diag);
+    if (page != NULL) {
+        serve_flight *flight = rc == 0 ? new_flight(service, SERVE_FLIGHT_REFRESH, exchange->body,
+                                                    exchange->body_size)
+                                       : NULL;
+        if (flight != NULL) {
+            flight->ask = ask;
+            service->counts.refreshes++;
+            give(flight);
+        }
+    } else if (rc != 0) {
+        serve_reply_error(exchange, rc, diag.text, NULL);
+    } else {
+        int64_t wait = ask.timeout_ms > 0 ? ask.timeout_ms : (int64_t)service->settings->wait_s * 1000;
+        join(service, SERVE_FLIGHT_KERNEL, &ask, exchange, now + wait);
+    }
+}
+
+void serve_flight_tune(serve_service *service, serve_exchange *exchange)
+{
+    fa_ask ask;
+    fa_diag diag;
+    int rc = fa_ask_read(exchange->body, exchange->body_size, &ask, &diag);
+    if (rc != 0)
+        serve_reply_error(exchange, rc, diag.text, NULL);
+    else
+        join(service, SERVE_FLIGHT_TUNE, &ask, exchange, 0);
+}
+
+void serve_flight_sweep(serve_service *service, serve_exchange *exchange)
+{
+    join(service, SERVE_FLIGHT_SWEEP, NULL, exchange, 0);
+}
+
+void serve_flight_resume(serve_service *service, serve_job *job)
+{
+    serve_flight *flight = new_flight(service, SERVE_FLIGHT_RESUME, job->body, job->body_size);
+    if (flight == NULL)
+        return;
+    flight->job = job;
+    job->flights++;
+    flight->rc = job->kind == SERVE_TUNE
+                     ? fa_ask_read(job->body, job->body_size, &flight->ask, &flight->diag)
+                     : 0;
+    if (flight->rc != 0)
+        resume(flight);
+    else
+        give(flight);
+}

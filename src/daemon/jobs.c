@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Jobs from their acceptance to their end, and those that follow them.
+ */
+#include "service.h"
+
+#include "buf.h"
+#include "error.h"
+
+#include <cJSON.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+static const char *const state_names[] = {"queued", "running", "done", "failed", "canceled"};
+
+const char *serve_job_state_name(serve_job_state state)
+{
+    return state_names[state];
+}
+
+bool serve_job_is_over(const serve_job *job)
+{
+    return job->state >= SERVE_DONE;
+}
+
+serve_job *serve_job_find(serve_service *service, const char *id)
+{
+    for (serve_job *job = service->jobs; job != NULL; job = job->next)
+        if (strcmp(job->id, id) == 0)
+            return job;
+    return NULL;
+}
+
+serve_job *serve_job_of_key(serve_service *service, const char *key, int effort)
+{
+    for (serve_job *job = service->jobs; job != NULL; job = job->next)
+        if (!serve_job_is_over(job) && !atomic_load(&job->cancel) && job->effort >= effort &&
+            strcmp(job->key, key) == 0)
+            return job;
+    return NULL;
+}
+
+bool serve_jobs_full(const serve_service *service, serve_job_kind kind)
+{
+    return service->live_jobs >= service->settings->max_jobs ||
+           (kind == SERVE_SWEEP && service->live_sweeps >= service->settings->max_sweeps);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------*/
+static void free_job(serve_job *job)
+{
+    serve_service *service = job->service;
+    *(job->previous != NULL ? &job->previous->next : &service->jobs) = job->next;
+    if (job->next != NULL)
+        job->next->previous = job->previous;
+    free(job->body);
+    free(job->items);
+    free(job->progress);
+    free(job->result);
+    free(job);
+}
+
+void serve_jobs_free(serve_service *service)
+{
+    while (service->jobs != NULL)
+        free_job(service->jobs);
+}
+
+/* Keeps the last that have ended, for whoever asks what became of them. */
+static void forget_old(serve_service *service)
+{
+    int ended = 0;
+    serve_job *next;
+    for (serve_job *job = service->jobs; job != NULL; job = next) {
+        next = job->next;
+        if (serve_job_is_over(job) && ++ended > SERVE_ENDED_MAX && !job->given && job->flights == 0 &&
+            job->streams.count == 0 && job->submitters.count == 0)
+            free_job(job);
+    }
+}
+
+static bool make_id(char ret_id[SERVE_ID_SIZE])
+{
+    unsigned char bytes[(SERVE_ID_SIZE - 1) / 2];
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
+        return false;
+    for (size_t i = 0; i < sizeof bytes; i++)
+        snprintf(ret_id + 2 * i, 3, "%02x", bytes[i]);
+    return true;
+}
+
+serve_job *serve_job_new(serve_service *service, serve_job_kind kind, const char *body, size_t size)
+{
+    serve_job *job = calloc(1, sizeof *job);
+    char *copy = malloc(size + 1);
+    if (job == NULL || copy == NULL || !make_id(job->id)) {
+        free(job);
+        free(copy);
+        return NULL;
+    }
+    memcpy(copy, body, size);
+    copy[size] = 0;
+    job->service = service;
+    job->kind = kind;
+    job->body = copy;
+    job->body_size = size;
+    job->runner = -1;
+    job->accepted_ms = serve_unix_ms();
+    job->next = service->jobs;
+    if (job->next != NULL)
+        job->next->previous = job;
+    service->jobs = job;
+    service->live_jobs++;
+    service->live_sweeps += kind == SERVE_SWEEP;
+    service->counts.jobs[SERVE_QUEUED]++;
+    return job;
+}
+
+/* ---- what is said of a job -------------------------------------------------------------------*/
+/* Inner part of a JSON object's text, without its braces. */
+static void append_inner(fa_buf *out, const char *object)
+{
+    size_t size = strlen(object);
+    if (size > 2) {
+        fa_buf_text(out, ",");
+        fa_buf_append(out, object + 1, size - 2);
+    }
+}
+
+static void append_error(fa_buf *out, const serve_job *job)
+{
+    char *text = serve_error_text(job->code, job->message.text, NULL);
+    if (text != NULL)
+        append_inner(out, text);
+    free(text);
+}
+
+static void append_time(fa_buf *out, const char *name, int64_t unix_ms)
+{
+    if (unix_ms > 0)
+        fa_buf_printf(out, ",\"%s\":%.3f", name, (double)unix_ms / 1000);
+    else
+        fa_buf_printf(out, ",\"%s\":null", name);
+}
+
+static void append_job(fa_buf *out, const serve_job *job, bool whole)
+{
+    fa_buf_printf(out, "{\"id\":\"%s\",\"kind\":\"%s\",\"state\":\"%s\",\"gpu\":", job->id,
+                  job->kind == SERVE_TUNE ? "tune" : "sweep", serve_job_state_name(job->state));
+    cJSON *gpu = job->gpu[0] != 0 ? cJSON_CreateString(job->gpu) : cJSON_CreateNull();
+    char *name = cJSON_PrintUnformatted(gpu);
+    cJSON_Delete(gpu);
+    fa_buf_text(out, name != NULL ? name : "null");
+    free(name);
+    append_time(out, "accepted", job->accepted_ms);
+    append_time(out, "started", job->started_ms);
+    append_time(out, "ended", job->ended_ms);
+    if (whole) {
+        fa_buf_text(out, ",\"progress\":");
+        fa_buf_text(out, job->progress != NULL ? job->progress : "null");
+        if (job->state == SERVE_DONE && job->result != NULL)
+            append_inner(out, job->result);
+    }
+    if (job->state == SERVE_FAILED || job->state == SERVE_CANCELED)
+        append_error(out, job);
+    fa_buf_text(out, "}");
+}
+
+static char *text_of(fa_buf *out)
+{
+    if (out->failed)
+        fa_buf_free(out);
+    return out->data;
+}
+
+char *serve_job_text(const serve_job *job)
+{
+    fa_buf out = {0};
+    append_job(&out, job, true);
+    return text_of(&out);
+}
+
+char *serve_jobs_text(serve_service *service)
+{
+    fa_buf out = {0};
+    fa_buf_text(&out, "{\"jobs\":[");
+    for (const serve_job *job = service->jobs; job != NULL; job = job->next) {
+        append_job(&out, job, false);
+        if (job->next != NULL)
+            fa_buf_text(&out, ",");
+    }
+    fa_buf_text(&out, "]}");
+    return text_of(&out);
+}
+
+/* ---- those that listen -----------------------------------------------------------------------*/
+static void send_event(serve_exchange *exchange, const char *event, const char *data, bool may_drop)
+{
+    fa_buf line = {0};
+    fa_buf_printf(&line, "event: %s\ndata: ", event);
+    fa_buf_text(&line, data);
+    fa_buf_text(&line, "\n\n");
+    if (!line.failed)
+        serve_stream_send(exchange, line.data, line.size, may_drop);
+    fa_buf_free(&line);
+}
+
+static void send_end(const serve_job *job, serve_exchange *exchange)
+{
+    char *text = job->state == SERVE_DONE ? NULL
+                                          : serve_error_text(job->code, job->message.text, NULL);
+    const char *data = job->state == SERVE_DONE ? job->result : text;
+    send_event(exchange, serve_job_state_name(job->state), data != NULL ? data : "{}", false);
+    free(text);
+    serve_stream_end(exchange);
+}
+
+void serve_job_stream(serve_job *job, serve_exchange *exchange)
+{
+    static const char hello[] = ": the job's events follow\n\n";
+    serve_stream(exchange);
+    serve_stream_send(exchange, hello, sizeof hello - 1, false);
+    if (job->progress != NULL && !serve_job_is_over(job))
+        send_event(exchange, "progress", job->progress, false);
+    if (serve_job_is_over(job)) {
+        send_end(job, exchange);
+        return;
+    }
+    serve_gather(&job->streams, exchange, 0);
+    atomic_store(&job->watched, true);
+}
+
+void serve_jobs_beat(serve_service *service)
+{
+    static const char beat[] = ": still there\n\n";
+    for (serve_job *job = service->jobs; job != NULL; job = job->next)
+        for (serve_exchange *e = job->streams.first; e != NULL; e = e->next)
+            serve_stream_send(e, beat, sizeof beat - 1, true);
+}
+
+/* What a runner's thread has to tell. */
+struct note {
+    serve_task task;
+    serve_job *job;
+    const char *event;
+    char *text;
+};
+
+static void take_note(serve_task *task)
+{
+    struct note *note = (struct note *)task;
+    serve_job *job = note->job;
+    for (serve_exchange *e = job->streams.first; e != NULL; e = e->next)
+        send_event(e, note->event, note->text, true);
+    free(job->progress);
+    job->progress = note->text;
+    if (job->streams.count == 0)
+        atomic_store(&job->watched, false);
+    free(note);
+}
+
+void serve_job_tell(serve_job *job, const char *event, char *text)
+{
+    struct note *note = calloc(1, sizeof *note);
+    if (note == NULL) {
+        free(text);
+        return;
+    }
+    *note = (struct note){{.done = take_note}, job, event, text};
+    serve_mail_post(job->service->mail, &note->task);
+}
+
+static void take_start(serve_task *task)
+{
+    struct note *note = (struct note *)task;
+    serve_job *job = note->job;
+    if (job->state == SERVE_QUEUED) {
+        job->state = SERVE_RUNNING;
+        job->started_ms = serve_unix_ms();
+        serve_log(SERVE_INFO, "job started", "job", job->id, "gpu", job->gpu, NULL);
+    }
+    free(note);
+}
+
+void serve_job_tell_started(serve_job *job)
+{
+    struct note *note = calloc(1, sizeof *note);
+    if (note == NULL)
+        return;
+    *note = (struct note){{.done = take_start}, job, NULL, NULL};
+    serve_mail_post(job->service->mail, &note->task);
+}
+
+/* ---- ends -----------------------------------------------------------------------------------*/
+static void finish(serve_job *job, serve_job_state state)
+{
+    serve_service *service = job->service;
+    serve_exchange *next;
+    job->state = state;
+    job->ended_ms = serve_unix_ms();
+    service->live_jobs--;
+    service->live_sweeps -= job->kind == SERVE_SWEEP;
+    service->counts.jobs[state]++;
+    if (state == SERVE_DONE)
+        serve_cache_empty(service->cache);
+    serve_journal_remove(job);
+    serve_log(state == SERVE_FAILED ? SERVE_WARN : SERVE_INFO, "job ended", "job", job->id, "state",
+              serve_job_state_name(state), "reason", job->message.text, NULL);
+    for (serve_exchange *e = job->streams.first; e != NULL; e = next) {
+        next = e->next;
+        serve_leave(e);
+        send_end(job, e);
+    }
+    serve_flights_job_over(service, job);
+    forget_old(service);
+}
+
+void serve_job_answer(serve_job *job, char *result)
+{
+    job->result = result;
+    finish(job, SERVE_DONE);
+}
+
+void serve_job_fail(serve_job *job, int code, const char *message)
+{
+    job->code = fa_fail(&job->message, code, "%s", message);
+    finish(job, SERVE_FAILED);
+}
+
+/* Its runner was told to stop: the journal has it, and the next process goes on with it. */
+static void interrupt(serve_job *job)
+{
+    serve_exchange *next;
+    job->state = SERVE_QUEUED;
+    for (serve_exchange *e = job->streams.first; e != NULL; e = next) {
+        next = e->next;
+        serve_leave(e);
+        serve_stream_end(e);
+    }
+}
+
+static void job_done(serve_task *task)
+{
+    serve_job *job = (serve_job *)task;
+    job->given = false;
+    if (serve_job_is_over(job)) /* canceled while it was queued */
+        forget_old(job->service);
+    else if (task->skipped || (job->service->stopping && job->code == FA_ECANCELED))
+        interrupt(job);
+    else
+        finish(job, job->code == 0                                             ? SERVE_DONE
+                    : job->code == FA_ECANCELED && atomic_load(&job->cancel) ? SERVE_CANCELED
+                                                                               : SERVE_FAILED);
+}
+
+void serve_job_cancel(serve_job *job)
+{
+    if (serve_job_is_over(job))
+        return;
+    atomic_store(&job->cancel, true);
+    if (job->state == SERVE_QUEUED) {
+        job->code = fa_fail(&job->message, FA_ECANCELED, "canceled before it began");
+        finish(job, SERVE_CANCELED);
+    }
+}
+
+/* ---- beginnings ------------------------------------------------------------------------------*/
+int serve_job_start(serve_job *job, const fa_gpu *gpu, fa_diag *diag)
+{
+    serve_service *service = job->service;
+    serve_runner *runner;
+    job->runner = gpu->present && gpu->ordinal >= 0 && gpu->ordinal < SERVE_DEVICES_MAX
+                      ? gpu->ordinal
+                      : SERVE_RUNNERS - 1;
+    snprintf(job->gpu, sizeof job->gpu, "%s", gpu->name);
+    job->task.work = serve_job_work;
+    job->task.done = job_done;
+    job->task.short_one = job->kind == SERVE_TUNE;
+    if (!job->journaled)
+        serve_journal_add(job);
+    if (!service->runs)
+        return 0;
+    int rc = serve_runner_get(service, job->runner, &runner, diag);
+    if (rc == 0) {
+        job->given = true;
+        serve_worker_give(runner->worker, &job->task);
+    }
+    return rc;
+}
+
+static void reply_accepted(const serve_job *job, serve_exchange *exchange)
+{
+    char text[SERVE_ID_SIZE + 16], place[SERVE_ID_SIZE + 16];
+    snprintf(text, sizeof text, "{\"job\":\"%s\"}", job->id);
+    snprintf(place, sizeof place, "/v1/jobs/%s", job->id);
+    char *copy = strdup(text);
+    serve_page *page = serve_page_make("application/json", copy, strlen(text));
+    if (page != NULL)
+        serve_page_header(page, MHD_HTTP_HEADER_LOCATION, place);
+    serve_reply(exchange, MHD_HTTP_ACCEPTED, page);
+    serve_page_drop(&page);
+}
+
+void serve_job_submit(serve_job *job, serve_exchange *exchange)
+{
+    if (job->journaling)
+        serve_gather(&job->submitters, exchange, 0);
+    else
+        reply_accepted(job, exchange);
+}
+
+void serve_job_journaled(serve_job *job, int code, const char *reason)
+{
+    fa_diag diag;
+    serve_exchange *next;
+    if (code != 0)
+        fa_fail(&diag, code, "the job could not be kept on disk, so it was not accepted: %s", reason);
+    for (serve_exchange *e = job->submitters.first; e != NULL; e = next) {
+        next = e->next;
+        serve_leave(e);
+        if (code == 0)
+            reply_accepted(job, e);
+        else
+            serve_reply_error(e, code, diag.text, NULL);
+    }
+    if (code == 0)
+        return;
+    serve_log(SERVE_ERROR, "job not kept", "job", job->id, "reason", reason, NULL);
+    if (job->flights == 0 && job->streams.count == 0)
+        serve_job_cancel(job); /* nobody waits for it, and nobody was promised it */
+}

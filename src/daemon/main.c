@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * fa-tune-serve: listens, serves until it is told to stop, stops.
+ *
+ * Exit status: 0 stopped as asked, 1 failed, 2 asked wrongly.
+ */
+#include "service.h"
+
+#include "error.h"
+#include "listen.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { LISTENERS = 8, ACCEPT_TURN = 64, DRAIN_TICK_MS = 20, EXIT_USAGE = 2 };
+
+struct program {
+    uv_loop_t loop;
+    serve_settings settings;
+    serve_service *service;
+    serve_listener listener[LISTENERS];
+    uv_poll_t poll[LISTENERS];
+    int listeners;
+    uv_signal_t on_term, on_int;
+    uv_timer_t stopping;
+    int64_t stop_by_ms;
+    int status;
+    bool closed;
+};
+
+/* ---- accepting ------------------------------------------------------------------------------*/
+static void acceptable(uv_poll_t *poll, int status, int events)
+{
+    struct program *program = poll->data;
+    const serve_listener *listener = &program->listener[poll - program->poll];
+    (void)status;
+    (void)events;
+    for (int i = 0; i < ACCEPT_TURN; i++) {
+        bool refused;
+        int fd = serve_listener_accept(listener, &refused);
+        if (fd >= 0)
+            serve_http_adopt(program->service->http, fd, listener->local);
+        else if (refused)
+            program->service->counts.foreign++;
+        else
+            return;
+    }
+}
+
+static int open_listeners(struct program *program, fa_diag *diag)
+{
+    serve_settings *settings = &program->settings;
+    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    int rc = serve_listen_inherited(program->listener, LISTENERS - 2, &program->listeners, diag);
+    if (rc != 0)
+        return rc;
+    for (int i = 0; i < program->listeners; i++)
+        if (!program->listener[i].local && !settings->has_token)
+            return fa_fail(diag, FA_EINVAL, "systemd passes %s and there is no --token-file",
+                           program->listener[i].where);
+    if (settings->socket == NULL && program->listeners > 0) {
+        settings->socket = program->listener[0].where + strcspn(program->listener[0].where, ":") + 1;
+    } else {
+        if (settings->socket == NULL && (runtime == NULL || runtime[0] != '/'))
+            return fa_fail(diag, FA_EINVAL,
+                           "XDG_RUNTIME_DIR is not set: say where to serve, as in --socket "
+                           "/run/fa-tune/fa-tune.sock");
+        if (settings->socket == NULL) {
+            snprintf(settings->default_socket, sizeof settings->default_socket, "%s/fa-tune.sock",
+                     runtime);
+            settings->socket = settings->default_socket;
+        }
+        if (settings->socket[0] != 0) {
+            rc = serve_listen_unix(settings->socket, &program->listener[program->listeners], diag);
+            program->listeners += rc == 0;
+        }
+    }
+    if (rc == 0 && settings->tcp[0] != 0) {
+        rc = serve_listen_tcp(settings->tcp, &program->listener[program->listeners], diag);
+        program->listeners += rc == 0;
+    }
+    if (rc == 0 && program->listeners == 0)
+        rc = fa_fail(diag, FA_EINVAL, "there is nothing to serve on: give --socket or --tcp");
+    return rc;
+}
+
+static void ready(void *context)
+{
+    struct program *program = context;
+    serve_service *service = program->service;
+    if (service->failed) {
+        serve_log(SERVE_ERROR, "cannot start", "reason", service->unready.text, NULL);
+        program->status = 1;
+        uv_stop(&program->loop);
+        return;
+    }
+    serve_notify("READY=1");
+    serve_log(SERVE_INFO, "ready", "store", service->store, "ms",
+              serve_integer(serve_unix_ms() - service->started_ms).text, NULL);
+}
+
+/* ---- stopping -------------------------------------------------------------------------------*/
+static void closed(uv_handle_t *handle)
+{
+    (void)handle;
+}
+
+static void close_listeners(struct program *program)
+{
+    for (int i = 0; i < program->listeners; i++) {
+        uv_poll_stop(&program->poll[i]);
+        uv_close((uv_handle_t *)&program->poll[i], closed);
+        serve_listener_close(&program->listener[i]);
+    }
+    program->listeners = 0;
+}
+
+/* Threads end, and answers that are under way reach their clients; or time is up. */
+static void check_stopped(uv_timer_t *timer)
+{
+    struct program *program = timer->data;
+    serve_service *service = program->service;
+    bool late = (int64_t)uv_now(&program->loop) > program->stop_by_ms;
+    if (serve_service_stopped(service) && (serve_http_busy(service->http) == 0 || late)) {
+        uv_stop(&program->loop);
+    } else if (late) {
+        /* A driver call that does not return holds a thread. Winners are in the store and jobs in the
+         * journal: nothing is lost by ending here. */
+        serve_log(SERVE_WARN, "stopped without waiting for a job any longer", NULL);
+        _exit(0);
+    }
+}
+
+static void stop(struct program *program)
+{
+    if (program->stop_by_ms != 0)
+        return;
+    program->stop_by_ms = (int64_t)uv_now(&program->loop) + program->settings.stop_s * 1000;
+    serve_notify("STOPPING=1");
+    serve_log(SERVE_INFO, "stopping", NULL);
+    close_listeners(program);
+    serve_service_stop(program->service);
+    uv_timer_start(&program->stopping, check_stopped, 0, DRAIN_TICK_MS);
+}
+
+static void told_to_stop(uv_signal_t *signal, int number)
+{
+    (void)number;
+    stop(signal->data);
+}
+
+/* ---- life -----------------------------------------------------------------------------------*/
+/* A connection each; compile workers take some more. */
+static void raise_open_files(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max < 65536 ? limit.rlim_max : 65536;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+static int set_up(struct program *program, fa_diag *diag)
+{
+    int rc = open_listeners(program, diag);
+    if (rc == 0)
+        rc = serve_service_open(&program->loop, &program->settings, ready, program,
+                                &program->service, diag);
+    if (rc != 0)
+        return rc;
+    for (int i = 0; i < program->listeners; i++) {
+        program->poll[i].data = program;
+        if (uv_poll_init(&program->loop, &program->poll[i], program->listener[i].fd) != 0)
+            return fa_fail(diag, FA_EIO, "cannot watch %s", program->listener[i].where);
+        uv_poll_start(&program->poll[i], UV_READABLE, acceptable);
+        serve_log(SERVE_INFO, "listening", "on", program->listener[i].where, NULL);
+    }
+    uv_signal_init(&program->loop, &program->on_term);
+    uv_signal_init(&program->loop, &program->on_int);
+    uv_timer_init(&program->loop, &program->stopping);
+    program->on_term.data = program->on_int.data = program->stopping.data = program;
+    uv_signal_start(&program->on_term, told_to_stop, SIGTERM);
+    uv_signal_start(&program->on_int, told_to_stop, SIGINT);
+    return 0;
+}
+
+static void clean_up(struct program *program)
+{
+    close_listeners(program);
+    serve_service_close(&program->service);
+    uv_close((uv_handle_t *)&program->on_term, closed);
+    uv_close((uv_handle_t *)&program->on_int, closed);
+    uv_close((uv_handle_t *)&program->stopping, closed);
+    while (uv_loop_close(&program->loop) == UV_EBUSY)
+        uv_run(&program->loop, UV_RUN_DEFAULT);
+}
+
+int main(int count, char **arguments)
+{
+    static struct program program;
+    fa_diag diag;
+    if (serve_settings_read(count, arguments, &program.settings, &diag) != 0) {
+        fprintf(stderr, "fa-tune serve: %s\n", diag.text);
+        return EXIT_USAGE;
+    }
+    if (program.settings.help) {
+        serve_settings_help();
+        return 0;
+    }
+    if (program.settings.version) {
+        printf("fa-tune %s\n", fa_version());
+        return 0;
+    }
+    serve_log_setup((serve_level)program.settings.log_level, program.settings.log_format == 1);
+    signal(SIGPIPE, SIG_IGN);
+    unsetenv("FA_TUNE_SERVER"); /* it is this one */
+    raise_open_files();
+    if (uv_loop_init(&program.loop) != 0 || set_up(&program, &diag) != 0) {
+        serve_log(SERVE_ERROR, "cannot start", "reason", diag.text, NULL);
+        for (int i = 0; i < program.listeners; i++)
+            serve_listener_close(&program.listener[i]);
+        return 1;
+    }
+    uv_run(&program.loop, UV_RUN_DEFAULT);
+    if (!serve_service_stopped(program.service)) { /* it could not start */
+        close_listeners(&program);
+        return program.status;
+    }
+    clean_up(&program);
+    serve_log(SERVE_INFO, "stopped", NULL);
+    return program.status;
+}

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which request goes where, who may send it, and how much of it.
+ */
+#include "service.h"
+
+#include "error.h"
+#include "hash.h"
+#include "openapi.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { METHOD_GET = 1, METHOD_POST = 2, METHOD_DELETE = 4 };
+
+typedef struct route {
+    const char *path;  /* "*" stands for one part that is not empty */
+    unsigned method;
+    bool open;         /* to whoever reaches the port */
+    bool store;        /* needs the service to be ready */
+    bool large;        /* its body is a sweep */
+    void (*handle)(serve_service *service, serve_exchange *exchange, const char *part);
+} route;
+
+static void reply_text(serve_exchange *exchange, unsigned status, const char *type, const char *text)
+{
+    serve_page *page = serve_page_text(type, text);
+    serve_reply(exchange, status, page);
+    serve_page_drop(&page);
+}
+
+/* ---- handlers -------------------------------------------------------------------------------*/
+static void get_health(serve_service *service, serve_exchange *exchange, const char *part)
+{
+    (void)service;
+    (void)part;
+    reply_text(exchange, MHD_HTTP_OK, "text/plain", "ok\n");
+}
+
+static void get_ready(serve_service *service, serve_exchange *exchange, const char *part)
+{
+    (void)part;
+    if (serve_service_is_ready(service))
+        reply_text(exchange, MHD_HTTP_OK, "text/plain", "ready\n");
+    else
+        serve_reply_refused(exchange, MHD_HTTP_SERVICE_UNAVAILABLE, FA_EBUSY, service->unready.text,
+                            1);
+}
+
+static void get_metrics(serve_service *service, serve_exchange *exchange, const char *part)
+{
+    char *text = serve_metrics_text(service);
+    serve_page *page = serve_page_make("text/plain; version=0.0.4", text,
+                                       text != NULL ? strlen(text) : 0);
+    (void)part;
+    serve_reply(exchange, MHD_HTTP_OK, page);
+    serve_page_drop(&page);
+}
+
+static void get_openapi(serve_service *service, serve_exchange *exchange, const char *part)
+{
+    (void)service;
+    (void)part;
+    reply_text(exchange, MHD_HTTP_OK, "application/json", serve_openapi);
+}
+
+static void post_kernel(serve_service *service, serve_exchange *exchange, const char *part)
+{
+    (void)part;
+    serve_flight_kernel(service, exchange);
+}
+
+static void post_tune(serve_service *service, serve_exchange *exchange, const char *part)
+{
+    (void)part;
+    serve_flight_tune(service, exchange);
+}
+
+static void post_sweep(serve_service *service, serve_exchange *exchange, const char *part)
+{
+    (void)part;
+    serve_flight_sweep(service, exchange);
+}
+
+static void get_jobs(serve_service *service, serve_exchange *exchange, const char *part)
+{
+    (void)part;
+    serve_reply_json(exchange, MHD_HTTP_OK, serve_jobs_text(service));
+}
+
+static serve_job *find_job(serve_service *service, serve_exchange *exchange, const char *id)
+{
+    serve_job *job = serve_is_id(id) ? serve_job_find(service, id) : NULL;
+    if (job == NULL)
+        serve_reply_error(exchange, FA_ENOTFOUND,
+                          "there is no such job: only the last that ended are remembered", NULL);
+    return job;
+}
+
+static void get_job(serve_service *service, serve_exchange *exchange, const char *id)
+{
+    serve_job *job = find_job(service, exchange, id);
+    if (job != NULL)
+        serve_reply_json(exchange, MHD_HTTP_OK, serve_job_text(job));
+}
+
+static void get_events(serve_service *service, serve_exchange *exchange, const char *id)
+{
+    serve_job *job = find_job(service, exchange, id);
+    if (job != NULL)
+        serve_job_stream(job, exchange);
+}
+
+static void delete_job(serve_service *service, serve_exchange *exchange, const char *id)
+{
+    serve_job *job = find_job(service, exchange, id);
+    const char *unless = serve_argument(exchange, "unless");
+    if (job == NULL)
+        return;
+    if (unless != NULL && strcmp(unless, "wanted") != 0) {
+        serve_reply_error(exchange, FA_EINVAL, "unless can only be \"wanted\"", NULL);
+        return;
+    }
+    bool wanted = job->flights > 0 || job->streams.count > 0;
+    if (!serve_job_is_over(job) && wanted && unless != NULL) {
+        serve_reply_refused(exchange, MHD_HTTP_CONFLICT, FA_EBUSY, "others wait for this job", 0);
+        return;
+    }
+    serve_job_cancel(job);
+    serve_reply_json(exchange, serve_job_is_over(job) ? MHD_HTTP_OK : MHD_HTTP_ACCEPTED,
+                     serve_job_text(job));
+}
+
+static void get_winners(serve_service *service, serve_exchange *exchange, const char *part)
+{
+    (void)part;
+    serve_ask_winners(service, exchange);
+}
+
+static void get_cubin(serve_service *service, serve_exchange *exchange, const char *key)
+{
+    serve_ask_cubin(service, exchange, key);
+}
+
+static void get_gpus(serve_service *service, serve_exchange *exchange, const char *part)
+{
+    (void)part;
+    serve_ask_gpus(service, exchange);
+}
+
+/* The one that is asked for tens of thousands of times a second comes first. */
+static const route routes[] = {
+    {"/v1/kernel", METHOD_POST, false, true, false, post_kernel},
+    {"/v1/cubins/*", METHOD_GET, false, true, false, get_cubin},
+    {"/v1/tunes", METHOD_POST, false, true, false, post_tune},
+    {"/v1/sweeps", METHOD_POST, false, true, true, post_sweep},
+    {"/v1/jobs", METHOD_GET, false, false, false, get_jobs},
+    {"/v1/jobs/*", METHOD_GET, false, false, false, get_job},
+    {"/v1/jobs/*", METHOD_DELETE, false, false, false, delete_job},
+    {"/v1/jobs/*/events", METHOD_GET, false, false, false, get_events},
+    {"/v1/winners", METHOD_GET, false, true, false, get_winners},
+    {"/v1/gpus", METHOD_GET, false, true, false, get_gpus},
+    {"/healthz", METHOD_GET, true, false, false, get_health},
+    {"/readyz", METHOD_GET, true, false, false, get_ready},
+    {"/metrics", METHOD_GET, false, false, false, get_metrics},
+    {"/openapi.json", METHOD_GET, true, false, false, get_openapi},
+};
+enum { ROUTES = sizeof routes / sizeof *routes, PART_MAX = 128 };
+
+/* ---- matching -------------------------------------------------------------------------------*/
+static bool matches(const char *pattern, const char *path, char ret_part[PART_MAX])
+{
+    const char *star = strchr(pattern, '*');
+    size_t head = star != NULL ? (size_t)(star - pattern) : strlen(pattern);
+    if (strncmp(pattern, path, head) != 0)
+        return false;
+    if (star == NULL)
+        return path[head] == 0;
+    size_t part = strcspn(path + head, "/");
+    if (part == 0 || part >= PART_MAX || strcmp(path + head + part, star + 1) != 0)
+        return false;
+    memcpy(ret_part, path + head, part);
+    ret_part[part] = 0;
+    return true;
+}
+
+static unsigned method_of(const char *name)
+{
+    return strcmp(name, "POST") == 0                                  ? METHOD_POST
+           : strcmp(name, "GET") == 0 || strcmp(name, "HEAD") == 0 ? METHOD_GET
+           : strcmp(name, "DELETE") == 0                              ? METHOD_DELETE
+                                                                      : 0;
+}
+
+static void reply_no_route(serve_exchange *exchange, unsigned allowed)
+{
+    char list[32];
+    if (allowed == 0) {
+        serve_reply_error(exchange, FA_ENOTFOUND,
+                          "there is nothing at this path: GET /openapi.json tells what there is", NULL);
+        return;
+    }
+    snprintf(list, sizeof list, "%s%s%s", allowed & METHOD_GET ? "GET, HEAD, " : "",
+             allowed & METHOD_POST ? "POST, " : "", allowed & METHOD_DELETE ? "DELETE, " : "");
+    list[strlen(list) - 2] = 0;
+    char *text = serve_error_text(FA_EINVAL, "this path does not take that method", NULL);
+    serve_page *page = serve_page_make("application/json", text, text != NULL ? strlen(text) : 0);
+    if (page != NULL)
+        serve_page_header(page, MHD_HTTP_HEADER_ALLOW, list);
+    serve_reply(exchange, MHD_HTTP_METHOD_NOT_ALLOWED, page);
+    serve_page_drop(&page);
+}
+
+/* Hashes are compared, all of their bytes: the time tells nothing of the token. */
+static bool is_authorized(const serve_service *service, serve_exchange *exchange)
+{
+    static const char scheme[] = "Bearer ";
+    unsigned char hash[FA_HASH_BYTES], different = 0;
+    const char *header = serve_header(exchange, MHD_HTTP_HEADER_AUTHORIZATION);
+    if (!service->settings->has_token || header == NULL ||
+        strncmp(header, scheme, sizeof scheme - 1) != 0)
+        return false;
+    const char *token = header + sizeof scheme - 1;
+    size_t size = strlen(token);
+    if (size < SERVE_TOKEN_MIN || size > SERVE_TOKEN_MAX)
+        return false;
+    fa_hash_raw(token, size, hash);
+    for (size_t i = 0; i < sizeof hash; i++)
+        different |= hash[i] ^ service->settings->token_hash[i];
+    return different == 0;
+}
+
+static void head(void *context, serve_exchange *exchange)
+{
+    serve_service *service = context;
+    unsigned method = method_of(exchange->method), allowed = 0;
+    const route *found = NULL;
+    char part[PART_MAX];
+    for (size_t i = 0; i < ROUTES && found == NULL; i++)
+        if (matches(routes[i].path, exchange->path, part)) {
+            allowed |= routes[i].method;
+            if (routes[i].method == method)
+                found = &routes[i];
+        }
+    if (!exchange->local && (found == NULL || !found->open) && !is_authorized(service, exchange)) {
+        service->counts.unauthorized++;
+        serve_reply_refused(exchange, MHD_HTTP_UNAUTHORIZED, FA_EUNTRUSTED,
+                            "send the server's token: Authorization: Bearer …", 0);
+    } else if (found == NULL) {
+        reply_no_route(exchange, allowed);
+    } else if (found->store && !serve_service_is_ready(service)) {
+        serve_reply_refused(exchange, MHD_HTTP_SERVICE_UNAVAILABLE, FA_EBUSY, service->unready.text,
+                            1);
+    } else {
+        exchange->route = found;
+        exchange->body_limit =
+            found->method != METHOD_POST ? 0
+            : found->large               ? (size_t)service->settings->max_sweep_body
+                                         : (size_t)service->settings->max_body;
+    }
+}
+
+static void request(void *context, serve_exchange *exchange)
+{
+    serve_service *service = context;
+    const route *found = exchange->route;
+    char part[PART_MAX] = "";
+    matches(found->path, exchange->path, part);
+    found->handle(service, exchange, part);
+}
+
+static void over(void *context, serve_exchange *exchange)
+{
+    (void)context;
+    serve_leave(exchange);
+    if (serve_log_wants(SERVE_DEBUG))
+        serve_log(SERVE_DEBUG, "request", "method", exchange->method, "path", exchange->path, "status",
+                  serve_integer(exchange->status).text, NULL);
+}
+
+const serve_http_events serve_routes = {head, request, over};

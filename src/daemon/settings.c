@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "settings.h"
+
+#include "buf.h"
+#include "error.h"
+#include "fa_tune.h"
+#include "hash.h"
+
+#include <ctype.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef enum setting_kind { KIND_TEXT, KIND_INTEGER, KIND_CHOICE, KIND_FLAG } setting_kind;
+
+typedef struct setting {
+    const char *name;
+    setting_kind kind;
+    size_t offset;
+    int32_t low, high;
+    const char *const *choices;
+    const char *value, *help;
+} setting;
+
+static const char *const formats[] = {"logfmt", "json", NULL};
+static const char *const levels[] = {"error", "warn", "info", "debug", NULL};
+
+#define AT(field) offsetof(serve_settings, field)
+static const setting table[] = {
+    {"socket", KIND_TEXT, AT(socket), 0, 0, NULL, "PATH",
+     "Unix socket; default $XDG_RUNTIME_DIR/fa-tune.sock; \"\" for none"},
+    {"tcp", KIND_TEXT, AT(tcp), 0, 0, NULL, "[HOST:]PORT",
+     "listen on TCP too, on 127.0.0.1 unless HOST says otherwise; needs a token"},
+    {"token-file", KIND_TEXT, AT(token_file), 0, 0, NULL, "FILE",
+     "its first line is what clients on TCP send as \"Authorization: Bearer …\""},
+    {"store", KIND_TEXT, AT(store), 0, 0, NULL, "FILE", "the store; default FA_TUNE_STORE"},
+    {"templates", KIND_TEXT, AT(templates), 0, 0, NULL, "DIR",
+     "templates that join or replace the built-in ones; default FA_TUNE_TEMPLATES"},
+    {"worker", KIND_TEXT, AT(worker), 0, 0, NULL, "FILE", "fa-tune-worker; default FA_TUNE_WORKER"},
+    {"jobs", KIND_INTEGER, AT(compile_workers), 0, 256, NULL, "N",
+     "compile workers of one tune; default one per core"},
+    {"compile-nice", KIND_INTEGER, AT(compile_nice), 0, 19, NULL, "N",
+     "how far compile workers give way to other processes"},
+    {"compile-timeout", KIND_INTEGER, AT(compile_timeout_s), 1, 86400, NULL, "SECONDS",
+     "for one compile, with what it waits for others"},
+    {"trial-timeout", KIND_INTEGER, AT(trial_timeout_s), 1, 86400, NULL, "SECONDS",
+     "for proving and timing one config"},
+    {"wait", KIND_INTEGER, AT(wait_s), 1, 86400, NULL, "SECONDS",
+     "how long a request waits for its tune where it does not say"},
+    {"max-connections", KIND_INTEGER, AT(max_connections), 1, 65536, NULL, "N", "at a time"},
+    {"max-jobs", KIND_INTEGER, AT(max_jobs), 1, 65536, NULL, "N",
+     "tunes and sweeps, waiting or running, before clients are asked to come back"},
+    {"max-sweeps", KIND_INTEGER, AT(max_sweeps), 1, 65536, NULL, "N", "of these, sweeps"},
+    {"max-body", KIND_INTEGER, AT(max_body), 1024, 16 << 20, NULL, "BYTES",
+     "of a request that is no sweep"},
+    {"max-sweep-body", KIND_INTEGER, AT(max_sweep_body), 1024, 64 << 20, NULL, "BYTES", "of a sweep"},
+    {"head-timeout", KIND_INTEGER, AT(head_timeout_s), 1, 3600, NULL, "SECONDS",
+     "from a connection to the end of its first request's head"},
+    {"body-timeout", KIND_INTEGER, AT(body_timeout_s), 1, 3600, NULL, "SECONDS",
+     "from there to the end of its body"},
+    {"idle-timeout", KIND_INTEGER, AT(idle_timeout_s), 1, 86400, NULL, "SECONDS",
+     "from an answer to the end of the next head"},
+    {"send-timeout", KIND_INTEGER, AT(send_timeout_s), 1, 3600, NULL, "SECONDS",
+     "for a client to take an answer"},
+    {"stop-timeout", KIND_INTEGER, AT(stop_s), 1, 3600, NULL, "SECONDS",
+     "for what is under way when the daemon is told to stop"},
+    {"cache", KIND_INTEGER, AT(cache_mib), 1, 4096, NULL, "MIB", "of answers in memory"},
+    {"log-format", KIND_CHOICE, AT(log_format), 0, 0, formats, "FORMAT", "logfmt or json"},
+    {"log-level", KIND_CHOICE, AT(log_level), 0, 0, levels, "LEVEL", "error, warn, info or debug"},
+    {"help", KIND_FLAG, AT(help), 0, 0, NULL, NULL, "this text"},
+    {"version", KIND_FLAG, AT(version), 0, 0, NULL, NULL, "the version"},
+};
+#undef AT
+enum { SETTINGS = sizeof table / sizeof *table, NAME_MAX_BYTES = 64 };
+
+static void variable_of(const setting *known, char ret[NAME_MAX_BYTES])
+{
+    snprintf(ret, NAME_MAX_BYTES, "FA_TUNE_SERVE_%s", known->name);
+    for (char *c = ret; *c != 0; c++)
+        *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+}
+
+/* `said`: where the value came from, for the sentence. */
+static int set(serve_settings *settings, const setting *known, const char *said, const char *value,
+               fa_diag *diag)
+{
+    char *field = (char *)settings + known->offset, *end;
+    if (known->kind == KIND_TEXT) {
+        memcpy(field, &value, sizeof value);
+    } else if (known->kind == KIND_INTEGER) {
+        long number = strtol(value, &end, 10);
+        if (!isdigit((unsigned char)value[0]) || *end != 0 || number < known->low ||
+            number > known->high)
+            return fa_fail(diag, FA_EINVAL, "%s %s: use %d to %d", said, value, known->low,
+                           known->high);
+        int32_t small = (int32_t)number;
+        memcpy(field, &small, sizeof small);
+    } else {
+        int32_t index = 0;
+        while (known->choices[index] != NULL && strcmp(known->choices[index], value) != 0)
+            index++;
+        if (known->choices[index] == NULL)
+            return fa_fail(diag, FA_EINVAL, "%s %s: use %s", said, value, known->help);
+        memcpy(field, &index, sizeof index);
+    }
+    return 0;
+}
+
+static const setting *find(const char *name, size_t size)
+{
+    for (size_t i = 0; i < SETTINGS; i++)
+        if (strncmp(table[i].name, name, size) == 0 && table[i].name[size] == 0)
+            return &table[i];
+    return NULL;
+}
+
+static int read_flags(int count, char **arguments, serve_settings *settings, fa_diag *diag)
+{
+    for (int i = 1; i < count; i++) {
+        const char *flag = arguments[i];
+        size_t size = strcspn(flag, "=");
+        const setting *known =
+            strcmp(flag, "-h") == 0 ? find("help", 4)
+            : strncmp(flag, "--", 2) == 0 && size > 2 ? find(flag + 2, size - 2) : NULL;
+        if (known == NULL)
+            return fa_fail(diag, FA_EINVAL, "there is no option %.80s: `fa-tune serve --help` lists "
+                                            "them", flag);
+        if (known->kind == KIND_FLAG) {
+            *(bool *)((char *)settings + known->offset) = true;
+            continue;
+        }
+        const char *value = flag[size] == '=' ? flag + size + 1 : arguments[++i];
+        if (value == NULL)
+            return fa_fail(diag, FA_EINVAL, "--%s needs a value: %s", known->name, known->value);
+        char said[NAME_MAX_BYTES];
+        snprintf(said, sizeof said, "--%s", known->name);
+        int rc = set(settings, known, said, value, diag);
+        if (rc != 0)
+            return rc;
+    }
+    return 0;
+}
+
+static int read_environment(serve_settings *settings, fa_diag *diag)
+{
+    char variable[NAME_MAX_BYTES];
+    int rc = 0;
+    for (size_t i = 0; i < SETTINGS && rc == 0; i++) {
+        variable_of(&table[i], variable);
+        const char *value = table[i].kind != KIND_FLAG ? getenv(variable) : NULL;
+        if (value != NULL && (*value != 0 || table[i].kind == KIND_TEXT))
+            rc = set(settings, &table[i], variable, value, diag);
+    }
+    return rc;
+}
+
+static int read_token(serve_settings *settings, fa_diag *diag)
+{
+    fa_buf text = {0};
+    struct stat st;
+    if (settings->token_file == NULL || settings->token_file[0] == 0)
+        return settings->tcp[0] == 0
+                   ? 0
+                   : fa_fail(diag, FA_EINVAL, "--tcp needs --token-file: whoever reaches the port "
+                                              "could use the GPU");
+    int rc = fa_buf_read_file(&text, settings->token_file, 4096);
+    if (rc != 0)
+        return fa_fail(diag, rc, "cannot read the token's file %s", settings->token_file);
+    size_t size = text.data != NULL ? strcspn(text.data, "\r\n") : 0;
+    if (stat(settings->token_file, &st) != 0 || (st.st_mode & 077) != 0)
+        rc = fa_fail(diag, FA_EINVAL, "others can read the token's file %s: chmod 600 it",
+                     settings->token_file);
+    else if (size < SERVE_TOKEN_MIN || size > SERVE_TOKEN_MAX)
+        rc = fa_fail(diag, FA_EINVAL, "the token in %s has %zu bytes: use %d to %d, such as of "
+                                      "`openssl rand -hex 32`",
+                     settings->token_file, size, SERVE_TOKEN_MIN, SERVE_TOKEN_MAX);
+    else
+        fa_hash_raw(text.data, size, settings->token_hash);
+    settings->has_token = rc == 0;
+    if (text.data != NULL)
+        explicit_bzero(text.data, text.size);
+    fa_buf_free(&text);
+    return rc;
+}
+
+int serve_settings_read(int count, char **arguments, serve_settings *ret_settings, fa_diag *diag)
+{
+    *ret_settings = (serve_settings){
+        .tcp = "",
+        .compile_timeout_s = 300,
+        .trial_timeout_s = 20,
+        .compile_nice = 19,
+        .max_connections = 2048,
+        .max_jobs = 256,
+        .max_sweeps = 16,
+        .max_body = 16384,
+        .max_sweep_body = 8 << 20,
+        .head_timeout_s = 10,
+        .body_timeout_s = 10,
+        .idle_timeout_s = 60,
+        .send_timeout_s = 30,
+        .wait_s = 600,
+        .stop_s = 20,
+        .cache_mib = 64,
+        .log_level = SERVE_INFO,
+    };
+    int rc = read_environment(ret_settings, diag);
+    if (rc == 0)
+        rc = read_flags(count, arguments, ret_settings, diag);
+    if (rc != 0 || ret_settings->help || ret_settings->version)
+        return rc;
+    return read_token(ret_settings, diag);
+}
+
+void serve_settings_help(void)
+{
+    char left[80], variable[NAME_MAX_BYTES];
+    printf("fa-tune serve: one engine for every process on the host, over HTTP and JSON\n\n"
+           "Serves a Unix socket that only this user can use until it is told to stop (SIGTERM).\n"
+           "What it was asked to tune and has not is kept, and goes on when it starts again.\n\n");
+    for (size_t i = 0; i < SETTINGS; i++) {
+        snprintf(left, sizeof left, "--%s %s", table[i].name,
+                 table[i].value != NULL ? table[i].value : "");
+        printf("  %-28s  %s\n", left, table[i].help);
+    }
+    variable_of(&table[0], variable);
+    printf("\nEach is also a variable, such as %s; the option goes before it.\n"
+           "GET /openapi.json describes what is served.\n", variable);
+}

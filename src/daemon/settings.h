@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the daemon is told: flags, and for each a variable FA_TUNE_SERVE_… that a flag overrides.
+ */
+#ifndef FA_DAEMON_SETTINGS_H
+#define FA_DAEMON_SETTINGS_H
+
+#include "fa_types.h"
+#include "log.h"
+
+enum { SERVE_TOKEN_MIN = 16, SERVE_TOKEN_MAX = 512 };
+
+typedef struct serve_settings {
+    const char *socket;     /* "": none */
+    const char *tcp;        /* "": none */
+    const char *token_file;
+    const char *store, *templates, *worker; /* NULL: the library's */
+    int32_t compile_workers, compile_timeout_s, trial_timeout_s, compile_nice;
+    int32_t max_connections, max_jobs, max_sweeps;
+    int32_t max_body, max_sweep_body; /* bytes */
+    int32_t head_timeout_s, body_timeout_s, idle_timeout_s, send_timeout_s;
+    int32_t wait_s;         /* for a tune, where the client does not say */
+    int32_t stop_s;         /* for jobs to stop */
+    int32_t cache_mib;
+    int32_t log_format, log_level; /* indices of the choices */
+    bool help, version;
+    char default_socket[160];
+    unsigned char token_hash[32]; /* SHA-256 of the token, so that comparing takes the same time */
+    bool has_token;
+} serve_settings;
+
+/* FA_EINVAL with a sentence. Texts point into arguments and environment. */
+int serve_settings_read(int count, char **arguments, serve_settings *ret_settings, fa_diag *diag);
+void serve_settings_help(void);
+
+#endif

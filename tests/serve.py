@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real daemon in a place of its own, and clients of it.
+
+    with Place(script=L4) as place, Serve(place) as daemon:
+        status, answer = daemon.post("/v1/kernel", ask())
+"""
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+from place import BUILD, DEADLINE
+
+FA_TUNE_SERVE = os.path.join(BUILD, "fa-tune-serve")
+
+
+def ask(seq=128, **more):
+    """What is asked for, smallest first: of the problem, or beside it."""
+    problem = {"head_dim": 64, "batch": 1, "heads_q": 1, "seq_q": seq}
+    for name in list(more):
+        if name in ("causal", "dtype", "batch", "heads_q", "head_dim", "seq_k"):
+            problem[name] = more.pop(name)
+    return dict({"problem": problem}, **more)
+
+
+def wait_for(condition, what):
+    """Asks until it is so; a loaded machine may take its time."""
+    end = time.monotonic() + DEADLINE
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.01)
+    raise AssertionError("it never came: " + what)
+
+
+class Unix(http.client.HTTPConnection):
+    """A kept connection over a Unix socket."""
+
+    def __init__(self, path, timeout=DEADLINE):
+        super().__init__("localhost", timeout=timeout)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
+class Events:
+    """The events of a job as they come: (name, data)."""
+
+    def __init__(self, connection, path):
+        self.connection = connection
+        connection.request("GET", path)
+        self.response = connection.getresponse()
+        assert self.response.status == 200, (self.response.status, self.response.read())
+        self.comments = 0
+
+    def __iter__(self):
+        name, data = None, None
+        for line in self.response:
+            line = line.decode("utf-8").rstrip("\n")
+            if line.startswith(":"):
+                self.comments += 1
+            elif line.startswith("event: "):
+                name = line[7:]
+            elif line.startswith("data: "):
+                data = json.loads(line[6:])
+            elif line == "" and name is not None:
+                yield name, data
+                name, data = None, None
+
+    def close(self):
+        self.response.close()
+        self.connection.close()
+
+
+class Serve:
+    """Use as a context manager, within its place: the daemon is stopped at its end, and has to stop
+    well. kill() and start() end it and start it again."""
+
+    def __init__(self, place, *flags, env=None, wait=True, prefix=()):
+        self.place, self.flags, self.prefix = place, list(flags), list(prefix)
+        self.env = dict(place.env, **(env or {}))
+        self.env.setdefault("FA_TUNE_WORKER", os.path.join(BUILD, "fa-tune-worker"))
+        # A Unix socket's path is short.
+        self.folder = tempfile.mkdtemp(prefix="fts-")
+        self.socket = os.path.join(self.folder, "s")
+        self.log_path = os.path.join(place.folder, "serve-%s.log" % os.path.basename(self.folder))
+        self.process = None
+        self.wait = wait
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, failed, *_):
+        try:
+            if self.process is not None and self.process.poll() is None:
+                self.process.send_signal(signal.SIGTERM)
+                status = self.process.wait(DEADLINE)
+                assert failed or status == 0, "it stopped with %d:\n%s" % (status, self.log())
+        finally:
+            if self.process is not None and self.process.poll() is None:
+                self.process.kill()
+                self.process.wait()
+            if failed:
+                print("# the daemon's log:\n# " + self.log().replace("\n", "\n# "))
+            for name in os.listdir(self.folder):
+                os.unlink(os.path.join(self.folder, name))
+            os.rmdir(self.folder)
+
+    def start(self):
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(
+                [*self.prefix, FA_TUNE_SERVE, "--socket", self.socket, *self.flags], env=self.env,
+                cwd=self.place.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        if self.wait:
+            self.wait_until_ready()
+
+    def wait_until_ready(self):
+        def is_ready():
+            assert self.process.poll() is None, "it ended with %s:\n%s" % (self.process.returncode,
+                                                                           self.log())
+            try:
+                return self.get("/readyz", raw=True)[0] == 200
+            except (OSError, http.client.HTTPException):
+                return False
+        wait_for(is_ready, "a daemon that is ready")
+
+    def stop(self, how=signal.SIGTERM):
+        """Tells it to stop and returns its exit status."""
+        self.process.send_signal(how)
+        return self.process.wait(DEADLINE)
+
+    def kill(self):
+        self.stop(signal.SIGKILL)
+
+    def log(self):
+        with open(self.log_path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    # ---- clients ----
+    def connect(self, timeout=DEADLINE):
+        return Unix(self.socket, timeout)
+
+    def request(self, method, path, body=None, headers=None, connection=None, raw=False):
+        """(status, document); with raw: (status, bytes, headers)."""
+        own = connection is None
+        connection = connection or self.connect()
+        try:
+            if body is not None and not isinstance(body, (bytes, str)):
+                body = json.dumps(body)
+            connection.request(method, path, body, headers or {})
+            response = connection.getresponse()
+            data = response.read()
+            if raw:
+                return response.status, data, dict(response.getheaders())
+            return response.status, json.loads(data) if data else None
+        finally:
+            if own:
+                connection.close()
+
+    def get(self, path, **how):
+        return self.request("GET", path, **how)
+
+    def post(self, path, body, **how):
+        return self.request("POST", path, body, **how)
+
+    def delete(self, path, **how):
+        return self.request("DELETE", path, **how)
+
+    def raw_socket(self):
+        client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        client.settimeout(DEADLINE)
+        client.connect(self.socket)
+        return client
+
+    def job(self, job):
+        return self.get("/v1/jobs/" + job)[1]
+
+    def events(self, job):
+        return Events(self.connect(), "/v1/jobs/%s/events" % job)
+
+    def wait_for_state(self, job, *states):
+        return wait_for(lambda: (lambda found: found if found["state"] in states else None)(
+            self.job(job)), "a job that is " + " or ".join(states))
+
+    def metric(self, name):
+        for line in self.get("/metrics", raw=True)[1].decode().splitlines():
+            if line.startswith("fa_tune_serve_%s " % name):
+                return float(line.split()[1])
+        raise AssertionError("there is no metric " + name)
