@@ -27,8 +27,11 @@ static int put_mark(fa_store *store, const fa_verification *mark, fa_diag *diag)
 {
     fa_statement *statement;
     int rc = fa_db_statement(store, FA_SQL_VERIFICATION_PUT,
-                             "INSERT OR REPLACE INTO verification (cubin_key, silicon, "
-                             "driver_version, passed, reason, unix_time) VALUES (?,?,?,?,?,?)",
+                             "INSERT INTO verification (cubin_key, silicon, driver_version, "
+                             "passed, reason, unix_time) VALUES (?,?,?,?,?,?) "
+                             "ON CONFLICT (cubin_key, silicon, driver_version) DO UPDATE SET "
+                             "passed = excluded.passed, reason = excluded.reason, "
+                             "unix_time = excluded.unix_time",
                              &statement, diag);
     if (rc != 0)
         return rc;

@@ -140,7 +140,7 @@ int fa_db_cubin_put(fa_store *store, const fa_cubin_record *record, fa_diag *dia
     fa_statement *statement;
     rc = fa_db_statement(store, FA_SQL_CUBIN_PUT,
                          "INSERT INTO cubin (key, entry, sm, compile_ms, log, sha256, unix_time, "
-                         "bytes) VALUES (?,?,?,?,?,?,?,?)",
+                         "bytes) VALUES (?,?,?,?,?,?,?,?) ON CONFLICT (key) DO NOTHING",
                          &statement, diag);
     if (rc != 0)
         return rc;

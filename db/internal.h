@@ -36,6 +36,7 @@ typedef enum fa_db_slot {
     FA_SQL_SCOPE_ADD,
     FA_SQL_SCOPE_IDS,
     FA_SQL_SCOPE_READ,
+    FA_SQL_SCOPE_LOCK,
     FA_SQL_ENVIRONMENT_FIND,
     FA_SQL_ENVIRONMENT_ADD,
     FA_SQL_CUBIN_GET,
@@ -63,6 +64,7 @@ typedef enum fa_db_slot {
     FA_SQL_PREDICTION_IDS,
     FA_SQL_PREDICTION_READ,
     FA_SQL_BASELINE_PUT,
+    FA_SQL_BASELINE_DELETE,
     FA_SQL_BASELINE_IDS,
     FA_SQL_BASELINE_READ,
     FA_SQL_SWEEP_FIND,
@@ -149,8 +151,9 @@ typedef struct fa_backend {
 struct fa_store {
     const fa_backend *backend;
     struct sqlite3 *db; /* NULL after a failed reopening; the next call tries again */
+    struct fa_postgres *postgres; /* NULL: a file of SQLite's */
     fa_statement statement[FA_SQL_COUNT];
-    char path[FA_STORE_PATH_MAX]; /* absolute, without symbolic links */
+    char path[FA_STORE_PATH_MAX]; /* absolute, no symbolic links; or an address, no password */
     pid_t pid;                    /* that opened it: a forked child may not use it */
     dev_t device;                 /* which file was opened, should another take its name */
     ino_t inode;
@@ -160,6 +163,7 @@ struct fa_store {
     bool batching;      /* inside fa_store_batch */
     bool journal_ready; /* this connection's journal mode has been set */
     bool fresh;         /* empty: what is written first need not survive a power cut */
+    bool conflict;      /* the last change met another's: it may succeed when it is made again */
     bool damaged;       /* SQLite met corruption: set aside at the next call or at closing */
 };
 
@@ -250,6 +254,8 @@ void fa_db_scope_read(fa_reader *reader, fa_scope *ret_scope);   /* FA_SCOPE_COL
 /* *ret_id is 0 when there is none and create is false. create: inside a write transaction. */
 int fa_db_scope_id(fa_store *store, const fa_scope *scope, bool create, int64_t *ret_id,
                    fa_diag *diag);
+/* Inside a write transaction: others who change the scope's winner wait for its end. */
+int fa_db_scope_lock(fa_store *store, int64_t id, fa_diag *diag);
 
 /* ---- trial_row.c -----------------------------------------------------------------------------*/
 /* A trial's columns, the same in tables trial and winner. */

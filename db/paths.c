@@ -134,10 +134,6 @@ int fa_db_resolve(const char *path, bool create, char ret_path[FA_STORE_PATH_MAX
 {
     if (path == NULL || path[0] == 0)
         return fa_fail(diag, FA_EINVAL, "the store has no path: set FA_TUNE_STORE to a file");
-    if (strncmp(path, "postgresql://", 13) == 0 || strncmp(path, "postgres://", 11) == 0)
-        return fa_fail(diag, FA_ENOTSUP,
-                       "this store is one file on a local disk; it cannot be a "
-                       "PostgreSQL server: set FA_TUNE_STORE to a file");
     if (strlen(path) + FA_STORE_SUFFIX_MAX >= FA_STORE_PATH_MAX)
         return fa_fail(diag, FA_EINVAL, "the store's path is too long: shorten FA_TUNE_STORE");
     char real[PATH_MAX];

@@ -107,7 +107,7 @@ static int add(fa_store *store, const fa_scope *scope, int64_t *ret_id, fa_diag 
                              "INSERT INTO scope (key, problem, silicon, templates, policy, dtype, "
                              "causal, layout, head_dim, batch, heads_q, heads_kv, seq_q, seq_k, "
                              "want_lse, unaligned) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) "
-                             "RETURNING id",
+                             "ON CONFLICT (key) DO NOTHING RETURNING id",
                              &statement, diag);
     if (rc != 0)
         return rc;
@@ -133,9 +133,24 @@ int fa_db_scope_id(fa_store *store, const fa_scope *scope, bool create, int64_t 
     int rc = find(store, scope, &id, diag);
     if (rc == 0 && id == 0 && create)
         rc = add(store, scope, &id, diag);
+    if (rc == 0 && id == 0 && create) /* another process has just added it */
+        rc = find(store, scope, &id, diag);
+    if (rc == 0 && id == 0 && create)
+        rc = fa_fail(diag, FA_ECORRUPT, "store %s: a scope's row does not agree with its key",
+                     store->path);
     if (rc == 0)
         *ret_id = id;
     return rc;
+}
+
+int fa_db_scope_lock(fa_store *store, int64_t id, fa_diag *diag)
+{
+    fa_reader reader;
+    int rc = fa_db_row(store, FA_SQL_SCOPE_LOCK,
+                       "SELECT 1 FROM scope WHERE id = ? /*! FOR UPDATE */", id, &reader, diag);
+    if (rc == 1)
+        fa_db_reset(reader.statement);
+    return rc < 0 ? rc : 0;
 }
 
 /* 1: loaded; 0: gone or invalid, to be skipped; or negative. */

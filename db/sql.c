@@ -133,12 +133,9 @@ int fa_db_row(fa_store *store, fa_db_slot slot, const char *sql, int64_t id, fa_
 }
 
 /* ---- transactions ---------------------------------------------------------------------------*/
-int fa_db_write(fa_store *store, fa_db_body *body, void *context, fa_diag *diag)
+static int write_once(fa_store *store, fa_db_body *body, void *context, fa_diag *diag)
 {
-    if (store->read_only)
-        return fa_fail(diag, FA_EREADONLY, "store %s was opened for reading only", store->path);
-    if (store->batching) /* inside fa_store_batch, whose transaction this joins */
-        return body(store, context, diag);
+    store->conflict = false;
     int rc = store->backend->begin(store, diag);
     if (rc == 0)
         rc = body(store, context, diag);
@@ -146,6 +143,25 @@ int fa_db_write(fa_store *store, fa_db_body *body, void *context, fa_diag *diag)
         rc = store->backend->commit(store, diag);
     if (rc != 0)
         store->backend->rollback(store);
+    return rc;
+}
+
+static int run_batch(fa_store *store, void *context, fa_diag *diag);
+
+/* Our bodies set what they answer anew each time, so they may run again; a caller's may not. */
+int fa_db_write(fa_store *store, fa_db_body *body, void *context, fa_diag *diag)
+{
+    enum { TRIES = 8 };
+    if (store->read_only)
+        return fa_fail(diag, FA_EREADONLY, "store %s was opened for reading only", store->path);
+    if (store->batching) /* inside fa_store_batch, whose transaction this joins */
+        return body(store, context, diag);
+    int rc = 0;
+    for (int i = 0; i < TRIES; i++) {
+        rc = write_once(store, body, context, diag);
+        if (rc == 0 || !store->conflict || body == run_batch)
+            break;
+    }
     return rc;
 }
 

@@ -3,6 +3,7 @@
  * A store as its users hold it: opened, entered by every call, closed. Where it is kept is its
  * backend's.
  */
+#include "postgres.h"
 #include "sqlite.h"
 
 #include <stdlib.h>
@@ -27,12 +28,18 @@ int fa_store_open(const char *path, fa_store_mode mode, fa_store **ret_store, fa
     fa_store *store = calloc(1, sizeof *store);
     if (store == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
-    store->backend = &fa_sqlite_backend;
     store->pid = getpid();
     store->read_only = mode == FA_STORE_READ_ONLY;
-    int rc = fa_db_resolve(path, !store->read_only, store->path, diag);
-    if (rc == 0)
-        rc = fa_db_connect(store, ret_note, diag);
+    int rc;
+    if (path != NULL && fa_postgres_is_address(path)) {
+        store->backend = &fa_postgres_backend;
+        rc = fa_postgres_open(store, path, diag);
+    } else {
+        store->backend = &fa_sqlite_backend;
+        rc = fa_db_resolve(path, !store->read_only, store->path, diag);
+        if (rc == 0)
+            rc = fa_db_connect(store, ret_note, diag);
+    }
     if (rc != 0) {
         free(store);
         return rc;

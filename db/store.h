@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The store: every trial, every cubin and every winner, in one SQLite file on a local disk.
- * The only room that knows SQL.
+ * The store: every trial, every cubin and every winner, in one SQLite file on a local disk or, for
+ * many hosts together, in a schema of a PostgreSQL server. The only room that knows SQL.
  *
- * May be used by: engine. May use: base, SQLite.
+ * May be used by: engine. May use: base, SQLite, libpq (opened at run time).
  * Promises: one transaction per winner (winner + cubin + evidence together); a kill -9 at any
  * moment loses at most the record being written; a blob is checked against its SHA-256 on every
  * read; a corrupt file is set aside under a new name with a sentence and never trusted; a file of
  * a newer schema, of another program, of another owner or writable by others is refused and left
  * byte for byte as it was.
+ * On a server: a newer schema and one of another program are left as they were; a connection that
+ * was lost is FA_EIO, with what was being changed undone, and the next call makes a new one;
+ * FA_EBUSY is for what may succeed when it is tried again; its password is in no sentence and no
+ * path.
  * Thread-safety: an fa_store belongs to one thread at a time. Many processes may open one file.
  */
 #ifndef FA_DB_STORE_H
@@ -33,7 +37,9 @@ typedef enum fa_store_mode {
     FA_STORE_READ_ONLY = 1   /* a file that may not be written; FA_ENOTFOUND when absent */
 } fa_store_mode;
 
-/* READ_WRITE on a file or directory that is not writable answers FA_EREADONLY; the caller may
+/* path: a file, or postgresql://USER:PASSWORD@HOST:PORT/DATABASE as libpq takes it, whose tables
+ * are made in the first schema of its search_path where that is empty.
+ * READ_WRITE on a file or directory that is not writable answers FA_EREADONLY; the caller may
  * open it again READ_ONLY. Network file systems and /tmp-like world-writable directories without
  * an own 0700 directory are refused with the reason. When a corrupt file was set aside,
  * *ret_note holds the sentence about it (else ""). ret_note may be NULL. Damage that is met only
@@ -41,7 +47,7 @@ typedef enum fa_store_mode {
 int fa_store_open(const char *path, fa_store_mode mode, fa_store **ret_store, fa_diag *ret_note,
                   fa_diag *diag);
 void fa_store_close(fa_store **store);
-const char *fa_store_path(const fa_store *store);
+const char *fa_store_path(const fa_store *store); /* an address without its password */
 bool fa_store_is_read_only(const fa_store *store);
 
 /* Runs `body` with every put it makes in one transaction: all or none. Not to be nested. */

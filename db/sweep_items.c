@@ -60,7 +60,8 @@ static int claim_body(fa_store *store, void *context, fa_diag *diag)
     int rc = fa_db_statement(store, FA_SQL_ITEM_CLAIM,
                              "UPDATE sweep_item SET state = 'running', attempts = attempts + 1, "
                              "updated = ? WHERE id = (SELECT id FROM sweep_item WHERE "
-                             "sweep_id = ? AND state = 'pending' ORDER BY position LIMIT 1) "
+                             "sweep_id = ? AND state = 'pending' ORDER BY position LIMIT 1 "
+                             "/*! FOR UPDATE SKIP LOCKED */) "
                              "RETURNING id, position, attempts",
                              &statement, diag);
     if (rc != 0)

@@ -70,7 +70,8 @@ static int environment_id(fa_store *store, const char *json, int64_t *ret_id, fa
     if (rc == 0 && id == 0) {
         fa_statement *statement;
         rc = fa_db_statement(store, FA_SQL_ENVIRONMENT_ADD,
-                             "INSERT INTO environment (sha256, json) VALUES (?,?) RETURNING id",
+                             "INSERT INTO environment (sha256, json) VALUES (?,?) "
+                             "ON CONFLICT (sha256) DO NOTHING RETURNING id",
                              &statement, diag);
         if (rc != 0)
             return rc;
@@ -78,6 +79,8 @@ static int environment_id(fa_store *store, const char *json, int64_t *ret_id, fa
         fa_bind_text(&binder, sha256);
         fa_bind_text(&binder, json);
         rc = fa_db_run_id(store, &binder, &id, diag);
+        if (rc == 0 && id == 0) /* another process has just added it */
+            rc = find_environment(store, sha256, &id, diag);
     }
     if (rc == 0)
         *ret_id = id;
@@ -327,7 +330,8 @@ static int fastest_ids(fa_store *store, const fa_scope *scope, fa_status status,
         rc = fa_db_statement(store, FA_SQL_TRIAL_FASTEST,
                              "SELECT id FROM trial WHERE id IN (SELECT max(id) FROM trial "
                              "WHERE scope_id = ? GROUP BY config_key) AND status = ? "
-                             "ORDER BY iif(status = 'measured', median_us, predicted_us), "
+                             "ORDER BY CASE status WHEN 'measured' THEN median_us "
+                             "ELSE predicted_us END, "
                              "config_key LIMIT ?",
                              &statement, diag);
     if (rc != 0)

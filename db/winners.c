@@ -87,12 +87,26 @@ static int earlier_is_better(fa_store *store, int64_t scope_id, fa_origin origin
     return 0;
 }
 
+static int delete_body(fa_store *store, void *context, fa_diag *diag)
+{
+    fa_statement *statement;
+    int rc = fa_db_statement(store, FA_SQL_WINNER_DELETE, "DELETE FROM winner WHERE scope_id = ?",
+                             &statement, diag);
+    if (rc != 0)
+        return rc;
+    fa_binder binder = {.statement = statement};
+    fa_bind_int(&binder, *(const int64_t *)context);
+    return fa_db_run(store, &binder, diag);
+}
+
 static int replace_row(fa_store *store, int64_t scope_id, const fa_winner_record *winner,
                        int64_t unix_time, fa_diag *diag)
 {
     fa_statement *statement;
-    int rc = fa_db_statement(store, FA_SQL_WINNER_PUT,
-                             "INSERT OR REPLACE INTO winner (scope_id, " FA_TRIAL_COLUMNS
+    int rc = delete_body(store, &scope_id, diag);
+    if (rc == 0)
+        rc = fa_db_statement(store, FA_SQL_WINNER_PUT,
+                             "INSERT INTO winner (scope_id, " FA_TRIAL_COLUMNS
                              ", origin, entry, cubin_key, gpu_name, nvrtc, driver_version, "
                              "evidence, unix_time) VALUES (?," FA_TRIAL_PLACES ",?,?,?,?,?,?,?,?)",
                              &statement, diag);
@@ -125,6 +139,8 @@ static int put_body(fa_store *store, void *context, fa_diag *diag)
     int64_t scope_id = 0;
     bool better = false, exists = true;
     int rc = fa_db_scope_id(store, &winner->scope, true, &scope_id, diag);
+    if (rc == 0)
+        rc = fa_db_scope_lock(store, scope_id, diag);
     if (rc == 0 && !putting->replace)
         rc = earlier_is_better(store, scope_id, winner->origin, &better, diag);
     if (rc == 0 && putting->cubin != NULL)
@@ -206,18 +222,6 @@ static int read_winner(fa_reader *reader, fa_winner_record *ret_winner)
             return FA_ENOMEM;
     }
     return 0;
-}
-
-static int delete_body(fa_store *store, void *context, fa_diag *diag)
-{
-    fa_statement *statement;
-    int rc = fa_db_statement(store, FA_SQL_WINNER_DELETE, "DELETE FROM winner WHERE scope_id = ?",
-                             &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
-    fa_bind_int(&binder, *(const int64_t *)context);
-    return fa_db_step(store, statement, diag);
 }
 
 /* A stepped row of FA_SQL_WINNER_GET: what is in it, checked. *ret_missing: the winner is sound

@@ -205,7 +205,7 @@ bool fa_remote_is_hash(const char *text)
 int fa_remote_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_diag *diag)
 {
     fa_http_reply reply;
-    fa_http_call call = {.method = "GET", .path = "/v1/winners?limit=100000", .limit = WINNERS_MAX,
+    fa_http_call call = {.method = "GET", .path = "/v1/winners?limit=10000", .limit = WINNERS_MAX,
                          .whole_ms = FA_REMOTE_LONG_MS};
     fa_diag why = {{0}};
     cJSON *json = NULL;

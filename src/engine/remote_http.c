@@ -4,8 +4,8 @@
  * server never loads it.
  *
  * Invariants: plain HTTP to the one address and nowhere else: no redirects, no proxy, no cookies, no
- * other protocol, no configuration file, no signal. A Unix socket is connected here, so that the
- * peer is known before a byte is said. A line (a handle with its kept connection) belongs to the
+ * other protocol, no configuration file, no signal. Who serves a Unix socket is looked at before a
+ * byte is said. A line (a handle with its kept connection) belongs to the
  * thread that has taken it; the lock is held to take it and to put it back, never while it works.
  */
 #include "remote.h"
@@ -14,14 +14,12 @@
 
 #include <curl/curl.h>
 #include <dlfcn.h>
-#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -96,6 +94,7 @@ static int need_curl(fa_diag *diag)
 struct line {
     CURL *easy;
     CURLM *multi;
+    int fd; /* of its connection, which libcurl owns */
     struct line *next;
 };
 
@@ -239,6 +238,7 @@ struct transfer {
     const fa_http_call *call;
     fa_http_reply reply;
     CURL *easy;
+    struct line *line;
     int64_t heard_ms; /* when something came last */
     size_t headers;
     int rc;           /* why we end it, or 0 */
@@ -316,38 +316,30 @@ static size_t on_header(char *line, size_t one, size_t size, void *context)
     return size;
 }
 
-/* Connects to the Unix socket and looks who is at its other end. */
 static curl_socket_t on_open(void *context, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    struct transfer *t = context;
+    (void)purpose;
+    t->line->fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    return t->line->fd;
+}
+
+/* Connected, and nothing is said yet: who is at the other end of a Unix socket? */
+static int on_ready(void *context, char *peer_ip, char *own_ip, int peer_port, int own_port)
 {
     struct transfer *t = context;
     struct ucred peer;
     socklen_t size = sizeof peer;
-    struct timeval patience = {CONNECT_MS / 1000, CONNECT_MS % 1000 * 1000};
-    int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
-    (void)purpose;
-    if (fd < 0 || t->http->path[0] == 0)
-        return fd;
-    /* connect() waits while as many as the server lets wait do. */
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-    if (connect(fd, &address->addr, address->addrlen) != 0) {
-        end(t, errno == EAGAIN ? FA_ETIMEOUT : FA_EIO,
-            errno == ENOENT ? "there is no such socket" : strerror(errno));
-    } else if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 ||
-               (peer.uid != geteuid() && peer.uid != 0)) {
-        end(t, FA_EUNTRUSTED, "its socket is another user's");
-    } else {
-        return fd;
-    }
-    close(fd);
-    return CURL_SOCKET_BAD;
-}
-
-static int on_socket(void *context, curl_socket_t fd, curlsocktype purpose)
-{
-    const struct transfer *t = context;
-    (void)fd;
-    (void)purpose;
-    return t->http->path[0] != 0 ? CURL_SOCKOPT_ALREADY_CONNECTED : CURL_SOCKOPT_OK;
+    (void)peer_ip;
+    (void)own_ip;
+    (void)peer_port;
+    (void)own_port;
+    if (t->http->path[0] == 0 ||
+        (getsockopt(t->line->fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+         (peer.uid == geteuid() || peer.uid == 0)))
+        return CURL_PREREQFUNC_OK;
+    end(t, FA_EUNTRUSTED, "its socket is another user's");
+    return CURL_PREREQFUNC_ABORT;
 }
 
 static struct curl_slist *headers_of(const struct transfer *t)
@@ -388,8 +380,8 @@ static bool set_up(struct transfer *t, const char *url, struct curl_slist *heade
     SET(CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS);
     SET(CURLOPT_OPENSOCKETFUNCTION, on_open);
     SET(CURLOPT_OPENSOCKETDATA, t);
-    SET(CURLOPT_SOCKOPTFUNCTION, on_socket);
-    SET(CURLOPT_SOCKOPTDATA, t);
+    SET(CURLOPT_PREREQFUNCTION, on_ready);
+    SET(CURLOPT_PREREQDATA, t);
     SET(CURLOPT_WRITEFUNCTION, on_body);
     SET(CURLOPT_WRITEDATA, t);
     SET(CURLOPT_HEADERFUNCTION, on_header);
@@ -448,10 +440,11 @@ static int run(struct transfer *t, struct line *line, fa_diag *diag)
     snprintf(url, sizeof url, "%s%s", t->http->base, t->call->path);
     struct curl_slist *headers = headers_of(t);
     t->easy = line->easy;
+    t->line = line;
     if (headers == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a request");
     if (!set_up(t, url, headers)) {
-        end(t, FA_ENOTSUP, "this libcurl cannot do what is needed: it is too old");
+        end(t, FA_ENOTSUP, "libcurl is too old: 7.80 is needed");
     } else if (curl.multi_add_handle(line->multi, line->easy) != CURLM_OK) {
         end(t, FA_EIO, "libcurl failed");
     } else {
@@ -460,6 +453,11 @@ static int run(struct transfer *t, struct line *line, fa_diag *diag)
         curl.multi_remove_handle(line->multi, line->easy);
     }
     curl.slist_free_all(headers);
+    if (t->rc == 0 && code == CURLE_COULDNT_CONNECT) {
+        long number = 0;
+        curl.easy_getinfo(line->easy, CURLINFO_OS_ERRNO, &number);
+        end(t, FA_EIO, number != 0 ? strerror((int)number) : curl.easy_strerror(code));
+    }
     if (t->rc == 0 && code != CURLE_OK)
         end(t, code == CURLE_OPERATION_TIMEDOUT ? FA_ETIMEOUT : FA_EIO, curl.easy_strerror(code));
     if (t->rc != 0)

@@ -233,10 +233,12 @@ int fa_remote_kernel(fa_tuner *tuner, const fa_problem *problem, const fa_gpu *g
 
 /* ---- sweeps ---------------------------------------------------------------------------------*/
 struct sweeping {
+    fa_tuner *tuner;
     const fa_sweep_request *request;
     fa_sweep_progress last;
     fa_sweep_parts parts;
     bool heard;
+    bool *ended; /* of each item, whether its end was told */
 };
 
 static int sweep_told(void *context, const char *data, size_t size)
@@ -246,6 +248,8 @@ static int sweep_told(void *context, const char *data, size_t size)
         s->last.index >= s->request->count)
         return FA_ECORRUPT;
     s->heard = true;
+    if (s->last.event == FA_SWEEP_ITEM_ENDS || s->last.event == FA_SWEEP_ITEM_KNOWN)
+        s->ended[s->last.index] = true;
     return s->request->progress != NULL && s->request->progress(s->request->context, &s->last) != 0;
 }
 
@@ -258,42 +262,93 @@ static int sweep_idle(void *context)
     return s->request->progress(s->request->context, &s->last) != 0;
 }
 
-int fa_remote_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret_sweep,
-                    fa_diag *diag)
+/* Items whose end went by before the first event was heard, or while this client was slow: asked for
+ * one by one and told as known. */
+static int tell_unheard(struct sweeping *s, const fa_sweep *sweep, fa_diag *diag)
 {
-    struct sweeping *sweeping = calloc(1, sizeof *sweeping);
-    fa_follower follower = {sweep_told, sweep_idle, sweeping};
+    const fa_sweep_request *request = s->request;
+    int rc = 0;
+    for (int32_t i = 0; i < request->count && rc == 0 && request->progress != NULL; i++) {
+        fa_sweep_item item = request->items[i];
+        fa_request silent = {.size = sizeof silent};
+        fa_ask ask = {.problem = item.problem, .ordinal = request->ordinal, .exact = request->exact,
+                      .effort = FA_EFFORT_CACHED};
+        fa_remote_cubin cubin;
+        fa_answer answer;
+        if (s->ended[i])
+            continue;
+        memcpy(ask.gpu, item.gpu, sizeof ask.gpu);
+        rc = ask_kernel(s->tuner, &ask, &silent, &answer, &cubin, diag);
+        bool known = rc == 0;
+        if (rc != 0 && rc != FA_ENOTFOUND)
+            return rc;
+        item.state = known ? FA_ITEM_DONE : sweep->state == FA_SWEEP_DONE ? FA_ITEM_FAILED
+                                                                          : FA_ITEM_PENDING;
+        if (item.state == FA_ITEM_FAILED)
+            snprintf(item.reason, sizeof item.reason, "the server has no winner for it");
+        fa_sweep_progress told = {.event = known ? FA_SWEEP_ITEM_KNOWN : FA_SWEEP_ITEM_ENDS,
+                                  .sweep = sweep, .index = i, .item = &item,
+                                  .answer = known ? &answer : NULL, .left_s = -1};
+        rc = request->progress(request->context, &told) != 0
+                 ? fa_fail(diag, FA_ECANCELED, "canceled after the sweep's end")
+                 : 0;
+    }
+    return rc;
+}
+
+static int read_sweep(const fa_buf *text, fa_sweep *ret_sweep, fa_diag *diag)
+{
+    cJSON *json = NULL;
+    const cJSON *object = NULL;
+    int rc = fa_wire_parse(text->data, text->size, FA_REMOTE_REPLY_MAX, "reply", &json, diag);
+    if (rc == 0)
+        rc = fa_wire_object(json, "sweep", "reply", &object, diag);
+    if (rc == 0)
+        rc = fa_wire_sweep_from(object, ret_sweep, diag);
+    cJSON_Delete(json);
+    return rc;
+}
+
+static int run_there(struct sweeping *s, fa_sweep *ret_sweep, fa_diag *diag)
+{
+    fa_follower follower = {sweep_told, sweep_idle, s};
     char *body = NULL;
     fa_buf text = {0};
     fa_diag why = {{0}};
-    cJSON *json = NULL;
-    const cJSON *object = NULL;
-    if (!fa_remote_usable(tuner->remote)) {
-        free(sweeping);
-        return FA_REMOTE_NONE;
-    }
-    int rc = sweeping == NULL ? fa_fail(diag, FA_ENOMEM, "out of memory for a sweep")
-                              : fa_sweep_ask_write(request, &body, diag);
-    if (rc == 0)
-        sweeping->request = request;
-    fa_http_call post = {.method = "POST", .path = "/v1/sweeps", .body = body, .limit = FA_REMOTE_REPLY_MAX,
-                         .whole_ms = FA_REMOTE_LONG_MS};
-    if (rc == 0)
-        rc = result_of(tuner, &post, 202, &follower, &text, diag);
-    if (rc == 0) {
-        int read = fa_wire_parse(text.data, text.size, FA_REMOTE_REPLY_MAX, "reply", &json, &why);
-        if (read == 0)
-            read = fa_wire_object(json, "sweep", "reply", &object, &why);
-        if (read == 0)
-            read = fa_wire_sweep_from(object, ret_sweep, &why);
-        cJSON_Delete(json);
-        if (read != 0)
-            rc = fa_remote_give_up(tuner, why.text);
-    } else if (sweeping != NULL && sweeping->heard) {
-        *ret_sweep = sweeping->parts.sweep; /* how far it came */
-    }
+    int rc = fa_sweep_ask_write(s->request, &body, diag);
+    if (rc != 0)
+        return rc;
+    fa_http_call post = {.method = "POST", .path = "/v1/sweeps", .body = body,
+                         .limit = FA_REMOTE_REPLY_MAX, .whole_ms = FA_REMOTE_LONG_MS};
+    rc = result_of(s->tuner, &post, 202, &follower, &text, diag);
+    if (rc == 0 && read_sweep(&text, ret_sweep, &why) != 0)
+        rc = fa_remote_give_up(s->tuner, why.text);
+    else if (rc == 0)
+        rc = tell_unheard(s, ret_sweep, diag);
+    else if (s->heard)
+        *ret_sweep = s->parts.sweep; /* how far it came */
     fa_buf_free(&text);
     free(body);
-    free(sweeping);
+    return rc;
+}
+
+int fa_remote_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret_sweep,
+                    fa_diag *diag)
+{
+    if (!fa_remote_usable(tuner->remote))
+        return FA_REMOTE_NONE;
+    struct sweeping *s = calloc(1, sizeof *s);
+    bool *ended = calloc((size_t)request->count, sizeof *ended);
+    int rc = FA_ENOMEM;
+    if (s != NULL && ended != NULL) {
+        s->tuner = tuner;
+        s->request = request;
+        s->ended = ended;
+        rc = run_there(s, ret_sweep, diag);
+    } else {
+        fa_fail(diag, rc, "out of memory for a sweep");
+    }
+    free(ended);
+    free(s);
     return rc;
 }
