@@ -164,9 +164,9 @@ static void overview(fa_buf *out)
                      "Options of tune (fa-tune VERB --help tells those of the others):\n\n");
     cli_options_help(verbs[0].groups, out);
     fa_buf_text(out, "\nExit status: 0 done, 1 failed, 2 asked wrongly, 130 stopped by Ctrl-C.\n"
-                     "Environment: FA_TUNE_STORE, FA_TUNE_LOCAL_STORE, FA_TUNE_LEASE, "
-                     "FA_TUNE_SYSTEM, FA_TUNE_SERVER, FA_TUNE_TOKEN_FILE, FA_TUNE_TEMPLATES, "
-                     "FA_TUNE_NVRTC, FA_TUNE_LIBCUDA, FA_TUNE_WORKER.\n");
+                     "Environment: FA_TUNE_STORE, FA_TUNE_LOCAL_STORE, FA_TUNE_LEASE, FA_TUNE_SYSTEM, "
+                     "FA_TUNE_SERVER, FA_TUNE_TOKEN_FILE, FA_TUNE_TEMPLATES, FA_TUNE_NVRTC, "
+                     "FA_TUNE_LIBCUDA, FA_TUNE_WORKER.\n");
 }
 
 /* Help of one verb, or of all for NULL, on stdout. */

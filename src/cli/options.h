@@ -32,8 +32,8 @@ enum {
     CLI_GROUP_SWEEP = 1 << 21, /* a grid of problems and what it may spend */
     CLI_GROUP_COMPARE = 1 << 22,
     CLI_GROUP_WORKER = 1 << 23,
-    CLI_GROUP_SERVER = 1 << 24, /* --server */
-    CLI_GROUP_QUEUE = 1 << 25
+    CLI_GROUP_QUEUE = 1 << 24,
+    CLI_GROUP_SERVER = 1 << 25 /* --server */
 };
 
 enum { CLI_OPERANDS_MAX = 2 };

@@ -260,7 +260,7 @@ FA_API const char *fa_name_of_layout(fa_layout layout);
 #include "fa_contact.h" /* answers that nobody measured here, and how good they were */
 #include "fa_bundle.h"  /* winners in signed files */
 #include "fa_sweep.h"   /* grids of problems, and what others' kernels take for them */
-#include "fa_fleet.h"   /* hosts that share a store */
 #include "fa_find.h"    /* what a request comes to without a tune */
+#include "fa_fleet.h"   /* hosts that share a store */
 #include "fa_service.h" /* what a service and its clients say to one another */
 #endif

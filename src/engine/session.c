@@ -213,9 +213,9 @@ static int set_up(fa_tuner *tuner, const fa_options *options, fa_diag *diag)
     if (rc == 0)
         rc = fa_options_store(options, tuner->store_path, diag);
     if (rc == 0)
-        rc = fa_fleet_new(fa_options_fleet(options), &tuner->fleet, diag);
-    if (rc == 0)
         rc = fa_remote_make(options, &tuner->remote, diag);
+    if (rc == 0)
+        rc = fa_fleet_new(fa_options_fleet(options), &tuner->fleet, diag);
     if (rc == 0)
         rc = fa_templates_open(fa_options_templates(options), &tuner->templates, diag);
     if (rc == 0 && tuner->strict_ms > 0)
@@ -254,8 +254,8 @@ void fa_close(fa_tuner **tuner)
     fa_tuner *t = *tuner;
     fa_kernels_free(t);
     fa_system_close(t);
-    fa_fleet_free(&t->fleet);
     fa_remote_free(&t->remote);
+    fa_fleet_free(&t->fleet);
     fa_store_close(&t->store);
     fa_families_free(&t->families);
     fa_templates_close(&t->templates);
