@@ -201,7 +201,7 @@ static int tune(fa_tuner *tuner, const cli_options *options, cli_progress *progr
     request.context = progress;
     int rc = fa_tune(tuner, &request, &answer, &diag);
     cli_progress_end(progress);
-    if (rc == FA_ECANCELED)
+    if (rc == FA_ECANCELED && cli_interrupted() != 0)
         return stopped(progress);
     if (rc != 0)
         return failed(rc, options, progress, &diag);

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RETRY_AFTER_S = 5, STOP_RETRY_S = 2 };
+enum { RETRY_AFTER_S = 5, STOP_RETRY_S = 2, LOOKUP_MS = 30000 };
 
 /* The order in which what a request asks for includes what another does. */
 enum { WANTS_PREDICTED, WANTS_FIRST_CONTACT, WANTS_MEASURED, WANTS_AGAIN, WANTS_PATIENT };
@@ -29,7 +29,7 @@ struct serve_flight {
     serve_gathering waiters;
     serve_job *job;       /* that it waits for, or that it is about */
     bool waits_for_job;
-    bool after_job;       /* a job has stored what is wanted */
+    bool as_good;         /* what is stored now is what is wanted, also `again` */
     /* What the lookup thread writes. */
     int rc;
     fa_diag diag;
@@ -45,7 +45,7 @@ struct serve_flight {
 static bool is_sweep(const serve_flight *flight)
 {
     return flight->kind == SERVE_FLIGHT_SWEEP ||
-           (flight->kind == SERVE_FLIGHT_RESUME && flight->job->kind == SERVE_SWEEP);
+           (flight->kind >= SERVE_FLIGHT_RESUME && flight->job->kind == SERVE_SWEEP);
 }
 
 static int effort_of(const fa_ask *ask)
@@ -64,7 +64,7 @@ static void free_flight(serve_flight *flight)
     *(flight->previous != NULL ? &flight->previous->next : &service->flights) = flight->next;
     if (flight->next != NULL)
         flight->next->previous = flight->previous;
-    if (flight->waits_for_job || flight->kind == SERVE_FLIGHT_RESUME)
+    if (flight->job != NULL)
         flight->job->flights--;
     free(flight->body);
     free(flight->document);
@@ -139,7 +139,7 @@ static int look_up_tune(serve_flight *flight)
         rc = fa_fail(&flight->diag, service->device_code, "%s", service->device_reason.text);
     if (rc != 0)
         return rc;
-    if (flight->after_job) {
+    if (flight->as_good) {
         request.again = false;
         if (request.effort > FA_EFFORT_MEASURE)
             request.effort = FA_EFFORT_MEASURE;
@@ -238,13 +238,15 @@ static void give_document(serve_flight *flight, const char *text, bool keep)
 }
 
 /* ---- on the loop's ---------------------------------------------------------------------------*/
-/* The job that is to answer the flight, new or under way; NULL: too many. */
+/* The job that is to answer the flight, new or under way; NULL: too many. Another problem of the same
+ * key is a job of its own, because its answer is, which is settled when the first has ended. */
 static serve_job *job_for(serve_flight *flight)
 {
     serve_service *service = flight->service;
     serve_job_kind kind = is_sweep(flight) ? SERVE_SWEEP : SERVE_TUNE;
     int effort = kind == SERVE_SWEEP ? 0 : effort_of(&flight->ask);
-    serve_job *job = serve_job_of_key(service, flight->found.key, effort);
+    serve_job *job = serve_job_of_key(service, flight->found.key,
+                                      kind == SERVE_TUNE ? &flight->ask.problem : NULL, effort);
     if (job != NULL)
         return job;
     if (serve_jobs_full(service, kind))
@@ -312,10 +314,12 @@ static void submit(serve_flight *flight)
     free_flight(flight);
 }
 
+/* A job of an earlier process begins, or one that is queued may have its answer already. */
 static void resume(serve_flight *flight)
 {
     serve_job *job = flight->job;
-    if (flight->task.skipped || serve_job_is_over(job)) {
+    bool waits = job->runner >= 0; /* for its runner, which will tell what is wrong */
+    if (flight->task.skipped || serve_job_is_over(job) || (waits && flight->rc != 0)) {
         /* it stays as it is */
     } else if (flight->rc != 0) {
         serve_job_fail(job, flight->rc, flight->diag.text);
@@ -328,15 +332,42 @@ static void resume(serve_flight *flight)
     free_flight(flight);
 }
 
+struct expiring {
+    serve_service *service;
+    serve_flight *flight;
+};
+
+static void too_late(void *context, serve_exchange *exchange)
+{
+    const struct expiring *expiring = context;
+    const serve_job *job = expiring->flight->waits_for_job ? expiring->flight->job : NULL;
+    if (expiring->service->stopping) {
+        refuse(exchange, expiring->service, "this server is stopping; it goes on with the tune when "
+                                            "it starts again");
+        return;
+    }
+    expiring->service->counts.expired++;
+    serve_reply_error(exchange, FA_ETIMEOUT,
+                      "the tune has not ended within the request's time; it goes on",
+                      job != NULL ? job->id : NULL);
+}
+
+/* Who waits is told which job to follow, so a lookup is let finish first, if it does. */
+static void expire(serve_flight *flight, int64_t now_ms)
+{
+    struct expiring expiring = {flight->service, flight};
+    if (!flight->waits_for_job && !flight->service->stopping)
+        now_ms -= LOOKUP_MS;
+    serve_gathering_expire(&flight->waiters, now_ms, too_late, &expiring);
+}
+
 static void answer_kernel(serve_flight *flight)
 {
     serve_job *job;
     if (flight->found.answered) {
-        give_document(flight, flight->document, effort_of(&flight->ask) < WANTS_AGAIN);
+        give_document(flight, flight->document, true);
     } else if (flight->kind == SERVE_FLIGHT_REFRESH) {
         serve_cache_empty(flight->service->cache); /* a winner has gone */
-    } else if (flight->after_job) {
-        refuse_all(flight, "what was tuned is not in the store any more: ask again");
     } else if (flight->waiters.count == 0) {
         /* nobody waits for a tune any more */
     } else if ((job = job_for(flight)) == NULL) {
@@ -345,7 +376,8 @@ static void answer_kernel(serve_flight *flight)
         flight->job = job;
         flight->waits_for_job = true;
         job->flights++;
-        start_job(flight, job); /* ends the flight too, where it cannot start */
+        if (start_job(flight, job) == 0) /* else it has ended, and the flight with it */
+            expire(flight, serve_now_ms(flight->service));
         return;
     }
     free_flight(flight);
@@ -354,7 +386,7 @@ static void answer_kernel(serve_flight *flight)
 static void looked_up(serve_task *task)
 {
     serve_flight *flight = (serve_flight *)task;
-    if (flight->kind == SERVE_FLIGHT_RESUME) {
+    if (flight->kind == SERVE_FLIGHT_RESUME || flight->kind == SERVE_FLIGHT_SETTLE) {
         resume(flight);
     } else if (task->skipped || flight->service->stopping) {
         refuse_all(flight, "this server is stopping");
@@ -380,6 +412,14 @@ static void give(serve_flight *flight)
     serve_worker_give(flight->service->lookup, &flight->task);
 }
 
+bool serve_flights_wait_for(const serve_job *job)
+{
+    for (const serve_flight *flight = job->service->flights; flight != NULL; flight = flight->next)
+        if (flight->job == job && flight->waits_for_job && flight->waiters.count > 0)
+            return true;
+    return false;
+}
+
 void serve_flights_job_over(serve_service *service, serve_job *job)
 {
     serve_flight *next;
@@ -387,16 +427,6 @@ void serve_flights_job_over(serve_service *service, serve_job *job)
         next = flight->next;
         if (!flight->waits_for_job || flight->job != job)
             continue;
-        bool same = flight->body_size == job->body_size &&
-                    memcmp(flight->body, job->body, job->body_size) == 0;
-        flight->waits_for_job = false;
-        flight->job = NULL;
-        job->flights--;
-        if (job->state == SERVE_DONE && !same && flight->waiters.count > 0) {
-            flight->after_job = true;
-            give(flight);
-            continue;
-        }
         if (job->state == SERVE_DONE)
             give_document(flight, job->result, false);
         else
@@ -405,33 +435,10 @@ void serve_flights_job_over(serve_service *service, serve_job *job)
     }
 }
 
-struct expiring {
-    serve_service *service;
-    serve_flight *flight;
-};
-
-static void too_late(void *context, serve_exchange *exchange)
-{
-    const struct expiring *expiring = context;
-    const serve_job *job = expiring->flight->waits_for_job ? expiring->flight->job : NULL;
-    if (expiring->service->stopping) {
-        refuse(exchange, expiring->service, "this server is stopping; it goes on with the tune when "
-                                            "it starts again");
-        return;
-    }
-    expiring->service->counts.expired++;
-    serve_reply_error(exchange, FA_ETIMEOUT,
-                      "the tune has not ended within the request's time; it goes on",
-                      job != NULL ? job->id : NULL);
-}
-
 void serve_flights_expire(serve_service *service, int64_t now_ms)
 {
-    struct expiring expiring = {service, NULL};
-    for (serve_flight *flight = service->flights; flight != NULL; flight = flight->next) {
-        expiring.flight = flight;
-        serve_gathering_expire(&flight->waiters, now_ms, too_late, &expiring);
-    }
+    for (serve_flight *flight = service->flights; flight != NULL; flight = flight->next)
+        expire(flight, now_ms);
 }
 
 /* ---- requests -------------------------------------------------------------------------------*/
@@ -503,13 +510,21 @@ void serve_flight_sweep(serve_service *service, serve_exchange *exchange)
     join(service, SERVE_FLIGHT_SWEEP, NULL, exchange, 0);
 }
 
+static serve_flight *flight_about(serve_service *service, serve_flight_kind kind, serve_job *job)
+{
+    serve_flight *flight = new_flight(service, kind, job->body, job->body_size);
+    if (flight != NULL) {
+        flight->job = job;
+        job->flights++;
+    }
+    return flight;
+}
+
 void serve_flight_resume(serve_service *service, serve_job *job)
 {
-    serve_flight *flight = new_flight(service, SERVE_FLIGHT_RESUME, job->body, job->body_size);
+    serve_flight *flight = flight_about(service, SERVE_FLIGHT_RESUME, job);
     if (flight == NULL)
         return;
-    flight->job = job;
-    job->flights++;
     flight->rc = job->kind == SERVE_TUNE
                      ? fa_ask_read(job->body, job->body_size, &flight->ask, &flight->diag)
                      : 0;
@@ -517,4 +532,17 @@ void serve_flight_resume(serve_service *service, serve_job *job)
         resume(flight);
     else
         give(flight);
+}
+
+void serve_flight_settle(serve_service *service, serve_job *job, bool as_good)
+{
+    serve_flight *flight =
+        job->kind == SERVE_TUNE ? flight_about(service, SERVE_FLIGHT_SETTLE, job) : NULL;
+    if (flight == NULL)
+        return;
+    flight->as_good = as_good;
+    if (fa_ask_read(job->body, job->body_size, &flight->ask, &flight->diag) == 0)
+        give(flight);
+    else
+        free_flight(flight);
 }

@@ -6,6 +6,7 @@
 
 #include "buf.h"
 #include "error.h"
+#include "problem.h"
 
 #include <cJSON.h>
 #include <stdio.h>
@@ -33,13 +34,21 @@ serve_job *serve_job_find(serve_service *service, const char *id)
     return NULL;
 }
 
-serve_job *serve_job_of_key(serve_service *service, const char *key, int effort)
+serve_job *serve_job_of_key(serve_service *service, const char *key, const fa_problem *problem,
+                            int effort)
 {
     for (serve_job *job = service->jobs; job != NULL; job = job->next)
         if (!serve_job_is_over(job) && !atomic_load(&job->cancel) && job->effort >= effort &&
-            strcmp(job->key, key) == 0)
+            strcmp(job->key, key) == 0 &&
+            (problem == NULL || fa_problem_equal(&job->request.problem, problem)))
             return job;
     return NULL;
+}
+
+/* Whether the loop may end a job that its runner has: only one of the two takes it. */
+static bool take(serve_job *job)
+{
+    return !job->given || !atomic_exchange(&job->taken, true);
 }
 
 bool serve_jobs_full(const serve_service *service, serve_job_kind kind)
@@ -69,7 +78,7 @@ void serve_jobs_free(serve_service *service)
 }
 
 /* Keeps the last that have ended, for whoever asks what became of them. */
-static void forget_old(serve_service *service)
+void serve_jobs_forget(serve_service *service)
 {
     int ended = 0;
     serve_job *next;
@@ -314,11 +323,18 @@ static void finish(serve_job *job, serve_job_state state)
         send_end(job, e);
     }
     serve_flights_job_over(service, job);
-    forget_old(service);
+    for (serve_job *other = service->jobs; other != NULL; other = other->next)
+        if (state == SERVE_DONE && other->state == SERVE_QUEUED && other->key[0] != 0 &&
+            strcmp(other->key, job->key) == 0)
+            serve_flight_settle(service, other, other->effort <= job->effort);
 }
 
 void serve_job_answer(serve_job *job, char *result)
 {
+    if (!take(job)) { /* its runner began just now, and will find as much */
+        free(result);
+        return;
+    }
     job->result = result;
     finish(job, SERVE_DONE);
 }
@@ -345,9 +361,9 @@ static void job_done(serve_task *task)
 {
     serve_job *job = (serve_job *)task;
     job->given = false;
-    if (serve_job_is_over(job)) /* canceled while it was queued */
-        forget_old(job->service);
-    else if (task->skipped || (job->service->stopping && job->code == FA_ECANCELED))
+    if (serve_job_is_over(job))
+        return; /* canceled or answered while it was queued */
+    if (task->skipped || (job->service->stopping && job->code == FA_ECANCELED))
         interrupt(job);
     else
         finish(job, job->code == 0                                             ? SERVE_DONE
@@ -360,10 +376,18 @@ void serve_job_cancel(serve_job *job)
     if (serve_job_is_over(job))
         return;
     atomic_store(&job->cancel, true);
-    if (job->state == SERVE_QUEUED) {
+    if (job->state == SERVE_QUEUED && take(job)) {
         job->code = fa_fail(&job->message, FA_ECANCELED, "canceled before it began");
         finish(job, SERVE_CANCELED);
     }
+}
+
+bool serve_job_is_shared(const serve_job *job)
+{
+    for (const serve_exchange *e = job->streams.first; e != NULL; e = e->next)
+        if (serve_is_connected(e))
+            return true;
+    return serve_flights_wait_for(job) || job->submitters.count > 0;
 }
 
 /* ---- beginnings ------------------------------------------------------------------------------*/
@@ -428,6 +452,6 @@ void serve_job_journaled(serve_job *job, int code, const char *reason)
     if (code == 0)
         return;
     serve_log(SERVE_ERROR, "job not kept", "job", job->id, "reason", reason, NULL);
-    if (job->flights == 0 && job->streams.count == 0)
+    if (!serve_job_is_shared(job))
         serve_job_cancel(job); /* nobody waits for it, and nobody was promised it */
 }

@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-enum { WINNERS_DEFAULT = 100, WINNERS_MAX = 10000, WATCH_MS = 1000, UNWATCHED_MS = 5000,
+enum { WINNERS_DEFAULT = 100, WINNERS_MAX = 100000, WATCH_MS = 1000, UNWATCHED_MS = 5000,
        SETTLED_MS = 100 };
 
 struct question {
@@ -209,7 +209,7 @@ static void opened(serve_task *task)
         return;
     }
     char hash[FA_HASH_HEX];
-    const char *store = fa_store_location(service->tuner);
+    const char *store = fa_store_file(service->tuner);
     const char *slash = strrchr(store, '/');
     const char *socket = service->settings->socket != NULL ? service->settings->socket : "";
     const char *where = socket[0] != 0 ? socket : service->settings->tcp;
@@ -275,7 +275,7 @@ void serve_ask_winners(serve_service *service, serve_exchange *exchange)
     char *end = NULL;
     long most = limit != NULL ? strtol(limit, &end, 10) : WINNERS_DEFAULT;
     if (limit != NULL && (*limit < '0' || *limit > '9' || *end != 0 || most < 1 || most > WINNERS_MAX)) {
-        serve_reply_error(exchange, FA_EINVAL, "limit must be 1 to 10000", NULL);
+        serve_reply_error(exchange, FA_EINVAL, "limit must be 1 to 100000", NULL);
         return;
     }
     if (gpu != NULL && (strlen(gpu) >= sizeof ((struct question *)0)->gpu || *gpu == 0)) {

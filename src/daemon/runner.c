@@ -167,6 +167,8 @@ static int sweep(serve_job *job, serve_runner *runner, fa_diag *diag)
 void serve_job_work(serve_task *task, serve_worker *worker)
 {
     serve_job *job = (serve_job *)task;
+    if (atomic_exchange(&job->taken, true))
+        return;
     if (atomic_load(&job->cancel)) {
         job->code = fa_fail(&job->message, FA_ECANCELED, "canceled");
         return;

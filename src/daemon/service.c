@@ -68,6 +68,7 @@ static void tick(uv_timer_t *timer)
 {
     serve_service *service = timer->data;
     serve_flights_expire(service, serve_now_ms(service));
+    serve_jobs_forget(service);
     if (++service->beats >= BEAT_TICKS) {
         service->beats = 0;
         serve_jobs_beat(service);

@@ -73,6 +73,7 @@ struct serve_job {
     fa_sweep_item *items;
     char plan[512];
     atomic_bool cancel, watched;
+    atomic_bool taken;   /* by its runner, or by the loop, which has ended it meanwhile */
     serve_gathering submitters, streams;
     int flights;         /* that wait for its end */
     char *progress;      /* the last one told, JSON, or NULL */
@@ -87,7 +88,8 @@ const char *serve_job_state_name(serve_job_state state);
 bool serve_job_is_over(const serve_job *job);
 serve_job *serve_job_find(serve_service *service, const char *id);
 /* One that has not ended and gives at least what this effort does. */
-serve_job *serve_job_of_key(serve_service *service, const char *key, int effort);
+serve_job *serve_job_of_key(serve_service *service, const char *key, const fa_problem *problem,
+                            int effort);
 /* A new one, queued, of a body that was read and with no runner yet. */
 serve_job *serve_job_new(serve_service *service, serve_job_kind kind, const char *body, size_t size);
 /* Gives it to the runner of this GPU. */
@@ -98,10 +100,12 @@ void serve_job_journaled(serve_job *job, int code, const char *reason);
 void serve_job_answer(serve_job *job, char *result);
 void serve_job_fail(serve_job *job, int code, const char *message);
 void serve_job_cancel(serve_job *job);
+bool serve_job_is_shared(const serve_job *job); /* somebody waits for it or listens */
 /* Replies 202 once the job will outlive this process. */
 void serve_job_submit(serve_job *job, serve_exchange *exchange);
 bool serve_jobs_full(const serve_service *service, serve_job_kind kind);
 void serve_jobs_beat(serve_service *service); /* a sign of life to those that listen */
+void serve_jobs_forget(serve_service *service); /* those that ended long ago */
 void serve_jobs_free(serve_service *service);
 void serve_job_stream(serve_job *job, serve_exchange *exchange);
 char *serve_job_text(const serve_job *job);
@@ -128,13 +132,16 @@ typedef enum serve_flight_kind {
     SERVE_FLIGHT_TUNE,
     SERVE_FLIGHT_SWEEP,
     SERVE_FLIGHT_REFRESH, /* for the cache alone */
-    SERVE_FLIGHT_RESUME   /* for a job of an earlier process */
+    SERVE_FLIGHT_RESUME,  /* for a job of an earlier process */
+    SERVE_FLIGHT_SETTLE   /* for a queued job, one of whose key has ended */
 } serve_flight_kind;
 void serve_flight_kernel(serve_service *service, serve_exchange *exchange);
 void serve_flight_tune(serve_service *service, serve_exchange *exchange);
 void serve_flight_sweep(serve_service *service, serve_exchange *exchange);
 void serve_flight_resume(serve_service *service, serve_job *job);
+void serve_flight_settle(serve_service *service, serve_job *job, bool as_good);
 void serve_flights_job_over(serve_service *service, serve_job *job);
+bool serve_flights_wait_for(const serve_job *job);
 void serve_flights_expire(serve_service *service, int64_t now_ms);
 void serve_flights_free(serve_service *service);
 

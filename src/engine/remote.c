@@ -155,7 +155,7 @@ static int ask(fa_remote *remote, const fa_http_call *call, fa_http_reply *ret_r
     for (int tries = 0;; tries++) {
         *ret_reply = (fa_http_reply){0};
         int rc = fa_http_do(remote->http, call, ret_reply, diag);
-        bool trouble = rc == 0 && ret_reply->status >= 500 && ret_reply->status != 504;
+        bool trouble = rc == FA_EIO || (rc == 0 && ret_reply->status >= 500 && ret_reply->status != 504);
         if (!trouble || tries > 0)
             return rc;
         int64_t ms = ret_reply->retry_after_s > 0 ? (int64_t)ret_reply->retry_after_s * 1000 : RETRY_MS;

@@ -42,9 +42,9 @@ typedef struct fa_http_reply {
 /* Opens nothing yet. "unix:/path", "/path" or "http://host:port"; FA_EINVAL. */
 int fa_http_make(const char *address, const char *token, fa_http **ret_http, fa_diag *diag);
 void fa_http_free(fa_http **http);
-/* 0 with a whole reply, whatever its status; FA_ECANCELED: data or idle ended it; FA_ETIMEOUT,
- * FA_EIO, FA_ECORRUPT (more than the limit), FA_EUNTRUSTED (another user's socket), FA_ENOTSUP (no
- * libcurl). The caller frees the reply's body. */
+/* 0 with a whole reply, whatever its status; FA_ECANCELED: data or idle ended it; FA_ENOTFOUND:
+ * nobody is there; FA_ETIMEOUT; FA_EIO: it hung up; FA_ECORRUPT: more than the limit; FA_EUNTRUSTED:
+ * another user's socket; FA_ENOTSUP: no libcurl. The caller frees the reply's body. */
 int fa_http_do(fa_http *http, const fa_http_call *call, fa_http_reply *ret_reply, fa_diag *diag);
 const char *fa_http_address(const fa_http *http);
 bool fa_http_is_local(const fa_http *http); /* a Unix socket, of this user or root */

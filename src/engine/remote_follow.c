@@ -152,7 +152,7 @@ int fa_remote_follow(fa_http *http, const char *job, const fa_follower *follower
         if (f.heard || lost_ms == 0)
             lost_ms = now;
         if (now - lost_ms >= PATIENCE_MS)
-            return rc;
+            return rc == FA_ENOTFOUND ? FA_EIO : rc;
         if (!pause_once(&f)) {
             *ret_answered = true;
             return fa_fail(diag, FA_ECANCELED, "canceled while the server was gone");

@@ -456,7 +456,7 @@ static int run(struct transfer *t, struct line *line, fa_diag *diag)
     if (t->rc == 0 && code == CURLE_COULDNT_CONNECT) {
         long number = 0;
         curl.easy_getinfo(line->easy, CURLINFO_OS_ERRNO, &number);
-        end(t, FA_EIO, number != 0 ? strerror((int)number) : curl.easy_strerror(code));
+        end(t, FA_ENOTFOUND, number != 0 ? strerror((int)number) : curl.easy_strerror(code));
     }
     if (t->rc == 0 && code != CURLE_OK)
         end(t, code == CURLE_OPERATION_TIMEDOUT ? FA_ETIMEOUT : FA_EIO, curl.easy_strerror(code));
