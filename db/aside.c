@@ -5,8 +5,8 @@
  * corrupt, only if it still has the store's name, and under a lock, so that two processes which
  * find the damage together do not set aside each other's new store.
  */
-#include "internal.h"
 #include "lock.h"
+#include "sqlite.h"
 
 #include <errno.h>
 #include <stdio.h>

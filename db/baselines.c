@@ -24,11 +24,31 @@ static bool good(const fa_baseline *b)
            b->sample_count >= 0 && b->unix_time >= 0 && fa_problem_check(&b->problem, NULL) == 0;
 }
 
+static int forget_earlier(fa_store *store, const fa_baseline *baseline, fa_diag *diag)
+{
+    char key[FA_PROBLEM_KEY_MAX];
+    fa_statement *statement;
+    int rc = fa_db_statement(store, FA_SQL_BASELINE_DELETE,
+                             "DELETE FROM baseline WHERE problem_key = ? AND gpu_name = ? "
+                             "AND peer = ?",
+                             &statement, diag);
+    if (rc != 0)
+        return rc;
+    fa_problem_key(&baseline->problem, key);
+    fa_binder binder = {.statement = statement};
+    fa_bind_text(&binder, key);
+    fa_bind_text(&binder, baseline->gpu_name);
+    fa_bind_text(&binder, baseline->peer);
+    return fa_db_run(store, &binder, diag);
+}
+
 static int put_one(fa_store *store, const fa_baseline *baseline, fa_diag *diag)
 {
-    sqlite3_stmt *statement;
-    int rc = fa_db_statement(store, FA_SQL_BASELINE_PUT,
-                             "INSERT OR REPLACE INTO baseline (problem_key, problem, gpu_name, "
+    fa_statement *statement;
+    int rc = forget_earlier(store, baseline, diag);
+    if (rc == 0)
+        rc = fa_db_statement(store, FA_SQL_BASELINE_PUT,
+                             "INSERT INTO baseline (problem_key, problem, gpu_name, "
                              "peer, median_us, low_us, high_us, sample_count, unix_time, source) "
                              "VALUES (?,?,?,?,?,?,?,?,?,?)",
                              &statement, diag);
@@ -44,11 +64,7 @@ static int put_one(fa_store *store, const fa_baseline *baseline, fa_diag *diag)
     fa_bind_int(&binder, baseline->sample_count);
     fa_bind_int(&binder, baseline->unix_time);
     fa_bind_text(&binder, baseline->source);
-    if (binder.rc != 0) {
-        fa_db_reset(statement);
-        return fa_fail(diag, binder.rc, "out of memory");
-    }
-    return fa_db_step(store, statement, diag);
+    return fa_db_run(store, &binder, diag);
 }
 
 static int put_body(fa_store *store, void *context, fa_diag *diag)

@@ -25,10 +25,13 @@ struct marking {
 
 static int put_mark(fa_store *store, const fa_verification *mark, fa_diag *diag)
 {
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     int rc = fa_db_statement(store, FA_SQL_VERIFICATION_PUT,
-                             "INSERT OR REPLACE INTO verification (cubin_key, silicon, "
-                             "driver_version, passed, reason, unix_time) VALUES (?,?,?,?,?,?)",
+                             "INSERT INTO verification (cubin_key, silicon, driver_version, "
+                             "passed, reason, unix_time) VALUES (?,?,?,?,?,?) "
+                             "ON CONFLICT (cubin_key, silicon, driver_version) DO UPDATE SET "
+                             "passed = excluded.passed, reason = excluded.reason, "
+                             "unix_time = excluded.unix_time",
                              &statement, diag);
     if (rc != 0)
         return rc;
@@ -44,7 +47,7 @@ static int put_mark(fa_store *store, const fa_verification *mark, fa_diag *diag)
 
 static int tell_winner(fa_store *store, int64_t scope_id, const fa_verification *mark, fa_diag *diag)
 {
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     int rc = mark->passed
                  ? fa_db_statement(store, FA_SQL_WINNER_VERIFIED,
                                    "UPDATE winner SET driver_version = ? "
@@ -93,7 +96,7 @@ int fa_store_verification_put(fa_store *store, const fa_verification *mark, cons
 int fa_store_verification_get(fa_store *store, const char *cubin_key, const char *silicon,
                               int32_t driver_version, fa_verification *ret_mark, fa_diag *diag)
 {
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     fa_verification mark = {.driver_version = driver_version};
     int rc = fa_db_enter(store, diag);
     if (rc == 0)
@@ -135,7 +138,7 @@ static bool sound(const fa_prediction_record *r)
 static int prediction_body(fa_store *store, void *context, fa_diag *diag)
 {
     const fa_prediction_record *record = context;
-    sqlite3_stmt *statement = NULL;
+    fa_statement *statement = NULL;
     int64_t scope_id = 0;
     cJSON *json = fa_config_to_json(&record->config);
     char *config = json != NULL ? cJSON_PrintUnformatted(json) : NULL;

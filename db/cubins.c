@@ -25,7 +25,7 @@ int fa_db_cubin_check(const fa_cubin_record *record, fa_diag *diag)
 
 /* Statement of one cubin by key, stepped: 1 a row, 0 none, or negative. */
 static int step_key(fa_store *store, fa_db_slot slot, const char *sql, const char *key,
-                    sqlite3_stmt **ret_statement, fa_diag *diag)
+                    fa_statement **ret_statement, fa_diag *diag)
 {
     int rc = fa_db_statement(store, slot, sql, ret_statement, diag);
     if (rc != 0)
@@ -37,7 +37,7 @@ static int step_key(fa_store *store, fa_db_slot slot, const char *sql, const cha
 
 int fa_db_cubin_exists(fa_store *store, const char *key, bool *ret_exists, fa_diag *diag)
 {
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     int rc = step_key(store, FA_SQL_CUBIN_EXISTS, "SELECT 1 FROM cubin WHERE key = ?", key,
                       &statement, diag);
     if (rc < 0)
@@ -81,7 +81,7 @@ int fa_db_cubin_read(fa_reader *reader, const char *key, fa_cubin_record *ret_re
 /* FA_ENOTFOUND when there is none, FA_ECORRUPT when it is not what was stored. */
 static int get(fa_store *store, const char *key, fa_cubin_record *ret_record, fa_diag *diag)
 {
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     int rc = step_key(store, FA_SQL_CUBIN_GET, get_sql, key, &statement, diag);
     if (rc < 0)
         return rc;
@@ -102,7 +102,7 @@ static int get(fa_store *store, const char *key, fa_cubin_record *ret_record, fa
 
 static int delete_key(fa_store *store, const char *key, fa_diag *diag)
 {
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     return step_key(store, FA_SQL_CUBIN_DELETE, "DELETE FROM cubin WHERE key = ?", key, &statement,
                     diag);
 }
@@ -137,10 +137,10 @@ int fa_db_cubin_put(fa_store *store, const fa_cubin_record *record, fa_diag *dia
     if (rc != 0 && rc != FA_ENOTFOUND)
         return rc;
 
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     rc = fa_db_statement(store, FA_SQL_CUBIN_PUT,
                          "INSERT INTO cubin (key, entry, sm, compile_ms, log, sha256, unix_time, "
-                         "bytes) VALUES (?,?,?,?,?,?,?,?)",
+                         "bytes) VALUES (?,?,?,?,?,?,?,?) ON CONFLICT (key) DO NOTHING",
                          &statement, diag);
     if (rc != 0)
         return rc;
@@ -152,17 +152,11 @@ int fa_db_cubin_put(fa_store *store, const fa_cubin_record *record, fa_diag *dia
     fa_bind_int(&binder, record->sm);
     fa_bind_real(&binder, record->compile_ms);
     /* A compiler that talks for over a megabyte is cut short. */
-    size_t log_size = record->log == NULL ? 0 : strnlen(record->log, FA_STORE_TEXT_MAX);
-    int bound =
-        sqlite3_bind_text(statement, ++binder.index, record->log, (int)log_size, SQLITE_STATIC);
+    fa_bind_text_start(&binder, record->log, FA_STORE_TEXT_MAX);
     fa_bind_text(&binder, sha256);
     fa_bind_int(&binder, (int64_t)time(NULL));
     fa_bind_blob(&binder, record->bytes, record->size);
-    if (binder.rc != 0 || bound != SQLITE_OK) {
-        fa_db_reset(statement);
-        return fa_fail(diag, FA_ENOMEM, "out of memory");
-    }
-    return fa_db_step(store, statement, diag);
+    return fa_db_run(store, &binder, diag);
 }
 
 static int put_body(fa_store *store, void *context, fa_diag *diag)
@@ -191,6 +185,12 @@ int fa_store_cubin_get(fa_store *store, const char *key, fa_cubin_record *ret_re
     if (rc == FA_ECORRUPT)
         fa_db_cubin_drop(store, key);
     return rc;
+}
+
+int fa_store_cubin_exists(fa_store *store, const char *key, bool *ret_exists, fa_diag *diag)
+{
+    int rc = fa_db_enter(store, diag);
+    return rc != 0 ? rc : fa_db_cubin_exists(store, key, ret_exists, diag);
 }
 
 void fa_cubin_record_free(fa_cubin_record *record)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the files of this room share and nobody else sees: the store's insides, statements kept
- * prepared, one write transaction, and readers and binders that never trust what they read.
+ * prepared, one write transaction, and readers and binders that never trust what they read. Topics
+ * speak to a database through these alone; what is SQLite's is in sqlite.h.
  *
  * Invariants: between public calls no statement is active and no transaction is open, so no call
  * holds a lock of the file while its caller computes. Every public function that touches the file
@@ -14,7 +15,6 @@
 
 #include "../src/base/error.h"
 
-#include <sqlite3.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 
@@ -36,6 +36,7 @@ typedef enum fa_db_slot {
     FA_SQL_SCOPE_ADD,
     FA_SQL_SCOPE_IDS,
     FA_SQL_SCOPE_READ,
+    FA_SQL_SCOPE_LOCK,
     FA_SQL_ENVIRONMENT_FIND,
     FA_SQL_ENVIRONMENT_ADD,
     FA_SQL_CUBIN_GET,
@@ -63,6 +64,7 @@ typedef enum fa_db_slot {
     FA_SQL_PREDICTION_IDS,
     FA_SQL_PREDICTION_READ,
     FA_SQL_BASELINE_PUT,
+    FA_SQL_BASELINE_DELETE,
     FA_SQL_BASELINE_IDS,
     FA_SQL_BASELINE_READ,
     FA_SQL_SWEEP_FIND,
@@ -82,21 +84,86 @@ typedef enum fa_db_slot {
     FA_SQL_ITEM_REOPEN,
     FA_SQL_ITEM_IDS,
     FA_SQL_ITEM_READ,
+    FA_SQL_LEASE_TAKE,
+    FA_SQL_LEASE_RENEW,
+    FA_SQL_LEASE_RELEASE,
+    FA_SQL_LEASE_CHECK,
+    FA_SQL_QUEUE_MARK,
+    FA_SQL_QUEUE_CLAIM,
+    FA_SQL_QUEUE_REQUEST,
+    FA_SQL_QUEUE_RENEW,
+    FA_SQL_QUEUE_END,
+    FA_SQL_QUEUE_REFUSED,
+    FA_SQL_QUEUE_SETTLE,
+    FA_SQL_QUEUE_COUNTS,
+    FA_SQL_QUEUE_HELD,
+    FA_SQL_QUEUE_HOLDER,
+    FA_SQL_OUTBOX_ADD,
+    FA_SQL_OUTBOX_IDS,
+    FA_SQL_OUTBOX_READ,
+    FA_SQL_OUTBOX_REMOVE,
     FA_SQL_COUNT
 } fa_db_slot;
 
+/* A prepared statement; handle is the backend's, NULL until it is first used. */
+typedef struct fa_statement {
+    const struct fa_backend *backend;
+    void *handle;
+} fa_statement;
+
+typedef enum fa_value_kind {
+    FA_VALUE_NULL,
+    FA_VALUE_INT,
+    FA_VALUE_REAL,
+    FA_VALUE_TEXT,
+    FA_VALUE_BLOB,
+    FA_VALUE_OTHER /* of a type that no column of ours has */
+} fa_value_kind;
+
+/* What is bound to a place or stands in a column. Bytes of a column live until the next step. */
+typedef struct fa_value {
+    fa_value_kind kind;
+    int64_t integer;
+    double real;
+    const void *bytes;
+    size_t size;
+    bool copy; /* binding: the bytes will be gone before the step */
+} fa_value;
+
+/* What a database library does for us. Failures are sentences; a step answers 1: a row, 0: no more. */
+typedef struct fa_backend {
+    int (*enter)(fa_store *store, fa_diag *diag); /* connects where that is needed */
+    void (*close)(fa_store *store);               /* not called in a forked child */
+    int (*exec)(fa_store *store, const char *sql, fa_diag *diag);
+    int (*prepare)(fa_store *store, fa_db_slot slot, const char *sql, fa_diag *diag);
+    int (*step)(fa_store *store, fa_statement *statement, fa_diag *diag);
+    void (*reset)(fa_statement *statement);
+    int (*bind)(fa_statement *statement, int place, const fa_value *value); /* places from 1 */
+    void (*column)(fa_statement *statement, int column, fa_value *ret_value); /* from 0 */
+    int64_t (*changes)(fa_store *store); /* rows that the last change changed */
+    int (*begin)(fa_store *store, fa_diag *diag);
+    int (*commit)(fa_store *store, fa_diag *diag);
+    int (*notify)(fa_store *store, fa_diag *diag); /* wakes who waits, at the commit */
+    int (*wait)(fa_store *store, int timeout_ms, fa_diag *diag); /* fa_store_wait() */
+    void (*rollback)(fa_store *store); /* whatever happens, no transaction is open afterwards */
+} fa_backend;
+
 struct fa_store {
-    sqlite3 *db; /* NULL after a failed reopening; the next call tries again */
-    sqlite3_stmt *statement[FA_SQL_COUNT];
-    char path[FA_STORE_PATH_MAX]; /* absolute, without symbolic links */
+    const fa_backend *backend;
+    struct sqlite3 *db; /* NULL after a failed reopening; the next call tries again */
+    struct fa_postgres *postgres; /* NULL: a file of SQLite's */
+    fa_statement statement[FA_SQL_COUNT];
+    char path[FA_STORE_PATH_MAX]; /* absolute, no symbolic links; or an address, no password */
     pid_t pid;                    /* that opened it: a forked child may not use it */
     dev_t device;                 /* which file was opened, should another take its name */
     ino_t inode;
     int64_t busy_since; /* monotonic ms, while waiting for another process */
+    int64_t seen; /* waiting: SQLite's data_version at the last look, and 1; 0: none yet */
     bool read_only;
     bool batching;      /* inside fa_store_batch */
     bool journal_ready; /* this connection's journal mode has been set */
     bool fresh;         /* empty: what is written first need not survive a power cut */
+    bool conflict;      /* the last change met another's: it may succeed when it is made again */
     bool damaged;       /* SQLite met corruption: set aside at the next call or at closing */
 };
 
@@ -111,27 +178,8 @@ int fa_db_check_file(const char *path, struct stat *ret_stat, fa_diag *diag);
 int fa_db_create_empty(const char *path, fa_diag *diag); /* mode 0600; 0 when it exists already */
 const char *fa_db_network_name(unsigned long f_type);    /* NULL: a local file system */
 
-/* ---- open.c ----------------------------------------------------------------------------------*/
-typedef enum fa_db_header {
-    FA_HEADER_EMPTY,
-    FA_HEADER_OURS,
-    FA_HEADER_NEWER,
-    FA_HEADER_FOREIGN, /* SQLite, of another program */
-    FA_HEADER_UNKNOWN  /* not SQLite, or damaged */
-} fa_db_header;
-/* Reads the header through SQLite's own descriptor, without a lock. *ret_version is user_version
- * where the file is ours. */
-int fa_db_read_header(fa_store *store, fa_db_header *ret_kind, uint32_t *ret_version,
-                      fa_diag *diag);
-int fa_db_connect(fa_store *store, fa_diag *ret_note, fa_diag *diag);
-void fa_db_disconnect(fa_store *store);
+/* ---- store.c ---------------------------------------------------------------------------------*/
 int fa_db_enter(fa_store *store, fa_diag *diag);
-
-/* ---- aside.c ---------------------------------------------------------------------------------*/
-/* Sets the file aside when a full check confirms that it is corrupt. Leaves the store
- * disconnected; 0 also when another process has done it already. */
-int fa_db_set_aside(fa_store *store, fa_diag *ret_note, fa_diag *diag);
-bool fa_db_may_set_aside(const char *path); /* of a file that SQLite does not recognise */
 
 /* ---- schema.c --------------------------------------------------------------------------------*/
 /* steps[i] takes a file from user_version i to i + 1. */
@@ -139,24 +187,24 @@ int fa_db_migrate(fa_store *store, const char *const *steps, int count, fa_diag 
 extern const char *const fa_db_schema_steps[FA_STORE_SCHEMA];
 
 /* ---- sql.c -----------------------------------------------------------------------------------*/
-/* The sentence of the last SQLite error on this store; notes damage. */
-int fa_db_fail(fa_store *store, fa_diag *diag, const char *what);
 int fa_db_exec(fa_store *store, const char *sql, fa_diag *diag);
-int fa_db_pragma_int(fa_store *store, const char *sql, int *ret_sqlite_rc);
 /* The slot's statement, reset, prepared on first use. Sets *ret_statement NULL on failure. */
-int fa_db_statement(fa_store *store, fa_db_slot slot, const char *sql, sqlite3_stmt **ret_statement,
+int fa_db_statement(fa_store *store, fa_db_slot slot, const char *sql, fa_statement **ret_statement,
                     fa_diag *diag);
 /* 1: a row; 0: no (more) rows, and the statement is reset; negative: failed, and reset. */
-int fa_db_step(fa_store *store, sqlite3_stmt *statement, fa_diag *diag);
-void fa_db_reset(sqlite3_stmt *statement); /* and lets go of what was bound; NULL is allowed */
+int fa_db_step(fa_store *store, fa_statement *statement, fa_diag *diag);
+void fa_db_reset(fa_statement *statement); /* and lets go of what was bound; NULL is allowed */
+int64_t fa_db_changes(fa_store *store);    /* rows that the last change changed */
 
 /* Runs body inside BEGIN IMMEDIATE … COMMIT; anything but 0 from it rolls back. */
 typedef int fa_db_body(fa_store *store, void *context, fa_diag *diag);
 int fa_db_write(fa_store *store, fa_db_body *body, void *context, fa_diag *diag);
+/* In a transaction: whoever waits in fa_store_wait() wakes when it is committed. */
+int fa_db_notify(fa_store *store, fa_diag *diag);
 /* fa_db_enter() and then that: a public function that changes the store is this call. */
 int fa_db_change(fa_store *store, fa_db_body *body, void *context, fa_diag *diag);
 /* All integers of the first column; *ret_ids is malloced. Resets the statement. */
-int fa_db_collect_ids(fa_store *store, sqlite3_stmt *statement, int64_t **ret_ids,
+int fa_db_collect_ids(fa_store *store, fa_statement *statement, int64_t **ret_ids,
                       size_t *ret_count, fa_diag *diag);
 /* The same of a SELECT without parameters; enters the store first. */
 int fa_db_ids(fa_store *store, fa_db_slot slot, const char *sql, int64_t **ret_ids,
@@ -164,17 +212,24 @@ int fa_db_ids(fa_store *store, fa_db_slot slot, const char *sql, int64_t **ret_i
 
 /* Binds from left to right; rc keeps the first failure. Bytes must outlive the step. */
 typedef struct fa_binder {
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     int index, rc;
 } fa_binder;
 void fa_bind_int(fa_binder *binder, int64_t value);
 void fa_bind_real(fa_binder *binder, double value);                   /* NaN becomes NULL */
 void fa_bind_text(fa_binder *binder, const char *text);               /* NULL stays NULL */
+void fa_bind_text_start(fa_binder *binder, const char *text, size_t size); /* the same, cut there */
+void fa_bind_copy(fa_binder *binder, const char *text);               /* may be gone at the step */
 void fa_bind_blob(fa_binder *binder, const void *bytes, size_t size); /* NULL stays NULL */
+
+/* Steps a statement when all of its values were bound, as fa_db_step does. */
+int fa_db_run(fa_store *store, const fa_binder *binder, fa_diag *diag);
+/* The same of one that gives a row's number at most: *ret_id is 0 when it gives none. */
+int fa_db_run_id(fa_store *store, const fa_binder *binder, int64_t *ret_id, fa_diag *diag);
 
 /* Reads from left to right; ok turns false at the first value of a wrong type, range or length. */
 typedef struct fa_reader {
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     int column;
     bool ok;
 } fa_reader;
@@ -199,6 +254,8 @@ void fa_db_scope_read(fa_reader *reader, fa_scope *ret_scope);   /* FA_SCOPE_COL
 /* *ret_id is 0 when there is none and create is false. create: inside a write transaction. */
 int fa_db_scope_id(fa_store *store, const fa_scope *scope, bool create, int64_t *ret_id,
                    fa_diag *diag);
+/* Inside a write transaction: others who change the scope's winner wait for its end. */
+int fa_db_scope_lock(fa_store *store, int64_t id, fa_diag *diag);
 
 /* ---- trial_row.c -----------------------------------------------------------------------------*/
 /* A trial's columns, the same in tables trial and winner. */
@@ -216,6 +273,39 @@ void fa_db_trial_read(fa_reader *reader, fa_trial *ret_trial);
 #define FA_PROBLEM_TABLE_COLUMNS "problem_key TEXT NOT NULL, problem TEXT NOT NULL,"
 void fa_db_problem_bind(fa_binder *binder, const fa_problem *problem);
 void fa_db_problem_read(fa_reader *reader, fa_problem *ret_problem);
+
+/* ---- sweeps.c and sweep_items.c; these inside a write transaction ----------------------------*/
+typedef struct fa_entering {
+    const fa_sweep *sweep;
+    const fa_sweep_item *items;
+    int32_t count;
+    bool restart;
+    int64_t id; /* of the sweep entered */
+} fa_entering;
+int fa_db_sweep_check(const fa_entering *entering, fa_diag *diag); /* in none */
+int fa_db_sweep_enter(fa_store *store, fa_entering *entering, fa_diag *diag);
+#define FA_SPENT_COLUMNS "seconds, cost, trials, compiled, reused"
+void fa_db_spent_read(fa_reader *reader, fa_sweep_spent *ret_spent);
+double fa_db_amount_read(fa_reader *reader); /* finite and not negative */
+int fa_db_sweep_spend(fa_store *store, const fa_store_claim *claim, const fa_sweep_spent *spent,
+                      fa_diag *diag);
+/* 1: loaded; 0: gone or not valid; or negative. */
+int fa_db_item_load(fa_store *store, int64_t id, int32_t *ret_position, fa_sweep_item *ret_item,
+                    fa_diag *diag);
+
+/* ---- queue.c ---------------------------------------------------------------------------------*/
+extern const char *const fa_db_stage_names[]; /* by fa_queue_stage */
+
+/* ---- leases.c --------------------------------------------------------------------------------*/
+bool fa_db_holder_ok(const char *holder);
+/* Inside a write transaction: FA_EBUSY when the lease was lost; it cannot be lost until the commit. */
+int fa_db_lease_check(fa_store *store, const fa_store_lease *lease, fa_diag *diag);
+
+/* ---- winners.c -------------------------------------------------------------------------------*/
+int fa_db_winner_check(const fa_winner_record *winner, const fa_cubin_record *cubin, fa_diag *diag);
+/* Inside a write transaction: what fa_store_winner_put does. */
+int fa_db_winner_put(fa_store *store, const fa_winner_record *winner, const fa_cubin_record *cubin,
+                     bool *ret_kept, fa_diag *diag);
 
 /* ---- cubins.c --------------------------------------------------------------------------------*/
 #define FA_CUBIN_COLUMNS \

@@ -8,7 +8,7 @@
  * are done. So opening takes one connection, one read of the header and one pragma; journal mode and
  * statements wait until somebody needs them.
  */
-#include "internal.h"
+#include "sqlite.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -94,6 +94,8 @@ static int connect_sqlite(fa_store *store, fa_diag *diag)
         sqlite3_db_config(store->db, options[i].option, options[i].value, (int *)NULL);
     sqlite3_limit(store->db, SQLITE_LIMIT_LENGTH, 2 * FA_STORE_CUBIN_MAX);
     sqlite3_limit(store->db, SQLITE_LIMIT_ATTACHED, 0);
+    sqlite3_create_function_v2(store->db, "unix_ms", 0, SQLITE_UTF8, NULL, fa_sqlite_unix_ms, NULL,
+                               NULL, NULL);
     sqlite3_int64 no_map = 0;
     sqlite3_file_control(store->db, "main", SQLITE_FCNTL_MMAP_SIZE, &no_map);
     return fa_db_exec(store, "PRAGMA cell_size_check = ON", diag);
@@ -102,12 +104,13 @@ static int connect_sqlite(fa_store *store, fa_diag *diag)
 void fa_db_disconnect(fa_store *store)
 {
     for (size_t i = 0; i < FA_SQL_COUNT; i++) {
-        sqlite3_finalize(store->statement[i]);
-        store->statement[i] = NULL;
+        sqlite3_finalize(store->statement[i].handle);
+        store->statement[i].handle = NULL;
     }
     sqlite3_close(store->db);
     store->db = NULL;
     store->journal_ready = false;
+    store->seen = 0;
 }
 
 /* Writable by permission and by file system; the directory too, for the journal. */
@@ -226,14 +229,8 @@ int fa_db_connect(fa_store *store, fa_diag *ret_note, fa_diag *diag)
     return rc != 0 ? rc : fa_fail(diag, FA_ECORRUPT, "store %s keeps breaking", store->path);
 }
 
-int fa_db_enter(fa_store *store, fa_diag *diag)
+int fa_sqlite_enter(fa_store *store, fa_diag *diag)
 {
-    if (store == NULL)
-        return fa_fail(diag, FA_EINVAL, "no store is open");
-    if (store->pid != getpid())
-        return fa_fail(diag, FA_EFORKED,
-                       "store %s was opened before fork(): open it again in the child",
-                       store->path);
     if (store->db != NULL && store->damaged && !store->read_only) {
         int rc = fa_db_set_aside(store, NULL, diag);
         if (rc != 0)
@@ -248,47 +245,9 @@ int fa_db_enter(fa_store *store, fa_diag *diag)
     return store->db != NULL ? 0 : fa_db_connect(store, NULL, diag);
 }
 
-int fa_store_open(const char *path, fa_store_mode mode, fa_store **ret_store, fa_diag *ret_note,
-                  fa_diag *diag)
+void fa_sqlite_close(fa_store *store)
 {
-    if (ret_note != NULL)
-        ret_note->text[0] = 0;
-    fa_store *store = calloc(1, sizeof *store);
-    if (store == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory");
-    store->pid = getpid();
-    store->read_only = mode == FA_STORE_READ_ONLY;
-    int rc = fa_db_resolve(path, !store->read_only, store->path, diag);
-    if (rc == 0)
-        rc = fa_db_connect(store, ret_note, diag);
-    if (rc != 0) {
-        free(store);
-        return rc;
-    }
-    *ret_store = store;
-    return 0;
-}
-
-void fa_store_close(fa_store **store)
-{
-    if (store == NULL || *store == NULL)
-        return;
-    /* A forked child must leave SQLite's handle alone: closing it could undo the parent's work. */
-    if ((*store)->pid == getpid()) {
-        if ((*store)->damaged && !(*store)->read_only && (*store)->db != NULL)
-            fa_db_set_aside(*store, NULL, NULL);
-        fa_db_disconnect(*store);
-    }
-    free(*store);
-    *store = NULL;
-}
-
-const char *fa_store_path(const fa_store *store)
-{
-    return store->path;
-}
-
-bool fa_store_is_read_only(const fa_store *store)
-{
-    return store->read_only;
+    if (store->damaged && !store->read_only && store->db != NULL)
+        fa_db_set_aside(store, NULL, NULL);
+    fa_db_disconnect(store);
 }

@@ -43,9 +43,10 @@ int fa_db_errno(int error)
     }
 }
 
-int fa_store_default_path(char *ret_path, size_t size, fa_diag *diag)
+/* The file that a variable names, else the one in the cache directory. */
+static int own_path(const char *variable, char *ret_path, size_t size, fa_diag *diag)
 {
-    const char *own = secure_getenv("FA_TUNE_STORE");
+    const char *own = secure_getenv(variable);
     const char *cache = secure_getenv("XDG_CACHE_HOME");
     const char *home = secure_getenv("HOME");
     char path[FA_STORE_PATH_MAX];
@@ -58,12 +59,22 @@ int fa_store_default_path(char *ret_path, size_t size, fa_diag *diag)
         n = snprintf(path, sizeof path, "%s/.cache/fa-tune/store.db", home);
     else
         return fa_fail(diag, FA_ESTORE,
-                       "no place for the store: HOME is not set; set FA_TUNE_STORE to a file");
+                       "no place for the store: HOME is not set; set %s to a file", variable);
     if (n < 0 || (size_t)n >= sizeof path || (size_t)n >= size)
-        return fa_fail(diag, FA_EINVAL, "the store's path is %d bytes long: shorten FA_TUNE_STORE",
-                       n);
+        return fa_fail(diag, FA_EINVAL, "the store's path is %d bytes long: shorten %s", n,
+                       variable);
     memcpy(ret_path, path, (size_t)n + 1);
     return 0;
+}
+
+int fa_store_default_path(char *ret_path, size_t size, fa_diag *diag)
+{
+    return own_path("FA_TUNE_STORE", ret_path, size, diag);
+}
+
+int fa_store_local_path(char *ret_path, size_t size, fa_diag *diag)
+{
+    return own_path("FA_TUNE_LOCAL_STORE", ret_path, size, diag);
 }
 
 /* Makes every missing directory of an absolute or relative path. The last byte of path that
@@ -123,10 +134,6 @@ int fa_db_resolve(const char *path, bool create, char ret_path[FA_STORE_PATH_MAX
 {
     if (path == NULL || path[0] == 0)
         return fa_fail(diag, FA_EINVAL, "the store has no path: set FA_TUNE_STORE to a file");
-    if (strncmp(path, "postgresql://", 13) == 0 || strncmp(path, "postgres://", 11) == 0)
-        return fa_fail(diag, FA_ENOTSUP,
-                       "this store is one file on a local disk; it cannot be a "
-                       "PostgreSQL server: set FA_TUNE_STORE to a file");
     if (strlen(path) + FA_STORE_SUFFIX_MAX >= FA_STORE_PATH_MAX)
         return fa_fail(diag, FA_EINVAL, "the store's path is too long: shorten FA_TUNE_STORE");
     char real[PATH_MAX];

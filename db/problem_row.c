@@ -15,9 +15,9 @@ void fa_db_problem_bind(fa_binder *binder, const fa_problem *problem)
     cJSON *json = fa_problem_to_json(problem);
     char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;
     cJSON_Delete(json);
-    int first = sqlite3_bind_text(binder->statement, ++binder->index, key, -1, SQLITE_TRANSIENT);
-    int second = sqlite3_bind_text(binder->statement, ++binder->index, text, -1, SQLITE_TRANSIENT);
-    if (binder->rc == 0 && (text == NULL || first != SQLITE_OK || second != SQLITE_OK))
+    fa_bind_copy(binder, key);
+    fa_bind_copy(binder, text);
+    if (binder->rc == 0 && text == NULL)
         binder->rc = FA_ENOMEM;
     cJSON_free(text);
 }

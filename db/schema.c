@@ -7,7 +7,7 @@
  * Enums are kept by name, NaN as NULL, times in milliseconds or microseconds as their names say,
  * seeds as the 64 bits of a signed integer, samples as little-endian float32.
  */
-#include "internal.h"
+#include "sqlite.h"
 
 #include <stdio.h>
 
@@ -166,7 +166,30 @@ static const char step_sweep[] =
     ") STRICT;"
     "CREATE INDEX sweep_item_by_state ON sweep_item(sweep_id, state, position);";
 
-const char *const fa_db_schema_steps[FA_STORE_SCHEMA] = {step_0_to_1, step_contact, step_sweep};
+/* Sweeps and leases that hosts share; times in milliseconds of the database's clock. */
+static const char step_fleet[] =
+    "ALTER TABLE sweep ADD COLUMN fleet INTEGER NOT NULL DEFAULT 0;" /* 1: its items are for any host */
+    "ALTER TABLE sweep ADD COLUMN request TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE sweep ADD COLUMN refused INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE sweep_item ADD COLUMN ready INTEGER NOT NULL DEFAULT 0;" /* 1: compiled somewhere */
+    "ALTER TABLE sweep_item ADD COLUMN stage TEXT NOT NULL DEFAULT '';" /* of its latest claim */
+    "ALTER TABLE sweep_item ADD COLUMN holder TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE sweep_item ADD COLUMN lease_until INTEGER NOT NULL DEFAULT 0;"
+    "CREATE INDEX sweep_for_fleet ON sweep(fleet, state);"
+    "CREATE TABLE lease ("
+    "name TEXT NOT NULL PRIMARY KEY,"
+    "holder TEXT NOT NULL,"
+    "fence INTEGER NOT NULL,"
+    "lease_until INTEGER NOT NULL"
+    ") STRICT;"
+    "CREATE TABLE outbox ("
+    "scope_id INTEGER PRIMARY KEY REFERENCES scope(id),"
+    "ticket INTEGER NOT NULL,"
+    "unix_time INTEGER NOT NULL"
+    ") STRICT;";
+
+const char *const fa_db_schema_steps[FA_STORE_SCHEMA] = {step_0_to_1, step_contact, step_sweep,
+                                                         step_fleet};
 
 struct migration {
     const char *const *steps;

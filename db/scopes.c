@@ -32,17 +32,14 @@ int fa_db_scope_check(const fa_scope *scope, fa_diag *diag)
     return fa_problem_check(&scope->problem, diag);
 }
 
-/* The texts that were hashed are bound too. `key` and `problem` are copied by SQLite. */
+/* The texts that were hashed are bound too. */
 void fa_db_scope_bind(fa_binder *binder, const fa_scope *scope)
 {
     char key[FA_HASH_HEX], problem[FA_PROBLEM_KEY_MAX];
     fa_scope_key(scope, key);
     fa_problem_key(&scope->problem, problem);
-    int rc = sqlite3_bind_text(binder->statement, ++binder->index, key, -1, SQLITE_TRANSIENT);
-    if (rc == SQLITE_OK)
-        rc = sqlite3_bind_text(binder->statement, ++binder->index, problem, -1, SQLITE_TRANSIENT);
-    if (rc != SQLITE_OK && binder->rc == 0)
-        binder->rc = FA_ENOMEM;
+    fa_bind_copy(binder, key);
+    fa_bind_copy(binder, problem);
     fa_bind_text(binder, scope->silicon);
     fa_bind_text(binder, scope->templates);
     fa_bind_text(binder, scope->policy);
@@ -91,7 +88,7 @@ void fa_db_scope_read(fa_reader *reader, fa_scope *ret_scope)
 
 static int find(fa_store *store, const fa_scope *scope, int64_t *ret_id, fa_diag *diag)
 {
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     int rc = fa_db_statement(store, FA_SQL_SCOPE_FIND,
                              "SELECT id FROM scope WHERE key = ? AND problem = ? AND silicon = ? "
                              "AND templates = ? AND policy = ?",
@@ -100,25 +97,17 @@ static int find(fa_store *store, const fa_scope *scope, int64_t *ret_id, fa_diag
         return rc;
     fa_binder binder = {.statement = statement};
     fa_db_scope_bind(&binder, scope);
-    if (binder.rc != 0) {
-        fa_db_reset(statement);
-        return fa_fail(diag, binder.rc, "out of memory");
-    }
-    rc = fa_db_step(store, statement, diag);
-    if (rc < 0)
-        return rc;
-    *ret_id = rc == 1 ? sqlite3_column_int64(statement, 0) : 0;
-    fa_db_reset(statement);
-    return 0;
+    return fa_db_run_id(store, &binder, ret_id, diag);
 }
 
 static int add(fa_store *store, const fa_scope *scope, int64_t *ret_id, fa_diag *diag)
 {
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     int rc = fa_db_statement(store, FA_SQL_SCOPE_ADD,
                              "INSERT INTO scope (key, problem, silicon, templates, policy, dtype, "
                              "causal, layout, head_dim, batch, heads_q, heads_kv, seq_q, seq_k, "
-                             "want_lse, unaligned) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                             "want_lse, unaligned) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) "
+                             "ON CONFLICT (key) DO NOTHING RETURNING id",
                              &statement, diag);
     if (rc != 0)
         return rc;
@@ -134,14 +123,7 @@ static int add(fa_store *store, const fa_scope *scope, int64_t *ret_id, fa_diag 
         fa_bind_int(&binder, sizes[i]);
     fa_bind_int(&binder, problem->want_lse);
     fa_bind_int(&binder, problem->unaligned);
-    if (binder.rc != 0) {
-        fa_db_reset(statement);
-        return fa_fail(diag, binder.rc, "out of memory");
-    }
-    rc = fa_db_step(store, statement, diag);
-    if (rc == 0)
-        *ret_id = sqlite3_last_insert_rowid(store->db);
-    return rc;
+    return fa_db_run_id(store, &binder, ret_id, diag);
 }
 
 int fa_db_scope_id(fa_store *store, const fa_scope *scope, bool create, int64_t *ret_id,
@@ -151,9 +133,24 @@ int fa_db_scope_id(fa_store *store, const fa_scope *scope, bool create, int64_t 
     int rc = find(store, scope, &id, diag);
     if (rc == 0 && id == 0 && create)
         rc = add(store, scope, &id, diag);
+    if (rc == 0 && id == 0 && create) /* another process has just added it */
+        rc = find(store, scope, &id, diag);
+    if (rc == 0 && id == 0 && create)
+        rc = fa_fail(diag, FA_ECORRUPT, "store %s: a scope's row does not agree with its key",
+                     store->path);
     if (rc == 0)
         *ret_id = id;
     return rc;
+}
+
+int fa_db_scope_lock(fa_store *store, int64_t id, fa_diag *diag)
+{
+    fa_reader reader;
+    int rc = fa_db_row(store, FA_SQL_SCOPE_LOCK,
+                       "SELECT 1 FROM scope WHERE id = ? /*! FOR UPDATE */", id, &reader, diag);
+    if (rc == 1)
+        fa_db_reset(reader.statement);
+    return rc < 0 ? rc : 0;
 }
 
 /* 1: loaded; 0: gone or invalid, to be skipped; or negative. */

@@ -1,117 +1,83 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SQLite made safe to use: sentences for its errors, statements prepared once, one kind of write
- * transaction, and checked reading of columns.
- *
- * Writers begin with BEGIN IMMEDIATE, so that they queue up for the file instead of meeting in the
- * middle of two transactions, where neither could go on.
+ * SQL made safe to use, whatever runs it: statements prepared once, one kind of write transaction,
+ * and checked reading of columns.
  */
 #include "internal.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- errors ---------------------------------------------------------------------------------*/
-static const struct {
-    int sqlite, code;
-    const char *advice;
-} meanings[] = {
-    {SQLITE_FULL, FA_EFULL, "no space is left: free some, nothing stored so far is lost"},
-    {SQLITE_BUSY, FA_EBUSY, "other processes have kept it busy for too long: try again"},
-    {SQLITE_LOCKED, FA_EBUSY, "it is in use: try again"},
-    {SQLITE_READONLY, FA_EREADONLY, "it cannot be written"},
-    {SQLITE_PERM, FA_EREADONLY, "access is denied"},
-    {SQLITE_AUTH, FA_EREADONLY, "access is denied"},
-    {SQLITE_CORRUPT, FA_ECORRUPT, "the file is damaged"},
-    {SQLITE_NOTADB, FA_ECORRUPT, "the file is damaged"},
-    {SQLITE_ERROR, FA_ECORRUPT, "its tables are not as they should be: move the file away"},
-    {SQLITE_CONSTRAINT, FA_ECORRUPT, "its tables are not as they should be: move the file away"},
-    {SQLITE_NOMEM, FA_ENOMEM, "out of memory"},
-    {SQLITE_TOOBIG, FA_EINVAL, "a value is too large to be stored"},
-};
-
-int fa_db_fail(fa_store *store, fa_diag *diag, const char *what)
-{
-    int sqlite = sqlite3_errcode(store->db) & 0xff;
-    /* SQLite does not keep the errno of a failed commit; fa_db_step() has cleared it before. */
-    int last = errno, code = FA_EIO;
-    int error = sqlite3_system_errno(store->db) != 0 ? sqlite3_system_errno(store->db) : last;
-    const char *advice = "reading or writing failed: look at the disk";
-    for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++) {
-        if (meanings[i].sqlite == sqlite) {
-            code = meanings[i].code;
-            advice = meanings[i].advice;
-        }
-    }
-    /* An I/O error carries its errno; a full disk may show itself this way too. */
-    if ((sqlite == SQLITE_IOERR || sqlite == SQLITE_CANTOPEN) && error != 0) {
-        code = fa_db_errno(error) == FA_ENOTFOUND ? FA_EIO : fa_db_errno(error);
-        advice = code == FA_EFULL ? meanings[0].advice : strerror(error);
-    }
-    if (sqlite == SQLITE_CORRUPT || sqlite == SQLITE_NOTADB)
-        store->damaged = true;
-    return fa_fail(diag, code, "store %s: %s: %s (SQLite: %s)", store->path, what, advice,
-                   sqlite3_errmsg(store->db));
-}
-
 /* ---- statements -----------------------------------------------------------------------------*/
 int fa_db_exec(fa_store *store, const char *sql, fa_diag *diag)
 {
-    errno = 0;
-    if (sqlite3_exec(store->db, sql, NULL, NULL, NULL) == SQLITE_OK)
-        return 0;
-    return fa_db_fail(store, diag, "a command failed");
+    return store->backend->exec(store, sql, diag);
 }
 
-int fa_db_pragma_int(fa_store *store, const char *sql, int *ret_sqlite_rc)
-{
-    sqlite3_stmt *statement = NULL;
-    errno = 0;
-    int value = 0, rc = sqlite3_prepare_v2(store->db, sql, -1, &statement, NULL);
-    if (rc == SQLITE_OK && sqlite3_step(statement) == SQLITE_ROW)
-        value = sqlite3_column_int(statement, 0);
-    if (rc == SQLITE_OK)
-        rc = sqlite3_finalize(statement);
-    *ret_sqlite_rc = rc;
-    return value;
-}
-
-int fa_db_statement(fa_store *store, fa_db_slot slot, const char *sql, sqlite3_stmt **ret_statement,
+int fa_db_statement(fa_store *store, fa_db_slot slot, const char *sql, fa_statement **ret_statement,
                     fa_diag *diag)
 {
-    sqlite3_stmt **kept = &store->statement[slot];
+    fa_statement *kept = &store->statement[slot];
     *ret_statement = NULL;
-    errno = 0;
-    if (*kept == NULL &&
-        sqlite3_prepare_v3(store->db, sql, -1, SQLITE_PREPARE_PERSISTENT, kept, NULL) != SQLITE_OK)
-        return fa_db_fail(store, diag, "a command was not understood");
-    fa_db_reset(*kept);
-    *ret_statement = *kept;
+    if (kept->handle == NULL) {
+        int rc = store->backend->prepare(store, slot, sql, diag);
+        if (rc != 0)
+            return rc;
+        kept->backend = store->backend;
+    }
+    fa_db_reset(kept);
+    *ret_statement = kept;
     return 0;
 }
 
-int fa_db_step(fa_store *store, sqlite3_stmt *statement, fa_diag *diag)
+int fa_db_step(fa_store *store, fa_statement *statement, fa_diag *diag)
 {
-    errno = 0;
-    int sqlite = sqlite3_step(statement);
-    if (sqlite == SQLITE_ROW)
-        return 1;
-    int rc = sqlite == SQLITE_DONE ? 0 : fa_db_fail(store, diag, "a command failed");
-    fa_db_reset(statement);
+    int rc = store->backend->step(store, statement, diag);
+    if (rc != 1)
+        fa_db_reset(statement);
     return rc;
 }
 
-void fa_db_reset(sqlite3_stmt *statement)
+void fa_db_reset(fa_statement *statement)
 {
-    if (statement == NULL)
-        return;
-    sqlite3_reset(statement);
-    sqlite3_clear_bindings(statement);
+    if (statement != NULL && statement->handle != NULL)
+        statement->backend->reset(statement);
 }
 
-int fa_db_collect_ids(fa_store *store, sqlite3_stmt *statement, int64_t **ret_ids,
+int fa_db_notify(fa_store *store, fa_diag *diag)
+{
+    return store->backend->notify(store, diag);
+}
+
+int64_t fa_db_changes(fa_store *store)
+{
+    return store->backend->changes(store);
+}
+
+int fa_db_run(fa_store *store, const fa_binder *binder, fa_diag *diag)
+{
+    if (binder->rc == 0)
+        return fa_db_step(store, binder->statement, diag);
+    fa_db_reset(binder->statement);
+    return fa_fail(diag, binder->rc, "%s",
+                   binder->rc == FA_ENOMEM ? "out of memory" : "a value cannot be stored");
+}
+
+int fa_db_run_id(fa_store *store, const fa_binder *binder, int64_t *ret_id, fa_diag *diag)
+{
+    int rc = fa_db_run(store, binder, diag);
+    if (rc < 0)
+        return rc;
+    fa_value value = {0};
+    if (rc == 1)
+        store->backend->column(binder->statement, 0, &value);
+    fa_db_reset(binder->statement);
+    *ret_id = value.kind == FA_VALUE_INT ? value.integer : 0;
+    return 0;
+}
+
+int fa_db_collect_ids(fa_store *store, fa_statement *statement, int64_t **ret_ids,
                       size_t *ret_count, fa_diag *diag)
 {
     int64_t *ids = NULL;
@@ -128,7 +94,9 @@ int fa_db_collect_ids(fa_store *store, sqlite3_stmt *statement, int64_t **ret_id
             }
             ids = more;
         }
-        ids[count++] = sqlite3_column_int64(statement, 0);
+        fa_value value;
+        store->backend->column(statement, 0, &value);
+        ids[count++] = value.kind == FA_VALUE_INT ? value.integer : 0;
     }
     if (rc != 0) {
         free(ids);
@@ -142,7 +110,7 @@ int fa_db_collect_ids(fa_store *store, sqlite3_stmt *statement, int64_t **ret_id
 int fa_db_ids(fa_store *store, fa_db_slot slot, const char *sql, int64_t **ret_ids,
               size_t *ret_count, fa_diag *diag)
 {
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     int rc = fa_db_enter(store, diag);
     if (rc == 0)
         rc = fa_db_statement(store, slot, sql, &statement, diag);
@@ -152,7 +120,7 @@ int fa_db_ids(fa_store *store, fa_db_slot slot, const char *sql, int64_t **ret_i
 int fa_db_row(fa_store *store, fa_db_slot slot, const char *sql, int64_t id, fa_reader *ret_reader,
               fa_diag *diag)
 {
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     int rc = fa_db_statement(store, slot, sql, &statement, diag);
     if (rc != 0)
         return rc;
@@ -165,66 +133,35 @@ int fa_db_row(fa_store *store, fa_db_slot slot, const char *sql, int64_t id, fa_
 }
 
 /* ---- transactions ---------------------------------------------------------------------------*/
-static int run(fa_store *store, fa_db_slot slot, const char *sql, fa_diag *diag)
+static int write_once(fa_store *store, fa_db_body *body, void *context, fa_diag *diag)
 {
-    sqlite3_stmt *statement;
-    int rc = fa_db_statement(store, slot, sql, &statement, diag);
-    return rc != 0 ? rc : fa_db_step(store, statement, diag);
-}
-
-/* A rollback journal, not WAL: WAL's readers must write beside the file, its locks live in shared
- * memory, and before SQLite 3.51.3 two checkpointers can corrupt the file. TRUNCATE keeps the
- * journal's directory entry, and readers take an empty journal for none with one stat(). */
-static int is_truncate(void *context, int columns, char **values, char **names)
-{
-    (void)names;
-    *(bool *)context = columns == 1 && values[0] != NULL && strcmp(values[0], "truncate") == 0;
-    return 0;
-}
-
-/* Also turns a file back that another program has switched to WAL. */
-static int prepare_journal(fa_store *store, fa_diag *diag)
-{
-    if (store->journal_ready)
-        return 0;
-    bool good = false;
-    errno = 0;
-    if (sqlite3_exec(store->db, "PRAGMA journal_mode = TRUNCATE", is_truncate, &good, NULL) !=
-        SQLITE_OK)
-        return fa_db_fail(store, diag, "its journal cannot be prepared");
-    if (!good)
-        return fa_fail(diag, FA_EBUSY,
-                       "store %s: another program uses it with another kind of "
-                       "journal; close that first",
-                       store->path);
-    /* Flushing empty tables would cost a first caller as much as everything else together. Should the
-     * power fail before the first commit that counts, and flushes them too, the file is found
-     * damaged and set aside with nothing in it. */
-    int rc = fa_db_exec(store, store->fresh ? "PRAGMA synchronous = OFF"
-                                            : "PRAGMA synchronous = FULL",
-                        diag);
-    store->journal_ready = rc == 0;
+    store->conflict = false;
+    int rc = store->backend->begin(store, diag);
+    if (rc == 0)
+        rc = body(store, context, diag);
+    if (rc == 0)
+        rc = store->backend->commit(store, diag);
+    if (rc != 0)
+        store->backend->rollback(store);
     return rc;
 }
 
+static int run_batch(fa_store *store, void *context, fa_diag *diag);
+
+/* Our bodies set what they answer anew each time, so they may run again; a caller's may not. */
 int fa_db_write(fa_store *store, fa_db_body *body, void *context, fa_diag *diag)
 {
+    enum { TRIES = 8 };
     if (store->read_only)
         return fa_fail(diag, FA_EREADONLY, "store %s was opened for reading only", store->path);
     if (store->batching) /* inside fa_store_batch, whose transaction this joins */
         return body(store, context, diag);
-    int rc = prepare_journal(store, diag);
-    if (rc == 0)
-        rc = run(store, FA_SQL_BEGIN, "BEGIN IMMEDIATE", diag);
-    if (rc == 0)
-        rc = body(store, context, diag);
-    if (rc == 0)
-        rc = run(store, FA_SQL_COMMIT, "COMMIT", diag);
-    /* Some errors have rolled back already. A rollback that fails leaves a hot journal, which the
-     * next to open the file plays back; so the connection is given up. */
-    if (rc != 0 && sqlite3_get_autocommit(store->db) == 0 &&
-        run(store, FA_SQL_ROLLBACK, "ROLLBACK", NULL) != 0)
-        fa_db_disconnect(store);
+    int rc = 0;
+    for (int i = 0; i < TRIES; i++) {
+        rc = write_once(store, body, context, diag);
+        if (rc == 0 || !store->conflict || body == run_batch)
+            break;
+    }
     return rc;
 }
 
@@ -255,67 +192,85 @@ int fa_store_batch(fa_store *store, fa_store_body *body, void *context, fa_diag 
 }
 
 /* ---- binding --------------------------------------------------------------------------------*/
-static void note(fa_binder *binder, int sqlite)
+static void bind(fa_binder *binder, const fa_value *value)
 {
-    if (binder->rc == 0 && sqlite != SQLITE_OK)
-        binder->rc = sqlite == SQLITE_NOMEM ? FA_ENOMEM : FA_EINVAL;
+    int rc = binder->statement->backend->bind(binder->statement, ++binder->index, value);
+    if (binder->rc == 0)
+        binder->rc = rc;
 }
 
 void fa_bind_int(fa_binder *binder, int64_t value)
 {
-    note(binder, sqlite3_bind_int64(binder->statement, ++binder->index, value));
+    bind(binder, &(fa_value){.kind = FA_VALUE_INT, .integer = value});
 }
 
 void fa_bind_real(fa_binder *binder, double value)
 {
-    note(binder, sqlite3_bind_double(binder->statement, ++binder->index, value));
+    bind(binder, &(fa_value){.kind = isnan(value) ? FA_VALUE_NULL : FA_VALUE_REAL, .real = value});
+}
+
+static void bind_text(fa_binder *binder, const char *text, size_t size, bool copy)
+{
+    fa_value value = {.kind = FA_VALUE_TEXT, .bytes = text, .size = size, .copy = copy};
+    bind(binder, text != NULL ? &value : &(fa_value){.kind = FA_VALUE_NULL});
 }
 
 void fa_bind_text(fa_binder *binder, const char *text)
 {
-    note(binder, sqlite3_bind_text(binder->statement, ++binder->index, text, -1, SQLITE_STATIC));
+    bind_text(binder, text, text != NULL ? strlen(text) : 0, false);
+}
+
+void fa_bind_text_start(fa_binder *binder, const char *text, size_t size)
+{
+    bind_text(binder, text, text != NULL ? strnlen(text, size) : 0, false);
+}
+
+void fa_bind_copy(fa_binder *binder, const char *text)
+{
+    bind_text(binder, text, text != NULL ? strlen(text) : 0, true);
 }
 
 void fa_bind_blob(fa_binder *binder, const void *bytes, size_t size)
 {
-    note(binder,
-         sqlite3_bind_blob64(binder->statement, ++binder->index, bytes, size, SQLITE_STATIC));
+    fa_value value = {.kind = FA_VALUE_BLOB, .bytes = bytes, .size = size};
+    bind(binder, bytes != NULL ? &value : &(fa_value){.kind = FA_VALUE_NULL});
 }
 
 /* ---- reading --------------------------------------------------------------------------------*/
+static fa_value next(fa_reader *reader)
+{
+    fa_value value;
+    reader->statement->backend->column(reader->statement, reader->column++, &value);
+    return value;
+}
+
 int64_t fa_read_int(fa_reader *reader, int64_t low, int64_t high)
 {
-    int column = reader->column++;
-    int64_t value = sqlite3_column_int64(reader->statement, column);
-    if (sqlite3_column_type(reader->statement, column) == SQLITE_INTEGER && value >= low &&
-        value <= high)
-        return value;
+    fa_value value = next(reader);
+    if (value.kind == FA_VALUE_INT && value.integer >= low && value.integer <= high)
+        return value.integer;
     reader->ok = false;
     return low;
 }
 
 double fa_read_real(fa_reader *reader, double when_null)
 {
-    int column = reader->column++;
-    int type = sqlite3_column_type(reader->statement, column);
-    if (type == SQLITE_NULL)
-        return when_null;
-    if (type != SQLITE_FLOAT)
+    fa_value value = next(reader);
+    if (value.kind == FA_VALUE_REAL)
+        return value.real;
+    if (value.kind != FA_VALUE_NULL)
         reader->ok = false;
-    return sqlite3_column_double(reader->statement, column);
+    return when_null;
 }
 
 const char *fa_read_text(fa_reader *reader, bool may_be_null)
 {
-    int column = reader->column++;
-    int type = sqlite3_column_type(reader->statement, column);
-    if (type == SQLITE_NULL && may_be_null)
+    fa_value value = next(reader);
+    if (value.kind == FA_VALUE_NULL && may_be_null)
         return NULL;
-    const char *text =
-        type == SQLITE_TEXT ? (const char *)sqlite3_column_text(reader->statement, column) : NULL;
     /* A NUL inside would hide the rest from whoever compares it as a C string. */
-    if (text != NULL && strlen(text) == (size_t)sqlite3_column_bytes(reader->statement, column))
-        return text;
+    if (value.kind == FA_VALUE_TEXT && strlen(value.bytes) == value.size)
+        return value.bytes;
     reader->ok = false;
     return "";
 }
@@ -334,17 +289,12 @@ void fa_read_copy(fa_reader *reader, char *ret_text, size_t size)
 
 const void *fa_read_blob(fa_reader *reader, size_t limit, size_t *ret_size)
 {
-    int column = reader->column++;
-    if (sqlite3_column_type(reader->statement, column) != SQLITE_BLOB) {
-        reader->ok = false;
-        *ret_size = 0;
-        return NULL;
-    }
-    const void *bytes = sqlite3_column_blob(reader->statement, column);
-    *ret_size = (size_t)sqlite3_column_bytes(reader->statement, column);
-    if (*ret_size > limit || (bytes == NULL && *ret_size != 0)) {
+    fa_value value = next(reader);
+    *ret_size = value.kind == FA_VALUE_BLOB ? value.size : 0;
+    if (value.kind != FA_VALUE_BLOB || value.size > limit ||
+        (value.bytes == NULL && value.size != 0)) {
         reader->ok = false;
         *ret_size = 0;
     }
-    return bytes;
+    return value.kind == FA_VALUE_BLOB ? value.bytes : NULL;
 }

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The store: every trial, every cubin and every winner, in one SQLite file on a local disk.
- * The only room that knows SQL.
+ * The store: every trial, every cubin and every winner, in one SQLite file on a local disk or, for
+ * many hosts together, in a schema of a PostgreSQL server. The only room that knows SQL.
  *
- * May be used by: engine. May use: base, SQLite.
+ * May be used by: engine. May use: base, SQLite, libpq (opened at run time).
  * Promises: one transaction per winner (winner + cubin + evidence together); a kill -9 at any
  * moment loses at most the record being written; a blob is checked against its SHA-256 on every
  * read; a corrupt file is set aside under a new name with a sentence and never trusted; a file of
  * a newer schema, of another program, of another owner or writable by others is refused and left
  * byte for byte as it was.
+ * On a server: a newer schema and one of another program are left as they were; a connection that
+ * was lost is FA_EIO, with what was being changed undone, and the next call makes a new one;
+ * FA_EBUSY is for what may succeed when it is tried again; its password is in no sentence and no
+ * path.
  * Thread-safety: an fa_store belongs to one thread at a time. Many processes may open one file.
  */
 #ifndef FA_DB_STORE_H
@@ -20,18 +24,22 @@
 
 typedef struct fa_store fa_store;
 
-enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 3 };
+enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 4 };
 
 /* FA_TUNE_STORE (a file), else $XDG_CACHE_HOME/fa-tune/store.db, else $HOME/.cache/fa-tune/store.db.
  * Relative XDG_CACHE_HOME is ignored, as its specification says. */
 int fa_store_default_path(char *ret_path, size_t size, fa_diag *diag);
+/* The same of the file beside a store that FA_TUNE_STORE has elsewhere: FA_TUNE_LOCAL_STORE. */
+int fa_store_local_path(char *ret_path, size_t size, fa_diag *diag);
 
 typedef enum fa_store_mode {
     FA_STORE_READ_WRITE = 0, /* creates the file and its directories (mode 0700/0600) */
     FA_STORE_READ_ONLY = 1   /* a file that may not be written; FA_ENOTFOUND when absent */
 } fa_store_mode;
 
-/* READ_WRITE on a file or directory that is not writable answers FA_EREADONLY; the caller may
+/* path: a file, or postgresql://USER:PASSWORD@HOST:PORT/DATABASE as libpq takes it, whose tables
+ * are made in the first schema of its search_path where that is empty.
+ * READ_WRITE on a file or directory that is not writable answers FA_EREADONLY; the caller may
  * open it again READ_ONLY. Network file systems and /tmp-like world-writable directories without
  * an own 0700 directory are refused with the reason. When a corrupt file was set aside,
  * *ret_note holds the sentence about it (else ""). ret_note may be NULL. Damage that is met only
@@ -39,7 +47,7 @@ typedef enum fa_store_mode {
 int fa_store_open(const char *path, fa_store_mode mode, fa_store **ret_store, fa_diag *ret_note,
                   fa_diag *diag);
 void fa_store_close(fa_store **store);
-const char *fa_store_path(const fa_store *store);
+const char *fa_store_path(const fa_store *store); /* an address without its password */
 bool fa_store_is_read_only(const fa_store *store);
 
 /* Runs `body` with every put it makes in one transaction: all or none. Not to be nested. */
@@ -60,6 +68,8 @@ int fa_store_cubin_put(fa_store *store, const fa_cubin_record *record, fa_diag *
 /* FA_ENOTFOUND; FA_ECORRUPT when the bytes do not match their SHA-256 (the row is deleted). */
 int fa_store_cubin_get(fa_store *store, const char *key, fa_cubin_record *ret_record,
                        fa_diag *diag);
+/* Without its bytes: what a host asks before it sends them. */
+int fa_store_cubin_exists(fa_store *store, const char *key, bool *ret_exists, fa_diag *diag);
 void fa_cubin_record_free(fa_cubin_record *record);
 
 /* ---- scopes: a full winner key, by text and hash --------------------------------------------*/
@@ -222,5 +232,115 @@ int fa_store_sweep_end(fa_store *store, const fa_store_claim *claim, fa_item_sta
                        const char *reason, const fa_sweep_spent *spent, fa_diag *diag);
 /* An item that was done is pending again. */
 int fa_store_sweep_reopen(fa_store *store, int64_t id, int32_t position, fa_diag *diag);
+
+/* ---- leases: one holder at a time, among all who use the store (leases.c) -------------------*/
+enum {
+    FA_LEASE_NAME_MAX = 160,
+    FA_HOLDER_MAX = 96,            /* who it is: "host-pid-random", unlike anybody else's */
+    FA_LEASE_MAX_MS = 24 * 3600000 /* longer ones are refused */
+};
+/* The database's clock decides when it ends. Each taking gets a higher fence. */
+typedef struct fa_store_lease {
+    char name[FA_LEASE_NAME_MAX], holder[FA_HOLDER_MAX];
+    int64_t fence;
+} fa_store_lease;
+/* FA_EBUSY while another's is alive. Taking one's own again is allowed and makes the earlier taking
+ * stale. */
+int fa_store_lease_take(fa_store *store, const char *name, const char *holder, int64_t lease_ms,
+                        fa_store_lease *ret_lease, fa_diag *diag);
+/* For lease_ms from now on, also after its end if nobody took it meanwhile; else FA_EBUSY. */
+int fa_store_lease_renew(fa_store *store, const fa_store_lease *lease, int64_t lease_ms,
+                         fa_diag *diag);
+/* Wakes who waits. One that was lost is no error. */
+int fa_store_lease_release(fa_store *store, const fa_store_lease *lease, fa_diag *diag);
+/* fa_store_winner_put() under a lease, in one transaction: FA_EBUSY, and nothing stored, when it
+ * was lost. */
+int fa_store_winner_publish(fa_store *store, const fa_store_lease *lease,
+                            const fa_winner_record *winner, const fa_cubin_record *cubin,
+                            bool *ret_kept, fa_diag *diag);
+
+/* ---- the queue of the fleet: items of sweeps, on many hosts (queue.c) ------------------------*/
+/* A host without a GPU compiles an item's space into the store; one with a GPU compiles what is
+ * missing and measures. Compiling first is never needed. */
+typedef enum fa_queue_stage { FA_STAGE_COMPILE = 0, FA_STAGE_MEASURE = 1 } fa_queue_stage;
+enum { FA_QUEUE_REQUEST_MAX = 1024, FA_QUEUE_GPUS_MAX = 8 };
+
+/* As fa_store_sweep_enter(), for any worker of the fleet to take from. Every item names its GPU
+ * type. request: text for the workers, how the items are to be tuned, at most
+ * FA_QUEUE_REQUEST_MAX - 1 bytes. Items under a live claim stay with it. Wakes who waits. */
+int fa_store_queue_enter(fa_store *store, const fa_sweep *sweep, const fa_sweep_item *items,
+                         int32_t count, bool restart, const char *request, int64_t *ret_id,
+                         fa_diag *diag);
+
+/* An item taken. Whoever takes it later gets a higher fence, and what is said under a lower one is
+ * refused with FA_EBUSY. Ends that are refused, but not given-back items, are counted in the sweep. */
+typedef struct fa_queue_claim {
+    fa_store_claim item;
+    fa_queue_stage stage;
+    bool compiled; /* some host has compiled its space already */
+    char holder[FA_HOLDER_MAX];
+    char request[FA_QUEUE_REQUEST_MAX];
+} fa_queue_claim;
+/* An item of one of these GPU types (up to FA_QUEUE_GPUS_MAX; none: of any) that is pending, or
+ * whose claim has run out, of a sweep that is running; the earliest sweep's first. To measure,
+ * those compiled come first; to compile, only those that are not. FA_ENOTFOUND, without a
+ * sentence, when there is none. */
+int fa_store_queue_claim(fa_store *store, const char *const *gpus, size_t gpu_count,
+                         fa_queue_stage stage, const char *holder, int64_t lease_ms,
+                         fa_queue_claim *ret_claim, fa_sweep_item *ret_item, fa_diag *diag);
+int fa_store_queue_renew(fa_store *store, const fa_queue_claim *claim, int64_t lease_ms,
+                         fa_diag *diag);
+/* Ends of a claim; each adds what was spent (may be NULL) to item and sweep, closes a sweep that is
+ * done or has spent its budget, and wakes who waits.
+ * publish: winner, cubin (may be NULL when stored) and "done" in one transaction. */
+int fa_store_queue_publish(fa_store *store, const fa_queue_claim *claim,
+                           const fa_winner_record *winner, const fa_cubin_record *cubin,
+                           const fa_sweep_spent *spent, bool *ret_kept, fa_diag *diag);
+/* Its cubins are in the store: pending again, for those who measure. */
+int fa_store_queue_compiled(fa_store *store, const fa_queue_claim *claim,
+                            const fa_sweep_spent *spent, fa_diag *diag);
+int fa_store_queue_fail(fa_store *store, const fa_queue_claim *claim, const char *reason,
+                        const fa_sweep_spent *spent, fa_diag *diag);
+/* Pending again, for anybody. */
+int fa_store_queue_give_back(fa_store *store, const fa_queue_claim *claim,
+                             const fa_sweep_spent *spent, fa_diag *diag);
+
+typedef struct fa_queue_counts {
+    int64_t pending, running, done, failed; /* items */
+    int64_t expired;                        /* of those running: their claim has run out */
+    int64_t compiled;                       /* of those not yet ended */
+    int64_t refused;                        /* ends of claims that had been lost */
+} fa_queue_counts;
+/* Of one sweep, or of all that were entered for the fleet (id 0). */
+int fa_store_queue_counts(fa_store *store, int64_t id, fa_queue_counts *ret_counts, fa_diag *diag);
+
+/* Who holds which item of a sweep. */
+typedef struct fa_queue_holder {
+    int32_t position;
+    fa_sweep_item item;
+    fa_queue_stage stage;
+    char holder[FA_HOLDER_MAX];
+    int64_t left_ms; /* of its claim; not above 0: it has run out */
+} fa_queue_holder;
+/* In the order of items. A non-zero return stops and is returned. */
+typedef int fa_queue_holder_visit(void *context, const fa_queue_holder *holder);
+int fa_store_queue_holders_each(fa_store *store, int64_t id, fa_queue_holder_visit *visit,
+                                void *context, fa_diag *diag);
+
+/* ---- waiting (store.c) ------------------------------------------------------------------------*/
+/* Until another connection may have changed what one waits for: a winner put, a lease or claim
+ * ended, items entered. 0: look again; FA_ETIMEOUT, without a sentence: timeout_ms are over, which
+ * is also how one finds that a lease or claim ran out. The first call on a connection returns 0 at
+ * once, so that nothing is missed between looking and waiting. */
+int fa_store_wait(fa_store *store, int timeout_ms, fa_diag *diag);
+
+/* ---- outbox: scopes whose winner another store is to get (outbox.c) --------------------------*/
+/* Adding one that is in it already makes it new. */
+int fa_store_outbox_add(fa_store *store, const fa_scope *scope, fa_diag *diag);
+/* The one added first comes first; a non-zero return stops and is returned. */
+typedef int fa_outbox_visit(void *context, const fa_scope *scope, int64_t ticket);
+int fa_store_outbox_each(fa_store *store, fa_outbox_visit *visit, void *context, fa_diag *diag);
+/* Stays when it was added again since it was told with this ticket. */
+int fa_store_outbox_remove(fa_store *store, const fa_scope *scope, int64_t ticket, fa_diag *diag);
 
 #endif

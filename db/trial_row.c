@@ -88,11 +88,10 @@ static int bind_config(fa_binder *binder, const fa_config *config, fa_diag *diag
     cJSON_Delete(json);
     if (text == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
-    int rc = sqlite3_bind_text(binder->statement, ++binder->index, key, -1, SQLITE_TRANSIENT);
-    if (rc == SQLITE_OK)
-        rc = sqlite3_bind_text(binder->statement, ++binder->index, text, -1, SQLITE_TRANSIENT);
+    fa_bind_copy(binder, key);
+    fa_bind_copy(binder, text);
     cJSON_free(text);
-    return rc == SQLITE_OK ? 0 : fa_fail(diag, FA_ENOMEM, "out of memory");
+    return 0;
 }
 
 int fa_db_trial_bind(fa_binder *binder, const fa_trial *trial, fa_diag *diag)

@@ -50,19 +50,14 @@ static int check_record(const fa_trial_record *record, fa_diag *diag)
 /* ---- putting --------------------------------------------------------------------------------*/
 static int find_environment(fa_store *store, const char *sha256, int64_t *ret_id, fa_diag *diag)
 {
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     int rc = fa_db_statement(store, FA_SQL_ENVIRONMENT_FIND,
                              "SELECT id FROM environment WHERE sha256 = ?", &statement, diag);
     if (rc != 0)
         return rc;
     fa_binder binder = {.statement = statement};
     fa_bind_text(&binder, sha256);
-    rc = fa_db_step(store, statement, diag);
-    if (rc < 0)
-        return rc;
-    *ret_id = rc == 1 ? sqlite3_column_int64(statement, 0) : 0;
-    fa_db_reset(statement);
-    return 0;
+    return fa_db_run_id(store, &binder, ret_id, diag);
 }
 
 static int environment_id(fa_store *store, const char *json, int64_t *ret_id, fa_diag *diag)
@@ -73,17 +68,19 @@ static int environment_id(fa_store *store, const char *json, int64_t *ret_id, fa
     int64_t id = 0;
     int rc = find_environment(store, sha256, &id, diag);
     if (rc == 0 && id == 0) {
-        sqlite3_stmt *statement;
+        fa_statement *statement;
         rc = fa_db_statement(store, FA_SQL_ENVIRONMENT_ADD,
-                             "INSERT INTO environment (sha256, json) VALUES (?,?)", &statement,
-                             diag);
+                             "INSERT INTO environment (sha256, json) VALUES (?,?) "
+                             "ON CONFLICT (sha256) DO NOTHING RETURNING id",
+                             &statement, diag);
         if (rc != 0)
             return rc;
         fa_binder binder = {.statement = statement};
         fa_bind_text(&binder, sha256);
         fa_bind_text(&binder, json);
-        rc = fa_db_step(store, statement, diag);
-        id = sqlite3_last_insert_rowid(store->db);
+        rc = fa_db_run_id(store, &binder, &id, diag);
+        if (rc == 0 && id == 0) /* another process has just added it */
+            rc = find_environment(store, sha256, &id, diag);
     }
     if (rc == 0)
         *ret_id = id;
@@ -106,7 +103,7 @@ static int add_trial(fa_store *store, int64_t scope_id, const fa_trial_record *r
 {
     int64_t environment = 0;
     int rc = environment_id(store, record->environment, &environment, diag);
-    sqlite3_stmt *statement = NULL;
+    fa_statement *statement = NULL;
     if (rc == 0)
         rc = fa_db_statement(store, FA_SQL_TRIAL_ADD,
                              "INSERT INTO trial (scope_id, environment_id, " FA_TRIAL_COLUMNS
@@ -276,7 +273,7 @@ static int newest_ids(fa_store *store, const fa_scope *scope, int64_t **ret_ids,
                       fa_diag *diag)
 {
     int64_t scope_id = 0;
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     int rc = fa_db_scope_id(store, scope, false, &scope_id, diag);
     if (rc == 0)
         rc = fa_db_statement(store, FA_SQL_TRIAL_IDS,
@@ -327,13 +324,14 @@ static int fastest_ids(fa_store *store, const fa_scope *scope, fa_status status,
                        int64_t **ret_ids, size_t *ret_count, fa_diag *diag)
 {
     int64_t scope_id = 0;
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     int rc = fa_db_scope_id(store, scope, false, &scope_id, diag);
     if (rc == 0)
         rc = fa_db_statement(store, FA_SQL_TRIAL_FASTEST,
                              "SELECT id FROM trial WHERE id IN (SELECT max(id) FROM trial "
                              "WHERE scope_id = ? GROUP BY config_key) AND status = ? "
-                             "ORDER BY iif(status = 'measured', median_us, predicted_us), "
+                             "ORDER BY CASE status WHEN 'measured' THEN median_us "
+                             "ELSE predicted_us END, "
                              "config_key LIMIT ?",
                              &statement, diag);
     if (rc != 0)

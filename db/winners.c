@@ -26,7 +26,7 @@ struct putting {
 };
 
 /* ---- putting --------------------------------------------------------------------------------*/
-static int check_winner(const fa_winner_record *winner, const fa_cubin_record *cubin, fa_diag *diag)
+int fa_db_winner_check(const fa_winner_record *winner, const fa_cubin_record *cubin, fa_diag *diag)
 {
     if (winner == NULL)
         return fa_fail(diag, FA_EINVAL, "no winner given");
@@ -64,7 +64,7 @@ static int check_winner(const fa_winner_record *winner, const fa_cubin_record *c
 static int earlier_is_better(fa_store *store, int64_t scope_id, fa_origin origin, bool *ret_better,
                              fa_diag *diag)
 {
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     int rc = fa_db_statement(store, FA_SQL_WINNER_ORIGIN,
                              "SELECT winner.origin FROM winner JOIN cubin "
                              "ON cubin.key = winner.cubin_key WHERE scope_id = ?",
@@ -87,12 +87,26 @@ static int earlier_is_better(fa_store *store, int64_t scope_id, fa_origin origin
     return 0;
 }
 
+static int delete_body(fa_store *store, void *context, fa_diag *diag)
+{
+    fa_statement *statement;
+    int rc = fa_db_statement(store, FA_SQL_WINNER_DELETE, "DELETE FROM winner WHERE scope_id = ?",
+                             &statement, diag);
+    if (rc != 0)
+        return rc;
+    fa_binder binder = {.statement = statement};
+    fa_bind_int(&binder, *(const int64_t *)context);
+    return fa_db_run(store, &binder, diag);
+}
+
 static int replace_row(fa_store *store, int64_t scope_id, const fa_winner_record *winner,
                        int64_t unix_time, fa_diag *diag)
 {
-    sqlite3_stmt *statement;
-    int rc = fa_db_statement(store, FA_SQL_WINNER_PUT,
-                             "INSERT OR REPLACE INTO winner (scope_id, " FA_TRIAL_COLUMNS
+    fa_statement *statement;
+    int rc = delete_body(store, &scope_id, diag);
+    if (rc == 0)
+        rc = fa_db_statement(store, FA_SQL_WINNER_PUT,
+                             "INSERT INTO winner (scope_id, " FA_TRIAL_COLUMNS
                              ", origin, entry, cubin_key, gpu_name, nvrtc, driver_version, "
                              "evidence, unix_time) VALUES (?," FA_TRIAL_PLACES ",?,?,?,?,?,?,?,?)",
                              &statement, diag);
@@ -125,6 +139,8 @@ static int put_body(fa_store *store, void *context, fa_diag *diag)
     int64_t scope_id = 0;
     bool better = false, exists = true;
     int rc = fa_db_scope_id(store, &winner->scope, true, &scope_id, diag);
+    if (rc == 0)
+        rc = fa_db_scope_lock(store, scope_id, diag);
     if (rc == 0 && !putting->replace)
         rc = earlier_is_better(store, scope_id, winner->origin, &better, diag);
     if (rc == 0 && putting->cubin != NULL)
@@ -138,6 +154,16 @@ static int put_body(fa_store *store, void *context, fa_diag *diag)
         rc = replace_row(store, scope_id, winner,
                          putting->replace ? winner->unix_time : (int64_t)time(NULL), diag);
     putting->kept = better;
+    return rc != 0 ? rc : fa_db_notify(store, diag);
+}
+
+int fa_db_winner_put(fa_store *store, const fa_winner_record *winner, const fa_cubin_record *cubin,
+                     bool *ret_kept, fa_diag *diag)
+{
+    struct putting putting = {.winner = winner, .cubin = cubin};
+    int rc = put_body(store, &putting, diag);
+    if (rc == 0)
+        *ret_kept = putting.kept;
     return rc;
 }
 
@@ -145,7 +171,7 @@ static int put(fa_store *store, struct putting *putting, fa_diag *diag)
 {
     int rc = fa_db_enter(store, diag);
     if (rc == 0)
-        rc = check_winner(putting->winner, putting->cubin, diag);
+        rc = fa_db_winner_check(putting->winner, putting->cubin, diag);
     return rc != 0 ? rc : fa_db_write(store, put_body, putting, diag);
 }
 
@@ -198,24 +224,13 @@ static int read_winner(fa_reader *reader, fa_winner_record *ret_winner)
     return 0;
 }
 
-static int delete_body(fa_store *store, void *context, fa_diag *diag)
-{
-    sqlite3_stmt *statement;
-    int rc = fa_db_statement(store, FA_SQL_WINNER_DELETE, "DELETE FROM winner WHERE scope_id = ?",
-                             &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
-    fa_bind_int(&binder, *(const int64_t *)context);
-    return fa_db_step(store, statement, diag);
-}
-
 /* A stepped row of FA_SQL_WINNER_GET: what is in it, checked. *ret_missing: the winner is sound
  * and its cubin is absent or corrupt. */
-static int read_pair(sqlite3_stmt *statement, fa_winner_record *winner, fa_cubin_record *cubin,
-                     bool *ret_valid, bool *ret_missing)
+static int read_pair(fa_statement *statement, int64_t *ret_scope_id, fa_winner_record *winner,
+                     fa_cubin_record *cubin, bool *ret_valid, bool *ret_missing)
 {
-    fa_reader reader = {.statement = statement, .column = 1, .ok = true};
+    fa_reader reader = {.statement = statement, .ok = true};
+    *ret_scope_id = fa_read_int(&reader, 0, INT64_MAX);
     int rc = read_winner(&reader, winner);
     *ret_valid = reader.ok;
     *ret_missing = false;
@@ -226,7 +241,7 @@ static int read_pair(sqlite3_stmt *statement, fa_winner_record *winner, fa_cubin
     return rc;
 }
 
-static int step_get(fa_store *store, const fa_scope *scope, sqlite3_stmt **ret_statement,
+static int step_get(fa_store *store, const fa_scope *scope, fa_statement **ret_statement,
                     fa_diag *diag)
 {
     int rc = fa_db_statement(store, FA_SQL_WINNER_GET,
@@ -254,7 +269,7 @@ static int step_get(fa_store *store, const fa_scope *scope, sqlite3_stmt **ret_s
 int fa_store_winner_get(fa_store *store, const fa_scope *scope, fa_winner_record *ret_winner,
                         fa_cubin_record *ret_cubin, fa_diag *diag)
 {
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     int rc = fa_db_enter(store, diag);
     if (rc == 0)
         rc = fa_db_scope_check(scope, diag);
@@ -265,8 +280,8 @@ int fa_store_winner_get(fa_store *store, const fa_scope *scope, fa_winner_record
     fa_winner_record winner = {.scope = *scope};
     fa_cubin_record cubin = {0};
     bool valid, missing;
-    int64_t scope_id = sqlite3_column_int64(statement, 0);
-    rc = read_pair(statement, &winner, ret_cubin != NULL ? &cubin : NULL, &valid, &missing);
+    int64_t scope_id;
+    rc = read_pair(statement, &scope_id, &winner, ret_cubin != NULL ? &cubin : NULL, &valid, &missing);
     fa_db_reset(statement);
     if (rc == 0 && valid && !missing) {
         *ret_winner = winner;
@@ -294,7 +309,7 @@ int fa_store_winner_get(fa_store *store, const fa_scope *scope, fa_winner_record
 
 int fa_store_winner_any(fa_store *store, const fa_problem *problem, const char *templates)
 {
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     char key[FA_PROBLEM_KEY_MAX];
     int rc = fa_db_enter(store, NULL);
     if (rc == 0)
@@ -365,7 +380,7 @@ int fa_store_winners_like(fa_store *store, const fa_scope *scope, fa_winner_visi
 {
     int64_t *ids = NULL;
     size_t count = 0;
-    sqlite3_stmt *statement;
+    fa_statement *statement;
     const fa_problem *p = &scope->problem;
     int rc = fa_db_enter(store, diag);
     if (rc == 0)

@@ -3,8 +3,10 @@
  * Gets the best kernel for a problem and launches it on buffers of this program, in a context of
  * this program; checks the result on the CPU.
  *
- * The first run tunes and keeps the winner; the second finds it and launches at once. Exit status
- * 77: no CUDA device here.
+ * The first run tunes and keeps the winner; the second finds it and launches at once. With
+ * FA_TUNE_SERVER=unix:/PATH, where `fa-tune serve` listens, that service tunes and keeps, and this
+ * program asks it for the kernel; should it be gone, a note says so and everything is done here. Exit
+ * status 77: no CUDA device here.
  *
  * A program that uses CUDA already has a context and buffers and needs main()'s middle part only.
  * This one opens the driver by hand, so that it builds where no CUDA toolkit is.
@@ -147,6 +149,12 @@ static void print_answer(const fa_answer *answer)
     printf(" on %s\n", answer->gpu.name);
 }
 
+static void print_note(void *context, const char *sentence)
+{
+    (void)context;
+    fprintf(stderr, "note: %s\n", sentence);
+}
+
 /* The part that a program of your own needs: `tuner` once, the rest per problem. */
 static int attend(fa_tuner *tuner, const device_pointer buffer[4], fa_diag *diag)
 {
@@ -160,15 +168,19 @@ static int attend(fa_tuner *tuner, const device_pointer buffer[4], fa_diag *diag
                                 .seq_q = SEQ,
                                 .seq_k = SEQ};
     const fa_kernel *kernel;
+    const char *server = fa_server_location(tuner);
     int rc = fa_get_best_kernel(tuner, &problem, FA_EFFORT_CACHED, &kernel, diag);
     if (rc == FA_ENOTFOUND) {
-        printf("not in %s yet: tuning\n", fa_store_location(tuner));
+        printf("not in %s yet: tuning\n", server[0] != 0 ? server : fa_store_location(tuner));
         fflush(stdout);
         rc = fa_get_best_kernel(tuner, &problem, FA_EFFORT_MEASURE, &kernel, diag);
     }
     if (rc != 0)
         return rc;
     print_answer(fa_kernel_answer(kernel));
+    server = fa_server_location(tuner); /* "" when it could not help */
+    if (server[0] != 0)
+        printf("from the service at %s\n", server);
     fa_attn_args args = {.q = (const void *)(size_t)buffer[0],
                          .k = (const void *)(size_t)buffer[1],
                          .v = (const void *)(size_t)buffer[2],
@@ -181,6 +193,7 @@ int main(void)
     int device = 0, rc = -1, failed = 0;
     void *context = NULL;
     fa_tuner *tuner = NULL;
+    fa_options options = {.size = sizeof options, .log = print_note};
     fa_diag diag = {""};
     device_pointer buffer[4] = {0};
     unsigned short *tensor[4]; /* q, k, v, o: [BATCH, HEADS, SEQ, DIM] */
@@ -198,7 +211,7 @@ int main(void)
                   cuda.to_device(buffer[i], tensor[i], COUNT * sizeof *tensor[i]) != 0;
     }
     if (!failed)
-        rc = fa_open(NULL, &tuner, &diag);
+        rc = fa_open(&options, &tuner, &diag);
     if (rc == 0)
         rc = attend(tuner, buffer, &diag);
     if (rc == 0 && (cuda.wait(NULL) != 0 ||

@@ -11,8 +11,8 @@
 //  - K and V have barriers of their own: the producer fetches K of step t - 1 before V of step t.
 //  - a consumer's output is staged over its own part of Q and leaves by TMA, which drops rows beyond the sequence;
 //    the next tile's Q is fetched once that has been read.
-//  - OVERLAP: Q K^T of the next step and P V of this one are issued together, and the softmax of the next step runs
-//    under P V. PINGPONG: consumers take turns in issuing, so that one's softmax runs under another's products.
+//  - Q K^T of the next step and P V of this one are issued together, and the softmax of the next step runs under
+//    P V. PINGPONG: consumers take turns in issuing, so that one's softmax runs under another's products.
 //  - `reference` (scaled by log2 e) is never further than kSlack below the true running maximum of a row: the
 //    output is rescaled only when some row of the warp outgrows it. A row that has seen no key keeps the finite
 //    sentinel kNoKey, so that exp2 of its masked scores is 0 and never NaN.

@@ -77,10 +77,6 @@ template <bool kBf16> FA_DEVICE u32 pack2(float lo, float hi) {
     return pair;
 }
 
-// The halves of a stored pair -> fp32.
-template <bool kBf16> FA_DEVICE float low_to_float(u32 pair) { return to_float<kBf16>((u16)pair); }
-template <bool kBf16> FA_DEVICE float high_to_float(u32 pair) { return to_float<kBf16>((u16)(pair >> 16)); }
-
 // 2^x, about 2 ulp; exp2_fast(-inf) = +0.
 FA_DEVICE float exp2_fast(float x) {
     float y;

@@ -25,10 +25,24 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* With DB_ON_POSTGRES the store of each test is a schema of a server, and db_path its address. */
+#ifdef DB_ON_POSTGRES
+#include "pg_fixture.h"
+#define DB_BYTES(hex) "'\\x" hex "'::bytea"
+#define DB_REPEAT(times) "repeat('x', " #times ")"
+#define DB_INFINITY "'infinity'"
+enum { DB_PATH_MAX = 700 };
+#else
+#define DB_BYTES(hex) "x'" hex "'"
+#define DB_REPEAT(times) "printf('%." #times "c', 'x')"
+#define DB_INFINITY "9e999"
+enum { DB_PATH_MAX = 300 };
+#endif
+
 enum { DB_CUBIN_SIZE = 40000, DB_SAMPLES = 20 };
 
 /* ---- a directory of one test ----------------------------------------------------------------*/
-static char db_directory[256], db_path[300];
+static char db_directory[256], db_path[DB_PATH_MAX];
 
 static inline void db_make_directory(void)
 {
@@ -77,12 +91,17 @@ static inline int db_count_files(const char *prefix)
 }
 
 /* Each test in a fresh directory. */
+#ifdef DB_ON_POSTGRES
+#define DB_TEST(name) \
+    check_run(#name, pg_ready() && pg_new_schema(db_path, sizeof db_path) ? name : pg_without)
+#else
 #define DB_TEST(name)                 \
     do {                              \
         db_make_directory();          \
         TEST(name);                   \
         db_remove_tree(db_directory); \
     } while (0)
+#endif
 
 static inline bool db_write_file(const char *path, const void *bytes, size_t size)
 {
@@ -277,11 +296,15 @@ static inline void check_refused(int code, const char *sentence)
 /* Somebody else's hand in the file. */
 static inline bool db_tamper(const char *sql)
 {
+#ifdef DB_ON_POSTGRES
+    return pg_sql(db_path, sql) > 0;
+#else
     sqlite3 *db = NULL;
     bool good = sqlite3_open(db_path, &db) == SQLITE_OK &&
                 sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK && sqlite3_changes(db) > 0;
     sqlite3_close(db);
     return good;
+#endif
 }
 
 /* ---- children ------------------------------------------------------------------------------*/

@@ -200,6 +200,7 @@ CUDA cuDeviceGetName(char *ret, int size, int device)
 CUDA cuDeviceGetUuid_v2(void *ret, int device)
 {
     memset(ret, 0xfa, 16);
+    ((unsigned char *)ret)[14] = (unsigned char)(0xfa + fake.script.device[device].board);
     ((unsigned char *)ret)[15] = (unsigned char)device;
     return FAKE_OK;
 }

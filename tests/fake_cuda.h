@@ -30,6 +30,7 @@ struct fake_device {
     fa_gpu gpu;
     size_t memory;       /* bytes */
     int memory_clock_khz;
+    int board;           /* tells its UUID from another machine's */
 };
 
 enum fake_fault_kind {

@@ -4,7 +4,7 @@
  * wrong. One directive a line, '#' starts a comment:
  *
  *   device name=NVIDIA_L4 sm=89 sms=58 smem_block=101376 smem_sm=102400 l2=48M bus=192 clock=2040
- *          memclock=6251 memory=22G      (all optional, '_' in a name is a space; repeatable)
+ *          memclock=6251 memory=22G board=0   (all optional, '_' in a name is a space; repeatable)
  *   no_device
  *   driver 13000
  *   init_once                             only the first cuInit of a process starts afresh
@@ -101,6 +101,8 @@ static void read_device(struct fake_script *script, char *words)
             d.memory_clock_khz = (int)(number(value) * 1000);
         else if (strcmp(w, "memory") == 0)
             d.memory = (size_t)number(value);
+        else if (strcmp(w, "board") == 0)
+            d.board = (int)number(value);
         else if (strcmp(w, "sm") != 0)
             bad("unknown device field", w);
     }

@@ -13,7 +13,7 @@ import termios
 import time
 
 import tap
-from place import BUILD, DEADLINE, DOZENS, FA_TUNE, SMALL, Place
+from place import BUILD, DEADLINE, DOZENS, FA_TUNE, SMALL, TEMPLATES, Place
 
 def every_bad_input_gets_its_sentence_and_status_2():
     table = [
@@ -248,6 +248,18 @@ def when_nothing_is_left_to_compile_it_says_so():
         tap.lacks(patient, "earlier run")
 
 
+def an_absent_gpus_choice_stands_though_a_config_does_not_compile():
+    with Place() as place:
+        with open(os.path.join(TEMPLATES, "attn_fwd_sm80.cu"), encoding="utf-8") as file:
+            source = file.read()
+        folder = place.env["FA_TUNE_TEMPLATES"]
+        with open(os.path.join(folder, "attn_fwd_sm80.cu"), "w", encoding="utf-8") as file:
+            file.write("#if BLOCK_M == 128 && STAGES == 2\n#error not this one\n#endif\n" + source)
+        first = place.json("--gpu", "L4", *SMALL)
+        tap.equal((first["answer"]["from_store"], first["funnel"]["failed"]), (False, 2))
+        tap.equal(place.json("--gpu", "L4", *SMALL)["answer"]["from_store"], True)
+
+
 def doctor_says_what_fails_and_its_status_agrees():
     with Place() as place:
         checks = place.json("doctor")
@@ -422,6 +434,7 @@ tap.main([
     an_empty_problem_is_told_as_it_was_asked,
     the_second_process_waits_for_the_first_and_says_so,
     when_nothing_is_left_to_compile_it_says_so,
+    an_absent_gpus_choice_stands_though_a_config_does_not_compile,
     doctor_says_what_fails_and_its_status_agrees,
     quiet_is_silent_and_progress_is_not,
     without_utf8_everything_is_ascii,

@@ -4,9 +4,10 @@
 import os
 import re
 import stat
+import subprocess
 
 import tap
-from place import EIGHT, Place, SMALL
+from place import DEADLINE, EIGHT, Place, SMALL
 
 TWO = {**EIGHT, "BLOCK_M": [64], "BLOCK_N": [64]}
 
@@ -137,6 +138,15 @@ def records_make_the_bundle_that_a_system_shares():
         tap.equal(place.json("show")["winners"], [])
 
 
+def keys_trusted_at_once_are_all_kept():
+    with Place(space=None) as place:
+        keys = ["%064x" % number for number in range(1, 17)]
+        trusting = [place.start("trust", "add", key, stdout=subprocess.DEVNULL) for key in keys]
+        tap.equal([process.wait(DEADLINE) for process in trusting], [0] * len(keys))
+        told = place.run("trust", "list").stdout
+        tap.equal([key for key in keys if key not in told], [])
+
+
 def what_is_asked_wrongly_says_what_to_do():
     with Place(space=None) as place:
         for arguments, sentence in [
@@ -165,5 +175,6 @@ tap.main([
     sentences_about_a_hostile_file_send_the_terminal_nothing,
     filters_choose_winners_and_choosing_none_is_a_mistake,
     records_make_the_bundle_that_a_system_shares,
+    keys_trusted_at_once_are_all_kept,
     what_is_asked_wrongly_says_what_to_do,
 ])

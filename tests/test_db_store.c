@@ -59,14 +59,18 @@ static void a_changed_cubin_is_detected_deleted_and_can_be_stored_again(void)
     CHECK(store != NULL);
     fa_cubin_record put = db_cubin(7, bytes), got = {0};
     CHECK_OK(fa_store_cubin_put(store, &put, &diag), diag);
+#ifdef DB_ON_POSTGRES
+    CHECK(db_tamper("UPDATE cubin SET bytes = set_byte(bytes, 100, 255 - get_byte(bytes, 100))"));
+#else
     CHECK(db_tamper("UPDATE cubin SET bytes = cast(substr(bytes, 1, 100) || x'00' || "
                     "substr(bytes, 102) AS blob) WHERE substr(bytes, 101, 1) <> x'00'"));
+#endif
     CHECK_INT(fa_store_cubin_get(store, put.key, &got, &diag), FA_ECORRUPT);
     CHECK_HAS(diag.text, "SHA-256");
     CHECK(got.bytes == NULL);
     CHECK_INT(fa_store_cubin_get(store, put.key, &got, &diag), FA_ENOTFOUND);
     CHECK_OK(fa_store_cubin_put(store, &put, &diag), diag);
-    CHECK(db_tamper("UPDATE cubin SET bytes = x'00'"));
+    CHECK(db_tamper("UPDATE cubin SET bytes = " DB_BYTES("00")));
     CHECK_OK(fa_store_cubin_put(store, &put, &diag), diag); /* heals without a get */
     CHECK_OK(fa_store_cubin_get(store, put.key, &got, &diag), diag);
     CHECK_INT(got.size, put.size);
@@ -168,7 +172,7 @@ static void a_winner_whose_cubin_is_gone_says_so_and_gives_way(void)
     fa_store *store = db_open(&diag);
     CHECK(store != NULL);
     CHECK_OK(db_put_winner(store, 512, 3, FA_ORIGIN_MEASURED, NULL, &diag), diag);
-    CHECK(db_tamper("UPDATE cubin SET bytes = x'0102'"));
+    CHECK(db_tamper("UPDATE cubin SET bytes = " DB_BYTES("0102")));
     fa_scope scope = db_scope(512);
     fa_winner_record winner = {0};
     fa_cubin_record cubin = {0};
@@ -212,7 +216,7 @@ static int count_winner(void *context, const fa_winner_record *winner)
 static void a_winner_row_that_was_changed_is_never_served(void)
 {
     static const char *const changes[] = {
-        "winner SET origin = 'revealed'", "winner SET entry = printf('%.32c', 'x')",
+        "winner SET origin = 'revealed'", "winner SET entry = " DB_REPEAT(32),
         "winner SET config = '[]'",       "winner SET median_us = NULL",
         "winner SET driver_version = -1", "winner SET threads = 99999999999",
     };

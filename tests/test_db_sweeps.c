@@ -202,8 +202,8 @@ static void rows_that_are_not_valid_are_not_told(void)
         "UPDATE sweep_item SET problem_key = 'x' WHERE position = 1",
         "UPDATE sweep_item SET state = 'happy' WHERE position = 1",
         "UPDATE sweep_item SET seconds = -1 WHERE position = 1",
-        "UPDATE sweep_item SET cost = 9e999 WHERE position = 1",
-        "UPDATE sweep_item SET gpu = printf('%.100c', 'x') WHERE position = 1",
+        "UPDATE sweep_item SET cost = " DB_INFINITY " WHERE position = 1",
+        "UPDATE sweep_item SET gpu = " DB_REPEAT(100) " WHERE position = 1",
     };
     fa_store *store = open_store();
     int64_t id = enter(store, 'a', false);

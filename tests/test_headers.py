@@ -11,7 +11,8 @@ import tap
 SOURCE = os.environ["FA_TEST_SOURCE"]
 BUILD = os.environ["FA_TEST_BUILD"]
 HEADERS = ("src/base/fa_types.h", "src/engine/fa_tune.h", "src/engine/fa_bundle.h",
-           "src/engine/fa_contact.h", "src/engine/fa_find.h", "src/engine/fa_report_data.h",
+           "src/engine/fa_contact.h", "src/engine/fa_find.h", "src/engine/fa_fleet.h",
+           "src/engine/fa_report_data.h",
            "src/engine/fa_service.h", "src/engine/fa_sweep.h")
 FOLDERS = ["-I", os.path.join(SOURCE, "src/engine"), "-I", os.path.join(SOURCE, "src/base")]
 

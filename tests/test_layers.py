@@ -30,7 +30,8 @@ ALSO["src/cli"].append("src/report/report.h")  # a verb of the command line open
 OUTSIDE = [
     (re.compile(r"sqlite3"), ["db", "tuner/expr.c"]),
     (re.compile(r"uv\.h$|^uv/"), ["src/base", "src/cli", "src/daemon", "src/engine"]),
-    (re.compile(r"^(cuda|cu[A-Z]|nvrtc|nvml|cuda_)", re.IGNORECASE), []),
+    (re.compile(r"^(cuda|cu(?!rl)[A-Z]|nvrtc|nvml|cuda_)", re.IGNORECASE), []),
+    (re.compile(r"curl"), ["src/engine"]),
     (re.compile(r"libpq"), ["db"]),
     (re.compile(r"microhttpd"), ["src/daemon"]),
 ]

@@ -99,6 +99,8 @@ def focus_tells_a_configs_record_and_arrows_move():
     tip = "document.getElementById('tip')"
     tap.equal(shown.run(tip + ".hidden"), True)
     shown.run("document.querySelector('.race [data-c]').focus()")
+    shown.settle()  # the page has scrolled there, and said so
+    assert shown.run("scrollY") > 0, "nothing had to scroll"
     text = shown.run(tip + ".textContent")
     for part in ("#1, the winner", "BLOCK_M=128", "95% interval", "registers", "seed"):
         tap.has(text, part)
@@ -107,9 +109,16 @@ def focus_tells_a_configs_record_and_arrows_move():
                         "(%s.getBoundingClientRect())" % tip), True)
     first = shown.run("document.activeElement.dataset.c")
     shown.key("ArrowDown", 40)
+    shown.settle()
     second = shown.run("document.activeElement.dataset.c")
     assert second != first, "the arrow did not move"
     tap.lacks(shown.run(tip + ".textContent"), "the winner")
+    tap.equal(shown.run(tip + ".hidden"), False)
+    shown.run("scrollTo(0, 0)")
+    shown.settle()
+    tap.equal(shown.run(tip + ".hidden"), True)
+    shown.run("document.activeElement.blur(), document.querySelector('.race [data-c]').focus()")
+    tap.equal(shown.run(tip + ".hidden"), False)
     shown.key("Escape", 27)
     tap.equal(shown.run(tip + ".hidden"), True)
 

@@ -26,6 +26,9 @@ typedef struct fa_templates fa_templates;
  * the regular files *.cu, *.cuh, *.h, *.json of `directory` (NULL: built-in only). */
 int fa_templates_open(const char *directory, fa_templates **ret_templates, fa_diag *diag);
 void fa_templates_close(fa_templates **templates);
+/* For a directory that is not trusted: the families are its own alone, and its own hash is theirs.
+ * FA_EINVAL when it brings a file in place of a built-in one, the reference above all. */
+int fa_templates_keep_apart(fa_templates *templates, fa_diag *diag);
 const fa_template_file *fa_templates_find(const fa_templates *templates, const char *name);
 int fa_templates_count(const fa_templates *templates);
 const fa_template_file *fa_templates_at(const fa_templates *templates, int index);

@@ -198,6 +198,37 @@ int fa_templates_open(const char *directory, fa_templates **ret_templates, fa_di
     return 0;
 }
 
+static bool is_builtin_name(const char *name)
+{
+    for (int i = 0; i < fa_templates_builtin_count; i++)
+        if (strcmp(fa_templates_builtin[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+int fa_templates_keep_apart(fa_templates *templates, fa_diag *diag)
+{
+    int kept = 0;
+    if (templates->builtin)
+        return 0;
+    for (int i = 0; i < templates->count; i++)
+        if (templates->owned[i] && is_builtin_name(templates->file[i].name))
+            return fa_fail(diag, FA_EINVAL,
+                           "template file %s: is the name of a built-in one, which templates that "
+                           "are not trusted may not replace: take another",
+                           templates->file[i].name);
+    for (int i = 0; i < templates->count; i++) {
+        const char *dot = strrchr(templates->file[i].name, '.');
+        if (!templates->owned[i] && dot != NULL && strcmp(dot, ".json") == 0)
+            continue; /* a manifest of ours */
+        templates->file[kept] = templates->file[i];
+        templates->owned[kept++] = templates->owned[i];
+    }
+    templates->count = kept;
+    hash_files(templates);
+    return 0;
+}
+
 void fa_templates_close(fa_templates **templates)
 {
     if (templates == NULL || *templates == NULL)

@@ -136,6 +136,20 @@ static int write_whole(int fd, const char *bytes, size_t size)
     return fsync(fd);
 }
 
+/* A rename survives a power cut once its directory is on disk; some file systems cannot say. */
+static void keep_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *directory = slash == NULL ? strdup(".")
+                                    : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+    int fd = directory != NULL ? open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (fd >= 0) {
+        fsync(fd);
+        close(fd);
+    }
+    free(directory);
+}
+
 int fa_replace_file(const char *path, const void *bytes, size_t size, unsigned mode)
 {
     fa_buf temporary = {0};
@@ -150,7 +164,9 @@ int fa_replace_file(const char *path, const void *bytes, size_t size, unsigned m
         failed = errno;
     if (failed == 0 && rename(temporary.data, path) != 0)
         failed = errno;
-    if (fd >= 0 && failed != 0)
+    if (failed == 0)
+        keep_name(path);
+    else if (fd >= 0)
         unlink(temporary.data);
     fa_buf_free(&temporary);
     return failed;

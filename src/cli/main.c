@@ -18,7 +18,7 @@ enum { EXIT_USAGE = 2 };
 static const cli_verb verbs[] = {
     {"tune",
      CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_TUNE | CLI_GROUP_STORE |
-         CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_TOP,
+         CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_TOP | CLI_GROUP_SERVER,
      "find, prove and keep the fastest kernel for a problem (the default verb)",
      "Compiles the problem's whole space for the GPU, proves each kernel and times it where the\n"
      "GPU is here; elsewhere a model ranks the compiled kernels and the answer says \"predicted\".\n"
@@ -42,7 +42,7 @@ static const cli_verb verbs[] = {
      cli_report},
     {"show",
      CLI_GROUP_SHOW | CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_STORE |
-         CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_WHY,
+         CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_WHY | CLI_GROUP_SERVER,
      "the winners in the store or in a bundle, and with --why the way to one",
      "Newest first; --gpu keeps those of one GPU type. With --why and a problem: every winner that\n"
      "could serve it, in the order of trust, with why it is taken or passed over. Changes nothing.\n"
@@ -80,7 +80,7 @@ static const cli_verb verbs[] = {
      cli_trust},
     {"sweep",
      CLI_GROUP_SWEEP | CLI_GROUP_DEVICE | CLI_GROUP_TUNE | CLI_GROUP_STORE | CLI_GROUP_ENGINE |
-         CLI_GROUP_QUIET | CLI_GROUP_JSON,
+         CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_SERVER,
      "tune a grid of problems as one job that goes on where it was stopped",
      "Every combination of the lists is tuned, problems that share cubins next to one another.\n"
      "However it ends, the same command goes on from there and loses at most one trial. What\n"
@@ -90,6 +90,25 @@ static const cli_verb verbs[] = {
      "                --tokens 16384 --hidden 2048 --time 30m --baseline torch.jsonl\n\n"
      "Exit status 1 when a problem failed.\n",
      cli_sweep},
+    {"worker",
+     CLI_GROUP_WORKER | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_TUNE | CLI_GROUP_STORE |
+         CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON,
+     "work on the fleet's queue: one on each GPU, and one on each host without",
+     "  export FA_TUNE_STORE=postgresql://tuner@db/fa_tune\n"
+     "  fa-tune sweep --enqueue --gpu L4,H100 --seq 512:16384:x2     anywhere\n"
+     "  fa-tune worker --idle-exit 10m                               on each host\n"
+     "  fa-tune queue --follow                                       anywhere\n\n"
+     "With a GPU it measures the problems queued for that GPU type; without one it compiles for any,\n"
+     "or for --gpu's, so that those with one find the cubins ready. SIGTERM and Ctrl-C hand the\n"
+     "problem back; a worker that dies is missed after FA_TUNE_LEASE seconds (30), and the problem\n"
+     "goes to another. How problems are tuned is said by who enqueued them.\n",
+     cli_worker},
+    {"queue", CLI_GROUP_QUEUE | CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON,
+     "how the fleet's queue stands: what is done, who holds what",
+     "Refused are results that came too late: their worker had not been heard of for so long that\n"
+     "the problem was another's.\n\n"
+     "Exit status with --follow: 1 when a problem failed.\n",
+     cli_queue},
     {"compare", CLI_GROUP_COMPARE | CLI_GROUP_JSON | CLI_GROUP_QUIET,
      "whether winners became slower: OLD NEW, two stores or JSON exports",
      "OLD and NEW are stores, or what `fa-tune show --json` or `fa-tune sweep --json` printed. Only\n"
@@ -97,8 +116,8 @@ static const cli_verb verbs[] = {
      "Exit status 1 when one is slower by more than the margin with confidence (the low end of its\n"
      "interval in NEW over the high end in OLD), or when nothing could be compared.\n",
      cli_compare},
-    {"doctor", CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_JSON,
-     "whether driver, NVRTC, GPU and store are fit, and what to do",
+    {"doctor", CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_JSON | CLI_GROUP_SERVER,
+     "whether driver, NVRTC, GPU, store and service are fit, and what to do",
      "Exit status 0 when nothing fails, 1 otherwise.\n", cli_doctor},
     {"gpus", CLI_GROUP_JSON, "the GPU types that --gpu takes", "", cli_gpus},
     {"serve", 0, "one engine for every process on this host, over HTTP", "", NULL},
@@ -145,7 +164,8 @@ static void overview(fa_buf *out)
                      "Options of tune (fa-tune VERB --help tells those of the others):\n\n");
     cli_options_help(verbs[0].groups, out);
     fa_buf_text(out, "\nExit status: 0 done, 1 failed, 2 asked wrongly, 130 stopped by Ctrl-C.\n"
-                     "Environment: FA_TUNE_STORE, FA_TUNE_SYSTEM, FA_TUNE_TEMPLATES, FA_TUNE_NVRTC, "
+                     "Environment: FA_TUNE_STORE, FA_TUNE_LOCAL_STORE, FA_TUNE_LEASE, FA_TUNE_SYSTEM, "
+                     "FA_TUNE_SERVER, FA_TUNE_TOKEN_FILE, FA_TUNE_TEMPLATES, FA_TUNE_NVRTC, "
                      "FA_TUNE_LIBCUDA, FA_TUNE_WORKER.\n");
 }
 

@@ -6,6 +6,7 @@
 
 #include "error.h"
 #include "nearest.h"
+#include "options_table.h"
 #include "problem.h"
 #include "text.h"
 
@@ -14,17 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum option_kind {
-    KIND_FLAG,    /* bool */
-    KIND_INTEGER, /* int32_t in [low, high] */
-    KIND_SEED,    /* uint64_t up to `high` */
-    KIND_DECIMAL, /* double in [0, high]: digits with or without a point; "%" may follow a margin */
-    KIND_SECONDS, /* double in (0, high] from "90s", "30m" or "2h" */
-    KIND_TEXT,    /* const char *, not empty */
-    KIND_CHOICE,  /* an enum, one of `choices` */
-    KIND_CAUSAL   /* like CHOICE, with bottom-right when no value follows */
-} option_kind;
-
 /* A choice's index is its value. */
 static const char *const dtypes[] = {"fp16", "bf16", NULL};
 static const char *const causals[] = {"none", "bottom-right", "top-left", NULL};
@@ -32,22 +22,11 @@ static const char *const layouts[] = {"bhsd", "bshd", NULL};
 static const char *const formats[] = {"", "html", "md", "csv", "json", NULL};
 static const char *const efforts[] = {"cached", "predict", "measure", "patient", NULL};
 
-typedef struct option_spec {
-    const char *name;
-    unsigned group;
-    option_kind kind;
-    size_t offset; /* of the value in cli_options */
-    int64_t low, high;
-    const char *const *choices;
-    const char *value; /* its name in the help */
-    const char *help;
-} option_spec;
-
 enum { ANY_VERB = 1 << 30, PROBLEM = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER };
 
-#define AT(field) offsetof(cli_options, field)
+#define AT CLI_AT
 
-static const option_spec specs[] = {
+static const cli_option_spec specs[] = {
     {"--gpu", CLI_GROUP_GPU, KIND_TEXT, AT(gpu), 0, 0, NULL, "NAME",
      "GPU type, present or not (fa-tune gpus lists them)"},
     {"--device", CLI_GROUP_DEVICE, KIND_INTEGER, AT(device), 0, 1023, NULL, "N",
@@ -164,6 +143,8 @@ static const option_spec specs[] = {
      "whose key it is"},
     {"--store", CLI_GROUP_STORE, KIND_TEXT, AT(store), 0, 0, NULL, "FILE",
      "store file (FA_TUNE_STORE, else fa-tune/store.db in the cache directory)"},
+    {"--server", CLI_GROUP_SERVER, KIND_TEXT, AT(server), 0, 0, NULL, "ADDRESS",
+     "ask that service first, as unix:/PATH or http://HOST:PORT (FA_TUNE_SERVER)"},
     {"--templates", CLI_GROUP_ENGINE, KIND_TEXT, AT(templates), 0, 0, NULL, "DIR",
      "kernel templates that replace or join the built-in ones"},
     {"--json", CLI_GROUP_JSON, KIND_FLAG, AT(json), 0, 0, NULL, NULL,
@@ -175,7 +156,26 @@ static const option_spec specs[] = {
     {"--help", ANY_VERB, KIND_FLAG, AT(help), 0, 0, NULL, NULL, "this text"},
 };
 
-enum { SPEC_COUNT = sizeof specs / sizeof *specs };
+static const struct {
+    const cli_option_spec *spec;
+    const size_t *count;
+} tables[] = {
+    {specs, &(const size_t){sizeof specs / sizeof *specs}},
+    {cli_options_fleet, &cli_options_fleet_count},
+};
+enum { TABLES = sizeof tables / sizeof *tables, OPTIONS_MOST = 160 };
+
+/* Each option in turn, from *at = 0 on; NULL: there are no more. */
+static const cli_option_spec *next_spec(size_t *at)
+{
+    size_t index = (*at)++;
+    for (size_t t = 0; t < TABLES; t++) {
+        if (index < *tables[t].count)
+            return &tables[t].spec[index];
+        index -= *tables[t].count;
+    }
+    return NULL;
+}
 
 bool cli_parse_digits(const char *text, uint64_t *ret)
 {
@@ -189,7 +189,7 @@ bool cli_parse_digits(const char *text, uint64_t *ret)
     return true;
 }
 
-static int set_integer(const option_spec *spec, const char *text, int32_t *ret, fa_diag *diag)
+static int set_integer(const cli_option_spec *spec, const char *text, int32_t *ret, fa_diag *diag)
 {
     uint64_t value = 0;
     char typed[CLI_SHORT_SIZE];
@@ -204,7 +204,7 @@ static int set_integer(const option_spec *spec, const char *text, int32_t *ret, 
     return 0;
 }
 
-static int set_seed(const option_spec *spec, const char *text, uint64_t *ret, fa_diag *diag)
+static int set_seed(const cli_option_spec *spec, const char *text, uint64_t *ret, fa_diag *diag)
 {
     uint64_t value = 0;
     char typed[CLI_SHORT_SIZE];
@@ -234,7 +234,7 @@ static bool parse_decimal(const char *text, size_t length, double high, double *
     return true;
 }
 
-static int set_decimal(const option_spec *spec, const char *text, double *ret, fa_diag *diag)
+static int set_decimal(const cli_option_spec *spec, const char *text, double *ret, fa_diag *diag)
 {
     char typed[CLI_SHORT_SIZE];
     size_t length = strlen(text);
@@ -250,7 +250,7 @@ static int set_decimal(const option_spec *spec, const char *text, double *ret, f
     return 0;
 }
 
-static int set_seconds(const option_spec *spec, const char *text, double *ret, fa_diag *diag)
+static int set_seconds(const cli_option_spec *spec, const char *text, double *ret, fa_diag *diag)
 {
     char typed[CLI_SHORT_SIZE];
     size_t length = strlen(text);
@@ -265,7 +265,7 @@ static int set_seconds(const option_spec *spec, const char *text, double *ret, f
     return 0;
 }
 
-static int set_choice(const option_spec *spec, const char *text, void *ret, fa_diag *diag)
+static int set_choice(const cli_option_spec *spec, const char *text, void *ret, fa_diag *diag)
 {
     for (int i = 0; spec->choices[i] != NULL; i++) {
         if (text[0] != 0 && strcmp(spec->choices[i], text) == 0) {
@@ -298,7 +298,7 @@ _Static_assert(sizeof(fa_dtype) == sizeof(unsigned) && sizeof(fa_causal) == size
                    sizeof(fa_layout) == sizeof(unsigned) && sizeof(fa_effort) == sizeof(unsigned),
                "set_choice stores an unsigned");
 
-static int set_value(const option_spec *spec, const char *text, cli_options *options, fa_diag *diag)
+static int set_value(const cli_option_spec *spec, const char *text, cli_options *options, fa_diag *diag)
 {
     char *field = (char *)options + spec->offset;
     switch (spec->kind) {
@@ -327,11 +327,12 @@ static int set_value(const option_spec *spec, const char *text, cli_options *opt
 
 static int fail_unknown(const cli_verb *verb, const char *argument, size_t length, fa_diag *diag)
 {
-    const char *names[SPEC_COUNT + 1];
+    const char *names[OPTIONS_MOST + 1];
+    const cli_option_spec *spec;
     size_t count = 0;
-    for (size_t i = 0; i < SPEC_COUNT; i++)
-        if (specs[i].group == ANY_VERB || (specs[i].group & verb->groups))
-            names[count++] = specs[i].name;
+    for (size_t at = 0; (spec = next_spec(&at)) != NULL;)
+        if (count < OPTIONS_MOST && (spec->group == ANY_VERB || (spec->group & verb->groups)))
+            names[count++] = spec->name;
     names[count] = NULL;
     char name[256], typed[CLI_SHORT_SIZE];
     snprintf(name, sizeof name, "%.*s", (int)(length < 255 ? length : 255), argument);
@@ -349,15 +350,15 @@ static int fail_unknown(const cli_verb *verb, const char *argument, size_t lengt
 }
 
 /* The option of that name, the verb's own where several verbs have one. */
-static const option_spec *find(const cli_verb *verb, const char *argument, size_t length)
+static const cli_option_spec *find(const cli_verb *verb, const char *argument, size_t length)
 {
-    const option_spec *other = NULL;
-    for (size_t i = 0; i < SPEC_COUNT; i++) {
-        if (strlen(specs[i].name) != length || memcmp(specs[i].name, argument, length) != 0)
+    const cli_option_spec *other = NULL, *spec;
+    for (size_t at = 0; (spec = next_spec(&at)) != NULL;) {
+        if (strlen(spec->name) != length || memcmp(spec->name, argument, length) != 0)
             continue;
-        if (specs[i].group == ANY_VERB || (specs[i].group & verb->groups))
-            return &specs[i];
-        other = &specs[i];
+        if (spec->group == ANY_VERB || (spec->group & verb->groups))
+            return spec;
+        other = spec;
     }
     return other;
 }
@@ -398,7 +399,7 @@ static int parse_one(const cli_verb *verb, int count, char **arguments, int *at,
         (*at)++;
         return 0;
     }
-    const option_spec *spec = find(verb, argument, length);
+    const cli_option_spec *spec = find(verb, argument, length);
     if (spec == NULL)
         return fail_unknown(verb, argument, length, diag);
     if (spec->group != ANY_VERB && !(spec->group & verb->groups))
@@ -439,11 +440,17 @@ static int complete(const cli_verb *verb, cli_options *options, fa_diag *diag)
         return fa_fail(diag, FA_EINVAL,
                        "--gpu and --device exclude one another: --gpu names a "
                        "type, --device a device of this machine");
+    if (options->server != NULL && options->templates != NULL)
+        return fa_fail(diag, FA_EINVAL, "--server and --templates exclude one another: a service has "
+                       "templates of its own");
     if (!(verb->groups & CLI_GROUP_PROBLEM))
         return 0;
     if (options->why && options->operands > 0)
         return fa_fail(diag, FA_EINVAL, "--why asks the store and not a file: leave \"%s\" out",
                        options->operand[0]);
+    if (options->server != NULL && (options->why || options->operands > 0))
+        return fa_fail(diag, FA_EINVAL, "%s asks no service: leave --server out",
+                       options->why ? "--why" : "a bundle");
     if ((verb->groups & CLI_GROUP_WHY) && !options->why)
         return !options->problem_given
                    ? 0
@@ -505,12 +512,12 @@ int cli_options_parse(const cli_verb *verb, int count, char **arguments, cli_opt
 
 void cli_options_help(unsigned groups, fa_buf *out)
 {
-    for (size_t i = 0; i < SPEC_COUNT; i++) {
-        if (specs[i].group != ANY_VERB && !(specs[i].group & groups))
+    const cli_option_spec *spec;
+    for (size_t at = 0; (spec = next_spec(&at)) != NULL;) {
+        if (spec->group != ANY_VERB && !(spec->group & groups))
             continue;
         char left[64];
-        snprintf(left, sizeof left, "%s %s", specs[i].name,
-                 specs[i].value != NULL ? specs[i].value : "");
-        fa_buf_printf(out, "  %-19s  %s\n", left, specs[i].help);
+        snprintf(left, sizeof left, "%s %s", spec->name, spec->value != NULL ? spec->value : "");
+        fa_buf_printf(out, "  %-19s  %s\n", left, spec->help);
     }
 }

@@ -30,7 +30,10 @@ enum {
     CLI_GROUP_TRUST = 1 << 19,
     CLI_GROUP_SHOW = 1 << 20,
     CLI_GROUP_SWEEP = 1 << 21, /* a grid of problems and what it may spend */
-    CLI_GROUP_COMPARE = 1 << 22
+    CLI_GROUP_COMPARE = 1 << 22,
+    CLI_GROUP_WORKER = 1 << 23,
+    CLI_GROUP_QUEUE = 1 << 24,
+    CLI_GROUP_SERVER = 1 << 25 /* --server */
 };
 
 enum { CLI_OPERANDS_MAX = 2 };
@@ -52,7 +55,7 @@ typedef struct cli_options {
     int32_t compile_timeout_s, trial_timeout_s; /* 0: the library's */
     int32_t top;                                /* 0: not given */
     uint64_t seed;
-    const char *store, *templates;
+    const char *store, *templates, *server;
     unsigned format; /* CLI_FORMAT_… */
     const char *out; /* file; NULL: stdout */
     struct { /* of export, import, keygen and trust */
@@ -67,6 +70,10 @@ typedef struct cli_options {
         int32_t trials;
         bool list, status, restart;
     } sweep;
+    struct { /* of a fleet's queue */
+        bool enqueue, once, follow;
+        double idle_exit_s; /* 0: not given */
+    } fleet;
     double margin; /* of compare, in percent */
     const char *operand[CLI_OPERANDS_MAX]; /* what stands beside the options */
     int operands;

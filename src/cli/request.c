@@ -3,10 +3,33 @@
  * From options to what the library takes, and from its answers to exit statuses.
  */
 #include "error.h"
+#include "rows.h"
 #include "text.h"
 #include "verbs.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+/* A store that is named is the one that is meant, whatever service the environment names. */
+static const char *server_of(const cli_options *options)
+{
+    return options->server != NULL ? options->server : options->store != NULL ? "" : NULL;
+}
+
+const char *cli_location(const fa_tuner *tuner)
+{
+    const char *server = fa_server_location(tuner);
+    return server[0] != 0 ? server : fa_store_location(tuner);
+}
+
+void cli_json_location(cJSON *document, const fa_tuner *tuner)
+{
+    const char *server = fa_server_location(tuner);
+    cJSON_AddStringToObject(document, "store", fa_store_location(tuner));
+    if (server[0] != 0)
+        cJSON_AddStringToObject(document, "server", server);
+    else
+        cJSON_AddNullToObject(document, "server");
+}
 
 fa_options cli_library_options(const cli_options *options)
 {
@@ -18,6 +41,7 @@ fa_options cli_library_options(const cli_options *options)
         .compile_timeout_ms = options->compile_timeout_s * 1000,
         .trial_timeout_ms = options->trial_timeout_s * 1000,
         .seed = options->seed,
+        .server = server_of(options),
     };
 }
 

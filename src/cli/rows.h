@@ -48,6 +48,8 @@ void cli_print_ranking(const cli_row *rows, size_t count, double default_us, fa_
 cJSON *cli_json_trial(const fa_trial *trial);
 cJSON *cli_json_rows(const cli_row *rows, size_t count);
 cJSON *cli_json_answer(const fa_answer *answer);
+/* "store": its path, and "server": the service's address or null. */
+void cli_json_location(cJSON *document, const fa_tuner *tuner);
 /* Prints the document on stdout and deletes it; returns the exit status. */
 int cli_json_write(cJSON *document);
 

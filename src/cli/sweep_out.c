@@ -311,7 +311,7 @@ static cJSON *json_row(const cli_sweep_row *row)
     return json;
 }
 
-int cli_sweep_print_json(const cli_sweep_rows *rows, const fa_sweep *sweep, const char *store)
+int cli_sweep_print_json(const cli_sweep_rows *rows, const fa_sweep *sweep, const fa_tuner *tuner)
 {
     cJSON *document = cJSON_CreateObject();
     cJSON_AddStringToObject(document, "fa_tune", fa_version());
@@ -319,6 +319,6 @@ int cli_sweep_print_json(const cli_sweep_rows *rows, const fa_sweep *sweep, cons
     cJSON *items = cJSON_AddArrayToObject(document, "items");
     for (int32_t i = 0; i < rows->count; i++)
         cJSON_AddItemToArray(items, json_row(&rows->row[i]));
-    cJSON_AddStringToObject(document, "store", store);
+    cli_json_location(document, tuner);
     return cli_json_write(document);
 }

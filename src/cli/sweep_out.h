@@ -38,7 +38,7 @@ void cli_sweep_rows_match(cli_sweep_rows *rows);
 double cli_sweep_ratio(const cli_sweep_row *row);
 
 int cli_sweep_print_text(const cli_sweep_rows *rows, const fa_sweep *sweep, const char *store);
-int cli_sweep_print_json(const cli_sweep_rows *rows, const fa_sweep *sweep, const char *store);
+int cli_sweep_print_json(const cli_sweep_rows *rows, const fa_sweep *sweep, const fa_tuner *tuner);
 /* A sweep's own fields as JSON, NULL when out of memory. */
 cJSON *cli_json_sweep(const fa_sweep *sweep);
 

@@ -90,6 +90,7 @@ static int read_store(side *side, const cli_options *options, fa_diag *diag)
     cli_progress_init(&progress, options);
     fa_options library = cli_library_options(options);
     library.store = side->path;
+    library.server = ""; /* the file itself */
     library.log = cli_progress_note;
     library.log_context = &progress;
     int rc = fa_open(&library, &tuner, diag);

@@ -87,7 +87,7 @@ static int print_text(const winners *list, const char *store)
     return status;
 }
 
-static int print_json(const winners *list, const char *store)
+static int print_json(const winners *list, const fa_tuner *tuner)
 {
     cJSON *document = cJSON_CreateObject();
     cJSON_AddStringToObject(document, "fa_tune", fa_version());
@@ -100,7 +100,7 @@ static int print_json(const winners *list, const char *store)
         cJSON_AddItemToObject(item, "answer", cli_json_answer(answer));
         cJSON_AddItemToArray(array, item);
     }
-    cJSON_AddStringToObject(document, "store", store);
+    cli_json_location(document, tuner);
     return cli_json_write(document);
 }
 
@@ -227,9 +227,9 @@ int cli_show(const cli_options *options)
     else if (list.count == 0 && cli_check_gpu(options) != 0)
         status = 2; /* a name that nobody knows is a mistake, not an empty list */
     else if (options->json)
-        status = print_json(&list, fa_store_location(tuner));
+        status = print_json(&list, tuner);
     else
-        status = print_text(&list, fa_store_location(tuner));
+        status = print_text(&list, cli_location(tuner));
     free(list.answer);
     fa_close(&tuner);
     return status;

@@ -46,6 +46,8 @@ static fa_sweep_request request_of(const cli_options *options, const cli_grid *g
 static int on_event(void *context, const fa_sweep_progress *event)
 {
     struct run *run = context;
+    if (event->event == FA_SWEEP_ITEM_ENDS || event->event == FA_SWEEP_ITEM_KNOWN)
+        cli_sweep_rows_item(&run->rows, event->index, event->item);
     if (event->answer != NULL)
         cli_sweep_rows_answer(&run->rows, event->index, event->answer);
     cli_sweep_progress_event(&run->progress, event);
@@ -214,7 +216,8 @@ static int run(fa_tuner *tuner, struct run *run, fa_diag *diag)
     cli_sweep_progress_end(&run->progress);
     if (rc != 0)
         return stopped(rc, options, &sweep, diag);
-    rc = fa_list_sweep_items(tuner, sweep.key, cli_sweep_rows_item, &run->rows, diag);
+    if (fa_server_location(tuner)[0] == 0) /* else its events have told all of them */
+        rc = fa_list_sweep_items(tuner, sweep.key, cli_sweep_rows_item, &run->rows, diag);
     if (rc == 0)
         rc = fa_list_baselines(tuner, cli_sweep_rows_baseline, &run->rows, diag);
     if (run->rows.failed)
@@ -223,13 +226,40 @@ static int run(fa_tuner *tuner, struct run *run, fa_diag *diag)
         return cli_fail(rc, options, diag);
     cli_sweep_rows_match(&run->rows);
     int status = options->json
-                     ? cli_sweep_print_json(&run->rows, &sweep, fa_store_location(tuner))
-                     : cli_sweep_print_text(&run->rows, &sweep, fa_store_location(tuner));
+                     ? cli_sweep_print_json(&run->rows, &sweep, tuner)
+                     : cli_sweep_print_text(&run->rows, &sweep, cli_location(tuner));
     if (status == 0 && sweep.failed > 0) {
         fprintf(stderr, "fa-tune: %d of %d problems failed; `fa-tune sweep --status` and their rows "
                         "say why\n", sweep.failed, sweep.items);
         status = EXIT_FAILED;
     }
+    return status;
+}
+
+/* Into the fleet's queue; workers do the rest. */
+static int enqueue(fa_tuner *tuner, const struct run *run, fa_diag *diag)
+{
+    const cli_options *options = run->options;
+    fa_sweep_request request = request_of(options, &run->grid);
+    fa_sweep sweep;
+    int rc = fa_enqueue_sweep(tuner, &request, &sweep, diag);
+    if (rc != 0)
+        return cli_fail(rc, options, diag);
+    if (options->json) {
+        cJSON *document = cJSON_CreateObject();
+        cJSON_AddStringToObject(document, "fa_tune", fa_version());
+        cJSON_AddStringToObject(document, "store", fa_store_location(tuner));
+        cJSON_AddItemToObject(document, "sweep", cli_json_sweep(&sweep));
+        return cli_json_write(document);
+    }
+    fa_buf out = {0};
+    fa_buf_printf(&out, "%d problem%s in the queue of ", sweep.items, sweep.items == 1 ? "" : "s");
+    cli_text_path(&out, fa_store_location(tuner));
+    if (sweep.done > 0)
+        fa_buf_printf(&out, ", %d of them done before", sweep.done);
+    fa_buf_text(&out, "\n`fa-tune worker` works on it, `fa-tune queue --follow` tells how it stands\n");
+    int status = cli_write(&out);
+    fa_buf_free(&out);
     return status;
 }
 
@@ -263,7 +293,7 @@ static int sweep(struct run *r)
     else if (options->sweep.status)
         status = show_status(tuner, options, &r->grid, &diag);
     else if (r->grid.count > 0)
-        status = run(tuner, r, &diag);
+        status = options->fleet.enqueue ? enqueue(tuner, r, &diag) : run(tuner, r, &diag);
     else
         status = 0; /* only baselines were to be taken */
     fa_close(&tuner);
@@ -275,10 +305,15 @@ static int check(const cli_options *options, fa_diag *diag)
 {
     if (options->sweep.list && options->sweep.status)
         return fa_fail(diag, FA_EINVAL, "--list and --status exclude one another");
+    if (options->server != NULL && (options->sweep.list || options->sweep.status))
+        return fa_fail(diag, FA_EINVAL, "--list and --status tell of the store's sweeps: leave "
+                       "--server out");
     if (options->sweep.list && cli_grid_given(options))
         return fa_fail(diag, FA_EINVAL, "--list takes no grid: --status tells of one sweep");
     if (options->sweep.restart && (options->sweep.list || options->sweep.status))
         return fa_fail(diag, FA_EINVAL, "--restart runs a sweep: leave --list or --status out");
+    if (options->fleet.enqueue && (options->sweep.list || options->sweep.status))
+        return fa_fail(diag, FA_EINVAL, "--enqueue enters a sweep: `fa-tune queue` tells how it stands");
     if (options->sweep.cost > 0 && !(options->sweep.price > 0))
         return fa_fail(diag, FA_EINVAL,
                        "--cost needs --price, what an hour of the GPU costs, as in --price 0.68");

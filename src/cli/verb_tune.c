@@ -64,7 +64,8 @@ static void print_times(const fa_answer *answer, fa_buf *out)
 }
 
 /* How we know, in words, and what will happen next. */
-static void print_closing(const fa_answer *answer, int32_t rank, const char *store, fa_buf *out)
+static void print_closing(const fa_answer *answer, int32_t rank, const char *store, bool served,
+                          fa_buf *out)
 {
     fa_buf_text(out, "winner");
     if (rank > 0)
@@ -90,8 +91,8 @@ static void print_closing(const fa_answer *answer, int32_t rank, const char *sto
     else if (guessed)
         fa_buf_text(out, " The first tune where that GPU is measures them (their cubins are ready) "
                          "and keeps the truth.");
-    fa_buf_printf(out, "\n%s ", answer->from_store ? "found in" : "kept in");
-    if (answer->from_system)
+    fa_buf_printf(out, "\n%s %s", answer->from_store ? "found" : "kept", served ? "by " : "in ");
+    if (answer->from_system && !served)
         fa_buf_text(out, "a system bundle");
     else
         cli_text_path(out, store);
@@ -99,7 +100,7 @@ static void print_closing(const fa_answer *answer, int32_t rank, const char *sto
         fa_buf_text(out, ", made ");
         cli_text_time(out, answer->unix_time);
     }
-    if (answer->space > 0)
+    if (answer->space > 0 && !served)
         fa_buf_printf(out, " %s `fa-tune explain` shows all %d", cli_sym()->dot, answer->space);
     if (answer->from_store)
         fa_buf_printf(out, " %s --again tunes once more", cli_sym()->dot);
@@ -107,7 +108,7 @@ static void print_closing(const fa_answer *answer, int32_t rank, const char *sto
 }
 
 static int print_text(const cli_options *options, const fa_answer *answer, const cli_rows *rows,
-                      const cli_progress *progress, const char *store)
+                      const cli_progress *progress, const char *store, bool served)
 {
     fa_buf out = {0};
     cli_text_problem(&out, &options->problem);
@@ -125,7 +126,7 @@ static int print_text(const cli_options *options, const fa_answer *answer, const
     }
     print_funnel(answer, progress, &out);
     cli_print_ranking(rows->row, rows->count, answer->default_us, &out);
-    print_closing(answer, rows->winner_rank, store, &out);
+    print_closing(answer, rows->winner_rank, store, served, &out);
     int status = cli_write(&out);
     fa_buf_free(&out);
     return status;
@@ -147,7 +148,7 @@ static cJSON *json_funnel(const fa_answer *answer, const cli_progress *progress)
 }
 
 static int print_json(const fa_answer *answer, const cli_rows *rows, const cli_progress *progress,
-                      const char *store)
+                      const fa_tuner *tuner)
 {
     cJSON *document = cJSON_CreateObject();
     cJSON_AddStringToObject(document, "fa_tune", fa_version());
@@ -161,7 +162,7 @@ static int print_json(const fa_answer *answer, const cli_rows *rows, const cli_p
     cJSON_AddItemToObject(document, "answer", told);
     cJSON_AddItemToObject(document, "funnel", json_funnel(answer, progress));
     cJSON_AddItemToObject(document, "ranking", cli_json_rows(rows->row, rows->count));
-    cJSON_AddStringToObject(document, "store", store);
+    cli_json_location(document, tuner);
     return cli_json_write(document);
 }
 
@@ -200,21 +201,22 @@ static int tune(fa_tuner *tuner, const cli_options *options, cli_progress *progr
     request.context = progress;
     int rc = fa_tune(tuner, &request, &answer, &diag);
     cli_progress_end(progress);
-    if (rc == FA_ECANCELED)
+    if (rc == FA_ECANCELED && cli_interrupted() != 0)
         return stopped(progress);
     if (rc != 0)
         return failed(rc, options, progress, &diag);
     cli_rows rows = {.ranked_limit = options->top > 0 ? options->top : DEFAULT_TOP,
                      .winner = &answer.trial.config};
     fa_gpu gpu;
-    rc = fa_explain(tuner, &request, cli_rows_visit, &rows, &gpu, &diag);
+    bool served = fa_server_location(tuner)[0] != 0; /* its store has the other configs */
+    rc = served ? 0 : fa_explain(tuner, &request, cli_rows_visit, &rows, &gpu, &diag);
     if (rc != 0 && !rows.failed)
         cli_progress_note(progress, diag.text); /* the answer stands without its table */
-    if (rows.count == 0 && !rows.failed) /* a bundle brought the winner, and none of its rivals */
+    if (rows.count == 0 && !rows.failed) /* a bundle or a service brought the winner alone */
         cli_rows_visit(&rows, 1, &answer.trial);
-    int status = options->json ? print_json(&answer, &rows, progress, fa_store_location(tuner))
-                               : print_text(options, &answer, &rows, progress,
-                                            fa_store_location(tuner));
+    int status = options->json
+                     ? print_json(&answer, &rows, progress, tuner)
+                     : print_text(options, &answer, &rows, progress, cli_location(tuner), served);
     cli_rows_free(&rows);
     return status;
 }

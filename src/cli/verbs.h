@@ -19,6 +19,8 @@ int cli_import(const cli_options *options);
 int cli_keygen(const cli_options *options);
 int cli_trust(const cli_options *options);
 int cli_sweep(const cli_options *options);
+int cli_worker(const cli_options *options);
+int cli_queue(const cli_options *options);
 int cli_compare(const cli_options *options);
 int cli_doctor(const cli_options *options);
 int cli_gpus(const cli_options *options);
@@ -33,6 +35,9 @@ int cli_open(const cli_options *options, cli_progress *progress, fa_tuner **ret_
 /* The library's options and request for the options given here. */
 fa_options cli_library_options(const cli_options *options);
 fa_request cli_request(const cli_options *options);
+
+/* Who keeps what a tuner finds: a service, else the store. */
+const char *cli_location(const fa_tuner *tuner);
 
 /* Prints what a library call answered, with what to do where the command line knows more than the
  * library; returns the exit status. */

@@ -33,7 +33,8 @@ void serve_tuner_options(const serve_settings *settings, fa_options *ret_options
                                 .compile_timeout_ms = settings->compile_timeout_s * 1000,
                                 .trial_timeout_ms = settings->trial_timeout_s * 1000,
                                 .compile_nice = settings->compile_nice,
-                                .log = note};
+                                .log = note,
+                                .server = ""}; /* it is one itself */
 }
 
 static int need_tuner(serve_runner *runner, fa_tuner **tuner, fa_diag *diag)

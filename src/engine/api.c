@@ -6,6 +6,8 @@
 
 #include "catalogue.h"
 #include "error.h"
+#include "fleet.h"
+#include "remote.h"
 
 #include <stdlib.h>
 
@@ -71,8 +73,9 @@ struct listing {
     void *context;
 };
 
-static int list_one(void *context, const fa_winner_record *winner)
+static int list_one(void *context, fa_store *store, const fa_winner_record *winner)
 {
+    (void)store;
     struct listing *listing = context;
     fa_answer answer;
     fa_records_answer(winner, NULL, &answer);
@@ -86,9 +89,12 @@ int fa_list_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_d
         return rc;
     if (visit == NULL)
         return fa_fail(diag, FA_EINVAL, "visit is NULL");
+    rc = fa_remote_winners(tuner, visit, context, diag);
+    if (rc != FA_REMOTE_NONE)
+        return rc;
     struct listing listing = {visit, context};
     pthread_mutex_lock(&tuner->work);
-    rc = fa_store_winners_each(tuner->store, list_one, &listing, diag);
+    rc = fa_fleet_winners_each(tuner, list_one, &listing, diag);
     pthread_mutex_unlock(&tuner->work);
     return rc;
 }
@@ -102,8 +108,14 @@ int fa_answer_cubin(fa_tuner *tuner, const fa_answer *answer, void **ret_bytes, 
     if (answer == NULL || ret_bytes == NULL || ret_size == NULL)
         return fa_fail(diag, FA_EINVAL, "answer, ret_bytes or ret_size is NULL");
     fa_cubin_record cubin = {0};
+    rc = fa_remote_cubin_get(tuner, answer->cubin_key, NULL, ret_bytes, ret_size, diag);
+    if (rc != FA_REMOTE_NONE && rc != FA_ENOTFOUND) /* one that it has not may be of here */
+        return rc;
     pthread_mutex_lock(&tuner->work);
     rc = fa_records_cubin(tuner, answer->cubin_key, &cubin, diag);
+    if (rc == FA_ENOTFOUND && fa_fleet_store(tuner) != NULL &&
+        fa_fleet_cubin(tuner, answer->cubin_key, &cubin) == 0)
+        rc = 0;
     pthread_mutex_unlock(&tuner->work);
     if (rc != 0)
         return rc;

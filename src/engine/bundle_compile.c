@@ -126,8 +126,9 @@ static void start(struct building *all, struct builder *builder)
 {
     static const fa_child_events events = {answered, gone};
     *builder = (struct builder){.all = all, .at = NOTHING};
-    int rc = fa_compile_worker_start(&all->loop, all->tuner->worker_path, all->nvrtc, &events,
-                                     builder, &builder->child, &all->diag);
+    int rc = fa_compile_worker_start(&all->loop, all->tuner->worker_path, all->nvrtc,
+                                     all->tuner->strict_ms, &events, builder, &builder->child,
+                                     &all->diag);
     if (rc == 0)
         rc = fa_compile_worker_headers(builder->child, all->tuner->templates, &all->diag);
     if (rc != 0)

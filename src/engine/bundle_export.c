@@ -5,6 +5,7 @@
 #include "bundles.h"
 
 #include "error.h"
+#include "fleet.h"
 #include "json.h"
 #include "keys.h"
 
@@ -123,11 +124,10 @@ struct exporting {
     fa_diag *diag;
 };
 
-static int export_one(void *context, const fa_winner_record *stored)
+static int export_one(void *context, fa_store *store, const fa_winner_record *stored)
 {
     struct exporting *exporting = context;
     const fa_export_options *options = exporting->options;
-    fa_store *store = exporting->tuner->store;
     fa_answer answer;
     fa_records_answer(stored, NULL, &answer);
     if (options->keep != NULL && !options->keep(options->context, &answer))
@@ -203,7 +203,7 @@ int fa_export(fa_tuner *tuner, const fa_export_options *options, fa_bundle_info 
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
-    rc = fa_store_winners_each(tuner->store, export_one, &exporting, diag);
+    rc = fa_fleet_winners_each(tuner, export_one, &exporting, diag);
     pthread_mutex_unlock(&tuner->work);
     if (rc == 0)
         rc = fa_bundle_finish(exporting.writer, options, ret_info, diag);

@@ -10,6 +10,7 @@
 
 #include "catalogue.h"
 #include "error.h"
+#include "fleet.h"
 #include "json.h"
 #include "records_file.h"
 #include "render.h"
@@ -22,7 +23,6 @@
 int fa_record_render(fa_tuner *tuner, const fa_answer *record, const char *nvrtc,
                      fa_rendered *ret, fa_diag *diag)
 {
-    char options[1024];
     fa_buf source = {0};
     int rc = fa_space_one(&tuner->families, &record->trial.config, &record->problem, &record->gpu,
                           &ret->candidate, diag);
@@ -36,8 +36,7 @@ int fa_record_render(fa_tuner *tuner, const fa_answer *record, const char *nvrtc
         return rc;
     fa_render_architecture(tuner->families.family[ret->candidate.family], &record->gpu,
                            ret->architecture, sizeof ret->architecture);
-    fa_nvrtc_options(ret->architecture, options, sizeof options);
-    fa_render_key(tuner->templates, source.data, options, ret->architecture, nvrtc, ret->key);
+    fa_cubin_key(tuner, source.data, ret->architecture, nvrtc, ret->key);
     ret->source = source.data; /* the buffer's memory goes on as the source */
     return 0;
 }
@@ -111,8 +110,9 @@ static fa_answer *find_record(fa_records *records, const fa_answer *record)
     return NULL;
 }
 
-static int collect_one(void *context, const fa_winner_record *winner)
+static int collect_one(void *context, fa_store *store, const fa_winner_record *winner)
 {
+    (void)store;
     struct collecting *all = context;
     fa_answer record;
     fa_gpu gpu;
@@ -185,7 +185,7 @@ static int export_records(fa_tuner *tuner, const char *path, fa_records_info *in
     records.families = today.families;
     memcpy(records.family, today.family, sizeof records.family);
     struct collecting all = {tuner, &records, info, diag};
-    rc = fa_store_winners_each(tuner->store, collect_one, &all, diag);
+    rc = fa_fleet_winners_each(tuner, collect_one, &all, diag);
     count_origins(&records, info);
     if (rc == 0 && records.count == 0)
         rc = fa_fail(diag, FA_ENOTFOUND, "the store has no winner of today's templates on a GPU of "

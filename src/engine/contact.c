@@ -237,6 +237,37 @@ static int prove(fa_tuner *tuner, const fa_target *target, const fa_config *conf
     return rc;
 }
 
+/* Whether our own manifest launches a config as an answer says. */
+static bool launched_so(fa_tuner *tuner, const fa_target *target, const fa_trial *trial)
+{
+    fa_candidate candidate;
+    return fa_tuner_families(tuner, NULL) == 0 &&
+           fa_space_one(&tuner->families, &trial->config, &target->asked, &target->gpu, &candidate,
+                        NULL) == 0 &&
+           candidate.trial.status == FA_STATUS_PENDING &&
+           candidate.trial.threads == trial->threads &&
+           candidate.trial.smem_bytes == trial->smem_bytes &&
+           memcmp(candidate.trial.grid, trial->grid, sizeof trial->grid) == 0;
+}
+
+int fa_contact_prove(fa_tuner *tuner, const fa_target *target, const fa_answer *answer,
+                     const fa_cubin_record *cubin, fa_diag *diag)
+{
+    fa_lock *gpu_lock = NULL;
+    fa_answer end;
+    fa_request request = {.size = sizeof request};
+    if (!launched_so(tuner, target, &answer->trial))
+        return fa_fail(diag, FA_ENOKERNEL, "the templates here do not launch %s so",
+                       answer->trial.config.family);
+    int rc = fa_store_is_read_only(tuner->store)
+                 ? 0
+                 : fa_request_wait(tuner, &request, target->gpu.uuid, &gpu_lock, NULL, diag);
+    if (rc == 0)
+        rc = prove(tuner, target, &answer->trial.config, cubin, &end, diag);
+    fa_lock_release(&gpu_lock);
+    return rc;
+}
+
 /* The winner's own row gets the cubin that was compiled anew; one that is not in this store keeps. */
 static int replace_cubin(fa_tuner *tuner, const fa_scope *scope, const char *old_key,
                          const fa_answer *made, int driver_version, fa_diag *diag)

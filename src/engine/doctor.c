@@ -5,8 +5,10 @@
 #include "engine.h"
 
 #include "error.h"
+#include "fleet.h"
 #include "json.h"
 #include "nvml.h"
+#include "remote.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -192,6 +194,25 @@ static void check_store(struct doctor *d)
         check_disk(d, path);
 }
 
+/* Where winners are shared, and what of the local store waits to be published there. */
+static void check_fleet(struct doctor *d)
+{
+    fa_fleet *fleet = NULL;
+    fa_diag diag;
+    int rc = fa_fleet_new(fa_options_fleet(&d->options), &fleet, &diag);
+    if (rc == 0 && fleet == NULL)
+        return;
+    if (rc == 0)
+        rc = fa_store_open(fleet->location, FA_STORE_READ_WRITE, &fleet->store, NULL, &diag);
+    if (rc != 0)
+        report(d, FA_CHECK_FAIL, "fleet",
+               "until it answers the local store is used, and what is tuned waits there",
+               "%s: %s", fleet != NULL ? fleet->shown : "FA_TUNE_STORE", diag.text);
+    else
+        report(d, FA_CHECK_OK, "fleet", "", "%s", fleet->shown);
+    fa_fleet_free(&fleet);
+}
+
 static void check_templates(struct doctor *d)
 {
     fa_templates *templates = NULL;
@@ -292,8 +313,8 @@ static void check_worker(struct doctor *d)
     uv_loop_t loop;
     int rc = fa_options_worker(&d->options, path, &diag);
     if (rc == 0 && d->has_nvrtc && uv_loop_init(&loop) == 0) {
-        rc = fa_compile_worker_start(&loop, path, &d->nvrtc, &events, &greeting, &greeting.child,
-                                     &diag);
+        rc = fa_compile_worker_start(&loop, path, &d->nvrtc, 0, &events, &greeting,
+                                     &greeting.child, &diag);
         if (rc == 0)
             fa_child_deadline(greeting.child, PATIENCE_MS);
         while (uv_loop_close(&loop) == UV_EBUSY)
@@ -303,6 +324,27 @@ static void check_worker(struct doctor *d)
     report(d, fit ? FA_CHECK_OK : FA_CHECK_FAIL, "worker",
            fit ? "" : "install fa-tune-worker beside the library, or set FA_TUNE_WORKER", "%s%s%s",
            rc == 0 ? path : diag.text, fit || rc != 0 ? "" : ": ", fit || rc != 0 ? "" : greeting.text);
+}
+
+/* Silent where no server is named. */
+static void check_server(struct doctor *d)
+{
+    fa_remote *remote = NULL;
+    fa_diag diag = {{0}};
+    char text[400];
+    int rc = fa_remote_make(&d->options, &remote, &diag);
+    if (rc == 0 && remote == NULL)
+        return;
+    if (rc != 0)
+        report(d, FA_CHECK_FAIL, "server", "mend FA_TUNE_SERVER or --server, and FA_TUNE_TOKEN_FILE",
+               "%s", diag.text);
+    else if (fa_remote_check(remote, text, sizeof text, &diag) != 0)
+        report(d, FA_CHECK_WARN, "server",
+               "start `fa-tune serve` there; until then the local store and tuner are used",
+               "%.300s does not answer: %.400s", fa_remote_address(remote), diag.text);
+    else
+        report(d, FA_CHECK_OK, "server", "", "%s", text);
+    fa_remote_free(&remote);
 }
 
 int fa_doctor(const fa_options *options, fa_check_visit *visit, void *context, fa_diag *diag)
@@ -320,8 +362,10 @@ int fa_doctor(const fa_options *options, fa_check_visit *visit, void *context, f
     check_templates(&doctor);
     check_worker(&doctor);
     check_store(&doctor);
+    check_fleet(&doctor);
     check_bundles(&doctor);
     check_clocks(&doctor);
+    check_server(&doctor);
     fa_driver_close(&doctor.driver);
     return doctor.stopped;
 }

@@ -37,6 +37,7 @@ struct fa_tuner {
     void *log_context;
     int32_t compile_timeout_ms, trial_timeout_ms;
     int32_t compile_nice;
+    int32_t strict_ms; /* compile_timeout_ms where templates are not trusted, else 0 */
     int forks; /* of this process, when it was opened */
     fa_templates *templates;
     fa_family_list families;
@@ -45,10 +46,12 @@ struct fa_tuner {
      * time looks up, tunes or writes. Readers walk the table without a lock, because entries are
      * published whole and never leave. */
     pthread_mutex_t work;
-    fa_store *store;
+    fa_store *store;         /* the local file */
+    struct fa_fleet *fleet;  /* NULL: no store is shared with other hosts (fleet.h) */
     fa_driver *driver; /* opened by the first request that needs a device */
     _Atomic(fa_kernel *) kernel[FA_KERNEL_BUCKETS];
     _Atomic(fa_driver *) launch_driver; /* = driver, for the readers */
+    struct fa_remote *remote; /* a server that is asked first; NULL: none is named */
     struct fa_system *system; /* system bundles, opened by the first lookup that needs them */
     bool ignore_system;       /* while the catalogue is predicted anew */
 };
@@ -63,6 +66,7 @@ int fa_options_copy(const fa_options *options, fa_options *ret_options, fa_diag 
 const char *fa_options_templates(const fa_options *options); /* NULL: built-in only */
 int fa_options_worker(const fa_options *options, char ret_path[FA_STORE_PATH_MAX], fa_diag *diag);
 int fa_options_store(const fa_options *options, char ret_path[FA_STORE_PATH_MAX], fa_diag *diag);
+const char *fa_options_fleet(const fa_options *options); /* "": no fleet's store */
 int fa_tuner_families(fa_tuner *tuner, fa_diag *diag); /* loads tuner->families */
 void fa_kernels_free(fa_tuner *tuner); /* kernel.c */
 
@@ -192,6 +196,10 @@ int fa_plan_make(fa_tuner *tuner, const fa_request *request, const fa_target *ta
  * is dropped, and a note says so. `work` is held. */
 int fa_contact_verify(fa_tuner *tuner, const fa_target *target, const fa_scope *scope,
                       fa_answer *answer, fa_cubin_record *cubin, fa_diag *diag);
+/* Proves somebody else's cubin as it is, launched as the answer says, in a worker; keeps nothing.
+ * FA_ENOKERNEL: it failed. `work` is held. */
+int fa_contact_prove(fa_tuner *tuner, const fa_target *target, const fa_answer *answer,
+                     const fa_cubin_record *cubin, fa_diag *diag);
 /* ---- system bundles (bundle_system.c) --------------------------------------------------------*/
 /* `work` is held for each. The winner of a target, when a system bundle has one: FA_ENOTFOUND else;
  * a bundle that is damaged or not to be believed is noted and passed over. */
@@ -203,6 +211,15 @@ int fa_system_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin
  * problem of its shape, whatever the lengths. A non-zero return stops and is returned. */
 int fa_system_each(fa_tuner *tuner, const fa_problem *like, fa_winner_visit *visit, void *context);
 void fa_system_close(fa_tuner *tuner);
+
+/* ---- sweeps (sweep.c) -----------------------------------------------------------------------*/
+/* Checks a caller's request and completes one of an older, shorter struct. */
+int fa_sweep_request_copy(const fa_sweep_request *request, fa_sweep_request *ret, fa_diag *diag);
+/* Whether a tune failed for what no other item would escape. */
+bool fa_sweep_is_fatal(int rc);
+/* What a tune's event adds to the account. A tune's counts are of this tune alone: *seen, which begins
+ * as all zeros, remembers what the account has seen of them. */
+fa_sweep_spent fa_spent_of_event(fa_progress *seen, const fa_progress *tune);
 
 /* ---- a tune (job.c and its stages) ----------------------------------------------------------*/
 typedef struct fa_job fa_job;
@@ -274,6 +291,7 @@ struct fa_job {
     size_t reference_size;
     bool reference_asked;
     int reference_retries;
+    int fleet_misses; /* cubins that the fleet's store did not have, in a row */
 
     struct {
         fa_child *child;
@@ -335,13 +353,17 @@ int fa_job_flush(fa_job *job);
 bool fa_job_may_retry(fa_job *job, int index);
 void fa_job_forget_fresh(fa_attempt *attempt);
 
-/* worker_start.c: a compile worker that loads NVRTC and then says {"rc":…}; its environment is empty. */
+/* worker_start.c: a compile worker that loads NVRTC and then says {"rc":…}; its environment is empty.
+ * strict_ms: 0, or how long a compile of source from outside may take, in the strict sandbox. */
 int fa_compile_worker_start(uv_loop_t *loop, const char *path, const fa_nvrtc_location *nvrtc,
-                            const fa_child_events *events, void *context, fa_child **ret_child,
+                            int strict_ms, const fa_child_events *events, void *context, fa_child **ret_child,
                             fa_diag *diag);
 /* The first message to one: the headers that sources may include. */
 int fa_compile_worker_headers(fa_child *child, const fa_templates *templates, fa_diag *diag);
 /* job_compile.c */
+/* What a cubin is stored and looked up by: all that went into it. */
+void fa_cubin_key(const fa_tuner *tuner, const char *source, const char *architecture,
+                  const char *nvrtc_identity, char ret_key[FA_HASH_HEX]);
 /* The source of a candidate for the target, its architecture and its cubin key. */
 int fa_render_candidate(fa_tuner *tuner, const fa_target *target, const fa_candidate *candidate,
                         const char *nvrtc_identity, fa_buf *ret_source, char *ret_architecture,

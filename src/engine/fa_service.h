@@ -22,6 +22,22 @@
 extern "C" {
 #endif
 
+/* ---- the library as a client ----------------------------------------------------------------
+ * With fa_options.server or FA_TUNE_SERVER fa_tune(), fa_get_best_kernel(), fa_run_sweep(),
+ * fa_list_winners() and fa_answer_cubin() ask that server first; everything else is about the local
+ * store. FA_TUNE_TOKEN_FILE names a file with the token for a TCP port.
+ * - What the server answers is the answer, also FA_ENOTFOUND and the like. When it is gone, cannot do
+ *   its part or says what cannot be, a note says so once, and the local store and tuner are used; it
+ *   is asked again a few seconds later.
+ * - A Unix socket must be this user's or root's. Nothing of the server's enters the local store.
+ * - fa_get_best_kernel() launches without a proof of its own what the server measured on this very
+ *   GPU, or another of its silicon under this driver version; anything else, and anything from a TCP
+ *   port without a token, is proved in a worker first. A hit in the process never waits for a server.
+ * - A callback that cancels cancels the job there, unless somebody else waits for it. */
+
+/* The server that is asked, or "": none is named, or it is gone for now. */
+FA_API const char *fa_server_location(const fa_tuner *tuner);
+
 /* The longest text that a reader takes, in bytes. */
 enum {
     FA_ASK_TEXT_MAX = 16384,

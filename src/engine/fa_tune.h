@@ -44,7 +44,8 @@ typedef struct fa_tuner fa_tuner;
 /* Zero is the default of every field; set `size` to sizeof(fa_options). */
 typedef struct fa_options {
     size_t size;
-    const char *store;     /* file; default: FA_TUNE_STORE, else the XDG cache directory */
+    const char *store;     /* file, or a store that hosts share (fa_fleet.h); default: FA_TUNE_STORE,
+                              else a file in the XDG cache directory */
     const char *templates; /* directory that overrides built-in templates; FA_TUNE_TEMPLATES */
     const char *worker;    /* fa-tune-worker's path; FA_TUNE_WORKER, else beside this library */
     int32_t compile_workers; /* default: one per core that this process may use */
@@ -57,6 +58,20 @@ typedef struct fa_options {
     /* Compile workers give way to other processes: 1 to 19 as nice(1) counts, 19 to all of them. A
      * compile's timeout counts the time that it waits, so raise that too. 0: they do not. */
     int32_t compile_nice;
+    /* The templates came from somebody who is not to be trusted with this user's files. Their source
+     * is compiled in workers that can open nothing, reach nobody and start nothing (seccomp); where
+     * the kernel cannot promise that, requests that compile end as FA_ENOTSUP. Only families of that
+     * directory are tried, none of its files may have the name of a built-in one, and cubins and
+     * winners made so are shared with no other templates. What that does not do: a kernel that was compiled is proved
+     * and timed on the GPU in the measuring worker, and code on a GPU can do anything within its own
+     * CUDA context. It can hang (its time ends), fault, and spoil what else that one worker holds,
+     * the proof of its own result included; so an answer of these templates proves nothing to
+     * others. Contexts are kept apart by the driver and the GPU alone, and a caller who loads such a
+     * kernel (fa_get_best_kernel) runs it in a context of its own. */
+    bool untrusted_templates;
+    /* A service that is asked before the local store and tuner: "unix:/path" or "http://host:port";
+     * FA_TUNE_SERVER. "": none, whatever the environment says. fa_service.h says what it changes. */
+    const char *server;
 } fa_options;
 
 /* Opens the store (read-only when it cannot be written). Cheap: no GPU, no NVRTC, no process. */
@@ -207,6 +222,7 @@ FA_API int fa_explain(fa_tuner *tuner, const fa_request *request, fa_explain_vis
 /* Stored winners, newest first. A non-zero return stops and is returned. */
 typedef int fa_answer_visit(void *context, const fa_answer *answer);
 FA_API int fa_list_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_diag *diag);
+/* What the last call read and wrote: the store's file, or the fleet's store without its secrets. */
 FA_API const char *fa_store_location(const fa_tuner *tuner);
 
 /* ---- GPUs -----------------------------------------------------------------------------------*/
@@ -245,5 +261,6 @@ FA_API const char *fa_name_of_layout(fa_layout layout);
 #include "fa_bundle.h"  /* winners in signed files */
 #include "fa_sweep.h"   /* grids of problems, and what others' kernels take for them */
 #include "fa_find.h"    /* what a request comes to without a tune */
+#include "fa_fleet.h"   /* hosts that share a store */
 #include "fa_service.h" /* what a service and its clients say to one another */
 #endif

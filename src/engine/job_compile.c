@@ -8,6 +8,7 @@
 #include "attn_maps.h"
 #include "cubin.h"
 #include "error.h"
+#include "fleet.h"
 #include "json.h"
 #include "model.h"
 #include "render.h"
@@ -127,20 +128,32 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
 }
 
 /* ---- rendering ------------------------------------------------------------------------------*/
+/* Cubins from source that is not trusted come from a compiler that may have been taken over: they are
+ * looked for by the same templates alone, however like another's source theirs is. */
+void fa_cubin_key(const fa_tuner *tuner, const char *source, const char *architecture,
+                  const char *nvrtc_identity, char ret_key[FA_HASH_HEX])
+{
+    char options[1024];
+    fa_nvrtc_options(architecture, options, sizeof options);
+    if (tuner->strict_ms > 0) {
+        size_t size = strlen(options);
+        snprintf(options + size, sizeof options - size, " untrusted %s",
+                 fa_templates_hash(tuner->templates));
+    }
+    fa_render_key(tuner->templates, source, options, architecture, nvrtc_identity, ret_key);
+}
+
 int fa_render_candidate(fa_tuner *tuner, const fa_target *target, const fa_candidate *candidate,
                         const char *nvrtc_identity, fa_buf *ret_source, char *ret_architecture,
                         size_t size, char ret_key[FA_HASH_HEX], fa_diag *diag)
 {
-    char options[1024];
     fa_render_architecture(tuner->families.family[candidate->family], &target->gpu,
                            ret_architecture, size);
     int rc = fa_render(tuner->templates, &tuner->families, candidate, &target->problem,
                        &target->gpu, ret_source, diag);
     if (rc != 0)
         return rc;
-    fa_nvrtc_options(ret_architecture, options, sizeof options);
-    fa_render_key(tuner->templates, ret_source->data, options, ret_architecture, nvrtc_identity,
-                  ret_key);
+    fa_cubin_key(tuner, ret_source->data, ret_architecture, nvrtc_identity, ret_key);
     return 0;
 }
 
@@ -150,7 +163,6 @@ static int render(fa_job *job, int index, fa_buf *ret_source, char *ret_architec
 {
     const fa_gpu *gpu = &job->target.gpu;
     fa_tuner *tuner = job->tuner;
-    char options[1024];
     if (index != FA_JOB_REFERENCE)
         return fa_render_candidate(tuner, &job->target, &job->space.candidate[index],
                                    job->nvrtc.identity, ret_source, ret_architecture, size, ret_key,
@@ -160,9 +172,7 @@ static int render(fa_job *job, int index, fa_buf *ret_source, char *ret_architec
                                  &job->diag);
     if (rc != 0)
         return rc;
-    fa_nvrtc_options(ret_architecture, options, sizeof options);
-    fa_render_key(tuner->templates, ret_source->data, options, ret_architecture,
-                  job->nvrtc.identity, ret_key);
+    fa_cubin_key(tuner, ret_source->data, ret_architecture, job->nvrtc.identity, ret_key);
     return 0;
 }
 
@@ -177,7 +187,7 @@ static void keep_reference(fa_job *job, const void *bytes, size_t size)
     job->reference_size = size;
 }
 
-/* A cubin of a system bundle that is clean goes into the store, as one compiled now would. */
+/* A cubin of a system bundle or of the fleet that is clean goes into the store, as one compiled now would. */
 static void keep_fresh(fa_job *job, int index, fa_cubin_record *record)
 {
     const fa_candidate *candidate = &job->space.candidate[index];
@@ -193,12 +203,25 @@ static void keep_fresh(fa_job *job, int index, fa_cubin_record *record)
     job->unwritten = true;
 }
 
-/* True when the store or a system bundle had the cubin, and it has been taken. */
+/* A whole space is in the fleet's store or none of it: after a few that are not there it is asked no
+ * more. */
+static int find_in_fleet(fa_job *job, const char *key, fa_cubin_record *ret_record)
+{
+    enum { IN_VAIN = 4 };
+    if (job->fleet_misses >= IN_VAIN)
+        return FA_ENOTFOUND;
+    int rc = fa_fleet_cubin(job->tuner, key, ret_record);
+    job->fleet_misses = rc == 0 ? 0 : job->fleet_misses + 1;
+    return rc;
+}
+
+/* True when the store, a system bundle or the fleet had the cubin, and it has been taken. */
 static bool take_stored(fa_job *job, int index, const char *key)
 {
     fa_cubin_record record = {0};
     bool stored = fa_store_cubin_get(job->tuner->store, key, &record, NULL) == 0;
-    if (!stored && fa_system_cubin(job->tuner, key, &record) != 0)
+    if (!stored && fa_system_cubin(job->tuner, key, &record) != 0 &&
+        find_in_fleet(job, key, &record) != 0)
         return false;
     if (index == FA_JOB_REFERENCE)
         keep_reference(job, record.bytes, record.size);
@@ -378,7 +401,8 @@ static void note_open_files(fa_job *job, const fa_message *message)
 {
     bool confined = false;
     fa_json_bool(message->json, "confined", &confined, "message", NULL);
-    if (!confined && !job->noted_open_files && !fa_templates_is_builtin(job->tuner->templates))
+    if (!confined && !job->noted_open_files && job->tuner->strict_ms == 0 &&
+        !fa_templates_is_builtin(job->tuner->templates))
         fa_note(job->tuner, "this kernel has no Landlock: templates can read files while they are "
                             "compiled, so use only those that you trust");
     job->noted_open_files = true;
@@ -450,8 +474,9 @@ static int start_worker(fa_job *job, struct fa_compile_worker *worker)
     static const fa_child_events events = {worker_answered, worker_gone};
     worker->ready = false;
     worker->index = FA_JOB_IDLE;
-    int rc = fa_compile_worker_start(&job->loop, job->tuner->worker_path, &job->nvrtc, &events,
-                                     worker, &worker->child, &job->diag);
+    int rc = fa_compile_worker_start(&job->loop, job->tuner->worker_path, &job->nvrtc,
+                                     job->tuner->strict_ms, &events, worker, &worker->child,
+                                     &job->diag);
     if (rc == 0) {
         fa_child_yield(worker->child, job->tuner->compile_nice);
         rc = fa_compile_worker_headers(worker->child, job->tuner->templates, &job->diag);

@@ -9,6 +9,7 @@
 #include "engine.h"
 
 #include "error.h"
+#include "fleet.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -278,20 +279,21 @@ int fa_job_choose_winner(fa_job *job, fa_answer *answer)
 }
 
 struct storing {
-    fa_store *store;
+    fa_tuner *tuner;
     const fa_winner_record *winner;
     const fa_prediction_record *prediction; /* or NULL */
     bool kept;
 };
 
-/* The winner and what it says about the prediction, in one transaction. */
+/* The winner, what it says about the prediction, and that the fleet is to have it, in one transaction. */
 static int store_both(void *context, fa_diag *diag)
 {
     struct storing *storing = context;
-    int rc = fa_store_winner_put(storing->store, storing->winner, NULL, &storing->kept, diag);
+    fa_store *store = storing->tuner->store;
+    int rc = fa_store_winner_put(store, storing->winner, NULL, &storing->kept, diag);
     if (rc == 0 && storing->prediction != NULL)
-        rc = fa_store_prediction_put(storing->store, storing->prediction, diag);
-    return rc;
+        rc = fa_store_prediction_put(store, storing->prediction, diag);
+    return rc == 0 ? fa_fleet_remember(storing->tuner, &storing->winner->scope, diag) : rc;
 }
 
 int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag)
@@ -319,10 +321,10 @@ int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag
     memcpy(winner.cubin_key, answer->cubin_key, sizeof winner.cubin_key);
     memcpy(winner.nvrtc, answer->nvrtc, sizeof winner.nvrtc);
     memcpy(winner.gpu_name, answer->gpu.name, sizeof winner.gpu_name);
-    struct storing storing = {.store = job->tuner->store,
+    struct storing storing = {.tuner = job->tuner,
                               .winner = &winner,
                               .prediction = judged ? &prediction : NULL};
-    int rc = fa_store_batch(storing.store, store_both, &storing, diag);
+    int rc = fa_store_batch(job->tuner->store, store_both, &storing, diag);
     free(winner.evidence);
     if (rc != 0)
         return rc;

@@ -10,7 +10,9 @@
 
 #include "attn_params.h"
 #include "error.h"
+#include "fleet.h"
 #include "map_cache.h"
+#include "remote.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -196,6 +198,7 @@ static int make_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
     if (rc != 0)
         return rc;
     if (effort != FA_EFFORT_PATIENT) {
+        fa_fleet_look(tuner, &target, false);
         rc = load_stored(tuner, &target, problem, context, effort, ret_kernel, diag);
         /* FA_ECORRUPT: its cubin is gone from the store, and a tune makes it again. */
         if (effort == FA_EFFORT_CACHED && rc == FA_ECORRUPT)
@@ -222,6 +225,114 @@ static int make_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
     return rc;
 }
 
+/* ---- from a server --------------------------------------------------------------------------*/
+/* What the server is to be asked for: this device; `work` is held. */
+static int resolve_here(fa_tuner *tuner, const fa_problem *problem, void **ret_context,
+                        fa_target *ret_target, fa_diag *diag)
+{
+    int ordinal = 0;
+    int rc = fa_tuner_driver(tuner, diag);
+    if (rc == 0 && (*ret_context = fa_driver_current_context(tuner->driver)) == NULL)
+        rc = FA_ENODEVICE;
+    if (rc == 0)
+        rc = fa_driver_current_device(tuner->driver, &ordinal, diag);
+    return rc != 0 ? rc
+                   : fa_target_resolve(tuner, problem, NULL, ordinal, false, ret_target, diag);
+}
+
+/* Whether somebody else's answer may be launched here at all: NULL, or why not. On return it is about
+ * this device, as its origin tells. */
+static const char *judge(const fa_target *target, int driver_version, fa_effort effort,
+                         fa_answer *answer)
+{
+    const fa_trial *trial = &answer->trial;
+    char silicon[FA_SILICON_MAX];
+    fa_gpu_silicon(&answer->gpu, silicon);
+    if (strcmp(silicon, target->scope.silicon) != 0)
+        return "its answer is for other silicon";
+    if (trial->threads < 1 || trial->threads > 1024 || trial->grid[0] < 1 || trial->grid[1] < 1 ||
+        trial->grid[2] < 1 || trial->grid[1] > 65535 || trial->grid[2] > 65535 ||
+        trial->smem_bytes < 0 || trial->smem_bytes > target->gpu.smem_per_block)
+        return "its kernel cannot be launched here";
+    if (answer->origin == FA_ORIGIN_MEASURED && strcmp(answer->gpu.uuid, target->gpu.uuid) != 0)
+        answer->origin = FA_ORIGIN_MEASURED_SAME_SILICON;
+    answer->gpu = target->gpu;
+    fa_answer proved = *answer;
+    proved.driver_version = driver_version; /* as it will be */
+    if (!fa_answer_satisfies(&proved, effort, false, false))
+        return "it has nothing measured for this GPU";
+    return NULL;
+}
+
+/* Measured on this silicon under this driver, by a server whose word counts. */
+static bool is_proved(const fa_tuner *tuner, const fa_answer *answer)
+{
+    return fa_remote_is_trusted(tuner->remote) &&
+           answer->driver_version == fa_driver_version(tuner->driver) &&
+           (fa_origin_is_measured(answer->origin) || answer->origin == FA_ORIGIN_NEAREST);
+}
+
+/* Proves where that is due, and loads; `work` is held. */
+static int load_remote(fa_tuner *tuner, const fa_target *target, const fa_problem *problem,
+                       void *context, fa_effort effort, fa_answer *answer,
+                       const fa_cubin_record *cubin, const fa_kernel **ret_kernel, fa_diag *diag)
+{
+    /* Another thread may have made it meanwhile. */
+    *ret_kernel = find_loaded(tuner, problem, context, effort);
+    if (*ret_kernel != NULL)
+        return 0;
+    if (!is_proved(tuner, answer)) {
+        int rc = fa_contact_prove(tuner, target, answer, cubin, diag);
+        if (rc != 0)
+            return fa_fail_in(diag, rc, "its kernel did not pass its proof here");
+        answer->driver_version = fa_driver_version(tuner->driver);
+    }
+    return load_kernel(tuner, problem, context, answer, cubin, ret_kernel, diag);
+}
+
+static int ask_remote(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
+                      const fa_kernel **ret_kernel, fa_diag *diag)
+{
+    void *context = NULL;
+    fa_target target;
+    fa_answer answer;
+    fa_remote_cubin where;
+    fa_cubin_record cubin = {0};
+    fa_diag why = {{0}};
+    if (!fa_remote_usable(tuner->remote))
+        return FA_REMOTE_NONE;
+    pthread_mutex_lock(&tuner->work);
+    int rc = resolve_here(tuner, problem, &context, &target, &why);
+    pthread_mutex_unlock(&tuner->work);
+    if (rc != 0)
+        return FA_REMOTE_NONE; /* the local way says what is wrong */
+    rc = fa_remote_kernel(tuner, problem, &target.gpu, effort, &answer, &where, diag);
+    if (rc != 0)
+        return rc;
+    if (effort == FA_EFFORT_CACHED && answer.driver_version == 0)
+        return fa_fail(diag, FA_ENOTFOUND,
+                       "all that the server has (origin: %s) is a winner that no GPU has proved "
+                       "yet: ask with effort predict or measure", fa_origin_name(answer.origin));
+    const char *refused = judge(&target, fa_driver_version(tuner->driver), effort, &answer);
+    if (refused == NULL && where.size == 0)
+        refused = "it has no cubin for its answer";
+    if (refused != NULL)
+        return fa_remote_give_up(tuner, refused);
+    rc = fa_remote_cubin_get(tuner, where.key, &where, &cubin.bytes, &cubin.size, &why);
+    if (rc == FA_REMOTE_NONE)
+        return rc;
+    if (rc == 0) {
+        memcpy(cubin.key, where.key, sizeof cubin.key);
+        memcpy(cubin.entry, answer.entry, sizeof cubin.entry);
+        cubin.sm = target.gpu.sm;
+        pthread_mutex_lock(&tuner->work);
+        rc = load_remote(tuner, &target, problem, context, effort, &answer, &cubin, ret_kernel, &why);
+        pthread_mutex_unlock(&tuner->work);
+    }
+    fa_cubin_record_free(&cubin);
+    return rc == 0 ? 0 : fa_remote_give_up(tuner, why.text);
+}
+
 int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
                        const fa_kernel **ret_kernel, fa_diag *diag)
 {
@@ -242,7 +353,9 @@ int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
         return 0;
     }
     rc = fa_problem_check(problem, diag);
-    if (rc != 0)
+    if (rc == 0)
+        rc = ask_remote(tuner, problem, effort, ret_kernel, diag);
+    if (rc != FA_REMOTE_NONE)
         return rc;
     pthread_mutex_lock(&tuner->work);
     rc = fa_tuner_driver(tuner, diag);

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -298,6 +299,29 @@ static int write_list(const key_list *list, const char *path, fa_diag *diag)
     return rc;
 }
 
+/* Held from reading the list until it is written again, so that two who change it at once lose
+ * nothing. *ret_fd is closed to let go. */
+static int lock_list(int *ret_fd, fa_diag *diag)
+{
+    char path[FA_STORE_PATH_MAX];
+    int rc = make_directory(diag);
+    if (rc == 0)
+        rc = place("", path, sizeof path, diag);
+    if (rc != 0)
+        return rc;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), failed = fd < 0 ? errno : 0;
+    while (failed == 0 && flock(fd, LOCK_EX) != 0)
+        if (errno != EINTR)
+            failed = errno;
+    if (failed == 0) {
+        *ret_fd = fd;
+        return 0;
+    }
+    if (fd >= 0)
+        close(fd);
+    return fa_fail(diag, FA_EIO, "cannot lock directory %s of keys: %s", path, strerror(failed));
+}
+
 static int add_to(key_list *list, const char *key, const char *name, fa_diag *diag)
 {
     int at = 0;
@@ -328,13 +352,15 @@ int fa_trust_add(const char *key, const char *name, fa_diag *diag)
     key_list *list = malloc(sizeof *list);
     if (list == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
-    int rc = make_directory(diag);
+    int lock = -1, rc = lock_list(&lock, diag);
     if (rc == 0)
         rc = read_list(list, path, sizeof path, diag);
     if (rc == 0)
         rc = add_to(list, hex, name, diag);
     if (rc == 0)
         rc = write_list(list, path, diag);
+    if (lock >= 0)
+        close(lock);
     free(list);
     return rc;
 }
@@ -350,7 +376,9 @@ int fa_trust_remove(const char *key_or_name, fa_diag *diag)
     key_list *list = malloc(sizeof *list);
     if (list == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
-    int rc = read_list(list, path, sizeof path, diag), left = 0;
+    int lock = -1, rc = lock_list(&lock, diag), left = 0;
+    if (rc == 0)
+        rc = read_list(list, path, sizeof path, diag);
     for (int i = 0; rc == 0 && i < list->count; i++)
         if (strcmp(list->key[i].key, hex) != 0 && strcmp(list->key[i].name, key_or_name) != 0)
             list->key[left++] = list->key[i];
@@ -361,6 +389,8 @@ int fa_trust_remove(const char *key_or_name, fa_diag *diag)
         list->count = left;
         rc = write_list(list, path, diag);
     }
+    if (lock >= 0)
+        close(lock);
     free(list);
     return rc;
 }

@@ -62,8 +62,9 @@ bool fa_answer_satisfies(const fa_answer *answer, fa_effort effort, bool exact, 
     if (measured(answer->origin))
         return own && !(whole && answer->top_few);
     /* Where it is not here, a choice from the whole space is the best there is; one from the first
-     * few configs is not. */
-    return own && !answer->gpu.present && !answer->top_few && answer->compiled >= answer->in_budget;
+     * few configs is not. Each config of a whole space came out clean or failed. */
+    return own && !answer->gpu.present && !answer->top_few &&
+           answer->clean + answer->failed >= answer->in_budget;
 }
 
 bool fa_lead_serves(const fa_target *target, const fa_lead *lead)

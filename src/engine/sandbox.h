@@ -13,6 +13,13 @@ int fa_sandbox_limit(fa_diag *diag);
  * so that an #include of a file outside the templates finds nothing. *ret_confined says whether it
  * holds. Call it after every library is loaded. */
 int fa_sandbox_confine(bool *ret_confined, fa_diag *diag);
+/* For source that came from outside, on top of both above: takes away all but computing and talking
+ * on the open descriptor `channel` (seccomp): no file, socket, program or process can be had any
+ * more, nor memory that holds code. FA_ENOTSUP where this kernel cannot do that: then no such source
+ * may be compiled. Call it after something was compiled. */
+int fa_sandbox_strict(int channel, fa_diag *diag);
+/* Ends this process by a signal once it has computed for so many seconds more. */
+int fa_sandbox_cpu(int seconds, fa_diag *diag);
 /* Ends this process as soon as the other end of fd is gone, also in the middle of a compile. */
 int fa_sandbox_follow(int fd, fa_diag *diag);
 

@@ -5,6 +5,8 @@
 #include "engine.h"
 
 #include "error.h"
+#include "fleet.h"
+#include "remote.h"
 
 #include <dlfcn.h>
 #include <sched.h>
@@ -172,8 +174,16 @@ int fa_options_worker(const fa_options *options, char ret_path[FA_STORE_PATH_MAX
     return 0;
 }
 
+const char *fa_options_fleet(const fa_options *options)
+{
+    const char *location = option_or_environment(options->store, "FA_TUNE_STORE");
+    return location != NULL && fa_fleet_is_location(location) ? location : "";
+}
+
 int fa_options_store(const fa_options *options, char ret_path[FA_STORE_PATH_MAX], fa_diag *diag)
 {
+    if (fa_options_fleet(options)[0] != 0)
+        return fa_store_local_path(ret_path, FA_STORE_PATH_MAX, diag);
     return options->store != NULL
                ? copy_path(options->store, ret_path, FA_STORE_PATH_MAX, "store", diag)
                : fa_store_default_path(ret_path, FA_STORE_PATH_MAX, diag);
@@ -192,6 +202,8 @@ static int set_up(fa_tuner *tuner, const fa_options *options, fa_diag *diag)
     if (options->compile_nice < 0 || options->compile_nice > 19)
         return fa_fail(diag, FA_EINVAL, "compile_nice is %d: use 0 to 19", options->compile_nice);
     tuner->compile_nice = options->compile_nice;
+    if (options->untrusted_templates)
+        tuner->strict_ms = tuner->compile_timeout_ms;
     if (options->compile_workers < 0 || options->compile_workers > FA_JOB_WORKERS_MAX)
         return fa_fail(diag, FA_EINVAL, "compile_workers is %d: use 1 to %d, or 0 for one per core",
                        options->compile_workers, FA_JOB_WORKERS_MAX);
@@ -201,7 +213,13 @@ static int set_up(fa_tuner *tuner, const fa_options *options, fa_diag *diag)
     if (rc == 0)
         rc = fa_options_store(options, tuner->store_path, diag);
     if (rc == 0)
+        rc = fa_remote_make(options, &tuner->remote, diag);
+    if (rc == 0)
+        rc = fa_fleet_new(fa_options_fleet(options), &tuner->fleet, diag);
+    if (rc == 0)
         rc = fa_templates_open(fa_options_templates(options), &tuner->templates, diag);
+    if (rc == 0 && tuner->strict_ms > 0)
+        rc = fa_templates_keep_apart(tuner->templates, diag);
     if (rc == 0)
         rc = open_store(tuner, diag);
     return rc;
@@ -236,6 +254,8 @@ void fa_close(fa_tuner **tuner)
     fa_tuner *t = *tuner;
     fa_kernels_free(t);
     fa_system_close(t);
+    fa_remote_free(&t->remote);
+    fa_fleet_free(&t->fleet);
     fa_store_close(&t->store);
     fa_families_free(&t->families);
     fa_templates_close(&t->templates);
@@ -247,5 +267,8 @@ void fa_close(fa_tuner **tuner)
 
 const char *fa_store_location(const fa_tuner *tuner)
 {
-    return tuner != NULL ? tuner->store_path : "";
+    if (tuner == NULL)
+        return "";
+    bool shared = tuner->fleet != NULL && atomic_load(&tuner->fleet->reached);
+    return shared ? tuner->fleet->shown : tuner->store_path;
 }

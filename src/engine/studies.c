@@ -9,6 +9,7 @@
 
 #include "catalogue.h"
 #include "error.h"
+#include "fleet.h"
 #include "model.h"
 
 #include <stdio.h>
@@ -85,7 +86,7 @@ static int complete(fa_tuner *tuner, fa_study *study, fa_diag *diag)
     fa_winner_record winner = {0};
     int rc = scope_of(study, &scope, diag);
     if (rc == 0)
-        rc = fa_store_winner_get(tuner->store, &scope, &winner, NULL, diag);
+        rc = fa_fleet_winner(tuner, &scope, &winner, diag);
     if (rc == 0) {
         study->has_winner = true;
         fa_records_answer(&winner, NULL, &study->winner);
@@ -118,7 +119,7 @@ int fa_list_studies(fa_tuner *tuner, fa_study_visit *visit, void *context, fa_di
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
-    rc = fa_store_scopes_each(tuner->store, keep_scope, &list, diag);
+    rc = fa_fleet_scopes_each(tuner, keep_scope, &list, diag);
     if (rc == FA_ENOMEM)
         fa_fail(diag, rc, "out of memory after %zu studies", list.count);
     for (size_t i = 0; i < list.count && rc == 0; i++)
@@ -280,7 +281,10 @@ int fa_list_study_trials(fa_tuner *tuner, const fa_study *study, fa_study_trial_
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
-    rc = fa_store_trials_each(tuner->store, &scope, keep_trial, &list, diag);
+    fa_store *shared = fa_fleet_store(tuner);
+    rc = shared != NULL ? fa_store_trials_each(shared, &scope, keep_trial, &list, diag) : 0;
+    if (rc == 0 && list.count == 0)
+        rc = fa_store_trials_each(tuner->store, &scope, keep_trial, &list, diag);
     if (rc == 0 && study->current)
         rc = join_space(tuner, study, &list);
     pthread_mutex_unlock(&tuner->work);

@@ -10,6 +10,7 @@
 #include "engine.h"
 
 #include "error.h"
+#include "remote.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -70,21 +71,29 @@ static void write_account(struct sweep *s)
     s->unwritten = (fa_sweep_spent){0};
 }
 
-/* A tune's counts are of this tune alone; the account gets what they have grown by. */
-static void account_tune(struct sweep *s, const fa_progress *tune)
+fa_sweep_spent fa_spent_of_event(fa_progress *seen, const fa_progress *tune)
 {
-    int64_t trials = tune->kind == FA_EVENT_TRIAL && tune->stage == FA_STAGE_TUNE;
-    int64_t compiled = tune->compiled - tune->reused - (s->seen.compiled - s->seen.reused);
-    int64_t reused = tune->reused - s->seen.reused;
+    int64_t compiled = tune->compiled - tune->reused - (seen->compiled - seen->reused);
+    int64_t reused = tune->reused - seen->reused;
     if (tune->kind == FA_EVENT_STAGE && tune->stage == FA_STAGE_TUNE)
         compiled = reused = 0; /* what is on record from earlier runs */
+    *seen = *tune;
+    return (fa_sweep_spent){
+        .trials = tune->kind == FA_EVENT_TRIAL && tune->stage == FA_STAGE_TUNE,
+        .compiled = compiled > 0 ? compiled : 0,
+        .reused = reused > 0 ? reused : 0,
+    };
+}
+
+static void account_tune(struct sweep *s, const fa_progress *tune)
+{
+    fa_sweep_spent more = fa_spent_of_event(&s->seen, tune);
     fa_sweep_spent *const accounts[] = {&s->unwritten, &s->item.spent, &s->now.spent};
     for (size_t i = 0; i < sizeof accounts / sizeof *accounts; i++) {
-        accounts[i]->trials += trials;
-        accounts[i]->compiled += compiled > 0 ? compiled : 0;
-        accounts[i]->reused += reused > 0 ? reused : 0;
+        accounts[i]->trials += more.trials;
+        accounts[i]->compiled += more.compiled;
+        accounts[i]->reused += more.reused;
     }
-    s->seen = *tune;
 }
 
 /* A limit of trials lets a tune go on whose every config has ended: only the race is left. */
@@ -218,7 +227,7 @@ static int check_all_done(struct sweep *s, fa_diag *diag)
     return rc;
 }
 
-static bool is_fatal(int rc)
+bool fa_sweep_is_fatal(int rc)
 {
     for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++)
         if (fatal[i] == rc)
@@ -261,7 +270,7 @@ static int run_item(struct sweep *s, fa_diag *diag)
                  : fa_tune(s->tuner, &request, &answer, &why);
     if (s->store_rc != 0)
         return fa_fail(diag, s->store_rc, "%s", s->store_diag.text);
-    if (rc != 0 && (rc == FA_ECANCELED || is_fatal(rc))) {
+    if (rc != 0 && (rc == FA_ECANCELED || fa_sweep_is_fatal(rc))) {
         end_item(s, FA_ITEM_PENDING, "", NULL);
         return rc == FA_ECANCELED && s->budget_spent ? 0 : fa_fail(diag, rc, "%s", why.text);
     }
@@ -300,7 +309,7 @@ static int run_items(struct sweep *s, fa_diag *diag)
 }
 
 /* ---- a run ----------------------------------------------------------------------------------*/
-static int copy_request(const fa_sweep_request *request, fa_sweep_request *ret, fa_diag *diag)
+int fa_sweep_request_copy(const fa_sweep_request *request, fa_sweep_request *ret, fa_diag *diag)
 {
     *ret = (fa_sweep_request){0};
     if (request == NULL || request->size < sizeof(size_t) || request->size > 4096)
@@ -326,7 +335,7 @@ int fa_sweep_key(const fa_sweep_request *request, char ret_key[65], fa_diag *dia
     fa_sweep_request known;
     fa_hash hash;
     char text[FA_PROBLEM_KEY_MAX];
-    int rc = copy_request(request, &known, diag);
+    int rc = fa_sweep_request_copy(request, &known, diag);
     if (rc == 0 && ret_key == NULL)
         rc = fa_fail(diag, FA_EINVAL, "ret_key is NULL");
     if (rc != 0)
@@ -388,11 +397,18 @@ int fa_run_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret
     struct sweep s = {.tuner = tuner, .request = &known};
     int rc = fa_tuner_check(tuner, diag);
     if (rc == 0)
-        rc = copy_request(request, &known, diag);
+        rc = fa_sweep_request_copy(request, &known, diag);
     if (rc == 0)
         rc = fa_sweep_key(&known, s.now.key, diag);
     if (rc != 0)
         return rc;
+    fa_sweep there = {0};
+    rc = fa_remote_sweep(tuner, &known, &there, diag);
+    if (rc != FA_REMOTE_NONE) {
+        if (ret_sweep != NULL && (rc == 0 || there.items > 0))
+            *ret_sweep = there;
+        return rc;
+    }
     lock_name(s.now.key, name);
     if (fa_store_is_read_only(tuner->store))
         return fa_fail(diag, FA_EREADONLY,

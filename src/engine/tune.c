@@ -6,6 +6,8 @@
 #include "engine.h"
 
 #include "error.h"
+#include "fleet.h"
+#include "remote.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -74,6 +76,7 @@ int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *
                    fa_job **job, fa_answer *ret_answer, fa_diag *diag)
 {
     fa_lock *key_lock = NULL, *gpu_lock = NULL;
+    fa_turn turn = {.held = false};
     char key[FA_HASH_HEX];
     bool waited = false, again = request->again || request->effort == FA_EFFORT_PATIENT;
     fa_scope_key(&target->scope, key);
@@ -86,14 +89,21 @@ int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *
     bool found = rc == 0 && (waited || !again) &&
                  fa_leads_find(tuner, target, ret_answer, NULL, NULL, NULL) == 0 &&
                  satisfies(ret_answer, request);
+    /* The same among hosts. */
+    if (rc == 0 && !found && tuner->fleet != NULL)
+        rc = fa_turn_take(tuner, request, target, again && !waited, &turn, &found, ret_answer, diag);
     /* Two tunes on one GPU would time each other. */
     if (rc == 0 && !found && target->gpu.present)
         rc = fa_request_wait(tuner, request, target->gpu.uuid, &gpu_lock, NULL, diag);
     if (rc == 0 && !found)
         rc = run_plan(tuner, request, target, job, ret_answer, diag);
+    if (rc == 0 && !found && tuner->fleet != NULL)
+        fa_fleet_publish(tuner, &target->scope, &turn);
     if (rc == 0 && !found)
         fa_leads_refine(tuner, target, ret_answer);
     fa_job_free(job);
+    if (tuner->fleet != NULL)
+        fa_turn_end(tuner, &turn);
     fa_lock_release(&gpu_lock);
     fa_lock_release(&key_lock);
     return rc;
@@ -116,7 +126,7 @@ int fa_request_copy(const fa_request *request, fa_request *ret_request, fa_diag 
  * takes a while to start, and the compile workers can load meanwhile. */
 static bool sure_to_tune(fa_tuner *tuner, const fa_request *request)
 {
-    if (request->gpu != NULL || request->effort < FA_EFFORT_MEASURE || tuner->driver != NULL ||
+    if (tuner->fleet != NULL || request->gpu != NULL || request->effort < FA_EFFORT_MEASURE || tuner->driver != NULL ||
         fa_store_is_read_only(tuner->store) || fa_problem_check(&request->problem, NULL) != 0)
         return false;
     fa_problem bucket = request->exact ? fa_problem_exact(&request->problem)
@@ -134,6 +144,7 @@ static int look_up(fa_tuner *tuner, const fa_request *request, const fa_target *
     *ret_answered = false;
     if (request->again || request->effort == FA_EFFORT_PATIENT)
         return 0;
+    fa_fleet_look(tuner, target, request->exact);
     int rc = fa_leads_find(tuner, target, ret_answer, NULL, NULL, diag);
     *ret_answered = rc == 0 && satisfies(ret_answer, request);
     bool nothing = rc == FA_ENOTFOUND || rc == FA_ECORRUPT;
@@ -173,9 +184,12 @@ int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, f
         rc = fa_request_copy(request, &known, diag);
     if (rc != 0)
         return rc;
-    pthread_mutex_lock(&tuner->work);
-    rc = tune_locked(tuner, &known, &answer, diag);
-    pthread_mutex_unlock(&tuner->work);
+    rc = fa_remote_tune(tuner, &known, &answer, diag);
+    if (rc == FA_REMOTE_NONE) {
+        pthread_mutex_lock(&tuner->work);
+        rc = tune_locked(tuner, &known, &answer, diag);
+        pthread_mutex_unlock(&tuner->work);
+    }
     if (rc == 0)
         *ret_answer = answer;
     return rc;

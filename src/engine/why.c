@@ -6,6 +6,7 @@
 #include "engine.h"
 
 #include "error.h"
+#include "fleet.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -221,10 +222,9 @@ static fa_config given_by_bucket(fa_tuner *tuner, const fa_winner_record *point,
     return given;
 }
 
-static int tell_regret(void *context, const fa_winner_record *winner)
+static int tell_regret(void *context, fa_store *store, const fa_winner_record *winner)
 {
     struct telling *telling = context;
-    fa_store *store = telling->tuner->store;
     fa_winner_record of_bucket = {0};
     fa_scope scope = winner->scope;
     scope.problem = fa_problem_bucket(&winner->scope.problem);
@@ -261,7 +261,7 @@ int fa_list_regret(fa_tuner *tuner, fa_regret_visit *visit, void *context, fa_di
         return fa_fail(diag, FA_EINVAL, "visit is NULL");
     struct telling telling = {.tuner = tuner, .regret = visit, .context = context};
     pthread_mutex_lock(&tuner->work);
-    rc = fa_store_winners_each(tuner->store, tell_regret, &telling, diag);
+    rc = fa_fleet_winners_each(tuner, tell_regret, &telling, diag);
     pthread_mutex_unlock(&tuner->work);
     return rc;
 }

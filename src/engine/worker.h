@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The worker process's two roles, and the words both ends use. One executable:
- *   fa-tune-worker compile LIBNVRTC BUILTINS MAJOR MINOR   source in, cubin out
+ *   fa-tune-worker compile LIBNVRTC BUILTINS MAJOR MINOR [SECONDS]   source in, cubin out; SECONDS:
+ *                                                          of a compile, in the strict sandbox
  *   fa-tune-worker measure ORDINAL                         cubin in, proof and samples out
  * Messages come and go on descriptor 3. The first answer of either role is {"rc":…} and says
  * whether it could start.
@@ -12,7 +13,8 @@
 #include "../base/channel.h"
 #include "../gpu/nvrtc.h"
 
-int fa_worker_compile(int fd, const fa_nvrtc_location *location);
+/* strict_s: 0, or the strict sandbox and the processor time that one compile in it may take. */
+int fa_worker_compile(int fd, const fa_nvrtc_location *location, int strict_s);
 int fa_worker_measure(int fd, int ordinal);
 
 /* {"rc":code,"text":sentence} */

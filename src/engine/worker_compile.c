@@ -16,13 +16,14 @@
 #include <string.h>
 #include <time.h>
 
-enum { MAX_HEADERS = 64 };
+enum { MAX_HEADERS = 64, LOG_MAX = 256 << 10 };
 
 struct compiler {
     fa_nvrtc *nvrtc;
     cJSON *headers; /* owns the texts below */
     fa_source_header header[MAX_HEADERS];
     int header_count;
+    int strict_s;
 };
 
 static double now_ms(void)
@@ -61,11 +62,18 @@ static int compile(struct compiler *compiler, int fd, const cJSON *json)
         rc = fa_json_text(json, "architecture", &architecture, "message", &diag);
     if (rc == 0)
         rc = fa_json_text(json, "source", &source, "message", &diag);
+    if (rc == 0 && compiler->strict_s > 0)
+        rc = fa_sandbox_cpu(compiler->strict_s, &diag);
     if (rc == 0) {
         fa_compile_request request = {source, name, compiler->header, compiler->header_count,
                                       architecture};
         rc = fa_nvrtc_compile(compiler->nvrtc, &request, &cubin, &log, &diag);
     }
+    if (rc == 0 && cubin.size > FA_FRAME_BLOB_MAX)
+        rc = fa_fail(&diag, FA_ECOMPILE, "the cubin has %zu bytes: at most %d are taken", cubin.size,
+                     FA_FRAME_BLOB_MAX);
+    if (log.size > LOG_MAX)
+        log.data[LOG_MAX] = 0;
     cJSON *answer = fa_worker_answer(rc, &diag);
     cJSON_AddNumberToObject(answer, "id", (double)id);
     cJSON_AddNumberToObject(answer, "ms", now_ms() - start);
@@ -78,8 +86,8 @@ static int compile(struct compiler *compiler, int fd, const cJSON *json)
 }
 
 /* Loads NVRTC, then gives up the rights that only loading needed. */
-static int start(struct compiler *compiler, const fa_nvrtc_location *location, bool *ret_confined,
-                 fa_diag *diag)
+static int start(struct compiler *compiler, int fd, const fa_nvrtc_location *location,
+                 bool *ret_confined, fa_diag *diag)
 {
     int rc = fa_sandbox_limit(diag);
     if (rc == 0)
@@ -92,15 +100,19 @@ static int start(struct compiler *compiler, const fa_nvrtc_location *location, b
     rc = fa_nvrtc_compile(compiler->nvrtc, &warm, &cubin, &log, diag);
     fa_buf_free(&cubin);
     fa_buf_free(&log);
-    return rc != 0 ? rc : fa_sandbox_confine(ret_confined, diag);
+    if (rc == 0)
+        rc = fa_sandbox_confine(ret_confined, diag);
+    if (rc == 0 && compiler->strict_s > 0)
+        rc = fa_sandbox_strict(fd, diag);
+    return rc;
 }
 
-int fa_worker_compile(int fd, const fa_nvrtc_location *location)
+int fa_worker_compile(int fd, const fa_nvrtc_location *location, int strict_s)
 {
-    struct compiler compiler = {0};
+    struct compiler compiler = {.strict_s = strict_s};
     fa_diag diag = {{0}};
     bool confined = false;
-    int rc = start(&compiler, location, &confined, &diag);
+    int rc = start(&compiler, fd, location, &confined, &diag);
     cJSON *answer = fa_worker_answer(rc, &diag);
     cJSON_AddBoolToObject(answer, "confined", confined);
     int sent = fa_message_write(fd, answer, NULL, 0, &diag);

@@ -24,11 +24,13 @@ int main(int argc, char **argv)
     }
     if (fa_sandbox_follow(FA_CHILD_FD, &diag) != 0)
         return 2;
-    if (argc == 6 && strcmp(argv[1], "compile") == 0) {
+    if ((argc == 6 || argc == 7) && strcmp(argv[1], "compile") == 0) {
         fa_nvrtc_location location = {.major = atoi(argv[4]), .minor = atoi(argv[5])};
         snprintf(location.library, sizeof location.library, "%s", argv[2]);
         snprintf(location.builtins, sizeof location.builtins, "%s", argv[3]);
-        rc = fa_worker_compile(FA_CHILD_FD, &location);
+        int strict_s = argc == 7 ? atoi(argv[6]) : 0;
+        if (argc == 6 || strict_s > 0)
+            rc = fa_worker_compile(FA_CHILD_FD, &location, strict_s);
     } else if (argc == 3 && strcmp(argv[1], "measure") == 0)
         rc = fa_worker_measure(FA_CHILD_FD, atoi(argv[2]));
     /* Libraries that were only borrowed need no tidy exit, and a lost context may hang in it. */

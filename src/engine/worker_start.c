@@ -10,15 +10,18 @@
 enum { START_TIMEOUT_MS = 30000 };
 
 int fa_compile_worker_start(uv_loop_t *loop, const char *path, const fa_nvrtc_location *nvrtc,
-                            const fa_child_events *events, void *context, fa_child **ret_child,
+                            int strict_ms, const fa_child_events *events, void *context, fa_child **ret_child,
                             fa_diag *diag)
 {
-    char major[16], minor[16];
+    char major[16], minor[16], seconds[16];
     char *const arguments[] = {"fa-tune-worker", "compile", (char *)(uintptr_t)nvrtc->library,
-                               (char *)(uintptr_t)nvrtc->builtins, major, minor, NULL};
+                               (char *)(uintptr_t)nvrtc->builtins, major, minor, strict_ms > 0 ? seconds : NULL,
+                               NULL};
     char *const nothing[] = {NULL}; /* a source could read the environment */
     snprintf(major, sizeof major, "%d", nvrtc->major);
     snprintf(minor, sizeof minor, "%d", nvrtc->minor);
+    /* More than the clock on the wall allows: for when nobody looks at that. */
+    snprintf(seconds, sizeof seconds, "%d", strict_ms / 1000 + 10);
     return fa_child_start(loop, path, arguments, nothing, events, context, ret_child, diag);
 }
 

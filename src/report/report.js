@@ -89,7 +89,10 @@
     fill(tip, record(element));
     tip.hidden = false;
     element.setAttribute("aria-describedby", "tip");
-    var box = element.getBoundingClientRect();
+    place(element.getBoundingClientRect());
+  }
+
+  function place(box) {
     var width = document.documentElement.clientWidth, height = document.documentElement.clientHeight;
     var top = box.bottom + 8, left = box.left; /* below, else above, else beside it */
     if (top + tip.offsetHeight > height) top = box.top - 8 - tip.offsetHeight;
@@ -99,6 +102,15 @@
     }
     tip.style.top = Math.max(4, top) + "px";
     tip.style.left = Math.max(8, Math.min(left, width - tip.offsetWidth - 8)) + "px";
+  }
+
+  /* Moving the focus scrolls the page: what has the focus keeps its record while it is in view. */
+  function follow() {
+    if (!shown) return;
+    var box = shown.getBoundingClientRect();
+    var inView = box.bottom > 0 && box.top < document.documentElement.clientHeight &&
+      box.right > 0 && box.left < document.documentElement.clientWidth;
+    if (shown === document.activeElement && inView) place(box); else hide();
   }
 
   function owner(event) {
@@ -118,7 +130,7 @@
   document.addEventListener("keydown", function (event) {
     if (event.key === "Escape") hide();
   });
-  document.addEventListener("scroll", function () { hide(); }, { passive: true });
+  document.addEventListener("scroll", follow, { passive: true });
   document.addEventListener("click", function (event) {
     var element = owner(event);
     if (!element) return;

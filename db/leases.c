@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Leases: names with one holder at a time, until a moment of the database's clock. A row stays when
+ * its lease has ended, so that the next holder's fence is higher than all before it.
+ */
+#include "internal.h"
+
+#include <string.h>
+
+bool fa_db_holder_ok(const char *holder)
+{
+    return holder != NULL && holder[0] != 0 && strlen(holder) < FA_HOLDER_MAX;
+}
+
+struct leasing {
+    const fa_store_lease *lease;
+    int64_t lease_ms, fence;
+    const fa_winner_record *winner;
+    const fa_cubin_record *cubin;
+    bool kept;
+};
+
+static int lost(const fa_store_lease *lease, fa_diag *diag)
+{
+    return fa_fail(diag, FA_EBUSY, "the lease on %s ran out and was taken over", lease->name);
+}
+
+static int check_ms(int64_t lease_ms, fa_diag *diag)
+{
+    if (lease_ms > 0 && lease_ms <= FA_LEASE_MAX_MS)
+        return 0;
+    return fa_fail(diag, FA_EINVAL, "a lease of %lld ms: use 1 to %d", (long long)lease_ms,
+                   FA_LEASE_MAX_MS);
+}
+
+/* ---- taking ---------------------------------------------------------------------------------*/
+static int take_body(fa_store *store, void *context, fa_diag *diag)
+{
+    struct leasing *leasing = context;
+    fa_statement *statement;
+    int rc = fa_db_statement(store, FA_SQL_LEASE_TAKE,
+                             "INSERT INTO lease (name, holder, fence, lease_until) "
+                             "VALUES (?,?,1,unix_ms() + ?) ON CONFLICT (name) DO UPDATE SET "
+                             "holder = excluded.holder, fence = lease.fence + 1, "
+                             "lease_until = excluded.lease_until "
+                             "WHERE lease.lease_until <= unix_ms() "
+                             "OR lease.holder = excluded.holder RETURNING fence",
+                             &statement, diag);
+    if (rc != 0)
+        return rc;
+    fa_binder binder = {.statement = statement};
+    fa_bind_text(&binder, leasing->lease->name);
+    fa_bind_text(&binder, leasing->lease->holder);
+    fa_bind_int(&binder, leasing->lease_ms);
+    rc = fa_db_run_id(store, &binder, &leasing->fence, diag);
+    if (rc == 0 && leasing->fence <= 0)
+        rc = fa_fail(diag, FA_EBUSY, "somebody else holds the lease on %s", leasing->lease->name);
+    return rc;
+}
+
+int fa_store_lease_take(fa_store *store, const char *name, const char *holder, int64_t lease_ms,
+                        fa_store_lease *ret_lease, fa_diag *diag)
+{
+    if (name == NULL || name[0] == 0 || strlen(name) >= FA_LEASE_NAME_MAX ||
+        !fa_db_holder_ok(holder))
+        return fa_fail(diag, FA_EINVAL,
+                       "a lease needs a name and a holder, of up to %d and %d bytes",
+                       FA_LEASE_NAME_MAX - 1, FA_HOLDER_MAX - 1);
+    int rc = check_ms(lease_ms, diag);
+    if (rc != 0)
+        return rc;
+    fa_store_lease lease = {0};
+    strcpy(lease.name, name);
+    strcpy(lease.holder, holder);
+    struct leasing leasing = {.lease = &lease, .lease_ms = lease_ms};
+    rc = fa_db_change(store, take_body, &leasing, diag);
+    if (rc != 0)
+        return rc;
+    lease.fence = leasing.fence;
+    *ret_lease = lease;
+    return 0;
+}
+
+/* ---- holding and letting go -----------------------------------------------------------------*/
+static void bind_lease(fa_binder *binder, const fa_store_lease *lease)
+{
+    fa_bind_text(binder, lease->name);
+    fa_bind_text(binder, lease->holder);
+    fa_bind_int(binder, lease->fence);
+}
+
+static int renew_body(fa_store *store, void *context, fa_diag *diag)
+{
+    const struct leasing *leasing = context;
+    fa_statement *statement;
+    int rc = fa_db_statement(store, FA_SQL_LEASE_RENEW,
+                             "UPDATE lease SET lease_until = unix_ms() + ? "
+                             "WHERE name = ? AND holder = ? AND fence = ?",
+                             &statement, diag);
+    if (rc != 0)
+        return rc;
+    fa_binder binder = {.statement = statement};
+    fa_bind_int(&binder, leasing->lease_ms);
+    bind_lease(&binder, leasing->lease);
+    rc = fa_db_run(store, &binder, diag);
+    if (rc == 0 && fa_db_changes(store) != 1)
+        rc = lost(leasing->lease, diag);
+    return rc;
+}
+
+int fa_store_lease_renew(fa_store *store, const fa_store_lease *lease, int64_t lease_ms,
+                         fa_diag *diag)
+{
+    struct leasing leasing = {.lease = lease, .lease_ms = lease_ms};
+    int rc = check_ms(lease_ms, diag);
+    return rc != 0 ? rc : fa_db_change(store, renew_body, &leasing, diag);
+}
+
+static int release_body(fa_store *store, void *context, fa_diag *diag)
+{
+    const struct leasing *leasing = context;
+    fa_statement *statement;
+    int rc = fa_db_statement(store, FA_SQL_LEASE_RELEASE,
+                             "UPDATE lease SET lease_until = 0, holder = '' "
+                             "WHERE name = ? AND holder = ? AND fence = ?",
+                             &statement, diag);
+    if (rc != 0)
+        return rc;
+    fa_binder binder = {.statement = statement};
+    bind_lease(&binder, leasing->lease);
+    rc = fa_db_run(store, &binder, diag);
+    return rc != 0 ? rc : fa_db_notify(store, diag);
+}
+
+int fa_store_lease_release(fa_store *store, const fa_store_lease *lease, fa_diag *diag)
+{
+    struct leasing leasing = {.lease = lease};
+    return fa_db_change(store, release_body, &leasing, diag);
+}
+
+/* ---- publishing under a lease ---------------------------------------------------------------*/
+int fa_db_lease_check(fa_store *store, const fa_store_lease *lease, fa_diag *diag)
+{
+    fa_statement *statement;
+    int64_t fence = 0;
+    int rc = fa_db_statement(store, FA_SQL_LEASE_CHECK,
+                             "SELECT fence FROM lease WHERE name = ? AND holder = ? AND fence = ? "
+                             "/*! FOR UPDATE */",
+                             &statement, diag);
+    if (rc != 0)
+        return rc;
+    fa_binder binder = {.statement = statement};
+    bind_lease(&binder, lease);
+    rc = fa_db_run_id(store, &binder, &fence, diag);
+    return rc == 0 && fence != lease->fence ? lost(lease, diag) : rc;
+}
+
+static int publish_body(fa_store *store, void *context, fa_diag *diag)
+{
+    struct leasing *leasing = context;
+    int rc = fa_db_lease_check(store, leasing->lease, diag);
+    if (rc == 0)
+        rc = fa_db_winner_put(store, leasing->winner, leasing->cubin, &leasing->kept, diag);
+    return rc;
+}
+
+int fa_store_winner_publish(fa_store *store, const fa_store_lease *lease,
+                            const fa_winner_record *winner, const fa_cubin_record *cubin,
+                            bool *ret_kept, fa_diag *diag)
+{
+    struct leasing leasing = {.lease = lease, .winner = winner, .cubin = cubin};
+    int rc = fa_db_enter(store, diag);
+    if (rc == 0)
+        rc = fa_db_winner_check(winner, cubin, diag);
+    if (rc == 0)
+        rc = fa_db_write(store, publish_body, &leasing, diag);
+    if (rc == 0 && ret_kept != NULL)
+        *ret_kept = leasing.kept;
+    return rc;
+}

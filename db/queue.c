@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The queue of a fleet: items of sweeps that any host may take, under claims that run out.
+ *
+ * Workload: hundreds of workers, thousands of items; a claim, a few renewals and an end for each.
+ * Invariants: an item ends only under its latest claim, told by its fence (the number of times that
+ * it was taken) and its holder; a winner and the end of its item are one transaction, so nobody
+ * publishes under a claim that was lost; what is refused for that is counted.
+ */
+#include "internal.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+const char *const fa_db_stage_names[] = {"compile", "measure"};
+
+/* ---- entering -------------------------------------------------------------------------------*/
+struct queueing {
+    fa_entering entering;
+    const char *request;
+};
+
+static int enter_body(fa_store *store, void *context, fa_diag *diag)
+{
+    struct queueing *queueing = context;
+    fa_statement *statement;
+    int rc = fa_db_sweep_enter(store, &queueing->entering, diag);
+    if (rc == 0)
+        rc = fa_db_statement(store, FA_SQL_QUEUE_MARK,
+                             "UPDATE sweep SET fleet = 1, request = ? WHERE id = ?", &statement,
+                             diag);
+    if (rc != 0)
+        return rc;
+    fa_binder binder = {.statement = statement};
+    fa_bind_text(&binder, queueing->request);
+    fa_bind_int(&binder, queueing->entering.id);
+    rc = fa_db_run(store, &binder, diag);
+    return rc != 0 ? rc : fa_db_notify(store, diag);
+}
+
+int fa_store_queue_enter(fa_store *store, const fa_sweep *sweep, const fa_sweep_item *items,
+                         int32_t count, bool restart, const char *request, int64_t *ret_id,
+                         fa_diag *diag)
+{
+    struct queueing queueing = {{sweep, items, count, restart, 0}, request};
+    int rc = fa_db_enter(store, diag);
+    if (rc == 0)
+        rc = fa_db_sweep_check(&queueing.entering, diag);
+    for (int32_t i = 0; i < count && rc == 0; i++)
+        if (items[i].gpu[0] == 0)
+            rc = fa_fail(diag, FA_EINVAL, "item %d names no GPU type: a fleet has many", i);
+    if (rc == 0 && (request == NULL || strlen(request) >= FA_QUEUE_REQUEST_MAX))
+        rc = fa_fail(diag, FA_EINVAL, "a request to the fleet has up to %d bytes",
+                     FA_QUEUE_REQUEST_MAX - 1);
+    if (rc == 0)
+        rc = fa_db_write(store, enter_body, &queueing, diag);
+    if (rc == 0)
+        *ret_id = queueing.entering.id;
+    return rc;
+}
+
+/* ---- a sweep whose items have ended ---------------------------------------------------------*/
+/* One integer into one statement. */
+static int run_on_sweep(fa_store *store, fa_db_slot slot, const char *sql, int64_t id,
+                        fa_diag *diag)
+{
+    fa_statement *statement;
+    int rc = fa_db_statement(store, slot, sql, &statement, diag);
+    if (rc != 0)
+        return rc;
+    fa_binder binder = {.statement = statement};
+    fa_bind_int(&binder, id);
+    return fa_db_run(store, &binder, diag);
+}
+
+#define OPEN_ITEMS                                                                     \
+    "EXISTS (SELECT 1 FROM sweep_item WHERE sweep_id = sweep.id AND sweep_item.state " \
+    "IN ('pending', 'running'))"
+
+/* Done when no item is open, or closed when its budget is spent. */
+static int close_sweep(fa_store *store, int64_t id, fa_diag *diag)
+{
+    return run_on_sweep(store, FA_SQL_QUEUE_SETTLE,
+                        "UPDATE sweep SET state = CASE WHEN " OPEN_ITEMS
+                        " THEN 'budget-spent' ELSE 'done' END WHERE id = ? "
+                        "AND state IN ('running', 'budget-spent') AND (NOT " OPEN_ITEMS
+                        " OR (budget_seconds > 0 AND seconds >= budget_seconds) "
+                        "OR (budget_trials > 0 AND trials >= budget_trials) "
+                        "OR (budget_cost > 0 AND cost >= budget_cost))",
+                        id, diag);
+}
+
+/* ---- taking ---------------------------------------------------------------------------------*/
+struct claiming {
+    const char *const *gpus;
+    size_t gpu_count;
+    int64_t lease_ms;
+    fa_queue_claim claim;
+    fa_sweep_item item;
+    bool found;
+};
+
+/* Which item: others in the middle of taking one are stepped around where the database can. */
+static const char claim_sql[] =
+    "UPDATE sweep_item SET state = 'running', attempts = attempts + 1, stage = ?, holder = ?, "
+    "lease_until = unix_ms() + ?, updated = ? WHERE id = (SELECT sweep_item.id FROM sweep_item "
+    "JOIN sweep ON sweep.id = sweep_item.sweep_id WHERE sweep.fleet = 1 "
+    "AND sweep.state = 'running' AND (sweep_item.state = 'pending' "
+    "OR (sweep_item.state = 'running' AND sweep_item.lease_until <= unix_ms())) "
+    "AND sweep_item.ready <= ? AND (? = 1 OR sweep_item.gpu IN (?,?,?,?,?,?,?,?)) "
+    "ORDER BY sweep.id, sweep_item.ready DESC, sweep_item.position LIMIT 1 "
+    "/*! FOR UPDATE OF sweep_item SKIP LOCKED */) "
+    "RETURNING id, sweep_id, position, attempts, ready";
+
+static int take_item(fa_store *store, struct claiming *claiming, fa_diag *diag)
+{
+    fa_queue_claim *claim = &claiming->claim;
+    fa_statement *statement;
+    int rc = fa_db_statement(store, FA_SQL_QUEUE_CLAIM, claim_sql, &statement, diag);
+    if (rc != 0)
+        return rc;
+    fa_binder binder = {.statement = statement};
+    fa_bind_text(&binder, fa_db_stage_names[claim->stage]);
+    fa_bind_text(&binder, claim->holder);
+    fa_bind_int(&binder, claiming->lease_ms);
+    fa_bind_int(&binder, (int64_t)time(NULL));
+    fa_bind_int(&binder, claim->stage == FA_STAGE_COMPILE ? 0 : 1);
+    fa_bind_int(&binder, claiming->gpu_count == 0 ? 1 : 0);
+    for (size_t i = 0; i < FA_QUEUE_GPUS_MAX; i++)
+        fa_bind_text(&binder, i < claiming->gpu_count ? claiming->gpus[i] : "");
+    rc = fa_db_run(store, &binder, diag);
+    if (rc <= 0)
+        return rc < 0 ? rc : FA_ENOTFOUND;
+    fa_reader reader = {.statement = statement, .ok = true};
+    claim->item.item_id = fa_read_int(&reader, 0, INT64_MAX);
+    claim->item.sweep_id = fa_read_int(&reader, 0, INT64_MAX);
+    claim->item.position = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
+    claim->item.fence = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
+    claim->compiled = fa_read_int(&reader, 0, 1) != 0;
+    fa_db_reset(statement);
+    return reader.ok ? 0
+                     : fa_fail(diag, FA_ECORRUPT,
+                               "an item of the queue is not valid: enter its "
+                               "sweep again with --restart");
+}
+
+/* An item whose problem cannot be read would come back to every worker for ever: it has failed. */
+static int fail_unreadable(fa_store *store, int64_t id, fa_diag *diag)
+{
+    char sql[160];
+    snprintf(sql, sizeof sql,
+             "UPDATE sweep_item SET state = 'failed', reason = 'its row is not valid', "
+             "holder = '', lease_until = 0 WHERE id = %lld",
+             (long long)id);
+    return fa_db_exec(store, sql, diag);
+}
+
+/* 1: the item that was taken is not valid, and has failed. */
+static int read_claimed(fa_store *store, struct claiming *claiming, fa_diag *diag)
+{
+    fa_queue_claim *claim = &claiming->claim;
+    fa_reader reader;
+    int32_t position;
+    int rc = fa_db_item_load(store, claim->item.item_id, &position, &claiming->item, diag);
+    if (rc == 0) {
+        rc = fail_unreadable(store, claim->item.item_id, diag);
+        if (rc == 0)
+            rc = close_sweep(store, claim->item.sweep_id, diag);
+        return rc != 0 ? rc : 1;
+    }
+    if (rc < 0)
+        return rc;
+    rc = fa_db_row(store, FA_SQL_QUEUE_REQUEST, "SELECT request FROM sweep WHERE id = ?",
+                   claim->item.sweep_id, &reader, diag);
+    if (rc != 1)
+        return rc < 0 ? rc : fa_fail(diag, FA_ECORRUPT, "an item of the queue has no sweep");
+    fa_read_copy(&reader, claim->request, sizeof claim->request);
+    fa_db_reset(reader.statement);
+    return reader.ok ? 0 : fa_fail(diag, FA_ECORRUPT, "the request of a sweep is not valid");
+}
+
+/* That there is nothing is no failure: what was found not to be valid on the way is committed. */
+static int claim_body(fa_store *store, void *context, fa_diag *diag)
+{
+    struct claiming *claiming = context;
+    int rc;
+    do {
+        rc = take_item(store, claiming, diag);
+        claiming->found = rc == 0;
+        if (rc == 0)
+            rc = read_claimed(store, claiming, diag);
+    } while (rc == 1);
+    return rc == FA_ENOTFOUND ? 0 : rc;
+}
+
+int fa_store_queue_claim(fa_store *store, const char *const *gpus, size_t gpu_count,
+                         fa_queue_stage stage, const char *holder, int64_t lease_ms,
+                         fa_queue_claim *ret_claim, fa_sweep_item *ret_item, fa_diag *diag)
+{
+    if (gpu_count > FA_QUEUE_GPUS_MAX || !fa_db_holder_ok(holder) || lease_ms <= 0 ||
+        lease_ms > FA_LEASE_MAX_MS || (stage != FA_STAGE_COMPILE && stage != FA_STAGE_MEASURE))
+        return fa_fail(diag, FA_EINVAL,
+                       "a claim needs a holder of up to %d bytes, 1 to %d ms and up to %d GPU "
+                       "types",
+                       FA_HOLDER_MAX - 1, FA_LEASE_MAX_MS, FA_QUEUE_GPUS_MAX);
+    struct claiming claiming = {.gpus = gpus, .gpu_count = gpu_count, .lease_ms = lease_ms};
+    claiming.claim.stage = stage;
+    strcpy(claiming.claim.holder, holder);
+    int rc = fa_db_change(store, claim_body, &claiming, diag);
+    if (rc != 0 || !claiming.found)
+        return rc != 0 ? rc : FA_ENOTFOUND;
+    *ret_claim = claiming.claim;
+    *ret_item = claiming.item;
+    return 0;
+}
+
+/* ---- holding --------------------------------------------------------------------------------*/
+struct ending {
+    const fa_queue_claim *claim;
+    int64_t lease_ms;
+    fa_item_state state;
+    int ready; /* what the item's cubins are afterwards */
+    const char *reason;
+    const fa_sweep_spent *spent;
+    const fa_winner_record *winner; /* NULL: none is published */
+    const fa_cubin_record *cubin;
+    bool counted; /* should it be refused */
+    bool kept, lost;
+};
+
+static void bind_claim(fa_binder *binder, const fa_queue_claim *claim)
+{
+    fa_bind_int(binder, claim->item.item_id);
+    fa_bind_int(binder, claim->item.fence);
+    fa_bind_text(binder, claim->holder);
+}
+
+static int lost(const fa_queue_claim *claim, fa_diag *diag)
+{
+    return fa_fail(diag, FA_EBUSY,
+                   "the claim on item %d of the queue ran out and the item was taken over",
+                   claim->item.position);
+}
+
+static int renew_body(fa_store *store, void *context, fa_diag *diag)
+{
+    const struct ending *ending = context;
+    fa_statement *statement;
+    int rc = fa_db_statement(store, FA_SQL_QUEUE_RENEW,
+                             "UPDATE sweep_item SET lease_until = unix_ms() + ? "
+                             "WHERE id = ? AND attempts = ? AND holder = ? AND state = 'running'",
+                             &statement, diag);
+    if (rc != 0)
+        return rc;
+    fa_binder binder = {.statement = statement};
+    fa_bind_int(&binder, ending->lease_ms);
+    bind_claim(&binder, ending->claim);
+    rc = fa_db_run(store, &binder, diag);
+    return rc == 0 && fa_db_changes(store) != 1 ? lost(ending->claim, diag) : rc;
+}
+
+int fa_store_queue_renew(fa_store *store, const fa_queue_claim *claim, int64_t lease_ms,
+                         fa_diag *diag)
+{
+    struct ending ending = {.claim = claim, .lease_ms = lease_ms};
+    if (!(lease_ms > 0 && lease_ms <= FA_LEASE_MAX_MS))
+        return fa_fail(diag, FA_EINVAL, "a claim of %lld ms: use 1 to %d", (long long)lease_ms,
+                       FA_LEASE_MAX_MS);
+    return fa_db_change(store, renew_body, &ending, diag);
+}
+
+/* ---- ending ---------------------------------------------------------------------------------*/
+static int end_item(fa_store *store, const struct ending *ending, fa_diag *diag)
+{
+    fa_statement *statement;
+    int rc = fa_db_statement(store, FA_SQL_QUEUE_END,
+                             "UPDATE sweep_item SET state = ?, ready = ?, reason = ?, updated = ?, "
+                             "holder = '', lease_until = 0 "
+                             "WHERE id = ? AND attempts = ? AND holder = ? AND state = 'running'",
+                             &statement, diag);
+    if (rc != 0)
+        return rc;
+    fa_binder binder = {.statement = statement};
+    fa_bind_text(&binder, fa_item_state_name(ending->state));
+    fa_bind_int(&binder, ending->ready);
+    fa_bind_text(&binder, ending->reason);
+    fa_bind_int(&binder, (int64_t)time(NULL));
+    bind_claim(&binder, ending->claim);
+    return fa_db_run(store, &binder, diag);
+}
+
+/* The sweep's row comes last: whoever changes it holds up all others that end an item of it, and
+ * sees what those before it have ended. */
+static int settle(fa_store *store, const struct ending *ending, fa_diag *diag)
+{
+    static const fa_sweep_spent nothing;
+    const fa_sweep_spent *spent = ending->spent != NULL ? ending->spent : &nothing;
+    int rc = fa_db_sweep_spend(store, &ending->claim->item, spent, diag);
+    if (rc == 0)
+        rc = close_sweep(store, ending->claim->item.sweep_id, diag);
+    return rc != 0 ? rc : fa_db_notify(store, diag);
+}
+
+static int end_body(fa_store *store, void *context, fa_diag *diag)
+{
+    struct ending *ending = context;
+    ending->lost = false;
+    int rc = end_item(store, ending, diag);
+    if (rc != 0)
+        return rc;
+    if (fa_db_changes(store) != 1) {
+        ending->lost = true; /* and the count of it is committed */
+        if (!ending->counted)
+            return 0;
+        return run_on_sweep(store, FA_SQL_QUEUE_REFUSED,
+                            "UPDATE sweep SET refused = refused + 1 WHERE id = ?",
+                            ending->claim->item.sweep_id, diag);
+    }
+    if (ending->winner != NULL)
+        rc = fa_db_winner_put(store, ending->winner, ending->cubin, &ending->kept, diag);
+    return rc != 0 ? rc : settle(store, ending, diag);
+}
+
+static int end(fa_store *store, struct ending *ending, fa_diag *diag)
+{
+    int rc = fa_db_write(store, end_body, ending, diag);
+    return rc == 0 && ending->lost ? lost(ending->claim, diag) : rc;
+}
+
+int fa_store_queue_publish(fa_store *store, const fa_queue_claim *claim,
+                           const fa_winner_record *winner, const fa_cubin_record *cubin,
+                           const fa_sweep_spent *spent, bool *ret_kept, fa_diag *diag)
+{
+    struct ending ending = {.claim = claim,
+                            .state = FA_ITEM_DONE,
+                            .ready = 1,
+                            .reason = "",
+                            .spent = spent,
+                            .winner = winner,
+                            .cubin = cubin,
+                            .counted = true};
+    int rc = fa_db_enter(store, diag);
+    if (rc == 0)
+        rc = fa_db_winner_check(winner, cubin, diag);
+    if (rc == 0)
+        rc = end(store, &ending, diag);
+    if (rc == 0 && ret_kept != NULL)
+        *ret_kept = ending.kept;
+    return rc;
+}
+
+static int end_without(fa_store *store, struct ending ending, fa_diag *diag)
+{
+    int rc = fa_db_enter(store, diag);
+    return rc != 0 ? rc : end(store, &ending, diag);
+}
+
+int fa_store_queue_compiled(fa_store *store, const fa_queue_claim *claim,
+                            const fa_sweep_spent *spent, fa_diag *diag)
+{
+    return end_without(store,
+                       (struct ending){.claim = claim,
+                                       .state = FA_ITEM_PENDING,
+                                       .ready = 1,
+                                       .reason = "",
+                                       .spent = spent,
+                                       .counted = true},
+                       diag);
+}
+
+int fa_store_queue_fail(fa_store *store, const fa_queue_claim *claim, const char *reason,
+                        const fa_sweep_spent *spent, fa_diag *diag)
+{
+    char text[sizeof((fa_sweep_item *)NULL)->reason];
+    snprintf(text, sizeof text, "%s", reason);
+    return end_without(store,
+                       (struct ending){.claim = claim,
+                                       .state = FA_ITEM_FAILED,
+                                       .ready = claim->compiled,
+                                       .reason = text,
+                                       .spent = spent,
+                                       .counted = true},
+                       diag);
+}
+
+int fa_store_queue_give_back(fa_store *store, const fa_queue_claim *claim,
+                             const fa_sweep_spent *spent, fa_diag *diag)
+{
+    return end_without(store,
+                       (struct ending){.claim = claim,
+                                       .state = FA_ITEM_PENDING,
+                                       .ready = claim->compiled,
+                                       .reason = "",
+                                       .spent = spent},
+                       diag);
+}

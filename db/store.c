@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A store as its users hold it: opened, entered by every call, closed. Where it is kept is its
+ * backend's.
+ */
+#include "postgres.h"
+#include "sqlite.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+int fa_db_enter(fa_store *store, fa_diag *diag)
+{
+    if (store == NULL)
+        return fa_fail(diag, FA_EINVAL, "no store is open");
+    if (store->pid != getpid())
+        return fa_fail(diag, FA_EFORKED,
+                       "store %s was opened before fork(): open it again in the child",
+                       store->path);
+    return store->backend->enter(store, diag);
+}
+
+int fa_store_open(const char *path, fa_store_mode mode, fa_store **ret_store, fa_diag *ret_note,
+                  fa_diag *diag)
+{
+    if (ret_note != NULL)
+        ret_note->text[0] = 0;
+    fa_store *store = calloc(1, sizeof *store);
+    if (store == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    store->pid = getpid();
+    store->read_only = mode == FA_STORE_READ_ONLY;
+    int rc;
+    if (path != NULL && fa_postgres_is_address(path)) {
+        store->backend = &fa_postgres_backend;
+        rc = fa_postgres_open(store, path, diag);
+    } else {
+        store->backend = &fa_sqlite_backend;
+        rc = fa_db_resolve(path, !store->read_only, store->path, diag);
+        if (rc == 0)
+            rc = fa_db_connect(store, ret_note, diag);
+    }
+    if (rc != 0) {
+        free(store);
+        return rc;
+    }
+    *ret_store = store;
+    return 0;
+}
+
+void fa_store_close(fa_store **store)
+{
+    if (store == NULL || *store == NULL)
+        return;
+    /* A forked child must leave the connection alone: closing it could undo the parent's work. */
+    if ((*store)->pid == getpid())
+        (*store)->backend->close(*store);
+    free(*store);
+    *store = NULL;
+}
+
+const char *fa_store_path(const fa_store *store)
+{
+    return store->path;
+}
+
+bool fa_store_is_read_only(const fa_store *store)
+{
+    return store->read_only;
+}
+
+int fa_store_wait(fa_store *store, int timeout_ms, fa_diag *diag)
+{
+    int rc = fa_db_enter(store, diag);
+    return rc != 0 ? rc : store->backend->wait(store, timeout_ms, diag);
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * queue: how the fleet's queue stands.
+ */
+#include "error.h"
+#include "interrupt.h"
+#include "sweep_out.h"
+#include "sweep_progress.h"
+#include "table.h"
+#include "text.h"
+#include "verbs.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { EXIT_FAILED = 1, COLUMNS = 9, FOLLOW_MS = 1000 };
+
+/* All sweeps in the queue, and who holds what of them. */
+struct queue_list {
+    fa_queue *queue;
+    size_t count, capacity;
+    fa_queue now; /* all together */
+    bool failed;
+};
+
+static int keep(void *context, const fa_queue *queue)
+{
+    struct queue_list *list = context;
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity == 0 ? 16 : list->capacity * 2;
+        fa_queue *grown = realloc(list->queue, capacity * sizeof *grown);
+        if (grown == NULL) {
+            list->failed = true;
+            return 1;
+        }
+        list->queue = grown;
+        list->capacity = capacity;
+    }
+    list->queue[list->count++] = *queue;
+    list->now.sweep.items += queue->sweep.items;
+    list->now.sweep.done += queue->sweep.done;
+    list->now.sweep.failed += queue->sweep.failed;
+    list->now.pending += queue->pending;
+    list->now.running += queue->running;
+    list->now.expired += queue->expired;
+    list->now.compiled += queue->compiled;
+    list->now.refused += queue->refused;
+    return 0;
+}
+
+static int read_queue(fa_tuner *tuner, struct queue_list *list, fa_diag *diag)
+{
+    *list = (struct queue_list){0};
+    int rc = fa_list_queues(tuner, keep, list, diag);
+    return list->failed ? fa_fail(diag, FA_ENOMEM, "out of memory for a queue") : rc;
+}
+
+/* ---- for programs ---------------------------------------------------------------------------*/
+static const char *stage_name(fa_work_stage stage)
+{
+    return stage == FA_WORK_MEASURE ? "measure" : "compile";
+}
+
+static int holding_json(void *context, const fa_queue_holding *holding)
+{
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddNumberToObject(object, "index", holding->index);
+    cJSON_AddStringToObject(object, "gpu", holding->item.gpu);
+    cJSON_AddNumberToObject(object, "attempts", holding->item.attempts);
+    cJSON_AddStringToObject(object, "stage", stage_name(holding->stage));
+    cJSON_AddStringToObject(object, "holder", holding->holder);
+    cJSON_AddNumberToObject(object, "left_s", holding->left_s);
+    cJSON_AddItemToArray(context, object);
+    return 0;
+}
+
+static int print_json(fa_tuner *tuner, const cli_options *options, const struct queue_list *list,
+                      fa_diag *diag)
+{
+    cJSON *document = cJSON_CreateObject();
+    cJSON_AddStringToObject(document, "fa_tune", fa_version());
+    cJSON_AddStringToObject(document, "store", fa_store_location(tuner));
+    cJSON *sweeps = cJSON_AddArrayToObject(document, "sweeps");
+    int rc = 0;
+    for (size_t i = 0; i < list->count && rc == 0; i++) {
+        const fa_queue *queue = &list->queue[i];
+        cJSON *object = cli_json_sweep(&queue->sweep);
+        cJSON_AddNumberToObject(object, "pending", (double)queue->pending);
+        cJSON_AddNumberToObject(object, "running", (double)queue->running);
+        cJSON_AddNumberToObject(object, "expired", (double)queue->expired);
+        cJSON_AddNumberToObject(object, "compiled", (double)queue->compiled);
+        cJSON_AddNumberToObject(object, "refused", (double)queue->refused);
+        cJSON *held = cJSON_AddArrayToObject(object, "held");
+        cJSON_AddItemToArray(sweeps, object);
+        rc = fa_list_queue_holdings(tuner, queue->sweep.key, holding_json, held, diag);
+    }
+    if (rc == 0)
+        return cli_json_write(document);
+    cJSON_Delete(document);
+    return cli_fail(rc, options, diag);
+}
+
+/* ---- for persons ----------------------------------------------------------------------------*/
+static int holding_text(void *context, const fa_queue_holding *holding)
+{
+    fa_buf *out = context;
+    cli_text_safe(out, holding->holder);
+    fa_buf_printf(out, " %ss ", stage_name(holding->stage));
+    cli_text_item(out, &holding->item, true);
+    if (holding->left_s < 0)
+        fa_buf_text(out, ", not heard of for too long");
+    fa_buf_text(out, "\n");
+    return 0;
+}
+
+static void add_rows(cli_table *table, const struct queue_list *list)
+{
+    static const char *const titles[COLUMNS] = {"state",    "items",  "done",    "failed", "held",
+                                                "compiled", "refused", "worked on", "plan"};
+    int column[COLUMNS];
+    for (int i = 0; i < COLUMNS; i++)
+        column[i] = cli_table_column(table, titles[i],
+                                     i == 0 || i >= COLUMNS - 2 ? CLI_LEFT : CLI_RIGHT);
+    for (size_t i = 0; i < list->count; i++) {
+        const fa_queue *queue = &list->queue[i];
+        const fa_sweep *sweep = &queue->sweep;
+        const int64_t number[] = {sweep->items,  sweep->done,     sweep->failed,
+                                  queue->running, queue->compiled, queue->refused};
+        fa_buf cell = {0};
+        cli_table_row(table);
+        cli_table_cell(table, column[0], "%s", fa_name_of_sweep_state(sweep->state));
+        for (int n = 0; n < (int)(sizeof number / sizeof *number); n++)
+            cli_table_cell(table, column[1 + n], "%" PRId64, number[n]);
+        cli_text_age(&cell, sweep->updated);
+        cli_table_take(table, column[COLUMNS - 2], &cell);
+        cli_table_cell(table, column[COLUMNS - 1], "%s", sweep->plan);
+        fa_buf_free(&cell);
+    }
+}
+
+static int print_text(fa_tuner *tuner, const cli_options *options, const struct queue_list *list,
+                      fa_diag *diag)
+{
+    cli_table table = {0};
+    fa_buf out = {0};
+    int rc = 0;
+    add_rows(&table, list);
+    if (list->count > 0)
+        cli_table_print(&table, &out);
+    for (size_t i = 0; i < list->count && rc == 0; i++)
+        rc = fa_list_queue_holdings(tuner, list->queue[i].sweep.key, holding_text, &out, diag);
+    fa_buf_printf(&out, "%zu sweep%s in the queue of ", list->count, list->count == 1 ? "" : "s");
+    cli_text_path(&out, fa_store_location(tuner));
+    fa_buf_text(&out, "\n");
+    int status = rc != 0 ? cli_fail(rc, options, diag) : cli_write(&out);
+    cli_table_free(&table);
+    fa_buf_free(&out);
+    return status;
+}
+
+/* ---- following ------------------------------------------------------------------------------*/
+static void tell_now(cli_progress *lines, const fa_queue *now)
+{
+    fa_buf line = {0};
+    if (lines->terminal)
+        cli_progress_bar(&line, now->sweep.done + now->sweep.failed, now->sweep.items);
+    fa_buf_printf(&line, "%s%d/%d done, %d failed, %" PRId64 " held, %" PRId64 " refused",
+                  lines->terminal ? " " : "", now->sweep.done, now->sweep.items, now->sweep.failed,
+                  now->running, now->refused);
+    if (lines->terminal)
+        cli_progress_draw(lines, &line);
+    else
+        cli_progress_tell(lines, &line);
+}
+
+/* Until nothing is left to do. What the database does not answer meanwhile is asked again. */
+static int follow(fa_tuner *tuner, cli_progress *lines, struct queue_list *list, fa_diag *diag)
+{
+    const struct timespec pause = {.tv_sec = FOLLOW_MS / 1000};
+    fa_queue told = {.pending = -1};
+    int rc = read_queue(tuner, list, diag);
+    while (rc == 0 && cli_interrupted() == 0) {
+        const fa_queue *now = &list->now;
+        bool moved = memcmp(&told, now, sizeof told) != 0;
+        if (lines->rows && (lines->terminal || (moved && cli_progress_waited(lines) >= 5)))
+            tell_now(lines, now);
+        if (moved)
+            told = *now;
+        bool open = false;
+        for (size_t i = 0; i < list->count; i++)
+            open = open || list->queue[i].sweep.state == FA_SWEEP_RUNNING;
+        if (!open)
+            break;
+        nanosleep(&pause, NULL);
+        free(list->queue);
+        while ((rc = read_queue(tuner, list, diag)) == FA_EIO && cli_interrupted() == 0)
+            nanosleep(&pause, NULL);
+    }
+    cli_progress_end(lines);
+    return rc;
+}
+
+int cli_queue(const cli_options *options)
+{
+    cli_progress lines;
+    struct queue_list list = {0};
+    fa_tuner *tuner;
+    fa_diag diag = {{0}};
+    cli_progress_init(&lines, options);
+    cli_interrupt_install();
+    int status = cli_open(options, &lines, &tuner);
+    if (status != 0)
+        return status;
+    int rc = options->fleet.follow ? follow(tuner, &lines, &list, &diag)
+                                   : read_queue(tuner, &list, &diag);
+    if (rc != 0)
+        status = cli_fail(rc, options, &diag);
+    else if (cli_interrupted() != 0)
+        status = 128 + cli_interrupted();
+    else
+        status = options->json ? print_json(tuner, options, &list, &diag)
+                               : print_text(tuner, options, &list, &diag);
+    if (status == 0 && options->fleet.follow && list.now.sweep.failed > 0)
+        status = EXIT_FAILED;
+    free(list.queue);
+    fa_close(&tuner);
+    return status;
+}

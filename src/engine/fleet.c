@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The connection to the fleet's store: made when it is first needed, given up when it fails, tried
+ * again after a while that doubles.
+ */
+#include "fleet.h"
+
+#include "catalogue.h"
+#include "error.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum { RETRY_FIRST_MS = 1000, RETRY_MOST_MS = 60000, LEASE_S = 30, LEASE_MOST_S = 3600 };
+static const char *const prefixes[] = {"postgresql://", "postgres://", "sqlite:///"};
+static const char file_prefix[] = "sqlite://"; /* a file that the hosts of a test share */
+
+/* ---- location -------------------------------------------------------------------------------*/
+bool fa_fleet_is_location(const char *location)
+{
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+        if (strncmp(location, prefixes[i], strlen(prefixes[i])) == 0)
+            return true;
+    return false;
+}
+
+/* What stands between the scheme and the host, and what stands behind the question mark, may be
+ * secrets; the user's name is kept. */
+static void show(const char *location, char *ret, size_t size)
+{
+    const char *host = strstr(location, "://") + 3;
+    size_t end = strcspn(host, "/?");
+    const char *at = memrchr(host, '@', end);
+    size_t user = at != NULL ? (size_t)(at - host) : 0;
+    size_t name = at != NULL ? strcspn(host, ":@") : 0;
+    const char *rest = host + user;
+    snprintf(ret, size, "%.*s%.*s%.*s", (int)(host - location), location,
+             (int)(name < user ? name : user), host, (int)strcspn(rest, "?"), rest);
+}
+
+/* How long a silent holder is believed to live, from FA_TUNE_LEASE in seconds. */
+static int read_lease(int32_t *ret_ms, fa_diag *diag)
+{
+    const char *text = secure_getenv("FA_TUNE_LEASE");
+    char *end;
+    if (text == NULL || text[0] == 0) {
+        *ret_ms = LEASE_S * 1000;
+        return 0;
+    }
+    long value = strtol(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end != 0 || value < 1 || value > LEASE_MOST_S)
+        return fa_fail(diag, FA_EINVAL, "FA_TUNE_LEASE is \"%.40s\": use whole seconds from 1 to %d",
+                       text, LEASE_MOST_S);
+    *ret_ms = (int32_t)value * 1000;
+    return 0;
+}
+
+int fa_fleet_new(const char *location, fa_fleet **ret_fleet, fa_diag *diag)
+{
+    char host[64] = "";
+    uint64_t number = 0;
+    *ret_fleet = NULL;
+    if (location[0] == 0)
+        return 0;
+    if (strlen(location) >= FA_STORE_PATH_MAX)
+        return fa_fail(diag, FA_EINVAL, "the location of the fleet's store is longer than %d bytes",
+                       FA_STORE_PATH_MAX - 1);
+    fa_fleet *fleet = calloc(1, sizeof *fleet);
+    if (fleet == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a tuner");
+    bool file = strncmp(location, file_prefix, sizeof file_prefix - 1) == 0;
+    snprintf(fleet->location, sizeof fleet->location, "%s",
+             location + (file ? sizeof file_prefix - 1 : 0));
+    show(location, fleet->shown, sizeof fleet->shown);
+    gethostname(host, sizeof host - 1);
+    int rc = read_lease(&fleet->lease_ms, diag);
+    if (rc == 0 && getrandom(&number, sizeof number, 0) != sizeof number)
+        rc = fa_fail(diag, FA_EIO, "no randomness to be had");
+    snprintf(fleet->holder, sizeof fleet->holder, "%s:%d:%08" PRIx64, host, (int)getpid(),
+             number & 0xffffffff);
+    if (rc != 0)
+        fa_fleet_free(&fleet);
+    *ret_fleet = fleet;
+    return rc;
+}
+
+void fa_fleet_free(fa_fleet **fleet)
+{
+    if (*fleet == NULL)
+        return;
+    fa_store_close(&(*fleet)->store);
+    free(*fleet);
+    *fleet = NULL;
+}
+
+/* ---- connection -----------------------------------------------------------------------------*/
+void fa_fleet_failed(fa_tuner *tuner, int rc, const fa_diag *why)
+{
+    fa_fleet *fleet = tuner->fleet;
+    if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT || rc == FA_EINVAL || rc == FA_ENOMEM)
+        return; /* of one row */
+    int64_t wait_ms = RETRY_FIRST_MS;
+    for (int i = 0; i < fleet->failures && wait_ms < RETRY_MOST_MS; i++)
+        wait_ms *= 2;
+    fleet->failures++;
+    fleet->retry_ns = uv_hrtime() + (uint64_t)wait_ms * 1000000;
+    atomic_store(&fleet->reached, false);
+    fa_store_close(&fleet->store);
+    if (!fleet->noted)
+        fa_note(tuner, "the fleet's store %s does not serve: %s; going on with the local store %s",
+                fleet->shown, why->text, tuner->store_path);
+    fleet->noted = true;
+    fleet->why = *why;
+}
+
+void fa_fleet_gpu_type(const fa_gpu *gpu, char ret_name[64])
+{
+    fa_gpu known;
+    bool listed = fa_catalogue_match(gpu, &known) == 0;
+    snprintf(ret_name, 64, "%s", listed ? known.name : gpu->name);
+}
+
+fa_store *fa_fleet_store(fa_tuner *tuner)
+{
+    fa_fleet *fleet = tuner->fleet;
+    fa_diag why = {{0}};
+    if (fleet == NULL || fleet->store != NULL)
+        return fleet != NULL ? fleet->store : NULL;
+    if (fleet->failures > 0 && uv_hrtime() < fleet->retry_ns)
+        return NULL;
+    int rc = fa_store_open(fleet->location, FA_STORE_READ_WRITE, &fleet->store, NULL, &why);
+    if (rc != 0) {
+        fa_fleet_failed(tuner, rc == FA_ENOTFOUND ? FA_EIO : rc, &why);
+        return NULL;
+    }
+    fleet->failures = 0;
+    atomic_store(&fleet->reached, true);
+    fa_fleet_catch_up(tuner);
+    return fleet->store;
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The fleet's store beside the local one: winners and cubins that many hosts share.
+ *
+ * The local store stays what every lookup and every tune works on. The fleet's is asked when the
+ * local one has no good enough answer, before a tune (is somebody at it?) and after one (here is the
+ * result). It may be gone at any moment: then the local store is all there is, what was to be
+ * published waits in the local outbox, and the next call that gets through publishes it.
+ *
+ * Invariants: nothing here fails a request because the fleet does not answer; one that does not is
+ * tried again after a while only; what comes from it is checked before it enters the local store.
+ * Thread-safety: as the tuner's `work` mutex, which every function here takes as held, unless it says
+ * otherwise.
+ */
+#ifndef FA_ENGINE_FLEET_H
+#define FA_ENGINE_FLEET_H
+
+#include "engine.h"
+
+enum { FA_FLEET_MISSES = 64 };
+
+typedef struct fa_fleet {
+    char location[FA_STORE_PATH_MAX]; /* as fa_store_open takes it; may hold a password */
+    char shown[FA_STORE_PATH_MAX];    /* without one */
+    char holder[FA_HOLDER_MAX];       /* this tuner among all: host, process and a random number */
+    int32_t lease_ms;                 /* after so long without a sign of life it is given up */
+    fa_store *store;                  /* NULL: not connected */
+    atomic_bool reached;              /* the last try got through */
+    bool noted;                       /* that it does not answer */
+    fa_diag why;                      /* it does not */
+    int32_t failures;                 /* in a row */
+    uint64_t retry_ns;                /* not before */
+    bool busy;                        /* a key's turn is held, or an item: nothing else is published */
+    bool working;                     /* a worker's tune: the worker publishes it under its claim */
+    struct {                          /* of which it knew nothing a moment ago */
+        char key[FA_HASH_HEX];
+        uint64_t until_ns;
+    } missed[FA_FLEET_MISSES];
+    int next_missed;
+} fa_fleet;
+
+/* ---- fleet.c --------------------------------------------------------------------------------*/
+/* Whether a store's location means a fleet's. */
+bool fa_fleet_is_location(const char *location);
+/* For fa_open: nothing is connected yet. location "": none, and *ret_fleet is NULL. */
+int fa_fleet_new(const char *location, fa_fleet **ret_fleet, fa_diag *diag);
+void fa_fleet_free(fa_fleet **fleet);
+/* The fleet's store, connected if it is time to try; NULL: there is none, or it does not answer. */
+fa_store *fa_fleet_store(fa_tuner *tuner);
+/* After a call of the fleet's store failed: lets go of it when that is why, and tells so once. */
+void fa_fleet_failed(fa_tuner *tuner, int rc, const fa_diag *why);
+
+/* The name under which items for a GPU are queued: the catalogue's, where it knows the GPU. */
+void fa_fleet_gpu_type(const fa_gpu *gpu, char ret_name[64]);
+
+/* ---- fleet_pull.c ---------------------------------------------------------------------------*/
+/* Asks the fleet, unless the local store has measured the very thing: what the fleet has is then found
+ * there. Does nothing without a fleet. */
+void fa_fleet_look(fa_tuner *tuner, const fa_target *target, bool exact);
+/* Copies into the local store what the fleet has for a target: its own winner with its cubin, else
+ * the nearest ones. True when the local store has more than before. now: its own alone, also when
+ * the fleet had nothing a moment ago. */
+bool fa_fleet_pull(fa_tuner *tuner, const fa_target *target, bool now);
+/* A compiled kernel by its key, for a tune that would compile it. FA_ENOTFOUND also when the fleet
+ * is not connected. */
+int fa_fleet_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin);
+
+/* ---- fleet_list.c ---------------------------------------------------------------------------*/
+/* Every winner of the fleet's store, newest first, then those of the local one whose scopes the fleet
+ * has not; without a fleet the local ones. A non-zero return stops and is returned. */
+typedef int fa_listed_winner_visit(void *context, fa_store *store, const fa_winner_record *winner);
+int fa_fleet_winners_each(fa_tuner *tuner, fa_listed_winner_visit *visit, void *context,
+                          fa_diag *diag);
+/* A scope's winner as these lists have it. FA_ENOTFOUND, FA_ECORRUPT. */
+int fa_fleet_winner(fa_tuner *tuner, const fa_scope *scope, fa_winner_record *ret_winner,
+                    fa_diag *diag);
+/* The same of scopes. */
+int fa_fleet_scopes_each(fa_tuner *tuner, fa_scope_visit *visit, void *context,
+                         fa_diag *diag);
+
+/* ---- fleet_lease.c --------------------------------------------------------------------------*/
+/* Signs of life from a thread with a connection of its own, every third of the lease. */
+typedef struct fa_heartbeat fa_heartbeat;
+/* FA_EBUSY: what was held is lost. */
+typedef int fa_heartbeat_body(fa_store *store, void *context, fa_diag *diag);
+int fa_heartbeat_start(const fa_fleet *fleet, fa_heartbeat_body *body, void *context,
+                       fa_heartbeat **ret_heartbeat, fa_diag *diag);
+bool fa_heartbeat_lost(const fa_heartbeat *heartbeat); /* from any thread */
+void fa_heartbeat_stop(fa_heartbeat **heartbeat);      /* waits for the thread; NULL is allowed */
+
+/* The right to tune a key, of one tuner in the whole fleet. */
+typedef struct fa_turn {
+    fa_store_lease lease;
+    int32_t lease_ms;
+    bool held; /* false: the fleet does not answer, and there is nobody to ask */
+    fa_heartbeat *heartbeat;
+} fa_turn;
+/* Waits for the turn at a target's key. found: the fleet has meanwhile what the request asks for, and
+ * *ret_answer is it. FA_ECANCELED by the request's progress. */
+int fa_turn_take(fa_tuner *tuner, const fa_request *request, const fa_target *target, bool again,
+                 fa_turn *turn, bool *ret_found, fa_answer *ret_answer, fa_diag *diag);
+/* Takes a scope's lease if it is free; else FA_EBUSY. */
+int fa_turn_try(fa_tuner *tuner, const fa_scope *scope, fa_turn *turn, fa_diag *diag);
+void fa_turn_end(fa_tuner *tuner, fa_turn *turn);
+
+/* ---- fleet_publish.c ------------------------------------------------------------------------*/
+/* Remembers in the local store that a scope's winner is to be published; inside the transaction that
+ * stores it. Nothing without a fleet. */
+int fa_fleet_remember(fa_tuner *tuner, const fa_scope *scope, fa_diag *diag);
+/* Publishes a scope's winner with its cubin and trials, under a turn that is held; what could not be
+ * published stays remembered. A worker's tune is left to the worker. */
+void fa_fleet_publish(fa_tuner *tuner, const fa_scope *scope, const fa_turn *turn);
+/* Publishes what is remembered, for a second or two at the most. */
+void fa_fleet_catch_up(fa_tuner *tuner);
+/* A scope is no longer to be published. */
+void fa_fleet_forget(fa_tuner *tuner, const fa_scope *scope);
+/* The scope's trials and the cubins that others will want: those of its fastest, or of all that
+ * are clean. Inside a batch of the fleet's store. */
+int fa_fleet_share_trials(fa_tuner *tuner, const fa_scope *scope, fa_diag *diag);
+int fa_fleet_share_cubins(fa_tuner *tuner, const fa_scope *scope, bool all, fa_diag *diag);
+
+/* ---- fleet_queue.c --------------------------------------------------------------------------*/
+/* How the items of a queued sweep are to be tuned. */
+typedef struct fa_fleet_how {
+    fa_effort effort;
+    bool again, exact;
+    double price; /* of a GPU's hour */
+} fa_fleet_how;
+int fa_fleet_how_read(const char *text, fa_fleet_how *ret_how, fa_diag *diag);
+
+#endif

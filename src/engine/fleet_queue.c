@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The fleet's queue as its users see it: entering a sweep, and how it stands.
+ */
+#include "fleet.h"
+
+#include "catalogue.h"
+#include "error.h"
+#include "json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The fleet's store for a call that is about nothing else; NULL after a sentence in diag. `work` is
+ * held. */
+static fa_store *need_fleet(fa_tuner *tuner, int *ret_rc, fa_diag *diag)
+{
+    if (tuner->fleet == NULL) {
+        *ret_rc = fa_fail(diag, FA_ESTORE,
+                          "no store is shared with other hosts: set FA_TUNE_STORE to "
+                          "postgresql://USER@HOST/DATABASE");
+        return NULL;
+    }
+    fa_store *store = fa_fleet_store(tuner);
+    if (store == NULL)
+        *ret_rc = fa_fail(diag, FA_EIO, "the fleet's store %s does not serve: %s",
+                          tuner->fleet->shown, tuner->fleet->why.text);
+    return store;
+}
+
+/* ---- entering -------------------------------------------------------------------------------*/
+/* Other hosts have other devices: every item names a type. */
+static int name_gpu(fa_tuner *tuner, int32_t ordinal, fa_sweep_item *item, fa_diag *diag)
+{
+    fa_gpu gpu;
+    int rc;
+    if (item->gpu[0] != 0) {
+        rc = memchr(item->gpu, 0, sizeof item->gpu) != NULL
+                 ? fa_catalogue_find(item->gpu, &gpu, diag)
+                 : fa_fail(diag, FA_EINVAL, "the GPU's name of an item does not end");
+    } else {
+        rc = fa_tuner_driver(tuner, diag);
+        if (rc == 0)
+            rc = fa_driver_device(tuner->driver, ordinal, &gpu, diag);
+        if (rc != 0)
+            return fa_fail_in(diag, rc, "name the GPU type (--gpu), or enter the sweep where one is");
+        fa_fleet_gpu_type(&gpu, item->gpu);
+        return 0;
+    }
+    if (rc == 0)
+        snprintf(item->gpu, sizeof item->gpu, "%s", gpu.name);
+    return rc;
+}
+
+static char *how_text(const fa_sweep_request *request)
+{
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddNumberToObject(json, "effort", request->effort);
+    cJSON_AddBoolToObject(json, "again", request->again);
+    cJSON_AddBoolToObject(json, "exact", request->exact);
+    cJSON_AddNumberToObject(json, "price", request->budget.price);
+    char *text = cJSON_PrintUnformatted(json);
+    cJSON_Delete(json);
+    return text;
+}
+
+static int enter(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep_item *items,
+                 fa_sweep *ret_sweep, fa_diag *diag)
+{
+    fa_sweep sweep = {.budget = request->budget};
+    int64_t id;
+    int rc = 0;
+    fa_store *store = need_fleet(tuner, &rc, diag);
+    for (int32_t i = 0; rc == 0 && i < request->count; i++)
+        rc = name_gpu(tuner, request->ordinal, &items[i], diag);
+    fa_sweep_request named = *request;
+    named.items = items;
+    named.ordinal = 0;
+    if (rc == 0)
+        rc = fa_sweep_key(&named, sweep.key, diag);
+    if (rc != 0)
+        return rc;
+    snprintf(sweep.plan, sizeof sweep.plan, "%s", request->plan != NULL ? request->plan : "");
+    char *how = how_text(request);
+    if (how == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a sweep");
+    fa_diag why = {{0}};
+    rc = fa_store_queue_enter(store, &sweep, items, request->count, request->restart, how, &id,
+                              &why);
+    if (rc == 0)
+        rc = fa_store_sweep_read(store, id, &sweep, &why);
+    free(how);
+    if (rc == 0) {
+        *ret_sweep = sweep;
+        return 0;
+    }
+    fa_fleet_failed(tuner, rc, &why);
+    return fa_fail(diag, rc, "%s", why.text);
+}
+
+int fa_enqueue_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret_sweep,
+                     fa_diag *diag)
+{
+    fa_sweep_request known;
+    fa_sweep sweep;
+    int rc = fa_tuner_check(tuner, diag);
+    if (rc == 0)
+        rc = fa_sweep_request_copy(request, &known, diag);
+    if (rc != 0)
+        return rc;
+    fa_sweep_item *items = calloc((size_t)known.count, sizeof *items);
+    if (items == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a sweep");
+    for (int32_t i = 0; i < known.count; i++) {
+        items[i].problem = known.items[i].problem;
+        memcpy(items[i].gpu, known.items[i].gpu, sizeof items[i].gpu);
+    }
+    pthread_mutex_lock(&tuner->work);
+    rc = enter(tuner, &known, items, &sweep, diag);
+    pthread_mutex_unlock(&tuner->work);
+    free(items);
+    if (rc == 0 && ret_sweep != NULL)
+        *ret_sweep = sweep;
+    return rc;
+}
+
+int fa_fleet_how_read(const char *text, fa_fleet_how *ret_how, fa_diag *diag)
+{
+    cJSON *json = NULL;
+    int64_t effort = FA_EFFORT_MEASURE;
+    fa_fleet_how how = {.price = 0};
+    static const char where[] = "a queued item's request";
+    int rc = fa_json_parse(text, strlen(text), where, &json, diag);
+    if (rc == 0)
+        rc = fa_json_int(json, "effort", FA_EFFORT_PREDICT, FA_EFFORT_PATIENT, &effort, where, diag);
+    if (rc == 0)
+        rc = fa_json_bool(json, "again", &how.again, where, diag);
+    if (rc == 0)
+        rc = fa_json_bool(json, "exact", &how.exact, where, diag);
+    if (rc == 0)
+        rc = fa_json_number(json, "price", &how.price, where, diag);
+    cJSON_Delete(json);
+    if (rc == FA_ENOTFOUND || (rc == 0 && !(how.price >= 0 && how.price < 1e12)))
+        rc = fa_fail(diag, FA_EINVAL, "%s is not understood: is a newer version in the fleet?", where);
+    how.effort = (fa_effort)effort;
+    if (rc == 0)
+        *ret_how = how;
+    return rc;
+}
+
+/* ---- telling --------------------------------------------------------------------------------*/
+struct queues {
+    fa_queue *queue;
+    size_t count, capacity;
+};
+
+static int keep_sweep(void *context, const fa_sweep *sweep)
+{
+    struct queues *all = context;
+    if (all->count == all->capacity) {
+        size_t capacity = all->capacity == 0 ? 16 : all->capacity * 2;
+        fa_queue *grown = realloc(all->queue, capacity * sizeof *grown);
+        if (grown == NULL)
+            return FA_ENOMEM;
+        all->queue = grown;
+        all->capacity = capacity;
+    }
+    all->queue[all->count++] = (fa_queue){.sweep = *sweep};
+    return 0;
+}
+
+static int count_one(fa_store *store, fa_queue *queue, fa_diag *diag)
+{
+    fa_queue_counts counts;
+    int64_t id;
+    int rc = fa_store_sweep_find(store, queue->sweep.key, &id, diag);
+    if (rc == 0)
+        rc = fa_store_queue_counts(store, id, &counts, diag);
+    if (rc != 0)
+        return rc;
+    queue->pending = counts.pending;
+    queue->running = counts.running;
+    queue->expired = counts.expired;
+    queue->compiled = counts.compiled;
+    queue->refused = counts.refused;
+    return 0;
+}
+
+int fa_list_queues(fa_tuner *tuner, fa_queue_visit *visit, void *context, fa_diag *diag)
+{
+    struct queues all = {0};
+    fa_diag why = {{0}};
+    int rc = fa_tuner_check(tuner, diag);
+    if (rc == 0 && visit == NULL)
+        rc = fa_fail(diag, FA_EINVAL, "visit is NULL");
+    if (rc != 0)
+        return rc;
+    pthread_mutex_lock(&tuner->work);
+    fa_store *store = need_fleet(tuner, &rc, &why);
+    if (store != NULL)
+        rc = fa_store_sweeps_each(store, keep_sweep, &all, &why);
+    if (rc == FA_ENOMEM)
+        fa_fail(&why, rc, "out of memory after %zu sweeps", all.count);
+    for (size_t i = 0; i < all.count && rc == 0; i++)
+        rc = count_one(store, &all.queue[i], &why);
+    if (rc != 0 && store != NULL)
+        fa_fleet_failed(tuner, rc, &why);
+    pthread_mutex_unlock(&tuner->work);
+    if (rc != 0)
+        fa_fail(diag, rc, "%s", why.text);
+    for (size_t i = 0; i < all.count && rc == 0; i++)
+        rc = visit(context, &all.queue[i]);
+    free(all.queue);
+    return rc;
+}
+
+struct telling {
+    fa_queue_holding_visit *visit;
+    void *context;
+};
+
+static int tell_holding(void *context, const fa_queue_holder *holder)
+{
+    struct telling *telling = context;
+    fa_queue_holding holding = {.index = holder->position,
+                                .item = holder->item,
+                                .stage = holder->stage == FA_STAGE_MEASURE ? FA_WORK_MEASURE
+                                                                           : FA_WORK_COMPILE,
+                                .left_s = (double)holder->left_ms / 1000};
+    snprintf(holding.holder, sizeof holding.holder, "%s", holder->holder);
+    return telling->visit(telling->context, &holding);
+}
+
+int fa_list_queue_holdings(fa_tuner *tuner, const char *key, fa_queue_holding_visit *visit,
+                           void *context, fa_diag *diag)
+{
+    struct telling telling = {visit, context};
+    int64_t id;
+    int rc = fa_tuner_check(tuner, diag);
+    if (rc == 0 && (visit == NULL || key == NULL))
+        rc = fa_fail(diag, FA_EINVAL, "visit or key is NULL");
+    if (rc != 0)
+        return rc;
+    pthread_mutex_lock(&tuner->work);
+    fa_store *store = need_fleet(tuner, &rc, diag);
+    if (store != NULL)
+        rc = fa_store_sweep_find(store, key, &id, diag);
+    if (rc == FA_ENOTFOUND)
+        fa_fail(diag, rc, "there is no sweep %.64s in the queue of %s", key, tuner->fleet->shown);
+    if (rc == 0)
+        rc = fa_store_queue_holders_each(store, id, tell_holding, &telling, diag);
+    pthread_mutex_unlock(&tuner->work);
+    return rc;
+}

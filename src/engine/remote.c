@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Asking a server before the local store and tuner.
+ *
+ * What the server answers is the answer, also when that is a failure of the request itself. When the
+ * server is gone, or cannot do its part, or says what cannot be, the caller does without: one note,
+ * and the server is not asked again for a while.
+ */
+#include "engine.h"
+#include "remote.h"
+#include "wire.h"
+
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    WINNERS_MAX = 64 << 20,
+    RETRY_MS = 200, RETRY_MOST_MS = 2000,
+    REST_MS = 5000,      /* a server that is gone is not asked again for so long */
+    TOKEN_MAX = 256
+};
+
+struct fa_remote {
+    fa_http *http;
+    bool trusted;
+    _Atomic int64_t rest_until_ms; /* 0: it is asked */
+    atomic_bool noted;
+};
+
+/* ---- opening --------------------------------------------------------------------------------*/
+/* A token of a file that nobody else can have written: printable, without spaces. */
+static int read_token(const char *path, char ret_token[TOKEN_MAX], fa_diag *diag)
+{
+    fa_buf text = {0};
+    struct stat info;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    int rc = fd < 0 || fstat(fd, &info) != 0
+                 ? fa_fail(diag, FA_EIO, "the token file %s cannot be read", path)
+                 : 0;
+    if (rc == 0 && ((info.st_uid != geteuid() && info.st_uid != 0) || (info.st_mode & 022) != 0))
+        rc = fa_fail(diag, FA_EUNTRUSTED, "the token file %s is another user's, or others can write "
+                     "to it", path);
+    if (rc == 0 && fa_buf_read_fd(&text, fd, 4096) != 0)
+        rc = fa_fail(diag, FA_EIO, "the token file %s cannot be read", path);
+    if (fd >= 0)
+        close(fd);
+    size_t size = text.size;
+    while (size > 0 && strchr("\r\n \t", text.data[size - 1]) != NULL)
+        size--;
+    for (size_t i = 0; i < size && rc == 0; i++)
+        if (text.data[i] <= ' ' || text.data[i] >= 0x7f)
+            rc = fa_fail(diag, FA_EINVAL, "the token file %s holds more than one word", path);
+    if (rc == 0 && (size == 0 || size >= TOKEN_MAX))
+        rc = fa_fail(diag, FA_EINVAL, "the token in %s must have 1 to %d characters", path,
+                     TOKEN_MAX - 1);
+    if (rc == 0)
+        snprintf(ret_token, TOKEN_MAX, "%.*s", (int)size, text.data);
+    fa_buf_free(&text);
+    return rc;
+}
+
+int fa_remote_make(const fa_options *options, fa_remote **ret_remote, fa_diag *diag)
+{
+    const char *address = options->server != NULL ? options->server : getenv("FA_TUNE_SERVER");
+    const char *file = getenv("FA_TUNE_TOKEN_FILE");
+    char token[TOKEN_MAX] = "";
+    *ret_remote = NULL;
+    if (address == NULL || address[0] == 0)
+        return 0;
+    fa_remote *remote = calloc(1, sizeof *remote);
+    if (remote == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a server");
+    int rc = 0;
+    if (file != NULL && file[0] != 0 && strncmp(address, "http://", 7) == 0)
+        rc = read_token(file, token, diag);
+    if (rc == 0)
+        rc = fa_http_make(address, token, &remote->http, diag);
+    if (rc != 0) {
+        free(remote);
+        return rc;
+    }
+    remote->trusted = fa_http_is_local(remote->http) || token[0] != 0;
+    *ret_remote = remote;
+    return 0;
+}
+
+void fa_remote_free(fa_remote **remote)
+{
+    if (remote == NULL || *remote == NULL)
+        return;
+    fa_http_free(&(*remote)->http);
+    free(*remote);
+    *remote = NULL;
+}
+
+fa_http *fa_remote_http(fa_remote *remote)
+{
+    return remote->http;
+}
+
+const char *fa_remote_address(const fa_remote *remote)
+{
+    return fa_http_address(remote->http);
+}
+
+bool fa_remote_is_trusted(const fa_remote *remote)
+{
+    return remote->trusted;
+}
+
+bool fa_remote_usable(const fa_remote *remote)
+{
+    return remote != NULL && fa_remote_now_ms() >= atomic_load(&remote->rest_until_ms);
+}
+
+int fa_remote_give_up(fa_tuner *tuner, const char *why)
+{
+    fa_remote *remote = tuner->remote;
+    atomic_store(&remote->rest_until_ms, fa_remote_now_ms() + REST_MS);
+    if (!atomic_exchange(&remote->noted, true)) {
+        pthread_mutex_lock(&tuner->work); /* notes come one at a time */
+        fa_note(tuner, "the server %s cannot be used: %s; using the store %s and this machine "
+                       "instead", fa_remote_address(remote), why, tuner->store_path);
+        pthread_mutex_unlock(&tuner->work);
+    }
+    return FA_REMOTE_NONE;
+}
+
+const char *fa_server_location(const fa_tuner *tuner)
+{
+    return tuner != NULL && fa_remote_usable(tuner->remote) ? fa_remote_address(tuner->remote) : "";
+}
+
+/* ---- one request ----------------------------------------------------------------------------*/
+/* Failures of what was asked, which this machine would not answer otherwise. */
+bool fa_remote_is_answer(int code)
+{
+    static const int codes[] = {FA_EINVAL,  FA_ENOTFOUND, FA_ENOTSUP,   FA_ECOMPILE,
+                                FA_EALIGN,  FA_ENOKERNEL, FA_ECANCELED, FA_EMANIFEST};
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        if (codes[i] == code)
+            return true;
+    return false;
+}
+
+/* Once more where the server has trouble that may pass. */
+static int ask(fa_remote *remote, const fa_http_call *call, fa_http_reply *ret_reply, fa_diag *diag)
+{
+    for (int tries = 0;; tries++) {
+        *ret_reply = (fa_http_reply){0};
+        int rc = fa_http_do(remote->http, call, ret_reply, diag);
+        bool trouble = rc == FA_EIO || (rc == 0 && ret_reply->status >= 500 && ret_reply->status != 504);
+        if (!trouble || tries > 0)
+            return rc;
+        int64_t ms = ret_reply->retry_after_s > 0 ? (int64_t)ret_reply->retry_after_s * 1000 : RETRY_MS;
+        ms = ms < RETRY_MOST_MS ? ms : RETRY_MOST_MS;
+        fa_buf_free(&ret_reply->body);
+        const struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
+        nanosleep(&pause, NULL);
+    }
+}
+
+/* What a reply other than 200 means: the request's own failure, or FA_REMOTE_NONE. */
+static int failed(fa_tuner *tuner, const fa_http_reply *reply, fa_diag *diag)
+{
+    int code = FA_EIO;
+    fa_diag message = {{0}};
+    char why[1200];
+    if (fa_failure_read(reply->body.data, reply->body.size, &code, &message, NULL) == 0) {
+        if (fa_remote_is_answer(code))
+            return fa_fail(diag, code, "%s", message.text);
+        return fa_remote_give_up(tuner, message.text);
+    }
+    snprintf(why, sizeof why, "it answers with status %d", reply->status);
+    return fa_remote_give_up(tuner, why);
+}
+
+/* 0 with a reply of status 200 or `other`, whose body the caller frees. */
+int fa_remote_ask(fa_tuner *tuner, const fa_http_call *call, int other, fa_http_reply *ret_reply,
+                   fa_diag *diag)
+{
+    fa_diag why = {{0}};
+    int rc = ask(tuner->remote, call, ret_reply, &why);
+    if (rc != 0)
+        return fa_remote_give_up(tuner, why.text);
+    if (ret_reply->status == 200 || ret_reply->status == other)
+        return 0;
+    rc = failed(tuner, ret_reply, diag);
+    fa_buf_free(&ret_reply->body);
+    return rc;
+}
+
+bool fa_remote_is_hash(const char *text)
+{
+    return strlen(text) == 64 && strspn(text, "0123456789abcdef") == 64;
+}
+
+/* ---- winners and cubins ---------------------------------------------------------------------*/
+int fa_remote_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_diag *diag)
+{
+    fa_http_reply reply;
+    fa_http_call call = {.method = "GET", .path = "/v1/winners?limit=10000", .limit = WINNERS_MAX,
+                         .whole_ms = FA_REMOTE_LONG_MS};
+    fa_diag why = {{0}};
+    cJSON *json = NULL;
+    if (!fa_remote_usable(tuner->remote))
+        return FA_REMOTE_NONE;
+    int rc = fa_remote_ask(tuner, &call, 200, &reply, diag);
+    if (rc != 0)
+        return rc;
+    rc = fa_wire_parse(reply.body.data, reply.body.size, WINNERS_MAX, "winners", &json, &why);
+    fa_buf_free(&reply.body);
+    const cJSON *array = cJSON_GetObjectItemCaseSensitive(json, "winners");
+    if (rc == 0 && !cJSON_IsArray(array))
+        rc = fa_fail(&why, FA_EINVAL, "winners: there is no array of them");
+    fa_answer answer;
+    for (const cJSON *item = array != NULL ? array->child : NULL; item != NULL && rc == 0;
+         item = item->next)
+        rc = fa_wire_answer_from(item, &answer, &why); /* all are good before one is shown */
+    if (rc != 0) {
+        cJSON_Delete(json);
+        return fa_remote_give_up(tuner, why.text);
+    }
+    for (const cJSON *item = array->child; item != NULL && rc == 0; item = item->next) {
+        fa_wire_answer_from(item, &answer, NULL);
+        rc = visit(context, &answer);
+    }
+    cJSON_Delete(json);
+    return rc;
+}
+
+int fa_remote_cubin_get(fa_tuner *tuner, const char *key, const fa_remote_cubin *expected,
+                        void **ret_bytes, size_t *ret_size, fa_diag *diag)
+{
+    char path[100], sha256[FA_HASH_HEX];
+    fa_http_reply reply;
+    fa_http_call call = {.method = "GET", .path = path, .whole_ms = FA_REMOTE_LONG_MS,
+                         .limit = expected != NULL ? expected->size : FA_REMOTE_CUBIN_MAX};
+    if (!fa_remote_usable(tuner->remote))
+        return FA_REMOTE_NONE;
+    if (!fa_remote_is_hash(key))
+        return fa_fail(diag, FA_EINVAL, "\"%.64s\" is no cubin's key", key);
+    snprintf(path, sizeof path, "/v1/cubins/%.64s", key);
+    int rc = fa_remote_ask(tuner, &call, 200, &reply, diag);
+    if (rc != 0)
+        return rc;
+    fa_hash_bytes(reply.body.data != NULL ? reply.body.data : "", reply.body.size, sha256);
+    if (reply.body.size == 0 || strcmp(sha256, expected != NULL ? expected->sha256 : reply.etag) != 0) {
+        fa_buf_free(&reply.body);
+        return fa_remote_give_up(tuner, "the bytes of a cubin are not those of its SHA-256");
+    }
+    *ret_bytes = reply.body.data;
+    *ret_size = reply.body.size;
+    return 0;
+}
+
+int fa_remote_check(fa_remote *remote, char *ret_text, size_t size, fa_diag *diag)
+{
+    fa_http_reply reply;
+    fa_http_call call = {.method = "GET", .path = "/readyz", .limit = FA_REMOTE_REPLY_MAX, .whole_ms = FA_REMOTE_ASK_MS};
+    int rc = fa_http_do(remote->http, &call, &reply, diag);
+    if (rc != 0)
+        return rc;
+    fa_buf_free(&reply.body);
+    if (reply.status == 200)
+        snprintf(ret_text, size, "%s is ready%s", fa_remote_address(remote),
+                 remote->trusted ? "" : "; without a token what it says is proved here first");
+    return reply.status == 200 ? 0
+                               : fa_fail(diag, FA_EIO, "%s answers with status %d",
+                                         fa_remote_address(remote), reply.status);
+}

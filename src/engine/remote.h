@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A service as its clients see it (fa_service.h says what is said): `fa-tune serve` on this host's
+ * Unix socket, or on a TCP port with a token.
+ *
+ * Workload: one small request for each key that a process has not seen yet, over kept connections;
+ * streams of events while something tunes.
+ * Invariants: an fa_remote serves any number of threads, and none waits for another's request. What
+ * comes from the server is hostile until checked: sizes, times, types, hashes, and whose it is.
+ */
+#ifndef FA_ENGINE_REMOTE_H
+#define FA_ENGINE_REMOTE_H
+
+#include "fa_tune.h"
+
+#include "buf.h"
+#include "hash.h"
+
+/* ---- HTTP (remote_http.c): libcurl, opened at run time --------------------------------------*/
+typedef struct fa_http fa_http;
+
+typedef struct fa_http_call {
+    const char *method, *path;
+    const char *body;     /* JSON, or NULL */
+    size_t limit;         /* bytes of the reply's body at most */
+    int64_t whole_ms;     /* for everything; 0: no limit */
+    int64_t quiet_ms;     /* until something comes */
+    /* Instead of into the reply: what arrives with status 200. A non-zero return ends the call. */
+    int (*data)(void *context, const char *bytes, size_t size);
+    /* About every 100 ms; a non-zero return ends the call. */
+    int (*idle)(void *context);
+    void *context;
+} fa_http_call;
+
+typedef struct fa_http_reply {
+    int status;        /* 200, 404, … */
+    int retry_after_s; /* 0: not told */
+    char etag[80];     /* without its quotes */
+    fa_buf body;
+} fa_http_reply;
+
+/* Opens nothing yet. "unix:/path", "/path" or "http://host:port"; FA_EINVAL. */
+int fa_http_make(const char *address, const char *token, fa_http **ret_http, fa_diag *diag);
+void fa_http_free(fa_http **http);
+/* 0 with a whole reply, whatever its status; FA_ECANCELED: data or idle ended it; FA_ENOTFOUND:
+ * nobody is there; FA_ETIMEOUT; FA_EIO: it hung up; FA_ECORRUPT: more than the limit; FA_EUNTRUSTED:
+ * another user's socket; FA_ENOTSUP: no libcurl. The caller frees the reply's body. */
+int fa_http_do(fa_http *http, const fa_http_call *call, fa_http_reply *ret_reply, fa_diag *diag);
+const char *fa_http_address(const fa_http *http);
+bool fa_http_is_local(const fa_http *http); /* a Unix socket, of this user or root */
+
+/* ---- server-sent events (remote_events.c) ---------------------------------------------------*/
+enum { FA_EVENT_NAME_MAX = 32, FA_EVENT_DATA_MAX = 1 << 18 };
+
+typedef struct fa_events {
+    int (*event)(void *context, const char *name, const char *data, size_t size);
+    void *context;
+    fa_buf line, data;
+    char name[FA_EVENT_NAME_MAX];
+    bool after_return; /* the last byte was CR: an LF belongs to it */
+} fa_events;
+
+/* Feeds bytes as they come. Non-zero: what event() returned, or FA_ECORRUPT. */
+int fa_events_feed(fa_events *events, const char *bytes, size_t size);
+void fa_events_free(fa_events *events);
+
+/* ---- asking (remote.c, remote_tune.c) -------------------------------------------------------*/
+typedef struct fa_remote fa_remote;
+
+/* Not an error: there is no server, or none that can be used (a note has said so); the local store
+ * and tuner have to do. */
+enum { FA_REMOTE_NONE = 1 };
+
+/* From options and environment, *ret_remote NULL when no server is named. Opens nothing yet. */
+int fa_remote_make(const fa_options *options, fa_remote **ret_remote, fa_diag *diag);
+void fa_remote_free(fa_remote **remote);
+const char *fa_remote_address(const fa_remote *remote);
+/* Whether its word on what was measured is believed: it is this user's or root's, or holds our token. */
+bool fa_remote_is_trusted(const fa_remote *remote);
+/* Not asked again for a while; with a note for the first time. Returns FA_REMOTE_NONE. */
+int fa_remote_give_up(fa_tuner *tuner, const char *why);
+bool fa_remote_usable(const fa_remote *remote);
+fa_http *fa_remote_http(fa_remote *remote);
+bool fa_remote_is_hash(const char *text); /* 64 hexadecimal digits */
+/* Whether a code that a server answers is about what was asked, and not about the server. */
+bool fa_remote_is_answer(int code);
+
+enum {
+    FA_REMOTE_REPLY_MAX = 2 * FA_ANSWER_TEXT_MAX,
+    FA_REMOTE_CUBIN_MAX = 64 << 20,
+    FA_REMOTE_ASK_MS = 10000, /* for what needs no tune */
+    FA_REMOTE_LONG_MS = 60000 /* for what may be large */
+};
+
+/* 0 with a reply of status 200 or `other`, whose body the caller frees; the request's own failure;
+ * or FA_REMOTE_NONE. Once more where the server has trouble that may pass. */
+int fa_remote_ask(fa_tuner *tuner, const fa_http_call *call, int other, fa_http_reply *ret_reply,
+                  fa_diag *diag);
+
+/* What a server sent with an answer: where its cubin's bytes are. */
+typedef struct fa_remote_cubin {
+    char key[FA_HASH_HEX], sha256[FA_HASH_HEX];
+    size_t size; /* 0: no cubin */
+} fa_remote_cubin;
+
+/* Each returns 0, FA_REMOTE_NONE, or the error that the server answered. `work` is not held. */
+int fa_remote_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer,
+                   fa_diag *diag);
+/* For a device that is here. */
+int fa_remote_kernel(fa_tuner *tuner, const fa_problem *problem, const fa_gpu *gpu,
+                     fa_effort effort, fa_answer *ret_answer, fa_remote_cubin *ret_cubin,
+                     fa_diag *diag);
+int fa_remote_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret_sweep,
+                    fa_diag *diag);
+int fa_remote_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_diag *diag);
+/* FA_ENOTFOUND: the server has none. expected NULL: by the hash that the server tells. */
+int fa_remote_cubin_get(fa_tuner *tuner, const char *key, const fa_remote_cubin *expected,
+                        void **ret_bytes, size_t *ret_size, fa_diag *diag);
+/* Whether it answers, for fa_doctor(). */
+int fa_remote_check(fa_remote *remote, char *ret_text, size_t size, fa_diag *diag);
+
+/* ---- jobs (remote_follow.c) -----------------------------------------------------------------*/
+/* Who follows a job hears of each event, and is asked now and then whether to go on. */
+typedef struct fa_follower {
+    int (*told)(void *context, const char *data, size_t size); /* of a "progress" or "item" */
+    int (*idle)(void *context);
+    void *context;
+} fa_follower;
+
+/* Waits for a job's end. 0: ret_result is its result's text; FA_ECANCELED: the follower (and the job
+ * is told so) or somebody else; FA_ENOTFOUND: the server does not know the job; FA_EIO or FA_ETIMEOUT:
+ * the server is gone; others: what the job failed with, *ret_answered is then true. */
+int fa_remote_follow(fa_http *http, const char *job, const fa_follower *follower, fa_buf *ret_result,
+                     bool *ret_answered, fa_diag *diag);
+int64_t fa_remote_now_ms(void);
+
+#endif

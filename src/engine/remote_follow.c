@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A job of the server's, followed by its events until it ends.
+ *
+ * A stream that breaks is taken up again for a few seconds: a service that is restarted goes on with
+ * its jobs. Silence is not an end: a server that lives says something every 15 seconds.
+ */
+#include "remote.h"
+
+#include "error.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { QUIET_MS = 45000, PATIENCE_MS = 3000, PAUSE_MS = 200, CANCEL_MS = 3000, FAILURE_MAX = 65536 };
+
+enum how { UNDER_WAY, DONE, FAILED, CANCELED };
+
+struct following {
+    const fa_follower *follower;
+    fa_buf *result;
+    enum how how;
+    bool stopped; /* by the follower */
+    bool heard;   /* an event in this stream */
+    fa_events events;
+};
+
+static int on_event(void *context, const char *name, const char *data, size_t size)
+{
+    struct following *f = context;
+    f->heard = true;
+    f->how = strcmp(name, "done") == 0       ? DONE
+             : strcmp(name, "failed") == 0   ? FAILED
+             : strcmp(name, "canceled") == 0 ? CANCELED
+                                             : UNDER_WAY;
+    if (f->how != UNDER_WAY) {
+        fa_buf_clear(f->result);
+        fa_buf_append(f->result, data, size);
+        return 1; /* nothing else is to come */
+    }
+    if (strcmp(name, "progress") != 0 && strcmp(name, "item") != 0)
+        return 0;
+    int rc = f->follower->told != NULL ? f->follower->told(f->follower->context, data, size) : 0;
+    f->stopped = rc > 0;
+    return rc;
+}
+
+static int on_data(void *context, const char *bytes, size_t size)
+{
+    struct following *f = context;
+    return fa_events_feed(&f->events, bytes, size);
+}
+
+static int on_idle(void *context)
+{
+    struct following *f = context;
+    f->stopped = f->follower->idle != NULL && f->follower->idle(f->follower->context) != 0;
+    return f->stopped;
+}
+
+static void nap(void)
+{
+    const struct timespec pause = {0, PAUSE_MS * 1000000};
+    nanosleep(&pause, NULL);
+}
+
+/* Takes its hands off the job; one that others wait for goes on. The server may not have seen yet
+ * that this follower has hung up, and so is asked a few times. */
+static void let_go(fa_http *http, const char *job)
+{
+    enum { TRIES = 3, WANTED = 409 };
+    char path[128];
+    snprintf(path, sizeof path, "/v1/jobs/%s?unless=wanted", job);
+    fa_http_call call = {.method = "DELETE", .path = path, .limit = FAILURE_MAX,
+                         .whole_ms = CANCEL_MS};
+    for (int tries = 0; tries < TRIES; tries++) {
+        fa_http_reply reply = {0};
+        int rc = fa_http_do(http, &call, &reply, NULL);
+        fa_buf_free(&reply.body);
+        if (rc != 0 || reply.status != WANTED)
+            return;
+        nap();
+    }
+}
+
+/* One stream, to its end. */
+static int listen(fa_http *http, const char *path, struct following *f, fa_http_reply *reply,
+                  fa_diag *diag)
+{
+    fa_http_call call = {.method = "GET", .path = path, .limit = FAILURE_MAX, .quiet_ms = QUIET_MS,
+                         .data = on_data, .idle = on_idle, .context = f};
+    *reply = (fa_http_reply){0};
+    f->events = (fa_events){.event = on_event, .context = f};
+    f->heard = false;
+    int rc = fa_http_do(http, &call, reply, diag);
+    fa_events_free(&f->events);
+    if (f->how != UNDER_WAY)
+        rc = 0;
+    return rc;
+}
+
+static bool pause_once(struct following *f)
+{
+    nap();
+    return on_idle(f) == 0;
+}
+
+static int how_it_ended(struct following *f, bool *ret_answered, fa_diag *diag)
+{
+    int code = FA_EIO;
+    fa_diag message = {{0}};
+    *ret_answered = true;
+    if (f->how == DONE)
+        return f->result->failed ? fa_fail(diag, FA_ENOMEM, "out of memory for a job's result") : 0;
+    if (f->how == CANCELED)
+        return fa_fail(diag, FA_ECANCELED, "the job was canceled at the server");
+    if (fa_failure_read(f->result->data, f->result->size, &code, &message, diag) != 0) {
+        *ret_answered = false;
+        return FA_ECORRUPT;
+    }
+    return fa_fail(diag, code, "%s", message.text);
+}
+
+int fa_remote_follow(fa_http *http, const char *job, const fa_follower *follower, fa_buf *ret_result,
+                     bool *ret_answered, fa_diag *diag)
+{
+    struct following f = {.follower = follower, .result = ret_result};
+    char path[128];
+    int64_t lost_ms = 0; /* since when nothing was heard of the job */
+    *ret_answered = false;
+    snprintf(path, sizeof path, "/v1/jobs/%s/events", job);
+    for (;;) {
+        fa_http_reply reply;
+        int rc = listen(http, path, &f, &reply, diag);
+        fa_buf_free(&reply.body);
+        if (f.stopped) {
+            let_go(http, job);
+            *ret_answered = true;
+            return fa_fail(diag, FA_ECANCELED, "canceled while the server tuned");
+        }
+        if (f.how != UNDER_WAY)
+            return how_it_ended(&f, ret_answered, diag);
+        if (rc == FA_ECORRUPT || rc == FA_ENOTSUP || rc == FA_ENOMEM || rc == FA_EUNTRUSTED)
+            return rc;
+        if (rc == 0 && reply.status == 404)
+            return fa_fail(diag, FA_ENOTFOUND, "the server no longer knows the job");
+        if (rc == 0)
+            rc = fa_fail(diag, FA_EIO, "its events ended with status %d and no end of the job",
+                         reply.status);
+        int64_t now = fa_remote_now_ms();
+        if (f.heard || lost_ms == 0)
+            lost_ms = now;
+        if (now - lost_ms >= PATIENCE_MS)
+            return rc == FA_ENOTFOUND ? FA_EIO : rc;
+        if (!pause_once(&f)) {
+            *ret_answered = true;
+            return fa_fail(diag, FA_ECANCELED, "canceled while the server was gone");
+        }
+    }
+}

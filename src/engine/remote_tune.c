@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tunes and sweeps at a server: asked for, followed, and their results read.
+ */
+#include "engine.h"
+#include "remote.h"
+#include "wire.h"
+
+#include "catalogue.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- reading replies ------------------------------------------------------------------------*/
+static int read_cubin(const cJSON *json, const fa_answer *answer, fa_remote_cubin *ret_cubin,
+                      fa_diag *diag)
+{
+    static const char where[] = "cubin";
+    fa_remote_cubin cubin = {0};
+    const cJSON *object = cJSON_GetObjectItemCaseSensitive(json, where);
+    int64_t size = 0;
+    if (object == NULL || cJSON_IsNull(object)) {
+        *ret_cubin = cubin;
+        return 0;
+    }
+    int rc = fa_wire_object(json, where, "reply", &object, diag);
+    if (rc == 0)
+        rc = fa_json_needed(fa_json_copy(object, "key", cubin.key, sizeof cubin.key, where, diag),
+                            "key", where, diag);
+    if (rc == 0)
+        rc = fa_json_needed(fa_json_copy(object, "sha256", cubin.sha256, sizeof cubin.sha256, where,
+                                         diag), "sha256", where, diag);
+    if (rc == 0)
+        rc = fa_json_needed(fa_json_int(object, "size", 1, FA_REMOTE_CUBIN_MAX, &size, where, diag), "size",
+                            where, diag);
+    if (rc == 0 && (!fa_remote_is_hash(cubin.sha256) || strcmp(cubin.key, answer->cubin_key) != 0))
+        rc = fa_fail(diag, FA_EINVAL, "cubin: it is not the answer's, or has no SHA-256");
+    cubin.size = (size_t)size;
+    if (rc == 0)
+        *ret_cubin = cubin;
+    return rc;
+}
+
+/* {"answer": …, "cubin": …}, of this very problem. */
+static int read_reply(const fa_buf *text, const fa_problem *problem, fa_answer *ret_answer,
+                      fa_remote_cubin *ret_cubin, fa_diag *diag)
+{
+    cJSON *json = NULL;
+    const cJSON *object = NULL;
+    fa_answer answer;
+    fa_problem asked = fa_problem_exact(problem);
+    int rc = fa_wire_parse(text->data, text->size, FA_REMOTE_REPLY_MAX, "reply", &json, diag);
+    if (rc == 0)
+        rc = fa_wire_object(json, "answer", "reply", &object, diag);
+    if (rc == 0)
+        rc = fa_wire_answer_from(object, &answer, diag);
+    if (rc == 0 && !fa_problem_equal(&answer.problem, &asked))
+        rc = fa_fail(diag, FA_EINVAL, "answer: it is for another problem than the one asked");
+    if (rc == 0)
+        rc = read_cubin(json, &answer, ret_cubin, diag);
+    if (rc == 0)
+        *ret_answer = answer;
+    cJSON_Delete(json);
+    return rc;
+}
+
+/* The id in {"job": "…"}; an id goes into a path. */
+static int read_job(const fa_buf *text, char ret_job[72], fa_diag *diag)
+{
+    cJSON *json = NULL;
+    char job[72] = "";
+    int rc = fa_wire_parse(text->data, text->size, FA_ANSWER_TEXT_MAX, "reply", &json, diag);
+    if (rc == 0)
+        rc = fa_json_needed(fa_json_copy(json, "job", job, 65, "reply", diag), "job", "reply", diag);
+    if (rc == 0 && (job[0] == 0 || strspn(job, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                               "0123456789-_") != strlen(job)))
+        rc = fa_fail(diag, FA_EINVAL, "reply: \"job\" is no job's name");
+    if (rc == 0)
+        memcpy(ret_job, job, sizeof job);
+    cJSON_Delete(json);
+    return rc;
+}
+
+/* ---- jobs -----------------------------------------------------------------------------------*/
+/* Posts until there is a result: at once, or the job's. ret_text is the result's. A job that the
+ * server has forgotten is asked for once more. */
+static int result_of(fa_tuner *tuner, const fa_http_call *post, int accepted,
+                     const fa_follower *follower, fa_buf *ret_text, fa_diag *diag)
+{
+    for (int tries = 0;; tries++) {
+        fa_http_reply reply;
+        fa_diag why = {{0}};
+        char job[72];
+        bool answered = false;
+        int rc = fa_remote_ask(tuner, post, accepted, &reply, diag);
+        if (rc != 0)
+            return rc;
+        if (reply.status == 200 && accepted != 200) {
+            *ret_text = reply.body;
+            return 0;
+        }
+        rc = read_job(&reply.body, job, &why);
+        fa_buf_free(&reply.body);
+        if (rc == 0)
+            rc = fa_remote_follow(fa_remote_http(tuner->remote), job, follower, ret_text, &answered, &why);
+        if (rc == 0)
+            return 0;
+        if (answered && (rc == FA_ECANCELED || fa_remote_is_answer(rc)))
+            return fa_fail(diag, rc, "%s", why.text);
+        if (answered || rc != FA_ENOTFOUND || tries > 0)
+            return fa_remote_give_up(tuner, why.text);
+    }
+}
+
+/* ---- a tune ---------------------------------------------------------------------------------*/
+struct telling {
+    const fa_request *request;
+    int64_t began_ms, told_ms;
+    fa_progress last;
+    fa_trial trial, best;
+};
+
+static int tell(struct telling *t)
+{
+    t->told_ms = fa_remote_now_ms();
+    return t->request->progress != NULL &&
+                   t->request->progress(t->request->context, &t->last) != 0
+               ? 1
+               : 0;
+}
+
+static int tune_told(void *context, const char *data, size_t size)
+{
+    struct telling *t = context;
+    fa_progress progress;
+    if (fa_progress_read(data, size, &progress, &t->trial, &t->best, NULL) != 0)
+        return FA_ECORRUPT;
+    t->last = progress;
+    return tell(t);
+}
+
+/* Between the server's words: the last one again, so that a caller can cancel. */
+static int tune_idle(void *context)
+{
+    struct telling *t = context;
+    int64_t now = fa_remote_now_ms();
+    if (now - t->told_ms < 100)
+        return 0;
+    t->last.kind = FA_EVENT_PROGRESS;
+    t->last.trial = NULL;
+    if (t->last.stage == FA_STAGE_WAIT)
+        t->last.elapsed_s = (double)(now - t->began_ms) * 1e-3;
+    return tell(t);
+}
+
+/* Asks so that a tune becomes a job at once, which is then followed. */
+static int ask_kernel(fa_tuner *tuner, fa_ask *ask, const fa_request *request,
+                      fa_answer *ret_answer, fa_remote_cubin *ret_cubin, fa_diag *diag)
+{
+    struct telling telling = {.request = request,
+                              .began_ms = fa_remote_now_ms(),
+                              .last = {.kind = FA_EVENT_PROGRESS, .stage = FA_STAGE_WAIT,
+                                       .left_s = -1}};
+    fa_follower follower = {tune_told, tune_idle, &telling};
+    char *body = NULL;
+    fa_buf text = {0};
+    fa_diag why = {{0}};
+    ask->size = sizeof *ask;
+    ask->timeout_ms = 1;
+    int rc = fa_ask_write(ask, &body, diag);
+    fa_http_call post = {.method = "POST", .path = "/v1/kernel", .body = body, .limit = FA_REMOTE_REPLY_MAX,
+                         .whole_ms = FA_REMOTE_ASK_MS};
+    if (rc == 0)
+        rc = result_of(tuner, &post, 504, &follower, &text, diag);
+    if (rc == 0 && read_reply(&text, &ask->problem, ret_answer, ret_cubin, &why) != 0)
+        rc = fa_remote_give_up(tuner, why.text);
+    fa_buf_free(&text);
+    free(body);
+    return rc;
+}
+
+/* The device as the server may know it: by its uuid, else as one of its type. */
+static void name_device(const fa_gpu *gpu, fa_ask *ask)
+{
+    fa_gpu type;
+    snprintf(ask->uuid, sizeof ask->uuid, "%s", gpu->uuid);
+    if (fa_catalogue_match(gpu, &type) == 0)
+        snprintf(ask->gpu, sizeof ask->gpu, "%s", type.name);
+}
+
+int fa_remote_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, fa_diag *diag)
+{
+    fa_ask ask = {.problem = request->problem, .ordinal = request->ordinal,
+                  .effort = request->effort, .again = request->again, .exact = request->exact,
+                  .first_contact = request->first_contact};
+    fa_remote_cubin cubin;
+    fa_gpu gpu;
+    if (!fa_remote_usable(tuner->remote))
+        return FA_REMOTE_NONE;
+    int rc = fa_problem_check(&request->problem, diag);
+    if (rc == 0 && request->gpu != NULL)
+        rc = fa_catalogue_find(request->gpu, &gpu, diag);
+    if (rc != 0)
+        return rc;
+    if (request->gpu != NULL) {
+        snprintf(ask.gpu, sizeof ask.gpu, "%s", gpu.name);
+    } else {
+        /* A device of this machine, where it has any; else one of the server's. */
+        pthread_mutex_lock(&tuner->work);
+        rc = fa_tuner_driver(tuner, NULL);
+        if (rc == 0)
+            rc = fa_driver_device(tuner->driver, request->ordinal, &gpu, NULL);
+        pthread_mutex_unlock(&tuner->work);
+        if (rc == 0)
+            name_device(&gpu, &ask);
+    }
+    return ask_kernel(tuner, &ask, request, ret_answer, &cubin, diag);
+}
+
+int fa_remote_kernel(fa_tuner *tuner, const fa_problem *problem, const fa_gpu *gpu,
+                     fa_effort effort, fa_answer *ret_answer, fa_remote_cubin *ret_cubin,
+                     fa_diag *diag)
+{
+    fa_request silent = {.size = sizeof silent};
+    fa_ask ask = {.problem = *problem, .effort = effort,
+                  .first_contact = effort == FA_EFFORT_MEASURE};
+    if (!fa_remote_usable(tuner->remote))
+        return FA_REMOTE_NONE;
+    name_device(gpu, &ask);
+    return ask_kernel(tuner, &ask, &silent, ret_answer, ret_cubin, diag);
+}
+
+/* ---- sweeps ---------------------------------------------------------------------------------*/
+struct sweeping {
+    fa_tuner *tuner;
+    const fa_sweep_request *request;
+    fa_sweep_progress last;
+    fa_sweep_parts parts;
+    bool heard;
+    bool *ended; /* of each item, whether its end was told */
+};
+
+static int sweep_told(void *context, const char *data, size_t size)
+{
+    struct sweeping *s = context;
+    if (fa_sweep_event_read(data, size, &s->last, &s->parts, NULL) != 0 ||
+        s->last.index >= s->request->count)
+        return FA_ECORRUPT;
+    s->heard = true;
+    if (s->last.event == FA_SWEEP_ITEM_ENDS || s->last.event == FA_SWEEP_ITEM_KNOWN)
+        s->ended[s->last.index] = true;
+    return s->request->progress != NULL && s->request->progress(s->request->context, &s->last) != 0;
+}
+
+/* The last word again where an item is being tuned, so that a caller can stop it. */
+static int sweep_idle(void *context)
+{
+    struct sweeping *s = context;
+    if (!s->heard || s->last.event != FA_SWEEP_ITEM_TUNES || s->request->progress == NULL)
+        return 0;
+    return s->request->progress(s->request->context, &s->last) != 0;
+}
+
+/* Items whose end went by before the first event was heard, or while this client was slow: asked for
+ * one by one and told as known. */
+static int tell_unheard(struct sweeping *s, const fa_sweep *sweep, fa_diag *diag)
+{
+    const fa_sweep_request *request = s->request;
+    int rc = 0;
+    for (int32_t i = 0; i < request->count && rc == 0 && request->progress != NULL; i++) {
+        fa_sweep_item item = request->items[i];
+        fa_request silent = {.size = sizeof silent};
+        fa_ask ask = {.problem = item.problem, .ordinal = request->ordinal, .exact = request->exact,
+                      .effort = FA_EFFORT_CACHED};
+        fa_remote_cubin cubin;
+        fa_answer answer;
+        if (s->ended[i])
+            continue;
+        memcpy(ask.gpu, item.gpu, sizeof ask.gpu);
+        rc = ask_kernel(s->tuner, &ask, &silent, &answer, &cubin, diag);
+        bool known = rc == 0;
+        if (rc != 0 && rc != FA_ENOTFOUND)
+            return rc;
+        item.state = known ? FA_ITEM_DONE : sweep->state == FA_SWEEP_DONE ? FA_ITEM_FAILED
+                                                                          : FA_ITEM_PENDING;
+        if (item.state == FA_ITEM_FAILED)
+            snprintf(item.reason, sizeof item.reason, "the server has no winner for it");
+        fa_sweep_progress told = {.event = known ? FA_SWEEP_ITEM_KNOWN : FA_SWEEP_ITEM_ENDS,
+                                  .sweep = sweep, .index = i, .item = &item,
+                                  .answer = known ? &answer : NULL, .left_s = -1};
+        rc = request->progress(request->context, &told) != 0
+                 ? fa_fail(diag, FA_ECANCELED, "canceled after the sweep's end")
+                 : 0;
+    }
+    return rc;
+}
+
+static int read_sweep(const fa_buf *text, fa_sweep *ret_sweep, fa_diag *diag)
+{
+    cJSON *json = NULL;
+    const cJSON *object = NULL;
+    int rc = fa_wire_parse(text->data, text->size, FA_REMOTE_REPLY_MAX, "reply", &json, diag);
+    if (rc == 0)
+        rc = fa_wire_object(json, "sweep", "reply", &object, diag);
+    if (rc == 0)
+        rc = fa_wire_sweep_from(object, ret_sweep, diag);
+    cJSON_Delete(json);
+    return rc;
+}
+
+static int run_there(struct sweeping *s, fa_sweep *ret_sweep, fa_diag *diag)
+{
+    fa_follower follower = {sweep_told, sweep_idle, s};
+    char *body = NULL;
+    fa_buf text = {0};
+    fa_diag why = {{0}};
+    int rc = fa_sweep_ask_write(s->request, &body, diag);
+    if (rc != 0)
+        return rc;
+    fa_http_call post = {.method = "POST", .path = "/v1/sweeps", .body = body,
+                         .limit = FA_REMOTE_REPLY_MAX, .whole_ms = FA_REMOTE_LONG_MS};
+    rc = result_of(s->tuner, &post, 202, &follower, &text, diag);
+    if (rc == 0 && read_sweep(&text, ret_sweep, &why) != 0)
+        rc = fa_remote_give_up(s->tuner, why.text);
+    else if (rc == 0)
+        rc = tell_unheard(s, ret_sweep, diag);
+    else if (s->heard)
+        *ret_sweep = s->parts.sweep; /* how far it came */
+    fa_buf_free(&text);
+    free(body);
+    return rc;
+}
+
+int fa_remote_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret_sweep,
+                    fa_diag *diag)
+{
+    if (!fa_remote_usable(tuner->remote))
+        return FA_REMOTE_NONE;
+    struct sweeping *s = calloc(1, sizeof *s);
+    bool *ended = calloc((size_t)request->count, sizeof *ended);
+    int rc = FA_ENOMEM;
+    if (s != NULL && ended != NULL) {
+        s->tuner = tuner;
+        s->request = request;
+        s->ended = ended;
+        rc = run_there(s, ret_sweep, diag);
+    } else {
+        fa_fail(diag, rc, "out of memory for a sweep");
+    }
+    free(ended);
+    free(s);
+    return rc;
+}

@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a fleet shares: leases and the claims of its queue, how they run out, what is refused then,
+ * and how waiters wake.
+ */
+#include "db_fixture.h"
+
+#include "../db/internal.h"
+
+#include <time.h>
+
+static const fa_sweep_spent nothing;
+enum { ITEMS = 3, LONG_MS = 600000 };
+
+static void make_items(fa_sweep_item item[ITEMS])
+{
+    memset(item, 0, ITEMS * sizeof *item);
+    for (int i = 0; i < ITEMS; i++) {
+        item[i].problem = db_scope(64 << i).problem;
+        snprintf(item[i].gpu, sizeof item[i].gpu, "%s", i == 1 ? "H100" : "L4");
+    }
+}
+
+static int64_t enter_with(fa_store *store, char letter, bool restart, fa_sweep_budget budget)
+{
+    fa_sweep sweep = {.plan = "--seq 64:256:x2", .budget = budget};
+    fa_sweep_item item[ITEMS];
+    int64_t id = 0;
+    memset(sweep.key, letter, sizeof sweep.key - 1);
+    make_items(item);
+    return fa_store_queue_enter(store, &sweep, item, ITEMS, restart, "{\"effort\":1}", &id,
+                                &diag) == 0
+               ? id
+               : 0;
+}
+
+static int64_t enter(fa_store *store, char letter)
+{
+    return enter_with(store, letter, false, (fa_sweep_budget){0});
+}
+
+static int claim_ms(fa_store *store, const char *gpu, fa_queue_stage stage, const char *holder,
+                    int64_t lease_ms, fa_queue_claim *ret_claim)
+{
+    fa_sweep_item item;
+    return fa_store_queue_claim(store, &gpu, gpu != NULL ? 1 : 0, stage, holder, lease_ms,
+                                ret_claim, &item, &diag);
+}
+
+static int claim(fa_store *store, const char *gpu, const char *holder, fa_queue_claim *ret_claim)
+{
+    return claim_ms(store, gpu, FA_STAGE_MEASURE, holder, LONG_MS, ret_claim);
+}
+
+static int publish(fa_store *store, const fa_queue_claim *held, uint32_t n)
+{
+    unsigned char *bytes = malloc(DB_CUBIN_SIZE);
+    if (bytes == NULL)
+        return FA_ENOMEM;
+    fa_cubin_record cubin = db_cubin(n, bytes);
+    fa_winner_record winner = db_winner(64 << held->item.position, n, FA_ORIGIN_MEASURED);
+    int rc = fa_store_queue_publish(store, held, &winner, &cubin, NULL, NULL, &diag);
+    free(bytes);
+    return rc;
+}
+
+static fa_queue_counts counts_of(fa_store *store, int64_t id)
+{
+    fa_queue_counts counts = {.pending = -1};
+    fa_store_queue_counts(store, id, &counts, &diag);
+    return counts;
+}
+
+static fa_sweep_state state_of(fa_store *store, int64_t id)
+{
+    fa_sweep sweep = {.state = FA_SWEEP_STOPPED};
+    fa_store_sweep_read(store, id, &sweep, &diag);
+    return sweep.state;
+}
+
+/* ---- leases ---------------------------------------------------------------------------------*/
+static void a_lease_has_one_holder_and_each_a_higher_fence(void)
+{
+    fa_store *store = db_open(&diag);
+    fa_store_lease a, b, again;
+    CHECK(store != NULL);
+    CHECK_OK(fa_store_lease_take(store, "key", "a", LONG_MS, &a, &diag), diag);
+    CHECK_INT(fa_store_lease_take(store, "key", "b", LONG_MS, &b, &diag), FA_EBUSY);
+    CHECK_HAS(diag.text, "key");
+    CHECK_OK(fa_store_lease_take(store, "other key", "b", LONG_MS, &b, &diag), diag);
+    CHECK_OK(fa_store_lease_renew(store, &a, LONG_MS, &diag), diag);
+    CHECK_OK(fa_store_lease_take(store, "key", "a", LONG_MS, &again, &diag), diag);
+    CHECK(again.fence > a.fence);
+    CHECK_INT(fa_store_lease_renew(store, &a, LONG_MS, &diag), FA_EBUSY);
+    CHECK_OK(fa_store_lease_release(store, &a, &diag), diag); /* stale: lets nothing go */
+    CHECK_INT(fa_store_lease_take(store, "key", "b", LONG_MS, &b, &diag), FA_EBUSY);
+    CHECK_OK(fa_store_lease_release(store, &again, &diag), diag);
+    CHECK_OK(fa_store_lease_take(store, "key", "b", LONG_MS, &b, &diag), diag);
+    CHECK(b.fence > again.fence);
+    CHECK_INT(fa_store_lease_renew(store, &again, LONG_MS, &diag), FA_EBUSY);
+    fa_store_close(&store);
+}
+
+static void a_lease_that_ran_out_goes_to_the_next_and_can_be_renewed_until_then(void)
+{
+    fa_store *store = db_open(&diag);
+    fa_store_lease a, b;
+    CHECK(store != NULL);
+    CHECK_OK(fa_store_lease_take(store, "key", "a", 1, &a, &diag), diag);
+    while (fa_store_lease_take(store, "key", "b", 1, &b, &diag) == FA_EBUSY)
+        usleep(1000);
+    CHECK(b.fence == a.fence + 1);
+    CHECK_INT(fa_store_lease_renew(store, &a, LONG_MS, &diag), FA_EBUSY);
+    CHECK_OK(fa_store_lease_renew(store, &b, LONG_MS, &diag), diag); /* over, and nobody's yet */
+    CHECK_INT(fa_store_lease_take(store, "key", "a", LONG_MS, &a, &diag), FA_EBUSY);
+    fa_store_close(&store);
+}
+
+static void a_winner_is_published_under_a_lease_that_is_held_alone(void)
+{
+    static unsigned char bytes[DB_CUBIN_SIZE];
+    fa_store *store = db_open(&diag);
+    fa_store_lease a, b;
+    CHECK(store != NULL);
+    CHECK_OK(fa_store_lease_take(store, "key", "a", 1, &a, &diag), diag);
+    while (fa_store_lease_take(store, "key", "b", LONG_MS, &b, &diag) == FA_EBUSY)
+        usleep(1000);
+    fa_winner_record winner = db_winner(512, 1, FA_ORIGIN_MEASURED);
+    fa_cubin_record cubin = db_cubin(1, bytes), got;
+    CHECK_INT(fa_store_winner_publish(store, &a, &winner, &cubin, NULL, &diag), FA_EBUSY);
+    CHECK_INT(fa_store_cubin_get(store, cubin.key, &got, &diag), FA_ENOTFOUND);
+    CHECK(!db_winner_is(store, 512, 1, &diag));
+    CHECK_OK(fa_store_winner_publish(store, &b, &winner, &cubin, NULL, &diag), diag);
+    CHECK(db_winner_is(store, 512, 1, &diag));
+    fa_store_close(&store);
+}
+
+static void leases_and_claims_that_cannot_be_are_refused(void)
+{
+    fa_store *store = db_open(&diag);
+    fa_store_lease lease;
+    fa_queue_claim held;
+    char name[FA_LEASE_NAME_MAX + 1], holder[FA_HOLDER_MAX + 1];
+    memset(name, 'n', sizeof name - 1);
+    memset(holder, 'h', sizeof holder - 1);
+    name[sizeof name - 1] = holder[sizeof holder - 1] = 0;
+    CHECK(store != NULL && enter(store, 'a') > 0);
+    CHECK_INT(fa_store_lease_take(store, name, "a", 1, &lease, &diag), FA_EINVAL);
+    CHECK_INT(fa_store_lease_take(store, "", "a", 1, &lease, &diag), FA_EINVAL);
+    CHECK_INT(fa_store_lease_take(store, "key", holder, 1, &lease, &diag), FA_EINVAL);
+    CHECK_INT(fa_store_lease_take(store, "key", "a", 0, &lease, &diag), FA_EINVAL);
+    CHECK_INT(fa_store_lease_take(store, "key", "a", INT64_MAX, &lease, &diag), FA_EINVAL);
+    CHECK_INT(claim(store, NULL, "", &held), FA_EINVAL);
+    CHECK_INT(claim(store, NULL, holder, &held), FA_EINVAL);
+    CHECK_INT(claim_ms(store, NULL, FA_STAGE_MEASURE, "a", -1, &held), FA_EINVAL);
+    CHECK_INT(claim_ms(store, NULL, (fa_queue_stage)7, "a", 1, &held), FA_EINVAL);
+    fa_sweep sweep = {.plan = ""};
+    fa_sweep_item item[ITEMS];
+    int64_t id;
+    memset(sweep.key, 'b', sizeof sweep.key - 1);
+    make_items(item);
+    item[1].gpu[0] = 0;
+    CHECK_INT(fa_store_queue_enter(store, &sweep, item, ITEMS, false, "", &id, &diag), FA_EINVAL);
+    CHECK_HAS(diag.text, "item 1");
+    fa_store_close(&store);
+}
+
+/* ---- claims ---------------------------------------------------------------------------------*/
+static void a_host_takes_items_of_its_gpu_types_and_learns_how_to_tune_them(void)
+{
+    fa_store *store = db_open(&diag);
+    int64_t id = enter(store, 'a');
+    fa_queue_claim held;
+    fa_sweep_item item;
+    CHECK(store != NULL && id > 0);
+    CHECK_INT(claim(store, "B200", "a", &held), FA_ENOTFOUND);
+    CHECK_OK(claim(store, "H100", "a", &held), diag);
+    CHECK_INT(held.item.position, 1);
+    CHECK_INT(held.item.fence, 1);
+    CHECK_INT(held.item.sweep_id, id);
+    CHECK_TEXT(held.request, "{\"effort\":1}");
+    CHECK_INT(claim(store, "H100", "b", &held), FA_ENOTFOUND);
+    const char *both[] = {"H100", "L4"};
+    CHECK_OK(
+        fa_store_queue_claim(store, both, 2, FA_STAGE_MEASURE, "b", LONG_MS, &held, &item, &diag),
+        diag);
+    CHECK_INT(held.item.position, 0);
+    CHECK_TEXT(item.gpu, "L4");
+    CHECK_INT(item.problem.seq_q, 64);
+    CHECK_OK(claim(store, NULL, "c", &held), diag);
+    CHECK_INT(held.item.position, 2);
+    CHECK_INT(counts_of(store, id).running, 3);
+    CHECK_INT(claim(store, NULL, "d", &held), FA_ENOTFOUND);
+    fa_store_close(&store);
+}
+
+static void a_sweep_of_one_host_is_not_the_fleets(void)
+{
+    fa_store *store = db_open(&diag);
+    fa_sweep sweep = {.plan = "alone"};
+    fa_sweep_item item[ITEMS];
+    fa_queue_claim held;
+    int64_t id;
+    CHECK(store != NULL);
+    memset(sweep.key, 'c', sizeof sweep.key - 1);
+    make_items(item);
+    CHECK_OK(fa_store_sweep_enter(store, &sweep, item, ITEMS, false, &id, &diag), diag);
+    CHECK_INT(claim(store, NULL, "a", &held), FA_ENOTFOUND);
+    CHECK_INT(counts_of(store, 0).pending, 0);
+    fa_store_close(&store);
+}
+
+static void a_published_item_is_done_with_its_winner_and_closes_its_sweep(void)
+{
+    fa_store *store = db_open(&diag);
+    int64_t id = enter(store, 'a');
+    fa_queue_claim held;
+    CHECK(store != NULL && id > 0);
+    for (int i = 0; i < ITEMS; i++) {
+        CHECK_INT(state_of(store, id), FA_SWEEP_RUNNING);
+        CHECK_OK(claim(store, NULL, "a", &held), diag);
+        if (i == 1)
+            CHECK_OK(fa_store_queue_fail(store, &held, "it broke", NULL, &diag), diag);
+        else
+            CHECK_OK(publish(store, &held, (uint32_t)i + 1), diag);
+    }
+    CHECK_INT(state_of(store, id), FA_SWEEP_DONE);
+    CHECK_INT(counts_of(store, id).done, 2);
+    CHECK_INT(counts_of(store, id).failed, 1);
+    CHECK(db_winner_is(store, 64, 1, &diag) && db_winner_is(store, 256, 3, &diag));
+    CHECK_INT(publish(store, &held, 9), FA_EBUSY); /* ended already */
+    CHECK_INT(counts_of(store, id).refused, 1);
+    CHECK_INT(enter(store, 'a'), id); /* what failed is tried again */
+    CHECK_OK(claim(store, NULL, "a", &held), diag);
+    CHECK_INT(held.item.position, 1);
+    CHECK_INT(held.item.fence, 2);
+    fa_store_close(&store);
+}
+
+static void whoever_lost_a_claim_publishes_nothing_and_is_counted(void)
+{
+    fa_store *store = db_open(&diag);
+    int64_t id = enter(store, 'a');
+    fa_queue_claim first, second;
+    CHECK(store != NULL && id > 0);
+    CHECK_OK(claim_ms(store, "H100", FA_STAGE_MEASURE, "a", 1, &first), diag);
+    while (claim(store, "H100", "b", &second) == FA_ENOTFOUND)
+        usleep(1000);
+    CHECK_INT(second.item.item_id, first.item.item_id);
+    CHECK_INT(second.item.fence, first.item.fence + 1);
+    CHECK_INT(fa_store_queue_renew(store, &first, LONG_MS, &diag), FA_EBUSY);
+    CHECK_INT(publish(store, &first, 1), FA_EBUSY);
+    CHECK_HAS(diag.text, "taken over");
+    CHECK_INT(fa_store_queue_fail(store, &first, "late", &nothing, &diag), FA_EBUSY);
+    CHECK_INT(fa_store_queue_compiled(store, &first, &nothing, &diag), FA_EBUSY);
+    CHECK_INT(fa_store_queue_give_back(store, &first, &nothing, &diag), FA_EBUSY); /* not counted */
+    CHECK_INT(counts_of(store, id).refused, 3);
+    CHECK(!db_winner_is(store, 128, 1, &diag));
+    CHECK_OK(fa_store_queue_renew(store, &second, LONG_MS, &diag), diag);
+    CHECK_OK(publish(store, &second, 2), diag);
+    CHECK(db_winner_is(store, 128, 2, &diag));
+    CHECK_INT(publish(store, &first, 1), FA_EBUSY);
+    CHECK(db_winner_is(store, 128, 2, &diag));
+    CHECK_INT(counts_of(store, id).refused, 4);
+    fa_store_close(&store);
+}
+
+static void a_claim_that_ran_out_and_is_nobodys_yet_still_counts(void)
+{
+    fa_store *store = db_open(&diag);
+    int64_t id = enter(store, 'a');
+    fa_queue_claim held, other;
+    CHECK(store != NULL && id > 0);
+    CHECK_OK(claim_ms(store, "H100", FA_STAGE_MEASURE, "a", 1, &held), diag);
+    while (counts_of(store, id).expired != 1)
+        usleep(1000);
+    CHECK_OK(fa_store_queue_renew(store, &held, LONG_MS, &diag), diag);
+    CHECK_INT(counts_of(store, id).expired, 0);
+    CHECK_INT(claim(store, "H100", "b", &other), FA_ENOTFOUND);
+    CHECK_OK(publish(store, &held, 1), diag);
+    fa_store_close(&store);
+}
+
+static void compiling_comes_before_measuring_where_somebody_compiles(void)
+{
+    fa_store *store = db_open(&diag);
+    int64_t id = enter(store, 'a');
+    fa_queue_claim held, other;
+    CHECK(store != NULL && id > 0);
+    CHECK_OK(claim_ms(store, NULL, FA_STAGE_COMPILE, "c", LONG_MS, &other), diag);
+    CHECK_INT(other.item.position, 0);
+    CHECK_OK(claim_ms(store, NULL, FA_STAGE_COMPILE, "d", LONG_MS, &held), diag);
+    CHECK_OK(claim_ms(store, NULL, FA_STAGE_COMPILE, "d", LONG_MS, &held), diag);
+    CHECK_INT(held.item.position, 2);
+    CHECK(!held.compiled);
+    CHECK_INT(claim(store, NULL, "m", &held), FA_ENOTFOUND); /* all are being compiled */
+    CHECK_OK(fa_store_queue_give_back(store, &other, NULL, &diag), diag);
+    fa_sweep_spent spent = {.compiled = 7, .seconds = 2};
+    fa_queue_claim last = held;
+    CHECK_OK(fa_store_queue_compiled(store, &last, &spent, &diag), diag);
+    CHECK_INT(counts_of(store, id).compiled, 1);
+    CHECK_OK(claim(store, "L4", "m", &held), diag); /* that, not the earlier one */
+    CHECK_INT(held.item.position, 2);
+    CHECK(held.compiled);
+    CHECK_INT(held.item.fence, 2);
+    CHECK_OK(claim_ms(store, NULL, FA_STAGE_COMPILE, "c", LONG_MS, &other), diag);
+    CHECK_INT(other.item.position, 0); /* what is compiled is not compiled again */
+    CHECK_INT(claim_ms(store, NULL, FA_STAGE_COMPILE, "c", LONG_MS, &other), FA_ENOTFOUND);
+    CHECK_OK(fa_store_queue_give_back(store, &held, NULL, &diag), diag);
+    CHECK_OK(claim(store, "L4", "m", &held), diag);
+    CHECK(held.compiled); /* giving back loses nothing */
+    fa_store_close(&store);
+}
+
+static void a_budget_that_is_spent_closes_the_queue(void)
+{
+    fa_store *store = db_open(&diag);
+    int64_t id = enter_with(store, 'a', false, (fa_sweep_budget){.trials = 10});
+    fa_queue_claim first, second;
+    fa_sweep_spent spent = {.trials = 6};
+    CHECK(store != NULL && id > 0);
+    CHECK_OK(claim(store, NULL, "a", &first), diag);
+    CHECK_OK(claim(store, NULL, "b", &second), diag);
+    CHECK_OK(fa_store_queue_fail(store, &first, "x", &spent, &diag), diag);
+    CHECK_INT(state_of(store, id), FA_SWEEP_RUNNING);
+    CHECK_OK(fa_store_queue_fail(store, &second, "x", &spent, &diag), diag);
+    CHECK_INT(state_of(store, id), FA_SWEEP_BUDGET_SPENT);
+    CHECK_INT(claim(store, NULL, "a", &first), FA_ENOTFOUND);
+    CHECK_INT(enter_with(store, 'a', false, (fa_sweep_budget){.trials = 100}), id);
+    CHECK_OK(claim(store, NULL, "a", &first), diag);
+    fa_store_close(&store);
+}
+
+static void entering_again_leaves_items_with_those_who_hold_them(void)
+{
+    fa_store *store = db_open(&diag);
+    int64_t id = enter(store, 'a');
+    fa_queue_claim held;
+    CHECK(store != NULL && id > 0);
+    CHECK_OK(claim(store, "H100", "a", &held), diag);
+    CHECK_INT(enter(store, 'a'), id);
+    CHECK_INT(counts_of(store, id).running, 1);
+    CHECK_OK(publish(store, &held, 1), diag);
+    CHECK_OK(claim(store, "L4", "a", &held), diag);
+    CHECK(enter_with(store, 'a', true, (fa_sweep_budget){0}) > 0); /* --restart forgets them all */
+    CHECK_INT(publish(store, &held, 1), FA_EBUSY);
+    CHECK_INT(counts_of(store, 0).pending, ITEMS);
+    fa_store_close(&store);
+}
+
+static void an_item_that_cannot_be_read_fails_and_the_next_is_taken(void)
+{
+    fa_store *store = db_open(&diag);
+    int64_t id = enter(store, 'a');
+    fa_queue_claim held;
+    CHECK(store != NULL && id > 0);
+    CHECK_OK(fa_db_exec(store, "UPDATE sweep_item SET problem = '{}' WHERE position = 0", &diag),
+             diag);
+    CHECK_OK(claim(store, "L4", "a", &held), diag);
+    CHECK_INT(held.item.position, 2);
+    CHECK_INT(counts_of(store, id).failed, 1);
+    CHECK_OK(publish(store, &held, 1), diag);
+    CHECK_OK(fa_db_exec(store, "UPDATE sweep_item SET problem = '{}' WHERE position = 1", &diag),
+             diag);
+    CHECK_INT(claim(store, NULL, "a", &held), FA_ENOTFOUND); /* the last one: that is kept */
+    CHECK_INT(counts_of(store, id).failed, 2);
+    CHECK_INT(state_of(store, id), FA_SWEEP_DONE);
+    fa_store_close(&store);
+}
+
+/* ---- waiting --------------------------------------------------------------------------------*/
+static void a_waiter_wakes_when_another_connection_has_changed_the_store(void)
+{
+    fa_store *waiter = db_open(&diag), *other = db_open(&diag);
+    fa_queue_claim held;
+    fa_store_lease lease;
+    CHECK(waiter != NULL && other != NULL);
+    CHECK_OK(fa_store_wait(waiter, 0, &diag), diag); /* the first time: look */
+    CHECK_INT(fa_store_wait(waiter, 1, &diag), FA_ETIMEOUT);
+    CHECK(enter(other, 'a') > 0);
+    CHECK_OK(fa_store_wait(waiter, 60000, &diag), diag);
+    CHECK_INT(fa_store_wait(waiter, 1, &diag), FA_ETIMEOUT);
+    CHECK_OK(claim(other, NULL, "a", &held), diag);
+    CHECK_OK(fa_store_lease_take(other, "key", "a", LONG_MS, &lease, &diag), diag);
+    while (fa_store_wait(waiter, 1, &diag) == 0) /* taking may wake it: nothing is free for it */
+        continue;
+    CHECK_OK(fa_store_queue_give_back(other, &held, NULL, &diag), diag);
+    CHECK_OK(fa_store_wait(waiter, 60000, &diag), diag);
+    CHECK_OK(fa_store_lease_release(other, &lease, &diag), diag);
+    CHECK_OK(fa_store_wait(waiter, 60000, &diag), diag);
+    CHECK_OK(db_put_winner(other, 7, 7, FA_ORIGIN_MEASURED, NULL, &diag), diag);
+    CHECK_OK(fa_store_wait(waiter, 60000, &diag), diag);
+    CHECK_OK(db_put_winner(waiter, 8, 8, FA_ORIGIN_MEASURED, NULL, &diag), diag); /* its own */
+    CHECK_INT(fa_store_wait(waiter, 1, &diag), FA_ETIMEOUT);
+    fa_store_close(&waiter);
+    fa_store_close(&other);
+}
+
+/* ---- the outbox -----------------------------------------------------------------------------*/
+struct mail {
+    int count;
+    int32_t seq[4];
+    int64_t ticket[4];
+};
+
+static int collect(void *context, const fa_scope *scope, int64_t ticket)
+{
+    struct mail *mail = context;
+    if (mail->count < 4) {
+        mail->seq[mail->count] = scope->problem.seq_q;
+        mail->ticket[mail->count] = ticket;
+    }
+    mail->count++;
+    return 0;
+}
+
+static void the_outbox_keeps_a_scope_that_was_added_again_since_it_was_told(void)
+{
+    fa_store *store = db_open(&diag);
+    fa_scope one = db_scope(1), two = db_scope(2);
+    struct mail mail = {0};
+    CHECK(store != NULL);
+    CHECK_OK(fa_store_outbox_add(store, &one, &diag), diag);
+    CHECK_OK(fa_store_outbox_add(store, &two, &diag), diag);
+    CHECK_OK(fa_store_outbox_each(store, collect, &mail, &diag), diag);
+    CHECK_INT(mail.count, 2);
+    CHECK_INT(mail.seq[0], 1);
+    CHECK_OK(fa_store_outbox_add(store, &one, &diag), diag);
+    CHECK_OK(fa_store_outbox_remove(store, &one, mail.ticket[0], &diag), diag);
+    CHECK_OK(fa_store_outbox_remove(store, &two, mail.ticket[1], &diag), diag);
+    mail = (struct mail){0};
+    CHECK_OK(fa_store_outbox_each(store, collect, &mail, &diag), diag);
+    CHECK_INT(mail.count, 1);
+    CHECK_INT(mail.seq[0], 1);
+    CHECK_OK(fa_store_outbox_remove(store, &one, mail.ticket[0], &diag), diag);
+    mail = (struct mail){0};
+    CHECK_OK(fa_store_outbox_each(store, collect, &mail, &diag), diag);
+    CHECK_INT(mail.count, 0);
+    fa_store_close(&store);
+}
+
+int main(void)
+{
+    DB_TEST(a_lease_has_one_holder_and_each_a_higher_fence);
+    DB_TEST(a_lease_that_ran_out_goes_to_the_next_and_can_be_renewed_until_then);
+    DB_TEST(a_winner_is_published_under_a_lease_that_is_held_alone);
+    DB_TEST(leases_and_claims_that_cannot_be_are_refused);
+    DB_TEST(a_host_takes_items_of_its_gpu_types_and_learns_how_to_tune_them);
+    DB_TEST(a_sweep_of_one_host_is_not_the_fleets);
+    DB_TEST(a_published_item_is_done_with_its_winner_and_closes_its_sweep);
+    DB_TEST(whoever_lost_a_claim_publishes_nothing_and_is_counted);
+    DB_TEST(a_claim_that_ran_out_and_is_nobodys_yet_still_counts);
+    DB_TEST(compiling_comes_before_measuring_where_somebody_compiles);
+    DB_TEST(a_budget_that_is_spent_closes_the_queue);
+    DB_TEST(entering_again_leaves_items_with_those_who_hold_them);
+    DB_TEST(an_item_that_cannot_be_read_fails_and_the_next_is_taken);
+    DB_TEST(a_waiter_wakes_when_another_connection_has_changed_the_store);
+    DB_TEST(the_outbox_keeps_a_scope_that_was_added_again_since_it_was_told);
+    return check_done();
+}

@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Source from somebody else, compiled in the strict sandbox: what it asks the compiler to read is
+ * not there, what it makes the compiler do ends, and nothing that it makes is taken for ours.
+ */
+#include "check.h"
+
+#include "buf.h"
+#include "fa_tune.h"
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SECRET "Tr0ub4dor"
+
+static const fa_problem small_problem = {.head_dim = 64, .batch = 1, .heads_q = 2, .heads_kv = 2,
+                                         .seq_q = 128, .seq_k = 128};
+
+/* One config for each of these; DIRECTORY stands for the test's own. */
+static const struct hostile {
+    const char *text; /* before the kernel, or in it */
+    bool inside;
+    fa_status status;
+    const char *reason; /* what its sentence says */
+} hostile[] = {
+    {"/* nothing but a kernel */", false, FA_STATUS_COMPILED, ""},
+    {"#include \"/proc/self/environ\"", false, FA_STATUS_COMPILE_FAILED, "not open source file"},
+    {"#include </etc/passwd>", false, FA_STATUS_COMPILE_FAILED, "not open source file"},
+    {"#include \"DIRECTORY/secret\"", false, FA_STATUS_COMPILE_FAILED, "not open source file"},
+    {"#include \"DIRECTORY/link\"", false, FA_STATUS_COMPILE_FAILED, "not open source file"},
+    {"#include \"DIRECTORY/fifo\"", false, FA_STATUS_COMPILE_FAILED, "not open source file"},
+    {"#include \"DIRECTORY/device\"", false, FA_STATUS_COMPILE_FAILED, "not open source file"},
+    {"#include \"/proc/self/fd/3\"", false, FA_STATUS_COMPILE_FAILED, "not open source file"},
+    {"#include \"/dev/zero\"", false, FA_STATUS_COMPILE_FAILED, "not open source file"},
+    {"#include \"secret\"", false, FA_STATUS_COMPILE_FAILED, "not open source file"},
+    {"#include \"../../../../../../../../../../etc/passwd\"", false, FA_STATUS_COMPILE_FAILED,
+     "not open source file"},
+    {"%:include \"DIRECTORY/secret\"", false, FA_STATUS_COMPILE_FAILED, "not open source file"},
+    {"#inc\\\nlude \"DIRECTORY/secret\"", false, FA_STATUS_COMPILE_FAILED, "not open source file"},
+    {"# /* a */ include \"DIRECTORY/secret\"", false, FA_STATUS_COMPILE_FAILED, "not open source file"},
+    {"#define WHERE \"DIRECTORY/secret\"\n#include WHERE", false, FA_STATUS_COMPILE_FAILED,
+     "not open source file"},
+    {"#line 1 \"DIRECTORY/secret\"\n#include __FILE__", false, FA_STATUS_COMPILE_FAILED,
+     "not open source file"},
+    {"#line 1 \"DIRECTORY/secret\"\n#error shown", false, FA_STATUS_COMPILE_FAILED, "shown"},
+    {"#include_next \"DIRECTORY/secret\"", false, FA_STATUS_COMPILE_FAILED, "not open source file"},
+    {"#import \"DIRECTORY/secret\"", false, FA_STATUS_COMPILE_FAILED, ""},
+    {"#embed \"DIRECTORY/secret\"", false, FA_STATUS_COMPILE_FAILED, "directive"},
+    {"#if __has_include(\"DIRECTORY/secret\")\n#error it is there\n#else\n"
+     "#error nothing is there\n#endif",
+     false, FA_STATUS_COMPILE_FAILED, "nothing is there"},
+    {"#pragma nvrtc --include-path=DIRECTORY\n#include <secret>", false, FA_STATUS_COMPILE_FAILED,
+     "not open source file"},
+    {"// --include-path=DIRECTORY --pre-include=secret\n#include <secret>", false,
+     FA_STATUS_COMPILE_FAILED, "not open source file"},
+    {"asm volatile(\".incbin \\\"DIRECTORY/secret\\\";\");", true, FA_STATUS_COMPILE_FAILED,
+     "ptxas"},
+    {"asm volatile(\".include \\\"DIRECTORY/secret\\\";\");", true, FA_STATUS_COMPILE_FAILED,
+     "ptxas"},
+};
+enum { HOSTILE = sizeof hostile / sizeof *hostile };
+
+/* The first goes on for minutes, the second takes all the memory that it gets. */
+static const char endless[] =
+    "#if CASE == 1\n"
+    "__device__ constexpr unsigned spin(unsigned n)\n"
+    "{ unsigned s = 0; for (unsigned i = 0; i < 100000; i++) s += i ^ n; return s; }\n"
+    "#define A0 static_assert(spin(1) != 77, \"\");\n"
+    "#define A1 A0 A0 A0 A0 A0 A0 A0 A0 A0 A0\n"
+    "#define A2 A1 A1 A1 A1 A1 A1 A1 A1 A1 A1\n"
+    "#define A3 A2 A2 A2 A2 A2 A2 A2 A2 A2 A2\n"
+    "#define A4 A3 A3 A3 A3 A3 A3 A3 A3 A3 A3\n"
+    "A4 A4 A4 A4 A4 A4 A4 A4 A4 A4\n"
+    "#elif CASE == 2\n"
+    "__device__ char huge[4000u << 20] = {1};\n"
+    "#endif\n";
+
+static struct {
+    char directory[300];
+    fa_buf source, notes;
+    fa_tuner *tuner;
+    fa_diag diag;
+    fa_answer answer;
+    fa_trial trial[HOSTILE]; /* by CASE */
+    int trials;
+    int32_t timeout_ms; /* 0: as ever */
+} t;
+
+static void keep_note(void *context, const char *sentence)
+{
+    (void)context;
+    fa_buf_printf(&t.notes, "%s\n", sentence);
+}
+
+static bool write_file(const char *name, const char *text, size_t size)
+{
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s", t.directory, name);
+    FILE *file = fopen(path, "w");
+    bool ok = file != NULL && fwrite(text, 1, size, file) == size;
+    return file != NULL && fclose(file) == 0 && ok;
+}
+
+/* `text` with the directory's path in its place. */
+static void put_text(const char *text)
+{
+    static const char mark[] = "DIRECTORY";
+    for (const char *at; (at = strstr(text, mark)) != NULL; text = at + sizeof mark - 1)
+        fa_buf_printf(&t.source, "%.*s%s", (int)(at - text), text, t.directory);
+    fa_buf_printf(&t.source, "%s\n", text);
+}
+
+static void put_cases(bool inside)
+{
+    for (int i = 0; i < HOSTILE; i++) {
+        if (hostile[i].inside != inside)
+            continue;
+        fa_buf_printf(&t.source, "#if CASE == %d\n", i);
+        put_text(hostile[i].text);
+        fa_buf_text(&t.source, "#endif\n");
+    }
+}
+
+/* A family of so many configs in templates/. */
+static bool write_family(const char *name, int cases)
+{
+    fa_buf text = {0};
+    char path[64];
+    fa_buf_printf(&text, "{\"name\": \"%s\", \"operation\": \"attn_fwd\", \"entry\": \"attn_fwd\", "
+                         "\"sm\": {\"min\": 75, \"max\": 121}, \"tunables\": {\"CASE\": [0", name);
+    for (int i = 1; i < cases; i++)
+        fa_buf_printf(&text, ",%d", i);
+    fa_buf_text(&text, "]}, \"threads\": \"128\", \"shared_memory\": {\"q\": \"0\"}, "
+                       "\"registers\": \"32\", \"grid\": [\"1\", \"1\", \"1\"], "
+                       "\"default\": {\"CASE\": 0}}");
+    snprintf(path, sizeof path, "templates/%s.json", name);
+    bool ok = !text.failed && write_file(path, text.data, text.size);
+    fa_buf_free(&text);
+    snprintf(path, sizeof path, "templates/%s.cu", name);
+    return ok && write_file(path, t.source.data, t.source.size);
+}
+
+static bool make_place(void)
+{
+    char path[400], there[400];
+    struct stat st;
+    memset(&t, 0, sizeof t);
+    snprintf(t.directory, sizeof t.directory, "%s/sandbox-XXXXXX", getenv("FA_TEST_BUILD"));
+    if (mkdtemp(t.directory) == NULL)
+        return false;
+    snprintf(path, sizeof path, "%s/templates", t.directory);
+    if (mkdir(path, 0700) != 0 || !write_file("secret", SECRET "\n", sizeof SECRET))
+        return false;
+    snprintf(there, sizeof there, "%s/secret", t.directory);
+    snprintf(path, sizeof path, "%s/link", t.directory);
+    if (symlink(there, path) != 0)
+        return false;
+    snprintf(path, sizeof path, "%s/device", t.directory);
+    if (symlink("/dev/tty", path) != 0)
+        return false;
+    snprintf(path, sizeof path, "%s/fifo", t.directory);
+    return mkfifo(path, 0600) == 0 && stat(path, &st) == 0;
+}
+
+static void remove_place(void)
+{
+    char command[400];
+    fa_close(&t.tuner);
+    fa_buf_free(&t.source);
+    fa_buf_free(&t.notes);
+    snprintf(command, sizeof command, "rm -rf '%s'", t.directory);
+    if (t.directory[0] != 0 && system(command) != 0)
+        printf("# %s was not removed\n", t.directory);
+}
+
+static int open_tuner(const char *templates, const char *worker, bool untrusted)
+{
+    char store[400], folder[400];
+    snprintf(store, sizeof store, "%s/store.db", t.directory);
+    snprintf(folder, sizeof folder, "%s/%s", t.directory, templates != NULL ? templates : "");
+    fa_options options = {.size = sizeof options,
+                          .store = store,
+                          .templates = templates != NULL ? folder : NULL,
+                          .worker = worker,
+                          .compile_timeout_ms = t.timeout_ms,
+                          .log = keep_note,
+                          .untrusted_templates = untrusted};
+    return fa_open(&options, &t.tuner, &t.diag);
+}
+
+static int keep_trial(void *context, int32_t rank, const fa_trial *trial)
+{
+    int32_t at = trial->config.tunable[0].value;
+    (void)context;
+    (void)rank;
+    if (at >= 0 && at < HOSTILE)
+        t.trial[at] = *trial;
+    t.trials++;
+    return 0;
+}
+
+static int tune(const char *gpu, fa_effort effort)
+{
+    fa_request request = {.size = sizeof request, .problem = small_problem, .gpu = gpu,
+                          .effort = effort};
+    return fa_tune(t.tuner, &request, &t.answer, &t.diag);
+}
+
+static int explain(void)
+{
+    fa_request request = {.size = sizeof request, .problem = small_problem, .gpu = "L4"};
+    t.trials = 0;
+    return fa_explain(t.tuner, &request, keep_trial, NULL, NULL, &t.diag);
+}
+
+static void every_built_in_family_compiles_in_the_strict_sandbox(void)
+{
+    static const struct {
+        const char *gpu, *family;
+    } each[] = {{"T4", "attn_fwd_sm75"}, {"L4", "attn_fwd_sm80"}, {"H200", "attn_fwd_sm90a"}};
+    CHECK(make_place());
+    CHECK_OK(open_tuner(NULL, NULL, true), t.diag);
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        CHECK_OK(tune(each[i].gpu, FA_EFFORT_PREDICT), t.diag);
+        CHECK_TEXT(t.answer.trial.config.family, each[i].family);
+        CHECK_INT(t.answer.failed, 0);
+    }
+    CHECK(t.notes.size == 0);
+    remove_place();
+}
+
+/* Whether any file of the store holds the secret. */
+static bool store_leaks(void)
+{
+    char command[400];
+    snprintf(command, sizeof command, "grep -qr '" SECRET "' '%s'/store.db*", t.directory);
+    return system(command) == 0;
+}
+
+static void meet_hostile_source(const char *worker)
+{
+    CHECK(make_place());
+    fa_buf_text(&t.source, "#include \"attn_params.h\"\n");
+    put_cases(false);
+    fa_buf_text(&t.source, "extern \"C\" __global__ void attn_fwd(fa_attn_params p)\n{\n");
+    put_cases(true);
+    fa_buf_text(&t.source, "}\n");
+    CHECK(write_family("mine", HOSTILE));
+    CHECK_OK(open_tuner("templates", worker, true), t.diag);
+    CHECK_OK(tune("L4", FA_EFFORT_MEASURE), t.diag);
+    CHECK_OK(explain(), t.diag);
+    CHECK_INT(t.trials, HOSTILE);
+    for (int i = 0; i < HOSTILE; i++) {
+        if (t.trial[i].status != hostile[i].status ||
+            strstr(t.trial[i].reason, hostile[i].reason) == NULL)
+            printf("# %s\n#   ended as %s: %s\n", hostile[i].text,
+                   fa_name_of_status(t.trial[i].status), t.trial[i].reason);
+        CHECK_INT(t.trial[i].status, hostile[i].status);
+        CHECK_HAS(t.trial[i].reason, hostile[i].reason);
+        CHECK(strstr(t.trial[i].reason, SECRET) == NULL);
+    }
+    CHECK(t.notes.size == 0);
+    CHECK(!store_leaks());
+    remove_place();
+}
+
+static void nothing_that_source_asks_for_is_there(void)
+{
+    meet_hostile_source(NULL);
+}
+
+static void seccomp_alone_is_enough_for_that(void)
+{
+    meet_hostile_source(getenv("FA_TEST_NO_LANDLOCK"));
+}
+
+static void source_that_never_ends_or_eats_memory_costs_its_own_trial(void)
+{
+    struct rusage usage;
+    CHECK(make_place());
+    fa_buf_printf(&t.source, "#include \"attn_params.h\"\n%s"
+                             "extern \"C\" __global__ void attn_fwd(fa_attn_params p) {}\n", endless);
+    CHECK(write_family("mine", 3));
+    t.timeout_ms = 2500;
+    CHECK_OK(open_tuner("templates", NULL, true), t.diag);
+    CHECK_OK(tune("L4", FA_EFFORT_MEASURE), t.diag);
+    CHECK_OK(explain(), t.diag);
+    CHECK_INT(t.trial[0].status, FA_STATUS_COMPILED);
+    CHECK_INT(t.trial[1].status, FA_STATUS_COMPILE_TIMEOUT);
+    CHECK_HAS(t.trial[1].reason, "did not answer within 2500 ms");
+    CHECK(t.trial[2].status == FA_STATUS_COMPILE_FAILED ||
+          t.trial[2].status == FA_STATUS_COMPILE_TIMEOUT);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    CHECK(getrusage(RUSAGE_CHILDREN, &usage) == 0);
+    CHECK(usage.ru_maxrss <= 1 << 20); /* KiB, of the largest */
+#else
+    (void)usage;
+#endif
+    remove_place();
+}
+
+static void a_kernel_without_seccomp_compiles_nothing(void)
+{
+    CHECK(make_place());
+    fa_buf_text(&t.source, "extern \"C\" __global__ void attn_fwd() {}\n");
+    CHECK(write_family("mine", 1));
+    CHECK_OK(open_tuner("templates", getenv("FA_TEST_NO_SECCOMP"), true), t.diag);
+    CHECK_INT(tune("L4", FA_EFFORT_MEASURE), FA_ENOTSUP);
+    CHECK_HAS(t.diag.text, "is not compiled here");
+    fa_close(&t.tuner);
+    CHECK_OK(open_tuner("templates", getenv("FA_TEST_NO_SECCOMP"), false), t.diag);
+    CHECK_OK(tune("L4", FA_EFFORT_PREDICT), t.diag); /* the user's own files: as ever */
+    remove_place();
+}
+
+static void what_was_made_from_such_source_stays_apart(void)
+{
+    char strict_key[sizeof t.answer.cubin_key];
+    CHECK(make_place());
+    fa_buf_text(&t.source, "extern \"C\" __global__ void attn_fwd() {}\n");
+    CHECK(write_family("mine", 1));
+    CHECK_OK(open_tuner("templates", NULL, true), t.diag);
+    CHECK_OK(tune("L4", FA_EFFORT_MEASURE), t.diag);
+    CHECK_OK(explain(), t.diag);
+    CHECK_INT(t.trials, 1); /* no family of ours */
+    memcpy(strict_key, t.answer.cubin_key, sizeof strict_key);
+    fa_close(&t.tuner);
+    CHECK_OK(open_tuner("templates", NULL, false), t.diag);
+    CHECK_INT(tune("L4", FA_EFFORT_CACHED), FA_ENOTFOUND);
+    CHECK_OK(explain(), t.diag);
+    CHECK(t.trials > 1);
+    CHECK_OK(tune("L4", FA_EFFORT_PREDICT), t.diag);
+    CHECK(strcmp(t.answer.cubin_key, strict_key) != 0);
+    remove_place();
+}
+
+static void such_source_replaces_no_built_in_file(void)
+{
+    static const char *const names[] = {"templates/attn_ref.cu", "templates/attn_params.h",
+                                        "templates/attn_fwd_sm80.cu"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        CHECK(make_place());
+        fa_buf_text(&t.source, "extern \"C\" __global__ void attn_fwd() {}\n");
+        CHECK(write_family("mine", 1) && write_file(names[i], "\n", 1));
+        CHECK_INT(open_tuner("templates", NULL, true), FA_EINVAL);
+        CHECK_HAS(t.diag.text, strchr(names[i], '/') + 1);
+        CHECK_OK(open_tuner("templates", NULL, false), t.diag);
+        remove_place();
+    }
+}
+
+int main(void)
+{
+    setenv("FA_TUNE_LIBCUDA", "/nowhere/libcuda.so.1", 1);
+    setenv("A_SECRET", SECRET, 1);
+    TEST(every_built_in_family_compiles_in_the_strict_sandbox);
+    TEST(nothing_that_source_asks_for_is_there);
+    TEST(seccomp_alone_is_enough_for_that);
+    TEST(source_that_never_ends_or_eats_memory_costs_its_own_trial);
+    TEST(a_kernel_without_seccomp_compiles_nothing);
+    TEST(what_was_made_from_such_source_stays_apart);
+    TEST(such_source_replaces_no_built_in_file);
+    return check_done();
+}

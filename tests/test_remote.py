@@ -1,0 +1,465 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Clients of a service: what it answers is the answer; whatever else it does ends in one note and the
+local way."""
+import hashlib
+import json
+import os
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import tempfile
+
+import tap
+from place import BUILD, DEADLINE, Place
+from serve import wait_for
+from stub_service import STREAM, Stub, event, failure, reply
+
+L4 = "device name=NVIDIA_L4 sm=89 sms=58\ninit_once\n"
+WRONG = L4 + "fault * wrong\n"  # every kernel computes nonsense: a proof would tell
+EXAMPLE = ["--seq", "128", "--batch", "1", "--heads", "2", "--causal"]  # of tune_and_launch.c
+JOB = "0123456789abcdef"
+
+
+class Served:
+    """A store with one winner, made once, and what a good service says of it."""
+    made = None
+
+    def __init__(self):
+        with Place(script=L4) as place:
+            place.take_cubins()
+            document = place.json(*EXAMPLE, "--quiet")
+            with open(place.store, "rb") as file:
+                self.store = file.read()
+            answer = document["answer"]
+            with sqlite3.connect(place.store) as store:
+                self.cubin, = store.execute("SELECT bytes FROM cubin WHERE key = ?",
+                                            (answer["cubin_key"],)).fetchone()
+        self.answer = answer
+        self.where = {"key": answer["cubin_key"], "size": len(self.cubin),
+                      "sha256": hashlib.sha256(self.cubin).hexdigest()}
+
+    @classmethod
+    def get(cls):
+        cls.made = cls.made or cls()
+        return cls.made
+
+    def document(self, **changes):
+        document = json.loads(json.dumps({"answer": self.answer, "cubin": self.where}))
+        for name, value in changes.items():
+            part, _, field = name.partition("__")
+            if field:
+                document[part][field] = value
+            else:
+                document[part] = value
+        return document
+
+    def answers(self, request, **changes):
+        """The good service."""
+        if request.path == "/v1/kernel":
+            return reply(200, self.document(**changes))
+        if request.path == "/v1/cubins/" + self.where["key"]:
+            return reply(200, self.cubin, ETag='"%s"' % self.where["sha256"])
+        if request.path.startswith("/v1/winners"):
+            return reply(200, {"winners": [self.answer]})
+        return failure(404, "FA_ENOTFOUND", "there is nothing here")
+
+
+def launch(place, status=0):
+    done = subprocess.run([os.path.join(BUILD, "examples", "tune_and_launch")], env=place.env,
+                          cwd=place.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, encoding="utf-8", check=False, timeout=DEADLINE)
+    tap.equal((done.returncode, done.stderr if status == 0 and done.returncode else ""), (status, ""))
+    return done
+
+
+def local_winner(place):
+    """The place's own store has the winner: the local way is short."""
+    with open(os.open(place.store, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(Served.get().store)
+
+
+def one_note(text, part):
+    notes = [line for line in text.splitlines() if line.startswith("note: ")]
+    assert len(notes) == 1, text
+    tap.has(notes[0], "cannot be used: ")
+    tap.has(notes[0], part)
+
+
+# ---- kernels ---------------------------------------------------------------------------------
+def a_kernel_of_the_server_is_loaded_and_launched_and_not_kept_here():
+    served = Served.get()
+    with Place(script=L4) as place, Stub(served.answers) as stub:
+        place.env["FA_TUNE_SERVER"] = stub.address
+        place.env["http_proxy"] = place.env["ALL_PROXY"] = "http://127.0.0.1:1"
+        done = launch(place)
+        tap.equal(done.stderr, "")
+        tap.has(done.stdout, "from the service at " + stub.address)
+        tap.has(done.stdout, "origin measured,")
+        tap.equal([request.path for request in stub.requests],
+                  ["/v1/kernel", "/v1/cubins/" + served.where["key"]])
+        asked = stub.requests[0].json()
+        tap.equal((asked["effort"], asked["gpu"], asked["problem"]["causal"]),
+                  ("cached", "L4", "bottom-right"))
+        assert asked["uuid"], "the device was not named"
+        place.env["FA_TUNE_SERVER"] = ""
+        tap.equal(place.json("show")["winners"], [])
+
+
+def what_a_server_may_not_say_is_noted_and_done_without():
+    served = Served.get()
+    gpu = dict(served.answer["gpu"], sm_count=57)
+    other = dict(served.answer["problem"], seq_q=256)
+    flipped = bytes([served.cubin[0]]) + bytes([served.cubin[1] ^ 1]) + served.cubin[2:]
+
+    def instead(path, data):
+        def answers(request):
+            if path not in request.path:
+                return served.answers(request)
+            return data(request) if callable(data) else data
+        return answers
+
+    def cubin(data):
+        return instead("/v1/cubins/", data)
+
+    def kernel(data):
+        return instead("/v1/kernel", data)
+
+    def changed(**changes):
+        return lambda request: served.answers(request, **changes)
+
+    def endless(head):
+        def answers(request):
+            request.send(head)
+            while True:
+                request.send(b"x" * 65536)
+        return answers
+
+    good = json.dumps(served.document()).encode()
+    for answers, why in [
+        (changed(cubin__sha256="0" * 64), "not those of its SHA-256"),
+        (cubin(reply(200, flipped)), "not those of its SHA-256"),
+        (cubin(reply(200, served.cubin + b"x")), "sends more than"),
+        (cubin(reply(200, served.cubin[:-1])), "not those of its SHA-256"),
+        (cubin(endless(b"HTTP/1.1 200 OK\r\n\r\n")), None),
+        (changed(cubin__key="f" * 64), "cubin: it is not the answer's"),
+        (changed(cubin__sha256="x"), "cubin: "),
+        (changed(cubin=None), "has no cubin"),
+        (changed(answer__gpu=gpu), "other silicon"),
+        (changed(answer__problem=other), "another problem"),
+        (changed(answer__threads=4096), "cannot be launched"),
+        (changed(answer__grid=[0, 1, 1]), "cannot be launched"),
+        (changed(answer__smem_bytes=1 << 30), "cannot be launched"),
+        (changed(answer__entry="no_such_kernel"), "no_such_kernel"),
+        (changed(answer__origin="believed"), "there is no origin"),
+        (kernel(reply(200, good.replace(b'"median_us": ', b'"median_us": NaN, "x": ', 1))), "JSON"),
+        (kernel(reply(200, b"[" * 100000)), "nested deeper"),
+        (kernel(reply(200, b"\xff\xfe\x00 not JSON")), "reply: "),
+        (kernel(reply(200, good[:-40])), "JSON"),
+        (kernel(reply(200)), "there is no text"),
+        (kernel(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s"
+                % (len(good) + 1, good)), None),
+        (kernel(b"SSH-2.0-OpenSSH_9.2\r\nConnection: close\r\n\r\n"), None),
+        (kernel(endless(b"HTTP/1.1 200 OK\r\n\r\n")), "sends more than"),
+        (kernel(endless(b"HTTP/1.1 200 OK\r\nX: ")), None),
+        (kernel(reply(302, b"", Location="http://127.0.0.1:1/")), "status 302"),
+        (kernel(reply(200, b"x", Content_Encoding="gzip")), "JSON"),
+        (kernel(failure(401, "FA_EUNTRUSTED", "send a token")), "send a token"),
+        (kernel(failure(500, "FA_EIO", "a disk failed")), "a disk failed"),
+        (kernel(None), None),
+    ]:
+        with Place(script=L4) as place, Stub(answers) as stub:
+            local_winner(place)
+            place.env["FA_TUNE_SERVER"] = stub.address
+            done = launch(place)
+            one_note(done.stderr, why or "")
+            tap.has(done.stdout, "found in the store")
+            tap.lacks(done.stdout, "from the service")
+
+
+def a_server_that_stumbles_once_is_asked_once_more():
+    served = Served.get()
+    for status in (500, 502, 503):
+        count = []
+
+        def answers(request):
+            count.append(request.path)
+            if len(count) == 1:
+                return failure(status, "FA_EBUSY", "too much to do")
+            return served.answers(request)
+        with Place(script=L4) as place, Stub(answers) as stub:
+            place.env["FA_TUNE_SERVER"] = stub.address
+            done = launch(place)
+            tap.equal(done.stderr, "")
+            tap.has(done.stdout, "from the service")
+
+
+def what_was_measured_elsewhere_or_before_is_proved_here_first():
+    served = Served.get()
+    driver = served.answer["driver_version"]
+    for tcp, with_token, changes, trusted in [
+        (False, False, {}, True),
+        (True, True, {}, True),
+        (True, False, {}, False),
+        (False, False, {"answer__driver_version": driver - 10}, False),
+        (False, False, {"answer__origin": "imported"}, False),
+        (False, False, {"answer__gpu": dict(served.answer["gpu"], uuid="another")}, True),
+    ]:
+        for script in (L4, WRONG):
+            with Place(script=script) as place, \
+                    Stub(lambda request: served.answers(request, **changes), tcp=tcp) as stub:
+                local_winner(place)
+                place.env["FA_TUNE_SERVER"] = stub.address
+                if with_token:
+                    token = os.path.join(place.folder, "token")
+                    with open(token, "w", encoding="utf-8") as file:
+                        file.write("a-token-of-some-length\n")
+                    os.chmod(token, 0o600)
+                    place.env["FA_TUNE_TOKEN_FILE"] = token
+                done = launch(place, status=0 if script == L4 else 1)
+                if with_token:
+                    tap.equal(stub.requests[0].headers["authorization"],
+                              "Bearer a-token-of-some-length")
+                if script == WRONG and not trusted:
+                    one_note(done.stderr, "did not pass its proof here")
+                    tap.lacks(done.stdout, "from the service")
+                else:
+                    tap.equal(done.stderr, "")
+                    tap.has(done.stdout, "from the service")
+                if "answer__gpu" in changes:
+                    tap.has(done.stdout, "origin measured-same-silicon,")
+
+
+def a_token_file_that_others_can_write_is_refused():
+    with Place(script=L4) as place:
+        token = os.path.join(place.folder, "token")
+        place.env["FA_TUNE_SERVER"] = "http://127.0.0.1:1"
+        place.env["FA_TUNE_TOKEN_FILE"] = token
+        for content, mode, why in [("t", 0o666, "others can write"), ("two words", 0o600, "one word"),
+                                   ("", 0o600, "1 to 255"), ("x" * 300, 0o600, "1 to 255"),
+                                   ("t\x01", 0o600, "one word")]:
+            with open(token, "w", encoding="utf-8") as file:
+                file.write(content)
+            os.chmod(token, mode)
+            done = subprocess.run([os.path.join(BUILD, "fa-tune"), "show"], env=place.env,
+                                  capture_output=True, encoding="utf-8", check=False)
+            assert done.returncode != 0
+            tap.has(done.stderr, why)
+            os.remove(token)
+        tap.has(place.run("show", status=1).stderr, "cannot be read")
+
+
+def a_socket_of_another_user_is_not_spoken_to():
+    if os.geteuid() != 0:
+        raise tap.Skip("needs root, to be another user")
+    folder = tempfile.mkdtemp(prefix="fts-")
+    os.chmod(folder, 0o777)
+    path, got = os.path.join(folder, "s"), os.path.join(folder, "got")
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setuid(65534)
+            listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            listener.bind(path)
+            listener.listen(4)
+            while True:
+                connection, _ = listener.accept()
+                data = connection.recv(65536)
+                with open(got, "ab") as file:
+                    file.write(data)
+                connection.close()
+        finally:
+            os._exit(0)
+    try:
+        wait_for(lambda: os.path.exists(path), "a socket")
+        with Place(script=L4) as place:
+            local_winner(place)
+            place.env["FA_TUNE_SERVER"] = path
+            one_note(launch(place).stderr, "another user's")
+        assert not os.path.exists(got) or os.path.getsize(got) == 0, "something was said to it"
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        shutil.rmtree(folder)
+
+
+# ---- the command line ------------------------------------------------------------------------
+def a_failure_that_the_server_answers_is_the_answer():
+    for status, code, effort in [(404, "FA_ENOTFOUND", "cached"), (422, "FA_ENOKERNEL", "measure"),
+                                 (400, "FA_EINVAL", "measure")]:
+        with Place(script=L4) as place, \
+                Stub(lambda request: failure(status, code, "so says the server")) as stub:
+            local_winner(place)
+            done = place.run(*EXAMPLE, "--effort", effort, "--server", stub.address,
+                             status=2 if code == "FA_EINVAL" else 1)
+            tap.has(done.stderr, "so says the server")
+            tap.lacks(done.stderr, "note:")
+            tap.equal(done.stdout, "")
+
+
+def winners_are_listed_by_the_server_or_by_the_store():
+    served = Served.get()
+    with Place(script=L4) as place:
+        local_winner(place)
+        with Stub(served.answers) as stub:
+            told = place.json("show", "--server", stub.address)
+            tap.equal((len(told["winners"]), told["server"]), (1, stub.address))
+            tap.equal(told["winners"][0]["answer"]["cubin_key"], served.where["key"])
+            tap.has(place.run("show", "--server", stub.path).stdout, "1 winner in unix:")
+        bad = dict(served.answer, threads="many")
+        with Stub(lambda request: reply(200, {"winners": [served.answer, bad]})) as stub:
+            done = place.run("show", "--server", stub.address)
+            one_note(done.stderr, "threads")
+            tap.has(done.stdout, "2 winners in ~/store.db")
+        done = place.run("show", "--server", "unix:" + os.path.join(place.folder, "nobody"))
+        one_note(done.stderr, "No such file")
+        # A store that is named is meant; so is a server on the command line.
+        place.env["FA_TUNE_SERVER"] = "unix:/nobody"
+        tap.equal(place.run("show", "--store", place.store).stderr, "")
+
+
+def an_address_that_is_not_understood_is_told():
+    with Place(script=L4) as place:
+        for address in ("ftp://here:1", "http://", "http://here", "http://here:0", "http://here:99999",
+                        "http://user@here:80", "http://here:80/path", "unix:relative", "here",
+                        "unix:/" + "x" * 200, "https://here:443", "http://here:80x", "http://[::1:80",
+                        "http://here:-1", "http://he re:80", "http://here\r\nX: y:80"):
+            tap.has(place.run("show", "--server", address, status=2).stderr, "server \"")
+        tap.has(place.run("show", "--server", "http://[::1]:1").stderr, "cannot be used")
+
+
+def verbs_that_ask_no_server_say_so():
+    with Place() as place:
+        for arguments in (["explain", "--gpu", "L4", *EXAMPLE], ["report"], ["export"], ["import", "f"],
+                          ["compare", "a", "b"], ["gpus"], ["keygen"], ["trust", "list"]):
+            tap.has(place.run(*arguments, "--server", "/s", status=2).stderr, "--server")
+        for arguments in (["sweep", "--list"], ["sweep", "--status"],
+                          ["show", "--why", "--gpu", "L4", *EXAMPLE], ["show", "x.fab"],
+                          ["--gpu", "L4", *EXAMPLE, "--templates", "t"]):
+            tap.has(place.run(*arguments, "--server", "/s", status=2).stderr, "--server")
+
+
+def doctor_says_whether_the_server_answers():
+    with Place() as place:
+        with Stub(lambda request: reply(200, b"ready\n")) as stub:
+            checks = place.json("doctor", "--server", stub.address)["checks"]
+            tap.equal([check["level"] for check in checks if check["name"] == "server"], ["ok"])
+        with Stub(lambda request: failure(503, "FA_EBUSY", "starting")) as stub:
+            checks = place.json("doctor", "--server", stub.address)["checks"]
+            tap.equal([check["level"] for check in checks if check["name"] == "server"], ["warn"])
+        checks = place.json("doctor")["checks"]
+        tap.equal([check for check in checks if check["name"] == "server"], [])
+
+
+# ---- jobs ------------------------------------------------------------------------------------
+def progress(measured):
+    counts = dict.fromkeys(("space", "in_budget", "compiled", "clean", "proved", "measured", "failed",
+                            "resumed", "compile_workers", "reused"), 8)
+    return dict(counts, kind="progress", stage="tune", measured=measured, elapsed_s=0.5, left_s=None,
+                trial=None, best=None, default_us=None)
+
+
+def follows(streams, **kernel):
+    """A service whose tune becomes a job; streams: what each request for its events gets."""
+    served, left = Served.get(), list(streams)
+
+    def answers(request):
+        if request.path == "/v1/kernel":
+            return failure(504, "FA_ETIMEOUT", "it takes a while", **(kernel or {"job": JOB}))
+        if request.path.endswith("/events"):
+            stream = left.pop(0) if left else None
+            return None if stream is None else STREAM + stream
+        if request.method == "DELETE":
+            return reply(200, {"id": JOB})
+        return served.answers(request)
+    return answers
+
+
+def a_tune_at_the_server_is_followed_to_its_end():
+    served = Served.get()
+    done = event("done", served.document())
+    for streams in (
+        [event("progress", progress(1)) + done],
+        [b": still there\n\n" + done.replace(b"\n", b"\r\n")],
+        [event("progress", progress(1)), event("progress", progress(2)) + done],  # it was restarted
+        [None, done],
+        [event("of another kind", 1) + b"id: 7\nretry\n\n" + done],
+    ):
+        with Place(script=L4) as place, Stub(follows(streams)) as stub:
+            told = place.json(*EXAMPLE, "--server", stub.address)
+            tap.equal(told["answer"]["cubin_key"], served.where["key"])
+            tap.equal(told["server"], stub.address)
+            tap.equal(len(told["ranking"]), 1)
+
+
+def a_job_that_ends_badly_ends_the_tune():
+    for name, error, status in [("failed", "FA_ENOKERNEL", 1), ("canceled", "FA_ECANCELED", 1)]:
+        stream = event(name, {"error": {"code": error, "message": "no kernel survived there"}})
+        with Place(script=L4) as place, Stub(follows([stream])) as stub:
+            done = place.run(*EXAMPLE, "--server", stub.address, status=status)
+            tap.has(done.stderr, "canceled" if name == "canceled" else "no kernel survived there")
+            tap.lacks(done.stderr, "note:")
+
+
+def a_job_that_cannot_be_followed_is_done_here():
+    served = Served.get()
+    huge = b"data: " + b"x" * (1 << 19)
+    wrong = [event("progress", {"kind": "progress"})], [event("done", {"answer": 1})], [huge], \
+        [b"data: \0\n\n"], [event("failed", {})], [event("failed", {"error": {
+            "code": "FA_EIO", "message": "a disk failed"}})], [], \
+        [event("done", served.document(answer__gpu={}))]
+    for streams in wrong:
+        with Place(script=L4) as place, Stub(follows(streams)) as stub:
+            local_winner(place)
+            done = place.run(*EXAMPLE, "--server", stub.address)
+            one_note(done.stderr, "")
+            tap.has(done.stdout, "found in ~/store.db")
+    for job in ("../../healthz", "", "x" * 65, "a b", 7):
+        with Place(script=L4) as place, Stub(follows([], job=job)) as stub:
+            local_winner(place)
+            one_note(place.run(*EXAMPLE, "--server", stub.address).stderr, "job")
+            assert all(request.path == "/v1/kernel" for request in stub.requests)
+
+
+def ctrl_c_cancels_the_job_at_the_server():
+    listening = []
+
+    def answers(request):
+        if request.path.endswith("/events"):
+            request.send(STREAM + event("progress", progress(1)))
+            listening.append(True)
+            wait_for(lambda: len(listening) > 1, "the end of the test")
+            return None
+        return follows([])(request)
+    with Place(script=L4) as place, Stub(answers) as stub:
+        process = place.start(*EXAMPLE, "--server", stub.address, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE)
+        wait_for(lambda: listening, "somebody who follows")
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=DEADLINE)
+        listening.append(True)
+        tap.equal(process.returncode, 130)
+        tap.lacks(errors.decode(), "note:")
+        tap.equal([request.path for request in stub.requests if request.method == "DELETE"],
+                  ["/v1/jobs/%s?unless=wanted" % JOB])
+
+
+tap.main([
+    a_kernel_of_the_server_is_loaded_and_launched_and_not_kept_here,
+    what_a_server_may_not_say_is_noted_and_done_without,
+    a_server_that_stumbles_once_is_asked_once_more,
+    what_was_measured_elsewhere_or_before_is_proved_here_first,
+    a_token_file_that_others_can_write_is_refused,
+    a_socket_of_another_user_is_not_spoken_to,
+    a_failure_that_the_server_answers_is_the_answer,
+    winners_are_listed_by_the_server_or_by_the_store,
+    an_address_that_is_not_understood_is_told,
+    verbs_that_ask_no_server_say_so,
+    doctor_says_whether_the_server_answers,
+    a_tune_at_the_server_is_followed_to_its_end,
+    a_job_that_ends_badly_ends_the_tune,
+    a_job_that_cannot_be_followed_is_done_here,
+    ctrl_c_cancels_the_job_at_the_server,
+])
