@@ -71,7 +71,7 @@ static void let_go(fa_http *http, const char *job)
 {
     enum { TRIES = 3, WANTED = 409 };
     char path[128];
-    snprintf(path, sizeof path, "/v1/jobs/%s?unless=wanted", job);
+    snprintf(path, sizeof path, "/v1/jobs/%s?unless=shared", job);
     fa_http_call call = {.method = "DELETE", .path = path, .limit = FAILURE_MAX,
                          .whole_ms = CANCEL_MS};
     for (int tries = 0; tries < TRIES; tries++) {
