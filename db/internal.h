@@ -158,7 +158,7 @@ struct fa_store {
     dev_t device;                 /* which file was opened, should another take its name */
     ino_t inode;
     int64_t busy_since; /* monotonic ms, while waiting for another process */
-    int64_t seen; /* waiting: SQLite's data_version at the last look; 0: none yet */
+    int64_t seen; /* waiting: SQLite's data_version at the last look, and 1; 0: none yet */
     bool read_only;
     bool batching;      /* inside fa_store_batch */
     bool journal_ready; /* this connection's journal mode has been set */
@@ -292,6 +292,9 @@ int fa_db_sweep_spend(fa_store *store, const fa_store_claim *claim, const fa_swe
 /* 1: loaded; 0: gone or not valid; or negative. */
 int fa_db_item_load(fa_store *store, int64_t id, int32_t *ret_position, fa_sweep_item *ret_item,
                     fa_diag *diag);
+
+/* ---- queue.c ---------------------------------------------------------------------------------*/
+extern const char *const fa_db_stage_names[]; /* by fa_queue_stage */
 
 /* ---- leases.c --------------------------------------------------------------------------------*/
 bool fa_db_holder_ok(const char *holder);

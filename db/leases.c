@@ -63,7 +63,8 @@ int fa_store_lease_take(fa_store *store, const char *name, const char *holder, i
 {
     if (name == NULL || name[0] == 0 || strlen(name) >= FA_LEASE_NAME_MAX ||
         !fa_db_holder_ok(holder))
-        return fa_fail(diag, FA_EINVAL, "a lease needs a name and a holder, of up to %d and %d bytes",
+        return fa_fail(diag, FA_EINVAL,
+                       "a lease needs a name and a holder, of up to %d and %d bytes",
                        FA_LEASE_NAME_MAX - 1, FA_HOLDER_MAX - 1);
     int rc = check_ms(lease_ms, diag);
     if (rc != 0)

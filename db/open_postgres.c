@@ -4,7 +4,8 @@
  * session's limits, whose tables these are and of which version, and migrations.
  *
  * Workload: hundreds of hosts keep a connection or two each; a connection that was lost is made
- * anew by the next call. Invariants: a schema of another program is left as it was; so is a newer one.
+ * anew by the next call. Invariants: a schema of another program is left as it was; so is a newer
+ * one.
  */
 #include "postgres.h"
 
@@ -127,16 +128,18 @@ static int connect_server(fa_store *store, fa_diag *diag)
     struct fa_postgres *postgres = store->postgres;
     char connect_s[16];
     snprintf(connect_s, sizeof connect_s, "%d", FA_POSTGRES_CONNECT_S);
-    const char *const keywords[] = {"connect_timeout", "keepalives_idle", "keepalives_interval",
-                                    "keepalives_count", "tcp_user_timeout",
-                                    "fallback_application_name", "dbname", "client_encoding", NULL};
-    const char *const values[] = {connect_s, "30", "10", "3", "60000",
+    const char *const keywords[] = {
+        "connect_timeout",  "keepalives_idle",  "keepalives_interval",
+        "keepalives_count", "tcp_user_timeout", "fallback_application_name",
+        "dbname",           "client_encoding",  NULL};
+    const char *const values[] = {connect_s, "30",          "10",   "3", "60000",
                                   "fa-tune", postgres->url, "UTF8", NULL};
     postgres->connection = postgres->pq->connectdbParams(keywords, values, 1);
     if (postgres->connection == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
     if (postgres->pq->status(postgres->connection) != CONNECTION_OK)
         return fa_postgres_fail(store, diag, NULL, "no connection");
+    postgres->pq->setnonblocking(postgres->connection, 1);
     if (postgres->pq->serverVersion(postgres->connection) < FA_POSTGRES_OLDEST)
         return fa_fail(diag, FA_ENOTSUP, "store %s: this server is older than PostgreSQL %d",
                        store->path, FA_POSTGRES_OLDEST / 10000);
@@ -152,33 +155,33 @@ static int connect_server(fa_store *store, fa_diag *diag)
 }
 
 /* ---- whose tables, of which version ---------------------------------------------------------*/
-/* The tables in the schema where ours would be; NULL when the search path names none. */
-#define TABLES_HERE                                                                      \
-    "SELECT CASE WHEN current_schema() IS NULL THEN -1 ELSE (SELECT count(*) FROM "      \
-    "pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "    \
-    "WHERE n.nspname = current_schema() AND c.relkind IN ('r', 'p')"
+/* Asked in one command: between two, another process may make the tables. */
+static const char whose_sql[] =
+    "SELECT CASE WHEN current_schema() IS NULL THEN -1 "
+    "WHEN count(*) FILTER (WHERE c.relname = 'fa_tune_store') = 1 THEN 1 "
+    "WHEN count(*) > 0 THEN 2 ELSE 0 END "
+    "FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
+    "WHERE n.nspname = current_schema() AND c.relkind IN ('r', 'p')";
+enum { NO_SCHEMA = -1, NO_TABLES = 0, OURS = 1, ANOTHERS = 2 };
 
 static int read_version(fa_store *store, int64_t *ret_version, fa_diag *diag)
 {
-    int64_t ours = 0, all = 0;
+    int64_t whose = NO_SCHEMA;
     *ret_version = 0;
-    int rc = fa_postgres_command(store, TABLES_HERE " AND c.relname = 'fa_tune_store') END", &ours,
-                                 diag);
-    if (rc == 0 && ours == 0)
-        rc = fa_postgres_command(store, TABLES_HERE ") END", &all, diag);
+    int rc = fa_postgres_command(store, whose_sql, &whose, diag);
     if (rc != 0)
         return rc;
-    if (ours < 0 || all < 0)
+    if (whose == NO_SCHEMA)
         return fa_fail(diag, FA_ESTORE,
                        "store %s: no schema of its search_path is there: create one, or name "
                        "another database",
                        store->path);
-    if (all > 0)
+    if (whose == ANOTHERS)
         return fa_fail(diag, FA_ESTORE,
                        "store %s: the tables there are another program's: make a database for "
                        "fa-tune (createdb) and name it",
                        store->path);
-    if (ours == 0)
+    if (whose == NO_TABLES)
         return 0;
     return fa_postgres_command(store,
                                "SELECT CASE WHEN count(*) = 1 THEN max(version)::bigint "
@@ -212,7 +215,8 @@ static int check_rights(fa_store *store, fa_diag *diag)
     if (rc == 0)
         rc = fa_postgres_command(store,
                                  "SELECT coalesce(has_table_privilege(to_regclass('winner'), "
-                                 "'INSERT, UPDATE, DELETE'), true)::int",
+                                 "'INSERT') AND has_table_privilege(to_regclass('winner'), "
+                                 "'DELETE'), true)::int",
                                  &may_write, diag);
     if (rc == 0 && may_write == 0)
         return fa_fail(diag, FA_EREADONLY, "store %s: this user may not change its tables",
@@ -245,8 +249,7 @@ static void look_for_the_end(fa_store *store)
 {
     struct fa_postgres *postgres = store->postgres;
     struct pollfd socket = {postgres->pq->socket(postgres->connection), POLLIN, 0};
-    while (postgres->pq->status(postgres->connection) == CONNECTION_OK &&
-           poll(&socket, 1, 0) > 0)
+    while (postgres->pq->status(postgres->connection) == CONNECTION_OK && poll(&socket, 1, 0) > 0)
         if (postgres->pq->consumeInput(postgres->connection) == 0)
             break;
     if (postgres->pq->status(postgres->connection) != CONNECTION_OK)
@@ -260,6 +263,9 @@ int fa_postgres_enter(fa_store *store, fa_diag *diag)
         look_for_the_end(store);
     if (postgres->connection != NULL)
         return 0;
+    if (store->batching) /* what went before is undone: what follows may not be stored alone */
+        return fa_fail(diag, FA_EIO, "store %s: the connection was lost in the middle of a change",
+                       store->path);
     postgres->entering = true;
     int rc = connect_server(store, diag);
     if (rc == 0)

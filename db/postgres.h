@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A store on a PostgreSQL server: what libpq.c, open_postgres.c, sql_postgres.c and
- * translate_postgres.c share. libpq is opened at run time, when a store needs it: linked, it would
- * double the start of every process that links the library.
+ * A store on a PostgreSQL server: what libpq.c and the files named _postgres.c share. libpq is
+ * opened at run time, when a store needs it: linked, it would double the start of every process
+ * that links the library.
  */
 #ifndef FA_DB_POSTGRES_H
 #define FA_DB_POSTGRES_H
@@ -12,12 +12,14 @@
 #include <libpq-fe.h>
 
 /* ---- libpq.c ---------------------------------------------------------------------------------*/
+/* clang-format off */
 #define FA_PQ_FUNCTIONS(X)                                                                       \
     X(backendPID) X(clear) X(cmdTuples) X(connectdbParams) X(conninfoFree) X(conninfoParse)      \
-    X(consumeInput) X(errorMessage) X(finish) X(freemem) X(ftype) X(getResult)        \
+    X(consumeInput) X(errorMessage) X(finish) X(flush) X(freemem) X(ftype) X(getResult)          \
     X(getisnull) X(getlength) X(getvalue) X(isBusy) X(nfields) X(notifies) X(ntuples)            \
-    X(resultErrorField) X(resultStatus) X(sendPrepare) X(sendQuery)                   \
-    X(sendQueryPrepared) X(serverVersion) X(socket) X(status) X(transactionStatus)
+    X(resultErrorField) X(resultStatus) X(sendPrepare) X(sendQuery) X(sendQueryPrepared)         \
+    X(serverVersion) X(setnonblocking) X(socket) X(status) X(transactionStatus)
+/* clang-format on */
 
 #define FA_PQ_MEMBER(name) __typeof__(PQ##name) *name;
 typedef struct fa_pq {
@@ -42,11 +44,12 @@ enum {
 };
 struct fa_postgres {
     const fa_pq *pq;
-    PGconn *connection; /* NULL: the next call connects */
+    PGconn *connection;   /* NULL: the next call connects */
     char *url, *password; /* as given; password: "" when the address has none */
     int64_t changes;
     int answer_ms; /* FA_POSTGRES_ANSWER_MS */
     bool listening, entering;
+    bool hung; /* the last connection was given up because nothing came */
 };
 bool fa_postgres_is_address(const char *path);
 int fa_postgres_open(fa_store *store, const char *url, fa_diag *diag);
@@ -55,6 +58,24 @@ void fa_postgres_disconnect(fa_store *store);
 void fa_postgres_close(fa_store *store);
 /* As fa_db_migrate(), for a server. */
 int fa_postgres_migrate(fa_store *store, const char *const *steps, int count, fa_diag *diag);
+
+/* ---- values_postgres.c -----------------------------------------------------------------------*/
+enum { FA_POSTGRES_PLACES = 48, FA_POSTGRES_NUMBER = 24 };
+/* fa_statement's handle. */
+struct fa_prepared {
+    const fa_pq *pq;
+    char name[16];
+    int bound; /* how many places have a value */
+    const char *values[FA_POSTGRES_PLACES];
+    int sizes[FA_POSTGRES_PLACES];
+    int formats[FA_POSTGRES_PLACES]; /* 0: text; 1: the bytes as they are */
+    char numbers[FA_POSTGRES_PLACES][FA_POSTGRES_NUMBER];
+    char *copies[FA_POSTGRES_PLACES];
+    PGresult *result; /* after the first step */
+    int row;
+};
+int fa_postgres_bind(fa_statement *statement, int place, const fa_value *value);
+void fa_postgres_column(fa_statement *statement, int index, fa_value *ret_value);
 
 /* ---- sql_postgres.c --------------------------------------------------------------------------*/
 extern const fa_backend fa_postgres_backend;

@@ -10,11 +10,10 @@
 #include "internal.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-static const char *const stage_names[] = {"compile", "measure"};
+const char *const fa_db_stage_names[] = {"compile", "measure"};
 
 /* ---- entering -------------------------------------------------------------------------------*/
 struct queueing {
@@ -61,6 +60,37 @@ int fa_store_queue_enter(fa_store *store, const fa_sweep *sweep, const fa_sweep_
     return rc;
 }
 
+/* ---- a sweep whose items have ended ---------------------------------------------------------*/
+/* One integer into one statement. */
+static int run_on_sweep(fa_store *store, fa_db_slot slot, const char *sql, int64_t id,
+                        fa_diag *diag)
+{
+    fa_statement *statement;
+    int rc = fa_db_statement(store, slot, sql, &statement, diag);
+    if (rc != 0)
+        return rc;
+    fa_binder binder = {.statement = statement};
+    fa_bind_int(&binder, id);
+    return fa_db_run(store, &binder, diag);
+}
+
+#define OPEN_ITEMS                                                                     \
+    "EXISTS (SELECT 1 FROM sweep_item WHERE sweep_id = sweep.id AND sweep_item.state " \
+    "IN ('pending', 'running'))"
+
+/* Done when no item is open, or closed when its budget is spent. */
+static int close_sweep(fa_store *store, int64_t id, fa_diag *diag)
+{
+    return run_on_sweep(store, FA_SQL_QUEUE_SETTLE,
+                        "UPDATE sweep SET state = CASE WHEN " OPEN_ITEMS
+                        " THEN 'budget-spent' ELSE 'done' END WHERE id = ? "
+                        "AND state IN ('running', 'budget-spent') AND (NOT " OPEN_ITEMS
+                        " OR (budget_seconds > 0 AND seconds >= budget_seconds) "
+                        "OR (budget_trials > 0 AND trials >= budget_trials) "
+                        "OR (budget_cost > 0 AND cost >= budget_cost))",
+                        id, diag);
+}
+
 /* ---- taking ---------------------------------------------------------------------------------*/
 struct claiming {
     const char *const *gpus;
@@ -68,6 +98,7 @@ struct claiming {
     int64_t lease_ms;
     fa_queue_claim claim;
     fa_sweep_item item;
+    bool found;
 };
 
 /* Which item: others in the middle of taking one are stepped around where the database can. */
@@ -90,7 +121,7 @@ static int take_item(fa_store *store, struct claiming *claiming, fa_diag *diag)
     if (rc != 0)
         return rc;
     fa_binder binder = {.statement = statement};
-    fa_bind_text(&binder, stage_names[claim->stage]);
+    fa_bind_text(&binder, fa_db_stage_names[claim->stage]);
     fa_bind_text(&binder, claim->holder);
     fa_bind_int(&binder, claiming->lease_ms);
     fa_bind_int(&binder, (int64_t)time(NULL));
@@ -109,8 +140,9 @@ static int take_item(fa_store *store, struct claiming *claiming, fa_diag *diag)
     claim->compiled = fa_read_int(&reader, 0, 1) != 0;
     fa_db_reset(statement);
     return reader.ok ? 0
-                     : fa_fail(diag, FA_ECORRUPT, "an item of the queue is not valid: enter its "
-                                                  "sweep again with --restart");
+                     : fa_fail(diag, FA_ECORRUPT,
+                               "an item of the queue is not valid: enter its "
+                               "sweep again with --restart");
 }
 
 /* An item whose problem cannot be read would come back to every worker for ever: it has failed. */
@@ -118,12 +150,13 @@ static int fail_unreadable(fa_store *store, int64_t id, fa_diag *diag)
 {
     char sql[160];
     snprintf(sql, sizeof sql,
-             "UPDATE sweep_item SET state = 'failed', reason = 'its row is not valid', holder = '', "
-             "lease_until = 0 WHERE id = %lld",
+             "UPDATE sweep_item SET state = 'failed', reason = 'its row is not valid', "
+             "holder = '', lease_until = 0 WHERE id = %lld",
              (long long)id);
     return fa_db_exec(store, sql, diag);
 }
 
+/* 1: the item that was taken is not valid, and has failed. */
 static int read_claimed(fa_store *store, struct claiming *claiming, fa_diag *diag)
 {
     fa_queue_claim *claim = &claiming->claim;
@@ -132,6 +165,8 @@ static int read_claimed(fa_store *store, struct claiming *claiming, fa_diag *dia
     int rc = fa_db_item_load(store, claim->item.item_id, &position, &claiming->item, diag);
     if (rc == 0) {
         rc = fail_unreadable(store, claim->item.item_id, diag);
+        if (rc == 0)
+            rc = close_sweep(store, claim->item.sweep_id, diag);
         return rc != 0 ? rc : 1;
     }
     if (rc < 0)
@@ -139,21 +174,24 @@ static int read_claimed(fa_store *store, struct claiming *claiming, fa_diag *dia
     rc = fa_db_row(store, FA_SQL_QUEUE_REQUEST, "SELECT request FROM sweep WHERE id = ?",
                    claim->item.sweep_id, &reader, diag);
     if (rc != 1)
-        return rc < 0 ? rc : FA_ENOTFOUND;
+        return rc < 0 ? rc : fa_fail(diag, FA_ECORRUPT, "an item of the queue has no sweep");
     fa_read_copy(&reader, claim->request, sizeof claim->request);
     fa_db_reset(reader.statement);
     return reader.ok ? 0 : fa_fail(diag, FA_ECORRUPT, "the request of a sweep is not valid");
 }
 
+/* That there is nothing is no failure: what was found not to be valid on the way is committed. */
 static int claim_body(fa_store *store, void *context, fa_diag *diag)
 {
+    struct claiming *claiming = context;
     int rc;
     do {
-        rc = take_item(store, context, diag);
+        rc = take_item(store, claiming, diag);
+        claiming->found = rc == 0;
         if (rc == 0)
-            rc = read_claimed(store, context, diag);
-    } while (rc == 1); /* was not valid and has failed: the next one */
-    return rc;
+            rc = read_claimed(store, claiming, diag);
+    } while (rc == 1);
+    return rc == FA_ENOTFOUND ? 0 : rc;
 }
 
 int fa_store_queue_claim(fa_store *store, const char *const *gpus, size_t gpu_count,
@@ -163,14 +201,15 @@ int fa_store_queue_claim(fa_store *store, const char *const *gpus, size_t gpu_co
     if (gpu_count > FA_QUEUE_GPUS_MAX || !fa_db_holder_ok(holder) || lease_ms <= 0 ||
         lease_ms > FA_LEASE_MAX_MS || (stage != FA_STAGE_COMPILE && stage != FA_STAGE_MEASURE))
         return fa_fail(diag, FA_EINVAL,
-                       "a claim needs a holder of up to %d bytes, 1 to %d ms and up to %d GPU types",
+                       "a claim needs a holder of up to %d bytes, 1 to %d ms and up to %d GPU "
+                       "types",
                        FA_HOLDER_MAX - 1, FA_LEASE_MAX_MS, FA_QUEUE_GPUS_MAX);
     struct claiming claiming = {.gpus = gpus, .gpu_count = gpu_count, .lease_ms = lease_ms};
     claiming.claim.stage = stage;
     strcpy(claiming.claim.holder, holder);
     int rc = fa_db_change(store, claim_body, &claiming, diag);
-    if (rc != 0)
-        return rc;
+    if (rc != 0 || !claiming.found)
+        return rc != 0 ? rc : FA_ENOTFOUND;
     *ret_claim = claiming.claim;
     *ret_item = claiming.item;
     return 0;
@@ -232,18 +271,6 @@ int fa_store_queue_renew(fa_store *store, const fa_queue_claim *claim, int64_t l
 }
 
 /* ---- ending ---------------------------------------------------------------------------------*/
-/* One integer into one statement. */
-static int run_on_sweep(fa_store *store, fa_db_slot slot, const char *sql, int64_t id, fa_diag *diag)
-{
-    fa_statement *statement;
-    int rc = fa_db_statement(store, slot, sql, &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
-    fa_bind_int(&binder, id);
-    return fa_db_run(store, &binder, diag);
-}
-
 static int end_item(fa_store *store, const struct ending *ending, fa_diag *diag)
 {
     fa_statement *statement;
@@ -263,10 +290,6 @@ static int end_item(fa_store *store, const struct ending *ending, fa_diag *diag)
     return fa_db_run(store, &binder, diag);
 }
 
-#define OPEN_ITEMS \
-    "EXISTS (SELECT 1 FROM sweep_item WHERE sweep_id = sweep.id AND sweep_item.state " \
-    "IN ('pending', 'running'))"
-
 /* The sweep's row comes last: whoever changes it holds up all others that end an item of it, and
  * sees what those before it have ended. */
 static int settle(fa_store *store, const struct ending *ending, fa_diag *diag)
@@ -275,14 +298,7 @@ static int settle(fa_store *store, const struct ending *ending, fa_diag *diag)
     const fa_sweep_spent *spent = ending->spent != NULL ? ending->spent : &nothing;
     int rc = fa_db_sweep_spend(store, &ending->claim->item, spent, diag);
     if (rc == 0)
-        rc = run_on_sweep(store, FA_SQL_QUEUE_SETTLE,
-                          "UPDATE sweep SET state = CASE WHEN " OPEN_ITEMS
-                          " THEN 'budget-spent' ELSE 'done' END WHERE id = ? "
-                          "AND state IN ('running', 'budget-spent') AND (NOT " OPEN_ITEMS
-                          " OR (budget_seconds > 0 AND seconds >= budget_seconds) "
-                          "OR (budget_trials > 0 AND trials >= budget_trials) "
-                          "OR (budget_cost > 0 AND cost >= budget_cost))",
-                          ending->claim->item.sweep_id, diag);
+        rc = close_sweep(store, ending->claim->item.sweep_id, diag);
     return rc != 0 ? rc : fa_db_notify(store, diag);
 }
 
@@ -295,10 +311,11 @@ static int end_body(fa_store *store, void *context, fa_diag *diag)
         return rc;
     if (fa_db_changes(store) != 1) {
         ending->lost = true; /* and the count of it is committed */
-        return !ending->counted ? 0
-                                : run_on_sweep(store, FA_SQL_QUEUE_REFUSED,
-                                               "UPDATE sweep SET refused = refused + 1 WHERE id = ?",
-                                               ending->claim->item.sweep_id, diag);
+        if (!ending->counted)
+            return 0;
+        return run_on_sweep(store, FA_SQL_QUEUE_REFUSED,
+                            "UPDATE sweep SET refused = refused + 1 WHERE id = ?",
+                            ending->claim->item.sweep_id, diag);
     }
     if (ending->winner != NULL)
         rc = fa_db_winner_put(store, ending->winner, ending->cubin, &ending->kept, diag);
@@ -315,8 +332,14 @@ int fa_store_queue_publish(fa_store *store, const fa_queue_claim *claim,
                            const fa_winner_record *winner, const fa_cubin_record *cubin,
                            const fa_sweep_spent *spent, bool *ret_kept, fa_diag *diag)
 {
-    struct ending ending = {.claim = claim, .state = FA_ITEM_DONE, .ready = 1, .reason = "",
-                            .spent = spent, .winner = winner, .cubin = cubin, .counted = true};
+    struct ending ending = {.claim = claim,
+                            .state = FA_ITEM_DONE,
+                            .ready = 1,
+                            .reason = "",
+                            .spent = spent,
+                            .winner = winner,
+                            .cubin = cubin,
+                            .counted = true};
     int rc = fa_db_enter(store, diag);
     if (rc == 0)
         rc = fa_db_winner_check(winner, cubin, diag);
@@ -337,8 +360,12 @@ int fa_store_queue_compiled(fa_store *store, const fa_queue_claim *claim,
                             const fa_sweep_spent *spent, fa_diag *diag)
 {
     return end_without(store,
-                       (struct ending){.claim = claim, .state = FA_ITEM_PENDING, .ready = 1,
-                                       .reason = "", .spent = spent, .counted = true},
+                       (struct ending){.claim = claim,
+                                       .state = FA_ITEM_PENDING,
+                                       .ready = 1,
+                                       .reason = "",
+                                       .spent = spent,
+                                       .counted = true},
                        diag);
 }
 
@@ -348,8 +375,11 @@ int fa_store_queue_fail(fa_store *store, const fa_queue_claim *claim, const char
     char text[sizeof((fa_sweep_item *)NULL)->reason];
     snprintf(text, sizeof text, "%s", reason);
     return end_without(store,
-                       (struct ending){.claim = claim, .state = FA_ITEM_FAILED,
-                                       .ready = claim->compiled, .reason = text, .spent = spent,
+                       (struct ending){.claim = claim,
+                                       .state = FA_ITEM_FAILED,
+                                       .ready = claim->compiled,
+                                       .reason = text,
+                                       .spent = spent,
                                        .counted = true},
                        diag);
 }
@@ -358,99 +388,10 @@ int fa_store_queue_give_back(fa_store *store, const fa_queue_claim *claim,
                              const fa_sweep_spent *spent, fa_diag *diag)
 {
     return end_without(store,
-                       (struct ending){.claim = claim, .state = FA_ITEM_PENDING,
-                                       .ready = claim->compiled, .reason = "", .spent = spent},
+                       (struct ending){.claim = claim,
+                                       .state = FA_ITEM_PENDING,
+                                       .ready = claim->compiled,
+                                       .reason = "",
+                                       .spent = spent},
                        diag);
-}
-
-/* ---- counting -------------------------------------------------------------------------------*/
-#define COUNT(condition) "count(CASE WHEN " condition " THEN 1 END), "
-
-int fa_store_queue_counts(fa_store *store, int64_t id, fa_queue_counts *ret_counts, fa_diag *diag)
-{
-    fa_statement *statement;
-    int rc = fa_db_enter(store, diag);
-    if (rc == 0)
-        rc = fa_db_statement(
-            store, FA_SQL_QUEUE_COUNTS,
-            "SELECT " COUNT("i.state = 'pending'") COUNT("i.state = 'running'")
-            COUNT("i.state = 'done'") COUNT("i.state = 'failed'")
-            COUNT("i.state = 'running' AND i.lease_until <= unix_ms()")
-            COUNT("i.state IN ('pending', 'running') AND i.ready = 1")
-            "(SELECT CAST(coalesce(sum(refused), 0) AS bigint) FROM sweep "
-            "WHERE fleet = 1 AND (id = ?1 OR ?1 = 0)) "
-            "FROM sweep_item i JOIN sweep ON sweep.id = i.sweep_id "
-            "WHERE sweep.fleet = 1 AND (sweep.id = ?1 OR ?1 = 0)",
-            &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
-    fa_bind_int(&binder, id);
-    rc = fa_db_run(store, &binder, diag);
-    if (rc < 0)
-        return rc;
-    fa_reader reader = {.statement = statement, .ok = rc == 1};
-    fa_queue_counts counts = {0};
-    int64_t *const all[] = {&counts.pending, &counts.running,  &counts.done,   &counts.failed,
-                            &counts.expired, &counts.compiled, &counts.refused};
-    for (size_t i = 0; i < sizeof all / sizeof *all && reader.ok; i++)
-        *all[i] = fa_read_int(&reader, 0, INT64_MAX);
-    fa_db_reset(statement);
-    if (!reader.ok)
-        return fa_fail(diag, FA_ECORRUPT, "store %s: the counts of its queue are not valid",
-                       store->path);
-    *ret_counts = counts;
-    return 0;
-}
-
-/* ---- holders --------------------------------------------------------------------------------*/
-/* 1: read; 0: it is held no more, or not valid; or negative. */
-static int load_holder(fa_store *store, int64_t id, fa_queue_holder *holder, fa_diag *diag)
-{
-    fa_reader reader;
-    int rc = fa_db_enter(store, diag);
-    if (rc == 0)
-        rc = fa_db_item_load(store, id, &holder->position, &holder->item, diag);
-    if (rc == 1)
-        rc = fa_db_row(store, FA_SQL_QUEUE_HOLDER,
-                       "SELECT holder, stage, lease_until - unix_ms() FROM sweep_item "
-                       "WHERE id = ? AND state = 'running'",
-                       id, &reader, diag);
-    if (rc != 1)
-        return rc;
-    fa_read_copy(&reader, holder->holder, sizeof holder->holder);
-    const char *stage = fa_read_text(&reader, false);
-    holder->stage = stage != NULL && strcmp(stage, stage_names[FA_STAGE_COMPILE]) == 0
-                        ? FA_STAGE_COMPILE
-                        : FA_STAGE_MEASURE;
-    holder->left_ms = fa_read_int(&reader, INT64_MIN, INT64_MAX);
-    fa_db_reset(reader.statement);
-    return reader.ok;
-}
-
-int fa_store_queue_holders_each(fa_store *store, int64_t id, fa_queue_holder_visit *visit,
-                                void *context, fa_diag *diag)
-{
-    int64_t *ids = NULL;
-    size_t count = 0;
-    fa_statement *statement;
-    int rc = fa_db_enter(store, diag);
-    if (rc == 0)
-        rc = fa_db_statement(store, FA_SQL_QUEUE_HELD,
-                             "SELECT id FROM sweep_item WHERE sweep_id = ? AND state = 'running' "
-                             "ORDER BY position",
-                             &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
-    fa_bind_int(&binder, id);
-    rc = fa_db_collect_ids(store, statement, &ids, &count, diag);
-    for (size_t i = 0; rc == 0 && i < count; i++) {
-        fa_queue_holder holder = {0};
-        rc = load_holder(store, ids[i], &holder, diag);
-        if (rc == 1)
-            rc = visit(context, &holder);
-    }
-    free(ids);
-    return rc;
 }

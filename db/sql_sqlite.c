@@ -245,7 +245,7 @@ static int wait(fa_store *store, int timeout_ms, fa_diag *diag)
     const struct timespec nap = {.tv_nsec = NAP_MS * 1000000};
     for (int waited = 0;; waited += NAP_MS) {
         int sqlite_rc;
-        int64_t now = fa_db_pragma_int(store, "PRAGMA data_version", &sqlite_rc);
+        int64_t now = 1 + (int64_t)fa_db_pragma_int(store, "PRAGMA data_version", &sqlite_rc);
         if (sqlite_rc != SQLITE_OK)
             return fa_db_fail(store, diag, "cannot be read");
         bool changed = store->seen != now;

@@ -13,8 +13,8 @@
 #include <string.h>
 #include <time.h>
 
-#define SPEND                                                            \
-    "seconds = seconds + ?, cost = cost + ?, trials = trials + ?, "      \
+#define SPEND                                                       \
+    "seconds = seconds + ?, cost = cost + ?, trials = trials + ?, " \
     "compiled = compiled + ?, reused = reused + ?, updated = ?"
 
 static void bind_spent(fa_binder *binder, const fa_sweep_spent *spent)
@@ -150,8 +150,9 @@ static int end_body(fa_store *store, void *context, fa_diag *diag)
     if (rc != 0)
         return rc;
     if (fa_db_changes(store) != 1)
-        return fa_fail(diag, FA_EBUSY, "this item of the sweep was taken over by another process, or its "
-                                      "store was replaced");
+        return fa_fail(diag, FA_EBUSY,
+                       "this item of the sweep was taken over by another process, or its "
+                       "store was replaced");
     return spend_body(store, context, diag);
 }
 

@@ -21,10 +21,10 @@
 #define PG_PASSWORD_CODED "s3cret-w%C3%B6rd"
 
 static struct {
-    FILE *in, *out;        /* of its holder */
-    char host[200];        /* folder of its socket */
-    char missing[400];     /* why there is no server; "": there is one */
-    bool broken;           /* there ought to be one */
+    FILE *in, *out;    /* of its holder */
+    char host[200];    /* folder of its socket */
+    char missing[400]; /* why there is no server; "": there is one */
+    bool broken;       /* there ought to be one */
     int schemas;
 } pg;
 
@@ -61,8 +61,7 @@ static inline bool pg_ready(void)
     if (pg.host[0] != 0 || pg.missing[0] != 0)
         return pg.host[0] != 0;
     signal(SIGPIPE, SIG_IGN);
-    if (getenv("FA_TEST_SOURCE") != NULL && pipe2(in, O_CLOEXEC) == 0 &&
-        pipe2(out, O_CLOEXEC) == 0)
+    if (getenv("FA_TEST_SOURCE") != NULL && pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0)
         pg_spawn(in, out);
     if (pg_line(line, sizeof line) && strncmp(line, "ready ", 6) == 0)
         snprintf(pg.host, sizeof pg.host, "%.199s", line + 6);

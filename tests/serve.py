@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real daemon in a place of its own, and clients of it.
+"""A real daemon in a place of its own, and clients of it. Every response and event that they get is
+checked against the description that the daemon serves.
 
     with Place(script=L4) as place, Serve(place) as daemon:
         status, answer = daemon.post("/v1/kernel", ask())
@@ -13,6 +14,7 @@ import subprocess
 import tempfile
 import time
 
+import openapi
 from place import BUILD, DEADLINE
 
 FA_TUNE_SERVE = os.path.join(BUILD, "fa-tune-serve")
@@ -72,6 +74,7 @@ class Events:
             elif line.startswith("data: "):
                 data = json.loads(line[6:])
             elif line == "" and name is not None:
+                openapi.check_event(name, data)
                 yield name, data
                 name, data = None, None
 
@@ -159,6 +162,7 @@ class Serve:
             connection.request(method, path, body, headers or {})
             response = connection.getresponse()
             data = response.read()
+            openapi.check_response(method, path, response.status, dict(response.getheaders()), data)
             if raw:
                 return response.status, data, dict(response.getheaders())
             return response.status, json.loads(data) if data else None

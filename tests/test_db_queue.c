@@ -181,9 +181,9 @@ static void a_host_takes_items_of_its_gpu_types_and_learns_how_to_tune_them(void
     CHECK_TEXT(held.request, "{\"effort\":1}");
     CHECK_INT(claim(store, "H100", "b", &held), FA_ENOTFOUND);
     const char *both[] = {"H100", "L4"};
-    CHECK_OK(fa_store_queue_claim(store, both, 2, FA_STAGE_MEASURE, "b", LONG_MS, &held, &item,
-                                  &diag),
-             diag);
+    CHECK_OK(
+        fa_store_queue_claim(store, both, 2, FA_STAGE_MEASURE, "b", LONG_MS, &held, &item, &diag),
+        diag);
     CHECK_INT(held.item.position, 0);
     CHECK_TEXT(item.gpu, "L4");
     CHECK_INT(item.problem.seq_q, 64);
@@ -359,6 +359,12 @@ static void an_item_that_cannot_be_read_fails_and_the_next_is_taken(void)
     CHECK_OK(claim(store, "L4", "a", &held), diag);
     CHECK_INT(held.item.position, 2);
     CHECK_INT(counts_of(store, id).failed, 1);
+    CHECK_OK(publish(store, &held, 1), diag);
+    CHECK_OK(fa_db_exec(store, "UPDATE sweep_item SET problem = '{}' WHERE position = 1", &diag),
+             diag);
+    CHECK_INT(claim(store, NULL, "a", &held), FA_ENOTFOUND); /* the last one: that is kept */
+    CHECK_INT(counts_of(store, id).failed, 2);
+    CHECK_INT(state_of(store, id), FA_SWEEP_DONE);
     fa_store_close(&store);
 }
 

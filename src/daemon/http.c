@@ -249,6 +249,11 @@ static enum MHD_Result begin(struct connection *c, const char *url, const char *
     c->at_work = true;
     enter(c, CONNECTION_BODY);
     http->events.head(http->context, exchange);
+    const char *length = serve_header(exchange, MHD_HTTP_HEADER_CONTENT_LENGTH);
+    if (exchange->status == 0 && length != NULL &&
+        strtoull(length, NULL, 10) > exchange->body_limit + DISCARD)
+        serve_reply_refused(exchange, MHD_HTTP_CONTENT_TOO_LARGE, FA_EINVAL,
+                            "the body is much larger than this server takes", 0);
     if (exchange->status == 0)
         return MHD_YES;
     return c->page != NULL ? queue_reply(c) : MHD_NO;
@@ -306,11 +311,7 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *mhd, const c
         enter(c, CONNECTION_WORK);
         c->body[c->overlong ? 0 : exchange->body_size] = 0;
         exchange->body = c->body;
-        if (c->overlong)
-            serve_reply_refused(exchange, MHD_HTTP_CONTENT_TOO_LARGE, FA_EINVAL,
-                                "the body is larger than this server takes", 0);
-        else
-            http->events.request(http->context, exchange);
+        http->events.request(http->context, exchange);
     }
     return go_on(c);
 }
@@ -410,8 +411,10 @@ static bool evict(serve_http *http)
 
 int serve_http_adopt(serve_http *http, int fd, bool local)
 {
-    static const char full[] = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n"
-                               "Content-Length: 0\r\nConnection: close\r\n\r\n";
+    static const char full[] =
+        "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Type: application/json\r\n"
+        "Content-Length: 71\r\nConnection: close\r\n\r\n"
+        "{\"error\":{\"code\":\"FA_EBUSY\",\"message\":\"too many connections are open\"}}";
     struct sockaddr_un nobody = {.sun_family = AF_UNIX};
     if (http->draining ||
         (http->counts.connections >= http->limits.connections && !evict(http))) {

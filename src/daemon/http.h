@@ -33,7 +33,9 @@ typedef struct serve_http_limits {
 
 /* What a front end asks of the service behind it. */
 typedef struct serve_http_events {
-    /* The head is there: set exchange->body_limit, or reply at once (the body is then not read). */
+    /* The head is there: set exchange->body_limit, or reply at once (the body is then not read). Of a
+     * body that is larger nothing is kept, but body_size tells of it; one that is much larger is not
+     * read. */
     void (*head)(void *context, serve_exchange *exchange);
     /* All of it is there: reply, or serve_stream(). An exchange that is not answered when this
      * returns waits: the reply comes later, from elsewhere. */
@@ -50,7 +52,6 @@ struct serve_exchange {
     unsigned status;           /* of the reply; 0: none yet */
     int64_t began_ms;          /* of the loop */
     /* The service's: */
-    const void *route;
     void *waits_for;           /* while it waits or streams */
     int64_t due_ms;            /* when it has waited long enough; 0: never */
     struct serve_exchange *next, *previous; /* of those that wait for the same */

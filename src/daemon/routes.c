@@ -231,43 +231,56 @@ static bool is_authorized(const serve_service *service, serve_exchange *exchange
     return different == 0;
 }
 
+static const route *find_route(const serve_exchange *exchange, unsigned *ret_allowed,
+                               char ret_part[PART_MAX])
+{
+    unsigned method = method_of(exchange->method);
+    *ret_allowed = 0;
+    for (size_t i = 0; i < ROUTES; i++)
+        if (matches(routes[i].path, exchange->path, ret_part)) {
+            *ret_allowed |= routes[i].method;
+            if (routes[i].method == method)
+                return &routes[i];
+        }
+    return NULL;
+}
+
+/* Only who has no token is answered before the body: others would see their connection break while
+ * they send it. */
 static void head(void *context, serve_exchange *exchange)
 {
     serve_service *service = context;
-    unsigned method = method_of(exchange->method), allowed = 0;
-    const route *found = NULL;
+    const serve_settings *settings = service->settings;
+    unsigned allowed;
     char part[PART_MAX];
-    for (size_t i = 0; i < ROUTES && found == NULL; i++)
-        if (matches(routes[i].path, exchange->path, part)) {
-            allowed |= routes[i].method;
-            if (routes[i].method == method)
-                found = &routes[i];
-        }
+    const route *found = find_route(exchange, &allowed, part);
     if (!exchange->local && (found == NULL || !found->open) && !is_authorized(service, exchange)) {
         service->counts.unauthorized++;
         serve_reply_refused(exchange, MHD_HTTP_UNAUTHORIZED, FA_EUNTRUSTED,
                             "send the server's token: Authorization: Bearer …", 0);
-    } else if (found == NULL) {
-        reply_no_route(exchange, allowed);
-    } else if (found->store && !serve_service_is_ready(service)) {
-        serve_reply_refused(exchange, MHD_HTTP_SERVICE_UNAVAILABLE, FA_EBUSY, service->unready.text,
-                            1);
-    } else {
-        exchange->route = found;
-        exchange->body_limit =
-            found->method != METHOD_POST ? 0
-            : found->large               ? (size_t)service->settings->max_sweep_body
-                                         : (size_t)service->settings->max_body;
+        return;
     }
+    exchange->body_limit = found == NULL || found->method != METHOD_POST ? 0
+                           : found->large ? (size_t)settings->max_sweep_body
+                                          : (size_t)settings->max_body;
 }
 
 static void request(void *context, serve_exchange *exchange)
 {
     serve_service *service = context;
-    const route *found = exchange->route;
+    unsigned allowed;
     char part[PART_MAX] = "";
-    matches(found->path, exchange->path, part);
-    found->handle(service, exchange, part);
+    const route *found = find_route(exchange, &allowed, part);
+    if (found == NULL)
+        reply_no_route(exchange, allowed);
+    else if (exchange->body_size > exchange->body_limit)
+        serve_reply_refused(exchange, MHD_HTTP_CONTENT_TOO_LARGE, FA_EINVAL,
+                            "the body is larger than this server takes", 0);
+    else if (found->store && !serve_service_is_ready(service))
+        serve_reply_refused(exchange, MHD_HTTP_SERVICE_UNAVAILABLE, FA_EBUSY, service->unready.text,
+                            1);
+    else
+        found->handle(service, exchange, part);
 }
 
 static void over(void *context, serve_exchange *exchange)

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Files of JSON lines: a sweep's plan, baselines, a bundle's records. The first byte chooses.
+ */
+#include "fuzz.h"
+
+#include "grid.h"
+#include "records_file.h"
+
+#include "baselines.c" /* its reader of lines, without a store behind it */
+
+long fuzz_taken;
+
+static void read_plan(const char *path)
+{
+    static const char gpus[2][64] = {"L4", "H200"};
+    cli_grid grid = {0};
+    fa_diag why = {{0}};
+    int rc = cli_plan_read(path, gpus, 2, &grid, &why);
+    fuzz_taken += rc == 0;
+    FUZZ_CHECK(rc == 0 || why.text[0] != 0);
+    for (int32_t i = 0; rc == 0 && i < grid.count; i++)
+        FUZZ_CHECK(fa_problem_check(&grid.item[i].problem, NULL) == 0);
+    cli_grid_free(&grid);
+}
+
+static void read_baselines(const char *path)
+{
+    struct reading reading = {0};
+    fa_diag why = {{0}};
+    int rc = read_file(&reading, path, &why);
+    fuzz_taken += rc == 0;
+    FUZZ_CHECK(rc == 0 || why.text[0] != 0);
+    for (size_t i = 0; rc == 0 && i < reading.count; i++)
+        FUZZ_CHECK(reading.baseline[i].median_us > 0);
+    free(reading.baseline);
+    fa_buf_free(&reading.bad);
+}
+
+static void read_records(const char *path)
+{
+    fa_records records = {0};
+    fa_diag why = {{0}};
+    int rc = fa_records_read(path, &records, &why);
+    FUZZ_CHECK(rc == 0 || why.text[0] != 0);
+    fuzz_taken += rc == 0;
+    if (rc == 0)
+        fa_records_free(&records);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size == 0)
+        return 0;
+    const char *path = fuzz_file(data + 1, size - 1);
+    if (data[0] == 'p')
+        read_plan(path);
+    else if (data[0] == 'b')
+        read_baselines(path);
+    else if (data[0] == 'r')
+        read_records(path);
+    return 0;
+}

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A short run of libFuzzer on each target, where ./dev has built them; ./dev fuzz runs them for long."""
+import os
+import shutil
+import subprocess
+import tempfile
+
+import tap
+
+SOURCE = os.environ["FA_TEST_SOURCE"]
+PROGRAMS = os.path.join(SOURCE, "build-fuzz", "tests", "fuzz")
+CORPORA = os.path.join(SOURCE, "tests", "fuzz", "corpus")
+PLAIN = os.path.join(SOURCE, "build") == os.environ["FA_TEST_BUILD"]
+SECONDS = {"http": 4}  # the others: 1
+
+
+def run(target):
+    program = os.path.join(PROGRAMS, "fuzz_" + target)
+    if not PLAIN:
+        raise tap.Skip("only in the plain build's tests")
+    if not os.path.exists(program):
+        raise tap.Skip("no clang: ./dev test and ./dev fuzz install it and build the targets")
+    folder = tempfile.mkdtemp(prefix="fuzz-")
+    try:
+        done = subprocess.run(
+            [program, "-max_total_time=%d" % SECONDS.get(target, 1), "-max_len=4096", "-timeout=60",
+             "-rss_limit_mb=4096", "-print_final_stats=1", "-artifact_prefix=%s/" % folder, folder,
+             os.path.join(CORPORA, target)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+            timeout=500)
+        text = done.stdout.decode("utf-8", "replace")
+        for line in text.splitlines():
+            if "DONE" in line or "number_of_executed_units" in line:
+                print("# %s: %s" % (target, line))
+        assert done.returncode == 0, text[-4000:]
+        tap.has(text, "number_of_executed_units")
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_of(target):
+    def test():
+        run(target)
+    test.__name__ = "%s_takes_what_libfuzzer_thinks_of" % target
+    return test
+
+
+tap.main([test_of(target) for target in sorted(os.listdir(CORPORA))])

@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon's requests: every endpoint, what each answers, and that the description is true."""
+import hashlib
+import json
+
+import openapi
+import tap
+from place import Place
+from serve import Serve, ask, wait_for
+
+L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
+FAST = "time BLOCK_M=128 40\ntime BLOCK_M=64 60\n"
+TWO = {"BLOCK_M": [64, 128], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0],
+       "MIN_BLOCKS": [2]}
+
+
+def a_kernel_is_tuned_once_and_then_answered_from_memory_with_its_cubin():
+    with Place(space=TWO, script=L4 + FAST) as place, Serve(place) as daemon:
+        status, first = daemon.post("/v1/kernel", ask())
+        tap.equal((status, first["answer"]["origin"], first["answer"]["from_store"]),
+                  (200, "measured", False))
+        tap.equal(first["answer"]["config"]["tunables"]["BLOCK_M"], 128)
+        status, second = daemon.post("/v1/kernel", ask())
+        tap.equal((status, second["answer"]["from_store"]), (200, True))
+        hits = daemon.metric("cache_hits_total")
+        tap.equal(daemon.post("/v1/kernel", ask()), (200, second))
+        tap.equal(daemon.metric("cache_hits_total"), hits + 1)
+        cubin = first["cubin"]
+        for _ in range(2):  # from the store, from memory
+            status, data, headers = daemon.get("/v1/cubins/" + cubin["key"], raw=True)
+            tap.equal((status, len(data), hashlib.sha256(data).hexdigest()),
+                      (200, cubin["size"], cubin["sha256"]))
+            tap.equal(headers["ETag"], '"%s"' % cubin["sha256"])
+            tap.has(headers["Cache-Control"], "immutable")
+        status, data, _ = daemon.get("/v1/cubins/" + cubin["key"], raw=True,
+                                     headers={"If-None-Match": headers["ETag"]})
+        tap.equal((status, data), (304, b""))
+        tap.equal(daemon.metric('jobs_ended_total{state="done"}'), 1)
+        # The command line finds what the daemon stored.
+        tap.equal(len(place.json("show")["winners"]), 1)
+
+
+def what_is_cached_alone_is_404_when_nothing_is_stored():
+    with Place(script="no_device\n") as place, Serve(place) as daemon:
+        status, document = daemon.post("/v1/kernel", ask(gpu="L4", effort="cached"))
+        tap.equal((status, document["error"]["code"]), (404, "FA_ENOTFOUND"))
+        tap.equal(daemon.metric("jobs_accepted_total"), 0)
+        status, document = daemon.post("/v1/tunes", ask(gpu="L4", effort="cached"))
+        tap.equal(status, 404)
+        status, document = daemon.get("/v1/cubins/" + 64 * "0")
+        tap.equal(status, 404)
+        tap.equal(daemon.get("/v1/cubins/not-a-key")[0], 404)
+
+
+def a_host_without_a_gpu_compiles_for_any():
+    with Place(space=TWO, script="no_device\n") as place, Serve(place) as daemon:
+        status, document = daemon.post("/v1/kernel", ask(gpu="A10"))
+        tap.equal((status, document["answer"]["origin"], document["answer"]["gpu"]["name"]),
+                  (200, "predicted", "A10"))
+        status, data, _ = daemon.get("/v1/cubins/" + document["cubin"]["key"], raw=True)
+        tap.equal((status, data[:4]), (200, b"\x7fELF"))
+        status, document = daemon.post("/v1/kernel", ask())
+        tap.equal((status, document["error"]["code"]), (422, "FA_ENODEVICE"))
+        status, document = daemon.post("/v1/kernel", ask(gpu="L5"))
+        tap.equal(status, 404)
+        tap.has(document["error"]["message"], "L5")
+        status, gpus = daemon.get("/v1/gpus")
+        tap.equal((status, gpus["devices"]), (200, []))
+        tap.has(gpus["reason"], "no")
+        assert "L4" in [gpu["name"] for gpu in gpus["types"]]
+
+
+def devices_are_told_and_asked_for_by_uuid_ordinal_and_name():
+    two = "device name=NVIDIA_L4 sm=89 sms=58\ndevice name=NVIDIA_A10 sm=86 sms=72 bus=384\n"
+    with Place(space=TWO, script=two) as place, Serve(place) as daemon:
+        devices = daemon.get("/v1/gpus")[1]["devices"]
+        tap.equal([(d["name"], d["ordinal"], d["present"]) for d in devices],
+                  [("NVIDIA L4", 0, True), ("NVIDIA A10", 1, True)])
+        assert devices[0]["silicon"] != devices[1]["silicon"]
+        for asked in ({"uuid": devices[1]["uuid"]}, {"ordinal": 1}, {"gpu": "A10"},
+                      {"uuid": "of-no-device", "gpu": "A10"}):
+            status, document = daemon.post("/v1/kernel", ask(**asked))
+            tap.equal((status, document["answer"]["gpu"]["uuid"], document["answer"]["origin"]),
+                      (200, devices[1]["uuid"], "measured"))
+        status, document = daemon.post("/v1/kernel", ask(uuid="of-no-device"))
+        tap.equal((status, document["error"]["code"]), (422, "FA_ENODEVICE"))
+        tap.equal(daemon.post("/v1/kernel", ask(ordinal=2))[0], 400)
+
+
+def winners_are_listed_newest_first_and_by_type():
+    with Place(space=TWO, script=L4 + FAST) as place, Serve(place) as daemon:
+        tap.equal(daemon.get("/v1/winners"), (200, {"winners": []}))
+        for seq, gpu in ((64, "L4"), (128, "A10"), (256, "L4")):
+            tap.equal(daemon.post("/v1/kernel", ask(seq=seq, gpu=gpu))[0], 200)
+        winners = daemon.get("/v1/winners")[1]["winners"]
+        tap.equal(sorted(w["problem"]["seq_q"] for w in winners), [64, 128, 256])
+        tap.equal(len(daemon.get("/v1/winners?gpu=L4")[1]["winners"]), 2)
+        tap.equal(len(daemon.get("/v1/winners?gpu=l4&limit=1")[1]["winners"]), 1)
+        tap.equal(daemon.get("/v1/winners?gpu=H100")[1]["winners"], [])
+        for bad in ("limit=0", "limit=-1", "limit=x", "limit=100001", "gpu=", "gpu=" + 64 * "x"):
+            tap.equal(daemon.get("/v1/winners?" + bad)[0], 400)
+
+
+def bad_requests_are_told_what_is_wrong():
+    with Place(script="no_device\n") as place, Serve(place) as daemon:
+        for body, word in ((b"", "JSON"), (b"{", "JSON"), (b"[]", "ask"), ({}, "problem"),
+                           (ask(head_dim=7, gpu="L4"), "head_dim"), (ask(effort="best"), "effort"),
+                           (ask(gpu=7), "gpu"), (ask(gpo="L4"), "gpo"),
+                           (ask(timeout_ms=-1), "timeout_ms"), (b"\xff\xfe", "")):
+            for path in ("/v1/kernel", "/v1/tunes"):
+                status, document = daemon.post(path, body)
+                tap.equal((status, document["error"]["code"]), (400, "FA_EINVAL"))
+                tap.has(document["error"]["message"], word)
+        for body in (b"{}", {"items": []}, {"items": [{}]}, {"items": [ask()], "effort": "cached"}):
+            status, document = daemon.post("/v1/sweeps", body)
+            tap.equal((status, document["error"]["code"]), (400, "FA_EINVAL"))
+
+
+def paths_and_methods_that_are_not_there():
+    with Place(script="no_device\n") as place, Serve(place) as daemon:
+        for path in ("/", "/v1", "/v1/kernel/", "/v1/jobs/x/events/y", "/v1/cubins/", "//v1/kernel",
+                     "/v1/kernel%00", "/v2/kernel"):
+            assert daemon.get(path)[0] in (404, 405), path
+        status, data, headers = daemon.get("/v1/kernel", raw=True)
+        tap.equal((status, headers["Allow"]), (405, "POST"))
+        status, data, headers = daemon.request("PUT", "/v1/jobs/x", b"x", raw=True)
+        tap.equal((status, headers["Allow"]), (405, "GET, HEAD, DELETE"))
+        tap.equal(json.loads(data)["error"]["code"], "FA_EINVAL")
+        tap.equal(daemon.request("HEAD", "/healthz", raw=True)[:2], (200, b""))
+        for job in (32 * "0", "x", "..%2f.."):
+            for method, path in (("GET", ""), ("DELETE", ""), ("GET", "/events")):
+                tap.equal(daemon.request(method, "/v1/jobs/" + job + path)[0], 404)
+
+
+def health_readiness_and_metrics():
+    with Place(script=L4) as place, Serve(place) as daemon:
+        tap.equal(daemon.get("/healthz", raw=True)[1], b"ok\n")
+        tap.equal(daemon.get("/readyz", raw=True)[1], b"ready\n")
+        status, data, headers = daemon.get("/metrics", raw=True)
+        tap.has(headers["Content-Type"], "text/plain; version=0.0.4")
+        names = set()
+        for line in data.decode().splitlines():
+            if line.startswith("# TYPE "):
+                names.add(line.split()[2])
+            elif not line.startswith("#"):
+                name, value = line.split()
+                assert name.partition("{")[0] in names, line
+                float(value)
+        assert daemon.metric("requests_total") >= 3
+        assert daemon.metric("resident_bytes") > 1 << 20
+
+
+def one_connection_serves_many_requests():
+    with Place(space=TWO, script=L4 + FAST) as place, Serve(place) as daemon:
+        connection = daemon.connect()
+        for _ in range(3):
+            tap.equal(daemon.get("/healthz", connection=connection, raw=True)[0], 200)
+            tap.equal(daemon.post("/v1/kernel", ask(), connection=connection)[0], 200)
+            tap.equal(daemon.post("/v1/kernel", b"{", connection=connection)[0], 400)
+        tap.equal(daemon.get("/metrics", connection=connection, raw=True)[0], 200)
+        accepted = daemon.metric("connections_accepted_total")
+        connection.close()
+        assert accepted <= 20, accepted  # one, those that asked whether it is ready, and this one
+
+
+def a_winner_that_another_process_stores_is_given_within_seconds():
+    with Place(space=TWO, script=L4 + FAST) as place, Serve(place) as daemon:
+        asked = ask(gpu="L4", effort="cached")
+        tap.equal(daemon.post("/v1/kernel", asked)[0], 404)
+        place.run("--seq", "128", "--batch", "1", "--heads", "1", "--quiet")
+        first = daemon.post("/v1/kernel", asked)[1]["answer"]["unix_time"]
+        for _ in range(50):
+            tap.equal(daemon.post("/v1/kernel", asked)[0], 200)  # it is in memory
+        place.use_fake_driver(L4 + "time BLOCK_M=64 20\ntime BLOCK_M=128 90\n")
+        place.run("--seq", "128", "--batch", "1", "--heads", "1", "--quiet", "--effort", "patient")
+
+        def is_new():
+            answer = daemon.post("/v1/kernel", asked)[1]["answer"]
+            return answer["config"]["tunables"]["BLOCK_M"] == 64 and answer["unix_time"] >= first
+        wait_for(is_new, "the other process's winner")
+
+
+def every_endpoint_of_the_description_was_asked_and_answered_well():
+    with Place(script=L4) as place, Serve(place) as daemon:
+        described = daemon.get("/openapi.json")[1]
+        described["info"]["version"] = openapi.DOCUMENT["info"]["version"]
+        tap.equal(described, openapi.DOCUMENT)
+        tap.equal(daemon.get("/v1/jobs")[0], 200)
+        job = daemon.post("/v1/tunes", ask(effort="predict", gpu="A10"))[1]["job"]
+        list(daemon.events(job))
+        openapi.seen.add(("get", "/v1/jobs/{id}/events", 200))  # checked by serve.Events
+        tap.equal(daemon.delete("/v1/jobs/" + job)[0], 200)
+        tap.equal(daemon.get("/v1/jobs/" + job)[0], 200)
+        tap.equal(daemon.post("/v1/sweeps", {"items": [ask(gpu="A10")], "effort": "predict"})[0], 202)
+    for path, item in openapi.DOCUMENT["paths"].items():
+        for method in item:
+            if method != "parameters":
+                good = [s for m, p, s in openapi.seen if (m, p) == (method, path) and s < 300]
+                assert good, "%s %s was never answered well" % (method, path)
+
+
+def a_mismatch_with_the_description_is_found():
+    schema = {"$ref": "#/components/schemas/Error"}
+    openapi.check({"error": {"code": "FA_EINVAL", "message": "x"}}, schema)
+    for bad in ({}, {"error": {"code": "EINVAL", "message": "x"}}, {"error": "x"},
+                {"error": {"code": "FA_EINVAL", "message": ""}},
+                {"error": {"code": "FA_EINVAL", "message": "x"}, "more": 1},
+                {"error": {"code": "FA_EINVAL", "message": "x"}, "job": "1"}):
+        try:
+            openapi.check(bad, schema)
+        except openapi.Mismatch:
+            continue
+        raise AssertionError("it passed: %r" % bad)
+
+
+tap.main([
+    a_kernel_is_tuned_once_and_then_answered_from_memory_with_its_cubin,
+    what_is_cached_alone_is_404_when_nothing_is_stored,
+    a_host_without_a_gpu_compiles_for_any,
+    devices_are_told_and_asked_for_by_uuid_ordinal_and_name,
+    winners_are_listed_newest_first_and_by_type,
+    bad_requests_are_told_what_is_wrong,
+    paths_and_methods_that_are_not_there,
+    health_readiness_and_metrics,
+    one_connection_serves_many_requests,
+    a_winner_that_another_process_stores_is_given_within_seconds,
+    every_endpoint_of_the_description_was_asked_and_answered_well,
+    a_mismatch_with_the_description_is_found,
+])

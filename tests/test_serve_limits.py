@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the daemon lets nobody do: send too much or too slowly, ask without the token, take every
+connection."""
+import http.client
+import json
+import os
+import re
+import socket
+import time
+
+import tap
+from place import DEADLINE, Place
+from serve import Serve, ask, wait_for
+
+NONE = "no_device\n"
+TOKEN = "a-token-of-thirty-two-bytes-0123"
+
+
+def is_closed(client):
+    """Reads until the daemon closes; what came."""
+    came = b""
+    try:
+        while True:
+            block = client.recv(65536)
+            if not block:
+                return came
+            came += block
+    except ConnectionResetError:
+        return came
+
+
+def still_well(daemon):
+    tap.equal(daemon.get("/healthz", raw=True)[0], 200)
+    tap.equal(daemon.post("/v1/kernel", ask(gpu="L4", effort="cached"))[0], 404)
+
+
+def a_body_that_is_too_large_is_refused_and_not_kept():
+    with Place(script=NONE) as place, Serve(place, "--max-body", "4096") as daemon:
+        connection = daemon.connect()
+        status, document = daemon.post("/v1/kernel", b"x" * 4096, connection=connection)
+        tap.equal(status, 400)
+        status, document = daemon.post("/v1/kernel", b"x" * 4097, connection=connection)
+        tap.equal((status, document["error"]["code"]), (413, "FA_EINVAL"))
+        tap.equal(daemon.get("/healthz", connection=connection, raw=True)[0], 200)
+        tap.equal(daemon.request("GET", "/v1/jobs", b"body", connection=connection)[0], 413)
+        # One that is announced as huge is not waited for.
+        with daemon.raw_socket() as client:
+            client.sendall(b"POST /v1/kernel HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n")
+            tap.has(is_closed(client), b" 413 ")
+        # One that is not announced is cut off.
+        with daemon.raw_socket() as client:
+            client.sendall(b"POST /v1/kernel HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+            try:
+                for _ in range(64):
+                    client.sendall(b"10000\r\n" + b"x" * 65536 + b"\r\n")
+            except (BrokenPipeError, ConnectionResetError):
+                pass
+            is_closed(client)
+        still_well(daemon)
+
+
+def bodies_that_are_nested_binary_or_broken_are_bad_requests():
+    with Place(script=NONE) as place, Serve(place) as daemon:
+        deep = b'{"problem":' * 1000 + b"1" + b"}" * 1000
+        bodies = [deep, b"[" * 16000, b'{"problem":' + b"[" * 5000 + b"]" * 5000 + b"}",
+                  os.urandom(4096), bytes(range(256)), b"\0" * 100, b'{"problem":{"seq_q":1e999}}',
+                  b'{"problem":{"seq_q":NaN}}', json.dumps(ask()).encode() + b"\0",
+                  b'{"a":1,' * 2000, b'{"problem":{},"problem":{}}', b'"' + b"\\" * 9999,
+                  json.dumps(ask(gpu="x" * 5000)).encode(), '{"gpu":"\ud800"}'.encode("utf-8", "replace"),
+                  b'{"problem":{"head_dim":64,"batch":1,"heads_q":1,"seq_q":-1}}',
+                  b'{"problem":{"head_dim":64,"batch":2147483648,"heads_q":1,"seq_q":1}}']
+        connection = daemon.connect()
+        for path in ("/v1/kernel", "/v1/tunes", "/v1/sweeps"):
+            for body in bodies:
+                status, document = daemon.post(path, body, connection=connection)
+                tap.equal((status, document["error"]["code"]), (400, "FA_EINVAL"))
+        still_well(daemon)
+
+
+def a_large_sweep_does_not_hold_others_up_and_too_many_items_are_refused():
+    with Place(script=NONE) as place, Serve(place) as daemon:
+        items = [ask(seq=i + 1, gpu="L4") for i in range(10001)]
+        status, document = daemon.post("/v1/sweeps", {"items": items})
+        tap.equal((status, document["error"]["code"]), (400, "FA_EINVAL"))
+        still_well(daemon)
+
+
+def what_is_no_http_is_closed():
+    with Place(script=NONE) as place, Serve(place) as daemon:
+        for text in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + os.urandom(200) + b"\r\n\r\n",
+                     b"GET\r\n\r\n", b"GET /healthz HTTP/9.9\r\n\r\n", b"\r\n" * 100000,
+                     b"GET /healthz HTTP/1.1\r\n\r\n",  # no Host
+                     b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+                     b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * 100000,
+                     b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\nHost: x\r\n\r\n"):
+            with daemon.raw_socket() as client:
+                try:
+                    client.sendall(text)
+                    client.shutdown(socket.SHUT_WR)
+                except (BrokenPipeError, ConnectionResetError):
+                    pass
+                tap.lacks(is_closed(client)[:12], b" 200")
+        still_well(daemon)
+
+
+def slow_heads_bodies_and_readers_are_cut_off_in_total_time():
+    with Place(script=NONE) as place, \
+            Serve(place, "--head-timeout", "1", "--body-timeout", "1", "--idle-timeout", "1",
+                  "--send-timeout", "1") as daemon:
+        head = b"POST /v1/kernel HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n"
+        for before in (b"", head, head + b"\r\n"):
+            with daemon.raw_socket() as client:
+                client.sendall(before)
+                # A byte now and then, for ever: inactivity alone never shows.
+                end = time.monotonic() + DEADLINE
+                client.settimeout(0.05)
+                gone = False
+                while not gone and time.monotonic() < end:
+                    try:
+                        client.sendall(b"x")
+                        gone = client.recv(4096) == b""
+                    except TimeoutError:
+                        continue
+                    except (BrokenPipeError, ConnectionResetError):
+                        gone = True
+                assert gone, "it may go on for ever after %r" % before
+        assert daemon.metric("connections_timed_out_total") >= 3
+        # A kept connection that asks nothing.
+        with daemon.raw_socket() as client:
+            client.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            tap.has(is_closed(client), b" 200 ")
+        # One that never reads what it asks for.
+        with daemon.raw_socket() as client:
+            cut = daemon.metric("connections_timed_out_total")
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.settimeout(0.2)
+            try:
+                for _ in range(500):
+                    client.sendall(b"GET /v1/gpus HTTP/1.1\r\nHost: x\r\n\r\n" * 20)
+            except (TimeoutError, BrokenPipeError, ConnectionResetError):
+                pass
+            wait_for(lambda: daemon.metric("connections_timed_out_total") > cut, "the cut")
+        still_well(daemon)
+
+
+def idle_connections_make_room_and_busy_ones_are_told_to_come_back():
+    with Place(script=NONE) as place, Serve(place, "--max-connections", "20") as daemon:
+        idle = [daemon.raw_socket() for _ in range(60)]
+        still_well(daemon)
+        assert daemon.metric("connections_evicted_total") >= 40
+        assert daemon.metric("connections") <= 20
+        for client in idle:
+            client.close()
+    hang = "device name=NVIDIA_L4 sm=89 sms=58\nfault family hang\n"
+    with Place(script=hang) as place, \
+            Serve(place, "--max-connections", "5", "--trial-timeout", "300") as daemon:
+        body = json.dumps(ask()).encode()
+        post = b"POST /v1/kernel HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+        waiting = []
+
+        def refused():
+            """Or one more that waits for the tune."""
+            client = daemon.raw_socket()
+            waiting.append(client)
+            try:
+                client.sendall(post + body)
+                client.settimeout(0.2)
+                return b" 503 " in client.recv(4096)
+            except BrokenPipeError:  # it was told before it asked
+                return b" 503 " in client.recv(4096)
+            except TimeoutError:
+                return False
+        wait_for(refused, "a refusal")
+        for client in waiting:
+            client.close()  # whoever hangs up while it waits is noticed
+
+        def has_room():
+            try:
+                return daemon.metric("connections") == 1
+            except (OSError, http.client.HTTPException, AssertionError):  # it is told to come back
+                return False
+        wait_for(has_room, "room")
+        for job in daemon.get("/v1/jobs")[1]["jobs"]:
+            daemon.delete("/v1/jobs/" + job["id"])
+
+
+def tcp_is_asked_for_and_needs_the_token():
+    with Place(script=NONE) as place:
+        token = os.path.join(place.folder, "token")
+        with open(os.open(token, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as file:
+            file.write(TOKEN + "\n")
+        with Serve(place, "--tcp", "0", "--token-file", token) as daemon:
+            port = int(re.search(r"on=tcp:127\.0\.0\.1:(\d+)", daemon.log()).group(1))
+
+            def over_tcp(path, value=None, body=None):
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE)
+                headers = {} if value is None else {"Authorization": value}
+                return daemon.request("POST" if body else "GET", path, body, headers=headers,
+                                      connection=connection, raw=True)[0]
+            for wrong in (None, "", "Bearer", "Bearer ", "Bearer " + TOKEN[:-1], "Bearer " + TOKEN + "x",
+                          "Bearer " + TOKEN.upper(), "Basic " + TOKEN, TOKEN, "Bearer " + "x" * 4000):
+                for path, body in (("/v1/jobs", None), ("/metrics", None), ("/nothing", None),
+                                   ("/v1/kernel", ask(gpu="L4", effort="cached"))):
+                    tap.equal(over_tcp(path, wrong, body), 401)
+            tap.equal(over_tcp("/healthz"), 200)
+            tap.equal(over_tcp("/readyz"), 200)
+            tap.equal(over_tcp("/openapi.json"), 200)
+            tap.equal(over_tcp("/v1/jobs", "Bearer " + TOKEN), 200)
+            tap.equal(over_tcp("/v1/kernel", "Bearer " + TOKEN, ask(gpu="L4", effort="cached")), 404)
+            tap.equal(over_tcp("/nothing", "Bearer " + TOKEN), 404)
+            tap.equal(daemon.metric("unauthorized_total"), 40)
+            tap.lacks(daemon.log(), TOKEN)
+
+
+def a_token_that_is_missing_short_or_open_to_others_is_refused_at_the_start():
+    with Place(script=NONE) as place:
+        token = os.path.join(place.folder, "token")
+        for text, mode, flags, word in (
+                (TOKEN, 0o600, ["--tcp", "0"], "--token-file"),
+                (TOKEN, 0o644, ["--tcp", "0", "--token-file", token], "chmod 600"),
+                ("short", 0o600, ["--tcp", "0", "--token-file", token], "bytes"),
+                (TOKEN, 0o600, ["--tcp", "host:port", "--token-file", token], "HOST:PORT"),
+                (TOKEN, 0o600, ["--max-jobs", "x"], "--max-jobs x: use 1 to"),
+                (TOKEN, 0o600, ["--log-format", "xml"], "logfmt or json"),
+                (TOKEN, 0o600, ["--max-jobs"], "needs a value"),
+                (TOKEN, 0o600, ["--sockets", "x"], "no option --sockets")):
+            with open(token, "w", encoding="ascii") as file:
+                file.write(text)
+            os.chmod(token, mode)
+            daemon = Serve(place, *flags, wait=False)
+            with daemon:
+                assert daemon.process.wait(DEADLINE) in (1, 2)
+                tap.has(daemon.log(), word)
+                daemon.process = None
+
+
+tap.main([
+    a_body_that_is_too_large_is_refused_and_not_kept,
+    bodies_that_are_nested_binary_or_broken_are_bad_requests,
+    a_large_sweep_does_not_hold_others_up_and_too_many_items_are_refused,
+    what_is_no_http_is_closed,
+    slow_heads_bodies_and_readers_are_cut_off_in_total_time,
+    idle_connections_make_room_and_busy_ones_are_told_to_come_back,
+    tcp_is_asked_for_and_needs_the_token,
+    a_token_that_is_missing_short_or_open_to_others_is_refused_at_the_start,
+])
