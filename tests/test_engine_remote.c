@@ -67,7 +67,7 @@ static void *serve_client(void *context)
         const char *answer = c->server->answer(request);
         if (answer == NULL) {
             hang(c->server);
-            answer = "HTTP/1.1 404 X\r\nContent-Length: 60\r\n\r\n"
+            answer = "HTTP/1.1 404 X\r\nContent-Length: 59\r\n\r\n"
                      "{\"error\":{\"code\":\"FA_ENOTFOUND\",\"message\":\"after all not\"}}";
         }
         size_t size = strlen(answer), step = c->server->slowly ? 1 : size;
@@ -276,7 +276,7 @@ static const char *long_for_256(const char *request)
 {
     return strstr(request, "\"seq_q\":256") != NULL
                ? NULL
-               : "HTTP/1.1 404 X\r\nContent-Length: 57\r\n\r\n"
+               : "HTTP/1.1 404 X\r\nContent-Length: 58\r\n\r\n"
                  "{\"error\":{\"code\":\"FA_ENOTFOUND\",\"message\":\"nothing here\"}}";
 }
 

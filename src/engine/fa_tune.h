@@ -70,7 +70,8 @@ typedef struct fa_options {
      * kernel (fa_get_best_kernel) runs it in a context of its own. */
     bool untrusted_templates;
     /* A service that is asked before the local store and tuner: "unix:/path" or "http://host:port";
-     * FA_TUNE_SERVER. "": none, whatever the environment says. fa_service.h says what it changes. */
+     * FA_TUNE_SERVER, but for a tuner with `templates` of its own. "": none, whatever the environment
+     * says. fa_service.h says what it changes. */
     const char *server;
 } fa_options;
 
@@ -224,6 +225,8 @@ typedef int fa_answer_visit(void *context, const fa_answer *answer);
 FA_API int fa_list_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_diag *diag);
 /* What the last call read and wrote: the store's file, or the fleet's store without its secrets. */
 FA_API const char *fa_store_location(const fa_tuner *tuner);
+/* The file of the local store, whatever is shared. */
+FA_API const char *fa_store_file(const fa_tuner *tuner);
 
 /* ---- GPUs -----------------------------------------------------------------------------------*/
 /* The catalogue; returns FA_ENOTFOUND past its end. *ret_refused: why it cannot be used, or NULL. */

@@ -67,7 +67,11 @@ static int read_token(const char *path, char ret_token[TOKEN_MAX], fa_diag *diag
 
 int fa_remote_make(const fa_options *options, fa_remote **ret_remote, fa_diag *diag)
 {
-    const char *address = options->server != NULL ? options->server : getenv("FA_TUNE_SERVER");
+    /* Templates of the caller's own are the server's only where the caller says so. */
+    bool own = options->templates != NULL || options->untrusted_templates;
+    const char *address = options->server != NULL ? options->server
+                          : own                   ? NULL
+                                                  : getenv("FA_TUNE_SERVER");
     const char *file = getenv("FA_TUNE_TOKEN_FILE");
     char token[TOKEN_MAX] = "";
     *ret_remote = NULL;
