@@ -20,6 +20,8 @@ typedef struct server {
     /* Set before it starts: what a request gets; NULL hangs until the test lets go. Every byte of
      * `slowly` comes alone. */
     const char *(*answer)(const char *request);
+    const void *cubin; /* what requests for cubins get */
+    size_t cubin_size;
     bool slowly;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -64,6 +66,14 @@ static void *serve_client(void *context)
     struct client *c = context;
     char request[8192];
     while (read_request(c->fd, request, sizeof request)) {
+        if (strncmp(request, "GET /v1/cubins/", 15) == 0) {
+            char head[80];
+            snprintf(head, sizeof head, "HTTP/1.1 200 X\r\nContent-Length: %zu\r\n\r\n",
+                     c->server->cubin_size);
+            send(c->fd, head, strlen(head), MSG_NOSIGNAL);
+            send(c->fd, c->server->cubin, c->server->cubin_size, MSG_NOSIGNAL);
+            continue;
+        }
         const char *answer = c->server->answer(request);
         if (answer == NULL) {
             hang(c->server);
@@ -347,12 +357,86 @@ static void neither_hits_nor_other_requests_wait_for_a_slow_server(void)
     stop(&s);
 }
 
+/* ---- a service without a GPU ------------------------------------------------------------------*/
+static char prediction[FA_REMOTE_REPLY_MAX];
+
+static const char *predict(const char *request)
+{
+    (void)request;
+    return prediction;
+}
+
+/* An answer of the model's, as a service says it that has no GPU to prove it on. */
+static bool predicted_by(fa_tuner *tuner, server *s, fa_diag *diag)
+{
+    fa_request request = {.size = sizeof request, .problem = small_problem,
+                          .effort = FA_EFFORT_PREDICT};
+    fa_answer answer;
+    void *cubin = NULL;
+    char *json = NULL, sha256[FA_HASH_HEX], body[FA_ANSWER_TEXT_MAX];
+    if (fa_tune(tuner, &request, &answer, diag) != 0 ||
+        fa_answer_cubin(tuner, &answer, &cubin, &s->cubin_size, diag) != 0)
+        return false;
+    s->cubin = cubin;
+    answer.origin = FA_ORIGIN_PREDICTED;
+    answer.driver_version = 0;
+    answer.gpu.present = false;
+    answer.gpu.uuid[0] = 0;
+    if (fa_answer_write(&answer, &json, diag) != 0)
+        return false;
+    fa_hash_bytes(cubin, s->cubin_size, sha256);
+    int size = snprintf(body, sizeof body,
+                        "{\"answer\":%s,\"cubin\":{\"key\":\"%s\",\"sha256\":\"%s\",\"size\":%zu}}",
+                        json, answer.cubin_key, sha256, s->cubin_size);
+    snprintf(prediction, sizeof prediction, "HTTP/1.1 200 X\r\nContent-Length: %d\r\n\r\n%s", size,
+             body);
+    free(json);
+    return true;
+}
+
+static void what_a_service_predicts_is_launched_when_it_has_passed_its_proof(void)
+{
+    static const char *const scripts[] = {"", "fault * wrong"};
+    for (int wrong = 0; wrong < 2; wrong++) {
+        engine_fixture f;
+        server s = {0};
+        const fa_kernel *kernel = NULL;
+        fa_diag diag = {{0}};
+        CHECK(fixture_open(&f, ""));
+        CHECK(predicted_by(f.tuner, &s, &diag));
+        CHECK(start(&s, predict));
+        CHECK(fixture_restart(&f, scripts[wrong]));
+        fa_close(&f.tuner);
+        CHECK(unlink(f.store) == 0); /* nothing is known here */
+        fa_options options = fixture_options(&f);
+        options.server = s.address;
+        CHECK_OK(fa_open(&options, &f.tuner, &diag), diag);
+        CHECK_OK(fa_driver_open(&f.driver, &diag), diag);
+        CHECK_OK(fa_driver_retain_context(f.driver, 0, &diag), diag);
+        int rc = fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag);
+        CHECK_INT(rc, FA_ENOTFOUND);
+        CHECK_HAS(diag.text, "no GPU has proved yet");
+        rc = fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &kernel, &diag);
+        CHECK_INT(rc, wrong ? FA_ENOKERNEL : 0);
+        CHECK_TEXT(fa_server_location(f.tuner), wrong ? "" : s.address); /* however long it took */
+        if (!wrong) {
+            const fa_answer *answer = fa_kernel_answer(kernel);
+            CHECK_INT(answer->origin, FA_ORIGIN_PREDICTED);
+            CHECK(answer->driver_version > 0 && answer->gpu.present);
+        }
+        fixture_close(&f);
+        stop(&s);
+        free((void *)(uintptr_t)s.cubin);
+    }
+}
+
 int main(void)
 {
     TEST(events_are_the_same_however_they_are_cut);
     TEST(events_that_are_too_long_or_binary_end_the_stream);
     TEST(a_server_that_says_nothing_is_left_in_time);
     TEST(a_reply_comes_whole_however_slowly_over_a_connection_that_is_kept);
+    TEST(what_a_service_predicts_is_launched_when_it_has_passed_its_proof);
     TEST(neither_hits_nor_other_requests_wait_for_a_slow_server);
     return check_done();
 }
