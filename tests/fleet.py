@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A fleet for end-to-end tests: hosts, each a Place with a local store and maybe a fake GPU, that share
 one store."""
+import json
+import os
+import signal
+import sqlite3
 import subprocess
 import time
 
+import postgres
+import tap
 from place import DEADLINE, Place
 
 TWO = {"BLOCK_M": [64], "BLOCK_N": [32, 64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0],
@@ -73,3 +79,207 @@ def kill(process):
     for stream in (process.stdout, process.stderr):
         if stream is not None:
             stream.close()
+
+
+# ---- what is shared ------------------------------------------------------------------------------
+class InFile:
+    """A store in a file that the hosts of a test share, and a location that cannot be reached."""
+
+    def __init__(self):
+        self.place = Place(space=None)
+        self.file = os.path.join(self.place.folder, "shared", "fleet.db")
+        self.location = "sqlite://" + self.file
+        self.shown = self.location
+        self.gone = "sqlite://" + os.path.join(self.place.folder, "gone", "fleet.db")
+        with open(os.path.dirname(self.gone[len("sqlite://"):]), "w", encoding="utf-8"):
+            pass  # a file where a directory would have to be
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.place.__exit__()
+
+    def ask(self, query):
+        with sqlite3.connect(self.file, timeout=DEADLINE) as store:
+            return str(store.execute(query).fetchone()[0])
+
+    def is_free(self):
+        """Nobody is in the middle of changing it."""
+        try:
+            with sqlite3.connect(self.file, timeout=0.5) as store:
+                store.execute("BEGIN IMMEDIATE")
+            return True
+        except sqlite3.OperationalError:
+            return False
+
+
+server = []  # the one of this process
+
+
+class OnServer:
+    """The same in a schema of a real PostgreSQL server."""
+
+    def __init__(self):
+        if not server:
+            server.append(postgres.Server())
+        self.server = server[0]
+        self.location = self.server.url()
+        self.schema = "test_%d" % self.server.schemas
+        self.shown = "postgresql://%s@/%s" % (postgres.USER, postgres.DATABASE)
+        self.gone = self.location.replace("fa-tune-pg-", "no-such-")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def ask(self, query):
+        done = subprocess.run(
+            [os.path.join(postgres.find_bin(), "psql"), "-X", "-q", "-A", "-t", "-h",
+             self.server.host, "-U", postgres.USER, "-d", postgres.DATABASE, "-c",
+             "SET search_path = " + self.schema, "-c", query],
+            env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "PGPASSWORD": postgres.PASSWORD},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            encoding="utf-8", check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def is_free(self):
+        return self.ask("SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in%'") == "0"
+
+
+def freeze(fleet, process):
+    """Stops a process, but not in the middle of changing what is shared."""
+    for _ in range(1000):
+        process.send_signal(signal.SIGSTOP)
+        if fleet.is_free():
+            return
+        process.send_signal(signal.SIGCONT)
+        time.sleep(0.05)
+    raise AssertionError("it changes what is shared all the time")
+
+
+# ---- what holds whatever the store is --------------------------------------------------------------
+def a_host_pulls_what_another_has_measured_and_keeps_it(make):
+    with make() as fleet, Host(fleet.location, gpu=1) as one, Host(fleet.location, gpu=2) as two:
+        made = one.ask(64)["answer"]
+        tap.equal((made["origin"], made["from_store"]), ("measured", False))
+        pulled = two.ask(64, "--effort", "cached")["answer"]
+        tap.equal((pulled["origin"], pulled["from_store"]), ("measured-same-silicon", True))
+        tap.equal((pulled["config"], pulled["cubin_key"]), (made["config"], made["cubin_key"]))
+        # From now on it is there without the fleet, which is not even asked.
+        two.env["FA_TUNE_STORE"] = fleet.gone
+        done = two.run("--seq", "64", *TINY, "--effort", "cached")
+        tap.has(done.stdout, "measured-same-silicon")
+        tap.equal(done.stderr, "")
+
+
+def a_key_asked_for_on_four_hosts_at_once_is_tuned_once(make):
+    with make() as fleet:
+        hosts = [Host(fleet.location, gpu=board) for board in range(4)]
+        try:
+            asking = [host.begin("--seq", "64", *TINY, "--json") for host in hosts]
+            told = [json.loads(finish(process)[0])["answer"] for process in asking]
+            tap.equal(sorted(answer["from_store"] for answer in told), [False, True, True, True])
+            tap.equal(len({answer["cubin_key"] for answer in told}), 1)
+            tap.equal(fleet.ask("SELECT count(*) FROM winner"), "1")
+        finally:
+            for host in hosts:
+                host.__exit__()
+
+
+def those_without_a_gpu_compile_for_those_with_one(make):
+    with make() as fleet, Host(fleet.location, gpu=1) as one, Host(fleet.location) as two:
+        tap.equal(two.enqueue(64, 128)["items"], 2)
+        out, err = finish(two.worker("--idle-exit", "0.2s"))
+        tap.has(out, "0 measured, 2 compiled")
+        tap.has(err, "L4: compiled")
+        queue = one.queue()
+        tap.equal((queue["done"], queue["compiled"], queue["pending"]), (0, 2, 2))
+        before = queue["spent"]
+        # Before anybody has measured, there is a guess to be had.
+        tap.equal(one.json("show")["winners"][0]["answer"]["origin"], "predicted")
+        out, err = finish(one.worker("--idle-exit", "0.2s"))
+        tap.has(out, "2 measured, 0 compiled")
+        queue = one.queue()
+        tap.equal((queue["state"], queue["done"], queue["refused"]), ("done", 2, 0))
+        # Two configs of two problems, whose source is the same: nothing was compiled anew.
+        tap.equal((before["cubins_compiled"], queue["spent"]["cubins_compiled"]), (2, 2))
+        tap.equal(queue["spent"]["cubins_reused"] - before["cubins_reused"], 4)
+        tap.equal(fleet.ask("SELECT count(*) FROM winner WHERE origin = 'measured'"), "2")
+        tap.equal(fleet.ask("SELECT count(*) FROM winner"), "2")
+
+
+def what_a_killed_worker_had_goes_to_another(make):
+    with make() as fleet, Host(fleet.location, gpu=1, script=SLOW, lease=2) as one, \
+            Host(fleet.location, gpu=2, lease=2) as two:
+        one.enqueue(64)
+        victim = one.worker("--trial-timeout", "600")
+        line_with(victim, "measuring")
+        held = two.queue()["held"]
+        tap.equal([(h["stage"], h["attempts"]) for h in held], [("measure", 1)])
+        kill(victim)
+        out, _ = finish(two.worker("--once"))
+        tap.has(out, "1 measured")
+        queue = two.queue()
+        tap.equal((queue["state"], queue["done"], queue["held"]), ("done", 1, []))
+        tap.equal(fleet.ask("SELECT attempts FROM sweep_item"), "2")
+        tap.equal(fleet.ask("SELECT count(*) FROM winner"), "1")
+
+
+def a_worker_that_was_away_too_long_cannot_publish_and_is_counted(make):
+    with make() as fleet, Host(fleet.location, gpu=1, script=SLOW, lease=2) as one, \
+            Host(fleet.location, gpu=2, lease=2) as two:
+        one.enqueue(64)
+        stale = one.worker("--once", "--trial-timeout", "3")
+        line_with(stale, "measuring")
+        freeze(fleet, stale)
+        finish(two.worker("--once"))
+        winner = fleet.ask("SELECT evidence FROM winner")
+        stale.send_signal(signal.SIGCONT)
+        out, err = finish(stale)
+        tap.has(out, "1 refused")
+        tap.has(err, "came too late")
+        queue = two.queue()
+        tap.equal((queue["done"], queue["refused"]), (1, 1))
+        tap.equal(fleet.ask("SELECT evidence FROM winner"), winner)
+        # Nor later: it is nothing that waits to be published.
+        one.run("show")
+        tap.equal(fleet.ask("SELECT evidence FROM winner"), winner)
+
+
+def a_worker_told_to_stop_hands_its_problem_back(make):
+    with make() as fleet, Host(fleet.location, gpu=1, script=SLOW, lease=600) as one, \
+            Host(fleet.location, gpu=2, lease=600) as two:
+        one.enqueue(64)
+        worker = one.worker("--trial-timeout", "600")
+        line_with(worker, "measuring")
+        worker.send_signal(signal.SIGTERM)
+        out, err = finish(worker)
+        tap.has(out, "1 handed back")
+        queue = two.queue()
+        tap.equal((queue["pending"], queue["running"]), (1, 0))
+        finish(two.worker("--once"))
+        tap.equal(two.queue()["done"], 1)
+
+
+EVERYWHERE = [
+    a_host_pulls_what_another_has_measured_and_keeps_it,
+    a_key_asked_for_on_four_hosts_at_once_is_tuned_once,
+    those_without_a_gpu_compile_for_those_with_one,
+    what_a_killed_worker_had_goes_to_another,
+    a_worker_that_was_away_too_long_cannot_publish_and_is_counted,
+    a_worker_told_to_stop_hands_its_problem_back,
+]
+
+
+def tests(make):
+    """The tests of EVERYWHERE, each on a store of its own."""
+    def on(test):
+        def run():
+            test(make)
+        run.__name__ = test.__name__
+        return run
+    return [on(test) for test in EVERYWHERE]

@@ -222,7 +222,7 @@ static void a_password_is_never_told(void)
     fa_close(&f.tuner);
     fa_options options = fixture_options(&f);
     setenv("FA_TUNE_LOCAL_STORE", f.store, 1);
-    options.store = "postgresql://me:s3cret@127.0.0.1:1/db?sslpassword=s3cret&connect_timeout=2";
+    options.store = "postgresql://me:s3cret@127.0.0.1:1/db?connect_timeout=2&sslpassword=s3cret";
     options.log = take_note;
     notes = 0;
     CHECK_OK(fa_open(&options, &f.tuner, &diag), diag);

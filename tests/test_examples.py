@@ -5,7 +5,8 @@ import os
 import subprocess
 
 import tap
-from place import BUILD, DEADLINE, Place
+from fleet import Host, InFile
+from place import BUILD, DEADLINE, FA_TUNE, SOURCE, Place
 
 
 def example(place, name, *arguments, status=0):
@@ -48,8 +49,39 @@ def tune_and_launch_tunes_once_and_the_next_process_finds_the_winner():
         tap.equal(second.splitlines()[0], first.splitlines()[1])
 
 
+SRUN = """#!/bin/sh
+while [ "${1#--}" != "$1" ]; do shift; done
+"$@" & "$@" & wait
+"""
+
+
+def slurm_worker_drains_the_queue_on_a_store_of_the_nodes_own():
+    with InFile() as fleet, Host(fleet.location, gpu=1) as host:
+        host.enqueue(64, 128)
+        srun = os.path.join(host.folder, "srun")  # in Slurm's place: two tasks
+        with open(srun, "w", encoding="utf-8") as file:
+            file.write(SRUN)
+        os.chmod(srun, 0o700)
+        env = dict(host.env, PATH=host.folder + ":" + host.env["PATH"], FA_TUNE=FA_TUNE,
+                   SLURM_TMPDIR=host.folder, SLURM_JOB_ID="7", IDLE_EXIT="0.5s")
+        del env["FA_TUNE_LOCAL_STORE"]
+        done = subprocess.run([os.path.join(SOURCE, "examples/slurm_worker.sh")], env=env,
+                              cwd=host.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, encoding="utf-8", check=False,
+                              timeout=DEADLINE)
+        tap.equal((done.returncode, done.stderr), (0, ""))
+        tap.equal(host.queue()["done"], 2)
+        assert os.path.exists(os.path.join(host.folder, "fa-tune-7", "store.db"))
+        del env["FA_TUNE_STORE"]
+        done = subprocess.run([os.path.join(SOURCE, "examples/slurm_worker.sh")], env=env,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
+                              check=False)
+        tap.has(done.stderr, "FA_TUNE_STORE")
+
+
 tap.main([
     compile_for_absent_gpu_writes_a_cubin_and_its_geometry,
     tune_and_launch_without_a_gpu_ends_with_77,
     tune_and_launch_tunes_once_and_the_next_process_finds_the_winner,
+    slurm_worker_drains_the_queue_on_a_store_of_the_nodes_own,
 ])

@@ -443,7 +443,7 @@ def ctrl_c_cancels_the_job_at_the_server():
         tap.equal(process.returncode, 130)
         tap.lacks(errors.decode(), "note:")
         tap.equal([request.path for request in stub.requests if request.method == "DELETE"],
-                  ["/v1/jobs/%s?unless=wanted" % JOB])
+                  ["/v1/jobs/%s?unless=shared" % JOB])
 
 
 tap.main([

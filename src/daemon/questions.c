@@ -209,7 +209,7 @@ static void opened(serve_task *task)
         return;
     }
     char hash[FA_HASH_HEX];
-    const char *store = fa_store_location(service->tuner);
+    const char *store = fa_store_file(service->tuner);
     const char *slash = strrchr(store, '/');
     const char *socket = service->settings->socket != NULL ? service->settings->socket : "";
     const char *where = socket[0] != 0 ? socket : service->settings->tcp;

@@ -323,6 +323,8 @@ struct fa_job {
 int fa_request_wait(fa_tuner *tuner, const fa_request *request, const char *name, fa_lock **ret_lock,
                     bool *ret_waited, fa_diag *diag); /* for a lock; its progress may cancel (tune.c) */
 int fa_request_copy(const fa_request *request, fa_request *ret_request, fa_diag *diag);
+/* fa_tune() of a checked request, whatever server there is. */
+int fa_tune_here(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, fa_diag *diag);
 /* Waits for the key's lock, looks again, then tunes; `work` is held. *job may hold a job that was
  * begun for this request, whose workers are loading already; it is NULL afterwards (tune.c). */
 int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *target,

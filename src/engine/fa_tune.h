@@ -224,6 +224,8 @@ typedef int fa_answer_visit(void *context, const fa_answer *answer);
 FA_API int fa_list_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_diag *diag);
 /* What the last call read and wrote: the store's file, or the fleet's store without its secrets. */
 FA_API const char *fa_store_location(const fa_tuner *tuner);
+/* The file of the local store, whatever is shared. */
+FA_API const char *fa_store_file(const fa_tuner *tuner);
 
 /* ---- GPUs -----------------------------------------------------------------------------------*/
 /* The catalogue; returns FA_ENOTFOUND past its end. *ret_refused: why it cannot be used, or NULL. */

@@ -28,18 +28,23 @@ bool fa_fleet_is_location(const char *location)
     return false;
 }
 
-/* What stands between the scheme and the host, and what stands behind the question mark, may be
- * secrets; the user's name is kept. */
+/* Scheme, user, host and database. A password that was not written as it should be may have any
+ * character in it, so that nothing is shown between the user's name and the last @, nor behind what
+ * should be a port and is none. */
 static void show(const char *location, char *ret, size_t size)
 {
-    const char *host = strstr(location, "://") + 3;
-    size_t end = strcspn(host, "/?");
-    const char *at = memrchr(host, '@', end);
-    size_t user = at != NULL ? (size_t)(at - host) : 0;
-    size_t name = at != NULL ? strcspn(host, ":@") : 0;
-    const char *rest = host + user;
-    snprintf(ret, size, "%.*s%.*s%.*s", (int)(host - location), location,
-             (int)(name < user ? name : user), host, (int)strcspn(rest, "?"), rest);
+    const char *host = strstr(location, "://") + 3, *at = strrchr(host, '@');
+    size_t user = at != NULL ? strcspn(host, ":/@?") : 0;
+    const char *rest = at != NULL ? at + 1 : host;
+    size_t name = strcspn(rest, ":?");
+    size_t port = rest[name] == ':' ? 1 + strspn(rest + name + 1, "0123456789,") : 0;
+    size_t end = name + port;
+    if (port > 0 && rest[end] != '/' && rest[end] != 0)
+        end = name;
+    else
+        end += strcspn(rest + end, "?");
+    snprintf(ret, size, "%.*s%.*s%s%.*s", (int)(host - location), location, (int)user, host,
+             at != NULL ? "@" : "", (int)end, rest);
 }
 
 /* How long a silent holder is believed to live, from FA_TUNE_LEASE in seconds. */
@@ -75,7 +80,10 @@ int fa_fleet_new(const char *location, fa_fleet **ret_fleet, fa_diag *diag)
     bool file = strncmp(location, file_prefix, sizeof file_prefix - 1) == 0;
     snprintf(fleet->location, sizeof fleet->location, "%s",
              location + (file ? sizeof file_prefix - 1 : 0));
-    show(location, fleet->shown, sizeof fleet->shown);
+    if (file)
+        snprintf(fleet->shown, sizeof fleet->shown, "%s", location);
+    else
+        show(location, fleet->shown, sizeof fleet->shown);
     gethostname(host, sizeof host - 1);
     int rc = read_lease(&fleet->lease_ms, diag);
     if (rc == 0 && getrandom(&number, sizeof number, 0) != sizeof number)

@@ -30,7 +30,6 @@ typedef struct fa_fleet {
     fa_diag why;                      /* it does not */
     int32_t failures;                 /* in a row */
     uint64_t retry_ns;                /* not before */
-    bool busy;                        /* a key's turn is held, or an item: nothing else is published */
     bool working;                     /* a worker's tune: the worker publishes it under its claim */
     struct {                          /* of which it knew nothing a moment ago */
         char key[FA_HASH_HEX];
@@ -81,12 +80,11 @@ int fa_fleet_scopes_each(fa_tuner *tuner, fa_scope_visit *visit, void *context,
 /* ---- fleet_lease.c --------------------------------------------------------------------------*/
 /* Signs of life from a thread with a connection of its own, every third of the lease. */
 typedef struct fa_heartbeat fa_heartbeat;
-/* FA_EBUSY: what was held is lost. */
+/* FA_EBUSY: what was held is lost, or the store has no time. */
 typedef int fa_heartbeat_body(fa_store *store, void *context, fa_diag *diag);
 int fa_heartbeat_start(const fa_fleet *fleet, fa_heartbeat_body *body, void *context,
                        fa_heartbeat **ret_heartbeat, fa_diag *diag);
-bool fa_heartbeat_lost(const fa_heartbeat *heartbeat); /* from any thread */
-void fa_heartbeat_stop(fa_heartbeat **heartbeat);      /* waits for the thread; NULL is allowed */
+void fa_heartbeat_stop(fa_heartbeat **heartbeat); /* waits for the thread; NULL is allowed */
 
 /* The right to tune a key, of one tuner in the whole fleet. */
 typedef struct fa_turn {
@@ -99,8 +97,6 @@ typedef struct fa_turn {
  * *ret_answer is it. FA_ECANCELED by the request's progress. */
 int fa_turn_take(fa_tuner *tuner, const fa_request *request, const fa_target *target, bool again,
                  fa_turn *turn, bool *ret_found, fa_answer *ret_answer, fa_diag *diag);
-/* Takes a scope's lease if it is free; else FA_EBUSY. */
-int fa_turn_try(fa_tuner *tuner, const fa_scope *scope, fa_turn *turn, fa_diag *diag);
 void fa_turn_end(fa_tuner *tuner, fa_turn *turn);
 
 /* ---- fleet_publish.c ------------------------------------------------------------------------*/

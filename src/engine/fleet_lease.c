@@ -16,7 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { BEATS_IN_A_LEASE = 3, RETRY_MS = 500, WAIT_MS = 200 };
+enum { BEATS_IN_A_LEASE = 3, RETRY_MS = 500, REFUSALS = 3, WAIT_MS = 200 };
 
 /* ---- signs of life --------------------------------------------------------------------------*/
 struct fa_heartbeat {
@@ -24,7 +24,6 @@ struct fa_heartbeat {
     int32_t every_ms;
     fa_heartbeat_body *body;
     void *context;
-    atomic_bool lost;
     pthread_t thread;
     pthread_mutex_t mutex; /* of `stop` */
     pthread_cond_t wake;
@@ -51,23 +50,22 @@ static bool pause_for(fa_heartbeat *beat, int32_t ms)
     return stop;
 }
 
-/* A store that does not answer is no loss: it may come back before anybody takes over, and whoever
- * publishes is asked for the fence. */
+/* A store that does not answer, or has no time, is no loss: it may come back before anybody takes over,
+ * and whoever publishes is asked for the fence. What is refused again and again is lost. */
 static void *beat_on(void *context)
 {
     fa_heartbeat *beat = context;
     fa_store *store = NULL;
-    int32_t wait_ms = beat->every_ms;
+    int32_t wait_ms = beat->every_ms, refused = 0;
     while (!pause_for(beat, wait_ms)) {
         int rc = store != NULL ? 0
                                : fa_store_open(beat->location, FA_STORE_READ_WRITE, &store, NULL,
                                                NULL);
         if (rc == 0)
             rc = beat->body(store, beat->context, NULL);
-        if (rc == FA_EBUSY) {
-            atomic_store(&beat->lost, true);
+        refused = rc == FA_EBUSY ? refused + 1 : 0;
+        if (refused == REFUSALS)
             break;
-        }
         wait_ms = rc == 0 || beat->every_ms < RETRY_MS ? beat->every_ms : RETRY_MS;
     }
     fa_store_close(&store);
@@ -110,11 +108,6 @@ int fa_heartbeat_start(const fa_fleet *fleet, fa_heartbeat_body *body, void *con
     }
     *ret_heartbeat = beat;
     return 0;
-}
-
-bool fa_heartbeat_lost(const fa_heartbeat *heartbeat)
-{
-    return heartbeat != NULL && atomic_load(&heartbeat->lost);
 }
 
 void fa_heartbeat_stop(fa_heartbeat **heartbeat)
@@ -165,7 +158,8 @@ static bool look_again(fa_tuner *tuner, const fa_request *request, const fa_targ
                                !request->first_contact);
 }
 
-int fa_turn_try(fa_tuner *tuner, const fa_scope *scope, fa_turn *turn, fa_diag *diag)
+/* The scope's lease if it is free; else FA_EBUSY. */
+static int try_turn(fa_tuner *tuner, const fa_scope *scope, fa_turn *turn, fa_diag *diag)
 {
     char key[FA_HASH_HEX], name[FA_LEASE_NAME_MAX];
     fa_scope_key(scope, key);
@@ -187,9 +181,9 @@ int fa_turn_take(fa_tuner *tuner, const fa_request *request, const fa_target *ta
         fa_diag why = {{0}};
         if (fa_fleet_store(tuner) == NULL)
             return 0;
-        rc = fa_turn_try(tuner, &target->scope, turn, &why);
+        rc = try_turn(tuner, &target->scope, turn, &why);
         if (rc == FA_EIO) /* the next call connects again */
-            rc = fa_turn_try(tuner, &target->scope, turn, &why);
+            rc = try_turn(tuner, &target->scope, turn, &why);
         if (rc != 0 && rc != FA_EBUSY) {
             fa_fleet_failed(tuner, rc, &why);
             return 0;
@@ -205,7 +199,6 @@ int fa_turn_take(fa_tuner *tuner, const fa_request *request, const fa_target *ta
         if (*ret_found)
             return 0;
     }
-    tuner->fleet->busy = true;
     *ret_found = !again && look_again(tuner, request, target, ret_answer);
     if (!*ret_found) /* without a sign of life the lease only ends early */
         fa_heartbeat_start(tuner->fleet, renew, turn, &turn->heartbeat, NULL);
@@ -216,7 +209,6 @@ void fa_turn_end(fa_tuner *tuner, fa_turn *turn)
 {
     fa_diag why = {{0}};
     fa_heartbeat_stop(&turn->heartbeat);
-    tuner->fleet->busy = false;
     if (turn->held && tuner->fleet->store != NULL) {
         int rc = fa_store_lease_release(tuner->fleet->store, &turn->lease, &why);
         if (rc != 0)

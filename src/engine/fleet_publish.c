@@ -5,8 +5,9 @@
  *
  * Workload: one winner, its hundred trials and some cubins of 50 KB after a tune. Invariants: a scope
  * is in the outbox from the transaction that stores its winner until the fleet has it, so that a
- * kill -9 or a database that is gone loses nothing; winners go out under the key's lease, compared in
- * the transaction that publishes; a better one is never replaced by a worse.
+ * kill -9 or a database that is gone loses nothing; what is published right after a tune goes out under
+ * the key's lease, compared in the transaction that publishes; publishers of one key come one after
+ * another, and a better winner is never replaced by a worse.
  */
 #include "bundles.h"
 #include "fleet.h"
@@ -76,7 +77,7 @@ int fa_fleet_share_cubins(fa_tuner *tuner, const fa_scope *scope, bool all, fa_d
 struct publishing {
     fa_tuner *tuner;
     const fa_scope *scope;
-    const fa_turn *turn;
+    const fa_turn *turn; /* NULL: caught up with */
     const fa_winner_record *winner;
     const fa_cubin_record *cubin;
 };
@@ -99,14 +100,14 @@ static int weigh(struct publishing *publishing, bool *ret_better, fa_diag *diag)
     return rc;
 }
 
-/* The lease is renewed first: its row is then this transaction's until the end. */
-static int publish_body(void *context, fa_diag *diag)
+static int publish_all(struct publishing *publishing, fa_diag *diag)
 {
-    struct publishing *publishing = context;
     fa_tuner *tuner = publishing->tuner;
+    const fa_turn *turn = publishing->turn;
     bool better = false;
-    int rc = fa_store_lease_renew(tuner->fleet->store, &publishing->turn->lease,
-                                  publishing->turn->lease_ms, diag);
+    int rc = turn != NULL ? fa_store_lease_renew(tuner->fleet->store, &turn->lease, turn->lease_ms,
+                                                 diag)
+                          : 0;
     if (rc == 0)
         rc = weigh(publishing, &better, diag);
     if (rc == 0 && better)
@@ -115,6 +116,22 @@ static int publish_body(void *context, fa_diag *diag)
     if (rc == 0)
         rc = fa_fleet_share_cubins(tuner, publishing->scope, false, diag);
     return rc == 0 ? fa_fleet_share_trials(tuner, publishing->scope, diag) : rc;
+}
+
+/* A lease that is taken and released inside the transaction is a lock on its name until the end: who
+ * weighs a key's winner sees what the publisher before has put there. */
+static int publish_body(void *context, fa_diag *diag)
+{
+    struct publishing *publishing = context;
+    fa_fleet *fleet = publishing->tuner->fleet;
+    char key[FA_HASH_HEX], name[FA_LEASE_NAME_MAX];
+    fa_store_lease lock;
+    fa_scope_key(publishing->scope, key);
+    snprintf(name, sizeof name, "publish-%s", key);
+    int rc = fa_store_lease_take(fleet->store, name, fleet->holder, fleet->lease_ms, &lock, diag);
+    if (rc == 0)
+        rc = publish_all(publishing, diag);
+    return rc == 0 ? fa_store_lease_release(fleet->store, &lock, diag) : rc;
 }
 
 /* 0: the fleet has it, or there is nothing to publish any more. FA_EBUSY: the lease was lost. */
@@ -198,30 +215,26 @@ void fa_fleet_publish(fa_tuner *tuner, const fa_scope *scope, const fa_turn *tur
     int rc = publish(tuner, scope, turn, &why);
     if (rc == FA_EIO) /* a database that came back in the meantime is connected to by the next call */
         rc = publish(tuner, scope, turn, &why);
-    if (rc == FA_EBUSY)
+    bool lost = rc == FA_EBUSY && fa_store_lease_renew(tuner->fleet->store, &turn->lease,
+                                                       turn->lease_ms, NULL) == FA_EBUSY;
+    if (lost)
         fa_note(tuner, "another host took this key over while it was tuned here: the result stays in "
                        "the local store");
-    if (rc == 0 || rc == FA_EBUSY)
+    if (rc == 0 || lost)
         fa_fleet_forget(tuner, scope);
     else
         fa_fleet_failed(tuner, rc, &why);
 }
 
-/* One that waits, under a lease of its own. False: no use to go on. */
+/* One that waits. False: no use to go on. */
 static bool publish_waiting(fa_tuner *tuner, const fa_scope *scope, int64_t ticket)
 {
-    fa_turn turn = {.lease_ms = tuner->fleet->lease_ms};
     fa_diag why = {{0}};
-    int rc = fa_turn_try(tuner, scope, &turn, &why);
-    if (rc == FA_EBUSY)
-        return true; /* whoever tunes it publishes; this one waits on */
-    if (rc == 0)
-        rc = publish(tuner, scope, &turn, &why);
+    int rc = publish(tuner, scope, NULL, &why);
     if (rc == 0)
         fa_store_outbox_remove(tuner->store, scope, ticket, NULL);
     else
         fa_fleet_failed(tuner, rc, &why);
-    fa_turn_end(tuner, &turn);
     return tuner->fleet->store != NULL;
 }
 
@@ -229,7 +242,7 @@ void fa_fleet_catch_up(fa_tuner *tuner)
 {
     fa_fleet *fleet = tuner->fleet;
     uint64_t until = uv_hrtime() + (uint64_t)CATCH_UP_MS * 1000000;
-    if (fleet == NULL || fleet->store == NULL || fleet->busy || fleet->working ||
+    if (fleet == NULL || fleet->store == NULL || fleet->working ||
         fa_store_is_read_only(tuner->store))
         return;
     struct waiting *waiting = read_outbox(tuner, NULL);

@@ -197,12 +197,22 @@ static int say_once(struct worker *w, saying *say, const char *text, fa_diag *di
     return rc;
 }
 
-/* Says it until the database has heard it or the worker is told to stop. */
+/* Not counted, as a refused end of a claim is. */
+static int say_here(struct worker *w, fa_store *store, const char *text, fa_diag *diag)
+{
+    (void)text;
+    return fa_store_queue_renew(store, &w->claim, w->tuner->fleet->lease_ms, diag);
+}
+
+/* Says it until the database has heard it or the worker is told to stop. FA_EBUSY: the claim is lost,
+ * and no mere want of time. */
 static int say_at_last(struct worker *w, saying *say, const char *text, fa_diag *diag)
 {
     for (;;) {
         int rc = say_once(w, say, text, diag);
-        if (rc != FA_EIO && rc != FA_ETIMEOUT)
+        if (rc == FA_EBUSY && say_once(w, say_here, "", diag) == FA_EBUSY)
+            return rc;
+        if (rc != FA_EIO && rc != FA_EBUSY)
             return rc;
         fa_worker_progress progress = {.event = FA_WORK_TUNES, .tune = &w->seen,
                                        .reason = diag->text};
@@ -241,7 +251,7 @@ static int tune(struct worker *w, fa_diag *diag)
                           .context = w};
     int rc = fa_heartbeat_start(tuner->fleet, renew, &beating, &heartbeat, diag);
     if (rc == 0)
-        rc = fa_tune(tuner, &request, &w->answer, diag);
+        rc = fa_tune_here(tuner, &request, &w->answer, diag);
     fa_heartbeat_stop(&heartbeat);
     w->spent.seconds = now_s() - w->began_s;
     w->spent.cost = w->measures ? w->spent.seconds * w->how.price / 3600 : 0;

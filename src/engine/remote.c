@@ -187,6 +187,8 @@ int fa_remote_ask(fa_tuner *tuner, const fa_http_call *call, int other, fa_http_
 {
     fa_diag why = {{0}};
     int rc = ask(tuner->remote, call, ret_reply, &why);
+    if (rc == FA_ECANCELED)
+        return fa_fail(diag, rc, "canceled while the server was asked");
     if (rc != 0)
         return fa_remote_give_up(tuner, why.text);
     if (ret_reply->status == 200 || ret_reply->status == other)

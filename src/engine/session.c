@@ -265,6 +265,11 @@ void fa_close(fa_tuner **tuner)
     *tuner = NULL;
 }
 
+const char *fa_store_file(const fa_tuner *tuner)
+{
+    return tuner != NULL ? tuner->store_path : "";
+}
+
 const char *fa_store_location(const fa_tuner *tuner)
 {
     if (tuner == NULL)

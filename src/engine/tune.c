@@ -185,13 +185,18 @@ int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, f
     if (rc != 0)
         return rc;
     rc = fa_remote_tune(tuner, &known, &answer, diag);
-    if (rc == FA_REMOTE_NONE) {
-        pthread_mutex_lock(&tuner->work);
-        rc = tune_locked(tuner, &known, &answer, diag);
-        pthread_mutex_unlock(&tuner->work);
-    }
+    if (rc == FA_REMOTE_NONE)
+        rc = fa_tune_here(tuner, &known, &answer, diag);
     if (rc == 0)
         *ret_answer = answer;
+    return rc;
+}
+
+int fa_tune_here(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, fa_diag *diag)
+{
+    pthread_mutex_lock(&tuner->work);
+    int rc = tune_locked(tuner, request, ret_answer, diag);
+    pthread_mutex_unlock(&tuner->work);
     return rc;
 }
 
