@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Clients that lie, leave or pile up. One daemon meets them all; after each it answers others and
-holds no more descriptors than before, and the same crowds a second time cost no memory."""
+holds no more descriptors than before, and crowds that come again and again cost no more memory."""
 import contextlib
 import json
 import os
@@ -16,7 +16,8 @@ HANG = "device name=NVIDIA_L4 sm=89 sms=58\nfault family hang\n"
 HEAD = b"POST /v1/kernel HTTP/1.1\r\nHost: x\r\n"
 ASK = json.dumps(ask(gpu="L4", effort="cached")).encode()
 IDLE = 2000
-MEMORY_KB = 4 << 10  # what the allocator may keep; a connection that leaked would be 18 KB
+LEAK_KB = 1 << 10  # of a crowd of 2,400; the least that a connection has is 2.6 KB
+ROUNDS = 8  # until the allocator has found places for all of them
 daemon = None
 
 
@@ -90,7 +91,7 @@ def a_request_is_never_taken_for_two():
 
 def chunks_that_lie_are_cut_off():
     head = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
-    for body in (b"ffffffffffffffffffff\r\n", b"-1\r\n\r\n", b"5\r\nabc", b"3\r\nabcdef\r\n0\r\n\r\n",
+    for body in (b"ffffffffffffffffffff\r\n", b"-1\r\n\r\n", b"3\r\nabcdef\r\n0\r\n\r\n",
                  b"zz\r\n",
                  b"1\r\nx\r\n" * 20000 + b"0\r\n\r\n", b"0\r\n" + b"T: x\r\n" * 50000 + b"\r\n"):
         tap.lacks(said_back(head + body), b"HTTP/1.1 2")
@@ -102,14 +103,16 @@ def chunks_that_lie_are_cut_off():
 
 def a_connection_that_cannot_go_on_holds_nobody_up_and_ends():
     """libmicrohttpd goes round and round with a chunk's head that its buffer does not hold."""
-    stuck = HEAD + b"Transfer-Encoding: chunked\r\n\r\n5;" + b"x" * 100000
-    with Serve(daemon.place, "--body-timeout", "2") as other, other.raw_socket() as client:
-        client.sendall(stuck)
-        for _ in range(100):
-            tap.equal(other.get("/healthz", raw=True)[1], b"ok\n")
-        with contextlib.suppress(ConnectionResetError):
-            tap.equal(client.recv(100), b"")
-        wait_for(lambda: other.metric("connections") == 1, "its end")
+    with Serve(daemon.place, "--body-timeout", "2") as other:
+        for body in (b"5;" + b"x" * 100000, b"5\r\nabc"):
+            with other.raw_socket() as client:
+                client.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + body)
+                client.shutdown(socket.SHUT_WR)
+                for _ in range(100):
+                    tap.equal(other.get("/healthz", raw=True)[1], b"ok\n")
+                with contextlib.suppress(ConnectionResetError):
+                    tap.equal(client.recv(100), b"")
+        wait_for(lambda: other.metric("connections") == 1, "their end")
 
 
 def what_follows_a_request_is_read_as_one_or_ends_the_connection():
@@ -155,6 +158,7 @@ def one_more():
 
 
 def two_thousand_idle_connections_leave_room_and_nothing_behind():
+    before = daemon.metric("connections_accepted_total")
     with contextlib.ExitStack() as stack:
         for i in range(IDLE):
             client = stack.enter_context(wait_for(one_more, "room in the queue of new connections"))
@@ -162,7 +166,7 @@ def two_thousand_idle_connections_leave_room_and_nothing_behind():
                 client.sendall(b"GET /hea")  # half a head
             elif i % 3 == 2:
                 client.sendall(HEAD + b"Content-Length: 100\r\n\r\n{")  # half a body
-        wait_for(lambda: daemon.metric("connections") > IDLE * 3 // 4, "all of them")
+        wait_for(lambda: daemon.metric("connections_accepted_total") >= before + IDLE, "all of them")
         tap.equal(daemon.get("/healthz", raw=True)[1], b"ok\n")
     well()
 
@@ -203,15 +207,17 @@ def a_reader_that_never_reads_holds_nobody_up():
     well()
 
 
-def the_same_crowds_again_cost_no_memory():
-    before = memory_kb()
-    if before is None:
+def crowds_that_come_again_cost_no_memory():
+    if memory_kb() is None:
         raise tap.Skip("a sanitizer keeps what was freed")
-    two_thousand_idle_connections_leave_room_and_nothing_behind()
-    listeners_that_vanish_are_forgotten()
-    grown = memory_kb() - before
-    print("# %d kB more than before" % grown)
-    assert grown < MEMORY_KB, "%d kB more than before" % grown
+    grown = []
+    while not grown or (grown[-1] >= LEAK_KB and len(grown) < ROUNDS):
+        before = memory_kb()
+        two_thousand_idle_connections_leave_room_and_nothing_behind()
+        listeners_that_vanish_are_forgotten()
+        grown.append(memory_kb() - before)
+    print("# kB more than before:", grown)
+    assert grown[-1] < LEAK_KB, "it grows with each: %r kB" % grown
 
 
 def main():
@@ -222,7 +228,7 @@ def main():
     with Place(script=HANG) as place:
         place.take_cubins()
         with Serve(place, "--trial-timeout", "600", "--max-connections", str(IDLE + 500),
-                   "--head-timeout", "600", "--body-timeout", "600", "--idle-timeout", "600") as daemon:
+                   "--head-timeout", "30", "--body-timeout", "30", "--idle-timeout", "30") as daemon:
             # What it opens for its first tune stays open.
             job = daemon.post("/v1/tunes", ask(seq=96))[1]["job"]
             daemon.wait_for_state(job, "running")
@@ -240,7 +246,7 @@ def main():
                 a_reader_that_never_reads_holds_nobody_up,
                 listeners_that_vanish_are_forgotten,
                 two_thousand_idle_connections_leave_room_and_nothing_behind,
-                the_same_crowds_again_cost_no_memory,
+                crowds_that_come_again_cost_no_memory,
             ])
 
 
