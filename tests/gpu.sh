@@ -7,6 +7,7 @@
 #   tests/gpu.sh            everything (about 5 minutes on an H200 with 16 cores)
 #   tests/gpu.sh quick      without compute-sanitizer and with fewer rows
 #   tests/gpu.sh hopper     attn_fwd_sm90a alone: its proof and its whole table
+#   tests/gpu.sh serve      the daemon: both examples through it, two processes tuning at once
 #   tests/gpu.sh deploy     sweeps that are killed, a report, a bundle on an empty store, buckets' regret
 set -u
 cd "$(dirname "$0")/.." || exit
@@ -158,7 +159,56 @@ deploy() {
     finish
 }
 
+# Kernels got, loaded and launched through the daemon, by the C library and by Python alone; and two
+# processes that tune through one daemon beside one that does so alone.
+serve() {
+    sockets=$(mktemp -d) # a Unix socket's path is short
+    socket=$sockets/fa-tune.sock
+    daemon=
+    trap '[ -z "$daemon" ] || kill "$daemon"; rm -rf "$work" "$sockets"' EXIT
+    "$bundle/fa-tune-serve" --socket "$socket" >"$out/serve.log" 2>&1 &
+    daemon=$!
+    begin=$(clock)
+    until "$bundle/fa-tune" doctor --server "$socket" --json 2>/dev/null | grep -q 'is ready'; do
+        kill -0 "$daemon" 2>/dev/null || { cat "$out/serve.log"; break; }
+        [ "$(printf '%.0f' "$(seconds "$begin" "$(clock)")")" -lt 60 ] || break
+        sleep 0.2
+    done
+    "$bundle/fa-tune" doctor --server "$socket" | grep ' server ' | tee "$work/ready"
+    grep -q '^ok' "$work/ready"; verdict "the daemon is ready" $?
+    export FA_TUNE_SERVER=$socket
+
+    # The examples' own store stays empty: whatever they launch came through the daemon.
+    for run in first second; do
+        for example in "$bundle/tune_and_launch" "python3 examples/serve_and_launch.py $socket"; do
+            echo "== $run run of $example"
+            begin=$(clock)
+            # shellcheck disable=SC2086
+            FA_TUNE_STORE=$work/empty.db $example >"$work/example" 2>&1; status=$?
+            cat "$work/example"
+            ! grep -q '^note: ' "$work/example" && [ $status -eq 0 ]
+            verdict "$run run of $example" $?
+            note "$run run of ${example##*/}: $(seconds "$begin" "$(clock)") s, $(tail -n 1 "$work/example")"
+        done
+    done
+    FA_TUNE_STORE=$work/empty.db "$bundle/tune_and_launch" | grep -q "from the service at unix:$socket"
+    verdict "the C library's kernel is the daemon's" $?
+    "$bundle/fa-tune" --seq 512 --quiet >/dev/null; verdict "a tune by the daemon" $?
+    note "process start to launchable kernel through the daemon: $("$bundle/bench_latency")"
+    unset FA_TUNE_SERVER
+
+    kill "$daemon" && wait "$daemon"; verdict "the daemon stops well" $?
+    daemon=
+
+    echo "== two processes tune through one daemon, and one alone"
+    python3 tests/bench/serve_two.py "$bundle" --out "$out/serve_two.jsonl" | tee "$work/two.txt"
+    verdict "two through one daemon" "${PIPESTATUS[0]}"
+    note "$(tail -n 1 "$work/two.txt")"
+    finish
+}
+
 if [ "$mode" = hopper ]; then hopper; fi
+if [ "$mode" = serve ]; then serve; fi
 if [ "$mode" = deploy ]; then deploy; fi
 
 echo "== doctor"

@@ -6,12 +6,17 @@
 # folder and the source tree there, run tests/gpu.sh.
 set -eu
 cd "$(dirname "$0")/.."
-[ -f build-gpu/build.ninja ] ||
-    meson setup build-gpu --buildtype=release -Dc_link_args='-Wl,-rpath,$ORIGIN' >/dev/null
+# The old kind of rpath: it holds also for what those libraries need that are opened at run time.
+link_args='-Wl,--disable-new-dtags,-rpath,$ORIGIN'
+if [ -f build-gpu/build.ninja ]; then
+    meson configure build-gpu -Dc_link_args="$link_args"
+else
+    meson setup build-gpu --buildtype=release -Dc_link_args="$link_args" >/dev/null
+fi
 ninja -C build-gpu --quiet
 rm -rf gpu-bundle
 mkdir gpu-bundle
-cp build-gpu/fa-tune build-gpu/fa-tune-worker gpu-bundle/
+cp build-gpu/fa-tune build-gpu/fa-tune-worker build-gpu/fa-tune-serve gpu-bundle/
 cp -L build-gpu/libfa_tune.so.0 gpu-bundle/
 ln -s libfa_tune.so.0 gpu-bundle/libfa_tune.so
 for program in build-gpu/tests/test_gpu_attn build-gpu/tests/test_gpu_driver \
@@ -21,9 +26,19 @@ for program in build-gpu/tests/test_gpu_attn build-gpu/tests/test_gpu_driver \
 done
 mkdir gpu-bundle/fake
 cp build-gpu/tests/fake/libcuda.so.1 gpu-bundle/fake/
+# libcurl and libpq are opened at run time, by who names a server.
+for library in libcurl.so.4 libpq.so.5; do
+    found=$(ldconfig -p | awk -v name="$library" '$1 == name {print $NF; exit}')
+    if [ -n "$found" ]; then
+        cp -L "$found" gpu-bundle/
+    else
+        echo "gpu_bundle: no $library here: the bundle goes without it" >&2
+    fi
+done
 # Everything but the C library, which the other machine has in a newer version.
-ldd gpu-bundle/fa-tune gpu-bundle/test_gpu_attn |
+ldd gpu-bundle/fa-tune gpu-bundle/fa-tune-worker gpu-bundle/fa-tune-serve gpu-bundle/test_gpu_attn \
+    gpu-bundle/lib*.so.[45] |
     awk '$3 ~ /^\// && $1 !~ /^(libc|libm|libdl|libpthread|ld-linux)[.-]/ {print $3}' | sort -u |
     while read -r library; do cp -L "$library" gpu-bundle/; done
-strip gpu-bundle/fa-tune gpu-bundle/fa-tune-worker gpu-bundle/lib*.so.*
+strip gpu-bundle/fa-tune gpu-bundle/fa-tune-worker gpu-bundle/fa-tune-serve gpu-bundle/lib*.so.*
 du -sh gpu-bundle

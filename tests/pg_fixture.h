@@ -42,6 +42,7 @@ static inline void pg_spawn(int in[2], int out[2])
     char script[600];
     snprintf(script, sizeof script, "%s/tests/postgres.py", getenv("FA_TEST_SOURCE"));
     if (fork() == 0) {
+        setsid(); /* who kills the test's group leaves it to clean up */
         dup2(in[0], STDIN_FILENO);
         dup2(out[1], STDOUT_FILENO);
         execlp("python3", "python3", script, (char *)NULL);

@@ -66,8 +66,9 @@ class Cluster:
         self.bin = find_bin()
         self.user = unprivileged()
         base = os.environ.get("TMPDIR", "/tmp")
-        # A socket's path has 107 bytes at most.
-        self.folder = tempfile.mkdtemp(prefix="fa-tune-pg-", dir=base if len(base) < 60 else "/tmp")
+        # A socket's path has 107 bytes at most; and root's own folders are closed to the server.
+        self.folder = tempfile.mkdtemp(
+            prefix="fa-tune-pg-", dir=base if len(base) < 60 and self.user is None else "/tmp")
         self.data = os.path.join(self.folder, "data")
         self.server = None
         try:
@@ -176,7 +177,7 @@ class Server:
     def __init__(self):
         self.process = subprocess.Popen([sys.executable, os.path.abspath(__file__)],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        encoding="utf-8")
+                                        encoding="utf-8", start_new_session=True)
         self.schemas = 0
         word, _, rest = self.process.stdout.readline().strip().partition(" ")
         if word != "ready":

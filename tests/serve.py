@@ -113,7 +113,7 @@ class Serve:
                 self.process.kill()
                 self.process.wait()
             if failed:
-                print("# the daemon's log:\n# " + self.log().replace("\n", "\n# "))
+                print("# the daemon's log ends:\n# " + self.log()[-4000:].replace("\n", "\n# "))
             for name in os.listdir(self.folder):
                 os.unlink(os.path.join(self.folder, name))
             os.rmdir(self.folder)

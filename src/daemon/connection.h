@@ -32,6 +32,7 @@ struct connection {
     bool at_work;   /* a request has begun and is not over */
     bool suspended; /* libmicrohttpd does not look at it */
     bool cut;       /* its socket has been shut down */
+    bool ambiguous; /* nothing after this request is read */
     bool overlong;  /* more of a body came than is taken */
     serve_page *page; /* to be queued, with exchange.status */
     fa_buf out;     /* of a stream */
@@ -46,8 +47,11 @@ struct serve_http {
     uv_loop_t *loop;
     struct MHD_Daemon *daemon;
     uv_poll_t poll;
-    uv_timer_t soon, tick;
+    uv_idle_t soon;   /* runs libmicrohttpd again, others having had their turn */
+    uv_timer_t later; /* the same after a while: it is stuck */
+    uv_timer_t tick;
     int open_handles;
+    int64_t progress; /* callbacks of libmicrohttpd */
     serve_http_limits limits;
     serve_http_events events;
     void *context;

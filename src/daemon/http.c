@@ -13,11 +13,13 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 enum {
     TICK_MS = 250,
+    STUCK_MS = 5,
     RUNS = 16,              /* of libmicrohttpd before the loop's others get their turn */
     POOL_BYTES = 16 * 1024, /* for one head, and the head of its answer */
     SLACK = 64,             /* connections that are closing */
@@ -52,6 +54,8 @@ static void cut(struct connection *c)
         return;
     c->cut = true;
     shutdown(c->fd, SHUT_RDWR);
+    /* One whose buffer is full is not read again, and its end is not seen. */
+    MHD_set_connection_option(c->mhd, MHD_CONNECTION_OPTION_TIMEOUT, 1u);
     connection_resume(c);
 }
 
@@ -105,26 +109,38 @@ static void tick(uv_timer_t *timer)
 }
 
 /* ---- running --------------------------------------------------------------------------------*/
-static void run_now(uv_timer_t *timer)
+static void run_now(uv_idle_t *idle)
+{
+    uv_idle_stop(idle);
+    serve_http_run(idle->data);
+}
+
+static void run_late(uv_timer_t *timer)
 {
     serve_http_run(timer->data);
 }
 
+/* No timer of 0 ms: one that starts itself again from its callback lets nothing else happen. */
 void serve_http_run_soon(serve_http *http)
 {
-    if (!uv_is_active((uv_handle_t *)&http->soon))
-        uv_timer_start(&http->soon, run_now, 0, 0);
+    uv_idle_start(&http->soon, run_now);
 }
 
 void serve_http_run(serve_http *http)
 {
     MHD_UNSIGNED_LONG_LONG ms = 1;
+    int64_t before = http->progress;
     for (int i = 0; i < RUNS; i++) {
         MHD_run(http->daemon);
         if (MHD_get_timeout(http->daemon, &ms) != MHD_YES || ms > 0)
             return;
     }
-    serve_http_run_soon(http);
+    /* A connection whose buffer is full of what cannot be read on (a chunk's extension of 16 KiB) is
+     * looked at for ever, until its time is up. */
+    if (http->progress != before)
+        serve_http_run_soon(http);
+    else if (!uv_is_active((uv_handle_t *)&http->later))
+        uv_timer_start(&http->later, run_late, STUCK_MS, 0);
 }
 
 static void readable(uv_poll_t *poll, int status, int events)
@@ -140,6 +156,7 @@ static void connection_changed(void *context, struct MHD_Connection *mhd, void *
 {
     serve_http *http = context;
     struct connection *c = *socket_context;
+    http->progress++;
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         const union MHD_ConnectionInfo *info =
             MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
@@ -205,7 +222,7 @@ static void request_over(void *context, struct MHD_Connection *mhd, void **reque
     connection_forget(c);
     c->served = true;
     enter(c, CONNECTION_IDLE);
-    if (c->http->draining)
+    if (c->http->draining || c->ambiguous)
         cut(c);
 }
 
@@ -235,6 +252,37 @@ static enum MHD_Result go_on(struct connection *c)
     return MHD_YES;
 }
 
+/* How long a body is must be said once and in one way: libmicrohttpd takes the first of two, and what
+ * stands before us might take the other, so that one's body would be another's request. */
+struct framing {
+    int lengths, encodings;
+    bool odd;
+};
+
+static enum MHD_Result look_at_header(void *context, enum MHD_ValueKind kind, const char *name,
+                                      const char *value)
+{
+    struct framing *framing = context;
+    (void)kind;
+    if (strpbrk(name, " \t") != NULL) { /* "Content-Length : 5", which some take for the length */
+        framing->odd = true;
+    } else if (strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0) {
+        framing->lengths++;
+        framing->odd |= value == NULL || *value == 0 || value[strspn(value, "0123456789")] != 0;
+    } else if (strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0) {
+        framing->encodings++;
+        framing->odd |= value == NULL || strcasecmp(value, "chunked") != 0;
+    }
+    return MHD_YES;
+}
+
+static bool is_ambiguous(const struct connection *c)
+{
+    struct framing framing = {0};
+    MHD_get_connection_values(c->mhd, MHD_HEADER_KIND, look_at_header, &framing);
+    return framing.odd || framing.lengths + framing.encodings > 1;
+}
+
 static enum MHD_Result begin(struct connection *c, const char *url, const char *method)
 {
     serve_http *http = c->http;
@@ -248,7 +296,12 @@ static enum MHD_Result begin(struct connection *c, const char *url, const char *
     http->busy++;
     c->at_work = true;
     enter(c, CONNECTION_BODY);
-    http->events.head(http->context, exchange);
+    c->ambiguous = is_ambiguous(c);
+    if (c->ambiguous)
+        serve_reply_refused(exchange, MHD_HTTP_BAD_REQUEST, FA_EINVAL,
+                            "the length of the body is said twice, or in no way that is known", 0);
+    else
+        http->events.head(http->context, exchange);
     const char *length = serve_header(exchange, MHD_HTTP_HEADER_CONTENT_LENGTH);
     if (exchange->status == 0 && length != NULL &&
         strtoull(length, NULL, 10) > exchange->body_limit + DISCARD)
@@ -292,6 +345,7 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *mhd, const c
     serve_http *http = context;
     struct connection *c = *request_context;
     (void)version;
+    http->progress++;
     if (c == NULL) {
         const union MHD_ConnectionInfo *info =
             MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
@@ -314,6 +368,15 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *mhd, const c
         http->events.request(http->context, exchange);
     }
     return go_on(c);
+}
+
+/* A NUL would end the path where another reader of it goes on: it stays as it is written, and then
+ * there is nothing at that path. */
+static size_t unescape(void *context, struct MHD_Connection *mhd, char *text)
+{
+    (void)context;
+    (void)mhd;
+    return strstr(text, "%00") != NULL ? strlen(text) : MHD_http_unescape(text);
 }
 
 static void no_log(void *context, const char *format, va_list arguments)
@@ -341,7 +404,7 @@ int serve_http_open(uv_loop_t *loop, const serve_http_limits *limits,
         request_over, NULL, MHD_OPTION_NOTIFY_CONNECTION, connection_changed, http,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)(limits->connections + SLACK),
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, 0u,
-        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
+        MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
     const union MHD_DaemonInfo *info =
         http->daemon != NULL ? MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
     int fd = info != NULL ? info->epoll_fd : -1;
@@ -353,9 +416,10 @@ int serve_http_open(uv_loop_t *loop, const serve_http_limits *limits,
         return fa_fail(diag, FA_EIO, "libmicrohttpd did not start (%s): is its epoll there?",
                        fd < 0 ? "no descriptor" : uv_strerror(rc));
     }
-    uv_timer_init(loop, &http->soon);
+    uv_idle_init(loop, &http->soon);
+    uv_timer_init(loop, &http->later);
     uv_timer_init(loop, &http->tick);
-    http->poll.data = http->soon.data = http->tick.data = http;
+    http->poll.data = http->soon.data = http->later.data = http->tick.data = http;
     uv_poll_start(&http->poll, UV_READABLE, readable);
     uv_timer_start(&http->tick, tick, TICK_MS, TICK_MS);
     *ret_http = http;
@@ -378,9 +442,10 @@ void serve_http_close(serve_http **http)
         cut(c);
     MHD_run(h->daemon); /* resumes those that waited */
     MHD_stop_daemon(h->daemon);
-    h->open_handles = 3;
+    h->open_handles = 4;
     uv_close((uv_handle_t *)&h->poll, closed);
     uv_close((uv_handle_t *)&h->soon, closed);
+    uv_close((uv_handle_t *)&h->later, closed);
     uv_close((uv_handle_t *)&h->tick, closed);
     *http = NULL;
 }

@@ -188,6 +188,7 @@ static ssize_t read_stream(void *context, uint64_t position, char *ret, size_t s
     (void)position;
     if (c->cut)
         return MHD_CONTENT_READER_END_WITH_ERROR;
+    c->http->progress++;
     c->since_ms = (int64_t)uv_now(c->http->loop);
     if (left > 0) {
         size_t count = left < size ? left : size;

@@ -88,12 +88,12 @@ bool fa_remote_is_answer(int code);
 enum {
     FA_REMOTE_REPLY_MAX = 2 * FA_ANSWER_TEXT_MAX,
     FA_REMOTE_CUBIN_MAX = 64 << 20,
-    FA_REMOTE_ASK_MS = 10000, /* for what needs no tune */
+    FA_REMOTE_ASK_MS = 35000, /* for what needs no tune; a GPU's driver may have to start first */
     FA_REMOTE_LONG_MS = 60000 /* for what may be large */
 };
 
 /* 0 with a reply of status 200 or `other`, whose body the caller frees; the request's own failure;
- * or FA_REMOTE_NONE. Once more where the server has trouble that may pass. */
+ * FA_ECANCELED by its idle(); or FA_REMOTE_NONE. Once more where the server has trouble that may pass. */
 int fa_remote_ask(fa_tuner *tuner, const fa_http_call *call, int other, fa_http_reply *ret_reply,
                   fa_diag *diag);
 

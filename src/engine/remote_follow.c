@@ -59,29 +59,16 @@ static int on_idle(void *context)
     return f->stopped;
 }
 
-static void nap(void)
-{
-    const struct timespec pause = {0, PAUSE_MS * 1000000};
-    nanosleep(&pause, NULL);
-}
-
-/* Takes its hands off the job; one that others wait for goes on. The server may not have seen yet
- * that this follower has hung up, and so is asked a few times. */
+/* Takes its hands off the job; one that others wait for goes on. */
 static void let_go(fa_http *http, const char *job)
 {
-    enum { TRIES = 3, WANTED = 409 };
     char path[128];
-    snprintf(path, sizeof path, "/v1/jobs/%s?unless=wanted", job);
+    fa_http_reply reply = {0};
+    snprintf(path, sizeof path, "/v1/jobs/%s?unless=shared", job);
     fa_http_call call = {.method = "DELETE", .path = path, .limit = FAILURE_MAX,
                          .whole_ms = CANCEL_MS};
-    for (int tries = 0; tries < TRIES; tries++) {
-        fa_http_reply reply = {0};
-        int rc = fa_http_do(http, &call, &reply, NULL);
+    if (fa_http_do(http, &call, &reply, NULL) == 0)
         fa_buf_free(&reply.body);
-        if (rc != 0 || reply.status != WANTED)
-            return;
-        nap();
-    }
 }
 
 /* One stream, to its end. */
@@ -102,7 +89,8 @@ static int listen(fa_http *http, const char *path, struct following *f, fa_http_
 
 static bool pause_once(struct following *f)
 {
-    nap();
+    const struct timespec pause = {0, PAUSE_MS * 1000000};
+    nanosleep(&pause, NULL);
     return on_idle(f) == 0;
 }
 

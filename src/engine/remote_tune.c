@@ -85,9 +85,11 @@ static int read_job(const fa_buf *text, char ret_job[72], fa_diag *diag)
 /* ---- jobs -----------------------------------------------------------------------------------*/
 /* Posts until there is a result: at once, or the job's. ret_text is the result's. A job that the
  * server has forgotten is asked for once more. */
-static int result_of(fa_tuner *tuner, const fa_http_call *post, int accepted,
-                     const fa_follower *follower, fa_buf *ret_text, fa_diag *diag)
+static int result_of(fa_tuner *tuner, fa_http_call *post, int accepted, const fa_follower *follower,
+                     fa_buf *ret_text, fa_diag *diag)
 {
+    post->idle = follower->idle;
+    post->context = follower->context;
     for (int tries = 0;; tries++) {
         fa_http_reply reply;
         fa_diag why = {{0}};

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is told as a list: baselines, scopes, the fastest trials, who holds items of the queue; and
+ * winners that take another's place.
+ */
+#include "check.h"
+#include "db_fixture.h"
+
+/* ---- baselines ------------------------------------------------------------------------------*/
+static fa_baseline baseline_of(int32_t seq, const char *peer, double median_us)
+{
+    fa_baseline baseline = {.problem = db_scope(seq).problem,
+                            .gpu_name = "H200",
+                            .median_us = median_us,
+                            .low_us = median_us / 2,
+                            .high_us = median_us * 2,
+                            .sample_count = 30,
+                            .unix_time = 1700000000,
+                            .source = "PyTorch 2.11"};
+    strcpy(baseline.peer, peer);
+    return baseline;
+}
+
+struct told {
+    fa_baseline baseline[4];
+    int count;
+};
+
+static int tell(void *context, const fa_baseline *baseline)
+{
+    struct told *told = context;
+    if (told->count < 4)
+        told->baseline[told->count] = *baseline;
+    told->count++;
+    return 0;
+}
+
+static void a_baseline_replaces_the_earlier_one_and_comes_last(void)
+{
+    fa_store *store = db_open(&diag);
+    CHECK(store != NULL);
+    const fa_baseline first[] = {baseline_of(1, "fa2", 10.1), baseline_of(1, "fa3", 8.3),
+                                 baseline_of(2, "fa2", 20.7)};
+    const fa_baseline again = baseline_of(1, "fa2", 9.9);
+    struct told told = {0};
+    CHECK_OK(fa_store_baselines_put(store, first, 3, &diag), diag);
+    CHECK_OK(fa_store_baselines_put(store, &again, 1, &diag), diag);
+    CHECK_OK(fa_store_baselines_each(store, tell, &told, &diag), diag);
+    CHECK_INT(told.count, 3);
+    CHECK_TEXT(told.baseline[0].peer, "fa3");
+    CHECK(told.baseline[0].median_us == 8.3 && told.baseline[0].high_us == 16.6);
+    CHECK(told.baseline[1].problem.seq_q == 2 && told.baseline[1].median_us == 20.7);
+    CHECK(told.baseline[2].problem.seq_q == 1 && told.baseline[2].median_us == 9.9);
+    CHECK_TEXT(told.baseline[2].source, "PyTorch 2.11");
+    CHECK_INT(told.baseline[2].unix_time, 1700000000);
+    CHECK(db_tamper("UPDATE baseline SET median_us = -1 WHERE peer = 'fa3'"));
+    told.count = 0;
+    CHECK_OK(fa_store_baselines_each(store, tell, &told, &diag), diag);
+    CHECK_INT(told.count, 2);
+    fa_store_close(&store);
+}
+
+static void baselines_are_put_together_or_not_at_all(void)
+{
+    fa_store *store = db_open(&diag);
+    CHECK(store != NULL);
+    fa_baseline two[] = {baseline_of(1, "fa2", 10), baseline_of(2, "fa2", NAN)};
+    struct told told = {0};
+    CHECK_INT(fa_store_baselines_put(store, two, 2, &diag), FA_EINVAL);
+    CHECK_HAS(diag.text, "baseline 1");
+    CHECK_OK(fa_store_baselines_each(store, tell, &told, &diag), diag);
+    CHECK_INT(told.count, 0);
+    fa_store_close(&store);
+}
+
+/* ---- scopes and trials ----------------------------------------------------------------------*/
+static int see_scope(void *context, const fa_scope *scope, int32_t trials, int64_t unix_time)
+{
+    int64_t *seen = context; /* how many; trials of seq 512; when its newest was written */
+    seen[0]++;
+    if (scope->problem.seq_q == 512) {
+        seen[1] = trials;
+        seen[2] = unix_time;
+    }
+    return 0;
+}
+
+static int see_config(void *context, const fa_trial_record *record)
+{
+    int32_t *seen = context;
+    seen[++seen[0]] = record->trial.config.tunable[1].value;
+    return record->sample_count == 0 ? 0 : FA_EINVAL; /* told without samples */
+}
+
+static void scopes_tell_their_trials_and_the_fastest_come_first(void)
+{
+    fa_store *store = db_open(&diag);
+    CHECK(store != NULL);
+    float samples[DB_SAMPLES];
+    fa_scope scope = db_scope(512);
+    static const struct {
+        uint32_t n;
+        fa_status status;
+        double us;
+    } table[] = {
+        {1, FA_STATUS_MEASURED, 9}, {2, FA_STATUS_MEASURED, 3}, {3, FA_STATUS_COMPILED, 1},
+        {4, FA_STATUS_WRONG, 0},    {5, FA_STATUS_MEASURED, 5}, {2, FA_STATUS_MEASURED, 7},
+        {6, FA_STATUS_COMPILED, 2},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        fa_trial_record put = db_trial_record(table[i].n, samples);
+        put.trial.status = table[i].status;
+        put.trial.median_us = table[i].status == FA_STATUS_MEASURED ? table[i].us : 0;
+        put.trial.predicted_us = table[i].status == FA_STATUS_MEASURED ? 100 : table[i].us;
+        CHECK_OK(fa_store_trial_put(store, &scope, &put, &diag), diag);
+    }
+    CHECK_OK(db_put_winner(store, 7, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
+    int64_t seen[3] = {0};
+    CHECK_OK(fa_store_scopes_each(store, see_scope, seen, &diag), diag);
+    CHECK_INT(seen[0], 2);
+    CHECK_INT(seen[1], 6); /* configs */
+    CHECK(seen[2] > 0);
+    int32_t fastest[4] = {0};
+    CHECK_OK(
+        fa_store_trials_fastest(store, &scope, FA_STATUS_MEASURED, 2, see_config, fastest, &diag),
+        diag);
+    CHECK_INT(fastest[0], 2);
+    CHECK_INT(fastest[1], 5);
+    CHECK_INT(fastest[2], 2); /* by its newest time */
+    memset(fastest, 0, sizeof fastest);
+    CHECK_OK(
+        fa_store_trials_fastest(store, &scope, FA_STATUS_COMPILED, 9, see_config, fastest, &diag),
+        diag);
+    CHECK_INT(fastest[0], 2);
+    CHECK_INT(fastest[1], 3); /* by the model's */
+    fa_store_close(&store);
+}
+
+/* ---- winners that take another's place ------------------------------------------------------*/
+static void a_winner_made_elsewhere_replaces_a_better_one_and_keeps_its_time(void)
+{
+    static unsigned char bytes[DB_CUBIN_SIZE];
+    fa_store *store = db_open(&diag);
+    CHECK(store != NULL);
+    CHECK_OK(db_put_winner(store, 512, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
+    fa_cubin_record cubin = db_cubin(2, bytes);
+    fa_winner_record winner = db_winner(512, 2, FA_ORIGIN_IMPORTED), got = {0};
+    winner.unix_time = 1600000000;
+    bool exists = true;
+    CHECK_OK(fa_store_cubin_exists(store, cubin.key, &exists, &diag), diag);
+    CHECK(!exists);
+    CHECK_OK(fa_store_winner_replace(store, &winner, &cubin, &diag), diag);
+    CHECK(db_winner_is(store, 512, 2, &diag));
+    CHECK_OK(fa_store_cubin_exists(store, cubin.key, &exists, &diag), diag);
+    CHECK(exists);
+    CHECK_OK(fa_store_winner_get(store, &winner.scope, &got, NULL, &diag), diag);
+    CHECK_INT(got.unix_time, 1600000000);
+    CHECK_INT(got.origin, FA_ORIGIN_IMPORTED);
+    fa_winner_record_free(&got);
+    fa_store_close(&store);
+}
+
+/* ---- who holds what -------------------------------------------------------------------------*/
+struct holders {
+    fa_queue_holder holder[2];
+    int count;
+};
+
+static int see_holder(void *context, const fa_queue_holder *holder)
+{
+    struct holders *holders = context;
+    if (holders->count < 2)
+        holders->holder[holders->count] = *holder;
+    holders->count++;
+    return 0;
+}
+
+static void the_queue_tells_who_holds_its_items(void)
+{
+    fa_store *store = db_open(&diag);
+    CHECK(store != NULL);
+    fa_sweep sweep = {.plan = "three"};
+    fa_sweep_item item[3], taken;
+    fa_queue_claim claim;
+    struct holders holders = {0};
+    int64_t id = 0;
+    memset(sweep.key, 'a', sizeof sweep.key - 1);
+    for (int i = 0; i < 3; i++) {
+        item[i] = (fa_sweep_item){.problem = db_scope(i + 1).problem};
+        strcpy(item[i].gpu, "L4");
+    }
+    CHECK_OK(fa_store_queue_enter(store, &sweep, item, 3, false, "{}", &id, &diag), diag);
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(fa_store_queue_claim(store, NULL, 0, i == 0 ? FA_STAGE_COMPILE : FA_STAGE_MEASURE,
+                                      i == 0 ? "ada-1" : "bob-2", 600000, &claim, &taken, &diag),
+                 diag);
+    CHECK_OK(fa_store_queue_holders_each(store, id, see_holder, &holders, &diag), diag);
+    CHECK_INT(holders.count, 2);
+    CHECK_TEXT(holders.holder[0].holder, "ada-1");
+    CHECK_INT(holders.holder[0].stage, FA_STAGE_COMPILE);
+    CHECK_TEXT(holders.holder[1].holder, "bob-2");
+    CHECK_INT(holders.holder[1].stage, FA_STAGE_MEASURE);
+    CHECK_INT(holders.holder[1].position, 1);
+    CHECK_INT(holders.holder[1].item.problem.seq_q, 2);
+    CHECK(holders.holder[1].left_ms > 0 && holders.holder[1].left_ms <= 600000);
+    fa_store_close(&store);
+}
+
+int main(void)
+{
+    DB_TEST(a_baseline_replaces_the_earlier_one_and_comes_last);
+    DB_TEST(baselines_are_put_together_or_not_at_all);
+    DB_TEST(scopes_tell_their_trials_and_the_fastest_come_first);
+    DB_TEST(a_winner_made_elsewhere_replaces_a_better_one_and_keeps_its_time);
+    DB_TEST(the_queue_tells_who_holds_its_items);
+    return check_done();
+}

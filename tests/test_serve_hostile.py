@@ -1,0 +1,253 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Clients that lie, leave or pile up. One daemon meets them all; after each it answers others and
+holds no more descriptors than before, and crowds that come again and again cost no more memory."""
+import contextlib
+import json
+import os
+import resource
+import socket
+
+import tap
+from place import Place
+from serve import Serve, ask, wait_for
+
+HANG = "device name=NVIDIA_L4 sm=89 sms=58\nfault family hang\n"
+HEAD = b"POST /v1/kernel HTTP/1.1\r\nHost: x\r\n"
+ASK = json.dumps(ask(gpu="L4", effort="cached")).encode()
+IDLE = 2000
+LEAK_KB = 1 << 10  # of a crowd of 2,400; the least that a connection has is 2.6 KB
+ROUNDS = 8  # until the allocator has found places for all of them
+daemon = None
+
+
+def descriptors():
+    return len(os.listdir("/proc/%d/fd" % daemon.process.pid))
+
+
+def memory_kb():
+    """None with a sanitizer, which keeps what was freed for a while."""
+    with open("/proc/%d/maps" % daemon.process.pid, encoding="utf-8") as maps:
+        text = maps.read()
+        if "libasan" in text or "libtsan" in text:
+            return None
+    with open("/proc/%d/status" % daemon.process.pid, encoding="utf-8") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS:"))
+
+
+def well():
+    """Others are answered, nothing is left, and no request was taken for two."""
+    tap.equal(daemon.get("/healthz", raw=True)[1], b"ok\n")
+    tap.equal(daemon.post("/v1/kernel", ASK)[0], 404)
+    wait_for(lambda: daemon.metric("connections") == 1, "the end of every other connection")
+    wait_for(lambda: descriptors() <= daemon.descriptors, "the descriptors of before")
+    tap.equal(daemon.process.poll(), None)
+
+
+def said_back(text, end=True):
+    """Everything that the daemon answers to this, until it closes."""
+    came = b""
+    with daemon.raw_socket() as client:
+        try:
+            client.sendall(text)
+            if end:
+                client.shutdown(socket.SHUT_WR)
+            while True:
+                block = client.recv(65536)
+                if not block:
+                    return came
+                came += block
+        except (BrokenPipeError, ConnectionResetError):
+            return came
+
+
+def statuses(came):
+    """Of every answer in it; bodies hold none of our marks."""
+    return [int(part[:3]) for part in came.split(b"HTTP/1.1 ")[1:]]
+
+
+def a_request_is_never_taken_for_two():
+    inner = b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"  # would be answered with 404
+    length = b"%d" % len(inner)
+    for head in (b"Content-Length: 0\r\nContent-Length: " + length + b"\r\n",
+                 b"Content-Length: " + length + b"\r\nContent-Length: 0\r\n",
+                 b"Content-Length: 0, " + length + b"\r\n",
+                 b"Content-Length: +" + length + b"\r\n",
+                 b"Content-Length: 0x10\r\n",
+                 b"Content-Length : " + length + b"\r\n",
+                 b"Transfer-Encoding: identity, chunked\r\n",
+                 b"Transfer-Encoding: chunked, chunked\r\n",
+                 b"Transfer-Encoding:\x0bchunked\r\n",
+                 b"Transfer-Encoding: xchunked\r\n",
+                 b"Content-Length: " + length + b"\r\nTransfer-Encoding: chunked\r\n"):
+        for body in (inner, b"0\r\n\r\n" + inner):
+            came = said_back(HEAD + head + b"\r\n" + body)
+            # One answer, then the end: what follows a head that two readers may read in two ways is
+            # not looked at.
+            assert len(statuses(came)) <= 1 or 404 not in statuses(came)[1:], (head, came)
+            tap.lacks(came, b"HTTP/1.1 2")
+    well()
+
+
+def chunks_that_lie_are_cut_off():
+    head = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+    for body in (b"ffffffffffffffffffff\r\n", b"-1\r\n\r\n", b"3\r\nabcdef\r\n0\r\n\r\n",
+                 b"zz\r\n",
+                 b"1\r\nx\r\n" * 20000 + b"0\r\n\r\n", b"0\r\n" + b"T: x\r\n" * 50000 + b"\r\n"):
+        tap.lacks(said_back(head + body), b"HTTP/1.1 2")
+    # An honest one is read.
+    came = said_back(head + b"%x\r\n" % len(ASK) + ASK + b"\r\n0\r\n\r\n")
+    tap.equal(statuses(came), [404])
+    well()
+
+
+def a_connection_that_cannot_go_on_holds_nobody_up_and_ends():
+    """libmicrohttpd goes round and round with a chunk's head that its buffer does not hold."""
+    with Serve(daemon.place, "--body-timeout", "2") as other:
+        for body in (b"5;" + b"x" * 100000, b"5\r\nabc"):
+            with other.raw_socket() as client:
+                client.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + body)
+                client.shutdown(socket.SHUT_WR)
+                for _ in range(100):
+                    tap.equal(other.get("/healthz", raw=True)[1], b"ok\n")
+                with contextlib.suppress(ConnectionResetError):
+                    tap.equal(client.recv(100), b"")
+        wait_for(lambda: other.metric("connections") == 1, "their end")
+
+
+def what_follows_a_request_is_read_as_one_or_ends_the_connection():
+    get = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    tap.equal(statuses(said_back(get * 500)), [200] * 500)
+    for garbage in (b"\x00" * 1000, os.urandom(1000), b"}" * 1000 + b"\r\n\r\n", b"\r\n\r\n{}\r\n\r\n"):
+        came = statuses(said_back(get + garbage))
+        tap.equal(came[0], 200)
+        assert 200 not in came[1:], came
+    well()
+
+
+def paths_lead_nowhere_but_to_what_there_is():
+    for path in (b"/../../etc/passwd", b"/v1/cubins/../../healthz", b"/v1/cubins/%2e%2e%2f%2e%2e",
+                 b"/v1/cubins/" + b"0" * 64 + b"%00.db", b"/v1/cubins/" + b"G" * 64,
+                 b"/v1/cubins/" + b"A" * 64, b"/v1/cubins/" + b"0" * 63, b"/v1/cubins/" + b"0" * 5000,
+                 b"/v1/cubins/" + b"0" * 64 + b"/", b"/v1/cubins/", b"//healthz", b"/healthz/",
+                 b"/healthz%00", b"/v1/jobs/" + b"a" * 32, b"/v1/jobs/../winners", b"/v1/jobs/%",
+                 b"/v1/jobs/%zz", b"/v1/jobs/a%2fevents", b"/v1/jobs//events", b"/%c0%ae%c0%ae/",
+                 b"http://elsewhere/healthz/x", b"/" + b"%41" * 3000, b"*"):
+        came = said_back(b"GET " + path + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert all(400 <= status < 500 for status in statuses(came)), (path, came[:200])
+        tap.lacks(came, b"root:")
+    for path in (b"/v1/winners?limit=0", b"/v1/winners?limit=-1", b"/v1/winners?limit=1e3",
+                 b"/v1/winners?limit=99999999999999999999", b"/v1/winners?gpu=" + b"x" * 64):
+        came = said_back(b"GET " + path + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        tap.equal((path, statuses(came)), (path, [400]))
+    well()
+
+
+def methods_that_are_not_taken_say_which_are():
+    for method in (b"PUT", b"PATCH", b"OPTIONS", b"TRACE", b"CONNECT", b"get", b"X" * 200):
+        came = said_back(method + b" /v1/kernel HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert all(status in (400, 404, 405, 501) for status in statuses(came)), (method, came[:200])
+    well()
+
+
+def one_more():
+    try:
+        return daemon.raw_socket()
+    except BlockingIOError:  # a loaded machine is slow to accept
+        return None
+
+
+def two_thousand_idle_connections_leave_room_and_nothing_behind():
+    before = daemon.metric("connections_accepted_total")
+    with contextlib.ExitStack() as stack:
+        for i in range(IDLE):
+            client = stack.enter_context(wait_for(one_more, "room in the queue of new connections"))
+            if i % 3 == 1:
+                client.sendall(b"GET /hea")  # half a head
+            elif i % 3 == 2:
+                client.sendall(HEAD + b"Content-Length: 100\r\n\r\n{")  # half a body
+        wait_for(lambda: daemon.metric("connections_accepted_total") >= before + IDLE, "all of them")
+        tap.equal(daemon.get("/healthz", raw=True)[1], b"ok\n")
+    well()
+
+
+def listeners_that_vanish_are_forgotten():
+    status, document = daemon.post("/v1/tunes", ask())
+    tap.equal(status, 202)
+    path = b"GET /v1/jobs/%s/events HTTP/1.1\r\nHost: x\r\n\r\n" % document["job"].encode()
+    with contextlib.ExitStack() as stack:
+        for i in range(200):
+            client = stack.enter_context(daemon.raw_socket())
+            client.sendall(path)
+            if i % 2 == 0:
+                tap.has(client.recv(4096), b" 200 ")
+        # And as many who wait for the tune itself.
+        body = json.dumps(ask()).encode()
+        for i in range(200):
+            client = stack.enter_context(daemon.raw_socket())
+            client.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        wait_for(lambda: daemon.metric("connections") > 350, "all who wait")
+        tap.equal(daemon.get("/healthz", raw=True)[1], b"ok\n")
+    wait_for(lambda: daemon.metric("connections") == 1, "the end of those who wait")
+    tap.equal(daemon.delete("/v1/jobs/" + document["job"])[0] // 100, 2)
+    daemon.wait_for_state(document["job"], "canceled")
+    well()
+
+
+def a_reader_that_never_reads_holds_nobody_up():
+    with contextlib.ExitStack() as stack:
+        for _ in range(50):
+            client = stack.enter_context(daemon.raw_socket())
+            client.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                for _ in range(100):
+                    client.send(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 100)
+        for _ in range(20):
+            tap.equal(daemon.get("/healthz", raw=True)[1], b"ok\n")
+    well()
+
+
+def crowds_that_come_again_cost_no_memory():
+    if memory_kb() is None:
+        raise tap.Skip("a sanitizer keeps what was freed")
+    grown = []
+    while not grown or (grown[-1] >= LEAK_KB and len(grown) < ROUNDS):
+        before = memory_kb()
+        two_thousand_idle_connections_leave_room_and_nothing_behind()
+        listeners_that_vanish_are_forgotten()
+        grown.append(memory_kb() - before)
+    print("# kB more than before:", grown)
+    assert grown[-1] < LEAK_KB, "it grows with each: %r kB" % grown
+
+
+def main():
+    global daemon
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < IDLE + 200:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, IDLE + 1000), hard))
+    with Place(script=HANG) as place:
+        place.take_cubins()
+        with Serve(place, "--trial-timeout", "600", "--max-connections", str(IDLE + 500),
+                   "--head-timeout", "30", "--body-timeout", "30", "--idle-timeout", "30") as daemon:
+            # What it opens for its first tune stays open.
+            job = daemon.post("/v1/tunes", ask(seq=96))[1]["job"]
+            daemon.wait_for_state(job, "running")
+            daemon.delete("/v1/jobs/" + job)
+            daemon.wait_for_state(job, "canceled")
+            tap.equal(daemon.get("/v1/gpus")[0], 200)
+            daemon.descriptors = descriptors() + 1  # of the client that asks
+            tap.main([
+                a_request_is_never_taken_for_two,
+                chunks_that_lie_are_cut_off,
+                a_connection_that_cannot_go_on_holds_nobody_up_and_ends,
+                what_follows_a_request_is_read_as_one_or_ends_the_connection,
+                paths_lead_nowhere_but_to_what_there_is,
+                methods_that_are_not_taken_say_which_are,
+                a_reader_that_never_reads_holds_nobody_up,
+                listeners_that_vanish_are_forgotten,
+                two_thousand_idle_connections_leave_room_and_nothing_behind,
+                crowds_that_come_again_cost_no_memory,
+            ])
+
+
+main()
