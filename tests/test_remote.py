@@ -346,9 +346,14 @@ def doctor_says_whether_the_server_answers():
         with Stub(lambda request: reply(200, b"ready\n")) as stub:
             checks = place.json("doctor", "--server", stub.address)["checks"]
             tap.equal([check["level"] for check in checks if check["name"] == "server"], ["ok"])
-        with Stub(lambda request: failure(503, "FA_EBUSY", "starting")) as stub:
-            checks = place.json("doctor", "--server", stub.address)["checks"]
-            tap.equal([check["level"] for check in checks if check["name"] == "server"], ["warn"])
+        for answers, why in [(lambda request: failure(503, "FA_EBUSY", "starting"), "status 503"),
+                             (lambda request: reply(200) if request.path == "/readyz" else
+                              failure(401, "FA_EUNTRUSTED", "a token"), "another token")]:
+            with Stub(answers) as stub:
+                checks = place.json("doctor", "--server", stub.address)["checks"]
+            check, = [check for check in checks if check["name"] == "server"]
+            tap.equal(check["level"], "warn")
+            tap.has(check["text"], why)
         checks = place.json("doctor")["checks"]
         tap.equal([check for check in checks if check["name"] == "server"], [])
 

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SETS = 1024, WAYS = 4, KEY_MAX = 2048, PAGE_PART = 8, FRESH_MS = 2000 };
+enum { SETS = 1024, WAYS = 4, KEY_MAX = 2048, PAGE_PART = 8, FRESH_MS = 2000,
+       LOOKUP_MS = 30000 };
 
 struct entry {
     uint64_t hash;
@@ -19,6 +20,7 @@ struct entry {
     serve_page *page;
     int64_t generation;
     int64_t right_ms; /* when it was last known to be what the store holds */
+    int64_t asked_ms; /* when it began to be looked up again; while `refreshing` */
     int64_t used;
 };
 
@@ -96,12 +98,12 @@ serve_page *serve_cache_get(serve_cache *cache, char kind, const char *key, size
         size <= KEY_MAX ? find(cache, hash_of(kind, key, size), kind, key, size) : NULL;
     *ret_refresh = false;
     if (entry != NULL && entry->generation != cache->now.generation) {
-        if (now_ms - entry->right_ms > FRESH_MS) {
+        bool is_asked = entry->refreshing && now_ms - entry->asked_ms <= LOOKUP_MS;
+        if (!is_asked && now_ms - entry->right_ms > FRESH_MS) {
             entry = NULL;
-        } else {
-            cache->counts.stale++;
-            *ret_refresh = !entry->refreshing;
-            entry->refreshing = true;
+        } else if (!is_asked) {
+            *ret_refresh = entry->refreshing = true;
+            entry->asked_ms = now_ms;
         }
     } else if (entry != NULL) {
         entry->right_ms = now_ms;

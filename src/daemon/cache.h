@@ -4,9 +4,9 @@
  * finding one allocates nothing.
  *
  * Workload: a few to some thousands of different requests, each asked over and over.
- * Invariants: bounded in entries and bytes. An answer is at most FRESH_MS older than what the store
- * has held since, as far as the store's watcher has seen; after a tune of this daemon's nothing older
- * is given at all.
+ * Invariants: bounded in entries and bytes. An answer is at most two seconds older than what the store's
+ * watcher has seen, or as long as looking it up again takes (a database may have gone); after a tune of
+ * this daemon's nothing older is given at all.
  */
 #ifndef FA_DAEMON_CACHE_H
 #define FA_DAEMON_CACHE_H
@@ -21,7 +21,7 @@ typedef struct serve_cache_time {
 } serve_cache_time;
 
 typedef struct serve_cache_counts {
-    int64_t hits, misses, stale, entries, bytes;
+    int64_t hits, misses, entries, bytes;
 } serve_cache_counts;
 
 serve_cache *serve_cache_make(size_t bytes); /* NULL: out of memory */

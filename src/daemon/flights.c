@@ -322,6 +322,7 @@ static void resume(serve_flight *flight)
     if (flight->task.skipped || serve_job_is_over(job) || (waits && flight->rc != 0)) {
         /* it stays as it is */
     } else if (flight->rc != 0) {
+        job->kept = flight->rc == FA_ENODRIVER || flight->rc == FA_ENODEVICE; /* not there yet */
         serve_job_fail(job, flight->rc, flight->diag.text);
     } else if (flight->found.answered) {
         serve_job_answer(job, flight->document);

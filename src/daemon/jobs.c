@@ -314,7 +314,12 @@ static void finish(serve_job *job, serve_job_state state)
     service->counts.jobs[state]++;
     if (state == SERVE_DONE)
         serve_cache_empty(service->cache);
-    serve_journal_remove(job);
+    if (!job->kept)
+        serve_journal_remove(job);
+    free(job->body); /* a sweep's is large */
+    free(job->items);
+    job->body = NULL;
+    job->items = NULL;
     serve_log(state == SERVE_FAILED ? SERVE_WARN : SERVE_INFO, "job ended", "job", job->id, "state",
               serve_job_state_name(state), "reason", job->message.text, NULL);
     for (serve_exchange *e = job->streams.first; e != NULL; e = next) {
@@ -373,8 +378,10 @@ static void job_done(serve_task *task)
 
 void serve_job_cancel(serve_job *job)
 {
-    if (serve_job_is_over(job))
+    if (serve_job_is_over(job)) {
+        serve_journal_remove(job);
         return;
+    }
     atomic_store(&job->cancel, true);
     if (job->state == SERVE_QUEUED && take(job)) {
         job->code = fa_fail(&job->message, FA_ECANCELED, "canceled before it began");

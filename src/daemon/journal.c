@@ -189,7 +189,9 @@ static void written(serve_task *task)
         if (job->journaled)
             serve_job_journaled(job, 0, NULL);
         else
-            serve_job_journaled(job, writing->error == ENOSPC || writing->error == EDQUOT ? FA_EFULL
+            serve_job_journaled(job,
+                                task->skipped                                            ? FA_EBUSY
+                                : writing->error == ENOSPC || writing->error == EDQUOT ? FA_EFULL
                                                                                          : FA_EIO,
                                 task->skipped ? "this server is stopping" : strerror(writing->error));
     }

@@ -51,6 +51,16 @@ static void acceptable(uv_poll_t *poll, int status, int events)
     }
 }
 
+/* The first place that it serves at, in full. */
+static void identify(struct program *program)
+{
+    const char *where = program->listener[0].where;
+    char *real = program->listener[0].local ? realpath(where + strlen("unix:"), NULL) : NULL;
+    snprintf(program->settings.identity, sizeof program->settings.identity, "%s",
+             real != NULL ? real : where);
+    free(real);
+}
+
 static int open_listeners(struct program *program, fa_diag *diag)
 {
     serve_settings *settings = &program->settings;
@@ -62,9 +72,7 @@ static int open_listeners(struct program *program, fa_diag *diag)
         if (!program->listener[i].local && !settings->has_token)
             return fa_fail(diag, FA_EINVAL, "systemd passes %s and there is no --token-file",
                            program->listener[i].where);
-    if (settings->socket == NULL && program->listeners > 0) {
-        settings->socket = program->listener[0].where + strcspn(program->listener[0].where, ":") + 1;
-    } else {
+    if (settings->socket != NULL || program->listeners == 0) {
         if (settings->socket == NULL && (runtime == NULL || runtime[0] != '/'))
             return fa_fail(diag, FA_EINVAL,
                            "XDG_RUNTIME_DIR is not set: say where to serve, as in --socket "
@@ -85,6 +93,8 @@ static int open_listeners(struct program *program, fa_diag *diag)
     }
     if (rc == 0 && program->listeners == 0)
         rc = fa_fail(diag, FA_EINVAL, "there is nothing to serve on: give --socket or --tcp");
+    if (rc == 0)
+        identify(program);
     return rc;
 }
 
@@ -217,7 +227,6 @@ int main(int count, char **arguments)
     }
     serve_log_setup((serve_level)program.settings.log_level, program.settings.log_format == 1);
     signal(SIGPIPE, SIG_IGN);
-    unsetenv("FA_TUNE_SERVER"); /* it is this one */
     raise_open_files();
     if (uv_loop_init(&program.loop) != 0 || set_up(&program, &diag) != 0) {
         serve_log(SERVE_ERROR, "cannot start", "reason", diag.text, NULL);

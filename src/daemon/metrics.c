@@ -96,7 +96,7 @@ char *serve_metrics_text(serve_service *service)
     add_http(&out, serve_http_counted(service->http), &service->counts);
     add_cache(&out, serve_cache_counted(service->cache), &service->counts);
     add_jobs(&out, service);
-    metric(&out, "devices", "gauge", "CUDA devices here.", service->device_count);
+    metric(&out, "devices", "gauge", "CUDA devices here.", service->devices);
     metric(&out, "resident_bytes", "gauge", "Memory of this process.", resident_bytes());
     metric(&out, "ready", "gauge", "1 while requests are served.", serve_service_is_ready(service));
     headline(&out, "start_time_seconds", "gauge", "Unix time of the start.");

@@ -187,7 +187,9 @@ static void know_devices(serve_task *task, serve_worker *worker)
 static void known(serve_task *task)
 {
     struct question *question = (struct question *)task;
-    const serve_service *service = question->service;
+    serve_service *service = question->service;
+    if (!task->skipped)
+        service->devices = service->device_count;
     for (int i = 0; !task->skipped && i < service->device_count; i++)
         serve_log(SERVE_INFO, "device", "gpu", service->device[i].name, "uuid",
                   service->device[i].uuid, NULL);
@@ -211,9 +213,8 @@ static void opened(serve_task *task)
     char hash[FA_HASH_HEX];
     const char *store = fa_store_file(service->tuner);
     const char *slash = strrchr(store, '/');
-    const char *socket = service->settings->socket != NULL ? service->settings->socket : "";
-    const char *where = socket[0] != 0 ? socket : service->settings->tcp;
-    fa_hash_bytes(where, strlen(where), hash);
+    const char *identity = service->settings->identity;
+    fa_hash_bytes(identity, strlen(identity), hash);
     snprintf(service->store, sizeof service->store, "%s", store);
     snprintf(service->folder, sizeof service->folder, "%.*s/serve-%.12s",
              slash != NULL ? (int)(slash - store) : 1, slash != NULL ? store : ".", hash);

@@ -33,6 +33,7 @@ void serve_tuner_options(const serve_settings *settings, fa_options *ret_options
                                 .compile_timeout_ms = settings->compile_timeout_s * 1000,
                                 .trial_timeout_ms = settings->trial_timeout_s * 1000,
                                 .compile_nice = settings->compile_nice,
+                                .untrusted_templates = settings->untrusted_templates == 1,
                                 .log = note,
                                 .server = ""}; /* it is one itself */
 }

@@ -66,6 +66,7 @@ struct serve_job {
     int runner;          /* -1: not known yet */
     bool given;          /* to its runner, which has not given it back */
     bool journaled, journaling;
+    bool kept;           /* in the journal after its end: the next process tries again */
     char gpu[64];        /* words for lists */
     fa_request request;  /* of a tune; its gpu points to gpu_name */
     char gpu_name[64];
@@ -190,7 +191,8 @@ struct serve_service {
     int beats;
     int64_t started_ms;
     bool store_open, journal_open, stopping, failed;
-    fa_diag unready;      /* why, while it is */
+    int devices;          /* here, once they are known */
+    fa_diag unready;      /* why it is not ready, while it is not */
     char store[1024], folder[1100]; /* the store's path, the journal's */
     void (*ready)(void *context); /* called once: it is ready, or has failed */
     void *ready_context;

@@ -25,6 +25,7 @@ typedef struct setting {
     const char *value, *help;
 } setting;
 
+static const char *const answers[] = {"no", "yes", NULL};
 static const char *const formats[] = {"logfmt", "json", NULL};
 static const char *const levels[] = {"error", "warn", "info", "debug", NULL};
 
@@ -39,6 +40,8 @@ static const setting table[] = {
     {"store", KIND_TEXT, AT(store), 0, 0, NULL, "FILE", "the store; default FA_TUNE_STORE"},
     {"templates", KIND_TEXT, AT(templates), 0, 0, NULL, "DIR",
      "templates that join or replace the built-in ones; default FA_TUNE_TEMPLATES"},
+    {"untrusted-templates", KIND_CHOICE, AT(untrusted_templates), 0, 0, answers, "yes",
+     "yes or no: compile those in the strict sandbox, and try no others"},
     {"worker", KIND_TEXT, AT(worker), 0, 0, NULL, "FILE", "fa-tune-worker; default FA_TUNE_WORKER"},
     {"jobs", KIND_INTEGER, AT(compile_workers), 0, 256, NULL, "N",
      "compile workers of one tune; default one per core"},

@@ -22,9 +22,10 @@ typedef struct serve_settings {
     int32_t wait_s;         /* for a tune, where the client does not say */
     int32_t stop_s;         /* for jobs to stop */
     int32_t cache_mib;
-    int32_t log_format, log_level; /* indices of the choices */
+    int32_t untrusted_templates, log_format, log_level; /* indices of the choices */
     bool help, version;
     char default_socket[160];
+    char identity[1024]; /* where it serves, wherever it was started: what names its journal */
     unsigned char token_hash[32]; /* SHA-256 of the token, so that comparing takes the same time */
     bool has_token;
 } serve_settings;

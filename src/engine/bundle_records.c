@@ -295,7 +295,7 @@ int fa_predict_catalogue(fa_tuner *tuner, const fa_records_options *options, fa_
                               .problem = common_problem(at % PROBLEMS),
                               .gpu = gpu.name,
                               .effort = FA_EFFORT_PREDICT};
-        rc = fa_tune(tuner, &request, &answer, diag);
+        rc = fa_tune_here(tuner, &request, &answer, diag);
         if (rc == FA_ENOTSUP || rc == FA_ENOKERNEL)
             rc = 0; /* no family serves it: bf16 on Turing */
     }

@@ -340,8 +340,8 @@ static void check_server(struct doctor *d)
                "%s", diag.text);
     else if (fa_remote_check(remote, text, sizeof text, &diag) != 0)
         report(d, FA_CHECK_WARN, "server",
-               "start `fa-tune serve` there; until then the local store and tuner are used",
-               "%.300s does not answer: %.400s", fa_remote_address(remote), diag.text);
+               "see whether `fa-tune serve` runs there; until then the local store and tuner are used",
+               "%.300s cannot be used: %.400s", fa_remote_address(remote), diag.text);
     else
         report(d, FA_CHECK_OK, "server", "", "%s", text);
     fa_remote_free(&remote);

@@ -35,7 +35,7 @@ extern "C" {
  *   port without a token, is proved in a worker first. A hit in the process never waits for a server.
  * - A callback that cancels cancels the job there, unless somebody else waits for it. */
 
-/* The server that is asked, or "": none is named, or it is gone for now. */
+/* The server that is asked, or "": none is named, or it could not be used and has not answered since. */
 FA_API const char *fa_server_location(const fa_tuner *tuner);
 
 /* The longest text that a reader takes, in bytes. */

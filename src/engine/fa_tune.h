@@ -70,7 +70,8 @@ typedef struct fa_options {
      * kernel (fa_get_best_kernel) runs it in a context of its own. */
     bool untrusted_templates;
     /* A service that is asked before the local store and tuner: "unix:/path" or "http://host:port";
-     * FA_TUNE_SERVER. "": none, whatever the environment says. fa_service.h says what it changes. */
+     * FA_TUNE_SERVER, but for a tuner with `templates` of its own. "": none, whatever the environment
+     * says. fa_service.h says what it changes. */
     const char *server;
 } fa_options;
 

@@ -110,9 +110,10 @@ void fa_fleet_publish(fa_tuner *tuner, const fa_scope *scope, const fa_turn *tur
 void fa_fleet_catch_up(fa_tuner *tuner);
 /* A scope is no longer to be published. */
 void fa_fleet_forget(fa_tuner *tuner, const fa_scope *scope);
-/* The scope's trials and the cubins that others will want: those of its fastest, or of all that
- * are clean. Inside a batch of the fleet's store. */
+/* The scope's trials: inside a batch of the fleet's store. */
 int fa_fleet_share_trials(fa_tuner *tuner, const fa_scope *scope, fa_diag *diag);
+/* The cubins that others will want: of its fastest, or of all that are clean. Outside any batch: hosts
+ * share cubins of one source in any order, and would wait for one another in a ring. */
 int fa_fleet_share_cubins(fa_tuner *tuner, const fa_scope *scope, bool all, fa_diag *diag);
 
 /* ---- fleet_queue.c --------------------------------------------------------------------------*/

@@ -113,8 +113,6 @@ static int publish_all(struct publishing *publishing, fa_diag *diag)
     if (rc == 0 && better)
         rc = fa_store_winner_replace(tuner->fleet->store, publishing->winner, publishing->cubin,
                                      diag);
-    if (rc == 0)
-        rc = fa_fleet_share_cubins(tuner, publishing->scope, false, diag);
     return rc == 0 ? fa_fleet_share_trials(tuner, publishing->scope, diag) : rc;
 }
 
@@ -141,9 +139,12 @@ static int publish(fa_tuner *tuner, const fa_scope *scope, const fa_turn *turn, 
     fa_cubin_record cubin = {0};
     struct publishing publishing = {tuner, scope, turn, &winner, &cubin};
     int rc = fa_store_winner_get(tuner->store, scope, &winner, &cubin, diag);
+    bool gone = rc == FA_ENOTFOUND || rc == FA_ECORRUPT;
+    if (rc == 0)
+        rc = fa_fleet_share_cubins(tuner, scope, false, diag);
     if (rc == 0)
         rc = fa_store_batch(tuner->fleet->store, publish_body, &publishing, diag);
-    else if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT)
+    if (gone)
         rc = 0;
     fa_cubin_record_free(&cubin);
     fa_winner_record_free(&winner);

@@ -104,21 +104,28 @@ static void pause_a_little(void)
 /* Something that is said to the queue about the claim. */
 typedef int saying(struct worker *w, fa_store *store, const char *text, fa_diag *diag);
 
-static int say_published(struct worker *w, fa_store *store, const char *text, fa_diag *diag)
+/* What the tune left in the local store. */
+static int local_winner(struct worker *w, fa_scope *ret_scope, fa_winner_record *ret_winner,
+                        fa_cubin_record *ret_cubin, fa_diag *diag)
 {
-    fa_winner_record winner = {0};
-    fa_cubin_record cubin = {0};
     fa_target target;
-    (void)text;
     int rc = fa_target_resolve(w->tuner, &w->item.problem, w->measures ? NULL : w->item.gpu,
                                w->ordinal, w->how.exact, &target, diag);
     if (rc != 0)
         return rc;
-    fa_scope scope = target.scope;
-    scope.problem = w->answer.from_problem;
-    rc = fa_store_winner_get(w->tuner->store, &scope, &winner, &cubin, diag);
-    if (rc == FA_ENOTFOUND)
-        rc = fa_fail(diag, FA_EINVAL, "the local store has lost the winner");
+    target.scope.problem = w->answer.from_problem;
+    *ret_scope = target.scope;
+    rc = fa_store_winner_get(w->tuner->store, ret_scope, ret_winner, ret_cubin, diag);
+    return rc == FA_ENOTFOUND ? fa_fail(diag, FA_EINVAL, "the local store has lost the winner") : rc;
+}
+
+static int say_published(struct worker *w, fa_store *store, const char *text, fa_diag *diag)
+{
+    fa_winner_record winner = {0};
+    fa_cubin_record cubin = {0};
+    fa_scope scope;
+    (void)text;
+    int rc = local_winner(w, &scope, &winner, &cubin, diag);
     if (rc == 0)
         rc = fa_store_queue_publish(store, &w->claim, &winner, &cubin, &w->spent, NULL, diag);
     fa_cubin_record_free(&cubin);
@@ -126,43 +133,20 @@ static int say_published(struct worker *w, fa_store *store, const char *text, fa
     return rc;
 }
 
-struct compiled {
-    struct worker *worker;
-    const fa_scope *scope;
-    const fa_winner_record *winner;
-    const fa_cubin_record *cubin;
-};
-
 /* All that is clean, and what the model makes of it, for those who ask before anybody measured. */
-static int share_compiled(void *context, fa_diag *diag)
-{
-    struct compiled *compiled = context;
-    fa_tuner *tuner = compiled->worker->tuner;
-    fa_store *store = tuner->fleet->store;
-    int rc = fa_store_queue_renew(store, &compiled->worker->claim, tuner->fleet->lease_ms, diag);
-    if (rc == 0)
-        rc = fa_fleet_share_cubins(tuner, compiled->scope, true, diag);
-    return rc == 0 ? fa_store_winner_put(store, compiled->winner, compiled->cubin, NULL, diag) : rc;
-}
-
 static int say_compiled(struct worker *w, fa_store *store, const char *text, fa_diag *diag)
 {
     fa_winner_record winner = {0};
     fa_cubin_record cubin = {0};
-    fa_target target;
+    fa_scope scope;
     (void)text;
-    int rc = fa_target_resolve(w->tuner, &w->item.problem, w->item.gpu, 0, w->how.exact, &target,
-                               diag);
-    if (rc != 0)
-        return rc;
-    fa_scope scope = target.scope;
-    scope.problem = w->answer.from_problem;
-    struct compiled compiled = {w, &scope, &winner, &cubin};
-    rc = fa_store_winner_get(w->tuner->store, &scope, &winner, &cubin, diag);
-    if (rc == FA_ENOTFOUND)
-        rc = fa_fail(diag, FA_EINVAL, "the local store has lost the winner");
+    int rc = local_winner(w, &scope, &winner, &cubin, diag);
     if (rc == 0)
-        rc = fa_store_batch(store, share_compiled, &compiled, diag);
+        rc = fa_store_queue_renew(store, &w->claim, w->tuner->fleet->lease_ms, diag);
+    if (rc == 0)
+        rc = fa_fleet_share_cubins(w->tuner, &scope, true, diag);
+    if (rc == 0)
+        rc = fa_store_winner_put(store, &winner, &cubin, NULL, diag);
     if (rc == 0)
         rc = fa_store_queue_compiled(store, &w->claim, &w->spent, diag);
     fa_cubin_record_free(&cubin);
@@ -258,33 +242,37 @@ static int tune(struct worker *w, fa_diag *diag)
     return rc;
 }
 
-/* What the fleet gets besides the winner; without it, it only knows less. */
-static int share_rest(void *context, fa_diag *diag)
+struct sharing {
+    fa_tuner *tuner;
+    const fa_scope *scope;
+};
+
+static int share_trials(void *context, fa_diag *diag)
 {
-    struct worker *w = context;
-    fa_target target;
-    int rc = fa_target_resolve(w->tuner, &w->item.problem, NULL, w->ordinal, w->how.exact, &target,
-                               diag);
-    if (rc == 0)
-        rc = fa_fleet_share_cubins(w->tuner, &target.scope, false, diag);
-    return rc == 0 ? fa_fleet_share_trials(w->tuner, &target.scope, diag) : rc;
+    const struct sharing *sharing = context;
+    return fa_fleet_share_trials(sharing->tuner, sharing->scope, diag);
 }
 
-/* The outbox need not know of it any more, once it is published or refused. */
+/* Once it is published or refused: what the fleet gets besides the winner, without which it only knows
+ * less; and the outbox need not know of it any more. */
 static void settle(struct worker *w, bool share)
 {
     fa_tuner *tuner = w->tuner;
     fa_target target;
     fa_diag why = {{0}};
     pthread_mutex_lock(&tuner->work);
-    if (share && tuner->fleet->store != NULL) {
-        int rc = fa_store_batch(tuner->fleet->store, share_rest, w, &why);
+    int rc = fa_target_resolve(tuner, &w->item.problem, w->measures ? NULL : w->item.gpu, w->ordinal,
+                               w->how.exact, &target, NULL);
+    if (rc == 0)
+        fa_fleet_forget(tuner, &target.scope);
+    if (rc == 0 && share && tuner->fleet->store != NULL) {
+        struct sharing sharing = {tuner, &target.scope};
+        rc = fa_fleet_share_cubins(tuner, &target.scope, false, &why);
+        if (rc == 0)
+            rc = fa_store_batch(tuner->fleet->store, share_trials, &sharing, &why);
         if (rc != 0)
             fa_fleet_failed(tuner, rc, &why);
     }
-    if (fa_target_resolve(tuner, &w->item.problem, w->measures ? NULL : w->item.gpu, w->ordinal,
-                          w->how.exact, &target, NULL) == 0)
-        fa_fleet_forget(tuner, &target.scope);
     pthread_mutex_unlock(&tuner->work);
 }
 
@@ -304,9 +292,10 @@ static int end_item(struct worker *w, int tuned, fa_diag *why, fa_diag *diag)
         give_back(w);
         return w->stop ? 0 : fa_fail(diag, tuned, "%s", why->text);
     }
-    int rc = tuned != 0                                    ? say_at_last(w, say_failed, why->text, &said)
-             : w->stage == FA_WORK_MEASURE || measured     ? say_at_last(w, say_published, "", &said)
-                                                           : say_at_last(w, say_compiled, "", &said);
+    saying *say = tuned != 0                                ? say_failed
+                  : w->stage == FA_WORK_MEASURE || measured ? say_published
+                                                            : say_compiled;
+    int rc = say_at_last(w, say, why->text, &said);
     if (rc == 0 || rc == FA_EBUSY)
         settle(w, rc == 0 && tuned == 0 && w->stage == FA_WORK_MEASURE && !w->answer.from_store);
     if (rc == FA_EBUSY) {
@@ -444,6 +433,14 @@ static int look_around(struct worker *w, fa_diag *diag)
     return 0;
 }
 
+/* What nobody has measured here or in the fleet is measured, whatever a system bundle says. */
+static void ignore_system(fa_tuner *tuner, bool ignore)
+{
+    pthread_mutex_lock(&tuner->work);
+    tuner->ignore_system = ignore;
+    pthread_mutex_unlock(&tuner->work);
+}
+
 int fa_run_worker(fa_tuner *tuner, const fa_worker_request *request, fa_worker_report *ret_report,
                   fa_diag *diag)
 {
@@ -459,11 +456,9 @@ int fa_run_worker(fa_tuner *tuner, const fa_worker_request *request, fa_worker_r
         return fa_fail(diag, FA_EINVAL, "idle_exit_s may not be negative");
     rc = look_around(&w, diag);
     if (rc == 0) {
-        /* What nobody has measured here or in the fleet is measured, whatever a system bundle says. */
-        bool ignored = tuner->ignore_system;
-        tuner->ignore_system = true;
+        ignore_system(tuner, true);
         rc = work(&w, diag);
-        tuner->ignore_system = ignored;
+        ignore_system(tuner, false);
     }
     if (ret_report != NULL)
         *ret_report = w.report;

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 enum {
-    WINNERS_MAX = 64 << 20,
+    LIST_MAX = 64 << 20,
     RETRY_MS = 200, RETRY_MOST_MS = 2000,
     REST_MS = 5000,      /* a server that is gone is not asked again for so long */
     TOKEN_MAX = 256
@@ -29,7 +29,8 @@ enum {
 struct fa_remote {
     fa_http *http;
     bool trusted;
-    _Atomic int64_t rest_until_ms; /* 0: it is asked */
+    _Atomic int64_t rest_until_ms; /* it is not asked before */
+    atomic_bool gone;  /* it was given up, and has not answered since */
     atomic_bool noted;
 };
 
@@ -67,7 +68,11 @@ static int read_token(const char *path, char ret_token[TOKEN_MAX], fa_diag *diag
 
 int fa_remote_make(const fa_options *options, fa_remote **ret_remote, fa_diag *diag)
 {
-    const char *address = options->server != NULL ? options->server : getenv("FA_TUNE_SERVER");
+    /* Templates of the caller's own are the server's only where the caller says so. */
+    bool own = options->templates != NULL || options->untrusted_templates;
+    const char *address = options->server != NULL ? options->server
+                          : own                   ? NULL
+                                                  : getenv("FA_TUNE_SERVER");
     const char *file = getenv("FA_TUNE_TOKEN_FILE");
     char token[TOKEN_MAX] = "";
     *ret_remote = NULL;
@@ -123,6 +128,7 @@ int fa_remote_give_up(fa_tuner *tuner, const char *why)
 {
     fa_remote *remote = tuner->remote;
     atomic_store(&remote->rest_until_ms, fa_remote_now_ms() + REST_MS);
+    atomic_store(&remote->gone, true);
     if (!atomic_exchange(&remote->noted, true)) {
         pthread_mutex_lock(&tuner->work); /* notes come one at a time */
         fa_note(tuner, "the server %s cannot be used: %s; using the store %s and this machine "
@@ -134,7 +140,8 @@ int fa_remote_give_up(fa_tuner *tuner, const char *why)
 
 const char *fa_server_location(const fa_tuner *tuner)
 {
-    return tuner != NULL && fa_remote_usable(tuner->remote) ? fa_remote_address(tuner->remote) : "";
+    const fa_remote *remote = tuner != NULL ? tuner->remote : NULL;
+    return remote != NULL && !atomic_load(&remote->gone) ? fa_remote_address(remote) : "";
 }
 
 /* ---- one request ----------------------------------------------------------------------------*/
@@ -191,8 +198,10 @@ int fa_remote_ask(fa_tuner *tuner, const fa_http_call *call, int other, fa_http_
         return fa_fail(diag, rc, "canceled while the server was asked");
     if (rc != 0)
         return fa_remote_give_up(tuner, why.text);
-    if (ret_reply->status == 200 || ret_reply->status == other)
+    if (ret_reply->status == 200 || ret_reply->status == other) {
+        atomic_store(&tuner->remote->gone, false);
         return 0;
+    }
     rc = failed(tuner, ret_reply, diag);
     fa_buf_free(&ret_reply->body);
     return rc;
@@ -207,7 +216,7 @@ bool fa_remote_is_hash(const char *text)
 int fa_remote_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_diag *diag)
 {
     fa_http_reply reply;
-    fa_http_call call = {.method = "GET", .path = "/v1/winners?limit=10000", .limit = WINNERS_MAX,
+    fa_http_call call = {.method = "GET", .path = "/v1/winners?limit=10000", .limit = LIST_MAX,
                          .whole_ms = FA_REMOTE_LONG_MS};
     fa_diag why = {{0}};
     cJSON *json = NULL;
@@ -216,7 +225,7 @@ int fa_remote_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa
     int rc = fa_remote_ask(tuner, &call, 200, &reply, diag);
     if (rc != 0)
         return rc;
-    rc = fa_wire_parse(reply.body.data, reply.body.size, WINNERS_MAX, "winners", &json, &why);
+    rc = fa_wire_parse(reply.body.data, reply.body.size, LIST_MAX, "winners", &json, &why);
     fa_buf_free(&reply.body);
     const cJSON *array = cJSON_GetObjectItemCaseSensitive(json, "winners");
     if (rc == 0 && !cJSON_IsArray(array))
@@ -264,16 +273,21 @@ int fa_remote_cubin_get(fa_tuner *tuner, const char *key, const fa_remote_cubin 
 
 int fa_remote_check(fa_remote *remote, char *ret_text, size_t size, fa_diag *diag)
 {
-    fa_http_reply reply;
-    fa_http_call call = {.method = "GET", .path = "/readyz", .limit = FA_REMOTE_REPLY_MAX, .whole_ms = FA_REMOTE_ASK_MS};
-    int rc = fa_http_do(remote->http, &call, &reply, diag);
-    if (rc != 0)
-        return rc;
-    fa_buf_free(&reply.body);
-    if (reply.status == 200)
-        snprintf(ret_text, size, "%s is ready%s", fa_remote_address(remote),
-                 remote->trusted ? "" : "; without a token what it says is proved here first");
-    return reply.status == 200 ? 0
-                               : fa_fail(diag, FA_EIO, "%s answers with status %d",
-                                         fa_remote_address(remote), reply.status);
+    static const char *const paths[] = {"/readyz", "/v1/jobs"}; /* the second needs the token */
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        fa_http_reply reply;
+        fa_http_call call = {.method = "GET", .path = paths[i], .limit = LIST_MAX,
+                             .whole_ms = FA_REMOTE_ASK_MS};
+        int rc = fa_http_do(remote->http, &call, &reply, diag);
+        if (rc != 0)
+            return rc;
+        fa_buf_free(&reply.body);
+        if (reply.status == 401)
+            return fa_fail(diag, FA_EUNTRUSTED, "it wants another token than FA_TUNE_TOKEN_FILE has");
+        if (reply.status != 200)
+            return fa_fail(diag, FA_EIO, "it answers with status %d", reply.status);
+    }
+    snprintf(ret_text, size, "%s is ready%s", fa_remote_address(remote),
+             remote->trusted ? "" : "; without a token what it says is proved here first");
+    return 0;
 }

@@ -179,7 +179,7 @@ static int check_done(struct sweep *s, int32_t position, const fa_sweep_item *it
     request.progress = NULL;
     request.effort = FA_EFFORT_CACHED;
     request.again = false;
-    int rc = fa_tune(s->tuner, &request, &answer, &s->store_diag);
+    int rc = fa_tune_here(s->tuner, &request, &answer, &s->store_diag);
     if (rc == 0 && fa_answer_satisfies(&answer, s->request->effort, request.exact, true)) {
         s->claim.position = position;
         s->item = *item;
@@ -267,7 +267,7 @@ static int run_item(struct sweep *s, fa_diag *diag)
     s->gpu_held = present(s, &request);
     int rc = tell(s, FA_SWEEP_ITEM_BEGINS, NULL, NULL) != 0
                  ? fa_fail(&why, FA_ECANCELED, "canceled")
-                 : fa_tune(s->tuner, &request, &answer, &why);
+                 : fa_tune_here(s->tuner, &request, &answer, &why);
     if (s->store_rc != 0)
         return fa_fail(diag, s->store_rc, "%s", s->store_diag.text);
     if (rc != 0 && (rc == FA_ECANCELED || fa_sweep_is_fatal(rc))) {

@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The client's parts alone: events as they trickle in, a server that is slow or never ends, and
+ * threads that do not wait for one another's requests. What a server says is test_remote.py's.
+ */
+#include "engine_fixture.h"
+
+#include "engine.h"
+#include "remote.h"
+
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+/* ---- a server -------------------------------------------------------------------------------*/
+typedef struct server {
+    char path[64], address[80];
+    int fd;
+    pthread_t thread;
+    /* Set before it starts: what a request gets; NULL hangs until the test lets go. Every byte of
+     * `slowly` comes alone. */
+    const char *(*answer)(const char *request);
+    const void *cubin; /* what requests for cubins get */
+    size_t cubin_size;
+    bool slowly;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int hanging, connections;
+    bool let_go;
+} server;
+
+struct client {
+    server *server;
+    int fd;
+};
+
+static void hang(server *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->hanging++;
+    pthread_cond_broadcast(&s->changed);
+    while (!s->let_go)
+        pthread_cond_wait(&s->changed, &s->lock);
+    s->hanging--;
+    pthread_mutex_unlock(&s->lock);
+}
+
+static bool read_request(int fd, char *text, size_t room)
+{
+    size_t size = 0;
+    for (;;) {
+        ssize_t n = recv(fd, text + size, room - 1 - size, 0);
+        if (n <= 0)
+            return false;
+        size += (size_t)n;
+        text[size] = 0;
+        const char *end = strstr(text, "\r\n\r\n"), *length = strstr(text, "Content-Length: ");
+        size_t body = length != NULL ? (size_t)atol(length + 16) : 0;
+        if (end != NULL && size >= (size_t)(end + 4 - text) + body)
+            return true;
+    }
+}
+
+static void *serve_client(void *context)
+{
+    struct client *c = context;
+    char request[8192];
+    while (read_request(c->fd, request, sizeof request)) {
+        if (strncmp(request, "GET /v1/cubins/", 15) == 0) {
+            char head[80];
+            snprintf(head, sizeof head, "HTTP/1.1 200 X\r\nContent-Length: %zu\r\n\r\n",
+                     c->server->cubin_size);
+            send(c->fd, head, strlen(head), MSG_NOSIGNAL);
+            send(c->fd, c->server->cubin, c->server->cubin_size, MSG_NOSIGNAL);
+            continue;
+        }
+        const char *answer = c->server->answer(request);
+        if (answer == NULL) {
+            hang(c->server);
+            answer = "HTTP/1.1 404 X\r\nContent-Length: 59\r\n\r\n"
+                     "{\"error\":{\"code\":\"FA_ENOTFOUND\",\"message\":\"after all not\"}}";
+        }
+        size_t size = strlen(answer), step = c->server->slowly ? 1 : size;
+        for (size_t at = 0; at < size; at += step)
+            if (send(c->fd, answer + at, step, MSG_NOSIGNAL) < 0)
+                break;
+        if (strstr(answer, "Connection: close") != NULL)
+            break;
+    }
+    close(c->fd);
+    pthread_mutex_lock(&c->server->lock);
+    c->server->connections--;
+    pthread_cond_broadcast(&c->server->changed);
+    pthread_mutex_unlock(&c->server->lock);
+    free(c);
+    return NULL;
+}
+
+static void *accept_all(void *context)
+{
+    server *s = context;
+    for (;;) {
+        int fd = accept(s->fd, NULL, NULL);
+        if (fd < 0)
+            return NULL;
+        struct client *client = malloc(sizeof *client);
+        pthread_t thread;
+        *client = (struct client){s, fd};
+        pthread_mutex_lock(&s->lock);
+        s->connections++;
+        pthread_mutex_unlock(&s->lock);
+        pthread_create(&thread, NULL, serve_client, client);
+        pthread_detach(thread);
+    }
+}
+
+static bool start(server *s, const char *(*answer)(const char *request))
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->changed, NULL);
+    snprintf(s->path, sizeof s->path, "/tmp/fts-remote-%d", (int)getpid());
+    snprintf(s->address, sizeof s->address, "unix:%s", s->path);
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", s->path);
+    unlink(s->path);
+    s->answer = answer;
+    s->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    return s->fd >= 0 && bind(s->fd, (struct sockaddr *)&address, sizeof address) == 0 &&
+           listen(s->fd, 16) == 0 && pthread_create(&s->thread, NULL, accept_all, s) == 0;
+}
+
+/* Its clients have gone, or go now. */
+static void stop(server *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->let_go = true;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    shutdown(s->fd, SHUT_RDWR);
+    pthread_join(s->thread, NULL);
+    close(s->fd);
+    unlink(s->path);
+    pthread_mutex_lock(&s->lock);
+    while (s->connections > 0)
+        pthread_cond_wait(&s->changed, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void wait_for_hanging(server *s, int count)
+{
+    pthread_mutex_lock(&s->lock);
+    while (s->hanging < count)
+        pthread_cond_wait(&s->changed, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- events ---------------------------------------------------------------------------------*/
+static fa_buf heard;
+
+static int hear(void *context, const char *name, const char *data, size_t size)
+{
+    (void)context;
+    (void)size;
+    fa_buf_printf(&heard, "%s=%s;", name, data);
+    return strcmp(name, "stop") == 0 ? 7 : 0;
+}
+
+static void events_are_the_same_however_they_are_cut(void)
+{
+    static const char stream[] =
+        ": hello\n\nevent: a\ndata: 1\n\nevent:b\r\ndata:2\r\ndata: 3\r\n\r\nid: 9\nretry\ndata: 4\r\rdata\n\n"
+        "event: none\n\n";
+    for (size_t step = 1; step < sizeof stream; step++) {
+        fa_events events = {.event = hear};
+        int rc = 0;
+        fa_buf_clear(&heard);
+        for (size_t at = 0; at < sizeof stream - 1 && rc == 0; at += step)
+            rc = fa_events_feed(&events, stream + at,
+                                at + step < sizeof stream ? step : sizeof stream - 1 - at);
+        fa_events_free(&events);
+        CHECK_INT(rc, 0);
+        CHECK_TEXT(heard.data, "a=1;b=2\n3;=4;");
+    }
+}
+
+static void events_that_are_too_long_or_binary_end_the_stream(void)
+{
+    fa_events events = {.event = hear};
+    int rc = 0;
+    for (int i = 0; i <= FA_EVENT_DATA_MAX && rc == 0; i++)
+        rc = fa_events_feed(&events, "x", 1);
+    CHECK_INT(rc, FA_ECORRUPT);
+    fa_events_free(&events);
+    events = (fa_events){.event = hear};
+    for (int i = 0; i <= FA_EVENT_DATA_MAX / 2 && rc != 0; i++)
+        rc = fa_events_feed(&events, "data: many lines\n", 17) == 0 ? FA_ECORRUPT : 0;
+    CHECK_INT(rc, 0);
+    fa_events_free(&events);
+    events = (fa_events){.event = hear};
+    CHECK_INT(fa_events_feed(&events, "data: \0\n", 8), FA_ECORRUPT);
+    fa_events_free(&events);
+    events = (fa_events){.event = hear};
+    CHECK_INT(fa_events_feed(&events, "event: stop\ndata: 1\n\ndata: 2\n\n", 30), 7);
+    fa_events_free(&events);
+}
+
+/* ---- requests -------------------------------------------------------------------------------*/
+static const char *never(const char *request)
+{
+    (void)request;
+    return NULL;
+}
+
+static const char *ready(const char *request)
+{
+    return strncmp(request, "GET /ready ", 11) == 0
+               ? "HTTP/1.1 200 X\r\nContent-Length: 6\r\nETag: \"abc\"\r\nRetry-After: 3\r\n\r\nready\n"
+               : "HTTP/1.1 503 X\r\nContent-Length: 0\r\n\r\n";
+}
+
+static int count_down(void *context)
+{
+    int *left = context;
+    return --*left <= 0;
+}
+
+static void a_server_that_says_nothing_is_left_in_time(void)
+{
+    server s = {0};
+    fa_http *http = NULL;
+    fa_http_reply reply;
+    fa_diag diag = {{0}};
+    int left = 3;
+    CHECK(start(&s, never));
+    CHECK_OK(fa_http_make(s.address, NULL, &http, &diag), diag);
+    CHECK_TEXT(fa_http_address(http), s.address);
+    fa_http_call call = {.method = "GET", .path = "/", .limit = 100, .whole_ms = 150};
+    CHECK_INT(fa_http_do(http, &call, &reply, &diag), FA_ETIMEOUT);
+    CHECK_HAS(diag.text, "does not answer");
+    call.whole_ms = 0;
+    call.quiet_ms = 150;
+    CHECK_INT(fa_http_do(http, &call, &reply, &diag), FA_ETIMEOUT);
+    call.quiet_ms = 0;
+    call.idle = count_down;
+    call.context = &left;
+    CHECK_INT(fa_http_do(http, &call, &reply, &diag), FA_ECANCELED);
+    CHECK_INT(left, 0);
+    fa_http_free(&http);
+    stop(&s);
+}
+
+static void a_reply_comes_whole_however_slowly_over_a_connection_that_is_kept(void)
+{
+    server s = {.slowly = true};
+    fa_http *http = NULL;
+    fa_diag diag = {{0}};
+    CHECK(start(&s, ready));
+    CHECK_OK(fa_http_make(s.path, NULL, &http, &diag), diag);
+    for (int i = 0; i < 3; i++) {
+        fa_http_reply reply;
+        fa_http_call call = {.method = "GET", .path = "/ready", .limit = 6};
+        CHECK_OK(fa_http_do(http, &call, &reply, &diag), diag);
+        CHECK_INT(reply.status, 200);
+        CHECK_TEXT(reply.body.data, "ready\n");
+        CHECK_TEXT(reply.etag, "abc");
+        CHECK_INT(reply.retry_after_s, 3);
+        fa_buf_free(&reply.body);
+        CHECK_INT(s.connections, 1);
+    }
+    fa_http_call short_call = {.method = "GET", .path = "/ready", .limit = 5};
+    fa_http_reply none;
+    CHECK_INT(fa_http_do(http, &short_call, &none, &diag), FA_ECORRUPT);
+    fa_http_free(&http);
+    stop(&s);
+    fa_http_call call = {.method = "GET", .path = "/ready", .limit = 6};
+    fa_http_reply reply;
+    CHECK_OK(fa_http_make(s.path, NULL, &http, &diag), diag);
+    CHECK_INT(fa_http_do(http, &call, &reply, &diag), FA_ENOTFOUND);
+    CHECK_HAS(diag.text, "No such file");
+    fa_http_free(&http);
+}
+
+/* ---- threads --------------------------------------------------------------------------------*/
+/* Only what asks for a sequence of 256 waits. */
+static const char *long_for_256(const char *request)
+{
+    return strstr(request, "\"seq_q\":256") != NULL
+               ? NULL
+               : "HTTP/1.1 404 X\r\nContent-Length: 58\r\n\r\n"
+                 "{\"error\":{\"code\":\"FA_ENOTFOUND\",\"message\":\"nothing here\"}}";
+}
+
+struct asking {
+    engine_fixture *f;
+    fa_problem problem;
+    int rc;
+    fa_diag diag;
+};
+
+static void *ask(void *context)
+{
+    struct asking *a = context;
+    const fa_kernel *kernel;
+    fa_driver *driver = NULL;
+    if (fa_driver_open(&driver, NULL) != 0 || fa_driver_retain_context(driver, 0, NULL) != 0)
+        return NULL;
+    a->rc = fa_get_best_kernel(a->f->tuner, &a->problem, FA_EFFORT_CACHED, &kernel, &a->diag);
+    fa_driver_release_context(driver, 0);
+    fa_driver_close(&driver);
+    return NULL;
+}
+
+static void neither_hits_nor_other_requests_wait_for_a_slow_server(void)
+{
+    engine_fixture f;
+    server s = {0};
+    pthread_t thread;
+    const fa_kernel *kernel = NULL, *again = NULL;
+    fa_diag diag = {{0}};
+    CHECK(fixture_open(&f, ""));
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
+    CHECK_TEXT(fa_server_location(f.tuner), "");
+    CHECK(start(&s, long_for_256));
+    fa_close(&f.tuner);
+    fa_options options = fixture_options(&f);
+    options.server = ""; /* none, whatever the environment says */
+    setenv("FA_TUNE_SERVER", s.address, 1);
+    CHECK_OK(fa_open(&options, &f.tuner, &diag), diag);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
+    fa_options served = {.server = s.address};
+    CHECK_OK(fa_remote_make(&served, &f.tuner->remote, &diag), diag); /* from here on there is one */
+    unsetenv("FA_TUNE_SERVER");
+    CHECK_TEXT(fa_server_location(f.tuner), s.address);
+
+    struct asking slow = {.f = &f, .problem = small_problem};
+    slow.problem.seq_q = slow.problem.seq_k = 256;
+    CHECK_INT(pthread_create(&thread, NULL, ask, &slow), 0);
+    wait_for_hanging(&s, 1);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &again, &diag), diag);
+    CHECK(again == kernel);
+    fa_problem other = small_problem;
+    other.seq_q = other.seq_k = 512;
+    CHECK_INT(fa_get_best_kernel(f.tuner, &other, FA_EFFORT_CACHED, &again, &diag), FA_ENOTFOUND);
+    CHECK_TEXT(diag.text, "nothing here");
+    fa_request request = {.size = sizeof request, .problem = other, .effort = FA_EFFORT_CACHED};
+    fa_answer answer;
+    CHECK_INT(fa_tune(f.tuner, &request, &answer, &diag), FA_ENOTFOUND);
+    CHECK_INT(s.hanging, 1); /* the slow one waits still */
+    pthread_mutex_lock(&s.lock);
+    s.let_go = true;
+    pthread_cond_broadcast(&s.changed);
+    pthread_mutex_unlock(&s.lock);
+    pthread_join(thread, NULL);
+    CHECK_INT(slow.rc, FA_ENOTFOUND);
+    CHECK_TEXT(slow.diag.text, "after all not");
+    fixture_close(&f);
+    stop(&s);
+}
+
+/* ---- a service without a GPU ------------------------------------------------------------------*/
+static char prediction[FA_REMOTE_REPLY_MAX];
+
+static const char *predict(const char *request)
+{
+    (void)request;
+    return prediction;
+}
+
+/* An answer of the model's, as a service says it that has no GPU to prove it on. */
+static bool predicted_by(fa_tuner *tuner, server *s, fa_diag *diag)
+{
+    fa_request request = {.size = sizeof request, .problem = small_problem,
+                          .effort = FA_EFFORT_PREDICT};
+    fa_answer answer;
+    void *cubin = NULL;
+    char *json = NULL, sha256[FA_HASH_HEX], body[FA_ANSWER_TEXT_MAX];
+    if (fa_tune(tuner, &request, &answer, diag) != 0 ||
+        fa_answer_cubin(tuner, &answer, &cubin, &s->cubin_size, diag) != 0)
+        return false;
+    s->cubin = cubin;
+    answer.origin = FA_ORIGIN_PREDICTED;
+    answer.driver_version = 0;
+    answer.gpu.present = false;
+    answer.gpu.uuid[0] = 0;
+    if (fa_answer_write(&answer, &json, diag) != 0)
+        return false;
+    fa_hash_bytes(cubin, s->cubin_size, sha256);
+    int size = snprintf(body, sizeof body,
+                        "{\"answer\":%s,\"cubin\":{\"key\":\"%s\",\"sha256\":\"%s\",\"size\":%zu}}",
+                        json, answer.cubin_key, sha256, s->cubin_size);
+    snprintf(prediction, sizeof prediction, "HTTP/1.1 200 X\r\nContent-Length: %d\r\n\r\n%s", size,
+             body);
+    free(json);
+    return true;
+}
+
+static void what_a_service_predicts_is_launched_when_it_has_passed_its_proof(void)
+{
+    static const char *const scripts[] = {"", "fault * wrong"};
+    for (int wrong = 0; wrong < 2; wrong++) {
+        engine_fixture f;
+        server s = {0};
+        const fa_kernel *kernel = NULL;
+        fa_diag diag = {{0}};
+        CHECK(fixture_open(&f, ""));
+        CHECK(predicted_by(f.tuner, &s, &diag));
+        CHECK(start(&s, predict));
+        CHECK(fixture_restart(&f, scripts[wrong]));
+        fa_close(&f.tuner);
+        CHECK(unlink(f.store) == 0); /* nothing is known here */
+        fa_options options = fixture_options(&f);
+        options.server = s.address;
+        CHECK_OK(fa_open(&options, &f.tuner, &diag), diag);
+        CHECK_OK(fa_driver_open(&f.driver, &diag), diag);
+        CHECK_OK(fa_driver_retain_context(f.driver, 0, &diag), diag);
+        int rc = fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag);
+        CHECK_INT(rc, FA_ENOTFOUND);
+        CHECK_HAS(diag.text, "no GPU has proved yet");
+        rc = fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &kernel, &diag);
+        CHECK_INT(rc, wrong ? FA_ENOKERNEL : 0);
+        CHECK_TEXT(fa_server_location(f.tuner), wrong ? "" : s.address); /* however long it took */
+        if (!wrong) {
+            const fa_answer *answer = fa_kernel_answer(kernel);
+            CHECK_INT(answer->origin, FA_ORIGIN_PREDICTED);
+            CHECK(answer->driver_version > 0 && answer->gpu.present);
+        }
+        fixture_close(&f);
+        stop(&s);
+        free((void *)(uintptr_t)s.cubin);
+    }
+}
+
+int main(void)
+{
+    TEST(events_are_the_same_however_they_are_cut);
+    TEST(events_that_are_too_long_or_binary_end_the_stream);
+    TEST(a_server_that_says_nothing_is_left_in_time);
+    TEST(a_reply_comes_whole_however_slowly_over_a_connection_that_is_kept);
+    TEST(what_a_service_predicts_is_launched_when_it_has_passed_its_proof);
+    TEST(neither_hits_nor_other_requests_wait_for_a_slow_server);
+    return check_done();
+}
