@@ -111,7 +111,7 @@ static bool pull_one(fa_tuner *tuner, const fa_target *target, const fa_scope *s
     fa_diag why = {{0}};
     struct keeping keeping = {.tuner = tuner, .winner = &winner, .cubin = &cubin};
     int rc = fa_store_winner_get(tuner->fleet->store, scope, &winner, &cubin, &why);
-    if (rc == FA_EIO) /* the next call connects again */
+    if (fa_fleet_again(tuner, rc))
         rc = fa_store_winner_get(tuner->fleet->store, scope, &winner, &cubin, &why);
     if (rc != 0) {
         if (rc == FA_ECORRUPT)
@@ -250,6 +250,7 @@ int fa_fleet_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin)
     fa_diag why = {{0}};
     if (tuner->fleet == NULL || tuner->fleet->store == NULL)
         return FA_ENOTFOUND;
+    tuner->fleet->asked_ns = uv_hrtime();
     int rc = fa_store_cubin_get(tuner->fleet->store, key, ret_cubin, &why);
     if (rc != 0)
         fa_fleet_failed(tuner, rc, &why);
