@@ -93,13 +93,20 @@ def a_sweep_can_be_taken_out_of_the_workers_hands():
 def what_cannot_be_is_said_clearly():
     with InFile() as fleet, Host(fleet.location) as one:
         tap.has(one.run("sweep", "--enqueue", "--seq", "64", *TINY, status=1).stderr, "--gpu")
-        tap.has(one.run("worker", "--again", status=2).stderr, "who enqueues")
+        tap.has(one.run("worker", "--again", status=2).stderr, "does not take --again")
         tap.has(one.run("worker", "--gpu", "L5", status=1).stderr, "L5")
         one.env["FA_TUNE_LEASE"] = "soon"
         tap.has(one.run("queue", status=2).stderr, "FA_TUNE_LEASE is \"soon\"")
         one.env["FA_TUNE_LEASE"] = "10"
         one.env["FA_TUNE_STORE"] = fleet.gone
         tap.has(one.run("queue", status=1).stderr, "does not serve")
+        # Nobody knows whether there was something to do: that is no good end.
+        tap.has(one.run("worker", "--idle-exit", "0.1s", status=1).stderr, "does not serve")
+        one.env["FA_TUNE_STORE"] = "postgresql://me:s3@cret@db/fleet"
+        for verb, status in (("show", 0), ("queue", 1)):
+            said = one.run(verb, status=status).stderr
+            tap.has(said, "write @ as %40")
+            tap.lacks(said, "cret")
         one.env["FA_TUNE_STORE"] = one.store
         tap.has(one.run("worker", status=1).stderr, "FA_TUNE_STORE")
         tap.has(one.run("sweep", "--enqueue", "--gpu", "L4", "--seq", "64", status=1).stderr,
