@@ -64,5 +64,8 @@ struct serve_http {
 void serve_http_run_soon(serve_http *http);
 void connection_resume(struct connection *c);
 void connection_forget(struct connection *c);
+/* framing.c */
+bool connection_is_ambiguous(const struct connection *c);
+size_t connection_unescape(void *context, struct MHD_Connection *mhd, char *text);
 
 #endif

@@ -4,7 +4,7 @@
  * who sent them wait together; those that a tune has to answer then wait for its job, which others of
  * the same key share.
  */
-#include "service.h"
+#include "flight.h"
 
 #include "error.h"
 
@@ -14,35 +14,7 @@
 
 enum { RETRY_AFTER_S = 5, STOP_RETRY_S = 2, LOOKUP_MS = 30000 };
 
-/* The order in which what a request asks for includes what another does. */
-enum { WANTS_PREDICTED, WANTS_FIRST_CONTACT, WANTS_MEASURED, WANTS_AGAIN, WANTS_PATIENT };
-
-struct serve_flight {
-    serve_task task;
-    serve_service *service;
-    serve_flight *next, *previous;
-    serve_flight_kind kind;
-    char *body;
-    size_t body_size;
-    fa_ask ask;
-    serve_cache_time when;
-    serve_gathering waiters;
-    serve_job *job;       /* that it waits for, or that it is about */
-    bool waits_for_job;
-    bool as_good;         /* what is stored now is what is wanted, also `again` */
-    /* What the lookup thread writes. */
-    int rc;
-    fa_diag diag;
-    fa_found found;
-    char *document;       /* when answered */
-    fa_sweep_request sweep;
-    fa_sweep_item *items;
-    char plan[512];
-    char gpu_name[64];    /* of the request; "": a device */
-    fa_gpu gpu;           /* whose runner it is for */
-};
-
-static bool is_sweep(const serve_flight *flight)
+bool serve_flight_is_sweep(const serve_flight *flight)
 {
     return flight->kind == SERVE_FLIGHT_SWEEP ||
            (flight->kind >= SERVE_FLIGHT_RESUME && flight->job->kind == SERVE_SWEEP);
@@ -101,97 +73,6 @@ static serve_flight *new_flight(serve_service *service, serve_flight_kind kind, 
     return flight;
 }
 
-/* ---- on the lookup thread --------------------------------------------------------------------*/
-/* The request of an ask; its gpu points to the flight's name. */
-static int request_of(serve_flight *flight, fa_request *ret, fa_diag *diag)
-{
-    const serve_service *service = flight->service;
-    const fa_ask *ask = &flight->ask;
-    fa_request request = {.size = sizeof request,
-                          .problem = ask->problem,
-                          .ordinal = ask->ordinal,
-                          .effort = ask->effort,
-                          .again = ask->again,
-                          .exact = ask->exact,
-                          .first_contact = ask->first_contact};
-    snprintf(flight->gpu_name, sizeof flight->gpu_name, "%s", ask->gpu);
-    bool here = ask->uuid[0] == 0;
-    for (int i = 0; !here && i < service->device_count; i++)
-        if (strcmp(service->device[i].uuid, ask->uuid) == 0) {
-            here = true;
-            flight->gpu_name[0] = 0;
-            request.ordinal = service->device[i].ordinal;
-        }
-    if (!here && ask->gpu[0] == 0)
-        return fa_fail(diag, FA_ENODEVICE, "no device here has the uuid %s: GET /v1/gpus lists them",
-                       ask->uuid);
-    request.gpu = flight->gpu_name[0] != 0 ? flight->gpu_name : NULL;
-    *ret = request;
-    return 0;
-}
-
-static int look_up_tune(serve_flight *flight)
-{
-    serve_service *service = flight->service;
-    fa_request request;
-    int rc = request_of(flight, &request, &flight->diag);
-    if (rc == 0 && request.gpu == NULL && service->device_code != 0)
-        rc = fa_fail(&flight->diag, service->device_code, "%s", service->device_reason.text);
-    if (rc != 0)
-        return rc;
-    if (flight->as_good) {
-        request.again = false;
-        if (request.effort > FA_EFFORT_MEASURE)
-            request.effort = FA_EFFORT_MEASURE;
-    }
-    flight->found = (fa_found){.size = sizeof flight->found};
-    rc = fa_find(service->tuner, &request, &flight->found, &flight->diag);
-    if (rc != 0)
-        return rc;
-    flight->gpu = flight->found.gpu;
-    return flight->found.answered
-               ? serve_compose(service->tuner, &flight->found.answer, &flight->document, &flight->diag)
-               : 0;
-}
-
-/* Reads a sweep and finds whose runner it is for: a device's where one of its items is for that. */
-static int look_up_sweep(serve_flight *flight)
-{
-    serve_service *service = flight->service;
-    const char *asked = NULL;
-    int rc = fa_sweep_ask_read(flight->body, flight->body_size, &flight->sweep, &flight->items,
-                               flight->plan, &flight->diag);
-    if (rc == 0)
-        rc = fa_sweep_key(&flight->sweep, flight->found.key, &flight->diag);
-    for (int32_t i = 0; rc == 0 && i < flight->sweep.count && !flight->gpu.present; i++) {
-        const char *name = flight->items[i].gpu;
-        if (asked != NULL && strcmp(asked, name) == 0)
-            continue;
-        asked = name;
-        fa_request request = {.size = sizeof request,
-                              .problem = flight->items[i].problem,
-                              .gpu = name[0] != 0 ? name : NULL,
-                              .ordinal = flight->sweep.ordinal,
-                              .effort = FA_EFFORT_PREDICT};
-        fa_found found = {.size = sizeof found};
-        if (request.gpu == NULL && service->device_code != 0)
-            rc = fa_fail(&flight->diag, service->device_code, "%s", service->device_reason.text);
-        else
-            rc = fa_find(service->tuner, &request, &found, &flight->diag);
-        if (rc == 0)
-            flight->gpu = found.gpu;
-    }
-    return rc;
-}
-
-static void look_up(serve_task *task, serve_worker *worker)
-{
-    serve_flight *flight = (serve_flight *)task;
-    serve_devices_know(flight->service);
-    flight->rc = is_sweep(flight) ? look_up_sweep(flight) : look_up_tune(flight);
-    serve_watch(worker, flight->service);
-}
-
 /* ---- replies --------------------------------------------------------------------------------*/
 static void reply_all(serve_flight *flight, unsigned status, serve_page *page)
 {
@@ -243,7 +124,7 @@ static void give_document(serve_flight *flight, const char *text, bool keep)
 static serve_job *job_for(serve_flight *flight)
 {
     serve_service *service = flight->service;
-    serve_job_kind kind = is_sweep(flight) ? SERVE_SWEEP : SERVE_TUNE;
+    serve_job_kind kind = serve_flight_is_sweep(flight) ? SERVE_SWEEP : SERVE_TUNE;
     int effort = kind == SERVE_SWEEP ? 0 : effort_of(&flight->ask);
     serve_job *job = serve_job_of_key(service, flight->found.key,
                                       kind == SERVE_TUNE ? &flight->ask.problem : NULL, effort);
@@ -270,7 +151,7 @@ static int start_job(serve_flight *flight, serve_job *job)
     } else {
         fa_diag none;
         job->effort = effort_of(&flight->ask);
-        if (request_of(flight, &job->request, &none) != 0)
+        if (serve_flight_request(flight, &job->request, &none) != 0)
             return FA_ENODEVICE;
         memcpy(job->gpu_name, flight->gpu_name, sizeof job->gpu_name);
         if (job->request.gpu != NULL)
@@ -406,7 +287,7 @@ static void looked_up(serve_task *task)
 
 static void give(serve_flight *flight)
 {
-    flight->task.work = look_up;
+    flight->task.work = serve_flight_look_up;
     flight->task.done = looked_up;
     flight->when = serve_cache_now(flight->service->cache);
     flight->service->counts.flights++;

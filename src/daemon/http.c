@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -252,37 +251,6 @@ static enum MHD_Result go_on(struct connection *c)
     return MHD_YES;
 }
 
-/* How long a body is must be said once and in one way: libmicrohttpd takes the first of two, and what
- * stands before us might take the other, so that one's body would be another's request. */
-struct framing {
-    int lengths, encodings;
-    bool odd;
-};
-
-static enum MHD_Result look_at_header(void *context, enum MHD_ValueKind kind, const char *name,
-                                      const char *value)
-{
-    struct framing *framing = context;
-    (void)kind;
-    if (strpbrk(name, " \t") != NULL) { /* "Content-Length : 5", which some take for the length */
-        framing->odd = true;
-    } else if (strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0) {
-        framing->lengths++;
-        framing->odd |= value == NULL || *value == 0 || value[strspn(value, "0123456789")] != 0;
-    } else if (strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0) {
-        framing->encodings++;
-        framing->odd |= value == NULL || strcasecmp(value, "chunked") != 0;
-    }
-    return MHD_YES;
-}
-
-static bool is_ambiguous(const struct connection *c)
-{
-    struct framing framing = {0};
-    MHD_get_connection_values(c->mhd, MHD_HEADER_KIND, look_at_header, &framing);
-    return framing.odd || framing.lengths + framing.encodings > 1;
-}
-
 static enum MHD_Result begin(struct connection *c, const char *url, const char *method)
 {
     serve_http *http = c->http;
@@ -296,7 +264,7 @@ static enum MHD_Result begin(struct connection *c, const char *url, const char *
     http->busy++;
     c->at_work = true;
     enter(c, CONNECTION_BODY);
-    c->ambiguous = is_ambiguous(c);
+    c->ambiguous = connection_is_ambiguous(c);
     if (c->ambiguous)
         serve_reply_refused(exchange, MHD_HTTP_BAD_REQUEST, FA_EINVAL,
                             "the length of the body is said twice, or in no way that is known", 0);
@@ -370,15 +338,6 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *mhd, const c
     return go_on(c);
 }
 
-/* A NUL would end the path where another reader of it goes on: it stays as it is written, and then
- * there is nothing at that path. */
-static size_t unescape(void *context, struct MHD_Connection *mhd, char *text)
-{
-    (void)context;
-    (void)mhd;
-    return strstr(text, "%00") != NULL ? strlen(text) : MHD_http_unescape(text);
-}
-
 static void no_log(void *context, const char *format, va_list arguments)
 {
     (void)context;
@@ -404,7 +363,8 @@ int serve_http_open(uv_loop_t *loop, const serve_http_limits *limits,
         request_over, NULL, MHD_OPTION_NOTIFY_CONNECTION, connection_changed, http,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)(limits->connections + SLACK),
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, 0u,
-        MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
+        MHD_OPTION_UNESCAPE_CALLBACK, connection_unescape, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+        MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
     const union MHD_DaemonInfo *info =
         http->daemon != NULL ? MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
     int fd = info != NULL ? info->epoll_fd : -1;

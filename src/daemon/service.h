@@ -108,7 +108,11 @@ bool serve_jobs_full(const serve_service *service, serve_job_kind kind);
 void serve_jobs_beat(serve_service *service); /* a sign of life to those that listen */
 void serve_jobs_forget(serve_service *service); /* those that ended long ago */
 void serve_jobs_free(serve_service *service);
+/* job_tell.c */
 void serve_job_stream(serve_job *job, serve_exchange *exchange);
+void serve_job_send_event(serve_exchange *exchange, const char *event, const char *data,
+                          bool may_drop);
+void serve_job_send_end(const serve_job *job, serve_exchange *exchange);
 char *serve_job_text(const serve_job *job);
 char *serve_jobs_text(serve_service *service);
 /* From its runner's thread. */
