@@ -20,19 +20,19 @@ struct serve_flight {
     fa_ask ask;
     serve_cache_time when;
     serve_gathering waiters;
-    serve_job *job;       /* that it waits for, or that it is about */
+    serve_job *job; /* that it waits for, or that it is about */
     bool waits_for_job;
-    bool as_good;         /* what is stored now is what is wanted, also `again` */
+    bool as_good; /* what is stored now is what is wanted, also `again` */
     /* What the lookup thread writes. */
     int rc;
     fa_diag diag;
     fa_found found;
-    char *document;       /* when answered */
+    char *document; /* when answered */
     fa_sweep_request sweep;
     fa_sweep_item *items;
     char plan[512];
-    char gpu_name[64];    /* of the request; "": a device */
-    fa_gpu gpu;           /* whose runner it is for */
+    char gpu_name[64]; /* of the request; "": a device */
+    fa_gpu gpu;        /* whose runner it is for */
 };
 
 bool serve_flight_is_sweep(const serve_flight *flight);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Flights: requests of the very same bytes are read and looked up once, on the lookup thread, and all
- * who sent them wait together; those that a tune has to answer then wait for its job, which others of
- * the same key share.
+ * Flights: requests of the very same bytes are read and looked up once, on the lookup thread,
+ * and all who sent them wait together; those that a tune has to answer then wait for its job,
+ * which others of the same key share.
  */
 #include "flight.h"
 
@@ -22,11 +22,11 @@ bool serve_flight_is_sweep(const serve_flight *flight)
 
 static int effort_of(const fa_ask *ask)
 {
-    return ask->effort >= FA_EFFORT_PATIENT   ? WANTS_PATIENT
-           : ask->again                       ? WANTS_AGAIN
-           : ask->effort < FA_EFFORT_MEASURE  ? WANTS_PREDICTED
-           : ask->first_contact               ? WANTS_FIRST_CONTACT
-                                              : WANTS_MEASURED;
+    return ask->effort >= FA_EFFORT_PATIENT  ? WANTS_PATIENT
+           : ask->again                      ? WANTS_AGAIN
+           : ask->effort < FA_EFFORT_MEASURE ? WANTS_PREDICTED
+           : ask->first_contact              ? WANTS_FIRST_CONTACT
+                                             : WANTS_MEASURED;
 }
 
 /* ---- memory ---------------------------------------------------------------------------------*/
@@ -119,8 +119,9 @@ static void give_document(serve_flight *flight, const char *text, bool keep)
 }
 
 /* ---- on the loop's ---------------------------------------------------------------------------*/
-/* The job that is to answer the flight, new or under way; NULL: too many. Another problem of the same
- * key is a job of its own, because its answer is, which is settled when the first has ended. */
+/* The job that is to answer the flight, new or under way; NULL: too many. Another problem of the
+ * same key is a job of its own, because its answer is, which is settled when the first has
+ * ended. */
 static serve_job *job_for(serve_flight *flight)
 {
     serve_service *service = flight->service;
@@ -224,8 +225,9 @@ static void too_late(void *context, serve_exchange *exchange)
     const struct expiring *expiring = context;
     const serve_job *job = expiring->flight->waits_for_job ? expiring->flight->job : NULL;
     if (expiring->service->stopping) {
-        refuse(exchange, expiring->service, "this server is stopping; it goes on with the tune when "
-                                            "it starts again");
+        refuse(exchange, expiring->service,
+               "this server is stopping; it goes on with the tune when "
+               "it starts again");
         return;
     }
     expiring->service->counts.expired++;
@@ -360,17 +362,17 @@ void serve_flight_kernel(serve_service *service, serve_exchange *exchange)
     fa_diag diag;
     bool refresh;
     int64_t now = serve_now_ms(service);
-    serve_page *page = serve_cache_get(service->cache, 'K', exchange->body, exchange->body_size, now,
-                                       &refresh);
+    serve_page *page =
+        serve_cache_get(service->cache, 'K', exchange->body, exchange->body_size, now, &refresh);
     if (page != NULL)
         serve_reply(exchange, MHD_HTTP_OK, page);
     if (page != NULL && !refresh)
         return;
     int rc = fa_ask_read(exchange->body, exchange->body_size, &ask, &diag);
     if (page != NULL) {
-        serve_flight *flight = rc == 0 ? new_flight(service, SERVE_FLIGHT_REFRESH, exchange->body,
-                                                    exchange->body_size)
-                                       : NULL;
+        serve_flight *flight =
+            rc == 0 ? new_flight(service, SERVE_FLIGHT_REFRESH, exchange->body, exchange->body_size)
+                    : NULL;
         if (flight != NULL) {
             flight->ask = ask;
             service->counts.refreshes++;
@@ -379,7 +381,8 @@ void serve_flight_kernel(serve_service *service, serve_exchange *exchange)
     } else if (rc != 0) {
         serve_reply_error(exchange, rc, diag.text, NULL);
     } else {
-        int64_t wait = ask.timeout_ms > 0 ? ask.timeout_ms : (int64_t)service->settings->wait_s * 1000;
+        int64_t wait =
+            ask.timeout_ms > 0 ? ask.timeout_ms : (int64_t)service->settings->wait_s * 1000;
         join(service, SERVE_FLIGHT_KERNEL, &ask, exchange, now + wait);
     }
 }

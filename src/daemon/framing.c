@@ -7,8 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
-/* How long a body is must be said once and in one way: libmicrohttpd takes the first of two, and what
- * stands before us might take the other, so that one's body would be another's request. */
+/* How long a body is must be said once and in one way: libmicrohttpd takes the first of two, and
+ * what stands before us might take the other, so that one's body would be another's request. */
 struct framing {
     int lengths, encodings;
     bool odd;

@@ -95,7 +95,8 @@ char *serve_jobs_text(serve_service *service)
 }
 
 /* ---- those that listen -----------------------------------------------------------------------*/
-void serve_job_send_event(serve_exchange *exchange, const char *event, const char *data, bool may_drop)
+void serve_job_send_event(serve_exchange *exchange, const char *event, const char *data,
+                          bool may_drop)
 {
     fa_buf line = {0};
     fa_buf_printf(&line, "event: %s\ndata: ", event);
@@ -108,10 +109,11 @@ void serve_job_send_event(serve_exchange *exchange, const char *event, const cha
 
 void serve_job_send_end(const serve_job *job, serve_exchange *exchange)
 {
-    char *text = job->state == SERVE_DONE ? NULL
-                                          : serve_error_text(job->code, job->message.text, NULL);
+    char *text =
+        job->state == SERVE_DONE ? NULL : serve_error_text(job->code, job->message.text, NULL);
     const char *data = job->state == SERVE_DONE ? job->result : text;
-    serve_job_send_event(exchange, serve_job_state_name(job->state), data != NULL ? data : "{}", false);
+    serve_job_send_event(exchange, serve_job_state_name(job->state), data != NULL ? data : "{}",
+                         false);
     free(text);
     serve_stream_end(exchange);
 }

@@ -75,8 +75,8 @@ void serve_jobs_forget(serve_service *service)
     serve_job *next;
     for (serve_job *job = service->jobs; job != NULL; job = next) {
         next = job->next;
-        if (serve_job_is_over(job) && ++ended > SERVE_ENDED_MAX && !job->given && job->flights == 0 &&
-            job->streams.count == 0 && job->submitters.count == 0)
+        if (serve_job_is_over(job) && ++ended > SERVE_ENDED_MAX && !job->given &&
+            job->flights == 0 && job->streams.count == 0 && job->submitters.count == 0)
             free_job(job);
     }
 }
@@ -241,9 +241,9 @@ static void job_done(serve_task *task)
     if (task->skipped || (job->service->stopping && job->code == FA_ECANCELED))
         interrupt(job);
     else
-        finish(job, job->code == 0                                             ? SERVE_DONE
+        finish(job, job->code == 0                                           ? SERVE_DONE
                     : job->code == FA_ECANCELED && atomic_load(&job->cancel) ? SERVE_CANCELED
-                                                                               : SERVE_FAILED);
+                                                                             : SERVE_FAILED);
 }
 
 void serve_job_cancel(serve_job *job)
@@ -317,7 +317,8 @@ void serve_job_journaled(serve_job *job, int code, const char *reason)
     fa_diag diag;
     serve_exchange *next;
     if (code != 0)
-        fa_fail(&diag, code, "the job could not be kept on disk, so it was not accepted: %s", reason);
+        fa_fail(&diag, code, "the job could not be kept on disk, so it was not accepted: %s",
+                reason);
     for (serve_exchange *e = job->submitters.first; e != NULL; e = next) {
         next = e->next;
         serve_leave(e);

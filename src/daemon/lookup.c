@@ -29,8 +29,8 @@ int serve_flight_request(serve_flight *flight, fa_request *ret_request, fa_diag 
             request.ordinal = service->device[i].ordinal;
         }
     if (!here && ask->gpu[0] == 0)
-        return fa_fail(diag, FA_ENODEVICE, "no device here has the uuid %s: GET /v1/gpus lists them",
-                       ask->uuid);
+        return fa_fail(diag, FA_ENODEVICE,
+                       "no device here has the uuid %s: GET /v1/gpus lists them", ask->uuid);
     request.gpu = flight->gpu_name[0] != 0 ? flight->gpu_name : NULL;
     *ret_request = request;
     return 0;
@@ -55,9 +55,9 @@ static int look_up_tune(serve_flight *flight)
     if (rc != 0)
         return rc;
     flight->gpu = flight->found.gpu;
-    return flight->found.answered
-               ? serve_compose(service->tuner, &flight->found.answer, &flight->document, &flight->diag)
-               : 0;
+    return flight->found.answered ? serve_compose(service->tuner, &flight->found.answer,
+                                                  &flight->document, &flight->diag)
+                                  : 0;
 }
 
 /* Reads a sweep and finds whose runner it is for: a device's where one of its items is for that. */
