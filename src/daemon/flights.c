@@ -150,10 +150,8 @@ static int start_job(serve_flight *flight, serve_job *job)
         memcpy(job->plan, flight->plan, sizeof job->plan);
         job->sweep.plan = job->plan;
     } else {
-        fa_diag none;
         job->effort = effort_of(&flight->ask);
-        if (serve_flight_request(flight, &job->request, &none) != 0)
-            return FA_ENODEVICE;
+        serve_flight_request(flight, &job->request, NULL); /* which the lookup has done as well */
         memcpy(job->gpu_name, flight->gpu_name, sizeof job->gpu_name);
         if (job->request.gpu != NULL)
             job->request.gpu = job->gpu_name;
@@ -173,9 +171,7 @@ static void submit(serve_flight *flight)
     serve_service *service = flight->service;
     serve_job *job;
     if (flight->found.answered) {
-        job = serve_jobs_full(service, SERVE_TUNE)
-                  ? NULL
-                  : serve_job_new(service, SERVE_TUNE, flight->body, flight->body_size);
+        job = serve_job_new(service, SERVE_TUNE, flight->body, flight->body_size);
         if (job != NULL) {
             snprintf(job->gpu, sizeof job->gpu, "%s", flight->gpu.name);
             serve_job_answer(job, flight->document);
@@ -226,8 +222,7 @@ static void too_late(void *context, serve_exchange *exchange)
     const serve_job *job = expiring->flight->waits_for_job ? expiring->flight->job : NULL;
     if (expiring->service->stopping) {
         refuse(exchange, expiring->service,
-               "this server is stopping; it goes on with the tune when "
-               "it starts again");
+               "this server is stopping; it goes on with the tune when it starts again");
         return;
     }
     expiring->service->counts.expired++;
@@ -276,7 +271,8 @@ static void looked_up(serve_task *task)
         refuse_all(flight, "this server is stopping");
         free_flight(flight);
     } else if (flight->rc != 0) {
-        if (flight->kind == SERVE_FLIGHT_REFRESH)
+        bool gone = flight->rc == FA_ENOTFOUND || flight->rc == FA_ECORRUPT;
+        if (flight->kind == SERVE_FLIGHT_REFRESH && gone)
             serve_cache_empty(flight->service->cache);
         fail_all(flight, flight->rc, flight->diag.text);
         free_flight(flight);
