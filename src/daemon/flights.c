@@ -134,7 +134,10 @@ static int look_up_tune(serve_flight *flight)
 {
     serve_service *service = flight->service;
     fa_request request;
+    fa_tuner *tuner = service->tuner;
     int rc = request_of(flight, &request, &flight->diag);
+    if (rc == 0 && flight->ask.family[0] != 0)
+        rc = serve_guest_open(service, flight->ask.family, &service->guest, &tuner, &flight->diag);
     if (rc == 0 && request.gpu == NULL && service->device_code != 0)
         rc = fa_fail(&flight->diag, service->device_code, "%s", service->device_reason.text);
     if (rc != 0)
@@ -145,12 +148,12 @@ static int look_up_tune(serve_flight *flight)
             request.effort = FA_EFFORT_MEASURE;
     }
     flight->found = (fa_found){.size = sizeof flight->found};
-    rc = fa_find(service->tuner, &request, &flight->found, &flight->diag);
+    rc = fa_find(tuner, &request, &flight->found, &flight->diag);
     if (rc != 0)
         return rc;
     flight->gpu = flight->found.gpu;
     return flight->found.answered
-               ? serve_compose(service->tuner, &flight->found.answer, &flight->document, &flight->diag)
+               ? serve_compose(tuner, &flight->found.answer, &flight->document, &flight->diag)
                : 0;
 }
 
@@ -273,6 +276,7 @@ static int start_job(serve_flight *flight, serve_job *job)
         if (request_of(flight, &job->request, &none) != 0)
             return FA_ENODEVICE;
         memcpy(job->gpu_name, flight->gpu_name, sizeof job->gpu_name);
+        memcpy(job->family, flight->ask.family, sizeof job->family);
         if (job->request.gpu != NULL)
             job->request.gpu = job->gpu_name;
     }

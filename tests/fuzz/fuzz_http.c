@@ -101,6 +101,7 @@ static void set_up(void)
     store_winner();
     FUZZ_CHECK(serve_settings_read(5, arguments, &f.settings, &diag) == 0);
     f.settings.socket = "";
+    f.settings.allow_user_templates = true;
     serve_log_setup(SERVE_ERROR, false);
     FUZZ_CHECK(uv_loop_init(&f.loop) == 0);
     FUZZ_CHECK(serve_service_open(&f.loop, &f.settings, got_ready, NULL, &f.service, &diag) == 0);
