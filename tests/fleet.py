@@ -6,6 +6,7 @@ import os
 import signal
 import sqlite3
 import subprocess
+import threading
 import time
 
 import postgres
@@ -15,7 +16,8 @@ from place import DEADLINE, Place
 TWO = {"BLOCK_M": [64], "BLOCK_N": [32, 64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0],
        "MIN_BLOCKS": [2]}
 TINY = ["--batch", "1", "--heads", "1"]
-SLOW = "fault BLOCK_N=64; hang\n"  # until the trial's time is up
+SLOW = "fault BLOCK_N=64; hang\n"  # until it is let go: Host.hanging(), Host.let_go()
+FOR_EVER = ["--trial-timeout", "3600"]
 
 
 class Host(Place):
@@ -23,7 +25,10 @@ class Host(Place):
 
     def __init__(self, location, gpu=None, script="", lease=60, space=TWO):
         device = "device name=NVIDIA_L4 sm=89 sms=58 board=%d\n" % (gpu or 0)
-        super().__init__(space=space, script=None if gpu is None else device + script)
+        super().__init__(space=space)
+        self.log = os.path.join(self.folder, "log")
+        if gpu is not None:
+            self.use_fake_driver(device + script + "log %s\n" % self.log)
         self.env["FA_TUNE_STORE"] = location
         self.env["FA_TUNE_LOCAL_STORE"] = self.store
         self.env["FA_TUNE_LEASE"] = str(lease)
@@ -49,6 +54,30 @@ class Host(Place):
     def worker(self, *arguments):
         return self.begin("worker", *arguments)
 
+    def hanging_now(self):
+        """The processes that have launched what hangs."""
+        if not os.path.exists(self.log):
+            return set()
+        with open(self.log, encoding="utf-8") as file:
+            return {int(line[len("pid="):].split()[0]) for line in file
+                    if " launch " in line and "BLOCK_N=64;" in line}
+
+    def hanging(self, process):
+        """Waits until a tune is in the middle of it: nothing happens any more by itself."""
+        until(lambda: self.hanging_now() or process.poll() is not None, "what hangs")
+        tap.equal(process.poll(), None)
+
+    def let_go(self, process):
+        """Ends what hangs until the tune has given it up, and whatever comes after; returns at once."""
+        def kill_all():
+            killed = set()
+            while process.poll() is None:
+                for pid in self.hanging_now() - killed:
+                    killed.add(pid)
+                    os.kill(pid, signal.SIGKILL)
+                time.sleep(0.02)
+        threading.Thread(target=kill_all, daemon=True).start()
+
 
 def finish(process, status=0):
     out, err = process.communicate(timeout=DEADLINE)
@@ -59,10 +88,15 @@ def finish(process, status=0):
 def line_with(process, text):
     """Reads what a process says until a line has this text."""
     lines = []
-    for line in process.stderr:
-        lines.append(line)
-        if text in line:
-            return line
+    watch = threading.Timer(DEADLINE, process.kill)
+    watch.start()
+    try:
+        for line in process.stderr:
+            lines.append(line)
+            if text in line:
+                return line
+    finally:
+        watch.cancel()
     raise AssertionError("%r was never said, but: %s" % (text, "".join(lines)))
 
 
@@ -216,8 +250,8 @@ def what_a_killed_worker_had_goes_to_another(make):
     with make() as fleet, Host(fleet.location, gpu=1, script=SLOW, lease=2) as one, \
             Host(fleet.location, gpu=2, lease=2) as two:
         one.enqueue(64)
-        victim = one.worker("--trial-timeout", "600")
-        line_with(victim, "measuring")
+        victim = one.worker(*FOR_EVER)
+        one.hanging(victim)
         held = two.queue()["held"]
         tap.equal([(h["stage"], h["attempts"]) for h in held], [("measure", 1)])
         kill(victim)
@@ -233,12 +267,13 @@ def a_worker_that_was_away_too_long_cannot_publish_and_is_counted(make):
     with make() as fleet, Host(fleet.location, gpu=1, script=SLOW, lease=2) as one, \
             Host(fleet.location, gpu=2, lease=2) as two:
         one.enqueue(64)
-        stale = one.worker("--once", "--trial-timeout", "3")
-        line_with(stale, "measuring")
+        stale = one.worker("--once", *FOR_EVER)
+        one.hanging(stale)
         freeze(fleet, stale)
         finish(two.worker("--once"))
         winner = fleet.ask("SELECT evidence FROM winner")
         stale.send_signal(signal.SIGCONT)
+        one.let_go(stale)
         out, err = finish(stale)
         tap.has(out, "1 refused")
         tap.has(err, "came too late")
@@ -254,8 +289,8 @@ def a_worker_told_to_stop_hands_its_problem_back(make):
     with make() as fleet, Host(fleet.location, gpu=1, script=SLOW, lease=600) as one, \
             Host(fleet.location, gpu=2, lease=600) as two:
         one.enqueue(64)
-        worker = one.worker("--trial-timeout", "600")
-        line_with(worker, "measuring")
+        worker = one.worker(*FOR_EVER)
+        one.hanging(worker)
         worker.send_signal(signal.SIGTERM)
         out, err = finish(worker)
         tap.has(out, "1 handed back")

@@ -78,6 +78,18 @@ def a_problem_that_fails_keeps_its_reason_and_the_others_go_on():
         tap.equal(one.queue()["done"], 2)
 
 
+def a_sweep_can_be_taken_out_of_the_workers_hands():
+    with InFile() as fleet, Host(fleet.location, gpu=1) as one:
+        key = one.enqueue(64)["key"]
+        tap.has(one.run("queue", "--stop", "nothing", status=1).stderr, "has the key nothing")
+        tap.has(one.run("queue", "--stop", key[:10]).stdout, "stopped")
+        tap.has(finish(one.worker("--idle-exit", "0.2s"))[0], "0 measured")
+        tap.equal(one.enqueue(64)["state"], "running")
+        tap.has(finish(one.worker("--once"))[0], "1 measured")
+        out, _ = finish(one.begin("queue", "--follow"))
+        tap.has(out, "done")
+
+
 def what_cannot_be_is_said_clearly():
     with InFile() as fleet, Host(fleet.location) as one:
         tap.has(one.run("sweep", "--enqueue", "--seq", "64", *TINY, status=1).stderr, "--gpu")
@@ -100,5 +112,6 @@ tap.main(tests(InFile) + [
     a_row_that_is_launched_otherwise_than_its_config_says_is_refused,
     lists_and_exports_tell_of_the_whole_fleet,
     a_problem_that_fails_keeps_its_reason_and_the_others_go_on,
+    a_sweep_can_be_taken_out_of_the_workers_hands,
     what_cannot_be_is_said_clearly,
 ])

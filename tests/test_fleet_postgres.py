@@ -1,70 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts that share a store on a real PostgreSQL server, on the fake driver; and that server killed in
-the middle of what they do."""
+"""Hosts that share a store on a real PostgreSQL server, on the fake driver."""
 import tap
-from fleet import SLOW, TINY, Host, OnServer, finish, line_with, tests
-
-
-def a_database_killed_in_mid_tune_costs_one_note_and_gets_the_result_later():
-    with OnServer() as fleet, Host(fleet.location, gpu=1, script=SLOW) as one, \
-            Host(fleet.location, gpu=2) as two:
-        tune = one.begin("--seq", "64", *TINY, "--trial-timeout", "3")
-        line_with(tune, "space 2")
-        fleet.server.crash()
-        out, err = finish(tune)
-        tap.has(out, "kept in ~/store.db")
-        tap.equal(err.count("does not serve"), 1)
-        # Still gone: another problem is tuned all the same, and what is known is answered.
-        tap.has(two.run("--seq", "64", *TINY).stderr, "does not serve")
-        tap.equal(two.run("--seq", "64", *TINY).stderr, "")
-        fleet.server.start()
-        tap.equal(fleet.ask("SELECT count(*) FROM winner"), "0")
-        tap.equal(len(one.json("show")["winners"]), 1)
-        tap.equal(fleet.ask("SELECT count(*) FROM winner"), "1")
-
-
-def a_database_that_comes_back_before_the_end_gets_the_result_at_once():
-    with OnServer() as fleet, Host(fleet.location, gpu=1, script=SLOW) as one:
-        tune = one.begin("--seq", "64", *TINY, "--trial-timeout", "5")
-        line_with(tune, "space 2")
-        fleet.server.crash()
-        fleet.server.start()
-        out, err = finish(tune)
-        tap.has(out, "kept in " + fleet.shown)
-        tap.lacks(err, "does not serve")
-        tap.equal(fleet.ask("SELECT count(*) FROM winner"), "1")
-
-
-def a_worker_waits_for_a_database_that_was_killed_and_publishes():
-    with OnServer() as fleet, Host(fleet.location, gpu=1, script=SLOW) as one:
-        one.enqueue(64, 128)
-        worker = one.worker("--idle-exit", "1s", "--trial-timeout", "2")
-        line_with(worker, "measuring")
-        fleet.server.crash()
-        line_with(worker, "does not serve")
-        fleet.server.start()
-        out, _ = finish(worker)
-        tap.has(out, "2 measured")
-        queue = one.queue()
-        tap.equal((queue["done"], queue["refused"]), (2, 0))
-        tap.equal(fleet.ask("SELECT count(*) FROM winner"), "2")
-
-
-def who_waits_for_another_hosts_tune_goes_on_alone_when_the_database_dies():
-    with OnServer() as fleet, Host(fleet.location, gpu=1, script=SLOW) as one, \
-            Host(fleet.location, gpu=2) as two:
-        tune = one.begin("--seq", "64", *TINY, "--trial-timeout", "600")
-        line_with(tune, "space 2")
-        waiting = two.begin("--seq", "64", *TINY)
-        line_with(waiting, "another process")
-        fleet.server.crash()
-        out, err = finish(waiting)
-        tap.has(out, "kept in ~/store.db")
-        tap.has(err, "does not serve")
-        tune.terminate()
-        finish(tune, status=143)
-        fleet.server.start()
+from fleet import Host, OnServer, tests
 
 
 def the_password_is_in_nothing_that_is_said():
@@ -78,9 +16,5 @@ def the_password_is_in_nothing_that_is_said():
 
 
 tap.main(tests(OnServer) + [
-    a_database_killed_in_mid_tune_costs_one_note_and_gets_the_result_later,
-    a_database_that_comes_back_before_the_end_gets_the_result_at_once,
-    a_worker_waits_for_a_database_that_was_killed_and_publishes,
-    who_waits_for_another_hosts_tune_goes_on_alone_when_the_database_dies,
     the_password_is_in_nothing_that_is_said,
 ])

@@ -72,6 +72,7 @@ typedef struct cli_options {
     } sweep;
     struct { /* of a fleet's queue */
         bool enqueue, once, follow;
+        const char *stop; /* a sweep's key, or its beginning */
         double idle_exit_s; /* 0: not given */
     } fleet;
     double margin; /* of compare, in percent */

@@ -13,5 +13,7 @@ const cli_option_spec cli_options_fleet[] = {
      "TIME", "end when there was nothing to do for so long: 90s, 30m, 2h (never)"},
     {"--follow", CLI_GROUP_QUEUE, KIND_FLAG, CLI_AT(fleet.follow), 0, 0, NULL, NULL,
      "tell how it goes on until nothing is left to do"},
+    {"--stop", CLI_GROUP_QUEUE, KIND_TEXT, CLI_AT(fleet.stop), 0, 0, NULL, "KEY",
+     "take this sweep out of the workers' hands until it is enqueued again"},
 };
 const size_t cli_options_fleet_count = sizeof cli_options_fleet / sizeof *cli_options_fleet;

@@ -17,7 +17,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { EXIT_FAILED = 1, COLUMNS = 9, FOLLOW_MS = 1000 };
+enum { EXIT_FAILED = 1, COLUMNS = 10, FOLLOW_MS = 1000, KEY_SHOWN = 10 };
 
 /* All sweeps in the queue, and who holds what of them. */
 struct queue_list {
@@ -119,12 +119,13 @@ static int holding_text(void *context, const fa_queue_holding *holding)
 
 static void add_rows(cli_table *table, const struct queue_list *list)
 {
-    static const char *const titles[COLUMNS] = {"state",    "items",  "done",    "failed", "held",
-                                                "compiled", "refused", "worked on", "plan"};
+    static const char *const titles[COLUMNS] = {"state",   "items",     "done",    "failed",
+                                                "held",    "compiled",  "refused", "worked on",
+                                                "key",     "plan"};
     int column[COLUMNS];
     for (int i = 0; i < COLUMNS; i++)
         column[i] = cli_table_column(table, titles[i],
-                                     i == 0 || i >= COLUMNS - 2 ? CLI_LEFT : CLI_RIGHT);
+                                     i == 0 || i >= COLUMNS - 3 ? CLI_LEFT : CLI_RIGHT);
     for (size_t i = 0; i < list->count; i++) {
         const fa_queue *queue = &list->queue[i];
         const fa_sweep *sweep = &queue->sweep;
@@ -136,7 +137,8 @@ static void add_rows(cli_table *table, const struct queue_list *list)
         for (int n = 0; n < (int)(sizeof number / sizeof *number); n++)
             cli_table_cell(table, column[1 + n], "%" PRId64, number[n]);
         cli_text_age(&cell, sweep->updated);
-        cli_table_take(table, column[COLUMNS - 2], &cell);
+        cli_table_take(table, column[COLUMNS - 3], &cell);
+        cli_table_cell(table, column[COLUMNS - 2], "%.*s", KEY_SHOWN, sweep->key);
         cli_table_cell(table, column[COLUMNS - 1], "%s", sweep->plan);
         fa_buf_free(&cell);
     }
@@ -204,6 +206,28 @@ static int follow(fa_tuner *tuner, cli_progress *lines, struct queue_list *list,
     return rc;
 }
 
+/* ---- stopping -------------------------------------------------------------------------------*/
+static int stop(fa_tuner *tuner, const cli_options *options, const struct queue_list *list,
+                fa_diag *diag)
+{
+    const char *typed = options->fleet.stop;
+    const fa_queue *found = NULL;
+    char shown[CLI_SHORT_SIZE];
+    cli_text_short(typed, shown);
+    for (size_t i = 0; i < list->count; i++) {
+        if (strncmp(list->queue[i].sweep.key, typed, strlen(typed)) != 0)
+            continue;
+        if (found != NULL)
+            return fa_fail(diag, FA_EINVAL, "several sweeps begin with %s: give more of the key",
+                           shown);
+        found = &list->queue[i];
+    }
+    if (found == NULL)
+        return fa_fail(diag, FA_ENOTFOUND, "no sweep in the queue of %s has the key %s",
+                       fa_store_location(tuner), shown);
+    return fa_stop_queue(tuner, found->sweep.key, diag);
+}
+
 int cli_queue(const cli_options *options)
 {
     cli_progress lines;
@@ -217,6 +241,10 @@ int cli_queue(const cli_options *options)
         return status;
     int rc = options->fleet.follow ? follow(tuner, &lines, &list, &diag)
                                    : read_queue(tuner, &list, &diag);
+    if (rc == 0 && options->fleet.stop != NULL && (rc = stop(tuner, options, &list, &diag)) == 0) {
+        free(list.queue);
+        rc = read_queue(tuner, &list, &diag);
+    }
     if (rc != 0)
         status = cli_fail(rc, options, &diag);
     else if (cli_interrupted() != 0)

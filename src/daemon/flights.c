@@ -425,6 +425,14 @@ bool serve_flights_wait_for(const serve_job *job)
     return false;
 }
 
+int64_t serve_flights_waiting(const serve_service *service)
+{
+    int64_t count = 0;
+    for (const serve_flight *flight = service->flights; flight != NULL; flight = flight->next)
+        count += flight->waits_for_job ? flight->waiters.count : 0;
+    return count;
+}
+
 void serve_flights_job_over(serve_service *service, serve_job *job)
 {
     serve_flight *next;

@@ -86,6 +86,8 @@ static void add_jobs(fa_buf *out, const serve_service *service)
     for (int state = SERVE_DONE; state <= SERVE_CANCELED; state++)
         by_label(out, "jobs_ended_total", "state", serve_job_state_name((serve_job_state)state),
                  service->counts.jobs[state]);
+    metric(out, "requests_waiting", "gauge", "Requests that wait for a tune.",
+           serve_flights_waiting(service));
     metric(out, "jobs_running", "gauge", "Jobs under way.", running);
     metric(out, "jobs_queued", "gauge", "Jobs that wait.", waiting);
 }

@@ -156,6 +156,7 @@ void serve_flight_resume(serve_service *service, serve_job *job);
 void serve_flight_settle(serve_service *service, serve_job *job, bool as_good);
 void serve_flights_job_over(serve_service *service, serve_job *job);
 bool serve_flights_wait_for(const serve_job *job);
+int64_t serve_flights_waiting(const serve_service *service); /* requests, for jobs */
 void serve_flights_expire(serve_service *service, int64_t now_ms);
 void serve_flights_free(serve_service *service);
 

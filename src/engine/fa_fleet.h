@@ -50,6 +50,10 @@ typedef struct fa_queue {
 typedef int fa_queue_visit(void *context, const fa_queue *queue);
 FA_API int fa_list_queues(fa_tuner *tuner, fa_queue_visit *visit, void *context, fa_diag *diag);
 
+/* Nobody takes further items of a sweep until it is entered again; those that are held come to their
+ * end. FA_ENOTFOUND: no such sweep is in the queue. */
+FA_API int fa_stop_queue(fa_tuner *tuner, const char *key, fa_diag *diag);
+
 typedef enum fa_work_stage {
     FA_WORK_COMPILE = 0, /* without the GPU: its space is compiled and shared */
     FA_WORK_MEASURE = 1

@@ -232,6 +232,36 @@ static int tell_holding(void *context, const fa_queue_holder *holder)
     return telling->visit(telling->context, &holding);
 }
 
+/* A sweep in the fleet's queue, by its key. `work` is held. */
+static fa_store *find_queue(fa_tuner *tuner, const char *key, int64_t *ret_id, int *ret_rc,
+                            fa_diag *diag)
+{
+    fa_store *store = need_fleet(tuner, ret_rc, diag);
+    if (store == NULL)
+        return NULL;
+    *ret_rc = fa_store_sweep_find(store, key, ret_id, diag);
+    if (*ret_rc == FA_ENOTFOUND)
+        fa_fail(diag, *ret_rc, "there is no sweep %.64s in the queue of %s", key,
+                tuner->fleet->shown);
+    return *ret_rc == 0 ? store : NULL;
+}
+
+int fa_stop_queue(fa_tuner *tuner, const char *key, fa_diag *diag)
+{
+    int64_t id;
+    int rc = fa_tuner_check(tuner, diag);
+    if (rc == 0 && key == NULL)
+        rc = fa_fail(diag, FA_EINVAL, "key is NULL");
+    if (rc != 0)
+        return rc;
+    pthread_mutex_lock(&tuner->work);
+    fa_store *store = find_queue(tuner, key, &id, &rc, diag);
+    if (store != NULL)
+        rc = fa_store_sweep_set_state(store, id, FA_SWEEP_STOPPED, diag);
+    pthread_mutex_unlock(&tuner->work);
+    return rc;
+}
+
 int fa_list_queue_holdings(fa_tuner *tuner, const char *key, fa_queue_holding_visit *visit,
                            void *context, fa_diag *diag)
 {
@@ -243,12 +273,8 @@ int fa_list_queue_holdings(fa_tuner *tuner, const char *key, fa_queue_holding_vi
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
-    fa_store *store = need_fleet(tuner, &rc, diag);
+    fa_store *store = find_queue(tuner, key, &id, &rc, diag);
     if (store != NULL)
-        rc = fa_store_sweep_find(store, key, &id, diag);
-    if (rc == FA_ENOTFOUND)
-        fa_fail(diag, rc, "there is no sweep %.64s in the queue of %s", key, tuner->fleet->shown);
-    if (rc == 0)
         rc = fa_store_queue_holders_each(store, id, tell_holding, &telling, diag);
     pthread_mutex_unlock(&tuner->work);
     return rc;
