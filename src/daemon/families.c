@@ -39,13 +39,16 @@ struct sending {
 
 /* ---- places ---------------------------------------------------------------------------------*/
 /* families/`leaf` beside the store. */
-static int place(const serve_service *service, const char *leaf, char *ret, size_t size, fa_diag *diag)
+static int place(const serve_service *service, const char *leaf, char *ret, size_t size,
+                 fa_diag *diag)
 {
     const char *slash = strrchr(service->store, '/');
-    int n = snprintf(ret, size, "%.*s/families/%s", slash != NULL ? (int)(slash - service->store) : 1,
-                     slash != NULL ? service->store : ".", leaf);
-    return n > 0 && (size_t)n < size ? 0
-                                     : fa_fail(diag, FA_EINVAL, "the path of the store is too long");
+    int n =
+        snprintf(ret, size, "%.*s/families/%s", slash != NULL ? (int)(slash - service->store) : 1,
+                 slash != NULL ? service->store : ".", leaf);
+    return n > 0 && (size_t)n < size
+               ? 0
+               : fa_fail(diag, FA_EINVAL, "the path of the store is too long");
 }
 
 static int count_families(const char *folder)
@@ -108,8 +111,8 @@ int serve_guest_open(const serve_service *service, const char *id, serve_guest *
         serve_guest_close(guest);
         int rc = place(service, id, folder, sizeof folder, diag);
         if (rc == 0 && access(folder, F_OK) != 0)
-            rc = fa_fail(diag, FA_ENOTFOUND, "this server has no family %s: POST it to /v1/families",
-                         id);
+            rc = fa_fail(diag, FA_ENOTFOUND,
+                         "this server has no family %s: POST it to /v1/families", id);
         if (rc == 0)
             rc = open_templates(service, folder, &guest->tuner, diag);
         if (rc != 0)
@@ -147,9 +150,11 @@ static int ignore_trial(void *context, int32_t rank, const fa_trial *trial)
 static int check_family(const serve_service *service, const char *folder, fa_diag *diag)
 {
     fa_tuner *tuner = NULL;
-    fa_request request = {.size = sizeof request, .gpu = "L4",
-                          .problem = {.head_dim = 64, .batch = 1, .heads_q = 1, .heads_kv = 1,
-                                      .seq_q = 128, .seq_k = 128}};
+    fa_request request = {
+        .size = sizeof request,
+        .gpu = "L4",
+        .problem = {
+            .head_dim = 64, .batch = 1, .heads_q = 1, .heads_kv = 1, .seq_q = 128, .seq_k = 128}};
     int rc = open_templates(service, folder, &tuner, diag);
     if (rc == 0)
         rc = fa_explain(tuner, &request, ignore_trial, NULL, NULL, diag);
@@ -174,8 +179,10 @@ static int keep(struct sending *sending, const char *manifest, const char *sourc
         return 0;
     mkdir(all, 0700); /* what follows tells whether it is there */
     if (count_families(all) >= FAMILIES_MAX)
-        return fa_fail(diag, FA_EFULL, "this server has %d families of clients: its operator can "
-                                       "remove some from %s", FAMILIES_MAX, all);
+        return fa_fail(diag, FA_EFULL,
+                       "this server has %d families of clients: its operator can "
+                       "remove some from %s",
+                       FAMILIES_MAX, all);
     if (mkdtemp(made) == NULL)
         return fa_fail(diag, FA_EIO, "the family cannot be kept: %s", strerror(errno));
     rc = write_file(made, sending->name, ".json", manifest, diag);
@@ -203,10 +210,13 @@ static int take_parts(struct sending *sending, const cJSON *json)
     if (rc == 0)
         rc = fa_json_text(json, "source", &source, where, diag);
     if (rc == FA_ENOTFOUND || (rc == 0 && !cJSON_IsObject(manifest)))
-        return fa_fail(diag, FA_EINVAL, "a family needs a name, a manifest (an object) and a source");
+        return fa_fail(diag, FA_EINVAL,
+                       "a family needs a name, a manifest (an object) and a source");
     if (rc == 0 && !good_name(sending->name))
-        return fa_fail(diag, FA_EINVAL, "the family's name takes 1 to %d of a-z, 0-9 and _, and begins "
-                                        "with a letter", NAME_BYTES - 1);
+        return fa_fail(diag, FA_EINVAL,
+                       "the family's name takes 1 to %d of a-z, 0-9 and _, and begins "
+                       "with a letter",
+                       NAME_BYTES - 1);
     if (rc != 0)
         return rc;
     char *text = cJSON_PrintUnformatted(manifest);
@@ -273,7 +283,8 @@ void serve_family_post(serve_service *service, serve_exchange *exchange)
     if (!service->settings->allow_user_templates) {
         serve_reply_refused(exchange, MHD_HTTP_FORBIDDEN, FA_ENOTSUP,
                             "this server compiles no kernel families of clients: its operator can "
-                            "allow it with --allow-user-templates", 0);
+                            "allow it with --allow-user-templates",
+                            0);
         return;
     }
     sending = calloc(1, sizeof *sending);
@@ -286,8 +297,10 @@ void serve_family_post(serve_service *service, serve_exchange *exchange)
     }
     memcpy(copy, exchange->body, exchange->body_size);
     copy[exchange->body_size] = 0;
-    *sending = (struct sending){.task = {.work = take, .done = taken}, .service = service,
-                                .body = copy, .size = exchange->body_size};
+    *sending = (struct sending){.task = {.work = take, .done = taken},
+                                .service = service,
+                                .body = copy,
+                                .size = exchange->body_size};
     serve_gather(&sending->sender, exchange, 0);
     serve_worker_give(service->lookup, &sending->task);
 }

@@ -30,15 +30,13 @@ SPACE = {"BLOCK_M": [64], "BLOCK_N": [32, 64], "STAGES": [1], "WARPS": [4], "Q_I
 REPORT = re.compile(r"(\d+) (measured|failed|refused|unpublished|handed back)")
 
 
-def lengths(count):
-    """So many problems: lengths that are buckets of their own, then more heads."""
-    points = [64 * n for n in range(1, 9)] + [128 * n for n in (5, 6, 7, 8)]
-    problems = []
-    heads = 1
-    while len(problems) < count:
-        problems += [(seq, heads) for seq in points]
-        heads += 1
-    return problems[:count]
+def shapes(count):
+    """So many problems that cost next to nothing: pairs of lengths that are buckets of their own."""
+    points = list(range(8, 16)) + [eighth << octave for octave in range(1, 6)
+                                   for eighth in range(8, 16)]
+    pairs = [(q, k) for q in points for k in points]
+    assert count <= len(pairs), "at most %d problems" % len(pairs)
+    return pairs[:count]
 
 
 class Host:
@@ -91,8 +89,9 @@ def queue_of(fa_tune, env):
 def enqueue(fa_tune, env, folder, problems):
     plan = os.path.join(folder, "plan.jsonl")
     with open(plan, "w", encoding="utf-8") as file:
-        for seq, heads in problems:
-            file.write(json.dumps({"gpu": "L4", "seq_q": seq, "heads_q": heads, "batch": 1}) + "\n")
+        for seq_q, seq_k in problems:
+            file.write(json.dumps({"gpu": "L4", "seq_q": seq_q, "seq_k": seq_k, "heads_q": 1,
+                                   "batch": 1}) + "\n")
     done = subprocess.run([fa_tune, "sweep", "--enqueue", "--plan", plan], env=env,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, encoding="utf-8", check=False)
@@ -164,7 +163,7 @@ def run(options, folder, server):
         env = dict(place.env, FA_TUNE_STORE=server.url(), FA_TUNE_LEASE=str(options.lease),
                    FA_TUNE_LIBCUDA=os.environ["FA_TEST_FAKE_CUDA"])
         asking = dict(env, FA_TUNE_LOCAL_STORE=os.path.join(folder, "asking.db"), HOME=folder)
-        problems = lengths(options.problems)
+        problems = shapes(options.problems)
         enqueue(fa_tune, asking, folder, problems)
         hosts = [Host(folder, n, env, [fa_tune, "worker", "--jobs", "1", "--idle-exit", "1h"])
                  for n in range(options.workers)]
@@ -196,8 +195,8 @@ def judge(told):
     """What is not as it should be."""
     wrong = list(told["failures"])
     winners = told.pop("winners")
-    asked = {(seq, heads) for seq, heads in lengths(told["problems"])}
-    have = [(w["problem"]["seq_q"], w["problem"]["heads_q"]) for w in winners]
+    asked = set(shapes(told["problems"]))
+    have = [(w["problem"]["seq_q"], w["problem"]["seq_k"]) for w in winners]
     told["winners"] = len(have)
     told["distinct"] = len(set(have) & asked)
     if told["done"] != told["problems"] or told["failed"] != 0:

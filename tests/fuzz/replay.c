@@ -71,8 +71,9 @@ static void run(const uint8_t *bytes, size_t size)
 /* One change; returns the new size. */
 static size_t change(uint8_t *bytes, size_t size)
 {
-    static const char *const words[] = {"-1", "1e999", "null", "4294967296", "\\ud800", "{\"a\":",
-                                        "\xff", "99999999999999999999", "[[[[", "\"\"", "\r\n", "NaN"};
+    static const char *const words[] = {"-1",      "1e999",   "null", "4294967296",
+                                        "\\ud800", "{\"a\":", "\xff", "99999999999999999999",
+                                        "[[[[",    "\"\"",    "\r\n", "NaN"};
     size_t at = below(size), other, count;
     switch (size < 2 ? 3 : below(6)) {
     case 0:
