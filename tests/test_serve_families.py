@@ -13,8 +13,8 @@ ALLOW = "--allow-user-templates"
 SOURCE = """#include "attn_params.h"
 extern "C" __global__ void attn_fwd(fa_attn_params p) { static_cast<char *>(p.o)[0] = CASE; }
 """
-MANIFEST = {"name": "mine", "operation": "attn_fwd", "entry": "attn_fwd", "sm": {"min": 75, "max": 121},
-            "tunables": {"CASE": [0, 1]}, "threads": "128", "shared_memory": {"q": "0"},
+MANIFEST = {"name": "mine", "operation": "attn_fwd", "entry": "attn_fwd",
+            "sm": {"min": 75, "max": 121}, "tunables": {"CASE": [0, 1]}, "threads": "128", "shared_memory": {"q": "0"},
             "registers": "32", "grid": ["1", "1", "1"], "default": {"CASE": 0}}
 
 
@@ -61,8 +61,9 @@ def what_is_no_family_is_told_and_not_kept():
                       family(name="Mine"), family(name="m" * 32), family(name="attn_ref"),
                       family(name="attn_fwd_sm80"), dict(family(), name="other"),
                       family("x" * ((1 << 20) + 1)), family(threads="(SELECT 1)"),
-                      family(threads="load_extension('x')"), family(tunables={"CASE": list(range(65))}),
-                      family(operation="nothing"), family(grid=["1/0", "1", "1"]), family(let={"A": "B", "B": "A"})):
+                      family(threads="load_extension('x')"),
+                      family(tunables={"CASE": list(range(65))}), family(operation="nothing"),
+                      family(grid=["1/0", "1", "1"]), family(let={"A": "B", "B": "A"})):
             status, document = daemon.post("/v1/families", wrong)
             assert status == 400, (status, str(wrong)[:200], document)
             assert document["error"]["message"], wrong

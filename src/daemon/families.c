@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Kernel families that clients send, where the operator allows it: a manifest and a template, kept
- * beside the store in families/ID, ID being the SHA-256 of their content. Nothing of them is trusted:
- * manifests are bounded where they are read, source is compiled in strict workers only (fa_options'
+ * beside the store in families/ID, ID being the SHA-256 of their content. Nothing of them is
+ * trusted: manifests are bounded where they are read, source is compiled in strict workers only (fa_options'
  * untrusted_templates), and what comes of a family is found by those who name its ID.
  *
  * On the lookup thread, but for who asks and who is answered.
@@ -145,8 +145,8 @@ static int ignore_trial(void *context, int32_t rank, const fa_trial *trial)
     return 0;
 }
 
-/* Whether what lies there is a family: read as a tune would read it, for some problem. One that this
- * problem is not for may be right all the same. */
+/* Whether what lies there is a family: read as a tune would read it, for some problem. One that is
+ * not for this problem may be right all the same. */
 static int check_family(const serve_service *service, const char *folder, fa_diag *diag)
 {
     fa_tuner *tuner = NULL;

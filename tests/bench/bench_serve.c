@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Load on a daemon's Unix socket: kept connections, each with one request under way at a time, all of
- * the same bytes, on one thread with epoll.
+ * Load on a daemon's Unix socket: kept connections, each with one request under way at a time, all
+ * of the same bytes, on one thread with epoll.
  *
  *     bench_serve SOCKET CONNECTIONS REQUESTS < BODY        POST /v1/kernel with that body
  *

@@ -4,7 +4,8 @@
  * clang's libFuzzer (`./dev fuzz SECONDS`), and with replay.c's main, which runs a target over its
  * corpus and some thousands of changes to it in every test run, whatever compiler there is.
  *
- * A target never returns anything but 0; what it finds, it aborts on (FUZZ_CHECK) or a sanitizer does.
+ * A target never returns anything but 0; what it finds, it aborts on (FUZZ_CHECK) or a
+ * sanitizer does.
  */
 #ifndef FA_TESTS_FUZZ_H
 #define FA_TESTS_FUZZ_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cubins from a compiler that may have been taken over, or from a bundle: 'P' and changes to a small
- * one that is right, or 'R' and the bytes themselves.
+ * Cubins from a compiler that may have been taken over, or from a bundle: 'P' and changes to a
+ * small one that is right, or 'R' and the bytes themselves.
  */
 #include "fuzz.h"
 

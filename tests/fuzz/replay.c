@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs a fuzz target over the files of a directory, each as it is and then with changes that are the
- * same in every run: bytes flipped, cut off, taken twice, put in from another file. For builds
+ * Runs a fuzz target over the files of a directory, each as it is and then with changes that are
+ * the same in every run: bytes flipped, cut off, taken twice, put in from another file. For builds
  * without libFuzzer; it covers less, but it runs everywhere. Prints TAP: one test a target.
  * A file must be taken by its reader as it is, unless its name begins with "not-".
  *
