@@ -85,12 +85,20 @@ class Events:
 
 class Serve:
     """Use as a context manager, within its place: the daemon is stopped at its end, and has to stop
-    well. kill() and start() end it and start it again."""
+    well. kill() and start() end it and start it again. slow_s: how long its workers take to start,
+    so that a tune lasts no less."""
 
-    def __init__(self, place, *flags, env=None, wait=True, prefix=()):
+    def __init__(self, place, *flags, env=None, wait=True, prefix=(), slow_s=0):
         self.place, self.flags, self.prefix = place, list(flags), list(prefix)
         self.env = dict(place.env, **(env or {}))
         self.env.setdefault("FA_TUNE_WORKER", os.path.join(BUILD, "fa-tune-worker"))
+        if slow_s > 0:
+            script = os.path.join(place.folder, "slow-worker")
+            with open(script, "w", encoding="ascii") as file:
+                file.write("#!/bin/sh\nsleep %s\nexec %s \"$@\"\n" %
+                           (slow_s, self.env["FA_TUNE_WORKER"]))
+            os.chmod(script, 0o700)
+            self.env["FA_TUNE_WORKER"] = script
         # A Unix socket's path is short.
         self.folder = tempfile.mkdtemp(prefix="fts-")
         self.socket = os.path.join(self.folder, "s")

@@ -280,6 +280,29 @@ static void a_reply_comes_whole_however_slowly_over_a_connection_that_is_kept(vo
     fa_http_free(&http);
 }
 
+static void which_server_is_asked_the_options_say_before_the_environment(void)
+{
+    static const char named[] = "http://127.0.0.1:1";
+    static const struct {
+        const char *option, *templates, *asked;
+        bool untrusted;
+    } cases[] = {{NULL, NULL, "unix:/env", false},    {"", NULL, NULL, false},
+                 {named, NULL, named, false},         {NULL, "dir", NULL, false},
+                 {named, "dir", named, false},        {NULL, NULL, NULL, true}};
+    setenv("FA_TUNE_SERVER", "/env", 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fa_options options = {.server = cases[i].option, .templates = cases[i].templates,
+                              .untrusted_templates = cases[i].untrusted};
+        fa_remote *remote = NULL;
+        fa_diag diag = {{0}};
+        CHECK_OK(fa_remote_make(&options, &remote, &diag), diag);
+        CHECK_TEXT(remote != NULL ? fa_remote_address(remote) : "none",
+                   cases[i].asked != NULL ? cases[i].asked : "none");
+        fa_remote_free(&remote);
+    }
+    unsetenv("FA_TUNE_SERVER");
+}
+
 /* ---- threads --------------------------------------------------------------------------------*/
 /* Only what asks for a sequence of 256 waits. */
 static const char *long_for_256(const char *request)
@@ -323,9 +346,9 @@ static void neither_hits_nor_other_requests_wait_for_a_slow_server(void)
     CHECK(start(&s, long_for_256));
     fa_close(&f.tuner);
     fa_options options = fixture_options(&f);
-    options.server = ""; /* none, whatever the environment says */
-    setenv("FA_TUNE_SERVER", s.address, 1);
+    setenv("FA_TUNE_SERVER", s.address, 1); /* means nothing to a tuner with templates of its own */
     CHECK_OK(fa_open(&options, &f.tuner, &diag), diag);
+    CHECK_TEXT(fa_server_location(f.tuner), "");
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
     fa_options served = {.server = s.address};
     CHECK_OK(fa_remote_make(&served, &f.tuner->remote, &diag), diag); /* from here on there is one */
@@ -436,6 +459,7 @@ int main(void)
     TEST(events_that_are_too_long_or_binary_end_the_stream);
     TEST(a_server_that_says_nothing_is_left_in_time);
     TEST(a_reply_comes_whole_however_slowly_over_a_connection_that_is_kept);
+    TEST(which_server_is_asked_the_options_say_before_the_environment);
     TEST(what_a_service_predicts_is_launched_when_it_has_passed_its_proof);
     TEST(neither_hits_nor_other_requests_wait_for_a_slow_server);
     return check_done();

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import tap
-from place import BUILD, DEADLINE, SMALL, SOURCE, Place
+from place import BUILD, DEADLINE, FAKE_CUDA, SMALL, SOURCE, Place
 from serve import Serve, wait_for
 
 L4 = "device name=NVIDIA_L4 sm=89 sms=58\ninit_once\n"
@@ -26,6 +26,16 @@ def run(place, *command, status=0):
 
 def launch(place, **how):
     return run(place, os.path.join(BUILD, "examples", "tune_and_launch"), **how)
+
+
+def preloaded(place):
+    """Where the fake driver is built with a sanitizer, Python has to load that first."""
+    listed = subprocess.run(["ldd", FAKE_CUDA], capture_output=True, encoding="utf-8", check=True)
+    runtimes = [line.split()[2] for line in listed.stdout.splitlines()
+                if line.split()[0].startswith(("libasan", "libtsan", "libubsan"))]
+    if runtimes:
+        place.env["LD_PRELOAD"] = ":".join(runtimes)
+        place.env["ASAN_OPTIONS"] = "detect_leaks=0"  # Python's own are not ours
 
 
 def notes(text):
@@ -106,6 +116,7 @@ def both_examples_get_a_kernel_from_the_daemon_and_launch_it():
         second = launch(away)
         tap.has(second.stdout, "origin measured, found in the store")
         tap.lacks(second.stdout, "tuning")
+        preloaded(away)
         example = [sys.executable, os.path.join(SOURCE, "examples", "serve_and_launch.py")]
         told = run(away, *example, daemon.socket).stdout
         tap.has(told, "origin measured, ")

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * serve: the daemon is a program of its own, so that this one loads no HTTP server. It reads its own
- * options.
+ * serve: the daemon is a program of its own, so that this one loads no HTTP server. It reads its
+ * own options.
  */
 #include "error.h"
 #include "text.h"
@@ -50,6 +50,7 @@ int cli_serve(int count, char **arguments)
     execv(path, all);
     int error = errno;
     free(all);
-    fa_fail(&diag, FA_EIO, "cannot start %s: %s; it is installed with fa-tune", path, strerror(error));
+    fa_fail(&diag, FA_EIO, "cannot start %s: %s; it is installed with fa-tune", path,
+            strerror(error));
     return cli_error(1, &diag);
 }

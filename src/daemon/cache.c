@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sets of a few entries each, the one unused for longest giving way: keys that collide, by chance or
- * on purpose, cost one another their places and nobody any time.
+ * Sets of a few entries each, the one unused for longest giving way: keys that collide, by
+ * chance or on purpose, cost one another their places and nobody any time.
  */
 #include "cache.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { SETS = 1024, WAYS = 4, KEY_MAX = 2048, PAGE_PART = 8, FRESH_MS = 2000,
-       LOOKUP_MS = 30000 };
+enum { SETS = 1024, WAYS = 4, KEY_MAX = 2048, PAGE_PART = 8, FRESH_MS = 2000, LOOKUP_MS = 30000 };
 
 struct entry {
     uint64_t hash;
@@ -81,7 +80,8 @@ void serve_cache_free(serve_cache **cache)
     *cache = NULL;
 }
 
-static struct entry *find(serve_cache *cache, uint64_t hash, char kind, const char *key, size_t size)
+static struct entry *find(serve_cache *cache, uint64_t hash, char kind, const char *key,
+                          size_t size)
 {
     struct entry *set = cache->entry[hash % SETS];
     for (int w = 0; w < WAYS; w++)

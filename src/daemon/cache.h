@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Answers in memory: the very bytes that were asked -> a prepared response. On the loop's thread;
- * finding one allocates nothing.
+ * Answers in memory: the very bytes that were asked -> a prepared response. On the loop's
+ * thread; finding one allocates nothing.
  *
  * Workload: a few to some thousands of different requests, each asked over and over.
- * Invariants: bounded in entries and bytes. An answer is at most two seconds older than what the store's
- * watcher has seen, or as long as looking it up again takes (a database may have gone); after a tune of
- * this daemon's nothing older is given at all.
+ * Invariants: bounded in entries and bytes. An answer is at most two seconds older than what the
+ * store's watcher has seen, or as long as looking it up again takes (a database may have gone);
+ * after a tune of this daemon's nothing older is given at all.
  */
 #ifndef FA_DAEMON_CACHE_H
 #define FA_DAEMON_CACHE_H
@@ -35,8 +35,8 @@ serve_cache_time serve_cache_now(const serve_cache *cache);
 /* Keeps a page that was looked up at `when`, unless the cache was emptied since. */
 void serve_cache_put(serve_cache *cache, char kind, const char *key, size_t size, serve_page *page,
                      serve_cache_time when, int64_t now_ms);
-void serve_cache_empty(serve_cache *cache);   /* a tune has stored a winner */
-void serve_cache_doubt(serve_cache *cache);   /* somebody has written to the store */
+void serve_cache_empty(serve_cache *cache); /* a tune has stored a winner */
+void serve_cache_doubt(serve_cache *cache); /* somebody has written to the store */
 const serve_cache_counts *serve_cache_counted(const serve_cache *cache);
 
 #endif

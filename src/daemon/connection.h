@@ -28,16 +28,16 @@ struct connection {
     int fd;
     enum connection_phase phase;
     int64_t since_ms;
-    bool served;    /* at least one request */
-    bool at_work;   /* a request has begun and is not over */
-    bool suspended; /* libmicrohttpd does not look at it */
-    bool cut;       /* its socket has been shut down */
-    bool ambiguous; /* nothing after this request is read */
-    bool overlong;  /* more of a body came than is taken */
+    bool served;      /* at least one request */
+    bool at_work;     /* a request has begun and is not over */
+    bool suspended;   /* libmicrohttpd does not look at it */
+    bool cut;         /* its socket has been shut down */
+    bool ambiguous;   /* nothing after this request is read */
+    bool overlong;    /* more of a body came than is taken */
     serve_page *page; /* to be queued, with exchange.status */
-    fa_buf out;     /* of a stream */
+    fa_buf out;       /* of a stream */
     size_t out_taken;
-    bool ended;     /* nothing follows in the stream */
+    bool ended; /* nothing follows in the stream */
     char *body;
     size_t body_capacity;
     char small[CONNECTION_SMALL]; /* most bodies fit */
@@ -64,5 +64,8 @@ struct serve_http {
 void serve_http_run_soon(serve_http *http);
 void connection_resume(struct connection *c);
 void connection_forget(struct connection *c);
+/* framing.c */
+bool connection_is_ambiguous(const struct connection *c);
+size_t connection_unescape(void *context, struct MHD_Connection *mhd, char *text);
 
 #endif

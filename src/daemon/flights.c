@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Flights: requests of the very same bytes are read and looked up once, on the lookup thread, and all
- * who sent them wait together; those that a tune has to answer then wait for its job, which others of
- * the same key share.
+ * Flights: requests of the very same bytes are read and looked up once, on the lookup thread,
+ * and all who sent them wait together; those that a tune has to answer then wait for its job,
+ * which others of the same key share.
  */
-#include "service.h"
+#include "flight.h"
 
 #include "error.h"
 
@@ -14,35 +14,7 @@
 
 enum { RETRY_AFTER_S = 5, STOP_RETRY_S = 2, LOOKUP_MS = 30000 };
 
-/* The order in which what a request asks for includes what another does. */
-enum { WANTS_PREDICTED, WANTS_FIRST_CONTACT, WANTS_MEASURED, WANTS_AGAIN, WANTS_PATIENT };
-
-struct serve_flight {
-    serve_task task;
-    serve_service *service;
-    serve_flight *next, *previous;
-    serve_flight_kind kind;
-    char *body;
-    size_t body_size;
-    fa_ask ask;
-    serve_cache_time when;
-    serve_gathering waiters;
-    serve_job *job;       /* that it waits for, or that it is about */
-    bool waits_for_job;
-    bool as_good;         /* what is stored now is what is wanted, also `again` */
-    /* What the lookup thread writes. */
-    int rc;
-    fa_diag diag;
-    fa_found found;
-    char *document;       /* when answered */
-    fa_sweep_request sweep;
-    fa_sweep_item *items;
-    char plan[512];
-    char gpu_name[64];    /* of the request; "": a device */
-    fa_gpu gpu;           /* whose runner it is for */
-};
-
-static bool is_sweep(const serve_flight *flight)
+bool serve_flight_is_sweep(const serve_flight *flight)
 {
     return flight->kind == SERVE_FLIGHT_SWEEP ||
            (flight->kind >= SERVE_FLIGHT_RESUME && flight->job->kind == SERVE_SWEEP);
@@ -50,11 +22,11 @@ static bool is_sweep(const serve_flight *flight)
 
 static int effort_of(const fa_ask *ask)
 {
-    return ask->effort >= FA_EFFORT_PATIENT   ? WANTS_PATIENT
-           : ask->again                       ? WANTS_AGAIN
-           : ask->effort < FA_EFFORT_MEASURE  ? WANTS_PREDICTED
-           : ask->first_contact               ? WANTS_FIRST_CONTACT
-                                              : WANTS_MEASURED;
+    return ask->effort >= FA_EFFORT_PATIENT  ? WANTS_PATIENT
+           : ask->again                      ? WANTS_AGAIN
+           : ask->effort < FA_EFFORT_MEASURE ? WANTS_PREDICTED
+           : ask->first_contact              ? WANTS_FIRST_CONTACT
+                                             : WANTS_MEASURED;
 }
 
 /* ---- memory ---------------------------------------------------------------------------------*/
@@ -99,97 +71,6 @@ static serve_flight *new_flight(serve_service *service, serve_flight_kind kind, 
         flight->next->previous = flight;
     service->flights = flight;
     return flight;
-}
-
-/* ---- on the lookup thread --------------------------------------------------------------------*/
-/* The request of an ask; its gpu points to the flight's name. */
-static int request_of(serve_flight *flight, fa_request *ret, fa_diag *diag)
-{
-    const serve_service *service = flight->service;
-    const fa_ask *ask = &flight->ask;
-    fa_request request = {.size = sizeof request,
-                          .problem = ask->problem,
-                          .ordinal = ask->ordinal,
-                          .effort = ask->effort,
-                          .again = ask->again,
-                          .exact = ask->exact,
-                          .first_contact = ask->first_contact};
-    snprintf(flight->gpu_name, sizeof flight->gpu_name, "%s", ask->gpu);
-    bool here = ask->uuid[0] == 0;
-    for (int i = 0; !here && i < service->device_count; i++)
-        if (strcmp(service->device[i].uuid, ask->uuid) == 0) {
-            here = true;
-            flight->gpu_name[0] = 0;
-            request.ordinal = service->device[i].ordinal;
-        }
-    if (!here && ask->gpu[0] == 0)
-        return fa_fail(diag, FA_ENODEVICE, "no device here has the uuid %s: GET /v1/gpus lists them",
-                       ask->uuid);
-    request.gpu = flight->gpu_name[0] != 0 ? flight->gpu_name : NULL;
-    *ret = request;
-    return 0;
-}
-
-static int look_up_tune(serve_flight *flight)
-{
-    serve_service *service = flight->service;
-    fa_request request;
-    int rc = request_of(flight, &request, &flight->diag);
-    if (rc == 0 && request.gpu == NULL && service->device_code != 0)
-        rc = fa_fail(&flight->diag, service->device_code, "%s", service->device_reason.text);
-    if (rc != 0)
-        return rc;
-    if (flight->as_good) {
-        request.again = false;
-        if (request.effort > FA_EFFORT_MEASURE)
-            request.effort = FA_EFFORT_MEASURE;
-    }
-    flight->found = (fa_found){.size = sizeof flight->found};
-    rc = fa_find(service->tuner, &request, &flight->found, &flight->diag);
-    if (rc != 0)
-        return rc;
-    flight->gpu = flight->found.gpu;
-    return flight->found.answered
-               ? serve_compose(service->tuner, &flight->found.answer, &flight->document, &flight->diag)
-               : 0;
-}
-
-/* Reads a sweep and finds whose runner it is for: a device's where one of its items is for that. */
-static int look_up_sweep(serve_flight *flight)
-{
-    serve_service *service = flight->service;
-    const char *asked = NULL;
-    int rc = fa_sweep_ask_read(flight->body, flight->body_size, &flight->sweep, &flight->items,
-                               flight->plan, &flight->diag);
-    if (rc == 0)
-        rc = fa_sweep_key(&flight->sweep, flight->found.key, &flight->diag);
-    for (int32_t i = 0; rc == 0 && i < flight->sweep.count && !flight->gpu.present; i++) {
-        const char *name = flight->items[i].gpu;
-        if (asked != NULL && strcmp(asked, name) == 0)
-            continue;
-        asked = name;
-        fa_request request = {.size = sizeof request,
-                              .problem = flight->items[i].problem,
-                              .gpu = name[0] != 0 ? name : NULL,
-                              .ordinal = flight->sweep.ordinal,
-                              .effort = FA_EFFORT_PREDICT};
-        fa_found found = {.size = sizeof found};
-        if (request.gpu == NULL && service->device_code != 0)
-            rc = fa_fail(&flight->diag, service->device_code, "%s", service->device_reason.text);
-        else
-            rc = fa_find(service->tuner, &request, &found, &flight->diag);
-        if (rc == 0)
-            flight->gpu = found.gpu;
-    }
-    return rc;
-}
-
-static void look_up(serve_task *task, serve_worker *worker)
-{
-    serve_flight *flight = (serve_flight *)task;
-    serve_devices_know(flight->service);
-    flight->rc = is_sweep(flight) ? look_up_sweep(flight) : look_up_tune(flight);
-    serve_watch(worker, flight->service);
 }
 
 /* ---- replies --------------------------------------------------------------------------------*/
@@ -238,12 +119,13 @@ static void give_document(serve_flight *flight, const char *text, bool keep)
 }
 
 /* ---- on the loop's ---------------------------------------------------------------------------*/
-/* The job that is to answer the flight, new or under way; NULL: too many. Another problem of the same
- * key is a job of its own, because its answer is, which is settled when the first has ended. */
+/* The job that is to answer the flight, new or under way; NULL: too many. Another problem of the
+ * same key is a job of its own, because its answer is, which is settled when the first has
+ * ended. */
 static serve_job *job_for(serve_flight *flight)
 {
     serve_service *service = flight->service;
-    serve_job_kind kind = is_sweep(flight) ? SERVE_SWEEP : SERVE_TUNE;
+    serve_job_kind kind = serve_flight_is_sweep(flight) ? SERVE_SWEEP : SERVE_TUNE;
     int effort = kind == SERVE_SWEEP ? 0 : effort_of(&flight->ask);
     serve_job *job = serve_job_of_key(service, flight->found.key,
                                       kind == SERVE_TUNE ? &flight->ask.problem : NULL, effort);
@@ -268,10 +150,8 @@ static int start_job(serve_flight *flight, serve_job *job)
         memcpy(job->plan, flight->plan, sizeof job->plan);
         job->sweep.plan = job->plan;
     } else {
-        fa_diag none;
         job->effort = effort_of(&flight->ask);
-        if (request_of(flight, &job->request, &none) != 0)
-            return FA_ENODEVICE;
+        serve_flight_request(flight, &job->request, NULL); /* which the lookup has done as well */
         memcpy(job->gpu_name, flight->gpu_name, sizeof job->gpu_name);
         if (job->request.gpu != NULL)
             job->request.gpu = job->gpu_name;
@@ -291,9 +171,7 @@ static void submit(serve_flight *flight)
     serve_service *service = flight->service;
     serve_job *job;
     if (flight->found.answered) {
-        job = serve_jobs_full(service, SERVE_TUNE)
-                  ? NULL
-                  : serve_job_new(service, SERVE_TUNE, flight->body, flight->body_size);
+        job = serve_job_new(service, SERVE_TUNE, flight->body, flight->body_size);
         if (job != NULL) {
             snprintf(job->gpu, sizeof job->gpu, "%s", flight->gpu.name);
             serve_job_answer(job, flight->document);
@@ -343,8 +221,8 @@ static void too_late(void *context, serve_exchange *exchange)
     const struct expiring *expiring = context;
     const serve_job *job = expiring->flight->waits_for_job ? expiring->flight->job : NULL;
     if (expiring->service->stopping) {
-        refuse(exchange, expiring->service, "this server is stopping; it goes on with the tune when "
-                                            "it starts again");
+        refuse(exchange, expiring->service,
+               "this server is stopping; it goes on with the tune when it starts again");
         return;
     }
     expiring->service->counts.expired++;
@@ -393,7 +271,8 @@ static void looked_up(serve_task *task)
         refuse_all(flight, "this server is stopping");
         free_flight(flight);
     } else if (flight->rc != 0) {
-        if (flight->kind == SERVE_FLIGHT_REFRESH)
+        bool gone = flight->rc == FA_ENOTFOUND || flight->rc == FA_ECORRUPT;
+        if (flight->kind == SERVE_FLIGHT_REFRESH && gone)
             serve_cache_empty(flight->service->cache);
         fail_all(flight, flight->rc, flight->diag.text);
         free_flight(flight);
@@ -406,7 +285,7 @@ static void looked_up(serve_task *task)
 
 static void give(serve_flight *flight)
 {
-    flight->task.work = look_up;
+    flight->task.work = serve_flight_look_up;
     flight->task.done = looked_up;
     flight->when = serve_cache_now(flight->service->cache);
     flight->service->counts.flights++;
@@ -419,6 +298,14 @@ bool serve_flights_wait_for(const serve_job *job)
         if (flight->job == job && flight->waits_for_job && flight->waiters.count > 0)
             return true;
     return false;
+}
+
+int64_t serve_flights_waiting(const serve_service *service)
+{
+    int64_t count = 0;
+    for (const serve_flight *flight = service->flights; flight != NULL; flight = flight->next)
+        count += flight->waits_for_job ? flight->waiters.count : 0;
+    return count;
 }
 
 void serve_flights_job_over(serve_service *service, serve_job *job)
@@ -471,17 +358,17 @@ void serve_flight_kernel(serve_service *service, serve_exchange *exchange)
     fa_diag diag;
     bool refresh;
     int64_t now = serve_now_ms(service);
-    serve_page *page = serve_cache_get(service->cache, 'K', exchange->body, exchange->body_size, now,
-                                       &refresh);
+    serve_page *page =
+        serve_cache_get(service->cache, 'K', exchange->body, exchange->body_size, now, &refresh);
     if (page != NULL)
         serve_reply(exchange, MHD_HTTP_OK, page);
     if (page != NULL && !refresh)
         return;
     int rc = fa_ask_read(exchange->body, exchange->body_size, &ask, &diag);
     if (page != NULL) {
-        serve_flight *flight = rc == 0 ? new_flight(service, SERVE_FLIGHT_REFRESH, exchange->body,
-                                                    exchange->body_size)
-                                       : NULL;
+        serve_flight *flight =
+            rc == 0 ? new_flight(service, SERVE_FLIGHT_REFRESH, exchange->body, exchange->body_size)
+                    : NULL;
         if (flight != NULL) {
             flight->ask = ask;
             service->counts.refreshes++;
@@ -490,7 +377,8 @@ void serve_flight_kernel(serve_service *service, serve_exchange *exchange)
     } else if (rc != 0) {
         serve_reply_error(exchange, rc, diag.text, NULL);
     } else {
-        int64_t wait = ask.timeout_ms > 0 ? ask.timeout_ms : (int64_t)service->settings->wait_s * 1000;
+        int64_t wait =
+            ask.timeout_ms > 0 ? ask.timeout_ms : (int64_t)service->settings->wait_s * 1000;
         join(service, SERVE_FLIGHT_KERNEL, &ask, exchange, now + wait);
     }
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Connections, their deadlines, and libmicrohttpd's callbacks. libmicrohttpd knows a timeout for
- * inactivity only, so time is kept here: a connection whose part of a request takes too long has its
- * socket shut down, and libmicrohttpd then clears it away.
+ * inactivity only, so time is kept here: a connection whose part of a request takes too long has
+ * its socket shut down, and libmicrohttpd then clears it away.
  */
 #include "http.h"
 
@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -135,8 +134,8 @@ void serve_http_run(serve_http *http)
         if (MHD_get_timeout(http->daemon, &ms) != MHD_YES || ms > 0)
             return;
     }
-    /* A connection whose buffer is full of what cannot be read on (a chunk's extension of 16 KiB) is
-     * looked at for ever, until its time is up. */
+    /* A connection whose buffer is full of what cannot be read on (a chunk's extension of 16
+     * KiB) is looked at for ever, until its time is up. */
     if (http->progress != before)
         serve_http_run_soon(http);
     else if (!uv_is_active((uv_handle_t *)&http->later))
@@ -252,37 +251,6 @@ static enum MHD_Result go_on(struct connection *c)
     return MHD_YES;
 }
 
-/* How long a body is must be said once and in one way: libmicrohttpd takes the first of two, and what
- * stands before us might take the other, so that one's body would be another's request. */
-struct framing {
-    int lengths, encodings;
-    bool odd;
-};
-
-static enum MHD_Result look_at_header(void *context, enum MHD_ValueKind kind, const char *name,
-                                      const char *value)
-{
-    struct framing *framing = context;
-    (void)kind;
-    if (strpbrk(name, " \t") != NULL) { /* "Content-Length : 5", which some take for the length */
-        framing->odd = true;
-    } else if (strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0) {
-        framing->lengths++;
-        framing->odd |= value == NULL || *value == 0 || value[strspn(value, "0123456789")] != 0;
-    } else if (strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0) {
-        framing->encodings++;
-        framing->odd |= value == NULL || strcasecmp(value, "chunked") != 0;
-    }
-    return MHD_YES;
-}
-
-static bool is_ambiguous(const struct connection *c)
-{
-    struct framing framing = {0};
-    MHD_get_connection_values(c->mhd, MHD_HEADER_KIND, look_at_header, &framing);
-    return framing.odd || framing.lengths + framing.encodings > 1;
-}
-
 static enum MHD_Result begin(struct connection *c, const char *url, const char *method)
 {
     serve_http *http = c->http;
@@ -291,12 +259,11 @@ static enum MHD_Result begin(struct connection *c, const char *url, const char *
     c->body_capacity = sizeof c->small;
     exchange->method = method;
     exchange->path = url;
-    exchange->began_ms = now_ms(http);
     http->counts.requests++;
     http->busy++;
     c->at_work = true;
     enter(c, CONNECTION_BODY);
-    c->ambiguous = is_ambiguous(c);
+    c->ambiguous = connection_is_ambiguous(c);
     if (c->ambiguous)
         serve_reply_refused(exchange, MHD_HTTP_BAD_REQUEST, FA_EINVAL,
                             "the length of the body is said twice, or in no way that is known", 0);
@@ -370,15 +337,6 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *mhd, const c
     return go_on(c);
 }
 
-/* A NUL would end the path where another reader of it goes on: it stays as it is written, and then
- * there is nothing at that path. */
-static size_t unescape(void *context, struct MHD_Connection *mhd, char *text)
-{
-    (void)context;
-    (void)mhd;
-    return strstr(text, "%00") != NULL ? strlen(text) : MHD_http_unescape(text);
-}
-
 static void no_log(void *context, const char *format, va_list arguments)
 {
     (void)context;
@@ -399,12 +357,14 @@ int serve_http_open(uv_loop_t *loop, const serve_http_limits *limits,
     http->events = *events;
     http->context = context;
     http->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_TURBO, 0, NULL,
-        NULL, handle, http, MHD_OPTION_EXTERNAL_LOGGER, no_log, NULL, MHD_OPTION_NOTIFY_COMPLETED,
-        request_over, NULL, MHD_OPTION_NOTIFY_CONNECTION, connection_changed, http,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)(limits->connections + SLACK),
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, 0u,
-        MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
+        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_TURBO, 0,
+        NULL, NULL, handle, http, MHD_OPTION_EXTERNAL_LOGGER, no_log, NULL,
+        MHD_OPTION_NOTIFY_COMPLETED, request_over, NULL, MHD_OPTION_NOTIFY_CONNECTION,
+        connection_changed, http, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)(limits->connections + SLACK), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)POOL_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, 0u, MHD_OPTION_UNESCAPE_CALLBACK,
+        connection_unescape, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+        MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
     const union MHD_DaemonInfo *info =
         http->daemon != NULL ? MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
     int fd = info != NULL ? info->epoll_fd : -1;
@@ -481,15 +441,15 @@ int serve_http_adopt(serve_http *http, int fd, bool local)
         "Content-Length: 71\r\nConnection: close\r\n\r\n"
         "{\"error\":{\"code\":\"FA_EBUSY\",\"message\":\"too many connections are open\"}}";
     struct sockaddr_un nobody = {.sun_family = AF_UNIX};
-    if (http->draining ||
-        (http->counts.connections >= http->limits.connections && !evict(http))) {
+    if (http->draining || (http->counts.connections >= http->limits.connections && !evict(http))) {
         http->counts.refused++;
         (void)!send(fd, full, sizeof full - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
         close(fd);
         return FA_EBUSY;
     }
     http->adopting_local = local;
-    if (MHD_add_connection(http->daemon, fd, (struct sockaddr *)&nobody, sizeof nobody) != MHD_YES) {
+    if (MHD_add_connection(http->daemon, fd, (struct sockaddr *)&nobody, sizeof nobody) !=
+        MHD_YES) {
         http->counts.refused++; /* libmicrohttpd has closed it */
         return FA_EIO;
     }

@@ -25,17 +25,17 @@ typedef struct serve_exchange serve_exchange;
 
 typedef struct serve_http_limits {
     int connections;
-    int head_ms;   /* a new connection until its first request's head is whole */
-    int body_ms;   /* from a head to the end of its body */
-    int idle_ms;   /* a kept connection until its next head is whole */
-    int send_ms;   /* for a client to take a response, or what has piled up of a stream */
+    int head_ms; /* a new connection until its first request's head is whole */
+    int body_ms; /* from a head to the end of its body */
+    int idle_ms; /* a kept connection until its next head is whole */
+    int send_ms; /* for a client to take a response, or what has piled up of a stream */
 } serve_http_limits;
 
 /* What a front end asks of the service behind it. */
 typedef struct serve_http_events {
-    /* The head is there: set exchange->body_limit, or reply at once (the body is then not read). Of a
-     * body that is larger nothing is kept, but body_size tells of it; one that is much larger is not
-     * read. */
+    /* The head is there: set exchange->body_limit, or reply at once (the body is then not read).
+     * Of a body that is larger nothing is kept, but body_size tells of it; one that is much
+     * larger is not read. */
     void (*head)(void *context, serve_exchange *exchange);
     /* All of it is there: reply, or serve_stream(). An exchange that is not answered when this
      * returns waits: the reply comes later, from elsewhere. */
@@ -48,12 +48,11 @@ struct serve_exchange {
     const char *method, *path; /* decoded, without its query; path lives until the reply */
     const char *body;          /* body_size bytes and a NUL */
     size_t body_size, body_limit;
-    bool local;                /* the peer was checked by its uid; else a token is due */
-    unsigned status;           /* of the reply; 0: none yet */
-    int64_t began_ms;          /* of the loop */
+    bool local;       /* the peer was checked by its uid; else a token is due */
+    unsigned status;  /* of the reply; 0: none yet */
     /* The service's: */
-    void *waits_for;           /* while it waits or streams */
-    int64_t due_ms;            /* when it has waited long enough; 0: never */
+    void *waits_for;                        /* while it waits or streams */
+    int64_t due_ms;                         /* when it has waited long enough; 0: never */
     struct serve_exchange *next, *previous; /* of those that wait for the same */
 };
 
@@ -107,7 +106,8 @@ void serve_page_drop(serve_page **page); /* NULL and pointer to NULL are allowed
 void serve_reply(serve_exchange *exchange, unsigned status, serve_page *page);
 /* Text that was malloced, or NULL when memory was short; it is freed. */
 void serve_reply_json(serve_exchange *exchange, unsigned status, char *text);
-/* {"error": {"code": "FA_E…", "message": …}} with the code's status, and "job" where it is given. */
+/* {"error": {"code": "FA_E…", "message": …}} with the code's status, and "job" where it is
+ * given. */
 void serve_reply_error(serve_exchange *exchange, int code, const char *message, const char *job);
 /* The same with a status and, when positive, Retry-After. */
 void serve_reply_refused(serve_exchange *exchange, unsigned status, int code, const char *message,
@@ -116,7 +116,6 @@ unsigned serve_status_of(int code);
 const char *serve_code_name(int code); /* "FA_EINVAL" */
 /* The error document; malloced. */
 char *serve_error_text(int code, const char *message, const char *job);
-
 
 /* ---- streams of events -----------------------------------------------------------------------*/
 void serve_stream(serve_exchange *exchange);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Accepted jobs on disk, so that they outlive the process: a file for each in a directory beside the
- * store, written whole before the client is told, removed when the job has ended. Each daemon has a
- * directory of its own, named after where it serves.
+ * Accepted jobs on disk, so that they outlive the process: a file for each in a directory beside
+ * the store, written whole before the client is told, removed when the job has ended. Each
+ * daemon has a directory of its own, named after where it serves.
  *
- * A file: "fa-tune-job 1 KIND ID ACCEPTED\n" and the request's body as it came. It is read again as if
- * it had come from a client.
+ * A file: "fa-tune-job 1 KIND ID ACCEPTED\n" and the request's body as it came. It is read again
+ * as if it had come from a client.
  */
 #include "service.h"
 
@@ -35,7 +35,7 @@ struct kept {
 struct loading {
     serve_task task;
     serve_service *service;
-    char folder[sizeof ((serve_service *)0)->folder];
+    char folder[sizeof((serve_service *)0)->folder];
     size_t limit;
     struct kept *first;
     int rc;
@@ -44,7 +44,8 @@ struct loading {
 
 bool serve_is_id(const char *text)
 {
-    return strlen(text) == SERVE_ID_SIZE - 1 && strspn(text, "0123456789abcdef") == SERVE_ID_SIZE - 1;
+    return strlen(text) == SERVE_ID_SIZE - 1 &&
+           strspn(text, "0123456789abcdef") == SERVE_ID_SIZE - 1;
 }
 
 static struct kept *parse(const fa_buf *text, const char *name)
@@ -68,8 +69,8 @@ static struct kept *parse(const fa_buf *text, const char *name)
     }
     memcpy(body, text->data + head + 1, size);
     body[size] = 0;
-    *kept = (struct kept){NULL, strcmp(kind, "tune") == 0 ? SERVE_TUNE : SERVE_SWEEP, "", accepted,
-                          body, size};
+    *kept = (struct kept){
+        NULL, strcmp(kind, "tune") == 0 ? SERVE_TUNE : SERVE_SWEEP, "", accepted, body, size};
     memcpy(kept->id, id, sizeof id);
     return kept;
 }
@@ -98,14 +99,14 @@ static void load(serve_task *task, serve_worker *worker)
     struct loading *loading = (struct loading *)task;
     (void)worker;
     if (mkdir(loading->folder, 0700) != 0 && errno != EEXIST) {
-        loading->rc = fa_fail(&loading->diag, FA_EIO, "cannot make %s: %s", loading->folder,
-                              strerror(errno));
+        loading->rc =
+            fa_fail(&loading->diag, FA_EIO, "cannot make %s: %s", loading->folder, strerror(errno));
         return;
     }
     DIR *folder = opendir(loading->folder);
     if (folder == NULL) {
-        loading->rc = fa_fail(&loading->diag, FA_EIO, "cannot open %s: %s", loading->folder,
-                              strerror(errno));
+        loading->rc =
+            fa_fail(&loading->diag, FA_EIO, "cannot open %s: %s", loading->folder, strerror(errno));
         return;
     }
     for (struct dirent *entry; (entry = readdir(folder)) != NULL;)
@@ -121,8 +122,8 @@ static void loaded(serve_task *task)
     struct kept *next;
     for (struct kept *kept = loading->first; kept != NULL; kept = next) {
         next = kept->next;
-        serve_job *job = task->skipped ? NULL
-                                       : serve_job_new(service, kept->kind, kept->body, kept->size);
+        serve_job *job =
+            task->skipped ? NULL : serve_job_new(service, kept->kind, kept->body, kept->size);
         if (job != NULL) {
             memcpy(job->id, kept->id, sizeof job->id);
             job->accepted_ms = kept->accepted_ms;
@@ -159,7 +160,7 @@ struct writing {
     serve_task task;
     serve_service *service;
     char id[SERVE_ID_SIZE];
-    char path[sizeof ((serve_service *)0)->folder + SERVE_ID_SIZE + 2];
+    char path[sizeof((serve_service *)0)->folder + SERVE_ID_SIZE + 2];
     fa_buf text; /* empty: the file goes */
     int error;
 };
@@ -181,8 +182,9 @@ static void written(serve_task *task)
 {
     struct writing *writing = (struct writing *)task;
     serve_service *service = writing->service;
-    serve_job *job =
-        writing->text.size > 0 || writing->text.failed ? serve_job_find(service, writing->id) : NULL;
+    serve_job *job = writing->text.size > 0 || writing->text.failed
+                         ? serve_job_find(service, writing->id)
+                         : NULL;
     if (job != NULL) {
         job->journaling = false;
         job->journaled = writing->error == 0 && !task->skipped;
@@ -190,10 +192,11 @@ static void written(serve_task *task)
             serve_job_journaled(job, 0, NULL);
         else
             serve_job_journaled(job,
-                                task->skipped                                            ? FA_EBUSY
+                                task->skipped                                          ? FA_EBUSY
                                 : writing->error == ENOSPC || writing->error == EDQUOT ? FA_EFULL
-                                                                                         : FA_EIO,
-                                task->skipped ? "this server is stopping" : strerror(writing->error));
+                                                                                       : FA_EIO,
+                                task->skipped ? "this server is stopping"
+                                              : strerror(writing->error));
     }
     fa_buf_free(&writing->text);
     free(writing);

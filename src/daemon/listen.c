@@ -64,9 +64,9 @@ static int clear_place(const char *path, const struct sockaddr_un *address, fa_d
 {
     struct stat st;
     if (lstat(path, &st) != 0)
-        return errno == ENOENT ? 0
-                               : fa_fail(diag, FA_EIO, "cannot look at %s: %s", path,
-                                         strerror(errno));
+        return errno == ENOENT
+                   ? 0
+                   : fa_fail(diag, FA_EIO, "cannot look at %s: %s", path, strerror(errno));
     if (!S_ISSOCK(st.st_mode))
         return fa_fail(diag, FA_EINVAL, "%s is there and is no socket: give --socket another path",
                        path);
@@ -166,8 +166,10 @@ static int split(const char *where, char *ret_host, size_t size, const char **re
 int serve_listen_tcp(const char *where, serve_listener *ret_listener, fa_diag *diag)
 {
     serve_listener listener = {.fd = -1, .lock_fd = -1};
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM,
-                             .ai_flags = AI_PASSIVE}, *found = NULL;
+    struct addrinfo hints = {.ai_family = AF_UNSPEC,
+                             .ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_PASSIVE},
+                    *found = NULL;
     char host[128];
     const char *port;
     int one = 1, rc = split(where, host, sizeof host, &port, diag);

@@ -11,11 +11,11 @@
 
 typedef struct serve_listener {
     int fd;
-    bool local;       /* a Unix socket: peers are known by their uid */
-    int lock_fd;      /* of the file that says who serves there; -1 */
-    dev_t device;     /* of the socket that was bound, so that no other's is removed */
+    bool local;   /* a Unix socket: peers are known by their uid */
+    int lock_fd;  /* of the file that says who serves there; -1 */
+    dev_t device; /* of the socket that was bound, so that no other's is removed */
     ino_t inode;
-    char where[160];  /* "unix:/run/…", "tcp:127.0.0.1:7411" */
+    char where[160]; /* "unix:/run/…", "tcp:127.0.0.1:7411" */
 } serve_listener;
 
 /* Binds a Unix socket that only its owner may use, in place of one that nobody serves any more.

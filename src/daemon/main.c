@@ -138,8 +138,8 @@ static void check_stopped(uv_timer_t *timer)
     if (serve_service_stopped(service) && (serve_http_busy(service->http) == 0 || late)) {
         uv_stop(&program->loop);
     } else if (late) {
-        /* A driver call that does not return holds a thread. Winners are in the store and jobs in the
-         * journal: nothing is lost by ending here. */
+        /* A driver call that does not return holds a thread. Winners are in the store and jobs
+         * in the journal: nothing is lost by ending here. */
         serve_log(SERVE_WARN, "stopped without waiting for a job any longer", NULL);
         _exit(0);
     }

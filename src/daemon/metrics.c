@@ -11,7 +11,8 @@
 
 static void metric(fa_buf *out, const char *name, const char *type, const char *help, int64_t value)
 {
-    fa_buf_printf(out, "# HELP fa_tune_serve_%s %s\n# TYPE fa_tune_serve_%s %s\nfa_tune_serve_%s %lld\n",
+    fa_buf_printf(out,
+                  "# HELP fa_tune_serve_%s %s\n# TYPE fa_tune_serve_%s %s\nfa_tune_serve_%s %lld\n",
                   name, help, name, type, name, (long long)value);
 }
 
@@ -54,7 +55,8 @@ static void add_http(fa_buf *out, const serve_http_counts *http, const serve_cou
     headline(out, "replies_total", "counter", "Replies by the class of their status.");
     for (size_t i = 1; i < sizeof classes / sizeof *classes; i++)
         by_label(out, "replies_total", "class", classes[i], http->replies[i]);
-    metric(out, "unauthorized_total", "counter", "Requests without the token.", counts->unauthorized);
+    metric(out, "unauthorized_total", "counter", "Requests without the token.",
+           counts->unauthorized);
     metric(out, "refused_total", "counter", "Requests asked to come back later.", counts->refused);
     metric(out, "expired_total", "counter", "Requests whose time ended before their tune.",
            counts->expired);
@@ -63,14 +65,15 @@ static void add_http(fa_buf *out, const serve_http_counts *http, const serve_cou
 static void add_cache(fa_buf *out, const serve_cache_counts *cache, const serve_counts *counts)
 {
     metric(out, "cache_hits_total", "counter", "Requests answered from memory.", cache->hits);
-    metric(out, "cache_misses_total", "counter", "Requests that had to be looked up.", cache->misses);
+    metric(out, "cache_misses_total", "counter", "Requests that had to be looked up.",
+           cache->misses);
     metric(out, "cache_entries", "gauge", "Answers in memory.", cache->entries);
     metric(out, "cache_bytes", "gauge", "Their size.", cache->bytes);
     metric(out, "cache_refreshes_total", "counter", "Answers looked up again after a change.",
            counts->refreshes);
     metric(out, "lookups_total", "counter", "Lookups in the store.", counts->flights);
-    metric(out, "requests_shared_total", "counter", "Requests that joined another one's lookup or tune.",
-           counts->shared);
+    metric(out, "requests_shared_total", "counter",
+           "Requests that joined another one's lookup or tune.", counts->shared);
 }
 
 static void add_jobs(fa_buf *out, const serve_service *service)
@@ -86,6 +89,8 @@ static void add_jobs(fa_buf *out, const serve_service *service)
     for (int state = SERVE_DONE; state <= SERVE_CANCELED; state++)
         by_label(out, "jobs_ended_total", "state", serve_job_state_name((serve_job_state)state),
                  service->counts.jobs[state]);
+    metric(out, "requests_waiting", "gauge", "Requests that wait for a tune.",
+           serve_flights_waiting(service));
     metric(out, "jobs_running", "gauge", "Jobs under way.", running);
     metric(out, "jobs_queued", "gauge", "Jobs that wait.", waiting);
 }
@@ -100,7 +105,8 @@ char *serve_metrics_text(serve_service *service)
     metric(&out, "resident_bytes", "gauge", "Memory of this process.", resident_bytes());
     metric(&out, "ready", "gauge", "1 while requests are served.", serve_service_is_ready(service));
     headline(&out, "start_time_seconds", "gauge", "Unix time of the start.");
-    fa_buf_printf(&out, "fa_tune_serve_start_time_seconds %.3f\n", (double)service->started_ms / 1000);
+    fa_buf_printf(&out, "fa_tune_serve_start_time_seconds %.3f\n",
+                  (double)service->started_ms / 1000);
     if (out.failed)
         fa_buf_free(&out);
     return out.data;

@@ -17,8 +17,13 @@
 #include <sys/stat.h>
 #include <time.h>
 
-enum { WINNERS_DEFAULT = 100, WINNERS_MAX = 100000, WATCH_MS = 1000, UNWATCHED_MS = 5000,
-       SETTLED_MS = 100 };
+enum {
+    WINNERS_DEFAULT = 100,
+    WINNERS_MAX = 100000,
+    WATCH_MS = 1000,
+    UNWATCHED_MS = 5000,
+    SETTLED_MS = 100
+};
 
 struct question {
     serve_task task;
@@ -43,7 +48,8 @@ static void take_doubt(serve_task *task)
     free(question);
 }
 
-/* A file's times move in steps of some milliseconds: one that was written just now is looked at again. */
+/* A file's times move in steps of some milliseconds: one that was written just now is looked at
+ * again. */
 void serve_watch(serve_worker *worker, void *context)
 {
     serve_service *service = context;
@@ -275,11 +281,12 @@ void serve_ask_winners(serve_service *service, serve_exchange *exchange)
     const char *gpu = serve_argument(exchange, "gpu"), *limit = serve_argument(exchange, "limit");
     char *end = NULL;
     long most = limit != NULL ? strtol(limit, &end, 10) : WINNERS_DEFAULT;
-    if (limit != NULL && (*limit < '0' || *limit > '9' || *end != 0 || most < 1 || most > WINNERS_MAX)) {
+    if (limit != NULL &&
+        (*limit < '0' || *limit > '9' || *end != 0 || most < 1 || most > WINNERS_MAX)) {
         serve_reply_error(exchange, FA_EINVAL, "limit must be 1 to 100000", NULL);
         return;
     }
-    if (gpu != NULL && (strlen(gpu) >= sizeof ((struct question *)0)->gpu || *gpu == 0)) {
+    if (gpu != NULL && (strlen(gpu) >= sizeof((struct question *)0)->gpu || *gpu == 0)) {
         serve_reply_error(exchange, FA_EINVAL, "gpu must be a name of 1 to 63 bytes", NULL);
         return;
     }
@@ -310,14 +317,15 @@ static void give_cubin(serve_task *task)
     if (question->rc == 0 && !task->skipped) {
         fa_hash_bytes(question->bytes, question->size, hash);
         snprintf(tag, sizeof tag, "\"%s\"", hash);
-        serve_page *page = serve_page_make("application/octet-stream", question->bytes,
-                                           question->size);
+        serve_page *page =
+            serve_page_make("application/octet-stream", question->bytes, question->size);
         question->bytes = NULL;
         if (page != NULL) {
             serve_page_header(page, MHD_HTTP_HEADER_ETAG, tag);
-            serve_page_header(page, MHD_HTTP_HEADER_CACHE_CONTROL, "private, max-age=31536000, immutable");
-            serve_cache_put(question->service->cache, 'C', question->key, strlen(question->key), page,
-                            question->when, serve_now_ms(question->service));
+            serve_page_header(page, MHD_HTTP_HEADER_CACHE_CONTROL,
+                              "private, max-age=31536000, immutable");
+            serve_cache_put(question->service->cache, 'C', question->key, strlen(question->key),
+                            page, question->when, serve_now_ms(question->service));
         }
         if (exchange != NULL)
             serve_reply_cubin(exchange, page);
@@ -331,9 +339,8 @@ static void give_cubin(serve_task *task)
 void serve_reply_cubin(serve_exchange *exchange, serve_page *page)
 {
     const char *known = serve_header(exchange, MHD_HTTP_HEADER_IF_NONE_MATCH);
-    const char *tag = page != NULL
-                          ? MHD_get_response_header(page->response, MHD_HTTP_HEADER_ETAG)
-                          : NULL;
+    const char *tag =
+        page != NULL ? MHD_get_response_header(page->response, MHD_HTTP_HEADER_ETAG) : NULL;
     if (known == NULL || tag == NULL || strstr(known, tag) == NULL) {
         serve_reply(exchange, MHD_HTTP_OK, page);
         return;
@@ -349,17 +356,19 @@ void serve_ask_cubin(serve_service *service, serve_exchange *exchange, const cha
 {
     bool refresh;
     if (strlen(key) != 64 || strspn(key, "0123456789abcdef") != 64) {
-        serve_reply_error(exchange, FA_ENOTFOUND, "a cubin's key is 64 lower-case hex digits", NULL);
+        serve_reply_error(exchange, FA_ENOTFOUND, "a cubin's key is 64 lower-case hex digits",
+                          NULL);
         return;
     }
-    serve_page *page = serve_cache_get(service->cache, 'C', key, strlen(key), serve_now_ms(service),
-                                       &refresh);
+    serve_page *page =
+        serve_cache_get(service->cache, 'C', key, strlen(key), serve_now_ms(service), &refresh);
     if (page != NULL) {
         serve_reply_cubin(exchange, page);
         if (!refresh)
             return;
     }
-    struct question *question = ask(service, page == NULL ? exchange : NULL, read_cubin, give_cubin);
+    struct question *question =
+        ask(service, page == NULL ? exchange : NULL, read_cubin, give_cubin);
     if (question == NULL)
         return;
     memcpy(question->key, key, sizeof question->key);

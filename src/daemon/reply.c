@@ -12,7 +12,7 @@
 
 enum {
     STREAM_BLOCK = 4096,
-    STREAM_BEHIND = 256 * 1024,   /* from here on what may be dropped is */
+    STREAM_BEHIND = 256 * 1024, /* from here on what may be dropped is */
     STREAM_TOO_FAR = 4 * 1024 * 1024
 };
 
@@ -100,9 +100,9 @@ serve_page *serve_page_make(const char *type, void *bytes, size_t size)
 serve_page *serve_page_text(const char *type, const char *text)
 {
     size_t size = strlen(text);
-    return page_of(type, size,
-                   MHD_create_response_from_buffer(size, (void *)(uintptr_t)text,
-                                                   MHD_RESPMEM_PERSISTENT));
+    return page_of(
+        type, size,
+        MHD_create_response_from_buffer(size, (void *)(uintptr_t)text, MHD_RESPMEM_PERSISTENT));
 }
 
 bool serve_page_header(serve_page *page, const char *name, const char *value)
@@ -141,8 +141,7 @@ void serve_reply(serve_exchange *exchange, unsigned status, serve_page *page)
 
 void serve_reply_json(serve_exchange *exchange, unsigned status, char *text)
 {
-    serve_page *page =
-        serve_page_make("application/json", text, text != NULL ? strlen(text) : 0);
+    serve_page *page = serve_page_make("application/json", text, text != NULL ? strlen(text) : 0);
     serve_reply(exchange, status, page);
     serve_page_drop(&page);
 }
@@ -169,8 +168,7 @@ void serve_reply_refused(serve_exchange *exchange, unsigned status, int code, co
                          int retry_after_s)
 {
     char *text = serve_error_text(code, message, NULL), seconds[16];
-    serve_page *page =
-        serve_page_make("application/json", text, text != NULL ? strlen(text) : 0);
+    serve_page *page = serve_page_make("application/json", text, text != NULL ? strlen(text) : 0);
     snprintf(seconds, sizeof seconds, "%d", retry_after_s);
     if (page != NULL && retry_after_s > 0)
         serve_page_header(page, MHD_HTTP_HEADER_RETRY_AFTER, seconds);
@@ -210,9 +208,9 @@ static ssize_t read_stream(void *context, uint64_t position, char *ret, size_t s
 void serve_stream(serve_exchange *exchange)
 {
     struct connection *c = connection_of(exchange);
-    serve_page *page = page_of("text/event-stream", 0,
-                               MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK,
-                                                                 read_stream, c, NULL));
+    serve_page *page = page_of(
+        "text/event-stream", 0,
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, read_stream, c, NULL));
     if (page != NULL)
         serve_page_header(page, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
     serve_reply(exchange, MHD_HTTP_OK, page);

@@ -15,15 +15,16 @@
 enum { METHOD_GET = 1, METHOD_POST = 2, METHOD_DELETE = 4 };
 
 typedef struct route {
-    const char *path;  /* "*" stands for one part that is not empty */
+    const char *path; /* "*" stands for one part that is not empty */
     unsigned method;
-    bool open;         /* to whoever reaches the port */
-    bool store;        /* needs the service to be ready */
-    bool large;        /* its body is a sweep */
+    bool open;  /* to whoever reaches the port */
+    bool store; /* needs the service to be ready */
+    bool large; /* its body is a sweep */
     void (*handle)(serve_service *service, serve_exchange *exchange, const char *part);
 } route;
 
-static void reply_text(serve_exchange *exchange, unsigned status, const char *type, const char *text)
+static void reply_text(serve_exchange *exchange, unsigned status, const char *type,
+                       const char *text)
 {
     serve_page *page = serve_page_text(type, text);
     serve_reply(exchange, status, page);
@@ -51,8 +52,8 @@ static void get_ready(serve_service *service, serve_exchange *exchange, const ch
 static void get_metrics(serve_service *service, serve_exchange *exchange, const char *part)
 {
     char *text = serve_metrics_text(service);
-    serve_page *page = serve_page_make("text/plain; version=0.0.4", text,
-                                       text != NULL ? strlen(text) : 0);
+    serve_page *page =
+        serve_page_make("text/plain; version=0.0.4", text, text != NULL ? strlen(text) : 0);
     (void)part;
     serve_reply(exchange, MHD_HTTP_OK, page);
     serve_page_drop(&page);
@@ -187,10 +188,10 @@ static bool matches(const char *pattern, const char *path, char ret_part[PART_MA
 
 static unsigned method_of(const char *name)
 {
-    return strcmp(name, "POST") == 0                                  ? METHOD_POST
+    return strcmp(name, "POST") == 0                               ? METHOD_POST
            : strcmp(name, "GET") == 0 || strcmp(name, "HEAD") == 0 ? METHOD_GET
-           : strcmp(name, "DELETE") == 0                              ? METHOD_DELETE
-                                                                      : 0;
+           : strcmp(name, "DELETE") == 0                           ? METHOD_DELETE
+                                                                   : 0;
 }
 
 static void reply_no_route(serve_exchange *exchange, unsigned allowed)
@@ -198,7 +199,8 @@ static void reply_no_route(serve_exchange *exchange, unsigned allowed)
     char list[32];
     if (allowed == 0) {
         serve_reply_error(exchange, FA_ENOTFOUND,
-                          "there is nothing at this path: GET /openapi.json tells what there is", NULL);
+                          "there is nothing at this path: GET /openapi.json tells what there is",
+                          NULL);
         return;
     }
     snprintf(list, sizeof list, "%s%s%s", allowed & METHOD_GET ? "GET, HEAD, " : "",
@@ -288,8 +290,8 @@ static void over(void *context, serve_exchange *exchange)
     (void)context;
     serve_leave(exchange);
     if (serve_log_wants(SERVE_DEBUG))
-        serve_log(SERVE_DEBUG, "request", "method", exchange->method, "path", exchange->path, "status",
-                  serve_integer(exchange->status).text, NULL);
+        serve_log(SERVE_DEBUG, "request", "method", exchange->method, "path", exchange->path,
+                  "status", serve_integer(exchange->status).text, NULL);
 }
 
 const serve_http_events serve_routes = {head, request, over};

@@ -100,8 +100,9 @@ static int start_threads(serve_service *service, fa_diag *diag)
     return rc;
 }
 
-int serve_service_open(uv_loop_t *loop, const serve_settings *settings, void (*ready)(void *context),
-                       void *context, serve_service **ret_service, fa_diag *diag)
+int serve_service_open(uv_loop_t *loop, const serve_settings *settings,
+                       void (*ready)(void *context), void *context, serve_service **ret_service,
+                       fa_diag *diag)
 {
     serve_service *service = calloc(1, sizeof *service);
     if (service == NULL)
@@ -113,10 +114,9 @@ int serve_service_open(uv_loop_t *loop, const serve_settings *settings, void (*r
     service->runs = true;
     service->started_ms = serve_unix_ms();
     fa_fail(&service->unready, 0, "the store is being opened");
-    const serve_http_limits limits = {settings->max_connections, settings->head_timeout_s * 1000,
-                                      settings->body_timeout_s * 1000,
-                                      settings->idle_timeout_s * 1000,
-                                      settings->send_timeout_s * 1000};
+    const serve_http_limits limits = {
+        settings->max_connections, settings->head_timeout_s * 1000, settings->body_timeout_s * 1000,
+        settings->idle_timeout_s * 1000, settings->send_timeout_s * 1000};
     service->cache = serve_cache_make((size_t)settings->cache_mib << 20);
     int rc = service->cache == NULL ? fa_fail(diag, FA_ENOMEM, "out of memory for the service") : 0;
     if (rc == 0)

@@ -58,31 +58,31 @@ struct serve_job {
     char id[SERVE_ID_SIZE];
     serve_job_kind kind;
     serve_job_state state;
-    char key[65];        /* of the winner or the sweep; "" before it is known */
-    int effort;          /* jobs of one key whose effort is no less serve a request too */
-    char *body;          /* as it was asked */
+    char key[65]; /* of the winner or the sweep; "" before it is known */
+    int effort;   /* jobs of one key whose effort is no less serve a request too */
+    char *body;   /* as it was asked */
     size_t body_size;
     int64_t accepted_ms, started_ms, ended_ms; /* Unix time */
-    int runner;          /* -1: not known yet */
-    bool given;          /* to its runner, which has not given it back */
+    int runner;                                /* -1: not known yet */
+    bool given;                                /* to its runner, which has not given it back */
     bool journaled, journaling;
-    bool kept;           /* in the journal after its end: the next process tries again */
-    char gpu[64];        /* words for lists */
-    fa_request request;  /* of a tune; its gpu points to gpu_name */
+    bool kept;          /* in the journal after its end: the next process tries again */
+    char gpu[64];       /* words for lists */
+    fa_request request; /* of a tune; its gpu points to gpu_name */
     char gpu_name[64];
     fa_sweep_request sweep;
     fa_sweep_item *items;
     char plan[512];
     atomic_bool cancel, watched;
-    atomic_bool taken;   /* by its runner, or by the loop, which has ended it meanwhile */
+    atomic_bool taken; /* by its runner, or by the loop, which has ended it meanwhile */
     serve_gathering submitters, streams;
-    int flights;         /* that wait for its end */
-    char *progress;      /* the last one told, JSON, or NULL */
-    int64_t told_ms;     /* its runner's: when progress was last told */
+    int flights;     /* that wait for its end */
+    char *progress;  /* the last one told, JSON, or NULL */
+    int64_t told_ms; /* its runner's: when progress was last told */
     /* Its end, written by its runner. */
     int code;
     fa_diag message;
-    char *result;        /* {"answer":…,"cubin":…} or {"sweep":…} */
+    char *result; /* {"answer":…,"cubin":…} or {"sweep":…} */
 };
 
 const char *serve_job_state_name(serve_job_state state);
@@ -92,7 +92,8 @@ serve_job *serve_job_find(serve_service *service, const char *id);
 serve_job *serve_job_of_key(serve_service *service, const char *key, const fa_problem *problem,
                             int effort);
 /* A new one, queued, of a body that was read and with no runner yet. */
-serve_job *serve_job_new(serve_service *service, serve_job_kind kind, const char *body, size_t size);
+serve_job *serve_job_new(serve_service *service, serve_job_kind kind, const char *body,
+                         size_t size);
 /* Gives it to the runner of this GPU. */
 int serve_job_start(serve_job *job, const fa_gpu *gpu, fa_diag *diag);
 /* The journal has it, or could not take it (code != 0): then it ends. */
@@ -105,10 +106,14 @@ bool serve_job_is_shared(const serve_job *job); /* somebody waits for it or list
 /* Replies 202 once the job will outlive this process. */
 void serve_job_submit(serve_job *job, serve_exchange *exchange);
 bool serve_jobs_full(const serve_service *service, serve_job_kind kind);
-void serve_jobs_beat(serve_service *service); /* a sign of life to those that listen */
+void serve_jobs_beat(serve_service *service);   /* a sign of life to those that listen */
 void serve_jobs_forget(serve_service *service); /* those that ended long ago */
 void serve_jobs_free(serve_service *service);
+/* job_tell.c */
 void serve_job_stream(serve_job *job, serve_exchange *exchange);
+void serve_job_send_event(serve_exchange *exchange, const char *event, const char *data,
+                          bool may_drop);
+void serve_job_send_end(const serve_job *job, serve_exchange *exchange);
 char *serve_job_text(const serve_job *job);
 char *serve_jobs_text(serve_service *service);
 /* From its runner's thread. */
@@ -127,7 +132,7 @@ void serve_tuner_options(const serve_settings *settings, fa_options *ret_options
 /* {"answer":…,"cubin":{"key":…,"sha256":…,"size":…}}; malloced. The tuner's thread. */
 int serve_compose(fa_tuner *tuner, const fa_answer *answer, char **ret_text, fa_diag *diag);
 
-/* ---- flights (flights.c): requests of the same bytes are looked up together --------------------*/
+/* ---- flights (flights.c): requests of the same bytes are looked up together ------------------*/
 typedef enum serve_flight_kind {
     SERVE_FLIGHT_KERNEL,
     SERVE_FLIGHT_TUNE,
@@ -143,10 +148,11 @@ void serve_flight_resume(serve_service *service, serve_job *job);
 void serve_flight_settle(serve_service *service, serve_job *job, bool as_good);
 void serve_flights_job_over(serve_service *service, serve_job *job);
 bool serve_flights_wait_for(const serve_job *job);
+int64_t serve_flights_waiting(const serve_service *service); /* requests, for jobs */
 void serve_flights_expire(serve_service *service, int64_t now_ms);
 void serve_flights_free(serve_service *service);
 
-/* ---- questions (questions.c): asked of the store, answered once --------------------------------*/
+/* ---- questions (questions.c): asked of the store, answered once ------------------------------*/
 void serve_ask_open(serve_service *service); /* opens the store, on its thread */
 void serve_ask_winners(serve_service *service, serve_exchange *exchange);
 void serve_ask_cubin(serve_service *service, serve_exchange *exchange, const char *key);
@@ -170,7 +176,7 @@ char *serve_metrics_text(serve_service *service);
 
 typedef struct serve_counts {
     int64_t flights, refreshes, shared; /* lookups; of the cache's own; requests that joined one */
-    int64_t jobs[SERVE_CANCELED + 1];   /* by the state that they ended in, or SERVE_QUEUED: accepted */
+    int64_t jobs[SERVE_CANCELED + 1];   /* by how they ended; SERVE_QUEUED: accepted */
     int64_t refused, unauthorized, expired, foreign;
 } serve_counts;
 
@@ -181,7 +187,7 @@ struct serve_service {
     serve_mail *mail;
     serve_worker *lookup, *journal;
     serve_runner *runner[SERVE_RUNNERS];
-    int workers;          /* threads that have not ended */
+    int workers; /* threads that have not ended */
     serve_cache *cache;
     serve_flight *flights;
     serve_job *jobs;
@@ -191,12 +197,12 @@ struct serve_service {
     int beats;
     int64_t started_ms;
     bool store_open, journal_open, stopping, failed;
-    int devices;          /* here, once they are known */
-    fa_diag unready;      /* why it is not ready, while it is not */
+    int devices;                    /* here, once they are known */
+    fa_diag unready;                /* why it is not ready, while it is not */
     char store[1024], folder[1100]; /* the store's path, the journal's */
-    void (*ready)(void *context); /* called once: it is ready, or has failed */
+    void (*ready)(void *context);   /* called once: it is ready, or has failed */
     void *ready_context;
-    bool runs;            /* false: jobs are queued and never run, as in a test of requests */
+    bool runs; /* false: jobs are queued and never run, as in a test of requests */
     /* The lookup thread's: */
     fa_tuner *tuner;
     bool devices_known;
@@ -212,8 +218,9 @@ struct serve_service {
 };
 
 /* Starts its threads; ready() is called when the store is open and earlier jobs are known. */
-int serve_service_open(uv_loop_t *loop, const serve_settings *settings, void (*ready)(void *context),
-                       void *context, serve_service **ret_service, fa_diag *diag);
+int serve_service_open(uv_loop_t *loop, const serve_settings *settings,
+                       void (*ready)(void *context), void *context, serve_service **ret_service,
+                       fa_diag *diag);
 /* Stops accepting and cancels what runs; its jobs stay in the journal. */
 void serve_service_stop(serve_service *service);
 /* Whether everything has come to its end. */

@@ -59,7 +59,8 @@ static const setting table[] = {
     {"max-sweeps", KIND_INTEGER, AT(max_sweeps), 1, 65536, NULL, "N", "of these, sweeps"},
     {"max-body", KIND_INTEGER, AT(max_body), 1024, 16 << 20, NULL, "BYTES",
      "of a request that is no sweep"},
-    {"max-sweep-body", KIND_INTEGER, AT(max_sweep_body), 1024, 64 << 20, NULL, "BYTES", "of a sweep"},
+    {"max-sweep-body", KIND_INTEGER, AT(max_sweep_body), 1024, 64 << 20, NULL, "BYTES",
+     "of a sweep"},
     {"head-timeout", KIND_INTEGER, AT(head_timeout_s), 1, 3600, NULL, "SECONDS",
      "from a connection to the end of its first request's head"},
     {"body-timeout", KIND_INTEGER, AT(body_timeout_s), 1, 3600, NULL, "SECONDS",
@@ -125,12 +126,14 @@ static int read_flags(int count, char **arguments, serve_settings *settings, fa_
     for (int i = 1; i < count; i++) {
         const char *flag = arguments[i];
         size_t size = strcspn(flag, "=");
-        const setting *known =
-            strcmp(flag, "-h") == 0 ? find("help", 4)
-            : strncmp(flag, "--", 2) == 0 && size > 2 ? find(flag + 2, size - 2) : NULL;
+        const setting *known = strcmp(flag, "-h") == 0                   ? find("help", 4)
+                               : strncmp(flag, "--", 2) == 0 && size > 2 ? find(flag + 2, size - 2)
+                                                                         : NULL;
         if (known == NULL)
-            return fa_fail(diag, FA_EINVAL, "there is no option %.80s: `fa-tune serve --help` lists "
-                                            "them", flag);
+            return fa_fail(diag, FA_EINVAL,
+                           "there is no option %.80s: `fa-tune serve --help` lists "
+                           "them",
+                           flag);
         if (known->kind == KIND_FLAG) {
             *(bool *)((char *)settings + known->offset) = true;
             continue;
@@ -165,10 +168,10 @@ static int read_token(serve_settings *settings, fa_diag *diag)
     fa_buf text = {0};
     struct stat st;
     if (settings->token_file == NULL || settings->token_file[0] == 0)
-        return settings->tcp[0] == 0
-                   ? 0
-                   : fa_fail(diag, FA_EINVAL, "--tcp needs --token-file: whoever reaches the port "
-                                              "could use the GPU");
+        return settings->tcp[0] == 0 ? 0
+                                     : fa_fail(diag, FA_EINVAL,
+                                               "--tcp needs --token-file: whoever reaches the port "
+                                               "could use the GPU");
     int rc = fa_buf_read_file(&text, settings->token_file, 4096);
     if (rc != 0)
         return fa_fail(diag, rc, "cannot read the token's file %s", settings->token_file);
@@ -177,8 +180,9 @@ static int read_token(serve_settings *settings, fa_diag *diag)
         rc = fa_fail(diag, FA_EINVAL, "others can read the token's file %s: chmod 600 it",
                      settings->token_file);
     else if (size < SERVE_TOKEN_MIN || size > SERVE_TOKEN_MAX)
-        rc = fa_fail(diag, FA_EINVAL, "the token in %s has %zu bytes: use %d to %d, such as of "
-                                      "`openssl rand -hex 32`",
+        rc = fa_fail(diag, FA_EINVAL,
+                     "the token in %s has %zu bytes: use %d to %d, such as of "
+                     "`openssl rand -hex 32`",
                      settings->token_file, size, SERVE_TOKEN_MIN, SERVE_TOKEN_MAX);
     else
         fa_hash_raw(text.data, size, settings->token_hash);
@@ -231,5 +235,6 @@ void serve_settings_help(void)
     }
     variable_of(&table[0], variable);
     printf("\nEach is also a variable, such as %s; the option goes before it.\n"
-           "GET /openapi.json describes what is served.\n", variable);
+           "GET /openapi.json describes what is served.\n",
+           variable);
 }

@@ -11,16 +11,16 @@
 enum { SERVE_TOKEN_MIN = 16, SERVE_TOKEN_MAX = 512 };
 
 typedef struct serve_settings {
-    const char *socket;     /* "": none */
-    const char *tcp;        /* "": none */
+    const char *socket; /* "": none */
+    const char *tcp;    /* "": none */
     const char *token_file;
     const char *store, *templates, *worker; /* NULL: the library's */
     int32_t compile_workers, compile_timeout_s, trial_timeout_s, compile_nice;
     int32_t max_connections, max_jobs, max_sweeps;
     int32_t max_body, max_sweep_body; /* bytes */
     int32_t head_timeout_s, body_timeout_s, idle_timeout_s, send_timeout_s;
-    int32_t wait_s;         /* for a tune, where the client does not say */
-    int32_t stop_s;         /* for jobs to stop */
+    int32_t wait_s; /* for a tune, where the client does not say */
+    int32_t stop_s; /* for jobs to stop */
     int32_t cache_mib;
     int32_t untrusted_templates, log_format, log_level; /* indices of the choices */
     bool help, version;

@@ -20,7 +20,7 @@ struct serve_task {
     serve_task *next;
     void (*work)(serve_task *task, serve_worker *worker); /* on the worker's thread */
     void (*done)(serve_task *task);                       /* on the loop's; may free it */
-    bool skipped; /* the worker was stopped first */
+    bool skipped;                                         /* the worker was stopped first */
     bool short_one; /* may be worked on in the middle of a long one */
 };
 

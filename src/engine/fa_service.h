@@ -33,6 +33,8 @@ extern "C" {
  * - fa_get_best_kernel() launches without a proof of its own what the server measured on this very
  *   GPU, or another of its silicon under this driver version; anything else, and anything from a TCP
  *   port without a token, is proved in a worker first. A hit in the process never waits for a server.
+ * - A request without a GPU's name is for the device here, where there is one, else for the server's;
+ *   a sweep's items without one are for the server's.
  * - A callback that cancels cancels the job there, unless somebody else waits for it. */
 
 /* The server that is asked, or "": none is named, or it could not be used and has not answered since. */
