@@ -64,6 +64,10 @@ void fa_fleet_look(fa_tuner *tuner, const fa_target *target, bool exact);
  * the nearest ones. True when the local store has more than before. now: its own alone, also when
  * the fleet had nothing a moment ago. */
 bool fa_fleet_pull(fa_tuner *tuner, const fa_target *target, bool now);
+/* For a winner that goes into a store. A key is of what a cubin was compiled from and says nothing
+ * about its bytes: the proof is of those that the winner comes with, and where the store has others,
+ * which stay, nothing is proved. */
+void fa_fleet_doubt(fa_store *store, fa_winner_record *winner, const fa_cubin_record *cubin);
 /* A compiled kernel by its key, for a tune that would compile it. FA_ENOTFOUND also when the fleet
  * is not connected. */
 int fa_fleet_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin);

@@ -133,8 +133,10 @@ static int publish(fa_tuner *tuner, const fa_scope *scope, const fa_turn *turn, 
     bool gone = rc == FA_ENOTFOUND || rc == FA_ECORRUPT;
     if (rc == 0)
         rc = fa_fleet_share_cubins(tuner, scope, false, diag);
-    if (rc == 0)
+    if (rc == 0) {
+        fa_fleet_doubt(tuner->fleet->store, &winner, &cubin);
         rc = fa_store_batch(tuner->fleet->store, publish_body, &publishing, diag);
+    }
     if (gone)
         rc = 0;
     fa_cubin_record_free(&cubin);

@@ -134,6 +134,8 @@ static int say_published(struct worker *w, fa_store *store, const char *text, fa
     (void)text;
     int rc = local_winner(w, &scope, &winner, &cubin, diag);
     if (rc == 0)
+        fa_fleet_doubt(store, &winner, &cubin);
+    if (rc == 0)
         rc = fa_store_queue_publish(store, &w->claim, &winner, &cubin, &w->spent, NULL, diag);
     fa_cubin_record_free(&cubin);
     fa_winner_record_free(&winner);
