@@ -8,6 +8,7 @@ checked against the description that the daemon serves.
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -104,6 +105,7 @@ class Serve:
         self.socket = os.path.join(self.folder, "s")
         self.log_path = os.path.join(place.folder, "serve-%s.log" % os.path.basename(self.folder))
         self.process = None
+        self.starts = 0
         self.wait = wait
 
     def __enter__(self):
@@ -116,6 +118,8 @@ class Serve:
                 self.process.send_signal(signal.SIGTERM)
                 status = self.process.wait(DEADLINE)
                 assert failed or status == 0, "it stopped with %d:\n%s" % (status, self.log())
+            ended = re.findall(r'event="job ended" job=(\w+)', self.log())
+            assert failed or self.starts > 1 or len(ended) == len(set(ended)), self.log()
         finally:
             if self.process is not None and self.process.poll() is None:
                 self.process.kill()
@@ -127,6 +131,7 @@ class Serve:
             os.rmdir(self.folder)
 
     def start(self):
+        self.starts += 1
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
                 [*self.prefix, FA_TUNE_SERVE, "--socket", self.socket, *self.flags], env=self.env,

@@ -284,22 +284,37 @@ static void seccomp_alone_is_enough_for_that(void)
     meet_hostile_source(getenv("FA_TEST_NO_LANDLOCK"));
 }
 
-static void source_that_never_ends_or_eats_memory_costs_its_own_trial(void)
+static void meet_endless_source(int32_t timeout_ms)
 {
-    struct rusage usage;
     CHECK(make_place());
     fa_buf_printf(&t.source,
                   "#include \"attn_params.h\"\n%s"
                   "extern \"C\" __global__ void attn_fwd(fa_attn_params p) {}\n",
                   endless);
     CHECK(write_family("mine", ENDLESS));
-    t.timeout_ms = 2500;
+    t.timeout_ms = timeout_ms;
     CHECK_OK(open_tuner("templates", NULL, true), t.diag);
-    CHECK_OK(tune("L4", FA_EFFORT_MEASURE), t.diag);
+    int rc = tune("L4", FA_EFFORT_MEASURE);
+    CHECK(rc == 0 || rc == FA_ENOKERNEL); /* not even the harmless one was done in time */
     CHECK_OK(explain(), t.diag);
+}
+
+static void source_that_never_ends_or_eats_memory_costs_its_own_trial(void)
+{
+    struct rusage usage;
+    char within[64];
+    int32_t timeout_ms = 2500;
+    meet_endless_source(timeout_ms);
+    /* On a busy machine even the harmless one takes longer: it is given more time. */
+    while (t.trial[0].status == FA_STATUS_COMPILE_TIMEOUT && timeout_ms < 30000) {
+        remove_place();
+        timeout_ms *= 4;
+        meet_endless_source(timeout_ms);
+    }
     CHECK_INT(t.trial[0].status, FA_STATUS_COMPILED);
     CHECK_INT(t.trial[1].status, FA_STATUS_COMPILE_TIMEOUT);
-    CHECK_HAS(t.trial[1].reason, "did not answer within 2500 ms");
+    snprintf(within, sizeof within, "did not answer within %d ms", timeout_ms);
+    CHECK_HAS(t.trial[1].reason, within);
     CHECK_INT(t.trials, ENDLESS);
     if (ENDLESS > 2) {
         CHECK(t.trial[2].status == FA_STATUS_COMPILE_FAILED ||

@@ -72,6 +72,46 @@ def lengths_of_one_bucket_share_a_tune_and_each_gets_its_own_answer():
         tap.equal([w["problem"]["seq_q"] for w in winners if w["problem"]["batch"] == 1], [1024])
 
 
+def who_asks_after_a_cancel_gets_a_tune_of_his_own():
+    with a_place(L4 + FAST) as place, Serve(place, slow_s=2) as daemon:
+        def first(seq):
+            return daemon.post("/v1/kernel", ask(seq=seq))
+
+        def second(seq):
+            wait_for(lambda: daemon.metric("jobs_running") == 1, "a tune")
+            daemon.delete("/v1/jobs/" + daemon.get("/v1/jobs")[1]["jobs"][0]["id"])
+            return daemon.post("/v1/kernel", ask(seq=seq))
+
+        def is_canceled(seq):
+            """False: the tune was faster, and it is tried again."""
+            canceled, answered = in_threads(2, lambda i: (first, second)[i](seq))
+            tap.equal(answered[0], 200)
+            return canceled[0] == 409
+        assert any(is_canceled(64 << i) for i in range(5)), "no tune could be canceled"
+
+
+def requests_that_nobody_waits_for_are_forgotten_before_their_tune_ends():
+    with a_place(HANGS) as place, Serve(place, *LONG) as daemon:
+        job = running(daemon, ask())
+        connection = daemon.connect()
+        for i in range(10):  # the same problem in ten texts
+            text = json.dumps(ask(timeout_ms=1)) + " " * i
+            tap.equal(daemon.post("/v1/kernel", text, connection=connection)[0], 504)
+        wait_for(lambda: daemon.metric("requests_different") == 0, "an end of what is kept of them")
+        tap.equal(daemon.job(job)["state"], "running")
+        daemon.delete("/v1/jobs/" + job)
+
+
+def an_answer_that_was_stored_leaves_the_others_in_memory():
+    with Place(space=TWO, script="no_device\n") as place, Serve(place) as daemon:
+        tap.equal(daemon.post("/v1/kernel", ask(gpu="L4"))[0], 200)
+        tap.equal(daemon.post("/v1/kernel", ask(gpu="L4"))[0], 200)
+        tap.equal(daemon.metric("cache_entries"), 1)
+        job = daemon.post("/v1/tunes", ask(gpu="L4"))[1]["job"]
+        tap.equal(daemon.job(job)["state"], "done")
+        tap.equal(daemon.metric("cache_entries"), 1)
+
+
 def a_cached_answer_does_not_wait_behind_a_tune():
     with a_place(L4 + FAST) as place, Serve(place, *LONG) as daemon:
         tap.equal(daemon.post("/v1/kernel", ask(seq=64))[0], 200)
@@ -226,6 +266,9 @@ def jobs_that_ended_long_ago_are_forgotten():
 tap.main([
     a_hundred_clients_of_one_cold_key_cause_one_tune,
     lengths_of_one_bucket_share_a_tune_and_each_gets_its_own_answer,
+    who_asks_after_a_cancel_gets_a_tune_of_his_own,
+    requests_that_nobody_waits_for_are_forgotten_before_their_tune_ends,
+    an_answer_that_was_stored_leaves_the_others_in_memory,
     a_cached_answer_does_not_wait_behind_a_tune,
     each_waits_no_longer_than_it_said,
     who_waits_for_a_job_that_is_canceled_is_told,

@@ -85,6 +85,16 @@ def told_to_stop_it_hands_its_jobs_back_and_keeps_what_was_measured():
         tap.equal(daemon.stop(signal.SIGINT), 0)
 
 
+def a_canceled_job_does_not_come_back():
+    with a_place(HANGS) as place, Serve(place, *LONG) as daemon:
+        job = daemon.post("/v1/tunes", ask())[1]["job"]
+        under_way(daemon, job)
+        daemon.delete("/v1/jobs/" + job)
+        tap.equal(daemon.stop(), 0)  # before its runner has come to an end, or after
+        daemon.start()
+        tap.equal(daemon.get("/v1/jobs")[1]["jobs"], [])
+
+
 def a_stale_socket_is_replaced_and_a_live_one_is_refused():
     with Place(script="no_device\n") as place, Serve(place) as daemon:
         mode = os.stat(daemon.socket).st_mode
@@ -270,11 +280,22 @@ def what_is_in_the_journal_is_not_believed():
         tap.equal(daemon.wait_for_state(good, "done")["answer"]["origin"], "predicted")
         tap.equal(daemon.wait_for_state(deep, "failed")["error"]["code"], "FA_EINVAL")
         tap.equal(len(daemon.get("/v1/jobs")[1]["jobs"]), 2)
+        # Nor is anything in it, where others can write to it.
+        daemon.stop()
+        with open(os.path.join(folder, good), "w", encoding="ascii") as file:
+            file.write("fa-tune-job 1 tune %s 5\n%s" % (good, json.dumps(ask(gpu="L4"))))
+        os.chmod(folder, 0o777)
+        daemon.start()
+        tap.has(daemon.log(), "others than this user can write to " + folder)
+        tap.equal(daemon.get("/v1/jobs")[1]["jobs"], [])
+        status, document = daemon.post("/v1/tunes", ask(gpu="L4", seq=512))
+        tap.equal((status, document["error"]["code"]), (500, "FA_EIO"))
 
 
 tap.main([
     killed_in_mid_tune_it_goes_on_with_sweeps_and_tunes_when_it_starts_again,
     told_to_stop_it_hands_its_jobs_back_and_keeps_what_was_measured,
+    a_canceled_job_does_not_come_back,
     a_stale_socket_is_replaced_and_a_live_one_is_refused,
     the_verb_becomes_the_daemon_and_the_default_is_in_the_runtime_directory,
     two_daemons_on_one_store_tune_a_problem_once,

@@ -14,6 +14,8 @@ from place import DEADLINE, Place
 from serve import Serve, ask, wait_for
 
 NONE = "no_device\n"
+TWO = {"BLOCK_M": [64, 128], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0],
+       "MIN_BLOCKS": [2]}
 TOKEN = "a-token-of-thirty-two-bytes-0123"
 
 
@@ -185,6 +187,17 @@ def idle_connections_make_room_and_busy_ones_are_told_to_come_back():
             daemon.delete("/v1/jobs/" + job["id"])
 
 
+def few_descriptors_leave_room_for_those_who_ask_and_for_workers():
+    with Place(space=TWO, script=NONE) as place, \
+            Serve(place, prefix=("prlimit", "--nofile=64:64")) as daemon:
+        tap.has(daemon.log(), "fewer connections than asked for")
+        idle = [daemon.raw_socket() for _ in range(200)]
+        still_well(daemon)
+        tap.equal(daemon.post("/v1/kernel", ask(gpu="L4"))[0], 200)
+        for client in idle:
+            client.close()
+
+
 def tcp_is_asked_for_and_needs_the_token():
     with Place(script=NONE) as place:
         token = os.path.join(place.folder, "token")
@@ -242,6 +255,7 @@ tap.main([
     what_is_no_http_is_closed,
     slow_heads_bodies_and_readers_are_cut_off_in_total_time,
     idle_connections_make_room_and_busy_ones_are_told_to_come_back,
+    few_descriptors_leave_room_for_those_who_ask_and_for_workers,
     tcp_is_asked_for_and_needs_the_token,
     a_token_that_is_missing_short_or_open_to_others_is_refused_at_the_start,
 ])

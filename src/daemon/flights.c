@@ -198,7 +198,8 @@ static void resume(serve_flight *flight)
 {
     serve_job *job = flight->job;
     bool waits = job->runner >= 0; /* for its runner, which will tell what is wrong */
-    if (flight->task.skipped || serve_job_is_over(job) || (waits && flight->rc != 0)) {
+    if (flight->task.skipped || flight->service->stopping || serve_job_is_over(job) ||
+        (waits && flight->rc != 0)) {
         /* it stays as it is */
     } else if (flight->rc != 0) {
         job->kept = flight->rc == FA_ENODRIVER || flight->rc == FA_ENODEVICE; /* not there yet */
@@ -301,6 +302,14 @@ bool serve_flights_wait_for(const serve_job *job)
     return false;
 }
 
+int64_t serve_flights_different(const serve_service *service)
+{
+    int64_t count = 0;
+    for (const serve_flight *flight = service->flights; flight != NULL; flight = flight->next)
+        count++;
+    return count;
+}
+
 int64_t serve_flights_waiting(const serve_service *service)
 {
     int64_t count = 0;
@@ -326,22 +335,38 @@ void serve_flights_job_over(serve_service *service, serve_job *job)
 
 void serve_flights_expire(serve_service *service, int64_t now_ms)
 {
-    for (serve_flight *flight = service->flights; flight != NULL; flight = flight->next)
+    serve_flight *next;
+    for (serve_flight *flight = service->flights; flight != NULL; flight = next) {
+        next = flight->next;
         expire(flight, now_ms);
+        if (flight->waits_for_job && flight->waiters.count == 0)
+            free_flight(flight); /* its job goes on: who asks again finds it */
+    }
 }
 
 /* ---- requests -------------------------------------------------------------------------------*/
+/* Whether it waits for a job that somebody has canceled. */
+static bool is_doomed(const serve_flight *flight)
+{
+    return flight->waits_for_job && atomic_load(&flight->job->cancel);
+}
+
 /* Joins the flight of the same bytes, or starts one. */
 static void join(serve_service *service, serve_flight_kind kind, const fa_ask *ask,
                  serve_exchange *exchange, int64_t due_ms)
 {
     for (serve_flight *flight = service->flights; flight != NULL; flight = flight->next)
         if (flight->kind == kind && flight->body_size == exchange->body_size &&
-            memcmp(flight->body, exchange->body, exchange->body_size) == 0) {
+            memcmp(flight->body, exchange->body, exchange->body_size) == 0 && !is_doomed(flight)) {
             service->counts.shared++;
             serve_gather(&flight->waiters, exchange, due_ms);
             return;
         }
+    /* Those whose clients have gone away are looked up all the same: the queue is bounded. */
+    if (serve_flights_different(service) >= 2 * service->settings->max_connections) {
+        refuse(exchange, service, "too many lookups are waiting: come back later");
+        return;
+    }
     serve_flight *flight = new_flight(service, kind, exchange->body, exchange->body_size);
     if (flight == NULL) {
         refuse(exchange, service, "out of memory");

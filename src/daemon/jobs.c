@@ -182,7 +182,7 @@ static void finish(serve_job *job, serve_job_state state)
     service->live_jobs--;
     service->live_sweeps -= job->kind == SERVE_SWEEP;
     service->counts.jobs[state]++;
-    if (state == SERVE_DONE)
+    if (state == SERVE_DONE && job->started_ms != 0) /* else it was in the store */
         serve_cache_empty(service->cache);
     if (!job->kept)
         serve_journal_remove(job);
@@ -238,7 +238,8 @@ static void job_done(serve_task *task)
     job->given = false;
     if (serve_job_is_over(job))
         return; /* canceled or answered while it was queued */
-    if (task->skipped || (job->service->stopping && job->code == FA_ECANCELED))
+    bool stopped = job->service->stopping && job->code == FA_ECANCELED && !job->unwanted;
+    if (task->skipped || stopped)
         interrupt(job);
     else
         finish(job, job->code == 0                                           ? SERVE_DONE
@@ -252,6 +253,8 @@ void serve_job_cancel(serve_job *job)
         serve_journal_remove(job);
         return;
     }
+    job->unwanted = true;
+    serve_journal_remove(job); /* whatever ends this process first */
     atomic_store(&job->cancel, true);
     if (job->state == SERVE_QUEUED && take(job)) {
         job->code = fa_fail(&job->message, FA_ECANCELED, "canceled before it began");

@@ -14,6 +14,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,6 +95,26 @@ static void load_one(struct loading *loading, const char *name)
     *at = kept;
 }
 
+/* FA_EUNTRUSTED: others could have put jobs there, or can. */
+static int open_folder(const char *path, DIR **ret_folder, fa_diag *diag)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    bool ours = fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid() && (st.st_mode & 022) == 0;
+    *ret_folder = ours ? fdopendir(fd) : NULL;
+    if (*ret_folder != NULL)
+        return 0;
+    int rc = fd < 0 || ours
+                 ? fa_fail(diag, FA_EIO, "cannot open %s: %s", path, strerror(errno))
+                 : fa_fail(diag, FA_EUNTRUSTED,
+                           "others than this user can write to %s: remove it, and keep the store in "
+                           "a directory of this user's alone",
+                           path);
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
 static void load(serve_task *task, serve_worker *worker)
 {
     struct loading *loading = (struct loading *)task;
@@ -103,12 +124,10 @@ static void load(serve_task *task, serve_worker *worker)
             fa_fail(&loading->diag, FA_EIO, "cannot make %s: %s", loading->folder, strerror(errno));
         return;
     }
-    DIR *folder = opendir(loading->folder);
-    if (folder == NULL) {
-        loading->rc =
-            fa_fail(&loading->diag, FA_EIO, "cannot open %s: %s", loading->folder, strerror(errno));
+    DIR *folder;
+    loading->rc = open_folder(loading->folder, &folder, &loading->diag);
+    if (loading->rc != 0)
         return;
-    }
     for (struct dirent *entry; (entry = readdir(folder)) != NULL;)
         if (serve_is_id(entry->d_name))
             load_one(loading, entry->d_name);
@@ -123,7 +142,7 @@ static void loaded(serve_task *task)
     for (struct kept *kept = loading->first; kept != NULL; kept = next) {
         next = kept->next;
         serve_job *job =
-            task->skipped ? NULL : serve_job_new(service, kept->kind, kept->body, kept->size);
+            service->stopping ? NULL : serve_job_new(service, kept->kind, kept->body, kept->size);
         if (job != NULL) {
             memcpy(job->id, kept->id, sizeof job->id);
             job->accepted_ms = kept->accepted_ms;
@@ -134,7 +153,8 @@ static void loaded(serve_task *task)
         free(kept->body);
         free(kept);
     }
-    service->journal_open = !task->skipped;
+    service->journal_open = true;
+    service->journal_shut = loading->rc == FA_EUNTRUSTED;
     if (loading->rc != 0) /* a store that cannot be written: lookups work, and no job is accepted */
         serve_log(SERVE_WARN, "jobs cannot be kept", "reason", loading->diag.text, NULL);
     free(loading);
@@ -162,6 +182,7 @@ struct writing {
     char id[SERVE_ID_SIZE];
     char path[sizeof((serve_service *)0)->folder + SERVE_ID_SIZE + 2];
     fa_buf text; /* empty: the file goes */
+    bool shut;   /* nothing is written there */
     int error;
 };
 
@@ -169,7 +190,9 @@ static void write_file(serve_task *task, serve_worker *worker)
 {
     struct writing *writing = (struct writing *)task;
     (void)worker;
-    if (writing->text.size > 0)
+    if (writing->shut)
+        writing->error = EPERM;
+    else if (writing->text.size > 0)
         writing->error = writing->text.failed ? ENOMEM
                                               : fa_replace_file(writing->path, writing->text.data,
                                                                 writing->text.size, 0600);
@@ -187,16 +210,14 @@ static void written(serve_task *task)
                          : NULL;
     if (job != NULL) {
         job->journaling = false;
-        job->journaled = writing->error == 0 && !task->skipped;
+        job->journaled = writing->error == 0;
         if (job->journaled)
             serve_job_journaled(job, 0, NULL);
         else
             serve_job_journaled(job,
-                                task->skipped                                          ? FA_EBUSY
-                                : writing->error == ENOSPC || writing->error == EDQUOT ? FA_EFULL
-                                                                                       : FA_EIO,
-                                task->skipped ? "this server is stopping"
-                                              : strerror(writing->error));
+                                writing->error == ENOSPC || writing->error == EDQUOT ? FA_EFULL
+                                                                                     : FA_EIO,
+                                strerror(writing->error));
     }
     fa_buf_free(&writing->text);
     free(writing);
@@ -210,6 +231,7 @@ static struct writing *new_writing(serve_job *job)
     writing->task.work = write_file;
     writing->task.done = written;
     writing->service = job->service;
+    writing->shut = job->service->journal_shut;
     memcpy(writing->id, job->id, sizeof writing->id);
     snprintf(writing->path, sizeof writing->path, "%s/%s", job->service->folder, job->id);
     return writing;

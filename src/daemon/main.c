@@ -9,6 +9,7 @@
 #include "error.h"
 #include "listen.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,15 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { LISTENERS = 8, ACCEPT_TURN = 64, DRAIN_TICK_MS = 20, EXIT_USAGE = 2 };
+enum {
+    LISTENERS = 8,
+    ACCEPT_TURN = 64,
+    FILES_MAX = 65536,
+    OTHER_FILES = 256, /* not for connections */
+    FULL_MS = 100,
+    DRAIN_TICK_MS = 20,
+    EXIT_USAGE = 2
+};
 
 struct program {
     uv_loop_t loop;
@@ -26,13 +35,35 @@ struct program {
     uv_poll_t poll[LISTENERS];
     int listeners;
     uv_signal_t on_term, on_int;
-    uv_timer_t stopping;
+    uv_timer_t stopping, full;
+    bool was_full; /* once: no descriptor was left */
     int64_t stop_by_ms;
     int status;
     bool closed;
 };
 
 /* ---- accepting ------------------------------------------------------------------------------*/
+static void acceptable(uv_poll_t *poll, int status, int events);
+
+static void go_on_accepting(uv_timer_t *timer)
+{
+    struct program *program = timer->data;
+    for (int i = 0; i < program->listeners; i++)
+        uv_poll_start(&program->poll[i], UV_READABLE, acceptable);
+}
+
+/* No descriptor is left: asking again at once would only take time from those who have one. */
+static void pause_accepting(struct program *program)
+{
+    if (!program->was_full)
+        serve_log(SERVE_WARN, "no descriptor is left for a connection",
+                  "remedy", "raise its limit (ulimit -n, LimitNOFILE=)", NULL);
+    program->was_full = true;
+    for (int i = 0; i < program->listeners; i++)
+        uv_poll_stop(&program->poll[i]);
+    uv_timer_start(&program->full, go_on_accepting, FULL_MS, 0);
+}
+
 static void acceptable(uv_poll_t *poll, int status, int events)
 {
     struct program *program = poll->data;
@@ -42,12 +73,15 @@ static void acceptable(uv_poll_t *poll, int status, int events)
     for (int i = 0; i < ACCEPT_TURN; i++) {
         bool refused;
         int fd = serve_listener_accept(listener, &refused);
-        if (fd >= 0)
-            serve_http_adopt(program->service->http, fd, listener->local);
-        else if (refused)
+        if (fd < 0 && !refused) {
+            if (errno == EMFILE || errno == ENFILE)
+                pause_accepting(program);
+            return;
+        }
+        if (refused)
             program->service->counts.foreign++;
         else
-            return;
+            serve_http_adopt(program->service->http, fd, listener->local);
     }
 }
 
@@ -164,13 +198,23 @@ static void told_to_stop(uv_signal_t *signal, int number)
 }
 
 /* ---- life -----------------------------------------------------------------------------------*/
-/* A connection each; compile workers take some more. */
-static void raise_open_files(void)
+/* A connection each; the store and compile workers take some more. */
+static void need_open_files(serve_settings *settings)
 {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-        limit.rlim_cur = limit.rlim_max < 65536 ? limit.rlim_max : 65536;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return;
+    if (limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max < FILES_MAX ? limit.rlim_max : FILES_MAX;
         setrlimit(RLIMIT_NOFILE, &limit);
+    }
+    int32_t most = limit.rlim_cur > FILES_MAX ? FILES_MAX : (int32_t)limit.rlim_cur;
+    most = most > 4 * OTHER_FILES ? most - OTHER_FILES : most / 2;
+    if (settings->max_connections > most) {
+        settings->max_connections = most > 0 ? most : 1;
+        serve_log(SERVE_WARN, "fewer connections than asked for", "max-connections",
+                  serve_integer(settings->max_connections).text, "reason",
+                  "the limit of open files (ulimit -n, LimitNOFILE=)", NULL);
     }
 }
 
@@ -192,7 +236,9 @@ static int set_up(struct program *program, fa_diag *diag)
     uv_signal_init(&program->loop, &program->on_term);
     uv_signal_init(&program->loop, &program->on_int);
     uv_timer_init(&program->loop, &program->stopping);
-    program->on_term.data = program->on_int.data = program->stopping.data = program;
+    uv_timer_init(&program->loop, &program->full);
+    program->on_term.data = program->on_int.data = program->stopping.data =
+        program->full.data = program;
     uv_signal_start(&program->on_term, told_to_stop, SIGTERM);
     uv_signal_start(&program->on_int, told_to_stop, SIGINT);
     return 0;
@@ -205,6 +251,7 @@ static void clean_up(struct program *program)
     uv_close((uv_handle_t *)&program->on_term, closed);
     uv_close((uv_handle_t *)&program->on_int, closed);
     uv_close((uv_handle_t *)&program->stopping, closed);
+    uv_close((uv_handle_t *)&program->full, closed);
     while (uv_loop_close(&program->loop) == UV_EBUSY)
         uv_run(&program->loop, UV_RUN_DEFAULT);
 }
@@ -227,7 +274,7 @@ int main(int count, char **arguments)
     }
     serve_log_setup((serve_level)program.settings.log_level, program.settings.log_format == 1);
     signal(SIGPIPE, SIG_IGN);
-    raise_open_files();
+    need_open_files(&program.settings);
     if (uv_loop_init(&program.loop) != 0 || set_up(&program, &diag) != 0) {
         serve_log(SERVE_ERROR, "cannot start", "reason", diag.text, NULL);
         for (int i = 0; i < program.listeners; i++)

@@ -91,6 +91,8 @@ static void add_jobs(fa_buf *out, const serve_service *service)
                  service->counts.jobs[state]);
     metric(out, "requests_waiting", "gauge", "Requests that wait for a tune.",
            serve_flights_waiting(service));
+    metric(out, "requests_different", "gauge", "Different requests, looked up or waiting for a tune.",
+           serve_flights_different(service));
     metric(out, "jobs_running", "gauge", "Jobs under way.", running);
     metric(out, "jobs_queued", "gauge", "Jobs that wait.", waiting);
 }

@@ -210,8 +210,12 @@ static void opened(serve_task *task)
 {
     struct question *question = (struct question *)task;
     serve_service *service = question->service;
-    if (task->skipped || question->rc != 0) {
-        service->failed = !task->skipped;
+    if (task->skipped || service->stopping) {
+        free_question(question);
+        return;
+    }
+    if (question->rc != 0) {
+        service->failed = true;
         fa_fail(&service->unready, 0, "%s", question->diag.text);
         service->ready(service->ready_context);
         free_question(question);

@@ -199,12 +199,12 @@ static void runner_end(serve_worker *worker, void *context)
 static void runner_ended(void *context)
 {
     serve_runner *runner = context;
-    runner->service->workers--;
+    serve_worker_gone(runner->service);
 }
 
 int serve_runner_get(serve_service *service, int index, serve_runner **ret_runner, fa_diag *diag)
 {
-    static const serve_worker_calls calls = {NULL, runner_end, runner_ended};
+    static const serve_worker_calls calls = {NULL, runner_end, runner_ended, false};
     if (service->runner[index] == NULL) {
         serve_runner *runner = calloc(1, sizeof *runner);
         if (runner == NULL)

@@ -80,16 +80,19 @@ bool serve_service_is_ready(const serve_service *service)
     return service->store_open && service->journal_open && !service->stopping;
 }
 
-static void worker_ended(void *context)
+/* The journal ends last: the others' last jobs are taken out of it. */
+void serve_worker_gone(void *context)
 {
     serve_service *service = context;
     service->workers--;
+    if (service->stopping && service->workers == 1)
+        serve_worker_stop(service->journal);
 }
 
 static int start_threads(serve_service *service, fa_diag *diag)
 {
-    static const serve_worker_calls lookup = {serve_watch, serve_lookup_end, worker_ended};
-    static const serve_worker_calls journal = {NULL, NULL, worker_ended};
+    static const serve_worker_calls lookup = {serve_watch, serve_lookup_end, serve_worker_gone, false};
+    static const serve_worker_calls journal = {NULL, NULL, serve_worker_gone, true};
     int rc = serve_worker_start(service->mail, &lookup, service, &service->lookup, diag);
     if (rc == 0)
         service->workers++;
@@ -150,7 +153,6 @@ void serve_service_stop(serve_service *service)
         if (service->runner[i] != NULL)
             serve_worker_stop(service->runner[i]->worker);
     serve_worker_stop(service->lookup);
-    serve_worker_stop(service->journal);
     serve_flights_expire(service, INT64_MAX);
 }
 

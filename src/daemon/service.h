@@ -67,6 +67,7 @@ struct serve_job {
     bool given;                                /* to its runner, which has not given it back */
     bool journaled, journaling;
     bool kept;          /* in the journal after its end: the next process tries again */
+    bool unwanted;      /* a client has canceled it: no next process goes on with it */
     char gpu[64];       /* words for lists */
     fa_request request; /* of a tune; its gpu points to gpu_name */
     char gpu_name[64];
@@ -161,6 +162,7 @@ void serve_flight_resume(serve_service *service, serve_job *job);
 void serve_flight_settle(serve_service *service, serve_job *job, bool as_good);
 void serve_flights_job_over(serve_service *service, serve_job *job);
 bool serve_flights_wait_for(const serve_job *job);
+int64_t serve_flights_different(const serve_service *service); /* looked up, or waiting for jobs */
 int64_t serve_flights_waiting(const serve_service *service); /* requests, for jobs */
 void serve_flights_expire(serve_service *service, int64_t now_ms);
 void serve_flights_free(serve_service *service);
@@ -209,7 +211,7 @@ struct serve_service {
     uv_timer_t tick;
     int beats;
     int64_t started_ms;
-    bool store_open, journal_open, stopping, failed;
+    bool store_open, journal_open, journal_shut, stopping, failed;
     int devices;                    /* here, once they are known */
     fa_diag unready;                /* why it is not ready, while it is not */
     char store[1024], folder[1100]; /* the store's path, the journal's */
@@ -243,5 +245,6 @@ void serve_service_close(serve_service **service);
 bool serve_service_is_ready(const serve_service *service);
 int64_t serve_unix_ms(void);
 int64_t serve_now_ms(const serve_service *service);
+void serve_worker_gone(void *service); /* a thread has ended; on the loop's */
 
 #endif

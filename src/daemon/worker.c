@@ -140,7 +140,7 @@ static void *run(void *context)
     for (;;) {
         serve_task *task = wait_for_task(worker, &stopping);
         if (task != NULL)
-            work_on(worker, task, stopping);
+            work_on(worker, task, stopping && !worker->calls.finishes);
         else if (stopping)
             break;
         else if (worker->calls.idle != NULL)

@@ -34,6 +34,7 @@ typedef struct serve_worker_calls {
     void (*idle)(serve_worker *worker, void *context); /* about once a second without a task */
     void (*end)(serve_worker *worker, void *context);  /* before its thread ends */
     void (*ended)(void *context);                      /* on the loop's thread, after that */
+    bool finishes; /* what it was given before it was stopped is worked on, not skipped */
 } serve_worker_calls;
 
 int serve_worker_start(serve_mail *mail, const serve_worker_calls *calls, void *context,
