@@ -28,7 +28,6 @@ enum {
 
 struct fa_remote {
     fa_http *http;
-    bool trusted;
     _Atomic int64_t rest_until_ms; /* it is not asked before */
     atomic_bool gone;  /* it was given up, and has not answered since */
     atomic_bool noted;
@@ -90,7 +89,6 @@ int fa_remote_make(const fa_options *options, fa_remote **ret_remote, fa_diag *d
         free(remote);
         return rc;
     }
-    remote->trusted = fa_http_is_local(remote->http) || token[0] != 0;
     *ret_remote = remote;
     return 0;
 }
@@ -116,7 +114,7 @@ const char *fa_remote_address(const fa_remote *remote)
 
 bool fa_remote_is_trusted(const fa_remote *remote)
 {
-    return remote->trusted;
+    return fa_http_is_local(remote->http);
 }
 
 bool fa_remote_usable(const fa_remote *remote)
@@ -145,11 +143,12 @@ const char *fa_server_location(const fa_tuner *tuner)
 }
 
 /* ---- one request ----------------------------------------------------------------------------*/
-/* Failures of what was asked, which this machine would not answer otherwise. */
+/* Failures of what was asked, which this machine would not answer otherwise. What was asked has been
+ * checked here: a server that finds it not valid is older than this. */
 bool fa_remote_is_answer(int code)
 {
-    static const int codes[] = {FA_EINVAL,  FA_ENOTFOUND, FA_ENOTSUP,   FA_ECOMPILE,
-                                FA_EALIGN,  FA_ENOKERNEL, FA_ECANCELED, FA_EMANIFEST};
+    static const int codes[] = {FA_ENOTFOUND, FA_ENOTSUP,   FA_ECOMPILE,
+                                FA_EALIGN,    FA_ENOKERNEL, FA_ECANCELED};
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
         if (codes[i] == code)
             return true;
@@ -288,6 +287,6 @@ int fa_remote_check(fa_remote *remote, char *ret_text, size_t size, fa_diag *dia
             return fa_fail(diag, FA_EIO, "it answers with status %d", reply.status);
     }
     snprintf(ret_text, size, "%s is ready%s", fa_remote_address(remote),
-             remote->trusted ? "" : "; without a token what it says is proved here first");
+             fa_remote_is_trusted(remote) ? "" : "; what it measured is proved here once more");
     return 0;
 }

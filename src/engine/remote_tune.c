@@ -191,6 +191,18 @@ static void name_device(const fa_gpu *gpu, fa_ask *ask)
         snprintf(ask->gpu, sizeof ask->gpu, "%s", type.name);
 }
 
+/* Whether an answer is for the GPU that was asked for: that silicon, or that type. */
+static bool is_for(const fa_gpu *asked, const fa_gpu *told)
+{
+    char one[FA_SILICON_MAX], other[FA_SILICON_MAX];
+    fa_gpu type, told_type;
+    fa_gpu_silicon(asked, one);
+    fa_gpu_silicon(told, other);
+    return strcmp(one, other) == 0 ||
+           (fa_catalogue_match(asked, &type) == 0 && fa_catalogue_match(told, &told_type) == 0 &&
+            strcmp(type.name, told_type.name) == 0);
+}
+
 int fa_remote_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, fa_diag *diag)
 {
     fa_ask ask = {.problem = request->problem, .ordinal = request->ordinal,
@@ -217,7 +229,11 @@ int fa_remote_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_an
         if (rc == 0)
             name_device(&gpu, &ask);
     }
-    return ask_kernel(tuner, &ask, request, ret_answer, &cubin, diag);
+    bool named = rc == 0;
+    rc = ask_kernel(tuner, &ask, request, ret_answer, &cubin, diag);
+    return rc == 0 && named && !is_for(&gpu, &ret_answer->gpu)
+               ? fa_remote_give_up(tuner, "its answer is for another GPU than the one asked for")
+               : rc;
 }
 
 int fa_remote_kernel(fa_tuner *tuner, const fa_problem *problem, const fa_gpu *gpu,
