@@ -4,6 +4,7 @@
  */
 #include "error.h"
 #include "interrupt.h"
+#include "problem.h"
 #include "sweep_out.h"
 #include "sweep_progress.h"
 #include "table.h"
@@ -69,6 +70,7 @@ static int holding_json(void *context, const fa_queue_holding *holding)
 {
     cJSON *object = cJSON_CreateObject();
     cJSON_AddNumberToObject(object, "index", holding->index);
+    cJSON_AddItemToObject(object, "problem", fa_problem_to_json(&holding->item.problem));
     cJSON_AddStringToObject(object, "gpu", holding->item.gpu);
     cJSON_AddNumberToObject(object, "attempts", holding->item.attempts);
     cJSON_AddStringToObject(object, "stage", stage_name(holding->stage));

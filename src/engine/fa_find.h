@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What a request comes to without a tune, for whoever schedules tunes himself: a service that sends
- * requests of one key to one tune. Part of fa_tune.h. Starts no process, and changes
- * nothing, but that what a fleet has of it comes into the local store.
+ * requests of one key to one tune. Part of fa_tune.h. Starts no process and changes nothing, but that
+ * what a fleet knows of it comes into the local store.
  */
 #ifndef FA_FIND_H
 #define FA_FIND_H
