@@ -444,7 +444,7 @@ def a_job_that_cannot_be_followed_is_done_here():
         with Place(script=L4) as place, Stub(follows([], job=job)) as stub:
             local_winner(place)
             one_note(place.run(*EXAMPLE, "--server", stub.address).stderr, "job")
-            assert all(request.path == "/v1/kernel" for request in stub.requests)
+            assert all(request.path in ("/v1/gpus", "/v1/kernel") for request in stub.requests)
 
 
 def ctrl_c_cancels_the_job_at_the_server():

@@ -35,7 +35,8 @@ extern "C" {
  *   templates here render too. Anything else is proved in a worker first, and so is all that comes
  *   from a TCP port, where a token says who asks and nothing of who answers; what the templates here
  *   launch otherwise is not launched. A hit in the process never waits for a server.
- * - A request without a GPU's name is for the device here, where there is one, else for the server's;
+ * - A request without a GPU's name is for the device here, where there is one, else for the server's.
+ *   What that is to measure is measured here where the server has neither such a device nor a winner;
  *   a sweep's items without one are for the server's.
  * - A callback that cancels cancels the job there, unless somebody else waits for it. */
 

@@ -124,8 +124,13 @@ bool fa_remote_usable(const fa_remote *remote)
 
 int fa_remote_give_up(fa_tuner *tuner, const char *why)
 {
+    atomic_store(&tuner->remote->rest_until_ms, fa_remote_now_ms() + REST_MS);
+    return fa_remote_do_without(tuner, why);
+}
+
+int fa_remote_do_without(fa_tuner *tuner, const char *why)
+{
     fa_remote *remote = tuner->remote;
-    atomic_store(&remote->rest_until_ms, fa_remote_now_ms() + REST_MS);
     atomic_store(&remote->gone, true);
     if (!atomic_exchange(&remote->noted, true)) {
         pthread_mutex_lock(&tuner->work); /* notes come one at a time */
