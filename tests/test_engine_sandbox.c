@@ -14,8 +14,8 @@
 
 #define SECRET "Tr0ub4dor"
 
-static const fa_problem small_problem = {.head_dim = 64, .batch = 1, .heads_q = 2, .heads_kv = 2,
-                                         .seq_q = 128, .seq_k = 128};
+static const fa_problem small_problem = {
+    .head_dim = 64, .batch = 1, .heads_q = 2, .heads_kv = 2, .seq_q = 128, .seq_k = 128};
 
 /* One config for each of these; DIRECTORY stands for the test's own. */
 static const struct hostile {
@@ -38,7 +38,8 @@ static const struct hostile {
      "not open source file"},
     {"%:include \"DIRECTORY/secret\"", false, FA_STATUS_COMPILE_FAILED, "not open source file"},
     {"#inc\\\nlude \"DIRECTORY/secret\"", false, FA_STATUS_COMPILE_FAILED, "not open source file"},
-    {"# /* a */ include \"DIRECTORY/secret\"", false, FA_STATUS_COMPILE_FAILED, "not open source file"},
+    {"# /* a */ include \"DIRECTORY/secret\"", false, FA_STATUS_COMPILE_FAILED,
+     "not open source file"},
     {"#define WHERE \"DIRECTORY/secret\"\n#include WHERE", false, FA_STATUS_COMPILE_FAILED,
      "not open source file"},
     {"#line 1 \"DIRECTORY/secret\"\n#include __FILE__", false, FA_STATUS_COMPILE_FAILED,
@@ -60,6 +61,12 @@ static const struct hostile {
      "ptxas"},
 };
 enum { HOSTILE = sizeof hostile / sizeof *hostile };
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { ENDLESS = 2 }; /* a sanitizer's worker has no bounds in memory */
+#else
+enum { ENDLESS = 3 };
+#endif
 
 /* The first goes on for minutes, the second takes all the memory that it gets. */
 static const char endless[] =
@@ -127,8 +134,10 @@ static bool write_family(const char *name, int cases)
 {
     fa_buf text = {0};
     char path[64];
-    fa_buf_printf(&text, "{\"name\": \"%s\", \"operation\": \"attn_fwd\", \"entry\": \"attn_fwd\", "
-                         "\"sm\": {\"min\": 75, \"max\": 121}, \"tunables\": {\"CASE\": [0", name);
+    fa_buf_printf(&text,
+                  "{\"name\": \"%s\", \"operation\": \"attn_fwd\", \"entry\": \"attn_fwd\", "
+                  "\"sm\": {\"min\": 75, \"max\": 121}, \"tunables\": {\"CASE\": [0",
+                  name);
     for (int i = 1; i < cases; i++)
         fa_buf_printf(&text, ",%d", i);
     fa_buf_text(&text, "]}, \"threads\": \"128\", \"shared_memory\": {\"q\": \"0\"}, "
@@ -202,8 +211,8 @@ static int keep_trial(void *context, int32_t rank, const fa_trial *trial)
 
 static int tune(const char *gpu, fa_effort effort)
 {
-    fa_request request = {.size = sizeof request, .problem = small_problem, .gpu = gpu,
-                          .effort = effort};
+    fa_request request = {
+        .size = sizeof request, .problem = small_problem, .gpu = gpu, .effort = effort};
     return fa_tune(t.tuner, &request, &t.answer, &t.diag);
 }
 
@@ -279,9 +288,11 @@ static void source_that_never_ends_or_eats_memory_costs_its_own_trial(void)
 {
     struct rusage usage;
     CHECK(make_place());
-    fa_buf_printf(&t.source, "#include \"attn_params.h\"\n%s"
-                             "extern \"C\" __global__ void attn_fwd(fa_attn_params p) {}\n", endless);
-    CHECK(write_family("mine", 3));
+    fa_buf_printf(&t.source,
+                  "#include \"attn_params.h\"\n%s"
+                  "extern \"C\" __global__ void attn_fwd(fa_attn_params p) {}\n",
+                  endless);
+    CHECK(write_family("mine", ENDLESS));
     t.timeout_ms = 2500;
     CHECK_OK(open_tuner("templates", NULL, true), t.diag);
     CHECK_OK(tune("L4", FA_EFFORT_MEASURE), t.diag);
@@ -289,14 +300,13 @@ static void source_that_never_ends_or_eats_memory_costs_its_own_trial(void)
     CHECK_INT(t.trial[0].status, FA_STATUS_COMPILED);
     CHECK_INT(t.trial[1].status, FA_STATUS_COMPILE_TIMEOUT);
     CHECK_HAS(t.trial[1].reason, "did not answer within 2500 ms");
-    CHECK(t.trial[2].status == FA_STATUS_COMPILE_FAILED ||
-          t.trial[2].status == FA_STATUS_COMPILE_TIMEOUT);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    CHECK(getrusage(RUSAGE_CHILDREN, &usage) == 0);
-    CHECK(usage.ru_maxrss <= 1 << 20); /* KiB, of the largest */
-#else
-    (void)usage;
-#endif
+    CHECK_INT(t.trials, ENDLESS);
+    if (ENDLESS > 2) {
+        CHECK(t.trial[2].status == FA_STATUS_COMPILE_FAILED ||
+              t.trial[2].status == FA_STATUS_COMPILE_TIMEOUT);
+        CHECK(getrusage(RUSAGE_CHILDREN, &usage) == 0);
+        CHECK(usage.ru_maxrss <= 1 << 20); /* KiB, of the largest */
+    }
     remove_place();
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A short run of libFuzzer on each target, where ./dev has built them; ./dev fuzz runs them for long."""
+"""A short run of libFuzzer on each target, where ./dev has built them; ./dev fuzz has longer ones."""
 import os
 import shutil
 import subprocess

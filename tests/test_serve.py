@@ -182,7 +182,12 @@ def a_winner_that_another_process_stores_is_given_within_seconds():
 
 
 def every_endpoint_of_the_description_was_asked_and_answered_well():
-    with Place(script=L4) as place, Serve(place) as daemon:
+    with Place(script=L4) as place, Serve(place, "--allow-user-templates") as daemon:
+        manifest = {"name": "mine", "operation": "attn_fwd", "entry": "attn_fwd",
+                    "sm": {"min": 75, "max": 121}, "tunables": {"A": [0]}, "threads": "32",
+                    "shared_memory": {"q": "0"}, "grid": ["1", "1", "1"], "default": {"A": 0}}
+        tap.equal(daemon.post("/v1/families", {"name": "mine", "manifest": manifest,
+                                               "source": "// none"})[0], 201)
         described = daemon.get("/openapi.json")[1]
         described["info"]["version"] = openapi.DOCUMENT["info"]["version"]
         tap.equal(described, openapi.DOCUMENT)

@@ -118,7 +118,8 @@ def a_connection_that_cannot_go_on_holds_nobody_up_and_ends():
 def what_follows_a_request_is_read_as_one_or_ends_the_connection():
     get = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
     tap.equal(statuses(said_back(get * 500)), [200] * 500)
-    for garbage in (b"\x00" * 1000, os.urandom(1000), b"}" * 1000 + b"\r\n\r\n", b"\r\n\r\n{}\r\n\r\n"):
+    for garbage in (b"\x00" * 1000, os.urandom(1000), b"}" * 1000 + b"\r\n\r\n",
+                    b"\r\n\r\n{}\r\n\r\n"):
         came = statuses(said_back(get + garbage))
         tap.equal(came[0], 200)
         assert 200 not in came[1:], came
@@ -128,7 +129,8 @@ def what_follows_a_request_is_read_as_one_or_ends_the_connection():
 def paths_lead_nowhere_but_to_what_there_is():
     for path in (b"/../../etc/passwd", b"/v1/cubins/../../healthz", b"/v1/cubins/%2e%2e%2f%2e%2e",
                  b"/v1/cubins/" + b"0" * 64 + b"%00.db", b"/v1/cubins/" + b"G" * 64,
-                 b"/v1/cubins/" + b"A" * 64, b"/v1/cubins/" + b"0" * 63, b"/v1/cubins/" + b"0" * 5000,
+                 b"/v1/cubins/" + b"A" * 64, b"/v1/cubins/" + b"0" * 63,
+                 b"/v1/cubins/" + b"0" * 5000,
                  b"/v1/cubins/" + b"0" * 64 + b"/", b"/v1/cubins/", b"//healthz", b"/healthz/",
                  b"/healthz%00", b"/v1/jobs/" + b"a" * 32, b"/v1/jobs/../winners", b"/v1/jobs/%",
                  b"/v1/jobs/%zz", b"/v1/jobs/a%2fevents", b"/v1/jobs//events", b"/%c0%ae%c0%ae/",
@@ -146,7 +148,7 @@ def paths_lead_nowhere_but_to_what_there_is():
 def methods_that_are_not_taken_say_which_are():
     for method in (b"PUT", b"PATCH", b"OPTIONS", b"TRACE", b"CONNECT", b"get", b"X" * 200):
         came = said_back(method + b" /v1/kernel HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        assert all(status in (400, 404, 405, 501) for status in statuses(came)), (method, came[:200])
+        assert all(status in (400, 404, 405, 501) for status in statuses(came)), (method, came)
     well()
 
 
@@ -166,7 +168,7 @@ def two_thousand_idle_connections_leave_room_and_nothing_behind():
                 client.sendall(b"GET /hea")  # half a head
             elif i % 3 == 2:
                 client.sendall(HEAD + b"Content-Length: 100\r\n\r\n{")  # half a body
-        wait_for(lambda: daemon.metric("connections_accepted_total") >= before + IDLE, "all of them")
+        wait_for(lambda: daemon.metric("connections_accepted_total") >= before + IDLE, "them all")
         tap.equal(daemon.get("/healthz", raw=True)[1], b"ok\n")
     well()
 
@@ -228,7 +230,8 @@ def main():
     with Place(script=HANG) as place:
         place.take_cubins()
         with Serve(place, "--trial-timeout", "600", "--max-connections", str(IDLE + 500),
-                   "--head-timeout", "30", "--body-timeout", "30", "--idle-timeout", "30") as daemon:
+                   "--head-timeout", "30", "--body-timeout", "30",
+                   "--idle-timeout", "30") as daemon:
             # What it opens for its first tune stays open.
             job = daemon.post("/v1/tunes", ask(seq=96))[1]["job"]
             daemon.wait_for_state(job, "running")

@@ -49,8 +49,7 @@ def two_hundred_clients_of_a_cold_key_cause_one_tune():
         tap.equal(len(daemon.get("/v1/winners")[1]["winners"]), 1)
         # And each config of its space was tried once.
         answer = daemon.post("/v1/kernel", ask(gpu="L4"))[1]["answer"]
-        told = json.loads(place.run("explain", "--gpu", "L4", "--seq", "128", "--batch", "1", "--heads",
-                                    "1", "--json").stdout)
+        told = place.json("explain", "--gpu", "L4", "--seq", "128", "--batch", "1", "--heads", "1")
         tap.equal(answer["funnel"]["compiled"], len([c for c in told["configs"]
                                                      if c["status"] == "compiled"]))
 

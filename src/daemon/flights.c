@@ -153,6 +153,7 @@ static int start_job(serve_flight *flight, serve_job *job)
         job->effort = effort_of(&flight->ask);
         serve_flight_request(flight, &job->request, NULL); /* which the lookup has done as well */
         memcpy(job->gpu_name, flight->gpu_name, sizeof job->gpu_name);
+        memcpy(job->family, flight->ask.family, sizeof job->family);
         if (job->request.gpu != NULL)
             job->request.gpu = job->gpu_name;
     }

@@ -40,7 +40,10 @@ static int look_up_tune(serve_flight *flight)
 {
     serve_service *service = flight->service;
     fa_request request;
+    fa_tuner *tuner = service->tuner;
     int rc = serve_flight_request(flight, &request, &flight->diag);
+    if (rc == 0 && flight->ask.family[0] != 0)
+        rc = serve_guest_open(service, flight->ask.family, &service->guest, &tuner, &flight->diag);
     if (rc == 0 && request.gpu == NULL && service->device_code != 0)
         rc = fa_fail(&flight->diag, service->device_code, "%s", service->device_reason.text);
     if (rc != 0)
@@ -51,13 +54,13 @@ static int look_up_tune(serve_flight *flight)
             request.effort = FA_EFFORT_MEASURE;
     }
     flight->found = (fa_found){.size = sizeof flight->found};
-    rc = fa_find(service->tuner, &request, &flight->found, &flight->diag);
+    rc = fa_find(tuner, &request, &flight->found, &flight->diag);
     if (rc != 0)
         return rc;
     flight->gpu = flight->found.gpu;
-    return flight->found.answered ? serve_compose(service->tuner, &flight->found.answer,
-                                                  &flight->document, &flight->diag)
-                                  : 0;
+    return flight->found.answered
+               ? serve_compose(tuner, &flight->found.answer, &flight->document, &flight->diag)
+               : 0;
 }
 
 /* Reads a sweep and finds whose runner it is for: a device's where one of its items is for that. */

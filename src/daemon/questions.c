@@ -88,6 +88,7 @@ void serve_lookup_end(serve_worker *worker, void *context)
     serve_service *service = context;
     (void)worker;
     fa_close(&service->tuner);
+    serve_guest_close(&service->guest);
 }
 
 void serve_devices_know(serve_service *service)

@@ -19,7 +19,7 @@ typedef struct route {
     unsigned method;
     bool open;  /* to whoever reaches the port */
     bool store; /* needs the service to be ready */
-    bool large; /* its body is a sweep */
+    bool large; /* its body is a sweep or a family */
     void (*handle)(serve_service *service, serve_exchange *exchange, const char *part);
 } route;
 
@@ -82,6 +82,12 @@ static void post_sweep(serve_service *service, serve_exchange *exchange, const c
 {
     (void)part;
     serve_flight_sweep(service, exchange);
+}
+
+static void post_family(serve_service *service, serve_exchange *exchange, const char *part)
+{
+    (void)part;
+    serve_family_post(service, exchange);
 }
 
 static void get_jobs(serve_service *service, serve_exchange *exchange, const char *part)
@@ -156,6 +162,7 @@ static const route routes[] = {
     {"/v1/cubins/*", METHOD_GET, false, true, false, get_cubin},
     {"/v1/tunes", METHOD_POST, false, true, false, post_tune},
     {"/v1/sweeps", METHOD_POST, false, true, true, post_sweep},
+    {"/v1/families", METHOD_POST, false, true, true, post_family},
     {"/v1/jobs", METHOD_GET, false, false, false, get_jobs},
     {"/v1/jobs/*", METHOD_GET, false, false, false, get_job},
     {"/v1/jobs/*", METHOD_DELETE, false, false, false, delete_job},

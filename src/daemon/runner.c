@@ -109,10 +109,15 @@ static int tune(serve_job *job, serve_runner *runner, fa_diag *diag)
     fa_request request = job->request;
     request.progress = tune_event;
     request.context = job;
-    int rc = need_tuner(runner, &runner->tuner, diag);
+    fa_tuner *tuner = NULL;
+    int rc = job->family[0] != 0
+                 ? serve_guest_open(runner->service, job->family, &runner->guest, &tuner, diag)
+                 : need_tuner(runner, &runner->tuner, diag);
+    if (rc == 0 && tuner == NULL)
+        tuner = runner->tuner;
     if (rc == 0)
-        rc = fa_tune(runner->tuner, &request, &answer, diag);
-    return rc == 0 ? serve_compose(runner->tuner, &answer, &job->result, diag) : rc;
+        rc = fa_tune(tuner, &request, &answer, diag);
+    return rc == 0 ? serve_compose(tuner, &answer, &job->result, diag) : rc;
 }
 
 /* ---- sweeps ---------------------------------------------------------------------------------*/
@@ -188,6 +193,7 @@ static void runner_end(serve_worker *worker, void *context)
     (void)worker;
     fa_close(&runner->tuner);
     fa_close(&runner->sweeper);
+    serve_guest_close(&runner->guest);
 }
 
 static void runner_ended(void *context)

@@ -70,6 +70,7 @@ struct serve_job {
     char gpu[64];       /* words for lists */
     fa_request request; /* of a tune; its gpu points to gpu_name */
     char gpu_name[64];
+    char family[65];     /* a client's own that is tuned; "": the server's */
     fa_sweep_request sweep;
     fa_sweep_item *items;
     char plan[512];
@@ -120,11 +121,23 @@ char *serve_jobs_text(serve_service *service);
 void serve_job_tell(serve_job *job, const char *event, char *text);
 void serve_job_tell_started(serve_job *job);
 
+/* ---- clients' own families (families.c) --------------------------------------------------------*/
+/* A tuner of the one that was asked for last; a thread's. */
+typedef struct serve_guest {
+    char id[65];
+    fa_tuner *tuner;
+} serve_guest;
+int serve_guest_open(const serve_service *service, const char *id, serve_guest *guest,
+                     fa_tuner **ret_tuner, fa_diag *diag);
+void serve_guest_close(serve_guest *guest);
+void serve_family_post(serve_service *service, serve_exchange *exchange);
+
 /* ---- runners (runner.c): a thread for each device, and one for GPUs that are not here --------*/
 typedef struct serve_runner {
     serve_service *service;
     serve_worker *worker;
     fa_tuner *tuner, *sweeper; /* the thread's */
+    serve_guest guest;
 } serve_runner;
 void serve_job_work(serve_task *task, serve_worker *worker);
 int serve_runner_get(serve_service *service, int index, serve_runner **ret_runner, fa_diag *diag);
@@ -205,6 +218,7 @@ struct serve_service {
     bool runs; /* false: jobs are queued and never run, as in a test of requests */
     /* The lookup thread's: */
     fa_tuner *tuner;
+    serve_guest guest;
     bool devices_known;
     struct {
         int64_t seconds, nanoseconds, size, inode;

@@ -74,6 +74,8 @@ static const setting table[] = {
     {"cache", KIND_INTEGER, AT(cache_mib), 1, 4096, NULL, "MIB", "of answers in memory"},
     {"log-format", KIND_CHOICE, AT(log_format), 0, 0, formats, "FORMAT", "logfmt or json"},
     {"log-level", KIND_CHOICE, AT(log_level), 0, 0, levels, "LEVEL", "error, warn, info or debug"},
+    {"allow-user-templates", KIND_FLAG, AT(allow_user_templates), 0, 0, NULL, NULL,
+     "compile kernel families that clients send, in a sandbox"},
     {"help", KIND_FLAG, AT(help), 0, 0, NULL, NULL, "this text"},
     {"version", KIND_FLAG, AT(version), 0, 0, NULL, NULL, "the version"},
 };

@@ -65,6 +65,7 @@ typedef struct fa_ask {
     fa_effort effort;
     bool again, exact, first_contact; /* as in fa_request */
     int32_t timeout_ms; /* 0: the server's default */
+    char family[65];    /* of a kernel family that was sent to the server; "": the server's own */
 } fa_ask;
 
 FA_API int fa_ask_write(const fa_ask *ask, char **ret_text, fa_diag *diag);

@@ -27,20 +27,43 @@ enum {
 };
 
 /* Calls with no effect beyond this process and its open descriptors. */
-static const int allowed[] = {
-    SCMP_SYS(read), SCMP_SYS(write), SCMP_SYS(close), SCMP_SYS(poll), SCMP_SYS(ppoll),
-    SCMP_SYS(brk), SCMP_SYS(munmap), SCMP_SYS(mremap), SCMP_SYS(madvise),
-    SCMP_SYS(futex), SCMP_SYS(sched_yield), SCMP_SYS(sched_getaffinity), SCMP_SYS(set_robust_list),
-    SCMP_SYS(rseq), SCMP_SYS(restart_syscall), SCMP_SYS(gettid), SCMP_SYS(getpid),
-    SCMP_SYS(clock_gettime), SCMP_SYS(clock_nanosleep), SCMP_SYS(nanosleep), SCMP_SYS(gettimeofday),
-    SCMP_SYS(time), SCMP_SYS(getrusage), SCMP_SYS(getrandom), SCMP_SYS(getcwd),
-    SCMP_SYS(rt_sigaction), SCMP_SYS(rt_sigprocmask), SCMP_SYS(rt_sigreturn), SCMP_SYS(sigaltstack),
-    SCMP_SYS(exit), SCMP_SYS(exit_group)};
+static const int allowed[] = {SCMP_SYS(read),
+                              SCMP_SYS(write),
+                              SCMP_SYS(close),
+                              SCMP_SYS(poll),
+                              SCMP_SYS(ppoll),
+                              SCMP_SYS(brk),
+                              SCMP_SYS(munmap),
+                              SCMP_SYS(mremap),
+                              SCMP_SYS(madvise),
+                              SCMP_SYS(futex),
+                              SCMP_SYS(sched_yield),
+                              SCMP_SYS(sched_getaffinity),
+                              SCMP_SYS(set_robust_list),
+                              SCMP_SYS(rseq),
+                              SCMP_SYS(restart_syscall),
+                              SCMP_SYS(gettid),
+                              SCMP_SYS(getpid),
+                              SCMP_SYS(clock_gettime),
+                              SCMP_SYS(clock_nanosleep),
+                              SCMP_SYS(nanosleep),
+                              SCMP_SYS(gettimeofday),
+                              SCMP_SYS(time),
+                              SCMP_SYS(getrusage),
+                              SCMP_SYS(getrandom),
+                              SCMP_SYS(getcwd),
+                              SCMP_SYS(rt_sigaction),
+                              SCMP_SYS(rt_sigprocmask),
+                              SCMP_SYS(rt_sigreturn),
+                              SCMP_SYS(sigaltstack),
+                              SCMP_SYS(exit),
+                              SCMP_SYS(exit_group)};
 
-static const int paths[] = {
-    SCMP_SYS(open), SCMP_SYS(openat), SCMP_SYS(openat2), SCMP_SYS(creat), SCMP_SYS(stat),
-    SCMP_SYS(lstat), SCMP_SYS(newfstatat), SCMP_SYS(statx), SCMP_SYS(access), SCMP_SYS(faccessat),
-    SCMP_SYS(faccessat2), SCMP_SYS(readlink), SCMP_SYS(readlinkat), SCMP_SYS(statfs)};
+static const int paths[] = {SCMP_SYS(open),       SCMP_SYS(openat),     SCMP_SYS(openat2),
+                            SCMP_SYS(creat),      SCMP_SYS(stat),       SCMP_SYS(lstat),
+                            SCMP_SYS(newfstatat), SCMP_SYS(statx),      SCMP_SYS(access),
+                            SCMP_SYS(faccessat),  SCMP_SYS(faccessat2), SCMP_SYS(readlink),
+                            SCMP_SYS(readlinkat), SCMP_SYS(statfs)};
 
 static int add_all(scmp_filter_ctx filter, uint32_t action, const int *call, size_t count)
 {
@@ -58,11 +81,13 @@ static int add_conditional(scmp_filter_ctx filter, int channel)
         unsigned count;
         struct scmp_arg_cmp when[2];
     } rules[] = {
-        {SCMP_SYS(sendto), 2, {SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)channel), SCMP_A4(SCMP_CMP_EQ, 0)}},
+        {SCMP_SYS(sendto),
+         2,
+         {SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)channel), SCMP_A4(SCMP_CMP_EQ, 0)}},
         {SCMP_SYS(mmap), 1, {SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0)}},
         {SCMP_SYS(mprotect), 1, {SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0)}},
         {SCMP_SYS(clone), 1, {SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD)}},
-        {SCMP_SYS(tgkill), 1, {SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid())}}, /* abort() */
+        {SCMP_SYS(tgkill), 1, {SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid())}},        /* abort() */
         {SCMP_SYS(prlimit64), 2, {SCMP_A0(SCMP_CMP_EQ, 0), SCMP_A2(SCMP_CMP_EQ, 0)}}, /* reads */
         {SCMP_SYS(prlimit64), 2, {SCMP_A0(SCMP_CMP_EQ, 0), SCMP_A1(SCMP_CMP_EQ, RLIMIT_CPU)}},
         {SCMP_SYS(setrlimit), 1, {SCMP_A0(SCMP_CMP_EQ, RLIMIT_CPU)}}};

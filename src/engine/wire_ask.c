@@ -79,6 +79,8 @@ int fa_ask_write(const fa_ask *ask, char **ret_text, fa_diag *diag)
     cJSON_AddBoolToObject(json, "again", known.again);
     cJSON_AddBoolToObject(json, "exact", known.exact);
     cJSON_AddBoolToObject(json, "first_contact", known.first_contact);
+    if (known.family[0] != 0)
+        cJSON_AddStringToObject(json, "family", known.family);
     if (cJSON_AddNumberToObject(json, "timeout_ms", known.timeout_ms) == NULL) {
         cJSON_Delete(json);
         json = NULL;
@@ -89,7 +91,7 @@ int fa_ask_write(const fa_ask *ask, char **ret_text, fa_diag *diag)
 static int ask_from(const cJSON *json, fa_ask *ask, fa_diag *diag)
 {
     static const char *const keys[] = {"problem", "gpu", "uuid", "ordinal", "effort", "again",
-                                       "exact", "first_contact", "timeout_ms", NULL};
+                                       "exact", "first_contact", "timeout_ms", "family", NULL};
     int rc = fa_wire_keys(json, keys, where, diag);
     if (rc == 0)
         rc = read_problem(json, &ask->problem, diag);
@@ -109,6 +111,11 @@ static int ask_from(const cJSON *json, fa_ask *ask, fa_diag *diag)
         rc = fa_wire_flag(json, "first_contact", &ask->first_contact, where, diag);
     if (rc == 0)
         rc = read_count(json, "timeout_ms", INT32_MAX, &ask->timeout_ms, diag);
+    if (rc == 0)
+        rc = read_name(json, "family", ask->family, sizeof ask->family, diag);
+    if (rc == 0 && ask->family[0] != 0 &&
+        (strlen(ask->family) != 64 || strspn(ask->family, "0123456789abcdef") != 64))
+        rc = fa_fail(diag, FA_EINVAL, "%s: \"family\" must be 64 lower-case hex digits", where);
     return rc;
 }
 

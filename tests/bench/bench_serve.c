@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Load on a daemon's Unix socket: kept connections, each with one request under way at a time, all of
- * the same bytes, on one thread with epoll.
+ * Load on a daemon's Unix socket: kept connections, each with one request under way at a time, all
+ * of the same bytes, on one thread with epoll.
  *
  *     bench_serve SOCKET CONNECTIONS REQUESTS < BODY        POST /v1/kernel with that body
  *
@@ -26,7 +26,8 @@ enum { BODY_MAX = 1 << 16, REPLY_MAX = 1 << 16, CONNECTIONS_MAX = 20000, TURN = 
 
 struct client {
     int fd;
-    size_t sent, got, whole; /* of the request; of the reply; its size once its head is there, else 0 */
+    size_t sent, got,
+        whole; /* of the request; of the reply; its size once its head is there, else 0 */
     double began;
     char reply[REPLY_MAX];
 };
@@ -58,7 +59,8 @@ static bool read_request(void)
     size_t size = fread(body, 1, sizeof body, stdin);
     int head = snprintf(load.request, sizeof load.request,
                         "POST /v1/kernel HTTP/1.1\r\nHost: localhost\r\n"
-                        "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n", size);
+                        "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n",
+                        size);
     if (head < 0 || size == sizeof body)
         return false;
     memcpy(load.request + head, body, size);
@@ -97,9 +99,9 @@ static size_t reply_size(const struct client *client)
 {
     static const char name[] = "Content-Length: ";
     const char *end = memmem(client->reply, client->got, "\r\n\r\n", 4);
-    const char *length = end != NULL ? memmem(client->reply, (size_t)(end - client->reply), name,
-                                              sizeof name - 1)
-                                     : NULL;
+    const char *length =
+        end != NULL ? memmem(client->reply, (size_t)(end - client->reply), name, sizeof name - 1)
+                    : NULL;
     if (length == NULL)
         return 0;
     return (size_t)(end + 4 - client->reply) + strtoul(length + sizeof name - 1, NULL, 10);
@@ -107,7 +109,8 @@ static size_t reply_size(const struct client *client)
 
 static void take(struct client *client)
 {
-    ssize_t n = recv(client->fd, client->reply + client->got, sizeof client->reply - client->got, 0);
+    ssize_t n =
+        recv(client->fd, client->reply + client->got, sizeof client->reply - client->got, 0);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0)

@@ -36,14 +36,15 @@ class Daemon:
     def __init__(self, build, folder):
         self.build, self.folder = build, folder
         self.socket = os.path.join(folder, "s")
-        self.env = dict(os.environ, FA_TUNE_STORE=os.path.join(folder, "store.db"), FA_TUNE_SYSTEM="",
-                        FA_TUNE_LIBCUDA="/nowhere/libcuda.so.1",
+        self.env = dict(os.environ, FA_TUNE_STORE=os.path.join(folder, "store.db"),
+                        FA_TUNE_SYSTEM="", FA_TUNE_LIBCUDA="/nowhere/libcuda.so.1",
                         FA_TUNE_WORKER=os.path.join(build, "fa-tune-worker"))
 
     def __enter__(self):
         begin = time.perf_counter()
         self.process = subprocess.Popen(
-            [os.path.join(self.build, "fa-tune-serve"), "--socket", self.socket, "--log-level", "warn"],
+            [os.path.join(self.build, "fa-tune-serve"), "--socket", self.socket,
+             "--log-level", "warn"],
             env=self.env, cwd=self.folder)
         while True:
             try:
@@ -65,8 +66,8 @@ class Daemon:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.settimeout(PATIENCE_S)
             client.connect(self.socket)
-            client.sendall(b"%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
-                           % (method.encode(), path.encode(), len(body)) + body)
+            client.sendall(b"%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+                           b"Content-Length: %d\r\n\r\n" % (method.encode(), path.encode(), len(body)) + body)
             came = b""
             while True:
                 block = client.recv(1 << 16)
@@ -146,7 +147,8 @@ def main():
         before = daemon.memory_kb()
         daemon.load(body, 1000000)
         after = daemon.memory_kb()
-        row("memory", "%d kB, after 1,000,000 requests %d kB" % (before, after), after - before < 1024)
+        row("memory", "%d kB, after 1,000,000 requests %d kB" % (before, after),
+            after - before < 1024)
     with tempfile.TemporaryDirectory(prefix="fts-") as folder, Daemon(build, folder) as daemon:
         row("start again", "%.0f ms to ready" % daemon.start_ms, daemon.start_ms < 50)
     sys.exit(1 if missed else 0)

@@ -4,7 +4,8 @@
  * clang's libFuzzer (`./dev fuzz SECONDS`), and with replay.c's main, which runs a target over its
  * corpus and some thousands of changes to it in every test run, whatever compiler there is.
  *
- * A target never returns anything but 0; what it finds, it aborts on (FUZZ_CHECK) or a sanitizer does.
+ * A target never returns anything but 0; what it finds, it aborts on (FUZZ_CHECK) or a
+ * sanitizer does.
  */
 #ifndef FA_TESTS_FUZZ_H
 #define FA_TESTS_FUZZ_H
@@ -21,12 +22,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
  * not refused for the lack of a key. */
 extern long fuzz_taken;
 
-#define FUZZ_CHECK(condition)                                                            \
-    do {                                                                                 \
-        if (!(condition)) {                                                              \
-            fprintf(stderr, "%s:%d: %s is false\n", __FILE__, __LINE__, #condition);     \
-            abort();                                                                     \
-        }                                                                                \
+#define FUZZ_CHECK(condition)                                                        \
+    do {                                                                             \
+        if (!(condition)) {                                                          \
+            fprintf(stderr, "%s:%d: %s is false\n", __FILE__, __LINE__, #condition); \
+            abort();                                                                 \
+        }                                                                            \
     } while (0)
 
 /* A file that holds these bytes, for readers that want a path; the same one each time. */
@@ -35,9 +36,9 @@ static inline const char *fuzz_file(const void *bytes, size_t size)
     static char path[64];
     static int fd = -1;
     if (fd < 0) {
-        snprintf(path, sizeof path, "%s", access("/dev/shm", W_OK) == 0
-                                              ? "/dev/shm/fa-tune-fuzz-XXXXXX"
-                                              : "/tmp/fa-tune-fuzz-XXXXXX");
+        snprintf(path, sizeof path, "%s",
+                 access("/dev/shm", W_OK) == 0 ? "/dev/shm/fa-tune-fuzz-XXXXXX"
+                                               : "/tmp/fa-tune-fuzz-XXXXXX");
         fd = mkstemp(path);
         FUZZ_CHECK(fd >= 0);
         unlink(path); /* it lives as long as we do */

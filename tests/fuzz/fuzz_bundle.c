@@ -20,17 +20,26 @@ static void make_right(void)
     static const char cubin[] = "no cubin, but bytes";
     fa_bundle_writer *writer = NULL;
     fa_diag diag;
-    fa_winner_record winner = {.origin = FA_ORIGIN_MEASURED, .entry = "attn_fwd", .gpu_name = "L4",
-                               .nvrtc = "13.0", .driver_version = 13000, .unix_time = 1,
+    fa_winner_record winner = {.origin = FA_ORIGIN_MEASURED,
+                               .entry = "attn_fwd",
+                               .gpu_name = "L4",
+                               .nvrtc = "13.0",
+                               .driver_version = 13000,
+                               .unix_time = 1,
                                .evidence = "{}"};
-    winner.scope.problem = (fa_problem){.head_dim = 64, .batch = 1, .heads_q = 2, .heads_kv = 2,
-                                        .seq_q = 128, .seq_k = 128};
+    winner.scope.problem = (fa_problem){
+        .head_dim = 64, .batch = 1, .heads_q = 2, .heads_kv = 2, .seq_q = 128, .seq_k = 128};
     snprintf(winner.scope.silicon, sizeof winner.scope.silicon, "sm=89");
     snprintf(winner.scope.policy, sizeof winner.scope.policy, "measure-1");
     memset(winner.scope.templates, 'a', FA_HASH_HEX - 1);
     memset(winner.cubin_key, 'b', FA_HASH_HEX - 1);
-    winner.trial = (fa_trial){.status = FA_STATUS_MEASURED, .threads = 128, .grid = {1, 1, 1},
-                              .median_us = 2, .low_us = 1, .high_us = 3, .sample_count = 9};
+    winner.trial = (fa_trial){.status = FA_STATUS_MEASURED,
+                              .threads = 128,
+                              .grid = {1, 1, 1},
+                              .median_us = 2,
+                              .low_us = 1,
+                              .high_us = 3,
+                              .sample_count = 9};
     snprintf(winner.trial.config.family, FA_NAME_MAX, "attn_fwd_sm80");
     FUZZ_CHECK(fa_bundle_writer_new(&writer, &diag) == 0);
     for (int i = 0; i < 3; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cubins from a compiler that may have been taken over, or from a bundle: 'P' and changes to a small
- * one that is right, or 'R' and the bytes themselves.
+ * Cubins from a compiler that may have been taken over, or from a bundle: 'P' and changes to a
+ * small one that is right, or 'R' and the bytes themselves.
  */
 #include "fuzz.h"
 
@@ -33,8 +33,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size > 0 && data[0] == 'R') {
         read_all(data + 1, size - 1);
     } else if (size > 0 && data[0] == 'P') {
-        fake_cubin c = {.sm = 90, .entry = "attn_fwd", .registers = 40, .stack = 8,
-                        .threads_x = 128, .marker = "family=x;", .sizes = {160, 512}, .boxes = boxes};
+        fake_cubin c = {.sm = 90,
+                        .entry = "attn_fwd",
+                        .registers = 40,
+                        .stack = 8,
+                        .threads_x = 128,
+                        .marker = "family=x;",
+                        .sizes = {160, 512},
+                        .boxes = boxes};
         size_t whole = fake_cubin_build(&c, made);
         uint8_t *copy = malloc(whole);
         FUZZ_CHECK(copy != NULL);

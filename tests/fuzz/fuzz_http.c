@@ -49,15 +49,18 @@ static void store_winner(void)
     static const struct {
         const char *name;
         int32_t value;
-    } tunables[] = {{"BLOCK_M", 64}, {"BLOCK_N", 64},   {"STAGES", 1},
+    } tunables[] = {{"BLOCK_M", 64}, {"BLOCK_N", 64},  {"STAGES", 1},
                     {"WARPS", 4},    {"Q_IN_REGS", 0}, {"MIN_BLOCKS", 2}};
     static unsigned char bytes[FAKE_CUBIN_MAX];
-    const fa_problem problem = {.head_dim = 64, .batch = 2, .heads_q = 2, .heads_kv = 2,
-                                .seq_q = 128, .seq_k = 128};
+    const fa_problem problem = {
+        .head_dim = 64, .batch = 2, .heads_q = 2, .heads_kv = 2, .seq_q = 128, .seq_k = 128};
     fake_cubin made = {.sm = 89, .entry = "attn_fwd", .registers = 40, .threads_x = 128};
     fa_options options = {.size = sizeof options, .store = f.store, .server = ""};
-    fa_winner_record winner = {.origin = FA_ORIGIN_PREDICTED, .entry = "attn_fwd",
-                               .gpu_name = "L4", .nvrtc = "13.0", .evidence = "{}"};
+    fa_winner_record winner = {.origin = FA_ORIGIN_PREDICTED,
+                               .entry = "attn_fwd",
+                               .gpu_name = "L4",
+                               .nvrtc = "13.0",
+                               .evidence = "{}"};
     fa_cubin_record cubin = {.entry = "attn_fwd", .sm = 89, .bytes = bytes};
     fa_target target;
     fa_tuner *tuner = NULL;
@@ -69,8 +72,12 @@ static void store_winner(void)
     memset(cubin.key, 'c', FA_HASH_HEX - 1);
     memset(winner.cubin_key, 'c', FA_HASH_HEX - 1);
     winner.scope = target.scope;
-    winner.trial = (fa_trial){.status = FA_STATUS_COMPILED, .threads = 128, .grid = {2, 2, 2},
-                              .smem_bytes = 16384, .registers = 40, .predicted_us = 5};
+    winner.trial = (fa_trial){.status = FA_STATUS_COMPILED,
+                              .threads = 128,
+                              .grid = {2, 2, 2},
+                              .smem_bytes = 16384,
+                              .registers = 40,
+                              .predicted_us = 5};
     snprintf(winner.trial.config.family, FA_NAME_MAX, "attn_fwd_sm80");
     for (size_t i = 0; i < sizeof tunables / sizeof *tunables; i++) {
         fa_tunable *tunable = &winner.trial.config.tunable[winner.trial.config.count++];
@@ -101,6 +108,7 @@ static void set_up(void)
     store_winner();
     FUZZ_CHECK(serve_settings_read(5, arguments, &f.settings, &diag) == 0);
     f.settings.socket = "";
+    f.settings.allow_user_templates = true;
     serve_log_setup(SERVE_ERROR, false);
     FUZZ_CHECK(uv_loop_init(&f.loop) == 0);
     FUZZ_CHECK(serve_service_open(&f.loop, &f.settings, got_ready, NULL, &f.service, &diag) == 0);

@@ -15,8 +15,15 @@ static void enumerate(fa_family *family)
 {
     static const fa_problem problem[] = {
         {.head_dim = 64, .batch = 4, .heads_q = 8, .heads_kv = 8, .seq_q = 512, .seq_k = 512},
-        {.dtype = FA_BF16, .causal = FA_CAUSAL_TOP_LEFT, .head_dim = 256, .batch = INT32_MAX,
-         .heads_q = 65535, .heads_kv = 1, .seq_q = INT32_MAX, .seq_k = 1, .unaligned = true}};
+        {.dtype = FA_BF16,
+         .causal = FA_CAUSAL_TOP_LEFT,
+         .head_dim = 256,
+         .batch = INT32_MAX,
+         .heads_q = 65535,
+         .heads_kv = 1,
+         .seq_q = INT32_MAX,
+         .seq_k = 1,
+         .unaligned = true}};
     static const char *const gpus[] = {"T4", "H200"};
     fa_family_list list = {&family, 1};
     fa_diag diag;

@@ -10,17 +10,17 @@
 long fuzz_taken;
 
 /* Text that was read and written: reads it again and compares. */
-#define AGAIN(read_it, write_it)                                          \
-    do {                                                                  \
-        char *first = NULL, *second = NULL;                               \
-        FUZZ_CHECK((write_it)(&first, &diag) == 0);                       \
-        FUZZ_CHECK((read_it)(first, strlen(first), &diag) == 0);          \
-        FUZZ_CHECK((write_it)(&second, &diag) == 0);                      \
-        if (strcmp(first, second) != 0)                                   \
-            fprintf(stderr, "%s\n%s\n", first, second);                   \
-        FUZZ_CHECK(strcmp(first, second) == 0);                           \
-        free(first);                                                      \
-        free(second);                                                     \
+#define AGAIN(read_it, write_it)                                 \
+    do {                                                         \
+        char *first = NULL, *second = NULL;                      \
+        FUZZ_CHECK((write_it)(&first, &diag) == 0);              \
+        FUZZ_CHECK((read_it)(first, strlen(first), &diag) == 0); \
+        FUZZ_CHECK((write_it)(&second, &diag) == 0);             \
+        if (strcmp(first, second) != 0)                          \
+            fprintf(stderr, "%s\n%s\n", first, second);          \
+        FUZZ_CHECK(strcmp(first, second) == 0);                  \
+        free(first);                                             \
+        free(second);                                            \
     } while (0)
 
 static fa_diag diag;

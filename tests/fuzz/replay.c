@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs a fuzz target over the files of a directory, each as it is and then with changes that are the
- * same in every run: bytes flipped, cut off, taken twice, put in from another file. For builds
+ * Runs a fuzz target over the files of a directory, each as it is and then with changes that are
+ * the same in every run: bytes flipped, cut off, taken twice, put in from another file. For builds
  * without libFuzzer; it covers less, but it runs everywhere. Prints TAP: one test a target.
  * A file must be taken by its reader as it is, unless its name begins with "not-".
  *
@@ -71,8 +71,9 @@ static void run(const uint8_t *bytes, size_t size)
 /* One change; returns the new size. */
 static size_t change(uint8_t *bytes, size_t size)
 {
-    static const char *const words[] = {"-1", "1e999", "null", "4294967296", "\\ud800", "{\"a\":",
-                                        "\xff", "99999999999999999999", "[[[[", "\"\"", "\r\n", "NaN"};
+    static const char *const words[] = {"-1",      "1e999",   "null", "4294967296",
+                                        "\\ud800", "{\"a\":", "\xff", "99999999999999999999",
+                                        "[[[[",    "\"\"",    "\r\n", "NaN"};
     size_t at = below(size), other, count;
     switch (size < 2 ? 3 : below(6)) {
     case 0:

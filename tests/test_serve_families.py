@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Kernel families that clients send to a daemon whose operator allows it."""
+import json
+import os
+
+import tap
+from place import Place
+from serve import Serve, ask
+
+NONE = "no_device\n"
+ALLOW = "--allow-user-templates"
+SOURCE = """#include "attn_params.h"
+extern "C" __global__ void attn_fwd(fa_attn_params p) { static_cast<char *>(p.o)[0] = CASE; }
+"""
+MANIFEST = {"name": "mine", "operation": "attn_fwd", "entry": "attn_fwd",
+            "sm": {"min": 75, "max": 121}, "tunables": {"CASE": [0, 1]}, "threads": "128", "shared_memory": {"q": "0"},
+            "registers": "32", "grid": ["1", "1", "1"], "default": {"CASE": 0}}
+
+
+def family(source=SOURCE, name="mine", **manifest):
+    return {"name": name, "manifest": dict(MANIFEST, name=name, **manifest), "source": source}
+
+
+def a_server_that_does_not_allow_them_takes_none():
+    with Place(script=NONE) as place, Serve(place) as daemon:
+        tap.equal(daemon.post("/v1/families", family())[0], 403)
+        status, document = daemon.post("/v1/kernel", ask(gpu="L4", family="0" * 64))
+        tap.equal((status, document["error"]["code"]), (422, "FA_ENOTSUP"))
+        assert not os.path.exists(os.path.join(place.folder, "families"))
+
+
+def a_family_is_tuned_for_those_who_name_it_and_for_nobody_else():
+    with Place(script=NONE) as place, Serve(place, ALLOW) as daemon:
+        status, sent = daemon.post("/v1/families", family())
+        tap.equal((status, sent["name"]), (201, "mine"))
+        tap.equal(daemon.post("/v1/families", family()), (200, sent))
+        other = daemon.post("/v1/families", family(SOURCE + "\n"))[1]
+        assert other["family"] != sent["family"]
+        mine = ask(gpu="L4", family=sent["family"])
+        status, document = daemon.post("/v1/kernel", mine)
+        tap.equal((status, document["answer"]["config"]["family"]), (200, "mine"))
+        tap.equal(document["answer"]["funnel"]["space"], 2)
+        status, cubin, _ = daemon.get("/v1/cubins/" + document["cubin"]["key"], raw=True)
+        tap.equal((status, len(cubin)), (200, document["cubin"]["size"]))
+        for body in (ask(gpu="L4"), ask(gpu="L4", family=other["family"])):
+            tap.equal(daemon.post("/v1/kernel", dict(body, effort="cached"))[0], 404)
+        # It outlives the daemon, and so does its winner.
+        daemon.kill()
+        daemon.start()
+        status, again = daemon.post("/v1/kernel", dict(mine, effort="predict"))
+        tap.equal((status, again["cubin"]), (200, document["cubin"]))
+        mode = os.stat(os.path.join(place.folder, "families", sent["family"])).st_mode
+        tap.equal(mode & 0o77, 0)
+
+
+def what_is_no_family_is_told_and_not_kept():
+    with Place(script=NONE) as place, Serve(place, ALLOW) as daemon:
+        for wrong in ([], {}, {"name": "mine"}, dict(family(), source=""), dict(family(), source=7),
+                      dict(family(), manifest="{}"), dict(family(), more=1), family(name="../mine"),
+                      family(name="Mine"), family(name="m" * 32), family(name="attn_ref"),
+                      family(name="attn_fwd_sm80"), dict(family(), name="other"),
+                      family("x" * ((1 << 20) + 1)), family(threads="(SELECT 1)"),
+                      family(threads="load_extension('x')"),
+                      family(tunables={"CASE": list(range(65))}), family(operation="nothing"),
+                      family(grid=["1/0", "1", "1"]), family(let={"A": "B", "B": "A"})):
+            status, document = daemon.post("/v1/families", wrong)
+            assert status == 400, (status, str(wrong)[:200], document)
+            assert document["error"]["message"], wrong
+        tap.equal(daemon.post("/v1/families", b"[" * 100000)[0], 400)
+        tap.equal(daemon.post("/v1/families", b"x" * (9 << 20))[0], 413)
+        folder = os.path.join(place.folder, "families")
+        tap.equal(os.listdir(folder) if os.path.exists(folder) else [], [])
+        for unknown, status in (("0" * 64, 404), ("x", 400), ("A" * 64, 400), ("../" * 20, 400)):
+            tap.equal(daemon.post("/v1/kernel", ask(gpu="L4", family=unknown))[0], status)
+
+
+def its_source_reads_nothing_and_its_end_is_told():
+    with Place(script=NONE) as place, Serve(place, ALLOW) as daemon:
+        secret = os.path.join(place.folder, "secret")
+        with open(secret, "w", encoding="ascii") as file:
+            file.write("Tr0ub4dor")
+        sent = daemon.post("/v1/families", family('#include "%s"\n' % secret + SOURCE))[1]
+        status, document = daemon.post("/v1/kernel", ask(gpu="L4", family=sent["family"]))
+        tap.equal((status, document["error"]["code"]), (422, "FA_ENOKERNEL"))
+        tap.lacks(json.dumps(daemon.get("/v1/jobs")[1]) + daemon.log(), "Tr0ub4dor")
+        with open(place.store, "rb") as file:
+            tap.lacks(file.read(), b"Tr0ub4dor")
+        tap.equal(daemon.get("/healthz", raw=True)[0], 200)
+
+
+tap.main([
+    a_server_that_does_not_allow_them_takes_none,
+    a_family_is_tuned_for_those_who_name_it_and_for_nobody_else,
+    what_is_no_family_is_told_and_not_kept,
+    its_source_reads_nothing_and_its_end_is_told,
+])
