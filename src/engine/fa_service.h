@@ -28,7 +28,8 @@ extern "C" {
  * store. FA_TUNE_TOKEN_FILE names a file with the token for a TCP port.
  * - What the server answers is the answer, also FA_ENOTFOUND and the like. When it is gone, cannot do
  *   its part, does not understand or says what cannot be, a note says so once, and the local store
- *   and tuner are used; it is asked again a few seconds later.
+ *   and tuner are used; it is asked again a few seconds later, or, when it was waited for
+ *   in vain, after ten times as long.
  * - A Unix socket must be this user's or root's. Nothing of the server's enters the local store.
  * - fa_get_best_kernel() launches without a proof of its own what a server on a Unix socket measured on
  *   this very GPU, or another of its silicon under this driver version, of the kernel that the

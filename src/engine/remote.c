@@ -22,13 +22,15 @@
 enum {
     LIST_MAX = 64 << 20,
     RETRY_MS = 200, RETRY_MOST_MS = 2000,
-    REST_MS = 5000,      /* a server that is gone is not asked again for so long */
+    REST_MS = 5000,      /* a server that is gone is not asked again for so long, */
+    REST_SHARE = 10,     /* and one that was waited for in vain for this many times the wait */
     TOKEN_MAX = 256
 };
 
 struct fa_remote {
     fa_http *http;
     _Atomic int64_t rest_until_ms; /* it is not asked before */
+    _Atomic int64_t waited_ms;     /* in vain, for its last answer */
     atomic_bool gone;  /* it was given up, and has not answered since */
     atomic_bool noted;
 };
@@ -124,7 +126,9 @@ bool fa_remote_usable(const fa_remote *remote)
 
 int fa_remote_give_up(fa_tuner *tuner, const char *why)
 {
-    atomic_store(&tuner->remote->rest_until_ms, fa_remote_now_ms() + REST_MS);
+    int64_t rest_ms = REST_SHARE * atomic_exchange(&tuner->remote->waited_ms, 0);
+    atomic_store(&tuner->remote->rest_until_ms,
+                 fa_remote_now_ms() + (rest_ms > REST_MS ? rest_ms : REST_MS));
     return fa_remote_do_without(tuner, why);
 }
 
@@ -197,16 +201,21 @@ int fa_remote_ask(fa_tuner *tuner, const fa_http_call *call, int other, fa_http_
                    fa_diag *diag)
 {
     fa_diag why = {{0}};
+    int64_t began_ms = fa_remote_now_ms();
     int rc = ask(tuner->remote, call, ret_reply, &why);
     if (rc == FA_ECANCELED)
         return fa_fail(diag, rc, "canceled while the server was asked");
-    if (rc != 0)
+    if (rc != 0) {
+        atomic_store(&tuner->remote->waited_ms, fa_remote_now_ms() - began_ms);
         return fa_remote_give_up(tuner, why.text);
+    }
     if (ret_reply->status == 200 || ret_reply->status == other) {
         atomic_store(&tuner->remote->gone, false);
         return 0;
     }
     rc = failed(tuner, ret_reply, diag);
+    if (rc != FA_REMOTE_NONE)
+        atomic_store(&tuner->remote->gone, false);
     fa_buf_free(&ret_reply->body);
     return rc;
 }
