@@ -237,6 +237,20 @@ def what_was_measured_elsewhere_or_before_is_proved_here_first():
                     tap.has(done.stdout, "origin measured-same-silicon,")
 
 
+def without_libcurl_a_note_says_what_to_install():
+    with Place(script=L4) as place, Stub(Served.get().answers) as stub:
+        local_winner(place)
+        for name in ("libcurl.so.4", "libcurl-gnutls.so.4"):  # found first, and no library
+            with open(os.path.join(place.folder, name), "wb"):
+                pass
+        place.env["LD_LIBRARY_PATH"] = place.folder
+        place.env["FA_TUNE_SERVER"] = stub.address
+        done = launch(place)
+        one_note(done.stderr, "install Debian's libcurl4")
+        tap.has(done.stdout, "found in the store")
+        tap.equal(stub.requests, [])
+
+
 def a_token_file_that_others_can_write_is_refused():
     with Place(script=L4) as place:
         token = os.path.join(place.folder, "token")
@@ -475,6 +489,7 @@ tap.main([
     what_a_server_may_not_say_is_noted_and_done_without,
     a_server_that_stumbles_once_is_asked_once_more,
     what_was_measured_elsewhere_or_before_is_proved_here_first,
+    without_libcurl_a_note_says_what_to_install,
     a_token_file_that_others_can_write_is_refused,
     a_socket_of_another_user_is_not_spoken_to,
     a_failure_that_the_server_answers_is_the_answer,
