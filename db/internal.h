@@ -87,12 +87,12 @@ typedef enum fa_db_slot {
     FA_SQL_LEASE_TAKE,
     FA_SQL_LEASE_RENEW,
     FA_SQL_LEASE_RELEASE,
-    FA_SQL_LEASE_CHECK,
     FA_SQL_QUEUE_MARK,
     FA_SQL_QUEUE_CLAIM,
     FA_SQL_QUEUE_REQUEST,
     FA_SQL_QUEUE_RENEW,
     FA_SQL_QUEUE_END,
+    FA_SQL_QUEUE_ENDED,
     FA_SQL_QUEUE_REFUSED,
     FA_SQL_QUEUE_SETTLE,
     FA_SQL_QUEUE_COUNTS,
@@ -298,8 +298,6 @@ extern const char *const fa_db_stage_names[]; /* by fa_queue_stage */
 
 /* ---- leases.c --------------------------------------------------------------------------------*/
 bool fa_db_holder_ok(const char *holder);
-/* Inside a write transaction: FA_EBUSY when the lease was lost; it cannot be lost until the commit. */
-int fa_db_lease_check(fa_store *store, const fa_store_lease *lease, fa_diag *diag);
 
 /* ---- winners.c -------------------------------------------------------------------------------*/
 int fa_db_winner_check(const fa_winner_record *winner, const fa_cubin_record *cubin, fa_diag *diag);

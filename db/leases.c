@@ -15,9 +15,6 @@ bool fa_db_holder_ok(const char *holder)
 struct leasing {
     const fa_store_lease *lease;
     int64_t lease_ms, fence;
-    const fa_winner_record *winner;
-    const fa_cubin_record *cubin;
-    bool kept;
 };
 
 static int lost(const fa_store_lease *lease, fa_diag *diag)
@@ -136,45 +133,4 @@ int fa_store_lease_release(fa_store *store, const fa_store_lease *lease, fa_diag
 {
     struct leasing leasing = {.lease = lease};
     return fa_db_change(store, release_body, &leasing, diag);
-}
-
-/* ---- publishing under a lease ---------------------------------------------------------------*/
-int fa_db_lease_check(fa_store *store, const fa_store_lease *lease, fa_diag *diag)
-{
-    fa_statement *statement;
-    int64_t fence = 0;
-    int rc = fa_db_statement(store, FA_SQL_LEASE_CHECK,
-                             "SELECT fence FROM lease WHERE name = ? AND holder = ? AND fence = ? "
-                             "/*! FOR UPDATE */",
-                             &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
-    bind_lease(&binder, lease);
-    rc = fa_db_run_id(store, &binder, &fence, diag);
-    return rc == 0 && fence != lease->fence ? lost(lease, diag) : rc;
-}
-
-static int publish_body(fa_store *store, void *context, fa_diag *diag)
-{
-    struct leasing *leasing = context;
-    int rc = fa_db_lease_check(store, leasing->lease, diag);
-    if (rc == 0)
-        rc = fa_db_winner_put(store, leasing->winner, leasing->cubin, &leasing->kept, diag);
-    return rc;
-}
-
-int fa_store_winner_publish(fa_store *store, const fa_store_lease *lease,
-                            const fa_winner_record *winner, const fa_cubin_record *cubin,
-                            bool *ret_kept, fa_diag *diag)
-{
-    struct leasing leasing = {.lease = lease, .winner = winner, .cubin = cubin};
-    int rc = fa_db_enter(store, diag);
-    if (rc == 0)
-        rc = fa_db_winner_check(winner, cubin, diag);
-    if (rc == 0)
-        rc = fa_db_write(store, publish_body, &leasing, diag);
-    if (rc == 0 && ret_kept != NULL)
-        *ret_kept = leasing.kept;
-    return rc;
 }

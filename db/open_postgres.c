@@ -108,7 +108,7 @@ void fa_postgres_disconnect(fa_store *store)
     if (postgres->connection != NULL)
         postgres->pq->finish(postgres->connection);
     postgres->connection = NULL;
-    postgres->listening = false;
+    postgres->listening = postgres->notified = false;
 }
 
 void fa_postgres_close(fa_store *store)
@@ -149,7 +149,7 @@ static int connect_server(fa_store *store, fa_diag *diag)
              "SET default_transaction_isolation = 'read committed'; "
              "SET statement_timeout = %d; SET lock_timeout = %d; "
              "SET idle_in_transaction_session_timeout = %d;%s",
-             FA_POSTGRES_STATEMENT_MS, FA_STORE_BUSY_MS, FA_POSTGRES_STATEMENT_MS,
+             FA_POSTGRES_STATEMENT_MS, FA_STORE_BUSY_MS, FA_POSTGRES_IDLE_MS,
              store->read_only ? "SET default_transaction_read_only = on;" : "");
     return fa_postgres_command(store, sql, NULL, diag);
 }
@@ -254,6 +254,8 @@ static void look_for_the_end(fa_store *store)
             break;
     if (postgres->pq->status(postgres->connection) != CONNECTION_OK)
         fa_postgres_disconnect(store);
+    else if (postgres->listening) /* they pile up where nobody waits any more */
+        fa_postgres_take_notes(postgres);
 }
 
 int fa_postgres_enter(fa_store *store, fa_diag *diag)

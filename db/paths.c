@@ -130,12 +130,28 @@ static int resolve_new(const char *path, bool create, char ret_path[FA_STORE_PAT
     return 0;
 }
 
+/* "mysql://…", "postgresql:/…": no directory is made of what was meant as an address, whose password
+ * would be its name. */
+static int refuse_address(const char *path, fa_diag *diag)
+{
+    size_t n = strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.");
+    if (n < 2 || path[n] != ':' || path[n + 1] != '/')
+        return 0;
+    return fa_fail(diag, FA_EINVAL,
+                   "the store's address %.*s:/… is of no kind that is known: use a file, or "
+                   "postgresql://USER@HOST/DATABASE",
+                   (int)(n < 20 ? n : 20), path);
+}
+
 int fa_db_resolve(const char *path, bool create, char ret_path[FA_STORE_PATH_MAX], fa_diag *diag)
 {
     if (path == NULL || path[0] == 0)
         return fa_fail(diag, FA_EINVAL, "the store has no path: set FA_TUNE_STORE to a file");
     if (strlen(path) + FA_STORE_SUFFIX_MAX >= FA_STORE_PATH_MAX)
         return fa_fail(diag, FA_EINVAL, "the store's path is too long: shorten FA_TUNE_STORE");
+    int rc = refuse_address(path, diag);
+    if (rc != 0)
+        return rc;
     char real[PATH_MAX];
     if (realpath(path, real) == NULL) {
         if (errno != ENOENT)

@@ -145,15 +145,18 @@ static int take_item(fa_store *store, struct claiming *claiming, fa_diag *diag)
                                "sweep again with --restart");
 }
 
-/* An item whose problem cannot be read would come back to every worker for ever: it has failed. */
-static int fail_unreadable(fa_store *store, int64_t id, fa_diag *diag)
+/* An item that cannot be read would come back to every worker for ever: it has failed. Answers 1. */
+static int fail_unreadable(fa_store *store, const fa_store_claim *item, fa_diag *diag)
 {
     char sql[160];
     snprintf(sql, sizeof sql,
              "UPDATE sweep_item SET state = 'failed', reason = 'its row is not valid', "
              "holder = '', lease_until = 0 WHERE id = %lld",
-             (long long)id);
-    return fa_db_exec(store, sql, diag);
+             (long long)item->item_id);
+    int rc = fa_db_exec(store, sql, diag);
+    if (rc == 0)
+        rc = close_sweep(store, item->sweep_id, diag);
+    return rc != 0 ? rc : 1;
 }
 
 /* 1: the item that was taken is not valid, and has failed. */
@@ -163,21 +166,15 @@ static int read_claimed(fa_store *store, struct claiming *claiming, fa_diag *dia
     fa_reader reader;
     int32_t position;
     int rc = fa_db_item_load(store, claim->item.item_id, &position, &claiming->item, diag);
-    if (rc == 0) {
-        rc = fail_unreadable(store, claim->item.item_id, diag);
-        if (rc == 0)
-            rc = close_sweep(store, claim->item.sweep_id, diag);
-        return rc != 0 ? rc : 1;
-    }
-    if (rc < 0)
-        return rc;
+    if (rc <= 0)
+        return rc < 0 ? rc : fail_unreadable(store, &claim->item, diag);
     rc = fa_db_row(store, FA_SQL_QUEUE_REQUEST, "SELECT request FROM sweep WHERE id = ?",
                    claim->item.sweep_id, &reader, diag);
     if (rc != 1)
         return rc < 0 ? rc : fa_fail(diag, FA_ECORRUPT, "an item of the queue has no sweep");
     fa_read_copy(&reader, claim->request, sizeof claim->request);
     fa_db_reset(reader.statement);
-    return reader.ok ? 0 : fa_fail(diag, FA_ECORRUPT, "the request of a sweep is not valid");
+    return reader.ok ? 0 : fail_unreadable(store, &claim->item, diag);
 }
 
 /* That there is nothing is no failure: what was found not to be valid on the way is committed. */
@@ -290,6 +287,28 @@ static int end_item(fa_store *store, const struct ending *ending, fa_diag *diag)
     return fa_db_run(store, &binder, diag);
 }
 
+/* Whether it was this very claim that ended the item so: a connection may be lost between the commit
+ * and the word of it. */
+static int said_before(fa_store *store, const struct ending *ending, bool *ret_said, fa_diag *diag)
+{
+    fa_statement *statement;
+    int rc = fa_db_statement(store, FA_SQL_QUEUE_ENDED,
+                             "SELECT 1 FROM sweep_item WHERE id = ? AND attempts = ? AND state = ? "
+                             "AND ready = ? AND holder = ''",
+                             &statement, diag);
+    if (rc != 0)
+        return rc;
+    fa_binder binder = {.statement = statement};
+    fa_bind_int(&binder, ending->claim->item.item_id);
+    fa_bind_int(&binder, ending->claim->item.fence);
+    fa_bind_text(&binder, fa_item_state_name(ending->state));
+    fa_bind_int(&binder, ending->ready);
+    rc = fa_db_run(store, &binder, diag);
+    *ret_said = rc == 1;
+    fa_db_reset(statement);
+    return rc < 0 ? rc : 0;
+}
+
 /* The sweep's row comes last: whoever changes it holds up all others that end an item of it, and
  * sees what those before it have ended. */
 static int settle(fa_store *store, const struct ending *ending, fa_diag *diag)
@@ -310,6 +329,10 @@ static int end_body(fa_store *store, void *context, fa_diag *diag)
     if (rc != 0)
         return rc;
     if (fa_db_changes(store) != 1) {
+        bool said = false;
+        rc = said_before(store, ending, &said, diag);
+        if (rc != 0 || said)
+            return rc;
         ending->lost = true; /* and the count of it is committed */
         if (!ending->counted)
             return 0;

@@ -2,7 +2,7 @@
  *
  * PostgreSQL as a backend: prepared statements, sentences for its errors, transactions, and NOTIFY
  * for those who wait. Whatever is asked of the server has an end: it gives up a command after a
- * minute, and we give it up soon after.
+ * while, and we give it up soon after.
  */
 #include "postgres.h"
 
@@ -317,16 +317,15 @@ static int notify(fa_store *store, fa_diag *diag)
     return fa_postgres_command(store, "NOTIFY fa_tune", NULL, diag);
 }
 
-/* Takes all that has come; whether some of it is from others. */
-static bool notified(struct fa_postgres *postgres)
+void fa_postgres_take_notes(struct fa_postgres *postgres)
 {
-    bool others = false;
+    const fa_pq *pq = postgres->pq;
     PGnotify *notification;
-    while ((notification = postgres->pq->notifies(postgres->connection)) != NULL) {
-        others = others || notification->be_pid != postgres->pq->backendPID(postgres->connection);
-        postgres->pq->freemem(notification);
+    while ((notification = pq->notifies(postgres->connection)) != NULL) {
+        if (notification->be_pid != pq->backendPID(postgres->connection))
+            postgres->notified = true;
+        pq->freemem(notification);
     }
-    return others;
 }
 
 static int wait(fa_store *store, int timeout_ms, fa_diag *diag)
@@ -345,8 +344,11 @@ static int wait(fa_store *store, int timeout_ms, fa_diag *diag)
             fa_postgres_disconnect(store);
             return rc;
         }
-        if (notified(postgres))
+        fa_postgres_take_notes(postgres);
+        if (postgres->notified) {
+            postgres->notified = false;
             return 0;
+        }
         if (await_socket(postgres, POLLIN, until) == 0)
             return FA_ETIMEOUT;
     }

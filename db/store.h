@@ -138,6 +138,9 @@ int fa_store_winner_put(fa_store *store, const fa_winner_record *winner,
  * its place whatever that is, and keeps its own time of making. */
 int fa_store_winner_replace(fa_store *store, const fa_winner_record *winner,
                             const fa_cubin_record *cubin, fa_diag *diag);
+/* Inside a batch: until its end nobody else changes the scope's winner, so that it can be weighed and
+ * replaced. */
+int fa_store_winner_hold(fa_store *store, const fa_scope *scope, fa_diag *diag);
 /* FA_ENOTFOUND when the scope has none; the cubin comes with it in one read transaction. FA_ECORRUPT
  * when the cubin is missing or corrupt (it is deleted; the winner stays, and ret_cubin NULL gets it
  * alone, so that it can be compiled again) or the winner's own row is not valid (it is deleted). */
@@ -248,16 +251,12 @@ typedef struct fa_store_lease {
  * stale. */
 int fa_store_lease_take(fa_store *store, const char *name, const char *holder, int64_t lease_ms,
                         fa_store_lease *ret_lease, fa_diag *diag);
-/* For lease_ms from now on, also after its end if nobody took it meanwhile; else FA_EBUSY. */
+/* For lease_ms from now on, also after its end if nobody took it meanwhile; else FA_EBUSY. Inside a
+ * batch it cannot be lost until the end of that. */
 int fa_store_lease_renew(fa_store *store, const fa_store_lease *lease, int64_t lease_ms,
                          fa_diag *diag);
 /* Wakes who waits. One that was lost is no error. */
 int fa_store_lease_release(fa_store *store, const fa_store_lease *lease, fa_diag *diag);
-/* fa_store_winner_put() under a lease, in one transaction: FA_EBUSY, and nothing stored, when it
- * was lost. */
-int fa_store_winner_publish(fa_store *store, const fa_store_lease *lease,
-                            const fa_winner_record *winner, const fa_cubin_record *cubin,
-                            bool *ret_kept, fa_diag *diag);
 
 /* ---- the queue of the fleet: items of sweeps, on many hosts (queue.c) ------------------------*/
 /* A host without a GPU compiles an item's space into the store; one with a GPU compiles what is
@@ -273,7 +272,8 @@ int fa_store_queue_enter(fa_store *store, const fa_sweep *sweep, const fa_sweep_
                          fa_diag *diag);
 
 /* An item taken. Whoever takes it later gets a higher fence, and what is said under a lower one is
- * refused with FA_EBUSY. Ends that are refused, but not given-back items, are counted in the sweep. */
+ * refused with FA_EBUSY. Ends that are refused, but not given-back items, are counted in the sweep.
+ * Whoever did not hear the answer may say an end again: it counts once. */
 typedef struct fa_queue_claim {
     fa_store_claim item;
     fa_queue_stage stage;

@@ -192,6 +192,21 @@ int fa_store_winner_replace(fa_store *store, const fa_winner_record *winner,
     return put(store, &putting, diag);
 }
 
+static int hold_body(fa_store *store, void *context, fa_diag *diag)
+{
+    int64_t scope_id = 0;
+    int rc = fa_db_scope_id(store, context, true, &scope_id, diag);
+    return rc != 0 ? rc : fa_db_scope_lock(store, scope_id, diag);
+}
+
+int fa_store_winner_hold(fa_store *store, const fa_scope *scope, fa_diag *diag)
+{
+    int rc = fa_db_enter(store, diag);
+    if (rc == 0)
+        rc = fa_db_scope_check(scope, diag);
+    return rc != 0 ? rc : fa_db_write(store, hold_body, (void *)(uintptr_t)scope, diag);
+}
+
 /* ---- reading --------------------------------------------------------------------------------*/
 void fa_winner_record_free(fa_winner_record *winner)
 {

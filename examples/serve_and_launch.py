@@ -69,6 +69,8 @@ def best_kernel(service, uuid):
     answer, cubin = document["answer"], document["cubin"]
     if answer["driver_version"] is None:
         sys.exit("no GPU has proved the service's answer yet (origin: %s)" % answer["origin"])
+    if cubin is None:
+        sys.exit("the service no longer has the cubin of its answer: ask it to tune \"again\"")
     status, data = service.ask("GET", "/v1/cubins/" + cubin["key"])
     if status != 200 or hashlib.sha256(data).hexdigest() != cubin["sha256"]:
         sys.exit("the service did not give the cubin that it promised")

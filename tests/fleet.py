@@ -54,6 +54,11 @@ class Host(Place):
     def worker(self, *arguments):
         return self.begin("worker", *arguments)
 
+    def waiting(self):
+        """How many results are still to be published."""
+        with sqlite3.connect(self.store, timeout=DEADLINE) as store:
+            return store.execute("SELECT count(*) FROM outbox").fetchone()[0]
+
     def hanging_now(self):
         """The processes that have launched what hangs."""
         if not os.path.exists(self.log):
@@ -169,16 +174,21 @@ class OnServer:
     def __exit__(self, *_):
         pass
 
-    def ask(self, query):
-        done = subprocess.run(
+    def session(self, *arguments):
+        """A psql that says what it is told on its input."""
+        return subprocess.Popen(
             [os.path.join(postgres.find_bin(), "psql"), "-X", "-q", "-A", "-t", "-h",
-             self.server.host, "-U", postgres.USER, "-d", postgres.DATABASE, "-c",
-             "SET search_path = " + self.schema, "-c", query],
-            env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "PGPASSWORD": postgres.PASSWORD},
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            encoding="utf-8", check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
+             self.server.host, "-U", postgres.USER, "-d", postgres.DATABASE, *arguments],
+            env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "PGPASSWORD": postgres.PASSWORD,
+                 "PGOPTIONS": "-csearch_path=" + self.schema},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            encoding="utf-8")
+
+    def ask(self, query):
+        psql = self.session("-c", query)
+        out, err = psql.communicate()
+        assert psql.returncode == 0, err
+        return out.strip()
 
     def is_free(self):
         return self.ask("SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in%'") == "0"

@@ -99,6 +99,13 @@ static void paths_that_cannot_be_a_store_are_refused(void)
     CHECK_INT(fa_store_open(path, FA_STORE_READ_WRITE, &store, NULL, &diag), FA_EINVAL);
     CHECK_INT(fa_store_open(db_path, FA_STORE_READ_ONLY, &store, NULL, &diag), FA_ENOTFOUND);
     CHECK_INT(db_count_files("store"), 0);
+    static const char *const addresses[] = {"mysql://fa:s3cret@h/fleet", "sqlite://store.db",
+                                            "postgresql:/fa:s3cret@h/fleet"};
+    for (size_t i = 0; i < sizeof addresses / sizeof *addresses; i++) {
+        CHECK_INT(fa_store_open(addresses[i], FA_STORE_READ_WRITE, &store, NULL, &diag), FA_EINVAL);
+        CHECK_HAS(diag.text, "postgresql://USER@HOST/DATABASE");
+        CHECK(strstr(diag.text, "s3cret") == NULL);
+    }
     char *longest = malloc(5000);
     CHECK(longest != NULL);
     memset(longest, 'x', 4999);

@@ -116,6 +116,24 @@ static void a_lease_that_ran_out_goes_to_the_next_and_can_be_renewed_until_then(
     fa_store_close(&store);
 }
 
+struct publishing {
+    fa_store *store;
+    const fa_store_lease *lease;
+    const fa_winner_record *winner;
+    const fa_cubin_record *cubin;
+};
+
+static int publish_under_lease(void *context, fa_diag *d)
+{
+    const struct publishing *p = context;
+    int rc = fa_store_cubin_put(p->store, p->cubin, d);
+    if (rc == 0)
+        rc = fa_store_lease_renew(p->store, p->lease, LONG_MS, d);
+    if (rc == 0)
+        rc = fa_store_winner_hold(p->store, &p->winner->scope, d);
+    return rc == 0 ? fa_store_winner_replace(p->store, p->winner, NULL, d) : rc;
+}
+
 static void a_winner_is_published_under_a_lease_that_is_held_alone(void)
 {
     static unsigned char bytes[DB_CUBIN_SIZE];
@@ -127,10 +145,12 @@ static void a_winner_is_published_under_a_lease_that_is_held_alone(void)
         usleep(1000);
     fa_winner_record winner = db_winner(512, 1, FA_ORIGIN_MEASURED);
     fa_cubin_record cubin = db_cubin(1, bytes), got;
-    CHECK_INT(fa_store_winner_publish(store, &a, &winner, &cubin, NULL, &diag), FA_EBUSY);
+    struct publishing p = {store, &a, &winner, &cubin};
+    CHECK_INT(fa_store_batch(store, publish_under_lease, &p, &diag), FA_EBUSY);
     CHECK_INT(fa_store_cubin_get(store, cubin.key, &got, &diag), FA_ENOTFOUND);
     CHECK(!db_winner_is(store, 512, 1, &diag));
-    CHECK_OK(fa_store_winner_publish(store, &b, &winner, &cubin, NULL, &diag), diag);
+    p.lease = &b;
+    CHECK_OK(fa_store_batch(store, publish_under_lease, &p, &diag), diag);
     CHECK(db_winner_is(store, 512, 1, &diag));
     fa_store_close(&store);
 }
@@ -228,7 +248,10 @@ static void a_published_item_is_done_with_its_winner_and_closes_its_sweep(void)
     CHECK_INT(counts_of(store, id).done, 2);
     CHECK_INT(counts_of(store, id).failed, 1);
     CHECK(db_winner_is(store, 64, 1, &diag) && db_winner_is(store, 256, 3, &diag));
-    CHECK_INT(publish(store, &held, 9), FA_EBUSY); /* ended already */
+    CHECK_OK(publish(store, &held, 9), diag); /* said before: its answer may have been lost */
+    CHECK(db_winner_is(store, 256, 3, &diag));
+    CHECK_INT(counts_of(store, id).refused, 0);
+    CHECK_INT(fa_store_queue_fail(store, &held, "no", NULL, &diag), FA_EBUSY); /* not so, though */
     CHECK_INT(counts_of(store, id).refused, 1);
     CHECK_INT(enter(store, 'a'), id); /* what failed is tried again */
     CHECK_OK(claim(store, NULL, "a", &held), diag);
@@ -298,6 +321,10 @@ static void compiling_comes_before_measuring_where_somebody_compiles(void)
     fa_sweep_spent spent = {.compiled = 7, .seconds = 2};
     fa_queue_claim last = held;
     CHECK_OK(fa_store_queue_compiled(store, &last, &spent, &diag), diag);
+    CHECK_OK(fa_store_queue_compiled(store, &last, &spent, &diag), diag); /* counts once */
+    fa_sweep now = {0};
+    CHECK_OK(fa_store_sweep_read(store, id, &now, &diag), diag);
+    CHECK_INT(now.spent.compiled, 7);
     CHECK_INT(counts_of(store, id).compiled, 1);
     CHECK_OK(claim(store, "L4", "m", &held), diag); /* that, not the earlier one */
     CHECK_INT(held.item.position, 2);
@@ -364,6 +391,21 @@ static void an_item_that_cannot_be_read_fails_and_the_next_is_taken(void)
              diag);
     CHECK_INT(claim(store, NULL, "a", &held), FA_ENOTFOUND); /* the last one: that is kept */
     CHECK_INT(counts_of(store, id).failed, 2);
+    CHECK_INT(state_of(store, id), FA_SWEEP_DONE);
+    fa_store_close(&store);
+}
+
+static void a_sweep_whose_request_cannot_be_read_fails_and_does_not_hold_up_the_others(void)
+{
+    fa_store *store = db_open(&diag);
+    int64_t id = enter(store, 'a'), next = 0;
+    fa_queue_claim held;
+    CHECK(store != NULL && id > 0);
+    CHECK(db_tamper("UPDATE sweep SET request = " DB_REPEAT(2000)));
+    CHECK((next = enter(store, 'b')) > id);
+    CHECK_OK(claim(store, NULL, "a", &held), diag);
+    CHECK_INT(held.item.sweep_id, next);
+    CHECK_INT(counts_of(store, id).failed, ITEMS);
     CHECK_INT(state_of(store, id), FA_SWEEP_DONE);
     fa_store_close(&store);
 }
@@ -454,6 +496,7 @@ int main(void)
     DB_TEST(a_budget_that_is_spent_closes_the_queue);
     DB_TEST(entering_again_leaves_items_with_those_who_hold_them);
     DB_TEST(an_item_that_cannot_be_read_fails_and_the_next_is_taken);
+    DB_TEST(a_sweep_whose_request_cannot_be_read_fails_and_does_not_hold_up_the_others);
     DB_TEST(a_waiter_wakes_when_another_connection_has_changed_the_store);
     DB_TEST(the_outbox_keeps_a_scope_that_was_added_again_since_it_was_told);
     return check_done();

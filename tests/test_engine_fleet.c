@@ -5,7 +5,7 @@
  */
 #include "engine_fixture.h"
 
-#include "engine.h"
+#include "fleet.h"
 
 #include <sqlite3.h>
 
@@ -150,6 +150,25 @@ static void what_is_here_is_answered_without_the_fleet_and_its_absence_is_told_o
     fixture_close(&f);
 }
 
+/* Behind a wall that drops what is sent to it every try takes until its time is up. */
+static void one_that_keeps_its_callers_waiting_is_asked_seldom(void)
+{
+    engine_fixture f;
+    fa_diag why = {.text = "no answer"};
+    const uint64_t second = 1000000000;
+    CHECK(open_fleet(&f));
+    fa_fleet *fleet = f.tuner->fleet;
+    for (int slow = 0; slow < 2; slow++) {
+        fleet->asked_ns = uv_hrtime() - (slow != 0 ? 10 * second : 0);
+        fleet->failures = 0;
+        fa_fleet_failed(f.tuner, FA_EIO, &why);
+        CHECK((fleet->retry_ns > uv_hrtime() + 100 * second) == (slow != 0));
+        CHECK(fa_fleet_again(f.tuner, FA_EIO) == (slow == 0));
+    }
+    CHECK(fa_fleet_store(f.tuner) == NULL);
+    fixture_close(&f);
+}
+
 static int steal_lease(void *context, const fa_progress *progress)
 {
     if (progress->stage == FA_STAGE_TUNE)
@@ -238,6 +257,7 @@ int main(void)
     TEST(a_kernel_that_another_host_measured_is_loaded_at_once);
     TEST(one_that_another_driver_proved_is_proved_once_more_before_it_is_launched);
     TEST(what_is_here_is_answered_without_the_fleet_and_its_absence_is_told_once);
+    TEST(one_that_keeps_its_callers_waiting_is_asked_seldom);
     TEST(a_tune_that_lost_its_lease_keeps_its_result_to_itself);
     TEST(who_waits_for_another_host_can_give_up_and_take_over_when_its_lease_ends);
     TEST(a_password_is_never_told);

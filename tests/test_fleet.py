@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hosts that share a store, on the fake driver. The fleet's store is a file here: what needs a
 database server is in test_fleet_postgres.py."""
+import hashlib
 import os
 import sqlite3
 
@@ -46,6 +47,24 @@ def a_row_that_is_launched_otherwise_than_its_config_says_is_refused():
         done = two.run("--seq", "64", *TINY, "--effort", "cached", status=1)
         tap.has(done.stderr, "is not used: it is launched otherwise")
         tap.equal(two.ask(64)["answer"]["from_store"], False)
+
+
+def a_proof_is_of_the_cubin_that_it_was_made_with():
+    with InFile() as fleet, Host(fleet.location, gpu=1) as one, Host(fleet.gone, gpu=2) as two:
+        one.ask(64)
+        with sqlite3.connect(fleet.file) as store:
+            for row, bytes_ in store.execute("SELECT id, bytes FROM cubin").fetchall():
+                other = bytes_ + b"x"
+                store.execute("UPDATE cubin SET bytes = ?, sha256 = ? WHERE id = ?",
+                              (other, hashlib.sha256(other).hexdigest(), row))
+            store.execute("DELETE FROM winner")
+        two.ask(128)  # with cubins of its own
+        two.env["FA_TUNE_STORE"] = fleet.location
+        tap.equal(two.ask(64)["answer"]["from_store"], False)
+        tap.equal(fleet.ask("SELECT max(driver_version) FROM winner"), "0")
+        two.enqueue(256)
+        finish(two.worker("--once"))
+        tap.equal(fleet.ask("SELECT count(*) FROM winner WHERE driver_version = 0"), "3")
 
 
 def lists_and_exports_tell_of_the_whole_fleet():
@@ -93,13 +112,23 @@ def a_sweep_can_be_taken_out_of_the_workers_hands():
 def what_cannot_be_is_said_clearly():
     with InFile() as fleet, Host(fleet.location) as one:
         tap.has(one.run("sweep", "--enqueue", "--seq", "64", *TINY, status=1).stderr, "--gpu")
-        tap.has(one.run("worker", "--again", status=2).stderr, "who enqueues")
+        tap.has(one.run("worker", "--again", status=2).stderr, "does not take --again")
         tap.has(one.run("worker", "--gpu", "L5", status=1).stderr, "L5")
         one.env["FA_TUNE_LEASE"] = "soon"
         tap.has(one.run("queue", status=2).stderr, "FA_TUNE_LEASE is \"soon\"")
         one.env["FA_TUNE_LEASE"] = "10"
         one.env["FA_TUNE_STORE"] = fleet.gone
         tap.has(one.run("queue", status=1).stderr, "does not serve")
+        # Nobody knows whether there was something to do: that is no good end.
+        tap.has(one.run("worker", "--idle-exit", "0.1s", status=1).stderr, "does not serve")
+        one.env["FA_TUNE_STORE"] = "postgresql://me:s3@cret@db/fleet"
+        for verb, status in (("show", 0), ("queue", 1)):
+            said = one.run(verb, status=status).stderr
+            tap.has(said, "write @ as %40")
+            tap.lacks(said, "cret")
+        said = one.run("compare", *2 * ["postgresql://me:s3cret@db/fleet"], status=2).stderr
+        tap.has(said, "are files")
+        tap.lacks(said, "cret")
         one.env["FA_TUNE_STORE"] = one.store
         tap.has(one.run("worker", status=1).stderr, "FA_TUNE_STORE")
         tap.has(one.run("sweep", "--enqueue", "--gpu", "L4", "--seq", "64", status=1).stderr,
@@ -110,6 +139,7 @@ tap.main(tests(InFile) + [
     a_fleet_that_is_gone_is_told_once_and_caught_up_with_by_the_next_call,
     a_worse_winner_never_takes_a_better_ones_place,
     a_row_that_is_launched_otherwise_than_its_config_says_is_refused,
+    a_proof_is_of_the_cubin_that_it_was_made_with,
     lists_and_exports_tell_of_the_whole_fleet,
     a_problem_that_fails_keeps_its_reason_and_the_others_go_on,
     a_sweep_can_be_taken_out_of_the_workers_hands,

@@ -53,6 +53,25 @@ def a_worker_waits_for_a_database_that_was_killed_and_publishes():
         tap.equal(fleet.ask("SELECT count(*) FROM winner"), "2")
 
 
+def a_worker_stopped_while_the_database_is_gone_leaves_its_result_to_the_next_call():
+    with OnServer() as fleet, Host(fleet.location, gpu=1, script=SLOW) as one:
+        one.enqueue(64)
+        worker = one.worker(*FOR_EVER)
+        one.hanging(worker)
+        fleet.server.crash()
+        one.let_go(worker)
+        line_with(worker, "does not serve")
+        # Until then nobody else of this host may publish it, without the claim.
+        tap.equal(one.waiting(), 0)
+        worker.terminate()
+        out, _ = finish(worker)
+        tap.has(out, "1 unpublished")
+        tap.equal(one.waiting(), 1)
+        fleet.server.start()
+        one.run("show")
+        tap.equal((fleet.ask("SELECT origin FROM winner"), one.waiting()), ("measured", 0))
+
+
 def who_waits_for_another_hosts_tune_goes_on_alone_when_the_database_dies():
     with OnServer() as fleet, Host(fleet.location, gpu=1, script=SLOW) as one, \
             Host(fleet.location, gpu=2) as two:
@@ -73,5 +92,6 @@ tap.main([
     a_database_killed_in_mid_tune_costs_one_note_and_gets_the_result_later,
     a_database_that_comes_back_before_the_end_gets_the_result_at_once,
     a_worker_waits_for_a_database_that_was_killed_and_publishes,
+    a_worker_stopped_while_the_database_is_gone_leaves_its_result_to_the_next_call,
     who_waits_for_another_hosts_tune_goes_on_alone_when_the_database_dies,
 ])

@@ -275,6 +275,49 @@ static void who_waits_for_a_lock_for_too_long_is_told(void)
     fa_store_close(&other);
 }
 
+static int hold_while_another_tries(void *context, fa_diag *d)
+{
+    fa_store **store = context; /* ours, another's */
+    fa_scope scope = db_scope(1);
+    int rc = fa_store_winner_hold(store[0], &scope, d);
+    if (rc == 0 && db_put_winner(store[1], 1, 2, FA_ORIGIN_MEASURED, NULL, d) != FA_EBUSY)
+        rc = FA_EINVAL;
+    return rc;
+}
+
+static void a_winner_that_is_held_is_changed_by_nobody_else_until_the_end(void)
+{
+    fa_store *store[2] = {db_open(&diag), db_open(&diag)};
+    CHECK(store[0] != NULL && store[1] != NULL);
+    for (int i = 0; i < 2; i++) { /* of a scope that is new, and of one that is known */
+        CHECK_OK(fa_db_exec(store[1], "SET lock_timeout = 20", &diag), diag);
+        CHECK_OK(fa_store_batch(store[0], hold_while_another_tries, store, &diag), diag);
+        CHECK_OK(fa_db_exec(store[1], "SET lock_timeout = 0", &diag), diag);
+    }
+    CHECK_OK(db_put_winner(store[1], 1, 2, FA_ORIGIN_MEASURED, NULL, &diag), diag);
+    CHECK(db_winner_is(store[0], 1, 2, &diag));
+    fa_store_close(&store[0]);
+    fa_store_close(&store[1]);
+}
+
+/* They pile up in the memory of who does not wait any more. */
+static void notes_are_taken_by_every_call_and_remembered_for_the_next_wait(void)
+{
+    fa_store *store = db_open(&diag), *other = db_open(&diag);
+    bool exists;
+    CHECK(store != NULL && other != NULL);
+    CHECK_OK(fa_store_wait(store, 0, &diag), diag);
+    CHECK_INT(fa_store_wait(store, 1, &diag), FA_ETIMEOUT);
+    CHECK_OK(db_put_winner(other, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
+    while (!store->postgres->notified)
+        CHECK_OK(fa_store_cubin_exists(store, "none", &exists, &diag), diag);
+    CHECK(store->postgres->pq->notifies(store->postgres->connection) == NULL);
+    CHECK_OK(fa_store_wait(store, 0, &diag), diag);
+    CHECK_INT(fa_store_wait(store, 1, &diag), FA_ETIMEOUT);
+    fa_store_close(&store);
+    fa_store_close(&other);
+}
+
 /* ---- a server that dies or hangs ------------------------------------------------------------*/
 struct dying {
     fa_store *store;
@@ -422,6 +465,8 @@ int main(void)
     DB_TEST(a_full_disk_loses_nothing_that_was_stored);
     DB_TEST(a_change_that_met_anothers_is_made_again_but_not_a_callers_batch);
     DB_TEST(who_waits_for_a_lock_for_too_long_is_told);
+    DB_TEST(a_winner_that_is_held_is_changed_by_nobody_else_until_the_end);
+    DB_TEST(notes_are_taken_by_every_call_and_remembered_for_the_next_wait);
     DB_TEST(a_server_killed_in_the_middle_loses_the_change_and_nothing_else);
     DB_TEST(a_server_that_was_restarted_meanwhile_is_not_noticed);
     DB_TEST(a_server_that_hangs_is_given_up);

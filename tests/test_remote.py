@@ -152,7 +152,11 @@ def what_a_server_may_not_say_is_noted_and_done_without():
         (changed(answer__threads=4096), "cannot be launched"),
         (changed(answer__grid=[0, 1, 1]), "cannot be launched"),
         (changed(answer__smem_bytes=1 << 30), "cannot be launched"),
-        (changed(answer__entry="no_such_kernel"), "no_such_kernel"),
+        # A server of another version, or with other templates, means other kernels by the same names.
+        (changed(answer__threads=64), "do not launch attn_fwd_sm80 so"),
+        (changed(answer__grid=[1, 1, 1]), "do not launch attn_fwd_sm80 so"),
+        (changed(answer__smem_bytes=0), "do not launch attn_fwd_sm80 so"),
+        (changed(answer__entry="no_such_kernel"), "do not launch attn_fwd_sm80 so"),
         (changed(answer__origin="believed"), "there is no origin"),
         (kernel(reply(200, good.replace(b'"median_us": ', b'"median_us": NaN, "x": ', 1))), "JSON"),
         (kernel(reply(200, b"[" * 100000)), "nested deeper"),
@@ -201,10 +205,11 @@ def what_was_measured_elsewhere_or_before_is_proved_here_first():
     driver = served.answer["driver_version"]
     for tcp, with_token, changes, trusted in [
         (False, False, {}, True),
-        (True, True, {}, True),
+        (True, True, {}, False),  # a token does not tell who has taken the port
         (True, False, {}, False),
         (False, False, {"answer__driver_version": driver - 10}, False),
         (False, False, {"answer__origin": "imported"}, False),
+        (False, False, {"answer__nvrtc": "another"}, False),  # nor is its key what we would make
         (False, False, {"answer__gpu": dict(served.answer["gpu"], uuid="another")}, True),
     ]:
         for script in (L4, WRONG):
@@ -230,6 +235,20 @@ def what_was_measured_elsewhere_or_before_is_proved_here_first():
                     tap.has(done.stdout, "from the service")
                 if "answer__gpu" in changes:
                     tap.has(done.stdout, "origin measured-same-silicon,")
+
+
+def without_libcurl_a_note_says_what_to_install():
+    with Place(script=L4) as place, Stub(Served.get().answers) as stub:
+        local_winner(place)
+        for name in ("libcurl.so.4", "libcurl-gnutls.so.4"):  # found first, and no library
+            with open(os.path.join(place.folder, name), "wb"):
+                pass
+        place.env["LD_LIBRARY_PATH"] = place.folder
+        place.env["FA_TUNE_SERVER"] = stub.address
+        done = launch(place)
+        one_note(done.stderr, "install Debian's libcurl4")
+        tap.has(done.stdout, "found in the store")
+        tap.equal(stub.requests, [])
 
 
 def a_token_file_that_others_can_write_is_refused():
@@ -287,16 +306,30 @@ def a_socket_of_another_user_is_not_spoken_to():
 
 # ---- the command line ------------------------------------------------------------------------
 def a_failure_that_the_server_answers_is_the_answer():
-    for status, code, effort in [(404, "FA_ENOTFOUND", "cached"), (422, "FA_ENOKERNEL", "measure"),
-                                 (400, "FA_EINVAL", "measure")]:
+    for status, code, effort in [(404, "FA_ENOTFOUND", "cached"), (422, "FA_ENOKERNEL", "measure")]:
         with Place(script=L4) as place, \
                 Stub(lambda request: failure(status, code, "so says the server")) as stub:
             local_winner(place)
-            done = place.run(*EXAMPLE, "--effort", effort, "--server", stub.address,
-                             status=2 if code == "FA_EINVAL" else 1)
+            done = place.run(*EXAMPLE, "--effort", effort, "--server", stub.address, status=1)
             tap.has(done.stderr, "so says the server")
             tap.lacks(done.stderr, "note:")
             tap.equal(done.stdout, "")
+
+
+def a_server_that_does_not_understand_or_means_another_gpu_is_done_without():
+    served = Served.get()
+    other = dict(served.answer["gpu"], name="H100 SXM", sm=90, sm_count=132)
+    for answers, why in [
+        (lambda request: failure(400, "FA_EINVAL", "ask: there is no key"), "there is no key"),
+        (lambda request: failure(500, "FA_EMANIFEST", "its templates"), "its templates"),
+        (lambda request: served.answers(request, answer__gpu=other), "another GPU"),
+    ]:
+        with Place(script=L4) as place, Stub(answers) as stub:
+            local_winner(place)
+            for gpu in ([], ["--gpu", "L4"]):
+                done = place.run(*EXAMPLE, *gpu, "--server", stub.address)
+                one_note(done.stderr, why)
+                tap.has(done.stdout, "found in ~/store.db")
 
 
 def winners_are_listed_by_the_server_or_by_the_store():
@@ -425,7 +458,7 @@ def a_job_that_cannot_be_followed_is_done_here():
         with Place(script=L4) as place, Stub(follows([], job=job)) as stub:
             local_winner(place)
             one_note(place.run(*EXAMPLE, "--server", stub.address).stderr, "job")
-            assert all(request.path == "/v1/kernel" for request in stub.requests)
+            assert all(request.path in ("/v1/gpus", "/v1/kernel") for request in stub.requests)
 
 
 def ctrl_c_cancels_the_job_at_the_server():
@@ -456,9 +489,11 @@ tap.main([
     what_a_server_may_not_say_is_noted_and_done_without,
     a_server_that_stumbles_once_is_asked_once_more,
     what_was_measured_elsewhere_or_before_is_proved_here_first,
+    without_libcurl_a_note_says_what_to_install,
     a_token_file_that_others_can_write_is_refused,
     a_socket_of_another_user_is_not_spoken_to,
     a_failure_that_the_server_answers_is_the_answer,
+    a_server_that_does_not_understand_or_means_another_gpu_is_done_without,
     winners_are_listed_by_the_server_or_by_the_store,
     an_address_that_is_not_understood_is_told,
     verbs_that_ask_no_server_say_so,

@@ -17,8 +17,8 @@ enum { EXIT_USAGE = 2 };
 
 static const cli_verb verbs[] = {
     {"tune",
-     CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_TUNE | CLI_GROUP_STORE |
-         CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_TOP | CLI_GROUP_SERVER,
+     CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_EFFORT | CLI_GROUP_TUNE |
+         CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_TOP | CLI_GROUP_SERVER,
      "find, prove and keep the fastest kernel for a problem (the default verb)",
      "Compiles the problem's whole space for the GPU, proves each kernel and times it where the\n"
      "GPU is here; elsewhere a model ranks the compiled kernels and the answer says \"predicted\".\n"
@@ -79,8 +79,8 @@ static const cli_verb verbs[] = {
      "key is always trusted.\n",
      cli_trust},
     {"sweep",
-     CLI_GROUP_SWEEP | CLI_GROUP_DEVICE | CLI_GROUP_TUNE | CLI_GROUP_STORE | CLI_GROUP_ENGINE |
-         CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_SERVER,
+     CLI_GROUP_SWEEP | CLI_GROUP_DEVICE | CLI_GROUP_EFFORT | CLI_GROUP_TUNE | CLI_GROUP_STORE |
+         CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_SERVER,
      "tune a grid of problems as one job that goes on where it was stopped",
      "Every combination of the lists is tuned, problems that share cubins next to one another.\n"
      "However it ends, the same command goes on from there and loses at most one trial. What\n"

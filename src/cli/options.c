@@ -102,10 +102,10 @@ static const cli_option_spec specs[] = {
      "these very lengths, not the bucket that stands for them"},
     {"--why", CLI_GROUP_WHY, KIND_FLAG, AT(why), 0, 0, NULL, NULL,
      "which winner a problem would get, and what was passed over"},
-    {"--effort", CLI_GROUP_TUNE, KIND_CHOICE, AT(effort), 0, 0, efforts, "HOW",
+    {"--effort", CLI_GROUP_EFFORT, KIND_CHOICE, AT(effort), 0, 0, efforts, "HOW",
      "cached, predict, measure (tune: races what is ready, if anything is) or patient, which tries "
      "all anew with more repeats (the whole space, once)"},
-    {"--again", CLI_GROUP_TUNE, KIND_FLAG, AT(again), 0, 0, NULL, NULL,
+    {"--again", CLI_GROUP_EFFORT, KIND_FLAG, AT(again), 0, 0, NULL, NULL,
      "tune although a winner is stored; trials on record are used"},
     {"--jobs", CLI_GROUP_TUNE, KIND_INTEGER, AT(jobs), 1, 1024, NULL, "N",
      "compile workers (one per core)"},

@@ -15,7 +15,7 @@ enum {
     CLI_GROUP_PROBLEM = 1, /* what is to be computed */
     CLI_GROUP_GPU = 2,     /* --gpu */
     CLI_GROUP_DEVICE = 4,  /* --device */
-    CLI_GROUP_TUNE = 8,    /* how to tune */
+    CLI_GROUP_TUNE = 8,    /* what tuning may take: workers, time */
     CLI_GROUP_STORE = 16,  /* --store */
     CLI_GROUP_ENGINE = 32, /* --templates */
     CLI_GROUP_QUIET = 64,  /* what stderr gets */
@@ -33,7 +33,8 @@ enum {
     CLI_GROUP_COMPARE = 1 << 22,
     CLI_GROUP_WORKER = 1 << 23,
     CLI_GROUP_QUEUE = 1 << 24,
-    CLI_GROUP_SERVER = 1 << 25 /* --server */
+    CLI_GROUP_SERVER = 1 << 25, /* --server */
+    CLI_GROUP_EFFORT = 1 << 26  /* how well it is to be tuned */
 };
 
 enum { CLI_OPERANDS_MAX = 2 };

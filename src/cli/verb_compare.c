@@ -189,6 +189,9 @@ static int read_side(side *side, const cli_options *options, fa_diag *diag)
     static const char magic[16] = "SQLite format 3";
     char head[sizeof magic] = {0};
     fa_buf file = {0};
+    if (strstr(side->path, "://") != NULL) /* said without it: there may be a password in it */
+        return fa_fail(diag, FA_EINVAL, "OLD and NEW are files: `fa-tune show --json` makes one of a "
+                                        "store on a server");
     int fd = open(side->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     bool store = fd >= 0 && read(fd, head, sizeof head) == sizeof head &&
                  memcmp(head, magic, sizeof magic) == 0;

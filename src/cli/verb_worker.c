@@ -15,8 +15,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { EXIT_USAGE = 2 };
-
 struct run {
     cli_progress lines;
     char idle_for[256]; /* the last reason for idling that was told */
@@ -111,11 +109,6 @@ int cli_worker(const cli_options *options)
     fa_tuner *tuner;
     fa_worker_report report = {0};
     fa_diag diag = {{0}};
-    if (options->effort_given || options->again) {
-        fa_fail(&diag, FA_EINVAL, "--effort and --again are said by who enqueues a sweep: `fa-tune "
-                                  "sweep --enqueue`");
-        return cli_error(EXIT_USAGE, &diag);
-    }
     cli_progress_init(&run.lines, options);
     cli_interrupt_install();
     int status = cli_open(options, &run.lines, &tuner);

@@ -8,6 +8,7 @@
  */
 #include "engine.h"
 
+#include "bundles.h"
 #include "cubin.h"
 #include "error.h"
 
@@ -237,9 +238,10 @@ static int prove(fa_tuner *tuner, const fa_target *target, const fa_config *conf
     return rc;
 }
 
-/* Whether our own manifest launches a config as an answer says. */
-static bool launched_so(fa_tuner *tuner, const fa_target *target, const fa_trial *trial)
+/* Whether our own manifest launches a config as an answer says: a proof runs the manifest's entry. */
+static bool launched_so(fa_tuner *tuner, const fa_target *target, const fa_answer *answer)
 {
+    const fa_trial *trial = &answer->trial;
     fa_candidate candidate;
     return fa_tuner_families(tuner, NULL) == 0 &&
            fa_space_one(&tuner->families, &trial->config, &target->asked, &target->gpu, &candidate,
@@ -247,7 +249,13 @@ static bool launched_so(fa_tuner *tuner, const fa_target *target, const fa_trial
            candidate.trial.status == FA_STATUS_PENDING &&
            candidate.trial.threads == trial->threads &&
            candidate.trial.smem_bytes == trial->smem_bytes &&
-           memcmp(candidate.trial.grid, trial->grid, sizeof trial->grid) == 0;
+           memcmp(candidate.trial.grid, trial->grid, sizeof trial->grid) == 0 &&
+           strcmp(fa_family_entry(tuner->families.family[candidate.family]), answer->entry) == 0;
+}
+
+bool fa_contact_is_ours(fa_tuner *tuner, const fa_target *target, const fa_answer *answer)
+{
+    return launched_so(tuner, target, answer) && fa_record_holds(tuner, answer);
 }
 
 int fa_contact_prove(fa_tuner *tuner, const fa_target *target, const fa_answer *answer,
@@ -256,9 +264,9 @@ int fa_contact_prove(fa_tuner *tuner, const fa_target *target, const fa_answer *
     fa_lock *gpu_lock = NULL;
     fa_answer end;
     fa_request request = {.size = sizeof request};
-    if (!launched_so(tuner, target, &answer->trial))
-        return fa_fail(diag, FA_ENOKERNEL, "the templates here do not launch %s so",
-                       answer->trial.config.family);
+    if (!launched_so(tuner, target, answer))
+        return fa_fail(diag, FA_ENOKERNEL, "the templates here do not launch %s so: they must be the "
+                       "server's (FA_TUNE_TEMPLATES)", answer->trial.config.family);
     int rc = fa_store_is_read_only(tuner->store)
                  ? 0
                  : fa_request_wait(tuner, &request, target->gpu.uuid, &gpu_lock, NULL, diag);

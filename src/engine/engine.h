@@ -196,6 +196,9 @@ int fa_plan_make(fa_tuner *tuner, const fa_request *request, const fa_target *ta
  * is dropped, and a note says so. `work` is held. */
 int fa_contact_verify(fa_tuner *tuner, const fa_target *target, const fa_scope *scope,
                       fa_answer *answer, fa_cubin_record *cubin, fa_diag *diag);
+/* Whether somebody else's answer is for the kernel that the templates here render for its config, and
+ * is launched as they say: its parameters are then ours too. `work` is held. */
+bool fa_contact_is_ours(fa_tuner *tuner, const fa_target *target, const fa_answer *answer);
 /* Proves somebody else's cubin as it is, launched as the answer says, in a worker; keeps nothing.
  * FA_ENOKERNEL: it failed. `work` is held. */
 int fa_contact_prove(fa_tuner *tuner, const fa_target *target, const fa_answer *answer,

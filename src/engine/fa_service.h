@@ -27,13 +27,17 @@ extern "C" {
  * fa_list_winners() and fa_answer_cubin() ask that server first; everything else is about the local
  * store. FA_TUNE_TOKEN_FILE names a file with the token for a TCP port.
  * - What the server answers is the answer, also FA_ENOTFOUND and the like. When it is gone, cannot do
- *   its part or says what cannot be, a note says so once, and the local store and tuner are used; it
- *   is asked again a few seconds later.
+ *   its part, does not understand or says what cannot be, a note says so once, and the local store
+ *   and tuner are used; it is asked again a few seconds later, or, when it was waited for
+ *   in vain, after ten times as long.
  * - A Unix socket must be this user's or root's. Nothing of the server's enters the local store.
- * - fa_get_best_kernel() launches without a proof of its own what the server measured on this very
- *   GPU, or another of its silicon under this driver version; anything else, and anything from a TCP
- *   port without a token, is proved in a worker first. A hit in the process never waits for a server.
- * - A request without a GPU's name is for the device here, where there is one, else for the server's;
+ * - fa_get_best_kernel() launches without a proof of its own what a server on a Unix socket measured on
+ *   this very GPU, or another of its silicon under this driver version, of the kernel that the
+ *   templates here render too. Anything else is proved in a worker first, and so is all that comes
+ *   from a TCP port, where a token says who asks and nothing of who answers; what the templates here
+ *   launch otherwise is not launched. A hit in the process never waits for a server.
+ * - A request without a GPU's name is for the device here, where there is one, else for the server's.
+ *   What that is to measure is measured here where the server has neither such a device nor a winner;
  *   a sweep's items without one are for the server's.
  * - A callback that cancels cancels the job there, unless somebody else waits for it. */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The connection to the fleet's store: made when it is first needed, given up when it fails, tried
- * again after a while that doubles.
+ * again after a while that doubles, or is long where every try keeps a caller waiting.
  */
 #include "fleet.h"
 
@@ -16,6 +16,9 @@
 #include <unistd.h>
 
 enum { RETRY_FIRST_MS = 1000, RETRY_MOST_MS = 60000, LEASE_S = 30, LEASE_MOST_S = 3600 };
+/* A try that failed after so long had no answer at all, as from behind a wall: of the time from then on
+ * one part in SLOW_SHARE may go into the next. */
+enum { SLOW_MS = 5000, SLOW_SHARE = 30 };
 static const char *const prefixes[] = {"postgresql://", "postgres://", "sqlite:///"};
 static const char file_prefix[] = "sqlite://"; /* a file that the hosts of a test share */
 
@@ -106,6 +109,16 @@ void fa_fleet_free(fa_fleet **fleet)
 }
 
 /* ---- connection -----------------------------------------------------------------------------*/
+static int64_t took_ms(const fa_fleet *fleet)
+{
+    return (int64_t)(uv_hrtime() - fleet->asked_ns) / 1000000;
+}
+
+bool fa_fleet_again(const fa_tuner *tuner, int rc)
+{
+    return rc == FA_EIO && took_ms(tuner->fleet) < SLOW_MS;
+}
+
 void fa_fleet_failed(fa_tuner *tuner, int rc, const fa_diag *why)
 {
     fa_fleet *fleet = tuner->fleet;
@@ -114,6 +127,8 @@ void fa_fleet_failed(fa_tuner *tuner, int rc, const fa_diag *why)
     int64_t wait_ms = RETRY_FIRST_MS;
     for (int i = 0; i < fleet->failures && wait_ms < RETRY_MOST_MS; i++)
         wait_ms *= 2;
+    if (rc == FA_EIO && took_ms(fleet) >= SLOW_MS)
+        wait_ms = took_ms(fleet) * SLOW_SHARE;
     fleet->failures++;
     fleet->retry_ns = uv_hrtime() + (uint64_t)wait_ms * 1000000;
     atomic_store(&fleet->reached, false);
@@ -136,13 +151,16 @@ fa_store *fa_fleet_store(fa_tuner *tuner)
 {
     fa_fleet *fleet = tuner->fleet;
     fa_diag why = {{0}};
-    if (fleet == NULL || fleet->store != NULL)
-        return fleet != NULL ? fleet->store : NULL;
+    if (fleet == NULL)
+        return NULL;
+    fleet->asked_ns = uv_hrtime();
+    if (fleet->store != NULL)
+        return fleet->store;
     if (fleet->failures > 0 && uv_hrtime() < fleet->retry_ns)
         return NULL;
     int rc = fa_store_open(fleet->location, FA_STORE_READ_WRITE, &fleet->store, NULL, &why);
     if (rc != 0) {
-        fa_fleet_failed(tuner, rc == FA_ENOTFOUND ? FA_EIO : rc, &why);
+        fa_fleet_failed(tuner, FA_EIO, &why); /* whatever it is, it is not of one row */
         return NULL;
     }
     fleet->failures = 0;

@@ -29,6 +29,7 @@ typedef struct fa_fleet {
     bool noted;                       /* that it does not answer */
     fa_diag why;                      /* it does not */
     int32_t failures;                 /* in a row */
+    uint64_t asked_ns;                /* since when the present call waits for it */
     uint64_t retry_ns;                /* not before */
     bool working;                     /* a worker's tune: the worker publishes it under its claim */
     struct {                          /* of which it knew nothing a moment ago */
@@ -46,6 +47,9 @@ int fa_fleet_new(const char *location, fa_fleet **ret_fleet, fa_diag *diag);
 void fa_fleet_free(fa_fleet **fleet);
 /* The fleet's store, connected if it is time to try; NULL: there is none, or it does not answer. */
 fa_store *fa_fleet_store(fa_tuner *tuner);
+/* Whether a call that failed so is worth a second try: the connection was lost, and that makes a new
+ * one. A server that says nothing has kept the caller waiting for long enough. */
+bool fa_fleet_again(const fa_tuner *tuner, int rc);
 /* After a call of the fleet's store failed: lets go of it when that is why, and tells so once. */
 void fa_fleet_failed(fa_tuner *tuner, int rc, const fa_diag *why);
 
@@ -60,6 +64,10 @@ void fa_fleet_look(fa_tuner *tuner, const fa_target *target, bool exact);
  * the nearest ones. True when the local store has more than before. now: its own alone, also when
  * the fleet had nothing a moment ago. */
 bool fa_fleet_pull(fa_tuner *tuner, const fa_target *target, bool now);
+/* For a winner that goes into a store. A key is of what a cubin was compiled from and says nothing
+ * about its bytes: the proof is of those that the winner comes with, and where the store has others,
+ * which stay, nothing is proved. */
+void fa_fleet_doubt(fa_store *store, fa_winner_record *winner, const fa_cubin_record *cubin);
 /* A compiled kernel by its key, for a tune that would compile it. FA_ENOTFOUND also when the fleet
  * is not connected. */
 int fa_fleet_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin);
@@ -101,15 +109,13 @@ void fa_turn_end(fa_tuner *tuner, fa_turn *turn);
 
 /* ---- fleet_publish.c ------------------------------------------------------------------------*/
 /* Remembers in the local store that a scope's winner is to be published; inside the transaction that
- * stores it. Nothing without a fleet. */
+ * stores it. Nothing without a fleet, nor in a worker's tune, which goes out under its claim. */
 int fa_fleet_remember(fa_tuner *tuner, const fa_scope *scope, fa_diag *diag);
 /* Publishes a scope's winner with its cubin and trials, under a turn that is held; what could not be
  * published stays remembered. A worker's tune is left to the worker. */
 void fa_fleet_publish(fa_tuner *tuner, const fa_scope *scope, const fa_turn *turn);
 /* Publishes what is remembered, for a second or two at the most. */
 void fa_fleet_catch_up(fa_tuner *tuner);
-/* A scope is no longer to be published. */
-void fa_fleet_forget(fa_tuner *tuner, const fa_scope *scope);
 /* The scope's trials: inside a batch of the fleet's store. */
 int fa_fleet_share_trials(fa_tuner *tuner, const fa_scope *scope, fa_diag *diag);
 /* The cubins that others will want: of its fastest, or of all that are clean. Outside any batch: hosts

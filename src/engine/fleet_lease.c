@@ -182,7 +182,7 @@ int fa_turn_take(fa_tuner *tuner, const fa_request *request, const fa_target *ta
         if (fa_fleet_store(tuner) == NULL)
             return 0;
         rc = try_turn(tuner, &target->scope, turn, &why);
-        if (rc == FA_EIO) /* the next call connects again */
+        if (fa_fleet_again(tuner, rc))
             rc = try_turn(tuner, &target->scope, turn, &why);
         if (rc != 0 && rc != FA_EBUSY) {
             fa_fleet_failed(tuner, rc, &why);

@@ -7,7 +7,8 @@
  * is in the outbox from the transaction that stores its winner until the fleet has it, so that a
  * kill -9 or a database that is gone loses nothing; what is published right after a tune goes out under
  * the key's lease, compared in the transaction that publishes; publishers of one key come one after
- * another, and a better winner is never replaced by a worse.
+ * another, and a better winner is never replaced by a worse. What a worker tunes is in the outbox only
+ * when it could not publish: else another process of its host would, without its claim.
  */
 #include "bundles.h"
 #include "fleet.h"
@@ -82,54 +83,44 @@ struct publishing {
     const fa_cubin_record *cubin;
 };
 
-/* Whether the fleet has a winner that may be served and is as good. */
-static int weigh(struct publishing *publishing, bool *ret_better, fa_diag *diag)
+/* What becomes of the fleet's winner, where it has one that may be served. */
+static int weigh(struct publishing *publishing, fa_bundle_change *ret_change, fa_diag *diag)
 {
     fa_store *store = publishing->tuner->fleet->store;
     fa_winner_record there = {0};
     bool served = false;
     const char *why;
-    *ret_better = true;
+    *ret_change = FA_BUNDLE_ADDED;
     int rc = fa_store_winner_get(store, publishing->scope, &there, NULL, diag);
     if (rc != 0)
         return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
     rc = fa_store_cubin_exists(store, there.cubin_key, &served, diag);
     if (served)
-        *ret_better = fa_bundle_weigh(&there, publishing->winner, &why) == FA_BUNDLE_REPLACED;
+        *ret_change = fa_bundle_weigh(&there, publishing->winner, &why);
     fa_winner_record_free(&there);
     return rc;
 }
 
-static int publish_all(struct publishing *publishing, fa_diag *diag)
+/* Nobody else changes the winner between weighing and replacing it. */
+static int publish_body(void *context, fa_diag *diag)
 {
+    struct publishing *publishing = context;
     fa_tuner *tuner = publishing->tuner;
     const fa_turn *turn = publishing->turn;
-    bool better = false;
+    fa_bundle_change change = FA_BUNDLE_SAME;
     int rc = turn != NULL ? fa_store_lease_renew(tuner->fleet->store, &turn->lease, turn->lease_ms,
                                                  diag)
                           : 0;
     if (rc == 0)
-        rc = weigh(publishing, &better, diag);
-    if (rc == 0 && better)
+        rc = fa_store_winner_hold(tuner->fleet->store, publishing->scope, diag);
+    if (rc == 0)
+        rc = weigh(publishing, &change, diag);
+    if (rc != 0 || change == FA_BUNDLE_SAME) /* published before, by another process of this host */
+        return rc;
+    if (change != FA_BUNDLE_KEPT)
         rc = fa_store_winner_replace(tuner->fleet->store, publishing->winner, publishing->cubin,
                                      diag);
     return rc == 0 ? fa_fleet_share_trials(tuner, publishing->scope, diag) : rc;
-}
-
-/* A lease that is taken and released inside the transaction is a lock on its name until the end: who
- * weighs a key's winner sees what the publisher before has put there. */
-static int publish_body(void *context, fa_diag *diag)
-{
-    struct publishing *publishing = context;
-    fa_fleet *fleet = publishing->tuner->fleet;
-    char key[FA_HASH_HEX], name[FA_LEASE_NAME_MAX];
-    fa_store_lease lock;
-    fa_scope_key(publishing->scope, key);
-    snprintf(name, sizeof name, "publish-%s", key);
-    int rc = fa_store_lease_take(fleet->store, name, fleet->holder, fleet->lease_ms, &lock, diag);
-    if (rc == 0)
-        rc = publish_all(publishing, diag);
-    return rc == 0 ? fa_store_lease_release(fleet->store, &lock, diag) : rc;
 }
 
 /* 0: the fleet has it, or there is nothing to publish any more. FA_EBUSY: the lease was lost. */
@@ -142,8 +133,10 @@ static int publish(fa_tuner *tuner, const fa_scope *scope, const fa_turn *turn, 
     bool gone = rc == FA_ENOTFOUND || rc == FA_ECORRUPT;
     if (rc == 0)
         rc = fa_fleet_share_cubins(tuner, scope, false, diag);
-    if (rc == 0)
+    if (rc == 0) {
+        fa_fleet_doubt(tuner->fleet->store, &winner, &cubin);
         rc = fa_store_batch(tuner->fleet->store, publish_body, &publishing, diag);
+    }
     if (gone)
         rc = 0;
     fa_cubin_record_free(&cubin);
@@ -154,7 +147,9 @@ static int publish(fa_tuner *tuner, const fa_scope *scope, const fa_turn *turn, 
 /* ---- the outbox -----------------------------------------------------------------------------*/
 int fa_fleet_remember(fa_tuner *tuner, const fa_scope *scope, fa_diag *diag)
 {
-    return tuner->fleet != NULL ? fa_store_outbox_add(tuner->store, scope, diag) : 0;
+    return tuner->fleet != NULL && !tuner->fleet->working
+               ? fa_store_outbox_add(tuner->store, scope, diag)
+               : 0;
 }
 
 struct waiting {
@@ -178,7 +173,7 @@ static int take_waiting(void *context, const fa_scope *scope, int64_t ticket)
     }
     waiting->one[waiting->count].scope = *scope;
     waiting->one[waiting->count].ticket = ticket;
-    return ++waiting->count == OUTBOX_LOOK;
+    return ++waiting->count == (waiting->only != NULL ? 1 : OUTBOX_LOOK);
 }
 
 /* What waits, the oldest first; NULL: nothing, or it cannot be told. Caller frees. */
@@ -196,7 +191,8 @@ static struct waiting *read_outbox(fa_tuner *tuner, const fa_scope *only)
     return waiting;
 }
 
-void fa_fleet_forget(fa_tuner *tuner, const fa_scope *scope)
+/* A scope is no longer to be published. */
+static void forget(fa_tuner *tuner, const fa_scope *scope)
 {
     struct waiting *waiting = read_outbox(tuner, scope);
     if (waiting != NULL)
@@ -209,33 +205,44 @@ void fa_fleet_publish(fa_tuner *tuner, const fa_scope *scope, const fa_turn *tur
     fa_diag why = {{0}};
     if (tuner->fleet->working || fa_fleet_store(tuner) == NULL)
         return;
-    if (!turn->held) { /* it is there again */
-        fa_fleet_catch_up(tuner);
-        return;
-    }
+    if (!turn->held) /* it is there again */
+        turn = NULL;
     int rc = publish(tuner, scope, turn, &why);
-    if (rc == FA_EIO) /* a database that came back in the meantime is connected to by the next call */
+    if (fa_fleet_again(tuner, rc))
         rc = publish(tuner, scope, turn, &why);
-    bool lost = rc == FA_EBUSY && fa_store_lease_renew(tuner->fleet->store, &turn->lease,
-                                                       turn->lease_ms, NULL) == FA_EBUSY;
+    bool lost = rc == FA_EBUSY && turn != NULL &&
+                fa_store_lease_renew(tuner->fleet->store, &turn->lease, turn->lease_ms, NULL) ==
+                    FA_EBUSY;
     if (lost)
         fa_note(tuner, "another host took this key over while it was tuned here: the result stays in "
                        "the local store");
     if (rc == 0 || lost)
-        fa_fleet_forget(tuner, scope);
+        forget(tuner, scope);
     else
         fa_fleet_failed(tuner, rc, &why);
+    if (rc != 0 && !lost && tuner->fleet->store != NULL) /* nobody was told that it does not serve */
+        fa_note(tuner, "the result is in the local store only: %s", why.text);
 }
 
-/* One that waits. False: no use to go on. */
-static bool publish_waiting(fa_tuner *tuner, const fa_scope *scope, int64_t ticket)
+/* One that waits. False: no use to go on. Under the key's lock on this host: who tunes it publishes it
+ * himself, and of processes that catch up at once one is enough. */
+static bool publish_waiting(fa_tuner *tuner, const fa_scope *scope)
 {
+    char key[FA_HASH_HEX];
+    fa_lock *lock = NULL;
     fa_diag why = {{0}};
-    int rc = publish(tuner, scope, NULL, &why);
-    if (rc == 0)
-        fa_store_outbox_remove(tuner->store, scope, ticket, NULL);
-    else
+    fa_scope_key(scope, key);
+    if (fa_lock_acquire(tuner->store_path, key, 0, NULL, NULL, &lock, NULL, NULL) != 0)
+        return true;
+    struct waiting *still = read_outbox(tuner, scope);
+    tuner->fleet->asked_ns = uv_hrtime();
+    int rc = still != NULL ? publish(tuner, scope, NULL, &why) : 0;
+    if (still != NULL && rc == 0)
+        fa_store_outbox_remove(tuner->store, scope, still->one[0].ticket, NULL);
+    if (rc != 0)
         fa_fleet_failed(tuner, rc, &why);
+    free(still);
+    fa_lock_release(&lock);
     return tuner->fleet->store != NULL;
 }
 
@@ -248,7 +255,7 @@ void fa_fleet_catch_up(fa_tuner *tuner)
         return;
     struct waiting *waiting = read_outbox(tuner, NULL);
     for (int i = 0; waiting != NULL && i < waiting->count && uv_hrtime() < until; i++)
-        if (!publish_waiting(tuner, &waiting->one[i].scope, waiting->one[i].ticket))
+        if (!publish_waiting(tuner, &waiting->one[i].scope))
             break;
     free(waiting);
 }

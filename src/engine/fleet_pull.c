@@ -49,6 +49,15 @@ static int check(fa_tuner *tuner, const fa_target *target, const fa_winner_recor
     return rc;
 }
 
+void fa_fleet_doubt(fa_store *store, fa_winner_record *winner, const fa_cubin_record *cubin)
+{
+    fa_cubin_record there = {0};
+    if (fa_store_cubin_get(store, winner->cubin_key, &there, NULL) == 0 &&
+        (there.size != cubin->size || memcmp(there.bytes, cubin->bytes, there.size) != 0))
+        winner->driver_version = 0;
+    fa_cubin_record_free(&there);
+}
+
 /* ---- keeping --------------------------------------------------------------------------------*/
 struct keeping {
     fa_tuner *tuner;
@@ -56,18 +65,6 @@ struct keeping {
     const fa_cubin_record *cubin;
     bool kept; /* the local store took it */
 };
-
-/* A key is of what a cubin was compiled from and says nothing about its bytes: the proof is of those
- * that it came with. */
-static void doubt(struct keeping *keeping)
-{
-    fa_cubin_record own = {0};
-    if (fa_store_cubin_get(keeping->tuner->store, keeping->winner->cubin_key, &own, NULL) == 0 &&
-        (own.size != keeping->cubin->size ||
-         memcmp(own.bytes, keeping->cubin->bytes, own.size) != 0))
-        keeping->winner->driver_version = 0;
-    fa_cubin_record_free(&own);
-}
 
 /* Whether the local store has a winner that may be served and is as good. */
 static int weigh(struct keeping *keeping, bool *ret_better, fa_diag *diag)
@@ -91,7 +88,7 @@ static int keep(void *context, fa_diag *diag)
 {
     struct keeping *keeping = context;
     bool better = false;
-    doubt(keeping);
+    fa_fleet_doubt(keeping->tuner->store, keeping->winner, keeping->cubin);
     int rc = weigh(keeping, &better, diag);
     if (rc == 0 && better)
         rc = fa_store_winner_replace(keeping->tuner->store, keeping->winner, keeping->cubin, diag);
@@ -111,7 +108,7 @@ static bool pull_one(fa_tuner *tuner, const fa_target *target, const fa_scope *s
     fa_diag why = {{0}};
     struct keeping keeping = {.tuner = tuner, .winner = &winner, .cubin = &cubin};
     int rc = fa_store_winner_get(tuner->fleet->store, scope, &winner, &cubin, &why);
-    if (rc == FA_EIO) /* the next call connects again */
+    if (fa_fleet_again(tuner, rc))
         rc = fa_store_winner_get(tuner->fleet->store, scope, &winner, &cubin, &why);
     if (rc != 0) {
         if (rc == FA_ECORRUPT)
@@ -250,6 +247,7 @@ int fa_fleet_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin)
     fa_diag why = {{0}};
     if (tuner->fleet == NULL || tuner->fleet->store == NULL)
         return FA_ENOTFOUND;
+    tuner->fleet->asked_ns = uv_hrtime();
     int rc = fa_store_cubin_get(tuner->fleet->store, key, ret_cubin, &why);
     if (rc != 0)
         fa_fleet_failed(tuner, rc, &why);

@@ -22,6 +22,7 @@ static fa_store *need_fleet(fa_tuner *tuner, int *ret_rc, fa_diag *diag)
                           "postgresql://USER@HOST/DATABASE");
         return NULL;
     }
+    tuner->fleet->retry_ns = 0; /* it was not asked in passing */
     fa_store *store = fa_fleet_store(tuner);
     if (store == NULL)
         *ret_rc = fa_fail(diag, FA_EIO, "the fleet's store %s does not serve: %s",

@@ -104,17 +104,24 @@ static void pause_a_little(void)
 /* Something that is said to the queue about the claim. */
 typedef int saying(struct worker *w, fa_store *store, const char *text, fa_diag *diag);
 
-/* What the tune left in the local store. */
-static int local_winner(struct worker *w, fa_scope *ret_scope, fa_winner_record *ret_winner,
-                        fa_cubin_record *ret_cubin, fa_diag *diag)
+static int scope_of_item(struct worker *w, fa_scope *ret_scope, fa_diag *diag)
 {
     fa_target target;
     int rc = fa_target_resolve(w->tuner, &w->item.problem, w->measures ? NULL : w->item.gpu,
                                w->ordinal, w->how.exact, &target, diag);
+    if (rc == 0)
+        *ret_scope = target.scope;
+    return rc;
+}
+
+/* What the tune left in the local store. */
+static int local_winner(struct worker *w, fa_scope *ret_scope, fa_winner_record *ret_winner,
+                        fa_cubin_record *ret_cubin, fa_diag *diag)
+{
+    int rc = scope_of_item(w, ret_scope, diag);
     if (rc != 0)
         return rc;
-    target.scope.problem = w->answer.from_problem;
-    *ret_scope = target.scope;
+    ret_scope->problem = w->answer.from_problem;
     rc = fa_store_winner_get(w->tuner->store, ret_scope, ret_winner, ret_cubin, diag);
     return rc == FA_ENOTFOUND ? fa_fail(diag, FA_EINVAL, "the local store has lost the winner") : rc;
 }
@@ -126,6 +133,8 @@ static int say_published(struct worker *w, fa_store *store, const char *text, fa
     fa_scope scope;
     (void)text;
     int rc = local_winner(w, &scope, &winner, &cubin, diag);
+    if (rc == 0)
+        fa_fleet_doubt(store, &winner, &cubin);
     if (rc == 0)
         rc = fa_store_queue_publish(store, &w->claim, &winner, &cubin, &w->spent, NULL, diag);
     fa_cubin_record_free(&cubin);
@@ -172,7 +181,7 @@ static int say_once(struct worker *w, saying *say, const char *text, fa_diag *di
     fa_store *store = fa_fleet_store(tuner);
     int rc = store != NULL ? say(w, store, text, diag)
                            : fa_fail(diag, FA_EIO, "%s", tuner->fleet->why.text);
-    if (rc == FA_EIO && store != NULL) /* the next call connects again */
+    if (store != NULL && fa_fleet_again(tuner, rc))
         rc = say(w, store, text, diag);
     if (rc != 0 && rc != FA_EBUSY && store != NULL)
         fa_fleet_failed(tuner, rc, diag);
@@ -253,27 +262,32 @@ static int share_trials(void *context, fa_diag *diag)
     return fa_fleet_share_trials(sharing->tuner, sharing->scope, diag);
 }
 
-/* Once it is published or refused: what the fleet gets besides the winner, without which it only knows
- * less; and the outbox need not know of it any more. */
-static void settle(struct worker *w, bool share)
+/* What the fleet gets besides the winner, without which it only knows less. */
+static void share_rest(struct worker *w)
 {
     fa_tuner *tuner = w->tuner;
-    fa_target target;
+    fa_scope scope;
     fa_diag why = {{0}};
     pthread_mutex_lock(&tuner->work);
-    int rc = fa_target_resolve(tuner, &w->item.problem, w->measures ? NULL : w->item.gpu, w->ordinal,
-                               w->how.exact, &target, NULL);
-    if (rc == 0)
-        fa_fleet_forget(tuner, &target.scope);
-    if (rc == 0 && share && tuner->fleet->store != NULL) {
-        struct sharing sharing = {tuner, &target.scope};
-        rc = fa_fleet_share_cubins(tuner, &target.scope, false, &why);
+    if (tuner->fleet->store != NULL && scope_of_item(w, &scope, &why) == 0) {
+        struct sharing sharing = {tuner, &scope};
+        int rc = fa_fleet_share_cubins(tuner, &scope, false, &why);
         if (rc == 0)
             rc = fa_store_batch(tuner->fleet->store, share_trials, &sharing, &why);
         if (rc != 0)
             fa_fleet_failed(tuner, rc, &why);
     }
     pthread_mutex_unlock(&tuner->work);
+}
+
+/* The worker ends before its result could be published: the next call does that, weighed like any. */
+static void leave_in_outbox(struct worker *w)
+{
+    fa_scope scope;
+    pthread_mutex_lock(&w->tuner->work);
+    if (scope_of_item(w, &scope, NULL) == 0)
+        fa_store_outbox_add(w->tuner->store, &scope, NULL);
+    pthread_mutex_unlock(&w->tuner->work);
 }
 
 static void give_back(struct worker *w)
@@ -296,13 +310,15 @@ static int end_item(struct worker *w, int tuned, fa_diag *why, fa_diag *diag)
                   : w->stage == FA_WORK_MEASURE || measured ? say_published
                                                             : say_compiled;
     int rc = say_at_last(w, say, why->text, &said);
-    if (rc == 0 || rc == FA_EBUSY)
-        settle(w, rc == 0 && tuned == 0 && w->stage == FA_WORK_MEASURE && !w->answer.from_store);
+    if (rc == 0 && say == say_published && w->stage == FA_WORK_MEASURE && !w->answer.from_store)
+        share_rest(w);
     if (rc == FA_EBUSY) {
         tell_end(w, FA_WORK_REFUSED, said.text);
     } else if (rc == 0) {
         tell_end(w, tuned == 0 ? FA_WORK_DONE : FA_WORK_FAILED, tuned == 0 ? "" : why->text);
     } else if (w->stop) {
+        if (tuned == 0)
+            leave_in_outbox(w);
         tell_end(w, FA_WORK_UNPUBLISHED, said.text);
     } else {
         give_back(w);
@@ -397,8 +413,11 @@ static int work(struct worker *w, fa_diag *diag)
         }
         tell_event(w, FA_WORK_IDLE, why.text);
         if (w->request->idle_exit_s > 0 &&
-            now_s() - w->idle_since_s >= w->request->idle_exit_s)
+            now_s() - w->idle_since_s >= w->request->idle_exit_s) {
+            if (why.text[0] != 0) /* nobody knows whether there was something to do */
+                rc = fa_fail(diag, FA_EIO, "%s", why.text);
             break;
+        }
         if (!w->stop)
             wait_for_work(w);
     }

@@ -264,12 +264,14 @@ static const char *judge(const fa_target *target, int driver_version, fa_effort 
     return NULL;
 }
 
-/* Measured on this silicon under this driver, by a server whose word counts. */
-static bool is_proved(const fa_tuner *tuner, const fa_answer *answer)
+/* Measured on this silicon under this driver, by a server whose word counts. A server of another
+ * version may make its kernels otherwise: what it means by a config must be what is meant here. */
+static bool is_proved(fa_tuner *tuner, const fa_target *target, const fa_answer *answer)
 {
     return fa_remote_is_trusted(tuner->remote) &&
            answer->driver_version == fa_driver_version(tuner->driver) &&
-           (fa_origin_is_measured(answer->origin) || answer->origin == FA_ORIGIN_NEAREST);
+           (fa_origin_is_measured(answer->origin) || answer->origin == FA_ORIGIN_NEAREST) &&
+           fa_contact_is_ours(tuner, target, answer);
 }
 
 /* Proves where that is due, and loads; `work` is held. */
@@ -281,7 +283,7 @@ static int load_remote(fa_tuner *tuner, const fa_target *target, const fa_proble
     *ret_kernel = find_loaded(tuner, problem, context, effort);
     if (*ret_kernel != NULL)
         return 0;
-    if (!is_proved(tuner, answer)) {
+    if (!is_proved(tuner, target, answer)) {
         int rc = fa_contact_prove(tuner, target, answer, cubin, diag);
         if (rc != 0)
             return fa_fail_in(diag, rc, "its kernel did not pass its proof here");

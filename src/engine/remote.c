@@ -22,14 +22,15 @@
 enum {
     LIST_MAX = 64 << 20,
     RETRY_MS = 200, RETRY_MOST_MS = 2000,
-    REST_MS = 5000,      /* a server that is gone is not asked again for so long */
+    REST_MS = 5000,      /* a server that is gone is not asked again for so long, */
+    REST_SHARE = 10,     /* and one that was waited for in vain for this many times the wait */
     TOKEN_MAX = 256
 };
 
 struct fa_remote {
     fa_http *http;
-    bool trusted;
     _Atomic int64_t rest_until_ms; /* it is not asked before */
+    _Atomic int64_t waited_ms;     /* in vain, for its last answer */
     atomic_bool gone;  /* it was given up, and has not answered since */
     atomic_bool noted;
 };
@@ -90,7 +91,6 @@ int fa_remote_make(const fa_options *options, fa_remote **ret_remote, fa_diag *d
         free(remote);
         return rc;
     }
-    remote->trusted = fa_http_is_local(remote->http) || token[0] != 0;
     *ret_remote = remote;
     return 0;
 }
@@ -116,7 +116,7 @@ const char *fa_remote_address(const fa_remote *remote)
 
 bool fa_remote_is_trusted(const fa_remote *remote)
 {
-    return remote->trusted;
+    return fa_http_is_local(remote->http);
 }
 
 bool fa_remote_usable(const fa_remote *remote)
@@ -126,8 +126,15 @@ bool fa_remote_usable(const fa_remote *remote)
 
 int fa_remote_give_up(fa_tuner *tuner, const char *why)
 {
+    int64_t rest_ms = REST_SHARE * atomic_exchange(&tuner->remote->waited_ms, 0);
+    atomic_store(&tuner->remote->rest_until_ms,
+                 fa_remote_now_ms() + (rest_ms > REST_MS ? rest_ms : REST_MS));
+    return fa_remote_do_without(tuner, why);
+}
+
+int fa_remote_do_without(fa_tuner *tuner, const char *why)
+{
     fa_remote *remote = tuner->remote;
-    atomic_store(&remote->rest_until_ms, fa_remote_now_ms() + REST_MS);
     atomic_store(&remote->gone, true);
     if (!atomic_exchange(&remote->noted, true)) {
         pthread_mutex_lock(&tuner->work); /* notes come one at a time */
@@ -145,11 +152,12 @@ const char *fa_server_location(const fa_tuner *tuner)
 }
 
 /* ---- one request ----------------------------------------------------------------------------*/
-/* Failures of what was asked, which this machine would not answer otherwise. */
+/* Failures of what was asked, which this machine would not answer otherwise. What was asked has been
+ * checked here: a server that finds it not valid is older than this. */
 bool fa_remote_is_answer(int code)
 {
-    static const int codes[] = {FA_EINVAL,  FA_ENOTFOUND, FA_ENOTSUP,   FA_ECOMPILE,
-                                FA_EALIGN,  FA_ENOKERNEL, FA_ECANCELED, FA_EMANIFEST};
+    static const int codes[] = {FA_ENOTFOUND, FA_ENOTSUP,   FA_ECOMPILE,
+                                FA_EALIGN,    FA_ENOKERNEL, FA_ECANCELED};
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
         if (codes[i] == code)
             return true;
@@ -193,16 +201,21 @@ int fa_remote_ask(fa_tuner *tuner, const fa_http_call *call, int other, fa_http_
                    fa_diag *diag)
 {
     fa_diag why = {{0}};
+    int64_t began_ms = fa_remote_now_ms();
     int rc = ask(tuner->remote, call, ret_reply, &why);
     if (rc == FA_ECANCELED)
         return fa_fail(diag, rc, "canceled while the server was asked");
-    if (rc != 0)
+    if (rc != 0) {
+        atomic_store(&tuner->remote->waited_ms, fa_remote_now_ms() - began_ms);
         return fa_remote_give_up(tuner, why.text);
+    }
     if (ret_reply->status == 200 || ret_reply->status == other) {
         atomic_store(&tuner->remote->gone, false);
         return 0;
     }
     rc = failed(tuner, ret_reply, diag);
+    if (rc != FA_REMOTE_NONE)
+        atomic_store(&tuner->remote->gone, false);
     fa_buf_free(&ret_reply->body);
     return rc;
 }
@@ -288,6 +301,6 @@ int fa_remote_check(fa_remote *remote, char *ret_text, size_t size, fa_diag *dia
             return fa_fail(diag, FA_EIO, "it answers with status %d", reply.status);
     }
     snprintf(ret_text, size, "%s is ready%s", fa_remote_address(remote),
-             remote->trusted ? "" : "; without a token what it says is proved here first");
+             fa_remote_is_trusted(remote) ? "" : "; what it measured is proved here once more");
     return 0;
 }

@@ -75,10 +75,13 @@ enum { FA_REMOTE_NONE = 1 };
 int fa_remote_make(const fa_options *options, fa_remote **ret_remote, fa_diag *diag);
 void fa_remote_free(fa_remote **remote);
 const char *fa_remote_address(const fa_remote *remote);
-/* Whether its word on what was measured is believed: it is this user's or root's, or holds our token. */
+/* Whether its word on what was measured is believed: who listens is this user or root. A token tells a
+ * server who we are, and us nothing of who has taken the port. */
 bool fa_remote_is_trusted(const fa_remote *remote);
 /* Not asked again for a while; with a note for the first time. Returns FA_REMOTE_NONE. */
 int fa_remote_give_up(fa_tuner *tuner, const char *why);
+/* The same for this request alone: the server is asked again for the next. */
+int fa_remote_do_without(fa_tuner *tuner, const char *why);
 bool fa_remote_usable(const fa_remote *remote);
 fa_http *fa_remote_http(fa_remote *remote);
 bool fa_remote_is_hash(const char *text); /* 64 hexadecimal digits */

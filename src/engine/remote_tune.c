@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { GPUS_MAX = 1 << 20 };
+
 /* ---- reading replies ------------------------------------------------------------------------*/
 static int read_cubin(const cJSON *json, const fa_answer *answer, fa_remote_cubin *ret_cubin,
                       fa_diag *diag)
@@ -191,6 +193,70 @@ static void name_device(const fa_gpu *gpu, fa_ask *ask)
         snprintf(ask->gpu, sizeof ask->gpu, "%s", type.name);
 }
 
+/* Whether the server has a device of this silicon; one that does not tell is taken to have it. */
+static int has_silicon(fa_tuner *tuner, const fa_gpu *gpu, bool *ret_has, fa_diag *diag)
+{
+    char silicon[FA_SILICON_MAX];
+    cJSON *json = NULL;
+    fa_diag why = {{0}};
+    fa_http_reply reply;
+    fa_http_call call = {.method = "GET", .path = "/v1/gpus", .limit = GPUS_MAX,
+                         .whole_ms = FA_REMOTE_ASK_MS};
+    *ret_has = true;
+    int rc = fa_remote_ask(tuner, &call, 200, &reply, diag);
+    if (rc != 0)
+        return rc == FA_ENOTFOUND ? 0 : rc;
+    rc = fa_wire_parse(reply.body.data, reply.body.size, GPUS_MAX, "gpus", &json, &why);
+    fa_buf_free(&reply.body);
+    if (rc != 0)
+        return fa_remote_give_up(tuner, why.text);
+    fa_gpu_silicon(gpu, silicon);
+    *ret_has = false;
+    const cJSON *device;
+    cJSON_ArrayForEach(device, cJSON_GetObjectItemCaseSensitive(json, "devices")) {
+        const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(device, "silicon"));
+        *ret_has = *ret_has || (text != NULL && strcmp(text, silicon) == 0);
+    }
+    cJSON_Delete(json);
+    return 0;
+}
+
+/* For a device that is here. A server that has none like it would compile the whole space and then
+ * predict: whoever wants what is measured gets that of it where it is stored, and else measures here. */
+static int ask_for_device(fa_tuner *tuner, fa_ask *ask, const fa_gpu *gpu, const fa_request *request,
+                          fa_answer *ret_answer, fa_remote_cubin *ret_cubin, fa_diag *diag)
+{
+    bool can = true, anew = ask->again || ask->effort == FA_EFFORT_PATIENT;
+    fa_effort effort = ask->effort;
+    int rc = effort >= FA_EFFORT_MEASURE ? has_silicon(tuner, gpu, &can, diag) : 0;
+    name_device(gpu, ask);
+    if (rc != 0 || can)
+        return rc != 0 ? rc : ask_kernel(tuner, ask, request, ret_answer, ret_cubin, diag);
+    ask->effort = FA_EFFORT_CACHED;
+    rc = anew ? FA_ENOTFOUND : ask_kernel(tuner, ask, request, ret_answer, ret_cubin, diag);
+    if (rc != 0 && rc != FA_ENOTFOUND)
+        return rc;
+    fa_answer here = rc == 0 ? *ret_answer : (fa_answer){0};
+    here.gpu = *gpu;
+    here.driver_version = 1; /* as if it were proved here */
+    return rc == 0 && fa_answer_satisfies(&here, effort, ask->exact, !ask->first_contact)
+               ? 0
+               : fa_remote_do_without(tuner, "it has nothing measured for this GPU, and none like it "
+                                             "to measure on");
+}
+
+/* Whether an answer is for the GPU that was asked for: that silicon, or that type. */
+static bool is_for(const fa_gpu *asked, const fa_gpu *told)
+{
+    char one[FA_SILICON_MAX], other[FA_SILICON_MAX];
+    fa_gpu type, told_type;
+    fa_gpu_silicon(asked, one);
+    fa_gpu_silicon(told, other);
+    return strcmp(one, other) == 0 ||
+           (fa_catalogue_match(asked, &type) == 0 && fa_catalogue_match(told, &told_type) == 0 &&
+            strcmp(type.name, told_type.name) == 0);
+}
+
 int fa_remote_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, fa_diag *diag)
 {
     fa_ask ask = {.problem = request->problem, .ordinal = request->ordinal,
@@ -214,10 +280,14 @@ int fa_remote_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_an
         if (rc == 0)
             rc = fa_driver_device(tuner->driver, request->ordinal, &gpu, NULL);
         pthread_mutex_unlock(&tuner->work);
-        if (rc == 0)
-            name_device(&gpu, &ask);
     }
-    return ask_kernel(tuner, &ask, request, ret_answer, &cubin, diag);
+    bool named = rc == 0;
+    rc = named && request->gpu == NULL
+             ? ask_for_device(tuner, &ask, &gpu, request, ret_answer, &cubin, diag)
+             : ask_kernel(tuner, &ask, request, ret_answer, &cubin, diag);
+    return rc == 0 && named && !is_for(&gpu, &ret_answer->gpu)
+               ? fa_remote_give_up(tuner, "its answer is for another GPU than the one asked for")
+               : rc;
 }
 
 int fa_remote_kernel(fa_tuner *tuner, const fa_problem *problem, const fa_gpu *gpu,
@@ -227,10 +297,9 @@ int fa_remote_kernel(fa_tuner *tuner, const fa_problem *problem, const fa_gpu *g
     fa_request silent = {.size = sizeof silent};
     fa_ask ask = {.problem = *problem, .effort = effort,
                   .first_contact = effort == FA_EFFORT_MEASURE};
-    if (!fa_remote_usable(tuner->remote))
-        return FA_REMOTE_NONE;
-    name_device(gpu, &ask);
-    return ask_kernel(tuner, &ask, &silent, ret_answer, ret_cubin, diag);
+    return fa_remote_usable(tuner->remote)
+               ? ask_for_device(tuner, &ask, gpu, &silent, ret_answer, ret_cubin, diag)
+               : FA_REMOTE_NONE;
 }
 
 /* ---- sweeps ---------------------------------------------------------------------------------*/

@@ -11,6 +11,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 /* Whether a stored winner answers the request. */
 static bool satisfies(const fa_answer *answer, const fa_request *request)
@@ -79,6 +80,7 @@ int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *
     fa_turn turn = {.held = false};
     char key[FA_HASH_HEX];
     bool waited = false, again = request->again || request->effort == FA_EFFORT_PATIENT;
+    int64_t since = (int64_t)time(NULL);
     fa_scope_key(&target->scope, key);
     int rc = fa_store_is_read_only(tuner->store)
                  ? fa_fail(diag, FA_EREADONLY,
@@ -88,10 +90,11 @@ int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *
                  : fa_request_wait(tuner, request, key, &key_lock, &waited, diag);
     bool found = rc == 0 && (waited || !again) &&
                  fa_leads_find(tuner, target, ret_answer, NULL, NULL, NULL) == 0 &&
-                 satisfies(ret_answer, request);
+                 satisfies(ret_answer, request) &&
+                 (!again || ret_answer->unix_time >= since); /* not all who hold the key tune it */
     /* The same among hosts. */
     if (rc == 0 && !found && tuner->fleet != NULL)
-        rc = fa_turn_take(tuner, request, target, again && !waited, &turn, &found, ret_answer, diag);
+        rc = fa_turn_take(tuner, request, target, again, &turn, &found, ret_answer, diag);
     /* Two tunes on one GPU would time each other. */
     if (rc == 0 && !found && target->gpu.present)
         rc = fa_request_wait(tuner, request, target->gpu.uuid, &gpu_lock, NULL, diag);
