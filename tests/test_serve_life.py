@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The daemon's life: starts, stops, deaths, full disks, and who else serves or tunes there."""
+import fcntl
 import json
 import os
 import shutil
@@ -56,7 +57,7 @@ def killed_in_mid_tune_it_goes_on_with_sweeps_and_tunes_when_it_starts_again():
         folder = [name for name in os.listdir(place.folder) if name.startswith("serve-")]
         left = [os.path.join(place.folder, name) for name in folder
                 if os.path.isdir(os.path.join(place.folder, name))]
-        tap.equal([os.listdir(name) for name in left], [[]])
+        tap.equal([os.listdir(name) for name in left], [["lock"]])
 
 
 def told_to_stop_it_hands_its_jobs_back_and_keeps_what_was_measured():
@@ -262,6 +263,26 @@ def a_store_that_cannot_be_used_is_told_and_nothing_is_served():
             daemon.process = None
 
 
+def another_daemon_s_jobs_are_left_to_it():
+    with Place(space=TWO, script="no_device\n") as place, Serve(place) as daemon:
+        daemon.stop()
+        folder, = [os.path.join(place.folder, name) for name in os.listdir(place.folder)
+                   if name.startswith("serve-") and not name.endswith(".log")]
+        one = "0" * 32
+        with open(os.path.join(folder, one), "w", encoding="ascii") as file:
+            file.write("fa-tune-job 1 tune %s 5\n%s" % (one, json.dumps(ask(gpu="L4"))))
+        # As one in another container does that serves at the same path.
+        with open(os.path.join(folder, "lock"), "r+", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            daemon.start()
+            tap.equal(daemon.get("/v1/jobs")[1]["jobs"], [])
+            daemon.wait_for_state(daemon.post("/v1/tunes", ask(gpu="L4", seq=512))[1]["job"], "done")
+            tap.equal(os.path.isdir(folder + ".1"), True)
+            daemon.stop()
+        daemon.start()
+        daemon.wait_for_state(one, "done")
+
+
 def what_is_in_the_journal_is_not_believed():
     with Place(space=TWO, script="no_device\n") as place, Serve(place) as daemon:
         daemon.stop()
@@ -303,5 +324,6 @@ tap.main([
     other_users_are_turned_away,
     a_full_disk_is_told_and_what_is_stored_is_still_served,
     a_store_that_cannot_be_used_is_told_and_nothing_is_served,
+    another_daemon_s_jobs_are_left_to_it,
     what_is_in_the_journal_is_not_believed,
 ])

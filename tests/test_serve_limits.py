@@ -232,6 +232,9 @@ def a_token_that_is_missing_short_or_open_to_others_is_refused_at_the_start():
         for text, mode, flags, word in (
                 (TOKEN, 0o600, ["--tcp", "0"], "--token-file"),
                 (TOKEN, 0o644, ["--tcp", "0", "--token-file", token], "chmod 600"),
+                (TOKEN[:16] + " " + TOKEN[16:], 0o600, ["--tcp", "0", "--token-file", token],
+                 "cannot send"),
+                (TOKEN + "\0" + TOKEN, 0o600, ["--tcp", "0", "--token-file", token], "cannot send"),
                 ("short", 0o600, ["--tcp", "0", "--token-file", token], "bytes"),
                 (TOKEN, 0o600, ["--tcp", "host:port", "--token-file", token], "HOST:PORT"),
                 (TOKEN, 0o600, ["--max-jobs", "x"], "--max-jobs x: use 1 to"),

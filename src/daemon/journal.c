@@ -2,7 +2,8 @@
  *
  * Accepted jobs on disk, so that they outlive the process: a file for each in a directory beside
  * the store, written whole before the client is told, removed when the job has ended. Each
- * daemon has a directory of its own, named after where it serves.
+ * daemon has a directory of its own, named after where it serves; those in containers or on hosts
+ * that share a store may serve at the same path, and each then locks another one.
  *
  * A file: "fa-tune-job 1 KIND ID ACCEPTED\n" and the request's body as it came. It is read again
  * as if it had come from a client.
@@ -18,10 +19,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { HEAD_MAX = 128 };
+enum { HEAD_MAX = 128, FOLDERS = 16 };
 
 /* ---- loading --------------------------------------------------------------------------------*/
 struct kept {
@@ -39,6 +41,7 @@ struct loading {
     char folder[sizeof((serve_service *)0)->folder];
     size_t limit;
     struct kept *first;
+    int lock;
     int rc;
     fa_diag diag;
 };
@@ -115,18 +118,46 @@ static int open_folder(const char *path, DIR **ret_folder, fa_diag *diag)
     return rc;
 }
 
+/* Whether no other daemon has it. The kernel lets go when this process ends; where nothing can be
+ * locked, it is taken as it is. */
+static bool lock_folder(DIR *folder, int *ret_lock)
+{
+    int fd = openat(dirfd(folder), "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        close(fd);
+        return false;
+    }
+    *ret_lock = fd;
+    return true;
+}
+
+/* The first of its directories that is free. */
+static int take_folder(struct loading *loading, DIR **ret_folder)
+{
+    size_t size = strlen(loading->folder);
+    for (int i = 0; i < FOLDERS; i++) {
+        if (i > 0)
+            snprintf(loading->folder + size, sizeof loading->folder - size, ".%d", i);
+        if (mkdir(loading->folder, 0700) != 0 && errno != EEXIST)
+            return fa_fail(&loading->diag, FA_EIO, "cannot make %s: %s", loading->folder,
+                           strerror(errno));
+        int rc = open_folder(loading->folder, ret_folder, &loading->diag);
+        if (rc != 0 || lock_folder(*ret_folder, &loading->lock))
+            return rc;
+        closedir(*ret_folder);
+    }
+    return fa_fail(&loading->diag, FA_EBUSY,
+                   "%d other daemons keep their jobs beside %s: give --socket another path", FOLDERS,
+                   loading->folder);
+}
+
 static void load(serve_task *task, serve_worker *worker)
 {
     struct loading *loading = (struct loading *)task;
+    DIR *folder = NULL;
     (void)worker;
-    if (mkdir(loading->folder, 0700) != 0 && errno != EEXIST) {
-        loading->rc =
-            fa_fail(&loading->diag, FA_EIO, "cannot make %s: %s", loading->folder, strerror(errno));
-        return;
-    }
-    DIR *folder;
-    loading->rc = open_folder(loading->folder, &folder, &loading->diag);
-    if (loading->rc != 0)
+    loading->rc = take_folder(loading, &folder);
+    if (loading->rc != 0 || folder == NULL)
         return;
     for (struct dirent *entry; (entry = readdir(folder)) != NULL;)
         if (serve_is_id(entry->d_name))
@@ -154,7 +185,9 @@ static void loaded(serve_task *task)
         free(kept);
     }
     service->journal_open = true;
-    service->journal_shut = loading->rc == FA_EUNTRUSTED;
+    service->journal_shut = loading->rc == FA_EUNTRUSTED || loading->rc == FA_EBUSY;
+    service->journal_lock = loading->lock;
+    memcpy(service->folder, loading->folder, sizeof service->folder);
     if (loading->rc != 0) /* a store that cannot be written: lookups work, and no job is accepted */
         serve_log(SERVE_WARN, "jobs cannot be kept", "reason", loading->diag.text, NULL);
     free(loading);
@@ -170,6 +203,7 @@ void serve_journal_load(serve_service *service)
     loading->task.work = load;
     loading->task.done = loaded;
     loading->service = service;
+    loading->lock = -1;
     loading->limit = (size_t)service->settings->max_sweep_body;
     memcpy(loading->folder, service->folder, sizeof loading->folder);
     serve_worker_give(service->journal, &loading->task);

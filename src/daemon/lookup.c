@@ -63,20 +63,33 @@ static int look_up_tune(serve_flight *flight)
                : 0;
 }
 
+enum { NAMES_MAX = 64 };
+
+/* Whether `name` is new; it is remembered, as long as there is room. */
+static bool is_new(const char *names[NAMES_MAX], int *count, const char *name)
+{
+    for (int i = 0; i < *count; i++)
+        if (strcmp(names[i], name) == 0)
+            return false;
+    if (*count < NAMES_MAX)
+        names[(*count)++] = name;
+    return true;
+}
+
 /* Reads a sweep and finds whose runner it is for: a device's where one of its items is for that. */
 static int look_up_sweep(serve_flight *flight)
 {
     serve_service *service = flight->service;
-    const char *asked = NULL;
+    const char *names[NAMES_MAX]; /* looked up already */
+    int asked = 0;
     int rc = fa_sweep_ask_read(flight->body, flight->body_size, &flight->sweep, &flight->items,
                                flight->plan, &flight->diag);
     if (rc == 0)
         rc = fa_sweep_key(&flight->sweep, flight->found.key, &flight->diag);
     for (int32_t i = 0; rc == 0 && i < flight->sweep.count && !flight->gpu.present; i++) {
         const char *name = flight->items[i].gpu;
-        if (asked != NULL && strcmp(asked, name) == 0)
+        if (!is_new(names, &asked, name))
             continue;
-        asked = name;
         fa_request request = {.size = sizeof request,
                               .problem = flight->items[i].problem,
                               .gpu = name[0] != 0 ? name : NULL,

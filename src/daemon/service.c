@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { TICK_MS = 100, BEAT_TICKS = 150 };
 
@@ -111,6 +112,7 @@ int serve_service_open(uv_loop_t *loop, const serve_settings *settings,
     if (service == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for the service");
     service->loop = loop;
+    service->journal_lock = -1;
     service->settings = settings;
     service->ready = ready;
     service->ready_context = context;
@@ -180,6 +182,8 @@ void serve_service_close(serve_service **service)
         }
     serve_worker_free(&s->lookup);
     serve_worker_free(&s->journal);
+    if (s->journal_lock >= 0)
+        close(s->journal_lock);
     serve_flights_free(s);
     serve_jobs_free(s);
     serve_cache_free(&s->cache);

@@ -211,6 +211,7 @@ struct serve_service {
     uv_timer_t tick;
     int beats;
     int64_t started_ms;
+    int journal_lock; /* held while this process lives; -1 */
     bool store_open, journal_open, journal_shut, stopping, failed;
     int devices;                    /* here, once they are known */
     fa_diag unready;                /* why it is not ready, while it is not */

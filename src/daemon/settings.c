@@ -165,6 +165,15 @@ static int read_environment(serve_settings *settings, fa_diag *diag)
     return rc;
 }
 
+/* Such as an Authorization header can carry. */
+static bool can_be_sent(const fa_buf *text, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if (text->data[i] <= ' ' || text->data[i] > '~')
+            return false;
+    return size == text->size || text->data[size] != 0;
+}
+
 static int read_token(serve_settings *settings, fa_diag *diag)
 {
     fa_buf text = {0};
@@ -186,6 +195,11 @@ static int read_token(serve_settings *settings, fa_diag *diag)
                      "the token in %s has %zu bytes: use %d to %d, such as of "
                      "`openssl rand -hex 32`",
                      settings->token_file, size, SERVE_TOKEN_MIN, SERVE_TOKEN_MAX);
+    else if (!can_be_sent(&text, size))
+        rc = fa_fail(diag, FA_EINVAL,
+                     "the token in %s has spaces or other bytes that a client cannot send: use one "
+                     "such as of `openssl rand -hex 32`",
+                     settings->token_file);
     else
         fa_hash_raw(text.data, size, settings->token_hash);
     settings->has_token = rc == 0;
