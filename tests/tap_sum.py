@@ -19,11 +19,12 @@ PLAN = re.compile(r"1\.\.(\d+)(?:\s*#\s*SKIP\b\s*(.*))?", re.IGNORECASE)
 def cases_of(run):
     """Yields (outcome, name, reason) of one test program."""
     notes, seen, failed, plan, bail = [], 0, 0, None, None
+    program = run["name"].split(" / ")[-1]  # Meson puts the project and the suite in front
     for line in (run.get("stdout") or "").splitlines():
         case, planned = CASE.match(line), PLAN.match(line)
         if case:
             seen += 1
-            name = "%s: %s" % (run["name"], case.group(3).strip())
+            name = "%s: %s" % (program, case.group(3).strip())
             if (case.group(4) or "").upper() == "SKIP":
                 yield "skipped", name, case.group(5).strip()
             elif case.group(1):
@@ -35,7 +36,7 @@ def cases_of(run):
         elif planned:
             plan = int(planned.group(1))
             if plan == 0:
-                yield "skipped", run["name"], planned.group(2) or "no cases"
+                yield "skipped", program, planned.group(2) or "no cases"
         elif line.startswith("Bail out!"):
             bail = line
         elif line.startswith("#"):
@@ -56,7 +57,7 @@ def cases_of(run):
         why = "%s, exit status %s" % (result, code)
     if why is not None:
         tail = (run.get("stderr") or "").strip().splitlines()[-12:]
-        yield "failed", run["name"], "\n".join([why] + notes + tail)
+        yield "failed", program, "\n".join([why] + notes + tail)
 
 
 def main():
