@@ -38,7 +38,7 @@ done
 # Everything but the C library, which the other machine has in a newer version.
 ldd gpu-bundle/fa-tune gpu-bundle/fa-tune-worker gpu-bundle/fa-tune-serve gpu-bundle/test_gpu_attn \
     gpu-bundle/lib*.so.[45] |
-    awk '$3 ~ /^\// && $1 !~ /^(libc|libm|libdl|libpthread|ld-linux)[.-]/ {print $3}' | sort -u |
+    awk '$3 ~ /^\// && $1 !~ /^(libc|libm|libdl|libpthread|libresolv|librt|libutil|libanl|ld-linux)[.-]/ {print $3}' | sort -u |
     while read -r library; do cp -L "$library" gpu-bundle/; done
 strip gpu-bundle/fa-tune gpu-bundle/fa-tune-worker gpu-bundle/fa-tune-serve gpu-bundle/lib*.so.*
 du -sh gpu-bundle
