@@ -206,9 +206,11 @@ int fa_db_change(fa_store *store, fa_db_body *body, void *context, fa_diag *diag
 /* All integers of the first column; *ret_ids is malloced. Resets the statement. */
 int fa_db_collect_ids(fa_store *store, fa_statement *statement, int64_t **ret_ids,
                       size_t *ret_count, fa_diag *diag);
-/* The same of a SELECT without parameters; enters the store first. */
+/* The same of a SELECT without parameters, or with one integer; enters the store first. */
 int fa_db_ids(fa_store *store, fa_db_slot slot, const char *sql, int64_t **ret_ids,
               size_t *ret_count, fa_diag *diag);
+int fa_db_ids_of(fa_store *store, fa_db_slot slot, const char *sql, int64_t of, int64_t **ret_ids,
+                 size_t *ret_count, fa_diag *diag);
 
 /* Binds from left to right; rc keeps the first failure. Bytes must outlive the step. */
 typedef struct fa_binder {
@@ -224,7 +226,9 @@ void fa_bind_blob(fa_binder *binder, const void *bytes, size_t size); /* NULL st
 
 /* Steps a statement when all of its values were bound, as fa_db_step does. */
 int fa_db_run(fa_store *store, const fa_binder *binder, fa_diag *diag);
-/* The same of one that gives a row's number at most: *ret_id is 0 when it gives none. */
+/* Binds one integer and runs. */
+int fa_db_run_on(fa_store *store, fa_db_slot slot, const char *sql, int64_t value, fa_diag *diag);
+/* As fa_db_run, of one that gives a row's number at most: *ret_id is 0 when it gives none. */
 int fa_db_run_id(fa_store *store, const fa_binder *binder, int64_t *ret_id, fa_diag *diag);
 
 /* Reads from left to right; ok turns false at the first value of a wrong type, range or length. */

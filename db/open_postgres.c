@@ -284,16 +284,6 @@ struct migration {
     int count;
 };
 
-static int run_step(fa_store *store, const char *step, fa_diag *diag)
-{
-    char *sql = fa_postgres_sql(step);
-    if (sql == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory");
-    int rc = fa_postgres_command(store, sql, NULL, diag);
-    free(sql);
-    return rc;
-}
-
 /* One at a time: the lock is let go by the commit, and the version read under it. */
 static int migrate(fa_store *store, void *context, fa_diag *diag)
 {
@@ -314,7 +304,7 @@ static int migrate(fa_store *store, void *context, fa_diag *diag)
                                  "INSERT INTO fa_tune_store VALUES (0)",
                                  NULL, diag);
     for (int i = (int)version; i < migration->count && rc == 0; i++)
-        rc = run_step(store, migration->steps[i], diag);
+        rc = fa_db_exec(store, migration->steps[i], diag);
     snprintf(sql, sizeof sql, "UPDATE fa_tune_store SET version = %d", migration->count);
     return rc != 0 ? rc : fa_postgres_command(store, sql, NULL, diag);
 }

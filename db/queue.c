@@ -61,19 +61,6 @@ int fa_store_queue_enter(fa_store *store, const fa_sweep *sweep, const fa_sweep_
 }
 
 /* ---- a sweep whose items have ended ---------------------------------------------------------*/
-/* One integer into one statement. */
-static int run_on_sweep(fa_store *store, fa_db_slot slot, const char *sql, int64_t id,
-                        fa_diag *diag)
-{
-    fa_statement *statement;
-    int rc = fa_db_statement(store, slot, sql, &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
-    fa_bind_int(&binder, id);
-    return fa_db_run(store, &binder, diag);
-}
-
 #define OPEN_ITEMS                                                                     \
     "EXISTS (SELECT 1 FROM sweep_item WHERE sweep_id = sweep.id AND sweep_item.state " \
     "IN ('pending', 'running'))"
@@ -81,7 +68,7 @@ static int run_on_sweep(fa_store *store, fa_db_slot slot, const char *sql, int64
 /* Done when no item is open, or closed when its budget is spent. */
 static int close_sweep(fa_store *store, int64_t id, fa_diag *diag)
 {
-    return run_on_sweep(store, FA_SQL_QUEUE_SETTLE,
+    return fa_db_run_on(store, FA_SQL_QUEUE_SETTLE,
                         "UPDATE sweep SET state = CASE WHEN " OPEN_ITEMS
                         " THEN 'budget-spent' ELSE 'done' END WHERE id = ? "
                         "AND state IN ('running', 'budget-spent') AND (NOT " OPEN_ITEMS
@@ -336,7 +323,7 @@ static int end_body(fa_store *store, void *context, fa_diag *diag)
         ending->lost = true; /* and the count of it is committed */
         if (!ending->counted)
             return 0;
-        return run_on_sweep(store, FA_SQL_QUEUE_REFUSED,
+        return fa_db_run_on(store, FA_SQL_QUEUE_REFUSED,
                             "UPDATE sweep SET refused = refused + 1 WHERE id = ?",
                             ending->claim->item.sweep_id, diag);
     }

@@ -77,18 +77,10 @@ int fa_store_queue_holders_each(fa_store *store, int64_t id, fa_queue_holder_vis
 {
     int64_t *ids = NULL;
     size_t count = 0;
-    fa_statement *statement;
-    int rc = fa_db_enter(store, diag);
-    if (rc == 0)
-        rc = fa_db_statement(store, FA_SQL_QUEUE_HELD,
-                             "SELECT id FROM sweep_item WHERE sweep_id = ? AND state = 'running' "
-                             "ORDER BY position",
-                             &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
-    fa_bind_int(&binder, id);
-    rc = fa_db_collect_ids(store, statement, &ids, &count, diag);
+    int rc = fa_db_ids_of(store, FA_SQL_QUEUE_HELD,
+                          "SELECT id FROM sweep_item WHERE sweep_id = ? AND state = 'running' "
+                          "ORDER BY position",
+                          id, &ids, &count, diag);
     for (size_t i = 0; rc == 0 && i < count; i++) {
         fa_queue_holder holder = {0};
         rc = load_holder(store, ids[i], &holder, diag);

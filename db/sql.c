@@ -64,6 +64,17 @@ int fa_db_run(fa_store *store, const fa_binder *binder, fa_diag *diag)
                    binder->rc == FA_ENOMEM ? "out of memory" : "a value cannot be stored");
 }
 
+int fa_db_run_on(fa_store *store, fa_db_slot slot, const char *sql, int64_t value, fa_diag *diag)
+{
+    fa_statement *statement;
+    int rc = fa_db_statement(store, slot, sql, &statement, diag);
+    if (rc != 0)
+        return rc;
+    fa_binder binder = {.statement = statement};
+    fa_bind_int(&binder, value);
+    return fa_db_run(store, &binder, diag);
+}
+
 int fa_db_run_id(fa_store *store, const fa_binder *binder, int64_t *ret_id, fa_diag *diag)
 {
     int rc = fa_db_run(store, binder, diag);
@@ -115,6 +126,20 @@ int fa_db_ids(fa_store *store, fa_db_slot slot, const char *sql, int64_t **ret_i
     if (rc == 0)
         rc = fa_db_statement(store, slot, sql, &statement, diag);
     return rc != 0 ? rc : fa_db_collect_ids(store, statement, ret_ids, ret_count, diag);
+}
+
+int fa_db_ids_of(fa_store *store, fa_db_slot slot, const char *sql, int64_t of, int64_t **ret_ids,
+                 size_t *ret_count, fa_diag *diag)
+{
+    fa_statement *statement;
+    int rc = fa_db_enter(store, diag);
+    if (rc == 0)
+        rc = fa_db_statement(store, slot, sql, &statement, diag);
+    if (rc != 0)
+        return rc;
+    fa_binder binder = {.statement = statement};
+    fa_bind_int(&binder, of);
+    return fa_db_collect_ids(store, statement, ret_ids, ret_count, diag);
 }
 
 int fa_db_row(fa_store *store, fa_db_slot slot, const char *sql, int64_t id, fa_reader *ret_reader,

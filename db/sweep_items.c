@@ -214,17 +214,9 @@ int fa_store_sweep_items_each(fa_store *store, int64_t id, fa_store_item_visit *
 {
     int64_t *ids = NULL;
     size_t count = 0;
-    fa_statement *statement;
-    int rc = fa_db_enter(store, diag);
-    if (rc == 0)
-        rc = fa_db_statement(store, FA_SQL_ITEM_IDS,
-                             "SELECT id FROM sweep_item WHERE sweep_id = ? ORDER BY position",
-                             &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
-    fa_bind_int(&binder, id);
-    rc = fa_db_collect_ids(store, statement, &ids, &count, diag);
+    int rc = fa_db_ids_of(store, FA_SQL_ITEM_IDS,
+                          "SELECT id FROM sweep_item WHERE sweep_id = ? ORDER BY position", id,
+                          &ids, &count, diag);
     for (size_t i = 0; rc == 0 && i < count; i++) {
         fa_sweep_item item = {0};
         int32_t position = 0;

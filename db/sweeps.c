@@ -15,18 +15,6 @@ static bool amount(double value)
     return isfinite(value) && value >= 0;
 }
 
-/* A statement that takes one integer. */
-static int run_on(fa_store *store, fa_db_slot slot, const char *sql, int64_t id, fa_diag *diag)
-{
-    fa_statement *statement;
-    int rc = fa_db_statement(store, slot, sql, &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
-    fa_bind_int(&binder, id);
-    return fa_db_run(store, &binder, diag);
-}
-
 /* ---- entering a sweep -----------------------------------------------------------------------*/
 static int find(fa_store *store, const char *key, int64_t *ret_id, fa_diag *diag)
 {
@@ -42,10 +30,10 @@ static int find(fa_store *store, const char *key, int64_t *ret_id, fa_diag *diag
 
 static int forget(fa_store *store, int64_t id, fa_diag *diag)
 {
-    int rc = run_on(store, FA_SQL_SWEEP_FORGET_ITEMS, "DELETE FROM sweep_item WHERE sweep_id = ?",
+    int rc = fa_db_run_on(store, FA_SQL_SWEEP_FORGET_ITEMS, "DELETE FROM sweep_item WHERE sweep_id = ?",
                     id, diag);
     return rc != 0 ? rc
-                   : run_on(store, FA_SQL_SWEEP_FORGET, "DELETE FROM sweep WHERE id = ?", id, diag);
+                   : fa_db_run_on(store, FA_SQL_SWEEP_FORGET, "DELETE FROM sweep WHERE id = ?", id, diag);
 }
 
 static int add_item(fa_store *store, int64_t id, int32_t position, const fa_sweep_item *item,
@@ -116,7 +104,7 @@ static int come_back(fa_store *store, const fa_entering *entering, fa_diag *diag
     rc = fa_db_run(store, &binder, diag);
     if (rc != 0)
         return rc;
-    return run_on(store, FA_SQL_SWEEP_REOPEN,
+    return fa_db_run_on(store, FA_SQL_SWEEP_REOPEN,
                   "UPDATE sweep_item SET state = 'pending', reason = '' "
                   "WHERE sweep_id = ? AND state IN ('running', 'failed') "
                   "AND lease_until <= unix_ms()", /* one that a host of the fleet holds stays its */

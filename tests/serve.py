@@ -16,9 +16,24 @@ import tempfile
 import time
 
 import openapi
-from place import BUILD, DEADLINE
+from place import BUILD, DEADLINE, Place
 
 FA_TUNE_SERVE = os.path.join(BUILD, "fa-tune-serve")
+
+L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
+FAST = "time BLOCK_M=128 40\ntime BLOCK_M=64 60\n"
+TWO = {"BLOCK_M": [64, 128], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0],
+       "MIN_BLOCKS": [2]}
+# One of the two configs hangs until its trial's time is up.
+HANGS = L4 + FAST + "fault BLOCK_M=64; hang\n"
+LONG = ("--trial-timeout", "300")
+
+
+def a_place(script):
+    """Its cubins are compiled already."""
+    place = Place(space=TWO, script=script)
+    place.take_cubins(TWO)
+    return place
 
 
 def ask(seq=128, **more):

@@ -7,12 +7,7 @@ import json
 import openapi
 import tap
 from place import Place
-from serve import Serve, ask, wait_for
-
-L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
-FAST = "time BLOCK_M=128 40\ntime BLOCK_M=64 60\n"
-TWO = {"BLOCK_M": [64, 128], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0],
-       "MIN_BLOCKS": [2]}
+from serve import FAST, L4, Serve, TWO, ask, wait_for
 
 
 def a_kernel_is_tuned_once_and_then_answered_from_memory_with_its_cubin():

@@ -12,21 +12,7 @@ import subprocess
 
 import tap
 from place import DEADLINE, FA_TUNE, Place
-from serve import FA_TUNE_SERVE, Serve, ask, wait_for
-
-L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
-FAST = "time BLOCK_M=128 40\ntime BLOCK_M=64 60\n"
-TWO = {"BLOCK_M": [64, 128], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0],
-       "MIN_BLOCKS": [2]}
-HANGS = L4 + FAST + "fault BLOCK_M=64; hang\n"
-LONG = ("--trial-timeout", "300")
-
-
-def a_place(script):
-    """Its cubins are compiled already."""
-    place = Place(space=TWO, script=script)
-    place.take_cubins(TWO)
-    return place
+from serve import FAST, FA_TUNE_SERVE, HANGS, L4, LONG, Serve, TWO, a_place, ask, wait_for
 
 
 def under_way(daemon, job):

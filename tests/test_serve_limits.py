@@ -11,11 +11,9 @@ import time
 
 import tap
 from place import DEADLINE, Place
-from serve import Serve, ask, wait_for
+from serve import Serve, TWO, ask, wait_for
 
 NONE = "no_device\n"
-TWO = {"BLOCK_M": [64, 128], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0],
-       "MIN_BLOCKS": [2]}
 TOKEN = "a-token-of-thirty-two-bytes-0123"
 
 
