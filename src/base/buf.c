@@ -124,6 +124,17 @@ int fa_buf_read_file(fa_buf *buf, const char *path, size_t limit)
     return rc;
 }
 
+void *fa_grow(void *items, size_t *capacity, size_t count, size_t size)
+{
+    if (count < *capacity)
+        return items;
+    size_t wanted = *capacity == 0 ? 32 : *capacity * 2;
+    void *grown = reallocarray(items, wanted, size);
+    if (grown != NULL)
+        *capacity = wanted;
+    return grown;
+}
+
 static int write_whole(int fd, const char *bytes, size_t size)
 {
     for (size_t done = 0; done < size;) {

@@ -27,6 +27,10 @@ int fa_buf_read_file(fa_buf *buf, const char *path, size_t limit);
 /* The same from an open file, which stays open. */
 int fa_buf_read_fd(fa_buf *buf, int fd, size_t limit);
 
+/* `items`, moved where need be, with room for one more than the `count` that they are, each of `size`
+ * bytes; NULL: out of memory, and items are as they were. */
+void *fa_grow(void *items, size_t *capacity, size_t count, size_t size);
+
 /* Writes a file under another name beside `path`, syncs it and gives it its name: whoever reads sees
  * the old file or the whole new one, also after a power cut. Returns 0 or an errno. */
 int fa_replace_file(const char *path, const void *bytes, size_t size, unsigned mode);

@@ -31,16 +31,12 @@ struct queue_list {
 static int keep(void *context, const fa_queue *queue)
 {
     struct queue_list *list = context;
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity == 0 ? 16 : list->capacity * 2;
-        fa_queue *grown = realloc(list->queue, capacity * sizeof *grown);
-        if (grown == NULL) {
-            list->failed = true;
-            return 1;
-        }
-        list->queue = grown;
-        list->capacity = capacity;
+    fa_queue *grown = fa_grow(list->queue, &list->capacity, list->count, sizeof *grown);
+    if (grown == NULL) {
+        list->failed = true;
+        return 1;
     }
+    list->queue = grown;
     list->queue[list->count++] = *queue;
     list->now.sweep.items += queue->sweep.items;
     list->now.sweep.done += queue->sweep.done;

@@ -32,16 +32,12 @@ static int keep(void *context, const fa_answer *answer)
         list->skipped++;
         return 0;
     }
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity == 0 ? 32 : list->capacity * 2;
-        fa_answer *grown = realloc(list->answer, capacity * sizeof *grown);
-        if (grown == NULL) {
-            list->failed = true;
-            return FA_ENOMEM;
-        }
-        list->answer = grown;
-        list->capacity = capacity;
+    fa_answer *grown = fa_grow(list->answer, &list->capacity, list->count, sizeof *grown);
+    if (grown == NULL) {
+        list->failed = true;
+        return FA_ENOMEM;
     }
+    list->answer = grown;
     list->answer[list->count++] = *answer;
     return 0;
 }

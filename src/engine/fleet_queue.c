@@ -159,14 +159,10 @@ struct queues {
 static int keep_sweep(void *context, const fa_sweep *sweep)
 {
     struct queues *all = context;
-    if (all->count == all->capacity) {
-        size_t capacity = all->capacity == 0 ? 16 : all->capacity * 2;
-        fa_queue *grown = realloc(all->queue, capacity * sizeof *grown);
-        if (grown == NULL)
-            return FA_ENOMEM;
-        all->queue = grown;
-        all->capacity = capacity;
-    }
+    fa_queue *grown = fa_grow(all->queue, &all->capacity, all->count, sizeof *grown);
+    if (grown == NULL)
+        return FA_ENOMEM;
+    all->queue = grown;
     all->queue[all->count++] = (fa_queue){.sweep = *sweep};
     return 0;
 }

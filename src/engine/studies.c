@@ -25,14 +25,10 @@ struct study_list {
 static int keep_scope(void *context, const fa_scope *scope, int32_t trials, int64_t unix_time)
 {
     struct study_list *list = context;
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity == 0 ? 64 : list->capacity * 2;
-        fa_study *grown = realloc(list->study, capacity * sizeof *grown);
-        if (grown == NULL)
-            return FA_ENOMEM;
-        list->study = grown;
-        list->capacity = capacity;
-    }
+    fa_study *grown = fa_grow(list->study, &list->capacity, list->count, sizeof *grown);
+    if (grown == NULL)
+        return FA_ENOMEM;
+    list->study = grown;
     fa_study study = {.size = sizeof study,
                       .problem = scope->problem,
                       .trials = trials,
@@ -140,14 +136,10 @@ struct trial_list {
 
 static fa_study_trial *add(struct trial_list *list)
 {
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity == 0 ? 256 : list->capacity * 2;
-        fa_study_trial *grown = realloc(list->trial, capacity * sizeof *grown);
-        if (grown == NULL)
-            return NULL;
-        list->trial = grown;
-        list->capacity = capacity;
-    }
+    fa_study_trial *grown = fa_grow(list->trial, &list->capacity, list->count, sizeof *grown);
+    if (grown == NULL)
+        return NULL;
+    list->trial = grown;
     list->trial[list->count] = (fa_study_trial){0};
     return &list->trial[list->count++];
 }
