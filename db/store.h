@@ -111,7 +111,8 @@ typedef int fa_trial_visit(void *context, const fa_trial_record *record);
 int fa_store_trials_each(fa_store *store, const fa_scope *scope, fa_trial_visit *visit,
                          void *context, fa_diag *diag);
 /* The same without samples, of those that ended as `status` (measured or compiled) alone, and of
- * these the `most` fastest ones, fastest first: by the clock when measured, else by the model. */
+ * these the `most` fastest ones: the raced before the others, fastest first by the clock when
+ * measured, else by the model. */
 int fa_store_trials_fastest(fa_store *store, const fa_scope *scope, fa_status status, int32_t most,
                             fa_trial_visit *visit, void *context, fa_diag *diag);
 

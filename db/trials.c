@@ -330,7 +330,7 @@ static int fastest_ids(fa_store *store, const fa_scope *scope, fa_status status,
         rc = fa_db_statement(store, FA_SQL_TRIAL_FASTEST,
                              "SELECT id FROM trial WHERE id IN (SELECT max(id) FROM trial "
                              "WHERE scope_id = ? GROUP BY config_key) AND status = ? "
-                             "ORDER BY CASE status WHEN 'measured' THEN median_us "
+                             "ORDER BY raced DESC, CASE status WHEN 'measured' THEN median_us "
                              "ELSE predicted_us END, "
                              "config_key LIMIT ?",
                              &statement, diag);

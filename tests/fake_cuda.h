@@ -68,6 +68,7 @@ struct fake_script {
     int fault_count;
     struct fake_time time[FAKE_LINES];
     int time_count;
+    double drift_us, drift_factor; /* 0: none */
     char log[FAKE_TEXT];
 };
 
@@ -76,9 +77,10 @@ struct fake_script {
 void fake_script_read(struct fake_script *ret_script);
 /* True when a fault of this kind strikes this marker now; counts. */
 bool fake_script_fault(struct fake_script *script, const char *marker, enum fake_fault_kind kind);
-/* Microseconds of one launch: scripted, or made up from the marker; with up to 1% of jitter that
- * depends on `launch` alone. */
-double fake_script_time(const struct fake_script *script, const char *marker, uint64_t launch);
+/* Microseconds of one launch that begins at clock_us: scripted, or made up from the marker; with up to
+ * 1% of jitter that depends on `launch` alone. */
+double fake_script_time(const struct fake_script *script, const char *marker, uint64_t launch,
+                        double clock_us);
 
 /* ---- device memory ---------------------------------------------------------------------------*/
 /* The host address of [address, address + size), or NULL when it is not inside one block. */

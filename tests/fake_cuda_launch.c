@@ -240,7 +240,7 @@ static int launch_candidate(struct function *f, void **arguments)
         .unwritten = strikes(m, FAKE_UNWRITTEN),
         .overrun = strikes(m, FAKE_OVERRUN),
     };
-    fake.clock_us += fake_script_time(&fake.script, m->marker, number);
+    fake.clock_us += fake_script_time(&fake.script, m->marker, number, fake.clock_us);
     if (!fake_kernel_run(f->entry, &m->build, arguments, &damage))
         fake.sticky = FAKE_ILLEGAL_ADDRESS;
     return FAKE_OK;

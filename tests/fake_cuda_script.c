@@ -10,6 +10,8 @@
  *   init_once                             only the first cuInit of a process starts afresh
  *   no_zero_strides                       tensor maps with a stride of 0 are refused
  *   time SUBSTR MICROSECONDS              later lines win
+ *   drift PERIOD FACTOR                   of each period (microseconds), the second half takes
+ *                                         FACTOR times as long: a clock that the power limit lowers
  *   fault SUBSTR KIND [after=N] [times=N] counts are per process
  *   log FILE
  *
@@ -147,6 +149,15 @@ static void read_time(struct fake_script *script, char *words)
     t->us = number(us);
 }
 
+static void read_drift(struct fake_script *script, char *words)
+{
+    char *save = NULL, *us = strtok_r(words, " \t", &save), *by = strtok_r(NULL, " \t", &save);
+    if (us == NULL || by == NULL)
+        bad("drift needs a period and a factor", words);
+    script->drift_us = number(us);
+    script->drift_factor = number(by);
+}
+
 static void read_line(struct fake_script *script, char *line)
 {
     line[strcspn(line, "\n#")] = 0;
@@ -166,6 +177,8 @@ static void read_line(struct fake_script *script, char *line)
         script->driver_version = (int)number(rest + strspn(rest, " \t"));
     else if (strncmp(line, "time", verb) == 0 && verb == 4)
         read_time(script, rest);
+    else if (strncmp(line, "drift", verb) == 0 && verb == 5)
+        read_drift(script, rest);
     else if (strncmp(line, "fault", verb) == 0 && verb == 5)
         read_fault(script, rest);
     else if (strncmp(line, "log", verb) == 0 && verb == 3)
@@ -230,7 +243,8 @@ static double tile_penalty(const char *marker, const char *name, double best)
     return value > 0 ? fabs(log2(value / best)) : 0;
 }
 
-double fake_script_time(const struct fake_script *script, const char *marker, uint64_t launch)
+double fake_script_time(const struct fake_script *script, const char *marker, uint64_t launch,
+                        double clock_us)
 {
     double us = 50 * (1 + 0.2 * tile_penalty(marker, "BLOCK_M=", 128) +
                       0.1 * tile_penalty(marker, "BLOCK_N=", 64)) +
@@ -238,6 +252,8 @@ double fake_script_time(const struct fake_script *script, const char *marker, ui
     for (int i = 0; i < script->time_count; i++)
         if (strstr(marker, script->time[i].match) != NULL)
             us = script->time[i].us;
+    if (script->drift_us > 0 && fmod(clock_us, script->drift_us) >= script->drift_us / 2)
+        us *= script->drift_factor;
     double jitter = (double)(mix(launch * 0x9e3779b97f4a7c15ull + 1) % 2001) / 1000 - 1; /* -1..1 */
     return us * (1 + 0.01 * jitter);
 }

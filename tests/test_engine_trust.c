@@ -7,6 +7,8 @@
 
 #include "problem.h"
 
+#include <sqlite3.h>
+
 static fa_problem of_length(int32_t seq)
 {
     fa_problem problem = small_problem;
@@ -109,6 +111,15 @@ static int use_device(engine_fixture *f, int ordinal)
     return fa_driver_retain_context(f->driver, ordinal, NULL);
 }
 
+static bool run_sql(const engine_fixture *f, const char *sql)
+{
+    sqlite3 *db = NULL;
+    bool ok = sqlite3_open(f->store, &db) == SQLITE_OK &&
+              sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK && sqlite3_changes(db) > 0;
+    sqlite3_close(db);
+    return ok;
+}
+
 /* 129 rows are two tiles of 128 or three of 64: with many heads for each SM, of which device 1 has two,
  * the tile that is a little slower at 128 leaves less of its rows empty. */
 static void another_config_of_the_bucket_answers_where_its_tiles_fit_better(void)
@@ -143,6 +154,31 @@ static void another_config_of_the_bucket_answers_where_its_tiles_fit_better(void
     /* The bucket's own lengths keep its winner. */
     CHECK_OK(fa_get_best_kernel(f.tuner, &bucket, FA_EFFORT_CACHED, &kernel, &diag), diag);
     CHECK_TEXT(fa_kernel_answer(kernel)->cubin_key, at_bucket.cubin_key);
+    fa_driver_release_context(f.driver, 1);
+    fa_driver_retain_context(f.driver, 0, NULL);
+    fixture_close(&f);
+}
+
+/* What was only probed was so at another clock than the race's: its time promises nothing. */
+static void a_config_that_was_not_raced_is_no_rival_of_the_winner(void)
+{
+    engine_fixture f;
+    fa_answer answer;
+    fa_diag diag;
+    int32_t rows = 0;
+    CHECK(fixture_open(&f, "device name=NVIDIA_L40S sms=2 bus=384 clock=2520\n"
+                           "time * 90\ntime BLOCK_M=128; 30\ntime BLOCK_M=64; 31"));
+    CHECK_INT(use_device(&f, 1), 0);
+    fa_request request = {.size = sizeof request, .problem = small_problem, .ordinal = 1,
+                          .effort = FA_EFFORT_MEASURE};
+    request.problem.heads_q = request.problem.heads_kv = 16;
+    CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
+    CHECK(run_sql(&f, "UPDATE trial SET raced = 0, median_us = 10, low_us = 10 "
+                      "WHERE status = 'measured' AND config LIKE '%\"BLOCK_M\":64,%'"));
+    request.problem.seq_q = request.problem.seq_k = 129;
+    CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
+    CHECK_INT(answer.from_problem.seq_q, 128);
+    CHECK(fa_config_get(&answer.trial.config, "BLOCK_M", &rows) && rows == 128);
     fa_driver_release_context(f.driver, 1);
     fa_driver_retain_context(f.driver, 0, NULL);
     fixture_close(&f);
@@ -333,6 +369,7 @@ int main(void)
     TEST(a_length_between_buckets_is_launched_with_its_own_grid);
     TEST(an_exact_winner_is_kept_beside_its_bucket_and_preferred);
     TEST(another_config_of_the_bucket_answers_where_its_tiles_fit_better);
+    TEST(a_config_that_was_not_raced_is_no_rival_of_the_winner);
     TEST(regret_is_what_the_buckets_winner_costs_at_a_point);
     TEST(the_nearest_measured_length_answers_until_the_bucket_is_measured);
     TEST(another_gpus_winner_is_proved_here_before_it_is_launched);

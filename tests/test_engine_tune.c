@@ -79,6 +79,30 @@ static void the_fastest_config_wins(void)
     fixture_close(&f);
 }
 
+/* The clock falls and rises again a few times in a race, by more than the rivals differ; each period
+ * cuts the race elsewhere. */
+static void the_fastest_config_wins_while_the_clock_drifts(void)
+{
+    for (int period_us = 34000; period_us <= 46000; period_us += 4000) {
+        engine_fixture f;
+        fa_request request = {0};
+        fa_answer answer;
+        fa_diag diag;
+        char script[128];
+        snprintf(script, sizeof script,
+                 "drift %d 1.08\ntime * 100\n"
+                 "time BLOCK_M=64;BLOCK_N=32;STAGES=2;WARPS=4;Q_IN_REGS=1 98", period_us);
+        CHECK(fixture_open(&f, script));
+        CHECK_OK(tune(&f, &request, &answer, &diag), diag);
+        CHECK_INT(answer.trial.config.tunable[0].value, 64);
+        CHECK_INT(answer.trial.config.tunable[1].value, 32);
+        CHECK_INT(answer.trial.config.tunable[2].value, 2);
+        CHECK(answer.trial.low_us <= answer.trial.median_us &&
+              answer.trial.median_us <= answer.trial.high_us);
+        fixture_close(&f);
+    }
+}
+
 static void a_second_session_finds_the_winner_and_starts_no_worker(void)
 {
     engine_fixture f;
@@ -339,6 +363,7 @@ int main(int argc, char **argv)
         return 1;
     TEST(a_tune_proves_and_measures_the_whole_space);
     TEST(the_fastest_config_wins);
+    TEST(the_fastest_config_wins_while_the_clock_drifts);
     TEST(a_second_session_finds_the_winner_and_starts_no_worker);
     TEST(a_fault_costs_its_own_trial_only);
     TEST(a_space_without_a_survivor_is_a_sentence);

@@ -57,6 +57,26 @@ static void samples_that_are_no_times_are_refused(void)
     CHECK(median == 7 && low == 7 && high == 7);
 }
 
+/* Three kernels of 100, 101 and 102 us; in the third of five rounds the clock falls by a fifth, when
+ * the fastest has yet to be launched and the others have been. */
+static void what_a_round_does_to_all_does_not_decide_a_race(void)
+{
+    float race[3 * 5] = {100, 100, 120,    120,    120,    /* */
+                         101, 101, 101,    121.2f, 121.2f, /* */
+                         102, 102, 102,    122.4f, 122.4f};
+    double median[3], low, high;
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(fa_samples_summary(race + (ptrdiff_t)i * 5, 5, &median[i], &low, &high), 0);
+    CHECK(median[0] > median[2]); /* as they are, the fastest comes last */
+    fa_race_level(race, 3, 5);
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(fa_samples_summary(race + (ptrdiff_t)i * 5, 5, &median[i], &low, &high), 0);
+    CHECK(median[0] < median[1] && median[1] < median[2]);
+    /* The rounds' geometric means are 101.0, 101.0, 107.3, 121.2 and 121.2: 107.3 is the level. */
+    CHECK(median[0] > 106 && median[0] < 107);
+    CHECK(median[2] / median[0] > 1.019 && median[2] / median[0] < 1.021);
+}
+
 /* ---- cases ----------------------------------------------------------------------------------*/
 static fa_problem some_problem(void)
 {
@@ -509,6 +529,7 @@ int main(void)
 {
     TEST(the_median_and_its_interval_are_the_order_statistics_of_the_binomial);
     TEST(fewer_than_six_samples_have_their_range_as_interval);
+    TEST(what_a_round_does_to_all_does_not_decide_a_race);
     TEST(samples_that_are_no_times_are_refused);
     TEST(cases_depend_on_problem_and_seed_alone);
     TEST(cases_keep_the_cubin_and_cover_what_they_claim);

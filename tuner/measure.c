@@ -343,6 +343,22 @@ static int interval_rank(int n)
     return k;
 }
 
+void fa_race_level(float *samples_us, int count, int rounds)
+{
+    float mean[FA_BENCH_SAMPLES_MAX];
+    double middle, low, high;
+    for (int r = 0; r < rounds; r++) {
+        double sum = 0;
+        for (int i = 0; i < count; i++)
+            sum += log((double)samples_us[i * rounds + r]);
+        mean[r] = (float)exp(sum / count);
+    }
+    if (fa_samples_summary(mean, rounds, &middle, &low, &high) != 0)
+        return;
+    for (int i = 0; i < count * rounds; i++)
+        samples_us[i] *= (float)(middle / (double)mean[i % rounds]);
+}
+
 int fa_samples_summary(const float *samples_us, int count, double *ret_median_us,
                        double *ret_low_us, double *ret_high_us)
 {

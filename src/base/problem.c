@@ -47,12 +47,11 @@ fa_problem fa_problem_exact(const fa_problem *problem)
 
 int32_t fa_length_bucket(int32_t length)
 {
-    /* Below COARSE a row of tiles more or less is much of the work. */
-    enum { EXACT = 16, COARSE = 2048 };
+    enum { EXACT = 16, PER_OCTAVE = 8 };
     if (length <= EXACT)
         return length;
-    int64_t step = 1, per_octave = length < COARSE ? 8 : 4;
-    while (step * 2 * per_octave <= length)
+    int64_t step = 1;
+    while (step * 2 * PER_OCTAVE <= length)
         step *= 2;
     int64_t below = length / step * step, above = below + step;
     /* Nearer in ratio: length / below against above / length. */

@@ -19,9 +19,8 @@ int fa_problem_check(const fa_problem *problem, fa_diag *diag);
 fa_problem fa_problem_exact(const fa_problem *problem);
 
 /* The length that stands for this one: 0 to 16 for themselves, then the nearest (in ratio, at a tie
- * the longer) of eight in every octave below 2048 (1, 1.125, 1.25 … 1.875 times 2^k) and of four from
- * there on (1, 1.25, 1.5, 1.75 times 2^k). So a length and its bucket differ by a factor of at most
- * 1.061 below 2048 and 1.118 above, and from 512 on every bucket is a multiple of 64. */
+ * the longer) of eight in every octave (1, 1.125, 1.25 … 1.875 times 2^k). So a length and its bucket
+ * differ by a factor of at most 1.061, and from 512 on every bucket is a multiple of 64. */
 int32_t fa_length_bucket(int32_t length);
 
 /* The bucket in which tuning and lookup both work: the problem that stands for this one. Both

@@ -22,8 +22,7 @@ static const cli_verb verbs[] = {
      "find, prove and keep the fastest kernel for a problem (the default verb)",
      "Compiles the problem's whole space for the GPU, proves each kernel and times it where the\n"
      "GPU is here; elsewhere a model ranks the compiled kernels and the answer says \"predicted\".\n"
-     "Lengths are tuned in buckets, eight in every octave to 2048 and four beyond; --exact tunes\n"
-     "them as they are.\n"
+     "Lengths are tuned in buckets, eight in every octave; --exact tunes them as they are.\n"
      "Ctrl-C stops it; the same command goes on from there.\n",
      cli_tune},
     {"explain",

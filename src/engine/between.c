@@ -6,8 +6,9 @@
  * one to take.
  *
  * Workload: once for each such length in a process; reads the few fastest of the bucket's trials.
- * Invariant: the winner stays unless another promises more than the model's error between two
- * lengths so near to each other.
+ * Invariants: the winner stays unless another promises more than the model's error between two
+ * lengths so near to each other; a raced winner is compared with those of its race alone, as the
+ * others were probed at another clock.
  */
 #include "engine.h"
 
@@ -44,7 +45,8 @@ static int keep(void *context, const fa_trial_record *record)
     const fa_trial *trial = &record->trial;
     bool proved = trial->status == FA_STATUS_MEASURED;
     double fastest = time_of(f->count > 0 ? &f->rival[0].trial : trial);
-    if (f->count == LOOKED_AT || strcmp(trial->config.family, f->winner->config.family) != 0 ||
+    if (f->count == LOOKED_AT || trial->raced != f->winner->raced ||
+        strcmp(trial->config.family, f->winner->config.family) != 0 ||
         !(time_of(trial) > 0 && time_of(trial) <= fastest * SLOWER) ||
         !fa_records_tools(record->environment, &rival->driver_version, rival->nvrtc,
                           sizeof rival->nvrtc))

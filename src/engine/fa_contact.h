@@ -15,8 +15,7 @@ extern "C" {
 #endif
 
 /* The problem that is tuned for this one and that its winners are stored under: each length becomes
- * the nearest, in ratio, of 1 to 16, then eight in every octave to 2048 and four in every one beyond.
- * Everything else stays. */
+ * the nearest, in ratio, of 1 to 16, then eight in every octave. Everything else stays. */
 FA_API void fa_bucket(const fa_problem *problem, fa_problem *ret_bucket);
 
 /* ---- why ------------------------------------------------------------------------------------*/

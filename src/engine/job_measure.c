@@ -8,6 +8,7 @@
 #include "error.h"
 #include "json.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -214,6 +215,32 @@ static void run_solo(fa_job *job)
     job->finalist_next = 0;
 }
 
+/* Finalists compare by medians that the drift of the race is taken out of; their intervals stay what
+ * the race saw, drift and all, as that is how well the time itself is known. */
+static int level_finalists(fa_job *job)
+{
+    int count = job->finalist_count, rounds = job->attempt[job->finalist[0]].sample_count;
+    for (int i = 0; i < count; i++)
+        if (job->attempt[job->finalist[i]].sample_count != rounds)
+            return 0; /* one has no usable times and is settled; the others stay comparable */
+    float *race = calloc((size_t)count * (size_t)rounds + 1, sizeof *race);
+    if (race == NULL)
+        return fa_fail(&job->diag, FA_ENOMEM, "out of memory for a race");
+    for (int i = 0; i < count; i++)
+        memcpy(race + (size_t)i * (size_t)rounds, job->attempt[job->finalist[i]].samples_us,
+               (size_t)rounds * sizeof *race);
+    fa_race_level(race, count, rounds);
+    for (int i = 0; i < count; i++) {
+        fa_trial *trial = &job->space.candidate[job->finalist[i]].trial;
+        double low, high;
+        fa_samples_summary(race + (size_t)i * (size_t)rounds, rounds, &trial->median_us, &low, &high);
+        trial->low_us = fmin(trial->low_us, trial->median_us);
+        trial->high_us = fmax(trial->high_us, trial->median_us);
+    }
+    free(race);
+    return 0;
+}
+
 static void race_answered(fa_job *job, const fa_message *message)
 {
     const cJSON *all = cJSON_GetObjectItemCaseSensitive(message->json, "samples");
@@ -231,8 +258,12 @@ static void race_answered(fa_job *job, const fa_message *message)
         if (take_samples(job, index, cJSON_GetArrayItem(all, i)) != 0)
             fa_job_settle(job, index, FA_STATUS_LAUNCH_FAILED, "the race gave no usable times");
         attempt->dirty = job->unwritten = true;
-        fa_job_settle_twins(job, index);
     }
+    int rc = level_finalists(job);
+    if (rc != 0)
+        fa_job_end(job, rc);
+    for (int i = 0; i < job->finalist_count; i++)
+        fa_job_settle_twins(job, job->finalist[i]);
     job->raced = true;
 }
 

@@ -25,12 +25,11 @@ TOKENS, HIDDEN = 16384, 2048
 
 
 def bucket(length):
-    """As fa_length_bucket: 1 to 16, then eight in every octave to 2048 and four beyond, the nearest in
-    ratio."""
+    """As fa_length_bucket: 1 to 16, then eight in every octave, the nearest in ratio."""
     if length <= 16:
         return length
-    step, per_octave = 1, 8 if length < 2048 else 4
-    while step * 2 * per_octave <= length:
+    step = 1
+    while step * 2 * 8 <= length:
         step *= 2
     below = length // step * step
     return below if length * length < below * (below + step) else below + step
