@@ -257,7 +257,8 @@ void html_race(fa_buf *out, const report_problem *problem)
                                   : "Prediction <span class=\"badge predicted\">predicted</span>");
     fa_buf_text(out, "<p class=\"small soft\">");
     fa_buf_text(out, race.raced ? "Finalists, timed in turns: thin ticks are single samples, the "
-                                  "band is the 95% interval of the median, the line the median."
+                                  "band is the 95% interval of their median, the line the median "
+                                  "without what slowed all of a round."
                      : race.measured
                          ? "Each timed by itself, not in a race: differences of a few percent mean "
                            "nothing. Ticks are samples, the band is the median’s 95% interval."
