@@ -159,8 +159,8 @@ static void another_config_of_the_bucket_answers_where_its_tiles_fit_better(void
     fixture_close(&f);
 }
 
-/* What was only probed was so at another clock than the race's: its time promises nothing. */
-static void a_config_that_was_not_raced_is_no_rival_of_the_winner(void)
+/* What was only probed, or in another race, was timed at another clock: it promises nothing. */
+static void a_config_that_was_not_in_the_winners_race_is_no_rival(void)
 {
     engine_fixture f;
     fa_answer answer;
@@ -173,12 +173,21 @@ static void a_config_that_was_not_raced_is_no_rival_of_the_winner(void)
                           .effort = FA_EFFORT_MEASURE};
     request.problem.heads_q = request.problem.heads_kv = 16;
     CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
-    CHECK(run_sql(&f, "UPDATE trial SET raced = 0, median_us = 10, low_us = 10 "
-                      "WHERE status = 'measured' AND config LIKE '%\"BLOCK_M\":64,%'"));
     request.problem.seq_q = request.problem.seq_k = 129;
     CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
-    CHECK_INT(answer.from_problem.seq_q, 128);
-    CHECK(fa_config_get(&answer.trial.config, "BLOCK_M", &rows) && rows == 128);
+    CHECK(fa_config_get(&answer.trial.config, "BLOCK_M", &rows) && rows == 64);
+    static const char *const otherwise_timed[] = {"raced = 0", "raced = 1, seed = seed + 1"};
+    for (int i = 0; i < 2; i++) {
+        char sql[256];
+        snprintf(sql, sizeof sql,
+                 "UPDATE trial SET %s, median_us = 10, low_us = 10 "
+                 "WHERE status = 'measured' AND config LIKE '%%\"BLOCK_M\":64,%%'",
+                 otherwise_timed[i]);
+        CHECK(run_sql(&f, sql));
+        CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
+        CHECK_INT(answer.from_problem.seq_q, 128);
+        CHECK(fa_config_get(&answer.trial.config, "BLOCK_M", &rows) && rows == 128);
+    }
     fa_driver_release_context(f.driver, 1);
     fa_driver_retain_context(f.driver, 0, NULL);
     fixture_close(&f);
@@ -369,7 +378,7 @@ int main(void)
     TEST(a_length_between_buckets_is_launched_with_its_own_grid);
     TEST(an_exact_winner_is_kept_beside_its_bucket_and_preferred);
     TEST(another_config_of_the_bucket_answers_where_its_tiles_fit_better);
-    TEST(a_config_that_was_not_raced_is_no_rival_of_the_winner);
+    TEST(a_config_that_was_not_in_the_winners_race_is_no_rival);
     TEST(regret_is_what_the_buckets_winner_costs_at_a_point);
     TEST(the_nearest_measured_length_answers_until_the_bucket_is_measured);
     TEST(another_gpus_winner_is_proved_here_before_it_is_launched);

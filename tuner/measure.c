@@ -343,7 +343,7 @@ static int interval_rank(int n)
     return k;
 }
 
-void fa_race_level(float *samples_us, int count, int rounds)
+int fa_race_level(float *samples_us, int count, int rounds)
 {
     float mean[FA_BENCH_SAMPLES_MAX];
     double middle, low, high;
@@ -353,10 +353,10 @@ void fa_race_level(float *samples_us, int count, int rounds)
             sum += log((double)samples_us[i * rounds + r]);
         mean[r] = (float)exp(sum / count);
     }
-    if (fa_samples_summary(mean, rounds, &middle, &low, &high) != 0)
-        return;
-    for (int i = 0; i < count * rounds; i++)
+    int rc = fa_samples_summary(mean, rounds, &middle, &low, &high);
+    for (int i = 0; rc == 0 && i < count * rounds; i++)
         samples_us[i] *= (float)(middle / (double)mean[i % rounds]);
+    return rc;
 }
 
 int fa_samples_summary(const float *samples_us, int count, double *ret_median_us,

@@ -29,6 +29,7 @@ enum { LOOKED_AT = 32 };
 struct finding {
     const fa_trial *winner;
     fa_rival rival[LOOKED_AT];
+    uint64_t seed[LOOKED_AT]; /* of the tune that timed it */
     fa_candidate candidate[LOOKED_AT]; /* at the asked lengths */
     int count;
 };
@@ -57,7 +58,7 @@ static int keep(void *context, const fa_trial_record *record)
         return 0;
     rival->trial = *trial;
     memcpy(rival->cubin_key, record->cubin_key, sizeof rival->cubin_key);
-    f->count++;
+    f->seed[f->count++] = record->seed;
     return 0;
 }
 
@@ -84,12 +85,16 @@ static double scale(const fa_trial *trial, fa_candidate *candidate, const fa_pro
 static void choose(const struct finding *f, const char *entry, fa_rivals *found)
 {
     double margin = f->winner->status == FA_STATUS_MEASURED ? MARGIN : 1;
+    uint64_t race = 0;
     for (int i = 0; i < f->count; i++)
-        if (fa_config_equal(&f->rival[i].trial.config, &f->winner->config))
+        if (fa_config_equal(&f->rival[i].trial.config, &f->winner->config)) {
             found->winner_us = f->rival[i].us;
+            race = f->seed[i];
+        }
     for (int i = 0; i < f->count; i++) {
         double us = f->rival[i].us;
-        if (!(us > 0 && us < found->winner_us * margin))
+        if (!(us > 0 && us < found->winner_us * margin) ||
+            (f->winner->raced && f->seed[i] != race))
             continue;
         int at = found->count < FA_RIVALS_MAX ? found->count++ : FA_RIVALS_MAX;
         for (; at > 0 && found->rival[at - 1].us > us; at--)

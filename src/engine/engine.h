@@ -247,6 +247,7 @@ typedef struct fa_attempt {
     char code[FA_HASH_HEX]; /* what its cubin executes */
     int twin_of;        /* 1 + the attempt with the same code, which is tried for both; 0: none */
     bool dirty;         /* has an outcome that the store has not seen */
+    bool raced_before;  /* its time is that of an earlier tune's race */
     char *clocks;       /* JSON */
     fa_cubin_record *fresh_cubin; /* compiled by this run, not yet written */
 } fa_attempt;

@@ -75,7 +75,8 @@ typedef struct fa_regret {
     double best_us;         /* bucket_us / best_us - 1 is the regret */
 } fa_regret;
 typedef int fa_regret_visit(void *context, const fa_regret *regret);
-/* Every point that was measured on a silicon where its bucket was; newest first. */
+/* Every point that was measured on a silicon where its bucket was, in one race with what the bucket
+ * gives; newest first. */
 FA_API int fa_list_regret(fa_tuner *tuner, fa_regret_visit *visit, void *context, fa_diag *diag);
 
 #ifdef __cplusplus

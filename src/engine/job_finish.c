@@ -81,21 +81,27 @@ static bool must_race(const fa_job *job, int index)
     return false;
 }
 
+/* What an earlier race timed, at its own clock, is chosen from apart from what was probed. */
 int fa_job_choose_finalists(fa_job *job)
 {
+    struct {
+        double limit, round_us;
+        int chosen;
+    } kind[2] = {{0}}, *k;
     int count = sorted(job, FA_STATUS_MEASURED, job->finalist), chosen = 0;
-    if (count == 0)
-        return 0;
-    double limit = job->space.candidate[job->finalist[0]].trial.median_us * CONTENDER;
-    double round_us = 0;
     for (int i = 0; i < count; i++) {
-        const fa_candidate *candidate = &job->space.candidate[job->finalist[i]];
-        bool room = chosen < FINALISTS_MIN ||
-                    (chosen < FINALISTS_MAX && round_us < FINALISTS_ROUND_US);
-        if (job->attempt[job->finalist[i]].twin_of != 0 || /* raced as the one that it equals */
-            (!(room && candidate->trial.low_us <= limit) && !must_race(job, job->finalist[i])))
+        const fa_attempt *attempt = &job->attempt[job->finalist[i]];
+        const fa_trial *trial = &job->space.candidate[job->finalist[i]].trial;
+        k = &kind[attempt->raced_before];
+        if (k->limit == 0) /* the fastest of its kind comes first */
+            k->limit = trial->median_us * CONTENDER;
+        bool room = k->chosen < FINALISTS_MIN ||
+                    (k->chosen < FINALISTS_MAX && k->round_us < FINALISTS_ROUND_US);
+        if (attempt->twin_of != 0 || /* raced as the one that it equals */
+            (!(room && trial->low_us <= k->limit) && !must_race(job, job->finalist[i])))
             continue;
-        round_us += candidate->trial.median_us;
+        k->round_us += trial->median_us;
+        k->chosen++;
         job->finalist[chosen++] = job->finalist[i];
     }
     job->finalist_count = chosen;

@@ -221,7 +221,7 @@ static int level_finalists(fa_job *job)
 {
     int count = job->finalist_count, rounds = job->attempt[job->finalist[0]].sample_count;
     for (int i = 0; i < count; i++)
-        if (job->attempt[job->finalist[i]].sample_count != rounds)
+        if (job->attempt[job->finalist[i]].sample_count != rounds || rounds == 0)
             return 0; /* one has no usable times and is settled; the others stay comparable */
     float *race = calloc((size_t)count * (size_t)rounds + 1, sizeof *race);
     if (race == NULL)
@@ -229,16 +229,17 @@ static int level_finalists(fa_job *job)
     for (int i = 0; i < count; i++)
         memcpy(race + (size_t)i * (size_t)rounds, job->attempt[job->finalist[i]].samples_us,
                (size_t)rounds * sizeof *race);
-    fa_race_level(race, count, rounds);
-    for (int i = 0; i < count; i++) {
+    int rc = fa_race_level(race, count, rounds);
+    for (int i = 0; rc == 0 && i < count; i++) {
         fa_trial *trial = &job->space.candidate[job->finalist[i]].trial;
         double low, high;
-        fa_samples_summary(race + (size_t)i * (size_t)rounds, rounds, &trial->median_us, &low, &high);
+        rc = fa_samples_summary(race + (size_t)i * (size_t)rounds, rounds, &trial->median_us, &low,
+                                &high);
         trial->low_us = fmin(trial->low_us, trial->median_us);
         trial->high_us = fmax(trial->high_us, trial->median_us);
     }
     free(race);
-    return 0;
+    return rc == 0 ? 0 : fa_fail(&job->diag, rc, "taking a race's drift out of its times");
 }
 
 static void race_answered(fa_job *job, const fa_message *message)

@@ -126,7 +126,8 @@ static int resume_one(void *context, const fa_trial_record *record)
         uint32_t grid[3];
         memcpy(grid, trial->grid, sizeof grid);
         *trial = *old;
-        trial->raced = false; /* that race was another one */
+        attempt->raced_before = old->raced;
+        trial->raced = old->raced && !job->measuring; /* else that race was another one */
         memcpy(trial->grid, grid, sizeof grid);
         memcpy(attempt->cubin_key, record->cubin_key, sizeof attempt->cubin_key);
         job->progress.resumed++;

@@ -196,12 +196,22 @@ int fa_list_predictions(fa_tuner *tuner, fa_prediction_visit *visit, void *conte
 }
 
 /* ---- regret ---------------------------------------------------------------------------------*/
+struct point {
+    fa_regret regret;
+    bool raced;  /* its winner was: a probe, at another clock, is no time beside that */
+    bool probed; /* what the bucket gives was probed there and no more */
+};
+
 static int find_time(void *context, const fa_trial_record *record)
 {
-    fa_regret *regret = context;
-    if (record->trial.status == FA_STATUS_MEASURED &&
-        fa_config_equal(&record->trial.config, &regret->bucket_config))
-        regret->bucket_us = record->trial.median_us;
+    struct point *point = context;
+    const fa_trial *trial = &record->trial;
+    if (trial->status != FA_STATUS_MEASURED ||
+        !fa_config_equal(&trial->config, &point->regret.bucket_config))
+        return 0;
+    point->probed = trial->raced != point->raced;
+    if (!point->probed)
+        point->regret.bucket_us = trial->median_us;
     return 0;
 }
 
@@ -233,23 +243,25 @@ static int tell_regret(void *context, fa_store *store, const fa_winner_record *w
         fa_store_winner_get(store, &scope, &of_bucket, NULL, NULL) != 0)
         return 0;
     fa_config given = given_by_bucket(telling->tuner, winner, &of_bucket);
-    fa_regret regret = {.problem = winner->scope.problem,
-                        .bucket = scope.problem,
-                        .bucket_config = given,
-                        .best_config = winner->trial.config,
-                        .best_us = winner->trial.median_us};
+    struct point point = {.regret = {.problem = winner->scope.problem,
+                                     .bucket = scope.problem,
+                                     .bucket_config = given,
+                                     .best_config = winner->trial.config,
+                                     .best_us = winner->trial.median_us},
+                          .raced = winner->trial.raced};
+    fa_regret *regret = &point.regret;
     bool measured = of_bucket.trial.status == FA_STATUS_MEASURED;
-    memcpy(regret.gpu, winner->gpu_name, sizeof regret.gpu);
+    memcpy(regret->gpu, winner->gpu_name, sizeof regret->gpu);
     fa_winner_record_free(&of_bucket);
     if (!measured)
         return 0;
-    int rc = fa_store_trials_each(store, &winner->scope, find_time, &regret, NULL);
-    if (rc != 0)
+    int rc = fa_store_trials_each(store, &winner->scope, find_time, &point, NULL);
+    if (rc != 0 || point.probed)
         return rc;
     /* A tie may have been broken in favour of one that is a little slower. */
-    if (regret.bucket_us > 0 && regret.bucket_us < regret.best_us)
-        regret.best_us = regret.bucket_us;
-    return telling->regret(telling->context, &regret);
+    if (regret->bucket_us > 0 && regret->bucket_us < regret->best_us)
+        regret->best_us = regret->bucket_us;
+    return telling->regret(telling->context, regret);
 }
 
 int fa_list_regret(fa_tuner *tuner, fa_regret_visit *visit, void *context, fa_diag *diag)

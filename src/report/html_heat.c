@@ -82,7 +82,10 @@ static const report_config *cell_of(const report_problem *problem, const struct 
             shown = config; /* configs come in the order of how far they got */
         } else if (config->rank > 0 && shown->rank > 0) {
             bool timed = config->trial.median_us > 0, other = shown->trial.median_us > 0;
-            if (timed != other ? timed : time_of(config) < time_of(shown))
+            if (timed != other
+                    ? timed
+                    : config->trial.raced != shown->trial.raced ? config->trial.raced
+                                                                : time_of(config) < time_of(shown))
                 shown = config;
         }
     }

@@ -2,8 +2,8 @@
 """A sweep that is killed at random moments ends with the winners of one that ran through.
 
 Runs one sweep into FOLDER/whole.db, the same one into FOLDER/killed.db with SIGKILL at --kills random
-moments, and compares winners: the same config, or a tie, which is two configs whose intervals overlap
-in a race that both ran in. Prints a table, and the result as JSON in its last line; exit status 1 when
+moments, and compares winners: the same config, or a tie, as a tune declares it: two configs within
+half a percent in a race that both ran in, their intervals overlapping. Prints a table, and the result as JSON in its last line; exit status 1 when
 a winner differs, an item is missing, or a config that was on record was tried again.
 
     python3 tests/bench/sweep_kill.py build/fa-tune /tmp/sweeps             # 48 problems, a few minutes
@@ -22,6 +22,7 @@ import time
 
 GRID = {"seq": "512:16384:x2", "head-dim": "64,128", "dtype": "fp16,bf16", "causal": "both",
         "tokens": "16384", "hidden": "2048"}
+TIE = 0.5  # percent
 SPARE = 3  # items that are left after the last kill, so that it comes before the end
 ENDED = re.compile(r"^\[(\d+)/(\d+)")
 
@@ -104,9 +105,9 @@ def verdict(ours, other, rows_of_ours, rows_of_other):
         row = rows.get(rival)
         if row is None or not row["raced"] or not winner["raced"]:
             continue
-        if overlap(winner, row):
-            word = "tie"
         lost_by = 100 * (row["median_us"] / winner["median_us"] - 1)
+        if lost_by <= TIE and overlap(winner, row):
+            word = "tie"
         gap = lost_by if gap is None else min(gap, lost_by)
     return word, gap
 
