@@ -282,7 +282,10 @@ static int sweep(struct run *r)
     const cli_options *options = r->options;
     fa_tuner *tuner;
     fa_diag diag = {{0}};
-    int status = cli_open(options, &r->progress.lines, &tuner);
+    bool told_only = (options->sweep.list || options->sweep.status) &&
+                     options->sweep.baseline == NULL;
+    int status = told_only ? cli_open_to_read(options, &r->progress.lines, &tuner)
+                           : cli_open(options, &r->progress.lines, &tuner);
     if (status != 0)
         return status;
     int rc = import(tuner, r, &diag);
