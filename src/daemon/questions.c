@@ -231,6 +231,7 @@ static void opened(serve_task *task)
              slash != NULL ? (int)(slash - store) : 1, slash != NULL ? store : ".", hash);
     service->store_open = true;
     fa_fail(&service->unready, 0, "earlier jobs are being read");
+    serve_families_sweep(service);
     serve_journal_load(service);
     free_question(question);
     question = ask(service, NULL, know_devices, known);
