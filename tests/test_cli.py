@@ -189,6 +189,15 @@ def show_of_an_empty_store_is_empty():
         tap.has(place.run("show").stdout, "0 winners")
 
 
+def templates_without_a_manifest_are_not_taken_for_the_built_in_ones():
+    with Place() as place:
+        empty = os.path.join(place.folder, "empty")
+        os.mkdir(empty)
+        done = place.run("explain", "--gpu", "L4", *SMALL, "--templates", empty, status=2)
+        tap.has(done.stderr, "fa-tune: template directory %s: holds no manifest" % empty)
+        tap.has(place.run("doctor", "--templates", empty, status=1).stdout, "holds no manifest")
+
+
 def verbs_that_read_make_no_store_and_say_that_there_is_none():
     with Place() as place:
         place.run("--gpu", "L4", *SMALL, "--quiet")
@@ -454,6 +463,7 @@ tap.main([
     programs_link_no_cuda_library,
     an_absent_l4_is_tuned_explained_shown_and_found_again,
     show_of_an_empty_store_is_empty,
+    templates_without_a_manifest_are_not_taken_for_the_built_in_ones,
     verbs_that_read_make_no_store_and_say_that_there_is_none,
     effort_cached_tunes_nothing,
     an_empty_problem_is_told_as_it_was_asked,
