@@ -214,7 +214,8 @@ def verbs_that_read_make_no_store_and_say_that_there_is_none():
             tap.has(done.stderr, "note: there is no store at %s yet" % missing)
             assert not os.path.exists(os.path.dirname(os.path.dirname(missing))), arguments
         tap.lacks(place.run("show", "--quiet").stderr, "no store")
-        place.run("compare", missing, missing, status=2)
+        done = place.run("compare", missing, missing, status=2)
+        tap.equal(done.stderr, "fa-tune: %s: it cannot be read: not found\n" % missing)
         assert not os.path.exists(os.path.dirname(missing))
         place.run("import", "l4.fab", "--allow-unsigned")
         done = place.run("show")
