@@ -160,6 +160,8 @@ struct fa_store {
     int64_t busy_since; /* monotonic ms, while waiting for another process */
     int64_t seen; /* waiting: SQLite's data_version at the last look, and 1; 0: none yet */
     bool read_only;
+    bool existing;      /* no file is made */
+    bool absent;        /* there was none: empty tables in memory stand for it */
     bool batching;      /* inside fa_store_batch */
     bool journal_ready; /* this connection's journal mode has been set */
     bool fresh;         /* empty: what is written first need not survive a power cut */

@@ -75,7 +75,7 @@ static int connect_sqlite(fa_store *store, fa_diag *diag)
 {
     int flags = SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW |
                 (store->read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE);
-    int rc = sqlite3_open_v2(store->path, &store->db, flags, NULL);
+    int rc = sqlite3_open_v2(store->absent ? ":memory:" : store->path, &store->db, flags, NULL);
     if (store->db == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
     sqlite3_extended_result_codes(store->db, 1);
@@ -196,7 +196,7 @@ static int connect_once(fa_store *store, fa_diag *diag)
 {
     struct stat st;
     int rc = fa_db_check_file(store->path, &st, diag);
-    if (rc == FA_ENOTFOUND && !store->read_only) {
+    if (rc == FA_ENOTFOUND && !store->read_only && !store->existing) {
         rc = fa_db_create_empty(store->path, diag);
         if (rc == 0)
             rc = fa_db_check_file(store->path, &st, diag);
@@ -227,6 +227,19 @@ int fa_db_connect(fa_store *store, fa_diag *ret_note, fa_diag *diag)
     fa_db_disconnect(store);
     store->damaged = false; /* whatever it was, the next opening finds out again */
     return rc != 0 ? rc : fa_fail(diag, FA_ECORRUPT, "store %s keeps breaking", store->path);
+}
+
+int fa_db_connect_absent(fa_store *store, fa_diag *diag)
+{
+    store->absent = true;
+    int rc = connect_sqlite(store, diag);
+    store->journal_ready = true; /* memory has one of its own */
+    if (rc == 0)
+        rc = fa_db_migrate(store, fa_db_schema_steps, FA_STORE_SCHEMA, diag);
+    if (rc != 0)
+        fa_db_disconnect(store);
+    store->read_only = true;
+    return rc;
 }
 
 int fa_sqlite_enter(fa_store *store, fa_diag *diag)

@@ -23,6 +23,8 @@ typedef enum fa_db_header {
 int fa_db_read_header(fa_store *store, fa_db_header *ret_kind, uint32_t *ret_version,
                       fa_diag *diag);
 int fa_db_connect(fa_store *store, fa_diag *ret_note, fa_diag *diag);
+/* To the empty tables of a store that is not there. */
+int fa_db_connect_absent(fa_store *store, fa_diag *diag);
 void fa_db_disconnect(fa_store *store);
 
 /* fa_backend's enter and close. */

@@ -7,6 +7,7 @@
 #include "sqlite.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 int fa_db_enter(fa_store *store, fa_diag *diag)
@@ -20,6 +21,17 @@ int fa_db_enter(fa_store *store, fa_diag *diag)
     return store->backend->enter(store, diag);
 }
 
+static int open_file(fa_store *store, const char *path, fa_diag *ret_note, fa_diag *diag)
+{
+    bool create = !store->read_only && !store->existing;
+    int rc = fa_db_resolve(path, create, store->path, diag);
+    if (rc == FA_ENOTFOUND && store->existing) /* nor is its directory */
+        memcpy(store->path, path, strlen(path) + 1);
+    if (rc == 0)
+        rc = fa_db_connect(store, ret_note, diag);
+    return rc == FA_ENOTFOUND && store->existing ? fa_db_connect_absent(store, diag) : rc;
+}
+
 int fa_store_open(const char *path, fa_store_mode mode, fa_store **ret_store, fa_diag *ret_note,
                   fa_diag *diag)
 {
@@ -30,15 +42,14 @@ int fa_store_open(const char *path, fa_store_mode mode, fa_store **ret_store, fa
         return fa_fail(diag, FA_ENOMEM, "out of memory");
     store->pid = getpid();
     store->read_only = mode == FA_STORE_READ_ONLY;
+    store->existing = mode == FA_STORE_EXISTING;
     int rc;
     if (path != NULL && fa_postgres_is_address(path)) {
         store->backend = &fa_postgres_backend;
         rc = fa_postgres_open(store, path, diag);
     } else {
         store->backend = &fa_sqlite_backend;
-        rc = fa_db_resolve(path, !store->read_only, store->path, diag);
-        if (rc == 0)
-            rc = fa_db_connect(store, ret_note, diag);
+        rc = open_file(store, path, ret_note, diag);
     }
     if (rc != 0) {
         free(store);
@@ -67,6 +78,11 @@ const char *fa_store_path(const fa_store *store)
 bool fa_store_is_read_only(const fa_store *store)
 {
     return store->read_only;
+}
+
+bool fa_store_is_absent(const fa_store *store)
+{
+    return store->absent;
 }
 
 int fa_store_wait(fa_store *store, int timeout_ms, fa_diag *diag)

@@ -34,7 +34,9 @@ int fa_store_local_path(char *ret_path, size_t size, fa_diag *diag);
 
 typedef enum fa_store_mode {
     FA_STORE_READ_WRITE = 0, /* creates the file and its directories (mode 0700/0600) */
-    FA_STORE_READ_ONLY = 1   /* a file that may not be written; FA_ENOTFOUND when absent */
+    FA_STORE_READ_ONLY = 1,  /* a file that may not be written; FA_ENOTFOUND when absent */
+    FA_STORE_EXISTING = 2    /* as READ_WRITE, but makes no file: where none is, an empty store that
+                                is read-only stands for it */
 } fa_store_mode;
 
 /* path: a file, or postgresql://USER:PASSWORD@HOST:PORT/DATABASE as libpq takes it, whose tables
@@ -49,6 +51,7 @@ int fa_store_open(const char *path, fa_store_mode mode, fa_store **ret_store, fa
 void fa_store_close(fa_store **store);
 const char *fa_store_path(const fa_store *store); /* an address without its password */
 bool fa_store_is_read_only(const fa_store *store);
+bool fa_store_is_absent(const fa_store *store); /* EXISTING, and there was none */
 
 /* Runs `body` with every put it makes in one transaction: all or none. Not to be nested. */
 typedef int fa_store_body(void *context, fa_diag *diag);

@@ -189,6 +189,40 @@ def show_of_an_empty_store_is_empty():
         tap.has(place.run("show").stdout, "0 winners")
 
 
+def templates_without_a_manifest_are_not_taken_for_the_built_in_ones():
+    with Place() as place:
+        empty = os.path.join(place.folder, "empty")
+        os.mkdir(empty)
+        done = place.run("explain", "--gpu", "L4", *SMALL, "--templates", empty, status=2)
+        tap.has(done.stderr, "fa-tune: template directory %s: holds no manifest" % empty)
+        tap.has(place.run("doctor", "--templates", empty, status=1).stdout, "holds no manifest")
+
+
+def verbs_that_read_make_no_store_and_say_that_there_is_none():
+    with Place() as place:
+        place.run("--gpu", "L4", *SMALL, "--quiet")
+        place.run("export", "--unsigned", "--out", "l4.fab")
+        missing = os.path.join(place.folder, "not", "here", "store.db")
+        place.env["FA_TUNE_STORE"] = missing
+        for status, *arguments in [
+                (0, "show"), (0, "show", "--json"), (0, "show", "--why", "--gpu", "L4", *SMALL),
+                (0, "report"), (0, "report", "--json"), (0, "explain", "--gpu", "L4", *SMALL),
+                (0, "sweep", "--list"), (1, "sweep", "--status"), (1, "queue"),
+                (1, "export", "--unsigned", "--out", "none.fab"),
+                (0, "import", "l4.fab", "--dry-run", "--allow-unsigned")]:
+            done = place.run(*arguments, status=status)
+            tap.has(done.stderr, "note: there is no store at %s yet" % missing)
+            assert not os.path.exists(os.path.dirname(os.path.dirname(missing))), arguments
+        tap.lacks(place.run("show", "--quiet").stderr, "no store")
+        done = place.run("compare", missing, missing, status=2)
+        tap.equal(done.stderr, "fa-tune: %s: it cannot be read: not found\n" % missing)
+        assert not os.path.exists(os.path.dirname(missing))
+        place.run("import", "l4.fab", "--allow-unsigned")
+        done = place.run("show")
+        tap.has(done.stdout, "1 winner")
+        tap.equal(done.stderr, "")
+
+
 def effort_cached_tunes_nothing():
     with Place() as place:
         done = place.run("--gpu", "L4", *SMALL, "--effort", "cached", status=1)
@@ -430,6 +464,8 @@ tap.main([
     programs_link_no_cuda_library,
     an_absent_l4_is_tuned_explained_shown_and_found_again,
     show_of_an_empty_store_is_empty,
+    templates_without_a_manifest_are_not_taken_for_the_built_in_ones,
+    verbs_that_read_make_no_store_and_say_that_there_is_none,
     effort_cached_tunes_nothing,
     an_empty_problem_is_told_as_it_was_asked,
     the_second_process_waits_for_the_first_and_says_so,

@@ -115,6 +115,32 @@ static void paths_that_cannot_be_a_store_are_refused(void)
     CHECK(store == NULL);
 }
 
+static void check_absent(const char *path)
+{
+    fa_store *store = NULL;
+    CHECK_OK(fa_store_open(path, FA_STORE_EXISTING, &store, &note, &diag), diag);
+    CHECK(fa_store_is_absent(store) && fa_store_is_read_only(store));
+    CHECK_TEXT(fa_store_path(store), path);
+    CHECK(!db_winner_is(store, 1, 1, &diag));
+    CHECK_INT(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), FA_EREADONLY);
+    fa_store_close(&store);
+}
+
+static void a_store_for_reading_is_not_made_where_none_is(void)
+{
+    fa_store *store = NULL;
+    char deeper[400];
+    snprintf(deeper, sizeof deeper, "%s/no/such/store.db", db_directory);
+    check_absent(db_path);
+    check_absent(deeper);
+    CHECK_INT(db_count_files(""), 2); /* . and .. */
+    CHECK(fill_store(1));
+    CHECK_OK(fa_store_open(db_path, FA_STORE_EXISTING, &store, &note, &diag), diag);
+    CHECK(!fa_store_is_absent(store) && !fa_store_is_read_only(store));
+    CHECK(db_winner_is(store, 1, 1, &diag));
+    fa_store_close(&store);
+}
+
 static void network_file_systems_are_known_by_name(void)
 {
     static const struct {
@@ -372,6 +398,7 @@ int main(void)
     DB_TEST(what_is_not_a_regular_file_is_refused);
     DB_TEST(a_link_to_a_store_opens_that_store);
     DB_TEST(paths_that_cannot_be_a_store_are_refused);
+    DB_TEST(a_store_for_reading_is_not_made_where_none_is);
     DB_TEST(network_file_systems_are_known_by_name);
     DB_TEST(the_default_path_follows_the_environment);
     DB_TEST(a_file_that_may_not_be_written_is_opened_for_reading);

@@ -406,6 +406,8 @@ def follows(streams, **kernel):
     def answers(request):
         if request.path == "/v1/kernel":
             return failure(504, "FA_ETIMEOUT", "it takes a while", **(kernel or {"job": JOB}))
+        if request.path == "/v1/sweeps":
+            return reply(202, {"job": JOB})
         if request.path.endswith("/events"):
             stream = left.pop(0) if left else None
             return None if stream is None else STREAM + stream
@@ -439,6 +441,15 @@ def a_job_that_ends_badly_ends_the_tune():
             done = place.run(*EXAMPLE, "--server", stub.address, status=status)
             tap.has(done.stderr, "canceled" if name == "canceled" else "no kernel survived there")
             tap.lacks(done.stderr, "note:")
+
+
+def a_sweep_that_somebody_cancels_at_the_server_has_failed():
+    stream = event("canceled", {"error": {"code": "FA_ECANCELED", "message": "canceled"}})
+    with Place(script=L4) as place, Stub(follows([stream])) as stub:
+        done = place.run("sweep", *EXAMPLE[:-1], "--server", stub.address, status=1)
+        tap.has(done.stderr, "fa-tune: the job was canceled at the server")
+        tap.has(done.stderr, "stopped; the same command goes on from there")
+        tap.equal(done.stdout, "")
 
 
 def a_job_that_cannot_be_followed_is_done_here():
@@ -500,6 +511,7 @@ tap.main([
     doctor_says_whether_the_server_answers,
     a_tune_at_the_server_is_followed_to_its_end,
     a_job_that_ends_badly_ends_the_tune,
+    a_sweep_that_somebody_cancels_at_the_server_has_failed,
     a_job_that_cannot_be_followed_is_done_here,
     ctrl_c_cancels_the_job_at_the_server,
 ])

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Kernel families that clients send to a daemon whose operator allows it."""
+import fcntl
 import json
 import os
+import threading
 
 import tap
 from place import Place
-from serve import Serve, ask
+from serve import Serve, ask, wait_for
 
 NONE = "no_device\n"
 ALLOW = "--allow-user-templates"
@@ -89,9 +91,68 @@ def its_source_reads_nothing_and_its_end_is_told():
         tap.equal(daemon.get("/healthz", raw=True)[0], 200)
 
 
+def lying_about(folder):
+    return sorted(name for name in os.listdir(folder) if len(name) != 64)
+
+
+def leave_behind(folder, name):
+    os.makedirs(os.path.join(folder, name))
+    for ending in (".json", ".cu"):
+        with open(os.path.join(folder, name, "mine" + ending), "w", encoding="ascii") as file:
+            file.write("{")
+
+
+def what_a_killed_daemon_left_half_made_is_swept_and_nothing_else():
+    with Place(script=NONE) as place:
+        folder = os.path.join(place.folder, "families")
+        kept = [".new-", ".new-seven77", "other", "x.new-Ab3dEf"]
+        for name in kept + [".new-Ab3dEf", ".new-000000"]:
+            leave_behind(folder, name)
+        os.symlink(os.path.join(place.folder, "families", "other"),
+                   os.path.join(folder, ".new-linked"))
+        leave_behind(folder, ".new-filled")
+        with open(os.path.join(folder, ".new-filled", "notes.txt"), "w", encoding="ascii"):
+            pass
+        with Serve(place, ALLOW) as daemon:
+            sent = daemon.post("/v1/families", family())[1]
+            tap.equal(lying_about(folder), sorted(kept + [".new-filled", ".new-linked"]))
+            tap.equal(len(os.listdir(os.path.join(folder, "other"))), 2)
+            assert os.path.isdir(os.path.join(folder, sent["family"]))
+
+
+def a_family_that_another_daemon_makes_just_now_is_not_swept():
+    with Place(script=NONE) as place:
+        folder = os.path.join(place.folder, "families")
+        leave_behind(folder, ".new-Ab3dEf")
+        lock = os.open(folder, os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        with Serve(place, ALLOW) as daemon:
+            tap.equal(daemon.post("/v1/families", family())[0], 201)  # after the sweep
+            tap.equal(lying_about(folder), [".new-Ab3dEf"])
+            # It makes its own under that lock too.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            answers = []
+            asking = threading.Thread(target=lambda: answers.append(
+                daemon.post("/v1/families", family(SOURCE + "\n"))))
+            asking.start()
+            asking.join(1)
+            tap.equal((answers, lying_about(folder)), ([], [".new-Ab3dEf"]))
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            wait_for(lambda: answers, "the family that waited")
+            tap.equal(answers[0][0], 201)
+            asking.join()
+            daemon.kill()
+            daemon.start()
+            tap.equal(daemon.get("/v1/winners")[0], 200)
+            tap.equal(lying_about(folder), [])
+        os.close(lock)
+
+
 tap.main([
     a_server_that_does_not_allow_them_takes_none,
     a_family_is_tuned_for_those_who_name_it_and_for_nobody_else,
     what_is_no_family_is_told_and_not_kept,
     its_source_reads_nothing_and_its_end_is_told,
+    what_a_killed_daemon_left_half_made_is_swept_and_nothing_else,
+    a_family_that_another_daemon_makes_just_now_is_not_swept,
 ])

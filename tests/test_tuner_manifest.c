@@ -404,14 +404,32 @@ static void a_directory_with_odd_files_is_refused_with_the_reason(void)
     char *large = calloc(size + 1, 1);
     CHECK(large != NULL);
     memset(large, ' ', size + 1);
-    int fits = open_with("large.cu", large, size, &diag);
-    int exceeds = open_with("large.cu", large, size + 1, &diag);
+    int fits = open_with("attn_params.h", large, size, &diag);
+    int exceeds = open_with("attn_params.h", large, size + 1, &diag);
     free(large);
     CHECK_INT(fits, 0);
     CHECK_INT(exceeds, FA_EINVAL);
     CHECK_HAS(diag.text, "larger than 1048576");
     CHECK_INT(fa_templates_open("/nowhere/at/all", &(fa_templates *){NULL}, &diag), FA_ENOTFOUND);
     CHECK_HAS(diag.text, "/nowhere/at/all");
+}
+
+static void a_directory_that_would_change_nothing_is_refused(void)
+{
+    tuner_fixture f;
+    fa_diag diag = {{0}};
+    CHECK(fixture_make(&f));
+    int empty = fa_templates_open(f.directory, &f.templates, &diag);
+    bool names = strstr(diag.text, f.directory) != NULL && strstr(diag.text, "no manifest") != NULL;
+    bool none = f.templates == NULL;
+    fixture_free(&f);
+    CHECK_INT(empty, FA_EINVAL);
+    CHECK(names && none);
+    CHECK_INT(open_with("README", "x", 1, &diag), FA_EINVAL);
+    CHECK_INT(open_with("mine.cu", "x", 1, &diag), FA_EINVAL);
+    CHECK_HAS(diag.text, "no manifest (NAME.json)");
+    CHECK_INT(open_with("attn_params.h", "x", 1, &diag), 0);
+    CHECK_INT(open_with("mine.json", "x", 1, &diag), 0); /* what is wrong with it is told later */
 }
 
 static void links_and_fifos_are_refused_and_do_not_hang(void)
@@ -445,7 +463,7 @@ static void more_than_64_files_are_refused(void)
     int at_limit = 1;
     for (int i = 0; i < 65; i++) {
         char name[32];
-        snprintf(name, sizeof name, "f%d.h", i);
+        snprintf(name, sizeof name, "f%d.json", i);
         wrote = wrote && fixture_write(&f, name, "x", 1);
         if (i == 63) {
             at_limit = fa_templates_open(f.directory, &f.templates, &diag);
@@ -483,6 +501,7 @@ int main(void)
     TEST(a_directory_replaces_and_joins_the_built_in_files);
     TEST(the_built_in_hash_is_the_hash_of_its_files);
     TEST(a_directory_with_odd_files_is_refused_with_the_reason);
+    TEST(a_directory_that_would_change_nothing_is_refused);
     TEST(links_and_fifos_are_refused_and_do_not_hang);
     TEST(more_than_64_files_are_refused);
     return check_done();

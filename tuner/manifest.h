@@ -23,7 +23,8 @@ typedef struct fa_template_file {
 typedef struct fa_templates fa_templates;
 
 /* All template files: the built-in ones (embedded at build time), each replaced by or joined with
- * the regular files *.cu, *.cuh, *.h, *.json of `directory` (NULL: built-in only). */
+ * the regular files *.cu, *.cuh, *.h, *.json of `directory` (NULL: built-in only). FA_EINVAL also
+ * where no file there is a manifest or takes the place of a built-in one. */
 int fa_templates_open(const char *directory, fa_templates **ret_templates, fa_diag *diag);
 void fa_templates_close(fa_templates **templates);
 /* For a directory that is not trusted: the families are its own alone, and its own hash is theirs.

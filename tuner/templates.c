@@ -119,6 +119,30 @@ static int put_file(fa_templates *templates, const char *name, char *text, size_
     return 0;
 }
 
+static bool is_builtin_name(const char *name)
+{
+    for (int i = 0; i < fa_templates_builtin_count; i++)
+        if (strcmp(fa_templates_builtin[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+static bool is_manifest_name(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot != NULL && strcmp(dot, ".json") == 0;
+}
+
+/* Whether a directory brings a family of its own, or a part of a built-in one. */
+static bool changes_anything(const fa_templates *templates)
+{
+    for (int i = 0; i < templates->count; i++)
+        if (templates->owned[i] && (is_manifest_name(templates->file[i].name) ||
+                                    is_builtin_name(templates->file[i].name)))
+            return true;
+    return false;
+}
+
 static int read_directory(fa_templates *templates, DIR *stream, const char *path, fa_diag *diag)
 {
     int found = 0;
@@ -144,7 +168,12 @@ static int read_directory(fa_templates *templates, DIR *stream, const char *path
     }
     if (errno != 0)
         return fa_fail(diag, FA_EIO, "template directory %s: %s", path, strerror(errno));
-    templates->builtin = found == 0;
+    if (!changes_anything(templates))
+        return fa_fail(diag, FA_EINVAL,
+                       "template directory %s: holds no manifest (NAME.json) and no file in place "
+                       "of a built-in one, so it would change nothing",
+                       path);
+    templates->builtin = false;
     return 0;
 }
 
@@ -167,7 +196,7 @@ static int add_directory(fa_templates *templates, const char *path, fa_diag *dia
                        path, strerror(errno));
     int rc = read_directory(templates, stream, path, diag);
     closedir(stream);
-    if (rc == 0 && !templates->builtin)
+    if (rc == 0)
         hash_files(templates);
     return rc;
 }
@@ -198,14 +227,6 @@ int fa_templates_open(const char *directory, fa_templates **ret_templates, fa_di
     return 0;
 }
 
-static bool is_builtin_name(const char *name)
-{
-    for (int i = 0; i < fa_templates_builtin_count; i++)
-        if (strcmp(fa_templates_builtin[i].name, name) == 0)
-            return true;
-    return false;
-}
-
 int fa_templates_keep_apart(fa_templates *templates, fa_diag *diag)
 {
     int kept = 0;
@@ -218,9 +239,8 @@ int fa_templates_keep_apart(fa_templates *templates, fa_diag *diag)
                            "are not trusted may not replace: take another",
                            templates->file[i].name);
     for (int i = 0; i < templates->count; i++) {
-        const char *dot = strrchr(templates->file[i].name, '.');
-        if (!templates->owned[i] && dot != NULL && strcmp(dot, ".json") == 0)
-            continue; /* a manifest of ours */
+        if (!templates->owned[i] && is_manifest_name(templates->file[i].name))
+            continue; /* ours */
         templates->file[kept] = templates->file[i];
         templates->owned[kept++] = templates->owned[i];
     }

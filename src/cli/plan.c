@@ -99,7 +99,7 @@ static int take_lines(const fa_buf *file, const char (*gpus)[64], int gpu_count,
             blank++;
         int rc = blank < size ? take_line(at, size, gpus, gpu_count, grid, diag) : 0;
         if (rc != 0)
-            return fa_fail_in(diag, rc, "line %zu: ", line);
+            return fa_fail_in(diag, rc, "line %zu", line);
         at += size + (stop != NULL);
     }
     return grid->count > 0 ? 0 : fa_fail(diag, FA_EINVAL, "it holds no problem");
@@ -117,5 +117,5 @@ int cli_plan_read(const char *path, const char (*gpus)[64], int gpu_count, cli_g
     else
         rc = take_lines(&file, gpus, gpu_count, grid, diag);
     fa_buf_free(&file);
-    return rc == 0 ? 0 : fa_fail_in(diag, rc, "plan %.200s: ", path);
+    return rc == 0 ? 0 : fa_fail_in(diag, rc, "plan %.200s", path);
 }

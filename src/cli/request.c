@@ -45,14 +45,26 @@ fa_options cli_library_options(const cli_options *options)
     };
 }
 
-int cli_open(const cli_options *options, cli_progress *progress, fa_tuner **ret_tuner)
+static int open_tuner(const cli_options *options, bool existing_store, cli_progress *progress,
+                      fa_tuner **ret_tuner)
 {
     fa_diag diag = {{0}};
     fa_options library = cli_library_options(options);
+    library.existing_store = existing_store;
     library.log = cli_progress_note;
     library.log_context = progress;
     int rc = fa_open(&library, ret_tuner, &diag);
     return rc != 0 ? cli_fail(rc, options, &diag) : 0;
+}
+
+int cli_open(const cli_options *options, cli_progress *progress, fa_tuner **ret_tuner)
+{
+    return open_tuner(options, false, progress, ret_tuner);
+}
+
+int cli_open_to_read(const cli_options *options, cli_progress *progress, fa_tuner **ret_tuner)
+{
+    return open_tuner(options, true, progress, ret_tuner);
 }
 
 fa_request cli_request(const cli_options *options)

@@ -177,7 +177,7 @@ static int read_export(side *side, const char *text, size_t size, fa_diag *diag)
         if (rc == 0)
             rc = keep(side, &w);
         if (rc != 0)
-            fa_fail_in(diag, rc, "winner %zu: ", number + 1);
+            fa_fail_in(diag, rc, "winner %zu", number + 1);
     }
     cJSON_Delete(document);
     return rc;
@@ -207,7 +207,7 @@ static int read_side(side *side, const cli_options *options, fa_diag *diag)
     else
         rc = read_export(side, file.data, file.size, diag);
     fa_buf_free(&file);
-    return rc == 0 ? 0 : fa_fail_in(diag, rc, "%.200s: ", side->path);
+    return rc == 0 ? 0 : fa_fail_in(diag, rc, "%.200s", side->path);
 }
 
 /* ---- comparing ------------------------------------------------------------------------------*/

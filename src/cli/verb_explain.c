@@ -150,7 +150,7 @@ int cli_explain(const cli_options *options)
     if (status != 0)
         return status;
     cli_progress_init(&progress, options);
-    status = cli_open(options, &progress, &tuner);
+    status = cli_open_to_read(options, &progress, &tuner);
     if (status != 0)
         return status;
     fa_request request = cli_request(options);

@@ -180,7 +180,8 @@ int cli_export(const cli_options *options)
     cli_progress_init(&progress, options);
     int status = cli_check_gpu(options);
     if (status == 0)
-        status = cli_open(options, &progress, &tuner);
+        status = options->bundle.predict ? cli_open(options, &progress, &tuner)
+                                         : cli_open_to_read(options, &progress, &tuner);
     if (status != 0)
         return status;
     struct telling telling = {&progress, time(NULL)};

@@ -14,7 +14,8 @@ int cli_import(const cli_options *options)
     fa_tuner *tuner;
     fa_diag diag = {{0}};
     cli_progress_init(&progress, options);
-    int status = cli_open(options, &progress, &tuner);
+    int status = options->bundle.dry_run ? cli_open_to_read(options, &progress, &tuner)
+                                         : cli_open(options, &progress, &tuner);
     if (status != 0)
         return status;
     fa_import_options import = {.size = sizeof import,

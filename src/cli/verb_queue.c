@@ -234,7 +234,7 @@ int cli_queue(const cli_options *options)
     fa_diag diag = {{0}};
     cli_progress_init(&lines, options);
     cli_interrupt_install();
-    int status = cli_open(options, &lines, &tuner);
+    int status = cli_open_to_read(options, &lines, &tuner);
     if (status != 0)
         return status;
     int rc = options->fleet.follow ? follow(tuner, &lines, &list, &diag)

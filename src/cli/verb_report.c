@@ -96,7 +96,7 @@ int cli_report(const cli_options *options)
     if (choose_format(options, &format, &diag) != 0)
         return cli_error(2, &diag);
     cli_progress_init(&progress, options);
-    int status = cli_open(options, &progress, &tuner);
+    int status = cli_open_to_read(options, &progress, &tuner);
     if (status != 0)
         return status;
     report_options report = wanted(options, format);

@@ -207,7 +207,7 @@ int cli_show(const cli_options *options)
     fa_tuner *tuner;
     fa_diag diag = {{0}};
     cli_progress_init(&progress, options);
-    int status = cli_open(options, &progress, &tuner);
+    int status = cli_open_to_read(options, &progress, &tuner);
     if (status != 0)
         return status;
     if (options->why) {

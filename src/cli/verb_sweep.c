@@ -11,7 +11,6 @@
 #include "text.h"
 #include "verbs.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -192,15 +191,19 @@ static int show_status(fa_tuner *tuner, const cli_options *options, const cli_gr
 }
 
 /* ---- a run ----------------------------------------------------------------------------------*/
-/* Stopped by a person, or by what would stop every problem. */
+/* Stopped by the person who runs it, by somebody at the service, or by what would stop every
+ * problem. */
 static int stopped(int rc, const cli_options *options, const fa_sweep *sweep, const fa_diag *diag)
 {
-    int number = cli_interrupted();
+    int number = rc == FA_ECANCELED ? cli_interrupted() : 0;
+    int status = number != 0 ? 128 + number : cli_fail(rc, options, diag);
     if (rc != FA_ECANCELED)
-        return cli_fail(rc, options, diag);
-    fprintf(stderr, "fa-tune: stopped; %d of %d problems are done, the same command goes on from "
-                    "there\n", sweep->done, sweep->items);
-    return 128 + (number != 0 ? number : SIGINT);
+        return status;
+    fprintf(stderr, "fa-tune: stopped; ");
+    if (sweep->items > 0) /* a service may have told nothing yet */
+        fprintf(stderr, "%d of %d problems are done, ", sweep->done, sweep->items);
+    fprintf(stderr, "the same command goes on from there\n");
+    return status;
 }
 
 static int run(fa_tuner *tuner, struct run *run, fa_diag *diag)
@@ -282,7 +285,10 @@ static int sweep(struct run *r)
     const cli_options *options = r->options;
     fa_tuner *tuner;
     fa_diag diag = {{0}};
-    int status = cli_open(options, &r->progress.lines, &tuner);
+    bool told_only = (options->sweep.list || options->sweep.status) &&
+                     options->sweep.baseline == NULL;
+    int status = told_only ? cli_open_to_read(options, &r->progress.lines, &tuner)
+                           : cli_open(options, &r->progress.lines, &tuner);
     if (status != 0)
         return status;
     int rc = import(tuner, r, &diag);

@@ -32,6 +32,8 @@ int cli_serve(int count, char **arguments);
 /* Opens the tuner that these options ask for; its notes go to `progress`, which is ready and stays
  * until fa_close. Returns 0, or the exit status after the sentence. */
 int cli_open(const cli_options *options, cli_progress *progress, fa_tuner **ret_tuner);
+/* The same for a verb that keeps nothing: makes no store where none is. */
+int cli_open_to_read(const cli_options *options, cli_progress *progress, fa_tuner **ret_tuner);
 /* The library's options and request for the options given here. */
 fa_options cli_library_options(const cli_options *options);
 fa_request cli_request(const cli_options *options);

@@ -5,6 +5,10 @@
  * trusted: manifests are bounded where they are read, source is compiled in strict workers only (fa_options'
  * untrusted_templates), and what comes of a family is found by those who name its ID.
  *
+ * One is made in families/.new-XXXXXX by who shares the lock of families/, and moved when it is
+ * whole. Who has that lock alone knows that nobody makes one, in any daemon on this store: what
+ * lies there under such a name then was left behind by one that was killed.
+ *
  * On the lookup thread, but for who asks and who is answered.
  */
 #include "service.h"
@@ -20,8 +24,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define NEW ".new-" /* and what mkdtemp() makes of six X */
 
 enum { FAMILIES_MAX = 256, MANIFEST_MAX = 64 << 10, SOURCE_MAX = 1 << 20, NAME_BYTES = 32 };
 
@@ -79,15 +86,41 @@ static int write_file(const char *folder, const char *name, const char *ending, 
                           "the family cannot be kept: %s", strerror(error));
 }
 
-static void remove_folder(const char *folder, const char *name)
+static bool has_ending(const char *name, const char *ending)
 {
-    static const char *const endings[] = {".json", ".cu"};
-    char path[1400];
-    for (int i = 0; i < 2; i++) {
-        snprintf(path, sizeof path, "%s/%s%s", folder, name, endings[i]);
-        unlink(path);
-    }
-    rmdir(folder);
+    size_t size = strlen(name), tail = strlen(ending);
+    return size > tail && strcmp(name + size - tail, ending) == 0;
+}
+
+/* With what write_file() puts into one; where there is more, that and the folder stay. A link is
+ * not followed. */
+static bool remove_folder(const char *folder)
+{
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
+    struct dirent *entry;
+    while (stream != NULL && (entry = readdir(stream)) != NULL)
+        if (has_ending(entry->d_name, ".json") || has_ending(entry->d_name, ".cu"))
+            unlinkat(fd, entry->d_name, 0);
+    if (stream != NULL)
+        closedir(stream);
+    else if (fd >= 0)
+        close(fd);
+    return rmdir(folder) == 0;
+}
+
+/* Of families/, to be closed; -1: not now. Where nothing can be locked, families are made all the
+ * same and what is left behind stays. */
+static int lock_families(const char *all, int how)
+{
+    int fd = open(all, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int locked = -1;
+    while (fd >= 0 && (locked = flock(fd, how)) != 0 && errno == EINTR)
+        ;
+    if (fd < 0 || locked == 0)
+        return fd;
+    close(fd);
+    return -1;
 }
 
 /* ---- tuners ---------------------------------------------------------------------------------*/
@@ -128,6 +161,60 @@ void serve_guest_close(serve_guest *guest)
     fa_close(&guest->tuner);
 }
 
+/* ---- what was left behind --------------------------------------------------------------------*/
+static bool is_new(const char *name)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    size_t before = strlen(NEW);
+    return strncmp(name, NEW, before) == 0 && strlen(name) == before + 6 &&
+           strspn(name + before, letters) == 6;
+}
+
+struct sweeping {
+    serve_task task;
+    const serve_service *service;
+};
+
+static void sweep(serve_task *task, serve_worker *worker)
+{
+    const serve_service *service = ((struct sweeping *)task)->service;
+    char all[1300], folder[1300];
+    struct dirent *entry;
+    (void)worker;
+    int lock = place(service, "", all, sizeof all, NULL) == 0
+                   ? lock_families(all, LOCK_EX | LOCK_NB)
+                   : -1;
+    DIR *stream = lock >= 0 ? opendir(all) : NULL;
+    while (stream != NULL && (entry = readdir(stream)) != NULL)
+        if (is_new(entry->d_name) &&
+            place(service, entry->d_name, folder, sizeof folder, NULL) == 0 &&
+            remove_folder(folder))
+            serve_log(SERVE_INFO, "a family that was left half made is removed", "folder", folder,
+                      NULL);
+    if (stream != NULL)
+        closedir(stream);
+    if (lock >= 0)
+        close(lock);
+}
+
+static void swept(serve_task *task)
+{
+    free(task);
+}
+
+void serve_families_sweep(serve_service *service)
+{
+    struct sweeping *sweeping = NULL;
+    if (service->settings->allow_user_templates)
+        sweeping = calloc(1, sizeof *sweeping);
+    if (sweeping == NULL)
+        return;
+    sweeping->task.work = sweep;
+    sweeping->task.done = swept;
+    sweeping->service = service;
+    serve_worker_give(service->lookup, &sweeping->task);
+}
+
 /* ---- one that was sent -----------------------------------------------------------------------*/
 static bool good_name(const char *name)
 {
@@ -163,13 +250,32 @@ static int check_family(const serve_service *service, const char *folder, fa_dia
 }
 
 /* Made under another name and moved, so that it is there whole or not at all. */
+static int make(struct sending *sending, const char *folder, const char *manifest,
+                const char *source)
+{
+    char made[1300];
+    fa_diag *diag = &sending->diag;
+    int rc = place(sending->service, NEW "XXXXXX", made, sizeof made, diag);
+    if (rc != 0)
+        return rc;
+    if (mkdtemp(made) == NULL)
+        return fa_fail(diag, FA_EIO, "the family cannot be kept: %s", strerror(errno));
+    rc = write_file(made, sending->name, ".json", manifest, diag);
+    if (rc == 0)
+        rc = write_file(made, sending->name, ".cu", source, diag);
+    if (rc == 0)
+        rc = check_family(sending->service, made, diag);
+    if (rc == 0 && rename(made, folder) != 0 && errno != EEXIST && errno != ENOTEMPTY)
+        rc = fa_fail(diag, FA_EIO, "the family cannot be kept: %s", strerror(errno));
+    remove_folder(made); /* gone already where it was moved */
+    return rc;
+}
+
 static int keep(struct sending *sending, const char *manifest, const char *source)
 {
-    char all[1300], made[1300], folder[1300];
+    char all[1300], folder[1300];
     fa_diag *diag = &sending->diag;
     int rc = place(sending->service, "", all, sizeof all, diag);
-    if (rc == 0)
-        rc = place(sending->service, ".new-XXXXXX", made, sizeof made, diag);
     if (rc == 0)
         rc = place(sending->service, sending->id, folder, sizeof folder, diag);
     if (rc != 0)
@@ -183,16 +289,10 @@ static int keep(struct sending *sending, const char *manifest, const char *sourc
                        "this server has %d families of clients: its operator can "
                        "remove some from %s",
                        FAMILIES_MAX, all);
-    if (mkdtemp(made) == NULL)
-        return fa_fail(diag, FA_EIO, "the family cannot be kept: %s", strerror(errno));
-    rc = write_file(made, sending->name, ".json", manifest, diag);
-    if (rc == 0)
-        rc = write_file(made, sending->name, ".cu", source, diag);
-    if (rc == 0)
-        rc = check_family(sending->service, made, diag);
-    if (rc == 0 && rename(made, folder) != 0 && errno != EEXIST && errno != ENOTEMPTY)
-        rc = fa_fail(diag, FA_EIO, "the family cannot be kept: %s", strerror(errno));
-    remove_folder(made, sending->name); /* gone already where it was moved */
+    int lock = lock_families(all, LOCK_SH);
+    rc = make(sending, folder, manifest, source);
+    if (lock >= 0)
+        close(lock);
     return rc;
 }
 

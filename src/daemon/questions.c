@@ -19,7 +19,7 @@
 
 enum {
     WINNERS_DEFAULT = 100,
-    WINNERS_MAX = 100000,
+    WINNERS_MAX = 10000, /* as fa-tune show asks for; a second or two of the lookup thread */
     WATCH_MS = 1000,
     UNWATCHED_MS = 5000,
     SETTLED_MS = 100
@@ -231,6 +231,7 @@ static void opened(serve_task *task)
              slash != NULL ? (int)(slash - store) : 1, slash != NULL ? store : ".", hash);
     service->store_open = true;
     fa_fail(&service->unready, 0, "earlier jobs are being read");
+    serve_families_sweep(service);
     serve_journal_load(service);
     free_question(question);
     question = ask(service, NULL, know_devices, known);
@@ -288,7 +289,7 @@ void serve_ask_winners(serve_service *service, serve_exchange *exchange)
     long most = limit != NULL ? strtol(limit, &end, 10) : WINNERS_DEFAULT;
     if (limit != NULL &&
         (*limit < '0' || *limit > '9' || *end != 0 || most < 1 || most > WINNERS_MAX)) {
-        serve_reply_error(exchange, FA_EINVAL, "limit must be 1 to 100000", NULL);
+        serve_reply_error(exchange, FA_EINVAL, "limit must be 1 to 10000", NULL);
         return;
     }
     if (gpu != NULL && (strlen(gpu) >= sizeof((struct question *)0)->gpu || *gpu == 0)) {

@@ -132,6 +132,8 @@ int serve_guest_open(const serve_service *service, const char *id, serve_guest *
                      fa_tuner **ret_tuner, fa_diag *diag);
 void serve_guest_close(serve_guest *guest);
 void serve_family_post(serve_service *service, serve_exchange *exchange);
+/* Removes what daemons that were killed had half made; the store is open. */
+void serve_families_sweep(serve_service *service);
 
 /* ---- runners (runner.c): a thread for each device, and one for GPUs that are not here --------*/
 typedef struct serve_runner {

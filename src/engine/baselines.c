@@ -190,7 +190,7 @@ static int read_file(struct reading *reading, const char *path, fa_diag *diag)
     else
         rc = take_lines(reading, &file, diag);
     fa_buf_free(&file);
-    return rc == 0 ? 0 : fa_fail_in(diag, rc, "baselines %.200s: ", path);
+    return rc == 0 ? 0 : fa_fail_in(diag, rc, "baselines %.200s", path);
 }
 
 int fa_import_baselines(fa_tuner *tuner, const char *path, int32_t *ret_count, fa_diag *diag)

@@ -73,6 +73,9 @@ typedef struct fa_options {
      * FA_TUNE_SERVER, but for a tuner with `templates` of its own. "": none, whatever the environment
      * says. fa_service.h says what it changes. */
     const char *server;
+    /* For those who only read: no store's file is made. Where none is, an empty one that takes
+     * nothing stands for it, and a note says so where neither a service nor a fleet is named. */
+    bool existing_store;
 } fa_options;
 
 /* Opens the store (read-only when it cannot be written). Cheap: no GPU, no NVRTC, no process. */

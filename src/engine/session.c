@@ -120,10 +120,11 @@ static int usable_cores(void)
     return cores < 1 ? 1 : cores > FA_JOB_WORKERS_MAX ? FA_JOB_WORKERS_MAX : cores;
 }
 
-static int open_store(fa_tuner *tuner, fa_diag *diag)
+static int open_store(fa_tuner *tuner, bool existing, fa_diag *diag)
 {
     fa_diag note = {{0}}, reason = {{0}};
-    int rc = fa_store_open(tuner->store_path, FA_STORE_READ_WRITE, &tuner->store, &note, &reason);
+    fa_store_mode mode = existing ? FA_STORE_EXISTING : FA_STORE_READ_WRITE;
+    int rc = fa_store_open(tuner->store_path, mode, &tuner->store, &note, &reason);
     if (rc == FA_EREADONLY) {
         rc = fa_store_open(tuner->store_path, FA_STORE_READ_ONLY, &tuner->store, &note, diag);
         if (rc == 0)
@@ -135,6 +136,9 @@ static int open_store(fa_tuner *tuner, fa_diag *diag)
     }
     if (note.text[0] != 0)
         fa_note(tuner, "%s", note.text);
+    if (rc == 0 && fa_store_is_absent(tuner->store) && tuner->remote == NULL &&
+        tuner->fleet == NULL)
+        fa_note(tuner, "there is no store at %s yet", tuner->store_path);
     return rc;
 }
 
@@ -221,7 +225,7 @@ static int set_up(fa_tuner *tuner, const fa_options *options, fa_diag *diag)
     if (rc == 0 && tuner->strict_ms > 0)
         rc = fa_templates_keep_apart(tuner->templates, diag);
     if (rc == 0)
-        rc = open_store(tuner, diag);
+        rc = open_store(tuner, options->existing_store, diag);
     return rc;
 }
 
