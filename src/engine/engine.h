@@ -191,6 +191,7 @@ typedef struct fa_plan {
 /* Plans a tune of the target for a request; `work` is held. */
 int fa_plan_make(fa_tuner *tuner, const fa_request *request, const fa_target *target,
                  fa_plan *ret_plan, fa_diag *diag);
+/* ---- the proof under another driver (reproof.c) -----------------------------------------------*/
 /* Proves a found winner of another driver's time once more in a worker; marks and winner are
  * updated. On success answer and cubin are as they may be launched now. FA_ENOKERNEL: it failed and
  * is dropped, and a note says so. `work` is held. */
@@ -203,6 +204,7 @@ bool fa_contact_is_ours(fa_tuner *tuner, const fa_target *target, const fa_answe
  * FA_ENOKERNEL: it failed. `work` is held. */
 int fa_contact_prove(fa_tuner *tuner, const fa_target *target, const fa_answer *answer,
                      const fa_cubin_record *cubin, fa_diag *diag);
+
 /* ---- system bundles (bundle_system.c) --------------------------------------------------------*/
 /* `work` is held for each. The winner of a target, when a system bundle has one: FA_ENOTFOUND else;
  * a bundle that is damaged or not to be believed is noted and passed over. */
