@@ -5,6 +5,8 @@
  */
 #include "engine_fixture.h"
 
+#include "engine.h"
+
 #include <pthread.h>
 #include <sqlite3.h>
 #include <stdatomic.h>
@@ -160,6 +162,116 @@ static void a_fault_of_its_own_is_a_verdict(void)
     }
 }
 
+/* ---- no time left ---------------------------------------------------------------------------*/
+static const char hangs[] = "driver 13010\ntime * 60\nfault BLOCK_M=64;BLOCK_N=32;STAGES=2 hang";
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* As if the marks had been made earlier. */
+static void age(const engine_fixture *f, int by_s)
+{
+    char sql[80];
+    snprintf(sql, sizeof sql, "UPDATE verification SET unix_time = unix_time - %d", by_s);
+    CHECK_INT(in_store(f, sql), 0);
+}
+
+/* Answered at once, with nothing launched. */
+static void check_passed_over(engine_fixture *f)
+{
+    const fa_kernel *kernel;
+    fa_diag diag;
+    int before = launches(f);
+    double began = seconds();
+    CHECK_INT(ask(f, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
+    CHECK(seconds() - began < TRIAL_MS / 1000.0);
+    CHECK_HAS(diag.text, "its proof under driver 13010 ran out of time and is made again in");
+    CHECK_INT(launches(f), before);
+    CHECK_INT(in_store(f, count_winners), 1);
+}
+
+static void a_winner_whose_time_runs_out_is_passed_over_for_a_while_and_proved_then(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_diag diag;
+    CHECK(open_tuned(&f));
+    CHECK(open_under(&f, hangs));
+    CHECK_INT(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
+    CHECK_HAS(diag.text, "ran out of time");
+    check_passed_over(&f);
+    CHECK(open_under(&f, "driver 13010")); /* the next process, and it was the GPU that was busy */
+    check_passed_over(&f);
+    age(&f, 61);
+    CHECK_OK(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13010);
+    CHECK_INT(in_store(&f, "SELECT passed FROM verification"), 1);
+    fixture_close(&f);
+}
+
+static void one_that_hangs_is_tried_ever_less_often(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_diag diag;
+    CHECK(open_tuned(&f));
+    CHECK(open_under(&f, hangs));
+    for (int times = 1, rest_s = 60; times <= 3; times++, rest_s *= 2) {
+        CHECK_INT(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
+        CHECK_INT(in_store(&f, "SELECT passed FROM verification"), 1 + times);
+        age(&f, rest_s - 30);
+        check_passed_over(&f);
+        age(&f, 31);
+    }
+    /* Whoever may measure does so, and has another winner. */
+    CHECK_INT(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
+    CHECK_OK(ask(&f, FA_EFFORT_MEASURE, &kernel, &diag), diag);
+    char text[FA_CONFIG_TEXT_MAX];
+    fa_config_text(&fa_kernel_answer(kernel)->trial.config, text);
+    CHECK(strstr(text, "\"BLOCK_M\":64,\"BLOCK_N\":32,\"STAGES\":2") == NULL);
+    CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13010);
+    fixture_close(&f);
+}
+
+static void the_next_best_is_served_meanwhile_where_it_needs_no_proof(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_answer answer;
+    fa_diag diag;
+    fa_request other = {.size = sizeof other, .problem = small_problem, .effort = FA_EFFORT_MEASURE};
+    other.problem.seq_q = other.problem.seq_k = 256;
+    CHECK(open_tuned(&f));
+    CHECK(open_under(&f, hangs));
+    CHECK_OK(fa_tune(f.tuner, &other, &answer, &diag), diag);
+    CHECK_OK(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_NEAREST);
+    CHECK_INT(fa_kernel_answer(kernel)->from_problem.seq_q, 256);
+    CHECK_INT(in_store(&f, "SELECT count(*) FROM winner WHERE origin = 'measured' AND "
+                           "driver_version = 13000"), 1);
+    fixture_close(&f);
+}
+
+/* What cannot be kept is remembered by the process. */
+static void a_read_only_store_waits_for_a_hang_once(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_diag diag;
+    CHECK(open_tuned(&f));
+    CHECK(open_under(&f, hangs));
+    fa_store_close(&f.tuner->store);
+    CHECK_OK(fa_store_open(f.store, FA_STORE_READ_ONLY, &f.tuner->store, NULL, &diag), diag);
+    CHECK_INT(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
+    check_passed_over(&f);
+    CHECK_INT(in_store(&f, count_marks), 0);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     if (getenv("FA_TEST_FAKE_CUDA") == NULL)
@@ -167,5 +279,9 @@ int main(void)
     TEST(what_is_no_fault_of_the_kernel_is_told_and_not_held_against_it);
     TEST(a_worker_that_is_killed_from_outside_is_no_verdict);
     TEST(a_fault_of_its_own_is_a_verdict);
+    TEST(a_winner_whose_time_runs_out_is_passed_over_for_a_while_and_proved_then);
+    TEST(one_that_hangs_is_tried_ever_less_often);
+    TEST(a_read_only_store_waits_for_a_hang_once);
+    TEST(the_next_best_is_served_meanwhile_where_it_needs_no_proof);
     return check_done();
 }

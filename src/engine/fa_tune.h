@@ -132,7 +132,9 @@ typedef struct fa_kernel fa_kernel;
  * A winner that was proved under another driver version is proved once more, in a worker, before
  * it is launched under this one, with any effort; that takes what starting a CUDA context takes
  * (0.3 s or so), once. One that fails is dropped with a note and the next by the order of trust is
- * taken. Cubins stay as they are when NVRTC is another; only one that the driver no longer loads is
+ * taken. One whose time (trial_timeout_ms) runs out stays and is passed over: for a minute, and for
+ * twice as long after each further time in a row. What says nothing about the kernel (no memory, a
+ * worker that was killed) is an error of its own, and the next call tries again. Cubins stay as they are when NVRTC is another; only one that the driver no longer loads is
  * compiled anew, and proved.
  * Needs a current context (FA_ENODEVICE else). A hit in this process takes nanoseconds and no lock.
  * When another process tunes the same key, waits for its result. */

@@ -3,6 +3,15 @@
  * The proof that a winner gets once more when the driver is another, and that somebody else's answer
  * gets before it is launched here.
  *
+ *   a verdict            kept: a wrong result, a fault of its own launch, a cubin that does not load
+ *                        and cannot be compiled anew; or that it passed
+ *   no time left         the kernel may hang, or the GPU may be busy, and nobody can tell. The winner
+ *                        stays and is passed over: for a minute, and twice as long after each further
+ *                        time in a row, up to half a day or so. Then the next ask tries again, so that
+ *                        a good one comes back and one that hangs costs ever fewer a timeout
+ *   anything else        (no worker, no memory, a worker killed from outside, a device that was lost)
+ *                        is told to the caller and not kept: the next ask tries again
+ *
  * Workload: one config, once for each driver. Invariant: nothing here is launched but in the
  * measuring worker.
  */
@@ -13,8 +22,71 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
-/* One proof in a worker. 0: passed; FA_ENOKERNEL: not, and ret_end says how; else no proof came about. */
+/* ---- marks ----------------------------------------------------------------------------------*/
+int64_t fa_contact_rest_s(const fa_verification *mark)
+{
+    enum { FIRST_S = 60, DOUBLINGS = 10 };
+    int64_t since = (int64_t)time(NULL) - mark->unix_time;
+    if (mark->late == 0 || since < 0) /* the clock was set back: now is as good as ever */
+        return 0;
+    int64_t rest = (int64_t)FIRST_S << (mark->late - 1 < DOUBLINGS ? mark->late - 1 : DOUBLINGS);
+    return since < rest ? rest - since : 0;
+}
+
+static bool same_mark(const fa_verification *mark, const char *cubin_key, const char *silicon,
+                      int32_t driver_version)
+{
+    return mark->driver_version == driver_version && strcmp(mark->cubin_key, cubin_key) == 0 &&
+           strcmp(mark->silicon, silicon) == 0;
+}
+
+bool fa_contact_mark(fa_tuner *tuner, const char *cubin_key, const char *silicon,
+                     int32_t driver_version, fa_verification *ret_mark)
+{
+    bool known = fa_store_verification_get(tuner->store, cubin_key, silicon, driver_version, ret_mark,
+                                           NULL) == 0;
+    for (int i = 0; i < FA_UNKEPT_MAX; i++) {
+        const fa_verification *mark = &tuner->unkept[i];
+        if (!same_mark(mark, cubin_key, silicon, driver_version) ||
+            (known && ret_mark->unix_time > mark->unix_time))
+            continue;
+        *ret_mark = *mark;
+        known = true;
+    }
+    return known;
+}
+
+/* Without this every ask would prove it again. */
+static void remember(fa_tuner *tuner, const fa_verification *mark)
+{
+    int at = 0;
+    while (at < FA_UNKEPT_MAX && !same_mark(&tuner->unkept[at], mark->cubin_key, mark->silicon,
+                                            mark->driver_version))
+        at++;
+    if (at == FA_UNKEPT_MAX)
+        at = tuner->unkept_next++ % FA_UNKEPT_MAX;
+    tuner->unkept[at] = *mark;
+    tuner->unkept[at].unix_time = (int64_t)time(NULL);
+}
+
+static void keep(fa_tuner *tuner, const fa_scope *scope, const fa_verification *mark)
+{
+    fa_diag why = {{0}};
+    bool read_only = fa_store_is_read_only(tuner->store);
+    int rc = read_only ? FA_EREADONLY : fa_store_verification_put(tuner->store, mark, scope, &why);
+    if (rc != 0 && !read_only)
+        fa_note(tuner, "what became of a winner's proof under driver %d could not be kept: %s",
+                mark->driver_version, why.text);
+    if (rc != 0 && !mark->passed)
+        remember(tuner, mark);
+}
+
+/* ---- proofs ---------------------------------------------------------------------------------*/
+
+/* One proof in a worker. 0: passed; FA_ENOKERNEL: not, and ret_end says how; FA_ETIMEOUT: its time ran
+ * out; else no proof came about. */
 static int prove(fa_tuner *tuner, const fa_target *target, const fa_config *config,
                  const fa_cubin_record *cubin, fa_answer *ret_end, fa_diag *diag)
 {
@@ -28,9 +100,12 @@ static int prove(fa_tuner *tuner, const fa_target *target, const fa_config *conf
     if (rc == 0)
         rc = fa_job_run(job, target, &plan, ret_end, diag);
     fa_job_free(&job);
-    /* What the device had no room for was not proved wrong. */
-    if (rc == FA_ENOKERNEL && ret_end->trial.status == FA_STATUS_OUT_OF_MEMORY)
+    /* What the device had no room or no time for was not proved wrong. */
+    fa_status status = ret_end->trial.status;
+    if (rc == FA_ENOKERNEL && status == FA_STATUS_OUT_OF_MEMORY)
         rc = FA_ENOMEM;
+    if (rc == FA_ENOKERNEL && (status == FA_STATUS_TIMEOUT || status == FA_STATUS_COMPILE_TIMEOUT))
+        rc = FA_ETIMEOUT;
     return rc;
 }
 
@@ -124,7 +199,8 @@ static bool is_rival(fa_tuner *tuner, const fa_scope *scope, const char *cubin_k
     return rival;
 }
 
-static int verify_locked(fa_tuner *tuner, const fa_target *target, const fa_scope *scope,
+/* late: how often in a row its time has run out before. */
+static int verify_locked(fa_tuner *tuner, const fa_target *target, const fa_scope *scope, int late,
                          fa_answer *answer, fa_cubin_record *cubin, fa_diag *diag)
 {
     fa_answer end;
@@ -142,20 +218,21 @@ static int verify_locked(fa_tuner *tuner, const fa_target *target, const fa_scop
             fa_note(tuner, "driver %d does not load the winner's cubin that driver %d proved: it was "
                            "compiled anew and proved", now, before);
     }
-    if (rc != 0 && rc != FA_ENOKERNEL)
+    if (rc != 0 && rc != FA_ENOKERNEL && rc != FA_ETIMEOUT)
         return fa_fail(diag, rc, "the winner was proved under driver %d and must be once more under "
                                  "%d: %s", before, now, why.text);
     mark.passed = rc == 0;
+    if (rc == FA_ETIMEOUT)
+        mark.late = late < FA_VERIFICATION_LATE_MAX ? late + 1 : late;
     if (rc == 0)
         memcpy(mark.cubin_key, answer->cubin_key, sizeof mark.cubin_key);
     else
         snprintf(mark.reason, sizeof mark.reason, "%.500s", why.text);
-    if (!read_only && fa_store_verification_put(tuner->store, &mark, scope, &why) != 0)
-        fa_note(tuner, "that a winner was proved under driver %d could not be kept: %s", now,
-                why.text);
+    keep(tuner, scope, &mark);
     if (rc != 0) {
-        fa_note(tuner, "a winner that driver %d proved failed its proof under driver %d and is "
-                       "dropped: %s", before, now, mark.reason);
+        fa_note(tuner, "a winner that driver %d proved %s under driver %d and is %s: %s", before,
+                mark.late > 0 ? "had no time for its proof" : "failed its proof", now,
+                mark.late > 0 ? "passed over for a while" : "dropped", mark.reason);
         return fa_fail(diag, rc, "%s", mark.reason);
     }
     answer->driver_version = now;
@@ -177,14 +254,15 @@ int fa_contact_verify(fa_tuner *tuner, const fa_target *target, const fa_scope *
             rc = fa_request_wait(tuner, &request, target->gpu.uuid, &gpu_lock, NULL, diag);
     }
     /* Another process may have done it while this one waited. */
-    bool known = rc == 0 && fa_store_verification_get(tuner->store, answer->cubin_key,
-                                                      target->scope.silicon, now, &mark, NULL) == 0;
+    bool known = rc == 0 && fa_contact_mark(tuner, answer->cubin_key, target->scope.silicon, now,
+                                            &mark);
+    bool late = known && mark.late > 0;
     if (known && mark.passed)
         answer->driver_version = now;
-    else if (known)
-        rc = fa_fail(diag, FA_ENOKERNEL, "%s", mark.reason);
+    else if (known && (!late || fa_contact_rest_s(&mark) > 0))
+        rc = fa_fail(diag, late ? FA_ETIMEOUT : FA_ENOKERNEL, "%s", mark.reason);
     else if (rc == 0)
-        rc = verify_locked(tuner, target, scope, answer, cubin, diag);
+        rc = verify_locked(tuner, target, scope, late ? mark.late : 0, answer, cubin, diag);
     fa_lock_release(&gpu_lock);
     fa_lock_release(&key_lock);
     return rc;
