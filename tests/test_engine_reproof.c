@@ -22,7 +22,10 @@ static int64_t in_store(const engine_fixture *f, const char *sql)
     if (sqlite3_open(f->store, &db) == SQLITE_OK && sqlite3_busy_timeout(db, 5000) == SQLITE_OK &&
         sqlite3_prepare_v2(db, sql, -1, &statement, NULL) == SQLITE_OK) {
         int step = sqlite3_step(statement);
-        value = step == SQLITE_ROW ? sqlite3_column_int64(statement, 0) : step == SQLITE_DONE ? 0 : -1;
+        if (step == SQLITE_ROW)
+            value = sqlite3_column_int64(statement, 0);
+        else if (step == SQLITE_DONE)
+            value = 0;
     }
     sqlite3_finalize(statement);
     sqlite3_close(db);
@@ -243,7 +246,8 @@ static void the_next_best_is_served_meanwhile_where_it_needs_no_proof(void)
     const fa_kernel *kernel;
     fa_answer answer;
     fa_diag diag;
-    fa_request other = {.size = sizeof other, .problem = small_problem, .effort = FA_EFFORT_MEASURE};
+    fa_request other = {.size = sizeof other, .problem = small_problem,
+                        .effort = FA_EFFORT_MEASURE};
     other.problem.seq_q = other.problem.seq_k = 256;
     CHECK(open_tuned(&f));
     CHECK(open_under(&f, hangs));
@@ -272,6 +276,61 @@ static void a_read_only_store_waits_for_a_hang_once(void)
     fixture_close(&f);
 }
 
+/* ---- a GPU that is busy ---------------------------------------------------------------------*/
+static void a_cached_lookup_waits_for_a_busy_gpu_a_while_and_once(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_lock *gpu_lock = NULL;
+    fa_gpu gpu;
+    fa_diag diag;
+    CHECK(open_tuned(&f));
+    CHECK(open_under(&f, "driver 13010"));
+    CHECK_OK(fa_gpu_device(0, &gpu, &diag), diag);
+    CHECK_OK(fa_lock_acquire(f.store, gpu.uuid, 0, NULL, NULL, &gpu_lock, NULL, &diag), diag);
+    int before = launches(&f);
+    double began = seconds();
+    CHECK_INT(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
+    CHECK(seconds() - began >= 5 && seconds() - began < 15);
+    CHECK_HAS(diag.text, "another process is measuring on this GPU");
+    began = seconds();
+    CHECK_INT(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
+    CHECK(seconds() - began < 3);
+    CHECK_INT(launches(&f), before);
+    CHECK_INT(in_store(&f, count_marks), 0);
+    fa_lock_release(&gpu_lock);
+    CHECK_OK(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13010);
+    fixture_close(&f);
+}
+
+static void *let_go(void *context)
+{
+    sleep(2);
+    fa_lock_release(context);
+    return NULL;
+}
+
+static void a_proof_is_made_as_soon_as_its_turn_comes(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_lock *lock = NULL;
+    pthread_t thread;
+    fa_gpu gpu;
+    fa_diag diag;
+    CHECK(open_tuned(&f));
+    CHECK(open_under(&f, "driver 13010"));
+    CHECK_OK(fa_gpu_device(0, &gpu, &diag), diag);
+    CHECK_OK(fa_lock_acquire(f.store, gpu.uuid, 0, NULL, NULL, &lock, NULL, &diag), diag);
+    CHECK_INT(pthread_create(&thread, NULL, let_go, &lock), 0);
+    int rc = ask(&f, FA_EFFORT_CACHED, &kernel, &diag);
+    pthread_join(thread, NULL);
+    CHECK_OK(rc, diag);
+    CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13010);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     if (getenv("FA_TEST_FAKE_CUDA") == NULL)
@@ -283,5 +342,7 @@ int main(void)
     TEST(one_that_hangs_is_tried_ever_less_often);
     TEST(a_read_only_store_waits_for_a_hang_once);
     TEST(the_next_best_is_served_meanwhile_where_it_needs_no_proof);
+    TEST(a_cached_lookup_waits_for_a_busy_gpu_a_while_and_once);
+    TEST(a_proof_is_made_as_soon_as_its_turn_comes);
     return check_done();
 }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The proof that a winner gets once more when the driver is another, and that somebody else's answer
- * gets before it is launched here.
+ * The proof that a winner gets once more when the driver is another, and that somebody else's
+ * answer gets before it is launched here.
  *
- *   a verdict            kept: a wrong result, a fault of its own launch, a cubin that does not load
- *                        and cannot be compiled anew; or that it passed
- *   no time left         the kernel may hang, or the GPU may be busy, and nobody can tell. The winner
- *                        stays and is passed over: for a minute, and twice as long after each further
- *                        time in a row, up to half a day or so. Then the next ask tries again, so that
- *                        a good one comes back and one that hangs costs ever fewer a timeout
- *   anything else        (no worker, no memory, a worker killed from outside, a device that was lost)
- *                        is told to the caller and not kept: the next ask tries again
+ *   a verdict       is kept: it passed; or a wrong result, a fault of its own launch, a cubin that
+ *                   does not load and cannot be compiled anew
+ *   no time left    may be a kernel that hangs or a GPU that is busy, and nobody can tell. The
+ *                   winner stays and is passed over for a minute, and for twice as long after each
+ *                   further time in a row, up to 17 hours. Then the next ask tries again: a good one
+ *                   comes back, and one that hangs keeps callers waiting ever less often
+ *   anything else   (no worker, no memory, a worker that was killed from outside, a device that was
+ *                   lost) is told to the caller and not kept: the next ask tries again
  *
  * Workload: one config, once for each driver. Invariant: nothing here is launched but in the
  * measuring worker.
@@ -45,8 +45,8 @@ static bool same_mark(const fa_verification *mark, const char *cubin_key, const 
 bool fa_contact_mark(fa_tuner *tuner, const char *cubin_key, const char *silicon,
                      int32_t driver_version, fa_verification *ret_mark)
 {
-    bool known = fa_store_verification_get(tuner->store, cubin_key, silicon, driver_version, ret_mark,
-                                           NULL) == 0;
+    bool known = fa_store_verification_get(tuner->store, cubin_key, silicon, driver_version,
+                                           ret_mark, NULL) == 0;
     for (int i = 0; i < FA_UNKEPT_MAX; i++) {
         const fa_verification *mark = &tuner->unkept[i];
         if (!same_mark(mark, cubin_key, silicon, driver_version) ||
@@ -85,8 +85,8 @@ static void keep(fa_tuner *tuner, const fa_scope *scope, const fa_verification *
 
 /* ---- proofs ---------------------------------------------------------------------------------*/
 
-/* One proof in a worker. 0: passed; FA_ENOKERNEL: not, and ret_end says how; FA_ETIMEOUT: its time ran
- * out; else no proof came about. */
+/* One proof in a worker. 0: passed; FA_ENOKERNEL: not, and ret_end says how; FA_ETIMEOUT: its time
+ * ran out; else no proof came about. */
 static int prove(fa_tuner *tuner, const fa_target *target, const fa_config *config,
                  const fa_cubin_record *cubin, fa_answer *ret_end, fa_diag *diag)
 {
@@ -109,6 +109,37 @@ static int prove(fa_tuner *tuner, const fa_target *target, const fa_config *conf
     return rc;
 }
 
+/* ---- turns ----------------------------------------------------------------------------------*/
+static bool is_over(void *until_ns)
+{
+    return uv_hrtime() >= *(const uint64_t *)until_ns;
+}
+
+/* For a lock that another process may hold for minutes, as it tunes. A lookup of effort CACHED waits
+ * until then only: FA_EBUSY. */
+static int wait_for(fa_tuner *tuner, fa_effort effort, const char *name, uint64_t until_ns,
+                    fa_lock **ret_lock, fa_diag *diag)
+{
+    fa_request request = {.size = sizeof request};
+    if (effort > FA_EFFORT_CACHED)
+        return fa_request_wait(tuner, &request, name, ret_lock, NULL, diag);
+    int rc = fa_lock_acquire(tuner->store_path, name, -1, is_over, &until_ns, ret_lock, NULL, diag);
+    tuner->found_busy = rc == FA_ECANCELED;
+    if (rc == FA_ECANCELED)
+        return fa_fail(diag, FA_EBUSY,
+                       "a stored winner must be proved under this driver, and another process is "
+                       "measuring on this GPU: ask again when it is done");
+    return rc;
+}
+
+/* Until when a lookup of effort CACHED waits: a while, in which fellows come to the end of a proof;
+ * and from then on not at all, as long as the GPU is found busy. */
+static uint64_t patience_ns(const fa_tuner *tuner)
+{
+    static const uint64_t CACHED_WAIT_NS = 5000000000;
+    return uv_hrtime() + (tuner->found_busy ? 0 : CACHED_WAIT_NS);
+}
+
 /* Whether our own manifest launches a config as an answer says: a proof runs the manifest's entry. */
 static bool launched_so(fa_tuner *tuner, const fa_target *target, const fa_answer *answer)
 {
@@ -129,18 +160,17 @@ bool fa_contact_is_ours(fa_tuner *tuner, const fa_target *target, const fa_answe
     return launched_so(tuner, target, answer) && fa_record_holds(tuner, answer);
 }
 
-int fa_contact_prove(fa_tuner *tuner, const fa_target *target, const fa_answer *answer,
-                     const fa_cubin_record *cubin, fa_diag *diag)
+int fa_contact_prove(fa_tuner *tuner, const fa_target *target, fa_effort effort,
+                     const fa_answer *answer, const fa_cubin_record *cubin, fa_diag *diag)
 {
     fa_lock *gpu_lock = NULL;
     fa_answer end;
-    fa_request request = {.size = sizeof request};
     if (!launched_so(tuner, target, answer))
         return fa_fail(diag, FA_ENOKERNEL, "the templates here do not launch %s so: they must be the "
                        "server's (FA_TUNE_TEMPLATES)", answer->trial.config.family);
     int rc = fa_store_is_read_only(tuner->store)
                  ? 0
-                 : fa_request_wait(tuner, &request, target->gpu.uuid, &gpu_lock, NULL, diag);
+                 : wait_for(tuner, effort, target->gpu.uuid, patience_ns(tuner), &gpu_lock, diag);
     if (rc == 0)
         rc = prove(tuner, target, &answer->trial.config, cubin, &end, diag);
     fa_lock_release(&gpu_lock);
@@ -240,18 +270,18 @@ static int verify_locked(fa_tuner *tuner, const fa_target *target, const fa_scop
 }
 
 int fa_contact_verify(fa_tuner *tuner, const fa_target *target, const fa_scope *scope,
-                      fa_answer *answer, fa_cubin_record *cubin, fa_diag *diag)
+                      fa_effort effort, fa_answer *answer, fa_cubin_record *cubin, fa_diag *diag)
 {
     fa_lock *key_lock = NULL, *gpu_lock = NULL;
     fa_verification mark;
     char key[FA_HASH_HEX];
-    fa_request request = {.size = sizeof request};
+    uint64_t until_ns = patience_ns(tuner);
     int rc = 0, now = fa_driver_version(tuner->driver);
     fa_scope_key(scope, key);
     if (!fa_store_is_read_only(tuner->store)) {
-        rc = fa_request_wait(tuner, &request, key, &key_lock, NULL, diag);
+        rc = wait_for(tuner, effort, key, until_ns, &key_lock, diag);
         if (rc == 0)
-            rc = fa_request_wait(tuner, &request, target->gpu.uuid, &gpu_lock, NULL, diag);
+            rc = wait_for(tuner, effort, target->gpu.uuid, until_ns, &gpu_lock, diag);
     }
     /* Another process may have done it while this one waited. */
     bool known = rc == 0 && fa_contact_mark(tuner, answer->cubin_key, target->scope.silicon, now,
