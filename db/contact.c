@@ -23,6 +23,13 @@ struct marking {
     const fa_scope *scope;
 };
 
+/* The column says 0: failed; 1: passed; 1 + n: its time ran out n times in a row. Versions before
+ * that take the last for no mark at all. */
+static int64_t outcome(const fa_verification *mark)
+{
+    return mark->late > 0 ? 1 + mark->late : mark->passed;
+}
+
 static int put_mark(fa_store *store, const fa_verification *mark, fa_diag *diag)
 {
     fa_statement *statement;
@@ -39,7 +46,7 @@ static int put_mark(fa_store *store, const fa_verification *mark, fa_diag *diag)
     fa_bind_text(&binder, mark->cubin_key);
     fa_bind_text(&binder, mark->silicon);
     fa_bind_int(&binder, mark->driver_version);
-    fa_bind_int(&binder, mark->passed);
+    fa_bind_int(&binder, outcome(mark));
     fa_bind_text(&binder, mark->reason);
     fa_bind_int(&binder, (int64_t)time(NULL));
     return fa_db_step(store, statement, diag);
@@ -73,7 +80,7 @@ static int mark_body(fa_store *store, void *context, fa_diag *diag)
     int rc = put_mark(store, marking->mark, diag);
     if (rc == 0)
         rc = fa_db_scope_id(store, marking->scope, false, &scope_id, diag);
-    if (rc == 0 && scope_id != 0) /* a winner that is not of this store has no scope here */
+    if (rc == 0 && scope_id != 0 && marking->mark->late == 0) /* a winner that is not of this store has no scope here */
         rc = tell_winner(store, scope_id, marking->mark, diag);
     return rc;
 }
@@ -87,7 +94,8 @@ int fa_store_verification_put(fa_store *store, const fa_verification *mark, cons
     if (rc == 0 &&
         (!ends(mark->cubin_key, sizeof mark->cubin_key) || mark->cubin_key[0] == 0 ||
          !ends(mark->silicon, sizeof mark->silicon) || !ends(mark->reason, sizeof mark->reason) ||
-         mark->driver_version <= 0))
+         mark->driver_version <= 0 || mark->late < 0 || mark->late > FA_VERIFICATION_LATE_MAX ||
+         (mark->passed && mark->late > 0)))
         rc = fa_fail(diag, FA_EINVAL, "a verification needs a cubin key, a silicon and a driver");
     struct marking marking = {mark, scope};
     return rc != 0 ? rc : fa_db_write(store, mark_body, &marking, diag);
@@ -101,7 +109,7 @@ int fa_store_verification_get(fa_store *store, const char *cubin_key, const char
     int rc = fa_db_enter(store, diag);
     if (rc == 0)
         rc = fa_db_statement(store, FA_SQL_VERIFICATION_GET,
-                             "SELECT cubin_key, silicon, passed, reason FROM verification "
+                             "SELECT cubin_key, silicon, passed, unix_time, reason FROM verification "
                              "WHERE cubin_key = ? AND silicon = ? AND driver_version = ?",
                              &statement, diag);
     if (rc != 0)
@@ -116,7 +124,10 @@ int fa_store_verification_get(fa_store *store, const char *cubin_key, const char
     fa_reader reader = {.statement = statement, .ok = true};
     fa_read_copy(&reader, mark.cubin_key, sizeof mark.cubin_key);
     fa_read_copy(&reader, mark.silicon, sizeof mark.silicon);
-    mark.passed = fa_read_int(&reader, 0, 1) != 0;
+    int64_t said = fa_read_int(&reader, 0, 1 + FA_VERIFICATION_LATE_MAX);
+    mark.passed = said == 1;
+    mark.late = said > 1 ? (int32_t)said - 1 : 0;
+    mark.unix_time = fa_read_int(&reader, 0, INT64_MAX);
     fa_read_copy(&reader, mark.reason, sizeof mark.reason);
     fa_db_reset(statement);
     if (!reader.ok) /* as good as none: it is proved once more */

@@ -215,6 +215,10 @@ static int launch_fault(const struct module *m, bool *ret_run)
         fake.sticky = FAKE_ILLEGAL_ADDRESS;
         return FAKE_OK;
     }
+    if (strikes(m, FAKE_FAULT_ECC)) {
+        fake.sticky = FAKE_UNCORRECTABLE;
+        return FAKE_OK;
+    }
     if (strikes(m, FAKE_HANG)) {
         fake.hanging = true;
         return FAKE_OK;

@@ -31,6 +31,7 @@ static const char *const kinds[FAKE_KINDS] = {
     [FAKE_LOAD_FAILURE] = "load_failure",
     [FAKE_LAUNCH_FAILURE] = "launch_failure",
     [FAKE_FAULT_ILLEGAL_ADDRESS] = "illegal_address",
+    [FAKE_FAULT_ECC] = "ecc",
     [FAKE_HANG] = "hang",
     [FAKE_FAULT_OUT_OF_MEMORY] = "out_of_memory",
     [FAKE_CRASH] = "crash",

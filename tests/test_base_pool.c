@@ -26,6 +26,8 @@ static int be_child(void)
         }
         if (strcmp(verb, "be killed") == 0)
             raise(SIGKILL);
+        if (strcmp(verb, "be stopped") == 0)
+            raise(SIGTERM);
         if (strcmp(verb, "hang") == 0)
             for (;;)
                 pause();
@@ -133,6 +135,14 @@ static void a_kill_from_outside_is_told_from_a_crash(void)
     CHECK_INT(seen.end, FA_CHILD_KILLED);
 }
 
+static void a_service_manager_that_stops_a_child_is_told_from_a_crash(void)
+{
+    struct seen seen;
+    CHECK_INT(converse("be stopped", NULL, 0, 30000, &seen), 0);
+    CHECK_INT(seen.gone, 1);
+    CHECK_INT(seen.end, FA_CHILD_KILLED);
+}
+
 static void a_hang_is_killed_at_its_deadline(void)
 {
     struct seen seen;
@@ -228,6 +238,7 @@ int main(int argc, char **argv)
     TEST(a_child_answers_with_a_large_blob);
     TEST(a_crash_is_told_with_its_signal);
     TEST(a_kill_from_outside_is_told_from_a_crash);
+    TEST(a_service_manager_that_stops_a_child_is_told_from_a_crash);
     TEST(a_hang_is_killed_at_its_deadline);
     TEST(an_answer_that_came_while_the_host_was_held_up_counts);
     TEST(garbage_from_a_child_ends_it);

@@ -47,6 +47,27 @@ static void a_mark_is_of_one_cubin_one_silicon_and_one_driver(void)
     fa_store_close(&store);
 }
 
+static void a_late_mark_leaves_the_winner_and_counts(void)
+{
+    fa_store *store = db_open(&diag);
+    fa_scope scope = db_scope(1);
+    fa_verification mark = mark_of(1, 13010, false), back;
+    CHECK(store != NULL);
+    CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
+    mark.late = 2;
+    CHECK_OK(fa_store_verification_put(store, &mark, &scope, &diag), diag);
+    CHECK_OK(fa_store_verification_get(store, mark.cubin_key, mark.silicon, 13010, &back, &diag), diag);
+    CHECK(!back.passed && back.late == 2 && back.unix_time > 0);
+    CHECK_INT(driver_of(store, 1), 13000);
+    mark.passed = true; /* and late at once */
+    CHECK_INT(fa_store_verification_put(store, &mark, &scope, &diag), FA_EINVAL);
+    mark.late = 0;
+    CHECK_OK(fa_store_verification_put(store, &mark, &scope, &diag), diag);
+    CHECK_OK(fa_store_verification_get(store, mark.cubin_key, mark.silicon, 13010, &back, &diag), diag);
+    CHECK(back.passed && back.late == 0);
+    fa_store_close(&store);
+}
+
 /* A winner that another process has replaced meanwhile is another cubin's. */
 static void a_failed_mark_deletes_that_winner_and_no_other(void)
 {
@@ -213,6 +234,7 @@ static void a_store_of_the_first_version_gets_the_tables(void)
 int main(void)
 {
     DB_TEST(a_mark_is_of_one_cubin_one_silicon_and_one_driver);
+    DB_TEST(a_late_mark_leaves_the_winner_and_counts);
     DB_TEST(a_failed_mark_deletes_that_winner_and_no_other);
     DB_TEST(predictions_come_back_newest_first_and_damaged_ones_do_not);
     DB_TEST(a_prediction_that_cannot_be_is_not_stored);

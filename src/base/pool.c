@@ -72,6 +72,12 @@ static bool wait_for_death(pid_t pid, int *ret_status)
     return false;
 }
 
+/* By somebody else: the out-of-memory killer, a service manager, a person. */
+static bool from_outside(int signal)
+{
+    return signal == SIGKILL || signal == SIGTERM || signal == SIGINT || signal == SIGHUP;
+}
+
 /* Kills, reaps and closes; describes the end of the child for `reason`. */
 static fa_child_end end_child(fa_child *child, char *reason, size_t size)
 {
@@ -101,8 +107,8 @@ static fa_child_end end_child(fa_child *child, char *reason, size_t size)
     uv_timer_stop(&child->deadline);
     uv_close((uv_handle_t *)&child->pipe, handle_closed);
     uv_close((uv_handle_t *)&child->deadline, handle_closed);
-    return by_itself && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL ? FA_CHILD_KILLED
-                                                                           : FA_CHILD_DIED;
+    return by_itself && WIFSIGNALED(status) && from_outside(WTERMSIG(status)) ? FA_CHILD_KILLED
+                                                                              : FA_CHILD_DIED;
 }
 
 /* why: NULL when the child ended by itself. */

@@ -23,7 +23,7 @@ enum { FA_CHILD_FD = 3 };
 
 typedef enum fa_child_end {
     FA_CHILD_DIED,      /* by itself: a crash, an exit, a broken message */
-    FA_CHILD_KILLED,    /* by somebody else, with SIGKILL: not its message's fault */
+    FA_CHILD_KILLED,    /* by somebody else, with a signal that no fault raises: not its message's fault */
     FA_CHILD_TIMED_OUT  /* its deadline passed, and it was killed here */
 } fa_child_end;
 

@@ -132,13 +132,17 @@ typedef struct fa_kernel fa_kernel;
  *            under a second of device time, and the answer says top_few. Where nothing is ready,
  *            tunes: compiles, proves and times the whole space. Stores the winner either way
  *   PATIENT  tunes the whole space again with more repeats, even when a winner is stored
- * A winner that was proved under another driver version is proved once more, in a worker, before
- * it is launched under this one, with any effort; that takes what starting a CUDA context takes
- * (0.3 s or so), once. One that fails is dropped with a note and the next by the order of trust is
- * taken. Cubins stay as they are when NVRTC is another; only one that the driver no longer loads is
- * compiled anew, and proved.
+ * A winner that was proved under another driver version is proved once more, in a worker, before it
+ * is launched under this one, with any effort; that takes what starting a CUDA context takes (0.3 s
+ * or so), once. One that fails is dropped with a note and the next by the order of trust is taken.
+ * One whose time (trial_timeout_ms) runs out stays and is passed over: for a minute, and for twice
+ * as long after each further time in a row. What says nothing about the kernel (no memory, a worker
+ * that was killed) is an error of its own, and the next call tries again. Where another process
+ * measures on the GPU meanwhile, CACHED waits at most 5 s for that proof, and from then on not at
+ * all until the GPU is found free: FA_ENOTFOUND, and the next call looks again. Cubins stay as they
+ * are when NVRTC is another; only one that the driver no longer loads is compiled anew, and proved.
  * Needs a current context (FA_ENODEVICE else). A hit in this process takes nanoseconds and no lock.
- * When another process tunes the same key, waits for its result. */
+ * When another process tunes the same key, PREDICT, MEASURE and PATIENT wait for its result. */
 FA_API int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
                               const fa_kernel **ret_kernel, fa_diag *diag);
 FA_API const fa_answer *fa_kernel_answer(const fa_kernel *kernel);

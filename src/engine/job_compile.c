@@ -456,6 +456,10 @@ static void worker_gone(fa_child *child, const char *reason, fa_child_end end)
         fa_job_advance(job);
         return;
     }
+    if (index != FA_JOB_IDLE && end == FA_CHILD_KILLED && job->plan.verify) {
+        fa_job_end(job, fa_fail(&job->diag, FA_EWORKER, "%s, %d times", text, FA_JOB_CLEAN));
+        return;
+    }
     if (index >= 0 && end == FA_CHILD_TIMED_OUT) /* it took that long at least */
         job->space.candidate[index].trial.compile_ms = job->tuner->compile_timeout_ms;
     if (index != FA_JOB_IDLE)

@@ -194,6 +194,10 @@ static void trial_answered(fa_job *job, const fa_message *message)
     take_clocks(attempt, message);
     const cJSON *samples = cJSON_GetObjectItemCaseSensitive(message->json, "samples");
     const char *reason = status == FA_STATUS_MEASURED ? "" : text_of(message);
+    if (job->plan.verify && cJSON_HasObjectItem(message->json, "foreign")) {
+        fa_job_end(job, fa_fail(&job->diag, FA_ECUDA, "%s", reason));
+        return;
+    }
     if (status == FA_STATUS_MEASURED) {
         attempt->generation = job->measure.generation;
         if (samples == NULL && trial->status == FA_STATUS_MEASURED)
@@ -302,6 +306,9 @@ static void measurer_gone(fa_child *child, const char *reason, fa_child_end end)
             job->clean[job->clean_count++] = index;
         else if (job->solo)
             job->finalist_next--;
+    } else if (index != FA_JOB_NOBODY && end == FA_CHILD_KILLED && job->plan.verify) {
+        fa_job_end(job, fa_fail(&job->diag, FA_EWORKER, "%s, %d times", text, FA_JOB_CLEAN));
+        return;
     } else if (index != FA_JOB_NOBODY) {
         if (end == FA_CHILD_TIMED_OUT) /* it takes that long at least */
             job->space.candidate[index].trial.low_us = 1000.0 * job->tuner->trial_timeout_ms;

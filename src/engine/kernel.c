@@ -159,10 +159,12 @@ static int load_kernel(fa_tuner *tuner, const fa_problem *problem, void *context
 }
 
 /* A stored winner that may be launched: proved on this silicon under this driver, and good enough for
- * the effort. One that fails its proof under this driver is gone from the next look. */
+ * the effort. One that fails its proof under this driver, or has no time for it, is gone from the
+ * next look. After a proof that had no time no other is begun: the GPU may be busy. */
 static int load_stored(fa_tuner *tuner, const fa_target *target, const fa_problem *problem,
                        void *context, fa_effort effort, const fa_kernel **ret_kernel, fa_diag *diag)
 {
+    bool late = false;
     for (int looks = 0; looks < FA_LEADS_MAX; looks++) {
         fa_answer answer;
         fa_scope scope;
@@ -176,12 +178,19 @@ static int load_stored(fa_tuner *tuner, const fa_target *target, const fa_proble
                          "ask with effort predict or measure", fa_origin_name(answer.origin));
         else if (!fa_answer_satisfies(&answer, effort, false, false))
             rc = FA_ENOTFOUND;
+        else if (answer.driver_version != fa_driver_version(tuner->driver) && late)
+            rc = fa_fail(diag, FA_ENOTFOUND,
+                         "a winner's proof under driver %d ran out of time, and the next best one "
+                         "is not proved under it yet: ask again", fa_driver_version(tuner->driver));
         else if (answer.driver_version != fa_driver_version(tuner->driver))
-            rc = fa_contact_verify(tuner, target, &scope, &answer, &cubin, diag);
+            rc = fa_contact_verify(tuner, target, &scope, effort, &answer, &cubin, diag);
+        if (rc == FA_EBUSY && effort == FA_EFFORT_CACHED)
+            rc = FA_ENOTFOUND; /* the sentence says why */
         if (rc == 0)
             rc = load_kernel(tuner, problem, context, &answer, &cubin, ret_kernel, diag);
         fa_cubin_record_free(&cubin);
-        if (rc != FA_ENOKERNEL || fa_store_is_read_only(tuner->store))
+        late = late || rc == FA_ETIMEOUT;
+        if (rc != FA_ENOKERNEL && rc != FA_ETIMEOUT)
             return rc;
     }
     return FA_ENOTFOUND;
@@ -284,7 +293,9 @@ static int load_remote(fa_tuner *tuner, const fa_target *target, const fa_proble
     if (*ret_kernel != NULL)
         return 0;
     if (!is_proved(tuner, target, answer)) {
-        int rc = fa_contact_prove(tuner, target, answer, cubin, diag);
+        int rc = fa_contact_prove(tuner, target, effort, answer, cubin, diag);
+        if (rc == FA_EBUSY)
+            return rc;
         if (rc != 0)
             return fa_fail_in(diag, rc, "its kernel did not pass its proof here");
         answer->driver_version = fa_driver_version(tuner->driver);
@@ -332,6 +343,8 @@ static int ask_remote(fa_tuner *tuner, const fa_problem *problem, fa_effort effo
         pthread_mutex_unlock(&tuner->work);
     }
     fa_cubin_record_free(&cubin);
+    if (rc == FA_EBUSY && effort == FA_EFFORT_CACHED) /* no fault of the server's */
+        return fa_fail(diag, FA_ENOTFOUND, "%s", why.text);
     return rc == 0 ? 0 : fa_remote_give_up(tuner, why.text);
 }
 

@@ -121,15 +121,21 @@ static void heed_verification(fa_tuner *tuner, const fa_target *target, fa_lead 
     fa_answer *answer = &lead->answer;
     int now = target->gpu.present && tuner->driver != NULL ? fa_driver_version(tuner->driver) : 0;
     if (!lead->usable || now == 0 || answer->driver_version == 0 || answer->driver_version == now ||
-        fa_store_verification_get(tuner->store, answer->cubin_key, target->scope.silicon, now, &mark,
-                                  NULL) != 0)
+        !fa_contact_mark(tuner, answer->cubin_key, target->scope.silicon, now, &mark))
         return;
     if (mark.passed) {
         answer->driver_version = now;
         return;
     }
     char text[sizeof lead->why];
-    snprintf(text, sizeof text, "it failed its proof under driver %d: %.440s", now, mark.reason);
+    int64_t rest = fa_contact_rest_s(&mark);
+    if (mark.late > 0 && rest == 0)
+        return;
+    if (mark.late > 0)
+        snprintf(text, sizeof text, "its proof under driver %d ran out of time and is made again in "
+                 "%lld s or later: %.380s", now, (long long)rest, mark.reason);
+    else
+        snprintf(text, sizeof text, "it failed its proof under driver %d: %.440s", now, mark.reason);
     refuse(lead, text);
 }
 
@@ -419,6 +425,21 @@ static int find_own(fa_tuner *tuner, const fa_target *target, fa_lead *ret_lead,
     return FA_ENOTFOUND;
 }
 
+/* Why no lead serves: a cubin that is gone, else the first of this silicon's that was refused. */
+static int tell_nothing(const fa_target *target, const fa_leads *leads, int nothing,
+                        const char *gone, fa_diag *diag)
+{
+    if (nothing == FA_ECORRUPT)
+        return fa_fail(diag, nothing, "%s", gone);
+    for (int i = 0; i < leads->count; i++)
+        if (!leads->lead[i].usable &&
+            strcmp(leads->lead[i].scope.silicon, target->scope.silicon) == 0)
+            return fa_fail(diag, FA_ENOTFOUND, "no winner that is stored serves this problem on %s: "
+                           "%s", target->gpu.name, leads->lead[i].why);
+    return fa_fail(diag, FA_ENOTFOUND, "no winner is stored for this problem on %s",
+                   target->gpu.name);
+}
+
 int fa_leads_find(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
                   fa_cubin_record *ret_cubin, fa_scope *ret_scope, fa_diag *diag)
 {
@@ -454,11 +475,7 @@ int fa_leads_find(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answe
         else
             fa_cubin_record_free(&cubin);
     }
+    int none = found ? 0 : tell_nothing(target, leads, nothing, first.text, diag);
     free(leads);
-    if (found)
-        return 0;
-    return nothing == FA_ECORRUPT
-               ? fa_fail(diag, nothing, "%s", first.text)
-               : fa_fail(diag, FA_ENOTFOUND, "no winner is stored for this problem on %s",
-                         target->gpu.name);
+    return none;
 }

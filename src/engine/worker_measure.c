@@ -4,6 +4,7 @@
  *   {"do":"open","problem":…,"seed":n} + reference cubin      {"rc","text","clocks"}
  *   {"do":"trial","id":n,"entry","threads","smem","grid":[[x,y,z],…],"count","budget_us"} + cubin
  *                                     {"rc","id","status","text","max_error","tolerance","samples","clocks"}
+ *                                     and "foreign" where what failed says nothing about the config
  *   {"do":"race","ids":[…],"rounds":n}                        {"rc","text","samples":[[…],…],"clocks"}
  * A trial with count 0 is proved, not timed. When the context is lost the answer says so and the
  * process ends: a new one is the only cure.
@@ -102,12 +103,41 @@ static int read_candidate(struct measurer *m, const fa_message *message,
     return 0;
 }
 
-/* What a failed driver call means for the candidate. */
-static fa_status status_of(struct measurer *m, fa_status otherwise)
+/* What a failed call means for the candidate. */
+static fa_status status_of(struct measurer *m, int rc, fa_status otherwise)
 {
     if (fa_driver_context_lost(m->driver))
         return FA_STATUS_CRASHED;
-    return fa_driver_last_result(m->driver) == OUT_OF_MEMORY ? FA_STATUS_OUT_OF_MEMORY : otherwise;
+    return rc == FA_ENOMEM || fa_driver_last_result(m->driver) == OUT_OF_MEMORY
+               ? FA_STATUS_OUT_OF_MEMORY
+               : otherwise;
+}
+
+/* Whether the last driver call failed for what the GPU, the driver or another process did. */
+static bool is_foreign(struct measurer *m)
+{
+    /* CUresults, those of MPS last. */
+    static const int foreign[] = {
+        3,   /* NOT_INITIALIZED */
+        4,   /* DEINITIALIZED */
+        46,  /* DEVICE_UNAVAILABLE */
+        100, /* NO_DEVICE */
+        101, /* INVALID_DEVICE */
+        201, /* INVALID_CONTEXT */
+        214, /* ECC_UNCORRECTABLE */
+        220, /* NVLINK_UNCORRECTABLE */
+        226, /* CONTAINED */
+        304, /* OPERATING_SYSTEM */
+        709, /* CONTEXT_IS_DESTROYED */
+        802, /* SYSTEM_NOT_READY */
+        803, /* SYSTEM_DRIVER_MISMATCH */
+        805, 806, 807, 808, 809, 810,
+        999, /* UNKNOWN */
+    };
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
+        if (foreign[i] == fa_driver_last_result(m->driver))
+            return true;
+    return false;
 }
 
 static cJSON *samples_array(const float *samples, int count)
@@ -131,11 +161,12 @@ static fa_status try_candidate(struct measurer *m, const fa_bench_candidate *can
     fa_json_number(json, "budget_us", &budget_us, "message", NULL);
     if (m->kernel[id] != NULL)
         fa_bench_unload(m->bench, &m->kernel[id]);
-    if (fa_bench_load(m->bench, candidate, &m->kernel[id], diag) != 0)
-        return status_of(m, FA_STATUS_LOAD_FAILED);
-    int rc = fa_bench_verify(m->bench, m->kernel[id], &proof, diag);
+    int rc = fa_bench_load(m->bench, candidate, &m->kernel[id], diag);
     if (rc != 0)
-        return status_of(m, FA_STATUS_LAUNCH_FAILED);
+        return status_of(m, rc, FA_STATUS_LOAD_FAILED);
+    rc = fa_bench_verify(m->bench, m->kernel[id], &proof, diag);
+    if (rc != 0)
+        return status_of(m, rc, FA_STATUS_LAUNCH_FAILED);
     cJSON_AddNumberToObject(answer, "max_error", proof.max_error);
     cJSON_AddNumberToObject(answer, "tolerance", proof.tolerance);
     if (!proof.passed) {
@@ -148,7 +179,7 @@ static fa_status try_candidate(struct measurer *m, const fa_bench_candidate *can
         if (rc == FA_ECORRUPT) /* right when it was proved, wrong when it was timed */
             return FA_STATUS_WRONG;
         if (rc != 0)
-            return status_of(m, FA_STATUS_LAUNCH_FAILED);
+            return status_of(m, rc, FA_STATUS_LAUNCH_FAILED);
         cJSON_AddItemToObject(answer, "samples", samples_array(samples, sample_count));
     }
     return FA_STATUS_MEASURED;
@@ -174,6 +205,8 @@ static int answer_trial(struct measurer *m, const fa_message *message)
     cJSON_AddNumberToObject(answer, "rc", rc);
     cJSON_AddNumberToObject(answer, "id", (double)id);
     cJSON_AddStringToObject(answer, "status", fa_status_name(status));
+    if (status != FA_STATUS_MEASURED && status != FA_STATUS_WRONG && is_foreign(m))
+        cJSON_AddTrueToObject(answer, "foreign");
     cJSON_AddStringToObject(answer, "text", diag.text);
     add_clocks(m, answer);
     int sent = fa_message_write(m->fd, answer, NULL, 0, &diag);

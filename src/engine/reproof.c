@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The proof that a winner gets once more when the driver is another, and that somebody else's
+ * answer gets before it is launched here.
+ *
+ *   a verdict       is kept: it passed; or a wrong result, a fault of its own launch, a cubin that
+ *                   does not load and cannot be compiled anew
+ *   no time left    may be a kernel that hangs or a GPU that is busy, and nobody can tell. The
+ *                   winner stays and is passed over for a minute, and for twice as long after each
+ *                   further time in a row, up to 17 hours. Then the next ask tries again: a good one
+ *                   comes back, and one that hangs keeps callers waiting ever less often
+ *   anything else   (no worker, no memory, a worker that was killed from outside, a device that was
+ *                   lost) is told to the caller and not kept: the next ask tries again
+ *
+ * Workload: one config, once for each driver. Invariant: nothing here is launched but in the
+ * measuring worker.
+ */
+#include "engine.h"
+
+#include "bundles.h"
+#include "error.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- marks ----------------------------------------------------------------------------------*/
+int64_t fa_contact_rest_s(const fa_verification *mark)
+{
+    enum { FIRST_S = 60, DOUBLINGS = 10 };
+    int64_t since = (int64_t)time(NULL) - mark->unix_time;
+    if (mark->late == 0 || since < 0) /* the clock was set back: now is as good as ever */
+        return 0;
+    int64_t rest = (int64_t)FIRST_S << (mark->late - 1 < DOUBLINGS ? mark->late - 1 : DOUBLINGS);
+    return since < rest ? rest - since : 0;
+}
+
+static bool same_mark(const fa_verification *mark, const char *cubin_key, const char *silicon,
+                      int32_t driver_version)
+{
+    return mark->driver_version == driver_version && strcmp(mark->cubin_key, cubin_key) == 0 &&
+           strcmp(mark->silicon, silicon) == 0;
+}
+
+bool fa_contact_mark(fa_tuner *tuner, const char *cubin_key, const char *silicon,
+                     int32_t driver_version, fa_verification *ret_mark)
+{
+    bool known = fa_store_verification_get(tuner->store, cubin_key, silicon, driver_version,
+                                           ret_mark, NULL) == 0;
+    for (int i = 0; i < FA_UNKEPT_MAX; i++) {
+        const fa_verification *mark = &tuner->unkept[i];
+        if (!same_mark(mark, cubin_key, silicon, driver_version) ||
+            (known && ret_mark->unix_time > mark->unix_time))
+            continue;
+        *ret_mark = *mark;
+        known = true;
+    }
+    return known;
+}
+
+/* Without this every ask would prove it again. */
+static void remember(fa_tuner *tuner, const fa_verification *mark)
+{
+    int at = 0;
+    while (at < FA_UNKEPT_MAX && !same_mark(&tuner->unkept[at], mark->cubin_key, mark->silicon,
+                                            mark->driver_version))
+        at++;
+    if (at == FA_UNKEPT_MAX)
+        at = tuner->unkept_next++ % FA_UNKEPT_MAX;
+    tuner->unkept[at] = *mark;
+    tuner->unkept[at].unix_time = (int64_t)time(NULL);
+}
+
+static void keep(fa_tuner *tuner, const fa_scope *scope, const fa_verification *mark)
+{
+    fa_diag why = {{0}};
+    bool read_only = fa_store_is_read_only(tuner->store);
+    int rc = read_only ? FA_EREADONLY : fa_store_verification_put(tuner->store, mark, scope, &why);
+    if (rc != 0 && !read_only)
+        fa_note(tuner, "what became of a winner's proof under driver %d could not be kept: %s",
+                mark->driver_version, why.text);
+    if (rc != 0 && !mark->passed)
+        remember(tuner, mark);
+}
+
+/* ---- proofs ---------------------------------------------------------------------------------*/
+
+/* One proof in a worker. 0: passed; FA_ENOKERNEL: not, and ret_end says how; FA_ETIMEOUT: its time
+ * ran out; else no proof came about. */
+static int prove(fa_tuner *tuner, const fa_target *target, const fa_config *config,
+                 const fa_cubin_record *cubin, fa_answer *ret_end, fa_diag *diag)
+{
+    fa_request request = {.size = sizeof request, .problem = target->asked,
+                          .effort = FA_EFFORT_PREDICT};
+    fa_plan plan = {.count = 1, .prove_only = true, .verify = true, .cubin = cubin};
+    fa_job *job = NULL;
+    plan.item[0].config = *config;
+    *ret_end = (fa_answer){0};
+    int rc = fa_job_new(tuner, &request, &job, diag);
+    if (rc == 0)
+        rc = fa_job_run(job, target, &plan, ret_end, diag);
+    fa_job_free(&job);
+    /* What the device had no room or no time for was not proved wrong. */
+    fa_status status = ret_end->trial.status;
+    if (rc == FA_ENOKERNEL && status == FA_STATUS_OUT_OF_MEMORY)
+        rc = FA_ENOMEM;
+    if (rc == FA_ENOKERNEL && (status == FA_STATUS_TIMEOUT || status == FA_STATUS_COMPILE_TIMEOUT))
+        rc = FA_ETIMEOUT;
+    return rc;
+}
+
+/* ---- turns ----------------------------------------------------------------------------------*/
+static bool is_over(void *until_ns)
+{
+    return uv_hrtime() >= *(const uint64_t *)until_ns;
+}
+
+/* For a lock that another process may hold for minutes, as it tunes. A lookup of effort CACHED waits
+ * until then only: FA_EBUSY. */
+static int wait_for(fa_tuner *tuner, fa_effort effort, const char *name, uint64_t until_ns,
+                    fa_lock **ret_lock, fa_diag *diag)
+{
+    fa_request request = {.size = sizeof request};
+    if (effort > FA_EFFORT_CACHED)
+        return fa_request_wait(tuner, &request, name, ret_lock, NULL, diag);
+    int rc = fa_lock_acquire(tuner->store_path, name, -1, is_over, &until_ns, ret_lock, NULL, diag);
+    tuner->found_busy = rc == FA_ECANCELED;
+    if (rc == FA_ECANCELED)
+        return fa_fail(diag, FA_EBUSY,
+                       "a stored winner must be proved under this driver, and another process is "
+                       "measuring on this GPU: ask again when it is done");
+    return rc;
+}
+
+/* Until when a lookup of effort CACHED waits: a while, in which fellows come to the end of a proof;
+ * and from then on not at all, as long as the GPU is found busy. */
+static uint64_t patience_ns(const fa_tuner *tuner)
+{
+    static const uint64_t CACHED_WAIT_NS = 5000000000;
+    return uv_hrtime() + (tuner->found_busy ? 0 : CACHED_WAIT_NS);
+}
+
+/* Whether our own manifest launches a config as an answer says: a proof runs the manifest's entry. */
+static bool launched_so(fa_tuner *tuner, const fa_target *target, const fa_answer *answer)
+{
+    const fa_trial *trial = &answer->trial;
+    fa_candidate candidate;
+    return fa_tuner_families(tuner, NULL) == 0 &&
+           fa_space_one(&tuner->families, &trial->config, &target->asked, &target->gpu, &candidate,
+                        NULL) == 0 &&
+           candidate.trial.status == FA_STATUS_PENDING &&
+           candidate.trial.threads == trial->threads &&
+           candidate.trial.smem_bytes == trial->smem_bytes &&
+           memcmp(candidate.trial.grid, trial->grid, sizeof trial->grid) == 0 &&
+           strcmp(fa_family_entry(tuner->families.family[candidate.family]), answer->entry) == 0;
+}
+
+bool fa_contact_is_ours(fa_tuner *tuner, const fa_target *target, const fa_answer *answer)
+{
+    return launched_so(tuner, target, answer) && fa_record_holds(tuner, answer);
+}
+
+int fa_contact_prove(fa_tuner *tuner, const fa_target *target, fa_effort effort,
+                     const fa_answer *answer, const fa_cubin_record *cubin, fa_diag *diag)
+{
+    fa_lock *gpu_lock = NULL;
+    fa_answer end;
+    if (!launched_so(tuner, target, answer))
+        return fa_fail(diag, FA_ENOKERNEL, "the templates here do not launch %s so: they must be the "
+                       "server's (FA_TUNE_TEMPLATES)", answer->trial.config.family);
+    int rc = fa_store_is_read_only(tuner->store)
+                 ? 0
+                 : wait_for(tuner, effort, target->gpu.uuid, patience_ns(tuner), &gpu_lock, diag);
+    if (rc == 0)
+        rc = prove(tuner, target, &answer->trial.config, cubin, &end, diag);
+    fa_lock_release(&gpu_lock);
+    return rc;
+}
+
+/* The winner's own row gets the cubin that was compiled anew; one that is not in this store keeps. */
+static int replace_cubin(fa_tuner *tuner, const fa_scope *scope, const char *old_key,
+                         const fa_answer *made, int driver_version, fa_diag *diag)
+{
+    fa_winner_record winner = {0};
+    int rc = fa_store_winner_get(tuner->store, scope, &winner, NULL, diag);
+    if (rc != 0)
+        return rc == FA_ENOTFOUND ? 0 : rc;
+    if (strcmp(winner.cubin_key, old_key) == 0) {
+        memcpy(winner.cubin_key, made->cubin_key, sizeof winner.cubin_key);
+        memcpy(winner.nvrtc, made->nvrtc, sizeof winner.nvrtc);
+        winner.trial.registers = made->trial.registers;
+        winner.trial.spill_bytes = made->trial.spill_bytes;
+        winner.driver_version = driver_version;
+        rc = fa_store_winner_put(tuner->store, &winner, NULL, NULL, diag);
+    }
+    fa_winner_record_free(&winner);
+    return rc;
+}
+
+/* The stored bytes do not load under this driver: the same config, compiled by today's NVRTC. */
+static int prove_anew(fa_tuner *tuner, const fa_target *target, const fa_scope *scope,
+                      fa_answer *answer, fa_cubin_record *cubin, fa_answer *ret_end, fa_diag *diag)
+{
+    fa_cubin_record made = {0};
+    int now = fa_driver_version(tuner->driver);
+    int rc = prove(tuner, target, &answer->trial.config, NULL, ret_end, diag);
+    if (rc == 0)
+        rc = fa_records_cubin(tuner, ret_end->cubin_key, &made, diag);
+    if (rc == 0)
+        rc = replace_cubin(tuner, scope, answer->cubin_key, ret_end, now, diag);
+    if (rc != 0) {
+        fa_cubin_record_free(&made);
+        return rc;
+    }
+    fa_cubin_record_free(cubin);
+    *cubin = made;
+    memcpy(answer->cubin_key, ret_end->cubin_key, sizeof answer->cubin_key);
+    memcpy(answer->nvrtc, ret_end->nvrtc, sizeof answer->nvrtc);
+    return 0;
+}
+
+/* Another config of the bucket, chosen for lengths beside it: no row would hold a new cubin of it. */
+static bool is_rival(fa_tuner *tuner, const fa_scope *scope, const char *cubin_key)
+{
+    fa_winner_record winner = {0};
+    bool rival = fa_store_winner_get(tuner->store, scope, &winner, NULL, NULL) == 0 &&
+                 strcmp(winner.cubin_key, cubin_key) != 0;
+    fa_winner_record_free(&winner);
+    return rival;
+}
+
+/* late: how often in a row its time has run out before. */
+static int verify_locked(fa_tuner *tuner, const fa_target *target, const fa_scope *scope, int late,
+                         fa_answer *answer, fa_cubin_record *cubin, fa_diag *diag)
+{
+    fa_answer end;
+    fa_diag why = {{0}};
+    int before = answer->driver_version, now = fa_driver_version(tuner->driver);
+    fa_verification mark = {.driver_version = now};
+    memcpy(mark.cubin_key, answer->cubin_key, sizeof mark.cubin_key);
+    memcpy(mark.silicon, target->scope.silicon, sizeof mark.silicon);
+    bool read_only = fa_store_is_read_only(tuner->store);
+    int rc = prove(tuner, target, &answer->trial.config, cubin, &end, &why);
+    if (rc == FA_ENOKERNEL && end.trial.status == FA_STATUS_LOAD_FAILED && !read_only &&
+        !is_rival(tuner, scope, answer->cubin_key)) {
+        rc = prove_anew(tuner, target, scope, answer, cubin, &end, &why);
+        if (rc == 0)
+            fa_note(tuner, "driver %d does not load the winner's cubin that driver %d proved: it was "
+                           "compiled anew and proved", now, before);
+    }
+    if (rc != 0 && rc != FA_ENOKERNEL && rc != FA_ETIMEOUT)
+        return fa_fail(diag, rc, "the winner was proved under driver %d and must be once more under "
+                                 "%d: %s", before, now, why.text);
+    mark.passed = rc == 0;
+    if (rc == FA_ETIMEOUT)
+        mark.late = late < FA_VERIFICATION_LATE_MAX ? late + 1 : late;
+    if (rc == 0)
+        memcpy(mark.cubin_key, answer->cubin_key, sizeof mark.cubin_key);
+    else
+        snprintf(mark.reason, sizeof mark.reason, "%.500s", why.text);
+    keep(tuner, scope, &mark);
+    if (rc != 0) {
+        fa_note(tuner, "a winner that driver %d proved %s under driver %d and is %s: %s", before,
+                mark.late > 0 ? "had no time for its proof" : "failed its proof", now,
+                mark.late > 0 ? "passed over for a while" : "dropped", mark.reason);
+        return fa_fail(diag, rc, "%s", mark.reason);
+    }
+    answer->driver_version = now;
+    return 0;
+}
+
+int fa_contact_verify(fa_tuner *tuner, const fa_target *target, const fa_scope *scope,
+                      fa_effort effort, fa_answer *answer, fa_cubin_record *cubin, fa_diag *diag)
+{
+    fa_lock *key_lock = NULL, *gpu_lock = NULL;
+    fa_verification mark;
+    char key[FA_HASH_HEX];
+    uint64_t until_ns = patience_ns(tuner);
+    int rc = 0, now = fa_driver_version(tuner->driver);
+    fa_scope_key(scope, key);
+    if (!fa_store_is_read_only(tuner->store)) {
+        rc = wait_for(tuner, effort, key, until_ns, &key_lock, diag);
+        if (rc == 0)
+            rc = wait_for(tuner, effort, target->gpu.uuid, until_ns, &gpu_lock, diag);
+    }
+    /* Another process may have done it while this one waited. */
+    bool known = rc == 0 && fa_contact_mark(tuner, answer->cubin_key, target->scope.silicon, now,
+                                            &mark);
+    bool late = known && mark.late > 0;
+    if (known && mark.passed)
+        answer->driver_version = now;
+    else if (known && (!late || fa_contact_rest_s(&mark) > 0))
+        rc = fa_fail(diag, late ? FA_ETIMEOUT : FA_ENOKERNEL, "%s", mark.reason);
+    else if (rc == 0)
+        rc = verify_locked(tuner, target, scope, late ? mark.late : 0, answer, cubin, diag);
+    fa_lock_release(&gpu_lock);
+    fa_lock_release(&key_lock);
+    return rc;
+}

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The proof under another driver, against the fake one, when it comes to no verdict: what is said,
+ * what is kept, and when the next ask tries again.
+ */
+#include "engine_fixture.h"
+
+#include "engine.h"
+
+#include <pthread.h>
+#include <sqlite3.h>
+#include <stdatomic.h>
+#include <time.h>
+
+enum { TRIAL_MS = 1500 };
+
+static int64_t in_store(const engine_fixture *f, const char *sql)
+{
+    sqlite3 *db = NULL;
+    sqlite3_stmt *statement = NULL;
+    int64_t value = -1;
+    if (sqlite3_open(f->store, &db) == SQLITE_OK && sqlite3_busy_timeout(db, 5000) == SQLITE_OK &&
+        sqlite3_prepare_v2(db, sql, -1, &statement, NULL) == SQLITE_OK) {
+        int step = sqlite3_step(statement);
+        if (step == SQLITE_ROW)
+            value = sqlite3_column_int64(statement, 0);
+        else if (step == SQLITE_DONE)
+            value = 0;
+    }
+    sqlite3_finalize(statement);
+    sqlite3_close(db);
+    return value;
+}
+
+static const char count_winners[] = "SELECT count(*) FROM winner WHERE origin = 'measured'";
+static const char count_marks[] = "SELECT count(*) FROM verification";
+
+/* A winner of driver 13000, and nothing else that is measured. */
+static bool open_tuned(engine_fixture *f)
+{
+    fa_request request = {.size = sizeof request, .problem = small_problem,
+                          .effort = FA_EFFORT_MEASURE};
+    fa_answer answer;
+    return fixture_open(f, "driver 13000\ntime * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 30") &&
+           fa_tune(f->tuner, &request, &answer, NULL) == 0;
+}
+
+/* Another script from now on, in a session with little patience. */
+static bool open_under(engine_fixture *f, const char *script)
+{
+    fa_options options = fixture_options(f);
+    options.trial_timeout_ms = TRIAL_MS;
+    if (!fixture_restart(f, script))
+        return false;
+    fa_close(&f->tuner);
+    return fa_open(&options, &f->tuner, NULL) == 0 && fa_driver_open(&f->driver, NULL) == 0 &&
+           fa_driver_retain_context(f->driver, 0, NULL) == 0;
+}
+
+static int ask(engine_fixture *f, fa_effort effort, const fa_kernel **ret_kernel, fa_diag *diag)
+{
+    *diag = (fa_diag){{0}};
+    return fa_get_best_kernel(f->tuner, &small_problem, effort, ret_kernel, diag);
+}
+
+/* ---- the world's fault ----------------------------------------------------------------------*/
+static atomic_bool killing;
+
+/* Launches of candidates so far. */
+static int launches(const engine_fixture *f)
+{
+    fa_buf text = {0};
+    int count = 0;
+    if (fa_buf_read_file(&text, f->log, 1 << 24) == 0)
+        for (const char *at = text.data; (at = strstr(at, "launch attn_fwd ")) != NULL; at++)
+            count++;
+    fa_buf_free(&text);
+    return count;
+}
+
+/* Each time that a candidate has been launched. */
+static void *keep_killing(void *context)
+{
+    const engine_fixture *f = context;
+    for (int seen = launches(f); atomic_load(&killing); usleep(20000)) {
+        int now = launches(f);
+        if (now > seen)
+            kill_worker("measure");
+        seen = now;
+    }
+    return NULL;
+}
+
+/* Nothing is held against the winner, and the next ask proves it. */
+static void check_forgiven(engine_fixture *f)
+{
+    const fa_kernel *kernel;
+    fa_diag diag;
+    CHECK_INT(in_store(f, count_winners), 1);
+    CHECK_INT(in_store(f, count_marks), 0);
+    CHECK(open_under(f, "driver 13010"));
+    CHECK_OK(ask(f, FA_EFFORT_CACHED, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13010);
+    CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
+}
+
+static void what_is_no_fault_of_the_kernel_is_told_and_not_held_against_it(void)
+{
+    static const struct {
+        const char *fault;
+        int rc;
+        const char *says;
+    } rows[] = {{"fault BLOCK_M=64; ecc", FA_ECUDA, "ECC_UNCORRECTABLE"},
+                {"fault BLOCK_M=64; out_of_memory", FA_ENOMEM, "OUT_OF_MEMORY"}};
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_diag diag;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char script[100];
+        CHECK(open_tuned(&f));
+        snprintf(script, sizeof script, "driver 13010\n%s", rows[i].fault);
+        CHECK(open_under(&f, script));
+        CHECK_INT(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), rows[i].rc);
+        CHECK_HAS(diag.text, "must be once more under 13010");
+        CHECK_HAS(diag.text, rows[i].says);
+        check_forgiven(&f);
+        fixture_close(&f);
+    }
+}
+
+static void a_worker_that_is_killed_from_outside_is_no_verdict(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    pthread_t thread;
+    fa_diag diag;
+    CHECK(open_tuned(&f));
+    /* It would take for ever, and is not given the time. */
+    CHECK(open_under(&f, "driver 13010\nfault BLOCK_M=64; hang"));
+    atomic_store(&killing, true);
+    CHECK_INT(pthread_create(&thread, NULL, keep_killing, &f), 0);
+    CHECK_INT(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), FA_EWORKER);
+    atomic_store(&killing, false);
+    pthread_join(thread, NULL);
+    CHECK_HAS(diag.text, "killed by signal 9 (Killed), 4 times");
+    check_forgiven(&f);
+    fixture_close(&f);
+}
+
+static void a_fault_of_its_own_is_a_verdict(void)
+{
+    static const char *const faults[] = {"crash", "illegal_address", "launch_failure"};
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_diag diag;
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        char script[100];
+        CHECK(open_tuned(&f));
+        snprintf(script, sizeof script, "driver 13010\nfault BLOCK_M=64; %s", faults[i]);
+        CHECK(open_under(&f, script));
+        CHECK_INT(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
+        CHECK_INT(in_store(&f, count_winners), 0);
+        CHECK_INT(in_store(&f, "SELECT passed FROM verification"), 0);
+        fixture_close(&f);
+    }
+}
+
+/* ---- no time left ---------------------------------------------------------------------------*/
+static const char hangs[] = "driver 13010\ntime * 60\nfault BLOCK_M=64;BLOCK_N=32;STAGES=2 hang";
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* As if the marks had been made earlier. */
+static void age(const engine_fixture *f, int by_s)
+{
+    char sql[80];
+    snprintf(sql, sizeof sql, "UPDATE verification SET unix_time = unix_time - %d", by_s);
+    CHECK_INT(in_store(f, sql), 0);
+}
+
+/* Answered at once, with nothing launched. */
+static void check_passed_over(engine_fixture *f)
+{
+    const fa_kernel *kernel;
+    fa_diag diag;
+    int before = launches(f);
+    double began = seconds();
+    CHECK_INT(ask(f, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
+    CHECK(seconds() - began < TRIAL_MS / 1000.0);
+    CHECK_HAS(diag.text, "its proof under driver 13010 ran out of time and is made again in");
+    CHECK_INT(launches(f), before);
+    CHECK_INT(in_store(f, count_winners), 1);
+}
+
+static void a_winner_whose_time_runs_out_is_passed_over_for_a_while_and_proved_then(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_diag diag;
+    CHECK(open_tuned(&f));
+    CHECK(open_under(&f, hangs));
+    CHECK_INT(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
+    CHECK_HAS(diag.text, "ran out of time");
+    check_passed_over(&f);
+    CHECK(open_under(&f, "driver 13010")); /* the next process, and it was the GPU that was busy */
+    check_passed_over(&f);
+    age(&f, 61);
+    CHECK_OK(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13010);
+    CHECK_INT(in_store(&f, "SELECT passed FROM verification"), 1);
+    fixture_close(&f);
+}
+
+static void one_that_hangs_is_tried_ever_less_often(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_diag diag;
+    CHECK(open_tuned(&f));
+    CHECK(open_under(&f, hangs));
+    for (int times = 1, rest_s = 60; times <= 3; times++, rest_s *= 2) {
+        CHECK_INT(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
+        CHECK_INT(in_store(&f, "SELECT passed FROM verification"), 1 + times);
+        age(&f, rest_s - 30);
+        check_passed_over(&f);
+        age(&f, 31);
+    }
+    /* Whoever may measure does so, and has another winner. */
+    CHECK_INT(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
+    CHECK_OK(ask(&f, FA_EFFORT_MEASURE, &kernel, &diag), diag);
+    char text[FA_CONFIG_TEXT_MAX];
+    fa_config_text(&fa_kernel_answer(kernel)->trial.config, text);
+    CHECK(strstr(text, "\"BLOCK_M\":64,\"BLOCK_N\":32,\"STAGES\":2") == NULL);
+    CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13010);
+    fixture_close(&f);
+}
+
+static void the_next_best_is_served_meanwhile_where_it_needs_no_proof(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_answer answer;
+    fa_diag diag;
+    fa_request other = {.size = sizeof other, .problem = small_problem,
+                        .effort = FA_EFFORT_MEASURE};
+    other.problem.seq_q = other.problem.seq_k = 256;
+    CHECK(open_tuned(&f));
+    CHECK(open_under(&f, hangs));
+    CHECK_OK(fa_tune(f.tuner, &other, &answer, &diag), diag);
+    CHECK_OK(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_NEAREST);
+    CHECK_INT(fa_kernel_answer(kernel)->from_problem.seq_q, 256);
+    CHECK_INT(in_store(&f, "SELECT count(*) FROM winner WHERE origin = 'measured' AND "
+                           "driver_version = 13000"), 1);
+    fixture_close(&f);
+}
+
+/* What cannot be kept is remembered by the process. */
+static void a_read_only_store_waits_for_a_hang_once(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_diag diag;
+    CHECK(open_tuned(&f));
+    CHECK(open_under(&f, hangs));
+    fa_store_close(&f.tuner->store);
+    CHECK_OK(fa_store_open(f.store, FA_STORE_READ_ONLY, &f.tuner->store, NULL, &diag), diag);
+    CHECK_INT(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
+    check_passed_over(&f);
+    CHECK_INT(in_store(&f, count_marks), 0);
+    fixture_close(&f);
+}
+
+/* ---- a GPU that is busy ---------------------------------------------------------------------*/
+static void a_cached_lookup_waits_for_a_busy_gpu_a_while_and_once(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_lock *gpu_lock = NULL;
+    fa_gpu gpu;
+    fa_diag diag;
+    CHECK(open_tuned(&f));
+    CHECK(open_under(&f, "driver 13010"));
+    CHECK_OK(fa_gpu_device(0, &gpu, &diag), diag);
+    CHECK_OK(fa_lock_acquire(f.store, gpu.uuid, 0, NULL, NULL, &gpu_lock, NULL, &diag), diag);
+    int before = launches(&f);
+    double began = seconds();
+    CHECK_INT(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
+    CHECK(seconds() - began >= 5 && seconds() - began < 15);
+    CHECK_HAS(diag.text, "another process is measuring on this GPU");
+    began = seconds();
+    CHECK_INT(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
+    CHECK(seconds() - began < 3);
+    CHECK_INT(launches(&f), before);
+    CHECK_INT(in_store(&f, count_marks), 0);
+    fa_lock_release(&gpu_lock);
+    CHECK_OK(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13010);
+    fixture_close(&f);
+}
+
+static void *let_go(void *context)
+{
+    sleep(2);
+    fa_lock_release(context);
+    return NULL;
+}
+
+static void a_proof_is_made_as_soon_as_its_turn_comes(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_lock *lock = NULL;
+    pthread_t thread;
+    fa_gpu gpu;
+    fa_diag diag;
+    CHECK(open_tuned(&f));
+    CHECK(open_under(&f, "driver 13010"));
+    CHECK_OK(fa_gpu_device(0, &gpu, &diag), diag);
+    CHECK_OK(fa_lock_acquire(f.store, gpu.uuid, 0, NULL, NULL, &lock, NULL, &diag), diag);
+    CHECK_INT(pthread_create(&thread, NULL, let_go, &lock), 0);
+    int rc = ask(&f, FA_EFFORT_CACHED, &kernel, &diag);
+    pthread_join(thread, NULL);
+    CHECK_OK(rc, diag);
+    CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13010);
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    if (getenv("FA_TEST_FAKE_CUDA") == NULL)
+        return 1;
+    TEST(what_is_no_fault_of_the_kernel_is_told_and_not_held_against_it);
+    TEST(a_worker_that_is_killed_from_outside_is_no_verdict);
+    TEST(a_fault_of_its_own_is_a_verdict);
+    TEST(a_winner_whose_time_runs_out_is_passed_over_for_a_while_and_proved_then);
+    TEST(one_that_hangs_is_tried_ever_less_often);
+    TEST(a_read_only_store_waits_for_a_hang_once);
+    TEST(the_next_best_is_served_meanwhile_where_it_needs_no_proof);
+    TEST(a_cached_lookup_waits_for_a_busy_gpu_a_while_and_once);
+    TEST(a_proof_is_made_as_soon_as_its_turn_comes);
+    return check_done();
+}
