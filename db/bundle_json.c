@@ -85,21 +85,15 @@ int fa_bundle_winner_print(const fa_winner_record *winner, fa_buf *out, fa_diag 
 }
 
 /* ---- parsing --------------------------------------------------------------------------------*/
-/* A field that must be there. */
-static int needed(int rc, const char *key, fa_diag *diag)
-{
-    return rc == FA_ENOTFOUND ? fa_fail(diag, FA_EINVAL, "%s: \"%s\" is missing", where, key) : rc;
-}
-
 static int take_int(const cJSON *json, const char *key, int64_t low, int64_t high, int64_t *ret,
                     fa_diag *diag)
 {
-    return needed(fa_json_int(json, key, low, high, ret, where, diag), key, diag);
+    return fa_json_int_needed(json, key, low, high, ret, where, diag);
 }
 
 static int take_text(const cJSON *json, const char *key, char *ret, size_t size, fa_diag *diag)
 {
-    int rc = needed(fa_json_copy(json, key, ret, size, where, diag), key, diag);
+    int rc = fa_json_copy_needed(json, key, ret, size, where, diag);
     for (const char *c = ret; rc == 0 && *c != 0; c++)
         if ((unsigned char)*c < 0x20 || *c == 0x7f)
             rc = fa_fail(diag, FA_EINVAL, "%s: \"%s\" holds a control byte", where, key);
@@ -112,7 +106,7 @@ static int take_real(const cJSON *json, const char *key, double *ret, fa_diag *d
         *ret = NAN;
         return 0;
     }
-    return needed(fa_json_number(json, key, ret, where, diag), key, diag);
+    return fa_json_number_needed(json, key, ret, where, diag);
 }
 
 static int take_grid(const cJSON *json, uint32_t grid[3], fa_diag *diag)
@@ -155,7 +149,7 @@ static int trial_from_json(const cJSON *json, fa_trial *ret_trial, fa_diag *diag
     TRIAL_REALS(TAKE)
 #undef TAKE
     if (rc == 0)
-        rc = needed(fa_json_bool(json, "raced", &trial.raced, where, diag), "raced", diag);
+        rc = fa_json_bool_needed(json, "raced", &trial.raced, where, diag);
     if (rc == 0)
         rc = fa_db_trial_check(&trial, diag);
     if (rc == 0 && trial.status != FA_STATUS_MEASURED && trial.status != FA_STATUS_COMPILED)

@@ -61,14 +61,10 @@ static struct part *find(const struct parts *parts, const unsigned char *key)
 static struct part *add(struct parts *parts, const unsigned char *key, const void *bytes,
                         size_t size)
 {
-    if (parts->count == parts->capacity) {
-        size_t capacity = parts->capacity * 2 + 16;
-        struct part *grown = realloc(parts->part, capacity * sizeof *grown);
-        if (grown == NULL)
-            return NULL;
-        parts->part = grown;
-        parts->capacity = capacity;
-    }
+    struct part *grown = fa_grow(parts->part, &parts->capacity, parts->count, sizeof *grown);
+    if (grown == NULL)
+        return NULL;
+    parts->part = grown;
     struct part *part = &parts->part[parts->count];
     *part = (struct part){.bytes = malloc(size), .size = size};
     if (part->bytes == NULL)

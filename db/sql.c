@@ -5,6 +5,8 @@
  */
 #include "internal.h"
 
+#include "../src/base/buf.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,16 +97,13 @@ int fa_db_collect_ids(fa_store *store, fa_statement *statement, int64_t **ret_id
     size_t count = 0, capacity = 0;
     int rc;
     while ((rc = fa_db_step(store, statement, diag)) == 1) {
-        if (count == capacity) {
-            capacity = capacity * 2 + 64;
-            int64_t *more = realloc(ids, capacity * sizeof *ids);
-            if (more == NULL) {
-                fa_db_reset(statement);
-                rc = fa_fail(diag, FA_ENOMEM, "out of memory");
-                break;
-            }
-            ids = more;
+        int64_t *grown = fa_grow(ids, &capacity, count, sizeof *ids);
+        if (grown == NULL) {
+            fa_db_reset(statement);
+            rc = fa_fail(diag, FA_ENOMEM, "out of memory");
+            break;
         }
+        ids = grown;
         fa_value value;
         store->backend->column(statement, 0, &value);
         ids[count++] = value.kind == FA_VALUE_INT ? value.integer : 0;

@@ -126,13 +126,11 @@ static int add_trial(fa_store *store, int64_t scope_id, const fa_trial_record *r
     fa_bind_int(&binder, (int64_t)time(NULL));
     fa_bind_text(&binder, sha256);
     fa_bind_blob(&binder, bytes, size);
-    if (rc == 0 && binder.rc != 0)
-        rc = fa_fail(diag, binder.rc, "out of memory");
     if (rc != 0) {
         fa_db_reset(statement);
         return rc;
     }
-    return fa_db_step(store, statement, diag);
+    return fa_db_run(store, &binder, diag);
 }
 
 static int put_body(fa_store *store, void *context, fa_diag *diag)

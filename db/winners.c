@@ -123,13 +123,11 @@ static int replace_row(fa_store *store, int64_t scope_id, const fa_winner_record
     fa_bind_int(&binder, winner->driver_version);
     fa_bind_text(&binder, winner->evidence);
     fa_bind_int(&binder, unix_time);
-    if (rc == 0 && binder.rc != 0)
-        rc = fa_fail(diag, binder.rc, "out of memory");
     if (rc != 0) {
         fa_db_reset(statement);
         return rc;
     }
-    return fa_db_step(store, statement, diag);
+    return fa_db_run(store, &binder, diag);
 }
 
 static int put_body(fa_store *store, void *context, fa_diag *diag)
@@ -270,11 +268,7 @@ static int step_get(fa_store *store, const fa_scope *scope, fa_statement **ret_s
         return rc;
     fa_binder binder = {.statement = *ret_statement};
     fa_db_scope_bind(&binder, scope);
-    if (binder.rc != 0) {
-        fa_db_reset(*ret_statement);
-        return fa_fail(diag, binder.rc, "out of memory");
-    }
-    rc = fa_db_step(store, *ret_statement, diag);
+    rc = fa_db_run(store, &binder, diag);
     if (rc == 0)
         return fa_fail(diag, FA_ENOTFOUND, "store %s has no winner for this problem and GPU",
                        store->path);

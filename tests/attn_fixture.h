@@ -173,4 +173,12 @@ static inline int fixture_grid(const struct fixture *f, const fa_candidate *cand
     return rc;
 }
 
+/* GQA, causal, with lengths that no tile divides. */
+static inline fa_problem some_problem(void)
+{
+    return (fa_problem){.dtype = FA_FP16, .causal = FA_CAUSAL_BOTTOM_RIGHT, .layout = FA_BSHD,
+                        .head_dim = 64, .batch = 2, .heads_q = 4, .heads_kv = 2, .seq_q = 200,
+                        .seq_k = 230, .want_lse = true};
+}
+
 #endif

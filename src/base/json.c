@@ -168,9 +168,40 @@ void fa_json_add_known(cJSON *object, const char *key, double value, bool known)
     cJSON_AddItemToObject(object, key, known ? fa_json_real(value) : cJSON_CreateNull());
 }
 
-int fa_json_needed(int rc, const char *key, const char *where, fa_diag *diag)
+/* FA_ENOTFOUND of a getter for a field that must be there becomes FA_EINVAL with a sentence. */
+static int needed(int rc, const char *key, const char *where, fa_diag *diag)
 {
     return rc == FA_ENOTFOUND ? fa_fail(diag, FA_EINVAL, "%s: \"%s\" is missing", where, key) : rc;
+}
+
+int fa_json_int_needed(const cJSON *object, const char *key, int64_t low, int64_t high,
+                       int64_t *ret, const char *where, fa_diag *diag)
+{
+    return needed(fa_json_int(object, key, low, high, ret, where, diag), key, where, diag);
+}
+
+int fa_json_number_needed(const cJSON *object, const char *key, double *ret, const char *where,
+                          fa_diag *diag)
+{
+    return needed(fa_json_number(object, key, ret, where, diag), key, where, diag);
+}
+
+int fa_json_bool_needed(const cJSON *object, const char *key, bool *ret, const char *where,
+                        fa_diag *diag)
+{
+    return needed(fa_json_bool(object, key, ret, where, diag), key, where, diag);
+}
+
+int fa_json_text_needed(const cJSON *object, const char *key, const char **ret, const char *where,
+                        fa_diag *diag)
+{
+    return needed(fa_json_text(object, key, ret, where, diag), key, where, diag);
+}
+
+int fa_json_copy_needed(const cJSON *object, const char *key, char *ret, size_t size,
+                        const char *where, fa_diag *diag)
+{
+    return needed(fa_json_copy(object, key, ret, size, where, diag), key, where, diag);
 }
 
 int fa_json_real_known(const cJSON *object, const char *key, double *ret, const char *where,
@@ -179,7 +210,7 @@ int fa_json_real_known(const cJSON *object, const char *key, double *ret, const 
     double value = 0;
     int rc = 0;
     if (!cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(object, key)))
-        rc = fa_json_needed(fa_json_number(object, key, &value, where, diag), key, where, diag);
+        rc = fa_json_number_needed(object, key, &value, where, diag);
     if (rc == 0 && !(value >= 0))
         rc = fa_fail(diag, FA_EINVAL, "%s: \"%s\" is %g: must not be negative", where, key, value);
     if (rc == 0)
@@ -193,8 +224,7 @@ int fa_json_int_known(const cJSON *object, const char *key, int32_t *ret, const 
     int64_t value = 0;
     int rc = 0;
     if (!cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(object, key)))
-        rc = fa_json_needed(fa_json_int(object, key, 0, INT32_MAX, &value, where, diag), key, where,
-                            diag);
+        rc = fa_json_int_needed(object, key, 0, INT32_MAX, &value, where, diag);
     if (rc == 0)
         *ret = (int32_t)value;
     return rc;

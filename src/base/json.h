@@ -27,6 +27,18 @@ int fa_json_text(const cJSON *object, const char *key, const char **ret, const c
 int fa_json_copy(const cJSON *object, const char *key, char *ret, size_t size, const char *where,
                  fa_diag *diag);
 
+/* The same for fields that must be there: 0 or FA_EINVAL with a sentence. */
+int fa_json_int_needed(const cJSON *object, const char *key, int64_t low, int64_t high,
+                       int64_t *ret, const char *where, fa_diag *diag);
+int fa_json_number_needed(const cJSON *object, const char *key, double *ret, const char *where,
+                          fa_diag *diag);
+int fa_json_bool_needed(const cJSON *object, const char *key, bool *ret, const char *where,
+                        fa_diag *diag);
+int fa_json_text_needed(const cJSON *object, const char *key, const char **ret, const char *where,
+                        fa_diag *diag);
+int fa_json_copy_needed(const cJSON *object, const char *key, char *ret, size_t size,
+                        const char *where, fa_diag *diag);
+
 /* A number that reads back as the very same double, which cJSON's own printing does not promise;
  * null when it is not finite. It is printed, not looked at: cJSON_IsNumber() says false. */
 cJSON *fa_json_real(double value);
@@ -37,7 +49,5 @@ int fa_json_real_known(const cJSON *object, const char *key, double *ret, const 
                        fa_diag *diag);
 int fa_json_int_known(const cJSON *object, const char *key, int32_t *ret, const char *where,
                       fa_diag *diag);
-/* FA_ENOTFOUND of a getter for a field that must be there becomes FA_EINVAL with a sentence. */
-int fa_json_needed(int rc, const char *key, const char *where, fa_diag *diag);
 
 #endif

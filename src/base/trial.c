@@ -67,13 +67,11 @@ int fa_trial_from_json(const cJSON *object, fa_trial *ret_trial, fa_diag *diag)
     int rc = fa_config_from_json(cJSON_GetObjectItemCaseSensitive(object, "config"), &trial.config,
                                  diag);
     if (rc == 0)
-        rc = fa_json_needed(fa_json_copy(object, "status", status, sizeof status, where, diag),
-                            "status", where, diag);
+        rc = fa_json_copy_needed(object, "status", status, sizeof status, where, diag);
     if (rc == 0 && fa_status_parse(status, &trial.status) != 0)
         rc = fa_fail(diag, FA_EINVAL, "%s: there is no status \"%s\"", where, status);
     if (rc == 0)
-        rc = fa_json_needed(fa_json_copy(object, "reason", trial.reason, sizeof trial.reason, where,
-                                         diag), "reason", where, diag);
+        rc = fa_json_copy_needed(object, "reason", trial.reason, sizeof trial.reason, where, diag);
     const struct {
         const char *key;
         int32_t *value;
@@ -97,8 +95,7 @@ int fa_trial_from_json(const cJSON *object, fa_trial *ret_trial, fa_diag *diag)
     if (rc == 0)
         rc = read_grid(object, trial.grid, diag);
     if (rc == 0)
-        rc = fa_json_needed(fa_json_bool(object, "raced", &trial.raced, where, diag), "raced", where,
-                            diag);
+        rc = fa_json_bool_needed(object, "raced", &trial.raced, where, diag);
     if (rc == 0)
         *ret_trial = trial;
     return rc;

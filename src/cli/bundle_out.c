@@ -27,16 +27,12 @@ int cli_items_take(void *context, const fa_bundle_item *item)
     cli_items *items = context;
     if (!cli_gpu_is(items->gpu, item->answer->gpu.name))
         return 0;
-    if (items->count == items->capacity) {
-        size_t capacity = items->capacity * 2 + 32;
-        struct cli_item *grown = realloc(items->item, capacity * sizeof *grown);
-        if (grown == NULL) {
-            items->failed = true;
-            return FA_ENOMEM;
-        }
-        items->item = grown;
-        items->capacity = capacity;
+    struct cli_item *grown = fa_grow(items->item, &items->capacity, items->count, sizeof *grown);
+    if (grown == NULL) {
+        items->failed = true;
+        return FA_ENOMEM;
     }
+    items->item = grown;
     struct cli_item *copy = &items->item[items->count++];
     *copy = (struct cli_item){.change = item->change,
                               .served = item->served,

@@ -307,14 +307,11 @@ int cli_grid_add(cli_grid *grid, const fa_problem *problem, const char *gpu, fa_
     if (grid->count == FA_SWEEP_ITEMS_MAX)
         return fa_fail(diag, FA_EINVAL, "more than %d problems: sweep them in parts",
                        FA_SWEEP_ITEMS_MAX);
-    if (grid->count == grid->capacity) {
-        int32_t capacity = grid->capacity * 2 + 64;
-        fa_sweep_item *more = realloc(grid->item, (size_t)capacity * sizeof *more);
-        if (more == NULL)
-            return fa_fail(diag, FA_ENOMEM, "out of memory for a grid");
-        grid->item = more;
-        grid->capacity = capacity;
-    }
+    fa_sweep_item *grown = fa_grow(grid->item, &grid->capacity, (size_t)grid->count,
+                                   sizeof *grown);
+    if (grown == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a grid");
+    grid->item = grown;
     grid->item[grid->count++] = item;
     return 0;
 }

@@ -13,7 +13,8 @@
 
 typedef struct cli_grid {
     fa_sweep_item *item;
-    int32_t count, capacity;
+    int32_t count;
+    size_t capacity;
     char plan[sizeof((fa_sweep *)NULL)->plan]; /* the options that make this grid, as typed */
 } cli_grid;
 

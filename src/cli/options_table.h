@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rows of the command line's options, for the files that hold a table of them.
+ * The rows of the command line's options, for the files that hold a table of them or read values.
  */
 #ifndef FA_CLI_OPTIONS_TABLE_H
 #define FA_CLI_OPTIONS_TABLE_H
@@ -30,6 +30,10 @@ typedef struct cli_option_spec {
 } cli_option_spec;
 
 #define CLI_AT(field) offsetof(cli_options, field)
+
+/* Reads a value's text into its field; text is NULL for a flag (option_value.c). */
+int cli_option_set(const cli_option_spec *spec, const char *text, cli_options *options,
+                   fa_diag *diag);
 
 /* Of working on a fleet's queue (options_fleet.c). */
 extern const cli_option_spec cli_options_fleet[];

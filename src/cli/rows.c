@@ -14,16 +14,12 @@ int cli_rows_visit(void *context, int32_t rank, const fa_trial *trial)
         rows->winner_rank = rank;
     if (rows->ranked_limit > 0 && (rank < 1 || rank > rows->ranked_limit))
         return 0;
-    if (rows->count == rows->capacity) {
-        size_t capacity = rows->capacity == 0 ? 64 : rows->capacity * 2;
-        cli_row *row = realloc(rows->row, capacity * sizeof *row);
-        if (row == NULL) {
-            rows->failed = true;
-            return FA_ENOMEM;
-        }
-        rows->row = row;
-        rows->capacity = capacity;
+    cli_row *grown = fa_grow(rows->row, &rows->capacity, rows->count, sizeof *grown);
+    if (grown == NULL) {
+        rows->failed = true;
+        return FA_ENOMEM;
     }
+    rows->row = grown;
     rows->row[rows->count++] = (cli_row){.rank = rank, .trial = *trial};
     return 0;
 }

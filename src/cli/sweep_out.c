@@ -36,16 +36,13 @@ void cli_sweep_rows_free(cli_sweep_rows *rows)
 int cli_sweep_rows_baseline(void *context, const fa_baseline *baseline)
 {
     cli_sweep_rows *rows = context;
-    if (rows->baseline_count == rows->baseline_capacity) {
-        size_t capacity = rows->baseline_capacity * 2 + 64;
-        fa_baseline *more = realloc(rows->baseline, capacity * sizeof *more);
-        if (more == NULL) {
-            rows->failed = true;
-            return FA_ENOMEM;
-        }
-        rows->baseline = more;
-        rows->baseline_capacity = capacity;
+    fa_baseline *grown = fa_grow(rows->baseline, &rows->baseline_capacity, rows->baseline_count,
+                                 sizeof *grown);
+    if (grown == NULL) {
+        rows->failed = true;
+        return FA_ENOMEM;
     }
+    rows->baseline = grown;
     rows->baseline[rows->baseline_count++] = *baseline;
     return 0;
 }

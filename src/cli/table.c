@@ -19,16 +19,12 @@ int cli_table_column(cli_table *table, const char *title, cli_align align)
 
 void cli_table_row(cli_table *table)
 {
-    if (table->rows == table->capacity) {
-        size_t capacity = table->capacity == 0 ? 32 : table->capacity * 2;
-        void *cell = realloc(table->cell, capacity * sizeof *table->cell);
-        if (cell == NULL) {
-            table->failed = true;
-            return;
-        }
-        table->cell = cell;
-        table->capacity = capacity;
+    void *grown = fa_grow(table->cell, &table->capacity, table->rows, sizeof *table->cell);
+    if (grown == NULL) {
+        table->failed = true;
+        return;
     }
+    table->cell = grown;
     memset(table->cell[table->rows++], 0, sizeof *table->cell);
 }
 

@@ -57,14 +57,10 @@ static int keep(side *side, const winner *w)
     }
     if (side->count == WINNERS_MAX)
         return FA_EINVAL;
-    if (side->count == side->capacity) {
-        size_t capacity = side->capacity * 2 + 64;
-        winner *more = realloc(side->winner, capacity * sizeof *more);
-        if (more == NULL)
-            return FA_ENOMEM;
-        side->winner = more;
-        side->capacity = capacity;
-    }
+    winner *grown = fa_grow(side->winner, &side->capacity, side->count, sizeof *grown);
+    if (grown == NULL)
+        return FA_ENOMEM;
+    side->winner = grown;
     side->winner[side->count++] = *w;
     return 0;
 }

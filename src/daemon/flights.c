@@ -7,6 +7,7 @@
 #include "flight.h"
 
 #include "error.h"
+#include "list.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,9 +34,7 @@ static int effort_of(const fa_ask *ask)
 static void free_flight(serve_flight *flight)
 {
     serve_service *service = flight->service;
-    *(flight->previous != NULL ? &flight->previous->next : &service->flights) = flight->next;
-    if (flight->next != NULL)
-        flight->next->previous = flight->previous;
+    SERVE_LIST_REMOVE(service->flights, flight);
     if (flight->job != NULL)
         flight->job->flights--;
     free(flight->body);
@@ -66,10 +65,7 @@ static serve_flight *new_flight(serve_service *service, serve_flight_kind kind, 
     flight->kind = kind;
     flight->body = copy;
     flight->body_size = size;
-    flight->next = service->flights;
-    if (flight->next != NULL)
-        flight->next->previous = flight;
-    service->flights = flight;
+    SERVE_LIST_ADD(service->flights, flight);
     return flight;
 }
 

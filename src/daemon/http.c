@@ -9,6 +9,7 @@
 #include "buf.h"
 #include "connection.h"
 #include "error.h"
+#include "list.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -168,19 +169,14 @@ static void connection_changed(void *context, struct MHD_Connection *mhd, void *
         c->fd = info->connect_fd;
         c->exchange.local = http->adopting_local;
         enter(c, CONNECTION_IDLE);
-        c->next = http->first;
-        if (c->next != NULL)
-            c->next->previous = c;
-        http->first = c;
+        SERVE_LIST_ADD(http->first, c);
         http->counts.connections++;
         return;
     }
     *socket_context = NULL;
     if (c == NULL)
         return;
-    *(c->previous != NULL ? &c->previous->next : &http->first) = c->next;
-    if (c->next != NULL)
-        c->next->previous = c->previous;
+    SERVE_LIST_REMOVE(http->first, c);
     http->counts.connections--;
     connection_forget(c);
     free(c);

@@ -5,6 +5,7 @@
 #include "service.h"
 
 #include "error.h"
+#include "list.h"
 #include "problem.h"
 
 #include <stdio.h>
@@ -52,9 +53,7 @@ bool serve_jobs_full(const serve_service *service, serve_job_kind kind)
 static void free_job(serve_job *job)
 {
     serve_service *service = job->service;
-    *(job->previous != NULL ? &job->previous->next : &service->jobs) = job->next;
-    if (job->next != NULL)
-        job->next->previous = job->previous;
+    SERVE_LIST_REMOVE(service->jobs, job);
     free(job->body);
     free(job->items);
     free(job->progress);
@@ -108,10 +107,7 @@ serve_job *serve_job_new(serve_service *service, serve_job_kind kind, const char
     job->body_size = size;
     job->runner = -1;
     job->accepted_ms = serve_unix_ms();
-    job->next = service->jobs;
-    if (job->next != NULL)
-        job->next->previous = job;
-    service->jobs = job;
+    SERVE_LIST_ADD(service->jobs, job);
     service->live_jobs++;
     service->live_sweeps += kind == SERVE_SWEEP;
     service->counts.jobs[SERVE_QUEUED]++;

@@ -5,6 +5,7 @@
 #include "service.h"
 
 #include "error.h"
+#include "list.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,11 +31,7 @@ void serve_gather(serve_gathering *gathering, serve_exchange *exchange, int64_t 
 {
     exchange->waits_for = gathering;
     exchange->due_ms = due_ms;
-    exchange->previous = NULL;
-    exchange->next = gathering->first;
-    if (exchange->next != NULL)
-        exchange->next->previous = exchange;
-    gathering->first = exchange;
+    SERVE_LIST_ADD(gathering->first, exchange);
     gathering->count++;
 }
 
@@ -43,10 +40,7 @@ void serve_leave(serve_exchange *exchange)
     serve_gathering *gathering = exchange->waits_for;
     if (gathering == NULL)
         return;
-    *(exchange->previous != NULL ? &exchange->previous->next : &gathering->first) = exchange->next;
-    if (exchange->next != NULL)
-        exchange->next->previous = exchange->previous;
-    exchange->next = exchange->previous = NULL;
+    SERVE_LIST_REMOVE(gathering->first, exchange);
     exchange->waits_for = NULL;
     gathering->count--;
 }

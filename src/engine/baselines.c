@@ -133,14 +133,11 @@ struct reading {
 static int take_line(struct reading *reading, const char *text, size_t size, size_t number)
 {
     fa_diag why;
-    if (reading->count == reading->capacity) {
-        size_t capacity = reading->capacity * 2 + 64;
-        fa_baseline *more = realloc(reading->baseline, capacity * sizeof *more);
-        if (more == NULL)
-            return FA_ENOMEM;
-        reading->baseline = more;
-        reading->capacity = capacity;
-    }
+    fa_baseline *grown = fa_grow(reading->baseline, &reading->capacity, reading->count,
+                                 sizeof *grown);
+    if (grown == NULL)
+        return FA_ENOMEM;
+    reading->baseline = grown;
     int rc = size > BASELINE_LINE_MAX ? fa_fail(&why, FA_EINVAL, "longer than %d bytes", BASELINE_LINE_MAX)
                              : read_baseline(text, size, &reading->baseline[reading->count], &why);
     if (rc == 0) {

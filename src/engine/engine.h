@@ -378,7 +378,7 @@ int fa_compile_worker_start(uv_loop_t *loop, const char *path, const fa_nvrtc_lo
                             fa_diag *diag);
 /* The first message to one: the headers that sources may include. */
 int fa_compile_worker_headers(fa_child *child, const fa_templates *templates, fa_diag *diag);
-/* job_compile.c */
+/* candidate.c */
 /* What a cubin is stored and looked up by: all that went into it. */
 void fa_cubin_key(const fa_tuner *tuner, const char *source, const char *architecture,
                   const char *nvrtc_identity, char ret_key[FA_HASH_HEX]);
@@ -389,6 +389,7 @@ int fa_render_candidate(fa_tuner *tuner, const fa_target *target, const fa_candi
 /* Why a cubin may not go on, or FA_STATUS_COMPILED. */
 fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_trial *trial, const fa_cubin_info *info,
                         const char *log, char *ret_reason, size_t size);
+/* job_compile.c */
 /* Starts every worker before it is known what for; they load NVRTC meanwhile. */
 void fa_job_compile_prestart(fa_job *job);
 void fa_job_compile_start(fa_job *job);

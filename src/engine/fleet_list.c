@@ -34,16 +34,12 @@ static bool came_before(struct listing *list, bool again, const fa_scope *scope)
     if (again)
         return list->count > 0 &&
                bsearch(key, list->seen, list->count, sizeof *list->seen, compare) != NULL;
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity == 0 ? 256 : list->capacity * 2;
-        void *grown = realloc(list->seen, capacity * sizeof *list->seen);
-        if (grown == NULL) {
-            list->failed = true;
-            return false;
-        }
-        list->seen = grown;
-        list->capacity = capacity;
+    void *grown = fa_grow(list->seen, &list->capacity, list->count, sizeof *list->seen);
+    if (grown == NULL) {
+        list->failed = true;
+        return false;
     }
+    list->seen = grown;
     memcpy(list->seen[list->count++], key, sizeof key);
     return false;
 }

@@ -17,48 +17,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A few bytes of stack cost little and the clock will tell; past that a config is all spills. */
-enum { STARTS_IN_VAIN = 3, STACK_ALLOWED = 16 };
+enum { STARTS_IN_VAIN = 3 };
 
 static int start_worker(fa_job *job, struct fa_compile_worker *worker);
 
 /* ---- gates ----------------------------------------------------------------------------------*/
-fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_trial *trial, const fa_cubin_info *info,
-                        const char *log, char *ret_reason, size_t size)
-{
-    if (info->sm != gpu->sm) {
-        snprintf(ret_reason, size, "cubin is for sm_%d, not sm_%d", info->sm, gpu->sm);
-        return FA_STATUS_CUBIN;
-    }
-    if (info->static_smem_bytes != 0) {
-        snprintf(ret_reason, size, "%d B of static shared memory stand outside the budget",
-                 info->static_smem_bytes);
-        return FA_STATUS_CUBIN;
-    }
-    if (info->max_threads != 0 && info->max_threads < trial->threads) {
-        snprintf(ret_reason, size, "cubin allows %d threads, the manifest launches %d",
-                 info->max_threads, trial->threads);
-        return FA_STATUS_CUBIN;
-    }
-    if (info->stack_bytes > STACK_ALLOWED) {
-        snprintf(ret_reason, size, "%d B of local memory per thread at %d registers",
-                 info->stack_bytes, info->registers);
-        return FA_STATUS_SPILLS;
-    }
-    if (log != NULL && strstr(log, "wgmma.mma_async instructions are serialized") != NULL) {
-        /* C7510 and its neighbours tell why; C7512: for want of registers. */
-        snprintf(ret_reason, size, "wgmma is serialised%s",
-                 strstr(log, "C7512") != NULL ? " for want of registers (C7512)" : "");
-        return FA_STATUS_SPILLS;
-    }
-    if (fa_model_occupancy(gpu, trial->threads, info->registers, trial->smem_bytes) < 1) {
-        snprintf(ret_reason, size, "%d registers x %d threads do not fit an SM", info->registers,
-                 trial->threads);
-        return FA_STATUS_REGISTERS;
-    }
-    return FA_STATUS_COMPILED;
-}
-
 /* A hint to the compiler often changes nothing: what was launched before with the same code, threads
  * and memory is not tried twice. True when there is such a one; this one ends as that one does. */
 static bool join_twin(fa_job *job, int index, const void *bytes, size_t size, const char *entry)
@@ -128,35 +91,6 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
 }
 
 /* ---- rendering ------------------------------------------------------------------------------*/
-/* Cubins from source that is not trusted come from a compiler that may have been taken over: they are
- * looked for by the same templates alone, however like another's source theirs is. */
-void fa_cubin_key(const fa_tuner *tuner, const char *source, const char *architecture,
-                  const char *nvrtc_identity, char ret_key[FA_HASH_HEX])
-{
-    char options[1024];
-    fa_nvrtc_options(architecture, options, sizeof options);
-    if (tuner->strict_ms > 0) {
-        size_t size = strlen(options);
-        snprintf(options + size, sizeof options - size, " untrusted %s",
-                 fa_templates_hash(tuner->templates));
-    }
-    fa_render_key(tuner->templates, source, options, architecture, nvrtc_identity, ret_key);
-}
-
-int fa_render_candidate(fa_tuner *tuner, const fa_target *target, const fa_candidate *candidate,
-                        const char *nvrtc_identity, fa_buf *ret_source, char *ret_architecture,
-                        size_t size, char ret_key[FA_HASH_HEX], fa_diag *diag)
-{
-    fa_render_architecture(tuner->families.family[candidate->family], &target->gpu,
-                           ret_architecture, size);
-    int rc = fa_render(tuner->templates, &tuner->families, candidate, &target->problem,
-                       &target->gpu, ret_source, diag);
-    if (rc != 0)
-        return rc;
-    fa_cubin_key(tuner, ret_source->data, ret_architecture, nvrtc_identity, ret_key);
-    return 0;
-}
-
 /* The source of a config (or of the reference), its architecture and its cubin key. */
 static int render(fa_job *job, int index, fa_buf *ret_source, char *ret_architecture, size_t size,
                   char ret_key[FA_HASH_HEX])

@@ -25,14 +25,11 @@ int fa_records_append(fa_records *records, const fa_answer *record, fa_diag *dia
 {
     if (records->count == FA_RECORDS_MAX)
         return fa_fail(diag, FA_EINVAL, "more than %d records", FA_RECORDS_MAX);
-    if (records->count == records->capacity) {
-        int32_t capacity = records->capacity * 2 + 64;
-        fa_answer *grown = realloc(records->record, (size_t)capacity * sizeof *grown);
-        if (grown == NULL)
-            return fa_fail(diag, FA_ENOMEM, "out of memory for records");
-        records->record = grown;
-        records->capacity = capacity;
-    }
+    fa_answer *grown = fa_grow(records->record, &records->capacity, (size_t)records->count,
+                               sizeof *grown);
+    if (grown == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for records");
+    records->record = grown;
     records->record[records->count++] = *record;
     return 0;
 }

@@ -28,7 +28,8 @@ typedef struct fa_records {
     /* Of each: problem, gpu (the catalogue's), origin, config, times, driver, nvrtc, cubin key and
      * funnel. */
     fa_answer *record;
-    int32_t count, capacity;
+    int32_t count;
+    size_t capacity;
 } fa_records;
 
 int fa_records_read(const char *path, fa_records *ret_records, fa_diag *diag);

@@ -28,14 +28,11 @@ static int read_cubin(const cJSON *json, const fa_answer *answer, fa_remote_cubi
     }
     int rc = fa_wire_object(json, where, "reply", &object, diag);
     if (rc == 0)
-        rc = fa_json_needed(fa_json_copy(object, "key", cubin.key, sizeof cubin.key, where, diag),
-                            "key", where, diag);
+        rc = fa_json_copy_needed(object, "key", cubin.key, sizeof cubin.key, where, diag);
     if (rc == 0)
-        rc = fa_json_needed(fa_json_copy(object, "sha256", cubin.sha256, sizeof cubin.sha256, where,
-                                         diag), "sha256", where, diag);
+        rc = fa_json_copy_needed(object, "sha256", cubin.sha256, sizeof cubin.sha256, where, diag);
     if (rc == 0)
-        rc = fa_json_needed(fa_json_int(object, "size", 1, FA_REMOTE_CUBIN_MAX, &size, where, diag), "size",
-                            where, diag);
+        rc = fa_json_int_needed(object, "size", 1, FA_REMOTE_CUBIN_MAX, &size, where, diag);
     if (rc == 0 && (!fa_remote_is_hash(cubin.sha256) || strcmp(cubin.key, answer->cubin_key) != 0))
         rc = fa_fail(diag, FA_EINVAL, "cubin: it is not the answer's, or has no SHA-256");
     cubin.size = (size_t)size;
@@ -74,7 +71,7 @@ static int read_job(const fa_buf *text, char ret_job[72], fa_diag *diag)
     char job[72] = "";
     int rc = fa_wire_parse(text->data, text->size, FA_ANSWER_TEXT_MAX, "reply", &json, diag);
     if (rc == 0)
-        rc = fa_json_needed(fa_json_copy(json, "job", job, 65, "reply", diag), "job", "reply", diag);
+        rc = fa_json_copy_needed(json, "job", job, 65, "reply", diag);
     if (rc == 0 && (job[0] == 0 || strspn(job, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                                "0123456789-_") != strlen(job)))
         rc = fa_fail(diag, FA_EINVAL, "reply: \"job\" is no job's name");

@@ -123,7 +123,7 @@ int fa_wire_choice(const cJSON *object, const char *key, const char *const *name
                    int *ret, const char *where, fa_diag *diag)
 {
     const char *text = NULL;
-    int rc = fa_json_needed(fa_json_text(object, key, &text, where, diag), key, where, diag);
+    int rc = fa_json_text_needed(object, key, &text, where, diag);
     for (int i = 0; rc == 0 && i < count; i++) {
         if (strcmp(names[i], text) == 0) {
             *ret = i;
@@ -169,10 +169,9 @@ int fa_failure_read(const char *text, size_t size, int *ret_code, fa_diag *ret_m
     if (rc == 0)
         rc = fa_wire_object(json, "error", where, &error, diag);
     if (rc == 0)
-        rc = fa_json_needed(fa_json_text(error, "code", &name, where, diag), "code", where, diag);
+        rc = fa_json_text_needed(error, "code", &name, where, diag);
     if (rc == 0)
-        rc = fa_json_needed(fa_json_text(error, "message", &message, where, diag), "message", where,
-                            diag);
+        rc = fa_json_text_needed(error, "message", &message, where, diag);
     if (rc == 0) {
         fa_error_parse(name, &code);
         *ret_code = fa_fail(ret_message, code, "%s", message);

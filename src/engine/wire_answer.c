@@ -94,36 +94,29 @@ static int whole_problem(const cJSON *json, const char *key, fa_problem *ret, fa
     return rc;
 }
 
-static int needed_text(const cJSON *json, const char *key, char *ret, size_t size, fa_diag *diag)
-{
-    return fa_json_needed(fa_json_copy(json, key, ret, size, "answer", diag), key, "answer", diag);
-}
-
-static int needed_flag(const cJSON *json, const char *key, bool *ret, fa_diag *diag)
-{
-    return fa_json_needed(fa_json_bool(json, key, ret, "answer", diag), key, "answer", diag);
-}
-
 static int read_names(const cJSON *json, fa_answer *answer, fa_diag *diag)
 {
+    static const char where[] = "answer";
     char origin[FA_NAME_MAX] = "";
-    int rc = needed_text(json, "origin", origin, sizeof origin, diag);
+    int rc = fa_json_copy_needed(json, "origin", origin, sizeof origin, where, diag);
     if (rc == 0 && fa_origin_parse(origin, &answer->origin) != 0)
         rc = fa_fail(diag, FA_EINVAL, "answer: there is no origin \"%s\"", origin);
     if (rc == 0)
-        rc = needed_text(json, "entry", answer->entry, sizeof answer->entry, diag);
+        rc = fa_json_copy_needed(json, "entry", answer->entry, sizeof answer->entry, where, diag);
     if (rc == 0)
-        rc = needed_text(json, "cubin_key", answer->cubin_key, sizeof answer->cubin_key, diag);
+        rc = fa_json_copy_needed(json, "cubin_key", answer->cubin_key, sizeof answer->cubin_key,
+                                 where, diag);
     size_t length = strlen(answer->cubin_key);
     if (rc == 0 && length != 0 &&
         (length != 64 || strspn(answer->cubin_key, "0123456789abcdef") != 64))
         rc = fa_fail(diag, FA_EINVAL, "answer: \"cubin_key\" is not 64 hexadecimal digits");
     if (rc == 0)
-        rc = needed_text(json, "nvrtc", answer->nvrtc, sizeof answer->nvrtc, diag);
+        rc = fa_json_copy_needed(json, "nvrtc", answer->nvrtc, sizeof answer->nvrtc, where, diag);
     if (rc == 0)
-        rc = needed_text(json, "why", answer->why, sizeof answer->why, diag);
+        rc = fa_json_copy_needed(json, "why", answer->why, sizeof answer->why, where, diag);
     if (rc == 0 && !cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(json, "from_gpu")))
-        rc = needed_text(json, "from_gpu", answer->from_gpu, sizeof answer->from_gpu, diag);
+        rc = fa_json_copy_needed(json, "from_gpu", answer->from_gpu, sizeof answer->from_gpu, where,
+                                 diag);
     return rc;
 }
 
@@ -133,8 +126,7 @@ static int read_numbers(const cJSON *json, fa_answer *answer, fa_diag *diag)
     int64_t time = 0;
     int rc = fa_json_int_known(json, "driver_version", &answer->driver_version, "answer", diag);
     if (rc == 0)
-        rc = fa_json_needed(fa_json_int(json, "unix_time", 0, (int64_t)1 << 40, &time, "answer",
-                                        diag), "unix_time", "answer", diag);
+        rc = fa_json_int_needed(json, "unix_time", 0, (int64_t)1 << 40, &time, "answer", diag);
     answer->unix_time = time;
     const struct {
         const char *key;
@@ -161,13 +153,14 @@ static int read_numbers(const cJSON *json, fa_answer *answer, fa_diag *diag)
 
 int fa_wire_answer_from(const cJSON *json, fa_answer *ret_answer, fa_diag *diag)
 {
+    static const char where[] = "answer";
     fa_answer answer = {0};
     const cJSON *gpu = NULL;
     int rc = whole_problem(json, "problem", &answer.problem, diag);
     if (rc == 0)
         rc = whole_problem(json, "from_problem", &answer.from_problem, diag);
     if (rc == 0)
-        rc = fa_wire_object(json, "gpu", "answer", &gpu, diag);
+        rc = fa_wire_object(json, "gpu", where, &gpu, diag);
     if (rc == 0)
         rc = fa_gpu_from_json(gpu, &answer.gpu, diag);
     if (rc == 0)
@@ -177,11 +170,11 @@ int fa_wire_answer_from(const cJSON *json, fa_answer *ret_answer, fa_diag *diag)
     if (rc == 0)
         rc = read_numbers(json, &answer, diag);
     if (rc == 0)
-        rc = needed_flag(json, "from_store", &answer.from_store, diag);
+        rc = fa_json_bool_needed(json, "from_store", &answer.from_store, where, diag);
     if (rc == 0)
-        rc = needed_flag(json, "from_system", &answer.from_system, diag);
+        rc = fa_json_bool_needed(json, "from_system", &answer.from_system, where, diag);
     if (rc == 0)
-        rc = needed_flag(json, "top_few", &answer.top_few, diag);
+        rc = fa_json_bool_needed(json, "top_few", &answer.top_few, where, diag);
     if (rc == 0)
         *ret_answer = answer;
     return rc;

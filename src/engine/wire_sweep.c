@@ -102,12 +102,6 @@ int fa_sweep_event_write(const fa_sweep_progress *progress, char **ret_text, fa_
 }
 
 /* ---- reading --------------------------------------------------------------------------------*/
-static int whole(const cJSON *json, const char *key, int64_t most, int64_t *ret, const char *where,
-                 fa_diag *diag)
-{
-    return fa_json_needed(fa_json_int(json, key, 0, most, ret, where, diag), key, where, diag);
-}
-
 static int read_spent(const cJSON *object, fa_sweep_spent *spent, const char *where, fa_diag *diag)
 {
     static const int64_t most = (int64_t)1 << 53;
@@ -118,11 +112,11 @@ static int read_spent(const cJSON *object, fa_sweep_spent *spent, const char *wh
     if (rc == 0)
         rc = fa_json_real_known(json, "cost", &spent->cost, "spent", diag);
     if (rc == 0)
-        rc = whole(json, "trials", most, &spent->trials, "spent", diag);
+        rc = fa_json_int_needed(json, "trials", 0, most, &spent->trials, "spent", diag);
     if (rc == 0)
-        rc = whole(json, "cubins_compiled", most, &spent->compiled, "spent", diag);
+        rc = fa_json_int_needed(json, "cubins_compiled", 0, most, &spent->compiled, "spent", diag);
     if (rc == 0)
-        rc = whole(json, "cubins_reused", most, &spent->reused, "spent", diag);
+        rc = fa_json_int_needed(json, "cubins_reused", 0, most, &spent->reused, "spent", diag);
     return rc;
 }
 
@@ -146,22 +140,16 @@ static int read_budget(const cJSON *object, fa_sweep_budget *budget, fa_diag *di
     return rc;
 }
 
-static int text_of(const cJSON *json, const char *key, char *ret, size_t size, const char *where,
-                   fa_diag *diag)
-{
-    return fa_json_needed(fa_json_copy(json, key, ret, size, where, diag), key, where, diag);
-}
-
 int fa_wire_sweep_from(const cJSON *json, fa_sweep *ret_sweep, fa_diag *diag)
 {
     static const char where[] = "sweep";
     fa_sweep sweep = {0};
     char state[FA_NAME_MAX] = "";
-    int rc = text_of(json, "key", sweep.key, sizeof sweep.key, where, diag);
+    int rc = fa_json_copy_needed(json, "key", sweep.key, sizeof sweep.key, where, diag);
     if (rc == 0)
-        rc = text_of(json, "plan", sweep.plan, sizeof sweep.plan, where, diag);
+        rc = fa_json_copy_needed(json, "plan", sweep.plan, sizeof sweep.plan, where, diag);
     if (rc == 0)
-        rc = text_of(json, "state", state, sizeof state, where, diag);
+        rc = fa_json_copy_needed(json, "state", state, sizeof state, where, diag);
     if (rc == 0 && fa_sweep_state_parse(state, &sweep.state) != 0)
         rc = fa_fail(diag, FA_EINVAL, "%s: there is no state \"%s\"", where, state);
     if (rc == 0)
@@ -177,9 +165,9 @@ int fa_wire_sweep_from(const cJSON *json, fa_sweep *ret_sweep, fa_diag *diag)
     if (rc == 0)
         rc = read_spent(json, &sweep.spent, where, diag);
     if (rc == 0)
-        rc = whole(json, "created", (int64_t)1 << 40, &sweep.created, where, diag);
+        rc = fa_json_int_needed(json, "created", 0, (int64_t)1 << 40, &sweep.created, where, diag);
     if (rc == 0)
-        rc = whole(json, "updated", (int64_t)1 << 40, &sweep.updated, where, diag);
+        rc = fa_json_int_needed(json, "updated", 0, (int64_t)1 << 40, &sweep.updated, where, diag);
     if (rc == 0)
         *ret_sweep = sweep;
     return rc;
@@ -206,15 +194,16 @@ static int item_from(const cJSON *json, fa_sweep_item *ret_item, fa_diag *diag)
     if (rc == 0)
         rc = fa_wire_ask_problem(problem, &ret_item->problem, diag);
     if (rc == 0)
-        rc = text_of(json, "gpu", ret_item->gpu, sizeof ret_item->gpu, where, diag);
+        rc = fa_json_copy_needed(json, "gpu", ret_item->gpu, sizeof ret_item->gpu, where, diag);
     if (rc == 0)
-        rc = text_of(json, "state", state, sizeof state, where, diag);
+        rc = fa_json_copy_needed(json, "state", state, sizeof state, where, diag);
     if (rc == 0 && fa_item_state_parse(state, &ret_item->state) != 0)
         rc = fa_fail(diag, FA_EINVAL, "%s: there is no state \"%s\"", where, state);
     if (rc == 0)
         rc = fa_json_int_known(json, "attempts", &ret_item->attempts, where, diag);
     if (rc == 0)
-        rc = text_of(json, "reason", ret_item->reason, sizeof ret_item->reason, where, diag);
+        rc = fa_json_copy_needed(json, "reason", ret_item->reason, sizeof ret_item->reason, where,
+                                 diag);
     return rc != 0 ? rc : read_spent(json, &ret_item->spent, where, diag);
 }
 

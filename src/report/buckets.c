@@ -16,23 +16,17 @@ bool report_asked_for(const report_options *options, const fa_problem *problem, 
     return options->keep == NULL || options->keep(options->context, problem, gpu);
 }
 
-/* Makes room for one more; NULL: out of memory. */
-static void *grown(void *array, size_t count, size_t size)
-{
-    bool full = count == 0 || (count >= 32 && (count & (count - 1)) == 0);
-    return full ? realloc(array, (count == 0 ? 32 : 2 * count) * size) : array;
-}
-
 static int keep_regret(void *context, const fa_regret *regret)
 {
     report *report = context;
     if (!report_asked_for(report->options, &regret->problem, regret->gpu))
         return 0;
-    fa_regret *array = grown(report->regret, report->regrets, sizeof *array);
-    if (array == NULL)
+    fa_regret *grown = fa_grow(report->regret, &report->regret_capacity, report->regrets,
+                               sizeof *grown);
+    if (grown == NULL)
         return FA_ENOMEM;
-    report->regret = array;
-    fa_regret *kept = &array[report->regrets++];
+    report->regret = grown;
+    fa_regret *kept = &grown[report->regrets++];
     *kept = *regret;
     report_mend(kept->gpu);
     report_mend_config(&kept->bucket_config);
@@ -45,11 +39,12 @@ static int keep_prediction(void *context, const fa_prediction *prediction)
     report *report = context;
     if (!report_asked_for(report->options, &prediction->problem, prediction->gpu))
         return 0;
-    fa_prediction *array = grown(report->prediction, report->predictions, sizeof *array);
-    if (array == NULL)
+    fa_prediction *grown = fa_grow(report->prediction, &report->prediction_capacity,
+                                   report->predictions, sizeof *grown);
+    if (grown == NULL)
         return FA_ENOMEM;
-    report->prediction = array;
-    fa_prediction *kept = &array[report->predictions++];
+    report->prediction = grown;
+    fa_prediction *kept = &grown[report->predictions++];
     *kept = *prediction;
     report_mend(kept->gpu);
     report_mend(kept->from_gpu);

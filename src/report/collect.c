@@ -172,14 +172,11 @@ static int take_config(void *context, const fa_study_trial *trial)
 {
     struct collecting *collecting = context;
     report_problem *problem = collecting->problem;
-    if (problem->count == collecting->capacity) {
-        size_t capacity = collecting->capacity == 0 ? 256 : collecting->capacity * 2;
-        report_config *grown = realloc(problem->config, capacity * sizeof *grown);
-        if (grown == NULL)
-            return FA_ENOMEM;
-        problem->config = grown;
-        collecting->capacity = capacity;
-    }
+    report_config *grown = fa_grow(problem->config, &collecting->capacity, problem->count,
+                                   sizeof *grown);
+    if (grown == NULL)
+        return FA_ENOMEM;
+    problem->config = grown;
     report_config *config = &problem->config[problem->count];
     *config = (report_config){.rank = trial->rank,
                               .tried = trial->tried,

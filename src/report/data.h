@@ -103,9 +103,9 @@ typedef struct report {
     fa_baseline *baseline;
     size_t baselines;
     fa_regret *regret; /* what buckets of lengths cost between their points */
-    size_t regrets;
+    size_t regrets, regret_capacity;
     fa_prediction *prediction;
-    size_t predictions;
+    size_t predictions, prediction_capacity;
     char store[4096]; /* its path as told */
     int64_t made;    /* unix time */
     void *format;    /* a format's own */

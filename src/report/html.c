@@ -297,16 +297,12 @@ static void add_point(html_page *page, const report_problem *problem)
     double intensity = fa_problem_nominal_flops(&study->problem) / problem->bytes;
     if (!(problem->tflops > 0) || !(intensity > 0) || !isfinite(intensity))
         return;
-    if (page->points == page->capacity) {
-        size_t capacity = page->capacity == 0 ? 64 : page->capacity * 2;
-        html_point *grown = realloc(page->point, capacity * sizeof *grown);
-        if (grown == NULL) {
-            page->failed = true;
-            return;
-        }
-        page->point = grown;
-        page->capacity = capacity;
+    html_point *grown = fa_grow(page->point, &page->capacity, page->points, sizeof *grown);
+    if (grown == NULL) {
+        page->failed = true;
+        return;
     }
+    page->point = grown;
     html_point *point = &page->point[page->points++];
     *point = (html_point){.number = problem->number,
                           .intensity = intensity,

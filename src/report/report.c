@@ -12,7 +12,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -24,14 +23,10 @@ struct studies {
 static int keep_study(void *context, const fa_study *study)
 {
     struct studies *list = context;
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity == 0 ? 32 : list->capacity * 2;
-        fa_study *grown = realloc(list->study, capacity * sizeof *grown);
-        if (grown == NULL)
-            return FA_ENOMEM;
-        list->study = grown;
-        list->capacity = capacity;
-    }
+    fa_study *grown = fa_grow(list->study, &list->capacity, list->count, sizeof *grown);
+    if (grown == NULL)
+        return FA_ENOMEM;
+    list->study = grown;
     list->study[list->count++] = *study;
     return 0;
 }
@@ -104,14 +99,10 @@ static int keep_baseline(void *context, const fa_baseline *baseline)
     }
     if (!concerns)
         return 0;
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity == 0 ? 64 : list->capacity * 2;
-        fa_baseline *grown = realloc(list->baseline, capacity * sizeof *grown);
-        if (grown == NULL)
-            return FA_ENOMEM;
-        list->baseline = grown;
-        list->capacity = capacity;
-    }
+    fa_baseline *grown = fa_grow(list->baseline, &list->capacity, list->count, sizeof *grown);
+    if (grown == NULL)
+        return FA_ENOMEM;
+    list->baseline = grown;
     list->baseline[list->count] = *baseline;
     report_mend(list->baseline[list->count].peer);
     report_mend(list->baseline[list->count].source);

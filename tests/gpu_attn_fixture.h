@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the parts of test_gpu_attn share: the device and its driver, and the way from a problem to a
+ * kernel that is proved there.
+ */
+#ifndef FA_TESTS_GPU_ATTN_FIXTURE_H
+#define FA_TESTS_GPU_ATTN_FIXTURE_H
+
+#include "attn_fixture.h"
+#include "check.h"
+
+enum { PROBLEMS = 300, PROBLEMS_SHORT = 20 };
+
+static fa_diag diag;
+
+static struct {
+    const char *missing; /* why there is no device, for SKIP */
+    struct fixture fixture;
+    fa_nvrtc *nvrtc;
+    fa_driver *driver;
+    fa_gpu gpu;
+} world;
+
+static inline uint64_t environment(const char *name, uint64_t otherwise)
+{
+    const char *text = getenv(name);
+    return text != NULL && text[0] != 0 ? strtoull(text, NULL, 10) : otherwise;
+}
+
+static inline bool short_run(void)
+{
+    return environment("FA_TEST_PROBLEMS", PROBLEMS) < PROBLEMS_SHORT;
+}
+
+static inline fa_problem problem_of(fa_dtype dtype, fa_causal causal, int head_dim, int batch,
+                                    int heads_q, int heads_kv, int seq_q, int seq_k)
+{
+    return (fa_problem){.dtype = dtype, .causal = causal, .head_dim = head_dim, .batch = batch,
+                        .heads_q = heads_q, .heads_kv = heads_kv, .seq_q = seq_q, .seq_k = seq_k,
+                        .want_lse = true};
+}
+
+static inline int open_ground(const fa_attn_case *c, const fa_buf *reference, uint64_t seed,
+                              fa_ground **ret_ground)
+{
+    return fa_ground_open(world.driver, &world.gpu, c, 1, reference->data, reference->size, seed,
+                          ret_ground, &diag);
+}
+
+/* Proves one loaded cubin on one case. */
+static inline int prove(const fa_attn_case *c, const fa_buf *reference, const fa_buf *cubin,
+                        const fa_trial *trial, uint64_t seed, fa_proof *ret_proof)
+{
+    fa_ground *ground = NULL;
+    fa_module *module = NULL;
+    fa_ground_kernel kernel = {.threads = (uint32_t)trial->threads,
+                               .smem_bytes = (uint32_t)trial->smem_bytes};
+    memcpy(kernel.grid[0], trial->grid, sizeof trial->grid);
+    int rc = open_ground(c, reference, seed, &ground);
+    if (rc == 0)
+        rc = fa_module_load(world.driver, cubin->data, cubin->size, &module, &diag);
+    if (rc == 0)
+        rc = fa_module_function(module, "attn_fwd", trial->smem_bytes, &kernel.function, &diag);
+    if (rc == 0)
+        rc = fa_ground_maps(ground, cubin->data, cubin->size, "attn_fwd", &kernel.maps, &diag);
+    if (rc == 0)
+        rc = fa_ground_prove(ground, &kernel, ret_proof, &diag);
+    fa_module_unload(&module);
+    free(kernel.maps);
+    fa_ground_close(&ground);
+    return rc;
+}
+
+/* The default config of a family for a problem, compiled, with the grid for that problem. */
+static inline int build_default(const char *family, const fa_problem *problem,
+                                fa_candidate *ret_candidate, fa_buf *ret_cubin,
+                                fa_buf *ret_reference)
+{
+    int rc = fixture_pick(&world.fixture, family, problem, &world.gpu, true, 0, ret_candidate,
+                          &diag);
+    if (rc == 0)
+        rc = fixture_build(&world.fixture, world.nvrtc, ret_candidate, problem, &world.gpu,
+                           ret_cubin, &diag);
+    if (rc == 0)
+        rc = fixture_reference(&world.fixture, world.nvrtc, problem, &world.gpu, ret_reference,
+                               &diag);
+    return rc;
+}
+
+#endif

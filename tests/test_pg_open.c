@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opening a store on a PostgreSQL server: addresses and their passwords, whose tables these are,
+ * rights, and SQL in the server's words.
+ */
+#define DB_ON_POSTGRES
+#include "db_fixture.h"
+
+static int open_at(const char *url, fa_store_mode mode)
+{
+    fa_store *store = NULL;
+    strcpy(diag.text, "");
+    int rc = fa_store_open(url, mode, &store, &note, &diag);
+    fa_store_close(&store);
+    return rc;
+}
+
+/* ---- addresses ------------------------------------------------------------------------------*/
+static void a_path_that_is_shown_has_no_password(void)
+{
+    fa_store *store = db_open(&diag);
+    CHECK(store != NULL);
+    CHECK(strstr(db_path, "s3cret") != NULL && tells_no_password(fa_store_path(store)));
+    CHECK_HAS(fa_store_path(store), "postgresql://fa@/fleet?host=/");
+    fa_scope scope = db_scope(1);
+    fa_winner_record winner;
+    CHECK_INT(fa_store_winner_get(store, &scope, &winner, NULL, &diag), FA_ENOTFOUND);
+    CHECK(tells_no_password(diag.text));
+    fa_store_close(&store);
+}
+
+static void an_address_that_does_not_work_is_refused_without_its_password(void)
+{
+    static const struct {
+        const char *url;
+        int code;
+    } table[] = {
+        {"postgresql://fa:s3cret-w%ZZ0rd@/fleet", FA_EINVAL},
+        {"postgresql://fa:s3cret@w0rd@h/fleet", FA_EINVAL},
+        {"postgresql://fa:s3cret/w0rd@h/fleet", FA_EINVAL},
+        {"postgresql://fa@corp:s3cret-w0rd@h/fleet", FA_EINVAL},
+        {"postgresql://fa:s3cret-w0rd@h/fleet?nonsense=s3cret", FA_EINVAL},
+        {"postgresql://fa:s3cret-w0rd@[::1/fleet", FA_EINVAL},
+        {"postgres://fa:s3cret-w0rd@/fleet?host=/nowhere-at-all", FA_EIO},
+        {"postgresql://fa:s3cret-w0rd@127.0.0.1:1/fleet", FA_EIO},
+        {"postgresql://fa@127.0.0.1:1/fleet?password=s3cret-w0rd", FA_EIO},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        int rc = open_at(table[i].url, FA_STORE_READ_WRITE);
+        if (rc != table[i].code || !tells_no_password(diag.text))
+            printf("# %s: %s\n", table[i].url, diag.text);
+        CHECK_INT(rc, table[i].code);
+        CHECK(tells_no_password(diag.text) && diag.text[0] != 0);
+    }
+    char url[DB_PATH_MAX];
+    pg_address(url, sizeof url, "fa", "s3cret-but-wrong", "test_1");
+    CHECK(open_at(url, FA_STORE_READ_WRITE) < 0);
+    CHECK_HAS(diag.text, "authentication failed");
+    CHECK(tells_no_password(diag.text));
+}
+
+/* ---- whose tables ---------------------------------------------------------------------------*/
+static void an_empty_schema_becomes_a_store_when_it_is_opened_for_writing(void)
+{
+    CHECK_INT(open_at(db_path, FA_STORE_READ_ONLY), FA_ENOTFOUND);
+    CHECK_INT(open_at(db_path, FA_STORE_READ_WRITE), 0);
+    CHECK_INT(open_at(db_path, FA_STORE_READ_ONLY), 0);
+    CHECK_INT(open_at(db_path, FA_STORE_READ_WRITE), 0);
+    CHECK_INT(pg_sql(db_path, "DROP TABLE fa_tune_store"), 0);
+    CHECK_INT(open_at(db_path, FA_STORE_READ_WRITE), FA_ESTORE); /* no word that they are ours */
+}
+
+static void a_schema_of_another_program_is_refused_and_left_as_it_was(void)
+{
+    CHECK_INT(pg_sql(db_path, "CREATE TABLE aunts (name text)"), 0);
+    for (int mode = 0; mode < 2; mode++) {
+        CHECK_INT(open_at(db_path, (fa_store_mode)mode), FA_ESTORE);
+        CHECK_HAS(diag.text, "another program");
+    }
+    CHECK_INT(pg_sql(db_path, "SELECT relname FROM pg_class WHERE relnamespace = "
+                              "to_regnamespace(current_schema())"),
+              1);
+}
+
+static void a_schema_of_a_newer_version_is_refused_and_left_as_it_was(void)
+{
+    CHECK_INT(open_at(db_path, FA_STORE_READ_WRITE), 0);
+    CHECK(db_tamper("UPDATE fa_tune_store SET version = 1000"));
+    for (int mode = 0; mode < 2; mode++) {
+        CHECK_INT(open_at(db_path, (fa_store_mode)mode), FA_EVERSION);
+        CHECK_HAS(diag.text, "version 1000");
+    }
+    CHECK(db_tamper("UPDATE fa_tune_store SET version = version WHERE version = 1000"));
+    CHECK(db_tamper("UPDATE fa_tune_store SET version = -3"));
+    CHECK_INT(open_at(db_path, FA_STORE_READ_WRITE), FA_ESTORE);
+    CHECK(db_tamper("DELETE FROM fa_tune_store"));
+    CHECK_INT(open_at(db_path, FA_STORE_READ_WRITE), FA_ESTORE);
+}
+
+static void a_schema_of_an_older_version_is_brought_up_to_date_or_left_as_it_was(void)
+{
+    enum { NOW = FA_STORE_SCHEMA, LATER = NOW + 2 };
+    char *sql = fa_postgres_sql(fa_db_schema_steps[0]);
+    CHECK(sql != NULL);
+    CHECK(pg_sql(db_path, sql) >= 0);
+    free(sql);
+    CHECK(pg_sql(db_path, "CREATE TABLE fa_tune_store AS SELECT 1::bigint AS version") >= 0);
+    CHECK_INT(open_at(db_path, FA_STORE_READ_ONLY), FA_EREADONLY);
+    CHECK_HAS(diag.text, "older version 1");
+    CHECK(fill_store(2));
+    const char *steps[LATER], *broken[LATER];
+    memcpy(steps, fa_db_schema_steps, sizeof *steps * NOW);
+    steps[NOW] = "ALTER TABLE cubin ADD COLUMN note TEXT;";
+    steps[NOW + 1] = "CREATE TABLE extra (id INTEGER PRIMARY KEY) STRICT;";
+    memcpy(broken, steps, sizeof broken);
+    broken[NOW + 1] = "CREATE TABLE cubin (id INTEGER PRIMARY KEY) STRICT;";
+    fa_store *store = db_open(&diag);
+    CHECK(store != NULL);
+    CHECK(fa_postgres_migrate(store, broken, LATER, &diag) < 0); /* undone with its first step */
+    CHECK(db_winner_is(store, 2, 2, &diag));
+    CHECK_OK(fa_postgres_migrate(store, steps, LATER, &diag), diag);
+    CHECK_OK(fa_postgres_migrate(store, steps, LATER, &diag), diag); /* nothing to do */
+    CHECK(db_winner_is(store, 2, 2, &diag));
+    fa_store_close(&store);
+    CHECK_INT(open_at(db_path, FA_STORE_READ_WRITE), FA_EVERSION);
+}
+
+static void a_user_without_rights_reads_and_writes_nothing(void)
+{
+    char url[DB_PATH_MAX], schema[24], sql[300];
+    CHECK(fill_store(1));
+    snprintf(schema, sizeof schema, "test_%d", pg.schemas);
+    snprintf(sql, sizeof sql,
+             "CREATE ROLE reader LOGIN PASSWORD '" PG_PASSWORD "'; GRANT USAGE ON SCHEMA %s TO "
+             "reader; GRANT SELECT ON ALL TABLES IN SCHEMA %s TO reader",
+             schema, schema);
+    CHECK(pg_sql(db_path, sql) >= 0);
+    pg_address(url, sizeof url, "reader", PG_PASSWORD_CODED, schema);
+    CHECK_INT(open_at(url, FA_STORE_READ_WRITE), FA_EREADONLY);
+    CHECK_HAS(diag.text, "may not change");
+    fa_store *store = NULL;
+    CHECK_OK(fa_store_open(url, FA_STORE_READ_ONLY, &store, NULL, &diag), diag);
+    CHECK(fa_store_is_read_only(store));
+    CHECK(db_winner_is(store, 1, 1, &diag));
+    CHECK_INT(db_put_winner(store, 2, 2, FA_ORIGIN_MEASURED, NULL, &diag), FA_EREADONLY);
+    CHECK_INT(fa_db_exec(store, "DELETE FROM winner", &diag), FA_EREADONLY); /* the session, too */
+    fa_store_close(&store);
+    pg_address(url, sizeof url, "fa", PG_PASSWORD_CODED, "no_such_schema");
+    CHECK_INT(open_at(url, FA_STORE_READ_WRITE), FA_ESTORE);
+    CHECK_HAS(diag.text, "search_path");
+}
+
+static void columns_of_another_type_are_refused(void)
+{
+    fa_store *store = db_open(&diag);
+    fa_scope scope = db_scope(1);
+    fa_winner_record winner;
+    CHECK(store != NULL);
+    CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
+    fa_store_close(&store);
+    CHECK_INT(pg_sql(db_path, "ALTER TABLE winner ALTER COLUMN median_us TYPE numeric, "
+                              "ALTER COLUMN grid_x TYPE text"),
+              0);
+    CHECK((store = db_open(&diag)) != NULL);
+    CHECK_INT(fa_store_winner_get(store, &scope, &winner, NULL, &diag), FA_ECORRUPT);
+    fa_store_close(&store);
+    CHECK_INT(pg_sql(db_path, "ALTER TABLE winner DROP COLUMN median_us"), 0);
+    CHECK((store = db_open(&diag)) != NULL);
+    CHECK_INT(fa_store_winner_get(store, &scope, &winner, NULL, &diag), FA_ECORRUPT);
+    CHECK_HAS(diag.text, "tables are not as they should be");
+    fa_store_close(&store);
+}
+
+/* ---- translation ----------------------------------------------------------------------------*/
+static void sql_is_said_in_the_servers_words(void)
+{
+    static const char *const table[][2] = {
+        {"SELECT ?, '?', ? WHERE a = ?1", "SELECT $1, '?', $2 WHERE a = $1"},
+        {"CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER, b BLOB, r REAL) STRICT",
+         "CREATE TABLE t (id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY, n bigint, "
+         "b bytea, r double precision) "},
+        {"scope_id INTEGER PRIMARY KEY, REALITY, MY_BLOB",
+         "scope_id bigint PRIMARY KEY, REALITY, MY_BLOB"},
+        {"a /*! FOR UPDATE */b /* c */", "a  FOR UPDATE b /* c */"},
+        {"'INTEGER", "'INTEGER"},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        char *sql = fa_postgres_sql(table[i][0]);
+        CHECK(sql != NULL);
+        CHECK_TEXT(sql, table[i][1]);
+        free(sql);
+    }
+}
+
+int main(void)
+{
+    TEST(sql_is_said_in_the_servers_words);
+    DB_TEST(a_path_that_is_shown_has_no_password);
+    DB_TEST(an_address_that_does_not_work_is_refused_without_its_password);
+    DB_TEST(an_empty_schema_becomes_a_store_when_it_is_opened_for_writing);
+    DB_TEST(a_schema_of_another_program_is_refused_and_left_as_it_was);
+    DB_TEST(a_schema_of_a_newer_version_is_refused_and_left_as_it_was);
+    DB_TEST(a_schema_of_an_older_version_is_brought_up_to_date_or_left_as_it_was);
+    DB_TEST(a_user_without_rights_reads_and_writes_nothing);
+    DB_TEST(columns_of_another_type_are_refused);
+    return check_done();
+}

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Proving and timing as far as they need no device: statistics against values worked out by hand,
+ * the cases against what they claim to cover, and the rule that a result passes by.
+ */
+#include "attn_fixture.h"
+#include "check.h"
+
+static fa_diag diag;
+
+/* ---- statistics -----------------------------------------------------------------------------*/
+static void the_median_and_its_interval_are_the_order_statistics_of_the_binomial(void)
+{
+    /* Ranks of the 95% interval from the binomial distribution with p = 1/2: n = 6: 1 and 6;
+     * n = 10: 2 and 9; n = 20: 6 and 15; n = 50: 18 and 33; n = 100: 40 and 61. */
+    static const struct {
+        int count, low, high;
+    } known[] = {{6, 1, 6}, {8, 1, 8}, {9, 2, 8}, {10, 2, 9}, {20, 6, 15}, {50, 18, 33},
+                 {100, 40, 61}};
+    float samples[100];
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        int n = known[i].count;
+        double median, low, high;
+        for (int j = 0; j < n; j++) /* ranks 1..n, from the last down */
+            samples[j] = (float)(n - j);
+        CHECK_INT(fa_samples_summary(samples, n, &median, &low, &high), 0);
+        CHECK(median == (n + 1) / 2.0);
+        CHECK_INT(low, known[i].low);
+        CHECK_INT(high, known[i].high);
+    }
+}
+
+static void fewer_than_six_samples_have_their_range_as_interval(void)
+{
+    const float samples[] = {3.0f, 1.0f, 5.0f, 2.0f, 9.0f};
+    double median, low, high;
+    CHECK_INT(fa_samples_summary(samples, 5, &median, &low, &high), 0);
+    CHECK(median == 3 && low == 1 && high == 9);
+    CHECK_INT(fa_samples_summary(samples, 2, &median, &low, &high), 0);
+    CHECK(median == 2 && low == 1 && high == 3);
+    CHECK_INT(fa_samples_summary(samples, 1, &median, &low, &high), 0);
+    CHECK(median == 3 && low == 3 && high == 3);
+}
+
+static void samples_that_are_no_times_are_refused(void)
+{
+    const float bad[] = {NAN, INFINITY, 0.0f, -1.0f};
+    double median = 7, low = 7, high = 7;
+    for (int i = 0; i < 4; i++) {
+        float samples[] = {1, 2, bad[i], 3, 4, 5, 6};
+        CHECK_INT(fa_samples_summary(samples, 7, &median, &low, &high), FA_EINVAL);
+    }
+    CHECK_INT(fa_samples_summary(bad, 0, &median, &low, &high), FA_EINVAL);
+    CHECK(median == 7 && low == 7 && high == 7);
+}
+
+/* Three kernels of 100, 101 and 102 us; in the third of five rounds the clock falls by a fifth, when
+ * the fastest has yet to be launched and the others have been. */
+static void what_a_round_does_to_all_does_not_decide_a_race(void)
+{
+    float race[3 * 5] = {100, 100, 120,    120,    120,    /* */
+                         101, 101, 101,    121.2f, 121.2f, /* */
+                         102, 102, 102,    122.4f, 122.4f};
+    double median[3], low, high;
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(fa_samples_summary(race + (ptrdiff_t)i * 5, 5, &median[i], &low, &high), 0);
+    CHECK(median[0] > median[2]); /* as they are, the fastest comes last */
+    fa_race_level(race, 3, 5);
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(fa_samples_summary(race + (ptrdiff_t)i * 5, 5, &median[i], &low, &high), 0);
+    CHECK(median[0] < median[1] && median[1] < median[2]);
+    /* The rounds' geometric means are 101.0, 101.0, 107.3, 121.2 and 121.2: 107.3 is the level. */
+    CHECK(median[0] > 106 && median[0] < 107);
+    CHECK(median[2] / median[0] > 1.019 && median[2] / median[0] < 1.021);
+}
+
+/* ---- cases ----------------------------------------------------------------------------------*/
+static void cases_depend_on_problem_and_seed_alone(void)
+{
+    fa_problem problem = some_problem(), a[FA_BENCH_CASES], b[FA_BENCH_CASES];
+    bool differs = false;
+    CHECK_INT(fa_bench_cases(&problem, 5, a), FA_BENCH_CASES);
+    CHECK_INT(fa_bench_cases(&problem, 5, b), FA_BENCH_CASES);
+    for (int i = 0; i < FA_BENCH_CASES; i++)
+        CHECK(fa_problem_equal(&a[i], &b[i]));
+    fa_bench_cases(&problem, 6, b);
+    CHECK(fa_problem_equal(&a[0], &b[0]));
+    for (int i = 1; i < FA_BENCH_CASES; i++)
+        differs = differs || !fa_problem_equal(&a[i], &b[i]);
+    CHECK(differs);
+}
+
+static void cases_keep_the_cubin_and_cover_what_they_claim(void)
+{
+    fa_problem problem = some_problem();
+    for (int kind = 0; kind < 4; kind++) {
+        fa_attn_case cases[FA_BENCH_CASES];
+        bool no_key_rows = false, one_key = false, one_query = false, no_key = false, gqa = false;
+        bool layouts[2] = {false, false}, lse[2] = {false, false}, large = false, padded = false;
+        problem.unaligned = kind % 2 == 1;
+        problem.dtype = kind < 2 ? FA_FP16 : FA_BF16;
+        fa_attn_cases(&problem, (uint64_t)kind, cases);
+        CHECK(fa_problem_equal(&cases[0].problem, &problem));
+        CHECK(cases[0].once);
+        for (int i = 0; i < FA_BENCH_CASES; i++) {
+            const fa_problem *p = &cases[i].problem;
+            CHECK_OK(fa_problem_check(p, &diag), diag);
+            CHECK(p->dtype == problem.dtype && p->causal == problem.causal &&
+                  p->head_dim == problem.head_dim && p->unaligned == problem.unaligned);
+            for (int t = 0; t < FA_ATTN_TENSORS; t++) {
+                const fa_attn_tensor *x = &cases[i].tensor[t];
+                bool aligned = x->offset % 8 == 0 && x->row_stride % 8 == 0 &&
+                               x->head_stride % 8 == 0 && x->batch_stride % 8 == 0;
+                CHECK(aligned == !problem.unaligned);
+            }
+            if (i == 0)
+                continue;
+            no_key_rows = no_key_rows || p->seq_q > p->seq_k;
+            one_key = one_key || p->seq_k == 1;
+            one_query = one_query || p->seq_q == 1;
+            no_key = no_key || p->seq_k == 0;
+            gqa = gqa || p->heads_q > p->heads_kv;
+            large = large || cases[i].input_scale[FA_ATTN_Q] *
+                                     cases[i].input_scale[FA_ATTN_K] >= 2000;
+            padded = padded || cases[i].tensor[FA_ATTN_O].row_stride % p->head_dim != 0;
+            layouts[p->layout] = lse[p->want_lse] = true;
+            CHECK(cases[i].all_rows && !cases[i].once);
+        }
+        CHECK(no_key_rows && one_key && one_query && no_key && gqa && large && padded);
+        CHECK(layouts[0] && layouts[1] && lse[0] && lse[1]);
+    }
+}
+
+static void regions_tell_elements_from_gaps(void)
+{
+    fa_problem problem = some_problem();
+    for (int kind = 0; kind < 8; kind++) {
+        problem.layout = kind % 2 == 0 ? FA_BHSD : FA_BSHD;
+        problem.unaligned = kind / 2 % 2 == 1;
+        problem.batch = kind < 4 ? 2 : 1;
+        fa_attn_case c = fa_attn_case_padded(&problem, kind % 3);
+        for (int t = 0; t < FA_ATTN_TENSORS; t++) {
+            uint64_t span = 0, inside = 0, first = 10;
+            CHECK(fa_attn_tensor_span(&c, t, &span));
+            struct fa_attn_region r = fa_attn_tensor_region(&c, t, 0x100, span + 30, first);
+            for (uint64_t i = first; i < r.count; i++) {
+                uint64_t rest = i - first;
+                bool in = true;
+                for (int l = 0; l < r.levels; l++) {
+                    in = in && rest / r.stride[l] < r.extent[l];
+                    rest %= r.stride[l];
+                }
+                inside += in;
+            }
+            bool query = t == FA_ATTN_Q || t == FA_ATTN_O;
+            CHECK_INT(inside, (query ? 4 * 200 : 2 * 230) * 64 * problem.batch);
+            CHECK_INT(r.stride[r.levels - 1], 1);
+        }
+    }
+}
+
+static void sizes_beyond_64_bits_are_noticed(void)
+{
+    fa_problem problem = some_problem();
+    problem.batch = problem.seq_q = problem.seq_k = INT32_MAX;
+    problem.heads_q = problem.heads_kv = 65535;
+    problem.head_dim = 256;
+    fa_attn_case c = fa_attn_case_packed(&problem);
+    uint64_t span;
+    int64_t rows;
+    CHECK(!fa_attn_tensor_span(&c, FA_ATTN_K, &span));
+    CHECK(!fa_attn_rows(&problem, &rows));
+    CHECK(!fa_attn_rows_are_few(&problem));
+}
+
+static void sampled_rows_are_rows_and_hold_the_ends(void)
+{
+    fa_problem problem = some_problem();
+    int64_t rows[FA_ATTN_SAMPLED_ROWS], total;
+    for (int32_t seq = 1; seq < 3000; seq = seq * 3 + 1) {
+        bool first = false, last = false;
+        int64_t before = 0;
+        problem.seq_q = seq;
+        CHECK(fa_attn_rows(&problem, &total));
+        fa_attn_sample_rows(&problem, 9, rows);
+        for (int i = 0; i < FA_ATTN_SAMPLED_ROWS; i++) {
+            CHECK(rows[i] >= 0 && rows[i] < total);
+            first = first || rows[i] == 0;
+            last = last || rows[i] == total - 1;
+            CHECK(rows[i] % seq >= before); /* in order of the keys that they see */
+            before = rows[i] % seq;
+        }
+        CHECK(first && last);
+    }
+}
+
+/* ---- the rule -------------------------------------------------------------------------------*/
+static void a_result_passes_only_within_its_tolerance(void)
+{
+    fa_problem problem = some_problem();
+    fa_attn_case c = fa_attn_case_packed(&problem);
+    const struct fa_attn_compare good = {.max_error = 1.9e-3f, .max_error_lowp = 1e-3f,
+                                         .max_error_lse = 1e-5f, .max_magnitude_lse = 8};
+    struct fa_attn_compare seen = good;
+    CHECK(fa_attn_judge(&c, &seen).passed);
+    seen.max_error = 2.2e-3f;
+    CHECK_HAS(fa_attn_judge(&c, &seen).reason, "error of O");
+    seen.max_error = NAN;
+    CHECK(!fa_attn_judge(&c, &seen).passed);
+    seen = good;
+    seen.max_error_lowp = NAN;
+    CHECK(!fa_attn_judge(&c, &seen).passed);
+    seen = good;
+    seen.max_error_lse = 1e-3f;
+    CHECK_HAS(fa_attn_judge(&c, &seen).reason, "error of LSE");
+    seen.max_error_lse = NAN;
+    CHECK(!fa_attn_judge(&c, &seen).passed);
+    seen = good;
+    seen.nonfinite = 1;
+    CHECK_HAS(fa_attn_judge(&c, &seen).reason, "NaN or infinite");
+    seen.unwritten = 2;
+    CHECK_HAS(fa_attn_judge(&c, &seen).reason, "2 elements of its outputs unwritten");
+    seen.guard_damaged = 3;
+    CHECK_HAS(fa_attn_judge(&c, &seen).reason, "outside its outputs");
+}
+
+int main(void)
+{
+    TEST(the_median_and_its_interval_are_the_order_statistics_of_the_binomial);
+    TEST(fewer_than_six_samples_have_their_range_as_interval);
+    TEST(what_a_round_does_to_all_does_not_decide_a_race);
+    TEST(samples_that_are_no_times_are_refused);
+    TEST(cases_depend_on_problem_and_seed_alone);
+    TEST(cases_keep_the_cubin_and_cover_what_they_claim);
+    TEST(regions_tell_elements_from_gaps);
+    TEST(sizes_beyond_64_bits_are_noticed);
+    TEST(sampled_rows_are_rows_and_hold_the_ends);
+    TEST(a_result_passes_only_within_its_tolerance);
+    return check_done();
+}
