@@ -47,11 +47,12 @@ def another_winner_is_a_tie_only_where_a_race_says_so():
     one, two = config(1, 10, 10), config(2, 20, 21)
     tap.equal(judge(one, config(1, 90, 91), {}, {}), ("same", 0))
     tap.equal(judge(one, two, {}, {}), ("DIFFERENT", None))
-    tap.equal(judge(one, two, {"f M=2": config(2, 10, 12)}, {})[0], "tie")
+    tap.equal(judge(one, two, {"f M=2": config(2, 9.9, 10.15)}, {})[0], "tie")
+    tap.equal(judge(one, two, {"f M=2": config(2, 10, 12)}, {})[0], "DIFFERENT")  # 10 % behind
     tap.equal(judge(one, two, {"f M=2": config(2, 10, 12, False)}, {}), ("DIFFERENT", None))
     tap.equal(judge(one, two, {"f M=2": config(2, 11, 13)}, {})[0], "DIFFERENT")
     tap.equal(round(judge(one, two, {"f M=2": config(2, 11, 13)}, {})[1]), 20)
-    tap.equal(judge(one, two, {}, {"f M=1": config(1, 20.5, 30)})[0], "tie")
+    tap.equal(judge(one, two, {}, {"f M=1": config(1, 20, 21.1)})[0], "tie")
 
 
 tap.main([
