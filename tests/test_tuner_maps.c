@@ -477,7 +477,8 @@ static void a_candidate_with_impossible_boxes_is_not_loaded(void)
 int main(void)
 {
     char command[sizeof templates + 16];
-    if (getenv("FA_TEST_FAKE_CUDA") == NULL || mkdtemp(templates) == NULL)
+    if (getenv("FA_TEST_FAKE_CUDA") == NULL || mkdtemp(templates) == NULL ||
+        !write_template(64, 2))
         return 1;
     snprintf(script, sizeof script, "%s/script", templates);
     setenv("FAKE_CUDA_SCRIPT", script, 1);
