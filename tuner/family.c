@@ -93,8 +93,7 @@ int fa_families_load(const fa_templates *templates, const char *operation, fa_fa
         return fa_fail(diag, FA_ENOMEM, "families: out of memory");
     for (int i = 0; i < files && rc == 0; i++) {
         const fa_template_file *file = fa_templates_at(templates, i);
-        size_t size = strlen(file->name);
-        if (size < 6 || strcmp(file->name + size - 5, ".json") != 0)
+        if (!fa_template_is_manifest(file->name))
             continue;
         rc = load_file(templates, file, operation, &list.family[list.count], diag);
         if (rc == 0 && list.family[list.count] != NULL)

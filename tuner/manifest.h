@@ -33,6 +33,7 @@ int fa_templates_keep_apart(fa_templates *templates, fa_diag *diag);
 const fa_template_file *fa_templates_find(const fa_templates *templates, const char *name);
 int fa_templates_count(const fa_templates *templates);
 const fa_template_file *fa_templates_at(const fa_templates *templates, int index);
+bool fa_template_is_manifest(const char *name); /* NAME.json */
 /* SHA-256 over every file, names and contents: the template closure. Computed once, on open;
  * the built-in set's is known at build time. */
 const char *fa_templates_hash(const fa_templates *templates);

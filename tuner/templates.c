@@ -127,17 +127,17 @@ static bool is_builtin_name(const char *name)
     return false;
 }
 
-static bool is_manifest_name(const char *name)
+bool fa_template_is_manifest(const char *name)
 {
     const char *dot = strrchr(name, '.');
-    return dot != NULL && strcmp(dot, ".json") == 0;
+    return dot != NULL && dot != name && strcmp(dot, ".json") == 0;
 }
 
 /* Whether a directory brings a family of its own, or a part of a built-in one. */
 static bool changes_anything(const fa_templates *templates)
 {
     for (int i = 0; i < templates->count; i++)
-        if (templates->owned[i] && (is_manifest_name(templates->file[i].name) ||
+        if (templates->owned[i] && (fa_template_is_manifest(templates->file[i].name) ||
                                     is_builtin_name(templates->file[i].name)))
             return true;
     return false;
@@ -239,7 +239,7 @@ int fa_templates_keep_apart(fa_templates *templates, fa_diag *diag)
                            "are not trusted may not replace: take another",
                            templates->file[i].name);
     for (int i = 0; i < templates->count; i++) {
-        if (!templates->owned[i] && is_manifest_name(templates->file[i].name))
+        if (!templates->owned[i] && fa_template_is_manifest(templates->file[i].name))
             continue; /* ours */
         templates->file[kept] = templates->file[i];
         templates->owned[kept++] = templates->owned[i];

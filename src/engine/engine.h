@@ -25,7 +25,8 @@
 
 #define FA_MEASURE_POLICY "measure-1"
 
-enum { FA_UNKEPT_MAX = 16, FA_KERNEL_BUCKETS = 1024, FA_COMPILE_TIMEOUT_MS = 30000, FA_TRIAL_TIMEOUT_MS = 20000 };
+enum { FA_UNKEPT_MAX = 16, FA_KERNEL_BUCKETS = 1024, FA_COMPILE_TIMEOUT_MS = 30000,
+       FA_TRIAL_TIMEOUT_MS = 20000 };
 
 /* ---- session (session.c) --------------------------------------------------------------------*/
 struct fa_tuner {
@@ -194,25 +195,26 @@ typedef struct fa_plan {
 /* Plans a tune of the target for a request; `work` is held. */
 int fa_plan_make(fa_tuner *tuner, const fa_request *request, const fa_target *target,
                  fa_plan *ret_plan, fa_diag *diag);
-/* ---- the proof under another driver (reproof.c) -----------------------------------------------*/
+
+/* ---- the proof under another driver (reproof.c) ---------------------------------------------*/
 /* What is known of a cubin's proof under a driver. `work` is held. */
-bool fa_contact_mark(fa_tuner *tuner, const char *cubin_key, const char *silicon,
+bool fa_reproof_mark(fa_tuner *tuner, const char *cubin_key, const char *silicon,
                      int32_t driver_version, fa_verification *ret_mark);
 /* Seconds for which one whose time ran out is still passed over; 0: it may be tried again. */
-int64_t fa_contact_rest_s(const fa_verification *mark);
+int64_t fa_reproof_rest_s(const fa_verification *mark);
 /* Proves a found winner of another driver's time once more in a worker; marks and winner are
  * updated. On success answer and cubin are as they may be launched now. FA_ENOKERNEL: it failed and
  * is dropped; FA_ETIMEOUT: its time ran out, and lookups pass it over for a while. A note says so;
  * after any other error the next look finds it again. FA_EBUSY: effort is CACHED, and another process
  * has measured on this GPU for longer than that waits. `work` is held. */
-int fa_contact_verify(fa_tuner *tuner, const fa_target *target, const fa_scope *scope,
+int fa_reproof_verify(fa_tuner *tuner, const fa_target *target, const fa_scope *scope,
                       fa_effort effort, fa_answer *answer, fa_cubin_record *cubin, fa_diag *diag);
 /* Whether somebody else's answer is for the kernel that the templates here render for its config, and
  * is launched as they say: its parameters are then ours too. `work` is held. */
-bool fa_contact_is_ours(fa_tuner *tuner, const fa_target *target, const fa_answer *answer);
+bool fa_reproof_is_ours(fa_tuner *tuner, const fa_target *target, const fa_answer *answer);
 /* Proves somebody else's cubin as it is, launched as the answer says, in a worker; keeps nothing.
  * FA_ENOKERNEL: it failed; FA_ETIMEOUT, FA_EBUSY: as above. `work` is held. */
-int fa_contact_prove(fa_tuner *tuner, const fa_target *target, fa_effort effort,
+int fa_reproof_prove(fa_tuner *tuner, const fa_target *target, fa_effort effort,
                      const fa_answer *answer, const fa_cubin_record *cubin, fa_diag *diag);
 
 /* ---- system bundles (bundle_system.c) --------------------------------------------------------*/

@@ -183,7 +183,7 @@ static int load_stored(fa_tuner *tuner, const fa_target *target, const fa_proble
                          "a winner's proof under driver %d ran out of time, and the next best one "
                          "is not proved under it yet: ask again", fa_driver_version(tuner->driver));
         else if (answer.driver_version != fa_driver_version(tuner->driver))
-            rc = fa_contact_verify(tuner, target, &scope, effort, &answer, &cubin, diag);
+            rc = fa_reproof_verify(tuner, target, &scope, effort, &answer, &cubin, diag);
         if (rc == FA_EBUSY && effort == FA_EFFORT_CACHED)
             rc = FA_ENOTFOUND; /* the sentence says why */
         if (rc == 0)
@@ -280,7 +280,7 @@ static bool is_proved(fa_tuner *tuner, const fa_target *target, const fa_answer 
     return fa_remote_is_trusted(tuner->remote) &&
            answer->driver_version == fa_driver_version(tuner->driver) &&
            (fa_origin_is_measured(answer->origin) || answer->origin == FA_ORIGIN_NEAREST) &&
-           fa_contact_is_ours(tuner, target, answer);
+           fa_reproof_is_ours(tuner, target, answer);
 }
 
 /* Proves where that is due, and loads; `work` is held. */
@@ -293,7 +293,7 @@ static int load_remote(fa_tuner *tuner, const fa_target *target, const fa_proble
     if (*ret_kernel != NULL)
         return 0;
     if (!is_proved(tuner, target, answer)) {
-        int rc = fa_contact_prove(tuner, target, effort, answer, cubin, diag);
+        int rc = fa_reproof_prove(tuner, target, effort, answer, cubin, diag);
         if (rc == FA_EBUSY)
             return rc;
         if (rc != 0)

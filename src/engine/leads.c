@@ -121,14 +121,14 @@ static void heed_verification(fa_tuner *tuner, const fa_target *target, fa_lead 
     fa_answer *answer = &lead->answer;
     int now = target->gpu.present && tuner->driver != NULL ? fa_driver_version(tuner->driver) : 0;
     if (!lead->usable || now == 0 || answer->driver_version == 0 || answer->driver_version == now ||
-        !fa_contact_mark(tuner, answer->cubin_key, target->scope.silicon, now, &mark))
+        !fa_reproof_mark(tuner, answer->cubin_key, target->scope.silicon, now, &mark))
         return;
     if (mark.passed) {
         answer->driver_version = now;
         return;
     }
     char text[sizeof lead->why];
-    int64_t rest = fa_contact_rest_s(&mark);
+    int64_t rest = fa_reproof_rest_s(&mark);
     if (mark.late > 0 && rest == 0)
         return;
     if (mark.late > 0)

@@ -25,7 +25,7 @@
 #include <time.h>
 
 /* ---- marks ----------------------------------------------------------------------------------*/
-int64_t fa_contact_rest_s(const fa_verification *mark)
+int64_t fa_reproof_rest_s(const fa_verification *mark)
 {
     enum { FIRST_S = 60, DOUBLINGS = 10 };
     int64_t since = (int64_t)time(NULL) - mark->unix_time;
@@ -42,7 +42,7 @@ static bool same_mark(const fa_verification *mark, const char *cubin_key, const 
            strcmp(mark->silicon, silicon) == 0;
 }
 
-bool fa_contact_mark(fa_tuner *tuner, const char *cubin_key, const char *silicon,
+bool fa_reproof_mark(fa_tuner *tuner, const char *cubin_key, const char *silicon,
                      int32_t driver_version, fa_verification *ret_mark)
 {
     bool known = fa_store_verification_get(tuner->store, cubin_key, silicon, driver_version,
@@ -84,7 +84,6 @@ static void keep(fa_tuner *tuner, const fa_scope *scope, const fa_verification *
 }
 
 /* ---- proofs ---------------------------------------------------------------------------------*/
-
 /* One proof in a worker. 0: passed; FA_ENOKERNEL: not, and ret_end says how; FA_ETIMEOUT: its time
  * ran out; else no proof came about. */
 static int prove(fa_tuner *tuner, const fa_target *target, const fa_config *config,
@@ -155,12 +154,12 @@ static bool launched_so(fa_tuner *tuner, const fa_target *target, const fa_answe
            strcmp(fa_family_entry(tuner->families.family[candidate.family]), answer->entry) == 0;
 }
 
-bool fa_contact_is_ours(fa_tuner *tuner, const fa_target *target, const fa_answer *answer)
+bool fa_reproof_is_ours(fa_tuner *tuner, const fa_target *target, const fa_answer *answer)
 {
     return launched_so(tuner, target, answer) && fa_record_holds(tuner, answer);
 }
 
-int fa_contact_prove(fa_tuner *tuner, const fa_target *target, fa_effort effort,
+int fa_reproof_prove(fa_tuner *tuner, const fa_target *target, fa_effort effort,
                      const fa_answer *answer, const fa_cubin_record *cubin, fa_diag *diag)
 {
     fa_lock *gpu_lock = NULL;
@@ -269,7 +268,7 @@ static int verify_locked(fa_tuner *tuner, const fa_target *target, const fa_scop
     return 0;
 }
 
-int fa_contact_verify(fa_tuner *tuner, const fa_target *target, const fa_scope *scope,
+int fa_reproof_verify(fa_tuner *tuner, const fa_target *target, const fa_scope *scope,
                       fa_effort effort, fa_answer *answer, fa_cubin_record *cubin, fa_diag *diag)
 {
     fa_lock *key_lock = NULL, *gpu_lock = NULL;
@@ -284,12 +283,12 @@ int fa_contact_verify(fa_tuner *tuner, const fa_target *target, const fa_scope *
             rc = wait_for(tuner, effort, target->gpu.uuid, until_ns, &gpu_lock, diag);
     }
     /* Another process may have done it while this one waited. */
-    bool known = rc == 0 && fa_contact_mark(tuner, answer->cubin_key, target->scope.silicon, now,
+    bool known = rc == 0 && fa_reproof_mark(tuner, answer->cubin_key, target->scope.silicon, now,
                                             &mark);
     bool late = known && mark.late > 0;
     if (known && mark.passed)
         answer->driver_version = now;
-    else if (known && (!late || fa_contact_rest_s(&mark) > 0))
+    else if (known && (!late || fa_reproof_rest_s(&mark) > 0))
         rc = fa_fail(diag, late ? FA_ETIMEOUT : FA_ENOKERNEL, "%s", mark.reason);
     else if (rc == 0)
         rc = verify_locked(tuner, target, scope, late ? mark.late : 0, answer, cubin, diag);

@@ -67,29 +67,18 @@ static double time_of(const report_config *config)
     return config->trial.median_us > 0 ? config->trial.median_us : config->trial.predicted_us;
 }
 
-/* What a cell shows: the fastest that was measured, else the fastest that the model has ranked, else
- * the config that came furthest; NULL: the space has none there. */
+/* What a cell shows is its first config, as they come best first: the winner, then by race, probe,
+ * model, and how far they got. NULL: the space has none there. */
 static const report_config *cell_of(const report_problem *problem, const struct maps *maps,
                                     const int32_t place[3])
 {
-    const report_config *shown = NULL;
     for (size_t i = 0; i < problem->count; i++) {
         const report_config *config = &problem->config[i];
-        if (!config->has_tile || memcmp(config->tile, place, sizeof config->tile) != 0 ||
-            strcmp(config->trial.config.family, maps->family) != 0)
-            continue;
-        if (shown == NULL) {
-            shown = config; /* configs come in the order of how far they got */
-        } else if (config->rank > 0 && shown->rank > 0) {
-            bool timed = config->trial.median_us > 0, other = shown->trial.median_us > 0;
-            if (timed != other
-                    ? timed
-                    : config->trial.raced != shown->trial.raced ? config->trial.raced
-                                                                : time_of(config) < time_of(shown))
-                shown = config;
-        }
+        if (config->has_tile && memcmp(config->tile, place, sizeof config->tile) == 0 &&
+            strcmp(config->trial.config.family, maps->family) == 0)
+            return config;
     }
-    return shown;
+    return NULL;
 }
 
 /* Calls back for each family once, in the order of its first config. */
