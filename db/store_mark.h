@@ -6,7 +6,7 @@
 #ifndef FA_DB_STORE_MARK_H
 #define FA_DB_STORE_MARK_H
 
-#include "../include/fa-tune/fa_types.h"
+#include "fa_types.h"
 
 /* Makes the directory where it is missing: mode 0700, ours alone, since whoever can write it can hold
  * every lock of it for ever. */
