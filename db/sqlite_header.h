@@ -5,7 +5,7 @@
 #ifndef FA_DB_SQLITE_HEADER_H
 #define FA_DB_SQLITE_HEADER_H
 
-#include "internal.h"
+#include "database.h"
 
 typedef enum fa_sqlite_header {
     FA_HEADER_EMPTY,

@@ -5,7 +5,9 @@
 #include "check.h"
 #include "db_fixture.h"
 
-#include "../db/internal.h"
+#include "../db/schema.h"
+#include "../db/sqlite_open.h"
+#include "../db/statements.h"
 
 #include <sqlite3.h>
 
@@ -403,12 +405,12 @@ static void migrations_run_all_steps_that_a_file_lacks_or_none(void)
     broken[NOW + 1] = "CREATE TABLE cubin (id);";
     fa_store *store = db_open(&diag);
     CHECK(store != NULL);
-    CHECK(fa_db_migrate(store, broken, LATER, &diag) < 0); /* its second step is undone with it */
+    CHECK(fa_sqlite_migrate(store, broken, LATER, &diag) < 0); /* its second step is undone with it */
     fa_store_close(&store);
     store = db_open(&diag);
     CHECK(store != NULL && db_winner_is(store, 2, 2, &diag));
-    CHECK_OK(fa_db_migrate(store, steps, LATER, &diag), diag);
-    CHECK_OK(fa_db_migrate(store, steps, LATER, &diag), diag); /* again: nothing to do */
+    CHECK_OK(fa_sqlite_migrate(store, steps, LATER, &diag), diag);
+    CHECK_OK(fa_sqlite_migrate(store, steps, LATER, &diag), diag); /* again: nothing to do */
     CHECK(db_winner_is(store, 2, 2, &diag));
     fa_store_close(&store);
     snprintf(later, sizeof later, "version %d", LATER);
