@@ -15,24 +15,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A file without SQLite's header may be a store whose first block was lost, or a letter to one's
- * aunt named in FA_TUNE_STORE by mistake. It is taken for a store when it is called like one or
- * has a store's locks beside it. */
-bool fa_db_may_set_aside(const char *path)
-{
-    size_t size = strlen(path);
-    if (size > 3 && strcmp(path + size - 3, ".db") == 0)
-        return true;
-    char locks[FA_STORE_PATH_MAX + 16];
-    struct stat st;
-    snprintf(locks, sizeof locks, "%s.locks", path);
-    return lstat(locks, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
 /* 1: corrupt; 0: sound after all; negative: cannot be told now. */
 static int confirm(fa_store *store, fa_diag *diag)
 {
-    fa_db_header kind;
+    fa_sqlite_header kind;
     uint32_t version;
     sqlite3_stmt *statement = NULL;
     int rc = sqlite3_prepare_v2(store->db, "PRAGMA quick_check(1)", -1, &statement, NULL);

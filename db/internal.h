@@ -164,6 +164,7 @@ struct fa_store {
     bool absent;        /* there was none: empty tables in memory stand for it */
     bool batching;      /* inside fa_store_batch */
     bool journal_ready; /* this connection's journal mode has been set */
+    bool marked;        /* this connection's file was marked as a store */
     bool fresh;         /* empty: what is written first need not survive a power cut */
     bool conflict;      /* the last change met another's: it may succeed when it is made again */
     bool damaged;       /* SQLite met corruption: set aside at the next call or at closing */

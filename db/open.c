@@ -9,6 +9,7 @@
  * statements wait until somebody needs them.
  */
 #include "sqlite.h"
+#include "store_mark.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -38,37 +39,6 @@ static int wait_for_others(void *context, int tries)
     struct timespec nap = {.tv_nsec = tries == 0 ? 200000 : 500000 + (long)(mixed >> 21) * 2000};
     nanosleep(&nap, NULL);
     return 1;
-}
-
-static uint32_t big_endian(const unsigned char *bytes)
-{
-    return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
-}
-
-int fa_db_read_header(fa_store *store, fa_db_header *ret_kind, uint32_t *ret_version, fa_diag *diag)
-{
-    sqlite3_file *file = NULL;
-    sqlite3_int64 size = 0;
-    unsigned char header[100] = {0};
-    if (sqlite3_file_control(store->db, "main", SQLITE_FCNTL_FILE_POINTER, &file) != SQLITE_OK ||
-        file == NULL || file->pMethods == NULL ||
-        file->pMethods->xFileSize(file, &size) != SQLITE_OK)
-        return fa_fail(diag, FA_EIO, "store %s: cannot be read", store->path);
-    if (size == 0) {
-        *ret_kind = FA_HEADER_EMPTY;
-        return 0;
-    }
-    int rc = file->pMethods->xRead(file, header, sizeof header, 0);
-    if (rc != SQLITE_OK && rc != SQLITE_IOERR_SHORT_READ)
-        return fa_fail(diag, FA_EIO, "store %s: cannot be read", store->path);
-    *ret_version = big_endian(header + 60);
-    if (size < 100 || memcmp(header, "SQLite format 3", 16) != 0)
-        *ret_kind = FA_HEADER_UNKNOWN;
-    else if (big_endian(header + 68) != FA_STORE_APPLICATION_ID)
-        *ret_kind = FA_HEADER_FOREIGN;
-    else
-        *ret_kind = *ret_version > FA_STORE_SCHEMA ? FA_HEADER_NEWER : FA_HEADER_OURS;
-    return 0;
 }
 
 static int connect_sqlite(fa_store *store, fa_diag *diag)
@@ -109,7 +79,7 @@ void fa_db_disconnect(fa_store *store)
     }
     sqlite3_close(store->db);
     store->db = NULL;
-    store->journal_ready = false;
+    store->journal_ready = store->marked = false;
     store->seen = 0;
 }
 
@@ -138,18 +108,22 @@ static int read_version(fa_store *store, int *ret_version, fa_diag *diag)
     return 0;
 }
 
+/* A file without SQLite's header may be a store whose first block was lost, or a letter to one's aunt
+ * named in FA_TUNE_STORE by mistake. Only this very file's mark tells. */
 static int refuse_unknown(fa_store *store, fa_diag *diag)
 {
-    store->damaged = fa_db_may_set_aside(store->path);
+    store->damaged = fa_db_is_marked(store->path);
     if (store->damaged)
         return fa_fail(diag, FA_ECORRUPT, "store %s: the file is damaged", store->path);
-    return fa_fail(diag, FA_ESTORE, "%s is not a store: set FA_TUNE_STORE to another file",
+    return fa_fail(diag, FA_ESTORE,
+                   "%s is not a store, and it was left as it is: set FA_TUNE_STORE to another file, "
+                   "or move this one away",
                    store->path);
 }
 
 static int check_contents(fa_store *store, fa_diag *diag)
 {
-    fa_db_header kind = FA_HEADER_UNKNOWN;
+    fa_sqlite_header kind = FA_HEADER_UNKNOWN;
     uint32_t newer = 0;
     int version = 0, rc = fa_db_read_header(store, &kind, &newer, diag);
     if (rc != 0)

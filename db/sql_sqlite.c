@@ -7,6 +7,7 @@
  * middle of two transactions, where neither could go on.
  */
 #include "sqlite.h"
+#include "store_mark.h"
 
 #include <errno.h>
 #include <string.h>
@@ -215,9 +216,14 @@ static int begin(fa_store *store, fa_diag *diag)
     return rc != 0 ? rc : run(store, FA_SQL_BEGIN, "BEGIN IMMEDIATE", diag);
 }
 
+/* What has taken a change of ours was read as a store before. */
 static int commit(fa_store *store, fa_diag *diag)
 {
-    return run(store, FA_SQL_COMMIT, "COMMIT", diag);
+    int rc = run(store, FA_SQL_COMMIT, "COMMIT", diag);
+    if (rc == 0 && !store->marked && !store->absent)
+        fa_db_mark_store(store->path);
+    store->marked = store->marked || rc == 0;
+    return rc;
 }
 
 /* Some errors have rolled back already. A rollback that fails leaves a hot journal, which the next

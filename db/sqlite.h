@@ -7,21 +7,11 @@
 #define FA_DB_SQLITE_H
 
 #include "internal.h"
+#include "sqlite_header.h"
 
 #include <sqlite3.h>
 
 /* ---- open.c ----------------------------------------------------------------------------------*/
-typedef enum fa_db_header {
-    FA_HEADER_EMPTY,
-    FA_HEADER_OURS,
-    FA_HEADER_NEWER,
-    FA_HEADER_FOREIGN, /* SQLite, of another program */
-    FA_HEADER_UNKNOWN  /* not SQLite, or damaged */
-} fa_db_header;
-/* Reads the header through SQLite's own descriptor, without a lock. *ret_version is user_version
- * where the file is ours. */
-int fa_db_read_header(fa_store *store, fa_db_header *ret_kind, uint32_t *ret_version,
-                      fa_diag *diag);
 int fa_db_connect(fa_store *store, fa_diag *ret_note, fa_diag *diag);
 /* To the empty tables of a store that is not there. */
 int fa_db_connect_absent(fa_store *store, fa_diag *diag);
@@ -35,7 +25,6 @@ void fa_sqlite_close(fa_store *store);
 /* Sets the file aside when a full check confirms that it is corrupt. Leaves the store
  * disconnected; 0 also when another process has done it already. */
 int fa_db_set_aside(fa_store *store, fa_diag *ret_note, fa_diag *diag);
-bool fa_db_may_set_aside(const char *path); /* of a file that SQLite does not recognise */
 
 /* ---- sql_sqlite.c ----------------------------------------------------------------------------*/
 extern const fa_backend fa_sqlite_backend;

@@ -18,7 +18,7 @@
 #ifndef FA_DB_STORE_H
 #define FA_DB_STORE_H
 
-#include "../src/base/fa_types.h"
+#include "fa_types.h"
 #include "../src/base/hash.h"
 #include "../src/base/problem.h"
 

@@ -69,7 +69,9 @@ def statuses(came):
 def a_request_is_never_taken_for_two():
     inner = b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"  # would be answered with 404
     length = b"%d" % len(inner)
-    for head in (b"Content-Length: 0\r\nContent-Length: " + length + b"\r\n",
+    for head in (b"Host: x\r\nContent-Length: " + length + b"\r\n",
+                 b"hOST: y\r\n",
+                 b"Content-Length: 0\r\nContent-Length: " + length + b"\r\n",
                  b"Content-Length: " + length + b"\r\nContent-Length: 0\r\n",
                  b"Content-Length: 0, " + length + b"\r\n",
                  b"Content-Length: +" + length + b"\r\n",

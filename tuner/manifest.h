@@ -10,7 +10,7 @@
 #ifndef FA_TUNER_MANIFEST_H
 #define FA_TUNER_MANIFEST_H
 
-#include "../src/base/fa_types.h"
+#include "fa_types.h"
 #include "../src/base/hash.h"
 
 /* ---- template files -------------------------------------------------------------------------*/

@@ -22,7 +22,7 @@ enum {
     STUCK_MS = 5,
     RUNS = 16,              /* of libmicrohttpd before the loop's others get their turn */
     POOL_BYTES = 16 * 1024, /* for one head, and the head of its answer */
-    SLACK = 64,             /* connections that are closing */
+    SLACK = 128,            /* connections that are closing */
     DISCARD = 1 << 20       /* of a body that is too large, so that the client reads the reply */
 };
 
@@ -48,10 +48,23 @@ void connection_resume(struct connection *c)
     serve_http_run_soon(c->http);
 }
 
+static bool is_stranger(const struct connection *c)
+{
+    return !c->exchange.local && !c->exchange.trusted;
+}
+
+static void count(const struct connection *c, int change)
+{
+    c->http->open += change;
+    c->http->remote += c->exchange.local ? 0 : change;
+    c->http->strangers += is_stranger(c) ? change : 0;
+}
+
 static void cut(struct connection *c)
 {
     if (c->cut)
         return;
+    count(c, -1);
     c->cut = true;
     shutdown(c->fd, SHUT_RDWR);
     /* One whose buffer is full is not read again, and its end is not seen. */
@@ -171,6 +184,7 @@ static void connection_changed(void *context, struct MHD_Connection *mhd, void *
         enter(c, CONNECTION_IDLE);
         SERVE_LIST_ADD(http->first, c);
         http->counts.connections++;
+        count(c, 1);
         return;
     }
     *socket_context = NULL;
@@ -178,6 +192,8 @@ static void connection_changed(void *context, struct MHD_Connection *mhd, void *
         return;
     SERVE_LIST_REMOVE(http->first, c);
     http->counts.connections--;
+    if (!c->cut)
+        count(c, -1);
     connection_forget(c);
     free(c);
 }
@@ -186,7 +202,7 @@ static void connection_changed(void *context, struct MHD_Connection *mhd, void *
 void connection_forget(struct connection *c)
 {
     serve_exchange *exchange = &c->exchange;
-    bool local = exchange->local;
+    bool local = exchange->local, trusted = exchange->trusted;
     if (c->at_work) {
         c->at_work = false;
         c->http->busy--;
@@ -202,6 +218,7 @@ void connection_forget(struct connection *c)
     c->ended = c->overlong = false;
     memset(exchange, 0, sizeof *exchange);
     exchange->local = local;
+    exchange->trusted = trusted;
 }
 
 static void request_over(void *context, struct MHD_Connection *mhd, void **request_context,
@@ -251,6 +268,7 @@ static enum MHD_Result begin(struct connection *c, const char *url, const char *
 {
     serve_http *http = c->http;
     serve_exchange *exchange = &c->exchange;
+    bool stranger = is_stranger(c);
     c->body = c->small;
     c->body_capacity = sizeof c->small;
     exchange->method = method;
@@ -262,12 +280,15 @@ static enum MHD_Result begin(struct connection *c, const char *url, const char *
     c->ambiguous = connection_is_ambiguous(c);
     if (c->ambiguous)
         serve_reply_refused(exchange, MHD_HTTP_BAD_REQUEST, FA_EINVAL,
-                            "the length of the body is said twice, or in no way that is known", 0);
+                            "the host or the length of the body is said twice, or in no way that "
+                            "is known",
+                            0);
     else
         http->events.head(http->context, exchange);
-    const char *length = serve_header(exchange, MHD_HTTP_HEADER_CONTENT_LENGTH);
-    if (exchange->status == 0 && length != NULL &&
-        strtoull(length, NULL, 10) > exchange->body_limit + DISCARD)
+    if (stranger && exchange->trusted)
+        http->strangers--;
+    if (exchange->status == 0 && exchange->announced != SIZE_MAX &&
+        exchange->announced > exchange->body_limit + DISCARD)
         serve_reply_refused(exchange, MHD_HTTP_CONTENT_TOO_LARGE, FA_EINVAL,
                             "the body is much larger than this server takes", 0);
     if (exchange->status == 0)
@@ -415,19 +436,41 @@ void serve_http_drain(serve_http *http)
     serve_http_run_soon(http);
 }
 
-/* Of those that are between requests, the one that has been so for longest makes room. */
-static bool evict(serve_http *http)
+static bool is_idle(const struct connection *c)
+{
+    return c->phase == CONNECTION_IDLE;
+}
+
+static bool is_idle_and_remote(const struct connection *c)
+{
+    return c->phase == CONNECTION_IDLE && !c->exchange.local;
+}
+
+/* Of the connections that may go, the one that has been in its phase for longest makes room. */
+static bool evict(serve_http *http, bool (*may_go)(const struct connection *c))
 {
     struct connection *oldest = NULL;
     for (struct connection *c = http->first; c != NULL; c = c->next)
-        if (c->phase == CONNECTION_IDLE && !c->cut &&
-            (oldest == NULL || c->since_ms <= oldest->since_ms))
+        if (!c->cut && may_go(c) && (oldest == NULL || c->since_ms <= oldest->since_ms))
             oldest = c;
     if (oldest == NULL)
         return false;
     cut(oldest);
     http->counts.evicted++;
     return true;
+}
+
+/* Whoever has no token loses his connection in whatever he does: all that he is given is short, and
+ * the next one in line may be a client with the token, or a probe. */
+static bool make_room(serve_http *http, bool local)
+{
+    const serve_http_limits *limits = &http->limits;
+    if (!local && http->strangers >= limits->strangers && !evict(http, is_stranger))
+        return false;
+    if (!local && http->remote >= limits->remote && !evict(http, is_idle_and_remote))
+        return false;
+    return http->open < limits->connections || evict(http, is_idle_and_remote) ||
+           evict(http, is_idle) || (local && evict(http, is_stranger));
 }
 
 int serve_http_adopt(serve_http *http, int fd, bool local)
@@ -437,7 +480,7 @@ int serve_http_adopt(serve_http *http, int fd, bool local)
         "Content-Length: 71\r\nConnection: close\r\n\r\n"
         "{\"error\":{\"code\":\"FA_EBUSY\",\"message\":\"too many connections are open\"}}";
     struct sockaddr_un nobody = {.sun_family = AF_UNIX};
-    if (http->draining || (http->counts.connections >= http->limits.connections && !evict(http))) {
+    if (http->draining || !make_room(http, local)) {
         http->counts.refused++;
         (void)!send(fd, full, sizeof full - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
         close(fd);

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The library as the benchmarks call it: fa_tune.h through ctypes, on PyTorch's context and stream.
 
-FA_TUNE_LIBRARY names libfa_tune.so. Structures mirror src/base/fa_types.h and src/engine/fa_tune.h.
+FA_TUNE_LIBRARY names libfa_tune.so. Structures mirror include/fa-tune/fa_types.h and fa_tune.h.
 """
 import ctypes as c
 import os

@@ -10,8 +10,8 @@
 #ifndef FA_ENGINE_WORKER_H
 #define FA_ENGINE_WORKER_H
 
-#include "../base/channel.h"
-#include "../gpu/nvrtc.h"
+#include "channel.h"
+#include "nvrtc.h"
 
 /* strict_s: 0, or the strict sandbox and the processor time that one compile in it may take. */
 int fa_worker_compile(int fd, const fa_nvrtc_location *location, int strict_s);

@@ -5,7 +5,7 @@
 #ifndef FA_ENGINE_SANDBOX_H
 #define FA_ENGINE_SANDBOX_H
 
-#include "../base/fa_types.h"
+#include "fa_types.h"
 
 /* Bounds address space, open files, file size and core size of this process. */
 int fa_sandbox_limit(fa_diag *diag);
