@@ -64,7 +64,9 @@ def bodies_that_are_nested_binary_or_broken_are_bad_requests():
     with Place(script=NONE) as place, Serve(place) as daemon:
         deep = b'{"problem":' * 1000 + b"1" + b"}" * 1000
         bodies = [deep, b"[" * 16000, b'{"problem":' + b"[" * 5000 + b"]" * 5000 + b"}",
-                  os.urandom(4096), bytes(range(256)), b"\0" * 100, b'{"problem":{"seq_q":1e999}}',
+                  os.urandom(4096), bytes(range(256)), b"\0" * 100,
+                  b'{"problem":{"head_dim":64,"batch":1,"heads_q":1,"seq_q":128},"gpu":"L4\0no"}',
+                  b'{"problem":{"seq_q":1e999}}',
                   b'{"problem":{"seq_q":NaN}}', json.dumps(ask()).encode() + b"\0",
                   b'{"a":1,' * 2000, b'{"problem":{},"problem":{}}', b'"' + b"\\" * 9999,
                   json.dumps(ask(gpu="x" * 5000)).encode(), '{"gpu":"\ud800"}'.encode("utf-8", "replace"),

@@ -17,9 +17,12 @@ static int check_depth(const char *text, size_t size, const char *where, fa_diag
     bool in_string = false;
     for (size_t i = 0; i < size; i++) {
         char c = text[i];
+        if (c == 0) /* cJSON would end a text there */
+            return fa_fail(diag, FA_EINVAL, "%s: holds a NUL byte at offset %zu", where, i);
         if (in_string) {
             if (size - i >= 6 && memcmp(text + i, "\\u0000", 6) == 0) /* would end the text */
-                return fa_fail(diag, FA_EINVAL, "%s: holds a NUL character at offset %zu", where, i);
+                return fa_fail(diag, FA_EINVAL, "%s: holds a NUL character at offset %zu", where,
+                               i);
             if (c == '\\')
                 i++;
             else if (c == '"')
@@ -32,8 +35,6 @@ static int check_depth(const char *text, size_t size, const char *where, fa_diag
                                MAX_DEPTH);
         } else if (c == '}' || c == ']') {
             depth--;
-        } else if (c == 0) {
-            return fa_fail(diag, FA_EINVAL, "%s: holds a NUL byte at offset %zu", where, i);
         }
     }
     return 0;

@@ -12,6 +12,7 @@
 #include "list.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -164,6 +165,23 @@ static void readable(uv_poll_t *poll, int status, int events)
 }
 
 /* ---- libmicrohttpd's callbacks ---------------------------------------------------------------*/
+/* An error as a whole reply, written past libmicrohttpd to a connection that ends with it. */
+static void send_alone(int fd, unsigned status, int code, const char *message)
+{
+    char reply[512], *text = serve_error_text(code, message, NULL);
+    if (text == NULL)
+        return;
+    int size = snprintf(reply, sizeof reply,
+                        "HTTP/1.1 %u %s\r\n%sContent-Type: application/json\r\n"
+                        "Content-Length: %zu\r\nConnection: close\r\n\r\n%s",
+                        status, MHD_get_reason_phrase_for(status),
+                        status == MHD_HTTP_SERVICE_UNAVAILABLE ? "Retry-After: 1\r\n" : "",
+                        strlen(text), text);
+    free(text);
+    if (size > 0 && (size_t)size < sizeof reply)
+        (void)!send(fd, reply, (size_t)size, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
 static void connection_changed(void *context, struct MHD_Connection *mhd, void **socket_context,
                                enum MHD_ConnectionNotificationCode code)
 {
@@ -354,11 +372,28 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *mhd, const c
     return go_on(c);
 }
 
-static void no_log(void *context, const char *format, va_list arguments)
+/* libmicrohttpd answers a head that it does not take by itself, with a page of its own, and up to
+ * 0.9.75 says that answer's head twice when it is a header that is wrong. It tells its log before it
+ * does so, and the connection is then the only one whose head is whole while its request has not
+ * begun: such a request is answered here, and libmicrohttpd finds the connection shut. */
+static void answer_in_its_place(void *context, const char *format, va_list arguments)
 {
-    (void)context;
-    (void)format;
-    (void)arguments;
+    static const char told[] = "Error processing request";
+    serve_http *http = context;
+    if (strncmp(format, told, sizeof told - 1) != 0)
+        return;
+    struct connection *c = http->first;
+    while (c != NULL &&
+           (c->at_work || c->cut ||
+            MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE) == NULL))
+        c = c->next;
+    if (c == NULL)
+        return;
+    unsigned status = va_arg(arguments, unsigned);
+    http->counts.requests++;
+    http->counts.replies[status / 100 < 6 ? status / 100 : 5]++;
+    send_alone(c->fd, status, FA_EINVAL, "a header of this request is missing, wrong or too large");
+    cut(c);
 }
 
 /* ---- life -----------------------------------------------------------------------------------*/
@@ -374,8 +409,9 @@ int serve_http_open(uv_loop_t *loop, const serve_http_limits *limits,
     http->events = *events;
     http->context = context;
     http->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_TURBO, 0,
-        NULL, NULL, handle, http, MHD_OPTION_EXTERNAL_LOGGER, no_log, NULL,
+        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_TURBO |
+            MHD_USE_ERROR_LOG,
+        0, NULL, NULL, handle, http, MHD_OPTION_EXTERNAL_LOGGER, answer_in_its_place, http,
         MHD_OPTION_NOTIFY_COMPLETED, request_over, NULL, MHD_OPTION_NOTIFY_CONNECTION,
         connection_changed, http, MHD_OPTION_CONNECTION_LIMIT,
         (unsigned)(limits->connections + SLACK), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
@@ -475,14 +511,10 @@ static bool make_room(serve_http *http, bool local)
 
 int serve_http_adopt(serve_http *http, int fd, bool local)
 {
-    static const char full[] =
-        "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Type: application/json\r\n"
-        "Content-Length: 71\r\nConnection: close\r\n\r\n"
-        "{\"error\":{\"code\":\"FA_EBUSY\",\"message\":\"too many connections are open\"}}";
     struct sockaddr_un nobody = {.sun_family = AF_UNIX};
     if (http->draining || !make_room(http, local)) {
         http->counts.refused++;
-        (void)!send(fd, full, sizeof full - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        send_alone(fd, MHD_HTTP_SERVICE_UNAVAILABLE, FA_EBUSY, "too many connections are open");
         close(fd);
         return FA_EBUSY;
     }
