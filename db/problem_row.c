@@ -32,9 +32,10 @@ void fa_db_problem_read(fa_reader *reader, fa_problem *ret_problem)
     fa_read_copy(reader, key, sizeof key);
     fa_problem problem = {0};
     cJSON *json = fa_read_json(reader, 4096);
-    if (json != NULL && fa_problem_from_json(json, &problem, NULL) != 0) {
+    int rc = json != NULL ? fa_problem_from_json(json, &problem, NULL) : 0;
+    if (rc != 0) {
         bool no_memory = false;
-        bool newer = has_all_members(json, &no_memory);
+        bool newer = has_all_members(json, &no_memory) || rc == FA_ENOTSUP;
         fa_read_fail(reader, no_memory ? FA_ENOMEM : newer ? FA_EVERSION : FA_ECORRUPT);
     } else if (json != NULL) {
         fa_problem_key(&problem, key_now);
