@@ -25,7 +25,9 @@ struct fa_kernel {
     void *context; /* CUcontext it is loaded in */
     fa_driver *driver;
     fa_module *module; /* NULL: another entry's, which stays as long */
-    fa_function function;
+    fa_launches launches; /* of a call */
+    fa_function function[FA_LAUNCHES_MAX];
+    fa_device_ptr workspace; /* of launches.workspace_bytes: one call at a time may use it */
     fa_map_cache *maps; /* NULL: the kernel takes no tensor maps */
     fa_answer answer;
     int64_t q_stride[3], k_stride[3]; /* contiguous, in the problem's layout */
@@ -64,6 +66,7 @@ static const fa_kernel *find_loaded(fa_tuner *tuner, const fa_problem *problem, 
 static void free_kernel(fa_kernel **kernel)
 {
     fa_module_unload(&(*kernel)->module);
+    fa_device_free((*kernel)->driver, &(*kernel)->workspace);
     fa_map_cache_free(&(*kernel)->maps);
     free(*kernel);
     *kernel = NULL;
@@ -100,20 +103,67 @@ static bool find_function(fa_tuner *tuner, void *context, const fa_answer *answe
             if (kernel->context != context ||
                 strcmp(kernel->answer.cubin_key, answer->cubin_key) != 0 ||
                 strcmp(kernel->answer.entry, answer->entry) != 0 ||
-                kernel->answer.trial.smem_bytes != answer->trial.smem_bytes)
+                kernel->answer.trial.smem_bytes != answer->trial.smem_bytes ||
+                kernel->launches.count > 1)
                 continue;
-            *ret_function = kernel->function;
+            *ret_function = kernel->function[0];
             return true;
         }
     }
     return false;
 }
 
+/* The launches of an answer's config for the problem: the one on record, or where its family has more
+ * than that, what the manifest says. */
+static int find_launches(fa_tuner *tuner, fa_kernel *kernel, const fa_family **ret_family,
+                         fa_diag *diag)
+{
+    const fa_trial *trial = &kernel->answer.trial;
+    const fa_family *family = NULL;
+    fa_candidate candidate;
+    int rc = fa_tuner_families(tuner, diag);
+    for (int i = 0; rc == 0 && i < tuner->families.count; i++)
+        if (strcmp(fa_family_name(tuner->families.family[i]), trial->config.family) == 0)
+            family = tuner->families.family[i];
+    *ret_family = family;
+    kernel->launches = (fa_launches){
+        .count = 1, .at = {{.threads = trial->threads, .smem_bytes = trial->smem_bytes}}};
+    memcpy(kernel->launches.at[0].grid, trial->grid, sizeof trial->grid);
+    if (rc != 0 || family == NULL || fa_family_is_simple(family))
+        return rc;
+    rc = fa_space_one(&tuner->families, &trial->config, &kernel->problem, &kernel->answer.gpu,
+                      &candidate, diag);
+    if (rc == 0)
+        kernel->launches = candidate.launches;
+    return rc;
+}
+
+static int load_functions(fa_tuner *tuner, fa_kernel *kernel, const fa_cubin_record *cubin,
+                          fa_diag *diag)
+{
+    const fa_family *family;
+    int rc = find_launches(tuner, kernel, &family, diag);
+    const fa_launches *launches = &kernel->launches;
+    if (rc != 0 || (launches->count == 1 &&
+                    find_function(tuner, kernel->context, &kernel->answer, &kernel->function[0])))
+        return rc;
+    rc = fa_module_load(tuner->driver, cubin->bytes, cubin->size, &kernel->module, diag);
+    for (int i = 0; rc == 0 && i < launches->count; i++)
+        rc = fa_module_function(kernel->module,
+                                i == 0 ? kernel->answer.entry : fa_family_launch_entry(family, i),
+                                launches->at[i].smem_bytes, &kernel->function[i], diag);
+    if (rc == 0 && launches->workspace_bytes > 0)
+        rc = fa_device_alloc(tuner->driver, (size_t)launches->workspace_bytes, &kernel->workspace,
+                             diag);
+    return rc;
+}
+
 /* What its launches need of the tensor maps that its cubin wants. */
 static int prepare_maps(fa_kernel *kernel, const fa_cubin_record *cubin, fa_diag *diag)
 {
     struct fa_attn_boxes boxes;
-    int rc = fa_attn_boxes_read(cubin->bytes, cubin->size, kernel->answer.entry, &boxes, diag);
+    int rc = fa_attn_boxes_read(cubin->bytes, cubin->size, kernel->answer.entry,
+                                kernel->launches.workspace_bytes > 0, &boxes, diag);
     if (rc != 0 || boxes.columns == 0)
         return rc;
     rc = fa_tensor_map_available(kernel->driver, diag);
@@ -139,12 +189,7 @@ static int load_kernel(fa_tuner *tuner, const fa_problem *problem, void *context
     kernel->empty = problem->batch == 0 || problem->seq_q == 0;
     contiguous(problem, problem->heads_q, problem->seq_q, kernel->q_stride);
     contiguous(problem, problem->heads_kv, problem->seq_k, kernel->k_stride);
-    bool loaded = find_function(tuner, context, answer, &kernel->function);
-    int rc = loaded ? 0
-                    : fa_module_load(tuner->driver, cubin->bytes, cubin->size, &kernel->module, diag);
-    if (rc == 0 && !loaded)
-        rc = fa_module_function(kernel->module, answer->entry, answer->trial.smem_bytes,
-                                &kernel->function, diag);
+    int rc = load_functions(tuner, kernel, cubin, diag);
     if (rc == 0)
         rc = prepare_maps(kernel, cubin, diag);
     if (rc != 0) {
@@ -448,8 +493,15 @@ int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream, f
                  : fa_map_cache_get(kernel->maps, kernel->driver, &params, &maps, diag);
     if (rc != 0)
         return rc;
-    void *arguments[] = {&params, &maps}; /* the driver reads as many as the kernel takes */
-    const fa_trial *trial = &kernel->answer.trial;
-    return fa_launch_kernel(kernel->driver, kernel->function, trial->grid, (uint32_t)trial->threads,
-                            (uint32_t)trial->smem_bytes, stream, arguments, diag);
+    /* The driver reads as many as the kernel takes. */
+    fa_device_ptr workspace = kernel->workspace;
+    void *second = kernel->maps != NULL ? (void *)&maps : &workspace;
+    void *arguments[] = {&params, second, &workspace};
+    for (int i = 0; rc == 0 && i < kernel->launches.count; i++) {
+        const fa_launch_shape *launch = &kernel->launches.at[i];
+        rc = fa_launch_kernel(kernel->driver, kernel->function[i], launch->grid,
+                              (uint32_t)launch->threads, (uint32_t)launch->smem_bytes, stream,
+                              arguments, diag);
+    }
+    return rc;
 }

@@ -67,7 +67,7 @@ int fa_tuner_families(fa_tuner *tuner, fa_diag *diag)
 {
     if (tuner->families.count != 0)
         return 0;
-    return fa_families_load(tuner->templates, "attn_fwd", &tuner->families, diag);
+    return fa_families_load(tuner->templates, NULL, &tuner->families, diag);
 }
 
 /* Beside this library or program, else where it was to be installed. */
