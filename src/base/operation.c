@@ -287,6 +287,37 @@ static void operation_free(fa_operation *operation)
     free(operation);
 }
 
+/* A text that may be absent: then "". */
+static int read_optional(const cJSON *json, const char *key, const char **ret, const char *where,
+                         fa_diag *diag)
+{
+    *ret = "";
+    int rc = fa_json_text(json, key, ret, where, diag);
+    return rc == FA_ENOTFOUND ? 0 : rc;
+}
+
+static int read_document(fa_operation *operation, const char *where, fa_diag *diag)
+{
+    const cJSON *json = operation->document;
+    if (!cJSON_IsObject(json))
+        return fa_fail(diag, FA_EINVAL, "%s: must be a JSON object", where);
+    int rc = fa_json_text_needed(json, "name", &operation->name, where, diag);
+    if (rc == 0 && !fa_is_identifier(operation->name))
+        rc = fa_fail(diag, FA_EINVAL, "%s: \"name\" must be an identifier", where);
+    if (rc == 0)
+        rc = fa_json_text_needed(json, "title", &operation->title, where, diag);
+    if (rc == 0)
+        rc = read_optional(json, "example", &operation->example, where, diag);
+    if (rc == 0)
+        rc = read_optional(json, "sweep_example", &operation->sweep_example, where, diag);
+    operation->is_default = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "default"));
+    if (rc == 0)
+        rc = read_fields(cJSON_GetObjectItemCaseSensitive(json, "fields"), operation, where, diag);
+    return rc == 0 ? read_products(cJSON_GetObjectItemCaseSensitive(json, "products"), operation,
+                                   where, diag)
+                   : rc;
+}
+
 static int operation_read(const char *text, size_t size, const char *where,
                           fa_operation **ret_operation, fa_diag *diag)
 {
@@ -294,24 +325,8 @@ static int operation_read(const char *text, size_t size, const char *where,
     if (operation == NULL)
         return fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
     int rc = fa_json_parse(text, size, where, &operation->document, diag);
-    const cJSON *json = operation->document;
-    if (rc == 0 && !cJSON_IsObject(json))
-        rc = fa_fail(diag, FA_EINVAL, "%s: must be a JSON object", where);
     if (rc == 0)
-        rc = fa_json_text_needed(json, "name", &operation->name, where, diag);
-    if (rc == 0 && !fa_is_identifier(operation->name))
-        rc = fa_fail(diag, FA_EINVAL, "%s: \"name\" must be an identifier", where);
-    if (rc == 0)
-        rc = fa_json_text_needed(json, "title", &operation->title, where, diag);
-    if (rc == 0) {
-        rc = fa_json_bool(json, "default", &operation->is_default, where, diag);
-        rc = rc == FA_ENOTFOUND ? 0 : rc;
-    }
-    if (rc == 0)
-        rc = read_fields(cJSON_GetObjectItemCaseSensitive(json, "fields"), operation, where, diag);
-    if (rc == 0)
-        rc = read_products(cJSON_GetObjectItemCaseSensitive(json, "products"), operation, where,
-                           diag);
+        rc = read_document(operation, where, diag);
     if (rc != 0) {
         operation_free(operation);
         return rc;

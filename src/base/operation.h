@@ -69,6 +69,7 @@ typedef struct fa_product {
 
 struct fa_operation {
     const char *name, *title; /* "attn_fwd", "attention forward" */
+    const char *example, *sweep_example; /* options that ask for a problem, for a sweep; or "" */
     int field_count, product_count;
     fa_field field[FA_PROBLEM_VALUES];
     fa_product product[FA_PRODUCTS_MAX];
