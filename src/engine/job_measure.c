@@ -3,7 +3,13 @@
  * A tune's GPU side: one measuring worker, given one config at a time; a config that takes it down
  * is settled as crashed, timed out or out of memory, and a new worker goes on with the rest.
  */
-#include "engine.h"
+#include "job_measure.h"
+
+#include "bench.h"
+#include "manifest.h"
+#include "pool.h"
+#include "problem.h"
+#include "store.h"
 
 #include "error.h"
 #include "json.h"
@@ -318,7 +324,7 @@ static void measurer_answered(fa_child *child, fa_message *message)
     } else if (job->measure.in_flight != FA_JOB_NOBODY) {
         trial_answered(job, message);
     }
-    fa_job_advance(job);
+    job->advance(job);
 }
 
 static void measurer_gone(fa_child *child, const char *reason, fa_child_end end)
@@ -353,7 +359,7 @@ static void measurer_gone(fa_child *child, const char *reason, fa_child_end end)
     }
     job->measure.racing = false;
     if (!job->ended && start(job) == 0)
-        fa_job_advance(job);
+        job->advance(job);
 }
 
 /* ---- order of work --------------------------------------------------------------------------*/
