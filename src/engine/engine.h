@@ -13,6 +13,7 @@
 #include "buf.h"
 #include "cubin.h"
 #include "driver.h"
+#include "kernel_table.h"
 #include "lock.h"
 #include "manifest.h"
 #include "nvrtc.h"
@@ -24,7 +25,7 @@
 
 #define FA_MEASURE_POLICY "measure-1"
 
-enum { FA_UNKEPT_MAX = 16, FA_KERNEL_BUCKETS = 1024, FA_COMPILE_TIMEOUT_MS = 30000,
+enum { FA_UNKEPT_MAX = 16, FA_COMPILE_TIMEOUT_MS = 30000,
        FA_TRIAL_TIMEOUT_MS = 20000 };
 
 /* ---- session (session.c) --------------------------------------------------------------------*/
@@ -49,7 +50,7 @@ struct fa_tuner {
     fa_store *store;         /* the local file */
     struct fa_fleet *fleet;  /* NULL: no store is shared with other hosts (fleet.h) */
     fa_driver *driver; /* opened by the first request that needs a device */
-    _Atomic(fa_kernel *) kernel[FA_KERNEL_BUCKETS];
+    fa_kernel_table kernels;
     _Atomic(fa_driver *) launch_driver; /* = driver, for the readers */
     struct fa_remote *remote; /* a server that is asked first; NULL: none is named */
     struct fa_system *system; /* system bundles, opened by the first lookup that needs them */
@@ -71,7 +72,6 @@ int fa_options_worker(const fa_options *options, char ret_path[FA_STORE_PATH_MAX
 int fa_options_store(const fa_options *options, char ret_path[FA_STORE_PATH_MAX], fa_diag *diag);
 const char *fa_options_fleet(const fa_options *options); /* "": no fleet's store */
 int fa_tuner_families(fa_tuner *tuner, fa_diag *diag); /* loads tuner->families */
-void fa_kernels_free(fa_tuner *tuner); /* kernel.c */
 
 /* ---- target (target.c) ----------------------------------------------------------------------*/
 /* Everything that is decided before a winner is looked up. */
