@@ -6,27 +6,8 @@ import re
 import tempfile
 
 import tap
+from rooms import ROOMS, ROOT
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-
-# Room (folder) -> the rooms whose headers it may include besides its own.
-BELOW_ENGINE = ["src/base", "src/gpu", "db", "tuner", "kernel_templates/attn_fwd"]
-ROOMS = {
-    "include/fa-tune": [],
-    "src/base": [],
-    "src/gpu": ["src/base"],
-    "db": ["src/base"],
-    "tuner": ["src/base", "src/gpu", "kernel_templates/attn_fwd"],
-    "src/worker": BELOW_ENGINE[:2] + ["tuner"],
-    "src/bundle": BELOW_ENGINE + ["include/fa-tune"],
-    "src/engine": BELOW_ENGINE + ["src/worker", "src/bundle", "include/fa-tune"],
-    "src/sources": BELOW_ENGINE + ["src/bundle", "src/engine", "include/fa-tune"],
-    "src/work": BELOW_ENGINE + ["src/engine", "include/fa-tune"],
-    "src/cli": ["src/base", "include/fa-tune"],
-    "src/daemon": ["src/base", "include/fa-tune"],
-    "src/report": ["src/base", "include/fa-tune"],
-    "kernel_templates/attn_fwd": [],
-}
 # Single headers across rooms. The plain types are below everything.
 ALSO = {room: ["include/fa-tune/fa_types.h"] for room in ROOMS}
 ALSO["src/cli"].append("src/report/report.h")  # a verb of the command line opens that door
@@ -48,10 +29,6 @@ STILL_UP = {
     ("src/engine/tune.c", "src/sources/fleet.h"),
     ("src/engine/tune.c", "src/sources/remote.h"),
     ("src/engine/why.c", "src/sources/fleet.h"),
-    ("src/work/fleet_queue.c", "src/sources/fleet.h"),
-    ("src/work/fleet_worker.c", "src/sources/fleet.h"),
-    ("src/work/studies.c", "src/sources/fleet.h"),
-    ("src/work/sweep.c", "src/sources/remote.h"),
     ("src/worker/worker_start.c", "src/engine/engine.h"),
 }
 
