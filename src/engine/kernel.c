@@ -5,7 +5,14 @@
  * Workload: a lookup and a launch for every attention layer of every step, from any thread. Invariant:
  * a lookup that finds its kernel in the table (kernel_table.h) takes no lock and makes one driver call.
  */
-#include "engine.h"
+#include "driver.h"
+#include "effort.h"
+#include "kernel_table.h"
+#include "problem.h"
+#include "reproof.h"
+#include "store.h"
+#include "stored.h"
+#include "tune.h"
 
 #include "attn_params.h"
 #include "error.h"
