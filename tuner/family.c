@@ -151,6 +151,11 @@ bool fa_family_is_simple(const fa_family *family)
     return family->launch_count == 1 && family->workspace == NULL;
 }
 
+bool fa_family_has_workspace(const fa_family *family)
+{
+    return family->workspace != NULL;
+}
+
 const char *fa_family_launch_entry(const fa_family *family, int launch)
 {
     return family->launch[launch].entry;

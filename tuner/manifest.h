@@ -63,6 +63,7 @@ const char *fa_family_name(const fa_family *family);
 const char *fa_family_entry(const fa_family *family); /* of the first launch */
 int fa_family_launch_count(const fa_family *family);
 bool fa_family_is_simple(const fa_family *family); /* one launch, no workspace */
+bool fa_family_has_workspace(const fa_family *family);
 const char *fa_family_launch_entry(const fa_family *family, int launch);
 const char *fa_family_arch_suffix(const fa_family *family); /* "" or "a" */
 /* The highest SM on which the template also runs correctly, so that it can be proved there though it
