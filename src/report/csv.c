@@ -34,11 +34,11 @@ static const char header[] =
 /* What differs between rows; the rest is the problem's. */
 struct row {
     const char *kind, *name, *text;
-    const fa_trial *trial; /* NULL: none */
+    const fa_trial *trial;       /* NULL: none */
     const report_config *config; /* where the trial is a config's */
     bool winner;
     const char *status, *known_how; /* NULL: the problem's */
-    size_t count; /* 0: empty */
+    size_t count;                   /* 0: empty */
     double median_us, low_us, high_us, ratio;
 };
 
@@ -170,9 +170,8 @@ static void add_problem(report *report, report_problem *problem)
     }
     for (int g = 0; g < REPORT_STATUSES; g++) {
         const report_gate *gate = &problem->gate[report_gates[g]];
-        struct row row = {.kind = "gate",
-                          .status = fa_status_name(report_gates[g]),
-                          .count = gate->count};
+        struct row row = {
+            .kind = "gate", .status = fa_status_name(report_gates[g]), .count = gate->count};
         if (gate->count > 0)
             write_row(out, problem, &row);
         row.kind = "reason";
@@ -225,10 +224,9 @@ static void end(report *report)
         report_problem_words(&text, &regret->bucket);
         fa_buf_printf(&text, "; best %.9g us with ", regret->best_us);
         report_config_words(&text, &regret->best_config);
-        struct row row = {.kind = "regret", .known_how = "measured", .trial = &trial,
-                          .text = text.data};
-        lone_row(out, &row, &regret->problem, regret->gpu, regret->best_us,
-                 &regret->bucket_config);
+        struct row row = {
+            .kind = "regret", .known_how = "measured", .trial = &trial, .text = text.data};
+        lone_row(out, &row, &regret->problem, regret->gpu, regret->best_us, &regret->bucket_config);
     }
     for (size_t i = 0; i < report->predictions; i++) {
         const fa_prediction *prediction = &report->prediction[i];

@@ -41,12 +41,11 @@ static int compare(const void *a, const void *b)
         return order;
     const fa_problem *p = &x->problem, *q = &y->problem;
     const int64_t pairs[][2] = {
-        {p->head_dim, q->head_dim},   {p->dtype, q->dtype},       {p->causal, q->causal},
-        {p->seq_q, q->seq_q},         {p->seq_k, q->seq_k},       {p->batch, q->batch},
-        {p->heads_q, q->heads_q},     {p->heads_kv, q->heads_kv}, {p->layout, q->layout},
-        {p->want_lse, q->want_lse},   {p->unaligned, q->unaligned},
-        {y->current, x->current},     {y->has_winner, x->has_winner},
-        {y->unix_time, x->unix_time},
+        {p->head_dim, q->head_dim},     {p->dtype, q->dtype},         {p->causal, q->causal},
+        {p->seq_q, q->seq_q},           {p->seq_k, q->seq_k},         {p->batch, q->batch},
+        {p->heads_q, q->heads_q},       {p->heads_kv, q->heads_kv},   {p->layout, q->layout},
+        {p->want_lse, q->want_lse},     {p->unaligned, q->unaligned}, {y->current, x->current},
+        {y->has_winner, x->has_winner}, {y->unix_time, x->unix_time},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
         if (pairs[i][0] != pairs[i][1])
@@ -112,7 +111,7 @@ static int keep_baseline(void *context, const fa_baseline *baseline)
 
 /* ---- the report -----------------------------------------------------------------------------*/
 static const report_writer *const writers[] = {
-    [REPORT_HTML] = &report_html,
+    [REPORT_HTML] = &report_page,
     [REPORT_MARKDOWN] = &report_markdown,
     [REPORT_CSV] = &report_csv,
     [REPORT_JSON] = &report_json,
@@ -154,10 +153,7 @@ int report_write(fa_tuner *tuner, const report_options *options, fa_buf *out,
 {
     struct studies studies = {0};
     struct baselines baselines = {.studies = &studies};
-    report report = {.tuner = tuner,
-                     .options = options,
-                     .out = out,
-                     .made = (int64_t)time(NULL)};
+    report report = {.tuner = tuner, .options = options, .out = out, .made = (int64_t)time(NULL)};
     word_store(fa_store_location(tuner), report.store, sizeof report.store);
     int rc = fa_list_studies(tuner, keep_study, &studies, diag);
     if (rc == 0) {
