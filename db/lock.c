@@ -6,7 +6,9 @@
  */
 #include "lock.h"
 
-#include "internal.h"
+#include "paths.h"
+#include "sqlite_header.h"
+#include "store_mark.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -48,28 +50,17 @@ static int check_name(const char *name, fa_diag *diag)
                    name == NULL ? "" : name, LOCK_NAME_MAX - 1);
 }
 
-/* STORE.locks, mode 0700, ours alone: who can write it can hold every lock of it for ever. */
-static int make_directory(const char *store, char *ret_directory, size_t size, fa_diag *diag)
+/* A lock's directory is made beside a store, or where one is about to be made: not beside somebody's
+ * letter. */
+static int check_is_store(const char *path, fa_diag *diag)
 {
-    int rc = fa_db_check_directory(store, diag);
-    if (rc != 0)
-        return rc;
-    snprintf(ret_directory, size, "%s.locks", store);
-    if (mkdir(ret_directory, 0700) != 0 && errno != EEXIST) {
-        struct stat st;
-        int error = errno;
-        if (stat(ret_directory, &st) != 0)
-            return fa_fail(diag, fa_db_errno(error), "cannot make directory %s for locks: %s",
-                           ret_directory, strerror(error));
-    }
     struct stat st;
-    if (lstat(ret_directory, &st) != 0)
-        return fa_fail(diag, FA_EIO, "directory %s for locks: %s", ret_directory, strerror(errno));
-    if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022) != 0)
-        return fa_fail(diag, FA_ESTORE,
-                       "%s must be a directory of your own that nobody else can write: remove it",
-                       ret_directory);
-    return 0;
+    int rc = fa_db_check_file(path, &st, diag);
+    if (rc != 0)
+        return rc == FA_ENOTFOUND ? 0 : rc;
+    if (fa_db_is_marked(path) || fa_sqlite_is_store(path))
+        return 0;
+    return fa_fail(diag, FA_ESTORE, "%s is not a store, so nothing is locked there", path);
 }
 
 /* One try. 1: somebody else holds it; 0: ret_fd holds it. */
@@ -138,7 +129,9 @@ int fa_lock_acquire(const char *store_path, const char *name, int timeout_ms,
     if (rc == 0)
         rc = fa_db_resolve(store_path, true, store, diag);
     if (rc == 0)
-        rc = make_directory(store, directory, sizeof directory, diag);
+        rc = check_is_store(store, diag);
+    if (rc == 0)
+        rc = fa_db_locks_directory(store, directory, sizeof directory, diag);
     if (rc != 0)
         return rc;
     fa_lock *lock = calloc(1, sizeof *lock);

@@ -10,7 +10,7 @@
 #ifndef FA_DB_LOCK_H
 #define FA_DB_LOCK_H
 
-#include "../src/base/fa_types.h"
+#include "fa_types.h"
 
 typedef struct fa_lock fa_lock;
 

@@ -5,7 +5,7 @@
 #ifndef FA_TESTS_FAKE_CUDA_H
 #define FA_TESTS_FAKE_CUDA_H
 
-#include "../src/base/fa_types.h"
+#include "fa_types.h"
 
 enum {
     FAKE_OK = 0,

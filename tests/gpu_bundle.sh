@@ -24,7 +24,8 @@ for program in build-gpu/tests/test_gpu_attn build-gpu/tests/test_gpu_driver \
                build-gpu/examples/compile_for_absent_gpu; do
     cp "$program" gpu-bundle/
 done
-mkdir gpu-bundle/fake
+mkdir gpu-bundle/fake gpu-bundle/tests
+cp build-gpu/tests/bench_serve gpu-bundle/tests/
 cp build-gpu/tests/fake/libcuda.so.1 gpu-bundle/fake/
 # libcurl and libpq are opened at run time, by who names a server.
 for library in libcurl.so.4 libpq.so.5; do

@@ -5,7 +5,9 @@
 #include "check.h"
 #include "db_fixture.h"
 
-#include "../db/internal.h"
+#include "../db/schema.h"
+#include "../db/sqlite_open.h"
+#include "../db/statements.h"
 
 #include <sqlite3.h>
 
@@ -57,17 +59,84 @@ static void a_store_cut_inside_its_header_is_set_aside(void)
     check_set_aside();
 }
 
-static void random_bytes_in_the_stores_place_are_set_aside(void)
+static bool write_noise(void)
 {
     uint32_t bytes[4096];
     for (uint32_t i = 0; i < 4096; i++)
         bytes[i] = db_mix(i + 1);
-    CHECK(db_write_file(db_path, bytes, sizeof bytes));
+    return db_write_file(db_path, bytes, sizeof bytes);
+}
+
+static void a_store_overwritten_by_random_bytes_is_set_aside(void)
+{
+    CHECK(fill_store(1));
+    CHECK(write_noise());
     check_set_aside();
+}
+
+/* ---- files that never were a store ----------------------------------------------------------*/
+static void random_bytes_that_never_were_a_store_are_refused_even_when_named_like_one(void)
+{
+    CHECK(write_noise());
+    check_refused(FA_ESTORE, "not a store");
+}
+
+static void a_directory_of_locks_beside_a_file_does_not_make_it_a_store(void)
+{
+    char locks[400];
+    snprintf(locks, sizeof locks, "%s.locks", db_path);
+    CHECK_INT(mkdir(locks, 0700), 0);
+    CHECK(db_write_file(db_path, "Dear aunt,\n", 11));
+    check_refused(FA_ESTORE, "not a store");
+}
+
+static void nothing_is_locked_beside_a_file_that_is_not_a_store(void)
+{
+    fa_lock *lock = NULL;
+    CHECK(db_write_file(db_path, "Dear aunt,\n", 11));
+    CHECK_INT(fa_lock_acquire(db_path, "k", 0, NULL, NULL, &lock, NULL, &diag), FA_ESTORE);
+    CHECK_HAS(diag.text, "not a store");
+    CHECK(lock == NULL);
+    CHECK_INT(db_count_files(""), 3); /* . .. and the letter */
+    check_refused(FA_ESTORE, "not a store");
+}
+
+static void a_link_that_comes_to_point_elsewhere_takes_no_file_along(void)
+{
+    char real[320], letter[320];
+    snprintf(real, sizeof real, "%s/real.db", db_directory);
+    snprintf(letter, sizeof letter, "%s/letter", db_directory);
+    CHECK(db_write_file(real, "", 0));
+    CHECK_INT(symlink(real, db_path), 0);
+    CHECK(fill_store(1));
+    fa_store *store = db_open(&diag);
+    CHECK(store != NULL && db_winner_is(store, 1, 1, &diag));
+    CHECK(db_write_file(letter, "Dear aunt,\n", 11));
+    CHECK(unlink(db_path) == 0 && symlink(letter, db_path) == 0);
+    fa_lock *lock = NULL;
+    CHECK_INT(fa_lock_acquire(db_path, "k", 0, NULL, NULL, &lock, NULL, &diag), FA_ESTORE);
+    CHECK_INT(open_rc(FA_STORE_READ_WRITE), FA_ESTORE);
+    CHECK(db_winner_is(store, 1, 1, &diag)); /* whoever has the store open keeps it */
+    fa_store_close(&store);
+    fa_buf text;
+    CHECK_INT(fa_buf_read_file(&text, letter, 100), 0);
+    CHECK(text.size == 11 && memcmp(text.data, "Dear aunt,\n", 11) == 0);
+    fa_buf_free(&text);
+    CHECK_INT(db_count_files("letter"), 1); /* no locks beside it */
+}
+
+/* The name alone was a store's once. Another file that takes it is not that store. */
+static void a_file_that_takes_a_removed_stores_name_is_refused(void)
+{
+    CHECK(fill_store(1));
+    CHECK_INT(unlink(db_path), 0);
+    CHECK(db_write_file(db_path, "Dear aunt,\n", 11));
+    check_refused(FA_ESTORE, "not a store");
 }
 
 static void two_corrupt_files_of_one_second_are_both_kept(void)
 {
+    CHECK(fill_store(1));
     for (int i = 0; i < 3; i++) {
         CHECK(db_write_file(db_path, "garbage garbage", 15));
         CHECK_INT(open_rc(FA_STORE_READ_WRITE), 0);
@@ -309,6 +378,7 @@ static void a_connection_is_set_up_as_promised(void)
 /* A journal left behind under the old name would be played back into the new store. */
 static void a_corrupt_files_journal_goes_with_it(void)
 {
+    CHECK(fill_store(1));
     CHECK(db_write_file(db_path, "garbage garbage", 15));
     char name[320];
     snprintf(name, sizeof name, "%s-journal", db_path);
@@ -335,12 +405,12 @@ static void migrations_run_all_steps_that_a_file_lacks_or_none(void)
     broken[NOW + 1] = "CREATE TABLE cubin (id);";
     fa_store *store = db_open(&diag);
     CHECK(store != NULL);
-    CHECK(fa_db_migrate(store, broken, LATER, &diag) < 0); /* its second step is undone with it */
+    CHECK(fa_sqlite_migrate(store, broken, LATER, &diag) < 0); /* its second step is undone with it */
     fa_store_close(&store);
     store = db_open(&diag);
     CHECK(store != NULL && db_winner_is(store, 2, 2, &diag));
-    CHECK_OK(fa_db_migrate(store, steps, LATER, &diag), diag);
-    CHECK_OK(fa_db_migrate(store, steps, LATER, &diag), diag); /* again: nothing to do */
+    CHECK_OK(fa_sqlite_migrate(store, steps, LATER, &diag), diag);
+    CHECK_OK(fa_sqlite_migrate(store, steps, LATER, &diag), diag); /* again: nothing to do */
     CHECK(db_winner_is(store, 2, 2, &diag));
     fa_store_close(&store);
     snprintf(later, sizeof later, "version %d", LATER);
@@ -363,7 +433,12 @@ int main(void)
 {
     DB_TEST(a_truncated_store_is_set_aside);
     DB_TEST(a_store_cut_inside_its_header_is_set_aside);
-    DB_TEST(random_bytes_in_the_stores_place_are_set_aside);
+    DB_TEST(a_store_overwritten_by_random_bytes_is_set_aside);
+    DB_TEST(random_bytes_that_never_were_a_store_are_refused_even_when_named_like_one);
+    DB_TEST(a_directory_of_locks_beside_a_file_does_not_make_it_a_store);
+    DB_TEST(nothing_is_locked_beside_a_file_that_is_not_a_store);
+    DB_TEST(a_link_that_comes_to_point_elsewhere_takes_no_file_along);
+    DB_TEST(a_file_that_takes_a_removed_stores_name_is_refused);
     DB_TEST(two_corrupt_files_of_one_second_are_both_kept);
     DB_TEST(a_file_that_is_no_database_and_not_named_like_one_is_left_alone);
     DB_TEST(a_database_of_another_program_is_refused_and_left_as_it_was);

@@ -69,7 +69,9 @@ def statuses(came):
 def a_request_is_never_taken_for_two():
     inner = b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"  # would be answered with 404
     length = b"%d" % len(inner)
-    for head in (b"Content-Length: 0\r\nContent-Length: " + length + b"\r\n",
+    for head in (b"Host: x\r\nContent-Length: " + length + b"\r\n",
+                 b"hOST: y\r\n",
+                 b"Content-Length: 0\r\nContent-Length: " + length + b"\r\n",
                  b"Content-Length: " + length + b"\r\nContent-Length: 0\r\n",
                  b"Content-Length: 0, " + length + b"\r\n",
                  b"Content-Length: +" + length + b"\r\n",
@@ -86,6 +88,22 @@ def a_request_is_never_taken_for_two():
             # not looked at.
             assert len(statuses(came)) <= 1 or 404 not in statuses(came)[1:], (head, came)
             tap.lacks(came, b"HTTP/1.1 2")
+    well()
+
+
+def a_head_that_is_not_taken_gets_one_answer_and_the_end():
+    for head, status in ((b"", 400),  # no Host
+                         (b"Host : x\r\n", 400),
+                         (b"Host: x\r\nContent-Length: -1\r\n", 400),
+                         (b"Host: x\r\nContent-Length: 5x\r\n", 400),
+                         (b"Host: x\r\nContent-Length: 99999999999999999999999\r\n", 413),
+                         (b"Host: x\r\nCookie: " + b"a=b;" * 3000 + b"\r\n", 431)):
+        came = said_back(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+                         b"POST /v1/kernel HTTP/1.1\r\n" + head + b"\r\n" + ASK)
+        tap.equal((head[:60], statuses(came)), (head[:60], [200, status]))
+        before, _, body = came.rpartition(b"\r\n\r\n")
+        tap.equal(json.loads(body)["error"]["code"], "FA_EINVAL")
+        tap.has(before, b"Content-Length: %d" % len(body))
     well()
 
 
@@ -241,6 +259,7 @@ def main():
             daemon.descriptors = descriptors() + 1  # of the client that asks
             tap.main([
                 a_request_is_never_taken_for_two,
+                a_head_that_is_not_taken_gets_one_answer_and_the_end,
                 chunks_that_lie_are_cut_off,
                 a_connection_that_cannot_go_on_holds_nobody_up_and_ends,
                 what_follows_a_request_is_read_as_one_or_ends_the_connection,

@@ -239,6 +239,20 @@ def a_full_disk_is_told_and_what_is_stored_is_still_served():
             tap.equal(daemon.post("/v1/tunes", ask(seq=512))[0], 202)
 
 
+def a_store_that_is_deleted_in_mid_tune_is_no_fault_of_the_client():
+    with a_place(HANGS) as place, Serve(place, "--trial-timeout", "5") as daemon:
+        job = daemon.post("/v1/tunes", ask(seq=512))[1]["job"]
+        daemon.wait_for_state(job, "running")
+        wait_for(lambda: (daemon.job(job)["progress"] or {}).get("compiled"), "its first cubin")
+        for name in os.listdir(place.folder):
+            if name.startswith("store.db") and not name.endswith(".locks"):
+                os.unlink(os.path.join(place.folder, name))
+        ended = daemon.wait_for_state(job, "done", "failed")
+        if ended["state"] == "failed":
+            tap.equal(ended["error"]["code"], "FA_EIO")
+        tap.equal(daemon.post("/v1/kernel", ask(seq=512))[0], 200)
+
+
 def a_store_that_cannot_be_used_is_told_and_nothing_is_served():
     with Place(script="no_device\n") as place:
         daemon = Serve(place, "--store", "/dev/null/store.db", wait=False)
@@ -309,6 +323,7 @@ tap.main([
     systemd_passes_the_socket_and_hears_when_it_is_ready,
     other_users_are_turned_away,
     a_full_disk_is_told_and_what_is_stored_is_still_served,
+    a_store_that_is_deleted_in_mid_tune_is_no_fault_of_the_client,
     a_store_that_cannot_be_used_is_told_and_nothing_is_served,
     another_daemon_s_jobs_are_left_to_it,
     what_is_in_the_journal_is_not_believed,

@@ -64,7 +64,9 @@ def bodies_that_are_nested_binary_or_broken_are_bad_requests():
     with Place(script=NONE) as place, Serve(place) as daemon:
         deep = b'{"problem":' * 1000 + b"1" + b"}" * 1000
         bodies = [deep, b"[" * 16000, b'{"problem":' + b"[" * 5000 + b"]" * 5000 + b"}",
-                  os.urandom(4096), bytes(range(256)), b"\0" * 100, b'{"problem":{"seq_q":1e999}}',
+                  os.urandom(4096), bytes(range(256)), b"\0" * 100,
+                  b'{"problem":{"head_dim":64,"batch":1,"heads_q":1,"seq_q":128},"gpu":"L4\0no"}',
+                  b'{"problem":{"seq_q":1e999}}',
                   b'{"problem":{"seq_q":NaN}}', json.dumps(ask()).encode() + b"\0",
                   b'{"a":1,' * 2000, b'{"problem":{},"problem":{}}', b'"' + b"\\" * 9999,
                   json.dumps(ask(gpu="x" * 5000)).encode(), '{"gpu":"\ud800"}'.encode("utf-8", "replace"),
@@ -198,11 +200,8 @@ def few_descriptors_leave_room_for_those_who_ask_and_for_workers():
 
 def tcp_is_asked_for_and_needs_the_token():
     with Place(script=NONE) as place:
-        token = os.path.join(place.folder, "token")
-        with open(os.open(token, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as file:
-            file.write(TOKEN + "\n")
-        with Serve(place, "--tcp", "0", "--token-file", token) as daemon:
-            port = int(re.search(r"on=tcp:127\.0\.0\.1:(\d+)", daemon.log()).group(1))
+        with Serve(place, *with_a_token(place)) as daemon:
+            port = tcp_port(daemon)
 
             def over_tcp(path, value=None, body=None):
                 connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE)
@@ -217,11 +216,81 @@ def tcp_is_asked_for_and_needs_the_token():
             tap.equal(over_tcp("/healthz"), 200)
             tap.equal(over_tcp("/readyz"), 200)
             tap.equal(over_tcp("/openapi.json"), 200)
-            tap.equal(over_tcp("/v1/jobs", "Bearer " + TOKEN), 200)
+            for scheme in ("Bearer ", "bearer ", "BEARER  "):
+                tap.equal(over_tcp("/v1/jobs", scheme + TOKEN), 200)
             tap.equal(over_tcp("/v1/kernel", "Bearer " + TOKEN, ask(gpu="L4", effort="cached")), 404)
             tap.equal(over_tcp("/nothing", "Bearer " + TOKEN), 404)
             tap.equal(daemon.metric("unauthorized_total"), 40)
             tap.lacks(daemon.log(), TOKEN)
+
+
+def with_a_token(place):
+    token = os.path.join(place.folder, "token")
+    with open(os.open(token, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as file:
+        file.write(TOKEN + "\n")
+    return "--tcp", "0", "--token-file", token
+
+
+def tcp_port(daemon):
+    return int(re.search(r"on=tcp:127\.0\.0\.1:(\d+)", daemon.log()).group(1))
+
+
+def tcp_without_a_token_locks_nobody_out():
+    """A hundred at a time that never end what they began, in each way that the open paths leave."""
+    begun = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
+    pipelined = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 400
+    with Place(script=NONE) as place, \
+            Serve(place, "--max-connections", "40", *with_a_token(place)) as daemon:
+        port = tcp_port(daemon)
+        for said in (b"", begun, begun + b"Content-Length: 100\r\n\r\n",
+                     begun + b"Transfer-Encoding: chunked\r\n\r\n", pipelined):
+            crowd = []
+            for _ in range(100):
+                client = socket.create_connection(("127.0.0.1", port), DEADLINE)
+                client.setblocking(False)
+                try:
+                    client.send(said)
+                except BlockingIOError:
+                    pass
+                crowd.append(client)
+            wait_for(lambda: daemon.metric("connections") <= 12, "the end of most of the crowd")
+            still_well(daemon)  # on the Unix socket
+            far = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE)
+            tap.equal(daemon.get("/v1/jobs", connection=far,
+                                 headers={"Authorization": "Bearer " + TOKEN})[0], 200)
+            far.close()
+            for client in crowd:
+                client.close()
+
+
+def tcp_with_the_token_leaves_room_on_the_unix_socket():
+    body = json.dumps(ask()).encode()
+    begun = (b"POST /v1/kernel HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + TOKEN.encode() +
+             b"\r\nContent-Length: %d\r\n\r\n{" % len(body))
+    with Place(script=NONE) as place, \
+            Serve(place, "--max-connections", "16", *with_a_token(place)) as daemon:
+        crowd = []
+        for _ in range(40):
+            client = socket.create_connection(("127.0.0.1", tcp_port(daemon)), DEADLINE)
+            try:
+                client.sendall(begun)
+            except (BrokenPipeError, ConnectionResetError):
+                pass
+            crowd.append(client)
+            still_well(daemon)
+        assert daemon.metric("connections_refused_total") > 0
+        for client in crowd:
+            client.close()
+
+
+def a_body_where_none_belongs_is_refused_before_it_comes():
+    with Place(script=NONE) as place, Serve(place) as daemon:
+        for path in (b"/healthz", b"/readyz", b"/openapi.json"):
+            for how in (b"Content-Length: 100", b"Transfer-Encoding: chunked"):
+                with daemon.raw_socket() as client:
+                    client.sendall(b"GET " + path + b" HTTP/1.1\r\nHost: x\r\n" + how + b"\r\n\r\n")
+                    tap.has(is_closed(client), b" 413 ")
+        still_well(daemon)
 
 
 def a_token_that_is_missing_short_or_open_to_others_is_refused_at_the_start():
@@ -258,5 +327,8 @@ tap.main([
     idle_connections_make_room_and_busy_ones_are_told_to_come_back,
     few_descriptors_leave_room_for_those_who_ask_and_for_workers,
     tcp_is_asked_for_and_needs_the_token,
+    tcp_without_a_token_locks_nobody_out,
+    tcp_with_the_token_leaves_room_on_the_unix_socket,
+    a_body_where_none_belongs_is_refused_before_it_comes,
     a_token_that_is_missing_short_or_open_to_others_is_refused_at_the_start,
 ])

@@ -13,7 +13,7 @@
 #ifndef FA_TUNER_BENCH_H
 #define FA_TUNER_BENCH_H
 
-#include "../src/base/fa_types.h"
+#include "fa_types.h"
 #include "../src/gpu/driver.h"
 
 enum { FA_BENCH_CASES = 8, FA_BENCH_SAMPLES_MAX = 200 };

@@ -16,7 +16,7 @@
 #ifndef FA_TUNER_EXPR_H
 #define FA_TUNER_EXPR_H
 
-#include "../src/base/fa_types.h"
+#include "fa_types.h"
 
 enum {
     FA_EXPR_TEXT_MAX = 1024, /* bytes of one expression */

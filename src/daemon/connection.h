@@ -58,6 +58,7 @@ struct serve_http {
     serve_http_counts counts;
     struct connection *first;
     int busy;
+    int open, remote, strangers; /* connections that were not cut, as serve_http_limits has them */
     bool adopting_local, draining;
 };
 
@@ -65,7 +66,8 @@ void serve_http_run_soon(serve_http *http);
 void connection_resume(struct connection *c);
 void connection_forget(struct connection *c);
 /* framing.c */
-bool connection_is_ambiguous(const struct connection *c);
+/* Whether a head can be read in two ways; else exchange.announced is set. */
+bool connection_is_ambiguous(struct connection *c);
 size_t connection_unescape(void *context, struct MHD_Connection *mhd, char *text);
 
 #endif

@@ -4,13 +4,15 @@
  */
 #include "connection.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 /* How long a body is must be said once and in one way: libmicrohttpd takes the first of two, and
  * what stands before us might take the other, so that one's body would be another's request. */
 struct framing {
-    int lengths, encodings;
+    int lengths, encodings, hosts;
+    size_t length;
     bool odd;
 };
 
@@ -24,18 +26,23 @@ static enum MHD_Result look_at_header(void *context, enum MHD_ValueKind kind, co
     } else if (strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0) {
         framing->lengths++;
         framing->odd |= value == NULL || *value == 0 || value[strspn(value, "0123456789")] != 0;
+        framing->length = framing->odd ? 0 : (size_t)strtoull(value, NULL, 10);
     } else if (strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0) {
         framing->encodings++;
         framing->odd |= value == NULL || strcasecmp(value, "chunked") != 0;
+        framing->length = SIZE_MAX;
+    } else if (strcasecmp(name, MHD_HTTP_HEADER_HOST) == 0) {
+        framing->hosts++;
     }
     return MHD_YES;
 }
 
-bool connection_is_ambiguous(const struct connection *c)
+bool connection_is_ambiguous(struct connection *c)
 {
     struct framing framing = {0};
     MHD_get_connection_values(c->mhd, MHD_HEADER_KIND, look_at_header, &framing);
-    return framing.odd || framing.lengths + framing.encodings > 1;
+    c->exchange.announced = framing.length;
+    return framing.odd || framing.lengths + framing.encodings > 1 || framing.hosts > 1;
 }
 
 /* A NUL would end the path where another reader of it goes on: it stays as it is written, and then

@@ -12,6 +12,7 @@
 #include "list.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -22,7 +23,7 @@ enum {
     STUCK_MS = 5,
     RUNS = 16,              /* of libmicrohttpd before the loop's others get their turn */
     POOL_BYTES = 16 * 1024, /* for one head, and the head of its answer */
-    SLACK = 64,             /* connections that are closing */
+    SLACK = 128,            /* connections that are closing */
     DISCARD = 1 << 20       /* of a body that is too large, so that the client reads the reply */
 };
 
@@ -48,10 +49,23 @@ void connection_resume(struct connection *c)
     serve_http_run_soon(c->http);
 }
 
+static bool is_stranger(const struct connection *c)
+{
+    return !c->exchange.local && !c->exchange.trusted;
+}
+
+static void count(const struct connection *c, int change)
+{
+    c->http->open += change;
+    c->http->remote += c->exchange.local ? 0 : change;
+    c->http->strangers += is_stranger(c) ? change : 0;
+}
+
 static void cut(struct connection *c)
 {
     if (c->cut)
         return;
+    count(c, -1);
     c->cut = true;
     shutdown(c->fd, SHUT_RDWR);
     /* One whose buffer is full is not read again, and its end is not seen. */
@@ -151,6 +165,23 @@ static void readable(uv_poll_t *poll, int status, int events)
 }
 
 /* ---- libmicrohttpd's callbacks ---------------------------------------------------------------*/
+/* An error as a whole reply, written past libmicrohttpd to a connection that ends with it. */
+static void send_alone(int fd, unsigned status, int code, const char *message)
+{
+    char reply[512], *text = serve_error_text(code, message, NULL);
+    if (text == NULL)
+        return;
+    int size = snprintf(reply, sizeof reply,
+                        "HTTP/1.1 %u %s\r\n%sContent-Type: application/json\r\n"
+                        "Content-Length: %zu\r\nConnection: close\r\n\r\n%s",
+                        status, MHD_get_reason_phrase_for(status),
+                        status == MHD_HTTP_SERVICE_UNAVAILABLE ? "Retry-After: 1\r\n" : "",
+                        strlen(text), text);
+    free(text);
+    if (size > 0 && (size_t)size < sizeof reply)
+        (void)!send(fd, reply, (size_t)size, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
 static void connection_changed(void *context, struct MHD_Connection *mhd, void **socket_context,
                                enum MHD_ConnectionNotificationCode code)
 {
@@ -171,6 +202,7 @@ static void connection_changed(void *context, struct MHD_Connection *mhd, void *
         enter(c, CONNECTION_IDLE);
         SERVE_LIST_ADD(http->first, c);
         http->counts.connections++;
+        count(c, 1);
         return;
     }
     *socket_context = NULL;
@@ -178,6 +210,8 @@ static void connection_changed(void *context, struct MHD_Connection *mhd, void *
         return;
     SERVE_LIST_REMOVE(http->first, c);
     http->counts.connections--;
+    if (!c->cut)
+        count(c, -1);
     connection_forget(c);
     free(c);
 }
@@ -186,7 +220,7 @@ static void connection_changed(void *context, struct MHD_Connection *mhd, void *
 void connection_forget(struct connection *c)
 {
     serve_exchange *exchange = &c->exchange;
-    bool local = exchange->local;
+    bool local = exchange->local, trusted = exchange->trusted;
     if (c->at_work) {
         c->at_work = false;
         c->http->busy--;
@@ -202,6 +236,7 @@ void connection_forget(struct connection *c)
     c->ended = c->overlong = false;
     memset(exchange, 0, sizeof *exchange);
     exchange->local = local;
+    exchange->trusted = trusted;
 }
 
 static void request_over(void *context, struct MHD_Connection *mhd, void **request_context,
@@ -251,6 +286,7 @@ static enum MHD_Result begin(struct connection *c, const char *url, const char *
 {
     serve_http *http = c->http;
     serve_exchange *exchange = &c->exchange;
+    bool stranger = is_stranger(c);
     c->body = c->small;
     c->body_capacity = sizeof c->small;
     exchange->method = method;
@@ -262,12 +298,15 @@ static enum MHD_Result begin(struct connection *c, const char *url, const char *
     c->ambiguous = connection_is_ambiguous(c);
     if (c->ambiguous)
         serve_reply_refused(exchange, MHD_HTTP_BAD_REQUEST, FA_EINVAL,
-                            "the length of the body is said twice, or in no way that is known", 0);
+                            "the host or the length of the body is said twice, or in no way that "
+                            "is known",
+                            0);
     else
         http->events.head(http->context, exchange);
-    const char *length = serve_header(exchange, MHD_HTTP_HEADER_CONTENT_LENGTH);
-    if (exchange->status == 0 && length != NULL &&
-        strtoull(length, NULL, 10) > exchange->body_limit + DISCARD)
+    if (stranger && exchange->trusted)
+        http->strangers--;
+    if (exchange->status == 0 && exchange->announced != SIZE_MAX &&
+        exchange->announced > exchange->body_limit + DISCARD)
         serve_reply_refused(exchange, MHD_HTTP_CONTENT_TOO_LARGE, FA_EINVAL,
                             "the body is much larger than this server takes", 0);
     if (exchange->status == 0)
@@ -333,11 +372,28 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *mhd, const c
     return go_on(c);
 }
 
-static void no_log(void *context, const char *format, va_list arguments)
+/* libmicrohttpd answers a head that it does not take by itself, with a page of its own, and up to
+ * 0.9.75 says that answer's head twice when it is a header that is wrong. It tells its log before it
+ * does so, and the connection is then the only one whose head is whole while its request has not
+ * begun: such a request is answered here, and libmicrohttpd finds the connection shut. */
+static void answer_in_its_place(void *context, const char *format, va_list arguments)
 {
-    (void)context;
-    (void)format;
-    (void)arguments;
+    static const char told[] = "Error processing request";
+    serve_http *http = context;
+    if (strncmp(format, told, sizeof told - 1) != 0)
+        return;
+    struct connection *c = http->first;
+    while (c != NULL &&
+           (c->at_work || c->cut ||
+            MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE) == NULL))
+        c = c->next;
+    if (c == NULL)
+        return;
+    unsigned status = va_arg(arguments, unsigned);
+    http->counts.requests++;
+    http->counts.replies[status / 100 < 6 ? status / 100 : 5]++;
+    send_alone(c->fd, status, FA_EINVAL, "a header of this request is missing, wrong or too large");
+    cut(c);
 }
 
 /* ---- life -----------------------------------------------------------------------------------*/
@@ -353,8 +409,9 @@ int serve_http_open(uv_loop_t *loop, const serve_http_limits *limits,
     http->events = *events;
     http->context = context;
     http->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_TURBO, 0,
-        NULL, NULL, handle, http, MHD_OPTION_EXTERNAL_LOGGER, no_log, NULL,
+        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_TURBO |
+            MHD_USE_ERROR_LOG,
+        0, NULL, NULL, handle, http, MHD_OPTION_EXTERNAL_LOGGER, answer_in_its_place, http,
         MHD_OPTION_NOTIFY_COMPLETED, request_over, NULL, MHD_OPTION_NOTIFY_CONNECTION,
         connection_changed, http, MHD_OPTION_CONNECTION_LIMIT,
         (unsigned)(limits->connections + SLACK), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
@@ -415,13 +472,22 @@ void serve_http_drain(serve_http *http)
     serve_http_run_soon(http);
 }
 
-/* Of those that are between requests, the one that has been so for longest makes room. */
-static bool evict(serve_http *http)
+static bool is_idle(const struct connection *c)
+{
+    return c->phase == CONNECTION_IDLE;
+}
+
+static bool is_idle_and_remote(const struct connection *c)
+{
+    return c->phase == CONNECTION_IDLE && !c->exchange.local;
+}
+
+/* Of the connections that may go, the one that has been in its phase for longest makes room. */
+static bool evict(serve_http *http, bool (*may_go)(const struct connection *c))
 {
     struct connection *oldest = NULL;
     for (struct connection *c = http->first; c != NULL; c = c->next)
-        if (c->phase == CONNECTION_IDLE && !c->cut &&
-            (oldest == NULL || c->since_ms <= oldest->since_ms))
+        if (!c->cut && may_go(c) && (oldest == NULL || c->since_ms <= oldest->since_ms))
             oldest = c;
     if (oldest == NULL)
         return false;
@@ -430,16 +496,25 @@ static bool evict(serve_http *http)
     return true;
 }
 
+/* Whoever has no token loses his connection in whatever he does: all that he is given is short, and
+ * the next one in line may be a client with the token, or a probe. */
+static bool make_room(serve_http *http, bool local)
+{
+    const serve_http_limits *limits = &http->limits;
+    if (!local && http->strangers >= limits->strangers && !evict(http, is_stranger))
+        return false;
+    if (!local && http->remote >= limits->remote && !evict(http, is_idle_and_remote))
+        return false;
+    return http->open < limits->connections || evict(http, is_idle_and_remote) ||
+           evict(http, is_idle) || (local && evict(http, is_stranger));
+}
+
 int serve_http_adopt(serve_http *http, int fd, bool local)
 {
-    static const char full[] =
-        "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Type: application/json\r\n"
-        "Content-Length: 71\r\nConnection: close\r\n\r\n"
-        "{\"error\":{\"code\":\"FA_EBUSY\",\"message\":\"too many connections are open\"}}";
     struct sockaddr_un nobody = {.sun_family = AF_UNIX};
-    if (http->draining || (http->counts.connections >= http->limits.connections && !evict(http))) {
+    if (http->draining || !make_room(http, local)) {
         http->counts.refused++;
-        (void)!send(fd, full, sizeof full - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        send_alone(fd, MHD_HTTP_SERVICE_UNAVAILABLE, FA_EBUSY, "too many connections are open");
         close(fd);
         return FA_EBUSY;
     }

@@ -25,10 +25,12 @@ typedef struct serve_exchange serve_exchange;
 
 typedef struct serve_http_limits {
     int connections;
-    int head_ms; /* a new connection until its first request's head is whole */
-    int body_ms; /* from a head to the end of its body */
-    int idle_ms; /* a kept connection until its next head is whole */
-    int send_ms; /* for a client to take a response, or what has piled up of a stream */
+    int remote;    /* of these, over TCP */
+    int strangers; /* of these, without the token so far: the oldest makes room for a new one */
+    int head_ms;   /* a new connection until its first request's head is whole */
+    int body_ms;   /* from a head to the end of its body */
+    int idle_ms;   /* a kept connection until its next head is whole */
+    int send_ms;   /* for a client to take a response, or what has piled up of a stream */
 } serve_http_limits;
 
 /* What a front end asks of the service behind it. */
@@ -48,7 +50,9 @@ struct serve_exchange {
     const char *method, *path; /* decoded, without its query; path lives until the reply */
     const char *body;          /* body_size bytes and a NUL */
     size_t body_size, body_limit;
+    size_t announced; /* bytes of the body as its head tells; SIZE_MAX: they come in chunks */
     bool local;       /* the peer was checked by its uid; else a token is due */
+    bool trusted;     /* the peer has sent the token, with this request or an earlier one */
     unsigned status;  /* of the reply; 0: none yet */
     /* The service's: */
     void *waits_for;                        /* while it waits or streams */

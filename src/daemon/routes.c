@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { METHOD_GET = 1, METHOD_POST = 2, METHOD_DELETE = 4 };
 
@@ -228,9 +229,10 @@ static bool is_authorized(const serve_service *service, serve_exchange *exchange
     unsigned char hash[FA_HASH_BYTES], different = 0;
     const char *header = serve_header(exchange, MHD_HTTP_HEADER_AUTHORIZATION);
     if (!service->settings->has_token || header == NULL ||
-        strncmp(header, scheme, sizeof scheme - 1) != 0)
+        strncasecmp(header, scheme, sizeof scheme - 1) != 0)
         return false;
     const char *token = header + sizeof scheme - 1;
+    token += strspn(token, " ");
     size_t size = strlen(token);
     if (size < SERVE_TOKEN_MIN || size > SERVE_TOKEN_MAX)
         return false;
@@ -254,8 +256,9 @@ static const route *find_route(const serve_exchange *exchange, unsigned *ret_all
     return NULL;
 }
 
-/* Only who has no token is answered before the body: others would see their connection break while
- * they send it. */
+/* Only who has no token is answered before the body, and who sends one to what is open to all, so
+ * that nobody holds a connection with a body that never comes: others would see their connection
+ * break while they send it. */
 static void head(void *context, serve_exchange *exchange)
 {
     serve_service *service = context;
@@ -263,10 +266,18 @@ static void head(void *context, serve_exchange *exchange)
     unsigned allowed;
     char part[PART_MAX];
     const route *found = find_route(exchange, &allowed, part);
-    if (!exchange->local && (found == NULL || !found->open) && !is_authorized(service, exchange)) {
+    bool open = found != NULL && found->open;
+    if (!exchange->local && is_authorized(service, exchange))
+        exchange->trusted = true;
+    else if (!exchange->local && !open) {
         service->counts.unauthorized++;
         serve_reply_refused(exchange, MHD_HTTP_UNAUTHORIZED, FA_EUNTRUSTED,
                             "send the server's token: Authorization: Bearer …", 0);
+        return;
+    }
+    if (open && exchange->announced > 0) {
+        serve_reply_refused(exchange, MHD_HTTP_CONTENT_TOO_LARGE, FA_EINVAL,
+                            "this request takes no body", 0);
         return;
     }
     exchange->body_limit = found == NULL || found->method != METHOD_POST ? 0

@@ -183,6 +183,8 @@ void serve_job_work(serve_task *task, serve_worker *worker)
     serve_runner *runner = serve_worker_context(worker);
     job->code = job->kind == SERVE_TUNE ? tune(job, runner, &job->message)
                                         : sweep(job, runner, &job->message);
+    if (job->code == FA_EINVAL) /* the request was found right before it became a job */
+        job->code = FA_EIO;
     if (job->code == 0)
         job->message.text[0] = 0; /* of a lookup that found nothing before the tune */
 }

@@ -86,7 +86,8 @@ void serve_worker_gone(void *context)
 
 static int start_threads(serve_service *service, fa_diag *diag)
 {
-    static const serve_worker_calls lookup = {serve_watch, serve_lookup_end, serve_worker_gone, false};
+    static const serve_worker_calls lookup = {serve_watch, serve_lookup_end, serve_worker_gone,
+                                              false};
     static const serve_worker_calls journal = {NULL, NULL, serve_worker_gone, true};
     int rc = serve_worker_start(service->mail, &lookup, service, &service->lookup, diag);
     if (rc == 0)
@@ -113,9 +114,15 @@ int serve_service_open(uv_loop_t *loop, const serve_settings *settings,
     service->runs = true;
     service->started_ms = serve_unix_ms();
     fa_fail(&service->unready, 0, "the store is being opened");
-    const serve_http_limits limits = {
-        settings->max_connections, settings->head_timeout_s * 1000, settings->body_timeout_s * 1000,
-        settings->idle_timeout_s * 1000, settings->send_timeout_s * 1000};
+    const int most = settings->max_connections;
+    const serve_http_limits limits = {.connections = most,
+                                      .remote =
+                                          most - (most + 7) / 8 > 0 ? most - (most + 7) / 8 : 1,
+                                      .strangers = most >= 4 ? most / 4 : 1,
+                                      .head_ms = settings->head_timeout_s * 1000,
+                                      .body_ms = settings->body_timeout_s * 1000,
+                                      .idle_ms = settings->idle_timeout_s * 1000,
+                                      .send_ms = settings->send_timeout_s * 1000};
     service->cache = serve_cache_make((size_t)settings->cache_mib << 20);
     int rc = service->cache == NULL ? fa_fail(diag, FA_ENOMEM, "out of memory for the service") : 0;
     if (rc == 0)

@@ -5,7 +5,7 @@
 #ifndef FA_GPU_CATALOGUE_H
 #define FA_GPU_CATALOGUE_H
 
-#include "../base/fa_types.h"
+#include "fa_types.h"
 
 int fa_catalogue_count(void);
 /* The i-th entry, and why it cannot be used (NULL when it can: V100 is known and refused). */

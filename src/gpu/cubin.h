@@ -7,7 +7,7 @@
 #ifndef FA_GPU_CUBIN_H
 #define FA_GPU_CUBIN_H
 
-#include "../base/fa_types.h"
+#include "fa_types.h"
 #include "../base/hash.h"
 
 enum { FA_CUBIN_PARAMETERS = 2 };

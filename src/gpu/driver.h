@@ -11,7 +11,7 @@
 #ifndef FA_GPU_DRIVER_H
 #define FA_GPU_DRIVER_H
 
-#include "../base/fa_types.h"
+#include "fa_types.h"
 
 typedef struct fa_driver fa_driver;
 typedef uint64_t fa_device_ptr;

@@ -5,7 +5,7 @@
 #ifndef FA_GPU_ELF_NOTE_H
 #define FA_GPU_ELF_NOTE_H
 
-#include "../base/fa_types.h"
+#include "fa_types.h"
 #include "../base/hash.h"
 
 /* Build-id as lower-case hex. FA_ENOTFOUND: a good ELF file without a build-id of 8 to 32 bytes (no

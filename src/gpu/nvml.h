@@ -6,7 +6,7 @@
 #ifndef FA_GPU_NVML_H
 #define FA_GPU_NVML_H
 
-#include "../base/fa_types.h"
+#include "fa_types.h"
 
 typedef struct fa_nvml fa_nvml;
 

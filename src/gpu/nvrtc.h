@@ -8,7 +8,7 @@
 #define FA_GPU_NVRTC_H
 
 #include "../base/buf.h"
-#include "../base/fa_types.h"
+#include "fa_types.h"
 
 typedef struct fa_nvrtc fa_nvrtc;
 

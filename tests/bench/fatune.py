@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The library as the benchmarks call it: fa_tune.h through ctypes, on PyTorch's context and stream.
 
-FA_TUNE_LIBRARY names libfa_tune.so. Structures mirror src/base/fa_types.h and src/engine/fa_tune.h.
+FA_TUNE_LIBRARY names libfa_tune.so. Structures mirror include/fa-tune/fa_types.h and fa_tune.h.
 """
 import ctypes as c
 import os
@@ -17,9 +17,10 @@ class Diag(c.Structure):
 
 
 class Problem(c.Structure):
-    _fields_ = [(n, c.c_int32) for n in ("dtype", "causal", "layout", "head_dim", "batch", "heads_q",
-                                         "heads_kv", "seq_q", "seq_k")]
-    _fields_ += [("want_lse", c.c_bool), ("unaligned", c.c_bool)]
+    _fields_ = [("operation", c.c_void_p)]
+    _fields_ += [(n, c.c_int32) for n in ("dtype", "causal", "layout", "head_dim", "batch", "heads_q",
+                                          "heads_kv", "seq_q", "seq_k", "want_lse", "unaligned")]
+    _fields_ += [("unused", c.c_int32 * 21)]
 
 
 class Gpu(c.Structure):

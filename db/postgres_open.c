@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opening a store on a PostgreSQL server: its address, what is said of it (never its password), the
+ * session's limits, whose tables these are and of which version, and migrations.
+ *
+ * Workload: hundreds of hosts keep a connection or two each; a connection that was lost is made
+ * anew by the next call. Invariants: a schema of another program is left as it was; so is a newer
+ * one.
+ */
+#include "postgres_open.h"
+
+#include "postgres_connection.h"
+#include "schema.h"
+#include "statements.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- addresses ------------------------------------------------------------------------------*/
+bool fa_postgres_is_address(const char *path)
+{
+    return strncmp(path, "postgresql://", 13) == 0 || strncmp(path, "postgres://", 11) == 0;
+}
+
+static const char *value_of(const PQconninfoOption *options, const char *keyword)
+{
+    for (; options->keyword != NULL; options++)
+        if (strcmp(options->keyword, keyword) == 0)
+            return options->val;
+    return NULL;
+}
+
+/* A password that has an @ or a / in it, not written %40 or %2F, ends up in other parts, which may
+ * be shown. */
+static bool may_hold_secrets(const char *user, const char *host, const char *port,
+                             const char *database)
+{
+    return (user != NULL && strchr(user, '@') != NULL) ||
+           (host != NULL && strchr(host + (host[0] == '@'), '@') != NULL) ||
+           (port != NULL && port[strspn(port, "0123456789,")] != 0) ||
+           (database != NULL && strchr(database, '@') != NULL);
+}
+
+/* What people are shown, put together from the parts that are no secret. */
+static int describe(fa_store *store, const PQconninfoOption *options, fa_diag *diag)
+{
+    const char *user = value_of(options, "user"), *host = value_of(options, "host");
+    const char *port = value_of(options, "port"), *database = value_of(options, "dbname");
+    if (may_hold_secrets(user, host, port, database))
+        return fa_fail(diag, FA_EINVAL,
+                       "the store's address postgresql://… is not valid: inside a user name or a "
+                       "password write @ as %%40, / as %%2F, : as %%3A and %% as %%25");
+    bool local = host != NULL && (host[0] == '/' || host[0] == '@');
+    int n = snprintf(store->path, sizeof store->path, "postgresql://%s%s%s%s%s/%s%s%s",
+                     user != NULL ? user : "", user != NULL ? "@" : "",
+                     host != NULL && !local ? host : "", port != NULL ? ":" : "",
+                     port != NULL ? port : "", database != NULL ? database : "",
+                     local ? "?host=" : "", local ? host : "");
+    if (n < 0 || (size_t)n >= sizeof store->path)
+        return fa_fail(diag, FA_EINVAL, "the store's address is too long");
+    return 0;
+}
+
+/* ---- connecting -----------------------------------------------------------------------------*/
+static void close_store(fa_store *store)
+{
+    if (store->postgres == NULL)
+        return;
+    fa_postgres_disconnect(store);
+    free(store->postgres->url);
+    free(store->postgres->password);
+    free(store->postgres);
+    store->postgres = NULL;
+}
+
+/* Limits of the network first, so that the address may say otherwise; then what must be so. */
+static int connect_server(fa_store *store, fa_diag *diag)
+{
+    struct fa_postgres *postgres = store->postgres;
+    char connect_s[16];
+    snprintf(connect_s, sizeof connect_s, "%d", FA_POSTGRES_CONNECT_S);
+    const char *const keywords[] = {
+        "connect_timeout",  "keepalives_idle",  "keepalives_interval",
+        "keepalives_count", "tcp_user_timeout", "fallback_application_name",
+        "dbname",           "client_encoding",  NULL};
+    const char *const values[] = {connect_s, "30",          "10",   "3", "60000",
+                                  "fa-tune", postgres->url, "UTF8", NULL};
+    postgres->connection = postgres->pq->connectdbParams(keywords, values, 1);
+    if (postgres->connection == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    if (postgres->pq->status(postgres->connection) != CONNECTION_OK)
+        return fa_postgres_fail(store, diag, NULL, "no connection");
+    postgres->pq->setnonblocking(postgres->connection, 1);
+    if (postgres->pq->serverVersion(postgres->connection) < FA_POSTGRES_OLDEST)
+        return fa_fail(diag, FA_ENOTSUP, "store %s: this server is older than PostgreSQL %d",
+                       store->path, FA_POSTGRES_OLDEST / 10000);
+    char sql[400];
+    snprintf(sql, sizeof sql,
+             "SET standard_conforming_strings = on; SET client_min_messages = warning; "
+             "SET default_transaction_isolation = 'read committed'; "
+             "SET statement_timeout = %d; SET lock_timeout = %d; "
+             "SET idle_in_transaction_session_timeout = %d;%s",
+             FA_POSTGRES_STATEMENT_MS, FA_STORE_BUSY_MS, FA_POSTGRES_IDLE_MS,
+             store->read_only ? "SET default_transaction_read_only = on;" : "");
+    return fa_postgres_command(store, sql, NULL, diag);
+}
+
+/* ---- whose tables, of which version ---------------------------------------------------------*/
+/* Asked in one command: between two, another process may make the tables. */
+static const char whose_sql[] =
+    "SELECT CASE WHEN current_schema() IS NULL THEN -1 "
+    "WHEN count(*) FILTER (WHERE c.relname = 'fa_tune_store') = 1 THEN 1 "
+    "WHEN count(*) > 0 THEN 2 ELSE 0 END "
+    "FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
+    "WHERE n.nspname = current_schema() AND c.relkind IN ('r', 'p')";
+enum { NO_SCHEMA = -1, NO_TABLES = 0, OURS = 1, ANOTHERS = 2 };
+
+static int read_version(fa_store *store, int64_t *ret_version, fa_diag *diag)
+{
+    int64_t whose = NO_SCHEMA;
+    *ret_version = 0;
+    int rc = fa_postgres_command(store, whose_sql, &whose, diag);
+    if (rc != 0)
+        return rc;
+    if (whose == NO_SCHEMA)
+        return fa_fail(diag, FA_ESTORE,
+                       "store %s: no schema of its search_path is there: create one, or name "
+                       "another database",
+                       store->path);
+    if (whose == ANOTHERS)
+        return fa_fail(diag, FA_ESTORE,
+                       "store %s: the tables there are another program's: make a database for "
+                       "fa-tune (createdb) and name it",
+                       store->path);
+    if (whose == NO_TABLES)
+        return 0;
+    return fa_postgres_command(store,
+                               "SELECT CASE WHEN count(*) = 1 THEN max(version)::bigint "
+                               "ELSE -1 END FROM fa_tune_store",
+                               ret_version, diag);
+}
+
+static int check_version(fa_store *store, int64_t version, fa_diag *diag)
+{
+    if (version > FA_STORE_SCHEMA)
+        return fa_fail(diag, FA_EVERSION,
+                       "store %s is of version %lld and this library knows versions up to %d: use "
+                       "a newer fa-tune, or name another database",
+                       store->path, (long long)version, FA_STORE_SCHEMA);
+    if (version < 0)
+        return fa_fail(diag, FA_ESTORE, "store %s: its table fa_tune_store does not tell a version",
+                       store->path);
+    return 0;
+}
+
+/* ---- migrations -----------------------------------------------------------------------------*/
+struct migration {
+    const char *const *steps;
+    int count;
+};
+
+/* One at a time: the lock is let go by the commit, and the version read under it. */
+static int migrate(fa_store *store, void *context, fa_diag *diag)
+{
+    const struct migration *migration = context;
+    int64_t version = 0;
+    char sql[160];
+    snprintf(sql, sizeof sql, "SELECT pg_advisory_xact_lock(%d)", FA_STORE_APPLICATION_ID);
+    int rc = fa_postgres_command(store, sql, NULL, diag);
+    if (rc == 0)
+        rc = read_version(store, &version, diag);
+    if (rc != 0 || version >= migration->count)
+        return rc;
+    if (version < 0)
+        return check_version(store, version, diag);
+    if (version == 0)
+        rc = fa_postgres_command(store,
+                                 "CREATE TABLE fa_tune_store (version bigint NOT NULL); "
+                                 "INSERT INTO fa_tune_store VALUES (0)",
+                                 NULL, diag);
+    for (int i = (int)version; i < migration->count && rc == 0; i++)
+        rc = fa_db_exec(store, migration->steps[i], diag);
+    snprintf(sql, sizeof sql, "UPDATE fa_tune_store SET version = %d", migration->count);
+    return rc != 0 ? rc : fa_postgres_command(store, sql, NULL, diag);
+}
+
+int fa_postgres_migrate(fa_store *store, const char *const *steps, int count, fa_diag *diag)
+{
+    struct migration migration = {steps, count};
+    return fa_db_write(store, migrate, &migration, diag);
+}
+
+/* ---- what may be done with them -------------------------------------------------------------*/
+static int check_rights(fa_store *store, fa_diag *diag)
+{
+    int64_t read_only = 0, may_write = 0;
+    if (store->read_only)
+        return 0;
+    int rc = fa_postgres_command(
+        store, "SELECT (current_setting('transaction_read_only') = 'on')::int", &read_only, diag);
+    if (rc == 0 && read_only != 0)
+        return fa_fail(diag, FA_EREADONLY, "store %s: the server takes no changes (a standby?)",
+                       store->path);
+    if (rc == 0)
+        rc = fa_postgres_command(store,
+                                 "SELECT coalesce(has_table_privilege(to_regclass('winner'), "
+                                 "'INSERT') AND has_table_privilege(to_regclass('winner'), "
+                                 "'DELETE'), true)::int",
+                                 &may_write, diag);
+    if (rc == 0 && may_write == 0)
+        return fa_fail(diag, FA_EREADONLY, "store %s: this user may not change its tables",
+                       store->path);
+    return rc;
+}
+
+static int check_contents(fa_store *store, fa_diag *diag)
+{
+    int64_t version;
+    int rc = read_version(store, &version, diag);
+    if (rc == 0)
+        rc = check_version(store, version, diag);
+    if (rc == 0)
+        rc = check_rights(store, diag);
+    if (rc != 0 || version == FA_STORE_SCHEMA)
+        return rc;
+    if (store->read_only && version == 0)
+        return fa_fail(diag, FA_ENOTFOUND, "store %s is empty", store->path);
+    if (store->read_only)
+        return fa_fail(diag, FA_EREADONLY,
+                       "store %s is of the older version %lld and was opened for reading: open it "
+                       "once for writing",
+                       store->path, (long long)version);
+    return fa_postgres_migrate(store, fa_db_schema_steps, FA_STORE_SCHEMA, diag);
+}
+
+/* A server that went away has said so: its last words and the end of its stream wait to be read. */
+static void look_for_the_end(fa_store *store)
+{
+    struct fa_postgres *postgres = store->postgres;
+    struct pollfd socket = {postgres->pq->socket(postgres->connection), POLLIN, 0};
+    while (postgres->pq->status(postgres->connection) == CONNECTION_OK && poll(&socket, 1, 0) > 0)
+        if (postgres->pq->consumeInput(postgres->connection) == 0)
+            break;
+    if (postgres->pq->status(postgres->connection) != CONNECTION_OK)
+        fa_postgres_disconnect(store);
+    else if (postgres->listening) /* they pile up where nobody waits any more */
+        fa_postgres_take_notes(postgres);
+}
+
+static int enter(fa_store *store, fa_diag *diag)
+{
+    struct fa_postgres *postgres = store->postgres;
+    if (postgres->connection != NULL)
+        look_for_the_end(store);
+    if (postgres->connection != NULL)
+        return 0;
+    if (store->batching) /* what went before is undone: what follows may not be stored alone */
+        return fa_fail(diag, FA_EIO, "store %s: the connection was lost in the middle of a change",
+                       store->path);
+    postgres->entering = true;
+    int rc = connect_server(store, diag);
+    if (rc == 0)
+        rc = check_contents(store, diag);
+    postgres->entering = false;
+    if (rc != 0)
+        fa_postgres_disconnect(store);
+    return rc;
+}
+
+int fa_postgres_open(fa_store *store, const char *url, fa_diag *diag)
+{
+    store->backend = &fa_postgres_backend;
+    store->enter = enter;
+    store->close = close_store;
+    struct fa_postgres *postgres = calloc(1, sizeof *postgres);
+    store->postgres = postgres;
+    if (postgres == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    postgres->answer_ms = FA_POSTGRES_ANSWER_MS;
+    PQconninfoOption *options = NULL;
+    int rc = fa_pq_load(&postgres->pq, diag);
+    if (rc == 0) {
+        /* libpq's own sentence about a bad address may repeat its password. */
+        options = postgres->pq->conninfoParse(url, NULL);
+        if (options == NULL)
+            rc = fa_fail(diag, FA_EINVAL,
+                         "the store's address postgresql://… is not valid: it reads "
+                         "postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with %%XX for other "
+                         "characters than letters and digits");
+    }
+    if (rc == 0)
+        rc = describe(store, options, diag);
+    if (rc == 0) {
+        const char *password = value_of(options, "password");
+        postgres->url = strdup(url);
+        postgres->password = strdup(password != NULL ? password : "");
+        if (postgres->url == NULL || postgres->password == NULL)
+            rc = fa_fail(diag, FA_ENOMEM, "out of memory");
+    }
+    if (options != NULL)
+        postgres->pq->conninfoFree(options);
+    if (rc == 0)
+        rc = enter(store, diag);
+    if (rc != 0)
+        close_store(store);
+    return rc;
+}

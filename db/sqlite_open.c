@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opening a store: who may write it, whose file it is, of which version, and is it whole. The
+ * header is looked at before SQLite touches the file, so that a foreign or newer file stays byte
+ * for byte as it was, hot journal and all.
+ *
+ * Workload: one process start in a thousand makes a store; all others open it, read one winner and
+ * are done. So opening takes one connection, one read of the header and one pragma; journal mode and
+ * statements wait until somebody needs them.
+ */
+#include "sqlite_open.h"
+
+#include "paths.h"
+#include "schema.h"
+#include "sqlite_damage.h"
+#include "sqlite_header.h"
+#include "sqlite_statements.h"
+#include "statements.h"
+#include "store_mark.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Waits are short and uneven, so that no waiter falls into step behind another for long. */
+static int wait_for_others(void *context, int tries)
+{
+    fa_store *store = context;
+    int64_t now = now_ms();
+    if (tries == 0)
+        store->busy_since = now;
+    if (now - store->busy_since > FA_STORE_BUSY_MS)
+        return 0;
+    uint32_t mixed = ((uint32_t)store->pid + (uint32_t)tries * 977u) * 2654435761u;
+    struct timespec nap = {.tv_nsec = tries == 0 ? 200000 : 500000 + (long)(mixed >> 21) * 2000};
+    nanosleep(&nap, NULL);
+    return 1;
+}
+
+static int connect_sqlite(fa_store *store, fa_diag *diag)
+{
+    int flags = SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW |
+                (store->read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE);
+    int rc = sqlite3_open_v2(store->absent ? ":memory:" : store->path, &store->db, flags, NULL);
+    if (store->db == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    sqlite3_extended_result_codes(store->db, 1);
+    if (rc != SQLITE_OK)
+        return fa_sqlite_fail(store, diag, "cannot be opened");
+    sqlite3_busy_handler(store->db, wait_for_others, store);
+    static const struct {
+        int option, value;
+    } options[] = {
+        {SQLITE_DBCONFIG_DEFENSIVE, 1},   {SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0},
+        {SQLITE_DBCONFIG_ENABLE_FKEY, 1}, {SQLITE_DBCONFIG_ENABLE_TRIGGER, 0},
+        {SQLITE_DBCONFIG_ENABLE_VIEW, 0}, {SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 0},
+        {SQLITE_DBCONFIG_DQS_DDL, 0},     {SQLITE_DBCONFIG_DQS_DML, 0},
+    };
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        sqlite3_db_config(store->db, options[i].option, options[i].value, (int *)NULL);
+    sqlite3_limit(store->db, SQLITE_LIMIT_LENGTH, 2 * FA_STORE_CUBIN_MAX);
+    sqlite3_limit(store->db, SQLITE_LIMIT_ATTACHED, 0);
+    sqlite3_create_function_v2(store->db, "unix_ms", 0, SQLITE_UTF8, NULL, fa_sqlite_unix_ms, NULL,
+                               NULL, NULL);
+    sqlite3_int64 no_map = 0;
+    sqlite3_file_control(store->db, "main", SQLITE_FCNTL_MMAP_SIZE, &no_map);
+    return fa_db_exec(store, "PRAGMA cell_size_check = ON", diag);
+}
+
+/* ---- migrations -----------------------------------------------------------------------------*/
+struct migration {
+    const char *const *steps;
+    int count;
+};
+
+static int migrate(fa_store *store, void *context, fa_diag *diag)
+{
+    const struct migration *migration = context;
+    /* Read again inside the transaction: another process may have been here first. */
+    int sqlite_rc;
+    int version = fa_sqlite_pragma_int(store, "PRAGMA user_version", &sqlite_rc);
+    if (sqlite_rc != SQLITE_OK)
+        return fa_sqlite_fail(store, diag, "its version cannot be read");
+    for (int i = version < 0 ? 0 : version; i < migration->count; i++) {
+        int rc = fa_db_exec(store, migration->steps[i], diag);
+        if (rc != 0)
+            return rc;
+    }
+    if (version >= migration->count)
+        return 0;
+    char pragmas[128];
+    snprintf(pragmas, sizeof pragmas, "PRAGMA user_version = %d; PRAGMA application_id = %d;",
+             migration->count, FA_STORE_APPLICATION_ID);
+    return fa_db_exec(store, pragmas, diag);
+}
+
+int fa_sqlite_migrate(fa_store *store, const char *const *steps, int count, fa_diag *diag)
+{
+    struct migration migration = {steps, count};
+    return fa_db_write(store, migrate, &migration, diag);
+}
+
+/* ---- what is there --------------------------------------------------------------------------*/
+/* Writable by permission and by file system; the directory too, for the journal. */
+static int check_writable(fa_store *store, fa_diag *diag)
+{
+    char directory[FA_STORE_PATH_MAX];
+    memcpy(directory, store->path, sizeof directory);
+    char *slash = strrchr(directory, '/');
+    slash[slash == directory ? 1 : 0] = 0;
+    if (faccessat(AT_FDCWD, store->path, W_OK, AT_EACCESS) == 0 &&
+        faccessat(AT_FDCWD, directory, W_OK, AT_EACCESS) == 0)
+        return 0;
+    return fa_fail(diag, FA_EREADONLY, "store %s cannot be written: %s", store->path,
+                   strerror(errno));
+}
+
+/* After a header that is ours, or none: can the file be read, and is it of our version?
+ * FA_ECORRUPT is SQLite's word that it is damaged. */
+static int read_version(fa_store *store, int *ret_version, fa_diag *diag)
+{
+    int sqlite_rc;
+    *ret_version = fa_sqlite_pragma_int(store, "PRAGMA user_version", &sqlite_rc);
+    if (sqlite_rc != SQLITE_OK)
+        return fa_sqlite_fail(store, diag, "cannot be read");
+    return 0;
+}
+
+/* A file without SQLite's header may be a store whose first block was lost, or a letter to one's aunt
+ * named in FA_TUNE_STORE by mistake. Only this very file's mark tells. */
+static int refuse_unknown(fa_store *store, fa_diag *diag)
+{
+    store->damaged = fa_db_is_marked(store->path);
+    if (store->damaged)
+        return fa_fail(diag, FA_ECORRUPT, "store %s: the file is damaged", store->path);
+    return fa_fail(
+        diag, FA_ESTORE,
+        "%s is not a store, and it was left as it is: set FA_TUNE_STORE to another file, "
+        "or move this one away",
+        store->path);
+}
+
+static int check_contents(fa_store *store, fa_diag *diag)
+{
+    fa_sqlite_header kind = FA_HEADER_UNKNOWN;
+    uint32_t newer = 0;
+    int version = 0, rc = fa_db_read_header(store, &kind, &newer, diag);
+    if (rc != 0)
+        return rc;
+    if (kind == FA_HEADER_UNKNOWN) {
+        /* A process may have been killed while it made the file: SQLite undoes that first. */
+        rc = read_version(store, &version, diag);
+        if (rc == 0)
+            rc = fa_db_read_header(store, &kind, &newer, diag);
+        if (rc == FA_ECORRUPT || (rc == 0 && kind == FA_HEADER_UNKNOWN))
+            return refuse_unknown(store, diag);
+        if (rc != 0)
+            return rc;
+    }
+    if (kind == FA_HEADER_NEWER)
+        return fa_fail(diag, FA_EVERSION,
+                       "store %s is of version %u and this library knows versions up to %d: use a "
+                       "newer fa-tune, or set FA_TUNE_STORE to another file",
+                       store->path, newer, FA_STORE_SCHEMA);
+    if (kind == FA_HEADER_FOREIGN)
+        return fa_fail(diag, FA_ESTORE,
+                       "%s is a database of another program: set FA_TUNE_STORE to another file",
+                       store->path);
+    if (kind == FA_HEADER_EMPTY && store->read_only)
+        return fa_fail(diag, FA_ENOTFOUND, "store %s is empty", store->path);
+    if (kind != FA_HEADER_EMPTY)
+        rc = read_version(store, &version, diag);
+    if (rc != 0 || version == FA_STORE_SCHEMA)
+        return rc;
+    if (store->read_only)
+        return fa_fail(diag, FA_EREADONLY,
+                       "store %s is of the older version %d and cannot be written: open it once "
+                       "where it can be",
+                       store->path, version);
+    store->fresh = kind == FA_HEADER_EMPTY;
+    rc = fa_sqlite_migrate(store, fa_db_schema_steps, FA_STORE_SCHEMA, diag);
+    if (store->fresh)
+        store->journal_ready = false; /* from now on everything is flushed */
+    store->fresh = false;
+    return rc;
+}
+
+static int connect_once(fa_store *store, fa_diag *diag)
+{
+    struct stat st;
+    int rc = fa_db_check_file(store->path, &st, diag);
+    if (rc == FA_ENOTFOUND && !store->read_only && !store->existing) {
+        rc = fa_db_create_empty(store->path, diag);
+        if (rc == 0)
+            rc = fa_db_check_file(store->path, &st, diag);
+    }
+    if (rc == 0 && !store->read_only)
+        rc = check_writable(store, diag);
+    if (rc != 0)
+        return rc;
+    store->device = st.st_dev;
+    store->inode = st.st_ino;
+    rc = connect_sqlite(store, diag);
+    if (rc == 0)
+        rc = check_contents(store, diag);
+    return rc;
+}
+
+static int connect_file(fa_store *store, fa_diag *ret_note, fa_diag *diag)
+{
+    int rc = fa_db_check_directory(store->path, diag);
+    for (int tries = 0; rc == 0 && tries < 3; tries++) {
+        rc = connect_once(store, diag);
+        if (rc == 0)
+            return 0;
+        if (rc != FA_ECORRUPT || !store->damaged || store->read_only)
+            break;
+        rc = fa_sqlite_set_aside(store, ret_note, diag);
+    }
+    fa_sqlite_disconnect(store);
+    store->damaged = false; /* whatever it was, the next opening finds out again */
+    return rc != 0 ? rc : fa_fail(diag, FA_ECORRUPT, "store %s keeps breaking", store->path);
+}
+
+static int connect_absent(fa_store *store, fa_diag *diag)
+{
+    store->absent = true;
+    int rc = connect_sqlite(store, diag);
+    store->journal_ready = true; /* memory has one of its own */
+    if (rc == 0)
+        rc = fa_sqlite_migrate(store, fa_db_schema_steps, FA_STORE_SCHEMA, diag);
+    if (rc != 0)
+        fa_sqlite_disconnect(store);
+    store->read_only = true;
+    return rc;
+}
+
+static int enter(fa_store *store, fa_diag *diag)
+{
+    if (store->db != NULL && store->damaged && !store->read_only) {
+        int rc = fa_sqlite_set_aside(store, NULL, diag);
+        if (rc != 0)
+            return rc;
+    }
+    /* Writing on after the file was renamed or removed would lose what is written. */
+    int moved = 0;
+    if (store->db != NULL &&
+        sqlite3_file_control(store->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK &&
+        moved != 0)
+        fa_sqlite_disconnect(store);
+    return store->db != NULL ? 0 : connect_file(store, NULL, diag);
+}
+
+static void close_store(fa_store *store)
+{
+    if (store->damaged && !store->read_only && store->db != NULL)
+        fa_sqlite_set_aside(store, NULL, NULL);
+    fa_sqlite_disconnect(store);
+}
+
+int fa_sqlite_open(fa_store *store, const char *path, fa_diag *ret_note, fa_diag *diag)
+{
+    store->backend = &fa_sqlite_backend;
+    store->enter = enter;
+    store->close = close_store;
+    bool create = !store->read_only && !store->existing;
+    int rc = fa_db_resolve(path, create, store->path, diag);
+    if (rc == FA_ENOTFOUND && store->existing) /* nor is its directory */
+        memcpy(store->path, path, strlen(path) + 1);
+    if (rc == 0)
+        rc = connect_file(store, ret_note, diag);
+    return rc == FA_ENOTFOUND && store->existing ? connect_absent(store, diag) : rc;
+}

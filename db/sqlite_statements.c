@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * SQLite as a backend: sentences for its errors, and the few calls of its library that statements
+ * and transactions need.
+ *
+ * Writers begin with BEGIN IMMEDIATE, so that they queue up for the file instead of meeting in the
+ * middle of two transactions, where neither could go on.
+ */
+#include "sqlite_statements.h"
+
+#include "paths.h"
+#include "store_mark.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- errors ---------------------------------------------------------------------------------*/
+static const struct {
+    int sqlite, code;
+    const char *advice;
+} meanings[] = {
+    {SQLITE_FULL, FA_EFULL, "no space is left: free some, nothing stored so far is lost"},
+    {SQLITE_BUSY, FA_EBUSY, "other processes have kept it busy for too long: try again"},
+    {SQLITE_LOCKED, FA_EBUSY, "it is in use: try again"},
+    {SQLITE_READONLY, FA_EREADONLY, "it cannot be written"},
+    {SQLITE_PERM, FA_EREADONLY, "access is denied"},
+    {SQLITE_AUTH, FA_EREADONLY, "access is denied"},
+    {SQLITE_CORRUPT, FA_ECORRUPT, "the file is damaged"},
+    {SQLITE_NOTADB, FA_ECORRUPT, "the file is damaged"},
+    {SQLITE_ERROR, FA_ECORRUPT, "its tables are not as they should be: move the file away"},
+    {SQLITE_CONSTRAINT, FA_ECORRUPT, "its tables are not as they should be: move the file away"},
+    {SQLITE_NOMEM, FA_ENOMEM, "out of memory"},
+    {SQLITE_TOOBIG, FA_EINVAL, "a value is too large to be stored"},
+};
+
+int fa_sqlite_fail(fa_store *store, fa_diag *diag, const char *what)
+{
+    int sqlite = sqlite3_errcode(store->db) & 0xff;
+    /* SQLite does not keep the errno of a failed commit; step() has cleared it before. */
+    int last = errno, code = FA_EIO;
+    int error = sqlite3_system_errno(store->db) != 0 ? sqlite3_system_errno(store->db) : last;
+    const char *advice = "reading or writing failed: look at the disk";
+    for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++) {
+        if (meanings[i].sqlite == sqlite) {
+            code = meanings[i].code;
+            advice = meanings[i].advice;
+        }
+    }
+    /* An I/O error carries its errno; a full disk may show itself this way too. */
+    if ((sqlite == SQLITE_IOERR || sqlite == SQLITE_CANTOPEN) && error != 0) {
+        code = fa_db_errno(error) == FA_ENOTFOUND ? FA_EIO : fa_db_errno(error);
+        advice = code == FA_EFULL ? meanings[0].advice : strerror(error);
+    }
+    if (sqlite == SQLITE_CORRUPT || sqlite == SQLITE_NOTADB)
+        store->damaged = true;
+    return fa_fail(diag, code, "store %s: %s: %s (SQLite: %s)", store->path, what, advice,
+                   sqlite3_errmsg(store->db));
+}
+
+/* ---- statements -----------------------------------------------------------------------------*/
+static int run_exec(fa_store *store, const char *sql, fa_diag *diag)
+{
+    errno = 0;
+    if (sqlite3_exec(store->db, sql, NULL, NULL, NULL) == SQLITE_OK)
+        return 0;
+    return fa_sqlite_fail(store, diag, "a command failed");
+}
+
+int fa_sqlite_pragma_int(fa_store *store, const char *sql, int *ret_sqlite_rc)
+{
+    sqlite3_stmt *statement = NULL;
+    errno = 0;
+    int value = 0, rc = sqlite3_prepare_v2(store->db, sql, -1, &statement, NULL);
+    if (rc == SQLITE_OK && sqlite3_step(statement) == SQLITE_ROW)
+        value = sqlite3_column_int(statement, 0);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_finalize(statement);
+    *ret_sqlite_rc = rc;
+    return value;
+}
+
+static int prepare(fa_store *store, fa_statement *statement, fa_diag *diag)
+{
+    sqlite3_stmt *handle = NULL;
+    errno = 0;
+    if (sqlite3_prepare_v3(store->db, statement->sql, -1, SQLITE_PREPARE_PERSISTENT, &handle,
+                           NULL) != SQLITE_OK)
+        return fa_sqlite_fail(store, diag, "a command was not understood");
+    statement->handle = handle;
+    return 0;
+}
+
+static int step(fa_store *store, fa_statement *statement, fa_diag *diag)
+{
+    errno = 0;
+    int sqlite = sqlite3_step(statement->handle);
+    if (sqlite == SQLITE_ROW)
+        return 1;
+    return sqlite == SQLITE_DONE ? 0 : fa_sqlite_fail(store, diag, "a command failed");
+}
+
+static void reset(fa_statement *statement)
+{
+    sqlite3_reset(statement->handle);
+    sqlite3_clear_bindings(statement->handle);
+}
+
+static int bind(fa_statement *statement, int place, const fa_value *value)
+{
+    sqlite3_stmt *handle = statement->handle;
+    sqlite3_destructor_type life = value->copy ? SQLITE_TRANSIENT : SQLITE_STATIC;
+    int sqlite = SQLITE_MISMATCH;
+    switch (value->kind) {
+    case FA_VALUE_NULL:
+        sqlite = sqlite3_bind_null(handle, place);
+        break;
+    case FA_VALUE_INT:
+        sqlite = sqlite3_bind_int64(handle, place, value->integer);
+        break;
+    case FA_VALUE_REAL: /* NaN becomes NULL */
+        sqlite = sqlite3_bind_double(handle, place, value->real);
+        break;
+    case FA_VALUE_TEXT:
+        sqlite = sqlite3_bind_text64(handle, place, value->bytes, value->size, life, SQLITE_UTF8);
+        break;
+    case FA_VALUE_BLOB:
+        sqlite = sqlite3_bind_blob64(handle, place, value->bytes, value->size, life);
+        break;
+    case FA_VALUE_OTHER:
+    case FA_VALUE_NO_MEMORY:
+        break;
+    }
+    if (sqlite == SQLITE_OK)
+        return 0;
+    return sqlite == SQLITE_NOMEM ? FA_ENOMEM : FA_EINVAL;
+}
+
+static void column(fa_statement *statement, int index, fa_value *ret_value)
+{
+    sqlite3_stmt *handle = statement->handle;
+    fa_value value = {.kind = FA_VALUE_OTHER};
+    switch (sqlite3_column_type(handle, index)) {
+    case SQLITE_NULL:
+        value.kind = FA_VALUE_NULL;
+        break;
+    case SQLITE_INTEGER:
+        value.kind = FA_VALUE_INT;
+        value.integer = sqlite3_column_int64(handle, index);
+        break;
+    case SQLITE_FLOAT:
+        value.kind = FA_VALUE_REAL;
+        value.real = sqlite3_column_double(handle, index);
+        break;
+    case SQLITE_TEXT:
+        value.bytes = sqlite3_column_text(handle, index);
+        value.kind = value.bytes != NULL ? FA_VALUE_TEXT : FA_VALUE_OTHER;
+        break;
+    case SQLITE_BLOB:
+        value.kind = FA_VALUE_BLOB;
+        value.bytes = sqlite3_column_blob(handle, index);
+        break;
+    }
+    if ((value.kind == FA_VALUE_OTHER || value.kind == FA_VALUE_BLOB) && value.bytes == NULL &&
+        sqlite3_errcode(sqlite3_db_handle(handle)) == SQLITE_NOMEM)
+        value.kind = FA_VALUE_NO_MEMORY;
+    if (value.kind == FA_VALUE_TEXT || value.kind == FA_VALUE_BLOB)
+        value.size = (size_t)sqlite3_column_bytes(handle, index);
+    *ret_value = value;
+}
+
+static int64_t changes(fa_store *store)
+{
+    return sqlite3_changes64(store->db);
+}
+
+void fa_sqlite_disconnect(fa_store *store)
+{
+    for (size_t i = 0; i < FA_STATEMENTS_MAX; i++) {
+        sqlite3_finalize(store->statement[i].handle);
+        store->statement[i].handle = NULL;
+    }
+    sqlite3_close(store->db);
+    store->db = NULL;
+    store->journal_ready = store->marked = false;
+    store->seen = 0;
+}
+
+/* ---- transactions ---------------------------------------------------------------------------*/
+/* A rollback journal, not WAL: WAL's readers must write beside the file, its locks live in shared
+ * memory, and before SQLite 3.51.3 two checkpointers can corrupt the file. TRUNCATE keeps the
+ * journal's directory entry, and readers take an empty journal for none with one stat(). */
+static int is_truncate(void *context, int columns, char **values, char **names)
+{
+    (void)names;
+    *(bool *)context = columns == 1 && values[0] != NULL && strcmp(values[0], "truncate") == 0;
+    return 0;
+}
+
+/* Also turns a file back that another program has switched to WAL. */
+static int prepare_journal(fa_store *store, fa_diag *diag)
+{
+    if (store->journal_ready)
+        return 0;
+    bool good = false;
+    errno = 0;
+    if (sqlite3_exec(store->db, "PRAGMA journal_mode = TRUNCATE", is_truncate, &good, NULL) !=
+        SQLITE_OK)
+        return fa_sqlite_fail(store, diag, "its journal cannot be prepared");
+    if (!good)
+        return fa_fail(diag, FA_EBUSY,
+                       "store %s: another program uses it with another kind of "
+                       "journal; close that first",
+                       store->path);
+    /* Flushing empty tables would cost a first caller as much as everything else together. Should the
+     * power fail before the first commit that counts, and flushes them too, the file is found
+     * damaged and set aside with nothing in it. */
+    int rc = run_exec(
+        store, store->fresh ? "PRAGMA synchronous = OFF" : "PRAGMA synchronous = FULL", diag);
+    store->journal_ready = rc == 0;
+    return rc;
+}
+
+static int begin(fa_store *store, fa_diag *diag)
+{
+    int rc = prepare_journal(store, diag);
+    return rc != 0 ? rc : run_exec(store, "BEGIN IMMEDIATE", diag);
+}
+
+/* What has taken a change of ours was read as a store before. */
+static int commit(fa_store *store, fa_diag *diag)
+{
+    int rc = run_exec(store, "COMMIT", diag);
+    if (rc == 0 && !store->marked && !store->absent)
+        fa_db_mark_store(store->path);
+    store->marked = store->marked || rc == 0;
+    return rc;
+}
+
+/* Some errors have rolled back already. A rollback that fails leaves a hot journal, which the next
+ * to open the file plays back; so the connection is given up. */
+static void rollback(fa_store *store)
+{
+    if (sqlite3_get_autocommit(store->db) == 0 && run_exec(store, "ROLLBACK", NULL) != 0)
+        fa_sqlite_disconnect(store);
+}
+
+/* ---- waiting --------------------------------------------------------------------------------*/
+/* Nothing to do: those who wait look at the file themselves. */
+static int notify(fa_store *store, fa_diag *diag)
+{
+    (void)store;
+    (void)diag;
+    return 0;
+}
+
+/* data_version changes when another connection has written the file. */
+static int wait(fa_store *store, int timeout_ms, fa_diag *diag)
+{
+    enum { NAP_MS = 20 };
+    const struct timespec nap = {.tv_nsec = NAP_MS * 1000000};
+    for (int waited = 0;; waited += NAP_MS) {
+        int sqlite_rc;
+        int64_t now = 1 + (int64_t)fa_sqlite_pragma_int(store, "PRAGMA data_version", &sqlite_rc);
+        if (sqlite_rc != SQLITE_OK)
+            return fa_sqlite_fail(store, diag, "cannot be read");
+        bool changed = store->seen != now;
+        store->seen = now;
+        if (changed)
+            return 0;
+        if (waited >= timeout_ms)
+            return FA_ETIMEOUT;
+        nanosleep(&nap, NULL);
+    }
+}
+
+/* SQL's unix_ms(). */
+void fa_sqlite_unix_ms(sqlite3_context *context, int count, sqlite3_value **values)
+{
+    struct timespec now;
+    (void)count;
+    (void)values;
+    clock_gettime(CLOCK_REALTIME, &now);
+    sqlite3_result_int64(context, (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
+}
+
+const fa_backend fa_sqlite_backend = {
+    .exec = run_exec,
+    .prepare = prepare,
+    .step = step,
+    .reset = reset,
+    .bind = bind,
+    .column = column,
+    .changes = changes,
+    .begin = begin,
+    .commit = commit,
+    .notify = notify,
+    .wait = wait,
+    .rollback = rollback,
+};

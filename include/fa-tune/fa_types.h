@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The plain types that every floor and every caller speaks: errors, problem, GPU, config, trial
+ * outcome and origin. Public: installed beside fa_tune.h, compiles alone as C11 and as C++.
+ *
+ * Nothing here allocates. Integer values of enums are ABI and are also what the store keeps by
+ * name, so names and values only ever grow.
+ */
+#ifndef FA_TYPES_H
+#define FA_TYPES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- errors ---------------------------------------------------------------------------------
+ * Functions return 0 or one of these; the sentence for a person is in fa_diag. */
+#define FA_ERRORS(X)                                                          \
+    X(EINVAL, -1, "invalid argument")                                         \
+    X(ENOMEM, -2, "out of memory")                                            \
+    X(EIO, -3, "input/output error")                                          \
+    X(ENOTSUP, -4, "not supported")                                           \
+    X(ENOTFOUND, -5, "not found")                                             \
+    X(ENODRIVER, -6, "no usable CUDA driver")                                 \
+    X(ENODEVICE, -7, "no CUDA device")                                        \
+    X(ENONVRTC, -8, "no usable NVRTC")                                        \
+    X(ECUDA, -9, "CUDA driver call failed")                                   \
+    X(ECOMPILE, -10, "kernel does not compile")                               \
+    X(EMANIFEST, -11, "manifest is not valid")                                \
+    X(ESTORE, -12, "store is not usable")                                     \
+    X(ECORRUPT, -13, "data is corrupt")                                       \
+    X(EVERSION, -14, "made by a newer version")                               \
+    X(EREADONLY, -15, "store is read-only")                                   \
+    X(EFULL, -16, "disk is full")                                             \
+    X(EBUSY, -17, "in use by another process")                                \
+    X(ETIMEOUT, -18, "timed out")                                             \
+    X(ECANCELED, -19, "canceled")                                             \
+    X(EWORKER, -20, "worker process failed")                                  \
+    X(ENOKERNEL, -21, "no kernel survived")                                   \
+    X(EALIGN, -22, "pointers or strides are not aligned as the kernel needs") \
+    X(EFORKED, -23, "used in a forked child")                                 \
+    X(EUNTRUSTED, -24, "not signed by a key that is trusted")
+
+#define FA_ERROR_ENUM(name, value, text) FA_##name = (value),
+enum fa_error { FA_OK = 0, FA_ERRORS(FA_ERROR_ENUM) };
+#undef FA_ERROR_ENUM
+
+/* What failed, on what, and what to do: one or two sentences, UTF-8, control bytes escaped.
+ * May be passed as NULL everywhere. */
+typedef struct fa_diag {
+    char text[1024];
+} fa_diag;
+
+/* ---- problem --------------------------------------------------------------------------------*/
+typedef enum fa_dtype { FA_FP16 = 0, FA_BF16 = 1 } fa_dtype;
+
+/* Where the causal diagonal is anchored when seq_q != seq_k. BOTTOM_RIGHT is FlashAttention's and
+ * FlashInfer's (query i sees keys j <= i + seq_k - seq_q); TOP_LEFT is PyTorch SDPA's (j <= i). */
+typedef enum fa_causal {
+    FA_CAUSAL_NONE = 0,
+    FA_CAUSAL_BOTTOM_RIGHT = 1,
+    FA_CAUSAL_TOP_LEFT = 2
+} fa_causal;
+
+/* Layout used while measuring; a tuned kernel takes any strides. */
+typedef enum fa_layout { FA_BHSD = 0, FA_BSHD = 1 } fa_layout;
+
+enum { FA_PROBLEM_VALUES = 32 };
+
+/* What can be computed: a table of the fields of its problems, known for as long as the process runs. */
+typedef struct fa_operation fa_operation;
+
+/* One problem of an operation: a value for each field of its table, in the table's order; values beyond
+ * are 0. The size is fixed for good: a new field takes a value that was unused. A problem that is all
+ * zeroes but for the fields below is attention forward, O = softmax(scale * Q K^T + mask) V. */
+typedef struct fa_problem {
+    const fa_operation *operation; /* NULL: attention forward */
+    __extension__ union {
+        int32_t value[FA_PROBLEM_VALUES];
+        __extension__ struct { /* attention forward's fields */
+            fa_dtype dtype;
+            fa_causal causal;
+            fa_layout layout;
+            int32_t head_dim;  /* multiple of 8, 8..256 */
+            int32_t batch;     /* 0..2^31-1 */
+            int32_t heads_q;   /* 1..65535, a multiple of heads_kv */
+            int32_t heads_kv;  /* 1..65535 */
+            int32_t seq_q;     /* 0..2^31-1 */
+            int32_t seq_k;     /* 0..2^31-1 */
+            int32_t want_lse;  /* 0 or 1: measure with the LSE output written */
+            int32_t unaligned; /* 0 or 1: pointers or strides are not multiples of 16 bytes: slower
+                                  loads */
+        };
+    };
+} fa_problem;
+
+/* ---- GPU ------------------------------------------------------------------------------------*/
+typedef struct fa_gpu {
+    char name[64];           /* "L4", "NVIDIA H200": a label, never a key */
+    int32_t sm;              /* compute capability x 10: 89 */
+    int32_t sm_count;
+    int32_t smem_per_block;  /* bytes, with opt-in */
+    int32_t smem_per_sm;     /* bytes */
+    int32_t smem_reserved;   /* bytes each resident block costs on top */
+    int32_t regs_per_sm;     /* 32-bit registers */
+    int32_t threads_per_sm;
+    int32_t blocks_per_sm;
+    int64_t l2_bytes;
+    int32_t memory_bus_bits;
+    int32_t clock_mhz;       /* boost (catalogue) or maximum (device) SM clock */
+    double bandwidth_gbs;    /* device memory, GB/s */
+    double tensor_tflops;    /* dense fp16 -> fp32 accumulate, at clock_mhz */
+    bool present;            /* queried from a device of this machine */
+    int32_t ordinal;         /* CUDA ordinal where present, else -1 */
+    char uuid[40];           /* where present */
+} fa_gpu;
+
+/* ---- config ---------------------------------------------------------------------------------*/
+enum { FA_MAX_TUNABLES = 16, FA_NAME_MAX = 32 };
+
+typedef struct fa_tunable {
+    char name[FA_NAME_MAX];
+    int32_t value;
+} fa_tunable;
+
+/* One assignment of a family's tunables, by name. */
+typedef struct fa_config {
+    char family[FA_NAME_MAX];
+    int32_t count;
+    fa_tunable tunable[FA_MAX_TUNABLES];
+} fa_config;
+
+/* ---- where a config ended -------------------------------------------------------------------*/
+#define FA_STATUSES(X)                                                              \
+    X(PENDING, 0, "pending")               /* not tried yet */                      \
+    X(CONSTRAINT, 1, "constraint")         /* structurally impossible */            \
+    X(BUDGET, 2, "budget")                 /* shared memory does not fit */         \
+    X(REGISTERS, 3, "registers")           /* hopeless by the register estimate */  \
+    X(COMPILE_FAILED, 4, "compile-failed")                                          \
+    X(COMPILE_TIMEOUT, 5, "compile-timeout")                                        \
+    X(SPILLS, 6, "spills")                 /* cubin uses local memory */            \
+    X(CUBIN, 7, "cubin")                   /* cubin contradicts its budget */       \
+    X(COMPILED, 8, "compiled")             /* clean cubin; not measured (no GPU) */ \
+    X(LOAD_FAILED, 9, "load-failed")                                                \
+    X(LAUNCH_FAILED, 10, "launch-failed")                                           \
+    X(WRONG, 11, "wrong")                  /* failed its proof */                   \
+    X(CRASHED, 12, "crashed")              /* took its worker down */               \
+    X(TIMEOUT, 13, "timeout")                                                       \
+    X(OUT_OF_MEMORY, 14, "out-of-memory")                                           \
+    X(MEASURED, 15, "measured")            /* proved and timed */
+
+#define FA_STATUS_ENUM(name, value, text) FA_STATUS_##name = (value),
+typedef enum fa_status { FA_STATUSES(FA_STATUS_ENUM) } fa_status;
+#undef FA_STATUS_ENUM
+
+/* How we know that a winner is good. Values are in the order in which they came to be; the order of
+ * trust is MEASURED, MEASURED_SAME_SILICON, IMPORTED, NEAREST, TRANSFERRED, PREDICTED. NEAREST is
+ * measured, but on another length than the one asked for. */
+#define FA_ORIGINS(X)                              \
+    X(MEASURED, 0, "measured")                     \
+    X(MEASURED_SAME_SILICON, 1, "measured-same-silicon") \
+    X(IMPORTED, 2, "imported")                     \
+    X(TRANSFERRED, 3, "transferred")               \
+    X(PREDICTED, 4, "predicted")                   \
+    X(NEAREST, 5, "nearest")
+
+#define FA_ORIGIN_ENUM(name, value, text) FA_ORIGIN_##name = (value),
+typedef enum fa_origin { FA_ORIGINS(FA_ORIGIN_ENUM) } fa_origin;
+#undef FA_ORIGIN_ENUM
+
+/* How much a request may spend; fa_tune.h says how each answers. */
+typedef enum fa_effort {
+    FA_EFFORT_CACHED = 0,  /* stored winners only; FA_ENOTFOUND otherwise */
+    FA_EFFORT_PREDICT = 1, /* else what is transferred or predicted, proved where the GPU is, untimed */
+    FA_EFFORT_MEASURE = 2, /* else measure: what is ready, or the whole space, once */
+    FA_EFFORT_PATIENT = 3  /* the whole space with more repeats, even when a winner is stored */
+} fa_effort;
+
+/* One config's way through the funnel. Negative or zero fields: not known (not got there). */
+typedef struct fa_trial {
+    fa_config config;
+    fa_status status;
+    char reason[512];        /* why it ended where it did; when measured, whose code it has, or empty */
+    int32_t threads;
+    int32_t smem_bytes;      /* dynamic shared memory of one block */
+    int32_t registers;       /* per thread, from the cubin */
+    int32_t spill_bytes;     /* stack bytes per thread, from the cubin */
+    int32_t blocks_per_sm;   /* occupancy limit */
+    uint32_t grid[3];
+    double compile_ms;
+    double predicted_us;     /* the model's estimate */
+    double median_us;        /* measured; 0 when not */
+    double low_us, high_us;  /* 95% confidence interval of the median */
+    int32_t sample_count;
+    double max_error;        /* largest |o - reference| of the proof */
+    double tolerance;        /* what it was held to */
+    bool raced;              /* timed in the final race, interleaved with its rivals: only the times
+                                of one race compare finely */
+} fa_trial;
+
+/* ---- baselines ------------------------------------------------------------------------------*/
+/* What somebody else's kernel takes for a problem on a GPU type, as somebody measured it. */
+typedef struct fa_baseline {
+    fa_problem problem;
+    char gpu_name[64];     /* the catalogue's name where it knows the GPU ("H200") */
+    char peer[32];         /* "pytorch-cudnn", "pytorch-fa2", "fa3": letters, digits, . _ + - */
+    double median_us;
+    double low_us, high_us; /* its 95% confidence interval; both 0: not known */
+    int32_t sample_count;   /* 0: not known */
+    int64_t unix_time;      /* when it was measured or, if nobody said, imported */
+    char source[128];       /* what made it ("PyTorch 2.11, CUDA 13.0"); may be empty */
+} fa_baseline;
+
+/* ---- sweeps ---------------------------------------------------------------------------------*/
+#define FA_SWEEP_STATES(X)                                                     \
+    X(RUNNING, 0, "running")                                                   \
+    X(DONE, 1, "done")                 /* every item ended, some may have failed */ \
+    X(BUDGET_SPENT, 2, "budget-spent")                                         \
+    X(STOPPED, 3, "stopped")           /* asked to, or its process ended */
+
+#define FA_ITEM_STATES(X)    \
+    X(PENDING, 0, "pending") \
+    X(RUNNING, 1, "running") \
+    X(DONE, 2, "done")       \
+    X(FAILED, 3, "failed")
+
+#define FA_SWEEP_STATE_ENUM(name, value, text) FA_SWEEP_##name = (value),
+typedef enum fa_sweep_state { FA_SWEEP_STATES(FA_SWEEP_STATE_ENUM) } fa_sweep_state;
+#undef FA_SWEEP_STATE_ENUM
+#define FA_ITEM_STATE_ENUM(name, value, text) FA_ITEM_##name = (value),
+typedef enum fa_item_state { FA_ITEM_STATES(FA_ITEM_STATE_ENUM) } fa_item_state;
+#undef FA_ITEM_STATE_ENUM
+
+/* What a sweep may spend in all of its runs together; 0: as much as it takes. */
+typedef struct fa_sweep_budget {
+    double seconds;
+    int64_t trials;
+    double cost;  /* money; needs a price */
+    double price; /* money per hour that a GPU is held */
+} fa_sweep_budget;
+
+/* What has been spent. A trial is a config that came to an end; a cubin is reused when it was in the
+ * store already, of another problem that renders the same source or of an earlier run. */
+typedef struct fa_sweep_spent {
+    double seconds, cost;
+    int64_t trials, compiled, reused;
+} fa_sweep_spent;
+
+/* A grid of problems as one job. */
+typedef struct fa_sweep {
+    char key[65];    /* of its items and of how they are tuned */
+    char plan[512];  /* as a person asked for it */
+    fa_sweep_state state;
+    fa_sweep_budget budget;
+    fa_sweep_spent spent;
+    int32_t items, done, failed; /* of the items, how many */
+    int64_t created, updated;    /* Unix time */
+} fa_sweep;
+
+/* One problem on one GPU type. */
+typedef struct fa_sweep_item {
+    fa_problem problem;
+    char gpu[64];        /* name of a GPU type; "": the device here */
+    fa_item_state state; /* from here on the library's */
+    int32_t attempts;
+    fa_sweep_spent spent;
+    char reason[512];    /* why it failed */
+} fa_sweep_item;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

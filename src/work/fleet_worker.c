@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A worker of the fleet: takes items from the queue, tunes them here, publishes what came of it.
+ *
+ * Workload: one item at a time, of a second or of minutes. Invariants: a claim that is held gives signs
+ * of life from a thread with its own connection, however long the tune; a result goes out in the
+ * transaction that compares the claim's fence, or not at all; whatever ends the worker, its item goes
+ * to another, at once when it was handed back, else when its claim runs out.
+ */
+#include "fleet.h"
+
+#include "error.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* An item that so many workers have died of, or given back, is no bad luck any more. */
+enum { ATTEMPTS_MOST = 40, PAUSE_MS = 500 };
+
+struct worker {
+    fa_tuner *tuner;
+    const fa_worker_request *request;
+    fa_worker_report report;
+    char gpu[64];   /* type that it works for; "": any, compiling */
+    bool measures;  /* on the device `ordinal` */
+    int32_t ordinal;
+    bool stop;      /* told to */
+    double idle_since_s;
+
+    fa_queue_claim claim;
+    fa_sweep_item item;
+    fa_fleet_how how;
+    fa_work_stage stage;
+    fa_answer answer;
+    fa_sweep_spent spent;
+    fa_progress seen;
+    double began_s;
+};
+
+static double now_s(void)
+{
+    return (double)fa_clock_ns() / 1e9;
+}
+
+/* ---- telling --------------------------------------------------------------------------------*/
+static void tell(struct worker *w, fa_worker_progress *progress)
+{
+    progress->report = &w->report;
+    progress->stage = w->stage;
+    if (progress->event == FA_WORK_IDLE)
+        progress->idle_s = now_s() - w->idle_since_s;
+    else
+        progress->item = &w->item;
+    if (progress->reason == NULL)
+        progress->reason = "";
+    if (w->request->progress != NULL && w->request->progress(w->request->context, progress) != 0)
+        w->stop = true;
+}
+
+static void tell_event(struct worker *w, fa_work_event event, const char *reason)
+{
+    fa_worker_progress progress = {.event = event, .reason = reason};
+    tell(w, &progress);
+}
+
+static void tell_end(struct worker *w, fa_work_end end, const char *reason)
+{
+    int32_t *const count[] = {
+        [FA_WORK_DONE] = w->stage == FA_WORK_MEASURE ? &w->report.measured : &w->report.compiled,
+        [FA_WORK_FAILED] = &w->report.failed,
+        [FA_WORK_HANDED_BACK] = &w->report.handed_back,
+        [FA_WORK_REFUSED] = &w->report.refused,
+        [FA_WORK_UNPUBLISHED] = &w->report.unpublished,
+    };
+    fa_worker_progress progress = {.event = FA_WORK_ENDS, .end = end, .reason = reason,
+                                   .answer = end == FA_WORK_DONE ? &w->answer : NULL};
+    ++*count[end];
+    tell(w, &progress);
+}
+
+/* An fa_request.progress: runs inside fa_tune(). */
+static int tune_event(void *context, const fa_progress *tune)
+{
+    struct worker *w = context;
+    fa_sweep_spent more = fa_spent_of_event(&w->seen, tune);
+    fa_worker_progress progress = {.event = FA_WORK_TUNES, .tune = tune};
+    w->spent.trials += more.trials;
+    w->spent.compiled += more.compiled;
+    w->spent.reused += more.reused;
+    tell(w, &progress);
+    return w->stop;
+}
+
+static void pause_a_little(void)
+{
+    const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000L};
+    nanosleep(&pause, NULL);
+}
+
+/* ---- the queue ------------------------------------------------------------------------------*/
+/* Something that is said to the queue about the claim. */
+typedef int saying(struct worker *w, fa_store *store, const char *text, fa_diag *diag);
+
+static int scope_of_item(struct worker *w, fa_scope *ret_scope, fa_diag *diag)
+{
+    fa_target target;
+    int rc = fa_target_resolve(w->tuner, &w->item.problem, w->measures ? NULL : w->item.gpu,
+                               w->ordinal, w->how.exact, &target, diag);
+    if (rc == 0)
+        *ret_scope = target.scope;
+    return rc;
+}
+
+/* What the tune left in the local store. */
+static int local_winner(struct worker *w, fa_scope *ret_scope, fa_winner_record *ret_winner,
+                        fa_cubin_record *ret_cubin, fa_diag *diag)
+{
+    int rc = scope_of_item(w, ret_scope, diag);
+    if (rc != 0)
+        return rc;
+    ret_scope->problem = w->answer.from_problem;
+    rc = fa_store_winner_get(w->tuner->store, ret_scope, ret_winner, ret_cubin, diag);
+    return rc == FA_ENOTFOUND ? fa_fail(diag, FA_EINVAL, "the local store has lost the winner") : rc;
+}
+
+static int say_published(struct worker *w, fa_store *store, const char *text, fa_diag *diag)
+{
+    fa_winner_record winner = {0};
+    fa_cubin_record cubin = {0};
+    fa_scope scope;
+    (void)text;
+    int rc = local_winner(w, &scope, &winner, &cubin, diag);
+    if (rc == 0)
+        fa_fleet_doubt(store, &winner, &cubin);
+    if (rc == 0)
+        rc = fa_store_queue_publish(store, &w->claim, &winner, &cubin, &w->spent, NULL, diag);
+    fa_cubin_record_free(&cubin);
+    fa_winner_record_free(&winner);
+    return rc;
+}
+
+/* All that is clean, and what the model makes of it, for those who ask before anybody measured. */
+static int say_compiled(struct worker *w, fa_store *store, const char *text, fa_diag *diag)
+{
+    fa_winner_record winner = {0};
+    fa_cubin_record cubin = {0};
+    fa_scope scope;
+    (void)text;
+    int rc = local_winner(w, &scope, &winner, &cubin, diag);
+    if (rc == 0)
+        rc = fa_store_queue_renew(store, &w->claim, w->tuner->fleet->lease_ms, diag);
+    if (rc == 0)
+        rc = fa_fleet_share_cubins(w->tuner, &scope, true, diag);
+    if (rc == 0)
+        rc = fa_store_winner_put(store, &winner, &cubin, NULL, diag);
+    if (rc == 0)
+        rc = fa_store_queue_compiled(store, &w->claim, &w->spent, diag);
+    fa_cubin_record_free(&cubin);
+    fa_winner_record_free(&winner);
+    return rc;
+}
+
+static int say_failed(struct worker *w, fa_store *store, const char *text, fa_diag *diag)
+{
+    return fa_store_queue_fail(store, &w->claim, text, &w->spent, diag);
+}
+
+static int say_given_back(struct worker *w, fa_store *store, const char *text, fa_diag *diag)
+{
+    (void)text;
+    return fa_store_queue_give_back(store, &w->claim, &w->spent, diag);
+}
+
+static int say_once(struct worker *w, saying *say, const char *text, fa_diag *diag)
+{
+    fa_tuner *tuner = w->tuner;
+    pthread_mutex_lock(&tuner->work);
+    fa_store *store = fa_fleet_store(tuner);
+    int rc = store != NULL ? say(w, store, text, diag)
+                           : fa_fail(diag, FA_EIO, "%s", tuner->fleet->why.text);
+    if (store != NULL && fa_fleet_again(tuner, rc))
+        rc = say(w, store, text, diag);
+    if (rc != 0 && rc != FA_EBUSY && store != NULL)
+        fa_fleet_failed(tuner, rc, diag);
+    tuner->fleet->retry_ns = 0; /* a result waits: there is nothing better to do than to try again */
+    pthread_mutex_unlock(&tuner->work);
+    return rc;
+}
+
+/* Not counted, as a refused end of a claim is. */
+static int say_here(struct worker *w, fa_store *store, const char *text, fa_diag *diag)
+{
+    (void)text;
+    return fa_store_queue_renew(store, &w->claim, w->tuner->fleet->lease_ms, diag);
+}
+
+/* Says it until the database has heard it or the worker is told to stop. FA_EBUSY: the claim is lost,
+ * and no mere want of time. */
+static int say_at_last(struct worker *w, saying *say, const char *text, fa_diag *diag)
+{
+    for (;;) {
+        int rc = say_once(w, say, text, diag);
+        if (rc == FA_EBUSY && say_once(w, say_here, "", diag) == FA_EBUSY)
+            return rc;
+        if (rc != FA_EIO && rc != FA_EBUSY)
+            return rc;
+        fa_worker_progress progress = {.event = FA_WORK_TUNES, .tune = &w->seen,
+                                       .reason = diag->text};
+        tell(w, &progress);
+        if (w->stop)
+            return rc;
+        pause_a_little();
+    }
+}
+
+/* ---- an item --------------------------------------------------------------------------------*/
+struct beating {
+    const fa_queue_claim *claim;
+    int32_t lease_ms;
+};
+
+static int renew(fa_store *store, void *context, fa_diag *diag)
+{
+    const struct beating *beating = context;
+    return fa_store_queue_renew(store, beating->claim, beating->lease_ms, diag);
+}
+
+static int tune(struct worker *w, fa_diag *diag)
+{
+    fa_tuner *tuner = w->tuner;
+    struct beating beating = {&w->claim, tuner->fleet->lease_ms};
+    fa_heartbeat *heartbeat = NULL;
+    fa_request request = {.size = sizeof request,
+                          .problem = w->item.problem,
+                          .gpu = w->measures ? NULL : w->item.gpu,
+                          .ordinal = w->ordinal,
+                          .effort = w->how.effort,
+                          .again = w->how.again,
+                          .exact = w->how.exact,
+                          .progress = tune_event,
+                          .context = w};
+    int rc = fa_heartbeat_start(tuner->fleet, renew, &beating, &heartbeat, diag);
+    if (rc == 0)
+        rc = fa_tune_here(tuner, &request, &w->answer, diag);
+    fa_heartbeat_stop(&heartbeat);
+    w->spent.seconds = now_s() - w->began_s;
+    w->spent.cost = w->measures ? w->spent.seconds * w->how.price / 3600 : 0;
+    return rc;
+}
+
+struct sharing {
+    fa_tuner *tuner;
+    const fa_scope *scope;
+};
+
+static int share_trials(void *context, fa_diag *diag)
+{
+    const struct sharing *sharing = context;
+    return fa_fleet_share_trials(sharing->tuner, sharing->scope, diag);
+}
+
+/* What the fleet gets besides the winner, without which it only knows less. */
+static void share_rest(struct worker *w)
+{
+    fa_tuner *tuner = w->tuner;
+    fa_scope scope;
+    fa_diag why = {{0}};
+    pthread_mutex_lock(&tuner->work);
+    if (tuner->fleet->store != NULL && scope_of_item(w, &scope, &why) == 0) {
+        struct sharing sharing = {tuner, &scope};
+        int rc = fa_fleet_share_cubins(tuner, &scope, false, &why);
+        if (rc == 0)
+            rc = fa_store_batch(tuner->fleet->store, share_trials, &sharing, &why);
+        if (rc != 0)
+            fa_fleet_failed(tuner, rc, &why);
+    }
+    pthread_mutex_unlock(&tuner->work);
+}
+
+/* The worker ends before its result could be published: the next call does that, weighed like any. */
+static void leave_in_outbox(struct worker *w)
+{
+    fa_scope scope;
+    pthread_mutex_lock(&w->tuner->work);
+    if (scope_of_item(w, &scope, NULL) == 0)
+        fa_store_outbox_add(w->tuner->store, &scope, NULL);
+    pthread_mutex_unlock(&w->tuner->work);
+}
+
+static void give_back(struct worker *w)
+{
+    fa_diag none = {{0}};
+    say_once(w, say_given_back, "", &none); /* else its claim runs out */
+    tell_end(w, FA_WORK_HANDED_BACK, "");
+}
+
+/* Tells the queue how the tune ended; non-zero ends the worker. */
+static int end_item(struct worker *w, int tuned, fa_diag *why, fa_diag *diag)
+{
+    fa_diag said = {{0}};
+    bool measured = fa_origin_trust(w->answer.origin) <= fa_origin_trust(FA_ORIGIN_IMPORTED);
+    if (tuned != 0 && (w->stop || tuned == FA_ECANCELED || fa_sweep_is_fatal(tuned))) {
+        give_back(w);
+        return w->stop ? 0 : fa_fail(diag, tuned, "%s", why->text);
+    }
+    saying *say = tuned != 0                                ? say_failed
+                  : w->stage == FA_WORK_MEASURE || measured ? say_published
+                                                            : say_compiled;
+    int rc = say_at_last(w, say, why->text, &said);
+    if (rc == 0 && say == say_published && w->stage == FA_WORK_MEASURE && !w->answer.from_store)
+        share_rest(w);
+    if (rc == FA_EBUSY) {
+        tell_end(w, FA_WORK_REFUSED, said.text);
+    } else if (rc == 0) {
+        tell_end(w, tuned == 0 ? FA_WORK_DONE : FA_WORK_FAILED, tuned == 0 ? "" : why->text);
+    } else if (w->stop) {
+        if (tuned == 0)
+            leave_in_outbox(w);
+        tell_end(w, FA_WORK_UNPUBLISHED, said.text);
+    } else {
+        give_back(w);
+        return fa_fail(diag, rc, "%s", said.text);
+    }
+    return 0;
+}
+
+static int run_item(struct worker *w, fa_diag *diag)
+{
+    fa_diag why = {{0}};
+    w->stage = w->measures ? FA_WORK_MEASURE : FA_WORK_COMPILE;
+    w->spent = (fa_sweep_spent){0};
+    w->seen = (fa_progress){0};
+    w->answer = (fa_answer){0};
+    w->began_s = now_s();
+    tell_event(w, FA_WORK_BEGINS, "");
+    if (w->stop) {
+        give_back(w);
+        return 0;
+    }
+    int rc = fa_fleet_how_read(w->claim.request, &w->how, &why);
+    if (rc == 0 && w->claim.item.fence > ATTEMPTS_MOST)
+        rc = fa_fail(&why, FA_EWORKER, "given up: %d workers have begun it and none came to an end",
+                     w->claim.item.fence - 1);
+    if (rc == 0)
+        rc = tune(w, &why);
+    return end_item(w, rc, &why, diag);
+}
+
+/* ---- the loop -------------------------------------------------------------------------------*/
+/* 0: an item is claimed; FA_ENOTFOUND: there is none, or the database does not answer, and *ret_why
+ * says so. */
+static int claim(struct worker *w, fa_diag *ret_why)
+{
+    fa_tuner *tuner = w->tuner;
+    const char *gpus[] = {w->gpu};
+    pthread_mutex_lock(&tuner->work);
+    fa_store *store = fa_fleet_store(tuner);
+    int rc = store == NULL
+                 ? fa_fail(ret_why, FA_EIO, "%s", tuner->fleet->why.text)
+                 : fa_store_queue_claim(store, gpus, w->gpu[0] != 0,
+                                        w->measures ? FA_STAGE_MEASURE : FA_STAGE_COMPILE,
+                                        tuner->fleet->holder, tuner->fleet->lease_ms, &w->claim,
+                                        &w->item, ret_why);
+    if (rc != 0 && rc != FA_ENOTFOUND && store != NULL)
+        fa_fleet_failed(tuner, rc, ret_why);
+    tuner->fleet->working = rc == 0;
+    pthread_mutex_unlock(&tuner->work);
+    return rc == 0 ? 0 : FA_ENOTFOUND;
+}
+
+/* Until something may have come, at most half a second. */
+static void wait_for_work(struct worker *w)
+{
+    fa_tuner *tuner = w->tuner;
+    fa_diag why = {{0}};
+    int rc = FA_EIO;
+    pthread_mutex_lock(&tuner->work);
+    fa_store *store = tuner->fleet->store;
+    if (store != NULL) {
+        fa_fleet_catch_up(tuner);
+        store = tuner->fleet->store;
+    }
+    if (store != NULL) {
+        rc = fa_store_wait(store, PAUSE_MS, &why);
+        if (rc != 0 && rc != FA_ETIMEOUT)
+            fa_fleet_failed(tuner, rc, &why);
+    }
+    if (tuner->fleet->failures > 0 && tuner->fleet->store == NULL) /* it has nothing else to do */
+        tuner->fleet->retry_ns = 0;
+    pthread_mutex_unlock(&tuner->work);
+    if (rc != 0 && rc != FA_ETIMEOUT)
+        pause_a_little();
+}
+
+static int work(struct worker *w, fa_diag *diag)
+{
+    int rc = 0;
+    w->idle_since_s = now_s();
+    while (rc == 0 && !w->stop) {
+        fa_diag why = {{0}};
+        if (claim(w, &why) == 0) {
+            rc = run_item(w, diag);
+            pthread_mutex_lock(&w->tuner->work);
+            w->tuner->fleet->working = false;
+            pthread_mutex_unlock(&w->tuner->work);
+            w->idle_since_s = now_s();
+            if (w->request->once)
+                break;
+            continue;
+        }
+        tell_event(w, FA_WORK_IDLE, why.text);
+        if (w->request->idle_exit_s > 0 &&
+            now_s() - w->idle_since_s >= w->request->idle_exit_s) {
+            if (why.text[0] != 0) /* nobody knows whether there was something to do */
+                rc = fa_fail(diag, FA_EIO, "%s", why.text);
+            break;
+        }
+        if (!w->stop)
+            wait_for_work(w);
+    }
+    return rc == 0 && w->stop ? fa_fail(diag, FA_ECANCELED, "stopped") : rc;
+}
+
+/* What this host can do for the queue. */
+static int look_around(struct worker *w, fa_diag *diag)
+{
+    static const fa_problem any = {.head_dim = 64, .batch = 1, .heads_q = 1, .heads_kv = 1,
+                                   .seq_q = 64, .seq_k = 64};
+    fa_target target;
+    const char *name = w->request->gpu;
+    pthread_mutex_lock(&w->tuner->work);
+    int rc = w->tuner->fleet == NULL
+                 ? fa_fail(diag, FA_ESTORE,
+                           "there is no queue to work on: set FA_TUNE_STORE to "
+                           "postgresql://USER@HOST/DATABASE")
+             : fa_store_is_read_only(w->tuner->store)
+                 ? fa_fail(diag, FA_EREADONLY, "the local store %s cannot be written",
+                           w->tuner->store_path)
+                 : fa_target_resolve(w->tuner, &any, name, w->request->ordinal, false, &target,
+                                     diag);
+    pthread_mutex_unlock(&w->tuner->work);
+    if (name == NULL && (rc == FA_ENODRIVER || (rc == FA_ENODEVICE && w->request->ordinal == 0)))
+        return 0; /* compiles for any */
+    if (rc != 0)
+        return rc;
+    w->measures = target.gpu.present;
+    w->ordinal = target.gpu.present ? target.gpu.ordinal : 0;
+    fa_fleet_gpu_type(&target.gpu, w->gpu);
+    return 0;
+}
+
+/* What nobody has measured here or in the fleet is measured, whatever a system bundle says. */
+static void ignore_system(fa_tuner *tuner, bool ignore)
+{
+    pthread_mutex_lock(&tuner->work);
+    tuner->ignore_system = ignore;
+    pthread_mutex_unlock(&tuner->work);
+}
+
+int fa_run_worker(fa_tuner *tuner, const fa_worker_request *request, fa_worker_report *ret_report,
+                  fa_diag *diag)
+{
+    fa_worker_request known = {0};
+    struct worker w = {.tuner = tuner, .request = &known};
+    int rc = fa_tuner_check(tuner, diag);
+    if (rc == 0 && (request == NULL || request->size < sizeof(size_t) || request->size > 4096))
+        rc = fa_fail(diag, FA_EINVAL, "request.size is not sizeof(fa_worker_request)");
+    if (rc != 0)
+        return rc;
+    memcpy(&known, request, request->size < sizeof known ? request->size : sizeof known);
+    if (!(known.idle_exit_s >= 0 && isfinite(known.idle_exit_s)))
+        return fa_fail(diag, FA_EINVAL, "idle_exit_s may not be negative");
+    rc = look_around(&w, diag);
+    if (rc == 0) {
+        ignore_system(tuner, true);
+        rc = work(&w, diag);
+        ignore_system(tuner, false);
+    }
+    if (ret_report != NULL)
+        *ret_report = w.report;
+    return rc;
+}
