@@ -81,12 +81,14 @@ static int connect_server(fa_store *store, fa_diag *diag)
     struct fa_postgres *postgres = store->postgres;
     char connect_s[16];
     snprintf(connect_s, sizeof connect_s, "%d", FA_POSTGRES_CONNECT_S);
-    const char *const keywords[] = {
-        "connect_timeout",  "keepalives_idle",  "keepalives_interval",
-        "keepalives_count", "tcp_user_timeout", "fallback_application_name",
-        "dbname",           "client_encoding",  NULL};
-    const char *const values[] = {connect_s, "30",          "10",   "3", "60000",
-                                  "fa-tune", postgres->url, "UTF8", NULL};
+    const char *const keywords[] = {"connect_timeout",     "keepalives_idle",
+                                    "keepalives_interval", "keepalives_count",
+                                    "tcp_user_timeout",    "fallback_application_name",
+                                    "gssencmode",          "dbname",
+                                    "client_encoding",     NULL};
+    /* Kerberos' library crashes when memory is short: it is asked only where the address says so. */
+    const char *const values[] = {connect_s, "30",      "10",          "3",    "60000",
+                                  "fa-tune", "disable", postgres->url, "UTF8", NULL};
     postgres->connection = postgres->pq->connectdbParams(keywords, values, 1);
     if (postgres->connection == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory");

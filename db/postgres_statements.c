@@ -85,7 +85,7 @@ int fa_postgres_fail(fa_store *store, fa_diag *diag, const PGresult *result, con
     char said[400];
     quote(postgres, text != NULL ? text : pq->errorMessage(postgres->connection), said);
     int code = FA_EIO;
-    const char *advice = "the server cannot be reached or did not answer";
+    const char *advice = result != NULL ? "the server answered with an error" : "it did not answer";
     for (size_t i = 0; state != NULL && i < sizeof meanings / sizeof *meanings; i++) {
         if (strncmp(state, meanings[i].state, strlen(meanings[i].state)) != 0)
             continue;

@@ -177,7 +177,7 @@ static int check_contents(fa_store *store, fa_diag *diag)
         return fa_fail(diag, FA_ESTORE,
                        "%s is a database of another program: set FA_TUNE_STORE to another file",
                        store->path);
-    if (kind == FA_HEADER_EMPTY && store->read_only)
+    if (kind == FA_HEADER_EMPTY && (store->read_only || store->existing))
         return fa_fail(diag, FA_ENOTFOUND, "store %s is empty", store->path);
     if (kind != FA_HEADER_EMPTY)
         rc = read_version(store, &version, diag);
@@ -224,7 +224,7 @@ static int connect_file(fa_store *store, fa_diag *ret_note, fa_diag *diag)
         rc = connect_once(store, diag);
         if (rc == 0)
             return 0;
-        if (rc != FA_ECORRUPT || !store->damaged || store->read_only)
+        if (rc != FA_ECORRUPT || !store->damaged || store->read_only || store->existing)
             break;
         rc = fa_sqlite_set_aside(store, ret_note, diag);
     }
@@ -248,23 +248,25 @@ static int connect_absent(fa_store *store, fa_diag *diag)
 
 static int enter(fa_store *store, fa_diag *diag)
 {
-    if (store->db != NULL && store->damaged && !store->read_only) {
+    if (store->db != NULL && store->damaged && !store->read_only && !store->existing) {
         int rc = fa_sqlite_set_aside(store, NULL, diag);
         if (rc != 0)
             return rc;
     }
-    /* Writing on after the file was renamed or removed would lose what is written. */
+    /* Writing on after the file was renamed or removed would lose what is written. One that was emptied
+     * has no tables any more: opened anew, it gets them. */
     int moved = 0;
-    if (store->db != NULL &&
-        sqlite3_file_control(store->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK &&
-        moved != 0)
+    if (store->db != NULL && !store->absent &&
+        ((sqlite3_file_control(store->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK &&
+          moved != 0) ||
+         fa_sqlite_is_empty(store)))
         fa_sqlite_disconnect(store);
     return store->db != NULL ? 0 : connect_file(store, NULL, diag);
 }
 
 static void close_store(fa_store *store)
 {
-    if (store->damaged && !store->read_only && store->db != NULL)
+    if (store->damaged && !store->read_only && !store->existing && store->db != NULL)
         fa_sqlite_set_aside(store, NULL, NULL);
     fa_sqlite_disconnect(store);
 }

@@ -36,7 +36,7 @@ typedef enum fa_store_mode {
     FA_STORE_READ_WRITE = 0, /* creates the file and its directories (mode 0700/0600) */
     FA_STORE_READ_ONLY = 1,  /* a file that may not be written; FA_ENOTFOUND when absent */
     FA_STORE_EXISTING = 2    /* as READ_WRITE, but makes no file: where none is, an empty store that
-                                is read-only stands for it */
+                                is read-only stands for it; a damaged one is not set aside */
 } fa_store_mode;
 
 /* path: a file, or postgresql://USER:PASSWORD@HOST:PORT/DATABASE as libpq takes it, whose tables
