@@ -2,6 +2,7 @@
 #include "words.h"
 
 #include "error.h"
+#include "problem.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -197,27 +198,9 @@ void report_driver(fa_buf *out, int32_t version)
     fa_buf_printf(out, "CUDA %d.%d", version / 1000, version % 1000 / 10);
 }
 
-void report_problem_words(fa_buf *out, const fa_problem *p)
+void report_problem_words(fa_buf *out, const fa_problem *problem)
 {
-    fa_buf_printf(out, "%s · B %d · H %d", fa_dtype_name(p->dtype), p->batch, p->heads_q);
-    if (p->heads_kv != p->heads_q)
-        fa_buf_printf(out, "/%d", p->heads_kv);
-    if (p->seq_q == p->seq_k)
-        fa_buf_printf(out, " · S %d", p->seq_q);
-    else
-        fa_buf_printf(out, " · Sq %d Sk %d", p->seq_q, p->seq_k);
-    fa_buf_printf(out, " · D %d", p->head_dim);
-    if (p->causal != FA_CAUSAL_NONE)
-        fa_buf_printf(out, " · causal%s",
-                      p->causal == FA_CAUSAL_TOP_LEFT ? " top-left"
-                      : p->seq_q != p->seq_k          ? " bottom-right"
-                                                      : "");
-    if (p->layout != FA_BHSD)
-        fa_buf_printf(out, " · %s", fa_layout_name(p->layout));
-    if (p->want_lse)
-        fa_buf_text(out, " · LSE");
-    if (p->unaligned)
-        fa_buf_text(out, " · unaligned");
+    fa_problem_words(out, problem, " · ", false);
 }
 
 void report_config_words(fa_buf *out, const fa_config *config)

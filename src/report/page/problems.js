@@ -54,7 +54,13 @@ function fieldsOf(problems) {
 
 function valueOf(problem, field) {
   const value = problem.problem[field.name];
-  return value === undefined ? field.kind === "boolean" ? false : field.default : value;
+  return value === undefined ? presetOf(field) : value;
+}
+
+/* The value of what is not given. */
+function presetOf(field) {
+  return field.kind === "boolean" ? false
+    : field.kind === "choice" ? field.choices[field.default || 0] : field.default;
 }
 
 function different(values) {
@@ -155,17 +161,16 @@ function commandOf(problem) {
   const fields = problem.operation.fields;
   if (!problem.operation.default) words.push("--operation", quoted(problem.operation.name));
   const lengths = fields.filter((field) => field.length);
-  const one = lengths.length > 1 && lengths.every((field) =>
+  const one = lengths.length > 1 && lengths[0].also && lengths.every((field) =>
     valueOf(problem, field) === valueOf(problem, lengths[0]));
   for (const field of fields) {
     const value = valueOf(problem, field);
     const followed = fields.find((other) => other.name === field.follows);
     const preset = followed && !field.length ? valueOf(problem, followed)
-      : field.kind === "choice" ? field.choices[field.default || 0] || field.default
-        : field.default;
+      : presetOf(field);
     if (value === preset || value === false || (one && field.length && field !== lengths[0]))
       continue;
-    words.push(one && field.length ? "--seq" : field.option);
+    words.push(one && field.length ? field.also : field.option);
     if (field.kind !== "boolean") words.push(quoted(String(value)));
   }
   return words.join(" ");
@@ -177,7 +182,7 @@ function initializerOf(problem) {
     const value = valueOf(problem, field);
     if (value === false || value === (field.choices || [])[0]) return null;
     const text = field.kind === "boolean" ? "true"
-      : field.kind === "choice" ? (field.enum || "") + value.toUpperCase().replace(/-/g, "_") : value;
+      : field.kind === "choice" ? (field.c_prefix || "") + value.toUpperCase().replace(/-/g, "_") : value;
     return "." + (field.member || field.name) + " = " + text;
   });
   return "fa_problem problem = {" + members.filter(Boolean).join(", ") + "};";
