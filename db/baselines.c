@@ -2,11 +2,23 @@
  *
  * Baselines: what other kernels take, as somebody measured it. One row for each problem, GPU and peer.
  */
-#include "internal.h"
+#include "problem_row.h"
+#include "statements.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
+
+#define FIELDS(X)                          \
+    X(TEXT, "gpu_name", gpu_name)          \
+    X(TEXT, "peer", peer)                  \
+    X(REAL, "median_us", median_us)        \
+    X(REAL, "low_us", low_us)              \
+    X(REAL, "high_us", high_us)            \
+    X(INT32, "sample_count", sample_count) \
+    X(INT64, "unix_time", unix_time)       \
+    X(TEXT, "source", source)
+#define FA_COLUMN_RECORD fa_baseline
+static const fa_column columns[] = {FIELDS(FA_COLUMN_ENTRY)};
 
 struct putting {
     const fa_baseline *baselines;
@@ -27,15 +39,9 @@ static bool good(const fa_baseline *b)
 static int forget_earlier(fa_store *store, const fa_baseline *baseline, fa_diag *diag)
 {
     char key[FA_PROBLEM_KEY_MAX];
-    fa_statement *statement;
-    int rc = fa_db_statement(store, FA_SQL_BASELINE_DELETE,
-                             "DELETE FROM baseline WHERE problem_key = ? AND gpu_name = ? "
-                             "AND peer = ?",
-                             &statement, diag);
-    if (rc != 0)
-        return rc;
     fa_problem_key(&baseline->problem, key);
-    fa_binder binder = {.statement = statement};
+    fa_binder binder = fa_db_prepare(
+        store, "DELETE FROM baseline WHERE problem_key = ? AND gpu_name = ? AND peer = ?", diag);
     fa_bind_text(&binder, key);
     fa_bind_text(&binder, baseline->gpu_name);
     fa_bind_text(&binder, baseline->peer);
@@ -44,26 +50,16 @@ static int forget_earlier(fa_store *store, const fa_baseline *baseline, fa_diag 
 
 static int put_one(fa_store *store, const fa_baseline *baseline, fa_diag *diag)
 {
-    fa_statement *statement;
     int rc = forget_earlier(store, baseline, diag);
-    if (rc == 0)
-        rc = fa_db_statement(store, FA_SQL_BASELINE_PUT,
-                             "INSERT INTO baseline (problem_key, problem, gpu_name, "
-                             "peer, median_us, low_us, high_us, sample_count, unix_time, source) "
-                             "VALUES (?,?,?,?,?,?,?,?,?,?)",
-                             &statement, diag);
     if (rc != 0)
         return rc;
-    fa_binder binder = {.statement = statement};
+    fa_binder binder =
+        fa_db_prepare(store,
+                      "INSERT INTO baseline (problem_key, problem" FIELDS(
+                          FA_COLUMN_NAME) ") VALUES (?,?" FIELDS(FA_COLUMN_PLACE) ")",
+                      diag);
     fa_db_problem_bind(&binder, &baseline->problem);
-    fa_bind_text(&binder, baseline->gpu_name);
-    fa_bind_text(&binder, baseline->peer);
-    fa_bind_real(&binder, baseline->median_us);
-    fa_bind_real(&binder, baseline->low_us);
-    fa_bind_real(&binder, baseline->high_us);
-    fa_bind_int(&binder, baseline->sample_count);
-    fa_bind_int(&binder, baseline->unix_time);
-    fa_bind_text(&binder, baseline->source);
+    fa_bind_columns(&binder, columns, FA_COLUMN_COUNT(columns), baseline);
     return fa_db_run(store, &binder, diag);
 }
 
@@ -88,45 +84,32 @@ int fa_store_baselines_put(fa_store *store, const fa_baseline *baselines, size_t
     return rc != 0 ? rc : fa_db_write(store, put_body, &putting, diag);
 }
 
-/* 1: loaded; 0: gone or not valid, to be skipped; or negative. */
-static int load(fa_store *store, int64_t id, fa_baseline *ret_baseline, fa_diag *diag)
+struct visiting {
+    fa_store_baseline_visit *visit;
+    void *context;
+};
+
+static int visit_row(fa_store *store, int64_t id, void *context, fa_diag *diag)
 {
-    fa_baseline *b = ret_baseline;
+    const struct visiting *visiting = context;
+    fa_baseline baseline = {0};
     fa_reader reader;
-    int rc = fa_db_row(store, FA_SQL_BASELINE_READ,
-                       "SELECT problem_key, problem, gpu_name, peer, median_us, low_us, "
-                       "high_us, sample_count, unix_time, source FROM baseline WHERE id = ?",
+    int rc = fa_db_row(store,
+                       "SELECT problem_key, problem" FIELDS(FA_COLUMN_NAME) " FROM baseline "
+                                                                            "WHERE id = ?",
                        id, &reader, diag);
     if (rc <= 0)
         return rc;
-    fa_db_problem_read(&reader, &b->problem);
-    fa_read_copy(&reader, b->gpu_name, sizeof b->gpu_name);
-    fa_read_copy(&reader, b->peer, sizeof b->peer);
-    b->median_us = fa_read_real(&reader, NAN);
-    b->low_us = fa_read_real(&reader, NAN);
-    b->high_us = fa_read_real(&reader, NAN);
-    b->sample_count = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
-    b->unix_time = fa_read_int(&reader, 0, INT64_MAX);
-    fa_read_copy(&reader, b->source, sizeof b->source);
-    fa_db_reset(reader.statement);
-    return reader.ok && good(b) ? 1 : 0;
+    fa_db_problem_read(&reader, &baseline.problem);
+    fa_read_columns(&reader, columns, FA_COLUMN_COUNT(columns), &baseline);
+    rc = fa_read_end(&reader, diag);
+    return rc == 1 ? (good(&baseline) ? visiting->visit(visiting->context, &baseline) : 0) : rc;
 }
 
 int fa_store_baselines_each(fa_store *store, fa_store_baseline_visit *visit, void *context,
                             fa_diag *diag)
 {
-    int64_t *ids = NULL;
-    size_t count = 0;
-    int rc = fa_db_ids(store, FA_SQL_BASELINE_IDS, "SELECT id FROM baseline ORDER BY id", &ids,
-                       &count, diag);
-    for (size_t i = 0; rc == 0 && i < count; i++) {
-        fa_baseline baseline = {0};
-        rc = fa_db_enter(store, diag);
-        if (rc == 0)
-            rc = load(store, ids[i], &baseline, diag);
-        if (rc == 1)
-            rc = visit(context, &baseline);
-    }
-    free(ids);
-    return rc;
+    struct visiting visiting = {visit, context};
+    fa_binder ids = fa_db_query(store, "SELECT id FROM baseline ORDER BY id", diag);
+    return fa_db_each(store, &ids, visit_row, &visiting, diag);
 }

@@ -15,7 +15,9 @@ enum {
     FA_BUNDLE_SIGNED = 1 /* flag */
 };
 
-#define FA_BUNDLE_MAGIC "\x89" "FAB\r\n\x1a\n"
+#define FA_BUNDLE_MAGIC \
+    "\x89"              \
+    "FAB\r\n\x1a\n"
 
 /* What is signed: this text, then the hash of the front. */
 #define FA_BUNDLE_SIGNED_TEXT "fa-tune bundle 1"

@@ -4,7 +4,9 @@
  * told which field it was.
  */
 #include "bundle.h"
-#include "internal.h"
+#include "scopes.h"
+#include "trial_row.h"
+#include "database.h"
 
 #include "../src/base/json.h"
 
@@ -80,8 +82,9 @@ int fa_bundle_winner_print(const fa_winner_record *winner, fa_buf *out, fa_diag 
         return fa_fail(diag, FA_ENOMEM, "out of memory for a winner");
     return out->size <= FA_BUNDLE_RECORD_MAX
                ? 0
-               : fa_fail(diag, FA_EINVAL, "a winner with its evidence has %zu bytes: %d is the most",
-                         out->size, FA_BUNDLE_RECORD_MAX);
+               : fa_fail(diag, FA_EINVAL,
+                         "a winner with its evidence has %zu bytes: %d is the most", out->size,
+                         FA_BUNDLE_RECORD_MAX);
 }
 
 /* ---- parsing --------------------------------------------------------------------------------*/
@@ -135,7 +138,7 @@ static int trial_from_json(const cJSON *json, fa_trial *ret_trial, fa_diag *diag
         rc = take_text(json, "status", status, sizeof status, diag);
     if (rc == 0 && fa_status_parse(status, &trial.status) != 0)
         rc = fa_fail(diag, FA_EINVAL, "%s: there is no status \"%s\"", where, status);
-#define TAKE(field)                                                              \
+#define TAKE(field)                                                                \
     if (rc == 0 && (rc = take_int(json, #field, 0, INT32_MAX, &value, diag)) == 0) \
         trial.field = (int32_t)value;
     TRIAL_INTS(TAKE)
@@ -153,7 +156,8 @@ static int trial_from_json(const cJSON *json, fa_trial *ret_trial, fa_diag *diag
     if (rc == 0)
         rc = fa_db_trial_check(&trial, diag);
     if (rc == 0 && trial.status != FA_STATUS_MEASURED && trial.status != FA_STATUS_COMPILED)
-        rc = fa_fail(diag, FA_EINVAL, "%s: it ended as \"%s\", which no winner does", where, status);
+        rc =
+            fa_fail(diag, FA_EINVAL, "%s: it ended as \"%s\", which no winner does", where, status);
     if (rc == 0)
         *ret_trial = trial;
     return rc;
@@ -179,7 +183,8 @@ static int labels_from_json(const cJSON *json, fa_winner_record *winner, fa_diag
     int rc = take_text(json, "origin", origin, sizeof origin, diag);
     if (rc == 0 && fa_origin_parse(origin, &winner->origin) != 0)
         rc = fa_fail(diag, FA_EINVAL, "%s: there is no origin \"%s\"", where, origin);
-    if (rc == 0 && winner->origin == FA_ORIGIN_NEAREST) /* what a lookup says, not what a winner is */
+    if (rc == 0 &&
+        winner->origin == FA_ORIGIN_NEAREST) /* what a lookup says, not what a winner is */
         rc = fa_fail(diag, FA_EINVAL, "%s: no winner is stored as \"%s\"", where, origin);
     if (rc == 0)
         rc = take_text(json, "entry", winner->entry, sizeof winner->entry, diag);
@@ -211,8 +216,9 @@ static int check_origin(const fa_winner_record *winner, fa_diag *diag)
                        fa_origin_name(winner->origin));
     if (trial->threads < 1 || trial->threads > 1024 || trial->grid[0] == 0 || trial->grid[1] == 0 ||
         trial->grid[2] == 0)
-        return fa_fail(diag, FA_EINVAL, "%s: %d threads on a grid of %u x %u x %u cannot be launched",
-                       where, trial->threads, trial->grid[0], trial->grid[1], trial->grid[2]);
+        return fa_fail(diag, FA_EINVAL,
+                       "%s: %d threads on a grid of %u x %u x %u cannot be launched", where,
+                       trial->threads, trial->grid[0], trial->grid[1], trial->grid[2]);
     return 0;
 }
 

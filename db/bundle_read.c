@@ -6,7 +6,7 @@
  * the host when somebody cuts the file short.
  */
 #include "bundle_format.h"
-#include "internal.h"
+#include "database.h"
 
 #include "../src/base/owned.h"
 
@@ -50,8 +50,8 @@ static int open_file(fa_bundle *bundle, bool owned, fa_diag *diag)
         if (rc != 0)
             return rc;
     } else if ((bundle->fd = open(bundle->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)) < 0) {
-        return fa_fail(diag, errno == ENOENT ? FA_ENOTFOUND : FA_EIO, "bundle %s: %s",
-                       bundle->path, strerror(errno));
+        return fa_fail(diag, errno == ENOENT ? FA_ENOTFOUND : FA_EIO, "bundle %s: %s", bundle->path,
+                       strerror(errno));
     }
     if (fstat(bundle->fd, &st) != 0)
         return fa_fail(diag, FA_EIO, "bundle %s: %s", bundle->path, strerror(errno));

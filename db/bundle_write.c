@@ -4,7 +4,8 @@
  * (time, host, order of adding) goes in, so the same content gives the same bytes.
  */
 #include "bundle_format.h"
-#include "internal.h"
+#include "paths.h"
+#include "database.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -179,9 +180,8 @@ static void lay_out(fa_bundle_writer *writer, fa_bundle_head *head, const fa_sig
     for (int k = 0; k < 2; k++) {
         for (size_t i = 0; i < both[k]->count; i++) {
             const struct part *part = &both[k]->part[i];
-            size_t cubin = k == 0 ? (size_t)(find(&writer->cubins, part->cubin) -
-                                             writer->cubins.part)
-                                  : 0;
+            size_t cubin =
+                k == 0 ? (size_t)(find(&writer->cubins, part->cubin) - writer->cubins.part) : 0;
             put_row(out, part, offset, cubin);
             offset += part->size;
         }
@@ -222,7 +222,8 @@ int fa_bundle_replace_file(const char *path, const void *bytes, size_t size, fa_
     struct stat st;
     /* A rename would take a device's place, /dev/null's for one. */
     if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode))
-        return fa_fail(diag, FA_EINVAL, "cannot write %s: it is there and not a regular file", path);
+        return fa_fail(diag, FA_EINVAL, "cannot write %s: it is there and not a regular file",
+                       path);
     int failed = fa_replace_file(path, bytes, size, 0644); /* it is to be given away */
     if (failed == 0)
         return 0;

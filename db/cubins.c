@@ -3,11 +3,10 @@
  * Compiled kernels by key. The bytes lie beside their SHA-256 and are never handed out without
  * having been compared with it: they would be run on the caller's GPU.
  */
-#include "internal.h"
+#include "cubins.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static const char get_sql[] =
     "SELECT " FA_CUBIN_COLUMNS " FROM cubin AS found" FA_CUBIN_ROW "WHERE found.key = ?";
@@ -23,31 +22,21 @@ int fa_db_cubin_check(const fa_cubin_record *record, fa_diag *diag)
     return 0;
 }
 
-/* Statement of one cubin by key, stepped: 1 a row, 0 none, or negative. */
-static int step_key(fa_store *store, fa_db_slot slot, const char *sql, const char *key,
-                    fa_statement **ret_statement, fa_diag *diag)
+/* A statement about one cubin. */
+static fa_binder about_key(fa_store *store, const char *sql, const char *key, fa_diag *diag)
 {
-    int rc = fa_db_statement(store, slot, sql, ret_statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = *ret_statement};
+    fa_binder binder = fa_db_prepare(store, sql, diag);
     fa_bind_text(&binder, key);
-    return fa_db_step(store, *ret_statement, diag);
+    return binder;
 }
 
 int fa_db_cubin_exists(fa_store *store, const char *key, bool *ret_exists, fa_diag *diag)
 {
-    fa_statement *statement;
-    int rc = step_key(store, FA_SQL_CUBIN_EXISTS, "SELECT 1 FROM cubin WHERE key = ?", key,
-                      &statement, diag);
-    if (rc < 0)
-        return rc;
-    *ret_exists = rc == 1;
-    fa_db_reset(statement);
-    return 0;
+    fa_binder binder = about_key(store, "SELECT 1 FROM cubin WHERE key = ?", key, diag);
+    return fa_db_run_exists(store, &binder, ret_exists, diag);
 }
 
-int fa_db_cubin_read(fa_reader *reader, const char *key, fa_cubin_record *ret_record)
+void fa_db_cubin_read(fa_reader *reader, const char *key, fa_cubin_record *ret_record)
 {
     fa_cubin_record record = {0};
     char stored[FA_HASH_HEX], now[FA_HASH_HEX];
@@ -55,56 +44,48 @@ int fa_db_cubin_read(fa_reader *reader, const char *key, fa_cubin_record *ret_re
     fa_read_copy(reader, record.entry, sizeof record.entry);
     record.sm = (int32_t)fa_read_int(reader, 0, INT32_MAX);
     record.compile_ms = fa_read_real(reader, 0);
-    const char *log = fa_read_text(reader, true);
+    record.log = fa_read_owned(reader);
     fa_read_copy(reader, stored, sizeof stored);
     const void *bytes = fa_read_blob(reader, FA_STORE_CUBIN_MAX, &record.size);
-    if (!reader->ok || record.size == 0 || strcmp(record.key, key) != 0) {
-        reader->ok = false;
-        return 0;
+    if (reader->rc == 0) {
+        fa_hash_bytes(bytes, record.size, now);
+        if (record.size == 0 || strcmp(record.key, key) != 0 || strcmp(stored, now) != 0)
+            fa_read_fail(reader, FA_ECORRUPT);
     }
-    fa_hash_bytes(bytes, record.size, now);
-    if (strcmp(stored, now) != 0) {
-        reader->ok = false;
-        return 0;
-    }
-    record.bytes = malloc(record.size);
-    record.log = log != NULL ? strdup(log) : NULL;
-    if (record.bytes == NULL || (log != NULL && record.log == NULL)) {
+    if (reader->rc == 0 && (record.bytes = malloc(record.size)) == NULL)
+        fa_read_fail(reader, FA_ENOMEM);
+    if (reader->rc != 0) {
         fa_cubin_record_free(&record);
-        return FA_ENOMEM;
+        return;
     }
     memcpy(record.bytes, bytes, record.size);
     *ret_record = record;
-    return 0;
 }
 
-/* FA_ENOTFOUND when there is none, FA_ECORRUPT when it is not what was stored. */
+/* FA_ENOTFOUND when there is none, FA_ECORRUPT when it was read whole and is not what was stored. */
 static int get(fa_store *store, const char *key, fa_cubin_record *ret_record, fa_diag *diag)
 {
-    fa_statement *statement;
-    int rc = step_key(store, FA_SQL_CUBIN_GET, get_sql, key, &statement, diag);
+    fa_reader reader;
+    fa_binder binder = about_key(store, get_sql, key, diag);
+    int rc = fa_db_run_row(store, &binder, &reader, diag);
     if (rc < 0)
         return rc;
     if (rc == 0)
         return fa_fail(diag, FA_ENOTFOUND, "store %s has no cubin %s", store->path, key);
-    fa_reader reader = {.statement = statement, .ok = true};
-    rc = fa_db_cubin_read(&reader, key, ret_record);
-    fa_db_reset(statement);
-    if (rc != 0)
-        return fa_fail(diag, rc, "out of memory");
-    if (!reader.ok)
+    fa_db_cubin_read(&reader, key, ret_record);
+    rc = fa_read_end(&reader, diag);
+    if (rc == 0)
         return fa_fail(diag, FA_ECORRUPT,
                        "store %s: cubin %s does not match its SHA-256 and was discarded; it will "
                        "be compiled again",
                        store->path, key);
-    return 0;
+    return rc < 0 ? rc : 0;
 }
 
 static int delete_key(fa_store *store, const char *key, fa_diag *diag)
 {
-    fa_statement *statement;
-    return step_key(store, FA_SQL_CUBIN_DELETE, "DELETE FROM cubin WHERE key = ?", key, &statement,
-                    diag);
+    fa_binder binder = about_key(store, "DELETE FROM cubin WHERE key = ?", key, diag);
+    return fa_db_run(store, &binder, diag);
 }
 
 /* Looks again inside the transaction: another process may have stored a good one since. */
@@ -136,17 +117,13 @@ int fa_db_cubin_put(fa_store *store, const fa_cubin_record *record, fa_diag *dia
         rc = delete_key(store, record->key, diag);
     if (rc != 0 && rc != FA_ENOTFOUND)
         return rc;
-
-    fa_statement *statement;
-    rc = fa_db_statement(store, FA_SQL_CUBIN_PUT,
-                         "INSERT INTO cubin (key, entry, sm, compile_ms, log, sha256, unix_time, "
-                         "bytes) VALUES (?,?,?,?,?,?,?,?) ON CONFLICT (key) DO NOTHING",
-                         &statement, diag);
-    if (rc != 0)
-        return rc;
     char sha256[FA_HASH_HEX];
     fa_hash_bytes(record->bytes, record->size, sha256);
-    fa_binder binder = {.statement = statement};
+    fa_binder binder = fa_db_prepare(
+        store,
+        "INSERT INTO cubin (key, entry, sm, compile_ms, log, sha256, unix_time, bytes) "
+        "VALUES (?,?,?,?,?,?,?,?) ON CONFLICT (key) DO NOTHING",
+        diag);
     fa_bind_text(&binder, record->key);
     fa_bind_text(&binder, record->entry);
     fa_bind_int(&binder, record->sm);
@@ -154,7 +131,7 @@ int fa_db_cubin_put(fa_store *store, const fa_cubin_record *record, fa_diag *dia
     /* A compiler that talks for over a megabyte is cut short. */
     fa_bind_text_start(&binder, record->log, FA_STORE_TEXT_MAX);
     fa_bind_text(&binder, sha256);
-    fa_bind_int(&binder, (int64_t)time(NULL));
+    fa_bind_now(&binder);
     fa_bind_blob(&binder, record->bytes, record->size);
     return fa_db_run(store, &binder, diag);
 }
@@ -166,12 +143,8 @@ static int put_body(fa_store *store, void *context, fa_diag *diag)
 
 int fa_store_cubin_put(fa_store *store, const fa_cubin_record *record, fa_diag *diag)
 {
-    int rc = fa_db_enter(store, diag);
-    if (rc == 0)
-        rc = fa_db_cubin_check(record, diag);
-    if (rc == 0)
-        rc = fa_db_write(store, put_body, (void *)(uintptr_t)record, diag);
-    return rc;
+    int rc = fa_db_cubin_check(record, diag);
+    return rc != 0 ? rc : fa_db_change(store, put_body, (void *)(uintptr_t)record, diag);
 }
 
 int fa_store_cubin_get(fa_store *store, const char *key, fa_cubin_record *ret_record, fa_diag *diag)

@@ -3,7 +3,7 @@
  * Leases: names with one holder at a time, until a moment of the database's clock. A row stays when
  * its lease has ended, so that the next holder's fence is higher than all before it.
  */
-#include "internal.h"
+#include "leases.h"
 
 #include <string.h>
 
@@ -34,22 +34,19 @@ static int check_ms(int64_t lease_ms, fa_diag *diag)
 static int take_body(fa_store *store, void *context, fa_diag *diag)
 {
     struct leasing *leasing = context;
-    fa_statement *statement;
-    int rc = fa_db_statement(store, FA_SQL_LEASE_TAKE,
-                             "INSERT INTO lease (name, holder, fence, lease_until) "
-                             "VALUES (?,?,1,unix_ms() + ?) ON CONFLICT (name) DO UPDATE SET "
-                             "holder = excluded.holder, fence = lease.fence + 1, "
-                             "lease_until = excluded.lease_until "
-                             "WHERE lease.lease_until <= unix_ms() "
-                             "OR lease.holder = excluded.holder RETURNING fence",
-                             &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
+    fa_binder binder =
+        fa_db_prepare(store,
+                      "INSERT INTO lease (name, holder, fence, lease_until) "
+                      "VALUES (?,?,1,unix_ms() + ?) ON CONFLICT (name) DO UPDATE SET "
+                      "holder = excluded.holder, fence = lease.fence + 1, "
+                      "lease_until = excluded.lease_until "
+                      "WHERE lease.lease_until <= unix_ms() "
+                      "OR lease.holder = excluded.holder RETURNING fence",
+                      diag);
     fa_bind_text(&binder, leasing->lease->name);
     fa_bind_text(&binder, leasing->lease->holder);
     fa_bind_int(&binder, leasing->lease_ms);
-    rc = fa_db_run_id(store, &binder, &leasing->fence, diag);
+    int rc = fa_db_run_id(store, &binder, &leasing->fence, diag);
     if (rc == 0 && leasing->fence <= 0)
         rc = fa_fail(diag, FA_EBUSY, "somebody else holds the lease on %s", leasing->lease->name);
     return rc;
@@ -89,20 +86,14 @@ static void bind_lease(fa_binder *binder, const fa_store_lease *lease)
 static int renew_body(fa_store *store, void *context, fa_diag *diag)
 {
     const struct leasing *leasing = context;
-    fa_statement *statement;
-    int rc = fa_db_statement(store, FA_SQL_LEASE_RENEW,
-                             "UPDATE lease SET lease_until = unix_ms() + ? "
-                             "WHERE name = ? AND holder = ? AND fence = ?",
-                             &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
+    fa_binder binder = fa_db_prepare(store,
+                                     "UPDATE lease SET lease_until = unix_ms() + ? "
+                                     "WHERE name = ? AND holder = ? AND fence = ?",
+                                     diag);
     fa_bind_int(&binder, leasing->lease_ms);
     bind_lease(&binder, leasing->lease);
-    rc = fa_db_run(store, &binder, diag);
-    if (rc == 0 && fa_db_changes(store) != 1)
-        rc = lost(leasing->lease, diag);
-    return rc;
+    int rc = fa_db_run(store, &binder, diag);
+    return rc == 0 && fa_db_changes(store) != 1 ? lost(leasing->lease, diag) : rc;
 }
 
 int fa_store_lease_renew(fa_store *store, const fa_store_lease *lease, int64_t lease_ms,
@@ -116,16 +107,12 @@ int fa_store_lease_renew(fa_store *store, const fa_store_lease *lease, int64_t l
 static int release_body(fa_store *store, void *context, fa_diag *diag)
 {
     const struct leasing *leasing = context;
-    fa_statement *statement;
-    int rc = fa_db_statement(store, FA_SQL_LEASE_RELEASE,
-                             "UPDATE lease SET lease_until = 0, holder = '' "
-                             "WHERE name = ? AND holder = ? AND fence = ?",
-                             &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
+    fa_binder binder = fa_db_prepare(store,
+                                     "UPDATE lease SET lease_until = 0, holder = '' "
+                                     "WHERE name = ? AND holder = ? AND fence = ?",
+                                     diag);
     bind_lease(&binder, leasing->lease);
-    rc = fa_db_run(store, &binder, diag);
+    int rc = fa_db_run(store, &binder, diag);
     return rc != 0 ? rc : fa_db_notify(store, diag);
 }
 

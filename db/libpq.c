@@ -3,7 +3,9 @@
  * PostgreSQL's client library, opened when the first store needs it and kept. Its functions by
  * name, in a table, so that nothing links it.
  */
-#include "postgres.h"
+#include "libpq.h"
+
+#include "../src/base/error.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

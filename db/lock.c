@@ -6,7 +6,7 @@
  */
 #include "lock.h"
 
-#include "internal.h"
+#include "paths.h"
 #include "sqlite_header.h"
 #include "store_mark.h"
 

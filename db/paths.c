@@ -7,7 +7,9 @@
  * The store's file itself is never opened here: closing any descriptor of a file drops every lock
  * that this process holds on it, so only SQLite opens it.
  */
-#include "internal.h"
+#include "paths.h"
+
+#include "database.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -58,8 +60,8 @@ static int own_path(const char *variable, char *ret_path, size_t size, fa_diag *
     else if (home != NULL && home[0] == '/')
         n = snprintf(path, sizeof path, "%s/.cache/fa-tune/store.db", home);
     else
-        return fa_fail(diag, FA_ESTORE,
-                       "no place for the store: HOME is not set; set %s to a file", variable);
+        return fa_fail(diag, FA_ESTORE, "no place for the store: HOME is not set; set %s to a file",
+                       variable);
     if (n < 0 || (size_t)n >= sizeof path || (size_t)n >= size)
         return fa_fail(diag, FA_EINVAL, "the store's path is %d bytes long: shorten %s", n,
                        variable);

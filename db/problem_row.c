@@ -1,10 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * A problem as columns of a row, for tables that do not ask for its parts.
- */
-#include "internal.h"
-
-#include "../src/base/json.h"
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "problem_row.h"
 
 #include <string.h>
 
@@ -12,30 +7,40 @@ void fa_db_problem_bind(fa_binder *binder, const fa_problem *problem)
 {
     char key[FA_PROBLEM_KEY_MAX];
     fa_problem_key(problem, key);
-    cJSON *json = fa_problem_to_json(problem);
-    char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;
-    cJSON_Delete(json);
     fa_bind_copy(binder, key);
-    fa_bind_copy(binder, text);
-    if (binder->rc == 0 && text == NULL)
-        binder->rc = FA_ENOMEM;
-    cJSON_free(text);
+    fa_bind_json(binder, fa_problem_to_json(problem));
+}
+
+/* Whether the document lacks nothing that this version writes. One that has it all and is refused
+ * nevertheless speaks of something that a newer version knows: a field, or a value. */
+static bool has_all_members(const cJSON *json, bool *ret_no_memory)
+{
+    static const fa_problem any;
+    cJSON *ours = fa_problem_to_json(&any);
+    bool all = ours != NULL;
+    for (const cJSON *member = ours != NULL ? ours->child : NULL; member != NULL && all;
+         member = member->next)
+        all = cJSON_GetObjectItemCaseSensitive(json, member->string) != NULL;
+    *ret_no_memory = ours == NULL;
+    cJSON_Delete(ours);
+    return all;
 }
 
 void fa_db_problem_read(fa_reader *reader, fa_problem *ret_problem)
 {
     char key[FA_PROBLEM_KEY_MAX], key_now[FA_PROBLEM_KEY_MAX];
     fa_read_copy(reader, key, sizeof key);
-    const char *text = fa_read_text(reader, false);
-    size_t size = strlen(text);
     fa_problem problem = {0};
-    cJSON *json = NULL;
-    if (size > 4096 || fa_json_parse(text, size, "problem", &json, NULL) != 0 ||
-        fa_problem_from_json(json, &problem, NULL) != 0) {
-        reader->ok = false;
-    } else {
+    cJSON *json = fa_read_json(reader, 4096);
+    int rc = json != NULL ? fa_problem_from_json(json, &problem, NULL) : 0;
+    if (rc != 0) {
+        bool no_memory = false;
+        bool newer = has_all_members(json, &no_memory) || rc == FA_ENOTSUP;
+        fa_read_fail(reader, no_memory ? FA_ENOMEM : newer ? FA_EVERSION : FA_ECORRUPT);
+    } else if (json != NULL) {
         fa_problem_key(&problem, key_now);
-        reader->ok = reader->ok && strcmp(key, key_now) == 0;
+        if (strcmp(key, key_now) != 0)
+            fa_read_fail(reader, FA_ECORRUPT);
     }
     cJSON_Delete(json);
     *ret_problem = problem;

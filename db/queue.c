@@ -7,11 +7,14 @@
  * it was taken) and its holder; a winner and the end of its item are one transaction, so nobody
  * publishes under a claim that was lost; what is refused for that is counted.
  */
-#include "internal.h"
+#include "queue.h"
+
+#include "leases.h"
+#include "sweeps.h"
+#include "winners.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 const char *const fa_db_stage_names[] = {"compile", "measure"};
 
@@ -24,15 +27,11 @@ struct queueing {
 static int enter_body(fa_store *store, void *context, fa_diag *diag)
 {
     struct queueing *queueing = context;
-    fa_statement *statement;
     int rc = fa_db_sweep_enter(store, &queueing->entering, diag);
-    if (rc == 0)
-        rc = fa_db_statement(store, FA_SQL_QUEUE_MARK,
-                             "UPDATE sweep SET fleet = 1, request = ? WHERE id = ?", &statement,
-                             diag);
     if (rc != 0)
         return rc;
-    fa_binder binder = {.statement = statement};
+    fa_binder binder =
+        fa_db_prepare(store, "UPDATE sweep SET fleet = 1, request = ? WHERE id = ?", diag);
     fa_bind_text(&binder, queueing->request);
     fa_bind_int(&binder, queueing->entering.id);
     rc = fa_db_run(store, &binder, diag);
@@ -68,7 +67,7 @@ int fa_store_queue_enter(fa_store *store, const fa_sweep *sweep, const fa_sweep_
 /* Done when no item is open, or closed when its budget is spent. */
 static int close_sweep(fa_store *store, int64_t id, fa_diag *diag)
 {
-    return fa_db_run_on(store, FA_SQL_QUEUE_SETTLE,
+    return fa_db_run_on(store,
                         "UPDATE sweep SET state = CASE WHEN " OPEN_ITEMS
                         " THEN 'budget-spent' ELSE 'done' END WHERE id = ? "
                         "AND state IN ('running', 'budget-spent') AND (NOT " OPEN_ITEMS
@@ -79,12 +78,16 @@ static int close_sweep(fa_store *store, int64_t id, fa_diag *diag)
 }
 
 /* ---- taking ---------------------------------------------------------------------------------*/
+enum { PASSED_OVER_MAX = 8 };
+
 struct claiming {
     const char *const *gpus;
     size_t gpu_count;
     int64_t lease_ms;
     fa_queue_claim claim;
     fa_sweep_item item;
+    int64_t passed_over[PASSED_OVER_MAX]; /* items that only a newer version can read */
+    int passed_over_count;
     bool found;
 };
 
@@ -96,6 +99,7 @@ static const char claim_sql[] =
     "AND sweep.state = 'running' AND (sweep_item.state = 'pending' "
     "OR (sweep_item.state = 'running' AND sweep_item.lease_until <= unix_ms())) "
     "AND sweep_item.ready <= ? AND (? = 1 OR sweep_item.gpu IN (?,?,?,?,?,?,?,?)) "
+    "AND sweep_item.id NOT IN (?,?,?,?,?,?,?,?) "
     "ORDER BY sweep.id, sweep_item.ready DESC, sweep_item.position LIMIT 1 "
     "/*! FOR UPDATE OF sweep_item SKIP LOCKED */) "
     "RETURNING id, sweep_id, position, attempts, ready";
@@ -103,65 +107,80 @@ static const char claim_sql[] =
 static int take_item(fa_store *store, struct claiming *claiming, fa_diag *diag)
 {
     fa_queue_claim *claim = &claiming->claim;
-    fa_statement *statement;
-    int rc = fa_db_statement(store, FA_SQL_QUEUE_CLAIM, claim_sql, &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
+    fa_reader reader;
+    fa_binder binder = fa_db_prepare(store, claim_sql, diag);
     fa_bind_text(&binder, fa_db_stage_names[claim->stage]);
     fa_bind_text(&binder, claim->holder);
     fa_bind_int(&binder, claiming->lease_ms);
-    fa_bind_int(&binder, (int64_t)time(NULL));
+    fa_bind_now(&binder);
     fa_bind_int(&binder, claim->stage == FA_STAGE_COMPILE ? 0 : 1);
     fa_bind_int(&binder, claiming->gpu_count == 0 ? 1 : 0);
     for (size_t i = 0; i < FA_QUEUE_GPUS_MAX; i++)
         fa_bind_text(&binder, i < claiming->gpu_count ? claiming->gpus[i] : "");
-    rc = fa_db_run(store, &binder, diag);
+    for (int i = 0; i < PASSED_OVER_MAX; i++)
+        fa_bind_int(&binder, i < claiming->passed_over_count ? claiming->passed_over[i] : -1);
+    int rc = fa_db_run_row(store, &binder, &reader, diag);
     if (rc <= 0)
         return rc < 0 ? rc : FA_ENOTFOUND;
-    fa_reader reader = {.statement = statement, .ok = true};
     claim->item.item_id = fa_read_int(&reader, 0, INT64_MAX);
     claim->item.sweep_id = fa_read_int(&reader, 0, INT64_MAX);
     claim->item.position = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
     claim->item.fence = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
     claim->compiled = fa_read_int(&reader, 0, 1) != 0;
-    fa_db_reset(statement);
-    return reader.ok ? 0
-                     : fa_fail(diag, FA_ECORRUPT,
-                               "an item of the queue is not valid: enter its "
-                               "sweep again with --restart");
+    rc = fa_read_end(&reader, diag);
+    if (rc == 0)
+        return fa_fail(diag, FA_ECORRUPT,
+                       "an item of the queue is not valid: enter its sweep again with --restart");
+    return rc < 0 ? rc : 0;
 }
 
-/* An item that cannot be read would come back to every worker for ever: it has failed. Answers 1. */
-static int fail_unreadable(fa_store *store, const fa_store_claim *item, fa_diag *diag)
+/* An item whose row was read whole and is not valid would come back to every worker for ever: it has
+ * failed. Answers 1. */
+static int fail_item(fa_store *store, const fa_store_claim *item, fa_diag *diag)
 {
-    char sql[160];
-    snprintf(sql, sizeof sql,
-             "UPDATE sweep_item SET state = 'failed', reason = 'its row is not valid', "
-             "holder = '', lease_until = 0 WHERE id = %lld",
-             (long long)item->item_id);
-    int rc = fa_db_exec(store, sql, diag);
+    int rc =
+        fa_db_run_on(store,
+                     "UPDATE sweep_item SET state = 'failed', reason = 'its row is not valid', "
+                     "holder = '', lease_until = 0 WHERE id = ?",
+                     item->item_id, diag);
     if (rc == 0)
         rc = close_sweep(store, item->sweep_id, diag);
     return rc != 0 ? rc : 1;
 }
 
-/* 1: the item that was taken is not valid, and has failed. */
+/* An item of a newer version's is for workers of that version: as if it had not been taken. Answers 1,
+ * or FA_ENOTFOUND after so many that the rest waits for the next claim. */
+static int pass_over(fa_store *store, struct claiming *claiming, fa_diag *diag)
+{
+    int rc = fa_db_run_on(store,
+                          "UPDATE sweep_item SET state = 'pending', attempts = attempts - 1, "
+                          "holder = '', lease_until = 0 WHERE id = ?",
+                          claiming->claim.item.item_id, diag);
+    claiming->found = false;
+    if (rc != 0 || claiming->passed_over_count == PASSED_OVER_MAX)
+        return rc != 0 ? rc : FA_ENOTFOUND;
+    claiming->passed_over[claiming->passed_over_count++] = claiming->claim.item.item_id;
+    return 1;
+}
+
+/* 1: this item is not for us, and another is to be taken. */
 static int read_claimed(fa_store *store, struct claiming *claiming, fa_diag *diag)
 {
     fa_queue_claim *claim = &claiming->claim;
     fa_reader reader;
     int32_t position;
     int rc = fa_db_item_load(store, claim->item.item_id, &position, &claiming->item, diag);
+    if (rc == FA_EVERSION)
+        return pass_over(store, claiming, diag);
     if (rc <= 0)
-        return rc < 0 ? rc : fail_unreadable(store, &claim->item, diag);
-    rc = fa_db_row(store, FA_SQL_QUEUE_REQUEST, "SELECT request FROM sweep WHERE id = ?",
-                   claim->item.sweep_id, &reader, diag);
+        return rc < 0 ? rc : fail_item(store, &claim->item, diag);
+    rc = fa_db_row(store, "SELECT request FROM sweep WHERE id = ?", claim->item.sweep_id, &reader,
+                   diag);
     if (rc != 1)
         return rc < 0 ? rc : fa_fail(diag, FA_ECORRUPT, "an item of the queue has no sweep");
     fa_read_copy(&reader, claim->request, sizeof claim->request);
-    fa_db_reset(reader.statement);
-    return reader.ok ? 0 : fail_unreadable(store, &claim->item, diag);
+    rc = fa_read_end(&reader, diag);
+    return rc == 0 ? fail_item(store, &claim->item, diag) : (rc < 0 ? rc : 0);
 }
 
 /* That there is nothing is no failure: what was found not to be valid on the way is committed. */
@@ -169,6 +188,7 @@ static int claim_body(fa_store *store, void *context, fa_diag *diag)
 {
     struct claiming *claiming = context;
     int rc;
+    claiming->passed_over_count = 0;
     do {
         rc = take_item(store, claiming, diag);
         claiming->found = rc == 0;
@@ -230,17 +250,14 @@ static int lost(const fa_queue_claim *claim, fa_diag *diag)
 static int renew_body(fa_store *store, void *context, fa_diag *diag)
 {
     const struct ending *ending = context;
-    fa_statement *statement;
-    int rc = fa_db_statement(store, FA_SQL_QUEUE_RENEW,
-                             "UPDATE sweep_item SET lease_until = unix_ms() + ? "
-                             "WHERE id = ? AND attempts = ? AND holder = ? AND state = 'running'",
-                             &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
+    fa_binder binder =
+        fa_db_prepare(store,
+                      "UPDATE sweep_item SET lease_until = unix_ms() + ? "
+                      "WHERE id = ? AND attempts = ? AND holder = ? AND state = 'running'",
+                      diag);
     fa_bind_int(&binder, ending->lease_ms);
     bind_claim(&binder, ending->claim);
-    rc = fa_db_run(store, &binder, diag);
+    int rc = fa_db_run(store, &binder, diag);
     return rc == 0 && fa_db_changes(store) != 1 ? lost(ending->claim, diag) : rc;
 }
 
@@ -257,19 +274,16 @@ int fa_store_queue_renew(fa_store *store, const fa_queue_claim *claim, int64_t l
 /* ---- ending ---------------------------------------------------------------------------------*/
 static int end_item(fa_store *store, const struct ending *ending, fa_diag *diag)
 {
-    fa_statement *statement;
-    int rc = fa_db_statement(store, FA_SQL_QUEUE_END,
-                             "UPDATE sweep_item SET state = ?, ready = ?, reason = ?, updated = ?, "
-                             "holder = '', lease_until = 0 "
-                             "WHERE id = ? AND attempts = ? AND holder = ? AND state = 'running'",
-                             &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
+    fa_binder binder =
+        fa_db_prepare(store,
+                      "UPDATE sweep_item SET state = ?, ready = ?, reason = ?, updated = ?, "
+                      "holder = '', lease_until = 0 "
+                      "WHERE id = ? AND attempts = ? AND holder = ? AND state = 'running'",
+                      diag);
     fa_bind_text(&binder, fa_item_state_name(ending->state));
     fa_bind_int(&binder, ending->ready);
     fa_bind_text(&binder, ending->reason);
-    fa_bind_int(&binder, (int64_t)time(NULL));
+    fa_bind_now(&binder);
     bind_claim(&binder, ending->claim);
     return fa_db_run(store, &binder, diag);
 }
@@ -278,22 +292,16 @@ static int end_item(fa_store *store, const struct ending *ending, fa_diag *diag)
  * and the word of it. */
 static int said_before(fa_store *store, const struct ending *ending, bool *ret_said, fa_diag *diag)
 {
-    fa_statement *statement;
-    int rc = fa_db_statement(store, FA_SQL_QUEUE_ENDED,
-                             "SELECT 1 FROM sweep_item WHERE id = ? AND attempts = ? AND state = ? "
-                             "AND ready = ? AND holder = ''",
-                             &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
+    fa_binder binder =
+        fa_db_prepare(store,
+                      "SELECT 1 FROM sweep_item WHERE id = ? AND attempts = ? AND state = ? "
+                      "AND ready = ? AND holder = ''",
+                      diag);
     fa_bind_int(&binder, ending->claim->item.item_id);
     fa_bind_int(&binder, ending->claim->item.fence);
     fa_bind_text(&binder, fa_item_state_name(ending->state));
     fa_bind_int(&binder, ending->ready);
-    rc = fa_db_run(store, &binder, diag);
-    *ret_said = rc == 1;
-    fa_db_reset(statement);
-    return rc < 0 ? rc : 0;
+    return fa_db_run_exists(store, &binder, ret_said, diag);
 }
 
 /* The sweep's row comes last: whoever changes it holds up all others that end an item of it, and
@@ -323,8 +331,7 @@ static int end_body(fa_store *store, void *context, fa_diag *diag)
         ending->lost = true; /* and the count of it is committed */
         if (!ending->counted)
             return 0;
-        return fa_db_run_on(store, FA_SQL_QUEUE_REFUSED,
-                            "UPDATE sweep SET refused = refused + 1 WHERE id = ?",
+        return fa_db_run_on(store, "UPDATE sweep SET refused = refused + 1 WHERE id = ?",
                             ending->claim->item.sweep_id, diag);
     }
     if (ending->winner != NULL)

@@ -7,9 +7,7 @@
  * Enums are kept by name, NaN as NULL, times in milliseconds or microseconds as their names say,
  * seeds as the 64 bits of a signed integer, samples as little-endian float32.
  */
-#include "sqlite.h"
-
-#include <stdio.h>
+#include "schema.h"
 
 /* The columns of FA_TRIAL_COLUMNS. */
 #define TRIAL_TABLE_COLUMNS           \
@@ -32,7 +30,7 @@
     "high_us REAL,"                   \
     "sample_count INTEGER NOT NULL,"  \
     "max_error REAL,"                 \
-    "tolerance REAL,"              \
+    "tolerance REAL,"                 \
     "raced INTEGER NOT NULL,"
 
 /* No foreign key to cubin: a corrupt cubin is deleted, and what was learned about it stays. */
@@ -123,14 +121,16 @@ static const char step_contact[] =
     ") STRICT;"
     "CREATE INDEX scope_by_shape ON scope(head_dim, heads_q, heads_kv, batch, dtype, causal);";
 
+/* The columns of problem_row.h. */
+#define PROBLEM_TABLE_COLUMNS "problem_key TEXT NOT NULL, problem TEXT NOT NULL,"
 /* The columns of fa_sweep_spent. */
-#define SPENT_TABLE_COLUMNS                                                    \
-    "seconds REAL NOT NULL, cost REAL NOT NULL, trials INTEGER NOT NULL,"      \
+#define SPENT_TABLE_COLUMNS                                               \
+    "seconds REAL NOT NULL, cost REAL NOT NULL, trials INTEGER NOT NULL," \
     "compiled INTEGER NOT NULL, reused INTEGER NOT NULL,"
 
 static const char step_sweep[] =
     "CREATE TABLE baseline ("
-    "id INTEGER PRIMARY KEY," FA_PROBLEM_TABLE_COLUMNS "gpu_name TEXT NOT NULL,"
+    "id INTEGER PRIMARY KEY," PROBLEM_TABLE_COLUMNS "gpu_name TEXT NOT NULL,"
     "peer TEXT NOT NULL,"
     "median_us REAL NOT NULL,"
     "low_us REAL NOT NULL,"
@@ -148,19 +148,16 @@ static const char step_sweep[] =
     "budget_seconds REAL NOT NULL," /* 0: no limit */
     "budget_trials INTEGER NOT NULL,"
     "budget_cost REAL NOT NULL,"
-    "price REAL NOT NULL," SPENT_TABLE_COLUMNS
-    "created INTEGER NOT NULL,"
+    "price REAL NOT NULL," SPENT_TABLE_COLUMNS "created INTEGER NOT NULL,"
     "updated INTEGER NOT NULL"
     ") STRICT;"
     "CREATE TABLE sweep_item ("
     "id INTEGER PRIMARY KEY,"
     "sweep_id INTEGER NOT NULL REFERENCES sweep(id),"
-    "position INTEGER NOT NULL," FA_PROBLEM_TABLE_COLUMNS
-    "gpu TEXT NOT NULL,"
+    "position INTEGER NOT NULL," PROBLEM_TABLE_COLUMNS "gpu TEXT NOT NULL,"
     "state TEXT NOT NULL,"
     "attempts INTEGER NOT NULL," /* also its fence: only the latest claim may end it */
-    SPENT_TABLE_COLUMNS
-    "reason TEXT NOT NULL,"
+    SPENT_TABLE_COLUMNS "reason TEXT NOT NULL,"
     "updated INTEGER NOT NULL,"
     "UNIQUE (sweep_id, position)"
     ") STRICT;"
@@ -172,7 +169,7 @@ static const char step_fleet[] =
     "ALTER TABLE sweep ADD COLUMN request TEXT NOT NULL DEFAULT '';"
     "ALTER TABLE sweep ADD COLUMN refused INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE sweep_item ADD COLUMN ready INTEGER NOT NULL DEFAULT 0;" /* 1: compiled somewhere */
-    "ALTER TABLE sweep_item ADD COLUMN stage TEXT NOT NULL DEFAULT '';" /* of its latest claim */
+    "ALTER TABLE sweep_item ADD COLUMN stage TEXT NOT NULL DEFAULT '';"   /* of its latest claim */
     "ALTER TABLE sweep_item ADD COLUMN holder TEXT NOT NULL DEFAULT '';"
     "ALTER TABLE sweep_item ADD COLUMN lease_until INTEGER NOT NULL DEFAULT 0;"
     "CREATE INDEX sweep_for_fleet ON sweep(fleet, state);"
@@ -188,37 +185,20 @@ static const char step_fleet[] =
     "unix_time INTEGER NOT NULL"
     ") STRICT;";
 
+/* Winners whose rows are not valid: kept as they were, in a table that takes any value. */
+static const char step_set_aside[] =
+    "CREATE TABLE winner_set_aside ("
+    "id INTEGER PRIMARY KEY,"
+    "set_aside_time INTEGER,"
+    "scope_id INTEGER,"
+    "config_key TEXT, config TEXT, status TEXT, reason TEXT,"
+    "threads INTEGER, smem_bytes INTEGER, registers INTEGER, spill_bytes INTEGER,"
+    "blocks_per_sm INTEGER, grid_x INTEGER, grid_y INTEGER, grid_z INTEGER,"
+    "compile_ms REAL, predicted_us REAL, median_us REAL, low_us REAL, high_us REAL,"
+    "sample_count INTEGER, max_error REAL, tolerance REAL, raced INTEGER,"
+    "origin TEXT, entry TEXT, cubin_key TEXT, gpu_name TEXT, nvrtc TEXT,"
+    "driver_version INTEGER, evidence TEXT, unix_time INTEGER"
+    ");";
+
 const char *const fa_db_schema_steps[FA_STORE_SCHEMA] = {step_0_to_1, step_contact, step_sweep,
-                                                         step_fleet};
-
-struct migration {
-    const char *const *steps;
-    int count;
-};
-
-static int migrate(fa_store *store, void *context, fa_diag *diag)
-{
-    const struct migration *migration = context;
-    /* Read again inside the transaction: another process may have been here first. */
-    int sqlite_rc;
-    int version = fa_db_pragma_int(store, "PRAGMA user_version", &sqlite_rc);
-    if (sqlite_rc != SQLITE_OK)
-        return fa_db_fail(store, diag, "its version cannot be read");
-    for (int i = version < 0 ? 0 : version; i < migration->count; i++) {
-        int rc = fa_db_exec(store, migration->steps[i], diag);
-        if (rc != 0)
-            return rc;
-    }
-    if (version >= migration->count)
-        return 0;
-    char pragmas[128];
-    snprintf(pragmas, sizeof pragmas, "PRAGMA user_version = %d; PRAGMA application_id = %d;",
-             migration->count, FA_STORE_APPLICATION_ID);
-    return fa_db_exec(store, pragmas, diag);
-}
-
-int fa_db_migrate(fa_store *store, const char *const *steps, int count, fa_diag *diag)
-{
-    struct migration migration = {steps, count};
-    return fa_db_write(store, migrate, &migration, diag);
-}
+                                                         step_fleet, step_set_aside};

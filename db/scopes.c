@@ -2,9 +2,8 @@
  *
  * Scopes: what must agree for a winner to be served. The hash finds the row, the full text decides.
  */
-#include "internal.h"
+#include "scopes.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 void fa_scope_key(const fa_scope *scope, char ret_hex[FA_HASH_HEX])
@@ -54,7 +53,7 @@ static void read_problem(fa_reader *reader, fa_problem *ret_problem)
     if (fa_dtype_parse(dtype, &problem.dtype) != 0 ||
         fa_causal_parse(causal, &problem.causal) != 0 ||
         fa_layout_parse(layout, &problem.layout) != 0)
-        reader->ok = false;
+        fa_read_fail(reader, FA_EVERSION);
     problem.head_dim = (int32_t)fa_read_int(reader, 0, INT32_MAX);
     problem.batch = (int32_t)fa_read_int(reader, 0, INT32_MAX);
     problem.heads_q = (int32_t)fa_read_int(reader, 0, INT32_MAX);
@@ -76,43 +75,37 @@ void fa_db_scope_read(fa_reader *reader, fa_scope *ret_scope)
     fa_read_copy(reader, ret_scope->silicon, sizeof ret_scope->silicon);
     fa_read_copy(reader, ret_scope->templates, sizeof ret_scope->templates);
     fa_read_copy(reader, ret_scope->policy, sizeof ret_scope->policy);
-    if (!reader->ok || fa_db_scope_check(ret_scope, NULL) != 0) {
-        reader->ok = false;
+    if (reader->rc == 0 && fa_db_scope_check(ret_scope, NULL) != 0)
+        fa_read_fail(reader, FA_ECORRUPT);
+    if (reader->rc != 0)
         return;
-    }
     fa_problem_key(&ret_scope->problem, problem_now);
     fa_scope_key(ret_scope, key_now);
     if (strcmp(problem, problem_now) != 0 || strcmp(key, key_now) != 0)
-        reader->ok = false;
+        fa_read_fail(reader, FA_ECORRUPT);
 }
 
 static int find(fa_store *store, const fa_scope *scope, int64_t *ret_id, fa_diag *diag)
 {
-    fa_statement *statement;
-    int rc = fa_db_statement(store, FA_SQL_SCOPE_FIND,
-                             "SELECT id FROM scope WHERE key = ? AND problem = ? AND silicon = ? "
-                             "AND templates = ? AND policy = ?",
-                             &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
+    fa_binder binder =
+        fa_db_prepare(store,
+                      "SELECT id FROM scope WHERE key = ? AND problem = ? AND silicon = ? "
+                      "AND templates = ? AND policy = ?",
+                      diag);
     fa_db_scope_bind(&binder, scope);
     return fa_db_run_id(store, &binder, ret_id, diag);
 }
 
 static int add(fa_store *store, const fa_scope *scope, int64_t *ret_id, fa_diag *diag)
 {
-    fa_statement *statement;
-    int rc = fa_db_statement(store, FA_SQL_SCOPE_ADD,
-                             "INSERT INTO scope (key, problem, silicon, templates, policy, dtype, "
-                             "causal, layout, head_dim, batch, heads_q, heads_kv, seq_q, seq_k, "
-                             "want_lse, unaligned) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) "
-                             "ON CONFLICT (key) DO NOTHING RETURNING id",
-                             &statement, diag);
-    if (rc != 0)
-        return rc;
     const fa_problem *problem = &scope->problem;
-    fa_binder binder = {.statement = statement};
+    fa_binder binder =
+        fa_db_prepare(store,
+                      "INSERT INTO scope (key, problem, silicon, templates, policy, dtype, "
+                      "causal, layout, head_dim, batch, heads_q, heads_kv, seq_q, seq_k, "
+                      "want_lse, unaligned) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) "
+                      "ON CONFLICT (key) DO NOTHING RETURNING id",
+                      diag);
     fa_db_scope_bind(&binder, scope);
     fa_bind_text(&binder, fa_dtype_name(problem->dtype));
     fa_bind_text(&binder, fa_causal_name(problem->causal));
@@ -145,20 +138,24 @@ int fa_db_scope_id(fa_store *store, const fa_scope *scope, bool create, int64_t 
 
 int fa_db_scope_lock(fa_store *store, int64_t id, fa_diag *diag)
 {
-    fa_reader reader;
-    int rc = fa_db_row(store, FA_SQL_SCOPE_LOCK,
-                       "SELECT 1 FROM scope WHERE id = ? /*! FOR UPDATE */", id, &reader, diag);
-    if (rc == 1)
-        fa_db_reset(reader.statement);
-    return rc < 0 ? rc : 0;
+    bool exists;
+    fa_binder binder =
+        fa_db_prepare(store, "SELECT 1 FROM scope WHERE id = ? /*! FOR UPDATE */", diag);
+    fa_bind_int(&binder, id);
+    return fa_db_run_exists(store, &binder, &exists, diag);
 }
 
-/* 1: loaded; 0: gone or invalid, to be skipped; or negative. */
-static int load(fa_store *store, int64_t id, fa_scope *ret_scope, int32_t *ret_trials,
-                int64_t *ret_time, fa_diag *diag)
+struct visiting {
+    fa_scope_visit *visit;
+    void *context;
+};
+
+static int visit_row(fa_store *store, int64_t id, void *context, fa_diag *diag)
 {
+    const struct visiting *visiting = context;
+    fa_scope scope = {0};
     fa_reader reader;
-    int rc = fa_db_row(store, FA_SQL_SCOPE_READ,
+    int rc = fa_db_row(store,
                        "SELECT " FA_SCOPE_COLUMNS ", "
                        "(SELECT count(DISTINCT config_key) FROM trial WHERE scope_id = ?1), "
                        "coalesce((SELECT unix_time FROM trial WHERE id = "
@@ -167,30 +164,16 @@ static int load(fa_store *store, int64_t id, fa_scope *ret_scope, int32_t *ret_t
                        id, &reader, diag);
     if (rc <= 0)
         return rc;
-    fa_db_scope_read(&reader, ret_scope);
-    *ret_trials = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
-    *ret_time = fa_read_int(&reader, 0, INT64_MAX);
-    fa_db_reset(reader.statement);
-    return reader.ok ? 1 : 0;
+    fa_db_scope_read(&reader, &scope);
+    int32_t trials = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
+    int64_t unix_time = fa_read_int(&reader, 0, INT64_MAX);
+    rc = fa_read_end(&reader, diag);
+    return rc == 1 ? visiting->visit(visiting->context, &scope, trials, unix_time) : rc;
 }
 
 int fa_store_scopes_each(fa_store *store, fa_scope_visit *visit, void *context, fa_diag *diag)
 {
-    int64_t *ids = NULL;
-    size_t count = 0;
-    int rc = fa_db_ids(store, FA_SQL_SCOPE_IDS, "SELECT id FROM scope ORDER BY id", &ids, &count,
-                       diag);
-    /* No lock is held while visit runs: it may take its time and may use the store. */
-    for (size_t i = 0; rc == 0 && i < count; i++) {
-        fa_scope scope = {0};
-        int32_t trials = 0;
-        int64_t unix_time = 0;
-        rc = fa_db_enter(store, diag);
-        if (rc == 0)
-            rc = load(store, ids[i], &scope, &trials, &unix_time, diag);
-        if (rc == 1)
-            rc = visit(context, &scope, trials, unix_time);
-    }
-    free(ids);
-    return rc;
+    struct visiting visiting = {visit, context};
+    fa_binder ids = fa_db_query(store, "SELECT id FROM scope ORDER BY id", diag);
+    return fa_db_each(store, &ids, visit_row, &visiting, diag);
 }

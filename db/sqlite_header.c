@@ -46,6 +46,15 @@ int fa_db_read_header(fa_store *store, fa_sqlite_header *ret_kind, uint32_t *ret
     return rc != 0 ? fa_fail(diag, rc, "store %s: cannot be read", store->path) : 0;
 }
 
+bool fa_sqlite_is_empty(fa_store *store)
+{
+    sqlite3_file *file = NULL;
+    sqlite3_int64 size = -1;
+    return sqlite3_file_control(store->db, "main", SQLITE_FCNTL_FILE_POINTER, &file) == SQLITE_OK &&
+           file != NULL && file->pMethods != NULL &&
+           file->pMethods->xFileSize(file, &size) == SQLITE_OK && size == 0;
+}
+
 bool fa_sqlite_is_store(const char *path)
 {
     sqlite3 *db = NULL;

@@ -5,7 +5,7 @@
 #ifndef FA_DB_SQLITE_HEADER_H
 #define FA_DB_SQLITE_HEADER_H
 
-#include "internal.h"
+#include "database.h"
 
 typedef enum fa_sqlite_header {
     FA_HEADER_EMPTY,
@@ -19,6 +19,8 @@ typedef enum fa_sqlite_header {
  * where the file is ours. */
 int fa_db_read_header(fa_store *store, fa_sqlite_header *ret_kind, uint32_t *ret_version,
                       fa_diag *diag);
+/* Whether nothing is in the file any more. */
+bool fa_sqlite_is_empty(fa_store *store);
 /* Whether the file of that name has our header, of any version. */
 bool fa_sqlite_is_store(const char *path);
 

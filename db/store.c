@@ -3,34 +3,12 @@
  * A store as its users hold it: opened, entered by every call, closed. Where it is kept is its
  * backend's.
  */
-#include "postgres.h"
-#include "sqlite.h"
+#include "postgres_open.h"
+#include "sqlite_open.h"
+#include "statements.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-int fa_db_enter(fa_store *store, fa_diag *diag)
-{
-    if (store == NULL)
-        return fa_fail(diag, FA_EINVAL, "no store is open");
-    if (store->pid != getpid())
-        return fa_fail(diag, FA_EFORKED,
-                       "store %s was opened before fork(): open it again in the child",
-                       store->path);
-    return store->backend->enter(store, diag);
-}
-
-static int open_file(fa_store *store, const char *path, fa_diag *ret_note, fa_diag *diag)
-{
-    bool create = !store->read_only && !store->existing;
-    int rc = fa_db_resolve(path, create, store->path, diag);
-    if (rc == FA_ENOTFOUND && store->existing) /* nor is its directory */
-        memcpy(store->path, path, strlen(path) + 1);
-    if (rc == 0)
-        rc = fa_db_connect(store, ret_note, diag);
-    return rc == FA_ENOTFOUND && store->existing ? fa_db_connect_absent(store, diag) : rc;
-}
 
 int fa_store_open(const char *path, fa_store_mode mode, fa_store **ret_store, fa_diag *ret_note,
                   fa_diag *diag)
@@ -44,13 +22,10 @@ int fa_store_open(const char *path, fa_store_mode mode, fa_store **ret_store, fa
     store->read_only = mode == FA_STORE_READ_ONLY;
     store->existing = mode == FA_STORE_EXISTING;
     int rc;
-    if (path != NULL && fa_postgres_is_address(path)) {
-        store->backend = &fa_postgres_backend;
+    if (path != NULL && fa_postgres_is_address(path))
         rc = fa_postgres_open(store, path, diag);
-    } else {
-        store->backend = &fa_sqlite_backend;
-        rc = open_file(store, path, ret_note, diag);
-    }
+    else
+        rc = fa_sqlite_open(store, path, ret_note, diag);
     if (rc != 0) {
         free(store);
         return rc;
@@ -65,7 +40,7 @@ void fa_store_close(fa_store **store)
         return;
     /* A forked child must leave the connection alone: closing it could undo the parent's work. */
     if ((*store)->pid == getpid())
-        (*store)->backend->close(*store);
+        (*store)->close(*store);
     free(*store);
     *store = NULL;
 }

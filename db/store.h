@@ -24,7 +24,7 @@
 
 typedef struct fa_store fa_store;
 
-enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 4 };
+enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 5 };
 
 /* FA_TUNE_STORE (a file), else $XDG_CACHE_HOME/fa-tune/store.db, else $HOME/.cache/fa-tune/store.db.
  * Relative XDG_CACHE_HOME is ignored, as its specification says. */
@@ -36,7 +36,7 @@ typedef enum fa_store_mode {
     FA_STORE_READ_WRITE = 0, /* creates the file and its directories (mode 0700/0600) */
     FA_STORE_READ_ONLY = 1,  /* a file that may not be written; FA_ENOTFOUND when absent */
     FA_STORE_EXISTING = 2    /* as READ_WRITE, but makes no file: where none is, an empty store that
-                                is read-only stands for it */
+                                is read-only stands for it; a damaged one is not set aside */
 } fa_store_mode;
 
 /* path: a file, or postgresql://USER:PASSWORD@HOST:PORT/DATABASE as libpq takes it, whose tables
@@ -78,10 +78,10 @@ void fa_cubin_record_free(fa_cubin_record *record);
 /* ---- scopes: a full winner key, by text and hash --------------------------------------------*/
 /* What must agree for a winner to be served. Stored and compared in full, not by hash only. */
 typedef struct fa_scope {
-    fa_problem problem;              /* the bucket */
+    fa_problem problem; /* the bucket */
     char silicon[FA_SILICON_MAX];
-    char templates[FA_HASH_HEX];     /* closure of all templates of the operation */
-    char policy[64];                 /* measuring policy, "measure-1" */
+    char templates[FA_HASH_HEX]; /* closure of all templates of the operation */
+    char policy[64];             /* measuring policy, "measure-1" */
 } fa_scope;
 void fa_scope_key(const fa_scope *scope, char ret_hex[FA_HASH_HEX]);
 
@@ -96,10 +96,10 @@ typedef struct fa_trial_record {
     char cubin_key[FA_HASH_HEX]; /* "" when it has none */
     const float *samples_us;     /* on put; all raw samples, microseconds */
     int32_t sample_count;
-    const char *environment;     /* JSON: GPU label and uuid, driver, NVRTC identity, library */
-    const char *clocks;          /* JSON: clocks, throttle reasons, temperature; may be NULL */
-    uint64_t seed;               /* of the inputs it was proved and timed on */
-    int64_t unix_time;           /* on get; put takes the present time */
+    const char *environment; /* JSON: GPU label and uuid, driver, NVRTC identity, library */
+    const char *clocks;      /* JSON: clocks, throttle reasons, temperature; may be NULL */
+    uint64_t seed;           /* of the inputs it was proved and timed on */
+    int64_t unix_time;       /* on get; put takes the present time */
 } fa_trial_record;
 
 /* Appends; later trials of one config do not erase earlier ones. */
@@ -123,14 +123,14 @@ int fa_store_trials_fastest(fa_store *store, const fa_scope *scope, fa_status st
 typedef struct fa_winner_record {
     fa_scope scope;
     fa_origin origin;
-    fa_trial trial;              /* config, launch geometry, times */
+    fa_trial trial; /* config, launch geometry, times */
     char entry[FA_NAME_MAX];
     char cubin_key[FA_HASH_HEX];
-    char gpu_name[64];           /* label */
-    char nvrtc[256];             /* NVRTC identity that made the cubin */
-    int32_t driver_version;      /* it was proved under; 0: predicted */
-    char *evidence;              /* JSON: funnel counts, default's time, ties, runners-up; owned on get */
-    int64_t unix_time;           /* on get */
+    char gpu_name[64];      /* label */
+    char nvrtc[256];        /* NVRTC identity that made the cubin */
+    int32_t driver_version; /* it was proved under; 0: predicted */
+    char *evidence;    /* JSON: funnel counts, default's time, ties, runners-up; owned on get */
+    int64_t unix_time; /* on get */
 } fa_winner_record;
 
 /* Winner, its cubin (may be NULL when already stored) and its evidence in one transaction,
@@ -147,7 +147,9 @@ int fa_store_winner_replace(fa_store *store, const fa_winner_record *winner,
 int fa_store_winner_hold(fa_store *store, const fa_scope *scope, fa_diag *diag);
 /* FA_ENOTFOUND when the scope has none; the cubin comes with it in one read transaction. FA_ECORRUPT
  * when the cubin is missing or corrupt (it is deleted; the winner stays, and ret_cubin NULL gets it
- * alone, so that it can be compiled again) or the winner's own row is not valid (it is deleted). */
+ * alone, so that it can be compiled again) or the winner's own row is not valid (a second reading under
+ * the write lock sets it aside, in a table of its own). One that only a newer version can read is left as
+ * it is: FA_ENOTFOUND. */
 int fa_store_winner_get(fa_store *store, const fa_scope *scope, fa_winner_record *ret_winner,
                         fa_cubin_record *ret_cubin, fa_diag *diag);
 /* 0 when some GPU has a winner for this problem from these templates, FA_ENOTFOUND when none has. */
@@ -169,9 +171,9 @@ typedef struct fa_verification {
     char silicon[FA_SILICON_MAX];
     int32_t driver_version;
     bool passed;
-    int32_t late;     /* how often in a row its time ran out; 0: it passed or it failed */
+    int32_t late;      /* how often in a row its time ran out; 0: it passed or it failed */
     int64_t unix_time; /* when the mark was kept */
-    char reason[512]; /* when it did not pass */
+    char reason[512];  /* when it did not pass */
 } fa_verification;
 enum { FA_VERIFICATION_LATE_MAX = 30 };
 /* Keeps the mark as of now and, in the same transaction, tells the scope's winner when it still is
@@ -185,9 +187,9 @@ int fa_store_verification_get(fa_store *store, const char *cubin_key, const char
 /* What a choice that nobody had measured on that GPU turned out to be when it was. */
 typedef struct fa_prediction_record {
     fa_scope scope;
-    fa_origin origin;    /* TRANSFERRED or PREDICTED */
-    char gpu_name[64];   /* where it was measured */
-    char from_gpu[64];   /* whose winner it was; gpu_name when the model's */
+    fa_origin origin;  /* TRANSFERRED or PREDICTED */
+    char gpu_name[64]; /* where it was measured */
+    char from_gpu[64]; /* whose winner it was; gpu_name when the model's */
     fa_config config;
     double predicted_us, measured_us, best_us;
     int32_t rank, raced; /* 1: nothing that was measured beside it was faster */

@@ -6,7 +6,9 @@
  */
 #include "store_mark.h"
 
-#include "internal.h"
+#include "paths.h"
+
+#include "../src/base/error.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -6,42 +6,22 @@
  * second. Invariants: an item ends only under its latest claim; a sweep has spent what its items
  * have, because both are written in one transaction.
  */
-#include "internal.h"
+#include "sweep_items.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
+#include "problem_row.h"
+
+#define FIELDS(X)                  \
+    X(TEXT, "gpu", gpu)            \
+    X(ITEM_STATE, "state", state)  \
+    X(INT32, "attempts", attempts) \
+    FA_SPENT_FIELDS(X)             \
+    X(TEXT, "reason", reason)
+#define FA_COLUMN_RECORD fa_sweep_item
+static const fa_column columns[] = {FIELDS(FA_COLUMN_ENTRY)};
 
 #define SPEND                                                       \
     "seconds = seconds + ?, cost = cost + ?, trials = trials + ?, " \
     "compiled = compiled + ?, reused = reused + ?, updated = ?"
-
-static void bind_spent(fa_binder *binder, const fa_sweep_spent *spent)
-{
-    fa_bind_real(binder, spent->seconds);
-    fa_bind_real(binder, spent->cost);
-    fa_bind_int(binder, spent->trials);
-    fa_bind_int(binder, spent->compiled);
-    fa_bind_int(binder, spent->reused);
-}
-
-double fa_db_amount_read(fa_reader *reader)
-{
-    double value = fa_read_real(reader, NAN);
-    if (!(value >= 0 && isfinite(value)))
-        reader->ok = false;
-    return value;
-}
-
-void fa_db_spent_read(fa_reader *reader, fa_sweep_spent *ret_spent)
-{
-    ret_spent->seconds = fa_db_amount_read(reader);
-    ret_spent->cost = fa_db_amount_read(reader);
-    ret_spent->trials = fa_read_int(reader, 0, INT64_MAX);
-    ret_spent->compiled = fa_read_int(reader, 0, INT64_MAX);
-    ret_spent->reused = fa_read_int(reader, 0, INT64_MAX);
-}
 
 /* ---- one change, one transaction ------------------------------------------------------------*/
 struct change {
@@ -56,31 +36,27 @@ struct change {
 static int claim_body(fa_store *store, void *context, fa_diag *diag)
 {
     struct change *change = context;
-    fa_statement *statement;
-    int rc = fa_db_statement(store, FA_SQL_ITEM_CLAIM,
-                             "UPDATE sweep_item SET state = 'running', attempts = attempts + 1, "
-                             "updated = ? WHERE id = (SELECT id FROM sweep_item WHERE "
-                             "sweep_id = ? AND state = 'pending' ORDER BY position LIMIT 1 "
-                             "/*! FOR UPDATE SKIP LOCKED */) "
-                             "RETURNING id, position, attempts",
-                             &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
-    fa_bind_int(&binder, (int64_t)time(NULL));
+    fa_binder binder =
+        fa_db_prepare(store,
+                      "UPDATE sweep_item SET state = 'running', attempts = attempts + 1, "
+                      "updated = ? WHERE id = (SELECT id FROM sweep_item WHERE "
+                      "sweep_id = ? AND state = 'pending' ORDER BY position LIMIT 1 "
+                      "/*! FOR UPDATE SKIP LOCKED */) "
+                      "RETURNING id, position, attempts",
+                      diag);
+    fa_bind_now(&binder);
     fa_bind_int(&binder, change->id);
-    rc = fa_db_run(store, &binder, diag);
-    if (rc < 0)
-        return rc;
-    if (rc == 0)
-        return FA_ENOTFOUND;
-    fa_reader reader = {.statement = statement, .ok = true};
+    fa_reader reader;
+    int rc = fa_db_run_row(store, &binder, &reader, diag);
+    if (rc <= 0)
+        return rc < 0 ? rc : FA_ENOTFOUND;
     change->claim.sweep_id = change->id;
     change->claim.item_id = fa_read_int(&reader, 0, INT64_MAX);
     change->claim.position = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
     change->claim.fence = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
-    fa_db_reset(statement);
-    return reader.ok ? 0 : fa_fail(diag, FA_ECORRUPT, "a sweep's item is not valid: use --restart");
+    rc = fa_read_end(&reader, diag);
+    return rc == 0 ? fa_fail(diag, FA_ECORRUPT, "a sweep's item is not valid: use --restart")
+                   : (rc < 0 ? rc : 0);
 }
 
 int fa_store_sweep_claim(fa_store *store, int64_t id, fa_store_claim *ret_claim, fa_diag *diag)
@@ -92,16 +68,16 @@ int fa_store_sweep_claim(fa_store *store, int64_t id, fa_store_claim *ret_claim,
     return rc;
 }
 
-static int spend_on(fa_store *store, fa_db_slot slot, const char *sql, int64_t id,
-                    const fa_sweep_spent *spent, fa_diag *diag)
+static int spend_on(fa_store *store, const char *sql, int64_t id, const fa_sweep_spent *spent,
+                    fa_diag *diag)
 {
-    fa_statement *statement;
-    int rc = fa_db_statement(store, slot, sql, &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
-    bind_spent(&binder, spent);
-    fa_bind_int(&binder, (int64_t)time(NULL));
+    fa_binder binder = fa_db_prepare(store, sql, diag);
+    fa_bind_real(&binder, spent->seconds);
+    fa_bind_real(&binder, spent->cost);
+    fa_bind_int(&binder, spent->trials);
+    fa_bind_int(&binder, spent->compiled);
+    fa_bind_int(&binder, spent->reused);
+    fa_bind_now(&binder);
     fa_bind_int(&binder, id);
     return fa_db_run(store, &binder, diag);
 }
@@ -109,12 +85,11 @@ static int spend_on(fa_store *store, fa_db_slot slot, const char *sql, int64_t i
 int fa_db_sweep_spend(fa_store *store, const fa_store_claim *claim, const fa_sweep_spent *spent,
                       fa_diag *diag)
 {
-    int rc = spend_on(store, FA_SQL_ITEM_SPEND, "UPDATE sweep_item SET " SPEND " WHERE id = ?",
-                      claim->item_id, spent, diag);
-    if (rc != 0)
-        return rc;
-    return spend_on(store, FA_SQL_SWEEP_SPEND, "UPDATE sweep SET " SPEND " WHERE id = ?",
-                    claim->sweep_id, spent, diag);
+    int rc = spend_on(store, "UPDATE sweep_item SET " SPEND " WHERE id = ?", claim->item_id, spent,
+                      diag);
+    return rc != 0 ? rc
+                   : spend_on(store, "UPDATE sweep SET " SPEND " WHERE id = ?", claim->sweep_id,
+                              spent, diag);
 }
 
 static int spend_body(fa_store *store, void *context, fa_diag *diag)
@@ -133,20 +108,16 @@ int fa_store_sweep_spend(fa_store *store, const fa_store_claim *claim, const fa_
 static int end_body(fa_store *store, void *context, fa_diag *diag)
 {
     const struct change *change = context;
-    fa_statement *statement;
-    int rc = fa_db_statement(store, FA_SQL_ITEM_END,
-                             "UPDATE sweep_item SET state = ?, reason = ?, updated = ? "
-                             "WHERE id = ? AND attempts = ? AND state = 'running'",
-                             &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
+    fa_binder binder = fa_db_prepare(store,
+                                     "UPDATE sweep_item SET state = ?, reason = ?, updated = ? "
+                                     "WHERE id = ? AND attempts = ? AND state = 'running'",
+                                     diag);
     fa_bind_text(&binder, fa_item_state_name(change->item_state));
     fa_bind_text(&binder, change->reason);
-    fa_bind_int(&binder, (int64_t)time(NULL));
+    fa_bind_now(&binder);
     fa_bind_int(&binder, change->claim.item_id);
     fa_bind_int(&binder, change->claim.fence);
-    rc = fa_db_run(store, &binder, diag);
+    int rc = fa_db_run(store, &binder, diag);
     if (rc != 0)
         return rc;
     if (fa_db_changes(store) != 1)
@@ -166,14 +137,10 @@ int fa_store_sweep_end(fa_store *store, const fa_store_claim *claim, fa_item_sta
 static int reopen_body(fa_store *store, void *context, fa_diag *diag)
 {
     const struct change *change = context;
-    fa_statement *statement;
-    int rc = fa_db_statement(store, FA_SQL_ITEM_REOPEN,
-                             "UPDATE sweep_item SET state = 'pending' "
-                             "WHERE sweep_id = ? AND position = ? AND state = 'done'",
-                             &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
+    fa_binder binder = fa_db_prepare(store,
+                                     "UPDATE sweep_item SET state = 'pending' "
+                                     "WHERE sweep_id = ? AND position = ? AND state = 'done'",
+                                     diag);
     fa_bind_int(&binder, change->id);
     fa_bind_int(&binder, change->position);
     return fa_db_run(store, &binder, diag);
@@ -189,43 +156,43 @@ int fa_store_sweep_reopen(fa_store *store, int64_t id, int32_t position, fa_diag
 int fa_db_item_load(fa_store *store, int64_t id, int32_t *ret_position, fa_sweep_item *ret_item,
                     fa_diag *diag)
 {
-    fa_sweep_item *item = ret_item;
     fa_reader reader;
-    int rc = fa_db_row(store, FA_SQL_ITEM_READ,
-                       "SELECT position, problem_key, problem, gpu, state, "
-                       "attempts, " FA_SPENT_COLUMNS ", reason FROM sweep_item WHERE id = ?",
-                       id, &reader, diag);
+    int rc =
+        fa_db_row(store,
+                  "SELECT position, problem_key, problem" FIELDS(FA_COLUMN_NAME) " FROM sweep_item "
+                                                                                 "WHERE id = ?",
+                  id, &reader, diag);
     if (rc <= 0)
         return rc;
     *ret_position = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
-    fa_db_problem_read(&reader, &item->problem);
-    fa_read_copy(&reader, item->gpu, sizeof item->gpu);
-    if (fa_item_state_parse(fa_read_text(&reader, false), &item->state) != 0)
-        reader.ok = false;
-    item->attempts = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
-    fa_db_spent_read(&reader, &item->spent);
-    fa_read_copy(&reader, item->reason, sizeof item->reason);
-    fa_db_reset(reader.statement);
-    return reader.ok ? 1 : 0;
+    fa_db_problem_read(&reader, &ret_item->problem);
+    fa_read_columns(&reader, columns, FA_COLUMN_COUNT(columns), ret_item);
+    rc = fa_read_end(&reader, diag);
+    return rc == 0 && reader.rc == FA_EVERSION ? FA_EVERSION : rc;
+}
+
+struct visiting {
+    fa_store_item_visit *visit;
+    void *context;
+};
+
+static int visit_row(fa_store *store, int64_t id, void *context, fa_diag *diag)
+{
+    const struct visiting *visiting = context;
+    fa_sweep_item item = {0};
+    int32_t position = 0;
+    int rc = fa_db_item_load(store, id, &position, &item, diag);
+    if (rc == 1)
+        return visiting->visit(visiting->context, position, &item);
+    return rc == FA_EVERSION ? 0 : rc;
 }
 
 int fa_store_sweep_items_each(fa_store *store, int64_t id, fa_store_item_visit *visit,
                               void *context, fa_diag *diag)
 {
-    int64_t *ids = NULL;
-    size_t count = 0;
-    int rc = fa_db_ids_of(store, FA_SQL_ITEM_IDS,
-                          "SELECT id FROM sweep_item WHERE sweep_id = ? ORDER BY position", id,
-                          &ids, &count, diag);
-    for (size_t i = 0; rc == 0 && i < count; i++) {
-        fa_sweep_item item = {0};
-        int32_t position = 0;
-        rc = fa_db_enter(store, diag);
-        if (rc == 0)
-            rc = fa_db_item_load(store, ids[i], &position, &item, diag);
-        if (rc == 1)
-            rc = visit(context, position, &item);
-    }
-    free(ids);
-    return rc;
+    struct visiting visiting = {visit, context};
+    fa_binder ids =
+        fa_db_query(store, "SELECT id FROM sweep_item WHERE sweep_id = ? ORDER BY position", diag);
+    fa_bind_int(&ids, id);
+    return fa_db_each(store, &ids, visit_row, &visiting, diag);
 }

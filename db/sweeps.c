@@ -3,12 +3,35 @@
  * Sweeps: grids of problems, what they may spend and what they have spent. Their items are taken and
  * ended in sweep_items.c and, by a fleet, in queue.c.
  */
-#include "internal.h"
+#include "sweeps.h"
+
+#include "problem_row.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#define BUDGET(X)                               \
+    X(AMOUNT, "budget_seconds", budget.seconds) \
+    X(INT64, "budget_trials", budget.trials)    \
+    X(AMOUNT, "budget_cost", budget.cost)       \
+    X(AMOUNT, "price", budget.price)
+/* As a sweep is shown: the budget, what was spent, and how many of its items ended how. */
+#define FIELDS(X)                                                                                \
+    X(TEXT, "key", key)                                                                          \
+    X(TEXT, "plan", plan)                                                                        \
+    X(SWEEP_STATE, "state", state)                                                               \
+    BUDGET(X)                                                                                    \
+    FA_SPENT_FIELDS(X)                                                                           \
+    X(INT64, "created", created)                                                                 \
+    X(INT64, "updated", updated)                                                                 \
+    X(INT32, "(SELECT count(*) FROM sweep_item WHERE sweep_id = sweep.id)", items)               \
+    X(INT32, "(SELECT count(*) FROM sweep_item WHERE sweep_id = sweep.id AND state = 'done')",   \
+      done)                                                                                      \
+    X(INT32, "(SELECT count(*) FROM sweep_item WHERE sweep_id = sweep.id AND state = 'failed')", \
+      failed)
+#define FA_COLUMN_RECORD fa_sweep
+static const fa_column budget[] = {BUDGET(FA_COLUMN_ENTRY)};
+static const fa_column columns[] = {FIELDS(FA_COLUMN_ENTRY)};
 
 static bool amount(double value)
 {
@@ -18,65 +41,50 @@ static bool amount(double value)
 /* ---- entering a sweep -----------------------------------------------------------------------*/
 static int find(fa_store *store, const char *key, int64_t *ret_id, fa_diag *diag)
 {
-    fa_statement *statement;
-    int rc = fa_db_statement(store, FA_SQL_SWEEP_FIND, "SELECT id FROM sweep WHERE key = ?",
-                             &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
+    fa_binder binder = fa_db_prepare(store, "SELECT id FROM sweep WHERE key = ?", diag);
     fa_bind_text(&binder, key);
     return fa_db_run_id(store, &binder, ret_id, diag);
 }
 
 static int forget(fa_store *store, int64_t id, fa_diag *diag)
 {
-    int rc = fa_db_run_on(store, FA_SQL_SWEEP_FORGET_ITEMS, "DELETE FROM sweep_item WHERE sweep_id = ?",
-                    id, diag);
-    return rc != 0 ? rc
-                   : fa_db_run_on(store, FA_SQL_SWEEP_FORGET, "DELETE FROM sweep WHERE id = ?", id, diag);
+    int rc = fa_db_run_on(store, "DELETE FROM sweep_item WHERE sweep_id = ?", id, diag);
+    return rc != 0 ? rc : fa_db_run_on(store, "DELETE FROM sweep WHERE id = ?", id, diag);
 }
 
 static int add_item(fa_store *store, int64_t id, int32_t position, const fa_sweep_item *item,
                     fa_diag *diag)
 {
-    fa_statement *statement;
-    int rc = fa_db_statement(store, FA_SQL_ITEM_ADD,
-                             "INSERT INTO sweep_item (sweep_id, position, problem_key, problem, "
-                             "gpu, state, attempts, " FA_SPENT_COLUMNS ", reason, updated) "
-                             "VALUES (?,?,?,?,?,'pending',0,0,0,0,0,0,'',?)",
-                             &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
+    fa_binder binder =
+        fa_db_prepare(store,
+                      "INSERT INTO sweep_item (sweep_id, position, problem_key, problem, "
+                      "gpu, state, attempts" FA_SPENT_FIELDS(
+                          FA_COLUMN_NAME) ", reason, updated) "
+                                          "VALUES (?,?,?,?,?,'pending',0,0,0,0,0,0,'',?)",
+                      diag);
     fa_bind_int(&binder, id);
     fa_bind_int(&binder, position);
     fa_db_problem_bind(&binder, &item->problem);
     fa_bind_text(&binder, item->gpu);
-    fa_bind_int(&binder, (int64_t)time(NULL));
+    fa_bind_now(&binder);
     return fa_db_run(store, &binder, diag);
 }
 
 static int add(fa_store *store, fa_entering *entering, fa_diag *diag)
 {
-    fa_statement *statement;
     const fa_sweep *sweep = entering->sweep;
-    int rc = fa_db_statement(store, FA_SQL_SWEEP_ADD,
-                             "INSERT INTO sweep (key, plan, state, budget_seconds, budget_trials, "
-                             "budget_cost, price, " FA_SPENT_COLUMNS ", created, updated) "
-                             "VALUES (?,?,'running',?,?,?,?,0,0,0,0,0,?,?) RETURNING id",
-                             &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
+    fa_binder binder = fa_db_prepare(
+        store,
+        "INSERT INTO sweep (key, plan, state" BUDGET(FA_COLUMN_NAME) FA_SPENT_FIELDS(
+            FA_COLUMN_NAME) ", created, updated) VALUES "
+                            "(?,?,'running'" BUDGET(FA_COLUMN_PLACE) ",0,0,0,0,0,?,?) RETURNING id",
+        diag);
     fa_bind_text(&binder, sweep->key);
     fa_bind_text(&binder, sweep->plan);
-    fa_bind_real(&binder, sweep->budget.seconds);
-    fa_bind_int(&binder, sweep->budget.trials);
-    fa_bind_real(&binder, sweep->budget.cost);
-    fa_bind_real(&binder, sweep->budget.price);
-    fa_bind_int(&binder, (int64_t)time(NULL));
-    fa_bind_int(&binder, (int64_t)time(NULL));
-    rc = fa_db_run_id(store, &binder, &entering->id, diag);
+    fa_bind_columns(&binder, budget, FA_COLUMN_COUNT(budget), sweep);
+    fa_bind_now(&binder);
+    fa_bind_now(&binder);
+    int rc = fa_db_run_id(store, &binder, &entering->id, diag);
     for (int32_t i = 0; i < entering->count && rc == 0; i++)
         rc = add_item(store, entering->id, i, &entering->items[i], diag);
     return rc;
@@ -84,31 +92,26 @@ static int add(fa_store *store, fa_entering *entering, fa_diag *diag)
 
 static int come_back(fa_store *store, const fa_entering *entering, fa_diag *diag)
 {
-    fa_statement *statement;
     const fa_sweep *sweep = entering->sweep;
-    int rc = fa_db_statement(store, FA_SQL_SWEEP_AGAIN,
-                             "UPDATE sweep SET plan = ?, budget_seconds = ?, budget_trials = ?, "
-                             "budget_cost = ?, price = ?, state = 'running', updated = ? "
-                             "WHERE id = ?",
-                             &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
+    fa_binder binder =
+        fa_db_prepare(store,
+                      "UPDATE sweep SET plan = ?, budget_seconds = ?, budget_trials = ?, "
+                      "budget_cost = ?, price = ?, state = 'running', updated = ? "
+                      "WHERE id = ?",
+                      diag);
     fa_bind_text(&binder, sweep->plan);
-    fa_bind_real(&binder, sweep->budget.seconds);
-    fa_bind_int(&binder, sweep->budget.trials);
-    fa_bind_real(&binder, sweep->budget.cost);
-    fa_bind_real(&binder, sweep->budget.price);
-    fa_bind_int(&binder, (int64_t)time(NULL));
+    fa_bind_columns(&binder, budget, FA_COLUMN_COUNT(budget), sweep);
+    fa_bind_now(&binder);
     fa_bind_int(&binder, entering->id);
-    rc = fa_db_run(store, &binder, diag);
+    int rc = fa_db_run(store, &binder, diag);
     if (rc != 0)
         return rc;
-    return fa_db_run_on(store, FA_SQL_SWEEP_REOPEN,
-                  "UPDATE sweep_item SET state = 'pending', reason = '' "
-                  "WHERE sweep_id = ? AND state IN ('running', 'failed') "
-                  "AND lease_until <= unix_ms()", /* one that a host of the fleet holds stays its */
-                  entering->id, diag);
+    return fa_db_run_on(
+        store,
+        "UPDATE sweep_item SET state = 'pending', reason = '' "
+        "WHERE sweep_id = ? AND state IN ('running', 'failed') "
+        "AND lease_until <= unix_ms()", /* one that a host of the fleet holds stays its */
+        entering->id, diag);
 }
 
 int fa_db_sweep_enter(fa_store *store, fa_entering *entering, fa_diag *diag)
@@ -182,15 +185,10 @@ struct state_change {
 static int state_body(fa_store *store, void *context, fa_diag *diag)
 {
     const struct state_change *change = context;
-    fa_statement *statement;
-    int rc = fa_db_statement(store, FA_SQL_SWEEP_STATE,
-                             "UPDATE sweep SET state = ?, updated = ? WHERE id = ?", &statement,
-                             diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
+    fa_binder binder =
+        fa_db_prepare(store, "UPDATE sweep SET state = ?, updated = ? WHERE id = ?", diag);
     fa_bind_text(&binder, fa_sweep_state_name(change->state));
-    fa_bind_int(&binder, (int64_t)time(NULL));
+    fa_bind_now(&binder);
     fa_bind_int(&binder, change->id);
     return fa_db_run(store, &binder, diag);
 }
@@ -205,36 +203,14 @@ int fa_store_sweep_set_state(fa_store *store, int64_t id, fa_sweep_state state, 
 /* 1: read; 0: gone or not valid; or negative. */
 static int load(fa_store *store, int64_t id, fa_sweep *ret_sweep, fa_diag *diag)
 {
-    fa_sweep *sweep = ret_sweep;
     fa_reader reader;
-    int rc = fa_db_row(store, FA_SQL_SWEEP_READ,
-                       "SELECT key, plan, state, budget_seconds, budget_trials, budget_cost, "
-                       "price, " FA_SPENT_COLUMNS ", created, updated, "
-                       "(SELECT count(*) FROM sweep_item WHERE sweep_id = sweep.id), "
-                       "(SELECT count(*) FROM sweep_item "
-                       "WHERE sweep_id = sweep.id AND state = 'done'), "
-                       "(SELECT count(*) FROM sweep_item "
-                       "WHERE sweep_id = sweep.id AND state = 'failed') "
-                       "FROM sweep WHERE id = ?",
-                       id, &reader, diag);
+    int rc = fa_db_row(store, "SELECT 1" FIELDS(FA_COLUMN_NAME) " FROM sweep WHERE id = ?", id,
+                       &reader, diag);
     if (rc <= 0)
         return rc;
-    fa_read_copy(&reader, sweep->key, sizeof sweep->key);
-    fa_read_copy(&reader, sweep->plan, sizeof sweep->plan);
-    if (fa_sweep_state_parse(fa_read_text(&reader, false), &sweep->state) != 0)
-        reader.ok = false;
-    sweep->budget.seconds = fa_db_amount_read(&reader);
-    sweep->budget.trials = fa_read_int(&reader, 0, INT64_MAX);
-    sweep->budget.cost = fa_db_amount_read(&reader);
-    sweep->budget.price = fa_db_amount_read(&reader);
-    fa_db_spent_read(&reader, &sweep->spent);
-    sweep->created = fa_read_int(&reader, 0, INT64_MAX);
-    sweep->updated = fa_read_int(&reader, 0, INT64_MAX);
-    sweep->items = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
-    sweep->done = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
-    sweep->failed = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
-    fa_db_reset(reader.statement);
-    return reader.ok ? 1 : 0;
+    fa_read_int(&reader, 1, 1);
+    fa_read_columns(&reader, columns, FA_COLUMN_COUNT(columns), ret_sweep);
+    return fa_read_end(&reader, diag);
 }
 
 int fa_store_sweep_read(fa_store *store, int64_t id, fa_sweep *ret_sweep, fa_diag *diag)
@@ -252,22 +228,22 @@ int fa_store_sweep_read(fa_store *store, int64_t id, fa_sweep *ret_sweep, fa_dia
     return 0;
 }
 
-int fa_store_sweeps_each(fa_store *store, fa_store_sweep_visit *visit, void *context,
-                         fa_diag *diag)
+struct visiting {
+    fa_store_sweep_visit *visit;
+    void *context;
+};
+
+static int visit_row(fa_store *store, int64_t id, void *context, fa_diag *diag)
 {
-    int64_t *ids = NULL;
-    size_t count = 0;
-    int rc = fa_db_ids(store, FA_SQL_SWEEP_IDS,
-                       "SELECT id FROM sweep ORDER BY updated DESC, id DESC", &ids, &count,
-                       diag);
-    for (size_t i = 0; rc == 0 && i < count; i++) {
-        fa_sweep sweep = {0};
-        rc = fa_db_enter(store, diag);
-        if (rc == 0)
-            rc = load(store, ids[i], &sweep, diag);
-        if (rc == 1)
-            rc = visit(context, &sweep);
-    }
-    free(ids);
-    return rc;
+    const struct visiting *visiting = context;
+    fa_sweep sweep = {0};
+    int rc = load(store, id, &sweep, diag);
+    return rc == 1 ? visiting->visit(visiting->context, &sweep) : rc;
+}
+
+int fa_store_sweeps_each(fa_store *store, fa_store_sweep_visit *visit, void *context, fa_diag *diag)
+{
+    struct visiting visiting = {visit, context};
+    fa_binder ids = fa_db_query(store, "SELECT id FROM sweep ORDER BY updated DESC, id DESC", diag);
+    return fa_db_each(store, &ids, visit_row, &visiting, diag);
 }

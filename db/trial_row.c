@@ -3,14 +3,17 @@
  * A trial as columns of a row, for tables trial and winner. The config is kept as JSON by name, in
  * the manifest's order; config_key is the same for the same values in any order.
  */
-#include "internal.h"
+#include "trial_row.h"
 
-#include "../src/base/json.h"
+#include "../src/base/problem.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define FA_COLUMN_RECORD fa_trial
+static const fa_column columns[] = {FA_TRIAL_FIELDS(FA_COLUMN_ENTRY)};
 
 static int by_name(const void *a, const void *b)
 {
@@ -79,85 +82,44 @@ int fa_db_trial_check(const fa_trial *trial, fa_diag *diag)
     return 0;
 }
 
-static int bind_config(fa_binder *binder, const fa_config *config, fa_diag *diag)
+/* The very text that cJSON would print, without an allocation that could fail. */
+void fa_db_config_print(const fa_config *config, char ret_json[FA_CONFIG_JSON_MAX])
 {
-    char key[FA_HASH_HEX];
-    config_key(config, key);
-    cJSON *json = fa_config_to_json(config);
-    char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;
-    cJSON_Delete(json);
-    if (text == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    char tunables[FA_CONFIG_TEXT_MAX];
+    fa_config_text(config, tunables);
+    snprintf(ret_json, FA_CONFIG_JSON_MAX, "{\"family\":\"%.31s\",\"tunables\":%s}", config->family,
+             tunables);
+}
+
+void fa_db_trial_bind(fa_binder *binder, const fa_trial *trial)
+{
+    char key[FA_HASH_HEX], config[FA_CONFIG_JSON_MAX];
+    config_key(&trial->config, key);
+    fa_db_config_print(&trial->config, config);
     fa_bind_copy(binder, key);
-    fa_bind_copy(binder, text);
-    cJSON_free(text);
-    return 0;
+    fa_bind_copy(binder, config);
+    fa_bind_columns(binder, columns, FA_COLUMN_COUNT(columns), trial);
 }
 
-int fa_db_trial_bind(fa_binder *binder, const fa_trial *trial, fa_diag *diag)
+void fa_db_config_read(fa_reader *reader, fa_config *ret_config)
 {
-    int rc = bind_config(binder, &trial->config, diag);
-    if (rc != 0)
-        return rc;
-    fa_bind_text(binder, fa_status_name(trial->status));
-    fa_bind_text(binder, trial->reason);
-    const int32_t sizes[] = {trial->threads, trial->smem_bytes, trial->registers,
-                             trial->spill_bytes, trial->blocks_per_sm};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        fa_bind_int(binder, sizes[i]);
-    for (size_t i = 0; i < 3; i++)
-        fa_bind_int(binder, trial->grid[i]);
-    const double times[] = {trial->compile_ms, trial->predicted_us, trial->median_us, trial->low_us,
-                            trial->high_us};
-    for (size_t i = 0; i < sizeof times / sizeof *times; i++)
-        fa_bind_real(binder, times[i]);
-    fa_bind_int(binder, trial->sample_count);
-    fa_bind_real(binder, trial->max_error); /* may be NaN: that is how it was wrong */
-    fa_bind_real(binder, trial->tolerance);
-    fa_bind_int(binder, trial->raced);
-    return 0;
-}
-
-static void read_config(fa_reader *reader, fa_config *ret_config)
-{
-    char key[FA_HASH_HEX], key_now[FA_HASH_HEX];
-    fa_read_copy(reader, key, sizeof key);
-    const char *text = fa_read_text(reader, false);
-    size_t size = strlen(text);
-    cJSON *json = NULL;
-    if (!reader->ok || size > 4096 || fa_json_parse(text, size, "config", &json, NULL) != 0 ||
-        fa_config_from_json(json, ret_config, NULL) != 0) {
-        reader->ok = false;
-    } else {
-        config_key(ret_config, key_now);
-        if (strcmp(key, key_now) != 0)
-            reader->ok = false;
-    }
+    cJSON *json = fa_read_json(reader, 4096);
+    if (json != NULL && fa_config_from_json(json, ret_config, NULL) != 0)
+        fa_read_fail(reader, FA_ECORRUPT);
     cJSON_Delete(json);
 }
 
 void fa_db_trial_read(fa_reader *reader, fa_trial *ret_trial)
 {
     fa_trial trial = {0};
-    read_config(reader, &trial.config);
-    if (fa_status_parse(fa_read_text(reader, false), &trial.status) != 0)
-        reader->ok = false;
-    fa_read_copy(reader, trial.reason, sizeof trial.reason);
-    int32_t *const sizes[] = {&trial.threads, &trial.smem_bytes, &trial.registers,
-                              &trial.spill_bytes, &trial.blocks_per_sm};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        *sizes[i] = (int32_t)fa_read_int(reader, INT32_MIN, INT32_MAX);
-    for (size_t i = 0; i < 3; i++)
-        trial.grid[i] = (uint32_t)fa_read_int(reader, 0, UINT32_MAX);
-    double *const times[] = {&trial.compile_ms, &trial.predicted_us, &trial.median_us,
-                             &trial.low_us, &trial.high_us};
-    for (size_t i = 0; i < sizeof times / sizeof *times; i++)
-        *times[i] = fa_read_real(reader, 0);
-    trial.sample_count = (int32_t)fa_read_int(reader, 0, INT32_MAX);
-    trial.max_error = fa_read_real(reader, NAN);
-    trial.tolerance = fa_read_real(reader, NAN);
-    trial.raced = fa_read_int(reader, 0, 1) != 0;
-    if (reader->ok && fa_db_trial_check(&trial, NULL) != 0)
-        reader->ok = false;
+    char key[FA_HASH_HEX], key_now[FA_HASH_HEX];
+    fa_read_copy(reader, key, sizeof key);
+    fa_db_config_read(reader, &trial.config);
+    config_key(&trial.config, key_now);
+    if (strcmp(key, key_now) != 0)
+        fa_read_fail(reader, FA_ECORRUPT);
+    fa_read_columns(reader, columns, FA_COLUMN_COUNT(columns), &trial);
+    if (reader->rc == 0 && fa_db_trial_check(&trial, NULL) != 0)
+        fa_read_fail(reader, FA_ECORRUPT);
     *ret_trial = trial;
 }

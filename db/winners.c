@@ -2,21 +2,37 @@
  *
  * Winners: one per scope, written together with its cubin and its evidence in one transaction and
  * read together in one statement. A winner that is not wholly valid is not served.
+ *
+ * A reader never deletes: what it cannot read it passes over. A row that is read whole once more under
+ * the write lock and is not valid in itself is moved to table winner_set_aside; one that a newer version
+ * may have written, or for which there was no memory, stays.
  */
-#include "internal.h"
+#include "winners.h"
+
+#include "cubins.h"
+#include "scopes.h"
+#include "trial_row.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define WINNER_COLUMNS                                                                      \
-    "winner.config_key, winner.config, winner.status, winner.reason, winner.threads, "      \
-    "winner.smem_bytes, winner.registers, winner.spill_bytes, winner.blocks_per_sm, "       \
-    "winner.grid_x, winner.grid_y, winner.grid_z, winner.compile_ms, winner.predicted_us, " \
-    "winner.median_us, winner.low_us, winner.high_us, winner.sample_count, "                \
-    "winner.max_error, winner.tolerance, winner.raced, winner.origin, winner.entry, "        \
-    "winner.cubin_key, winner.gpu_name, winner.nvrtc, winner.driver_version, "                \
-    "winner.evidence, winner.unix_time"
+/* Behind the columns of the trial. */
+#define FIELDS(X)                   \
+    X(ORIGIN, "origin", origin)     \
+    X(TEXT, "entry", entry)         \
+    X(TEXT, "cubin_key", cubin_key) \
+    X(TEXT, "gpu_name", gpu_name)   \
+    X(TEXT, "nvrtc", nvrtc)         \
+    X(INT32, "driver_version", driver_version)
+#define FA_COLUMN_RECORD fa_winner_record
+static const fa_column columns[] = {FIELDS(FA_COLUMN_ENTRY)};
+
+#define OWN_NAME(kind, name, member) ", winner." name
+#define WINNER_COLUMNS                                           \
+    "winner.config_key, winner.config" FA_TRIAL_FIELDS(OWN_NAME) \
+        FIELDS(OWN_NAME) ", winner.evidence, winner.unix_time"
+#define ROW_COLUMNS "scope_id, " FA_TRIAL_COLUMNS FIELDS(FA_COLUMN_NAME) ", evidence, unix_time"
 
 struct putting {
     const fa_winner_record *winner;
@@ -24,6 +40,74 @@ struct putting {
     bool replace;                 /* whatever is there */
     bool kept;
 };
+
+void fa_winner_record_free(fa_winner_record *winner)
+{
+    if (winner == NULL)
+        return;
+    free(winner->evidence);
+    winner->evidence = NULL;
+}
+
+/* ---- rows -----------------------------------------------------------------------------------*/
+/* WINNER_COLUMNS. */
+static void read_winner(fa_reader *reader, fa_winner_record *ret_winner)
+{
+    fa_db_trial_read(reader, &ret_winner->trial);
+    fa_read_columns(reader, columns, FA_COLUMN_COUNT(columns), ret_winner);
+    ret_winner->evidence = fa_read_owned(reader);
+    ret_winner->unix_time = fa_read_int(reader, 0, INT64_MAX);
+}
+
+static int read_row(fa_store *store, int64_t scope_id, fa_reader *ret_reader,
+                    fa_winner_record *ret_winner, fa_diag *diag)
+{
+    int rc = fa_db_row(store,
+                       "SELECT " FA_SCOPE_COLUMNS ", " WINNER_COLUMNS
+                       " FROM winner JOIN scope ON scope.id = winner.scope_id "
+                       "WHERE winner.scope_id = ?",
+                       scope_id, ret_reader, diag);
+    if (rc == 1) {
+        fa_db_scope_read(ret_reader, &ret_winner->scope);
+        read_winner(ret_reader, ret_winner);
+    }
+    return rc;
+}
+
+static int delete_row(fa_store *store, int64_t scope_id, fa_diag *diag)
+{
+    return fa_db_run_on(store, "DELETE FROM winner WHERE scope_id = ?", scope_id, diag);
+}
+
+static int set_aside(fa_store *store, int64_t scope_id, fa_diag *diag)
+{
+    fa_binder binder = fa_db_prepare(store,
+                                     "INSERT INTO winner_set_aside (set_aside_time, " ROW_COLUMNS
+                                     ") SELECT ?, " ROW_COLUMNS " FROM winner WHERE scope_id = ?",
+                                     diag);
+    fa_bind_now(&binder);
+    fa_bind_int(&binder, scope_id);
+    int rc = fa_db_run(store, &binder, diag);
+    return rc != 0 ? rc : delete_row(store, scope_id, diag);
+}
+
+/* Another process may have put a sound one since it was read. */
+static int set_aside_body(fa_store *store, void *context, fa_diag *diag)
+{
+    int64_t scope_id = *(const int64_t *)context;
+    fa_winner_record winner = {0};
+    fa_reader reader;
+    int rc = fa_db_scope_lock(store, scope_id, diag);
+    if (rc == 0)
+        rc = read_row(store, scope_id, &reader, &winner, diag);
+    if (rc != 1)
+        return rc;
+    fa_winner_record_free(&winner);
+    bool invalid = reader.rc == FA_ECORRUPT;
+    rc = fa_read_end(&reader, diag);
+    return rc == 0 && invalid && !store->damaged ? set_aside(store, scope_id, diag)
+                                                 : (rc < 0 ? rc : 0);
+}
 
 /* ---- putting --------------------------------------------------------------------------------*/
 int fa_db_winner_check(const fa_winner_record *winner, const fa_cubin_record *cubin, fa_diag *diag)
@@ -59,74 +143,51 @@ int fa_db_winner_check(const fa_winner_record *winner, const fa_cubin_record *cu
     return 0;
 }
 
-/* Whether the scope has a winner of a better origin. One without its cubin cannot be served, one
- * of no known origin is not valid: neither stands in the way. */
-static int earlier_is_better(fa_store *store, int64_t scope_id, fa_origin origin, bool *ret_better,
-                             fa_diag *diag)
+/* What a new winner finds in its place. */
+enum earlier { EARLIER_NONE, EARLIER_WORSE, EARLIER_BETTER, EARLIER_NOT_VALID };
+
+/* A better origin counts only with its cubin: without, it could not be served. */
+static int weigh_earlier(fa_store *store, int64_t scope_id, fa_origin origin,
+                         enum earlier *ret_earlier, fa_diag *diag)
 {
-    fa_statement *statement;
-    int rc = fa_db_statement(store, FA_SQL_WINNER_ORIGIN,
-                             "SELECT winner.origin FROM winner JOIN cubin "
-                             "ON cubin.key = winner.cubin_key WHERE scope_id = ?",
-                             &statement, diag);
-    if (rc != 0)
+    fa_winner_record earlier = {0};
+    fa_reader reader;
+    bool servable = false;
+    *ret_earlier = EARLIER_NONE;
+    int rc = read_row(store, scope_id, &reader, &earlier, diag);
+    if (rc != 1)
         return rc;
-    fa_binder binder = {.statement = statement};
-    fa_bind_int(&binder, scope_id);
-    rc = fa_db_step(store, statement, diag);
-    if (rc < 0)
-        return rc;
-    *ret_better = false;
+    fa_winner_record_free(&earlier);
+    rc = fa_read_end(&reader, diag);
     if (rc == 1) {
-        fa_reader reader = {.statement = statement, .ok = true};
-        fa_origin earlier;
-        const char *name = fa_read_text(&reader, false);
-        *ret_better = fa_origin_parse(name, &earlier) == 0 && fa_origin_trust(earlier) < fa_origin_trust(origin);
-        fa_db_reset(statement);
+        rc = fa_db_cubin_exists(store, earlier.cubin_key, &servable, diag);
+        bool better = fa_origin_trust(earlier.origin) < fa_origin_trust(origin);
+        *ret_earlier = servable && better ? EARLIER_BETTER : EARLIER_WORSE;
+    } else if (rc == 0) {
+        *ret_earlier = EARLIER_NOT_VALID;
     }
-    return 0;
+    return rc;
 }
 
-static int delete_body(fa_store *store, void *context, fa_diag *diag)
+static int make_way(fa_store *store, int64_t scope_id, enum earlier earlier, fa_diag *diag)
 {
-    fa_statement *statement;
-    int rc = fa_db_statement(store, FA_SQL_WINNER_DELETE, "DELETE FROM winner WHERE scope_id = ?",
-                             &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
-    fa_bind_int(&binder, *(const int64_t *)context);
-    return fa_db_run(store, &binder, diag);
+    return earlier == EARLIER_NONE        ? 0
+           : earlier == EARLIER_NOT_VALID ? set_aside(store, scope_id, diag)
+                                          : delete_row(store, scope_id, diag);
 }
 
-static int replace_row(fa_store *store, int64_t scope_id, const fa_winner_record *winner,
-                       int64_t unix_time, fa_diag *diag)
+static int add_row(fa_store *store, int64_t scope_id, const fa_winner_record *winner,
+                   int64_t unix_time, fa_diag *diag)
 {
-    fa_statement *statement;
-    int rc = delete_body(store, &scope_id, diag);
-    if (rc == 0)
-        rc = fa_db_statement(store, FA_SQL_WINNER_PUT,
-                             "INSERT INTO winner (scope_id, " FA_TRIAL_COLUMNS
-                             ", origin, entry, cubin_key, gpu_name, nvrtc, driver_version, "
-                             "evidence, unix_time) VALUES (?," FA_TRIAL_PLACES ",?,?,?,?,?,?,?,?)",
-                             &statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = statement};
+    fa_binder binder = fa_db_prepare(store,
+                                     "INSERT INTO winner (" ROW_COLUMNS
+                                     ") VALUES (?," FA_TRIAL_PLACES FIELDS(FA_COLUMN_PLACE) ",?,?)",
+                                     diag);
     fa_bind_int(&binder, scope_id);
-    rc = fa_db_trial_bind(&binder, &winner->trial, diag);
-    fa_bind_text(&binder, fa_origin_name(winner->origin));
-    fa_bind_text(&binder, winner->entry);
-    fa_bind_text(&binder, winner->cubin_key);
-    fa_bind_text(&binder, winner->gpu_name);
-    fa_bind_text(&binder, winner->nvrtc);
-    fa_bind_int(&binder, winner->driver_version);
+    fa_db_trial_bind(&binder, &winner->trial);
+    fa_bind_columns(&binder, columns, FA_COLUMN_COUNT(columns), winner);
     fa_bind_text(&binder, winner->evidence);
     fa_bind_int(&binder, unix_time);
-    if (rc != 0) {
-        fa_db_reset(statement);
-        return rc;
-    }
     return fa_db_run(store, &binder, diag);
 }
 
@@ -135,23 +196,26 @@ static int put_body(fa_store *store, void *context, fa_diag *diag)
     struct putting *putting = context;
     const fa_winner_record *winner = putting->winner;
     int64_t scope_id = 0;
-    bool better = false, exists = true;
+    enum earlier earlier = EARLIER_NONE;
+    bool exists = true;
     int rc = fa_db_scope_id(store, &winner->scope, true, &scope_id, diag);
     if (rc == 0)
         rc = fa_db_scope_lock(store, scope_id, diag);
-    if (rc == 0 && !putting->replace)
-        rc = earlier_is_better(store, scope_id, winner->origin, &better, diag);
+    if (rc == 0)
+        rc = weigh_earlier(store, scope_id, winner->origin, &earlier, diag);
+    putting->kept = earlier == EARLIER_BETTER && !putting->replace;
     if (rc == 0 && putting->cubin != NULL)
         rc = fa_db_cubin_put(store, putting->cubin, diag);
-    else if (rc == 0 && !better)
+    else if (rc == 0 && !putting->kept)
         rc = fa_db_cubin_exists(store, winner->cubin_key, &exists, diag);
     if (rc == 0 && !exists)
         rc = fa_fail(diag, FA_EINVAL, "winner's cubin %s is not in the store: put them together",
                      winner->cubin_key);
-    if (rc == 0 && !better)
-        rc = replace_row(store, scope_id, winner,
-                         putting->replace ? winner->unix_time : (int64_t)time(NULL), diag);
-    putting->kept = better;
+    if (rc == 0 && !putting->kept)
+        rc = make_way(store, scope_id, earlier, diag);
+    if (rc == 0 && !putting->kept)
+        rc = add_row(store, scope_id, winner,
+                     putting->replace ? winner->unix_time : (int64_t)time(NULL), diag);
     return rc != 0 ? rc : fa_db_notify(store, diag);
 }
 
@@ -206,217 +270,144 @@ int fa_store_winner_hold(fa_store *store, const fa_scope *scope, fa_diag *diag)
 }
 
 /* ---- reading --------------------------------------------------------------------------------*/
-void fa_winner_record_free(fa_winner_record *winner)
+/* 1: the reader stands before scope_id, WINNER_COLUMNS and FA_CUBIN_COLUMNS of the scope's winner. */
+static int find(fa_store *store, const fa_scope *scope, fa_reader *ret_reader, fa_diag *diag)
 {
-    if (winner == NULL)
-        return;
-    free(winner->evidence);
-    winner->evidence = NULL;
-}
-
-/* WINNER_COLUMNS. 0 or FA_ENOMEM; validity is in reader->ok. */
-static int read_winner(fa_reader *reader, fa_winner_record *ret_winner)
-{
-    fa_winner_record *winner = ret_winner;
-    fa_db_trial_read(reader, &winner->trial);
-    if (fa_origin_parse(fa_read_text(reader, false), &winner->origin) != 0)
-        reader->ok = false;
-    fa_read_copy(reader, winner->entry, sizeof winner->entry);
-    fa_read_copy(reader, winner->cubin_key, sizeof winner->cubin_key);
-    fa_read_copy(reader, winner->gpu_name, sizeof winner->gpu_name);
-    fa_read_copy(reader, winner->nvrtc, sizeof winner->nvrtc);
-    winner->driver_version = (int32_t)fa_read_int(reader, 0, INT32_MAX);
-    const char *evidence = fa_read_text(reader, true);
-    winner->unix_time = fa_read_int(reader, 0, INT64_MAX);
-    winner->evidence = NULL;
-    if (reader->ok && evidence != NULL) {
-        winner->evidence = strdup(evidence);
-        if (winner->evidence == NULL)
-            return FA_ENOMEM;
-    }
-    return 0;
-}
-
-/* A stepped row of FA_SQL_WINNER_GET: what is in it, checked. *ret_missing: the winner is sound
- * and its cubin is absent or corrupt. */
-static int read_pair(fa_statement *statement, int64_t *ret_scope_id, fa_winner_record *winner,
-                     fa_cubin_record *cubin, bool *ret_valid, bool *ret_missing)
-{
-    fa_reader reader = {.statement = statement, .ok = true};
-    *ret_scope_id = fa_read_int(&reader, 0, INT64_MAX);
-    int rc = read_winner(&reader, winner);
-    *ret_valid = reader.ok;
-    *ret_missing = false;
-    if (rc != 0 || !reader.ok || cubin == NULL)
-        return rc;
-    rc = fa_db_cubin_read(&reader, winner->cubin_key, cubin);
-    *ret_missing = rc == 0 && !reader.ok;
-    return rc;
-}
-
-static int step_get(fa_store *store, const fa_scope *scope, fa_statement **ret_statement,
-                    fa_diag *diag)
-{
-    int rc = fa_db_statement(store, FA_SQL_WINNER_GET,
-                             "SELECT winner.scope_id, " WINNER_COLUMNS ", " FA_CUBIN_COLUMNS
-                             " FROM scope JOIN winner ON winner.scope_id = scope.id "
-                             "LEFT JOIN cubin AS found ON found.key = winner.cubin_key" FA_CUBIN_ROW
-                             "WHERE scope.key = ? AND scope.problem = ? AND scope.silicon = ? "
-                             "AND scope.templates = ? AND scope.policy = ?",
-                             ret_statement, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = {.statement = *ret_statement};
+    fa_binder binder =
+        fa_db_prepare(store,
+                      "SELECT winner.scope_id, " WINNER_COLUMNS ", " FA_CUBIN_COLUMNS
+                      " FROM scope JOIN winner ON winner.scope_id = scope.id "
+                      "LEFT JOIN cubin AS found ON found.key = winner.cubin_key" FA_CUBIN_ROW
+                      "WHERE scope.key = ? AND scope.problem = ? AND scope.silicon = ? "
+                      "AND scope.templates = ? AND scope.policy = ?",
+                      diag);
     fa_db_scope_bind(&binder, scope);
-    rc = fa_db_run(store, &binder, diag);
-    if (rc == 0)
-        return fa_fail(diag, FA_ENOTFOUND, "store %s has no winner for this problem and GPU",
+    return fa_db_run_row(store, &binder, ret_reader, diag);
+}
+
+static int refuse_row(fa_store *store, int64_t scope_id, int why, fa_diag *diag)
+{
+    if (why == FA_EVERSION)
+        return fa_fail(diag, FA_ENOTFOUND,
+                       "store %s: the winner of this problem was stored by a newer fa-tune; it is "
+                       "left as it is",
                        store->path);
-    return rc;
+    if (!store->read_only)
+        fa_db_write(store, set_aside_body, &scope_id, NULL);
+    return fa_fail(
+        diag, FA_ECORRUPT,
+        "store %s: the winner of this problem is not valid and is not served; tune again",
+        store->path);
 }
 
 int fa_store_winner_get(fa_store *store, const fa_scope *scope, fa_winner_record *ret_winner,
                         fa_cubin_record *ret_cubin, fa_diag *diag)
 {
-    fa_statement *statement;
+    fa_winner_record winner = {.scope = *scope};
+    fa_cubin_record cubin = {0};
+    fa_reader reader;
     int rc = fa_db_enter(store, diag);
     if (rc == 0)
         rc = fa_db_scope_check(scope, diag);
     if (rc == 0)
-        rc = step_get(store, scope, &statement, diag);
+        rc = find(store, scope, &reader, diag);
+    if (rc == 0)
+        return fa_fail(diag, FA_ENOTFOUND, "store %s has no winner for this problem and GPU",
+                       store->path);
     if (rc < 0)
         return rc;
-    fa_winner_record winner = {.scope = *scope};
-    fa_cubin_record cubin = {0};
-    bool valid, missing;
-    int64_t scope_id;
-    rc = read_pair(statement, &scope_id, &winner, ret_cubin != NULL ? &cubin : NULL, &valid, &missing);
-    fa_db_reset(statement);
-    if (rc == 0 && valid && !missing) {
+    int64_t scope_id = fa_read_int(&reader, 0, INT64_MAX);
+    read_winner(&reader, &winner);
+    int why = reader.rc;
+    if (why == 0 && ret_cubin != NULL)
+        fa_db_cubin_read(&reader, winner.cubin_key, &cubin);
+    rc = fa_read_end(&reader, diag);
+    if (rc == 1) {
         *ret_winner = winner;
         if (ret_cubin != NULL)
             *ret_cubin = cubin;
         return 0;
     }
     fa_winner_record_free(&winner);
-    if (rc != 0)
-        return fa_fail(diag, rc, "out of memory");
-    if (missing) {
-        fa_db_cubin_drop(store, winner.cubin_key);
-        return fa_fail(diag, FA_ECORRUPT,
-                       "store %s: the winner's cubin %s is missing or does not match its SHA-256; "
-                       "it must be compiled again",
-                       store->path, winner.cubin_key);
-    }
-    if (!store->read_only)
-        fa_db_write(store, delete_body, &scope_id, NULL);
+    if (rc < 0)
+        return rc;
+    if (why != 0)
+        return refuse_row(store, scope_id, why, diag);
+    fa_db_cubin_drop(store, winner.cubin_key);
     return fa_fail(diag, FA_ECORRUPT,
-                   "store %s: the winner of this problem is not valid and was "
-                   "discarded; tune again",
-                   store->path);
+                   "store %s: the winner's cubin %s is missing or does not match its SHA-256; "
+                   "it must be compiled again",
+                   store->path, winner.cubin_key);
 }
 
 int fa_store_winner_any(fa_store *store, const fa_problem *problem, const char *templates)
 {
-    fa_statement *statement;
     char key[FA_PROBLEM_KEY_MAX];
-    int rc = fa_db_enter(store, NULL);
-    if (rc == 0)
-        rc = fa_db_statement(store, FA_SQL_WINNER_ANY,
-                             "SELECT 1 FROM scope JOIN winner ON winner.scope_id = scope.id "
-                             "WHERE scope.problem = ? AND scope.templates = ? LIMIT 1",
-                             &statement, NULL);
-    if (rc != 0)
-        return rc;
+    bool any = false;
     fa_problem_key(problem, key);
-    fa_binder binder = {.statement = statement};
+    fa_binder binder = fa_db_query(store,
+                                   "SELECT 1 FROM scope JOIN winner ON winner.scope_id = scope.id "
+                                   "WHERE scope.problem = ? AND scope.templates = ? LIMIT 1",
+                                   NULL);
     fa_bind_text(&binder, key);
     fa_bind_text(&binder, templates);
-    rc = fa_db_step(store, statement, NULL);
-    fa_db_reset(statement);
-    return rc > 0 ? 0 : rc == 0 ? FA_ENOTFOUND : rc;
+    int rc = fa_db_run_exists(store, &binder, &any, NULL);
+    return rc != 0 ? rc : any ? 0 : FA_ENOTFOUND;
 }
 
-/* 1: loaded; 0: gone or invalid, to be skipped; or negative. */
-static int load(fa_store *store, int64_t scope_id, fa_winner_record *ret_winner, fa_diag *diag)
+struct visiting {
+    fa_winner_visit *visit;
+    void *context;
+};
+
+static int visit_row(fa_store *store, int64_t scope_id, void *context, fa_diag *diag)
 {
+    const struct visiting *visiting = context;
+    fa_winner_record winner = {0};
     fa_reader reader;
-    int rc = fa_db_row(store, FA_SQL_WINNER_READ,
-                       "SELECT " FA_SCOPE_COLUMNS ", " WINNER_COLUMNS
-                       " FROM winner JOIN scope ON scope.id = winner.scope_id "
-                       "WHERE winner.scope_id = ?",
-                       scope_id, &reader, diag);
-    if (rc <= 0)
-        return rc;
-    fa_db_scope_read(&reader, &ret_winner->scope);
-    rc = read_winner(&reader, ret_winner);
-    fa_db_reset(reader.statement);
-    if (rc != 0)
-        return fa_fail(diag, rc, "out of memory");
-    return reader.ok ? 1 : 0;
-}
-
-/* No lock is held while visit runs: it may take its time and may use the store. Frees ids. */
-static int visit_all(fa_store *store, int64_t *ids, size_t count, fa_winner_visit *visit,
-                     void *context, fa_diag *diag)
-{
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < count; i++) {
-        fa_winner_record winner = {0};
-        rc = fa_db_enter(store, diag);
-        if (rc == 0)
-            rc = load(store, ids[i], &winner, diag);
-        if (rc == 1)
-            rc = visit(context, &winner);
-        fa_winner_record_free(&winner);
-    }
-    free(ids);
+    int rc = read_row(store, scope_id, &reader, &winner, diag);
+    if (rc == 1)
+        rc = fa_read_end(&reader, diag);
+    if (rc == 1)
+        rc = visiting->visit(visiting->context, &winner);
+    fa_winner_record_free(&winner);
     return rc;
 }
 
 int fa_store_winners_each(fa_store *store, fa_winner_visit *visit, void *context, fa_diag *diag)
 {
-    int64_t *ids = NULL;
-    size_t count = 0;
-    int rc = fa_db_ids(store, FA_SQL_WINNER_IDS,
-                       "SELECT scope_id FROM winner ORDER BY unix_time DESC, scope_id DESC", &ids,
-                       &count, diag);
-    return rc != 0 ? rc : visit_all(store, ids, count, visit, context, diag);
+    struct visiting visiting = {visit, context};
+    fa_binder ids = fa_db_query(
+        store, "SELECT scope_id FROM winner ORDER BY unix_time DESC, scope_id DESC", diag);
+    return fa_db_each(store, &ids, visit_row, &visiting, diag);
 }
 
 int fa_store_winners_like(fa_store *store, const fa_scope *scope, fa_winner_visit *visit,
                           void *context, fa_diag *diag)
 {
-    int64_t *ids = NULL;
-    size_t count = 0;
-    fa_statement *statement;
+    struct visiting visiting = {visit, context};
     const fa_problem *p = &scope->problem;
-    int rc = fa_db_enter(store, diag);
-    if (rc == 0)
-        rc = fa_db_scope_check(scope, diag);
-    if (rc == 0)
-        rc = fa_db_statement(store, FA_SQL_WINNER_LIKE,
-                             "SELECT winner.scope_id FROM scope JOIN winner "
-                             "ON winner.scope_id = scope.id WHERE head_dim = ? AND heads_q = ? "
-                             "AND heads_kv = ? AND batch = ? AND dtype = ? AND causal = ? "
-                             "AND layout = ? AND want_lse = ? AND unaligned = ? "
-                             "AND templates = ? AND policy = ? "
-                             "ORDER BY winner.unix_time DESC, winner.scope_id DESC",
-                             &statement, diag);
+    int rc = fa_db_scope_check(scope, diag);
     if (rc != 0)
         return rc;
-    fa_binder binder = {.statement = statement};
-    fa_bind_int(&binder, p->head_dim);
-    fa_bind_int(&binder, p->heads_q);
-    fa_bind_int(&binder, p->heads_kv);
-    fa_bind_int(&binder, p->batch);
-    fa_bind_text(&binder, fa_dtype_name(p->dtype));
-    fa_bind_text(&binder, fa_causal_name(p->causal));
-    fa_bind_text(&binder, fa_layout_name(p->layout));
-    fa_bind_int(&binder, p->want_lse);
-    fa_bind_int(&binder, p->unaligned);
-    fa_bind_text(&binder, scope->templates);
-    fa_bind_text(&binder, scope->policy);
-    rc = fa_db_collect_ids(store, statement, &ids, &count, diag);
-    return rc != 0 ? rc : visit_all(store, ids, count, visit, context, diag);
+    fa_binder ids = fa_db_query(store,
+                                "SELECT winner.scope_id FROM scope JOIN winner "
+                                "ON winner.scope_id = scope.id WHERE head_dim = ? AND heads_q = ? "
+                                "AND heads_kv = ? AND batch = ? AND dtype = ? AND causal = ? "
+                                "AND layout = ? AND want_lse = ? AND unaligned = ? "
+                                "AND templates = ? AND policy = ? "
+                                "ORDER BY winner.unix_time DESC, winner.scope_id DESC",
+                                diag);
+    fa_bind_int(&ids, p->head_dim);
+    fa_bind_int(&ids, p->heads_q);
+    fa_bind_int(&ids, p->heads_kv);
+    fa_bind_int(&ids, p->batch);
+    fa_bind_text(&ids, fa_dtype_name(p->dtype));
+    fa_bind_text(&ids, fa_causal_name(p->causal));
+    fa_bind_text(&ids, fa_layout_name(p->layout));
+    fa_bind_int(&ids, p->want_lse);
+    fa_bind_int(&ids, p->unaligned);
+    fa_bind_text(&ids, scope->templates);
+    fa_bind_text(&ids, scope->policy);
+    return fa_db_each(store, &ids, visit_row, &visiting, diag);
 }

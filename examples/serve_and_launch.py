@@ -79,7 +79,7 @@ def best_kernel(service, uuid):
 
 # ---- as much of the driver as this needs -------------------------------------------------------
 class Params(ctypes.Structure):
-    """struct fa_attn_params of kernel_templates/attn_params.h; strides are in elements."""
+    """struct fa_attn_params of kernel_templates/attn_fwd/attn_params.h; strides are in elements."""
     _fields_ = [(name, ctypes.c_void_p) for name in ("q", "k", "v", "o", "lse")] + \
                [("%s_%s_stride" % (tensor, part), ctypes.c_longlong)
                 for tensor in "qkvo" for part in ("batch", "head", "row")] + \

@@ -10,8 +10,8 @@
 #include "check.h"
 #include "fake_cubin.h"
 
-#include "../kernel_templates/attn_check.h"
-#include "../kernel_templates/attn_params.h"
+#include "../kernel_templates/attn_fwd/attn_check.h"
+#include "../kernel_templates/attn_fwd/attn_params.h"
 #include "../src/gpu/driver.h"
 
 #include <unistd.h>

@@ -7,8 +7,8 @@
  */
 #include "fake_cuda_state.h"
 
-#include "../kernel_templates/attn_params.h"
-#include "../kernel_templates/attn_tensor_maps.h"
+#include "../kernel_templates/attn_fwd/attn_params.h"
+#include "../kernel_templates/attn_fwd/attn_tensor_maps.h"
 
 #include <string.h>
 

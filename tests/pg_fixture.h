@@ -8,7 +8,11 @@
 
 #include "check.h"
 
-#include "../db/postgres.h"
+#include "../db/postgres_connection.h"
+#include "../db/postgres_open.h"
+#include "../db/postgres_sql.h"
+#include "../db/schema.h"
+#include "../db/statements.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -283,6 +283,142 @@ static void distance_is_of_lengths_alone_and_a_single_query_is_another_kind(void
     CHECK(fabs(fa_problem_distance(&b, &other) - 1) < 1e-12);
 }
 
+/* ---- tables of fields -----------------------------------------------------------------------*/
+static void keys_and_json_of_attention_are_those_of_earlier_stores(void)
+{
+    fa_problem p = {.dtype = FA_BF16, .causal = FA_CAUSAL_TOP_LEFT, .layout = FA_BSHD,
+                    .head_dim = 96, .batch = 2, .heads_q = 12, .heads_kv = 4, .seq_q = 17,
+                    .seq_k = 1023, .want_lse = 1, .unaligned = 1};
+    char key[FA_PROBLEM_KEY_MAX];
+    fa_problem_key(&plain, key);
+    CHECK_TEXT(key, "attn_fwd fp16 causal=none bhsd d=64 b=4 hq=8 hkv=8 sq=512 sk=512 lse=0 aligned=1");
+    fa_problem_key(&p, key);
+    CHECK_TEXT(key, "attn_fwd bf16 causal=top-left bshd d=96 b=2 hq=12 hkv=4 sq=17 sk=1023 lse=1 "
+                    "aligned=0");
+    fa_problem_shape(&p, key);
+    CHECK_TEXT(key, "attn_fwd bf16 causal=top-left bshd d=96 b=2 hq=12 hkv=4 lse=1 aligned=0");
+    cJSON *json = fa_problem_to_json(&p);
+    char *text = cJSON_PrintUnformatted(json);
+    CHECK_TEXT(text, "{\"operation\":\"attn_fwd\",\"dtype\":\"bf16\",\"causal\":\"top-left\","
+                     "\"layout\":\"bshd\",\"head_dim\":96,\"batch\":2,\"heads_q\":12,\"heads_kv\":4,"
+                     "\"seq_q\":17,\"seq_k\":1023,\"lse\":true,\"unaligned\":true}");
+    cJSON_free(text);
+    cJSON_Delete(json);
+}
+
+static void the_typed_view_of_a_problem_lies_over_the_fields_of_its_table(void)
+{
+    static const struct {
+        const char *name;
+        size_t at;
+    } members[] = {
+#define MEMBER(name) {#name, offsetof(fa_problem, name)}
+        MEMBER(dtype),    MEMBER(causal), MEMBER(layout), MEMBER(head_dim), MEMBER(batch),
+        MEMBER(heads_q),  MEMBER(heads_kv), MEMBER(seq_q), MEMBER(seq_k), MEMBER(want_lse),
+        MEMBER(unaligned)
+#undef MEMBER
+    };
+    const fa_operation *attention = fa_operation_of(NULL);
+    CHECK_INT(sizeof(fa_problem), sizeof(void *) + FA_PROBLEM_VALUES * sizeof(int32_t));
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        CHECK_TEXT(attention->field[i].member, members[i].name);
+        CHECK_INT(members[i].at, offsetof(fa_problem, value) + i * sizeof(int32_t));
+    }
+}
+
+static void out_of_range_sentences_say_what_to_use(void)
+{
+    static const struct {
+        fa_problem problem;
+        const char *sentence;
+    } bad[] = {
+        {{.dtype = (fa_dtype)9}, "dtype is 9: use fp16 or bf16"},
+        {{.causal = (fa_causal)-1}, "causal is -1: use none, bottom-right or top-left"},
+        {{.layout = (fa_layout)2}, "layout is 2: use bhsd or bshd"},
+        {{.head_dim = 7}, "head_dim is 7: use a multiple of 8 from 8 to 256 (pad the tensors)"},
+        {{.head_dim = 8, .batch = -1}, "batch is -1: use 0 to 2147483647"},
+        {{.head_dim = 8, .heads_q = 8, .heads_kv = 3},
+         "heads_kv is 3: must divide heads_q, which is 8"},
+        {{.head_dim = 8, .heads_q = 1, .heads_kv = 1, .want_lse = 2}, "lse is 2: use 0 or 1"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        fa_diag diag;
+        CHECK_INT(fa_problem_check(&bad[i].problem, &diag), FA_EINVAL);
+        CHECK_TEXT(diag.text, bad[i].sentence);
+    }
+}
+
+static const char row_sum[] =
+    "{\"name\":\"row_sum\",\"title\":\"sum of rows\",\"fields\":["
+    "{\"name\":\"dtype\",\"kind\":\"choice\",\"choices\":[\"fp16\",\"fp32\"],\"key\":\"\"},"
+    "{\"name\":\"rows\",\"kind\":\"integer\",\"length\":true,\"nonempty\":true,\"default\":7},"
+    "{\"name\":\"columns\",\"kind\":\"integer\",\"min\":1,\"max\":4096,\"follows\":\"rows\"},"
+    "{\"name\":\"mean\",\"kind\":\"boolean\",\"optional\":true}]}";
+
+static void an_operation_of_its_own_table_is_known_once_it_is_registered(void)
+{
+    const fa_operation *sum = NULL, *again = NULL;
+    fa_diag diag;
+    CHECK_INT(fa_operation_find("row_sum", &sum, &diag), FA_ENOTSUP);
+    CHECK_TEXT(diag.text, "operation \"row_sum\" is not known: use attn_fwd");
+    CHECK_OK(fa_operation_register(row_sum, strlen(row_sum), "test", &sum, &diag), diag);
+    CHECK_OK(fa_operation_register(row_sum, strlen(row_sum), "test", &again, &diag), diag);
+    CHECK(sum == again);
+    fa_problem p = {.operation = sum}, back = {0};
+    char key[FA_PROBLEM_KEY_MAX];
+    fa_problem_fill(&p, 0);
+    fa_problem_key(&p, key);
+    CHECK_TEXT(key, "row_sum fp16 rows=7 columns=7");
+    p.value[3] = 1;
+    p.value[1] = 1000;
+    fa_problem_key(&p, key);
+    CHECK_TEXT(key, "row_sum fp16 rows=1000 columns=7 mean=1");
+    CHECK_INT(fa_problem_bucket(&p).value[1], 1024);
+    CHECK(!fa_problem_equal(&p, &back));
+    cJSON *json = fa_problem_to_json(&p);
+    CHECK_OK(fa_problem_from_json(json, &back, &diag), diag);
+    cJSON_Delete(json);
+    CHECK(fa_problem_equal(&p, &back));
+    CHECK(fa_problem_distance(&p, &plain) < 0);
+}
+
+static int change(const char *from, const char *to, fa_diag *diag)
+{
+    char text[2048];
+    const char *at = strstr(row_sum, from);
+    const fa_operation *operation;
+    snprintf(text, sizeof text, "%.*s%s%s", (int)(at - row_sum), row_sum, to, at + strlen(from));
+    return fa_operation_register(text, strlen(text), "test", &operation, diag);
+}
+
+static void tables_that_are_not_valid_are_refused_with_a_sentence(void)
+{
+    static const struct {
+        const char *from, *to, *sentence;
+    } bad[] = {
+        {"4096", "4095", "test: operation row_sum is known with other fields"},
+        {"row_sum", "row-sum", "test: \"name\" must be an identifier"},
+        {"\"boolean\"", "\"flag\"", "test: fields[3]: \"kind\" is \"flag\", which is not known"},
+        {"\"rows\"", "\"dtype\"", "fields[1]: there is a field \"dtype\" already"},
+        {"\"follows\":\"rows\"", "\"follows\":\"mean\"", "\"follows\" must name an earlier field"},
+        {"\"optional\"", "\"optinal\"", "\"optinal\" is no property of a field"},
+        {"\"max\":4096", "\"max\":0", "the range is empty"},
+        {"[\"fp16\",\"fp32\"]", "[]", "\"choices\" must be 1 to 16 names"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        fa_diag diag;
+        CHECK_INT(change(bad[i].from, bad[i].to, &diag), FA_EINVAL);
+        CHECK_HAS(diag.text, bad[i].sentence);
+    }
+}
+
+static void a_problem_of_an_operation_that_is_not_known_is_no_mistake_of_its_text(void)
+{
+    fa_diag diag;
+    CHECK_INT(parse_problem("{\"operation\": \"conv\"}", &diag), FA_ENOTSUP);
+    CHECK_HAS(diag.text, "problem: operation \"conv\" is not known: use attn_fwd");
+}
+
 static void the_order_of_trust_puts_measured_before_guessed(void)
 {
     static const fa_origin order[] = {FA_ORIGIN_MEASURED, FA_ORIGIN_MEASURED_SAME_SILICON,
@@ -299,6 +435,12 @@ int main(void)
     TEST(a_length_and_its_bucket_differ_by_half_a_step_at_most);
     TEST(buckets_keep_what_a_mask_depends_on);
     TEST(distance_is_of_lengths_alone_and_a_single_query_is_another_kind);
+    TEST(keys_and_json_of_attention_are_those_of_earlier_stores);
+    TEST(the_typed_view_of_a_problem_lies_over_the_fields_of_its_table);
+    TEST(out_of_range_sentences_say_what_to_use);
+    TEST(an_operation_of_its_own_table_is_known_once_it_is_registered);
+    TEST(tables_that_are_not_valid_are_refused_with_a_sentence);
+    TEST(a_problem_of_an_operation_that_is_not_known_is_no_mistake_of_its_text);
     TEST(the_order_of_trust_puts_measured_before_guessed);
     TEST(problems_out_of_range_are_refused_by_field_and_value);
     TEST(flops_equal_a_count_of_visible_pairs);

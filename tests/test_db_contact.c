@@ -5,7 +5,8 @@
  */
 #include "db_fixture.h"
 
-#include "../db/internal.h"
+#include "../db/database.h"
+#include "../db/schema.h"
 
 static fa_verification mark_of(uint32_t n, int32_t driver, bool passed)
 {

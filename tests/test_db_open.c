@@ -5,7 +5,9 @@
 #include "check.h"
 #include "db_fixture.h"
 
-#include "../db/internal.h"
+#include "../db/schema.h"
+#include "../db/sqlite_open.h"
+#include "../db/statements.h"
 
 #include <sqlite3.h>
 
@@ -201,6 +203,49 @@ static void an_empty_file_becomes_a_store(void)
     CHECK_INT(open_rc(FA_STORE_READ_WRITE), 0);
     CHECK_TEXT(note.text, "");
     CHECK_INT(open_rc(FA_STORE_READ_ONLY), 0);
+}
+
+/* The mode of a verb that only reads. */
+static void what_is_only_looked_at_stays_as_it_is(void)
+{
+    fa_store *store = NULL;
+    CHECK(db_write_file(db_path, "", 0));
+    CHECK_OK(fa_store_open(db_path, FA_STORE_EXISTING, &store, &note, &diag), diag);
+    CHECK(fa_store_is_absent(store));
+    fa_store_close(&store);
+    struct stat st;
+    CHECK(stat(db_path, &st) == 0 && st.st_size == 0);
+    CHECK_INT(db_count_files(""), 3);
+    CHECK(db_write_file(db_path, "Dear aunt,\n", 11));
+    CHECK_INT(fa_store_open(db_path, FA_STORE_EXISTING, &store, &note, &diag), FA_ESTORE);
+    CHECK_INT(unlink(db_path), 0);
+    CHECK(fill_store(1) && truncate(db_path, 9000) == 0);
+    CHECK_INT(fa_store_open(db_path, FA_STORE_EXISTING, &store, &note, &diag), FA_ECORRUPT);
+    CHECK_INT(db_count_files("store.db.corrupt-"), 0);
+    CHECK(store == NULL);
+}
+
+static void a_store_that_was_emptied_while_it_was_open_is_made_anew_by_the_next_call(void)
+{
+    CHECK(fill_store(2));
+    fa_store *store = db_open(&diag), *reader = NULL;
+    CHECK(store != NULL && db_winner_is(store, 1, 1, &diag));
+    CHECK_OK(fa_store_open(db_path, FA_STORE_READ_ONLY, &reader, NULL, &diag), diag);
+    CHECK_INT(truncate(db_path, 0), 0);
+    fa_scope scope = db_scope(1);
+    fa_winner_record winner = {0};
+    for (int i = 0; i < 2; i++) { /* whoever may not write says so each time */
+        CHECK_INT(fa_store_winner_get(reader, &scope, &winner, NULL, &diag), FA_ENOTFOUND);
+        CHECK_HAS(diag.text, "is empty");
+    }
+    CHECK_INT(fa_store_winner_get(store, &scope, &winner, NULL, &diag), FA_ENOTFOUND);
+    CHECK_HAS(diag.text, "no winner");
+    CHECK_OK(db_put_winner(store, 1, 3, FA_ORIGIN_MEASURED, NULL, &diag), diag);
+    CHECK(db_winner_is(store, 1, 3, &diag));
+    CHECK_INT(fa_store_winner_get(reader, &scope, &winner, NULL, &diag), 0);
+    fa_winner_record_free(&winner);
+    fa_store_close(&store);
+    fa_store_close(&reader);
 }
 
 static void a_store_that_another_program_switched_to_wal_is_switched_back(void)
@@ -403,12 +448,12 @@ static void migrations_run_all_steps_that_a_file_lacks_or_none(void)
     broken[NOW + 1] = "CREATE TABLE cubin (id);";
     fa_store *store = db_open(&diag);
     CHECK(store != NULL);
-    CHECK(fa_db_migrate(store, broken, LATER, &diag) < 0); /* its second step is undone with it */
+    CHECK(fa_sqlite_migrate(store, broken, LATER, &diag) < 0); /* its second step is undone with it */
     fa_store_close(&store);
     store = db_open(&diag);
     CHECK(store != NULL && db_winner_is(store, 2, 2, &diag));
-    CHECK_OK(fa_db_migrate(store, steps, LATER, &diag), diag);
-    CHECK_OK(fa_db_migrate(store, steps, LATER, &diag), diag); /* again: nothing to do */
+    CHECK_OK(fa_sqlite_migrate(store, steps, LATER, &diag), diag);
+    CHECK_OK(fa_sqlite_migrate(store, steps, LATER, &diag), diag); /* again: nothing to do */
     CHECK(db_winner_is(store, 2, 2, &diag));
     fa_store_close(&store);
     snprintf(later, sizeof later, "version %d", LATER);
@@ -444,6 +489,8 @@ int main(void)
     DB_TEST(a_foreign_database_keeps_its_unfinished_journal);
     DB_TEST(a_store_of_a_newer_version_is_refused_and_left_as_it_was);
     DB_TEST(an_empty_file_becomes_a_store);
+    DB_TEST(what_is_only_looked_at_stays_as_it_is);
+    DB_TEST(a_store_that_was_emptied_while_it_was_open_is_made_anew_by_the_next_call);
     DB_TEST(a_store_that_another_program_switched_to_wal_is_switched_back);
     DB_TEST(damage_found_later_sets_the_file_aside_and_the_store_goes_on);
     DB_TEST(a_store_with_any_bytes_changed_never_serves_what_was_not_stored);

@@ -7,7 +7,7 @@
 #include "check.h"
 #include "db_fixture.h"
 
-#include "../db/internal.h"
+#include "../db/paths.h"
 
 #include <sched.h>
 #include <signal.h>

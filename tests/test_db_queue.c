@@ -5,7 +5,7 @@
  */
 #include "db_fixture.h"
 
-#include "../db/internal.h"
+#include "../db/statements.h"
 
 #include <time.h>
 

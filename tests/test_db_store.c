@@ -6,6 +6,8 @@
 #include "check.h"
 #include "db_fixture.h"
 
+#include "../db/statements.h"
+
 #include "../src/base/problem.h"
 
 #include <time.h>
@@ -205,6 +207,14 @@ static void a_winner_without_its_cubin_is_refused_and_nothing_of_it_stays(void)
     fa_store_close(&store);
 }
 
+/* What a SELECT that gives one number says. */
+static int64_t count_rows(fa_store *store, const char *sql)
+{
+    int64_t count = -1;
+    fa_binder binder = fa_db_query(store, sql, &diag);
+    return fa_db_run_id(store, &binder, &count, &diag) == 0 ? count : -1;
+}
+
 static int count_winner(void *context, const fa_winner_record *winner)
 {
     int *count = context;
@@ -216,9 +226,9 @@ static int count_winner(void *context, const fa_winner_record *winner)
 static void a_winner_row_that_was_changed_is_never_served(void)
 {
     static const char *const changes[] = {
-        "winner SET origin = 'revealed'", "winner SET entry = " DB_REPEAT(32),
-        "winner SET config = '[]'",       "winner SET median_us = NULL",
-        "winner SET driver_version = -1", "winner SET threads = 99999999999",
+        "winner SET entry = " DB_REPEAT(32), "winner SET config = '[]'",
+        "winner SET median_us = NULL",       "winner SET driver_version = -1",
+        "winner SET threads = 99999999999",
     };
     fa_store *store = db_open(&diag);
     CHECK(store != NULL);
@@ -236,7 +246,33 @@ static void a_winner_row_that_was_changed_is_never_served(void)
         CHECK_INT(count[0], 0);
         CHECK_INT(fa_store_winner_get(store, &scope, &winner, &cubin, &diag), FA_ECORRUPT);
         CHECK_INT(fa_store_winner_get(store, &scope, &winner, &cubin, &diag), FA_ENOTFOUND);
+        CHECK_INT(count_rows(store, "SELECT count(*) FROM winner_set_aside"), (int64_t)i + 1);
     }
+    fa_store_close(&store);
+}
+
+/* An older process beside a newer one, which knows an origin more. */
+static void a_winner_of_an_origin_that_only_a_newer_version_knows_is_left_alone(void)
+{
+    fa_store *store = db_open(&diag);
+    CHECK(store != NULL);
+    CHECK_OK(db_put_winner(store, 512, 3, FA_ORIGIN_MEASURED, NULL, &diag), diag);
+    CHECK(db_tamper("UPDATE winner SET origin = 'revealed'"));
+    fa_scope scope = db_scope(512);
+    fa_winner_record winner = {0};
+    for (int i = 0; i < 2; i++) {
+        CHECK_INT(fa_store_winner_get(store, &scope, &winner, NULL, &diag), FA_ENOTFOUND);
+        CHECK_HAS(diag.text, "newer fa-tune");
+    }
+    CHECK(db_tamper("UPDATE winner SET origin = 'measured'"));
+    CHECK(db_winner_is(store, 512, 3, &diag));
+    /* A winner of this version's takes its place, and what was there is kept. */
+    CHECK(db_tamper("UPDATE winner SET origin = 'revealed'"));
+    bool kept = true;
+    CHECK_OK(db_put_winner(store, 512, 4, FA_ORIGIN_PREDICTED, &kept, &diag), diag);
+    CHECK(!kept && db_winner_is(store, 512, 4, &diag));
+    CHECK_INT(count_rows(store, "SELECT count(*) FROM winner_set_aside WHERE origin = 'revealed'"),
+              1);
     fa_store_close(&store);
 }
 
@@ -289,6 +325,7 @@ int main(void)
     DB_TEST(a_winner_whose_cubin_is_gone_says_so_and_gives_way);
     DB_TEST(a_winner_without_its_cubin_is_refused_and_nothing_of_it_stays);
     DB_TEST(a_winner_row_that_was_changed_is_never_served);
+    DB_TEST(a_winner_of_an_origin_that_only_a_newer_version_knows_is_left_alone);
     DB_TEST(all_winners_are_shown_newest_first);
     DB_TEST(a_forked_child_is_refused_and_the_parent_goes_on);
     return check_done();

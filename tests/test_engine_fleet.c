@@ -159,10 +159,10 @@ static void one_that_keeps_its_callers_waiting_is_asked_seldom(void)
     CHECK(open_fleet(&f));
     fa_fleet *fleet = f.tuner->fleet;
     for (int slow = 0; slow < 2; slow++) {
-        fleet->asked_ns = uv_hrtime() - (slow != 0 ? 10 * second : 0);
+        fleet->asked_ns = fa_clock_ns() - (slow != 0 ? 10 * second : 0);
         fleet->failures = 0;
         fa_fleet_failed(f.tuner, FA_EIO, &why);
-        CHECK((fleet->retry_ns > uv_hrtime() + 100 * second) == (slow != 0));
+        CHECK((fleet->retry_ns > fa_clock_ns() + 100 * second) == (slow != 0));
         CHECK(fa_fleet_again(f.tuner, FA_EIO) == (slow == 0));
     }
     CHECK(fa_fleet_store(f.tuner) == NULL);

@@ -29,6 +29,7 @@ static void the_servers_errors_become_codes(void)
                  table[i].state);
         CHECK_INT(fa_db_exec(store, sql, &diag), table[i].code);
         CHECK_HAS(diag.text, "so it is");
+        CHECK(strstr(diag.text, "cannot be reached") == NULL); /* it has just answered */
     }
     CHECK_INT(fa_db_exec(store, "SET statement_timeout = 20; SELECT pg_sleep(100)", &diag),
               FA_EBUSY);

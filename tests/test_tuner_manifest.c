@@ -4,6 +4,9 @@
  */
 #include "tuner_fixture.h"
 
+#include "earlier.h"
+#include "render.h"
+
 #include "json.h"
 
 /* Loading this manifest fails as FA_EMANIFEST with these parts in its sentence. */
@@ -382,6 +385,129 @@ static void the_built_in_hash_is_the_hash_of_its_files(void)
     CHECK(same);
 }
 
+static bool write_in(const tuner_fixture *f, const char *folder, const char *name, const char *text)
+{
+    char path[192];
+    snprintf(path, sizeof path, "%s/%s", f->directory, folder);
+    mkdir(path, 0700);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return fixture_write(f, path, text, strlen(text));
+}
+
+/* In folders as in kernel_templates/, in one flat directory: the closure is the same. */
+static void the_hash_of_the_files_does_not_say_in_which_folders_they_lie(void)
+{
+    tuner_fixture f;
+    fa_diag diag = {{0}};
+    fa_templates *builtin = NULL;
+    CHECK(fixture_make(&f));
+    CHECK_OK(fa_templates_open(NULL, &builtin, &diag), diag);
+    bool wrote = true;
+    for (int i = 0; i < fa_templates_count(builtin); i++) {
+        const fa_template_file *file = fa_templates_at(builtin, i);
+        const char *slash = strchr(file->name, '/');
+        wrote =
+            wrote && write_in(&f, file->folder, slash != NULL ? slash + 1 : file->name, file->text);
+    }
+    int rc = fa_templates_open(f.directory, &f.templates, &diag);
+    bool same = rc == 0 && strcmp(fa_templates_hash(f.templates), fa_templates_hash(builtin)) == 0;
+    int more = rc == 0 ? fa_templates_count(f.templates) - fa_templates_count(builtin) : -1;
+    fa_templates_close(&builtin);
+    fixture_free(&f);
+    CHECK(wrote);
+    CHECK_OK(rc, diag);
+    CHECK(same);
+    CHECK_INT(more, 0);
+}
+
+static void a_folder_without_a_contract_is_no_operation(void)
+{
+    tuner_fixture f;
+    fa_diag diag = {{0}};
+    CHECK(fixture_make(&f));
+    bool wrote = write_in(&f, "mine", "mine.json", "{}") && write_in(&f, "mine", "mine.cu", "x");
+    int without = fa_templates_open(f.directory, &f.templates, &diag);
+    wrote = wrote && write_in(&f, "mine", "operation.json", "{}");
+    int with = fa_templates_open(f.directory, &f.templates, &diag);
+    const fa_template_file *manifest =
+        with == 0 ? fa_templates_find(f.templates, "mine.json") : NULL;
+    bool in_folder = manifest != NULL && strcmp(manifest->folder, "mine") == 0 &&
+                     fa_templates_find(f.templates, "mine/operation.json") != NULL &&
+                     fa_templates_find(f.templates, "operation.json") == NULL;
+    fixture_free(&f);
+    CHECK(wrote);
+    CHECK_INT(without, FA_EINVAL);
+    CHECK_INT(with, 0);
+    CHECK(in_folder);
+}
+
+static void one_name_stands_for_one_file_in_all_folders(void)
+{
+    tuner_fixture f;
+    fa_diag diag = {{0}};
+    CHECK(fixture_make(&f));
+    bool wrote = write_in(&f, "attn_fwd", "attn_params.h", "x") &&
+                 fixture_write(&f, "attn_params.h", "x", 1);
+    int twice = fa_templates_open(f.directory, &f.templates, &diag);
+    bool says = strstr(diag.text, "attn_params.h: stands twice") != NULL;
+    fixture_free(&f);
+    CHECK(fixture_make(&f));
+    wrote = wrote && write_in(&f, "mine", "operation.json", "{}") &&
+            write_in(&f, "mine", "attn_params.h", "x");
+    int taken = fa_templates_open(f.directory, &f.templates, &diag);
+    fixture_free(&f);
+    CHECK(wrote);
+    CHECK_INT(twice, FA_EINVAL);
+    CHECK(says);
+    CHECK_INT(taken, FA_EINVAL);
+    CHECK_HAS(diag.text, "is the name of a file of attn_fwd");
+}
+
+/* ---- winners of earlier templates -----------------------------------------------------------*/
+/* What 0.1.0 says of itself in the head of its records. */
+static const char closure_0_1_0[] =
+    "c0100a3dcf0b876a9d97c7fa82543b51808238033879730fc25782e8832e1ae9";
+static const char *const family_0_1_0[][2] = {
+    {"attn_fwd_sm75", "96cd9d89f8d35cfea8f0d9322a700d4b2a20d22cad30b53a324e7ef8be73a5de"},
+    {"attn_fwd_sm80", "5a0165bc1f623293c0d8a1f2cc62951e361845f23ed8fe855dd33c54cf92c0f4"},
+    {"attn_fwd_sm90a", "c988f56df36f810318af507e335e26930561881bd2bbbe3e11d4468afdc05613"}};
+
+static void winners_of_0_1_0_hold_as_long_as_the_text_of_their_family_stands(void)
+{
+    fa_templates *t = NULL;
+    fa_diag diag = {{0}};
+    bool right = true, any = false;
+    CHECK_OK(fa_templates_open(NULL, &t, &diag), diag);
+    bool today = strcmp(fa_templates_hash(t), closure_0_1_0) == 0;
+    for (int i = 0; i < 3; i++) {
+        char hash[FA_HASH_HEX];
+        bool stands = fa_render_family_hash(t, family_0_1_0[i][0], hash) == 0 &&
+                      strcmp(hash, family_0_1_0[i][1]) == 0;
+        right = right && fa_templates_hold(t, closure_0_1_0, family_0_1_0[i][0]) == stands &&
+                fa_templates_hold(t, fa_templates_hash(t), family_0_1_0[i][0]);
+        any = any || stands;
+    }
+    const char *earlier = fa_templates_earlier(t, 0);
+    bool listed = earlier != NULL && strcmp(earlier, closure_0_1_0) == 0 &&
+                  fa_templates_earlier(t, 1) == NULL;
+    bool unknown = fa_templates_hold(t, closure_0_1_0, "attn_fwd_sm10") && !today;
+    fa_templates_close(&t);
+    CHECK(right);
+    CHECK(listed == (any && !today));
+    CHECK(!unknown);
+}
+
+static void winners_of_0_1_0_do_not_hold_beside_families_of_a_directory(void)
+{
+    tuner_fixture f;
+    fa_diag diag = {{0}};
+    CHECK_OK(fixture_load(&f, &(manifest_parts){0}, &diag), diag);
+    bool holds = fa_templates_hold(f.templates, closure_0_1_0, "attn_fwd_sm80");
+    bool listed = fa_templates_earlier(f.templates, 0) != NULL;
+    fixture_free(&f);
+    CHECK(!holds && !listed);
+}
+
 static int open_with(const char *name, const char *bytes, size_t size, fa_diag *diag)
 {
     tuner_fixture f;
@@ -500,6 +626,11 @@ int main(void)
     TEST(a_manifest_without_its_template_is_refused);
     TEST(a_directory_replaces_and_joins_the_built_in_files);
     TEST(the_built_in_hash_is_the_hash_of_its_files);
+    TEST(the_hash_of_the_files_does_not_say_in_which_folders_they_lie);
+    TEST(a_folder_without_a_contract_is_no_operation);
+    TEST(one_name_stands_for_one_file_in_all_folders);
+    TEST(winners_of_0_1_0_hold_as_long_as_the_text_of_their_family_stands);
+    TEST(winners_of_0_1_0_do_not_hold_beside_families_of_a_directory);
     TEST(a_directory_with_odd_files_is_refused_with_the_reason);
     TEST(a_directory_that_would_change_nothing_is_refused);
     TEST(links_and_fifos_are_refused_and_do_not_hang);

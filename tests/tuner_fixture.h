@@ -57,7 +57,7 @@ typedef struct tuner_fixture {
 static inline bool fixture_write(const tuner_fixture *f, const char *name, const void *bytes,
                                  size_t size)
 {
-    char path[192];
+    char path[320];
     snprintf(path, sizeof path, "%s/%s", f->directory, name);
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     bool ok = fd >= 0 && write(fd, bytes, size) == (ssize_t)size;
@@ -72,17 +72,30 @@ static inline bool fixture_make(tuner_fixture *f)
     return mkdtemp(f->directory) != NULL;
 }
 
+/* Removes what is in a directory, its folders with their files too. */
+static inline void fixture_empty(const char *directory)
+{
+    DIR *stream = opendir(directory);
+    struct dirent *entry;
+    while (stream != NULL && (entry = readdir(stream)) != NULL) {
+        char path[512];
+        if (entry->d_name[0] == '.' && strlen(entry->d_name) <= 2)
+            continue;
+        snprintf(path, sizeof path, "%.200s/%.255s", directory, entry->d_name);
+        if (unlink(path) != 0) {
+            fixture_empty(path);
+            rmdir(path);
+        }
+    }
+    if (stream != NULL)
+        closedir(stream);
+}
+
 static inline void fixture_free(tuner_fixture *f)
 {
     fa_families_free(&f->families);
     fa_templates_close(&f->templates);
-    DIR *stream = opendir(f->directory);
-    struct dirent *entry;
-    while (stream != NULL && (entry = readdir(stream)) != NULL)
-        if (entry->d_name[0] != '.' || strlen(entry->d_name) > 2)
-            unlinkat(dirfd(stream), entry->d_name, 0);
-    if (stream != NULL)
-        closedir(stream);
+    fixture_empty(f->directory);
     rmdir(f->directory);
 }
 

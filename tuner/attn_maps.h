@@ -9,8 +9,8 @@
 #ifndef FA_TUNER_ATTN_MAPS_H
 #define FA_TUNER_ATTN_MAPS_H
 
-#include "../kernel_templates/attn_params.h"
-#include "../kernel_templates/attn_tensor_maps.h"
+#include "../kernel_templates/attn_fwd/attn_params.h"
+#include "../kernel_templates/attn_fwd/attn_tensor_maps.h"
 #include "fa_types.h"
 #include "../src/gpu/driver.h"
 

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Turns every template file of a folder into one C file: a table of texts and their closure hash.
+"""Turns every template file of a directory into one C file: a table of texts and their closure hash.
 
-usage: embed.py FOLDER OUTPUT.c DEPFILE
+usage: embed.py DIRECTORY OUTPUT.c DEPFILE
 
-Run by Meson at build time. The folder itself is a dependency, so that a new file is noticed. The
-hash is what tuner/templates.c computes for a set of files: SHA-256 over name and text of each, in
-order of their names, every part behind its length (8 bytes, little-endian).
+Run by Meson at build time. The directory and its folders are dependencies, so that a new file is
+noticed. The hash is what tuner/templates.c computes for a set of files: SHA-256 over name and text of
+each, in order of their names, every part behind its length (8 bytes, little-endian). operation.json is
+not in it, and is the only file whose name in the table is that of its folder too.
 """
 import hashlib
 import os
@@ -14,6 +15,7 @@ import re
 import sys
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}\.(cu|cuh|h|json)\Z")
+CONTRACT = "operation.json"
 
 
 def byte_rows(data):
@@ -22,31 +24,48 @@ def byte_rows(data):
                      for i in range(0, len(data), 24))
 
 
+def template_files(directory):
+    """(name, folder, path) of each, in order of their names."""
+    found = []
+    for folder in sorted(os.listdir(directory)):
+        place = os.path.join(directory, folder)
+        for file in os.listdir(place) if os.path.isdir(place) else []:
+            if NAME.match(file) and len(file) < 64:
+                name = folder + "/" + file if file == CONTRACT else file
+                found.append((name, folder, os.path.join(place, file)))
+    found.sort()
+    for (one, _, _), (other, _, path) in zip(found, found[1:]):
+        if one == other:
+            sys.exit("%s: another folder has a file of this name" % path)
+    return found
+
+
 def main():
-    folder, output, depfile = sys.argv[1:4]
-    names = sorted(n for n in os.listdir(folder) if NAME.match(n) and len(n) < 64)
+    directory, output, depfile = sys.argv[1:4]
+    files = template_files(directory)
     closure = hashlib.sha256()
     out = ["/* Made by embed.py from kernel_templates/: do not edit. */",
            '#include "templates_builtin.h"', ""]
     table = []
-    for i, name in enumerate(names):
-        with open(os.path.join(folder, name), "rb") as file:
+    for i, (name, folder, path) in enumerate(files):
+        with open(path, "rb") as file:
             text = file.read()
         if b"\0" in text:
             sys.exit("%s holds a NUL byte" % name)
-        for part in (name.encode(), text):
+        for part in (name.encode(), text) if not name.endswith("/" + CONTRACT) else ():
             closure.update(len(part).to_bytes(8, "little") + part)
         out.append("static const unsigned char file_%d[] = { /* %s */\n%s\n};\n"
                    % (i, name, byte_rows(text)))
-        table.append('    {"%s", (const char *)file_%d, %d},' % (name, i, len(text)))
-    out.append("const fa_template_file fa_templates_builtin[] = {\n%s\n    {NULL, NULL, 0},\n};"
+        table.append('    {"%s", "%s", (const char *)file_%d, %d},' % (name, folder, i, len(text)))
+    out.append("const fa_template_file fa_templates_builtin[] = {\n%s\n    {NULL, NULL, NULL, 0},\n};"
                % "\n".join(table))
-    out.append("const int fa_templates_builtin_count = %d;" % len(names))
+    out.append("const int fa_templates_builtin_count = %d;" % len(files))
     out.append('const char fa_templates_builtin_hash[] =\n    "%s";\n' % closure.hexdigest())
     with open(output, "w", encoding="ascii") as file:
         file.write("\n".join(out))
     with open(depfile, "w", encoding="utf-8") as file:
-        needed = [folder] + [os.path.join(folder, n) for n in names]
+        needed = [directory] + sorted({os.path.dirname(path) for _, _, path in files}) + \
+            [path for _, _, path in files]
         file.write("%s: %s\n" % (output, " ".join(n.replace(" ", "\\ ") for n in needed)))
 
 

@@ -15,7 +15,8 @@
 
 /* ---- template files -------------------------------------------------------------------------*/
 typedef struct fa_template_file {
-    const char *name; /* "attn_fwd_sm80.cu" */
+    const char *name;   /* "attn_fwd_sm80.cu"; "attn_fwd/operation.json" for an operation's contract */
+    const char *folder; /* "attn_fwd", "vocabulary"; "" for a file of a flat directory */
     const char *text;
     size_t size;
 } fa_template_file;
@@ -23,8 +24,10 @@ typedef struct fa_template_file {
 typedef struct fa_templates fa_templates;
 
 /* All template files: the built-in ones (embedded at build time), each replaced by or joined with
- * the regular files *.cu, *.cuh, *.h, *.json of `directory` (NULL: built-in only). FA_EINVAL also
- * where no file there is a manifest or takes the place of a built-in one. */
+ * the regular files *.cu, *.cuh, *.h, *.json of `directory` (NULL: built-in only) and of the folders
+ * of operations in it, laid out as kernel_templates/ is. A file is known by its name alone, in which
+ * folder it may lie: headers are included and families are found by it. FA_EINVAL also where no file
+ * there is a manifest or takes the place of a built-in one. */
 int fa_templates_open(const char *directory, fa_templates **ret_templates, fa_diag *diag);
 void fa_templates_close(fa_templates **templates);
 /* For a directory that is not trusted: the families are its own alone, and its own hash is theirs.
@@ -33,9 +36,10 @@ int fa_templates_keep_apart(fa_templates *templates, fa_diag *diag);
 const fa_template_file *fa_templates_find(const fa_templates *templates, const char *name);
 int fa_templates_count(const fa_templates *templates);
 const fa_template_file *fa_templates_at(const fa_templates *templates, int index);
-bool fa_template_is_manifest(const char *name); /* NAME.json */
-/* SHA-256 over every file, names and contents: the template closure. Computed once, on open;
- * the built-in set's is known at build time. */
+bool fa_template_is_manifest(const char *name); /* NAME.json, and no contract */
+/* SHA-256 over every file but the operations' contracts, names and contents: the template closure.
+ * Computed once, on open; the built-in set's is known at build time. It does not change when a file
+ * moves to another folder. */
 const char *fa_templates_hash(const fa_templates *templates);
 bool fa_templates_is_builtin(const fa_templates *templates);
 

@@ -12,8 +12,8 @@
 #ifndef FA_TUNER_OP_ATTN_FWD_H
 #define FA_TUNER_OP_ATTN_FWD_H
 
-#include "../kernel_templates/attn_check.h"
-#include "../kernel_templates/attn_params.h"
+#include "../kernel_templates/attn_fwd/attn_check.h"
+#include "../kernel_templates/attn_fwd/attn_params.h"
 #include "bench.h"
 
 /* How one tensor lies in memory, in elements; the head dimension has stride 1. */

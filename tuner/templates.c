@@ -3,9 +3,10 @@
  * The set of template files: built in, and replaced or joined by those of a directory.
  *
  * Workload: opened once per process, a dozen files of tens of kilobytes.
- * Invariants: files are sorted by name, names are distinct, texts hold no NUL byte before their
- * end. A directory is hostile input: only regular files (no links), at most FILES_MAX of at most
- * FILE_BYTES_MAX each, under plain names.
+ * Invariants: files are sorted by name, names are distinct whatever folders the files lie in, texts
+ * hold no NUL byte before their end. A directory is hostile input: only regular files (no links), at
+ * most FILES_MAX of at most FILE_BYTES_MAX each, under plain names, in it and in the folders of
+ * operations directly below it.
  */
 #include "manifest.h"
 #include "templates_builtin.h"
@@ -16,6 +17,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,10 +26,14 @@
 
 enum { FILES_MAX = 64, FILE_BYTES_MAX = 1 << 20, FILE_NAME_MAX = 64 };
 
+static const char CONTRACT[] = "operation.json";
+
 struct fa_templates {
     fa_template_file *file; /* sorted by name */
     int count, capacity;
-    bool *owned; /* name and text of file[i] are ours */
+    bool *owned;             /* name and text of file[i] are ours */
+    char *folder[FILES_MAX]; /* names of the directory's folders */
+    int folders;
     bool builtin;
     char hash[FA_HASH_HEX];
 };
@@ -95,28 +102,58 @@ static int read_template(int directory, const char *name, char **ret_text, size_
     return 0;
 }
 
-/* Puts a file of the directory in place of the one with its name, or in its place in the order. */
-static int put_file(fa_templates *templates, const char *name, char *text, size_t size)
+/* Whether a file of this name and folder may stand at `at`, where one of its name stands already: in
+ * the place of the built-in file of the same operation, and once. */
+static int check_replaced(const fa_templates *templates, int at, const char *folder, fa_diag *diag)
 {
-    int at = 0;
+    const fa_template_file *other = &templates->file[at];
+    if (templates->owned[at])
+        return fa_fail(diag, FA_EINVAL, "template file %s: stands twice, in two folders",
+                       other->name);
+    if (folder[0] != 0 && strcmp(folder, other->folder) != 0)
+        return fa_fail(diag, FA_EINVAL,
+                       "template file %s: is the name of a file of %s: take another", other->name,
+                       other->folder);
+    return 0;
+}
+
+/* Takes over text and name: they are freed on failure. `folder` must live as long as the templates. */
+static int put_file(fa_templates *templates, const char *folder, char *name, char *text,
+                    size_t size, fa_diag *diag)
+{
+    int at = 0, rc = 0;
     while (at < templates->count && strcmp(templates->file[at].name, name) < 0)
         at++;
     bool replaces = at < templates->count && strcmp(templates->file[at].name, name) == 0;
-    char *copy = strdup(name);
-    if (copy == NULL || (!replaces && templates->count == templates->capacity)) {
-        free(copy);
+    if (replaces)
+        rc = check_replaced(templates, at, folder, diag);
+    else if (templates->count == templates->capacity)
+        rc = fa_fail(diag, FA_ENOMEM, "out of memory");
+    if (rc != 0) {
+        free(name);
         free(text);
-        return FA_ENOMEM;
+        return rc;
     }
     if (!replaces) {
         size_t behind = (size_t)(templates->count - at);
         memmove(&templates->file[at + 1], &templates->file[at], behind * sizeof *templates->file);
         memmove(&templates->owned[at + 1], &templates->owned[at], behind);
         templates->count++;
-    } /* a name stands once in a directory, so what is replaced is built in and not ours */
-    templates->file[at] = (fa_template_file){.name = copy, .text = text, .size = size};
+    } else if (folder[0] == 0) {
+        folder = templates->file[at].folder;
+    }
+    templates->file[at] =
+        (fa_template_file){.name = name, .folder = folder, .text = text, .size = size};
     templates->owned[at] = true;
     return 0;
+}
+
+/* "attn_fwd/operation.json": what an operation is, the only file whose name has its folder's before
+ * it. */
+static bool is_contract(const char *name)
+{
+    const char *slash = strchr(name, '/');
+    return strcmp(slash != NULL ? slash + 1 : name, CONTRACT) == 0;
 }
 
 static bool is_builtin_name(const char *name)
@@ -130,7 +167,7 @@ static bool is_builtin_name(const char *name)
 bool fa_template_is_manifest(const char *name)
 {
     const char *dot = strrchr(name, '.');
-    return dot != NULL && dot != name && strcmp(dot, ".json") == 0;
+    return dot != NULL && dot != name && strcmp(dot, ".json") == 0 && !is_contract(name);
 }
 
 /* Whether a directory brings a family of its own, or a part of a built-in one. */
@@ -143,45 +180,119 @@ static bool changes_anything(const fa_templates *templates)
     return false;
 }
 
+/* A directory that is being read: `folder` is "" for the directory itself, and `path` is of both. */
+struct reading {
+    fa_templates *templates;
+    DIR *stream;
+    const char *path, *folder;
+    int *found; /* files so far, of all folders */
+    fa_diag *diag;
+};
+
+static int take_file(const struct reading *r, const char *name)
+{
+    char *text = NULL, *full = NULL;
+    size_t size = 0;
+    if (!is_plain_name(name))
+        return fa_fail(r->diag, FA_EINVAL,
+                       "template directory %s: the name \"%s\" is not plain: "
+                       "use at most %d letters, digits, '_', '-' and '.'",
+                       r->path, name, FILE_NAME_MAX - 1);
+    if (++*r->found > FILES_MAX)
+        return fa_fail(r->diag, FA_EINVAL, "template directory %s: holds more than %d templates",
+                       r->path, FILES_MAX);
+    int rc = read_template(dirfd(r->stream), name, &text, &size, r->diag);
+    bool contract = strcmp(name, CONTRACT) == 0;
+    if (rc == 0 &&
+        asprintf(&full, "%s%s%s", contract ? r->folder : "", contract ? "/" : "", name) < 0) {
+        free(text);
+        rc = fa_fail(r->diag, FA_ENOMEM, "out of memory");
+    }
+    if (rc == 0)
+        rc = put_file(r->templates, r->folder, full, text, size, r->diag);
+    return rc != 0 ? fa_fail_in(r->diag, rc, "template directory %s", r->path) : 0;
+}
+
+static int read_files(const struct reading *r)
+{
+    struct dirent *entry;
+    int rc = 0;
+    while (rc == 0 && (errno = 0, entry = readdir(r->stream)) != NULL)
+        if (is_template_name(entry->d_name) && (r->folder[0] != 0 || !is_contract(entry->d_name)))
+            rc = take_file(r, entry->d_name);
+    if (rc == 0 && errno != 0)
+        rc = fa_fail(r->diag, FA_EIO, "template directory %s: %s", r->path, strerror(errno));
+    return rc;
+}
+
+/* The name of a folder that holds template files, kept by the templates; NULL: it is none. */
+static const char *template_folder(fa_templates *templates, int directory, const char *name)
+{
+    char path[FILE_NAME_MAX + sizeof CONTRACT + 1];
+    struct stat st;
+    bool known = false;
+    if (!is_plain_name(name) || templates->folders == FILES_MAX)
+        return NULL;
+    for (int i = 0; i < fa_templates_builtin_count && !known; i++)
+        known = strcmp(fa_templates_builtin[i].folder, name) == 0;
+    snprintf(path, sizeof path, "%s/%s", name, CONTRACT);
+    if (!known && fstatat(directory, path, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return NULL;
+    char *copy = strdup(name);
+    if (copy != NULL)
+        templates->folder[templates->folders++] = copy;
+    return copy;
+}
+
+/* The folder of an operation, or of the vocabulary; anything else is passed over. */
+static int read_folder(const struct reading *top, const char *name)
+{
+    char path[PATH_MAX];
+    int fd = openat(dirfd(top->stream), name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_DIRECTORY);
+    if (fd < 0)
+        return 0;
+    struct reading r = *top;
+    r.folder = template_folder(top->templates, dirfd(top->stream), name);
+    r.stream = r.folder != NULL ? fdopendir(fd) : NULL;
+    if (r.stream == NULL) {
+        close(fd);
+        return 0;
+    }
+    snprintf(path, sizeof path, "%.3000s/%.255s", top->path, name);
+    r.path = path;
+    int rc = read_files(&r);
+    closedir(r.stream);
+    return rc;
+}
+
 static int read_directory(fa_templates *templates, DIR *stream, const char *path, fa_diag *diag)
 {
     int found = 0;
+    struct reading top = {templates, stream, path, "", &found, diag};
+    int rc = read_files(&top);
     struct dirent *entry;
-    while (errno = 0, (entry = readdir(stream)) != NULL) {
-        char *text = NULL;
-        size_t size = 0;
-        if (!is_template_name(entry->d_name))
-            continue;
-        if (!is_plain_name(entry->d_name))
-            return fa_fail(diag, FA_EINVAL,
-                           "template directory %s: the name \"%s\" is not plain: "
-                           "use at most %d letters, digits, '_', '-' and '.'",
-                           path, entry->d_name, FILE_NAME_MAX - 1);
-        if (++found > FILES_MAX)
-            return fa_fail(diag, FA_EINVAL, "template directory %s: holds more than %d templates",
-                           path, FILES_MAX);
-        int rc = read_template(dirfd(stream), entry->d_name, &text, &size, diag);
-        if (rc == 0 && put_file(templates, entry->d_name, text, size) != 0)
-            rc = fa_fail(diag, FA_ENOMEM, "out of memory");
-        if (rc != 0)
-            return fa_fail_in(diag, rc, "template directory %s", path);
-    }
-    if (errno != 0)
-        return fa_fail(diag, FA_EIO, "template directory %s: %s", path, strerror(errno));
-    if (!changes_anything(templates))
-        return fa_fail(diag, FA_EINVAL,
-                       "template directory %s: holds no manifest (NAME.json) and no file in place "
-                       "of a built-in one, so it would change nothing",
-                       path);
+    rewinddir(stream);
+    while (rc == 0 && (entry = readdir(stream)) != NULL)
+        if (entry->d_name[0] != '.' && !is_template_name(entry->d_name))
+            rc = read_folder(&top, entry->d_name);
+    if (rc == 0 && !changes_anything(templates))
+        rc = fa_fail(diag, FA_EINVAL,
+                     "template directory %s: holds no manifest (NAME.json) and no file in place "
+                     "of a built-in one, so it would change nothing",
+                     path);
     templates->builtin = false;
-    return 0;
+    return rc;
 }
 
+/* An operation's contract is not in the closure: its words for people may change, and no winner was
+ * chosen from them. */
 static void hash_files(fa_templates *templates)
 {
     fa_hash hash;
     fa_hash_init(&hash);
     for (int i = 0; i < templates->count; i++) {
+        if (is_contract(templates->file[i].name))
+            continue;
         fa_hash_text(&hash, templates->file[i].name);
         fa_hash_part(&hash, templates->file[i].text, templates->file[i].size);
     }
@@ -260,6 +371,8 @@ void fa_templates_close(fa_templates **templates)
             free((void *)(uintptr_t)t->file[i].text);
         }
     }
+    for (int i = 0; i < t->folders; i++)
+        free(t->folder[i]);
     free(t->file);
     free(t->owned);
     free(t);

@@ -69,19 +69,33 @@ typedef enum fa_causal {
 /* Layout used while measuring; a tuned kernel takes any strides. */
 typedef enum fa_layout { FA_BHSD = 0, FA_BSHD = 1 } fa_layout;
 
-/* Attention forward, O = softmax(scale * Q K^T + mask) V. */
+enum { FA_PROBLEM_VALUES = 32 };
+
+/* What can be computed: a table of the fields of its problems, known for as long as the process runs. */
+typedef struct fa_operation fa_operation;
+
+/* One problem of an operation: a value for each field of its table, in the table's order; values beyond
+ * are 0. The size is fixed for good: a new field takes a value that was unused. A problem that is all
+ * zeroes but for the fields below is attention forward, O = softmax(scale * Q K^T + mask) V. */
 typedef struct fa_problem {
-    fa_dtype dtype;
-    fa_causal causal;
-    fa_layout layout;
-    int32_t head_dim;  /* multiple of 8, 8..256 */
-    int32_t batch;     /* 0..2^31-1 */
-    int32_t heads_q;   /* 1..65535, a multiple of heads_kv */
-    int32_t heads_kv;  /* 1..65535 */
-    int32_t seq_q;     /* 0..2^31-1 */
-    int32_t seq_k;     /* 0..2^31-1 */
-    bool want_lse;     /* measure with the LSE output written */
-    bool unaligned;    /* pointers or strides are not multiples of 16 bytes: slower loads */
+    const fa_operation *operation; /* NULL: attention forward */
+    __extension__ union {
+        int32_t value[FA_PROBLEM_VALUES];
+        __extension__ struct { /* attention forward's fields */
+            fa_dtype dtype;
+            fa_causal causal;
+            fa_layout layout;
+            int32_t head_dim;  /* multiple of 8, 8..256 */
+            int32_t batch;     /* 0..2^31-1 */
+            int32_t heads_q;   /* 1..65535, a multiple of heads_kv */
+            int32_t heads_kv;  /* 1..65535 */
+            int32_t seq_q;     /* 0..2^31-1 */
+            int32_t seq_k;     /* 0..2^31-1 */
+            int32_t want_lse;  /* 0 or 1: measure with the LSE output written */
+            int32_t unaligned; /* 0 or 1: pointers or strides are not multiples of 16 bytes: slower
+                                  loads */
+        };
+    };
 } fa_problem;
 
 /* ---- GPU ------------------------------------------------------------------------------------*/

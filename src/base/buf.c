@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "buf.h"
 
-#include "fa_types.h"
+#include "error.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -122,6 +122,18 @@ int fa_buf_read_file(fa_buf *buf, const char *path, size_t limit)
     int rc = fa_buf_read_fd(buf, fd, limit);
     close(fd);
     return rc;
+}
+
+int fa_descriptors_check(fa_diag *diag)
+{
+    int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE))
+        return fa_fail(diag, FA_EIO, "%s: %s", strerror(errno),
+                       errno == EMFILE ? "raise this process's limit (ulimit -n)"
+                                       : "this machine has no file descriptor left");
+    if (fd >= 0)
+        close(fd);
+    return 0;
 }
 
 void *fa_grow(void *items, size_t *capacity, size_t count, size_t size)

@@ -6,6 +6,8 @@
 #ifndef FA_BASE_BUF_H
 #define FA_BASE_BUF_H
 
+#include "fa_types.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -26,6 +28,9 @@ void fa_buf_free(fa_buf *buf);  /* NULL is allowed; leaves an empty buffer */
 int fa_buf_read_file(fa_buf *buf, const char *path, size_t limit);
 /* The same from an open file, which stays open. */
 int fa_buf_read_fd(fa_buf *buf, int fd, size_t limit);
+
+/* Whether this process can open one more file; FA_EIO, with the reason, when it cannot. */
+int fa_descriptors_check(fa_diag *diag);
 
 /* `items`, moved where need be, with room for one more than the `count` that they are, each of `size`
  * bytes; NULL: out of memory, and items are as they were. */

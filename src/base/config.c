@@ -57,8 +57,7 @@ cJSON *fa_config_to_json(const fa_config *config)
     return json;
 }
 
-/* A name that is an identifier in C and in SQL. */
-static bool is_identifier(const char *name)
+bool fa_is_identifier(const char *name)
 {
     if (!isalpha((unsigned char)name[0]) || strlen(name) >= FA_NAME_MAX)
         return false;
@@ -73,7 +72,7 @@ int fa_config_from_json(const cJSON *json, fa_config *ret_config, fa_diag *diag)
     fa_config config = {0};
     int rc = fa_json_copy(json, "family", config.family, sizeof config.family, "config", diag);
     const cJSON *tunables = cJSON_GetObjectItemCaseSensitive(json, "tunables");
-    if (rc == FA_ENOTFOUND || !is_identifier(config.family) || !cJSON_IsObject(tunables))
+    if (rc == FA_ENOTFOUND || !fa_is_identifier(config.family) || !cJSON_IsObject(tunables))
         return fa_fail(diag, FA_EINVAL, "config: needs a family name and an object of tunables");
     if (rc != 0)
         return rc;
@@ -81,7 +80,7 @@ int fa_config_from_json(const cJSON *json, fa_config *ret_config, fa_diag *diag)
         int64_t value;
         if (config.count == FA_MAX_TUNABLES)
             return fa_fail(diag, FA_EINVAL, "config: more than %d tunables", FA_MAX_TUNABLES);
-        if (!is_identifier(item->string))
+        if (!fa_is_identifier(item->string))
             return fa_fail(diag, FA_EINVAL, "config: \"%s\" is not a tunable's name", item->string);
         int32_t earlier;
         if (fa_config_get(&config, item->string, &earlier))

@@ -3,6 +3,7 @@
 
 #include "error.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,6 +41,83 @@ static int check_depth(const char *text, size_t size, const char *where, fa_diag
     return 0;
 }
 
+/* ---- is it JSON? ----------------------------------------------------------------------------*/
+/* cJSON does not tell a text that is not JSON from one for which it had no memory, so this reads what it
+ * refused once more, without an allocation. Each skips what it is named after, or answers NULL. */
+static const char *skip_space(const char *at, const char *end)
+{
+    while (at < end && (*at == ' ' || *at == '\t' || *at == '\r' || *at == '\n'))
+        at++;
+    return at;
+}
+
+static const char *skip_string(const char *at, const char *end)
+{
+    if (at == end || *at != '"')
+        return NULL;
+    for (at++; at < end && *at != '"'; at++) {
+        if ((unsigned char)*at < 0x20)
+            return NULL;
+        if (*at != '\\')
+            continue;
+        at++;
+        if (at == end || strchr("\"\\/bfnrtu", *at) == NULL)
+            return NULL;
+        for (int i = 0; *at == 'u' && i < 4; i++)
+            if (end - at <= 4 || !isxdigit((unsigned char)at[i + 1]))
+                return NULL;
+    }
+    return at < end ? at + 1 : NULL;
+}
+
+static const char *skip_plain(const char *at, const char *end)
+{
+    static const char *const words[] = {"true", "false", "null"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        size_t size = strlen(words[i]);
+        if ((size_t)(end - at) >= size && memcmp(at, words[i], size) == 0)
+            return at + size;
+    }
+    const char *start = at;
+    while (at < end && (isdigit((unsigned char)*at) || strchr("+-.eE", *at) != NULL))
+        at++;
+    char number[64], *read = NULL;
+    size_t size = (size_t)(at - start);
+    if (size == 0 || size >= sizeof number)
+        return NULL;
+    memcpy(number, start, size);
+    number[size] = 0;
+    strtod(number, &read);
+    return *read == 0 ? at : NULL;
+}
+
+static const char *skip_value(const char *at, const char *end)
+{
+    at = skip_space(at, end);
+    if (at == end || (*at != '{' && *at != '['))
+        return at == end ? NULL : *at == '"' ? skip_string(at, end) : skip_plain(at, end);
+    bool object = *at == '{';
+    char close = object ? '}' : ']';
+    at = skip_space(at + 1, end);
+    if (at < end && *at == close)
+        return at + 1;
+    for (;;) {
+        if (object) {
+            at = skip_string(skip_space(at, end), end);
+            at = at != NULL ? skip_space(at, end) : NULL;
+            if (at == NULL || at == end || *at != ':')
+                return NULL;
+            at++;
+        }
+        at = skip_value(at, end);
+        at = at != NULL ? skip_space(at, end) : NULL;
+        if (at == NULL || at == end || (*at != ',' && *at != close))
+            return NULL;
+        if (*at++ == close)
+            return at;
+    }
+}
+
 int fa_json_parse(const char *text, size_t size, const char *where, cJSON **ret_json, fa_diag *diag)
 {
     int rc = check_depth(text, size, where, diag);
@@ -47,6 +125,8 @@ int fa_json_parse(const char *text, size_t size, const char *where, cJSON **ret_
         return rc;
     const char *end = NULL;
     cJSON *json = cJSON_ParseWithLengthOpts(text, size, &end, false);
+    if (json == NULL && skip_value(text, text + size) != NULL)
+        return fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
     if (json == NULL) {
         size_t at = end != NULL && end >= text ? (size_t)(end - text) : 0;
         return fa_fail(diag, FA_EINVAL, "%s: not valid JSON near offset %zu", where, at);

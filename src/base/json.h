@@ -11,7 +11,8 @@
 #include <cJSON.h>
 
 /* Parses at most `size` bytes; nothing but white space may follow. Refuses duplicate keys at the
- * top level, more than 1024 of them, and nesting deeper than 32. Caller frees with cJSON_Delete. */
+ * top level, more than 1024 of them, and nesting deeper than 32. Caller frees with cJSON_Delete. FA_EINVAL, or
+ * FA_ENOMEM for a text that is JSON and too much for the memory left. */
 int fa_json_parse(const char *text, size_t size, const char *where, cJSON **ret_json, fa_diag *diag);
 
 /* Each returns 0, FA_ENOTFOUND when absent (no diag), or FA_EINVAL with a sentence. */

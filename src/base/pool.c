@@ -16,35 +16,38 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 extern char **environ;
 
+enum { READ_BYTES = 64 << 10 };
+
 struct fa_child {
-    uv_pipe_t pipe;
-    uv_timer_t deadline;
-    int open_handles; /* of the two above */
-    pid_t pid;        /* 0 once reaped */
-    bool stopped;     /* closing: no more events */
-    fa_buf input;
+    fa_child *next;
+    fa_loop *loop;
+    int fd;
+    pid_t pid;    /* 0 once reaped */
+    bool stopped; /* no more events; freed by the loop */
+    bool late;    /* its deadline has passed once while something of it lay unread */
     int timeout_ms;
-    bool late; /* its deadline has passed once while something of it lay unread */
+    uint64_t deadline_ns; /* 0: none */
+    fa_buf input, output;
+    size_t sent; /* bytes of output that are on their way */
     fa_child_events events;
     void *context;
 };
 
-struct write_request {
-    uv_write_t request;
-    fa_buf buf;
-};
-
-static void handle_closed(uv_handle_t *handle)
+uint64_t fa_clock_ns(void)
 {
-    fa_child *child = handle->data;
-    if (--child->open_handles == 0) {
-        fa_buf_free(&child->input);
-        free(child);
-    }
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t in_ms(int ms)
+{
+    return fa_clock_ns() + (uint64_t)ms * 1000000u;
 }
 
 static void *reap(void *context)
@@ -104,9 +107,8 @@ static fa_child_end end_child(fa_child *child, char *reason, size_t size)
     else
         snprintf(reason, size, "exited with code %d", WEXITSTATUS(status));
     child->stopped = true;
-    uv_timer_stop(&child->deadline);
-    uv_close((uv_handle_t *)&child->pipe, handle_closed);
-    uv_close((uv_handle_t *)&child->deadline, handle_closed);
+    close(child->fd);
+    child->fd = -1;
     return by_itself && WIFSIGNALED(status) && from_outside(WTERMSIG(status)) ? FA_CHILD_KILLED
                                                                               : FA_CHILD_DIED;
 }
@@ -129,29 +131,21 @@ static void child_gone(fa_child *child, const char *why, bool timed_out)
     child->events.gone(child, why != NULL ? why : reason, timed_out ? FA_CHILD_TIMED_OUT : end);
 }
 
-/* A loop that was held up (a stopped process, a slow callback) sees its timers before what has come
+/* A loop that was held up (a stopped process, a slow callback) may come late to what has come
  * meanwhile: what lies there unread is taken first, once. */
-static void deadline_passed(uv_timer_t *timer)
+static void deadline_passed(fa_child *child)
 {
     enum { GRACE_MS = 5000 };
-    fa_child *child = timer->data;
     char why[80];
-    struct pollfd unread = {.events = POLLIN};
-    if (!child->late && uv_fileno((uv_handle_t *)&child->pipe, &unread.fd) == 0 &&
-        poll(&unread, 1, 0) > 0) {
+    struct pollfd unread = {.fd = child->fd, .events = POLLIN};
+    child->deadline_ns = 0;
+    if (!child->late && poll(&unread, 1, 0) > 0) {
         child->late = true;
-        uv_timer_start(timer, deadline_passed, GRACE_MS, 0);
+        child->deadline_ns = in_ms(GRACE_MS);
         return;
     }
     snprintf(why, sizeof why, "did not answer within %d ms", child->timeout_ms);
     child_gone(child, why, true);
-}
-
-static void give_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *ret)
-{
-    (void)handle;
-    ret->base = malloc(suggested);
-    ret->len = ret->base != NULL ? suggested : 0;
 }
 
 /* Hands out every whole message that has come. */
@@ -169,26 +163,44 @@ static void take_messages(fa_child *child)
             return;
         memmove(child->input.data, child->input.data + used, child->input.size - used);
         child->input.size -= used;
-        uv_timer_stop(&child->deadline);
+        child->deadline_ns = 0;
         child->events.message(child, &message);
         fa_message_free(&message);
     }
 }
 
-static void bytes_came(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
+static void read_some(fa_child *child)
 {
-    fa_child *child = stream->data;
-    if (count > 0 && !child->stopped)
-        fa_buf_append(&child->input, buffer->base, (size_t)count);
-    free(buffer->base);
-    if (child->stopped)
+    char bytes[READ_BYTES];
+    ssize_t count = recv(child->fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    if (count < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (count < 0)
+    if (count > 0)
+        fa_buf_append(&child->input, bytes, (size_t)count);
+    if (count <= 0)
         child_gone(child, NULL, false);
     else if (child->input.failed)
         child_gone(child, "sent more than memory holds", false);
-    else if (count > 0)
+    else
         take_messages(child);
+}
+
+/* A child that is gone shows as end of file on the reading side. */
+static void write_some(fa_child *child)
+{
+    while (child->sent < child->output.size) {
+        ssize_t count = send(child->fd, child->output.data + child->sent,
+                             child->output.size - child->sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count < 0 && errno == EAGAIN)
+            return;
+        if (count < 0)
+            break;
+        child->sent += (size_t)count;
+    }
+    fa_buf_free(&child->output);
+    child->sent = 0;
 }
 
 /* The child's signal mask and dispositions are made plain; its own process group keeps a
@@ -227,16 +239,18 @@ static int spawn(const char *path, char *const *arguments, char *const *environm
     return rc;
 }
 
-int fa_child_start(uv_loop_t *loop, const char *path, char *const *arguments,
+int fa_child_start(fa_loop *loop, const char *path, char *const *arguments,
                    char *const *environment, const fa_child_events *events, void *context,
                    fa_child **ret_child, fa_diag *diag)
 {
     int pair[2];
+    if (loop->count == FA_LOOP_CHILDREN_MAX)
+        return fa_fail(diag, FA_EINVAL, "at most %d workers run at once", FA_LOOP_CHILDREN_MAX);
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
         return fa_fail(diag, FA_EIO, "no socket pair for a worker: %s", strerror(errno));
     /* dup2 onto itself would keep close-on-exec set: move the child's end out of the way. */
-    int theirs = pair[1] == FA_CHILD_FD ? fcntl(pair[1], F_DUPFD_CLOEXEC, FA_CHILD_FD + 1)
-                                        : pair[1];
+    int theirs =
+        pair[1] == FA_CHILD_FD ? fcntl(pair[1], F_DUPFD_CLOEXEC, FA_CHILD_FD + 1) : pair[1];
     if (theirs != pair[1])
         close(pair[1]);
     fa_child *child = calloc(1, sizeof *child);
@@ -251,20 +265,11 @@ int fa_child_start(uv_loop_t *loop, const char *path, char *const *arguments,
     }
     child->events = *events;
     child->context = context;
-    uv_pipe_init(loop, &child->pipe, 0);
-    uv_timer_init(loop, &child->deadline);
-    child->open_handles = 2;
-    child->pipe.data = child->deadline.data = child;
-    rc = uv_pipe_open(&child->pipe, pair[0]);
-    if (rc != 0)
-        close(pair[0]);
-    else
-        rc = uv_read_start((uv_stream_t *)&child->pipe, give_buffer, bytes_came);
-    if (rc != 0) {
-        fa_child_stop(&child);
-        return fa_fail(diag, FA_EWORKER, "cannot listen to the worker %s: %s", path,
-                       uv_strerror(rc));
-    }
+    child->fd = pair[0];
+    child->loop = loop;
+    child->next = loop->first;
+    loop->first = child;
+    loop->count++;
     *ret_child = child;
     return 0;
 }
@@ -288,32 +293,13 @@ void fa_child_stop(fa_child **child)
     *child = NULL;
 }
 
-static void written(uv_write_t *request, int status)
-{
-    struct write_request *write = (struct write_request *)request;
-    (void)status; /* a broken pipe shows as end of file on the reading side */
-    fa_buf_free(&write->buf);
-    free(write);
-}
-
 int fa_child_send(fa_child *child, const cJSON *json, const void *blob, size_t blob_size,
                   int timeout_ms, fa_diag *diag)
 {
-    struct write_request *write = calloc(1, sizeof *write);
-    if (write == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a message");
-    int rc = fa_message_encode(json, blob, blob_size, &write->buf, diag);
-    if (rc == 0) {
-        uv_buf_t buffer = uv_buf_init(write->buf.data, (unsigned)write->buf.size);
-        int uv = uv_write(&write->request, (uv_stream_t *)&child->pipe, &buffer, 1, written);
-        if (uv != 0)
-            rc = fa_fail(diag, FA_EWORKER, "cannot write to a worker: %s", uv_strerror(uv));
-    }
-    if (rc != 0) {
-        fa_buf_free(&write->buf);
-        free(write);
+    int rc = fa_message_encode(json, blob, blob_size, &child->output, diag);
+    if (rc != 0)
         return rc;
-    }
+    write_some(child);
     fa_child_deadline(child, timeout_ms);
     return 0;
 }
@@ -322,10 +308,7 @@ void fa_child_deadline(fa_child *child, int timeout_ms)
 {
     child->timeout_ms = timeout_ms;
     child->late = false;
-    if (timeout_ms > 0)
-        uv_timer_start(&child->deadline, deadline_passed, (uint64_t)timeout_ms, 0);
-    else
-        uv_timer_stop(&child->deadline);
+    child->deadline_ns = timeout_ms > 0 ? in_ms(timeout_ms) : 0;
 }
 
 void fa_child_yield(fa_child *child, int nice)
@@ -341,4 +324,96 @@ void fa_child_yield(fa_child *child, int nice)
 void *fa_child_context(const fa_child *child)
 {
     return child->context;
+}
+
+/* ---- the loop -------------------------------------------------------------------------------*/
+static void free_stopped(fa_loop *loop)
+{
+    for (fa_child **at = &loop->first; *at != NULL;) {
+        fa_child *child = *at;
+        if (!child->stopped) {
+            at = &child->next;
+            continue;
+        }
+        *at = child->next;
+        loop->count--;
+        fa_buf_free(&child->input);
+        fa_buf_free(&child->output);
+        free(child);
+    }
+}
+
+/* Until the next deadline or tick; -1: for as long as it takes. */
+static int wait_ms(const fa_loop *loop)
+{
+    uint64_t now = fa_clock_ns(), until = loop->tick_ms > 0 ? loop->next_tick_ns : 0;
+    for (const fa_child *child = loop->first; child != NULL; child = child->next)
+        if (child->deadline_ns != 0 && (until == 0 || child->deadline_ns < until))
+            until = child->deadline_ns;
+    if (until == 0)
+        return -1;
+    return until <= now ? 0 : (int)((until - now + 999999) / 1000000);
+}
+
+static void call_timers(fa_loop *loop)
+{
+    uint64_t now = fa_clock_ns();
+    for (fa_child *child = loop->first; child != NULL && !loop->stopped; child = child->next)
+        if (!child->stopped && child->deadline_ns != 0 && child->deadline_ns <= now)
+            deadline_passed(child);
+    if (loop->tick_ms > 0 && loop->next_tick_ns <= now && !loop->stopped) {
+        loop->next_tick_ns = in_ms(loop->tick_ms);
+        loop->tick(loop->context);
+    }
+}
+
+/* Waits once, and calls what is due. A callback may start children, which come first in the list and
+ * are not looked at in this round, and stop any. */
+static void run_once(fa_loop *loop)
+{
+    struct pollfd poll_fd[FA_LOOP_CHILDREN_MAX];
+    fa_child *polled[FA_LOOP_CHILDREN_MAX];
+    int count = 0;
+    for (fa_child *child = loop->first; child != NULL; child = child->next) {
+        short wanted = child->output.size > 0 ? POLLIN | POLLOUT : POLLIN;
+        poll_fd[count] = (struct pollfd){.fd = child->fd, .events = wanted};
+        polled[count++] = child;
+    }
+    if (poll(poll_fd, (nfds_t)count, wait_ms(loop)) > 0) {
+        for (int i = 0; i < count && !loop->stopped; i++) {
+            if (!polled[i]->stopped && (poll_fd[i].revents & POLLOUT) != 0)
+                write_some(polled[i]);
+            if (!polled[i]->stopped && (poll_fd[i].revents & ~POLLOUT) != 0)
+                read_some(polled[i]);
+        }
+    }
+    call_timers(loop);
+}
+
+void fa_loop_run(fa_loop *loop)
+{
+    loop->stopped = false;
+    loop->next_tick_ns = in_ms(loop->tick_ms);
+    for (;;) {
+        if (loop->before_wait != NULL && !loop->stopped)
+            loop->before_wait(loop->context);
+        free_stopped(loop);
+        if (loop->stopped || loop->first == NULL)
+            return;
+        run_once(loop);
+    }
+}
+
+void fa_loop_stop(fa_loop *loop)
+{
+    loop->stopped = true;
+}
+
+void fa_loop_close(fa_loop *loop)
+{
+    for (fa_child *child = loop->first; child != NULL; child = child->next) {
+        fa_child *running = child;
+        fa_child_stop(&running);
+    }
+    free_stopped(loop);
 }

@@ -1,30 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Child processes that answer messages, on a libuv loop of the caller's.
+ * Child processes that answer messages, and the loop that waits for them.
  *
  * Workload: one child per core plus one, each given one message at a time and reused; a child may
  * hang, crash or be killed at any moment, and that costs its own message only.
  * Children are started with posix_spawn (never fork: the host may have threads that hold locks)
  * and reaped by pid, so that no SIGCHLD handler is installed in the host. A child sees its end of
  * the channel as descriptor 3 and notices a dead parent by its end of file.
- * Thread-safety: everything happens on the loop's thread, which holds SIGPIPE back: libuv's writes
- * to a child that is gone raise it.
+ * The loop is poll(2) over the children's sockets: it needs no descriptor and no thread of its own, and
+ * it cannot fail, because a library may not end its host when descriptors or memory run out.
+ * Thread-safety: everything happens on the loop's thread. No write raises SIGPIPE.
  */
 #ifndef FA_BASE_POOL_H
 #define FA_BASE_POOL_H
 
 #include "channel.h"
 
-#include <uv.h>
-
 typedef struct fa_child fa_child;
 
-enum { FA_CHILD_FD = 3 };
+enum { FA_CHILD_FD = 3, FA_LOOP_CHILDREN_MAX = 320 };
+
+/* All zeros is a loop without children. */
+typedef struct fa_loop {
+    fa_child *first; /* those that run, and those that ended during this round */
+    int count;
+    bool stopped;
+    int tick_ms; /* 0: `tick` is not called */
+    uint64_t next_tick_ns;
+    void (*tick)(void *context);
+    void (*before_wait)(void *context); /* before each wait; NULL: nothing */
+    void *context;
+} fa_loop;
+
+/* Waits for children and calls their events, until the loop is stopped or has no child any more. */
+void fa_loop_run(fa_loop *loop);
+void fa_loop_stop(fa_loop *loop);
+/* Stops what still runs, and frees all. The loop may be used again. */
+void fa_loop_close(fa_loop *loop);
+
+/* Nanoseconds of a clock that never goes back. */
+uint64_t fa_clock_ns(void);
 
 typedef enum fa_child_end {
-    FA_CHILD_DIED,      /* by itself: a crash, an exit, a broken message */
-    FA_CHILD_KILLED,    /* by somebody else, with a signal that no fault raises: not its message's fault */
-    FA_CHILD_TIMED_OUT  /* its deadline passed, and it was killed here */
+    FA_CHILD_DIED, /* by itself: a crash, an exit, a broken message */
+    FA_CHILD_KILLED, /* by somebody else, with a signal that no fault raises: not its message's fault */
+    FA_CHILD_TIMED_OUT /* its deadline passed, and it was killed here */
 } fa_child_end;
 
 typedef struct fa_child_events {
@@ -36,12 +56,13 @@ typedef struct fa_child_events {
     void (*gone)(fa_child *child, const char *reason, fa_child_end end);
 } fa_child_events;
 
-/* Starts `path` with `arguments` (argv, NULL-terminated) and environment (NULL: inherit). */
-int fa_child_start(uv_loop_t *loop, const char *path, char *const *arguments,
+/* Starts `path` with `arguments` (argv, NULL-terminated) and environment (NULL: inherit). FA_EIO: no
+ * descriptor is left for the channel; FA_EWORKER: the program does not start. */
+int fa_child_start(fa_loop *loop, const char *path, char *const *arguments,
                    char *const *environment, const fa_child_events *events, void *context,
                    fa_child **ret_child, fa_diag *diag);
 /* Kills and forgets; no event is called. NULL is allowed; sets *child to NULL. The memory is
- * released when the loop next runs. */
+ * released when the loop next runs or is closed. */
 void fa_child_stop(fa_child **child);
 
 /* Tells it to die and does not wait: before fa_child_stop of many, so that they die side by side. */

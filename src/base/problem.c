@@ -1,6 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is done with a problem's values by its operation's table of fields, and the work of an attention.
+ */
 #include "problem.h"
 
+#include "buf.h"
 #include "error.h"
 #include "json.h"
 
@@ -8,40 +12,68 @@
 #include <stdio.h>
 #include <string.h>
 
+#define EACH_FIELD(op, f) \
+    for (const fa_field *f = (op)->field; f < (op)->field + (op)->field_count; f++)
+#define VALUE(problem, op, f) ((problem)->value[(f) - (op)->field])
+
+/* ---- check ----------------------------------------------------------------------------------*/
+/* "a, b or c" */
+static int fail_choice(const fa_field *f, int32_t value, fa_diag *diag)
+{
+    fa_buf list = {0};
+    for (int i = 0; f->choice[i] != NULL; i++)
+        fa_buf_printf(&list, "%s%s",
+                      i == 0                     ? ""
+                      : f->choice[i + 1] != NULL ? ", "
+                                                 : " or ",
+                      f->choice[i]);
+    int rc = fa_fail(diag, FA_EINVAL, "%s is %d: use %s", f->name, value,
+                     list.data != NULL ? list.data : "another");
+    fa_buf_free(&list);
+    return rc;
+}
+
+static int fail_value(const fa_operation *op, const fa_field *f, const fa_problem *p, fa_diag *diag)
+{
+    int32_t value = VALUE(p, op, f);
+    char steps[40] = "";
+    if (f->kind == FA_FIELD_CHOICE)
+        return fail_choice(f, value, diag);
+    if (f->divides >= 0)
+        return fa_fail(diag, FA_EINVAL, "%s is %d: must divide %s, which is %d", f->name, value,
+                       op->field[f->divides].name, p->value[f->divides]);
+    if (f->kind == FA_FIELD_BOOLEAN)
+        return fa_fail(diag, FA_EINVAL, "%s is %d: use 0 or 1", f->name, value);
+    if (f->multiple > 1)
+        snprintf(steps, sizeof steps, "a multiple of %d from ", f->multiple);
+    return fa_fail(diag, FA_EINVAL, "%s is %d: use %s%d to %d%s%s%s", f->name, value, steps, f->min,
+                   f->max, f->hint[0] != 0 ? " (" : "", f->hint, f->hint[0] != 0 ? ")" : "");
+}
+
 int fa_problem_check(const fa_problem *p, fa_diag *diag)
 {
-    if (p->dtype != FA_FP16 && p->dtype != FA_BF16)
-        return fa_fail(diag, FA_EINVAL, "dtype is %d: use fp16 or bf16", (int)p->dtype);
-    if (p->causal < FA_CAUSAL_NONE || p->causal > FA_CAUSAL_TOP_LEFT)
-        return fa_fail(diag, FA_EINVAL, "causal is %d: use none, bottom-right or top-left",
-                       (int)p->causal);
-    if (p->layout != FA_BHSD && p->layout != FA_BSHD)
-        return fa_fail(diag, FA_EINVAL, "layout is %d: use bhsd or bshd", (int)p->layout);
-    if (p->head_dim < 8 || p->head_dim > 256 || p->head_dim % 8 != 0)
-        return fa_fail(diag, FA_EINVAL,
-                       "head_dim is %d: use a multiple of 8 from 8 to 256 (pad the tensors)",
-                       p->head_dim);
-    if (p->batch < 0)
-        return fa_fail(diag, FA_EINVAL, "batch is %d: use 0 to 2147483647", p->batch);
-    if (p->heads_q < 1 || p->heads_q > 65535)
-        return fa_fail(diag, FA_EINVAL, "heads_q is %d: use 1 to 65535", p->heads_q);
-    if (p->heads_kv < 1 || p->heads_kv > p->heads_q || p->heads_q % p->heads_kv != 0)
-        return fa_fail(diag, FA_EINVAL, "heads_kv is %d: must divide heads_q, which is %d",
-                       p->heads_kv, p->heads_q);
-    if (p->seq_q < 0)
-        return fa_fail(diag, FA_EINVAL, "seq_q is %d: use 0 to 2147483647", p->seq_q);
-    if (p->seq_k < 0)
-        return fa_fail(diag, FA_EINVAL, "seq_k is %d: use 0 to 2147483647", p->seq_k);
+    const fa_operation *op = fa_operation_of(p);
+    if (op->field_count == 0)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for operations");
+    EACH_FIELD(op, f)
+    {
+        int32_t value = VALUE(p, op, f);
+        int32_t whole = f->divides >= 0 ? p->value[f->divides] : 0;
+        if (value < f->min || value > f->max || value % f->multiple != 0 ||
+            (f->divides >= 0 && (value < 1 || value > whole || whole % value != 0)))
+            return fail_value(op, f, p, diag);
+    }
     return 0;
 }
 
+/* ---- what stands for it ---------------------------------------------------------------------*/
 fa_problem fa_problem_exact(const fa_problem *problem)
 {
     fa_problem exact = *problem;
-    if (exact.batch == 0)
-        exact.batch = 1;
-    if (exact.seq_q == 0)
-        exact.seq_q = 1;
+    const fa_operation *op = fa_operation_of(problem);
+    EACH_FIELD(op, f)
+    if (f->nonempty && VALUE(problem, op, f) == 0)
+        VALUE(&exact, op, f) = 1;
     return exact;
 }
 
@@ -62,9 +94,21 @@ int32_t fa_length_bucket(int32_t length)
 fa_problem fa_problem_bucket(const fa_problem *problem)
 {
     fa_problem bucket = fa_problem_exact(problem);
-    bucket.seq_q = fa_length_bucket(bucket.seq_q);
-    bucket.seq_k = fa_length_bucket(bucket.seq_k);
+    const fa_operation *op = fa_operation_of(problem);
+    EACH_FIELD(op, f)
+    if (f->length)
+        VALUE(&bucket, op, f) = fa_length_bucket(VALUE(&bucket, op, f));
     return bucket;
+}
+
+void fa_problem_fill(fa_problem *problem, uint32_t given)
+{
+    const fa_operation *op = fa_operation_of(problem);
+    for (int i = 0; i < op->field_count; i++) {
+        const fa_field *f = &op->field[i];
+        if (!(given >> i & 1))
+            problem->value[i] = f->follows >= 0 ? problem->value[f->follows] : f->preset;
+    }
 }
 
 static double length_distance(int32_t a, int32_t b)
@@ -76,24 +120,153 @@ static double length_distance(int32_t a, int32_t b)
 
 double fa_problem_distance(const fa_problem *a, const fa_problem *b)
 {
-    fa_problem other = *b;
-    other.seq_q = a->seq_q;
-    other.seq_k = a->seq_k;
-    double q = length_distance(a->seq_q, b->seq_q), k = length_distance(a->seq_k, b->seq_k);
-    if (!fa_problem_equal(a, &other) || q < 0 || k < 0)
+    const fa_operation *op = fa_operation_of(a);
+    double most = 0;
+    if (fa_operation_of(b) != op)
         return -1;
-    return q > k ? q : k;
+    EACH_FIELD(op, f)
+    {
+        int32_t left = VALUE(a, op, f), right = VALUE(b, op, f);
+        double distance = f->length ? length_distance(left, right) : left == right ? 0 : -1;
+        if (distance < 0)
+            return -1;
+        most = distance > most ? distance : most;
+    }
+    return most;
 }
 
-void fa_problem_key(const fa_problem *p, char ret_key[FA_PROBLEM_KEY_MAX])
+bool fa_problem_equal(const fa_problem *a, const fa_problem *b)
 {
-    snprintf(ret_key, FA_PROBLEM_KEY_MAX,
-             "attn_fwd %s causal=%s %s d=%d b=%d hq=%d hkv=%d sq=%d sk=%d lse=%d aligned=%d",
-             fa_dtype_name(p->dtype), fa_causal_name(p->causal), fa_layout_name(p->layout),
-             p->head_dim, p->batch, p->heads_q, p->heads_kv, p->seq_q, p->seq_k, p->want_lse,
-             !p->unaligned);
+    const fa_operation *op = fa_operation_of(a);
+    return op == fa_operation_of(b) &&
+           memcmp(a->value, b->value, (size_t)op->field_count * sizeof *a->value) == 0;
 }
 
+/* ---- texts ----------------------------------------------------------------------------------*/
+const char *fa_field_text(const fa_field *field, int32_t value, char room[16])
+{
+    if (field->kind == FA_FIELD_BOOLEAN)
+        return value != 0 ? "true" : "false";
+    if (field->kind == FA_FIELD_CHOICE)
+        return value >= field->min && value <= field->max ? field->choice[value] : "unknown";
+    snprintf(room, 16, "%d", value);
+    return room;
+}
+
+int fa_field_choice(const fa_field *field, const char *name)
+{
+    for (int i = 0; field->choice[i] != NULL; i++)
+        if (strcmp(field->choice[i], name) == 0)
+            return i;
+    return -1;
+}
+
+static void put_key(const fa_problem *problem, bool lengths, char ret_key[FA_PROBLEM_KEY_MAX])
+{
+    const fa_operation *op = fa_operation_of(problem);
+    int n = snprintf(ret_key, FA_PROBLEM_KEY_MAX, "%s", op->name);
+    EACH_FIELD(op, f)
+    {
+        int32_t value = VALUE(problem, op, f);
+        char room[16];
+        const char *text = room;
+        if ((f->length && !lengths) || (f->optional && value == f->preset))
+            continue;
+        if (f->kind == FA_FIELD_CHOICE && f->key_as == FA_AS_VALUE)
+            text = fa_field_text(f, value, room);
+        else
+            snprintf(room, sizeof room, "%d", fa_field_shown(f->key_as, value));
+        n += snprintf(ret_key + n, (size_t)(FA_PROBLEM_KEY_MAX - n), " %s%s%s", f->key,
+                      f->key[0] != 0 ? "=" : "", text);
+    }
+}
+
+void fa_problem_key(const fa_problem *problem, char ret_key[FA_PROBLEM_KEY_MAX])
+{
+    put_key(problem, true, ret_key);
+}
+
+void fa_problem_shape(const fa_problem *problem, char ret_shape[FA_PROBLEM_KEY_MAX])
+{
+    put_key(problem, false, ret_shape);
+}
+
+/* ---- JSON -----------------------------------------------------------------------------------*/
+cJSON *fa_problem_to_json(const fa_problem *p)
+{
+    const fa_operation *op = fa_operation_of(p);
+    cJSON *json = cJSON_CreateObject();
+    cJSON *last = cJSON_AddStringToObject(json, "operation", op->name);
+    EACH_FIELD(op, f)
+    {
+        int32_t value = VALUE(p, op, f);
+        char room[16];
+        if (last == NULL || (f->optional && value == f->preset))
+            continue;
+        last = f->kind == FA_FIELD_INTEGER ? cJSON_AddNumberToObject(json, f->name, value)
+               : f->kind == FA_FIELD_BOOLEAN
+                   ? cJSON_AddBoolToObject(json, f->name, value != 0)
+                   : cJSON_AddStringToObject(json, f->name, fa_field_text(f, value, room));
+    }
+    if (last == NULL) {
+        cJSON_Delete(json);
+        return NULL;
+    }
+    return json;
+}
+
+/* FA_ENOTFOUND: the field is absent. */
+static int read_value(const cJSON *json, const fa_field *f, int32_t *ret, fa_diag *diag)
+{
+    int64_t number = 0;
+    const char *text = "";
+    bool flag = false;
+    int rc = f->kind == FA_FIELD_INTEGER
+                 ? fa_json_int(json, f->name, INT32_MIN, INT32_MAX, &number, "problem", diag)
+             : f->kind == FA_FIELD_BOOLEAN ? fa_json_bool(json, f->name, &flag, "problem", diag)
+                                           : fa_json_text(json, f->name, &text, "problem", diag);
+    if (rc != 0)
+        return rc;
+    if (f->kind == FA_FIELD_CHOICE && fa_field_choice(f, text) < 0)
+        return fa_fail(diag, FA_EINVAL, "problem: %s \"%s\" is not known", f->name, text);
+    *ret = f->kind == FA_FIELD_INTEGER   ? (int32_t)number
+           : f->kind == FA_FIELD_BOOLEAN ? flag
+                                         : fa_field_choice(f, text);
+    return 0;
+}
+
+int fa_problem_from_json(const cJSON *json, fa_problem *ret_problem, fa_diag *diag)
+{
+    fa_problem problem = *ret_problem;
+    const fa_operation *op = fa_operation_of(&problem);
+    const char *name = NULL;
+    if (!cJSON_IsObject(json))
+        return fa_fail(diag, FA_EINVAL, "problem: must be a JSON object");
+    int rc = fa_json_text(json, "operation", &name, "problem", diag);
+    if (rc == 0) {
+        rc = fa_operation_find(name, &op, diag);
+        if (rc != 0)
+            return fa_fail_in(diag, rc, "problem");
+    } else if (rc != FA_ENOTFOUND) {
+        return rc;
+    }
+    if (op != fa_operation_of(&problem)) {
+        problem = (fa_problem){.operation = op};
+        fa_problem_fill(&problem, 0);
+    }
+    EACH_FIELD(op, f)
+    {
+        rc = read_value(json, f, &VALUE(&problem, op, f), diag);
+        if (rc != 0 && rc != FA_ENOTFOUND)
+            return rc;
+    }
+    rc = fa_problem_check(&problem, diag);
+    if (rc == 0)
+        *ret_problem = problem;
+    return rc;
+}
+
+/* ---- the work of an attention ---------------------------------------------------------------*/
 int32_t fa_problem_causal_offset(const fa_problem *p)
 {
     return p->causal == FA_CAUSAL_BOTTOM_RIGHT ? p->seq_k - p->seq_q : 0;
@@ -106,9 +279,9 @@ static double visible_pairs(const fa_problem *p)
     if (p->causal == FA_CAUSAL_NONE)
         return sq * sk;
     double offset = fa_problem_causal_offset(p);
-    double first = -offset > 0 ? -offset : 0;      /* first query that sees a key */
-    double full = sk - 1 - offset;                 /* first query that sees them all */
-    double last = full < sq ? full : sq;           /* queries [first, last) see part of them */
+    double first = -offset > 0 ? -offset : 0; /* first query that sees a key */
+    double full = sk - 1 - offset;            /* first query that sees them all */
+    double last = full < sq ? full : sq;      /* queries [first, last) see part of them */
     double pairs = 0;
     if (last > first)
         pairs += (last - first) * (offset + 1) + (last - first) * (first + last - 1) / 2;
@@ -128,82 +301,4 @@ double fa_problem_nominal_flops(const fa_problem *p)
 {
     double flops = 4.0 * p->batch * p->heads_q * p->head_dim * (double)p->seq_q * (double)p->seq_k;
     return p->causal == FA_CAUSAL_NONE ? flops : flops / 2;
-}
-
-bool fa_problem_equal(const fa_problem *a, const fa_problem *b)
-{
-    return a->dtype == b->dtype && a->causal == b->causal && a->layout == b->layout &&
-           a->head_dim == b->head_dim && a->batch == b->batch && a->heads_q == b->heads_q &&
-           a->heads_kv == b->heads_kv && a->seq_q == b->seq_q && a->seq_k == b->seq_k &&
-           a->want_lse == b->want_lse && a->unaligned == b->unaligned;
-}
-
-cJSON *fa_problem_to_json(const fa_problem *p)
-{
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddStringToObject(json, "operation", "attn_fwd");
-    cJSON_AddStringToObject(json, "dtype", fa_dtype_name(p->dtype));
-    cJSON_AddStringToObject(json, "causal", fa_causal_name(p->causal));
-    cJSON_AddStringToObject(json, "layout", fa_layout_name(p->layout));
-    cJSON_AddNumberToObject(json, "head_dim", p->head_dim);
-    cJSON_AddNumberToObject(json, "batch", p->batch);
-    cJSON_AddNumberToObject(json, "heads_q", p->heads_q);
-    cJSON_AddNumberToObject(json, "heads_kv", p->heads_kv);
-    cJSON_AddNumberToObject(json, "seq_q", p->seq_q);
-    cJSON_AddNumberToObject(json, "seq_k", p->seq_k);
-    cJSON_AddBoolToObject(json, "lse", p->want_lse);
-    if (cJSON_AddBoolToObject(json, "unaligned", p->unaligned) == NULL) {
-        cJSON_Delete(json);
-        return NULL;
-    }
-    return json;
-}
-
-static int read_int32(const cJSON *json, const char *key, int32_t *ret, fa_diag *diag)
-{
-    int64_t value;
-    int rc = fa_json_int(json, key, INT32_MIN, INT32_MAX, &value, "problem", diag);
-    if (rc == 0)
-        *ret = (int32_t)value;
-    return rc == FA_ENOTFOUND ? 0 : rc;
-}
-
-#define READ_NAME(field, kind)                                                                 \
-    do {                                                                                       \
-        const char *text_;                                                                     \
-        int rc_ = fa_json_text(json, #field, &text_, "problem", diag);                         \
-        if (rc_ == 0 && fa_##kind##_parse(text_, &problem.field) != 0)                         \
-            return fa_fail(diag, FA_EINVAL, "problem: %s \"%s\" is not known", #field, text_); \
-        if (rc_ != 0 && rc_ != FA_ENOTFOUND)                                                   \
-            return rc_;                                                                        \
-    } while (0)
-
-int fa_problem_from_json(const cJSON *json, fa_problem *ret_problem, fa_diag *diag)
-{
-    fa_problem problem = *ret_problem;
-    if (!cJSON_IsObject(json))
-        return fa_fail(diag, FA_EINVAL, "problem: must be a JSON object");
-    READ_NAME(dtype, dtype);
-    READ_NAME(causal, causal);
-    READ_NAME(layout, layout);
-    const struct {
-        const char *key;
-        int32_t *value;
-    } numbers[] = {{"head_dim", &problem.head_dim}, {"batch", &problem.batch},
-                   {"heads_q", &problem.heads_q},   {"heads_kv", &problem.heads_kv},
-                   {"seq_q", &problem.seq_q},       {"seq_k", &problem.seq_k}};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        int rc = read_int32(json, numbers[i].key, numbers[i].value, diag);
-        if (rc != 0)
-            return rc;
-    }
-    int rc = fa_json_bool(json, "lse", &problem.want_lse, "problem", diag);
-    if (rc == 0 || rc == FA_ENOTFOUND)
-        rc = fa_json_bool(json, "unaligned", &problem.unaligned, "problem", diag);
-    if (rc != 0 && rc != FA_ENOTFOUND)
-        return rc;
-    rc = fa_problem_check(&problem, diag);
-    if (rc == 0)
-        *ret_problem = problem;
-    return rc;
 }

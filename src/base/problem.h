@@ -6,11 +6,9 @@
 #ifndef FA_BASE_PROBLEM_H
 #define FA_BASE_PROBLEM_H
 
-#include "fa_types.h"
+#include "operation.h"
 
-#include <cJSON.h>
-
-enum { FA_PROBLEM_KEY_MAX = 192, FA_CONFIG_TEXT_MAX = 768 };
+enum { FA_PROBLEM_KEY_MAX = 512, FA_CONFIG_TEXT_MAX = 768 };
 
 /* 0, or FA_EINVAL with a sentence that names the field, its value and its range. */
 int fa_problem_check(const fa_problem *problem, fa_diag *diag);
@@ -23,18 +21,31 @@ fa_problem fa_problem_exact(const fa_problem *problem);
  * differ by a factor of at most 1.061, and from 512 on every bucket is a multiple of 64. */
 int32_t fa_length_bucket(int32_t length);
 
-/* The bucket in which tuning and lookup both work: the problem that stands for this one. Both
- * lengths go to their buckets, everything else stays; equal lengths stay equal, a longer one never
- * becomes the shorter, a single query stays one. */
+/* The bucket in which tuning and lookup both work: the problem that stands for this one. Lengths go
+ * to their buckets, everything else stays; equal lengths stay equal, a longer one never becomes the
+ * shorter, a single query stays one. */
 fa_problem fa_problem_bucket(const fa_problem *problem);
 
-/* How far two problems that differ in their lengths alone are apart: the larger of the two ratios'
+/* How far two problems that differ in their lengths alone are apart: the largest of the ratios'
  * logarithms to base 2; negative when they differ in anything else, or when one of them is a single
  * query (or none) and the other is not: that is another kind of problem. */
 double fa_problem_distance(const fa_problem *a, const fa_problem *b);
 
 /* Canonical text, equal for equal problems: the part of a winner's key that names the problem. */
 void fa_problem_key(const fa_problem *problem, char ret_key[FA_PROBLEM_KEY_MAX]);
+
+/* The key without its lengths: equal for problems whose distance is defined. */
+void fa_problem_shape(const fa_problem *problem, char ret_shape[FA_PROBLEM_KEY_MAX]);
+
+/* Values of what was not given (bit i of `given` is field i): its default, or the value of the field
+ * that it follows. */
+void fa_problem_fill(fa_problem *problem, uint32_t given);
+
+/* The value of the field of this name as text ("bf16", "512", "true"); its name for a choice or the
+ * digits in `room`. */
+const char *fa_field_text(const fa_field *field, int32_t value, char room[16]);
+/* The value of this name among a choice's; -1: there is none. */
+int fa_field_choice(const fa_field *field, const char *name);
 
 /* causal_offset of the kernels: seq_k - seq_q for BOTTOM_RIGHT, else 0. */
 int32_t fa_problem_causal_offset(const fa_problem *problem);
@@ -49,8 +60,13 @@ bool fa_problem_equal(const fa_problem *a, const fa_problem *b);
 
 /* New JSON object, owned by the caller; NULL when out of memory. */
 cJSON *fa_problem_to_json(const fa_problem *problem);
-/* Checks every field (a hostile document is fine); absent fields keep what *ret_problem held. */
+/* Checks every field (a hostile document is fine); absent fields keep what *ret_problem held, or are at
+ * their defaults when the document names another operation than that of *ret_problem. FA_ENOTSUP: an
+ * operation that is not known here. */
 int fa_problem_from_json(const cJSON *json, fa_problem *ret_problem, fa_diag *diag);
+
+/* A name that is an identifier in C and in SQL, shorter than FA_NAME_MAX. */
+bool fa_is_identifier(const char *name);
 
 /* {"BLOCK_M":128,...} in the config's order; always fits. */
 void fa_config_text(const fa_config *config, char ret_text[FA_CONFIG_TEXT_MAX]);

@@ -31,7 +31,7 @@ struct building {
     int32_t count, next, done;
     struct builder builder[FA_JOB_WORKERS_MAX];
     int builders, starts_in_vain;
-    uv_loop_t loop;
+    fa_loop loop;
     bool ended;
     int rc;
     fa_diag diag;
@@ -43,7 +43,7 @@ static void end(struct building *all, int rc)
         return;
     all->ended = true;
     all->rc = rc;
-    uv_stop(&all->loop);
+    fa_loop_stop(&all->loop);
 }
 
 static void advance(struct building *all);
@@ -171,17 +171,14 @@ static void advance(struct building *all)
 int fa_builds_run(fa_tuner *tuner, const fa_nvrtc_location *nvrtc, fa_build *build, int32_t count,
                   const fa_records_options *options, fa_diag *diag)
 {
-    fa_sigpipe sigpipe;
     int32_t there = 0;
     for (int32_t i = 0; i < count; i++)
         there += build[i].cubin != NULL;
     if (there == count)
         return 0;
     struct building *all = calloc(1, sizeof *all);
-    if (all == NULL || uv_loop_init(&all->loop) != 0) {
-        free(all);
+    if (all == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for compiling");
-    }
     all->tuner = tuner;
     all->nvrtc = nvrtc;
     all->options = options;
@@ -190,17 +187,14 @@ int fa_builds_run(fa_tuner *tuner, const fa_nvrtc_location *nvrtc, fa_build *bui
     all->done = there;
     all->builders = count - there < tuner->compile_workers ? count - there
                                                            : tuner->compile_workers;
-    fa_sigpipe_hold(&sigpipe);
     advance(all);
     if (!all->ended)
-        uv_run(&all->loop, UV_RUN_DEFAULT);
+        fa_loop_run(&all->loop);
     for (int i = 0; i < all->builders; i++)
         fa_child_kill(all->builder[i].child);
     for (int i = 0; i < all->builders; i++)
         fa_child_stop(&all->builder[i].child);
-    while (uv_loop_close(&all->loop) == UV_EBUSY)
-        uv_run(&all->loop, UV_RUN_DEFAULT);
-    fa_sigpipe_release(&sigpipe);
+    fa_loop_close(&all->loop);
     int rc = all->rc;
     if (rc != 0)
         fa_fail(diag, rc, "%s", all->diag.text);

@@ -310,15 +310,15 @@ static void check_worker(struct doctor *d)
     struct greeting greeting = {0};
     char path[FA_STORE_PATH_MAX];
     fa_diag diag;
-    uv_loop_t loop;
+    fa_loop loop = {0};
     int rc = fa_options_worker(&d->options, path, &diag);
-    if (rc == 0 && d->has_nvrtc && uv_loop_init(&loop) == 0) {
+    if (rc == 0 && d->has_nvrtc) {
         rc = fa_compile_worker_start(&loop, path, &d->nvrtc, 0, &events, &greeting,
                                      &greeting.child, &diag);
         if (rc == 0)
             fa_child_deadline(greeting.child, PATIENCE_MS);
-        while (uv_loop_close(&loop) == UV_EBUSY)
-            uv_run(&loop, UV_RUN_DEFAULT);
+        fa_loop_run(&loop);
+        fa_loop_close(&loop);
     }
     bool fit = rc == 0 && (greeting.ok || (!d->has_nvrtc && access(path, X_OK) == 0));
     report(d, fit ? FA_CHECK_OK : FA_CHECK_FAIL, "worker",

@@ -20,7 +20,6 @@
 #include "store.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 
 #define FA_MEASURE_POLICY "measure-1"
@@ -241,14 +240,6 @@ fa_sweep_spent fa_spent_of_event(fa_progress *seen, const fa_progress *tune);
 /* ---- a tune (job.c and its stages) ----------------------------------------------------------*/
 typedef struct fa_job fa_job;
 
-/* SIGPIPE held back from this thread while children are written to (job_setup.c). */
-typedef struct fa_sigpipe {
-    sigset_t signals; /* this thread's mask before */
-    bool pending;     /* one was, before */
-} fa_sigpipe;
-void fa_sigpipe_hold(fa_sigpipe *sigpipe);
-void fa_sigpipe_release(const fa_sigpipe *sigpipe);
-
 /* One config on its way; indices are those of the space. */
 typedef struct fa_attempt {
     char cubin_key[FA_HASH_HEX];
@@ -294,10 +285,7 @@ struct fa_job {
     int case_count;
 
     fa_nvrtc_location nvrtc;
-    uv_loop_t loop;
-    fa_sigpipe sigpipe;
-    uv_timer_t tick;
-    uv_prepare_t before_wait; /* writes what came, before the loop sleeps */
+    fa_loop loop; /* before it sleeps, what came is written */
     struct fa_compile_worker worker[FA_JOB_WORKERS_MAX];
     int worker_count, compiling;
     int held;           /* to be compiled by the worker that is starting, or FA_JOB_NOBODY */
@@ -347,7 +335,7 @@ int fa_tune_here(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answ
  * begun for this request, whose workers are loading already; it is NULL afterwards (tune.c). */
 int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *target,
                    fa_job **job, fa_answer *ret_answer, fa_diag *diag);
-/* job_setup.c. `request` must outlive the job; SIGPIPE is held back from this thread meanwhile. */
+/* job_setup.c. `request` must outlive the job. */
 int fa_job_new(fa_tuner *tuner, const fa_request *request, fa_job **ret_job, fa_diag *diag);
 void fa_job_free(fa_job **job);
 int fa_job_set_up(fa_job *job);
@@ -375,7 +363,7 @@ void fa_job_forget_fresh(fa_attempt *attempt);
 
 /* worker_start.c: a compile worker that loads NVRTC and then says {"rc":…}; its environment is empty.
  * strict_ms: 0, or how long a compile of source from outside may take, in the strict sandbox. */
-int fa_compile_worker_start(uv_loop_t *loop, const char *path, const fa_nvrtc_location *nvrtc,
+int fa_compile_worker_start(fa_loop *loop, const char *path, const fa_nvrtc_location *nvrtc,
                             int strict_ms, const fa_child_events *events, void *context, fa_child **ret_child,
                             fa_diag *diag);
 /* The first message to one: the headers that sources may include. */

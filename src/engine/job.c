@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One tune: a libuv loop on the caller's thread that keeps the compile workers and the measuring
+ * One tune: a loop on the caller's thread that keeps the compile workers and the measuring
  * worker busy until every config of the space has ended somewhere, then races the finalists.
  *
  * Workload: 100 configs of about 0.3 s of compiling and a few milliseconds of GPU each.
@@ -22,7 +22,7 @@ void fa_job_end(fa_job *job, int rc)
     job->ended = true;
     job->rc = rc;
     job->end_diag = job->diag;
-    uv_stop(&job->loop);
+    fa_loop_stop(&job->loop);
 }
 
 void fa_job_emit(fa_job *job, fa_event_kind kind, const fa_trial *trial)
@@ -32,7 +32,7 @@ void fa_job_emit(fa_job *job, fa_event_kind kind, const fa_trial *trial)
     p->kind = kind;
     p->trial = trial;
     p->best = job->best.status != FA_STATUS_PENDING ? &job->best : NULL;
-    p->elapsed_s = (double)(uv_hrtime() - job->started_ns) / 1e9;
+    p->elapsed_s = (double)(fa_clock_ns() - job->started_ns) / 1e9;
     int done = p->failed + (job->measuring ? p->proved : p->clean) - p->resumed;
     int left = job->order_count - done;
     p->left_s = done < 3 ? -1 : p->elapsed_s / done * left;
@@ -224,7 +224,7 @@ static int run(fa_job *job)
         return rc;
     fa_job_advance(job);
     if (!job->ended)
-        uv_run(&job->loop, UV_RUN_DEFAULT);
+        fa_loop_run(&job->loop);
     rc = fa_job_flush(job);
     return job->rc != 0 ? job->rc : rc;
 }

@@ -312,7 +312,7 @@ int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag
     answer->gpu = job->target.gpu;
     answer->unix_time = (int64_t)time(NULL);
     answer->trial = candidate->trial;
-    answer->tune_s = (double)(uv_hrtime() - job->started_ns) / 1e9;
+    answer->tune_s = (double)(fa_clock_ns() - job->started_ns) / 1e9;
     answer->driver_version = job->measuring && driver != NULL ? fa_driver_version(driver) : 0;
     snprintf(answer->entry, sizeof answer->entry, "%s",
              fa_family_entry(job->tuner->families.family[candidate->family]));

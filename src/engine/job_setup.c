@@ -8,65 +8,33 @@
 #include "error.h"
 #include "model.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
 
 enum { PREDICT_CONFIGS = 8, TICK_MS = 100, FEW_ROUNDS = 8 };
 
-/* Writing to a worker that has just died raises SIGPIPE, which would end the host; and a library
- * may not change the host's disposition. So the signal is held back from this thread while the
- * job lives, and one that came is taken away before the mask is put back. */
-void fa_sigpipe_hold(fa_sigpipe *sigpipe)
+static void before_wait(void *context)
 {
-    sigset_t pipe, pending;
-    sigemptyset(&pipe);
-    sigaddset(&pipe, SIGPIPE);
-    sigpending(&pending);
-    sigpipe->pending = sigismember(&pending, SIGPIPE) == 1;
-    pthread_sigmask(SIG_BLOCK, &pipe, &sigpipe->signals);
+    fa_job_flush(context);
 }
 
-void fa_sigpipe_release(const fa_sigpipe *sigpipe)
+static void tick(void *context)
 {
-    const struct timespec now = {0};
-    sigset_t pipe;
-    sigemptyset(&pipe);
-    sigaddset(&pipe, SIGPIPE);
-    while (!sigpipe->pending && sigtimedwait(&pipe, NULL, &now) == SIGPIPE)
-        continue;
-    pthread_sigmask(SIG_SETMASK, &sigpipe->signals, NULL);
-}
-
-static void before_wait(uv_prepare_t *handle)
-{
-    fa_job_flush(handle->data);
-}
-
-static void tick(uv_timer_t *timer)
-{
-    fa_job_emit(timer->data, FA_EVENT_PROGRESS, NULL);
+    fa_job_emit(context, FA_EVENT_PROGRESS, NULL);
 }
 
 int fa_job_new(fa_tuner *tuner, const fa_request *request, fa_job **ret_job, fa_diag *diag)
 {
     fa_job *job = calloc(1, sizeof *job);
-    if (job == NULL || uv_loop_init(&job->loop) != 0) {
-        free(job);
+    if (job == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a tune");
-    }
     job->tuner = tuner;
     job->request = request;
-    job->started_ns = uv_hrtime();
+    job->started_ns = fa_clock_ns();
     job->measure.in_flight = FA_JOB_NOBODY;
     job->held = FA_JOB_NOBODY;
-    uv_timer_init(&job->loop, &job->tick);
-    uv_prepare_init(&job->loop, &job->before_wait);
-    job->tick.data = job->before_wait.data = job;
-    fa_sigpipe_hold(&job->sigpipe);
     int rc = fa_nvrtc_locate(&job->nvrtc, diag);
     if (rc != 0)
         fa_job_free(&job);
@@ -131,8 +99,8 @@ static int resume_one(void *context, const fa_trial_record *record)
         memcpy(trial->grid, grid, sizeof grid);
         memcpy(attempt->cubin_key, record->cubin_key, sizeof attempt->cubin_key);
         job->progress.resumed++;
-        job->progress.compiled += old->status != FA_STATUS_COMPILE_FAILED &&
-                                  old->status != FA_STATUS_COMPILE_TIMEOUT;
+        job->progress.compiled +=
+            old->status != FA_STATUS_COMPILE_FAILED && old->status != FA_STATUS_COMPILE_TIMEOUT;
         job->progress.clean += old->status >= FA_STATUS_COMPILED;
         fa_job_count(job, trial);
         return 0;
@@ -179,8 +147,8 @@ static int set_up_space(fa_job *job)
     job->again = calloc((size_t)job->space.count + 1, sizeof *job->again);
     job->finalist = calloc((size_t)job->space.count, sizeof *job->finalist);
     job->grid = calloc((size_t)job->space.count, sizeof *job->grid);
-    if (job->attempt == NULL || job->order == NULL || job->clean == NULL ||
-        job->again == NULL || job->finalist == NULL || job->grid == NULL)
+    if (job->attempt == NULL || job->order == NULL || job->clean == NULL || job->again == NULL ||
+        job->finalist == NULL || job->grid == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for %d configs", job->space.count);
     job->progress.space = job->space.count;
     job->progress.in_budget = job->space.survivors;
@@ -194,10 +162,9 @@ int fa_job_set_up_cases(fa_job *job)
     job->case_count = fa_bench_cases(&job->target.problem, job->seed, cases);
     for (int c = 0; c < job->case_count; c++) {
         fa_space space;
-        int rc = job->plan.count > 0
-                     ? plan_space(job, &cases[c], &space, &job->diag)
-                     : fa_space_enumerate(&job->tuner->families, &cases[c], &job->target.gpu,
-                                          &space, &job->diag);
+        int rc = job->plan.count > 0 ? plan_space(job, &cases[c], &space, &job->diag)
+                                     : fa_space_enumerate(&job->tuner->families, &cases[c],
+                                                          &job->target.gpu, &space, &job->diag);
         if (rc != 0)
             return rc;
         if (space.count != job->space.count)
@@ -258,8 +225,8 @@ int fa_job_set_up(fa_job *job)
         return fa_fail(&job->diag, FA_EIO, "no random seed to be had");
     job->seed &= ((uint64_t)1 << 53) - 1; /* exact in JSON */
     int rc = set_up_space(job);
-    bool resume = job->request->effort != FA_EFFORT_PATIENT &&
-                  !(job->plan.count > 0 && job->plan.prove_only);
+    bool resume =
+        job->request->effort != FA_EFFORT_PATIENT && !(job->plan.count > 0 && job->plan.prove_only);
     if (rc == 0 && resume)
         rc = fa_store_trials_each(tuner->store, &job->target.scope, resume_one, job, &job->diag);
     if (rc != 0)
@@ -270,8 +237,10 @@ int fa_job_set_up(fa_job *job)
         job->nvrtc.identity);
     if (job->environment == NULL)
         return fa_fail(&job->diag, FA_ENOMEM, "out of memory for a tune");
-    uv_timer_start(&job->tick, tick, TICK_MS, TICK_MS);
-    uv_prepare_start(&job->before_wait, before_wait);
+    job->loop.tick_ms = TICK_MS;
+    job->loop.tick = tick;
+    job->loop.before_wait = before_wait;
+    job->loop.context = job;
     return 0;
 }
 
@@ -282,12 +251,7 @@ void fa_job_free(fa_job **job_pointer)
         return;
     fa_job_compile_stop(job);
     fa_job_measure_stop(job);
-    uv_close((uv_handle_t *)&job->tick, NULL);
-    uv_close((uv_handle_t *)&job->before_wait, NULL);
-    /* A loop that was told to stop before it ran returns once without running. */
-    while (uv_loop_close(&job->loop) == UV_EBUSY)
-        uv_run(&job->loop, UV_RUN_DEFAULT);
-    fa_sigpipe_release(&job->sigpipe);
+    fa_loop_close(&job->loop);
     for (int i = 0; job->attempt != NULL && i < job->space.count; i++) {
         fa_job_forget_fresh(&job->attempt[i]);
         free(job->attempt[i].cubin);

@@ -111,7 +111,7 @@ static int prove(fa_tuner *tuner, const fa_target *target, const fa_config *conf
 /* ---- turns ----------------------------------------------------------------------------------*/
 static bool is_over(void *until_ns)
 {
-    return uv_hrtime() >= *(const uint64_t *)until_ns;
+    return fa_clock_ns() >= *(const uint64_t *)until_ns;
 }
 
 /* For a lock that another process may hold for minutes, as it tunes. A lookup of effort CACHED waits
@@ -136,7 +136,7 @@ static int wait_for(fa_tuner *tuner, fa_effort effort, const char *name, uint64_
 static uint64_t patience_ns(const fa_tuner *tuner)
 {
     static const uint64_t CACHED_WAIT_NS = 5000000000;
-    return uv_hrtime() + (tuner->found_busy ? 0 : CACHED_WAIT_NS);
+    return fa_clock_ns() + (tuner->found_busy ? 0 : CACHED_WAIT_NS);
 }
 
 /* Whether our own manifest launches a config as an answer says: a proof runs the manifest's entry. */

@@ -230,6 +230,9 @@ int fa_nvrtc_locate(fa_nvrtc_location *ret_location, fa_diag *diag)
 {
     const char *named = getenv("FA_TUNE_NVRTC");
     fa_nvrtc_location found;
+    int rc = fa_descriptors_check(diag); /* without one nothing would be found */
+    if (rc != 0)
+        return rc;
     if (named != NULL && named[0] != 0) {
         /* A person's own choice is taken or refused, never silently replaced. */
         if (!look_below(named, &found))
@@ -243,7 +246,7 @@ int fa_nvrtc_locate(fa_nvrtc_location *ret_location, fa_diag *diag)
                        "found: install the CUDA toolkit or the Python package nvidia-cuda-nvrtc, "
                        "and set FA_TUNE_NVRTC to the directory that holds it");
     }
-    int rc = identify(&found, diag);
+    rc = identify(&found, diag);
     if (rc != 0)
         return rc;
     *ret_location = found;

@@ -111,7 +111,7 @@ void fa_fleet_free(fa_fleet **fleet)
 /* ---- connection -----------------------------------------------------------------------------*/
 static int64_t took_ms(const fa_fleet *fleet)
 {
-    return (int64_t)(uv_hrtime() - fleet->asked_ns) / 1000000;
+    return (int64_t)(fa_clock_ns() - fleet->asked_ns) / 1000000;
 }
 
 bool fa_fleet_again(const fa_tuner *tuner, int rc)
@@ -130,7 +130,7 @@ void fa_fleet_failed(fa_tuner *tuner, int rc, const fa_diag *why)
     if (rc == FA_EIO && took_ms(fleet) >= SLOW_MS)
         wait_ms = took_ms(fleet) * SLOW_SHARE;
     fleet->failures++;
-    fleet->retry_ns = uv_hrtime() + (uint64_t)wait_ms * 1000000;
+    fleet->retry_ns = fa_clock_ns() + (uint64_t)wait_ms * 1000000;
     atomic_store(&fleet->reached, false);
     fa_store_close(&fleet->store);
     if (!fleet->noted)
@@ -153,10 +153,10 @@ fa_store *fa_fleet_store(fa_tuner *tuner)
     fa_diag why = {{0}};
     if (fleet == NULL)
         return NULL;
-    fleet->asked_ns = uv_hrtime();
+    fleet->asked_ns = fa_clock_ns();
     if (fleet->store != NULL)
         return fleet->store;
-    if (fleet->failures > 0 && uv_hrtime() < fleet->retry_ns)
+    if (fleet->failures > 0 && fa_clock_ns() < fleet->retry_ns)
         return NULL;
     int rc = fa_store_open(fleet->location, FA_STORE_READ_WRITE, &fleet->store, NULL, &why);
     if (rc != 0) {

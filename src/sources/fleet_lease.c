@@ -11,6 +11,7 @@
 
 #include "error.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -138,7 +139,7 @@ static int wait_a_little(fa_tuner *tuner, const fa_request *request, fa_progress
                          uint64_t since, bool *ret_woken, fa_diag *diag)
 {
     fa_diag why = {{0}};
-    progress->elapsed_s = (double)(uv_hrtime() - since) / 1e9;
+    progress->elapsed_s = (double)(fa_clock_ns() - since) / 1e9;
     if (request->progress != NULL && request->progress(request->context, progress) != 0)
         return fa_fail(diag, FA_ECANCELED, "canceled while another host tuned this key");
     int rc = fa_store_wait(tuner->fleet->store, WAIT_MS, &why);
@@ -175,7 +176,7 @@ int fa_turn_take(fa_tuner *tuner, const fa_request *request, const fa_target *ta
                  fa_turn *turn, bool *ret_found, fa_answer *ret_answer, fa_diag *diag)
 {
     fa_progress progress = {.kind = FA_EVENT_PROGRESS, .stage = FA_STAGE_WAIT, .left_s = -1};
-    uint64_t since = uv_hrtime();
+    uint64_t since = fa_clock_ns();
     int rc = FA_EBUSY;
     while (rc == FA_EBUSY) {
         fa_diag why = {{0}};

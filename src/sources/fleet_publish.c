@@ -235,7 +235,7 @@ static bool publish_waiting(fa_tuner *tuner, const fa_scope *scope)
     if (fa_lock_acquire(tuner->store_path, key, 0, NULL, NULL, &lock, NULL, NULL) != 0)
         return true;
     struct waiting *still = read_outbox(tuner, scope);
-    tuner->fleet->asked_ns = uv_hrtime();
+    tuner->fleet->asked_ns = fa_clock_ns();
     int rc = still != NULL ? publish(tuner, scope, NULL, &why) : 0;
     if (still != NULL && rc == 0)
         fa_store_outbox_remove(tuner->store, scope, still->one[0].ticket, NULL);
@@ -249,12 +249,12 @@ static bool publish_waiting(fa_tuner *tuner, const fa_scope *scope)
 void fa_fleet_catch_up(fa_tuner *tuner)
 {
     fa_fleet *fleet = tuner->fleet;
-    uint64_t until = uv_hrtime() + (uint64_t)CATCH_UP_MS * 1000000;
+    uint64_t until = fa_clock_ns() + (uint64_t)CATCH_UP_MS * 1000000;
     if (fleet == NULL || fleet->store == NULL || fleet->working ||
         fa_store_is_read_only(tuner->store))
         return;
     struct waiting *waiting = read_outbox(tuner, NULL);
-    for (int i = 0; waiting != NULL && i < waiting->count && uv_hrtime() < until; i++)
+    for (int i = 0; waiting != NULL && i < waiting->count && fa_clock_ns() < until; i++)
         if (!publish_waiting(tuner, &waiting->one[i].scope))
             break;
     free(waiting);

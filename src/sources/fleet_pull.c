@@ -189,7 +189,7 @@ static bool pull_others(fa_tuner *tuner, const fa_target *target)
 /* ---- misses ---------------------------------------------------------------------------------*/
 static bool missed(const fa_fleet *fleet, const char *key)
 {
-    uint64_t now = uv_hrtime();
+    uint64_t now = fa_clock_ns();
     for (int i = 0; i < FA_FLEET_MISSES; i++)
         if (now < fleet->missed[i].until_ns && strcmp(fleet->missed[i].key, key) == 0)
             return true;
@@ -201,7 +201,7 @@ static void remember_miss(fa_fleet *fleet, const char *key)
     int at = fleet->next_missed;
     fleet->next_missed = (at + 1) % FA_FLEET_MISSES;
     snprintf(fleet->missed[at].key, sizeof fleet->missed[at].key, "%s", key);
-    fleet->missed[at].until_ns = uv_hrtime() + (uint64_t)MISS_MS * 1000000;
+    fleet->missed[at].until_ns = fa_clock_ns() + (uint64_t)MISS_MS * 1000000;
 }
 
 bool fa_fleet_pull(fa_tuner *tuner, const fa_target *target, bool now)
@@ -247,7 +247,7 @@ int fa_fleet_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin)
     fa_diag why = {{0}};
     if (tuner->fleet == NULL || tuner->fleet->store == NULL)
         return FA_ENOTFOUND;
-    tuner->fleet->asked_ns = uv_hrtime();
+    tuner->fleet->asked_ns = fa_clock_ns();
     int rc = fa_store_cubin_get(tuner->fleet->store, key, ret_cubin, &why);
     if (rc != 0)
         fa_fleet_failed(tuner, rc, &why);

@@ -42,7 +42,7 @@ struct worker {
 
 static double now_s(void)
 {
-    return (double)uv_hrtime() / 1e9;
+    return (double)fa_clock_ns() / 1e9;
 }
 
 /* ---- telling --------------------------------------------------------------------------------*/

@@ -45,7 +45,7 @@ struct sweep {
 
 static double now_s(void)
 {
-    return (double)uv_hrtime() / 1e9;
+    return (double)fa_clock_ns() / 1e9;
 }
 
 /* ---- the account ----------------------------------------------------------------------------*/

@@ -9,13 +9,18 @@
 
 enum { START_TIMEOUT_MS = 30000 };
 
-int fa_compile_worker_start(uv_loop_t *loop, const char *path, const fa_nvrtc_location *nvrtc,
-                            int strict_ms, const fa_child_events *events, void *context, fa_child **ret_child,
-                            fa_diag *diag)
+int fa_compile_worker_start(fa_loop *loop, const char *path, const fa_nvrtc_location *nvrtc,
+                            int strict_ms, const fa_child_events *events, void *context,
+                            fa_child **ret_child, fa_diag *diag)
 {
     char major[16], minor[16], seconds[16];
-    char *const arguments[] = {"fa-tune-worker", "compile", (char *)(uintptr_t)nvrtc->library,
-                               (char *)(uintptr_t)nvrtc->builtins, major, minor, strict_ms > 0 ? seconds : NULL,
+    char *const arguments[] = {"fa-tune-worker",
+                               "compile",
+                               (char *)(uintptr_t)nvrtc->library,
+                               (char *)(uintptr_t)nvrtc->builtins,
+                               major,
+                               minor,
+                               strict_ms > 0 ? seconds : NULL,
                                NULL};
     char *const nothing[] = {NULL}; /* a source could read the environment */
     snprintf(major, sizeof major, "%d", nvrtc->major);

@@ -17,9 +17,10 @@ class Diag(c.Structure):
 
 
 class Problem(c.Structure):
-    _fields_ = [(n, c.c_int32) for n in ("dtype", "causal", "layout", "head_dim", "batch", "heads_q",
-                                         "heads_kv", "seq_q", "seq_k")]
-    _fields_ += [("want_lse", c.c_bool), ("unaligned", c.c_bool)]
+    _fields_ = [("operation", c.c_void_p)]
+    _fields_ += [(n, c.c_int32) for n in ("dtype", "causal", "layout", "head_dim", "batch", "heads_q",
+                                          "heads_kv", "seq_q", "seq_k", "want_lse", "unaligned")]
+    _fields_ += [("unused", c.c_int32 * 21)]
 
 
 class Gpu(c.Structure):

@@ -228,7 +228,7 @@ def main():
     source = os.path.dirname(os.path.dirname(HERE))
     os.environ.setdefault("FA_TEST_SOURCE", source)
     os.environ.setdefault("FA_TEST_BUILD", options.build)
-    os.environ.setdefault("FA_TEST_TEMPLATES", os.path.join(source, "kernel_templates"))
+    os.environ.setdefault("FA_TEST_TEMPLATES", os.path.join(source, "kernel_templates", "attn_fwd"))
     os.environ.setdefault("FA_TEST_FAKE_CUDA",
                           os.path.join(options.build, "tests/fake/libcuda.so.1"))
     sys.path.insert(0, os.path.dirname(HERE))

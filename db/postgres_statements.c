@@ -4,7 +4,9 @@
  * for those who wait. Whatever is asked of the server has an end: it gives up a command after a
  * while, and we give it up soon after.
  */
-#include "postgres.h"
+#include "postgres_connection.h"
+#include "postgres_sql.h"
+#include "postgres_values.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -12,6 +14,21 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+void fa_postgres_disconnect(fa_store *store)
+{
+    struct fa_postgres *postgres = store->postgres;
+    for (size_t i = 0; i < FA_STATEMENTS_MAX; i++)
+        if (store->statement[i].handle != NULL) {
+            store->backend->reset(&store->statement[i]);
+            free(store->statement[i].handle);
+            store->statement[i].handle = NULL;
+        }
+    if (postgres->connection != NULL)
+        postgres->pq->finish(postgres->connection);
+    postgres->connection = NULL;
+    postgres->listening = postgres->notified = false;
+}
 
 /* ---- errors ---------------------------------------------------------------------------------*/
 /* By SQLSTATE or by its first letters; the first that fits counts. */
@@ -68,7 +85,7 @@ int fa_postgres_fail(fa_store *store, fa_diag *diag, const PGresult *result, con
     char said[400];
     quote(postgres, text != NULL ? text : pq->errorMessage(postgres->connection), said);
     int code = FA_EIO;
-    const char *advice = "the server cannot be reached or did not answer";
+    const char *advice = result != NULL ? "the server answered with an error" : "it did not answer";
     for (size_t i = 0; state != NULL && i < sizeof meanings / sizeof *meanings; i++) {
         if (strncmp(state, meanings[i].state, strlen(meanings[i].state)) != 0)
             continue;
@@ -206,11 +223,11 @@ static int run_exec(fa_store *store, const char *sql, fa_diag *diag)
     return rc;
 }
 
-static int prepare(fa_store *store, fa_db_slot slot, const char *sql, fa_diag *diag)
+static int prepare(fa_store *store, fa_statement *statement, fa_diag *diag)
 {
     struct fa_postgres *postgres = store->postgres;
     struct fa_prepared *prepared = calloc(1, sizeof *prepared);
-    char *own = fa_postgres_sql(sql);
+    char *own = fa_postgres_sql(statement->sql);
     PGresult *result = NULL;
     int rc = 0;
     if (prepared == NULL || own == NULL)
@@ -219,7 +236,8 @@ static int prepare(fa_store *store, fa_db_slot slot, const char *sql, fa_diag *d
         rc = not_connected(store, diag);
     if (rc == 0) {
         prepared->pq = postgres->pq;
-        snprintf(prepared->name, sizeof prepared->name, "fa%d", (int)slot);
+        snprintf(prepared->name, sizeof prepared->name, "fa%d",
+                 (int)(statement - store->statement));
         rc = take_answer(
             store, postgres->pq->sendPrepare(postgres->connection, prepared->name, own, 0, NULL),
             &result, diag);
@@ -230,7 +248,7 @@ static int prepare(fa_store *store, fa_db_slot slot, const char *sql, fa_diag *d
         return rc;
     }
     postgres->pq->clear(result);
-    store->statement[slot].handle = prepared;
+    statement->handle = prepared;
     return 0;
 }
 
@@ -285,7 +303,7 @@ static int begin(fa_store *store, fa_diag *diag)
     int rc = fa_postgres_command(store, "BEGIN", NULL, diag);
     if (rc != FA_EIO || postgres->connection != NULL || postgres->entering || postgres->hung)
         return rc;
-    rc = fa_postgres_enter(store, diag);
+    rc = store->enter(store, diag);
     return rc != 0 ? rc : fa_postgres_command(store, "BEGIN", NULL, diag);
 }
 
@@ -355,8 +373,6 @@ static int wait(fa_store *store, int timeout_ms, fa_diag *diag)
 }
 
 const fa_backend fa_postgres_backend = {
-    .enter = fa_postgres_enter,
-    .close = fa_postgres_close,
     .exec = run_exec,
     .prepare = prepare,
     .step = step,

@@ -5,8 +5,11 @@
  * corrupt, only if it still has the store's name, and under a lock, so that two processes which
  * find the damage together do not set aside each other's new store.
  */
+#include "sqlite_damage.h"
+
 #include "lock.h"
-#include "sqlite.h"
+#include "sqlite_header.h"
+#include "sqlite_statements.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -32,7 +35,7 @@ static int confirm(fa_store *store, fa_diag *diag)
     if (corrupt || (rc & 0xff) == SQLITE_CORRUPT || (rc & 0xff) == SQLITE_NOTADB)
         return 1;
     if (rc != SQLITE_OK)
-        return fa_db_fail(store, diag, "cannot be checked");
+        return fa_sqlite_fail(store, diag, "cannot be checked");
     /* SQLite reads what is missing of a short header as zeros. */
     rc = fa_db_read_header(store, &kind, &version, diag);
     return rc != 0 ? rc : kind == FA_HEADER_UNKNOWN;
@@ -72,7 +75,7 @@ static int set_aside_locked(fa_store *store, fa_diag *ret_note, fa_diag *diag)
     int corrupt = confirm(store, diag);
     if (corrupt <= 0)
         return corrupt;
-    fa_db_disconnect(store);
+    fa_sqlite_disconnect(store);
     char aside[FA_STORE_PATH_MAX + 64];
     int rc = rename_all(store->path, aside, diag);
     if (rc == 0)
@@ -81,7 +84,7 @@ static int set_aside_locked(fa_store *store, fa_diag *ret_note, fa_diag *diag)
     return rc;
 }
 
-int fa_db_set_aside(fa_store *store, fa_diag *ret_note, fa_diag *diag)
+int fa_sqlite_set_aside(fa_store *store, fa_diag *ret_note, fa_diag *diag)
 {
     fa_lock *lock = NULL;
     int rc =
@@ -90,7 +93,7 @@ int fa_db_set_aside(fa_store *store, fa_diag *ret_note, fa_diag *diag)
         return fa_fail_in(diag, FA_ECORRUPT, "store %s is corrupt", store->path);
     rc = set_aside_locked(store, ret_note, diag);
     fa_lock_release(&lock);
-    fa_db_disconnect(store);
+    fa_sqlite_disconnect(store);
     store->damaged = false;
     return rc;
 }

@@ -7,7 +7,11 @@
  * anew by the next call. Invariants: a schema of another program is left as it was; so is a newer
  * one.
  */
-#include "postgres.h"
+#include "postgres_open.h"
+
+#include "postgres_connection.h"
+#include "schema.h"
+#include "statements.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -59,59 +63,8 @@ static int describe(fa_store *store, const PQconninfoOption *options, fa_diag *d
     return 0;
 }
 
-int fa_postgres_open(fa_store *store, const char *url, fa_diag *diag)
-{
-    struct fa_postgres *postgres = calloc(1, sizeof *postgres);
-    store->postgres = postgres;
-    if (postgres == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory");
-    postgres->answer_ms = FA_POSTGRES_ANSWER_MS;
-    PQconninfoOption *options = NULL;
-    int rc = fa_pq_load(&postgres->pq, diag);
-    if (rc == 0) {
-        /* libpq's own sentence about a bad address may repeat its password. */
-        options = postgres->pq->conninfoParse(url, NULL);
-        if (options == NULL)
-            rc = fa_fail(diag, FA_EINVAL,
-                         "the store's address postgresql://… is not valid: it reads "
-                         "postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with %%XX for other "
-                         "characters than letters and digits");
-    }
-    if (rc == 0)
-        rc = describe(store, options, diag);
-    if (rc == 0) {
-        const char *password = value_of(options, "password");
-        postgres->url = strdup(url);
-        postgres->password = strdup(password != NULL ? password : "");
-        if (postgres->url == NULL || postgres->password == NULL)
-            rc = fa_fail(diag, FA_ENOMEM, "out of memory");
-    }
-    if (options != NULL)
-        postgres->pq->conninfoFree(options);
-    if (rc == 0)
-        rc = fa_postgres_enter(store, diag);
-    if (rc != 0)
-        fa_postgres_close(store);
-    return rc;
-}
-
 /* ---- connecting -----------------------------------------------------------------------------*/
-void fa_postgres_disconnect(fa_store *store)
-{
-    struct fa_postgres *postgres = store->postgres;
-    for (size_t i = 0; i < FA_SQL_COUNT; i++)
-        if (store->statement[i].handle != NULL) {
-            fa_db_reset(&store->statement[i]);
-            free(store->statement[i].handle);
-            store->statement[i].handle = NULL;
-        }
-    if (postgres->connection != NULL)
-        postgres->pq->finish(postgres->connection);
-    postgres->connection = NULL;
-    postgres->listening = postgres->notified = false;
-}
-
-void fa_postgres_close(fa_store *store)
+static void close_store(fa_store *store)
 {
     if (store->postgres == NULL)
         return;
@@ -128,12 +81,14 @@ static int connect_server(fa_store *store, fa_diag *diag)
     struct fa_postgres *postgres = store->postgres;
     char connect_s[16];
     snprintf(connect_s, sizeof connect_s, "%d", FA_POSTGRES_CONNECT_S);
-    const char *const keywords[] = {
-        "connect_timeout",  "keepalives_idle",  "keepalives_interval",
-        "keepalives_count", "tcp_user_timeout", "fallback_application_name",
-        "dbname",           "client_encoding",  NULL};
-    const char *const values[] = {connect_s, "30",          "10",   "3", "60000",
-                                  "fa-tune", postgres->url, "UTF8", NULL};
+    const char *const keywords[] = {"connect_timeout",     "keepalives_idle",
+                                    "keepalives_interval", "keepalives_count",
+                                    "tcp_user_timeout",    "fallback_application_name",
+                                    "gssencmode",          "dbname",
+                                    "client_encoding",     NULL};
+    /* Kerberos' library crashes when memory is short: it is asked only where the address says so. */
+    const char *const values[] = {connect_s, "30",      "10",          "3",    "60000",
+                                  "fa-tune", "disable", postgres->url, "UTF8", NULL};
     postgres->connection = postgres->pq->connectdbParams(keywords, values, 1);
     if (postgres->connection == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
@@ -202,6 +157,44 @@ static int check_version(fa_store *store, int64_t version, fa_diag *diag)
     return 0;
 }
 
+/* ---- migrations -----------------------------------------------------------------------------*/
+struct migration {
+    const char *const *steps;
+    int count;
+};
+
+/* One at a time: the lock is let go by the commit, and the version read under it. */
+static int migrate(fa_store *store, void *context, fa_diag *diag)
+{
+    const struct migration *migration = context;
+    int64_t version = 0;
+    char sql[160];
+    snprintf(sql, sizeof sql, "SELECT pg_advisory_xact_lock(%d)", FA_STORE_APPLICATION_ID);
+    int rc = fa_postgres_command(store, sql, NULL, diag);
+    if (rc == 0)
+        rc = read_version(store, &version, diag);
+    if (rc != 0 || version >= migration->count)
+        return rc;
+    if (version < 0)
+        return check_version(store, version, diag);
+    if (version == 0)
+        rc = fa_postgres_command(store,
+                                 "CREATE TABLE fa_tune_store (version bigint NOT NULL); "
+                                 "INSERT INTO fa_tune_store VALUES (0)",
+                                 NULL, diag);
+    for (int i = (int)version; i < migration->count && rc == 0; i++)
+        rc = fa_db_exec(store, migration->steps[i], diag);
+    snprintf(sql, sizeof sql, "UPDATE fa_tune_store SET version = %d", migration->count);
+    return rc != 0 ? rc : fa_postgres_command(store, sql, NULL, diag);
+}
+
+int fa_postgres_migrate(fa_store *store, const char *const *steps, int count, fa_diag *diag)
+{
+    struct migration migration = {steps, count};
+    return fa_db_write(store, migrate, &migration, diag);
+}
+
+/* ---- what may be done with them -------------------------------------------------------------*/
 static int check_rights(fa_store *store, fa_diag *diag)
 {
     int64_t read_only = 0, may_write = 0;
@@ -258,7 +251,7 @@ static void look_for_the_end(fa_store *store)
         fa_postgres_take_notes(postgres);
 }
 
-int fa_postgres_enter(fa_store *store, fa_diag *diag)
+static int enter(fa_store *store, fa_diag *diag)
 {
     struct fa_postgres *postgres = store->postgres;
     if (postgres->connection != NULL)
@@ -278,39 +271,41 @@ int fa_postgres_enter(fa_store *store, fa_diag *diag)
     return rc;
 }
 
-/* ---- migrations -----------------------------------------------------------------------------*/
-struct migration {
-    const char *const *steps;
-    int count;
-};
-
-/* One at a time: the lock is let go by the commit, and the version read under it. */
-static int migrate(fa_store *store, void *context, fa_diag *diag)
+int fa_postgres_open(fa_store *store, const char *url, fa_diag *diag)
 {
-    const struct migration *migration = context;
-    int64_t version = 0;
-    char sql[160];
-    snprintf(sql, sizeof sql, "SELECT pg_advisory_xact_lock(%d)", FA_STORE_APPLICATION_ID);
-    int rc = fa_postgres_command(store, sql, NULL, diag);
+    store->backend = &fa_postgres_backend;
+    store->enter = enter;
+    store->close = close_store;
+    struct fa_postgres *postgres = calloc(1, sizeof *postgres);
+    store->postgres = postgres;
+    if (postgres == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    postgres->answer_ms = FA_POSTGRES_ANSWER_MS;
+    PQconninfoOption *options = NULL;
+    int rc = fa_pq_load(&postgres->pq, diag);
+    if (rc == 0) {
+        /* libpq's own sentence about a bad address may repeat its password. */
+        options = postgres->pq->conninfoParse(url, NULL);
+        if (options == NULL)
+            rc = fa_fail(diag, FA_EINVAL,
+                         "the store's address postgresql://… is not valid: it reads "
+                         "postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with %%XX for other "
+                         "characters than letters and digits");
+    }
     if (rc == 0)
-        rc = read_version(store, &version, diag);
-    if (rc != 0 || version >= migration->count)
-        return rc;
-    if (version < 0)
-        return check_version(store, version, diag);
-    if (version == 0)
-        rc = fa_postgres_command(store,
-                                 "CREATE TABLE fa_tune_store (version bigint NOT NULL); "
-                                 "INSERT INTO fa_tune_store VALUES (0)",
-                                 NULL, diag);
-    for (int i = (int)version; i < migration->count && rc == 0; i++)
-        rc = fa_db_exec(store, migration->steps[i], diag);
-    snprintf(sql, sizeof sql, "UPDATE fa_tune_store SET version = %d", migration->count);
-    return rc != 0 ? rc : fa_postgres_command(store, sql, NULL, diag);
-}
-
-int fa_postgres_migrate(fa_store *store, const char *const *steps, int count, fa_diag *diag)
-{
-    struct migration migration = {steps, count};
-    return fa_db_write(store, migrate, &migration, diag);
+        rc = describe(store, options, diag);
+    if (rc == 0) {
+        const char *password = value_of(options, "password");
+        postgres->url = strdup(url);
+        postgres->password = strdup(password != NULL ? password : "");
+        if (postgres->url == NULL || postgres->password == NULL)
+            rc = fa_fail(diag, FA_ENOMEM, "out of memory");
+    }
+    if (options != NULL)
+        postgres->pq->conninfoFree(options);
+    if (rc == 0)
+        rc = enter(store, diag);
+    if (rc != 0)
+        close_store(store);
+    return rc;
 }

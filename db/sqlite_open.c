@@ -8,12 +8,19 @@
  * are done. So opening takes one connection, one read of the header and one pragma; journal mode and
  * statements wait until somebody needs them.
  */
-#include "sqlite.h"
+#include "sqlite_open.h"
+
+#include "paths.h"
+#include "schema.h"
+#include "sqlite_damage.h"
+#include "sqlite_header.h"
+#include "sqlite_statements.h"
+#include "statements.h"
 #include "store_mark.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -50,7 +57,7 @@ static int connect_sqlite(fa_store *store, fa_diag *diag)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
     sqlite3_extended_result_codes(store->db, 1);
     if (rc != SQLITE_OK)
-        return fa_db_fail(store, diag, "cannot be opened");
+        return fa_sqlite_fail(store, diag, "cannot be opened");
     sqlite3_busy_handler(store->db, wait_for_others, store);
     static const struct {
         int option, value;
@@ -71,18 +78,40 @@ static int connect_sqlite(fa_store *store, fa_diag *diag)
     return fa_db_exec(store, "PRAGMA cell_size_check = ON", diag);
 }
 
-void fa_db_disconnect(fa_store *store)
+/* ---- migrations -----------------------------------------------------------------------------*/
+struct migration {
+    const char *const *steps;
+    int count;
+};
+
+static int migrate(fa_store *store, void *context, fa_diag *diag)
 {
-    for (size_t i = 0; i < FA_SQL_COUNT; i++) {
-        sqlite3_finalize(store->statement[i].handle);
-        store->statement[i].handle = NULL;
+    const struct migration *migration = context;
+    /* Read again inside the transaction: another process may have been here first. */
+    int sqlite_rc;
+    int version = fa_sqlite_pragma_int(store, "PRAGMA user_version", &sqlite_rc);
+    if (sqlite_rc != SQLITE_OK)
+        return fa_sqlite_fail(store, diag, "its version cannot be read");
+    for (int i = version < 0 ? 0 : version; i < migration->count; i++) {
+        int rc = fa_db_exec(store, migration->steps[i], diag);
+        if (rc != 0)
+            return rc;
     }
-    sqlite3_close(store->db);
-    store->db = NULL;
-    store->journal_ready = store->marked = false;
-    store->seen = 0;
+    if (version >= migration->count)
+        return 0;
+    char pragmas[128];
+    snprintf(pragmas, sizeof pragmas, "PRAGMA user_version = %d; PRAGMA application_id = %d;",
+             migration->count, FA_STORE_APPLICATION_ID);
+    return fa_db_exec(store, pragmas, diag);
 }
 
+int fa_sqlite_migrate(fa_store *store, const char *const *steps, int count, fa_diag *diag)
+{
+    struct migration migration = {steps, count};
+    return fa_db_write(store, migrate, &migration, diag);
+}
+
+/* ---- what is there --------------------------------------------------------------------------*/
 /* Writable by permission and by file system; the directory too, for the journal. */
 static int check_writable(fa_store *store, fa_diag *diag)
 {
@@ -102,9 +131,9 @@ static int check_writable(fa_store *store, fa_diag *diag)
 static int read_version(fa_store *store, int *ret_version, fa_diag *diag)
 {
     int sqlite_rc;
-    *ret_version = fa_db_pragma_int(store, "PRAGMA user_version", &sqlite_rc);
+    *ret_version = fa_sqlite_pragma_int(store, "PRAGMA user_version", &sqlite_rc);
     if (sqlite_rc != SQLITE_OK)
-        return fa_db_fail(store, diag, "cannot be read");
+        return fa_sqlite_fail(store, diag, "cannot be read");
     return 0;
 }
 
@@ -115,10 +144,11 @@ static int refuse_unknown(fa_store *store, fa_diag *diag)
     store->damaged = fa_db_is_marked(store->path);
     if (store->damaged)
         return fa_fail(diag, FA_ECORRUPT, "store %s: the file is damaged", store->path);
-    return fa_fail(diag, FA_ESTORE,
-                   "%s is not a store, and it was left as it is: set FA_TUNE_STORE to another file, "
-                   "or move this one away",
-                   store->path);
+    return fa_fail(
+        diag, FA_ESTORE,
+        "%s is not a store, and it was left as it is: set FA_TUNE_STORE to another file, "
+        "or move this one away",
+        store->path);
 }
 
 static int check_contents(fa_store *store, fa_diag *diag)
@@ -147,7 +177,7 @@ static int check_contents(fa_store *store, fa_diag *diag)
         return fa_fail(diag, FA_ESTORE,
                        "%s is a database of another program: set FA_TUNE_STORE to another file",
                        store->path);
-    if (kind == FA_HEADER_EMPTY && store->read_only)
+    if (kind == FA_HEADER_EMPTY && (store->read_only || store->existing))
         return fa_fail(diag, FA_ENOTFOUND, "store %s is empty", store->path);
     if (kind != FA_HEADER_EMPTY)
         rc = read_version(store, &version, diag);
@@ -159,7 +189,7 @@ static int check_contents(fa_store *store, fa_diag *diag)
                        "where it can be",
                        store->path, version);
     store->fresh = kind == FA_HEADER_EMPTY;
-    rc = fa_db_migrate(store, fa_db_schema_steps, FA_STORE_SCHEMA, diag);
+    rc = fa_sqlite_migrate(store, fa_db_schema_steps, FA_STORE_SCHEMA, diag);
     if (store->fresh)
         store->journal_ready = false; /* from now on everything is flushed */
     store->fresh = false;
@@ -187,54 +217,70 @@ static int connect_once(fa_store *store, fa_diag *diag)
     return rc;
 }
 
-int fa_db_connect(fa_store *store, fa_diag *ret_note, fa_diag *diag)
+static int connect_file(fa_store *store, fa_diag *ret_note, fa_diag *diag)
 {
     int rc = fa_db_check_directory(store->path, diag);
     for (int tries = 0; rc == 0 && tries < 3; tries++) {
         rc = connect_once(store, diag);
         if (rc == 0)
             return 0;
-        if (rc != FA_ECORRUPT || !store->damaged || store->read_only)
+        if (rc != FA_ECORRUPT || !store->damaged || store->read_only || store->existing)
             break;
-        rc = fa_db_set_aside(store, ret_note, diag);
+        rc = fa_sqlite_set_aside(store, ret_note, diag);
     }
-    fa_db_disconnect(store);
+    fa_sqlite_disconnect(store);
     store->damaged = false; /* whatever it was, the next opening finds out again */
     return rc != 0 ? rc : fa_fail(diag, FA_ECORRUPT, "store %s keeps breaking", store->path);
 }
 
-int fa_db_connect_absent(fa_store *store, fa_diag *diag)
+static int connect_absent(fa_store *store, fa_diag *diag)
 {
     store->absent = true;
     int rc = connect_sqlite(store, diag);
     store->journal_ready = true; /* memory has one of its own */
     if (rc == 0)
-        rc = fa_db_migrate(store, fa_db_schema_steps, FA_STORE_SCHEMA, diag);
+        rc = fa_sqlite_migrate(store, fa_db_schema_steps, FA_STORE_SCHEMA, diag);
     if (rc != 0)
-        fa_db_disconnect(store);
+        fa_sqlite_disconnect(store);
     store->read_only = true;
     return rc;
 }
 
-int fa_sqlite_enter(fa_store *store, fa_diag *diag)
+static int enter(fa_store *store, fa_diag *diag)
 {
-    if (store->db != NULL && store->damaged && !store->read_only) {
-        int rc = fa_db_set_aside(store, NULL, diag);
+    if (store->db != NULL && store->damaged && !store->read_only && !store->existing) {
+        int rc = fa_sqlite_set_aside(store, NULL, diag);
         if (rc != 0)
             return rc;
     }
-    /* Writing on after the file was renamed or removed would lose what is written. */
+    /* Writing on after the file was renamed or removed would lose what is written. One that was emptied
+     * has no tables any more: opened anew, it gets them. */
     int moved = 0;
-    if (store->db != NULL &&
-        sqlite3_file_control(store->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK &&
-        moved != 0)
-        fa_db_disconnect(store);
-    return store->db != NULL ? 0 : fa_db_connect(store, NULL, diag);
+    if (store->db != NULL && !store->absent &&
+        ((sqlite3_file_control(store->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK &&
+          moved != 0) ||
+         fa_sqlite_is_empty(store)))
+        fa_sqlite_disconnect(store);
+    return store->db != NULL ? 0 : connect_file(store, NULL, diag);
 }
 
-void fa_sqlite_close(fa_store *store)
+static void close_store(fa_store *store)
 {
-    if (store->damaged && !store->read_only && store->db != NULL)
-        fa_db_set_aside(store, NULL, NULL);
-    fa_db_disconnect(store);
+    if (store->damaged && !store->read_only && !store->existing && store->db != NULL)
+        fa_sqlite_set_aside(store, NULL, NULL);
+    fa_sqlite_disconnect(store);
+}
+
+int fa_sqlite_open(fa_store *store, const char *path, fa_diag *ret_note, fa_diag *diag)
+{
+    store->backend = &fa_sqlite_backend;
+    store->enter = enter;
+    store->close = close_store;
+    bool create = !store->read_only && !store->existing;
+    int rc = fa_db_resolve(path, create, store->path, diag);
+    if (rc == FA_ENOTFOUND && store->existing) /* nor is its directory */
+        memcpy(store->path, path, strlen(path) + 1);
+    if (rc == 0)
+        rc = connect_file(store, ret_note, diag);
+    return rc == FA_ENOTFOUND && store->existing ? connect_absent(store, diag) : rc;
 }

@@ -3,7 +3,7 @@
  * One text of SQL for both databases: it is written for SQLite, and this says it to PostgreSQL.
  * Only what our own statements use is known; no text from outside is ever translated.
  */
-#include "postgres.h"
+#include "postgres_sql.h"
 
 #include "../src/base/buf.h"
 

@@ -4,7 +4,7 @@
  * text, all else as the bytes that it is; everything comes back in binary, so no locale is in the
  * way.
  */
-#include "postgres.h"
+#include "postgres_values.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -124,6 +124,7 @@ int fa_postgres_bind(fa_statement *statement, int place, const fa_value *value)
     case FA_VALUE_BLOB:
         return bind_bytes(prepared, i, value);
     case FA_VALUE_OTHER:
+    case FA_VALUE_NO_MEMORY:
         break;
     }
     return FA_EINVAL;

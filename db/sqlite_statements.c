@@ -6,7 +6,9 @@
  * Writers begin with BEGIN IMMEDIATE, so that they queue up for the file instead of meeting in the
  * middle of two transactions, where neither could go on.
  */
-#include "sqlite.h"
+#include "sqlite_statements.h"
+
+#include "paths.h"
 #include "store_mark.h"
 
 #include <errno.h>
@@ -32,10 +34,10 @@ static const struct {
     {SQLITE_TOOBIG, FA_EINVAL, "a value is too large to be stored"},
 };
 
-int fa_db_fail(fa_store *store, fa_diag *diag, const char *what)
+int fa_sqlite_fail(fa_store *store, fa_diag *diag, const char *what)
 {
     int sqlite = sqlite3_errcode(store->db) & 0xff;
-    /* SQLite does not keep the errno of a failed commit; fa_db_step() has cleared it before. */
+    /* SQLite does not keep the errno of a failed commit; step() has cleared it before. */
     int last = errno, code = FA_EIO;
     int error = sqlite3_system_errno(store->db) != 0 ? sqlite3_system_errno(store->db) : last;
     const char *advice = "reading or writing failed: look at the disk";
@@ -62,10 +64,10 @@ static int run_exec(fa_store *store, const char *sql, fa_diag *diag)
     errno = 0;
     if (sqlite3_exec(store->db, sql, NULL, NULL, NULL) == SQLITE_OK)
         return 0;
-    return fa_db_fail(store, diag, "a command failed");
+    return fa_sqlite_fail(store, diag, "a command failed");
 }
 
-int fa_db_pragma_int(fa_store *store, const char *sql, int *ret_sqlite_rc)
+int fa_sqlite_pragma_int(fa_store *store, const char *sql, int *ret_sqlite_rc)
 {
     sqlite3_stmt *statement = NULL;
     errno = 0;
@@ -78,14 +80,14 @@ int fa_db_pragma_int(fa_store *store, const char *sql, int *ret_sqlite_rc)
     return value;
 }
 
-static int prepare(fa_store *store, fa_db_slot slot, const char *sql, fa_diag *diag)
+static int prepare(fa_store *store, fa_statement *statement, fa_diag *diag)
 {
-    sqlite3_stmt *statement = NULL;
+    sqlite3_stmt *handle = NULL;
     errno = 0;
-    if (sqlite3_prepare_v3(store->db, sql, -1, SQLITE_PREPARE_PERSISTENT, &statement, NULL) !=
-        SQLITE_OK)
-        return fa_db_fail(store, diag, "a command was not understood");
-    store->statement[slot].handle = statement;
+    if (sqlite3_prepare_v3(store->db, statement->sql, -1, SQLITE_PREPARE_PERSISTENT, &handle,
+                           NULL) != SQLITE_OK)
+        return fa_sqlite_fail(store, diag, "a command was not understood");
+    statement->handle = handle;
     return 0;
 }
 
@@ -95,7 +97,7 @@ static int step(fa_store *store, fa_statement *statement, fa_diag *diag)
     int sqlite = sqlite3_step(statement->handle);
     if (sqlite == SQLITE_ROW)
         return 1;
-    return sqlite == SQLITE_DONE ? 0 : fa_db_fail(store, diag, "a command failed");
+    return sqlite == SQLITE_DONE ? 0 : fa_sqlite_fail(store, diag, "a command failed");
 }
 
 static void reset(fa_statement *statement)
@@ -126,6 +128,7 @@ static int bind(fa_statement *statement, int place, const fa_value *value)
         sqlite = sqlite3_bind_blob64(handle, place, value->bytes, value->size, life);
         break;
     case FA_VALUE_OTHER:
+    case FA_VALUE_NO_MEMORY:
         break;
     }
     if (sqlite == SQLITE_OK)
@@ -158,6 +161,9 @@ static void column(fa_statement *statement, int index, fa_value *ret_value)
         value.bytes = sqlite3_column_blob(handle, index);
         break;
     }
+    if ((value.kind == FA_VALUE_OTHER || value.kind == FA_VALUE_BLOB) && value.bytes == NULL &&
+        sqlite3_errcode(sqlite3_db_handle(handle)) == SQLITE_NOMEM)
+        value.kind = FA_VALUE_NO_MEMORY;
     if (value.kind == FA_VALUE_TEXT || value.kind == FA_VALUE_BLOB)
         value.size = (size_t)sqlite3_column_bytes(handle, index);
     *ret_value = value;
@@ -166,6 +172,18 @@ static void column(fa_statement *statement, int index, fa_value *ret_value)
 static int64_t changes(fa_store *store)
 {
     return sqlite3_changes64(store->db);
+}
+
+void fa_sqlite_disconnect(fa_store *store)
+{
+    for (size_t i = 0; i < FA_STATEMENTS_MAX; i++) {
+        sqlite3_finalize(store->statement[i].handle);
+        store->statement[i].handle = NULL;
+    }
+    sqlite3_close(store->db);
+    store->db = NULL;
+    store->journal_ready = store->marked = false;
+    store->seen = 0;
 }
 
 /* ---- transactions ---------------------------------------------------------------------------*/
@@ -188,7 +206,7 @@ static int prepare_journal(fa_store *store, fa_diag *diag)
     errno = 0;
     if (sqlite3_exec(store->db, "PRAGMA journal_mode = TRUNCATE", is_truncate, &good, NULL) !=
         SQLITE_OK)
-        return fa_db_fail(store, diag, "its journal cannot be prepared");
+        return fa_sqlite_fail(store, diag, "its journal cannot be prepared");
     if (!good)
         return fa_fail(diag, FA_EBUSY,
                        "store %s: another program uses it with another kind of "
@@ -203,23 +221,16 @@ static int prepare_journal(fa_store *store, fa_diag *diag)
     return rc;
 }
 
-static int run(fa_store *store, fa_db_slot slot, const char *sql, fa_diag *diag)
-{
-    fa_statement *statement;
-    int rc = fa_db_statement(store, slot, sql, &statement, diag);
-    return rc != 0 ? rc : fa_db_step(store, statement, diag);
-}
-
 static int begin(fa_store *store, fa_diag *diag)
 {
     int rc = prepare_journal(store, diag);
-    return rc != 0 ? rc : run(store, FA_SQL_BEGIN, "BEGIN IMMEDIATE", diag);
+    return rc != 0 ? rc : run_exec(store, "BEGIN IMMEDIATE", diag);
 }
 
 /* What has taken a change of ours was read as a store before. */
 static int commit(fa_store *store, fa_diag *diag)
 {
-    int rc = run(store, FA_SQL_COMMIT, "COMMIT", diag);
+    int rc = run_exec(store, "COMMIT", diag);
     if (rc == 0 && !store->marked && !store->absent)
         fa_db_mark_store(store->path);
     store->marked = store->marked || rc == 0;
@@ -230,9 +241,8 @@ static int commit(fa_store *store, fa_diag *diag)
  * to open the file plays back; so the connection is given up. */
 static void rollback(fa_store *store)
 {
-    if (sqlite3_get_autocommit(store->db) == 0 &&
-        run(store, FA_SQL_ROLLBACK, "ROLLBACK", NULL) != 0)
-        fa_db_disconnect(store);
+    if (sqlite3_get_autocommit(store->db) == 0 && run_exec(store, "ROLLBACK", NULL) != 0)
+        fa_sqlite_disconnect(store);
 }
 
 /* ---- waiting --------------------------------------------------------------------------------*/
@@ -251,9 +261,9 @@ static int wait(fa_store *store, int timeout_ms, fa_diag *diag)
     const struct timespec nap = {.tv_nsec = NAP_MS * 1000000};
     for (int waited = 0;; waited += NAP_MS) {
         int sqlite_rc;
-        int64_t now = 1 + (int64_t)fa_db_pragma_int(store, "PRAGMA data_version", &sqlite_rc);
+        int64_t now = 1 + (int64_t)fa_sqlite_pragma_int(store, "PRAGMA data_version", &sqlite_rc);
         if (sqlite_rc != SQLITE_OK)
-            return fa_db_fail(store, diag, "cannot be read");
+            return fa_sqlite_fail(store, diag, "cannot be read");
         bool changed = store->seen != now;
         store->seen = now;
         if (changed)
@@ -275,8 +285,6 @@ void fa_sqlite_unix_ms(sqlite3_context *context, int count, sqlite3_value **valu
 }
 
 const fa_backend fa_sqlite_backend = {
-    .enter = fa_sqlite_enter,
-    .close = fa_sqlite_close,
     .exec = run_exec,
     .prepare = prepare,
     .step = step,

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a store is made of, for the files of this room alone: its values, its prepared statements, what a
+ * database library does for it, and its own members. Declares no function.
+ *
+ * Invariants: between public calls no statement is active and no transaction is open, so no call
+ * holds a lock of the file while its caller computes. Every public function that touches the file
+ * begins with fa_db_enter(), fa_db_query() or fa_db_change().
+ */
+#ifndef FA_DB_DATABASE_H
+#define FA_DB_DATABASE_H
+
+#include "store.h"
+
+#include "../src/base/error.h"
+
+#include <sys/types.h>
+
+enum {
+    FA_STORE_APPLICATION_ID = 0x4641746e, /* "FAtn", in the header of the file */
+    FA_STORE_BUSY_MS = 10000,
+    FA_STORE_SUFFIX_MAX = 80, /* room that a store's path leaves for ".corrupt-TIME-N-journal" */
+    FA_STORE_CUBIN_MAX = 64 << 20, /* bytes */
+    FA_STORE_TEXT_MAX = 1 << 20,   /* bytes of a log, an environment, clocks or evidence */
+    FA_STORE_SAMPLES_MAX = 1 << 20,
+    FA_STATEMENTS_MAX = 128 /* of one connection; a power of two, never nearly full */
+};
+
+/* A prepared statement; handle is the backend's, NULL until it is first used. */
+typedef struct fa_statement {
+    const char *sql; /* told from others by its address: a text that lives as long as the program */
+    const struct fa_backend *backend;
+    void *handle;
+} fa_statement;
+
+typedef enum fa_value_kind {
+    FA_VALUE_NULL,
+    FA_VALUE_INT,
+    FA_VALUE_REAL,
+    FA_VALUE_TEXT,
+    FA_VALUE_BLOB,
+    FA_VALUE_OTHER,    /* of a type that no column of ours has */
+    FA_VALUE_NO_MEMORY /* it is there, and there is no memory to read it with */
+} fa_value_kind;
+
+/* What is bound to a place or stands in a column. Bytes of a column live until the next step. */
+typedef struct fa_value {
+    fa_value_kind kind;
+    int64_t integer;
+    double real;
+    const void *bytes;
+    size_t size;
+    bool copy; /* binding: the bytes will be gone before the step */
+} fa_value;
+
+/* What a database library does for us. Failures are sentences; a step answers 1: a row, 0: no more. */
+typedef struct fa_backend {
+    int (*exec)(fa_store *store, const char *sql, fa_diag *diag);
+    int (*prepare)(fa_store *store, fa_statement *statement, fa_diag *diag);
+    int (*step)(fa_store *store, fa_statement *statement, fa_diag *diag);
+    void (*reset)(fa_statement *statement);
+    int (*bind)(fa_statement *statement, int place, const fa_value *value);   /* places from 1 */
+    void (*column)(fa_statement *statement, int column, fa_value *ret_value); /* from 0 */
+    int64_t (*changes)(fa_store *store); /* rows that the last change changed */
+    int (*begin)(fa_store *store, fa_diag *diag);
+    int (*commit)(fa_store *store, fa_diag *diag);
+    int (*notify)(fa_store *store, fa_diag *diag); /* wakes who waits, at the commit */
+    int (*wait)(fa_store *store, int timeout_ms, fa_diag *diag); /* fa_store_wait() */
+    void (*rollback)(fa_store *store); /* whatever happens, no transaction is open afterwards */
+} fa_backend;
+
+struct fa_store {
+    const fa_backend *backend;
+    int (*enter)(fa_store *store, fa_diag *diag); /* connects where that is needed */
+    void (*close)(fa_store *store);               /* not called in a forked child */
+    struct sqlite3 *db;           /* NULL after a failed reopening; the next call tries again */
+    struct fa_postgres *postgres; /* NULL: a file of SQLite's */
+    fa_statement statement[FA_STATEMENTS_MAX]; /* a hash table by the address of their SQL */
+    char path[FA_STORE_PATH_MAX]; /* absolute, no symbolic links; or an address, no password */
+    pid_t pid;                    /* that opened it: a forked child may not use it */
+    dev_t device;                 /* which file was opened, should another take its name */
+    ino_t inode;
+    int64_t busy_since; /* monotonic ms, while waiting for another process */
+    int64_t seen;       /* waiting: SQLite's data_version at the last look, and 1; 0: none yet */
+    bool read_only;
+    bool existing;      /* no file is made */
+    bool absent;        /* there was none: empty tables in memory stand for it */
+    bool batching;      /* inside fa_store_batch */
+    bool journal_ready; /* this connection's journal mode has been set */
+    bool marked;        /* this connection's file was marked as a store */
+    bool fresh;         /* empty: what is written first need not survive a power cut */
+    bool conflict;      /* the last change met another's: it may succeed when it is made again */
+    bool damaged;       /* SQLite met corruption: set aside at the next call or at closing */
+};
+
+#endif

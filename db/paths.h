@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where a store may live.
+ */
+#ifndef FA_DB_PATHS_H
+#define FA_DB_PATHS_H
+
+#include "store.h"
+
+#include <sys/stat.h>
+
+int fa_db_errno(int error); /* errno to FA_E… */
+/* Absolute path without symbolic links. create: makes missing directories, mode 0700. */
+int fa_db_resolve(const char *path, bool create, char ret_path[FA_STORE_PATH_MAX], fa_diag *diag);
+/* The directory is on a local file system and nobody else can write it. */
+int fa_db_check_directory(const char *path, fa_diag *diag);
+/* A regular file of ours (or root's, which we can only read), that nobody else can write. */
+int fa_db_check_file(const char *path, struct stat *ret_stat, fa_diag *diag);
+int fa_db_create_empty(const char *path, fa_diag *diag); /* mode 0600; 0 when it exists already */
+const char *fa_db_network_name(unsigned long f_type);    /* NULL: a local file system */
+
+#endif

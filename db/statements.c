@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A connection keeps every statement that it has prepared, told from others by the address of its text:
+ * each stands once in the program.
+ */
+#include "statements.h"
+
+#include "../src/base/buf.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+int fa_db_enter(fa_store *store, fa_diag *diag)
+{
+    if (store == NULL)
+        return fa_fail(diag, FA_EINVAL, "no store is open");
+    if (store->pid != getpid())
+        return fa_fail(diag, FA_EFORKED,
+                       "store %s was opened before fork(): open it again in the child",
+                       store->path);
+    return store->enter(store, diag);
+}
+
+int fa_db_exec(fa_store *store, const char *sql, fa_diag *diag)
+{
+    return store->backend->exec(store, sql, diag);
+}
+
+/* ---- statements -----------------------------------------------------------------------------*/
+/* NULL when the table is full, which it never is: the program's statements are fewer. */
+static fa_statement *find_statement(fa_store *store, const char *sql)
+{
+    size_t at = (size_t)(((uintptr_t)sql >> 3) * 2654435761u >> 8);
+    for (size_t i = 0; i < FA_STATEMENTS_MAX; i++) {
+        fa_statement *statement = &store->statement[(at + i) % FA_STATEMENTS_MAX];
+        if (statement->sql == sql || statement->sql == NULL)
+            return statement;
+    }
+    return NULL;
+}
+
+fa_binder fa_db_prepare(fa_store *store, const char *sql, fa_diag *diag)
+{
+    fa_statement *statement = find_statement(store, sql);
+    if (statement == NULL)
+        return (fa_binder){.rc = fa_fail(diag, FA_ENOMEM, "too many statements")};
+    if (statement->handle == NULL) {
+        statement->sql = sql;
+        statement->backend = store->backend;
+        int rc = store->backend->prepare(store, statement, diag);
+        if (rc != 0)
+            return (fa_binder){.rc = rc};
+    }
+    fa_db_reset(statement);
+    return (fa_binder){.statement = statement};
+}
+
+fa_binder fa_db_query(fa_store *store, const char *sql, fa_diag *diag)
+{
+    int rc = fa_db_enter(store, diag);
+    return rc != 0 ? (fa_binder){.rc = rc} : fa_db_prepare(store, sql, diag);
+}
+
+static int step(fa_store *store, fa_statement *statement, fa_diag *diag)
+{
+    int rc = store->backend->step(store, statement, diag);
+    if (rc != 1)
+        fa_db_reset(statement);
+    return rc;
+}
+
+void fa_db_reset(fa_statement *statement)
+{
+    if (statement != NULL && statement->handle != NULL)
+        statement->backend->reset(statement);
+}
+
+int fa_db_run(fa_store *store, const fa_binder *binder, fa_diag *diag)
+{
+    if (binder->statement == NULL)
+        return binder->rc;
+    if (binder->rc == 0)
+        return step(store, binder->statement, diag);
+    fa_db_reset(binder->statement);
+    return fa_fail(diag, binder->rc, "%s",
+                   binder->rc == FA_ENOMEM ? "out of memory" : "a value cannot be stored");
+}
+
+int fa_db_run_row(fa_store *store, const fa_binder *binder, fa_reader *ret_reader, fa_diag *diag)
+{
+    int rc = fa_db_run(store, binder, diag);
+    if (rc == 1)
+        *ret_reader = (fa_reader){.statement = binder->statement};
+    return rc;
+}
+
+int fa_db_run_id(fa_store *store, const fa_binder *binder, int64_t *ret_id, fa_diag *diag)
+{
+    fa_value value = {0};
+    int rc = fa_db_run(store, binder, diag);
+    if (rc == 1)
+        store->backend->column(binder->statement, 0, &value);
+    fa_db_reset(binder->statement);
+    if (rc >= 0)
+        *ret_id = value.kind == FA_VALUE_INT ? value.integer : 0;
+    return rc < 0 ? rc : 0;
+}
+
+int fa_db_run_exists(fa_store *store, const fa_binder *binder, bool *ret_exists, fa_diag *diag)
+{
+    int rc = fa_db_run(store, binder, diag);
+    fa_db_reset(binder->statement);
+    if (rc >= 0)
+        *ret_exists = rc == 1;
+    return rc < 0 ? rc : 0;
+}
+
+int fa_db_run_on(fa_store *store, const char *sql, int64_t id, fa_diag *diag)
+{
+    fa_binder binder = fa_db_prepare(store, sql, diag);
+    fa_bind_int(&binder, id);
+    return fa_db_run(store, &binder, diag);
+}
+
+int fa_db_row(fa_store *store, const char *sql, int64_t id, fa_reader *ret_reader, fa_diag *diag)
+{
+    fa_binder binder = fa_db_prepare(store, sql, diag);
+    fa_bind_int(&binder, id);
+    return fa_db_run_row(store, &binder, ret_reader, diag);
+}
+
+int64_t fa_db_changes(fa_store *store)
+{
+    return store->backend->changes(store);
+}
+
+/* ---- many rows ------------------------------------------------------------------------------*/
+static int collect(fa_store *store, const fa_binder *binder, int64_t **ret_ids, size_t *ret_count,
+                   fa_diag *diag)
+{
+    int64_t *ids = NULL;
+    size_t count = 0, capacity = 0;
+    int rc = fa_db_run(store, binder, diag);
+    for (; rc == 1; rc = step(store, binder->statement, diag)) {
+        int64_t *grown = fa_grow(ids, &capacity, count, sizeof *ids);
+        if (grown == NULL) {
+            fa_db_reset(binder->statement);
+            rc = fa_fail(diag, FA_ENOMEM, "out of memory");
+            break;
+        }
+        ids = grown;
+        fa_value value;
+        store->backend->column(binder->statement, 0, &value);
+        ids[count++] = value.kind == FA_VALUE_INT ? value.integer : 0;
+    }
+    if (rc != 0) {
+        free(ids);
+        return rc;
+    }
+    *ret_ids = ids;
+    *ret_count = count;
+    return 0;
+}
+
+int fa_db_each(fa_store *store, const fa_binder *ids, fa_db_each_row *row, void *context,
+               fa_diag *diag)
+{
+    int64_t *id = NULL;
+    size_t count = 0;
+    int rc = collect(store, ids, &id, &count, diag);
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        rc = fa_db_enter(store, diag);
+        if (rc == 0)
+            rc = row(store, id[i], context, diag);
+    }
+    free(id);
+    return rc;
+}
+
+/* ---- transactions ---------------------------------------------------------------------------*/
+int fa_db_notify(fa_store *store, fa_diag *diag)
+{
+    return store->backend->notify(store, diag);
+}
+
+static int write_once(fa_store *store, fa_db_body *body, void *context, fa_diag *diag)
+{
+    store->conflict = false;
+    int rc = store->backend->begin(store, diag);
+    if (rc == 0)
+        rc = body(store, context, diag);
+    if (rc == 0)
+        rc = store->backend->commit(store, diag);
+    if (rc != 0)
+        store->backend->rollback(store);
+    return rc;
+}
+
+static int run_batch(fa_store *store, void *context, fa_diag *diag);
+
+/* Our bodies set what they answer anew each time, so they may run again; a caller's may not. */
+int fa_db_write(fa_store *store, fa_db_body *body, void *context, fa_diag *diag)
+{
+    enum { TRIES = 8 };
+    if (store->read_only)
+        return fa_fail(diag, FA_EREADONLY, "store %s was opened for reading only", store->path);
+    if (store->batching) /* inside fa_store_batch, whose transaction this joins */
+        return body(store, context, diag);
+    int rc = 0;
+    for (int i = 0; i < TRIES; i++) {
+        rc = write_once(store, body, context, diag);
+        if (rc == 0 || !store->conflict || body == run_batch)
+            break;
+    }
+    return rc;
+}
+
+int fa_db_change(fa_store *store, fa_db_body *body, void *context, fa_diag *diag)
+{
+    int rc = fa_db_enter(store, diag);
+    return rc != 0 ? rc : fa_db_write(store, body, context, diag);
+}
+
+struct batch {
+    fa_store_body *body;
+    void *context;
+};
+
+static int run_batch(fa_store *store, void *context, fa_diag *diag)
+{
+    struct batch *batch = context;
+    store->batching = true;
+    int rc = batch->body(batch->context, diag);
+    store->batching = false;
+    return rc;
+}
+
+int fa_store_batch(fa_store *store, fa_store_body *body, void *context, fa_diag *diag)
+{
+    struct batch batch = {body, context};
+    return fa_db_change(store, run_batch, &batch, diag);
+}

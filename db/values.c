@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "values.h"
+
+#include "../src/base/json.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- binding --------------------------------------------------------------------------------*/
+static void bind(fa_binder *binder, const fa_value *value)
+{
+    if (binder->statement == NULL)
+        return;
+    int rc = binder->statement->backend->bind(binder->statement, ++binder->index, value);
+    if (binder->rc == 0)
+        binder->rc = rc;
+}
+
+void fa_bind_int(fa_binder *binder, int64_t value)
+{
+    bind(binder, &(fa_value){.kind = FA_VALUE_INT, .integer = value});
+}
+
+void fa_bind_real(fa_binder *binder, double value)
+{
+    bind(binder, &(fa_value){.kind = isnan(value) ? FA_VALUE_NULL : FA_VALUE_REAL, .real = value});
+}
+
+static void bind_text(fa_binder *binder, const char *text, size_t size, bool copy)
+{
+    fa_value value = {.kind = FA_VALUE_TEXT, .bytes = text, .size = size, .copy = copy};
+    bind(binder, text != NULL ? &value : &(fa_value){.kind = FA_VALUE_NULL});
+}
+
+void fa_bind_text(fa_binder *binder, const char *text)
+{
+    bind_text(binder, text, text != NULL ? strlen(text) : 0, false);
+}
+
+void fa_bind_text_start(fa_binder *binder, const char *text, size_t size)
+{
+    bind_text(binder, text, text != NULL ? strnlen(text, size) : 0, false);
+}
+
+void fa_bind_copy(fa_binder *binder, const char *text)
+{
+    bind_text(binder, text, text != NULL ? strlen(text) : 0, true);
+}
+
+void fa_bind_blob(fa_binder *binder, const void *bytes, size_t size)
+{
+    fa_value value = {.kind = FA_VALUE_BLOB, .bytes = bytes, .size = size};
+    bind(binder, bytes != NULL ? &value : &(fa_value){.kind = FA_VALUE_NULL});
+}
+
+void fa_bind_now(fa_binder *binder)
+{
+    fa_bind_int(binder, (int64_t)time(NULL));
+}
+
+void fa_bind_json(fa_binder *binder, cJSON *json)
+{
+    char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;
+    cJSON_Delete(json);
+    fa_bind_copy(binder, text);
+    if (text == NULL && binder->rc == 0)
+        binder->rc = FA_ENOMEM;
+    cJSON_free(text);
+}
+
+/* ---- reading --------------------------------------------------------------------------------*/
+void fa_read_fail(fa_reader *reader, int code)
+{
+    if (reader->rc == 0 || code == FA_ENOMEM)
+        reader->rc = code;
+}
+
+static fa_value next(fa_reader *reader)
+{
+    fa_value value;
+    reader->statement->backend->column(reader->statement, reader->column++, &value);
+    if (value.kind == FA_VALUE_NO_MEMORY)
+        fa_read_fail(reader, FA_ENOMEM);
+    return value;
+}
+
+int64_t fa_read_int(fa_reader *reader, int64_t low, int64_t high)
+{
+    fa_value value = next(reader);
+    if (value.kind == FA_VALUE_INT && value.integer >= low && value.integer <= high)
+        return value.integer;
+    fa_read_fail(reader, FA_ECORRUPT);
+    return low;
+}
+
+double fa_read_real(fa_reader *reader, double when_null)
+{
+    fa_value value = next(reader);
+    if (value.kind == FA_VALUE_REAL)
+        return value.real;
+    if (value.kind != FA_VALUE_NULL)
+        fa_read_fail(reader, FA_ECORRUPT);
+    return when_null;
+}
+
+const char *fa_read_text(fa_reader *reader, bool may_be_null)
+{
+    fa_value value = next(reader);
+    if (value.kind == FA_VALUE_NULL && may_be_null)
+        return NULL;
+    /* A NUL inside would hide the rest from whoever compares it as a C string. */
+    if (value.kind == FA_VALUE_TEXT && strlen(value.bytes) == value.size)
+        return value.bytes;
+    fa_read_fail(reader, FA_ECORRUPT);
+    return "";
+}
+
+void fa_read_copy(fa_reader *reader, char *ret_text, size_t size)
+{
+    const char *text = fa_read_text(reader, false);
+    size_t length = strlen(text);
+    if (length >= size) {
+        fa_read_fail(reader, FA_ECORRUPT);
+        length = 0;
+    }
+    memcpy(ret_text, text, length);
+    ret_text[length] = 0;
+}
+
+char *fa_read_owned(fa_reader *reader)
+{
+    const char *text = fa_read_text(reader, true);
+    if (text == NULL || reader->rc != 0)
+        return NULL;
+    char *owned = strdup(text);
+    if (owned == NULL)
+        fa_read_fail(reader, FA_ENOMEM);
+    return owned;
+}
+
+const void *fa_read_blob(fa_reader *reader, size_t limit, size_t *ret_size)
+{
+    fa_value value = next(reader);
+    *ret_size = value.kind == FA_VALUE_BLOB ? value.size : 0;
+    if (value.kind != FA_VALUE_BLOB || value.size > limit ||
+        (value.bytes == NULL && value.size != 0)) {
+        fa_read_fail(reader, FA_ECORRUPT);
+        *ret_size = 0;
+    }
+    return value.kind == FA_VALUE_BLOB ? value.bytes : NULL;
+}
+
+cJSON *fa_read_json(fa_reader *reader, size_t limit)
+{
+    const char *text = fa_read_text(reader, false);
+    size_t size = strlen(text);
+    cJSON *json = NULL;
+    int rc = size > limit ? FA_ECORRUPT : fa_json_parse(text, size, "row", &json, NULL);
+    if (rc != 0)
+        fa_read_fail(reader, rc == FA_ENOMEM ? FA_ENOMEM : FA_ECORRUPT);
+    return json;
+}
+
+int fa_read_end(fa_reader *reader, fa_diag *diag)
+{
+    if (reader->statement->handle != NULL)
+        reader->statement->backend->reset(reader->statement);
+    if (reader->rc == FA_ENOMEM)
+        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    return reader->rc == 0;
+}
+
+/* ---- tables of columns ----------------------------------------------------------------------*/
+void fa_bind_columns(fa_binder *binder, const fa_column *columns, size_t count, const void *record)
+{
+    for (size_t i = 0; i < count; i++) {
+        const void *value = (const char *)record + columns[i].offset;
+        switch (columns[i].kind) {
+        case FA_COLUMN_INT32:
+        case FA_COLUMN_SIGNED:
+            fa_bind_int(binder, *(const int32_t *)value);
+            break;
+        case FA_COLUMN_UINT32:
+            fa_bind_int(binder, *(const uint32_t *)value);
+            break;
+        case FA_COLUMN_INT64:
+            fa_bind_int(binder, *(const int64_t *)value);
+            break;
+        case FA_COLUMN_BOOL:
+            fa_bind_int(binder, *(const bool *)value);
+            break;
+        case FA_COLUMN_REAL:
+        case FA_COLUMN_TIME:
+        case FA_COLUMN_AMOUNT:
+            fa_bind_real(binder, *(const double *)value);
+            break;
+        case FA_COLUMN_TEXT:
+            fa_bind_text(binder, value);
+            break;
+        case FA_COLUMN_ORIGIN:
+            fa_bind_text(binder, fa_origin_name(*(const fa_origin *)value));
+            break;
+        case FA_COLUMN_STATUS:
+            fa_bind_text(binder, fa_status_name(*(const fa_status *)value));
+            break;
+        case FA_COLUMN_SWEEP_STATE:
+            fa_bind_text(binder, fa_sweep_state_name(*(const fa_sweep_state *)value));
+            break;
+        case FA_COLUMN_ITEM_STATE:
+            fa_bind_text(binder, fa_item_state_name(*(const fa_item_state *)value));
+            break;
+        }
+    }
+}
+
+static void read_name(fa_reader *reader, fa_column_kind kind, void *ret_value)
+{
+    const char *name = fa_read_text(reader, false);
+    int rc = kind == FA_COLUMN_ORIGIN        ? fa_origin_parse(name, ret_value)
+             : kind == FA_COLUMN_STATUS      ? fa_status_parse(name, ret_value)
+             : kind == FA_COLUMN_SWEEP_STATE ? fa_sweep_state_parse(name, ret_value)
+                                             : fa_item_state_parse(name, ret_value);
+    if (rc != 0)
+        fa_read_fail(reader, FA_EVERSION);
+}
+
+void fa_read_columns(fa_reader *reader, const fa_column *columns, size_t count, void *ret_record)
+{
+    for (size_t i = 0; i < count; i++) {
+        void *value = (char *)ret_record + columns[i].offset;
+        switch (columns[i].kind) {
+        case FA_COLUMN_INT32:
+            *(int32_t *)value = (int32_t)fa_read_int(reader, 0, INT32_MAX);
+            break;
+        case FA_COLUMN_SIGNED:
+            *(int32_t *)value = (int32_t)fa_read_int(reader, INT32_MIN, INT32_MAX);
+            break;
+        case FA_COLUMN_UINT32:
+            *(uint32_t *)value = (uint32_t)fa_read_int(reader, 0, UINT32_MAX);
+            break;
+        case FA_COLUMN_INT64:
+            *(int64_t *)value = fa_read_int(reader, 0, INT64_MAX);
+            break;
+        case FA_COLUMN_BOOL:
+            *(bool *)value = fa_read_int(reader, 0, 1) != 0;
+            break;
+        case FA_COLUMN_REAL:
+            *(double *)value = fa_read_real(reader, NAN);
+            break;
+        case FA_COLUMN_TIME:
+            *(double *)value = fa_read_real(reader, 0);
+            break;
+        case FA_COLUMN_AMOUNT:
+            *(double *)value = fa_read_real(reader, NAN);
+            if (!(*(double *)value >= 0 && isfinite(*(double *)value)))
+                fa_read_fail(reader, FA_ECORRUPT);
+            break;
+        case FA_COLUMN_TEXT:
+            fa_read_copy(reader, value, columns[i].size);
+            break;
+        default:
+            read_name(reader, columns[i].kind, value);
+            break;
+        }
+    }
+}

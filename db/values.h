@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Values into the places of a statement and out of the columns of a row, one at a time or by a table of
+ * columns. What is read is never trusted: types, ranges and lengths are checked.
+ */
+#ifndef FA_DB_VALUES_H
+#define FA_DB_VALUES_H
+
+#include "database.h"
+
+#include <cJSON.h>
+
+/* ---- binding --------------------------------------------------------------------------------*/
+/* Binds from left to right; rc keeps the first failure. Bytes must outlive the step. */
+typedef struct fa_binder {
+    fa_statement *statement; /* NULL: it could not be prepared, and rc and its sentence say why */
+    int index, rc;
+} fa_binder;
+void fa_bind_int(fa_binder *binder, int64_t value);
+void fa_bind_real(fa_binder *binder, double value);                        /* NaN becomes NULL */
+void fa_bind_text(fa_binder *binder, const char *text);                    /* NULL stays NULL */
+void fa_bind_text_start(fa_binder *binder, const char *text, size_t size); /* the same, cut there */
+void fa_bind_copy(fa_binder *binder, const char *text);               /* may be gone at the step */
+void fa_bind_blob(fa_binder *binder, const void *bytes, size_t size); /* NULL stays NULL */
+void fa_bind_now(fa_binder *binder);                                  /* seconds since 1970 */
+/* The document as text, and frees it; NULL is out of memory. */
+void fa_bind_json(fa_binder *binder, cJSON *json);
+
+/* ---- reading --------------------------------------------------------------------------------*/
+/* Reads from left to right. rc becomes FA_ECORRUPT at the first value of a wrong type, range or length,
+ * FA_EVERSION at a name that only a newer version can know, and FA_ENOMEM, whatever it was before, when
+ * memory is lacking: then nothing is known of the row. */
+typedef struct fa_reader {
+    fa_statement *statement;
+    int column;
+    int rc;
+} fa_reader;
+void fa_read_fail(fa_reader *reader, int code);
+int64_t fa_read_int(fa_reader *reader, int64_t low, int64_t high);
+double fa_read_real(fa_reader *reader, double when_null); /* infinities are passed on */
+void fa_read_copy(fa_reader *reader, char *ret_text, size_t size);
+const char *fa_read_text(fa_reader *reader, bool may_be_null); /* until the next step or reset */
+/* The same in memory of the caller's; NULL: it is NULL, or the reader has failed. */
+char *fa_read_owned(fa_reader *reader);
+const void *fa_read_blob(fa_reader *reader, size_t limit, size_t *ret_size);
+/* A document that is printed in up to `limit` bytes, the caller's to delete; NULL: the reader has failed. */
+cJSON *fa_read_json(fa_reader *reader, size_t limit);
+/* Lets go of the row. 1: it was read; 0: it is not valid, or not for this version; or FA_ENOMEM. */
+int fa_read_end(fa_reader *reader, fa_diag *diag);
+
+/* ---- tables of columns ----------------------------------------------------------------------*/
+/* How a member of a struct is kept in a column. */
+typedef enum fa_column_kind {
+    FA_COLUMN_INT32,  /* 0 to 2^31-1 */
+    FA_COLUMN_SIGNED, /* int32_t, negative ones too */
+    FA_COLUMN_UINT32,
+    FA_COLUMN_INT64, /* not negative */
+    FA_COLUMN_BOOL,
+    FA_COLUMN_REAL,   /* NaN is NULL */
+    FA_COLUMN_TIME,   /* double; NULL reads as 0 */
+    FA_COLUMN_AMOUNT, /* double, finite and not negative */
+    FA_COLUMN_TEXT,   /* char[] */
+    FA_COLUMN_ORIGIN, /* enums, by name */
+    FA_COLUMN_STATUS,
+    FA_COLUMN_SWEEP_STATE,
+    FA_COLUMN_ITEM_STATE
+} fa_column_kind;
+
+typedef struct fa_column {
+    fa_column_kind kind;
+    size_t offset, size;
+} fa_column;
+
+/* A list of columns is a macro LIST(X) of X(KIND, "name", member); these make its table (with
+ * FA_COLUMN_RECORD as the struct's name), its names in SQL and its places, each with a comma before. */
+#define FA_COLUMN_ENTRY(kind, name, member)                \
+    {FA_COLUMN_##kind, offsetof(FA_COLUMN_RECORD, member), \
+     sizeof(((const FA_COLUMN_RECORD *)NULL)->member)},
+#define FA_COLUMN_NAME(kind, name, member) ", " name
+#define FA_COLUMN_PLACE(kind, name, member) ",?"
+#define FA_COLUMN_COUNT(table) (sizeof(table) / sizeof *(table))
+
+void fa_bind_columns(fa_binder *binder, const fa_column *columns, size_t count, const void *record);
+void fa_read_columns(fa_reader *reader, const fa_column *columns, size_t count, void *ret_record);
+
+#endif

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Operations: what can be computed, each as a table of the fields of its problems. The table is read
+ * from the operation's file (operation.json) and decides how a problem is checked, printed, keyed,
+ * compared and asked for; no code here knows what an operation computes.
+ *
+ * Workload: a few operations, read once per process; their tables are then only read, by any thread.
+ * Invariant: an operation that was handed out stays as it is until the process ends.
+ */
+#ifndef FA_BASE_OPERATION_H
+#define FA_BASE_OPERATION_H
+
+#include "fa_types.h"
+
+#include <cJSON.h>
+
+enum {
+    FA_CHOICES_MAX = 16, /* names of one choice */
+    FA_PRODUCTS_MAX = 4,
+    FA_OPERATIONS_MAX = 64 /* in one process */
+};
+
+typedef enum fa_field_kind { FA_FIELD_INTEGER, FA_FIELD_CHOICE, FA_FIELD_BOOLEAN } fa_field_kind;
+
+/* How a value appears in a key or as a macro. */
+typedef enum fa_field_as { FA_AS_VALUE, FA_AS_NONZERO, FA_AS_NOT } fa_field_as;
+
+/* One field of an operation's problems. Texts are never NULL; "" means: none. */
+typedef struct fa_field {
+    const char *name;   /* in JSON and in CSV: "lse" */
+    const char *member; /* in the typed view of fa_problem: "want_lse"; else as name */
+    fa_field_kind kind;
+    const char
+        *choice[FA_CHOICES_MAX + 1]; /* of a choice: names in the order of their values, NULL */
+    int32_t min, max, multiple;      /* what an integer may be; multiple is at least 1 */
+    const char *hint;                /* what to do about a value that is none of these */
+    int32_t preset;                  /* "default": the value of what is not given */
+    int divides, follows;            /* fields by index, -1: none */
+    bool length;                     /* bucketed; the distance of problems is over these */
+    bool nonempty;                   /* 0 makes the problem empty: 1 stands for it */
+    bool optional;      /* absent from keys and JSON at its default, so that older ones stay */
+    bool shapes_source; /* its macro is defined in front of a kernel's source */
+    const char *key;    /* its word in the key: "d" makes "d=64", "" makes "64" */
+    const char *macro;  /* its name in manifests and kernels; "": they do not see it */
+    fa_field_as key_as, macro_as;
+    const char *option, *option_help; /* of the command line */
+    const char *label, *words;        /* for people: "D", "elements per head" */
+} fa_field;
+
+struct fa_operation {
+    const char *name, *title; /* "attn_fwd", "attention forward" */
+    int field_count;
+    fa_field field[FA_PROBLEM_VALUES];
+    bool is_default; /* what a problem without an operation means */
+    cJSON *document; /* the texts lie in it */
+};
+
+/* The operation of that name, or FA_ENOTSUP with a sentence that lists those known. */
+int fa_operation_find(const char *name, const fa_operation **ret_operation, fa_diag *diag);
+
+/* The problem's operation; for a problem that names none, attention forward. Never NULL: when memory
+ * ran out while the built-in operations were read, it has no fields and fa_problem_check() fails. */
+const fa_operation *fa_operation_of(const fa_problem *problem);
+
+/* Makes the operation of this operation.json known to the process for good. FA_EINVAL when the text is
+ * not valid, or when an operation of this name is known with another table; the same again is fine.
+ * `where` names the text in sentences. */
+int fa_operation_register(const char *text, size_t size, const char *where,
+                          const fa_operation **ret_operation, fa_diag *diag);
+
+/* The i-th operation known, built-in ones first; NULL: there are no more. */
+const fa_operation *fa_operation_at(int index);
+
+/* Index of the field of this name; -1: there is none. */
+int fa_operation_field_index(const fa_operation *operation, const char *name);
+
+/* The value as keys and macros show it. */
+int32_t fa_field_shown(fa_field_as as, int32_t value);
+
+#endif

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rooms, and which rooms each may use besides its own: for test_layers.py and test_circles.py."""
+import os
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+BELOW_ENGINE = ["src/base", "src/gpu", "db", "tuner", "kernel_templates/attn_fwd"]
+ROOMS = {
+    "include/fa-tune": [],
+    "src/base": [],
+    "src/gpu": ["src/base"],
+    "db": ["src/base"],
+    "tuner": ["src/base", "src/gpu", "kernel_templates/attn_fwd"],
+    "src/worker": BELOW_ENGINE[:2] + ["tuner"],
+    "src/bundle": BELOW_ENGINE + ["include/fa-tune"],
+    "src/engine": BELOW_ENGINE + ["src/worker", "src/bundle", "include/fa-tune"],
+    "src/sources": BELOW_ENGINE + ["src/bundle", "src/engine", "include/fa-tune"],
+    "src/work": BELOW_ENGINE + ["src/engine", "src/sources", "include/fa-tune"],
+    "src/cli": ["src/base", "include/fa-tune"],
+    "src/daemon": ["src/base", "include/fa-tune"],
+    "src/report": ["src/base", "include/fa-tune"],
+    "kernel_templates/attn_fwd": [],
+}

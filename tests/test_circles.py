@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Files of one room need each other in no circle, and rooms need only rooms below them: by the symbols
+that each object file defines and needs, which no header can hide."""
+import os
+import re
+import shutil
+import subprocess
+
+import tap
+from rooms import ROOMS, ROOT
+
+BUILD = os.environ.get("FA_TEST_BUILD", os.path.join(ROOT, "build"))
+# A door may call what is public, and the command line opens the report's door.
+ALSO = {("src/cli", "src/report")}
+
+# Rooms whose files still go in a circle, and arrows that still run up. Both lists only shrink.
+STILL_CIRCULAR = {"tuner", "src/engine", "src/sources", "src/cli", "src/daemon", "src/report"}
+STILL_UP = {("src/engine", "src/sources")}
+
+
+def source_of_object():
+    """Object file name -> (room, source)."""
+    found = {}
+    for room in ROOMS:
+        for folder, _, names in os.walk(os.path.join(ROOT, room)):
+            for name in names:
+                if name.endswith(".c"):
+                    path = os.path.relpath(os.path.join(folder, name), ROOT)
+                    found[path.replace("/", "_") + ".o"] = (room, path)
+    return found
+
+
+def objects():
+    """(room, source) -> its newest object file, of the libraries and programs."""
+    sources = source_of_object()
+    found = {}
+    for folder in sorted(os.listdir(BUILD)):
+        if not re.fullmatch(r"(lib)?fa[-_]\w+.*\.p", folder):
+            continue
+        for name in os.listdir(os.path.join(BUILD, folder)):
+            path = os.path.join(BUILD, folder, name)
+            source = sources.get(name)
+            if source and (source not in found or
+                           os.path.getmtime(path) > os.path.getmtime(found[source])):
+                found[source] = path
+    return found
+
+
+def symbols(path):
+    """What an object file defines for others, and what it needs of them."""
+    lines = subprocess.run(["nm", "-P", "-g", path], capture_output=True, text=True,
+                           check=True).stdout.splitlines()
+    rows = [line.split() for line in lines]
+    return ({row[0] for row in rows if row[1] != "U"}, {row[0] for row in rows if row[1] == "U"})
+
+
+def graph(table):
+    """{file: (room, defined, needed)} -> {(file, other file): symbols that tie them}."""
+    owner = {name: file for file, (_, defined, _) in table.items() for name in defined}
+    arrows = {}
+    for file, (_, _, needed) in table.items():
+        for name in needed:
+            if owner.get(name, file) != file:
+                arrows.setdefault((file, owner[name]), set()).add(name)
+    return arrows
+
+
+def circles(files, arrows):
+    """Groups of files that all need each other, by Tarjan's algorithm without recursion."""
+    after = {file: sorted(to for (of, to) in arrows if of == file and to in files)
+             for file in files}
+    index, low, stack, groups = {}, {}, [], []
+    for start in sorted(files):
+        if start in index:
+            continue
+        work = [(start, iter(after[start]))]
+        index[start] = low[start] = len(index)
+        stack.append(start)
+        while work:
+            file, rest = work[-1]
+            for to in rest:
+                if to not in index:
+                    index[to] = low[to] = len(index)
+                    stack.append(to)
+                    work.append((to, iter(after[to])))
+                    break
+                if to in stack:
+                    low[file] = min(low[file], index[to])
+            else:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[file])
+                if low[file] == index[file]:
+                    group = stack[stack.index(file):]
+                    del stack[stack.index(file):]
+                    if len(group) > 1:
+                        groups.append(sorted(group))
+    return groups
+
+
+def ties(group, arrows):
+    return ["%s -> %s: %s" % (of, to, ", ".join(sorted(names)))
+            for (of, to), names in sorted(arrows.items()) if of in group and to in group]
+
+
+def find_circles(table, arrows):
+    """Room -> the ties of its circles."""
+    found = {}
+    for room in sorted({room for room, _, _ in table.values()}):
+        for group in circles({file for file in table if table[file][0] == room}, arrows):
+            found.setdefault(room, []).extend(ties(set(group), arrows))
+    return found
+
+
+def find_arrows_up(table, arrows, public):
+    """(room, room) -> the ties that run up."""
+    found = {}
+    for (of, to), names in sorted(arrows.items()):
+        rooms = (table[of][0], table[to][0])
+        if rooms[0] == rooms[1] or rooms[1] in ROOMS[rooms[0]] or rooms in ALSO:
+            continue
+        if "include/fa-tune" in ROOMS[rooms[0]] and "src/base" in ROOMS[rooms[0]] and \
+                "src/gpu" not in ROOMS[rooms[0]]:
+            names = names - public  # a door
+        if names:
+            found.setdefault(rooms, []).append("%s -> %s: %s" % (of, to, ", ".join(sorted(names))))
+    return found
+
+
+def read():
+    if shutil.which("nm") is None:
+        raise tap.Skip("no nm")
+    table = {source: (room, *symbols(path)) for (room, source), path in objects().items()}
+    return table, graph(table)
+
+
+def public_symbols():
+    names = set()
+    folder = os.path.join(ROOT, "include", "fa-tune")
+    for name in os.listdir(folder):
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            names |= set(re.findall(r"^FA_API\b[^(;]*?\b(fa_\w+)\(", file.read(), re.MULTILINE))
+    return names
+
+
+def without(found, still, what):
+    for known in sorted(still - set(found), key=str):
+        print("# %s is clean: take it off the list of %s" % (known, what))
+    return {key: ties for key, ties in found.items() if key not in still}
+
+
+def files_of_a_room_go_in_no_circle():
+    tap.equal(without(find_circles(*read()), STILL_CIRCULAR, "circles"), {})
+
+
+def no_room_needs_a_room_above_it():
+    table, arrows = read()
+    tap.equal(without(find_arrows_up(table, arrows, public_symbols()), STILL_UP, "arrows"), {})
+
+
+def every_source_has_been_read():
+    table, _ = read()
+    rooms = {room for room, _, _ in table.values()}
+    wanted = {room for room in ROOMS if not room.startswith(("include", "kernel_templates"))}
+    tap.equal(sorted(wanted - rooms - {"src/bundle"}), [])
+    assert len(table) > 150, "only %d objects were found in %s" % (len(table), BUILD)
+
+
+def planted_circles_and_arrows_are_found():
+    table = {
+        "src/base/a.c": ("src/base", {"a"}, {"b", "malloc"}),
+        "src/base/b.c": ("src/base", {"b"}, {"c"}),
+        "src/base/c.c": ("src/base", {"c", "c2"}, {"a"}),
+        "src/base/d.c": ("src/base", {"d"}, {"a"}),
+        "db/e.c": ("db", {"e"}, {"c2", "g"}),
+        "src/gpu/g.c": ("src/gpu", {"g"}, {"d"}),
+        "src/engine/api.c": ("src/engine", {"fa_open", "inside"}, {"e"}),
+        "src/cli/main.c": ("src/cli", {"main"}, {"fa_open", "inside"}),
+    }
+    arrows = graph(table)
+    tap.equal(find_circles(table, arrows), {"src/base": [
+        "src/base/a.c -> src/base/b.c: b", "src/base/b.c -> src/base/c.c: c",
+        "src/base/c.c -> src/base/a.c: a"]})
+    tap.equal(find_arrows_up(table, arrows, {"fa_open"}), {
+        ("db", "src/gpu"): ["db/e.c -> src/gpu/g.c: g"],
+        ("src/cli", "src/engine"): ["src/cli/main.c -> src/engine/api.c: inside"]})
+
+
+tap.main([
+    files_of_a_room_go_in_no_circle,
+    no_room_needs_a_room_above_it,
+    every_source_has_been_read,
+    planted_circles_and_arrows_are_found,
+])

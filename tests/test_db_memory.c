@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The store when memory runs out: the n-th allocation of a call fails, n walked over the whole call, once
+ * and for good. Every point ends in the right answer or in FA_ENOMEM, and the store keeps what it had.
+ */
+#include "check.h"
+#include "db_fixture.h"
+
+#include "../db/statements.h"
+#include "failing_allocator.h"
+
+enum { POINTS_MAX = 4000, ROWS = 3 };
+
+/* What is walked over. 0: the right answer; else its code, or 1 for a wrong answer. */
+typedef int step_under_test(fa_store *store);
+
+static int count_winner(void *context, const fa_winner_record *winner)
+{
+    *(int *)context += winner->trial.config.count == 3;
+    return 0;
+}
+
+static int count_trial(void *context, const fa_trial_record *record)
+{
+    *(int *)context += record->sample_count == DB_SAMPLES;
+    return 0;
+}
+
+static int count_scope(void *context, const fa_scope *scope, int32_t trials, int64_t unix_time)
+{
+    (void)trials;
+    (void)unix_time;
+    *(int *)context += scope->problem.head_dim == 128;
+    return 0;
+}
+
+static int count_item(void *context, int32_t position, const fa_sweep_item *item)
+{
+    *(int *)context += position >= 0 && item->problem.head_dim == 128;
+    return 0;
+}
+
+static int look_up(fa_store *store)
+{
+    fa_scope scope = db_scope(2);
+    fa_winner_record winner = {0};
+    fa_cubin_record cubin = {0};
+    int rc = fa_store_winner_get(store, &scope, &winner, &cubin, NULL);
+    if (rc == 0)
+        rc = cubin.size != DB_CUBIN_SIZE || winner.trial.config.tunable[1].value != 2;
+    fa_winner_record_free(&winner);
+    fa_cubin_record_free(&cubin);
+    return rc;
+}
+
+static int get_cubin(fa_store *store)
+{
+    uint32_t n = 2;
+    char key[FA_HASH_HEX];
+    fa_cubin_record cubin = {0};
+    fa_hash_bytes(&n, sizeof n, key);
+    int rc = fa_store_cubin_get(store, key, &cubin, NULL);
+    fa_cubin_record_free(&cubin);
+    return rc;
+}
+
+static int list_winners(fa_store *store)
+{
+    int count = 0, rc = fa_store_winners_each(store, count_winner, &count, NULL);
+    return rc != 0 ? rc : count != ROWS;
+}
+
+static int list_like(fa_store *store)
+{
+    int count = 0;
+    fa_scope scope = db_scope(9);
+    int rc = fa_store_winners_like(store, &scope, count_winner, &count, NULL);
+    return rc != 0 ? rc : count != ROWS;
+}
+
+static int list_trials(fa_store *store)
+{
+    int count = 0;
+    fa_scope scope = db_scope(1);
+    int rc = fa_store_trials_each(store, &scope, count_trial, &count, NULL);
+    return rc != 0 ? rc : count != ROWS;
+}
+
+static int list_scopes(fa_store *store)
+{
+    int count = 0, rc = fa_store_scopes_each(store, count_scope, &count, NULL);
+    return rc != 0 ? rc : count != ROWS;
+}
+
+static int list_items(fa_store *store)
+{
+    int count = 0, rc = fa_store_sweep_items_each(store, 1, count_item, &count, NULL);
+    return rc != 0 ? rc : count != ROWS;
+}
+
+static int claim_and_give_back(fa_store *store)
+{
+    fa_queue_claim claim;
+    fa_sweep_item item;
+    int rc = fa_store_queue_claim(store, NULL, 0, FA_STAGE_MEASURE, "here-1-a", 60000, &claim,
+                                  &item, NULL);
+    if (rc != 0)
+        return rc;
+    allocator_stop();
+    return fa_store_queue_give_back(store, &claim, NULL, NULL);
+}
+
+static int put_worse_winner(fa_store *store)
+{
+    bool kept = false;
+    static unsigned char bytes[DB_CUBIN_SIZE];
+    fa_cubin_record cubin = db_cubin(2, bytes);
+    fa_winner_record winner = db_winner(2, 2, FA_ORIGIN_PREDICTED);
+    int rc = fa_store_winner_put(store, &winner, &cubin, &kept, NULL);
+    return rc != 0 ? rc : !kept;
+}
+
+static bool fill(void)
+{
+    fa_store *store = db_open(&diag);
+    bool good = store != NULL;
+    fa_scope scope = db_scope(1);
+    fa_sweep sweep = {.plan = "three"};
+    fa_sweep_item items[ROWS] = {0};
+    fa_hash_bytes("sweep", 5, sweep.key);
+    for (int32_t i = 1; good && i <= ROWS; i++) {
+        float samples[DB_SAMPLES];
+        fa_trial_record record = db_trial_record((uint32_t)i, samples);
+        good = db_put_winner(store, i, (uint32_t)i, FA_ORIGIN_MEASURED, NULL, &diag) == 0 &&
+               fa_store_trial_put(store, &scope, &record, &diag) == 0;
+        items[i - 1].problem = db_scope(i).problem;
+        strcpy(items[i - 1].gpu, "L4");
+    }
+    int64_t id = 0;
+    good = good && fa_store_queue_enter(store, &sweep, items, ROWS, false, "", &id, &diag) == 0 &&
+           id == 1;
+    fa_store_close(&store);
+    return good;
+}
+
+static int64_t number(fa_store *store, const char *sql)
+{
+    int64_t value = -1;
+    fa_binder binder = fa_db_query(store, sql, &diag);
+    return fa_db_run_id(store, &binder, &value, &diag) == 0 ? value : -1;
+}
+
+static bool whole(void)
+{
+    fa_store *store = db_open(&diag);
+    bool good = store != NULL && look_up(store) == 0 && list_winners(store) == 0 &&
+                list_trials(store) == 0 &&
+                number(store, "SELECT count(*) FROM cubin") == ROWS &&
+                number(store, "SELECT count(*) FROM winner_set_aside") == 0 &&
+                number(store, "SELECT count(*) FROM sweep_item WHERE state = 'failed'") == 0;
+    fa_store_close(&store);
+    return good && db_count_files("store.db.corrupt-") == 0;
+}
+
+/* Whether every point of the step ended well. warm: statements are prepared already. */
+static bool walk(step_under_test *step, bool warm, bool lasting)
+{
+    for (long n = 1; n < POINTS_MAX; n++) {
+        fa_store *store = db_open(&diag);
+        if (store == NULL || (warm && step(store) != 0))
+            return false;
+        allocator_fail(n, lasting);
+        int rc = step(store);
+        bool failed = allocator_stop();
+        fa_store_close(&store);
+        if ((rc != 0 && rc != FA_ENOMEM) || (!failed && rc != 0)) {
+            printf("# allocation %ld%s: the call answers %d\n", n, lasting ? " and all after" : "",
+                   rc);
+            return false;
+        }
+        if (!failed) {
+            printf("# %ld points\n", n - 1);
+            return n > 1;
+        }
+    }
+    return false;
+}
+
+static void walk_all(step_under_test *step)
+{
+    if (!FAILING_ALLOCATOR)
+        SKIP("the sanitizer has an allocator of its own");
+    CHECK(fill());
+    for (int i = 0; i < 4; i++)
+        CHECK(walk(step, i / 2 == 1, i % 2 == 1));
+    CHECK(whole());
+}
+
+#define WALK(name, step)      \
+    static void name(void)    \
+    {                         \
+        walk_all(step);       \
+    }
+WALK(a_lookup_without_memory_loses_no_winner, look_up)
+WALK(a_cubin_is_not_dropped_for_lack_of_memory, get_cubin)
+WALK(a_list_of_winners_is_whole_or_fails, list_winners)
+WALK(a_list_of_like_winners_is_whole_or_fails, list_like)
+WALK(a_list_of_trials_is_whole_or_fails, list_trials)
+WALK(a_list_of_scopes_is_whole_or_fails, list_scopes)
+WALK(a_list_of_items_is_whole_or_fails, list_items)
+WALK(an_item_does_not_fail_for_lack_of_memory, claim_and_give_back)
+WALK(a_worse_winner_displaces_none_for_lack_of_memory, put_worse_winner)
+
+int main(void)
+{
+    DB_TEST(a_lookup_without_memory_loses_no_winner);
+    DB_TEST(a_cubin_is_not_dropped_for_lack_of_memory);
+    DB_TEST(a_list_of_winners_is_whole_or_fails);
+    DB_TEST(a_list_of_like_winners_is_whole_or_fails);
+    DB_TEST(a_list_of_trials_is_whole_or_fails);
+    DB_TEST(a_list_of_scopes_is_whole_or_fails);
+    DB_TEST(a_list_of_items_is_whole_or_fails);
+    DB_TEST(an_item_does_not_fail_for_lack_of_memory);
+    DB_TEST(a_worse_winner_displaces_none_for_lack_of_memory);
+    return check_done();
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Winners of earlier versions of the built-in templates: which of them still hold.
+ *
+ * A winner's key names the closure hash of all templates that it was chosen from, so any change of
+ * any file would orphan every winner. A row of the table says: under this closure the family had this
+ * text. Where a family's text today is the same, so is the source that its configs render to, and its
+ * winners hold. A row whose family has changed holds no winner and can be deleted.
+ *
+ * Workload: three hashes of some sixty kilobytes, once per process, when an earlier winner is asked for.
+ */
+#include "earlier.h"
+
+#include "render.h"
+
+#include <pthread.h>
+#include <string.h>
+
+struct earlier {
+    const char *closure, *family, *family_hash; /* the last as of fa_render_family_hash */
+};
+
+/* 0.1.0, the last with all files in one folder. */
+#define CLOSURE_0_1_0 "c0100a3dcf0b876a9d97c7fa82543b51808238033879730fc25782e8832e1ae9"
+
+static const struct earlier earlier[] = {
+    {CLOSURE_0_1_0, "attn_fwd_sm75",
+     "96cd9d89f8d35cfea8f0d9322a700d4b2a20d22cad30b53a324e7ef8be73a5de"},
+    {CLOSURE_0_1_0, "attn_fwd_sm80",
+     "5a0165bc1f623293c0d8a1f2cc62951e361845f23ed8fe855dd33c54cf92c0f4"},
+    {CLOSURE_0_1_0, "attn_fwd_sm90a",
+     "c988f56df36f810318af507e335e26930561881bd2bbbe3e11d4468afdc05613"},
+};
+enum { ROWS = sizeof earlier / sizeof *earlier };
+
+static bool unchanged[ROWS];
+
+static void compare_families(void)
+{
+    fa_templates *builtin = NULL;
+    char hash[FA_HASH_HEX];
+    if (fa_templates_open(NULL, &builtin, NULL) != 0)
+        return;
+    for (int i = 0; i < ROWS; i++)
+        unchanged[i] = fa_render_family_hash(builtin, earlier[i].family, hash) == 0 &&
+                       strcmp(hash, earlier[i].family_hash) == 0;
+    fa_templates_close(&builtin);
+}
+
+/* Whether the row holds for these templates: families of a directory stand beside others than the
+ * winners of the table were chosen among. */
+static bool row_holds(const fa_templates *templates, int row)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    if (!fa_templates_is_builtin(templates) ||
+        strcmp(earlier[row].closure, fa_templates_hash(templates)) == 0)
+        return false;
+    pthread_once(&once, compare_families);
+    return unchanged[row];
+}
+
+bool fa_templates_hold(const fa_templates *templates, const char *closure, const char *family)
+{
+    if (strcmp(closure, fa_templates_hash(templates)) == 0)
+        return true;
+    for (int i = 0; i < ROWS; i++)
+        if (strcmp(closure, earlier[i].closure) == 0 && strcmp(family, earlier[i].family) == 0)
+            return row_holds(templates, i);
+    return false;
+}
+
+const char *fa_templates_earlier(const fa_templates *templates, int index)
+{
+    for (int i = 0; i < ROWS; i++) {
+        bool repeated = false;
+        for (int j = 0; j < i && !repeated; j++)
+            repeated =
+                strcmp(earlier[j].closure, earlier[i].closure) == 0 && row_holds(templates, j);
+        if (!repeated && row_holds(templates, i) && index-- == 0)
+            return earlier[i].closure;
+    }
+    return NULL;
+}
