@@ -12,6 +12,7 @@
 #include "operation_builtin.h"
 #include "problem.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -19,25 +20,39 @@
 #include <string.h>
 
 /* ---- one field ------------------------------------------------------------------------------*/
+enum { OPERATION_TEXT_MAX = 1 << 20 };
+
 #define AT(member) offsetof(fa_field, member)
 
 static const struct {
     const char *key;
     size_t at;
-} texts[] = {{"name", AT(name)},   {"member", AT(member)},
-             {"hint", AT(hint)},   {"key", AT(key)},
-             {"macro", AT(macro)}, {"option", AT(option)},
-             {"label", AT(label)}, {"option_help", AT(option_help)},
+} texts[] = {{"name", AT(name)},
+             {"member", AT(member)},
+             {"hint", AT(hint)},
+             {"key", AT(key)},
+             {"macro", AT(macro)},
+             {"option", AT(option)},
+             {"option_help", AT(option_help)},
+             {"option_value", AT(option_value)},
+             {"bare", AT(bare)},
+             {"also", AT(also)},
+             {"also_help", AT(also_help)},
+             {"sweep_help", AT(sweep_help)},
+             {"also_sweep_help", AT(also_sweep_help)},
+             {"both", AT(both)},
+             {"label", AT(label)},
+             {"label_apart", AT(label_apart)},
              {"words", AT(words)}},
   integers[] = {{"min", AT(min)},
                 {"max", AT(max)},
                 {"multiple", AT(multiple)},
                 {"default", AT(preset)}},
-  flags[] = {{"length", AT(length)},
-             {"nonempty", AT(nonempty)},
-             {"optional", AT(optional)},
-             {"shapes_source", AT(shapes_source)}},
-  others[] = {{"divides", AT(divides)}, {"follows", AT(follows)}}, /* of earlier fields */
+  flags[] = {{"length", AT(length)},     {"nonempty", AT(nonempty)},
+             {"optional", AT(optional)}, {"shapes_source", AT(shapes_source)},
+             {"single", AT(single)},     {"quiet", AT(quiet)},
+             {"late", AT(late)}},
+  others[] = {{"divides", AT(divides)}, {"follows", AT(follows)}}, /* earlier fields, by name */
     ways[] = {{"key_as", AT(key_as)}, {"macro_as", AT(macro_as)}};
 
 static const char *const kinds[] = {"integer", "choice", "boolean", NULL};
@@ -125,6 +140,8 @@ static int read_texts(const cJSON *json, fa_field *field, const char *where, fa_
         field->member = field->name;
     if (cJSON_GetObjectItemCaseSensitive(json, "key") == NULL)
         field->key = field->name;
+    if (field->label[0] == 0 && field->kind != FA_FIELD_CHOICE)
+        field->label = field->name;
     if (field->macro[0] != 0 && !fa_is_identifier(field->macro))
         return fa_fail(diag, FA_EINVAL, "%s: \"macro\" must be an identifier", where);
     return 0;
@@ -136,10 +153,10 @@ static int read_field(const cJSON *json, fa_operation *operation, const char *wh
     int kind = 0, as = 0, rc = check_keys(json, where, diag);
     *field = (fa_field){.max = INT32_MAX, .multiple = 1};
     if (rc == 0)
-        rc = read_texts(json, field, where, diag);
-    if (rc == 0)
         rc = read_name(json, "kind", kinds, &kind, where, diag);
     field->kind = (fa_field_kind)kind;
+    if (rc == 0)
+        rc = read_texts(json, field, where, diag);
     EACH(ways, i)
     {
         if (rc == 0)
@@ -177,6 +194,9 @@ static int read_field(const cJSON *json, fa_operation *operation, const char *wh
     }
     if (rc == 0)
         rc = read_choices(json, field, where, diag);
+    field->required = kind == FA_FIELD_INTEGER && field->follows < 0 &&
+                      cJSON_GetObjectItemCaseSensitive(json, "default") == NULL;
+    field->quiet = field->quiet || field->optional || kind == FA_FIELD_BOOLEAN;
     if (rc == 0 && (field->multiple < 1 || field->min > field->max))
         rc = fa_fail(diag, FA_EINVAL, "%s: \"multiple\" or the range is empty", where);
     return rc;
@@ -223,11 +243,79 @@ static int read_fields(const cJSON *list, fa_operation *operation, const char *w
     return 0;
 }
 
+/* Index of the field that a product's key names; FA_EINVAL with a sentence. */
+static int read_field_name(const cJSON *json, const char *key, const fa_operation *operation,
+                           int *ret_index, const char *where, fa_diag *diag)
+{
+    const char *name = "";
+    int rc = fa_json_text_needed(json, key, &name, where, diag);
+    *ret_index = fa_operation_field_index(operation, name);
+    if (rc == 0 && *ret_index < 0)
+        rc = fa_fail(diag, FA_EINVAL, "%s: \"%s\" must name a field", where, key);
+    return rc;
+}
+
+static int read_products(const cJSON *list, fa_operation *operation, const char *where,
+                         fa_diag *diag)
+{
+    const cJSON *item;
+    if (cJSON_GetArraySize(list) > FA_PRODUCTS_MAX)
+        return fa_fail(diag, FA_EINVAL, "%s: more than %d products", where, FA_PRODUCTS_MAX);
+    cJSON_ArrayForEach (item, list) {
+        fa_product *product = &operation->product[operation->product_count++];
+        int64_t low = 1;
+        int rc = fa_json_text_needed(item, "option", &product->option, where, diag);
+        if (rc == 0)
+            rc = fa_json_text_needed(item, "help", &product->help, where, diag);
+        if (rc == 0)
+            rc = read_field_name(item, "field", operation, &product->field, where, diag);
+        if (rc == 0)
+            rc = read_field_name(item, "by", operation, &product->by, where, diag);
+        if (rc == 0)
+            rc = fa_json_int(item, "min", 1, INT32_MAX, &low, where, diag);
+        if (rc != 0 && rc != FA_ENOTFOUND)
+            return rc;
+        product->min = (int32_t)low;
+    }
+    return 0;
+}
+
 static void operation_free(fa_operation *operation)
 {
     if (operation != NULL)
         cJSON_Delete(operation->document);
     free(operation);
+}
+
+/* A text that may be absent: then "". */
+static int read_optional(const cJSON *json, const char *key, const char **ret, const char *where,
+                         fa_diag *diag)
+{
+    *ret = "";
+    int rc = fa_json_text(json, key, ret, where, diag);
+    return rc == FA_ENOTFOUND ? 0 : rc;
+}
+
+static int read_document(fa_operation *operation, const char *where, fa_diag *diag)
+{
+    const cJSON *json = operation->document;
+    if (!cJSON_IsObject(json))
+        return fa_fail(diag, FA_EINVAL, "%s: must be a JSON object", where);
+    int rc = fa_json_text_needed(json, "name", &operation->name, where, diag);
+    if (rc == 0 && !fa_is_identifier(operation->name))
+        rc = fa_fail(diag, FA_EINVAL, "%s: \"name\" must be an identifier", where);
+    if (rc == 0)
+        rc = fa_json_text_needed(json, "title", &operation->title, where, diag);
+    if (rc == 0)
+        rc = read_optional(json, "example", &operation->example, where, diag);
+    if (rc == 0)
+        rc = read_optional(json, "sweep_example", &operation->sweep_example, where, diag);
+    operation->is_default = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "default"));
+    if (rc == 0)
+        rc = read_fields(cJSON_GetObjectItemCaseSensitive(json, "fields"), operation, where, diag);
+    return rc == 0 ? read_products(cJSON_GetObjectItemCaseSensitive(json, "products"), operation,
+                                   where, diag)
+                   : rc;
 }
 
 static int operation_read(const char *text, size_t size, const char *where,
@@ -237,21 +325,8 @@ static int operation_read(const char *text, size_t size, const char *where,
     if (operation == NULL)
         return fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
     int rc = fa_json_parse(text, size, where, &operation->document, diag);
-    const cJSON *json = operation->document;
-    if (rc == 0 && !cJSON_IsObject(json))
-        rc = fa_fail(diag, FA_EINVAL, "%s: must be a JSON object", where);
     if (rc == 0)
-        rc = fa_json_text_needed(json, "name", &operation->name, where, diag);
-    if (rc == 0 && !fa_is_identifier(operation->name))
-        rc = fa_fail(diag, FA_EINVAL, "%s: \"name\" must be an identifier", where);
-    if (rc == 0)
-        rc = fa_json_text_needed(json, "title", &operation->title, where, diag);
-    if (rc == 0) {
-        rc = fa_json_bool(json, "default", &operation->is_default, where, diag);
-        rc = rc == FA_ENOTFOUND ? 0 : rc;
-    }
-    if (rc == 0)
-        rc = read_fields(cJSON_GetObjectItemCaseSensitive(json, "fields"), operation, where, diag);
+        rc = read_document(operation, where, diag);
     if (rc != 0) {
         operation_free(operation);
         return rc;
@@ -266,6 +341,32 @@ int fa_operation_field_index(const fa_operation *operation, const char *name)
         if (strcmp(operation->field[i].name, name) == 0)
             return i;
     return -1;
+}
+
+static int rank(const fa_field *f, fa_order order)
+{
+    bool integer = f->kind == FA_FIELD_INTEGER;
+    switch (order) {
+    case FA_ORDER_WORDS:
+        return f->quiet ? 2 : f->late;
+    case FA_ORDER_COLUMNS:
+        return f->kind == FA_FIELD_BOOLEAN ? 2 : f->late;
+    case FA_ORDER_OPTIONS:
+        return f->also[0] != 0 ? 0 : integer ? 1 + f->late : f->kind == FA_FIELD_CHOICE ? 3 : 4;
+    case FA_ORDER_SWEEP:
+        break;
+    }
+    return f->shapes_source ? !integer : f->length ? 4 : f->nonempty ? 3 : 2;
+}
+
+void fa_operation_order(const fa_operation *operation, fa_order order,
+                        int ret_field[FA_PROBLEM_VALUES])
+{
+    int count = 0;
+    for (int at = 0; count < operation->field_count; at++)
+        for (int i = 0; i < operation->field_count; i++)
+            if (rank(&operation->field[i], order) == at)
+                ret_field[count++] = i;
 }
 
 int32_t fa_field_shown(fa_field_as as, int32_t value)
@@ -386,5 +487,26 @@ int fa_operation_register(const char *text, size_t size, const char *where,
     pthread_mutex_lock(&mutex);
     int rc = add(text, size, where, ret_operation, diag);
     pthread_mutex_unlock(&mutex);
+    return rc;
+}
+
+int fa_operation_load(const char *path, fa_diag *diag)
+{
+    struct dirent **entry = NULL;
+    int count = scandir(path, &entry, NULL, alphasort), rc = 0;
+    for (int i = 0; i < count; i++) {
+        char file[4096], where[320];
+        fa_buf text = {0};
+        const fa_operation *operation;
+        snprintf(where, sizeof where, "%.255s/operation.json", entry[i]->d_name);
+        int length = snprintf(file, sizeof file, "%s/%s", path, where);
+        bool found = rc == 0 && entry[i]->d_name[0] != '.' && length < (int)sizeof file &&
+                     fa_buf_read_file(&text, file, OPERATION_TEXT_MAX) == 0;
+        if (found)
+            rc = fa_operation_register(text.data, text.size, where, &operation, diag);
+        fa_buf_free(&text);
+        free(entry[i]);
+    }
+    free(entry);
     return rc;
 }

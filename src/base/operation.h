@@ -43,14 +43,36 @@ typedef struct fa_field {
     const char *key;    /* its word in the key: "d" makes "d=64", "" makes "64" */
     const char *macro;  /* its name in manifests and kernels; "": they do not see it */
     fa_field_as key_as, macro_as;
-    const char *option, *option_help; /* of the command line */
-    const char *label, *words;        /* for people: "D", "elements per head" */
+    /* The command line. */
+    const char *option, *option_help; /* "--heads", "query heads" */
+    const char *option_value;         /* what its value is called; "[WHERE]" may be left out, */
+    const char *bare;                 /* and then stands for this */
+    const char *also, *also_help;     /* an option that sets several fields: --seq both lengths */
+    const char *sweep_help, *also_sweep_help; /* of a sweep's lists, where they differ */
+    const char *both;                         /* what "both" means in a sweep's list */
+    bool single;                              /* one value in a sweep, no list */
+    bool required;                            /* has no default and follows nothing */
+    /* For people. */
+    const char *label;       /* "D" makes "D 64" */
+    const char *label_apart; /* in its place when a field that follows this one differs: "Sq" */
+    const char *words;       /* "sequence length" */
+    bool quiet;              /* told only where it is not the default */
+    bool late;               /* stands behind the other integers */
 } fa_field;
+
+/* An option of sweeps that derives one field from another: --tokens makes the batch tokens / seq_q. */
+typedef struct fa_product {
+    const char *option, *help;
+    int field, by; /* field = the option's value / by */
+    int32_t min;
+} fa_product;
 
 struct fa_operation {
     const char *name, *title; /* "attn_fwd", "attention forward" */
-    int field_count;
+    const char *example, *sweep_example; /* options that ask for a problem, for a sweep; or "" */
+    int field_count, product_count;
     fa_field field[FA_PROBLEM_VALUES];
+    fa_product product[FA_PRODUCTS_MAX];
     bool is_default; /* what a problem without an operation means */
     cJSON *document; /* the texts lie in it */
 };
@@ -68,11 +90,27 @@ const fa_operation *fa_operation_of(const fa_problem *problem);
 int fa_operation_register(const char *text, size_t size, const char *where,
                           const fa_operation **ret_operation, fa_diag *diag);
 
+/* Registers the operation.json of every folder below `path` (a directory of templates); a directory that
+ * cannot be read has none. */
+int fa_operation_load(const char *path, fa_diag *diag);
+
 /* The i-th operation known, built-in ones first; NULL: there are no more. */
 const fa_operation *fa_operation_at(int index);
 
 /* Index of the field of this name; -1: there is none. */
 int fa_operation_field_index(const fa_operation *operation, const char *name);
+
+/* In which order its fields are told of; a sweep's slowest first, so that problems that render the same
+ * source stand next to one another. */
+typedef enum fa_order {
+    FA_ORDER_WORDS,
+    FA_ORDER_COLUMNS,
+    FA_ORDER_OPTIONS,
+    FA_ORDER_SWEEP
+} fa_order;
+/* Indexes of all fields in this order. */
+void fa_operation_order(const fa_operation *operation, fa_order order,
+                        int ret_field[FA_PROBLEM_VALUES]);
 
 /* The value as keys and macros show it. */
 int32_t fa_field_shown(fa_field_as as, int32_t value);

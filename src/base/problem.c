@@ -191,6 +191,53 @@ void fa_problem_shape(const fa_problem *problem, char ret_shape[FA_PROBLEM_KEY_M
     put_key(problem, false, ret_shape);
 }
 
+/* The field that follows this one and whose value is another; NULL: none. */
+static const fa_field *follower_apart(const fa_operation *op, const fa_field *f,
+                                      const fa_problem *p)
+{
+    EACH_FIELD(op, other)
+    if (other->follows == f - op->field && VALUE(p, op, other) != VALUE(p, op, f))
+        return other;
+    return NULL;
+}
+
+static void put_words(fa_buf *out, const fa_operation *op, const fa_field *f, const fa_problem *p,
+                      bool brief)
+{
+    const fa_field *apart = follower_apart(op, f, p);
+    const char *label =
+        apart != NULL && !brief && f->label_apart[0] != 0 ? f->label_apart : f->label;
+    char room[16];
+    const char *value = fa_field_text(f, VALUE(p, op, f), room);
+    bool alone = f->kind == FA_FIELD_BOOLEAN ||
+                 (brief && f->quiet && f->kind == FA_FIELD_CHOICE && label[0] != 0);
+    fa_buf_printf(out, "%s%s%s", label, alone || brief || label[0] == 0 ? "" : " ",
+                  alone ? "" : value);
+    if (apart == NULL)
+        return;
+    value = fa_field_text(apart, VALUE(p, op, apart), room);
+    if (brief || f->label_apart[0] == 0)
+        fa_buf_printf(out, "/%s", value);
+    else
+        fa_buf_printf(out, " %s %s", apart->label, value);
+}
+
+void fa_problem_words(fa_buf *out, const fa_problem *problem, const char *separator, bool brief)
+{
+    const fa_operation *op = fa_operation_of(problem);
+    int order[FA_PROBLEM_VALUES];
+    bool first = true;
+    fa_operation_order(op, FA_ORDER_WORDS, order);
+    for (int i = 0; i < op->field_count; i++) {
+        const fa_field *f = &op->field[order[i]];
+        if (f->follows >= 0 || (f->quiet && VALUE(problem, op, f) == f->preset))
+            continue;
+        fa_buf_text(out, first ? "" : separator);
+        put_words(out, op, f, problem, brief);
+        first = false;
+    }
+}
+
 /* ---- JSON -----------------------------------------------------------------------------------*/
 cJSON *fa_problem_to_json(const fa_problem *p)
 {
@@ -235,10 +282,11 @@ static int read_value(const cJSON *json, const fa_field *f, int32_t *ret, fa_dia
     return 0;
 }
 
-int fa_problem_from_json(const cJSON *json, fa_problem *ret_problem, fa_diag *diag)
+/* The operation that a document names; absent: that of `problem` as it is. Another one's problem begins
+ * with its defaults. */
+static int read_operation(const cJSON *json, fa_problem *problem, fa_diag *diag)
 {
-    fa_problem problem = *ret_problem;
-    const fa_operation *op = fa_operation_of(&problem);
+    const fa_operation *op = fa_operation_of(problem);
     const char *name = NULL;
     if (!cJSON_IsObject(json))
         return fa_fail(diag, FA_EINVAL, "problem: must be a JSON object");
@@ -247,19 +295,89 @@ int fa_problem_from_json(const cJSON *json, fa_problem *ret_problem, fa_diag *di
         rc = fa_operation_find(name, &op, diag);
         if (rc != 0)
             return fa_fail_in(diag, rc, "problem");
-    } else if (rc != FA_ENOTFOUND) {
-        return rc;
     }
-    if (op != fa_operation_of(&problem)) {
-        problem = (fa_problem){.operation = op};
-        fa_problem_fill(&problem, 0);
+    if (op != fa_operation_of(problem)) {
+        *problem = (fa_problem){.operation = op};
+        fa_problem_fill(problem, 0);
     }
-    EACH_FIELD(op, f)
-    {
-        rc = read_value(json, f, &VALUE(&problem, op, f), diag);
+    return rc == FA_ENOTFOUND ? 0 : rc;
+}
+
+/* Bit i of *ret_given: field i is there. */
+static int read_values(const cJSON *json, fa_problem *problem, uint32_t *ret_given, fa_diag *diag)
+{
+    const fa_operation *op = fa_operation_of(problem);
+    *ret_given = 0;
+    for (int i = 0; i < op->field_count; i++) {
+        int rc = read_value(json, &op->field[i], &problem->value[i], diag);
         if (rc != 0 && rc != FA_ENOTFOUND)
             return rc;
+        if (rc == 0)
+            *ret_given |= 1u << i;
     }
+    return 0;
+}
+
+int fa_problem_from_json(const cJSON *json, fa_problem *ret_problem, fa_diag *diag)
+{
+    fa_problem problem = *ret_problem;
+    uint32_t given;
+    int rc = read_operation(json, &problem, diag);
+    if (rc == 0)
+        rc = read_values(json, &problem, &given, diag);
+    if (rc == 0)
+        rc = fa_problem_check(&problem, diag);
+    if (rc == 0)
+        *ret_problem = problem;
+    return rc;
+}
+
+static bool is_needed(const fa_field *f, fa_need need)
+{
+    return need == FA_NEED_ALL     ? !f->optional
+           : need == FA_NEED_SIZES ? f->kind == FA_FIELD_INTEGER && f->follows < 0 && !f->optional
+                                   : f->required;
+}
+
+/* Missing fields, and keys that are none. */
+static int check_document(const cJSON *json, const fa_operation *op, fa_need need,
+                          const char *beside, fa_diag *diag)
+{
+    for (const cJSON *item = json->child; item != NULL; item = item->next)
+        if (fa_operation_field_index(op, item->string) < 0 &&
+            strcmp(item->string, "operation") != 0 &&
+            (beside == NULL || strcmp(item->string, beside) != 0))
+            return fa_fail(diag, FA_EINVAL, "a problem has no \"%.40s\"", item->string);
+    if (need == FA_NEED_ALL && cJSON_GetObjectItemCaseSensitive(json, "operation") == NULL)
+        return fa_fail(diag, FA_EINVAL, "problem: \"operation\" is missing");
+    EACH_FIELD(op, f)
+    {
+        const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, f->name);
+        int64_t value;
+        if (is_needed(f, need) && item == NULL)
+            return fa_fail(diag, FA_EINVAL, "problem: \"%s\" is missing", f->name);
+        if (f->required && need == FA_NEED_REQUIRED) {
+            int rc = fa_json_int(json, f->name, f->min, f->max, &value, "problem", diag);
+            if (rc != 0)
+                return rc;
+        }
+    }
+    return 0;
+}
+
+int fa_problem_from_strict_json(const cJSON *json, fa_need need, const char *beside,
+                                fa_problem *ret_problem, fa_diag *diag)
+{
+    fa_problem problem = {.operation = ret_problem->operation};
+    uint32_t given = 0;
+    int rc = read_operation(json, &problem, diag);
+    if (rc == 0)
+        rc = check_document(json, fa_operation_of(&problem), need, beside, diag);
+    if (rc == 0)
+        rc = read_values(json, &problem, &given, diag);
+    if (rc != 0)
+        return rc;
+    fa_problem_fill(&problem, given);
     rc = fa_problem_check(&problem, diag);
     if (rc == 0)
         *ret_problem = problem;

@@ -6,6 +6,7 @@
 #ifndef FA_BASE_PROBLEM_H
 #define FA_BASE_PROBLEM_H
 
+#include "buf.h"
 #include "operation.h"
 
 enum { FA_PROBLEM_KEY_MAX = 512, FA_CONFIG_TEXT_MAX = 768 };
@@ -44,6 +45,10 @@ void fa_problem_fill(fa_problem *problem, uint32_t given);
 /* The value of the field of this name as text ("bf16", "512", "true"); its name for a choice or the
  * digits in `room`. */
 const char *fa_field_text(const fa_field *field, int32_t value, char room[16]);
+/* For people, as in "fp16 · B 4 · H 8 · S 512 · D 64 · causal bottom-right", with `separator` for " · ";
+ * brief, as in "fp16 B4 H8 S512 D64 causal". */
+void fa_problem_words(fa_buf *out, const fa_problem *problem, const char *separator, bool brief);
+
 /* The value of this name among a choice's; -1: there is none. */
 int fa_field_choice(const fa_field *field, const char *name);
 
@@ -64,6 +69,17 @@ cJSON *fa_problem_to_json(const fa_problem *problem);
  * their defaults when the document names another operation than that of *ret_problem. FA_ENOTSUP: an
  * operation that is not known here. */
 int fa_problem_from_json(const cJSON *json, fa_problem *ret_problem, fa_diag *diag);
+
+/* Which fields a document must have; defaults stand for the others. */
+typedef enum fa_need {
+    FA_NEED_REQUIRED, /* those without a default: a plan's line */
+    FA_NEED_SIZES,    /* every integer that follows no other, with 0 for other kinds: a request */
+    FA_NEED_ALL       /* all but optional ones: an answer */
+} fa_need;
+/* A problem from a document that is held to what it says: a field that is needed and missing, or that the
+ * operation does not have, is refused, but for the key `beside` (may be NULL). */
+int fa_problem_from_strict_json(const cJSON *json, fa_need need, const char *beside,
+                                fa_problem *ret_problem, fa_diag *diag);
 
 /* A name that is an identifier in C and in SQL, shorter than FA_NAME_MAX. */
 bool fa_is_identifier(const char *name);

@@ -17,20 +17,11 @@ bool cli_gpu_is(const char *asked, const char *name)
 bool cli_filter_keeps(const cli_options *options, const fa_problem *is, const char *gpu)
 {
     const fa_problem *want = &options->problem;
-    const int32_t fields[][2] = {
-        {(int32_t)want->dtype, (int32_t)is->dtype},
-        {(int32_t)want->causal, (int32_t)is->causal},
-        {(int32_t)want->layout, (int32_t)is->layout},
-        {want->head_dim, is->head_dim},
-        {want->batch, is->batch},
-        {want->heads_q, is->heads_q},
-        {want->heads_kv, is->heads_kv},
-        {want->seq_q != CLI_UNSET ? want->seq_q : options->seq, is->seq_q},
-        {want->seq_k != CLI_UNSET ? want->seq_k : options->seq, is->seq_k},
-    };
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        if (fields[i][0] != CLI_UNSET && fields[i][0] != fields[i][1])
+    uint32_t given = options->given | options->given_also;
+    if ((given != 0 || options->operation != NULL) && fa_operation_of(is) != fa_operation_of(want))
+        return false;
+    for (int i = 0; i < FA_PROBLEM_VALUES; i++)
+        if ((given >> i & 1) && is->value[i] != want->value[i])
             return false;
-    return (is->want_lse || !want->want_lse) && (is->unaligned || !want->unaligned) &&
-           cli_gpu_is(options->gpu, gpu);
+    return cli_gpu_is(options->gpu, gpu);
 }

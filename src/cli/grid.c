@@ -2,6 +2,7 @@
 #include "grid.h"
 
 #include "error.h"
+#include "options_table.h"
 #include "problem.h"
 #include "text.h"
 
@@ -120,36 +121,27 @@ static int push_number(void *context, const char *option, const char *word, fa_d
     return rc;
 }
 
-/* `text` NULL leaves the one value `otherwise`. */
-static int read_numbers(const char *option, const char *text, int32_t low, int32_t high,
-                        int32_t otherwise, list *ret, fa_diag *diag)
-{
-    struct numbers numbers = {ret, low, high};
-    ret->count = 0;
-    if (text != NULL)
-        return each_word(option, text, push_number, &numbers, diag);
-    ret->value[ret->count++] = otherwise;
-    return 0;
-}
+struct names {
+    list *list;
+    const fa_field *field;
+};
 
-static int push_dtype(void *context, const char *option, const char *word, fa_diag *diag)
+static int push_name(void *context, const char *option, const char *word, fa_diag *diag)
 {
-    fa_dtype dtype;
-    if (fa_dtype_parse(word, &dtype) != 0)
-        return fail_word(option, word, "use fp16, bf16 or fp16,bf16", diag);
-    return push(context, option, (int)dtype, diag);
-}
-
-static int push_causal(void *context, const char *option, const char *word, fa_diag *diag)
-{
-    fa_causal causal;
-    if (strcmp(word, "both") == 0) {
-        int rc = push(context, option, FA_CAUSAL_NONE, diag);
-        return rc != 0 ? rc : push(context, option, FA_CAUSAL_BOTTOM_RIGHT, diag);
-    }
-    if (fa_causal_parse(word, &causal) != 0)
-        return fail_word(option, word, "use none, bottom-right, top-left or both", diag);
-    return push(context, option, (int)causal, diag);
+    struct names *names = context;
+    const fa_field *f = names->field;
+    if (f->both[0] != 0 && strcmp(word, "both") == 0)
+        return each_word(option, f->both, push_name, context, diag);
+    int value = fa_field_choice(f, word);
+    if (value >= 0)
+        return push(names->list, option, value, diag);
+    char advice[256] = "use ";
+    for (int i = 0; f->choice[i] != NULL; i++) /* "a, b or both" or "a, b or a,b" */
+        snprintf(advice + strlen(advice), sizeof advice - strlen(advice), "%s%s", i > 0 ? ", " : "",
+                 f->choice[i]);
+    snprintf(advice + strlen(advice), sizeof advice - strlen(advice), " or %s",
+             f->both[0] != 0 ? "both" : "several between commas");
+    return fail_word(option, word, advice, diag);
 }
 
 typedef struct gpu_names {
@@ -174,119 +166,99 @@ static int push_gpu(void *context, const char *option, const char *word, fa_diag
 }
 
 /* ---- the product ----------------------------------------------------------------------------*/
+enum { FOLLOWS = -1 }; /* in the list of a field that was not given and follows another */
+
 typedef struct lists {
     gpu_names gpu;
-    list seq, seq_k, batch, heads, heads_kv, head_dim, dtype, causal;
+    list field[FA_PROBLEM_VALUES];
     const cli_options *options;
+    const fa_operation *operation;
 } lists;
+
+static int read_list(const cli_options *o, const fa_operation *operation, int field, list *ret,
+                     fa_diag *diag)
+{
+    const fa_field *f = &operation->field[field];
+    const char *option = cli_sweep_option(operation, field), *text = o->sweep.values[field];
+    ret->count = 0;
+    if (option == NULL || text == NULL) {
+        ret->value[ret->count++] = option == NULL    ? o->problem.value[field]
+                                   : f->follows >= 0 ? FOLLOWS
+                                                     : f->preset;
+        return 0;
+    }
+    if (f->kind == FA_FIELD_CHOICE)
+        return each_word(option, text, push_name, &(struct names){ret, f}, diag);
+    /* What makes a problem empty is nothing to sweep. */
+    int32_t low = (f->length || f->nonempty) && f->min < 1 ? 1 : f->min;
+    return each_word(option, text, push_number, &(struct numbers){ret, low, f->max}, diag);
+}
 
 static int read_lists(const cli_options *o, lists *ret, fa_diag *diag)
 {
     int rc = 0;
     ret->options = o;
+    ret->operation = fa_operation_of(&o->problem);
     ret->gpu.count = 0;
-    ret->dtype.count = ret->causal.count = 0;
     if (o->sweep.gpu != NULL)
         rc = each_word("--gpu", o->sweep.gpu, push_gpu, &ret->gpu, diag);
     else
         ret->gpu.name[ret->gpu.count++][0] = 0;
-    if (rc == 0)
-        rc = read_numbers("--seq", o->sweep.seq, 1, INT32_MAX, 0, &ret->seq, diag);
-    if (rc == 0)
-        rc = read_numbers("--seq-k", o->sweep.seq_k, 1, INT32_MAX, 0, &ret->seq_k, diag);
-    if (rc == 0)
-        rc = read_numbers("--batch", o->sweep.batch, 1, INT32_MAX, 4, &ret->batch, diag);
-    if (rc == 0)
-        rc = read_numbers("--heads", o->sweep.heads, 1, 65535, 8, &ret->heads, diag);
-    if (rc == 0)
-        rc = read_numbers("--heads-kv", o->sweep.heads_kv, 1, 65535, 0, &ret->heads_kv, diag);
-    if (rc == 0)
-        rc = read_numbers("--head-dim", o->sweep.head_dim, 8, 256, 64, &ret->head_dim, diag);
-    if (rc == 0)
-        rc = each_word("--dtype", o->sweep.dtype != NULL ? o->sweep.dtype : "fp16", push_dtype,
-                       &ret->dtype, diag);
-    if (rc == 0)
-        rc = each_word("--causal", o->sweep.causal != NULL ? o->sweep.causal : "none",
-                       push_causal, &ret->causal, diag);
+    for (int i = 0; i < ret->operation->field_count && rc == 0; i++)
+        rc = read_list(o, ret->operation, i, &ret->field[i], diag);
     return rc;
 }
 
-/* One combination; 0 in heads_kv and seq_k: as many as heads, as seq. */
+/* One combination: what is derived from other fields, then the item. */
 static int add_one(const lists *l, const char *gpu, fa_problem problem, cli_grid *grid,
                    fa_diag *diag)
 {
-    const cli_options *o = l->options;
-    if (o->sweep.hidden > 0) {
-        if (o->sweep.hidden % problem.head_dim != 0 ||
-            o->sweep.hidden / problem.head_dim > 65535)
-            return fa_fail(diag, FA_EINVAL,
-                           "--hidden %d is not 1 to 65535 heads of --head-dim %d: use a multiple",
-                           o->sweep.hidden, problem.head_dim);
-        problem.heads_q = o->sweep.hidden / problem.head_dim;
+    const fa_operation *operation = l->operation;
+    for (int i = 0; i < operation->product_count; i++) {
+        const fa_product *product = &operation->product[i];
+        int32_t total = l->options->sweep.product[i], by = problem.value[product->by];
+        const char *field = cli_sweep_option(operation, product->field);
+        const char *other = cli_sweep_option(operation, product->by);
+        if (total > 0 && (by < 1 || total % by != 0))
+            return fa_fail(diag, FA_EINVAL, "%s %d is not a multiple of %s %d: %s is %s / %s",
+                           product->option, total, other, by, field, product->option, other);
+        if (total > 0)
+            problem.value[product->field] = total / by;
     }
-    if (o->sweep.tokens > 0) {
-        if (o->sweep.tokens % problem.seq_q != 0)
-            return fa_fail(diag, FA_EINVAL,
-                           "--tokens %d is not a multiple of --seq %d: a batch is tokens / "
-                           "sequence length",
-                           o->sweep.tokens, problem.seq_q);
-        problem.batch = o->sweep.tokens / problem.seq_q;
-    }
-    if (problem.heads_kv == 0)
-        problem.heads_kv = problem.heads_q;
-    if (problem.seq_k == 0)
-        problem.seq_k = problem.seq_q;
-    if (problem.heads_q % problem.heads_kv != 0)
-        return fa_fail(diag, FA_EINVAL, "--heads-kv %d does not divide %d heads: use a divisor",
-                       problem.heads_kv, problem.heads_q);
-    return cli_grid_add(grid, &problem, gpu, diag);
+    for (int i = 0; i < operation->field_count; i++)
+        if (problem.value[i] == FOLLOWS && operation->field[i].follows >= 0)
+            problem.value[i] = problem.value[operation->field[i].follows];
+    int rc = cli_problem_check(&problem, diag);
+    return rc == 0 ? cli_grid_add(grid, &problem, gpu, diag) : rc;
 }
 
-/* The i-th combination. The lists that decide the rendered source vary slowest, so that problems
- * that share cubins stand next to one another. */
-static fa_problem combination(const lists *l, int64_t i, const char **ret_gpu)
+/* The i-th combination, in the order in which sweeps vary fields; GPUs vary slowest of all. */
+static fa_problem combination(const lists *l, const int *order, int64_t i, const char **ret_gpu)
 {
-    fa_problem p = {.layout = l->options->problem.layout,
-                    .want_lse = l->options->problem.want_lse,
-                    .unaligned = l->options->problem.unaligned};
-    const struct {
-        const list *list;
-        int32_t *field;
-    } fast[] = {{&l->seq_k, &p.seq_k},       {&l->seq, &p.seq_q},
-                {&l->batch, &p.batch},       {&l->heads_kv, &p.heads_kv},
-                {&l->heads, &p.heads_q}};
-    for (size_t f = 0; f < sizeof fast / sizeof *fast; f++) {
-        *fast[f].field = fast[f].list->value[i % fast[f].list->count];
-        i /= fast[f].list->count;
+    fa_problem problem = {.operation = l->operation};
+    for (int at = l->operation->field_count - 1; at >= 0; at--) {
+        const list *list = &l->field[order[at]];
+        problem.value[order[at]] = list->value[i % list->count];
+        i /= list->count;
     }
-    p.causal = (fa_causal)l->causal.value[i % l->causal.count];
-    i /= l->causal.count;
-    p.dtype = (fa_dtype)l->dtype.value[i % l->dtype.count];
-    i /= l->dtype.count;
-    p.head_dim = l->head_dim.value[i % l->head_dim.count];
-    i /= l->head_dim.count;
     *ret_gpu = l->gpu.name[i];
-    return p;
+    return problem;
 }
 
 static int multiply(const lists *l, cli_grid *grid, fa_diag *diag)
 {
-    const int counts[] = {l->gpu.count,    l->seq.count,      l->seq_k.count,
-                          l->batch.count,  l->heads.count,    l->heads_kv.count,
-                          l->head_dim.count, l->dtype.count,  l->causal.count};
-    int64_t total = 1;
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-        total *= counts[i];
-        if (total > FA_SWEEP_ITEMS_MAX)
-            return fa_fail(diag, FA_EINVAL,
-                           "this grid has more than %d problems: shorten a list, or sweep it in "
-                           "parts",
-                           FA_SWEEP_ITEMS_MAX);
-    }
-    int rc = 0;
+    int order[FA_PROBLEM_VALUES], rc = 0;
+    int64_t total = l->gpu.count;
+    for (int i = 0; i < l->operation->field_count && total <= FA_SWEEP_ITEMS_MAX; i++)
+        total *= l->field[i].count;
+    if (total > FA_SWEEP_ITEMS_MAX)
+        return fa_fail(diag, FA_EINVAL,
+                       "this grid has more than %d problems: shorten a list, or sweep it in parts",
+                       FA_SWEEP_ITEMS_MAX);
+    fa_operation_order(l->operation, FA_ORDER_SWEEP, order);
     for (int64_t i = 0; i < total && rc == 0; i++) {
         const char *gpu;
-        fa_problem problem = combination(l, i, &gpu);
+        fa_problem problem = combination(l, order, i, &gpu);
         rc = add_one(l, gpu, problem, grid, diag);
     }
     return rc;
@@ -307,8 +279,7 @@ int cli_grid_add(cli_grid *grid, const fa_problem *problem, const char *gpu, fa_
     if (grid->count == FA_SWEEP_ITEMS_MAX)
         return fa_fail(diag, FA_EINVAL, "more than %d problems: sweep them in parts",
                        FA_SWEEP_ITEMS_MAX);
-    fa_sweep_item *grown = fa_grow(grid->item, &grid->capacity, (size_t)grid->count,
-                                   sizeof *grown);
+    fa_sweep_item *grown = fa_grow(grid->item, &grid->capacity, (size_t)grid->count, sizeof *grown);
     if (grown == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a grid");
     grid->item = grown;
@@ -316,31 +287,44 @@ int cli_grid_add(cli_grid *grid, const fa_problem *problem, const char *gpu, fa_
     return 0;
 }
 
+/* The options of fields that were typed, in the order of the help. */
+static void word_fields(const cli_options *o, const fa_operation *operation, fa_buf *text)
+{
+    int order[FA_PROBLEM_VALUES];
+    fa_operation_order(operation, FA_ORDER_OPTIONS, order);
+    for (int i = 0; i < operation->field_count; i++) {
+        const char *list = o->sweep.values[order[i]];
+        if (list != NULL)
+            fa_buf_printf(text, " %s %s", cli_sweep_option(operation, order[i]), list);
+        for (int p = 0; p < operation->product_count; p++)
+            if (operation->product[p].field == order[i] && o->sweep.product[p] > 0)
+                fa_buf_printf(text, " %s %d", operation->product[p].option, o->sweep.product[p]);
+    }
+    for (int i = 0; i < operation->field_count; i++) {
+        const fa_field *f = &operation->field[order[i]];
+        int32_t value = o->problem.value[order[i]];
+        char room[16];
+        if (cli_sweep_option(operation, order[i]) != NULL || value == f->preset)
+            continue;
+        fa_buf_printf(text, " %s", f->option);
+        if (f->kind != FA_FIELD_BOOLEAN)
+            fa_buf_printf(text, " %s", fa_field_text(f, value, room));
+    }
+}
+
 /* The options that were typed, each once; what stands for itself needs no quotes. */
 static void word_plan(const cli_options *o, cli_grid *grid)
 {
+    static const char *const efforts[] = {"cached", "predict", NULL, "patient"};
     const struct {
         const char *option, *text;
-        int32_t number;
-    } table[] = {{"--gpu", o->sweep.gpu, 0},           {"--plan", o->sweep.plan, 0},
-                 {"--seq", o->sweep.seq, 0},           {"--seq-k", o->sweep.seq_k, 0},
-                 {"--batch", o->sweep.batch, 0},       {"--tokens", NULL, o->sweep.tokens},
-                 {"--heads", o->sweep.heads, 0},       {"--hidden", NULL, o->sweep.hidden},
-                 {"--heads-kv", o->sweep.heads_kv, 0}, {"--head-dim", o->sweep.head_dim, 0},
-                 {"--dtype", o->sweep.dtype, 0},       {"--causal", o->sweep.causal, 0}};
-    static const char *const efforts[] = {"cached", "predict", NULL, "patient"};
+    } table[] = {{"--operation", o->operation}, {"--gpu", o->sweep.gpu}, {"--plan", o->sweep.plan}};
     fa_buf text = {0};
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (table[i].text != NULL)
             fa_buf_printf(&text, " %s %s", table[i].option, table[i].text);
-        else if (table[i].number > 0)
-            fa_buf_printf(&text, " %s %d", table[i].option, table[i].number);
-    }
-    if (o->problem.layout != FA_BHSD)
-        fa_buf_printf(&text, " --layout %s", fa_layout_name(o->problem.layout));
-    fa_buf_printf(&text, "%s%s%s%s", o->problem.want_lse ? " --lse" : "",
-                  o->problem.unaligned ? " --unaligned" : "", o->again ? " --again" : "",
-                  o->exact ? " --exact" : "");
+    word_fields(o, fa_operation_of(&o->problem), &text);
+    fa_buf_printf(&text, "%s%s", o->again ? " --again" : "", o->exact ? " --exact" : "");
     if (o->device > 0)
         fa_buf_printf(&text, " --device %d", o->device);
     if (efforts[o->effort] != NULL)
@@ -349,47 +333,68 @@ static void word_plan(const cli_options *o, cli_grid *grid)
     fa_buf_free(&text);
 }
 
+/* Whether there is any list, or a total that makes one. */
+static bool lists_given(const cli_options *o)
+{
+    bool given = false;
+    for (int i = 0; i < FA_PROBLEM_VALUES; i++)
+        given = given || o->sweep.values[i] != NULL;
+    for (int i = 0; i < FA_PRODUCTS_MAX; i++)
+        given = given || o->sweep.product[i] > 0;
+    return given;
+}
+
 bool cli_grid_given(const cli_options *o)
 {
-    return o->sweep.plan != NULL || o->sweep.seq != NULL || o->sweep.seq_k != NULL ||
-           o->sweep.batch != NULL || o->sweep.heads != NULL || o->sweep.heads_kv != NULL ||
-           o->sweep.head_dim != NULL || o->sweep.dtype != NULL || o->sweep.causal != NULL ||
-           o->sweep.tokens > 0 || o->sweep.hidden > 0;
+    return o->sweep.plan != NULL || lists_given(o);
+}
+
+/* A grid without a list that it needs, and lists that another option makes. */
+static int check_lists(const cli_options *o, const fa_operation *operation, fa_diag *diag)
+{
+    for (int i = 0; i < operation->field_count; i++) {
+        if (!operation->field[i].required || o->sweep.values[i] != NULL)
+            continue;
+        if (operation->sweep_example[0] == 0)
+            return fa_fail(diag, FA_EINVAL, "say what to sweep: add %s LIST, or --plan FILE",
+                           cli_sweep_option(operation, i));
+        return fa_fail(diag, FA_EINVAL,
+                       "say what to sweep, as in `fa-tune sweep %s`, or --plan FILE",
+                       operation->sweep_example);
+    }
+    for (int i = 0; i < operation->product_count; i++) {
+        const fa_product *product = &operation->product[i];
+        if (o->sweep.product[i] > 0 && o->sweep.values[product->field] != NULL)
+            return fa_fail(diag, FA_EINVAL, "%s and %s exclude one another", product->option,
+                           cli_sweep_option(operation, product->field));
+    }
+    return 0;
 }
 
 /* Options that cannot stand together, or not alone. */
 static int check(const cli_options *o, fa_diag *diag)
 {
-    cli_options rest = *o;
-    rest.sweep.plan = NULL;
-    if (o->sweep.plan != NULL && cli_grid_given(&rest))
+    if (o->sweep.plan != NULL && lists_given(o))
         return fa_fail(diag, FA_EINVAL,
                        "--plan brings its own problems: leave the grid's options out");
-    if (o->sweep.plan == NULL && o->sweep.seq == NULL)
-        return fa_fail(diag, FA_EINVAL,
-                       "say what to sweep, as in `fa-tune sweep --seq 512:16384:x2 --head-dim "
-                       "64,128`, or --plan FILE");
-    if (o->sweep.tokens > 0 && o->sweep.batch != NULL)
-        return fa_fail(diag, FA_EINVAL, "--tokens and --batch exclude one another");
-    if (o->sweep.hidden > 0 && o->sweep.heads != NULL)
-        return fa_fail(diag, FA_EINVAL, "--hidden and --heads exclude one another");
-    if (o->effort == FA_EFFORT_CACHED)
-        return fa_fail(diag, FA_EINVAL,
-                       "--effort cached tunes nothing: a sweep takes predict, measure or patient");
-    return 0;
+    int rc = o->sweep.plan == NULL ? check_lists(o, fa_operation_of(&o->problem), diag) : 0;
+    if (rc == 0 && o->effort == FA_EFFORT_CACHED)
+        rc = fa_fail(diag, FA_EINVAL,
+                     "--effort cached tunes nothing: a sweep takes predict, measure or patient");
+    return rc;
 }
 
 int cli_grid_make(const cli_options *options, cli_grid *ret_grid, fa_diag *diag)
 {
     cli_grid grid = {0};
     lists *l = calloc(1, sizeof *l);
-    int rc = l == NULL ? fa_fail(diag, FA_ENOMEM, "out of memory for a grid")
-                       : check(options, diag);
+    int rc =
+        l == NULL ? fa_fail(diag, FA_ENOMEM, "out of memory for a grid") : check(options, diag);
     if (rc == 0)
         rc = read_lists(options, l, diag);
     if (rc == 0 && options->sweep.plan != NULL)
-        rc = cli_plan_read(options->sweep.plan, (const char(*)[64])l->gpu.name, l->gpu.count,
-                           &grid, diag);
+        rc = cli_plan_read(options->sweep.plan, l->operation, (const char(*)[64])l->gpu.name,
+                           l->gpu.count, &grid, diag);
     else if (rc == 0)
         rc = multiply(l, &grid, diag);
     free(l);

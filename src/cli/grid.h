@@ -29,8 +29,9 @@ bool cli_grid_given(const cli_options *options);
 int cli_grid_add(cli_grid *grid, const fa_problem *problem, const char *gpu, fa_diag *diag);
 
 /* plan.c: the items of a file of JSON lines, each a problem or an object with a "problem", with "gpu"
- * beside it or not; lines without one are for each of the GPUs named. */
-int cli_plan_read(const char *path, const char (*gpus)[64], int gpu_count, cli_grid *grid,
+ * beside it or not; lines without one are for each of the GPUs named. Problems that name no operation
+ * are of this one. */
+int cli_plan_read(const char *path, const fa_operation *operation, const char (*gpus)[64], int gpu_count, cli_grid *grid,
                   fa_diag *diag);
 
 #endif

@@ -18,7 +18,8 @@ enum { EXIT_USAGE = 2 };
 static const cli_verb verbs[] = {
     {"tune",
      CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_EFFORT | CLI_GROUP_TUNE |
-         CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_TOP | CLI_GROUP_SERVER,
+         CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_TOP |
+         CLI_GROUP_SERVER,
      "find, prove and keep the fastest kernel for a problem (the default verb)",
      "Compiles the problem's whole space for the GPU, proves each kernel and times it where the\n"
      "GPU is here; elsewhere a model ranks the compiled kernels and the answer says \"predicted\".\n"
@@ -102,7 +103,8 @@ static const cli_verb verbs[] = {
      "problem back; a worker that dies is missed after FA_TUNE_LEASE seconds (30), and the problem\n"
      "goes to another. How problems are tuned is said by who enqueued them.\n",
      cli_worker},
-    {"queue", CLI_GROUP_QUEUE | CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON,
+    {"queue",
+     CLI_GROUP_QUEUE | CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON,
      "how the fleet's queue stands: what is done, who holds what",
      "Refused are results that came too late: their worker had not been heard of for so long that\n"
      "the problem was another's.\n\n"
@@ -161,15 +163,16 @@ static void overview(fa_buf *out)
         fa_buf_printf(out, "  %-8s  %s\n", verbs[i].name, verbs[i].summary);
     fa_buf_text(out, "  help      this text, or `fa-tune help VERB`\n\n"
                      "Options of tune (fa-tune VERB --help tells those of the others):\n\n");
-    cli_options_help(verbs[0].groups, out);
-    fa_buf_text(out, "\nExit status: 0 done, 1 failed, 2 asked wrongly, 130 stopped by Ctrl-C.\n"
-                     "Environment: FA_TUNE_STORE, FA_TUNE_LOCAL_STORE, FA_TUNE_LEASE, FA_TUNE_SYSTEM, "
-                     "FA_TUNE_SERVER, FA_TUNE_TOKEN_FILE, FA_TUNE_TEMPLATES, FA_TUNE_NVRTC, "
-                     "FA_TUNE_LIBCUDA, FA_TUNE_WORKER.\n");
+    cli_options_help(verbs[0].groups, fa_operation_of(NULL), out);
+    fa_buf_text(out,
+                "\nExit status: 0 done, 1 failed, 2 asked wrongly, 130 stopped by Ctrl-C.\n"
+                "Environment: FA_TUNE_STORE, FA_TUNE_LOCAL_STORE, FA_TUNE_LEASE, FA_TUNE_SYSTEM, "
+                "FA_TUNE_SERVER, FA_TUNE_TOKEN_FILE, FA_TUNE_TEMPLATES, FA_TUNE_NVRTC, "
+                "FA_TUNE_LIBCUDA, FA_TUNE_WORKER.\n");
 }
 
 /* Help of one verb, or of all for NULL, on stdout. */
-static int help(const cli_verb *verb)
+static int help(const cli_verb *verb, const fa_operation *operation)
 {
     fa_buf out = {0};
     if (verb == NULL) {
@@ -179,7 +182,7 @@ static int help(const cli_verb *verb)
         if (verb->details[0] != 0)
             fa_buf_printf(&out, "\n%s", verb->details);
         fa_buf_text(&out, "\n");
-        cli_options_help(verb->groups, &out);
+        cli_options_help(verb->groups, operation, &out);
     }
     int status = cli_write(&out);
     fa_buf_free(&out);
@@ -189,10 +192,11 @@ static int help(const cli_verb *verb)
 static int help_on(int count, char **arguments)
 {
     const cli_verb *verb = count > 0 ? find_verb(arguments[0]) : NULL;
-    char *serve_help[] = {(char *)(uintptr_t)"--help"};
+    char *serve_help[] = {(char *)(uintptr_t) "--help"};
     if (count > 0 && verb == NULL)
         return unknown_verb(arguments[0]);
-    return verb != NULL && verb->run == NULL ? cli_serve(1, serve_help) : help(verb);
+    return verb != NULL && verb->run == NULL ? cli_serve(1, serve_help)
+                                             : help(verb, fa_operation_of(NULL));
 }
 
 int cli_version(const cli_options *options)
@@ -223,7 +227,7 @@ int main(int count, char **arguments)
     if (strcmp(arguments[1], "help") == 0)
         return help_on(count - 2, arguments + 2);
     if (strcmp(arguments[1], "--help") == 0 || strcmp(arguments[1], "-h") == 0)
-        return help(NULL);
+        return help(NULL, NULL);
     if (arguments[1][0] != '-') {
         verb = find_verb(arguments[1]);
         if (verb == NULL)
@@ -234,5 +238,5 @@ int main(int count, char **arguments)
         return cli_serve(count - first, arguments + first);
     if (cli_options_parse(verb, count - first, arguments + first, &options, &diag) != 0)
         return cli_error(EXIT_USAGE, &diag);
-    return options.help ? help(verb) : verb->run(&options);
+    return options.help ? help(verb, options.problem.operation) : verb->run(&options);
 }

@@ -25,17 +25,22 @@ bool cli_parse_digits(const char *text, uint64_t *ret)
     return true;
 }
 
-static int set_integer(const cli_option_spec *spec, const char *text, int32_t *ret, fa_diag *diag)
+/* `field` NULL: an option that is no field of a problem. */
+static int set_integer(const cli_option_spec *spec, const fa_field *field, const char *text,
+                       int32_t *ret, fa_diag *diag)
 {
     uint64_t value = 0;
-    char typed[CLI_SHORT_SIZE];
-    bool eights = spec->offset == CLI_AT(problem.head_dim);
-    if (!cli_parse_digits(text, &value) || value < (uint64_t)spec->low ||
-        value > (uint64_t)spec->high || (eights && value % 8 != 0))
-        return fa_fail(diag, FA_EINVAL, "%s \"%s\": use a %s from %lld to %lld%s", spec->name,
-                       cli_text_short(text, typed), eights ? "multiple of 8" : "whole number",
-                       (long long)spec->low, (long long)spec->high,
-                       eights ? " (pad the tensors)" : "");
+    int64_t low = field != NULL ? field->min : spec->low,
+            high = field != NULL ? field->max : spec->high;
+    char typed[CLI_SHORT_SIZE], kind[40] = "whole number";
+    bool steps = field != NULL && field->multiple > 1, hint = field != NULL && field->hint[0] != 0;
+    if (steps)
+        snprintf(kind, sizeof kind, "multiple of %d", field->multiple);
+    if (!cli_parse_digits(text, &value) || value > INT32_MAX || (int64_t)value < low ||
+        (int64_t)value > high || (steps && value % (uint64_t)field->multiple != 0))
+        return fa_fail(diag, FA_EINVAL, "%s \"%s\": use a %s from %lld to %lld%s%s%s", spec->name,
+                       cli_text_short(text, typed), kind, (long long)low, (long long)high,
+                       hint ? " (" : "", hint ? field->hint : "", hint ? ")" : "");
     *ret = (int32_t)value;
     return 0;
 }
@@ -94,31 +99,33 @@ static int set_seconds(const cli_option_spec *spec, const char *text, double *re
     double value = 0, scale = unit == 's' ? 1 : unit == 'm' ? 60 : unit == 'h' ? 3600 : 0;
     if (!(scale > 0) || !parse_decimal(text, length - 1, (double)spec->high / scale, &value) ||
         !(value > 0))
-        return fa_fail(diag, FA_EINVAL,
-                       "%s \"%s\": use a time of at most a year with its unit, as in 90s, 30m or 2h",
-                       spec->name, cli_text_short(text, typed));
+        return fa_fail(
+            diag, FA_EINVAL,
+            "%s \"%s\": use a time of at most a year with its unit, as in 90s, 30m or 2h",
+            spec->name, cli_text_short(text, typed));
     *ret = value * scale;
     return 0;
 }
 
-static int set_choice(const cli_option_spec *spec, const char *text, void *ret, fa_diag *diag)
+/* Every enum of the API is stored as 32 bits. */
+static int set_choice(const cli_option_spec *spec, const char *const *choices, const char *text,
+                      void *ret, fa_diag *diag)
 {
-    for (int i = 0; spec->choices[i] != NULL; i++) {
-        if (text[0] != 0 && strcmp(spec->choices[i], text) == 0) {
-            unsigned value = (unsigned)i; /* every enum of the API is stored as an unsigned */
-            memcpy(ret, &value, sizeof value);
+    for (int32_t i = 0; choices[i] != NULL; i++) {
+        if (text[0] != 0 && strcmp(choices[i], text) == 0) {
+            memcpy(ret, &i, sizeof i);
             return 0;
         }
     }
     fa_buf list = {0};
-    int first = spec->choices[0][0] == 0; /* the value of what is not given has no name */
-    for (int i = first; spec->choices[i] != NULL; i++)
+    int first = choices[0][0] == 0; /* the value of what is not given has no name */
+    for (int i = first; choices[i] != NULL; i++)
         fa_buf_printf(&list, "%s%s",
-                      i == first                     ? ""
-                      : spec->choices[i + 1] != NULL ? ", "
-                                                     : " or ",
-                      spec->choices[i]);
-    const char *near = cli_nearest(text, spec->choices + first);
+                      i == first               ? ""
+                      : choices[i + 1] != NULL ? ", "
+                                               : " or ",
+                      choices[i]);
+    const char *near = cli_nearest(text, choices + first);
     char typed[CLI_SHORT_SIZE];
     cli_text_short(text, typed);
     int rc = near != NULL
@@ -130,9 +137,39 @@ static int set_choice(const cli_option_spec *spec, const char *text, void *ret, 
     return rc;
 }
 
-_Static_assert(sizeof(fa_dtype) == sizeof(unsigned) && sizeof(fa_causal) == sizeof(unsigned) &&
-                   sizeof(fa_layout) == sizeof(unsigned) && sizeof(fa_effort) == sizeof(unsigned),
-               "set_choice stores an unsigned");
+_Static_assert(sizeof(fa_effort) == sizeof(int32_t), "set_choice stores 32 bits");
+
+static int set_field(const cli_option_spec *spec, const char *text, cli_options *options,
+                     fa_diag *diag)
+{
+    int index = cli_option_field(spec);
+    const fa_field *field = &fa_operation_of(&options->problem)->field[index];
+    int32_t *value = &options->problem.value[index];
+    options->given |= 1u << index;
+    if (field->kind == FA_FIELD_INTEGER)
+        return set_integer(spec, field, text, value, diag);
+    if (field->kind == FA_FIELD_CHOICE)
+        return set_choice(spec, field->choice, text, value, diag);
+    *value = 1;
+    return 0;
+}
+
+/* Sets every field that names this option and that no option of its own has set. */
+static int set_also(const cli_option_spec *spec, const char *text, cli_options *options,
+                    fa_diag *diag)
+{
+    const fa_operation *operation = fa_operation_of(&options->problem);
+    int32_t value = 0;
+    int rc = set_integer(spec, &operation->field[cli_option_field(spec)], text, &value, diag);
+    for (int i = 0; rc == 0 && i < operation->field_count; i++) {
+        if (strcmp(operation->field[i].also, spec->name) != 0)
+            continue;
+        options->given_also |= 1u << i;
+        if (!(options->given >> i & 1))
+            options->problem.value[i] = value;
+    }
+    return rc;
+}
 
 int cli_option_set(const cli_option_spec *spec, const char *text, cli_options *options,
                    fa_diag *diag)
@@ -143,7 +180,7 @@ int cli_option_set(const cli_option_spec *spec, const char *text, cli_options *o
         *(bool *)field = true;
         return 0;
     case KIND_INTEGER:
-        return set_integer(spec, text, (int32_t *)(void *)field, diag);
+        return set_integer(spec, NULL, text, (int32_t *)(void *)field, diag);
     case KIND_SEED:
         return set_seed(spec, text, (uint64_t *)(void *)field, diag);
     case KIND_DECIMAL:
@@ -156,8 +193,14 @@ int cli_option_set(const cli_option_spec *spec, const char *text, cli_options *o
         *(const char **)(void *)field = text;
         return 0;
     case KIND_CHOICE:
-    case KIND_CAUSAL:
-        return set_choice(spec, text, field, diag);
+        return set_choice(spec, spec->choices, text, field, diag);
+    case KIND_FIELD:
+        return set_field(spec, text, options, diag);
+    case KIND_ALSO:
+        return set_also(spec, text, options, diag);
+    case KIND_HERE_VALUES:
+    case KIND_HERE_FLAGS:
+        break;
     }
     return FA_EINVAL;
 }

@@ -11,16 +11,14 @@
 #include "text.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* A choice's index is its value. */
-static const char *const dtypes[] = {"fp16", "bf16", NULL};
-static const char *const causals[] = {"none", "bottom-right", "top-left", NULL};
-static const char *const layouts[] = {"bhsd", "bshd", NULL};
 static const char *const formats[] = {"", "html", "md", "csv", "json", NULL};
 static const char *const efforts[] = {"cached", "predict", "measure", "patient", NULL};
 
-enum { ANY_VERB = 1 << 30, PROBLEM = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER };
+enum { ANY_VERB = 1 << 30, PROBLEM = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP };
 
 #define AT CLI_AT
 
@@ -29,46 +27,9 @@ static const cli_option_spec specs[] = {
      "GPU type, present or not (fa-tune gpus lists them)"},
     {"--device", CLI_GROUP_DEVICE, KIND_INTEGER, AT(device), 0, 1023, NULL, "N",
      "CUDA ordinal of the device here, where --gpu names none (0)"},
-    {"--seq", PROBLEM, KIND_INTEGER, AT(seq), 0, INT32_MAX, NULL, "N",
-     "sequence length of queries and keys"},
-    {"--seq-q", PROBLEM, KIND_INTEGER, AT(problem.seq_q), 0, INT32_MAX, NULL, "N",
-     "sequence length of the queries alone"},
-    {"--seq-k", PROBLEM, KIND_INTEGER, AT(problem.seq_k), 0, INT32_MAX, NULL, "N",
-     "sequence length of keys and values alone"},
-    {"--batch", PROBLEM, KIND_INTEGER, AT(problem.batch), 0, INT32_MAX, NULL, "N",
-     "batch size (4)"},
-    {"--heads", PROBLEM, KIND_INTEGER, AT(problem.heads_q), 1, 65535, NULL, "N",
-     "query heads (8)"},
-    {"--heads-kv", PROBLEM, KIND_INTEGER, AT(problem.heads_kv), 1, 65535, NULL, "N",
-     "key and value heads, a divisor of --heads (as many)"},
-    {"--head-dim", PROBLEM, KIND_INTEGER, AT(problem.head_dim), 8, 256, NULL, "N",
-     "elements per head, a multiple of 8 up to 256 (64)"},
-    {"--dtype", PROBLEM, KIND_CHOICE, AT(problem.dtype), 0, 0, dtypes, "fp16|bf16",
-     "element type (fp16)"},
-    {"--causal", PROBLEM, KIND_CAUSAL, AT(problem.causal), 0, 0, causals, "[WHERE]",
-     "mask anchored bottom-right (also when WHERE is left out) or top-left (none)"},
     {"--gpu", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.gpu), 0, 0, NULL, "LIST",
      "GPU types, as in L4,A100,H100 (the device here)"},
-    {"--seq", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.seq), 0, 0, NULL, "LIST",
-     "sequence lengths, as in 512,1024 or 512:16384:x2 or 512:2048:+512"},
-    {"--seq-k", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.seq_k), 0, 0, NULL, "LIST",
-     "lengths of keys and values (each as --seq)"},
-    {"--batch", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.batch), 0, 0, NULL, "LIST",
-     "batch sizes (4)"},
-    {"--tokens", CLI_GROUP_SWEEP, KIND_INTEGER, AT(sweep.tokens), 1, INT32_MAX, NULL, "N",
-     "instead of --batch: each batch is N / sequence length"},
-    {"--heads", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.heads), 0, 0, NULL, "LIST",
-     "query heads (8)"},
-    {"--hidden", CLI_GROUP_SWEEP, KIND_INTEGER, AT(sweep.hidden), 8, INT32_MAX, NULL, "N",
-     "instead of --heads: N / head dimension of them"},
-    {"--heads-kv", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.heads_kv), 0, 0, NULL, "LIST",
-     "key and value heads (as many as query heads)"},
-    {"--head-dim", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.head_dim), 0, 0, NULL, "LIST",
-     "elements per head (64)"},
-    {"--dtype", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.dtype), 0, 0, NULL, "LIST",
-     "fp16, bf16 or fp16,bf16 (fp16)"},
-    {"--causal", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.causal), 0, 0, NULL, "LIST",
-     "none, bottom-right, top-left, or both: none and bottom-right (none)"},
+    {.kind = KIND_HERE_VALUES},
     {"--plan", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.plan), 0, 0, NULL, "FILE",
      "problems from JSON lines instead of a grid"},
     {"--time", CLI_GROUP_SWEEP, KIND_SECONDS, AT(sweep.seconds), 0, 31536000, NULL, "TIME",
@@ -89,13 +50,9 @@ static const cli_option_spec specs[] = {
      "only list the sweeps in the store"},
     {"--margin", CLI_GROUP_COMPARE, KIND_DECIMAL, AT(margin), 0, 1000, NULL, "PERCENT",
      "how much slower still passes (5)"},
-    {"--layout", PROBLEM | CLI_GROUP_SWEEP, KIND_CHOICE, AT(problem.layout), 0, 0, layouts,
-     "bhsd|bshd",
-     "order of dimensions while measuring (bhsd)"},
-    {"--lse", PROBLEM | CLI_GROUP_SWEEP, KIND_FLAG, AT(problem.want_lse), 0, 0, NULL, NULL,
-     "with the log-sum-exp written"},
-    {"--unaligned", PROBLEM | CLI_GROUP_SWEEP, KIND_FLAG, AT(problem.unaligned), 0, 0, NULL, NULL,
-     "for pointers or strides that are not multiples of 16 bytes"},
+    {.kind = KIND_HERE_FLAGS},
+    {"--operation", PROBLEM, KIND_TEXT, AT(operation), 0, 0, NULL, "NAME",
+     "what is to be computed, where --templates brings other operations (attn_fwd)"},
     {"--exact", CLI_GROUP_PROBLEM | CLI_GROUP_SWEEP, KIND_FLAG, AT(exact), 0, 0, NULL, NULL,
      "these very lengths, not the bucket that stands for them"},
     {"--why", CLI_GROUP_WHY, KIND_FLAG, AT(why), 0, 0, NULL, NULL,
@@ -137,8 +94,7 @@ static const cli_option_spec specs[] = {
      "only tell what would change"},
     {"--out", CLI_GROUP_KEYGEN, KIND_TEXT, AT(bundle.out), 0, 0, NULL, "FILE",
      "where the secret key goes (fa-tune/key in the configuration directory)"},
-    {"--name", CLI_GROUP_TRUST, KIND_TEXT, AT(bundle.name), 0, 0, NULL, "NAME",
-     "whose key it is"},
+    {"--name", CLI_GROUP_TRUST, KIND_TEXT, AT(bundle.name), 0, 0, NULL, "NAME", "whose key it is"},
     {"--store", CLI_GROUP_STORE, KIND_TEXT, AT(store), 0, 0, NULL, "FILE",
      "store file (FA_TUNE_STORE, else fa-tune/store.db in the cache directory)"},
     {"--server", CLI_GROUP_SERVER, KIND_TEXT, AT(server), 0, 0, NULL, "ADDRESS",
@@ -152,37 +108,53 @@ static const cli_option_spec specs[] = {
     {"--quiet", CLI_GROUP_QUIET, KIND_FLAG, AT(quiet), 0, 0, NULL, NULL,
      "nothing on stderr but errors"},
     {"--help", ANY_VERB, KIND_FLAG, AT(help), 0, 0, NULL, NULL, "this text"},
+    {"--enqueue", CLI_GROUP_SWEEP, KIND_FLAG, AT(fleet.enqueue), 0, 0, NULL, NULL,
+     "enter the sweep into the fleet's queue for its workers, and return"},
+    {"--once", CLI_GROUP_WORKER, KIND_FLAG, AT(fleet.once), 0, 0, NULL, NULL,
+     "end after one problem"},
+    {"--idle-exit", CLI_GROUP_WORKER, KIND_SECONDS, AT(fleet.idle_exit_s), 0, 31536000, NULL,
+     "TIME", "end when there was nothing to do for so long: 90s, 30m, 2h (never)"},
+    {"--follow", CLI_GROUP_QUEUE, KIND_FLAG, AT(fleet.follow), 0, 0, NULL, NULL,
+     "tell how it goes on until nothing is left to do"},
+    {"--stop", CLI_GROUP_QUEUE, KIND_TEXT, AT(fleet.stop), 0, 0, NULL, "KEY",
+     "take this sweep out of the workers' hands until it is enqueued again"},
 };
 
-static const struct {
-    const cli_option_spec *spec;
-    const size_t *count;
-} tables[] = {
-    {specs, &(const size_t){sizeof specs / sizeof *specs}},
-    {cli_options_fleet, &cli_options_fleet_count},
-};
-enum { TABLES = sizeof tables / sizeof *tables, OPTIONS_MOST = 160 };
+/* Every option of the command line, in the order of its help. */
+typedef struct all_options {
+    cli_problem_options problem;
+    const cli_option_spec *spec[sizeof specs / sizeof *specs + CLI_PROBLEM_OPTIONS_MAX];
+    size_t count;
+} all_options;
 
-/* Each option in turn, from *at = 0 on; NULL: there are no more. */
-static const cli_option_spec *next_spec(size_t *at)
+static void list_options(const fa_operation *operation, all_options *ret_all)
 {
-    size_t index = (*at)++;
-    for (size_t t = 0; t < TABLES; t++) {
-        if (index < *tables[t].count)
-            return &tables[t].spec[index];
-        index -= *tables[t].count;
+    cli_problem_options *problem = &ret_all->problem;
+    cli_problem_options_make(operation, problem);
+    ret_all->count = 0;
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
+        bool values = specs[i].kind == KIND_HERE_VALUES, flags = specs[i].kind == KIND_HERE_FLAGS;
+        if (!values && !flags)
+            ret_all->spec[ret_all->count++] = &specs[i];
+        for (size_t row = values ? 0 : problem->flags;
+             (values && row < problem->flags) || (flags && row < problem->count); row++)
+            ret_all->spec[ret_all->count++] = &problem->row[row].spec;
     }
-    return NULL;
 }
 
-static int fail_unknown(const cli_verb *verb, const char *argument, size_t length, fa_diag *diag)
+static bool takes(unsigned groups, const cli_option_spec *spec)
 {
-    const char *names[OPTIONS_MOST + 1];
-    const cli_option_spec *spec;
+    return spec->group == ANY_VERB || (spec->group & groups) != 0;
+}
+
+static int fail_unknown(const cli_verb *verb, const all_options *all, const char *argument,
+                        size_t length, fa_diag *diag)
+{
+    const char *names[sizeof all->spec / sizeof *all->spec + 1];
     size_t count = 0;
-    for (size_t at = 0; (spec = next_spec(&at)) != NULL;)
-        if (count < OPTIONS_MOST && (spec->group == ANY_VERB || (spec->group & verb->groups)))
-            names[count++] = spec->name;
+    for (size_t i = 0; i < all->count; i++)
+        if (takes(verb->groups, all->spec[i]))
+            names[count++] = all->spec[i]->name;
     names[count] = NULL;
     char name[256], typed[CLI_SHORT_SIZE];
     snprintf(name, sizeof name, "%.*s", (int)(length < 255 ? length : 255), argument);
@@ -200,13 +172,15 @@ static int fail_unknown(const cli_verb *verb, const char *argument, size_t lengt
 }
 
 /* The option of that name, the verb's own where several verbs have one. */
-static const cli_option_spec *find(const cli_verb *verb, const char *argument, size_t length)
+static const cli_option_spec *find(const cli_verb *verb, const all_options *all,
+                                   const char *argument, size_t length)
 {
-    const cli_option_spec *other = NULL, *spec;
-    for (size_t at = 0; (spec = next_spec(&at)) != NULL;) {
+    const cli_option_spec *other = NULL;
+    for (size_t i = 0; i < all->count; i++) {
+        const cli_option_spec *spec = all->spec[i];
         if (strlen(spec->name) != length || memcmp(spec->name, argument, length) != 0)
             continue;
-        if (spec->group == ANY_VERB || (spec->group & verb->groups))
+        if (takes(verb->groups, spec))
             return spec;
         other = spec;
     }
@@ -234,8 +208,8 @@ static const char *next_operand(const cli_verb *verb, const cli_options *options
 }
 
 /* Parses one option at arguments[*at] and steps over it and its value. */
-static int parse_one(const cli_verb *verb, int count, char **arguments, int *at,
-                     cli_options *options, fa_diag *diag)
+static int parse_one(const cli_verb *verb, const all_options *all, int count, char **arguments,
+                     int *at, cli_options *options, fa_diag *diag)
 {
     const char *argument = arguments[*at], *equals = strchr(argument, '=');
     size_t length = equals != NULL ? (size_t)(equals - argument) : strlen(argument);
@@ -249,29 +223,33 @@ static int parse_one(const cli_verb *verb, int count, char **arguments, int *at,
         (*at)++;
         return 0;
     }
-    const cli_option_spec *spec = find(verb, argument, length);
+    const cli_option_spec *spec = find(verb, all, argument, length);
     if (spec == NULL)
-        return fail_unknown(verb, argument, length, diag);
-    if (spec->group != ANY_VERB && !(spec->group & verb->groups))
+        return fail_unknown(verb, all, argument, length, diag);
+    if (!takes(verb->groups, spec))
         return fa_fail(diag, FA_EINVAL, "`fa-tune %s` does not take %s: see `fa-tune %s --help`",
                        verb->name, spec->name, verb->name);
     (*at)++;
-    options->problem_given = options->problem_given ||
-                             (spec->group & (CLI_GROUP_PROBLEM | CLI_GROUP_DEVICE)) != 0;
+    options->problem_given =
+        options->problem_given || (spec->group & (CLI_GROUP_PROBLEM | CLI_GROUP_DEVICE)) != 0;
     options->effort_given = options->effort_given || spec->offset == AT(effort);
     char typed[CLI_SHORT_SIZE];
-    if (spec->kind == KIND_FLAG && equals != NULL)
+    const fa_field *field = spec->kind == KIND_FIELD
+                                ? &fa_operation_of(&options->problem)->field[cli_option_field(spec)]
+                                : NULL;
+    bool flag = spec->kind == KIND_FLAG || (field != NULL && field->kind == FA_FIELD_BOOLEAN);
+    if (flag && equals != NULL)
         return fa_fail(diag, FA_EINVAL, "%s takes no value: leave \"%s\" out", spec->name,
                        cli_text_short(equals, typed));
-    if (spec->kind == KIND_FLAG)
+    if (flag)
         return cli_option_set(spec, NULL, options, diag);
     if (equals != NULL)
         return cli_option_set(spec, equals + 1, options, diag);
     /* A negative number is a value, so that its sentence is about the number. */
     bool follows = *at < count && (arguments[*at][0] != '-' ||
                                    (arguments[*at][1] >= '0' && arguments[*at][1] <= '9'));
-    if (spec->kind == KIND_CAUSAL && !follows)
-        return cli_option_set(spec, causals[FA_CAUSAL_BOTTOM_RIGHT], options, diag);
+    if (field != NULL && field->bare[0] != 0 && !follows)
+        return cli_option_set(spec, field->bare, options, diag);
     if (!follows)
         return fa_fail(diag, FA_EINVAL, "%s needs a value: %s %s", spec->name, spec->name,
                        spec->value);
@@ -281,7 +259,6 @@ static int parse_one(const cli_verb *verb, int count, char **arguments, int *at,
 /* What no single option can tell: lengths that are missing, options that exclude one another. */
 static int complete(const cli_verb *verb, cli_options *options, fa_diag *diag)
 {
-    fa_problem *problem = &options->problem;
     const char *missing = next_operand(verb, options);
     if (missing != NULL && missing[0] != '[')
         return fa_fail(diag, FA_EINVAL, "`fa-tune %s` needs %s: see `fa-tune %s --help`",
@@ -291,7 +268,8 @@ static int complete(const cli_verb *verb, cli_options *options, fa_diag *diag)
                        "--gpu and --device exclude one another: --gpu names a "
                        "type, --device a device of this machine");
     if (options->server != NULL && options->templates != NULL)
-        return fa_fail(diag, FA_EINVAL, "--server and --templates exclude one another: a service has "
+        return fa_fail(diag, FA_EINVAL,
+                       "--server and --templates exclude one another: a service has "
                        "templates of its own");
     if (!(verb->groups & CLI_GROUP_PROBLEM))
         return 0;
@@ -306,65 +284,66 @@ static int complete(const cli_verb *verb, cli_options *options, fa_diag *diag)
                    ? 0
                    : fa_fail(diag, FA_EINVAL,
                              "`fa-tune %s` takes a problem only with --why: add it", verb->name);
-    if (problem->seq_q < 0)
-        problem->seq_q = options->seq;
-    if (problem->seq_k < 0)
-        problem->seq_k = options->seq;
-    if (problem->seq_q < 0 && problem->seq_k < 0)
-        return fa_fail(diag, FA_EINVAL,
-                       "the sequence length is missing: add --seq N, as in "
-                       "`fa-tune --gpu L4 --seq 512`");
-    if (problem->seq_q < 0 || problem->seq_k < 0)
-        return fa_fail(diag, FA_EINVAL, "%s is missing: give it beside %s, or --seq for both",
-                       problem->seq_q < 0 ? "--seq-q" : "--seq-k",
-                       problem->seq_q < 0 ? "--seq-k" : "--seq-q");
-    if (problem->heads_kv < 0)
-        problem->heads_kv = problem->heads_q;
-    if (problem->heads_q % problem->heads_kv != 0)
-        return fa_fail(diag, FA_EINVAL,
-                       "--heads-kv %d does not divide --heads %d: use one of its "
-                       "divisors",
-                       problem->heads_kv, problem->heads_q);
-    return fa_problem_check(problem, diag);
+    return cli_problem_complete(options, diag);
+}
+
+/* The value of an option wherever it stands, before the others can be understood; NULL: not given. */
+static const char *find_value(const char *name, int count, char **arguments)
+{
+    const char *value = NULL;
+    size_t length = strlen(name);
+    for (int i = 0; i < count; i++) {
+        if (strncmp(arguments[i], name, length) != 0)
+            continue;
+        if (arguments[i][length] == '=')
+            value = arguments[i] + length + 1;
+        else if (arguments[i][length] == 0 && i + 1 < count)
+            value = arguments[i + 1];
+    }
+    return value;
+}
+
+/* Whose problems the other options speak of; operations of a directory of templates count. */
+static int choose_operation(int count, char **arguments, const fa_operation **ret_operation,
+                            fa_diag *diag)
+{
+    const char *name = find_value("--operation", count, arguments);
+    const char *templates = find_value("--templates", count, arguments);
+    if (templates == NULL)
+        templates = getenv("FA_TUNE_TEMPLATES");
+    int rc = templates != NULL ? fa_operation_load(templates, diag) : 0;
+    *ret_operation = fa_operation_of(NULL);
+    return rc == 0 && name != NULL ? fa_operation_find(name, ret_operation, diag) : rc;
 }
 
 int cli_options_parse(const cli_verb *verb, int count, char **arguments, cli_options *ret_options,
                       fa_diag *diag)
 {
-    cli_options options = {
-        .device = -1,
-        .seq = -1,
-        .problem =
-            {.head_dim = 64, .batch = 4, .heads_q = 8, .heads_kv = -1, .seq_q = -1, .seq_k = -1},
-        .effort = FA_EFFORT_MEASURE,
-        .margin = 5,
-    };
-    if (verb->groups & CLI_GROUP_FILTER)
-        options.problem = (fa_problem){.dtype = (fa_dtype)CLI_UNSET,
-                                       .causal = (fa_causal)CLI_UNSET,
-                                       .layout = (fa_layout)CLI_UNSET,
-                                       .head_dim = CLI_UNSET,
-                                       .batch = CLI_UNSET,
-                                       .heads_q = CLI_UNSET,
-                                       .heads_kv = CLI_UNSET,
-                                       .seq_q = CLI_UNSET,
-                                       .seq_k = CLI_UNSET};
+    static all_options all;
+    cli_options options = {.device = -1, .effort = FA_EFFORT_MEASURE, .margin = 5};
+    int rc = choose_operation(count, arguments, &options.problem.operation, diag);
+    if (rc != 0)
+        return rc;
+    fa_problem_fill(&options.problem, 0);
+    list_options(options.problem.operation, &all);
     for (int at = 0; at < count;) {
-        int rc = parse_one(verb, count, arguments, &at, &options, diag);
+        rc = parse_one(verb, &all, count, arguments, &at, &options, diag);
         if (rc != 0)
             return rc;
     }
-    int rc = options.help ? 0 : complete(verb, &options, diag);
+    rc = options.help ? 0 : complete(verb, &options, diag);
     if (rc == 0)
         *ret_options = options;
     return rc;
 }
 
-void cli_options_help(unsigned groups, fa_buf *out)
+void cli_options_help(unsigned groups, const fa_operation *operation, fa_buf *out)
 {
-    const cli_option_spec *spec;
-    for (size_t at = 0; (spec = next_spec(&at)) != NULL;) {
-        if (spec->group != ANY_VERB && !(spec->group & groups))
+    static all_options all;
+    list_options(operation, &all);
+    for (size_t i = 0; i < all.count; i++) {
+        const cli_option_spec *spec = all.spec[i];
+        if (!takes(groups, spec))
             continue;
         char left[64];
         snprintf(left, sizeof left, "%s %s", spec->name, spec->value != NULL ? spec->value : "");

@@ -9,7 +9,7 @@
 #define FA_CLI_OPTIONS_H
 
 #include "buf.h"
-#include "fa_types.h"
+#include "operation.h"
 
 enum {
     CLI_GROUP_PROBLEM = 1, /* what is to be computed */
@@ -21,7 +21,7 @@ enum {
     CLI_GROUP_QUIET = 64,  /* what stderr gets */
     CLI_GROUP_JSON = 128,
     CLI_GROUP_TOP = 256,
-    CLI_GROUP_WHY = 512, /* --why: the problem is needed with it, and refused without */
+    CLI_GROUP_WHY = 512,        /* --why: the problem is needed with it, and refused without */
     CLI_GROUP_FILTER = 1 << 14, /* problems to keep: what is not given stays unset */
     CLI_GROUP_REPORT = 1 << 15, /* --format, --out */
     CLI_GROUP_EXPORT = 1 << 16,
@@ -38,18 +38,23 @@ enum {
 };
 
 enum { CLI_OPERANDS_MAX = 2 };
-enum { CLI_FORMAT_UNSET = 0, CLI_FORMAT_HTML, CLI_FORMAT_MARKDOWN, CLI_FORMAT_CSV, CLI_FORMAT_JSON };
-/* A field of a filter that was not given: -1 in each of the problem's numbers and enums. */
-#define CLI_UNSET (-1)
-
+enum {
+    CLI_FORMAT_UNSET = 0,
+    CLI_FORMAT_HTML,
+    CLI_FORMAT_MARKDOWN,
+    CLI_FORMAT_CSV,
+    CLI_FORMAT_JSON
+};
 typedef struct cli_options {
     bool help;
-    const char *gpu; /* NULL: the device here */
-    int32_t device;  /* -1: not given */
-    fa_problem problem;
-    int32_t seq; /* -1: not given; seq_q, seq_k and heads_kv of the problem likewise */
+    const char *gpu;       /* NULL: the device here */
+    int32_t device;        /* -1: not given */
+    const char *operation; /* NULL: the default one */
+    fa_problem problem;    /* of that operation; defaults stand for what was not given */
+    uint32_t given;        /* bit i: field i of the problem was */
+    uint32_t given_also;   /* by an option of several fields; one of its own has precedence */
     fa_effort effort;
-    bool effort_given; /* not the default */
+    bool effort_given;  /* not the default */
     bool problem_given; /* any option of it, or of the device */
     bool again, exact, why, quiet, json, no_progress;
     int32_t jobs;                               /* 0: one per core */
@@ -59,13 +64,13 @@ typedef struct cli_options {
     const char *store, *templates, *server;
     unsigned format; /* CLI_FORMAT_… */
     const char *out; /* file; NULL: stdout */
-    struct { /* of export, import, keygen and trust */
+    struct {         /* of export, import, keygen and trust */
         const char *out, *key, *records, *from_records, *name;
         bool predict, no_signature, allow_unsigned, dry_run;
     } bundle;
-    struct { /* of a sweep: lists as they were typed, NULL where not */
-        const char *gpu, *seq, *seq_k, *batch, *heads, *heads_kv, *head_dim, *dtype, *causal;
-        int32_t tokens, hidden; /* 0: not given */
+    struct { /* of a sweep: lists as they were typed, by field, NULL where not */
+        const char *gpu, *values[FA_PROBLEM_VALUES];
+        int32_t product[FA_PRODUCTS_MAX]; /* 0: not given */
         const char *plan, *baseline;
         double seconds, cost, price; /* 0: not given */
         int32_t trials;
@@ -73,10 +78,10 @@ typedef struct cli_options {
     } sweep;
     struct { /* of a fleet's queue */
         bool enqueue, once, follow;
-        const char *stop; /* a sweep's key, or its beginning */
+        const char *stop;   /* a sweep's key, or its beginning */
         double idle_exit_s; /* 0: not given */
     } fleet;
-    double margin; /* of compare, in percent */
+    double margin;                         /* of compare, in percent */
     const char *operand[CLI_OPERANDS_MAX]; /* what stands beside the options */
     int operands;
 } cli_options;
@@ -98,7 +103,7 @@ int cli_options_parse(const cli_verb *verb, int count, char **arguments, cli_opt
  * 64 bits; *ret is then left alone. */
 bool cli_parse_digits(const char *text, uint64_t *ret);
 
-/* Appends one line per option of these groups. */
-void cli_options_help(unsigned groups, fa_buf *out);
+/* Appends one line per option of these groups, with the operation's own. */
+void cli_options_help(unsigned groups, const fa_operation *operation, fa_buf *out);
 
 #endif

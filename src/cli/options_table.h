@@ -15,7 +15,11 @@ typedef enum cli_option_kind {
     KIND_SECONDS, /* double in (0, high] from "90s", "30m" or "2h" */
     KIND_TEXT,    /* const char *, not empty */
     KIND_CHOICE,  /* an enum, one of `choices` */
-    KIND_CAUSAL   /* like CHOICE, with bottom-right when no value follows */
+    KIND_FIELD,   /* a field of the problem */
+    KIND_ALSO,    /* every field of the problem that names it */
+    /* In the table of options, where the operation's stand: those of values and lists, of flags. */
+    KIND_HERE_VALUES,
+    KIND_HERE_FLAGS
 } cli_option_kind;
 
 typedef struct cli_option_spec {
@@ -29,14 +33,36 @@ typedef struct cli_option_spec {
     const char *help;
 } cli_option_spec;
 
+/* Index of the field whose value an option of KIND_FIELD or KIND_ALSO sets. */
+int cli_option_field(const cli_option_spec *spec);
+
 #define CLI_AT(field) offsetof(cli_options, field)
 
 /* Reads a value's text into its field; text is NULL for a flag (option_value.c). */
 int cli_option_set(const cli_option_spec *spec, const char *text, cli_options *options,
                    fa_diag *diag);
 
-/* Of working on a fleet's queue (options_fleet.c). */
-extern const cli_option_spec cli_options_fleet[];
-extern const size_t cli_options_fleet_count;
+/* The options that an operation's fields make (options_problem.c). */
+enum { CLI_PROBLEM_OPTIONS_MAX = 3 * FA_PROBLEM_VALUES + FA_PRODUCTS_MAX };
+typedef struct cli_problem_options {
+    struct {
+        cli_option_spec spec;
+        char value[128], help[320];
+    } row[CLI_PROBLEM_OPTIONS_MAX];
+    size_t count;
+    size_t flags; /* rows from here on stand at KIND_HERE_FLAGS */
+} cli_problem_options;
+void cli_problem_options_make(const fa_operation *operation, cli_problem_options *ret_options);
+
+/* Values that were not given become their defaults; FA_EINVAL for those that must be given. */
+int cli_problem_complete(cli_options *options, fa_diag *diag);
+/* fa_problem_check(), with the options' names where one field must divide another. */
+int cli_problem_check(const fa_problem *problem, fa_diag *diag);
+
+/* The option that gives a sweep the list of this field's values; NULL: it has one value. */
+const char *cli_sweep_option(const fa_operation *operation, int field);
+
+/* Whether the field is the first of those that its option of several fields sets. */
+bool cli_leads_also(const fa_operation *operation, int field);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sweep_progress.h"
 
+#include "problem.h"
 #include "text.h"
 
 #include <inttypes.h>
@@ -41,14 +42,7 @@ void cli_text_item(fa_buf *out, const fa_sweep_item *item, bool with_gpu)
 /* fp16 B32 H32 S512 D64 causal */
 static void text_brief(fa_buf *out, const fa_sweep_item *item, bool with_gpu)
 {
-    const fa_problem *p = &item->problem;
-    fa_buf_printf(out, "%s B%d H%d", fa_name_of_dtype(p->dtype), p->batch, p->heads_q);
-    if (p->heads_kv != p->heads_q)
-        fa_buf_printf(out, "/%d", p->heads_kv);
-    fa_buf_printf(out, " S%d", p->seq_q);
-    if (p->seq_k != p->seq_q)
-        fa_buf_printf(out, "/%d", p->seq_k);
-    fa_buf_printf(out, " D%d%s", p->head_dim, p->causal != FA_CAUSAL_NONE ? " causal" : "");
+    fa_problem_words(out, &item->problem, " ", true);
     if (with_gpu) {
         fa_buf_text(out, " ");
         cli_text_safe(out, item->gpu[0] != 0 ? item->gpu : "here");

@@ -2,6 +2,7 @@
 #include "text.h"
 
 #include "error.h"
+#include "problem.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -96,30 +97,15 @@ void cli_text_seconds(fa_buf *out, double seconds)
 
 void cli_text_problem(fa_buf *out, const fa_problem *p)
 {
-    fa_buf_printf(out, "attention forward %s ", symbols->dot);
+    fa_buf_printf(out, "%s %s ", fa_operation_of(p)->title, symbols->dot);
     cli_text_problem_short(out, p);
 }
 
 void cli_text_problem_short(fa_buf *out, const fa_problem *p)
 {
-    const char *dot = symbols->dot;
-    fa_buf_printf(out, "%s %s B %d %s H %d", fa_dtype_name(p->dtype), dot, p->batch, dot,
-                  p->heads_q);
-    if (p->heads_kv != p->heads_q)
-        fa_buf_printf(out, "/%d", p->heads_kv);
-    if (p->seq_q == p->seq_k)
-        fa_buf_printf(out, " %s S %d", dot, p->seq_q);
-    else
-        fa_buf_printf(out, " %s Sq %d Sk %d", dot, p->seq_q, p->seq_k);
-    fa_buf_printf(out, " %s D %d", dot, p->head_dim);
-    if (p->causal != FA_CAUSAL_NONE)
-        fa_buf_printf(out, " %s causal %s", dot, fa_causal_name(p->causal));
-    if (p->layout != FA_BHSD)
-        fa_buf_printf(out, " %s %s", dot, fa_layout_name(p->layout));
-    if (p->want_lse)
-        fa_buf_printf(out, " %s LSE", dot);
-    if (p->unaligned)
-        fa_buf_printf(out, " %s unaligned", dot);
+    char separator[8];
+    snprintf(separator, sizeof separator, " %s ", symbols->dot);
+    fa_problem_words(out, p, separator, false);
 }
 
 void cli_text_gpu(fa_buf *out, const fa_gpu *gpu)
