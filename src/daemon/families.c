@@ -4,9 +4,11 @@
 #include "error.h"
 #include "hash.h"
 #include "json.h"
+#include "operation.h"
+#include "problem.h"
 #include "query.h"
 #include "reply.h"
-#include "store.h"
+#include "tuners.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -166,6 +168,7 @@ void serve_families_clean(const serve_service *service)
 /* ---- a family that a client sends -------------------------------------------------------------*/
 struct sent_family {
     const serve_service *service;
+    fa_problem problem; /* some problem of its operation */
     char name[NAME_BYTES], id[FA_HASH_HEX];
     bool known; /* it was here already */
 };
@@ -188,15 +191,11 @@ static int ignore_trial(void *context, int32_t rank, const fa_trial *trial)
 
 /* Whether the folder holds a family: it is read as a tune would read it, for some problem. A family
  * that is not for this problem may be right all the same. */
-static int check_family(const serve_service *service, const char *folder, fa_diag *diag)
+static int check_family(const struct sent_family *sent, const char *folder, fa_diag *diag)
 {
     fa_tuner *tuner = NULL;
-    fa_request request = {
-        .size = sizeof request,
-        .gpu = "L4",
-        .problem = {
-            .head_dim = 64, .batch = 1, .heads_q = 1, .heads_kv = 1, .seq_q = 128, .seq_k = 128}};
-    int rc = open_templates(service, folder, &tuner, diag);
+    fa_request request = {.size = sizeof request, .gpu = "L4", .problem = sent->problem};
+    int rc = open_templates(sent->service, folder, &tuner, diag);
     if (rc == 0)
         rc = fa_explain(tuner, &request, ignore_trial, NULL, NULL, diag);
     fa_close(&tuner);
@@ -217,7 +216,7 @@ static int make(const struct sent_family *sent, const char *folder, const char *
     if (rc == 0)
         rc = write_file(made, sent->name, ".cu", source, diag);
     if (rc == 0)
-        rc = check_family(sent->service, made, diag);
+        rc = check_family(sent, made, diag);
     if (rc == 0 && rename(made, folder) != 0 && errno != EEXIST && errno != ENOTEMPTY)
         rc = fa_fail(diag, FA_EIO, "the family cannot be kept: %s", strerror(errno));
     remove_folder(made); /* gone already where it was moved */
@@ -248,6 +247,26 @@ static int keep(struct sent_family *sent, const char *manifest, const char *sour
     return rc;
 }
 
+/* A problem of the manifest's operation whose lengths are ordinary and whose rest is as by default. */
+static int some_problem(const cJSON *manifest, fa_problem *ret_problem, fa_diag *diag)
+{
+    enum { LENGTH = 128 };
+    const cJSON *name = cJSON_GetObjectItemCaseSensitive(manifest, "operation");
+    fa_problem problem = {0};
+    uint32_t given = 0;
+    int rc = cJSON_IsString(name) ? fa_operation_find(name->valuestring, &problem.operation, diag)
+                                  : 0; /* its absence is found with the rest of the manifest */
+    const fa_operation *operation = fa_operation_of(&problem);
+    for (int i = 0; rc == 0 && i < operation->field_count; i++)
+        if (operation->field[i].length) {
+            problem.value[i] = LENGTH;
+            given |= 1u << i;
+        }
+    fa_problem_fill(&problem, given);
+    *ret_problem = problem;
+    return rc == FA_ENOTSUP ? FA_EINVAL : rc;
+}
+
 static int take_parts(struct sent_family *sent, const cJSON *json, fa_diag *diag)
 {
     static const char where[] = "family";
@@ -268,6 +287,8 @@ static int take_parts(struct sent_family *sent, const cJSON *json, fa_diag *diag
                        "the family's name takes 1 to %d of a-z, 0-9 and _, and begins "
                        "with a letter",
                        NAME_BYTES - 1);
+    if (rc == 0)
+        rc = some_problem(manifest, &sent->problem, diag);
     if (rc != 0)
         return rc;
     char *text = cJSON_PrintUnformatted(manifest);

@@ -259,7 +259,7 @@ int serve_job_start(serve_job *job, const char *body, size_t size, const fa_gpu 
     int rc = serve_runner_get(service, job->runner, &runner, diag);
     if (rc == 0) {
         job->given = true;
-        serve_worker_submit(runner->worker, &job->task);
+        serve_thread_submit(runner->thread, &job->task);
     }
     return rc;
 }

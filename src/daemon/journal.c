@@ -131,11 +131,11 @@ static int take_folder(serve_journal *journal, DIR **ret_folder, fa_diag *diag)
                    FOLDERS, journal->folder);
 }
 
-static void load(serve_task *task, serve_worker *worker)
+static void load(serve_task *task, serve_thread *thread)
 {
     struct loading *loading = (struct loading *)task;
     DIR *folder = NULL;
-    (void)worker;
+    (void)thread;
     loading->rc = take_folder(loading->journal, &folder, &loading->diag);
     if (loading->rc != 0 || folder == NULL)
         return;
@@ -172,7 +172,7 @@ void serve_journal_load(serve_journal *journal, size_t limit, serve_journal_load
                                 .limit = limit,
                                 .loaded = when_loaded,
                                 .context = context};
-    serve_worker_submit(journal->worker, &loading->task);
+    serve_thread_submit(journal->thread, &loading->task);
 }
 
 /* ---- writing --------------------------------------------------------------------------------*/
@@ -187,10 +187,10 @@ struct writing {
     void *context;
 };
 
-static void write_file(serve_task *task, serve_worker *worker)
+static void write_file(serve_task *task, serve_thread *thread)
 {
     struct writing *writing = (struct writing *)task;
-    (void)worker;
+    (void)thread;
     if (writing->shut)
         writing->error = EPERM;
     else if (writing->written != NULL)
@@ -244,7 +244,7 @@ bool serve_journal_add(serve_journal *journal, const serve_journal_entry *entry,
     }
     writing->written = when_written;
     writing->context = context;
-    serve_worker_submit(journal->worker, &writing->task);
+    serve_thread_submit(journal->thread, &writing->task);
     return true;
 }
 
@@ -252,5 +252,5 @@ void serve_journal_remove(serve_journal *journal, const char *id)
 {
     struct writing *writing = new_writing(journal, id);
     if (writing != NULL)
-        serve_worker_submit(journal->worker, &writing->task);
+        serve_thread_submit(journal->thread, &writing->task);
 }

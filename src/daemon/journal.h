@@ -11,12 +11,12 @@
 #ifndef FA_DAEMON_JOURNAL_H
 #define FA_DAEMON_JOURNAL_H
 
-#include "worker.h"
+#include "thread.h"
 
 enum { SERVE_ID_SIZE = 33 };
 
 typedef struct serve_journal {
-    serve_worker *worker;
+    serve_thread *thread;
     char folder[1100];
     int lock;  /* held while this process lives; -1 */
     bool shut; /* nothing is written: the directory is not to be trusted, or another daemon's */

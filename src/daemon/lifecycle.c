@@ -8,7 +8,7 @@
 #include "pending.h"
 #include "routes.h"
 #include "runner.h"
-#include "store.h"
+#include "tuners.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ struct start {
     fa_diag diag;
 };
 
-static void start(serve_service *service, void (*work)(serve_task *task, serve_worker *worker),
+static void start(serve_service *service, void (*work)(serve_task *task, serve_thread *thread),
                   void (*done)(serve_task *task))
 {
     struct start *start = calloc(1, sizeof *start);
@@ -35,24 +35,24 @@ static void start(serve_service *service, void (*work)(serve_task *task, serve_w
     start->task.work = work;
     start->task.done = done;
     start->service = service;
-    serve_worker_submit(service->lookup, &start->task);
+    serve_thread_submit(service->lookup, &start->task);
 }
 
-static void open_store(serve_task *task, serve_worker *worker)
+static void open_store(serve_task *task, serve_thread *thread)
 {
     struct start *start = (struct start *)task;
     fa_options options;
-    (void)worker;
+    (void)thread;
     serve_tuner_options(start->service->settings, &options);
     start->rc = fa_open(&options, &start->service->tuner, &start->diag);
 }
 
-static void find_devices(serve_task *task, serve_worker *worker)
+static void find_devices(serve_task *task, serve_thread *thread)
 {
     serve_service *service = ((struct start *)task)->service;
-    (void)worker;
+    (void)thread;
     serve_families_clean(service);
-    serve_store_find_devices(service);
+    serve_find_devices(service);
 }
 
 static void devices_found(serve_task *task)
@@ -145,13 +145,13 @@ static void tick(uv_timer_t *timer)
 
 static int start_threads(serve_service *service, fa_diag *diag)
 {
-    static const serve_worker_calls lookup = {serve_store_watch, serve_store_close,
-                                              serve_service_worker_ended, false};
-    static const serve_worker_calls journal = {NULL, NULL, serve_service_worker_ended, true};
-    int rc = serve_worker_start(service->queue, &lookup, service, &service->lookup, diag);
+    static const serve_thread_calls lookup = {serve_tuner_watch, serve_tuner_close,
+                                              serve_service_thread_ended, false};
+    static const serve_thread_calls journal = {NULL, NULL, serve_service_thread_ended, true};
+    int rc = serve_thread_start(service->queue, &lookup, service, &service->lookup, diag);
     if (rc == 0)
-        rc = serve_worker_start(service->queue, &journal, service, &service->journal.worker, diag);
-    service->workers = rc == 0 ? 2 : 0;
+        rc = serve_thread_start(service->queue, &journal, service, &service->journal.thread, diag);
+    service->threads = rc == 0 ? 2 : 0;
     return rc;
 }
 
@@ -218,14 +218,14 @@ void serve_service_stop(serve_service *service)
     serve_http_drain(service->http);
     for (int i = 0; i < SERVE_RUNNERS; i++)
         if (service->runner[i] != NULL)
-            serve_worker_stop(service->runner[i]->worker);
-    serve_worker_stop(service->lookup);
+            serve_thread_stop(service->runner[i]->thread);
+    serve_thread_stop(service->lookup);
     serve_pending_expire(service, INT64_MAX);
 }
 
 bool serve_service_stopped(const serve_service *service)
 {
-    return service->stopping && service->workers == 0;
+    return service->stopping && service->threads == 0;
 }
 
 static void timer_closed(uv_handle_t *handle)
@@ -242,16 +242,17 @@ void serve_service_close(serve_service **service)
     serve_loop_queue_close(&s->queue);
     for (int i = 0; i < SERVE_RUNNERS; i++)
         if (s->runner[i] != NULL) {
-            serve_worker_free(&s->runner[i]->worker);
+            serve_thread_free(&s->runner[i]->thread);
             free(s->runner[i]);
         }
-    serve_worker_free(&s->lookup);
-    serve_worker_free(&s->journal.worker);
+    serve_thread_free(&s->lookup);
+    serve_thread_free(&s->journal.thread);
     if (s->journal.lock >= 0)
         close(s->journal.lock);
     serve_pending_free(s);
     serve_jobs_free(s);
     serve_cache_free(&s->cache);
+    serve_page_drop(&s->openapi);
     uv_close((uv_handle_t *)&s->tick, timer_closed); /* which frees the service */
     *service = NULL;
 }

@@ -9,6 +9,7 @@
 #include "error.h"
 #include "listen.h"
 #include "log.h"
+#include "openapi.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -272,6 +273,12 @@ int main(int count, char **arguments)
     if (program.settings.version) {
         printf("fa-tune %s\n", fa_version());
         return 0;
+    }
+    if (program.settings.openapi) {
+        char *text = serve_openapi_text();
+        int rc = text != NULL ? puts(text) : EOF;
+        free(text);
+        return rc == EOF || fflush(stdout) != 0;
     }
     serve_log_setup((serve_level)program.settings.log_level, program.settings.log_format == 1);
     signal(SIGPIPE, SIG_IGN);

@@ -4,7 +4,7 @@
 #include "error.h"
 #include "jobs.h"
 #include "list.h"
-#include "lookup.h"
+#include "pending_lookup.h"
 #include "reply.h"
 
 #include <stdio.h>
@@ -267,7 +267,7 @@ static void look_up(serve_pending *pending)
     pending->task.done = looked_up;
     pending->when = serve_cache_now(pending->service->cache);
     pending->service->counts.lookups++;
-    serve_worker_submit(pending->service->lookup, &pending->task);
+    serve_thread_submit(pending->service->lookup, &pending->task);
 }
 
 int64_t serve_pending_different(const serve_service *service)

@@ -5,7 +5,7 @@
 #include "problem.h"
 #include "query.h"
 #include "reply.h"
-#include "store.h"
+#include "tuners.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -165,7 +165,7 @@ static int list_gpus(serve_query *query, fa_diag *diag)
     fa_gpu gpu;
     const char *refused;
     (void)diag;
-    serve_store_find_devices(service);
+    serve_find_devices(service);
     for (int i = 0; i < service->device_count; i++)
         add_gpu(devices, &service->device[i], NULL);
     for (int32_t i = 0; fa_gpu_type(i, &gpu, &refused) == 0; i++)

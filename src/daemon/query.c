@@ -2,17 +2,17 @@
 #include "query.h"
 
 #include "reply.h"
-#include "store.h"
+#include "tuners.h"
 
 #include <stdlib.h>
 
 /* A query that finds the store broken asks again, once it has been opened anew. */
-static void work_on(serve_task *task, serve_worker *worker)
+static void work_on(serve_task *task, serve_thread *thread)
 {
     serve_query *query = (serve_query *)task;
-    (void)worker;
+    (void)thread;
     query->rc = query->work(query, &query->diag);
-    if (serve_store_reopen(query->service, query->rc)) {
+    if (serve_tuner_reopen(query->service, query->rc)) {
         fa_buf_clear(&query->text);
         query->rc = query->work(query, &query->diag);
     }
@@ -68,5 +68,5 @@ void serve_query_submit(serve_service *service, serve_exchange *exchange, const 
         copy->status = MHD_HTTP_OK;
     if (exchange != NULL)
         serve_waiters_add(&copy->client, exchange, 0);
-    serve_worker_submit(service->lookup, &copy->task);
+    serve_thread_submit(service->lookup, &copy->task);
 }

@@ -61,9 +61,14 @@ static void get_metrics(serve_service *service, serve_exchange *exchange, const 
 
 static void get_openapi(serve_service *service, serve_exchange *exchange, const char *part)
 {
-    (void)service;
     (void)part;
-    reply_text(exchange, MHD_HTTP_OK, "application/json", serve_openapi);
+    int operations = serve_openapi_operations();
+    if (service->openapi == NULL || service->openapi_operations != operations) {
+        serve_page_drop(&service->openapi);
+        service->openapi = serve_page_json(serve_openapi_text());
+        service->openapi_operations = operations;
+    }
+    serve_reply(exchange, MHD_HTTP_OK, service->openapi);
 }
 
 static void get_jobs(serve_service *service, serve_exchange *exchange, const char *part)

@@ -5,7 +5,7 @@
 #include "error.h"
 #include "families.h"
 #include "reply.h"
-#include "store.h"
+#include "tuners.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -63,7 +63,7 @@ static int tune(serve_job *job, serve_runner *runner, fa_diag *diag)
         rc = fa_tune(*tuner, &request, &answer, diag);
     if (rc == 0)
         return serve_kernel_text(*tuner, &answer, &job->result, diag);
-    if (*tuner != NULL && serve_store_is_broken(*tuner, rc))
+    if (*tuner != NULL && serve_tuner_is_broken(*tuner, rc))
         fa_close(tuner);
     return rc;
 }
@@ -71,7 +71,7 @@ static int tune(serve_job *job, serve_runner *runner, fa_diag *diag)
 /* ---- sweeps ---------------------------------------------------------------------------------*/
 struct sweeping {
     serve_job *job;
-    serve_worker *worker;
+    serve_thread *thread;
 };
 
 static int sweep_event(void *context, const fa_sweep_progress *progress)
@@ -84,14 +84,14 @@ static int sweep_event(void *context, const fa_sweep_progress *progress)
                 (progress->tune != NULL && worth_telling(job, progress->tune));
     if (tell && fa_sweep_event_write(progress, &text, NULL) == 0)
         serve_job_post_event(job, ends ? "item" : "progress", text);
-    while (ends && !atomic_load(&job->cancel) && serve_worker_run_interleaved(sweeping->worker))
+    while (ends && !atomic_load(&job->cancel) && serve_thread_run_interleaved(sweeping->thread))
         continue;
     return atomic_load(&job->cancel);
 }
 
 static int sweep(serve_job *job, serve_runner *runner, fa_diag *diag)
 {
-    struct sweeping sweeping = {job, runner->worker};
+    struct sweeping sweeping = {job, runner->thread};
     fa_sweep result = {0};
     char *text = NULL;
     fa_sweep_request request = job->sweep;
@@ -100,7 +100,7 @@ static int sweep(serve_job *job, serve_runner *runner, fa_diag *diag)
     int rc = need_tuner(runner, &runner->sweeper, diag);
     if (rc == 0)
         rc = fa_run_sweep(runner->sweeper, &request, &result, diag);
-    if (rc != 0 && runner->sweeper != NULL && serve_store_is_broken(runner->sweeper, rc))
+    if (rc != 0 && runner->sweeper != NULL && serve_tuner_is_broken(runner->sweeper, rc))
         fa_close(&runner->sweeper);
     if (rc == 0)
         rc = fa_sweep_write(&result, &text, diag);
@@ -116,7 +116,7 @@ static int sweep(serve_job *job, serve_runner *runner, fa_diag *diag)
 }
 
 /* ---- runners --------------------------------------------------------------------------------*/
-void serve_runner_work(serve_task *task, serve_worker *worker)
+void serve_runner_work(serve_task *task, serve_thread *thread)
 {
     serve_job *job = (serve_job *)task;
     if (atomic_exchange(&job->taken, true))
@@ -126,7 +126,7 @@ void serve_runner_work(serve_task *task, serve_worker *worker)
         return;
     }
     serve_job_post_start(job);
-    serve_runner *runner = serve_worker_context(worker);
+    serve_runner *runner = serve_thread_context(thread);
     int (*run)(serve_job * job, serve_runner * runner, fa_diag * diag) =
         job->kind == SERVE_TUNE ? tune : sweep;
     job->code = run(job, runner, &job->message);
@@ -149,24 +149,24 @@ static void runner_end(void *context)
 static void runner_ended(void *context)
 {
     serve_runner *runner = context;
-    serve_service_worker_ended(runner->service);
+    serve_service_thread_ended(runner->service);
 }
 
 int serve_runner_get(serve_service *service, int index, serve_runner **ret_runner, fa_diag *diag)
 {
-    static const serve_worker_calls calls = {NULL, runner_end, runner_ended, false};
+    static const serve_thread_calls calls = {NULL, runner_end, runner_ended, false};
     if (service->runner[index] == NULL) {
         serve_runner *runner = calloc(1, sizeof *runner);
         if (runner == NULL)
             return fa_fail(diag, FA_ENOMEM, "out of memory for a thread");
         runner->service = service;
-        int rc = serve_worker_start(service->queue, &calls, runner, &runner->worker, diag);
+        int rc = serve_thread_start(service->queue, &calls, runner, &runner->thread, diag);
         if (rc != 0) {
             free(runner);
             return rc;
         }
         service->runner[index] = runner;
-        service->workers++;
+        service->threads++;
     }
     *ret_runner = service->runner[index];
     return 0;

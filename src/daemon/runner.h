@@ -11,7 +11,7 @@
 
 typedef struct serve_runner {
     serve_service *service;
-    serve_worker *worker;
+    serve_thread *thread;
     fa_tuner *tuner, *sweeper; /* the thread's */
     serve_family_tuner family;
 } serve_runner;
@@ -19,6 +19,6 @@ typedef struct serve_runner {
 /* The runner of this index, whose thread is started when it is first asked for. */
 int serve_runner_get(serve_service *service, int index, serve_runner **ret_runner, fa_diag *diag);
 /* A job's serve_task.work. */
-void serve_runner_work(serve_task *task, serve_worker *worker);
+void serve_runner_work(serve_task *task, serve_thread *thread);
 
 #endif

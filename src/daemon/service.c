@@ -33,10 +33,10 @@ void serve_refuse(serve_service *service, serve_exchange *exchange, const char *
 }
 
 /* The journal ends last: the others' last jobs are taken out of it. */
-void serve_service_worker_ended(void *context)
+void serve_service_thread_ended(void *context)
 {
     serve_service *service = context;
-    service->workers--;
-    if (service->stopping && service->workers == 1)
-        serve_worker_stop(service->journal.worker);
+    service->threads--;
+    if (service->stopping && service->threads == 1)
+        serve_thread_stop(service->journal.thread);
 }

@@ -15,7 +15,7 @@
 #include "http.h"
 #include "journal.h"
 #include "settings.h"
-#include "worker.h"
+#include "thread.h"
 
 enum {
     SERVE_DEVICES_MAX = 16,
@@ -45,11 +45,13 @@ struct serve_service {
     const serve_settings *settings;
     serve_http *http;
     serve_loop_queue *queue;
-    serve_worker *lookup;
+    serve_thread *lookup;
     serve_journal journal;
     struct serve_runner *runner[SERVE_RUNNERS];
-    int workers; /* threads that have not ended */
+    int threads; /* threads that have not ended */
     serve_cache *cache;
+    serve_page *openapi; /* once it was asked for, with as many operations */
+    int openapi_operations;
     struct serve_pending *pending;
     struct serve_job *jobs;     /* newest first */
     int live_jobs, live_sweeps; /* that have not ended */
@@ -86,6 +88,6 @@ bool serve_service_is_ready(const serve_service *service);
 /* Asks a client to come back, and counts it. */
 void serve_refuse(serve_service *service, serve_exchange *exchange, const char *message);
 /* A thread has ended; on the loop's. */
-void serve_service_worker_ended(void *service);
+void serve_service_thread_ended(void *service);
 
 #endif

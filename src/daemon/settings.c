@@ -80,6 +80,8 @@ static const setting table[] = {
     {"allow-user-templates", KIND_FLAG, AT(allow_user_templates), 0, 0, NULL, NULL,
      "compile kernel families that clients send, in a sandbox"},
     {"help", KIND_FLAG, AT(help), 0, 0, NULL, NULL, "this text"},
+    {"openapi", KIND_FLAG, AT(openapi), 0, 0, NULL, NULL,
+     "the description of what is served, as GET /openapi.json gives it"},
     {"version", KIND_FLAG, AT(version), 0, 0, NULL, NULL, "the version"},
 };
 #undef AT
@@ -237,7 +239,7 @@ int serve_settings_read(int count, char **arguments, serve_settings *ret_setting
     int rc = read_environment(ret_settings, diag);
     if (rc == 0)
         rc = read_flags(count, arguments, ret_settings, diag);
-    if (rc != 0 || ret_settings->help || ret_settings->version)
+    if (rc != 0 || ret_settings->help || ret_settings->version || ret_settings->openapi)
         return rc;
     return read_token(ret_settings, diag);
 }

@@ -6,7 +6,13 @@
  * Invariants: an entry is published whole and never leaves before fa_close; the newest entry of a
  * key stands first. A reader takes no lock and makes one driver call (the current context).
  */
-#include "engine.h"
+#include "driver.h"
+#include "effort.h"
+#include "problem.h"
+#include "reproof.h"
+#include "store.h"
+#include "stored.h"
+#include "tune.h"
 
 #include "attn_params.h"
 #include "error.h"
@@ -30,7 +36,7 @@ struct fa_kernel {
     fa_answer answer;
     int64_t q_stride[3], k_stride[3]; /* contiguous, in the problem's layout */
     int32_t causal_offset;
-    bool empty; /* nothing to compute */
+    bool empty;    /* nothing to compute */
     bool measured; /* as good as effort measure asks for */
 };
 
@@ -51,8 +57,8 @@ static unsigned bucket_of(const fa_problem *p, const void *context)
 static const fa_kernel *find_loaded(fa_tuner *tuner, const fa_problem *problem, void *context,
                                     fa_effort effort)
 {
-    const fa_kernel *kernel = atomic_load_explicit(&tuner->kernel[bucket_of(problem, context)],
-                                                   memory_order_acquire);
+    const fa_kernel *kernel =
+        atomic_load_explicit(&tuner->kernel[bucket_of(problem, context)], memory_order_acquire);
     for (; kernel != NULL; kernel = kernel->next)
         if (kernel->context == context && fa_problem_equal(&kernel->problem, problem))
             return effort <= FA_EFFORT_PREDICT || (effort == FA_EFFORT_MEASURE && kernel->measured)
@@ -140,8 +146,9 @@ static int load_kernel(fa_tuner *tuner, const fa_problem *problem, void *context
     contiguous(problem, problem->heads_q, problem->seq_q, kernel->q_stride);
     contiguous(problem, problem->heads_kv, problem->seq_k, kernel->k_stride);
     bool loaded = find_function(tuner, context, answer, &kernel->function);
-    int rc = loaded ? 0
-                    : fa_module_load(tuner->driver, cubin->bytes, cubin->size, &kernel->module, diag);
+    int rc = loaded
+                 ? 0
+                 : fa_module_load(tuner->driver, cubin->bytes, cubin->size, &kernel->module, diag);
     if (rc == 0 && !loaded)
         rc = fa_module_function(kernel->module, answer->entry, answer->trial.smem_bytes,
                                 &kernel->function, diag);
@@ -175,13 +182,15 @@ static int load_stored(fa_tuner *tuner, const fa_target *target, const fa_proble
         if (answer.driver_version == 0)
             rc = fa_fail(diag, FA_ENOTFOUND,
                          "all that is stored (origin: %s) is a winner that no GPU has proved yet: "
-                         "ask with effort predict or measure", fa_origin_name(answer.origin));
+                         "ask with effort predict or measure",
+                         fa_origin_name(answer.origin));
         else if (!fa_answer_satisfies(&answer, effort, false, false))
             rc = FA_ENOTFOUND;
         else if (answer.driver_version != fa_driver_version(tuner->driver) && late)
             rc = fa_fail(diag, FA_ENOTFOUND,
                          "a winner's proof under driver %d ran out of time, and the next best one "
-                         "is not proved under it yet: ask again", fa_driver_version(tuner->driver));
+                         "is not proved under it yet: ask again",
+                         fa_driver_version(tuner->driver));
         else if (answer.driver_version != fa_driver_version(tuner->driver))
             rc = fa_reproof_verify(tuner, target, &scope, effort, &answer, &cubin, diag);
         if (rc == FA_EBUSY && effort == FA_EFFORT_CACHED)
@@ -245,8 +254,7 @@ static int resolve_here(fa_tuner *tuner, const fa_problem *problem, void **ret_c
         rc = FA_ENODEVICE;
     if (rc == 0)
         rc = fa_driver_current_device(tuner->driver, &ordinal, diag);
-    return rc != 0 ? rc
-                   : fa_target_resolve(tuner, problem, NULL, ordinal, false, ret_target, diag);
+    return rc != 0 ? rc : fa_target_resolve(tuner, problem, NULL, ordinal, false, ret_target, diag);
 }
 
 /* Whether somebody else's answer may be launched here at all: NULL, or why not. On return it is about
@@ -325,7 +333,8 @@ static int ask_remote(fa_tuner *tuner, const fa_problem *problem, fa_effort effo
     if (effort == FA_EFFORT_CACHED && answer.driver_version == 0)
         return fa_fail(diag, FA_ENOTFOUND,
                        "all that the server has (origin: %s) is a winner that no GPU has proved "
-                       "yet: ask with effort predict or measure", fa_origin_name(answer.origin));
+                       "yet: ask with effort predict or measure",
+                       fa_origin_name(answer.origin));
     const char *refused = judge(&target, fa_driver_version(tuner->driver), effort, &answer);
     if (refused == NULL && where.size == 0)
         refused = "it has no cubin for its answer";
@@ -339,7 +348,8 @@ static int ask_remote(fa_tuner *tuner, const fa_problem *problem, fa_effort effo
         memcpy(cubin.entry, answer.entry, sizeof cubin.entry);
         cubin.sm = target.gpu.sm;
         pthread_mutex_lock(&tuner->work);
-        rc = load_remote(tuner, &target, problem, context, effort, &answer, &cubin, ret_kernel, &why);
+        rc = load_remote(tuner, &target, problem, context, effort, &answer, &cubin, ret_kernel,
+                         &why);
         pthread_mutex_unlock(&tuner->work);
     }
     fa_cubin_record_free(&cubin);
@@ -361,8 +371,7 @@ int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
                        (int)effort);
     fa_driver *driver = atomic_load_explicit(&tuner->launch_driver, memory_order_acquire);
     void *context = driver != NULL ? fa_driver_current_context(driver) : NULL;
-    const fa_kernel *kernel =
-        context != NULL ? find_loaded(tuner, problem, context, effort) : NULL;
+    const fa_kernel *kernel = context != NULL ? find_loaded(tuner, problem, context, effort) : NULL;
     if (kernel != NULL) {
         *ret_kernel = kernel;
         return 0;
@@ -415,27 +424,34 @@ int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream, f
     bool no_keys = problem->seq_k == 0;
     if (args->q == NULL || args->o == NULL || (!no_keys && (args->k == NULL || args->v == NULL)))
         return fa_fail(diag, FA_EINVAL, "q, k, v or o is NULL");
-    float scale = args->softmax_scale != 0.0f ? args->softmax_scale
-                                              : 1.0f / sqrtf((float)problem->head_dim);
+    float scale =
+        args->softmax_scale != 0.0f ? args->softmax_scale : 1.0f / sqrtf((float)problem->head_dim);
     float scale_log2 = scale * 1.44269504088896340736f;
     if (!(scale > 0) || !isfinite(scale_log2)) /* kernels take the maximum before they scale */
         return fa_fail(diag, FA_EINVAL, "softmax_scale must be positive, at most 2e38");
-    struct fa_attn_params params = {
-        .q = args->q, .k = args->k, .v = args->v, .o = args->o, .lse = args->lse,
-        .batch = problem->batch, .heads_q = problem->heads_q, .heads_kv = problem->heads_kv,
-        .seq_q = problem->seq_q, .seq_k = problem->seq_k, .causal_offset = kernel->causal_offset,
-        .softmax_scale = scale, .softmax_scale_log2 = scale_log2};
-    uint64_t strides =
-        take_strides(args->q_stride, kernel->q_stride, &params.q_batch_stride,
-                     &params.q_head_stride, &params.q_row_stride) |
-        take_strides(args->k_stride, kernel->k_stride, &params.k_batch_stride,
-                     &params.k_head_stride, &params.k_row_stride) |
-        take_strides(args->v_stride, kernel->k_stride, &params.v_batch_stride,
-                     &params.v_head_stride, &params.v_row_stride) |
-        take_strides(args->o_stride, kernel->q_stride, &params.o_batch_stride,
-                     &params.o_head_stride, &params.o_row_stride);
-    uintptr_t pointers = (uintptr_t)args->q | (uintptr_t)args->k | (uintptr_t)args->v |
-                         (uintptr_t)args->o;
+    struct fa_attn_params params = {.q = args->q,
+                                    .k = args->k,
+                                    .v = args->v,
+                                    .o = args->o,
+                                    .lse = args->lse,
+                                    .batch = problem->batch,
+                                    .heads_q = problem->heads_q,
+                                    .heads_kv = problem->heads_kv,
+                                    .seq_q = problem->seq_q,
+                                    .seq_k = problem->seq_k,
+                                    .causal_offset = kernel->causal_offset,
+                                    .softmax_scale = scale,
+                                    .softmax_scale_log2 = scale_log2};
+    uint64_t strides = take_strides(args->q_stride, kernel->q_stride, &params.q_batch_stride,
+                                    &params.q_head_stride, &params.q_row_stride) |
+                       take_strides(args->k_stride, kernel->k_stride, &params.k_batch_stride,
+                                    &params.k_head_stride, &params.k_row_stride) |
+                       take_strides(args->v_stride, kernel->k_stride, &params.v_batch_stride,
+                                    &params.v_head_stride, &params.v_row_stride) |
+                       take_strides(args->o_stride, kernel->q_stride, &params.o_batch_stride,
+                                    &params.o_head_stride, &params.o_row_stride);
+    uintptr_t pointers =
+        (uintptr_t)args->q | (uintptr_t)args->k | (uintptr_t)args->v | (uintptr_t)args->o;
     if (!problem->unaligned && (strides % 8 != 0 || pointers % 16 != 0))
         return fa_fail(diag, FA_EALIGN,
                        "q, k, v and o must be 16-byte aligned with strides in multiples of 8 "

@@ -7,6 +7,8 @@
 
 #include "attn_maps.h"
 
+#include "driver.h"
+
 typedef struct fa_map_cache fa_map_cache;
 
 /* For kernels that want these boxes, of this head_dim and dtype. */

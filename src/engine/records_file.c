@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "records_file.h"
 
+#include "buf.h"
 #include "bundle.h"
 #include "catalogue.h"
 #include "error.h"
 #include "json.h"
+#include "problem.h"
 #include "render.h"
 
 #include <math.h>
@@ -25,8 +27,8 @@ int fa_records_append(fa_records *records, const fa_answer *record, fa_diag *dia
 {
     if (records->count == FA_RECORDS_MAX)
         return fa_fail(diag, FA_EINVAL, "more than %d records", FA_RECORDS_MAX);
-    fa_answer *grown = fa_grow(records->record, &records->capacity, (size_t)records->count,
-                               sizeof *grown);
+    fa_answer *grown =
+        fa_grow(records->record, &records->capacity, (size_t)records->count, sizeof *grown);
     if (grown == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for records");
     records->record = grown;
@@ -162,10 +164,17 @@ static int compare(const void *a, const void *b)
     const fa_problem *p = &x->problem, *q = &y->problem;
     const int64_t order[][2] = {
         {catalogue_place(x->gpu.name), catalogue_place(y->gpu.name)},
-        {p->head_dim, q->head_dim}, {p->dtype, q->dtype}, {p->causal, q->causal},
-        {p->seq_q, q->seq_q}, {p->seq_k, q->seq_k}, {p->batch, q->batch},
-        {p->heads_q, q->heads_q}, {p->heads_kv, q->heads_kv}, {p->layout, q->layout},
-        {p->want_lse, q->want_lse}, {p->unaligned, q->unaligned},
+        {p->head_dim, q->head_dim},
+        {p->dtype, q->dtype},
+        {p->causal, q->causal},
+        {p->seq_q, q->seq_q},
+        {p->seq_k, q->seq_k},
+        {p->batch, q->batch},
+        {p->heads_q, q->heads_q},
+        {p->heads_kv, q->heads_kv},
+        {p->layout, q->layout},
+        {p->want_lse, q->want_lse},
+        {p->unaligned, q->unaligned},
     };
     for (size_t i = 0; i < sizeof order / sizeof *order; i++)
         if (order[i][0] != order[i][1])
@@ -316,8 +325,7 @@ static int read_head(const cJSON *json, fa_records *records, const char *where, 
         return fa_fail(diag, FA_EINVAL, "%s: \"made\" must be a day and \"families\" an object",
                        where);
     records->made = (int64_t)timegm(&tm);
-    cJSON_ArrayForEach(item, families)
-    {
+    cJSON_ArrayForEach (item, families) {
         if (!cJSON_IsString(item) || strlen(item->valuestring) != FA_HASH_HEX - 1 ||
             strlen(item->string) >= FA_NAME_MAX)
             return fa_fail(diag, FA_EINVAL, "%s: \"families\" must name SHA-256 sums", where);

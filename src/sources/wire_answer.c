@@ -74,8 +74,9 @@ int fa_answer_write(const fa_answer *answer, char **ret_text, fa_diag *diag)
 /* A problem with every field there. */
 static int whole_problem(const cJSON *json, const char *key, fa_problem *ret, fa_diag *diag)
 {
-    static const char *const keys[] = {"operation", "dtype", "causal", "layout", "head_dim", "batch",
-                                       "heads_q", "heads_kv", "seq_q", "seq_k", "lse", "unaligned"};
+    static const char *const keys[] = {"operation", "dtype", "causal",  "layout",
+                                       "head_dim",  "batch", "heads_q", "heads_kv",
+                                       "seq_q",     "seq_k", "lse",     "unaligned"};
     const cJSON *object = NULL;
     const char *operation = "";
     fa_problem problem = {0};
@@ -197,9 +198,10 @@ static const char *const kinds[] = {"stage", "trial", "progress"};
 static const char *const stages[] = {"wait", "tune", "final", "done"};
 enum { KINDS = sizeof kinds / sizeof *kinds, STAGES = sizeof stages / sizeof *stages };
 
-#define PROGRESS_COUNTS(X)                                                                      \
-    X(space) X(in_budget) X(compiled) X(clean) X(proved) X(measured) X(failed) X(resumed)       \
-    X(compile_workers) X(reused)
+#define PROGRESS_COUNTS(X)                                                       \
+    X(space)                                                                     \
+    X(in_budget) X(compiled) X(clean) X(proved) X(measured) X(failed) X(resumed) \
+        X(compile_workers) X(reused)
 
 static void add_trial(cJSON *json, const char *key, const fa_trial *trial)
 {

@@ -11,10 +11,12 @@
 #include "fuzz.h"
 
 #include "../fake_cubin.h"
-#include "engine.h"
+#include "hash.h"
 #include "jobs.h"
 #include "lifecycle.h"
 #include "pending.h"
+#include "store.h"
+#include "target.h"
 
 #include <errno.h>
 #include <fcntl.h>

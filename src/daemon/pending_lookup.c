@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "lookup.h"
+#include "pending_lookup.h"
 
 #include "error.h"
 #include "families.h"
-#include "store.h"
+#include "tuners.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,17 +117,17 @@ static int look_up(serve_pending *pending)
     return serve_pending_is_sweep(pending) ? look_up_sweep(pending) : look_up_tune(pending);
 }
 
-void serve_lookup_work(serve_task *task, serve_worker *worker)
+void serve_lookup_work(serve_task *task, serve_thread *thread)
 {
     serve_pending *pending = (serve_pending *)task;
     serve_service *service = pending->service;
-    (void)worker;
-    serve_store_find_devices(service);
+    (void)thread;
+    serve_find_devices(service);
     pending->rc = look_up(pending);
-    if (serve_store_reopen(service, pending->rc)) {
+    if (serve_tuner_reopen(service, pending->rc)) {
         free(pending->items);
         pending->items = NULL;
         pending->rc = look_up(pending);
     }
-    serve_store_watch(service);
+    serve_tuner_watch(service);
 }

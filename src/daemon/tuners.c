@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "store.h"
+#include "tuners.h"
 
 #include "buf.h"
 #include "error.h"
@@ -118,20 +118,20 @@ static bool open_anew(serve_service *service, int64_t now_ms)
     return !service->reopen_failed;
 }
 
-bool serve_store_is_broken(const fa_tuner *tuner, int rc)
+bool serve_tuner_is_broken(const fa_tuner *tuner, int rc)
 {
     return rc == FA_ECORRUPT || (rc == FA_ESTORE && fa_store_location(tuner)[0] == '/');
 }
 
-bool serve_store_reopen(serve_service *service, int rc)
+bool serve_tuner_reopen(serve_service *service, int rc)
 {
-    return serve_store_is_broken(service->tuner, rc) && open_anew(service, serve_unix_ms());
+    return serve_tuner_is_broken(service->tuner, rc) && open_anew(service, serve_unix_ms());
 }
 
 /* ---- the watch ------------------------------------------------------------------------------*/
 /* A file's times move in steps of some milliseconds: a file that was written just now is looked at
  * again. */
-void serve_store_watch(void *context)
+void serve_tuner_watch(void *context)
 {
     serve_service *service = context;
     struct stat st;
@@ -161,14 +161,14 @@ void serve_store_watch(void *context)
     tell_loop(service, NULL);
 }
 
-void serve_store_close(void *context)
+void serve_tuner_close(void *context)
 {
     serve_service *service = context;
     fa_close(&service->tuner);
     fa_close(&service->family.tuner);
 }
 
-void serve_store_find_devices(serve_service *service)
+void serve_find_devices(serve_service *service)
 {
     if (service->devices_known)
         return;
