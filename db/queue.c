@@ -9,9 +9,9 @@
  */
 #include "queue.h"
 
-#include "leases.h"
-#include "sweeps.h"
-#include "winners.h"
+#include "statements.h"
+#include "sweep_row.h"
+#include "winner_row.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -7,10 +7,10 @@
  * the write lock and is not valid in itself is moved to table winner_set_aside; one that a newer version
  * may have written, or for which there was no memory, stays.
  */
-#include "winners.h"
+#include "winner_row.h"
 
-#include "cubins.h"
-#include "scopes.h"
+#include "cubin_row.h"
+#include "scope_row.h"
 #include "trial_row.h"
 
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  */
 #include "db_fixture.h"
 
-#include "../db/bundle_format.h"
+#include "../src/bundle/bundle_format.h"
 
 enum { WINNERS = 3, CUBINS = 2, CUBIN_BYTES = 600 };
 
@@ -21,6 +21,8 @@ static fa_winner_record winner_of(int i)
 {
     fa_winner_record winner = db_winner(100 + i, (uint32_t)(i % CUBINS), FA_ORIGIN_MEASURED);
     winner.unix_time = 1700000000 + i;
+    if (i == 1) /* what it was before: not what it is */
+        winner.evidence = "{\"space\":612,\"before\":{\"origin\":\"predicted\"}}";
     return winner;
 }
 
