@@ -158,7 +158,7 @@ void fa_close(fa_tuner **tuner)
     if (tuner == NULL || *tuner == NULL)
         return;
     fa_tuner *t = *tuner;
-    fa_kernels_free(t);
+    fa_kernel_table_free(&t->kernels);
     fa_system_close(t);
     fa_remote_free(&t->remote);
     fa_fleet_free(&t->fleet);

@@ -8,6 +8,7 @@
 #include "fa_tune.h"
 
 #include "driver.h"
+#include "kernel_table.h"
 #include "manifest.h"
 #include "store.h"
 
@@ -18,7 +19,6 @@
 
 enum {
     FA_UNKEPT_MAX = 16,
-    FA_KERNEL_BUCKETS = 1024,
     FA_COMPILE_TIMEOUT_MS = 30000,
     FA_TRIAL_TIMEOUT_MS = 20000,
     FA_WORKERS_MAX = 256
@@ -45,7 +45,7 @@ struct fa_tuner {
     fa_store *store;        /* the local file */
     struct fa_fleet *fleet; /* NULL: no store is shared with other hosts (fleet.h) */
     fa_driver *driver;      /* opened by the first request that needs a device */
-    _Atomic(fa_kernel *) kernel[FA_KERNEL_BUCKETS];
+    fa_kernel_table kernels;
     _Atomic(fa_driver *) launch_driver; /* = driver, for the readers */
     struct fa_remote *remote;           /* a server that is asked first; NULL: none is named */
     struct fa_system *system; /* system bundles, opened by the first lookup that needs them */
@@ -61,6 +61,5 @@ int fa_tuner_check(const fa_tuner *tuner, fa_diag *diag);
 int fa_tuner_driver(fa_tuner *tuner, fa_diag *diag); /* opens tuner->driver; `work` is held */
 
 int fa_tuner_families(fa_tuner *tuner, fa_diag *diag); /* loads tuner->families */
-void fa_kernels_free(fa_tuner *tuner);                 /* kernel.c */
 
 #endif
