@@ -43,7 +43,7 @@ def served(place):
     for ask, family in WINNERS:
         if now[family] != then[family]:
             continue
-        answer = place.json("tune", *ask, "--effort", "cached")
+        answer = place.json("tune", *ask, "--effort", "cached")["answer"]
         tap.equal(answer["config"]["family"], family)
         tap.equal(answer["origin"], "predicted")
 
