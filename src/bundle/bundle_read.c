@@ -352,8 +352,9 @@ int fa_bundle_winner(fa_bundle *bundle, int32_t winner, fa_winner_record *ret_wi
         return rc;
     rc = fa_bundle_winner_parse(text, row.size, &record, diag);
     free(text);
-    if (rc != 0)
-        return fa_fail_in(diag, rc, "bundle %s, winner %d", bundle->path, winner + 1);
+    if (rc != 0) /* what is not valid in it is no fault of whoever reads it */
+        return fa_fail_in(diag, rc == FA_EINVAL ? FA_ECORRUPT : rc, "bundle %s, winner %d",
+                          bundle->path, winner + 1);
     fa_scope_key(&record.scope, scope_now);
     fa_key_text(row.key, key);
     bool agrees = strcmp(key, scope_now) == 0;
