@@ -3,7 +3,7 @@
  * The cost model of warp-specialised kernels: one warpgroup of a block produces (it only starts
  * copies), the others consume, each with its own BLOCK_M / consumers query rows.
  *
- * Workload: as model.c's. Unit: clocks of one SM, until the last step turns them into microseconds.
+ * Workload: as attn_model.c's. Unit: clocks of one SM, until the last step turns them into microseconds.
  *
  * In a step each consumer multiplies its rows with BLOCK_N keys, takes the softmax and multiplies
  * the weights with the values; its softmax runs under its own product before and under everything
@@ -13,9 +13,12 @@
  * Consumers whose rows see fewer keys sit the first steps out. What a tile exposes at its ends is
  * paid for every tile, or once by a persistent block that fetches the next tile's queries early.
  */
+#include "attn_model_specialised.h"
+
+#include "attn_cases.h"
 #include "model_parts.h"
 
-#include "../src/base/problem.h"
+#include "../../src/base/problem.h"
 
 #include <math.h>
 
@@ -84,7 +87,7 @@ struct shape {
     double grid;    /* blocks of the launch; 0: unknown */
 };
 
-bool fa_model_is_specialised(const fa_candidate *candidate)
+bool fa_attn_is_specialised(const fa_candidate *candidate)
 {
     return fa_model_tunable(candidate, "CONSUMER_REGS", 0) > 0;
 }
@@ -270,11 +273,12 @@ static double makespan(const struct shape *s, const fa_problem *problem, const f
     return smooth * spread + (1 - smooth) * steps;
 }
 
-double fa_model_specialised_us(const fa_candidate *candidate, const fa_problem *problem,
-                               const fa_gpu *gpu, int32_t blocks)
+double fa_attn_specialised_us(const fa_candidate *candidate, const fa_problem *problem,
+                              const fa_gpu *gpu, int32_t blocks)
 {
     struct shape shape = make_shape(candidate, problem, blocks);
     double clock = gpu->clock_mhz > 0 ? gpu->clock_mhz : 1000;
-    double part[] = {makespan(&shape, problem, gpu) / clock, fa_model_memory_us(problem, gpu)};
+    double part[] = {makespan(&shape, problem, gpu) / clock,
+                     fa_model_memory_us(fa_attn_bytes(problem), gpu)};
     return coefficient.launch_us + fa_model_p_norm(part, 2, coefficient.memory_overlap);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The timing ground and its statistics: candidates on the proving ground's first case.
+ * Timing: candidates on the prover's first case.
  *
  * Workload: a probe of a few launches per proved candidate, a race of tens of rounds between a few.
  * Invariants: only proved kernels are launched; L2 is flushed before every timed launch and outside
@@ -10,9 +10,10 @@
 #include "bench.h"
 
 #include "../src/base/error.h"
-#include "verify.h"
+#include "ops/op.h"
+#include "prover.h"
+#include "random.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +21,7 @@ enum { PAIRS = FA_BENCH_SAMPLES_MAX, WARM_UP = 2 };
 
 struct fa_bench {
     fa_driver *driver;
-    fa_ground *ground;
+    fa_prover *prover;
     fa_device_ptr flush;
     size_t flush_bytes;
     uint64_t seed, draws;
@@ -29,9 +30,14 @@ struct fa_bench {
 
 struct fa_bench_kernel {
     fa_module *module;
-    fa_ground_kernel ground;
+    fa_prover_kernel kernel;
     bool proved;
 };
+
+int fa_bench_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_case[FA_BENCH_CASES])
+{
+    return fa_op_of(problem)->cases(problem, seed, ret_case);
+}
 
 /* ---- open and close -------------------------------------------------------------------------*/
 static int make_events(fa_bench *bench, fa_diag *diag)
@@ -54,11 +60,9 @@ static size_t flush_size(const fa_gpu *gpu)
 }
 
 int fa_bench_open(fa_driver *driver, const fa_gpu *gpu, const fa_problem *problem,
-                  const void *reference, size_t reference_size, uint64_t seed,
-                  fa_bench **ret_bench, fa_diag *diag)
+                  const void *reference, size_t reference_size, uint64_t seed, fa_bench **ret_bench,
+                  fa_diag *diag)
 {
-    fa_attn_case cases[FA_BENCH_CASES];
-    int count = fa_attn_cases(problem, seed, cases);
     fa_bench *bench = calloc(1, sizeof *bench);
     if (bench == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
@@ -67,11 +71,11 @@ int fa_bench_open(fa_driver *driver, const fa_gpu *gpu, const fa_problem *proble
     bench->flush_bytes = flush_size(gpu);
     int rc = fa_device_alloc(driver, bench->flush_bytes, &bench->flush, diag);
     if (rc != 0)
-        rc = fa_fail_in(diag, fa_ground_memory_error(driver, rc),
+        rc = fa_fail_in(diag, fa_prover_memory_error(driver, rc),
                         "allocating %zu MiB to flush L2 with", bench->flush_bytes >> 20);
     if (rc == 0)
-        rc = fa_ground_open(driver, gpu, cases, count, reference, reference_size, seed,
-                            &bench->ground, diag);
+        rc = fa_prover_open(driver, gpu, problem, reference, reference_size, seed, &bench->prover,
+                            diag);
     if (rc == 0)
         rc = make_events(bench, diag);
     if (rc != 0) {
@@ -92,45 +96,76 @@ void fa_bench_close(fa_bench **bench)
         fa_event_destroy(b->driver, &b->start[i]);
         fa_event_destroy(b->driver, &b->stop[i]);
     }
-    fa_ground_close(&b->ground);
+    fa_prover_close(&b->prover);
     fa_device_free(b->driver, &b->flush);
     free(b);
 }
 
 /* ---- candidates -----------------------------------------------------------------------------*/
-static int check_candidate(const fa_bench_candidate *candidate, fa_diag *diag)
+static int check_launches(const fa_launches *launches, int index, fa_diag *diag)
 {
-    if (candidate->threads < 1 || candidate->threads > 1024 || candidate->smem_bytes < 0)
-        return fa_fail(diag, FA_EINVAL, "a block of %d threads with %d B of shared memory",
-                       candidate->threads, candidate->smem_bytes);
-    for (int i = 0; i < FA_BENCH_CASES; i++) {
-        const uint32_t *grid = candidate->grid[i];
-        if (grid[0] > INT32_MAX || grid[1] > 65535 || grid[2] > 65535)
-            return fa_fail(diag, FA_EINVAL, "case %d has a grid of %u x %u x %u", i, grid[0],
-                           grid[1], grid[2]);
+    if (launches->count < 1 || launches->count > FA_LAUNCHES_MAX || launches->workspace_bytes < 0)
+        return fa_fail(diag, FA_EINVAL, "case %d has %d launches and a workspace of %lld bytes",
+                       index, launches->count, (long long)launches->workspace_bytes);
+    for (int i = 0; i < launches->count; i++) {
+        const fa_launch_shape *l = &launches->at[i];
+        if (l->threads < 1 || l->threads > 1024 || l->smem_bytes < 0)
+            return fa_fail(diag, FA_EINVAL, "a block of %d threads with %d B of shared memory",
+                           l->threads, l->smem_bytes);
+        if (l->grid[0] > INT32_MAX || l->grid[1] > 65535 || l->grid[2] > 65535)
+            return fa_fail(diag, FA_EINVAL, "case %d has a grid of %u x %u x %u", index, l->grid[0],
+                           l->grid[1], l->grid[2]);
     }
     return 0;
+}
+
+/* Takes what is the same for all cases from the first, grids and the largest workspace of all. */
+static int take_launches(const fa_bench_candidate *candidate, fa_prover_kernel *kernel,
+                         fa_diag *diag)
+{
+    const fa_launches *first = &candidate->launches[0];
+    int rc = check_launches(first, 0, diag);
+    kernel->launch_count = first->count;
+    for (int c = 0; rc == 0 && c < FA_BENCH_CASES; c++) {
+        const fa_launches *one = &candidate->launches[c];
+        if (one->count == 0)
+            break;
+        rc = check_launches(one, c, diag);
+        for (int i = 0; i < first->count; i++)
+            memcpy(kernel->launch[i].grid[c], one->at[i].grid, sizeof one->at[i].grid);
+        if (kernel->workspace_bytes < (size_t)one->workspace_bytes)
+            kernel->workspace_bytes = (size_t)one->workspace_bytes;
+    }
+    return rc;
+}
+
+static int load_launches(fa_bench *bench, const fa_bench_candidate *candidate,
+                         fa_bench_kernel *kernel, fa_diag *diag)
+{
+    const fa_launches *first = &candidate->launches[0];
+    int rc =
+        fa_module_load(bench->driver, candidate->cubin, candidate->size, &kernel->module, diag);
+    for (int i = 0; rc == 0 && i < first->count; i++) {
+        kernel->kernel.launch[i].threads = (uint32_t)first->at[i].threads;
+        kernel->kernel.launch[i].smem_bytes = (uint32_t)first->at[i].smem_bytes;
+        rc = fa_module_function(kernel->module, candidate->entry[i], first->at[i].smem_bytes,
+                                &kernel->kernel.launch[i].function, diag);
+        if (rc == 0)
+            rc = fa_prover_load(bench->prover, candidate->cubin, candidate->size,
+                                candidate->entry[i], &kernel->kernel, diag);
+    }
+    return rc;
 }
 
 int fa_bench_load(fa_bench *bench, const fa_bench_candidate *candidate,
                   fa_bench_kernel **ret_kernel, fa_diag *diag)
 {
-    int rc = check_candidate(candidate, diag);
-    if (rc != 0)
-        return rc;
     fa_bench_kernel *kernel = calloc(1, sizeof *kernel);
     if (kernel == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
-    kernel->ground.threads = (uint32_t)candidate->threads;
-    kernel->ground.smem_bytes = (uint32_t)candidate->smem_bytes;
-    memcpy(kernel->ground.grid, candidate->grid, sizeof kernel->ground.grid);
-    rc = fa_module_load(bench->driver, candidate->cubin, candidate->size, &kernel->module, diag);
+    int rc = take_launches(candidate, &kernel->kernel, diag);
     if (rc == 0)
-        rc = fa_module_function(kernel->module, candidate->entry, candidate->smem_bytes,
-                                &kernel->ground.function, diag);
-    if (rc == 0)
-        rc = fa_ground_maps(bench->ground, candidate->cubin, candidate->size, candidate->entry,
-                            &kernel->ground.maps, diag);
+        rc = load_launches(bench, candidate, kernel, diag);
     if (rc != 0) {
         fa_bench_unload(bench, &kernel);
         return rc;
@@ -145,7 +180,7 @@ void fa_bench_unload(fa_bench *bench, fa_bench_kernel **kernel)
     if (*kernel == NULL)
         return;
     fa_module_unload(&(*kernel)->module);
-    free((*kernel)->ground.maps);
+    free((*kernel)->kernel.extra);
     free(*kernel);
     *kernel = NULL;
 }
@@ -159,7 +194,7 @@ int fa_bench_verify(fa_bench *bench, fa_bench_kernel *kernel, fa_proof *ret_proo
 {
     fa_proof proof;
     kernel->proved = false;
-    int rc = fa_ground_prove(bench->ground, &kernel->ground, &proof, diag);
+    int rc = fa_prover_prove(bench->prover, &kernel->kernel, &proof, diag);
     if (rc != 0)
         return rc;
     kernel->proved = proof.passed;
@@ -170,25 +205,23 @@ int fa_bench_verify(fa_bench *bench, fa_bench_kernel *kernel, fa_proof *ret_proo
 /* ---- timing ---------------------------------------------------------------------------------*/
 static int may_time(fa_bench *bench, const fa_bench_kernel *kernel, fa_diag *diag)
 {
-    const fa_problem *p = &fa_ground_case(bench->ground, 0)->problem;
     if (!kernel->proved)
         return fa_fail(diag, FA_EINVAL, "only a proved kernel is timed");
-    if (p->batch == 0 || p->seq_q == 0)
-        return fa_fail(diag, FA_EINVAL, "batch %d, seq_q %d: there is nothing to time", p->batch,
-                       p->seq_q);
+    if (fa_prover_is_empty(bench->prover))
+        return fa_fail(diag, FA_EINVAL, "the problem is empty: there is nothing to time");
     return 0;
 }
 
 /* One timed launch, its events in pair `at`. */
 static int timed_launch(fa_bench *bench, const fa_bench_kernel *kernel, int at, fa_diag *diag)
 {
-    fa_stream stream = fa_ground_stream(bench->ground);
+    fa_stream stream = fa_prover_stream(bench->prover);
     int rc = fa_fill32(bench->driver, bench->flush, (uint32_t)++bench->draws,
                        bench->flush_bytes / 4, stream, diag);
     if (rc == 0)
         rc = fa_event_record(bench->driver, bench->start[at], stream, diag);
     if (rc == 0)
-        rc = fa_ground_launch(bench->ground, &kernel->ground, diag);
+        rc = fa_prover_launch(bench->prover, &kernel->kernel, diag);
     if (rc == 0)
         rc = fa_event_record(bench->driver, bench->stop[at], stream, diag);
     return rc;
@@ -210,7 +243,7 @@ static int read_sample(fa_bench *bench, int at, float *ret_us, fa_diag *diag)
 static int check_timed(fa_bench *bench, fa_bench_kernel *kernel, fa_diag *diag)
 {
     fa_proof proof;
-    int rc = fa_ground_check(bench->ground, &proof, diag);
+    int rc = fa_prover_check(bench->prover, &proof, diag);
     if (rc != 0 || proof.passed)
         return rc;
     kernel->proved = false;
@@ -240,7 +273,7 @@ int fa_bench_probe(fa_bench *bench, fa_bench_kernel *kernel, int count, double b
     if (rc == 0)
         rc = warm_up(bench, kernel, &two_us, diag);
     if (rc == 0)
-        rc = fa_ground_poison(bench->ground, diag);
+        rc = fa_prover_poison(bench->prover, diag);
     if (rc != 0)
         return rc;
     double fit = two_us > 0 ? budget_us / (two_us / 2) : 3;
@@ -261,7 +294,7 @@ int fa_bench_probe(fa_bench *bench, fa_bench_kernel *kernel, int count, double b
 static void shuffle(fa_bench *bench, int *order, int count)
 {
     for (int i = 0; i < count; i++) {
-        uint64_t random = fa_attn_random(bench->seed, ++bench->draws);
+        uint64_t random = fa_random(bench->seed, ++bench->draws);
         int j = (int)(random % (uint64_t)(i + 1));
         order[i] = order[j];
         order[j] = i;
@@ -289,9 +322,9 @@ static int check_raced(fa_bench *bench, fa_bench_kernel *const *kernels, int cou
 {
     int wrong = 0;
     for (int i = 0; i < count; i++) {
-        int rc = fa_ground_poison(bench->ground, diag);
+        int rc = fa_prover_poison(bench->prover, diag);
         if (rc == 0)
-            rc = fa_ground_launch(bench->ground, &kernels[i]->ground, diag);
+            rc = fa_prover_launch(bench->prover, &kernels[i]->kernel, diag);
         if (rc == 0)
             rc = check_timed(bench, kernels[i], wrong == 0 ? diag : NULL);
         if (rc != 0 && rc != FA_ECORRUPT)
@@ -318,64 +351,4 @@ int fa_bench_race(fa_bench *bench, fa_bench_kernel *const *kernels, int count, i
         rc = race_rounds(bench, kernels, count, r, some, rounds, ret_samples_us, diag);
     }
     return rc != 0 ? rc : check_raced(bench, kernels, count, diag);
-}
-
-/* ---- statistics -----------------------------------------------------------------------------*/
-static int by_value(const void *a, const void *b)
-{
-    float x = *(const float *)a, y = *(const float *)b;
-    return (x > y) - (x < y);
-}
-
-/* The largest k with P(fewer than k of n samples lie below the median) <= 2.5%; then the k-th
- * smallest and the k-th largest sample enclose the median with at least 95%. 0 when n < 6. */
-static int interval_rank(int n)
-{
-    double log_term = -n * 0.69314718055994531, below = 0; /* log of C(n, i) / 2^n */
-    int k = 0;
-    for (int i = 0; i < n / 2; i++) {
-        below += exp(log_term);
-        if (!(below <= 0.025))
-            break;
-        k = i + 1;
-        log_term += log((double)(n - i) / (i + 1));
-    }
-    return k;
-}
-
-int fa_race_level(float *samples_us, int count, int rounds)
-{
-    float mean[FA_BENCH_SAMPLES_MAX];
-    double middle, low, high;
-    for (int r = 0; r < rounds; r++) {
-        double sum = 0;
-        for (int i = 0; i < count; i++)
-            sum += log((double)samples_us[i * rounds + r]);
-        mean[r] = (float)exp(sum / count);
-    }
-    int rc = fa_samples_summary(mean, rounds, &middle, &low, &high);
-    for (int i = 0; rc == 0 && i < count * rounds; i++)
-        samples_us[i] *= (float)(middle / (double)mean[i % rounds]);
-    return rc;
-}
-
-int fa_samples_summary(const float *samples_us, int count, double *ret_median_us,
-                       double *ret_low_us, double *ret_high_us)
-{
-    if (count < 1)
-        return FA_EINVAL;
-    for (int i = 0; i < count; i++)
-        if (!(samples_us[i] > 0 && samples_us[i] < INFINITY))
-            return FA_EINVAL;
-    float *sorted = malloc((size_t)count * sizeof *sorted);
-    if (sorted == NULL)
-        return FA_ENOMEM;
-    memcpy(sorted, samples_us, (size_t)count * sizeof *sorted);
-    qsort(sorted, (size_t)count, sizeof *sorted, by_value);
-    int k = interval_rank(count);
-    *ret_median_us = ((double)sorted[(count - 1) / 2] + (double)sorted[count / 2]) / 2;
-    *ret_low_us = (double)sorted[k > 0 ? k - 1 : 0];
-    *ret_high_us = (double)sorted[k > 0 ? count - k : count - 1];
-    free(sorted);
-    return 0;
 }

@@ -9,12 +9,12 @@
  *
  * May be used by: tuner. May use: base, the structs of kernel_templates. Thread-safety: pure.
  */
-#ifndef FA_TUNER_OP_ATTN_FWD_H
-#define FA_TUNER_OP_ATTN_FWD_H
+#ifndef FA_TUNER_OPS_ATTN_CASES_H
+#define FA_TUNER_OPS_ATTN_CASES_H
 
-#include "../kernel_templates/attn_fwd/attn_check.h"
-#include "../kernel_templates/attn_fwd/attn_params.h"
-#include "bench.h"
+#include "../../kernel_templates/attn_fwd/attn_check.h"
+#include "../../kernel_templates/attn_fwd/attn_params.h"
+#include "../bench.h"
 
 /* How one tensor lies in memory, in elements; the head dimension has stride 1. */
 typedef struct fa_attn_tensor {
@@ -43,6 +43,9 @@ enum { FA_ATTN_SAMPLED_ROWS = 256 };
 fa_attn_case fa_attn_case_packed(const fa_problem *problem);
 fa_attn_case fa_attn_case_padded(const fa_problem *problem, int pad);
 
+/* The problems of fa_attn_cases. */
+int fa_attn_case_problems(const fa_problem *problem, uint64_t seed,
+                          fa_problem ret_case[FA_BENCH_CASES]);
 /* The cases of fa_bench_cases with their layouts. */
 int fa_attn_cases(const fa_problem *problem, uint64_t seed, fa_attn_case ret_case[FA_BENCH_CASES]);
 
@@ -60,6 +63,9 @@ struct fa_attn_region fa_attn_lse_region(const fa_attn_case *what, uint64_t base
 /* first[i]: device address of tensor i's first element; lse 0: not wanted. */
 struct fa_attn_params fa_attn_params_of(const fa_attn_case *what,
                                         const uint64_t first[FA_ATTN_TENSORS], uint64_t lse);
+
+/* Bytes of all tensors but LSE, each once. */
+double fa_attn_bytes(const fa_problem *problem);
 
 /* batch * heads_q * seq_q; at most 2^78, so false when it passes 2^62. */
 bool fa_attn_rows(const fa_problem *problem, int64_t *ret_rows);
@@ -82,8 +88,5 @@ fa_attn_verdict fa_attn_judge(const fa_attn_case *what, const struct fa_attn_com
 
 /* "batch 2, heads 4/2, seq 239x203, bhsd, padded": for sentences. */
 void fa_attn_case_text(const fa_attn_case *what, char *ret_text, size_t size);
-
-/* splitmix64: the i-th number of the stream `seed`. */
-uint64_t fa_attn_random(uint64_t seed, uint64_t i);
 
 #endif

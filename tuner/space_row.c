@@ -24,10 +24,11 @@ static const int64_t addend_max = (int64_t)1 << 40;
 
 /* What is being read of a row. */
 struct cursor {
-    const fa_filling *filling;
-    const fa_candidate *candidate;
+    const fa_family *family;
+    const fa_config *config;
     const fa_expr_value *value;
     int at;
+    fa_diag *diag;
 };
 
 /* The next integer of the row, in low..high; FA_EMANIFEST names the expression and the config. */
@@ -46,9 +47,9 @@ static int take(struct cursor *c, const char *kind, const char *name, int64_t lo
                  fa_commas(low, a), fa_commas(high, b));
         why = range;
     }
-    fa_config_text(&c->candidate->trial.config, text);
-    return fa_fail(c->filling->diag, FA_EMANIFEST, "%s.json: %s%s%s %s for %s",
-                   c->filling->family->name, kind, name[0] != 0 ? " " : "", name, why, text);
+    fa_config_text(c->config, text);
+    return fa_fail(c->diag, FA_EMANIFEST, "%s.json: %s%s%s %s for %s", c->family->name, kind,
+                   name[0] != 0 ? " " : "", name, why, text);
 }
 
 static void end_at(fa_candidate *candidate, fa_status status, const char *reason)
@@ -59,7 +60,7 @@ static void end_at(fa_candidate *candidate, fa_status status, const char *reason
 
 static int judge_constraints(struct cursor *c, fa_candidate *candidate)
 {
-    const fa_family *f = c->filling->family;
+    const fa_family *f = c->family;
     for (int i = 0; i < f->constraint_count; i++) {
         char name[32];
         int64_t holds = 0;
@@ -75,39 +76,41 @@ static int judge_constraints(struct cursor *c, fa_candidate *candidate)
     return 0;
 }
 
-static int take_launch(struct cursor *c, fa_candidate *candidate, int64_t ret_grid[3])
+static int take_grid(struct cursor *c, int64_t ret_grid[3])
 {
-    int64_t threads = 0, registers = 0;
-    int rc = take(c, "threads", "", 1, INT32_MAX, &threads);
-    if (rc == 0)
-        rc = take(c, "registers", "", 0, 1000000, &registers);
+    int rc = 0;
     for (int i = 0; i < 3 && rc == 0; i++)
         rc = take(c, "grid", i == 0 ? "x" : i == 1 ? "y" : "z", 0, INT64_MAX, &ret_grid[i]);
-    if (rc == 0) {
-        candidate->trial.threads = (int32_t)threads;
-        candidate->estimated_registers = (int32_t)registers;
-    }
     return rc;
 }
 
-static void judge_launch(fa_candidate *candidate, const int64_t grid[3])
+/* Whether the grid can be launched; one that cannot is left at 0 with the reason. */
+static bool set_grid(const int64_t grid[3], fa_launch_shape *launch, char *ret_reason, size_t size)
 {
-    char reason[128], a[FA_COMMAS_MAX], b[FA_COMMAS_MAX];
-    if (candidate->trial.threads > THREADS_MAX) {
-        snprintf(reason, sizeof reason, "%s threads: a block has at most %s",
-                 fa_commas(candidate->trial.threads, a), fa_commas(THREADS_MAX, b));
-        end_at(candidate, FA_STATUS_CONSTRAINT, reason);
-        return;
-    }
+    char a[FA_COMMAS_MAX], b[FA_COMMAS_MAX];
     for (int i = 0; i < 3; i++) {
         int64_t most = i == 0 ? INT32_MAX : GRID_YZ_MAX;
         if (grid[i] > most) {
-            snprintf(reason, sizeof reason, "the grid's %c is %s: at most %s", "xyz"[i],
+            snprintf(ret_reason, size, "the grid's %c is %s: at most %s", "xyz"[i],
                      fa_commas(grid[i], a), fa_commas(most, b));
-            end_at(candidate, FA_STATUS_CONSTRAINT, reason);
-            return;
+            return false;
         }
-        candidate->trial.grid[i] = (uint32_t)grid[i];
+        launch->grid[i] = (uint32_t)grid[i];
+    }
+    return true;
+}
+
+static void judge_launch(fa_candidate *candidate, const int64_t grid[3], fa_launch_shape *launch)
+{
+    char reason[128], a[FA_COMMAS_MAX], b[FA_COMMAS_MAX];
+    if (candidate->trial.status != FA_STATUS_PENDING)
+        return; /* an earlier launch has ended it */
+    if (launch->threads > THREADS_MAX) {
+        snprintf(reason, sizeof reason, "%s threads: a block has at most %s",
+                 fa_commas(launch->threads, a), fa_commas(THREADS_MAX, b));
+        end_at(candidate, FA_STATUS_CONSTRAINT, reason);
+    } else if (!set_grid(grid, launch, reason, sizeof reason)) {
+        end_at(candidate, FA_STATUS_CONSTRAINT, reason);
     }
 }
 
@@ -131,23 +134,54 @@ static void refuse_budget(fa_candidate *candidate, int64_t bytes, const fa_gpu *
     end_at(candidate, FA_STATUS_BUDGET, text);
 }
 
-static int judge_budget(struct cursor *c, fa_candidate *candidate)
+/* Takes the addends of a launch; the candidate keeps those of its first and of what does not fit. */
+static int judge_budget(struct cursor *c, const fa_family_launch *launch, const fa_gpu *gpu,
+                        fa_candidate *candidate, fa_launch_shape *shape)
 {
-    const fa_family *f = c->filling->family;
+    fa_addend addend[FA_MAX_ADDENDS] = {{{0}, 0}};
     int64_t bytes = 0;
-    for (int i = 0; i < f->addend_count; i++) {
-        fa_addend *addend = &candidate->addend[i];
-        memcpy(addend->name, f->addend[i].name, FA_NAME_MAX);
-        int rc = take(c, "shared_memory", addend->name, 0, addend_max, &addend->bytes);
+    for (int i = 0; i < launch->addend_count; i++) {
+        memcpy(addend[i].name, launch->addend[i].name, FA_NAME_MAX);
+        int rc = take(c, "shared_memory", addend[i].name, 0, addend_max, &addend[i].bytes);
         if (rc != 0)
             return rc;
-        bytes += addend->bytes;
+        bytes += addend[i].bytes;
     }
-    candidate->addend_count = f->addend_count;
-    candidate->trial.smem_bytes = bytes > INT32_MAX ? INT32_MAX : (int32_t)bytes;
-    if (candidate->trial.status == FA_STATUS_PENDING && bytes > c->filling->gpu->smem_per_block)
-        refuse_budget(candidate, bytes, c->filling->gpu);
+    bool exceeds = candidate->trial.status == FA_STATUS_PENDING && bytes > gpu->smem_per_block;
+    if (exceeds || shape == &candidate->launches.at[0]) {
+        memcpy(candidate->addend, addend, sizeof addend);
+        candidate->addend_count = launch->addend_count;
+    }
+    shape->smem_bytes = bytes > INT32_MAX ? INT32_MAX : (int32_t)bytes;
+    if (exceeds)
+        refuse_budget(candidate, bytes, gpu);
     return 0;
+}
+
+/* Takes all launches; trial's threads, shared memory and grid are the first one's. */
+static int take_launches(struct cursor *c, const fa_gpu *gpu, fa_candidate *candidate)
+{
+    fa_launches *launches = &candidate->launches;
+    int64_t registers = 0, grid[3] = {0}, threads = 0;
+    int rc = take(c, "registers", "", 0, 1000000, &registers);
+    if (rc == 0)
+        rc = take(c, "workspace", "", 0, addend_max, &launches->workspace_bytes);
+    candidate->estimated_registers = (int32_t)registers;
+    for (int i = 0; i < c->family->launch_count && rc == 0; i++) {
+        fa_launch_shape *shape = &launches->at[launches->count++];
+        rc = take(c, "threads", "", 1, INT32_MAX, &threads);
+        if (rc == 0)
+            rc = take_grid(c, grid);
+        if (rc != 0)
+            return rc;
+        shape->threads = (int32_t)threads;
+        judge_launch(candidate, grid, shape);
+        rc = judge_budget(c, &c->family->launch[i], gpu, candidate, shape);
+    }
+    candidate->trial.threads = launches->at[0].threads;
+    candidate->trial.smem_bytes = launches->at[0].smem_bytes;
+    memcpy(candidate->trial.grid, launches->at[0].grid, sizeof candidate->trial.grid);
+    return rc;
 }
 
 static void judge_registers(fa_candidate *candidate)
@@ -168,7 +202,7 @@ static void judge_registers(fa_candidate *candidate)
 
 static int take_lets(struct cursor *c, fa_candidate *candidate)
 {
-    const fa_family *f = c->filling->family;
+    const fa_family *f = c->family;
     for (int i = 0; i < f->let_count; i++) {
         int64_t value = 0;
         int rc = take(c, "let", f->let[i].name, INT32_MIN, INT32_MAX, &value);
@@ -185,7 +219,6 @@ int fa_family_take_row(void *context, const fa_expr_value *value, int count)
 {
     fa_filling *filling = context;
     const fa_family *f = filling->family;
-    int64_t grid[3] = {0};
     (void)count;
     filling->rows_failed = true; /* until this row has passed */
     if (filling->count == filling->room)
@@ -200,22 +233,41 @@ int fa_family_take_row(void *context, const fa_expr_value *value, int count)
         candidate->trial.config.tunable[i].value = (int32_t)value[i].integer;
     }
     candidate->is_default = fa_config_equal(&candidate->trial.config, &filling->preset);
-    struct cursor c = {filling, candidate, value, f->tunable_count + f->let_count};
+    struct cursor c = {f, &candidate->trial.config, value, f->tunable_count + f->let_count,
+                       filling->diag};
+    struct cursor lets = c;
+    lets.at = f->tunable_count;
     int rc = judge_constraints(&c, candidate);
-    filling->rows_failed = rc != 0;
-    if (rc != 0 || candidate->trial.status != FA_STATUS_PENDING)
-        return rc;
-    filling->rows_failed = true;
-    struct cursor lets = {filling, candidate, value, f->tunable_count};
-    rc = take_lets(&lets, candidate);
-    if (rc == 0)
-        rc = take_launch(&c, candidate, grid);
-    if (rc != 0)
-        return rc;
-    judge_launch(candidate, grid);
-    rc = judge_budget(&c, candidate);
     if (rc == 0 && candidate->trial.status == FA_STATUS_PENDING)
-        judge_registers(candidate);
+        rc = take_lets(&lets, candidate);
+    if (rc == 0 && candidate->trial.status == FA_STATUS_PENDING) {
+        rc = take_launches(&c, filling->gpu, candidate);
+        if (rc == 0 && candidate->trial.status == FA_STATUS_PENDING)
+            judge_registers(candidate);
+    }
+    filling->rows_failed = rc != 0;
+    return rc;
+}
+
+int fa_family_take_launches(void *context, const fa_expr_value *value, int count)
+{
+    fa_launch_filling *filling = context;
+    int point = (int)value[1].integer, rc = 0;
+    const fa_candidate *candidate = filling->candidate[point];
+    fa_launches *launches = &filling->launches[point][value[0].integer];
+    struct cursor c = {filling->family, &candidate->trial.config, value, 2, filling->diag};
+    char reason[128];
+    (void)count;
+    *launches = candidate->launches;
+    filling->rows_failed = true; /* until this row has passed */
+    rc = take(&c, "workspace", "", 0, addend_max, &launches->workspace_bytes);
+    for (int i = 0; i < launches->count && rc == 0; i++) {
+        int64_t grid[3] = {0};
+        memset(launches->at[i].grid, 0, sizeof launches->at[i].grid);
+        rc = take_grid(&c, grid);
+        if (rc == 0)
+            set_grid(grid, &launches->at[i], reason, sizeof reason);
+    }
     filling->rows_failed = rc != 0;
     return rc;
 }

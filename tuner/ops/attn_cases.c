@@ -4,25 +4,18 @@
  *
  * Workload: a few calls per tuned problem, one verdict per launch of a proof.
  */
-#include "op_attn_fwd.h"
+#include "attn_cases.h"
 
-#include "../src/base/error.h"
-#include "../src/base/problem.h"
+#include "../random.h"
+
+#include "../../src/base/error.h"
+#include "../../src/base/problem.h"
 
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* splitmix64 (Steele, Lea, Flood 2014), as attn_fill computes it. */
-uint64_t fa_attn_random(uint64_t seed, uint64_t i)
-{
-    uint64_t z = seed + (i + 1) * 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
 
 static int64_t heads_of(const fa_problem *p, int tensor)
 {
@@ -90,19 +83,19 @@ int fa_attn_cases(const fa_problem *problem, uint64_t seed, fa_attn_case ret_cas
     } rows[FA_BENCH_CASES] = {
         /* more queries than keys: bottom-right causal has rows without a key */
         [1] = {2, 4, 2, 239, 203, 8, 8, FA_BHSD, true, 1, 1, 0},
-        [2] = {1, 3, 1, 127, 1, 16, 0, FA_BSHD, true, 0, 1, 0.5f},        /* a single key */
-        [3] = {2, 4, 4, 1, 799, 0, 16, FA_BSHD, true, 1, 1, 0},           /* a single query */
-        [4] = {1, 4, 1, 190, 333, 16, 16, FA_BHSD, true, 0, 50, 0},       /* scores to +-1e4 */
-        [5] = {1, 2, 1, 203, 1023, 8, 16, FA_BSHD, false, 1, 1, 0},       /* more keys, no LSE */
-        [6] = {1, 4, 2, 256, 256, 0, 0, FA_BHSD, true, 0, 1, 0},          /* whole tiles */
-        [7] = {3, 2, 1, 33, 0, 0, 0, FA_BHSD, true, 1, 1, 0},             /* no key at all */
+        [2] = {1, 3, 1, 127, 1, 16, 0, FA_BSHD, true, 0, 1, 0.5f},  /* a single key */
+        [3] = {2, 4, 4, 1, 799, 0, 16, FA_BSHD, true, 1, 1, 0},     /* a single query */
+        [4] = {1, 4, 1, 190, 333, 16, 16, FA_BHSD, true, 0, 50, 0}, /* scores to +-1e4 */
+        [5] = {1, 2, 1, 203, 1023, 8, 16, FA_BSHD, false, 1, 1, 0}, /* more keys, no LSE */
+        [6] = {1, 4, 2, 256, 256, 0, 0, FA_BHSD, true, 0, 1, 0},    /* whole tiles */
+        [7] = {3, 2, 1, 33, 0, 0, 0, FA_BHSD, true, 1, 1, 0},       /* no key at all */
     };
     ret_case[0] = fa_attn_case_packed(problem);
     ret_case[0].once = true;
     ret_case[0].all_rows = fa_attn_rows_are_few(problem);
     for (int i = 1; i < FA_BENCH_CASES; i++) {
         fa_problem p = *problem; /* dtype, head_dim, causal and alignment: one cubin for all */
-        uint64_t random = fa_attn_random(seed, (uint64_t)i);
+        uint64_t random = fa_random(seed, (uint64_t)i);
         p.batch = rows[i].batch;
         p.heads_q = rows[i].heads_q;
         p.heads_kv = rows[i].heads_kv;
@@ -120,7 +113,8 @@ int fa_attn_cases(const fa_problem *problem, uint64_t seed, fa_attn_case ret_cas
     return FA_BENCH_CASES;
 }
 
-int fa_bench_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_case[FA_BENCH_CASES])
+int fa_attn_case_problems(const fa_problem *problem, uint64_t seed,
+                          fa_problem ret_case[FA_BENCH_CASES])
 {
     fa_attn_case cases[FA_BENCH_CASES];
     int count = fa_attn_cases(problem, seed, cases);
@@ -190,9 +184,8 @@ static void nest(struct dimension *d, int count, struct fa_attn_region *region)
 struct fa_attn_region fa_attn_tensor_region(const fa_attn_case *what, int tensor, uint64_t base,
                                             uint64_t count, uint64_t first)
 {
-    struct fa_attn_region region = {.base = (unsigned short *)(uintptr_t)base,
-                                    .count = count,
-                                    .first = first};
+    struct fa_attn_region region = {
+        .base = (unsigned short *)(uintptr_t)base, .count = count, .first = first};
     struct dimension d[3], used[4];
     int n = 0;
     bool empty = false;
@@ -258,6 +251,12 @@ struct fa_attn_params fa_attn_params_of(const fa_attn_case *what,
     };
 }
 
+double fa_attn_bytes(const fa_problem *p)
+{
+    double rows = 2.0 * p->batch * p->heads_q * p->seq_q + 2.0 * p->batch * p->heads_kv * p->seq_k;
+    return rows * p->head_dim * 2;
+}
+
 /* ---- rows -----------------------------------------------------------------------------------*/
 bool fa_attn_rows(const fa_problem *p, int64_t *ret_rows)
 {
@@ -285,17 +284,16 @@ static int by_position(const void *left, const void *right, void *problem)
     return (a > b) - (a < b);
 }
 
-void fa_attn_sample_rows(const fa_problem *p, uint64_t seed,
-                         int64_t ret_rows[FA_ATTN_SAMPLED_ROWS])
+void fa_attn_sample_rows(const fa_problem *p, uint64_t seed, int64_t ret_rows[FA_ATTN_SAMPLED_ROWS])
 {
     /* Rows at the edges of tiles, from the start and (negative) from the end of a sequence. */
-    static const int edges[] = {0,   1,   15,  16,  17,  31,  63,  64,  65,  127, 128, 129, 191,
-                                192, 255, 256, 257, -1,  -2,  -15, -16, -17, -63, -64, -65, -127,
-                                -128, -129, -255, -256, -257};
+    static const int edges[] = {0,   1,   15,  16,   17,   31,   63,   64,   65,  127, 128,
+                                129, 191, 192, 255,  256,  257,  -1,   -2,   -15, -16, -17,
+                                -63, -64, -65, -127, -128, -129, -255, -256, -257};
     enum { EDGES = sizeof edges / sizeof *edges };
     int64_t heads = (int64_t)p->batch * p->heads_q, seq = p->seq_q;
     for (int i = 0; i < FA_ATTN_SAMPLED_ROWS; i++) {
-        uint64_t random = fa_attn_random(seed, (uint64_t)i);
+        uint64_t random = fa_random(seed, (uint64_t)i);
         int64_t head = (int64_t)(random % (uint64_t)heads);
         int64_t row = (int64_t)((random >> 32) % (uint64_t)seq);
         if (i < 4 * EDGES) {
@@ -310,8 +308,7 @@ void fa_attn_sample_rows(const fa_problem *p, uint64_t seed,
             head = heads - 1;
         ret_rows[i] = head * seq + row;
     }
-    qsort_r(ret_rows, FA_ATTN_SAMPLED_ROWS, sizeof *ret_rows, by_position,
-            (void *)(uintptr_t)p);
+    qsort_r(ret_rows, FA_ATTN_SAMPLED_ROWS, sizeof *ret_rows, by_position, (void *)(uintptr_t)p);
 }
 
 /* ---- the rule -------------------------------------------------------------------------------*/
