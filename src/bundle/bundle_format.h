@@ -3,8 +3,8 @@
  * The bytes of a bundle, for who writes and who reads them. The format's description is in
  * bundle.h.
  */
-#ifndef FA_DB_BUNDLE_FORMAT_H
-#define FA_DB_BUNDLE_FORMAT_H
+#ifndef FA_BUNDLE_BUNDLE_FORMAT_H
+#define FA_BUNDLE_BUNDLE_FORMAT_H
 
 #include "bundle.h"
 

@@ -2,8 +2,8 @@
  *
  * Keys for the engine's own files; callers see fa_bundle.h.
  */
-#ifndef FA_ENGINE_KEYS_H
-#define FA_ENGINE_KEYS_H
+#ifndef FA_BUNDLE_KEYS_H
+#define FA_BUNDLE_KEYS_H
 
 #include "fa_bundle.h"
 #include "sign.h"

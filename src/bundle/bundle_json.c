@@ -4,11 +4,11 @@
  * told which field it was.
  */
 #include "bundle.h"
-#include "scopes.h"
+#include "scope_row.h"
 #include "trial_row.h"
 #include "database.h"
 
-#include "../src/base/json.h"
+#include "json.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * A bundle: winners, their cubins and their evidence in one file, to be carried to other machines
  * or to lie read-only beside every user's store.
  *
- * May be used by: engine. May use: base.
+ * May be used by: engine and above. May use: db, base.
  *
  * The format, all numbers little-endian:
  *
@@ -23,13 +23,13 @@
  * A bundle is hostile until it is checked: header, hash and signature before the index is looked
  * at, a part's SHA-256 before it is parsed. Whether the signer is trusted is the caller's question.
  */
-#ifndef FA_DB_BUNDLE_H
-#define FA_DB_BUNDLE_H
+#ifndef FA_BUNDLE_BUNDLE_H
+#define FA_BUNDLE_BUNDLE_H
 
 #include "store.h"
 
-#include "../src/base/buf.h"
-#include "../src/base/sign.h"
+#include "buf.h"
+#include "sign.h"
 
 enum {
     FA_BUNDLE_VERSION = 1,
@@ -70,8 +70,8 @@ int fa_bundle_find_cubin(const fa_bundle *bundle, const char *key, int32_t *ret_
 int fa_bundle_winner(fa_bundle *bundle, int32_t winner, fa_winner_record *ret_winner,
                      int32_t *ret_cubin, fa_diag *diag);
 /* Whether the winner may be one for a problem of this shape (all but its lengths) that somebody has
- * timed: a look at its text, much cheaper than reading it. False negatives only for bundles that
- * another program has printed; what is true must still be read to be believed. */
+ * timed: a look at the front of its document, much cheaper than reading it. False only when the front
+ * says so; what is true must still be read to be believed. */
 bool fa_bundle_may_be_like(const fa_bundle *bundle, int32_t winner, const fa_problem *problem);
 /* Malloced bytes. What is in them nobody has looked at. */
 int fa_bundle_cubin(fa_bundle *bundle, int32_t cubin, void **ret_bytes, size_t *ret_size,

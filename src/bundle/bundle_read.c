@@ -8,7 +8,8 @@
 #include "bundle_format.h"
 #include "database.h"
 
-#include "../src/base/owned.h"
+#include "owned.h"
+#include "problem.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -351,8 +352,9 @@ int fa_bundle_winner(fa_bundle *bundle, int32_t winner, fa_winner_record *ret_wi
         return rc;
     rc = fa_bundle_winner_parse(text, row.size, &record, diag);
     free(text);
-    if (rc != 0)
-        return fa_fail_in(diag, rc, "bundle %s, winner %d", bundle->path, winner + 1);
+    if (rc != 0) /* what is not valid in it is no fault of whoever reads it */
+        return fa_fail_in(diag, rc == FA_EINVAL ? FA_ECORRUPT : rc, "bundle %s, winner %d",
+                          bundle->path, winner + 1);
     fa_scope_key(&record.scope, scope_now);
     fa_key_text(row.key, key);
     bool agrees = strcmp(key, scope_now) == 0;
@@ -369,24 +371,61 @@ int fa_bundle_winner(fa_bundle *bundle, int32_t winner, fa_winner_record *ret_wi
     return 0;
 }
 
+/* The next JSON value of a text that may be cut short behind it; NULL: it is none, or not whole. */
+static cJSON *next_value(const char **text, const char *end)
+{
+    const char *rest = NULL;
+    cJSON *value = cJSON_ParseWithLengthOpts(*text, (size_t)(end - *text), &rest, false);
+    if (value != NULL)
+        *text = rest;
+    return value;
+}
+
+/* Reads members of a winner's document from its front until both are known. */
+static void read_front(const char *text, size_t size, fa_problem *ret_problem, bool *ret_predicted,
+                       bool *ret_known)
+{
+    const char *at = text, *end = text + size;
+    bool problem = false, origin = false;
+    while (at < end && (*at == '{' || *at == ',') && !(problem && origin)) {
+        at++;
+        cJSON *name = next_value(&at, end);
+        bool colon = cJSON_IsString(name) && at < end && *at == ':';
+        if (colon)
+            at++;
+        cJSON *value = colon ? next_value(&at, end) : NULL;
+        if (value != NULL && strcmp(name->valuestring, "problem") == 0)
+            problem = fa_problem_from_json(value, ret_problem, NULL) == 0;
+        if (cJSON_IsString(value) && strcmp(name->valuestring, "origin") == 0) {
+            *ret_predicted = strcmp(value->valuestring, fa_origin_name(FA_ORIGIN_PREDICTED)) == 0;
+            origin = true;
+        }
+        if (value == NULL)
+            at = end;
+        cJSON_Delete(name);
+        cJSON_Delete(value);
+    }
+    *ret_known = problem && origin;
+}
+
 bool fa_bundle_may_be_like(const fa_bundle *bundle, int32_t winner, const fa_problem *problem)
 {
-    enum { PROBLEM_AND_ORIGIN = 1024 }; /* stand at the front of a winner's text */
-    char text[PROBLEM_AND_ORIGIN + 1], shape[256];
+    enum { PROBLEM_AND_ORIGIN = 1024 }; /* stand at the front of a winner's document */
+    char text[PROBLEM_AND_ORIGIN], shape[FA_PROBLEM_KEY_MAX], wanted[FA_PROBLEM_KEY_MAX];
     fa_bundle_row row;
+    fa_problem found = {0};
+    bool predicted = false, known = false;
     if (get_row(bundle, winner, 0, bundle->head.winners, &row, NULL) != 0)
         return false;
     size_t size = row.size < PROBLEM_AND_ORIGIN ? row.size : PROBLEM_AND_ORIGIN;
     if (read_at(bundle, text, size, row.offset, NULL) != 0)
         return false;
-    text[size] = 0;
-    snprintf(shape, sizeof shape,
-             "\"dtype\":\"%s\",\"causal\":\"%s\",\"layout\":\"%s\",\"head_dim\":%d,"
-             "\"batch\":%d,\"heads_q\":%d,\"heads_kv\":%d,",
-             fa_dtype_name(problem->dtype), fa_causal_name(problem->causal),
-             fa_layout_name(problem->layout), problem->head_dim, problem->batch, problem->heads_q,
-             problem->heads_kv);
-    return strstr(text, shape) != NULL && strstr(text, "\"origin\":\"predicted\"") == NULL;
+    read_front(text, size, &found, &predicted, &known);
+    if (!known)
+        return true;
+    fa_problem_shape(&found, shape);
+    fa_problem_shape(problem, wanted);
+    return !predicted && strcmp(shape, wanted) == 0;
 }
 
 int fa_bundle_cubin(fa_bundle *bundle, int32_t cubin, void **ret_bytes, size_t *ret_size,

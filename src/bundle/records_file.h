@@ -11,8 +11,8 @@
  * default_us, driver, nvrtc and cubin: the key of the cubin that was measured, by which anybody can
  * tell whether that is still the kernel.
  */
-#ifndef FA_ENGINE_RECORDS_FILE_H
-#define FA_ENGINE_RECORDS_FILE_H
+#ifndef FA_BUNDLE_RECORDS_FILE_H
+#define FA_BUNDLE_RECORDS_FILE_H
 
 #include "fa_tune.h"
 #include "hash.h"
