@@ -3,7 +3,6 @@
 
 #include "buf.h"
 #include "error.h"
-#include "hash.h"
 #include "reply.h"
 
 #include <stdlib.h>
@@ -39,22 +38,18 @@ void serve_tuner_options(const serve_settings *settings, fa_options *ret_options
 
 int serve_kernel_text(fa_tuner *tuner, const fa_answer *answer, char **ret_text, fa_diag *diag)
 {
-    char *text = NULL, hash[FA_HASH_HEX];
-    void *bytes = NULL;
+    char *text = NULL, hash[65];
     size_t size = 0;
     fa_buf out = {0};
     int rc = fa_answer_write(answer, &text, diag);
     if (rc != 0)
         return rc;
     fa_buf_printf(&out, "{\"answer\":%s", text);
-    if (fa_answer_cubin(tuner, answer, &bytes, &size, NULL) == 0) {
-        fa_hash_bytes(bytes, size, hash);
+    if (fa_answer_cubin_hash(tuner, answer, hash, &size, NULL) == 0)
         fa_buf_printf(&out, ",\"cubin\":{\"key\":\"%s\",\"sha256\":\"%s\",\"size\":%zu}}",
                       answer->cubin_key, hash, size);
-    } else {
+    else
         fa_buf_text(&out, ",\"cubin\":null}");
-    }
-    free(bytes);
     free(text);
     *ret_text = serve_text_of(&out);
     return *ret_text != NULL ? 0 : fa_fail(diag, FA_ENOMEM, "out of memory for an answer");
