@@ -103,6 +103,16 @@ static int read_times(const cJSON *json, fa_baseline *ret, fa_diag *diag)
     return 0;
 }
 
+/* Lines that show the form alone say so, and are no evidence. */
+static int refuse_dry_run(const cJSON *json, fa_diag *diag)
+{
+    bool dry_run = false;
+    int rc = optional(fa_json_bool(json, "dry_run", &dry_run, "baseline", diag));
+    return rc == 0 && dry_run
+               ? fa_fail(diag, FA_EINVAL, "its time is made up (\"dry_run\"), not measured")
+               : rc;
+}
+
 static int read_baseline(const char *text, size_t size, fa_baseline *ret, fa_diag *diag)
 {
     cJSON *json = NULL;
@@ -110,6 +120,8 @@ static int read_baseline(const char *text, size_t size, fa_baseline *ret, fa_dia
     int rc = fa_json_parse(text, size, "baseline", &json, diag);
     if (rc == 0 && !cJSON_IsObject(json))
         rc = fa_fail(diag, FA_EINVAL, "it is no JSON object");
+    if (rc == 0)
+        rc = refuse_dry_run(json, diag);
     if (rc == 0)
         rc = read_names(json, ret, diag);
     if (rc == 0)
