@@ -11,6 +11,7 @@
 #include "store.h"
 #include "system_bundles.h"
 
+#include "earlier.h"
 #include "error.h"
 #include "fleet.h"
 #include "json.h"
@@ -244,7 +245,7 @@ static void check_templates(struct doctor *d)
 /* ---- system bundles -------------------------------------------------------------------------*/
 struct system_check {
     struct doctor *doctor;
-    const char *templates; /* hash of today's */
+    const fa_templates *templates;
     int32_t winners, served;
 };
 
@@ -259,7 +260,8 @@ static int count_bundled(void *context, const fa_winner_record *winner)
 {
     struct system_check *check = context;
     check->winners++;
-    check->served += strcmp(winner->scope.templates, check->templates) == 0;
+    check->served += fa_templates_hold(check->templates, winner->scope.templates,
+                                       winner->trial.config.family);
     return 0;
 }
 
@@ -272,7 +274,7 @@ static void check_bundles(struct doctor *d)
         free(tuner);
         return; /* the templates' own check has told */
     }
-    struct system_check check = {.doctor = d, .templates = fa_templates_hash(templates)};
+    struct system_check check = {.doctor = d, .templates = templates};
     tuner->log = note_bundle;
     tuner->log_context = &check;
     fa_system_each(tuner, NULL, count_bundled, &check);
