@@ -227,6 +227,8 @@ CUDA cuDeviceGetAttribute(int *ret, int attribute, int device)
     return FAKE_INVALID_VALUE;
 }
 
+static unsigned long long contexts_made;
+
 CUDA cuDevicePrimaryCtxRetain(void **ret, int device)
 {
     ENTER_UNCHECKED;
@@ -234,7 +236,8 @@ CUDA cuDevicePrimaryCtxRetain(void **ret, int device)
         return FAKE_NOT_INITIALIZED;
     if (device < 0 || device >= fake.script.device_count)
         return FAKE_INVALID_DEVICE;
-    fake.primary[device].retained++;
+    if (fake.primary[device].retained++ == 0)
+        fake.primary[device].id = ++contexts_made;
     *ret = &fake.primary[device];
     return FAKE_OK;
 }
@@ -253,6 +256,16 @@ CUDA cuCtxGetCurrent(void **ret)
     ENTER_UNCHECKED;
     *ret = started() ? fake_current() : NULL;
     return started() ? FAKE_OK : FAKE_NOT_INITIALIZED;
+}
+
+CUDA cuCtxGetId(void *context, unsigned long long *ret)
+{
+    ENTER_UNCHECKED;
+    const struct context *known = context != NULL ? context : started() ? fake_current() : NULL;
+    if (known == NULL)
+        return FAKE_INVALID_CONTEXT;
+    *ret = known->id;
+    return FAKE_OK;
 }
 
 CUDA cuCtxPushCurrent_v2(void *context)

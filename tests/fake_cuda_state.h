@@ -56,6 +56,7 @@ struct handle { /* a stream or an event */
 
 struct context {
     int device, retained;
+    unsigned long long id; /* of its present life */
 };
 
 extern struct fake_state {

@@ -1,182 +1,103 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Kernels loaded in the caller's contexts: the in-process table, and the launch.
- *
- * Workload: a lookup and a launch for every attention layer of every step, from any thread.
- * Invariants: an entry is published whole and never leaves before fa_close; the newest entry of a
- * key stands first. A reader takes no lock and makes one driver call (the current context).
+ * The best kernel for a problem: from the table of what is loaded, from a source that answers in this
+ * machine's place, from the store, or from a tune.
  */
-#include "driver.h"
+#include "attn_maps.h"
 #include "effort.h"
+#include "error.h"
+#include "kernel_table.h"
+#include "lookup.h"
 #include "problem.h"
 #include "reproof.h"
-#include "store.h"
+#include "source.h"
 #include "stored.h"
 #include "tune.h"
 
-#include "attn_params.h"
-#include "error.h"
-#include "fleet.h"
-#include "map_cache.h"
-#include "remote.h"
-
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct fa_kernel {
-    fa_kernel *next; /* in its bucket */
-    fa_problem problem;
-    void *context; /* CUcontext it is loaded in */
-    fa_driver *driver;
-    fa_module *module; /* NULL: another entry's, which stays as long */
-    fa_function function;
-    fa_map_cache *maps; /* NULL: the kernel takes no tensor maps */
-    fa_answer answer;
-    int64_t q_stride[3], k_stride[3]; /* contiguous, in the problem's layout */
-    int32_t causal_offset;
-    bool empty;    /* nothing to compute */
-    bool measured; /* as good as effort measure asks for */
-};
-
-static unsigned bucket_of(const fa_problem *p, const void *context)
-{
-    uint64_t h = (uint64_t)(uintptr_t)context;
-    const uint64_t part[] = {(uint64_t)(uint32_t)p->seq_q << 32 | (uint32_t)p->seq_k,
-                             (uint64_t)(uint32_t)p->batch << 32 | (uint32_t)p->heads_q,
-                             (uint64_t)(uint32_t)p->heads_kv << 32 | (uint32_t)p->head_dim,
-                             (uint64_t)p->dtype << 8 | (uint64_t)p->causal << 4 |
-                                 (uint64_t)p->layout << 2 | (uint64_t)p->want_lse << 1 |
-                                 (uint64_t)p->unaligned};
-    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
-        h = (h ^ part[i]) * 0x9e3779b97f4a7c15u ^ h >> 29;
-    return (unsigned)(h >> 32) % FA_KERNEL_BUCKETS;
-}
-
-static const fa_kernel *find_loaded(fa_tuner *tuner, const fa_problem *problem, void *context,
-                                    fa_effort effort)
-{
-    const fa_kernel *kernel =
-        atomic_load_explicit(&tuner->kernel[bucket_of(problem, context)], memory_order_acquire);
-    for (; kernel != NULL; kernel = kernel->next)
-        if (kernel->context == context && fa_problem_equal(&kernel->problem, problem))
-            return effort <= FA_EFFORT_PREDICT || (effort == FA_EFFORT_MEASURE && kernel->measured)
-                       ? kernel
-                       : NULL;
-    return NULL;
-}
-
-static void free_kernel(fa_kernel **kernel)
-{
-    fa_module_unload(&(*kernel)->module);
-    fa_map_cache_free(&(*kernel)->maps);
-    free(*kernel);
-    *kernel = NULL;
-}
-
-void fa_kernels_free(fa_tuner *tuner)
-{
-    for (int i = 0; i < FA_KERNEL_BUCKETS; i++) {
-        fa_kernel *kernel = atomic_load(&tuner->kernel[i]);
-        while (kernel != NULL) {
-            fa_kernel *next = kernel->next;
-            free_kernel(&kernel);
-            kernel = next;
-        }
-    }
-}
-
-/* Strides of [batch, heads, seq, head_dim] in elements: batch, head, row. */
-static void contiguous(const fa_problem *p, int32_t heads, int32_t seq, int64_t ret_stride[3])
-{
-    ret_stride[0] = (int64_t)heads * seq * p->head_dim;
-    ret_stride[1] = p->layout == FA_BHSD ? (int64_t)seq * p->head_dim : p->head_dim;
-    ret_stride[2] = p->layout == FA_BHSD ? p->head_dim : (int64_t)heads * p->head_dim;
-}
-
-/* The function of an answer's cubin when it is loaded in this context already: one winner serves all
- * lengths of its bucket. */
-static bool find_function(fa_tuner *tuner, void *context, const fa_answer *answer,
-                          fa_function *ret_function)
-{
-    for (int i = 0; i < FA_KERNEL_BUCKETS; i++) {
-        const fa_kernel *kernel = atomic_load(&tuner->kernel[i]);
-        for (; kernel != NULL; kernel = kernel->next) {
-            if (kernel->context != context ||
-                strcmp(kernel->answer.cubin_key, answer->cubin_key) != 0 ||
-                strcmp(kernel->answer.entry, answer->entry) != 0 ||
-                kernel->answer.trial.smem_bytes != answer->trial.smem_bytes)
-                continue;
-            *ret_function = kernel->function;
-            return true;
-        }
-    }
-    return false;
-}
-
 /* What its launches need of the tensor maps that its cubin wants. */
-static int prepare_maps(fa_kernel *kernel, const fa_cubin_record *cubin, fa_diag *diag)
+static int prepare_maps(fa_loaded *loaded, const fa_problem *problem, const fa_cubin_record *cubin,
+                        fa_diag *diag)
 {
     struct fa_attn_boxes boxes;
-    int rc = fa_attn_boxes_read(cubin->bytes, cubin->size, kernel->answer.entry, &boxes, diag);
+    int rc = fa_attn_boxes_read(cubin->bytes, cubin->size, loaded->entry, &boxes, diag);
     if (rc != 0 || boxes.columns == 0)
         return rc;
-    rc = fa_tensor_map_available(kernel->driver, diag);
+    rc = fa_tensor_map_available(loaded->driver, diag);
     return rc != 0 ? rc
-                   : fa_map_cache_create(&boxes, kernel->problem.head_dim, kernel->problem.dtype,
-                                         &kernel->maps, diag);
+                   : fa_map_cache_create(&boxes, problem->head_dim, problem->dtype, &loaded->maps,
+                                         diag);
+}
+
+/* The function of an answer's cubin in the current context: one winner serves all lengths of its
+ * bucket and is loaded once. */
+static int load_function(fa_tuner *tuner, const fa_problem *problem, uint64_t context,
+                         const fa_answer *answer, const fa_cubin_record *cubin,
+                         fa_loaded **ret_loaded, fa_diag *diag)
+{
+    fa_loaded *loaded = fa_kernel_table_loaded(tuner->kernels, context, answer);
+    if (loaded != NULL) {
+        *ret_loaded = loaded;
+        return 0;
+    }
+    loaded = calloc(1, sizeof *loaded);
+    if (loaded == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+    loaded->context = context;
+    loaded->driver = tuner->driver;
+    loaded->smem_bytes = answer->trial.smem_bytes;
+    memcpy(loaded->cubin_key, answer->cubin_key, sizeof loaded->cubin_key);
+    memcpy(loaded->entry, answer->entry, sizeof loaded->entry);
+    int rc = fa_module_load(tuner->driver, cubin->bytes, cubin->size, &loaded->module, diag);
+    if (rc == 0)
+        rc = fa_module_function(loaded->module, answer->entry, loaded->smem_bytes,
+                                &loaded->function, diag);
+    if (rc == 0)
+        rc = prepare_maps(loaded, problem, cubin, diag);
+    if (rc != 0)
+        fa_loaded_free(&loaded);
+    else
+        fa_kernel_table_keep(tuner->kernels, *ret_loaded = loaded);
+    return rc;
 }
 
 /* Loads an answer's cubin in the current context and publishes it; `work` is held. */
-static int load_kernel(fa_tuner *tuner, const fa_problem *problem, void *context,
+static int load_kernel(fa_tuner *tuner, const fa_problem *problem, uint64_t context,
                        const fa_answer *answer, const fa_cubin_record *cubin,
                        const fa_kernel **ret_kernel, fa_diag *diag)
 {
-    fa_kernel *kernel = calloc(1, sizeof *kernel);
-    if (kernel == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
-    kernel->problem = *problem;
-    kernel->context = context;
-    kernel->driver = tuner->driver;
-    kernel->answer = *answer;
-    kernel->measured = fa_answer_satisfies(answer, FA_EFFORT_MEASURE, false, false);
-    kernel->causal_offset = fa_problem_causal_offset(problem);
-    kernel->empty = problem->batch == 0 || problem->seq_q == 0;
-    contiguous(problem, problem->heads_q, problem->seq_q, kernel->q_stride);
-    contiguous(problem, problem->heads_kv, problem->seq_k, kernel->k_stride);
-    bool loaded = find_function(tuner, context, answer, &kernel->function);
-    int rc = loaded
-                 ? 0
-                 : fa_module_load(tuner->driver, cubin->bytes, cubin->size, &kernel->module, diag);
-    if (rc == 0 && !loaded)
-        rc = fa_module_function(kernel->module, answer->entry, answer->trial.smem_bytes,
-                                &kernel->function, diag);
-    if (rc == 0)
-        rc = prepare_maps(kernel, cubin, diag);
-    if (rc != 0) {
-        free_kernel(&kernel);
-        return rc;
-    }
-    _Atomic(fa_kernel *) *head = &tuner->kernel[bucket_of(problem, context)];
-    kernel->next = atomic_load(head);
-    atomic_store_explicit(head, kernel, memory_order_release);
-    *ret_kernel = kernel;
-    return 0;
+    fa_loaded *loaded = NULL;
+    int rc = load_function(tuner, problem, context, answer, cubin, &loaded, diag);
+    return rc != 0 ? rc
+                   : fa_kernel_table_add(tuner->kernels, problem, loaded, answer, ret_kernel, diag);
+}
+
+/* The kernel that a caller gets at once; NULL: it is to be looked for. */
+static const fa_kernel *find_loaded(const fa_tuner *tuner, const fa_problem *problem,
+                                    uint64_t context, fa_effort effort)
+{
+    const fa_kernel *kernel = fa_kernel_table_find(tuner->kernels, problem, context);
+    bool good = kernel != NULL &&
+                (effort <= FA_EFFORT_PREDICT || (effort == FA_EFFORT_MEASURE && kernel->measured));
+    return good ? kernel : NULL;
 }
 
 /* A stored winner that may be launched: proved on this silicon under this driver, and good enough for
  * the effort. One that fails its proof under this driver, or has no time for it, is gone from the
  * next look. After a proof that had no time no other is begun: the GPU may be busy. */
 static int load_stored(fa_tuner *tuner, const fa_target *target, const fa_problem *problem,
-                       void *context, fa_effort effort, const fa_kernel **ret_kernel, fa_diag *diag)
+                       uint64_t context, fa_effort effort, const fa_kernel **ret_kernel,
+                       fa_diag *diag)
 {
     bool late = false;
     for (int looks = 0; looks < FA_LEADS_MAX; looks++) {
         fa_answer answer;
         fa_scope scope;
         fa_cubin_record cubin = {0};
-        int rc = fa_leads_find(tuner, target, &answer, &cubin, &scope, diag);
+        int rc = looks == 0 ? fa_lookup(tuner, target, false, &answer, &cubin, &scope, diag)
+                            : fa_leads_find(tuner, target, &answer, &cubin, &scope, NULL, diag);
         if (rc != 0)
             return rc;
         if (answer.driver_version == 0)
@@ -205,8 +126,8 @@ static int load_stored(fa_tuner *tuner, const fa_target *target, const fa_proble
     return FA_ENOTFOUND;
 }
 
-static int make_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort, void *context,
-                       const fa_kernel **ret_kernel, fa_diag *diag)
+static int make_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
+                       uint64_t context, const fa_kernel **ret_kernel, fa_diag *diag)
 {
     fa_target target;
     int ordinal;
@@ -216,7 +137,6 @@ static int make_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
     if (rc != 0)
         return rc;
     if (effort != FA_EFFORT_PATIENT) {
-        fa_fleet_look(tuner, &target, false);
         rc = load_stored(tuner, &target, problem, context, effort, ret_kernel, diag);
         /* FA_ECORRUPT: its cubin is gone from the store, and a tune makes it again. */
         if (effort == FA_EFFORT_CACHED && rc == FA_ECORRUPT)
@@ -243,64 +163,41 @@ static int make_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
     return rc;
 }
 
-/* ---- from a server --------------------------------------------------------------------------*/
-/* What the server is to be asked for: this device; `work` is held. */
-static int resolve_here(fa_tuner *tuner, const fa_problem *problem, void **ret_context,
+/* ---- from sources that answer in this machine's place ----------------------------------------*/
+/* What they are to be asked for: this device; `work` is held. */
+static int resolve_here(fa_tuner *tuner, const fa_problem *problem, uint64_t *ret_context,
                         fa_target *ret_target, fa_diag *diag)
 {
     int ordinal = 0;
     int rc = fa_tuner_driver(tuner, diag);
-    if (rc == 0 && (*ret_context = fa_driver_current_context(tuner->driver)) == NULL)
+    if (rc == 0 && (*ret_context = fa_driver_context_id(tuner->driver)) == 0)
         rc = FA_ENODEVICE;
     if (rc == 0)
         rc = fa_driver_current_device(tuner->driver, &ordinal, diag);
     return rc != 0 ? rc : fa_target_resolve(tuner, problem, NULL, ordinal, false, ret_target, diag);
 }
 
-/* Whether somebody else's answer may be launched here at all: NULL, or why not. On return it is about
- * this device, as its origin tells. */
-static const char *judge(const fa_target *target, int driver_version, fa_effort effort,
-                         fa_answer *answer)
-{
-    const fa_trial *trial = &answer->trial;
-    char silicon[FA_SILICON_MAX];
-    fa_gpu_silicon(&answer->gpu, silicon);
-    if (strcmp(silicon, target->scope.silicon) != 0)
-        return "its answer is for other silicon";
-    if (trial->threads < 1 || trial->threads > 1024 || trial->grid[0] < 1 || trial->grid[1] < 1 ||
-        trial->grid[2] < 1 || trial->grid[1] > 65535 || trial->grid[2] > 65535 ||
-        trial->smem_bytes < 0 || trial->smem_bytes > target->gpu.smem_per_block)
-        return "its kernel cannot be launched here";
-    if (answer->origin == FA_ORIGIN_MEASURED && strcmp(answer->gpu.uuid, target->gpu.uuid) != 0)
-        answer->origin = FA_ORIGIN_MEASURED_SAME_SILICON;
-    answer->gpu = target->gpu;
-    fa_answer proved = *answer;
-    proved.driver_version = driver_version; /* as it will be */
-    if (!fa_answer_satisfies(&proved, effort, false, false))
-        return "it has nothing measured for this GPU";
-    return NULL;
-}
-
-/* Measured on this silicon under this driver, by a server whose word counts. A server of another
+/* Measured on this silicon under this driver, by somebody whose word counts. A service of another
  * version may make its kernels otherwise: what it means by a config must be what is meant here. */
-static bool is_proved(fa_tuner *tuner, const fa_target *target, const fa_answer *answer)
+static bool is_proved(fa_tuner *tuner, const fa_source_class *is, const fa_target *target,
+                      const fa_answer *answer)
 {
-    return fa_remote_is_trusted(tuner->remote) &&
-           answer->driver_version == fa_driver_version(tuner->driver) &&
+    return is->believed(tuner) && answer->driver_version == fa_driver_version(tuner->driver) &&
            (fa_origin_is_measured(answer->origin) || answer->origin == FA_ORIGIN_NEAREST) &&
            fa_reproof_is_ours(tuner, target, answer);
 }
 
 /* Proves where that is due, and loads; `work` is held. */
-static int load_remote(fa_tuner *tuner, const fa_target *target, const fa_problem *problem,
-                       void *context, fa_effort effort, fa_answer *answer,
-                       const fa_cubin_record *cubin, const fa_kernel **ret_kernel, fa_diag *diag)
+static int load_foreign(fa_tuner *tuner, const fa_source_class *is, const fa_target *target,
+                        const fa_problem *problem, uint64_t context, fa_effort effort,
+                        fa_answer *answer, const fa_cubin_record *cubin,
+                        const fa_kernel **ret_kernel, fa_diag *diag)
 {
     /* Another thread may have made it meanwhile. */
     *ret_kernel = find_loaded(tuner, problem, context, effort);
     if (*ret_kernel != NULL)
         return 0;
-    if (!is_proved(tuner, target, answer)) {
+    if (!is_proved(tuner, is, target, answer)) {
         int rc = fa_reproof_prove(tuner, target, effort, answer, cubin, diag);
         if (rc == FA_EBUSY)
             return rc;
@@ -311,51 +208,42 @@ static int load_remote(fa_tuner *tuner, const fa_target *target, const fa_proble
     return load_kernel(tuner, problem, context, answer, cubin, ret_kernel, diag);
 }
 
-static int ask_remote(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
-                      const fa_kernel **ret_kernel, fa_diag *diag)
+static int ask_one(fa_tuner *tuner, const fa_source_class *is, const fa_problem *problem,
+                   fa_effort effort, const fa_kernel **ret_kernel, fa_diag *diag)
 {
-    void *context = NULL;
+    uint64_t context = 0;
     fa_target target;
     fa_answer answer;
-    fa_remote_cubin where;
     fa_cubin_record cubin = {0};
     fa_diag why = {{0}};
-    if (!fa_remote_usable(tuner->remote))
-        return FA_REMOTE_NONE;
     pthread_mutex_lock(&tuner->work);
     int rc = resolve_here(tuner, problem, &context, &target, &why);
     pthread_mutex_unlock(&tuner->work);
     if (rc != 0)
-        return FA_REMOTE_NONE; /* the local way says what is wrong */
-    rc = fa_remote_kernel(tuner, problem, &target.gpu, effort, &answer, &where, diag);
+        return FA_SOURCE_NONE; /* the local way says what is wrong */
+    rc = is->kernel(tuner, &target, problem, effort, &answer, &cubin, diag);
     if (rc != 0)
         return rc;
-    if (effort == FA_EFFORT_CACHED && answer.driver_version == 0)
-        return fa_fail(diag, FA_ENOTFOUND,
-                       "all that the server has (origin: %s) is a winner that no GPU has proved "
-                       "yet: ask with effort predict or measure",
-                       fa_origin_name(answer.origin));
-    const char *refused = judge(&target, fa_driver_version(tuner->driver), effort, &answer);
-    if (refused == NULL && where.size == 0)
-        refused = "it has no cubin for its answer";
-    if (refused != NULL)
-        return fa_remote_give_up(tuner, refused);
-    rc = fa_remote_cubin_get(tuner, where.key, &where, &cubin.bytes, &cubin.size, &why);
-    if (rc == FA_REMOTE_NONE)
-        return rc;
-    if (rc == 0) {
-        memcpy(cubin.key, where.key, sizeof cubin.key);
-        memcpy(cubin.entry, answer.entry, sizeof cubin.entry);
-        cubin.sm = target.gpu.sm;
-        pthread_mutex_lock(&tuner->work);
-        rc = load_remote(tuner, &target, problem, context, effort, &answer, &cubin, ret_kernel,
-                         &why);
-        pthread_mutex_unlock(&tuner->work);
-    }
+    pthread_mutex_lock(&tuner->work);
+    rc = load_foreign(tuner, is, &target, problem, context, effort, &answer, &cubin, ret_kernel,
+                      &why);
+    pthread_mutex_unlock(&tuner->work);
     fa_cubin_record_free(&cubin);
-    if (rc == FA_EBUSY && effort == FA_EFFORT_CACHED) /* no fault of the server's */
+    if (rc == FA_EBUSY && effort == FA_EFFORT_CACHED) /* no fault of the source's */
         return fa_fail(diag, FA_ENOTFOUND, "%s", why.text);
-    return rc == 0 ? 0 : fa_remote_give_up(tuner, why.text);
+    return rc == 0 ? 0 : is->give_up(tuner, why.text);
+}
+
+static int ask_sources(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
+                       const fa_kernel **ret_kernel, fa_diag *diag)
+{
+    int rc = FA_SOURCE_NONE;
+    for (int i = 0; i < tuner->source_count && rc == FA_SOURCE_NONE; i++) {
+        const fa_source_class *is = tuner->source[i]->is;
+        if (is->kernel != NULL && is->usable(tuner))
+            rc = ask_one(tuner, is, problem, effort, ret_kernel, diag);
+    }
+    return rc;
 }
 
 int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
@@ -370,20 +258,20 @@ int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
         return fa_fail(diag, FA_EINVAL, "effort is %d: use FA_EFFORT_CACHED to FA_EFFORT_PATIENT",
                        (int)effort);
     fa_driver *driver = atomic_load_explicit(&tuner->launch_driver, memory_order_acquire);
-    void *context = driver != NULL ? fa_driver_current_context(driver) : NULL;
-    const fa_kernel *kernel = context != NULL ? find_loaded(tuner, problem, context, effort) : NULL;
+    uint64_t context = driver != NULL ? fa_driver_context_id(driver) : 0;
+    const fa_kernel *kernel = context != 0 ? find_loaded(tuner, problem, context, effort) : NULL;
     if (kernel != NULL) {
         *ret_kernel = kernel;
         return 0;
     }
     rc = fa_problem_check(problem, diag);
     if (rc == 0)
-        rc = ask_remote(tuner, problem, effort, ret_kernel, diag);
-    if (rc != FA_REMOTE_NONE)
+        rc = ask_sources(tuner, problem, effort, ret_kernel, diag);
+    if (rc != FA_SOURCE_NONE)
         return rc;
     pthread_mutex_lock(&tuner->work);
     rc = fa_tuner_driver(tuner, diag);
-    if (rc == 0 && (context = fa_driver_current_context(tuner->driver)) == NULL)
+    if (rc == 0 && (context = fa_driver_context_id(tuner->driver)) == 0)
         rc = fa_fail(diag, FA_ENODEVICE,
                      "the calling thread has no current CUDA context: make one current first");
     if (rc == 0) {
@@ -396,76 +284,4 @@ int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
     }
     pthread_mutex_unlock(&tuner->work);
     return rc;
-}
-
-const fa_answer *fa_kernel_answer(const fa_kernel *kernel)
-{
-    return kernel != NULL ? &kernel->answer : NULL;
-}
-
-/* Copies strides, or the contiguous ones where all are 0; gathers their low bits for the check. */
-static uint64_t take_strides(const int64_t given[3], const int64_t whole[3], long long *batch,
-                             long long *head, long long *row)
-{
-    const int64_t *stride = (given[0] | given[1] | given[2]) == 0 ? whole : given;
-    *batch = stride[0];
-    *head = stride[1];
-    *row = stride[2];
-    return (uint64_t)(stride[0] | stride[1] | stride[2]);
-}
-
-int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream, fa_diag *diag)
-{
-    if (kernel == NULL || args == NULL)
-        return fa_fail(diag, FA_EINVAL, "kernel or args is NULL");
-    if (kernel->empty)
-        return 0;
-    const fa_problem *problem = &kernel->problem;
-    bool no_keys = problem->seq_k == 0;
-    if (args->q == NULL || args->o == NULL || (!no_keys && (args->k == NULL || args->v == NULL)))
-        return fa_fail(diag, FA_EINVAL, "q, k, v or o is NULL");
-    float scale =
-        args->softmax_scale != 0.0f ? args->softmax_scale : 1.0f / sqrtf((float)problem->head_dim);
-    float scale_log2 = scale * 1.44269504088896340736f;
-    if (!(scale > 0) || !isfinite(scale_log2)) /* kernels take the maximum before they scale */
-        return fa_fail(diag, FA_EINVAL, "softmax_scale must be positive, at most 2e38");
-    struct fa_attn_params params = {.q = args->q,
-                                    .k = args->k,
-                                    .v = args->v,
-                                    .o = args->o,
-                                    .lse = args->lse,
-                                    .batch = problem->batch,
-                                    .heads_q = problem->heads_q,
-                                    .heads_kv = problem->heads_kv,
-                                    .seq_q = problem->seq_q,
-                                    .seq_k = problem->seq_k,
-                                    .causal_offset = kernel->causal_offset,
-                                    .softmax_scale = scale,
-                                    .softmax_scale_log2 = scale_log2};
-    uint64_t strides = take_strides(args->q_stride, kernel->q_stride, &params.q_batch_stride,
-                                    &params.q_head_stride, &params.q_row_stride) |
-                       take_strides(args->k_stride, kernel->k_stride, &params.k_batch_stride,
-                                    &params.k_head_stride, &params.k_row_stride) |
-                       take_strides(args->v_stride, kernel->k_stride, &params.v_batch_stride,
-                                    &params.v_head_stride, &params.v_row_stride) |
-                       take_strides(args->o_stride, kernel->q_stride, &params.o_batch_stride,
-                                    &params.o_head_stride, &params.o_row_stride);
-    uintptr_t pointers =
-        (uintptr_t)args->q | (uintptr_t)args->k | (uintptr_t)args->v | (uintptr_t)args->o;
-    if (!problem->unaligned && (strides % 8 != 0 || pointers % 16 != 0))
-        return fa_fail(diag, FA_EALIGN,
-                       "q, k, v and o must be 16-byte aligned with strides in multiples of 8 "
-                       "elements: ask for the kernel with problem.unaligned = true");
-    if (pointers % 2 != 0 || (uintptr_t)args->lse % 4 != 0)
-        return fa_fail(diag, FA_EALIGN, "a pointer is not aligned to its element");
-    struct fa_attn_tensor_maps maps;
-    int rc = kernel->maps == NULL
-                 ? 0
-                 : fa_map_cache_get(kernel->maps, kernel->driver, &params, &maps, diag);
-    if (rc != 0)
-        return rc;
-    void *arguments[] = {&params, &maps}; /* the driver reads as many as the kernel takes */
-    const fa_trial *trial = &kernel->answer.trial;
-    return fa_launch_kernel(kernel->driver, kernel->function, trial->grid, (uint32_t)trial->threads,
-                            (uint32_t)trial->smem_bytes, stream, arguments, diag);
 }

@@ -34,6 +34,10 @@ int fa_driver_device(fa_driver *driver, int ordinal, fa_gpu *ret_gpu, fa_diag *d
 
 /* The calling thread's current context, or NULL. A cheap call, for keys only. */
 void *fa_driver_current_context(fa_driver *driver);
+/* A number of the calling thread's current context that no other context of this process ever has, also
+ * not one that is made at the same address after this one's end; 0: there is no context. A cheap call,
+ * for keys. */
+uint64_t fa_driver_context_id(fa_driver *driver);
 /* The ordinal of the current context's device. */
 int fa_driver_current_device(fa_driver *driver, int *ret_ordinal, fa_diag *diag);
 /* Retains the device's primary context and makes it current; release undoes both. Never resets. */

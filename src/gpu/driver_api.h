@@ -114,6 +114,7 @@ struct cu_uuid {
 
 /* The same for what a driver may lack (NULL then) and only some kernels need. */
 #define CU_OPTIONAL_FUNCTIONS(X)                                                               \
+    X(context_id, "cuCtxGetId", (cu_context, unsigned long long *))                            \
     X(tensor_map_encode, "cuTensorMapEncodeTiled",                                             \
       (void *, int, uint32_t, fa_device_ptr, const uint64_t *, const uint64_t *,               \
        const uint32_t *, const uint32_t *, int, int, int, int))
