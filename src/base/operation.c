@@ -29,6 +29,7 @@ static const struct {
     size_t at;
 } texts[] = {{"name", AT(name)},
              {"member", AT(member)},
+             {"c_prefix", AT(c_prefix)},
              {"hint", AT(hint)},
              {"key", AT(key)},
              {"macro", AT(macro)},

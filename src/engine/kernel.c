@@ -1,87 +1,148 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The best kernel for a problem: from the table of what is loaded, from a source that answers in this
- * machine's place, from the store, or from a tune.
+ * Kernels loaded in the caller's contexts: how a winner becomes one.
+ *
+ * Workload: a lookup for every attention layer of every step, from any thread. Invariant:
+ * a lookup that finds its kernel in the table (kernel_table.h) takes no lock and makes one driver call.
  */
-#include "attn_maps.h"
+#include "driver.h"
 #include "effort.h"
-#include "error.h"
 #include "kernel_table.h"
-#include "lookup.h"
 #include "problem.h"
 #include "reproof.h"
 #include "source.h"
+#include "store.h"
 #include "stored.h"
 #include "tune.h"
 
+#include "error.h"
+
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What its launches need of the tensor maps that its cubin wants. */
-static int prepare_maps(fa_loaded *loaded, const fa_problem *problem, const fa_cubin_record *cubin,
+/* The kernel of this problem, if it is as good as the effort asks for. */
+static const fa_kernel *find_loaded(fa_tuner *tuner, const fa_problem *problem, uint64_t context,
+                                    fa_effort effort)
+{
+    const fa_kernel *kernel = fa_kernel_table_find(&tuner->kernels, problem, context);
+    bool enough = kernel != NULL && (effort <= FA_EFFORT_PREDICT ||
+                                     (effort == FA_EFFORT_MEASURE && kernel->measured));
+    return enough ? kernel : NULL;
+}
+
+/* Strides of [batch, heads, seq, head_dim] in elements: batch, head, row. */
+static void contiguous(const fa_problem *p, int32_t heads, int32_t seq, int64_t ret_stride[3])
+{
+    ret_stride[0] = (int64_t)heads * seq * p->head_dim;
+    ret_stride[1] = p->layout == FA_BHSD ? (int64_t)seq * p->head_dim : p->head_dim;
+    ret_stride[2] = p->layout == FA_BHSD ? p->head_dim : (int64_t)heads * p->head_dim;
+}
+
+/* The tensor maps that launches of the cubin need. */
+static int prepare_maps(fa_loaded *loaded, fa_driver *driver, const fa_problem *problem,
+                        const char *entry, const fa_cubin_record *cubin, bool workspace,
                         fa_diag *diag)
 {
     struct fa_attn_boxes boxes;
-    int rc = fa_attn_boxes_read(cubin->bytes, cubin->size, loaded->entry, &boxes, diag);
+    int rc = fa_attn_boxes_read(cubin->bytes, cubin->size, entry, workspace, &boxes, diag);
     if (rc != 0 || boxes.columns == 0)
         return rc;
-    rc = fa_tensor_map_available(loaded->driver, diag);
+    rc = fa_tensor_map_available(driver, diag);
     return rc != 0 ? rc
                    : fa_map_cache_create(&boxes, problem->head_dim, problem->dtype, &loaded->maps,
                                          diag);
 }
 
-/* The function of an answer's cubin in the current context: one winner serves all lengths of its
- * bucket and is loaded once. */
-static int load_function(fa_tuner *tuner, const fa_problem *problem, uint64_t context,
-                         const fa_answer *answer, const fa_cubin_record *cubin,
-                         fa_loaded **ret_loaded, fa_diag *diag)
+/* The family of an answer's config; NULL: there is none here. */
+static const fa_family *family_of(fa_tuner *tuner, const fa_answer *answer)
 {
-    fa_loaded *loaded = fa_kernel_table_loaded(tuner->kernels, context, answer);
-    if (loaded != NULL) {
-        *ret_loaded = loaded;
+    if (fa_tuner_families(tuner, NULL) != 0)
+        return NULL;
+    for (int i = 0; i < tuner->families.count; i++)
+        if (strcmp(fa_family_name(tuner->families.family[i]), answer->trial.config.family) == 0)
+            return tuner->families.family[i];
+    return NULL;
+}
+
+/* Where a call has more than the launch that the answer tells: all of it, as the manifest says. */
+static int prepare_call(fa_tuner *tuner, const fa_answer *answer, const fa_loaded *loaded,
+                        fa_kernel *kernel, fa_diag *diag)
+{
+    const fa_family *family = family_of(tuner, answer);
+    fa_candidate candidate;
+    if (family == NULL || fa_family_is_simple(family))
         return 0;
-    }
-    loaded = calloc(1, sizeof *loaded);
-    if (loaded == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
-    loaded->context = context;
-    loaded->driver = tuner->driver;
-    loaded->smem_bytes = answer->trial.smem_bytes;
-    memcpy(loaded->cubin_key, answer->cubin_key, sizeof loaded->cubin_key);
-    memcpy(loaded->entry, answer->entry, sizeof loaded->entry);
-    int rc = fa_module_load(tuner->driver, cubin->bytes, cubin->size, &loaded->module, diag);
-    if (rc == 0)
-        rc = fa_module_function(loaded->module, answer->entry, loaded->smem_bytes,
-                                &loaded->function, diag);
-    if (rc == 0)
-        rc = prepare_maps(loaded, problem, cubin, diag);
+    int rc = fa_space_one(&tuner->families, &answer->trial.config, &kernel->problem, &answer->gpu,
+                          &candidate, diag);
+    if (rc == 0 && (kernel->call = calloc(1, sizeof *kernel->call)) == NULL)
+        rc = fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
     if (rc != 0)
-        fa_loaded_free(&loaded);
-    else
-        fa_kernel_table_keep(tuner->kernels, *ret_loaded = loaded);
+        return rc;
+    kernel->call->launches = candidate.launches;
+    for (int i = 0; rc == 0 && i < candidate.launches.count; i++)
+        rc = fa_module_function(loaded->module, fa_family_launch_entry(family, i),
+                                candidate.launches.at[i].smem_bytes, &kernel->call->function[i],
+                                diag);
+    if (rc == 0 && candidate.launches.workspace_bytes > 0)
+        rc = fa_device_alloc(tuner->driver, (size_t)candidate.launches.workspace_bytes,
+                             &kernel->call->workspace, diag);
     return rc;
 }
 
-/* Loads an answer's cubin in the current context and publishes it; `work` is held. */
+/* Loads an answer's cubin in the current context unless it is there: one winner serves all lengths of
+ * its bucket. */
+static int load_cubin(fa_tuner *tuner, const fa_problem *problem, uint64_t context,
+                      const fa_answer *answer, const fa_cubin_record *cubin, fa_loaded **ret_loaded,
+                      fa_diag *diag)
+{
+    fa_loaded *loaded = fa_kernel_table_loaded(&tuner->kernels, context, answer);
+    int rc = 0;
+    if (loaded == NULL) {
+        const fa_family *family = family_of(tuner, answer);
+        if ((loaded = calloc(1, sizeof *loaded)) == NULL)
+            return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+        rc = fa_module_load(tuner->driver, cubin->bytes, cubin->size, &loaded->module, diag);
+        if (rc == 0)
+            rc = fa_module_function(loaded->module, answer->entry, answer->trial.smem_bytes,
+                                    &loaded->function, diag);
+        if (rc == 0)
+            rc = prepare_maps(loaded, tuner->driver, problem, answer->entry, cubin,
+                              family != NULL && fa_family_has_workspace(family), diag);
+        if (rc == 0)
+            fa_kernel_table_keep(&tuner->kernels, context, answer, loaded);
+        else
+            fa_loaded_free(&loaded);
+    }
+    *ret_loaded = loaded;
+    return rc;
+}
+
+/* Loads an answer's cubin in the current context and publishes its kernel; `work` is held. */
 static int load_kernel(fa_tuner *tuner, const fa_problem *problem, uint64_t context,
                        const fa_answer *answer, const fa_cubin_record *cubin,
                        const fa_kernel **ret_kernel, fa_diag *diag)
 {
     fa_loaded *loaded = NULL;
-    int rc = load_function(tuner, problem, context, answer, cubin, &loaded, diag);
-    return rc != 0 ? rc
-                   : fa_kernel_table_add(tuner->kernels, problem, loaded, answer, ret_kernel, diag);
-}
-
-/* The kernel that a caller gets at once; NULL: it is to be looked for. */
-static const fa_kernel *find_loaded(const fa_tuner *tuner, const fa_problem *problem,
-                                    uint64_t context, fa_effort effort)
-{
-    const fa_kernel *kernel = fa_kernel_table_find(tuner->kernels, problem, context);
-    bool good = kernel != NULL &&
-                (effort <= FA_EFFORT_PREDICT || (effort == FA_EFFORT_MEASURE && kernel->measured));
-    return good ? kernel : NULL;
+    fa_kernel *kernel = NULL;
+    int rc = load_cubin(tuner, problem, context, answer, cubin, &loaded, diag);
+    if (rc == 0)
+        rc = fa_kernel_table_add(&tuner->kernels, loaded, problem, answer, &kernel, diag);
+    if (rc != 0)
+        return rc;
+    kernel->driver = tuner->driver;
+    rc = prepare_call(tuner, answer, loaded, kernel, diag);
+    if (rc != 0)
+        return rc; /* the table frees it */
+    kernel->measured = fa_answer_satisfies(answer, FA_EFFORT_MEASURE, false, false);
+    kernel->causal_offset = fa_problem_causal_offset(problem);
+    kernel->empty = problem->batch == 0 || problem->seq_q == 0;
+    contiguous(problem, problem->heads_q, problem->seq_q, kernel->q_stride);
+    contiguous(problem, problem->heads_kv, problem->seq_k, kernel->k_stride);
+    rc = fa_kernel_table_publish(&tuner->kernels, kernel, diag);
+    if (rc == 0)
+        *ret_kernel = kernel;
+    return rc;
 }
 
 /* A stored winner that may be launched: proved on this silicon under this driver, and good enough for
@@ -284,4 +345,9 @@ int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
     }
     pthread_mutex_unlock(&tuner->work);
     return rc;
+}
+
+const fa_answer *fa_kernel_answer(const fa_kernel *kernel)
+{
+    return kernel != NULL ? fa_kernel_table_answer(kernel) : NULL;
 }

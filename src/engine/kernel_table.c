@@ -1,64 +1,79 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Open addressing over pointers. A table that is half full is copied into one of twice its size; the
- * old one stays until the end, because a reader may still walk it.
+ * An open hash table that only grows: a slot holds a hash and a kernel, the hash written first. When
+ * it is half full it is copied into one of twice the size; readers of the old one go on with it, so it
+ * stays. A kernel of a key that is there takes over the key's slot.
+ *
+ * A kernel is small: what the kernels of one cubin have in common lies with the cubin, the answer above
+ * all, of which a bucket's problems differ in a few fields.
  */
 #include "kernel_table.h"
 
-#include "effort.h"
 #include "error.h"
 #include "problem.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLOTS_FIRST = 1024 };
+enum { SLOTS_FIRST = 256 };
 
-struct slots {
-    struct slots *older;
-    size_t count, used; /* a power of two; slots that are taken */
-    _Atomic(fa_kernel *) slot[];
+struct slot {
+    _Atomic(fa_kernel *) kernel;
+    uint64_t hash; /* of the kernel's key, which never changes once there is one */
 };
 
-/* What kernels of one winner share. */
-struct shared_answer {
-    struct shared_answer *next;
+struct fa_kernel_slots {
+    struct fa_kernel_slots *smaller; /* that it was copied from */
+    size_t mask, used;
+    struct slot slot[];
+};
+
+/* An answer with an empty grid and why, and an empty problem if that is the kernel's. */
+struct fa_like {
+    struct fa_like *next;
     fa_answer answer;
 };
 
-struct fa_kernel_table {
-    _Atomic(struct slots *) slots;
-    fa_loaded *loaded;
-    struct shared_answer *answers;
-    size_t bytes;
-};
-
-/* ---- keys -----------------------------------------------------------------------------------*/
-static size_t hash_of(const fa_problem *problem, uint64_t context)
+/* ---- lookup ---------------------------------------------------------------------------------*/
+static uint64_t fold(uint64_t a, uint64_t b)
 {
-    int count = fa_operation_of(problem)->field_count;
-    uint64_t h = context * 0x9e3779b97f4a7c15u;
-    for (int i = 0; i < count; i++)
-        h = (h ^ (uint32_t)problem->value[i]) * 0xff51afd7ed558ccdu ^ h >> 32;
-    return (size_t)(h ^ h >> 29);
+    __extension__ unsigned __int128 product = (unsigned __int128)a * b;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-static bool is_key(const fa_kernel *kernel, const fa_problem *problem, uint64_t context)
+static uint64_t hash_of(const fa_operation *operation, const fa_problem *problem, uint64_t context)
 {
-    return kernel->context == context && fa_problem_equal(&kernel->problem, problem);
+    const int32_t *value = problem->value, *end = value + operation->field_count;
+    uint64_t hash = fold((uintptr_t)operation ^ 0x9e3779b97f4a7c15u, context ^ 0xa0761d6478bd642fu);
+    for (; end - value >= 4; value += 4) {
+        uint64_t pair[2];
+        memcpy(pair, value, sizeof pair);
+        hash = fold(pair[0] ^ 0xe7037ed1a0b428dbu, pair[1] ^ hash);
+    }
+    for (; value < end; value++)
+        hash = fold(hash ^ 0x8ebc6af09c88c6e3u, (uint32_t)*value ^ 0x589965cc75374cc3u);
+    return hash;
 }
 
-/* The slot of a key: the entry's own, or the free one where it belongs. */
-static _Atomic(fa_kernel *) *slot_of(struct slots *slots, const fa_problem *problem,
-                                     uint64_t context, size_t *ret_looked_at)
+static bool has_key(const fa_kernel *kernel, const fa_operation *operation,
+                    const fa_problem *problem, uint64_t context)
 {
-    size_t at = hash_of(problem, context);
-    for (size_t looked_at = 1;; looked_at++, at++) {
-        _Atomic(fa_kernel *) *slot = &slots->slot[at & (slots->count - 1)];
-        const fa_kernel *kernel = atomic_load_explicit(slot, memory_order_acquire);
-        if (kernel == NULL || is_key(kernel, problem, context)) {
-            if (ret_looked_at != NULL)
-                *ret_looked_at = looked_at;
+    return kernel->context == context && kernel->problem.operation == operation &&
+           memcmp(kernel->problem.value, problem->value,
+                  (size_t)operation->field_count * sizeof *problem->value) == 0;
+}
+
+/* The slot of the key, or the empty one where it would go. */
+static const struct slot *probe(const struct fa_kernel_slots *slots, uint64_t hash,
+                                const fa_operation *operation, const fa_problem *problem,
+                                uint64_t context, const fa_kernel **ret_kernel)
+{
+    for (size_t i = hash & slots->mask;; i = (i + 1) & slots->mask) {
+        const struct slot *slot = &slots->slot[i];
+        const fa_kernel *kernel = atomic_load_explicit(&slot->kernel, memory_order_acquire);
+        if (kernel == NULL ||
+            (slot->hash == hash && has_key(kernel, operation, problem, context))) {
+            *ret_kernel = kernel;
             return slot;
         }
     }
@@ -67,215 +82,185 @@ static _Atomic(fa_kernel *) *slot_of(struct slots *slots, const fa_problem *prob
 const fa_kernel *fa_kernel_table_find(const fa_kernel_table *table, const fa_problem *problem,
                                       uint64_t context)
 {
-    struct slots *slots = atomic_load_explicit(&table->slots, memory_order_acquire);
-    return atomic_load_explicit(slot_of(slots, problem, context, NULL), memory_order_acquire);
+    const struct fa_kernel_slots *slots = atomic_load_explicit(&table->slots, memory_order_acquire);
+    const fa_operation *operation = fa_operation_of(problem);
+    const fa_kernel *kernel = NULL;
+    if (slots != NULL)
+        probe(slots, hash_of(operation, problem, context), operation, problem, context, &kernel);
+    return kernel;
 }
 
-/* ---- room -----------------------------------------------------------------------------------*/
-static struct slots *new_slots(size_t count)
+/* ---- publishing -----------------------------------------------------------------------------*/
+static void put(struct fa_kernel_slots *slots, uint64_t hash, fa_kernel *kernel)
 {
-    struct slots *slots = calloc(1, sizeof *slots + count * sizeof slots->slot[0]);
-    if (slots != NULL)
-        slots->count = count;
+    const fa_kernel *there = NULL;
+    struct slot *slot = (struct slot *)probe(slots, hash, kernel->problem.operation,
+                                             &kernel->problem, kernel->context, &there);
+    if (there == NULL) {
+        slot->hash = hash;
+        slots->used++;
+    }
+    atomic_store_explicit(&slot->kernel, kernel, memory_order_release);
+}
+
+/* Slots with room for one more. */
+static struct fa_kernel_slots *make_room(fa_kernel_table *table)
+{
+    struct fa_kernel_slots *old = atomic_load_explicit(&table->slots, memory_order_relaxed);
+    if (old != NULL && old->used * 2 <= old->mask)
+        return old;
+    size_t count = old != NULL ? (old->mask + 1) * 2 : SLOTS_FIRST;
+    struct fa_kernel_slots *slots = calloc(1, sizeof *slots + count * sizeof *slots->slot);
+    if (slots == NULL)
+        return NULL;
+    slots->mask = count - 1;
+    slots->smaller = old;
+    for (size_t i = 0; old != NULL && i <= old->mask; i++) {
+        fa_kernel *kernel = atomic_load_explicit(&old->slot[i].kernel, memory_order_relaxed);
+        if (kernel != NULL)
+            put(slots, old->slot[i].hash, kernel);
+    }
+    atomic_store_explicit(&table->slots, slots, memory_order_release);
     return slots;
 }
 
-/* Room for one more: half of the slots stay free, so that a find ends soon. */
-static int grow(fa_kernel_table *table, fa_diag *diag)
+int fa_kernel_table_publish(fa_kernel_table *table, fa_kernel *kernel, fa_diag *diag)
 {
-    struct slots *slots = atomic_load(&table->slots);
-    if (2 * (slots->used + 1) <= slots->count)
-        return 0;
-    struct slots *larger = new_slots(2 * slots->count);
-    if (larger == NULL)
+    struct fa_kernel_slots *slots = make_room(table);
+    if (slots == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
-    for (size_t i = 0; i < slots->count; i++) {
-        fa_kernel *kernel = atomic_load(&slots->slot[i]);
-        if (kernel != NULL)
-            atomic_store(slot_of(larger, &kernel->problem, kernel->context, NULL), kernel);
-    }
-    larger->used = slots->used;
-    larger->older = slots;
-    atomic_store_explicit(&table->slots, larger, memory_order_release);
+    put(slots, hash_of(kernel->problem.operation, &kernel->problem, kernel->context), kernel);
     return 0;
 }
 
-int fa_kernel_table_new(fa_kernel_table **ret_table, fa_diag *diag)
+/* ---- what kernels share ---------------------------------------------------------------------*/
+fa_loaded *fa_kernel_table_loaded(const fa_kernel_table *table, uint64_t context,
+                                  const fa_answer *answer)
 {
-    fa_kernel_table *table = calloc(1, sizeof *table);
-    struct slots *slots = new_slots(SLOTS_FIRST);
-    if (table == NULL || slots == NULL) {
-        free(table);
-        free(slots);
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a tuner");
-    }
-    atomic_store(&table->slots, slots);
-    *ret_table = table;
-    return 0;
+    fa_loaded *loaded = table->loaded;
+    while (loaded != NULL &&
+           (loaded->context != context || loaded->smem_bytes != answer->trial.smem_bytes ||
+            strcmp(loaded->cubin_key, answer->cubin_key) != 0 ||
+            strcmp(loaded->entry, answer->entry) != 0))
+        loaded = loaded->next;
+    return loaded;
+}
+
+void fa_kernel_table_keep(fa_kernel_table *table, uint64_t context, const fa_answer *answer,
+                          fa_loaded *loaded)
+{
+    loaded->context = context;
+    loaded->smem_bytes = answer->trial.smem_bytes;
+    memcpy(loaded->cubin_key, answer->cubin_key, sizeof loaded->cubin_key);
+    memcpy(loaded->entry, answer->entry, sizeof loaded->entry);
+    loaded->next = table->loaded;
+    table->loaded = loaded;
 }
 
 void fa_loaded_free(fa_loaded **loaded)
 {
+    if (*loaded == NULL)
+        return;
+    for (struct fa_like *like = (*loaded)->likes; like != NULL;) {
+        struct fa_like *next = like->next;
+        free(like);
+        like = next;
+    }
     fa_module_unload(&(*loaded)->module);
     fa_map_cache_free(&(*loaded)->maps);
     free(*loaded);
     *loaded = NULL;
 }
 
-static void free_kernel(const fa_kernel *kernel)
+/* The part of an answer that other problems of its bucket have too. */
+static const fa_answer *share(fa_loaded *loaded, const fa_answer *answer, bool own)
 {
-    while (kernel != NULL) {
-        fa_kernel *own = (fa_kernel *)(uintptr_t)kernel;
-        kernel = kernel->replaced;
-        free(atomic_load(&own->told));
-        free(own->why);
-        free(own);
-    }
-}
-
-void fa_kernel_table_free(fa_kernel_table **table)
-{
-    if (*table == NULL)
-        return;
-    struct slots *slots = atomic_load(&(*table)->slots);
-    for (size_t i = 0; i < slots->count; i++)
-        free_kernel(atomic_load(&slots->slot[i]));
-    while (slots != NULL) {
-        struct slots *older = slots->older;
-        free(slots);
-        slots = older;
-    }
-    for (fa_loaded *loaded = (*table)->loaded; loaded != NULL;) {
-        fa_loaded *next = loaded->next;
-        fa_loaded_free(&loaded);
-        loaded = next;
-    }
-    for (struct shared_answer *shared = (*table)->answers; shared != NULL;) {
-        struct shared_answer *next = shared->next;
-        free(shared);
-        shared = next;
-    }
-    free(*table);
-    *table = NULL;
-}
-
-/* ---- what is loaded -------------------------------------------------------------------------*/
-fa_loaded *fa_kernel_table_loaded(const fa_kernel_table *table, uint64_t context,
-                                  const fa_answer *answer)
-{
-    fa_loaded *loaded = table->loaded;
-    while (loaded != NULL &&
-           (loaded->context != context || strcmp(loaded->cubin_key, answer->cubin_key) != 0 ||
-            strcmp(loaded->entry, answer->entry) != 0 ||
-            loaded->smem_bytes != answer->trial.smem_bytes))
-        loaded = loaded->next;
-    return loaded;
-}
-
-void fa_kernel_table_keep(fa_kernel_table *table, fa_loaded *loaded)
-{
-    loaded->next = table->loaded;
-    table->loaded = loaded;
-}
-
-/* ---- answers --------------------------------------------------------------------------------*/
-/* Whether two answers tell of one winner: they differ in the problem, the grid and `why` at most. */
-static bool same_winner(const fa_answer *a, const fa_answer *b)
-{
-    return strcmp(a->cubin_key, b->cubin_key) == 0 && strcmp(a->entry, b->entry) == 0 &&
-           a->origin == b->origin && a->driver_version == b->driver_version &&
-           a->unix_time == b->unix_time && a->from_store == b->from_store &&
-           a->from_system == b->from_system && a->trial.median_us == b->trial.median_us &&
-           a->trial.predicted_us == b->trial.predicted_us &&
-           a->trial.smem_bytes == b->trial.smem_bytes && a->default_us == b->default_us &&
-           a->tune_s == b->tune_s && strcmp(a->gpu.uuid, b->gpu.uuid) == 0 &&
-           fa_problem_equal(&a->from_problem, &b->from_problem);
-}
-
-static const fa_answer *share_answer(fa_kernel_table *table, const fa_answer *answer)
-{
-    for (const struct shared_answer *shared = table->answers; shared != NULL; shared = shared->next)
-        if (same_winner(&shared->answer, answer))
-            return &shared->answer;
-    struct shared_answer *shared = calloc(1, sizeof *shared);
-    if (shared == NULL)
+    struct fa_like *made = malloc(sizeof *made);
+    if (made == NULL)
         return NULL;
-    shared->answer = *answer;
-    shared->next = table->answers;
-    table->answers = shared;
-    table->bytes += sizeof *shared;
-    return &shared->answer;
+    made->answer = *answer;
+    if (own)
+        memset(&made->answer.problem, 0, sizeof made->answer.problem);
+    memset(made->answer.trial.grid, 0, sizeof made->answer.trial.grid);
+    memset(made->answer.why, 0, sizeof made->answer.why);
+    /* Bytes between the fields may differ: then it is kept once more. */
+    for (const struct fa_like *like = loaded->likes; like != NULL; like = like->next) {
+        if (memcmp(&like->answer, &made->answer, sizeof like->answer) == 0) {
+            free(made);
+            return &like->answer;
+        }
+    }
+    made->next = loaded->likes;
+    loaded->likes = made;
+    return &made->answer;
 }
 
-const fa_answer *fa_kernel_answer(const fa_kernel *kernel)
+int fa_kernel_table_add(fa_kernel_table *table, fa_loaded *loaded, const fa_problem *problem,
+                        const fa_answer *answer, fa_kernel **ret_kernel, fa_diag *diag)
 {
-    fa_answer *none = NULL;
+    const fa_trial *trial = &answer->trial;
+    size_t why = strnlen(answer->why, sizeof answer->why - 1);
+    fa_problem exact = fa_problem_exact(problem);
+    bool own = fa_problem_equal(&answer->problem, &exact);
+    const fa_answer *like = share(loaded, answer, own);
+    fa_kernel *kernel = like != NULL ? calloc(1, sizeof *kernel + why + 1) : NULL;
     if (kernel == NULL)
-        return NULL;
-    _Atomic(fa_answer *) *told = (_Atomic(fa_answer *) *)(uintptr_t)&kernel->told;
-    fa_answer *answer = atomic_load_explicit(told, memory_order_acquire);
-    if (answer != NULL || (answer = malloc(sizeof *answer)) == NULL)
-        return answer;
-    *answer = *kernel->answer;
-    answer->problem = kernel->problem;
-    memcpy(answer->trial.grid, kernel->grid, sizeof answer->trial.grid);
-    if (kernel->why != NULL)
-        memcpy(answer->why, kernel->why, strlen(kernel->why) + 1);
-    if (atomic_compare_exchange_strong(told, &none, answer))
-        return answer;
-    free(answer); /* another thread was faster */
-    return none;
-}
-
-/* ---- adding ---------------------------------------------------------------------------------*/
-int fa_kernel_table_add(fa_kernel_table *table, const fa_problem *problem, const fa_loaded *loaded,
-                        const fa_answer *answer, const fa_kernel **ret_kernel, fa_diag *diag)
-{
-    fa_kernel *kernel = calloc(1, sizeof *kernel);
-    const fa_answer *shared = share_answer(table, answer);
-    bool other_why = shared != NULL && strcmp(shared->why, answer->why) != 0;
-    char *why = other_why ? strdup(answer->why) : NULL;
-    int rc = kernel == NULL || shared == NULL || (other_why && why == NULL)
-                 ? fa_fail(diag, FA_ENOMEM, "out of memory for a kernel")
-                 : grow(table, diag);
-    if (rc != 0) {
-        free(kernel);
-        free(why);
-        return rc;
-    }
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
     kernel->problem = *problem;
+    kernel->problem.operation = fa_operation_of(problem);
     kernel->context = loaded->context;
-    kernel->loaded = loaded;
-    kernel->answer = shared;
-    kernel->why = why;
-    memcpy(kernel->grid, answer->trial.grid, sizeof kernel->grid);
-    kernel->measured = fa_answer_satisfies(answer, FA_EFFORT_MEASURE, false, false);
-    kernel->causal_offset = fa_problem_causal_offset(problem);
-    kernel->empty = problem->batch == 0 || problem->seq_q == 0;
-    struct slots *slots = atomic_load(&table->slots);
-    _Atomic(fa_kernel *) *slot = slot_of(slots, problem, kernel->context, NULL);
-    kernel->replaced = atomic_load(slot);
-    slots->used += kernel->replaced == NULL;
-    table->bytes += sizeof *kernel + (why != NULL ? strlen(why) + 1 : 0);
-    atomic_store_explicit(slot, kernel, memory_order_release);
+    kernel->function = loaded->function;
+    kernel->maps = loaded->maps;
+    kernel->threads = (uint32_t)trial->threads;
+    kernel->smem_bytes = (uint32_t)trial->smem_bytes;
+    memcpy(kernel->grid, trial->grid, sizeof kernel->grid);
+    memcpy(kernel->why, answer->why, why);
+    kernel->own = own;
+    kernel->like = like;
+    kernel->before = table->newest;
+    table->newest = kernel;
     *ret_kernel = kernel;
     return 0;
 }
 
-size_t fa_kernel_table_bytes(const fa_kernel_table *table, size_t *ret_most_slots)
+const fa_answer *fa_kernel_table_answer(const fa_kernel *kernel)
 {
-    struct slots *slots = atomic_load(&table->slots);
-    size_t bytes = table->bytes;
-    *ret_most_slots = 0;
-    for (size_t i = 0; i < slots->count; i++) {
-        size_t looked_at = 0;
-        const fa_kernel *kernel = atomic_load(&slots->slot[i]);
-        if (kernel != NULL)
-            slot_of(slots, &kernel->problem, kernel->context, &looked_at);
-        if (looked_at > *ret_most_slots)
-            *ret_most_slots = looked_at;
+    fa_kernel *mutable = (fa_kernel *)kernel;
+    fa_answer *none = NULL, *answer = atomic_load_explicit(&mutable->answer, memory_order_acquire);
+    if (answer != NULL || (answer = malloc(sizeof *answer)) == NULL)
+        return answer;
+    *answer = *kernel->like;
+    if (kernel->own)
+        answer->problem = fa_problem_exact(&kernel->problem);
+    memcpy(answer->trial.grid, kernel->grid, sizeof kernel->grid);
+    memcpy(answer->why, kernel->why, strlen(kernel->why));
+    if (atomic_compare_exchange_strong(&mutable->answer, &none, answer))
+        return answer;
+    free(answer);
+    return none;
+}
+
+void fa_kernel_table_free(fa_kernel_table *table)
+{
+    struct fa_kernel_slots *slots = atomic_load(&table->slots);
+    while (slots != NULL) {
+        struct fa_kernel_slots *smaller = slots->smaller;
+        free(slots);
+        slots = smaller;
     }
-    for (; slots != NULL; slots = slots->older)
-        bytes += slots->count * sizeof slots->slot[0];
-    return bytes;
+    while (table->newest != NULL) {
+        fa_kernel *kernel = table->newest;
+        table->newest = kernel->before;
+        free(atomic_load(&kernel->answer));
+        if (kernel->call != NULL)
+            fa_device_free(kernel->driver, &kernel->call->workspace);
+        free(kernel->call);
+        free(kernel);
+    }
+    while (table->loaded != NULL) {
+        fa_loaded *loaded = table->loaded;
+        table->loaded = loaded->next;
+        fa_loaded_free(&loaded);
+    }
+    atomic_store(&table->slots, NULL);
 }

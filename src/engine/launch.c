@@ -2,21 +2,13 @@
  *
  * The launch of a kernel on the caller's stream.
  *
- * Workload: each attention layer of every step. Nothing is allocated and nothing waits.
+ * Workload: each attention layer of every step, from any thread. Nothing is allocated and nothing waits.
  */
 #include "attn_params.h"
 #include "error.h"
 #include "kernel_table.h"
 
 #include <math.h>
-
-/* Strides of [batch, heads, seq, head_dim] in elements: batch, head, row. */
-static void contiguous(const fa_problem *p, int32_t heads, int32_t seq, int64_t ret_stride[3])
-{
-    ret_stride[0] = (int64_t)heads * seq * p->head_dim;
-    ret_stride[1] = p->layout == FA_BHSD ? (int64_t)seq * p->head_dim : p->head_dim;
-    ret_stride[2] = p->layout == FA_BHSD ? p->head_dim : (int64_t)heads * p->head_dim;
-}
 
 /* Copies strides, or the contiguous ones where all are 0; gathers their low bits for the check. */
 static uint64_t take_strides(const int64_t given[3], const int64_t whole[3], long long *batch,
@@ -27,6 +19,22 @@ static uint64_t take_strides(const int64_t given[3], const int64_t whole[3], lon
     *head = stride[1];
     *row = stride[2];
     return (uint64_t)(stride[0] | stride[1] | stride[2]);
+}
+
+/* All launches of a call; the address of its workspace is the last argument. */
+static int launch_call(const fa_kernel *kernel, void *arguments[3], void *stream, fa_diag *diag)
+{
+    const struct fa_call *call = kernel->call;
+    fa_device_ptr workspace = call->workspace;
+    int rc = 0;
+    arguments[kernel->maps != NULL ? 2 : 1] = &workspace;
+    for (int i = 0; rc == 0 && i < call->launches.count; i++) {
+        const fa_launch_shape *launch = &call->launches.at[i];
+        rc = fa_launch_kernel(kernel->driver, call->function[i], launch->grid,
+                              (uint32_t)launch->threads, (uint32_t)launch->smem_bytes, stream,
+                              arguments, diag);
+    }
+    return rc;
 }
 
 int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream, fa_diag *diag)
@@ -57,16 +65,13 @@ int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream, f
                                     .causal_offset = kernel->causal_offset,
                                     .softmax_scale = scale,
                                     .softmax_scale_log2 = scale_log2};
-    int64_t q_whole[3], k_whole[3];
-    contiguous(problem, problem->heads_q, problem->seq_q, q_whole);
-    contiguous(problem, problem->heads_kv, problem->seq_k, k_whole);
-    uint64_t strides = take_strides(args->q_stride, q_whole, &params.q_batch_stride,
+    uint64_t strides = take_strides(args->q_stride, kernel->q_stride, &params.q_batch_stride,
                                     &params.q_head_stride, &params.q_row_stride) |
-                       take_strides(args->k_stride, k_whole, &params.k_batch_stride,
+                       take_strides(args->k_stride, kernel->k_stride, &params.k_batch_stride,
                                     &params.k_head_stride, &params.k_row_stride) |
-                       take_strides(args->v_stride, k_whole, &params.v_batch_stride,
+                       take_strides(args->v_stride, kernel->k_stride, &params.v_batch_stride,
                                     &params.v_head_stride, &params.v_row_stride) |
-                       take_strides(args->o_stride, q_whole, &params.o_batch_stride,
+                       take_strides(args->o_stride, kernel->q_stride, &params.o_batch_stride,
                                     &params.o_head_stride, &params.o_row_stride);
     uintptr_t pointers =
         (uintptr_t)args->q | (uintptr_t)args->k | (uintptr_t)args->v | (uintptr_t)args->o;
@@ -77,15 +82,14 @@ int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream, f
     if (pointers % 2 != 0 || (uintptr_t)args->lse % 4 != 0)
         return fa_fail(diag, FA_EALIGN, "a pointer is not aligned to its element");
     struct fa_attn_tensor_maps maps;
-    int rc =
-        kernel->loaded->maps == NULL
-            ? 0
-            : fa_map_cache_get(kernel->loaded->maps, kernel->loaded->driver, &params, &maps, diag);
+    int rc = kernel->maps == NULL
+                 ? 0
+                 : fa_map_cache_get(kernel->maps, kernel->driver, &params, &maps, diag);
     if (rc != 0)
         return rc;
-    void *arguments[] = {&params, &maps}; /* the driver reads as many as the kernel takes */
-    const fa_trial *trial = &kernel->answer->trial;
-    return fa_launch_kernel(kernel->loaded->driver, kernel->loaded->function, kernel->grid,
-                            (uint32_t)trial->threads, (uint32_t)trial->smem_bytes, stream,
-                            arguments, diag);
+    void *arguments[] = {&params, &maps, NULL}; /* the driver reads as many as the kernel takes */
+    if (kernel->call != NULL)
+        return launch_call(kernel, arguments, stream, diag);
+    return fa_launch_kernel(kernel->driver, kernel->function, kernel->grid, kernel->threads,
+                            kernel->smem_bytes, stream, arguments, diag);
 }

@@ -17,24 +17,23 @@
 
 enum { ENTRIES = 8 };
 
-/* What distinguishes launches of one cubin: pointers without lse, strides, sizes. */
+/* What distinguishes launches of one cubin: pointers without lse, strides, and the five sizes. */
 struct key {
     const void *q, *k, *v, *o;
     long long stride[12];
-    int size[5]; /* batch, heads_q, heads_kv, seq_q, seq_k */
-    int unused;  /* 0 */
+    int size[6]; /* the last one is 0 */
 };
 
-_Static_assert(offsetof(struct fa_attn_params, causal_offset) -
-                       offsetof(struct fa_attn_params, batch) ==
-                   sizeof((struct key){0}.size),
-               "the five sizes lie together");
 _Static_assert(offsetof(struct fa_attn_params, o) == offsetof(struct key, o),
                "q, k, v and o come first, in this order");
 _Static_assert(offsetof(struct fa_attn_params, batch) -
                        offsetof(struct fa_attn_params, q_batch_stride) ==
                    sizeof((struct key){0}.stride),
                "the twelve strides lie together");
+_Static_assert(offsetof(struct fa_attn_params, causal_offset) -
+                       offsetof(struct fa_attn_params, batch) ==
+                   5 * sizeof(int),
+               "the five sizes lie together");
 
 struct entry {
     struct fa_attn_tensor_maps maps;
@@ -73,11 +72,11 @@ void fa_map_cache_free(fa_map_cache **cache)
 
 static struct key key_of(const struct fa_attn_params *p)
 {
-    struct key key = {.unused = 0};
+    struct key key = {.size = {0}};
     memcpy(&key, p, offsetof(struct key, stride));
     memcpy(key.stride, (const char *)p + offsetof(struct fa_attn_params, q_batch_stride),
            sizeof key.stride);
-    memcpy(key.size, &p->batch, sizeof key.size);
+    memcpy(key.size, (const char *)p + offsetof(struct fa_attn_params, batch), 5 * sizeof(int));
     return key;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tensor maps of one loaded cubin, remembered by the pointers, strides and sizes of its last launches.
+ * The tensor maps of one loaded cubin, remembered by pointers, strides and sizes of its last launches.
  */
 #ifndef FA_ENGINE_MAP_CACHE_H
 #define FA_ENGINE_MAP_CACHE_H
@@ -16,8 +16,7 @@ int fa_map_cache_create(const struct fa_attn_boxes *boxes, int32_t head_dim, fa_
                         fa_map_cache **ret_cache, fa_diag *diag);
 void fa_map_cache_free(fa_map_cache **cache); /* NULL is allowed */
 
-/* The maps for a launch. Any
- * thread at any time; never waits. Errors: as fa_attn_maps_encode. */
+/* The maps for a launch. Any thread at any time; never waits. Errors: as fa_attn_maps_encode. */
 int fa_map_cache_get(fa_map_cache *cache, fa_driver *driver, const struct fa_attn_params *params,
                      struct fa_attn_tensor_maps *ret_maps, fa_diag *diag);
 

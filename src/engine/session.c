@@ -10,7 +10,6 @@
 #include "store.h"
 
 #include "error.h"
-#include "kernel_table.h"
 #include "source.h"
 
 #include <stdarg.h>
@@ -69,7 +68,7 @@ int fa_tuner_families(fa_tuner *tuner, fa_diag *diag)
 {
     if (tuner->families.count != 0)
         return 0;
-    return fa_families_load(tuner->templates, "attn_fwd", &tuner->families, diag);
+    return fa_families_load(tuner->templates, NULL, &tuner->families, diag);
 }
 
 static int open_store(fa_tuner *tuner, bool existing, fa_diag *diag)
@@ -123,8 +122,6 @@ static int set_up(fa_tuner *tuner, const fa_options *options, fa_source_maker *c
         if (source != NULL)
             fa_source_add(tuner, source);
     }
-    if (rc == 0)
-        rc = fa_kernel_table_new(&tuner->kernels, diag);
     if (rc == 0)
         rc = fa_templates_open(fa_options_templates(options), &tuner->templates, diag);
     if (rc == 0 && tuner->strict_ms > 0)

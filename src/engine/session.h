@@ -8,6 +8,7 @@
 #include "fa_tune.h"
 
 #include "driver.h"
+#include "kernel_table.h"
 #include "manifest.h"
 #include "store.h"
 
@@ -25,7 +26,6 @@ enum {
 };
 
 struct fa_source;
-struct fa_kernel_table;
 
 struct fa_tuner {
     char store_path[FA_STORE_PATH_MAX];
@@ -49,7 +49,7 @@ struct fa_tuner {
     struct fa_source *source[FA_SOURCES_MAX]; /* in the order in which they are asked (source.h) */
     int source_count;
     fa_driver *driver; /* opened by the first request that needs a device */
-    struct fa_kernel_table *kernels;
+    fa_kernel_table kernels;
     _Atomic(fa_driver *) launch_driver; /* = driver, for the readers */
     bool ignore_system; /* bundles, while the catalogue is predicted anew or a worker measures */
     fa_verification unkept[FA_UNKEPT_MAX]; /* that the store could not keep; the oldest gives way */

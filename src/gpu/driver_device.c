@@ -131,9 +131,7 @@ void *fa_driver_current_context(fa_driver *driver)
 uint64_t fa_driver_context_id(fa_driver *driver)
 {
     unsigned long long id = 0;
-    if (driver->context_id == NULL) /* before CUDA 12.0: the address has to do */
-        return (uint64_t)(uintptr_t)fa_driver_current_context(driver);
-    return !fa_driver_forked() && driver->context_id(NULL, &id) == CU_OK ? id : 0;
+    return !fa_driver_forked() && driver->context_id(NULL, &id) == CU_OK ? id + 1 : 0;
 }
 
 int fa_driver_current_device(fa_driver *driver, int *ret_ordinal, fa_diag *diag)
