@@ -343,11 +343,19 @@ static bool is_needed(const fa_field *f, fa_need need)
 static int check_document(const cJSON *json, const fa_operation *op, fa_need need,
                           const char *beside, fa_diag *diag)
 {
-    for (const cJSON *item = json->child; item != NULL; item = item->next)
-        if (fa_operation_field_index(op, item->string) < 0 &&
-            strcmp(item->string, "operation") != 0 &&
-            (beside == NULL || strcmp(item->string, beside) != 0))
-            return fa_fail(diag, FA_EINVAL, "a problem has no \"%.40s\"", item->string);
+    uint64_t seen = 0;
+    for (const cJSON *item = json->child; item != NULL; item = item->next) {
+        int field = fa_operation_field_index(op, item->string);
+        uint64_t bit = field >= 0 ? (uint64_t)1 << field : (uint64_t)1 << 63;
+        if (field < 0 && strcmp(item->string, "operation") != 0) {
+            if (beside == NULL || strcmp(item->string, beside) != 0)
+                return fa_fail(diag, FA_EINVAL, "problem: there is no key \"%.40s\"", item->string);
+            continue;
+        }
+        if ((seen & bit) != 0)
+            return fa_fail(diag, FA_EINVAL, "problem: key \"%.40s\" stands twice", item->string);
+        seen |= bit;
+    }
     if (need == FA_NEED_ALL && cJSON_GetObjectItemCaseSensitive(json, "operation") == NULL)
         return fa_fail(diag, FA_EINVAL, "problem: \"operation\" is missing");
     EACH_FIELD(op, f)

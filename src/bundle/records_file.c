@@ -7,6 +7,7 @@
 #include "error.h"
 #include "json.h"
 #include "problem.h"
+#include "problem.h"
 #include "render.h"
 
 #include <math.h>
@@ -79,24 +80,42 @@ static double rounded(double us)
     return rint(us * 1e3) / 1e3;
 }
 
+/* Two fields have shorter names in a line, as in the command line's options. */
+static const char *line_name(const fa_field *field)
+{
+    return strcmp(field->name, "heads_q") == 0 ? "heads"
+           : strcmp(field->name, "seq_q") == 0 ? "seq"
+                                               : field->name;
+}
+
+/* What a line leaves out: a flag that is off, a value that is as the one it follows, and a choice at its
+ * default that no kernel is made for. */
+static bool is_usual(const fa_problem *p, const fa_field *f, int32_t value)
+{
+    if (f->follows >= 0)
+        return value == p->value[f->follows];
+    bool may = f->optional || f->kind == FA_FIELD_BOOLEAN ||
+               (f->kind == FA_FIELD_CHOICE && !f->shapes_source);
+    return may && value == f->preset;
+}
+
 static void add_problem(cJSON *json, const fa_problem *p)
 {
-    cJSON_AddStringToObject(json, "dtype", fa_dtype_name(p->dtype));
-    cJSON_AddStringToObject(json, "causal", fa_causal_name(p->causal));
-    if (p->layout != FA_BHSD)
-        cJSON_AddStringToObject(json, "layout", fa_layout_name(p->layout));
-    cJSON_AddNumberToObject(json, "head_dim", p->head_dim);
-    cJSON_AddNumberToObject(json, "batch", p->batch);
-    cJSON_AddNumberToObject(json, "heads", p->heads_q);
-    if (p->heads_kv != p->heads_q)
-        cJSON_AddNumberToObject(json, "heads_kv", p->heads_kv);
-    cJSON_AddNumberToObject(json, "seq", p->seq_q);
-    if (p->seq_k != p->seq_q)
-        cJSON_AddNumberToObject(json, "seq_k", p->seq_k);
-    if (p->want_lse)
-        cJSON_AddTrueToObject(json, "lse");
-    if (p->unaligned)
-        cJSON_AddTrueToObject(json, "unaligned");
+    const fa_operation *op = fa_operation_of(p);
+    if (!op->is_default)
+        cJSON_AddStringToObject(json, "operation", op->name);
+    for (int i = 0; i < op->field_count; i++) {
+        const fa_field *f = &op->field[i];
+        char room[16];
+        if (is_usual(p, f, p->value[i]))
+            continue;
+        if (f->kind == FA_FIELD_INTEGER)
+            cJSON_AddNumberToObject(json, line_name(f), p->value[i]);
+        else if (f->kind == FA_FIELD_BOOLEAN)
+            cJSON_AddBoolToObject(json, line_name(f), p->value[i] != 0);
+        else
+            cJSON_AddStringToObject(json, line_name(f), fa_field_text(f, p->value[i], room));
+    }
 }
 
 static char *print_record(const fa_answer *record)
@@ -158,28 +177,35 @@ static int catalogue_place(const char *name)
     return fa_catalogue_count();
 }
 
+/* Sizes that a kernel is made for come first, then its other choices, lengths, other sizes, choices that
+ * it does not see, and flags. */
+static int sort_class(const fa_field *f)
+{
+    if (f->kind == FA_FIELD_BOOLEAN)
+        return 5;
+    if (f->kind == FA_FIELD_CHOICE)
+        return f->shapes_source ? 1 : 4;
+    return f->shapes_source ? 0 : f->length ? 2 : 3;
+}
+
+static int compare_problems(const fa_problem *p, const fa_problem *q)
+{
+    const fa_operation *op = fa_operation_of(p), *other = fa_operation_of(q);
+    if (op != other)
+        return op->is_default != other->is_default ? (op->is_default ? -1 : 1)
+                                                   : strcmp(op->name, other->name);
+    for (int rank = 0; rank <= 5; rank++)
+        for (int i = 0; i < op->field_count; i++)
+            if (sort_class(&op->field[i]) == rank && p->value[i] != q->value[i])
+                return p->value[i] < q->value[i] ? -1 : 1;
+    return 0;
+}
+
 static int compare(const void *a, const void *b)
 {
     const fa_answer *x = a, *y = b;
-    const fa_problem *p = &x->problem, *q = &y->problem;
-    const int64_t order[][2] = {
-        {catalogue_place(x->gpu.name), catalogue_place(y->gpu.name)},
-        {p->head_dim, q->head_dim},
-        {p->dtype, q->dtype},
-        {p->causal, q->causal},
-        {p->seq_q, q->seq_q},
-        {p->seq_k, q->seq_k},
-        {p->batch, q->batch},
-        {p->heads_q, q->heads_q},
-        {p->heads_kv, q->heads_kv},
-        {p->layout, q->layout},
-        {p->want_lse, q->want_lse},
-        {p->unaligned, q->unaligned},
-    };
-    for (size_t i = 0; i < sizeof order / sizeof *order; i++)
-        if (order[i][0] != order[i][1])
-            return order[i][0] < order[i][1] ? -1 : 1;
-    return 0;
+    int place = catalogue_place(x->gpu.name) - catalogue_place(y->gpu.name);
+    return place != 0 ? place : compare_problems(&x->problem, &y->problem);
 }
 
 static void put_line(fa_buf *out, char *text)
@@ -207,20 +233,35 @@ int fa_records_write(fa_records *records, const char *path, fa_diag *diag)
 }
 
 /* ---- a line, read ---------------------------------------------------------------------------*/
-/* The keys of a line as fa_problem_from_json knows them. */
+/* Gives the line what it leaves out, under the names that fa_problem_from_json knows. */
 static int read_problem(cJSON *json, fa_problem *ret_problem, const char *where, fa_diag *diag)
 {
+    const char *name = NULL;
     fa_problem problem = {0};
-    int64_t seq = 0, heads = 0;
-    int rc = fa_json_int(json, "seq", 0, INT32_MAX, &seq, where, diag);
+    int rc = fa_json_text(json, "operation", &name, where, diag);
     if (rc == 0)
-        rc = fa_json_int(json, "heads", 1, 65535, &heads, where, diag);
-    if (rc == FA_ENOTFOUND)
-        return fa_fail(diag, FA_EINVAL, "%s: \"seq\" or \"heads\" is missing", where);
-    if (rc != 0)
+        rc = fa_operation_find(name, &problem.operation, diag);
+    if (rc != 0 && rc != FA_ENOTFOUND)
         return rc;
-    problem.seq_q = problem.seq_k = (int32_t)seq;
-    problem.heads_q = problem.heads_kv = (int32_t)heads;
+    const fa_operation *op = fa_operation_of(&problem);
+    for (int i = 0; i < op->field_count; i++) {
+        const fa_field *f = &op->field[i];
+        if (cJSON_GetObjectItemCaseSensitive(json, f->name) != NULL)
+            continue;
+        const char *other = f->follows >= 0 ? op->field[f->follows].name : line_name(f);
+        const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, other);
+        if (item == NULL && (f->kind != FA_FIELD_INTEGER || f->optional)) {
+            problem.value[i] = f->preset;
+            continue;
+        }
+        if (item == NULL)
+            return fa_fail(diag, FA_EINVAL, "%s: \"%s\" is missing", where, line_name(f));
+        cJSON *copy = cJSON_Duplicate(item, true);
+        if (copy == NULL || !cJSON_AddItemToObject(json, f->name, copy)) {
+            cJSON_Delete(copy);
+            return fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
+        }
+    }
     rc = fa_problem_from_json(json, &problem, diag);
     if (rc == 0)
         *ret_problem = problem;
