@@ -89,6 +89,16 @@ static int check_baseline(const fa_baseline *baseline, fa_diag *diag)
     return 0;
 }
 
+/* Lines that show the form alone say so, and are no evidence. */
+static int refuse_dry_run(const cJSON *json, fa_diag *diag)
+{
+    bool dry_run = false;
+    int rc = fa_json_bool(json, "dry_run", &dry_run, "baseline", diag);
+    if (rc == 0 && dry_run)
+        return fa_fail(diag, FA_EINVAL, "its time is made up (\"dry_run\"), not measured");
+    return rc == FA_ENOTFOUND ? 0 : rc;
+}
+
 static int read_baseline(const char *text, size_t size, fa_baseline *ret, fa_diag *diag)
 {
     cJSON *json = NULL;
@@ -96,6 +106,8 @@ static int read_baseline(const char *text, size_t size, fa_baseline *ret, fa_dia
     int rc = fa_json_parse(text, size, "baseline", &json, diag);
     if (rc == 0 && !cJSON_IsObject(json))
         rc = fa_fail(diag, FA_EINVAL, "it is no JSON object");
+    if (rc == 0)
+        rc = refuse_dry_run(json, diag);
     if (rc == 0)
         rc = fa_struct_from_json(json, baseline_members, &baseline, "baseline", diag);
     if (rc == 0)

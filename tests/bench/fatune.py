@@ -59,7 +59,8 @@ class Trial(c.Structure):
 class Answer(c.Structure):
     _fields_ = [("problem", Problem), ("gpu", Gpu), ("origin", c.c_int32), ("trial", Trial),
                 ("entry", c.c_char * 32), ("cubin_key", c.c_char * 65), ("nvrtc", c.c_char * 256),
-                ("driver_version", c.c_int32), ("unix_time", c.c_int64), ("default_us", c.c_double)]
+                ("driver_version", c.c_int32), ("unix_time", c.c_int64), ("default_us", c.c_double),
+                ("tune_s", c.c_double)]
     _fields_ += [(n, c.c_int32) for n in ("space", "in_budget", "compiled", "clean", "proved",
                                           "measured", "failed", "ties")]
     _fields_ += [("from_store", c.c_bool), ("from_problem", Problem), ("from_gpu", c.c_char * 64),
@@ -119,5 +120,5 @@ class Tuner:
 
 def problem(dtype="fp16", causal="none", head_dim=64, batch=4, heads=8, heads_kv=None, seq=512,
             seq_k=None):
-    return Problem(DTYPES[dtype], CAUSAL[causal], 0, head_dim, batch, heads, heads_kv or heads, seq,
-                   seq_k or seq, False, False)
+    return Problem(dtype=DTYPES[dtype], causal=CAUSAL[causal], head_dim=head_dim, batch=batch,
+                   heads_q=heads, heads_kv=heads_kv or heads, seq_q=seq, seq_k=seq_k or seq)
