@@ -4,7 +4,6 @@
  */
 #include "engine_fixture.h"
 
-#include <sqlite3.h>
 #include "hash.h"
 
 #include <sqlite3.h>

@@ -11,6 +11,7 @@
 #include "error.h"
 #include "session.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -7,7 +7,6 @@
 
 #include "buf.h"
 #include "candidate.h"
-#include "compile_worker.h"
 #include "hash.h"
 #include "manifest.h"
 #include "pool.h"
