@@ -20,7 +20,7 @@ enum { RETRY_FIRST_MS = 1000, RETRY_MOST_MS = 60000, LEASE_S = 30, LEASE_MOST_S 
 /* A try that failed after so long had no answer at all, as from behind a wall: of the time from then on
  * one part in SLOW_SHARE may go into the next. */
 enum { SLOW_MS = 5000, SLOW_SHARE = 30 };
-static const char file_prefix[] = "sqlite://"; /* a file that the hosts of a test share */
+static const char file_prefix[] = "sqlite://"; /* a file that containers of one machine share */
 
 /* ---- location -------------------------------------------------------------------------------*/
 /* Scheme, user, host and database. A password that was not written as it should be may have any
