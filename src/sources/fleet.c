@@ -114,7 +114,7 @@ static int64_t took_ms(const fa_fleet *fleet)
     return (int64_t)(fa_clock_ns() - fleet->asked_ns) / 1000000;
 }
 
-bool fa_fleet_again(const fa_tuner *tuner, int rc)
+bool fa_fleet_is_worth_retry(const fa_tuner *tuner, int rc)
 {
     return rc == FA_EIO && took_ms(fa_fleet_of(tuner)) < SLOW_MS;
 }
