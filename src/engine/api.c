@@ -10,8 +10,8 @@
 
 #include "catalogue.h"
 #include "error.h"
-#include "hash.h"
 #include "listing.h"
+#include "hash.h"
 #include "source.h"
 
 #include <stdlib.h>

@@ -94,7 +94,7 @@ static int store_if_better(void *context, fa_diag *diag)
     struct candidate_winner *candidate = context;
     bool better = false;
     fa_fleet_void_other_proof(candidate->tuner->store, candidate->winner, candidate->cubin);
-    int rc = is_better_than_local(keeping, &better, diag);
+    int rc = is_better_than_local(candidate, &better, diag);
     if (rc == 0 && better)
         rc = fa_store_winner_replace(candidate->tuner->store, candidate->winner, candidate->cubin,
                                      diag);
