@@ -158,13 +158,13 @@ static void one_that_keeps_its_callers_waiting_is_asked_seldom(void)
     fa_diag why = {.text = "no answer"};
     const uint64_t second = 1000000000;
     CHECK(open_fleet(&f));
-    fa_fleet *fleet = f.tuner->fleet;
+    fa_fleet *fleet = fa_fleet_of(f.tuner);
     for (int slow = 0; slow < 2; slow++) {
         fleet->asked_ns = fa_clock_ns() - (slow != 0 ? 10 * second : 0);
         fleet->failures = 0;
         fa_fleet_failed(f.tuner, FA_EIO, &why);
         CHECK((fleet->retry_ns > fa_clock_ns() + 100 * second) == (slow != 0));
-        CHECK(fa_fleet_again(f.tuner, FA_EIO) == (slow == 0));
+        CHECK(fa_fleet_is_worth_retry(f.tuner, FA_EIO) == (slow == 0));
     }
     CHECK(fa_fleet_store(f.tuner) == NULL);
     fixture_close(&f);
