@@ -36,15 +36,10 @@ struct fa_kernel {
 
 static unsigned bucket_of(const fa_problem *p, const void *context)
 {
+    int count = fa_operation_of(p)->field_count;
     uint64_t h = (uint64_t)(uintptr_t)context;
-    const uint64_t part[] = {(uint64_t)(uint32_t)p->seq_q << 32 | (uint32_t)p->seq_k,
-                             (uint64_t)(uint32_t)p->batch << 32 | (uint32_t)p->heads_q,
-                             (uint64_t)(uint32_t)p->heads_kv << 32 | (uint32_t)p->head_dim,
-                             (uint64_t)p->dtype << 8 | (uint64_t)p->causal << 4 |
-                                 (uint64_t)p->layout << 2 | (uint64_t)p->want_lse << 1 |
-                                 (uint64_t)p->unaligned};
-    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
-        h = (h ^ part[i]) * 0x9e3779b97f4a7c15u ^ h >> 29;
+    for (int i = 0; i < count; i++)
+        h = (h ^ (uint32_t)p->value[i]) * 0x9e3779b97f4a7c15u ^ h >> 29;
     return (unsigned)(h >> 32) % FA_KERNEL_BUCKETS;
 }
 
@@ -136,7 +131,7 @@ static int load_kernel(fa_tuner *tuner, const fa_problem *problem, void *context
     kernel->answer = *answer;
     kernel->measured = fa_answer_satisfies(answer, FA_EFFORT_MEASURE, false, false);
     kernel->causal_offset = fa_problem_causal_offset(problem);
-    kernel->empty = problem->batch == 0 || problem->seq_q == 0;
+    kernel->empty = fa_problem_is_empty(problem);
     contiguous(problem, problem->heads_q, problem->seq_q, kernel->q_stride);
     contiguous(problem, problem->heads_kv, problem->seq_k, kernel->k_stride);
     bool loaded = find_function(tuner, context, answer, &kernel->function);

@@ -77,24 +77,31 @@ static double rounded(double us)
     return rint(us * 1e3) / 1e3;
 }
 
-static void add_problem(cJSON *json, const fa_problem *p)
+/* Whether a line leaves the field out, because it is the usual: as another field, or the default. */
+static bool is_usual(const fa_field *f, const fa_problem *problem, int32_t value)
 {
-    cJSON_AddStringToObject(json, "dtype", fa_dtype_name(p->dtype));
-    cJSON_AddStringToObject(json, "causal", fa_causal_name(p->causal));
-    if (p->layout != FA_BHSD)
-        cJSON_AddStringToObject(json, "layout", fa_layout_name(p->layout));
-    cJSON_AddNumberToObject(json, "head_dim", p->head_dim);
-    cJSON_AddNumberToObject(json, "batch", p->batch);
-    cJSON_AddNumberToObject(json, "heads", p->heads_q);
-    if (p->heads_kv != p->heads_q)
-        cJSON_AddNumberToObject(json, "heads_kv", p->heads_kv);
-    cJSON_AddNumberToObject(json, "seq", p->seq_q);
-    if (p->seq_k != p->seq_q)
-        cJSON_AddNumberToObject(json, "seq_k", p->seq_k);
-    if (p->want_lse)
-        cJSON_AddTrueToObject(json, "lse");
-    if (p->unaligned)
-        cJSON_AddTrueToObject(json, "unaligned");
+    bool rare = f->kind == FA_FIELD_BOOLEAN || f->single || f->optional;
+    return f->follows >= 0 ? value == problem->value[f->follows] : rare && value == f->preset;
+}
+
+static void add_problem(cJSON *json, const fa_problem *problem)
+{
+    const fa_operation *operation = fa_operation_of(problem);
+    if (operation != fa_operation_of(NULL))
+        cJSON_AddStringToObject(json, "operation", operation->name);
+    for (int i = 0; i < operation->field_count; i++) {
+        const fa_field *f = &operation->field[i];
+        int32_t value = problem->value[i];
+        char room[16];
+        if (is_usual(f, problem, value))
+            continue;
+        if (f->kind == FA_FIELD_INTEGER)
+            cJSON_AddNumberToObject(json, f->record, value);
+        else if (f->kind == FA_FIELD_BOOLEAN)
+            cJSON_AddBoolToObject(json, f->record, value != 0);
+        else
+            cJSON_AddStringToObject(json, f->record, fa_field_text(f, value, room));
+    }
 }
 
 static char *print_record(const fa_answer *record)
@@ -159,18 +166,8 @@ static int catalogue_place(const char *name)
 static int compare(const void *a, const void *b)
 {
     const fa_answer *x = a, *y = b;
-    const fa_problem *p = &x->problem, *q = &y->problem;
-    const int64_t order[][2] = {
-        {catalogue_place(x->gpu.name), catalogue_place(y->gpu.name)},
-        {p->head_dim, q->head_dim}, {p->dtype, q->dtype}, {p->causal, q->causal},
-        {p->seq_q, q->seq_q}, {p->seq_k, q->seq_k}, {p->batch, q->batch},
-        {p->heads_q, q->heads_q}, {p->heads_kv, q->heads_kv}, {p->layout, q->layout},
-        {p->want_lse, q->want_lse}, {p->unaligned, q->unaligned},
-    };
-    for (size_t i = 0; i < sizeof order / sizeof *order; i++)
-        if (order[i][0] != order[i][1])
-            return order[i][0] < order[i][1] ? -1 : 1;
-    return 0;
+    int place = catalogue_place(x->gpu.name) - catalogue_place(y->gpu.name);
+    return place != 0 ? place : fa_problem_compare(&x->problem, &y->problem);
 }
 
 static void put_line(fa_buf *out, char *text)
@@ -198,24 +195,33 @@ int fa_records_write(fa_records *records, const char *path, fa_diag *diag)
 }
 
 /* ---- a line, read ---------------------------------------------------------------------------*/
-/* The keys of a line as fa_problem_from_json knows them. */
+/* Gives a field of a line the name by which a problem knows it. */
+static bool rename_field(cJSON *json, const fa_field *f)
+{
+    if (strcmp(f->record, f->name) == 0)
+        return true;
+    cJSON *item = cJSON_DetachItemFromObjectCaseSensitive(json, f->record);
+    return item == NULL || cJSON_AddItemToObject(json, f->name, item);
+}
+
 static int read_problem(cJSON *json, fa_problem *ret_problem, const char *where, fa_diag *diag)
 {
-    fa_problem problem = {0};
-    int64_t seq = 0, heads = 0;
-    int rc = fa_json_int(json, "seq", 0, INT32_MAX, &seq, where, diag);
+    const fa_operation *operation = fa_operation_of(NULL);
+    const char *name = NULL;
+    int rc = fa_json_text(json, "operation", &name, where, diag);
     if (rc == 0)
-        rc = fa_json_int(json, "heads", 1, 65535, &heads, where, diag);
-    if (rc == FA_ENOTFOUND)
-        return fa_fail(diag, FA_EINVAL, "%s: \"seq\" or \"heads\" is missing", where);
+        rc = fa_operation_find(name, &operation, diag);
+    if (rc != 0 && rc != FA_ENOTFOUND)
+        return fa_fail_in(diag, rc, "%s", where);
+    fa_problem problem = {.operation = operation};
+    for (int i = 0; i < operation->field_count; i++)
+        if (!rename_field(json, &operation->field[i]))
+            return fa_fail(diag, FA_ENOMEM, "out of memory for records");
+    rc = fa_problem_from_strict_json(json, FA_NEED_SIZES, "*", &problem, diag);
     if (rc != 0)
-        return rc;
-    problem.seq_q = problem.seq_k = (int32_t)seq;
-    problem.heads_q = problem.heads_kv = (int32_t)heads;
-    rc = fa_problem_from_json(json, &problem, diag);
-    if (rc == 0)
-        *ret_problem = problem;
-    return rc;
+        return fa_fail_in(diag, rc, "%s", where);
+    *ret_problem = problem;
+    return 0;
 }
 
 static int read_times(const cJSON *json, fa_answer *record, const char *where, fa_diag *diag)

@@ -74,24 +74,16 @@ int fa_answer_write(const fa_answer *answer, char **ret_text, fa_diag *diag)
 /* A problem with every field there. */
 static int whole_problem(const cJSON *json, const char *key, fa_problem *ret, fa_diag *diag)
 {
-    static const char *const keys[] = {"operation", "dtype", "causal", "layout", "head_dim", "batch",
-                                       "heads_q", "heads_kv", "seq_q", "seq_k", "lse", "unaligned"};
     const cJSON *object = NULL;
-    const char *operation = "";
     fa_problem problem = {0};
     int rc = fa_wire_object(json, key, "answer", &object, diag);
-    for (size_t i = 0; rc == 0 && i < sizeof keys / sizeof *keys; i++)
-        if (cJSON_GetObjectItemCaseSensitive(object, keys[i]) == NULL)
-            rc = fa_fail(diag, FA_EINVAL, "answer: \"%s\" of \"%s\" is missing", keys[i], key);
-    if (rc == 0)
-        rc = fa_json_text(object, "operation", &operation, "answer", diag);
-    if (rc == 0 && strcmp(operation, "attn_fwd") != 0)
-        rc = fa_fail(diag, FA_EINVAL, "answer: operation \"%s\" is not known", operation);
-    if (rc == 0)
-        rc = fa_problem_from_json(object, &problem, diag);
-    if (rc == 0)
-        *ret = problem;
-    return rc;
+    if (rc != 0)
+        return rc;
+    rc = fa_problem_from_strict_json(object, FA_NEED_ALL, NULL, &problem, diag);
+    if (rc != 0)
+        return fa_fail_in(diag, rc, "answer: \"%s\"", key);
+    *ret = problem;
+    return 0;
 }
 
 static int read_names(const cJSON *json, fa_answer *answer, fa_diag *diag)

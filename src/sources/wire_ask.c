@@ -12,29 +12,8 @@ static const char where[] = "ask";
 
 int fa_wire_ask_problem(const cJSON *object, fa_problem *ret_problem, fa_diag *diag)
 {
-    static const char *const keys[] = {"operation", "dtype", "causal", "layout", "head_dim",
-                                       "batch", "heads_q", "heads_kv", "seq_q", "seq_k", "lse",
-                                       "unaligned", NULL};
-    static const char *const needed[] = {"head_dim", "batch", "heads_q", "seq_q"};
     fa_problem problem = {0};
-    const char *operation = "attn_fwd";
-    int rc = fa_wire_keys(object, keys, "problem", diag);
-    if (rc == 0)
-        rc = fa_json_text(object, "operation", &operation, "problem", diag);
-    if (rc != 0 && rc != FA_ENOTFOUND)
-        return rc;
-    if (strcmp(operation, "attn_fwd") != 0)
-        return fa_fail(diag, FA_EINVAL, "problem: operation \"%s\" is not known: use attn_fwd",
-                       operation);
-    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
-        if (cJSON_GetObjectItemCaseSensitive(object, needed[i]) == NULL)
-            return fa_fail(diag, FA_EINVAL, "problem: \"%s\" is missing", needed[i]);
-    /* What heads_kv and seq_k are by default; wrong values are told of below. */
-    const cJSON *heads = cJSON_GetObjectItemCaseSensitive(object, "heads_q");
-    const cJSON *seq = cJSON_GetObjectItemCaseSensitive(object, "seq_q");
-    problem.heads_kv = heads->valueint;
-    problem.seq_k = seq->valueint;
-    rc = fa_problem_from_json(object, &problem, diag);
+    int rc = fa_problem_from_strict_json(object, FA_NEED_SIZES, NULL, &problem, diag);
     if (rc == 0)
         *ret_problem = problem;
     return rc;

@@ -113,11 +113,8 @@ static int read_baseline(const char *text, size_t size, fa_baseline *ret, fa_dia
     const cJSON *problem = cJSON_GetObjectItemCaseSensitive(json, "problem");
     if (rc == 0 && problem == NULL)
         rc = fa_fail(diag, FA_EINVAL, "\"problem\" is missing");
-    fa_problem none = {.head_dim = -1, .batch = -1, .heads_q = -1, .heads_kv = -1, .seq_q = -1,
-                       .seq_k = -1}; /* what is not given is found missing */
-    ret->problem = none;
     if (rc == 0)
-        rc = fa_problem_from_json(problem, &ret->problem, diag);
+        rc = fa_problem_from_strict_json(problem, FA_NEED_INTEGERS, "*", &ret->problem, diag);
     cJSON_Delete(json);
     return rc;
 }
@@ -226,12 +223,8 @@ int fa_list_baselines(fa_tuner *tuner, fa_baseline_visit *visit, void *context, 
 
 bool fa_baseline_concerns(const fa_baseline *baseline, const fa_answer *answer)
 {
-    fa_problem ours = answer->problem, theirs = baseline->problem;
     char here[sizeof baseline->gpu_name];
-    if (ours.causal != FA_CAUSAL_NONE && theirs.causal != FA_CAUSAL_NONE &&
-        ours.seq_q == ours.seq_k)
-        theirs.causal = ours.causal;
-    if (!fa_problem_equal(&ours, &theirs))
+    if (!fa_problem_same_work(&answer->problem, &baseline->problem))
         return false;
     canonical_gpu(answer->gpu.name, here);
     return strcmp(baseline->gpu_name, here) == 0;

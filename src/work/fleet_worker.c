@@ -427,8 +427,7 @@ static int work(struct worker *w, fa_diag *diag)
 /* What this host can do for the queue. */
 static int look_around(struct worker *w, fa_diag *diag)
 {
-    static const fa_problem any = {.head_dim = 64, .batch = 1, .heads_q = 1, .heads_kv = 1,
-                                   .seq_q = 64, .seq_k = 64};
+    fa_problem any = fa_problem_some(fa_operation_of(NULL));
     fa_target target;
     const char *name = w->request->gpu;
     pthread_mutex_lock(&w->tuner->work);
