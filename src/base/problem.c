@@ -431,7 +431,10 @@ static int check_document(const cJSON *json, const fa_operation *op, fa_need nee
         if (fa_operation_field_index(op, item->string) < 0 &&
             strcmp(item->string, "operation") != 0 &&
             (beside == NULL || strcmp(item->string, beside) != 0))
-            return fa_fail(diag, FA_EINVAL, "a problem has no \"%.40s\"", item->string);
+            return fa_fail(diag, FA_EINVAL, "problem: there is no key \"%.40s\"", item->string);
+    for (const cJSON *item = json->child; item != NULL; item = item->next)
+        if (cJSON_GetObjectItemCaseSensitive(json, item->string) != item)
+            return fa_fail(diag, FA_EINVAL, "problem: key \"%.40s\" stands twice", item->string);
     if (need == FA_NEED_ALL && cJSON_GetObjectItemCaseSensitive(json, "operation") == NULL)
         return fa_fail(diag, FA_EINVAL, "problem: \"operation\" is missing");
     EACH_FIELD(op, f)

@@ -81,7 +81,7 @@ static int whole_problem(const cJSON *json, const char *key, fa_problem *ret, fa
         return rc;
     rc = fa_problem_from_strict_json(object, FA_NEED_ALL, NULL, &problem, diag);
     if (rc != 0)
-        return fa_fail_in(diag, rc, "answer: \"%s\"", key);
+        return fa_fail_in(diag, rc == FA_ENOTSUP ? FA_EINVAL : rc, "answer: \"%s\"", key);
     *ret = problem;
     return 0;
 }

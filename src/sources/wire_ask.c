@@ -16,7 +16,7 @@ int fa_wire_ask_problem(const cJSON *object, fa_problem *ret_problem, fa_diag *d
     int rc = fa_problem_from_strict_json(object, FA_NEED_SIZES, NULL, &problem, diag);
     if (rc == 0)
         *ret_problem = problem;
-    return rc;
+    return rc == FA_ENOTSUP ? FA_EINVAL : rc; /* an operation that is not known is a name as any other */
 }
 
 static int read_problem(const cJSON *object, fa_problem *ret_problem, fa_diag *diag)
