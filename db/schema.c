@@ -200,5 +200,35 @@ static const char step_set_aside[] =
     "driver_version INTEGER, evidence TEXT, unix_time INTEGER"
     ");";
 
-const char *const fa_db_schema_steps[FA_STORE_SCHEMA] = {step_0_to_1, step_contact, step_sweep,
-                                                         step_fleet, step_set_aside};
+/* A scope's problem by its key and as JSON, whatever its operation, and by its shape: all of the key but
+ * the lengths. Until here it was attention forward's, a column for each field. */
+static const char step_problem[] =
+    "ALTER TABLE scope RENAME COLUMN problem TO problem_key;"
+    "ALTER TABLE scope ADD COLUMN problem TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE scope ADD COLUMN shape TEXT NOT NULL DEFAULT '';"
+    "UPDATE scope SET "
+    "problem = '{\"operation\":\"attn_fwd\",\"dtype\":\"' || dtype || '\",\"causal\":\"' || causal || "
+    "'\",\"layout\":\"' || layout || '\",\"head_dim\":' || head_dim || ',\"batch\":' || batch || "
+    "',\"heads_q\":' || heads_q || ',\"heads_kv\":' || heads_kv || ',\"seq_q\":' || seq_q || "
+    "',\"seq_k\":' || seq_k || ',\"lse\":' || CASE want_lse WHEN 0 THEN 'false' ELSE 'true' END || "
+    "',\"unaligned\":' || CASE unaligned WHEN 0 THEN 'false' ELSE 'true' END || '}', "
+    "shape = 'attn_fwd ' || dtype || ' causal=' || causal || ' ' || layout || ' d=' || head_dim || "
+    "' b=' || batch || ' hq=' || heads_q || ' hkv=' || heads_kv || ' lse=' || want_lse || "
+    "' aligned=' || (1 - unaligned);"
+    "DROP INDEX scope_by_shape;"
+    "ALTER TABLE scope DROP COLUMN dtype;"
+    "ALTER TABLE scope DROP COLUMN causal;"
+    "ALTER TABLE scope DROP COLUMN layout;"
+    "ALTER TABLE scope DROP COLUMN head_dim;"
+    "ALTER TABLE scope DROP COLUMN batch;"
+    "ALTER TABLE scope DROP COLUMN heads_q;"
+    "ALTER TABLE scope DROP COLUMN heads_kv;"
+    "ALTER TABLE scope DROP COLUMN seq_q;"
+    "ALTER TABLE scope DROP COLUMN seq_k;"
+    "ALTER TABLE scope DROP COLUMN want_lse;"
+    "ALTER TABLE scope DROP COLUMN unaligned;"
+    "CREATE INDEX scope_by_shape ON scope(shape);"
+    "CREATE INDEX scope_by_problem ON scope(problem_key);";
+
+const char *const fa_db_schema_steps[FA_STORE_SCHEMA] = {step_0_to_1, step_contact,   step_sweep,
+                                                         step_fleet,  step_set_aside, step_problem};

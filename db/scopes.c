@@ -4,6 +4,8 @@
  */
 #include "scopes.h"
 
+#include "problem_row.h"
+
 #include <string.h>
 
 void fa_scope_key(const fa_scope *scope, char ret_hex[FA_HASH_HEX])
@@ -44,34 +46,11 @@ void fa_db_scope_bind(fa_binder *binder, const fa_scope *scope)
     fa_bind_text(binder, scope->policy);
 }
 
-static void read_problem(fa_reader *reader, fa_problem *ret_problem)
-{
-    const char *dtype = fa_read_text(reader, false);
-    const char *causal = fa_read_text(reader, false);
-    const char *layout = fa_read_text(reader, false);
-    fa_problem problem = {0};
-    if (fa_dtype_parse(dtype, &problem.dtype) != 0 ||
-        fa_causal_parse(causal, &problem.causal) != 0 ||
-        fa_layout_parse(layout, &problem.layout) != 0)
-        fa_read_fail(reader, FA_EVERSION);
-    problem.head_dim = (int32_t)fa_read_int(reader, 0, INT32_MAX);
-    problem.batch = (int32_t)fa_read_int(reader, 0, INT32_MAX);
-    problem.heads_q = (int32_t)fa_read_int(reader, 0, INT32_MAX);
-    problem.heads_kv = (int32_t)fa_read_int(reader, 0, INT32_MAX);
-    problem.seq_q = (int32_t)fa_read_int(reader, 0, INT32_MAX);
-    problem.seq_k = (int32_t)fa_read_int(reader, 0, INT32_MAX);
-    problem.want_lse = fa_read_int(reader, 0, 1) != 0;
-    problem.unaligned = fa_read_int(reader, 0, 1) != 0;
-    *ret_problem = problem;
-}
-
 void fa_db_scope_read(fa_reader *reader, fa_scope *ret_scope)
 {
     char key[FA_HASH_HEX], key_now[FA_HASH_HEX];
-    char problem[FA_PROBLEM_KEY_MAX], problem_now[FA_PROBLEM_KEY_MAX];
     fa_read_copy(reader, key, sizeof key);
-    fa_read_copy(reader, problem, sizeof problem);
-    read_problem(reader, &ret_scope->problem);
+    fa_db_problem_read(reader, &ret_scope->problem);
     fa_read_copy(reader, ret_scope->silicon, sizeof ret_scope->silicon);
     fa_read_copy(reader, ret_scope->templates, sizeof ret_scope->templates);
     fa_read_copy(reader, ret_scope->policy, sizeof ret_scope->policy);
@@ -79,9 +58,8 @@ void fa_db_scope_read(fa_reader *reader, fa_scope *ret_scope)
         fa_read_fail(reader, FA_ECORRUPT);
     if (reader->rc != 0)
         return;
-    fa_problem_key(&ret_scope->problem, problem_now);
     fa_scope_key(ret_scope, key_now);
-    if (strcmp(problem, problem_now) != 0 || strcmp(key, key_now) != 0)
+    if (strcmp(key, key_now) != 0)
         fa_read_fail(reader, FA_ECORRUPT);
 }
 
@@ -89,7 +67,7 @@ static int find(fa_store *store, const fa_scope *scope, int64_t *ret_id, fa_diag
 {
     fa_binder binder =
         fa_db_prepare(store,
-                      "SELECT id FROM scope WHERE key = ? AND problem = ? AND silicon = ? "
+                      "SELECT id FROM scope WHERE key = ? AND problem_key = ? AND silicon = ? "
                       "AND templates = ? AND policy = ?",
                       diag);
     fa_db_scope_bind(&binder, scope);
@@ -98,24 +76,20 @@ static int find(fa_store *store, const fa_scope *scope, int64_t *ret_id, fa_diag
 
 static int add(fa_store *store, const fa_scope *scope, int64_t *ret_id, fa_diag *diag)
 {
-    const fa_problem *problem = &scope->problem;
-    fa_binder binder =
-        fa_db_prepare(store,
-                      "INSERT INTO scope (key, problem, silicon, templates, policy, dtype, "
-                      "causal, layout, head_dim, batch, heads_q, heads_kv, seq_q, seq_k, "
-                      "want_lse, unaligned) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) "
-                      "ON CONFLICT (key) DO NOTHING RETURNING id",
-                      diag);
-    fa_db_scope_bind(&binder, scope);
-    fa_bind_text(&binder, fa_dtype_name(problem->dtype));
-    fa_bind_text(&binder, fa_causal_name(problem->causal));
-    fa_bind_text(&binder, fa_layout_name(problem->layout));
-    const int32_t sizes[] = {problem->head_dim, problem->batch, problem->heads_q,
-                             problem->heads_kv, problem->seq_q, problem->seq_k};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        fa_bind_int(&binder, sizes[i]);
-    fa_bind_int(&binder, problem->want_lse);
-    fa_bind_int(&binder, problem->unaligned);
+    char key[FA_HASH_HEX], shape[FA_PROBLEM_KEY_MAX];
+    fa_scope_key(scope, key);
+    fa_problem_shape(&scope->problem, shape);
+    fa_binder binder = fa_db_prepare(
+        store,
+        "INSERT INTO scope (key, problem_key, problem, shape, silicon, templates, policy) "
+        "VALUES (?,?,?,?,?,?,?) ON CONFLICT (key) DO NOTHING RETURNING id",
+        diag);
+    fa_bind_text(&binder, key);
+    fa_db_problem_bind(&binder, &scope->problem);
+    fa_bind_text(&binder, shape);
+    fa_bind_text(&binder, scope->silicon);
+    fa_bind_text(&binder, scope->templates);
+    fa_bind_text(&binder, scope->policy);
     return fa_db_run_id(store, &binder, ret_id, diag);
 }
 

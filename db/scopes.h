@@ -7,10 +7,8 @@
 
 #include "statements.h"
 
-#define FA_SCOPE_COLUMNS                                                                  \
-    "scope.key, scope.problem, scope.dtype, scope.causal, scope.layout, scope.head_dim, " \
-    "scope.batch, scope.heads_q, scope.heads_kv, scope.seq_q, scope.seq_k, "              \
-    "scope.want_lse, scope.unaligned, scope.silicon, scope.templates, scope.policy"
+#define FA_SCOPE_COLUMNS \
+    "scope.key, scope.problem_key, scope.problem, scope.silicon, scope.templates, scope.policy"
 int fa_db_scope_check(const fa_scope *scope, fa_diag *diag);
 void fa_db_scope_bind(fa_binder *binder, const fa_scope *scope); /* 5: the full key */
 void fa_db_scope_read(fa_reader *reader, fa_scope *ret_scope);   /* FA_SCOPE_COLUMNS */

@@ -24,7 +24,7 @@
 
 typedef struct fa_store fa_store;
 
-enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 5 };
+enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 6 };
 
 /* FA_TUNE_STORE (a file), else $XDG_CACHE_HOME/fa-tune/store.db, else $HOME/.cache/fa-tune/store.db.
  * Relative XDG_CACHE_HOME is ignored, as its specification says. */

@@ -278,7 +278,7 @@ static int find(fa_store *store, const fa_scope *scope, fa_reader *ret_reader, f
                       "SELECT winner.scope_id, " WINNER_COLUMNS ", " FA_CUBIN_COLUMNS
                       " FROM scope JOIN winner ON winner.scope_id = scope.id "
                       "LEFT JOIN cubin AS found ON found.key = winner.cubin_key" FA_CUBIN_ROW
-                      "WHERE scope.key = ? AND scope.problem = ? AND scope.silicon = ? "
+                      "WHERE scope.key = ? AND scope.problem_key = ? AND scope.silicon = ? "
                       "AND scope.templates = ? AND scope.policy = ?",
                       diag);
     fa_db_scope_bind(&binder, scope);
@@ -347,7 +347,7 @@ int fa_store_winner_any(fa_store *store, const fa_problem *problem, const char *
     fa_problem_key(problem, key);
     fa_binder binder = fa_db_query(store,
                                    "SELECT 1 FROM scope JOIN winner ON winner.scope_id = scope.id "
-                                   "WHERE scope.problem = ? AND scope.templates = ? LIMIT 1",
+                                   "WHERE scope.problem_key = ? AND scope.templates = ? LIMIT 1",
                                    NULL);
     fa_bind_text(&binder, key);
     fa_bind_text(&binder, templates);
@@ -386,27 +386,18 @@ int fa_store_winners_like(fa_store *store, const fa_scope *scope, fa_winner_visi
                           void *context, fa_diag *diag)
 {
     struct visiting visiting = {visit, context};
-    const fa_problem *p = &scope->problem;
+    char shape[FA_PROBLEM_KEY_MAX];
     int rc = fa_db_scope_check(scope, diag);
     if (rc != 0)
         return rc;
+    fa_problem_shape(&scope->problem, shape);
     fa_binder ids = fa_db_query(store,
                                 "SELECT winner.scope_id FROM scope JOIN winner "
-                                "ON winner.scope_id = scope.id WHERE head_dim = ? AND heads_q = ? "
-                                "AND heads_kv = ? AND batch = ? AND dtype = ? AND causal = ? "
-                                "AND layout = ? AND want_lse = ? AND unaligned = ? "
-                                "AND templates = ? AND policy = ? "
+                                "ON winner.scope_id = scope.id "
+                                "WHERE shape = ? AND templates = ? AND policy = ? "
                                 "ORDER BY winner.unix_time DESC, winner.scope_id DESC",
                                 diag);
-    fa_bind_int(&ids, p->head_dim);
-    fa_bind_int(&ids, p->heads_q);
-    fa_bind_int(&ids, p->heads_kv);
-    fa_bind_int(&ids, p->batch);
-    fa_bind_text(&ids, fa_dtype_name(p->dtype));
-    fa_bind_text(&ids, fa_causal_name(p->causal));
-    fa_bind_text(&ids, fa_layout_name(p->layout));
-    fa_bind_int(&ids, p->want_lse);
-    fa_bind_int(&ids, p->unaligned);
+    fa_bind_text(&ids, shape);
     fa_bind_text(&ids, scope->templates);
     fa_bind_text(&ids, scope->policy);
     return fa_db_each(store, &ids, visit_row, &visiting, diag);

@@ -9,6 +9,7 @@
 
 #include "../db/bundle.h"
 #include "bundles.h"
+#include "session.h"
 #include "error.h"
 #include "sign.h"
 

@@ -9,6 +9,8 @@
  * they were built for is read from the marker that every rendered source ends with:
  *     fa_tune_config=family=NAME;BLOCK_M=128;…;HEAD_DIM=64;DTYPE_BF16=0;CAUSAL=1;
  *
+ * A primary context that nobody retains is destroyed with its modules, and made anew at the same address.
+ *
  * Invariants: one lock around everything; a child of fork gets CUDA_ERROR_NOT_INITIALIZED; after
  * an illegal address every call answers 700. cuInit starts afresh: the script is read again and
  * everything from before is gone, so that a test may open, close and open again; unless the script
@@ -234,7 +236,8 @@ CUDA cuDevicePrimaryCtxRetain(void **ret, int device)
         return FAKE_NOT_INITIALIZED;
     if (device < 0 || device >= fake.script.device_count)
         return FAKE_INVALID_DEVICE;
-    fake.primary[device].retained++;
+    if (fake.primary[device].retained++ == 0)
+        fake.primary[device].id = ++fake.last_context;
     *ret = &fake.primary[device];
     return FAKE_OK;
 }
@@ -244,7 +247,14 @@ CUDA cuDevicePrimaryCtxRelease_v2(int device)
     ENTER_UNCHECKED;
     if (!started() || fake.primary[device].retained == 0)
         return FAKE_INVALID_CONTEXT;
-    fake.primary[device].retained--;
+    if (--fake.primary[device].retained > 0)
+        return FAKE_OK;
+    for (struct module **link = &fake.modules; *link != NULL;) {
+        if ((*link)->device == device)
+            fake_free_module(link);
+        else
+            link = &(*link)->next;
+    }
     return FAKE_OK;
 }
 
@@ -253,6 +263,18 @@ CUDA cuCtxGetCurrent(void **ret)
     ENTER_UNCHECKED;
     *ret = started() ? fake_current() : NULL;
     return started() ? FAKE_OK : FAKE_NOT_INITIALIZED;
+}
+
+CUDA cuCtxGetId(const struct context *context, unsigned long long *ret)
+{
+    ENTER_UNCHECKED;
+    if (!started())
+        return FAKE_NOT_INITIALIZED;
+    context = context != NULL ? context : fake_current();
+    if (context == NULL || context->retained == 0)
+        return FAKE_INVALID_CONTEXT;
+    *ret = context->id;
+    return FAKE_OK;
 }
 
 CUDA cuCtxPushCurrent_v2(void *context)

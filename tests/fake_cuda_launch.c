@@ -250,6 +250,16 @@ static int launch_candidate(struct function *f, void **arguments)
     return FAKE_OK;
 }
 
+/* Whether it is a function of a module that is loaded. */
+static bool function_lives(const struct function *f)
+{
+    for (const struct module *m = fake.modules; m != NULL; m = m->next)
+        for (int i = 0; i < m->function_count; i++)
+            if (m->functions[i] == f)
+                return true;
+    return false;
+}
+
 CUDA cuLaunchKernel(struct function *f, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                     unsigned block_x, unsigned block_y, unsigned block_z, unsigned smem,
                     void *stream, void **arguments, void **extra)
@@ -257,6 +267,8 @@ CUDA cuLaunchKernel(struct function *f, unsigned grid_x, unsigned grid_y, unsign
     ENTER;
     uint64_t threads = (uint64_t)block_x * block_y * block_z;
     (void)stream;
+    if (!function_lives(f))
+        return FAKE_INVALID_HANDLE;
     if (extra != NULL || arguments == NULL || grid_x == 0 || grid_y == 0 || grid_z == 0 ||
         grid_x > 0x7fffffff || grid_y > 65535 || grid_z > 65535 || threads == 0 ||
         threads > MAX_THREADS || smem > (unsigned)f->allowed_smem)

@@ -56,6 +56,7 @@ struct handle { /* a stream or an event */
 
 struct context {
     int device, retained;
+    uint64_t id; /* another one whenever it is made anew */
 };
 
 extern struct fake_state {
@@ -67,7 +68,7 @@ extern struct fake_state {
     struct module *modules;
     struct handle *handles;
     size_t used[FAKE_DEVICES];
-    uint64_t next_address, next_version;
+    uint64_t next_address, next_version, last_context;
     double clock_us;
     int sticky; /* what every call answers from now on */
     bool hanging;

@@ -104,13 +104,16 @@ def multiply(place, problems):
             condition))
 
     with store:
-        scope, problem, silicon, templates, policy, batch = store.execute(
-            "SELECT id, problem, silicon, templates, policy, batch FROM scope").fetchone()
+        scope, problem, text, silicon, templates, policy = store.execute(
+            "SELECT id, problem_key, problem, silicon, templates, policy FROM scope").fetchone()
+        batch = json.loads(text)["batch"]
         for i in range(1, problems):
             other = problem.replace(" b=%d " % batch, " b=%d " % (batch + i))
             key = scope_key(other, silicon, templates, policy)
-            copy("scope", "id = %d" % scope, {"key": "'%s'" % key, "problem": "'%s'" % other,
-                                              "batch": str(batch + i)})
+            copy("scope", "id = %d" % scope, {
+                "key": "'%s'" % key, "problem_key": "'%s'" % other,
+                "problem": "'%s'" % json.dumps({**json.loads(text), "batch": batch + i}),
+                "shape": "replace(shape, ' b=%d ', ' b=%d ')" % (batch, batch + i)})
             new = store.execute("SELECT id FROM scope WHERE key = ?", (key,)).fetchone()[0]
             copy("winner", "scope_id = %d" % scope, {"scope_id": str(new)})
             copy("trial", "scope_id = %d" % scope, {"scope_id": str(new)})

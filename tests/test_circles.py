@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of one room need each other in no circle, and rooms need only rooms below them: by the symbols
 that each object file defines and needs, which no header can hide."""
+import functools
 import os
 import re
 import shutil
@@ -47,12 +48,17 @@ def objects():
     return found
 
 
-def symbols(path):
-    """What an object file defines for others, and what it needs of them."""
-    lines = subprocess.run(["nm", "-P", "-g", path], capture_output=True, text=True,
-                           check=True).stdout.splitlines()
-    rows = [line.split() for line in lines]
-    return ({row[0] for row in rows if row[1] != "U"}, {row[0] for row in rows if row[1] == "U"})
+def symbols(paths):
+    """Object file -> what it defines for others, and what it needs of them."""
+    found, defined, needed = {}, set(), set()
+    for line in subprocess.run(["nm", "-P", "-g", *paths], capture_output=True, text=True,
+                               check=True).stdout.splitlines():
+        row = line.split()
+        if len(row) == 1 and line.endswith(":"):
+            defined, needed = found.setdefault(line[:-1], (set(), set()))
+        elif len(row) > 1:
+            (needed if row[1] == "U" else defined).add(row[0])
+    return found
 
 
 def graph(table):
@@ -128,10 +134,13 @@ def find_arrows_up(table, arrows, public):
     return found
 
 
+@functools.lru_cache
 def read():
     if shutil.which("nm") is None:
         raise tap.Skip("no nm")
-    table = {source: (room, *symbols(path)) for (room, source), path in objects().items()}
+    found = objects()
+    known = symbols(sorted(found.values()))
+    table = {source: (room, *known[path]) for (room, source), path in found.items()}
     return table, graph(table)
 
 

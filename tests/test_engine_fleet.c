@@ -6,6 +6,7 @@
 #include "engine_fixture.h"
 
 #include "fleet.h"
+#include "pool.h"
 
 #include <sqlite3.h>
 

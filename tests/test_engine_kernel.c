@@ -6,6 +6,7 @@
 #include "engine_fixture.h"
 
 #include <linux/landlock.h>
+#include <malloc.h>
 #include <sys/syscall.h>
 
 static void a_hit_returns_the_same_kernel_without_a_new_tune(void)
@@ -67,6 +68,69 @@ static void a_launch_writes_the_callers_buffers(void)
     CHECK(memcmp(out, ones, sizeof out) == 0);
     for (int i = 0; i < 4; i++)
         fa_device_free(f.driver, &tensor[i]);
+    fixture_close(&f);
+}
+
+/* A device reset, or the last owner's release: the driver makes the next context at the same address. */
+static void a_context_made_anew_gets_kernels_of_its_own(void)
+{
+    engine_fixture f;
+    const fa_kernel *first, *second, *third;
+    fa_device_ptr tensor = 0;
+    fa_diag diag;
+    CHECK(fixture_open(&f, ""));
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &first, &diag), diag);
+    void *context = fa_driver_current_context(f.driver);
+    fa_driver_release_context(f.driver, 0);
+    CHECK_OK(fa_driver_retain_context(f.driver, 0, &diag), diag);
+    CHECK(fa_driver_current_context(f.driver) == context);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &second, &diag), diag);
+    CHECK(second != first);
+    CHECK_OK(fa_device_alloc(f.driver, 4 << 16, &tensor, &diag), diag);
+    fa_attn_args args = {.q = (void *)tensor, .k = (void *)(tensor + (1 << 16)),
+                         .v = (void *)(tensor + (2 << 16)), .o = (void *)(tensor + (3 << 16))};
+    CHECK_OK(fa_launch(second, &args, NULL, &diag), diag);
+    CHECK_INT(fa_launch(first, &args, NULL, &diag), FA_ECUDA);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &third, &diag), diag);
+    CHECK(third == second);
+    fa_device_free(f.driver, &tensor);
+    fixture_close(&f);
+}
+
+/* Decoding asks for a new length at every token. */
+static void lengths_of_one_bucket_share_a_cubin_and_the_answer(void)
+{
+    enum { FIRST = 994, LENGTHS = 56, WARM = 8 }; /* the bucket of 1024 keys */
+    engine_fixture f;
+    const fa_kernel *kernel[LENGTHS];
+    fa_diag diag;
+    fa_buf log = {0};
+    size_t before = 0;
+    int loads = 0;
+    CHECK(fixture_open(&f, ""));
+    for (int i = 0; i < LENGTHS; i++) {
+        fa_problem problem = small_problem;
+        problem.seq_k = FIRST + i;
+        before = i == WARM ? mallinfo2().uordblks : before;
+        CHECK_OK(fa_get_best_kernel(f.tuner, &problem, FA_EFFORT_PREDICT, &kernel[i], &diag), diag);
+    }
+    CHECK(mallinfo2().uordblks <= before + (LENGTHS - WARM) * 1000);
+    for (int i = 0; i < LENGTHS; i++) {
+        const fa_answer *answer = fa_kernel_answer(kernel[i]);
+        CHECK_INT(answer->problem.seq_k, FIRST + i);
+        CHECK_INT(answer->origin, FA_ORIGIN_PREDICTED);
+        CHECK_HAS(answer->why, "predicted");
+        CHECK(answer->trial.grid[0] > 0 && answer->proved > 0);
+        CHECK(fa_kernel_answer(kernel[i]) == answer);
+        CHECK(i == 0 || strcmp(answer->cubin_key, fa_kernel_answer(kernel[0])->cubin_key) == 0);
+    }
+    char mine[40];
+    snprintf(mine, sizeof mine, "pid=%d load ", (int)getpid());
+    CHECK_INT(fa_buf_read_file(&log, f.log, 64 << 20), 0);
+    for (const char *at = log.data; at != NULL && (at = strstr(at, mine)) != NULL; at++)
+        loads++;
+    CHECK_INT(loads, 1);
+    fa_buf_free(&log);
     fixture_close(&f);
 }
 
@@ -274,6 +338,8 @@ int main(void)
     TEST(a_hit_returns_the_same_kernel_without_a_new_tune);
     TEST(efforts_rise_from_nothing_over_predicted_to_measured);
     TEST(a_launch_writes_the_callers_buffers);
+    TEST(a_context_made_anew_gets_kernels_of_its_own);
+    TEST(lengths_of_one_bucket_share_a_cubin_and_the_answer);
     TEST(bad_launches_are_refused_before_the_driver_sees_them);
     TEST(an_empty_problem_launches_nothing_and_succeeds);
     TEST(a_thread_without_a_context_gets_a_sentence);

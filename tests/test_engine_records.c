@@ -5,6 +5,8 @@
  */
 #include "engine_fixture.h"
 
+#include "session.h"
+
 #include "bundles.h"
 #include "error.h"
 #include "records_file.h"

@@ -5,7 +5,10 @@
  */
 #include "engine_fixture.h"
 
-#include "engine.h"
+#include "buf.h"
+#include "driver.h"
+#include "hash.h"
+#include "session.h"
 #include "remote.h"
 
 #include <pthread.h>

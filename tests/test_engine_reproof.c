@@ -5,7 +5,11 @@
  */
 #include "engine_fixture.h"
 
-#include "engine.h"
+#include "buf.h"
+#include "driver.h"
+#include "lock.h"
+#include "session.h"
+#include "store.h"
 
 #include <pthread.h>
 #include <sqlite3.h>

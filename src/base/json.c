@@ -66,6 +66,16 @@ static const char *skip_string(const char *at, const char *end)
         for (int i = 0; *at == 'u' && i < 4; i++)
             if (end - at <= 4 || !isxdigit((unsigned char)at[i + 1]))
                 return NULL;
+        /* Half a pair of surrogates is no character; a whole pair is passed over at once. */
+        if (*at == 'u' && tolower((unsigned char)at[1]) == 'd' && strchr("89abAB", at[2]) != NULL) {
+            if (end - at < 11 || at[5] != '\\' || at[6] != 'u' ||
+                tolower((unsigned char)at[7]) != 'd' || strchr("cdefCDEF", at[8]) == NULL)
+                return NULL;
+            at += 6;
+        } else if (*at == 'u' && tolower((unsigned char)at[1]) == 'd' &&
+                   strchr("cdefCDEF", at[2]) != NULL) {
+            return NULL;
+        }
     }
     return at < end ? at + 1 : NULL;
 }

@@ -411,6 +411,8 @@ void fa_loop_stop(fa_loop *loop)
 
 void fa_loop_close(fa_loop *loop)
 {
+    for (fa_child *child = loop->first; child != NULL; child = child->next)
+        fa_child_kill(child); /* they die side by side */
     for (fa_child *child = loop->first; child != NULL; child = child->next) {
         fa_child *running = child;
         fa_child_stop(&running);

@@ -321,21 +321,25 @@ void fa_problem_lengths(const fa_problem *problem, char *ret_text, size_t size)
 }
 
 /* ---- JSON -----------------------------------------------------------------------------------*/
+cJSON *fa_field_to_json(cJSON *object, const char *key, const fa_field *field, int32_t value)
+{
+    char room[16];
+    if (field->kind == FA_FIELD_INTEGER)
+        return cJSON_AddNumberToObject(object, key, value);
+    if (field->kind == FA_FIELD_BOOLEAN)
+        return cJSON_AddBoolToObject(object, key, value != 0);
+    return cJSON_AddStringToObject(object, key, fa_field_text(field, value, room));
+}
+
 cJSON *fa_problem_to_json(const fa_problem *p)
 {
     const fa_operation *op = fa_operation_of(p);
     cJSON *json = cJSON_CreateObject();
     cJSON *last = cJSON_AddStringToObject(json, "operation", op->name);
-    EACH_FIELD(op, f)
-    {
+    EACH_FIELD(op, f) {
         int32_t value = VALUE(p, op, f);
-        char room[16];
-        if (last == NULL || (f->optional && value == f->preset))
-            continue;
-        last = f->kind == FA_FIELD_INTEGER ? cJSON_AddNumberToObject(json, f->name, value)
-               : f->kind == FA_FIELD_BOOLEAN
-                   ? cJSON_AddBoolToObject(json, f->name, value != 0)
-                   : cJSON_AddStringToObject(json, f->name, fa_field_text(f, value, room));
+        if (last != NULL && !(f->optional && value == f->preset))
+            last = fa_field_to_json(json, f->name, f, value);
     }
     if (last == NULL) {
         cJSON_Delete(json);

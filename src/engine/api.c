@@ -2,7 +2,11 @@
  *
  * The small public functions: names, versions, the catalogue, lists.
  */
-#include "engine.h"
+#include "driver.h"
+#include "evidence.h"
+#include "problem.h"
+#include "store.h"
+#include "stored.h"
 
 #include "catalogue.h"
 #include "error.h"
@@ -21,10 +25,10 @@ const char *fa_strerror(int code)
     return fa_error_text(code);
 }
 
-#define NAME(kind)                                \
+#define NAME(kind)                                 \
     const char *fa_name_of_##kind(fa_##kind value) \
-    {                                             \
-        return fa_##kind##_name(value);           \
+    {                                              \
+        return fa_##kind##_name(value);            \
     }
 NAME(status)
 NAME(origin)

@@ -10,10 +10,15 @@
  * lengths so near to each other; a raced winner is compared with those of its race alone, as the
  * others were probed at another clock.
  */
-#include "engine.h"
+#include "between.h"
+
+#include "evidence.h"
+#include "manifest.h"
+#include "store.h"
 
 #include "error.h"
 #include "model.h"
+#include "problem.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +34,7 @@ enum { LOOKED_AT = 32 };
 struct finding {
     const fa_trial *winner;
     fa_rival rival[LOOKED_AT];
-    uint64_t seed[LOOKED_AT]; /* of the tune that timed it */
+    uint64_t seed[LOOKED_AT];          /* of the tune that timed it */
     fa_candidate candidate[LOOKED_AT]; /* at the asked lengths */
     int count;
 };
@@ -93,8 +98,7 @@ static void choose(const struct finding *f, const char *entry, fa_rivals *found)
         }
     for (int i = 0; i < f->count; i++) {
         double us = f->rival[i].us;
-        if (!(us > 0 && us < found->winner_us * margin) ||
-            (f->winner->raced && f->seed[i] != race))
+        if (!(us > 0 && us < found->winner_us * margin) || (f->winner->raced && f->seed[i] != race))
             continue;
         int at = found->count < FA_RIVALS_MAX ? found->count++ : FA_RIVALS_MAX;
         for (; at > 0 && found->rival[at - 1].us > us; at--)

@@ -6,8 +6,10 @@
 #include "bundles.h"
 
 #include "error.h"
+#include "evidence.h"
 #include "json.h"
 #include "keys.h"
+#include "problem.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,8 +55,8 @@ static int check_signer(const fa_bundle_info *info, const fa_import_options *opt
     return 0;
 }
 
-int fa_bundle_open_whole(const char *path, const fa_import_options *trusted,
-                         fa_bundle **ret_bundle, fa_bundle_info *ret_info, fa_diag *diag)
+int fa_bundle_open_whole(const char *path, const fa_import_options *trusted, fa_bundle **ret_bundle,
+                         fa_bundle_info *ret_info, fa_diag *diag)
 {
     fa_bundle *bundle = NULL;
     int rc = fa_bundle_open(path, false, &bundle, diag);
@@ -88,8 +90,7 @@ int fa_bundle_check_cubin(const fa_winner_record *winner, const void *bytes, siz
         return fa_fail(diag, FA_ECORRUPT, "cubin %.12s is for sm_%d and its winner for \"%s\"",
                        winner->cubin_key, info.sm, winner->scope.silicon);
     if (info.registers != trial->registers || info.stack_bytes != trial->spill_bytes ||
-        info.static_smem_bytes != 0 ||
-        (info.max_threads != 0 && info.max_threads < trial->threads))
+        info.static_smem_bytes != 0 || (info.max_threads != 0 && info.max_threads < trial->threads))
         return fa_fail(diag, FA_ECORRUPT,
                        "cubin %.12s has %d registers, %d B of stack, %d B of static shared memory "
                        "and blocks of up to %d threads; its winner says %d, %d, 0 and %d",
@@ -151,7 +152,7 @@ fa_bundle_change fa_bundle_weigh(const fa_winner_record *stored, const fa_winner
         {fa_origin_trust(incoming->origin) < fa_origin_trust(stored->origin),
          fa_origin_trust(incoming->origin) > fa_origin_trust(stored->origin),
          "its origin is better", "the stored one's origin is better"},
-        {new < old, new > old, "its interval is narrower", "the stored one's interval is narrower"},
+        {new<old, new> old, "its interval is narrower", "the stored one's interval is narrower"},
         {incoming->driver_version > stored->driver_version,
          incoming->driver_version < stored->driver_version, "it was proved under a newer driver",
          "the stored one was proved under a newer driver"},

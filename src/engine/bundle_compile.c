@@ -8,8 +8,10 @@
  */
 #include "bundles.h"
 
+#include "compile_worker.h"
 #include "error.h"
 #include "json.h"
+#include "session.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +31,7 @@ struct building {
     const fa_records_options *options;
     fa_build *build;
     int32_t count, next, done;
-    struct builder builder[FA_JOB_WORKERS_MAX];
+    struct builder builder[FA_WORKERS_MAX];
     int builders, starts_in_vain;
     fa_loop loop;
     bool ended;
@@ -113,8 +115,9 @@ static void gone(fa_child *child, const char *reason, fa_child_end how)
     builder->child = NULL;
     builder->at = NOTHING;
     if (at != NOTHING) /* by chance or by load: no reason to leave a winner out */
-        end(all, fa_fail(&all->diag, FA_EWORKER, "a compile worker %s; nothing is written: try "
-                                                 "again",
+        end(all, fa_fail(&all->diag, FA_EWORKER,
+                         "a compile worker %s; nothing is written: try "
+                         "again",
                          reason));
     else if (!builder->ready && ++all->starts_in_vain >= STARTS_IN_VAIN)
         end(all, fa_fail(&all->diag, FA_EWORKER, "compile worker %s %s", all->tuner->worker_path,
@@ -144,8 +147,8 @@ static void give(struct building *all, struct builder *builder)
     cJSON_AddStringToObject(json, "name", "candidate.cu"); /* as a tune names it: equal bytes */
     cJSON_AddStringToObject(json, "architecture", build->architecture);
     cJSON_AddStringToObject(json, "source", build->source);
-    int rc = fa_child_send(builder->child, json, NULL, 0, all->tuner->compile_timeout_ms,
-                           &all->diag);
+    int rc =
+        fa_child_send(builder->child, json, NULL, 0, all->tuner->compile_timeout_ms, &all->diag);
     cJSON_Delete(json);
     builder->at = all->next++;
     if (rc != 0)
@@ -185,8 +188,7 @@ int fa_builds_run(fa_tuner *tuner, const fa_nvrtc_location *nvrtc, fa_build *bui
     all->build = build;
     all->count = count;
     all->done = there;
-    all->builders = count - there < tuner->compile_workers ? count - there
-                                                           : tuner->compile_workers;
+    all->builders = count - there < tuner->compile_workers ? count - there : tuner->compile_workers;
     advance(all);
     if (!all->ended)
         fa_loop_run(&all->loop);

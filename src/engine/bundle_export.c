@@ -5,9 +5,12 @@
 #include "bundles.h"
 
 #include "error.h"
+#include "evidence.h"
 #include "fleet.h"
 #include "json.h"
 #include "keys.h"
+#include "problem.h"
+#include "rank.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -72,8 +75,7 @@ static int gather(void *context, const fa_trial_record *record)
         at--;
     if (at == TRIALS_MAX)
         return 0;
-    memmove(&all->shown[at + 1], &all->shown[at],
-            (size_t)(all->count - at) * sizeof all->shown[0]);
+    memmove(&all->shown[at + 1], &all->shown[at], (size_t)(all->count - at) * sizeof all->shown[0]);
     all->shown[at] = (struct shown){record->trial, show_trial(record)};
     if (all->shown[at].json == NULL)
         all->failed = true;
@@ -193,8 +195,8 @@ int fa_export(fa_tuner *tuner, const fa_export_options *options, fa_bundle_info 
               fa_diag *diag)
 {
     fa_diag reason = {{0}};
-    struct exporting exporting = {.tuner = tuner, .options = options,
-                                  .diag = diag != NULL ? diag : &reason};
+    struct exporting exporting = {
+        .tuner = tuner, .options = options, .diag = diag != NULL ? diag : &reason};
     int rc = fa_tuner_check(tuner, diag);
     if (rc == 0)
         rc = fa_bundle_check_output(options, diag);

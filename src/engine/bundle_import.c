@@ -8,6 +8,8 @@
 #include "bundles.h"
 
 #include "error.h"
+#include "evidence.h"
+#include "session.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,8 +74,8 @@ static int what_is_here(struct importing *importing, const struct arrival *arriv
     void *bytes = NULL;
     size_t size = 0;
     int rc = 0;
-    if (*what == 0 && fa_store_cubin_get(importing->tuner->store, arrival->winner.cubin_key,
-                                         &stored, NULL) != 0)
+    if (*what == 0 &&
+        fa_store_cubin_get(importing->tuner->store, arrival->winner.cubin_key, &stored, NULL) != 0)
         *what = NO_BYTES;
     if (*what == 0)
         rc = fa_bundle_cubin(importing->bundle, arrival->cubin, &bytes, &size, diag);

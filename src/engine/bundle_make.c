@@ -7,8 +7,11 @@
  */
 #include "bundles.h"
 
+#include "candidate.h"
 #include "error.h"
+#include "evidence.h"
 #include "model.h"
+#include "problem.h"
 #include "records_file.h"
 
 #include <stdio.h>
@@ -99,8 +102,7 @@ static void complete_answer(const struct making *making, int32_t at, const fa_tr
                             fa_answer *answer)
 {
     const fa_answer *record = &making->records.record[at];
-    bool measured = record->origin <= FA_ORIGIN_IMPORTED &&
-                    fa_record_holds(making->tuner, record);
+    bool measured = record->origin <= FA_ORIGIN_IMPORTED && fa_record_holds(making->tuner, record);
     *answer = *record;
     answer->trial = *trial;
     if (measured) {

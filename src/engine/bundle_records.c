@@ -8,50 +8,20 @@
  */
 #include "bundles.h"
 
+#include "candidate.h"
 #include "catalogue.h"
 #include "error.h"
+#include "evidence.h"
 #include "fleet.h"
 #include "json.h"
+#include "problem.h"
 #include "records_file.h"
 #include "render.h"
+#include "tune.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- what a record renders to today ---------------------------------------------------------*/
-int fa_record_render(fa_tuner *tuner, const fa_answer *record, const char *nvrtc,
-                     fa_rendered *ret, fa_diag *diag)
-{
-    fa_buf source = {0};
-    int rc = fa_space_one(&tuner->families, &record->trial.config, &record->problem, &record->gpu,
-                          &ret->candidate, diag);
-    if (rc != 0)
-        return rc;
-    if (ret->candidate.trial.status != FA_STATUS_PENDING)
-        return fa_fail(diag, FA_ENOKERNEL, "%s", ret->candidate.trial.reason);
-    rc = fa_render(tuner->templates, &tuner->families, &ret->candidate, &record->problem,
-                   &record->gpu, &source, diag);
-    if (rc != 0)
-        return rc;
-    fa_render_architecture(tuner->families.family[ret->candidate.family], &record->gpu,
-                           ret->architecture, sizeof ret->architecture);
-    fa_cubin_key(tuner, source.data, ret->architecture, nvrtc, ret->key);
-    ret->source = source.data; /* the buffer's memory goes on as the source */
-    return 0;
-}
-
-bool fa_record_holds(fa_tuner *tuner, const fa_answer *record)
-{
-    fa_rendered *rendered = calloc(1, sizeof *rendered);
-    bool same = rendered != NULL &&
-                fa_record_render(tuner, record, record->nvrtc, rendered, NULL) == 0 &&
-                strcmp(rendered->key, record->cubin_key) == 0;
-    if (rendered != NULL)
-        free(rendered->source);
-    free(rendered);
-    return same;
-}
 
 /* ---- store to records -----------------------------------------------------------------------*/
 struct collecting {
@@ -188,16 +158,17 @@ static int export_records(fa_tuner *tuner, const char *path, fa_records_info *in
     rc = fa_fleet_winners_each(tuner, collect_one, &all, diag);
     count_origins(&records, info);
     if (rc == 0 && records.count == 0)
-        rc = fa_fail(diag, FA_ENOTFOUND, "the store has no winner of today's templates on a GPU of "
-                                         "the catalogue");
+        rc = fa_fail(diag, FA_ENOTFOUND,
+                     "the store has no winner of today's templates on a GPU of "
+                     "the catalogue");
     if (rc == 0)
         rc = fa_records_write(&records, path, diag);
     fa_records_free(&records);
     return rc;
 }
 
-int fa_export_records(fa_tuner *tuner, const fa_records_options *options,
-                      fa_records_info *ret_info, fa_diag *diag)
+int fa_export_records(fa_tuner *tuner, const fa_records_options *options, fa_records_info *ret_info,
+                      fa_diag *diag)
 {
     fa_records_info info = {0};
     int rc = fa_tuner_check(tuner, diag);

@@ -6,7 +6,9 @@
 #ifndef FA_ENGINE_BUNDLES_H
 #define FA_ENGINE_BUNDLES_H
 
-#include "engine.h"
+#include "hash.h"
+#include "nvrtc.h"
+#include "store.h"
 
 #include "bundle.h"
 #include "cubin.h"
@@ -16,8 +18,8 @@
 fa_origin fa_bundle_origin(fa_origin there);
 /* Opens and checks a bundle wholly: hash, signature, signer, index, every part, in this order.
  * trusted NULL: the signer may be anybody, and *ret_info says whether it is trusted. */
-int fa_bundle_open_whole(const char *path, const fa_import_options *trusted,
-                         fa_bundle **ret_bundle, fa_bundle_info *ret_info, fa_diag *diag);
+int fa_bundle_open_whole(const char *path, const fa_import_options *trusted, fa_bundle **ret_bundle,
+                         fa_bundle_info *ret_info, fa_diag *diag);
 /* Whether a cubin is what its winner says: entry, architecture, registers, stack, threads. */
 int fa_bundle_check_cubin(const fa_winner_record *winner, const void *bytes, size_t size,
                           fa_diag *diag);
@@ -35,18 +37,6 @@ int fa_bundle_check_output(const fa_export_options *options, fa_diag *diag);
 int fa_bundle_finish(fa_bundle_writer *writer, const fa_export_options *options,
                      fa_bundle_info *ret_info, fa_diag *diag);
 
-/* What a record's config renders to today, and the cubin key that it has with this NVRTC. */
-typedef struct fa_rendered {
-    fa_candidate candidate;
-    char architecture[32];
-    char *source; /* malloced */
-    char key[FA_HASH_HEX];
-} fa_rendered;
-/* FA_ENOKERNEL: the config is not of today's space. */
-int fa_record_render(fa_tuner *tuner, const fa_answer *record, const char *nvrtc,
-                     fa_rendered *ret_rendered, fa_diag *diag);
-/* Whether the kernel that was measured is the one that its config means today. */
-bool fa_record_holds(fa_tuner *tuner, const fa_answer *record);
 int fa_records_options_check(const fa_records_options *options, fa_diag *diag);
 
 /* Sources to be compiled by the compile workers, all in one go (bundle_compile.c). */

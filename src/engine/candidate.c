@@ -2,13 +2,21 @@
  *
  * A candidate without a tune: its source and key, and the gates of its cubin that need no GPU.
  */
-#include "engine.h"
+#include "candidate.h"
+
+#include "buf.h"
+#include "hash.h"
+#include "manifest.h"
+#include "nvrtc.h"
+#include "store.h"
 
 #include "cubin.h"
+#include "error.h"
 #include "model.h"
 #include "render.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* A few bytes of stack cost little and the clock will tell; past that a config is all spills. */
@@ -77,4 +85,37 @@ fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_trial *trial, const fa_cubin
         return FA_STATUS_REGISTERS;
     }
     return FA_STATUS_COMPILED;
+}
+
+int fa_record_render(fa_tuner *tuner, const fa_answer *record, const char *nvrtc, fa_rendered *ret,
+                     fa_diag *diag)
+{
+    fa_buf source = {0};
+    int rc = fa_space_one(&tuner->families, &record->trial.config, &record->problem, &record->gpu,
+                          &ret->candidate, diag);
+    if (rc != 0)
+        return rc;
+    if (ret->candidate.trial.status != FA_STATUS_PENDING)
+        return fa_fail(diag, FA_ENOKERNEL, "%s", ret->candidate.trial.reason);
+    rc = fa_render(tuner->templates, &tuner->families, &ret->candidate, &record->problem,
+                   &record->gpu, &source, diag);
+    if (rc != 0)
+        return rc;
+    fa_render_architecture(tuner->families.family[ret->candidate.family], &record->gpu,
+                           ret->architecture, sizeof ret->architecture);
+    fa_cubin_key(tuner, source.data, ret->architecture, nvrtc, ret->key);
+    ret->source = source.data; /* the buffer's memory goes on as the source */
+    return 0;
+}
+
+bool fa_record_holds(fa_tuner *tuner, const fa_answer *record)
+{
+    fa_rendered *rendered = calloc(1, sizeof *rendered);
+    bool same = rendered != NULL &&
+                fa_record_render(tuner, record, record->nvrtc, rendered, NULL) == 0 &&
+                strcmp(rendered->key, record->cubin_key) == 0;
+    if (rendered != NULL)
+        free(rendered->source);
+    free(rendered);
+    return same;
 }

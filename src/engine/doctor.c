@@ -2,7 +2,14 @@
  *
  * What a tune will need, looked at before it is needed: each check one line, with what to do.
  */
-#include "engine.h"
+#include "compile_worker.h"
+#include "driver.h"
+#include "manifest.h"
+#include "nvrtc.h"
+#include "options.h"
+#include "pool.h"
+#include "store.h"
+#include "system_bundles.h"
 
 #include "error.h"
 #include "fleet.h"
@@ -138,8 +145,7 @@ static void check_clocks(struct doctor *d)
     fa_diag diag;
     if (!d->has_gpu)
         return;
-    if (fa_nvml_open(&nvml, &diag) != 0 ||
-        fa_nvml_read(nvml, d->gpu.uuid, &state, &diag) != 0) {
+    if (fa_nvml_open(&nvml, &diag) != 0 || fa_nvml_read(nvml, d->gpu.uuid, &state, &diag) != 0) {
         report(d, FA_CHECK_WARN, "clocks", "clocks are not stored beside the samples", "%s",
                diag.text);
     } else {
@@ -182,8 +188,10 @@ static void check_store(struct doctor *d)
     if (rc == 0)
         rc = fa_store_open(path, FA_STORE_READ_WRITE, &store, NULL, &diag);
     if (rc == FA_EREADONLY)
-        report(d, FA_CHECK_WARN, "store", "winners are read where there are some, new ones cannot "
-               "be kept: set FA_TUNE_STORE to a file that can be written", "%s", diag.text);
+        report(d, FA_CHECK_WARN, "store",
+               "winners are read where there are some, new ones cannot "
+               "be kept: set FA_TUNE_STORE to a file that can be written",
+               "%s", diag.text);
     else if (rc != 0)
         report(d, FA_CHECK_FAIL, "store", "set FA_TUNE_STORE to a file on a local disk", "%s",
                diag.text);
@@ -206,8 +214,8 @@ static void check_fleet(struct doctor *d)
         rc = fa_store_open(fleet->location, FA_STORE_READ_WRITE, &fleet->store, NULL, &diag);
     if (rc != 0)
         report(d, FA_CHECK_FAIL, "fleet",
-               "until it answers the local store is used, and what is tuned waits there",
-               "%s: %s", fleet != NULL ? fleet->shown : "FA_TUNE_STORE", diag.text);
+               "until it answers the local store is used, and what is tuned waits there", "%s: %s",
+               fleet != NULL ? fleet->shown : "FA_TUNE_STORE", diag.text);
     else
         report(d, FA_CHECK_OK, "fleet", "", "%s", fleet->shown);
     fa_fleet_free(&fleet);
@@ -243,8 +251,8 @@ struct system_check {
 static void note_bundle(void *context, const char *sentence)
 {
     struct system_check *check = context;
-    report(check->doctor, FA_CHECK_WARN, "bundles", "mend or remove the file, or set FA_TUNE_SYSTEM",
-           "%s", sentence);
+    report(check->doctor, FA_CHECK_WARN, "bundles",
+           "mend or remove the file, or set FA_TUNE_SYSTEM", "%s", sentence);
 }
 
 static int count_bundled(void *context, const fa_winner_record *winner)
@@ -259,7 +267,8 @@ static void check_bundles(struct doctor *d)
 {
     fa_templates *templates = NULL;
     fa_tuner *tuner = calloc(1, sizeof *tuner);
-    if (tuner == NULL || fa_templates_open(fa_options_templates(&d->options), &templates, NULL) != 0) {
+    if (tuner == NULL ||
+        fa_templates_open(fa_options_templates(&d->options), &templates, NULL) != 0) {
         free(tuner);
         return; /* the templates' own check has told */
     }
@@ -269,8 +278,9 @@ static void check_bundles(struct doctor *d)
     fa_system_each(tuner, NULL, count_bundled, &check);
     if (check.winners > 0)
         report(d, check.served > 0 ? FA_CHECK_OK : FA_CHECK_WARN, "bundles",
-               check.served > 0 ? ""
-                                : "they were made for another fa-tune: install the bundle of this one",
+               check.served > 0
+                   ? ""
+                   : "they were made for another fa-tune: install the bundle of this one",
                "%d winners in system bundles, %d for these templates", check.winners, check.served);
     fa_system_close(tuner);
     fa_templates_close(&templates);
@@ -313,8 +323,8 @@ static void check_worker(struct doctor *d)
     fa_loop loop = {0};
     int rc = fa_options_worker(&d->options, path, &diag);
     if (rc == 0 && d->has_nvrtc) {
-        rc = fa_compile_worker_start(&loop, path, &d->nvrtc, 0, &events, &greeting,
-                                     &greeting.child, &diag);
+        rc = fa_compile_worker_start(&loop, path, &d->nvrtc, 0, &events, &greeting, &greeting.child,
+                                     &diag);
         if (rc == 0)
             fa_child_deadline(greeting.child, PATIENCE_MS);
         fa_loop_run(&loop);
@@ -323,7 +333,8 @@ static void check_worker(struct doctor *d)
     bool fit = rc == 0 && (greeting.ok || (!d->has_nvrtc && access(path, X_OK) == 0));
     report(d, fit ? FA_CHECK_OK : FA_CHECK_FAIL, "worker",
            fit ? "" : "install fa-tune-worker beside the library, or set FA_TUNE_WORKER", "%s%s%s",
-           rc == 0 ? path : diag.text, fit || rc != 0 ? "" : ": ", fit || rc != 0 ? "" : greeting.text);
+           rc == 0 ? path : diag.text, fit || rc != 0 ? "" : ": ",
+           fit || rc != 0 ? "" : greeting.text);
 }
 
 /* Silent where no server is named. */
@@ -336,12 +347,13 @@ static void check_server(struct doctor *d)
     if (rc == 0 && remote == NULL)
         return;
     if (rc != 0)
-        report(d, FA_CHECK_FAIL, "server", "mend FA_TUNE_SERVER or --server, and FA_TUNE_TOKEN_FILE",
-               "%s", diag.text);
+        report(d, FA_CHECK_FAIL, "server",
+               "mend FA_TUNE_SERVER or --server, and FA_TUNE_TOKEN_FILE", "%s", diag.text);
     else if (fa_remote_check(remote, text, sizeof text, &diag) != 0)
-        report(d, FA_CHECK_WARN, "server",
-               "see whether `fa-tune serve` runs there; until then the local store and tuner are used",
-               "%.300s cannot be used: %.400s", fa_remote_address(remote), diag.text);
+        report(
+            d, FA_CHECK_WARN, "server",
+            "see whether `fa-tune serve` runs there; until then the local store and tuner are used",
+            "%.300s cannot be used: %.400s", fa_remote_address(remote), diag.text);
     else
         report(d, FA_CHECK_OK, "server", "", "%s", text);
     fa_remote_free(&remote);

@@ -2,14 +2,18 @@
  *
  * Where every config of a space ended: the space as it stands today, with the outcomes on record.
  */
-#include "engine.h"
+#include "manifest.h"
+#include "rank.h"
+#include "request.h"
+#include "store.h"
+#include "stored.h"
 
 #include "error.h"
 #include "model.h"
+#include "problem.h"
 
 #include <stdlib.h>
 #include <string.h>
-
 
 static int merge_one(void *context, const fa_trial_record *record)
 {
@@ -26,25 +30,6 @@ static int merge_one(void *context, const fa_trial_record *record)
         }
     }
     return 0;
-}
-
-bool fa_trial_finished(const fa_trial *trial)
-{
-    return trial->status == FA_STATUS_MEASURED || trial->status == FA_STATUS_COMPILED;
-}
-
-int fa_trial_compare_ends(const fa_trial *x, const fa_trial *y)
-{
-    if (fa_trial_finished(x) != fa_trial_finished(y))
-        return fa_trial_finished(x) ? -1 : 1;
-    if (fa_trial_finished(x))
-        return fa_trial_compare(x, y);
-    /* The gate reached last comes first; what was not tried comes right after what finished. */
-    if (x->status != y->status)
-        return x->status == FA_STATUS_PENDING   ? -1
-               : y->status == FA_STATUS_PENDING ? 1
-                                                : (int)y->status - (int)x->status;
-    return fa_trial_compare(x, y);
 }
 
 static int compare(const void *a, const void *b)

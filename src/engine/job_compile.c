@@ -3,7 +3,16 @@
  * A tune's compile side: configs in the model's order, from the store when their cubin is there,
  * else from a pool of compile workers; then the gates that need no GPU.
  */
-#include "engine.h"
+#include "job_compile.h"
+
+#include "buf.h"
+#include "candidate.h"
+#include "compile_worker.h"
+#include "hash.h"
+#include "manifest.h"
+#include "pool.h"
+#include "store.h"
+#include "system_bundles.h"
 
 #include "attn_maps.h"
 #include "cubin.h"
@@ -36,7 +45,8 @@ static bool join_twin(fa_job *job, int index, const void *bytes, size_t size, co
         const fa_candidate *other = &job->space.candidate[i];
         if (i == index || job->attempt[i].twin_of != 0 ||
             strcmp(job->attempt[i].code, attempt->code) != 0 ||
-            other->trial.threads != trial->threads || other->trial.smem_bytes != trial->smem_bytes ||
+            other->trial.threads != trial->threads ||
+            other->trial.smem_bytes != trial->smem_bytes ||
             memcmp(other->trial.grid, trial->grid, sizeof trial->grid) != 0)
             continue;
         attempt->twin_of = i + 1;
@@ -67,8 +77,7 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
     }
     trial->registers = info.registers;
     trial->spill_bytes = info.stack_bytes;
-    fa_status status =
-        fa_gate_cubin(&job->target.gpu, trial, &info, log, reason, sizeof reason);
+    fa_status status = fa_gate_cubin(&job->target.gpu, trial, &info, log, reason, sizeof reason);
     if (status == FA_STATUS_COMPILED)
         fa_model_predict(candidate, &job->target.problem, &job->target.gpu, trial);
     if (status != FA_STATUS_COMPILED || !job->measuring) {
@@ -102,8 +111,8 @@ static int render(fa_job *job, int index, fa_buf *ret_source, char *ret_architec
                                    job->nvrtc.identity, ret_source, ret_architecture, size, ret_key,
                                    &job->diag);
     snprintf(ret_architecture, size, "sm_%d", gpu->sm);
-    int rc = fa_render_reference(tuner->templates, &job->target.problem, gpu, ret_source,
-                                 &job->diag);
+    int rc =
+        fa_render_reference(tuner->templates, &job->target.problem, gpu, ret_source, &job->diag);
     if (rc != 0)
         return rc;
     fa_cubin_key(tuner, ret_source->data, ret_architecture, job->nvrtc.identity, ret_key);
@@ -214,8 +223,8 @@ static void give(fa_job *job, struct fa_compile_worker *worker, int index, const
     cJSON_AddStringToObject(json, "name", index < 0 ? "attn_ref.cu" : "candidate.cu");
     cJSON_AddStringToObject(json, "architecture", architecture);
     cJSON_AddStringToObject(json, "source", source);
-    int rc = fa_child_send(worker->child, json, NULL, 0, job->tuner->compile_timeout_ms,
-                           &job->diag);
+    int rc =
+        fa_child_send(worker->child, json, NULL, 0, job->tuner->compile_timeout_ms, &job->diag);
     cJSON_Delete(json);
     worker->index = index;
     job->compiling++;
@@ -256,8 +265,9 @@ void fa_job_compile_advance(fa_job *job)
 
 bool fa_job_compile_done(const fa_job *job)
 {
-    return job->order_next == job->order_count && job->again_count == 0 && job->held == FA_JOB_NOBODY &&
-           job->compiling == 0 && (!job->measuring || job->reference != NULL);
+    return job->order_next == job->order_count && job->again_count == 0 &&
+           job->held == FA_JOB_NOBODY && job->compiling == 0 &&
+           (!job->measuring || job->reference != NULL);
 }
 
 /* ---- answers --------------------------------------------------------------------------------*/
@@ -269,8 +279,7 @@ static fa_cubin_record *fresh_record(const fa_job *job, int index, const char *k
         return NULL;
     const char *entry = "attn_ref_fp32";
     if (index >= 0)
-        entry = fa_family_entry(
-            job->tuner->families.family[job->space.candidate[index].family]);
+        entry = fa_family_entry(job->tuner->families.family[job->space.candidate[index].family]);
     memcpy(record->key, key, sizeof record->key);
     snprintf(record->entry, sizeof record->entry, "%s", entry);
     record->sm = job->target.gpu.sm;
@@ -371,7 +380,7 @@ static void worker_answered(fa_child *child, fa_message *message)
             lose(job, index, FA_STATUS_COMPILE_FAILED, "the compiler answered out of turn");
         }
     }
-    fa_job_advance(job);
+    job->advance(job);
 }
 
 static void worker_gone(fa_child *child, const char *reason, fa_child_end end)
@@ -387,7 +396,7 @@ static void worker_gone(fa_child *child, const char *reason, fa_child_end end)
     snprintf(text, sizeof text, "the compiler %s", reason);
     if (index != FA_JOB_IDLE && end == FA_CHILD_KILLED && fa_job_may_retry(job, index)) {
         job->again[job->again_count++] = index;
-        fa_job_advance(job);
+        job->advance(job);
         return;
     }
     if (index != FA_JOB_IDLE && end == FA_CHILD_KILLED && job->plan.verify) {
@@ -403,7 +412,7 @@ static void worker_gone(fa_child *child, const char *reason, fa_child_end end)
     else if (!worker->ready && ++job->starts_in_vain >= STARTS_IN_VAIN)
         fa_job_end(job, fa_fail(&job->diag, FA_EWORKER, "compile worker %s: %s",
                                 job->tuner->worker_path, reason));
-    fa_job_advance(job);
+    job->advance(job);
 }
 
 /* ---- the pool -------------------------------------------------------------------------------*/
@@ -412,9 +421,9 @@ static int start_worker(fa_job *job, struct fa_compile_worker *worker)
     static const fa_child_events events = {worker_answered, worker_gone};
     worker->ready = false;
     worker->index = FA_JOB_IDLE;
-    int rc = fa_compile_worker_start(&job->loop, job->tuner->worker_path, &job->nvrtc,
-                                     job->tuner->strict_ms, &events, worker, &worker->child,
-                                     &job->diag);
+    int rc =
+        fa_compile_worker_start(&job->loop, job->tuner->worker_path, &job->nvrtc,
+                                job->tuner->strict_ms, &events, worker, &worker->child, &job->diag);
     if (rc == 0) {
         fa_child_yield(worker->child, job->tuner->compile_nice);
         rc = fa_compile_worker_headers(worker->child, job->tuner->templates, &job->diag);
@@ -445,8 +454,7 @@ void fa_job_compile_prestart(fa_job *job)
 void fa_job_compile_start(fa_job *job)
 {
     int wanted = job->order_count + job->measuring;
-    set_workers(job, wanted < job->tuner->compile_workers ? wanted
-                                                          : job->tuner->compile_workers);
+    set_workers(job, wanted < job->tuner->compile_workers ? wanted : job->tuner->compile_workers);
 }
 
 void fa_job_compile_stop(fa_job *job)

@@ -6,10 +6,18 @@
  * own are ties, declared in the answer and broken the same way every time: the default config
  * first, then less shared memory, fewer threads, config text.
  */
-#include "engine.h"
+#include "job_finish.h"
+
+#include "driver.h"
+#include "evidence.h"
+#include "manifest.h"
+#include "pool.h"
+#include "rank.h"
+#include "store.h"
 
 #include "error.h"
 #include "fleet.h"
+#include "problem.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,30 +29,6 @@ static const double CONTENDER = 1.10;
 static const double TIE = 1.005;
 /* At least FINALISTS_MIN are raced, more while a race of the shortest length stays short. */
 enum { FINALISTS_MIN = 12, FINALISTS_MAX = 24, FINALISTS_ROUND_US = 3000 };
-
-static int compare_double(double a, double b)
-{
-    return (a > b) - (a < b);
-}
-
-int fa_trial_compare(const fa_trial *a, const fa_trial *b)
-{
-    bool measured = a->status == FA_STATUS_MEASURED;
-    if (a->status != b->status)
-        return measured ? -1 : b->status == FA_STATUS_MEASURED ? 1 : (int)a->status - (int)b->status;
-    if (measured && a->raced != b->raced) /* the raced hold the best of the rest, too */
-        return a->raced ? -1 : 1;
-    int order = measured ? compare_double(a->median_us, b->median_us)
-                         : compare_double(a->predicted_us, b->predicted_us);
-    if (order == 0)
-        order = strcmp(a->config.family, b->config.family);
-    if (order != 0)
-        return order;
-    char text_a[FA_CONFIG_TEXT_MAX], text_b[FA_CONFIG_TEXT_MAX];
-    fa_config_text(&a->config, text_a);
-    fa_config_text(&b->config, text_b);
-    return strcmp(text_a, text_b);
-}
 
 static int compare_index(const void *a, const void *b, void *context)
 {
@@ -74,8 +58,7 @@ static bool must_race(const fa_job *job, int index)
             (candidate->is_default ||
              (job->plan.promised &&
               fa_config_equal(&candidate->trial.config, &job->plan.promise.config)) ||
-             (job->plan.with_rival &&
-              fa_config_equal(&candidate->trial.config, &job->plan.rival))))
+             (job->plan.with_rival && fa_config_equal(&candidate->trial.config, &job->plan.rival))))
             return true;
     }
     return false;
@@ -327,9 +310,8 @@ int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag
     memcpy(winner.cubin_key, answer->cubin_key, sizeof winner.cubin_key);
     memcpy(winner.nvrtc, answer->nvrtc, sizeof winner.nvrtc);
     memcpy(winner.gpu_name, answer->gpu.name, sizeof winner.gpu_name);
-    struct storing storing = {.tuner = job->tuner,
-                              .winner = &winner,
-                              .prediction = judged ? &prediction : NULL};
+    struct storing storing = {
+        .tuner = job->tuner, .winner = &winner, .prediction = judged ? &prediction : NULL};
     int rc = fa_store_batch(job->tuner->store, store_both, &storing, diag);
     free(winner.evidence);
     if (rc != 0)

@@ -3,7 +3,13 @@
  * A tune's GPU side: one measuring worker, given one config at a time; a config that takes it down
  * is settled as crashed, timed out or out of memory, and a new worker goes on with the rest.
  */
-#include "engine.h"
+#include "job_measure.h"
+
+#include "bench.h"
+#include "manifest.h"
+#include "pool.h"
+#include "problem.h"
+#include "store.h"
 
 #include "error.h"
 #include "json.h"
@@ -90,8 +96,8 @@ static void send_trial(fa_job *job, int index, int count)
     cJSON *json = cJSON_CreateObject();
     cJSON_AddStringToObject(json, "do", "trial");
     cJSON_AddNumberToObject(json, "id", index);
-    cJSON_AddStringToObject(
-        json, "entry", fa_family_entry(job->tuner->families.family[candidate->family]));
+    cJSON_AddStringToObject(json, "entry",
+                            fa_family_entry(job->tuner->families.family[candidate->family]));
     cJSON_AddNumberToObject(json, "threads", candidate->trial.threads);
     cJSON_AddNumberToObject(json, "smem", candidate->trial.smem_bytes);
     cJSON *grids = cJSON_AddArrayToObject(json, "grid");
@@ -122,7 +128,9 @@ static void send_race(fa_job *job)
     if (high > FA_BENCH_SAMPLES_MAX)
         high = FA_BENCH_SAMPLES_MAX;
     cJSON_AddNumberToObject(json, "rounds",
-                            rounds < low ? low : rounds > high ? high : (int)rounds);
+                            rounds < low    ? low
+                            : rounds > high ? high
+                                            : (int)rounds);
     job->measure.racing = true;
     send_or_end(job, json, NULL, 0, RACE_TIMEOUT_MS);
 }
@@ -140,9 +148,9 @@ static int take_samples(fa_job *job, int index, const cJSON *array)
     if (samples == NULL)
         return FA_ENOMEM;
     const cJSON *item;
-    cJSON_ArrayForEach(item, array) samples[n++] = (float)cJSON_GetNumberValue(item);
-    int rc = fa_samples_summary(samples, count, &trial->median_us, &trial->low_us,
-                                &trial->high_us);
+    cJSON_ArrayForEach (item, array)
+        samples[n++] = (float)cJSON_GetNumberValue(item);
+    int rc = fa_samples_summary(samples, count, &trial->median_us, &trial->low_us, &trial->high_us);
     free(attempt->samples_us);
     attempt->samples_us = samples;
     attempt->sample_count = rc == 0 ? count : 0;
@@ -289,7 +297,7 @@ static void measurer_answered(fa_child *child, fa_message *message)
     } else if (job->measure.in_flight != FA_JOB_NOBODY) {
         trial_answered(job, message);
     }
-    fa_job_advance(job);
+    job->advance(job);
 }
 
 static void measurer_gone(fa_child *child, const char *reason, fa_child_end end)
@@ -312,8 +320,8 @@ static void measurer_gone(fa_child *child, const char *reason, fa_child_end end)
     } else if (index != FA_JOB_NOBODY) {
         if (end == FA_CHILD_TIMED_OUT) /* it takes that long at least */
             job->space.candidate[index].trial.low_us = 1000.0 * job->tuner->trial_timeout_ms;
-        fa_job_settle(job, index,
-                      end == FA_CHILD_TIMED_OUT ? FA_STATUS_TIMEOUT : FA_STATUS_CRASHED, text);
+        fa_job_settle(job, index, end == FA_CHILD_TIMED_OUT ? FA_STATUS_TIMEOUT : FA_STATUS_CRASHED,
+                      text);
     } else if (job->measure.racing) {
         if (end != FA_CHILD_KILLED || !fa_job_may_retry(job, job->finalist[0]))
             run_solo(job);
@@ -324,7 +332,7 @@ static void measurer_gone(fa_child *child, const char *reason, fa_child_end end)
     }
     job->measure.racing = false;
     if (!job->ended && start(job) == 0)
-        fa_job_advance(job);
+        job->advance(job);
 }
 
 /* ---- order of work --------------------------------------------------------------------------*/

@@ -3,10 +3,19 @@
  * A tune's beginning and end: the loop, the space with what is on record for it, the order in which
  * configs are tried, the grids they are proved on.
  */
-#include "engine.h"
+#include "job_setup.h"
+
+#include "bench.h"
+#include "driver.h"
+#include "evidence.h"
+#include "manifest.h"
+#include "nvrtc.h"
+#include "pool.h"
+#include "store.h"
 
 #include "error.h"
 #include "model.h"
+#include "problem.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -249,8 +258,6 @@ void fa_job_free(fa_job **job_pointer)
     fa_job *job = *job_pointer;
     if (job == NULL)
         return;
-    fa_job_compile_stop(job);
-    fa_job_measure_stop(job);
     fa_loop_close(&job->loop);
     for (int i = 0; job->attempt != NULL && i < job->space.count; i++) {
         fa_job_forget_fresh(&job->attempt[i]);

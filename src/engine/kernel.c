@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Kernels loaded in the caller's contexts: the in-process table, and the launch.
+ * Kernels loaded in the caller's contexts: how a winner becomes one, and the launch.
  *
- * Workload: a lookup and a launch for every attention layer of every step, from any thread.
- * Invariants: an entry is published whole and never leaves before fa_close; the newest entry of a
- * key stands first. A reader takes no lock and makes one driver call (the current context).
+ * Workload: a lookup and a launch for every attention layer of every step, from any thread. Invariant:
+ * a lookup that finds its kernel in the table (kernel_table.h) takes no lock and makes one driver call.
  */
-#include "engine.h"
+#include "driver.h"
+#include "effort.h"
+#include "kernel_table.h"
+#include "problem.h"
+#include "reproof.h"
+#include "store.h"
+#include "stored.h"
+#include "tune.h"
 
 #include "attn_params.h"
 #include "error.h"
 #include "fleet.h"
-#include "map_cache.h"
 #include "remote.h"
 
 #include <math.h>
@@ -19,61 +24,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct fa_kernel {
-    fa_kernel *next; /* in its bucket */
-    fa_problem problem;
-    void *context; /* CUcontext it is loaded in */
-    fa_driver *driver;
-    fa_module *module; /* NULL: another entry's, which stays as long */
-    fa_function function;
-    fa_map_cache *maps; /* NULL: the kernel takes no tensor maps */
-    fa_answer answer;
-    int64_t q_stride[3], k_stride[3]; /* contiguous, in the problem's layout */
-    int32_t causal_offset;
-    bool empty; /* nothing to compute */
-    bool measured; /* as good as effort measure asks for */
-};
-
-static unsigned bucket_of(const fa_problem *p, const void *context)
-{
-    int count = fa_operation_of(p)->field_count;
-    uint64_t h = (uint64_t)(uintptr_t)context;
-    for (int i = 0; i < count; i++)
-        h = (h ^ (uint32_t)p->value[i]) * 0x9e3779b97f4a7c15u ^ h >> 29;
-    return (unsigned)(h >> 32) % FA_KERNEL_BUCKETS;
-}
-
-static const fa_kernel *find_loaded(fa_tuner *tuner, const fa_problem *problem, void *context,
+/* The kernel of this problem, if it is as good as the effort asks for. */
+static const fa_kernel *find_loaded(fa_tuner *tuner, const fa_problem *problem, uint64_t context,
                                     fa_effort effort)
 {
-    const fa_kernel *kernel = atomic_load_explicit(&tuner->kernel[bucket_of(problem, context)],
-                                                   memory_order_acquire);
-    for (; kernel != NULL; kernel = kernel->next)
-        if (kernel->context == context && fa_problem_equal(&kernel->problem, problem))
-            return effort <= FA_EFFORT_PREDICT || (effort == FA_EFFORT_MEASURE && kernel->measured)
-                       ? kernel
-                       : NULL;
-    return NULL;
-}
-
-static void free_kernel(fa_kernel **kernel)
-{
-    fa_module_unload(&(*kernel)->module);
-    fa_map_cache_free(&(*kernel)->maps);
-    free(*kernel);
-    *kernel = NULL;
-}
-
-void fa_kernels_free(fa_tuner *tuner)
-{
-    for (int i = 0; i < FA_KERNEL_BUCKETS; i++) {
-        fa_kernel *kernel = atomic_load(&tuner->kernel[i]);
-        while (kernel != NULL) {
-            fa_kernel *next = kernel->next;
-            free_kernel(&kernel);
-            kernel = next;
-        }
-    }
+    const fa_kernel *kernel = fa_kernel_table_find(&tuner->kernels, problem, context);
+    bool enough = kernel != NULL && (effort <= FA_EFFORT_PREDICT ||
+                                     (effort == FA_EFFORT_MEASURE && kernel->measured));
+    return enough ? kernel : NULL;
 }
 
 /* Strides of [batch, heads, seq, head_dim] in elements: batch, head, row. */
@@ -84,80 +42,76 @@ static void contiguous(const fa_problem *p, int32_t heads, int32_t seq, int64_t 
     ret_stride[2] = p->layout == FA_BHSD ? p->head_dim : (int64_t)heads * p->head_dim;
 }
 
-/* The function of an answer's cubin when it is loaded in this context already: one winner serves all
- * lengths of its bucket. */
-static bool find_function(fa_tuner *tuner, void *context, const fa_answer *answer,
-                          fa_function *ret_function)
-{
-    for (int i = 0; i < FA_KERNEL_BUCKETS; i++) {
-        const fa_kernel *kernel = atomic_load(&tuner->kernel[i]);
-        for (; kernel != NULL; kernel = kernel->next) {
-            if (kernel->context != context ||
-                strcmp(kernel->answer.cubin_key, answer->cubin_key) != 0 ||
-                strcmp(kernel->answer.entry, answer->entry) != 0 ||
-                kernel->answer.trial.smem_bytes != answer->trial.smem_bytes)
-                continue;
-            *ret_function = kernel->function;
-            return true;
-        }
-    }
-    return false;
-}
-
-/* What its launches need of the tensor maps that its cubin wants. */
-static int prepare_maps(fa_kernel *kernel, const fa_cubin_record *cubin, fa_diag *diag)
+/* The tensor maps that launches of the cubin need. */
+static int prepare_maps(fa_loaded *loaded, fa_driver *driver, const fa_problem *problem,
+                        const char *entry, const fa_cubin_record *cubin, fa_diag *diag)
 {
     struct fa_attn_boxes boxes;
-    int rc = fa_attn_boxes_read(cubin->bytes, cubin->size, kernel->answer.entry, &boxes, diag);
+    int rc = fa_attn_boxes_read(cubin->bytes, cubin->size, entry, &boxes, diag);
     if (rc != 0 || boxes.columns == 0)
         return rc;
-    rc = fa_tensor_map_available(kernel->driver, diag);
+    rc = fa_tensor_map_available(driver, diag);
     return rc != 0 ? rc
-                   : fa_map_cache_create(&boxes, kernel->problem.head_dim, kernel->problem.dtype,
-                                         &kernel->maps, diag);
+                   : fa_map_cache_create(&boxes, problem->head_dim, problem->dtype, &loaded->maps,
+                                         diag);
 }
 
-/* Loads an answer's cubin in the current context and publishes it; `work` is held. */
-static int load_kernel(fa_tuner *tuner, const fa_problem *problem, void *context,
+/* Loads an answer's cubin in the current context unless it is there: one winner serves all lengths of
+ * its bucket. */
+static int load_cubin(fa_tuner *tuner, const fa_problem *problem, uint64_t context,
+                      const fa_answer *answer, const fa_cubin_record *cubin, fa_loaded **ret_loaded,
+                      fa_diag *diag)
+{
+    fa_loaded *loaded = fa_kernel_table_loaded(&tuner->kernels, context, answer);
+    int rc = 0;
+    if (loaded == NULL) {
+        if ((loaded = calloc(1, sizeof *loaded)) == NULL)
+            return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+        rc = fa_module_load(tuner->driver, cubin->bytes, cubin->size, &loaded->module, diag);
+        if (rc == 0)
+            rc = fa_module_function(loaded->module, answer->entry, answer->trial.smem_bytes,
+                                    &loaded->function, diag);
+        if (rc == 0)
+            rc = prepare_maps(loaded, tuner->driver, problem, answer->entry, cubin, diag);
+        if (rc == 0)
+            fa_kernel_table_keep(&tuner->kernels, context, answer, loaded);
+        else
+            fa_loaded_free(&loaded);
+    }
+    *ret_loaded = loaded;
+    return rc;
+}
+
+/* Loads an answer's cubin in the current context and publishes its kernel; `work` is held. */
+static int load_kernel(fa_tuner *tuner, const fa_problem *problem, uint64_t context,
                        const fa_answer *answer, const fa_cubin_record *cubin,
                        const fa_kernel **ret_kernel, fa_diag *diag)
 {
-    fa_kernel *kernel = calloc(1, sizeof *kernel);
-    if (kernel == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
-    kernel->problem = *problem;
-    kernel->context = context;
+    fa_loaded *loaded = NULL;
+    fa_kernel *kernel = NULL;
+    int rc = load_cubin(tuner, problem, context, answer, cubin, &loaded, diag);
+    if (rc == 0)
+        rc = fa_kernel_table_add(&tuner->kernels, loaded, problem, answer, &kernel, diag);
+    if (rc != 0)
+        return rc;
     kernel->driver = tuner->driver;
-    kernel->answer = *answer;
     kernel->measured = fa_answer_satisfies(answer, FA_EFFORT_MEASURE, false, false);
     kernel->causal_offset = fa_problem_causal_offset(problem);
     kernel->empty = fa_problem_is_empty(problem);
     contiguous(problem, problem->heads_q, problem->seq_q, kernel->q_stride);
     contiguous(problem, problem->heads_kv, problem->seq_k, kernel->k_stride);
-    bool loaded = find_function(tuner, context, answer, &kernel->function);
-    int rc = loaded ? 0
-                    : fa_module_load(tuner->driver, cubin->bytes, cubin->size, &kernel->module, diag);
-    if (rc == 0 && !loaded)
-        rc = fa_module_function(kernel->module, answer->entry, answer->trial.smem_bytes,
-                                &kernel->function, diag);
+    rc = fa_kernel_table_publish(&tuner->kernels, kernel, diag);
     if (rc == 0)
-        rc = prepare_maps(kernel, cubin, diag);
-    if (rc != 0) {
-        free_kernel(&kernel);
-        return rc;
-    }
-    _Atomic(fa_kernel *) *head = &tuner->kernel[bucket_of(problem, context)];
-    kernel->next = atomic_load(head);
-    atomic_store_explicit(head, kernel, memory_order_release);
-    *ret_kernel = kernel;
-    return 0;
+        *ret_kernel = kernel;
+    return rc;
 }
 
 /* A stored winner that may be launched: proved on this silicon under this driver, and good enough for
  * the effort. One that fails its proof under this driver, or has no time for it, is gone from the
  * next look. After a proof that had no time no other is begun: the GPU may be busy. */
 static int load_stored(fa_tuner *tuner, const fa_target *target, const fa_problem *problem,
-                       void *context, fa_effort effort, const fa_kernel **ret_kernel, fa_diag *diag)
+                       uint64_t context, fa_effort effort, const fa_kernel **ret_kernel,
+                       fa_diag *diag)
 {
     bool late = false;
     for (int looks = 0; looks < FA_LEADS_MAX; looks++) {
@@ -170,13 +124,15 @@ static int load_stored(fa_tuner *tuner, const fa_target *target, const fa_proble
         if (answer.driver_version == 0)
             rc = fa_fail(diag, FA_ENOTFOUND,
                          "all that is stored (origin: %s) is a winner that no GPU has proved yet: "
-                         "ask with effort predict or measure", fa_origin_name(answer.origin));
+                         "ask with effort predict or measure",
+                         fa_origin_name(answer.origin));
         else if (!fa_answer_satisfies(&answer, effort, false, false))
             rc = FA_ENOTFOUND;
         else if (answer.driver_version != fa_driver_version(tuner->driver) && late)
             rc = fa_fail(diag, FA_ENOTFOUND,
                          "a winner's proof under driver %d ran out of time, and the next best one "
-                         "is not proved under it yet: ask again", fa_driver_version(tuner->driver));
+                         "is not proved under it yet: ask again",
+                         fa_driver_version(tuner->driver));
         else if (answer.driver_version != fa_driver_version(tuner->driver))
             rc = fa_reproof_verify(tuner, target, &scope, effort, &answer, &cubin, diag);
         if (rc == FA_EBUSY && effort == FA_EFFORT_CACHED)
@@ -191,8 +147,8 @@ static int load_stored(fa_tuner *tuner, const fa_target *target, const fa_proble
     return FA_ENOTFOUND;
 }
 
-static int make_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort, void *context,
-                       const fa_kernel **ret_kernel, fa_diag *diag)
+static int make_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
+                       uint64_t context, const fa_kernel **ret_kernel, fa_diag *diag)
 {
     fa_target target;
     int ordinal;
@@ -231,17 +187,16 @@ static int make_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
 
 /* ---- from a server --------------------------------------------------------------------------*/
 /* What the server is to be asked for: this device; `work` is held. */
-static int resolve_here(fa_tuner *tuner, const fa_problem *problem, void **ret_context,
+static int resolve_here(fa_tuner *tuner, const fa_problem *problem, uint64_t *ret_context,
                         fa_target *ret_target, fa_diag *diag)
 {
     int ordinal = 0;
     int rc = fa_tuner_driver(tuner, diag);
-    if (rc == 0 && (*ret_context = fa_driver_current_context(tuner->driver)) == NULL)
+    if (rc == 0 && (*ret_context = fa_driver_context_id(tuner->driver)) == 0)
         rc = FA_ENODEVICE;
     if (rc == 0)
         rc = fa_driver_current_device(tuner->driver, &ordinal, diag);
-    return rc != 0 ? rc
-                   : fa_target_resolve(tuner, problem, NULL, ordinal, false, ret_target, diag);
+    return rc != 0 ? rc : fa_target_resolve(tuner, problem, NULL, ordinal, false, ret_target, diag);
 }
 
 /* Whether somebody else's answer may be launched here at all: NULL, or why not. On return it is about
@@ -280,7 +235,7 @@ static bool is_proved(fa_tuner *tuner, const fa_target *target, const fa_answer 
 
 /* Proves where that is due, and loads; `work` is held. */
 static int load_remote(fa_tuner *tuner, const fa_target *target, const fa_problem *problem,
-                       void *context, fa_effort effort, fa_answer *answer,
+                       uint64_t context, fa_effort effort, fa_answer *answer,
                        const fa_cubin_record *cubin, const fa_kernel **ret_kernel, fa_diag *diag)
 {
     /* Another thread may have made it meanwhile. */
@@ -301,7 +256,7 @@ static int load_remote(fa_tuner *tuner, const fa_target *target, const fa_proble
 static int ask_remote(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
                       const fa_kernel **ret_kernel, fa_diag *diag)
 {
-    void *context = NULL;
+    uint64_t context = 0;
     fa_target target;
     fa_answer answer;
     fa_remote_cubin where;
@@ -320,7 +275,8 @@ static int ask_remote(fa_tuner *tuner, const fa_problem *problem, fa_effort effo
     if (effort == FA_EFFORT_CACHED && answer.driver_version == 0)
         return fa_fail(diag, FA_ENOTFOUND,
                        "all that the server has (origin: %s) is a winner that no GPU has proved "
-                       "yet: ask with effort predict or measure", fa_origin_name(answer.origin));
+                       "yet: ask with effort predict or measure",
+                       fa_origin_name(answer.origin));
     const char *refused = judge(&target, fa_driver_version(tuner->driver), effort, &answer);
     if (refused == NULL && where.size == 0)
         refused = "it has no cubin for its answer";
@@ -334,7 +290,8 @@ static int ask_remote(fa_tuner *tuner, const fa_problem *problem, fa_effort effo
         memcpy(cubin.entry, answer.entry, sizeof cubin.entry);
         cubin.sm = target.gpu.sm;
         pthread_mutex_lock(&tuner->work);
-        rc = load_remote(tuner, &target, problem, context, effort, &answer, &cubin, ret_kernel, &why);
+        rc = load_remote(tuner, &target, problem, context, effort, &answer, &cubin, ret_kernel,
+                         &why);
         pthread_mutex_unlock(&tuner->work);
     }
     fa_cubin_record_free(&cubin);
@@ -355,9 +312,8 @@ int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
         return fa_fail(diag, FA_EINVAL, "effort is %d: use FA_EFFORT_CACHED to FA_EFFORT_PATIENT",
                        (int)effort);
     fa_driver *driver = atomic_load_explicit(&tuner->launch_driver, memory_order_acquire);
-    void *context = driver != NULL ? fa_driver_current_context(driver) : NULL;
-    const fa_kernel *kernel =
-        context != NULL ? find_loaded(tuner, problem, context, effort) : NULL;
+    uint64_t context = driver != NULL ? fa_driver_context_id(driver) : 0;
+    const fa_kernel *kernel = context != 0 ? find_loaded(tuner, problem, context, effort) : NULL;
     if (kernel != NULL) {
         *ret_kernel = kernel;
         return 0;
@@ -369,7 +325,7 @@ int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
         return rc;
     pthread_mutex_lock(&tuner->work);
     rc = fa_tuner_driver(tuner, diag);
-    if (rc == 0 && (context = fa_driver_current_context(tuner->driver)) == NULL)
+    if (rc == 0 && (context = fa_driver_context_id(tuner->driver)) == 0)
         rc = fa_fail(diag, FA_ENODEVICE,
                      "the calling thread has no current CUDA context: make one current first");
     if (rc == 0) {
@@ -386,7 +342,7 @@ int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
 
 const fa_answer *fa_kernel_answer(const fa_kernel *kernel)
 {
-    return kernel != NULL ? &kernel->answer : NULL;
+    return kernel != NULL ? fa_kernel_table_answer(kernel) : NULL;
 }
 
 /* Copies strides, or the contiguous ones where all are 0; gathers their low bits for the check. */
@@ -410,27 +366,34 @@ int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream, f
     bool no_keys = problem->seq_k == 0;
     if (args->q == NULL || args->o == NULL || (!no_keys && (args->k == NULL || args->v == NULL)))
         return fa_fail(diag, FA_EINVAL, "q, k, v or o is NULL");
-    float scale = args->softmax_scale != 0.0f ? args->softmax_scale
-                                              : 1.0f / sqrtf((float)problem->head_dim);
+    float scale =
+        args->softmax_scale != 0.0f ? args->softmax_scale : 1.0f / sqrtf((float)problem->head_dim);
     float scale_log2 = scale * 1.44269504088896340736f;
     if (!(scale > 0) || !isfinite(scale_log2)) /* kernels take the maximum before they scale */
         return fa_fail(diag, FA_EINVAL, "softmax_scale must be positive, at most 2e38");
-    struct fa_attn_params params = {
-        .q = args->q, .k = args->k, .v = args->v, .o = args->o, .lse = args->lse,
-        .batch = problem->batch, .heads_q = problem->heads_q, .heads_kv = problem->heads_kv,
-        .seq_q = problem->seq_q, .seq_k = problem->seq_k, .causal_offset = kernel->causal_offset,
-        .softmax_scale = scale, .softmax_scale_log2 = scale_log2};
-    uint64_t strides =
-        take_strides(args->q_stride, kernel->q_stride, &params.q_batch_stride,
-                     &params.q_head_stride, &params.q_row_stride) |
-        take_strides(args->k_stride, kernel->k_stride, &params.k_batch_stride,
-                     &params.k_head_stride, &params.k_row_stride) |
-        take_strides(args->v_stride, kernel->k_stride, &params.v_batch_stride,
-                     &params.v_head_stride, &params.v_row_stride) |
-        take_strides(args->o_stride, kernel->q_stride, &params.o_batch_stride,
-                     &params.o_head_stride, &params.o_row_stride);
-    uintptr_t pointers = (uintptr_t)args->q | (uintptr_t)args->k | (uintptr_t)args->v |
-                         (uintptr_t)args->o;
+    struct fa_attn_params params = {.q = args->q,
+                                    .k = args->k,
+                                    .v = args->v,
+                                    .o = args->o,
+                                    .lse = args->lse,
+                                    .batch = problem->batch,
+                                    .heads_q = problem->heads_q,
+                                    .heads_kv = problem->heads_kv,
+                                    .seq_q = problem->seq_q,
+                                    .seq_k = problem->seq_k,
+                                    .causal_offset = kernel->causal_offset,
+                                    .softmax_scale = scale,
+                                    .softmax_scale_log2 = scale_log2};
+    uint64_t strides = take_strides(args->q_stride, kernel->q_stride, &params.q_batch_stride,
+                                    &params.q_head_stride, &params.q_row_stride) |
+                       take_strides(args->k_stride, kernel->k_stride, &params.k_batch_stride,
+                                    &params.k_head_stride, &params.k_row_stride) |
+                       take_strides(args->v_stride, kernel->k_stride, &params.v_batch_stride,
+                                    &params.v_head_stride, &params.v_row_stride) |
+                       take_strides(args->o_stride, kernel->q_stride, &params.o_batch_stride,
+                                    &params.o_head_stride, &params.o_row_stride);
+    uintptr_t pointers =
+        (uintptr_t)args->q | (uintptr_t)args->k | (uintptr_t)args->v | (uintptr_t)args->o;
     if (!problem->unaligned && (strides % 8 != 0 || pointers % 16 != 0))
         return fa_fail(diag, FA_EALIGN,
                        "q, k, v and o must be 16-byte aligned with strides in multiples of 8 "
@@ -444,7 +407,6 @@ int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream, f
     if (rc != 0)
         return rc;
     void *arguments[] = {&params, &maps}; /* the driver reads as many as the kernel takes */
-    const fa_trial *trial = &kernel->answer.trial;
-    return fa_launch_kernel(kernel->driver, kernel->function, trial->grid, (uint32_t)trial->threads,
-                            (uint32_t)trial->smem_bytes, stream, arguments, diag);
+    return fa_launch_kernel(kernel->driver, kernel->function, kernel->grid, kernel->threads,
+                            kernel->smem_bytes, stream, arguments, diag);
 }

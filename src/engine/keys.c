@@ -5,6 +5,7 @@
  */
 #include "keys.h"
 
+#include "buf.h"
 #include "bundle.h"
 #include "error.h"
 #include "owned.h"
@@ -33,10 +34,10 @@ static int place(const char *file, char *ret_path, size_t size, fa_diag *diag)
         n = snprintf(ret_path, size, "%s/.config/fa-tune%s", home, file);
     else
         return fa_fail(diag, FA_ESTORE, "no place for keys: HOME is not set");
-    return n > 0 && (size_t)n < size
-               ? 0
-               : fa_fail(diag, FA_EINVAL, "the path of the keys is too long: shorten "
-                                          "XDG_CONFIG_HOME");
+    return n > 0 && (size_t)n < size ? 0
+                                     : fa_fail(diag, FA_EINVAL,
+                                               "the path of the keys is too long: shorten "
+                                               "XDG_CONFIG_HOME");
 }
 
 static int make_directory(fa_diag *diag)
@@ -86,8 +87,7 @@ static int store_secret(const char *path, const fa_sign_secret *secret, fa_diag 
         return fa_fail(diag, FA_EINVAL,
                        "%s exists: a key is never written over; move it away, or name another file",
                        path);
-    return error == 0 ? 0
-                      : fa_fail(diag, FA_EIO, "cannot write key %s: %s", path, strerror(error));
+    return error == 0 ? 0 : fa_fail(diag, FA_EIO, "cannot write key %s: %s", path, strerror(error));
 }
 
 int fa_keygen(const char *file, char ret_key[65], char *ret_path, size_t path_size, fa_diag *diag)
@@ -345,8 +345,9 @@ int fa_trust_add(const char *key, const char *name, fa_diag *diag)
                        "a public key is 64 hex digits, as `fa-tune keygen` prints it");
     name = name != NULL ? name : "";
     if (!good_name(name))
-        return fa_fail(diag, FA_EINVAL, "the name of a key is at most %d bytes without control "
-                                        "characters",
+        return fa_fail(diag, FA_EINVAL,
+                       "the name of a key is at most %d bytes without control "
+                       "characters",
                        FA_KEY_NAME_MAX - 1);
     fa_key_text(raw, hex);
     key_list *list = malloc(sizeof *list);

@@ -3,7 +3,7 @@
  * A few sets of tensor maps and a flag.
  *
  * Workload: every launch of a kernel that takes maps, from any thread; nearly always with one of a
- * few sets of buffers. A hit costs two comparisons of 32 and 96 bytes and a copy of 512.
+ * few sets of buffers. A hit costs a comparison of 152 bytes and a copy of 512.
  * Invariant: entries are touched only by the thread that has the flag. A thread that does not get
  * it goes without the cache, so nobody ever waits for anybody, not even for one that was stopped.
  */
@@ -17,10 +17,11 @@
 
 enum { ENTRIES = 8 };
 
-/* What distinguishes launches of one kernel: pointers without lse, and strides. */
+/* What distinguishes launches of one cubin: pointers without lse, strides, and the five sizes. */
 struct key {
     const void *q, *k, *v, *o;
     long long stride[12];
+    int size[6]; /* the last one is 0 */
 };
 
 _Static_assert(offsetof(struct fa_attn_params, o) == offsetof(struct key, o),
@@ -29,6 +30,10 @@ _Static_assert(offsetof(struct fa_attn_params, batch) -
                        offsetof(struct fa_attn_params, q_batch_stride) ==
                    sizeof((struct key){0}.stride),
                "the twelve strides lie together");
+_Static_assert(offsetof(struct fa_attn_params, causal_offset) -
+                       offsetof(struct fa_attn_params, batch) ==
+                   5 * sizeof(int),
+               "the five sizes lie together");
 
 struct entry {
     struct fa_attn_tensor_maps maps;
@@ -67,10 +72,11 @@ void fa_map_cache_free(fa_map_cache **cache)
 
 static struct key key_of(const struct fa_attn_params *p)
 {
-    struct key key;
+    struct key key = {.size = {0}};
     memcpy(&key, p, offsetof(struct key, stride));
     memcpy(key.stride, (const char *)p + offsetof(struct fa_attn_params, q_batch_stride),
            sizeof key.stride);
+    memcpy(key.size, (const char *)p + offsetof(struct fa_attn_params, batch), 5 * sizeof(int));
     return key;
 }
 

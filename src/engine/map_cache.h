@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tensor maps of one loaded kernel, remembered by the pointers and strides of its last launches.
+ * The tensor maps of one loaded cubin, remembered by pointers, strides and sizes of its last launches.
  */
 #ifndef FA_ENGINE_MAP_CACHE_H
 #define FA_ENGINE_MAP_CACHE_H
 
 #include "attn_maps.h"
+
+#include "driver.h"
 
 typedef struct fa_map_cache fa_map_cache;
 
@@ -14,8 +16,7 @@ int fa_map_cache_create(const struct fa_attn_boxes *boxes, int32_t head_dim, fa_
                         fa_map_cache **ret_cache, fa_diag *diag);
 void fa_map_cache_free(fa_map_cache **cache); /* NULL is allowed */
 
-/* The maps for a launch; `params` must have the sizes that all launches of this cache have. Any
- * thread at any time; never waits. Errors: as fa_attn_maps_encode. */
+/* The maps for a launch. Any thread at any time; never waits. Errors: as fa_attn_maps_encode. */
 int fa_map_cache_get(fa_map_cache *cache, fa_driver *driver, const struct fa_attn_params *params,
                      struct fa_attn_tensor_maps *ret_maps, fa_diag *diag);
 

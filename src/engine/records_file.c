@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "records_file.h"
 
+#include "buf.h"
 #include "bundle.h"
 #include "catalogue.h"
 #include "error.h"
 #include "json.h"
+#include "problem.h"
 #include "render.h"
 
 #include <math.h>
@@ -25,8 +27,8 @@ int fa_records_append(fa_records *records, const fa_answer *record, fa_diag *dia
 {
     if (records->count == FA_RECORDS_MAX)
         return fa_fail(diag, FA_EINVAL, "more than %d records", FA_RECORDS_MAX);
-    fa_answer *grown = fa_grow(records->record, &records->capacity, (size_t)records->count,
-                               sizeof *grown);
+    fa_answer *grown =
+        fa_grow(records->record, &records->capacity, (size_t)records->count, sizeof *grown);
     if (grown == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for records");
     records->record = grown;
@@ -89,19 +91,10 @@ static void add_problem(cJSON *json, const fa_problem *problem)
     const fa_operation *operation = fa_operation_of(problem);
     if (operation != fa_operation_of(NULL))
         cJSON_AddStringToObject(json, "operation", operation->name);
-    for (int i = 0; i < operation->field_count; i++) {
-        const fa_field *f = &operation->field[i];
-        int32_t value = problem->value[i];
-        char room[16];
-        if (is_usual(f, problem, value))
-            continue;
-        if (f->kind == FA_FIELD_INTEGER)
-            cJSON_AddNumberToObject(json, f->record, value);
-        else if (f->kind == FA_FIELD_BOOLEAN)
-            cJSON_AddBoolToObject(json, f->record, value != 0);
-        else
-            cJSON_AddStringToObject(json, f->record, fa_field_text(f, value, room));
-    }
+    for (int i = 0; i < operation->field_count; i++)
+        if (!is_usual(&operation->field[i], problem, problem->value[i]))
+            fa_field_to_json(json, operation->field[i].record, &operation->field[i],
+                             problem->value[i]);
 }
 
 static char *print_record(const fa_answer *record)
@@ -322,8 +315,7 @@ static int read_head(const cJSON *json, fa_records *records, const char *where, 
         return fa_fail(diag, FA_EINVAL, "%s: \"made\" must be a day and \"families\" an object",
                        where);
     records->made = (int64_t)timegm(&tm);
-    cJSON_ArrayForEach(item, families)
-    {
+    cJSON_ArrayForEach (item, families) {
         if (!cJSON_IsString(item) || strlen(item->valuestring) != FA_HASH_HEX - 1 ||
             strlen(item->string) >= FA_NAME_MAX)
             return fa_fail(diag, FA_EINVAL, "%s: \"families\" must name SHA-256 sums", where);

@@ -14,7 +14,10 @@
 #ifndef FA_ENGINE_RECORDS_FILE_H
 #define FA_ENGINE_RECORDS_FILE_H
 
-#include "engine.h"
+#include "fa_tune.h"
+#include "hash.h"
+#include "manifest.h"
+#include "store.h"
 
 enum { FA_RECORDS_MAX = 20000, FA_RECORDS_FAMILIES = 32, FA_RECORDS_BYTES_MAX = 64 << 20 };
 

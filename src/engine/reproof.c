@@ -15,7 +15,20 @@
  * Workload: one config, once for each driver. Invariant: nothing here is launched but in the
  * measuring worker.
  */
-#include "engine.h"
+#include "reproof.h"
+
+#include "candidate.h"
+#include "driver.h"
+#include "hash.h"
+#include "job_run.h"
+#include "job_setup.h"
+#include "lock.h"
+#include "manifest.h"
+#include "marks.h"
+#include "pool.h"
+#include "request.h"
+#include "store.h"
+#include "stored.h"
 
 #include "bundles.h"
 #include "error.h"
@@ -24,73 +37,14 @@
 #include <string.h>
 #include <time.h>
 
-/* ---- marks ----------------------------------------------------------------------------------*/
-int64_t fa_reproof_rest_s(const fa_verification *mark)
-{
-    enum { FIRST_S = 60, DOUBLINGS = 10 };
-    int64_t since = (int64_t)time(NULL) - mark->unix_time;
-    if (mark->late == 0 || since < 0) /* the clock was set back: now is as good as ever */
-        return 0;
-    int64_t rest = (int64_t)FIRST_S << (mark->late - 1 < DOUBLINGS ? mark->late - 1 : DOUBLINGS);
-    return since < rest ? rest - since : 0;
-}
-
-static bool same_mark(const fa_verification *mark, const char *cubin_key, const char *silicon,
-                      int32_t driver_version)
-{
-    return mark->driver_version == driver_version && strcmp(mark->cubin_key, cubin_key) == 0 &&
-           strcmp(mark->silicon, silicon) == 0;
-}
-
-bool fa_reproof_mark(fa_tuner *tuner, const char *cubin_key, const char *silicon,
-                     int32_t driver_version, fa_verification *ret_mark)
-{
-    bool known = fa_store_verification_get(tuner->store, cubin_key, silicon, driver_version,
-                                           ret_mark, NULL) == 0;
-    for (int i = 0; i < FA_UNKEPT_MAX; i++) {
-        const fa_verification *mark = &tuner->unkept[i];
-        if (!same_mark(mark, cubin_key, silicon, driver_version) ||
-            (known && ret_mark->unix_time > mark->unix_time))
-            continue;
-        *ret_mark = *mark;
-        known = true;
-    }
-    return known;
-}
-
-/* Without this every ask would prove it again. */
-static void remember(fa_tuner *tuner, const fa_verification *mark)
-{
-    int at = 0;
-    while (at < FA_UNKEPT_MAX && !same_mark(&tuner->unkept[at], mark->cubin_key, mark->silicon,
-                                            mark->driver_version))
-        at++;
-    if (at == FA_UNKEPT_MAX)
-        at = tuner->unkept_next++ % FA_UNKEPT_MAX;
-    tuner->unkept[at] = *mark;
-    tuner->unkept[at].unix_time = (int64_t)time(NULL);
-}
-
-static void keep(fa_tuner *tuner, const fa_scope *scope, const fa_verification *mark)
-{
-    fa_diag why = {{0}};
-    bool read_only = fa_store_is_read_only(tuner->store);
-    int rc = read_only ? FA_EREADONLY : fa_store_verification_put(tuner->store, mark, scope, &why);
-    if (rc != 0 && !read_only)
-        fa_note(tuner, "what became of a winner's proof under driver %d could not be kept: %s",
-                mark->driver_version, why.text);
-    if (rc != 0 && !mark->passed)
-        remember(tuner, mark);
-}
-
 /* ---- proofs ---------------------------------------------------------------------------------*/
 /* One proof in a worker. 0: passed; FA_ENOKERNEL: not, and ret_end says how; FA_ETIMEOUT: its time
  * ran out; else no proof came about. */
 static int prove(fa_tuner *tuner, const fa_target *target, const fa_config *config,
                  const fa_cubin_record *cubin, fa_answer *ret_end, fa_diag *diag)
 {
-    fa_request request = {.size = sizeof request, .problem = target->asked,
-                          .effort = FA_EFFORT_PREDICT};
+    fa_request request = {
+        .size = sizeof request, .problem = target->asked, .effort = FA_EFFORT_PREDICT};
     fa_plan plan = {.count = 1, .prove_only = true, .verify = true, .cubin = cubin};
     fa_job *job = NULL;
     plan.item[0].config = *config;
@@ -165,8 +119,10 @@ int fa_reproof_prove(fa_tuner *tuner, const fa_target *target, fa_effort effort,
     fa_lock *gpu_lock = NULL;
     fa_answer end;
     if (!launched_so(tuner, target, answer))
-        return fa_fail(diag, FA_ENOKERNEL, "the templates here do not launch %s so: they must be the "
-                       "server's (FA_TUNE_TEMPLATES)", answer->trial.config.family);
+        return fa_fail(diag, FA_ENOKERNEL,
+                       "the templates here do not launch %s so: they must be the "
+                       "server's (FA_TUNE_TEMPLATES)",
+                       answer->trial.config.family);
     int rc = fa_store_is_read_only(tuner->store)
                  ? 0
                  : wait_for(tuner, effort, target->gpu.uuid, patience_ns(tuner), &gpu_lock, diag);
@@ -244,12 +200,16 @@ static int verify_locked(fa_tuner *tuner, const fa_target *target, const fa_scop
         !is_rival(tuner, scope, answer->cubin_key)) {
         rc = prove_anew(tuner, target, scope, answer, cubin, &end, &why);
         if (rc == 0)
-            fa_note(tuner, "driver %d does not load the winner's cubin that driver %d proved: it was "
-                           "compiled anew and proved", now, before);
+            fa_note(tuner,
+                    "driver %d does not load the winner's cubin that driver %d proved: it was "
+                    "compiled anew and proved",
+                    now, before);
     }
     if (rc != 0 && rc != FA_ENOKERNEL && rc != FA_ETIMEOUT)
-        return fa_fail(diag, rc, "the winner was proved under driver %d and must be once more under "
-                                 "%d: %s", before, now, why.text);
+        return fa_fail(diag, rc,
+                       "the winner was proved under driver %d and must be once more under "
+                       "%d: %s",
+                       before, now, why.text);
     mark.passed = rc == 0;
     if (rc == FA_ETIMEOUT)
         mark.late = late < FA_VERIFICATION_LATE_MAX ? late + 1 : late;
@@ -257,7 +217,7 @@ static int verify_locked(fa_tuner *tuner, const fa_target *target, const fa_scop
         memcpy(mark.cubin_key, answer->cubin_key, sizeof mark.cubin_key);
     else
         snprintf(mark.reason, sizeof mark.reason, "%.500s", why.text);
-    keep(tuner, scope, &mark);
+    fa_reproof_keep(tuner, scope, &mark);
     if (rc != 0) {
         fa_note(tuner, "a winner that driver %d proved %s under driver %d and is %s: %s", before,
                 mark.late > 0 ? "had no time for its proof" : "failed its proof", now,
@@ -283,8 +243,8 @@ int fa_reproof_verify(fa_tuner *tuner, const fa_target *target, const fa_scope *
             rc = wait_for(tuner, effort, target->gpu.uuid, until_ns, &gpu_lock, diag);
     }
     /* Another process may have done it while this one waited. */
-    bool known = rc == 0 && fa_reproof_mark(tuner, answer->cubin_key, target->scope.silicon, now,
-                                            &mark);
+    bool known =
+        rc == 0 && fa_reproof_mark(tuner, answer->cubin_key, target->scope.silicon, now, &mark);
     bool late = known && mark.late > 0;
     if (known && mark.passed)
         answer->driver_version = now;

@@ -2,19 +2,22 @@
  *
  * A session: options, the store, the templates. Cheap to open: no GPU, no NVRTC, no process.
  */
-#include "engine.h"
+#include "session.h"
+
+#include "driver.h"
+#include "manifest.h"
+#include "options.h"
+#include "store.h"
+#include "system_bundles.h"
 
 #include "error.h"
 #include "fleet.h"
 #include "remote.h"
 
-#include <dlfcn.h>
-#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Counts forks seen from inside the child, so that a check costs a load and no system call. */
 static atomic_int forks;
@@ -70,56 +73,6 @@ int fa_tuner_families(fa_tuner *tuner, fa_diag *diag)
     return fa_families_load(tuner->templates, "attn_fwd", &tuner->families, diag);
 }
 
-/* Beside this library or program, else where it was to be installed. */
-static void find_worker(char *ret_path, size_t size)
-{
-    static const char *const places[] = {"%s/fa-tune-worker", "%s/../fa-tune-worker",
-                                         "%s/../libexec/fa-tune/fa-tune-worker"};
-    Dl_info info;
-    char here[FA_STORE_PATH_MAX] = "";
-    if (dladdr((void *)(uintptr_t)&fa_open, &info) != 0 && info.dli_fname != NULL) {
-        char *real = realpath(info.dli_fname, NULL);
-        if (real == NULL) /* a program found through PATH */
-            real = realpath("/proc/self/exe", NULL);
-        if (real != NULL) {
-            snprintf(here, sizeof here, "%s", real);
-            char *slash = strrchr(here, '/');
-            if (slash != NULL)
-                *slash = 0;
-        }
-        free(real);
-    }
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        snprintf(ret_path, size, places[i], here);
-        if (access(ret_path, X_OK) == 0)
-            return;
-    }
-    snprintf(ret_path, size, "%s/fa-tune-worker", FA_TUNE_LIBEXECDIR);
-}
-
-static const char *option_or_environment(const char *option, const char *variable)
-{
-    if (option != NULL)
-        return option;
-    const char *value = getenv(variable);
-    return value != NULL && *value != 0 ? value : NULL;
-}
-
-/* Cores by affinity, and no more than a container's quota pays for. */
-static int usable_cores(void)
-{
-    cpu_set_t set;
-    fa_buf quota = {0};
-    long long used, period;
-    int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    if (fa_buf_read_file(&quota, "/sys/fs/cgroup/cpu.max", 4096) == 0 &&
-        sscanf(quota.data, "%lld %lld", &used, &period) == 2 && used > 0 && period > 0 &&
-        (used + period - 1) / period < cores)
-        cores = (int)((used + period - 1) / period);
-    fa_buf_free(&quota);
-    return cores < 1 ? 1 : cores > FA_JOB_WORKERS_MAX ? FA_JOB_WORKERS_MAX : cores;
-}
-
 static int open_store(fa_tuner *tuner, bool existing, fa_diag *diag)
 {
     fa_diag note = {{0}}, reason = {{0}};
@@ -142,77 +95,26 @@ static int open_store(fa_tuner *tuner, bool existing, fa_diag *diag)
     return rc;
 }
 
-static int copy_path(const char *path, char *ret, size_t size, const char *what, fa_diag *diag)
-{
-    if (strlen(path) >= size)
-        return fa_fail(diag, FA_EINVAL, "the path of the %s is longer than %zu bytes", what,
-                       size - 1);
-    memcpy(ret, path, strlen(path) + 1);
-    return 0;
-}
-
-int fa_options_copy(const fa_options *options, fa_options *ret_options, fa_diag *diag)
-{
-    *ret_options = (fa_options){0};
-    if (options == NULL)
-        return 0;
-    if (options->size < offsetof(fa_options, store) || options->size > 4096)
-        return fa_fail(diag, FA_EINVAL, "options.size is %zu: set it to sizeof(fa_options)",
-                       options->size);
-    memcpy(ret_options, options,
-           options->size < sizeof *ret_options ? options->size : sizeof *ret_options);
-    return 0;
-}
-
-const char *fa_options_templates(const fa_options *options)
-{
-    return option_or_environment(options->templates, "FA_TUNE_TEMPLATES");
-}
-
-int fa_options_worker(const fa_options *options, char ret_path[FA_STORE_PATH_MAX], fa_diag *diag)
-{
-    const char *worker = option_or_environment(options->worker, "FA_TUNE_WORKER");
-    if (worker != NULL)
-        return copy_path(worker, ret_path, FA_STORE_PATH_MAX, "worker", diag);
-    find_worker(ret_path, FA_STORE_PATH_MAX);
-    return 0;
-}
-
-const char *fa_options_fleet(const fa_options *options)
-{
-    const char *location = option_or_environment(options->store, "FA_TUNE_STORE");
-    return location != NULL && fa_fleet_is_location(location) ? location : "";
-}
-
-int fa_options_store(const fa_options *options, char ret_path[FA_STORE_PATH_MAX], fa_diag *diag)
-{
-    if (fa_options_fleet(options)[0] != 0)
-        return fa_store_local_path(ret_path, FA_STORE_PATH_MAX, diag);
-    return options->store != NULL
-               ? copy_path(options->store, ret_path, FA_STORE_PATH_MAX, "store", diag)
-               : fa_store_default_path(ret_path, FA_STORE_PATH_MAX, diag);
-}
-
 static int set_up(fa_tuner *tuner, const fa_options *options, fa_diag *diag)
 {
     tuner->forks = atomic_load(&forks);
     tuner->seed = options->seed;
     tuner->log = options->log;
     tuner->log_context = options->log_context;
-    tuner->compile_timeout_ms = options->compile_timeout_ms > 0 ? options->compile_timeout_ms
-                                                                : FA_COMPILE_TIMEOUT_MS;
-    tuner->trial_timeout_ms = options->trial_timeout_ms > 0 ? options->trial_timeout_ms
-                                                            : FA_TRIAL_TIMEOUT_MS;
+    tuner->compile_timeout_ms =
+        options->compile_timeout_ms > 0 ? options->compile_timeout_ms : FA_COMPILE_TIMEOUT_MS;
+    tuner->trial_timeout_ms =
+        options->trial_timeout_ms > 0 ? options->trial_timeout_ms : FA_TRIAL_TIMEOUT_MS;
     if (options->compile_nice < 0 || options->compile_nice > 19)
         return fa_fail(diag, FA_EINVAL, "compile_nice is %d: use 0 to 19", options->compile_nice);
     tuner->compile_nice = options->compile_nice;
     if (options->untrusted_templates)
         tuner->strict_ms = tuner->compile_timeout_ms;
-    if (options->compile_workers < 0 || options->compile_workers > FA_JOB_WORKERS_MAX)
+    if (options->compile_workers < 0 || options->compile_workers > FA_WORKERS_MAX)
         return fa_fail(diag, FA_EINVAL, "compile_workers is %d: use 1 to %d, or 0 for one per core",
-                       options->compile_workers, FA_JOB_WORKERS_MAX);
-    tuner->compile_workers = options->compile_workers > 0 ? options->compile_workers
-                                                          : usable_cores();
+                       options->compile_workers, FA_WORKERS_MAX);
+    tuner->compile_workers =
+        options->compile_workers > 0 ? options->compile_workers : fa_usable_cores();
     int rc = fa_options_worker(options, tuner->worker_path, diag);
     if (rc == 0)
         rc = fa_options_store(options, tuner->store_path, diag);
@@ -256,7 +158,7 @@ void fa_close(fa_tuner **tuner)
     if (tuner == NULL || *tuner == NULL)
         return;
     fa_tuner *t = *tuner;
-    fa_kernels_free(t);
+    fa_kernel_table_free(&t->kernels);
     fa_system_close(t);
     fa_remote_free(&t->remote);
     fa_fleet_free(&t->fleet);

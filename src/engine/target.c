@@ -2,7 +2,11 @@
  *
  * From what was asked to the key under which it is looked up.
  */
-#include "engine.h"
+#include "target.h"
+
+#include "driver.h"
+#include "manifest.h"
+#include "problem.h"
 
 #include "catalogue.h"
 #include "error.h"

@@ -3,7 +3,18 @@
  * One request from its door to its answer: look up, wait for whoever tunes the same key, look
  * again, tune.
  */
-#include "engine.h"
+#include "tune.h"
+
+#include "effort.h"
+#include "hash.h"
+#include "job_compile.h"
+#include "job_run.h"
+#include "job_setup.h"
+#include "lock.h"
+#include "manifest.h"
+#include "problem.h"
+#include "request.h"
+#include "store.h"
 
 #include "error.h"
 #include "fleet.h"
@@ -17,34 +28,6 @@
 static bool satisfies(const fa_answer *answer, const fa_request *request)
 {
     return fa_answer_satisfies(answer, request->effort, request->exact, !request->first_contact);
-}
-
-struct waiting {
-    const fa_request *request;
-    fa_progress progress;
-};
-
-static bool give_up(void *context)
-{
-    struct waiting *waiting = context;
-    const fa_request *request = waiting->request;
-    waiting->progress.elapsed_s += 0.02;
-    return request->progress != NULL &&
-           request->progress(request->context, &waiting->progress) != 0;
-}
-
-int fa_request_wait(fa_tuner *tuner, const fa_request *request, const char *name, fa_lock **ret_lock,
-                    bool *ret_waited, fa_diag *diag)
-{
-    struct waiting waiting = {.request = request,
-                              .progress = {.kind = FA_EVENT_PROGRESS,
-                                           .stage = FA_STAGE_WAIT,
-                                           .left_s = -1}};
-    int rc = fa_lock_acquire(tuner->store_path, name, -1, give_up, &waiting, ret_lock, ret_waited,
-                             diag);
-    if (rc == FA_ECANCELED)
-        return fa_fail(diag, rc, "canceled while another process tuned this key");
-    return rc;
 }
 
 /* The plan first; when none of the few that it names comes through, the whole space (or the model's
@@ -112,28 +95,16 @@ int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *
     return rc;
 }
 
-int fa_request_copy(const fa_request *request, fa_request *ret_request, fa_diag *diag)
-{
-    *ret_request = (fa_request){0};
-    if (request == NULL || request->size < sizeof(size_t) || request->size > 4096)
-        return fa_fail(diag, FA_EINVAL, "request.size is not sizeof(fa_request)");
-    memcpy(ret_request, request,
-           request->size < sizeof *ret_request ? request->size : sizeof *ret_request);
-    if (ret_request->effort < FA_EFFORT_CACHED || ret_request->effort > FA_EFFORT_PATIENT)
-        return fa_fail(diag, FA_EINVAL, "effort is %d: use FA_EFFORT_CACHED to FA_EFFORT_PATIENT",
-                       (int)ret_request->effort);
-    return 0;
-}
-
 /* A whole space is going to be compiled for the GPU that is here, unless something fails: the driver
  * takes a while to start, and the compile workers can load meanwhile. */
 static bool sure_to_tune(fa_tuner *tuner, const fa_request *request)
 {
-    if (tuner->fleet != NULL || request->gpu != NULL || request->effort < FA_EFFORT_MEASURE || tuner->driver != NULL ||
-        fa_store_is_read_only(tuner->store) || fa_problem_check(&request->problem, NULL) != 0)
+    if (tuner->fleet != NULL || request->gpu != NULL || request->effort < FA_EFFORT_MEASURE ||
+        tuner->driver != NULL || fa_store_is_read_only(tuner->store) ||
+        fa_problem_check(&request->problem, NULL) != 0)
         return false;
-    fa_problem bucket = request->exact ? fa_problem_exact(&request->problem)
-                                       : fa_problem_bucket(&request->problem);
+    fa_problem bucket =
+        request->exact ? fa_problem_exact(&request->problem) : fa_problem_bucket(&request->problem);
     return request->again || request->effort == FA_EFFORT_PATIENT ||
            fa_store_winner_any(tuner->store, &bucket, fa_templates_hash(tuner->templates)) ==
                FA_ENOTFOUND;

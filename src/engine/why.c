@@ -3,7 +3,15 @@
  * What fa_contact.h tells: the steps of a lookup, predictions against the truth, and the regret of
  * buckets.
  */
-#include "engine.h"
+#include "between.h"
+#include "effort.h"
+#include "evidence.h"
+#include "manifest.h"
+#include "plan.h"
+#include "problem.h"
+#include "request.h"
+#include "store.h"
+#include "stored.h"
 
 #include "error.h"
 #include "fleet.h"
@@ -60,7 +68,8 @@ static void add_lead(steps *all, fa_tuner *tuner, const fa_target *target, const
                  lead->why);
     else if (step->taken && lead->answer.driver_version == 0 && target->gpu.present)
         snprintf(step->why, sizeof step->why,
-                 "%s; not launched before this GPU has proved it (effort predict)", lead->answer.why);
+                 "%s; not launched before this GPU has proved it (effort predict)",
+                 lead->answer.why);
     else if (step->taken)
         snprintf(step->why, sizeof step->why, "%s", lead->answer.why);
     else if (serves)
@@ -75,8 +84,10 @@ static void add_lead(steps *all, fa_tuner *tuner, const fa_target *target, const
 /* What effort measure of fa_get_best_kernel would do next. */
 static void add_tune(steps *all, fa_tuner *tuner, const fa_target *target, bool exact)
 {
-    fa_request request = {.size = sizeof request, .problem = target->asked,
-                          .effort = FA_EFFORT_MEASURE, .exact = exact,
+    fa_request request = {.size = sizeof request,
+                          .problem = target->asked,
+                          .effort = FA_EFFORT_MEASURE,
+                          .exact = exact,
                           .first_contact = true};
     fa_step *step = add(all, FA_STEP_TUNE);
     fa_plan plan = {0};
@@ -94,7 +105,8 @@ static void add_tune(steps *all, fa_tuner *tuner, const fa_target *target, bool 
         snprintf(step->why, sizeof step->why, "effort measure would race the %d cubin%s ready here",
                  plan.count, plan.count == 1 ? " that is" : "s that are");
     else if (target->gpu.present)
-        snprintf(step->why, sizeof step->why, "effort measure would prove and time the whole space");
+        snprintf(step->why, sizeof step->why,
+                 "effort measure would prove and time the whole space");
     else
         snprintf(step->why, sizeof step->why,
                  "a tune would compile the whole space and rank it by the model");

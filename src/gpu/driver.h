@@ -32,8 +32,11 @@ int fa_driver_device_count(fa_driver *driver);
 /* Limits queried from the device, tensor peak derived from SM and clock. */
 int fa_driver_device(fa_driver *driver, int ordinal, fa_gpu *ret_gpu, fa_diag *diag);
 
-/* The calling thread's current context, or NULL. A cheap call, for keys only. */
+/* The calling thread's current context, or NULL. */
 void *fa_driver_current_context(fa_driver *driver);
+/* A number for the calling thread's current context that no other context of this process gets, not
+ * even a later one at the same address; 0: there is none. A cheap call. */
+uint64_t fa_driver_context_id(fa_driver *driver);
 /* The ordinal of the current context's device. */
 int fa_driver_current_device(fa_driver *driver, int *ret_ordinal, fa_diag *diag);
 /* Retains the device's primary context and makes it current; release undoes both. Never resets. */

@@ -84,6 +84,7 @@ struct cu_uuid {
     X(context_current, "cuCtxGetCurrent", (cu_context *))                                      \
     X(context_push, "cuCtxPushCurrent_v2", (cu_context))                                       \
     X(context_pop, "cuCtxPopCurrent_v2", (cu_context *))                                       \
+    X(context_id, "cuCtxGetId", (cu_context, unsigned long long *))                            \
     X(context_device, "cuCtxGetDevice", (cu_device *))                                         \
     X(module_load, "cuModuleLoadData", (cu_module *, const void *))                            \
     X(module_unload, "cuModuleUnload", (cu_module))                                            \
@@ -136,6 +137,8 @@ struct fa_driver {
 struct fa_module {
     fa_driver *driver;
     cu_module module;
+    cu_context context; /* that it is loaded in */
+    unsigned long long context_id;
 };
 
 /* True in a process that was forked from one that had opened the driver. A load, no system call. */

@@ -128,6 +128,12 @@ void *fa_driver_current_context(fa_driver *driver)
     return context;
 }
 
+uint64_t fa_driver_context_id(fa_driver *driver)
+{
+    unsigned long long id = 0;
+    return !fa_driver_forked() && driver->context_id(NULL, &id) == CU_OK ? id + 1 : 0;
+}
+
 int fa_driver_current_device(fa_driver *driver, int *ret_ordinal, fa_diag *diag)
 {
     if (fa_driver_forked())

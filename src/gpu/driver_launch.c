@@ -25,7 +25,11 @@ int fa_module_load(fa_driver *driver, const void *cubin, size_t size, fa_module 
     if (module == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory loading a cubin");
     module->driver = driver;
-    cu_result result = driver->module_load(&module->module, cubin);
+    cu_result result = driver->context_current(&module->context);
+    if (result == CU_OK)
+        result = driver->context_id(module->context, &module->context_id);
+    if (result == CU_OK)
+        result = driver->module_load(&module->module, cubin);
     if (result != CU_OK) {
         free(module);
         return fa_driver_fail(driver, result, "cuModuleLoadData", diag,
@@ -39,9 +43,12 @@ void fa_module_unload(fa_module **module)
 {
     if (module == NULL || *module == NULL)
         return;
-    /* A failure here means that the context has gone, and the module with it. */
-    if (!fa_driver_forked())
-        (*module)->driver->module_unload((*module)->module);
+    /* Where the context has gone, the module has too, and its handle may be another module's. */
+    fa_driver *driver = (*module)->driver;
+    unsigned long long id;
+    if (!fa_driver_forked() && driver->context_id((*module)->context, &id) == CU_OK &&
+        id == (*module)->context_id)
+        driver->module_unload((*module)->module);
     free(*module);
     *module = NULL;
 }

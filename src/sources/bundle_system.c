@@ -13,6 +13,9 @@
 #include "bundles.h"
 
 #include "error.h"
+#include "evidence.h"
+#include "session.h"
+#include "system_bundles.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -7,6 +7,7 @@
 
 #include "catalogue.h"
 #include "error.h"
+#include "pool.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,18 +20,9 @@ enum { RETRY_FIRST_MS = 1000, RETRY_MOST_MS = 60000, LEASE_S = 30, LEASE_MOST_S 
 /* A try that failed after so long had no answer at all, as from behind a wall: of the time from then on
  * one part in SLOW_SHARE may go into the next. */
 enum { SLOW_MS = 5000, SLOW_SHARE = 30 };
-static const char *const prefixes[] = {"postgresql://", "postgres://", "sqlite:///"};
 static const char file_prefix[] = "sqlite://"; /* a file that the hosts of a test share */
 
 /* ---- location -------------------------------------------------------------------------------*/
-bool fa_fleet_is_location(const char *location)
-{
-    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
-        if (strncmp(location, prefixes[i], strlen(prefixes[i])) == 0)
-            return true;
-    return false;
-}
-
 /* Scheme, user, host and database. A password that was not written as it should be may have any
  * character in it, so that nothing is shown between the user's name and the last @, nor behind what
  * should be a port and is none. */
@@ -61,8 +53,9 @@ static int read_lease(int32_t *ret_ms, fa_diag *diag)
     }
     long value = strtol(text, &end, 10);
     if (text[0] < '0' || text[0] > '9' || *end != 0 || value < 1 || value > LEASE_MOST_S)
-        return fa_fail(diag, FA_EINVAL, "FA_TUNE_LEASE is \"%.40s\": use whole seconds from 1 to %d",
-                       text, LEASE_MOST_S);
+        return fa_fail(diag, FA_EINVAL,
+                       "FA_TUNE_LEASE is \"%.40s\": use whole seconds from 1 to %d", text,
+                       LEASE_MOST_S);
     *ret_ms = (int32_t)value * 1000;
     return 0;
 }

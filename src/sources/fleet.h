@@ -15,7 +15,9 @@
 #ifndef FA_ENGINE_FLEET_H
 #define FA_ENGINE_FLEET_H
 
-#include "engine.h"
+#include "hash.h"
+#include "store.h"
+#include "target.h"
 
 enum { FA_FLEET_MISSES = 64 };
 
@@ -40,8 +42,6 @@ typedef struct fa_fleet {
 } fa_fleet;
 
 /* ---- fleet.c --------------------------------------------------------------------------------*/
-/* Whether a store's location means a fleet's. */
-bool fa_fleet_is_location(const char *location);
 /* For fa_open: nothing is connected yet. location "": none, and *ret_fleet is NULL. */
 int fa_fleet_new(const char *location, fa_fleet **ret_fleet, fa_diag *diag);
 void fa_fleet_free(fa_fleet **fleet);
@@ -82,8 +82,7 @@ int fa_fleet_winners_each(fa_tuner *tuner, fa_listed_winner_visit *visit, void *
 int fa_fleet_winner(fa_tuner *tuner, const fa_scope *scope, fa_winner_record *ret_winner,
                     fa_diag *diag);
 /* The same of scopes. */
-int fa_fleet_scopes_each(fa_tuner *tuner, fa_scope_visit *visit, void *context,
-                         fa_diag *diag);
+int fa_fleet_scopes_each(fa_tuner *tuner, fa_scope_visit *visit, void *context, fa_diag *diag);
 
 /* ---- fleet_lease.c --------------------------------------------------------------------------*/
 /* Signs of life from a thread with a connection of its own, every third of the lease. */

@@ -9,7 +9,10 @@
  */
 #include "fleet.h"
 
+#include "effort.h"
 #include "error.h"
+#include "lookup.h"
+#include "pool.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -59,9 +62,9 @@ static void *beat_on(void *context)
     fa_store *store = NULL;
     int32_t wait_ms = beat->every_ms, refused = 0;
     while (!pause_for(beat, wait_ms)) {
-        int rc = store != NULL ? 0
-                               : fa_store_open(beat->location, FA_STORE_READ_WRITE, &store, NULL,
-                                               NULL);
+        int rc = store != NULL
+                     ? 0
+                     : fa_store_open(beat->location, FA_STORE_READ_WRITE, &store, NULL, NULL);
         if (rc == 0)
             rc = beat->body(store, beat->context, NULL);
         refused = rc == FA_EBUSY ? refused + 1 : 0;

@@ -6,6 +6,7 @@
  */
 #include "fleet.h"
 
+#include "buf.h"
 #include "error.h"
 
 #include <stdlib.h>
@@ -109,8 +110,7 @@ int fa_fleet_winners_each(fa_tuner *tuner, fa_listed_winner_visit *visit, void *
     return list(tuner, &all, diag);
 }
 
-int fa_fleet_scopes_each(fa_tuner *tuner, fa_scope_visit *visit, void *context,
-                         fa_diag *diag)
+int fa_fleet_scopes_each(fa_tuner *tuner, fa_scope_visit *visit, void *context, fa_diag *diag)
 {
     struct listing all = {.scope = visit, .context = context};
     return list(tuner, &all, diag);
@@ -120,8 +120,8 @@ int fa_fleet_winner(fa_tuner *tuner, const fa_scope *scope, fa_winner_record *re
                     fa_diag *diag)
 {
     fa_store *store = fa_fleet_store(tuner);
-    int rc = store != NULL ? fa_store_winner_get(store, scope, ret_winner, NULL, diag)
-                           : FA_ENOTFOUND;
+    int rc =
+        store != NULL ? fa_store_winner_get(store, scope, ret_winner, NULL, diag) : FA_ENOTFOUND;
     return rc == FA_ENOTFOUND ? fa_store_winner_get(tuner->store, scope, ret_winner, NULL, diag)
                               : rc;
 }

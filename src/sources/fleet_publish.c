@@ -14,6 +14,8 @@
 #include "fleet.h"
 
 #include "error.h"
+#include "lock.h"
+#include "pool.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,8 +34,8 @@ struct sharing {
 static int share_trial(void *context, const fa_trial_record *record)
 {
     struct sharing *sharing = context;
-    sharing->rc = fa_store_trial_put(sharing->tuner->fleet->store, sharing->scope, record,
-                                     sharing->diag);
+    sharing->rc =
+        fa_store_trial_put(sharing->tuner->fleet->store, sharing->scope, record, sharing->diag);
     return sharing->rc;
 }
 
@@ -49,8 +51,7 @@ static int share_cubin(fa_tuner *tuner, const char *key, fa_diag *diag)
     fa_cubin_record cubin = {0};
     bool there = false;
     int rc = key[0] == 0 ? 0 : fa_store_cubin_exists(tuner->fleet->store, key, &there, diag);
-    if (rc != 0 || there || key[0] == 0 ||
-        fa_store_cubin_get(tuner->store, key, &cubin, NULL) != 0)
+    if (rc != 0 || there || key[0] == 0 || fa_store_cubin_get(tuner->store, key, &cubin, NULL) != 0)
         return rc;
     rc = fa_store_cubin_put(tuner->fleet->store, &cubin, diag);
     fa_cubin_record_free(&cubin);
@@ -108,9 +109,9 @@ static int publish_body(void *context, fa_diag *diag)
     fa_tuner *tuner = publishing->tuner;
     const fa_turn *turn = publishing->turn;
     fa_bundle_change change = FA_BUNDLE_SAME;
-    int rc = turn != NULL ? fa_store_lease_renew(tuner->fleet->store, &turn->lease, turn->lease_ms,
-                                                 diag)
-                          : 0;
+    int rc = turn != NULL
+                 ? fa_store_lease_renew(tuner->fleet->store, &turn->lease, turn->lease_ms, diag)
+                 : 0;
     if (rc == 0)
         rc = fa_store_winner_hold(tuner->fleet->store, publishing->scope, diag);
     if (rc == 0)
@@ -210,17 +211,19 @@ void fa_fleet_publish(fa_tuner *tuner, const fa_scope *scope, const fa_turn *tur
     int rc = publish(tuner, scope, turn, &why);
     if (fa_fleet_again(tuner, rc))
         rc = publish(tuner, scope, turn, &why);
-    bool lost = rc == FA_EBUSY && turn != NULL &&
-                fa_store_lease_renew(tuner->fleet->store, &turn->lease, turn->lease_ms, NULL) ==
-                    FA_EBUSY;
+    bool lost =
+        rc == FA_EBUSY && turn != NULL &&
+        fa_store_lease_renew(tuner->fleet->store, &turn->lease, turn->lease_ms, NULL) == FA_EBUSY;
     if (lost)
-        fa_note(tuner, "another host took this key over while it was tuned here: the result stays in "
-                       "the local store");
+        fa_note(tuner,
+                "another host took this key over while it was tuned here: the result stays in "
+                "the local store");
     if (rc == 0 || lost)
         forget(tuner, scope);
     else
         fa_fleet_failed(tuner, rc, &why);
-    if (rc != 0 && !lost && tuner->fleet->store != NULL) /* nobody was told that it does not serve */
+    if (rc != 0 && !lost &&
+        tuner->fleet->store != NULL) /* nobody was told that it does not serve */
         fa_note(tuner, "the result is in the local store only: %s", why.text);
 }
 

@@ -11,6 +11,10 @@
 
 #include "catalogue.h"
 #include "error.h"
+#include "evidence.h"
+#include "lookup.h"
+#include "pool.h"
+#include "problem.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,9 @@
  * server is gone, or cannot do its part, or says what cannot be, the caller does without: one note,
  * and the server is not asked again for a while.
  */
-#include "engine.h"
+#include "buf.h"
+#include "hash.h"
+#include "session.h"
 #include "remote.h"
 #include "wire.h"
 
@@ -21,9 +23,10 @@
 
 enum {
     LIST_MAX = 64 << 20,
-    RETRY_MS = 200, RETRY_MOST_MS = 2000,
-    REST_MS = 5000,      /* a server that is gone is not asked again for so long, */
-    REST_SHARE = 10,     /* and one that was waited for in vain for this many times the wait */
+    RETRY_MS = 200,
+    RETRY_MOST_MS = 2000,
+    REST_MS = 5000,  /* a server that is gone is not asked again for so long, */
+    REST_SHARE = 10, /* and one that was waited for in vain for this many times the wait */
     TOKEN_MAX = 256
 };
 
@@ -31,7 +34,7 @@ struct fa_remote {
     fa_http *http;
     _Atomic int64_t rest_until_ms; /* it is not asked before */
     _Atomic int64_t waited_ms;     /* in vain, for its last answer */
-    atomic_bool gone;  /* it was given up, and has not answered since */
+    atomic_bool gone;              /* it was given up, and has not answered since */
     atomic_bool noted;
 };
 
@@ -46,8 +49,10 @@ static int read_token(const char *path, char ret_token[TOKEN_MAX], fa_diag *diag
                  ? fa_fail(diag, FA_EIO, "the token file %s cannot be read", path)
                  : 0;
     if (rc == 0 && ((info.st_uid != geteuid() && info.st_uid != 0) || (info.st_mode & 022) != 0))
-        rc = fa_fail(diag, FA_EUNTRUSTED, "the token file %s is another user's, or others can write "
-                     "to it", path);
+        rc = fa_fail(diag, FA_EUNTRUSTED,
+                     "the token file %s is another user's, or others can write "
+                     "to it",
+                     path);
     if (rc == 0 && fa_buf_read_fd(&text, fd, 4096) != 0)
         rc = fa_fail(diag, FA_EIO, "the token file %s cannot be read", path);
     if (fd >= 0)
@@ -138,8 +143,10 @@ int fa_remote_do_without(fa_tuner *tuner, const char *why)
     atomic_store(&remote->gone, true);
     if (!atomic_exchange(&remote->noted, true)) {
         pthread_mutex_lock(&tuner->work); /* notes come one at a time */
-        fa_note(tuner, "the server %s cannot be used: %s; using the store %s and this machine "
-                       "instead", fa_remote_address(remote), why, tuner->store_path);
+        fa_note(tuner,
+                "the server %s cannot be used: %s; using the store %s and this machine "
+                "instead",
+                fa_remote_address(remote), why, tuner->store_path);
         pthread_mutex_unlock(&tuner->work);
     }
     return FA_REMOTE_NONE;
@@ -170,10 +177,12 @@ static int ask(fa_remote *remote, const fa_http_call *call, fa_http_reply *ret_r
     for (int tries = 0;; tries++) {
         *ret_reply = (fa_http_reply){0};
         int rc = fa_http_do(remote->http, call, ret_reply, diag);
-        bool trouble = rc == FA_EIO || (rc == 0 && ret_reply->status >= 500 && ret_reply->status != 504);
+        bool trouble =
+            rc == FA_EIO || (rc == 0 && ret_reply->status >= 500 && ret_reply->status != 504);
         if (!trouble || tries > 0)
             return rc;
-        int64_t ms = ret_reply->retry_after_s > 0 ? (int64_t)ret_reply->retry_after_s * 1000 : RETRY_MS;
+        int64_t ms =
+            ret_reply->retry_after_s > 0 ? (int64_t)ret_reply->retry_after_s * 1000 : RETRY_MS;
         ms = ms < RETRY_MOST_MS ? ms : RETRY_MOST_MS;
         fa_buf_free(&ret_reply->body);
         const struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
@@ -198,7 +207,7 @@ static int failed(fa_tuner *tuner, const fa_http_reply *reply, fa_diag *diag)
 
 /* 0 with a reply of status 200 or `other`, whose body the caller frees. */
 int fa_remote_ask(fa_tuner *tuner, const fa_http_call *call, int other, fa_http_reply *ret_reply,
-                   fa_diag *diag)
+                  fa_diag *diag)
 {
     fa_diag why = {{0}};
     int64_t began_ms = fa_remote_now_ms();
@@ -229,7 +238,9 @@ bool fa_remote_is_hash(const char *text)
 int fa_remote_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_diag *diag)
 {
     fa_http_reply reply;
-    fa_http_call call = {.method = "GET", .path = "/v1/winners?limit=10000", .limit = LIST_MAX,
+    fa_http_call call = {.method = "GET",
+                         .path = "/v1/winners?limit=10000",
+                         .limit = LIST_MAX,
                          .whole_ms = FA_REMOTE_LONG_MS};
     fa_diag why = {{0}};
     cJSON *json = NULL;
@@ -264,7 +275,9 @@ int fa_remote_cubin_get(fa_tuner *tuner, const char *key, const fa_remote_cubin 
 {
     char path[100], sha256[FA_HASH_HEX];
     fa_http_reply reply;
-    fa_http_call call = {.method = "GET", .path = path, .whole_ms = FA_REMOTE_LONG_MS,
+    fa_http_call call = {.method = "GET",
+                         .path = path,
+                         .whole_ms = FA_REMOTE_LONG_MS,
                          .limit = expected != NULL ? expected->size : FA_REMOTE_CUBIN_MAX};
     if (!fa_remote_usable(tuner->remote))
         return FA_REMOTE_NONE;
@@ -275,7 +288,8 @@ int fa_remote_cubin_get(fa_tuner *tuner, const char *key, const fa_remote_cubin 
     if (rc != 0)
         return rc;
     fa_hash_bytes(reply.body.data != NULL ? reply.body.data : "", reply.body.size, sha256);
-    if (reply.body.size == 0 || strcmp(sha256, expected != NULL ? expected->sha256 : reply.etag) != 0) {
+    if (reply.body.size == 0 ||
+        strcmp(sha256, expected != NULL ? expected->sha256 : reply.etag) != 0) {
         fa_buf_free(&reply.body);
         return fa_remote_give_up(tuner, "the bytes of a cubin are not those of its SHA-256");
     }
@@ -289,14 +303,15 @@ int fa_remote_check(fa_remote *remote, char *ret_text, size_t size, fa_diag *dia
     static const char *const paths[] = {"/readyz", "/v1/jobs"}; /* the second needs the token */
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         fa_http_reply reply;
-        fa_http_call call = {.method = "GET", .path = paths[i], .limit = LIST_MAX,
-                             .whole_ms = FA_REMOTE_ASK_MS};
+        fa_http_call call = {
+            .method = "GET", .path = paths[i], .limit = LIST_MAX, .whole_ms = FA_REMOTE_ASK_MS};
         int rc = fa_http_do(remote->http, &call, &reply, diag);
         if (rc != 0)
             return rc;
         fa_buf_free(&reply.body);
         if (reply.status == 401)
-            return fa_fail(diag, FA_EUNTRUSTED, "it wants another token than FA_TUNE_TOKEN_FILE has");
+            return fa_fail(diag, FA_EUNTRUSTED,
+                           "it wants another token than FA_TUNE_TOKEN_FILE has");
         if (reply.status != 200)
             return fa_fail(diag, FA_EIO, "it answers with status %d", reply.status);
     }

@@ -21,10 +21,10 @@ typedef struct fa_http fa_http;
 
 typedef struct fa_http_call {
     const char *method, *path;
-    const char *body;     /* JSON, or NULL */
-    size_t limit;         /* bytes of the reply's body at most */
-    int64_t whole_ms;     /* for everything; 0: no limit */
-    int64_t quiet_ms;     /* until something comes */
+    const char *body; /* JSON, or NULL */
+    size_t limit;     /* bytes of the reply's body at most */
+    int64_t whole_ms; /* for everything; 0: no limit */
+    int64_t quiet_ms; /* until something comes */
     /* Instead of into the reply: what arrives with status 200. A non-zero return ends the call. */
     int (*data)(void *context, const char *bytes, size_t size);
     /* About every 100 ms; a non-zero return ends the call. */
@@ -133,8 +133,8 @@ typedef struct fa_follower {
 /* Waits for a job's end. 0: ret_result is its result's text; FA_ECANCELED: the follower (and the job
  * is told so) or somebody else; FA_ENOTFOUND: the server does not know the job; FA_EIO or FA_ETIMEOUT:
  * the server is gone; others: what the job failed with, *ret_answered is then true. */
-int fa_remote_follow(fa_http *http, const char *job, const fa_follower *follower, fa_buf *ret_result,
-                     bool *ret_answered, fa_diag *diag);
+int fa_remote_follow(fa_http *http, const char *job, const fa_follower *follower,
+                     fa_buf *ret_result, bool *ret_answered, fa_diag *diag);
 int64_t fa_remote_now_ms(void);
 
 #endif

@@ -13,7 +13,13 @@
 #include <string.h>
 #include <time.h>
 
-enum { QUIET_MS = 45000, PATIENCE_MS = 3000, PAUSE_MS = 200, CANCEL_MS = 3000, FAILURE_MAX = 65536 };
+enum {
+    QUIET_MS = 45000,
+    PATIENCE_MS = 3000,
+    PAUSE_MS = 200,
+    CANCEL_MS = 3000,
+    FAILURE_MAX = 65536
+};
 
 enum how { UNDER_WAY, DONE, FAILED, CANCELED };
 
@@ -65,8 +71,8 @@ static void let_go(fa_http *http, const char *job)
     char path[128];
     fa_http_reply reply = {0};
     snprintf(path, sizeof path, "/v1/jobs/%s?unless=shared", job);
-    fa_http_call call = {.method = "DELETE", .path = path, .limit = FAILURE_MAX,
-                         .whole_ms = CANCEL_MS};
+    fa_http_call call = {
+        .method = "DELETE", .path = path, .limit = FAILURE_MAX, .whole_ms = CANCEL_MS};
     if (fa_http_do(http, &call, &reply, NULL) == 0)
         fa_buf_free(&reply.body);
 }
@@ -75,8 +81,13 @@ static void let_go(fa_http *http, const char *job)
 static int listen(fa_http *http, const char *path, struct following *f, fa_http_reply *reply,
                   fa_diag *diag)
 {
-    fa_http_call call = {.method = "GET", .path = path, .limit = FAILURE_MAX, .quiet_ms = QUIET_MS,
-                         .data = on_data, .idle = on_idle, .context = f};
+    fa_http_call call = {.method = "GET",
+                         .path = path,
+                         .limit = FAILURE_MAX,
+                         .quiet_ms = QUIET_MS,
+                         .data = on_data,
+                         .idle = on_idle,
+                         .context = f};
     *reply = (fa_http_reply){0};
     f->events = (fa_events){.event = on_event, .context = f};
     f->heard = false;
@@ -110,8 +121,8 @@ static int how_it_ended(struct following *f, bool *ret_answered, fa_diag *diag)
     return fa_fail(diag, code, "%s", message.text);
 }
 
-int fa_remote_follow(fa_http *http, const char *job, const fa_follower *follower, fa_buf *ret_result,
-                     bool *ret_answered, fa_diag *diag)
+int fa_remote_follow(fa_http *http, const char *job, const fa_follower *follower,
+                     fa_buf *ret_result, bool *ret_answered, fa_diag *diag)
 {
     struct following f = {.follower = follower, .result = ret_result};
     char path[128];

@@ -33,22 +33,22 @@ enum {
 };
 
 /* ---- libcurl --------------------------------------------------------------------------------*/
-#define SYMBOLS(X)                                                                               \
-    X(CURLcode, global_init, (long))                                                             \
-    X(CURL *, easy_init, (void))                                                                 \
-    X(CURLcode, easy_setopt, (CURL *, CURLoption, ...))                                          \
-    X(void, easy_reset, (CURL *))                                                                \
-    X(void, easy_cleanup, (CURL *))                                                              \
-    X(CURLcode, easy_getinfo, (CURL *, CURLINFO, ...))                                           \
-    X(const char *, easy_strerror, (CURLcode))                                                   \
-    X(struct curl_slist *, slist_append, (struct curl_slist *, const char *))                    \
-    X(void, slist_free_all, (struct curl_slist *))                                               \
-    X(CURLM *, multi_init, (void))                                                               \
-    X(CURLMcode, multi_cleanup, (CURLM *))                                                       \
-    X(CURLMcode, multi_add_handle, (CURLM *, CURL *))                                            \
-    X(CURLMcode, multi_remove_handle, (CURLM *, CURL *))                                         \
-    X(CURLMcode, multi_perform, (CURLM *, int *))                                                \
-    X(CURLMcode, multi_poll, (CURLM *, struct curl_waitfd *, unsigned, int, int *))              \
+#define SYMBOLS(X)                                                                  \
+    X(CURLcode, global_init, (long))                                                \
+    X(CURL *, easy_init, (void))                                                    \
+    X(CURLcode, easy_setopt, (CURL *, CURLoption, ...))                             \
+    X(void, easy_reset, (CURL *))                                                   \
+    X(void, easy_cleanup, (CURL *))                                                 \
+    X(CURLcode, easy_getinfo, (CURL *, CURLINFO, ...))                              \
+    X(const char *, easy_strerror, (CURLcode))                                      \
+    X(struct curl_slist *, slist_append, (struct curl_slist *, const char *))       \
+    X(void, slist_free_all, (struct curl_slist *))                                  \
+    X(CURLM *, multi_init, (void))                                                  \
+    X(CURLMcode, multi_cleanup, (CURLM *))                                          \
+    X(CURLMcode, multi_add_handle, (CURLM *, CURL *))                               \
+    X(CURLMcode, multi_remove_handle, (CURLM *, CURL *))                            \
+    X(CURLMcode, multi_perform, (CURLM *, int *))                                   \
+    X(CURLMcode, multi_poll, (CURLM *, struct curl_waitfd *, unsigned, int, int *)) \
     X(CURLMsg *, multi_info_read, (CURLM *, int *))
 
 /* Of the process, once; it stays. */
@@ -70,11 +70,11 @@ static void load_curl(void)
                 dlerror());
         return;
     }
-#define LOAD(type, name, arguments)                                                       \
-    *(void **)&curl.name = dlsym(library, "curl_" #name);                                 \
-    if (curl.name == NULL) {                                                              \
-        fa_fail(&curl.why, 0, "libcurl has no function curl_" #name ": it is too old");   \
-        return;                                                                           \
+#define LOAD(type, name, arguments)                                                     \
+    *(void **)&curl.name = dlsym(library, "curl_" #name);                               \
+    if (curl.name == NULL) {                                                            \
+        fa_fail(&curl.why, 0, "libcurl has no function curl_" #name ": it is too old"); \
+        return;                                                                         \
     }
     SYMBOLS(LOAD)
 #undef LOAD
@@ -99,11 +99,11 @@ struct line {
 };
 
 struct fa_http {
-    char address[320];      /* as it is told of */
+    char address[320];                                       /* as it is told of */
     char path[sizeof((struct sockaddr_un *)NULL)->sun_path]; /* of a Unix socket, or empty */
-    char base[300];         /* "http://host:port" */
-    char authorization[300]; /* a header, or empty */
-    pthread_mutex_t lock;   /* of the lines that nobody uses */
+    char base[300];                                          /* "http://host:port" */
+    char authorization[300];                                 /* a header, or empty */
+    pthread_mutex_t lock;                                    /* of the lines that nobody uses */
     struct line *kept;
     int kept_count;
 };
@@ -118,7 +118,8 @@ static bool is_authority(const char *text)
         strspn(colon + 1, "0123456789") != strlen(colon + 1) || atol(colon + 1) < 1 ||
         strlen(colon + 1) > 5 || atol(colon + 1) > 65535)
         return false;
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
     size_t host = (size_t)(colon - text);
     if (bracketed)
         return host > 2 && text[host - 1] == ']' &&
@@ -134,8 +135,8 @@ int fa_http_make(const char *address, const char *token, fa_http **ret_http, fa_
         return fa_fail(diag, FA_ENOMEM, "out of memory for a server");
     int rc = 0;
     if (path[0] == '/' && strlen(path) >= sizeof http->path) {
-        rc = fa_fail(diag, FA_EINVAL, "server \"%s\": a socket's path has at most %zu bytes", address,
-                     sizeof http->path - 1);
+        rc = fa_fail(diag, FA_EINVAL, "server \"%s\": a socket's path has at most %zu bytes",
+                     address, sizeof http->path - 1);
     } else if (path[0] == '/') {
         snprintf(http->path, sizeof http->path, "%s", path);
         snprintf(http->base, sizeof http->base, "http://localhost");
@@ -148,8 +149,10 @@ int fa_http_make(const char *address, const char *token, fa_http **ret_http, fa_
         if (length > 0 && authority[length - 1] == '/')
             authority[length - 1] = 0;
         if (!is_authority(authority))
-            rc = fa_fail(diag, FA_EINVAL, "server \"%s\" is not understood: use unix:/PATH or "
-                         "http://HOST:PORT", address);
+            rc = fa_fail(diag, FA_EINVAL,
+                         "server \"%s\" is not understood: use unix:/PATH or "
+                         "http://HOST:PORT",
+                         address);
         snprintf(http->base, sizeof http->base, "http://%.256s", authority);
         snprintf(http->address, sizeof http->address, "%s", http->base);
     }
@@ -241,7 +244,7 @@ struct transfer {
     struct line *line;
     int64_t heard_ms; /* when something came last */
     size_t headers;
-    int rc;           /* why we end it, or 0 */
+    int rc; /* why we end it, or 0 */
     fa_diag why;
 };
 
@@ -344,9 +347,9 @@ static int on_ready(void *context, char *peer_ip, char *own_ip, int peer_port, i
 
 static struct curl_slist *headers_of(const struct transfer *t)
 {
-    const char *const lines[] = {"Expect:", "Accept:",
-                                 t->call->body != NULL ? "Content-Type: application/json" : NULL,
-                                 t->http->authorization};
+    const char *const lines[] = {
+        "Expect:", "Accept:", t->call->body != NULL ? "Content-Type: application/json" : NULL,
+        t->http->authorization};
     struct curl_slist *list = NULL;
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         if (lines[i] == NULL || lines[i][0] == 0)

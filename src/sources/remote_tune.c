@@ -2,7 +2,11 @@
  *
  * Tunes and sweeps at a server: asked for, followed, and their results read.
  */
-#include "engine.h"
+#include "buf.h"
+#include "driver.h"
+#include "effort.h"
+#include "problem.h"
+#include "session.h"
 #include "remote.h"
 #include "wire.h"
 
@@ -72,8 +76,9 @@ static int read_job(const fa_buf *text, char ret_job[72], fa_diag *diag)
     int rc = fa_wire_parse(text->data, text->size, FA_ANSWER_TEXT_MAX, "reply", &json, diag);
     if (rc == 0)
         rc = fa_json_copy_needed(json, "job", job, 65, "reply", diag);
-    if (rc == 0 && (job[0] == 0 || strspn(job, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                               "0123456789-_") != strlen(job)))
+    if (rc == 0 &&
+        (job[0] == 0 || strspn(job, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                    "0123456789-_") != strlen(job)))
         rc = fa_fail(diag, FA_EINVAL, "reply: \"job\" is no job's name");
     if (rc == 0)
         memcpy(ret_job, job, sizeof job);
@@ -104,7 +109,8 @@ static int result_of(fa_tuner *tuner, fa_http_call *post, int accepted, const fa
         rc = read_job(&reply.body, job, &why);
         fa_buf_free(&reply.body);
         if (rc == 0)
-            rc = fa_remote_follow(fa_remote_http(tuner->remote), job, follower, ret_text, &answered, &why);
+            rc = fa_remote_follow(fa_remote_http(tuner->remote), job, follower, ret_text, &answered,
+                                  &why);
         if (rc == 0)
             return 0;
         if (answered && (rc == FA_ECANCELED || fa_remote_is_answer(rc)))
@@ -125,8 +131,7 @@ struct telling {
 static int tell(struct telling *t)
 {
     t->told_ms = fa_remote_now_ms();
-    return t->request->progress != NULL &&
-                   t->request->progress(t->request->context, &t->last) != 0
+    return t->request->progress != NULL && t->request->progress(t->request->context, &t->last) != 0
                ? 1
                : 0;
 }
@@ -159,10 +164,10 @@ static int tune_idle(void *context)
 static int ask_kernel(fa_tuner *tuner, fa_ask *ask, const fa_request *request,
                       fa_answer *ret_answer, fa_remote_cubin *ret_cubin, fa_diag *diag)
 {
-    struct telling telling = {.request = request,
-                              .began_ms = fa_remote_now_ms(),
-                              .last = {.kind = FA_EVENT_PROGRESS, .stage = FA_STAGE_WAIT,
-                                       .left_s = -1}};
+    struct telling telling = {
+        .request = request,
+        .began_ms = fa_remote_now_ms(),
+        .last = {.kind = FA_EVENT_PROGRESS, .stage = FA_STAGE_WAIT, .left_s = -1}};
     fa_follower follower = {tune_told, tune_idle, &telling};
     char *body = NULL;
     fa_buf text = {0};
@@ -170,7 +175,10 @@ static int ask_kernel(fa_tuner *tuner, fa_ask *ask, const fa_request *request,
     ask->size = sizeof *ask;
     ask->timeout_ms = 1;
     int rc = fa_ask_write(ask, &body, diag);
-    fa_http_call post = {.method = "POST", .path = "/v1/kernel", .body = body, .limit = FA_REMOTE_REPLY_MAX,
+    fa_http_call post = {.method = "POST",
+                         .path = "/v1/kernel",
+                         .body = body,
+                         .limit = FA_REMOTE_REPLY_MAX,
                          .whole_ms = FA_REMOTE_ASK_MS};
     if (rc == 0)
         rc = result_of(tuner, &post, 504, &follower, &text, diag);
@@ -197,8 +205,8 @@ static int has_silicon(fa_tuner *tuner, const fa_gpu *gpu, bool *ret_has, fa_dia
     cJSON *json = NULL;
     fa_diag why = {{0}};
     fa_http_reply reply;
-    fa_http_call call = {.method = "GET", .path = "/v1/gpus", .limit = GPUS_MAX,
-                         .whole_ms = FA_REMOTE_ASK_MS};
+    fa_http_call call = {
+        .method = "GET", .path = "/v1/gpus", .limit = GPUS_MAX, .whole_ms = FA_REMOTE_ASK_MS};
     *ret_has = true;
     int rc = fa_remote_ask(tuner, &call, 200, &reply, diag);
     if (rc != 0)
@@ -210,8 +218,9 @@ static int has_silicon(fa_tuner *tuner, const fa_gpu *gpu, bool *ret_has, fa_dia
     fa_gpu_silicon(gpu, silicon);
     *ret_has = false;
     const cJSON *device;
-    cJSON_ArrayForEach(device, cJSON_GetObjectItemCaseSensitive(json, "devices")) {
-        const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(device, "silicon"));
+    cJSON_ArrayForEach (device, cJSON_GetObjectItemCaseSensitive(json, "devices")) {
+        const char *text =
+            cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(device, "silicon"));
         *ret_has = *ret_has || (text != NULL && strcmp(text, silicon) == 0);
     }
     cJSON_Delete(json);
@@ -220,8 +229,9 @@ static int has_silicon(fa_tuner *tuner, const fa_gpu *gpu, bool *ret_has, fa_dia
 
 /* For a device that is here. A server that has none like it would compile the whole space and then
  * predict: whoever wants what is measured gets that of it where it is stored, and else measures here. */
-static int ask_for_device(fa_tuner *tuner, fa_ask *ask, const fa_gpu *gpu, const fa_request *request,
-                          fa_answer *ret_answer, fa_remote_cubin *ret_cubin, fa_diag *diag)
+static int ask_for_device(fa_tuner *tuner, fa_ask *ask, const fa_gpu *gpu,
+                          const fa_request *request, fa_answer *ret_answer,
+                          fa_remote_cubin *ret_cubin, fa_diag *diag)
 {
     bool can = true, anew = ask->again || ask->effort == FA_EFFORT_PATIENT;
     fa_effort effort = ask->effort;
@@ -238,8 +248,9 @@ static int ask_for_device(fa_tuner *tuner, fa_ask *ask, const fa_gpu *gpu, const
     here.driver_version = 1; /* as if it were proved here */
     return rc == 0 && fa_answer_satisfies(&here, effort, ask->exact, !ask->first_contact)
                ? 0
-               : fa_remote_do_without(tuner, "it has nothing measured for this GPU, and none like it "
-                                             "to measure on");
+               : fa_remote_do_without(tuner,
+                                      "it has nothing measured for this GPU, and none like it "
+                                      "to measure on");
 }
 
 /* Whether an answer is for the GPU that was asked for: that silicon, or that type. */
@@ -256,8 +267,11 @@ static bool is_for(const fa_gpu *asked, const fa_gpu *told)
 
 int fa_remote_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, fa_diag *diag)
 {
-    fa_ask ask = {.problem = request->problem, .ordinal = request->ordinal,
-                  .effort = request->effort, .again = request->again, .exact = request->exact,
+    fa_ask ask = {.problem = request->problem,
+                  .ordinal = request->ordinal,
+                  .effort = request->effort,
+                  .again = request->again,
+                  .exact = request->exact,
                   .first_contact = request->first_contact};
     fa_remote_cubin cubin;
     fa_gpu gpu;
@@ -292,8 +306,8 @@ int fa_remote_kernel(fa_tuner *tuner, const fa_problem *problem, const fa_gpu *g
                      fa_diag *diag)
 {
     fa_request silent = {.size = sizeof silent};
-    fa_ask ask = {.problem = *problem, .effort = effort,
-                  .first_contact = effort == FA_EFFORT_MEASURE};
+    fa_ask ask = {
+        .problem = *problem, .effort = effort, .first_contact = effort == FA_EFFORT_MEASURE};
     return fa_remote_usable(tuner->remote)
                ? ask_for_device(tuner, &ask, gpu, &silent, ret_answer, ret_cubin, diag)
                : FA_REMOTE_NONE;
@@ -339,7 +353,9 @@ static int tell_unheard(struct sweeping *s, const fa_sweep *sweep, fa_diag *diag
     for (int32_t i = 0; i < request->count && rc == 0 && request->progress != NULL; i++) {
         fa_sweep_item item = request->items[i];
         fa_request silent = {.size = sizeof silent};
-        fa_ask ask = {.problem = item.problem, .ordinal = request->ordinal, .exact = request->exact,
+        fa_ask ask = {.problem = item.problem,
+                      .ordinal = request->ordinal,
+                      .exact = request->exact,
                       .effort = FA_EFFORT_CACHED};
         fa_remote_cubin cubin;
         fa_answer answer;
@@ -350,13 +366,17 @@ static int tell_unheard(struct sweeping *s, const fa_sweep *sweep, fa_diag *diag
         bool known = rc == 0;
         if (rc != 0 && rc != FA_ENOTFOUND)
             return rc;
-        item.state = known ? FA_ITEM_DONE : sweep->state == FA_SWEEP_DONE ? FA_ITEM_FAILED
-                                                                          : FA_ITEM_PENDING;
+        item.state = known                           ? FA_ITEM_DONE
+                     : sweep->state == FA_SWEEP_DONE ? FA_ITEM_FAILED
+                                                     : FA_ITEM_PENDING;
         if (item.state == FA_ITEM_FAILED)
             snprintf(item.reason, sizeof item.reason, "the server has no winner for it");
         fa_sweep_progress told = {.event = known ? FA_SWEEP_ITEM_KNOWN : FA_SWEEP_ITEM_ENDS,
-                                  .sweep = sweep, .index = i, .item = &item,
-                                  .answer = known ? &answer : NULL, .left_s = -1};
+                                  .sweep = sweep,
+                                  .index = i,
+                                  .item = &item,
+                                  .answer = known ? &answer : NULL,
+                                  .left_s = -1};
         rc = request->progress(request->context, &told) != 0
                  ? fa_fail(diag, FA_ECANCELED, "canceled after the sweep's end")
                  : 0;
@@ -386,8 +406,11 @@ static int run_there(struct sweeping *s, fa_sweep *ret_sweep, fa_diag *diag)
     int rc = fa_sweep_ask_write(s->request, &body, diag);
     if (rc != 0)
         return rc;
-    fa_http_call post = {.method = "POST", .path = "/v1/sweeps", .body = body,
-                         .limit = FA_REMOTE_REPLY_MAX, .whole_ms = FA_REMOTE_LONG_MS};
+    fa_http_call post = {.method = "POST",
+                         .path = "/v1/sweeps",
+                         .body = body,
+                         .limit = FA_REMOTE_REPLY_MAX,
+                         .whole_ms = FA_REMOTE_LONG_MS};
     rc = result_of(s->tuner, &post, 202, &follower, &text, diag);
     if (rc == 0 && read_sweep(&text, ret_sweep, &why) != 0)
         rc = fa_remote_give_up(s->tuner, why.text);

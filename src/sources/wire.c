@@ -139,8 +139,8 @@ int fa_wire_effort(const cJSON *object, fa_effort *ret, const char *where, fa_di
     int rc = fa_json_text(object, "effort", &text, where, diag);
     if (rc == 0 && fa_effort_parse(text, ret) != 0)
         rc = fa_fail(diag, FA_EINVAL,
-                     "%s: there is no effort \"%s\": use cached, predict, measure or patient", where,
-                     text);
+                     "%s: there is no effort \"%s\": use cached, predict, measure or patient",
+                     where, text);
     return rc == FA_ENOTFOUND ? 0 : rc;
 }
 

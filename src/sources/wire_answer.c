@@ -189,9 +189,10 @@ static const char *const kinds[] = {"stage", "trial", "progress"};
 static const char *const stages[] = {"wait", "tune", "final", "done"};
 enum { KINDS = sizeof kinds / sizeof *kinds, STAGES = sizeof stages / sizeof *stages };
 
-#define PROGRESS_COUNTS(X)                                                                      \
-    X(space) X(in_budget) X(compiled) X(clean) X(proved) X(measured) X(failed) X(resumed)       \
-    X(compile_workers) X(reused)
+#define PROGRESS_COUNTS(X)                                                       \
+    X(space)                                                                     \
+    X(in_budget) X(compiled) X(clean) X(proved) X(measured) X(failed) X(resumed) \
+        X(compile_workers) X(reused)
 
 static void add_trial(cJSON *json, const char *key, const fa_trial *trial)
 {

@@ -16,7 +16,7 @@ int fa_wire_ask_problem(const cJSON *object, fa_problem *ret_problem, fa_diag *d
     int rc = fa_problem_from_strict_json(object, FA_NEED_SIZES, NULL, &problem, diag);
     if (rc == 0)
         *ret_problem = problem;
-    return rc == FA_ENOTSUP ? FA_EINVAL : rc; /* an operation that is not known is a name as any other */
+    return rc == FA_ENOTSUP ? FA_EINVAL : rc; /* an operation that is not known is a wrong name */
 }
 
 static int read_problem(const cJSON *object, fa_problem *ret_problem, fa_diag *diag)
@@ -47,7 +47,8 @@ int fa_ask_write(const fa_ask *ask, char **ret_text, fa_diag *diag)
 {
     fa_ask known = {0};
     if (ask == NULL || ret_text == NULL || ask->size < sizeof(size_t) || ask->size > 4096)
-        return fa_fail(diag, FA_EINVAL, "ask or ret_text is NULL, or ask.size is not sizeof(fa_ask)");
+        return fa_fail(diag, FA_EINVAL,
+                       "ask or ret_text is NULL, or ask.size is not sizeof(fa_ask)");
     memcpy(&known, ask, ask->size < sizeof known ? ask->size : sizeof known);
     cJSON *json = cJSON_CreateObject();
     cJSON_AddItemToObject(json, "problem", fa_problem_to_json(&known.problem));
@@ -69,8 +70,9 @@ int fa_ask_write(const fa_ask *ask, char **ret_text, fa_diag *diag)
 
 static int ask_from(const cJSON *json, fa_ask *ask, fa_diag *diag)
 {
-    static const char *const keys[] = {"problem", "gpu", "uuid", "ordinal", "effort", "again",
-                                       "exact", "first_contact", "timeout_ms", "family", NULL};
+    static const char *const keys[] = {"problem",    "gpu",    "uuid",  "ordinal",
+                                       "effort",     "again",  "exact", "first_contact",
+                                       "timeout_ms", "family", NULL};
     int rc = fa_wire_keys(json, keys, where, diag);
     if (rc == 0)
         rc = read_problem(json, &ask->problem, diag);
@@ -218,8 +220,8 @@ static int read_budget(const cJSON *json, fa_sweep_budget *budget, fa_diag *diag
 
 static int sweep_from(const cJSON *json, fa_sweep_request *request, char plan[512], fa_diag *diag)
 {
-    static const char *const keys[] = {"items", "plan", "effort", "ordinal", "again", "exact",
-                                       "restart", "budget", NULL};
+    static const char *const keys[] = {"items", "plan",    "effort", "ordinal", "again",
+                                       "exact", "restart", "budget", NULL};
     int rc = fa_wire_keys(json, keys, where, diag);
     if (rc == 0)
         rc = read_name(json, "plan", plan, 512, diag);

@@ -89,11 +89,12 @@ int fa_sweep_event_write(const fa_sweep_progress *progress, char **ret_text, fa_
     fa_json_add_known(json, "left_s", progress->left_s, progress->left_s >= 0);
     cJSON_AddItemToObject(json, "sweep", fa_wire_sweep(progress->sweep));
     cJSON_AddItemToObject(json, "item", item_to(progress->item));
-    cJSON_AddItemToObject(json, "tune", progress->tune != NULL ? fa_wire_progress(progress->tune)
-                                                               : cJSON_CreateNull());
-    cJSON_AddItemToObject(json, "answer", progress->answer != NULL
-                                              ? fa_wire_answer(progress->answer)
-                                              : cJSON_CreateNull());
+    cJSON_AddItemToObject(json, "tune",
+                          progress->tune != NULL ? fa_wire_progress(progress->tune)
+                                                 : cJSON_CreateNull());
+    cJSON_AddItemToObject(json, "answer",
+                          progress->answer != NULL ? fa_wire_answer(progress->answer)
+                                                   : cJSON_CreateNull());
     if (cJSON_GetArraySize(json) != 8) {
         cJSON_Delete(json);
         json = NULL;

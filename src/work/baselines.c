@@ -3,7 +3,10 @@
  * Baselines from a file of JSON lines that anybody may have written: bounded in size, checked line by
  * line, and either all taken or none.
  */
-#include "engine.h"
+#include "buf.h"
+#include "problem.h"
+#include "session.h"
+#include "store.h"
 
 #include "catalogue.h"
 #include "error.h"
@@ -59,8 +62,9 @@ static int read_names(const cJSON *json, fa_baseline *ret, fa_diag *diag)
     if (rc != 0)
         return rc;
     if (gpu[0] == 0 || !printable(gpu) || !printable(ret->source))
-        return fa_fail(diag, FA_EINVAL, "\"gpu\" and \"source\" take printable ASCII, and "
-                                        "\"gpu\" may not be empty");
+        return fa_fail(diag, FA_EINVAL,
+                       "\"gpu\" and \"source\" take printable ASCII, and "
+                       "\"gpu\" may not be empty");
     if (ret->peer[0] == 0 || strspn(ret->peer, letters) != strlen(ret->peer))
         return fa_fail(diag, FA_EINVAL, "peer \"%s\": use letters, digits, '.', '_', '+' and '-'",
                        ret->peer);
@@ -81,8 +85,8 @@ static int read_times(const cJSON *json, fa_baseline *ret, fa_diag *diag)
     if (rc == 0)
         rc = optional(fa_json_int(json, "sample_count", 0, INT32_MAX, &count, "baseline", diag));
     if (rc == 0)
-        rc = optional(fa_json_int(json, "unix_time", 0, (int64_t)1 << 40, &ret->unix_time,
-                                  "baseline", diag));
+        rc = optional(
+            fa_json_int(json, "unix_time", 0, (int64_t)1 << 40, &ret->unix_time, "baseline", diag));
     if (rc != 0)
         return rc;
     if (!(ret->median_us > 0 && ret->median_us < longest_us))
@@ -130,13 +134,14 @@ struct reading {
 static int take_line(struct reading *reading, const char *text, size_t size, size_t number)
 {
     fa_diag why;
-    fa_baseline *grown = fa_grow(reading->baseline, &reading->capacity, reading->count,
-                                 sizeof *grown);
+    fa_baseline *grown =
+        fa_grow(reading->baseline, &reading->capacity, reading->count, sizeof *grown);
     if (grown == NULL)
         return FA_ENOMEM;
     reading->baseline = grown;
-    int rc = size > BASELINE_LINE_MAX ? fa_fail(&why, FA_EINVAL, "longer than %d bytes", BASELINE_LINE_MAX)
-                             : read_baseline(text, size, &reading->baseline[reading->count], &why);
+    int rc = size > BASELINE_LINE_MAX
+                 ? fa_fail(&why, FA_EINVAL, "longer than %d bytes", BASELINE_LINE_MAX)
+                 : read_baseline(text, size, &reading->baseline[reading->count], &why);
     if (rc == 0) {
         reading->count++;
     } else if (rc != FA_EINVAL) {

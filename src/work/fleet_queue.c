@@ -5,8 +5,10 @@
 #include "fleet.h"
 
 #include "catalogue.h"
+#include "buf.h"
 #include "error.h"
 #include "json.h"
+#include "sweep.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,7 +47,8 @@ static int name_gpu(fa_tuner *tuner, int32_t ordinal, fa_sweep_item *item, fa_di
         if (rc == 0)
             rc = fa_driver_device(tuner->driver, ordinal, &gpu, diag);
         if (rc != 0)
-            return fa_fail_in(diag, rc, "name the GPU type (--gpu), or enter the sweep where one is");
+            return fa_fail_in(diag, rc,
+                              "name the GPU type (--gpu), or enter the sweep where one is");
         fa_fleet_gpu_type(&gpu, item->gpu);
         return 0;
     }
@@ -134,7 +137,8 @@ int fa_fleet_how_read(const char *text, fa_fleet_how *ret_how, fa_diag *diag)
     static const char where[] = "a queued item's request";
     int rc = fa_json_parse(text, strlen(text), where, &json, diag);
     if (rc == 0)
-        rc = fa_json_int(json, "effort", FA_EFFORT_PREDICT, FA_EFFORT_PATIENT, &effort, where, diag);
+        rc =
+            fa_json_int(json, "effort", FA_EFFORT_PREDICT, FA_EFFORT_PATIENT, &effort, where, diag);
     if (rc == 0)
         rc = fa_json_bool(json, "again", &how.again, where, diag);
     if (rc == 0)
@@ -143,7 +147,8 @@ int fa_fleet_how_read(const char *text, fa_fleet_how *ret_how, fa_diag *diag)
         rc = fa_json_number(json, "price", &how.price, where, diag);
     cJSON_Delete(json);
     if (rc == FA_ENOTFOUND || (rc == 0 && !(how.price >= 0 && how.price < 1e12)))
-        rc = fa_fail(diag, FA_EINVAL, "%s is not understood: is a newer version in the fleet?", where);
+        rc = fa_fail(diag, FA_EINVAL, "%s is not understood: is a newer version in the fleet?",
+                     where);
     how.effort = (fa_effort)effort;
     if (rc == 0)
         *ret_how = how;

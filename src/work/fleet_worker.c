@@ -10,6 +10,8 @@
 #include "fleet.h"
 
 #include "error.h"
+#include "sweep.h"
+#include "tune.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -24,10 +26,10 @@ struct worker {
     fa_tuner *tuner;
     const fa_worker_request *request;
     fa_worker_report report;
-    char gpu[64];   /* type that it works for; "": any, compiling */
-    bool measures;  /* on the device `ordinal` */
+    char gpu[64];  /* type that it works for; "": any, compiling */
+    bool measures; /* on the device `ordinal` */
     int32_t ordinal;
-    bool stop;      /* told to */
+    bool stop; /* told to */
     double idle_since_s;
 
     fa_queue_claim claim;
@@ -75,7 +77,9 @@ static void tell_end(struct worker *w, fa_work_end end, const char *reason)
         [FA_WORK_REFUSED] = &w->report.refused,
         [FA_WORK_UNPUBLISHED] = &w->report.unpublished,
     };
-    fa_worker_progress progress = {.event = FA_WORK_ENDS, .end = end, .reason = reason,
+    fa_worker_progress progress = {.event = FA_WORK_ENDS,
+                                   .end = end,
+                                   .reason = reason,
                                    .answer = end == FA_WORK_DONE ? &w->answer : NULL};
     ++*count[end];
     tell(w, &progress);
@@ -123,7 +127,8 @@ static int local_winner(struct worker *w, fa_scope *ret_scope, fa_winner_record 
         return rc;
     ret_scope->problem = w->answer.from_problem;
     rc = fa_store_winner_get(w->tuner->store, ret_scope, ret_winner, ret_cubin, diag);
-    return rc == FA_ENOTFOUND ? fa_fail(diag, FA_EINVAL, "the local store has lost the winner") : rc;
+    return rc == FA_ENOTFOUND ? fa_fail(diag, FA_EINVAL, "the local store has lost the winner")
+                              : rc;
 }
 
 static int say_published(struct worker *w, fa_store *store, const char *text, fa_diag *diag)
@@ -185,7 +190,8 @@ static int say_once(struct worker *w, saying *say, const char *text, fa_diag *di
         rc = say(w, store, text, diag);
     if (rc != 0 && rc != FA_EBUSY && store != NULL)
         fa_fleet_failed(tuner, rc, diag);
-    tuner->fleet->retry_ns = 0; /* a result waits: there is nothing better to do than to try again */
+    tuner->fleet->retry_ns =
+        0; /* a result waits: there is nothing better to do than to try again */
     pthread_mutex_unlock(&tuner->work);
     return rc;
 }
@@ -207,8 +213,8 @@ static int say_at_last(struct worker *w, saying *say, const char *text, fa_diag 
             return rc;
         if (rc != FA_EIO && rc != FA_EBUSY)
             return rc;
-        fa_worker_progress progress = {.event = FA_WORK_TUNES, .tune = &w->seen,
-                                       .reason = diag->text};
+        fa_worker_progress progress = {
+            .event = FA_WORK_TUNES, .tune = &w->seen, .reason = diag->text};
         tell(w, &progress);
         if (w->stop)
             return rc;
@@ -358,12 +364,11 @@ static int claim(struct worker *w, fa_diag *ret_why)
     const char *gpus[] = {w->gpu};
     pthread_mutex_lock(&tuner->work);
     fa_store *store = fa_fleet_store(tuner);
-    int rc = store == NULL
-                 ? fa_fail(ret_why, FA_EIO, "%s", tuner->fleet->why.text)
-                 : fa_store_queue_claim(store, gpus, w->gpu[0] != 0,
-                                        w->measures ? FA_STAGE_MEASURE : FA_STAGE_COMPILE,
-                                        tuner->fleet->holder, tuner->fleet->lease_ms, &w->claim,
-                                        &w->item, ret_why);
+    int rc = store == NULL ? fa_fail(ret_why, FA_EIO, "%s", tuner->fleet->why.text)
+                           : fa_store_queue_claim(store, gpus, w->gpu[0] != 0,
+                                                  w->measures ? FA_STAGE_MEASURE : FA_STAGE_COMPILE,
+                                                  tuner->fleet->holder, tuner->fleet->lease_ms,
+                                                  &w->claim, &w->item, ret_why);
     if (rc != 0 && rc != FA_ENOTFOUND && store != NULL)
         fa_fleet_failed(tuner, rc, ret_why);
     tuner->fleet->working = rc == 0;
@@ -412,8 +417,7 @@ static int work(struct worker *w, fa_diag *diag)
             continue;
         }
         tell_event(w, FA_WORK_IDLE, why.text);
-        if (w->request->idle_exit_s > 0 &&
-            now_s() - w->idle_since_s >= w->request->idle_exit_s) {
+        if (w->request->idle_exit_s > 0 && now_s() - w->idle_since_s >= w->request->idle_exit_s) {
             if (why.text[0] != 0) /* nobody knows whether there was something to do */
                 rc = fa_fail(diag, FA_EIO, "%s", why.text);
             break;
@@ -431,15 +435,14 @@ static int look_around(struct worker *w, fa_diag *diag)
     fa_target target;
     const char *name = w->request->gpu;
     pthread_mutex_lock(&w->tuner->work);
-    int rc = w->tuner->fleet == NULL
-                 ? fa_fail(diag, FA_ESTORE,
-                           "there is no queue to work on: set FA_TUNE_STORE to "
-                           "postgresql://USER@HOST/DATABASE")
-             : fa_store_is_read_only(w->tuner->store)
-                 ? fa_fail(diag, FA_EREADONLY, "the local store %s cannot be written",
-                           w->tuner->store_path)
-                 : fa_target_resolve(w->tuner, &any, name, w->request->ordinal, false, &target,
-                                     diag);
+    int rc =
+        w->tuner->fleet == NULL ? fa_fail(diag, FA_ESTORE,
+                                          "there is no queue to work on: set FA_TUNE_STORE to "
+                                          "postgresql://USER@HOST/DATABASE")
+        : fa_store_is_read_only(w->tuner->store)
+            ? fa_fail(diag, FA_EREADONLY, "the local store %s cannot be written",
+                      w->tuner->store_path)
+            : fa_target_resolve(w->tuner, &any, name, w->request->ordinal, false, &target, diag);
     pthread_mutex_unlock(&w->tuner->work);
     if (name == NULL && (rc == FA_ENODRIVER || (rc == FA_ENODEVICE && w->request->ordinal == 0)))
         return 0; /* compiles for any */

@@ -5,12 +5,18 @@
  *
  * Workload: a report reads them all, one after another: tens of studies of some hundred trials.
  */
-#include "engine.h"
+#include "evidence.h"
+#include "manifest.h"
+#include "rank.h"
+#include "session.h"
+#include "store.h"
 
 #include "catalogue.h"
+#include "buf.h"
 #include "error.h"
 #include "fleet.h"
 #include "model.h"
+#include "problem.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,10 +35,8 @@ static int keep_scope(void *context, const fa_scope *scope, int32_t trials, int6
     if (grown == NULL)
         return FA_ENOMEM;
     list->study = grown;
-    fa_study study = {.size = sizeof study,
-                      .problem = scope->problem,
-                      .trials = trials,
-                      .unix_time = unix_time};
+    fa_study study = {
+        .size = sizeof study, .problem = scope->problem, .trials = trials, .unix_time = unix_time};
     snprintf(study.silicon, sizeof study.silicon, "%s", scope->silicon);
     snprintf(study.templates, sizeof study.templates, "%s", scope->templates);
     snprintf(study.policy, sizeof study.policy, "%s", scope->policy);

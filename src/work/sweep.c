@@ -7,7 +7,14 @@
  * found running was left by one that died; the account is written every second and with the end of
  * each item; nothing is begun once the budget is spent.
  */
-#include "engine.h"
+#include "sweep.h"
+
+#include "effort.h"
+#include "lock.h"
+#include "pool.h"
+#include "problem.h"
+#include "store.h"
+#include "tune.h"
 
 #include "error.h"
 #include "remote.h"
@@ -21,9 +28,9 @@ enum { LOCK_MS = 500 };
 static const double account_s = 1.0; /* between two writings of the account */
 
 /* Failures that no other item would escape. */
-static const int fatal[] = {FA_ENOMEM,  FA_EIO,     FA_ENODRIVER, FA_ENODEVICE, FA_ENONVRTC,
-                            FA_ESTORE,  FA_EVERSION, FA_EREADONLY, FA_EFULL,    FA_EFORKED,
-                            FA_EMANIFEST};
+static const int fatal[] = {FA_ENOMEM,   FA_EIO,     FA_ENODRIVER, FA_ENODEVICE,
+                            FA_ENONVRTC, FA_ESTORE,  FA_EVERSION,  FA_EREADONLY,
+                            FA_EFULL,    FA_EFORKED, FA_EMANIFEST};
 
 struct sweep {
     fa_tuner *tuner;
@@ -33,8 +40,8 @@ struct sweep {
     fa_sweep_spent unwritten; /* since then, of the item under way */
     fa_sweep_item item;       /* the one under way, or that has just ended */
     fa_store_claim claim;
-    fa_progress seen;         /* what the account has seen of the tune under way */
-    bool gpu_held;            /* the item's GPU is in this machine */
+    fa_progress seen; /* what the account has seen of the tune under way */
+    bool gpu_held;    /* the item's GPU is in this machine */
     bool budget_spent;
     double started_s, accounted_s; /* monotonic: this run; the account */
     double tuning_s;               /* this run's time in items that were tuned, and how many */
@@ -66,8 +73,8 @@ static void account_time(struct sweep *s)
 static void write_account(struct sweep *s)
 {
     if (s->store_rc == 0)
-        s->store_rc = fa_store_sweep_spend(s->tuner->store, &s->claim, &s->unwritten,
-                                           &s->store_diag);
+        s->store_rc =
+            fa_store_sweep_spend(s->tuner->store, &s->claim, &s->unwritten, &s->store_diag);
     s->unwritten = (fa_sweep_spent){0};
 }
 
@@ -101,8 +108,7 @@ static bool over_budget(const struct sweep *s, const fa_progress *tune)
 {
     const fa_sweep_budget *budget = &s->request->budget;
     const fa_sweep_spent *spent = &s->now.spent;
-    int32_t ended = tune == NULL ? 0
-                    : tune->failed + (s->gpu_held ? tune->measured : tune->clean);
+    int32_t ended = tune == NULL ? 0 : tune->failed + (s->gpu_held ? tune->measured : tune->clean);
     bool more = tune == NULL || (tune->stage == FA_STAGE_TUNE && ended < tune->in_budget);
     return (budget->seconds > 0 && spent->seconds >= budget->seconds) ||
            (budget->cost > 0 && spent->cost >= budget->cost) ||
@@ -274,8 +280,8 @@ static int run_item(struct sweep *s, fa_diag *diag)
         end_item(s, FA_ITEM_PENDING, "", NULL);
         return rc == FA_ECANCELED && s->budget_spent ? 0 : fa_fail(diag, rc, "%s", why.text);
     }
-    int kept = rc == 0 ? end_item(s, FA_ITEM_DONE, "", diag)
-                       : end_item(s, FA_ITEM_FAILED, why.text, diag);
+    int kept =
+        rc == 0 ? end_item(s, FA_ITEM_DONE, "", diag) : end_item(s, FA_ITEM_FAILED, why.text, diag);
     if (kept != 0)
         return kept;
     if (rc != 0 || !answer.from_store) {
@@ -464,8 +470,8 @@ int fa_list_sweeps(fa_tuner *tuner, fa_sweep_visit *visit, void *context, fa_dia
     return rc;
 }
 
-int fa_list_sweep_items(fa_tuner *tuner, const char *key, fa_sweep_item_visit *visit,
-                        void *context, fa_diag *diag)
+int fa_list_sweep_items(fa_tuner *tuner, const char *key, fa_sweep_item_visit *visit, void *context,
+                        fa_diag *diag)
 {
     int64_t id;
     int rc = fa_tuner_check(tuner, diag);

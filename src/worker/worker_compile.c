@@ -40,8 +40,7 @@ static void take_headers(struct compiler *compiler, fa_message *message)
     compiler->headers = headers;
     compiler->header_count = 0;
     const cJSON *item;
-    cJSON_ArrayForEach(item, headers)
-    {
+    cJSON_ArrayForEach (item, headers) {
         if (cJSON_IsString(item) && compiler->header_count < MAX_HEADERS)
             compiler->header[compiler->header_count++] =
                 (fa_source_header){item->string, item->valuestring};
@@ -70,8 +69,8 @@ static int compile(struct compiler *compiler, int fd, const cJSON *json)
         rc = fa_nvrtc_compile(compiler->nvrtc, &request, &cubin, &log, &diag);
     }
     if (rc == 0 && cubin.size > FA_FRAME_BLOB_MAX)
-        rc = fa_fail(&diag, FA_ECOMPILE, "the cubin has %zu bytes: at most %d are taken", cubin.size,
-                     FA_FRAME_BLOB_MAX);
+        rc = fa_fail(&diag, FA_ECOMPILE, "the cubin has %zu bytes: at most %d are taken",
+                     cubin.size, FA_FRAME_BLOB_MAX);
     if (log.size > LOG_MAX)
         log.data[LOG_MAX] = 0;
     cJSON *answer = fa_worker_answer(rc, &diag);

@@ -85,13 +85,14 @@ static int read_candidate(struct measurer *m, const fa_message *message,
         return rc;
     const cJSON *grids = cJSON_GetObjectItemCaseSensitive(message->json, "grid");
     if (cJSON_GetArraySize(grids) != m->case_count)
-        return fa_fail(diag, FA_EINVAL, "message: %d grids for %d cases",
-                       cJSON_GetArraySize(grids), m->case_count);
+        return fa_fail(diag, FA_EINVAL, "message: %d grids for %d cases", cJSON_GetArraySize(grids),
+                       m->case_count);
     for (int i = 0; i < m->case_count; i++) {
         const cJSON *grid = cJSON_GetArrayItem(grids, i);
         for (int j = 0; j < 3; j++) {
             const cJSON *item = cJSON_GetArrayItem(grid, j);
-            if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0 && item->valuedouble < 2147483648.0))
+            if (!cJSON_IsNumber(item) ||
+                !(item->valuedouble >= 0 && item->valuedouble < 2147483648.0))
                 return fa_fail(diag, FA_EINVAL, "message: grid %d is not three sizes", i);
             candidate->grid[i][j] = (uint32_t)item->valuedouble;
         }
@@ -118,21 +119,20 @@ static bool is_foreign(struct measurer *m)
 {
     /* CUresults, those of MPS last. */
     static const int foreign[] = {
-        3,   /* NOT_INITIALIZED */
-        4,   /* DEINITIALIZED */
-        46,  /* DEVICE_UNAVAILABLE */
-        100, /* NO_DEVICE */
-        101, /* INVALID_DEVICE */
-        201, /* INVALID_CONTEXT */
-        214, /* ECC_UNCORRECTABLE */
-        220, /* NVLINK_UNCORRECTABLE */
-        226, /* CONTAINED */
-        304, /* OPERATING_SYSTEM */
-        709, /* CONTEXT_IS_DESTROYED */
-        802, /* SYSTEM_NOT_READY */
-        803, /* SYSTEM_DRIVER_MISMATCH */
-        805, 806, 807, 808, 809, 810,
-        999, /* UNKNOWN */
+        3,                                 /* NOT_INITIALIZED */
+        4,                                 /* DEINITIALIZED */
+        46,                                /* DEVICE_UNAVAILABLE */
+        100,                               /* NO_DEVICE */
+        101,                               /* INVALID_DEVICE */
+        201,                               /* INVALID_CONTEXT */
+        214,                               /* ECC_UNCORRECTABLE */
+        220,                               /* NVLINK_UNCORRECTABLE */
+        226,                               /* CONTAINED */
+        304,                               /* OPERATING_SYSTEM */
+        709,                               /* CONTEXT_IS_DESTROYED */
+        802,                               /* SYSTEM_NOT_READY */
+        803,                               /* SYSTEM_DRIVER_MISMATCH */
+        805, 806, 807, 808, 809, 810, 999, /* UNKNOWN */
     };
     for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
         if (foreign[i] == fa_driver_last_result(m->driver))
@@ -191,9 +191,9 @@ static int answer_trial(struct measurer *m, const fa_message *message)
     fa_bench_candidate candidate = {0};
     int64_t id = 0;
     fa_status status = FA_STATUS_LOAD_FAILED;
-    int rc = m->bench == NULL ? fa_fail(&diag, FA_EINVAL, "no problem is open")
-                              : fa_json_int(message->json, "id", 0, MAX_KERNELS - 1, &id, "message",
-                                            &diag);
+    int rc = m->bench == NULL
+                 ? fa_fail(&diag, FA_EINVAL, "no problem is open")
+                 : fa_json_int(message->json, "id", 0, MAX_KERNELS - 1, &id, "message", &diag);
     if (rc == 0)
         rc = read_candidate(m, message, &candidate, &diag);
     cJSON *answer = cJSON_CreateObject();
@@ -238,8 +238,7 @@ static int race(struct measurer *m, const cJSON *json, cJSON **ret_samples, fa_d
     if (rc == 0) {
         *ret_samples = cJSON_CreateArray();
         for (int i = 0; i < count; i++)
-            cJSON_AddItemToArray(*ret_samples,
-                                 samples_array(samples + i * rounds, (int)rounds));
+            cJSON_AddItemToArray(*ret_samples, samples_array(samples + i * rounds, (int)rounds));
     }
     free(samples);
     return rc;

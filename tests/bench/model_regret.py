@@ -15,12 +15,14 @@ def problems(path):
     """{scope: (group, [(predicted, measured), …])}: the newest trial of each config."""
     db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     newest = db.execute(
-        "SELECT scope_id, head_dim, causal, config, predicted_us, median_us "
+        "SELECT scope_id, problem, config, predicted_us, median_us "
         "FROM trial JOIN scope ON scope.id = scope_id WHERE status = 'measured' AND trial.id IN "
         "(SELECT max(id) FROM trial GROUP BY scope_id, config_key)")
     table = {}
-    for scope, head_dim, causal, config, predicted, median in newest:
-        group = (json.loads(config)["family"], head_dim, "plain" if causal == "none" else "causal")
+    for scope, problem, config, predicted, median in newest:
+        problem = json.loads(problem)
+        group = (json.loads(config)["family"], problem["head_dim"],
+                 "plain" if problem["causal"] == "none" else "causal")
         table.setdefault(scope, (group, []))[1].append((predicted, median))
     return {scope: rows for scope, rows in table.items() if len(rows[1]) >= 20}
 

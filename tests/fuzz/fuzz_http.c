@@ -11,7 +11,9 @@
 #include "fuzz.h"
 
 #include "../fake_cubin.h"
-#include "engine.h"
+#include "hash.h"
+#include "store.h"
+#include "target.h"
 #include "service.h"
 
 #include <errno.h>

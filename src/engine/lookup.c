@@ -12,7 +12,17 @@
  * the few rows of the same shape. Invariants: nothing is served whose geometry does not hold for the
  * asked problem on this GPU, and nothing that this driver was seen to get wrong.
  */
-#include "engine.h"
+#include "lookup.h"
+
+#include "between.h"
+#include "driver.h"
+#include "effort.h"
+#include "evidence.h"
+#include "manifest.h"
+#include "marks.h"
+#include "problem.h"
+#include "store.h"
+#include "stored.h"
 
 #include "catalogue.h"
 #include "error.h"
@@ -42,31 +52,6 @@ double fa_gpu_distance(const fa_gpu *a, const fa_gpu *b)
 }
 
 /* ---- what a lead is worth -------------------------------------------------------------------*/
-static bool measured(fa_origin origin)
-{
-    return fa_origin_trust(origin) <= fa_origin_trust(FA_ORIGIN_NEAREST);
-}
-
-bool fa_answer_satisfies(const fa_answer *answer, fa_effort effort, bool exact, bool whole)
-{
-    if (effort == FA_EFFORT_CACHED)
-        return true;
-    if (answer->gpu.present && answer->driver_version == 0)
-        return false;
-    if (effort == FA_EFFORT_PREDICT)
-        return true;
-    fa_problem bucket = fa_problem_bucket(&answer->problem);
-    fa_problem itself = fa_problem_exact(&answer->problem);
-    bool own = fa_problem_equal(&answer->from_problem, &itself) ||
-               (!exact && fa_problem_equal(&answer->from_problem, &bucket));
-    if (measured(answer->origin))
-        return own && !(whole && answer->top_few);
-    /* Where it is not here, a choice from the whole space is the best there is; one from the first
-     * few configs is not. Each config of a whole space came out clean or failed. */
-    return own && !answer->gpu.present && !answer->top_few &&
-           answer->clean + answer->failed >= answer->in_budget;
-}
-
 bool fa_lead_serves(const fa_target *target, const fa_lead *lead)
 {
     /* A transferred config has no cubin of this GPU's yet; once it has one, it is stored. */
@@ -99,7 +84,8 @@ static void fit(fa_tuner *tuner, const fa_target *target, fa_lead *lead)
     if (rc == 0 && candidate.trial.status != FA_STATUS_PENDING)
         fa_fail(&diag, rc = FA_ENOTSUP, "%s", candidate.trial.reason);
     if (rc == 0 && stored_here &&
-        (candidate.trial.threads != trial->threads || candidate.trial.smem_bytes != trial->smem_bytes))
+        (candidate.trial.threads != trial->threads ||
+         candidate.trial.smem_bytes != trial->smem_bytes))
         fa_fail(&diag, rc = FA_ENOTSUP, "it is launched otherwise for these lengths");
     if (rc != 0) {
         refuse(lead, diag.text);
@@ -132,10 +118,13 @@ static void heed_verification(fa_tuner *tuner, const fa_target *target, fa_lead 
     if (mark.late > 0 && rest == 0)
         return;
     if (mark.late > 0)
-        snprintf(text, sizeof text, "its proof under driver %d ran out of time and is made again in "
-                 "%lld s or later: %.380s", now, (long long)rest, mark.reason);
+        snprintf(text, sizeof text,
+                 "its proof under driver %d ran out of time and is made again in "
+                 "%lld s or later: %.380s",
+                 now, (long long)rest, mark.reason);
     else
-        snprintf(text, sizeof text, "it failed its proof under driver %d: %.440s", now, mark.reason);
+        snprintf(text, sizeof text, "it failed its proof under driver %d: %.440s", now,
+                 mark.reason);
     refuse(lead, text);
 }
 
@@ -163,10 +152,12 @@ static void explain(const fa_target *target, fa_lead *lead)
     default:
         snprintf(how, sizeof how, "predicted by the model");
     }
-    const char *where = lead->kind == FA_STEP_NEAREST || same ? "" : ", the bucket of these lengths";
+    const char *where =
+        lead->kind == FA_STEP_NEAREST || same ? "" : ", the bucket of these lengths";
     snprintf(answer->why, sizeof answer->why, "%s for %s%s%s", how, length, where,
-             answer->top_few && measured(answer->origin) ? ", in a race of the top few" : "");
-    if (!same && measured(answer->origin))
+             answer->top_few && fa_origin_is_timed(answer->origin) ? ", in a race of the top few"
+                                                                   : "");
+    if (!same && fa_origin_is_timed(answer->origin))
         answer->origin = FA_ORIGIN_NEAREST;
     answer->problem = target->asked;
 }
@@ -178,10 +169,10 @@ static void refine(fa_tuner *tuner, const fa_target *target, fa_lead *lead,
 {
     fa_answer *answer = &lead->answer;
     fa_problem bucket = fa_problem_bucket(&target->asked);
-    bool guess = lead->kind == FA_STEP_PREDICTED && answer->driver_version == 0 &&
-                 !target->gpu.present;
+    bool guess =
+        lead->kind == FA_STEP_PREDICTED && answer->driver_version == 0 && !target->gpu.present;
     fa_rivals *rivals = NULL;
-    if (!lead->usable || !(guess || measured(answer->origin)) ||
+    if (!lead->usable || !(guess || fa_origin_is_timed(answer->origin)) ||
         fa_problem_equal(&bucket, &target->asked) ||
         !fa_problem_equal(&bucket, &lead->scope.problem) ||
         strcmp(lead->scope.silicon, target->scope.silicon) != 0 ||
@@ -203,7 +194,8 @@ static void refine(fa_tuner *tuner, const fa_target *target, fa_lead *lead,
         size_t said = strlen(answer->why);
         snprintf(other.answer.why + said, sizeof answer->why - said,
                  ", where another config won: scaled by the model this one takes %.1f us here and "
-                 "that one %.1f us", rival->us, rivals->winner_us);
+                 "that one %.1f us",
+                 rival->us, rivals->winner_us);
         *lead = other;
         if (ret_cubin != NULL) {
             fa_cubin_record_free(ret_cubin);
@@ -218,8 +210,10 @@ static void refine(fa_tuner *tuner, const fa_target *target, fa_lead *lead,
 
 void fa_leads_refine(fa_tuner *tuner, const fa_target *target, fa_answer *answer)
 {
-    fa_lead lead = {.kind = measured(answer->origin) ? FA_STEP_BUCKET : FA_STEP_PREDICTED,
-                    .answer = *answer, .scope = target->scope, .usable = true};
+    fa_lead lead = {.kind = fa_origin_is_timed(answer->origin) ? FA_STEP_BUCKET : FA_STEP_PREDICTED,
+                    .answer = *answer,
+                    .scope = target->scope,
+                    .usable = true};
     if (answer->origin == FA_ORIGIN_TRANSFERRED)
         return;
     refine(tuner, target, &lead, NULL);
@@ -273,7 +267,8 @@ static int compare_leads(const void *a, const void *b)
         return (int)x->kind - (int)y->kind;
     if (x->distance != y->distance)
         return x->distance < y->distance ? -1 : 1;
-    return (x->answer.unix_time < y->answer.unix_time) - (x->answer.unix_time > y->answer.unix_time);
+    return (x->answer.unix_time < y->answer.unix_time) -
+           (x->answer.unix_time > y->answer.unix_time);
 }
 
 /* The facts of the GPU that a winner was measured on: as they were stored, else the catalogue's. */
@@ -290,7 +285,7 @@ static int take_other(void *context, const fa_winner_record *winner)
     int own_count = own_problems(target, own);
     bool here = strcmp(winner->scope.silicon, target->scope.silicon) == 0;
     fa_problem bucket = fa_problem_bucket(&target->asked);
-    if (!measured(winner->origin))
+    if (!fa_origin_is_timed(winner->origin))
         return 0;
     fa_lead lead = {.scope = winner->scope, .kind = here ? FA_STEP_NEAREST : FA_STEP_TRANSFERRED};
     fa_records_answer(winner, here ? &target->gpu : NULL, &lead.answer);
@@ -403,7 +398,7 @@ static int find_own(fa_tuner *tuner, const fa_target *target, fa_lead *ret_lead,
     for (int i = 0; i < count; i++) {
         int rc = own_lead(tuner, target, &own[i], ret_lead, ret_cubin,
                           *ret_rc == FA_ECORRUPT ? NULL : diag);
-        if (rc == 0 && measured(ret_lead->answer.origin) && ret_lead->usable)
+        if (rc == 0 && fa_origin_is_timed(ret_lead->answer.origin) && ret_lead->usable)
             return 0;
         if (rc == 0 && ret_cubin != NULL)
             fa_cubin_record_free(ret_cubin);
@@ -426,8 +421,10 @@ static int tell_nothing(const fa_target *target, const fa_leads *leads, int noth
     for (int i = 0; i < leads->count; i++)
         if (!leads->lead[i].usable &&
             strcmp(leads->lead[i].scope.silicon, target->scope.silicon) == 0)
-            return fa_fail(diag, FA_ENOTFOUND, "no winner that is stored serves this problem on %s: "
-                           "%s", target->gpu.name, leads->lead[i].why);
+            return fa_fail(diag, FA_ENOTFOUND,
+                           "no winner that is stored serves this problem on %s: "
+                           "%s",
+                           target->gpu.name, leads->lead[i].why);
     return fa_fail(diag, FA_ENOTFOUND, "no winner is stored for this problem on %s",
                    target->gpu.name);
 }

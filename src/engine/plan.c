@@ -5,7 +5,16 @@
  * Workload: a dozen leads and a few hundred trials on record at the most; a render and a hash for
  * each that may be raced.
  */
-#include "engine.h"
+#include "plan.h"
+
+#include "buf.h"
+#include "candidate.h"
+#include "hash.h"
+#include "manifest.h"
+#include "nvrtc.h"
+#include "problem.h"
+#include "store.h"
+#include "stored.h"
 
 #include "cubin.h"
 #include "error.h"
@@ -29,8 +38,7 @@ static fa_plan_item item_of(const fa_lead *lead)
 
 static bool guessed(const fa_lead *lead)
 {
-    return lead->usable &&
-           (lead->kind == FA_STEP_TRANSFERRED || lead->kind == FA_STEP_PREDICTED);
+    return lead->usable && (lead->kind == FA_STEP_TRANSFERRED || lead->kind == FA_STEP_PREDICTED);
 }
 
 /* The first transferred one and the predicted one: what is not the first's fault may be the
@@ -198,8 +206,7 @@ int fa_plan_make(fa_tuner *tuner, const fa_request *request, const fa_target *ta
     for (int i = 0; i < leads->count && !plan.with_rival; i++) {
         const fa_lead *lead = &leads->lead[i];
         fa_problem bucket = fa_problem_bucket(&target->problem);
-        if (lead->kind != FA_STEP_NEAREST ||
-            !fa_problem_equal(&lead->answer.from_problem, &bucket))
+        if (lead->kind != FA_STEP_NEAREST || !fa_problem_equal(&lead->answer.from_problem, &bucket))
             continue;
         plan.with_rival = true;
         plan.rival = lead->answer.trial.config;

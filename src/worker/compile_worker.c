@@ -2,7 +2,11 @@
  *
  * How a compile worker is started: the same way for a tune, for a bundle and for the doctor.
  */
-#include "engine.h"
+#include "compile_worker.h"
+
+#include "manifest.h"
+#include "nvrtc.h"
+#include "pool.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,10 +2,13 @@
  *
  * Between the store's records and the answers that callers see.
  */
-#include "engine.h"
+#include "evidence.h"
+
+#include "store.h"
 
 #include "error.h"
 #include "json.h"
+#include "problem.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,8 +16,7 @@
 #include <unistd.h>
 
 /* The funnel of an answer, by the names that its evidence uses. */
-#define FUNNEL(X) \
-    X(space) X(in_budget) X(compiled) X(clean) X(proved) X(measured) X(failed) X(ties)
+#define FUNNEL(X) X(space) X(in_budget) X(compiled) X(clean) X(proved) X(measured) X(failed) X(ties)
 
 char *fa_records_evidence(const fa_answer *answer)
 {
@@ -47,7 +49,7 @@ static void read_evidence(const char *text, fa_answer *answer)
     if (text == NULL || fa_json_parse(text, strlen(text), "evidence", &json, NULL) != 0)
         return;
     int64_t value;
-#define READ(field)                                                                      \
+#define READ(field)                                                             \
     if (fa_json_int(json, #field, 0, INT32_MAX, &value, "evidence", NULL) == 0) \
         answer->field = (int32_t)value;
     FUNNEL(READ)
@@ -73,7 +75,7 @@ char *fa_records_environment(const fa_gpu *gpu, int driver_version, const char *
     cJSON_AddStringToObject(json, "uuid", gpu->uuid);
     cJSON_AddNumberToObject(json, "driver", driver_version);
     cJSON_AddStringToObject(json, "nvrtc", nvrtc);
-    cJSON_AddStringToObject(json, "library", fa_version());
+    cJSON_AddStringToObject(json, "library", FA_TUNE_VERSION);
     cJSON_AddStringToObject(json, "host", host);
     char *text = cJSON_PrintUnformatted(json);
     cJSON_Delete(json);
@@ -86,9 +88,8 @@ bool fa_records_tools(const char *environment, int32_t *ret_driver, char *ret_nv
     int64_t driver = 0;
     if (fa_json_parse(environment, strlen(environment), "environment", &json, NULL) != 0)
         return false;
-    bool known =
-        fa_json_copy(json, "nvrtc", ret_nvrtc, size, "environment", NULL) == 0 &&
-        fa_json_int(json, "driver", 0, INT32_MAX, &driver, "environment", NULL) == 0;
+    bool known = fa_json_copy(json, "nvrtc", ret_nvrtc, size, "environment", NULL) == 0 &&
+                 fa_json_int(json, "driver", 0, INT32_MAX, &driver, "environment", NULL) == 0;
     *ret_driver = (int32_t)driver;
     cJSON_Delete(json);
     return known;
@@ -130,76 +131,4 @@ void fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_ans
         answer.origin = FA_ORIGIN_MEASURED_SAME_SILICON;
     answer.from_store = true;
     *ret_answer = answer;
-}
-
-/* The user's own comes first, but a guess of his own gives way to what somebody has measured. */
-static bool take_system(fa_tuner *tuner, const fa_target *target, fa_origin own,
-                        fa_answer *ret_answer, fa_cubin_record *ret_cubin)
-{
-    fa_answer answer;
-    fa_cubin_record cubin = {0};
-    if (fa_origin_trust(own) <= fa_origin_trust(FA_ORIGIN_IMPORTED) ||
-        fa_system_lookup(tuner, target, &answer, &cubin) != 0)
-        return false;
-    bool better = fa_origin_trust(answer.origin) < fa_origin_trust(own);
-    if (better)
-        *ret_answer = answer;
-    if (better && ret_cubin != NULL)
-        *ret_cubin = cubin;
-    else
-        fa_cubin_record_free(&cubin);
-    return better;
-}
-
-int fa_records_lookup(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
-                      fa_cubin_record *ret_cubin, fa_diag *diag)
-{
-    fa_winner_record winner = {0};
-    fa_cubin_record cubin = {0};
-    int rc = fa_store_winner_get(tuner->store, &target->scope, &winner, &cubin, diag);
-    if (rc == FA_ENOTFOUND && fa_system_lookup(tuner, target, ret_answer, ret_cubin) == 0)
-        return 0;
-    if (rc == FA_ENOTFOUND)
-        return fa_fail(diag, rc, "no winner is stored for this problem on %s", target->gpu.name);
-    if (rc != 0)
-        return rc;
-    bool replaced = take_system(tuner, target, winner.origin, ret_answer, ret_cubin);
-    if (!replaced)
-        fa_records_answer(&winner, &target->gpu, ret_answer);
-    fa_winner_record_free(&winner);
-    if (!replaced && ret_cubin != NULL)
-        *ret_cubin = cubin;
-    else
-        fa_cubin_record_free(&cubin);
-    return 0;
-}
-
-struct looking {
-    const fa_scope *scope;
-    fa_winner_visit *visit;
-    void *context;
-};
-
-static int visit_like(void *context, const fa_winner_record *winner)
-{
-    const struct looking *looking = context;
-    if (!fa_problem_alike(&winner->scope.problem, &looking->scope->problem) ||
-        strcmp(winner->scope.templates, looking->scope->templates) != 0 ||
-        strcmp(winner->scope.policy, looking->scope->policy) != 0)
-        return 0;
-    return looking->visit(looking->context, winner);
-}
-
-int fa_records_like(fa_tuner *tuner, const fa_target *target, fa_winner_visit *visit, void *context,
-                    fa_diag *diag)
-{
-    struct looking looking = {&target->scope, visit, context};
-    int rc = fa_store_winners_like(tuner->store, &target->scope, visit, context, diag);
-    return rc != 0 ? rc : fa_system_each(tuner, &target->scope.problem, visit_like, &looking);
-}
-
-int fa_records_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin, fa_diag *diag)
-{
-    int rc = fa_store_cubin_get(tuner->store, key, ret_cubin, diag);
-    return rc == FA_ENOTFOUND && fa_system_cubin(tuner, key, ret_cubin) == 0 ? 0 : rc;
 }

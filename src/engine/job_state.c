@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One tune: a loop on the caller's thread that keeps the compile workers and the measuring
- * worker busy until every config of the space has ended somewhere, then races the finalists.
- *
- * Workload: 100 configs of about 0.3 s of compiling and a few milliseconds of GPU each.
- * Invariants: every pending config ends exactly once, in fa_job_settle; what has ended is written
- * before the loop sleeps again; a worker's death ends at most the config it had.
+ * What the stages of a tune do to its state: settle, count, tell, write, end.
  */
-#include "engine.h"
+#include "job.h"
 
 #include "error.h"
+#include "problem.h"
+#include "rank.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,8 +33,7 @@ void fa_job_emit(fa_job *job, fa_event_kind kind, const fa_trial *trial)
     int done = p->failed + (job->measuring ? p->proved : p->clean) - p->resumed;
     int left = job->order_count - done;
     p->left_s = done < 3 ? -1 : p->elapsed_s / done * left;
-    if (request->progress != NULL && !job->ended &&
-        request->progress(request->context, p) != 0) {
+    if (request->progress != NULL && !job->ended && request->progress(request->context, p) != 0) {
         fa_fail(&job->diag, FA_ECANCELED, "canceled; what was done is kept for the next run");
         fa_job_end(job, FA_ECANCELED);
     }
@@ -127,8 +123,8 @@ void fa_job_settle_twins(fa_job *job, int index)
 bool fa_job_may_retry(fa_job *job, int index)
 {
     enum { CHANCES = FA_JOB_CLEAN - 1 };
-    int *retries = index == FA_JOB_REFERENCE ? &job->reference_retries
-                                             : &job->attempt[index].retries;
+    int *retries =
+        index == FA_JOB_REFERENCE ? &job->reference_retries : &job->attempt[index].retries;
     return (*retries)++ < CHANCES;
 }
 
@@ -181,86 +177,4 @@ void fa_job_forget_fresh(fa_attempt *attempt)
         fa_cubin_record_free(attempt->fresh_cubin);
     free(attempt->fresh_cubin);
     attempt->fresh_cubin = NULL;
-}
-
-static void enter_stage(fa_job *job, fa_stage stage)
-{
-    job->progress.stage = stage;
-    fa_job_emit(job, FA_EVENT_STAGE, NULL);
-}
-
-void fa_job_advance(fa_job *job)
-{
-    if (job->ended)
-        return;
-    fa_job_compile_advance(job);
-    if (job->measuring)
-        fa_job_measure_advance(job);
-    if (job->ended || !fa_job_compile_done(job) ||
-        (job->measuring && !fa_job_measure_done(job)))
-        return;
-    if (job->measuring && !job->prove_only && job->progress.stage == FA_STAGE_TUNE &&
-        fa_job_choose_finalists(job) > 0) {
-        fa_job_compile_stop(job); /* nothing beside the race */
-        enter_stage(job, FA_STAGE_FINAL);
-        fa_job_measure_advance(job);
-        if (!fa_job_measure_done(job)) /* a single finalist that is loaded already needs no race */
-            return;
-    }
-    fa_job_end(job, 0);
-}
-
-static int run(fa_job *job)
-{
-    int rc = fa_job_set_up(job);
-    if (rc != 0)
-        return rc;
-    fa_job_compile_start(job);
-    if (job->measuring && (rc = fa_job_measure_start(job)) != 0)
-        return rc;
-    enter_stage(job, FA_STAGE_TUNE);
-    fa_job_compile_advance(job); /* the workers load while the grids are worked out */
-    if (job->measuring && !job->ended && (rc = fa_job_set_up_cases(job)) != 0)
-        return rc;
-    fa_job_advance(job);
-    if (!job->ended)
-        fa_loop_run(&job->loop);
-    rc = fa_job_flush(job);
-    return job->rc != 0 ? job->rc : rc;
-}
-
-int fa_job_run(fa_job *job, const fa_target *target, const fa_plan *plan, fa_answer *ret_answer,
-               fa_diag *diag)
-{
-    job->target = *target;
-    job->plan = *plan;
-    job->measuring = target->gpu.present;
-    job->prove_only =
-        job->measuring && (plan->prove_only || job->request->effort == FA_EFFORT_PREDICT);
-    int rc = job->ended ? job->rc : run(job); /* a worker that cannot start has ended it already */
-    if (job->ended && rc == job->rc)
-        job->diag = job->end_diag; /* later failures are not why it ended */
-    fa_child_kill(job->measure.child); /* its context takes a while to go */
-    if (rc == 0) {
-        fa_answer answer = {0};
-        int index = plan->verify ? fa_job_verified(job, &answer) : fa_job_choose_winner(job, &answer);
-        if (index == FA_JOB_NOBODY && plan->verify)
-            rc = fa_fail(&job->diag, FA_ENOKERNEL, "%s: %s", fa_status_name(answer.trial.status),
-                         answer.trial.reason);
-        else if (index == FA_JOB_NOBODY)
-            rc = fa_fail(&job->diag, FA_ENOKERNEL,
-                         "none of %d configs survived; `fa-tune explain` says where each ended",
-                         job->progress.resumed + job->order_count);
-        else if (!plan->verify)
-            rc = fa_job_store_winner(job, index, &answer, &job->diag);
-        if (rc == 0) {
-            job->ended = false; /* the last event may not cancel what is stored */
-            job->best = answer.trial;
-            enter_stage(job, FA_STAGE_DONE);
-            *ret_answer = answer;
-        } else if (plan->verify) {
-            *ret_answer = answer; /* where it ended */
-        }
-    }
-    return rc == 0 ? 0 : fa_fail(diag, rc, "%s", job->diag.text);
 }

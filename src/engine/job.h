@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One tune as a job: its state, and what its stages do to it (job_state.c).
+ *
+ * Workload: 100 configs of about 0.3 s of compiling and a few milliseconds of GPU each.
+ * Invariants: every pending config ends exactly once, in fa_job_settle; what has ended is written
+ * before the loop sleeps again; a worker's death ends at most the config it had.
+ */
+#ifndef FA_ENGINE_JOB_H
+#define FA_ENGINE_JOB_H
+
+#include "bench.h"
+#include "hash.h"
+#include "nvrtc.h"
+#include "plan.h"
+#include "pool.h"
+
+typedef struct fa_job fa_job;
+
+/* One config on its way; indices are those of the space. */
+typedef struct fa_attempt {
+    char cubin_key[FA_HASH_HEX];
+    void *cubin; /* kept while the job runs */
+    size_t cubin_size;
+    float *samples_us;
+    int32_t sample_count;
+    int32_t generation;     /* of the measuring worker that has it loaded and proved; 0: none */
+    int retries;            /* how often its worker was killed from outside */
+    char code[FA_HASH_HEX]; /* what its cubin executes */
+    int twin_of;       /* 1 + the attempt with the same code, which is tried for both; 0: none */
+    bool dirty;        /* has an outcome that the store has not seen */
+    bool raced_before; /* its time is that of an earlier tune's race */
+    char *clocks;      /* JSON */
+    fa_cubin_record *fresh_cubin; /* compiled by this run, not yet written */
+} fa_attempt;
+
+struct fa_compile_worker {
+    fa_job *job;
+    fa_child *child;
+    int index; /* of the attempt under way; FA_JOB_REFERENCE for the reference; FA_JOB_IDLE */
+    bool ready;
+};
+enum {
+    FA_JOB_IDLE = -1,
+    FA_JOB_REFERENCE = -2,
+    FA_JOB_NOBODY = -3,
+    FA_JOB_CLEAN = 4 /* a config and its chances, see fa_job_may_retry */
+};
+
+struct fa_job {
+    fa_tuner *tuner;
+    const fa_request *request;
+    fa_target target;
+    fa_plan plan;
+    int planned[FA_PLAN_MAX]; /* item of the space's config, where the plan names configs */
+    bool measuring;           /* the GPU is here: prove and time, else compile and rank */
+    bool prove_only;          /* effort PREDICT on a present GPU, or a verification */
+    uint64_t seed;
+    char *environment;
+
+    fa_space space;
+    fa_attempt *attempt; /* [space.count] */
+    int *order;          /* [space.count] pending configs, the model's first choice first */
+    int order_count, order_next;
+    uint32_t (*grid)[FA_BENCH_CASES][3]; /* [space.count], for the proof's cases */
+    int case_count;
+
+    fa_nvrtc_location nvrtc;
+    fa_loop loop; /* before it sleeps, what came is written */
+    struct fa_compile_worker worker[FA_WORKERS_MAX];
+    int worker_count, compiling;
+    int held; /* to be compiled by the worker that is starting, or FA_JOB_NOBODY */
+    bool noted_open_files;
+    int starts_in_vain; /* compile workers that never got ready, in a row */
+
+    char reference_key[FA_HASH_HEX];
+    void *reference;
+    size_t reference_size;
+    bool reference_asked;
+    int reference_retries;
+    int fleet_misses; /* cubins that the fleet's store did not have, in a row */
+
+    struct {
+        fa_child *child;
+        int generation; /* counts starts */
+        bool ready, open, opening, racing;
+        int in_flight;      /* attempt under way, or FA_JOB_NOBODY */
+        int starts_in_vain; /* since the last answer to a trial */
+    } measure;
+    int *again; /* [space.count + 1] to be compiled again: their worker was killed */
+    int again_count;
+    int *clean; /* [FA_JOB_CLEAN * space.count] queue of attempts with a good cubin */
+    int clean_count, clean_next;
+    int *finalist;
+    int finalist_count, finalist_next;
+    bool raced; /* the finalists' samples are the race's */
+    bool solo;  /* the race took its worker down: finalists run one by one instead */
+
+    bool unwritten; /* some attempt has news for the store */
+    fa_progress progress;
+    fa_trial best;
+    uint64_t started_ns;
+    int rc; /* set once by fa_job_end, and its sentence */
+    fa_diag end_diag;
+    bool ended;
+    fa_diag diag;
+    void (*advance)(fa_job *job); /* gives idle workers work, moves to the next stage */
+};
+
+/* Leaves the loop with rc and the sentence that stands in job->diag; the first call counts. */
+void fa_job_end(fa_job *job, int rc);
+void fa_job_count(fa_job *job, const fa_trial *trial); /* a trial that ended, now or earlier */
+/* Records where an attempt ended, counts it and tells the caller. */
+void fa_job_settle(fa_job *job, int index, fa_status status, const char *reason);
+/* Ends an attempt as the one with the same code has ended. */
+void fa_job_settle_twin(fa_job *job, int index);
+void fa_job_settle_twins(fa_job *job, int index); /* all of this one's */
+void fa_job_emit(fa_job *job, fa_event_kind kind, const fa_trial *trial);
+/* Writes what the store has not seen, cubins and trials, in one transaction; ends a job that it
+ * fails in. */
+int fa_job_flush(fa_job *job);
+/* Whether an attempt (or the reference) whose worker was killed from outside gets another chance;
+ * takes it. A few are enough for bad luck, and bound what the out-of-memory killer costs. */
+bool fa_job_may_retry(fa_job *job, int index);
+void fa_job_forget_fresh(fa_attempt *attempt);
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The order of trust: which stored winners may serve a target.
+ */
+#ifndef FA_ENGINE_LOOKUP_H
+#define FA_ENGINE_LOOKUP_H
+
+#include "fa_contact.h"
+
+#include "target.h"
+
+enum { FA_LEADS_MAX = 24 };
+
+/* A winner that may serve the target. */
+typedef struct fa_lead {
+    fa_step_kind kind;
+    fa_answer answer; /* for the asked problem: grid, and for a transferred one the model's time */
+    fa_scope scope;   /* that it is stored under */
+    double distance;  /* octaves for NEAREST, of the GPUs for TRANSFERRED */
+    bool usable;      /* its config runs the asked problem on this GPU, and nothing refused it */
+    char why[512];    /* why it is not */
+} fa_lead;
+
+typedef struct fa_leads {
+    fa_lead lead[FA_LEADS_MAX]; /* in the order of trust */
+    int count;
+} fa_leads;
+
+/* All leads of a target, usable or not; caller frees. `work` is held. */
+int fa_leads_collect(fa_tuner *tuner, const fa_target *target, fa_leads **ret_leads, fa_diag *diag);
+/* Whether a lookup that may not tune can give this lead as its answer. */
+bool fa_lead_serves(const fa_target *target, const fa_lead *lead);
+/* The first lead that serves, with its cubin when ret_cubin is not NULL and the scope that it is
+ * stored under when ret_scope is not. FA_ENOTFOUND: none; FA_ECORRUPT: none, and a cubin is gone. */
+int fa_leads_find(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
+                  fa_cubin_record *ret_cubin, fa_scope *ret_scope, fa_diag *diag);
+/* What a lookup makes of the answer of a tune that has just ended: another of the bucket's configs
+ * where that promises more at the asked lengths. `work` is held. */
+void fa_leads_refine(fa_tuner *tuner, const fa_target *target, fa_answer *answer);
+/* How unlike two GPUs are: 0 for the same figures; those of one major architecture come first. */
+double fa_gpu_distance(const fa_gpu *a, const fa_gpu *b);
+
+#endif

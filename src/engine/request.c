@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A caller's request: checked and completed, and its wait for a lock.
+ */
+#include "request.h"
+
+#include "lock.h"
+
+#include "error.h"
+
+#include <string.h>
+
+int fa_request_copy(const fa_request *request, fa_request *ret_request, fa_diag *diag)
+{
+    *ret_request = (fa_request){0};
+    if (request == NULL || request->size < sizeof(size_t) || request->size > 4096)
+        return fa_fail(diag, FA_EINVAL, "request.size is not sizeof(fa_request)");
+    memcpy(ret_request, request,
+           request->size < sizeof *ret_request ? request->size : sizeof *ret_request);
+    if (ret_request->effort < FA_EFFORT_CACHED || ret_request->effort > FA_EFFORT_PATIENT)
+        return fa_fail(diag, FA_EINVAL, "effort is %d: use FA_EFFORT_CACHED to FA_EFFORT_PATIENT",
+                       (int)ret_request->effort);
+    return 0;
+}
+
+struct waiting {
+    const fa_request *request;
+    fa_progress progress;
+};
+
+static bool give_up(void *context)
+{
+    struct waiting *waiting = context;
+    const fa_request *request = waiting->request;
+    waiting->progress.elapsed_s += 0.02;
+    return request->progress != NULL &&
+           request->progress(request->context, &waiting->progress) != 0;
+}
+
+int fa_request_wait(fa_tuner *tuner, const fa_request *request, const char *name,
+                    fa_lock **ret_lock, bool *ret_waited, fa_diag *diag)
+{
+    struct waiting waiting = {
+        .request = request,
+        .progress = {.kind = FA_EVENT_PROGRESS, .stage = FA_STAGE_WAIT, .left_s = -1}};
+    int rc =
+        fa_lock_acquire(tuner->store_path, name, -1, give_up, &waiting, ret_lock, ret_waited, diag);
+    if (rc == FA_ECANCELED)
+        return fa_fail(diag, rc, "canceled while another process tuned this key");
+    return rc;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A caller's request: checked and completed, and its wait for a lock.
+ */
+#ifndef FA_ENGINE_REQUEST_H
+#define FA_ENGINE_REQUEST_H
+
+#include "session.h"
+
+#include "lock.h"
+
+/* Checks a caller's request and completes one of an older, shorter struct. */
+int fa_request_copy(const fa_request *request, fa_request *ret_request, fa_diag *diag);
+/* Waits for a lock beside the store; the request's progress may cancel. ret_waited may be NULL. */
+int fa_request_wait(fa_tuner *tuner, const fa_request *request, const char *name,
+                    fa_lock **ret_lock, bool *ret_waited, fa_diag *diag);
+
+#endif

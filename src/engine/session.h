@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A session: what fa_open made, and what every part of the engine finds in it.
+ */
+#ifndef FA_ENGINE_SESSION_H
+#define FA_ENGINE_SESSION_H
+
+#include "fa_tune.h"
+
+#include "driver.h"
+#include "kernel_table.h"
+#include "manifest.h"
+#include "store.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define FA_MEASURE_POLICY "measure-1"
+
+enum {
+    FA_UNKEPT_MAX = 16,
+    FA_COMPILE_TIMEOUT_MS = 30000,
+    FA_TRIAL_TIMEOUT_MS = 20000,
+    FA_WORKERS_MAX = 256
+};
+
+struct fa_tuner {
+    char store_path[FA_STORE_PATH_MAX];
+    char worker_path[FA_STORE_PATH_MAX];
+    int32_t compile_workers;
+    uint64_t seed;
+    void (*log)(void *context, const char *sentence);
+    void *log_context;
+    int32_t compile_timeout_ms, trial_timeout_ms;
+    int32_t compile_nice;
+    int32_t strict_ms; /* compile_timeout_ms where templates are not trusted, else 0 */
+    int forks;         /* of this process, when it was opened */
+    fa_templates *templates;
+    fa_family_list families;
+
+    /* Guards the store, the driver handle and insertions into the table of kernels: one request at a
+     * time looks up, tunes or writes. Readers walk the table without a lock, because entries are
+     * published whole and never leave. */
+    pthread_mutex_t work;
+    fa_store *store;        /* the local file */
+    struct fa_fleet *fleet; /* NULL: no store is shared with other hosts (fleet.h) */
+    fa_driver *driver;      /* opened by the first request that needs a device */
+    fa_kernel_table kernels;
+    _Atomic(fa_driver *) launch_driver; /* = driver, for the readers */
+    struct fa_remote *remote;           /* a server that is asked first; NULL: none is named */
+    struct fa_system *system; /* system bundles, opened by the first lookup that needs them */
+    bool ignore_system;       /* while the catalogue is predicted anew */
+    fa_verification unkept[FA_UNKEPT_MAX]; /* that the store could not keep; the oldest gives way */
+    unsigned unkept_next;
+    bool found_busy; /* by the last lookup of effort CACHED that needed the GPU */
+};
+
+void fa_note(fa_tuner *tuner, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* FA_EFORKED in a child of the process that opened the tuner. */
+int fa_tuner_check(const fa_tuner *tuner, fa_diag *diag);
+int fa_tuner_driver(fa_tuner *tuner, fa_diag *diag); /* opens tuner->driver; `work` is held */
+
+int fa_tuner_families(fa_tuner *tuner, fa_diag *diag); /* loads tuner->families */
+
+#endif
