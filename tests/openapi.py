@@ -4,15 +4,15 @@ uses, and nothing that is not known passes in silence."""
 import json
 import os
 import re
+import subprocess
 
-SOURCE = os.environ["FA_TEST_SOURCE"]
-
-with open(os.path.join(SOURCE, "src/daemon/openapi.json"), encoding="utf-8") as file:
-    DOCUMENT = json.load(file)
+DOCUMENT = json.loads(subprocess.run(
+    [os.path.join(os.environ["FA_TEST_BUILD"], "fa-tune-serve"), "--openapi"], check=True,
+    stdout=subprocess.PIPE, timeout=60).stdout)
 
 KNOWN = {"$ref", "type", "enum", "required", "properties", "additionalProperties", "items", "anyOf",
          "minItems", "maxItems", "minLength", "maxLength", "minimum", "maximum", "pattern",
-         "description", "format", "default"}
+         "multipleOf", "description", "format", "default"}
 seen = set()  # (method, path, status) that responses were checked for
 
 
@@ -83,8 +83,8 @@ def check(value, schema, where="document"):
              "%r has %d characters" % (value, len(value)))
         need(re.search(schema.get("pattern", ""), value), where, "%r has another form" % value)
     if is_type(value, "number"):
-        need(schema.get("minimum", value) <= value <= schema.get("maximum", value), where,
-             "%r is out of range" % value)
+        need(schema.get("minimum", value) <= value <= schema.get("maximum", value) and
+             value % schema.get("multipleOf", value or 1) == 0, where, "%r is out of range" % value)
     return None
 
 

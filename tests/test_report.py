@@ -41,8 +41,16 @@ class Reader(html.parser.HTMLParser):
             self.text += data
 
 
+def document_in(source):
+    """What the page's script draws."""
+    text, = [data for attrs, data in Reader(source).data if attrs.get("id") == "document"]
+    return json.loads(text)
+
+
 def page_of(place, *arguments):
-    return Reader(place.run("report", "--format", "html", *arguments).stdout)
+    """The document in the page, and the text of the page without its script."""
+    source = place.run("report", "--format", "html", *arguments).stdout
+    return document_in(source), Reader(source).text
 
 
 def rows_of(place, *arguments):
@@ -96,16 +104,54 @@ def a_measured_problem_is_told_alike_in_every_format():
         tap.has(text, "proved and timed 7")
         tap.has(text, "PyTorch 2.11")
 
-        page = page_of(place)
-        for part in ("%.1f µs" % best["median_us"], "profile this kernel", "gave wrong results",
-                     "PyTorch 2.11", "The race", "Roofline", "Heat map", "Funnel"):
-            tap.has(page.text, part)
-        for absent in ("nobody", "other-gpu", "predicted, not measured"):
-            tap.lacks(page.text.replace("is predicted, not measured", ""), absent)
-        records = [json.loads(data) for attrs, data in page.data if attrs.get("id") == "c1"][0]
-        labels = [json.loads(data) for attrs, data in page.data if attrs.get("id") == "labels"][0]
-        tap.equal((len(records), {len(record) for record in records}), (8, {len(labels)}))
-        tap.has(records[0][labels.index("measured")], "in the race")
+        document, plain = page_of(place)
+        tap.has(plain, time)
+        tap.lacks(plain, "predicted |")
+        for absent in ("nobody", "other-gpu"):
+            tap.lacks(json.dumps(document), absent)
+        drawn = document["problems"][0]
+        tap.equal([config["config"] for config in drawn["configs"]],
+                  [config["config"] for config in problem["configs"]])
+        tap.equal(drawn["configs"][0]["samples_us"], first["samples_us"])
+        tap.equal((drawn["winner"]["raced"], drawn["slow"]), (True, True))
+        tap.equal([peer["source"] for peer in drawn["baselines"] if "source" in peer],
+                  ["PyTorch 2.11"])
+        meanings = {gate["status"]: gate["meaning"] for gate in document["gates"]}
+        tap.equal(meanings["wrong"], "gave wrong results")
+        tap.equal([field["name"] for field in document["operations"][0]["fields"]],
+                  [name for name in problem["problem"] if name != "operation"])
+
+
+def a_page_holds_the_json_reports_document_without_what_says_nothing():
+    def dropped(value):
+        return value is None or value is False or value == "" or value == [] or value == {}
+
+    def compare(full, short, where):
+        if isinstance(full, dict):
+            assert set(short) <= set(full), (where, set(short) - set(full))
+            for name, value in full.items():
+                if name in short:
+                    compare(value, short[name], where + "." + name)
+                else:
+                    assert dropped(value) or (isinstance(value, dict) and
+                                              all(map(dropped, value.values()))), (where, name, value)
+        elif isinstance(full, list):
+            tap.equal((where, len(short)), (where, len(full)))
+            for pair in zip(full, short):
+                compare(*pair, where + "[]")
+        elif isinstance(full, float):
+            assert abs(full - short) <= 1e-6 * abs(full), (where, full, short)
+        else:
+            tap.equal((where, short), (where, full))
+
+    with tuned(TWO, problems=((128,), (256, "--causal"))) as place:
+        told, (document, _) = place.json("report"), page_of(place)
+        repeated = ("gpu", "silicon", "templates", "policy", "environments")
+        tap.equal([name in document["problems"][1] for name in repeated], [False] * 5)
+        for name in repeated:
+            document["problems"][1].setdefault(name, document["problems"][0][name])
+        del told["unix_time"], document["unix_time"]
+        compare(told, document, "")
 
 
 def a_prediction_never_looks_measured():
@@ -117,17 +163,13 @@ def a_prediction_never_looks_measured():
         assert problem["winner"]["predicted_us"] > 0
         row = rows_of(place)[0]
         tap.equal((row["median_us"], row["tflops"], row["known_how"]), ("", "", "predicted"))
-        page = page_of(place)
-        source = place.run("report", "--format", "html").stdout
-        tap.has(page.text, "predicted, not measured")
-        tap.lacks(page.text, "The race")
-        body = source[source.index("<tbody>"):]
-        times = re.findall(r'(.{30})(~?)(\d[\d,.]*) µs', re.sub(r"<script.*?</script>", "", body,
-                                                               flags=re.DOTALL))
-        assert len(times) > 5, "too few times were found"
-        for before, tilde, number in times:
-            assert tilde == "~" and ("guess" in before or "bold" in before), (before, number)
-        tap.has(place.run("report").stdout, "µs* predicted")
+        document, plain = page_of(place)
+        for trial in [document["problems"][0]["winner"], *document["problems"][0]["configs"]]:
+            assert "median_us" not in trial and trial["predicted_us"] > 0, trial
+        for text in (plain, place.run("report").stdout):
+            tap.has(text, "µs* predicted")
+        for tilde, number in re.findall(r"(~?)(\d[\d,.]*) µs", plain):
+            assert tilde == "~", number
 
 
 def an_empty_store_says_what_to_do():
@@ -145,10 +187,10 @@ def a_store_of_failures_says_why():
         tap.equal((problem["winner"], problem["known_how"], problem["gpu"]["name"]),
                   (None, "failed", "L4"))
         tap.equal([(gate["status"], gate["count"]) for gate in problem["gates"]], [("wrong", 2)])
-        for form in ("html", "md"):
-            tap.has(place.run("report", "--format", form).stdout, "No config came through")
-        page = page_of(place)
-        tap.has(page.text, "gave wrong results")
+        tap.has(place.run("report").stdout, "No config came through")
+        document, _ = page_of(place)
+        tap.equal(("winner" in document["problems"][0], document["problems"][0]["known_how"]),
+                  (False, "failed"))
         tap.equal(rows_of(place)[0]["known_how"], "failed")
 
 
@@ -165,8 +207,11 @@ def hostile_texts_are_shown_and_do_nothing():
         tap.equal([tag for tag, _ in page.elements if tag == "img"], [])
         tap.equal([attrs for _, attrs in page.elements
                    if any(name.startswith("on") for name in attrs)], [])
-        tap.equal(sum(tag == "script" for tag, _ in page.elements), 3)
-        tap.has(page.text, "</script></style><img src=x onerror=alert(1)>\"'&|`\\x1b[31m\\u202e")
+        tap.equal(sum(tag == "script" for tag, _ in page.elements), 2)
+        document = document_in(source)
+        tap.equal([config["reason"] for config in document["problems"][0]["configs"]
+                   if config["status"] == "wrong"], [HOSTILE])
+        tap.equal(document["problems"][0]["gpu"]["name"], HOSTILE[:63])
         for banned in ("\x1b", "\u202e"):
             tap.lacks(source, banned)
         tap.equal(re.findall(r"(?:https?:)?//[^\s\"'<>]+", re.sub(r"<script.*", "", source,
@@ -217,7 +262,7 @@ def templates_that_moved_on_leave_what_is_on_record():
         tap.equal((len(told["problems"]), told["earlier_generations"]), (1, 1))
         tap.equal((told["problems"][0]["templates_are_present"],
                    len(told["problems"][0]["configs"])), (True, 2))
-        tap.has(page_of(place).text, "1 earlier generation")
+        tap.equal(page_of(place)[0]["earlier_generations"], 1)
 
 
 def filters_keep_what_agrees():
@@ -240,7 +285,7 @@ def filters_keep_what_agrees():
         tap.has(place.run("report", "--gpu", "nonsense", status=2).stderr, "nonsense")
 
 
-def what_another_store_measured_is_no_measurement_of_this_one():
+def what_another_store_measured_is_told_as_measured_and_as_imported():
     with tuned() as place:
         add_baselines(place, [baseline(128, "fa3", 10.0)])
         change(place, "UPDATE winner SET origin = 'imported'")
@@ -248,20 +293,35 @@ def what_another_store_measured_is_no_measurement_of_this_one():
         tap.equal((problem["known_how"], problem["measured"], problem["slow"],
                    round(problem["winner"]["median_us"])), ("imported", False, False, 41))
         tap.equal({row["known_how"] for row in rows_of(place)}, {"imported"})
-        text = place.run("report").stdout
-        tap.has(text, " | imported | ")
-        tap.has(text, "~0.24×")
-        tap.lacks(text, "SLOW")
-        page = page_of(place)
-        for part in ("imported: measured elsewhere", "ours, imported", "As imported: ~"):
-            tap.has(page.text, part)
-        tap.lacks(page.text, "Ours measured")
+        for text in (place.run("report").stdout, page_of(place)[1]):
+            tap.has(text, " | imported | %.1f µs ±" % problem["winner"]["median_us"])
+            tap.has(text, " | 0.24×")
+            tap.lacks(text, "SLOW")
+            tap.lacks(text, "~0.24×")
+
+
+def an_imported_winner_has_the_funnel_of_the_store_that_it_came_from():
+    with tuned() as place, Place(script=L4) as other:
+        bundle = os.path.join(other.folder, "l4.fab")
+        place.run("export", "--out", bundle, "--unsigned")
+        other.run("import", bundle, "--allow-unsigned")
+        mine, theirs = (one.json("report")["problems"][0] for one in (place, other))
+        tap.equal((theirs["known_how"], theirs["configs_tried"]), ("imported", 0))
+        tap.equal(theirs["funnel"], mine["funnel"])
+        counts = [theirs["funnel"][name] for name in ("space", "compiled", "proved", "measured")]
+        tap.equal(counts, [8, 8, 8, 8])
+        tap.has(other.run(*SMALL).stdout, "proved 8 → measured 8")  # as the tune's answer tells it
+        tap.lacks([gate["status"] for gate in theirs["gates"]], "pending")
+        text = other.run("report").stdout
+        tap.has(text, "proved and timed 8")
+        tap.lacks(text, "nothing timed")
+        tap.lacks(text, "0.000 s")
+        tap.equal(theirs["heat"], [])  # one cell is no map
 
 
 def lengths_between_buckets_are_told_with_their_regret():
     with tuned(TWO) as place:
-        for form in ("html", "md"):
-            tap.lacks(place.run("report", "--format", form).stdout, "Shape buckets")
+        tap.lacks(place.run("report").stdout, "Shape buckets")
         place.use_fake_driver(L4 + "time BLOCK_M=128; 60\ntime BLOCK_M=64; 50\n")
         tune(place, 135, "--exact")
         point, = place.json("report")["regret"]
@@ -271,8 +331,9 @@ def lengths_between_buckets_are_told_with_their_regret():
         told = "%.1f%%" % (100 * point["regret"])
         tap.has(place.run("report").stdout, "1 point between buckets: median regret %s, worst %s."
                 % (told, told))
-        page = page_of(place)
-        tap.has(page.text, "1 point: median %s, worst %s." % (told, told))
+        drawn, = page_of(place)[0]["regret"]
+        tap.equal((drawn["problem"]["seq_q"], drawn["words"], drawn["bucket_words"]),
+                  (135, point["words"], point["bucket_words"]))
         row, = [row for row in rows_of(place) if row["row"] == "regret"]
         tap.equal((row["seq_q"], row["ratio"]), ("135", "%.9g" % (1 + point["regret"])))
         tap.equal(place.json("report", "--seq", "128")["regret"], [])
@@ -293,7 +354,7 @@ def a_prediction_that_was_measured_is_told_with_its_place():
         assert one["predicted_us"] > 0
         tap.has(place.run("report").stdout, " | predicted | ")
         tap.has(place.run("report").stdout, " | %d of 2 |" % one["rank"])
-        tap.has(page_of(place).text, "Predictions that were measured")
+        tap.equal(page_of(place)[0]["predictions"][0]["rank"], one["rank"])
         row, = [row for row in rows_of(place) if row["row"] == "prediction"]
         tap.equal((row["known_how"], row["median_us"]), ("predicted", "%.9g" % one["measured_us"]))
         tap.equal(place.json("report", "--dtype", "bf16")["predictions"], [])
@@ -326,18 +387,27 @@ def a_page_of_many_problems_stays_small_and_says_what_it_leaves_out():
         multiply(place, 60)
         told = place.json("report")["problems"]
         tap.equal((len(told), {len(problem["configs"]) for problem in told}), (60, {8}))
-        source = place.run("report", "--format", "html", "--top", "1").stdout
-        assert len(source) < 3000000, len(source)
-        page = Reader(source)
-        tap.equal(sum(tag == "article" for tag, _ in page.elements), 60)
-        left_out = "further ones that were tried only counted"
-        assert left_out in page.text, "what was left out is not said"
-        everything = Reader(place.run("report", "--format", "html").stdout)
-        assert left_out not in everything.text, "nothing had to be left out"
+        document, _ = page_of(place, "--top", "1")
+        left_out = {problem["configs_left_out"] for problem in document["problems"]}
+        assert len(document["problems"]) == 60 and min(left_out) > 0, left_out
+        everything, _ = page_of(place)
+        tap.equal({problem["configs_left_out"] for problem in everything["problems"]}, {0})
+
+
+def a_page_of_1680_tuned_problems_weighs_less_than_5_mb():
+    with tuned() as place:
+        multiply(place, 1680)
+        source = place.run("report", "--format", "html").stdout
+        assert len(source.encode()) < 5000000, len(source.encode())
+        problems = document_in(source)["problems"]
+        tap.equal(len(problems), 1680)
+        left_out = [problem["configs_left_out"] for problem in problems]
+        assert 0 < min(left_out) <= max(left_out) <= 8, (min(left_out), max(left_out))
 
 
 tap.main([
     a_measured_problem_is_told_alike_in_every_format,
+    a_page_holds_the_json_reports_document_without_what_says_nothing,
     a_prediction_never_looks_measured,
     an_empty_store_says_what_to_do,
     a_store_of_failures_says_why,
@@ -346,9 +416,11 @@ tap.main([
     texts_that_are_no_utf8_are_mended,
     templates_that_moved_on_leave_what_is_on_record,
     filters_keep_what_agrees,
-    what_another_store_measured_is_no_measurement_of_this_one,
+    what_another_store_measured_is_told_as_measured_and_as_imported,
+    an_imported_winner_has_the_funnel_of_the_store_that_it_came_from,
     lengths_between_buckets_are_told_with_their_regret,
     a_prediction_that_was_measured_is_told_with_its_place,
     the_format_follows_the_file_and_a_file_is_whole_or_not_there,
     a_page_of_many_problems_stays_small_and_says_what_it_leaves_out,
+    a_page_of_1680_tuned_problems_weighs_less_than_5_mb,
 ])

@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The report's page in a real browser: it opens quietly and alone, sorts, tells records by pointer
-and by keyboard, fits phone and paper, and is not taken over by what the store holds."""
+"""The report's page in a real browser: it opens quietly and alone, answers what is asked of it, filters,
+sorts, tells records by pointer and by keyboard, fits phone and paper, and is not taken over by what the
+store holds."""
 import json
 import os
+import re
+import shlex
 
 import devtools
 import tap
-from place import EIGHT, SMALL
-from report_store import add_baselines, baseline, change, rename_gpu, tuned
+from place import EIGHT, SMALL, Place
+from report_store import L4, add_baselines, baseline, change, multiply, rename_gpu, tuned
 
 HOSTILE = "</script><img src=x onerror=document.title=1>"
 state = {}
+PAGES = ("tuned", "predicted", "hostile", "failed", "imported", "lengths", "many")
 
 
 def page(name="tuned", **how):
@@ -22,14 +26,42 @@ def page(name="tuned", **how):
         place = tuned(dict(EIGHT, STAGES=[1]), problems=((128,), (256, "--causal")))
         add_baselines(place, [baseline(128, "pytorch-fa2", 82.0), baseline(128, "fa3", 10.0)])
         place.run("report", "--out", "tuned.html")
+        told = place.json("report")
         place.run("--gpu", "A30", *SMALL, "--quiet")
         place.run("report", "--gpu", "A30", "--out", "predicted.html")
+        other_stores(place.folder)
         rename_gpu(place, HOSTILE)
         change(place, ("UPDATE trial SET reason = ?, status = 'wrong'", (HOSTILE,)),
                ("UPDATE trial SET clocks = ?", (json.dumps({"sm_mhz": 1, "throttle": HOSTILE}),)))
         place.run("report", "--out", "hostile.html")
-        state.update(place=place, browser=devtools.Browser())
+        state.update(place=place, told=told, browser=devtools.Browser())
     return state["browser"].open(os.path.join(state["place"].folder, name + ".html"), **how)
+
+
+def other_stores(folder):
+    """Pages of a store whose configs all failed, of imported winners, and of many problems."""
+    def write(place, name):
+        place.run("report", "--out", os.path.join(folder, name + ".html"))
+
+    with Place(space=dict(EIGHT, BLOCK_N=[64], STAGES=[1]), script=L4 + "fault family wrong\n") as place:
+        place.run(*SMALL, status=1)
+        write(place, "failed")
+    with tuned() as place, Place(script=L4) as other:
+        bundle = os.path.join(folder, "l4.fab")
+        place.run("export", "--out", bundle, "--unsigned")
+        other.run("import", bundle, "--allow-unsigned")
+        add_baselines(other, [baseline(128, "fa3", 10.0)])
+        write(other, "imported")
+    with tuned() as place:
+        multiply(place, 1680)
+        write(place, "many")
+    lengths = [((seq, "--exact") if seq == 1032 else (seq,)) for seq in (512, 1024, 1032, 2048)]
+    with tuned(dict(EIGHT, BLOCK_N=[64], STAGES=[1]),
+               L4 + "time BLOCK_M=128; 60\ntime BLOCK_M=64; 50\n", lengths) as place:
+        add_baselines(place, [baseline(seq, peer, us, low_us=us - 0.2, high_us=us + 0.2)
+                              for seq in (512, 1024, 2048)
+                              for peer, us in (("fa3", 45.0), ("level", 50.0), ("torch", 75.0))])
+        write(place, "lengths")
 
 
 def column(shown, name):
@@ -47,13 +79,145 @@ def sort_state(shown, name):
 
 
 def it_opens_without_complaint_and_asks_nobody_for_anything():
-    for name in ("tuned", "predicted", "hostile"):
+    for name in PAGES:
         shown = page(name)
         shown.settle()
         tap.equal((name, shown.complaints), (name, []))
         tap.equal([url for url in shown.requests if not url.startswith(("file:", "data:"))], [])
         tap.equal(len(shown.requests) - sum(url.startswith("data:") for url in shown.requests), 1)
         tap.equal(shown.run("document.title"), "fa-tune report")
+
+
+def texts(shown, selector):
+    return shown.run("Array.from(document.querySelectorAll('%s')).map(e => e.textContent)" % selector)
+
+
+def a_card_answers_which_kernel_how_sure_how_far_and_against_what():
+    shown = page()
+    tap.equal(texts(shown, "#p1 .answers dt"), ["Which kernel", "How sure", "How far from the limit",
+                                                "Against others"])
+    which, sure, far, against = texts(shown, "#p1 .answers dd")
+    tap.has(which, "attn_fwd_sm80 BLOCK_M=128")
+    tap.has(which, "fa-tune --gpu 'NVIDIA L4' --batch 1 --heads 1 --seq 128")
+    tap.has(which, "fa_problem problem = {.head_dim = 64, .batch = 1, .heads_q = 1")
+    tap.has(sure, "95% interval")
+    tap.has(far, "% of the ")
+    tap.has(against, "fa3 is 5.2")
+    tap.has(against, "faster than pytorch-fa2")
+    tap.has(shown.run("document.querySelector('#p1').textContent"), "profile this kernel")
+    for part in ("The race", "Ours against others", "Roofline", "Heat map", "Funnel",
+                 "Time and environment"):
+        assert part in texts(shown, "#p1 h4"), part
+    tap.equal(texts(shown, "#p1 .copy"), ["Copy", "Copy"])
+    place = state["place"]  # a printed command works as printed
+    words = shown.run("document.querySelector('#p1 .copyable code').textContent")
+    assert words.startswith("fa-tune "), words
+    tap.has(place.run(*shlex.split(words)[1:]).stdout, "measured")
+
+
+def level_with_a_baseline_is_said_where_the_intervals_overlap():
+    shown = page("lengths")
+    shown.run("location.hash = '#p1'")
+    shown.settle()
+    tap.equal(shown.run("document.activeElement.id"), "p1h")
+    verdicts = [re.sub(r"1\.\d\d×", "1.nn×", text) for text in texts(shown, "#p1 .answers li")]
+    tap.equal(verdicts[:3], ["fa3 is 1.nn× faster here", "level with level: the intervals overlap",
+                             "1.nn× faster than torch"])
+
+
+def the_chart_has_a_line_for_ours_and_each_baseline():
+    shown = page("lengths")
+    tap.equal(texts(shown, "#lengths .legend li"), ["ours", "fa3", "level", "torch"])
+    tap.equal(shown.run("document.querySelectorAll('#lengths svg[role] path.line').length"), 4)
+    tap.equal(shown.run("document.querySelectorAll('#lengths .mark.c0 title').length"), 4)
+    tap.has(" ".join(texts(shown, "#lengths td")), "–")  # no baseline at 1,032
+    tap.has(" ".join(texts(shown, "h2")), "cover")
+
+
+def filters_choose_for_list_and_chart_alike():
+    shown = page("lengths")
+    tap.equal(len(column(shown, "problem")), 4)
+    shown.run("""(function () {
+        const find = document.querySelector(".filters input");
+        find.value = "s 1024";
+        find.dispatchEvent(new Event("input"));
+    })()""")
+    tap.equal(column(shown, "problem"), ["fp16 · B 1 · H 1 · S 1024 · D 64"])
+    tap.has(shown.run("document.querySelector('[role=status]').textContent"), "1 of 4 problems")
+    tap.equal(shown.run("document.querySelectorAll('#lengths').length"), 0)
+    tap.equal(texts(shown, "#summary a"), ["fp16 · B 1 · H 1 · S 1024 · D 64"])
+
+
+def imported_times_are_drawn_as_measured_ones():
+    shown = page("imported")
+    tap.equal(shown.run("document.querySelectorAll('article .predicted, article .hollow, "
+                        "article .guess').length"), 0)
+    text = shown.run("document.querySelector('article').textContent")
+    tap.has(text, "Measured elsewhere, and imported.")
+    tap.lacks(text, "Nothing was timed")
+    tap.lacks(text, "0.000 s")
+    tap.lacks(text, "Heat map")
+    tap.equal(texts(shown, "article .bars tr")[-2:], ["proved8", "measured8"])
+
+
+def what_is_predicted_has_a_tilde_wherever_it_stands():
+    shown = page("predicted")
+    text = shown.run("document.querySelector('main').innerText")
+    times = re.findall(r"(.)(\d[\d,.]*) (?:µs|TFLOP/s\b)", text.replace("the 165 TFLOP/s", ""))
+    assert len(times) > 4, text
+    for before, number in times:
+        assert before == "~" or number == "165" or "tensor cores" in text, (before, number)
+    for bare in re.findall(r"(?<![~\d.,])\d[\d,.]* µs", text):
+        raise AssertionError(bare)
+    tap.has(text, "not measured")
+    tap.lacks(text, "The race")
+    tap.equal(shown.run("document.querySelectorAll('.bar:not(.predicted):not(.default)').length"), 4)
+
+
+def a_store_of_failures_says_why():
+    text = page("failed").run("document.querySelector('main').textContent")
+    for part in ("No config came through", "gave wrong results"):
+        tap.has(text, part)
+
+
+def regret_and_measured_predictions_are_told():
+    shown = page("lengths")
+    tap.has(shown.run("document.querySelector('main').textContent"), "1 point: median ")
+    tap.equal(texts(shown, "[aria-label=\"Regret between buckets\"] tbody th"),
+              ["fp16 · B 1 · H 1 · S 1032 · D 64"])
+
+
+def without_its_script_the_page_still_reads():
+    shown = page()
+    shown.call("Emulation.setScriptExecutionDisabled", value=True)
+    shown.show(os.path.join(state["place"].folder, "tuned.html"), 420, 900, False)
+    tap.equal(shown.complaints, [])
+    with open(os.path.join(state["place"].folder, "tuned.html"), encoding="utf-8") as file:
+        plain = file.read().split('<pre id="plain">')[1].split("</pre>")[0]
+    tap.has(plain, "| fp16 · B 1 · H 1 · S 128 · D 64 | NVIDIA L4 | measured, SLOW | ")
+
+
+def any_document_is_drawn_wherever_it_comes_from():
+    shown = page("predicted")
+    shown.run("report.draw(%s)" % json.dumps(state["told"]))
+    shown.settle()
+    tap.equal(len(column(shown, "problem")), 2)
+    tap.equal(shown.complaints, [])
+
+
+def a_page_of_1680_problems_opens_with_its_list_alone():
+    shown = page("many")
+    tap.equal((len(column(shown, "problem")), texts(shown, "article")), (200, []))
+    tap.equal(texts(shown, "#summary .quiet"), ["Show all 1,680"])
+    shown.run("document.querySelector('#summary .quiet').click()")
+    tap.equal(len(column(shown, "problem")), 1680)
+    shown.run("document.querySelector('#summary tbody tr:last-child a').click()")
+    shown.settle()
+    tap.equal(texts(shown, "article h3"), ["fp16 · B 1680 · H 1 · S 128 · D 64"])
+    tap.equal(shown.run("document.activeElement.id"), "p1680h")
+    shown.run("document.querySelector('article header button').click()")
+    tap.equal(texts(shown, "article"), [])
+    tap.equal(shown.run("document.activeElement.textContent"), "fp16 · B 1680 · H 1 · S 128 · D 64")
 
 
 def a_click_sorts_and_another_one_turns_it_round():
@@ -145,19 +309,30 @@ def the_pointer_tells_it_and_a_press_keeps_it():
     tap.equal(shown.run("document.activeElement.matches('.heat .best')"), True)
 
 
+CUT_OFF = """Array.from(document.querySelectorAll("body *")).filter(e => {
+    const style = getComputedStyle(e), box = e.getBoundingClientRect();
+    const own = Array.from(e.childNodes).some(n => n.nodeType === 3 && n.data.trim());
+    if (!own || e.closest(".hidden, .skip, svg, [hidden], script, style") || !box.width) return false;
+    const scrolls = e.closest(".scroll, .maps > div");
+    return (e.scrollWidth > e.clientWidth + 1 && style.display !== "inline") ||
+        (!scrolls && (box.right > innerWidth + 1 || box.left < -1));
+}).map(e => e.outerHTML.slice(0, 200))"""
+
+
 def nothing_spills_over_in_light_and_dark_on_desk_and_phone():
     colours = set()
-    for name in ("tuned", "predicted", "hostile"):
-        for width, height in ((1280, 900), (768, 1024), (360, 740)):
-            for dark in (False, True):
-                shown = page(name, width=width, height=height, dark=dark)
-                shown.run("document.querySelectorAll('details').forEach(d => { d.open = true; })")
-                shown.settle()
-                wide, room = shown.run("(e => [e.scrollWidth, e.clientWidth])"
-                                       "(document.documentElement)")
-                assert wide <= room <= width, (name, wide, room, width)
-                colours.add(shown.run("getComputedStyle(document.body).backgroundColor"))
-                shown.call("Page.close")
+    for name in PAGES:
+        for width, height in ((1400, 900), (900, 1024), (420, 900), (360, 740)):
+            dark = width in (900, 360)
+            shown = page(name, width=width, height=height, dark=dark)
+            shown.run("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+            shown.settle()
+            wide, room = shown.run("(e => [e.scrollWidth, e.clientWidth])"
+                                   "(document.documentElement)")
+            assert wide <= room <= width, (name, wide, room, width)
+            tap.equal((name, width, shown.run(CUT_OFF)), (name, width, []))
+            colours.add(shown.run("getComputedStyle(document.body).backgroundColor"))
+            shown.call("Page.close")
     tap.equal(len(colours), 2)
 
 
@@ -185,9 +360,12 @@ def a_screen_reader_finds_its_way():
     shown = page()
     tap.equal(shown.run("Array.from(document.querySelectorAll('table')).filter("
                         "t => !t.caption || !t.querySelector('th[scope]')).length"), 0)
-    tap.equal(shown.run("Array.from(document.querySelectorAll('svg[role]')).filter(s => "
+    tap.equal(shown.run("Array.from(document.querySelectorAll('svg[role=img]')).filter(s => "
                         "!s.querySelector('title') || !s.querySelector('desc')).length"), 0)
-    tap.equal(shown.run("document.querySelectorAll('svg:not([role]):not([aria-hidden])').length"), 0)
+    tap.equal(shown.run("document.querySelectorAll('svg[role=group]:not([aria-label]), "
+                        "svg:not([role]):not([aria-hidden])').length"), 0)
+    tap.equal(shown.run("Array.from(document.querySelectorAll('select, input')).filter(e => "
+                        "!e.labels.length).length"), 0)
     tap.equal(shown.run("[document.documentElement.lang, document.querySelectorAll('h1').length, "
                         "document.querySelectorAll('main').length]"), ["en", 1, 1])
     levels = shown.run("Array.from(document.querySelectorAll('main :is(h1,h2,h3,h4)')).map("
@@ -207,7 +385,11 @@ def hostile_texts_stay_texts():
     tap.equal(shown.run("document.images.length"), 0)
     tap.equal(shown.run("document.title"), "fa-tune report")
     tap.has(shown.run("document.querySelector('#summary td').textContent"), HOSTILE[:40])
+    for number in (2, 3):
+        shown.run("document.querySelector('#summary a[href=\"#p%d\"]').click()" % number)
+        shown.settle()
     shown.run("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    shown.settle()
     shown.run("document.querySelector('[data-c]').focus()")
     tap.has(shown.run("document.getElementById('tip').textContent"), HOSTILE)
     tap.equal((shown.run("document.images.length"), shown.complaints), (0, []))
@@ -230,6 +412,17 @@ def it_prints_within_the_margins_of_a4():
 try:
     tap.main([
         it_opens_without_complaint_and_asks_nobody_for_anything,
+        a_card_answers_which_kernel_how_sure_how_far_and_against_what,
+        level_with_a_baseline_is_said_where_the_intervals_overlap,
+        the_chart_has_a_line_for_ours_and_each_baseline,
+        filters_choose_for_list_and_chart_alike,
+        imported_times_are_drawn_as_measured_ones,
+        what_is_predicted_has_a_tilde_wherever_it_stands,
+        a_store_of_failures_says_why,
+        regret_and_measured_predictions_are_told,
+        without_its_script_the_page_still_reads,
+        any_document_is_drawn_wherever_it_comes_from,
+        a_page_of_1680_problems_opens_with_its_list_alone,
         a_click_sorts_and_another_one_turns_it_round,
         the_unknown_stay_last_either_way,
         the_keyboard_sorts_too,

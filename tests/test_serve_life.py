@@ -253,6 +253,38 @@ def a_store_that_is_deleted_in_mid_tune_is_no_fault_of_the_client():
         tap.equal(daemon.post("/v1/kernel", ask(seq=512))[0], 200)
 
 
+def a_store_that_is_emptied_is_made_anew_and_used_again():
+    with a_place(L4 + FAST) as place, Serve(place) as daemon:
+        tap.equal(daemon.post("/v1/kernel", ask())[0], 200)
+        with open(place.store, "wb"):
+            pass
+        tap.equal(daemon.post("/v1/kernel", ask(seq=512))[0], 200)
+        # Also while nobody asks.
+        with open(place.store, "wb"):
+            pass
+        wait_for(lambda: os.path.getsize(place.store) > 0, "a store")
+        tap.equal(daemon.get("/v1/winners"), (200, {"winners": []}))
+        tap.equal(daemon.get("/readyz", raw=True)[0], 200)
+        tap.equal(daemon.post("/v1/kernel", ask(seq=512))[0], 200)
+
+
+def a_store_that_can_neither_be_read_nor_made_anew_is_not_ready():
+    with a_place(L4 + FAST) as place, Serve(place) as daemon:
+        tap.equal(daemon.post("/v1/kernel", ask())[0], 200)
+        with open(place.store, "rb") as file:
+            good = file.read()
+        os.unlink(place.store)
+        os.mkdir(place.store)
+        wait_for(lambda: daemon.post("/v1/kernel", ask(seq=512))[0] != 200, "a failure")
+        wait_for(lambda: daemon.get("/readyz", raw=True)[0] == 503, "its being told")
+        tap.has(daemon.get("/readyz")[1]["error"]["message"], place.store)
+        os.rmdir(place.store)
+        with open(os.open(place.store, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+            file.write(good)
+        wait_for(lambda: daemon.get("/readyz", raw=True)[0] == 200, "a daemon that is ready again")
+        tap.equal(daemon.post("/v1/kernel", ask(seq=512))[0], 200)
+
+
 def a_store_that_cannot_be_used_is_told_and_nothing_is_served():
     with Place(script="no_device\n") as place:
         daemon = Serve(place, "--store", "/dev/null/store.db", wait=False)
@@ -324,6 +356,8 @@ tap.main([
     other_users_are_turned_away,
     a_full_disk_is_told_and_what_is_stored_is_still_served,
     a_store_that_is_deleted_in_mid_tune_is_no_fault_of_the_client,
+    a_store_that_is_emptied_is_made_anew_and_used_again,
+    a_store_that_can_neither_be_read_nor_made_anew_is_not_ready,
     a_store_that_cannot_be_used_is_told_and_nothing_is_served,
     another_daemon_s_jobs_are_left_to_it,
     what_is_in_the_journal_is_not_believed,

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the daemon lets nobody do: send too much or too slowly, ask without the token, take every
 connection."""
+import contextlib
 import http.client
 import json
 import os
@@ -28,6 +29,11 @@ def is_closed(client):
             came += block
     except ConnectionResetError:
         return came
+
+
+def memory_kb(daemon):
+    with open("/proc/%d/status" % daemon.process.pid, encoding="utf-8") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS:"))
 
 
 def still_well(daemon):
@@ -58,6 +64,39 @@ def a_body_that_is_too_large_is_refused_and_not_kept():
                 pass
             is_closed(client)
         still_well(daemon)
+
+
+def bodies_in_memory_are_bounded_all_together():
+    body = json.dumps({"items": [ask(gpu="L4")]}).encode()
+    body += b" " * ((2 << 20) - len(body))
+    head = b"POST /v1/sweeps HTTP/1.1\r\nHost: x\r\n"
+    length = b"Content-Length: %d\r\n\r\n" % len(body)
+    with Place(script=NONE) as place, \
+            Serve(place, "--max-bodies", "8", "--max-sweep-body", str(2 << 20)) as daemon:
+        before = memory_kb(daemon)
+        with contextlib.ExitStack() as stack:
+            refused = 0
+            for _ in range(20):  # all but the last byte
+                client = stack.enter_context(daemon.raw_socket())
+                try:
+                    client.sendall(head + length + body[:-1])
+                except (BrokenPipeError, ConnectionResetError):
+                    refused += 1
+            wait_for(lambda: daemon.metric("body_bytes") >= 6 << 20, "as many as there may be")
+            assert daemon.metric("body_bytes") <= 8 << 20
+            assert memory_kb(daemon) - before < 24 << 10, (before, memory_kb(daemon))
+            # The next client is told to come back, whether it says how much follows or not.
+            for how, rest in ((length, b""), (b"Transfer-Encoding: chunked\r\n\r\n",
+                                              b"%x\r\n" % len(body) + body + b"\r\n0\r\n\r\n")):
+                with daemon.raw_socket() as client:
+                    client.sendall(head + how + rest)
+                    client.settimeout(DEADLINE)
+                    came = client.recv(4096)
+                    tap.has(came, b" 503 ")
+                    tap.has(came, b"Retry-After")
+            still_well(daemon)
+        wait_for(lambda: daemon.metric("body_bytes") == 0, "room")
+        tap.equal(daemon.post("/v1/sweeps", body)[0], 202)
 
 
 def bodies_that_are_nested_binary_or_broken_are_bad_requests():
@@ -320,6 +359,7 @@ def a_token_that_is_missing_short_or_open_to_others_is_refused_at_the_start():
 
 tap.main([
     a_body_that_is_too_large_is_refused_and_not_kept,
+    bodies_in_memory_are_bounded_all_together,
     bodies_that_are_nested_binary_or_broken_are_bad_requests,
     a_large_sweep_does_not_hold_others_up_and_too_many_items_are_refused,
     what_is_no_http_is_closed,

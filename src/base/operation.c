@@ -30,6 +30,7 @@ static const struct {
 } texts[] = {{"name", AT(name)},
              {"member", AT(member)},
              {"record", AT(record)},
+             {"c_prefix", AT(c_prefix)},
              {"hint", AT(hint)},
              {"key", AT(key)},
              {"macro", AT(macro)},

@@ -30,6 +30,7 @@ typedef struct fa_field {
     const char *name;   /* in JSON and in CSV: "lse" */
     const char *record; /* in a file of records, where it is another */
     const char *member; /* in the typed view of fa_problem: "want_lse"; else as name */
+    const char *c_prefix; /* in C, before the name of a choice in capitals: "FA_CAUSAL_" */
     fa_field_kind kind;
     const char
         *choice[FA_CHOICES_MAX + 1]; /* of a choice: names in the order of their values, NULL */

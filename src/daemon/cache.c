@@ -165,7 +165,7 @@ void serve_cache_put(serve_cache *cache, char kind, const char *key, size_t size
     cache->counts.bytes += (int64_t)bytes;
 }
 
-void serve_cache_doubt(serve_cache *cache)
+void serve_cache_mark_stale(serve_cache *cache)
 {
     cache->now.generation++;
 }

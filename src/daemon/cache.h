@@ -11,7 +11,9 @@
 #ifndef FA_DAEMON_CACHE_H
 #define FA_DAEMON_CACHE_H
 
-#include "http.h"
+#include "page.h"
+
+#include <stdint.h>
 
 typedef struct serve_cache serve_cache;
 
@@ -27,16 +29,16 @@ typedef struct serve_cache_counts {
 serve_cache *serve_cache_make(size_t bytes); /* NULL: out of memory */
 void serve_cache_free(serve_cache **cache);
 
-/* The page, or NULL; *ret_refresh: it is from before a change of the store, and whoever is told so
- * first looks it up again. The page is the cache's until the loop goes on. */
+/* The page, or NULL; *ret_refresh: it is from before a change of the store, and the caller, who is told
+ * so once, looks it up again. The page is the cache's until the loop goes on. */
 serve_page *serve_cache_get(serve_cache *cache, char kind, const char *key, size_t size,
                             int64_t now_ms, bool *ret_refresh);
 serve_cache_time serve_cache_now(const serve_cache *cache);
 /* Keeps a page that was looked up at `when`, unless the cache was emptied since. */
 void serve_cache_put(serve_cache *cache, char kind, const char *key, size_t size, serve_page *page,
                      serve_cache_time when, int64_t now_ms);
-void serve_cache_empty(serve_cache *cache); /* a tune has stored a winner */
-void serve_cache_doubt(serve_cache *cache); /* somebody has written to the store */
+void serve_cache_empty(serve_cache *cache);      /* a tune has stored a winner */
+void serve_cache_mark_stale(serve_cache *cache); /* somebody has written to the store */
 const serve_cache_counts *serve_cache_counted(const serve_cache *cache);
 
 #endif

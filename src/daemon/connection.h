@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A connection, as http.c and reply.c share it.
+ * A connection and the server that it belongs to, as the files of the HTTP server share them, and
+ * how libmicrohttpd is run on the loop.
  */
 #ifndef FA_DAEMON_CONNECTION_H
 #define FA_DAEMON_CONNECTION_H
 
 #include "buf.h"
+#include "exchange.h"
 #include "http.h"
+#include "page.h"
 
 #include <sys/un.h>
 
@@ -15,7 +18,7 @@ enum { CONNECTION_SMALL = 2048 };
 enum connection_phase {
     CONNECTION_IDLE,  /* until a head is whole */
     CONNECTION_BODY,  /* until its body is */
-    CONNECTION_WORK,  /* ours */
+    CONNECTION_WORK,  /* the service's turn */
     CONNECTION_SEND,  /* until the client has taken the reply */
     CONNECTION_STREAM /* since it took something last */
 };
@@ -33,14 +36,13 @@ struct connection {
     bool suspended;   /* libmicrohttpd does not look at it */
     bool cut;         /* its socket has been shut down */
     bool ambiguous;   /* nothing after this request is read */
-    bool overlong;    /* more of a body came than is taken */
+    bool overlong;    /* more of a body came than is taken, or than there is memory for */
     serve_page *page; /* to be queued, with exchange.status */
     fa_buf out;       /* of a stream */
     size_t out_taken;
-    bool ended; /* nothing follows in the stream */
-    char *body;
-    size_t body_capacity;
-    char small[CONNECTION_SMALL]; /* most bodies fit */
+    bool ended;       /* nothing follows in the stream */
+    serve_body *body; /* of a request whose body does not fit into `small`; else NULL */
+    char small[CONNECTION_SMALL];
 };
 
 struct serve_http {
@@ -62,12 +64,18 @@ struct serve_http {
     bool adopting_local, draining;
 };
 
-void serve_http_run_soon(serve_http *http);
+/* Goes on with what is under way, without waiting. */
+void connection_run(serve_http *http);
+/* The same once the loop's other events have had their turn. */
+void connection_run_soon(serve_http *http);
+/* libmicrohttpd looks at a suspended connection only after it is resumed. */
 void connection_resume(struct connection *c);
-void connection_forget(struct connection *c);
-/* framing.c */
-/* Whether a head can be read in two ways; else exchange.announced is set. */
-bool connection_is_ambiguous(struct connection *c);
-size_t connection_unescape(void *context, struct MHD_Connection *mhd, char *text);
+void connection_enter(struct connection *c, enum connection_phase phase);
+/* Without the token so far, over TCP. */
+bool connection_is_stranger(const struct connection *c);
+/* Adds to, or takes from, the counts of connections that were not cut. */
+void connection_count(const struct connection *c, int change);
+/* Shuts the socket down; libmicrohttpd then clears the connection away. */
+void connection_cut(struct connection *c);
 
 #endif

@@ -1,22 +1,14 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * Kernel families that clients send, where the operator allows it: a manifest and a template, kept
- * beside the store in families/ID, ID being the SHA-256 of their content. Nothing of them is
- * trusted: manifests are bounded where they are read, source is compiled in strict workers only (fa_options'
- * untrusted_templates), and what comes of a family is found by those who name its ID.
- *
- * One is made in families/.new-XXXXXX by who shares the lock of families/, and moved when it is
- * whole. Who has that lock alone knows that nobody makes one, in any daemon on this store: what
- * lies there under such a name then was left behind by one that was killed.
- *
- * On the lookup thread, but for who asks and who is answered.
- */
-#include "service.h"
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "families.h"
 
-#include "buf.h"
 #include "error.h"
 #include "hash.h"
 #include "json.h"
+#include "operation.h"
+#include "problem.h"
+#include "query.h"
+#include "reply.h"
+#include "tuners.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -31,18 +23,6 @@
 #define NEW ".new-" /* and what mkdtemp() makes of six X */
 
 enum { FAMILIES_MAX = 256, MANIFEST_MAX = 64 << 10, SOURCE_MAX = 1 << 20, NAME_BYTES = 32 };
-
-struct sending {
-    serve_task task;
-    serve_service *service;
-    serve_gathering sender;
-    char *body;
-    size_t size;
-    char name[NAME_BYTES], id[FA_HASH_HEX];
-    bool known; /* it was here already */
-    int rc;
-    fa_diag diag;
-};
 
 /* ---- places ---------------------------------------------------------------------------------*/
 /* families/`leaf` beside the store. */
@@ -92,8 +72,8 @@ static bool has_ending(const char *name, const char *ending)
     return size > tail && strcmp(name + size - tail, ending) == 0;
 }
 
-/* With what write_file() puts into one; where there is more, that and the folder stay. A link is
- * not followed. */
+/* Removes a folder with the files that write_file() puts there; where there are others, they and the
+ * folder stay. A link is not followed. */
 static bool remove_folder(const char *folder)
 {
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -109,8 +89,8 @@ static bool remove_folder(const char *folder)
     return rmdir(folder) == 0;
 }
 
-/* Of families/, to be closed; -1: not now. Where nothing can be locked, families are made all the
- * same and what is left behind stays. */
+/* A lock of families/, to be closed; -1: not now. Where nothing can be locked, families are made all
+ * the same, and what is left behind stays. */
 static int lock_families(const char *all, int how)
 {
     int fd = open(all, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -134,31 +114,25 @@ static int open_templates(const serve_service *service, const char *folder, fa_t
     return fa_open(&options, ret_tuner, diag);
 }
 
-int serve_guest_open(const serve_service *service, const char *id, serve_guest *guest,
-                     fa_tuner **ret_tuner, fa_diag *diag)
+int serve_family_open(const serve_service *service, const char *id, serve_family_tuner *family,
+                      fa_diag *diag)
 {
     char folder[1300];
     if (!service->settings->allow_user_templates)
         return fa_fail(diag, FA_ENOTSUP, "this server compiles no kernel families of clients");
-    if (guest->tuner == NULL || strcmp(guest->id, id) != 0) {
-        serve_guest_close(guest);
+    if (family->tuner == NULL || strcmp(family->id, id) != 0) {
+        fa_close(&family->tuner);
         int rc = place(service, id, folder, sizeof folder, diag);
         if (rc == 0 && access(folder, F_OK) != 0)
             rc = fa_fail(diag, FA_ENOTFOUND,
                          "this server has no family %s: POST it to /v1/families", id);
         if (rc == 0)
-            rc = open_templates(service, folder, &guest->tuner, diag);
+            rc = open_templates(service, folder, &family->tuner, diag);
         if (rc != 0)
             return rc;
-        snprintf(guest->id, sizeof guest->id, "%s", id);
+        snprintf(family->id, sizeof family->id, "%s", id);
     }
-    *ret_tuner = guest->tuner;
     return 0;
-}
-
-void serve_guest_close(serve_guest *guest)
-{
-    fa_close(&guest->tuner);
 }
 
 /* ---- what was left behind --------------------------------------------------------------------*/
@@ -170,20 +144,14 @@ static bool is_new(const char *name)
            strspn(name + before, letters) == 6;
 }
 
-struct sweeping {
-    serve_task task;
-    const serve_service *service;
-};
-
-static void sweep(serve_task *task, serve_worker *worker)
+void serve_families_clean(const serve_service *service)
 {
-    const serve_service *service = ((struct sweeping *)task)->service;
     char all[1300], folder[1300];
     struct dirent *entry;
-    (void)worker;
-    int lock = place(service, "", all, sizeof all, NULL) == 0
-                   ? lock_families(all, LOCK_EX | LOCK_NB)
-                   : -1;
+    if (!service->settings->allow_user_templates)
+        return;
+    int lock =
+        place(service, "", all, sizeof all, NULL) == 0 ? lock_families(all, LOCK_EX | LOCK_NB) : -1;
     DIR *stream = lock >= 0 ? opendir(all) : NULL;
     while (stream != NULL && (entry = readdir(stream)) != NULL)
         if (is_new(entry->d_name) &&
@@ -197,25 +165,14 @@ static void sweep(serve_task *task, serve_worker *worker)
         close(lock);
 }
 
-static void swept(serve_task *task)
-{
-    free(task);
-}
+/* ---- a family that a client sends -------------------------------------------------------------*/
+struct sent_family {
+    const serve_service *service;
+    fa_problem problem; /* some problem of its operation */
+    char name[NAME_BYTES], id[FA_HASH_HEX];
+    bool known; /* it was here already */
+};
 
-void serve_families_sweep(serve_service *service)
-{
-    struct sweeping *sweeping = NULL;
-    if (service->settings->allow_user_templates)
-        sweeping = calloc(1, sizeof *sweeping);
-    if (sweeping == NULL)
-        return;
-    sweeping->task.work = sweep;
-    sweeping->task.done = swept;
-    sweeping->service = service;
-    serve_worker_give(service->lookup, &sweeping->task);
-}
-
-/* ---- one that was sent -----------------------------------------------------------------------*/
 static bool good_name(const char *name)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
@@ -232,17 +189,13 @@ static int ignore_trial(void *context, int32_t rank, const fa_trial *trial)
     return 0;
 }
 
-/* Whether what lies there is a family: read as a tune would read it, for some problem. One that is
- * not for this problem may be right all the same. */
-static int check_family(const serve_service *service, const char *folder, fa_diag *diag)
+/* Whether the folder holds a family: it is read as a tune would read it, for some problem. A family
+ * that is not for this problem may be right all the same. */
+static int check_family(const struct sent_family *sent, const char *folder, fa_diag *diag)
 {
     fa_tuner *tuner = NULL;
-    fa_request request = {
-        .size = sizeof request,
-        .gpu = "L4",
-        .problem = {
-            .head_dim = 64, .batch = 1, .heads_q = 1, .heads_kv = 1, .seq_q = 128, .seq_k = 128}};
-    int rc = open_templates(service, folder, &tuner, diag);
+    fa_request request = {.size = sizeof request, .gpu = "L4", .problem = sent->problem};
+    int rc = open_templates(sent->service, folder, &tuner, diag);
     if (rc == 0)
         rc = fa_explain(tuner, &request, ignore_trial, NULL, NULL, diag);
     fa_close(&tuner);
@@ -250,38 +203,36 @@ static int check_family(const serve_service *service, const char *folder, fa_dia
 }
 
 /* Made under another name and moved, so that it is there whole or not at all. */
-static int make(struct sending *sending, const char *folder, const char *manifest,
-                const char *source)
+static int make(const struct sent_family *sent, const char *folder, const char *manifest,
+                const char *source, fa_diag *diag)
 {
     char made[1300];
-    fa_diag *diag = &sending->diag;
-    int rc = place(sending->service, NEW "XXXXXX", made, sizeof made, diag);
+    int rc = place(sent->service, NEW "XXXXXX", made, sizeof made, diag);
     if (rc != 0)
         return rc;
     if (mkdtemp(made) == NULL)
         return fa_fail(diag, FA_EIO, "the family cannot be kept: %s", strerror(errno));
-    rc = write_file(made, sending->name, ".json", manifest, diag);
+    rc = write_file(made, sent->name, ".json", manifest, diag);
     if (rc == 0)
-        rc = write_file(made, sending->name, ".cu", source, diag);
+        rc = write_file(made, sent->name, ".cu", source, diag);
     if (rc == 0)
-        rc = check_family(sending->service, made, diag);
+        rc = check_family(sent, made, diag);
     if (rc == 0 && rename(made, folder) != 0 && errno != EEXIST && errno != ENOTEMPTY)
         rc = fa_fail(diag, FA_EIO, "the family cannot be kept: %s", strerror(errno));
     remove_folder(made); /* gone already where it was moved */
     return rc;
 }
 
-static int keep(struct sending *sending, const char *manifest, const char *source)
+static int keep(struct sent_family *sent, const char *manifest, const char *source, fa_diag *diag)
 {
     char all[1300], folder[1300];
-    fa_diag *diag = &sending->diag;
-    int rc = place(sending->service, "", all, sizeof all, diag);
+    int rc = place(sent->service, "", all, sizeof all, diag);
     if (rc == 0)
-        rc = place(sending->service, sending->id, folder, sizeof folder, diag);
+        rc = place(sent->service, sent->id, folder, sizeof folder, diag);
     if (rc != 0)
         return rc;
-    sending->known = access(folder, F_OK) == 0;
-    if (sending->known)
+    sent->known = access(folder, F_OK) == 0;
+    if (sent->known)
         return 0;
     mkdir(all, 0700); /* what follows tells whether it is there */
     if (count_families(all) >= FAMILIES_MAX)
@@ -290,33 +241,54 @@ static int keep(struct sending *sending, const char *manifest, const char *sourc
                        "remove some from %s",
                        FAMILIES_MAX, all);
     int lock = lock_families(all, LOCK_SH);
-    rc = make(sending, folder, manifest, source);
+    rc = make(sent, folder, manifest, source, diag);
     if (lock >= 0)
         close(lock);
     return rc;
 }
 
-static int take_parts(struct sending *sending, const cJSON *json)
+/* A problem of the manifest's operation whose lengths are ordinary and whose rest is as by default. */
+static int some_problem(const cJSON *manifest, fa_problem *ret_problem, fa_diag *diag)
+{
+    enum { LENGTH = 128 };
+    const cJSON *name = cJSON_GetObjectItemCaseSensitive(manifest, "operation");
+    fa_problem problem = {0};
+    uint32_t given = 0;
+    int rc = cJSON_IsString(name) ? fa_operation_find(name->valuestring, &problem.operation, diag)
+                                  : 0; /* its absence is found with the rest of the manifest */
+    const fa_operation *operation = fa_operation_of(&problem);
+    for (int i = 0; rc == 0 && i < operation->field_count; i++)
+        if (operation->field[i].length) {
+            problem.value[i] = LENGTH;
+            given |= 1u << i;
+        }
+    fa_problem_fill(&problem, given);
+    *ret_problem = problem;
+    return rc == FA_ENOTSUP ? FA_EINVAL : rc;
+}
+
+static int take_parts(struct sent_family *sent, const cJSON *json, fa_diag *diag)
 {
     static const char where[] = "family";
-    fa_diag *diag = &sending->diag;
     const char *source = NULL;
     const cJSON *manifest = cJSON_GetObjectItemCaseSensitive(json, "manifest");
     for (const cJSON *item = json->child; item != NULL; item = item->next)
         if (strcmp(item->string, "name") != 0 && strcmp(item->string, "manifest") != 0 &&
             strcmp(item->string, "source") != 0)
             return fa_fail(diag, FA_EINVAL, "a family has no \"%.40s\"", item->string);
-    int rc = fa_json_copy(json, "name", sending->name, sizeof sending->name, where, diag);
+    int rc = fa_json_copy(json, "name", sent->name, sizeof sent->name, where, diag);
     if (rc == 0)
         rc = fa_json_text(json, "source", &source, where, diag);
     if (rc == FA_ENOTFOUND || (rc == 0 && !cJSON_IsObject(manifest)))
         return fa_fail(diag, FA_EINVAL,
                        "a family needs a name, a manifest (an object) and a source");
-    if (rc == 0 && !good_name(sending->name))
+    if (rc == 0 && !good_name(sent->name))
         return fa_fail(diag, FA_EINVAL,
                        "the family's name takes 1 to %d of a-z, 0-9 and _, and begins "
                        "with a letter",
                        NAME_BYTES - 1);
+    if (rc == 0)
+        rc = some_problem(manifest, &sent->problem, diag);
     if (rc != 0)
         return rc;
     char *text = cJSON_PrintUnformatted(manifest);
@@ -330,56 +302,35 @@ static int take_parts(struct sending *sending, const cJSON *json)
         fa_hash hash;
         fa_hash_init(&hash);
         fa_hash_text(&hash, "fa-tune family 1");
-        fa_hash_text(&hash, sending->name);
+        fa_hash_text(&hash, sent->name);
         fa_hash_part(&hash, text, size);
         fa_hash_part(&hash, source, source_size);
-        fa_hash_final(&hash, sending->id);
-        rc = keep(sending, text, source);
+        fa_hash_final(&hash, sent->id);
+        rc = keep(sent, text, source, diag);
     }
     free(text);
     return rc;
 }
 
-static void take(serve_task *task, serve_worker *worker)
+static int take_family(serve_query *query, fa_diag *diag)
 {
-    struct sending *sending = (struct sending *)task;
+    struct sent_family sent = {.service = query->service};
     cJSON *json = NULL;
-    (void)worker;
-    sending->rc = fa_json_parse(sending->body, sending->size, "family", &json, &sending->diag);
-    if (sending->rc == 0 && !cJSON_IsObject(json))
-        sending->rc = fa_fail(&sending->diag, FA_EINVAL, "a family is a JSON object");
-    if (sending->rc == 0)
-        sending->rc = take_parts(sending, json);
-    if (sending->rc == FA_EMANIFEST || sending->rc == FA_ENOTFOUND)
-        sending->rc = FA_EINVAL; /* the client's mistake */
+    int rc = fa_json_parse(query->body->bytes, query->body->size, "family", &json, diag);
+    if (rc == 0 && !cJSON_IsObject(json))
+        rc = fa_fail(diag, FA_EINVAL, "a family is a JSON object");
+    if (rc == 0)
+        rc = take_parts(&sent, json, diag);
     cJSON_Delete(json);
+    if (rc == 0)
+        fa_buf_printf(&query->text, "{\"family\":\"%s\",\"name\":\"%s\"}", sent.id, sent.name);
+    query->status = sent.known ? MHD_HTTP_OK : MHD_HTTP_CREATED;
+    return rc == FA_EMANIFEST || rc == FA_ENOTFOUND ? FA_EINVAL : rc; /* the client's mistake */
 }
 
-static void taken(serve_task *task)
+void serve_post_family(serve_service *service, serve_exchange *exchange, const char *part)
 {
-    struct sending *sending = (struct sending *)task;
-    serve_exchange *exchange = sending->sender.first;
-    if (exchange != NULL) {
-        serve_leave(exchange);
-        if (task->skipped) {
-            serve_reply_refused(exchange, MHD_HTTP_SERVICE_UNAVAILABLE, FA_EBUSY,
-                                "this server is stopping", 2);
-        } else if (sending->rc != 0) {
-            serve_reply_error(exchange, sending->rc, sending->diag.text, NULL);
-        } else {
-            fa_buf out = {0};
-            fa_buf_printf(&out, "{\"family\":\"%s\",\"name\":\"%s\"}", sending->id, sending->name);
-            serve_reply_json(exchange, sending->known ? MHD_HTTP_OK : MHD_HTTP_CREATED,
-                             out.failed ? NULL : out.data);
-        }
-    }
-    free(sending->body);
-    free(sending);
-}
-
-void serve_family_post(serve_service *service, serve_exchange *exchange)
-{
-    struct sending *sending = NULL;
+    (void)part;
     if (!service->settings->allow_user_templates) {
         serve_reply_refused(exchange, MHD_HTTP_FORBIDDEN, FA_ENOTSUP,
                             "this server compiles no kernel families of clients: its operator can "
@@ -387,20 +338,9 @@ void serve_family_post(serve_service *service, serve_exchange *exchange)
                             0);
         return;
     }
-    sending = calloc(1, sizeof *sending);
-    char *copy = malloc(exchange->body_size + 1);
-    if (sending == NULL || copy == NULL) {
-        free(sending);
-        free(copy);
+    const serve_query query = {.work = take_family, .body = serve_exchange_body(exchange)};
+    if (query.body == NULL)
         serve_reply_error(exchange, FA_ENOMEM, "out of memory", NULL);
-        return;
-    }
-    memcpy(copy, exchange->body, exchange->body_size);
-    copy[exchange->body_size] = 0;
-    *sending = (struct sending){.task = {.work = take, .done = taken},
-                                .service = service,
-                                .body = copy,
-                                .size = exchange->body_size};
-    serve_gather(&sending->sender, exchange, 0);
-    serve_worker_give(service->lookup, &sending->task);
+    else
+        serve_query_submit(service, exchange, &query, NULL);
 }

@@ -1,15 +1,13 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * Where libmicrohttpd reads a head more kindly than whoever stands before us may.
- */
-#include "connection.h"
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "framing.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-/* How long a body is must be said once and in one way: libmicrohttpd takes the first of two, and
- * what stands before us might take the other, so that one's body would be another's request. */
+/* A head must say the length of its body once and in one way: libmicrohttpd takes the first of two
+ * lengths, a proxy might take the other, and one client's body would be another client's request.
+ * The same holds for the host. */
 struct framing {
     int lengths, encodings, hosts;
     size_t length;

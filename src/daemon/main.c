@@ -4,10 +4,12 @@
  *
  * Exit status: 0 stopped as asked, 1 failed, 2 asked wrongly.
  */
-#include "service.h"
+#include "lifecycle.h"
 
 #include "error.h"
 #include "listen.h"
+#include "log.h"
+#include "openapi.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -56,8 +58,8 @@ static void go_on_accepting(uv_timer_t *timer)
 static void pause_accepting(struct program *program)
 {
     if (!program->was_full)
-        serve_log(SERVE_WARN, "no descriptor is left for a connection",
-                  "remedy", "raise its limit (ulimit -n, LimitNOFILE=)", NULL);
+        serve_log(SERVE_WARN, "no descriptor is left for a connection", "remedy",
+                  "raise its limit (ulimit -n, LimitNOFILE=)", NULL);
     program->was_full = true;
     for (int i = 0; i < program->listeners; i++)
         uv_poll_stop(&program->poll[i]);
@@ -237,8 +239,8 @@ static int set_up(struct program *program, fa_diag *diag)
     uv_signal_init(&program->loop, &program->on_int);
     uv_timer_init(&program->loop, &program->stopping);
     uv_timer_init(&program->loop, &program->full);
-    program->on_term.data = program->on_int.data = program->stopping.data =
-        program->full.data = program;
+    program->on_term.data = program->on_int.data = program->stopping.data = program->full.data =
+        program;
     uv_signal_start(&program->on_term, told_to_stop, SIGTERM);
     uv_signal_start(&program->on_int, told_to_stop, SIGINT);
     return 0;
@@ -271,6 +273,12 @@ int main(int count, char **arguments)
     if (program.settings.version) {
         printf("fa-tune %s\n", fa_version());
         return 0;
+    }
+    if (program.settings.openapi) {
+        char *text = serve_openapi_text();
+        int rc = text != NULL ? puts(text) : EOF;
+        free(text);
+        return rc == EOF || fflush(stdout) != 0;
     }
     serve_log_setup((serve_level)program.settings.log_level, program.settings.log_format == 1);
     signal(SIGPIPE, SIG_IGN);

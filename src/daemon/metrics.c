@@ -1,10 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * GET /metrics, as Prometheus reads it.
- */
-#include "service.h"
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "metrics.h"
 
 #include "buf.h"
+#include "job.h"
+#include "pending.h"
+#include "reply.h"
 
 #include <malloc.h>
 #include <unistd.h>
@@ -51,6 +51,8 @@ static void add_http(fa_buf *out, const serve_http_counts *http, const serve_cou
            http->evicted);
     metric(out, "connections_timed_out_total", "counter", "Connections closed for being too slow.",
            http->timed_out);
+    metric(out, "body_bytes", "gauge", "Memory of large request bodies.",
+           (int64_t)http->bodies.used);
     metric(out, "requests_total", "counter", "Requests whose head has come.", http->requests);
     headline(out, "replies_total", "counter", "Replies by the class of their status.");
     for (size_t i = 1; i < sizeof classes / sizeof *classes; i++)
@@ -71,7 +73,7 @@ static void add_cache(fa_buf *out, const serve_cache_counts *cache, const serve_
     metric(out, "cache_bytes", "gauge", "Their size.", cache->bytes);
     metric(out, "cache_refreshes_total", "counter", "Answers looked up again after a change.",
            counts->refreshes);
-    metric(out, "lookups_total", "counter", "Lookups in the store.", counts->flights);
+    metric(out, "lookups_total", "counter", "Lookups in the store.", counts->lookups);
     metric(out, "requests_shared_total", "counter",
            "Requests that joined another one's lookup or tune.", counts->shared);
 }
@@ -90,14 +92,15 @@ static void add_jobs(fa_buf *out, const serve_service *service)
         by_label(out, "jobs_ended_total", "state", serve_job_state_name((serve_job_state)state),
                  service->counts.jobs[state]);
     metric(out, "requests_waiting", "gauge", "Requests that wait for a tune.",
-           serve_flights_waiting(service));
-    metric(out, "requests_different", "gauge", "Different requests, looked up or waiting for a tune.",
-           serve_flights_different(service));
+           serve_pending_waiting(service));
+    metric(out, "requests_different", "gauge",
+           "Different requests, looked up or waiting for a tune.",
+           serve_pending_different(service));
     metric(out, "jobs_running", "gauge", "Jobs under way.", running);
     metric(out, "jobs_queued", "gauge", "Jobs that wait.", waiting);
 }
 
-char *serve_metrics_text(serve_service *service)
+char *serve_metrics_text(const serve_service *service)
 {
     fa_buf out = {0};
     add_http(&out, serve_http_counted(service->http), &service->counts);
@@ -109,7 +112,5 @@ char *serve_metrics_text(serve_service *service)
     headline(&out, "start_time_seconds", "gauge", "Unix time of the start.");
     fa_buf_printf(&out, "fa_tune_serve_start_time_seconds %.3f\n",
                   (double)service->started_ms / 1000);
-    if (out.failed)
-        fa_buf_free(&out);
-    return out.data;
+    return serve_text_of(&out);
 }

@@ -1,12 +1,14 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * Which request goes where, who may send it, and how much of it.
- */
-#include "service.h"
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "routes.h"
 
-#include "error.h"
+#include "families.h"
 #include "hash.h"
+#include "jobs.h"
+#include "metrics.h"
 #include "openapi.h"
+#include "pending.h"
+#include "queries.h"
+#include "reply.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,9 +29,7 @@ typedef struct route {
 static void reply_text(serve_exchange *exchange, unsigned status, const char *type,
                        const char *text)
 {
-    serve_page *page = serve_page_text(type, text);
-    serve_reply(exchange, status, page);
-    serve_page_drop(&page);
+    serve_reply_page(exchange, status, serve_page_text(type, text));
 }
 
 /* ---- handlers -------------------------------------------------------------------------------*/
@@ -53,42 +53,22 @@ static void get_ready(serve_service *service, serve_exchange *exchange, const ch
 static void get_metrics(serve_service *service, serve_exchange *exchange, const char *part)
 {
     char *text = serve_metrics_text(service);
-    serve_page *page =
-        serve_page_make("text/plain; version=0.0.4", text, text != NULL ? strlen(text) : 0);
     (void)part;
-    serve_reply(exchange, MHD_HTTP_OK, page);
-    serve_page_drop(&page);
+    serve_reply_page(
+        exchange, MHD_HTTP_OK,
+        serve_page_make("text/plain; version=0.0.4", text, text != NULL ? strlen(text) : 0));
 }
 
 static void get_openapi(serve_service *service, serve_exchange *exchange, const char *part)
 {
-    (void)service;
     (void)part;
-    reply_text(exchange, MHD_HTTP_OK, "application/json", serve_openapi);
-}
-
-static void post_kernel(serve_service *service, serve_exchange *exchange, const char *part)
-{
-    (void)part;
-    serve_flight_kernel(service, exchange);
-}
-
-static void post_tune(serve_service *service, serve_exchange *exchange, const char *part)
-{
-    (void)part;
-    serve_flight_tune(service, exchange);
-}
-
-static void post_sweep(serve_service *service, serve_exchange *exchange, const char *part)
-{
-    (void)part;
-    serve_flight_sweep(service, exchange);
-}
-
-static void post_family(serve_service *service, serve_exchange *exchange, const char *part)
-{
-    (void)part;
-    serve_family_post(service, exchange);
+    int operations = serve_openapi_operations();
+    if (service->openapi == NULL || service->openapi_operations != operations) {
+        serve_page_drop(&service->openapi);
+        service->openapi = serve_page_json(serve_openapi_text());
+        service->openapi_operations = operations;
+    }
+    serve_reply(exchange, MHD_HTTP_OK, service->openapi);
 }
 
 static void get_jobs(serve_service *service, serve_exchange *exchange, const char *part)
@@ -117,7 +97,7 @@ static void get_events(serve_service *service, serve_exchange *exchange, const c
 {
     serve_job *job = find_job(service, exchange, id);
     if (job != NULL)
-        serve_job_stream(job, exchange);
+        serve_job_listen(job, exchange);
 }
 
 static void delete_job(serve_service *service, serve_exchange *exchange, const char *id)
@@ -140,36 +120,19 @@ static void delete_job(serve_service *service, serve_exchange *exchange, const c
                      serve_job_text(job));
 }
 
-static void get_winners(serve_service *service, serve_exchange *exchange, const char *part)
-{
-    (void)part;
-    serve_ask_winners(service, exchange);
-}
-
-static void get_cubin(serve_service *service, serve_exchange *exchange, const char *key)
-{
-    serve_ask_cubin(service, exchange, key);
-}
-
-static void get_gpus(serve_service *service, serve_exchange *exchange, const char *part)
-{
-    (void)part;
-    serve_ask_gpus(service, exchange);
-}
-
-/* The one that is asked for tens of thousands of times a second comes first. */
+/* The route that is asked for tens of thousands of times a second comes first. */
 static const route routes[] = {
-    {"/v1/kernel", METHOD_POST, false, true, false, post_kernel},
-    {"/v1/cubins/*", METHOD_GET, false, true, false, get_cubin},
-    {"/v1/tunes", METHOD_POST, false, true, false, post_tune},
-    {"/v1/sweeps", METHOD_POST, false, true, true, post_sweep},
-    {"/v1/families", METHOD_POST, false, true, true, post_family},
+    {"/v1/kernel", METHOD_POST, false, true, false, serve_post_kernel},
+    {"/v1/cubins/*", METHOD_GET, false, true, false, serve_get_cubin},
+    {"/v1/tunes", METHOD_POST, false, true, false, serve_post_tune},
+    {"/v1/sweeps", METHOD_POST, false, true, true, serve_post_sweep},
+    {"/v1/families", METHOD_POST, false, true, true, serve_post_family},
     {"/v1/jobs", METHOD_GET, false, false, false, get_jobs},
     {"/v1/jobs/*", METHOD_GET, false, false, false, get_job},
     {"/v1/jobs/*", METHOD_DELETE, false, false, false, delete_job},
     {"/v1/jobs/*/events", METHOD_GET, false, false, false, get_events},
-    {"/v1/winners", METHOD_GET, false, true, false, get_winners},
-    {"/v1/gpus", METHOD_GET, false, true, false, get_gpus},
+    {"/v1/winners", METHOD_GET, false, true, false, serve_get_winners},
+    {"/v1/gpus", METHOD_GET, false, true, false, serve_get_gpus},
     {"/healthz", METHOD_GET, true, false, false, get_health},
     {"/readyz", METHOD_GET, true, false, false, get_ready},
     {"/metrics", METHOD_GET, false, false, false, get_metrics},
@@ -178,20 +141,18 @@ static const route routes[] = {
 enum { ROUTES = sizeof routes / sizeof *routes, PART_MAX = 128 };
 
 /* ---- matching -------------------------------------------------------------------------------*/
-static bool matches(const char *pattern, const char *path, char ret_part[PART_MAX])
+/* Whether the path is that of the pattern; *ret_part: what the "*" stands for, and its size. */
+static bool matches(const char *pattern, const char *path, const char **ret_part, size_t *ret_size)
 {
     const char *star = strchr(pattern, '*');
     size_t head = star != NULL ? (size_t)(star - pattern) : strlen(pattern);
     if (strncmp(pattern, path, head) != 0)
         return false;
-    if (star == NULL)
-        return path[head] == 0;
-    size_t part = strcspn(path + head, "/");
-    if (part == 0 || part >= PART_MAX || strcmp(path + head + part, star + 1) != 0)
-        return false;
-    memcpy(ret_part, path + head, part);
-    ret_part[part] = 0;
-    return true;
+    size_t part = star != NULL ? strcspn(path + head, "/") : 0;
+    *ret_part = path + head;
+    *ret_size = part;
+    return star == NULL ? path[head] == 0
+                        : part > 0 && part < PART_MAX && strcmp(path + head + part, star + 1) == 0;
 }
 
 static unsigned method_of(const char *name)
@@ -214,12 +175,10 @@ static void reply_no_route(serve_exchange *exchange, unsigned allowed)
     snprintf(list, sizeof list, "%s%s%s", allowed & METHOD_GET ? "GET, HEAD, " : "",
              allowed & METHOD_POST ? "POST, " : "", allowed & METHOD_DELETE ? "DELETE, " : "");
     list[strlen(list) - 2] = 0;
-    char *text = serve_error_text(FA_EINVAL, "this path does not take that method", NULL);
-    serve_page *page = serve_page_make("application/json", text, text != NULL ? strlen(text) : 0);
-    if (page != NULL)
-        serve_page_header(page, MHD_HTTP_HEADER_ALLOW, list);
-    serve_reply(exchange, MHD_HTTP_METHOD_NOT_ALLOWED, page);
-    serve_page_drop(&page);
+    serve_page *page =
+        serve_page_json(serve_error_text(FA_EINVAL, "this path does not take that method", NULL));
+    serve_page_header(page, MHD_HTTP_HEADER_ALLOW, list);
+    serve_reply_page(exchange, MHD_HTTP_METHOD_NOT_ALLOWED, page);
 }
 
 /* Hashes are compared, all of their bytes: the time tells nothing of the token. */
@@ -242,30 +201,26 @@ static bool is_authorized(const serve_service *service, serve_exchange *exchange
     return different == 0;
 }
 
-static const route *find_route(const serve_exchange *exchange, unsigned *ret_allowed,
-                               char ret_part[PART_MAX])
+static const route *find_route(serve_exchange *exchange)
 {
     unsigned method = method_of(exchange->method);
-    *ret_allowed = 0;
     for (size_t i = 0; i < ROUTES; i++)
-        if (matches(routes[i].path, exchange->path, ret_part)) {
-            *ret_allowed |= routes[i].method;
+        if (matches(routes[i].path, exchange->path, &exchange->part, &exchange->part_size)) {
+            exchange->allowed |= routes[i].method;
             if (routes[i].method == method)
-                return &routes[i];
+                return exchange->route = &routes[i];
         }
     return NULL;
 }
 
-/* Only who has no token is answered before the body, and who sends one to what is open to all, so
- * that nobody holds a connection with a body that never comes: others would see their connection
- * break while they send it. */
+/* Two clients are answered before their body, so that they hold no connection with a body that never
+ * comes: those without the token, and those that send a body to a route that is open to all. Others
+ * would see their connection break while they send it. */
 static void head(void *context, serve_exchange *exchange)
 {
     serve_service *service = context;
     const serve_settings *settings = service->settings;
-    unsigned allowed;
-    char part[PART_MAX];
-    const route *found = find_route(exchange, &allowed, part);
+    const route *found = find_route(exchange);
     bool open = found != NULL && found->open;
     if (!exchange->local && is_authorized(service, exchange))
         exchange->trusted = true;
@@ -288,25 +243,29 @@ static void head(void *context, serve_exchange *exchange)
 static void request(void *context, serve_exchange *exchange)
 {
     serve_service *service = context;
-    unsigned allowed;
-    char part[PART_MAX] = "";
-    const route *found = find_route(exchange, &allowed, part);
+    const route *found = exchange->route;
+    char part[PART_MAX];
     if (found == NULL)
-        reply_no_route(exchange, allowed);
+        reply_no_route(exchange, exchange->allowed);
+    else if (exchange->body_lost)
+        serve_reply_no_memory(exchange);
     else if (exchange->body_size > exchange->body_limit)
         serve_reply_refused(exchange, MHD_HTTP_CONTENT_TOO_LARGE, FA_EINVAL,
                             "the body is larger than this server takes", 0);
     else if (found->store && !serve_service_is_ready(service))
         serve_reply_refused(exchange, MHD_HTTP_SERVICE_UNAVAILABLE, FA_EBUSY, service->unready.text,
                             1);
-    else
+    else {
+        memcpy(part, exchange->part, exchange->part_size);
+        part[exchange->part_size] = 0;
         found->handle(service, exchange, part);
+    }
 }
 
 static void over(void *context, serve_exchange *exchange)
 {
     (void)context;
-    serve_leave(exchange);
+    serve_waiters_remove(exchange);
     if (serve_log_wants(SERVE_DEBUG))
         serve_log(SERVE_DEBUG, "request", "method", exchange->method, "path", exchange->path,
                   "status", serve_integer(exchange->status).text, NULL);

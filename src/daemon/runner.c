@@ -1,42 +1,16 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * Where jobs run: a thread for each device and one for GPUs that are not here, each with tuners of
- * its own, because a tune holds its tuner until it ends. Between two problems of a sweep the tunes
- * that have come meanwhile go first.
- */
-#include "service.h"
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runner.h"
 
 #include "buf.h"
 #include "error.h"
-#include "hash.h"
+#include "families.h"
+#include "reply.h"
+#include "tuners.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 enum { TELL_MS = 200 };
-
-static void note(void *context, const char *sentence)
-{
-    (void)context;
-    serve_log(SERVE_WARN, "note", "text", sentence, NULL);
-}
-
-void serve_tuner_options(const serve_settings *settings, fa_options *ret_options)
-{
-    *ret_options = (fa_options){.size = sizeof *ret_options,
-                                .store = settings->store,
-                                .templates = settings->templates,
-                                .worker = settings->worker,
-                                .compile_workers = settings->compile_workers,
-                                .compile_timeout_ms = settings->compile_timeout_s * 1000,
-                                .trial_timeout_ms = settings->trial_timeout_s * 1000,
-                                .compile_nice = settings->compile_nice,
-                                .untrusted_templates = settings->untrusted_templates == 1,
-                                .log = note,
-                                .server = ""}; /* it is one itself */
-}
 
 static int need_tuner(serve_runner *runner, fa_tuner **tuner, fa_diag *diag)
 {
@@ -55,7 +29,7 @@ static int64_t monotonic_ms(void)
 }
 
 /* ---- tunes ----------------------------------------------------------------------------------*/
-/* Whoever listens hears of every trial; otherwise now and then is enough. */
+/* Clients that listen hear of every trial; otherwise now and then is enough. */
 static bool worth_telling(serve_job *job, const fa_progress *progress)
 {
     int64_t now = monotonic_ms();
@@ -71,36 +45,8 @@ static int tune_event(void *context, const fa_progress *progress)
     serve_job *job = context;
     char *text;
     if (worth_telling(job, progress) && fa_progress_write(progress, &text, NULL) == 0)
-        serve_job_tell(job, "progress", text);
+        serve_job_post_event(job, "progress", text);
     return atomic_load(&job->cancel);
-}
-
-int serve_compose(fa_tuner *tuner, const fa_answer *answer, char **ret_text, fa_diag *diag)
-{
-    char *text = NULL, hash[FA_HASH_HEX];
-    void *bytes = NULL;
-    size_t size = 0;
-    fa_buf out = {0};
-    int rc = fa_answer_write(answer, &text, diag);
-    if (rc != 0)
-        return rc;
-    fa_buf_text(&out, "{\"answer\":");
-    fa_buf_text(&out, text);
-    if (fa_answer_cubin(tuner, answer, &bytes, &size, NULL) == 0) {
-        fa_hash_bytes(bytes, size, hash);
-        fa_buf_printf(&out, ",\"cubin\":{\"key\":\"%s\",\"sha256\":\"%s\",\"size\":%zu}}",
-                      answer->cubin_key, hash, size);
-    } else {
-        fa_buf_text(&out, ",\"cubin\":null}");
-    }
-    free(bytes);
-    free(text);
-    if (out.failed) {
-        fa_buf_free(&out);
-        return fa_fail(diag, FA_ENOMEM, "out of memory for an answer");
-    }
-    *ret_text = out.data;
-    return 0;
 }
 
 static int tune(serve_job *job, serve_runner *runner, fa_diag *diag)
@@ -109,21 +55,23 @@ static int tune(serve_job *job, serve_runner *runner, fa_diag *diag)
     fa_request request = job->request;
     request.progress = tune_event;
     request.context = job;
-    fa_tuner *tuner = NULL;
-    int rc = job->family[0] != 0
-                 ? serve_guest_open(runner->service, job->family, &runner->guest, &tuner, diag)
-                 : need_tuner(runner, &runner->tuner, diag);
-    if (rc == 0 && tuner == NULL)
-        tuner = runner->tuner;
+    fa_tuner **tuner = job->ask.family[0] != 0 ? &runner->family.tuner : &runner->tuner;
+    int rc = job->ask.family[0] != 0
+                 ? serve_family_open(runner->service, job->ask.family, &runner->family, diag)
+                 : need_tuner(runner, tuner, diag);
     if (rc == 0)
-        rc = fa_tune(tuner, &request, &answer, diag);
-    return rc == 0 ? serve_compose(tuner, &answer, &job->result, diag) : rc;
+        rc = fa_tune(*tuner, &request, &answer, diag);
+    if (rc == 0)
+        return serve_kernel_text(*tuner, &answer, &job->result, diag);
+    if (*tuner != NULL && serve_tuner_is_broken(*tuner, rc))
+        fa_close(tuner);
+    return rc;
 }
 
 /* ---- sweeps ---------------------------------------------------------------------------------*/
 struct sweeping {
     serve_job *job;
-    serve_worker *worker;
+    serve_thread *thread;
 };
 
 static int sweep_event(void *context, const fa_sweep_progress *progress)
@@ -135,15 +83,15 @@ static int sweep_event(void *context, const fa_sweep_progress *progress)
     bool tell = progress->event != FA_SWEEP_ITEM_TUNES ||
                 (progress->tune != NULL && worth_telling(job, progress->tune));
     if (tell && fa_sweep_event_write(progress, &text, NULL) == 0)
-        serve_job_tell(job, ends ? "item" : "progress", text);
-    while (ends && !atomic_load(&job->cancel) && serve_worker_do_short(sweeping->worker))
+        serve_job_post_event(job, ends ? "item" : "progress", text);
+    while (ends && !atomic_load(&job->cancel) && serve_thread_run_interleaved(sweeping->thread))
         continue;
     return atomic_load(&job->cancel);
 }
 
 static int sweep(serve_job *job, serve_runner *runner, fa_diag *diag)
 {
-    struct sweeping sweeping = {job, runner->worker};
+    struct sweeping sweeping = {job, runner->thread};
     fa_sweep result = {0};
     char *text = NULL;
     fa_sweep_request request = job->sweep;
@@ -152,25 +100,23 @@ static int sweep(serve_job *job, serve_runner *runner, fa_diag *diag)
     int rc = need_tuner(runner, &runner->sweeper, diag);
     if (rc == 0)
         rc = fa_run_sweep(runner->sweeper, &request, &result, diag);
+    if (rc != 0 && runner->sweeper != NULL && serve_tuner_is_broken(runner->sweeper, rc))
+        fa_close(&runner->sweeper);
     if (rc == 0)
         rc = fa_sweep_write(&result, &text, diag);
     if (rc == 0) {
         fa_buf out = {0};
-        fa_buf_text(&out, "{\"sweep\":");
-        fa_buf_text(&out, text);
-        fa_buf_text(&out, "}");
+        fa_buf_printf(&out, "{\"sweep\":%s}", text);
         free(text);
-        if (out.failed) {
-            fa_buf_free(&out);
-            return fa_fail(diag, FA_ENOMEM, "out of memory for a sweep's end");
-        }
-        job->result = out.data;
+        job->result = serve_text_of(&out);
+        if (job->result == NULL)
+            rc = fa_fail(diag, FA_ENOMEM, "out of memory for a sweep's end");
     }
     return rc;
 }
 
 /* ---- runners --------------------------------------------------------------------------------*/
-void serve_job_work(serve_task *task, serve_worker *worker)
+void serve_runner_work(serve_task *task, serve_thread *thread)
 {
     serve_job *job = (serve_job *)task;
     if (atomic_exchange(&job->taken, true))
@@ -179,46 +125,48 @@ void serve_job_work(serve_task *task, serve_worker *worker)
         job->code = fa_fail(&job->message, FA_ECANCELED, "canceled");
         return;
     }
-    serve_job_tell_started(job);
-    serve_runner *runner = serve_worker_context(worker);
-    job->code = job->kind == SERVE_TUNE ? tune(job, runner, &job->message)
-                                        : sweep(job, runner, &job->message);
+    serve_job_post_start(job);
+    serve_runner *runner = serve_thread_context(thread);
+    int (*run)(serve_job * job, serve_runner * runner, fa_diag * diag) =
+        job->kind == SERVE_TUNE ? tune : sweep;
+    job->code = run(job, runner, &job->message);
+    if (job->code == FA_ECORRUPT) /* a store that is opened anew is set right, or set aside */
+        job->code = run(job, runner, &job->message);
     if (job->code == FA_EINVAL) /* the request was found right before it became a job */
         job->code = FA_EIO;
     if (job->code == 0)
         job->message.text[0] = 0; /* of a lookup that found nothing before the tune */
 }
 
-static void runner_end(serve_worker *worker, void *context)
+static void runner_end(void *context)
 {
     serve_runner *runner = context;
-    (void)worker;
     fa_close(&runner->tuner);
     fa_close(&runner->sweeper);
-    serve_guest_close(&runner->guest);
+    fa_close(&runner->family.tuner);
 }
 
 static void runner_ended(void *context)
 {
     serve_runner *runner = context;
-    serve_worker_gone(runner->service);
+    serve_service_thread_ended(runner->service);
 }
 
 int serve_runner_get(serve_service *service, int index, serve_runner **ret_runner, fa_diag *diag)
 {
-    static const serve_worker_calls calls = {NULL, runner_end, runner_ended, false};
+    static const serve_thread_calls calls = {NULL, runner_end, runner_ended, false};
     if (service->runner[index] == NULL) {
         serve_runner *runner = calloc(1, sizeof *runner);
         if (runner == NULL)
             return fa_fail(diag, FA_ENOMEM, "out of memory for a thread");
         runner->service = service;
-        int rc = serve_worker_start(service->mail, &calls, runner, &runner->worker, diag);
+        int rc = serve_thread_start(service->queue, &calls, runner, &runner->thread, diag);
         if (rc != 0) {
             free(runner);
             return rc;
         }
         service->runner[index] = runner;
-        service->workers++;
+        service->threads++;
     }
     *ret_runner = service->runner[index];
     return 0;

@@ -62,6 +62,8 @@ static const setting table[] = {
      "of a request that is no sweep"},
     {"max-sweep-body", KIND_INTEGER, AT(max_sweep_body), 1024, 64 << 20, NULL, "BYTES",
      "of a sweep"},
+    {"max-bodies", KIND_INTEGER, AT(max_bodies_mib), 1, 65536, NULL, "MIB",
+     "of unanswered bodies in memory, all together, before clients are asked to come back"},
     {"head-timeout", KIND_INTEGER, AT(head_timeout_s), 1, 3600, NULL, "SECONDS",
      "from a connection to the end of its first request's head"},
     {"body-timeout", KIND_INTEGER, AT(body_timeout_s), 1, 3600, NULL, "SECONDS",
@@ -78,6 +80,8 @@ static const setting table[] = {
     {"allow-user-templates", KIND_FLAG, AT(allow_user_templates), 0, 0, NULL, NULL,
      "compile kernel families that clients send, in a sandbox"},
     {"help", KIND_FLAG, AT(help), 0, 0, NULL, NULL, "this text"},
+    {"openapi", KIND_FLAG, AT(openapi), 0, 0, NULL, NULL,
+     "the description of what is served, as GET /openapi.json gives it"},
     {"version", KIND_FLAG, AT(version), 0, 0, NULL, NULL, "the version"},
 };
 #undef AT
@@ -222,6 +226,7 @@ int serve_settings_read(int count, char **arguments, serve_settings *ret_setting
         .max_sweeps = 16,
         .max_body = 16384,
         .max_sweep_body = 8 << 20,
+        .max_bodies_mib = 64,
         .head_timeout_s = 10,
         .body_timeout_s = 10,
         .idle_timeout_s = 60,
@@ -234,7 +239,7 @@ int serve_settings_read(int count, char **arguments, serve_settings *ret_setting
     int rc = read_environment(ret_settings, diag);
     if (rc == 0)
         rc = read_flags(count, arguments, ret_settings, diag);
-    if (rc != 0 || ret_settings->help || ret_settings->version)
+    if (rc != 0 || ret_settings->help || ret_settings->version || ret_settings->openapi)
         return rc;
     return read_token(ret_settings, diag);
 }

@@ -18,13 +18,14 @@ typedef struct serve_settings {
     int32_t compile_workers, compile_timeout_s, trial_timeout_s, compile_nice;
     int32_t max_connections, max_jobs, max_sweeps;
     int32_t max_body, max_sweep_body; /* bytes */
+    int32_t max_bodies_mib;           /* in memory at a time */
     int32_t head_timeout_s, body_timeout_s, idle_timeout_s, send_timeout_s;
     int32_t wait_s; /* for a tune, where the client does not say */
     int32_t stop_s; /* for jobs to stop */
     int32_t cache_mib;
     int32_t untrusted_templates, log_format, log_level; /* indices of the choices */
     bool allow_user_templates;
-    bool help, version;
+    bool help, version, openapi;
     char default_socket[160];
     char identity[1024]; /* where it serves, wherever it was started: what names its journal */
     unsigned char token_hash[32]; /* SHA-256 of the token, so that comparing takes the same time */

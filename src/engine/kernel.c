@@ -358,8 +358,9 @@ static uint64_t take_strides(const int64_t given[3], const int64_t whole[3], lon
 
 int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream, fa_diag *diag)
 {
-    if (kernel == NULL || args == NULL)
-        return fa_fail(diag, FA_EINVAL, "kernel or args is NULL");
+    if (kernel == NULL || args == NULL || args->size < sizeof *args)
+        return fa_fail(diag, FA_EINVAL,
+                       "kernel or args is NULL, or args->size is not sizeof(fa_attn_args)");
     if (kernel->empty)
         return 0;
     const fa_problem *problem = &kernel->problem;

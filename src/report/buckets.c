@@ -21,8 +21,8 @@ static int keep_regret(void *context, const fa_regret *regret)
     report *report = context;
     if (!report_asked_for(report->options, &regret->problem, regret->gpu))
         return 0;
-    fa_regret *grown = fa_grow(report->regret, &report->regret_capacity, report->regrets,
-                               sizeof *grown);
+    fa_regret *grown =
+        fa_grow(report->regret, &report->regret_capacity, report->regrets, sizeof *grown);
     if (grown == NULL)
         return FA_ENOMEM;
     report->regret = grown;

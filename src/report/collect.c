@@ -172,8 +172,8 @@ static int take_config(void *context, const fa_study_trial *trial)
 {
     struct collecting *collecting = context;
     report_problem *problem = collecting->problem;
-    report_config *grown = fa_grow(problem->config, &collecting->capacity, problem->count,
-                                   sizeof *grown);
+    report_config *grown =
+        fa_grow(problem->config, &collecting->capacity, problem->count, sizeof *grown);
     if (grown == NULL)
         return FA_ENOMEM;
     problem->config = grown;
@@ -187,9 +187,6 @@ static int take_config(void *context, const fa_study_trial *trial)
     snprintf(config->cubin_key, sizeof config->cubin_key, "%s", trial->cubin_key);
     report_mend(config->cubin_key);
     mend_trial(&config->trial);
-    config->has_tile = fa_config_get(&trial->trial.config, "BLOCK_M", &config->tile[0]) &&
-                       fa_config_get(&trial->trial.config, "BLOCK_N", &config->tile[1]) &&
-                       fa_config_get(&trial->trial.config, "STAGES", &config->tile[2]);
     take_clocks(problem, config, trial->clocks);
     problem->count++;
     if (!trial->tried)
@@ -200,8 +197,7 @@ static int take_config(void *context, const fa_study_trial *trial)
         config->samples_us = malloc((size_t)trial->sample_count * sizeof(float));
         if (config->samples_us == NULL)
             return FA_ENOMEM;
-        memcpy(config->samples_us, trial->samples_us,
-               (size_t)trial->sample_count * sizeof(float));
+        memcpy(config->samples_us, trial->samples_us, (size_t)trial->sample_count * sizeof(float));
         config->sample_count = trial->sample_count;
     }
     return take_environment(problem, trial->environment);
@@ -251,8 +247,22 @@ bool report_pruned(fa_status status)
            status == FA_STATUS_REGISTERS;
 }
 
-/* The funnel from where every config ended. A study of other templates knows its tried configs
- * only: the space is then what the winner's evidence says. */
+/* The funnel as the winner's evidence has it. */
+static void fill_funnel_from(report_funnel *funnel, const fa_answer *winner)
+{
+    *funnel = (report_funnel){.known = true,
+                              .on_device = winner->proved > 0 || winner->measured > 0,
+                              .space = winner->space,
+                              .in_budget = winner->in_budget,
+                              .compiled = winner->compiled,
+                              .clean = winner->clean,
+                              .proved = winner->proved,
+                              .measured = winner->measured};
+}
+
+/* The funnel from where every config ended. A study of other templates knows its tried configs only:
+ * the space is then what the winner's evidence says. Of an imported winner the evidence is all that is
+ * known: its trials stayed in the store that it came from. */
 static void fill_funnel(report_problem *problem)
 {
     const fa_answer *winner = problem->study.has_winner ? &problem->study.winner : NULL;
@@ -262,8 +272,8 @@ static void fill_funnel(report_problem *problem)
         at[i] = (int32_t)problem->gate[i].count;
     funnel->known = problem->count > problem->tried || problem->study.current;
     funnel->space = (int32_t)problem->count;
-    funnel->in_budget = funnel->space - at[FA_STATUS_CONSTRAINT] - at[FA_STATUS_BUDGET] -
-                        at[FA_STATUS_REGISTERS];
+    funnel->in_budget =
+        funnel->space - at[FA_STATUS_CONSTRAINT] - at[FA_STATUS_BUDGET] - at[FA_STATUS_REGISTERS];
     funnel->compiled = funnel->in_budget - at[FA_STATUS_PENDING] - at[FA_STATUS_COMPILE_FAILED] -
                        at[FA_STATUS_COMPILE_TIMEOUT];
     funnel->clean = funnel->compiled - at[FA_STATUS_SPILLS] - at[FA_STATUS_CUBIN];
@@ -278,9 +288,19 @@ static void fill_funnel(report_problem *problem)
         funnel->space = winner->space;
         funnel->in_budget = winner->in_budget;
     }
+    if (winner != NULL && winner->space > 0 && problem->tried < (size_t)winner->compiled &&
+        winner->origin == FA_ORIGIN_IMPORTED) {
+        fill_funnel_from(funnel, winner);
+        problem->gate[FA_STATUS_PENDING] = (report_gate){0}; /* they were tried there */
+    }
 }
 
 /* ---- times ----------------------------------------------------------------------------------*/
+double report_time(const fa_trial *trial)
+{
+    return trial->median_us > 0 ? trial->median_us : trial->predicted_us;
+}
+
 static double least_bytes(const fa_problem *p)
 {
     double rows_q = (double)p->batch * p->heads_q * p->seq_q;
@@ -291,7 +311,7 @@ static double least_bytes(const fa_problem *p)
 static void fill_times(report_problem *problem)
 {
     const fa_study *study = &problem->study;
-    const fa_trial *best = study->has_winner ? &study->winner.trial
+    const fa_trial *best = study->has_winner     ? &study->winner.trial
                            : problem->ranked > 0 ? &problem->config[0].trial /* so far */
                                                  : NULL;
     problem->best = best;
@@ -306,12 +326,10 @@ static void fill_times(report_problem *problem)
     if (best == NULL)
         return;
     bool timed = best->median_us > 0;
-    problem->measured = timed && (!study->has_winner || fa_origin_is_measured(study->winner.origin));
-    problem->us = timed ? best->median_us : best->predicted_us;
-    if (timed) {
-        problem->low_us = best->low_us;
-        problem->high_us = best->high_us;
-    }
+    problem->timed = timed;
+    problem->measured =
+        timed && (!study->has_winner || fa_origin_is_measured(study->winner.origin));
+    problem->us = report_time(best);
     if (problem->us > 0)
         problem->tflops = fa_problem_nominal_flops(&study->problem) / problem->us * 1e-6;
     if (study->has_winner && timed && study->winner.default_us > 0) {
@@ -352,10 +370,8 @@ static int fill_peers(const report *report, report_problem *problem)
 int report_collect(const report *report, const fa_study *study, report_problem *ret_problem,
                    fa_diag *diag)
 {
-    report_problem problem = {.study = *study,
-                              .sm_mhz = {-1, -1},
-                              .memory_mhz = {-1, -1},
-                              .temperature_c = {-1, -1}};
+    report_problem problem = {
+        .study = *study, .sm_mhz = {-1, -1}, .memory_mhz = {-1, -1}, .temperature_c = {-1, -1}};
     struct collecting collecting = {&problem, 0};
     int rc = fa_list_study_trials(report->tuner, study, take_config, &collecting, diag);
     mend_study(&problem.study);

@@ -17,6 +17,8 @@
 #include "words.h"
 
 #include "error.h"
+#include "operation.h"
+#include "problem.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -24,21 +26,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char header[] =
-    "row,problem,gpu,sm,silicon,dtype,causal,layout,batch,heads_q,heads_kv,seq_q,seq_k,head_dim,lse,"
-    "unaligned,known_how,name,tunables,rank,status,count,median_us,low_us,high_us,predicted_us,"
-    "samples,raced,tflops,ratio,slow,default_us,compile_ms,tune_s,registers,spill_bytes,smem_bytes,"
-    "threads,blocks_per_sm,max_error,tolerance,sm_mhz,temperature_c,seed,cubin_key,unix_time,text"
-    "\r\n";
+/* Before and after the columns of the operations' fields. */
+static const char
+    header[] = "row,problem,gpu,sm,silicon",
+    header_rest[] =
+        "known_how,name,tunables,rank,status,count,median_us,low_us,high_us,predicted_us,"
+        "samples,raced,tflops,ratio,slow,default_us,compile_ms,tune_s,registers,spill_"
+        "bytes,smem_bytes,threads,blocks_per_sm,max_error,tolerance,sm_mhz,temperature_"
+        "c,seed,cubin_key,unix_time,text\r\n";
 
 /* What differs between rows; the rest is the problem's. */
 struct row {
     const char *kind, *name, *text;
-    const fa_trial *trial; /* NULL: none */
+    const fa_trial *trial;       /* NULL: none */
     const report_config *config; /* where the trial is a config's */
     bool winner;
     const char *status, *known_how; /* NULL: the problem's */
-    size_t count; /* 0: empty */
+    size_t count;                   /* 0: empty */
     double median_us, low_us, high_us, ratio;
 };
 
@@ -71,17 +75,51 @@ static void tunables(fa_buf *out, const fa_config *config)
     fa_buf_free(&words);
 }
 
+/* Calls back for every field of every operation, those of one name once, in the order of columns. */
+static void each_column(fa_buf *out, const fa_problem *problem,
+                        void (*visit)(fa_buf *out, const fa_problem *problem, const char *name))
+{
+    const fa_operation *operation, *earlier;
+    for (int i = 0; (operation = fa_operation_at(i)) != NULL; i++) {
+        int field[FA_PROBLEM_VALUES];
+        fa_operation_order(operation, FA_ORDER_COLUMNS, field);
+        for (int f = 0; f < operation->field_count; f++) {
+            const char *name = operation->field[field[f]].name;
+            int e = 0;
+            while ((earlier = fa_operation_at(e)) != operation &&
+                   fa_operation_field_index(earlier, name) < 0)
+                e++;
+            if (earlier == operation)
+                visit(out, problem, name);
+        }
+    }
+}
+
+static void column_name(fa_buf *out, const fa_problem *problem, const char *name)
+{
+    (void)problem;
+    fa_buf_printf(out, ",%s", name);
+}
+
+static void column_value(fa_buf *out, const fa_problem *problem, const char *name)
+{
+    const fa_operation *operation = fa_operation_of(problem);
+    int i = fa_operation_field_index(operation, name);
+    char room[16];
+    if (i >= 0 && operation->field[i].kind == FA_FIELD_CHOICE)
+        text_field(out, fa_field_text(&operation->field[i], problem->value[i], room));
+    else
+        number_field(out, i >= 0 ? problem->value[i] : 0, i >= 0);
+}
+
 static void problem_fields(fa_buf *out, const report_problem *problem, const char *known_how)
 {
-    const fa_problem *p = &problem->study.problem;
     positive(out, problem->number);
     text_field(out, problem->study.gpu.name);
     positive(out, problem->study.gpu.sm);
     text_field(out, problem->study.silicon);
-    fa_buf_printf(out, ",%s,%s,%s,%d,%d,%d,%d,%d,%d,%d,%d,%s", fa_dtype_name(p->dtype),
-                  fa_causal_name(p->causal), fa_layout_name(p->layout), p->batch, p->heads_q,
-                  p->heads_kv, p->seq_q, p->seq_k, p->head_dim, p->want_lse, p->unaligned,
-                  known_how != NULL ? known_how : report_standing(problem));
+    each_column(out, &problem->study.problem, column_value);
+    text_field(out, known_how != NULL ? known_how : report_standing(problem));
 }
 
 static void cubin_fields(fa_buf *out, const struct row *row)
@@ -145,6 +183,8 @@ static void write_row(fa_buf *out, const report_problem *problem, const struct r
 static int begin(report *report)
 {
     fa_buf_text(report->out, header);
+    each_column(report->out, NULL, column_name);
+    fa_buf_printf(report->out, ",%s", header_rest);
     return 0;
 }
 
@@ -170,9 +210,8 @@ static void add_problem(report *report, report_problem *problem)
     }
     for (int g = 0; g < REPORT_STATUSES; g++) {
         const report_gate *gate = &problem->gate[report_gates[g]];
-        struct row row = {.kind = "gate",
-                          .status = fa_status_name(report_gates[g]),
-                          .count = gate->count};
+        struct row row = {
+            .kind = "gate", .status = fa_status_name(report_gates[g]), .count = gate->count};
         if (gate->count > 0)
             write_row(out, problem, &row);
         row.kind = "reason";
@@ -225,10 +264,9 @@ static void end(report *report)
         report_problem_words(&text, &regret->bucket);
         fa_buf_printf(&text, "; best %.9g us with ", regret->best_us);
         report_config_words(&text, &regret->best_config);
-        struct row row = {.kind = "regret", .known_how = "measured", .trial = &trial,
-                          .text = text.data};
-        lone_row(out, &row, &regret->problem, regret->gpu, regret->best_us,
-                 &regret->bucket_config);
+        struct row row = {
+            .kind = "regret", .known_how = "measured", .trial = &trial, .text = text.data};
+        lone_row(out, &row, &regret->problem, regret->gpu, regret->best_us, &regret->bucket_config);
     }
     for (size_t i = 0; i < report->predictions; i++) {
         const fa_prediction *prediction = &report->prediction[i];

@@ -14,17 +14,14 @@ enum {
     REPORT_GROUPS = 64,      /* different reasons counted per gate */
     REPORT_ENVIRONMENTS = 8, /* told per problem */
     REPORT_SEEDS = 4,
-    REPORT_THROTTLES = 4,
-    REPORT_RACE_ROWS = 24,
-    REPORT_PAGE_CONFIGS = 2500 /* told in full in one page, unless --top says otherwise */
+    REPORT_THROTTLES = 4
 };
 
 typedef struct report_config {
     int32_t rank; /* 0: did not finish */
     bool tried, is_default, is_winner;
-    bool told; /* a page's mark: has a row and a record there */
-    bool has_tile;
-    int32_t tile[3]; /* BLOCK_M, BLOCK_N, STAGES, when it has all three */
+    bool in_heat_map; /* the first config of some cell */
+    int32_t told;     /* its place among those that the document tells; -1: it does not */
     fa_trial trial;
     char cubin_key[65];
     float *samples_us;
@@ -43,7 +40,7 @@ typedef struct report_gate {
         const char *text; /* a config's */
         size_t count;
     } reason[REPORT_GROUPS]; /* the first REPORT_REASONS at most are told, most frequent first */
-    size_t elsewhere; /* configs with other reasons than those told */
+    size_t elsewhere;        /* configs with other reasons than those told */
 } report_gate;
 
 typedef struct report_environment {
@@ -60,7 +57,7 @@ typedef struct report_peer {
 } report_peer;
 
 typedef struct report_funnel {
-    bool known;   /* the whole space is; else the counts below are those of tried configs */
+    bool known;     /* the whole space is; else the counts below are those of tried configs */
     bool on_device; /* configs were proved and timed */
     int32_t space, in_budget, compiled, clean, proved, measured;
 } report_funnel;
@@ -81,17 +78,18 @@ typedef struct report_problem {
     size_t throttles, throttles_left_out;
 
     const fa_trial *best; /* the winner, else the best so far; NULL: none came through */
-    bool measured;        /* best was timed on this silicon by this store's tunes; else its time is
-                             the model's, or another's measurement that came with a bundle */
-    double us, low_us, high_us;
-    double tflops;        /* nominal: 4·B·H·Sq·Sk·D, halved when causal */
-    double bytes;         /* that must move at least: Q, K, V and O once */
+    bool timed;           /* best was timed; else its time is the model's */
+    bool measured; /* it was timed on this silicon by this store's tunes, not by another store's
+                             from which it was imported */
+    double us;     /* best's time */
+    double tflops; /* nominal: 4·B·H·Sq·Sk·D, halved when causal */
+    double bytes;  /* that must move at least: Q, K, V and O once */
     double default_us, x_default; /* 0: not known */
-    double compile_ms;    /* of all compiles, one after another */
+    double compile_ms;            /* of all compiles, one after another */
     report_peer *peer;
     size_t peers;
-    int fastest_peer;     /* index, or -1 */
-    bool slow;            /* measured at less than half the speed of the fastest peer */
+    int fastest_peer; /* index, or -1 */
+    bool slow;        /* measured at less than half the speed of the fastest peer */
 } report_problem;
 
 /* What one report keeps while it goes through the problems. */
@@ -107,8 +105,8 @@ typedef struct report {
     fa_prediction *prediction;
     size_t predictions, prediction_capacity;
     char store[4096]; /* its path as told */
-    int64_t made;    /* unix time */
-    void *format;    /* a format's own */
+    int64_t made;     /* unix time */
+    void *format;     /* a format's own */
 } report;
 
 typedef struct report_writer {
@@ -117,7 +115,7 @@ typedef struct report_writer {
     void (*end)(report *report); /* also frees report->format */
 } report_writer;
 
-extern const report_writer report_html, report_markdown, report_csv, report_json;
+extern const report_writer report_page, report_markdown, report_csv, report_json;
 
 /* collect.c: everything about one study. */
 int report_collect(const report *report, const fa_study *study, report_problem *ret_problem,
@@ -137,6 +135,8 @@ typedef struct report_regret_sum {
 /* FA_ENOMEM. */
 int report_regret_summary(const report *report, report_regret_sum *ret_sum);
 
+/* As it was measured, else as the model says, else 0. */
+double report_time(const fa_trial *trial);
 /* Whether a config ended before it was compiled. */
 bool report_pruned(fa_status status);
 

@@ -1,33 +1,49 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Turns the page's style and script into one C file, each with the hash that its content security
+"""Turns the page into one C file of three parts: before the summary, between it and the document, and
+after the document. Its style and its script come into it with the hashes that its content security
 policy names: nothing but exactly these two may style the page and run in it.
 
-usage: embed.py REPORT.css REPORT.js OUTPUT.c
+usage: embed.py OUTPUT.c PAGE.html PAGE.css SCRIPT.js...
 """
 import base64
 import hashlib
+import re
 import sys
 
 
-def literal(data):
-    data += b"\0"
-    return "\n".join("    " + "".join("%d," % byte for byte in data[i:i + 24])
-                     for i in range(0, len(data), 24))
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def inside_an_element(text):
+    if "\0" in text or "</" in text or "<!--" in text:
+        sys.exit("this cannot stand inside an element: %r" % text[:60])
+    return text
+
+
+def digest(text):
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def main():
-    out = ["/* Made by embed.py: do not edit. */", '#include "html.h"', ""]
-    for name, path in (("style", sys.argv[1]), ("script", sys.argv[2])):
-        with open(path, "rb") as file:
-            data = file.read()
-        if b"\0" in data or b"</" in data or b"<!--" in data:
-            sys.exit("%s cannot stand inside an element" % path)
-        out.append("const unsigned char report_%s[] = {\n%s\n};" % (name, literal(data)))
-        out.append('const char report_%s_hash[] = "sha256-%s";\n' % (
-            name, base64.b64encode(hashlib.sha256(data).digest()).decode("ascii")))
-    with open(sys.argv[3], "w", encoding="ascii") as file:
-        file.write("\n".join(out))
+    output, page, style = sys.argv[1], read(sys.argv[2]), inside_an_element(read(sys.argv[3]))
+    script = inside_an_element('"use strict";\n{\n%s}\n' % "".join(map(read, sys.argv[4:])))
+    values = {"style": style, "script": script, "style-hash": digest(style),
+              "script-hash": digest(script)}
+    parts = re.split(r"\{\{(?:summary|document)\}\}", page)
+    parts = [re.sub(r"\{\{([a-z-]+)\}\}", lambda match: values[match[1]], part).encode()
+             for part in parts]
+    out = ["/* Made by embed.py: do not edit. */", '#include "page.h"', ""]
+    for number, data in enumerate(parts):
+        lines = ("    " + "".join("%d," % byte for byte in data[i:i + 24])
+                 for i in range(0, len(data), 24))
+        out.append("static const unsigned char part%d[] = {\n%s\n};" % (number, "\n".join(lines)))
+    out.append("const report_part report_page_part[%d] = {%s};" % (len(parts), ", ".join(
+        "{part%d, sizeof part%d}" % (number, number) for number in range(len(parts)))))
+    with open(output, "w", encoding="ascii") as file:
+        file.write("\n".join(out) + "\n")
 
 
 main()

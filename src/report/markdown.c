@@ -13,9 +13,8 @@
 enum { RANKING = 10 };
 
 typedef struct markdown {
-    fa_buf rows, body;
-    const char **peer;
-    size_t peers;
+    report_summary summary;
+    fa_buf body;
 } markdown;
 
 static void config(fa_buf *out, const fa_config *config)
@@ -39,19 +38,19 @@ static void time_cell(fa_buf *out, const fa_trial *trial)
     }
 }
 
-static void ratio(fa_buf *out, double value, bool measured)
+static void ratio(fa_buf *out, double value, bool timed)
 {
     if (value > 0) {
-        fa_buf_text(out, measured ? "" : "~");
+        fa_buf_text(out, timed ? "" : "~");
         report_ratio(out, value);
     } else {
         fa_buf_text(out, "–");
     }
 }
 
-static void summary_row(markdown *md, const report_problem *problem)
+void report_summary_row(report_summary *summary, const report_problem *problem)
 {
-    fa_buf *out = &md->rows;
+    fa_buf *out = &summary->rows;
     fa_buf_text(out, "| ");
     report_problem_words(out, &problem->study.problem);
     fa_buf_text(out, " | ");
@@ -61,23 +60,20 @@ static void summary_row(markdown *md, const report_problem *problem)
         time_cell(out, problem->best);
     else
         fa_buf_text(out, "–");
-    fa_buf_text(out, problem->tflops > 0 ? problem->measured ? " | " : " | ~" : " | –");
+    fa_buf_text(out, problem->tflops > 0 ? problem->timed ? " | " : " | ~" : " | –");
     if (problem->tflops > 0)
         report_tflops(out, problem->tflops);
     fa_buf_text(out, " | ");
-    ratio(out, problem->x_default, problem->measured);
-    for (size_t i = 0; i < md->peers; i++) {
-        const report_peer *peer = report_peer_named(problem, md->peer[i]);
+    ratio(out, problem->x_default, problem->timed);
+    for (size_t i = 0; i < summary->peers; i++) {
+        const report_peer *peer = report_peer_named(problem, summary->peer[i]);
         fa_buf_text(out, " | ");
-        ratio(out, peer != NULL ? peer->ratio : 0, problem->measured);
+        ratio(out, peer != NULL ? peer->ratio : 0, problem->timed);
     }
     fa_buf_printf(out, " | %zu | ", problem->tried);
     report_seconds(out, problem->compile_ms / 1000);
     fa_buf_text(out, " | ");
-    if (problem->study.winner.tune_s > 0)
-        report_seconds(out, problem->study.winner.tune_s);
-    else
-        fa_buf_text(out, "–");
+    report_seconds(out, problem->study.winner.tune_s);
     fa_buf_text(out, " | ");
     if (problem->best != NULL)
         config(out, &problem->best->config);
@@ -117,8 +113,9 @@ static void ranking(fa_buf *out, const report_problem *problem, size_t most)
 {
     if (problem->ranked == 0)
         return;
-    fa_buf_text(out, "| # | config | time | 95% interval | samples | model says | registers | shared "
-                     "B | note |\n|--:|---|--:|---|--:|--:|--:|--:|---|\n");
+    fa_buf_text(out,
+                "| # | config | time | 95% interval | samples | model says | registers | shared "
+                "B | note |\n|--:|---|--:|---|--:|--:|--:|--:|---|\n");
     for (size_t i = 0; i < problem->count && i < most && problem->config[i].rank > 0; i++) {
         const report_config *row = &problem->config[i];
         const fa_trial *trial = &row->trial;
@@ -154,7 +151,7 @@ static void peers(fa_buf *out, const report_problem *problem)
         fa_buf_text(out, ": ");
         report_us(out, peer->baseline.median_us);
         fa_buf_text(out, ", × ");
-        ratio(out, peer->ratio, problem->measured);
+        ratio(out, peer->ratio, problem->timed);
         if (peer->baseline.source[0] != 0) {
             fa_buf_text(out, " (");
             report_markdown_text(out, peer->baseline.source);
@@ -212,13 +209,15 @@ static void buckets(fa_buf *out, const report *report)
         out->failed = true;
         return;
     }
-    fa_buf_printf(out, "## Shape buckets\n\n%zu point%s between buckets: median regret %.1f%%, worst "
-                       "%.1f%%.",
+    fa_buf_printf(out,
+                  "## Shape buckets\n\n%zu point%s between buckets: median regret %.1f%%, worst "
+                  "%.1f%%.",
                   sum.points, sum.points == 1 ? "" : "s", 100 * sum.median, 100 * sum.worst);
     if (sum.failed > 0)
         fa_buf_printf(out, " At %zu the bucket's winner did not pass.", sum.failed);
-    fa_buf_text(out, "\n\n| point | its bucket | GPU | bucket's answer there | best there | regret |\n"
-                     "|---|---|---|--:|--:|--:|\n");
+    fa_buf_text(out,
+                "\n\n| point | its bucket | GPU | bucket's answer there | best there | regret |\n"
+                "|---|---|---|--:|--:|--:|\n");
     for (size_t i = 0; i < report->regrets; i++) {
         const fa_regret *regret = &report->regret[i];
         double value = report_regret_of(regret);
@@ -245,8 +244,9 @@ static void predictions(fa_buf *out, const report *report)
 {
     if (report->predictions == 0)
         return;
-    fa_buf_text(out, "## Predictions that were measured\n\n| problem | GPU | known how | model said | "
-                     "measured | best | place |\n|---|---|---|--:|--:|--:|--:|\n");
+    fa_buf_text(out,
+                "## Predictions that were measured\n\n| problem | GPU | known how | model said | "
+                "measured | best | place |\n|---|---|---|--:|--:|--:|--:|\n");
     for (size_t i = 0; i < report->predictions; i++) {
         const fa_prediction *prediction = &report->prediction[i];
         fa_buf_text(out, "| ");
@@ -265,13 +265,56 @@ static void predictions(fa_buf *out, const report *report)
     fa_buf_text(out, "\n");
 }
 
+/* ---- the summary ----------------------------------------------------------------------------*/
+int report_summary_begin(const report *report, report_summary *ret_summary)
+{
+    *ret_summary = (report_summary){0};
+    return report_peer_names(report, &ret_summary->peer, &ret_summary->peers);
+}
+
+void report_summary_end(const report *report, report_summary *summary, fa_buf *out)
+{
+    const report_outcome *outcome = &report->outcome;
+    fa_buf_text(out, "# fa-tune report\n\n");
+    report_markdown_text(out, report->store);
+    fa_buf_text(out, " · ");
+    report_date(out, report->made);
+    fa_buf_printf(out, " · fa-tune %s\n\n", fa_version());
+    if (outcome->problems == 0 && outcome->filtered > 0) {
+        fa_buf_printf(out, "None of the %zu problems in this store is what was asked for.\n",
+                      outcome->filtered);
+    } else if (outcome->problems == 0) {
+        fa_buf_text(out, "This store holds no problem yet: tune one, as in `fa-tune --gpu L4 "
+                         "--seq 512`.\n");
+    } else {
+        fa_buf_text(out, "| problem | GPU | known how | time | TFLOP/s | × default");
+        for (size_t i = 0; i < summary->peers; i++) {
+            fa_buf_text(out, " | × ");
+            report_markdown_text(out, summary->peer[i]);
+        }
+        fa_buf_text(out, " | tried | compile | tune | winner |\n|---|---|---|--:|--:|--:");
+        for (size_t i = 0; i < summary->peers; i++)
+            fa_buf_text(out, "|--:");
+        fa_buf_text(out, "|--:|--:|--:|---|\n");
+        fa_buf_append(out, summary->rows.data, summary->rows.size);
+        fa_buf_text(out, "\n× is the other's time over ours: above 1, ours is faster. ~ is "
+                         "predicted, not measured; what was transferred or imported is told as "
+                         "such.\n\n");
+    }
+    out->failed |= summary->rows.failed;
+    fa_buf_free(&summary->rows);
+    free(summary->peer);
+    *summary = (report_summary){0};
+}
+
+/* ---- --format md ----------------------------------------------------------------------------*/
 static int begin(report *report)
 {
     markdown *md = calloc(1, sizeof *md);
     if (md == NULL)
         return FA_ENOMEM;
     report->format = md;
-    return report_peer_names(report, &md->peer, &md->peers);
+    return report_summary_begin(report, &md->summary);
 }
 
 static void add_problem(report *report, report_problem *problem)
@@ -279,15 +322,16 @@ static void add_problem(report *report, report_problem *problem)
     markdown *md = report->format;
     fa_buf *out = &md->body;
     int32_t top = report->options->top;
-    summary_row(md, problem);
+    report_summary_row(&md->summary, problem);
     fa_buf_text(out, "## ");
     report_problem_words(out, &problem->study.problem);
     fa_buf_text(out, " on ");
     report_markdown_text(out, problem->study.gpu.name);
     fa_buf_printf(out, ": %s\n\n", report_standing(problem));
     if (problem->best == NULL)
-        fa_buf_text(out, "**No config came through.** `fa-tune doctor` looks for causes outside the "
-                         "kernels.\n\n");
+        fa_buf_text(out,
+                    "**No config came through.** `fa-tune doctor` looks for causes outside the "
+                    "kernels.\n\n");
     peers(out, problem);
     funnel(out, problem);
     ranking(out, problem, top > 0 ? (size_t)top : RANKING);
@@ -298,47 +342,22 @@ static void end(report *report)
 {
     markdown *md = report->format;
     fa_buf *out = report->out;
-    const report_outcome *outcome = &report->outcome;
+    size_t older = report->outcome.older;
     if (md == NULL)
         return;
-    fa_buf_text(out, "# fa-tune report\n\n");
-    report_markdown_text(out, report->store);
-    fa_buf_text(out, " · ");
-    report_date(out, report->made);
-    fa_buf_printf(out, " · fa-tune %s\n\n", fa_version());
-    if (outcome->problems == 0) {
-        if (outcome->filtered > 0)
-            fa_buf_printf(out, "None of the %zu problems in this store is what was asked for.\n",
-                          outcome->filtered);
-        else
-            fa_buf_text(out, "This store holds no problem yet: tune one, as in `fa-tune --gpu L4 "
-                             "--seq 512`.\n");
-    } else {
-        fa_buf_text(out, "| problem | GPU | known how | time | TFLOP/s | × default");
-        for (size_t i = 0; i < md->peers; i++) {
-            fa_buf_text(out, " | × ");
-            report_markdown_text(out, md->peer[i]);
-        }
-        fa_buf_text(out, " | tried | compile | tune | winner |\n|---|---|---|--:|--:|--:");
-        for (size_t i = 0; i < md->peers; i++)
-            fa_buf_text(out, "|--:");
-        fa_buf_text(out, "|--:|--:|--:|---|\n");
-        fa_buf_append(out, md->rows.data, md->rows.size);
-        fa_buf_text(out, "\n× is the other's time over ours: above 1, ours is faster. ~ is "
-                         "predicted, not measured; what was transferred or imported is told as "
-                         "such.\n\n");
+    report_summary_end(report, &md->summary, out);
+    if (report->outcome.problems > 0) {
         buckets(out, report);
         predictions(out, report);
         fa_buf_append(out, md->body.data, md->body.size);
-        if (outcome->older > 0)
-            fa_buf_printf(out, "%zu earlier generations of these problems, made with other "
-                               "templates, are left out.\n",
-                          outcome->older);
     }
-    out->failed |= md->rows.failed || md->body.failed;
-    fa_buf_free(&md->rows);
+    if (report->outcome.problems > 0 && older > 0)
+        fa_buf_printf(out,
+                      "%zu earlier generations of these problems, made with other "
+                      "templates, are left out.\n",
+                      older);
+    out->failed |= md->body.failed;
     fa_buf_free(&md->body);
-    free(md->peer);
     free(md);
     report->format = NULL;
 }

@@ -8,6 +8,7 @@
 #include "data.h"
 
 #include "error.h"
+#include "operation.h"
 #include "problem.h"
 
 #include <stdio.h>
@@ -31,6 +32,11 @@ static int keep_study(void *context, const fa_study *study)
     return 0;
 }
 
+static int compare_numbers(int64_t a, int64_t b)
+{
+    return (a > b) - (a < b);
+}
+
 /* By silicon, then as a grid of problems is read; generations of one problem follow one another, the
  * one to be told first. */
 static int compare(const void *a, const void *b)
@@ -39,19 +45,20 @@ static int compare(const void *a, const void *b)
     int order = strcmp(x->silicon, y->silicon);
     if (order != 0)
         return order;
-    const fa_problem *p = &x->problem, *q = &y->problem;
-    const int64_t pairs[][2] = {
-        {p->head_dim, q->head_dim},   {p->dtype, q->dtype},       {p->causal, q->causal},
-        {p->seq_q, q->seq_q},         {p->seq_k, q->seq_k},       {p->batch, q->batch},
-        {p->heads_q, q->heads_q},     {p->heads_kv, q->heads_kv}, {p->layout, q->layout},
-        {p->want_lse, q->want_lse},   {p->unaligned, q->unaligned},
-        {y->current, x->current},     {y->has_winner, x->has_winner},
-        {y->unix_time, x->unix_time},
-    };
-    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
-        if (pairs[i][0] != pairs[i][1])
-            return pairs[i][0] < pairs[i][1] ? -1 : 1;
-    return strcmp(x->templates, y->templates);
+    const fa_operation *operation = fa_operation_of(&x->problem);
+    if (operation != fa_operation_of(&y->problem))
+        return strcmp(operation->name, fa_operation_of(&y->problem)->name);
+    int field[FA_PROBLEM_VALUES];
+    fa_operation_order(operation, FA_ORDER_SWEEP, field);
+    for (int i = 0; i < operation->field_count && order == 0; i++)
+        order = compare_numbers(x->problem.value[field[i]], y->problem.value[field[i]]);
+    if (order == 0)
+        order = compare_numbers(y->current, x->current);
+    if (order == 0)
+        order = compare_numbers(y->has_winner, x->has_winner);
+    if (order == 0)
+        order = compare_numbers(y->unix_time, x->unix_time);
+    return order != 0 ? order : strcmp(x->templates, y->templates);
 }
 
 /* Keeps what was asked for, in order, each problem once. */
@@ -112,7 +119,7 @@ static int keep_baseline(void *context, const fa_baseline *baseline)
 
 /* ---- the report -----------------------------------------------------------------------------*/
 static const report_writer *const writers[] = {
-    [REPORT_HTML] = &report_html,
+    [REPORT_HTML] = &report_page,
     [REPORT_MARKDOWN] = &report_markdown,
     [REPORT_CSV] = &report_csv,
     [REPORT_JSON] = &report_json,
@@ -154,10 +161,7 @@ int report_write(fa_tuner *tuner, const report_options *options, fa_buf *out,
 {
     struct studies studies = {0};
     struct baselines baselines = {.studies = &studies};
-    report report = {.tuner = tuner,
-                     .options = options,
-                     .out = out,
-                     .made = (int64_t)time(NULL)};
+    report report = {.tuner = tuner, .options = options, .out = out, .made = (int64_t)time(NULL)};
     word_store(fa_store_location(tuner), report.store, sizeof report.store);
     int rc = fa_list_studies(tuner, keep_study, &studies, diag);
     if (rc == 0) {

@@ -2,6 +2,7 @@
 #include "words.h"
 
 #include "error.h"
+#include "problem.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -27,27 +28,25 @@ static void next_piece(const unsigned char **text, char ret[PIECE_MAX])
     if (code < 0x20 || code == 0x7f)
         snprintf(ret, PIECE_MAX, "\\x%02x", code);
     else if (length > 1 && length < 4 &&
-             ((code >= 0x80 && code < 0xa0) || code == 0x061c || (code >= 0x200b && code <= 0x200f) ||
-              (code >= 0x2028 && code <= 0x202e) || (code >= 0x2060 && code <= 0x206f) ||
-              code == 0xfeff))
+             ((code >= 0x80 && code < 0xa0) || code == 0x061c ||
+              (code >= 0x200b && code <= 0x200f) || (code >= 0x2028 && code <= 0x202e) ||
+              (code >= 0x2060 && code <= 0x206f) || code == 0xfeff))
         snprintf(ret, PIECE_MAX, "\\u%04x", code);
     else
         snprintf(ret, PIECE_MAX, "%.*s", length, (const char *)c);
 }
 
-void report_html_text(fa_buf *out, const char *text)
+void report_html_lines(fa_buf *out, const char *text)
 {
     char piece[PIECE_MAX];
     for (const unsigned char *c = (const unsigned char *)text; *c != 0;) {
+        unsigned char first = *c;
         next_piece(&c, piece);
-        const char *entity = piece[1] != 0      ? NULL
-                             : piece[0] == '&'  ? "&amp;"
-                             : piece[0] == '<'  ? "&lt;"
-                             : piece[0] == '>'  ? "&gt;"
-                             : piece[0] == '"'  ? "&quot;"
-                             : piece[0] == '\'' ? "&#39;"
-                                                : NULL;
-        fa_buf_text(out, entity != NULL ? entity : piece);
+        fa_buf_text(out, first == '\n'  ? "\n"
+                         : first == '&' ? "&amp;"
+                         : first == '<' ? "&lt;"
+                         : first == '>' ? "&gt;"
+                                        : piece);
     }
 }
 
@@ -94,20 +93,19 @@ void report_csv_text(fa_buf *out, const char *text)
     fa_buf_text(out, "\"");
 }
 
-void report_script_text(fa_buf *out, const char *text)
+void report_script_json(fa_buf *out, const char *json)
 {
     char piece[PIECE_MAX];
-    fa_buf_text(out, "\"");
-    for (const unsigned char *c = (const unsigned char *)text; *c != 0;) {
+    for (const unsigned char *c = (const unsigned char *)json; *c != 0;) {
+        unsigned char first = *c;
         next_piece(&c, piece);
-        if (strchr("<>&'", piece[0]) != NULL)
-            fa_buf_printf(out, "\\u%04x", (unsigned)piece[0]);
-        else if (piece[0] == '"' || piece[0] == '\\')
-            fa_buf_printf(out, "\\%s", piece);
+        if (first == '<' || first == 0x7f)
+            fa_buf_printf(out, "\\u%04x", first);
+        else if (first == '\n') /* between problems; in texts JSON escapes it */
+            fa_buf_text(out, "\n");
         else
             fa_buf_text(out, piece);
     }
-    fa_buf_text(out, "\"");
 }
 
 /* ---- wording --------------------------------------------------------------------------------*/
@@ -127,7 +125,10 @@ static void microseconds(fa_buf *out, double us, double two_digits, const char *
     if (us >= 9999.5 && us < 1e15)
         report_grouped(out, (int64_t)(us + 0.5));
     else
-        fa_buf_printf(out, us < two_digits ? fine : us < 999.95 && fine[2] == '2' ? "%.1f" : "%.0f",
+        fa_buf_printf(out,
+                      us < two_digits                 ? fine
+                      : us < 999.95 && fine[2] == '2' ? "%.1f"
+                                                      : "%.0f",
                       us);
     fa_buf_text(out, " µs");
 }
@@ -161,7 +162,9 @@ void report_time_of(fa_buf *out, const fa_trial *trial)
 
 void report_seconds(fa_buf *out, double seconds)
 {
-    if (seconds >= 7200)
+    if (!(seconds > 0))
+        fa_buf_text(out, "–");
+    else if (seconds >= 7200)
         fa_buf_printf(out, "%.1f h", seconds / 3600);
     else if (seconds >= 120)
         fa_buf_printf(out, "%d min %d s", (int)(seconds / 60), (int)seconds % 60);
@@ -172,11 +175,6 @@ void report_seconds(fa_buf *out, double seconds)
 void report_tflops(fa_buf *out, double tflops)
 {
     fa_buf_printf(out, "%.*f", tflops < 0.995 ? 2 : tflops < 9.95 ? 1 : 0, tflops);
-}
-
-void report_percent(fa_buf *out, double part)
-{
-    fa_buf_printf(out, "%.*f%%", part < 0.0095 ? 1 : 0, 100 * part);
 }
 
 void report_ratio(fa_buf *out, double ratio)
@@ -195,43 +193,14 @@ void report_date(fa_buf *out, int64_t unix_time)
     fa_buf_text(out, text);
 }
 
-void report_bytes(fa_buf *out, double bytes)
-{
-    static const char *const units[] = {"B", "kB", "MB", "GB", "TB"};
-    size_t unit = 0;
-    while (bytes >= 999.5 && unit + 1 < sizeof units / sizeof *units) {
-        bytes /= 1000;
-        unit++;
-    }
-    fa_buf_printf(out, unit > 0 && bytes < 99.5 ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
-}
-
 void report_driver(fa_buf *out, int32_t version)
 {
     fa_buf_printf(out, "CUDA %d.%d", version / 1000, version % 1000 / 10);
 }
 
-void report_problem_words(fa_buf *out, const fa_problem *p)
+void report_problem_words(fa_buf *out, const fa_problem *problem)
 {
-    fa_buf_printf(out, "%s · B %d · H %d", fa_dtype_name(p->dtype), p->batch, p->heads_q);
-    if (p->heads_kv != p->heads_q)
-        fa_buf_printf(out, "/%d", p->heads_kv);
-    if (p->seq_q == p->seq_k)
-        fa_buf_printf(out, " · S %d", p->seq_q);
-    else
-        fa_buf_printf(out, " · Sq %d Sk %d", p->seq_q, p->seq_k);
-    fa_buf_printf(out, " · D %d", p->head_dim);
-    if (p->causal != FA_CAUSAL_NONE)
-        fa_buf_printf(out, " · causal%s",
-                      p->causal == FA_CAUSAL_TOP_LEFT ? " top-left"
-                      : p->seq_q != p->seq_k          ? " bottom-right"
-                                                      : "");
-    if (p->layout != FA_BHSD)
-        fa_buf_printf(out, " · %s", fa_layout_name(p->layout));
-    if (p->want_lse)
-        fa_buf_text(out, " · LSE");
-    if (p->unaligned)
-        fa_buf_text(out, " · unaligned");
+    fa_problem_words(out, problem, " · ", false);
 }
 
 void report_config_words(fa_buf *out, const fa_config *config)
@@ -243,11 +212,11 @@ void report_config_words(fa_buf *out, const fa_config *config)
 
 /* ---- gates ----------------------------------------------------------------------------------*/
 const fa_status report_gates[REPORT_STATUSES] = {
-    FA_STATUS_CONSTRAINT,     FA_STATUS_BUDGET,          FA_STATUS_REGISTERS,
-    FA_STATUS_PENDING,        FA_STATUS_COMPILE_TIMEOUT, FA_STATUS_COMPILE_FAILED,
-    FA_STATUS_CUBIN,          FA_STATUS_SPILLS,          FA_STATUS_LOAD_FAILED,
-    FA_STATUS_LAUNCH_FAILED,  FA_STATUS_OUT_OF_MEMORY,   FA_STATUS_TIMEOUT,
-    FA_STATUS_CRASHED,        FA_STATUS_WRONG,           FA_STATUS_COMPILED,
+    FA_STATUS_CONSTRAINT,    FA_STATUS_BUDGET,          FA_STATUS_REGISTERS,
+    FA_STATUS_PENDING,       FA_STATUS_COMPILE_TIMEOUT, FA_STATUS_COMPILE_FAILED,
+    FA_STATUS_CUBIN,         FA_STATUS_SPILLS,          FA_STATUS_LOAD_FAILED,
+    FA_STATUS_LAUNCH_FAILED, FA_STATUS_OUT_OF_MEMORY,   FA_STATUS_TIMEOUT,
+    FA_STATUS_CRASHED,       FA_STATUS_WRONG,           FA_STATUS_COMPILED,
     FA_STATUS_MEASURED,
 };
 
@@ -281,20 +250,14 @@ const char *report_standing(const report_problem *problem)
                                                                                  : "failed";
 }
 
-const char *report_known_how(const report_problem *problem)
-{
-    return problem->study.has_winner ? fa_origin_name(problem->study.winner.origin)
-           : problem->measured       ? fa_origin_name(FA_ORIGIN_MEASURED)
-                                     : fa_origin_name(FA_ORIGIN_PREDICTED);
-}
-
 void report_slow_advice(fa_buf *out, const report_problem *problem)
 {
     const report_peer *peer = &problem->peer[problem->fastest_peer];
     fa_buf_text(out, "Slower than half the speed of ");
     fa_buf_text(out, peer->baseline.peer);
-    fa_buf_printf(out, " (%.2f× of it): profile this kernel, for example with Nsight Compute, "
-                       "before spending more time on tuning.",
+    fa_buf_printf(out,
+                  " (%.2f× of it): profile this kernel, for example with Nsight Compute, "
+                  "before spending more time on tuning.",
                   peer->ratio);
 }
 

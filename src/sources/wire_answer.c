@@ -6,6 +6,8 @@
 #include "fa_service.h"
 #include "wire.h"
 
+#include "request.h"
+
 #include <string.h>
 
 #define FUNNEL(X) X(space) X(in_budget) X(compiled) X(clean) X(proved) X(measured) X(failed)
@@ -146,7 +148,7 @@ static int read_numbers(const cJSON *json, fa_answer *answer, fa_diag *diag)
 int fa_wire_answer_from(const cJSON *json, fa_answer *ret_answer, fa_diag *diag)
 {
     static const char where[] = "answer";
-    fa_answer answer = {0};
+    fa_answer answer = {.size = sizeof answer};
     const cJSON *gpu = NULL;
     int rc = whole_problem(json, "problem", &answer.problem, diag);
     if (rc == 0)
@@ -175,12 +177,15 @@ int fa_wire_answer_from(const cJSON *json, fa_answer *ret_answer, fa_diag *diag)
 int fa_answer_read(const char *text, size_t size, fa_answer *ret_answer, fa_diag *diag)
 {
     cJSON *json = NULL;
-    if (ret_answer == NULL)
-        return fa_fail(diag, FA_EINVAL, "ret_answer is NULL");
-    int rc = fa_wire_parse(text, size, FA_ANSWER_TEXT_MAX, "answer", &json, diag);
+    fa_answer answer;
+    int rc = fa_answer_check(ret_answer, diag);
     if (rc == 0)
-        rc = fa_wire_answer_from(json, ret_answer, diag);
+        rc = fa_wire_parse(text, size, FA_ANSWER_TEXT_MAX, "answer", &json, diag);
+    if (rc == 0)
+        rc = fa_wire_answer_from(json, &answer, diag);
     cJSON_Delete(json);
+    if (rc == 0)
+        fa_answer_give(&answer, ret_answer);
     return rc;
 }
 

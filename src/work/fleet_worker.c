@@ -339,7 +339,7 @@ static int run_item(struct worker *w, fa_diag *diag)
     w->stage = w->measures ? FA_WORK_MEASURE : FA_WORK_COMPILE;
     w->spent = (fa_sweep_spent){0};
     w->seen = (fa_progress){0};
-    w->answer = (fa_answer){0};
+    w->answer = (fa_answer){.size = sizeof(fa_answer)};
     w->began_s = now_s();
     tell_event(w, FA_WORK_BEGINS, "");
     if (w->stop) {

@@ -57,9 +57,10 @@ class Trial(c.Structure):
 
 
 class Answer(c.Structure):
-    _fields_ = [("problem", Problem), ("gpu", Gpu), ("origin", c.c_int32), ("trial", Trial),
+    _fields_ = [("size", c.c_size_t), ("problem", Problem), ("gpu", Gpu), ("origin", c.c_int32), ("trial", Trial),
                 ("entry", c.c_char * 32), ("cubin_key", c.c_char * 65), ("nvrtc", c.c_char * 256),
-                ("driver_version", c.c_int32), ("unix_time", c.c_int64), ("default_us", c.c_double)]
+                ("driver_version", c.c_int32), ("unix_time", c.c_int64), ("default_us", c.c_double),
+                ("tune_s", c.c_double)]
     _fields_ += [(n, c.c_int32) for n in ("space", "in_budget", "compiled", "clean", "proved",
                                           "measured", "failed", "ties")]
     _fields_ += [("from_store", c.c_bool), ("from_problem", Problem), ("from_gpu", c.c_char * 64),
@@ -69,7 +70,7 @@ class Answer(c.Structure):
 
 
 class Args(c.Structure):
-    _fields_ = [("q", c.c_void_p), ("k", c.c_void_p), ("v", c.c_void_p), ("o", c.c_void_p),
+    _fields_ = [("size", c.c_size_t), ("q", c.c_void_p), ("k", c.c_void_p), ("v", c.c_void_p), ("o", c.c_void_p),
                 ("lse", c.c_void_p)]
     _fields_ += [(n, c.c_int64 * 3) for n in ("q_stride", "k_stride", "v_stride", "o_stride")]
     _fields_ += [("softmax_scale", c.c_float)]
@@ -102,7 +103,7 @@ class Tuner:
 
     def launcher(self, kernel, q, k, v, o, stream):
         """A call without arguments that launches on contiguous tensors; what is timed."""
-        args = Args(q=q.data_ptr(), k=k.data_ptr(), v=v.data_ptr(), o=o.data_ptr())
+        args = Args(size=c.sizeof(Args), q=q.data_ptr(), k=k.data_ptr(), v=v.data_ptr(), o=o.data_ptr())
         launch, diag = self.lib.fa_launch, c.byref(self.diag)
         launch.argtypes = [c.c_void_p, c.c_void_p, c.c_void_p, c.c_void_p]
         pointer, stream = c.cast(c.byref(args), c.c_void_p), c.c_void_p(stream)
@@ -119,5 +120,5 @@ class Tuner:
 
 def problem(dtype="fp16", causal="none", head_dim=64, batch=4, heads=8, heads_kv=None, seq=512,
             seq_k=None):
-    return Problem(DTYPES[dtype], CAUSAL[causal], 0, head_dim, batch, heads, heads_kv or heads, seq,
-                   seq_k or seq, False, False)
+    return Problem(dtype=DTYPES[dtype], causal=CAUSAL[causal], head_dim=head_dim, batch=batch,
+                   heads_q=heads, heads_kv=heads_kv or heads, seq_q=seq, seq_k=seq_k or seq)

@@ -6,15 +6,17 @@
  *
  * The store holds one winner, predicted for an L4, so that there is something to be answered.
  *
- * After each input nothing may be left of it: no connection, no flight, no job.
+ * After each input nothing may be left of it: no connection, no pending request, no job.
  */
 #include "fuzz.h"
 
 #include "../fake_cubin.h"
 #include "hash.h"
+#include "jobs.h"
+#include "lifecycle.h"
+#include "pending.h"
 #include "store.h"
 #include "target.h"
-#include "service.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -122,9 +124,8 @@ static void set_up(void)
 
 static void need_job(void)
 {
-    static const char body[] = "{}";
     if (f.job == NULL || serve_job_is_over(f.job))
-        f.job = serve_job_new(f.service, SERVE_TUNE, body, sizeof body - 1);
+        f.job = serve_job_new(f.service, SERVE_TUNE);
     FUZZ_CHECK(f.job != NULL);
 }
 
@@ -148,18 +149,18 @@ static char *name_job(const uint8_t *data, size_t size, size_t *ret_size)
     return text;
 }
 
-/* Whether something is on its way from another thread. What waits for a job waits for ever, until
- * that is canceled, and so does who listens to one. */
+/* Whether something is on its way from another thread. A request that waits for a job waits for ever,
+ * until the job is canceled, and so does a client that listens to it. */
 static bool is_under_way(void)
 {
-    int waiting = f.job->streams.count;
+    int waiting = f.job->listeners.count;
     for (serve_job *job = f.service->jobs; job != NULL; job = job->next) {
-        waiting += job->flights;
+        waiting += job->references;
         if (job->journaling)
             return true;
     }
     return serve_http_busy(f.service->http) > waiting ||
-           (f.service->flights != NULL && waiting == 0);
+           (f.service->pending != NULL && waiting == 0);
 }
 
 static void cancel_jobs(void)
@@ -216,7 +217,7 @@ static void talk(const char *text, size_t size)
 static void settle(void)
 {
     time_t end = time(NULL) + 20;
-    while (serve_http_counted(f.service->http)->connections > 0 || f.service->flights != NULL ||
+    while (serve_http_counted(f.service->http)->connections > 0 || f.service->pending != NULL ||
            f.service->live_jobs > 1) {
         cancel_jobs();
         uv_run(&f.loop, is_under_way() ? UV_RUN_ONCE : UV_RUN_NOWAIT);

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A job: a tune or a sweep from its acceptance to its end; its text, and the clients that listen to
+ * its events.
+ */
+#ifndef FA_DAEMON_JOB_H
+#define FA_DAEMON_JOB_H
+
+#include "service.h"
+#include "waiters.h"
+
+#include <stdatomic.h>
+
+typedef enum serve_job_kind { SERVE_TUNE, SERVE_SWEEP } serve_job_kind;
+typedef enum serve_job_state {
+    SERVE_QUEUED,
+    SERVE_RUNNING,
+    SERVE_DONE,
+    SERVE_FAILED,
+    SERVE_CANCELED
+} serve_job_state;
+
+typedef struct serve_job serve_job;
+struct serve_job {
+    serve_task task; /* first: of its runner */
+    serve_service *service;
+    serve_job *next, *previous;
+    char id[SERVE_ID_SIZE];
+    serve_job_kind kind;
+    serve_job_state state;
+    char key[65]; /* of the winner or the sweep; "" before it is known */
+    int effort;   /* jobs of one key whose effort is no less serve a request too */
+    int64_t accepted_ms, started_ms, ended_ms; /* Unix time */
+    int runner;                                /* -1: not known yet */
+    bool given;                                /* to its runner, which has not given it back */
+    bool journaled, journaling;
+    bool kept;          /* in the journal after its end: the next process tries again */
+    bool unwanted;      /* a client has canceled it: no next process goes on with it */
+    char gpu[64];       /* words for lists */
+    fa_ask ask;         /* of a tune, as it was asked */
+    fa_request request; /* of a tune; its gpu points to gpu_name */
+    char gpu_name[64];
+    fa_sweep_request sweep;
+    fa_sweep_item *items;
+    char plan[512];
+    atomic_bool cancel, watched;
+    atomic_bool taken; /* by its runner, or by the loop, which has ended it meanwhile */
+    serve_waiters submitters, listeners;
+    int references;  /* of pending requests */
+    char *progress;  /* the last one told, JSON, or NULL */
+    int64_t told_ms; /* its runner's: when progress was last told */
+    /* Its end, written by its runner. */
+    int code;
+    fa_diag message;
+    char *result; /* {"answer":…,"cubin":…} or {"sweep":…} */
+};
+
+const char *serve_job_state_name(serve_job_state state);
+const char *serve_job_kind_name(serve_job_kind kind);
+bool serve_job_is_over(const serve_job *job);
+char *serve_job_text(const serve_job *job);
+char *serve_jobs_text(const serve_service *service);
+
+/* ---- listeners ---- */
+void serve_job_listen(serve_job *job, serve_exchange *exchange);
+/* Sends the job's end to all who listen, or ends their streams where it has not ended. */
+void serve_job_end_streams(serve_job *job);
+void serve_jobs_keep_alive(serve_service *service); /* a comment to all who listen */
+/* From its runner's thread: an event for those who listen; takes the text. */
+void serve_job_post_event(serve_job *job, const char *event, char *text);
+void serve_job_post_start(serve_job *job);
+
+#endif

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lifecycle.h"
+
+#include "error.h"
+#include "families.h"
+#include "hash.h"
+#include "jobs.h"
+#include "pending.h"
+#include "routes.h"
+#include "runner.h"
+#include "tuners.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { TICK_MS = 100, KEEP_ALIVE_TICKS = 150 };
+
+/* ---- starting -------------------------------------------------------------------------------*/
+/* On the lookup thread: the store is opened, and then the devices here are looked for. */
+struct start {
+    serve_task task;
+    serve_service *service;
+    int rc;
+    fa_diag diag;
+};
+
+static void start(serve_service *service, void (*work)(serve_task *task, serve_thread *thread),
+                  void (*done)(serve_task *task))
+{
+    struct start *start = calloc(1, sizeof *start);
+    if (start == NULL)
+        return;
+    start->task.work = work;
+    start->task.done = done;
+    start->service = service;
+    serve_thread_submit(service->lookup, &start->task);
+}
+
+static void open_store(serve_task *task, serve_thread *thread)
+{
+    struct start *start = (struct start *)task;
+    fa_options options;
+    (void)thread;
+    serve_tuner_options(start->service->settings, &options);
+    start->rc = fa_open(&options, &start->service->tuner, &start->diag);
+}
+
+static void find_devices(serve_task *task, serve_thread *thread)
+{
+    serve_service *service = ((struct start *)task)->service;
+    (void)thread;
+    serve_families_clean(service);
+    serve_find_devices(service);
+}
+
+static void devices_found(serve_task *task)
+{
+    serve_service *service = ((struct start *)task)->service;
+    if (!task->skipped) {
+        service->devices = service->device_count;
+        for (int i = 0; i < service->device_count; i++)
+            serve_log(SERVE_INFO, "device", "gpu", service->device[i].name, "uuid",
+                      service->device[i].uuid, NULL);
+        if (service->device_count == 0)
+            serve_log(SERVE_INFO, "no device here, so answers are predicted", "reason",
+                      service->device_reason.text, NULL);
+    }
+    free(task);
+}
+
+/* The jobs of an earlier process go on. */
+static void journal_loaded(void *context, const serve_journal_entry *first, int rc,
+                           const char *reason)
+{
+    serve_service *service = context;
+    for (const serve_journal_entry *entry = first; entry != NULL && !service->stopping;
+         entry = entry->next) {
+        bool is_sweep = strcmp(entry->kind, serve_job_kind_name(SERVE_SWEEP)) == 0;
+        bool known = is_sweep || strcmp(entry->kind, serve_job_kind_name(SERVE_TUNE)) == 0;
+        serve_job *job = known ? serve_job_new(service, is_sweep ? SERVE_SWEEP : SERVE_TUNE) : NULL;
+        if (job == NULL) {
+            serve_log(SERVE_WARN, "a job's file cannot be read and is passed over", "file",
+                      entry->id, NULL);
+            continue;
+        }
+        memcpy(job->id, entry->id, sizeof job->id);
+        job->accepted_ms = entry->accepted_ms;
+        job->journaled = true;
+        serve_log(SERVE_INFO, "job goes on", "job", job->id, NULL);
+        serve_pending_resume(service, job, entry->body, entry->size);
+    }
+    service->journal_open = true;
+    if (rc != 0) /* a store that cannot be written: lookups work, and no job is accepted */
+        serve_log(SERVE_WARN, "jobs cannot be kept", "reason", reason, NULL);
+    if (serve_service_is_ready(service) && service->ready != NULL)
+        service->ready(service->ready_context);
+}
+
+/* The directory beside the store that is named after where the daemon serves. */
+static void name_journal(serve_service *service)
+{
+    char hash[FA_HASH_HEX];
+    const char *slash = strrchr(service->store, '/'), *identity = service->settings->identity;
+    fa_hash_bytes(identity, strlen(identity), hash);
+    snprintf(service->journal.folder, sizeof service->journal.folder, "%.*s/serve-%.12s",
+             slash != NULL ? (int)(slash - service->store) : 1,
+             slash != NULL ? service->store : ".", hash);
+}
+
+static void store_opened(serve_task *task)
+{
+    struct start *opened = (struct start *)task;
+    serve_service *service = opened->service;
+    if (task->skipped || service->stopping) {
+        /* it ends */
+    } else if (opened->rc != 0) {
+        service->failed = true;
+        service->unready = opened->diag;
+        service->ready(service->ready_context);
+    } else {
+        snprintf(service->store, sizeof service->store, "%s", fa_store_file(service->tuner));
+        name_journal(service);
+        service->store_open = true;
+        fa_fail(&service->unready, 0, "earlier jobs are being read");
+        serve_journal_load(&service->journal, (size_t)service->settings->max_sweep_body,
+                           journal_loaded, service);
+        start(service, find_devices, devices_found);
+    }
+    free(opened);
+}
+
+/* ---- life -----------------------------------------------------------------------------------*/
+static void tick(uv_timer_t *timer)
+{
+    serve_service *service = timer->data;
+    serve_pending_expire(service, serve_now_ms(service));
+    serve_jobs_forget(service);
+    if (++service->ticks >= KEEP_ALIVE_TICKS) {
+        service->ticks = 0;
+        serve_jobs_keep_alive(service);
+    }
+}
+
+static int start_threads(serve_service *service, fa_diag *diag)
+{
+    static const serve_thread_calls lookup = {serve_tuner_watch, serve_tuner_close,
+                                              serve_service_thread_ended, false};
+    static const serve_thread_calls journal = {NULL, NULL, serve_service_thread_ended, true};
+    int rc = serve_thread_start(service->queue, &lookup, service, &service->lookup, diag);
+    if (rc == 0)
+        rc = serve_thread_start(service->queue, &journal, service, &service->journal.thread, diag);
+    service->threads = rc == 0 ? 2 : 0;
+    return rc;
+}
+
+static serve_http_limits limits_of(const serve_settings *settings)
+{
+    const int most = settings->max_connections, reserved = (most + 7) / 8;
+    const size_t bodies = (size_t)settings->max_bodies_mib << 20;
+    const size_t largest = 2 * (size_t)settings->max_sweep_body; /* as its memory grows */
+    return (serve_http_limits){.connections = most,
+                               .remote = most > reserved ? most - reserved : 1,
+                               .strangers = most >= 4 ? most / 4 : 1,
+                               .head_ms = settings->head_timeout_s * 1000,
+                               .body_ms = settings->body_timeout_s * 1000,
+                               .idle_ms = settings->idle_timeout_s * 1000,
+                               .send_ms = settings->send_timeout_s * 1000,
+                               .bodies = bodies > largest ? bodies : largest};
+}
+
+int serve_service_open(uv_loop_t *loop, const serve_settings *settings,
+                       void (*ready)(void *context), void *context, serve_service **ret_service,
+                       fa_diag *diag)
+{
+    serve_service *service = calloc(1, sizeof *service);
+    if (service == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for the service");
+    service->loop = loop;
+    service->journal.lock = -1;
+    service->settings = settings;
+    service->ready = ready;
+    service->ready_context = context;
+    service->job_ended = serve_pending_job_ended;
+    service->runs = true;
+    service->started_ms = serve_unix_ms();
+    fa_fail(&service->unready, 0, "the store is being opened");
+    const serve_http_limits limits = limits_of(settings);
+    service->cache = serve_cache_make((size_t)settings->cache_mib << 20);
+    int rc = service->cache == NULL ? fa_fail(diag, FA_ENOMEM, "out of memory for the service") : 0;
+    if (rc == 0)
+        rc = serve_loop_queue_open(loop, &service->queue, diag);
+    if (rc == 0)
+        rc = serve_http_open(loop, &limits, &serve_routes, service, &service->http, diag);
+    if (rc == 0)
+        rc = start_threads(service, diag);
+    if (rc != 0) { /* nothing is served; the process ends, and its threads with it */
+        serve_http_close(&service->http);
+        return rc;
+    }
+    uv_timer_init(loop, &service->tick);
+    service->tick.data = service;
+    uv_timer_start(&service->tick, tick, TICK_MS, TICK_MS);
+    start(service, open_store, store_opened);
+    *ret_service = service;
+    return 0;
+}
+
+void serve_service_stop(serve_service *service)
+{
+    if (service->stopping)
+        return;
+    service->stopping = true;
+    fa_fail(&service->unready, 0, "this server is stopping");
+    for (serve_job *job = service->jobs; job != NULL; job = job->next)
+        atomic_store(&job->cancel, true);
+    serve_http_drain(service->http);
+    for (int i = 0; i < SERVE_RUNNERS; i++)
+        if (service->runner[i] != NULL)
+            serve_thread_stop(service->runner[i]->thread);
+    serve_thread_stop(service->lookup);
+    serve_pending_expire(service, INT64_MAX);
+}
+
+bool serve_service_stopped(const serve_service *service)
+{
+    return service->stopping && service->threads == 0;
+}
+
+static void timer_closed(uv_handle_t *handle)
+{
+    free(handle->data);
+}
+
+void serve_service_close(serve_service **service)
+{
+    if (service == NULL || *service == NULL)
+        return;
+    serve_service *s = *service;
+    serve_http_close(&s->http);
+    serve_loop_queue_close(&s->queue);
+    for (int i = 0; i < SERVE_RUNNERS; i++)
+        if (s->runner[i] != NULL) {
+            serve_thread_free(&s->runner[i]->thread);
+            free(s->runner[i]);
+        }
+    serve_thread_free(&s->lookup);
+    serve_thread_free(&s->journal.thread);
+    if (s->journal.lock >= 0)
+        close(s->journal.lock);
+    serve_pending_free(s);
+    serve_jobs_free(s);
+    serve_cache_free(&s->cache);
+    serve_page_drop(&s->openapi);
+    uv_close((uv_handle_t *)&s->tick, timer_closed); /* which frees the service */
+    *service = NULL;
+}

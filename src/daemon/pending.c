@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pending.h"
+
+#include "error.h"
+#include "jobs.h"
+#include "list.h"
+#include "pending_lookup.h"
+#include "reply.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LOOKUP_MS = 30000 };
+
+/* The order in which what a request asks for includes what another does. */
+enum { WANTS_PREDICTED, WANTS_FIRST_CONTACT, WANTS_MEASURED, WANTS_AGAIN, WANTS_PATIENT };
+
+static int effort_of(const fa_ask *ask)
+{
+    return ask->effort >= FA_EFFORT_PATIENT  ? WANTS_PATIENT
+           : ask->again                      ? WANTS_AGAIN
+           : ask->effort < FA_EFFORT_MEASURE ? WANTS_PREDICTED
+           : ask->first_contact              ? WANTS_FIRST_CONTACT
+                                             : WANTS_MEASURED;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------*/
+static void free_pending(serve_pending *pending)
+{
+    SERVE_LIST_REMOVE(pending->service->pending, pending);
+    if (pending->job != NULL)
+        pending->job->references--;
+    serve_body_drop(&pending->body);
+    free(pending->document);
+    free(pending->items);
+    free(pending);
+}
+
+void serve_pending_free(serve_service *service)
+{
+    while (service->pending != NULL)
+        free_pending(service->pending);
+}
+
+/* Takes the body; NULL: out of memory. */
+static serve_pending *new_pending(serve_service *service, serve_pending_kind kind, serve_body *body,
+                                  const fa_ask *ask)
+{
+    serve_pending *pending = calloc(1, sizeof *pending);
+    if (pending == NULL || (body == NULL && kind != SERVE_PENDING_RECHECK)) {
+        serve_body_drop(&body);
+        free(pending);
+        return NULL;
+    }
+    pending->service = service;
+    pending->kind = kind;
+    pending->body = body;
+    if (ask != NULL)
+        pending->ask = *ask;
+    SERVE_LIST_ADD(service->pending, pending);
+    return pending;
+}
+
+/* ---- replies --------------------------------------------------------------------------------*/
+static void reply_all(serve_pending *pending, unsigned status, serve_page *page)
+{
+    serve_exchange *exchange;
+    while ((exchange = serve_waiters_take(&pending->clients)) != NULL)
+        serve_reply(exchange, status, page);
+}
+
+static void fail_all(serve_pending *pending, int code, const char *message)
+{
+    serve_page *page = serve_page_json(serve_error_text(code, message, NULL));
+    reply_all(pending, serve_status_of(code), page);
+    serve_page_drop(&page);
+}
+
+static void refuse_all(serve_pending *pending, const char *message)
+{
+    serve_exchange *exchange;
+    while ((exchange = serve_waiters_take(&pending->clients)) != NULL)
+        serve_refuse(pending->service, exchange, message);
+}
+
+static void give_document(serve_pending *pending, const char *text, bool keep)
+{
+    serve_page *page = serve_page_json(strdup(text));
+    if (page != NULL && keep)
+        serve_cache_put(pending->service->cache, 'K', pending->body->bytes, pending->body->size,
+                        page, pending->when, serve_now_ms(pending->service));
+    reply_all(pending, MHD_HTTP_OK, page);
+    serve_page_drop(&page);
+}
+
+/* ---- jobs -----------------------------------------------------------------------------------*/
+/* The job that is to answer the request, new or under way; NULL: too many, or out of memory. Another
+ * problem of the same key gets a job of its own, because it gets an answer of its own; that job is
+ * looked up again when the first has ended. */
+static serve_job *job_for(serve_pending *pending)
+{
+    serve_service *service = pending->service;
+    serve_job_kind kind = serve_pending_is_sweep(pending) ? SERVE_SWEEP : SERVE_TUNE;
+    int effort = kind == SERVE_SWEEP ? 0 : effort_of(&pending->ask);
+    serve_job *job = serve_job_of_key(service, pending->found.key,
+                                      kind == SERVE_TUNE ? &pending->ask.problem : NULL, effort);
+    return job != NULL || serve_jobs_full(service, kind) ? job : serve_job_new(service, kind);
+}
+
+/* What a new job is to do, taken from the request that it is for. */
+static int start_job(serve_pending *pending, serve_job *job)
+{
+    if (job->runner >= 0)
+        return 0;
+    memcpy(job->key, pending->found.key, sizeof job->key);
+    if (job->kind == SERVE_SWEEP) {
+        job->items = pending->items;
+        job->sweep = pending->sweep;
+        job->sweep.items = job->items;
+        pending->items = NULL;
+        memcpy(job->plan, pending->plan, sizeof job->plan);
+        job->sweep.plan = job->plan;
+    } else {
+        job->ask = pending->ask;
+        job->effort = effort_of(&job->ask);
+        serve_lookup_request(pending, &job->request, NULL); /* as the lookup has done before */
+        memcpy(job->gpu_name, pending->gpu_name, sizeof job->gpu_name);
+        if (job->request.gpu != NULL)
+            job->request.gpu = job->gpu_name;
+    }
+    fa_diag diag;
+    int rc = serve_job_start(job, pending->body->bytes, pending->body->size, &pending->gpu, &diag);
+    if (rc != 0)
+        serve_job_fail(job, rc, diag.text);
+    else
+        serve_log(SERVE_INFO, "job accepted", "job", job->id, "kind",
+                  serve_job_kind_name(job->kind), "gpu", job->gpu, NULL);
+    return rc;
+}
+
+/* The answer that was found is the job's end. */
+static void answer_job(serve_pending *pending, serve_job *job)
+{
+    serve_job_answer(job, pending->document);
+    pending->document = NULL;
+}
+
+static void submit(serve_pending *pending)
+{
+    serve_exchange *exchange;
+    serve_job *job =
+        pending->found.answered ? serve_job_new(pending->service, SERVE_TUNE) : job_for(pending);
+    if (job == NULL) {
+        refuse_all(pending, "too many jobs are waiting: come back later");
+    } else if (pending->found.answered) {
+        snprintf(job->gpu, sizeof job->gpu, "%s", pending->gpu.name);
+        answer_job(pending, job);
+    } else {
+        start_job(pending, job);
+    }
+    while ((exchange = serve_waiters_take(&pending->clients)) != NULL)
+        serve_job_submit(job, exchange);
+    free_pending(pending);
+}
+
+/* A job of an earlier process begins, or a queued job may have its answer already. */
+static void resume(serve_pending *pending)
+{
+    serve_job *job = pending->job;
+    bool waits = job->runner >= 0; /* for its runner, which will tell what is wrong */
+    if (pending->task.skipped || pending->service->stopping || serve_job_is_over(job) ||
+        (waits && pending->rc != 0)) {
+        /* it stays as it is */
+    } else if (pending->rc != 0) {
+        job->kept = pending->rc == FA_ENODRIVER || pending->rc == FA_ENODEVICE; /* not there yet */
+        serve_job_fail(job, pending->rc, pending->diag.text);
+    } else if (pending->found.answered) {
+        answer_job(pending, job);
+    } else {
+        start_job(pending, job);
+    }
+    free_pending(pending);
+}
+
+/* ---- time -----------------------------------------------------------------------------------*/
+static void too_late(void *context, serve_exchange *exchange)
+{
+    const serve_pending *pending = context;
+    if (pending->service->stopping) {
+        serve_refuse(pending->service, exchange,
+                     "this server is stopping; it goes on with the tune when it starts again");
+        return;
+    }
+    pending->service->counts.expired++;
+    serve_reply_error(exchange, FA_ETIMEOUT,
+                      "the tune has not ended within the request's time; it goes on",
+                      pending->waits_for_job ? pending->job->id : NULL);
+}
+
+/* A client that waits is told which job to follow, so a lookup is let finish first, if it does. */
+static void expire(serve_pending *pending, int64_t now_ms)
+{
+    if (!pending->waits_for_job && !pending->service->stopping)
+        now_ms -= LOOKUP_MS;
+    serve_waiters_expire(&pending->clients, now_ms, too_late, pending);
+}
+
+void serve_pending_expire(serve_service *service, int64_t now_ms)
+{
+    serve_pending *next;
+    for (serve_pending *pending = service->pending; pending != NULL; pending = next) {
+        next = pending->next;
+        expire(pending, now_ms);
+        if (pending->waits_for_job && pending->clients.count == 0)
+            free_pending(pending); /* its job goes on: a client that asks again finds it */
+    }
+}
+
+/* ---- lookups --------------------------------------------------------------------------------*/
+static void answer_kernel(serve_pending *pending)
+{
+    serve_job *job;
+    if (pending->found.answered) {
+        give_document(pending, pending->document, true);
+    } else if (pending->kind == SERVE_PENDING_REFRESH) {
+        serve_cache_empty(pending->service->cache); /* a winner has gone */
+    } else if (pending->clients.count == 0) {
+        /* nobody waits for a tune any more */
+    } else if ((job = job_for(pending)) == NULL) {
+        refuse_all(pending, "too many jobs are waiting: come back later");
+    } else {
+        pending->job = job;
+        pending->waits_for_job = true;
+        job->references++;
+        if (start_job(pending, job) == 0) /* else the job has ended, and freed the request */
+            expire(pending, serve_now_ms(pending->service));
+        return;
+    }
+    free_pending(pending);
+}
+
+static void looked_up(serve_task *task)
+{
+    serve_pending *pending = (serve_pending *)task;
+    if (pending->kind == SERVE_PENDING_RESUME || pending->kind == SERVE_PENDING_RECHECK) {
+        resume(pending);
+    } else if (task->skipped || pending->service->stopping) {
+        refuse_all(pending, "this server is stopping");
+        free_pending(pending);
+    } else if (pending->rc != 0) {
+        bool gone = pending->rc == FA_ENOTFOUND || pending->rc == FA_ECORRUPT;
+        if (pending->kind == SERVE_PENDING_REFRESH && gone)
+            serve_cache_empty(pending->service->cache);
+        fail_all(pending, pending->rc, pending->diag.text);
+        free_pending(pending);
+    } else if (pending->kind == SERVE_PENDING_TUNE || pending->kind == SERVE_PENDING_SWEEP) {
+        submit(pending);
+    } else {
+        answer_kernel(pending);
+    }
+}
+
+static void look_up(serve_pending *pending)
+{
+    pending->task.work = serve_lookup_work;
+    pending->task.done = looked_up;
+    pending->when = serve_cache_now(pending->service->cache);
+    pending->service->counts.lookups++;
+    serve_thread_submit(pending->service->lookup, &pending->task);
+}
+
+int64_t serve_pending_different(const serve_service *service)
+{
+    int64_t count = 0;
+    for (const serve_pending *pending = service->pending; pending != NULL; pending = pending->next)
+        count++;
+    return count;
+}
+
+int64_t serve_pending_waiting(const serve_service *service)
+{
+    int64_t count = 0;
+    for (const serve_pending *pending = service->pending; pending != NULL; pending = pending->next)
+        count += pending->waits_for_job ? pending->clients.count : 0;
+    return count;
+}
+
+static void recheck(serve_job *job, bool as_good)
+{
+    serve_pending *pending = job->kind == SERVE_TUNE
+                                 ? new_pending(job->service, SERVE_PENDING_RECHECK, NULL, &job->ask)
+                                 : NULL;
+    if (pending == NULL)
+        return;
+    pending->job = job;
+    pending->as_good = as_good;
+    job->references++;
+    look_up(pending);
+}
+
+void serve_pending_job_ended(serve_job *job)
+{
+    serve_service *service = job->service;
+    serve_pending *next;
+    for (serve_pending *pending = service->pending; pending != NULL; pending = next) {
+        next = pending->next;
+        if (!pending->waits_for_job || pending->job != job)
+            continue;
+        if (job->state == SERVE_DONE)
+            give_document(pending, job->result, false);
+        else
+            fail_all(pending, job->code, job->message.text);
+        free_pending(pending);
+    }
+    for (serve_job *other = service->jobs; other != NULL; other = other->next)
+        if (job->state == SERVE_DONE && other->state == SERVE_QUEUED && other->key[0] != 0 &&
+            strcmp(other->key, job->key) == 0)
+            recheck(other, other->effort <= job->effort);
+}
+
+/* ---- requests -------------------------------------------------------------------------------*/
+/* Whether it waits for a job that somebody has canceled. */
+static bool is_doomed(const serve_pending *pending)
+{
+    return pending->waits_for_job && atomic_load(&pending->job->cancel);
+}
+
+static bool is_of_body(const serve_pending *pending, const serve_exchange *exchange)
+{
+    return pending->body != NULL && pending->body->size == exchange->body_size &&
+           memcmp(pending->body->bytes, exchange->body, exchange->body_size) == 0;
+}
+
+static void wait_for(serve_pending *pending, serve_exchange *exchange)
+{
+    const serve_service *service = pending->service;
+    int64_t wait_ms = pending->ask.timeout_ms > 0 ? pending->ask.timeout_ms
+                                                  : (int64_t)service->settings->wait_s * 1000;
+    serve_waiters_add(&pending->clients, exchange,
+                      pending->kind == SERVE_PENDING_KERNEL ? serve_now_ms(service) + wait_ms : 0);
+}
+
+/* Joins the pending request of the same bytes, or reads them and starts one. `kind` REFRESH: the
+ * exchange has been answered, and the cache alone wants to know. */
+static void join(serve_service *service, serve_pending_kind kind, serve_exchange *exchange)
+{
+    bool answered = kind == SERVE_PENDING_REFRESH;
+    fa_ask ask = {0};
+    fa_diag diag;
+    for (serve_pending *p = service->pending; p != NULL && !answered; p = p->next)
+        if (p->kind == kind && is_of_body(p, exchange) && !is_doomed(p)) {
+            service->counts.shared++;
+            wait_for(p, exchange);
+            return;
+        }
+    int rc = kind == SERVE_PENDING_SWEEP
+                 ? 0
+                 : fa_ask_read(exchange->body, exchange->body_size, &ask, &diag);
+    if (rc != 0) {
+        serve_reply_error(exchange, rc, diag.text, NULL); /* unless it has been answered */
+        return;
+    }
+    /* A request whose clients have gone away is looked up all the same: the queue is bounded. */
+    serve_pending *pending =
+        serve_pending_different(service) < 2 * service->settings->max_connections
+            ? new_pending(service, kind, serve_exchange_body(exchange), &ask)
+            : NULL;
+    if (pending != NULL) {
+        service->counts.refreshes += answered;
+        if (!answered)
+            wait_for(pending, exchange);
+        look_up(pending);
+    } else if (!answered) {
+        serve_refuse(service, exchange, "too many lookups are waiting: come back later");
+    }
+}
+
+void serve_post_kernel(serve_service *service, serve_exchange *exchange, const char *part)
+{
+    bool stale;
+    serve_page *page = serve_cache_get(service->cache, 'K', exchange->body, exchange->body_size,
+                                       serve_now_ms(service), &stale);
+    (void)part;
+    if (page != NULL)
+        serve_reply(exchange, MHD_HTTP_OK, page);
+    if (page == NULL || stale)
+        join(service, page == NULL ? SERVE_PENDING_KERNEL : SERVE_PENDING_REFRESH, exchange);
+}
+
+void serve_post_tune(serve_service *service, serve_exchange *exchange, const char *part)
+{
+    (void)part;
+    join(service, SERVE_PENDING_TUNE, exchange);
+}
+
+void serve_post_sweep(serve_service *service, serve_exchange *exchange, const char *part)
+{
+    (void)part;
+    join(service, SERVE_PENDING_SWEEP, exchange);
+}
+
+void serve_pending_resume(serve_service *service, serve_job *job, const char *body, size_t size)
+{
+    serve_pending *pending =
+        new_pending(service, SERVE_PENDING_RESUME, serve_body_make(body, size, NULL), NULL);
+    if (pending == NULL)
+        return;
+    pending->job = job;
+    job->references++;
+    if (job->kind == SERVE_TUNE)
+        pending->rc = fa_ask_read(body, size, &pending->ask, &pending->diag);
+    if (pending->rc != 0)
+        resume(pending);
+    else
+        look_up(pending);
+}

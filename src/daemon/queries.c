@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "queries.h"
+
+#include "hash.h"
+#include "problem.h"
+#include "query.h"
+#include "reply.h"
+#include "tuners.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum {
+    WINNERS_DEFAULT = 100,
+    WINNERS_MAX = 10000 /* as fa-tune show asks for; a second or two of the lookup thread */
+};
+
+/* ---- winners --------------------------------------------------------------------------------*/
+static bool same_type(const char *asked, const char *name)
+{
+    fa_gpu one, other;
+    return strcasecmp(fa_gpu_find(asked, &one, NULL) == 0 ? one.name : asked,
+                      fa_gpu_find(name, &other, NULL) == 0 ? other.name : name) == 0;
+}
+
+struct listing {
+    serve_query *query;
+    int count;
+};
+
+static int take_winner(void *context, const fa_answer *answer)
+{
+    struct listing *listing = context;
+    serve_query *query = listing->query;
+    char *text = NULL;
+    if (query->gpu[0] != 0 && !same_type(query->gpu, answer->gpu.name))
+        return 0;
+    if (listing->count == query->limit)
+        return 1;
+    int rc = fa_answer_write(answer, &text, &query->diag);
+    if (rc != 0)
+        return rc;
+    fa_buf_printf(&query->text, "%s%s", listing->count++ > 0 ? "," : "", text);
+    free(text);
+    return 0;
+}
+
+static int list_winners(serve_query *query, fa_diag *diag)
+{
+    struct listing listing = {query, 0};
+    fa_buf_text(&query->text, "{\"winners\":[");
+    int rc = fa_list_winners(query->service->tuner, take_winner, &listing, diag);
+    fa_buf_text(&query->text, "]}");
+    return rc < 0 ? rc : 0;
+}
+
+void serve_get_winners(serve_service *service, serve_exchange *exchange, const char *part)
+{
+    const char *gpu = serve_argument(exchange, "gpu"), *limit = serve_argument(exchange, "limit");
+    serve_query query = {.work = list_winners, .limit = WINNERS_DEFAULT};
+    (void)part;
+    if (limit != NULL) {
+        char *end = NULL;
+        long most = strtol(limit, &end, 10);
+        if (*limit < '0' || *limit > '9' || *end != 0 || most < 1 || most > WINNERS_MAX) {
+            serve_reply_error(exchange, FA_EINVAL, "limit must be 1 to 10000", NULL);
+            return;
+        }
+        query.limit = (int)most;
+    }
+    if (gpu != NULL && (strlen(gpu) >= sizeof query.gpu || *gpu == 0)) {
+        serve_reply_error(exchange, FA_EINVAL, "gpu must be a name of 1 to 63 bytes", NULL);
+        return;
+    }
+    snprintf(query.gpu, sizeof query.gpu, "%s", gpu != NULL ? gpu : "");
+    serve_query_submit(service, exchange, &query, NULL);
+}
+
+/* ---- cubins ---------------------------------------------------------------------------------*/
+static int read_cubin(serve_query *query, fa_diag *diag)
+{
+    fa_answer answer = {0};
+    memcpy(answer.cubin_key, query->key, sizeof query->key);
+    return fa_answer_cubin(query->service->tuner, &answer, &query->bytes, &query->size, diag);
+}
+
+/* The bytes, or 304 where the client has them. */
+static void reply_cubin(serve_exchange *exchange, serve_page *page)
+{
+    const char *known = serve_header(exchange, MHD_HTTP_HEADER_IF_NONE_MATCH);
+    const char *tag =
+        page != NULL ? MHD_get_response_header(page->response, MHD_HTTP_HEADER_ETAG) : NULL;
+    if (known == NULL || tag == NULL || strstr(known, tag) == NULL) {
+        serve_reply(exchange, MHD_HTTP_OK, page);
+        return;
+    }
+    serve_page *same = serve_page_text("application/octet-stream", "");
+    serve_page_header(same, MHD_HTTP_HEADER_ETAG, tag);
+    serve_reply_page(exchange, MHD_HTTP_NOT_MODIFIED, same);
+}
+
+static void give_cubin(serve_task *task)
+{
+    serve_query *query = (serve_query *)task;
+    serve_exchange *exchange;
+    bool waits = serve_query_take_client(query, &exchange);
+    if (query->rc == 0 && !task->skipped) {
+        char hash[FA_HASH_HEX], tag[FA_HASH_HEX + 2];
+        fa_hash_bytes(query->bytes, query->size, hash);
+        snprintf(tag, sizeof tag, "\"%s\"", hash);
+        serve_page *page = serve_page_make("application/octet-stream", query->bytes, query->size);
+        query->bytes = NULL;
+        serve_page_header(page, MHD_HTTP_HEADER_ETAG, tag);
+        serve_page_header(page, MHD_HTTP_HEADER_CACHE_CONTROL,
+                          "private, max-age=31536000, immutable");
+        if (page != NULL)
+            serve_cache_put(query->service->cache, 'C', query->key, strlen(query->key), page,
+                            query->when, serve_now_ms(query->service));
+        if (waits)
+            reply_cubin(exchange, page);
+        serve_page_drop(&page);
+    }
+    serve_query_free(query);
+}
+
+void serve_get_cubin(serve_service *service, serve_exchange *exchange, const char *key)
+{
+    serve_query query = {.work = read_cubin};
+    bool refresh;
+    if (strlen(key) != 64 || strspn(key, "0123456789abcdef") != 64) {
+        serve_reply_error(exchange, FA_ENOTFOUND, "a cubin's key is 64 lower-case hex digits",
+                          NULL);
+        return;
+    }
+    serve_page *page =
+        serve_cache_get(service->cache, 'C', key, strlen(key), serve_now_ms(service), &refresh);
+    if (page != NULL)
+        reply_cubin(exchange, page);
+    if (page != NULL && !refresh)
+        return;
+    memcpy(query.key, key, sizeof query.key);
+    serve_query_submit(service, page == NULL ? exchange : NULL, &query, give_cubin);
+}
+
+/* ---- GPUs -----------------------------------------------------------------------------------*/
+static void add_gpu(cJSON *list, const fa_gpu *gpu, const char *refused)
+{
+    char silicon[FA_SILICON_MAX];
+    cJSON *object = fa_gpu_to_json(gpu);
+    fa_gpu_silicon(gpu, silicon);
+    cJSON_AddStringToObject(object, "silicon", silicon);
+    if (refused != NULL)
+        cJSON_AddStringToObject(object, "refused", refused);
+    cJSON_AddItemToArray(list, object);
+}
+
+static int list_gpus(serve_query *query, fa_diag *diag)
+{
+    serve_service *service = query->service;
+    cJSON *json = cJSON_CreateObject();
+    cJSON *devices = cJSON_AddArrayToObject(json, "devices");
+    cJSON *types = cJSON_AddArrayToObject(json, "types");
+    fa_gpu gpu;
+    const char *refused;
+    (void)diag;
+    serve_find_devices(service);
+    for (int i = 0; i < service->device_count; i++)
+        add_gpu(devices, &service->device[i], NULL);
+    for (int32_t i = 0; fa_gpu_type(i, &gpu, &refused) == 0; i++)
+        add_gpu(types, &gpu, refused);
+    cJSON_AddItemToObject(json, "reason",
+                          service->device_count == 0
+                              ? cJSON_CreateString(service->device_reason.text)
+                              : cJSON_CreateNull());
+    char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;
+    cJSON_Delete(json);
+    if (text != NULL)
+        fa_buf_text(&query->text, text);
+    query->text.failed |= text == NULL;
+    free(text);
+    return 0;
+}
+
+void serve_get_gpus(serve_service *service, serve_exchange *exchange, const char *part)
+{
+    const serve_query query = {.work = list_gpus};
+    (void)part;
+    serve_query_submit(service, exchange, &query, NULL);
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A query: one request that is worked on by the lookup thread and answered once.
+ */
+#ifndef FA_DAEMON_QUERY_H
+#define FA_DAEMON_QUERY_H
+
+#include "buf.h"
+#include "service.h"
+#include "waiters.h"
+
+typedef struct serve_query serve_query;
+struct serve_query {
+    serve_task task;
+    serve_service *service;
+    serve_waiters client; /* nobody: its client is gone, or it is for the cache alone */
+    int (*work)(serve_query *query, fa_diag *diag); /* on the lookup thread */
+    serve_body *body;
+    char gpu[64]; /* winners of this type; "": of all */
+    int limit;
+    char key[65]; /* of a cubin */
+    serve_cache_time when;
+    unsigned status; /* of the reply, when it went well */
+    int rc;
+    fa_diag diag;
+    fa_buf text; /* the reply, JSON */
+    void *bytes; /* of a cubin */
+    size_t size;
+};
+
+/* Asked by `exchange`, which may be NULL; *query is copied, and its body is taken. Its reply is the query's text, unless
+ * done() makes another, which then frees the query. */
+void serve_query_submit(serve_service *service, serve_exchange *exchange, const serve_query *query,
+                        void (*done)(serve_task *task));
+/* Takes the client; false: it is gone, or has been told what went wrong. */
+bool serve_query_take_client(serve_query *query, serve_exchange **ret_exchange);
+void serve_query_free(serve_query *query);
+
+#endif

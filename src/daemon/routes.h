@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which request goes where, who may send it, and how much of it.
+ */
+#ifndef FA_DAEMON_ROUTES_H
+#define FA_DAEMON_ROUTES_H
+
+#include "http.h"
+
+extern const serve_http_events serve_routes; /* their context is a serve_service */
+
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Threads beside the loop. A task is worked on by its thread and then done on the loop's.
+ *
+ * The store, CUDA and NVRTC are used by these threads only: the loop never waits for them.
+ */
+#ifndef FA_DAEMON_THREAD_H
+#define FA_DAEMON_THREAD_H
+
+#include "loop_queue.h"
+
+typedef struct serve_thread serve_thread;
+
+typedef struct serve_thread_calls {
+    void (*idle)(void *context);  /* about once a second without a task */
+    void (*end)(void *context);   /* before its thread ends */
+    void (*ended)(void *context); /* on the loop's thread, after that */
+    bool finishes; /* what it was given before it was stopped is worked on, not skipped */
+} serve_thread_calls;
+
+int serve_thread_start(serve_loop_queue *queue, const serve_thread_calls *calls, void *context,
+                       serve_thread **ret_thread, fa_diag *diag);
+void serve_thread_submit(serve_thread *thread, serve_task *task);
+/* Ends after the task under way; the others come back as skipped. */
+void serve_thread_stop(serve_thread *thread);
+/* After `ended` was called; NULL and pointer to NULL are allowed. */
+void serve_thread_free(serve_thread **thread);
+
+/* On the thread itself, within a long task: works on the next task that interleaves. */
+bool serve_thread_run_interleaved(serve_thread *thread);
+void *serve_thread_context(const serve_thread *thread);
+
+#endif

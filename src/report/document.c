@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The report as one JSON document, a problem a line: what `--format json` writes, and what the page's
+ * script draws. docs/json.md describes it. `version` is the document's: fields may join others in a
+ * version, a field that goes or changes its meaning makes a new one. A number that is not known is
+ * null. Measured times are median_us, low_us and high_us; predicted_us is the model's.
+ */
+#include "document.h"
+
+#include "error.h"
+#include "json.h"
+#include "problem.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    VERSION = 1,
+    PAGE_CONFIGS = 200, /* of one problem, told in full where there is room */
+    CONFIG_BYTES = 500  /* that one takes at least */
+};
+
+static void add_known(cJSON *object, const char *name, double value)
+{
+    fa_json_add_known(object, name, value, value > 0);
+}
+
+static void add_text(cJSON *object, const char *name, const char *text)
+{
+    cJSON_AddStringToObject(object, name, text);
+}
+
+static void add_number(cJSON *object, const char *name, double value)
+{
+    cJSON_AddNumberToObject(object, name, value);
+}
+
+static void print(fa_buf *out, cJSON *json)
+{
+    char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;
+    if (text != NULL)
+        fa_buf_text(out, text);
+    else
+        out->failed = true;
+    cJSON_free(text);
+    cJSON_Delete(json);
+}
+
+/* ---- a problem ------------------------------------------------------------------------------*/
+static void add_gates(cJSON *object, const report_problem *problem)
+{
+    const report_funnel *funnel = &problem->funnel;
+    cJSON *counts = cJSON_AddObjectToObject(object, "funnel");
+    add_known(counts, "space", funnel->known ? funnel->space : 0);
+    add_number(counts, "in_budget", funnel->in_budget);
+    add_number(counts, "compiled", funnel->compiled);
+    add_number(counts, "clean", funnel->clean);
+    add_number(counts, "proved", funnel->proved);
+    add_number(counts, "measured", funnel->measured);
+    cJSON_AddBoolToObject(counts, "on_device", funnel->on_device);
+    cJSON *array = cJSON_AddArrayToObject(object, "gates");
+    for (int g = 0; g < REPORT_STATUSES; g++) {
+        const report_gate *gate = &problem->gate[report_gates[g]];
+        if (gate->count == 0)
+            continue;
+        cJSON *item = cJSON_CreateObject();
+        add_text(item, "status", fa_status_name(report_gates[g]));
+        add_number(item, "count", (double)gate->count);
+        cJSON *reasons = cJSON_AddArrayToObject(item, "reasons");
+        for (int i = 0; i < gate->reasons; i++) {
+            cJSON *reason = cJSON_CreateObject();
+            add_text(reason, "text", gate->reason[i].text);
+            add_number(reason, "count", (double)gate->reason[i].count);
+            cJSON_AddItemToArray(reasons, reason);
+        }
+        add_number(item, "other_reasons", (double)gate->elsewhere);
+        cJSON_AddItemToArray(array, item);
+    }
+}
+
+static void add_peers(cJSON *object, const report_problem *problem)
+{
+    cJSON *array = cJSON_AddArrayToObject(object, "baselines");
+    for (size_t i = 0; i < problem->peers; i++) {
+        const report_peer *peer = &problem->peer[i];
+        cJSON *item = cJSON_CreateObject();
+        add_text(item, "peer", peer->baseline.peer);
+        add_number(item, "median_us", peer->baseline.median_us);
+        add_known(item, "low_us", peer->baseline.low_us);
+        add_known(item, "high_us", peer->baseline.high_us);
+        add_known(item, "ratio", peer->ratio);
+        add_text(item, "source", peer->baseline.source);
+        cJSON_AddItemToArray(array, item);
+    }
+}
+
+static void add_environments(cJSON *object, const report_problem *problem)
+{
+    cJSON *array = cJSON_AddArrayToObject(object, "environments");
+    for (size_t i = 0; i < problem->environments; i++) {
+        const report_environment *environment = &problem->environment[i];
+        cJSON *item = cJSON_CreateObject();
+        add_text(item, "gpu", environment->gpu);
+        add_text(item, "uuid", environment->uuid);
+        add_known(item, "driver", environment->driver);
+        add_text(item, "nvrtc", environment->nvrtc);
+        add_text(item, "library", environment->library);
+        add_text(item, "host", environment->host);
+        add_number(item, "trials", (double)environment->trials);
+        cJSON_AddItemToArray(array, item);
+    }
+    add_number(object, "trials_in_other_environments", (double)problem->environments_left_out);
+}
+
+static void add_range(cJSON *object, const char *name, const int32_t range[2])
+{
+    if (range[0] < 0)
+        cJSON_AddNullToObject(object, name);
+    else
+        cJSON_AddItemToObject(object, name, cJSON_CreateIntArray(range, 2));
+}
+
+static void add_circumstances(cJSON *object, const report_problem *problem)
+{
+    add_environments(object, problem);
+    add_range(object, "sm_mhz", problem->sm_mhz);
+    add_range(object, "memory_mhz", problem->memory_mhz);
+    add_range(object, "temperature_c", problem->temperature_c);
+    cJSON *throttles = cJSON_AddArrayToObject(object, "throttled_by");
+    for (size_t i = 0; i < problem->throttles; i++)
+        cJSON_AddItemToArray(throttles, cJSON_CreateString(problem->throttle[i]));
+    cJSON *seeds = cJSON_AddArrayToObject(object, "seeds");
+    for (size_t i = 0; i < problem->seeds; i++) {
+        char seed[24];
+        snprintf(seed, sizeof seed, "%llu", (unsigned long long)problem->seed[i]);
+        cJSON_AddItemToArray(seeds, cJSON_CreateString(seed));
+    }
+    add_number(object, "other_seeds", (double)problem->seeds_left_out);
+}
+
+static void add_words(cJSON *object, const char *name, const fa_problem *problem)
+{
+    fa_buf words = {0};
+    report_problem_words(&words, problem);
+    add_text(object, name, words.data != NULL ? words.data : "");
+    fa_buf_free(&words);
+}
+
+static void add_problem_words(cJSON *object, const fa_problem *problem)
+{
+    cJSON_AddItemToObject(object, "problem", fa_problem_to_json(problem));
+    add_words(object, "words", problem);
+}
+
+static cJSON *problem_json(const report_problem *problem)
+{
+    const fa_study *study = &problem->study;
+    cJSON *object = cJSON_CreateObject();
+    add_problem_words(object, &study->problem);
+    cJSON_AddItemToObject(object, "gpu", fa_gpu_to_json(&study->gpu));
+    add_text(object, "silicon", study->silicon);
+    add_text(object, "templates", study->templates);
+    cJSON_AddBoolToObject(object, "templates_are_present", study->current);
+    add_text(object, "policy", study->policy);
+    add_text(object, "known_how", report_standing(problem));
+    cJSON_AddBoolToObject(object, "measured", problem->measured);
+    cJSON *winner = problem->best != NULL ? cJSON_AddObjectToObject(object, "winner")
+                                          : cJSON_AddNullToObject(object, "winner");
+    if (problem->best != NULL)
+        fa_trial_add_json(winner, problem->best);
+    add_known(object, "ties", study->has_winner ? study->winner.ties : 0);
+    add_known(object, "tflops", problem->tflops);
+    add_known(object, "flops", fa_problem_nominal_flops(&study->problem));
+    add_known(object, "least_bytes", problem->bytes);
+    add_known(object, "default_us", problem->default_us);
+    add_known(object, "speedup_over_default", problem->x_default);
+    add_known(object, "compile_ms", problem->compile_ms);
+    add_known(object, "tune_s", study->winner.tune_s);
+    cJSON_AddBoolToObject(object, "slow", problem->slow);
+    add_number(object, "unix_time", (double)study->unix_time);
+    add_number(object, "configs_tried", (double)problem->tried);
+    add_peers(object, problem);
+    add_gates(object, problem);
+    add_circumstances(object, problem);
+    return object;
+}
+
+/* ---- shortening -----------------------------------------------------------------------------*/
+static bool says_nothing(const cJSON *item)
+{
+    return cJSON_IsNull(item) || cJSON_IsFalse(item) ||
+           (cJSON_IsString(item) && item->valuestring[0] == 0) ||
+           ((cJSON_IsArray(item) || cJSON_IsObject(item)) && item->child == NULL);
+}
+
+static void shorten(cJSON *json)
+{
+    for (cJSON *item = json->child, *next; item != NULL; item = next) {
+        next = item->next;
+        shorten(item);
+        if (cJSON_IsObject(json) && says_nothing(item)) {
+            cJSON_Delete(cJSON_DetachItemViaPointer(json, item));
+        } else if (cJSON_IsNumber(item) && item->valuedouble != floor(item->valuedouble)) {
+            char digits[32];
+            snprintf(digits, sizeof digits, "%.7g", item->valuedouble);
+            item->valuedouble = strtod(digits, NULL);
+        }
+    }
+}
+
+static void drop_repeated(report_document *document, cJSON *json)
+{
+    static const char *const names[DOCUMENT_REPEATED] = {"gpu", "silicon", "templates", "policy",
+                                                         "environments"};
+    for (int i = 0; i < DOCUMENT_REPEATED; i++) {
+        cJSON *item = cJSON_DetachItemFromObjectCaseSensitive(json, names[i]);
+        if (item == NULL) /* it is empty, which must not be taken for repeated */
+            item = cJSON_CreateArray();
+        if (document->last[i] != NULL && cJSON_Compare(document->last[i], item, true)) {
+            cJSON_Delete(item);
+            continue;
+        }
+        cJSON_Delete(document->last[i]);
+        document->last[i] = cJSON_Duplicate(item, true);
+        cJSON_AddItemToObject(json, names[i], item);
+    }
+}
+
+/* ---- the document ---------------------------------------------------------------------------*/
+void report_document_begin(const report *report, fa_buf *out)
+{
+    cJSON *head = cJSON_CreateObject();
+    add_text(head, "document", "fa-tune-report");
+    add_number(head, "version", VERSION);
+    add_text(head, "fa_tune", fa_version());
+    add_text(head, "store", report->store);
+    add_number(head, "unix_time", (double)report->made);
+    add_number(head, "not_asked_for", (double)report->outcome.filtered);
+    add_number(head, "earlier_generations", (double)report->outcome.older);
+    cJSON *gates = cJSON_AddArrayToObject(head, "gates");
+    for (int g = 0; g < REPORT_STATUSES; g++) {
+        cJSON *gate = cJSON_CreateObject();
+        add_text(gate, "status", fa_status_name(report_gates[g]));
+        add_text(gate, "meaning", report_gate_meaning(report_gates[g]));
+        cJSON_AddItemToArray(gates, gate);
+    }
+    cJSON_AddItemToObject(head, "operations", report_operations_json());
+    print(out, head);
+    if (out->size > 0 && !out->failed)
+        out->data[--out->size] = 0; /* the head goes on */
+    fa_buf_text(out, ",\"problems\":[");
+}
+
+/* Tells as many configs as there is room for, fewer at each try. */
+static void add_what_fits(const report *report, report_document *document, cJSON *json,
+                          report_problem *problem)
+{
+    bool limited = document->is_short && report->options->top == 0;
+    size_t cap = !document->is_short ? SIZE_MAX : (size_t)report->options->top;
+    if (limited && (cap = document->room / CONFIG_BYTES + 1) > PAGE_CONFIGS)
+        cap = PAGE_CONFIGS;
+    for (;; cap /= 2) {
+        size_t left_out = document_add_configs(json, problem, cap);
+        fa_buf text = {0};
+        if (document->is_short) {
+            shorten(cJSON_GetObjectItemCaseSensitive(json, "configs"));
+            shorten(cJSON_GetObjectItemCaseSensitive(json, "heat"));
+        }
+        if (limited && cap > 0)
+            print(&text, cJSON_Duplicate(json, true));
+        bool fits = text.size <= document->room;
+        fa_buf_free(&text);
+        if (fits) {
+            document->left_out += left_out;
+            return;
+        }
+        cJSON_DeleteItemFromObjectCaseSensitive(json, "configs");
+        cJSON_DeleteItemFromObjectCaseSensitive(json, "configs_left_out");
+        cJSON_DeleteItemFromObjectCaseSensitive(json, "heat");
+    }
+}
+
+void report_document_problem(const report *report, report_document *document,
+                             report_problem *problem, fa_buf *out)
+{
+    cJSON *json = problem_json(problem);
+    if (document_add_near(document, json, problem) != 0)
+        out->failed = true;
+    if (document->is_short) {
+        shorten(json);
+        drop_repeated(document, json);
+    }
+    add_what_fits(report, document, json, problem);
+    fa_buf_text(out, problem->number > 1 ? ",\n" : "\n");
+    print(out, json);
+}
+
+static cJSON *regret_json(const fa_regret *regret)
+{
+    cJSON *item = cJSON_CreateObject();
+    add_problem_words(item, &regret->problem);
+    cJSON_AddItemToObject(item, "bucket", fa_problem_to_json(&regret->bucket));
+    add_words(item, "bucket_words", &regret->bucket);
+    cJSON_AddStringToObject(item, "gpu", regret->gpu);
+    add_known(item, "bucket_us", regret->bucket_us);
+    add_known(item, "best_us", regret->best_us);
+    double value = report_regret_of(regret);
+    if (value >= 0)
+        cJSON_AddNumberToObject(item, "regret", value);
+    else
+        cJSON_AddNullToObject(item, "regret");
+    cJSON_AddItemToObject(item, "bucket_config", fa_config_to_json(&regret->bucket_config));
+    cJSON_AddItemToObject(item, "best_config", fa_config_to_json(&regret->best_config));
+    return item;
+}
+
+static cJSON *prediction_json(const fa_prediction *prediction)
+{
+    cJSON *item = cJSON_CreateObject();
+    add_problem_words(item, &prediction->problem);
+    cJSON_AddStringToObject(item, "gpu", prediction->gpu);
+    cJSON_AddStringToObject(item, "known_how", fa_origin_name(prediction->origin));
+    cJSON_AddStringToObject(item, "from_gpu", prediction->from_gpu);
+    add_known(item, "predicted_us", prediction->predicted_us);
+    add_known(item, "measured_us", prediction->measured_us);
+    add_known(item, "best_us", prediction->best_us);
+    add_known(item, "rank", prediction->rank);
+    add_known(item, "measured", prediction->measured);
+    cJSON_AddItemToObject(item, "config", fa_config_to_json(&prediction->config));
+    return item;
+}
+
+void report_document_end(const report *report, report_document *document, fa_buf *out)
+{
+    fa_buf_text(out, "\n],\"near_configs\":");
+    cJSON *near = cJSON_CreateArray();
+    for (size_t i = 0; i < document->nears; i++)
+        cJSON_AddItemToArray(near, cJSON_CreateString(document->near[i]));
+    print(out, near);
+    fa_buf_text(out, ",\"regret\":[");
+    for (size_t i = 0; i < report->regrets; i++) {
+        fa_buf_text(out, i > 0 ? ",\n" : "\n");
+        print(out, regret_json(&report->regret[i]));
+    }
+    fa_buf_text(out, "],\"predictions\":[");
+    for (size_t i = 0; i < report->predictions; i++) {
+        fa_buf_text(out, i > 0 ? ",\n" : "\n");
+        print(out, prediction_json(&report->prediction[i]));
+    }
+    fa_buf_text(out, "]}\n");
+}
+
+void report_document_free(report_document *document)
+{
+    for (size_t i = 0; i < document->nears; i++)
+        free(document->near[i]);
+    for (int i = 0; i < DOCUMENT_REPEATED; i++)
+        cJSON_Delete(document->last[i]);
+    free(document->near);
+    *document = (report_document){0};
+}
+
+/* ---- --format json --------------------------------------------------------------------------*/
+static int begin(report *report)
+{
+    report->format = calloc(1, sizeof(report_document));
+    if (report->format == NULL)
+        return FA_ENOMEM;
+    report_document_begin(report, report->out);
+    return 0;
+}
+
+static void add_problem(report *report, report_problem *problem)
+{
+    report_document_problem(report, report->format, problem, report->out);
+}
+
+static void end(report *report)
+{
+    if (report->format == NULL)
+        return;
+    report_document_end(report, report->format, report->out);
+    report_document_free(report->format);
+    free(report->format);
+}
+
+const report_writer report_json = {begin, add_problem, end};

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The page: its static file (page/, embedded at build time) with the document that its script draws,
+ * and the Markdown summary for whoever has no script. A page of a thousand problems stays below 5 MB:
+ * the more there are, the fewer configs of each are told in full.
+ */
+#include "document.h"
+#include "page.h"
+
+#include "error.h"
+
+#include <stdlib.h>
+
+enum { PROBLEM_BYTES = 4100000 }; /* for the problems of all */
+
+typedef struct page {
+    report_document document;
+    report_summary summary;
+    fa_buf text; /* the document */
+} page;
+
+static int begin(report *report)
+{
+    page *page = calloc(1, sizeof *page);
+    if (page == NULL)
+        return FA_ENOMEM;
+    report->format = page;
+    page->document.is_short = true;
+    report_document_begin(report, &page->text);
+    return report_summary_begin(report, &page->summary);
+}
+
+static void add_problem(report *report, report_problem *problem)
+{
+    page *page = report->format;
+    size_t left = report->outcome.problems - (size_t)problem->number + 1;
+    size_t room = page->text.size < PROBLEM_BYTES ? PROBLEM_BYTES - page->text.size : 0;
+    page->document.room = room / left;
+    report_document_problem(report, &page->document, problem, &page->text);
+    report_summary_row(&page->summary, problem);
+}
+
+static void end(report *report)
+{
+    page *page = report->format;
+    fa_buf *out = report->out, summary = {0};
+    if (page == NULL)
+        return;
+    report_document_end(report, &page->document, &page->text);
+    report_summary_end(report, &page->summary, &summary);
+    fa_buf_append(out, report_page_part[0].bytes, report_page_part[0].size);
+    if (summary.data != NULL)
+        report_html_lines(out, summary.data);
+    fa_buf_append(out, report_page_part[1].bytes, report_page_part[1].size);
+    if (page->text.data != NULL)
+        report_script_json(out, page->text.data);
+    fa_buf_append(out, report_page_part[2].bytes, report_page_part[2].size);
+    out->failed |= page->text.failed || summary.failed;
+    report_document_free(&page->document);
+    fa_buf_free(&page->text);
+    fa_buf_free(&summary);
+    free(page);
+    report->format = NULL;
+}
+
+const report_writer report_page = {begin, add_problem, end};

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One problem: which kernel, how sure, how far from the limit, against what else; then the drawings, the
+ * circumstances and the configs.
+ */
+function badge(problem) {
+  const how = problem.known_how;
+  const kind = how === "failed" || how === "unfinished" ? "bad" : how === "measured" ? "measured"
+    : problem.timed ? "second" : "predicted";
+  return [h("span", { class: "badge " + kind }, how),
+    problem.slow ? [" ", h("span", { class: "badge bad" }, "⚠ slow: profile")] : null];
+}
+
+/* A line that a button copies. */
+function copyable(name, text) {
+  const button = h("button", { type: "button", class: "copy", "aria-label": "Copy the " + name,
+    click: async () => {
+      let done = true;
+      try {
+        await navigator.clipboard.writeText(text);
+      } catch (refused) { /* where a page may not: by selecting it */
+        getSelection().selectAllChildren(code);
+        done = document.execCommand("copy");
+      }
+      button.textContent = done ? "Copied" : "Selected";
+      announce("the " + name + " is " + (done ? "copied" : "selected"));
+      setTimeout(() => { button.textContent = "Copy"; }, 2000);
+    } }, "Copy");
+  const code = h("code", {}, text);
+  return h("div", { class: "copyable" }, code, button);
+}
+
+/* ---- the four answers ---- */
+function whichKernel(problem) {
+  return [h("p", { class: "kernel mono" }, configWords(problem.winner.config)),
+    copyable("command", commandOf(problem)), copyable("C line", initializerOf(problem))];
+}
+
+function howSure(problem, report) {
+  const winner = problem.winner;
+  if (problem.timed) {
+    const elsewhere = problem.known_how === "imported" ? " Measured elsewhere, and imported."
+      : problem.known_how === "measured-same-silicon"
+        ? " Measured on another board of this silicon." : "";
+    return h("p", {}, h("b", {}, microseconds(winner.median_us)), " ",
+      soft(microseconds(winner.low_us), " to ", microseconds(winner.high_us)),
+      " is the median with its 95% interval, of " + count(winner.sample_count || 0, "sample") +
+      (winner.raced ? " in a race of the finalists" : "") + "." +
+      (problem.ties > 0 ? " " + count(problem.ties, "other config") +
+        (problem.ties === 1 ? " overlaps it." : " overlap it.") : "") + elsewhere);
+  }
+  const error = modelError(report.problems, problem.silicon);
+  return h("p", {}, h("b", { class: "guess" }, about(problem.us)), " is " + knownHow(problem) +
+    ", not measured. ", error
+    ? ["Where this report has both, measured times are " + error.low.toFixed(2) + " to " +
+      error.high.toFixed(2) + " times the model’s (" + grouped(error.count) + " configs" +
+      (error.same ? "" : ", on other GPUs") + "): expect ", guess("~" +
+      microseconds(problem.us * error.low) + " to " + microseconds(problem.us * error.high)), "."]
+    : "How far the model is off is not known here: this report has no measured times beside it.");
+}
+
+function howFar(problem) {
+  const limit = problem.limit;
+  if (!(problem.tflops > 0)) return h("p", {}, NONE);
+  const rate = [h("b", { class: problem.timed ? null : "guess" },
+    (problem.timed ? "" : "~") + tflops(problem.tflops)), " TFLOP/s"];
+  if (!limit) return h("p", {}, rate, ". This GPU’s ceilings are not known.");
+  return [h("p", {}, rate, ", ", told(problem, percent(problem.part)), " of the " +
+    tflops(limit.tflops) + " TFLOP/s that " + (limit.by === "memory"
+    ? "memory bandwidth allows" : "the tensor cores give") + " at " +
+    grouped(problem.intensity) + " FLOP per byte."),
+  svg("svg", { class: "meter", ...BAR }, svg("rect", { class: "track", width: 1000, height: 20 }),
+    svg("rect", { class: "bar" + (problem.timed ? "" : " predicted"), height: 20,
+      width: 1000 * Math.min(1, problem.part) }))];
+}
+
+function against(problem) {
+  const lines = problem.baselines.map((peer) => verdict(problem, peer.peer, peer));
+  if (problem.default_us > 0)
+    lines.push(verdict(problem, "the family’s default config", { median_us: problem.default_us }));
+  if (lines.length === 0)
+    return h("p", {}, "No baseline is stored for this problem: ",
+      h("code", {}, "fa-tune sweep --baseline FILE"), " takes some in.");
+  return h("ul", {}, lines.map(({ mood, text }) => h("li", { class: mood }, text)));
+}
+
+function answers(problem, report) {
+  if (!problem.winner)
+    return h("p", { class: "warn" }, "No config came through: see where they ended and why. ",
+      h("code", {}, "fa-tune doctor"), " looks for causes outside the kernels.");
+  const slowest = problem.baselines[0];
+  return [h("dl", { class: "answers" },
+    h("dt", {}, "Which kernel"), h("dd", {}, whichKernel(problem)),
+    h("dt", {}, "How sure"), h("dd", {}, howSure(problem, report)),
+    h("dt", {}, "How far from the limit"), h("dd", {}, howFar(problem)),
+    h("dt", {}, "Against others"), h("dd", {}, against(problem))),
+  problem.known_how === "unfinished" ? small("The tune did not end: this is the best so far. The " +
+    "same command goes on from there.") : null,
+  problem.slow && slowest ? h("p", { class: "warn" }, "⚠ Slower than half the speed of " +
+    slowest.peer + " (" + ratio(slowest.median_us / problem.us) + " of it): profile this kernel, " +
+    "for example with Nsight Compute, before spending more time on tuning.") : null];
+}
+
+/* ---- circumstances ---- */
+function range(values, unit) {
+  return values && grouped(values[0]) + (values[1] > values[0] ? " to " + grouped(values[1]) : "") +
+    " " + unit;
+}
+
+function environment(one) {
+  return [count(one.trials || 0, "trial") + " on " + (one.gpu || "an unnamed GPU"),
+    one.uuid ? [" ", h("span", { class: "mono" }, one.uuid)] : ", which was not there",
+    one.driver > 0 ? "; driver for " + driver(one.driver) : "",
+    "; NVRTC ", h("span", { class: "mono" }, one.nvrtc), "; fa-tune " + one.library,
+    one.host ? "; host " + one.host : ""];
+}
+
+function circumstances(problem) {
+  const rows = [
+    ["compile time", problem.compile_ms > 0 && seconds(problem.compile_ms / 1000) + " of one core"],
+    ["tune time", problem.tune_s > 0 ? seconds(problem.tune_s) + ", the last run"
+      : problem.known_how === "unfinished" && "not ended"],
+    ["configs tried", problem.configs_tried > 0 ? grouped(problem.configs_tried)
+      : problem.known_how === "imported" && "elsewhere: none of them is on record here"],
+    ["newest record", date(problem.unix_time)],
+    ...problem.environments.map((one, i) => [i === 0 ? "made by" : "and by", environment(one)]),
+    ["and", problem.trials_in_other_environments > 0 &&
+      count(problem.trials_in_other_environments, "trial") + " in further environments, which the " +
+      "JSON report does not name either"],
+    ["SM clock", range(problem.sm_mhz, "MHz")],
+    ["memory clock", range(problem.memory_mhz, "MHz")],
+    ["temperature", range(problem.temperature_c, "°C")],
+    ["clocks", problem.funnel.on_device && !problem.sm_mhz && problem.configs_tried > 0 &&
+      "not recorded: no NVML there"],
+    ["throttled by", problem.throttled_by.join("; ")],
+    [problem.seeds.length === 1 ? "seed" : "seeds", problem.seeds.join(", ") +
+      (problem.other_seeds > 0 ? " and more" : "")],
+    ["silicon", problem.silicon],
+    ["templates", [h("span", { class: "mono" }, problem.templates),
+      problem.templates_are_present ? ", the present ones" : ", not the present ones"]],
+  ];
+  return h("section", { class: "panel" }, h("h4", {}, "Time and environment"), pairs(rows));
+}
+
+/* ---- configs ---- */
+function configsTable(problem) {
+  if (problem.configs.length === 0) return null;
+  const tunables = different(problem.configs.flatMap((config) =>
+    Object.keys(config.config.tunables)));
+  const number = (head, value, cell) => ({ head, number: true, value,
+    cell: cell || ((row) => value(row) >= 0 ? grouped(value(row)) : NONE) });
+  const columns = [
+    { head: "rank", number: true, row: true, value: (row) => row.rank,
+      cell: (row) => [configButton(problem, row, "config", row.rank > 0 ? "#" + row.rank : NONE),
+        row.winner ? " winner" : row.default ? " default" : ""] },
+    { head: "family", cell: (row) => row.config.family },
+    ...tunables.map((name) => number(name, (row) => row.config.tunables[name])),
+    number("shared B", (row) => row.threads > 0 ? row.smem_bytes : undefined),
+    number("registers", (row) => row.registers),
+    number("blocks/SM", (row) => row.blocks_per_sm),
+    number("compile ms", (row) => row.compile_ms),
+    number("model says", (row) => row.predicted_us,
+      (row) => row.predicted_us > 0 ? guess(about(row.predicted_us)) : NONE),
+    number("measured", (row) => row.median_us, (row) => row.median_us > 0 ? time(row) : NONE),
+    { head: "ended", className: "wide", cell: (row) => row.status + (row.raced ? ", raced" : "") +
+      (row.reason ? ": " + row.reason : "") },
+  ];
+  const all = problem.configs.length, left = problem.configs_left_out;
+  const details = h("details", {}, h("summary", {}, count(all, "config") + " in full" +
+    (left > 0 ? " of " + grouped(problem.configs_tried) + " that were tried" : "")));
+  details.addEventListener("toggle", () => details.append(
+    small(left > 0 ? [grouped(left) + " more are counted in the funnel only; ",
+      h("code", {}, "fa-tune explain"), " lists every one. "] : "",
+    "The model’s times are guesses, marked ~. The first column opens a config’s full record."),
+    sortable({ label: "Configs", caption: "Configs, best first", rows: problem.configs, columns,
+      keys: true })), { once: true });
+  return details;
+}
+
+/* close: called when the card is to be closed. */
+function card(problem, report, close) {
+  const id = "p" + problem.number;
+  const article = h("article", { id, "aria-labelledby": id + "h" },
+    h("header", {}, h("h3", { id: id + "h", tabindex: -1 }, problem.words), badge(problem),
+      soft(gpuWords(problem.gpu)),
+      close ? h("button", { type: "button", class: "quiet screen", click: close,
+        "aria-label": "Close " + problem.words }, "Close") : null),
+    answers(problem, report),
+    h("div", { class: "panels" }, race(problem), others(problem), rooflineOf(problem), heat(problem),
+      funnel(problem, report.meanings), circumstances(problem)),
+    configsTable(problem));
+  enterGroups(article);
+  return article;
+}

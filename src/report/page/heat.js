@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Heat maps: two tunables of a family by one another for each value of a third, in each cell the best
+ * time that the other tunables reach. Steps of colour are ratios to the problem's best, the same in
+ * every map; the numbers are in the cells, so that no colour needs to be told from another. A cell
+ * without a time says at which gate the configs that came furthest ended.
+ */
+const STEPS = [[1.02, "to 1.02×"], [1.05, "1.05×"], [1.1, "1.1×"], [1.2, "1.2×"], [1.4, "1.4×"],
+  [1.7, "1.7×"], [2.5, "2.5×"], [Infinity, "slower"]];
+
+/* A cell as the document has it: its place, its status, its time and its config's place among those
+ * that are told. */
+function readCell(axes, cell) {
+  const [status, us, config] = cell.slice(axes.length);
+  return { at: cell.slice(0, axes.length), status, us: us || 0, config };
+}
+
+function heatCell(problem, cell) {
+  if (!cell) return h("td", {}, h("span", { class: "gone" }, "·"));
+  if (!(cell.us > 0))
+    return h("td", {}, h("span", { class: "gone" },
+      cell.status === "constraint" ? NONE : cell.status));
+  const config = problem.configs[cell.config], measured = cell.status === "measured";
+  const step = STEPS.findIndex(([limit]) => cell.us <= problem.us * limit);
+  const best = config && config.winner;
+  const text = (measured ? "" : "~") +
+    (cell.us < 9.995 ? cell.us.toFixed(2) : cell.us < 999.95 && measured ? cell.us.toFixed(1)
+      : cell.us.toFixed(0)) + (best ? " ★" : "");
+  return h("td", {}, configButton(problem, config,
+    "h" + step + (measured ? "" : " predicted") + (best ? " best" : ""), text));
+}
+
+function heatMap(problem, map, cells, third) {
+  const [down, across = ""] = map.axes;
+  const own = cells.filter((cell) => cell.at[2] === third);
+  const rows = inOrder(different(cells.map((cell) => cell.at[0])));
+  const columns = inOrder(different(cells.map((cell) => cell.at[1])));
+  return h("div", {}, h("table", { class: "heat", "data-keys": true },
+    h("caption", {}, third === undefined ? map.family : map.axes[2] + " " + third),
+    h("thead", {}, h("tr", {}, h("td"), columns.map((value) => h("th", { scope: "col" },
+      h("span", { class: "hidden" }, across + " "), value === undefined ? "" : value)))),
+    h("tbody", {}, rows.map((row) => h("tr", {},
+      h("th", { scope: "row" }, h("span", { class: "hidden" }, down + " "), row),
+      columns.map((column) => heatCell(problem, own.find((cell) =>
+        cell.at[0] === row && cell.at[1] === column))))))));
+}
+
+function heat(problem) {
+  const maps = problem.heat.map((map) => [map, map.cells.map((cell) => readCell(map.axes, cell))])
+    .filter(([, cells]) => cells.filter((cell) => cell.us > 0).length > 1);
+  if (maps.length === 0) return null;
+  return h("section", { class: "panel whole" }, h("h4", {}, "Heat map"),
+    small("Best time of the other tunables in each cell", problem.timed ? ""
+      : [", as the ", h("em", {}, "model"), " says: none was measured, hence the ~"],
+    ". A word instead of a number is the gate at which the configs that came furthest ended. Arrow " +
+    "keys move between cells, Enter opens a record."),
+    maps.map(([map, cells]) => [
+      h("p", { class: "small" }, h("span", { class: "mono" }, map.family), ": ", map.axes[0], " down",
+        map.axes[1] ? ", " + map.axes[1] + " across" : "", ", µs",
+        map.cut ? "; the first cells alone are drawn" : "", "."),
+      h("div", { class: "maps" }, inOrder(different(cells.map((cell) => cell.at[2])))
+        .filter((third) => cells.some((cell) => cell.at[2] === third && cell.us > 0))
+        .map((third) => heatMap(problem, map, cells, third)))]),
+    h("ul", { class: "key", "aria-label": "Steps of colour" }, h("li", {}, "times the best:"),
+      STEPS.map(([, name], i) => h("li", { class: "h" + i }, name)), h("li", {}, "★ winner"),
+      h("li", {}, "– excluded by a constraint")));
+}

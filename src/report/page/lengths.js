@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The field's chart: TFLOP/s over length, a line each for ours and for every baseline, one panel for
+ * problems that differ in their length alone.
+ */
+const PANELS_MAX = 12;
+
+/* Curves are ours, then the baselines in the order of the report's. */
+function curvesOf(group, peers) {
+  const ours = group.problems.filter(([, problem]) => problem.tflops > 0).map(([x, problem]) =>
+    ({ x, y: problem.tflops, problem, timed: problem.timed, us: problem.us }));
+  const curves = [{ name: "ours", index: 0, points: ours }];
+  peers.forEach((name, i) => {
+    const points = [];
+    for (const [x, problem] of group.problems) {
+      const peer = problem.baselines.find((one) => one.peer === name);
+      if (peer && problem.flops > 0)
+        points.push({ x, y: problem.flops / peer.median_us * 1e-6, problem, timed: true,
+          us: peer.median_us });
+    }
+    curves.push({ name, index: i + 1, points });
+  });
+  return curves.filter((curve) => curve.points.length > 0);
+}
+
+/* A line through measured points is whole, one to or from a prediction is broken. */
+function strokes(frame, curve) {
+  const paths = { true: "", false: "" };
+  for (let i = 1; i < curve.points.length; i++) {
+    const [a, b] = [curve.points[i - 1], curve.points[i]];
+    paths[a.timed && b.timed] += "M" + frame.x(a.x) + " " + frame.y(a.y) +
+      "L" + frame.x(b.x) + " " + frame.y(b.y);
+  }
+  return [true, false].filter((timed) => paths[timed]).map((timed) =>
+    svg("path", { class: "line c" + curve.index % 7 + (timed ? "" : " broken"), d: paths[timed] }));
+}
+
+/* Every length, but none so near to the one before that their numbers would touch. */
+function lengthTicks(frame, lengths) {
+  const ticks = [];
+  let last = -100;
+  for (const length of lengths) {
+    if (frame.x(length) - last < 12 + 7 * grouped(length).length / 2 + 7 * 2) continue;
+    ticks.push(length);
+    last = frame.x(length);
+  }
+  return ticks;
+}
+
+function lengthPanel(group, curves, most) {
+  const lengths = inOrder(different(curves.flatMap((curve) => curve.points.map((p) => p.x))));
+  const ends = [lengths[0], lengths[lengths.length - 1]];
+  const margin = Math.pow(ends[1] / ends[0], 0.06);
+  const frame = new Frame({ width: 420, height: 250 },
+    { low: ends[0] / margin, high: ends[1] * margin, log: true }, { low: 0, high: most * 1.06 });
+  const words = curves.map((curve) => curve.name + " " + tflops(curve.points[0].y) + " to " +
+    tflops(curve.points[curve.points.length - 1].y)).join(", ");
+  return h("figure", {}, h("figcaption", {}, group.title),
+    picture({ class: "chart", viewBox: "0 0 420 250" }, "TFLOP/s over length: " + group.title,
+      words + " TFLOP/s from " + group.label + " " + grouped(ends[0]) + " to " + grouped(ends[1]),
+      frame.grid("x", lengthTicks(frame, lengths)), frame.grid("y", roundSteps(most * 1.05, 5)),
+      frame.names(group.label, "TFLOP/s"),
+      curves.slice().reverse().map((curve) => [strokes(frame, curve), curve.points.map((point) =>
+        mark(curve.index, frame.x(point.x), frame.y(point.y),
+          "mark c" + curve.index % 7 + (point.timed ? "" : " hollow"),
+          svg("title", {}, curve.name + (point.timed ? ": " : ", predicted: ~") + tflops(point.y) +
+            " TFLOP/s at " + group.label + " " + grouped(point.x))))])));
+}
+
+function legend(curves) {
+  return h("ul", { class: "legend" }, curves.map((curve) => h("li", {},
+    svg("svg", { viewBox: "0 0 28 12", width: 28, height: 12, "aria-hidden": "true" },
+      svg("path", { class: "line c" + curve.index % 7, d: "M1 6h26" }),
+      mark(curve.index, 14, 6, "mark c" + curve.index % 7)), curve.name)));
+}
+
+function numbersTable(panels) {
+  const names = different(panels.flatMap(({ curves }) => curves.map((curve) => curve.name)));
+  const rows = panels.flatMap(({ group, curves }) => {
+    const lengths = inOrder(different(curves.flatMap((curve) => curve.points.map((p) => p.x))));
+    return lengths.map((x) => h("tr", {},
+      h("th", { scope: "row" }, group.title, " · ", group.label, " ", grouped(x)),
+      names.map((name) => {
+        const curve = curves.find((one) => one.name === name);
+        const point = curve && curve.points.find((one) => one.x === x);
+        return h("td", { class: "n" }, !point ? NONE : point.timed ? tflops(point.y)
+          : guess("~" + tflops(point.y)));
+      })));
+  });
+  return h("details", {}, h("summary", {}, "Numbers of these charts"),
+    h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Numbers" },
+      h("table", {}, h("caption", { class: "hidden" }, "TFLOP/s over length"),
+        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "problem"),
+          names.map((name) => h("th", { scope: "col", class: "n" }, name)))),
+        h("tbody", {}, rows))));
+}
+
+/* Of these problems, those on the GPU that most of them are for. NULL: there is no curve. */
+function lengthCharts(problems, peers) {
+  const silicons = new Map();
+  for (const problem of problems)
+    if (problem.tflops > 0) {
+      const weight = problem.timed ? 1000 : 1;
+      silicons.set(problem.silicon, (silicons.get(problem.silicon) || 0) + weight);
+    }
+  if (silicons.size === 0) return null;
+  const [silicon] = [...silicons].reduce((a, b) => b[1] > a[1] ? b : a);
+  const here = problems.filter((problem) => problem.silicon === silicon);
+  const panels = families(here).map((group) => ({ group, curves: curvesOf(group, peers) }))
+    .filter(({ curves }) => curves.some((curve) =>
+      different(curve.points.map((point) => point.x)).length > 1));
+  if (panels.length === 0) return null;
+  const shown = panels.slice(0, PANELS_MAX);
+  const most = Math.max(...shown.flatMap(({ curves }) =>
+    curves.flatMap((curve) => curve.points.map((point) => point.y))));
+  const curves = new Map(shown.flatMap((panel) => panel.curves).map((one) => [one.index, one]));
+  return h("section", { "aria-labelledby": "lengths-h", id: "lengths" },
+    h("h2", { id: "lengths-h" }, "TFLOP/s over length"),
+    small(gpuWords(here[0].gpu), silicons.size > 1 ? ", of " + count(silicons.size, "GPU type") +
+      ": choose another one above. " : ". ", "Higher is faster.",
+    curves.size > 0 && here.some((p) => p.tflops > 0 && !p.timed)
+      ? " Hollow marks and broken lines are predicted." : "",
+    panels.length > shown.length ? " The first " + shown.length + " of " + panels.length +
+      " groups are drawn: choose fewer problems above." : ""),
+    legend([...curves.values()].sort((a, b) => a.index - b.index)),
+    h("div", { class: "figures" }, shown.map(({ group, curves: own }) =>
+      lengthPanel(group, own, most))), numbersTable(shown));
+}

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The page as a whole. draw(document) shows a report's document, wherever it comes from; the page of a
+ * file holds its own.
+ */
+function prepare(given) {
+  const operations = given.operations || [], problems = [];
+  for (const one of given.problems)
+    problems.push(complete(one, problems[problems.length - 1], problems.length + 1, operations));
+  const meanings = new Map((given.gates || []).map((gate) => [gate.status, gate.meaning]));
+  for (const problem of problems) problem.meanings = meanings;
+  return { given, problems, meanings,
+    peers: inOrder(different(problems.flatMap((p) => p.baselines.map((peer) => peer.peer)))) };
+}
+
+/* ---- figures ---- */
+function figures(report) {
+  const { problems, peers } = report;
+  const timed = problems.filter((problem) => problem.timed).length;
+  const tried = problems.reduce((sum, problem) => sum + (problem.configs_tried || 0), 0);
+  const gpus = different(problems.map((problem) => problem.silicon)).length;
+  const mean = (values) => ratio(geometricMean(values));
+  const defaults = problems.map((problem) => problem.speedup_over_default).filter((x) => x > 0);
+  const slow = problems.filter((problem) => problem.slow).length;
+  const rows = [
+    [grouped(problems.length), "problem" + (problems.length === 1 ? "" : "s") + " on " +
+      count(gpus, "GPU type")],
+    [grouped(timed), timed === problems.length ? "measured" : "measured, " +
+      grouped(problems.length - timed) + " not"],
+    tried > 0 && [grouped(tried), "configs tried"],
+    defaults.length > 0 && [mean(defaults), "the default config" +
+      (defaults.length > 1 ? ", geometric mean" : "")],
+    ...peers.map((name) => {
+      const ratios = problems.filter((problem) => problem.timed).flatMap((problem) =>
+        problem.baselines.filter((peer) => peer.peer === name).map((peer) =>
+          peer.median_us / problem.us));
+      return ratios.length > 0 && [mean(ratios), name + (ratios.length > 1 ? ", mean of " +
+        grouped(ratios.length) + ", faster on " + ratios.filter((x) => x > 1).length : "")];
+    }),
+    slow > 0 && ["⚠ " + grouped(slow), "below half a baseline’s speed"],
+  ];
+  return h("ul", { class: "facts" }, rows.filter(Boolean).map(([number, what]) =>
+    h("li", {}, h("b", {}, number), " ", h("span", {}, what))));
+}
+
+function coverage(problems, given) {
+  const { total, steps } = cover(problems);
+  if (total < 2) return null;
+  const silicons = different(problems.filter((p) => p.near.length > 0).map((p) => p.silicon)).length;
+  const known = problems.some((problem) => problem.known_how === "imported")
+    ? " Of imported problems the winner alone is known, so fewer may do." : "";
+  return h("section", { "aria-labelledby": "cover-h" },
+    h("h2", { id: "cover-h" }, count(steps.length, "config") + " cover" +
+      (steps.length === 1 ? "s" : "") + " these " + count(total, "measured problem") +
+      " within 2%"),
+    small("At each step the config that is within 2% of the best on most of the problems that are " +
+      "left" + (silicons > 1 ? ", of all " + count(silicons, "GPU type") : "") + "." + known),
+    h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Few configs" },
+      h("table", {}, h("caption", { class: "hidden" }, "Configs that cover the problems"),
+        h("thead", {}, h("tr", {}, ["config", "problems", "covered so far"].map((head, i) =>
+          h("th", { scope: "col", class: i > 0 ? "n" : null }, head)))),
+        h("tbody", {}, steps.slice(0, 10).map((step) => h("tr", {},
+          h("th", { scope: "row", class: "mono" }, given.near_configs[step.config]),
+          h("td", { class: "n" }, grouped(step.problems)),
+          h("td", { class: "n" }, percent(step.covered / total))))))),
+    steps.length > 10 ? small(count(steps.length - 10, "further config") + " for the rest.") : null);
+}
+
+/* ---- beyond single problems ---- */
+function section(id, title, ...children) {
+  return h("section", { "aria-labelledby": id }, h("h2", { id }, title), children);
+}
+
+const timeColumn = (head, value) => ({ head, number: true, value,
+  cell: (row) => value(row) > 0 ? microseconds(value(row)) : NONE });
+
+function buckets(given) {
+  const rows = given.regret || [];
+  if (rows.length === 0) return null;
+  const known = rows.map((row) => row.regret || 0).filter((_, i) => rows[i].bucket_us > 0)
+    .sort((a, b) => a - b);
+  const median = (known[Math.floor((known.length - 1) / 2)] + known[Math.floor(known.length / 2)]) / 2;
+  const failed = rows.length - known.length;
+  return section("buckets", "Shape buckets",
+    h("p", {}, "A length that was not tuned gets the winner of its bucket. Regret is how much longer " +
+      "that one takes there than the best of a tune of that very length. ", known.length > 0
+      ? h("strong", {}, count(known.length, "point") + ": median " + (100 * median).toFixed(1) +
+        "%, worst " + (100 * known[known.length - 1]).toFixed(1) + "%.") : null,
+    failed > 0 ? " At " + failed + " the bucket’s winner did not pass." : ""),
+    sortable({ label: "Regret between buckets", caption: "Regret between buckets", rows,
+      className: "stick", most: ROWS_MAX, columns: [
+        { head: "point", row: true, cell: (row) => row.words },
+        { head: "its bucket", cell: (row) => row.bucket_words },
+        { head: "GPU", cell: (row) => row.gpu },
+        timeColumn("bucket’s answer there", (row) => row.bucket_us),
+        timeColumn("best there", (row) => row.best_us),
+        { head: "regret", number: true, value: (row) => row.bucket_us > 0 ? row.regret : undefined,
+          cell: (row) => row.bucket_us > 0 ? (100 * row.regret).toFixed(1) + "%"
+            : "did not pass" },
+        { head: "best config", className: "mono", cell: (row) => configWords(row.best_config) },
+      ] }));
+}
+
+function predictions(given) {
+  const rows = given.predictions || [];
+  if (rows.length === 0) return null;
+  const cost = (row) => row.measured_us > 0 && row.best_us > 0
+    ? row.measured_us / row.best_us - 1 : undefined;
+  return section("predictions", "Predictions that were measured",
+    h("p", {}, "Choices that the model or another GPU’s winner gave, and what they turned out to be. " +
+      "The cost is how much longer the choice takes than the best that was measured beside it."),
+    sortable({ label: "Predictions that were measured", caption: "Predictions that were measured",
+      rows, className: "stick", most: ROWS_MAX, columns: [
+        { head: "problem", row: true, cell: (row) => row.words },
+        { head: "GPU", cell: (row) => row.gpu },
+        { head: "known how", cell: (row) => row.known_how +
+          (row.known_how === "transferred" ? " from " + row.from_gpu : "") },
+        { head: "model said", number: true, value: (row) => row.predicted_us,
+          cell: (row) => row.predicted_us > 0 ? guess(about(row.predicted_us)) : NONE },
+        timeColumn("measured", (row) => row.measured_us), timeColumn("best", (row) => row.best_us),
+        { head: "cost", number: true, value: cost,
+          cell: (row) => cost(row) >= 0 ? (100 * cost(row)).toFixed(1) + "%" : NONE },
+        { head: "place", number: true, value: (row) => row.rank,
+          cell: (row) => row.rank > 0 ? row.rank + " of " + row.measured : NONE },
+        { head: "config", className: "mono", cell: (row) => configWords(row.config) },
+      ] }));
+}
+
+/* ---- assembly ---- */
+function foot({ given, problems }) {
+  const left = problems.reduce((sum, problem) => sum + problem.configs_left_out, 0);
+  const counted = different(problems.map((problem) => problem.operation.counts)).filter(Boolean);
+  const other = given.not_asked_for, older = given.earlier_generations;
+  return h("footer", {},
+    other > 0 ? h("p", {}, count(other, "other problem") + " in the store: not asked for.") : null,
+    older > 0 ? h("p", {}, count(older, "earlier generation") + " of these problems, made with " +
+      "other templates, left out.") : null,
+    left > 0 ? h("p", {}, "To keep this page small, " + grouped(left) + " further configs that were " +
+      "tried are only counted: ", h("code", {}, "--top N"), " tells more, ",
+    h("code", {}, "--format json"), " all.") : null,
+    counted.map((text) => h("p", {}, text)));
+}
+
+function emptyPage(given) {
+  return h("p", {}, given.not_asked_for > 0 ? "None of the " + grouped(given.not_asked_for) +
+    " problems in this store is what was asked for." : ["This store holds no problem yet: tune one, " +
+    "as in ", h("code", {}, "fa-tune --gpu L4 --seq 512"), "."]);
+}
+
+/* Opens a problem's card when its link is followed, and takes the reader there. */
+function cardsOf(report) {
+  const box = h("div", { id: "cards" });
+  const hint = small("Choose a problem of the list to see its kernel, its race and its configs.");
+  function show(number, travel) {
+    const problem = report.problems[number - 1];
+    if (!problem) return;
+    let open = document.getElementById("p" + number);
+    if (!open) {
+      open = card(problem, report, report.problems.length > 1 ? () => {
+        open.remove();
+        hint.hidden = box.querySelector("article") !== null;
+        const link = document.querySelector('#summary a[href="#p' + number + '"]');
+        if (link) link.focus();
+      } : null);
+      box.append(open);
+      hint.hidden = true;
+    }
+    if (!travel) return;
+    open.scrollIntoView();
+    open.querySelector("h3").focus({ preventScroll: true });
+  }
+  box.append(hint);
+  box.show = show;
+  return box;
+}
+
+const OPEN_AT_FIRST = 2; /* cards, where there are no more problems */
+
+function draw(given) {
+  const report = prepare(given), { problems, peers } = report;
+  const page = document.getElementById("page");
+  const head = h("header", {}, h("h1", {}, "fa-tune report"),
+    h("p", { class: "soft" }, given.store + " · " + date(given.unix_time) + " · fa-tune " +
+      given.fa_tune), problems.length > 0 ? figures(report) : null);
+  if (problems.length === 0) {
+    page.replaceChildren(head, h("main", {}, h("section", { id: "summary" }, emptyPage(given))),
+      foot(report));
+    return;
+  }
+  const list = sortable({ label: "Summary", caption: "Summary of all problems", rows: [],
+    columns: columnsOf(peers), className: "stick summary", most: ROWS_MAX });
+  const [lengths, covers, roofs] = [h("div"), h("div"), h("div")];
+  const put = (place, made) => place.replaceChildren(...[made].filter(Boolean));
+  const filters = filterBar(problems, peers, (kept) => {
+    list.show(kept);
+    put(lengths, lengthCharts(kept, peers));
+    put(covers, coverage(kept, given));
+    put(roofs, rooflines(kept));
+  });
+  const cards = cardsOf(report);
+  page.replaceChildren(head, h("main", {},
+    problems.length > 1 ? filters : null, lengths,
+    h("section", { id: "summary", "aria-labelledby": "summary-h" },
+      h("h2", { id: "summary-h" }, "Problems"),
+      small("± is half the 95% interval of a median. × is the other’s time over ours: above 1, ours " +
+        "is faster. ", guess("~ in italics"), " is predicted, not measured; what was transferred or " +
+        "imported is told as such."), list), cards, covers, roofs, buckets(given),
+    predictions(given)), foot(report));
+  filters.apply();
+  for (let number = 1; problems.length <= OPEN_AT_FIRST && number <= problems.length; number++)
+    cards.show(number, false);
+  const follow = () => {
+    const match = /^#p(\d+)$/.exec(location.hash);
+    if (match) cards.show(Number(match[1]), true);
+  };
+  window.onhashchange = follow;
+  page.onclick = (event) => {
+    const link = event.target.closest("a[href^='#p']");
+    if (!link) return;
+    event.preventDefault();
+    history.replaceState(null, "", link.getAttribute("href"));
+    follow();
+  };
+  follow();
+}
+
+new Record();
+globalThis.report = { draw };
+const own = document.getElementById("document").textContent.trim();
+if (own) draw(JSON.parse(own));

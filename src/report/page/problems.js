@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What follows from the document: each problem with its limit, its peers and its place among others.
+ * Nothing here draws.
+ */
+const REPEATED = ["gpu", "silicon", "templates", "policy", "environments"];
+
+/* The problem with all its members: a short document leaves out what is empty, and what the problem
+ * before it has too. */
+function complete(given, last, number, operations) {
+  const problem = {
+    number, problem: {}, words: "", baselines: [], gates: [], configs: [], heat: [], near: [],
+    funnel: {}, throttled_by: [], seeds: [], configs_left_out: 0, ...given,
+  };
+  for (const name of REPEATED)
+    if (given[name] === undefined && last) problem[name] = last[name];
+  problem.gpu = problem.gpu || { name: "" };
+  problem.environments = problem.environments || [];
+  problem.operation = operations.find((one) => one.name === problem.problem.operation) ||
+    operations.find((one) => one.default) || operations[0] || { name: "", fields: [] };
+  const winner = problem.winner;
+  problem.timed = Boolean(winner && winner.median_us > 0);
+  problem.us = winner ? winner.median_us || winner.predicted_us || 0 : 0;
+  problem.baselines.sort((a, b) => a.median_us - b.median_us);
+  problem.intensity = problem.flops > 0 && problem.least_bytes > 0
+    ? problem.flops / problem.least_bytes : 0;
+  problem.limit = limitOf(problem);
+  problem.part = problem.limit && problem.tflops > 0 ? problem.tflops / problem.limit.tflops : 0;
+  return problem;
+}
+
+/* The roofline at this problem's intensity. */
+function limitOf(problem) {
+  const gpu = problem.gpu;
+  if (!(gpu.tensor_tflops > 0 && gpu.bandwidth_gbs > 0 && problem.intensity > 0)) return null;
+  const memory = gpu.bandwidth_gbs / 1000 * problem.intensity;
+  return memory < gpu.tensor_tflops ? { tflops: memory, by: "memory" }
+    : { tflops: gpu.tensor_tflops, by: "tensor cores" };
+}
+
+/* How its time is known, where its standing is another word. */
+function knownHow(problem) {
+  return problem.known_how === "unfinished" || problem.known_how === "failed"
+    ? problem.timed ? "measured" : "predicted" : problem.known_how;
+}
+
+function fieldsOf(problems) {
+  const fields = new Map();
+  for (const problem of problems)
+    for (const field of problem.operation.fields)
+      if (!fields.has(field.name)) fields.set(field.name, field);
+  return [...fields.values()];
+}
+
+function valueOf(problem, field) {
+  const value = problem.problem[field.name];
+  return value === undefined ? presetOf(field) : value;
+}
+
+/* The value of what is not given. */
+function presetOf(field) {
+  return field.kind === "boolean" ? false
+    : field.kind === "choice" ? field.choices[field.default || 0] : field.default;
+}
+
+function different(values) {
+  return [...new Set(values)];
+}
+
+/* Values of a field or the like in an order that people expect. */
+function inOrder(values) {
+  return values.sort((a, b) => typeof a === "number" && typeof b === "number" ? a - b
+    : String(a).localeCompare(String(b), "en", { numeric: true }));
+}
+
+/* A problem's length, over which curves are drawn, and what of its lengths is the curve's. */
+function lengthOf(problem) {
+  const fields = problem.operation.fields.filter((field) => field.length);
+  const values = fields.map((field) => valueOf(problem, field));
+  if (values.length === 0) return null;
+  if (values.every((value) => value === values[0]))
+    return { x: values[0], label: fields[0].label || fields[0].name, rest: "" };
+  const last = fields.length - 1;
+  return { x: values[last], label: fields[last].label || fields[last].name,
+    rest: fields.slice(0, last).map((field, i) => fieldWords(field, values[i])).join(" · ") };
+}
+
+/* Problems in groups that differ in their length alone, but for what changes along with it, as the batch
+ * of a sweep with so many tokens does. */
+function families(problems) {
+  const fields = fieldsOf(problems).filter((field) => !field.length);
+  const keyOf = (problem, kept) => [problem.silicon, problem.operation.name].concat(
+    kept.map((field) => valueOf(problem, field))).join("\n");
+  const placed = problems.map((problem) => [problem, lengthOf(problem)]).filter((pair) => pair[1]);
+  const unique = (kept) => new Set(placed.map(([problem, length]) =>
+    keyOf(problem, kept) + "\n" + length.rest + "\n" + length.x)).size === placed.length;
+  let kept = fields;
+  for (const field of fields.filter((one) => !one.shapes_source))
+    if (unique(kept.filter((one) => one !== field))) kept = kept.filter((one) => one !== field);
+  const varying = kept.filter((field) => field.shapes_source && field.kind !== "boolean" ||
+    different(placed.map(([problem]) => valueOf(problem, field))).length > 1);
+  const groups = new Map();
+  for (const [problem, length] of placed) {
+    const key = keyOf(problem, kept) + "\n" + length.rest;
+    if (!groups.has(key))
+      groups.set(key, { title: varying.map((field) => fieldWords(field, valueOf(problem, field)))
+        .concat(length.rest || []).join(" · "), label: length.label, problems: [] });
+    groups.get(key).problems.push([length.x, problem]);
+  }
+  for (const group of groups.values()) group.problems.sort((a, b) => a[0] - b[0]);
+  return [...groups.values()];
+}
+
+/* By which factors measured times differ from what the model says, where both are known: of this GPU,
+ * else of all. The middle 90%. */
+function modelError(problems, silicon) {
+  for (const same of [true, false]) {
+    const factors = [];
+    for (const problem of problems) {
+      if (same && problem.silicon !== silicon) continue;
+      const trials = problem.configs.length > 0 ? problem.configs : [problem.winner || {}];
+      for (const trial of trials)
+        if (trial.median_us > 0 && trial.predicted_us > 0)
+          factors.push(trial.median_us / trial.predicted_us);
+    }
+    if (factors.length < 10) continue;
+    factors.sort((a, b) => a - b);
+    const at = (part) => factors[Math.round(part * (factors.length - 1))];
+    return { low: at(0.05), high: at(0.95), count: factors.length, same };
+  }
+  return null;
+}
+
+/* How few configs leave every problem within 2% of its best: at each step the config that serves most
+ * of the problems that are left. */
+function cover(problems) {
+  let left = problems.filter((problem) => problem.near.length > 0);
+  const total = left.length, steps = [];
+  while (left.length > 0) {
+    const served = new Map();
+    for (const problem of left)
+      for (const config of problem.near) served.set(config, (served.get(config) || 0) + 1);
+    const [config, problemCount] = [...served].reduce((a, b) => b[1] > a[1] ? b : a);
+    left = left.filter((problem) => !problem.near.includes(config));
+    steps.push({ config, problems: problemCount, covered: total - left.length });
+  }
+  return { total, steps };
+}
+
+function geometricMean(values) {
+  return Math.exp(values.reduce((sum, value) => sum + Math.log(value), 0) / values.length);
+}
+
+function quoted(text) {
+  return /^[\w.,:\/+-]+$/.test(text) ? text : "'" + text.replace(/'/g, "'\\''") + "'";
+}
+
+/* What the command line takes, as short as it may be. */
+function commandOf(problem) {
+  const words = ["fa-tune", "--gpu", quoted(problem.gpu.name)];
+  const fields = problem.operation.fields;
+  if (!problem.operation.default) words.push("--operation", quoted(problem.operation.name));
+  const lengths = fields.filter((field) => field.length);
+  const one = lengths.length > 1 && lengths[0].also && lengths.every((field) =>
+    valueOf(problem, field) === valueOf(problem, lengths[0]));
+  for (const field of fields) {
+    const value = valueOf(problem, field);
+    const followed = fields.find((other) => other.name === field.follows);
+    const preset = followed && !field.length ? valueOf(problem, followed)
+      : presetOf(field);
+    if (value === preset || value === false || (one && field.length && field !== lengths[0]))
+      continue;
+    words.push(one && field.length ? field.also : field.option);
+    if (field.kind !== "boolean") words.push(quoted(String(value)));
+  }
+  return words.join(" ");
+}
+
+/* The problem as a C initializer. */
+function initializerOf(problem) {
+  const members = problem.operation.fields.map((field) => {
+    const value = valueOf(problem, field);
+    if (value === false || value === (field.choices || [])[0]) return null;
+    const text = field.kind === "boolean" ? "true"
+      : field.kind === "choice" ? (field.c_prefix || "") + value.toUpperCase().replace(/-/g, "_") : value;
+    return "." + (field.member || field.name) + " = " + text;
+  });
+  return "fa_problem problem = {" + members.filter(Boolean).join(", ") + "};";
+}

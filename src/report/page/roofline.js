@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rooflines: TFLOP/s over FLOP per byte that must move at least, both axes logarithmic, under that GPU's
+ * ceilings (dense tensor rate, memory bandwidth).
+ */
+function roof(gpu, marks) {
+  const slope = gpu.bandwidth_gbs / 1000, peak = gpu.tensor_tflops, ridge = peak / slope;
+  const xs = marks.map((one) => one.x).concat(ridge), ys = marks.map((one) => one.y);
+  const frame = new Frame({ width: 440, height: 290, right: 10 },
+    { low: Math.min(...xs) / 4, high: Math.max(...xs) * 4, log: true },
+    { low: Math.min(...ys, peak / 16) / 2.5, high: peak * 2, log: true });
+  const { x: ax, y: ay } = frame.axes;
+  const from = Math.max(ax.low, ay.low / slope);
+  const [x, y] = [frame.x(from), frame.y(from * slope)];
+  const [rx, ry] = [frame.x(ridge), frame.y(peak)];
+  const degrees = Math.atan2(ry - y, rx - x) * 180 / Math.PI;
+  frame.drawn = [frame.grid("x", decades(ax.low, ax.high), plainNumber),
+    frame.grid("y", decades(ay.low, ay.high), plainNumber),
+    frame.names("FLOP per byte that must move", "TFLOP/s"),
+    svg("path", { class: "ceiling", d: "M" + x + " " + y + "L" + rx + " " + ry +
+      "H" + (frame.width - frame.right) }),
+    svg("text", { x: frame.width - frame.right, y: ry - 6, "text-anchor": "end" },
+      "tensor cores " + grouped(peak) + " TFLOP/s"),
+    svg("text", { "text-anchor": "middle", transform: "translate(" + ((x + rx) / 2 - 5) + " " +
+      ((y + ry) / 2 - 6) + ") rotate(" + degrees + ")" },
+    "memory " + grouped(gpu.bandwidth_gbs) + " GB/s")];
+  return frame;
+}
+
+function plainNumber(value) {
+  return value >= 1 && value < 1e12 ? grouped(value) : String(Number(value.toPrecision(3)));
+}
+
+/* Marks with their names, which are moved apart and led back to what they name. */
+function namedMarks(frame, marks) {
+  const labels = spread(marks.map((one) => ({ one, y: frame.y(one.y) + 4 })), 15,
+    frame.height - frame.bottom - 4);
+  return [labels.map(({ one, y }) => {
+    const x = frame.x(one.x), right = x < frame.left + frame.inner.width * 0.6;
+    const at = x + (right ? 22 : -22);
+    return [svg("path", { class: "leader", d: "M" + x + " " + frame.y(one.y) + "L" +
+      (at + (right ? -3 : 3)) + " " + (y - 4) }),
+    svg("text", { class: one.timed ? null : "guess", x: at, y,
+      "text-anchor": right ? "start" : "end" },
+    one.name + (one.timed ? " " : " ~") + tflops(one.y))];
+  }), marks.slice().reverse().map((one) => /* ours over the others */
+    mark(one.form, frame.x(one.x), frame.y(one.y), one.className))];
+}
+
+function rooflineOf(problem) {
+  if (!(problem.tflops > 0 && problem.intensity > 0)) return null;
+  if (!problem.limit)
+    return h("section", { class: "panel" }, h("h4", {}, "Roofline"),
+      small("This GPU’s ceilings are not known."));
+  const x = problem.intensity, rate = (us) => problem.flops / us * 1e-6;
+  const marks = [{ x, y: problem.tflops, form: 0, timed: problem.timed,
+    name: problem.timed && problem.known_how === "measured" ? "ours" : "ours, " + knownHow(problem),
+    className: "mark c0" + (problem.timed ? "" : " hollow") }];
+  if (problem.default_us > 0)
+    marks.push({ x, y: rate(problem.default_us), form: 2, timed: true, name: "default",
+      className: "mark plain" });
+  for (const peer of problem.baselines.slice(0, 8))
+    marks.push({ x, y: rate(peer.median_us), form: 1, timed: true, name: peer.peer,
+      className: "mark c1" });
+  const frame = roof(problem.gpu, marks);
+  return h("section", { class: "panel" }, h("h4", {}, "Roofline"),
+    picture({ class: "chart roof", viewBox: "0 0 440 290" }, "Roofline",
+      "Ours " + knownHow(problem) + (problem.timed ? " " : ", about ") + tflops(problem.tflops) +
+      " TFLOP/s at " + grouped(x) + " FLOP per byte; the ceiling there is " +
+      grouped(problem.limit.tflops) + " TFLOP/s.", frame.drawn, namedMarks(frame, marks)),
+    h("p", { class: "small" }, told(problem, percent(problem.part)), " of the ceiling; at least " +
+      bytes(problem.least_bytes) + " must move, ", told(problem,
+      grouped(problem.least_bytes / problem.us * 1e-3) + " GB/s"), " at this time."));
+}
+
+const LINKS_MAX = 300; /* marks that are links; more are drawn as one shape */
+
+function linkedMarks(frame, group, form) {
+  return group.problems.map(([, problem]) => {
+    const name = problem.words + ": " + (problem.timed ? "" : "~") + tflops(problem.tflops) +
+      " TFLOP/s, " + knownHow(problem);
+    return svg("a", { href: "#p" + problem.number, "aria-label": name },
+      mark(form, frame.x(problem.intensity), frame.y(problem.tflops),
+        "mark c" + form % 7 + (problem.timed ? "" : " hollow"), svg("title", {}, name)));
+  });
+}
+
+function dots(frame, group, form) {
+  return [true, false].map((timed) => svg("path", {
+    class: "mark c" + form % 7 + (timed ? "" : " hollow"),
+    d: group.problems.filter(([, problem]) => problem.timed === timed).map(([, problem]) =>
+      "M" + (frame.x(problem.intensity) - 2.5).toFixed(1) + " " +
+      frame.y(problem.tflops).toFixed(1) + "a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0 -5 0").join("") }));
+}
+
+/* Every problem of a GPU: a line through those that differ in their length alone, named at its end, and
+ * each mark a link to its problem. */
+function rooflineOfAll(problems) {
+  const points = problems.filter((problem) => problem.limit && problem.tflops > 0);
+  if (points.length < 2) return null;
+  const frame = roof(points[0].gpu, points.map((p) => ({ x: p.intensity, y: p.tflops })));
+  const place = (problem) => frame.x(problem.intensity).toFixed(1) + " " +
+    frame.y(problem.tflops).toFixed(1);
+  const groups = families(points), linked = points.length <= LINKS_MAX;
+  const named = groups.length <= 8 ? groups : [];
+  const labels = spread(named.map((group) => {
+    const [, last] = group.problems[group.problems.length - 1];
+    return { group, x: frame.x(last.intensity), y: frame.y(last.tflops) + 4 };
+  }), 14, frame.height - frame.bottom - 4);
+  return h("figure", {}, h("figcaption", {}, gpuWords(points[0].gpu)),
+    svg("svg", { class: "chart roof", viewBox: "0 0 440 290", role: "group",
+      "aria-label": "Every problem under this GPU’s ceilings" +
+        (linked ? "; each mark is a link to its problem" : "") },
+    frame.drawn,
+    groups.map((group, i) => [svg("path", { class: "line thin c" + i % 7,
+      d: "M" + group.problems.map(([, problem]) => place(problem)).join("L") }),
+    linked ? linkedMarks(frame, group, i) : dots(frame, group, i)]),
+    labels.map(({ group, x, y }) => {
+      const right = x < frame.left + frame.inner.width * 0.55;
+      return svg("text", { class: "name", x: x + (right ? 9 : -9), y,
+        "text-anchor": right ? "start" : "end" }, group.title);
+    })),
+    !linked ? small("Too many for links: choose fewer problems above.")
+      : groups.length > named.length ? small("A line is a group of problems that differ in their " +
+        "length alone; a mark names itself when it is pointed at.") : null);
+}
+
+function rooflines(problems) {
+  const figures = different(problems.map((problem) => problem.silicon)).slice(0, 12)
+    .map((silicon) => rooflineOfAll(problems.filter((problem) => problem.silicon === silicon)))
+    .filter(Boolean);
+  if (figures.length === 0) return null;
+  return h("section", { "aria-labelledby": "roofs" }, h("h2", { id: "roofs" }, "Rooflines"),
+    small("Filled marks were measured, hollow ones are predicted; each is a link to its problem."),
+    h("div", { class: "figures" }, figures));
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How the page words numbers, times and verdicts. Times that were measured and times that a model says
+ * never look alike: the model's have a tilde and the class "guess" (italic, a broken line).
+ */
+const NONE = "–";
+
+function grouped(value) {
+  return Math.round(value).toLocaleString("en-US");
+}
+
+function count(number, noun) {
+  return grouped(number) + " " + noun + (number === 1 ? "" : "s");
+}
+
+function microseconds(us) {
+  const digits = us < 9.995 ? us.toFixed(2) : us < 999.95 ? us.toFixed(1) : grouped(us);
+  return digits + " µs";
+}
+
+function about(us) {
+  return "~" + (us < 9.95 ? us.toFixed(1) : grouped(us)) + " µs";
+}
+
+function plusMinus(trial) {
+  return "±" + ((trial.high_us - trial.low_us) / 2).toFixed(trial.median_us < 9.995 ? 2 : 1);
+}
+
+function seconds(value) {
+  if (!(value > 0)) return NONE;
+  if (value >= 7200) return (value / 3600).toFixed(1) + " h";
+  if (value >= 120) return Math.floor(value / 60) + " min " + Math.floor(value % 60) + " s";
+  return value.toFixed(value < 0.0995 ? 3 : 1) + " s";
+}
+
+function tflops(value) {
+  return value < 0.995 ? value.toFixed(2) : value < 9.95 ? value.toFixed(1) : grouped(value);
+}
+
+function percent(part) {
+  return (100 * part).toFixed(part < 0.0095 ? 1 : 0) + "%";
+}
+
+function ratio(value) {
+  return value.toFixed(2) + "×";
+}
+
+function bytes(value) {
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let unit = 0;
+  for (; value >= 999.5 && unit + 1 < units.length; unit++) value /= 1000;
+  return value.toFixed(unit > 0 && value < 99.5 ? 1 : 0) + " " + units[unit];
+}
+
+function date(unixTime) {
+  const iso = new Date(unixTime * 1000).toISOString();
+  return iso.slice(0, 10) + " " + iso.slice(11, 16) + " UTC";
+}
+
+function driver(version) {
+  return "CUDA " + Math.floor(version / 1000) + "." + Math.floor(version % 1000 / 10);
+}
+
+function guess(text) {
+  return h("span", { class: "guess" }, text);
+}
+
+/* A text that is the model's unless the problem was timed. */
+function told(problem, text) {
+  return problem.timed ? text : guess("~" + text);
+}
+
+/* With its ± or as a guess. */
+function time(trial) {
+  if (trial.median_us > 0)
+    return [microseconds(trial.median_us), " ", soft(plusMinus(trial))];
+  return trial.predicted_us > 0 ? guess(about(trial.predicted_us)) : NONE;
+}
+
+function configWords(config) {
+  return [config.family].concat(
+    Object.entries(config.tunables).map(([name, value]) => name + "=" + value)).join(" ");
+}
+
+function gpuWords(gpu) {
+  return gpu.name + (gpu.sm > 0 ? " (sm_" + gpu.sm + ", " + gpu.sm_count + " SMs)" : "");
+}
+
+/* "D 64", "causal", "not causal", "fp16", "lse": one field's value. */
+function fieldWords(field, value) {
+  if (field.kind === "boolean") return (value ? "" : "not ") + (field.label || field.name);
+  if (field.kind === "choice")
+    return value === "none" ? "not " + (field.label || field.name)
+      : field.choices.includes("none") ? (field.label || field.name) + " " + value : value;
+  return (field.label || field.name) + " " + value;
+}
+
+/* Whether two medians' intervals overlap. */
+function level(a, b) {
+  return a.low_us > 0 && b.low_us > 0 && a.low_us <= b.high_us && b.low_us <= a.high_us;
+}
+
+/* "1.19× faster than pytorch-cudnn" */
+function verdict(problem, name, other) {
+  const times = other.median_us / problem.us;
+  if (problem.timed && level(problem.winner, other))
+    return { mood: "", text: "level with " + name + ": the intervals overlap" };
+  const faster = times >= 1;
+  const text = faster ? ratio(times) + " faster than " + name
+    : name + " is " + ratio(1 / times) + " faster here";
+  return problem.timed ? { mood: faster ? "ahead" : "behind", text }
+    : { mood: "guess", text: "~" + text + ", if the model is right" };
+}
