@@ -3,7 +3,7 @@
  * Leases: names with one holder at a time, until a moment of the database's clock. A row stays when
  * its lease has ended, so that the next holder's fence is higher than all before it.
  */
-#include "leases.h"
+#include "statements.h"
 
 #include <string.h>
 

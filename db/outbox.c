@@ -3,7 +3,7 @@
  * The outbox: scopes whose winner another store is still to get. A ticket tells a scope that was
  * added once more from the one that has been sent meanwhile.
  */
-#include "scopes.h"
+#include "scope_row.h"
 
 struct sending {
     const fa_scope *scope;

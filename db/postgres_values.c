@@ -57,17 +57,6 @@ static char *as_utf8(const char *text, size_t size)
     return copy;
 }
 
-static bool is_utf8(const char *text, size_t size)
-{
-    for (size_t i = 0; i < size;) {
-        size_t bytes = character((const unsigned char *)text + i, size - i);
-        if (bytes == 0)
-            return false;
-        i += bytes;
-    }
-    return true;
-}
-
 static int bind_bytes(struct fa_prepared *prepared, int i, const fa_value *value)
 {
     if (value->size > 2 * FA_STORE_CUBIN_MAX)
@@ -75,17 +64,10 @@ static int bind_bytes(struct fa_prepared *prepared, int i, const fa_value *value
     prepared->values[i] = value->bytes;
     prepared->sizes[i] = (int)value->size;
     prepared->formats[i] = 1;
-    bool text = value->kind == FA_VALUE_TEXT;
-    if (!value->copy && (!text || is_utf8(value->bytes, value->size)))
+    if (value->kind == FA_VALUE_BLOB)
         return 0;
-    char *copy = text ? as_utf8(value->bytes, value->size) : malloc(value->size + 1);
-    if (copy == NULL)
-        return FA_ENOMEM;
-    if (!text)
-        memcpy(copy, value->bytes, value->size);
-    prepared->copies[i] = copy;
-    prepared->values[i] = copy;
-    return 0;
+    prepared->values[i] = prepared->copies[i] = as_utf8(value->bytes, value->size);
+    return prepared->copies[i] != NULL ? 0 : FA_ENOMEM;
 }
 
 static void put_big_endian(char ret_bytes[8], double value)

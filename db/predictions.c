@@ -2,7 +2,7 @@
  *
  * What predicted choices turned out to be when they were measured.
  */
-#include "scopes.h"
+#include "scope_row.h"
 #include "trial_row.h"
 
 #include <math.h>

@@ -9,9 +9,9 @@
  */
 #include "queue.h"
 
-#include "leases.h"
-#include "sweeps.h"
-#include "winners.h"
+#include "statements.h"
+#include "sweep_row.h"
+#include "winner_row.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -349,14 +349,11 @@ int fa_store_queue_publish(fa_store *store, const fa_queue_claim *claim,
                            const fa_winner_record *winner, const fa_cubin_record *cubin,
                            const fa_sweep_spent *spent, bool *ret_kept, fa_diag *diag)
 {
-    struct ending ending = {.claim = claim,
-                            .state = FA_ITEM_DONE,
-                            .ready = 1,
-                            .reason = "",
-                            .spent = spent,
-                            .winner = winner,
-                            .cubin = cubin,
-                            .counted = true};
+    struct ending ending = {.claim = claim, .reason = "", .spent = spent, .counted = true};
+    ending.state = FA_ITEM_DONE;
+    ending.ready = 1;
+    ending.winner = winner;
+    ending.cubin = cubin;
     int rc = fa_db_enter(store, diag);
     if (rc == 0)
         rc = fa_db_winner_check(winner, cubin, diag);
@@ -367,8 +364,12 @@ int fa_store_queue_publish(fa_store *store, const fa_queue_claim *claim,
     return rc;
 }
 
-static int end_without(fa_store *store, struct ending ending, fa_diag *diag)
+/* An end without a winner. */
+static int end_without(fa_store *store, struct ending ending, fa_item_state state, int ready,
+                       fa_diag *diag)
 {
+    ending.state = state;
+    ending.ready = ready;
     int rc = fa_db_enter(store, diag);
     return rc != 0 ? rc : end(store, &ending, diag);
 }
@@ -376,14 +377,8 @@ static int end_without(fa_store *store, struct ending ending, fa_diag *diag)
 int fa_store_queue_compiled(fa_store *store, const fa_queue_claim *claim,
                             const fa_sweep_spent *spent, fa_diag *diag)
 {
-    return end_without(store,
-                       (struct ending){.claim = claim,
-                                       .state = FA_ITEM_PENDING,
-                                       .ready = 1,
-                                       .reason = "",
-                                       .spent = spent,
-                                       .counted = true},
-                       diag);
+    struct ending ending = {.claim = claim, .reason = "", .spent = spent, .counted = true};
+    return end_without(store, ending, FA_ITEM_PENDING, 1, diag);
 }
 
 int fa_store_queue_fail(fa_store *store, const fa_queue_claim *claim, const char *reason,
@@ -391,24 +386,13 @@ int fa_store_queue_fail(fa_store *store, const fa_queue_claim *claim, const char
 {
     char text[sizeof((fa_sweep_item *)NULL)->reason];
     snprintf(text, sizeof text, "%s", reason);
-    return end_without(store,
-                       (struct ending){.claim = claim,
-                                       .state = FA_ITEM_FAILED,
-                                       .ready = claim->compiled,
-                                       .reason = text,
-                                       .spent = spent,
-                                       .counted = true},
-                       diag);
+    struct ending ending = {.claim = claim, .reason = text, .spent = spent, .counted = true};
+    return end_without(store, ending, FA_ITEM_FAILED, claim->compiled, diag);
 }
 
 int fa_store_queue_give_back(fa_store *store, const fa_queue_claim *claim,
                              const fa_sweep_spent *spent, fa_diag *diag)
 {
-    return end_without(store,
-                       (struct ending){.claim = claim,
-                                       .state = FA_ITEM_PENDING,
-                                       .ready = claim->compiled,
-                                       .reason = "",
-                                       .spent = spent},
-                       diag);
+    struct ending ending = {.claim = claim, .reason = "", .spent = spent};
+    return end_without(store, ending, FA_ITEM_PENDING, claim->compiled, diag);
 }

@@ -3,7 +3,7 @@
  * Looking at the queue of a fleet: how far it is, and who holds what.
  */
 #include "queue.h"
-#include "sweep_items.h"
+#include "sweep_item_row.h"
 
 #include <string.h>
 

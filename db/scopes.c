@@ -2,7 +2,7 @@
  *
  * Scopes: what must agree for a winner to be served. The hash finds the row, the full text decides.
  */
-#include "scopes.h"
+#include "scope_row.h"
 
 #include "problem_row.h"
 

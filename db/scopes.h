@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scopes as rows, for the topics that hang on them.
+ * Scopes: a full winner key, by text and hash.
  */
 #ifndef FA_DB_SCOPES_H
 #define FA_DB_SCOPES_H
 
-#include "statements.h"
+#include "store_types.h"
 
-#define FA_SCOPE_COLUMNS \
-    "scope.key, scope.problem_key, scope.problem, scope.silicon, scope.templates, scope.policy"
-int fa_db_scope_check(const fa_scope *scope, fa_diag *diag);
-void fa_db_scope_bind(fa_binder *binder, const fa_scope *scope); /* 5: the full key */
-void fa_db_scope_read(fa_reader *reader, fa_scope *ret_scope);   /* FA_SCOPE_COLUMNS */
-/* *ret_id is 0 when there is none and create is false. create: inside a write transaction. */
-int fa_db_scope_id(fa_store *store, const fa_scope *scope, bool create, int64_t *ret_id,
-                   fa_diag *diag);
-/* Inside a write transaction: others who change the scope's winner wait for its end. */
-int fa_db_scope_lock(fa_store *store, int64_t id, fa_diag *diag);
+/* What must agree for a winner to be served. Stored and compared in full, not by hash only. */
+typedef struct fa_scope {
+    fa_problem problem; /* the bucket */
+    char silicon[FA_SILICON_MAX];
+    char templates[FA_HASH_HEX]; /* closure of all templates of the operation */
+    char policy[64];             /* measuring policy, "measure-1" */
+} fa_scope;
+void fa_scope_key(const fa_scope *scope, char ret_hex[FA_HASH_HEX]);
+
+/* Calls back with every scope, how many configs were tried in it and when the newest trial was
+ * written (0: none); a non-zero return stops and is returned. */
+typedef int fa_scope_visit(void *context, const fa_scope *scope, int32_t trials, int64_t unix_time);
+int fa_store_scopes_each(fa_store *store, fa_scope_visit *visit, void *context, fa_diag *diag);
 
 #endif

@@ -261,6 +261,9 @@ static int enter(fa_store *store, fa_diag *diag)
           moved != 0) ||
          fa_sqlite_is_empty(store)))
         fa_sqlite_disconnect(store);
+    if (store->db == NULL && store->batching) /* what follows may not be stored alone */
+        return fa_fail(diag, FA_EIO, "store %s: its file was taken away in the middle of a change",
+                       store->path);
     return store->db != NULL ? 0 : connect_file(store, NULL, diag);
 }
 

@@ -241,7 +241,7 @@ static int commit(fa_store *store, fa_diag *diag)
  * to open the file plays back; so the connection is given up. */
 static void rollback(fa_store *store)
 {
-    if (sqlite3_get_autocommit(store->db) == 0 && run_exec(store, "ROLLBACK", NULL) != 0)
+    if (store->db != NULL && sqlite3_get_autocommit(store->db) == 0 && run_exec(store, "ROLLBACK", NULL) != 0)
         fa_sqlite_disconnect(store);
 }
 

@@ -6,7 +6,7 @@
  * second. Invariants: an item ends only under its latest claim; a sweep has spent what its items
  * have, because both are written in one transaction.
  */
-#include "sweep_items.h"
+#include "sweep_item_row.h"
 
 #include "problem_row.h"
 

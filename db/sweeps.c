@@ -3,7 +3,7 @@
  * Sweeps: grids of problems, what they may spend and what they have spent. Their items are taken and
  * ended in sweep_items.c and, by a fleet, in queue.c.
  */
-#include "sweeps.h"
+#include "sweep_row.h"
 
 #include "problem_row.h"
 

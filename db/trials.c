@@ -3,7 +3,7 @@
  * Trials: what became of every config that was tried, with all raw samples. Rows are only ever
  * added. A reader gets a row as it was stored or not at all.
  */
-#include "scopes.h"
+#include "scope_row.h"
 #include "trial_row.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
  *
  * Which cubins were proved again on a silicon under another driver, and how that ended.
  */
-#include "scopes.h"
+#include "scope_row.h"
 
 #include <string.h>
 

@@ -7,10 +7,10 @@
  * the write lock and is not valid in itself is moved to table winner_set_aside; one that a newer version
  * may have written, or for which there was no memory, stays.
  */
-#include "winners.h"
+#include "winner_row.h"
 
-#include "cubins.h"
-#include "scopes.h"
+#include "cubin_row.h"
+#include "scope_row.h"
 #include "trial_row.h"
 
 #include <stdlib.h>
@@ -209,8 +209,10 @@ static int put_body(fa_store *store, void *context, fa_diag *diag)
     else if (rc == 0 && !putting->kept)
         rc = fa_db_cubin_exists(store, winner->cubin_key, &exists, diag);
     if (rc == 0 && !exists)
-        rc = fa_fail(diag, FA_EINVAL, "winner's cubin %s is not in the store: put them together",
-                     winner->cubin_key);
+        rc = fa_fail(
+            diag, FA_ESTORE,
+            "store %s: the winner's cubin %s is not in it any more; was the store replaced?",
+            store->path, winner->cubin_key);
     if (rc == 0 && !putting->kept)
         rc = make_way(store, scope_id, earlier, diag);
     if (rc == 0 && !putting->kept)

@@ -13,8 +13,10 @@
 #include "../src/gpu/driver.h"
 #include "../src/gpu/nvrtc.h"
 #include "../tuner/manifest.h"
+#include "../tuner/random.h"
 #include "../tuner/render.h"
-#include "../tuner/verify.h"
+#include "../tuner/ops/attn_maps.h"
+#include "../tuner/ops/attn_prover.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 
 #include "engine_fixture.h"
 
-#include "../db/bundle.h"
+#include "../src/bundle/bundle.h"
 #include "bundles.h"
 #include "session.h"
 #include "error.h"

@@ -40,34 +40,35 @@ static inline fa_problem problem_of(fa_dtype dtype, fa_causal causal, int head_d
                         .want_lse = true};
 }
 
-static inline int open_ground(const fa_attn_case *c, const fa_buf *reference, uint64_t seed,
-                              fa_ground **ret_ground)
+static inline int open_prover(const fa_attn_case *c, const fa_buf *reference, uint64_t seed,
+                              fa_prover **ret_prover)
 {
-    return fa_ground_open(world.driver, &world.gpu, c, 1, reference->data, reference->size, seed,
-                          ret_ground, &diag);
+    return fa_attn_prover_open(world.driver, &world.gpu, c, 1, reference->data, reference->size, seed,
+                          ret_prover, &diag);
 }
 
 /* Proves one loaded cubin on one case. */
 static inline int prove(const fa_attn_case *c, const fa_buf *reference, const fa_buf *cubin,
                         const fa_trial *trial, uint64_t seed, fa_proof *ret_proof)
 {
-    fa_ground *ground = NULL;
+    fa_prover *prover = NULL;
     fa_module *module = NULL;
-    fa_ground_kernel kernel = {.threads = (uint32_t)trial->threads,
-                               .smem_bytes = (uint32_t)trial->smem_bytes};
-    memcpy(kernel.grid[0], trial->grid, sizeof trial->grid);
-    int rc = open_ground(c, reference, seed, &ground);
+    fa_prover_kernel kernel = {.launch_count = 1,
+                               .launch = {{.threads = (uint32_t)trial->threads,
+                                           .smem_bytes = (uint32_t)trial->smem_bytes}}};
+    memcpy(kernel.launch[0].grid[0], trial->grid, sizeof trial->grid);
+    int rc = open_prover(c, reference, seed, &prover);
     if (rc == 0)
         rc = fa_module_load(world.driver, cubin->data, cubin->size, &module, &diag);
     if (rc == 0)
-        rc = fa_module_function(module, "attn_fwd", trial->smem_bytes, &kernel.function, &diag);
+        rc = fa_module_function(module, "attn_fwd", trial->smem_bytes, &kernel.launch[0].function, &diag);
     if (rc == 0)
-        rc = fa_ground_maps(ground, cubin->data, cubin->size, "attn_fwd", &kernel.maps, &diag);
+        rc = fa_prover_load(prover, cubin->data, cubin->size, "attn_fwd", &kernel, &diag);
     if (rc == 0)
-        rc = fa_ground_prove(ground, &kernel, ret_proof, &diag);
+        rc = fa_prover_prove(prover, &kernel, ret_proof, &diag);
     fa_module_unload(&module);
-    free(kernel.maps);
-    fa_ground_close(&ground);
+    free(kernel.extra);
+    fa_prover_close(&prover);
     return rc;
 }
 

@@ -75,15 +75,15 @@ static inline void attend(const fa_attn_case *c, const struct host_tensor t[3], 
 
 /* Largest error of the reference, relative to what its file promises (2^-18 of the sum of
  * |weight * v|; LSE 2^-20 and 2^-24 of its magnitude, twice that allowed). */
-static inline int reference_error(const fa_attn_case *c, const fa_ground *ground, double *ret_o,
+static inline int reference_error(const fa_attn_case *c, fa_prover *prover, double *ret_o,
                                   double *ret_lse)
 {
-    const struct fa_attn_params *p = fa_ground_params(ground, 0);
+    const struct fa_attn_params *p = fa_attn_prover_params(prover, 0);
     const void *const device[3] = {p->q, p->k, p->v};
     struct host_tensor t[3] = {0};
     fa_device_ptr lse_at = 0;
     int rows = 0, rc = 0, dim = c->problem.head_dim;
-    fa_device_ptr o_at = fa_ground_reference(ground, 0, &lse_at, &rows);
+    fa_device_ptr o_at = fa_attn_prover_reference(prover, 0, &lse_at, &rows);
     float *o = malloc((size_t)rows * (size_t)dim * 4), *lse = malloc((size_t)rows * 4);
     double want[256], scale[256], want_lse;
     for (int i = 0; rc == 0 && i < 3; i++)

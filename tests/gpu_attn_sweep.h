@@ -21,7 +21,7 @@ struct dice {
 
 static inline uint64_t below(struct dice *dice, uint64_t n)
 {
-    return fa_attn_random(dice->seed, ++dice->thrown) % n;
+    return fa_random(dice->seed, ++dice->thrown) % n;
 }
 
 struct job {

@@ -313,6 +313,26 @@ static void a_store_that_was_moved_away_is_made_anew_by_the_next_write(void)
     fa_store_close(&store);
 }
 
+static int put_and_move_away(void *context, fa_diag *d)
+{
+    char away[320];
+    snprintf(away, sizeof away, "%s/away", db_directory);
+    int rc = db_put_winner(context, 1, 1, FA_ORIGIN_MEASURED, NULL, d);
+    if (rc == 0 && rename(db_path, away) != 0)
+        rc = FA_EINVAL;
+    return rc != 0 ? rc : db_put_winner(context, 2, 2, FA_ORIGIN_MEASURED, NULL, d);
+}
+
+static void a_batch_whose_store_was_moved_away_is_stored_nowhere_in_part(void)
+{
+    fa_store *store = db_open(&diag);
+    CHECK(store != NULL);
+    CHECK_INT(fa_store_batch(store, put_and_move_away, store, &diag), FA_EIO);
+    CHECK_HAS(diag.text, "in the middle of a change");
+    CHECK(!db_winner_is(store, 1, 1, &diag) && !db_winner_is(store, 2, 2, &diag));
+    fa_store_close(&store);
+}
+
 static int look_at_trial(void *context, const fa_trial_record *record)
 {
     uint32_t n = (uint32_t)record->trial.config.tunable[1].value;
@@ -495,6 +515,7 @@ int main(void)
     DB_TEST(damage_found_later_sets_the_file_aside_and_the_store_goes_on);
     DB_TEST(a_store_with_any_bytes_changed_never_serves_what_was_not_stored);
     DB_TEST(a_store_that_was_moved_away_is_made_anew_by_the_next_write);
+    DB_TEST(a_batch_whose_store_was_moved_away_is_stored_nowhere_in_part);
     DB_TEST(a_connection_is_set_up_as_promised);
     DB_TEST(a_corrupt_files_journal_goes_with_it);
     DB_TEST(migrations_run_all_steps_that_a_file_lacks_or_none);

@@ -196,7 +196,7 @@ static void a_winner_without_its_cubin_is_refused_and_nothing_of_it_stays(void)
     fa_store *store = db_open(&diag);
     CHECK(store != NULL);
     fa_winner_record winner = db_winner(512, 3, FA_ORIGIN_MEASURED);
-    CHECK_INT(fa_store_winner_put(store, &winner, NULL, NULL, &diag), FA_EINVAL);
+    CHECK_INT(fa_store_winner_put(store, &winner, NULL, NULL, &diag), FA_ESTORE);
     fa_cubin_record cubin = db_cubin(4, bytes);
     CHECK_INT(fa_store_winner_put(store, &winner, &cubin, NULL, &diag), FA_EINVAL);
     CHECK(!db_tamper("DELETE FROM scope"));

@@ -42,14 +42,14 @@ static void the_reference_agrees_with_double_precision(void)
         fa_attn_case c = fa_attn_case_padded(&p, i % 2);
         c.input_scale[0] = c.input_scale[1] = i % 4 == 2 ? 50 : 1; /* scores to +-1e4 */
         c.all_rows = true;
-        fa_ground *ground = NULL;
+        fa_prover *prover = NULL;
         fa_buf reference = {0};
         double e = NAN, e_lse = NAN;
         CHECK_OK(fixture_reference(&world.fixture, world.nvrtc, &p, &world.gpu, &reference, &diag),
                  diag);
-        CHECK_OK(open_ground(&c, &reference, (uint64_t)i, &ground), diag);
-        CHECK_OK(reference_error(&c, ground, &e, &e_lse), diag);
-        fa_ground_close(&ground);
+        CHECK_OK(open_prover(&c, &reference, (uint64_t)i, &prover), diag);
+        CHECK_OK(reference_error(&c, prover, &e, &e_lse), diag);
+        fa_prover_close(&prover);
         fa_buf_free(&reference);
         CHECK(e <= 1);
         CHECK(e_lse <= 1);
@@ -224,12 +224,14 @@ static int load_default(fa_bench *bench, const fa_candidate *candidate, const fa
                         const fa_problem *problem, fa_bench_kernel **ret_kernel)
 {
     fa_problem cases[FA_BENCH_CASES];
-    fa_bench_candidate load = {.entry = "attn_fwd", .cubin = cubin->data, .size = cubin->size,
-                               .threads = candidate->trial.threads,
-                               .smem_bytes = candidate->trial.smem_bytes};
+    fa_bench_candidate load = {
+        .entry = {"attn_fwd"}, .cubin = cubin->data, .size = cubin->size};
     int count = fa_bench_cases(problem, 1, cases), rc = 0;
-    for (int i = 0; rc == 0 && i < count; i++)
-        rc = fixture_grid(&world.fixture, candidate, &cases[i], &world.gpu, load.grid[i], &diag);
+    for (int i = 0; rc == 0 && i < count; i++) {
+        load.launches[i] = candidate->launches;
+        rc = fixture_grid(&world.fixture, candidate, &cases[i], &world.gpu,
+                          load.launches[i].at[0].grid, &diag);
+    }
     return rc != 0 ? rc : fa_bench_load(bench, &load, ret_kernel, &diag);
 }
 

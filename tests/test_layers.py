@@ -52,20 +52,23 @@ HARMLESS = {"nvrtcVersion"}
 
 def sources(root):
     for room in ROOMS:
-        folder = os.path.join(root, room)
-        for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
-            if name.endswith((".c", ".h", ".def")):
-                yield room, "%s/%s" % (room, name)
+        for folder, _, names in sorted(os.walk(os.path.join(root, room))):
+            for name in sorted(names):
+                if name.endswith((".c", ".h", ".def")):
+                    yield room, os.path.relpath(os.path.join(folder, name), root)
 
 
 def room_of(path):
+    """The room of a file; a room may have folders (tuner/ops)."""
     folder = os.path.dirname(path)
-    return folder if folder in ROOMS else None
+    while folder and folder not in ROOMS:
+        folder = os.path.dirname(folder)
+    return folder or None
 
 
 def resolve(root, room, file, name):
     """The included file below root, as the compiler would find it; None: not one of ours."""
-    folders = [os.path.dirname(file)] + list(ROOMS)
+    folders = [os.path.dirname(file)] + list(ROOMS) + ["tuner/ops"]
     for folder in folders:
         path = os.path.normpath(os.path.join(folder, name))
         if os.path.isfile(os.path.join(root, path)):

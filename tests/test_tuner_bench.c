@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The proving and timing ground without a GPU: proofs and timing on the fake driver (the file that
+ * Proving and timing without a GPU: proofs and timing on the fake driver (the file that
  * FA_TEST_FAKE_CUDA names), with cubins compiled by the real NVRTC.
  */
 #include "attn_fixture.h"
@@ -27,7 +27,7 @@ static const struct {
 };
 
 static struct {
-    const char *missing; /* why there is no ground, for SKIP */
+    const char *missing; /* why there is no bench, for SKIP */
     struct fixture fixture;
     fa_nvrtc *nvrtc;
     fa_driver *driver;
@@ -35,7 +35,7 @@ static struct {
     fa_problem problem;
     fa_bench *bench;
     fa_bench_kernel *kernel[KINDS];
-} ground;
+} world;
 
 static const char *write_script(void)
 {
@@ -57,7 +57,7 @@ static const char *write_script(void)
 static int find_config(int block_n, int stages, fa_candidate *ret_candidate)
 {
     fa_space space = {0};
-    int rc = fa_space_enumerate(&ground.fixture.families, &ground.problem, &ground.gpu, &space,
+    int rc = fa_space_enumerate(&world.fixture.families, &world.problem, &world.gpu, &space,
                                 &diag);
     bool found = false;
     for (int i = 0; rc == 0 && i < space.count && !found; i++) {
@@ -76,23 +76,23 @@ static int find_config(int block_n, int stages, fa_candidate *ret_candidate)
 static int load_kind(int kind)
 {
     fa_candidate candidate;
-    fa_bench_candidate load = {.entry = "attn_fwd"};
+    fa_bench_candidate load = {.entry = {"attn_fwd"}};
     fa_problem cases[FA_BENCH_CASES];
     fa_buf cubin = {0};
     int rc = find_config(kinds[kind].block_n, kinds[kind].stages, &candidate);
     if (rc == 0)
-        rc = fixture_build(&ground.fixture, ground.nvrtc, &candidate, &ground.problem, &ground.gpu,
+        rc = fixture_build(&world.fixture, world.nvrtc, &candidate, &world.problem, &world.gpu,
                            &cubin, &diag);
-    int count = fa_bench_cases(&ground.problem, 1, cases);
-    for (int i = 0; rc == 0 && i < count; i++)
-        rc = fixture_grid(&ground.fixture, &candidate, &cases[i], &ground.gpu, load.grid[i],
-                          &diag);
+    int count = fa_bench_cases(&world.problem, 1, cases);
+    for (int i = 0; rc == 0 && i < count; i++) {
+        load.launches[i] = candidate.launches;
+        rc = fixture_grid(&world.fixture, &candidate, &cases[i], &world.gpu,
+                          load.launches[i].at[0].grid, &diag);
+    }
     load.cubin = cubin.data;
     load.size = cubin.size;
-    load.threads = candidate.trial.threads;
-    load.smem_bytes = candidate.trial.smem_bytes;
     if (rc == 0)
-        rc = fa_bench_load(ground.bench, &load, &ground.kernel[kind], &diag);
+        rc = fa_bench_load(world.bench, &load, &world.kernel[kind], &diag);
     fa_buf_free(&cubin);
     return rc;
 }
@@ -101,29 +101,29 @@ static void a_bench_opens_and_loads_candidates(void)
 {
     fa_buf reference = {0};
     const char *script = write_script();
-    ground.missing = "no ground: see the first of these tests";
+    world.missing = "no bench: see the first of these tests";
     if (getenv("FA_TEST_FAKE_CUDA") == NULL)
-        SKIP(ground.missing = "FA_TEST_FAKE_CUDA does not name the fake driver");
-    if (fixture_nvrtc(&ground.nvrtc, &diag) != 0)
-        SKIP(ground.missing = "NVRTC is missing");
+        SKIP(world.missing = "FA_TEST_FAKE_CUDA does not name the fake driver");
+    if (fixture_nvrtc(&world.nvrtc, &diag) != 0)
+        SKIP(world.missing = "NVRTC is missing");
     CHECK(script != NULL);
     setenv("FAKE_CUDA_SCRIPT", script, 1);
     setenv("FA_TUNE_LIBCUDA", getenv("FA_TEST_FAKE_CUDA"), 1);
-    CHECK_OK(fixture_open(&ground.fixture, &diag), diag);
-    CHECK_OK(fa_driver_open(&ground.driver, &diag), diag);
-    CHECK_OK(fa_driver_device(ground.driver, 0, &ground.gpu, &diag), diag);
-    CHECK_OK(fa_driver_retain_context(ground.driver, 0, &diag), diag);
-    ground.problem = some_problem();
-    CHECK_OK(fixture_reference(&ground.fixture, ground.nvrtc, &ground.problem, &ground.gpu,
+    CHECK_OK(fixture_open(&world.fixture, &diag), diag);
+    CHECK_OK(fa_driver_open(&world.driver, &diag), diag);
+    CHECK_OK(fa_driver_device(world.driver, 0, &world.gpu, &diag), diag);
+    CHECK_OK(fa_driver_retain_context(world.driver, 0, &diag), diag);
+    world.problem = some_problem();
+    CHECK_OK(fixture_reference(&world.fixture, world.nvrtc, &world.problem, &world.gpu,
                                &reference, &diag), diag);
     double start = fixture_ms();
-    CHECK_OK(fa_bench_open(ground.driver, &ground.gpu, &ground.problem, reference.data,
-                           reference.size, 1, &ground.bench, &diag), diag);
+    CHECK_OK(fa_bench_open(world.driver, &world.gpu, &world.problem, reference.data,
+                           reference.size, 1, &world.bench, &diag), diag);
     printf("# fake: fa_bench_open took %.0f ms\n", fixture_ms() - start);
     fa_buf_free(&reference);
     for (int i = 0; i < KINDS; i++)
         CHECK_OK(load_kind(i), diag);
-    ground.missing = NULL;
+    world.missing = NULL;
     unlink(script);
 }
 
@@ -132,7 +132,7 @@ static void check_proof(int kind, bool *ret_ok)
     fa_proof proof = {0};
     *ret_ok = false;
     double start = fixture_ms();
-    CHECK_OK(fa_bench_verify(ground.bench, ground.kernel[kind], &proof, &diag), diag);
+    CHECK_OK(fa_bench_verify(world.bench, world.kernel[kind], &proof, &diag), diag);
     printf("# fake: %.0f ms: %s\n", fixture_ms() - start, proof.passed ? "passed" : proof.reason);
     if (kinds[kind].reason == NULL) {
         CHECK_TEXT(proof.reason, "");
@@ -141,14 +141,14 @@ static void check_proof(int kind, bool *ret_ok)
         CHECK_HAS(proof.reason, kinds[kind].reason);
     }
     CHECK(proof.passed == (kinds[kind].reason == NULL));
-    CHECK(fa_bench_kernel_proved(ground.kernel[kind]) == proof.passed);
+    CHECK(fa_bench_kernel_proved(world.kernel[kind]) == proof.passed);
     *ret_ok = true;
 }
 
 static void each_fault_is_rejected_with_its_own_reason(void)
 {
-    if (ground.missing != NULL)
-        SKIP(ground.missing);
+    if (world.missing != NULL)
+        SKIP(world.missing);
     for (int i = 0; i < KINDS; i++) {
         bool ok;
         check_proof(i, &ok);
@@ -159,8 +159,8 @@ static void each_fault_is_rejected_with_its_own_reason(void)
 static void a_good_kernel_passes_after_another_has_overrun(void)
 {
     bool ok;
-    if (ground.missing != NULL)
-        SKIP(ground.missing);
+    if (world.missing != NULL)
+        SKIP(world.missing);
     check_proof(4, &ok);
     CHECK(ok);
     check_proof(0, &ok);
@@ -171,17 +171,17 @@ static void only_a_proved_kernel_is_timed(void)
 {
     float samples[8];
     int count = 77;
-    if (ground.missing != NULL)
-        SKIP(ground.missing);
+    if (world.missing != NULL)
+        SKIP(world.missing);
     for (int i = 1; i < LATE; i++) {
-        CHECK_INT(fa_bench_probe(ground.bench, ground.kernel[i], 4, 1e6, samples, &count, &diag),
+        CHECK_INT(fa_bench_probe(world.bench, world.kernel[i], 4, 1e6, samples, &count, &diag),
                   FA_EINVAL);
         CHECK_HAS(diag.text, "proved");
-        fa_bench_kernel *both[] = {ground.kernel[0], ground.kernel[i]};
-        CHECK_INT(fa_bench_race(ground.bench, both, 2, 2, samples, &diag), FA_EINVAL);
+        fa_bench_kernel *both[] = {world.kernel[0], world.kernel[i]};
+        CHECK_INT(fa_bench_race(world.bench, both, 2, 2, samples, &diag), FA_EINVAL);
     }
     CHECK_INT(count, 77);
-    CHECK_OK(fa_bench_probe(ground.bench, ground.kernel[0], 8, 1e6, samples, &count, &diag), diag);
+    CHECK_OK(fa_bench_probe(world.bench, world.kernel[0], 8, 1e6, samples, &count, &diag), diag);
     CHECK_INT(count, 8);
     for (int i = 0; i < count; i++)
         CHECK(samples[i] > 36 && samples[i] < 44);
@@ -191,15 +191,15 @@ static void a_probe_stops_at_its_budget_and_a_race_fills_every_round(void)
 {
     float samples[FA_BENCH_SAMPLES_MAX] = {0};
     int count = 0;
-    if (ground.missing != NULL)
-        SKIP(ground.missing);
-    CHECK_OK(fa_bench_probe(ground.bench, ground.kernel[0], 100, 1, samples, &count, &diag), diag);
+    if (world.missing != NULL)
+        SKIP(world.missing);
+    CHECK_OK(fa_bench_probe(world.bench, world.kernel[0], 100, 1, samples, &count, &diag), diag);
     CHECK_INT(count, 3);
-    CHECK_INT(fa_bench_probe(ground.bench, ground.kernel[0], FA_BENCH_SAMPLES_MAX + 1, 1, samples,
+    CHECK_INT(fa_bench_probe(world.bench, world.kernel[0], FA_BENCH_SAMPLES_MAX + 1, 1, samples,
                              &count, &diag), FA_EINVAL);
     memset(samples, 0, sizeof samples);
-    fa_bench_kernel *twice[] = {ground.kernel[0], ground.kernel[0]};
-    CHECK_OK(fa_bench_race(ground.bench, twice, 2, 30, samples, &diag), diag);
+    fa_bench_kernel *twice[] = {world.kernel[0], world.kernel[0]};
+    CHECK_OK(fa_bench_race(world.bench, twice, 2, 30, samples, &diag), diag);
     for (int i = 0; i < 60; i++)
         CHECK(samples[i] > 36 && samples[i] < 44);
     CHECK(samples[60] == 0);
@@ -209,18 +209,18 @@ static void a_kernel_that_is_wrong_only_when_timed_loses_its_proof(void)
 {
     float samples[8];
     int count = 0;
-    if (ground.missing != NULL)
-        SKIP(ground.missing);
-    CHECK(fa_bench_kernel_proved(ground.kernel[LATE]));
-    CHECK_INT(fa_bench_probe(ground.bench, ground.kernel[LATE], 4, 1e6, samples, &count, &diag),
+    if (world.missing != NULL)
+        SKIP(world.missing);
+    CHECK(fa_bench_kernel_proved(world.kernel[LATE]));
+    CHECK_INT(fa_bench_probe(world.bench, world.kernel[LATE], 4, 1e6, samples, &count, &diag),
               FA_ECORRUPT);
     CHECK_HAS(diag.text, "launches differ");
-    CHECK(!fa_bench_kernel_proved(ground.kernel[LATE]));
-    CHECK(fa_bench_kernel_proved(ground.kernel[0]));
+    CHECK(!fa_bench_kernel_proved(world.kernel[LATE]));
+    CHECK(fa_bench_kernel_proved(world.kernel[0]));
 }
 
-/* A ground of one sampled causal case of 1,024 tokens, and a right kernel for it. */
-static int open_sampled(fa_ground **ret_ground, fa_module **ret_module, fa_ground_kernel *kernel)
+/* A prover of one sampled causal case of 1,024 tokens, and a right kernel for it. */
+static int open_sampled(fa_prover **ret_prover, fa_module **ret_module, fa_prover_kernel *kernel)
 {
     fa_problem problem = some_problem();
     problem.batch = problem.heads_q = problem.heads_kv = 1;
@@ -229,26 +229,27 @@ static int open_sampled(fa_ground **ret_ground, fa_module **ret_module, fa_groun
     fa_buf reference = {0}, cubin = {0};
     fa_candidate candidate;
     sampled.once = true;
-    int rc = fixture_reference(&ground.fixture, ground.nvrtc, &problem, &ground.gpu, &reference,
+    int rc = fixture_reference(&world.fixture, world.nvrtc, &problem, &world.gpu, &reference,
                                &diag);
     if (rc == 0)
-        rc = fa_ground_open(ground.driver, &ground.gpu, &sampled, 1, reference.data,
-                            reference.size, 1, ret_ground, &diag);
+        rc = fa_attn_prover_open(world.driver, &world.gpu, &sampled, 1, reference.data,
+                            reference.size, 1, ret_prover, &diag);
     if (rc == 0)
         rc = find_config(kinds[0].block_n, kinds[0].stages, &candidate);
     if (rc == 0)
-        rc = fixture_build(&ground.fixture, ground.nvrtc, &candidate, &problem, &ground.gpu, &cubin,
+        rc = fixture_build(&world.fixture, world.nvrtc, &candidate, &problem, &world.gpu, &cubin,
                            &diag);
     if (rc == 0)
-        rc = fixture_grid(&ground.fixture, &candidate, &problem, &ground.gpu, kernel->grid[0],
+        rc = fixture_grid(&world.fixture, &candidate, &problem, &world.gpu, kernel->launch[0].grid[0],
                           &diag);
     if (rc == 0)
-        rc = fa_module_load(ground.driver, cubin.data, cubin.size, ret_module, &diag);
+        rc = fa_module_load(world.driver, cubin.data, cubin.size, ret_module, &diag);
     if (rc == 0)
         rc = fa_module_function(*ret_module, "attn_fwd", candidate.trial.smem_bytes,
-                                &kernel->function, &diag);
-    kernel->threads = rc == 0 ? (uint32_t)candidate.trial.threads : 0;
-    kernel->smem_bytes = rc == 0 ? (uint32_t)candidate.trial.smem_bytes : 0;
+                                &kernel->launch[0].function, &diag);
+    kernel->launch_count = 1;
+    kernel->launch[0].threads = rc == 0 ? (uint32_t)candidate.trial.threads : 0;
+    kernel->launch[0].smem_bytes = rc == 0 ? (uint32_t)candidate.trial.smem_bytes : 0;
     fa_buf_free(&reference);
     fa_buf_free(&cubin);
     return rc;
@@ -260,44 +261,44 @@ static void late_rows_of_a_causal_problem_are_not_held_to_what_its_first_rows_co
 {
     enum { ROWS = 1024, HEAD_DIM = 64, HALVES = ROWS * HEAD_DIM };
     static uint16_t o[HALVES];
-    fa_ground *sampled = NULL;
+    fa_prover *sampled = NULL;
     fa_module *module = NULL;
-    fa_ground_kernel kernel = {0};
+    fa_prover_kernel kernel = {0};
     fa_proof right, wrong;
-    if (ground.missing != NULL)
-        SKIP(ground.missing);
+    if (world.missing != NULL)
+        SKIP(world.missing);
     CHECK_OK(open_sampled(&sampled, &module, &kernel), diag);
-    CHECK_OK(fa_ground_prove(sampled, &kernel, &right, &diag), diag);
+    CHECK_OK(fa_prover_prove(sampled, &kernel, &right, &diag), diag);
     CHECK_TEXT(right.reason, "");
-    fa_device_ptr at = (fa_device_ptr)(uintptr_t)fa_ground_params(sampled, 0)->o;
-    CHECK_OK(fa_copy_from_device(ground.driver, o, at, sizeof o, &diag), diag);
+    fa_device_ptr at = (fa_device_ptr)(uintptr_t)fa_attn_prover_params(sampled, 0)->o;
+    CHECK_OK(fa_copy_from_device(world.driver, o, at, sizeof o, &diag), diag);
     /* The last quarter loses 4 units in the last place of fp16, about 0.3% of each output:
      * less than what rounding costs the first rows. */
     for (int i = HALVES / 4 * 3; i < HALVES; i++)
         o[i] = (o[i] & 0x7fff) > 4 ? (uint16_t)(o[i] - 4) : o[i];
-    CHECK_OK(fa_copy_to_device(ground.driver, at, o, sizeof o, &diag), diag);
-    CHECK_OK(fa_ground_check(sampled, &wrong, &diag), diag);
+    CHECK_OK(fa_copy_to_device(world.driver, at, o, sizeof o, &diag), diag);
+    CHECK_OK(fa_prover_check(sampled, &wrong, &diag), diag);
     CHECK(!wrong.passed);
     CHECK_HAS(wrong.reason, "error of O");
     CHECK(wrong.max_error < 6e-4); /* the first rows are allowed as much */
     printf("# fake: %s\n", wrong.reason);
     fa_module_unload(&module);
-    fa_ground_close(&sampled);
+    fa_prover_close(&sampled);
 }
 
-static void the_ground_is_closed(void)
+static void the_bench_is_closed(void)
 {
-    if (ground.missing != NULL)
-        SKIP(ground.missing);
+    if (world.missing != NULL)
+        SKIP(world.missing);
     for (int i = 0; i < KINDS; i++)
-        fa_bench_unload(ground.bench, &ground.kernel[i]);
-    fa_bench_close(&ground.bench);
-    fa_bench_close(&ground.bench);
-    CHECK(ground.bench == NULL && ground.kernel[0] == NULL);
-    fa_driver_release_context(ground.driver, 0);
-    fa_driver_close(&ground.driver);
-    fixture_close(&ground.fixture);
-    fa_nvrtc_close(&ground.nvrtc);
+        fa_bench_unload(world.bench, &world.kernel[i]);
+    fa_bench_close(&world.bench);
+    fa_bench_close(&world.bench);
+    CHECK(world.bench == NULL && world.kernel[0] == NULL);
+    fa_driver_release_context(world.driver, 0);
+    fa_driver_close(&world.driver);
+    fixture_close(&world.fixture);
+    fa_nvrtc_close(&world.nvrtc);
 }
 
 int main(void)
@@ -309,6 +310,6 @@ int main(void)
     TEST(a_probe_stops_at_its_budget_and_a_race_fills_every_round);
     TEST(a_kernel_that_is_wrong_only_when_timed_loses_its_proof);
     TEST(late_rows_of_a_causal_problem_are_not_held_to_what_its_first_rows_cost);
-    TEST(the_ground_is_closed);
+    TEST(the_bench_is_closed);
     return check_done();
 }

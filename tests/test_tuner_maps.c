@@ -12,7 +12,7 @@ static char templates[] = "/tmp/fa-test-maps-XXXXXX";
 #include "fake_cubin.h"
 #include "maps_fixture.h"
 
-#include "../tuner/attn_maps.h"
+#include "../tuner/ops/attn_maps.h"
 
 #include <unistd.h>
 
@@ -45,7 +45,7 @@ static int read_boxes(const struct fa_attn_boxes *boxes, unsigned first, unsigne
     unsigned char bytes[FAKE_CUBIN_MAX];
     fake_cubin c = {.sm = 90, .entry = "attn_fwd", .registers = 64,
                     .sizes = {first, second, third}, .boxes = boxes};
-    return fa_attn_boxes_read(bytes, fake_cubin_build(&c, bytes), "attn_fwd", ret, &diag);
+    return fa_attn_boxes_read(bytes, fake_cubin_build(&c, bytes), "attn_fwd", false, ret, &diag);
 }
 
 static void a_cubin_says_its_boxes_or_wants_none(void)
@@ -122,7 +122,7 @@ static void boxes_survive_the_real_compiler_on_every_architecture(void)
         const struct fa_attn_boxes expected = {64, 128, 2, 96, 48, 64};
         struct fa_attn_boxes boxes = {0};
         CHECK_OK(fa_nvrtc_compile(nvrtc, &request, &cubin, &log, &diag), diag);
-        CHECK_OK(fa_attn_boxes_read(cubin.data, cubin.size, "attn_fwd", &boxes, &diag), diag);
+        CHECK_OK(fa_attn_boxes_read(cubin.data, cubin.size, "attn_fwd", false, &boxes, &diag), diag);
         CHECK(memcmp(&boxes, &expected, sizeof boxes) == 0);
     }
     fa_buf_free(&source);
@@ -368,7 +368,7 @@ static void tensors_that_tma_does_not_take_are_refused_by_name(void)
 
 /* ---- proof and timing ------------------------------------------------------------------------*/
 
-struct ground {
+struct world {
     struct fixture fixture;
     fa_nvrtc *nvrtc;
     fa_gpu gpu;
@@ -386,10 +386,10 @@ static bool write_template(int columns, int q_heads)
     return file != NULL && fclose(file) == 0 && ok;
 }
 
-static int load_default(struct ground *g)
+static int load_default(struct world *g)
 {
     fa_candidate candidate;
-    fa_bench_candidate load = {.entry = "attn_fwd"};
+    fa_bench_candidate load = {.entry = {"attn_fwd"}};
     fa_problem cases[FA_BENCH_CASES];
     fa_buf cubin = {0};
     int rc = fixture_pick(&g->fixture, "attn_fwd_sm80", &g->problem, &g->gpu, true, 0, &candidate,
@@ -397,19 +397,20 @@ static int load_default(struct ground *g)
     if (rc == 0)
         rc = fixture_build(&g->fixture, g->nvrtc, &candidate, &g->problem, &g->gpu, &cubin, &diag);
     int count = fa_bench_cases(&g->problem, 1, cases);
-    for (int i = 0; rc == 0 && i < count; i++)
-        rc = fixture_grid(&g->fixture, &candidate, &cases[i], &g->gpu, load.grid[i], &diag);
+    for (int i = 0; rc == 0 && i < count; i++) {
+        load.launches[i] = candidate.launches;
+        rc = fixture_grid(&g->fixture, &candidate, &cases[i], &g->gpu,
+                          load.launches[i].at[0].grid, &diag);
+    }
     load.cubin = cubin.data;
     load.size = cubin.size;
-    load.threads = candidate.trial.threads;
-    load.smem_bytes = candidate.trial.smem_bytes;
     if (rc == 0)
         rc = fa_bench_load(g->bench, &load, &g->kernel, &diag);
     fa_buf_free(&cubin);
     return rc;
 }
 
-static int ground_open(struct ground *g, const fa_problem *problem)
+static int world_open(struct world *g, const fa_problem *problem)
 {
     fa_buf reference = {0};
     g->problem = *problem;
@@ -425,7 +426,7 @@ static int ground_open(struct ground *g, const fa_problem *problem)
     return rc != 0 ? rc : load_default(g);
 }
 
-static void ground_close(struct ground *g)
+static void world_close(struct world *g)
 {
     if (g->bench != NULL)
         fa_bench_unload(g->bench, &g->kernel);
@@ -441,7 +442,7 @@ static void a_candidate_that_takes_maps_is_proved_and_timed(void)
                                 .layout = FA_BSHD, .head_dim = 72, .batch = 2, .heads_q = 4,
                                 .heads_kv = 2, .seq_q = 60, .seq_k = 70, .want_lse = true};
     for (int q_heads = 1; q_heads <= 4; q_heads *= 2) {
-        struct ground g = {0};
+        struct world g = {0};
         fa_proof proof;
         float samples[4];
         int count = 0;
@@ -449,13 +450,13 @@ static void a_candidate_that_takes_maps_is_proved_and_timed(void)
             SKIP("NVRTC is missing");
         CHECK_OK(start(""), diag);
         CHECK(write_template(32, q_heads));
-        CHECK_OK(ground_open(&g, &problem), diag);
+        CHECK_OK(world_open(&g, &problem), diag);
         CHECK_OK(fa_bench_verify(g.bench, g.kernel, &proof, &diag), diag);
         CHECK_TEXT(proof.reason, "");
         CHECK(proof.passed);
         CHECK_OK(fa_bench_probe(g.bench, g.kernel, 4, 1e6, samples, &count, &diag), diag);
         CHECK_INT(count, 4);
-        ground_close(&g);
+        world_close(&g);
     }
 }
 
@@ -463,15 +464,15 @@ static void a_candidate_with_impossible_boxes_is_not_loaded(void)
 {
     const fa_problem problem = {.head_dim = 64, .batch = 1, .heads_q = 1, .heads_kv = 1,
                                 .seq_q = 64, .seq_k = 64};
-    struct ground g = {0};
+    struct world g = {0};
     if (fixture_nvrtc(&g.nvrtc, &diag) != 0)
         SKIP("NVRTC is missing");
     CHECK_OK(start(""), diag);
     CHECK(write_template(24, 1));
-    CHECK_INT(ground_open(&g, &problem), FA_ECORRUPT);
+    CHECK_INT(world_open(&g, &problem), FA_ECORRUPT);
     CHECK_HAS(diag.text, "boxes of 24 columns");
     CHECK(g.kernel == NULL);
-    ground_close(&g);
+    world_close(&g);
 }
 
 int main(void)

@@ -26,7 +26,9 @@ static int render_small(struct rendered *r, const char *source, const char *head
         return FA_EIO;
     int rc = fa_templates_open(r->f.directory, &r->f.templates, diag);
     if (rc == 0)
-        rc = fa_families_load(r->f.templates, "test_op", &r->f.families, diag);
+        rc = fa_templates_keep_apart(r->f.templates, diag);
+    if (rc == 0)
+        rc = fa_families_load(r->f.templates, "attn_fwd", &r->f.families, diag);
     if (rc == 0)
         rc = fa_space_enumerate(&r->f.families, &problem_512, &gpu_l4, &r->space, diag);
     return rc == 0 ? fa_render(r->f.templates, &r->f.families, &r->space.candidate[0], &problem_512,

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Families from text for the tests of tuner/: a manifest put together from parts, in a directory of
- * its own, loaded through the same door as a user's. The operation is "test_op", so that built-in
- * families stay out.
+ * its own, loaded through the same door as a user's who is not trusted: built-in families stay out.
  */
 #ifndef FA_TESTS_TUNER_FIXTURE_H
 #define FA_TESTS_TUNER_FIXTURE_H
@@ -30,7 +29,7 @@ static inline void manifest_text(const manifest_parts *m, char *text, size_t siz
 {
     snprintf(
         text, size,
-        "{\"name\": %s, \"operation\": \"test_op\", \"entry\": \"kernel\", \"sm\": %s,\n"
+        "{\"name\": %s, \"operation\": \"attn_fwd\", \"entry\": \"kernel\", \"sm\": %s,\n"
         "\"supports\": %s,\n\"tunables\": %s,\n\"let\": %s,\n\"constraints\": %s,\n"
         "\"threads\": %s, \"shared_memory\": %s, \"registers\": %s, \"grid\": %s,\n"
         "\"default\": %s%s}",
@@ -109,7 +108,9 @@ static inline int fixture_load_text(tuner_fixture *f, const char *json, size_t s
         !fixture_write(f, "small.cuh", header, sizeof header - 1))
         return FA_EIO;
     int rc = fa_templates_open(f->directory, &f->templates, diag);
-    return rc == 0 ? fa_families_load(f->templates, "test_op", &f->families, diag) : rc;
+    if (rc == 0)
+        rc = fa_templates_keep_apart(f->templates, diag);
+    return rc == 0 ? fa_families_load(f->templates, "attn_fwd", &f->families, diag) : rc;
 }
 
 static inline int fixture_load(tuner_fixture *f, const manifest_parts *parts, fa_diag *diag)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The proving and timing ground: the tensors of one problem on one device, the reference, and what
+ * Proving and timing candidates: the tensors of one problem on one device, the reference, and what
  * is done with a candidate there. Runs inside the measuring worker only.
  *
  * Workload: up to a few hundred candidates of one problem, each proved (a handful of launches on
@@ -15,33 +15,35 @@
 
 #include "fa_types.h"
 #include "../src/gpu/driver.h"
+#include "launches.h"
+#include "samples.h"
 
-enum { FA_BENCH_CASES = 8, FA_BENCH_SAMPLES_MAX = 200 };
+enum { FA_BENCH_CASES = 8 };
 
-/* The problems a candidate is proved on: case 0 is the problem itself (every element is
- * checked for being written and finite; all rows are compared when that is cheap, else 256 sampled
- * ones), the others are small, ragged and differ by seed: lengths off every tile
- * edge, one longer than the other (causal rows with no visible key), padded strides, large
- * magnitudes, sq=1, a single key. dtype, head_dim, causal kind and alignment stay the problem's, so
- * that one cubin serves them all. Returns their number; deterministic for (problem, seed). */
+/* The problems a candidate is proved on: case 0 is the problem itself, the others are small, ragged and
+ * differ by seed. Fields that shape the source stay the problem's, so that one cubin serves them all.
+ * Returns their number; deterministic for (problem, seed). For attention: case 0's elements are all
+ * checked for being written and finite, and all rows are compared when that is cheap, else 256 sampled
+ * ones; the others have lengths off every tile edge, one longer than the other (causal rows with no
+ * visible key), padded strides, large magnitudes, a single query, a single key, none. */
 int fa_bench_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_case[FA_BENCH_CASES]);
 
 typedef struct fa_bench fa_bench;
 
-/* reference: cubin of attn_ref.cu for this problem. Allocates and fills every tensor, computes the
+/* reference: cubin of the operation's reference for this problem. Allocates and fills every tensor, computes the
  * references once. The context must be current.
  * FA_ENOMEM when the problem does not fit the device (the sentence says what it needs). */
 int fa_bench_open(fa_driver *driver, const fa_gpu *gpu, const fa_problem *problem,
-                  const void *reference, size_t reference_size, uint64_t seed,
-                  fa_bench **ret_bench, fa_diag *diag);
+                  const void *reference, size_t reference_size, uint64_t seed, fa_bench **ret_bench,
+                  fa_diag *diag);
 void fa_bench_close(fa_bench **bench);
 
 typedef struct fa_bench_candidate {
-    const char *entry;
     const void *cubin;
     size_t size;
-    int32_t threads, smem_bytes;
-    uint32_t grid[FA_BENCH_CASES][3]; /* for each case of fa_bench_cases */
+    const char *entry[FA_LAUNCHES_MAX];
+    fa_launches launches[FA_BENCH_CASES]; /* for each case of fa_bench_cases: their threads, shared
+                                             memory and number are the same, of the first */
 } fa_bench_candidate;
 
 /* A loaded candidate. */
@@ -65,25 +67,12 @@ int fa_bench_verify(fa_bench *bench, fa_bench_kernel *kernel, fa_proof *ret_proo
  * warm-up; stops early once budget_us of device time is used and 3 samples are there.
  * ret_samples_us: room for `count`, at most FA_BENCH_SAMPLES_MAX.
  * FA_ECORRUPT: what was timed was wrong (a kernel that is right on some launches only); it has lost
- * its proof. FA_EINVAL too for a problem without query rows: there is nothing to time. */
+ * its proof. FA_EINVAL too for an empty problem: there is nothing to time. */
 int fa_bench_probe(fa_bench *bench, fa_bench_kernel *kernel, int count, double budget_us,
                    float *ret_samples_us, int *ret_count, fa_diag *diag);
 /* The same, interleaved round by round in an order shuffled each round, for a fair race.
  * ret_samples_us[i * rounds + r]. FA_ECORRUPT: as above; fa_bench_kernel_proved tells which. */
 int fa_bench_race(fa_bench *bench, fa_bench_kernel *const *kernels, int count, int rounds,
                   float *ret_samples_us, fa_diag *diag);
-
-/* Takes what all of a round share out of a race's samples, in place: a power limit that lowers the
- * clock in mid-race would else decide it, by which kernel had more launches before than after. Each
- * round is scaled so that its geometric mean is the median of all rounds' (rounds as the blocks of a
- * randomised block design, Fisher 1935). samples_us as from fa_bench_race, at most
- * FA_BENCH_SAMPLES_MAX rounds. FA_EINVAL, FA_ENOMEM: nothing was changed. */
-int fa_race_level(float *samples_us, int count, int rounds);
-
-/* Median and a distribution-free 95% confidence interval of it (order statistics of the binomial
- * distribution; for fewer than 6 samples the range). Non-finite or non-positive samples make it
- * FA_EINVAL. */
-int fa_samples_summary(const float *samples_us, int count, double *ret_median_us,
-                       double *ret_low_us, double *ret_high_us);
 
 #endif

@@ -30,26 +30,31 @@ static void family_free(fa_family **family)
         free(f->tunable[i].preset);
     for (int i = 0; i < f->let_count; i++)
         free(f->let[i].text);
-    for (int i = 0; i < f->addend_count; i++)
-        free(f->addend[i].text);
+    for (int i = 0; i < FA_LAUNCHES_MAX; i++) {
+        fa_family_launch *launch = &f->launch[i];
+        for (int j = 0; j < launch->addend_count; j++)
+            free(launch->addend[j].text);
+        for (int j = 0; j < 3; j++)
+            free(launch->grid[j]);
+        free(launch->threads);
+    }
     free_requires(f->support, f->support_count);
     free_requires(f->constraint, f->constraint_count);
-    free(f->threads);
     free(f->registers);
-    for (int i = 0; i < 3; i++)
-        free(f->grid[i]);
+    free(f->workspace);
     fa_expr_close(&f->engine);
     free(f);
     *family = NULL;
 }
 
 static int make_family(const fa_templates *templates, const char *where, const cJSON *json,
-                       fa_family **ret_family, fa_diag *diag)
+                       const fa_operation *operation, fa_family **ret_family, fa_diag *diag)
 {
     fa_family *family = calloc(1, sizeof *family);
     if (family == NULL)
         return fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
     char source[FA_NAME_MAX + 8];
+    family->operation = operation;
     int rc = fa_family_read(family, where, json, diag);
     snprintf(source, sizeof source, "%s.cu", family->name);
     if (rc == 0 && fa_templates_find(templates, source) == NULL)
@@ -66,7 +71,8 @@ static int load_file(const fa_templates *templates, const fa_template_file *file
                      const char *operation, fa_family **ret_family, fa_diag *diag)
 {
     cJSON *json = NULL;
-    const char *its_operation = NULL;
+    const char *its_name = NULL;
+    const fa_operation *its_operation = NULL;
     if (file->size > FA_MANIFEST_BYTES_MAX)
         return fa_fail(diag, FA_EMANIFEST, "%s: %zu bytes: a manifest has at most %d", file->name,
                        file->size, FA_MANIFEST_BYTES_MAX);
@@ -75,10 +81,14 @@ static int load_file(const fa_templates *templates, const fa_template_file *file
         return FA_EMANIFEST;
     if (!cJSON_IsObject(json))
         rc = fa_fail(diag, FA_EMANIFEST, "%s: must be a JSON object", file->name);
-    else if (fa_json_text(json, "operation", &its_operation, file->name, NULL) != 0)
+    else if (fa_json_text(json, "operation", &its_name, file->name, NULL) != 0)
         rc = fa_fail(diag, FA_EMANIFEST, "%s: \"operation\" must be a string", file->name);
-    else if (strcmp(its_operation, operation) == 0)
-        rc = make_family(templates, file->name, json, ret_family, diag);
+    else if (operation == NULL || strcmp(its_name, operation) == 0)
+        rc = fa_operation_find(its_name, &its_operation, NULL);
+    if (rc == FA_ENOTSUP) /* one of the operations that are not known here */
+        rc = 0;
+    else if (rc == 0 && its_operation != NULL)
+        rc = make_family(templates, file->name, json, its_operation, ret_family, diag);
     cJSON_Delete(json);
     return rc;
 }
@@ -100,8 +110,10 @@ int fa_families_load(const fa_templates *templates, const char *operation, fa_fa
             list.count++;
     }
     if (rc == 0 && list.count == 0)
-        rc = fa_fail(diag, FA_ENOTFOUND, "there is no kernel family for the operation \"%s\"",
-                     operation);
+        rc = operation == NULL
+                 ? fa_fail(diag, FA_ENOTFOUND, "there is no kernel family for a known operation")
+                 : fa_fail(diag, FA_ENOTFOUND, "there is no kernel family for the operation \"%s\"",
+                           operation);
     if (rc != 0)
         fa_families_free(&list);
     else
@@ -126,7 +138,27 @@ const char *fa_family_name(const fa_family *family)
 
 const char *fa_family_entry(const fa_family *family)
 {
-    return family->entry;
+    return family->launch[0].entry;
+}
+
+int fa_family_launch_count(const fa_family *family)
+{
+    return family->launch_count;
+}
+
+bool fa_family_is_simple(const fa_family *family)
+{
+    return family->launch_count == 1 && family->workspace == NULL;
+}
+
+bool fa_family_has_workspace(const fa_family *family)
+{
+    return family->workspace != NULL;
+}
+
+const char *fa_family_launch_entry(const fa_family *family, int launch)
+{
+    return family->launch[launch].entry;
 }
 
 const char *fa_family_arch_suffix(const fa_family *family)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a manifest becomes: shared by manifest.c (which makes it) and space.c (which asks it).
+ * What a manifest becomes: shared by manifest.c (which makes it), space.c (which asks it)
+ * and space_row.c (which judges the answers).
  *
  * Invariants: every expression was checked by the family's engine against `given`, the tunables
  * and the lets. Lets have no cycle; `order` lists them so that each stands behind those it needs.
@@ -10,6 +11,7 @@
 #define FA_TUNER_FAMILY_H
 
 #include "expr.h"
+#include "given.h"
 #include "manifest.h"
 
 #include <cJSON.h>
@@ -17,18 +19,8 @@
 enum {
     FA_MAX_DOMAIN = 64,   /* values of one tunable */
     FA_MAX_REQUIRES = 16, /* entries of "supports" and of "constraints" */
-    FA_MAX_GIVEN = 15,
     FA_MANIFEST_BYTES_MAX = 64 * 1024
 };
-
-/* The names that every expression may use: the problem, then the GPU. */
-enum { FA_GIVEN_SIZES = 5 }; /* the first of them */
-#define FA_GIVEN_NAMES                                                                        \
-    {                                                                                         \
-        "BATCH", "HEADS_Q", "HEADS_KV", "SEQ_Q", "SEQ_K", "HEAD_DIM", "CAUSAL", "DTYPE_BF16", \
-            "ALIGNED", "SM", "SMS", "SMEM_PER_BLOCK", "SMEM_PER_SM", "REGS_PER_SM",           \
-            "THREADS_PER_SM"                                                                  \
-    }
 
 typedef struct fa_domain {
     char name[FA_NAME_MAX];
@@ -42,9 +34,9 @@ typedef struct fa_let {
     char *text;
     uint64_t uses; /* lets it reads directly: bit i is let[i] */
     bool varies;   /* reads a tunable, directly or through other lets */
-    bool sized;    /* likewise batch, heads or lengths: for the host alone, so that one cubin serves
-                      every size */
-    int level;     /* 1 + the highest level of those it reads */
+    bool sized; /* likewise a field that does not shape the source: for the host alone, so that one
+                      cubin serves every size */
+    int level;  /* 1 + the highest level of those it reads */
 } fa_let;
 
 typedef struct fa_require {
@@ -57,9 +49,19 @@ typedef struct fa_named_text {
     char *text;
 } fa_named_text;
 
+/* One launch of a call. */
+typedef struct fa_family_launch {
+    char entry[FA_NAME_MAX];
+    char *threads;
+    char *grid[3];
+    fa_named_text addend[FA_MAX_ADDENDS]; /* of its shared memory */
+    int addend_count;
+} fa_family_launch;
+
 struct fa_family {
     char name[FA_NAME_MAX];
-    char entry[FA_NAME_MAX];
+    const fa_operation *operation;
+    fa_given given; /* names alone */
     char arch_suffix[2];
     int32_t sm_min, sm_max;
     int32_t proved_max; /* sm_max, or beyond it */
@@ -70,11 +72,10 @@ struct fa_family {
     int order[FA_MAX_LETS];
     fa_require support[FA_MAX_REQUIRES], constraint[FA_MAX_REQUIRES];
     int support_count, constraint_count;
-    fa_named_text addend[FA_MAX_ADDENDS];
-    int addend_count;
-    char *threads;
+    fa_family_launch launch[FA_LAUNCHES_MAX];
+    int launch_count;
     char *registers; /* NULL: no estimate */
-    char *grid[3];
+    char *workspace; /* NULL: none */
     fa_expr *engine;
 };
 
@@ -94,11 +95,25 @@ typedef struct fa_filling {
     fa_diag *diag;
 } fa_filling;
 
-/* Judges one row of the space's query (tunables, lets, constraints, threads, registers, grid,
- * addends) into the next candidate: an fa_expr_row, context is an fa_filling. */
+/* Judges one row of the space's query (tunables, lets, constraints, registers, workspace, and of each
+ * launch threads, grid, addends) into the next candidate: an fa_expr_row, context is an fa_filling. */
 int fa_family_take_row(void *context, const fa_expr_value *value, int count);
 
-/* Reads one manifest into a zeroed family; `where` is its file's name. On failure the caller frees
+/* The shortened query for the launches of many configs on many problems. */
+typedef struct fa_launch_filling {
+    const fa_family *family;
+    int problem_count;
+    const fa_candidate *const *candidate; /* by point of the query */
+    fa_launches *const *launches;         /* of each point, for every problem */
+    bool rows_failed;
+    fa_diag *diag;
+} fa_launch_filling;
+
+/* Takes one row of it (problem, point, workspace, and the grid of each launch): an fa_expr_row, context
+ * is an fa_launch_filling. */
+int fa_family_take_launches(void *context, const fa_expr_value *value, int count);
+
+/* Reads one manifest into a zeroed family whose operation is set; `where` is its file's name. On failure the caller frees
  * what there is. */
 int fa_family_read(fa_family *family, const char *where, const cJSON *json, fa_diag *diag);
 

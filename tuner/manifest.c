@@ -18,8 +18,6 @@
 
 enum { WHY_MAX = 300 }; /* bytes of a sentence: fits fa_trial's reason */
 
-static const char *const given_names[FA_MAX_GIVEN] = FA_GIVEN_NAMES;
-
 /* A manifest being read: every sentence starts with `where`, its file. */
 struct reader {
     fa_family *family;
@@ -142,7 +140,6 @@ static int read_identity(struct reader *r)
         size_t size;
         bool required;
     } fields[] = {{"name", f->name, sizeof f->name, true},
-                  {"entry", f->entry, sizeof f->entry, true},
                   {"arch_suffix", f->arch_suffix, sizeof f->arch_suffix, false}};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         int rc =
@@ -158,8 +155,6 @@ static int read_identity(struct reader *r)
     if (strncmp(r->where, f->name, strlen(f->name)) != 0 ||
         strcmp(r->where + strlen(f->name), ".json") != 0)
         return fault(r, "\"name\" is %s: it must be the file's name without .json", f->name);
-    if (!is_word(f->entry, lower))
-        return fault(r, "\"entry\": use a C name of a-z, 0-9 and _");
     if (f->arch_suffix[0] != 0 && f->arch_suffix[0] != 'a')
         return fault(r, "\"arch_suffix\" must be \"\" or \"a\"");
     return 0;
@@ -273,9 +268,9 @@ static int read_lets(struct reader *r)
         uint64_t uses = 0;
         snprintf(place, sizeof place, "let %s", f->let[i].name);
         rc = check_text(r, f->let[i].text, place, &uses);
-        f->let[i].uses = uses >> (FA_MAX_GIVEN + f->tunable_count);
-        f->let[i].sized = (uses & ((1u << FA_GIVEN_SIZES) - 1)) != 0;
-        f->let[i].varies = ((uses >> FA_MAX_GIVEN) & ((1u << f->tunable_count) - 1)) != 0;
+        f->let[i].uses = uses >> (f->given.count + f->tunable_count);
+        f->let[i].sized = (uses & f->given.sized) != 0;
+        f->let[i].varies = ((uses >> f->given.count) & ((1u << f->tunable_count) - 1)) != 0;
     }
     if (rc == 0 && (rc = fa_family_order_lets(f, r->diag)) != 0)
         return fa_fail_in(r->diag, rc, "%s", r->where);
@@ -285,10 +280,10 @@ static int read_lets(struct reader *r)
 /* Does an expression read a tunable, directly or through a let? */
 static bool varies(const fa_family *f, uint64_t uses)
 {
-    uint64_t tunables = (((uint64_t)1 << f->tunable_count) - 1) << FA_MAX_GIVEN;
+    uint64_t tunables = (((uint64_t)1 << f->tunable_count) - 1) << f->given.count;
     bool found = (uses & tunables) != 0;
     for (int i = 0; i < f->let_count; i++)
-        if ((uses >> (FA_MAX_GIVEN + f->tunable_count + i) & 1) != 0)
+        if ((uses >> (f->given.count + f->tunable_count + i) & 1) != 0)
             found = found || f->let[i].varies;
     return found;
 }
@@ -361,63 +356,108 @@ static int read_expression(struct reader *r, const cJSON *item, const char *plac
     return rc == 0 ? check_text(r, *ret_text, place, &uses) : rc;
 }
 
-static int read_addends(struct reader *r)
+static int read_addends(struct reader *r, const cJSON *addends, const char *place,
+                        fa_family_launch *launch)
 {
-    const cJSON *addends;
-    int rc = member(r, "shared_memory", true, cJSON_IsObject, "an object of expressions", &addends);
-    if (rc != 0)
-        return rc;
+    if (!cJSON_IsObject(addends))
+        return fault(r, "%s must be an object of expressions", place);
+    int rc = 0;
     for (const cJSON *item = addends->child; item != NULL && rc == 0; item = item->next) {
-        char place[64];
-        fa_family *f = r->family;
+        char where[96];
         if (!is_word(item->string, lower))
-            return fault(r, "shared_memory: \"%.60s\" is not a name: use a-z, 0-9 and _",
-                         item->string);
-        if (f->addend_count == FA_MAX_ADDENDS)
-            return fault(r, "shared_memory: more than %d addends", FA_MAX_ADDENDS);
-        for (int i = 0; i < f->addend_count; i++)
-            if (strcmp(f->addend[i].name, item->string) == 0)
-                return fault(r, "shared_memory: \"%s\" stands twice", item->string);
-        fa_named_text *addend = &f->addend[f->addend_count++];
+            return fault(r, "%s: \"%.60s\" is not a name: use a-z, 0-9 and _", place, item->string);
+        if (launch->addend_count == FA_MAX_ADDENDS)
+            return fault(r, "%s: more than %d addends", place, FA_MAX_ADDENDS);
+        for (int i = 0; i < launch->addend_count; i++)
+            if (strcmp(launch->addend[i].name, item->string) == 0)
+                return fault(r, "%s: \"%s\" stands twice", place, item->string);
+        fa_named_text *addend = &launch->addend[launch->addend_count++];
         snprintf(addend->name, sizeof addend->name, "%s", item->string);
-        snprintf(place, sizeof place, "shared_memory %s", item->string);
-        rc = read_expression(r, item, place, &addend->text);
+        snprintf(where, sizeof where, "%s %s", place, item->string);
+        rc = read_expression(r, item, where, &addend->text);
     }
     return rc;
 }
 
-static int read_launch(struct reader *r)
+/* The keys of one launch, from the manifest itself or from one of its "launches", whose `place` is
+ * "launches[1]: ". */
+static int read_launch(struct reader *r, const cJSON *json, const char *place,
+                       fa_family_launch *launch)
 {
+    const cJSON *threads = cJSON_GetObjectItemCaseSensitive(json, "threads");
+    const cJSON *grid = cJSON_GetObjectItemCaseSensitive(json, "grid");
+    const cJSON *memory = cJSON_GetObjectItemCaseSensitive(json, "shared_memory");
+    char where[64];
+    int rc = fa_json_copy(json, "entry", launch->entry, sizeof launch->entry, r->where, r->diag);
+    if (rc == FA_ENOTFOUND)
+        return fault(r, "%s\"entry\" is missing", place);
+    if (rc != 0)
+        return FA_EMANIFEST;
+    if (!is_word(launch->entry, lower))
+        return fault(r, "%s\"entry\": use a C name of a-z, 0-9 and _", place);
+    if (threads == NULL || grid == NULL || memory == NULL)
+        return fault(r, "%s\"%s\" is missing", place,
+                     grid == NULL      ? "grid"
+                     : threads == NULL ? "threads"
+                                       : "shared_memory");
+    if (!cJSON_IsArray(grid) || cJSON_GetArraySize(grid) != 3)
+        return fault(r, "%s\"grid\" must be an array of three expressions", place);
+    snprintf(where, sizeof where, "%sthreads", place);
+    rc = read_expression(r, threads, where, &launch->threads);
+    for (int i = 0; i < 3 && rc == 0; i++) {
+        snprintf(where, sizeof where, "%sgrid[%d]", place, i);
+        rc = read_expression(r, cJSON_GetArrayItem(grid, i), where, &launch->grid[i]);
+    }
+    snprintf(where, sizeof where, "%sshared_memory", place);
+    return rc == 0 ? read_addends(r, memory, where, launch) : rc;
+}
+
+/* Either one launch, whose keys are the manifest's, or a list of them. */
+static int read_launches(struct reader *r)
+{
+    static const char *const keys[] = {"entry", "threads", "grid", "shared_memory"};
     fa_family *f = r->family;
-    const cJSON *threads = cJSON_GetObjectItemCaseSensitive(r->json, "threads");
     const cJSON *registers = cJSON_GetObjectItemCaseSensitive(r->json, "registers");
-    const cJSON *grid;
-    int rc = member(r, "grid", true, cJSON_IsArray, "an array of three expressions", &grid);
-    if (rc == 0 && cJSON_GetArraySize(grid) != 3)
-        return fault(r, "\"grid\" must be an array of three expressions");
-    if (rc == 0)
-        rc = threads != NULL ? read_expression(r, threads, "threads", &f->threads)
-                             : fault(r, "\"threads\" is missing");
+    const cJSON *workspace = cJSON_GetObjectItemCaseSensitive(r->json, "workspace"), *list;
+    int rc = member(r, "launches", false, cJSON_IsArray, "an array of launches", &list), count = 1;
+    for (int i = 0; i < 4 && rc == 0 && list != NULL; i++)
+        if (cJSON_HasObjectItem(r->json, keys[i]))
+            return fault(r, "\"%s\" stands beside \"launches\": it belongs to each of them",
+                         keys[i]);
+    if (rc == 0 && list != NULL &&
+        ((count = cJSON_GetArraySize(list)) < 1 || count > FA_LAUNCHES_MAX))
+        return fault(r, "\"launches\" must be 1 to %d", FA_LAUNCHES_MAX);
+    for (int i = 0; i < count && rc == 0; i++) {
+        const cJSON *json = list != NULL ? cJSON_GetArrayItem(list, i) : r->json;
+        char place[32] = "";
+        if (list != NULL)
+            snprintf(place, sizeof place, "launches[%d]", i);
+        if (!cJSON_IsObject(json))
+            return fault(r, "%s must be an object", place);
+        if (list != NULL && (rc = check_keys(r, json, place, keys, 4)) != 0)
+            return rc;
+        if (list != NULL)
+            snprintf(place, sizeof place, "launches[%d]: ", i);
+        rc = read_launch(r, json, place, &f->launch[f->launch_count++]);
+    }
     if (rc == 0 && registers != NULL)
         rc = read_expression(r, registers, "registers", &f->registers);
-    for (int i = 0; i < 3 && rc == 0; i++) {
-        char place[32];
-        snprintf(place, sizeof place, "grid[%d]", i);
-        rc = read_expression(r, cJSON_GetArrayItem(grid, i), place, &f->grid[i]);
-    }
+    if (rc == 0 && workspace != NULL)
+        rc = read_expression(r, workspace, "workspace", &f->workspace);
     return rc;
 }
 
 static int read_manifest(struct reader *r)
 {
-    static const char *const keys[] = {"name",      "operation",   "entry",    "arch_suffix",
-                                       "sm",        "proved_on",   "supports", "tunables",
-                                       "let",       "constraints", "threads",  "shared_memory",
-                                       "registers", "grid",        "default"};
+    static const char *const keys[] = {
+        "name",      "operation", "entry",   "arch_suffix", "sm",       "proved_on",
+        "supports",  "tunables",  "let",     "constraints", "threads",  "shared_memory",
+        "registers", "grid",      "default", "launches",    "workspace"};
     fa_family *f = r->family;
-    for (int i = 0; i < FA_MAX_GIVEN; i++)
-        r->name[r->name_count++] = given_names[i];
     int rc = check_keys(r, r->json, "manifest", keys, (int)(sizeof keys / sizeof *keys));
+    fa_given_make(f->operation, NULL, NULL, &f->given);
+    for (int i = 0; i < f->given.count && rc == 0; i++)
+        rc = add_name(r, f->given.name[i], f->operation->name);
     if (rc == 0)
         rc = read_identity(r);
     if (rc == 0)
@@ -433,9 +473,7 @@ static int read_manifest(struct reader *r)
     if (rc == 0)
         rc = read_requires(r, "constraints", true, f->constraint, &f->constraint_count);
     if (rc == 0)
-        rc = read_launch(r);
-    if (rc == 0)
-        rc = read_addends(r);
+        rc = read_launches(r);
     if (rc == 0)
         rc = read_defaults(r);
     return rc;

@@ -12,10 +12,12 @@
 
 #include "fa_types.h"
 #include "../src/base/hash.h"
+#include "launches.h"
 
 /* ---- template files -------------------------------------------------------------------------*/
 typedef struct fa_template_file {
-    const char *name;   /* "attn_fwd_sm80.cu"; "attn_fwd/operation.json" for an operation's contract */
+    const char
+        *name; /* "attn_fwd_sm80.cu"; "attn_fwd/operation.json" for an operation's contract */
     const char *folder; /* "attn_fwd", "vocabulary"; "" for a file of a flat directory */
     const char *text;
     size_t size;
@@ -51,13 +53,18 @@ typedef struct fa_family_list {
     int count;
 } fa_family_list;
 
-/* Parses every manifest of `operation` ("attn_fwd"); FA_EMANIFEST names file, field and reason. */
-int fa_families_load(const fa_templates *templates, const char *operation,
-                     fa_family_list *ret_list, fa_diag *diag);
+/* Parses every manifest of `operation` ("attn_fwd"; NULL: of every operation that is known here);
+ * FA_EMANIFEST names file, field and reason. */
+int fa_families_load(const fa_templates *templates, const char *operation, fa_family_list *ret_list,
+                     fa_diag *diag);
 void fa_families_free(fa_family_list *list);
 
 const char *fa_family_name(const fa_family *family);
-const char *fa_family_entry(const fa_family *family);
+const char *fa_family_entry(const fa_family *family); /* of the first launch */
+int fa_family_launch_count(const fa_family *family);
+bool fa_family_is_simple(const fa_family *family); /* one launch, no workspace */
+bool fa_family_has_workspace(const fa_family *family);
+const char *fa_family_launch_entry(const fa_family *family, int launch);
 const char *fa_family_arch_suffix(const fa_family *family); /* "" or "a" */
 /* The highest SM on which the template also runs correctly, so that it can be proved there though it
  * is never offered: "proved_on": {"max": 121} of the manifest, else the end of its SM range. */
@@ -79,14 +86,16 @@ typedef struct fa_addend {
  * REGISTERS with the reason, e.g.
  * "needs 229,376 B = q 32,768 + k 98,304 + v 98,304; L4 allows 101,376". */
 typedef struct fa_candidate {
-    fa_trial trial;                    /* config, status, reason, threads, smem_bytes, grid */
-    int family;                        /* index into the list */
-    bool is_default;                   /* the family's default config */
-    int32_t estimated_registers;       /* 0: the manifest has no estimate */
+    fa_trial trial;              /* config, status, reason; threads, smem_bytes and grid of the
+                                          first launch */
+    fa_launches launches;        /* all of them */
+    int family;                  /* index into the list */
+    bool is_default;             /* the family's default config */
+    int32_t estimated_registers; /* 0: the manifest has no estimate */
     int32_t addend_count;
-    fa_addend addend[FA_MAX_ADDENDS];
+    fa_addend addend[FA_MAX_ADDENDS]; /* of the first launch, or of the one that does not fit */
     int32_t let_count;
-    fa_tunable let[FA_MAX_LETS];       /* values of the manifest's lets: go into the prologue */
+    fa_tunable let[FA_MAX_LETS]; /* values of the manifest's lets: go into the prologue */
 } fa_candidate;
 
 typedef struct fa_space {
@@ -112,5 +121,12 @@ int fa_space_one(const fa_family_list *families, const fa_config *config, const 
 int fa_space_some(const fa_family_list *families, const fa_config *const *config, int count,
                   const fa_problem *problem, const fa_gpu *gpu, fa_candidate *ret_candidate,
                   fa_diag *diag);
+
+/* The launches of `count` candidates that survived, for each of some problems: those of candidate[i] for
+ * problem[c] into ret_launches[i * problem_count + c]. Constraints and budget are not judged again. What
+ * did not survive gets none. */
+int fa_space_launches(const fa_family_list *families, const fa_candidate *candidate, int count,
+                      const fa_problem *problem, int problem_count, const fa_gpu *gpu,
+                      fa_launches *ret_launches, fa_diag *diag);
 
 #endif

@@ -12,6 +12,8 @@
 #include "family.h"
 
 #include "../src/base/error.h"
+#include "../src/base/json.h"
+#include "../src/base/operation.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -22,28 +24,46 @@ static void define(fa_buf *out, const char *name, int32_t value)
     fa_buf_printf(out, value < 0 ? "#define %s (%d)\n" : "#define %s %d\n", name, value);
 }
 
+/* Fields that shape the source: integers, then choices, then booleans, each in the table's order. */
+static int shaping_fields(const fa_operation *operation, int ret_field[FA_PROBLEM_VALUES])
+{
+    int count = 0;
+    for (int kind = FA_FIELD_INTEGER; kind <= FA_FIELD_BOOLEAN; kind++)
+        for (int i = 0; i < operation->field_count; i++)
+            if ((int)operation->field[i].kind == kind && operation->field[i].shapes_source)
+                ret_field[count++] = i;
+    return count;
+}
+
 static void define_problem(fa_buf *out, const fa_problem *problem, const fa_gpu *gpu)
 {
+    int at[FA_PROBLEM_VALUES];
+    const fa_operation *operation = fa_operation_of(problem);
+    int count = shaping_fields(operation, at);
     define(out, "FA_SM", gpu->sm);
-    define(out, "HEAD_DIM", problem->head_dim);
-    define(out, "DTYPE_BF16", problem->dtype == FA_BF16);
-    define(out, "CAUSAL", problem->causal != FA_CAUSAL_NONE);
-    define(out, "ALIGNED", !problem->unaligned);
+    for (int i = 0; i < count; i++)
+        define(out, operation->field[at[i]].macro,
+               fa_field_shown(operation->field[at[i]].macro_as, problem->value[at[i]]));
 }
 
 /* A variable that nothing reads: it ends up in the cubin and says what it was made from. */
 static void put_signature(fa_buf *out, const fa_config *config, const fa_problem *problem,
                           const fa_gpu *gpu)
 {
+    int at[FA_PROBLEM_VALUES];
+    const fa_operation *operation = fa_operation_of(problem);
+    int count = shaping_fields(operation, at);
     fa_buf_printf(out,
                   "\nextern \"C\" __device__ const char fa_tune_config[] = "
                   "\"fa_tune_config=family=%s;",
                   config->family);
     for (int i = 0; i < config->count; i++)
         fa_buf_printf(out, "%s=%d;", config->tunable[i].name, config->tunable[i].value);
-    fa_buf_printf(out, "FA_SM=%d;HEAD_DIM=%d;DTYPE_BF16=%d;CAUSAL=%d;ALIGNED=%d;\";\n", gpu->sm,
-                  problem->head_dim, problem->dtype == FA_BF16, problem->causal != FA_CAUSAL_NONE,
-                  !problem->unaligned);
+    fa_buf_printf(out, "FA_SM=%d;", gpu->sm);
+    for (int i = 0; i < count; i++)
+        fa_buf_printf(out, "%s=%d;", operation->field[at[i]].macro,
+                      fa_field_shown(operation->field[at[i]].macro_as, problem->value[at[i]]));
+    fa_buf_text(out, "\";\n");
 }
 
 static int finish(fa_buf *source, fa_buf *ret_source, fa_diag *diag)
@@ -92,10 +112,16 @@ int fa_render(const fa_templates *templates, const fa_family_list *families,
 int fa_render_reference(const fa_templates *templates, const fa_problem *problem, const fa_gpu *gpu,
                         fa_buf *ret_source, fa_diag *diag)
 {
-    const fa_template_file *file = fa_templates_find(templates, "attn_ref.cu");
+    const fa_operation *operation = fa_operation_of(problem);
+    const char *name = NULL;
+    int rc = fa_json_text_needed(operation->document, "reference", &name, operation->name, diag);
+    if (rc != 0)
+        return rc;
+    const fa_template_file *file = fa_templates_find(templates, name);
     if (file == NULL)
-        return fa_fail(diag, FA_ENOTFOUND, "rendering: there is no template attn_ref.cu");
-    const fa_config none = {.family = "attn_ref"};
+        return fa_fail(diag, FA_ENOTFOUND, "rendering: there is no template %s", name);
+    fa_config none = {.count = 0};
+    snprintf(none.family, sizeof none.family, "%.*s", (int)strcspn(name, "."), name);
     fa_buf out = {0};
     define_problem(&out, problem, gpu);
     put_file(&out, file);

@@ -10,27 +10,28 @@
 #include "../src/base/buf.h"
 
 /* The rendered source of a candidate: every tunable and every let as a macro, but for lets that read
- * batch, heads or lengths, so that one cubin serves problems of every size. It ends with
+ * fields which do not shape the source (batch, heads, lengths), so that one cubin serves problems of every size. It ends with
  *   extern "C" __device__ const char fa_tune_config[] = "fa_tune_config=family=...;BLOCK_M=...;";
- * so that a cubin says what it was made from: the family, every tunable, then FA_SM, HEAD_DIM,
- * DTYPE_BF16, CAUSAL and ALIGNED, each NAME=value and ';'. */
+ * so that a cubin says what it was made from: the family, every tunable, then FA_SM and the operation's
+ * fields that shape the source (HEAD_DIM, DTYPE_BF16, CAUSAL, ALIGNED), each NAME=value and ';'. */
 int fa_render(const fa_templates *templates, const fa_family_list *families,
               const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
               fa_buf *ret_source, fa_diag *diag);
 
-/* The rendered source of the operation's reference and checking kernels (attn_ref.cu). It ends with
- * the same string: "fa_tune_config=family=attn_ref;FA_SM=...;HEAD_DIM=...;...". */
+/* The rendered source of the operation's reference and checking kernels: the file that "reference" of
+ * its operation.json names (attn_ref.cu). It ends with the same string:
+ * "fa_tune_config=family=attn_ref;FA_SM=...;HEAD_DIM=...;...". */
 int fa_render_reference(const fa_templates *templates, const fa_problem *problem, const fa_gpu *gpu,
                         fa_buf *ret_source, fa_diag *diag);
 
 /* "sm_89", "sm_90a". */
-void fa_render_architecture(const fa_family *family, const fa_gpu *gpu, char *ret_text, size_t size);
+void fa_render_architecture(const fa_family *family, const fa_gpu *gpu, char *ret_text,
+                            size_t size);
 
 /* SHA-256 over source, every header that the source can include, options, architecture and NVRTC
  * identity. */
 void fa_render_key(const fa_templates *templates, const char *source, const char *options,
-                   const char *architecture, const char *nvrtc_identity,
-                   char ret_key[FA_HASH_HEX]);
+                   const char *architecture, const char *nvrtc_identity, char ret_key[FA_HASH_HEX]);
 
 /* SHA-256 over a family's manifest, its template and every header that it can include: what its
  * winners were chosen from. FA_ENOTFOUND: no such family. */

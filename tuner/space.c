@@ -19,27 +19,21 @@
 #include <string.h>
 
 /* ---- the query -----------------------------------------------------------------------------*/
-static void put_given(fa_buf *sql, const fa_problem *p, const fa_gpu *gpu)
+/* The relation g0: one row for each problem, "FA_CASE" its number. */
+static void put_given(fa_buf *sql, const fa_family *f, const fa_problem *problem, int count,
+                      const fa_gpu *gpu)
 {
-    static const char *const name[FA_MAX_GIVEN] = FA_GIVEN_NAMES;
-    const int64_t value[FA_MAX_GIVEN] = {p->batch,
-                                         p->heads_q,
-                                         p->heads_kv,
-                                         p->seq_q,
-                                         p->seq_k,
-                                         p->head_dim,
-                                         p->causal != FA_CAUSAL_NONE,
-                                         p->dtype == FA_BF16,
-                                         !p->unaligned,
-                                         gpu->sm,
-                                         gpu->sm_count,
-                                         gpu->smem_per_block,
-                                         gpu->smem_per_sm,
-                                         gpu->regs_per_sm,
-                                         gpu->threads_per_sm};
-    fa_buf_text(sql, "WITH g0 AS MATERIALIZED (SELECT ");
-    for (int i = 0; i < FA_MAX_GIVEN; i++)
-        fa_buf_printf(sql, "%s%lld AS %s", i == 0 ? "" : ",", (long long)value[i], name[i]);
+    fa_given given;
+    fa_buf_text(sql, "WITH g0(\"FA_CASE\"");
+    for (int i = 0; i < f->given.count; i++)
+        fa_buf_printf(sql, ",%s", f->given.name[i]);
+    for (int at = 0; at < count; at++) {
+        fa_given_make(f->operation, &problem[at], gpu, &given);
+        fa_buf_printf(sql, at == 0 ? ") AS MATERIALIZED (VALUES (%d" : ",(%d", at);
+        for (int i = 0; i < given.count; i++)
+            fa_buf_printf(sql, ",%lld", (long long)given.value[i]);
+        fa_buf_text(sql, ")");
+    }
     fa_buf_text(sql, ")");
 }
 
@@ -67,18 +61,19 @@ static int put_lets(fa_buf *sql, const fa_family *f, bool varies, char prefix, c
     return layer;
 }
 
-/* These points, in their order. */
-static void put_points(fa_buf *sql, const fa_family *f, const fa_config *const *config, int count)
+/* The relation `name` of these points, in their order; numbered by "FA_POINT". */
+static void put_points(fa_buf *sql, const fa_family *f, const char *name,
+                       const fa_config *const *config, int count)
 {
-    fa_buf_text(sql, ",\ns0(");
+    fa_buf_printf(sql, ",\n%s(\"FA_POINT\"", name);
     for (int i = 0; i < f->tunable_count; i++)
-        fa_buf_printf(sql, "%s\"%s\"", i == 0 ? "" : ",", f->tunable[i].name);
-    fa_buf_text(sql, ") AS MATERIALIZED (VALUES ");
+        fa_buf_printf(sql, ",\"%s\"", f->tunable[i].name);
     for (int at = 0; at < count; at++) {
+        fa_buf_printf(sql, at == 0 ? ") AS MATERIALIZED (VALUES (%d" : ",(%d", at);
         for (int i = 0; i < f->tunable_count; i++) {
             int32_t value = 0;
             fa_config_get(config[at], f->tunable[i].name, &value);
-            fa_buf_printf(sql, "%s%d", i > 0 ? "," : at == 0 ? "(" : ",(", value);
+            fa_buf_printf(sql, ",%d", value);
         }
         fa_buf_text(sql, ")");
     }
@@ -103,16 +98,21 @@ static void put_product(fa_buf *sql, const fa_family *f)
     fa_buf_text(sql, ")");
 }
 
-/* One row per config: tunables, lets, constraints, threads, registers, grid, addends. */
+static void put_grid(fa_buf *sql, const fa_family_launch *launch)
+{
+    fa_buf_printf(sql, ",(%s),(%s),(%s)", launch->grid[0], launch->grid[1], launch->grid[2]);
+}
+
+/* One row per config, as fa_family_take_row takes it. */
 static void put_space(fa_buf *sql, const fa_family *f, const fa_problem *problem, const fa_gpu *gpu,
                       const fa_config *const *config, int count)
 {
     char beside[16];
-    put_given(sql, problem, gpu);
+    put_given(sql, f, problem, 1, gpu);
     int fixed = put_lets(sql, f, false, 'g', "");
     snprintf(beside, sizeof beside, ",g%d", fixed);
     if (config != NULL)
-        put_points(sql, f, config, count);
+        put_points(sql, f, "s0", config, count);
     else
         put_product(sql, f);
     int last = put_lets(sql, f, true, 's', beside);
@@ -123,10 +123,34 @@ static void put_space(fa_buf *sql, const fa_family *f, const fa_problem *problem
         fa_buf_printf(sql, "\"%s\",", f->let[i].name);
     for (int i = 0; i < f->constraint_count; i++)
         fa_buf_printf(sql, "(%s),", f->constraint[i].text);
-    fa_buf_printf(sql, "(%s),(%s),(%s),(%s),(%s)", f->threads,
-                  f->registers != NULL ? f->registers : "0", f->grid[0], f->grid[1], f->grid[2]);
-    for (int i = 0; i < f->addend_count; i++)
-        fa_buf_printf(sql, ",(%s)", f->addend[i].text);
+    fa_buf_printf(sql, "(%s),(%s)", f->registers != NULL ? f->registers : "0",
+                  f->workspace != NULL ? f->workspace : "0");
+    for (int i = 0; i < f->launch_count; i++) {
+        const fa_family_launch *launch = &f->launch[i];
+        fa_buf_printf(sql, ",(%s)", launch->threads);
+        put_grid(sql, launch);
+        for (int j = 0; j < launch->addend_count; j++)
+            fa_buf_printf(sql, ",(%s)", launch->addend[j].text);
+    }
+    fa_buf_printf(sql, " FROM s%d%s", last, beside);
+}
+
+/* One row per config and problem, as fa_family_take_launches takes it. */
+static void put_launches(fa_buf *sql, const fa_family *f, const fa_problem *problem,
+                         int problem_count, const fa_gpu *gpu, const fa_config *const *config,
+                         int count)
+{
+    char beside[64];
+    put_given(sql, f, problem, problem_count, gpu);
+    int fixed = put_lets(sql, f, false, 'g', "");
+    put_points(sql, f, "q0", config, count);
+    fa_buf_text(sql, ",\ns0 AS MATERIALIZED (SELECT q0.*,g0.\"FA_CASE\" AS \"FA_AT\" FROM q0,g0)");
+    snprintf(beside, sizeof beside, ",g%d WHERE \"FA_AT\" = \"FA_CASE\"", fixed);
+    int last = put_lets(sql, f, true, 's', beside);
+    fa_buf_printf(sql, "\nSELECT \"FA_AT\",\"FA_POINT\",(%s)",
+                  f->workspace != NULL ? f->workspace : "0");
+    for (int i = 0; i < f->launch_count; i++)
+        put_grid(sql, &f->launch[i]);
     fa_buf_printf(sql, " FROM s%d%s", last, beside);
 }
 
@@ -149,7 +173,7 @@ static int run_fixed(const fa_family *f, bool supports, const fa_problem *proble
                      const fa_gpu *gpu, struct fixed_row *ret_row, fa_diag *diag)
 {
     fa_buf sql = {0};
-    put_given(&sql, problem, gpu);
+    put_given(&sql, f, problem, 1, gpu);
     int last = put_lets(&sql, f, false, 'g', "");
     fa_buf_text(&sql, "\nSELECT ");
     int count = supports ? f->support_count : f->tunable_count;
@@ -167,6 +191,8 @@ int fa_family_supports(const fa_family *f, const fa_problem *problem, const fa_g
                        fa_diag *diag)
 {
     struct fixed_row row = {.count = 0};
+    if (fa_operation_of(problem) != f->operation)
+        return fa_fail(diag, FA_ENOTSUP, "%s is a kernel of %s", f->name, f->operation->title);
     if (gpu->sm < f->sm_min || gpu->sm > f->sm_max)
         return fa_fail(diag, FA_ENOTSUP, "%s needs a GPU of sm_%d to sm_%d; %s is sm_%d", f->name,
                        f->sm_min, f->sm_max, gpu->name, gpu->sm);
@@ -268,9 +294,9 @@ static int choose_families(const fa_family_list *families, const fa_problem *pro
         fa_diag why;
         rc = fa_family_supports(families->family[i], problem, gpu, &why);
         ret_serves[i] = rc == 0;
-        if (rc == FA_ENOTSUP)
+        if (rc == FA_ENOTSUP && families->family[i]->operation == fa_operation_of(problem))
             fa_buf_printf(&refusals, "%s%s", refusals.size == 0 ? "" : "; ", why.text);
-        else if (rc != 0)
+        else if (rc != 0 && rc != FA_ENOTSUP)
             fa_fail(diag, rc, "%s", why.text);
     }
     if (rc == 0 || rc == FA_ENOTSUP) {
@@ -401,5 +427,60 @@ int fa_space_one(const fa_family_list *families, const fa_config *config, const 
     int rc = fa_space_some(families, &config, 1, problem, gpu, &candidate, diag);
     if (rc == 0)
         *ret_candidate = candidate;
+    return rc;
+}
+
+/* ---- launches for other problems ------------------------------------------------------------*/
+/* The survivors of one family: their configs, and where their launches go. */
+struct survivors {
+    const fa_candidate **candidate;
+    const fa_config **config;
+    fa_launches **launches;
+    int count;
+};
+
+static int run_launches(const fa_family *f, const struct survivors *s, const fa_problem *problem,
+                        int problem_count, const fa_gpu *gpu, fa_diag *diag)
+{
+    fa_launch_filling filling = {.family = f,
+                                 .problem_count = problem_count,
+                                 .candidate = s->candidate,
+                                 .launches = s->launches,
+                                 .diag = diag};
+    fa_buf sql = {0};
+    if (s->count == 0)
+        return 0;
+    put_launches(&sql, f, problem, problem_count, gpu, s->config, s->count);
+    int rc = sql.failed ? fa_fail(diag, FA_ENOMEM, "out of memory")
+                        : fa_expr_run(f->engine, sql.data, fa_family_take_launches, &filling, diag);
+    fa_buf_free(&sql);
+    return rc != 0 && !filling.rows_failed ? fa_fail_in(diag, rc, "%s.json", f->name) : rc;
+}
+
+int fa_space_launches(const fa_family_list *families, const fa_candidate *candidate, int count,
+                      const fa_problem *problem, int problem_count, const fa_gpu *gpu,
+                      fa_launches *ret_launches, fa_diag *diag)
+{
+    struct survivors s = {calloc((size_t)count + 1, sizeof *s.candidate),
+                          calloc((size_t)count + 1, sizeof *s.config),
+                          calloc((size_t)count + 1, sizeof *s.launches), 0};
+    int rc = s.candidate == NULL || s.config == NULL || s.launches == NULL
+                 ? fa_fail(diag, FA_ENOMEM, "launches of %d configs: out of memory", count)
+                 : 0;
+    memset(ret_launches, 0, (size_t)count * (size_t)problem_count * sizeof *ret_launches);
+    for (int f = 0; f < families->count && rc == 0; f++) {
+        s.count = 0;
+        for (int i = 0; i < count; i++) {
+            if (candidate[i].family != f || candidate[i].launches.count == 0)
+                continue;
+            s.candidate[s.count] = &candidate[i];
+            s.config[s.count] = &candidate[i].trial.config;
+            s.launches[s.count++] = &ret_launches[(size_t)i * (size_t)problem_count];
+        }
+        rc = run_launches(families->family[f], &s, problem, problem_count, gpu, diag);
+    }
+    free(s.candidate);
+    free(s.config);
+    free(s.launches);
     return rc;
 }

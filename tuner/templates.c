@@ -13,6 +13,7 @@
 
 #include "../src/base/buf.h"
 #include "../src/base/error.h"
+#include "../src/base/operation.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -192,6 +193,7 @@ struct reading {
 static int take_file(const struct reading *r, const char *name)
 {
     char *text = NULL, *full = NULL;
+    const fa_operation *operation;
     size_t size = 0;
     if (!is_plain_name(name))
         return fa_fail(r->diag, FA_EINVAL,
@@ -210,6 +212,8 @@ static int take_file(const struct reading *r, const char *name)
     }
     if (rc == 0)
         rc = put_file(r->templates, r->folder, full, text, size, r->diag);
+    if (rc == 0 && contract)
+        rc = fa_operation_register(text, size, full, &operation, r->diag);
     return rc != 0 ? fa_fail_in(r->diag, rc, "template directory %s", r->path) : 0;
 }
 

@@ -193,7 +193,7 @@ int fa_records_check(const char *path, const char *templates_directory, fa_diag 
     fa_family_list families = {0};
     int rc = fa_templates_open(templates_directory, &templates, diag);
     if (rc == 0)
-        rc = fa_families_load(templates, "attn_fwd", &families, diag);
+        rc = fa_families_load(templates, NULL, &families, diag);
     if (rc == 0)
         rc = fa_records_families(&today, templates, &families, diag);
     if (rc == 0)

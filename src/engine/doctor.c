@@ -229,7 +229,7 @@ static void check_templates(struct doctor *d)
     const char *directory = fa_options_templates(&d->options);
     int rc = fa_templates_open(directory, &templates, &diag);
     if (rc == 0)
-        rc = fa_families_load(templates, "attn_fwd", &families, &diag);
+        rc = fa_families_load(templates, NULL, &families, &diag);
     if (rc != 0)
         report(d, FA_CHECK_FAIL, "templates",
                "mend the file that is named, or leave --templates and FA_TUNE_TEMPLATES out",

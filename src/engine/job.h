@@ -62,7 +62,7 @@ struct fa_job {
     fa_attempt *attempt; /* [space.count] */
     int *order;          /* [space.count] pending configs, the model's first choice first */
     int order_count, order_next;
-    uint32_t (*grid)[FA_BENCH_CASES][3]; /* [space.count], for the proof's cases */
+    fa_launches *launches; /* [space.count * case_count], for the proof's cases */
     int case_count;
 
     fa_nvrtc_location nvrtc;

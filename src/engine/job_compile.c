@@ -14,12 +14,12 @@
 #include "store.h"
 #include "system_bundles.h"
 
-#include "attn_maps.h"
 #include "cubin.h"
 #include "error.h"
 #include "fleet.h"
 #include "json.h"
 #include "model.h"
+#include "op.h"
 #include "render.h"
 
 #include <stdio.h>
@@ -68,10 +68,8 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
     fa_diag diag = {{0}};
     char reason[sizeof trial->reason] = "";
     job->progress.compiled++;
-    const char *entry = fa_family_entry(job->tuner->families.family[candidate->family]);
-    struct fa_attn_boxes boxes;
-    if (fa_cubin_read(bytes, size, entry, &info, &diag) != 0 ||
-        fa_attn_boxes_read(bytes, size, entry, &boxes, &diag) != 0) {
+    const fa_family *family = job->tuner->families.family[candidate->family];
+    if (fa_op_read_cubin(family, candidate, &job->target.problem, bytes, size, &info, &diag) != 0) {
         fa_job_settle(job, index, FA_STATUS_CUBIN, diag.text);
         return false;
     }
@@ -86,7 +84,8 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
         return status == FA_STATUS_COMPILED;
     }
     job->progress.clean++;
-    if (join_twin(job, index, bytes, size, entry))
+    if (fa_family_launch_count(family) == 1 &&
+        join_twin(job, index, bytes, size, fa_family_entry(family)))
         return true;
     attempt->cubin = malloc(size);
     if (attempt->cubin == NULL) {
@@ -220,7 +219,7 @@ static void give(fa_job *job, struct fa_compile_worker *worker, int index, const
     cJSON *json = cJSON_CreateObject();
     cJSON_AddStringToObject(json, "do", "compile");
     cJSON_AddNumberToObject(json, "id", index < 0 ? 0 : index);
-    cJSON_AddStringToObject(json, "name", index < 0 ? "attn_ref.cu" : "candidate.cu");
+    cJSON_AddStringToObject(json, "name", index < 0 ? "reference.cu" : "candidate.cu");
     cJSON_AddStringToObject(json, "architecture", architecture);
     cJSON_AddStringToObject(json, "source", source);
     int rc =
@@ -277,7 +276,7 @@ static fa_cubin_record *fresh_record(const fa_job *job, int index, const char *k
     fa_cubin_record *record = calloc(1, sizeof *record);
     if (record == NULL)
         return NULL;
-    const char *entry = "attn_ref_fp32";
+    const char *entry = fa_op_of(&job->target.problem)->reference_entry;
     if (index >= 0)
         entry = fa_family_entry(job->tuner->families.family[job->space.candidate[index].family]);
     memcpy(record->key, key, sizeof record->key);

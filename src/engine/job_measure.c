@@ -88,25 +88,52 @@ static int need_cubin(fa_job *job, int index)
     return 0;
 }
 
+/* {"entry","threads","smem","grid":[[x,y,z] for each case]} for each launch. */
+static cJSON *launches_array(const fa_job *job, int index)
+{
+    const fa_candidate *candidate = &job->space.candidate[index];
+    const fa_family *family = job->tuner->families.family[candidate->family];
+    const fa_launches *of_case = &job->launches[(size_t)index * (size_t)job->case_count];
+    cJSON *array = cJSON_CreateArray();
+    for (int l = 0; l < of_case->count; l++) {
+        cJSON *launch = cJSON_CreateObject();
+        cJSON_AddStringToObject(launch, "entry", fa_family_launch_entry(family, l));
+        cJSON_AddNumberToObject(launch, "threads", of_case->at[l].threads);
+        cJSON_AddNumberToObject(launch, "smem", of_case->at[l].smem_bytes);
+        cJSON *grids = cJSON_AddArrayToObject(launch, "grid");
+        for (int c = 0; c < job->case_count; c++) {
+            cJSON *grid = cJSON_CreateArray();
+            for (int i = 0; i < 3; i++)
+                cJSON_AddItemToArray(grid, cJSON_CreateNumber(of_case[c].at[l].grid[i]));
+            cJSON_AddItemToArray(grids, grid);
+        }
+        cJSON_AddItemToArray(array, launch);
+    }
+    return array;
+}
+
+/* Of all cases the most, in bytes. */
+static int64_t workspace_of(const fa_job *job, int index)
+{
+    int64_t bytes = 0;
+    for (int c = 0; c < job->case_count; c++) {
+        const fa_launches *launches =
+            &job->launches[(size_t)index * (size_t)job->case_count + (size_t)c];
+        if (bytes < launches->workspace_bytes)
+            bytes = launches->workspace_bytes;
+    }
+    return bytes;
+}
+
 /* count 0: prove only. */
 static void send_trial(fa_job *job, int index, int count)
 {
-    const fa_candidate *candidate = &job->space.candidate[index];
     fa_attempt *attempt = &job->attempt[index];
     cJSON *json = cJSON_CreateObject();
     cJSON_AddStringToObject(json, "do", "trial");
     cJSON_AddNumberToObject(json, "id", index);
-    cJSON_AddStringToObject(json, "entry",
-                            fa_family_entry(job->tuner->families.family[candidate->family]));
-    cJSON_AddNumberToObject(json, "threads", candidate->trial.threads);
-    cJSON_AddNumberToObject(json, "smem", candidate->trial.smem_bytes);
-    cJSON *grids = cJSON_AddArrayToObject(json, "grid");
-    for (int c = 0; c < job->case_count; c++) {
-        cJSON *grid = cJSON_CreateArray();
-        for (int i = 0; i < 3; i++)
-            cJSON_AddItemToArray(grid, cJSON_CreateNumber(job->grid[index][c][i]));
-        cJSON_AddItemToArray(grids, grid);
-    }
+    cJSON_AddItemToObject(json, "launches", launches_array(job, index));
+    cJSON_AddNumberToObject(json, "workspace", (double)workspace_of(job, index));
     cJSON_AddNumberToObject(json, "count", count);
     cJSON_AddNumberToObject(json, "budget_us", PROBE_BUDGET_US * patience(job));
     job->measure.in_flight = index;

@@ -155,39 +155,25 @@ static int set_up_space(fa_job *job)
     job->clean = calloc(FA_JOB_CLEAN * (size_t)job->space.count, sizeof *job->clean);
     job->again = calloc((size_t)job->space.count + 1, sizeof *job->again);
     job->finalist = calloc((size_t)job->space.count, sizeof *job->finalist);
-    job->grid = calloc((size_t)job->space.count, sizeof *job->grid);
     if (job->attempt == NULL || job->order == NULL || job->clean == NULL || job->again == NULL ||
-        job->finalist == NULL || job->grid == NULL)
+        job->finalist == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for %d configs", job->space.count);
     job->progress.space = job->space.count;
     job->progress.in_budget = job->space.survivors;
     return 0;
 }
 
-/* Launch grids of every config for the problems it will be proved on. */
+/* The launches of every config for the problems it will be proved on. */
 int fa_job_set_up_cases(fa_job *job)
 {
     fa_problem cases[FA_BENCH_CASES];
     job->case_count = fa_bench_cases(&job->target.problem, job->seed, cases);
-    for (int c = 0; c < job->case_count; c++) {
-        fa_space space;
-        int rc = job->plan.count > 0 ? plan_space(job, &cases[c], &space, &job->diag)
-                                     : fa_space_enumerate(&job->tuner->families, &cases[c],
-                                                          &job->target.gpu, &space, &job->diag);
-        if (rc != 0)
-            return rc;
-        if (space.count != job->space.count)
-            rc = fa_fail(&job->diag, FA_EMANIFEST,
-                         "the space has %d configs for one length and %d for another: tunables may "
-                         "not depend on the problem's lengths",
-                         job->space.count, space.count);
-        for (int i = 0; i < space.count && rc == 0; i++)
-            memcpy(job->grid[i][c], space.candidate[i].trial.grid, sizeof job->grid[i][c]);
-        fa_space_free(&space);
-        if (rc != 0)
-            return rc;
-    }
-    return 0;
+    job->launches =
+        calloc((size_t)job->space.count * (size_t)job->case_count, sizeof *job->launches);
+    if (job->launches == NULL)
+        return fa_fail(&job->diag, FA_ENOMEM, "out of memory for %d configs", job->space.count);
+    return fa_space_launches(&job->tuner->families, job->space.candidate, job->space.count, cases,
+                             job->case_count, &job->target.gpu, job->launches, &job->diag);
 }
 
 static int compare_size(const void *a, const void *b, void *context)
@@ -270,7 +256,7 @@ void fa_job_free(fa_job **job_pointer)
     free(job->clean);
     free(job->again);
     free(job->finalist);
-    free(job->grid);
+    free(job->launches);
     free(job->reference);
     free(job->environment);
     fa_space_free(&job->space);

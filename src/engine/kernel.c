@@ -44,16 +44,53 @@ static void contiguous(const fa_problem *p, int32_t heads, int32_t seq, int64_t 
 
 /* The tensor maps that launches of the cubin need. */
 static int prepare_maps(fa_loaded *loaded, fa_driver *driver, const fa_problem *problem,
-                        const char *entry, const fa_cubin_record *cubin, fa_diag *diag)
+                        const char *entry, const fa_cubin_record *cubin, bool workspace,
+                        fa_diag *diag)
 {
     struct fa_attn_boxes boxes;
-    int rc = fa_attn_boxes_read(cubin->bytes, cubin->size, entry, &boxes, diag);
+    int rc = fa_attn_boxes_read(cubin->bytes, cubin->size, entry, workspace, &boxes, diag);
     if (rc != 0 || boxes.columns == 0)
         return rc;
     rc = fa_tensor_map_available(driver, diag);
     return rc != 0 ? rc
                    : fa_map_cache_create(&boxes, problem->head_dim, problem->dtype, &loaded->maps,
                                          diag);
+}
+
+/* The family of an answer's config; NULL: there is none here. */
+static const fa_family *family_of(fa_tuner *tuner, const fa_answer *answer)
+{
+    if (fa_tuner_families(tuner, NULL) != 0)
+        return NULL;
+    for (int i = 0; i < tuner->families.count; i++)
+        if (strcmp(fa_family_name(tuner->families.family[i]), answer->trial.config.family) == 0)
+            return tuner->families.family[i];
+    return NULL;
+}
+
+/* Where a call has more than the launch that the answer tells: all of it, as the manifest says. */
+static int prepare_call(fa_tuner *tuner, const fa_answer *answer, const fa_loaded *loaded,
+                        fa_kernel *kernel, fa_diag *diag)
+{
+    const fa_family *family = family_of(tuner, answer);
+    fa_candidate candidate;
+    if (family == NULL || fa_family_is_simple(family))
+        return 0;
+    int rc = fa_space_one(&tuner->families, &answer->trial.config, &kernel->problem, &answer->gpu,
+                          &candidate, diag);
+    if (rc == 0 && (kernel->call = calloc(1, sizeof *kernel->call)) == NULL)
+        rc = fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+    if (rc != 0)
+        return rc;
+    kernel->call->launches = candidate.launches;
+    for (int i = 0; rc == 0 && i < candidate.launches.count; i++)
+        rc = fa_module_function(loaded->module, fa_family_launch_entry(family, i),
+                                candidate.launches.at[i].smem_bytes, &kernel->call->function[i],
+                                diag);
+    if (rc == 0 && candidate.launches.workspace_bytes > 0)
+        rc = fa_device_alloc(tuner->driver, (size_t)candidate.launches.workspace_bytes,
+                             &kernel->call->workspace, diag);
+    return rc;
 }
 
 /* Loads an answer's cubin in the current context unless it is there: one winner serves all lengths of
@@ -65,6 +102,7 @@ static int load_cubin(fa_tuner *tuner, const fa_problem *problem, uint64_t conte
     fa_loaded *loaded = fa_kernel_table_loaded(&tuner->kernels, context, answer);
     int rc = 0;
     if (loaded == NULL) {
+        const fa_family *family = family_of(tuner, answer);
         if ((loaded = calloc(1, sizeof *loaded)) == NULL)
             return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
         rc = fa_module_load(tuner->driver, cubin->bytes, cubin->size, &loaded->module, diag);
@@ -72,7 +110,8 @@ static int load_cubin(fa_tuner *tuner, const fa_problem *problem, uint64_t conte
             rc = fa_module_function(loaded->module, answer->entry, answer->trial.smem_bytes,
                                     &loaded->function, diag);
         if (rc == 0)
-            rc = prepare_maps(loaded, tuner->driver, problem, answer->entry, cubin, diag);
+            rc = prepare_maps(loaded, tuner->driver, problem, answer->entry, cubin,
+                              family != NULL && fa_family_has_workspace(family), diag);
         if (rc == 0)
             fa_kernel_table_keep(&tuner->kernels, context, answer, loaded);
         else
@@ -95,6 +134,9 @@ static int load_kernel(fa_tuner *tuner, const fa_problem *problem, uint64_t cont
     if (rc != 0)
         return rc;
     kernel->driver = tuner->driver;
+    rc = prepare_call(tuner, answer, loaded, kernel, diag);
+    if (rc != 0)
+        return rc; /* the table frees it */
     kernel->measured = fa_answer_satisfies(answer, FA_EFFORT_MEASURE, false, false);
     kernel->causal_offset = fa_problem_causal_offset(problem);
     kernel->empty = fa_problem_is_empty(problem);
@@ -356,6 +398,22 @@ static uint64_t take_strides(const int64_t given[3], const int64_t whole[3], lon
     return (uint64_t)(stride[0] | stride[1] | stride[2]);
 }
 
+/* All launches of a call; the address of its workspace is the last argument. */
+static int launch_call(const fa_kernel *kernel, void *arguments[3], void *stream, fa_diag *diag)
+{
+    const struct fa_call *call = kernel->call;
+    fa_device_ptr workspace = call->workspace;
+    int rc = 0;
+    arguments[kernel->maps != NULL ? 2 : 1] = &workspace;
+    for (int i = 0; rc == 0 && i < call->launches.count; i++) {
+        const fa_launch_shape *launch = &call->launches.at[i];
+        rc = fa_launch_kernel(kernel->driver, call->function[i], launch->grid,
+                              (uint32_t)launch->threads, (uint32_t)launch->smem_bytes, stream,
+                              arguments, diag);
+    }
+    return rc;
+}
+
 int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream, fa_diag *diag)
 {
     if (kernel == NULL || args == NULL || args->size < sizeof *args)
@@ -407,7 +465,9 @@ int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream, f
                  : fa_map_cache_get(kernel->maps, kernel->driver, &params, &maps, diag);
     if (rc != 0)
         return rc;
-    void *arguments[] = {&params, &maps}; /* the driver reads as many as the kernel takes */
+    void *arguments[] = {&params, &maps, NULL}; /* the driver reads as many as the kernel takes */
+    if (kernel->call != NULL)
+        return launch_call(kernel, arguments, stream, diag);
     return fa_launch_kernel(kernel->driver, kernel->function, kernel->grid, kernel->threads,
                             kernel->smem_bytes, stream, arguments, diag);
 }

@@ -15,6 +15,7 @@
 #include "fa_tune.h"
 
 #include "driver.h"
+#include "launches.h"
 #include "map_cache.h"
 
 #include <stdatomic.h>
@@ -31,12 +32,20 @@ typedef struct fa_loaded {
     struct fa_like *likes;
 } fa_loaded;
 
+/* A call of more than one launch, or with a workspace, which one call at a time may use. */
+struct fa_call {
+    fa_launches launches;
+    fa_function function[FA_LAUNCHES_MAX];
+    fa_device_ptr workspace;
+};
+
 struct fa_kernel {
     fa_problem problem;
     uint64_t context; /* as fa_driver_context_id tells */
     fa_driver *driver;
     fa_function function;
     fa_map_cache *maps;               /* NULL: the kernel takes no tensor maps */
+    struct fa_call *call;             /* NULL: one launch, without a workspace */
     int64_t q_stride[3], k_stride[3]; /* contiguous, in the problem's layout */
     uint32_t grid[3], threads, smem_bytes;
     int32_t causal_offset;

@@ -70,7 +70,7 @@ int fa_tuner_families(fa_tuner *tuner, fa_diag *diag)
 {
     if (tuner->families.count != 0)
         return 0;
-    return fa_families_load(tuner->templates, "attn_fwd", &tuner->families, diag);
+    return fa_families_load(tuner->templates, NULL, &tuner->families, diag);
 }
 
 static int open_store(fa_tuner *tuner, bool existing, fa_diag *diag)

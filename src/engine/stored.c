@@ -7,10 +7,12 @@
 #include "problem.h"
 #include "store.h"
 
+#include "earlier.h"
 #include "error.h"
 #include "evidence.h"
 #include "system_bundles.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* The user's own comes first, but a guess of his own gives way to what somebody has measured. */
@@ -32,12 +34,37 @@ static bool take_system(fa_tuner *tuner, const fa_target *target, fa_origin own,
     return better;
 }
 
+/* A winner that was chosen from an earlier version of the built-in templates and still holds: it is
+ * served, and kept under its present key, so that whatever becomes of it is told to it. */
+static int get_earlier(fa_tuner *tuner, const fa_target *target, fa_winner_record *ret_winner,
+                       fa_cubin_record *ret_cubin)
+{
+    fa_scope scope = target->scope;
+    const char *closure;
+    for (int i = 0; (closure = fa_templates_earlier(tuner->templates, i)) != NULL; i++) {
+        snprintf(scope.templates, sizeof scope.templates, "%s", closure);
+        int rc = fa_store_winner_get(tuner->store, &scope, ret_winner, ret_cubin, NULL);
+        if (rc != 0)
+            continue;
+        if (fa_templates_hold(tuner->templates, closure, ret_winner->trial.config.family)) {
+            ret_winner->scope = target->scope;
+            fa_store_winner_replace(tuner->store, ret_winner, ret_cubin, NULL);
+            return 0;
+        }
+        fa_winner_record_free(ret_winner);
+        fa_cubin_record_free(ret_cubin);
+    }
+    return FA_ENOTFOUND;
+}
+
 int fa_records_lookup(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
                       fa_cubin_record *ret_cubin, fa_diag *diag)
 {
     fa_winner_record winner = {0};
     fa_cubin_record cubin = {0};
     int rc = fa_store_winner_get(tuner->store, &target->scope, &winner, &cubin, diag);
+    if (rc == FA_ENOTFOUND)
+        rc = get_earlier(tuner, target, &winner, &cubin);
     if (rc == FA_ENOTFOUND && fa_system_lookup(tuner, target, ret_answer, ret_cubin) == 0)
         return 0;
     if (rc == FA_ENOTFOUND)

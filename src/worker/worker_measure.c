@@ -2,7 +2,8 @@
  *
  * The measuring role: one CUDA context of its own, one problem at a time. Messages:
  *   {"do":"open","problem":…,"seed":n} + reference cubin      {"rc","text","clocks"}
- *   {"do":"trial","id":n,"entry","threads","smem","grid":[[x,y,z],…],"count","budget_us"} + cubin
+ *   {"do":"trial","id":n,"launches":[{"entry","threads","smem","grid":[[x,y,z],…]},…],"workspace",
+ *    "count","budget_us"} + cubin
  *                                     {"rc","id","status","text","max_error","tolerance","samples","clocks"}
  *                                     and "foreign" where what failed says nothing about the config
  *   {"do":"race","ids":[…],"rounds":n}                        {"rc","text","samples":[[…],…],"clocks"}
@@ -72,18 +73,9 @@ static int open_problem(struct measurer *m, const fa_message *message, fa_diag *
                          (uint64_t)seed, &m->bench, diag);
 }
 
-static int read_candidate(struct measurer *m, const fa_message *message,
-                          fa_bench_candidate *candidate, fa_diag *diag)
+static int read_grids(const struct measurer *m, const cJSON *grids, int launch,
+                      fa_bench_candidate *candidate, fa_diag *diag)
 {
-    int64_t threads, smem;
-    int rc = fa_json_text(message->json, "entry", &candidate->entry, "message", diag);
-    if (rc == 0)
-        rc = fa_json_int(message->json, "threads", 1, 1024, &threads, "message", diag);
-    if (rc == 0)
-        rc = fa_json_int(message->json, "smem", 0, 1 << 20, &smem, "message", diag);
-    if (rc != 0)
-        return rc;
-    const cJSON *grids = cJSON_GetObjectItemCaseSensitive(message->json, "grid");
     if (cJSON_GetArraySize(grids) != m->case_count)
         return fa_fail(diag, FA_EINVAL, "message: %d grids for %d cases", cJSON_GetArraySize(grids),
                        m->case_count);
@@ -94,14 +86,44 @@ static int read_candidate(struct measurer *m, const fa_message *message,
             if (!cJSON_IsNumber(item) ||
                 !(item->valuedouble >= 0 && item->valuedouble < 2147483648.0))
                 return fa_fail(diag, FA_EINVAL, "message: grid %d is not three sizes", i);
-            candidate->grid[i][j] = (uint32_t)item->valuedouble;
+            candidate->launches[i].at[launch].grid[j] = (uint32_t)item->valuedouble;
         }
+    }
+    return 0;
+}
+
+static int read_candidate(const struct measurer *m, const fa_message *message,
+                          fa_bench_candidate *candidate, fa_diag *diag)
+{
+    const cJSON *launches = cJSON_GetObjectItemCaseSensitive(message->json, "launches");
+    int count = cJSON_GetArraySize(launches), rc = 0;
+    int64_t threads, smem, workspace = 0;
+    if (count < 1 || count > FA_LAUNCHES_MAX)
+        return fa_fail(diag, FA_EINVAL, "message: %d launches", count);
+    for (int l = 0; l < count && rc == 0; l++) {
+        const cJSON *launch = cJSON_GetArrayItem(launches, l);
+        rc = fa_json_text(launch, "entry", &candidate->entry[l], "message", diag);
+        if (rc == 0)
+            rc = fa_json_int(launch, "threads", 1, 1024, &threads, "message", diag);
+        if (rc == 0)
+            rc = fa_json_int(launch, "smem", 0, 1 << 20, &smem, "message", diag);
+        for (int i = 0; i < m->case_count && rc == 0; i++)
+            candidate->launches[i].at[l] =
+                (fa_launch_shape){.threads = (int32_t)threads, .smem_bytes = (int32_t)smem};
+        if (rc == 0)
+            rc =
+                read_grids(m, cJSON_GetObjectItemCaseSensitive(launch, "grid"), l, candidate, diag);
+    }
+    if (rc == 0)
+        rc = fa_json_int(message->json, "workspace", 0, (int64_t)1 << 40, &workspace, "message",
+                         diag);
+    for (int i = 0; i < m->case_count && rc == 0; i++) {
+        candidate->launches[i].count = count;
+        candidate->launches[i].workspace_bytes = workspace;
     }
     candidate->cubin = message->blob;
     candidate->size = message->blob_size;
-    candidate->threads = (int32_t)threads;
-    candidate->smem_bytes = (int32_t)smem;
-    return 0;
+    return rc;
 }
 
 /* What a failed call means for the candidate. */

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Timing: candidates on the prover's first case.
+ *
+ * Workload: a probe of a few launches per proved candidate, a race of tens of rounds between a few.
+ * Invariants: only proved kernels are launched; L2 is flushed before every timed launch and outside
+ * its events; the queue is full before the device reaches a timed launch, so that the host is not
+ * in the time; what was timed is checked again, and a kernel that was wrong there loses its proof.
+ */
+#include "bench.h"
+
+#include "../src/base/error.h"
+#include "ops/op.h"
+#include "prover.h"
+#include "random.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { PAIRS = FA_BENCH_SAMPLES_MAX, WARM_UP = 2 };
+
+struct fa_bench {
+    fa_driver *driver;
+    fa_prover *prover;
+    fa_device_ptr flush;
+    size_t flush_bytes;
+    uint64_t seed, draws;
+    fa_event start[PAIRS], stop[PAIRS];
+};
+
+struct fa_bench_kernel {
+    fa_module *module;
+    fa_prover_kernel kernel;
+    bool proved;
+};
+
+int fa_bench_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_case[FA_BENCH_CASES])
+{
+    return fa_op_of(problem)->cases(problem, seed, ret_case);
+}
+
+/* ---- open and close -------------------------------------------------------------------------*/
+static int make_events(fa_bench *bench, fa_diag *diag)
+{
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < PAIRS; i++) {
+        rc = fa_event_create(bench->driver, &bench->start[i], diag);
+        if (rc == 0)
+            rc = fa_event_create(bench->driver, &bench->stop[i], diag);
+    }
+    return rc;
+}
+
+/* Twice the L2, so that no line of the tensors stays whatever the replacement policy. */
+static size_t flush_size(const fa_gpu *gpu)
+{
+    size_t least = (size_t)32 << 20;
+    size_t twice = gpu->l2_bytes > 0 ? 2 * (size_t)gpu->l2_bytes : 8 * least;
+    return twice > least ? twice : least;
+}
+
+int fa_bench_open(fa_driver *driver, const fa_gpu *gpu, const fa_problem *problem,
+                  const void *reference, size_t reference_size, uint64_t seed, fa_bench **ret_bench,
+                  fa_diag *diag)
+{
+    fa_bench *bench = calloc(1, sizeof *bench);
+    if (bench == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    bench->driver = driver;
+    bench->seed = seed;
+    bench->flush_bytes = flush_size(gpu);
+    int rc = fa_device_alloc(driver, bench->flush_bytes, &bench->flush, diag);
+    if (rc != 0)
+        rc = fa_fail_in(diag, fa_prover_memory_error(driver, rc),
+                        "allocating %zu MiB to flush L2 with", bench->flush_bytes >> 20);
+    if (rc == 0)
+        rc = fa_prover_open(driver, gpu, problem, reference, reference_size, seed, &bench->prover,
+                            diag);
+    if (rc == 0)
+        rc = make_events(bench, diag);
+    if (rc != 0) {
+        fa_bench_close(&bench);
+        return rc;
+    }
+    *ret_bench = bench;
+    return 0;
+}
+
+void fa_bench_close(fa_bench **bench)
+{
+    fa_bench *b = *bench;
+    if (b == NULL)
+        return;
+    *bench = NULL;
+    for (int i = 0; i < PAIRS; i++) {
+        fa_event_destroy(b->driver, &b->start[i]);
+        fa_event_destroy(b->driver, &b->stop[i]);
+    }
+    fa_prover_close(&b->prover);
+    fa_device_free(b->driver, &b->flush);
+    free(b);
+}
+
+/* ---- candidates -----------------------------------------------------------------------------*/
+static int check_launches(const fa_launches *launches, int index, fa_diag *diag)
+{
+    if (launches->count < 1 || launches->count > FA_LAUNCHES_MAX || launches->workspace_bytes < 0)
+        return fa_fail(diag, FA_EINVAL, "case %d has %d launches and a workspace of %lld bytes",
+                       index, launches->count, (long long)launches->workspace_bytes);
+    for (int i = 0; i < launches->count; i++) {
+        const fa_launch_shape *l = &launches->at[i];
+        if (l->threads < 1 || l->threads > 1024 || l->smem_bytes < 0)
+            return fa_fail(diag, FA_EINVAL, "a block of %d threads with %d B of shared memory",
+                           l->threads, l->smem_bytes);
+        if (l->grid[0] > INT32_MAX || l->grid[1] > 65535 || l->grid[2] > 65535)
+            return fa_fail(diag, FA_EINVAL, "case %d has a grid of %u x %u x %u", index, l->grid[0],
+                           l->grid[1], l->grid[2]);
+    }
+    return 0;
+}
+
+/* Takes what is the same for all cases from the first, grids and the largest workspace of all. */
+static int take_launches(const fa_bench_candidate *candidate, fa_prover_kernel *kernel,
+                         fa_diag *diag)
+{
+    const fa_launches *first = &candidate->launches[0];
+    int rc = check_launches(first, 0, diag);
+    kernel->launch_count = first->count;
+    for (int c = 0; rc == 0 && c < FA_BENCH_CASES; c++) {
+        const fa_launches *one = &candidate->launches[c];
+        if (one->count == 0)
+            break;
+        rc = check_launches(one, c, diag);
+        for (int i = 0; i < first->count; i++)
+            memcpy(kernel->launch[i].grid[c], one->at[i].grid, sizeof one->at[i].grid);
+        if (kernel->workspace_bytes < (size_t)one->workspace_bytes)
+            kernel->workspace_bytes = (size_t)one->workspace_bytes;
+    }
+    return rc;
+}
+
+static int load_launches(fa_bench *bench, const fa_bench_candidate *candidate,
+                         fa_bench_kernel *kernel, fa_diag *diag)
+{
+    const fa_launches *first = &candidate->launches[0];
+    int rc =
+        fa_module_load(bench->driver, candidate->cubin, candidate->size, &kernel->module, diag);
+    for (int i = 0; rc == 0 && i < first->count; i++) {
+        kernel->kernel.launch[i].threads = (uint32_t)first->at[i].threads;
+        kernel->kernel.launch[i].smem_bytes = (uint32_t)first->at[i].smem_bytes;
+        rc = fa_module_function(kernel->module, candidate->entry[i], first->at[i].smem_bytes,
+                                &kernel->kernel.launch[i].function, diag);
+        if (rc == 0)
+            rc = fa_prover_load(bench->prover, candidate->cubin, candidate->size,
+                                candidate->entry[i], &kernel->kernel, diag);
+    }
+    return rc;
+}
+
+int fa_bench_load(fa_bench *bench, const fa_bench_candidate *candidate,
+                  fa_bench_kernel **ret_kernel, fa_diag *diag)
+{
+    fa_bench_kernel *kernel = calloc(1, sizeof *kernel);
+    if (kernel == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    int rc = take_launches(candidate, &kernel->kernel, diag);
+    if (rc == 0)
+        rc = load_launches(bench, candidate, kernel, diag);
+    if (rc != 0) {
+        fa_bench_unload(bench, &kernel);
+        return rc;
+    }
+    *ret_kernel = kernel;
+    return 0;
+}
+
+void fa_bench_unload(fa_bench *bench, fa_bench_kernel **kernel)
+{
+    (void)bench;
+    if (*kernel == NULL)
+        return;
+    fa_module_unload(&(*kernel)->module);
+    free((*kernel)->kernel.extra);
+    free(*kernel);
+    *kernel = NULL;
+}
+
+bool fa_bench_kernel_proved(const fa_bench_kernel *kernel)
+{
+    return kernel->proved;
+}
+
+int fa_bench_verify(fa_bench *bench, fa_bench_kernel *kernel, fa_proof *ret_proof, fa_diag *diag)
+{
+    fa_proof proof;
+    kernel->proved = false;
+    int rc = fa_prover_prove(bench->prover, &kernel->kernel, &proof, diag);
+    if (rc != 0)
+        return rc;
+    kernel->proved = proof.passed;
+    *ret_proof = proof;
+    return 0;
+}
+
+/* ---- timing ---------------------------------------------------------------------------------*/
+static int may_time(fa_bench *bench, const fa_bench_kernel *kernel, fa_diag *diag)
+{
+    if (!kernel->proved)
+        return fa_fail(diag, FA_EINVAL, "only a proved kernel is timed");
+    if (fa_prover_is_empty(bench->prover))
+        return fa_fail(diag, FA_EINVAL, "the problem is empty: there is nothing to time");
+    return 0;
+}
+
+/* One timed launch, its events in pair `at`. */
+static int timed_launch(fa_bench *bench, const fa_bench_kernel *kernel, int at, fa_diag *diag)
+{
+    fa_stream stream = fa_prover_stream(bench->prover);
+    int rc = fa_fill32(bench->driver, bench->flush, (uint32_t)++bench->draws,
+                       bench->flush_bytes / 4, stream, diag);
+    if (rc == 0)
+        rc = fa_event_record(bench->driver, bench->start[at], stream, diag);
+    if (rc == 0)
+        rc = fa_prover_launch(bench->prover, &kernel->kernel, diag);
+    if (rc == 0)
+        rc = fa_event_record(bench->driver, bench->stop[at], stream, diag);
+    return rc;
+}
+
+static int read_sample(fa_bench *bench, int at, float *ret_us, fa_diag *diag)
+{
+    double us = 0;
+    int rc = fa_event_elapsed_us(bench->driver, bench->start[at], bench->stop[at], &us, diag);
+    if (rc == 0 && !(us > 0 && us < 1e12))
+        rc = fa_fail(diag, FA_ECUDA, "an event pair says %g us: the device's clock is not usable",
+                     us);
+    if (rc == 0)
+        *ret_us = (float)us;
+    return rc;
+}
+
+/* After timing: the output of case 0 as it is now, poisoned before the launches. */
+static int check_timed(fa_bench *bench, fa_bench_kernel *kernel, fa_diag *diag)
+{
+    fa_proof proof;
+    int rc = fa_prover_check(bench->prover, &proof, diag);
+    if (rc != 0 || proof.passed)
+        return rc;
+    kernel->proved = false;
+    return fa_fail(diag, FA_ECORRUPT, "launches differ: right when proved, but when timed %s",
+                   proof.reason);
+}
+
+/* Device time of one timed launch with its flush: one launch warms up, the next is taken. */
+static int warm_up(fa_bench *bench, const fa_bench_kernel *kernel, double *ret_us, fa_diag *diag)
+{
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < WARM_UP; i++)
+        rc = timed_launch(bench, kernel, i, diag);
+    /* From before the first kernel to behind the second: two kernels and the flush between. */
+    return rc != 0 ? rc
+                   : fa_event_elapsed_us(bench->driver, bench->start[0], bench->stop[WARM_UP - 1],
+                                         ret_us, diag);
+}
+
+int fa_bench_probe(fa_bench *bench, fa_bench_kernel *kernel, int count, double budget_us,
+                   float *ret_samples_us, int *ret_count, fa_diag *diag)
+{
+    double two_us = 0;
+    if (count < 1 || count > PAIRS)
+        return fa_fail(diag, FA_EINVAL, "a probe of %d launches: use 1 to %d", count, PAIRS);
+    int rc = may_time(bench, kernel, diag);
+    if (rc == 0)
+        rc = warm_up(bench, kernel, &two_us, diag);
+    if (rc == 0)
+        rc = fa_prover_poison(bench->prover, diag);
+    if (rc != 0)
+        return rc;
+    double fit = two_us > 0 ? budget_us / (two_us / 2) : 3;
+    int launches = fit > 3 ? (fit < count ? (int)fit : count) : 3;
+    launches = launches < count ? launches : count;
+    for (int i = 0; rc == 0 && i < launches; i++)
+        rc = timed_launch(bench, kernel, i, diag);
+    for (int i = 0; rc == 0 && i < launches; i++)
+        rc = read_sample(bench, i, &ret_samples_us[i], diag);
+    if (rc == 0)
+        rc = check_timed(bench, kernel, diag);
+    if (rc == 0)
+        *ret_count = launches;
+    return rc;
+}
+
+/* 0..count-1 in a random order (Fisher and Yates). */
+static void shuffle(fa_bench *bench, int *order, int count)
+{
+    for (int i = 0; i < count; i++) {
+        uint64_t random = fa_random(bench->seed, ++bench->draws);
+        int j = (int)(random % (uint64_t)(i + 1));
+        order[i] = order[j];
+        order[j] = i;
+    }
+}
+
+/* Rounds first..first+rounds of a race, one synchronisation. */
+static int race_rounds(fa_bench *bench, fa_bench_kernel *const *kernels, int count, int first,
+                       int rounds, int all_rounds, float *samples, fa_diag *diag)
+{
+    int order[PAIRS], rc = 0;
+    for (int r = 0; rc == 0 && r < rounds; r++) {
+        shuffle(bench, order, count);
+        for (int i = 0; rc == 0 && i < count; i++)
+            rc = timed_launch(bench, kernels[order[i]], r * count + order[i], diag);
+    }
+    for (int r = 0; rc == 0 && r < rounds; r++)
+        for (int i = 0; rc == 0 && i < count; i++)
+            rc = read_sample(bench, r * count + i, &samples[i * all_rounds + first + r], diag);
+    return rc;
+}
+
+/* One more launch of each, checked; every kernel is, also when an earlier one was wrong. */
+static int check_raced(fa_bench *bench, fa_bench_kernel *const *kernels, int count, fa_diag *diag)
+{
+    int wrong = 0;
+    for (int i = 0; i < count; i++) {
+        int rc = fa_prover_poison(bench->prover, diag);
+        if (rc == 0)
+            rc = fa_prover_launch(bench->prover, &kernels[i]->kernel, diag);
+        if (rc == 0)
+            rc = check_timed(bench, kernels[i], wrong == 0 ? diag : NULL);
+        if (rc != 0 && rc != FA_ECORRUPT)
+            return rc;
+        wrong = rc != 0 ? rc : wrong;
+    }
+    return wrong;
+}
+
+int fa_bench_race(fa_bench *bench, fa_bench_kernel *const *kernels, int count, int rounds,
+                  float *ret_samples_us, fa_diag *diag)
+{
+    int rc = 0;
+    if (count < 1 || count > PAIRS || rounds < 1 || rounds > FA_BENCH_SAMPLES_MAX)
+        return fa_fail(diag, FA_EINVAL, "a race of %d kernels over %d rounds: use 1 to %d", count,
+                       rounds, PAIRS);
+    for (int i = 0; rc == 0 && i < count; i++)
+        rc = may_time(bench, kernels[i], diag);
+    for (int i = 0; rc == 0 && i < count; i++)
+        rc = timed_launch(bench, kernels[i], i, diag); /* warm-up */
+    int at_once = PAIRS / count;
+    for (int r = 0; rc == 0 && r < rounds; r += at_once) {
+        int some = rounds - r < at_once ? rounds - r : at_once;
+        rc = race_rounds(bench, kernels, count, r, some, rounds, ret_samples_us, diag);
+    }
+    return rc != 0 ? rc : check_raced(bench, kernels, count, diag);
+}

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Attention forward as an operation: cases, tensors, parameters, sampled rows, the tolerance rule.
+ *
+ * Workload: a few calls per tuned problem, one verdict per launch of a proof.
+ */
+#include "attn_cases.h"
+
+#include "../random.h"
+
+#include "../../src/base/error.h"
+#include "../../src/base/problem.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int64_t heads_of(const fa_problem *p, int tensor)
+{
+    return tensor == FA_ATTN_K || tensor == FA_ATTN_V ? p->heads_kv : p->heads_q;
+}
+
+static int64_t rows_of(const fa_problem *p, int tensor)
+{
+    return tensor == FA_ATTN_K || tensor == FA_ATTN_V ? p->seq_k : p->seq_q;
+}
+
+/* ---- cases ----------------------------------------------------------------------------------*/
+
+/* row_gap: elements behind each row of a head; block_gap: elements behind the inner block (the rows
+ * of a head, or the heads of a position). Products stay below 2^56. */
+static fa_attn_tensor lay_out(const fa_problem *p, int tensor, int64_t row_gap, int64_t block_gap)
+{
+    int64_t heads = heads_of(p, tensor), rows = rows_of(p, tensor), inner = p->head_dim + row_gap;
+    fa_attn_tensor t = {0};
+    if (p->layout == FA_BHSD) {
+        t.row_stride = inner;
+        t.head_stride = rows * inner + block_gap;
+        t.batch_stride = heads * t.head_stride;
+    } else {
+        t.head_stride = inner;
+        t.row_stride = heads * inner + block_gap;
+        t.batch_stride = rows * t.row_stride;
+    }
+    return t;
+}
+
+fa_attn_case fa_attn_case_packed(const fa_problem *problem)
+{
+    return fa_attn_case_padded(problem, 0);
+}
+
+fa_attn_case fa_attn_case_padded(const fa_problem *problem, int pad)
+{
+    /* Each tensor has gaps of its own, so that no stride can stand in for another; in units of 16
+     * bytes, and odd when the problem is unaligned. Rows of O are further apart than any tile's
+     * excess over head_dim (56). */
+    static const int row_gaps[FA_ATTN_TENSORS] = {1, 3, 2, 8}, block_gaps[] = {5, 2, 7, 9};
+    static const int offsets[] = {1, 3, 5, 7};
+    int odd = problem->unaligned ? 1 : 0;
+    fa_attn_case c = {.problem = *problem,
+                      .input_scale = {1, 1, 1},
+                      .softmax_scale = 1 / sqrtf((float)problem->head_dim)};
+    for (int i = 0; i < FA_ATTN_TENSORS; i++) {
+        c.tensor[i] = lay_out(problem, i, (int64_t)pad * (8 * row_gaps[i] + odd),
+                              (int64_t)pad * (8 * block_gaps[i] + 2 * odd));
+        c.tensor[i].offset = odd * offsets[i];
+    }
+    return c;
+}
+
+int fa_attn_cases(const fa_problem *problem, uint64_t seed, fa_attn_case ret_case[FA_BENCH_CASES])
+{
+    static const struct {
+        int batch, heads_q, heads_kv, seq_q, seq_k;
+        int jitter_q, jitter_k; /* lengths are shortened by 0 to that many, by the seed */
+        fa_layout layout;
+        bool lse;
+        int pad;
+        float size, scale; /* standard deviation of Q and K; softmax_scale, 0: the usual */
+    } rows[FA_BENCH_CASES] = {
+        /* more queries than keys: bottom-right causal has rows without a key */
+        [1] = {2, 4, 2, 239, 203, 8, 8, FA_BHSD, true, 1, 1, 0},
+        [2] = {1, 3, 1, 127, 1, 16, 0, FA_BSHD, true, 0, 1, 0.5f},  /* a single key */
+        [3] = {2, 4, 4, 1, 799, 0, 16, FA_BSHD, true, 1, 1, 0},     /* a single query */
+        [4] = {1, 4, 1, 190, 333, 16, 16, FA_BHSD, true, 0, 50, 0}, /* scores to +-1e4 */
+        [5] = {1, 2, 1, 203, 1023, 8, 16, FA_BSHD, false, 1, 1, 0}, /* more keys, no LSE */
+        [6] = {1, 4, 2, 256, 256, 0, 0, FA_BHSD, true, 0, 1, 0},    /* whole tiles */
+        [7] = {3, 2, 1, 33, 0, 0, 0, FA_BHSD, true, 1, 1, 0},       /* no key at all */
+    };
+    ret_case[0] = fa_attn_case_packed(problem);
+    ret_case[0].once = true;
+    ret_case[0].all_rows = fa_attn_rows_are_few(problem);
+    for (int i = 1; i < FA_BENCH_CASES; i++) {
+        fa_problem p = *problem; /* dtype, head_dim, causal and alignment: one cubin for all */
+        uint64_t random = fa_random(seed, (uint64_t)i);
+        p.batch = rows[i].batch;
+        p.heads_q = rows[i].heads_q;
+        p.heads_kv = rows[i].heads_kv;
+        p.seq_q = rows[i].seq_q - (int32_t)((random & 0xffff) % (uint64_t)(rows[i].jitter_q + 1));
+        p.seq_k = rows[i].seq_k - (int32_t)((random >> 32) % (uint64_t)(rows[i].jitter_k + 1));
+        p.layout = rows[i].layout;
+        p.want_lse = rows[i].lse;
+        fa_attn_case c = fa_attn_case_padded(&p, rows[i].pad);
+        c.input_scale[FA_ATTN_Q] = c.input_scale[FA_ATTN_K] = rows[i].size;
+        if (rows[i].scale > 0)
+            c.softmax_scale = rows[i].scale;
+        c.all_rows = true;
+        ret_case[i] = c;
+    }
+    return FA_BENCH_CASES;
+}
+
+int fa_attn_case_problems(const fa_problem *problem, uint64_t seed,
+                          fa_problem ret_case[FA_BENCH_CASES])
+{
+    fa_attn_case cases[FA_BENCH_CASES];
+    int count = fa_attn_cases(problem, seed, cases);
+    for (int i = 0; i < count; i++)
+        ret_case[i] = cases[i].problem;
+    return count;
+}
+
+/* ---- tensors --------------------------------------------------------------------------------*/
+struct dimension {
+    uint64_t extent, stride;
+};
+
+/* Batch, head and row of a tensor. */
+static void dimensions_of(const fa_attn_case *what, int tensor, struct dimension ret[3])
+{
+    const fa_problem *p = &what->problem;
+    const fa_attn_tensor *t = &what->tensor[tensor];
+    ret[0] = (struct dimension){(uint64_t)p->batch, (uint64_t)t->batch_stride};
+    ret[1] = (struct dimension){(uint64_t)heads_of(p, tensor), (uint64_t)t->head_stride};
+    ret[2] = (struct dimension){(uint64_t)rows_of(p, tensor), (uint64_t)t->row_stride};
+}
+
+bool fa_attn_tensor_span(const fa_attn_case *what, int tensor, uint64_t *ret_elements)
+{
+    struct dimension d[3];
+    dimensions_of(what, tensor, d);
+    uint64_t span = (uint64_t)what->problem.head_dim;
+    for (int i = 0; i < 3; i++) {
+        uint64_t reach;
+        if (d[i].extent == 0) {
+            *ret_elements = 0;
+            return true;
+        }
+        if (__builtin_mul_overflow(d[i].extent - 1, d[i].stride, &reach) ||
+            __builtin_add_overflow(span, reach, &span))
+            return false;
+    }
+    *ret_elements = span;
+    return span <= (uint64_t)1 << 60;
+}
+
+/* Sorts by stride, largest first, and joins dimensions without a gap between them. */
+static void nest(struct dimension *d, int count, struct fa_attn_region *region)
+{
+    for (int i = 1; i < count; i++) {
+        for (int j = i; j > 0 && d[j - 1].stride < d[j].stride; j--) {
+            struct dimension swap = d[j];
+            d[j] = d[j - 1];
+            d[j - 1] = swap;
+        }
+    }
+    int levels = 0;
+    for (int i = 0; i < count; i++) {
+        if (levels > 0 && region->stride[levels - 1] == d[i].extent * d[i].stride) {
+            region->extent[levels - 1] *= d[i].extent;
+            region->stride[levels - 1] = d[i].stride;
+            continue;
+        }
+        region->extent[levels] = d[i].extent;
+        region->stride[levels] = d[i].stride;
+        levels++;
+    }
+    region->levels = levels;
+}
+
+struct fa_attn_region fa_attn_tensor_region(const fa_attn_case *what, int tensor, uint64_t base,
+                                            uint64_t count, uint64_t first)
+{
+    struct fa_attn_region region = {
+        .base = (unsigned short *)(uintptr_t)base, .count = count, .first = first};
+    struct dimension d[3], used[4];
+    int n = 0;
+    bool empty = false;
+    dimensions_of(what, tensor, d);
+    for (int i = 0; i < 3; i++) {
+        empty = empty || d[i].extent == 0;
+        if (d[i].extent > 1 && d[i].stride > 0)
+            used[n++] = d[i];
+    }
+    used[n++] = (struct dimension){empty ? 0 : (uint64_t)what->problem.head_dim, 1};
+    if (empty) {
+        used[0] = used[n - 1];
+        n = 1;
+    }
+    nest(used, n, &region);
+    return region;
+}
+
+struct fa_attn_region fa_attn_lse_region(const fa_attn_case *what, uint64_t base, uint64_t count,
+                                         uint64_t first)
+{
+    int64_t rows = 0;
+    fa_attn_rows(&what->problem, &rows);
+    return (struct fa_attn_region){.base = (unsigned short *)(uintptr_t)base,
+                                   .count = count,
+                                   .first = first,
+                                   .stride = {1},
+                                   .extent = {2 * (uint64_t)rows},
+                                   .levels = 1};
+}
+
+struct fa_attn_params fa_attn_params_of(const fa_attn_case *what,
+                                        const uint64_t first[FA_ATTN_TENSORS], uint64_t lse)
+{
+    const fa_problem *p = &what->problem;
+    const fa_attn_tensor *t = what->tensor;
+    return (struct fa_attn_params){
+        .q = (const void *)(uintptr_t)first[FA_ATTN_Q],
+        .k = (const void *)(uintptr_t)first[FA_ATTN_K],
+        .v = (const void *)(uintptr_t)first[FA_ATTN_V],
+        .o = (void *)(uintptr_t)first[FA_ATTN_O],
+        .lse = (float *)(uintptr_t)lse,
+        .q_batch_stride = t[FA_ATTN_Q].batch_stride,
+        .q_head_stride = t[FA_ATTN_Q].head_stride,
+        .q_row_stride = t[FA_ATTN_Q].row_stride,
+        .k_batch_stride = t[FA_ATTN_K].batch_stride,
+        .k_head_stride = t[FA_ATTN_K].head_stride,
+        .k_row_stride = t[FA_ATTN_K].row_stride,
+        .v_batch_stride = t[FA_ATTN_V].batch_stride,
+        .v_head_stride = t[FA_ATTN_V].head_stride,
+        .v_row_stride = t[FA_ATTN_V].row_stride,
+        .o_batch_stride = t[FA_ATTN_O].batch_stride,
+        .o_head_stride = t[FA_ATTN_O].head_stride,
+        .o_row_stride = t[FA_ATTN_O].row_stride,
+        .batch = p->batch,
+        .heads_q = p->heads_q,
+        .heads_kv = p->heads_kv,
+        .seq_q = p->seq_q,
+        .seq_k = p->seq_k,
+        .causal_offset = fa_problem_causal_offset(p),
+        .softmax_scale = what->softmax_scale,
+        .softmax_scale_log2 = (float)(what->softmax_scale * 1.4426950408889634),
+    };
+}
+
+double fa_attn_bytes(const fa_problem *p)
+{
+    double rows = 2.0 * p->batch * p->heads_q * p->seq_q + 2.0 * p->batch * p->heads_kv * p->seq_k;
+    return rows * p->head_dim * 2;
+}
+
+/* ---- rows -----------------------------------------------------------------------------------*/
+bool fa_attn_rows(const fa_problem *p, int64_t *ret_rows)
+{
+    int64_t heads, rows;
+    if (__builtin_mul_overflow((int64_t)p->batch, (int64_t)p->heads_q, &heads) ||
+        __builtin_mul_overflow(heads, (int64_t)p->seq_q, &rows) || rows > (int64_t)1 << 62)
+        return false;
+    *ret_rows = rows;
+    return true;
+}
+
+bool fa_attn_rows_are_few(const fa_problem *p)
+{
+    /* About 2 ms of the reference kernels on a large GPU; 32 MiB of reference. */
+    int64_t rows;
+    return fa_attn_rows(p, &rows) && rows <= ((int64_t)1 << 22) / p->head_dim &&
+           (double)rows * p->seq_k * p->head_dim <= 0x1p30;
+}
+
+/* By position in the sequence. */
+static int by_position(const void *left, const void *right, void *problem)
+{
+    int64_t seq = ((const fa_problem *)problem)->seq_q;
+    int64_t a = *(const int64_t *)left % seq, b = *(const int64_t *)right % seq;
+    return (a > b) - (a < b);
+}
+
+void fa_attn_sample_rows(const fa_problem *p, uint64_t seed, int64_t ret_rows[FA_ATTN_SAMPLED_ROWS])
+{
+    /* Rows at the edges of tiles, from the start and (negative) from the end of a sequence. */
+    static const int edges[] = {0,   1,   15,  16,   17,   31,   63,   64,   65,  127, 128,
+                                129, 191, 192, 255,  256,  257,  -1,   -2,   -15, -16, -17,
+                                -63, -64, -65, -127, -128, -129, -255, -256, -257};
+    enum { EDGES = sizeof edges / sizeof *edges };
+    int64_t heads = (int64_t)p->batch * p->heads_q, seq = p->seq_q;
+    for (int i = 0; i < FA_ATTN_SAMPLED_ROWS; i++) {
+        uint64_t random = fa_random(seed, (uint64_t)i);
+        int64_t head = (int64_t)(random % (uint64_t)heads);
+        int64_t row = (int64_t)((random >> 32) % (uint64_t)seq);
+        if (i < 4 * EDGES) {
+            int edge = edges[i % EDGES];
+            row = edge < 0 ? seq + edge : edge;
+            if (row < 0 || row >= seq)
+                row = (int64_t)((random >> 32) % (uint64_t)seq);
+        }
+        if (i < EDGES)
+            head = 0;
+        else if (i < 2 * EDGES)
+            head = heads - 1;
+        ret_rows[i] = head * seq + row;
+    }
+    qsort_r(ret_rows, FA_ATTN_SAMPLED_ROWS, sizeof *ret_rows, by_position, (void *)(uintptr_t)p);
+}
+
+/* ---- the rule -------------------------------------------------------------------------------*/
+static bool wrong(fa_attn_verdict *v, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static bool wrong(fa_attn_verdict *v, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(v->reason, sizeof v->reason, format, args);
+    va_end(args);
+    return false;
+}
+
+static bool accept(fa_attn_verdict *v, const fa_attn_case *what, const struct fa_attn_compare *seen)
+{
+    /* The tolerances that attn_check.h derives. attn_fill ends at 3.4642 standard deviations. */
+    double largest_v = 3.4642 * what->input_scale[FA_ATTN_V];
+    double absolute = largest_v * (0x1p-16 + 0x1p-22 * seen->max_magnitude_lse);
+    v->error = seen->max_error;
+    v->tolerance = 2.0 * seen->max_error_lowp + absolute;
+    if (what->problem.want_lse) {
+        v->lse_error = seen->max_error_lse;
+        v->lse_tolerance = 0x1p-16 + 0x1p-24 * what->problem.head_dim * seen->max_magnitude_lse;
+    }
+    if (seen->guard_damaged != 0)
+        return wrong(v, "it wrote outside its outputs (%u places of the fences and gaps changed)",
+                     seen->guard_damaged);
+    if (seen->unwritten != 0)
+        return wrong(v, "it left %u elements of its outputs unwritten", seen->unwritten);
+    if (seen->nonfinite != 0)
+        return wrong(v, "%u results are NaN or infinite", seen->nonfinite);
+    if (!(v->error <= v->tolerance))
+        return wrong(v, "error of O is %.3g, allowed is %.3g = 2 x %.3g of plain %s + %.2g",
+                     v->error, v->tolerance, (double)seen->max_error_lowp,
+                     fa_dtype_name(what->problem.dtype), absolute);
+    if (!(v->lse_error <= v->lse_tolerance))
+        return wrong(v, "error of LSE is %.3g, allowed is %.3g", v->lse_error, v->lse_tolerance);
+    return true;
+}
+
+fa_attn_verdict fa_attn_judge(const fa_attn_case *what, const struct fa_attn_compare *seen)
+{
+    fa_attn_verdict verdict = {0};
+    verdict.passed = accept(&verdict, what, seen);
+    return verdict;
+}
+
+void fa_attn_case_text(const fa_attn_case *what, char *ret_text, size_t size)
+{
+    const fa_problem *p = &what->problem;
+    bool rows_touch = what->tensor[FA_ATTN_O].row_stride == p->head_dim ||
+                      what->tensor[FA_ATTN_O].head_stride == p->head_dim;
+    snprintf(ret_text, size, "batch %d, heads %d/%d, seq %dx%d, %s%s%s", p->batch, p->heads_q,
+             p->heads_kv, p->seq_q, p->seq_k, fa_layout_name(p->layout),
+             rows_touch ? "" : ", padded", what->input_scale[0] > 2 ? ", large scores" : "");
+}

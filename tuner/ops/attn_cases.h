@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The operation "attention forward": which cases prove a kernel, how their tensors lie in memory,
+ * what a kernel is passed, which rows are looked at, and when a result is accepted. Pure arithmetic
+ * on the host; no device is touched here.
+ *
+ * Invariants: equal arguments give equal answers; sizes are 64-bit and checked for overflow;
+ * an accepted result had no NaN, no unwritten element and no write outside its tensors.
+ *
+ * May be used by: tuner. May use: base, the structs of kernel_templates. Thread-safety: pure.
+ */
+#ifndef FA_TUNER_OPS_ATTN_CASES_H
+#define FA_TUNER_OPS_ATTN_CASES_H
+
+#include "../../kernel_templates/attn_fwd/attn_check.h"
+#include "../../kernel_templates/attn_fwd/attn_params.h"
+#include "../bench.h"
+
+/* How one tensor lies in memory, in elements; the head dimension has stride 1. */
+typedef struct fa_attn_tensor {
+    int64_t batch_stride, head_stride, row_stride;
+    int64_t offset; /* of the first element from a 256-byte boundary */
+} fa_attn_tensor;
+
+enum { FA_ATTN_Q, FA_ATTN_K, FA_ATTN_V, FA_ATTN_O, FA_ATTN_TENSORS };
+
+/* A problem with everything that a proof must also fix. Strides of inputs may be 0 (shared); those
+ * of the output must not overlap. */
+typedef struct fa_attn_case {
+    fa_problem problem;
+    fa_attn_tensor tensor[FA_ATTN_TENSORS];
+    float input_scale[3]; /* standard deviation of Q, K, V */
+    float softmax_scale;
+    bool once;     /* launched once per proof rather than twice: it is large */
+    bool all_rows; /* every row is compared, else FA_ATTN_SAMPLED_ROWS of them */
+} fa_attn_case;
+
+enum { FA_ATTN_SAMPLED_ROWS = 256 };
+
+/* The tensors of a problem as its layout packs them, or with gaps between rows and blocks of rows
+ * that grow with `pad` and differ from tensor to tensor. Unaligned problems get odd starts and,
+ * when padded, odd row strides; others multiples of 16 bytes. */
+fa_attn_case fa_attn_case_packed(const fa_problem *problem);
+fa_attn_case fa_attn_case_padded(const fa_problem *problem, int pad);
+
+/* The problems of fa_attn_cases. */
+int fa_attn_case_problems(const fa_problem *problem, uint64_t seed,
+                          fa_problem ret_case[FA_BENCH_CASES]);
+/* The cases of fa_bench_cases with their layouts. */
+int fa_attn_cases(const fa_problem *problem, uint64_t seed, fa_attn_case ret_case[FA_BENCH_CASES]);
+
+/* Elements from the first to the last one of a tensor (0 when it is empty). Returns false when
+ * that overflows. */
+bool fa_attn_tensor_span(const fa_attn_case *what, int tensor, uint64_t *ret_elements);
+
+/* The region of a tensor inside `count` elements at `base` of which `first` come before it. */
+struct fa_attn_region fa_attn_tensor_region(const fa_attn_case *what, int tensor, uint64_t base,
+                                            uint64_t count, uint64_t first);
+/* The same for LSE, a packed array of fp32, counted in 16-bit halves. */
+struct fa_attn_region fa_attn_lse_region(const fa_attn_case *what, uint64_t base, uint64_t count,
+                                         uint64_t first);
+
+/* first[i]: device address of tensor i's first element; lse 0: not wanted. */
+struct fa_attn_params fa_attn_params_of(const fa_attn_case *what,
+                                        const uint64_t first[FA_ATTN_TENSORS], uint64_t lse);
+
+/* Bytes of all tensors but LSE, each once. */
+double fa_attn_bytes(const fa_problem *problem);
+
+/* batch * heads_q * seq_q; at most 2^78, so false when it passes 2^62. */
+bool fa_attn_rows(const fa_problem *problem, int64_t *ret_rows);
+/* True when all rows can be compared at a small cost. */
+bool fa_attn_rows_are_few(const fa_problem *problem);
+/* Sampled row ids, distinct from call to call only by seed: first and last rows, tile edges, random
+ * ones; in order of their place in the sequence, so of the keys that causal rows see. Ids may
+ * repeat. The problem must have rows. */
+void fa_attn_sample_rows(const fa_problem *problem, uint64_t seed,
+                         int64_t ret_rows[FA_ATTN_SAMPLED_ROWS]);
+
+/* What was measured on one case against what is allowed. */
+typedef struct fa_attn_verdict {
+    bool passed;
+    double error, tolerance;         /* of O */
+    double lse_error, lse_tolerance; /* 0 when LSE was not wanted */
+    char reason[256];                /* empty when passed */
+} fa_attn_verdict;
+fa_attn_verdict fa_attn_judge(const fa_attn_case *what, const struct fa_attn_compare *seen);
+
+/* "batch 2, heads 4/2, seq 239x203, bhsd, padded": for sentences. */
+void fa_attn_case_text(const fa_attn_case *what, char *ret_text, size_t size);
+
+#endif

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tensor maps from boxes, pointers and strides.
+ *
+ * Workload: four encodes per proof case of a candidate, and per launch with new pointers.
+ * Invariants: every dimension handed to the driver has at least one element, and one that has no
+ * second element has a stride that the driver takes, whatever the caller said.
+ */
+#include "attn_maps.h"
+
+#include "../../src/base/error.h"
+#include "../../src/gpu/cubin.h"
+
+_Static_assert(sizeof(struct fa_tensor_map) == FA_TENSOR_MAP_BYTES, "a CUtensorMap");
+_Static_assert(_Alignof(struct fa_tensor_map) == FA_TENSOR_MAP_ALIGNMENT, "a CUtensorMap");
+
+enum { BOX_MAX = 256 };
+
+static const int64_t STRIDE_MAX = ((int64_t)1 << 39) - 1; /* elements; in bytes below 2^40 */
+
+/* ---- boxes -----------------------------------------------------------------------------------*/
+
+static int check_boxes(const struct fa_attn_boxes *boxes, fa_diag *diag)
+{
+    const struct {
+        const char *name;
+        unsigned value;
+    } rows[] = {{"q_rows", boxes->q_rows},
+                {"q_heads", boxes->q_heads},
+                {"k_rows", boxes->k_rows},
+                {"v_rows", boxes->v_rows},
+                {"o_rows", boxes->o_rows}};
+    if (boxes->columns != 16 && boxes->columns != 32 && boxes->columns != 64)
+        return fa_fail(diag, FA_ECORRUPT,
+                       "cubin wants tensor maps with boxes of %u columns: 16, "
+                       "32 or 64 can be",
+                       boxes->columns);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].value < 1 || rows[i].value > BOX_MAX)
+            return fa_fail(diag, FA_ECORRUPT,
+                           "cubin wants tensor maps with %s = %u: 1 to %d can "
+                           "be",
+                           rows[i].name, rows[i].value, BOX_MAX);
+    return 0;
+}
+
+/* Whether the entry takes fa_attn_params, then the maps if there are any, then the address of the
+ * workspace if there is one, and nothing else. One that uses none of them need not take them. */
+static bool takes(const fa_cubin_info *info, bool maps, bool workspace)
+{
+    int32_t size[3] = {sizeof(struct fa_attn_params)};
+    int count = 1;
+    if (maps)
+        size[count++] = sizeof(struct fa_attn_tensor_maps);
+    if (workspace)
+        size[count++] = sizeof(fa_device_ptr);
+    if (count == 1)
+        return info->parameter_count <= 1 && info->parameter_size[0] <= size[0];
+    bool same = info->parameter_count == count;
+    for (int i = 0; i < count; i++)
+        same = same && info->parameter_size[i] == size[i];
+    return same;
+}
+
+int fa_attn_boxes_read(const void *cubin, size_t size, const char *entry, bool workspace,
+                       struct fa_attn_boxes *ret_boxes, fa_diag *diag)
+{
+    const int32_t one = sizeof(struct fa_attn_params), other = sizeof(struct fa_attn_tensor_maps);
+    const char *then = workspace ? ", and then the address of its workspace" : "";
+    struct fa_attn_boxes boxes = {0};
+    fa_cubin_info info;
+    int rc = fa_cubin_read(cubin, size, entry, &info, diag);
+    if (rc != 0)
+        return rc;
+    rc = fa_cubin_constant(cubin, size, "fa_attn_boxes_wanted", &boxes, sizeof boxes, diag);
+    if (rc != 0 && rc != FA_ENOTFOUND)
+        return rc;
+    bool wanted = rc == 0;
+    if (wanted && (rc = check_boxes(&boxes, diag)) != 0)
+        return rc;
+    if (wanted && !takes(&info, true, workspace))
+        return fa_fail(diag, FA_ECORRUPT,
+                       "cubin wants tensor maps, but %s does not take just "
+                       "fa_attn_params (%d bytes) and fa_attn_tensor_maps (%d bytes)%s",
+                       entry, one, other, then);
+    if (!wanted && workspace && !takes(&info, false, true))
+        return fa_fail(diag, FA_ECORRUPT, "%s does not take just fa_attn_params (%d bytes)%s",
+                       entry, one, then);
+    if (!wanted && !workspace && !takes(&info, false, false))
+        return fa_fail(diag, FA_ECORRUPT,
+                       "%s takes more than fa_attn_params (%d bytes): a kernel "
+                       "that takes tensor maps declares fa_attn_boxes_wanted",
+                       entry, one);
+    *ret_boxes = boxes;
+    return 0;
+}
+
+int fa_attn_check_entry(const fa_problem *problem, const void *cubin, size_t size,
+                        const char *entry, bool workspace, fa_diag *diag)
+{
+    struct fa_attn_boxes boxes;
+    (void)problem;
+    return fa_attn_boxes_read(cubin, size, entry, workspace, &boxes, diag);
+}
+
+/* ---- maps ------------------------------------------------------------------------------------*/
+
+/* One tensor of [batch, heads, rows, head_dim] with its strides in elements, and its box. */
+struct tensor {
+    const char *name;
+    const void *base;
+    long long batch_stride, head_stride, row_stride;
+    int rows, heads;
+    unsigned box_rows;
+    int group; /* heads in a group of a rank-5 map; 0: rank 4 */
+    unsigned group_box;
+};
+
+/* Appends a dimension; `packed` is a stride that any driver takes. */
+static bool add_dimension(fa_tensor_shape *shape, int extent, long long stride, uint64_t packed,
+                          unsigned box)
+{
+    uint32_t at = shape->rank++;
+    shape->extent[at] = extent > 1 ? (uint64_t)extent : 1;
+    shape->box[at] = box;
+    if (extent <= 1)
+        stride = (long long)packed / 2;
+    else if (stride < 0 || stride > STRIDE_MAX)
+        return false;
+    shape->stride[at - 1] = (uint64_t)stride * 2;
+    return true;
+}
+
+static int encode_tensor(fa_driver *driver, const struct tensor *t, int batch, int32_t head_dim,
+                         fa_dtype dtype, unsigned columns, struct fa_tensor_map *ret_map,
+                         fa_diag *diag)
+{
+    static const char advice[] = "ask for the kernel with problem.unaligned = true, which needs no "
+                                 "tensor maps";
+    fa_tensor_shape shape = {.dtype = dtype,
+                             .rank = 1,
+                             .base = (fa_device_ptr)(uintptr_t)t->base,
+                             .extent = {(uint64_t)head_dim},
+                             .box = {columns}};
+    uint64_t packed = ((uint64_t)head_dim * 2 + 15) / 16 * 16;
+    bool fits =
+        t->group == 0 || add_dimension(&shape, t->group, t->head_stride, packed, t->group_box);
+    long long heads_stride = t->head_stride;
+    if (t->group > 1 && __builtin_mul_overflow(t->head_stride, t->group, &heads_stride))
+        fits = false;
+    fits = fits && add_dimension(&shape, t->rows, t->row_stride, packed, t->box_rows) &&
+           add_dimension(&shape, t->group == 0 ? t->heads : t->heads / t->group, heads_stride,
+                         packed, 1) &&
+           add_dimension(&shape, batch, t->batch_stride, packed, 1);
+    if (!fits)
+        return fa_fail(diag, FA_EALIGN,
+                       "TMA does not take %s with strides %lld, %lld, %lld "
+                       "(batch, head, row), which are negative or too large: %s",
+                       t->name, t->batch_stride, t->head_stride, t->row_stride, advice);
+    int rc = fa_tensor_map_encode(driver, &shape, ret_map, diag);
+    if (rc == FA_EINVAL)
+        return fa_fail_in(diag, FA_EALIGN,
+                          "TMA does not take %s at %p with strides %lld, %lld, "
+                          "%lld (batch, head, row): %s",
+                          t->name, t->base, t->batch_stride, t->head_stride, t->row_stride, advice);
+    return rc != 0 ? fa_fail_in(diag, rc, "the tensor map of %s", t->name) : 0;
+}
+
+int fa_attn_maps_encode(fa_driver *driver, const struct fa_attn_boxes *boxes,
+                        const struct fa_attn_params *p, int32_t head_dim, fa_dtype dtype,
+                        struct fa_attn_tensor_maps *ret_maps, fa_diag *diag)
+{
+    int group = boxes->q_heads > 1 ? p->heads_q / p->heads_kv : 0;
+    struct tensor q = {"q",
+                       p->q,
+                       p->q_batch_stride,
+                       p->q_head_stride,
+                       p->q_row_stride,
+                       p->seq_q,
+                       p->heads_q,
+                       boxes->q_rows,
+                       group,
+                       boxes->q_heads};
+    struct tensor k = {"k",
+                       p->k,
+                       p->k_batch_stride,
+                       p->k_head_stride,
+                       p->k_row_stride,
+                       p->seq_k,
+                       p->heads_kv,
+                       boxes->k_rows,
+                       0,
+                       0};
+    struct tensor v = {"v",
+                       p->v,
+                       p->v_batch_stride,
+                       p->v_head_stride,
+                       p->v_row_stride,
+                       p->seq_k,
+                       p->heads_kv,
+                       boxes->v_rows,
+                       0,
+                       0};
+    struct tensor o = {"o",
+                       p->o,
+                       p->o_batch_stride,
+                       p->o_head_stride,
+                       p->o_row_stride,
+                       p->seq_q,
+                       p->heads_q,
+                       boxes->o_rows,
+                       group,
+                       boxes->q_heads};
+    int keys_batch = p->batch;
+    if (p->seq_k == 0) { /* never loaded: one row of q stands in, for the pointers may be null */
+        k.base = v.base = p->q;
+        k.heads = v.heads = keys_batch = 1;
+    }
+    int rc =
+        encode_tensor(driver, &q, p->batch, head_dim, dtype, boxes->columns, &ret_maps->q, diag);
+    if (rc == 0)
+        rc = encode_tensor(driver, &k, keys_batch, head_dim, dtype, boxes->columns, &ret_maps->k,
+                           diag);
+    if (rc == 0)
+        rc = encode_tensor(driver, &v, keys_batch, head_dim, dtype, boxes->columns, &ret_maps->v,
+                           diag);
+    if (rc == 0)
+        rc = encode_tensor(driver, &o, p->batch, head_dim, dtype, boxes->columns, &ret_maps->o,
+                           diag);
+    return rc;
+}

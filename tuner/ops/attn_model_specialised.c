@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The cost model of warp-specialised kernels: one warpgroup of a block produces (it only starts
+ * copies), the others consume, each with its own BLOCK_M / consumers query rows.
+ *
+ * Workload: as attn_model.c's. Unit: clocks of one SM, until the last step turns them into microseconds.
+ *
+ * In a step each consumer multiplies its rows with BLOCK_N keys, takes the softmax and multiplies
+ * the weights with the values; its softmax runs under its own product before and under everything
+ * of the other consumers. All consumers of an SM share the tensor cores and the softmax units, and
+ * none is faster than its own chain of product and softmax: a p-norm of the three. Copies run by
+ * themselves: they bind only when the ring of STAGES tiles, or the SM's port to L2, is too narrow.
+ * Consumers whose rows see fewer keys sit the first steps out. What a tile exposes at its ends is
+ * paid for every tile, or once by a persistent block that fetches the next tile's queries early.
+ */
+#include "attn_model_specialised.h"
+
+#include "attn_cases.h"
+#include "model_parts.h"
+
+#include "../../src/base/problem.h"
+
+#include <math.h>
+
+/* Of Hopper, per clock and SM: wgmma FLOP, shared memory bytes, exponentials, FP32 lanes, and bytes
+ * of the port to L2. */
+enum { TENSOR = 4096, SMEM_BYTES = 128, EXPONENTIALS = 16, FP32_LANES = 128, L2_BYTES = 64 };
+
+/* Coefficients of what no data sheet gives. Fitted to 3,968 measured configs of attn_fwd_sm90a on an
+ * H200 (46 problems: head dims 64, 128 and 256, 1 to 1,024 heads of 512 to 16,384 tokens, fp16, with
+ * and without the causal mask), held near physical guesses. Of the configs that the manifest allows,
+ * with a head dim and mask left out of the fit, the best of the first eight choices for it is the
+ * best of all in the median and 4.4% from it at worst, the first choice 2% in the median and 9.4% at
+ * worst; predicted over measured time is 0.84 to 1.12 in the middle of each problem. */
+static const struct coefficients {
+    double tensor_share;    /* of the tensor rate, at the clock that power leaves */
+    double operand_share;   /* of shared-memory reads of queries and keys that are not hidden */
+    double fp32_per_score;  /* FP32 and integer lane operations per score: softmax, packing */
+    double softmax_overlap; /* p of exponentials and arithmetic in one consumer */
+    double overlap;         /* p of tensor cores, softmax units and a consumer's own chain */
+    double drift; /* less of it where long-lived consumers do not take turns: they align */
+    double chain; /* latency in a consumer's chain: barriers, first fragments, row maxima */
+    double fetch; /* from a free slot of the ring to its next tile */
+    double mask_per_score; /* lane operations per score of a masked step */
+    double start;          /* of a block, to its first fetch */
+    double ends;           /* of a tile, exposed: queries in, output out */
+    double lone_share;     /* and of its first step and last product, which nothing overlaps */
+    double turnover;       /* from tile to tile, whatever overlaps: new rows, rescaling, output */
+    double smoothing;      /* of the last wave: 0 in lockstep, 1 perfectly spread */
+    double tail;           /* of a mean block that the last SM is late, longest blocks first */
+    double memory_overlap; /* p of computing and of moving every tensor once */
+    double launch_us;
+} coefficient = {
+    .tensor_share = 0.85,
+    .operand_share = 0.9,
+    .fp32_per_score = 6.1,
+    .softmax_overlap = 1.75,
+    .overlap = 1.64,
+    .drift = 0.085,
+    .chain = 345,
+    .fetch = 700,
+    .mask_per_score = 0.8,
+    .start = 1400,
+    .ends = 1150,
+    .lone_share = 0.63,
+    .turnover = 670,
+    .smoothing = 0.09,
+    .tail = 0.29,
+    .memory_overlap = 1.4,
+    .launch_us = 3,
+};
+
+enum {
+    WARPGROUP = 128,
+    CONSUMERS_MAX = 7, /* a block has at most eight warpgroups */
+    ROWS_MAX = 4096,   /* tiles of a head that are looked at one by one */
+};
+static const double ring_norm = 8; /* nearly the largest: copies need nobody's time */
+
+/* ---- a config as the model sees it -----------------------------------------------------------*/
+struct shape {
+    int consumers;
+    double rows, block_m, block_n, head; /* rows: of one consumer; head: padded head dimension */
+    double stages;
+    bool persistent, early_q, turns;
+    int32_t blocks; /* resident per SM */
+    double grid;    /* blocks of the launch; 0: unknown */
+};
+
+bool fa_attn_is_specialised(const fa_candidate *candidate)
+{
+    return fa_model_tunable(candidate, "CONSUMER_REGS", 0) > 0;
+}
+
+static struct shape make_shape(const fa_candidate *candidate, const fa_problem *problem,
+                               int32_t blocks)
+{
+    int consumers = candidate->trial.threads / WARPGROUP - 1;
+    consumers = consumers < 1 ? 1 : consumers > CONSUMERS_MAX ? CONSUMERS_MAX : consumers;
+    int32_t block_m = fa_model_tunable(candidate, "BLOCK_M", 64 * consumers);
+    int32_t block_n = fa_model_tunable(candidate, "BLOCK_N", 64);
+    int32_t head = fa_model_tunable(candidate, "D_TILE", (problem->head_dim + 15) / 16 * 16);
+    int32_t stages = fa_model_tunable(candidate, "STAGES", 2);
+    bool persistent = fa_model_tunable(candidate, "PERSISTENT", 0) != 0;
+    struct shape s = {
+        .consumers = consumers,
+        .block_m = block_m >= 1 ? block_m : 64,
+        .block_n = block_n >= 1 ? block_n : 64,
+        .head = head >= 1 ? head : problem->head_dim,
+        .stages = stages >= 1 ? stages : 1,
+        .persistent = persistent,
+        .early_q = persistent && fa_model_tunable(candidate, "Q_STAGES", 1) > 1,
+        .turns = fa_model_tunable(candidate, "PINGPONG", 0) != 0,
+        .blocks = blocks,
+        .grid = candidate->trial.grid[0],
+    };
+    s.rows = s.block_m / consumers;
+    return s;
+}
+
+/* ---- one step, one tile ----------------------------------------------------------------------*/
+/* Clocks of a lone consumer's step: on the tensor cores (Q K^T, then with P V), on the exponential
+ * and arithmetic units, and both of these together. */
+struct step {
+    double scores, products, units, softmax;
+};
+
+static struct step make_step(const struct shape *s, const fa_gpu *gpu)
+{
+    double rate = gpu->tensor_tflops * 1e6 / ((double)gpu->sm_count * gpu->clock_mhz);
+    if (!(rate > 0 && rate < TENSOR))
+        rate = TENSOR;
+    double product = 2 * s->rows * s->block_n * s->head / rate;
+    double operands = (s->rows + s->block_n) * s->head * 2 / SMEM_BYTES;
+    double count = s->rows * s->block_n;
+    double part[] = {count / EXPONENTIALS, count * coefficient.fp32_per_score / FP32_LANES};
+    struct step step = {
+        .scores = fmax(product, operands * coefficient.operand_share) / coefficient.tensor_share,
+        .units = fmax(part[0], part[1]),
+        .softmax = fa_model_p_norm(part, 2, coefficient.softmax_overlap),
+    };
+    step.products = step.scores + product / coefficient.tensor_share;
+    return step;
+}
+
+/* Clocks of an SM for one step of each of `resident` blocks in which `active` consumers work. */
+static double step_clocks(const struct shape *s, const struct step *step, int active, int resident)
+{
+    double consumers = (double)active * resident;
+    double part[] = {consumers * step->products, consumers * step->units,
+                     step->scores + step->softmax + coefficient.chain};
+    bool aligned = s->persistent && !s->turns;
+    double p = coefficient.overlap - (aligned ? coefficient.drift : 0);
+    double busy = fa_model_p_norm(part, 3, p);
+    double bound[] = {busy, (coefficient.fetch + busy) / s->stages,
+                      resident * s->block_n * s->head * 4 / L2_BYTES};
+    return fa_model_p_norm(bound, 3, ring_norm);
+}
+
+/* Steps of tiles by how many consumers work in them, and masked steps of single consumers. */
+struct work {
+    double steps[CONSUMERS_MAX + 1], masked;
+};
+
+/* Adds `times` times the tile whose first row is row0. */
+static void add_tile(struct work *work, const struct shape *s, const fa_problem *problem,
+                     double row0, double times)
+{
+    bool causal = problem->causal != FA_CAUSAL_NONE;
+    double offset = causal ? (double)fa_problem_causal_offset(problem) : 0, before = 0;
+    int valid = (int)fmin(s->consumers, ceil((problem->seq_q - row0) / s->rows));
+    for (int c = 0; c < valid; c++) {
+        double first = row0 + c * s->rows + offset, seen = problem->seq_k, clear = problem->seq_k;
+        if (causal) {
+            seen = fmin(fmax(first + s->rows, 0), problem->seq_k);
+            clear = fmin(fmax(first + 1, 0), problem->seq_k);
+        }
+        double steps = ceil(seen / s->block_n);
+        work->steps[valid - c] += times * (steps - before); /* later rows see no fewer keys */
+        work->masked += times * (steps - floor(clear / s->block_n));
+        before = steps;
+    }
+}
+
+/* Clocks that a tile adds where its ends overlap nothing. */
+static double exposed_ends(const struct step *step)
+{
+    return coefficient.ends + coefficient.lone_share * (step->products + step->softmax);
+}
+
+/* Clocks of an SM for one tile of one block while it holds `resident` blocks. */
+static double tile_clocks(const struct shape *s, const struct step *step, const struct work *work,
+                          int resident)
+{
+    double clocks = work->masked * coefficient.mask_per_score * s->rows * s->block_n / FP32_LANES;
+    for (int active = 1; active <= s->consumers; active++)
+        if (work->steps[active] > 0)
+            clocks += work->steps[active] * step_clocks(s, step, active, resident) / resident;
+    double each = coefficient.turnover + (s->persistent ? 0 : coefficient.start) +
+                  (s->early_q ? 0 : exposed_ends(step));
+    return clocks + each / resident;
+}
+
+/* ---- all tiles -------------------------------------------------------------------------------*/
+/* The tiles of all heads. A unit is what a block takes at once: a tile, or in persistent blocks under
+ * a causal mask a pair of a long one and a short one. */
+struct load {
+    struct work mean, longest; /* per tile; of the last rows' tile */
+    double blocks;             /* of the launch */
+    double units, unit_tiles;  /* of all; tiles in each of the fullest block's */
+};
+
+static double common_divisor(double a, double b)
+{
+    while (b > 0) {
+        double rest = fmod(a, b);
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+static struct load make_load(const struct shape *s, const fa_problem *problem)
+{
+    double tiles = ceil(problem->seq_q / s->block_m);
+    double heads = (double)problem->batch * problem->heads_q;
+    struct load load = {.units = tiles * heads, .unit_tiles = 1};
+    /* Tiles of a long sequence are taken in strides: their steps grow linearly in between. */
+    double stride = fmax(ceil(tiles / ROWS_MAX), 1);
+    for (double tile = 0; tile < tiles; tile += stride)
+        add_tile(&load.mean, s, problem, tile * s->block_m, fmin(stride, tiles - tile) / tiles);
+    if (tiles > 0)
+        add_tile(&load.longest, s, problem, (tiles - 1) * s->block_m, 1);
+    double pairs = ceil(tiles / 2);
+    bool paired = s->persistent && problem->causal != FA_CAUSAL_NONE;
+    if (paired)
+        load.units = pairs * heads;
+    load.blocks = s->persistent && s->grid >= 1 ? fmin(s->grid, load.units) : load.units;
+    if (paired && pairs > 0) {
+        /* With an odd number the middle tile stands alone. A block that strides over the pairs of
+         * all heads meets it in its turn, unless stride and pairs share a factor: then some block
+         * never does. */
+        bool evenly = fmod(tiles, 2) > 0 && common_divisor(load.blocks, pairs) <= 1;
+        load.unit_tiles = evenly ? tiles / pairs : 2;
+    }
+    return load;
+}
+
+/* Clocks until the last SM is done. */
+static double makespan(const struct shape *s, const fa_problem *problem, const fa_gpu *gpu)
+{
+    struct load load = make_load(s, problem);
+    double sms = gpu->sm_count;
+    if (!(load.units > 0 && sms > 0))
+        return 0;
+    struct step step = make_step(s, gpu);
+    int resident = (int)fmin(s->blocks, ceil(load.blocks / sms));
+    double unit = load.unit_tiles * tile_clocks(s, &step, &load.mean, resident);
+    double spread = unit * load.units / sms;
+    if (!s->persistent && problem->causal != FA_CAUSAL_NONE) /* longest first */
+        return fmax(spread + coefficient.tail * resident * unit,
+                    tile_clocks(s, &step, &load.longest, 1));
+    double wave = s->persistent ? load.blocks : sms * resident;
+    double waves = floor(load.units / wave), rest = load.units - waves * wave;
+    double steps = waves * resident * unit;
+    if (rest > 0) {
+        int last = (int)fmin(ceil(rest / sms), resident);
+        steps += last * load.unit_tiles * tile_clocks(s, &step, &load.mean, last);
+    }
+    if (s->persistent)
+        return steps + coefficient.start + exposed_ends(&step);
+    double smooth = waves > 0 ? coefficient.smoothing : 0;
+    return smooth * spread + (1 - smooth) * steps;
+}
+
+double fa_attn_specialised_us(const fa_candidate *candidate, const fa_problem *problem,
+                              const fa_gpu *gpu, int32_t blocks)
+{
+    struct shape shape = make_shape(candidate, problem, blocks);
+    double clock = gpu->clock_mhz > 0 ? gpu->clock_mhz : 1000;
+    double part[] = {makespan(&shape, problem, gpu) / clock,
+                     fa_model_memory_us(fa_attn_bytes(problem), gpu)};
+    return coefficient.launch_us + fa_model_p_norm(part, 2, coefficient.memory_overlap);
+}

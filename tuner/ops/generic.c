@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The prover and the cost model of any operation that its operation.json describes.
+ *
+ * Workload: outputs are compared on the host, so a proof costs a copy of them: right for small problems,
+ * bearable for large ones. An operation that wants more gets a C file of its own.
+ */
+#include "generic.h"
+
+#include "../random.h"
+#include "model_parts.h"
+#include "prover_base.h"
+#include "tensors.h"
+
+#include "../../src/base/error.h"
+#include "../../src/base/operation.h"
+#include "../../src/base/problem.h"
+#include "../../src/gpu/cubin.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- cases ----------------------------------------------------------------------------------*/
+/* A small value for a field, within its range. */
+static int32_t small_value(const fa_operation *operation, const fa_problem *problem, int field,
+                           uint64_t random)
+{
+    static const int32_t sizes[] = {1, 2, 3, 5, 17, 33, 63, 64, 65, 100, 129, 200};
+    enum { SIZES = sizeof sizes / sizeof *sizes };
+    const fa_field *f = &operation->field[field];
+    int32_t value = sizes[random % SIZES] / f->multiple * f->multiple;
+    if (f->divides >= 0)
+        value = problem->value[f->divides];
+    return value < f->min ? f->min : value > f->max ? f->max : value;
+}
+
+int fa_generic_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_case[FA_BENCH_CASES])
+{
+    const fa_operation *operation = fa_operation_of(problem);
+    int count = 1;
+    ret_case[0] = *problem;
+    for (int i = 1; i < FA_BENCH_CASES; i++) {
+        fa_problem p = *problem;
+        for (int f = 0; f < operation->field_count; f++)
+            if (operation->field[f].kind == FA_FIELD_INTEGER && !operation->field[f].shapes_source)
+                p.value[f] =
+                    small_value(operation, &p, f, fa_random(seed, (uint64_t)(100 * i + f)));
+        if (fa_problem_check(&p, NULL) == 0)
+            ret_case[count++] = p;
+    }
+    return count;
+}
+
+/* ---- the prover -----------------------------------------------------------------------------*/
+enum { REFERENCE_THREADS = 128, INPUT_FENCE = 2048 /* 16-bit elements */ };
+static const char *const entries[] = {"reference", NULL};
+
+struct generic_case {
+    fa_tensor_list tensors;
+    fa_device_ptr fenced[FA_TENSORS_MAX]; /* fence, tensor, fence */
+    uint64_t first[FA_TENSORS_MAX];       /* address of the tensor itself */
+    fa_device_ptr wanted[FA_TENSORS_MAX]; /* of outputs: the reference, fp32 */
+    float *wanted_host[FA_TENSORS_MAX];
+    size_t params_size;
+    _Alignas(8) unsigned char params[FA_PARAMS_MAX];
+    struct fa_verdict verdict[FA_PROVER_ROUNDS];
+};
+
+struct generic_prover {
+    struct fa_prover base;
+    struct generic_case at[FA_BENCH_CASES];
+};
+
+static struct generic_case *case_of(const struct fa_prover *prover, int index)
+{
+    return (struct generic_case *)&((const struct generic_prover *)prover)->at[index];
+}
+
+static int take_cases(struct fa_prover *prover, const fa_problem *problem, fa_diag *diag)
+{
+    fa_problem cases[FA_BENCH_CASES];
+    int rc = 0;
+    prover->count = fa_generic_cases(problem, prover->seed, cases);
+    for (int i = 0; i < prover->count && rc == 0; i++) {
+        struct generic_case *c = case_of(prover, i);
+        prover->at[i] = (struct fa_prover_case){.problem = cases[i], .once = i == 0, .empty = true};
+        rc = fa_tensors_read(&cases[i], &c->tensors, diag);
+        for (int t = 0; rc == 0 && t < c->tensors.count; t++)
+            if (c->tensors.at[t].output && c->tensors.at[t].elements > 0)
+                prover->at[i].empty = false;
+    }
+    return rc;
+}
+
+static uint64_t fence_bytes(const fa_tensor *tensor)
+{
+    return 2 * (uint64_t)(tensor->output ? FA_PROVER_FENCE : INPUT_FENCE);
+}
+
+/* Bytes of a tensor with its fences: a multiple of 2. */
+static uint64_t fenced_bytes(const fa_tensor *tensor)
+{
+    return 2 * fence_bytes(tensor) + tensor->elements * fa_element_size(tensor->element);
+}
+
+static void plan(struct fa_prover *prover, int index, struct fa_cursor *inputs,
+                 struct fa_cursor *outputs)
+{
+    struct generic_case *c = case_of(prover, index);
+    for (int t = 0; t < c->tensors.count; t++) {
+        const fa_tensor *tensor = &c->tensors.at[t];
+        c->fenced[t] = fa_cursor_take(tensor->output ? outputs : inputs, fenced_bytes(tensor), 1);
+        c->first[t] = c->fenced[t] + fence_bytes(tensor);
+        if (tensor->output)
+            c->wanted[t] = fa_cursor_take(inputs, tensor->elements, sizeof(float));
+    }
+    c->params_size =
+        fa_tensors_params(&prover->at[index].problem, &c->tensors, c->first, c->params);
+}
+
+/* ---- numbers --------------------------------------------------------------------------------*/
+static float from_bits(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static float element_value(fa_element element, const void *at)
+{
+    uint32_t wide;
+    uint16_t bits;
+    memcpy(&wide, at, element == FA_ELEMENT_FP32 ? 4 : 2);
+    if (element == FA_ELEMENT_FP32)
+        return from_bits(wide);
+    memcpy(&bits, at, sizeof bits);
+    if (element == FA_ELEMENT_BF16)
+        return from_bits((uint32_t)bits << 16);
+    int exponent = bits >> 10 & 31;
+    float magnitude = exponent == 31 ? (bits & 1023) != 0 ? NAN : INFINITY
+                                     : ldexpf((float)((bits & 1023) + (exponent > 0 ? 1024 : 0)),
+                                              (exponent > 0 ? exponent : 1) - 25);
+    return (bits & 0x8000) != 0 ? -magnitude : magnitude;
+}
+
+/* A value that every element type holds exactly: k / 64 with |k| <= 255, near enough to normal. */
+static float input_value(uint64_t random)
+{
+    int sum = (int)(random & 127) + (int)(random >> 16 & 127) + (int)(random >> 32 & 127) +
+              (int)(random >> 48 & 127);
+    return (float)(sum - 254) / 64.0f;
+}
+
+static void store_element(fa_element element, float value, void *at)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    uint16_t half = (uint16_t)(bits >> 16); /* as bf16, exact */
+    if (element == FA_ELEMENT_FP32) {
+        memcpy(at, &bits, sizeof bits);
+        return;
+    }
+    if (element == FA_ELEMENT_FP16) { /* 0, or an exponent that fp16 has too */
+        uint32_t exponent = (bits >> 23 & 255) - 112;
+        half = (uint16_t)((bits >> 16 & 0x8000) |
+                          (value < 0 || value > 0 ? exponent << 10 | (bits >> 13 & 1023) : 0));
+    }
+    memcpy(at, &half, sizeof half);
+}
+
+/* ---- inputs and references ------------------------------------------------------------------*/
+static int fill_input(struct fa_prover *prover, const struct generic_case *c, int tensor,
+                      uint64_t seed, fa_diag *diag)
+{
+    const fa_tensor *t = &c->tensors.at[tensor];
+    size_t size = (size_t)fenced_bytes(t), fence = (size_t)fence_bytes(t);
+    unsigned char *bytes = malloc(size);
+    if (bytes == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for the tensor %s", t->name);
+    for (size_t i = 0; i < size; i += 2)
+        memcpy(bytes + i, &(uint16_t){FA_PROVER_POISON}, 2);
+    for (uint64_t i = 0; i < t->elements; i++)
+        store_element(t->element, input_value(fa_random(seed, i)),
+                      bytes + fence + i * fa_element_size(t->element));
+    int rc = fa_copy_to_device(prover->driver, c->fenced[tensor], bytes, size, diag);
+    free(bytes);
+    return rc;
+}
+
+static int fetch_reference(struct fa_prover *prover, struct generic_case *c, int tensor,
+                           fa_diag *diag)
+{
+    size_t size = (size_t)c->tensors.at[tensor].elements * sizeof(float);
+    if (c->wanted_host[tensor] == NULL)
+        c->wanted_host[tensor] = malloc(size + 1);
+    if (c->wanted_host[tensor] == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for the reference");
+    return size == 0 ? 0
+                     : fa_copy_from_device(prover->driver, c->wanted_host[tensor],
+                                           c->wanted[tensor], size, diag);
+}
+
+static int prepare(struct fa_prover *prover, int index, fa_diag *diag)
+{
+    struct generic_case *c = case_of(prover, index);
+    uint64_t address[FA_TENSORS_MAX], work = 0;
+    _Alignas(8) unsigned char params[FA_PARAMS_MAX];
+    void *arguments[] = {params};
+    int rc = fa_stream_synchronize(prover->driver, prover->stream, diag);
+    for (int t = 0; t < c->tensors.count && rc == 0; t++) {
+        const fa_tensor *tensor = &c->tensors.at[t];
+        address[t] = tensor->output ? c->wanted[t] : c->first[t];
+        if (tensor->output)
+            work = work < tensor->elements ? tensor->elements : work;
+        else
+            rc = fill_input(prover, c, t, fa_random(prover->seed, (uint64_t)(1000 + 8 * index + t)),
+                            diag);
+    }
+    if (rc != 0 || prover->at[index].empty)
+        return rc;
+    fa_tensors_params(&prover->at[index].problem, &c->tensors, address, params);
+    rc = fa_prover_run(prover, prover->kernel[0], REFERENCE_THREADS, work, arguments, diag);
+    if (rc == 0)
+        rc = fa_stream_synchronize(prover->driver, prover->stream, diag);
+    for (int t = 0; t < c->tensors.count && rc == 0; t++)
+        if (c->tensors.at[t].output)
+            rc = fetch_reference(prover, c, t, diag);
+    return rc;
+}
+
+static void release(struct fa_prover *prover)
+{
+    for (int i = 0; i < prover->count; i++)
+        for (int t = 0; t < FA_TENSORS_MAX; t++)
+            free(case_of(prover, i)->wanted_host[t]);
+}
+
+/* ---- launching ------------------------------------------------------------------------------*/
+int fa_generic_check_entry(const fa_problem *problem, const void *cubin, size_t size,
+                           const char *entry, bool workspace, fa_diag *diag)
+{
+    static const uint64_t nowhere[FA_TENSORS_MAX];
+    unsigned char params[FA_PARAMS_MAX];
+    fa_tensor_list tensors;
+    fa_cubin_info info;
+    int rc = fa_cubin_read(cubin, size, entry, &info, diag);
+    if (rc == 0)
+        rc = fa_tensors_read(problem, &tensors, diag);
+    if (rc != 0)
+        return rc;
+    int32_t bytes = (int32_t)fa_tensors_params(problem, &tensors, nowhere, params);
+    if (info.parameter_count != 1 + workspace || info.parameter_size[0] > bytes ||
+        (workspace && info.parameter_size[1] != (int32_t)sizeof(fa_device_ptr)))
+        return fa_fail(diag, FA_ECORRUPT,
+                       "%s does not take just a struct of %d bytes (addresses, "
+                       "scalars, integer fields)%s",
+                       entry, bytes, workspace ? ", and then the address of its workspace" : "");
+    return 0;
+}
+
+static int load(struct fa_prover *prover, const void *cubin, size_t size, const char *entry,
+                bool workspace, void **ret_extra, fa_diag *diag)
+{
+    *ret_extra = NULL;
+    return fa_generic_check_entry(&prover->at[0].problem, cubin, size, entry, workspace, diag);
+}
+
+static void arguments(struct fa_prover *prover, int index, void *extra,
+                      void *ret_argument[FA_PROVER_ARGUMENTS])
+{
+    (void)extra;
+    ret_argument[0] = case_of(prover, index)->params;
+}
+
+/* ---- checking -------------------------------------------------------------------------------*/
+/* What lies around a tensor must be as it was. */
+static void check_fences(const fa_tensor *t, const unsigned char *bytes, struct fa_verdict *v)
+{
+    size_t size = (size_t)fenced_bytes(t), fence = (size_t)fence_bytes(t);
+    for (size_t i = 0; i < size && v->passed; i = i + 2 == fence ? size - fence : i + 2) {
+        uint16_t bits;
+        memcpy(&bits, bytes + i, sizeof bits);
+        if (bits == FA_PROVER_POISON)
+            continue;
+        v->passed = false;
+        v->damaged = true;
+        snprintf(v->reason, sizeof v->reason, "it wrote outside its output %s", t->name);
+    }
+}
+
+static void compare(const fa_tensor_list *list, const fa_tensor *t, const unsigned char *elements,
+                    const float *wanted, struct fa_verdict *v)
+{
+    size_t size = fa_element_size(t->element);
+    double ulps = list->ulps * fa_element_ulp(t->element), worst = -1;
+    for (uint64_t i = 0; i < t->elements; i++) {
+        double got = (double)element_value(t->element, elements + i * size);
+        double error = fabs(got - (double)wanted[i]);
+        double allowed = list->absolute + ulps * fabs((double)wanted[i]);
+        double ratio = error / allowed;
+        if (ratio <= worst)
+            continue;
+        worst = ratio; /* NaN too, which nothing follows */
+        v->error = error;
+        v->tolerance = allowed;
+        if (error <= allowed)
+            continue;
+        v->passed = false;
+        snprintf(v->reason, sizeof v->reason,
+                 "element %llu of %s is %.6g, the reference says %.6g, allowed is %.3g",
+                 (unsigned long long)i, t->name, got, (double)wanted[i], allowed);
+        if (!(ratio > 0))
+            return;
+    }
+}
+
+static int check(struct fa_prover *prover, int round, int index, fa_device_ptr result,
+                 fa_diag *diag)
+{
+    struct generic_case *c = case_of(prover, index);
+    struct fa_verdict v = {.passed = true, .tolerance = c->tensors.absolute};
+    int rc = fa_stream_synchronize(prover->driver, prover->stream, diag);
+    (void)result;
+    for (int t = 0; t < c->tensors.count && rc == 0 && !prover->at[index].empty; t++) {
+        const fa_tensor *tensor = &c->tensors.at[t];
+        if (!tensor->output)
+            continue;
+        unsigned char *bytes = malloc((size_t)fenced_bytes(tensor));
+        rc = bytes == NULL ? fa_fail(diag, FA_ENOMEM, "out of memory for an output")
+                           : fa_copy_from_device(prover->driver, bytes, c->fenced[t],
+                                                 (size_t)fenced_bytes(tensor), diag);
+        if (rc == 0)
+            check_fences(tensor, bytes, &v);
+        if (rc == 0 && v.passed)
+            compare(&c->tensors, tensor, bytes + fence_bytes(tensor), c->wanted_host[t], &v);
+        free(bytes);
+    }
+    c->verdict[round] = v;
+    return rc;
+}
+
+static void judge(const struct fa_prover *prover, int round, int index, const void *result,
+                  struct fa_verdict *ret_verdict)
+{
+    (void)result;
+    *ret_verdict = case_of(prover, index)->verdict[round];
+}
+
+static void text(const struct fa_prover *prover, int index, char *ret_text, size_t size)
+{
+    char key[FA_PROBLEM_KEY_MAX];
+    fa_problem_key(&prover->at[index].problem, key);
+    snprintf(ret_text, size, "%s", key);
+}
+
+const struct fa_prover_type fa_generic_prover = {.size = sizeof(struct generic_prover),
+                                                 .entry = entries,
+                                                 .take_cases = take_cases,
+                                                 .plan = plan,
+                                                 .prepare = prepare,
+                                                 .arguments = arguments,
+                                                 .load = load,
+                                                 .check = check,
+                                                 .judge = judge,
+                                                 .text = text,
+                                                 .release = release};
+
+/* ---- the cost model -------------------------------------------------------------------------*/
+void fa_generic_predict(const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
+                        fa_trial *trial)
+{
+    enum { USUAL_REGISTERS = 40 };
+    static const double LAUNCH_US = 3;
+    fa_tensor_list tensors = {0};
+    double blocks = (double)trial->grid[0] * trial->grid[1] * trial->grid[2];
+    int32_t registers = trial->registers > 0                 ? trial->registers
+                        : candidate->estimated_registers > 0 ? candidate->estimated_registers
+                                                             : USUAL_REGISTERS;
+    trial->blocks_per_sm = fa_model_occupancy(gpu, trial->threads, registers, trial->smem_bytes);
+    trial->predicted_us = 0; /* cannot run: ranks last */
+    if (trial->blocks_per_sm < 1 || fa_tensors_read(problem, &tensors, NULL) != 0)
+        return;
+    double wave = (double)trial->blocks_per_sm * (gpu->sm_count > 0 ? gpu->sm_count : 1);
+    double waves = fmax(ceil(blocks / wave), 1);
+    double compute = gpu->tensor_tflops > 0 ? tensors.flops / (gpu->tensor_tflops * 1e6 / 16) : 0;
+    /* Part of the device idles in the last wave, and where few threads are resident latency shows. */
+    double idle = blocks > 0 ? waves * wave / fmax(blocks, wave / 4) : 1;
+    double resident = (double)trial->blocks_per_sm * trial->threads;
+    double latency = 1 + 256 / fmax(resident, 1);
+    double us = fmax(fa_model_memory_us(tensors.bytes, gpu), compute) * fmin(idle, 4) * latency;
+    trial->predicted_us = LAUNCH_US * candidate->launches.count + us;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Operations without C code of their own: what is needed of them stands in their operation.json.
+ *   "reference": "NAME.cu"     a file with the entry `reference`, which computes all outputs in fp32
+ *   "tensors": [{"name": "x", "dtype": "fp16", "shape": ["ROWS", 64], "output": false}, …]
+ *                              packed, the last dimension is contiguous; a dimension is the macro of a
+ *                              field or a number; dtype is fp16, bf16, fp32 or the name of a field of
+ *                              that kind
+ *   "scalars": [{"name": "epsilon", "value": 1e-5}, …]   passed as fp32
+ *   "tolerance": {"ulps": 2, "absolute": 1e-5}   |o - reference| <= ulps * 2^-10 * |reference| +
+ *                              absolute for fp16; 2^-7 for bf16, 2^-23 for fp32
+ *   "flops": number of operations for each element of the first output (for the roofline)
+ * Every entry takes one struct by value: the address of each tensor in the order of "tensors", then the
+ * scalars (float), then the operation's integer fields (int) in the order of its table; then, if the
+ * manifest has a workspace, its address. For `reference` outputs are arrays of float; it is launched
+ * with blocks of 128 threads and any grid.
+ *
+ * May be used by: tuner/ops/op.c.
+ */
+#ifndef FA_TUNER_OPS_GENERIC_H
+#define FA_TUNER_OPS_GENERIC_H
+
+#include "../manifest.h"
+#include "../prover.h"
+
+/* The problem itself, and small ones in which every integer field that does not shape the source is
+ * small and off every tile. */
+int fa_generic_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_case[FA_BENCH_CASES]);
+
+/* As fa_op.check_entry. */
+int fa_generic_check_entry(const fa_problem *problem, const void *cubin, size_t size,
+                           const char *entry, bool workspace, fa_diag *diag);
+
+extern const struct fa_prover_type fa_generic_prover;
+
+/* The roofline: moving every tensor once, or "flops", at the occupancy and the last wave of the grid. */
+void fa_generic_predict(const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
+                        fa_trial *trial);
+
+#endif

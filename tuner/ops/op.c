@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The list of the operations with C code of their own.
+ */
+#include "op.h"
+
+#include "attn_cases.h"
+#include "attn_maps.h"
+#include "attn_model.h"
+#include "attn_prover.h"
+#include "generic.h"
+
+#include "../../src/base/error.h"
+#include "../../src/base/operation.h"
+
+#include <string.h>
+
+static const fa_op ops[] = {
+    {.name = "attn_fwd",
+     .cases = fa_attn_case_problems,
+     .reference_entry = "attn_ref_fp32",
+     .prover = &fa_attn_prover,
+     .check_entry = fa_attn_check_entry,
+     .predict = fa_attn_predict},
+    {.name = NULL,
+     .cases = fa_generic_cases,
+     .reference_entry = "reference",
+     .prover = &fa_generic_prover,
+     .check_entry = fa_generic_check_entry,
+     .predict = fa_generic_predict},
+};
+
+const fa_op *fa_op_of(const fa_problem *problem)
+{
+    const char *name = fa_operation_of(problem)->name;
+    const fa_op *op = ops;
+    while (op->name != NULL && strcmp(op->name, name) != 0)
+        op++;
+    return op;
+}
+
+static int32_t larger(int32_t a, int32_t b)
+{
+    return a > b ? a : b;
+}
+
+int fa_op_read_cubin(const fa_family *family, const fa_candidate *candidate,
+                     const fa_problem *problem, const void *cubin, size_t size,
+                     fa_cubin_info *ret_info, fa_diag *diag)
+{
+    const fa_op *op = fa_op_of(problem);
+    bool workspace = candidate->launches.workspace_bytes > 0;
+    fa_cubin_info all = {0};
+    for (int i = 0; i < fa_family_launch_count(family); i++) {
+        const char *entry = fa_family_launch_entry(family, i);
+        int32_t threads = candidate->launches.at[i].threads;
+        fa_cubin_info info;
+        int rc = fa_cubin_read(cubin, size, entry, &info, diag);
+        if (rc == 0)
+            rc = op->check_entry(problem, cubin, size, entry, workspace, diag);
+        if (rc == 0 && i > 0 && info.max_threads != 0 && info.max_threads < threads)
+            rc = fa_fail(diag, FA_ECORRUPT,
+                         "cubin allows %d threads in %s, the manifest launches %d",
+                         info.max_threads, entry, threads);
+        if (rc != 0)
+            return rc;
+        if (i == 0)
+            all = info;
+        all.registers = larger(all.registers, info.registers);
+        all.stack_bytes = larger(all.stack_bytes, info.stack_bytes);
+        all.static_smem_bytes = larger(all.static_smem_bytes, info.static_smem_bytes);
+    }
+    *ret_info = all;
+    return 0;
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reading tensors and scalars of an operation.json, and laying out the struct that kernels take.
+ */
+#include "tensors.h"
+
+#include "../../src/base/error.h"
+#include "../../src/base/json.h"
+#include "../../src/base/operation.h"
+#include "../../src/base/problem.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+_Static_assert(8 * FA_TENSORS_MAX + 4 * (FA_SCALARS_MAX + FA_PROBLEM_VALUES) <= FA_PARAMS_MAX, "");
+
+static const char *const element_names[] = {"fp16", "bf16", "fp32"};
+
+size_t fa_element_size(fa_element element)
+{
+    return element == FA_ELEMENT_FP32 ? 4 : 2;
+}
+
+double fa_element_ulp(fa_element element)
+{
+    return element == FA_ELEMENT_FP16 ? 0x1p-10 : element == FA_ELEMENT_BF16 ? 0x1p-7 : 0x1p-23;
+}
+
+static int read_element(const cJSON *json, const fa_problem *problem, fa_tensor *tensor,
+                        const char *where, fa_diag *diag)
+{
+    const fa_operation *operation = fa_operation_of(problem);
+    const char *name = NULL;
+    int rc = fa_json_text_needed(json, "dtype", &name, where, diag);
+    int field = rc == 0 ? fa_operation_field_index(operation, name) : -1;
+    if (field >= 0 && operation->field[field].kind == FA_FIELD_CHOICE)
+        name = operation->field[field].choice[problem->value[field]];
+    for (int i = 0; rc == 0 && i < 3; i++) {
+        if (strcmp(name, element_names[i]) != 0)
+            continue;
+        tensor->element = (fa_element)i;
+        return 0;
+    }
+    return rc != 0 ? rc
+                   : fa_fail(diag, FA_EINVAL, "%s: \"dtype\" must be fp16, bf16, fp32 or a field",
+                             where);
+}
+
+/* A dimension; -1: neither a number nor a macro. */
+static int64_t dimension(const cJSON *item, const fa_problem *problem)
+{
+    const fa_operation *operation = fa_operation_of(problem);
+    if (cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble <= INT32_MAX)
+        return (int64_t)item->valuedouble;
+    for (int i = 0; cJSON_IsString(item) && i < operation->field_count; i++)
+        if (strcmp(operation->field[i].macro, item->valuestring) == 0)
+            return problem->value[i];
+    return -1;
+}
+
+static int read_tensor(const cJSON *json, const fa_problem *problem, fa_tensor *tensor,
+                       const char *where, fa_diag *diag)
+{
+    const cJSON *shape = cJSON_GetObjectItemCaseSensitive(json, "shape"), *item;
+    int rc = fa_json_text_needed(json, "name", &tensor->name, where, diag);
+    if (rc == 0)
+        rc = read_element(json, problem, tensor, where, diag);
+    if (rc != 0)
+        return rc;
+    tensor->output = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "output"));
+    tensor->elements = 1;
+    if (!cJSON_IsArray(shape))
+        return fa_fail(diag, FA_EINVAL, "%s: \"shape\" must be an array", where);
+    cJSON_ArrayForEach (item, shape) {
+        int64_t size = dimension(item, problem);
+        if (size < 0)
+            return fa_fail(diag, FA_EINVAL, "%s: \"shape\" must be of macros and numbers", where);
+        if (__builtin_mul_overflow(tensor->elements, (uint64_t)size, &tensor->elements) ||
+            tensor->elements > (uint64_t)1 << 60)
+            return fa_fail(diag, FA_ENOMEM, "%s: more than 2^60 elements", where);
+    }
+    return 0;
+}
+
+static double number_of(const cJSON *json, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
+    return cJSON_IsNumber(item) ? item->valuedouble : 0;
+}
+
+int fa_tensors_read(const fa_problem *problem, fa_tensor_list *ret_list, fa_diag *diag)
+{
+    const fa_operation *operation = fa_operation_of(problem);
+    const cJSON *json = operation->document, *item;
+    const cJSON *tolerance = cJSON_GetObjectItemCaseSensitive(json, "tolerance");
+    fa_tensor_list list = {.ulps = number_of(tolerance, "ulps"),
+                           .absolute = number_of(tolerance, "absolute")};
+    char where[128];
+    cJSON_ArrayForEach (item, cJSON_GetObjectItemCaseSensitive(json, "tensors")) {
+        snprintf(where, sizeof where, "operation %s: tensors[%d]", operation->name, list.count);
+        if (list.count == FA_TENSORS_MAX)
+            return fa_fail(diag, FA_EINVAL, "%s: at most %d can be", where, FA_TENSORS_MAX);
+        fa_tensor *tensor = &list.at[list.count++];
+        int rc = read_tensor(item, problem, tensor, where, diag);
+        if (rc != 0)
+            return rc;
+        list.bytes += (double)tensor->elements * (double)fa_element_size(tensor->element);
+        if (tensor->output && list.flops <= 0)
+            list.flops = number_of(json, "flops") * (double)tensor->elements;
+    }
+    cJSON_ArrayForEach (item, cJSON_GetObjectItemCaseSensitive(json, "scalars")) {
+        if (list.scalar_count == FA_SCALARS_MAX)
+            return fa_fail(diag, FA_EINVAL, "operation %s: more than %d scalars", operation->name,
+                           FA_SCALARS_MAX);
+        list.scalar[list.scalar_count++] = (float)number_of(item, "value");
+    }
+    if (list.count == 0 || !(list.ulps > 0 || list.absolute > 0))
+        return fa_fail(diag, FA_EINVAL, "operation %s: its file tells no tensors or no tolerance",
+                       operation->name);
+    *ret_list = list;
+    return 0;
+}
+
+size_t fa_tensors_params(const fa_problem *problem, const fa_tensor_list *list,
+                         const uint64_t address[FA_TENSORS_MAX],
+                         unsigned char ret_params[FA_PARAMS_MAX])
+{
+    const fa_operation *operation = fa_operation_of(problem);
+    size_t size = (size_t)list->count * sizeof *address;
+    size_t scalars = (size_t)list->scalar_count * sizeof *list->scalar;
+    memset(ret_params, 0, FA_PARAMS_MAX);
+    memcpy(ret_params, address, size);
+    memcpy(ret_params + size, list->scalar, scalars);
+    size += scalars;
+    for (int i = 0; i < operation->field_count; i++) {
+        if (operation->field[i].kind != FA_FIELD_INTEGER)
+            continue;
+        memcpy(ret_params + size, &problem->value[i], sizeof problem->value[i]);
+        size += sizeof problem->value[i];
+    }
+    return (size + 7) / 8 * 8;
+}

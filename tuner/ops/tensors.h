@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The tensors, scalars and tolerance that an operation.json tells (see generic.h), for one problem.
+ *
+ * May be used by: tuner/ops.
+ */
+#ifndef FA_TUNER_OPS_TENSORS_H
+#define FA_TUNER_OPS_TENSORS_H
+
+#include "fa_types.h"
+
+enum { FA_TENSORS_MAX = 8, FA_SCALARS_MAX = 8, FA_PARAMS_MAX = 256 };
+
+typedef enum fa_element { FA_ELEMENT_FP16, FA_ELEMENT_BF16, FA_ELEMENT_FP32 } fa_element;
+
+typedef struct fa_tensor {
+    const char *name;
+    fa_element element;
+    bool output;
+    uint64_t elements; /* below 2^60 */
+} fa_tensor;
+
+typedef struct fa_tensor_list {
+    int count;
+    fa_tensor at[FA_TENSORS_MAX];
+    int scalar_count;
+    float scalar[FA_SCALARS_MAX];
+    double ulps, absolute; /* what an output may differ by */
+    double flops;          /* of the whole problem; 0: not told */
+    double bytes;          /* of every tensor, once */
+} fa_tensor_list;
+
+/* FA_EINVAL with a sentence where the operation.json does not tell them. */
+int fa_tensors_read(const fa_problem *problem, fa_tensor_list *ret_list, fa_diag *diag);
+
+size_t fa_element_size(fa_element element);
+double fa_element_ulp(fa_element element); /* relative distance of neighbours */
+
+/* The struct that kernels take: bytes of it. `address` is of each tensor. */
+size_t fa_tensors_params(const fa_problem *problem, const fa_tensor_list *list,
+                         const uint64_t address[FA_TENSORS_MAX],
+                         unsigned char ret_params[FA_PARAMS_MAX]);
+
+#endif

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The proof: a candidate's launches, what the operation sees of each, and the verdict.
+ *
+ * Workload: up to a few hundred candidates; for each some 15 launches, a few small checking kernels
+ * after every one, one synchronisation and one small copy.
+ */
+#include "prover.h"
+
+#include "ops/op.h"
+#include "ops/prover_base.h"
+
+#include "../src/base/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+int fa_prover_open(fa_driver *driver, const fa_gpu *gpu, const fa_problem *problem,
+                   const void *reference, size_t reference_size, uint64_t seed,
+                   fa_prover **ret_prover, fa_diag *diag)
+{
+    fa_prover *p = NULL;
+    int rc = fa_prover_new(fa_op_of(problem)->prover, driver, gpu, seed, &p, diag);
+    if (rc != 0)
+        return rc;
+    rc = p->type->take_cases(p, problem, diag);
+    if (rc == 0)
+        rc = fa_prover_begin(p, reference, reference_size, diag);
+    if (rc != 0)
+        fa_prover_close(&p);
+    else
+        *ret_prover = p;
+    return rc;
+}
+
+/* ---- workspace ------------------------------------------------------------------------------*/
+static int reserve_workspace(fa_prover *p, size_t bytes, fa_diag *diag)
+{
+    if (bytes <= p->workspace_bytes)
+        return 0;
+    fa_device_free(p->driver, &p->workspace);
+    p->workspace_bytes = 0;
+    int rc = fa_device_alloc(p->driver, bytes + 2 * FA_PROVER_FENCE, &p->workspace, diag);
+    if (rc != 0)
+        return fa_fail_in(diag, fa_prover_memory_error(p->driver, rc),
+                          "allocating a workspace of %zu bytes", bytes);
+    p->workspace_bytes = bytes;
+    return 0;
+}
+
+int fa_prover_load(fa_prover *p, const void *cubin, size_t size, const char *entry,
+                   fa_prover_kernel *kernel, fa_diag *diag)
+{
+    kernel->workspace_bytes = (kernel->workspace_bytes + 255) & ~(size_t)255;
+    int rc = reserve_workspace(p, kernel->workspace_bytes, diag);
+    if (rc == 0 && kernel->extra != NULL) { /* an earlier entry's: the boxes are the same */
+        void *again = NULL;
+        rc = p->type->load(p, cubin, size, entry, kernel->workspace_bytes > 0, &again, diag);
+        free(again);
+        return rc;
+    }
+    return rc != 0 ? rc
+                   : p->type->load(p, cubin, size, entry, kernel->workspace_bytes > 0,
+                                   &kernel->extra, diag);
+}
+
+/* What lies behind the workspace of a kernel must be as it was. */
+static int check_workspace(fa_prover *p, const fa_prover_kernel *kernel, fa_proof *proof,
+                           fa_diag *diag)
+{
+    static const size_t bytes = 2 * FA_PROVER_FENCE;
+    if (kernel->workspace_bytes == 0)
+        return 0;
+    uint16_t *fence = malloc(bytes);
+    if (fence == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    int rc =
+        fa_copy_from_device(p->driver, fence, p->workspace + kernel->workspace_bytes, bytes, diag);
+    for (size_t i = 0; rc == 0 && i < FA_PROVER_FENCE && proof->passed; i++) {
+        if (fence[i] == FA_PROVER_POISON)
+            continue;
+        proof->passed = false;
+        p->damaged = true;
+        snprintf(proof->reason, sizeof proof->reason, "it wrote behind its workspace of %zu bytes",
+                 kernel->workspace_bytes);
+    }
+    free(fence);
+    return rc;
+}
+
+/* ---- launches -------------------------------------------------------------------------------*/
+static int poison(fa_prover *p, fa_device_ptr from, fa_device_ptr to, fa_diag *diag)
+{
+    return from == to ? 0
+                      : fa_fill16(p->driver, from, FA_PROVER_POISON, (size_t)(to - from) / 2,
+                                  p->stream, diag);
+}
+
+static int run_candidate(fa_prover *p, const fa_prover_kernel *kernel, int index, fa_diag *diag)
+{
+    void *arguments[FA_PROVER_ARGUMENTS + 1] = {NULL};
+    int count = 0, rc = 0;
+    if (p->at[index].empty)
+        return 0;
+    p->type->arguments(p, index, kernel->extra, arguments);
+    while (count < FA_PROVER_ARGUMENTS && arguments[count] != NULL)
+        count++;
+    if (kernel->workspace_bytes > 0)
+        arguments[count] = &p->workspace;
+    for (int i = 0; rc == 0 && i < kernel->launch_count; i++)
+        rc = fa_launch_kernel(p->driver, kernel->launch[i].function, kernel->launch[i].grid[index],
+                              kernel->launch[i].threads, kernel->launch[i].smem_bytes, p->stream,
+                              arguments, diag);
+    return rc;
+}
+
+/* The launches on one case, on a workspace of which nothing is known, and the look at its outputs. */
+static int try_case(fa_prover *p, const fa_prover_kernel *kernel, int round, int index,
+                    fa_diag *diag)
+{
+    int rc = 0;
+    if (kernel->workspace_bytes > 0)
+        rc = poison(p, p->workspace, p->workspace + kernel->workspace_bytes + 2 * FA_PROVER_FENCE,
+                    diag);
+    if (rc == 0)
+        rc = run_candidate(p, kernel, index, diag);
+    return rc != 0 ? rc
+                   : p->type->check(p, round, index,
+                                    p->results + fa_prover_result_at(p, round, index), diag);
+}
+
+/* ---- proof ----------------------------------------------------------------------------------*/
+static int clear_results(fa_prover *p, fa_diag *diag)
+{
+    size_t size = fa_prover_results_size(p);
+    return size == 0 ? 0 : fa_fill8(p->driver, p->results, 0, size, p->stream, diag);
+}
+
+static int read_results(fa_prover *p, fa_diag *diag)
+{
+    size_t size = fa_prover_results_size(p);
+    int rc = fa_stream_synchronize(p->driver, p->stream, diag);
+    return rc != 0 || size == 0 ? rc
+                                : fa_copy_from_device(p->driver, p->seen, p->results, size, diag);
+}
+
+static struct fa_verdict verdict_of(fa_prover *p, int round, int index)
+{
+    struct fa_verdict verdict = {0};
+    const char *seen = (const char *)p->seen + fa_prover_result_at(p, round, index);
+    p->type->judge(p, round, index, seen, &verdict);
+    p->damaged = p->damaged || verdict.damaged;
+    return verdict;
+}
+
+/* Adds one verdict to a proof; the worst error relative to its tolerance is kept, and the first
+ * reason. `other`: of the same case's other launch. */
+static void add_verdict(fa_proof *proof, const fa_prover *p, int index, int round,
+                        const struct fa_verdict *other, const struct fa_verdict *v)
+{
+    if (index + round == 0 || !(v->error / v->tolerance <= proof->max_error / proof->tolerance)) {
+        proof->max_error = v->error;
+        proof->tolerance = v->tolerance;
+    }
+    if (v->passed || proof->reason[0] != 0)
+        return;
+    char text[160];
+    p->type->text(p, index, text, sizeof text);
+    proof->passed = false;
+    snprintf(proof->reason, sizeof proof->reason, "case %d (%s): %s%s", index, text,
+             !other->passed ? ""
+             : round == 0   ? "launches differ: right in the second, but in the first "
+                            : "launches differ: right in the first, but in the second ",
+             v->reason);
+}
+
+static void judge(fa_prover *p, fa_proof *ret_proof)
+{
+    fa_proof proof = {.passed = true};
+    for (int i = 0; i < p->count; i++) {
+        struct fa_verdict first = verdict_of(p, 0, i);
+        struct fa_verdict second = p->at[i].once ? first : verdict_of(p, 1, i);
+        add_verdict(&proof, p, i, 0, &second, &first);
+        add_verdict(&proof, p, i, 1, &first, &second);
+    }
+    *ret_proof = proof;
+}
+
+int fa_prover_prove(fa_prover *p, const fa_prover_kernel *kernel, fa_proof *ret_proof,
+                    fa_diag *diag)
+{
+    int rc = p->damaged ? fa_prover_prepare(p, diag) : 0;
+    if (rc == 0)
+        rc = clear_results(p, diag);
+    for (int round = 0; rc == 0 && round < FA_PROVER_ROUNDS; round++) {
+        bool first_again = round > 0 && !p->at[0].once;
+        rc = poison(p, round == 0 || first_again ? p->outputs : p->small_outputs, p->outputs_end,
+                    diag);
+        for (int i = 0; rc == 0 && i < p->count; i++)
+            if (round == 0 || !p->at[i].once)
+                rc = try_case(p, kernel, round, i, diag);
+    }
+    if (rc == 0)
+        rc = read_results(p, diag);
+    if (rc == 0) {
+        judge(p, ret_proof);
+        rc = check_workspace(p, kernel, ret_proof, diag);
+    }
+    if (rc != 0) {
+        p->damaged = true;
+        return fa_fail_in(diag, rc, "proving a kernel");
+    }
+    return 0;
+}
+
+/* ---- for timing -----------------------------------------------------------------------------*/
+fa_stream fa_prover_stream(const fa_prover *p)
+{
+    return p->stream;
+}
+
+bool fa_prover_is_empty(const fa_prover *p)
+{
+    return p->at[0].empty;
+}
+
+int fa_prover_launch(fa_prover *p, const fa_prover_kernel *kernel, fa_diag *diag)
+{
+    return run_candidate(p, kernel, 0, diag);
+}
+
+int fa_prover_poison(fa_prover *p, fa_diag *diag)
+{
+    int rc = p->damaged ? fa_prover_prepare(p, diag) : 0;
+    return rc != 0 ? rc : poison(p, p->outputs, p->small_outputs, diag);
+}
+
+int fa_prover_check(fa_prover *p, fa_proof *ret_proof, fa_diag *diag)
+{
+    int rc = clear_results(p, diag);
+    if (rc == 0)
+        rc = p->type->check(p, 0, 0, p->results, diag);
+    if (rc == 0)
+        rc = read_results(p, diag);
+    if (rc != 0)
+        return fa_fail_in(diag, rc, "checking a timed kernel");
+    fa_proof proof = {.passed = true};
+    struct fa_verdict verdict = verdict_of(p, 0, 0);
+    add_verdict(&proof, p, 0, 0, &verdict, &verdict);
+    *ret_proof = proof;
+    return 0;
+}

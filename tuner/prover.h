@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The prover of one problem on one device: the tensors of its cases, their reference, and the proof of
+ * a kernel on them. What fa_bench_verify does.
+ *
+ * Invariants: every output is poisoned before each launch of a proof; everything between and around
+ * the tensors is poisoned too, so that reading there yields NaN and writing there is seen; one
+ * synchronisation and one small copy per proof; after a write outside its outputs everything is
+ * made anew before the next proof.
+ *
+ * May be used by: tuner. Thread-safety: one thread; the context must be current.
+ */
+#ifndef FA_TUNER_PROVER_H
+#define FA_TUNER_PROVER_H
+
+#include "bench.h"
+
+typedef struct fa_prover fa_prover;
+
+/* A loaded kernel. Its launches run in order; all are passed the same. */
+typedef struct fa_prover_kernel {
+    int launch_count;
+    struct {
+        fa_function function;
+        uint32_t threads, smem_bytes;
+        uint32_t grid[FA_BENCH_CASES][3]; /* for each case */
+    } launch[FA_LAUNCHES_MAX];
+    size_t workspace_bytes; /* 0: none is passed */
+    void *extra; /* what else is passed (tensor maps of each case), to be freed; or NULL */
+} fa_prover_kernel;
+
+/* `reference` is the cubin of the operation's reference for this problem. FA_ENOMEM when it does not
+ * fit the device, with what it needs. */
+int fa_prover_open(fa_driver *driver, const fa_gpu *gpu, const fa_problem *problem,
+                   const void *reference, size_t reference_size, uint64_t seed,
+                   fa_prover **ret_prover, fa_diag *diag);
+void fa_prover_close(fa_prover **prover);
+
+/* What an entry of a cubin is passed besides the parameters: fa_prover_kernel.extra, and the workspace
+ * that is there from now on. */
+int fa_prover_load(fa_prover *prover, const void *cubin, size_t size, const char *entry,
+                   fa_prover_kernel *kernel, fa_diag *diag);
+
+/* As fa_bench_verify. */
+int fa_prover_prove(fa_prover *prover, const fa_prover_kernel *kernel, fa_proof *ret_proof,
+                    fa_diag *diag);
+
+/* For timing: the stream, one launch on case 0, and the proof of the output that is there after
+ * fa_prover_poison and some launches of one kernel. */
+fa_stream fa_prover_stream(const fa_prover *prover);
+/* Whether case 0 has nothing to launch. */
+bool fa_prover_is_empty(const fa_prover *prover);
+int fa_prover_launch(fa_prover *prover, const fa_prover_kernel *kernel, fa_diag *diag);
+int fa_prover_poison(fa_prover *prover, fa_diag *diag);
+int fa_prover_check(fa_prover *prover, fa_proof *ret_proof, fa_diag *diag);
+
+/* rc, or FA_ENOMEM when the device had no memory for the allocation that failed with it. */
+int fa_prover_memory_error(const fa_driver *driver, int rc);
+
+#endif

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Judging one row of the space: what a config needs, and the gate at which it ends.
+ *
+ * Invariant: gates come in a fixed order (constraints, threads, grid, shared memory, registers) and
+ * only what is judged must have a value, so that an expression may rely on the constraints.
+ */
+#include "family.h"
+
+#include "../src/base/error.h"
+#include "../src/base/problem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    THREADS_MAX = 1024,  /* of a block, on every architecture */
+    REGISTERS_MAX = 255, /* of a thread */
+    REGISTERS_OF_BLOCK = 65536,
+    GRID_YZ_MAX = 65535
+};
+
+static const int64_t addend_max = (int64_t)1 << 40;
+
+/* What is being read of a row. */
+struct cursor {
+    const fa_family *family;
+    const fa_config *config;
+    const fa_expr_value *value;
+    int at;
+    fa_diag *diag;
+};
+
+/* The next integer of the row, in low..high; FA_EMANIFEST names the expression and the config. */
+static int take(struct cursor *c, const char *kind, const char *name, int64_t low, int64_t high,
+                int64_t *ret)
+{
+    const fa_expr_value value = c->value[c->at++];
+    const char *why = fa_expr_fault(value);
+    char text[FA_CONFIG_TEXT_MAX], range[128], a[FA_COMMAS_MAX], b[FA_COMMAS_MAX], n[FA_COMMAS_MAX];
+    if (why == NULL && value.integer >= low && value.integer <= high) {
+        *ret = value.integer;
+        return 0;
+    }
+    if (why == NULL) {
+        snprintf(range, sizeof range, "is %s: must be %s to %s", fa_commas(value.integer, n),
+                 fa_commas(low, a), fa_commas(high, b));
+        why = range;
+    }
+    fa_config_text(c->config, text);
+    return fa_fail(c->diag, FA_EMANIFEST, "%s.json: %s%s%s %s for %s", c->family->name, kind,
+                   name[0] != 0 ? " " : "", name, why, text);
+}
+
+static void end_at(fa_candidate *candidate, fa_status status, const char *reason)
+{
+    candidate->trial.status = status;
+    snprintf(candidate->trial.reason, sizeof candidate->trial.reason, "%s", reason);
+}
+
+static int judge_constraints(struct cursor *c, fa_candidate *candidate)
+{
+    const fa_family *f = c->family;
+    for (int i = 0; i < f->constraint_count; i++) {
+        char name[32];
+        int64_t holds = 0;
+        snprintf(name, sizeof name, "[%d]", i);
+        int rc = take(c, "constraints", name, INT64_MIN, INT64_MAX, &holds);
+        if (rc != 0)
+            return rc;
+        if (holds == 0) {
+            end_at(candidate, FA_STATUS_CONSTRAINT, f->constraint[i].why);
+            return 0;
+        }
+    }
+    return 0;
+}
+
+static int take_grid(struct cursor *c, int64_t ret_grid[3])
+{
+    int rc = 0;
+    for (int i = 0; i < 3 && rc == 0; i++)
+        rc = take(c, "grid", i == 0 ? "x" : i == 1 ? "y" : "z", 0, INT64_MAX, &ret_grid[i]);
+    return rc;
+}
+
+/* Whether the grid can be launched; one that cannot is left at 0 with the reason. */
+static bool set_grid(const int64_t grid[3], fa_launch_shape *launch, char *ret_reason, size_t size)
+{
+    char a[FA_COMMAS_MAX], b[FA_COMMAS_MAX];
+    for (int i = 0; i < 3; i++) {
+        int64_t most = i == 0 ? INT32_MAX : GRID_YZ_MAX;
+        if (grid[i] > most) {
+            snprintf(ret_reason, size, "the grid's %c is %s: at most %s", "xyz"[i],
+                     fa_commas(grid[i], a), fa_commas(most, b));
+            return false;
+        }
+        launch->grid[i] = (uint32_t)grid[i];
+    }
+    return true;
+}
+
+static void judge_launch(fa_candidate *candidate, const int64_t grid[3], fa_launch_shape *launch)
+{
+    char reason[128], a[FA_COMMAS_MAX], b[FA_COMMAS_MAX];
+    if (candidate->trial.status != FA_STATUS_PENDING)
+        return; /* an earlier launch has ended it */
+    if (launch->threads > THREADS_MAX) {
+        snprintf(reason, sizeof reason, "%s threads: a block has at most %s",
+                 fa_commas(launch->threads, a), fa_commas(THREADS_MAX, b));
+        end_at(candidate, FA_STATUS_CONSTRAINT, reason);
+    } else if (!set_grid(grid, launch, reason, sizeof reason)) {
+        end_at(candidate, FA_STATUS_CONSTRAINT, reason);
+    }
+}
+
+/* "needs 229,376 B = q 32,768 + k 98,304 + v 98,304; L4 allows 101,376" */
+static void refuse_budget(fa_candidate *candidate, int64_t bytes, const fa_gpu *gpu)
+{
+    char text[sizeof candidate->trial.reason], number[FA_COMMAS_MAX];
+    const int room = (int)sizeof text - (int)sizeof gpu->name - 2 * FA_COMMAS_MAX;
+    int n = snprintf(text, sizeof text, "needs %s B", fa_commas(bytes, number));
+    const char *sign = " = ";
+    for (int i = 0; i < candidate->addend_count; i++) {
+        const fa_addend *addend = &candidate->addend[i];
+        if (addend->bytes == 0 || n + FA_NAME_MAX + FA_COMMAS_MAX > room)
+            continue; /* nothing to say, or no place to say it: a dozen long names */
+        n += snprintf(text + n, sizeof text - (size_t)n, "%s%s %s", sign, addend->name,
+                      fa_commas(addend->bytes, number));
+        sign = " + ";
+    }
+    snprintf(text + n, sizeof text - (size_t)n, "; %s allows %s", gpu->name,
+             fa_commas(gpu->smem_per_block, number));
+    end_at(candidate, FA_STATUS_BUDGET, text);
+}
+
+/* Takes the addends of a launch; the candidate keeps those of its first and of what does not fit. */
+static int judge_budget(struct cursor *c, const fa_family_launch *launch, const fa_gpu *gpu,
+                        fa_candidate *candidate, fa_launch_shape *shape)
+{
+    fa_addend addend[FA_MAX_ADDENDS] = {{{0}, 0}};
+    int64_t bytes = 0;
+    for (int i = 0; i < launch->addend_count; i++) {
+        memcpy(addend[i].name, launch->addend[i].name, FA_NAME_MAX);
+        int rc = take(c, "shared_memory", addend[i].name, 0, addend_max, &addend[i].bytes);
+        if (rc != 0)
+            return rc;
+        bytes += addend[i].bytes;
+    }
+    bool exceeds = candidate->trial.status == FA_STATUS_PENDING && bytes > gpu->smem_per_block;
+    if (exceeds || shape == &candidate->launches.at[0]) {
+        memcpy(candidate->addend, addend, sizeof addend);
+        candidate->addend_count = launch->addend_count;
+    }
+    shape->smem_bytes = bytes > INT32_MAX ? INT32_MAX : (int32_t)bytes;
+    if (exceeds)
+        refuse_budget(candidate, bytes, gpu);
+    return 0;
+}
+
+/* Takes all launches; trial's threads, shared memory and grid are the first one's. */
+static int take_launches(struct cursor *c, const fa_gpu *gpu, fa_candidate *candidate)
+{
+    fa_launches *launches = &candidate->launches;
+    int64_t registers = 0, grid[3] = {0}, threads = 0;
+    int rc = take(c, "registers", "", 0, 1000000, &registers);
+    if (rc == 0)
+        rc = take(c, "workspace", "", 0, addend_max, &launches->workspace_bytes);
+    candidate->estimated_registers = (int32_t)registers;
+    for (int i = 0; i < c->family->launch_count && rc == 0; i++) {
+        fa_launch_shape *shape = &launches->at[launches->count++];
+        rc = take(c, "threads", "", 1, INT32_MAX, &threads);
+        if (rc == 0)
+            rc = take_grid(c, grid);
+        if (rc != 0)
+            return rc;
+        shape->threads = (int32_t)threads;
+        judge_launch(candidate, grid, shape);
+        rc = judge_budget(c, &c->family->launch[i], gpu, candidate, shape);
+    }
+    candidate->trial.threads = launches->at[0].threads;
+    candidate->trial.smem_bytes = launches->at[0].smem_bytes;
+    memcpy(candidate->trial.grid, launches->at[0].grid, sizeof candidate->trial.grid);
+    return rc;
+}
+
+static void judge_registers(fa_candidate *candidate)
+{
+    char reason[160], a[FA_COMMAS_MAX], b[FA_COMMAS_MAX];
+    int64_t each = candidate->estimated_registers, threads = candidate->trial.threads;
+    if (each > REGISTERS_MAX)
+        snprintf(reason, sizeof reason, "needs about %s registers per thread: at most %d",
+                 fa_commas(each, a), REGISTERS_MAX);
+    else if (each * threads > REGISTERS_OF_BLOCK)
+        snprintf(reason, sizeof reason,
+                 "needs about %d threads x %d registers = %s: a block has at most %s", (int)threads,
+                 (int)each, fa_commas(each * threads, a), fa_commas(REGISTERS_OF_BLOCK, b));
+    else
+        return;
+    end_at(candidate, FA_STATUS_REGISTERS, reason);
+}
+
+static int take_lets(struct cursor *c, fa_candidate *candidate)
+{
+    const fa_family *f = c->family;
+    for (int i = 0; i < f->let_count; i++) {
+        int64_t value = 0;
+        int rc = take(c, "let", f->let[i].name, INT32_MIN, INT32_MAX, &value);
+        if (rc != 0)
+            return rc;
+        memcpy(candidate->let[i].name, f->let[i].name, FA_NAME_MAX);
+        candidate->let[i].value = (int32_t)value;
+    }
+    candidate->let_count = f->let_count;
+    return 0;
+}
+
+int fa_family_take_row(void *context, const fa_expr_value *value, int count)
+{
+    fa_filling *filling = context;
+    const fa_family *f = filling->family;
+    (void)count;
+    filling->rows_failed = true; /* until this row has passed */
+    if (filling->count == filling->room)
+        return fa_fail(filling->diag, FA_EMANIFEST, "%s.json: more configs than domains make",
+                       f->name);
+    fa_candidate *candidate = &filling->candidate[filling->count++];
+    candidate->family = filling->family_index;
+    candidate->trial.config.count = f->tunable_count;
+    memcpy(candidate->trial.config.family, f->name, FA_NAME_MAX);
+    for (int i = 0; i < f->tunable_count; i++) {
+        memcpy(candidate->trial.config.tunable[i].name, f->tunable[i].name, FA_NAME_MAX);
+        candidate->trial.config.tunable[i].value = (int32_t)value[i].integer;
+    }
+    candidate->is_default = fa_config_equal(&candidate->trial.config, &filling->preset);
+    struct cursor c = {f, &candidate->trial.config, value, f->tunable_count + f->let_count,
+                       filling->diag};
+    struct cursor lets = c;
+    lets.at = f->tunable_count;
+    int rc = judge_constraints(&c, candidate);
+    if (rc == 0 && candidate->trial.status == FA_STATUS_PENDING)
+        rc = take_lets(&lets, candidate);
+    if (rc == 0 && candidate->trial.status == FA_STATUS_PENDING) {
+        rc = take_launches(&c, filling->gpu, candidate);
+        if (rc == 0 && candidate->trial.status == FA_STATUS_PENDING)
+            judge_registers(candidate);
+    }
+    filling->rows_failed = rc != 0;
+    return rc;
+}
+
+int fa_family_take_launches(void *context, const fa_expr_value *value, int count)
+{
+    fa_launch_filling *filling = context;
+    int point = (int)value[1].integer, rc = 0;
+    const fa_candidate *candidate = filling->candidate[point];
+    fa_launches *launches = &filling->launches[point][value[0].integer];
+    struct cursor c = {filling->family, &candidate->trial.config, value, 2, filling->diag};
+    char reason[128];
+    (void)count;
+    *launches = candidate->launches;
+    filling->rows_failed = true; /* until this row has passed */
+    rc = take(&c, "workspace", "", 0, addend_max, &launches->workspace_bytes);
+    for (int i = 0; i < launches->count && rc == 0; i++) {
+        int64_t grid[3] = {0};
+        memset(launches->at[i].grid, 0, sizeof launches->at[i].grid);
+        rc = take_grid(&c, grid);
+        if (rc == 0)
+            set_grid(grid, &launches->at[i], reason, sizeof reason);
+    }
+    filling->rows_failed = rc != 0;
+    return rc;
+}
