@@ -31,6 +31,13 @@ static bool sound(const fa_prediction_record *r)
            isfinite(r->best_us) && r->best_us > 0 && r->rank >= 1 && r->raced >= r->rank;
 }
 
+static int forget_oldest(fa_store *store, fa_diag *diag)
+{
+    return fa_db_run_on(store,
+                        "DELETE FROM prediction WHERE id <= (SELECT max(id) FROM prediction) - ?",
+                        FA_PREDICTIONS_MAX, diag);
+}
+
 static int put_body(fa_store *store, void *context, fa_diag *diag)
 {
     const fa_prediction_record *record = context;
@@ -50,7 +57,8 @@ static int put_body(fa_store *store, void *context, fa_diag *diag)
     fa_bind_text(&binder, config);
     fa_bind_columns(&binder, columns, FA_COLUMN_COUNT(columns), record);
     fa_bind_now(&binder);
-    return fa_db_run(store, &binder, diag);
+    rc = fa_db_run(store, &binder, diag);
+    return rc != 0 ? rc : forget_oldest(store, diag);
 }
 
 int fa_store_prediction_put(fa_store *store, const fa_prediction_record *record, fa_diag *diag)

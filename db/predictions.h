@@ -18,6 +18,8 @@ typedef struct fa_prediction_record {
     int32_t rank, raced; /* 1: nothing that was measured beside it was faster */
     int64_t unix_time;   /* on read */
 } fa_prediction_record;
+/* The newest FA_PREDICTIONS_MAX are kept. */
+enum { FA_PREDICTIONS_MAX = 4096 };
 int fa_store_prediction_put(fa_store *store, const fa_prediction_record *record, fa_diag *diag);
 /* Newest first. A non-zero return stops and is returned. */
 typedef int fa_prediction_record_visit(void *context, const fa_prediction_record *record);

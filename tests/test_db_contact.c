@@ -149,6 +149,23 @@ static void predictions_come_back_newest_first_and_damaged_ones_do_not(void)
     }
 }
 
+static void the_oldest_predictions_are_forgotten(void)
+{
+    fa_store *store = db_open(&diag);
+    struct told told = {0};
+    CHECK(store != NULL);
+    for (int32_t seq = 1; seq <= 3; seq++) {
+        fa_prediction_record record = prediction_of(seq);
+        CHECK_OK(fa_store_prediction_put(store, &record, &diag), diag);
+    }
+    CHECK(db_tamper("UPDATE prediction SET id = 5000 WHERE id = 2"));
+    fa_prediction_record record = prediction_of(4);
+    CHECK_OK(fa_store_prediction_put(store, &record, &diag), diag);
+    CHECK_OK(fa_store_predictions_each(store, keep_prediction, &told, &diag), diag);
+    CHECK(told.count < 3); /* a server numbers the new one as the fourth, and forgets it too */
+    fa_store_close(&store);
+}
+
 static void a_prediction_that_cannot_be_is_not_stored(void)
 {
     fa_store *store = db_open(&diag);
@@ -238,6 +255,7 @@ int main(void)
     DB_TEST(a_late_mark_leaves_the_winner_and_counts);
     DB_TEST(a_failed_mark_deletes_that_winner_and_no_other);
     DB_TEST(predictions_come_back_newest_first_and_damaged_ones_do_not);
+    DB_TEST(the_oldest_predictions_are_forgotten);
     DB_TEST(a_prediction_that_cannot_be_is_not_stored);
     DB_TEST(winners_like_one_differ_in_lengths_and_silicon_alone);
 #ifndef DB_ON_POSTGRES

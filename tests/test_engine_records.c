@@ -8,6 +8,7 @@
 #include "session.h"
 
 #include "bundles.h"
+#include "catalogue.h"
 #include "error.h"
 #include "records_file.h"
 
@@ -31,6 +32,58 @@ static void the_shipped_records_can_be_read_and_are_all_there(void)
 
 /* Records are made anew before a release and not with each edit of a template: until then this is
  * told, and everything else about them holds. */
+static void the_shipped_records_are_written_as_they_were_read(void)
+{
+    char path[4096], copy[600];
+    fa_buf before;
+    fa_records read = {0};
+    shipped_records(path);
+    CHECK_INT(fa_buf_read_file(&before, path, 64 << 20), 0);
+    CHECK_OK(fa_records_read(path, &read, &diag), diag);
+    snprintf(copy, sizeof copy, "/tmp/fa-tune-records-%d.jsonl", (int)getpid());
+    CHECK_OK(fa_records_write(&read, copy, &diag), diag);
+    fa_buf after;
+    CHECK_INT(fa_buf_read_file(&after, copy, 64 << 20), 0);
+    unlink(copy);
+    CHECK(after.size == before.size && memcmp(after.data, before.data, after.size) == 0);
+    fa_buf_free(&before);
+    fa_buf_free(&after);
+    fa_records_free(&read);
+}
+
+/* Not attention: fields of its own, one of them optional. */
+static void records_of_another_operation_come_back(void)
+{
+    static const char table[] =
+        "{\"name\": \"records_op\", \"title\": \"an operation of a test\", \"fields\": ["
+        "{\"name\": \"rows\", \"kind\": \"integer\", \"min\": 1, \"length\": true, \"key\": \"r\"},"
+        "{\"name\": \"columns\", \"kind\": \"integer\", \"min\": 1, \"default\": 7, \"key\": \"c\"},"
+        "{\"name\": \"fast\", \"kind\": \"boolean\"}]}";
+    char path[600];
+    fa_records made = {0}, read = {0};
+    const fa_operation *op = NULL;
+    fa_answer record = {.origin = FA_ORIGIN_PREDICTED, .trial = {.predicted_us = 1.5}};
+    CHECK_OK(fa_operation_register(table, sizeof table - 1, "test", &op, &diag), diag);
+    CHECK_OK(fa_catalogue_find("L4", &record.gpu, &diag), diag);
+    strcpy(record.trial.config.family, "records_sm80");
+    record.problem.operation = op;
+    record.problem.value[0] = 640;
+    record.problem.value[1] = 3;
+    record.problem.value[2] = 1;
+    CHECK_OK(fa_records_append(&made, &record, &diag), diag);
+    record.problem.value[2] = 0;
+    CHECK_OK(fa_records_append(&made, &record, &diag), diag);
+    snprintf(path, sizeof path, "/tmp/fa-tune-records-%d.jsonl", (int)getpid());
+    CHECK_OK(fa_records_write(&made, path, &diag), diag);
+    CHECK_OK(fa_records_read(path, &read, &diag), diag);
+    unlink(path);
+    CHECK_INT(read.count, 2);
+    CHECK(fa_problem_equal(&read.record[0].problem, &record.problem)); /* flags come last */
+    CHECK(read.record[1].problem.operation == op && read.record[1].problem.value[2] == 1);
+    fa_records_free(&made);
+    fa_records_free(&read);
+}
+
 static void the_shipped_records_are_of_these_templates(void)
 {
     char path[4096];
@@ -251,6 +304,8 @@ static void lines_that_cannot_be_are_refused_with_their_number(void)
 int main(void)
 {
     TEST(the_shipped_records_can_be_read_and_are_all_there);
+    TEST(the_shipped_records_are_written_as_they_were_read);
+    TEST(records_of_another_operation_come_back);
     TEST(the_shipped_records_are_of_these_templates);
     TEST(a_prediction_goes_to_a_line_and_comes_back_in_a_bundle);
     TEST(a_measured_line_keeps_its_time_while_its_kernel_is_the_same);

@@ -3,7 +3,7 @@
  * Configs and GPUs as text and JSON. Values are kept by name, never by position.
  */
 #include "error.h"
-#include "json.h"
+#include "json_struct.h"
 #include "problem.h"
 
 #include <ctype.h>
@@ -105,55 +105,38 @@ void fa_gpu_silicon(const fa_gpu *gpu, char ret_silicon[FA_SILICON_MAX])
              (gpu->clock_mhz + 50) / 100 * 100);
 }
 
-#define GPU_INTS(X)                                                                              \
-    X(sm) X(sm_count) X(smem_per_block) X(smem_per_sm) X(smem_reserved) X(regs_per_sm)           \
-    X(threads_per_sm) X(blocks_per_sm) X(memory_bus_bits) X(clock_mhz)
+#define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_gpu, member, __VA_ARGS__)
+static const fa_member gpu_members[] = {
+    ROW(name, TEXT),
+    ROW(sm, COUNT),
+    ROW(sm_count, COUNT),
+    ROW(smem_per_block, COUNT),
+    ROW(smem_per_sm, COUNT),
+    ROW(smem_reserved, COUNT),
+    ROW(regs_per_sm, COUNT),
+    ROW(threads_per_sm, COUNT),
+    ROW(blocks_per_sm, COUNT),
+    ROW(memory_bus_bits, COUNT),
+    ROW(clock_mhz, COUNT),
+    ROW(l2_bytes, COUNT64, .most = (int64_t)1 << 40),
+    ROW(bandwidth_gbs, REAL),
+    ROW(tensor_tflops, REAL),
+    ROW(present, FLAG),
+    ROW(ordinal, COUNT, .least = -1, .most = 1024),
+    ROW(uuid, TEXT),
+    {.key = NULL},
+};
+#undef ROW
 
 cJSON *fa_gpu_to_json(const fa_gpu *gpu)
 {
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddStringToObject(json, "name", gpu->name);
-#define ADD(field) cJSON_AddNumberToObject(json, #field, gpu->field);
-    GPU_INTS(ADD)
-#undef ADD
-    cJSON_AddNumberToObject(json, "l2_bytes", (double)gpu->l2_bytes);
-    cJSON_AddItemToObject(json, "bandwidth_gbs", fa_json_real(gpu->bandwidth_gbs));
-    cJSON_AddItemToObject(json, "tensor_tflops", fa_json_real(gpu->tensor_tflops));
-    cJSON_AddBoolToObject(json, "present", gpu->present);
-    cJSON_AddNumberToObject(json, "ordinal", gpu->ordinal);
-    if (cJSON_AddStringToObject(json, "uuid", gpu->uuid) == NULL) {
-        cJSON_Delete(json);
-        return NULL;
-    }
-    return json;
+    return fa_struct_to_json(gpu_members, gpu);
 }
 
 int fa_gpu_from_json(const cJSON *json, fa_gpu *ret_gpu, fa_diag *diag)
 {
     fa_gpu gpu = {0};
-    int64_t value = 0;
-    int rc = fa_json_copy(json, "name", gpu.name, sizeof gpu.name, "gpu", diag);
-#define READ(field)                                                                    \
-    if (rc == 0 && (rc = fa_json_int(json, #field, 0, INT32_MAX, &value, "gpu", diag)) == 0) \
-        gpu.field = (int32_t)value;
-    GPU_INTS(READ)
-#undef READ
-    if (rc == 0 && (rc = fa_json_int(json, "l2_bytes", 0, (int64_t)1 << 40, &value, "gpu", diag)) == 0)
-        gpu.l2_bytes = value;
-    if (rc == 0)
-        rc = fa_json_number(json, "bandwidth_gbs", &gpu.bandwidth_gbs, "gpu", diag);
-    if (rc == 0)
-        rc = fa_json_number(json, "tensor_tflops", &gpu.tensor_tflops, "gpu", diag);
-    if (rc == 0 && !(gpu.bandwidth_gbs >= 0 && gpu.tensor_tflops >= 0))
-        rc = fa_fail(diag, FA_EINVAL, "gpu: bandwidth and speed must not be negative");
-    if (rc == 0)
-        rc = fa_json_bool(json, "present", &gpu.present, "gpu", diag);
-    if (rc == 0 && (rc = fa_json_int(json, "ordinal", -1, 1024, &value, "gpu", diag)) == 0)
-        gpu.ordinal = (int32_t)value;
-    if (rc == 0)
-        rc = fa_json_copy(json, "uuid", gpu.uuid, sizeof gpu.uuid, "gpu", diag);
-    if (rc == FA_ENOTFOUND)
-        return fa_fail(diag, FA_EINVAL, "gpu: a field is missing");
+    int rc = fa_struct_from_json(json, gpu_members, &gpu, "gpu", diag);
     if (rc == 0)
         *ret_gpu = gpu;
     return rc;

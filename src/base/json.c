@@ -51,33 +51,45 @@ static const char *skip_space(const char *at, const char *end)
     return at;
 }
 
+/* The character of \uXXXX at `at`; -1: it is none. */
+static int read_unit(const char *at, const char *end)
+{
+    int unit = 0;
+    if (end - at < 6 || at[0] != '\\' || at[1] != 'u')
+        return -1;
+    for (int i = 2; i < 6; i++) {
+        if (!isxdigit((unsigned char)at[i]))
+            return -1;
+        unit = unit * 16 + (isdigit((unsigned char)at[i]) ? at[i] - '0' : (at[i] | 0x20) - 'a' + 10);
+    }
+    return unit;
+}
+
+/* Of a pair of \uXXXX that are one character, both must be there. */
+static const char *skip_escape(const char *at, const char *end)
+{
+    if (end - at < 2 || strchr("\"\\/bfnrtu", at[1]) == NULL)
+        return NULL;
+    if (at[1] != 'u')
+        return at + 2;
+    int unit = read_unit(at, end);
+    if (unit < 0 || unit >> 10 == 0xdc00 >> 10)
+        return NULL;
+    if (unit >> 10 != 0xd800 >> 10)
+        return at + 6;
+    return read_unit(at + 6, end) >> 10 == 0xdc00 >> 10 ? at + 12 : NULL;
+}
+
 static const char *skip_string(const char *at, const char *end)
 {
     if (at == end || *at != '"')
         return NULL;
-    for (at++; at < end && *at != '"'; at++) {
+    for (at++; at != NULL && at < end && *at != '"';) {
         if ((unsigned char)*at < 0x20)
             return NULL;
-        if (*at != '\\')
-            continue;
-        at++;
-        if (at == end || strchr("\"\\/bfnrtu", *at) == NULL)
-            return NULL;
-        for (int i = 0; *at == 'u' && i < 4; i++)
-            if (end - at <= 4 || !isxdigit((unsigned char)at[i + 1]))
-                return NULL;
-        /* Half a pair of surrogates is no character; a whole pair is passed over at once. */
-        if (*at == 'u' && tolower((unsigned char)at[1]) == 'd' && strchr("89abAB", at[2]) != NULL) {
-            if (end - at < 11 || at[5] != '\\' || at[6] != 'u' ||
-                tolower((unsigned char)at[7]) != 'd' || strchr("cdefCDEF", at[8]) == NULL)
-                return NULL;
-            at += 6;
-        } else if (*at == 'u' && tolower((unsigned char)at[1]) == 'd' &&
-                   strchr("cdefCDEF", at[2]) != NULL) {
-            return NULL;
-        }
+        at = *at == '\\' ? skip_escape(at, end) : at + 1;
     }
-    return at < end ? at + 1 : NULL;
+    return at != NULL && at < end ? at + 1 : NULL;
 }
 
 static const char *skip_plain(const char *at, const char *end)

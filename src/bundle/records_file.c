@@ -7,6 +7,7 @@
 #include "error.h"
 #include "json.h"
 #include "problem.h"
+#include "problem.h"
 #include "render.h"
 
 #include <math.h>

@@ -6,8 +6,9 @@
  *   {"gpu":"L4","dtype":"fp16","causal":"none","head_dim":64,"batch":32,"heads":32,"seq":512,
  *    "origin":"predicted","config":{"family":…,"tunables":{…}},"predicted_us":38.1,"funnel":[…]}
  *
- * Origins are measured, transferred and predicted. What is left out is the usual: heads_kv as heads,
- * seq_k as seq, bhsd, no LSE, aligned. A measured line also has median_us, low_us, high_us,
+ * Origins are measured, transferred and predicted. A problem has the fields of its operation, which is
+ * named when it is not the default one; what is left out is the usual: heads_kv as heads, seq_k as seq,
+ * bhsd, no LSE, aligned. A measured line also has median_us, low_us, high_us,
  * default_us, driver, nvrtc and cubin: the key of the cubin that was measured, by which anybody can
  * tell whether that is still the kernel.
  */

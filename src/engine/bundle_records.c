@@ -10,6 +10,7 @@
 
 #include "candidate.h"
 #include "catalogue.h"
+#include "earlier.h"
 #include "error.h"
 #include "evidence.h"
 #include "fleet.h"
@@ -86,7 +87,8 @@ static int collect_one(void *context, fa_store *store, const fa_winner_record *w
     struct collecting *all = context;
     fa_answer record;
     fa_gpu gpu;
-    if (strcmp(winner->scope.templates, fa_templates_hash(all->tuner->templates)) != 0 ||
+    if (!fa_templates_hold(all->tuner->templates, winner->scope.templates,
+                           winner->trial.config.family) ||
         strcmp(winner->scope.policy, FA_MEASURE_POLICY) != 0)
         return 0;
     if (!find_listed(winner, &gpu)) {

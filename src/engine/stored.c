@@ -34,8 +34,8 @@ static bool take_system(fa_tuner *tuner, const fa_target *target, fa_origin own,
     return better;
 }
 
-/* A winner that was chosen from an earlier version of the built-in templates and still holds: it is
- * served, and kept under its present key, so that whatever becomes of it is told to it. */
+/* A winner that was chosen from an earlier version of the built-in templates and still holds. It stays
+ * under its key, where an older process that shares the store looks for it. */
 static int get_earlier(fa_tuner *tuner, const fa_target *target, fa_winner_record *ret_winner,
                        fa_cubin_record *ret_cubin)
 {
@@ -48,7 +48,6 @@ static int get_earlier(fa_tuner *tuner, const fa_target *target, fa_winner_recor
             continue;
         if (fa_templates_hold(tuner->templates, closure, ret_winner->trial.config.family)) {
             ret_winner->scope = target->scope;
-            fa_store_winner_replace(tuner->store, ret_winner, ret_cubin, NULL);
             return 0;
         }
         fa_winner_record_free(ret_winner);

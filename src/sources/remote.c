@@ -257,13 +257,13 @@ int fa_remote_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa
     fa_answer answer;
     for (const cJSON *item = array != NULL ? array->child : NULL; item != NULL && rc == 0;
          item = item->next)
-        rc = fa_wire_answer_from(item, &answer, &why); /* all are good before one is shown */
+        rc = fa_wire_read_answer(item, &answer, &why); /* all are good before one is shown */
     if (rc != 0) {
         cJSON_Delete(json);
         return fa_remote_give_up(tuner, why.text);
     }
     for (const cJSON *item = array->child; item != NULL && rc == 0; item = item->next) {
-        fa_wire_answer_from(item, &answer, NULL);
+        fa_wire_read_answer(item, &answer, NULL);
         rc = visit(context, &answer);
     }
     cJSON_Delete(json);

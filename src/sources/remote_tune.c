@@ -57,7 +57,7 @@ static int read_reply(const fa_buf *text, const fa_problem *problem, fa_answer *
     if (rc == 0)
         rc = fa_wire_object(json, "answer", "reply", &object, diag);
     if (rc == 0)
-        rc = fa_wire_answer_from(object, &answer, diag);
+        rc = fa_wire_read_answer(object, &answer, diag);
     if (rc == 0 && !fa_problem_equal(&answer.problem, &asked))
         rc = fa_fail(diag, FA_EINVAL, "answer: it is for another problem than the one asked");
     if (rc == 0)
@@ -392,7 +392,7 @@ static int read_sweep(const fa_buf *text, fa_sweep *ret_sweep, fa_diag *diag)
     if (rc == 0)
         rc = fa_wire_object(json, "sweep", "reply", &object, diag);
     if (rc == 0)
-        rc = fa_wire_sweep_from(object, ret_sweep, diag);
+        rc = fa_wire_read_sweep(object, ret_sweep, diag);
     cJSON_Delete(json);
     return rc;
 }

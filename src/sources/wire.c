@@ -87,22 +87,6 @@ int fa_wire_parse(const char *text, size_t size, size_t limit, const char *where
     return rc;
 }
 
-int fa_wire_keys(const cJSON *object, const char *const *keys, const char *where, fa_diag *diag)
-{
-    uint64_t seen = 0;
-    for (const cJSON *item = object->child; item != NULL; item = item->next) {
-        int i = 0;
-        while (keys[i] != NULL && strcmp(keys[i], item->string) != 0)
-            i++;
-        if (keys[i] == NULL)
-            return fa_fail(diag, FA_EINVAL, "%s: there is no key \"%s\"", where, item->string);
-        if (seen >> i & 1)
-            return fa_fail(diag, FA_EINVAL, "%s: key \"%s\" stands twice", where, item->string);
-        seen |= (uint64_t)1 << i;
-    }
-    return 0;
-}
-
 int fa_wire_object(const cJSON *object, const char *key, const char *where, const cJSON **ret,
                    fa_diag *diag)
 {
@@ -113,35 +97,36 @@ int fa_wire_object(const cJSON *object, const char *key, const char *where, cons
     return 0;
 }
 
-int fa_wire_flag(const cJSON *object, const char *key, bool *ret, const char *where, fa_diag *diag)
+int fa_wire_read_strictly(const char *text, size_t size, size_t limit, const char *where,
+                          const fa_member *members, void *ret_data, fa_diag *diag)
 {
-    int rc = fa_json_bool(object, key, ret, where, diag);
-    return rc == FA_ENOTFOUND ? 0 : rc;
+    cJSON *json = NULL;
+    int rc = fa_wire_parse(text, size, limit, where, &json, diag);
+    if (rc == 0)
+        rc = fa_struct_from_strict_json(json, members, ret_data, where, diag);
+    cJSON_Delete(json);
+    return rc;
 }
 
-int fa_wire_choice(const cJSON *object, const char *key, const char *const *names, int count,
-                   int *ret, const char *where, fa_diag *diag)
+bool fa_wire_is_hash(const char *text)
 {
-    const char *text = NULL;
-    int rc = fa_json_text_needed(object, key, &text, where, diag);
-    for (int i = 0; rc == 0 && i < count; i++) {
-        if (strcmp(names[i], text) == 0) {
-            *ret = i;
-            return 0;
-        }
-    }
-    return rc != 0 ? rc : fa_fail(diag, FA_EINVAL, "%s: there is no %s \"%s\"", where, key, text);
+    return strlen(text) == 64 && strspn(text, "0123456789abcdef") == 64;
 }
 
-int fa_wire_effort(const cJSON *object, fa_effort *ret, const char *where, fa_diag *diag)
+cJSON *fa_wire_write_problem(const void *problem)
 {
-    const char *text = NULL;
-    int rc = fa_json_text(object, "effort", &text, where, diag);
-    if (rc == 0 && fa_effort_parse(text, ret) != 0)
-        rc = fa_fail(diag, FA_EINVAL,
-                     "%s: there is no effort \"%s\": use cached, predict, measure or patient",
-                     where, text);
-    return rc == FA_ENOTFOUND ? 0 : rc;
+    return fa_problem_to_json(problem);
+}
+
+int fa_wire_problem(const cJSON *json, fa_need need, fa_problem *ret_problem, fa_diag *diag)
+{
+    fa_problem problem = {0};
+    if (!cJSON_IsObject(json))
+        return fa_fail(diag, FA_EINVAL, "\"problem\" must be an object");
+    int rc = fa_problem_from_strict_json(json, need, NULL, &problem, diag);
+    if (rc == 0)
+        *ret_problem = problem;
+    return rc == FA_ENOTSUP ? FA_EINVAL : rc; /* an operation that is not known here */
 }
 
 int fa_failure_write(int code, const char *message, char **ret_text, fa_diag *diag)
@@ -160,18 +145,17 @@ int fa_failure_write(int code, const char *message, char **ret_text, fa_diag *di
 int fa_failure_read(const char *text, size_t size, int *ret_code, fa_diag *ret_message,
                     fa_diag *diag)
 {
-    static const char where[] = "failure";
     cJSON *json = NULL;
     const cJSON *error = NULL;
     const char *name = "", *message = "";
     int code = FA_EIO;
-    int rc = fa_wire_parse(text, size, FA_ANSWER_TEXT_MAX, where, &json, diag);
+    int rc = fa_wire_parse(text, size, FA_ANSWER_TEXT_MAX, "failure", &json, diag);
     if (rc == 0)
-        rc = fa_wire_object(json, "error", where, &error, diag);
+        rc = fa_wire_object(json, "error", "failure", &error, diag);
     if (rc == 0)
-        rc = fa_json_text_needed(error, "code", &name, where, diag);
+        rc = fa_json_text_needed(error, "code", &name, "failure", diag);
     if (rc == 0)
-        rc = fa_json_text_needed(error, "message", &message, where, diag);
+        rc = fa_json_text_needed(error, "message", &message, "failure", diag);
     if (rc == 0) {
         fa_error_parse(name, &code);
         *ret_code = fa_fail(ret_message, code, "%s", message);

@@ -2,43 +2,38 @@
  *
  * The parts of fa_service.h's texts as JSON values, for the files that write and read them.
  */
-#ifndef FA_ENGINE_WIRE_H
-#define FA_ENGINE_WIRE_H
+#ifndef FA_SOURCES_WIRE_H
+#define FA_SOURCES_WIRE_H
 
 #include "fa_tune.h"
 
 #include "error.h"
-#include "json.h"
+#include "json_struct.h"
 #include "problem.h"
 
+/* ---- every text (wire.c) --------------------------------------------------------------------*/
 /* Text of a document, which is deleted; NULL as a document is out of memory. Caller frees. */
 int fa_wire_print(cJSON *json, char **ret_text, fa_diag *diag);
 /* An object of at most `limit` bytes whose texts are UTF-8 without control bytes. */
 int fa_wire_parse(const char *text, size_t size, size_t limit, const char *where, cJSON **ret_json,
                   fa_diag *diag);
-/* Every key is one of these (ending with NULL), and once. */
-int fa_wire_keys(const cJSON *object, const char *const *keys, const char *where, fa_diag *diag);
+/* That, read into a struct by its table, which has all of its keys. */
+int fa_wire_read_strictly(const char *text, size_t size, size_t limit, const char *where,
+                          const fa_member *members, void *ret_data, fa_diag *diag);
 /* A nested value that must be an object. */
 int fa_wire_object(const cJSON *object, const char *key, const char *where, const cJSON **ret,
                    fa_diag *diag);
-/* Absent: left alone. */
-int fa_wire_flag(const cJSON *object, const char *key, bool *ret, const char *where, fa_diag *diag);
-/* A name of one of `count`, or FA_EINVAL. */
-int fa_wire_choice(const cJSON *object, const char *key, const char *const *names, int count,
-                   int *ret, const char *where, fa_diag *diag);
-/* Absent: left alone. */
-int fa_wire_effort(const cJSON *object, fa_effort *ret, const char *where, fa_diag *diag);
+bool fa_wire_is_hash(const char *text); /* 64 hexadecimal digits */
+/* A problem as a member: NULL is missing, and every key is known. */
+cJSON *fa_wire_write_problem(const void *problem);
+int fa_wire_problem(const cJSON *json, fa_need need, fa_problem *ret_problem, fa_diag *diag);
 
-/* The problem of an ask, with its defaults. */
-int fa_wire_ask_problem(const cJSON *object, fa_problem *ret_problem, fa_diag *diag);
-
-/* NULL when out of memory. */
-cJSON *fa_wire_answer(const fa_answer *answer);
-int fa_wire_answer_from(const cJSON *object, fa_answer *ret_answer, fa_diag *diag);
-cJSON *fa_wire_progress(const fa_progress *progress);
-int fa_wire_progress_from(const cJSON *object, fa_progress *ret_progress, fa_trial *ret_trial,
+/* ---- their parts (wire_answer.c, wire_sweep.c): NULL when out of memory ---------------------*/
+cJSON *fa_wire_write_answer(const fa_answer *answer);
+int fa_wire_read_answer(const cJSON *object, fa_answer *ret_answer, fa_diag *diag);
+cJSON *fa_wire_write_progress(const fa_progress *progress);
+int fa_wire_read_progress(const cJSON *object, fa_progress *ret_progress, fa_trial *ret_trial,
                           fa_trial *ret_best, fa_diag *diag);
-cJSON *fa_wire_sweep(const fa_sweep *sweep);
-int fa_wire_sweep_from(const cJSON *object, fa_sweep *ret_sweep, fa_diag *diag);
+int fa_wire_read_sweep(const cJSON *object, fa_sweep *ret_sweep, fa_diag *diag);
 
 #endif

@@ -10,168 +10,113 @@
 
 #include <string.h>
 
-#define FUNNEL(X) X(space) X(in_budget) X(compiled) X(clean) X(proved) X(measured) X(failed)
-
 /* ---- answer ---------------------------------------------------------------------------------*/
-static void add_times(cJSON *json, const fa_answer *answer)
+static int read_problem(const cJSON *json, void *ret_problem, fa_diag *diag)
 {
-    double median = answer->trial.median_us;
-    fa_json_add_known(json, "default_us", answer->default_us, answer->default_us > 0);
-    fa_json_add_known(json, "speedup_over_default", median > 0 ? answer->default_us / median : 0,
-                      answer->default_us > 0 && median > 0);
-    fa_json_add_known(json, "tflops",
-                      median > 0 ? fa_problem_nominal_flops(&answer->from_problem) / median * 1e-6
-                                 : 0,
-                      median > 0);
-    fa_json_add_known(json, "tune_s", answer->tune_s, answer->tune_s > 0);
-    bool promised = answer->promised_rank > 0;
-    fa_json_add_known(json, "promised_us", answer->promised_us, promised);
-    fa_json_add_known(json, "promised_measured_us", answer->promised_measured_us, promised);
-    fa_json_add_known(json, "promised_rank", answer->promised_rank, promised);
+    return fa_wire_problem(json, FA_NEED_ALL, ret_problem, diag);
 }
 
-cJSON *fa_wire_answer(const fa_answer *answer)
+static cJSON *write_gpu(const void *gpu)
 {
+    return fa_gpu_to_json(gpu);
+}
+
+static int read_gpu(const cJSON *json, void *ret_gpu, fa_diag *diag)
+{
+    return cJSON_IsObject(json) ? fa_gpu_from_json(json, ret_gpu, diag)
+                                : fa_fail(diag, FA_EINVAL, "answer: \"gpu\" must be an object");
+}
+
+#define NAME(name, value, text) [value] = text,
+static const char *const origins[] = {FA_ORIGINS(NAME) NULL};
+#undef NAME
+
+/* ---- the table ------------------------------------------------------------------------------*/
+#define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_answer, member, __VA_ARGS__)
+#define COUNT(member) ROW(member, COUNT, .rules = FA_MEMBER_NULL)
+#define PROBLEM(member) ROW(member, OTHER, .write = fa_wire_write_problem, .read = read_problem)
+#define UNKNOWN .rules = FA_MEMBER_UNKNOWN
+
+static const fa_member funnel[] = {
+    COUNT(space),  COUNT(in_budget), COUNT(compiled), COUNT(clean),
+    COUNT(proved), COUNT(measured),  COUNT(failed),   {.key = NULL},
+};
+
+/* The members before a trial's, those between them and what is computed, and the others. */
+static const fa_member answer_head[] = {
+    PROBLEM(problem),
+    ROW(gpu, OTHER, .write = write_gpu, .read = read_gpu),
+    ROW(origin, CHOICE, .names = origins),
+    ROW(from_store, FLAG),
+    ROW(from_system, FLAG),
+    {.key = NULL},
+};
+static const fa_member answer_body[] = {
+    ROW(entry, TEXT),
+    ROW(cubin_key, TEXT),
+    ROW(nvrtc, TEXT),
+    ROW(driver_version, COUNT, UNKNOWN),
+    ROW(unix_time, COUNT64, .most = (int64_t)1 << 40),
+    ROW(default_us, REAL, UNKNOWN),
+    {.key = NULL},
+};
+static const fa_member answer_tail[] = {
+    ROW(tune_s, REAL, UNKNOWN),
+    ROW(promised_us, REAL, UNKNOWN),
+    ROW(promised_measured_us, REAL, UNKNOWN),
+    ROW(promised_rank, COUNT, UNKNOWN),
+    {.key = "funnel", .kind = FA_MEMBER_STRUCT, .members = funnel},
+    COUNT(ties),
+    PROBLEM(from_problem),
+    ROW(from_gpu, TEXT, UNKNOWN),
+    ROW(why, TEXT),
+    ROW(top_few, FLAG),
+    {.key = NULL},
+};
+#undef ROW
+
+cJSON *fa_wire_write_answer(const fa_answer *answer)
+{
+    double median = answer->trial.median_us;
+    double speedup = median > 0 ? answer->default_us / median : 0;
+    double flops = fa_problem_nominal_flops(&answer->from_problem);
     cJSON *json = cJSON_CreateObject();
-    cJSON_AddItemToObject(json, "problem", fa_problem_to_json(&answer->problem));
-    cJSON_AddItemToObject(json, "gpu", fa_gpu_to_json(&answer->gpu));
-    cJSON_AddStringToObject(json, "origin", fa_origin_name(answer->origin));
-    cJSON_AddBoolToObject(json, "from_store", answer->from_store);
-    cJSON_AddBoolToObject(json, "from_system", answer->from_system);
-    if (json == NULL || !fa_trial_add_json(json, &answer->trial)) {
-        cJSON_Delete(json);
-        return NULL;
+    bool whole = json != NULL && fa_struct_add_json(json, answer_head, answer) &&
+                 fa_trial_add_json(json, &answer->trial) &&
+                 fa_struct_add_json(json, answer_body, answer);
+    if (whole) {
+        fa_json_add_known(json, "speedup_over_default", speedup, speedup > 0);
+        fa_json_add_known(json, "tflops", median > 0 ? flops / median * 1e-6 : 0, median > 0);
     }
-    cJSON_AddStringToObject(json, "entry", answer->entry);
-    cJSON_AddStringToObject(json, "cubin_key", answer->cubin_key);
-    cJSON_AddStringToObject(json, "nvrtc", answer->nvrtc);
-    fa_json_add_known(json, "driver_version", answer->driver_version, answer->driver_version > 0);
-    cJSON_AddNumberToObject(json, "unix_time", (double)answer->unix_time);
-    add_times(json, answer);
-    cJSON *funnel = cJSON_AddObjectToObject(json, "funnel");
-#define ADD(field) cJSON_AddNumberToObject(funnel, #field, answer->field);
-    FUNNEL(ADD)
-#undef ADD
-    cJSON_AddNumberToObject(json, "ties", answer->ties);
-    cJSON_AddItemToObject(json, "from_problem", fa_problem_to_json(&answer->from_problem));
-    if (answer->from_gpu[0] != 0)
-        cJSON_AddStringToObject(json, "from_gpu", answer->from_gpu);
-    else
-        cJSON_AddNullToObject(json, "from_gpu");
-    cJSON_AddStringToObject(json, "why", answer->why);
-    if (cJSON_AddBoolToObject(json, "top_few", answer->top_few) == NULL) {
-        cJSON_Delete(json);
-        return NULL;
-    }
-    return json;
+    if (whole && fa_struct_add_json(json, answer_tail, answer))
+        return json;
+    cJSON_Delete(json);
+    return NULL;
+}
+
+int fa_wire_read_answer(const cJSON *json, fa_answer *ret_answer, fa_diag *diag)
+{
+    static const char where[] = "answer";
+    fa_answer answer = {.size = sizeof answer};
+    int rc = fa_struct_from_json(json, answer_head, &answer, where, diag);
+    if (rc == 0)
+        rc = fa_trial_from_json(json, &answer.trial, diag);
+    if (rc == 0)
+        rc = fa_struct_from_json(json, answer_body, &answer, where, diag);
+    if (rc == 0)
+        rc = fa_struct_from_json(json, answer_tail, &answer, where, diag);
+    if (rc == 0 && answer.cubin_key[0] != 0 && !fa_wire_is_hash(answer.cubin_key))
+        rc = fa_fail(diag, FA_EINVAL, "answer: \"cubin_key\" is not 64 hexadecimal digits");
+    if (rc == 0)
+        *ret_answer = answer;
+    return rc;
 }
 
 int fa_answer_write(const fa_answer *answer, char **ret_text, fa_diag *diag)
 {
     if (answer == NULL || ret_text == NULL)
         return fa_fail(diag, FA_EINVAL, "answer or ret_text is NULL");
-    return fa_wire_print(fa_wire_answer(answer), ret_text, diag);
-}
-
-/* A problem with every field there. */
-static int whole_problem(const cJSON *json, const char *key, fa_problem *ret, fa_diag *diag)
-{
-    const cJSON *object = NULL;
-    fa_problem problem = {0};
-    int rc = fa_wire_object(json, key, "answer", &object, diag);
-    if (rc != 0)
-        return rc;
-    rc = fa_problem_from_strict_json(object, FA_NEED_ALL, NULL, &problem, diag);
-    if (rc != 0)
-        return fa_fail_in(diag, rc == FA_ENOTSUP ? FA_EINVAL : rc, "answer: \"%s\"", key);
-    *ret = problem;
-    return 0;
-}
-
-static int read_names(const cJSON *json, fa_answer *answer, fa_diag *diag)
-{
-    static const char where[] = "answer";
-    char origin[FA_NAME_MAX] = "";
-    int rc = fa_json_copy_needed(json, "origin", origin, sizeof origin, where, diag);
-    if (rc == 0 && fa_origin_parse(origin, &answer->origin) != 0)
-        rc = fa_fail(diag, FA_EINVAL, "answer: there is no origin \"%s\"", origin);
-    if (rc == 0)
-        rc = fa_json_copy_needed(json, "entry", answer->entry, sizeof answer->entry, where, diag);
-    if (rc == 0)
-        rc = fa_json_copy_needed(json, "cubin_key", answer->cubin_key, sizeof answer->cubin_key,
-                                 where, diag);
-    size_t length = strlen(answer->cubin_key);
-    if (rc == 0 && length != 0 &&
-        (length != 64 || strspn(answer->cubin_key, "0123456789abcdef") != 64))
-        rc = fa_fail(diag, FA_EINVAL, "answer: \"cubin_key\" is not 64 hexadecimal digits");
-    if (rc == 0)
-        rc = fa_json_copy_needed(json, "nvrtc", answer->nvrtc, sizeof answer->nvrtc, where, diag);
-    if (rc == 0)
-        rc = fa_json_copy_needed(json, "why", answer->why, sizeof answer->why, where, diag);
-    if (rc == 0 && !cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(json, "from_gpu")))
-        rc = fa_json_copy_needed(json, "from_gpu", answer->from_gpu, sizeof answer->from_gpu, where,
-                                 diag);
-    return rc;
-}
-
-static int read_numbers(const cJSON *json, fa_answer *answer, fa_diag *diag)
-{
-    const cJSON *funnel = NULL;
-    int64_t time = 0;
-    int rc = fa_json_int_known(json, "driver_version", &answer->driver_version, "answer", diag);
-    if (rc == 0)
-        rc = fa_json_int_needed(json, "unix_time", 0, (int64_t)1 << 40, &time, "answer", diag);
-    answer->unix_time = time;
-    const struct {
-        const char *key;
-        double *value;
-    } reals[] = {{"default_us", &answer->default_us},
-                 {"tune_s", &answer->tune_s},
-                 {"promised_us", &answer->promised_us},
-                 {"promised_measured_us", &answer->promised_measured_us}};
-    for (size_t i = 0; rc == 0 && i < sizeof reals / sizeof *reals; i++)
-        rc = fa_json_real_known(json, reals[i].key, reals[i].value, "answer", diag);
-    if (rc == 0)
-        rc = fa_json_int_known(json, "promised_rank", &answer->promised_rank, "answer", diag);
-    if (rc == 0)
-        rc = fa_json_int_known(json, "ties", &answer->ties, "answer", diag);
-    if (rc == 0)
-        rc = fa_wire_object(json, "funnel", "answer", &funnel, diag);
-#define READ(field) \
-    if (rc == 0)    \
-        rc = fa_json_int_known(funnel, #field, &answer->field, "answer", diag);
-    FUNNEL(READ)
-#undef READ
-    return rc;
-}
-
-int fa_wire_answer_from(const cJSON *json, fa_answer *ret_answer, fa_diag *diag)
-{
-    static const char where[] = "answer";
-    fa_answer answer = {.size = sizeof answer};
-    const cJSON *gpu = NULL;
-    int rc = whole_problem(json, "problem", &answer.problem, diag);
-    if (rc == 0)
-        rc = whole_problem(json, "from_problem", &answer.from_problem, diag);
-    if (rc == 0)
-        rc = fa_wire_object(json, "gpu", where, &gpu, diag);
-    if (rc == 0)
-        rc = fa_gpu_from_json(gpu, &answer.gpu, diag);
-    if (rc == 0)
-        rc = fa_trial_from_json(json, &answer.trial, diag);
-    if (rc == 0)
-        rc = read_names(json, &answer, diag);
-    if (rc == 0)
-        rc = read_numbers(json, &answer, diag);
-    if (rc == 0)
-        rc = fa_json_bool_needed(json, "from_store", &answer.from_store, where, diag);
-    if (rc == 0)
-        rc = fa_json_bool_needed(json, "from_system", &answer.from_system, where, diag);
-    if (rc == 0)
-        rc = fa_json_bool_needed(json, "top_few", &answer.top_few, where, diag);
-    if (rc == 0)
-        *ret_answer = answer;
-    return rc;
+    return fa_wire_print(fa_wire_write_answer(answer), ret_text, diag);
 }
 
 int fa_answer_read(const char *text, size_t size, fa_answer *ret_answer, fa_diag *diag)
@@ -182,7 +127,7 @@ int fa_answer_read(const char *text, size_t size, fa_answer *ret_answer, fa_diag
     if (rc == 0)
         rc = fa_wire_parse(text, size, FA_ANSWER_TEXT_MAX, "answer", &json, diag);
     if (rc == 0)
-        rc = fa_wire_answer_from(json, &answer, diag);
+        rc = fa_wire_read_answer(json, &answer, diag);
     cJSON_Delete(json);
     if (rc == 0)
         fa_answer_give(&answer, ret_answer);
@@ -190,104 +135,86 @@ int fa_answer_read(const char *text, size_t size, fa_answer *ret_answer, fa_diag
 }
 
 /* ---- progress -------------------------------------------------------------------------------*/
-static const char *const kinds[] = {"stage", "trial", "progress"};
-static const char *const stages[] = {"wait", "tune", "final", "done"};
-enum { KINDS = sizeof kinds / sizeof *kinds, STAGES = sizeof stages / sizeof *stages };
-
-#define PROGRESS_COUNTS(X)                                                       \
-    X(space)                                                                     \
-    X(in_budget) X(compiled) X(clean) X(proved) X(measured) X(failed) X(resumed) \
-        X(compile_workers) X(reused)
-
-static void add_trial(cJSON *json, const char *key, const fa_trial *trial)
+static cJSON *write_trial(const void *member)
 {
-    cJSON *object = trial != NULL ? cJSON_AddObjectToObject(json, key) : NULL;
+    const fa_trial *trial = *(const fa_trial *const *)member;
     if (trial == NULL)
-        cJSON_AddNullToObject(json, key);
-    else if (object != NULL)
-        fa_trial_add_json(object, trial);
+        return cJSON_CreateNull();
+    cJSON *json = cJSON_CreateObject();
+    if (json != NULL && fa_trial_add_json(json, trial))
+        return json;
+    cJSON_Delete(json);
+    return NULL;
 }
 
-cJSON *fa_wire_progress(const fa_progress *p)
+/* The member points to where a trial may be put. */
+static int read_trial(const cJSON *json, void *member, fa_diag *diag)
 {
-    cJSON *json = cJSON_CreateObject();
-    unsigned kind = (unsigned)p->kind, stage = (unsigned)p->stage;
-    cJSON_AddStringToObject(json, "kind", kind < KINDS ? kinds[kind] : "progress");
-    cJSON_AddStringToObject(json, "stage", stage < STAGES ? stages[stage] : "tune");
-#define ADD(field) cJSON_AddNumberToObject(json, #field, p->field);
-    PROGRESS_COUNTS(ADD)
-#undef ADD
-    fa_json_add_known(json, "elapsed_s", p->elapsed_s, p->elapsed_s > 0);
-    fa_json_add_known(json, "left_s", p->left_s, p->left_s >= 0);
-    add_trial(json, "trial", p->trial);
-    add_trial(json, "best", p->best);
-    fa_json_add_known(json, "default_us", p->default_us, p->default_us > 0);
-    return json;
+    fa_trial **trial = member;
+    if (json == NULL)
+        return fa_fail(diag, FA_EINVAL, "progress: \"trial\" or \"best\" is missing");
+    if (!cJSON_IsNull(json))
+        return fa_trial_from_json(json, *trial, diag);
+    *trial = NULL;
+    return 0;
+}
+
+static const char *const kinds[] = {"stage", "trial", "progress", NULL};
+static const char *const stages[] = {"wait", "tune", "final", "done", NULL};
+
+#define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_progress, member, __VA_ARGS__)
+static const fa_member progress_members[] = {
+    ROW(kind, CHOICE, .names = kinds),
+    ROW(stage, CHOICE, .names = stages),
+    COUNT(space),
+    COUNT(in_budget),
+    COUNT(compiled),
+    COUNT(clean),
+    COUNT(proved),
+    COUNT(measured),
+    COUNT(failed),
+    COUNT(resumed),
+    COUNT(compile_workers),
+    COUNT(reused),
+    ROW(elapsed_s, REAL, UNKNOWN),
+    ROW(left_s, REAL, .rules = FA_MEMBER_MINUS),
+    ROW(trial, OTHER, .write = write_trial, .read = read_trial),
+    ROW(best, OTHER, .write = write_trial, .read = read_trial),
+    ROW(default_us, REAL, UNKNOWN),
+    {.key = NULL},
+};
+#undef ROW
+
+cJSON *fa_wire_write_progress(const fa_progress *progress)
+{
+    return fa_struct_to_json(progress_members, progress);
+}
+
+int fa_wire_read_progress(const cJSON *json, fa_progress *ret_progress, fa_trial *ret_trial,
+                          fa_trial *ret_best, fa_diag *diag)
+{
+    fa_trial trial, best;
+    fa_progress progress = {.trial = &trial, .best = &best};
+    int rc = fa_struct_from_json(json, progress_members, &progress, "progress", diag);
+    if (rc != 0)
+        return rc;
+    if (progress.trial != NULL) {
+        *ret_trial = trial;
+        progress.trial = ret_trial;
+    }
+    if (progress.best != NULL) {
+        *ret_best = best;
+        progress.best = ret_best;
+    }
+    *ret_progress = progress;
+    return 0;
 }
 
 int fa_progress_write(const fa_progress *progress, char **ret_text, fa_diag *diag)
 {
     if (progress == NULL || ret_text == NULL)
         return fa_fail(diag, FA_EINVAL, "progress or ret_text is NULL");
-    return fa_wire_print(fa_wire_progress(progress), ret_text, diag);
-}
-
-static int read_trial(const cJSON *json, const char *key, fa_trial *trial, const fa_trial **ret,
-                      fa_diag *diag)
-{
-    const cJSON *object = cJSON_GetObjectItemCaseSensitive(json, key);
-    if (object == NULL)
-        return fa_fail(diag, FA_EINVAL, "progress: \"%s\" is missing", key);
-    if (cJSON_IsNull(object))
-        return 0;
-    int rc = fa_trial_from_json(object, trial, diag);
-    if (rc == 0)
-        *ret = trial;
-    return rc;
-}
-
-int fa_wire_progress_from(const cJSON *json, fa_progress *ret_progress, fa_trial *ret_trial,
-                          fa_trial *ret_best, fa_diag *diag)
-{
-    static const char where[] = "progress";
-    fa_progress p = {0};
-    fa_trial trial, best;
-    const fa_trial *has_trial = NULL, *has_best = NULL;
-    int kind = 0, stage = 0;
-    int rc = fa_wire_choice(json, "kind", kinds, KINDS, &kind, where, diag);
-    if (rc == 0)
-        rc = fa_wire_choice(json, "stage", stages, STAGES, &stage, where, diag);
-#define READ(field) \
-    if (rc == 0)    \
-        rc = fa_json_int_known(json, #field, &p.field, where, diag);
-    PROGRESS_COUNTS(READ)
-#undef READ
-    if (rc == 0)
-        rc = fa_json_real_known(json, "elapsed_s", &p.elapsed_s, where, diag);
-    if (rc == 0)
-        rc = fa_json_real_known(json, "left_s", &p.left_s, where, diag);
-    if (rc == 0)
-        rc = fa_json_real_known(json, "default_us", &p.default_us, where, diag);
-    if (rc == 0)
-        rc = read_trial(json, "trial", &trial, &has_trial, diag);
-    if (rc == 0)
-        rc = read_trial(json, "best", &best, &has_best, diag);
-    if (rc != 0)
-        return rc;
-    if (cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(json, "left_s")))
-        p.left_s = -1;
-    p.kind = (fa_event_kind)kind;
-    p.stage = (fa_stage)stage;
-    if (has_trial != NULL) {
-        *ret_trial = trial;
-        p.trial = ret_trial;
-    }
-    if (has_best != NULL) {
-        *ret_best = best;
-        p.best = ret_best;
-    }
-    *ret_progress = p;
-    return 0;
+    return fa_wire_print(fa_wire_write_progress(progress), ret_text, diag);
 }
 
 int fa_progress_read(const char *text, size_t size, fa_progress *ret_progress, fa_trial *ret_trial,
@@ -298,7 +225,7 @@ int fa_progress_read(const char *text, size_t size, fa_progress *ret_progress, f
         return fa_fail(diag, FA_EINVAL, "ret_progress, ret_trial or ret_best is NULL");
     int rc = fa_wire_parse(text, size, FA_ANSWER_TEXT_MAX, "progress", &json, diag);
     if (rc == 0)
-        rc = fa_wire_progress_from(json, ret_progress, ret_trial, ret_best, diag);
+        rc = fa_wire_read_progress(json, ret_progress, ret_trial, ret_best, diag);
     cJSON_Delete(json);
     return rc;
 }

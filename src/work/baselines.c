@@ -10,7 +10,7 @@
 
 #include "catalogue.h"
 #include "error.h"
-#include "json.h"
+#include "json_struct.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,88 +37,69 @@ static void canonical_gpu(const char *name, char ret_name[64])
     snprintf(ret_name, 64, "%s", name);
 }
 
-static int need(int rc, const char *key, fa_diag *diag)
+static int read_problem(const cJSON *json, void *ret_problem, fa_diag *diag)
 {
-    return rc == FA_ENOTFOUND ? fa_fail(diag, FA_EINVAL, "\"%s\" is missing", key) : rc;
+    if (json == NULL)
+        return fa_fail(diag, FA_EINVAL, "\"problem\" is missing");
+    return fa_problem_from_strict_json(json, FA_NEED_INTEGERS, "*", ret_problem, diag);
 }
 
-static int optional(int rc)
-{
-    return rc == FA_ENOTFOUND ? 0 : rc;
-}
+#define OPTIONAL .rules = FA_MEMBER_OPTIONAL
+#define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_baseline, member, __VA_ARGS__)
+static const fa_member baseline_members[] = {
+    FA_MEMBER("gpu", TEXT, fa_baseline, gpu_name),
+    ROW(peer, TEXT),
+    ROW(source, TEXT, OPTIONAL),
+    ROW(median_us, NUMBER),
+    ROW(low_us, NUMBER, OPTIONAL),
+    ROW(high_us, NUMBER, OPTIONAL),
+    ROW(sample_count, COUNT, OPTIONAL),
+    ROW(unix_time, COUNT64, OPTIONAL, .most = (int64_t)1 << 40),
+    ROW(problem, OTHER, .read = read_problem),
+    {.key = NULL},
+};
+#undef ROW
 
-static int read_names(const cJSON *json, fa_baseline *ret, fa_diag *diag)
+static int check_baseline(const fa_baseline *baseline, fa_diag *diag)
 {
     static const char letters[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-";
-    char gpu[sizeof ret->gpu_name];
-    int rc = need(fa_json_copy(json, "gpu", gpu, sizeof gpu, "baseline", diag), "gpu", diag);
-    if (rc == 0)
-        rc = need(fa_json_copy(json, "peer", ret->peer, sizeof ret->peer, "baseline", diag), "peer",
-                  diag);
-    if (rc == 0)
-        rc = optional(
-            fa_json_copy(json, "source", ret->source, sizeof ret->source, "baseline", diag));
-    if (rc != 0)
-        return rc;
-    if (gpu[0] == 0 || !printable(gpu) || !printable(ret->source))
+    double median = baseline->median_us, low = baseline->low_us, high = baseline->high_us;
+    if (baseline->gpu_name[0] == 0 || !printable(baseline->gpu_name) ||
+        !printable(baseline->source))
         return fa_fail(diag, FA_EINVAL,
                        "\"gpu\" and \"source\" take printable ASCII, and "
                        "\"gpu\" may not be empty");
-    if (ret->peer[0] == 0 || strspn(ret->peer, letters) != strlen(ret->peer))
+    if (baseline->peer[0] == 0 || strspn(baseline->peer, letters) != strlen(baseline->peer))
         return fa_fail(diag, FA_EINVAL, "peer \"%s\": use letters, digits, '.', '_', '+' and '-'",
-                       ret->peer);
-    canonical_gpu(gpu, ret->gpu_name);
-    return 0;
-}
-
-static int read_times(const cJSON *json, fa_baseline *ret, fa_diag *diag)
-{
-    int64_t count = 0;
-    ret->unix_time = (int64_t)time(NULL);
-    int rc = need(fa_json_number(json, "median_us", &ret->median_us, "baseline", diag), "median_us",
-                  diag);
-    if (rc == 0)
-        rc = optional(fa_json_number(json, "low_us", &ret->low_us, "baseline", diag));
-    if (rc == 0)
-        rc = optional(fa_json_number(json, "high_us", &ret->high_us, "baseline", diag));
-    if (rc == 0)
-        rc = optional(fa_json_int(json, "sample_count", 0, INT32_MAX, &count, "baseline", diag));
-    if (rc == 0)
-        rc = optional(
-            fa_json_int(json, "unix_time", 0, (int64_t)1 << 40, &ret->unix_time, "baseline", diag));
-    if (rc != 0)
-        return rc;
-    if (!(ret->median_us > 0 && ret->median_us < longest_us))
+                       baseline->peer);
+    if (!(median > 0 && median < longest_us))
         return fa_fail(diag, FA_EINVAL, "\"median_us\" is %g: it must be above 0 and below %g",
-                       ret->median_us, longest_us);
-    if (!(ret->low_us == 0 && ret->high_us == 0) &&
-        !(0 < ret->low_us && ret->low_us <= ret->median_us && ret->median_us <= ret->high_us &&
-          ret->high_us < longest_us))
+                       median, longest_us);
+    if (!(low == 0 && high == 0) &&
+        !(0 < low && low <= median && median <= high && high < longest_us))
         return fa_fail(diag, FA_EINVAL,
                        "the interval from %g to %g us does not hold the median %g: give both ends "
                        "or neither",
-                       ret->low_us, ret->high_us, ret->median_us);
-    ret->sample_count = (int32_t)count;
+                       low, high, median);
     return 0;
 }
 
 static int read_baseline(const char *text, size_t size, fa_baseline *ret, fa_diag *diag)
 {
     cJSON *json = NULL;
-    *ret = (fa_baseline){0};
+    fa_baseline baseline = {.unix_time = (int64_t)time(NULL)};
     int rc = fa_json_parse(text, size, "baseline", &json, diag);
     if (rc == 0 && !cJSON_IsObject(json))
         rc = fa_fail(diag, FA_EINVAL, "it is no JSON object");
     if (rc == 0)
-        rc = read_names(json, ret, diag);
+        rc = fa_struct_from_json(json, baseline_members, &baseline, "baseline", diag);
     if (rc == 0)
-        rc = read_times(json, ret, diag);
-    const cJSON *problem = cJSON_GetObjectItemCaseSensitive(json, "problem");
-    if (rc == 0 && problem == NULL)
-        rc = fa_fail(diag, FA_EINVAL, "\"problem\" is missing");
-    if (rc == 0)
-        rc = fa_problem_from_strict_json(problem, FA_NEED_INTEGERS, "*", &ret->problem, diag);
+        rc = check_baseline(&baseline, diag);
+    if (rc == 0) {
+        *ret = baseline;
+        canonical_gpu(baseline.gpu_name, ret->gpu_name);
+    }
     cJSON_Delete(json);
     return rc;
 }

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Structs as JSON objects.
+ */
+#include "json_struct.h"
+
+#include "error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const int64_t MOST_EXACT = (int64_t)1 << 53; /* doubles hold integers exactly up to here */
+
+/* ---- writing --------------------------------------------------------------------------------*/
+static cJSON *write_number(const fa_member *m, double value)
+{
+    bool unknown = (m->rules & FA_MEMBER_UNKNOWN) == FA_MEMBER_UNKNOWN && !(value > 0);
+    bool minus = (m->rules & FA_MEMBER_MINUS) != 0 && !(value >= 0);
+    return unknown || minus ? cJSON_CreateNull() : fa_json_real(value);
+}
+
+static const char *name_of(const char *const *names, int value)
+{
+    for (int i = 0; names[i] != NULL; i++)
+        if (i == value)
+            return names[i];
+    return "unknown";
+}
+
+static cJSON *write_member(const fa_member *m, const void *at)
+{
+    switch (m->kind) {
+    case FA_MEMBER_COUNT:
+        return write_number(m, *(const int32_t *)at);
+    case FA_MEMBER_COUNT64:
+        return write_number(m, (double)*(const int64_t *)at);
+    case FA_MEMBER_REAL:
+    case FA_MEMBER_NUMBER:
+        return write_number(m, *(const double *)at);
+    case FA_MEMBER_FLAG:
+        return cJSON_CreateBool(*(const bool *)at);
+    case FA_MEMBER_TEXT:
+        return (m->rules & FA_MEMBER_UNKNOWN) == FA_MEMBER_UNKNOWN && *(const char *)at == 0
+                   ? cJSON_CreateNull()
+                   : cJSON_CreateString(at);
+    case FA_MEMBER_CHOICE:
+        return cJSON_CreateString(name_of(m->names, *(const int *)at));
+    case FA_MEMBER_STRUCT:
+        return fa_struct_to_json(m->members, at);
+    default:
+        return m->write(at);
+    }
+}
+
+static bool is_left_out(const fa_member *m, const void *at)
+{
+    return (m->rules & FA_MEMBER_LEFT_OUT) == FA_MEMBER_LEFT_OUT && *(const char *)at == 0;
+}
+
+bool fa_json_add(cJSON *object, const char *key, cJSON *item)
+{
+    if (cJSON_AddItemToObject(object, key, item))
+        return true;
+    cJSON_Delete(item);
+    return false;
+}
+
+bool fa_struct_add_json(cJSON *object, const fa_member *members, const void *data)
+{
+    for (const fa_member *m = members; m->key != NULL; m++) {
+        const void *at = (const char *)data + m->offset;
+        if (is_left_out(m, at))
+            continue;
+        if (!fa_json_add(object, m->key, write_member(m, at)))
+            return false;
+    }
+    return true;
+}
+
+cJSON *fa_struct_to_json(const fa_member *members, const void *data)
+{
+    cJSON *object = cJSON_CreateObject();
+    if (object != NULL && fa_struct_add_json(object, members, data))
+        return object;
+    cJSON_Delete(object);
+    return NULL;
+}
+
+/* ---- reading --------------------------------------------------------------------------------*/
+static int read_count(const cJSON *json, const fa_member *m, void *at, const char *where,
+                      fa_diag *diag)
+{
+    bool small = m->kind == FA_MEMBER_COUNT;
+    int64_t most = m->most != 0 ? m->most : small ? INT32_MAX : MOST_EXACT, value = 0;
+    int rc = fa_json_int_needed(json, m->key, m->least, most, &value, where, diag);
+    if (rc == 0 && small)
+        *(int32_t *)at = (int32_t)value;
+    else if (rc == 0)
+        *(int64_t *)at = value;
+    return rc;
+}
+
+static int read_real(const cJSON *json, const fa_member *m, double *ret, const char *where,
+                     fa_diag *diag)
+{
+    int rc = fa_json_number_needed(json, m->key, ret, where, diag);
+    return rc == 0 && !(*ret >= 0)
+               ? fa_fail(diag, FA_EINVAL, "%s: \"%s\" is %g: must not be negative", where, m->key,
+                         *ret)
+               : rc;
+}
+
+static int read_choice(const cJSON *json, const fa_member *m, void *at, const char *where,
+                       fa_diag *diag)
+{
+    const char *text = NULL;
+    int rc = fa_json_text_needed(json, m->key, &text, where, diag);
+    if (rc != 0)
+        return rc;
+    const char *const *names = m->names;
+    for (int i = 0; names[i] != NULL; i++) {
+        if (strcmp(names[i], text) == 0) {
+            *(int *)at = i;
+            return 0;
+        }
+    }
+    char list[256] = "";
+    for (int i = 0, used = 0; names[i] != NULL && used < (int)sizeof list; i++) {
+        const char *comma = i == 0 ? "" : names[i + 1] != NULL ? ", " : " or ";
+        used += snprintf(list + used, sizeof list - (size_t)used, "%s%s", comma, names[i]);
+    }
+    return fa_fail(diag, FA_EINVAL, "%s: there is no %s \"%.40s\": use %s", where, m->key, text,
+                   list);
+}
+
+static int read_struct(const cJSON *item, const fa_member *m, void *at, const char *where,
+                       fa_diag *diag)
+{
+    if (!cJSON_IsObject(item))
+        return fa_fail(diag, FA_EINVAL, "%s: \"%s\" must be an object", where, m->key);
+    return (m->rules & FA_MEMBER_STRICT) != 0
+               ? fa_struct_from_strict_json(item, m->members, at, m->key, diag)
+               : fa_struct_from_json(item, m->members, at, m->key, diag);
+}
+
+/* null, where it is taken: true, and the member is set. */
+static bool read_null(const fa_member *m, void *at)
+{
+    if ((m->rules & (FA_MEMBER_NULL | FA_MEMBER_MINUS)) == 0)
+        return false;
+    if (m->kind == FA_MEMBER_COUNT)
+        *(int32_t *)at = 0;
+    else if (m->kind == FA_MEMBER_COUNT64)
+        *(int64_t *)at = 0;
+    else if (m->kind == FA_MEMBER_REAL)
+        *(double *)at = (m->rules & FA_MEMBER_MINUS) != 0 ? -1 : 0;
+    else
+        *(char *)at = 0;
+    return true;
+}
+
+static int read_member(const cJSON *json, const cJSON *item, const fa_member *m, void *at,
+                       const char *where, fa_diag *diag)
+{
+    if (cJSON_IsNull(item) && read_null(m, at))
+        return 0;
+    switch (m->kind) {
+    case FA_MEMBER_COUNT:
+    case FA_MEMBER_COUNT64:
+        return read_count(json, m, at, where, diag);
+    case FA_MEMBER_REAL:
+        return read_real(json, m, at, where, diag);
+    case FA_MEMBER_NUMBER:
+        return fa_json_number_needed(json, m->key, at, where, diag);
+    case FA_MEMBER_FLAG:
+        return fa_json_bool_needed(json, m->key, at, where, diag);
+    case FA_MEMBER_TEXT:
+        return fa_json_copy_needed(json, m->key, at, m->size, where, diag);
+    case FA_MEMBER_CHOICE:
+        return read_choice(json, m, at, where, diag);
+    case FA_MEMBER_STRUCT:
+        return read_struct(item, m, at, where, diag);
+    default:
+        return m->read(item, at, diag);
+    }
+}
+
+int fa_struct_from_json(const cJSON *json, const fa_member *members, void *ret_data,
+                        const char *where, fa_diag *diag)
+{
+    for (const fa_member *m = members; m->key != NULL; m++) {
+        const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, m->key);
+        if (item == NULL && (m->rules & FA_MEMBER_OPTIONAL) != 0)
+            continue;
+        int rc = read_member(json, item, m, (char *)ret_data + m->offset, where, diag);
+        if (rc != 0)
+            return rc;
+    }
+    return 0;
+}
+
+int fa_struct_from_strict_json(const cJSON *json, const fa_member *members, void *ret_data,
+                               const char *where, fa_diag *diag)
+{
+    uint64_t seen = 0;
+    for (const cJSON *item = json->child; item != NULL; item = item->next) {
+        int i = 0;
+        while (members[i].key != NULL && strcmp(members[i].key, item->string) != 0)
+            i++;
+        if (members[i].key == NULL)
+            return fa_fail(diag, FA_EINVAL, "%s: there is no key \"%s\"", where, item->string);
+        if (seen >> i & 1)
+            return fa_fail(diag, FA_EINVAL, "%s: key \"%s\" stands twice", where, item->string);
+        seen |= (uint64_t)1 << i;
+    }
+    return fa_struct_from_json(json, members, ret_data, where, diag);
+}

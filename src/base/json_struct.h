@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A C struct as a JSON object, by a table of its members: one table writes it, reads it and knows its
+ * keys.
+ */
+#ifndef FA_BASE_JSON_STRUCT_H
+#define FA_BASE_JSON_STRUCT_H
+
+#include "json.h"
+
+typedef enum fa_member_kind {
+    FA_MEMBER_COUNT,   /* int32_t, `least` to `most` */
+    FA_MEMBER_COUNT64, /* int64_t, `least` to `most`, at most 2^53 */
+    FA_MEMBER_REAL,    /* double, not negative */
+    FA_MEMBER_NUMBER,  /* double */
+    FA_MEMBER_FLAG,    /* bool */
+    FA_MEMBER_TEXT,    /* char[size] */
+    FA_MEMBER_CHOICE,  /* an enum, by the names of its values */
+    FA_MEMBER_STRUCT,  /* an object, by a table of its own whose offsets count from here */
+    FA_MEMBER_OTHER    /* by functions; read() gets NULL where the key is absent */
+} fa_member_kind;
+
+/* What is special about a member. */
+enum {
+    FA_MEMBER_NULL = 1,      /* null reads as 0 or "" */
+    FA_MEMBER_UNKNOWN = 3,   /* that, and 0 or "" is written as null */
+    FA_MEMBER_MINUS = 4,     /* a negative number is written as null, which reads as -1 */
+    FA_MEMBER_OPTIONAL = 8,  /* absent leaves it alone */
+    FA_MEMBER_LEFT_OUT = 24, /* that, and "" is not written */
+    FA_MEMBER_STRICT = 32    /* an object whose keys must all be known */
+};
+
+typedef struct fa_member {
+    const char *key; /* NULL ends a table */
+    fa_member_kind kind;
+    unsigned rules;
+    size_t offset, size;
+    int64_t least, most;      /* most 0: the largest that the kind takes */
+    const char *const *names; /* of a choice's values from 0 on, and NULL */
+    const struct fa_member *members;
+    cJSON *(*write)(const void *member); /* NULL: out of memory */
+    int (*read)(const cJSON *json, void *member, fa_diag *diag);
+} fa_member;
+
+/* A row of a table: FA_MEMBER("gpu", TEXT, fa_ask, gpu, .rules = FA_MEMBER_OPTIONAL). */
+#define FA_MEMBER(key_, kind_, type, member, ...)                                 \
+    {                                                                             \
+        .key = key_, .kind = FA_MEMBER_##kind_, .offset = offsetof(type, member), \
+        .size = sizeof(((type *)NULL)->member), __VA_ARGS__                       \
+    }
+
+/* Adds an item, which may be NULL as nothing was made for want of memory. false: it is deleted. */
+bool fa_json_add(cJSON *object, const char *key, cJSON *item);
+/* Joins the members to an object. false: out of memory. */
+bool fa_struct_add_json(cJSON *object, const fa_member *members, const void *data);
+/* A new object, owned by the caller; NULL: out of memory. */
+cJSON *fa_struct_to_json(const fa_member *members, const void *data);
+/* Sets the members that the document has; FA_EINVAL with a sentence leaves some of them set. Keys that
+ * are not in the table are passed over. */
+int fa_struct_from_json(const cJSON *json, const fa_member *members, void *ret_data,
+                        const char *where, fa_diag *diag);
+/* The same of an object whose every key must be in the table, once. */
+int fa_struct_from_strict_json(const cJSON *json, const fa_member *members, void *ret_data,
+                               const char *where, fa_diag *diag);
+
+#endif
