@@ -166,6 +166,35 @@ int fa_store_cubin_exists(fa_store *store, const char *key, bool *ret_exists, fa
     return rc != 0 ? rc : fa_db_cubin_exists(store, key, ret_exists, diag);
 }
 
+int fa_store_cubin_hash(fa_store *store, const char *key, char ret_sha256[FA_HASH_HEX],
+                        size_t *ret_size, fa_diag *diag)
+{
+    char found[FA_HASH_HEX] = "";
+    fa_reader reader;
+    int rc = fa_db_enter(store, diag);
+    if (rc != 0)
+        return rc;
+    fa_binder binder = about_key(store,
+                                 "SELECT cubin.key, cubin.sha256, length(cubin.bytes) "
+                                 "FROM cubin AS found" FA_CUBIN_ROW "WHERE found.key = ?",
+                                 key, diag);
+    rc = fa_db_run_row(store, &binder, &reader, diag);
+    if (rc < 0)
+        return rc;
+    if (rc == 0)
+        return fa_fail(diag, FA_ENOTFOUND, "store %s has no cubin %s", store->path, key);
+    fa_read_copy(&reader, found, sizeof found);
+    fa_read_copy(&reader, ret_sha256, FA_HASH_HEX);
+    *ret_size = (size_t)fa_read_int(&reader, 1, FA_STORE_CUBIN_MAX);
+    if (reader.rc == 0 && strcmp(found, key) != 0)
+        fa_read_fail(&reader, FA_ECORRUPT);
+    rc = fa_read_end(&reader, diag);
+    return rc == 0 ? fa_fail(diag, FA_ECORRUPT, "store %s: cubin %s is not to be read", store->path,
+                             key)
+           : rc < 0 ? rc
+                    : 0;
+}
+
 void fa_cubin_record_free(fa_cubin_record *record)
 {
     if (record == NULL)

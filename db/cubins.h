@@ -22,6 +22,9 @@ int fa_store_cubin_get(fa_store *store, const char *key, fa_cubin_record *ret_re
                        fa_diag *diag);
 /* Without its bytes: what a host asks before it sends them. */
 int fa_store_cubin_exists(fa_store *store, const char *key, bool *ret_exists, fa_diag *diag);
+/* Its SHA-256 and size as they are stored; the bytes are neither read nor compared. */
+int fa_store_cubin_hash(fa_store *store, const char *key, char ret_sha256[FA_HASH_HEX],
+                        size_t *ret_size, fa_diag *diag);
 void fa_cubin_record_free(fa_cubin_record *record);
 
 #endif

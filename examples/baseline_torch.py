@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Baselines from PyTorch: how long its SDPA back ends take, as JSON lines that fa-tune takes in.
+"""Baselines from PyTorch: how long its SDPA back ends take, and FlashAttention-3 and -2 where their
+packages can be imported, as JSON lines that fa-tune takes in.
 
     python3 examples/baseline_torch.py --seq 512:16384:x2 --head-dim 64,128 --dtype fp16,bf16 \\
             --causal both --tokens 16384 --hidden 2048 >torch.jsonl
@@ -9,9 +10,12 @@
 Takes the grid's options as `fa-tune sweep` does, or --plan FILE. Times one call between CUDA events
 with the L2 cache flushed before each, and tells the median with its 95% confidence interval. What a
 back end cannot do is passed over with a note on stderr. Needs PyTorch and a GPU, nothing else;
---dry-run needs neither and makes lines of the same form with made-up times.
+--dry-run needs neither and makes lines of the same form with made-up times, which fa-tune refuses.
 """
 import argparse
+import contextlib
+import importlib
+import importlib.util
 import itertools
 import json
 import math
@@ -20,6 +24,7 @@ import time
 
 PEERS = {"pytorch-fa2": "FLASH_ATTENTION", "pytorch-cudnn": "CUDNN_ATTENTION",
          "pytorch-efficient": "EFFICIENT_ATTENTION"}
+PACKAGES = {"flash-attn-3": "flash_attn_interface", "flash-attn-2": "flash_attn"}
 SAMPLES, SECONDS, WARM_UP = 101, 0.5, 5  # at most so many samples and so long; calls before them
 FIELDS = {"dtype": "fp16", "causal": "none", "layout": "bhsd", "head_dim": 64, "batch": 4,
           "heads_q": 8, "lse": False, "unaligned": False}
@@ -86,6 +91,7 @@ def interval(samples):
 
 class Torch:
     """PyTorch on the current device."""
+    mark = {}
 
     def __init__(self):
         try:
@@ -103,8 +109,8 @@ class Torch:
         self.gpu = properties.name
         self.source = "PyTorch %s, CUDA %s" % (torch.__version__, torch.version.cuda)
 
-    def call(self, problem):
-        """A call without arguments that computes the problem once."""
+    def tensors(self, problem):
+        """Q, K and V as (batch, heads, seq, head_dim), laid out as the problem says."""
         torch = self.torch
         dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}[problem["dtype"]]
 
@@ -114,8 +120,22 @@ class Torch:
                 return torch.randn(shape[0], seq, heads, shape[3], device="cuda",
                                    dtype=dtype).transpose(1, 2)
             return torch.randn(shape, device="cuda", dtype=dtype)
-        q = tensor(problem["heads_q"], problem["seq_q"])
-        k, v = (tensor(problem["heads_kv"], problem["seq_k"]) for _ in range(2))
+        return [tensor(problem["heads_q"], problem["seq_q"])] + [
+            tensor(problem["heads_kv"], problem["seq_k"]) for _ in range(2)]
+
+    def package_call(self, problem, package):
+        """The same with FlashAttention's own function, whose mask is anchored bottom-right."""
+        if problem["causal"] == "top-left" and problem["seq_q"] != problem["seq_k"]:
+            raise RuntimeError("its mask is anchored bottom-right")
+        q, k, v = (one.transpose(1, 2) for one in self.tensors(problem))
+        function = importlib.import_module(package).flash_attn_func
+        causal = problem["causal"] != "none"
+        return lambda: function(q, k, v, causal=causal)
+
+    def call(self, problem):
+        """A call without arguments that computes the problem once."""
+        torch = self.torch
+        q, k, v = self.tensors(problem)
         how = {}
         if problem["causal"] == "bottom-right" and problem["seq_q"] != problem["seq_k"]:
             from torch.nn.attention.bias import causal_lower_right
@@ -126,10 +146,15 @@ class Torch:
             how["enable_gqa"] = True
         return lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, **how)
 
-    def time_us(self, problem, backend):
-        torch, call = self.torch, self.call(problem)
-        kind = getattr(torch.nn.attention.SDPBackend, backend)
-        with torch.no_grad(), torch.nn.attention.sdpa_kernel(kind):
+    def time_us(self, problem, peer):
+        torch = self.torch
+        if peer in PACKAGES:
+            call, chosen = self.package_call(problem, PACKAGES[peer]), contextlib.nullcontext()
+        else:
+            call = self.call(problem)
+            chosen = torch.nn.attention.sdpa_kernel(
+                getattr(torch.nn.attention.SDPBackend, PEERS[peer]))
+        with torch.no_grad(), chosen:
             for _ in range(WARM_UP):
                 call()
             torch.cuda.synchronize()
@@ -152,13 +177,14 @@ class Torch:
 class DryRun:
     """Made-up times, so that the form can be seen and tested without PyTorch or a GPU."""
     source = "dry run: made up, not measured"
+    mark = {"dry_run": True}  # so that nobody takes them for evidence
 
     def __init__(self, gpu):
         self.gpu = gpu
 
-    def time_us(self, problem, backend):
+    def time_us(self, problem, peer):
         pairs = problem["batch"] * problem["heads_q"] * problem["seq_q"] * problem["seq_k"]
-        base = 10 + pairs * problem["head_dim"] * 4e-8 + len(backend)
+        base = 10 + pairs * problem["head_dim"] * 4e-8 + len(peer)
         return [base * (1 + n / 1000) for n in range(21)]
 
 
@@ -181,11 +207,13 @@ def main():
     parser.add_argument("--dtype", type=words, default=["fp16"])
     parser.add_argument("--causal", type=words, default=["none"])
     parser.add_argument("--plan", help="problems from JSON lines instead of a grid")
-    parser.add_argument("--peers", type=words, default=list(PEERS), help=",".join(PEERS))
+    everybody = [*PEERS, *PACKAGES]
+    there = [*PEERS, *(peer for peer in PACKAGES if importlib.util.find_spec(PACKAGES[peer]))]
+    parser.add_argument("--peers", type=words, default=there, help=",".join(everybody))
     parser.add_argument("--dry-run", action="store_true", help="made-up times, no GPU")
     parser.add_argument("--gpu-name", default="H200", help="the GPU that a dry run pretends")
     options = parser.parse_args()
-    unknown = [peer for peer in options.peers if peer not in PEERS]
+    unknown = [peer for peer in options.peers if peer not in everybody]
     if unknown or (options.plan is None) == (options.seq is None):
         parser.error("no such peer: %s" % unknown[0] if unknown else "give --seq or --plan")
     clock = DryRun(options.gpu_name) if options.dry_run else Torch()
@@ -197,7 +225,7 @@ def main():
         for peer in options.peers:
             why = reason_against(problem)
             try:
-                samples = clock.time_us(problem, PEERS[peer]) if why is None else []
+                samples = clock.time_us(problem, peer) if why is None else []
             except (RuntimeError, TypeError, ImportError) as error:
                 # This back end or this PyTorch cannot do it, or memory ran out.
                 why = (str(error).splitlines() or ["no reason given"])[0]
@@ -205,7 +233,7 @@ def main():
                 print("passed over: %s on %s: %s" % (peer, problem, why), file=sys.stderr)
                 continue
             median, low, high = interval(samples)
-            print(json.dumps({"gpu": clock.gpu, "peer": peer, "median_us": round(median, 3),
+            print(json.dumps({**clock.mark, "gpu": clock.gpu, "peer": peer, "median_us": round(median, 3),
                               "low_us": round(low, 3), "high_us": round(high, 3),
                               "sample_count": len(samples), "unix_time": int(time.time()),
                               "source": clock.source, "problem": problem}), flush=True)

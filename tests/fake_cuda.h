@@ -93,7 +93,8 @@ uint64_t fake_memory_version(uint64_t address);
 /* ---- kernels ---------------------------------------------------------------------------------*/
 /* What the marker of a module says of its kernels. */
 struct fake_build {
-    int head_dim, bf16, causal;
+    int head_dim, bf16, causal; /* of attention */
+    int columns, parts;         /* of rms_norm; 0: it is none */
 };
 
 /* One launch's faults in its result. */
@@ -101,11 +102,18 @@ struct fake_damage {
     bool wrong, nan, unwritten, overrun;
 };
 
-/* Whether the entry is one that can be run. */
+/* Whether the entry is one that can be run, and whether faults and times are for it: it is what is
+ * tuned, not what checks it. */
 bool fake_kernel_known(const char *entry);
+bool fake_kernel_is_tuned(const char *entry);
 /* Runs it; false: it touched memory outside the blocks. */
 bool fake_kernel_run(const char *entry, const struct fake_build *build, void **arguments,
                      const struct fake_damage *damage);
+/* The kernels of tests/operations/rms_norm, but for the reference; and that. */
+bool fake_rows_known(const char *entry);
+bool fake_rows_run(const char *entry, const struct fake_build *build, void **arguments,
+                   const struct fake_damage *damage);
+bool fake_rows_reference(const struct fake_build *build, void **arguments);
 void fake_kernel_forget(void); /* frees remembered results */
 
 #endif

@@ -214,19 +214,29 @@ static bool run_fill(const struct fake_build *build, void **arguments)
 
 static const char *const known[] = {"attn_fwd",     "attn_ref_fp32",      "attn_ref_lowp",
                                     "attn_compare", "attn_check_written", "attn_check_guard",
-                                    "attn_fill",    "attn_poison_gaps",   "attn_check_gaps"};
+                                    "attn_fill",    "attn_poison_gaps",   "attn_check_gaps",
+                                    "reference"};
 
 bool fake_kernel_known(const char *entry)
 {
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(known[i], entry) == 0)
             return true;
-    return false;
+    return fake_rows_known(entry);
+}
+
+bool fake_kernel_is_tuned(const char *entry)
+{
+    return strcmp(entry, "attn_fwd") == 0 || fake_rows_known(entry);
 }
 
 bool fake_kernel_run(const char *entry, const struct fake_build *build, void **arguments,
                      const struct fake_damage *damage)
 {
+    if (fake_rows_known(entry))
+        return fake_rows_run(entry, build, arguments, damage);
+    if (strcmp(entry, "reference") == 0)
+        return fake_rows_reference(build, arguments);
     if (strcmp(entry, "attn_fwd") == 0)
         return fake_run_forward(build, arguments, damage);
     if (strcmp(entry, "attn_ref_fp32") == 0)

@@ -69,6 +69,11 @@ static void read_marker(struct module *m)
     size_t left = m->size - (size_t)(at - (const char *)m->image);
     snprintf(m->marker, sizeof m->marker, "%.*s", (int)strnlen(at, left < MARKER ? left : MARKER),
              at);
+    if (marker_value(m->marker, "COLUMNS=", &m->build.columns)) {
+        marker_value(m->marker, "PARTS=", &m->build.parts);
+        m->built = marker_value(m->marker, "DTYPE_BF16=", &m->build.bf16);
+        return;
+    }
     m->built = marker_value(m->marker, "HEAD_DIM=", &m->build.head_dim) &&
                marker_value(m->marker, "DTYPE_BF16=", &m->build.bf16) &&
                marker_value(m->marker, "CAUSAL=", &m->build.causal) && m->build.head_dim >= 8 &&
@@ -276,7 +281,7 @@ CUDA cuLaunchKernel(struct function *f, unsigned grid_x, unsigned grid_y, unsign
     fake_note("launch %s %s", f->entry, f->module->marker);
     if (threads > (uint64_t)most_threads(f))
         return FAKE_OUT_OF_RESOURCES;
-    if (strcmp(f->entry, "attn_fwd") == 0)
+    if (fake_kernel_is_tuned(f->entry))
         return launch_candidate(f, arguments);
     fake.clock_us += 5;
     if (!fake_kernel_run(f->entry, &f->module->build, arguments, NULL))

@@ -134,7 +134,8 @@ int fake_check_maps(const struct function *f, void **arguments)
     struct fa_attn_tensor_maps maps;
     struct fa_attn_boxes b;
     const struct module *m = f->module;
-    if (f->info.parameter_count < 2)
+    const int32_t *size = f->info.parameter_size; /* a workspace's address may stand behind them */
+    if (f->info.parameter_count < 2 || size[1] < (int32_t)sizeof maps)
         return FAKE_OK;
     if (arguments[1] == NULL ||
         fa_cubin_constant(m->image, m->size, "fa_attn_boxes_wanted", &b, sizeof b, NULL) != 0)

@@ -73,6 +73,17 @@ static void causal_offset_is_anchored_where_its_name_says(void)
     CHECK_INT(fa_problem_causal_offset(&p), 0);
 }
 
+static void work_and_traffic_are_the_sums_that_the_file_lists(void)
+{
+    fa_problem p = {.head_dim = 64, .batch = 3, .heads_q = 8, .heads_kv = 2, .seq_q = 100, .seq_k = 300};
+    CHECK(fa_problem_nominal_flops(&p) == 4.0 * 3 * 8 * 64 * 100 * 300);
+    CHECK(fa_problem_bytes(&p) == 2.0 * 64 * (2 * 3 * 8 * 100 + 2 * 3 * 2 * 300));
+    p.causal = FA_CAUSAL_TOP_LEFT;
+    p.want_lse = true;
+    CHECK(fa_problem_nominal_flops(&p) == 2.0 * 3 * 8 * 64 * 100 * 300);
+    CHECK(fa_problem_bytes(&p) == 2.0 * 64 * (2 * 3 * 8 * 100 + 2 * 3 * 2 * 300) + 4.0 * 3 * 8 * 100);
+}
+
 static void problems_survive_json_and_differ_in_their_keys(void)
 {
     fa_problem p = {.dtype = FA_BF16, .causal = FA_CAUSAL_TOP_LEFT, .layout = FA_BSHD,
@@ -445,6 +456,7 @@ int main(void)
     TEST(problems_out_of_range_are_refused_by_field_and_value);
     TEST(flops_equal_a_count_of_visible_pairs);
     TEST(causal_offset_is_anchored_where_its_name_says);
+    TEST(work_and_traffic_are_the_sums_that_the_file_lists);
     TEST(problems_survive_json_and_differ_in_their_keys);
     TEST(hostile_json_problems_are_refused_with_a_sentence);
     TEST(deep_nesting_is_refused_before_it_recurses);

@@ -19,6 +19,8 @@ static void a_cubin_comes_back_byte_for_byte(void)
     fa_store *store = db_open(&diag);
     CHECK(store != NULL);
     fa_cubin_record put = db_cubin(7, bytes), got = {0};
+    char hash[FA_HASH_HEX], now[FA_HASH_HEX];
+    size_t size;
     CHECK_OK(fa_store_cubin_put(store, &put, &diag), diag);
     CHECK_OK(fa_store_cubin_get(store, put.key, &got, &diag), diag);
     CHECK_INT(got.size, put.size);
@@ -26,6 +28,10 @@ static void a_cubin_comes_back_byte_for_byte(void)
     CHECK_TEXT(got.entry, put.entry);
     CHECK_TEXT(got.log, put.log);
     CHECK_INT(got.sm, 89);
+    fa_hash_bytes(put.bytes, put.size, now);
+    CHECK_OK(fa_store_cubin_hash(store, put.key, hash, &size, &diag), diag);
+    CHECK_INT(size, put.size);
+    CHECK_TEXT(hash, now);
     CHECK(got.compile_ms == put.compile_ms);
     fa_cubin_record_free(&got);
     put.log = NULL;
@@ -36,6 +42,7 @@ static void a_cubin_comes_back_byte_for_byte(void)
     fa_cubin_record_free(&got);
     put.key[0] ^= 2;
     CHECK_INT(fa_store_cubin_get(store, put.key, &got, &diag), FA_ENOTFOUND);
+    CHECK_INT(fa_store_cubin_hash(store, put.key, hash, &size, &diag), FA_ENOTFOUND);
     fa_store_close(&store);
     CHECK(store == NULL);
 }

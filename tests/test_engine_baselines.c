@@ -118,6 +118,8 @@ static void every_bad_line_is_named_and_nothing_is_taken(void)
         {"{" NAMES "," PROBLEM ",\"median_us\":1,\"sample_count\":-1}", "sample_count"},
         {"{" NAMES "," PROBLEM ",\"median_us\":1,\"unix_time\":1.5}", "whole number"},
         {"{" NAMES ",\"median_us\":1}", "\"problem\" is missing"},
+        {"{" NAMES "," PROBLEM ",\"median_us\":1,\"dry_run\":true}", "made up"},
+        {"{" NAMES "," PROBLEM ",\"median_us\":1,\"dry_run\":1}", "must be true or false"},
         {"{" NAMES ",\"median_us\":1,\"problem\":3}", "must be a JSON object"},
         {"{" NAMES ",\"median_us\":1,\"problem\":{\"head_dim\":64}}", "batch"},
         {"{" NAMES ",\"median_us\":1," PROBLEM "," PROBLEM "}", "stands twice"},

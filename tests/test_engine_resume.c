@@ -3,6 +3,7 @@
  * Tunes that go on from what earlier ones left in the store: whole, cut short, or damaged since.
  */
 #include "engine_fixture.h"
+#include "hash.h"
 
 #include <sqlite3.h>
 
@@ -86,7 +87,8 @@ static void a_predicted_winner_whose_cubin_is_gone_is_compiled_again(void)
         fa_answer answer = {.size = sizeof answer};
         fa_diag diag;
         void *cubin = NULL;
-        size_t size = 0;
+        char hash[65], now[65];
+        size_t size = 0, told = 0;
         fa_request request = {.size = sizeof request, .problem = small_problem, .gpu = "L4",
                               .effort = FA_EFFORT_MEASURE};
         CHECK(fixture_open(&f, NULL));
@@ -99,6 +101,9 @@ static void a_predicted_winner_whose_cubin_is_gone_is_compiled_again(void)
         CHECK_INT(answer.compiled, answer.in_budget);
         CHECK_OK(fa_answer_cubin(f.tuner, &answer, &cubin, &size, &diag), diag);
         CHECK(size > 1000);
+        fa_hash_bytes(cubin, size, now);
+        CHECK_OK(fa_answer_cubin_hash(f.tuner, &answer, hash, &told, &diag), diag);
+        CHECK(told == size && strcmp(hash, now) == 0);
         free(cubin);
         fixture_close(&f);
     }

@@ -5,6 +5,7 @@
  */
 #include "engine_fixture.h"
 
+#include "candidate.h"
 #include "problem.h"
 
 #include <pthread.h>
@@ -356,6 +357,38 @@ static void a_tuning_process_killed_outright_loses_no_trial_and_no_lock(void)
     fixture_close(&f);
 }
 
+/* ptxas says so in a log that comes with a cubin. */
+static void a_cubin_that_the_assembler_gave_something_up_for_is_refused(void)
+{
+    static const struct {
+        const char *log;
+        fa_status status;
+        const char *reason;
+    } cases[] = {
+        {"", FA_STATUS_COMPILED, ""},
+        {"ptxas warning : Registers are spilled to local memory\n", FA_STATUS_COMPILED, ""},
+        {"ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are "
+         "serialized due to the presence of Extern calls\n", FA_STATUS_SPILLS, "wgmma is serialised"},
+        {"ptxas info    : (C7512) Potential Performance Loss: wgmma.mma_async instructions are "
+         "serialized due to insufficient register resources\n", FA_STATUS_SPILLS, "(C7512)"},
+        {"ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored\nmore\n",
+         FA_STATUS_SPILLS, "'setmaxnreg' ignored"},
+        {"ptxas info    : (C7504) Potential Performance Loss: something new\n", FA_STATUS_SPILLS,
+         "(C7504)"},
+    };
+    fa_gpu gpu;
+    fa_diag diag;
+    CHECK_OK(fa_gpu_find("H200", &gpu, &diag), diag);
+    fa_trial trial = {.threads = 128, .smem_bytes = 1024};
+    fa_cubin_info info = {.sm = gpu.sm, .registers = 168};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char reason[256] = "";
+        CHECK_INT(fa_gate_cubin(&gpu, &trial, &info, cases[i].log, reason, sizeof reason),
+                  cases[i].status);
+        CHECK(strstr(reason, cases[i].reason) != NULL && strchr(reason, '\n') == NULL);
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 4 && strcmp(argv[1], "child") == 0)
@@ -368,6 +401,7 @@ int main(int argc, char **argv)
     TEST(a_second_session_finds_the_winner_and_starts_no_worker);
     TEST(a_fault_costs_its_own_trial_only);
     TEST(a_space_without_a_survivor_is_a_sentence);
+    TEST(a_cubin_that_the_assembler_gave_something_up_for_is_refused);
     TEST(killing_workers_in_mid_tune_changes_nothing_for_the_caller);
     TEST(a_canceled_tune_keeps_its_trials_and_the_next_goes_on);
     TEST(eight_threads_asking_for_one_key_get_one_kernel);

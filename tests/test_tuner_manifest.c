@@ -331,6 +331,58 @@ static void a_manifest_without_its_template_is_refused(void)
     CHECK_HAS(diag.text, "no template small.cu");
 }
 
+/* The whole manifest of two launches: what stands in `launches` and `beside` it. */
+static int load_launches(const char *launches, const char *beside, fa_diag *diag, int *ret_count)
+{
+    tuner_fixture f;
+    char text[4000];
+    snprintf(text, sizeof text,
+             "{\"name\": \"small\", \"operation\": \"attn_fwd\", \"sm\": {\"min\": 80, \"max\": 90},"
+             " \"tunables\": {\"BLOCK_M\": [64, 128]}, \"default\": {\"BLOCK_M\": 64},"
+             " \"launches\": %s%s}", launches, beside);
+    int rc = fixture_load_text(&f, text, strlen(text), diag);
+    if (rc == 0 && ret_count != NULL)
+        *ret_count = fa_family_launch_count(f.families.family[0]);
+    fixture_free(&f);
+    return rc;
+}
+
+#define LAUNCH(entry, grid) \
+    "{\"entry\": \"" entry "\", \"threads\": 128, \"grid\": " grid ", \"shared_memory\": {}}"
+#define GRID "[\"SEQ_Q\", 1, 1]"
+
+static void a_manifest_may_have_several_launches_and_a_workspace(void)
+{
+    fa_diag diag = {{0}};
+    int count = 0;
+    CHECK_OK(load_launches("[" LAUNCH("one", GRID) "," LAUNCH("two", GRID) "]",
+                           ", \"workspace\": \"BATCH * 4\"", &diag, &count), diag);
+    CHECK_INT(count, 2);
+}
+
+static void what_is_wrong_with_a_launch_is_named_with_its_place(void)
+{
+    static const struct {
+        const char *launches, *beside, *says;
+    } wrong[] = {
+        {"[]", "", "must be 1 to 4"},
+        {"[1]", "", "launches[0] must be an object"},
+        {"[" LAUNCH("one", GRID) "," LAUNCH("Two", GRID) "]", "", "launches[1]: \"entry\""},
+        {"[" LAUNCH("one", "[1, 1]") "]", "", "launches[0]: \"grid\" must be an array"},
+        {"[" LAUNCH("one", "[1, \"NOT_KNOWN\", 1]") "]", "", "launches[0]: grid[1]"},
+        {"[{\"entry\": \"one\", \"threads\": 1, \"grid\": [1, 1, 1]}]", "",
+         "launches[0]: \"shared_memory\" is missing"},
+        {"[{\"entry\": \"one\", \"blocks\": 1}]", "", "launches[0]: the key \"blocks\""},
+        {"[" LAUNCH("one", GRID) "]", ", \"threads\": 32", "\"threads\" stands beside"},
+        {"[" LAUNCH("one", GRID) "]", ", \"workspace\": \"1 + \"", "workspace"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        fa_diag diag = {{0}};
+        CHECK_INT(load_launches(wrong[i].launches, wrong[i].beside, &diag, NULL), FA_EMANIFEST);
+        CHECK_HAS(diag.text, wrong[i].says);
+    }
+}
+
 /* ---- directories ---------------------------------------------------------------------------*/
 static void a_directory_replaces_and_joins_the_built_in_files(void)
 {
@@ -635,6 +687,8 @@ int main(void)
     TEST(supports_and_defaults_may_not_read_tunables);
     TEST(a_truncated_manifest_is_refused_at_every_length);
     TEST(a_manifest_without_its_template_is_refused);
+    TEST(a_manifest_may_have_several_launches_and_a_workspace);
+    TEST(what_is_wrong_with_a_launch_is_named_with_its_place);
     TEST(a_directory_replaces_and_joins_the_built_in_files);
     TEST(the_built_in_hash_is_the_hash_of_its_files);
     TEST(the_hash_of_the_files_does_not_say_in_which_folders_they_lie);

@@ -55,25 +55,25 @@ static double predict(tile t, const fa_problem *problem, const fa_gpu *gpu)
     return trial.predicted_us;
 }
 
-/* Microseconds on an H200, median of 3 to 9 launches with a flushed L2. */
+/* Microseconds on an H200, median of 7 launches or more with a flushed L2. */
 static const struct measured {
     int32_t batch, heads, length, head_dim, causal;
     tile t;
     double us;
 } measured[] = {
-    {1, 1, 512, 64, 0, {64, 128, 2, 1, 0, 0, 2}, 8.8},
-    {32, 32, 512, 64, 0, {256, 64, 4, 2, 1, 1, 1}, 149.5},
-    {32, 32, 512, 64, 0, {64, 256, 2, 1, 0, 0, 1}, 337.8},
-    {32, 8, 512, 64, 1, {192, 128, 2, 1, 1, 0, 1}, 49.3},
-    {8, 32, 2048, 64, 1, {256, 64, 3, 2, 1, 1, 1}, 305.8},
-    {1, 32, 16384, 64, 0, {192, 128, 2, 2, 1, 1, 1}, 4038.1},
-    {32, 16, 512, 128, 0, {128, 128, 2, 2, 1, 1, 1}, 122.7},
-    {2, 16, 1000, 128, 0, {128, 144, 2, 2, 1, 1, 1}, 32.5},
-    {16, 16, 1024, 128, 1, {64, 64, 2, 2, 0, 1, 2}, 163.9},
-    {2, 16, 8192, 128, 0, {192, 80, 2, 1, 0, 0, 1}, 1627.6},
-    {32, 8, 512, 256, 0, {128, 48, 2, 2, 1, 1, 1}, 126.0},
-    {4, 8, 4096, 256, 1, {128, 64, 2, 1, 1, 1, 1}, 417.2},
-    {1, 8, 16384, 256, 0, {128, 64, 2, 1, 1, 0, 1}, 3084.0},
+    {4, 8, 512, 64, 0, {64, 128, 2, 1, 0, 0, 2}, 12.0},
+    {32, 32, 512, 64, 0, {256, 64, 3, 2, 1, 1, 1}, 146.0},
+    {32, 32, 512, 64, 1, {192, 128, 2, 2, 1, 1, 1}, 140.6},
+    {8, 32, 2048, 64, 1, {256, 64, 3, 2, 1, 1, 1}, 281.5},
+    {1, 32, 16384, 64, 0, {192, 128, 2, 2, 1, 1, 1}, 4058.7},
+    {32, 16, 512, 128, 0, {128, 128, 2, 2, 1, 1, 1}, 122.2},
+    {16, 16, 1024, 128, 1, {192, 64, 3, 2, 0, 1, 1}, 154.6},
+    {4, 8, 4096, 128, 1, {192, 64, 2, 1, 1, 0, 1}, 207.9},
+    {4, 16, 4096, 128, 1, {192, 80, 2, 1, 1, 0, 1}, 440.4},
+    {2, 16, 8192, 128, 0, {192, 80, 2, 2, 1, 1, 1}, 1557.7},
+    {32, 8, 512, 256, 0, {128, 64, 2, 1, 0, 1, 1}, 117.8},
+    {4, 8, 4096, 256, 1, {128, 64, 2, 1, 1, 1, 1}, 378.9},
+    {1, 8, 16384, 256, 0, {128, 64, 2, 1, 1, 1, 1}, 3138.8},
 };
 
 static void predictions_are_within_a_quarter_of_what_was_measured(void)
@@ -109,25 +109,26 @@ static int rank_space(const fa_problem *problem, const fa_gpu *gpu, fa_space *re
     return count;
 }
 
-/* Each space was measured in full; a winner is the best of it, or within 0.2% of the best. */
+/* A winner is the best of what was raced, or within 0.2% of it: of the problems with 32 heads in all
+ * the whole space was, of the others the 2 to 7 configs that looked best. */
 static void the_measured_winner_is_among_the_first_eight(void)
 {
     static const struct {
         int32_t batch, heads, length, head_dim, causal;
         tile winner;
     } problems[] = {
-        {1, 1, 512, 64, 0, {64, 128, 2, 1, 0, 0, 2}},
-        {32, 32, 512, 64, 0, {256, 64, 4, 2, 1, 1, 1}},
+        {4, 8, 512, 64, 0, {64, 128, 2, 1, 0, 0, 2}},
+        {32, 32, 512, 64, 0, {256, 64, 3, 2, 1, 1, 1}},
         {16, 32, 1024, 64, 1, {256, 64, 3, 2, 0, 1, 1}},
-        {2, 32, 8192, 64, 0, {192, 128, 3, 2, 1, 1, 1}},
+        {2, 32, 8192, 64, 0, {192, 128, 2, 2, 1, 1, 1}},
         {32, 16, 512, 128, 0, {128, 128, 2, 2, 1, 1, 1}},
-        {2, 16, 1000, 128, 0, {128, 144, 2, 2, 1, 1, 1}},
         {16, 16, 1024, 128, 1, {128, 128, 2, 2, 1, 1, 1}},
         {4, 16, 4096, 128, 0, {192, 80, 2, 2, 1, 1, 1}},
-        {8, 16, 2048, 128, 1, {192, 64, 2, 1, 1, 0, 1}},
-        {32, 8, 512, 256, 0, {128, 48, 2, 2, 1, 1, 1}},
-        {4, 8, 4096, 256, 1, {128, 64, 2, 1, 1, 1, 1}},
-        {1, 8, 16384, 256, 0, {128, 64, 2, 1, 1, 0, 1}},
+        {8, 16, 2048, 128, 1, {128, 128, 2, 2, 1, 1, 1}},
+        {4, 8, 4096, 128, 1, {192, 64, 2, 2, 1, 1, 1}},
+        {32, 8, 512, 256, 0, {128, 64, 2, 1, 1, 1, 1}},
+        {4, 8, 4096, 256, 1, {128, 64, 2, 1, 0, 1, 1}},
+        {1, 8, 16384, 256, 0, {128, 64, 2, 1, 1, 1, 1}},
     };
     for (size_t i = 0; i < sizeof problems / sizeof *problems; i++) {
         fa_problem problem = square(problems[i].batch, problems[i].heads, problems[i].length,
@@ -188,13 +189,15 @@ static void more_stages_are_not_slower_and_the_third_pays(void)
     CHECK(four <= three);
 }
 
-/* With three tiles a head there are two pairs: of 132 blocks every other one gets full pairs only,
- * the rest single tiles. Measured: a block for every tile is 7% faster. */
-static void pairs_that_some_blocks_never_complete_are_paid_for(void)
+/* Persistent blocks share causal tiles out evenly and overlap their ends. Measured: a block for every
+ * tile is 4% slower where tiles are long (192 by 80 against itself), 16% where they are short. */
+static void causal_tiles_that_are_dealt_out_beat_a_block_for_every_tile(void)
 {
-    fa_problem problem = square(32, 32, 512, 64, 1);
-    double pairs = predict((tile){192, 96, 2, 2, 1, 1, 1}, &problem, &gpu_h200);
-    CHECK(pairs > predict((tile){192, 96, 2, 1, 1, 0, 1}, &problem, &gpu_h200));
+    fa_problem tall = square(2, 16, 8192, 128, 1), brief = square(32, 8, 512, 256, 1);
+    CHECK(predict((tile){192, 80, 2, 2, 0, 1, 1}, &tall, &gpu_h200) <
+          predict((tile){192, 80, 2, 1, 1, 0, 1}, &tall, &gpu_h200));
+    CHECK(predict((tile){128, 64, 2, 1, 1, 1, 1}, &brief, &gpu_h200) * 1.05 <
+          predict((tile){128, 64, 2, 1, 1, 0, 1}, &brief, &gpu_h200));
 }
 
 static void a_slower_clock_or_memory_is_slower(void)
@@ -302,7 +305,7 @@ int main(void)
     TEST(small_grids_want_short_tiles_and_large_ones_tall_tiles);
     TEST(fetching_the_next_queries_early_pays_most_for_short_rows);
     TEST(more_stages_are_not_slower_and_the_third_pays);
-    TEST(pairs_that_some_blocks_never_complete_are_paid_for);
+    TEST(causal_tiles_that_are_dealt_out_beat_a_block_for_every_tile);
     TEST(a_slower_clock_or_memory_is_slower);
     TEST(more_work_takes_longer);
     TEST(no_prediction_beats_the_hardware);

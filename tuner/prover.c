@@ -51,7 +51,7 @@ static int reserve_workspace(fa_prover *p, size_t bytes, fa_diag *diag)
 int fa_prover_load(fa_prover *p, const void *cubin, size_t size, const char *entry,
                    fa_prover_kernel *kernel, fa_diag *diag)
 {
-    kernel->workspace_bytes = (kernel->workspace_bytes + 255) & ~(size_t)255;
+    kernel->workspace_bytes = (kernel->workspace_bytes + 1) & ~(size_t)1; /* of 16-bit poison */
     int rc = reserve_workspace(p, kernel->workspace_bytes, diag);
     if (rc == 0 && kernel->extra != NULL) { /* an earlier entry's: the boxes are the same */
         void *again = NULL;
@@ -120,8 +120,7 @@ static int try_case(fa_prover *p, const fa_prover_kernel *kernel, int round, int
 {
     int rc = 0;
     if (kernel->workspace_bytes > 0)
-        rc = poison(p, p->workspace, p->workspace + kernel->workspace_bytes + 2 * FA_PROVER_FENCE,
-                    diag);
+        rc = poison(p, p->workspace, p->workspace + kernel->workspace_bytes, diag);
     if (rc == 0)
         rc = run_candidate(p, kernel, index, diag);
     return rc != 0 ? rc
@@ -189,9 +188,12 @@ static void judge(fa_prover *p, fa_proof *ret_proof)
 int fa_prover_prove(fa_prover *p, const fa_prover_kernel *kernel, fa_proof *ret_proof,
                     fa_diag *diag)
 {
+    fa_device_ptr behind = p->workspace + kernel->workspace_bytes;
     int rc = p->damaged ? fa_prover_prepare(p, diag) : 0;
     if (rc == 0)
         rc = clear_results(p, diag);
+    if (rc == 0 && kernel->workspace_bytes > 0)
+        rc = poison(p, behind, behind + 2 * FA_PROVER_FENCE, diag);
     for (int round = 0; rc == 0 && round < FA_PROVER_ROUNDS; round++) {
         bool first_again = round > 0 && !p->at[0].once;
         rc = poison(p, round == 0 || first_again ? p->outputs : p->small_outputs, p->outputs_end,

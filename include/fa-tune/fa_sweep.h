@@ -84,8 +84,9 @@ FA_API const char *fa_name_of_item_state(fa_item_state state);
  *    "source": "PyTorch 2.11"}
  *
  * The second half may be left out, and of the problem "layout", "lse" and "unaligned"; keys that are
- * not known are passed over, and so are empty lines. A line of the same problem, GPU and peer as one
- * before it or in the store replaces that one. FA_EINVAL names each bad line by its number. */
+ * not known are passed over, and so are empty lines. "dry_run": true makes a line bad: its time is made up,
+ * to show the form. A line of the same problem, GPU and peer as one before it or in the store replaces that
+ * one. FA_EINVAL names each bad line by its number. */
 FA_API int fa_import_baselines(fa_tuner *tuner, const char *path, int32_t *ret_count,
                                fa_diag *diag);
 

@@ -227,6 +227,12 @@ FA_API int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_an
 FA_API int fa_answer_cubin(fa_tuner *tuner, const fa_answer *answer, void **ret_bytes,
                            size_t *ret_size, fa_diag *diag);
 
+/* SHA-256 (hex) and size of the answer's cubin as the local store has it; its bytes, which are compared
+ * with the hash when they are read, are not read for that. Of a cubin that comes from elsewhere they
+ * are. */
+FA_API int fa_answer_cubin_hash(fa_tuner *tuner, const fa_answer *answer, char ret_sha256[65],
+                                size_t *ret_size, fa_diag *diag);
+
 /* Every config of the request's space and where it ended, best first, then by gate; nothing is
  * compiled. `rank` counts from 1 for configs that finished (measured or compiled), else 0. */
 typedef int fa_explain_visit(void *context, int32_t rank, const fa_trial *trial);

@@ -6,11 +6,13 @@
 // Workload: a tile is BLOCK_M = 64 * GROUPS query rows of one head; each consumer owns 64 of them and walks the keys
 // that the tile can see, BLOCK_N at a time, from the last to the first, so that only the first steps meet a mask.
 // Invariants:
-//  - shared memory is Q (a part a consumer), then STAGES tiles of K, then STAGES tiles of V, then the barriers. All
-//    tiles are slabs of SLAB columns, swizzled by the copy engine. Rows and columns that do not exist are zeros.
+//  - shared memory is Q (a part a consumer), then STAGES tiles of K, then STAGES tiles of V, then room for OUT_SLABS
+//    slabs of output a consuming warp, then the barriers. All tiles are slabs of SLAB columns, swizzled by the copy
+//    engine. Rows and columns that do not exist are zeros.
 //  - K and V have barriers of their own: the producer fetches K of step t - 1 before V of step t.
-//  - a consumer's output is staged over its own part of Q and leaves by TMA, which drops rows beyond the sequence;
-//    the next tile's Q is fetched once that has been read.
+//  - a consumer lets its part of Q go with the tile's last Q K^T, so that the next one comes under the last P V.
+//  - every warp stages its rows of the output by itself; they leave by TMA, which drops rows beyond the sequence, while
+//    the next tile is under way.
 //  - Q K^T of the next step and P V of this one are issued together, and the softmax of the next step runs under
 //    P V. PINGPONG: consumers take turns in issuing, so that one's softmax runs under another's products.
 //  - `reference` (scaled by log2 e) is never further than kSlack below the true running maximum of a row: the
@@ -21,7 +23,7 @@
 #include "fa_tma.cuh"
 #include "fa_wgmma.cuh"
 
-extern "C" __constant__ fa_attn_boxes fa_attn_boxes_wanted = {SLAB, 64, 1, BLOCK_N, BLOCK_N, 64};
+extern "C" __constant__ fa_attn_boxes fa_attn_boxes_wanted = {SLAB, 64, 1, BLOCK_N, BLOCK_N, 16};
 
 namespace {
 
@@ -34,7 +36,9 @@ constexpr int kScores = kN / 2, kOutputs = kD / 2;   // accumulators a thread
 
 constexpr int kQPartBytes = 64 * kD * 2, kTileBytes = kN * kD * 2;
 constexpr int kQStages = Q_STAGES;
-constexpr int kQ = 0, kK = kQStages * kGroups * kQPartBytes, kV = kK + kStages * kTileBytes, kBarriers = kV + kStages * kTileBytes;
+constexpr int kOutSlabs = OUT_SLABS, kOutBytes = 16 * kSlab * 2;   // a consuming warp's room for output; of a slab
+constexpr int kQ = 0, kK = kQStages * kGroups * kQPartBytes, kV = kK + kStages * kTileBytes, kOut = kV + kStages * kTileBytes,
+              kBarriers = kOut + kGroups * 4 * kOutSlabs * kOutBytes;
 enum Barrier { kQFull = 0, kQEmpty = kQStages * kGroups, kKFull = 2 * kQStages * kGroups, kKEmpty = kKFull + kStages, kVFull = kKEmpty + kStages,
                kVEmpty = kVFull + kStages, kBarrierCount = kVEmpty + kStages };
 static_assert(FA_SMEM_BYTES == kBarriers + 8 * kBarrierCount, "shared memory differs from the manifest");
@@ -45,7 +49,8 @@ constexpr float kSlack = 8.0f;        // log2 of the largest probability kept be
 constexpr float kNoKey = -1.0e38f;    // the reference of a row that has seen no key
 constexpr float kLn2 = 0.69314718055994531f;
 constexpr u32 kWarp = 32, kGroup = 128;
-enum Named { kTurn = 1, kStaged = 1 + kGroups };   // named barriers, one a consumer each
+constexpr int kAnyScore = (int)0x80000000;   // a limit that every score reaches
+enum Named { kTurn = 1 };   // named barriers, one a consumer
 
 using Scores = float[kScores];     // element 4 * j + 2 * half + e: row g + 8 * half, key 8 * j + 2 * t + e
 using Output = float[kOutputs];
@@ -66,14 +71,19 @@ FA_DEVICE Work make_work(const fa_attn_params &p, u32 tile, u32 head) {
 // The tiles that a block works on, one after another. The manifest sees to it that their numbers fit 31 bits.
 struct Schedule {
     const u32 tiles, heads;   // of a head; of all batches
+    u32 pairs, singles;       // causal: pairs of tiles, and heads whose tiles go singly; see next_causal
     u32 round = 0;
 
     __device__ __forceinline__ explicit Schedule(const fa_attn_params &p)
-        : tiles(((u32)p.seq_q + kM - 1) / kM), heads((u32)p.heads_q * (u32)p.batch) {}
+        : tiles(((u32)p.seq_q + kM - 1) / kM), heads((u32)p.heads_q * (u32)p.batch) {
+        const u32 last = gridDim.x / tiles > 0 ? gridDim.x / tiles * 2 : 2;
+        pairs = heads > last ? (heads - last) / 2 * tiles : 0;
+        singles = heads > last ? last + (heads - last) % 2 : heads;
+    }
 
     __device__ __forceinline__ Work next(const fa_attn_params &p) {
         if constexpr (!PERSISTENT) return round++ > 0 ? Work{0, 0, 0, -1} : only(p);
-        else if constexpr (kCausal) return next_of_pairs(p);
+        else if constexpr (kCausal) return next_causal(p);
         const u32 index = round * gridDim.x + blockIdx.x;
         if (index >= tiles * heads) return {0, 0, 0, -1};
         ++round;
@@ -88,20 +98,21 @@ struct Schedule {
         return make_work(p, tile, head);
     }
 
-    // A block takes pairs: a long tile and the short one that is as far from the other end. All pairs are about equal,
-    // but for the middle tile of an odd number, which has no partner: the heads of each round begin with another pair,
-    // so that it meets every block. Blocks that run together share heads.
-    __device__ __forceinline__ Work next_of_pairs(const fa_attn_params &p) {
-        const u32 pairs = (tiles + 1) / 2;
-        for (;;) {
-            const u32 index = round / 2 * gridDim.x + blockIdx.x;
-            if (index >= pairs * heads) return {0, 0, 0, -1};
-            const u32 head = index / pairs, turn = head * pairs / gridDim.x;
-            const u32 short_tile = (index + turn) % pairs, long_tile = tiles - 1 - short_tile;
-            const bool second = round++ % 2 == 1;
-            if (second && short_tile == long_tile) continue;
-            return make_work(p, second ? short_tile : long_tile, head);
+    // Tiles differ in length. Most heads go two by two: a block takes a tile of one and the tile of the other that is as
+    // far from the opposite end, and all such pairs are equally long. The last heads, about two tiles a block, make the
+    // finish even: their tiles go singly, longest first, dealt out forth and back. Blocks that run together share heads.
+    __device__ __forceinline__ Work next_causal(const fa_attn_params &p) {
+        const u32 turn = round / 2, full = pairs / gridDim.x;
+        const bool back = turn > full && (turn - full) % 2 == 1;
+        const u32 place = turn * gridDim.x + (back ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+        if (place < pairs) {
+            const u32 head = place / tiles * 2, tile = place % tiles;
+            return round++ % 2 == 0 ? make_work(p, tiles - 1 - tile, head) : make_work(p, tile, head + 1);
         }
+        const u32 rest = place - pairs;
+        if (rest >= singles * tiles) return {0, 0, 0, -1};
+        round += 2;
+        return make_work(p, tiles - 1 - rest / singles, heads - singles + rest % singles);
     }
 };
 
@@ -122,6 +133,11 @@ struct Shared {
     __device__ __forceinline__ u32 v(u32 slot) const { return base + kV + slot * kTileBytes; }
 };
 
+FA_DEVICE int max3(int a, int b, int c) {
+    const int ab = a > b ? a : b;
+    return ab > c ? ab : c;
+}
+
 // A value that is the same in all lanes, in a form that the compiler knows to be so: what is computed from it stays in
 // uniform registers, where the descriptors of wgmma must be.
 FA_DEVICE int uniform(int x) {
@@ -141,7 +157,7 @@ FA_DEVICE void fetch_tile(const Shared &shared, const fa_tensor_map *map, u32 ti
 #pragma unroll
     for (int i = 0; i < kSlabs; ++i)
         tma_load(shared.base + tiles + ring.slot() * kTileBytes + i * (kN * kSlab * 2), map, barrier, i * kSlab, step * kN,
-                 head, batch);
+                 head, batch, kEvictLast);
     ring.advance();
 }
 
@@ -154,7 +170,7 @@ FA_DEVICE void fetch_q(const fa_attn_tensor_maps &maps, const Shared &shared, Ri
 #pragma unroll
         for (int i = 0; i < kSlabs; ++i)
             tma_load(shared.q(g, ring.slot()) + i * (64 * kSlab * 2), &maps.q, full, i * kSlab, work.row0 + g * 64, work.head,
-                     work.batch);
+                     work.batch, kEvictFirst);
     }
     ring.advance();
 }
@@ -217,7 +233,22 @@ FA_DEVICE void issue_pv(Output &o, const Probs &p, u32 v, bool accumulate) {
 struct Rows {
     float reference[2];   // what exp2 subtracts, uniform over the quad; rows g and g + 8 of the warp
     float sum[2];         // this thread's share of the row sum
+    int limit[2];         // the bits of a score, as an integer: a row whose scores are all below keeps its reference
 };
+
+FA_DEVICE Rows new_rows() { return {{kNoKey, kNoKey}, {0.0f, 0.0f}, {kAnyScore, kAnyScore}}; }
+
+// Whether some row may outgrow its reference. The bits of floats, read as integers, have the order of the floats except
+// among negative ones, so a limit is positive, or one that everything reaches. Integers are compared three at a time.
+FA_DEVICE bool may_outgrow(const Scores &s, const Rows &rows) {
+    int top[2] = {kAnyScore, kAnyScore};
+#pragma unroll
+    for (int i = 0; i < kScores; i += 2) {
+        const int half = i % 4 / 2;
+        top[half] = max3(top[half], (int)float_to_bits(s[i]), (int)float_to_bits(s[i + 1]));
+    }
+    return top[0] >= rows.limit[0] || top[1] >= rows.limit[1];
+}
 
 FA_DEVICE void row_tops(float (&top)[2], const Scores &s) {
 #pragma unroll
@@ -235,11 +266,13 @@ FA_DEVICE void apply_mask(Scores &s, const fa_attn_params &p, int row, int key) 
 }
 
 // Make the scores ready for exp2: mask them, and where some row of the warp has outgrown its reference move the
-// references up. True when the output must shrink by `shrink`, which is left alone otherwise.
+// references up. True when the output must shrink by `shrink`, which is left alone otherwise. Most steps end with the
+// first look at the scores; true maxima are found in the others.
 FA_DEVICE bool settle_scores(Scores &s, Rows &rows, float (&shrink)[2], float scale, bool masked, const fa_attn_params &p,
                              int row, int key) {
-    float top[2];
     if (masked) apply_mask(s, p, row, key);
+    if (!warp_any(may_outgrow(s, rows))) return false;
+    float top[2];
     row_tops(top, s);
     const bool outgrown = top[0] * scale > rows.reference[0] + kSlack || top[1] * scale > rows.reference[1] + kSlack;
     if (!warp_any(outgrown)) return false;
@@ -249,6 +282,8 @@ FA_DEVICE bool settle_scores(Scores &s, Rows &rows, float (&shrink)[2], float sc
         shrink[half] = exp2_fast(rows.reference[half] - raised);
         rows.reference[half] = raised;
         rows.sum[half] *= shrink[half];
+        const float limit = (raised + kSlack) * reciprocal(scale);
+        rows.limit[half] = limit > 0.0f ? (int)float_to_bits(limit) : kAnyScore;
     }
     return true;
 }
@@ -293,26 +328,29 @@ FA_DEVICE void scale_rows(Output &o, const float (&factor)[2]) {
     for (int i = 0; i < kOutputs; ++i) o[i] *= factor[i % 4 / 2];
 }
 
-// Round, stage over this consumer's part of Q (each warp over the 16 rows that only it reads), and let it go. Rows beyond the sequence are dropped by the copy engine.
-FA_DEVICE void store_output(const fa_attn_tensor_maps &maps, const Work &work, const Output &o, u32 group, u32 stage) {
-    const u32 thread = threadIdx.x % kGroup, lane = thread % kWarp, warp = thread / kWarp;
-    const u32 row = warp * 16 + (lane & 15), high = lane >> 4;   // of the matrix that this lane addresses
-    constexpr u32 kChunks = kSlab / 8;
+// Round, stage and let go, a slab of columns at a time and every warp for itself. Rows and columns that do not exist are
+// dropped by the copy engine.
+FA_DEVICE void store_output(const fa_attn_tensor_maps &maps, const Shared &shared, const Work &work, const Output &o, u32 group) {
+    const u32 warp = group * 4 + threadIdx.x % kGroup / kWarp, lane = threadIdx.x % kWarp;
+    const u32 row = lane & 15, high = lane >> 4;   // of the matrix that this lane addresses
     const u32 swizzle = kSlab == 64 ? row & 7 : (row >> 1) & 3;
 #pragma unroll
-    for (u32 j = 0; j < kD / 16; ++j) {
-        const u32 slab = 2 * j / kChunks, chunk = (2 * j % kChunks + high) ^ swizzle;
-        const float *c = &o[8 * j];
-        stmatrix_x4(stage + slab * (64 * kSlab * 2) + row * (kSlab * 2) + chunk * 16, pack2<kBf16>(c[0], c[1]),
-                    pack2<kBf16>(c[2], c[3]), pack2<kBf16>(c[4], c[5]), pack2<kBf16>(c[6], c[7]));
-    }
-    async_proxy_fence();
-    named_sync(kStaged + group, kGroup);
-    if (thread == 0) {
+    for (int slab = 0; slab < kSlabs; ++slab) {
+        const u32 stage = shared.base + kOut + (warp * kOutSlabs + slab % kOutSlabs) * kOutBytes;
+        if (lane == 0) tma_store_wait_read<kOutSlabs - 1>();
+        warp_sync();
 #pragma unroll
-        for (int i = 0; i < kSlabs; ++i)
-            tma_store(&maps.o, stage + i * (64 * kSlab * 2), i * kSlab, work.row0 + (int)group * 64, work.head, work.batch);
-        tma_store_commit();
+        for (u32 j = 0; j < kSlab / 16; ++j) {
+            const float *c = &o[8 * (slab * (kSlab / 16) + j)];
+            stmatrix_x4(stage + row * (kSlab * 2) + ((2 * j + high) ^ swizzle) * 16, pack2<kBf16>(c[0], c[1]),
+                        pack2<kBf16>(c[2], c[3]), pack2<kBf16>(c[4], c[5]), pack2<kBf16>(c[6], c[7]));
+        }
+        async_proxy_fence();
+        warp_sync();
+        if (lane == 0) {
+            tma_store(&maps.o, stage, slab * kSlab, work.row0 + (int)warp * 16, work.head, work.batch, kEvictFirst);
+            tma_store_commit();
+        }
     }
 }
 
@@ -330,7 +368,6 @@ struct Feed {
     const u32 group;
     Ring<kStages> k_ring, v_ring;
     Ring<kQStages> q_ring;
-    bool stored = false;   // the slot before is owed to the producer, once the output stored from it has left
 
     __device__ __forceinline__ u32 wait_q() const {
         barrier_wait(shared.barrier(kQFull + q_ring.slot() * kGroups + group), q_ring.parity());
@@ -352,31 +389,22 @@ struct Feed {
         if (threadIdx.x % kWarp == 0) barrier_arrive(shared.barrier(kVEmpty + v_ring.slot()));
         v_ring.advance();
     }
-    // On to the next tile's Q; this one's part holds the output that was stored from it.
-    __device__ __forceinline__ void leave_q() {
+    // The tile's last Q K^T is complete.
+    __device__ __forceinline__ void release_q() {
+        if (threadIdx.x % kWarp == 0) barrier_arrive(shared.barrier(kQEmpty + q_ring.slot() * kGroups + group));
         q_ring.advance();
-        stored = true;
     }
-    // The part of Q before is free once the store from it has read it.
-    __device__ __forceinline__ void free_q() {
-        if (!stored) return;
-        stored = false;
-        if (threadIdx.x % kGroup != 0) return;
-        tma_store_wait_read();
-        barrier_arrive(shared.barrier(kQEmpty + slot_before() * kGroups + group));
-    }
-    __device__ __forceinline__ u32 slot_before() const { return q_ring.slot() == 0 ? kQStages - 1 : q_ring.slot() - 1; }
-    __device__ __forceinline__ u32 q_before() const { return shared.q(group, slot_before()); }
     // Steps that this consumer's rows do not see. Turns are taken all the same: every consumer takes as many of them as
     // its tile has steps, or the others would wait for ever.
     __device__ __forceinline__ void skip(int steps) {
         for (; steps > 0; --steps) {
             wait_k();
-            asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");   // all lanes have seen it before one lets it go
+            warp_sync();   // all lanes have seen it before one lets it go
             turn_begin(group);
             turn_end(group);
             release_k();
             wait_v();
+            warp_sync();
             release_v();
         }
     }
@@ -414,7 +442,7 @@ FA_DEVICE void consume(const fa_attn_params &p, const fa_attn_tensor_maps &maps,
         Output o;
 #pragma unroll
         for (int i = 0; i < kOutputs; ++i) o[i] = 0.0f;
-        Rows rows = {{kNoKey, kNoKey}, {0.0f, 0.0f}};
+        Rows rows = new_rows();
         float factor[2];   // what the output is to be multiplied by
         Visible own = find_own(p, work, group);
         u32 q = feed.wait_q();
@@ -431,6 +459,7 @@ FA_DEVICE void consume(const fa_attn_params &p, const fa_attn_tensor_maps &maps,
             wgmma_wait<0>();
             Wgmma<kN>::pin(s);
             feed.release_k();
+            if (step == 0) feed.release_q();
             settle_scores(s, rows, factor, scale, step >= own.clear_steps, p, work.row0 + lane_row, lane_key + step * kN);
             exponentials(s, rows, scale);
             pack(probs, s);
@@ -440,30 +469,29 @@ FA_DEVICE void consume(const fa_attn_params &p, const fa_attn_tensor_maps &maps,
                 while (step > 0) {
                     --step;
                     issue_both(feed, s, o, probs, q, accumulate);
+                    if (step == 0) feed.release_q();
                     float shrink[2];
-                    const bool grown = settle_scores(s, rows, shrink, scale, step >= own.clear_steps, p, work.row0 + lane_row,
-                                                     lane_key + step * kN);
+                    const bool grown = settle_scores(s, rows, shrink, scale, kCausal && step >= own.clear_steps, p,
+                                                     work.row0 + lane_row, lane_key + step * kN);
                     exponentials(s, rows, scale);
                     finish_before_wait(rows);
                     wgmma_wait<0>();
                     Wgmma<kD>::pin(o);
                     feed.release_v();
-                    feed.free_q();
                     if (grown) scale_rows(o, shrink);
                     pack(probs, s);
                     accumulate = true;
                 }
                 // The same from one tile to the next, where nothing is in the way.
-                feed.free_q();   // first: the producer may wait for it before it fetches this tile's last V
                 next = schedule.next(p);
                 own = find_own(p, next, group);
-                if (kQStages == 1 || next.steps <= 0 || own.steps < next.steps) break;
+                if (!PERSISTENT || next.steps <= 0 || own.steps < next.steps) break;
                 step = own.steps - 1;
-                feed.leave_q();
                 q = feed.wait_q();
                 issue_both(feed, s, o, probs, q, accumulate);
+                if (step == 0) feed.release_q();
                 finish_rows(p, work, rows, factor, lane_row);
-                rows = {{kNoKey, kNoKey}, {0.0f, 0.0f}};
+                rows = new_rows();
                 float none[2];
                 settle_scores(s, rows, none, scale, step >= own.clear_steps, p, next.row0 + lane_row, lane_key + step * kN);
                 exponentials(s, rows, scale);
@@ -472,7 +500,7 @@ FA_DEVICE void consume(const fa_attn_params &p, const fa_attn_tensor_maps &maps,
                 Wgmma<kD>::pin(o);
                 feed.release_v();
                 scale_rows(o, factor);
-                store_output(maps, work, o, group, feed.q_before());
+                store_output(maps, shared, work, o, group);
                 pack(probs, s);
                 accumulate = false;
                 work = next;
@@ -482,14 +510,15 @@ FA_DEVICE void consume(const fa_attn_params &p, const fa_attn_tensor_maps &maps,
             Wgmma<kD>::pin(o);
             feed.release_v();
         } else {
+            warp_sync();   // all lanes have seen Q before one lets it go
+            feed.release_q();
             next = schedule.next(p);
         }
         finish_rows(p, work, rows, factor, lane_row);
         scale_rows(o, factor);
-        store_output(maps, work, o, group, q);
-        feed.leave_q();
-        feed.free_q();
+        store_output(maps, shared, work, o, group);
     }
+    if (threadIdx.x % kWarp == 0) tma_store_wait_read<0>();   // shared memory is gone when the block is
 }
 
 } // namespace
@@ -500,12 +529,13 @@ attn_fwd(const __grid_constant__ fa_attn_params p, const __grid_constant__ fa_at
     Shared shared;
     asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(shared.base) : "l"(memory));
     if (threadIdx.x == 0) {
+        if (shared.base % 1024 != 0) asm volatile("trap;");   // descriptors and swizzles count on it
         tma_prefetch_map(&maps.q);
         tma_prefetch_map(&maps.k);
         tma_prefetch_map(&maps.v);
         for (int g = 0; g < kQStages * kGroups; ++g) {
             barrier_init(shared.barrier(kQFull + g), 1);
-            barrier_init(shared.barrier(kQEmpty + g), 1);
+            barrier_init(shared.barrier(kQEmpty + g), 4);
         }
         for (int i = 0; i < kStages; ++i) {
             barrier_init(shared.barrier(kKFull + i), 1);

@@ -32,24 +32,33 @@ FA_DEVICE void barrier_wait(u32 barrier, u32 parity) {
                  "@!done bra AGAIN_%=; }" :: "r"(barrier), "r"(parity) : "memory");
 }
 
+// Which lines of a copy L2 gives up first, in the form that the copy engine takes.
+constexpr u64 kEvictFirst = 0x12f0000000000000, kEvictLast = 0x14f0000000000000;
+
 // A box of a rank-4 map (columns, rows, head, batch) -> shared memory; its bytes arrive at `barrier`.
-FA_DEVICE void tma_load(u32 to, const fa_tensor_map *map, u32 barrier, int column, int row, int head, int batch) {
-    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-                 " [%0], [%1, {%3, %4, %5, %6}], [%2];"
-                 :: "r"(to), "l"(map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch) : "memory");
+FA_DEVICE void tma_load(u32 to, const fa_tensor_map *map, u32 barrier, int column, int row, int head, int batch, u64 hint) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint"
+                 " [%0], [%1, {%3, %4, %5, %6}], [%2], %7;"
+                 :: "r"(to), "l"(map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch), "l"(hint) : "memory");
 }
-// Shared memory -> a box of a rank-4 map. One thread stores, commits and waits until the source may be reused.
-FA_DEVICE void tma_store(const fa_tensor_map *map, u32 from, int column, int row, int head, int batch) {
-    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];"
-                 :: "l"(map), "r"(from), "r"(column), "r"(row), "r"(head), "r"(batch) : "memory");
+// Shared memory -> a box of a rank-4 map. One thread stores, commits and waits.
+FA_DEVICE void tma_store(const fa_tensor_map *map, u32 from, int column, int row, int head, int batch, u64 hint) {
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group.L2::cache_hint [%0, {%2, %3, %4, %5}], [%1], %6;"
+                 :: "l"(map), "r"(from), "r"(column), "r"(row), "r"(head), "r"(batch), "l"(hint) : "memory");
 }
 FA_DEVICE void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-FA_DEVICE void tma_store_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+// Until the sources of all but the newest kPending groups may be reused.
+template <int kPending> FA_DEVICE void tma_store_wait_read() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(kPending) : "memory");
+}
 FA_DEVICE void tma_prefetch_map(const fa_tensor_map *map) {
     asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory");
 }
 // Ordinary stores to shared memory before it are seen by the copy engine and the matrix units after it.
 FA_DEVICE void async_proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// All lanes of a warp have come.
+FA_DEVICE void warp_sync() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
 
 // Barriers 1..15 among `threads` threads (whole warps): all of them sync, or some arrive and go on.
 FA_DEVICE void named_sync(u32 barrier, u32 threads) {

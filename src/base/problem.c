@@ -506,8 +506,38 @@ double fa_problem_flops(const fa_problem *p)
     return 4.0 * p->batch * p->heads_q * p->head_dim * visible_pairs(p);
 }
 
+/* ---- work and traffic, as the operation's file tells them -----------------------------------*/
+/* The value of a field, or a number itself; 0: it is neither. */
+static double factor(const fa_operation *operation, const fa_problem *p, const cJSON *item)
+{
+    int field = cJSON_IsString(item) ? fa_operation_field_index(operation, item->valuestring) : -1;
+    return field >= 0 ? p->value[field] : cJSON_IsNumber(item) ? item->valuedouble : 0;
+}
+
+/* The sum of the products that `key` lists: [[4, "batch", "seq_q"], …]. */
+static double sum_of_products(const fa_problem *p, const char *key)
+{
+    const fa_operation *operation = fa_operation_of(p);
+    const cJSON *product, *item;
+    double sum = 0;
+    cJSON_ArrayForEach (product, cJSON_GetObjectItemCaseSensitive(operation->document, key)) {
+        double value = 1;
+        cJSON_ArrayForEach (item, product)
+            value *= factor(operation, p, item);
+        sum += cJSON_GetArraySize(product) > 0 ? value : 0;
+    }
+    return sum;
+}
+
 double fa_problem_nominal_flops(const fa_problem *p)
 {
-    double flops = 4.0 * p->batch * p->heads_q * p->head_dim * (double)p->seq_q * (double)p->seq_k;
-    return p->causal == FA_CAUSAL_NONE ? flops : flops / 2;
+    const fa_operation *operation = fa_operation_of(p);
+    const cJSON *halved = cJSON_GetObjectItemCaseSensitive(operation->document, "flops_halved_by");
+    double flops = sum_of_products(p, "flops"), by = factor(operation, p, halved);
+    return by > 0 ? flops / 2 : flops;
+}
+
+double fa_problem_bytes(const fa_problem *p)
+{
+    return sum_of_products(p, "bytes");
 }

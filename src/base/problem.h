@@ -60,8 +60,11 @@ int32_t fa_problem_causal_offset(const fa_problem *problem);
 /* 4 * batch * heads_q * head_dim * (visible query-key pairs). */
 double fa_problem_flops(const fa_problem *problem);
 
-/* The field's convention for reporting: 4*B*H*Sq*Sk*D, halved when causal. */
+/* Floating-point operations and bytes of all tensors, for reporting: the sums of products that "flops"
+ * (halved where the field "flops_halved_by" is not 0) and "bytes" of the operation's file list; 0: it lists
+ * none. Of attention the usual count: 4*B*H*Sq*Sk*D, halved when causal. */
 double fa_problem_nominal_flops(const fa_problem *problem);
+double fa_problem_bytes(const fa_problem *problem);
 
 bool fa_problem_equal(const fa_problem *a, const fa_problem *b);
 /* Whether they differ in their lengths at most. */

@@ -13,6 +13,8 @@
 
 typedef struct serve_exchange serve_exchange;
 
+enum { SERVE_PART_SIZE = 66 };
+
 struct serve_exchange {
     const char *method, *path; /* decoded, without its query; path lives until the reply */
     const char *body;          /* body_size bytes and a NUL */
@@ -23,10 +25,9 @@ struct serve_exchange {
     bool body_lost;   /* no memory was left for the body: the client is to come back */
     unsigned status;  /* of the reply; 0: none yet */
     /* The routes': */
-    const void *route; /* that the path and the method lead to; NULL: to none */
-    unsigned allowed;  /* methods that the path takes */
-    const char *part;  /* what a "*" of the route stands for, within the path */
-    size_t part_size;
+    const void *route;          /* that the path and the method lead to; NULL: to none */
+    unsigned allowed;           /* methods that the path takes */
+    char part[SERVE_PART_SIZE]; /* what a "*" of the route stands for, within the path */
     /* The service's: */
     void *waits_in;                         /* the list of those that wait or listen with it */
     int64_t due_ms;                         /* when it has waited long enough; 0: never */

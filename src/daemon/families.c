@@ -54,16 +54,11 @@ static int write_file(const char *folder, const char *name, const char *ending, 
                       fa_diag *diag)
 {
     char path[1400];
-    size_t size = strlen(text);
     snprintf(path, sizeof path, "%s/%s%s", folder, name, ending);
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    bool good = fd >= 0 && write(fd, text, size) == (ssize_t)size && fsync(fd) == 0;
-    int error = errno;
-    if (fd >= 0)
-        close(fd);
-    return good ? 0
-                : fa_fail(diag, error == ENOSPC || error == EDQUOT ? FA_EFULL : FA_EIO,
-                          "the family cannot be kept: %s", strerror(error));
+    int error = fa_replace_file(path, text, strlen(text), 0600);
+    return error == 0 ? 0
+                      : fa_fail(diag, error == ENOSPC || error == EDQUOT ? FA_EFULL : FA_EIO,
+                                "the family cannot be kept: %s", strerror(error));
 }
 
 static bool has_ending(const char *name, const char *ending)
@@ -328,9 +323,8 @@ static int take_family(serve_query *query, fa_diag *diag)
     return rc == FA_EMANIFEST || rc == FA_ENOTFOUND ? FA_EINVAL : rc; /* the client's mistake */
 }
 
-void serve_post_family(serve_service *service, serve_exchange *exchange, const char *part)
+void serve_post_family(serve_service *service, serve_exchange *exchange)
 {
-    (void)part;
     if (!service->settings->allow_user_templates) {
         serve_reply_refused(exchange, MHD_HTTP_FORBIDDEN, FA_ENOTSUP,
                             "this server compiles no kernel families of clients: its operator can "

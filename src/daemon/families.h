@@ -14,7 +14,7 @@
 
 #include "service.h"
 
-void serve_post_family(serve_service *service, serve_exchange *exchange, const char *part);
+void serve_post_family(serve_service *service, serve_exchange *exchange);
 /* Makes this the tuner of a client's family; it is opened unless it was asked for last. */
 int serve_family_open(const serve_service *service, const char *id, serve_family_tuner *family,
                       fa_diag *diag);

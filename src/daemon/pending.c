@@ -376,27 +376,24 @@ static void join(serve_service *service, serve_pending_kind kind, serve_exchange
     }
 }
 
-void serve_post_kernel(serve_service *service, serve_exchange *exchange, const char *part)
+void serve_post_kernel(serve_service *service, serve_exchange *exchange)
 {
     bool stale;
     serve_page *page = serve_cache_get(service->cache, 'K', exchange->body, exchange->body_size,
                                        serve_now_ms(service), &stale);
-    (void)part;
     if (page != NULL)
         serve_reply(exchange, MHD_HTTP_OK, page);
     if (page == NULL || stale)
         join(service, page == NULL ? SERVE_PENDING_KERNEL : SERVE_PENDING_REFRESH, exchange);
 }
 
-void serve_post_tune(serve_service *service, serve_exchange *exchange, const char *part)
+void serve_post_tune(serve_service *service, serve_exchange *exchange)
 {
-    (void)part;
     join(service, SERVE_PENDING_TUNE, exchange);
 }
 
-void serve_post_sweep(serve_service *service, serve_exchange *exchange, const char *part)
+void serve_post_sweep(serve_service *service, serve_exchange *exchange)
 {
-    (void)part;
     join(service, SERVE_PENDING_SWEEP, exchange);
 }
 

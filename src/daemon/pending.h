@@ -43,9 +43,9 @@ struct serve_pending {
     fa_gpu gpu;        /* whose runner it is for */
 };
 
-void serve_post_kernel(serve_service *service, serve_exchange *exchange, const char *part);
-void serve_post_tune(serve_service *service, serve_exchange *exchange, const char *part);
-void serve_post_sweep(serve_service *service, serve_exchange *exchange, const char *part);
+void serve_post_kernel(serve_service *service, serve_exchange *exchange);
+void serve_post_tune(serve_service *service, serve_exchange *exchange);
+void serve_post_sweep(serve_service *service, serve_exchange *exchange);
 /* Looks up what a job of an earlier process asked, and begins it where there is no answer yet. */
 void serve_pending_resume(serve_service *service, serve_job *job, const char *body, size_t size);
 /* The job has ended: those that wait for it are answered, and queued jobs of its key looked up. */

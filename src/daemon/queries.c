@@ -56,11 +56,10 @@ static int list_winners(serve_query *query, fa_diag *diag)
     return rc < 0 ? rc : 0;
 }
 
-void serve_get_winners(serve_service *service, serve_exchange *exchange, const char *part)
+void serve_get_winners(serve_service *service, serve_exchange *exchange)
 {
     const char *gpu = serve_argument(exchange, "gpu"), *limit = serve_argument(exchange, "limit");
     serve_query query = {.work = list_winners, .limit = WINNERS_DEFAULT};
-    (void)part;
     if (limit != NULL) {
         char *end = NULL;
         long most = strtol(limit, &end, 10);
@@ -125,9 +124,10 @@ static void give_cubin(serve_task *task)
     serve_query_free(query);
 }
 
-void serve_get_cubin(serve_service *service, serve_exchange *exchange, const char *key)
+void serve_get_cubin(serve_service *service, serve_exchange *exchange)
 {
     serve_query query = {.work = read_cubin};
+    const char *key = exchange->part;
     bool refresh;
     if (strlen(key) != 64 || strspn(key, "0123456789abcdef") != 64) {
         serve_reply_error(exchange, FA_ENOTFOUND, "a cubin's key is 64 lower-case hex digits",
@@ -183,9 +183,8 @@ static int list_gpus(serve_query *query, fa_diag *diag)
     return 0;
 }
 
-void serve_get_gpus(serve_service *service, serve_exchange *exchange, const char *part)
+void serve_get_gpus(serve_service *service, serve_exchange *exchange)
 {
     const serve_query query = {.work = list_gpus};
-    (void)part;
     serve_query_submit(service, exchange, &query, NULL);
 }

@@ -7,8 +7,8 @@
 
 #include "service.h"
 
-void serve_get_winners(serve_service *service, serve_exchange *exchange, const char *part);
-void serve_get_cubin(serve_service *service, serve_exchange *exchange, const char *key);
-void serve_get_gpus(serve_service *service, serve_exchange *exchange, const char *part);
+void serve_get_winners(serve_service *service, serve_exchange *exchange);
+void serve_get_cubin(serve_service *service, serve_exchange *exchange);
+void serve_get_gpus(serve_service *service, serve_exchange *exchange);
 
 #endif

@@ -23,7 +23,7 @@ typedef struct route {
     bool open;  /* to whoever reaches the port */
     bool store; /* needs the service to be ready */
     bool large; /* its body is a sweep or a family */
-    void (*handle)(serve_service *service, serve_exchange *exchange, const char *part);
+    void (*handle)(serve_service *service, serve_exchange *exchange);
 } route;
 
 static void reply_text(serve_exchange *exchange, unsigned status, const char *type,
@@ -33,16 +33,14 @@ static void reply_text(serve_exchange *exchange, unsigned status, const char *ty
 }
 
 /* ---- handlers -------------------------------------------------------------------------------*/
-static void get_health(serve_service *service, serve_exchange *exchange, const char *part)
+static void get_health(serve_service *service, serve_exchange *exchange)
 {
     (void)service;
-    (void)part;
     reply_text(exchange, MHD_HTTP_OK, "text/plain", "ok\n");
 }
 
-static void get_ready(serve_service *service, serve_exchange *exchange, const char *part)
+static void get_ready(serve_service *service, serve_exchange *exchange)
 {
-    (void)part;
     if (serve_service_is_ready(service))
         reply_text(exchange, MHD_HTTP_OK, "text/plain", "ready\n");
     else
@@ -50,18 +48,16 @@ static void get_ready(serve_service *service, serve_exchange *exchange, const ch
                             1);
 }
 
-static void get_metrics(serve_service *service, serve_exchange *exchange, const char *part)
+static void get_metrics(serve_service *service, serve_exchange *exchange)
 {
     char *text = serve_metrics_text(service);
-    (void)part;
     serve_reply_page(
         exchange, MHD_HTTP_OK,
         serve_page_make("text/plain; version=0.0.4", text, text != NULL ? strlen(text) : 0));
 }
 
-static void get_openapi(serve_service *service, serve_exchange *exchange, const char *part)
+static void get_openapi(serve_service *service, serve_exchange *exchange)
 {
-    (void)part;
     int operations = serve_openapi_operations();
     if (service->openapi == NULL || service->openapi_operations != operations) {
         serve_page_drop(&service->openapi);
@@ -71,14 +67,14 @@ static void get_openapi(serve_service *service, serve_exchange *exchange, const 
     serve_reply(exchange, MHD_HTTP_OK, service->openapi);
 }
 
-static void get_jobs(serve_service *service, serve_exchange *exchange, const char *part)
+static void get_jobs(serve_service *service, serve_exchange *exchange)
 {
-    (void)part;
     serve_reply_json(exchange, MHD_HTTP_OK, serve_jobs_text(service));
 }
 
-static serve_job *find_job(serve_service *service, serve_exchange *exchange, const char *id)
+static serve_job *find_job(serve_service *service, serve_exchange *exchange)
 {
+    const char *id = exchange->part;
     serve_job *job = serve_is_id(id) ? serve_job_find(service, id) : NULL;
     if (job == NULL)
         serve_reply_error(exchange, FA_ENOTFOUND,
@@ -86,23 +82,23 @@ static serve_job *find_job(serve_service *service, serve_exchange *exchange, con
     return job;
 }
 
-static void get_job(serve_service *service, serve_exchange *exchange, const char *id)
+static void get_job(serve_service *service, serve_exchange *exchange)
 {
-    serve_job *job = find_job(service, exchange, id);
+    serve_job *job = find_job(service, exchange);
     if (job != NULL)
         serve_reply_json(exchange, MHD_HTTP_OK, serve_job_text(job));
 }
 
-static void get_events(serve_service *service, serve_exchange *exchange, const char *id)
+static void get_events(serve_service *service, serve_exchange *exchange)
 {
-    serve_job *job = find_job(service, exchange, id);
+    serve_job *job = find_job(service, exchange);
     if (job != NULL)
         serve_job_listen(job, exchange);
 }
 
-static void delete_job(serve_service *service, serve_exchange *exchange, const char *id)
+static void delete_job(serve_service *service, serve_exchange *exchange)
 {
-    serve_job *job = find_job(service, exchange, id);
+    serve_job *job = find_job(service, exchange);
     const char *unless = serve_argument(exchange, "unless");
     if (job == NULL)
         return;
@@ -138,21 +134,24 @@ static const route routes[] = {
     {"/metrics", METHOD_GET, false, false, false, get_metrics},
     {"/openapi.json", METHOD_GET, true, false, false, get_openapi},
 };
-enum { ROUTES = sizeof routes / sizeof *routes, PART_MAX = 128 };
+enum { ROUTES = sizeof routes / sizeof *routes };
 
 /* ---- matching -------------------------------------------------------------------------------*/
-/* Whether the path is that of the pattern; *ret_part: what the "*" stands for, and its size. */
-static bool matches(const char *pattern, const char *path, const char **ret_part, size_t *ret_size)
+/* Whether the path is that of the pattern; ret_part: what the "*" stands for. */
+static bool matches(const char *pattern, const char *path, char ret_part[SERVE_PART_SIZE])
 {
     const char *star = strchr(pattern, '*');
     size_t head = star != NULL ? (size_t)(star - pattern) : strlen(pattern);
     if (strncmp(pattern, path, head) != 0)
         return false;
-    size_t part = star != NULL ? strcspn(path + head, "/") : 0;
-    *ret_part = path + head;
-    *ret_size = part;
-    return star == NULL ? path[head] == 0
-                        : part > 0 && part < PART_MAX && strcmp(path + head + part, star + 1) == 0;
+    if (star == NULL)
+        return path[head] == 0;
+    size_t part = strcspn(path + head, "/");
+    if (part == 0 || part >= SERVE_PART_SIZE || strcmp(path + head + part, star + 1) != 0)
+        return false;
+    memcpy(ret_part, path + head, part);
+    ret_part[part] = 0;
+    return true;
 }
 
 static unsigned method_of(const char *name)
@@ -205,7 +204,7 @@ static const route *find_route(serve_exchange *exchange)
 {
     unsigned method = method_of(exchange->method);
     for (size_t i = 0; i < ROUTES; i++)
-        if (matches(routes[i].path, exchange->path, &exchange->part, &exchange->part_size)) {
+        if (matches(routes[i].path, exchange->path, exchange->part)) {
             exchange->allowed |= routes[i].method;
             if (routes[i].method == method)
                 return exchange->route = &routes[i];
@@ -244,7 +243,6 @@ static void request(void *context, serve_exchange *exchange)
 {
     serve_service *service = context;
     const route *found = exchange->route;
-    char part[PART_MAX];
     if (found == NULL)
         reply_no_route(exchange, exchange->allowed);
     else if (exchange->body_lost)
@@ -255,11 +253,8 @@ static void request(void *context, serve_exchange *exchange)
     else if (found->store && !serve_service_is_ready(service))
         serve_reply_refused(exchange, MHD_HTTP_SERVICE_UNAVAILABLE, FA_EBUSY, service->unready.text,
                             1);
-    else {
-        memcpy(part, exchange->part, exchange->part_size);
-        part[exchange->part_size] = 0;
-        found->handle(service, exchange, part);
-    }
+    else
+        found->handle(service, exchange);
 }
 
 static void over(void *context, serve_exchange *exchange)

@@ -3,7 +3,6 @@
 
 #include "buf.h"
 #include "error.h"
-#include "hash.h"
 #include "reply.h"
 
 #include <stdlib.h>
@@ -39,61 +38,57 @@ void serve_tuner_options(const serve_settings *settings, fa_options *ret_options
 
 int serve_kernel_text(fa_tuner *tuner, const fa_answer *answer, char **ret_text, fa_diag *diag)
 {
-    char *text = NULL, hash[FA_HASH_HEX];
-    void *bytes = NULL;
+    char *text = NULL, hash[65];
     size_t size = 0;
     fa_buf out = {0};
     int rc = fa_answer_write(answer, &text, diag);
     if (rc != 0)
         return rc;
     fa_buf_printf(&out, "{\"answer\":%s", text);
-    if (fa_answer_cubin(tuner, answer, &bytes, &size, NULL) == 0) {
-        fa_hash_bytes(bytes, size, hash);
+    if (fa_answer_cubin_hash(tuner, answer, hash, &size, NULL) == 0)
         fa_buf_printf(&out, ",\"cubin\":{\"key\":\"%s\",\"sha256\":\"%s\",\"size\":%zu}}",
                       answer->cubin_key, hash, size);
-    } else {
+    else
         fa_buf_text(&out, ",\"cubin\":null}");
-    }
-    free(bytes);
     free(text);
     *ret_text = serve_text_of(&out);
     return *ret_text != NULL ? 0 : fa_fail(diag, FA_ENOMEM, "out of memory for an answer");
 }
 
-/* ---- news for the loop ----------------------------------------------------------------------*/
-struct news {
+/* ---- told to the loop -------------------------------------------------------------------------*/
+struct change {
     serve_task task;
     serve_service *service;
     bool broken;
     fa_diag reason;
 };
 
-static void take_news(serve_task *task)
+static void take_change(serve_task *task)
 {
-    struct news *news = (struct news *)task;
-    serve_service *service = news->service;
-    if (news->broken && !service->stopping)
-        service->unready = news->reason;
-    if (news->broken != service->store_broken)
+    struct change *change = (struct change *)task;
+    serve_service *service = change->service;
+    if (change->broken && !service->stopping)
+        service->unready = change->reason;
+    if (change->broken != service->store_broken)
         serve_log(SERVE_WARN,
-                  news->broken ? "the store cannot be used" : "the store is usable again", "reason",
-                  news->broken ? news->reason.text : "", NULL);
-    service->store_broken = news->broken;
+                  change->broken ? "the store cannot be used" : "the store is usable again",
+                  "reason", change->broken ? change->reason.text : "", NULL);
+    service->store_broken = change->broken;
     serve_cache_mark_stale(service->cache);
-    free(news);
+    free(change);
 }
 
 static void tell_loop(serve_service *service, const fa_diag *broken)
 {
-    struct news *news = calloc(1, sizeof *news);
-    if (news == NULL)
+    struct change *change = calloc(1, sizeof *change);
+    if (change == NULL)
         return;
-    news->task.done = take_news;
-    news->service = service;
-    news->broken = broken != NULL;
+    change->task.done = take_change;
+    change->service = service;
+    change->broken = broken != NULL;
     if (broken != NULL)
-        news->reason = *broken;
-    serve_loop_post(service->queue, &news->task);
+        change->reason = *broken;
+    serve_loop_post(service->queue, &change->task);
 }
 
 /* ---- a store that is broken -------------------------------------------------------------------*/

@@ -11,6 +11,7 @@
 #include "catalogue.h"
 #include "error.h"
 #include "fleet.h"
+#include "hash.h"
 #include "remote.h"
 
 #include <stdlib.h>
@@ -84,6 +85,28 @@ static int list_one(void *context, fa_store *store, const fa_winner_record *winn
     fa_answer answer;
     fa_records_answer(winner, NULL, &answer);
     return listing->visit(listing->context, &answer);
+}
+
+int fa_answer_cubin_hash(fa_tuner *tuner, const fa_answer *answer, char ret_sha256[65],
+                         size_t *ret_size, fa_diag *diag)
+{
+    void *bytes = NULL;
+    int rc = fa_tuner_check(tuner, diag);
+    if (rc != 0)
+        return rc;
+    if (answer == NULL || ret_sha256 == NULL || ret_size == NULL)
+        return fa_fail(diag, FA_EINVAL, "answer, ret_sha256 or ret_size is NULL");
+    pthread_mutex_lock(&tuner->work);
+    rc = fa_store_cubin_hash(tuner->store, answer->cubin_key, ret_sha256, ret_size, NULL);
+    pthread_mutex_unlock(&tuner->work);
+    if (rc == 0)
+        return 0;
+    rc =
+        fa_answer_cubin(tuner, answer, &bytes, ret_size, diag); /* of a server, a bundle, a fleet */
+    if (rc == 0)
+        fa_hash_bytes(bytes, *ret_size, ret_sha256);
+    free(bytes);
+    return rc;
 }
 
 int fa_list_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_diag *diag)

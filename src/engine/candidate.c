@@ -73,10 +73,16 @@ fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_trial *trial, const fa_cubin
                  info->stack_bytes, info->registers);
         return FA_STATUS_SPILLS;
     }
-    if (log != NULL && strstr(log, "wgmma.mma_async instructions are serialized") != NULL) {
-        /* C7510 and its neighbours tell why; C7512: for want of registers. */
-        snprintf(ret_reason, size, "wgmma is serialised%s",
-                 strstr(log, "C7512") != NULL ? " for want of registers (C7512)" : "");
+    const char *loss = log != NULL ? strstr(log, "(C75") : NULL;
+    if (loss != NULL) {
+        /* ptxas has compiled it, but not as it was meant: it waits between instructions of wgmma
+         * (C7510 and its neighbours; C7512: for want of registers) or ignores a register count. */
+        if (strstr(log, "wgmma.mma_async instructions are serialized") != NULL)
+            snprintf(ret_reason, size, "wgmma is serialised%s",
+                     strstr(log, "C7512") != NULL ? " for want of registers (C7512)" : "");
+        else
+            snprintf(ret_reason, size, "the assembler gave something up: %.*s",
+                     (int)strcspn(loss, "\r\n"), loss);
         return FA_STATUS_SPILLS;
     }
     if (fa_model_occupancy(gpu, trial->threads, info->registers, trial->smem_bytes) < 1) {

@@ -65,6 +65,9 @@ static void send_open(fa_job *job)
 {
     cJSON *json = cJSON_CreateObject();
     cJSON_AddStringToObject(json, "do", "open");
+    const fa_operation *operation = fa_operation_of(&job->target.problem);
+    if (!operation->is_default) /* the worker may not know it */
+        cJSON_AddItemToObject(json, "operation", cJSON_Duplicate(operation->document, true));
     cJSON_AddItemToObject(json, "problem", fa_problem_to_json(&job->target.problem));
     cJSON_AddNumberToObject(json, "seed", (double)job->seed);
     job->measure.opening = true;

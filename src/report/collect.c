@@ -301,13 +301,6 @@ double report_time(const fa_trial *trial)
     return trial->median_us > 0 ? trial->median_us : trial->predicted_us;
 }
 
-static double least_bytes(const fa_problem *p)
-{
-    double rows_q = (double)p->batch * p->heads_q * p->seq_q;
-    double rows_k = (double)p->batch * p->heads_kv * p->seq_k;
-    return 2.0 * p->head_dim * (2 * rows_q + 2 * rows_k) + (p->want_lse ? 4 * rows_q : 0);
-}
-
 static void fill_times(report_problem *problem)
 {
     const fa_study *study = &problem->study;
@@ -315,7 +308,7 @@ static void fill_times(report_problem *problem)
                            : problem->ranked > 0 ? &problem->config[0].trial /* so far */
                                                  : NULL;
     problem->best = best;
-    problem->bytes = least_bytes(&study->problem);
+    problem->bytes = fa_problem_bytes(&study->problem);
     for (size_t i = 0; i < problem->count; i++) {
         report_config *config = &problem->config[i];
         config->is_winner = study->has_winner &&

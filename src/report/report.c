@@ -37,6 +37,12 @@ static int compare_numbers(int64_t a, int64_t b)
     return (a > b) - (a < b);
 }
 
+/* What kernels are compiled for comes first, then lengths: a table is read along them. */
+static int rank_of(const fa_field *field)
+{
+    return field->shapes_source ? 0 : field->length ? 1 : 2;
+}
+
 /* By silicon, then as a grid of problems is read; generations of one problem follow one another, the
  * one to be told first. */
 static int compare(const void *a, const void *b)
@@ -48,10 +54,10 @@ static int compare(const void *a, const void *b)
     const fa_operation *operation = fa_operation_of(&x->problem);
     if (operation != fa_operation_of(&y->problem))
         return strcmp(operation->name, fa_operation_of(&y->problem)->name);
-    int field[FA_PROBLEM_VALUES];
-    fa_operation_order(operation, FA_ORDER_SWEEP, field);
-    for (int i = 0; i < operation->field_count && order == 0; i++)
-        order = compare_numbers(x->problem.value[field[i]], y->problem.value[field[i]]);
+    for (int pass = 0; pass < 3; pass++)
+        for (int i = 0; i < operation->field_count && order == 0; i++)
+            if (rank_of(&operation->field[i]) == pass)
+                order = compare_numbers(x->problem.value[i], y->problem.value[i]);
     if (order == 0)
         order = compare_numbers(y->current, x->current);
     if (order == 0)

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void take_field(fa_events *events)
+static void read_event_field(fa_events *events)
 {
     const char *line = events->line.data, *colon = strchr(line, ':');
     size_t name = colon != NULL ? (size_t)(colon - line) : strlen(line);
@@ -25,11 +25,11 @@ static void take_field(fa_events *events)
     }
 }
 
-static int end_line(fa_events *events)
+static int end_event_line(fa_events *events)
 {
     int rc = 0;
     if (events->line.size > 0) {
-        take_field(events);
+        read_event_field(events);
     } else if (events->data.size > 0) {
         rc = events->event(events->context, events->name, events->data.data, events->data.size);
         fa_buf_clear(&events->data);
@@ -48,7 +48,7 @@ int fa_events_feed(fa_events *events, const char *bytes, size_t size)
         if (second)
             continue;
         if (bytes[i] == '\n' || bytes[i] == '\r')
-            rc = end_line(events);
+            rc = end_event_line(events);
         else
             fa_buf_append(&events->line, &bytes[i], 1);
         if (bytes[i] == 0 || events->line.failed || events->data.failed ||

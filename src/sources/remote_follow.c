@@ -32,7 +32,7 @@ struct following {
     fa_events events;
 };
 
-static int on_event(void *context, const char *name, const char *data, size_t size)
+static int on_job_event(void *context, const char *name, const char *data, size_t size)
 {
     struct following *f = context;
     f->heard = true;
@@ -52,21 +52,21 @@ static int on_event(void *context, const char *name, const char *data, size_t si
     return rc;
 }
 
-static int on_data(void *context, const char *bytes, size_t size)
+static int on_stream_data(void *context, const char *bytes, size_t size)
 {
     struct following *f = context;
     return fa_events_feed(&f->events, bytes, size);
 }
 
-static int on_idle(void *context)
+static int on_stream_idle(void *context)
 {
     struct following *f = context;
     f->stopped = f->follower->idle != NULL && f->follower->idle(f->follower->context) != 0;
     return f->stopped;
 }
 
-/* Takes its hands off the job; one that others wait for goes on. */
-static void let_go(fa_http *http, const char *job)
+/* Cancels the job unless others wait for it too. */
+static void cancel_job(fa_http *http, const char *job)
 {
     char path[128];
     fa_http_reply reply = {0};
@@ -78,18 +78,18 @@ static void let_go(fa_http *http, const char *job)
 }
 
 /* One stream, to its end. */
-static int listen(fa_http *http, const char *path, struct following *f, fa_http_reply *reply,
-                  fa_diag *diag)
+static int read_stream(fa_http *http, const char *path, struct following *f, fa_http_reply *reply,
+                       fa_diag *diag)
 {
     fa_http_call call = {.method = "GET",
                          .path = path,
                          .limit = FAILURE_MAX,
                          .quiet_ms = QUIET_MS,
-                         .data = on_data,
-                         .idle = on_idle,
+                         .data = on_stream_data,
+                         .idle = on_stream_idle,
                          .context = f};
     *reply = (fa_http_reply){0};
-    f->events = (fa_events){.event = on_event, .context = f};
+    f->events = (fa_events){.event = on_job_event, .context = f};
     f->heard = false;
     int rc = fa_http_do(http, &call, reply, diag);
     fa_events_free(&f->events);
@@ -98,14 +98,14 @@ static int listen(fa_http *http, const char *path, struct following *f, fa_http_
     return rc;
 }
 
-static bool pause_once(struct following *f)
+static bool pause_before_retry(struct following *f)
 {
     const struct timespec pause = {0, PAUSE_MS * 1000000};
     nanosleep(&pause, NULL);
-    return on_idle(f) == 0;
+    return on_stream_idle(f) == 0;
 }
 
-static int how_it_ended(struct following *f, bool *ret_answered, fa_diag *diag)
+static int read_job_end(struct following *f, bool *ret_answered, fa_diag *diag)
 {
     int code = FA_EIO;
     fa_diag message = {{0}};
@@ -131,15 +131,15 @@ int fa_remote_follow(fa_http *http, const char *job, const fa_follower *follower
     snprintf(path, sizeof path, "/v1/jobs/%s/events", job);
     for (;;) {
         fa_http_reply reply;
-        int rc = listen(http, path, &f, &reply, diag);
+        int rc = read_stream(http, path, &f, &reply, diag);
         fa_buf_free(&reply.body);
         if (f.stopped) {
-            let_go(http, job);
+            cancel_job(http, job);
             *ret_answered = true;
             return fa_fail(diag, FA_ECANCELED, "canceled while the server tuned");
         }
         if (f.how != UNDER_WAY)
-            return how_it_ended(&f, ret_answered, diag);
+            return read_job_end(&f, ret_answered, diag);
         if (rc == FA_ECORRUPT || rc == FA_ENOTSUP || rc == FA_ENOMEM || rc == FA_EUNTRUSTED)
             return rc;
         if (rc == 0 && reply.status == 404)
@@ -152,7 +152,7 @@ int fa_remote_follow(fa_http *http, const char *job, const fa_follower *follower
             lost_ms = now;
         if (now - lost_ms >= PATIENCE_MS)
             return rc == FA_ENOTFOUND ? FA_EIO : rc;
-        if (!pause_once(&f)) {
+        if (!pause_before_retry(&f)) {
             *ret_answered = true;
             return fa_fail(diag, FA_ECANCELED, "canceled while the server was gone");
         }

@@ -5,8 +5,8 @@
  *
  * Invariants: plain HTTP to the one address and nowhere else: no redirects, no proxy, no cookies, no
  * other protocol, no configuration file, no signal. Who serves a Unix socket is looked at before a
- * byte is said. A line (a handle with its kept connection) belongs to the
- * thread that has taken it; the lock is held to take it and to put it back, never while it works.
+ * byte is said. A connection (libcurl's handles, which keep it open) belongs to the thread
+ * that has taken it; the lock is held to take it and to put it back, never while it works.
  */
 #include "remote.h"
 
@@ -27,7 +27,7 @@
 enum {
     CONNECT_MS = 1500,
     IDLE_MS = 100,
-    KEPT_LINES = 8,
+    KEPT_CONNECTIONS = 8,
     HEADERS_MAX = 65536,
     OLD_PROTOCOLS = 181 /* CURLOPT_PROTOCOLS, which today's headers warn of */
 };
@@ -91,11 +91,11 @@ static int need_curl(fa_diag *diag)
 }
 
 /* ---- an address -----------------------------------------------------------------------------*/
-struct line {
+struct connection {
     CURL *easy;
     CURLM *multi;
-    int fd; /* of its connection, which libcurl owns */
-    struct line *next;
+    int fd; /* of its socket, which libcurl owns */
+    struct connection *next;
 };
 
 struct fa_http {
@@ -103,8 +103,8 @@ struct fa_http {
     char path[sizeof((struct sockaddr_un *)NULL)->sun_path]; /* of a Unix socket, or empty */
     char base[300];                                          /* "http://host:port" */
     char authorization[300];                                 /* a header, or empty */
-    pthread_mutex_t lock;                                    /* of the lines that nobody uses */
-    struct line *kept;
+    pthread_mutex_t lock; /* of the connections that nobody uses */
+    struct connection *kept;
     int kept_count;
 };
 
@@ -178,57 +178,58 @@ bool fa_http_is_local(const fa_http *http)
     return http->path[0] != 0;
 }
 
-/* ---- lines ----------------------------------------------------------------------------------*/
-static void free_line(struct line **line)
+/* ---- connections ----------------------------------------------------------------------------*/
+static void free_connection(struct connection **connection)
 {
-    if (*line != NULL && (*line)->easy != NULL)
-        curl.easy_cleanup((*line)->easy);
-    if (*line != NULL && (*line)->multi != NULL)
-        curl.multi_cleanup((*line)->multi);
-    free(*line);
-    *line = NULL;
+    if (*connection != NULL && (*connection)->easy != NULL)
+        curl.easy_cleanup((*connection)->easy);
+    if (*connection != NULL && (*connection)->multi != NULL)
+        curl.multi_cleanup((*connection)->multi);
+    free(*connection);
+    *connection = NULL;
 }
 
-static struct line *take_line(fa_http *http)
+static struct connection *take_connection(fa_http *http)
 {
     pthread_mutex_lock(&http->lock);
-    struct line *line = http->kept;
-    if (line != NULL) {
-        http->kept = line->next;
+    struct connection *connection = http->kept;
+    if (connection != NULL) {
+        http->kept = connection->next;
         http->kept_count--;
     }
     pthread_mutex_unlock(&http->lock);
-    if (line != NULL || (line = calloc(1, sizeof *line)) == NULL)
-        return line;
-    line->easy = curl.easy_init();
-    line->multi = curl.multi_init();
-    if (line->easy == NULL || line->multi == NULL)
-        free_line(&line);
-    return line;
+    if (connection != NULL || (connection = calloc(1, sizeof *connection)) == NULL)
+        return connection;
+    connection->easy = curl.easy_init();
+    connection->multi = curl.multi_init();
+    if (connection->easy == NULL || connection->multi == NULL)
+        free_connection(&connection);
+    return connection;
 }
 
-static void put_line(fa_http *http, struct line *line)
+static void put_connection(fa_http *http, struct connection *connection)
 {
-    curl.easy_reset(line->easy); /* its connection stays with the multi handle */
+    curl.easy_reset(connection->easy); /* its connection stays with the multi handle */
     pthread_mutex_lock(&http->lock);
-    bool keep = http->kept_count < KEPT_LINES;
+    bool keep = http->kept_count < KEPT_CONNECTIONS;
     if (keep) {
-        line->next = http->kept;
-        http->kept = line;
+        connection->next = http->kept;
+        http->kept = connection;
         http->kept_count++;
     }
     pthread_mutex_unlock(&http->lock);
     if (!keep)
-        free_line(&line);
+        free_connection(&connection);
 }
 
 void fa_http_free(fa_http **http)
 {
     if (http == NULL || *http == NULL)
         return;
-    for (struct line *line = (*http)->kept, *next; line != NULL; line = next) {
-        next = line->next;
-        free_line(&line);
+    for (struct connection *connection = (*http)->kept, *next; connection != NULL;
+         connection = next) {
+        next = connection->next;
+        free_connection(&connection);
     }
     pthread_mutex_destroy(&(*http)->lock);
     free(*http);
@@ -241,7 +242,7 @@ struct transfer {
     const fa_http_call *call;
     fa_http_reply reply;
     CURL *easy;
-    struct line *line;
+    struct connection *connection;
     int64_t heard_ms; /* when something came last */
     size_t headers;
     int rc; /* why we end it, or 0 */
@@ -255,7 +256,7 @@ int64_t fa_remote_now_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-static int end(struct transfer *t, int rc, const char *why)
+static int end_transfer(struct transfer *t, int rc, const char *why)
 {
     if (t->rc == 0) {
         t->rc = rc;
@@ -274,19 +275,19 @@ static size_t on_body(char *bytes, size_t one, size_t size, void *context)
     if (t->call->data != NULL && status == 200) {
         int rc = t->call->data(t->call->context, bytes, size);
         if (rc != 0)
-            end(t, rc == FA_ECORRUPT ? rc : FA_ECANCELED, "its events are not understood");
+            end_transfer(t, rc == FA_ECORRUPT ? rc : FA_ECANCELED, "its events are not understood");
     } else if (size > t->call->limit - t->reply.body.size) {
-        end(t, FA_ECORRUPT, "it sends more than such an answer may have");
+        end_transfer(t, FA_ECORRUPT, "it sends more than such an answer may have");
     } else {
         fa_buf_append(&t->reply.body, bytes, size);
         if (t->reply.body.failed)
-            end(t, FA_ENOMEM, "there is no memory for its answer");
+            end_transfer(t, FA_ENOMEM, "there is no memory for its answer");
     }
     return t->rc == 0 ? size : size + 1; /* anything but size ends the transfer */
 }
 
 /* The value of a header line when it has that name; not terminated. */
-static bool header(const char *line, size_t size, const char *name, char *ret, size_t room)
+static bool read_header(const char *line, size_t size, const char *name, char *ret, size_t room)
 {
     size_t length = strlen(name);
     if (size <= length || strncasecmp(line, name, length) != 0 || line[length] != ':')
@@ -308,13 +309,13 @@ static size_t on_header(char *line, size_t one, size_t size, void *context)
     t->heard_ms = fa_remote_now_ms();
     t->headers += size;
     if (t->headers > HEADERS_MAX) {
-        end(t, FA_ECORRUPT, "its headers have no end");
+        end_transfer(t, FA_ECORRUPT, "its headers have no end");
         return size + 1;
     }
-    if (header(line, size, "ETag", value, sizeof value))
+    if (read_header(line, size, "ETag", value, sizeof value))
         memcpy(t->reply.etag, value, sizeof value);
-    if (header(line, size, "Retry-After", value, sizeof value) && strspn(value, "0123456789") > 0 &&
-        strlen(value) < 6)
+    if (read_header(line, size, "Retry-After", value, sizeof value) &&
+        strspn(value, "0123456789") > 0 && strlen(value) < 6)
         t->reply.retry_after_s = atoi(value);
     return size;
 }
@@ -323,8 +324,9 @@ static curl_socket_t on_open(void *context, curlsocktype purpose, struct curl_so
 {
     struct transfer *t = context;
     (void)purpose;
-    t->line->fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
-    return t->line->fd;
+    t->connection->fd =
+        socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    return t->connection->fd;
 }
 
 /* Connected, and nothing is said yet: who is at the other end of a Unix socket? */
@@ -338,10 +340,10 @@ static int on_ready(void *context, char *peer_ip, char *own_ip, int peer_port, i
     (void)peer_port;
     (void)own_port;
     if (t->http->path[0] == 0 ||
-        (getsockopt(t->line->fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+        (getsockopt(t->connection->fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
          (peer.uid == geteuid() || peer.uid == 0)))
         return CURL_PREREQFUNC_OK;
-    end(t, FA_EUNTRUSTED, "its socket is another user's");
+    end_transfer(t, FA_EUNTRUSTED, "its socket is another user's");
     return CURL_PREREQFUNC_ABORT;
 }
 
@@ -365,7 +367,7 @@ static struct curl_slist *headers_of(const struct transfer *t)
 }
 
 /* False: this libcurl cannot do something that matters. */
-static bool set_up(struct transfer *t, const char *url, struct curl_slist *headers)
+static bool set_options(struct transfer *t, const char *url, struct curl_slist *headers)
 {
     CURL *easy = t->easy;
     const fa_http_call *call = t->call;
@@ -404,7 +406,7 @@ static bool set_up(struct transfer *t, const char *url, struct curl_slist *heade
 }
 
 /* Until the transfer has ended by itself (CURLE_… in *ret_code) or t->rc says why it was ended. */
-static void drive(struct transfer *t, CURLM *multi, CURLcode *ret_code)
+static void run_until_done(struct transfer *t, CURLM *multi, CURLcode *ret_code)
 {
     const fa_http_call *call = t->call;
     int64_t began = fa_remote_now_ms(), asked = began;
@@ -412,7 +414,7 @@ static void drive(struct transfer *t, CURLM *multi, CURLcode *ret_code)
     while (t->rc == 0) {
         int running = 0, left = 0;
         if (curl.multi_perform(multi, &running) != CURLM_OK) {
-            end(t, FA_EIO, "libcurl failed");
+            end_transfer(t, FA_EIO, "libcurl failed");
             return;
         }
         for (CURLMsg *message; (message = curl.multi_info_read(multi, &left)) != NULL;) {
@@ -425,44 +427,46 @@ static void drive(struct transfer *t, CURLM *multi, CURLcode *ret_code)
         if (call->idle != NULL && now - asked >= IDLE_MS) {
             asked = now;
             if (call->idle(call->context) != 0)
-                end(t, FA_ECANCELED, "canceled");
+                end_transfer(t, FA_ECANCELED, "canceled");
         }
         if ((call->whole_ms > 0 && now - began >= call->whole_ms) ||
             (call->quiet_ms > 0 && now - t->heard_ms >= call->quiet_ms))
-            end(t, FA_ETIMEOUT, "it does not answer");
+            end_transfer(t, FA_ETIMEOUT, "it does not answer");
         if (t->rc == 0 && curl.multi_poll(multi, NULL, 0, IDLE_MS, NULL) != CURLM_OK)
-            end(t, FA_EIO, "libcurl failed");
+            end_transfer(t, FA_EIO, "libcurl failed");
     }
 }
 
-static int run(struct transfer *t, struct line *line, fa_diag *diag)
+static int run_transfer(struct transfer *t, struct connection *connection, fa_diag *diag)
 {
     char url[700];
     CURLcode code = CURLE_OK;
     long status = 0;
     snprintf(url, sizeof url, "%s%s", t->http->base, t->call->path);
     struct curl_slist *headers = headers_of(t);
-    t->easy = line->easy;
-    t->line = line;
+    t->easy = connection->easy;
+    t->connection = connection;
     if (headers == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a request");
-    if (!set_up(t, url, headers)) {
-        end(t, FA_ENOTSUP, "libcurl is too old: 7.80 is needed");
-    } else if (curl.multi_add_handle(line->multi, line->easy) != CURLM_OK) {
-        end(t, FA_EIO, "libcurl failed");
+    if (!set_options(t, url, headers)) {
+        end_transfer(t, FA_ENOTSUP, "libcurl is too old: 7.80 is needed");
+    } else if (curl.multi_add_handle(connection->multi, connection->easy) != CURLM_OK) {
+        end_transfer(t, FA_EIO, "libcurl failed");
     } else {
-        drive(t, line->multi, &code);
-        curl.easy_getinfo(line->easy, CURLINFO_RESPONSE_CODE, &status);
-        curl.multi_remove_handle(line->multi, line->easy);
+        run_until_done(t, connection->multi, &code);
+        curl.easy_getinfo(connection->easy, CURLINFO_RESPONSE_CODE, &status);
+        curl.multi_remove_handle(connection->multi, connection->easy);
     }
     curl.slist_free_all(headers);
     if (t->rc == 0 && code == CURLE_COULDNT_CONNECT) {
         long number = 0;
-        curl.easy_getinfo(line->easy, CURLINFO_OS_ERRNO, &number);
-        end(t, FA_ENOTFOUND, number != 0 ? strerror((int)number) : curl.easy_strerror(code));
+        curl.easy_getinfo(connection->easy, CURLINFO_OS_ERRNO, &number);
+        end_transfer(t, FA_ENOTFOUND,
+                     number != 0 ? strerror((int)number) : curl.easy_strerror(code));
     }
     if (t->rc == 0 && code != CURLE_OK)
-        end(t, code == CURLE_OPERATION_TIMEDOUT ? FA_ETIMEOUT : FA_EIO, curl.easy_strerror(code));
+        end_transfer(t, code == CURLE_OPERATION_TIMEDOUT ? FA_ETIMEOUT : FA_EIO,
+                     curl.easy_strerror(code));
     if (t->rc != 0)
         return fa_fail(diag, t->rc, "%s", t->why.text);
     t->reply.status = (int)status;
@@ -473,13 +477,13 @@ int fa_http_do(fa_http *http, const fa_http_call *call, fa_http_reply *ret_reply
 {
     struct transfer t = {.http = http, .call = call};
     int rc = need_curl(diag);
-    struct line *line = rc == 0 ? take_line(http) : NULL;
-    if (rc == 0 && line == NULL)
+    struct connection *connection = rc == 0 ? take_connection(http) : NULL;
+    if (rc == 0 && connection == NULL)
         rc = fa_fail(diag, FA_ENOMEM, "out of memory for a connection");
     if (rc == 0)
-        rc = run(&t, line, diag);
-    if (line != NULL)
-        put_line(http, line);
+        rc = run_transfer(&t, connection, diag);
+    if (connection != NULL)
+        put_connection(http, connection);
     if (rc == 0)
         *ret_reply = t.reply;
     else

@@ -19,35 +19,37 @@
 enum { GPUS_MAX = 1 << 20 };
 
 /* ---- reading replies ------------------------------------------------------------------------*/
-static int read_cubin(const cJSON *json, const fa_answer *answer, fa_remote_cubin *ret_cubin,
-                      fa_diag *diag)
+#define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_remote_cubin, member, __VA_ARGS__)
+static const fa_member cubin_members[] = {
+    ROW(key, TEXT),
+    ROW(sha256, TEXT),
+    ROW(size, COUNT64, .least = 1, .most = FA_REMOTE_CUBIN_MAX),
+    {.key = NULL},
+};
+#undef ROW
+
+static int read_reply_cubin(const cJSON *json, const fa_answer *answer, fa_remote_cubin *ret_cubin,
+                            fa_diag *diag)
 {
-    static const char where[] = "cubin";
     fa_remote_cubin cubin = {0};
-    const cJSON *object = cJSON_GetObjectItemCaseSensitive(json, where);
-    int64_t size = 0;
-    if (object == NULL || cJSON_IsNull(object)) {
-        *ret_cubin = cubin;
-        return 0;
+    const cJSON *object = cJSON_GetObjectItemCaseSensitive(json, "cubin");
+    int rc = 0;
+    if (object != NULL && !cJSON_IsNull(object)) {
+        rc = fa_wire_object(json, "cubin", "reply", &object, diag);
+        if (rc == 0)
+            rc = fa_struct_from_json(object, cubin_members, &cubin, "cubin", diag);
+        if (rc == 0 &&
+            (!fa_wire_is_hash(cubin.sha256) || strcmp(cubin.key, answer->cubin_key) != 0))
+            rc = fa_fail(diag, FA_EINVAL, "cubin: it is not the answer's, or has no SHA-256");
     }
-    int rc = fa_wire_object(json, where, "reply", &object, diag);
-    if (rc == 0)
-        rc = fa_json_copy_needed(object, "key", cubin.key, sizeof cubin.key, where, diag);
-    if (rc == 0)
-        rc = fa_json_copy_needed(object, "sha256", cubin.sha256, sizeof cubin.sha256, where, diag);
-    if (rc == 0)
-        rc = fa_json_int_needed(object, "size", 1, FA_REMOTE_CUBIN_MAX, &size, where, diag);
-    if (rc == 0 && (!fa_remote_is_hash(cubin.sha256) || strcmp(cubin.key, answer->cubin_key) != 0))
-        rc = fa_fail(diag, FA_EINVAL, "cubin: it is not the answer's, or has no SHA-256");
-    cubin.size = (size_t)size;
     if (rc == 0)
         *ret_cubin = cubin;
     return rc;
 }
 
 /* {"answer": …, "cubin": …}, of this very problem. */
-static int read_reply(const fa_buf *text, const fa_problem *problem, fa_answer *ret_answer,
-                      fa_remote_cubin *ret_cubin, fa_diag *diag)
+static int read_kernel_reply(const fa_buf *text, const fa_problem *problem, fa_answer *ret_answer,
+                             fa_remote_cubin *ret_cubin, fa_diag *diag)
 {
     cJSON *json = NULL;
     const cJSON *object = NULL;
@@ -61,7 +63,7 @@ static int read_reply(const fa_buf *text, const fa_problem *problem, fa_answer *
     if (rc == 0 && !fa_problem_equal(&answer.problem, &asked))
         rc = fa_fail(diag, FA_EINVAL, "answer: it is for another problem than the one asked");
     if (rc == 0)
-        rc = read_cubin(json, &answer, ret_cubin, diag);
+        rc = read_reply_cubin(json, &answer, ret_cubin, diag);
     if (rc == 0)
         *ret_answer = answer;
     cJSON_Delete(json);
@@ -89,8 +91,8 @@ static int read_job(const fa_buf *text, char ret_job[72], fa_diag *diag)
 /* ---- jobs -----------------------------------------------------------------------------------*/
 /* Posts until there is a result: at once, or the job's. ret_text is the result's. A job that the
  * server has forgotten is asked for once more. */
-static int result_of(fa_tuner *tuner, fa_http_call *post, int accepted, const fa_follower *follower,
-                     fa_buf *ret_text, fa_diag *diag)
+static int post_and_follow(fa_tuner *tuner, fa_http_call *post, int accepted,
+                           const fa_follower *follower, fa_buf *ret_text, fa_diag *diag)
 {
     post->idle = follower->idle;
     post->context = follower->context;
@@ -121,14 +123,14 @@ static int result_of(fa_tuner *tuner, fa_http_call *post, int accepted, const fa
 }
 
 /* ---- a tune ---------------------------------------------------------------------------------*/
-struct telling {
+struct followed_tune {
     const fa_request *request;
     int64_t began_ms, told_ms;
     fa_progress last;
     fa_trial trial, best;
 };
 
-static int tell(struct telling *t)
+static int report_progress(struct followed_tune *t)
 {
     t->told_ms = fa_remote_now_ms();
     return t->request->progress != NULL && t->request->progress(t->request->context, &t->last) != 0
@@ -136,20 +138,20 @@ static int tell(struct telling *t)
                : 0;
 }
 
-static int tune_told(void *context, const char *data, size_t size)
+static int on_tune_event(void *context, const char *data, size_t size)
 {
-    struct telling *t = context;
+    struct followed_tune *t = context;
     fa_progress progress;
     if (fa_progress_read(data, size, &progress, &t->trial, &t->best, NULL) != 0)
         return FA_ECORRUPT;
     t->last = progress;
-    return tell(t);
+    return report_progress(t);
 }
 
 /* Between the server's words: the last one again, so that a caller can cancel. */
-static int tune_idle(void *context)
+static int on_tune_idle(void *context)
 {
-    struct telling *t = context;
+    struct followed_tune *t = context;
     int64_t now = fa_remote_now_ms();
     if (now - t->told_ms < 100)
         return 0;
@@ -157,18 +159,18 @@ static int tune_idle(void *context)
     t->last.trial = NULL;
     if (t->last.stage == FA_STAGE_WAIT)
         t->last.elapsed_s = (double)(now - t->began_ms) * 1e-3;
-    return tell(t);
+    return report_progress(t);
 }
 
 /* Asks so that a tune becomes a job at once, which is then followed. */
 static int ask_kernel(fa_tuner *tuner, fa_ask *ask, const fa_request *request,
                       fa_answer *ret_answer, fa_remote_cubin *ret_cubin, fa_diag *diag)
 {
-    struct telling telling = {
+    struct followed_tune tune = {
         .request = request,
         .began_ms = fa_remote_now_ms(),
         .last = {.kind = FA_EVENT_PROGRESS, .stage = FA_STAGE_WAIT, .left_s = -1}};
-    fa_follower follower = {tune_told, tune_idle, &telling};
+    fa_follower follower = {on_tune_event, on_tune_idle, &tune};
     char *body = NULL;
     fa_buf text = {0};
     fa_diag why = {{0}};
@@ -181,8 +183,8 @@ static int ask_kernel(fa_tuner *tuner, fa_ask *ask, const fa_request *request,
                          .limit = FA_REMOTE_REPLY_MAX,
                          .whole_ms = FA_REMOTE_ASK_MS};
     if (rc == 0)
-        rc = result_of(tuner, &post, 504, &follower, &text, diag);
-    if (rc == 0 && read_reply(&text, &ask->problem, ret_answer, ret_cubin, &why) != 0)
+        rc = post_and_follow(tuner, &post, 504, &follower, &text, diag);
+    if (rc == 0 && read_kernel_reply(&text, &ask->problem, ret_answer, ret_cubin, &why) != 0)
         rc = fa_remote_give_up(tuner, why.text);
     fa_buf_free(&text);
     free(body);
@@ -199,7 +201,7 @@ static void name_device(const fa_gpu *gpu, fa_ask *ask)
 }
 
 /* Whether the server has a device of this silicon; one that does not tell is taken to have it. */
-static int has_silicon(fa_tuner *tuner, const fa_gpu *gpu, bool *ret_has, fa_diag *diag)
+static int server_has_silicon(fa_tuner *tuner, const fa_gpu *gpu, bool *ret_has, fa_diag *diag)
 {
     char silicon[FA_SILICON_MAX];
     cJSON *json = NULL;
@@ -235,7 +237,7 @@ static int ask_for_device(fa_tuner *tuner, fa_ask *ask, const fa_gpu *gpu,
 {
     bool can = true, anew = ask->again || ask->effort == FA_EFFORT_PATIENT;
     fa_effort effort = ask->effort;
-    int rc = effort >= FA_EFFORT_MEASURE ? has_silicon(tuner, gpu, &can, diag) : 0;
+    int rc = effort >= FA_EFFORT_MEASURE ? server_has_silicon(tuner, gpu, &can, diag) : 0;
     name_device(gpu, ask);
     if (rc != 0 || can)
         return rc != 0 ? rc : ask_kernel(tuner, ask, request, ret_answer, ret_cubin, diag);
@@ -254,7 +256,7 @@ static int ask_for_device(fa_tuner *tuner, fa_ask *ask, const fa_gpu *gpu,
 }
 
 /* Whether an answer is for the GPU that was asked for: that silicon, or that type. */
-static bool is_for(const fa_gpu *asked, const fa_gpu *told)
+static bool is_answer_for(const fa_gpu *asked, const fa_gpu *told)
 {
     char one[FA_SILICON_MAX], other[FA_SILICON_MAX];
     fa_gpu type, told_type;
@@ -296,7 +298,7 @@ int fa_remote_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_an
     rc = named && request->gpu == NULL
              ? ask_for_device(tuner, &ask, &gpu, request, ret_answer, &cubin, diag)
              : ask_kernel(tuner, &ask, request, ret_answer, &cubin, diag);
-    return rc == 0 && named && !is_for(&gpu, &ret_answer->gpu)
+    return rc == 0 && named && !is_answer_for(&gpu, &ret_answer->gpu)
                ? fa_remote_give_up(tuner, "its answer is for another GPU than the one asked for")
                : rc;
 }
@@ -314,7 +316,7 @@ int fa_remote_kernel(fa_tuner *tuner, const fa_problem *problem, const fa_gpu *g
 }
 
 /* ---- sweeps ---------------------------------------------------------------------------------*/
-struct sweeping {
+struct followed_sweep {
     fa_tuner *tuner;
     const fa_sweep_request *request;
     fa_sweep_progress last;
@@ -323,9 +325,9 @@ struct sweeping {
     bool *ended; /* of each item, whether its end was told */
 };
 
-static int sweep_told(void *context, const char *data, size_t size)
+static int on_sweep_event(void *context, const char *data, size_t size)
 {
-    struct sweeping *s = context;
+    struct followed_sweep *s = context;
     if (fa_sweep_event_read(data, size, &s->last, &s->parts, NULL) != 0 ||
         s->last.index >= s->request->count)
         return FA_ECORRUPT;
@@ -336,9 +338,9 @@ static int sweep_told(void *context, const char *data, size_t size)
 }
 
 /* The last word again where an item is being tuned, so that a caller can stop it. */
-static int sweep_idle(void *context)
+static int on_sweep_idle(void *context)
 {
-    struct sweeping *s = context;
+    struct followed_sweep *s = context;
     if (!s->heard || s->last.event != FA_SWEEP_ITEM_TUNES || s->request->progress == NULL)
         return 0;
     return s->request->progress(s->request->context, &s->last) != 0;
@@ -346,7 +348,7 @@ static int sweep_idle(void *context)
 
 /* Items whose end went by before the first event was heard, or while this client was slow: asked for
  * one by one and told as known. */
-static int tell_unheard(struct sweeping *s, const fa_sweep *sweep, fa_diag *diag)
+static int report_unheard_items(struct followed_sweep *s, const fa_sweep *sweep, fa_diag *diag)
 {
     const fa_sweep_request *request = s->request;
     int rc = 0;
@@ -397,9 +399,9 @@ static int read_sweep(const fa_buf *text, fa_sweep *ret_sweep, fa_diag *diag)
     return rc;
 }
 
-static int run_there(struct sweeping *s, fa_sweep *ret_sweep, fa_diag *diag)
+static int run_sweep_there(struct followed_sweep *s, fa_sweep *ret_sweep, fa_diag *diag)
 {
-    fa_follower follower = {sweep_told, sweep_idle, s};
+    fa_follower follower = {on_sweep_event, on_sweep_idle, s};
     char *body = NULL;
     fa_buf text = {0};
     fa_diag why = {{0}};
@@ -411,11 +413,11 @@ static int run_there(struct sweeping *s, fa_sweep *ret_sweep, fa_diag *diag)
                          .body = body,
                          .limit = FA_REMOTE_REPLY_MAX,
                          .whole_ms = FA_REMOTE_LONG_MS};
-    rc = result_of(s->tuner, &post, 202, &follower, &text, diag);
+    rc = post_and_follow(s->tuner, &post, 202, &follower, &text, diag);
     if (rc == 0 && read_sweep(&text, ret_sweep, &why) != 0)
         rc = fa_remote_give_up(s->tuner, why.text);
     else if (rc == 0)
-        rc = tell_unheard(s, ret_sweep, diag);
+        rc = report_unheard_items(s, ret_sweep, diag);
     else if (s->heard)
         *ret_sweep = s->parts.sweep; /* how far it came */
     fa_buf_free(&text);
@@ -428,14 +430,14 @@ int fa_remote_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *
 {
     if (!fa_remote_usable(tuner->remote))
         return FA_REMOTE_NONE;
-    struct sweeping *s = calloc(1, sizeof *s);
+    struct followed_sweep *s = calloc(1, sizeof *s);
     bool *ended = calloc((size_t)request->count, sizeof *ended);
     int rc = FA_ENOMEM;
     if (s != NULL && ended != NULL) {
         s->tuner = tuner;
         s->request = request;
         s->ended = ended;
-        rc = run_there(s, ret_sweep, diag);
+        rc = run_sweep_there(s, ret_sweep, diag);
     } else {
         fa_fail(diag, rc, "out of memory for a sweep");
     }

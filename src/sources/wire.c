@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* The length of the character at `c` as UTF-8; 0: it is none, or a control character. */
-static size_t character(const unsigned char *c)
+static size_t utf8_character_size(const unsigned char *c)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     size_t size = *c < 0x80 ? 1 : *c >> 5 == 6 ? 2 : *c >> 4 == 14 ? 3 : *c >> 3 == 30 ? 4 : 0;
@@ -29,7 +29,7 @@ static size_t character(const unsigned char *c)
 static bool clean_text(char *text, bool mend)
 {
     for (unsigned char *c = (unsigned char *)text; c != NULL && *c != 0;) {
-        size_t size = character(c);
+        size_t size = utf8_character_size(c);
         if (size == 0 && !mend)
             return false;
         if (size == 0)
@@ -40,12 +40,12 @@ static bool clean_text(char *text, bool mend)
 }
 
 /* The parser bounds the depth. */
-static bool clean(cJSON *json, bool mend)
+static bool clean_json(cJSON *json, bool mend)
 {
     for (cJSON *item = json; item != NULL; item = item->next)
         if (!clean_text(item->string, mend) ||
             (cJSON_IsString(item) && !clean_text(item->valuestring, mend)) ||
-            !clean(item->child, mend))
+            !clean_json(item->child, mend))
             return false;
     return true;
 }
@@ -54,7 +54,7 @@ int fa_wire_print(cJSON *json, char **ret_text, fa_diag *diag)
 {
     char *printed = NULL, *text = NULL;
     if (json != NULL) {
-        clean(json, true);
+        clean_json(json, true);
         printed = cJSON_PrintUnformatted(json);
     }
     if (printed != NULL)
@@ -78,7 +78,7 @@ int fa_wire_parse(const char *text, size_t size, size_t limit, const char *where
     int rc = fa_json_parse(text, size, where, &json, diag);
     if (rc == 0 && !cJSON_IsObject(json))
         rc = fa_fail(diag, FA_EINVAL, "%s: must be a JSON object", where);
-    if (rc == 0 && !clean(json, false))
+    if (rc == 0 && !clean_json(json, false))
         rc = fa_fail(diag, FA_EINVAL, "%s: a text in it has control bytes or is not UTF-8", where);
     if (rc != 0)
         cJSON_Delete(json);

@@ -20,7 +20,7 @@
 enum { FILE_MAX = 32 << 20, BASELINE_LINE_MAX = 16384, BASELINES_MAX = 100000, LINES_NAMED = 6 };
 static const double longest_us = 1e12; /* eleven days */
 
-static bool printable(const char *text)
+static bool is_printable(const char *text)
 {
     for (; *text != 0; text++)
         if (*text < 0x20 || *text > 0x7e)
@@ -29,7 +29,7 @@ static bool printable(const char *text)
 }
 
 /* The catalogue's name of a GPU that it knows under this one, else the name itself. */
-static void canonical_gpu(const char *name, char ret_name[64])
+static void catalogue_name(const char *name, char ret_name[64])
 {
     fa_gpu gpu;
     if (fa_catalogue_find(name, &gpu, NULL) == 0)
@@ -65,8 +65,8 @@ static int check_baseline(const fa_baseline *baseline, fa_diag *diag)
     static const char letters[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-";
     double median = baseline->median_us, low = baseline->low_us, high = baseline->high_us;
-    if (baseline->gpu_name[0] == 0 || !printable(baseline->gpu_name) ||
-        !printable(baseline->source))
+    if (baseline->gpu_name[0] == 0 || !is_printable(baseline->gpu_name) ||
+        !is_printable(baseline->source))
         return fa_fail(diag, FA_EINVAL,
                        "\"gpu\" and \"source\" take printable ASCII, and "
                        "\"gpu\" may not be empty");
@@ -85,6 +85,16 @@ static int check_baseline(const fa_baseline *baseline, fa_diag *diag)
     return 0;
 }
 
+/* Lines that show the form alone say so, and are no evidence. */
+static int refuse_dry_run(const cJSON *json, fa_diag *diag)
+{
+    bool dry_run = false;
+    int rc = fa_json_bool(json, "dry_run", &dry_run, "baseline", diag);
+    if (rc == 0 && dry_run)
+        return fa_fail(diag, FA_EINVAL, "its time is made up (\"dry_run\"), not measured");
+    return rc == FA_ENOTFOUND ? 0 : rc;
+}
+
 static int read_baseline(const char *text, size_t size, fa_baseline *ret, fa_diag *diag)
 {
     cJSON *json = NULL;
@@ -93,12 +103,14 @@ static int read_baseline(const char *text, size_t size, fa_baseline *ret, fa_dia
     if (rc == 0 && !cJSON_IsObject(json))
         rc = fa_fail(diag, FA_EINVAL, "it is no JSON object");
     if (rc == 0)
+        rc = refuse_dry_run(json, diag);
+    if (rc == 0)
         rc = fa_struct_from_json(json, baseline_members, &baseline, "baseline", diag);
     if (rc == 0)
         rc = check_baseline(&baseline, diag);
     if (rc == 0) {
         *ret = baseline;
-        canonical_gpu(baseline.gpu_name, ret->gpu_name);
+        catalogue_name(baseline.gpu_name, ret->gpu_name);
     }
     cJSON_Delete(json);
     return rc;
@@ -112,7 +124,7 @@ struct reading {
     size_t bad_count;
 };
 
-static int take_line(struct reading *reading, const char *text, size_t size, size_t number)
+static int add_line(struct reading *reading, const char *text, size_t size, size_t number)
 {
     fa_diag why;
     fa_baseline *grown =
@@ -134,7 +146,7 @@ static int take_line(struct reading *reading, const char *text, size_t size, siz
     return 0;
 }
 
-static int take_lines(struct reading *reading, const fa_buf *file, fa_diag *diag)
+static int add_lines(struct reading *reading, const fa_buf *file, fa_diag *diag)
 {
     const char *at = file->data, *end = file->data + file->size;
     for (size_t number = 1; at < end; number++) {
@@ -146,7 +158,7 @@ static int take_lines(struct reading *reading, const fa_buf *file, fa_diag *diag
         if (blank < size && reading->count == BASELINES_MAX)
             return fa_fail(diag, FA_EINVAL, "more than %d baselines: split the file",
                            BASELINES_MAX);
-        int rc = blank < size ? take_line(reading, at, size, number) : 0;
+        int rc = blank < size ? add_line(reading, at, size, number) : 0;
         if (rc != 0)
             return fa_fail(diag, rc, "line %zu: %s", number, fa_error_text(rc));
         at += size + (stop != NULL);
@@ -159,7 +171,7 @@ static int take_lines(struct reading *reading, const fa_buf *file, fa_diag *diag
     return 0;
 }
 
-static int read_file(struct reading *reading, const char *path, fa_diag *diag)
+static int read_baseline_file(struct reading *reading, const char *path, fa_diag *diag)
 {
     fa_buf file = {0};
     int rc = fa_buf_read_file(&file, path, FILE_MAX);
@@ -168,7 +180,7 @@ static int read_file(struct reading *reading, const char *path, fa_diag *diag)
     else if (rc != 0)
         rc = fa_fail(diag, rc, "it cannot be read: %s", fa_error_text(rc));
     else
-        rc = take_lines(reading, &file, diag);
+        rc = add_lines(reading, &file, diag);
     fa_buf_free(&file);
     return rc == 0 ? 0 : fa_fail_in(diag, rc, "baselines %.200s", path);
 }
@@ -181,7 +193,7 @@ int fa_import_baselines(fa_tuner *tuner, const char *path, int32_t *ret_count, f
         return rc;
     if (path == NULL)
         return fa_fail(diag, FA_EINVAL, "path is NULL");
-    rc = read_file(&reading, path, diag);
+    rc = read_baseline_file(&reading, path, diag);
     if (rc == 0) {
         pthread_mutex_lock(&tuner->work);
         rc = fa_store_baselines_put(tuner->store, reading.baseline, reading.count, diag);
@@ -212,6 +224,6 @@ bool fa_baseline_concerns(const fa_baseline *baseline, const fa_answer *answer)
     char here[sizeof baseline->gpu_name];
     if (!fa_problem_same_work(&answer->problem, &baseline->problem))
         return false;
-    canonical_gpu(answer->gpu.name, here);
+    catalogue_name(answer->gpu.name, here);
     return strcmp(baseline->gpu_name, here) == 0;
 }

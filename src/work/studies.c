@@ -28,7 +28,7 @@ struct study_list {
     size_t count, capacity;
 };
 
-static int keep_scope(void *context, const fa_scope *scope, int32_t trials, int64_t unix_time)
+static int add_study(void *context, const fa_scope *scope, int32_t trials, int64_t unix_time)
 {
     struct study_list *list = context;
     fa_study *grown = fa_grow(list->study, &list->capacity, list->count, sizeof *grown);
@@ -52,7 +52,7 @@ static bool is_silicon(const fa_gpu *gpu, const char *silicon)
 }
 
 /* Without a winner only the silicon is on record: the catalogue's GPU of that silicon. */
-static void find_gpu(fa_study *study)
+static void find_study_gpu(fa_study *study)
 {
     for (int i = 0; i < fa_catalogue_count(); i++) {
         fa_gpu gpu;
@@ -66,7 +66,7 @@ static void find_gpu(fa_study *study)
     snprintf(study->gpu.name, sizeof study->gpu.name, "%.63s", study->silicon);
 }
 
-static int scope_of(const fa_study *study, fa_scope *ret_scope, fa_diag *diag)
+static int scope_of_study(const fa_study *study, fa_scope *ret_scope, fa_diag *diag)
 {
     fa_scope scope = {.problem = study->problem};
     if (memchr(study->silicon, 0, sizeof study->silicon) == NULL ||
@@ -80,11 +80,11 @@ static int scope_of(const fa_study *study, fa_scope *ret_scope, fa_diag *diag)
     return 0;
 }
 
-static int complete(fa_tuner *tuner, fa_study *study, fa_diag *diag)
+static int complete_study(fa_tuner *tuner, fa_study *study, fa_diag *diag)
 {
     fa_scope scope;
     fa_winner_record winner = {0};
-    int rc = scope_of(study, &scope, diag);
+    int rc = scope_of_study(study, &scope, diag);
     if (rc == 0)
         rc = fa_fleet_winner(tuner, &scope, &winner, diag);
     if (rc == 0) {
@@ -100,7 +100,7 @@ static int complete(fa_tuner *tuner, fa_study *study, fa_diag *diag)
     if (study->gpu.sm == 0) {
         char name[sizeof study->gpu.name];
         memcpy(name, study->gpu.name, sizeof name);
-        find_gpu(study);
+        find_study_gpu(study);
         if (name[0] != 0)
             memcpy(study->gpu.name, name, sizeof name);
     }
@@ -119,11 +119,11 @@ int fa_list_studies(fa_tuner *tuner, fa_study_visit *visit, void *context, fa_di
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
-    rc = fa_fleet_scopes_each(tuner, keep_scope, &list, diag);
+    rc = fa_fleet_scopes_each(tuner, add_study, &list, diag);
     if (rc == FA_ENOMEM)
         fa_fail(diag, rc, "out of memory after %zu studies", list.count);
     for (size_t i = 0; i < list.count && rc == 0; i++)
-        rc = complete(tuner, &list.study[i], diag);
+        rc = complete_study(tuner, &list.study[i], diag);
     pthread_mutex_unlock(&tuner->work);
     for (size_t i = 0; i < list.count && rc == 0; i++)
         if (list.study[i].has_winner || list.study[i].trials > 0)
@@ -138,7 +138,7 @@ struct trial_list {
     size_t count, capacity;
 };
 
-static fa_study_trial *add(struct trial_list *list)
+static fa_study_trial *add_row(struct trial_list *list)
 {
     fa_study_trial *grown = fa_grow(list->trial, &list->capacity, list->count, sizeof *grown);
     if (grown == NULL)
@@ -148,7 +148,7 @@ static fa_study_trial *add(struct trial_list *list)
     return &list->trial[list->count++];
 }
 
-static void free_list(struct trial_list *list)
+static void free_trial_list(struct trial_list *list)
 {
     for (size_t i = 0; i < list->count; i++) {
         free((void *)(uintptr_t)list->trial[i].samples_us);
@@ -159,9 +159,9 @@ static void free_list(struct trial_list *list)
     *list = (struct trial_list){0};
 }
 
-static int keep_trial(void *context, const fa_trial_record *record)
+static int add_tried_config(void *context, const fa_trial_record *record)
 {
-    fa_study_trial *kept = add(context);
+    fa_study_trial *kept = add_row(context);
     if (kept == NULL)
         return FA_ENOMEM;
     size_t size = (size_t)record->sample_count * sizeof(float);
@@ -183,7 +183,7 @@ static int keep_trial(void *context, const fa_trial_record *record)
 }
 
 /* Equal for equal configs, in whatever order their tunables stand. */
-static int64_t digest(const fa_config *config)
+static int64_t digest_config(const fa_config *config)
 {
     int64_t sum = 0;
     for (int32_t i = 0; i < config->count; i++)
@@ -192,10 +192,10 @@ static int64_t digest(const fa_config *config)
 }
 
 /* Notes what the space says of a config on record; false when this candidate is none. */
-static bool on_record(struct trial_list *list, const int64_t *digests, size_t tried,
-                      const fa_candidate *candidate)
+static bool mark_if_on_record(struct trial_list *list, const int64_t *digests, size_t tried,
+                              const fa_candidate *candidate)
 {
-    int64_t wanted = digest(&candidate->trial.config);
+    int64_t wanted = digest_config(&candidate->trial.config);
     for (size_t i = 0; i < tried; i++) {
         fa_study_trial *known = &list->trial[i];
         if (digests[i] != wanted ||
@@ -209,7 +209,7 @@ static bool on_record(struct trial_list *list, const int64_t *digests, size_t tr
 
 /* Joins the configs of the space that are not on record. A space that cannot be told any more
  * leaves the study with what is on record. */
-static int join_space(fa_tuner *tuner, const fa_study *study, struct trial_list *list)
+static int add_untried_configs(fa_tuner *tuner, const fa_study *study, struct trial_list *list)
 {
     fa_space space = {0};
     size_t tried = list->count;
@@ -221,14 +221,14 @@ static int join_space(fa_tuner *tuner, const fa_study *study, struct trial_list 
     int64_t *digests = calloc(tried + 1, sizeof *digests);
     rc = digests == NULL ? FA_ENOMEM : 0;
     for (size_t i = 0; i < tried && rc == 0; i++)
-        digests[i] = digest(&list->trial[i].trial.config);
+        digests[i] = digest_config(&list->trial[i].trial.config);
     for (int i = 0; i < space.count && rc == 0; i++) {
         fa_candidate *candidate = &space.candidate[i];
-        if (on_record(list, digests, tried, candidate))
+        if (mark_if_on_record(list, digests, tried, candidate))
             continue;
         if (candidate->trial.status == FA_STATUS_PENDING)
             fa_model_predict(candidate, &study->problem, &study->gpu, &candidate->trial);
-        fa_study_trial *added = add(list);
+        fa_study_trial *added = add_row(list);
         rc = added == NULL ? FA_ENOMEM : 0;
         if (added != NULL) {
             added->trial = candidate->trial;
@@ -240,15 +240,15 @@ static int join_space(fa_tuner *tuner, const fa_study *study, struct trial_list 
     return rc;
 }
 
-static int compare(const void *a, const void *b)
+static int compare_rows(const void *a, const void *b)
 {
     return fa_trial_compare_ends(&((const fa_study_trial *)a)->trial,
                                  &((const fa_study_trial *)b)->trial);
 }
 
-static void put_in_order(const fa_study *study, struct trial_list *list)
+static void rank_rows(const fa_study *study, struct trial_list *list)
 {
-    qsort(list->trial, list->count, sizeof *list->trial, compare);
+    qsort(list->trial, list->count, sizeof *list->trial, compare_rows);
     for (size_t i = 1; study->has_winner && i < list->count; i++) {
         fa_study_trial chosen = list->trial[i];
         if (!fa_config_equal(&chosen.trial.config, &study->winner.trial.config))
@@ -273,23 +273,23 @@ int fa_list_study_trials(fa_tuner *tuner, const fa_study *study, fa_study_trial_
         rc = fa_fail(diag, FA_EINVAL,
                      "study or visit is NULL, or the study is none of fa_list_studies");
     if (rc == 0)
-        rc = scope_of(study, &scope, diag);
+        rc = scope_of_study(study, &scope, diag);
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
     fa_store *shared = fa_fleet_store(tuner);
-    rc = shared != NULL ? fa_store_trials_each(shared, &scope, keep_trial, &list, diag) : 0;
+    rc = shared != NULL ? fa_store_trials_each(shared, &scope, add_tried_config, &list, diag) : 0;
     if (rc == 0 && list.count == 0)
-        rc = fa_store_trials_each(tuner->store, &scope, keep_trial, &list, diag);
+        rc = fa_store_trials_each(tuner->store, &scope, add_tried_config, &list, diag);
     if (rc == 0 && study->current)
-        rc = join_space(tuner, study, &list);
+        rc = add_untried_configs(tuner, study, &list);
     pthread_mutex_unlock(&tuner->work);
     if (rc == FA_ENOMEM)
         fa_fail(diag, rc, "out of memory after %zu configs of a study", list.count);
     if (rc == 0 && list.count > 0)
-        put_in_order(study, &list);
+        rank_rows(study, &list);
     for (size_t i = 0; i < list.count && rc == 0; i++)
         rc = visit(context, &list.trial[i]);
-    free_list(&list);
+    free_trial_list(&list);
     return rc;
 }

@@ -115,9 +115,9 @@ static bool over_budget(const struct sweep *s, const fa_progress *tune)
            (budget->trials > 0 && spent->trials >= budget->trials && more);
 }
 
-/* ---- telling --------------------------------------------------------------------------------*/
-static int tell(struct sweep *s, fa_sweep_event event, const fa_progress *tune,
-                const fa_answer *answer)
+/* ---- reporting ------------------------------------------------------------------------------*/
+static int report_sweep_event(struct sweep *s, fa_sweep_event event, const fa_progress *tune,
+                              const fa_answer *answer)
 {
     double elapsed = now_s() - s->started_s;
     int32_t left = s->now.items - s->now.done - s->now.failed;
@@ -136,14 +136,14 @@ static int tell(struct sweep *s, fa_sweep_event event, const fa_progress *tune,
 }
 
 /* An fa_request.progress: runs inside fa_tune(), which holds `work` and has no transaction open. */
-static int tune_event(void *context, const fa_progress *tune)
+static int on_tune_progress(void *context, const fa_progress *tune)
 {
     struct sweep *s = context;
     account_time(s);
     account_tune(s, tune);
     if (s->unwritten.seconds >= account_s)
         write_account(s);
-    bool stop = tell(s, FA_SWEEP_ITEM_TUNES, tune, NULL) != 0;
+    bool stop = report_sweep_event(s, FA_SWEEP_ITEM_TUNES, tune, NULL) != 0;
     if (!stop && tune->stage != FA_STAGE_DONE && over_budget(s, tune))
         s->budget_spent = true;
     return stop || s->budget_spent || s->store_rc != 0;
@@ -160,11 +160,11 @@ static fa_request request_of(struct sweep *s, int32_t index)
                         .effort = s->request->effort,
                         .again = s->request->again,
                         .exact = s->request->exact,
-                        .progress = tune_event,
+                        .progress = on_tune_progress,
                         .context = s};
 }
 
-static bool present(struct sweep *s, const fa_request *request)
+static bool is_gpu_present(struct sweep *s, const fa_request *request)
 {
     fa_target target;
     pthread_mutex_lock(&s->tuner->work);
@@ -176,7 +176,7 @@ static bool present(struct sweep *s, const fa_request *request)
 
 /* An item that an earlier run has done stays so while its winner is stored: templates may have moved
  * on since, the store may be another one, and a GPU that was not there may have come. */
-static int check_done(struct sweep *s, int32_t position, const fa_sweep_item *item)
+static int check_done_item(struct sweep *s, int32_t position, const fa_sweep_item *item)
 {
     fa_answer answer = {.size = sizeof answer};
     if (item->state != FA_ITEM_DONE)
@@ -189,7 +189,7 @@ static int check_done(struct sweep *s, int32_t position, const fa_sweep_item *it
     if (rc == 0 && fa_answer_satisfies(&answer, s->request->effort, request.exact, true)) {
         s->claim.position = position;
         s->item = *item;
-        return tell(s, FA_SWEEP_ITEM_KNOWN, NULL, &answer) != 0
+        return report_sweep_event(s, FA_SWEEP_ITEM_KNOWN, NULL, &answer) != 0
                    ? fa_fail(&s->store_diag, FA_ECANCELED, "canceled")
                    : 0;
     }
@@ -207,7 +207,7 @@ struct collected {
     int32_t count;
 };
 
-static int collect(void *context, int32_t position, const fa_sweep_item *item)
+static int collect_item(void *context, int32_t position, const fa_sweep_item *item)
 {
     struct collected *collected = context;
     if (position < collected->count)
@@ -216,16 +216,16 @@ static int collect(void *context, int32_t position, const fa_sweep_item *item)
 }
 
 /* The lists are read first: what is visited may not use the store. */
-static int check_all_done(struct sweep *s, fa_diag *diag)
+static int check_done_items(struct sweep *s, fa_diag *diag)
 {
     struct collected all = {calloc((size_t)s->request->count, sizeof *all.item), s->request->count};
     if (all.item == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a sweep");
     pthread_mutex_lock(&s->tuner->work);
-    int rc = fa_store_sweep_items_each(s->tuner->store, s->id, collect, &all, diag);
+    int rc = fa_store_sweep_items_each(s->tuner->store, s->id, collect_item, &all, diag);
     pthread_mutex_unlock(&s->tuner->work);
     for (int32_t i = 0; i < all.count && rc == 0; i++) {
-        rc = check_done(s, i, &all.item[i]);
+        rc = check_done_item(s, i, &all.item[i]);
         if (rc != 0)
             fa_fail(diag, rc, "%s", s->store_diag.text);
     }
@@ -242,7 +242,7 @@ bool fa_sweep_is_fatal(int rc)
 }
 
 /* Writes the item's end with what is left of its account. */
-static int end_item(struct sweep *s, fa_item_state state, const char *reason, fa_diag *diag)
+static int end_sweep_item(struct sweep *s, fa_item_state state, const char *reason, fa_diag *diag)
 {
     pthread_mutex_lock(&s->tuner->work);
     account_time(s);
@@ -257,7 +257,7 @@ static int end_item(struct sweep *s, fa_item_state state, const char *reason, fa
 }
 
 /* Tunes the claimed item; non-zero ends the sweep. */
-static int run_item(struct sweep *s, fa_diag *diag)
+static int run_sweep_item(struct sweep *s, fa_diag *diag)
 {
     fa_answer answer = {.size = sizeof answer};
     fa_diag why = {{0}};
@@ -270,30 +270,30 @@ static int run_item(struct sweep *s, fa_diag *diag)
     s->item.reason[0] = 0;
     s->seen = (fa_progress){0};
     s->accounted_s = began;
-    s->gpu_held = present(s, &request);
-    int rc = tell(s, FA_SWEEP_ITEM_BEGINS, NULL, NULL) != 0
+    s->gpu_held = is_gpu_present(s, &request);
+    int rc = report_sweep_event(s, FA_SWEEP_ITEM_BEGINS, NULL, NULL) != 0
                  ? fa_fail(&why, FA_ECANCELED, "canceled")
                  : fa_tune_here(s->tuner, &request, &answer, &why);
     if (s->store_rc != 0)
         return fa_fail(diag, s->store_rc, "%s", s->store_diag.text);
     if (rc != 0 && (rc == FA_ECANCELED || fa_sweep_is_fatal(rc))) {
-        end_item(s, FA_ITEM_PENDING, "", NULL);
+        end_sweep_item(s, FA_ITEM_PENDING, "", NULL);
         return rc == FA_ECANCELED && s->budget_spent ? 0 : fa_fail(diag, rc, "%s", why.text);
     }
-    int kept =
-        rc == 0 ? end_item(s, FA_ITEM_DONE, "", diag) : end_item(s, FA_ITEM_FAILED, why.text, diag);
+    int kept = rc == 0 ? end_sweep_item(s, FA_ITEM_DONE, "", diag)
+                       : end_sweep_item(s, FA_ITEM_FAILED, why.text, diag);
     if (kept != 0)
         return kept;
     if (rc != 0 || !answer.from_store) {
         s->tuned++;
         s->tuning_s += now_s() - began;
     }
-    return tell(s, FA_SWEEP_ITEM_ENDS, NULL, rc == 0 ? &answer : NULL) != 0
+    return report_sweep_event(s, FA_SWEEP_ITEM_ENDS, NULL, rc == 0 ? &answer : NULL) != 0
                ? fa_fail(diag, FA_ECANCELED, "canceled; what was done is kept for the next run")
                : 0;
 }
 
-static int run_items(struct sweep *s, fa_diag *diag)
+static int run_sweep_items(struct sweep *s, fa_diag *diag)
 {
     int rc = 0;
     while (rc == 0 && !s->budget_spent) {
@@ -309,7 +309,7 @@ static int run_items(struct sweep *s, fa_diag *diag)
         if (rc == 0 && s->claim.position >= s->request->count)
             rc = fa_fail(diag, FA_ECORRUPT, "a sweep's item is not valid: use --restart");
         if (rc == 0)
-            rc = run_item(s, diag);
+            rc = run_sweep_item(s, diag);
     }
     return rc;
 }
@@ -359,13 +359,13 @@ int fa_sweep_key(const fa_sweep_request *request, char ret_key[65], fa_diag *dia
     return 0;
 }
 
-static void lock_name(const char *key, char ret_name[80])
+static void sweep_lock_name(const char *key, char ret_name[80])
 {
     snprintf(ret_name, 80, "sweep-%s", key);
 }
 
 /* Enters the sweep, goes over what is done, runs what is not, and writes how it stands. */
-static int run(struct sweep *s, fa_diag *diag)
+static int run_entered_sweep(struct sweep *s, fa_diag *diag)
 {
     const fa_sweep_request *request = s->request;
     fa_store *store = s->tuner->store;
@@ -380,9 +380,9 @@ static int run(struct sweep *s, fa_diag *diag)
     if (rc != 0)
         return rc;
     s->started_s = now_s();
-    rc = check_all_done(s, diag);
+    rc = check_done_items(s, diag);
     if (rc == 0)
-        rc = run_items(s, diag);
+        rc = run_sweep_items(s, diag);
     fa_sweep_state state = rc != 0           ? FA_SWEEP_STOPPED
                            : s->budget_spent ? FA_SWEEP_BUDGET_SPENT
                                              : FA_SWEEP_DONE;
@@ -415,7 +415,7 @@ int fa_run_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret
             *ret_sweep = there;
         return rc;
     }
-    lock_name(s.now.key, name);
+    sweep_lock_name(s.now.key, name);
     if (fa_store_is_read_only(tuner->store))
         return fa_fail(diag, FA_EREADONLY,
                        "the store %s cannot be written, so a sweep could not be kept: set "
@@ -427,7 +427,7 @@ int fa_run_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret
         return fa_fail(diag, FA_EBUSY, "another process runs this sweep: let it, or stop it first");
     if (rc != 0)
         return rc;
-    rc = run(&s, diag);
+    rc = run_entered_sweep(&s, diag);
     fa_lock_release(&lock);
     if (ret_sweep != NULL && s.id != 0) /* also when it was stopped: how far it came */
         *ret_sweep = s.now;
@@ -442,13 +442,13 @@ struct listing {
 };
 
 /* One that says it is running and whose lock is free was left by a process that died. */
-static int list_one(void *context, const fa_sweep *stored)
+static int list_sweep(void *context, const fa_sweep *stored)
 {
     struct listing *listing = context;
     fa_sweep sweep = *stored;
     fa_lock *lock = NULL;
     char name[80];
-    lock_name(sweep.key, name);
+    sweep_lock_name(sweep.key, name);
     if (sweep.state == FA_SWEEP_RUNNING &&
         fa_lock_acquire(listing->tuner->store_path, name, 0, NULL, NULL, &lock, NULL, NULL) == 0)
         sweep.state = FA_SWEEP_STOPPED;
@@ -465,7 +465,7 @@ int fa_list_sweeps(fa_tuner *tuner, fa_sweep_visit *visit, void *context, fa_dia
         return fa_fail(diag, FA_EINVAL, "visit is NULL");
     struct listing listing = {tuner, visit, context};
     pthread_mutex_lock(&tuner->work);
-    rc = fa_store_sweeps_each(tuner->store, list_one, &listing, diag);
+    rc = fa_store_sweeps_each(tuner->store, list_sweep, &listing, diag);
     pthread_mutex_unlock(&tuner->work);
     return rc;
 }

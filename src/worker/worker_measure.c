@@ -2,6 +2,7 @@
  *
  * The measuring role: one CUDA context of its own, one problem at a time. Messages:
  *   {"do":"open","problem":…,"seed":n} + reference cubin      {"rc","text","clocks"}
+ *     and "operation", the content of its operation.json, unless the operation is the usual one
  *   {"do":"trial","id":n,"launches":[{"entry","threads","smem","grid":[[x,y,z],…]},…],"workspace",
  *    "count","budget_us"} + cubin
  *                                     {"rc","id","status","text","max_error","tolerance","samples","clocks"}
@@ -56,12 +57,25 @@ static void close_problem(struct measurer *m)
     fa_bench_close(&m->bench);
 }
 
+static int learn_operation(const cJSON *json, fa_diag *diag)
+{
+    const fa_operation *operation;
+    char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;
+    int rc = text != NULL
+                 ? fa_operation_register(text, strlen(text), "message", &operation, diag)
+                 : 0;
+    cJSON_free(text);
+    return rc;
+}
+
 static int open_problem(struct measurer *m, const fa_message *message, fa_diag *diag)
 {
     fa_problem problem = {0};
     fa_problem cases[FA_BENCH_CASES];
     int64_t seed;
-    int rc = fa_problem_from_json(cJSON_GetObjectItemCaseSensitive(message->json, "problem"),
+    int rc = learn_operation(cJSON_GetObjectItemCaseSensitive(message->json, "operation"), diag);
+    if (rc == 0)
+        rc = fa_problem_from_json(cJSON_GetObjectItemCaseSensitive(message->json, "problem"),
                                   &problem, diag);
     if (rc == 0)
         rc = fa_json_int(message->json, "seed", 0, (int64_t)1 << 53, &seed, "message", diag);

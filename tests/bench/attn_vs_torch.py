@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ours beside PyTorch SDPA's FA2 and cuDNN back ends, one run, one process, one context.
+"""Ours beside PyTorch SDPA's FA2 and cuDNN back ends, and FlashAttention-3 where its Python package
+(flash_attn_interface) can be imported: one run, one process, one context.
 
 Every row is tuned by the library (proved before it is timed), checked once more against PyTorch
-here, and then timed launch by launch in turn with its peers, the L2 flushed before each: all see
-the same clocks, which a power-limited card lowers for the faster kernel when each runs alone. The
-median counts. 16,384 tokens in all, hidden size 2,048; --set small takes a few short problems
-instead. "need" is the best published peer over cuDNN on an H200 (cuDNN 9.19, FlashAttention-3,
-CUDA 13.0), which ours over cuDNN is held against; "share" is of the card's own 8192-cubed matrix
-product, timed here. Prints a table; JSON lines go to --out.
+here, and then timed by two protocols, the L2 flushed before each launch and the median taken:
+"in turn" launches all of them in each round, in an order drawn anew, so that all see the clocks that
+a power-limited card lowers for the faster kernel; "alone" launches one of them for a while, then the
+next. 16,384 tokens in all, hidden size 2,048; --set small takes a few short problems instead.
+"best" is ours over the fastest peer. "need" is FlashAttention-3 over cuDNN where that is faster, as
+once measured in turn on an H200 (cuDNN 9.19, CUDA 13.0): what ours over cuDNN is held against where
+FlashAttention-3 itself is not here. "share" is of the card's own 8192-cubed matrix product, timed
+here. Prints a table; JSON lines go to --out.
 
     FA_TUNE_LIBRARY=build/libfa_tune.so python3 tests/bench/attn_vs_torch.py
 """
 import argparse
 import json
 import math
+import random
 import statistics
 import sys
 import time
@@ -24,39 +28,50 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import fatune
 
-PEERS = {"fa2": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
+try:
+    from flash_attn_interface import flash_attn_func
+except ImportError:
+    flash_attn_func = None
+
+BACKENDS = {"fa2": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
+PEERS = [*BACKENDS, *(["fa3"] if flash_attn_func else [])]
 SEQ = [512, 1024, 2048, 4096, 8192, 16384]
-NEED = {(64, False): [1.00, 1.00, 1.14, 1.11, 1.12, 1.14],
-        (64, True): [1.00, 1.00, 1.16, 1.20, 1.27, 1.18],
-        (128, False): [1.10, 1.16, 1.15, 1.17, 1.16, 1.12],
-        (128, True): [1.04, 1.22, 1.29, 1.34, 1.30, 1.32],
-        (256, False): [1.08, 1.18, 1.19, 1.19, 1.19, 1.14],
-        (256, True): [1.07, 1.16, 1.23, 1.30, 1.31, 1.23]}
+NEED = {(64, False): [1.000, 1.000, 1.080, 1.112, 1.206, 1.212],
+        (64, True): [1.000, 1.000, 1.080, 1.126, 1.203, 1.219],
+        (128, False): [1.002, 1.046, 1.074, 1.094, 1.111, 1.122],
+        (128, True): [1.000, 1.139, 1.207, 1.205, 1.287, 1.305],
+        (256, False): [1.024, 1.079, 1.085, 1.102, 1.121, 1.125],
+        (256, True): [1.012, 1.094, 1.155, 1.253, 1.305, 1.322]}
 SMALL = [(1, 1, 512, 64), (4, 8, 512, 64), (32, 8, 512, 64), (1, 32, 512, 128), (2, 16, 1000, 128)]
 
 
 class Clock:
-    """Times calls launch by launch, in turn."""
+    """Times calls by a protocol: the median of as many launches as fit `budget_ms`."""
 
     def __init__(self):
         self.flush = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
 
-    def __call__(self, calls, budget_ms):
-        for call in calls.values():
-            call()
-        probe = self.rounds(calls, 3)
-        total = sum(statistics.median(times) for times in probe.values())
-        count = max(9, min(60, int(budget_ms / max(total, 1e-3))))
-        return {name: statistics.median(times) for name, times in self.rounds(calls, count).items()}
+    def in_turn(self, calls, budget_ms):
+        total = sum(statistics.median(times) for times in self.rounds(calls, 3).values())
+        return self.medians(calls, budget_ms / max(total, 1e-3))
+
+    def alone(self, calls, budget_ms):
+        return {name: t for name, call in calls.items()
+                for t in self.in_turn({name: call}, budget_ms).values()}
+
+    def medians(self, calls, count):
+        times = self.rounds(calls, max(9, min(60, int(count))))
+        return {name: statistics.median(of_one) for name, of_one in times.items()}
 
     def rounds(self, calls, count):
-        events = {name: [] for name in calls}
+        events, order = {name: [] for name in calls}, list(calls)
         for _ in range(count):
-            for name, call in calls.items():
+            random.shuffle(order)
+            for name in order:
                 pair = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
                 self.flush.zero_()
                 pair[0].record()
-                call()
+                calls[name]()
                 pair[1].record()
                 events[name].append(pair)
         torch.cuda.synchronize()
@@ -66,7 +81,7 @@ class Clock:
 def matrix_product_tflops(clock):
     n = 8192
     a, b = (torch.randn(n, n, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    return 2 * n ** 3 / clock({"mm": lambda: torch.mm(a, b)}, 60)["mm"] / 1e9
+    return 2 * n ** 3 / clock.in_turn({"mm": lambda: torch.mm(a, b)}, 60)["mm"] / 1e9
 
 
 def run_row(tuner, clock, dtype, causal, shape, budget_ms):
@@ -83,23 +98,30 @@ def run_row(tuner, clock, dtype, causal, shape, budget_ms):
     ours = tuner.launcher(kernel, q, k, v, o, torch.cuda.current_stream().cuda_stream)
     ours()
     calls = {"ours": ours}
-    for name, backend in PEERS.items():
+    for name, backend in BACKENDS.items():
         def peer(backend=backend):
             with sdpa_kernel(backend):
                 return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
         calls[name] = peer
+    if flash_attn_func:
+        rows_first = [t.transpose(1, 2).contiguous() for t in (q, k, v)]   # its layout is bshd
+        calls["fa3"] = lambda: flash_attn_func(*rows_first, causal=causal)
     error = (o.float() - calls["fa2"]().float()).abs().max().item()
     limit = 0.004 if dtype == "fp16" else 0.03
     if not error <= limit:
         raise SystemExit(f"wrong result: {error} beside FA2 in {dtype} D={head_dim} S={seq}")
-    ms = clock(calls, budget_ms)
+    ms, alone = clock.in_turn(calls, budget_ms), clock.alone(calls, budget_ms)
     flops = 4 * batch * heads * seq * seq * head_dim / (2 if causal else 1)
     return dict(dtype=dtype, D=head_dim, causal=causal, S=seq, B=batch, H=heads, tune_s=tune_s,
                 error=error, config=answer.trial.config.text(), measured=answer.measured,
                 default_us=answer.default_us, predicted_us=answer.trial.predicted_us,
                 **{f"{n}_us": t * 1e3 for n, t in ms.items()},
+                **{f"{n}_alone_us": t * 1e3 for n, t in alone.items()},
                 **{f"{n}_tflops": flops / t / 1e9 for n, t in ms.items()},
-                vs_fa2=ms["fa2"] / ms["ours"], vs_cudnn=ms["cudnn"] / ms["ours"])
+                **{f"vs_{n}": ms[n] / ms["ours"] for n in PEERS},
+                **{f"alone_vs_{n}": alone[n] / alone["ours"] for n in PEERS},
+                vs_best=min(ms[n] for n in PEERS) / ms["ours"],
+                alone_vs_best=min(alone[n] for n in PEERS) / alone["ours"])
 
 
 def rows_of(options):
@@ -136,28 +158,33 @@ def main():
     tuner, clock, rows = fatune.Tuner(), Clock(), []
     ceiling = matrix_product_tflops(clock)
     print(f"matrix product 8192^3 bf16: {ceiling:.0f} TFLOP/s")
-    print("dtype  D   causal  B  H      S   FA2  cuDNN  ours (us)        share  vs FA2  vs cuDNN  need"
-          "  tune s  config")
+    print("dtype  D   causal  B  H      S " + "".join(f"{n:>6}" for n in PEERS) + "  ours (us)        share"
+          + "".join(f"  vs {n:<5}" for n in PEERS) + "  best   alone  need  tune s  config")
     for dtype, causal, shape, need in rows_of(options):
         row = run_row(tuner, clock, dtype, causal, shape, options.budget)
         row.update(need=need, ceiling_tflops=ceiling)
         rows.append(row)
-        print(f"{dtype}  {row['D']:3d}  {'yes' if causal else 'no ':3s}  {row['B']:3d} {row['H']:2d}  "
-              f"{row['S']:5d}  {row['fa2_tflops']:4.0f}  {row['cudnn_tflops']:4.0f}  "
-              f"{row['ours_tflops']:4.0f} ({row['ours_us']:7.1f})  {row['ours_tflops'] / ceiling:5.2f}"
-              f"   {row['vs_fa2']:5.3f}    {row['vs_cudnn']:5.3f}  {need or 0:4.2f}   "
-              f"{row['tune_s']:5.2f}  {row['config']}", flush=True)
+        print(f"{dtype}  {row['D']:3d}  {'yes' if causal else 'no ':3s}  {row['B']:3d} {row['H']:2d}  {row['S']:5d} "
+              + "".join(f"{row[n + '_tflops']:6.0f}" for n in PEERS)
+              + f"  {row['ours_tflops']:4.0f} ({row['ours_us']:7.1f})  {row['ours_tflops'] / ceiling:5.2f} "
+              + "".join(f"  {row['vs_' + n]:8.3f}" for n in PEERS)
+              + f"  {row['vs_best']:5.3f}  {row['alone_vs_best']:5.3f}  {need or 0:4.2f}   {row['tune_s']:5.2f}"
+              f"  {row['config']}", flush=True)
     if options.out:
         with open(options.out, "a") as out:
             out.writelines(json.dumps(row) + "\n" for row in rows)
-    needed = [row["need"] for row in rows if row["need"]]
-    print(f"rows {len(rows)}  vs FA2 geomean {geomean([r['vs_fa2'] for r in rows]):.3f} worst "
-          f"{min(r['vs_fa2'] for r in rows):.3f}  vs cuDNN geomean "
-          f"{geomean([r['vs_cudnn'] for r in rows]):.3f} worst {min(r['vs_cudnn'] for r in rows):.3f} "
-          f"below 1.0: {sum(r['vs_cudnn'] < 1 for r in rows)}"
-          + (f"; need geomean {geomean(needed):.3f}, rows below need: "
-             f"{sum(r['need'] is not None and r['vs_cudnn'] < r['need'] for r in rows)}" if needed else "")
-          + "; wrong: 0")
+    for protocol, prefix in (("in turn", ""), ("alone", "alone_")):
+        parts = []
+        for name in [*PEERS, "best"]:
+            ratios = [row[f"{prefix}vs_{name}"] for row in rows]
+            parts.append(f"vs {name} geomean {geomean(ratios):.3f} worst {min(ratios):.3f} "
+                         f"below 1.0: {sum(ratio < 1 for ratio in ratios)}")
+        held = [row[f"{prefix}vs_cudnn"] / row["need"] for row in rows if row["need"]]
+        if held:
+            parts.append(f"vs cuDNN over need geomean {geomean(held):.3f} worst {min(held):.3f} "
+                         f"below 1.0: {sum(ratio < 1 for ratio in held)}")
+        print(f"rows {len(rows)} {protocol}: " + "; ".join(parts))
+    print("wrong: 0")
     tuner.close()
     return 0
 

@@ -28,7 +28,7 @@ static void read_baselines(const char *path)
 {
     struct reading reading = {0};
     fa_diag why = {{0}};
-    int rc = read_file(&reading, path, &why);
+    int rc = read_baseline_file(&reading, path, &why);
     fuzz_taken += rc == 0;
     FUZZ_CHECK(rc == 0 || why.text[0] != 0);
     for (size_t i = 0; rc == 0 && i < reading.count; i++)

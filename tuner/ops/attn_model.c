@@ -264,10 +264,13 @@ static double clocks_of(struct block_cost cost, double blocks, double tiles, dou
 static double first_sm(const struct shape *s, const fa_problem *problem, const fa_gpu *gpu,
                        const struct head_work *head, double heads, int resident)
 {
-    double kv_bytes = (double)problem->seq_k * problem->head_dim * 4 + 1;
-    double fit = floor(s->section_kb * 1024 / kv_bytes) * heads /
-                 (problem->heads_kv > 0 ? problem->heads_kv : 1) / fmax(problem->batch, 1);
-    double section = s->section_kb > 0 ? fmin(fmax(fit, 1), heads) : heads;
+    double section = heads;
+    if (s->section_kb > 0) { /* a power of two of heads that share keys, as the kernels have it */
+        double bytes = fmax((double)problem->seq_k * problem->head_dim * 4, 1);
+        section = heads / (problem->heads_kv > 0 ? problem->heads_kv : 1) / fmax(problem->batch, 1);
+        for (; 2 * section <= heads && 2 * bytes <= s->section_kb * 1024; bytes *= 2)
+            section *= 2;
+    }
     double tiles[RESIDENT_MAX + 1] = {0}, masked = 0;
     int count = 0;
     for (; count < resident && count < RESIDENT_MAX; count++) {

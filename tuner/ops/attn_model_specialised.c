@@ -11,7 +11,7 @@
  * none is faster than its own chain of product and softmax: a p-norm of the three. Copies run by
  * themselves: they bind only when the ring of STAGES tiles, or the SM's port to L2, is too narrow.
  * Consumers whose rows see fewer keys sit the first steps out. What a tile exposes at its ends is
- * paid for every tile, or once by a persistent block that fetches the next tile's queries early.
+ * paid for every tile, or once by a persistent block, which fetches the next tile's queries early.
  */
 #include "attn_model_specialised.h"
 
@@ -26,12 +26,12 @@
  * of the port to L2. */
 enum { TENSOR = 4096, SMEM_BYTES = 128, EXPONENTIALS = 16, FP32_LANES = 128, L2_BYTES = 64 };
 
-/* Coefficients of what no data sheet gives. Fitted to 3,968 measured configs of attn_fwd_sm90a on an
- * H200 (46 problems: head dims 64, 128 and 256, 1 to 1,024 heads of 512 to 16,384 tokens, fp16, with
- * and without the causal mask), held near physical guesses. Of the configs that the manifest allows,
- * with a head dim and mask left out of the fit, the best of the first eight choices for it is the
- * best of all in the median and 4.4% from it at worst, the first choice 2% in the median and 9.4% at
- * worst; predicted over measured time is 0.84 to 1.12 in the middle of each problem. */
+/* Coefficients of what no data sheet gives. Their form was found on 3,968 measured configs of an
+ * earlier attn_fwd_sm90a on an H200; the numbers are fitted to 249 of today's (39 problems: head
+ * dims 64, 128 and 256, 512 to 16,384 tokens, fp16, with and without the causal mask), held within
+ * a factor of 2 of the earlier ones. Of the configs that were raced, the first choice is the best
+ * in the median, 2% from it on average and 18% at worst; predicted over measured time is 0.85 to
+ * 1.13. */
 static const struct coefficients {
     double tensor_share;    /* of the tensor rate, at the clock that power leaves */
     double operand_share;   /* of shared-memory reads of queries and keys that are not hidden */
@@ -48,25 +48,27 @@ static const struct coefficients {
     double turnover;       /* from tile to tile, whatever overlaps: new rows, rescaling, output */
     double smoothing;      /* of the last wave: 0 in lockstep, 1 perfectly spread */
     double tail;           /* of a mean block that the last SM is late, longest blocks first */
+    double uneven;         /* and where persistent blocks share tiles out evenly */
     double memory_overlap; /* p of computing and of moving every tensor once */
     double launch_us;
 } coefficient = {
-    .tensor_share = 0.85,
-    .operand_share = 0.9,
-    .fp32_per_score = 6.1,
-    .softmax_overlap = 1.75,
+    .tensor_share = 0.93,
+    .operand_share = 0.73,
+    .fp32_per_score = 6.7,
+    .softmax_overlap = 1.95,
     .overlap = 1.64,
-    .drift = 0.085,
-    .chain = 345,
+    .drift = 0.08,
+    .chain = 380,
     .fetch = 700,
-    .mask_per_score = 0.8,
-    .start = 1400,
-    .ends = 1150,
-    .lone_share = 0.63,
-    .turnover = 670,
-    .smoothing = 0.09,
-    .tail = 0.29,
-    .memory_overlap = 1.4,
+    .mask_per_score = 1.1,
+    .start = 2380,
+    .ends = 1880,
+    .lone_share = 0.8,
+    .turnover = 720,
+    .smoothing = 0.07,
+    .tail = 0.24,
+    .uneven = 0.15,
+    .memory_overlap = 1.6,
     .launch_us = 3,
 };
 
@@ -82,7 +84,7 @@ struct shape {
     int consumers;
     double rows, block_m, block_n, head; /* rows: of one consumer; head: padded head dimension */
     double stages;
-    bool persistent, early_q, turns;
+    bool persistent, turns;
     int32_t blocks; /* resident per SM */
     double grid;    /* blocks of the launch; 0: unknown */
 };
@@ -109,7 +111,6 @@ static struct shape make_shape(const fa_candidate *candidate, const fa_problem *
         .head = head >= 1 ? head : problem->head_dim,
         .stages = stages >= 1 ? stages : 1,
         .persistent = persistent,
-        .early_q = persistent && fa_model_tunable(candidate, "Q_STAGES", 1) > 1,
         .turns = fa_model_tunable(candidate, "PINGPONG", 0) != 0,
         .blocks = blocks,
         .grid = candidate->trial.grid[0],
@@ -197,52 +198,30 @@ static double tile_clocks(const struct shape *s, const struct step *step, const 
         if (work->steps[active] > 0)
             clocks += work->steps[active] * step_clocks(s, step, active, resident) / resident;
     double each = coefficient.turnover + (s->persistent ? 0 : coefficient.start) +
-                  (s->early_q ? 0 : exposed_ends(step));
+                  (s->persistent ? 0 : exposed_ends(step));
     return clocks + each / resident;
 }
 
 /* ---- all tiles -------------------------------------------------------------------------------*/
-/* The tiles of all heads. A unit is what a block takes at once: a tile, or in persistent blocks under
- * a causal mask a pair of a long one and a short one. */
+/* The tiles of all heads. */
 struct load {
     struct work mean, longest; /* per tile; of the last rows' tile */
-    double blocks;             /* of the launch */
-    double units, unit_tiles;  /* of all; tiles in each of the fullest block's */
+    double tiles, blocks;      /* of the launch */
 };
-
-static double common_divisor(double a, double b)
-{
-    while (b > 0) {
-        double rest = fmod(a, b);
-        a = b;
-        b = rest;
-    }
-    return a;
-}
 
 static struct load make_load(const struct shape *s, const fa_problem *problem)
 {
     double tiles = ceil(problem->seq_q / s->block_m);
     double heads = (double)problem->batch * problem->heads_q;
-    struct load load = {.units = tiles * heads, .unit_tiles = 1};
+    struct load load = {.tiles = tiles * heads, .blocks = tiles * heads};
     /* Tiles of a long sequence are taken in strides: their steps grow linearly in between. */
     double stride = fmax(ceil(tiles / ROWS_MAX), 1);
     for (double tile = 0; tile < tiles; tile += stride)
         add_tile(&load.mean, s, problem, tile * s->block_m, fmin(stride, tiles - tile) / tiles);
     if (tiles > 0)
         add_tile(&load.longest, s, problem, (tiles - 1) * s->block_m, 1);
-    double pairs = ceil(tiles / 2);
-    bool paired = s->persistent && problem->causal != FA_CAUSAL_NONE;
-    if (paired)
-        load.units = pairs * heads;
-    load.blocks = s->persistent && s->grid >= 1 ? fmin(s->grid, load.units) : load.units;
-    if (paired && pairs > 0) {
-        /* With an odd number the middle tile stands alone. A block that strides over the pairs of
-         * all heads meets it in its turn, unless stride and pairs share a factor: then some block
-         * never does. */
-        bool evenly = fmod(tiles, 2) > 0 && common_divisor(load.blocks, pairs) <= 1;
-        load.unit_tiles = evenly ? tiles / pairs : 2;
-    }
+    if (s->persistent && s->grid >= 1)
+        load.blocks = fmin(s->grid, load.tiles);
     return load;
 }
 
@@ -251,26 +230,27 @@ static double makespan(const struct shape *s, const fa_problem *problem, const f
 {
     struct load load = make_load(s, problem);
     double sms = gpu->sm_count;
-    if (!(load.units > 0 && sms > 0))
+    if (!(load.tiles > 0 && sms > 0))
         return 0;
     struct step step = make_step(s, gpu);
     int resident = (int)fmin(s->blocks, ceil(load.blocks / sms));
-    double unit = load.unit_tiles * tile_clocks(s, &step, &load.mean, resident);
-    double spread = unit * load.units / sms;
-    if (!s->persistent && problem->causal != FA_CAUSAL_NONE) /* longest first */
-        return fmax(spread + coefficient.tail * resident * unit,
-                    tile_clocks(s, &step, &load.longest, 1));
+    double tile = tile_clocks(s, &step, &load.mean, resident);
+    double spread = tile * load.tiles / sms;
+    double whole = s->persistent ? coefficient.start + exposed_ends(&step) : 0; /* once a block */
+    if (problem->causal != FA_CAUSAL_NONE) { /* longest first, or dealt out evenly */
+        double late = s->persistent ? coefficient.uneven : coefficient.tail;
+        return whole + fmax(spread + late * resident * tile,
+                            tile_clocks(s, &step, &load.longest, 1));
+    }
     double wave = s->persistent ? load.blocks : sms * resident;
-    double waves = floor(load.units / wave), rest = load.units - waves * wave;
-    double steps = waves * resident * unit;
+    double waves = floor(load.tiles / wave), rest = load.tiles - waves * wave;
+    double steps = waves * resident * tile;
     if (rest > 0) {
         int last = (int)fmin(ceil(rest / sms), resident);
-        steps += last * load.unit_tiles * tile_clocks(s, &step, &load.mean, last);
+        steps += last * tile_clocks(s, &step, &load.mean, last);
     }
-    if (s->persistent)
-        return steps + coefficient.start + exposed_ends(&step);
-    double smooth = waves > 0 ? coefficient.smoothing : 0;
-    return smooth * spread + (1 - smooth) * steps;
+    double smooth = waves > 0 && !s->persistent ? coefficient.smoothing : 0;
+    return whole + smooth * spread + (1 - smooth) * steps;
 }
 
 double fa_attn_specialised_us(const fa_candidate *candidate, const fa_problem *problem,

@@ -373,22 +373,24 @@ void fa_generic_predict(const fa_candidate *candidate, const fa_problem *problem
 {
     enum { USUAL_REGISTERS = 40 };
     static const double LAUNCH_US = 3;
-    fa_tensor_list tensors = {0};
     double blocks = (double)trial->grid[0] * trial->grid[1] * trial->grid[2];
     int32_t registers = trial->registers > 0                 ? trial->registers
                         : candidate->estimated_registers > 0 ? candidate->estimated_registers
                                                              : USUAL_REGISTERS;
     trial->blocks_per_sm = fa_model_occupancy(gpu, trial->threads, registers, trial->smem_bytes);
     trial->predicted_us = 0; /* cannot run: ranks last */
-    if (trial->blocks_per_sm < 1 || fa_tensors_read(problem, &tensors, NULL) != 0)
+    if (trial->blocks_per_sm < 1)
         return;
     double wave = (double)trial->blocks_per_sm * (gpu->sm_count > 0 ? gpu->sm_count : 1);
     double waves = fmax(ceil(blocks / wave), 1);
-    double compute = gpu->tensor_tflops > 0 ? tensors.flops / (gpu->tensor_tflops * 1e6 / 16) : 0;
+    double compute = gpu->tensor_tflops > 0
+                         ? fa_problem_nominal_flops(problem) / (gpu->tensor_tflops * 1e6 / 16)
+                         : 0;
     /* Part of the device idles in the last wave, and where few threads are resident latency shows. */
     double idle = blocks > 0 ? waves * wave / fmax(blocks, wave / 4) : 1;
     double resident = (double)trial->blocks_per_sm * trial->threads;
     double latency = 1 + 256 / fmax(resident, 1);
-    double us = fmax(fa_model_memory_us(tensors.bytes, gpu), compute) * fmin(idle, 4) * latency;
+    double us =
+        fmax(fa_model_memory_us(fa_problem_bytes(problem), gpu), compute) * fmin(idle, 4) * latency;
     trial->predicted_us = LAUNCH_US * candidate->launches.count + us;
 }

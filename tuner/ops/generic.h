@@ -9,7 +9,7 @@
  *   "scalars": [{"name": "epsilon", "value": 1e-5}, …]   passed as fp32
  *   "tolerance": {"ulps": 2, "absolute": 1e-5}   |o - reference| <= ulps * 2^-10 * |reference| +
  *                              absolute for fp16; 2^-7 for bf16, 2^-23 for fp32
- *   "flops": number of operations for each element of the first output (for the roofline)
+ *   "flops", "bytes"           sums of products, as fa_problem_nominal_flops reads them (for the roofline)
  * Every entry takes one struct by value: the address of each tensor in the order of "tensors", then the
  * scalars (float), then the operation's integer fields (int) in the order of its table; then, if the
  * manifest has a workspace, its address. For `reference` outputs are arrays of float; it is launched
@@ -33,7 +33,7 @@ int fa_generic_check_entry(const fa_problem *problem, const void *cubin, size_t 
 
 extern const struct fa_prover_type fa_generic_prover;
 
-/* The roofline: moving every tensor once, or "flops", at the occupancy and the last wave of the grid. */
+/* The roofline: moving "bytes", or computing "flops", at the occupancy and the last wave of the grid. */
 void fa_generic_predict(const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
                         fa_trial *trial);
 

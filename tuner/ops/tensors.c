@@ -105,9 +105,6 @@ int fa_tensors_read(const fa_problem *problem, fa_tensor_list *ret_list, fa_diag
         int rc = read_tensor(item, problem, tensor, where, diag);
         if (rc != 0)
             return rc;
-        list.bytes += (double)tensor->elements * (double)fa_element_size(tensor->element);
-        if (tensor->output && list.flops <= 0)
-            list.flops = number_of(json, "flops") * (double)tensor->elements;
     }
     cJSON_ArrayForEach (item, cJSON_GetObjectItemCaseSensitive(json, "scalars")) {
         if (list.scalar_count == FA_SCALARS_MAX)

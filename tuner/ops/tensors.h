@@ -26,8 +26,6 @@ typedef struct fa_tensor_list {
     int scalar_count;
     float scalar[FA_SCALARS_MAX];
     double ulps, absolute; /* what an output may differ by */
-    double flops;          /* of the whole problem; 0: not told */
-    double bytes;          /* of every tensor, once */
 } fa_tensor_list;
 
 /* FA_EINVAL with a sentence where the operation.json does not tell them. */

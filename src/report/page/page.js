@@ -57,12 +57,12 @@ function coverage(problems, given) {
       "left" + (silicons > 1 ? ", of all " + count(silicons, "GPU type") : "") + "." + known),
     h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Few configs" },
       h("table", {}, h("caption", { class: "hidden" }, "Configs that cover the problems"),
-        h("thead", {}, h("tr", {}, ["config", "problems", "covered so far"].map((head, i) =>
-          h("th", { scope: "col", class: i > 0 ? "n" : null }, head)))),
+        h("thead", {}, h("tr", {}, ["problems", "so far", "config"].map((head, i) =>
+          h("th", { scope: "col", class: i < 2 ? "n" : null }, head)))),
         h("tbody", {}, steps.slice(0, 10).map((step) => h("tr", {},
-          h("th", { scope: "row", class: "mono" }, given.near_configs[step.config]),
           h("td", { class: "n" }, grouped(step.problems)),
-          h("td", { class: "n" }, percent(step.covered / total))))))),
+          h("td", { class: "n" }, percent(step.covered / total)),
+          h("th", { scope: "row", class: "mono" }, given.near_configs[step.config])))))),
     steps.length > 10 ? small(count(steps.length - 10, "further config") + " for the rest.") : null);
 }
 

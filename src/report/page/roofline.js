@@ -7,8 +7,8 @@ function roof(gpu, marks) {
   const slope = gpu.bandwidth_gbs / 1000, peak = gpu.tensor_tflops, ridge = peak / slope;
   const xs = marks.map((one) => one.x).concat(ridge), ys = marks.map((one) => one.y);
   const frame = new Frame({ width: 440, height: 290, right: 10 },
-    { low: Math.min(...xs) / 4, high: Math.max(...xs) * 4, log: true },
-    { low: Math.min(...ys, peak / 16) / 2.5, high: peak * 2, log: true });
+    { low: Math.min(...xs) / 3, high: Math.max(...xs) * 2, log: true },
+    { low: Math.min(...ys, peak / 8) / 1.5, high: peak * 1.6, log: true });
   const { x: ax, y: ay } = frame.axes;
   const from = Math.max(ax.low, ay.low / slope);
   const [x, y] = [frame.x(from), frame.y(from * slope)];
@@ -74,6 +74,7 @@ function rooflineOf(problem) {
 }
 
 const LINKS_MAX = 300; /* marks that are links; more are drawn as one shape */
+const NAMED_MAX = 24;  /* lines that are named; of more a mark names itself when it is pointed at */
 
 function linkedMarks(frame, group, form) {
   return group.problems.map(([, problem]) => {
@@ -93,8 +94,8 @@ function dots(frame, group, form) {
       frame.y(problem.tflops).toFixed(1) + "a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0 -5 0").join("") }));
 }
 
-/* Every problem of a GPU: a line through those that differ in their length alone, named at its end, and
- * each mark a link to its problem. */
+/* Every problem of a GPU: a line through those that differ in their length alone, and each mark a link to
+ * its problem. */
 function rooflineOfAll(problems) {
   const points = problems.filter((problem) => problem.limit && problem.tflops > 0);
   if (points.length < 2) return null;
@@ -102,27 +103,17 @@ function rooflineOfAll(problems) {
   const place = (problem) => frame.x(problem.intensity).toFixed(1) + " " +
     frame.y(problem.tflops).toFixed(1);
   const groups = families(points), linked = points.length <= LINKS_MAX;
-  const named = groups.length <= 8 ? groups : [];
-  const labels = spread(named.map((group) => {
-    const [, last] = group.problems[group.problems.length - 1];
-    return { group, x: frame.x(last.intensity), y: frame.y(last.tflops) + 4 };
-  }), 14, frame.height - frame.bottom - 4);
-  return h("figure", {}, h("figcaption", {}, gpuWords(points[0].gpu)),
-    svg("svg", { class: "chart roof", viewBox: "0 0 440 290", role: "group",
-      "aria-label": "Every problem under this GPU’s ceilings" +
-        (linked ? "; each mark is a link to its problem" : "") },
-    frame.drawn,
-    groups.map((group, i) => [svg("path", { class: "line thin c" + i % 7,
-      d: "M" + group.problems.map(([, problem]) => place(problem)).join("L") }),
-    linked ? linkedMarks(frame, group, i) : dots(frame, group, i)]),
-    labels.map(({ group, x, y }) => {
-      const right = x < frame.left + frame.inner.width * 0.55;
-      return svg("text", { class: "name", x: x + (right ? 9 : -9), y,
-        "text-anchor": right ? "start" : "end" }, group.title);
-    })),
-    !linked ? small("Too many for links: choose fewer problems above.")
-      : groups.length > named.length ? small("A line is a group of problems that differ in their " +
-        "length alone; a mark names itself when it is pointed at.") : null);
+  const drawing = svg("svg", { class: "chart roof", viewBox: "0 0 440 290", role: "group",
+    "aria-label": "Every problem under this GPU’s ceilings" +
+      (linked ? "; each mark is a link to its problem" : "") },
+  frame.drawn,
+  groups.map((group, i) => [svg("path", { class: "line thin c" + i % 7,
+    d: "M" + group.problems.map(([, problem]) => place(problem)).join("L") }),
+  linked ? linkedMarks(frame, group, i) : dots(frame, group, i)]));
+  return h("figure", {}, h("figcaption", {}, gpuWords(points[0].gpu)), drawing,
+    groups.length <= NAMED_MAX ? legend(groups.map((group, i) => ({ name: group.title, index: i })))
+      : null,
+    linked ? null : small("Too many for links: choose fewer problems above."));
 }
 
 function rooflines(problems) {

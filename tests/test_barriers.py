@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The order of barriers of attn_fwd_sm90a, played through without a GPU.
+
+One producer and some consumers run as coroutines that a seeded scheduler steps in any order; they
+wait for and arrive at the barriers of the kernel, in the kernel's order. Of every slot of shared
+memory the play knows what lies in it and who still reads it. It ends well when everybody ends, each
+consumer has read what it asked for, and no slot was written while somebody could read it.
+
+What the kernel does is said once more here: a change of the order of its waits, arrivals or fetches
+belongs in both.
+"""
+import random
+
+import tap
+
+
+class Barrier:
+    """An mbarrier: a phase ends with its last arrival. Asked for parities, as the hardware is."""
+
+    def __init__(self, count):
+        self.count, self.left, self.phase = count, count, 0
+
+    def arrive(self):
+        self.left -= 1
+        assert self.left >= 0, "more arrivals than a phase has"
+        if self.left == 0:
+            self.left, self.phase = self.count, self.phase + 1
+
+    def passed(self, parity):
+        return (self.phase + 1) % 2 == parity % 2
+
+
+class Ring:
+    def __init__(self, count):
+        self.count, self.place = count, 0
+
+    @property
+    def slot(self):
+        return self.place % self.count
+
+    @property
+    def parity(self):
+        return self.place // self.count % 2
+
+    def advance(self):
+        self.place = (self.place + 1) % (2 * self.count)
+
+
+class Play:
+    def __init__(self, groups, stages, q_stages, turns, persistent, tiles, late_q=False):
+        self.groups, self.stages, self.q_stages = groups, stages, q_stages
+        self.turns, self.persistent, self.tiles, self.late_q = turns, persistent, tiles, late_q
+        self.moves = 0   # whatever happened so far
+        slots = {"k": stages, "v": stages, "q": q_stages * groups}
+        self.full = {name: [Barrier(1) for _ in range(n)] for name, n in slots.items()}
+        self.empty = {name: [Barrier(groups if name != "q" else 1) for _ in range(n)]
+                      for name, n in slots.items()}
+        self.memory = {name: [None] * n for name, n in slots.items()}
+        self.readers = {name: [0] * n for name, n in slots.items()}
+        self.turn = [0] * groups   # arrivals at the named barrier of each consumer
+
+    def fetch(self, name, ring, slot, what):
+        while not self.empty[name][slot].passed(ring.parity ^ 1):
+            yield
+        assert self.readers[name][slot] == 0, f"{what} is written over what is being read"
+        self.memory[name][slot] = None   # under way
+        yield
+        self.memory[name][slot] = what
+        self.moves += 1
+        self.full[name][slot].arrive()
+
+    def fetch_q(self, ring, tile):
+        for group in range(self.groups):
+            yield from self.fetch("q", ring, ring.slot * self.groups + group, ("q", tile, group))
+        ring.advance()
+
+    def fetch_step(self, name, ring, tile, step):
+        yield from self.fetch(name, ring, ring.slot, (name, tile, step))
+        ring.advance()
+
+    def produce(self):
+        k, v, q, owed = Ring(self.stages), Ring(self.stages), Ring(self.q_stages), None
+        for tile, (steps, _) in enumerate(self.tiles):
+            if steps == 0 and owed is not None:
+                yield from self.fetch_step("v", v, owed, 0)
+                owed = None
+            if self.q_stages > 1 or steps == 0:
+                yield from self.fetch_q(q, tile)
+            if steps == 0:
+                continue
+            yield from self.fetch_step("k", k, tile, steps - 1)
+            if owed is not None:
+                yield from self.fetch_step("v", v, owed, 0)
+            if self.q_stages == 1:
+                yield from self.fetch_q(q, tile)
+            for step in range(steps - 1, 0, -1):
+                yield from self.fetch_step("k", k, tile, step - 1)
+                yield from self.fetch_step("v", v, tile, step)
+            owed = tile
+        if owed is not None:
+            yield from self.fetch_step("v", v, owed, 0)
+
+    def wait(self, name, ring, slot, what):
+        while not self.full[name][slot].passed(ring.parity):
+            yield
+        assert self.memory[name][slot] == what, f"{self.memory[name][slot]} where {what} belongs"
+        self.readers[name][slot] += 1
+        self.moves += 1
+
+    def release(self, name, slot):
+        self.readers[name][slot] -= 1
+        self.empty[name][slot].arrive()
+        self.moves += 1
+
+    def turn_begin(self, group):
+        if self.turns:
+            while self.turn[group] == 0:
+                yield
+            self.turn[group] -= 1
+
+    def turn_end(self, group):
+        if self.turns:
+            self.turn[(group + 1) % self.groups] += 1
+            self.moves += 1
+            assert self.turn[(group + 1) % self.groups] <= 1, "two arrivals in one phase of a turn"
+
+    def consume(self, group):
+        k, v, q = Ring(self.stages), Ring(self.stages), Ring(self.q_stages)
+
+        def q_slot():
+            return q.slot * self.groups + group
+
+        kept = []   # parts of Q whose release waits for the tile's end, with late_q
+
+        def release_q():
+            kept.append(q_slot())
+            q.advance()
+            if not self.late_q:
+                self.release("q", kept.pop())
+
+        def issue(tile, step, before):
+            """Q K^T of a step, P V of the one before it: (tile, step) or None."""
+            yield from self.wait("k", k, k.slot, ("k", tile, step))
+            yield from self.turn_begin(group)
+            if before is not None:
+                yield from self.wait("v", v, v.slot, ("v", *before))
+            self.turn_end(group)
+            yield
+            self.release("k", k.slot)
+            k.advance()
+            if step == 0:
+                release_q()
+
+        def finish_pv():
+            yield
+            self.release("v", v.slot)
+            v.advance()
+
+        if group == self.groups - 1:
+            self.turn_end(group)
+        at = 0
+        while at < len(self.tiles):
+            steps, own = self.tiles[at][0], self.tiles[at][1][group]
+            yield from self.wait("q", q, q_slot(), ("q", at, group))
+            for step in range(steps - 1, own - 1, -1):   # skip
+                yield from self.wait("k", k, k.slot, ("k", at, step))
+                yield from self.turn_begin(group)
+                self.turn_end(group)
+                self.release("k", k.slot)
+                k.advance()
+                yield from self.wait("v", v, v.slot, ("v", at, step))
+                self.release("v", v.slot)
+                v.advance()
+            if own == 0:
+                release_q()
+                at += 1
+                continue
+            yield from issue(at, own - 1, None)
+            step = own - 1
+            while True:
+                while step > 0:
+                    step -= 1
+                    yield from issue(at, step, (at, step + 1))
+                    yield from finish_pv()
+                following = at + 1
+                if not self.persistent or following == len(self.tiles):
+                    break
+                steps, own = self.tiles[following][0], self.tiles[following][1][group]
+                if steps == 0 or own < steps:
+                    break
+                yield from self.wait("q", q, q_slot(), ("q", following, group))
+                step = own - 1
+                yield from issue(following, step, (at, 0))
+                yield from finish_pv()
+                at = following
+            yield from self.wait("v", v, v.slot, ("v", at, 0))
+            yield from finish_pv()
+            while kept:
+                self.release("q", kept.pop())
+            at += 1
+
+    def run(self, rng):
+        """False: nobody can move although somebody has not ended."""
+        left = [self.produce(), *(self.consume(group) for group in range(self.groups))]
+        favour, idle = rng.random(), 0
+        while left:
+            runner = left[0] if rng.random() < favour * 0.5 else rng.choice(left)
+            before = self.moves
+            try:
+                next(runner)
+            except StopIteration:
+                left.remove(runner)
+                before = -1
+            idle = 0 if self.moves != before else idle + 1
+            if idle > 100 * len(left):
+                return False
+        return True
+
+
+def draw_tiles(rng, groups):
+    """[(steps, [those that each consumer's rows see])], as masks and the ends of sequences make them."""
+    tiles = []
+    for _ in range(rng.randint(1, 5)):
+        steps = rng.randint(0, 5)
+        kind = rng.random()
+        if kind < 0.4:
+            own = [steps] * groups
+        elif kind < 0.8:   # under a causal mask earlier rows see no more than later ones
+            own = sorted(rng.randint(0, steps) for _ in range(groups - 1)) + [steps]
+        else:              # rows beyond the sequence
+            valid = rng.randint(1, groups)
+            own = [steps] * valid + [0] * (groups - valid)
+        tiles.append((steps, own))
+    return tiles
+
+
+def plays(rng, count):
+    for _ in range(count):
+        groups, persistent = rng.randint(1, 4), rng.random() < 0.8
+        tiles = draw_tiles(rng, groups)
+        yield dict(groups=groups, stages=rng.randint(2, 4), q_stages=rng.randint(1, 2),
+                   turns=groups > 1 and rng.random() < 0.6, persistent=persistent,
+                   tiles=tiles if persistent else tiles[:1])
+
+
+def every_order_of_steps_ends_well():
+    rng = random.Random(20261122)
+    for play in plays(rng, 1500):
+        assert Play(**play).run(rng), f"a knot in {play}"
+
+
+def queries_that_are_kept_until_the_output_is_complete_make_a_knot():
+    """That the play would notice: with one part of Q the next tile's is waited for beside the last P V."""
+    rng = random.Random(1)
+    play = dict(groups=2, stages=2, q_stages=1, turns=True, persistent=True,
+                tiles=[(3, [3, 3]), (3, [3, 3])])
+    assert Play(**play).run(rng)
+    assert not Play(**play, late_q=True).run(rng)
+
+
+if __name__ == "__main__":
+    tap.main([every_order_of_steps_ends_well,
+              queries_that_are_kept_until_the_output_is_complete_make_a_knot])

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A family whose call is two launches with a workspace: tuned, proved, and launched in the caller's
+ * context. Both launches compute the same, as the fake driver runs every attn_fwd alike.
+ */
+#include "engine_fixture.h"
+
+static const char two_launches[] =
+    "#include \"attn_params.h\"\n"
+    "extern \"C\" __global__ void __launch_bounds__(FA_THREADS)\n"
+    "attn_fwd(fa_attn_params p, float *workspace)\n"
+    "{\n"
+    "    workspace[threadIdx.x] = p.softmax_scale;\n"
+    "    static_cast<char *>(p.o)[threadIdx.x] = BLOCK_M + BLOCK_N + STAGES;\n"
+    "}\n";
+
+/* The family's manifest with its one launch twice, the second on another grid. */
+static bool split_manifest(const engine_fixture *f, const char *workspace)
+{
+    static const char *const moved[] = {"entry", "threads", "grid", "shared_memory"};
+    char path[512];
+    fa_buf text = {0};
+    snprintf(path, sizeof path, "%s/attn_fwd_sm80.json", f->templates);
+    if (fa_buf_read_file(&text, path, 1 << 20) != 0)
+        return false;
+    cJSON *manifest = cJSON_Parse(text.data), *launch = cJSON_CreateObject();
+    fa_buf_free(&text);
+    for (size_t i = 0; i < 4; i++)
+        cJSON_AddItemToObject(launch, moved[i], cJSON_DetachItemFromObject(manifest, moved[i]));
+    cJSON *second = cJSON_Duplicate(launch, true);
+    cJSON_ReplaceItemInArray(cJSON_GetObjectItem(second, "grid"), 1,
+                             cJSON_CreateString("2 + SEQ_Q / 128"));
+    cJSON *launches = cJSON_AddArrayToObject(manifest, "launches");
+    cJSON_AddItemToArray(launches, launch);
+    cJSON_AddItemToArray(launches, second);
+    cJSON_AddStringToObject(manifest, "workspace", workspace);
+    char *changed = cJSON_Print(manifest);
+    bool ok = changed != NULL && write_text(path, changed);
+    free(changed);
+    cJSON_Delete(manifest);
+    return ok;
+}
+
+static int count_in_log(const engine_fixture *f, const char *what)
+{
+    fa_buf text = {0};
+    int count = 0;
+    if (fa_buf_read_file(&text, f->log, 1 << 26) != 0)
+        return -1;
+    for (const char *at = text.data; (at = strstr(at, what)) != NULL; at++)
+        count++;
+    fa_buf_free(&text);
+    return count;
+}
+
+static bool open_split(engine_fixture *f, const char *workspace)
+{
+    char path[512];
+    bool ok = fixture_open(f, "");
+    snprintf(path, sizeof path, "%s/attn_fwd_sm80.cu", f->templates);
+    return ok && write_text(path, two_launches) && split_manifest(f, workspace) &&
+           fixture_restart(f, "") && fa_driver_open(&f->driver, NULL) == 0 &&
+           fa_driver_retain_context(f->driver, 0, NULL) == 0;
+}
+
+/* Rows of V all equal make the output equal to them, whatever the scores are. */
+static void a_call_runs_all_its_launches_with_a_workspace_that_the_kernel_owns(void)
+{
+    enum { COUNT = 2 * 128 * 64 };
+    static uint16_t ones[COUNT], out[COUNT];
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_device_ptr tensor[4] = {0};
+    fa_diag diag;
+    CHECK(open_split(&f, "BATCH * SEQ_Q * 4"));
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
+    CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
+    CHECK(fa_kernel_answer(kernel)->proved > 0);
+    for (int i = 0; i < COUNT; i++)
+        ones[i] = 0x3c00;
+    for (int i = 0; i < 4; i++) {
+        CHECK_OK(fa_device_alloc(f.driver, sizeof ones, &tensor[i], &diag), diag);
+        CHECK_OK(fa_copy_to_device(f.driver, tensor[i], ones, sizeof ones, &diag), diag);
+    }
+    fa_attn_args args = {.q = (void *)(uintptr_t)tensor[0],
+                         .k = (void *)(uintptr_t)tensor[1],
+                         .v = (void *)(uintptr_t)tensor[2],
+                         .o = (void *)(uintptr_t)tensor[3]};
+    int before = count_in_log(&f, "launch attn_fwd ");
+    CHECK_OK(fa_launch(kernel, &args, NULL, &diag), diag);
+    CHECK_INT(count_in_log(&f, "launch attn_fwd ") - before, 2);
+    CHECK_OK(fa_copy_from_device(f.driver, out, tensor[3], sizeof out, &diag), diag);
+    CHECK(memcmp(out, ones, sizeof out) == 0);
+    for (int i = 0; i < 4; i++)
+        fa_device_free(f.driver, &tensor[i]);
+    fixture_close(&f);
+}
+
+static int find_too_few(void *context, int32_t rank, const fa_trial *trial)
+{
+    int *refused = context;
+    (void)rank;
+    *refused += trial->status == FA_STATUS_CUBIN &&
+                strstr(trial->reason, "does not take just fa_attn_params") != NULL;
+    return 0;
+}
+
+static void a_kernel_that_takes_no_workspace_is_refused_where_the_manifest_has_one(void)
+{
+    engine_fixture f;
+    fa_request request = {
+        .size = sizeof request, .problem = small_problem, .gpu = "L4", .effort = FA_EFFORT_MEASURE};
+    fa_answer answer;
+    fa_diag diag;
+    int refused = 0;
+    CHECK(open_split(&f, "4096"));
+    char path[512];
+    snprintf(path, sizeof path, "%s/attn_fwd_sm80.cu", f.templates);
+    CHECK(write_text(path, "#include \"attn_params.h\"\n"
+                           "extern \"C\" __global__ void attn_fwd(fa_attn_params p) {}\n"));
+    CHECK(fixture_restart(&f, ""));
+    CHECK_INT(fa_tune(f.tuner, &request, &answer, &diag), FA_ENOKERNEL);
+    CHECK_OK(fa_explain(f.tuner, &request, find_too_few, &refused, NULL, &diag), diag);
+    CHECK(refused > 0);
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    if (getenv("FA_TEST_FAKE_CUDA") == NULL)
+        return 1;
+    TEST(a_call_runs_all_its_launches_with_a_workspace_that_the_kernel_owns);
+    TEST(a_kernel_that_takes_no_workspace_is_refused_where_the_manifest_has_one);
+    return check_done();
+}

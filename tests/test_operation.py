@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""An operation that only a folder describes: RMS norm of tests/operations goes everywhere that attention
+goes, through --templates alone. Under the fake driver, which runs its kernels' arithmetic on the CPU.
+
+Two families compete: rms_norm_rows has one launch, rms_norm_split two and a workspace between them."""
+import csv
+import io
+import json
+import os
+
+import tap
+from place import SOURCE, Place, tunables
+
+L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
+# A call of rms_norm_split takes both its launches' times.
+TIMES = "time WARPS= 50\ntime WARPS=2; 30\ntime PARTS=8; 40\ntime PARTS=2; 20\n"
+ROWS = ["--operation", "rms_norm", "--rows", "64", "--columns", "256"]
+PROBLEM = {"operation": "rms_norm", "dtype": "fp16", "rows": 64, "columns": 256}
+
+
+def a_place(script=L4 + TIMES):
+    place = Place(space=None, script=script)
+    place.env["FA_TUNE_TEMPLATES"] = os.path.join(SOURCE, "tests", "operations")
+    return place
+
+
+def a_tune_proves_and_times_every_config_of_both_families():
+    with a_place() as place:
+        told = place.json(*ROWS, "--top", "100")
+        answer, funnel = told["answer"], told["funnel"]
+        tap.equal({name: answer["problem"][name] for name in PROBLEM}, PROBLEM)
+        tap.equal((answer["origin"], tunables(answer)), ("measured", "WARPS=2"))
+        tap.equal([funnel[name] for name in ("space", "proved", "measured", "failed")], [8, 8, 8, 0])
+        assert 29 < answer["median_us"] < 32, answer
+        assert answer["max_error"] <= answer["tolerance"], answer
+        split = {tunables(row): row["median_us"] for row in told["ranking"]
+                 if row["config"]["family"] == "rms_norm_split"}
+        assert 39 < split["THREADS=64;PARTS=2"] < 42 and 79 < split["THREADS=64;PARTS=8"] < 83, split
+        text = place.run(*ROWS).stdout
+        tap.has(text, "RMS norm · fp16 · R 64 · C 256 · on NVIDIA L4")
+        tap.has(place.run("show").stdout, "RMS norm · fp16 · R 64 · C 256")
+
+
+def a_wrong_kernel_and_one_that_writes_behind_its_workspace_fail_their_proof():
+    script = L4 + TIMES + ("fault WARPS=2; wrong\nfault WARPS=4; nan\nfault WARPS=8; unwritten\n"
+                           "fault PARTS=2; overrun\n")
+    with a_place(script) as place:
+        place.run(*ROWS)
+        told = place.json("explain", *ROWS)
+        ended = {tunables(row): (row["status"], row["reason"]) for row in told["configs"]}
+        tap.equal(sorted(key for key, (status, _) in ended.items() if status != "wrong"),
+                  ["THREADS=256;PARTS=8", "THREADS=64;PARTS=8", "WARPS=1"])
+        tap.has(ended["WARPS=2"][1], "element 0 of y is")
+        tap.has(ended["WARPS=4"][1], "is nan")
+        tap.has(ended["WARPS=8"][1], "of y is nan")
+        tap.has(ended["THREADS=64;PARTS=2"][1], "behind its workspace")
+
+
+def a_gpu_that_is_not_here_is_predicted_by_bytes_and_flops():
+    with a_place() as place:
+        told = place.json("--gpu", "H200", "--operation", "rms_norm", "--rows", "65536",
+                          "--columns", "4096")
+        # 1 GiB read and written at 4,800 GB/s is 224 us, which no config can beat.
+        assert 224 < told["answer"]["predicted_us"] < 2000, told["answer"]
+        tap.equal(told["answer"]["origin"], "predicted")
+
+
+def a_sweep_fills_its_grid_and_a_report_tells_it():
+    with a_place() as place:
+        text = place.run("sweep", "--operation", "rms_norm", "--rows", "64,128", "--columns", "256").stdout
+        tap.has(text, "2 of 2 done")
+        tap.has(text, "fp16 · R 128 · C 256")
+        tap.has(place.run("report", "--format", "md").stdout, "## fp16 · R 128 · C 256 on NVIDIA L4")
+        rows = [row for row in csv.DictReader(io.StringIO(place.run("report", "--format", "csv").stdout))
+                if row["row"] == "winner"]
+        tap.equal(sorted((row["rows"], row["columns"], row["seq_q"]) for row in rows),
+                  [("128", "256", ""), ("64", "256", "")])
+        # 4 * 64 * 256 operations in some 30 us.
+        rate = {row["rows"]: float(row["tflops"]) for row in rows}
+        assert 0.0020 < rate["64"] < 0.0023 and 0.0040 < rate["128"] < 0.0046, rate
+        told = json.loads(place.run("report", "--format", "json").stdout)
+        tap.has(json.dumps(told), '"least_bytes": 66048')
+        tap.has(place.run("report", "--format", "html").stdout, "rms_norm_rows")
+
+
+def a_bundle_takes_its_winners_to_another_store():
+    with a_place() as place, a_place() as other:
+        place.run(*ROWS)
+        bundle = os.path.join(place.folder, "rows.fab")
+        tap.has(place.run("export", "--unsigned", "--out", bundle).stdout, "1 winner")
+        tap.has(other.run("import", "--allow-unsigned", bundle).stdout, "1 added")
+        answer = other.json(*ROWS, "--effort", "cached")["answer"]
+        tap.equal((answer["origin"], tunables(answer)), ("imported", "WARPS=2"))
+
+
+def without_its_folder_the_operation_is_not_known_and_the_store_stays_whole():
+    with a_place() as place:
+        place.run(*ROWS)
+        folder = place.env.pop("FA_TUNE_TEMPLATES")
+        tap.has(place.run(*ROWS, status=2).stderr, 'operation "rms_norm" is not known')
+        place.env["FA_TUNE_TEMPLATES"] = folder
+        tap.equal(place.json(*ROWS, "--effort", "cached")["answer"]["origin"], "measured")
+
+
+tap.main([
+    a_tune_proves_and_times_every_config_of_both_families,
+    a_wrong_kernel_and_one_that_writes_behind_its_workspace_fail_their_proof,
+    a_gpu_that_is_not_here_is_predicted_by_bytes_and_flops,
+    a_sweep_fills_its_grid_and_a_report_tells_it,
+    a_bundle_takes_its_winners_to_another_store,
+    without_its_folder_the_operation_is_not_known_and_the_store_stays_whole,
+])
