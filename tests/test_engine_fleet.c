@@ -158,7 +158,7 @@ static void one_that_keeps_its_callers_waiting_is_asked_seldom(void)
     fa_diag why = {.text = "no answer"};
     const uint64_t second = 1000000000;
     CHECK(open_fleet(&f));
-    fa_fleet *fleet = f.tuner->fleet;
+    fa_fleet *fleet = fa_fleet_of(f.tuner);
     for (int slow = 0; slow < 2; slow++) {
         fleet->asked_ns = fa_clock_ns() - (slow != 0 ? 10 * second : 0);
         fleet->failures = 0;

@@ -354,7 +354,9 @@ static void neither_hits_nor_other_requests_wait_for_a_slow_server(void)
     CHECK_TEXT(fa_server_location(f.tuner), "");
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
     fa_options served = {.server = s.address};
-    CHECK_OK(fa_remote_make(&served, &f.tuner->remote, &diag), diag); /* from here on there is one */
+    fa_source *service = NULL;
+    CHECK_OK(fa_service_make(f.tuner, &served, &service, &diag), diag);
+    fa_source_add(f.tuner, service); /* from here on there is one */
     unsetenv("FA_TUNE_SERVER");
     CHECK_TEXT(fa_server_location(f.tuner), s.address);
 

@@ -9,7 +9,6 @@
 #include "callbacks.h"
 #include "connection.h"
 #include "error.h"
-#include "framing.h"
 #include "reply.h"
 
 #include <stdlib.h>
@@ -18,7 +17,7 @@
 enum {
     TICK_MS = 250,
     POOL_BYTES = 16 * 1024, /* for one head, and the head of its answer */
-    SLACK = 128             /* connections that are closing */
+    SLACK = 512             /* connections that are closing: a turn of accepting on each listener */
 };
 
 /* ---- time -----------------------------------------------------------------------------------*/
@@ -85,8 +84,8 @@ int serve_http_open(uv_loop_t *loop, const serve_http_limits *limits,
         http_connection_changed, http, MHD_OPTION_CONNECTION_LIMIT,
         (unsigned)(limits->connections + SLACK), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)POOL_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, 0u, MHD_OPTION_UNESCAPE_CALLBACK,
-        connection_unescape, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1,
-        MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
+        http_unescape, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
+        MHD_OPTION_END);
     const union MHD_DaemonInfo *info =
         http->daemon != NULL ? MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
     int fd = info != NULL ? info->epoll_fd : -1;
@@ -165,8 +164,8 @@ static bool evict(serve_http *http, bool (*may_go)(const struct connection *c))
     return true;
 }
 
-/* Whoever has no token loses his connection in whatever he does: all that he is given is short, and
- * the next one in line may be a client with the token, or a probe. */
+/* A client without the token loses its connection whatever it is doing: its requests are short, and the
+ * new connection may be that of a client with the token, or of a probe. */
 static bool make_room(serve_http *http, bool local)
 {
     const serve_http_limits *limits = &http->limits;

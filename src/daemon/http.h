@@ -3,11 +3,11 @@
  * HTTP/1.1 on a libuv loop: libmicrohttpd's epoll descriptor under uv_poll.
  *
  * Workload: tens of thousands of small requests a second over a thousand kept connections, most of
- * them answered from memory; some wait for minutes, some are streams of events. Whoever is at the
- * other end is hostile until shown otherwise: sizes, the time of each part of a request and the
- * number of connections are bounded, whatever trickles in.
+ * them answered from memory; some wait for minutes, some are streams of events. Clients are taken
+ * to be hostile: sizes, the time of each part of a request and the number of connections are bounded,
+ * however slowly the bytes come in.
  * Invariants: everything happens on the loop's thread. A request is one serve_exchange, embedded in
- * its connection: nothing is allocated for one that is answered at once and whose body is small.
+ * its connection: no memory is allocated for a request with a small body that is answered at once.
  *
  * The seam for tests: serve_http_adopt() takes one end of a socket pair as a client, and what is
  * written into the other end goes the whole way of a request.
@@ -36,8 +36,7 @@ typedef struct serve_http_limits {
 /* What a front end asks of the service behind it. */
 typedef struct serve_http_events {
     /* The head is there: set exchange->body_limit, or reply at once (the body is then not read).
-     * Of a body that is larger nothing is kept, but body_size tells of it; one that is much
-     * larger is not read. */
+     * A larger body is not kept, but body_size tells its size; a much larger body is not read. */
     void (*head)(void *context, serve_exchange *exchange);
     /* The body is there: reply, or serve_stream(). An exchange that is not answered when this
      * returns waits: the reply comes later, from elsewhere. */

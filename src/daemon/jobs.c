@@ -34,7 +34,7 @@ serve_job *serve_job_of_key(serve_service *service, const char *key, const fa_pr
     return NULL;
 }
 
-/* Whether the loop may end a job that its runner has: only one of the two takes it. */
+/* Whether the loop may end a job that was given to its runner: the first of the two to take it has it. */
 static bool take(serve_job *job)
 {
     return !job->given || !atomic_exchange(&job->taken, true);
@@ -62,7 +62,7 @@ void serve_jobs_free(serve_service *service)
         free_job(service->jobs);
 }
 
-/* Keeps the last that have ended, for clients who ask what became of them. */
+/* Keeps the jobs that ended last, for clients that ask what became of them. */
 void serve_jobs_forget(serve_service *service)
 {
     int ended = 0;

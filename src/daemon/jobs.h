@@ -26,7 +26,7 @@ void serve_job_fail(serve_job *job, int code, const char *message);
 void serve_job_cancel(serve_job *job);
 bool serve_job_is_shared(const serve_job *job); /* somebody waits for it or listens */
 bool serve_jobs_full(const serve_service *service, serve_job_kind kind);
-void serve_jobs_forget(serve_service *service); /* those that ended long ago */
+void serve_jobs_forget(serve_service *service); /* jobs that ended long ago */
 void serve_jobs_free(serve_service *service);
 
 #endif

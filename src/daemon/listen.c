@@ -36,14 +36,16 @@ static int unix_address(const char *path, struct sockaddr_un *ret, fa_diag *diag
     return 0;
 }
 
-/* Whoever holds the lock on PATH.lock serves PATH; the kernel lets go when its process ends. */
+/* The process that holds the lock on PATH.lock serves PATH; the kernel releases the lock when the process
+ * ends. */
 static int take_lock(const char *path, int *ret_fd, fa_diag *diag)
 {
     char name[sizeof((struct sockaddr_un *)0)->sun_path + 8];
     snprintf(name, sizeof name, "%s.lock", path);
     int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
-        return fa_fail(diag, FA_EIO, "cannot open %s: %s; is its directory there and ours?", name,
+        return fa_fail(diag, FA_EIO,
+                       "cannot open %s: %s; does its directory exist, and is it this user's?", name,
                        strerror(errno));
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         int error = errno;
@@ -105,10 +107,7 @@ int serve_listen_unix(const char *path, serve_listener *ret_listener, fa_diag *d
         umask(before);
     }
     if (rc != 0) {
-        if (listener.fd >= 0)
-            close(listener.fd);
-        if (listener.lock_fd >= 0)
-            close(listener.lock_fd);
+        serve_listener_close(&listener);
         return rc;
     }
     listener.device = st.st_dev;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sockets to accept from: our own, or those that systemd has opened for us.
+ * Sockets to accept connections from: opened by the daemon itself, or passed by systemd.
  */
 #ifndef FA_DAEMON_LISTEN_H
 #define FA_DAEMON_LISTEN_H
@@ -18,7 +18,7 @@ typedef struct serve_listener {
     char where[160]; /* "unix:/run/…", "tcp:127.0.0.1:7411" */
 } serve_listener;
 
-/* Binds a Unix socket that only its owner may use, in place of one that nobody serves any more.
+/* Binds a Unix socket that only its owner may use, in place of a socket that no process serves any more.
  * FA_EBUSY: somebody does. */
 int serve_listen_unix(const char *path, serve_listener *ret_listener, fa_diag *diag);
 /* "HOST:PORT", "[::1]:PORT", or a port alone, which is on 127.0.0.1. Port 0: any, see `where`. */

@@ -54,7 +54,7 @@ static void go_on_accepting(uv_timer_t *timer)
         uv_poll_start(&program->poll[i], UV_READABLE, acceptable);
 }
 
-/* No descriptor is left: asking again at once would only take time from those who have one. */
+/* No descriptor is left: accepting again at once would only take time from the open connections. */
 static void pause_accepting(struct program *program)
 {
     if (!program->was_full)
@@ -87,7 +87,7 @@ static void acceptable(uv_poll_t *poll, int status, int events)
     }
 }
 
-/* The first place that it serves at, in full. */
+/* The first address that the daemon serves at, as an absolute path. */
 static void identify(struct program *program)
 {
     const char *where = program->listener[0].where;

@@ -13,7 +13,7 @@
 
 enum { LOOKUP_MS = 30000 };
 
-/* The order in which what a request asks for includes what another does. */
+/* What requests want, in an order in which each includes those before it. */
 enum { WANTS_PREDICTED, WANTS_FIRST_CONTACT, WANTS_MEASURED, WANTS_AGAIN, WANTS_PATIENT };
 
 static int effort_of(const fa_ask *ask)

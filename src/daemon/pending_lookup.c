@@ -82,7 +82,7 @@ static bool is_new(const char *names[NAMES_MAX], int *count, const char *name)
     return true;
 }
 
-/* Reads a sweep and finds whose runner it is for: a device's where one of its items is for that. */
+/* Reads a sweep and finds its runner: a device's runner where one of the items is for that device. */
 static int look_up_sweep(serve_pending *pending)
 {
     serve_service *service = pending->service;

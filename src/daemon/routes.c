@@ -20,7 +20,7 @@ enum { METHOD_GET = 1, METHOD_POST = 2, METHOD_DELETE = 4 };
 typedef struct route {
     const char *path; /* "*" stands for one part that is not empty */
     unsigned method;
-    bool open;  /* to whoever reaches the port */
+    bool open;  /* to every client that reaches the port, with or without the token */
     bool store; /* needs the service to be ready */
     bool large; /* its body is a sweep or a family */
     void (*handle)(serve_service *service, serve_exchange *exchange);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which request goes where, who may send it, and how much of it.
+ * The routes: which handler answers a request, who may send it, and how large its body may be.
  */
 #ifndef FA_DAEMON_ROUTES_H
 #define FA_DAEMON_ROUTES_H

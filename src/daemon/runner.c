@@ -130,7 +130,7 @@ void serve_runner_work(serve_task *task, serve_thread *thread)
     int (*run)(serve_job * job, serve_runner * runner, fa_diag * diag) =
         job->kind == SERVE_TUNE ? tune : sweep;
     job->code = run(job, runner, &job->message);
-    if (job->code == FA_ECORRUPT) /* a store that is opened anew is set right, or set aside */
+    if (job->code == FA_ECORRUPT) /* opening the store anew mends it, or moves it away */
         job->code = run(job, runner, &job->message);
     if (job->code == FA_EINVAL) /* the request was found right before it became a job */
         job->code = FA_EIO;

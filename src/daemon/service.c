@@ -32,7 +32,7 @@ void serve_refuse(serve_service *service, serve_exchange *exchange, const char *
                         service->stopping ? STOP_RETRY_S : RETRY_AFTER_S);
 }
 
-/* The journal ends last: the others' last jobs are taken out of it. */
+/* The journal's thread ends last, because the last jobs of the other threads are taken out of it. */
 void serve_service_thread_ended(void *context)
 {
     serve_service *service = context;

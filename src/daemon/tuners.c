@@ -92,7 +92,7 @@ static void tell_loop(serve_service *service, const fa_diag *broken)
 }
 
 /* ---- a store that is broken -------------------------------------------------------------------*/
-/* Opening a store makes what an empty file lacks, and sets a damaged one aside. */
+/* Opening a store makes the tables of an empty file, and moves a damaged file away. */
 static bool open_anew(serve_service *service, int64_t now_ms)
 {
     fa_options options;
@@ -124,8 +124,8 @@ bool serve_tuner_reopen(serve_service *service, int rc)
 }
 
 /* ---- the watch ------------------------------------------------------------------------------*/
-/* A file's times move in steps of some milliseconds: a file that was written just now is looked at
- * again. */
+/* A file's modification time moves in steps of some milliseconds, so a file that was written just now is
+ * looked at again. */
 void serve_tuner_watch(void *context)
 {
     serve_service *service = context;

@@ -78,7 +78,7 @@ struct fa_job {
     size_t reference_size;
     bool reference_asked;
     int reference_retries;
-    int fleet_misses; /* cubins that the fleet's store did not have, in a row */
+    int fetch_misses; /* cubins that no shared store had, in a row */
 
     struct {
         fa_child *child;

@@ -12,11 +12,10 @@
 #include "manifest.h"
 #include "pool.h"
 #include "store.h"
-#include "system_bundles.h"
+#include "source.h"
 
 #include "cubin.h"
 #include "error.h"
-#include "fleet.h"
 #include "json.h"
 #include "model.h"
 #include "op.h"
@@ -145,15 +144,15 @@ static void keep_fresh(fa_job *job, int index, fa_cubin_record *record)
     job->unwritten = true;
 }
 
-/* A whole space is in the fleet's store or none of it: after a few that are not there it is asked no
+/* A whole space is in a shared store or none of it: after a few that are not there it is asked no
  * more. */
-static int find_in_fleet(fa_job *job, const char *key, fa_cubin_record *ret_record)
+static int fetch_cubin(fa_job *job, const char *key, fa_cubin_record *ret_record)
 {
     enum { IN_VAIN = 4 };
-    if (job->fleet_misses >= IN_VAIN)
+    if (job->fetch_misses >= IN_VAIN)
         return FA_ENOTFOUND;
-    int rc = fa_fleet_cubin(job->tuner, key, ret_record);
-    job->fleet_misses = rc == 0 ? 0 : job->fleet_misses + 1;
+    int rc = fa_sources_fetch_cubin(job->tuner, key, ret_record);
+    job->fetch_misses = rc == 0 ? 0 : job->fetch_misses + 1;
     return rc;
 }
 
@@ -162,8 +161,8 @@ static bool take_stored(fa_job *job, int index, const char *key)
 {
     fa_cubin_record record = {0};
     bool stored = fa_store_cubin_get(job->tuner->store, key, &record, NULL) == 0;
-    if (!stored && fa_system_cubin(job->tuner, key, &record) != 0 &&
-        find_in_fleet(job, key, &record) != 0)
+    if (!stored && fa_sources_cubin(job->tuner, key, &record) != 0 &&
+        fetch_cubin(job, key, &record) != 0)
         return false;
     if (index == FA_JOB_REFERENCE)
         keep_reference(job, record.bytes, record.size);

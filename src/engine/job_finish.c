@@ -15,9 +15,10 @@
 #include "rank.h"
 #include "store.h"
 
+#include "effort.h"
 #include "error.h"
-#include "fleet.h"
 #include "problem.h"
+#include "source.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -282,7 +283,7 @@ static int store_both(void *context, fa_diag *diag)
     int rc = fa_store_winner_put(store, storing->winner, NULL, &storing->kept, diag);
     if (rc == 0 && storing->prediction != NULL)
         rc = fa_store_prediction_put(store, storing->prediction, diag);
-    return rc == 0 ? fa_fleet_remember(storing->tuner, &storing->winner->scope, diag) : rc;
+    return rc == 0 ? fa_sources_remember(storing->tuner, &storing->winner->scope, diag) : rc;
 }
 
 int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag)
@@ -313,13 +314,15 @@ int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag
     struct storing storing = {
         .tuner = job->tuner, .winner = &winner, .prediction = judged ? &prediction : NULL};
     int rc = fa_store_batch(job->tuner->store, store_both, &storing, diag);
-    free(winner.evidence);
-    if (rc != 0)
-        return rc;
     /* As any later lookup will tell it. An earlier winner with a better origin stands: then that is
-     * the answer. */
+     * the answer; and a guess gives way to what a source has. */
     fa_answer found;
-    rc = fa_leads_find(job->tuner, &job->target, &found, NULL, NULL, diag);
+    winner.unix_time = answer->unix_time;
+    if (rc == 0 && (storing.kept || !fa_origin_is_timed(winner.origin)))
+        rc = fa_leads_find(job->tuner, &job->target, &found, NULL, NULL, NULL, diag);
+    else if (rc == 0)
+        fa_lookup_of_winner(job->tuner, &job->target, &winner, &found);
+    free(winner.evidence);
     if (rc == 0) {
         found.from_store = storing.kept;
         *answer = found;

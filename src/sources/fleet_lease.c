@@ -130,11 +130,11 @@ void fa_heartbeat_stop(fa_heartbeat **heartbeat)
     *heartbeat = NULL;
 }
 
-/* ---- turns ----------------------------------------------------------------------------------*/
+/* ---- leases ---------------------------------------------------------------------------------*/
 static int renew(fa_store *store, void *context, fa_diag *diag)
 {
-    const fa_turn *turn = context;
-    return fa_store_lease_renew(store, &turn->lease, turn->lease_ms, diag);
+    const fa_source_lease *lease = context;
+    return fa_store_lease_renew(store, &lease->lease, lease->lease_ms, diag);
 }
 
 /* Waits a little for whoever has the key; FA_ECANCELED by the request. */
@@ -145,7 +145,7 @@ static int wait_a_little(fa_tuner *tuner, const fa_request *request, fa_progress
     progress->elapsed_s = (double)(fa_clock_ns() - since) / 1e9;
     if (request->progress != NULL && request->progress(request->context, progress) != 0)
         return fa_fail(diag, FA_ECANCELED, "canceled while another host tuned this key");
-    int rc = fa_store_wait(tuner->fleet->store, WAIT_MS, &why);
+    int rc = fa_store_wait(fa_fleet_of(tuner)->store, WAIT_MS, &why);
     if (rc != 0 && rc != FA_ETIMEOUT)
         fa_fleet_failed(tuner, rc, &why);
     *ret_woken = rc == 0;
@@ -157,37 +157,41 @@ static bool look_again(fa_tuner *tuner, const fa_request *request, const fa_targ
                        fa_answer *ret_answer)
 {
     fa_fleet_pull(tuner, target, true);
-    return fa_leads_find(tuner, target, ret_answer, NULL, NULL, NULL) == 0 &&
+    return fa_leads_find(tuner, target, ret_answer, NULL, NULL, NULL, NULL) == 0 &&
            fa_answer_satisfies(ret_answer, request->effort, request->exact,
                                !request->first_contact);
 }
 
 /* The scope's lease if it is free; else FA_EBUSY. */
-static int try_turn(fa_tuner *tuner, const fa_scope *scope, fa_turn *turn, fa_diag *diag)
+static int try_lease(fa_tuner *tuner, const fa_scope *scope, fa_source_lease *lease, fa_diag *diag)
 {
     char key[FA_HASH_HEX], name[FA_LEASE_NAME_MAX];
     fa_scope_key(scope, key);
     snprintf(name, sizeof name, "tune-%s", key);
-    turn->lease_ms = tuner->fleet->lease_ms;
-    int rc = fa_store_lease_take(tuner->fleet->store, name, tuner->fleet->holder, turn->lease_ms,
-                                 &turn->lease, diag);
-    turn->held = rc == 0;
+    lease->lease_ms = fa_fleet_of(tuner)->lease_ms;
+    int rc = fa_store_lease_take(fa_fleet_of(tuner)->store, name, fa_fleet_of(tuner)->holder,
+                                 lease->lease_ms, &lease->lease, diag);
+    lease->held = rc == 0;
     return rc;
 }
 
-int fa_turn_take(fa_tuner *tuner, const fa_request *request, const fa_target *target, bool again,
-                 fa_turn *turn, bool *ret_found, fa_answer *ret_answer, fa_diag *diag)
+int fa_fleet_lease_take(fa_tuner *tuner, const fa_request *request, const fa_target *target,
+                        bool again, fa_source_lease **ret_lease, bool *ret_found,
+                        fa_answer *ret_answer, fa_diag *diag)
 {
+    fa_fleet *fleet = fa_fleet_of(tuner);
     fa_progress progress = {.kind = FA_EVENT_PROGRESS, .stage = FA_STAGE_WAIT, .left_s = -1};
     uint64_t since = fa_clock_ns();
-    int rc = FA_EBUSY;
-    while (rc == FA_EBUSY) {
+    fa_source_lease *lease = *ret_lease = calloc(1, sizeof *lease);
+    if (lease == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a tune");
+    for (int rc = FA_EBUSY; rc == FA_EBUSY;) {
         fa_diag why = {{0}};
         if (fa_fleet_store(tuner) == NULL)
             return 0;
-        rc = try_turn(tuner, &target->scope, turn, &why);
+        rc = try_lease(tuner, &target->scope, lease, &why);
         if (fa_fleet_again(tuner, rc))
-            rc = try_turn(tuner, &target->scope, turn, &why);
+            rc = try_lease(tuner, &target->scope, lease, &why);
         if (rc != 0 && rc != FA_EBUSY) {
             fa_fleet_failed(tuner, rc, &why);
             return 0;
@@ -205,18 +209,23 @@ int fa_turn_take(fa_tuner *tuner, const fa_request *request, const fa_target *ta
     }
     *ret_found = !again && look_again(tuner, request, target, ret_answer);
     if (!*ret_found) /* without a sign of life the lease only ends early */
-        fa_heartbeat_start(tuner->fleet, renew, turn, &turn->heartbeat, NULL);
+        fa_heartbeat_start(fleet, renew, lease, &lease->heartbeat, NULL);
     return 0;
 }
 
-void fa_turn_end(fa_tuner *tuner, fa_turn *turn)
+void fa_fleet_lease_end(fa_tuner *tuner, fa_source_lease **lease_pointer)
 {
+    fa_source_lease *lease = *lease_pointer;
+    fa_fleet *fleet = fa_fleet_of(tuner);
     fa_diag why = {{0}};
-    fa_heartbeat_stop(&turn->heartbeat);
-    if (turn->held && tuner->fleet->store != NULL) {
-        int rc = fa_store_lease_release(tuner->fleet->store, &turn->lease, &why);
+    if (lease == NULL)
+        return;
+    fa_heartbeat_stop(&lease->heartbeat);
+    if (lease->held && fleet->store != NULL) {
+        int rc = fa_store_lease_release(fleet->store, &lease->lease, &why);
         if (rc != 0)
             fa_fleet_failed(tuner, rc, &why);
     }
-    turn->held = false;
+    free(lease);
+    *lease_pointer = NULL;
 }

@@ -34,8 +34,8 @@ struct sharing {
 static int share_trial(void *context, const fa_trial_record *record)
 {
     struct sharing *sharing = context;
-    sharing->rc =
-        fa_store_trial_put(sharing->tuner->fleet->store, sharing->scope, record, sharing->diag);
+    sharing->rc = fa_store_trial_put(fa_fleet_of(sharing->tuner)->store, sharing->scope, record,
+                                     sharing->diag);
     return sharing->rc;
 }
 
@@ -50,10 +50,10 @@ static int share_cubin(fa_tuner *tuner, const char *key, fa_diag *diag)
 {
     fa_cubin_record cubin = {0};
     bool there = false;
-    int rc = key[0] == 0 ? 0 : fa_store_cubin_exists(tuner->fleet->store, key, &there, diag);
+    int rc = key[0] == 0 ? 0 : fa_store_cubin_exists(fa_fleet_of(tuner)->store, key, &there, diag);
     if (rc != 0 || there || key[0] == 0 || fa_store_cubin_get(tuner->store, key, &cubin, NULL) != 0)
         return rc;
-    rc = fa_store_cubin_put(tuner->fleet->store, &cubin, diag);
+    rc = fa_store_cubin_put(fa_fleet_of(tuner)->store, &cubin, diag);
     fa_cubin_record_free(&cubin);
     return rc;
 }
@@ -79,7 +79,7 @@ int fa_fleet_share_cubins(fa_tuner *tuner, const fa_scope *scope, bool all, fa_d
 struct publishing {
     fa_tuner *tuner;
     const fa_scope *scope;
-    const fa_turn *turn; /* NULL: caught up with */
+    const fa_source_lease *lease; /* NULL: caught up with */
     const fa_winner_record *winner;
     const fa_cubin_record *cubin;
 };
@@ -87,7 +87,7 @@ struct publishing {
 /* What becomes of the fleet's winner, where it has one that may be served. */
 static int weigh(struct publishing *publishing, fa_bundle_change *ret_change, fa_diag *diag)
 {
-    fa_store *store = publishing->tuner->fleet->store;
+    fa_store *store = fa_fleet_of(publishing->tuner)->store;
     fa_winner_record there = {0};
     bool served = false;
     const char *why;
@@ -107,36 +107,37 @@ static int publish_body(void *context, fa_diag *diag)
 {
     struct publishing *publishing = context;
     fa_tuner *tuner = publishing->tuner;
-    const fa_turn *turn = publishing->turn;
+    const fa_source_lease *lease = publishing->lease;
     fa_bundle_change change = FA_BUNDLE_SAME;
-    int rc = turn != NULL
-                 ? fa_store_lease_renew(tuner->fleet->store, &turn->lease, turn->lease_ms, diag)
-                 : 0;
+    int rc = lease != NULL ? fa_store_lease_renew(fa_fleet_of(tuner)->store, &lease->lease,
+                                                  lease->lease_ms, diag)
+                           : 0;
     if (rc == 0)
-        rc = fa_store_winner_hold(tuner->fleet->store, publishing->scope, diag);
+        rc = fa_store_winner_hold(fa_fleet_of(tuner)->store, publishing->scope, diag);
     if (rc == 0)
         rc = weigh(publishing, &change, diag);
     if (rc != 0 || change == FA_BUNDLE_SAME) /* published before, by another process of this host */
         return rc;
     if (change != FA_BUNDLE_KEPT)
-        rc = fa_store_winner_replace(tuner->fleet->store, publishing->winner, publishing->cubin,
-                                     diag);
+        rc = fa_store_winner_replace(fa_fleet_of(tuner)->store, publishing->winner,
+                                     publishing->cubin, diag);
     return rc == 0 ? fa_fleet_share_trials(tuner, publishing->scope, diag) : rc;
 }
 
 /* 0: the fleet has it, or there is nothing to publish any more. FA_EBUSY: the lease was lost. */
-static int publish(fa_tuner *tuner, const fa_scope *scope, const fa_turn *turn, fa_diag *diag)
+static int publish(fa_tuner *tuner, const fa_scope *scope, const fa_source_lease *lease,
+                   fa_diag *diag)
 {
     fa_winner_record winner = {0};
     fa_cubin_record cubin = {0};
-    struct publishing publishing = {tuner, scope, turn, &winner, &cubin};
+    struct publishing publishing = {tuner, scope, lease, &winner, &cubin};
     int rc = fa_store_winner_get(tuner->store, scope, &winner, &cubin, diag);
     bool gone = rc == FA_ENOTFOUND || rc == FA_ECORRUPT;
     if (rc == 0)
         rc = fa_fleet_share_cubins(tuner, scope, false, diag);
     if (rc == 0) {
-        fa_fleet_doubt(tuner->fleet->store, &winner, &cubin);
-        rc = fa_store_batch(tuner->fleet->store, publish_body, &publishing, diag);
+        fa_fleet_doubt(fa_fleet_of(tuner)->store, &winner, &cubin);
+        rc = fa_store_batch(fa_fleet_of(tuner)->store, publish_body, &publishing, diag);
     }
     if (gone)
         rc = 0;
@@ -148,7 +149,7 @@ static int publish(fa_tuner *tuner, const fa_scope *scope, const fa_turn *turn, 
 /* ---- the outbox -----------------------------------------------------------------------------*/
 int fa_fleet_remember(fa_tuner *tuner, const fa_scope *scope, fa_diag *diag)
 {
-    return tuner->fleet != NULL && !tuner->fleet->working
+    return fa_fleet_of(tuner) != NULL && !fa_fleet_of(tuner)->working
                ? fa_store_outbox_add(tuner->store, scope, diag)
                : 0;
 }
@@ -201,19 +202,19 @@ static void forget(fa_tuner *tuner, const fa_scope *scope)
     free(waiting);
 }
 
-void fa_fleet_publish(fa_tuner *tuner, const fa_scope *scope, const fa_turn *turn)
+void fa_fleet_publish(fa_tuner *tuner, const fa_scope *scope, const fa_source_lease *lease)
 {
     fa_diag why = {{0}};
-    if (tuner->fleet->working || fa_fleet_store(tuner) == NULL)
+    if (fa_fleet_of(tuner)->working || fa_fleet_store(tuner) == NULL)
         return;
-    if (!turn->held) /* it is there again */
-        turn = NULL;
-    int rc = publish(tuner, scope, turn, &why);
+    if (lease != NULL && !lease->held) /* it is there again */
+        lease = NULL;
+    int rc = publish(tuner, scope, lease, &why);
     if (fa_fleet_again(tuner, rc))
-        rc = publish(tuner, scope, turn, &why);
-    bool lost =
-        rc == FA_EBUSY && turn != NULL &&
-        fa_store_lease_renew(tuner->fleet->store, &turn->lease, turn->lease_ms, NULL) == FA_EBUSY;
+        rc = publish(tuner, scope, lease, &why);
+    bool lost = rc == FA_EBUSY && lease != NULL &&
+                fa_store_lease_renew(fa_fleet_of(tuner)->store, &lease->lease, lease->lease_ms,
+                                     NULL) == FA_EBUSY;
     if (lost)
         fa_note(tuner,
                 "another host took this key over while it was tuned here: the result stays in "
@@ -223,7 +224,7 @@ void fa_fleet_publish(fa_tuner *tuner, const fa_scope *scope, const fa_turn *tur
     else
         fa_fleet_failed(tuner, rc, &why);
     if (rc != 0 && !lost &&
-        tuner->fleet->store != NULL) /* nobody was told that it does not serve */
+        fa_fleet_of(tuner)->store != NULL) /* nobody was told that it does not serve */
         fa_note(tuner, "the result is in the local store only: %s", why.text);
 }
 
@@ -238,7 +239,7 @@ static bool publish_waiting(fa_tuner *tuner, const fa_scope *scope)
     if (fa_lock_acquire(tuner->store_path, key, 0, NULL, NULL, &lock, NULL, NULL) != 0)
         return true;
     struct waiting *still = read_outbox(tuner, scope);
-    tuner->fleet->asked_ns = fa_clock_ns();
+    fa_fleet_of(tuner)->asked_ns = fa_clock_ns();
     int rc = still != NULL ? publish(tuner, scope, NULL, &why) : 0;
     if (still != NULL && rc == 0)
         fa_store_outbox_remove(tuner->store, scope, still->one[0].ticket, NULL);
@@ -246,12 +247,12 @@ static bool publish_waiting(fa_tuner *tuner, const fa_scope *scope)
         fa_fleet_failed(tuner, rc, &why);
     free(still);
     fa_lock_release(&lock);
-    return tuner->fleet->store != NULL;
+    return fa_fleet_of(tuner)->store != NULL;
 }
 
 void fa_fleet_catch_up(fa_tuner *tuner)
 {
-    fa_fleet *fleet = tuner->fleet;
+    fa_fleet *fleet = fa_fleet_of(tuner);
     uint64_t until = fa_clock_ns() + (uint64_t)CATCH_UP_MS * 1000000;
     if (fleet == NULL || fleet->store == NULL || fleet->working ||
         fa_store_is_read_only(tuner->store))

@@ -111,9 +111,9 @@ static bool pull_one(fa_tuner *tuner, const fa_target *target, const fa_scope *s
     fa_answer answer;
     fa_diag why = {{0}};
     struct keeping keeping = {.tuner = tuner, .winner = &winner, .cubin = &cubin};
-    int rc = fa_store_winner_get(tuner->fleet->store, scope, &winner, &cubin, &why);
+    int rc = fa_store_winner_get(fa_fleet_of(tuner)->store, scope, &winner, &cubin, &why);
     if (fa_fleet_again(tuner, rc))
-        rc = fa_store_winner_get(tuner->fleet->store, scope, &winner, &cubin, &why);
+        rc = fa_store_winner_get(fa_fleet_of(tuner)->store, scope, &winner, &cubin, &why);
     if (rc != 0) {
         if (rc == FA_ECORRUPT)
             fa_note(tuner, "a winner of the fleet's is not used: %s", why.text);
@@ -180,12 +180,13 @@ static bool pull_others(fa_tuner *tuner, const fa_target *target)
     struct others others = {.target = target};
     fa_diag why = {{0}};
     bool some = false, found = false;
-    int rc = fa_store_winners_like(tuner->fleet->store, &target->scope, note_other, &others, &why);
+    int rc =
+        fa_store_winners_like(fa_fleet_of(tuner)->store, &target->scope, note_other, &others, &why);
     if (rc != 0)
         fa_fleet_failed(tuner, rc, &why);
-    for (int i = 0; i < others.nearest_count && tuner->fleet->store != NULL; i++)
+    for (int i = 0; i < others.nearest_count && fa_fleet_of(tuner)->store != NULL; i++)
         some = pull_one(tuner, target, &others.nearest[i], &found) || some;
-    for (int i = 0; i < others.other_count && tuner->fleet->store != NULL; i++)
+    for (int i = 0; i < others.other_count && fa_fleet_of(tuner)->store != NULL; i++)
         some = pull_one(tuner, target, &others.other[i], &found) || some;
     return some;
 }
@@ -210,7 +211,7 @@ static void remember_miss(fa_fleet *fleet, const char *key)
 
 bool fa_fleet_pull(fa_tuner *tuner, const fa_target *target, bool now)
 {
-    fa_fleet *fleet = tuner->fleet;
+    fa_fleet *fleet = fa_fleet_of(tuner);
     fa_scope exact = target->scope;
     char key[FA_HASH_HEX];
     bool some = false, found = false;
@@ -230,29 +231,13 @@ bool fa_fleet_pull(fa_tuner *tuner, const fa_target *target, bool now)
     return some;
 }
 
-void fa_fleet_look(fa_tuner *tuner, const fa_target *target, bool exact)
-{
-    fa_answer answer;
-    if (tuner->fleet == NULL)
-        return;
-    if (fa_leads_find(tuner, target, &answer, NULL, NULL, NULL) == 0) {
-        fa_problem bucket = fa_problem_bucket(&answer.problem);
-        fa_problem itself = fa_problem_exact(&answer.problem);
-        bool own = fa_problem_equal(&answer.from_problem, &itself) ||
-                   (!exact && fa_problem_equal(&answer.from_problem, &bucket));
-        if (own && fa_origin_trust(answer.origin) <= fa_origin_trust(FA_ORIGIN_NEAREST))
-            return;
-    }
-    fa_fleet_pull(tuner, target, false);
-}
-
 int fa_fleet_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin)
 {
     fa_diag why = {{0}};
-    if (tuner->fleet == NULL || tuner->fleet->store == NULL)
+    if (fa_fleet_of(tuner) == NULL || fa_fleet_of(tuner)->store == NULL)
         return FA_ENOTFOUND;
-    tuner->fleet->asked_ns = fa_clock_ns();
-    int rc = fa_store_cubin_get(tuner->fleet->store, key, ret_cubin, &why);
+    fa_fleet_of(tuner)->asked_ns = fa_clock_ns();
+    int rc = fa_store_cubin_get(fa_fleet_of(tuner)->store, key, ret_cubin, &why);
     if (rc != 0)
         fa_fleet_failed(tuner, rc, &why);
     return rc;

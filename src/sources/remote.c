@@ -30,7 +30,10 @@ enum {
     TOKEN_MAX = 256
 };
 
+static const char source_id;
+
 struct fa_remote {
+    fa_source source;
     fa_http *http;
     _Atomic int64_t rest_until_ms; /* it is not asked before */
     _Atomic int64_t waited_ms;     /* in vain, for its last answer */
@@ -96,6 +99,7 @@ int fa_remote_make(const fa_options *options, fa_remote **ret_remote, fa_diag *d
         free(remote);
         return rc;
     }
+    remote->source.id = &source_id;
     *ret_remote = remote;
     return 0;
 }
@@ -107,6 +111,16 @@ void fa_remote_free(fa_remote **remote)
     fa_http_free(&(*remote)->http);
     free(*remote);
     *remote = NULL;
+}
+
+fa_remote *fa_remote_of(const fa_tuner *tuner)
+{
+    return (fa_remote *)fa_source_of(tuner, &source_id);
+}
+
+fa_source *fa_remote_source(fa_remote *remote)
+{
+    return &remote->source;
 }
 
 fa_http *fa_remote_http(fa_remote *remote)
@@ -131,15 +145,15 @@ bool fa_remote_usable(const fa_remote *remote)
 
 int fa_remote_give_up(fa_tuner *tuner, const char *why)
 {
-    int64_t rest_ms = REST_SHARE * atomic_exchange(&tuner->remote->waited_ms, 0);
-    atomic_store(&tuner->remote->rest_until_ms,
+    int64_t rest_ms = REST_SHARE * atomic_exchange(&fa_remote_of(tuner)->waited_ms, 0);
+    atomic_store(&fa_remote_of(tuner)->rest_until_ms,
                  fa_remote_now_ms() + (rest_ms > REST_MS ? rest_ms : REST_MS));
     return fa_remote_do_without(tuner, why);
 }
 
 int fa_remote_do_without(fa_tuner *tuner, const char *why)
 {
-    fa_remote *remote = tuner->remote;
+    fa_remote *remote = fa_remote_of(tuner);
     atomic_store(&remote->gone, true);
     if (!atomic_exchange(&remote->noted, true)) {
         pthread_mutex_lock(&tuner->work); /* notes come one at a time */
@@ -149,12 +163,12 @@ int fa_remote_do_without(fa_tuner *tuner, const char *why)
                 fa_remote_address(remote), why, tuner->store_path);
         pthread_mutex_unlock(&tuner->work);
     }
-    return FA_REMOTE_NONE;
+    return FA_SOURCE_NONE;
 }
 
 const char *fa_server_location(const fa_tuner *tuner)
 {
-    const fa_remote *remote = tuner != NULL ? tuner->remote : NULL;
+    fa_remote *remote = tuner != NULL ? fa_remote_of(tuner) : NULL;
     return remote != NULL && !atomic_load(&remote->gone) ? fa_remote_address(remote) : "";
 }
 
@@ -190,7 +204,7 @@ static int ask(fa_remote *remote, const fa_http_call *call, fa_http_reply *ret_r
     }
 }
 
-/* What a reply other than 200 means: the request's own failure, or FA_REMOTE_NONE. */
+/* What a reply other than 200 means: the request's own failure, or FA_SOURCE_NONE. */
 static int failed(fa_tuner *tuner, const fa_http_reply *reply, fa_diag *diag)
 {
     int code = FA_EIO;
@@ -211,20 +225,20 @@ int fa_remote_ask(fa_tuner *tuner, const fa_http_call *call, int other, fa_http_
 {
     fa_diag why = {{0}};
     int64_t began_ms = fa_remote_now_ms();
-    int rc = ask(tuner->remote, call, ret_reply, &why);
+    int rc = ask(fa_remote_of(tuner), call, ret_reply, &why);
     if (rc == FA_ECANCELED)
         return fa_fail(diag, rc, "canceled while the server was asked");
     if (rc != 0) {
-        atomic_store(&tuner->remote->waited_ms, fa_remote_now_ms() - began_ms);
+        atomic_store(&fa_remote_of(tuner)->waited_ms, fa_remote_now_ms() - began_ms);
         return fa_remote_give_up(tuner, why.text);
     }
     if (ret_reply->status == 200 || ret_reply->status == other) {
-        atomic_store(&tuner->remote->gone, false);
+        atomic_store(&fa_remote_of(tuner)->gone, false);
         return 0;
     }
     rc = failed(tuner, ret_reply, diag);
-    if (rc != FA_REMOTE_NONE)
-        atomic_store(&tuner->remote->gone, false);
+    if (rc != FA_SOURCE_NONE)
+        atomic_store(&fa_remote_of(tuner)->gone, false);
     fa_buf_free(&ret_reply->body);
     return rc;
 }
@@ -244,8 +258,8 @@ int fa_remote_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa
                          .whole_ms = FA_REMOTE_LONG_MS};
     fa_diag why = {{0}};
     cJSON *json = NULL;
-    if (!fa_remote_usable(tuner->remote))
-        return FA_REMOTE_NONE;
+    if (!fa_remote_usable(fa_remote_of(tuner)))
+        return FA_SOURCE_NONE;
     int rc = fa_remote_ask(tuner, &call, 200, &reply, diag);
     if (rc != 0)
         return rc;
@@ -279,8 +293,8 @@ int fa_remote_cubin_get(fa_tuner *tuner, const char *key, const fa_remote_cubin 
                          .path = path,
                          .whole_ms = FA_REMOTE_LONG_MS,
                          .limit = expected != NULL ? expected->size : FA_REMOTE_CUBIN_MAX};
-    if (!fa_remote_usable(tuner->remote))
-        return FA_REMOTE_NONE;
+    if (!fa_remote_usable(fa_remote_of(tuner)))
+        return FA_SOURCE_NONE;
     if (!fa_remote_is_hash(key))
         return fa_fail(diag, FA_EINVAL, "\"%.64s\" is no cubin's key", key);
     snprintf(path, sizeof path, "/v1/cubins/%.64s", key);

@@ -18,17 +18,17 @@
  * held. */
 static fa_store *need_fleet(fa_tuner *tuner, int *ret_rc, fa_diag *diag)
 {
-    if (tuner->fleet == NULL) {
+    if (fa_fleet_of(tuner) == NULL) {
         *ret_rc = fa_fail(diag, FA_ESTORE,
                           "no store is shared with other hosts: set FA_TUNE_STORE to "
                           "postgresql://USER@HOST/DATABASE");
         return NULL;
     }
-    tuner->fleet->retry_ns = 0; /* it was not asked in passing */
+    fa_fleet_of(tuner)->retry_ns = 0; /* it was not asked in passing */
     fa_store *store = fa_fleet_store(tuner);
     if (store == NULL)
         *ret_rc = fa_fail(diag, FA_EIO, "the fleet's store %s does not serve: %s",
-                          tuner->fleet->shown, tuner->fleet->why.text);
+                          fa_fleet_of(tuner)->shown, fa_fleet_of(tuner)->why.text);
     return store;
 }
 
@@ -244,7 +244,7 @@ static fa_store *find_queue(fa_tuner *tuner, const char *key, int64_t *ret_id, i
     *ret_rc = fa_store_sweep_find(store, key, ret_id, diag);
     if (*ret_rc == FA_ENOTFOUND)
         fa_fail(diag, *ret_rc, "there is no sweep %.64s in the queue of %s", key,
-                tuner->fleet->shown);
+                fa_fleet_of(tuner)->shown);
     return *ret_rc == 0 ? store : NULL;
 }
 

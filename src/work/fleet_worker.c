@@ -156,7 +156,7 @@ static int say_compiled(struct worker *w, fa_store *store, const char *text, fa_
     (void)text;
     int rc = local_winner(w, &scope, &winner, &cubin, diag);
     if (rc == 0)
-        rc = fa_store_queue_renew(store, &w->claim, w->tuner->fleet->lease_ms, diag);
+        rc = fa_store_queue_renew(store, &w->claim, fa_fleet_of(w->tuner)->lease_ms, diag);
     if (rc == 0)
         rc = fa_fleet_share_cubins(w->tuner, &scope, true, diag);
     if (rc == 0)
@@ -185,12 +185,12 @@ static int say_once(struct worker *w, saying *say, const char *text, fa_diag *di
     pthread_mutex_lock(&tuner->work);
     fa_store *store = fa_fleet_store(tuner);
     int rc = store != NULL ? say(w, store, text, diag)
-                           : fa_fail(diag, FA_EIO, "%s", tuner->fleet->why.text);
+                           : fa_fail(diag, FA_EIO, "%s", fa_fleet_of(tuner)->why.text);
     if (store != NULL && fa_fleet_again(tuner, rc))
         rc = say(w, store, text, diag);
     if (rc != 0 && rc != FA_EBUSY && store != NULL)
         fa_fleet_failed(tuner, rc, diag);
-    tuner->fleet->retry_ns =
+    fa_fleet_of(tuner)->retry_ns =
         0; /* a result waits: there is nothing better to do than to try again */
     pthread_mutex_unlock(&tuner->work);
     return rc;
@@ -200,7 +200,7 @@ static int say_once(struct worker *w, saying *say, const char *text, fa_diag *di
 static int say_here(struct worker *w, fa_store *store, const char *text, fa_diag *diag)
 {
     (void)text;
-    return fa_store_queue_renew(store, &w->claim, w->tuner->fleet->lease_ms, diag);
+    return fa_store_queue_renew(store, &w->claim, fa_fleet_of(w->tuner)->lease_ms, diag);
 }
 
 /* Says it until the database has heard it or the worker is told to stop. FA_EBUSY: the claim is lost,
@@ -237,7 +237,7 @@ static int renew(fa_store *store, void *context, fa_diag *diag)
 static int tune(struct worker *w, fa_diag *diag)
 {
     fa_tuner *tuner = w->tuner;
-    struct beating beating = {&w->claim, tuner->fleet->lease_ms};
+    struct beating beating = {&w->claim, fa_fleet_of(tuner)->lease_ms};
     fa_heartbeat *heartbeat = NULL;
     fa_request request = {.size = sizeof request,
                           .problem = w->item.problem,
@@ -248,7 +248,7 @@ static int tune(struct worker *w, fa_diag *diag)
                           .exact = w->how.exact,
                           .progress = tune_event,
                           .context = w};
-    int rc = fa_heartbeat_start(tuner->fleet, renew, &beating, &heartbeat, diag);
+    int rc = fa_heartbeat_start(fa_fleet_of(tuner), renew, &beating, &heartbeat, diag);
     if (rc == 0)
         rc = fa_tune_here(tuner, &request, &w->answer, diag);
     fa_heartbeat_stop(&heartbeat);
@@ -275,11 +275,11 @@ static void share_rest(struct worker *w)
     fa_scope scope;
     fa_diag why = {{0}};
     pthread_mutex_lock(&tuner->work);
-    if (tuner->fleet->store != NULL && scope_of_item(w, &scope, &why) == 0) {
+    if (fa_fleet_of(tuner)->store != NULL && scope_of_item(w, &scope, &why) == 0) {
         struct sharing sharing = {tuner, &scope};
         int rc = fa_fleet_share_cubins(tuner, &scope, false, &why);
         if (rc == 0)
-            rc = fa_store_batch(tuner->fleet->store, share_trials, &sharing, &why);
+            rc = fa_store_batch(fa_fleet_of(tuner)->store, share_trials, &sharing, &why);
         if (rc != 0)
             fa_fleet_failed(tuner, rc, &why);
     }
@@ -364,14 +364,15 @@ static int claim(struct worker *w, fa_diag *ret_why)
     const char *gpus[] = {w->gpu};
     pthread_mutex_lock(&tuner->work);
     fa_store *store = fa_fleet_store(tuner);
-    int rc = store == NULL ? fa_fail(ret_why, FA_EIO, "%s", tuner->fleet->why.text)
-                           : fa_store_queue_claim(store, gpus, w->gpu[0] != 0,
-                                                  w->measures ? FA_STAGE_MEASURE : FA_STAGE_COMPILE,
-                                                  tuner->fleet->holder, tuner->fleet->lease_ms,
-                                                  &w->claim, &w->item, ret_why);
+    int rc = store == NULL
+                 ? fa_fail(ret_why, FA_EIO, "%s", fa_fleet_of(tuner)->why.text)
+                 : fa_store_queue_claim(store, gpus, w->gpu[0] != 0,
+                                        w->measures ? FA_STAGE_MEASURE : FA_STAGE_COMPILE,
+                                        fa_fleet_of(tuner)->holder, fa_fleet_of(tuner)->lease_ms,
+                                        &w->claim, &w->item, ret_why);
     if (rc != 0 && rc != FA_ENOTFOUND && store != NULL)
         fa_fleet_failed(tuner, rc, ret_why);
-    tuner->fleet->working = rc == 0;
+    fa_fleet_of(tuner)->working = rc == 0;
     pthread_mutex_unlock(&tuner->work);
     return rc == 0 ? 0 : FA_ENOTFOUND;
 }
@@ -383,18 +384,19 @@ static void wait_for_work(struct worker *w)
     fa_diag why = {{0}};
     int rc = FA_EIO;
     pthread_mutex_lock(&tuner->work);
-    fa_store *store = tuner->fleet->store;
+    fa_store *store = fa_fleet_of(tuner)->store;
     if (store != NULL) {
         fa_fleet_catch_up(tuner);
-        store = tuner->fleet->store;
+        store = fa_fleet_of(tuner)->store;
     }
     if (store != NULL) {
         rc = fa_store_wait(store, PAUSE_MS, &why);
         if (rc != 0 && rc != FA_ETIMEOUT)
             fa_fleet_failed(tuner, rc, &why);
     }
-    if (tuner->fleet->failures > 0 && tuner->fleet->store == NULL) /* it has nothing else to do */
-        tuner->fleet->retry_ns = 0;
+    if (fa_fleet_of(tuner)->failures > 0 &&
+        fa_fleet_of(tuner)->store == NULL) /* it has nothing else to do */
+        fa_fleet_of(tuner)->retry_ns = 0;
     pthread_mutex_unlock(&tuner->work);
     if (rc != 0 && rc != FA_ETIMEOUT)
         pause_a_little();
@@ -409,7 +411,7 @@ static int work(struct worker *w, fa_diag *diag)
         if (claim(w, &why) == 0) {
             rc = run_item(w, diag);
             pthread_mutex_lock(&w->tuner->work);
-            w->tuner->fleet->working = false;
+            fa_fleet_of(w->tuner)->working = false;
             pthread_mutex_unlock(&w->tuner->work);
             w->idle_since_s = now_s();
             if (w->request->once)
@@ -436,9 +438,10 @@ static int look_around(struct worker *w, fa_diag *diag)
     const char *name = w->request->gpu;
     pthread_mutex_lock(&w->tuner->work);
     int rc =
-        w->tuner->fleet == NULL ? fa_fail(diag, FA_ESTORE,
-                                          "there is no queue to work on: set FA_TUNE_STORE to "
-                                          "postgresql://USER@HOST/DATABASE")
+        fa_fleet_of(w->tuner) == NULL
+            ? fa_fail(diag, FA_ESTORE,
+                      "there is no queue to work on: set FA_TUNE_STORE to "
+                      "postgresql://USER@HOST/DATABASE")
         : fa_store_is_read_only(w->tuner->store)
             ? fa_fail(diag, FA_EREADONLY, "the local store %s cannot be written",
                       w->tuner->store_path)
@@ -452,14 +455,6 @@ static int look_around(struct worker *w, fa_diag *diag)
     w->ordinal = target.gpu.present ? target.gpu.ordinal : 0;
     fa_fleet_gpu_type(&target.gpu, w->gpu);
     return 0;
-}
-
-/* What nobody has measured here or in the fleet is measured, whatever a system bundle says. */
-static void ignore_system(fa_tuner *tuner, bool ignore)
-{
-    pthread_mutex_lock(&tuner->work);
-    tuner->ignore_system = ignore;
-    pthread_mutex_unlock(&tuner->work);
 }
 
 int fa_run_worker(fa_tuner *tuner, const fa_worker_request *request, fa_worker_report *ret_report,
@@ -477,9 +472,9 @@ int fa_run_worker(fa_tuner *tuner, const fa_worker_request *request, fa_worker_r
         return fa_fail(diag, FA_EINVAL, "idle_exit_s may not be negative");
     rc = look_around(&w, diag);
     if (rc == 0) {
-        ignore_system(tuner, true);
+        fa_tuner_ignore_system(tuner, true);
         rc = work(&w, diag);
-        ignore_system(tuner, false);
+        fa_tuner_ignore_system(tuner, false);
     }
     if (ret_report != NULL)
         *ret_report = w.report;

@@ -17,7 +17,7 @@
 #include "tune.h"
 
 #include "error.h"
-#include "remote.h"
+#include "source.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -409,8 +409,8 @@ int fa_run_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret
     if (rc != 0)
         return rc;
     fa_sweep there = {0};
-    rc = fa_remote_sweep(tuner, &known, &there, diag);
-    if (rc != FA_REMOTE_NONE) {
+    rc = fa_sources_sweep(tuner, &known, &there, diag);
+    if (rc != FA_SOURCE_NONE) {
         if (ret_sweep != NULL && (rc == 0 || there.items > 0))
             *ret_sweep = there;
         return rc;

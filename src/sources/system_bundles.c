@@ -10,34 +10,51 @@
  * hash over header and index; a signature where there is one; the SHA-256 of each part that is
  * used, and that the cubin is what its winner says. A bundle that fails is noted and passed over.
  */
-#include "bundles.h"
+#include "system_bundles.h"
 
+#include "bundles.h"
 #include "error.h"
 #include "evidence.h"
-#include "session.h"
-#include "system_bundles.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 enum { BUNDLES_MAX = 64 };
+static const char source_id;
 
 struct fa_system {
+    fa_source source;
+    bool opened;
     fa_bundle *bundle[BUNDLES_MAX];
     int count;
+    void (*note)(void *context, const char *sentence);
+    void *context;
 };
 
-static void open_one(fa_tuner *tuner, const char *path)
+static void note(const fa_system *system, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void note(const fa_system *system, const char *format, ...)
 {
-    struct fa_system *system = tuner->system;
+    fa_diag text;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text.text, sizeof text.text, format, args);
+    va_end(args);
+    system->note(system->context, text.text);
+}
+
+static void open_one(fa_system *system, const char *path)
+{
     fa_bundle *bundle = NULL;
     fa_diag diag = {{0}};
     if (system->count == BUNDLES_MAX) {
-        fa_note(tuner, "system bundle %s is not used: there are more than %d", path, BUNDLES_MAX);
+        note(system, "system bundle %s is not used: there are more than %d", path, BUNDLES_MAX);
         return;
     }
     int rc = fa_bundle_open(path, true, &bundle, &diag);
@@ -48,7 +65,7 @@ static void open_one(fa_tuner *tuner, const char *path)
         return;
     }
     fa_bundle_close(&bundle);
-    fa_note(tuner, "system bundle not used: %s", diag.text);
+    note(system, "system bundle not used: %s", diag.text);
 }
 
 static int is_bundle(const struct dirent *entry)
@@ -58,28 +75,28 @@ static int is_bundle(const struct dirent *entry)
 }
 
 /* A file, or every *.fab of a directory in order of their names; what is not there is not. */
-static void open_place(fa_tuner *tuner, const char *path)
+static void open_place(fa_system *system, const char *path)
 {
     struct stat st;
     struct dirent **entry = NULL;
     if (stat(path, &st) != 0)
         return;
     if (!S_ISDIR(st.st_mode)) {
-        open_one(tuner, path);
+        open_one(system, path);
         return;
     }
     int count = scandir(path, &entry, is_bundle, alphasort);
     for (int i = 0; i < count; i++) {
         char file[FA_STORE_PATH_MAX];
         if (snprintf(file, sizeof file, "%s/%s", path, entry[i]->d_name) < (int)sizeof file)
-            open_one(tuner, file);
+            open_one(system, file);
         free(entry[i]);
     }
     free(entry);
 }
 
 /* Places parted by ':'. */
-static void open_list(fa_tuner *tuner, const char *list)
+static void open_list(fa_system *system, const char *list)
 {
     while (*list != 0) {
         char place[FA_STORE_PATH_MAX];
@@ -87,40 +104,53 @@ static void open_list(fa_tuner *tuner, const char *list)
         if (size > 0 && size < sizeof place) {
             memcpy(place, list, size);
             place[size] = 0;
-            open_place(tuner, place);
+            open_place(system, place);
         }
         list += size + (list[size] == ':');
     }
 }
 
-/* `work` is held. NULL: none is to be used, or out of memory. */
-static struct fa_system *opened(fa_tuner *tuner)
+fa_system *fa_system_new(void (*note)(void *context, const char *sentence), void *context)
 {
-    static const char share[] = "/usr/share/fa-tune";
-    if (tuner->ignore_system)
-        return NULL;
-    if (tuner->system != NULL)
-        return tuner->system;
-    tuner->system = calloc(1, sizeof *tuner->system);
-    if (tuner->system == NULL)
-        return NULL;
-    const char *list = secure_getenv("FA_TUNE_SYSTEM");
-    if (list != NULL) {
-        open_list(tuner, list);
-    } else {
-        open_place(tuner, FA_TUNE_SYSTEM_DIR);
-        if (strcmp(FA_TUNE_SYSTEM_DIR, share) != 0)
-            open_place(tuner, share);
+    fa_system *system = calloc(1, sizeof *system);
+    if (system != NULL) {
+        system->note = note;
+        system->context = context;
     }
-    return tuner->system;
+    return system;
 }
 
-void fa_system_close(fa_tuner *tuner)
+void fa_system_free(fa_system **system)
 {
-    for (int i = 0; tuner->system != NULL && i < tuner->system->count; i++)
-        fa_bundle_close(&tuner->system->bundle[i]);
-    free(tuner->system);
-    tuner->system = NULL;
+    for (int i = 0; *system != NULL && i < (*system)->count; i++)
+        fa_bundle_close(&(*system)->bundle[i]);
+    free(*system);
+    *system = NULL;
+}
+
+static void open_all(fa_system *system)
+{
+    static const char share[] = "/usr/share/fa-tune";
+    const char *list = secure_getenv("FA_TUNE_SYSTEM");
+    if (system->opened)
+        return;
+    system->opened = true;
+    if (list != NULL) {
+        open_list(system, list);
+    } else {
+        open_place(system, FA_TUNE_SYSTEM_DIR);
+        if (strcmp(FA_TUNE_SYSTEM_DIR, share) != 0)
+            open_place(system, share);
+    }
+}
+
+/* Opened by the first lookup that needs them; NULL: none is to be used. `work` is held. */
+static fa_system *opened(const fa_tuner *tuner)
+{
+    fa_system *system = tuner->ignore_system ? NULL : (fa_system *)fa_source_of(tuner, &source_id);
+    if (system != NULL)
+        open_all(system);
+    return system;
 }
 
 /* One winner with its cubin, as an answer here. */
@@ -153,10 +183,10 @@ static int take(fa_bundle *bundle, int32_t at, const fa_gpu *gpu, fa_answer *ret
     return rc;
 }
 
-int fa_system_lookup(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
-                     fa_cubin_record *ret_cubin)
+static int find_winner(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
+                       fa_cubin_record *ret_cubin)
 {
-    const struct fa_system *system = opened(tuner);
+    const fa_system *system = opened(tuner);
     for (int i = 0; system != NULL && i < system->count; i++) {
         int32_t at;
         fa_diag diag = {{0}};
@@ -164,14 +194,14 @@ int fa_system_lookup(fa_tuner *tuner, const fa_target *target, fa_answer *ret_an
             continue;
         if (take(system->bundle[i], at, &target->gpu, ret_answer, ret_cubin, &diag) == 0)
             return 0;
-        fa_note(tuner, "a system bundle's winner is not used: %s", diag.text);
+        note(system, "a system bundle's winner is not used: %s", diag.text);
     }
     return FA_ENOTFOUND;
 }
 
-int fa_system_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin)
+static int find_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin)
 {
-    const struct fa_system *system = opened(tuner);
+    const fa_system *system = opened(tuner);
     for (int i = 0; system != NULL && i < system->count; i++) {
         int32_t at;
         fa_cubin_record cubin = {0};
@@ -185,11 +215,12 @@ int fa_system_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin
     return FA_ENOTFOUND;
 }
 
-int fa_system_each(fa_tuner *tuner, const fa_problem *like, fa_winner_visit *visit, void *context)
+int fa_system_visit(fa_system *system, const fa_problem *like, fa_winner_visit *visit,
+                    void *context)
 {
-    const struct fa_system *system = opened(tuner);
     int rc = 0;
-    for (int i = 0; system != NULL && i < system->count; i++) {
+    open_all(system);
+    for (int i = 0; i < system->count; i++) {
         int32_t winners = fa_bundle_get_head(system->bundle[i])->winners;
         for (int32_t at = 0; at < winners && rc == 0; at++) {
             fa_winner_record winner = {0};
@@ -203,4 +234,36 @@ int fa_system_each(fa_tuner *tuner, const fa_problem *like, fa_winner_visit *vis
         }
     }
     return rc;
+}
+
+static int visit_each(fa_tuner *tuner, const fa_problem *like, fa_winner_visit *visit,
+                      void *context)
+{
+    fa_system *system = opened(tuner);
+    return system != NULL ? fa_system_visit(system, like, visit, context) : 0;
+}
+
+static void close_system(fa_source *source)
+{
+    fa_system *system = (fa_system *)source;
+    fa_system_free(&system);
+}
+
+static void note_of_tuner(void *tuner, const char *sentence)
+{
+    fa_note(tuner, "%s", sentence);
+}
+
+int fa_system_make(fa_tuner *tuner, const fa_options *options, fa_source **ret_source,
+                   fa_diag *diag)
+{
+    static const fa_source_class class = {
+        .close = close_system, .find = find_winner, .each = visit_each, .cubin = find_cubin};
+    (void)options;
+    fa_system *system = fa_system_new(note_of_tuner, tuner);
+    if (system == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a tuner");
+    system->source = (fa_source){&class, &source_id};
+    *ret_source = &system->source;
+    return 0;
 }

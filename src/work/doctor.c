@@ -266,25 +266,20 @@ static int count_bundled(void *context, const fa_winner_record *winner)
 static void check_bundles(struct doctor *d)
 {
     fa_templates *templates = NULL;
-    fa_tuner *tuner = calloc(1, sizeof *tuner);
-    if (tuner == NULL ||
-        fa_templates_open(fa_options_templates(&d->options), &templates, NULL) != 0) {
-        free(tuner);
+    if (fa_templates_open(fa_options_templates(&d->options), &templates, NULL) != 0)
         return; /* the templates' own check has told */
-    }
     struct system_check check = {.doctor = d, .templates = fa_templates_hash(templates)};
-    tuner->log = note_bundle;
-    tuner->log_context = &check;
-    fa_system_each(tuner, NULL, count_bundled, &check);
+    fa_system *system = fa_system_new(note_bundle, &check);
+    if (system != NULL)
+        fa_system_visit(system, NULL, count_bundled, &check);
     if (check.winners > 0)
         report(d, check.served > 0 ? FA_CHECK_OK : FA_CHECK_WARN, "bundles",
                check.served > 0
                    ? ""
                    : "they were made for another fa-tune: install the bundle of this one",
                "%d winners in system bundles, %d for these templates", check.winners, check.served);
-    fa_system_close(tuner);
+    fa_system_free(&system);
     fa_templates_close(&templates);
-    free(tuner);
 }
 
 /* ---- a worker, for real ---------------------------------------------------------------------*/
