@@ -164,7 +164,7 @@ static void one_that_keeps_its_callers_waiting_is_asked_seldom(void)
         fleet->failures = 0;
         fa_fleet_failed(f.tuner, FA_EIO, &why);
         CHECK((fleet->retry_ns > fa_clock_ns() + 100 * second) == (slow != 0));
-        CHECK(fa_fleet_again(f.tuner, FA_EIO) == (slow == 0));
+        CHECK(fa_fleet_is_worth_retry(f.tuner, FA_EIO) == (slow == 0));
     }
     CHECK(fa_fleet_store(f.tuner) == NULL);
     fixture_close(&f);

@@ -21,7 +21,7 @@ enum { RETRY_FIRST_MS = 1000, RETRY_MOST_MS = 60000, LEASE_S = 30, LEASE_MOST_S 
  * one part in SLOW_SHARE may go into the next. */
 enum { SLOW_MS = 5000, SLOW_SHARE = 30 };
 static const char source_id;
-static const char file_prefix[] = "sqlite://"; /* a file that the hosts of a test share */
+static const char file_prefix[] = "sqlite://"; /* a file that containers of one machine share */
 
 /* ---- location -------------------------------------------------------------------------------*/
 /* Scheme, user, host and database. A password that was not written as it should be may have any
@@ -114,7 +114,7 @@ static int64_t took_ms(const fa_fleet *fleet)
     return (int64_t)(fa_clock_ns() - fleet->asked_ns) / 1000000;
 }
 
-bool fa_fleet_again(const fa_tuner *tuner, int rc)
+bool fa_fleet_is_worth_retry(const fa_tuner *tuner, int rc)
 {
     return rc == FA_EIO && took_ms(fa_fleet_of(tuner)) < SLOW_MS;
 }

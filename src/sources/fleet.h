@@ -12,8 +12,8 @@
  * Thread-safety: as the tuner's `work` mutex, which every function here takes as held, unless it says
  * otherwise.
  */
-#ifndef FA_ENGINE_FLEET_H
-#define FA_ENGINE_FLEET_H
+#ifndef FA_SOURCES_FLEET_H
+#define FA_SOURCES_FLEET_H
 
 #include "hash.h"
 #include "store.h"
@@ -55,7 +55,7 @@ void fa_fleet_free(fa_fleet **fleet);
 fa_store *fa_fleet_store(fa_tuner *tuner);
 /* Whether a call that failed so is worth a second try: the connection was lost, and that makes a new
  * one. A server that says nothing has kept the caller waiting for long enough. */
-bool fa_fleet_again(const fa_tuner *tuner, int rc);
+bool fa_fleet_is_worth_retry(const fa_tuner *tuner, int rc);
 /* After a call of the fleet's store failed: lets go of it when that is why, and tells so once. */
 void fa_fleet_failed(fa_tuner *tuner, int rc, const fa_diag *why);
 
@@ -70,7 +70,7 @@ bool fa_fleet_pull(fa_tuner *tuner, const fa_target *target, bool now);
 /* For a winner that goes into a store. A key is of what a cubin was compiled from and says nothing
  * about its bytes: the proof is of those that the winner comes with, and where the store has others,
  * which stay, nothing is proved. */
-void fa_fleet_doubt(fa_store *store, fa_winner_record *winner, const fa_cubin_record *cubin);
+void fa_fleet_void_other_proof(fa_store *store, fa_winner_record *winner, const fa_cubin_record *cubin);
 /* A compiled kernel by its key, for a tune that would compile it. FA_ENOTFOUND also when the fleet
  * is not connected. */
 int fa_fleet_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin);
@@ -111,14 +111,5 @@ int fa_fleet_share_trials(fa_tuner *tuner, const fa_scope *scope, fa_diag *diag)
 /* The cubins that others will want: of its fastest, or of all that are clean. Outside any batch: hosts
  * share cubins of one source in any order, and would wait for one another in a ring. */
 int fa_fleet_share_cubins(fa_tuner *tuner, const fa_scope *scope, bool all, fa_diag *diag);
-
-/* ---- fleet_queue.c --------------------------------------------------------------------------*/
-/* How the items of a queued sweep are to be tuned. */
-typedef struct fa_fleet_how {
-    fa_effort effort;
-    bool again, exact;
-    double price; /* of a GPU's hour */
-} fa_fleet_how;
-int fa_fleet_how_read(const char *text, fa_fleet_how *ret_how, fa_diag *diag);
 
 #endif

@@ -35,7 +35,7 @@ struct fa_heartbeat {
 };
 
 /* True when it is to stop. */
-static bool pause_for(fa_heartbeat *beat, int32_t ms)
+static bool wait_or_stop(fa_heartbeat *beat, int32_t ms)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
@@ -56,12 +56,12 @@ static bool pause_for(fa_heartbeat *beat, int32_t ms)
 
 /* A store that does not answer, or has no time, is no loss: it may come back before anybody takes over,
  * and whoever publishes is asked for the fence. What is refused again and again is lost. */
-static void *beat_on(void *context)
+static void *run_heartbeat(void *context)
 {
     fa_heartbeat *beat = context;
     fa_store *store = NULL;
     int32_t wait_ms = beat->every_ms, refused = 0;
-    while (!pause_for(beat, wait_ms)) {
+    while (!wait_or_stop(beat, wait_ms)) {
         int rc = store != NULL
                      ? 0
                      : fa_store_open(beat->location, FA_STORE_READ_WRITE, &store, NULL, NULL);
@@ -77,12 +77,12 @@ static void *beat_on(void *context)
 }
 
 /* The host's signals are none of this thread's. */
-static int start_thread(fa_heartbeat *beat)
+static int start_heartbeat_thread(fa_heartbeat *beat)
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&beat->thread, NULL, beat_on, beat);
+    int error = pthread_create(&beat->thread, NULL, run_heartbeat, beat);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return error;
 }
@@ -103,7 +103,7 @@ int fa_heartbeat_start(const fa_fleet *fleet, fa_heartbeat_body *body, void *con
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&beat->wake, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    int error = start_thread(beat);
+    int error = start_heartbeat_thread(beat);
     if (error != 0) {
         pthread_cond_destroy(&beat->wake);
         pthread_mutex_destroy(&beat->mutex);
@@ -131,15 +131,15 @@ void fa_heartbeat_stop(fa_heartbeat **heartbeat)
 }
 
 /* ---- leases ---------------------------------------------------------------------------------*/
-static int renew(fa_store *store, void *context, fa_diag *diag)
+static int renew_lease(fa_store *store, void *context, fa_diag *diag)
 {
     const fa_source_lease *lease = context;
     return fa_store_lease_renew(store, &lease->lease, lease->lease_ms, diag);
 }
 
-/* Waits a little for whoever has the key; FA_ECANCELED by the request. */
-static int wait_a_little(fa_tuner *tuner, const fa_request *request, fa_progress *progress,
-                         uint64_t since, bool *ret_woken, fa_diag *diag)
+/* Waits a moment for the host that holds the key; FA_ECANCELED by the request. */
+static int wait_for_holder(fa_tuner *tuner, const fa_request *request, fa_progress *progress,
+                           uint64_t since, bool *ret_woken, fa_diag *diag)
 {
     fa_diag why = {{0}};
     progress->elapsed_s = (double)(fa_clock_ns() - since) / 1e9;
@@ -152,9 +152,9 @@ static int wait_a_little(fa_tuner *tuner, const fa_request *request, fa_progress
     return 0;
 }
 
-/* What another has made of it. */
-static bool look_again(fa_tuner *tuner, const fa_request *request, const fa_target *target,
-                       fa_answer *ret_answer)
+/* Whether the fleet has meanwhile what the request asks for. */
+static bool holder_has_answered(fa_tuner *tuner, const fa_request *request, const fa_target *target,
+                                fa_answer *ret_answer)
 {
     fa_fleet_pull(tuner, target, true);
     return fa_leads_find(tuner, target, ret_answer, NULL, NULL, NULL, NULL) == 0 &&
@@ -190,7 +190,7 @@ int fa_fleet_lease_take(fa_tuner *tuner, const fa_request *request, const fa_tar
         if (fa_fleet_store(tuner) == NULL)
             return 0;
         rc = try_lease(tuner, &target->scope, lease, &why);
-        if (fa_fleet_again(tuner, rc))
+        if (fa_fleet_is_worth_retry(tuner, rc))
             rc = try_lease(tuner, &target->scope, lease, &why);
         if (rc != 0 && rc != FA_EBUSY) {
             fa_fleet_failed(tuner, rc, &why);
@@ -200,16 +200,16 @@ int fa_fleet_lease_take(fa_tuner *tuner, const fa_request *request, const fa_tar
             break;
         bool woken = false;
         again = false;
-        int canceled = wait_a_little(tuner, request, &progress, since, &woken, diag);
+        int canceled = wait_for_holder(tuner, request, &progress, since, &woken, diag);
         if (canceled != 0)
             return canceled;
-        *ret_found = woken && look_again(tuner, request, target, ret_answer);
+        *ret_found = woken && holder_has_answered(tuner, request, target, ret_answer);
         if (*ret_found)
             return 0;
     }
-    *ret_found = !again && look_again(tuner, request, target, ret_answer);
+    *ret_found = !again && holder_has_answered(tuner, request, target, ret_answer);
     if (!*ret_found) /* without a sign of life the lease only ends early */
-        fa_heartbeat_start(fleet, renew, lease, &lease->heartbeat, NULL);
+        fa_heartbeat_start(fleet, renew_lease, lease, &lease->heartbeat, NULL);
     return 0;
 }
 

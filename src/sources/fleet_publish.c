@@ -58,7 +58,7 @@ static int share_cubin(fa_tuner *tuner, const char *key, fa_diag *diag)
     return rc;
 }
 
-static int share_trials_cubin(void *context, const fa_trial_record *record)
+static int share_cubin_of_trial(void *context, const fa_trial_record *record)
 {
     struct sharing *sharing = context;
     return sharing->rc = share_cubin(sharing->tuner, record->cubin_key, sharing->diag);
@@ -69,10 +69,10 @@ int fa_fleet_share_cubins(fa_tuner *tuner, const fa_scope *scope, bool all, fa_d
     struct sharing sharing = {tuner, scope, 0, diag};
     int32_t most = all ? INT32_MAX : CUBINS_WORTH_HAVING;
     int rc = fa_store_trials_fastest(tuner->store, scope, FA_STATUS_MEASURED, most,
-                                     share_trials_cubin, &sharing, diag);
+                                     share_cubin_of_trial, &sharing, diag);
     return rc != 0 ? rc
                    : fa_store_trials_fastest(tuner->store, scope, FA_STATUS_COMPILED, most,
-                                             share_trials_cubin, &sharing, diag);
+                                             share_cubin_of_trial, &sharing, diag);
 }
 
 /* ---- a winner -------------------------------------------------------------------------------*/
@@ -85,7 +85,8 @@ struct publishing {
 };
 
 /* What becomes of the fleet's winner, where it has one that may be served. */
-static int weigh(struct publishing *publishing, fa_bundle_change *ret_change, fa_diag *diag)
+static int compare_with_fleet(struct publishing *publishing, fa_bundle_change *ret_change,
+                              fa_diag *diag)
 {
     fa_store *store = fa_fleet_of(publishing->tuner)->store;
     fa_winner_record there = {0};
@@ -103,7 +104,7 @@ static int weigh(struct publishing *publishing, fa_bundle_change *ret_change, fa
 }
 
 /* Nobody else changes the winner between weighing and replacing it. */
-static int publish_body(void *context, fa_diag *diag)
+static int publish_in_batch(void *context, fa_diag *diag)
 {
     struct publishing *publishing = context;
     fa_tuner *tuner = publishing->tuner;
@@ -115,7 +116,7 @@ static int publish_body(void *context, fa_diag *diag)
     if (rc == 0)
         rc = fa_store_winner_hold(fa_fleet_of(tuner)->store, publishing->scope, diag);
     if (rc == 0)
-        rc = weigh(publishing, &change, diag);
+        rc = compare_with_fleet(publishing, &change, diag);
     if (rc != 0 || change == FA_BUNDLE_SAME) /* published before, by another process of this host */
         return rc;
     if (change != FA_BUNDLE_KEPT)
@@ -125,8 +126,8 @@ static int publish_body(void *context, fa_diag *diag)
 }
 
 /* 0: the fleet has it, or there is nothing to publish any more. FA_EBUSY: the lease was lost. */
-static int publish(fa_tuner *tuner, const fa_scope *scope, const fa_source_lease *lease,
-                   fa_diag *diag)
+static int publish_winner(fa_tuner *tuner, const fa_scope *scope, const fa_source_lease *lease,
+                          fa_diag *diag)
 {
     fa_winner_record winner = {0};
     fa_cubin_record cubin = {0};
@@ -136,8 +137,8 @@ static int publish(fa_tuner *tuner, const fa_scope *scope, const fa_source_lease
     if (rc == 0)
         rc = fa_fleet_share_cubins(tuner, scope, false, diag);
     if (rc == 0) {
-        fa_fleet_doubt(fa_fleet_of(tuner)->store, &winner, &cubin);
-        rc = fa_store_batch(fa_fleet_of(tuner)->store, publish_body, &publishing, diag);
+        fa_fleet_void_other_proof(fa_fleet_of(tuner)->store, &winner, &cubin);
+        rc = fa_store_batch(fa_fleet_of(tuner)->store, publish_in_batch, &publishing, diag);
     }
     if (gone)
         rc = 0;
@@ -154,7 +155,7 @@ int fa_fleet_remember(fa_tuner *tuner, const fa_scope *scope, fa_diag *diag)
                : 0;
 }
 
-struct waiting {
+struct outbox {
     struct {
         fa_scope scope;
         int64_t ticket;
@@ -163,43 +164,43 @@ struct waiting {
     const fa_scope *only; /* this one; NULL: all */
 };
 
-static int take_waiting(void *context, const fa_scope *scope, int64_t ticket)
+static int add_outbox_entry(void *context, const fa_scope *scope, int64_t ticket)
 {
-    struct waiting *waiting = context;
+    struct outbox *outbox = context;
     char key[FA_HASH_HEX], only[FA_HASH_HEX];
-    if (waiting->only != NULL) {
+    if (outbox->only != NULL) {
         fa_scope_key(scope, key);
-        fa_scope_key(waiting->only, only);
+        fa_scope_key(outbox->only, only);
         if (strcmp(key, only) != 0)
             return 0;
     }
-    waiting->one[waiting->count].scope = *scope;
-    waiting->one[waiting->count].ticket = ticket;
-    return ++waiting->count == (waiting->only != NULL ? 1 : OUTBOX_LOOK);
+    outbox->one[outbox->count].scope = *scope;
+    outbox->one[outbox->count].ticket = ticket;
+    return ++outbox->count == (outbox->only != NULL ? 1 : OUTBOX_LOOK);
 }
 
 /* What waits, the oldest first; NULL: nothing, or it cannot be told. Caller frees. */
-static struct waiting *read_outbox(fa_tuner *tuner, const fa_scope *only)
+static struct outbox *read_outbox(fa_tuner *tuner, const fa_scope *only)
 {
-    struct waiting *waiting = calloc(1, sizeof *waiting);
-    if (waiting == NULL)
+    struct outbox *outbox = calloc(1, sizeof *outbox);
+    if (outbox == NULL)
         return NULL;
-    waiting->only = only;
-    int rc = fa_store_outbox_each(tuner->store, take_waiting, waiting, NULL);
-    if (rc < 0 || waiting->count == 0) {
-        free(waiting);
+    outbox->only = only;
+    int rc = fa_store_outbox_each(tuner->store, add_outbox_entry, outbox, NULL);
+    if (rc < 0 || outbox->count == 0) {
+        free(outbox);
         return NULL;
     }
-    return waiting;
+    return outbox;
 }
 
 /* A scope is no longer to be published. */
-static void forget(fa_tuner *tuner, const fa_scope *scope)
+static void remove_from_outbox(fa_tuner *tuner, const fa_scope *scope)
 {
-    struct waiting *waiting = read_outbox(tuner, scope);
-    if (waiting != NULL)
-        fa_store_outbox_remove(tuner->store, scope, waiting->one[0].ticket, NULL);
-    free(waiting);
+    struct outbox *outbox = read_outbox(tuner, scope);
+    if (outbox != NULL)
+        fa_store_outbox_remove(tuner->store, scope, outbox->one[0].ticket, NULL);
+    free(outbox);
 }
 
 void fa_fleet_publish(fa_tuner *tuner, const fa_scope *scope, const fa_source_lease *lease)
@@ -209,9 +210,9 @@ void fa_fleet_publish(fa_tuner *tuner, const fa_scope *scope, const fa_source_le
         return;
     if (lease != NULL && !lease->held) /* it is there again */
         lease = NULL;
-    int rc = publish(tuner, scope, lease, &why);
-    if (fa_fleet_again(tuner, rc))
-        rc = publish(tuner, scope, lease, &why);
+    int rc = publish_winner(tuner, scope, lease, &why);
+    if (fa_fleet_is_worth_retry(tuner, rc))
+        rc = publish_winner(tuner, scope, lease, &why);
     bool lost = rc == FA_EBUSY && lease != NULL &&
                 fa_store_lease_renew(fa_fleet_of(tuner)->store, &lease->lease, lease->lease_ms,
                                      NULL) == FA_EBUSY;
@@ -220,7 +221,7 @@ void fa_fleet_publish(fa_tuner *tuner, const fa_scope *scope, const fa_source_le
                 "another host took this key over while it was tuned here: the result stays in "
                 "the local store");
     if (rc == 0 || lost)
-        forget(tuner, scope);
+        remove_from_outbox(tuner, scope);
     else
         fa_fleet_failed(tuner, rc, &why);
     if (rc != 0 && !lost &&
@@ -230,7 +231,7 @@ void fa_fleet_publish(fa_tuner *tuner, const fa_scope *scope, const fa_source_le
 
 /* One that waits. False: no use to go on. Under the key's lock on this host: who tunes it publishes it
  * himself, and of processes that catch up at once one is enough. */
-static bool publish_waiting(fa_tuner *tuner, const fa_scope *scope)
+static bool publish_outbox_entry(fa_tuner *tuner, const fa_scope *scope)
 {
     char key[FA_HASH_HEX];
     fa_lock *lock = NULL;
@@ -238,9 +239,9 @@ static bool publish_waiting(fa_tuner *tuner, const fa_scope *scope)
     fa_scope_key(scope, key);
     if (fa_lock_acquire(tuner->store_path, key, 0, NULL, NULL, &lock, NULL, NULL) != 0)
         return true;
-    struct waiting *still = read_outbox(tuner, scope);
+    struct outbox *still = read_outbox(tuner, scope);
     fa_fleet_of(tuner)->asked_ns = fa_clock_ns();
-    int rc = still != NULL ? publish(tuner, scope, NULL, &why) : 0;
+    int rc = still != NULL ? publish_winner(tuner, scope, NULL, &why) : 0;
     if (still != NULL && rc == 0)
         fa_store_outbox_remove(tuner->store, scope, still->one[0].ticket, NULL);
     if (rc != 0)
@@ -257,9 +258,9 @@ void fa_fleet_catch_up(fa_tuner *tuner)
     if (fleet == NULL || fleet->store == NULL || fleet->working ||
         fa_store_is_read_only(tuner->store))
         return;
-    struct waiting *waiting = read_outbox(tuner, NULL);
-    for (int i = 0; waiting != NULL && i < waiting->count && fa_clock_ns() < until; i++)
-        if (!publish_waiting(tuner, &waiting->one[i].scope))
+    struct outbox *outbox = read_outbox(tuner, NULL);
+    for (int i = 0; outbox != NULL && i < outbox->count && fa_clock_ns() < until; i++)
+        if (!publish_outbox_entry(tuner, &outbox->one[i].scope))
             break;
-    free(waiting);
+    free(outbox);
 }

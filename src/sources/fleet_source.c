@@ -12,12 +12,12 @@ static void close_fleet(fa_source *source)
     fa_fleet_free(&fleet);
 }
 
-static bool look(fa_tuner *tuner, const fa_target *target)
+static bool look_in_fleet(fa_tuner *tuner, const fa_target *target)
 {
     return fa_fleet_pull(tuner, target, false);
 }
 
-static const char *location(const fa_tuner *tuner)
+static const char *fleet_location(const fa_tuner *tuner)
 {
     fa_fleet *fleet = fa_fleet_of(tuner);
     return atomic_load(&fleet->reached) ? fleet->shown : NULL;
@@ -25,11 +25,11 @@ static const char *location(const fa_tuner *tuner)
 
 static const fa_source_class fleet_class = {
     .close = close_fleet,
-    .look = look,
+    .look = look_in_fleet,
     .fetch_cubin = fa_fleet_cubin,
     .store = fa_fleet_store,
     .store_failed = fa_fleet_failed,
-    .location = location,
+    .location = fleet_location,
     .lease_take = fa_fleet_lease_take,
     .lease_end = fa_fleet_lease_end,
     .remember = fa_fleet_remember,

@@ -8,8 +8,8 @@
  * Invariants: an fa_remote serves any number of threads, and none waits for another's request. What
  * comes from the server is hostile until checked: sizes, times, types, hashes, and whose it is.
  */
-#ifndef FA_ENGINE_REMOTE_H
-#define FA_ENGINE_REMOTE_H
+#ifndef FA_SOURCES_REMOTE_H
+#define FA_SOURCES_REMOTE_H
 
 #include "source.h"
 
@@ -85,7 +85,6 @@ int fa_remote_give_up(fa_tuner *tuner, const char *why);
 int fa_remote_do_without(fa_tuner *tuner, const char *why);
 bool fa_remote_usable(const fa_remote *remote);
 fa_http *fa_remote_http(fa_remote *remote);
-bool fa_remote_is_hash(const char *text); /* 64 hexadecimal digits */
 /* Whether a code that a server answers is about what was asked, and not about the server. */
 bool fa_remote_is_answer(int code);
 

@@ -16,12 +16,12 @@ static void close_service(fa_source *source)
     fa_remote_free(&remote);
 }
 
-static bool usable(const fa_tuner *tuner)
+static bool service_is_usable(const fa_tuner *tuner)
 {
     return fa_remote_usable(fa_remote_of(tuner));
 }
 
-static bool believed(const fa_tuner *tuner)
+static bool service_is_believed(const fa_tuner *tuner)
 {
     return fa_remote_is_trusted(fa_remote_of(tuner));
 }
@@ -35,8 +35,8 @@ static int cubin_of_answer(fa_tuner *tuner, const char *key, void **ret_bytes, s
 
 /* Why a service's answer may not be launched here at all, or NULL. On return it is about this device,
  * as its origin tells. */
-static const char *refuse(const fa_target *target, int driver_version, fa_effort effort,
-                          fa_answer *answer)
+static const char *refuse_answer(const fa_target *target, int driver_version, fa_effort effort,
+                                 fa_answer *answer)
 {
     const fa_trial *trial = &answer->trial;
     char silicon[FA_SILICON_MAX];
@@ -57,9 +57,9 @@ static const char *refuse(const fa_target *target, int driver_version, fa_effort
     return NULL;
 }
 
-static int kernel(fa_tuner *tuner, const fa_target *target, const fa_problem *problem,
-                  fa_effort effort, fa_answer *ret_answer, fa_cubin_record *ret_cubin,
-                  fa_diag *diag)
+static int kernel_of_service(fa_tuner *tuner, const fa_target *target, const fa_problem *problem,
+                             fa_effort effort, fa_answer *ret_answer, fa_cubin_record *ret_cubin,
+                             fa_diag *diag)
 {
     fa_remote_cubin where;
     fa_cubin_record cubin = {.sm = target->gpu.sm};
@@ -72,7 +72,8 @@ static int kernel(fa_tuner *tuner, const fa_target *target, const fa_problem *pr
                        "all that the server has (origin: %s) is a winner that no GPU has proved "
                        "yet: ask with effort predict or measure",
                        fa_origin_name(ret_answer->origin));
-    const char *refused = refuse(target, fa_driver_version(tuner->driver), effort, ret_answer);
+    const char *refused =
+        refuse_answer(target, fa_driver_version(tuner->driver), effort, ret_answer);
     if (refused == NULL && where.size == 0)
         refused = "it has no cubin for its answer";
     if (refused != NULL)
@@ -97,9 +98,9 @@ int fa_service_make(fa_tuner *tuner, const fa_options *options, fa_source **ret_
         .sweep = fa_remote_sweep,
         .winners = fa_remote_winners,
         .answer_cubin = cubin_of_answer,
-        .kernel = kernel,
-        .usable = usable,
-        .believed = believed,
+        .kernel = kernel_of_service,
+        .usable = service_is_usable,
+        .believed = service_is_believed,
         .give_up = fa_remote_give_up,
     };
     fa_remote *remote = NULL;

@@ -27,11 +27,6 @@
 enum { LOCK_MS = 500 };
 static const double account_s = 1.0; /* between two writings of the account */
 
-/* Failures that no other item would escape. */
-static const int fatal[] = {FA_ENOMEM,   FA_EIO,     FA_ENODRIVER, FA_ENODEVICE,
-                            FA_ENONVRTC, FA_ESTORE,  FA_EVERSION,  FA_EREADONLY,
-                            FA_EFULL,    FA_EFORKED, FA_EMANIFEST};
-
 struct sweep {
     fa_tuner *tuner;
     const fa_sweep_request *request;
@@ -235,6 +230,9 @@ static int check_done_items(struct sweep *s, fa_diag *diag)
 
 bool fa_sweep_is_fatal(int rc)
 {
+    static const int fatal[] = {FA_ENOMEM,   FA_EIO,     FA_ENODRIVER, FA_ENODEVICE,
+                                FA_ENONVRTC, FA_ESTORE,  FA_EVERSION,  FA_EREADONLY,
+                                FA_EFULL,    FA_EFORKED, FA_EMANIFEST};
     for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++)
         if (fatal[i] == rc)
             return true;
