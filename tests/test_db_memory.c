@@ -7,6 +7,7 @@
 #include "db_fixture.h"
 
 #include "../db/statements.h"
+#include "../src/bundle/bundle.h"
 #include "failing_allocator.h"
 
 enum { POINTS_MAX = 4000, ROWS = 3 };
@@ -120,6 +121,45 @@ static int put_worse_winner(fa_store *store)
     return rc != 0 ? rc : !kept;
 }
 
+/* Written and read back: the same bytes as ever, or none. */
+static int write_and_read_bundle(fa_store *store)
+{
+    (void)store;
+    static char good[1 << 17];
+    static size_t good_size;
+    static unsigned char bytes[DB_CUBIN_SIZE];
+    char path[400];
+    fa_bundle_writer *writer = NULL;
+    fa_bundle *bundle = NULL;
+    fa_buf made = {0};
+    fa_cubin_record cubin = db_cubin(2, bytes);
+    fa_winner_record winner = db_winner(2, 2, FA_ORIGIN_MEASURED), got = {0};
+    snprintf(path, sizeof path, "%s/memory.fab", db_directory);
+    unlink(path);
+    int rc = fa_bundle_writer_new(&writer, NULL);
+    if (rc == 0)
+        rc = fa_bundle_add(writer, &winner, cubin.bytes, cubin.size, NULL);
+    if (rc == 0)
+        rc = fa_bundle_write(writer, path, NULL, NULL, NULL);
+    fa_bundle_writer_free(&writer);
+    if (rc == 0)
+        rc = fa_buf_read_file(&made, path, sizeof good);
+    if (rc == 0 && good_size == 0)
+        memcpy(good, made.data, good_size = made.size);
+    if (rc == 0 && (made.size != good_size || memcmp(made.data, good, good_size) != 0))
+        rc = 1;
+    fa_buf_free(&made);
+    if (rc == 0)
+        rc = fa_bundle_open(path, false, &bundle, NULL);
+    if (rc == 0)
+        rc = fa_bundle_read_index(bundle, NULL);
+    if (rc == 0)
+        rc = fa_bundle_winner(bundle, 0, &got, NULL, NULL);
+    fa_winner_record_free(&got);
+    fa_bundle_close(&bundle);
+    return rc;
+}
+
 static bool fill(void)
 {
     fa_store *store = db_open(&diag);
@@ -192,6 +232,7 @@ static void walk_all(step_under_test *step)
     if (!FAILING_ALLOCATOR)
         SKIP("the sanitizer has an allocator of its own");
     CHECK(fill());
+    CHECK(write_and_read_bundle(NULL) == 0); /* how it is when nothing fails */
     for (int i = 0; i < 4; i++)
         CHECK(walk(step, i / 2 == 1, i % 2 == 1));
     CHECK(whole());
@@ -210,6 +251,7 @@ WALK(a_list_of_trials_is_whole_or_fails, list_trials)
 WALK(a_list_of_scopes_is_whole_or_fails, list_scopes)
 WALK(a_list_of_items_is_whole_or_fails, list_items)
 WALK(an_item_does_not_fail_for_lack_of_memory, claim_and_give_back)
+WALK(a_bundle_is_whole_or_is_not_written, write_and_read_bundle)
 WALK(a_worse_winner_displaces_none_for_lack_of_memory, put_worse_winner)
 
 int main(void)
@@ -223,5 +265,6 @@ int main(void)
     DB_TEST(a_list_of_items_is_whole_or_fails);
     DB_TEST(an_item_does_not_fail_for_lack_of_memory);
     DB_TEST(a_worse_winner_displaces_none_for_lack_of_memory);
+    DB_TEST(a_bundle_is_whole_or_is_not_written);
     return check_done();
 }

@@ -102,7 +102,7 @@ static void one_that_another_driver_proved_is_proved_once_more_before_it_is_laun
 {
     engine_fixture f;
     const fa_kernel *kernel;
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     fa_request request = {.size = sizeof request, .problem = small_problem,
                           .effort = FA_EFFORT_MEASURE};
@@ -125,7 +125,7 @@ static void what_is_here_is_answered_without_the_fleet_and_its_absence_is_told_o
 {
     engine_fixture f;
     const fa_kernel *kernel;
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     fa_problem other = small_problem;
     fa_request request = {.size = sizeof request, .problem = small_problem,
@@ -158,13 +158,13 @@ static void one_that_keeps_its_callers_waiting_is_asked_seldom(void)
     fa_diag why = {.text = "no answer"};
     const uint64_t second = 1000000000;
     CHECK(open_fleet(&f));
-    fa_fleet *fleet = f.tuner->fleet;
+    fa_fleet *fleet = fa_fleet_of(f.tuner);
     for (int slow = 0; slow < 2; slow++) {
         fleet->asked_ns = fa_clock_ns() - (slow != 0 ? 10 * second : 0);
         fleet->failures = 0;
         fa_fleet_failed(f.tuner, FA_EIO, &why);
         CHECK((fleet->retry_ns > fa_clock_ns() + 100 * second) == (slow != 0));
-        CHECK(fa_fleet_again(f.tuner, FA_EIO) == (slow == 0));
+        CHECK(fa_fleet_is_worth_retry(f.tuner, FA_EIO) == (slow == 0));
     }
     CHECK(fa_fleet_store(f.tuner) == NULL);
     fixture_close(&f);
@@ -180,7 +180,7 @@ static int steal_lease(void *context, const fa_progress *progress)
 static void a_tune_that_lost_its_lease_keeps_its_result_to_itself(void)
 {
     engine_fixture f;
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     CHECK(open_fleet(&f));
     fa_request request = {.size = sizeof request, .problem = small_problem,
@@ -203,7 +203,7 @@ static int give_up_waiting(void *context, const fa_progress *progress)
 static void who_waits_for_another_host_can_give_up_and_take_over_when_its_lease_ends(void)
 {
     engine_fixture f;
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     bool waited = false;
     char sql[400], key[FA_HASH_HEX];
@@ -234,7 +234,7 @@ static void who_waits_for_another_host_can_give_up_and_take_over_when_its_lease_
 static void a_password_is_never_told(void)
 {
     engine_fixture f;
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     fa_request request = {.size = sizeof request, .problem = small_problem,
                           .effort = FA_EFFORT_MEASURE};

@@ -10,12 +10,12 @@ import shlex
 
 import devtools
 import tap
-from place import EIGHT, SMALL, Place
+from place import EIGHT, SMALL, SOURCE, Place
 from report_store import L4, add_baselines, baseline, change, multiply, rename_gpu, tuned
 
 HOSTILE = "</script><img src=x onerror=document.title=1>"
 state = {}
-PAGES = ("tuned", "predicted", "hostile", "failed", "imported", "lengths", "many")
+PAGES = ("tuned", "predicted", "hostile", "failed", "imported", "lengths", "many", "rows")
 
 
 def page(name="tuned", **how):
@@ -55,6 +55,10 @@ def other_stores(folder):
     with tuned() as place:
         multiply(place, 1680)
         write(place, "many")
+    with Place(space=None, script=L4 + "time WARPS= 50\ntime PARTS= 20\n") as place:
+        place.env["FA_TUNE_TEMPLATES"] = os.path.join(SOURCE, "tests", "operations")
+        place.run("sweep", "--operation", "rms_norm", "--rows", "64,128", "--columns", "256", "--quiet")
+        write(place, "rows")
     lengths = [((seq, "--exact") if seq == 1032 else (seq,)) for seq in (512, 1024, 1032, 2048)]
     with tuned(dict(EIGHT, BLOCK_N=[64], STAGES=[1]),
                L4 + "time BLOCK_M=128; 60\ntime BLOCK_M=64; 50\n", lengths) as place:
@@ -172,6 +176,15 @@ def what_is_predicted_has_a_tilde_wherever_it_stands():
     tap.has(text, "not measured")
     tap.lacks(text, "The race")
     tap.equal(shown.run("document.querySelectorAll('.bar:not(.predicted):not(.default)').length"), 4)
+
+
+def an_operation_that_a_folder_brings_is_drawn_by_its_own_fields():
+    shown = page("rows")
+    tap.equal(texts(shown, "#lengths figcaption"), ["fp16 · C 256"])
+    tap.equal(texts(shown, ".filters label span"), ["R", "find"])
+    tap.equal(texts(shown, "#p1 .copyable code"),
+              ["fa-tune --gpu 'NVIDIA L4' --operation rms_norm --rows 64 --columns 256"])
+    tap.has(texts(shown, "footer")[0], "4 operations for each element")
 
 
 def a_store_of_failures_says_why():
@@ -418,6 +431,7 @@ try:
         filters_choose_for_list_and_chart_alike,
         imported_times_are_drawn_as_measured_ones,
         what_is_predicted_has_a_tilde_wherever_it_stands,
+        an_operation_that_a_folder_brings_is_drawn_by_its_own_fields,
         a_store_of_failures_says_why,
         regret_and_measured_predictions_are_told,
         without_its_script_the_page_still_reads,

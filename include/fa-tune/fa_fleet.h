@@ -4,6 +4,7 @@
  * Part of fa_tune.h.
  *
  *     FA_TUNE_STORE=postgresql://user@host/database
+ *     FA_TUNE_STORE=sqlite:///path/of/a/file      (containers of one machine)
  *
  * Every host keeps its local store (FA_TUNE_LOCAL_STORE, else the file in the cache directory), and
  * works on that when the database is gone; what it tuned meanwhile is published by the next call that

@@ -52,8 +52,9 @@ static cJSON *trial_to_json(const fa_trial *trial)
 int fa_bundle_winner_print(const fa_winner_record *winner, fa_buf *out, fa_diag *diag)
 {
     cJSON *evidence = NULL;
-    if (winner->evidence != NULL)
-        fa_json_parse(winner->evidence, strlen(winner->evidence), "evidence", &evidence, NULL);
+    if (winner->evidence != NULL && fa_json_parse(winner->evidence, strlen(winner->evidence),
+                                                  "evidence", &evidence, diag) == FA_ENOMEM)
+        return FA_ENOMEM;
     if (!cJSON_IsObject(evidence)) {
         cJSON_Delete(evidence);
         evidence = cJSON_CreateObject();

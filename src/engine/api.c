@@ -10,9 +10,9 @@
 
 #include "catalogue.h"
 #include "error.h"
-#include "fleet.h"
+#include "listing.h"
 #include "hash.h"
-#include "remote.h"
+#include "source.h"
 
 #include <stdlib.h>
 
@@ -116,12 +116,12 @@ int fa_list_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_d
         return rc;
     if (visit == NULL)
         return fa_fail(diag, FA_EINVAL, "visit is NULL");
-    rc = fa_remote_winners(tuner, visit, context, diag);
-    if (rc != FA_REMOTE_NONE)
+    rc = fa_sources_winners(tuner, visit, context, diag);
+    if (rc != FA_SOURCE_NONE)
         return rc;
     struct listing listing = {visit, context};
     pthread_mutex_lock(&tuner->work);
-    rc = fa_fleet_winners_each(tuner, list_one, &listing, diag);
+    rc = fa_listed_winners_each(tuner, list_one, &listing, diag);
     pthread_mutex_unlock(&tuner->work);
     return rc;
 }
@@ -135,13 +135,14 @@ int fa_answer_cubin(fa_tuner *tuner, const fa_answer *answer, void **ret_bytes, 
     if (answer == NULL || ret_bytes == NULL || ret_size == NULL)
         return fa_fail(diag, FA_EINVAL, "answer, ret_bytes or ret_size is NULL");
     fa_cubin_record cubin = {0};
-    rc = fa_remote_cubin_get(tuner, answer->cubin_key, NULL, ret_bytes, ret_size, diag);
-    if (rc != FA_REMOTE_NONE && rc != FA_ENOTFOUND) /* one that it has not may be of here */
+    rc = fa_sources_answer_cubin(tuner, answer->cubin_key, ret_bytes, ret_size, diag);
+    if (rc != FA_SOURCE_NONE)
         return rc;
     pthread_mutex_lock(&tuner->work);
     rc = fa_records_cubin(tuner, answer->cubin_key, &cubin, diag);
-    if (rc == FA_ENOTFOUND && fa_fleet_store(tuner) != NULL &&
-        fa_fleet_cubin(tuner, answer->cubin_key, &cubin) == 0)
+    const fa_source_class *shared;
+    if (rc == FA_ENOTFOUND && fa_sources_store(tuner, &shared) != NULL &&
+        fa_sources_fetch_cubin(tuner, answer->cubin_key, &cubin) == 0)
         rc = 0;
     pthread_mutex_unlock(&tuner->work);
     if (rc != 0)

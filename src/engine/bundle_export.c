@@ -6,9 +6,9 @@
 
 #include "error.h"
 #include "evidence.h"
-#include "fleet.h"
 #include "json.h"
 #include "keys.h"
+#include "listing.h"
 #include "problem.h"
 #include "rank.h"
 
@@ -205,7 +205,7 @@ int fa_export(fa_tuner *tuner, const fa_export_options *options, fa_bundle_info 
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
-    rc = fa_fleet_winners_each(tuner, export_one, &exporting, diag);
+    rc = fa_listed_winners_each(tuner, export_one, &exporting, diag);
     pthread_mutex_unlock(&tuner->work);
     if (rc == 0)
         rc = fa_bundle_finish(exporting.writer, options, ret_info, diag);

@@ -13,8 +13,8 @@
 #include "earlier.h"
 #include "error.h"
 #include "evidence.h"
-#include "fleet.h"
 #include "json.h"
+#include "listing.h"
 #include "problem.h"
 #include "records_file.h"
 #include "render.h"
@@ -157,7 +157,7 @@ static int export_records(fa_tuner *tuner, const char *path, fa_records_info *in
     records.families = today.families;
     memcpy(records.family, today.family, sizeof records.family);
     struct collecting all = {tuner, &records, info, diag};
-    rc = fa_fleet_winners_each(tuner, collect_one, &all, diag);
+    rc = fa_listed_winners_each(tuner, collect_one, &all, diag);
     count_origins(&records, info);
     if (rc == 0 && records.count == 0)
         rc = fa_fail(diag, FA_ENOTFOUND,
@@ -253,7 +253,7 @@ int fa_predict_catalogue(fa_tuner *tuner, const fa_records_options *options, fa_
     if (rc != 0)
         return rc;
     int gpus = fa_catalogue_count();
-    tuner->ignore_system = true;
+    fa_tuner_ignore_system(tuner, true);
     for (int at = 0; rc == 0 && at < gpus * PROBLEMS; at++) {
         fa_gpu gpu;
         const char *refused = NULL;
@@ -272,6 +272,6 @@ int fa_predict_catalogue(fa_tuner *tuner, const fa_records_options *options, fa_
         if (rc == FA_ENOTSUP || rc == FA_ENOKERNEL)
             rc = 0; /* no family serves it: bf16 on Turing */
     }
-    tuner->ignore_system = false;
+    fa_tuner_ignore_system(tuner, false);
     return rc;
 }

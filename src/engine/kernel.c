@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Kernels loaded in the caller's contexts: how a winner becomes one, and the launch.
+ * Kernels loaded in the caller's contexts: how a winner becomes one.
  *
- * Workload: a lookup and a launch for every attention layer of every step, from any thread. Invariant:
+ * Workload: a lookup for every attention layer of every step, from any thread. Invariant:
  * a lookup that finds its kernel in the table (kernel_table.h) takes no lock and makes one driver call.
  */
 #include "driver.h"
@@ -10,16 +10,13 @@
 #include "kernel_table.h"
 #include "problem.h"
 #include "reproof.h"
+#include "source.h"
 #include "store.h"
 #include "stored.h"
 #include "tune.h"
 
-#include "attn_params.h"
 #include "error.h"
-#include "fleet.h"
-#include "remote.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,7 +136,7 @@ static int load_kernel(fa_tuner *tuner, const fa_problem *problem, uint64_t cont
         return rc; /* the table frees it */
     kernel->measured = fa_answer_satisfies(answer, FA_EFFORT_MEASURE, false, false);
     kernel->causal_offset = fa_problem_causal_offset(problem);
-    kernel->empty = problem->batch == 0 || problem->seq_q == 0;
+    kernel->empty = fa_problem_is_empty(problem);
     contiguous(problem, problem->heads_q, problem->seq_q, kernel->q_stride);
     contiguous(problem, problem->heads_kv, problem->seq_k, kernel->k_stride);
     rc = fa_kernel_table_publish(&tuner->kernels, kernel, diag);
@@ -160,7 +157,8 @@ static int load_stored(fa_tuner *tuner, const fa_target *target, const fa_proble
         fa_answer answer;
         fa_scope scope;
         fa_cubin_record cubin = {0};
-        int rc = fa_leads_find(tuner, target, &answer, &cubin, &scope, diag);
+        int rc = looks == 0 ? fa_lookup(tuner, target, false, &answer, &cubin, &scope, diag)
+                            : fa_leads_find(tuner, target, &answer, &cubin, &scope, NULL, diag);
         if (rc != 0)
             return rc;
         if (answer.driver_version == 0)
@@ -200,7 +198,6 @@ static int make_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
     if (rc != 0)
         return rc;
     if (effort != FA_EFFORT_PATIENT) {
-        fa_fleet_look(tuner, &target, false);
         rc = load_stored(tuner, &target, problem, context, effort, ret_kernel, diag);
         /* FA_ECORRUPT: its cubin is gone from the store, and a tune makes it again. */
         if (effort == FA_EFFORT_CACHED && rc == FA_ECORRUPT)
@@ -227,8 +224,8 @@ static int make_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
     return rc;
 }
 
-/* ---- from a server --------------------------------------------------------------------------*/
-/* What the server is to be asked for: this device; `work` is held. */
+/* ---- from sources that answer in this machine's place ----------------------------------------*/
+/* What they are to be asked for: this device; `work` is held. */
 static int resolve_here(fa_tuner *tuner, const fa_problem *problem, uint64_t *ret_context,
                         fa_target *ret_target, fa_diag *diag)
 {
@@ -241,50 +238,27 @@ static int resolve_here(fa_tuner *tuner, const fa_problem *problem, uint64_t *re
     return rc != 0 ? rc : fa_target_resolve(tuner, problem, NULL, ordinal, false, ret_target, diag);
 }
 
-/* Whether somebody else's answer may be launched here at all: NULL, or why not. On return it is about
- * this device, as its origin tells. */
-static const char *judge(const fa_target *target, int driver_version, fa_effort effort,
-                         fa_answer *answer)
-{
-    const fa_trial *trial = &answer->trial;
-    char silicon[FA_SILICON_MAX];
-    fa_gpu_silicon(&answer->gpu, silicon);
-    if (strcmp(silicon, target->scope.silicon) != 0)
-        return "its answer is for other silicon";
-    if (trial->threads < 1 || trial->threads > 1024 || trial->grid[0] < 1 || trial->grid[1] < 1 ||
-        trial->grid[2] < 1 || trial->grid[1] > 65535 || trial->grid[2] > 65535 ||
-        trial->smem_bytes < 0 || trial->smem_bytes > target->gpu.smem_per_block)
-        return "its kernel cannot be launched here";
-    if (answer->origin == FA_ORIGIN_MEASURED && strcmp(answer->gpu.uuid, target->gpu.uuid) != 0)
-        answer->origin = FA_ORIGIN_MEASURED_SAME_SILICON;
-    answer->gpu = target->gpu;
-    fa_answer proved = *answer;
-    proved.driver_version = driver_version; /* as it will be */
-    if (!fa_answer_satisfies(&proved, effort, false, false))
-        return "it has nothing measured for this GPU";
-    return NULL;
-}
-
-/* Measured on this silicon under this driver, by a server whose word counts. A server of another
+/* Measured on this silicon under this driver, by somebody whose word counts. A service of another
  * version may make its kernels otherwise: what it means by a config must be what is meant here. */
-static bool is_proved(fa_tuner *tuner, const fa_target *target, const fa_answer *answer)
+static bool is_proved(fa_tuner *tuner, const fa_source_class *is, const fa_target *target,
+                      const fa_answer *answer)
 {
-    return fa_remote_is_trusted(tuner->remote) &&
-           answer->driver_version == fa_driver_version(tuner->driver) &&
+    return is->believed(tuner) && answer->driver_version == fa_driver_version(tuner->driver) &&
            (fa_origin_is_measured(answer->origin) || answer->origin == FA_ORIGIN_NEAREST) &&
            fa_reproof_is_ours(tuner, target, answer);
 }
 
 /* Proves where that is due, and loads; `work` is held. */
-static int load_remote(fa_tuner *tuner, const fa_target *target, const fa_problem *problem,
-                       uint64_t context, fa_effort effort, fa_answer *answer,
-                       const fa_cubin_record *cubin, const fa_kernel **ret_kernel, fa_diag *diag)
+static int load_foreign(fa_tuner *tuner, const fa_source_class *is, const fa_target *target,
+                        const fa_problem *problem, uint64_t context, fa_effort effort,
+                        fa_answer *answer, const fa_cubin_record *cubin,
+                        const fa_kernel **ret_kernel, fa_diag *diag)
 {
     /* Another thread may have made it meanwhile. */
     *ret_kernel = find_loaded(tuner, problem, context, effort);
     if (*ret_kernel != NULL)
         return 0;
-    if (!is_proved(tuner, target, answer)) {
+    if (!is_proved(tuner, is, target, answer)) {
         int rc = fa_reproof_prove(tuner, target, effort, answer, cubin, diag);
         if (rc == FA_EBUSY)
             return rc;
@@ -295,51 +269,42 @@ static int load_remote(fa_tuner *tuner, const fa_target *target, const fa_proble
     return load_kernel(tuner, problem, context, answer, cubin, ret_kernel, diag);
 }
 
-static int ask_remote(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
-                      const fa_kernel **ret_kernel, fa_diag *diag)
+static int ask_one(fa_tuner *tuner, const fa_source_class *is, const fa_problem *problem,
+                   fa_effort effort, const fa_kernel **ret_kernel, fa_diag *diag)
 {
     uint64_t context = 0;
     fa_target target;
     fa_answer answer;
-    fa_remote_cubin where;
     fa_cubin_record cubin = {0};
     fa_diag why = {{0}};
-    if (!fa_remote_usable(tuner->remote))
-        return FA_REMOTE_NONE;
     pthread_mutex_lock(&tuner->work);
     int rc = resolve_here(tuner, problem, &context, &target, &why);
     pthread_mutex_unlock(&tuner->work);
     if (rc != 0)
-        return FA_REMOTE_NONE; /* the local way says what is wrong */
-    rc = fa_remote_kernel(tuner, problem, &target.gpu, effort, &answer, &where, diag);
+        return FA_SOURCE_NONE; /* the local way says what is wrong */
+    rc = is->kernel(tuner, &target, problem, effort, &answer, &cubin, diag);
     if (rc != 0)
         return rc;
-    if (effort == FA_EFFORT_CACHED && answer.driver_version == 0)
-        return fa_fail(diag, FA_ENOTFOUND,
-                       "all that the server has (origin: %s) is a winner that no GPU has proved "
-                       "yet: ask with effort predict or measure",
-                       fa_origin_name(answer.origin));
-    const char *refused = judge(&target, fa_driver_version(tuner->driver), effort, &answer);
-    if (refused == NULL && where.size == 0)
-        refused = "it has no cubin for its answer";
-    if (refused != NULL)
-        return fa_remote_give_up(tuner, refused);
-    rc = fa_remote_cubin_get(tuner, where.key, &where, &cubin.bytes, &cubin.size, &why);
-    if (rc == FA_REMOTE_NONE)
-        return rc;
-    if (rc == 0) {
-        memcpy(cubin.key, where.key, sizeof cubin.key);
-        memcpy(cubin.entry, answer.entry, sizeof cubin.entry);
-        cubin.sm = target.gpu.sm;
-        pthread_mutex_lock(&tuner->work);
-        rc = load_remote(tuner, &target, problem, context, effort, &answer, &cubin, ret_kernel,
-                         &why);
-        pthread_mutex_unlock(&tuner->work);
-    }
+    pthread_mutex_lock(&tuner->work);
+    rc = load_foreign(tuner, is, &target, problem, context, effort, &answer, &cubin, ret_kernel,
+                      &why);
+    pthread_mutex_unlock(&tuner->work);
     fa_cubin_record_free(&cubin);
-    if (rc == FA_EBUSY && effort == FA_EFFORT_CACHED) /* no fault of the server's */
+    if (rc == FA_EBUSY && effort == FA_EFFORT_CACHED) /* no fault of the source's */
         return fa_fail(diag, FA_ENOTFOUND, "%s", why.text);
-    return rc == 0 ? 0 : fa_remote_give_up(tuner, why.text);
+    return rc == 0 ? 0 : is->give_up(tuner, why.text);
+}
+
+static int ask_sources(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
+                       const fa_kernel **ret_kernel, fa_diag *diag)
+{
+    int rc = FA_SOURCE_NONE;
+    for (int i = 0; i < tuner->source_count && rc == FA_SOURCE_NONE; i++) {
+        const fa_source_class *is = tuner->source[i]->is;
+        if (is->kernel != NULL && is->usable(tuner))
+            rc = ask_one(tuner, is, problem, effort, ret_kernel, diag);
+    }
+    return rc;
 }
 
 int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
@@ -362,8 +327,8 @@ int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
     }
     rc = fa_problem_check(problem, diag);
     if (rc == 0)
-        rc = ask_remote(tuner, problem, effort, ret_kernel, diag);
-    if (rc != FA_REMOTE_NONE)
+        rc = ask_sources(tuner, problem, effort, ret_kernel, diag);
+    if (rc != FA_SOURCE_NONE)
         return rc;
     pthread_mutex_lock(&tuner->work);
     rc = fa_tuner_driver(tuner, diag);
@@ -385,88 +350,4 @@ int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
 const fa_answer *fa_kernel_answer(const fa_kernel *kernel)
 {
     return kernel != NULL ? fa_kernel_table_answer(kernel) : NULL;
-}
-
-/* Copies strides, or the contiguous ones where all are 0; gathers their low bits for the check. */
-static uint64_t take_strides(const int64_t given[3], const int64_t whole[3], long long *batch,
-                             long long *head, long long *row)
-{
-    const int64_t *stride = (given[0] | given[1] | given[2]) == 0 ? whole : given;
-    *batch = stride[0];
-    *head = stride[1];
-    *row = stride[2];
-    return (uint64_t)(stride[0] | stride[1] | stride[2]);
-}
-
-/* All launches of a call; the address of its workspace is the last argument. */
-static int launch_call(const fa_kernel *kernel, void *arguments[3], void *stream, fa_diag *diag)
-{
-    const struct fa_call *call = kernel->call;
-    fa_device_ptr workspace = call->workspace;
-    int rc = 0;
-    arguments[kernel->maps != NULL ? 2 : 1] = &workspace;
-    for (int i = 0; rc == 0 && i < call->launches.count; i++) {
-        const fa_launch_shape *launch = &call->launches.at[i];
-        rc = fa_launch_kernel(kernel->driver, call->function[i], launch->grid,
-                              (uint32_t)launch->threads, (uint32_t)launch->smem_bytes, stream,
-                              arguments, diag);
-    }
-    return rc;
-}
-
-int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream, fa_diag *diag)
-{
-    if (kernel == NULL || args == NULL)
-        return fa_fail(diag, FA_EINVAL, "kernel or args is NULL");
-    if (kernel->empty)
-        return 0;
-    const fa_problem *problem = &kernel->problem;
-    bool no_keys = problem->seq_k == 0;
-    if (args->q == NULL || args->o == NULL || (!no_keys && (args->k == NULL || args->v == NULL)))
-        return fa_fail(diag, FA_EINVAL, "q, k, v or o is NULL");
-    float scale =
-        args->softmax_scale != 0.0f ? args->softmax_scale : 1.0f / sqrtf((float)problem->head_dim);
-    float scale_log2 = scale * 1.44269504088896340736f;
-    if (!(scale > 0) || !isfinite(scale_log2)) /* kernels take the maximum before they scale */
-        return fa_fail(diag, FA_EINVAL, "softmax_scale must be positive, at most 2e38");
-    struct fa_attn_params params = {.q = args->q,
-                                    .k = args->k,
-                                    .v = args->v,
-                                    .o = args->o,
-                                    .lse = args->lse,
-                                    .batch = problem->batch,
-                                    .heads_q = problem->heads_q,
-                                    .heads_kv = problem->heads_kv,
-                                    .seq_q = problem->seq_q,
-                                    .seq_k = problem->seq_k,
-                                    .causal_offset = kernel->causal_offset,
-                                    .softmax_scale = scale,
-                                    .softmax_scale_log2 = scale_log2};
-    uint64_t strides = take_strides(args->q_stride, kernel->q_stride, &params.q_batch_stride,
-                                    &params.q_head_stride, &params.q_row_stride) |
-                       take_strides(args->k_stride, kernel->k_stride, &params.k_batch_stride,
-                                    &params.k_head_stride, &params.k_row_stride) |
-                       take_strides(args->v_stride, kernel->k_stride, &params.v_batch_stride,
-                                    &params.v_head_stride, &params.v_row_stride) |
-                       take_strides(args->o_stride, kernel->q_stride, &params.o_batch_stride,
-                                    &params.o_head_stride, &params.o_row_stride);
-    uintptr_t pointers =
-        (uintptr_t)args->q | (uintptr_t)args->k | (uintptr_t)args->v | (uintptr_t)args->o;
-    if (!problem->unaligned && (strides % 8 != 0 || pointers % 16 != 0))
-        return fa_fail(diag, FA_EALIGN,
-                       "q, k, v and o must be 16-byte aligned with strides in multiples of 8 "
-                       "elements: ask for the kernel with problem.unaligned = true");
-    if (pointers % 2 != 0 || (uintptr_t)args->lse % 4 != 0)
-        return fa_fail(diag, FA_EALIGN, "a pointer is not aligned to its element");
-    struct fa_attn_tensor_maps maps;
-    int rc = kernel->maps == NULL
-                 ? 0
-                 : fa_map_cache_get(kernel->maps, kernel->driver, &params, &maps, diag);
-    if (rc != 0)
-        return rc;
-    void *arguments[] = {&params, &maps, NULL}; /* the driver reads as many as the kernel takes */
-    if (kernel->call != NULL)
-        return launch_call(kernel, arguments, stream, diag);
-    return fa_launch_kernel(kernel->driver, kernel->function, kernel->grid, kernel->threads,
-                            kernel->smem_bytes, stream, arguments, diag);
 }

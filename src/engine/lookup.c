@@ -22,6 +22,7 @@
 #include "marks.h"
 #include "problem.h"
 #include "store.h"
+#include "source.h"
 #include "stored.h"
 
 #include "catalogue.h"
@@ -128,21 +129,13 @@ static void heed_verification(fa_tuner *tuner, const fa_target *target, fa_lead 
     refuse(lead, text);
 }
 
-static void length_text(const fa_problem *p, char *ret, size_t size)
-{
-    if (p->seq_q == p->seq_k)
-        snprintf(ret, size, "S %d", p->seq_q);
-    else
-        snprintf(ret, size, "Sq %d, Sk %d", p->seq_q, p->seq_k);
-}
-
 /* The answer's origin and its sentence, once it is known what is asked. */
 static void explain(const fa_target *target, fa_lead *lead)
 {
     fa_answer *answer = &lead->answer;
     char length[48], how[96];
     bool same = fa_problem_equal(&lead->scope.problem, &target->asked);
-    length_text(&lead->scope.problem, length, sizeof length);
+    fa_problem_lengths(&lead->scope.problem, length, sizeof length);
     switch (answer->origin) {
     case FA_ORIGIN_MEASURED:
         snprintf(how, sizeof how, "measured on this GPU");
@@ -216,29 +209,11 @@ static void refine(fa_tuner *tuner, const fa_target *target, fa_lead *lead,
     free(rivals);
 }
 
-void fa_leads_refine(fa_tuner *tuner, const fa_target *target, fa_answer *answer)
+/* What a winner of the target's own silicon is worth, once its answer is known. */
+static void judge_own(fa_tuner *tuner, const fa_target *target, fa_lead *lead,
+                      fa_cubin_record *ret_cubin)
 {
-    fa_lead lead = {.kind = fa_origin_is_timed(answer->origin) ? FA_STEP_BUCKET : FA_STEP_PREDICTED,
-                    .answer = *answer,
-                    .scope = target->scope,
-                    .usable = true};
-    if (answer->origin == FA_ORIGIN_TRANSFERRED)
-        return;
-    refine(tuner, target, &lead, NULL);
-    *answer = lead.answer;
-}
-
-/* A lead from the target's own silicon, by its scope's problem; FA_ENOTFOUND, FA_ECORRUPT… */
-static int own_lead(fa_tuner *tuner, const fa_target *target, const fa_problem *problem,
-                    fa_lead *ret_lead, fa_cubin_record *ret_cubin, fa_diag *diag)
-{
-    fa_target own = *target;
-    fa_lead *lead = ret_lead;
-    own.problem = own.scope.problem = *problem;
-    *lead = (fa_lead){.scope = own.scope};
-    int rc = fa_records_lookup(tuner, &own, &lead->answer, ret_cubin, diag);
-    if (rc != 0)
-        return rc;
+    const fa_problem *problem = &lead->scope.problem;
     fa_problem bucket = fa_problem_bucket(problem);
     lead->kind = lead->answer.origin == FA_ORIGIN_TRANSFERRED ? FA_STEP_TRANSFERRED
                  : lead->answer.origin == FA_ORIGIN_PREDICTED ? FA_STEP_PREDICTED
@@ -248,7 +223,28 @@ static int own_lead(fa_tuner *tuner, const fa_target *target, const fa_problem *
     explain(target, lead);
     refine(tuner, target, lead, ret_cubin);
     heed_verification(tuner, target, lead);
-    return 0;
+}
+
+/* A lead from the target's own silicon, by its scope's problem; FA_ENOTFOUND, FA_ECORRUPT… */
+static int own_lead(fa_tuner *tuner, const fa_target *target, const fa_problem *problem,
+                    fa_lead *ret_lead, fa_cubin_record *ret_cubin, fa_diag *diag)
+{
+    fa_target own = *target;
+    own.problem = own.scope.problem = *problem;
+    *ret_lead = (fa_lead){.scope = own.scope};
+    int rc = fa_records_lookup(tuner, &own, &ret_lead->answer, ret_cubin, diag);
+    if (rc == 0)
+        judge_own(tuner, target, ret_lead, ret_cubin);
+    return rc;
+}
+
+void fa_lookup_of_winner(fa_tuner *tuner, const fa_target *target, const fa_winner_record *winner,
+                         fa_answer *ret_answer)
+{
+    fa_lead lead = {.scope = winner->scope};
+    fa_records_answer(winner, &target->gpu, &lead.answer);
+    judge_own(tuner, target, &lead, NULL);
+    *ret_answer = lead.answer;
 }
 
 /* The problems whose winners are the target's own, exact ones first; returns their number. */
@@ -438,7 +434,8 @@ static int tell_nothing(const fa_target *target, const fa_leads *leads, int noth
 }
 
 int fa_leads_find(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
-                  fa_cubin_record *ret_cubin, fa_scope *ret_scope, fa_diag *diag)
+                  fa_cubin_record *ret_cubin, fa_scope *ret_scope, fa_leads **ret_leads,
+                  fa_diag *diag)
 {
     fa_lead own;
     fa_leads *leads = NULL;
@@ -473,6 +470,30 @@ int fa_leads_find(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answe
             fa_cubin_record_free(&cubin);
     }
     int none = found ? 0 : tell_nothing(target, leads, nothing, first.text, diag);
-    free(leads);
+    if (ret_leads != NULL)
+        *ret_leads = leads;
+    else
+        free(leads);
     return none;
+}
+
+/* Whether an answer was timed for what was asked: nobody else has a better one. */
+static bool is_own(const fa_answer *answer, bool exact)
+{
+    fa_problem bucket = fa_problem_bucket(&answer->problem);
+    fa_problem itself = fa_problem_exact(&answer->problem);
+    bool own = fa_problem_equal(&answer->from_problem, &itself) ||
+               (!exact && fa_problem_equal(&answer->from_problem, &bucket));
+    return own && fa_origin_is_timed(answer->origin);
+}
+
+int fa_lookup(fa_tuner *tuner, const fa_target *target, bool exact, fa_answer *ret_answer,
+              fa_cubin_record *ret_cubin, fa_scope *ret_scope, fa_diag *diag)
+{
+    int rc = fa_leads_find(tuner, target, ret_answer, ret_cubin, ret_scope, NULL, diag);
+    if ((rc == 0 && is_own(ret_answer, exact)) || !fa_sources_look(tuner, target))
+        return rc;
+    if (rc == 0 && ret_cubin != NULL)
+        fa_cubin_record_free(ret_cubin);
+    return fa_leads_find(tuner, target, ret_answer, ret_cubin, ret_scope, NULL, diag);
 }

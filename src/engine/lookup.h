@@ -31,12 +31,18 @@ int fa_leads_collect(fa_tuner *tuner, const fa_target *target, fa_leads **ret_le
 /* Whether a lookup that may not tune can give this lead as its answer. */
 bool fa_lead_serves(const fa_target *target, const fa_lead *lead);
 /* The first lead that serves, with its cubin when ret_cubin is not NULL and the scope that it is
- * stored under when ret_scope is not. FA_ENOTFOUND: none; FA_ECORRUPT: none, and a cubin is gone. */
+ * stored under when ret_scope is not. FA_ENOTFOUND: none; FA_ECORRUPT: none, and a cubin is gone.
+ * ret_leads, where it is not NULL: the leads where they had to be collected, which the caller frees. */
 int fa_leads_find(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
-                  fa_cubin_record *ret_cubin, fa_scope *ret_scope, fa_diag *diag);
-/* What a lookup makes of the answer of a tune that has just ended: another of the bucket's configs
- * where that promises more at the asked lengths. `work` is held. */
-void fa_leads_refine(fa_tuner *tuner, const fa_target *target, fa_answer *answer);
+                  fa_cubin_record *ret_cubin, fa_scope *ret_scope, fa_leads **ret_leads,
+                  fa_diag *diag);
+/* The same; where nobody has timed the very thing here, the stores of other hosts are looked into
+ * first. exact: the bucket's is not enough. */
+int fa_lookup(fa_tuner *tuner, const fa_target *target, bool exact, fa_answer *ret_answer,
+              fa_cubin_record *ret_cubin, fa_scope *ret_scope, fa_diag *diag);
+/* A winner that has just been stored under the target's scope, as a lookup would answer with it. */
+void fa_lookup_of_winner(fa_tuner *tuner, const fa_target *target, const fa_winner_record *winner,
+                         fa_answer *ret_answer);
 /* How unlike two GPUs are: 0 for the same figures; those of one major architecture come first. */
 double fa_gpu_distance(const fa_gpu *a, const fa_gpu *b);
 

@@ -189,13 +189,15 @@ static int plan_race(fa_tuner *tuner, const fa_target *target, const fa_leads *l
 }
 
 int fa_plan_make(fa_tuner *tuner, const fa_request *request, const fa_target *target,
-                 fa_plan *ret_plan, fa_diag *diag)
+                 const fa_leads *leads, fa_plan *ret_plan, fa_diag *diag)
 {
-    fa_leads *leads = NULL;
+    fa_leads *collected = NULL;
     fa_plan plan = {0};
-    int rc = fa_leads_collect(tuner, target, &leads, diag);
+    int rc = leads == NULL ? fa_leads_collect(tuner, target, &collected, diag) : 0;
     if (rc != 0)
         return rc;
+    if (leads == NULL)
+        leads = collected;
     bool known = false; /* measured for these lengths: there is nothing to promise any more */
     for (int i = 0; i < leads->count && !plan.promised && !known; i++) {
         const fa_lead *lead = &leads->lead[i];
@@ -216,7 +218,7 @@ int fa_plan_make(fa_tuner *tuner, const fa_request *request, const fa_target *ta
     else if (request->effort == FA_EFFORT_MEASURE && request->first_contact && !request->again &&
              target->gpu.present && plan.promised)
         rc = plan_race(tuner, target, leads, &plan, diag);
-    free(leads);
+    free(collected);
     if (rc == 0)
         *ret_plan = plan;
     return rc;

@@ -8,11 +8,10 @@
 #include "manifest.h"
 #include "options.h"
 #include "store.h"
-#include "system_bundles.h"
 
+#include "compile_pool.h"
 #include "error.h"
-#include "fleet.h"
-#include "remote.h"
+#include "source.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -89,13 +88,13 @@ static int open_store(fa_tuner *tuner, bool existing, fa_diag *diag)
     }
     if (note.text[0] != 0)
         fa_note(tuner, "%s", note.text);
-    if (rc == 0 && fa_store_is_absent(tuner->store) && tuner->remote == NULL &&
-        tuner->fleet == NULL)
+    if (rc == 0 && fa_store_is_absent(tuner->store) && !fa_sources_are_elsewhere(tuner))
         fa_note(tuner, "there is no store at %s yet", tuner->store_path);
     return rc;
 }
 
-static int set_up(fa_tuner *tuner, const fa_options *options, fa_diag *diag)
+static int set_up(fa_tuner *tuner, const fa_options *options, fa_source_maker *const *makers,
+                  int count, fa_diag *diag)
 {
     tuner->forks = atomic_load(&forks);
     tuner->seed = options->seed;
@@ -118,10 +117,12 @@ static int set_up(fa_tuner *tuner, const fa_options *options, fa_diag *diag)
     int rc = fa_options_worker(options, tuner->worker_path, diag);
     if (rc == 0)
         rc = fa_options_store(options, tuner->store_path, diag);
-    if (rc == 0)
-        rc = fa_remote_make(options, &tuner->remote, diag);
-    if (rc == 0)
-        rc = fa_fleet_new(fa_options_fleet(options), &tuner->fleet, diag);
+    for (int i = 0; i < count && rc == 0; i++) {
+        fa_source *source = NULL;
+        rc = makers[i](tuner, options, &source, diag);
+        if (source != NULL)
+            fa_source_add(tuner, source);
+    }
     if (rc == 0)
         rc = fa_templates_open(fa_options_templates(options), &tuner->templates, diag);
     if (rc == 0 && tuner->strict_ms > 0)
@@ -131,7 +132,8 @@ static int set_up(fa_tuner *tuner, const fa_options *options, fa_diag *diag)
     return rc;
 }
 
-int fa_open(const fa_options *options, fa_tuner **ret_tuner, fa_diag *diag)
+int fa_session_open(const fa_options *options, fa_source_maker *const *makers, int count,
+                    fa_tuner **ret_tuner, fa_diag *diag)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     fa_options known;
@@ -145,7 +147,7 @@ int fa_open(const fa_options *options, fa_tuner **ret_tuner, fa_diag *diag)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a tuner");
     pthread_once(&once, watch_forks);
     pthread_mutex_init(&tuner->work, NULL);
-    rc = set_up(tuner, &known, diag);
+    rc = set_up(tuner, &known, makers, count, diag);
     if (rc != 0)
         fa_close(&tuner);
     else
@@ -159,9 +161,8 @@ void fa_close(fa_tuner **tuner)
         return;
     fa_tuner *t = *tuner;
     fa_kernel_table_free(&t->kernels);
-    fa_system_close(t);
-    fa_remote_free(&t->remote);
-    fa_fleet_free(&t->fleet);
+    for (int i = 0; i < t->source_count; i++)
+        t->source[i]->is->close(t->source[i]);
     fa_store_close(&t->store);
     fa_families_free(&t->families);
     fa_templates_close(&t->templates);
@@ -180,6 +181,13 @@ const char *fa_store_location(const fa_tuner *tuner)
 {
     if (tuner == NULL)
         return "";
-    bool shared = tuner->fleet != NULL && atomic_load(&tuner->fleet->reached);
-    return shared ? tuner->fleet->shown : tuner->store_path;
+    const char *shared = fa_sources_location(tuner);
+    return shared != NULL ? shared : tuner->store_path;
+}
+
+void fa_tuner_ignore_system(fa_tuner *tuner, bool ignore)
+{
+    pthread_mutex_lock(&tuner->work);
+    tuner->ignore_system = ignore;
+    pthread_mutex_unlock(&tuner->work);
 }

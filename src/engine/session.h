@@ -19,10 +19,12 @@
 
 enum {
     FA_UNKEPT_MAX = 16,
+    FA_SOURCES_MAX = 4,
     FA_COMPILE_TIMEOUT_MS = 30000,
-    FA_TRIAL_TIMEOUT_MS = 20000,
-    FA_WORKERS_MAX = 256
+    FA_TRIAL_TIMEOUT_MS = 20000
 };
+
+struct fa_source;
 
 struct fa_tuner {
     char store_path[FA_STORE_PATH_MAX];
@@ -42,14 +44,13 @@ struct fa_tuner {
      * time looks up, tunes or writes. Readers walk the table without a lock, because entries are
      * published whole and never leave. */
     pthread_mutex_t work;
-    fa_store *store;        /* the local file */
-    struct fa_fleet *fleet; /* NULL: no store is shared with other hosts (fleet.h) */
-    fa_driver *driver;      /* opened by the first request that needs a device */
+    fa_store *store;                          /* the local file */
+    struct fa_source *source[FA_SOURCES_MAX]; /* in the order in which they are asked (source.h) */
+    int source_count;
+    fa_driver *driver; /* opened by the first request that needs a device */
     fa_kernel_table kernels;
     _Atomic(fa_driver *) launch_driver; /* = driver, for the readers */
-    struct fa_remote *remote;           /* a server that is asked first; NULL: none is named */
-    struct fa_system *system; /* system bundles, opened by the first lookup that needs them */
-    bool ignore_system;       /* while the catalogue is predicted anew */
+    bool ignore_system; /* bundles, while the catalogue is predicted anew or a worker measures */
     fa_verification unkept[FA_UNKEPT_MAX]; /* that the store could not keep; the oldest gives way */
     unsigned unkept_next;
     bool found_busy; /* by the last lookup of effort CACHED that needed the GPU */
@@ -61,5 +62,15 @@ int fa_tuner_check(const fa_tuner *tuner, fa_diag *diag);
 int fa_tuner_driver(fa_tuner *tuner, fa_diag *diag); /* opens tuner->driver; `work` is held */
 
 int fa_tuner_families(fa_tuner *tuner, fa_diag *diag); /* loads tuner->families */
+/* What nobody has measured here or in the fleet is then measured, whatever a system bundle says. Takes
+ * `work` itself. */
+void fa_tuner_ignore_system(fa_tuner *tuner, bool ignore);
+
+/* Makes a source of these options; *ret_source NULL: they name none. */
+typedef int fa_source_maker(fa_tuner *tuner, const fa_options *options,
+                            struct fa_source **ret_source, fa_diag *diag);
+/* fa_open() with these sources. */
+int fa_session_open(const fa_options *options, fa_source_maker *const *makers, int count,
+                    fa_tuner **ret_tuner, fa_diag *diag);
 
 #endif

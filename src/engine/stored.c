@@ -10,19 +10,19 @@
 #include "earlier.h"
 #include "error.h"
 #include "evidence.h"
-#include "system_bundles.h"
+#include "source.h"
 
 #include <stdio.h>
 #include <string.h>
 
 /* The user's own comes first, but a guess of his own gives way to what somebody has measured. */
-static bool take_system(fa_tuner *tuner, const fa_target *target, fa_origin own,
-                        fa_answer *ret_answer, fa_cubin_record *ret_cubin)
+static bool take_other(fa_tuner *tuner, const fa_target *target, fa_origin own,
+                       fa_answer *ret_answer, fa_cubin_record *ret_cubin)
 {
     fa_answer answer;
     fa_cubin_record cubin = {0};
     if (fa_origin_trust(own) <= fa_origin_trust(FA_ORIGIN_IMPORTED) ||
-        fa_system_lookup(tuner, target, &answer, &cubin) != 0)
+        fa_sources_find(tuner, target, &answer, &cubin) != 0)
         return false;
     bool better = fa_origin_trust(answer.origin) < fa_origin_trust(own);
     if (better)
@@ -64,13 +64,13 @@ int fa_records_lookup(fa_tuner *tuner, const fa_target *target, fa_answer *ret_a
     int rc = fa_store_winner_get(tuner->store, &target->scope, &winner, &cubin, diag);
     if (rc == FA_ENOTFOUND)
         rc = get_earlier(tuner, target, &winner, &cubin);
-    if (rc == FA_ENOTFOUND && fa_system_lookup(tuner, target, ret_answer, ret_cubin) == 0)
+    if (rc == FA_ENOTFOUND && fa_sources_find(tuner, target, ret_answer, ret_cubin) == 0)
         return 0;
     if (rc == FA_ENOTFOUND)
         return fa_fail(diag, rc, "no winner is stored for this problem on %s", target->gpu.name);
     if (rc != 0)
         return rc;
-    bool replaced = take_system(tuner, target, winner.origin, ret_answer, ret_cubin);
+    bool replaced = take_other(tuner, target, winner.origin, ret_answer, ret_cubin);
     if (!replaced)
         fa_records_answer(&winner, &target->gpu, ret_answer);
     fa_winner_record_free(&winner);
@@ -90,10 +90,7 @@ struct looking {
 static int visit_like(void *context, const fa_winner_record *winner)
 {
     const struct looking *looking = context;
-    fa_problem like = winner->scope.problem;
-    like.seq_q = looking->scope->problem.seq_q;
-    like.seq_k = looking->scope->problem.seq_k;
-    if (!fa_problem_equal(&like, &looking->scope->problem) ||
+    if (!fa_problem_alike(&winner->scope.problem, &looking->scope->problem) ||
         strcmp(winner->scope.templates, looking->scope->templates) != 0 ||
         strcmp(winner->scope.policy, looking->scope->policy) != 0)
         return 0;
@@ -105,11 +102,11 @@ int fa_records_like(fa_tuner *tuner, const fa_target *target, fa_winner_visit *v
 {
     struct looking looking = {&target->scope, visit, context};
     int rc = fa_store_winners_like(tuner->store, &target->scope, visit, context, diag);
-    return rc != 0 ? rc : fa_system_each(tuner, &target->scope.problem, visit_like, &looking);
+    return rc != 0 ? rc : fa_sources_each(tuner, &target->scope.problem, visit_like, &looking);
 }
 
 int fa_records_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin, fa_diag *diag)
 {
     int rc = fa_store_cubin_get(tuner->store, key, ret_cubin, diag);
-    return rc == FA_ENOTFOUND && fa_system_cubin(tuner, key, ret_cubin) == 0 ? 0 : rc;
+    return rc == FA_ENOTFOUND && fa_sources_cubin(tuner, key, ret_cubin) == 0 ? 0 : rc;
 }

@@ -17,10 +17,10 @@
 #include "store.h"
 
 #include "error.h"
-#include "fleet.h"
-#include "remote.h"
+#include "source.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -33,11 +33,11 @@ static bool satisfies(const fa_answer *answer, const fa_request *request)
 /* The plan first; when none of the few that it names comes through, the whole space (or the model's
  * first, for effort PREDICT). */
 static int run_plan(fa_tuner *tuner, const fa_request *request, const fa_target *target,
-                    fa_job **job, fa_answer *ret_answer, fa_diag *diag)
+                    const fa_leads *leads, fa_job **job, fa_answer *ret_answer, fa_diag *diag)
 {
     fa_plan plan;
     fa_diag none = {{0}};
-    int rc = fa_plan_make(tuner, request, target, &plan, diag);
+    int rc = fa_plan_make(tuner, request, target, leads, &plan, diag);
     for (;;) {
         if (rc == 0 && *job == NULL)
             rc = fa_job_new(tuner, request, job, diag);
@@ -60,7 +60,8 @@ int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *
                    fa_job **job, fa_answer *ret_answer, fa_diag *diag)
 {
     fa_lock *key_lock = NULL, *gpu_lock = NULL;
-    fa_turn turn = {.held = false};
+    fa_source_leases leases = {{NULL}};
+    fa_leads *leads = NULL;
     char key[FA_HASH_HEX];
     bool waited = false, again = request->again || request->effort == FA_EFFORT_PATIENT;
     int64_t since = (int64_t)time(NULL);
@@ -72,24 +73,23 @@ int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *
                            tuner->store_path)
                  : fa_request_wait(tuner, request, key, &key_lock, &waited, diag);
     bool found = rc == 0 && (waited || !again) &&
-                 fa_leads_find(tuner, target, ret_answer, NULL, NULL, NULL) == 0 &&
+                 fa_leads_find(tuner, target, ret_answer, NULL, NULL, &leads, NULL) == 0 &&
                  satisfies(ret_answer, request) &&
                  (!again || ret_answer->unix_time >= since); /* not all who hold the key tune it */
     /* The same among hosts. */
-    if (rc == 0 && !found && tuner->fleet != NULL)
-        rc = fa_turn_take(tuner, request, target, again, &turn, &found, ret_answer, diag);
+    if (rc == 0 && !found)
+        rc =
+            fa_sources_lease_take(tuner, request, target, again, &leases, &found, ret_answer, diag);
     /* Two tunes on one GPU would time each other. */
     if (rc == 0 && !found && target->gpu.present)
         rc = fa_request_wait(tuner, request, target->gpu.uuid, &gpu_lock, NULL, diag);
     if (rc == 0 && !found)
-        rc = run_plan(tuner, request, target, job, ret_answer, diag);
-    if (rc == 0 && !found && tuner->fleet != NULL)
-        fa_fleet_publish(tuner, &target->scope, &turn);
+        rc = run_plan(tuner, request, target, leads, job, ret_answer, diag);
     if (rc == 0 && !found)
-        fa_leads_refine(tuner, target, ret_answer);
+        fa_sources_publish(tuner, &target->scope, &leases);
+    free(leads);
     fa_job_free(job);
-    if (tuner->fleet != NULL)
-        fa_turn_end(tuner, &turn);
+    fa_sources_lease_end(tuner, &leases);
     fa_lock_release(&gpu_lock);
     fa_lock_release(&key_lock);
     return rc;
@@ -99,7 +99,7 @@ int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *
  * takes a while to start, and the compile workers can load meanwhile. */
 static bool sure_to_tune(fa_tuner *tuner, const fa_request *request)
 {
-    if (tuner->fleet != NULL || request->gpu != NULL || request->effort < FA_EFFORT_MEASURE ||
+    if (fa_sources_share(tuner) || request->gpu != NULL || request->effort < FA_EFFORT_MEASURE ||
         tuner->driver != NULL || fa_store_is_read_only(tuner->store) ||
         fa_problem_check(&request->problem, NULL) != 0)
         return false;
@@ -118,8 +118,7 @@ static int look_up(fa_tuner *tuner, const fa_request *request, const fa_target *
     *ret_answered = false;
     if (request->again || request->effort == FA_EFFORT_PATIENT)
         return 0;
-    fa_fleet_look(tuner, target, request->exact);
-    int rc = fa_leads_find(tuner, target, ret_answer, NULL, NULL, diag);
+    int rc = fa_lookup(tuner, target, request->exact, ret_answer, NULL, NULL, diag);
     *ret_answered = rc == 0 && satisfies(ret_answer, request);
     bool nothing = rc == FA_ENOTFOUND || rc == FA_ECORRUPT;
     return nothing && request->effort != FA_EFFORT_CACHED ? 0 : rc;
@@ -152,17 +151,17 @@ int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, f
     fa_request known;
     fa_answer answer;
     int rc = fa_tuner_check(tuner, diag);
-    if (rc == 0 && ret_answer == NULL)
-        rc = fa_fail(diag, FA_EINVAL, "ret_answer is NULL");
+    if (rc == 0)
+        rc = fa_answer_check(ret_answer, diag);
     if (rc == 0)
         rc = fa_request_copy(request, &known, diag);
     if (rc != 0)
         return rc;
-    rc = fa_remote_tune(tuner, &known, &answer, diag);
-    if (rc == FA_REMOTE_NONE)
+    rc = fa_sources_tune(tuner, &known, &answer, diag);
+    if (rc == FA_SOURCE_NONE)
         rc = fa_tune_here(tuner, &known, &answer, diag);
     if (rc == 0)
-        *ret_answer = answer;
+        fa_answer_give(&answer, ret_answer);
     return rc;
 }
 
@@ -201,6 +200,9 @@ int fa_find(fa_tuner *tuner, const fa_request *request, fa_found *ret_found, fa_
     pthread_mutex_lock(&tuner->work);
     rc = find_locked(tuner, &known, &found, diag);
     pthread_mutex_unlock(&tuner->work);
+    found.answer.size = sizeof found.answer;
+    if (found.size < offsetof(fa_found, answer) + sizeof found.answer)
+        found.answer.size = found.size - offsetof(fa_found, answer);
     if (rc == 0)
         memcpy(ret_found, &found, found.size);
     return rc;

@@ -14,7 +14,7 @@
 #include "stored.h"
 
 #include "error.h"
-#include "fleet.h"
+#include "listing.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,7 +99,7 @@ static void add_tune(steps *all, fa_tuner *tuner, const fa_target *target, bool 
             return;
         }
     }
-    if (fa_plan_make(tuner, &request, target, &plan, &diag) != 0)
+    if (fa_plan_make(tuner, &request, target, NULL, &plan, &diag) != 0)
         snprintf(step->why, sizeof step->why, "%.500s", diag.text);
     else if (plan.count > 0)
         snprintf(step->why, sizeof step->why, "effort measure would race the %d cubin%s ready here",
@@ -285,7 +285,7 @@ int fa_list_regret(fa_tuner *tuner, fa_regret_visit *visit, void *context, fa_di
         return fa_fail(diag, FA_EINVAL, "visit is NULL");
     struct telling telling = {.tuner = tuner, .regret = visit, .context = context};
     pthread_mutex_lock(&tuner->work);
-    rc = fa_fleet_winners_each(tuner, tell_regret, &telling, diag);
+    rc = fa_listed_winners_each(tuner, tell_regret, &telling, diag);
     pthread_mutex_unlock(&tuner->work);
     return rc;
 }

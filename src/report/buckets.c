@@ -26,11 +26,7 @@ static int keep_regret(void *context, const fa_regret *regret)
     if (grown == NULL)
         return FA_ENOMEM;
     report->regret = grown;
-    fa_regret *kept = &grown[report->regrets++];
-    *kept = *regret;
-    report_mend(kept->gpu);
-    report_mend_config(&kept->bucket_config);
-    report_mend_config(&kept->best_config);
+    grown[report->regrets++] = *regret;
     return 0;
 }
 
@@ -44,11 +40,7 @@ static int keep_prediction(void *context, const fa_prediction *prediction)
     if (grown == NULL)
         return FA_ENOMEM;
     report->prediction = grown;
-    fa_prediction *kept = &grown[report->predictions++];
-    *kept = *prediction;
-    report_mend(kept->gpu);
-    report_mend(kept->from_gpu);
-    report_mend_config(&kept->config);
+    grown[report->predictions++] = *prediction;
     return 0;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Everything a report says about one study, gathered and summed up. Texts are made valid UTF-8
- * here, once; who prints them escapes them.
+ * Everything a report says about one study, gathered and summed up. Texts are as they were stored: who
+ * prints them makes them valid UTF-8 and escapes them.
  */
 #include "data.h"
 
@@ -15,69 +15,11 @@
 
 static const double SLOW = 0.5; /* flagged below this fraction of the fastest peer's speed */
 
-/* ---- texts ----------------------------------------------------------------------------------*/
-/* Bytes of the UTF-8 sequence that begins here; 0: none does. */
-static int sequence(const unsigned char *text)
-{
-    if (text[0] < 0x80)
-        return 1;
-    int length = text[0] >= 0xc2 && text[0] < 0xe0   ? 2
-                 : text[0] >= 0xe0 && text[0] < 0xf0 ? 3
-                 : text[0] >= 0xf0 && text[0] < 0xf5 ? 4
-                                                     : 0;
-    for (int i = 1; i < length; i++)
-        if ((text[i] & 0xc0) != 0x80)
-            return 0;
-    if ((text[0] == 0xe0 && text[1] < 0xa0) || (text[0] == 0xed && text[1] >= 0xa0) ||
-        (text[0] == 0xf0 && text[1] < 0x90) || (text[0] == 0xf4 && text[1] >= 0x90))
-        return 0; /* overlong, a surrogate, or beyond Unicode */
-    return length;
-}
-
-void report_mend(char *text)
-{
-    for (unsigned char *c = (unsigned char *)text; *c != 0;) {
-        int length = sequence(c);
-        if (length == 0)
-            *c = '?';
-        c += length == 0 ? 1 : length;
-    }
-}
-
-void report_mend_config(fa_config *config)
-{
-    report_mend(config->family);
-    for (int i = 0; i < config->count; i++)
-        report_mend(config->tunable[i].name);
-}
-
-static void mend_trial(fa_trial *trial)
-{
-    report_mend_config(&trial->config);
-    report_mend(trial->reason);
-}
-
-static void mend_study(fa_study *study)
-{
-    report_mend(study->gpu.name);
-    report_mend(study->gpu.uuid);
-    report_mend(study->silicon);
-    report_mend(study->templates);
-    report_mend(study->policy);
-    report_mend(study->winner.gpu.name);
-    report_mend(study->winner.gpu.uuid);
-    report_mend(study->winner.entry);
-    report_mend(study->winner.cubin_key);
-    report_mend(study->winner.nvrtc);
-    mend_trial(&study->winner.trial);
-}
-
 /* ---- what a trial came with -----------------------------------------------------------------*/
 static void copy_text(const cJSON *json, const char *key, char *ret, size_t size)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
     snprintf(ret, size, "%s", cJSON_IsString(item) ? item->valuestring : "");
-    report_mend(ret);
 }
 
 static int32_t get_int(const cJSON *json, const char *key)
@@ -185,8 +127,6 @@ static int take_config(void *context, const fa_study_trial *trial)
                               .seed = trial->seed,
                               .unix_time = trial->unix_time};
     snprintf(config->cubin_key, sizeof config->cubin_key, "%s", trial->cubin_key);
-    report_mend(config->cubin_key);
-    mend_trial(&config->trial);
     take_clocks(problem, config, trial->clocks);
     problem->count++;
     if (!trial->tried)
@@ -367,7 +307,6 @@ int report_collect(const report *report, const fa_study *study, report_problem *
         .study = *study, .sm_mhz = {-1, -1}, .memory_mhz = {-1, -1}, .temperature_c = {-1, -1}};
     struct collecting collecting = {&problem, 0};
     int rc = fa_list_study_trials(report->tuner, study, take_config, &collecting, diag);
-    mend_study(&problem.study);
     for (size_t i = 0; i < problem.count && rc == 0; i++) {
         const fa_trial *trial = &problem.config[i].trial;
         problem.ranked += problem.config[i].rank > 0;

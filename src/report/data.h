@@ -140,8 +140,4 @@ double report_time(const fa_trial *trial);
 /* Whether a config ended before it was compiled. */
 bool report_pruned(fa_status status);
 
-/* Makes a text valid UTF-8, byte by byte: what is none becomes '?'. */
-void report_mend(char *text);
-void report_mend_config(fa_config *config);
-
 #endif

@@ -37,8 +37,20 @@ static void add_number(cJSON *object, const char *name, double value)
     cJSON_AddNumberToObject(object, name, value);
 }
 
+static void mend(cJSON *json)
+{
+    for (; json != NULL; json = json->next) {
+        if (json->string != NULL)
+            report_mend(json->string);
+        if (cJSON_IsString(json))
+            report_mend(json->valuestring);
+        mend(json->child);
+    }
+}
+
 static void print(fa_buf *out, cJSON *json)
 {
+    mend(json);
     char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;
     if (text != NULL)
         fa_buf_text(out, text);

@@ -116,10 +116,7 @@ static int keep_baseline(void *context, const fa_baseline *baseline)
     if (grown == NULL)
         return FA_ENOMEM;
     list->baseline = grown;
-    list->baseline[list->count] = *baseline;
-    report_mend(list->baseline[list->count].peer);
-    report_mend(list->baseline[list->count].source);
-    list->count++;
+    list->baseline[list->count++] = *baseline;
     return 0;
 }
 
@@ -159,7 +156,6 @@ static void word_store(const char *path, char *ret, size_t size)
     size_t length = home != NULL ? strlen(home) : 0;
     bool at_home = length > 1 && strncmp(path, home, length) == 0 && path[length] == '/';
     snprintf(ret, size, "%s%s", at_home ? "~" : "", at_home ? path + length : path);
-    report_mend(ret);
 }
 
 int report_write(fa_tuner *tuner, const report_options *options, fa_buf *out,

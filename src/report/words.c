@@ -13,19 +13,49 @@
 /* ---- escaping -------------------------------------------------------------------------------*/
 enum { PIECE_MAX = 16 };
 
-/* The next character of a valid UTF-8 text, made harmless: a control or a character that reorders
- * what stands around it becomes its escape. Steps over it. */
+/* Bytes of the UTF-8 sequence that begins here; 0: none does. */
+static int sequence(const unsigned char *text)
+{
+    if (text[0] < 0x80)
+        return 1;
+    int length = text[0] >= 0xc2 && text[0] < 0xe0   ? 2
+                 : text[0] >= 0xe0 && text[0] < 0xf0 ? 3
+                 : text[0] >= 0xf0 && text[0] < 0xf5 ? 4
+                                                     : 0;
+    for (int i = 1; i < length; i++)
+        if ((text[i] & 0xc0) != 0x80)
+            return 0;
+    if ((text[0] == 0xe0 && text[1] < 0xa0) || (text[0] == 0xed && text[1] >= 0xa0) ||
+        (text[0] == 0xf0 && text[1] < 0x90) || (text[0] == 0xf4 && text[1] >= 0x90))
+        return 0; /* overlong, a surrogate, or beyond Unicode */
+    return length;
+}
+
+void report_mend(char *text)
+{
+    for (unsigned char *c = (unsigned char *)text; *c != 0;) {
+        int length = sequence(c);
+        if (length == 0)
+            *c = '?';
+        c += length == 0 ? 1 : length;
+    }
+}
+
+/* The next character, made harmless: a control or a character that reorders what stands around it becomes
+ * its escape, a byte that is no UTF-8 becomes '?'. Steps over it. */
 static void next_piece(const unsigned char **text, char ret[PIECE_MAX])
 {
     const unsigned char *c = *text;
     unsigned code = c[0];
-    int length = c[0] < 0x80 ? 1 : c[0] < 0xe0 ? 2 : c[0] < 0xf0 ? 3 : 4;
+    int length = sequence(c);
     if (length == 2)
         code = (c[0] & 0x1fu) << 6 | (c[1] & 0x3fu);
     else if (length == 3)
         code = (c[0] & 0x0fu) << 12 | (c[1] & 0x3fu) << 6 | (c[2] & 0x3fu);
-    *text += length;
-    if (code < 0x20 || code == 0x7f)
+    *text += length > 0 ? length : 1;
+    if (length == 0)
+        snprintf(ret, PIECE_MAX, "?");
+    else if (code < 0x20 || code == 0x7f)
         snprintf(ret, PIECE_MAX, "\\x%02x", code);
     else if (length > 1 && length < 4 &&
              ((code >= 0x80 && code < 0xa0) || code == 0x061c ||
@@ -78,19 +108,14 @@ void report_csv_text(fa_buf *out, const char *text)
 {
     char piece[PIECE_MAX];
     bool runs = strchr("=+-@", text[0]) != NULL && text[0] != 0;
-    if (!runs && strpbrk(text, ",\"\r\n\t;'") == NULL && text[strspn(text, " ")] == text[0]) {
-        for (const unsigned char *c = (const unsigned char *)text; *c != 0;) {
-            next_piece(&c, piece);
-            fa_buf_text(out, piece);
-        }
-        return;
-    }
-    fa_buf_text(out, runs ? "\"'" : "\"");
+    bool quoted =
+        runs || strpbrk(text, ",\"\r\n\t;'") != NULL || text[strspn(text, " ")] != text[0];
+    fa_buf_text(out, runs ? "\"'" : quoted ? "\"" : "");
     for (const unsigned char *c = (const unsigned char *)text; *c != 0;) {
         next_piece(&c, piece);
         fa_buf_text(out, piece[0] == '"' ? "\"\"" : piece);
     }
-    fa_buf_text(out, "\"");
+    fa_buf_text(out, quoted ? "\"" : "");
 }
 
 void report_script_json(fa_buf *out, const char *json)

@@ -12,6 +12,8 @@
 #include <cJSON.h>
 
 /* ---- escaping -------------------------------------------------------------------------------*/
+/* Makes a text valid UTF-8, byte by byte: what is none becomes '?'. The others do so as they write. */
+void report_mend(char *text);
 void report_html_lines(fa_buf *out, const char *text);    /* with its line breaks */
 void report_markdown_text(fa_buf *out, const char *text); /* also inside a table's cell */
 void report_markdown_code(fa_buf *out, const char *text); /* `text`, if it is a plain one */

@@ -20,7 +20,8 @@ enum { RETRY_FIRST_MS = 1000, RETRY_MOST_MS = 60000, LEASE_S = 30, LEASE_MOST_S 
 /* A try that failed after so long had no answer at all, as from behind a wall: of the time from then on
  * one part in SLOW_SHARE may go into the next. */
 enum { SLOW_MS = 5000, SLOW_SHARE = 30 };
-static const char file_prefix[] = "sqlite://"; /* a file that the hosts of a test share */
+static const char source_id;
+static const char file_prefix[] = "sqlite://"; /* a file that containers of one machine share */
 
 /* ---- location -------------------------------------------------------------------------------*/
 /* Scheme, user, host and database. A password that was not written as it should be may have any
@@ -73,6 +74,7 @@ int fa_fleet_new(const char *location, fa_fleet **ret_fleet, fa_diag *diag)
     fa_fleet *fleet = calloc(1, sizeof *fleet);
     if (fleet == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a tuner");
+    fleet->source.id = &source_id;
     bool file = strncmp(location, file_prefix, sizeof file_prefix - 1) == 0;
     snprintf(fleet->location, sizeof fleet->location, "%s",
              location + (file ? sizeof file_prefix - 1 : 0));
@@ -101,20 +103,25 @@ void fa_fleet_free(fa_fleet **fleet)
     *fleet = NULL;
 }
 
+fa_fleet *fa_fleet_of(const fa_tuner *tuner)
+{
+    return (fa_fleet *)fa_source_of(tuner, &source_id);
+}
+
 /* ---- connection -----------------------------------------------------------------------------*/
 static int64_t took_ms(const fa_fleet *fleet)
 {
     return (int64_t)(fa_clock_ns() - fleet->asked_ns) / 1000000;
 }
 
-bool fa_fleet_again(const fa_tuner *tuner, int rc)
+bool fa_fleet_is_worth_retry(const fa_tuner *tuner, int rc)
 {
-    return rc == FA_EIO && took_ms(tuner->fleet) < SLOW_MS;
+    return rc == FA_EIO && took_ms(fa_fleet_of(tuner)) < SLOW_MS;
 }
 
 void fa_fleet_failed(fa_tuner *tuner, int rc, const fa_diag *why)
 {
-    fa_fleet *fleet = tuner->fleet;
+    fa_fleet *fleet = fa_fleet_of(tuner);
     if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT || rc == FA_EINVAL || rc == FA_ENOMEM)
         return; /* of one row */
     int64_t wait_ms = RETRY_FIRST_MS;
@@ -142,7 +149,7 @@ void fa_fleet_gpu_type(const fa_gpu *gpu, char ret_name[64])
 
 fa_store *fa_fleet_store(fa_tuner *tuner)
 {
-    fa_fleet *fleet = tuner->fleet;
+    fa_fleet *fleet = fa_fleet_of(tuner);
     fa_diag why = {{0}};
     if (fleet == NULL)
         return NULL;
@@ -158,6 +165,7 @@ fa_store *fa_fleet_store(fa_tuner *tuner)
     }
     fleet->failures = 0;
     atomic_store(&fleet->reached, true);
-    fa_fleet_catch_up(tuner);
+    if (fleet->connected != NULL)
+        fleet->connected(tuner);
     return fleet->store;
 }

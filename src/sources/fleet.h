@@ -12,16 +12,17 @@
  * Thread-safety: as the tuner's `work` mutex, which every function here takes as held, unless it says
  * otherwise.
  */
-#ifndef FA_ENGINE_FLEET_H
-#define FA_ENGINE_FLEET_H
+#ifndef FA_SOURCES_FLEET_H
+#define FA_SOURCES_FLEET_H
 
 #include "hash.h"
 #include "store.h"
-#include "target.h"
+#include "source.h"
 
 enum { FA_FLEET_MISSES = 64 };
 
 typedef struct fa_fleet {
+    fa_source source;
     char location[FA_STORE_PATH_MAX]; /* as fa_store_open takes it; may hold a password */
     char shown[FA_STORE_PATH_MAX];    /* without one */
     char holder[FA_HOLDER_MAX];       /* this tuner among all: host, process and a random number */
@@ -39,17 +40,22 @@ typedef struct fa_fleet {
         uint64_t until_ns;
     } missed[FA_FLEET_MISSES];
     int next_missed;
+    void (*connected)(fa_tuner *tuner); /* after each connection that was made */
 } fa_fleet;
 
 /* ---- fleet.c --------------------------------------------------------------------------------*/
-/* For fa_open: nothing is connected yet. location "": none, and *ret_fleet is NULL. */
+/* For fa_open. */
+int fa_fleet_make(fa_tuner *tuner, const fa_options *options, fa_source **ret_source,
+                  fa_diag *diag);
+fa_fleet *fa_fleet_of(const fa_tuner *tuner); /* NULL: there is none */
+/* Nothing is connected yet. location "": none, and *ret_fleet is NULL. */
 int fa_fleet_new(const char *location, fa_fleet **ret_fleet, fa_diag *diag);
 void fa_fleet_free(fa_fleet **fleet);
 /* The fleet's store, connected if it is time to try; NULL: there is none, or it does not answer. */
 fa_store *fa_fleet_store(fa_tuner *tuner);
 /* Whether a call that failed so is worth a second try: the connection was lost, and that makes a new
  * one. A server that says nothing has kept the caller waiting for long enough. */
-bool fa_fleet_again(const fa_tuner *tuner, int rc);
+bool fa_fleet_is_worth_retry(const fa_tuner *tuner, int rc);
 /* After a call of the fleet's store failed: lets go of it when that is why, and tells so once. */
 void fa_fleet_failed(fa_tuner *tuner, int rc, const fa_diag *why);
 
@@ -57,9 +63,6 @@ void fa_fleet_failed(fa_tuner *tuner, int rc, const fa_diag *why);
 void fa_fleet_gpu_type(const fa_gpu *gpu, char ret_name[64]);
 
 /* ---- fleet_pull.c ---------------------------------------------------------------------------*/
-/* Asks the fleet, unless the local store has measured the very thing: what the fleet has is then found
- * there. Does nothing without a fleet. */
-void fa_fleet_look(fa_tuner *tuner, const fa_target *target, bool exact);
 /* Copies into the local store what the fleet has for a target: its own winner with its cubin, else
  * the nearest ones. True when the local store has more than before. now: its own alone, also when
  * the fleet had nothing a moment ago. */
@@ -67,22 +70,10 @@ bool fa_fleet_pull(fa_tuner *tuner, const fa_target *target, bool now);
 /* For a winner that goes into a store. A key is of what a cubin was compiled from and says nothing
  * about its bytes: the proof is of those that the winner comes with, and where the store has others,
  * which stay, nothing is proved. */
-void fa_fleet_doubt(fa_store *store, fa_winner_record *winner, const fa_cubin_record *cubin);
+void fa_fleet_void_other_proof(fa_store *store, fa_winner_record *winner, const fa_cubin_record *cubin);
 /* A compiled kernel by its key, for a tune that would compile it. FA_ENOTFOUND also when the fleet
  * is not connected. */
 int fa_fleet_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin);
-
-/* ---- fleet_list.c ---------------------------------------------------------------------------*/
-/* Every winner of the fleet's store, newest first, then those of the local one whose scopes the fleet
- * has not; without a fleet the local ones. A non-zero return stops and is returned. */
-typedef int fa_listed_winner_visit(void *context, fa_store *store, const fa_winner_record *winner);
-int fa_fleet_winners_each(fa_tuner *tuner, fa_listed_winner_visit *visit, void *context,
-                          fa_diag *diag);
-/* A scope's winner as these lists have it. FA_ENOTFOUND, FA_ECORRUPT. */
-int fa_fleet_winner(fa_tuner *tuner, const fa_scope *scope, fa_winner_record *ret_winner,
-                    fa_diag *diag);
-/* The same of scopes. */
-int fa_fleet_scopes_each(fa_tuner *tuner, fa_scope_visit *visit, void *context, fa_diag *diag);
 
 /* ---- fleet_lease.c --------------------------------------------------------------------------*/
 /* Signs of life from a thread with a connection of its own, every third of the lease. */
@@ -93,26 +84,26 @@ int fa_heartbeat_start(const fa_fleet *fleet, fa_heartbeat_body *body, void *con
                        fa_heartbeat **ret_heartbeat, fa_diag *diag);
 void fa_heartbeat_stop(fa_heartbeat **heartbeat); /* waits for the thread; NULL is allowed */
 
-/* The right to tune a key, of one tuner in the whole fleet. */
-typedef struct fa_turn {
+/* The right to tune a key. */
+struct fa_source_lease {
     fa_store_lease lease;
     int32_t lease_ms;
     bool held; /* false: the fleet does not answer, and there is nobody to ask */
     fa_heartbeat *heartbeat;
-} fa_turn;
-/* Waits for the turn at a target's key. found: the fleet has meanwhile what the request asks for, and
- * *ret_answer is it. FA_ECANCELED by the request's progress. */
-int fa_turn_take(fa_tuner *tuner, const fa_request *request, const fa_target *target, bool again,
-                 fa_turn *turn, bool *ret_found, fa_answer *ret_answer, fa_diag *diag);
-void fa_turn_end(fa_tuner *tuner, fa_turn *turn);
+};
+/* As fa_source_class tells. */
+int fa_fleet_lease_take(fa_tuner *tuner, const fa_request *request, const fa_target *target,
+                        bool again, fa_source_lease **ret_lease, bool *ret_found,
+                        fa_answer *ret_answer, fa_diag *diag);
+void fa_fleet_lease_end(fa_tuner *tuner, fa_source_lease **lease);
 
 /* ---- fleet_publish.c ------------------------------------------------------------------------*/
 /* Remembers in the local store that a scope's winner is to be published; inside the transaction that
  * stores it. Nothing without a fleet, nor in a worker's tune, which goes out under its claim. */
 int fa_fleet_remember(fa_tuner *tuner, const fa_scope *scope, fa_diag *diag);
-/* Publishes a scope's winner with its cubin and trials, under a turn that is held; what could not be
+/* Publishes a scope's winner with its cubin and trials, under a lease that is held; what could not be
  * published stays remembered. A worker's tune is left to the worker. */
-void fa_fleet_publish(fa_tuner *tuner, const fa_scope *scope, const fa_turn *turn);
+void fa_fleet_publish(fa_tuner *tuner, const fa_scope *scope, const fa_source_lease *lease);
 /* Publishes what is remembered, for a second or two at the most. */
 void fa_fleet_catch_up(fa_tuner *tuner);
 /* The scope's trials: inside a batch of the fleet's store. */
@@ -120,14 +111,5 @@ int fa_fleet_share_trials(fa_tuner *tuner, const fa_scope *scope, fa_diag *diag)
 /* The cubins that others will want: of its fastest, or of all that are clean. Outside any batch: hosts
  * share cubins of one source in any order, and would wait for one another in a ring. */
 int fa_fleet_share_cubins(fa_tuner *tuner, const fa_scope *scope, bool all, fa_diag *diag);
-
-/* ---- fleet_queue.c --------------------------------------------------------------------------*/
-/* How the items of a queued sweep are to be tuned. */
-typedef struct fa_fleet_how {
-    fa_effort effort;
-    bool again, exact;
-    double price; /* of a GPU's hour */
-} fa_fleet_how;
-int fa_fleet_how_read(const char *text, fa_fleet_how *ret_how, fa_diag *diag);
 
 #endif

@@ -35,7 +35,7 @@ struct fa_heartbeat {
 };
 
 /* True when it is to stop. */
-static bool pause_for(fa_heartbeat *beat, int32_t ms)
+static bool wait_or_stop(fa_heartbeat *beat, int32_t ms)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
@@ -56,12 +56,12 @@ static bool pause_for(fa_heartbeat *beat, int32_t ms)
 
 /* A store that does not answer, or has no time, is no loss: it may come back before anybody takes over,
  * and whoever publishes is asked for the fence. What is refused again and again is lost. */
-static void *beat_on(void *context)
+static void *run_heartbeat(void *context)
 {
     fa_heartbeat *beat = context;
     fa_store *store = NULL;
     int32_t wait_ms = beat->every_ms, refused = 0;
-    while (!pause_for(beat, wait_ms)) {
+    while (!wait_or_stop(beat, wait_ms)) {
         int rc = store != NULL
                      ? 0
                      : fa_store_open(beat->location, FA_STORE_READ_WRITE, &store, NULL, NULL);
@@ -77,12 +77,12 @@ static void *beat_on(void *context)
 }
 
 /* The host's signals are none of this thread's. */
-static int start_thread(fa_heartbeat *beat)
+static int start_heartbeat_thread(fa_heartbeat *beat)
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&beat->thread, NULL, beat_on, beat);
+    int error = pthread_create(&beat->thread, NULL, run_heartbeat, beat);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return error;
 }
@@ -103,7 +103,7 @@ int fa_heartbeat_start(const fa_fleet *fleet, fa_heartbeat_body *body, void *con
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&beat->wake, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    int error = start_thread(beat);
+    int error = start_heartbeat_thread(beat);
     if (error != 0) {
         pthread_cond_destroy(&beat->wake);
         pthread_mutex_destroy(&beat->mutex);
@@ -130,64 +130,68 @@ void fa_heartbeat_stop(fa_heartbeat **heartbeat)
     *heartbeat = NULL;
 }
 
-/* ---- turns ----------------------------------------------------------------------------------*/
-static int renew(fa_store *store, void *context, fa_diag *diag)
+/* ---- leases ---------------------------------------------------------------------------------*/
+static int renew_lease(fa_store *store, void *context, fa_diag *diag)
 {
-    const fa_turn *turn = context;
-    return fa_store_lease_renew(store, &turn->lease, turn->lease_ms, diag);
+    const fa_source_lease *lease = context;
+    return fa_store_lease_renew(store, &lease->lease, lease->lease_ms, diag);
 }
 
-/* Waits a little for whoever has the key; FA_ECANCELED by the request. */
-static int wait_a_little(fa_tuner *tuner, const fa_request *request, fa_progress *progress,
-                         uint64_t since, bool *ret_woken, fa_diag *diag)
+/* Waits a moment for the host that holds the key; FA_ECANCELED by the request. */
+static int wait_for_holder(fa_tuner *tuner, const fa_request *request, fa_progress *progress,
+                           uint64_t since, bool *ret_woken, fa_diag *diag)
 {
     fa_diag why = {{0}};
     progress->elapsed_s = (double)(fa_clock_ns() - since) / 1e9;
     if (request->progress != NULL && request->progress(request->context, progress) != 0)
         return fa_fail(diag, FA_ECANCELED, "canceled while another host tuned this key");
-    int rc = fa_store_wait(tuner->fleet->store, WAIT_MS, &why);
+    int rc = fa_store_wait(fa_fleet_of(tuner)->store, WAIT_MS, &why);
     if (rc != 0 && rc != FA_ETIMEOUT)
         fa_fleet_failed(tuner, rc, &why);
     *ret_woken = rc == 0;
     return 0;
 }
 
-/* What another has made of it. */
-static bool look_again(fa_tuner *tuner, const fa_request *request, const fa_target *target,
-                       fa_answer *ret_answer)
+/* Whether the fleet has meanwhile what the request asks for. */
+static bool holder_has_answered(fa_tuner *tuner, const fa_request *request, const fa_target *target,
+                                fa_answer *ret_answer)
 {
     fa_fleet_pull(tuner, target, true);
-    return fa_leads_find(tuner, target, ret_answer, NULL, NULL, NULL) == 0 &&
+    return fa_leads_find(tuner, target, ret_answer, NULL, NULL, NULL, NULL) == 0 &&
            fa_answer_satisfies(ret_answer, request->effort, request->exact,
                                !request->first_contact);
 }
 
 /* The scope's lease if it is free; else FA_EBUSY. */
-static int try_turn(fa_tuner *tuner, const fa_scope *scope, fa_turn *turn, fa_diag *diag)
+static int try_lease(fa_tuner *tuner, const fa_scope *scope, fa_source_lease *lease, fa_diag *diag)
 {
     char key[FA_HASH_HEX], name[FA_LEASE_NAME_MAX];
     fa_scope_key(scope, key);
     snprintf(name, sizeof name, "tune-%s", key);
-    turn->lease_ms = tuner->fleet->lease_ms;
-    int rc = fa_store_lease_take(tuner->fleet->store, name, tuner->fleet->holder, turn->lease_ms,
-                                 &turn->lease, diag);
-    turn->held = rc == 0;
+    lease->lease_ms = fa_fleet_of(tuner)->lease_ms;
+    int rc = fa_store_lease_take(fa_fleet_of(tuner)->store, name, fa_fleet_of(tuner)->holder,
+                                 lease->lease_ms, &lease->lease, diag);
+    lease->held = rc == 0;
     return rc;
 }
 
-int fa_turn_take(fa_tuner *tuner, const fa_request *request, const fa_target *target, bool again,
-                 fa_turn *turn, bool *ret_found, fa_answer *ret_answer, fa_diag *diag)
+int fa_fleet_lease_take(fa_tuner *tuner, const fa_request *request, const fa_target *target,
+                        bool again, fa_source_lease **ret_lease, bool *ret_found,
+                        fa_answer *ret_answer, fa_diag *diag)
 {
+    fa_fleet *fleet = fa_fleet_of(tuner);
     fa_progress progress = {.kind = FA_EVENT_PROGRESS, .stage = FA_STAGE_WAIT, .left_s = -1};
     uint64_t since = fa_clock_ns();
-    int rc = FA_EBUSY;
-    while (rc == FA_EBUSY) {
+    fa_source_lease *lease = *ret_lease = calloc(1, sizeof *lease);
+    if (lease == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a tune");
+    for (int rc = FA_EBUSY; rc == FA_EBUSY;) {
         fa_diag why = {{0}};
         if (fa_fleet_store(tuner) == NULL)
             return 0;
-        rc = try_turn(tuner, &target->scope, turn, &why);
-        if (fa_fleet_again(tuner, rc))
-            rc = try_turn(tuner, &target->scope, turn, &why);
+        rc = try_lease(tuner, &target->scope, lease, &why);
+        if (fa_fleet_is_worth_retry(tuner, rc))
+            rc = try_lease(tuner, &target->scope, lease, &why);
         if (rc != 0 && rc != FA_EBUSY) {
             fa_fleet_failed(tuner, rc, &why);
             return 0;
@@ -196,27 +200,32 @@ int fa_turn_take(fa_tuner *tuner, const fa_request *request, const fa_target *ta
             break;
         bool woken = false;
         again = false;
-        int canceled = wait_a_little(tuner, request, &progress, since, &woken, diag);
+        int canceled = wait_for_holder(tuner, request, &progress, since, &woken, diag);
         if (canceled != 0)
             return canceled;
-        *ret_found = woken && look_again(tuner, request, target, ret_answer);
+        *ret_found = woken && holder_has_answered(tuner, request, target, ret_answer);
         if (*ret_found)
             return 0;
     }
-    *ret_found = !again && look_again(tuner, request, target, ret_answer);
+    *ret_found = !again && holder_has_answered(tuner, request, target, ret_answer);
     if (!*ret_found) /* without a sign of life the lease only ends early */
-        fa_heartbeat_start(tuner->fleet, renew, turn, &turn->heartbeat, NULL);
+        fa_heartbeat_start(fleet, renew_lease, lease, &lease->heartbeat, NULL);
     return 0;
 }
 
-void fa_turn_end(fa_tuner *tuner, fa_turn *turn)
+void fa_fleet_lease_end(fa_tuner *tuner, fa_source_lease **lease_pointer)
 {
+    fa_source_lease *lease = *lease_pointer;
+    fa_fleet *fleet = fa_fleet_of(tuner);
     fa_diag why = {{0}};
-    fa_heartbeat_stop(&turn->heartbeat);
-    if (turn->held && tuner->fleet->store != NULL) {
-        int rc = fa_store_lease_release(tuner->fleet->store, &turn->lease, &why);
+    if (lease == NULL)
+        return;
+    fa_heartbeat_stop(&lease->heartbeat);
+    if (lease->held && fleet->store != NULL) {
+        int rc = fa_store_lease_release(fleet->store, &lease->lease, &why);
         if (rc != 0)
             fa_fleet_failed(tuner, rc, &why);
     }
-    turn->held = false;
+    free(lease);
+    *lease_pointer = NULL;
 }

@@ -34,8 +34,8 @@ struct sharing {
 static int share_trial(void *context, const fa_trial_record *record)
 {
     struct sharing *sharing = context;
-    sharing->rc =
-        fa_store_trial_put(sharing->tuner->fleet->store, sharing->scope, record, sharing->diag);
+    sharing->rc = fa_store_trial_put(fa_fleet_of(sharing->tuner)->store, sharing->scope, record,
+                                     sharing->diag);
     return sharing->rc;
 }
 
@@ -50,15 +50,15 @@ static int share_cubin(fa_tuner *tuner, const char *key, fa_diag *diag)
 {
     fa_cubin_record cubin = {0};
     bool there = false;
-    int rc = key[0] == 0 ? 0 : fa_store_cubin_exists(tuner->fleet->store, key, &there, diag);
+    int rc = key[0] == 0 ? 0 : fa_store_cubin_exists(fa_fleet_of(tuner)->store, key, &there, diag);
     if (rc != 0 || there || key[0] == 0 || fa_store_cubin_get(tuner->store, key, &cubin, NULL) != 0)
         return rc;
-    rc = fa_store_cubin_put(tuner->fleet->store, &cubin, diag);
+    rc = fa_store_cubin_put(fa_fleet_of(tuner)->store, &cubin, diag);
     fa_cubin_record_free(&cubin);
     return rc;
 }
 
-static int share_trials_cubin(void *context, const fa_trial_record *record)
+static int share_cubin_of_trial(void *context, const fa_trial_record *record)
 {
     struct sharing *sharing = context;
     return sharing->rc = share_cubin(sharing->tuner, record->cubin_key, sharing->diag);
@@ -69,25 +69,26 @@ int fa_fleet_share_cubins(fa_tuner *tuner, const fa_scope *scope, bool all, fa_d
     struct sharing sharing = {tuner, scope, 0, diag};
     int32_t most = all ? INT32_MAX : CUBINS_WORTH_HAVING;
     int rc = fa_store_trials_fastest(tuner->store, scope, FA_STATUS_MEASURED, most,
-                                     share_trials_cubin, &sharing, diag);
+                                     share_cubin_of_trial, &sharing, diag);
     return rc != 0 ? rc
                    : fa_store_trials_fastest(tuner->store, scope, FA_STATUS_COMPILED, most,
-                                             share_trials_cubin, &sharing, diag);
+                                             share_cubin_of_trial, &sharing, diag);
 }
 
 /* ---- a winner -------------------------------------------------------------------------------*/
 struct publishing {
     fa_tuner *tuner;
     const fa_scope *scope;
-    const fa_turn *turn; /* NULL: caught up with */
+    const fa_source_lease *lease; /* NULL: caught up with */
     const fa_winner_record *winner;
     const fa_cubin_record *cubin;
 };
 
 /* What becomes of the fleet's winner, where it has one that may be served. */
-static int weigh(struct publishing *publishing, fa_bundle_change *ret_change, fa_diag *diag)
+static int compare_with_fleet(struct publishing *publishing, fa_bundle_change *ret_change,
+                              fa_diag *diag)
 {
-    fa_store *store = publishing->tuner->fleet->store;
+    fa_store *store = fa_fleet_of(publishing->tuner)->store;
     fa_winner_record there = {0};
     bool served = false;
     const char *why;
@@ -103,40 +104,41 @@ static int weigh(struct publishing *publishing, fa_bundle_change *ret_change, fa
 }
 
 /* Nobody else changes the winner between weighing and replacing it. */
-static int publish_body(void *context, fa_diag *diag)
+static int publish_in_batch(void *context, fa_diag *diag)
 {
     struct publishing *publishing = context;
     fa_tuner *tuner = publishing->tuner;
-    const fa_turn *turn = publishing->turn;
+    const fa_source_lease *lease = publishing->lease;
     fa_bundle_change change = FA_BUNDLE_SAME;
-    int rc = turn != NULL
-                 ? fa_store_lease_renew(tuner->fleet->store, &turn->lease, turn->lease_ms, diag)
-                 : 0;
+    int rc = lease != NULL ? fa_store_lease_renew(fa_fleet_of(tuner)->store, &lease->lease,
+                                                  lease->lease_ms, diag)
+                           : 0;
     if (rc == 0)
-        rc = fa_store_winner_hold(tuner->fleet->store, publishing->scope, diag);
+        rc = fa_store_winner_hold(fa_fleet_of(tuner)->store, publishing->scope, diag);
     if (rc == 0)
-        rc = weigh(publishing, &change, diag);
+        rc = compare_with_fleet(publishing, &change, diag);
     if (rc != 0 || change == FA_BUNDLE_SAME) /* published before, by another process of this host */
         return rc;
     if (change != FA_BUNDLE_KEPT)
-        rc = fa_store_winner_replace(tuner->fleet->store, publishing->winner, publishing->cubin,
-                                     diag);
+        rc = fa_store_winner_replace(fa_fleet_of(tuner)->store, publishing->winner,
+                                     publishing->cubin, diag);
     return rc == 0 ? fa_fleet_share_trials(tuner, publishing->scope, diag) : rc;
 }
 
 /* 0: the fleet has it, or there is nothing to publish any more. FA_EBUSY: the lease was lost. */
-static int publish(fa_tuner *tuner, const fa_scope *scope, const fa_turn *turn, fa_diag *diag)
+static int publish_winner(fa_tuner *tuner, const fa_scope *scope, const fa_source_lease *lease,
+                          fa_diag *diag)
 {
     fa_winner_record winner = {0};
     fa_cubin_record cubin = {0};
-    struct publishing publishing = {tuner, scope, turn, &winner, &cubin};
+    struct publishing publishing = {tuner, scope, lease, &winner, &cubin};
     int rc = fa_store_winner_get(tuner->store, scope, &winner, &cubin, diag);
     bool gone = rc == FA_ENOTFOUND || rc == FA_ECORRUPT;
     if (rc == 0)
         rc = fa_fleet_share_cubins(tuner, scope, false, diag);
     if (rc == 0) {
-        fa_fleet_doubt(tuner->fleet->store, &winner, &cubin);
-        rc = fa_store_batch(tuner->fleet->store, publish_body, &publishing, diag);
+        fa_fleet_void_other_proof(fa_fleet_of(tuner)->store, &winner, &cubin);
+        rc = fa_store_batch(fa_fleet_of(tuner)->store, publish_in_batch, &publishing, diag);
     }
     if (gone)
         rc = 0;
@@ -148,12 +150,12 @@ static int publish(fa_tuner *tuner, const fa_scope *scope, const fa_turn *turn, 
 /* ---- the outbox -----------------------------------------------------------------------------*/
 int fa_fleet_remember(fa_tuner *tuner, const fa_scope *scope, fa_diag *diag)
 {
-    return tuner->fleet != NULL && !tuner->fleet->working
+    return fa_fleet_of(tuner) != NULL && !fa_fleet_of(tuner)->working
                ? fa_store_outbox_add(tuner->store, scope, diag)
                : 0;
 }
 
-struct waiting {
+struct outbox {
     struct {
         fa_scope scope;
         int64_t ticket;
@@ -162,74 +164,74 @@ struct waiting {
     const fa_scope *only; /* this one; NULL: all */
 };
 
-static int take_waiting(void *context, const fa_scope *scope, int64_t ticket)
+static int add_outbox_entry(void *context, const fa_scope *scope, int64_t ticket)
 {
-    struct waiting *waiting = context;
+    struct outbox *outbox = context;
     char key[FA_HASH_HEX], only[FA_HASH_HEX];
-    if (waiting->only != NULL) {
+    if (outbox->only != NULL) {
         fa_scope_key(scope, key);
-        fa_scope_key(waiting->only, only);
+        fa_scope_key(outbox->only, only);
         if (strcmp(key, only) != 0)
             return 0;
     }
-    waiting->one[waiting->count].scope = *scope;
-    waiting->one[waiting->count].ticket = ticket;
-    return ++waiting->count == (waiting->only != NULL ? 1 : OUTBOX_LOOK);
+    outbox->one[outbox->count].scope = *scope;
+    outbox->one[outbox->count].ticket = ticket;
+    return ++outbox->count == (outbox->only != NULL ? 1 : OUTBOX_LOOK);
 }
 
 /* What waits, the oldest first; NULL: nothing, or it cannot be told. Caller frees. */
-static struct waiting *read_outbox(fa_tuner *tuner, const fa_scope *only)
+static struct outbox *read_outbox(fa_tuner *tuner, const fa_scope *only)
 {
-    struct waiting *waiting = calloc(1, sizeof *waiting);
-    if (waiting == NULL)
+    struct outbox *outbox = calloc(1, sizeof *outbox);
+    if (outbox == NULL)
         return NULL;
-    waiting->only = only;
-    int rc = fa_store_outbox_each(tuner->store, take_waiting, waiting, NULL);
-    if (rc < 0 || waiting->count == 0) {
-        free(waiting);
+    outbox->only = only;
+    int rc = fa_store_outbox_each(tuner->store, add_outbox_entry, outbox, NULL);
+    if (rc < 0 || outbox->count == 0) {
+        free(outbox);
         return NULL;
     }
-    return waiting;
+    return outbox;
 }
 
 /* A scope is no longer to be published. */
-static void forget(fa_tuner *tuner, const fa_scope *scope)
+static void remove_from_outbox(fa_tuner *tuner, const fa_scope *scope)
 {
-    struct waiting *waiting = read_outbox(tuner, scope);
-    if (waiting != NULL)
-        fa_store_outbox_remove(tuner->store, scope, waiting->one[0].ticket, NULL);
-    free(waiting);
+    struct outbox *outbox = read_outbox(tuner, scope);
+    if (outbox != NULL)
+        fa_store_outbox_remove(tuner->store, scope, outbox->one[0].ticket, NULL);
+    free(outbox);
 }
 
-void fa_fleet_publish(fa_tuner *tuner, const fa_scope *scope, const fa_turn *turn)
+void fa_fleet_publish(fa_tuner *tuner, const fa_scope *scope, const fa_source_lease *lease)
 {
     fa_diag why = {{0}};
-    if (tuner->fleet->working || fa_fleet_store(tuner) == NULL)
+    if (fa_fleet_of(tuner)->working || fa_fleet_store(tuner) == NULL)
         return;
-    if (!turn->held) /* it is there again */
-        turn = NULL;
-    int rc = publish(tuner, scope, turn, &why);
-    if (fa_fleet_again(tuner, rc))
-        rc = publish(tuner, scope, turn, &why);
-    bool lost =
-        rc == FA_EBUSY && turn != NULL &&
-        fa_store_lease_renew(tuner->fleet->store, &turn->lease, turn->lease_ms, NULL) == FA_EBUSY;
+    if (lease != NULL && !lease->held) /* it is there again */
+        lease = NULL;
+    int rc = publish_winner(tuner, scope, lease, &why);
+    if (fa_fleet_is_worth_retry(tuner, rc))
+        rc = publish_winner(tuner, scope, lease, &why);
+    bool lost = rc == FA_EBUSY && lease != NULL &&
+                fa_store_lease_renew(fa_fleet_of(tuner)->store, &lease->lease, lease->lease_ms,
+                                     NULL) == FA_EBUSY;
     if (lost)
         fa_note(tuner,
                 "another host took this key over while it was tuned here: the result stays in "
                 "the local store");
     if (rc == 0 || lost)
-        forget(tuner, scope);
+        remove_from_outbox(tuner, scope);
     else
         fa_fleet_failed(tuner, rc, &why);
     if (rc != 0 && !lost &&
-        tuner->fleet->store != NULL) /* nobody was told that it does not serve */
+        fa_fleet_of(tuner)->store != NULL) /* nobody was told that it does not serve */
         fa_note(tuner, "the result is in the local store only: %s", why.text);
 }
 
 /* One that waits. False: no use to go on. Under the key's lock on this host: who tunes it publishes it
  * himself, and of processes that catch up at once one is enough. */
-static bool publish_waiting(fa_tuner *tuner, const fa_scope *scope)
+static bool publish_outbox_entry(fa_tuner *tuner, const fa_scope *scope)
 {
     char key[FA_HASH_HEX];
     fa_lock *lock = NULL;
@@ -237,28 +239,28 @@ static bool publish_waiting(fa_tuner *tuner, const fa_scope *scope)
     fa_scope_key(scope, key);
     if (fa_lock_acquire(tuner->store_path, key, 0, NULL, NULL, &lock, NULL, NULL) != 0)
         return true;
-    struct waiting *still = read_outbox(tuner, scope);
-    tuner->fleet->asked_ns = fa_clock_ns();
-    int rc = still != NULL ? publish(tuner, scope, NULL, &why) : 0;
+    struct outbox *still = read_outbox(tuner, scope);
+    fa_fleet_of(tuner)->asked_ns = fa_clock_ns();
+    int rc = still != NULL ? publish_winner(tuner, scope, NULL, &why) : 0;
     if (still != NULL && rc == 0)
         fa_store_outbox_remove(tuner->store, scope, still->one[0].ticket, NULL);
     if (rc != 0)
         fa_fleet_failed(tuner, rc, &why);
     free(still);
     fa_lock_release(&lock);
-    return tuner->fleet->store != NULL;
+    return fa_fleet_of(tuner)->store != NULL;
 }
 
 void fa_fleet_catch_up(fa_tuner *tuner)
 {
-    fa_fleet *fleet = tuner->fleet;
+    fa_fleet *fleet = fa_fleet_of(tuner);
     uint64_t until = fa_clock_ns() + (uint64_t)CATCH_UP_MS * 1000000;
     if (fleet == NULL || fleet->store == NULL || fleet->working ||
         fa_store_is_read_only(tuner->store))
         return;
-    struct waiting *waiting = read_outbox(tuner, NULL);
-    for (int i = 0; waiting != NULL && i < waiting->count && fa_clock_ns() < until; i++)
-        if (!publish_waiting(tuner, &waiting->one[i].scope))
+    struct outbox *outbox = read_outbox(tuner, NULL);
+    for (int i = 0; outbox != NULL && i < outbox->count && fa_clock_ns() < until; i++)
+        if (!publish_outbox_entry(tuner, &outbox->one[i].scope))
             break;
-    free(waiting);
+    free(outbox);
 }

@@ -25,8 +25,8 @@ static const double octaves_most = 2;
 
 /* ---- checking -------------------------------------------------------------------------------*/
 /* The cubin is what the winner says, and the winner is launched as its config says. */
-static int check(fa_tuner *tuner, const fa_target *target, const fa_winner_record *winner,
-                 const fa_cubin_record *cubin, const fa_answer *answer, fa_diag *diag)
+static int check_winner(fa_tuner *tuner, const fa_target *target, const fa_winner_record *winner,
+                        const fa_cubin_record *cubin, const fa_answer *answer, fa_diag *diag)
 {
     const fa_trial *trial = &winner->trial;
     fa_candidate today;
@@ -53,7 +53,8 @@ static int check(fa_tuner *tuner, const fa_target *target, const fa_winner_recor
     return rc;
 }
 
-void fa_fleet_doubt(fa_store *store, fa_winner_record *winner, const fa_cubin_record *cubin)
+void fa_fleet_void_other_proof(fa_store *store, fa_winner_record *winner,
+                               const fa_cubin_record *cubin)
 {
     fa_cubin_record there = {0};
     if (fa_store_cubin_get(store, winner->cubin_key, &there, NULL) == 0 &&
@@ -62,8 +63,8 @@ void fa_fleet_doubt(fa_store *store, fa_winner_record *winner, const fa_cubin_re
     fa_cubin_record_free(&there);
 }
 
-/* ---- keeping --------------------------------------------------------------------------------*/
-struct keeping {
+/* ---- storing --------------------------------------------------------------------------------*/
+struct candidate_winner {
     fa_tuner *tuner;
     fa_winner_record *winner;
     const fa_cubin_record *cubin;
@@ -71,49 +72,50 @@ struct keeping {
 };
 
 /* Whether the local store has a winner that may be served and is as good. */
-static int weigh(struct keeping *keeping, bool *ret_better, fa_diag *diag)
+static int is_better_than_local(struct candidate_winner *candidate, bool *ret_better, fa_diag *diag)
 {
-    fa_store *store = keeping->tuner->store;
+    fa_store *store = candidate->tuner->store;
     fa_winner_record own = {0};
     fa_cubin_record cubin = {0};
     const char *why;
     *ret_better = true;
-    int rc = fa_store_winner_get(store, &keeping->winner->scope, &own, NULL, diag);
+    int rc = fa_store_winner_get(store, &candidate->winner->scope, &own, NULL, diag);
     if (rc != 0)
         return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
     if (fa_store_cubin_get(store, own.cubin_key, &cubin, NULL) == 0)
-        *ret_better = fa_bundle_weigh(&own, keeping->winner, &why) == FA_BUNDLE_REPLACED;
+        *ret_better = fa_bundle_weigh(&own, candidate->winner, &why) == FA_BUNDLE_REPLACED;
     fa_cubin_record_free(&cubin);
     fa_winner_record_free(&own);
     return 0;
 }
 
-static int keep(void *context, fa_diag *diag)
+static int store_if_better(void *context, fa_diag *diag)
 {
-    struct keeping *keeping = context;
+    struct candidate_winner *candidate = context;
     bool better = false;
-    fa_fleet_doubt(keeping->tuner->store, keeping->winner, keeping->cubin);
-    int rc = weigh(keeping, &better, diag);
+    fa_fleet_void_other_proof(candidate->tuner->store, candidate->winner, candidate->cubin);
+    int rc = is_better_than_local(candidate, &better, diag);
     if (rc == 0 && better)
-        rc = fa_store_winner_replace(keeping->tuner->store, keeping->winner, keeping->cubin, diag);
-    keeping->kept = rc == 0 && better;
+        rc = fa_store_winner_replace(candidate->tuner->store, candidate->winner, candidate->cubin,
+                                     diag);
+    candidate->kept = rc == 0 && better;
     return rc;
 }
 
 /* ---- pulling --------------------------------------------------------------------------------*/
 /* One scope's winner. True when the local store took it; *ret_found when the fleet has one that
  * somebody measured. */
-static bool pull_one(fa_tuner *tuner, const fa_target *target, const fa_scope *scope,
-                     bool *ret_found)
+static bool pull_winner(fa_tuner *tuner, const fa_target *target, const fa_scope *scope,
+                        bool *ret_found)
 {
     fa_winner_record winner = {0};
     fa_cubin_record cubin = {0};
     fa_answer answer;
     fa_diag why = {{0}};
-    struct keeping keeping = {.tuner = tuner, .winner = &winner, .cubin = &cubin};
-    int rc = fa_store_winner_get(tuner->fleet->store, scope, &winner, &cubin, &why);
-    if (fa_fleet_again(tuner, rc))
-        rc = fa_store_winner_get(tuner->fleet->store, scope, &winner, &cubin, &why);
+    struct candidate_winner candidate = {.tuner = tuner, .winner = &winner, .cubin = &cubin};
+    int rc = fa_store_winner_get(fa_fleet_of(tuner)->store, scope, &winner, &cubin, &why);
+    if (fa_fleet_is_worth_retry(tuner, rc))
+        rc = fa_store_winner_get(fa_fleet_of(tuner)->store, scope, &winner, &cubin, &why);
     if (rc != 0) {
         if (rc == FA_ECORRUPT)
             fa_note(tuner, "a winner of the fleet's is not used: %s", why.text);
@@ -121,18 +123,18 @@ static bool pull_one(fa_tuner *tuner, const fa_target *target, const fa_scope *s
         return false;
     }
     fa_records_answer(&winner, NULL, &answer);
-    rc = check(tuner, target, &winner, &cubin, &answer, &why);
+    rc = check_winner(tuner, target, &winner, &cubin, &answer, &why);
     if (rc == 0) {
         if (winner.origin == FA_ORIGIN_MEASURED && strcmp(answer.gpu.uuid, target->gpu.uuid) != 0)
             winner.origin = FA_ORIGIN_MEASURED_SAME_SILICON;
         *ret_found = *ret_found || winner.trial.status == FA_STATUS_MEASURED;
-        rc = fa_store_batch(tuner->store, keep, &keeping, &why);
+        rc = fa_store_batch(tuner->store, store_if_better, &candidate, &why);
     }
     if (rc != 0)
         fa_note(tuner, "a winner of the fleet's is not used: %s", why.text);
     fa_cubin_record_free(&cubin);
     fa_winner_record_free(&winner);
-    return keeping.kept;
+    return candidate.kept;
 }
 
 /* Winners of other lengths and of other GPUs, for what a lookup makes of them. */
@@ -143,7 +145,7 @@ struct others {
     int nearest_count, other_count;
 };
 
-static void take_nearest(struct others *others, const fa_scope *scope)
+static void add_nearest_scope(struct others *others, const fa_scope *scope)
 {
     double distance = fa_problem_distance(&scope->problem, &others->target->asked);
     if (!(distance >= 0 && distance <= octaves_most))
@@ -161,14 +163,14 @@ static void take_nearest(struct others *others, const fa_scope *scope)
     others->distance[at] = distance;
 }
 
-static int note_other(void *context, const fa_winner_record *winner)
+static int add_other_scope(void *context, const fa_winner_record *winner)
 {
     struct others *others = context;
     const fa_scope *scope = &winner->scope;
     if (winner->trial.status != FA_STATUS_MEASURED)
         return 0;
     if (strcmp(scope->silicon, others->target->scope.silicon) == 0)
-        take_nearest(others, scope);
+        add_nearest_scope(others, scope);
     else if (fa_problem_equal(&scope->problem, &others->target->problem) &&
              others->other_count < OTHERS_MOST)
         others->other[others->other_count++] = *scope;
@@ -180,18 +182,19 @@ static bool pull_others(fa_tuner *tuner, const fa_target *target)
     struct others others = {.target = target};
     fa_diag why = {{0}};
     bool some = false, found = false;
-    int rc = fa_store_winners_like(tuner->fleet->store, &target->scope, note_other, &others, &why);
+    int rc = fa_store_winners_like(fa_fleet_of(tuner)->store, &target->scope, add_other_scope,
+                                   &others, &why);
     if (rc != 0)
         fa_fleet_failed(tuner, rc, &why);
-    for (int i = 0; i < others.nearest_count && tuner->fleet->store != NULL; i++)
-        some = pull_one(tuner, target, &others.nearest[i], &found) || some;
-    for (int i = 0; i < others.other_count && tuner->fleet->store != NULL; i++)
-        some = pull_one(tuner, target, &others.other[i], &found) || some;
+    for (int i = 0; i < others.nearest_count && fa_fleet_of(tuner)->store != NULL; i++)
+        some = pull_winner(tuner, target, &others.nearest[i], &found) || some;
+    for (int i = 0; i < others.other_count && fa_fleet_of(tuner)->store != NULL; i++)
+        some = pull_winner(tuner, target, &others.other[i], &found) || some;
     return some;
 }
 
 /* ---- misses ---------------------------------------------------------------------------------*/
-static bool missed(const fa_fleet *fleet, const char *key)
+static bool was_missed(const fa_fleet *fleet, const char *key)
 {
     uint64_t now = fa_clock_ns();
     for (int i = 0; i < FA_FLEET_MISSES; i++)
@@ -210,19 +213,19 @@ static void remember_miss(fa_fleet *fleet, const char *key)
 
 bool fa_fleet_pull(fa_tuner *tuner, const fa_target *target, bool now)
 {
-    fa_fleet *fleet = tuner->fleet;
+    fa_fleet *fleet = fa_fleet_of(tuner);
     fa_scope exact = target->scope;
     char key[FA_HASH_HEX];
     bool some = false, found = false;
     exact.problem = target->asked;
     fa_scope_key(&exact, key);
-    if (fleet == NULL || fa_store_is_read_only(tuner->store) || (!now && missed(fleet, key)) ||
+    if (fleet == NULL || fa_store_is_read_only(tuner->store) || (!now && was_missed(fleet, key)) ||
         fa_fleet_store(tuner) == NULL)
         return false;
     if (!fa_problem_equal(&target->asked, &target->problem))
-        some = pull_one(tuner, target, &exact, &found);
+        some = pull_winner(tuner, target, &exact, &found);
     if (fleet->store != NULL)
-        some = pull_one(tuner, target, &target->scope, &found) || some;
+        some = pull_winner(tuner, target, &target->scope, &found) || some;
     if (fleet->store != NULL && !found && !now)
         some = pull_others(tuner, target) || some;
     if (!found)
@@ -230,29 +233,13 @@ bool fa_fleet_pull(fa_tuner *tuner, const fa_target *target, bool now)
     return some;
 }
 
-void fa_fleet_look(fa_tuner *tuner, const fa_target *target, bool exact)
-{
-    fa_answer answer;
-    if (tuner->fleet == NULL)
-        return;
-    if (fa_leads_find(tuner, target, &answer, NULL, NULL, NULL) == 0) {
-        fa_problem bucket = fa_problem_bucket(&answer.problem);
-        fa_problem itself = fa_problem_exact(&answer.problem);
-        bool own = fa_problem_equal(&answer.from_problem, &itself) ||
-                   (!exact && fa_problem_equal(&answer.from_problem, &bucket));
-        if (own && fa_origin_trust(answer.origin) <= fa_origin_trust(FA_ORIGIN_NEAREST))
-            return;
-    }
-    fa_fleet_pull(tuner, target, false);
-}
-
 int fa_fleet_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin)
 {
     fa_diag why = {{0}};
-    if (tuner->fleet == NULL || tuner->fleet->store == NULL)
+    if (fa_fleet_of(tuner) == NULL || fa_fleet_of(tuner)->store == NULL)
         return FA_ENOTFOUND;
-    tuner->fleet->asked_ns = fa_clock_ns();
-    int rc = fa_store_cubin_get(tuner->fleet->store, key, ret_cubin, &why);
+    fa_fleet_of(tuner)->asked_ns = fa_clock_ns();
+    int rc = fa_store_cubin_get(fa_fleet_of(tuner)->store, key, ret_cubin, &why);
     if (rc != 0)
         fa_fleet_failed(tuner, rc, &why);
     return rc;

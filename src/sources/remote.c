@@ -25,48 +25,56 @@ enum {
     LIST_MAX = 64 << 20,
     RETRY_MS = 200,
     RETRY_MOST_MS = 2000,
-    REST_MS = 5000,  /* a server that is gone is not asked again for so long, */
-    REST_SHARE = 10, /* and one that was waited for in vain for this many times the wait */
+    PAUSE_MS = 5000,  /* a server that is gone is not asked again for so long, */
+    PAUSE_SHARE = 10, /* and one that was waited for in vain for this many times the wait */
     TOKEN_MAX = 256
 };
 
+static const char source_id;
+
 struct fa_remote {
+    fa_source source;
     fa_http *http;
-    _Atomic int64_t rest_until_ms; /* it is not asked before */
-    _Atomic int64_t waited_ms;     /* in vain, for its last answer */
-    atomic_bool gone;              /* it was given up, and has not answered since */
+    _Atomic int64_t paused_until_ms; /* it is not asked before */
+    _Atomic int64_t waited_ms;       /* in vain, for its last answer */
+    atomic_bool gone;                /* it was given up, and has not answered since */
     atomic_bool noted;
 };
 
 /* ---- opening --------------------------------------------------------------------------------*/
-/* A token of a file that nobody else can have written: printable, without spaces. */
+/* The text of a file that nobody else can have written. */
+static int read_own_file(const char *path, fa_buf *ret_text, fa_diag *diag)
+{
+    struct stat info;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    bool known = fd >= 0 && fstat(fd, &info) == 0;
+    bool foreign =
+        known && ((info.st_uid != geteuid() && info.st_uid != 0) || (info.st_mode & 022) != 0);
+    bool read = known && !foreign && fa_buf_read_fd(ret_text, fd, 4096) == 0;
+    if (fd >= 0)
+        close(fd);
+    if (foreign)
+        return fa_fail(diag, FA_EUNTRUSTED,
+                       "the token file %s is another user's, or others can write to it", path);
+    return read ? 0 : fa_fail(diag, FA_EIO, "the token file %s cannot be read", path);
+}
+
+/* One word of printable characters. */
 static int read_token(const char *path, char ret_token[TOKEN_MAX], fa_diag *diag)
 {
     fa_buf text = {0};
-    struct stat info;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    int rc = fd < 0 || fstat(fd, &info) != 0
-                 ? fa_fail(diag, FA_EIO, "the token file %s cannot be read", path)
-                 : 0;
-    if (rc == 0 && ((info.st_uid != geteuid() && info.st_uid != 0) || (info.st_mode & 022) != 0))
-        rc = fa_fail(diag, FA_EUNTRUSTED,
-                     "the token file %s is another user's, or others can write "
-                     "to it",
-                     path);
-    if (rc == 0 && fa_buf_read_fd(&text, fd, 4096) != 0)
-        rc = fa_fail(diag, FA_EIO, "the token file %s cannot be read", path);
-    if (fd >= 0)
-        close(fd);
-    size_t size = text.size;
+    int rc = read_own_file(path, &text, diag);
+    size_t size = text.size, plain = 0;
     while (size > 0 && strchr("\r\n \t", text.data[size - 1]) != NULL)
         size--;
-    for (size_t i = 0; i < size && rc == 0; i++)
-        if (text.data[i] <= ' ' || text.data[i] >= 0x7f)
-            rc = fa_fail(diag, FA_EINVAL, "the token file %s holds more than one word", path);
-    if (rc == 0 && (size == 0 || size >= TOKEN_MAX))
+    while (plain < size && text.data[plain] > ' ' && text.data[plain] < 0x7f)
+        plain++;
+    if (rc == 0 && plain < size)
+        rc = fa_fail(diag, FA_EINVAL, "the token file %s holds more than one word", path);
+    else if (rc == 0 && (size == 0 || size >= TOKEN_MAX))
         rc = fa_fail(diag, FA_EINVAL, "the token in %s must have 1 to %d characters", path,
                      TOKEN_MAX - 1);
-    if (rc == 0)
+    else if (rc == 0)
         snprintf(ret_token, TOKEN_MAX, "%.*s", (int)size, text.data);
     fa_buf_free(&text);
     return rc;
@@ -96,6 +104,7 @@ int fa_remote_make(const fa_options *options, fa_remote **ret_remote, fa_diag *d
         free(remote);
         return rc;
     }
+    remote->source.id = &source_id;
     *ret_remote = remote;
     return 0;
 }
@@ -107,6 +116,16 @@ void fa_remote_free(fa_remote **remote)
     fa_http_free(&(*remote)->http);
     free(*remote);
     *remote = NULL;
+}
+
+fa_remote *fa_remote_of(const fa_tuner *tuner)
+{
+    return (fa_remote *)fa_source_of(tuner, &source_id);
+}
+
+fa_source *fa_remote_source(fa_remote *remote)
+{
+    return &remote->source;
 }
 
 fa_http *fa_remote_http(fa_remote *remote)
@@ -126,20 +145,20 @@ bool fa_remote_is_trusted(const fa_remote *remote)
 
 bool fa_remote_usable(const fa_remote *remote)
 {
-    return remote != NULL && fa_remote_now_ms() >= atomic_load(&remote->rest_until_ms);
+    return remote != NULL && fa_remote_now_ms() >= atomic_load(&remote->paused_until_ms);
 }
 
 int fa_remote_give_up(fa_tuner *tuner, const char *why)
 {
-    int64_t rest_ms = REST_SHARE * atomic_exchange(&tuner->remote->waited_ms, 0);
-    atomic_store(&tuner->remote->rest_until_ms,
-                 fa_remote_now_ms() + (rest_ms > REST_MS ? rest_ms : REST_MS));
+    int64_t pause_ms = PAUSE_SHARE * atomic_exchange(&fa_remote_of(tuner)->waited_ms, 0);
+    atomic_store(&fa_remote_of(tuner)->paused_until_ms,
+                 fa_remote_now_ms() + (pause_ms > PAUSE_MS ? pause_ms : PAUSE_MS));
     return fa_remote_do_without(tuner, why);
 }
 
 int fa_remote_do_without(fa_tuner *tuner, const char *why)
 {
-    fa_remote *remote = tuner->remote;
+    fa_remote *remote = fa_remote_of(tuner);
     atomic_store(&remote->gone, true);
     if (!atomic_exchange(&remote->noted, true)) {
         pthread_mutex_lock(&tuner->work); /* notes come one at a time */
@@ -149,12 +168,12 @@ int fa_remote_do_without(fa_tuner *tuner, const char *why)
                 fa_remote_address(remote), why, tuner->store_path);
         pthread_mutex_unlock(&tuner->work);
     }
-    return FA_REMOTE_NONE;
+    return FA_SOURCE_NONE;
 }
 
 const char *fa_server_location(const fa_tuner *tuner)
 {
-    const fa_remote *remote = tuner != NULL ? tuner->remote : NULL;
+    fa_remote *remote = tuner != NULL ? fa_remote_of(tuner) : NULL;
     return remote != NULL && !atomic_load(&remote->gone) ? fa_remote_address(remote) : "";
 }
 
@@ -163,16 +182,13 @@ const char *fa_server_location(const fa_tuner *tuner)
  * checked here: a server that finds it not valid is older than this. */
 bool fa_remote_is_answer(int code)
 {
-    static const int codes[] = {FA_ENOTFOUND, FA_ENOTSUP,   FA_ECOMPILE,
-                                FA_EALIGN,    FA_ENOKERNEL, FA_ECANCELED};
-    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
-        if (codes[i] == code)
-            return true;
-    return false;
+    return code == FA_ENOTFOUND || code == FA_ENOTSUP || code == FA_ECOMPILE || code == FA_EALIGN ||
+           code == FA_ENOKERNEL || code == FA_ECANCELED;
 }
 
 /* Once more where the server has trouble that may pass. */
-static int ask(fa_remote *remote, const fa_http_call *call, fa_http_reply *ret_reply, fa_diag *diag)
+static int ask_with_retry(fa_remote *remote, const fa_http_call *call, fa_http_reply *ret_reply,
+                          fa_diag *diag)
 {
     for (int tries = 0;; tries++) {
         *ret_reply = (fa_http_reply){0};
@@ -190,8 +206,8 @@ static int ask(fa_remote *remote, const fa_http_call *call, fa_http_reply *ret_r
     }
 }
 
-/* What a reply other than 200 means: the request's own failure, or FA_REMOTE_NONE. */
-static int failed(fa_tuner *tuner, const fa_http_reply *reply, fa_diag *diag)
+/* What a reply other than 200 means: the request's own failure, or FA_SOURCE_NONE. */
+static int read_failure_reply(fa_tuner *tuner, const fa_http_reply *reply, fa_diag *diag)
 {
     int code = FA_EIO;
     fa_diag message = {{0}};
@@ -211,27 +227,22 @@ int fa_remote_ask(fa_tuner *tuner, const fa_http_call *call, int other, fa_http_
 {
     fa_diag why = {{0}};
     int64_t began_ms = fa_remote_now_ms();
-    int rc = ask(tuner->remote, call, ret_reply, &why);
+    int rc = ask_with_retry(fa_remote_of(tuner), call, ret_reply, &why);
     if (rc == FA_ECANCELED)
         return fa_fail(diag, rc, "canceled while the server was asked");
     if (rc != 0) {
-        atomic_store(&tuner->remote->waited_ms, fa_remote_now_ms() - began_ms);
+        atomic_store(&fa_remote_of(tuner)->waited_ms, fa_remote_now_ms() - began_ms);
         return fa_remote_give_up(tuner, why.text);
     }
     if (ret_reply->status == 200 || ret_reply->status == other) {
-        atomic_store(&tuner->remote->gone, false);
+        atomic_store(&fa_remote_of(tuner)->gone, false);
         return 0;
     }
-    rc = failed(tuner, ret_reply, diag);
-    if (rc != FA_REMOTE_NONE)
-        atomic_store(&tuner->remote->gone, false);
+    rc = read_failure_reply(tuner, ret_reply, diag);
+    if (rc != FA_SOURCE_NONE)
+        atomic_store(&fa_remote_of(tuner)->gone, false);
     fa_buf_free(&ret_reply->body);
     return rc;
-}
-
-bool fa_remote_is_hash(const char *text)
-{
-    return strlen(text) == 64 && strspn(text, "0123456789abcdef") == 64;
 }
 
 /* ---- winners and cubins ---------------------------------------------------------------------*/
@@ -244,8 +255,8 @@ int fa_remote_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa
                          .whole_ms = FA_REMOTE_LONG_MS};
     fa_diag why = {{0}};
     cJSON *json = NULL;
-    if (!fa_remote_usable(tuner->remote))
-        return FA_REMOTE_NONE;
+    if (!fa_remote_usable(fa_remote_of(tuner)))
+        return FA_SOURCE_NONE;
     int rc = fa_remote_ask(tuner, &call, 200, &reply, diag);
     if (rc != 0)
         return rc;
@@ -279,9 +290,9 @@ int fa_remote_cubin_get(fa_tuner *tuner, const char *key, const fa_remote_cubin 
                          .path = path,
                          .whole_ms = FA_REMOTE_LONG_MS,
                          .limit = expected != NULL ? expected->size : FA_REMOTE_CUBIN_MAX};
-    if (!fa_remote_usable(tuner->remote))
-        return FA_REMOTE_NONE;
-    if (!fa_remote_is_hash(key))
+    if (!fa_remote_usable(fa_remote_of(tuner)))
+        return FA_SOURCE_NONE;
+    if (!fa_wire_is_hash(key))
         return fa_fail(diag, FA_EINVAL, "\"%.64s\" is no cubin's key", key);
     snprintf(path, sizeof path, "/v1/cubins/%.64s", key);
     int rc = fa_remote_ask(tuner, &call, 200, &reply, diag);

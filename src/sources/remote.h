@@ -8,10 +8,10 @@
  * Invariants: an fa_remote serves any number of threads, and none waits for another's request. What
  * comes from the server is hostile until checked: sizes, times, types, hashes, and whose it is.
  */
-#ifndef FA_ENGINE_REMOTE_H
-#define FA_ENGINE_REMOTE_H
+#ifndef FA_SOURCES_REMOTE_H
+#define FA_SOURCES_REMOTE_H
 
-#include "fa_tune.h"
+#include "source.h"
 
 #include "buf.h"
 #include "hash.h"
@@ -67,10 +67,11 @@ void fa_events_free(fa_events *events);
 /* ---- asking (remote.c, remote_tune.c) -------------------------------------------------------*/
 typedef struct fa_remote fa_remote;
 
-/* Not an error: there is no server, or none that can be used (a note has said so); the local store
- * and tuner have to do. */
-enum { FA_REMOTE_NONE = 1 };
-
+/* For fa_open. */
+int fa_service_make(fa_tuner *tuner, const fa_options *options, fa_source **ret_source,
+                    fa_diag *diag);
+fa_remote *fa_remote_of(const fa_tuner *tuner); /* NULL: no server is named */
+fa_source *fa_remote_source(fa_remote *remote);
 /* From options and environment, *ret_remote NULL when no server is named. Opens nothing yet. */
 int fa_remote_make(const fa_options *options, fa_remote **ret_remote, fa_diag *diag);
 void fa_remote_free(fa_remote **remote);
@@ -78,13 +79,12 @@ const char *fa_remote_address(const fa_remote *remote);
 /* Whether its word on what was measured is believed: who listens is this user or root. A token tells a
  * server who we are, and us nothing of who has taken the port. */
 bool fa_remote_is_trusted(const fa_remote *remote);
-/* Not asked again for a while; with a note for the first time. Returns FA_REMOTE_NONE. */
+/* Not asked again for a while; with a note for the first time. Returns FA_SOURCE_NONE. */
 int fa_remote_give_up(fa_tuner *tuner, const char *why);
 /* The same for this request alone: the server is asked again for the next. */
 int fa_remote_do_without(fa_tuner *tuner, const char *why);
 bool fa_remote_usable(const fa_remote *remote);
 fa_http *fa_remote_http(fa_remote *remote);
-bool fa_remote_is_hash(const char *text); /* 64 hexadecimal digits */
 /* Whether a code that a server answers is about what was asked, and not about the server. */
 bool fa_remote_is_answer(int code);
 
@@ -96,7 +96,7 @@ enum {
 };
 
 /* 0 with a reply of status 200 or `other`, whose body the caller frees; the request's own failure;
- * FA_ECANCELED by its idle(); or FA_REMOTE_NONE. Once more where the server has trouble that may pass. */
+ * FA_ECANCELED by its idle(); or FA_SOURCE_NONE. Once more where the server has trouble that may pass. */
 int fa_remote_ask(fa_tuner *tuner, const fa_http_call *call, int other, fa_http_reply *ret_reply,
                   fa_diag *diag);
 
@@ -106,7 +106,7 @@ typedef struct fa_remote_cubin {
     size_t size; /* 0: no cubin */
 } fa_remote_cubin;
 
-/* Each returns 0, FA_REMOTE_NONE, or the error that the server answered. `work` is not held. */
+/* Each returns 0, FA_SOURCE_NONE, or the error that the server answered. `work` is not held. */
 int fa_remote_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer,
                    fa_diag *diag);
 /* For a device that is here. */

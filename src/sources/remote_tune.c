@@ -111,8 +111,8 @@ static int post_and_follow(fa_tuner *tuner, fa_http_call *post, int accepted,
         rc = read_job(&reply.body, job, &why);
         fa_buf_free(&reply.body);
         if (rc == 0)
-            rc = fa_remote_follow(fa_remote_http(tuner->remote), job, follower, ret_text, &answered,
-                                  &why);
+            rc = fa_remote_follow(fa_remote_http(fa_remote_of(tuner)), job, follower, ret_text,
+                                  &answered, &why);
         if (rc == 0)
             return 0;
         if (answered && (rc == FA_ECANCELED || fa_remote_is_answer(rc)))
@@ -245,7 +245,7 @@ static int ask_for_device(fa_tuner *tuner, fa_ask *ask, const fa_gpu *gpu,
     rc = anew ? FA_ENOTFOUND : ask_kernel(tuner, ask, request, ret_answer, ret_cubin, diag);
     if (rc != 0 && rc != FA_ENOTFOUND)
         return rc;
-    fa_answer here = rc == 0 ? *ret_answer : (fa_answer){0};
+    fa_answer here = rc == 0 ? *ret_answer : (fa_answer){.size = sizeof(fa_answer)};
     here.gpu = *gpu;
     here.driver_version = 1; /* as if it were proved here */
     return rc == 0 && fa_answer_satisfies(&here, effort, ask->exact, !ask->first_contact)
@@ -277,8 +277,8 @@ int fa_remote_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_an
                   .first_contact = request->first_contact};
     fa_remote_cubin cubin;
     fa_gpu gpu;
-    if (!fa_remote_usable(tuner->remote))
-        return FA_REMOTE_NONE;
+    if (!fa_remote_usable(fa_remote_of(tuner)))
+        return FA_SOURCE_NONE;
     int rc = fa_problem_check(&request->problem, diag);
     if (rc == 0 && request->gpu != NULL)
         rc = fa_catalogue_find(request->gpu, &gpu, diag);
@@ -310,9 +310,9 @@ int fa_remote_kernel(fa_tuner *tuner, const fa_problem *problem, const fa_gpu *g
     fa_request silent = {.size = sizeof silent};
     fa_ask ask = {
         .problem = *problem, .effort = effort, .first_contact = effort == FA_EFFORT_MEASURE};
-    return fa_remote_usable(tuner->remote)
+    return fa_remote_usable(fa_remote_of(tuner))
                ? ask_for_device(tuner, &ask, gpu, &silent, ret_answer, ret_cubin, diag)
-               : FA_REMOTE_NONE;
+               : FA_SOURCE_NONE;
 }
 
 /* ---- sweeps ---------------------------------------------------------------------------------*/
@@ -428,8 +428,8 @@ static int run_sweep_there(struct followed_sweep *s, fa_sweep *ret_sweep, fa_dia
 int fa_remote_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret_sweep,
                     fa_diag *diag)
 {
-    if (!fa_remote_usable(tuner->remote))
-        return FA_REMOTE_NONE;
+    if (!fa_remote_usable(fa_remote_of(tuner)))
+        return FA_SOURCE_NONE;
     struct followed_sweep *s = calloc(1, sizeof *s);
     bool *ended = calloc((size_t)request->count, sizeof *ended);
     int rc = FA_ENOMEM;

@@ -3,11 +3,12 @@
  * The fleet's queue as its users see it: entering a sweep, and how it stands.
  */
 #include "fleet.h"
+#include "fleet_queue.h"
 
 #include "catalogue.h"
 #include "buf.h"
 #include "error.h"
-#include "json.h"
+#include "json_struct.h"
 #include "sweep.h"
 
 #include <stdio.h>
@@ -18,23 +19,23 @@
  * held. */
 static fa_store *need_fleet(fa_tuner *tuner, int *ret_rc, fa_diag *diag)
 {
-    if (tuner->fleet == NULL) {
+    if (fa_fleet_of(tuner) == NULL) {
         *ret_rc = fa_fail(diag, FA_ESTORE,
                           "no store is shared with other hosts: set FA_TUNE_STORE to "
                           "postgresql://USER@HOST/DATABASE");
         return NULL;
     }
-    tuner->fleet->retry_ns = 0; /* it was not asked in passing */
+    fa_fleet_of(tuner)->retry_ns = 0; /* it was not asked in passing */
     fa_store *store = fa_fleet_store(tuner);
     if (store == NULL)
         *ret_rc = fa_fail(diag, FA_EIO, "the fleet's store %s does not serve: %s",
-                          tuner->fleet->shown, tuner->fleet->why.text);
+                          fa_fleet_of(tuner)->shown, fa_fleet_of(tuner)->why.text);
     return store;
 }
 
 /* ---- entering -------------------------------------------------------------------------------*/
 /* Other hosts have other devices: every item names a type. */
-static int name_gpu(fa_tuner *tuner, int32_t ordinal, fa_sweep_item *item, fa_diag *diag)
+static int name_item_gpu(fa_tuner *tuner, int32_t ordinal, fa_sweep_item *item, fa_diag *diag)
 {
     fa_gpu gpu;
     int rc;
@@ -57,27 +58,52 @@ static int name_gpu(fa_tuner *tuner, int32_t ordinal, fa_sweep_item *item, fa_di
     return rc;
 }
 
-static char *how_text(const fa_sweep_request *request)
+#define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_queued_request, member, __VA_ARGS__)
+static const fa_member queued_members[] = {
+    ROW(effort, COUNT, .least = FA_EFFORT_PREDICT, .most = FA_EFFORT_PATIENT),
+    ROW(again, FLAG),
+    ROW(exact, FLAG),
+    ROW(price, REAL),
+    {.key = NULL},
+};
+#undef ROW
+
+static char *queued_request_text(const fa_sweep_request *request)
 {
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddNumberToObject(json, "effort", request->effort);
-    cJSON_AddBoolToObject(json, "again", request->again);
-    cJSON_AddBoolToObject(json, "exact", request->exact);
-    cJSON_AddNumberToObject(json, "price", request->budget.price);
-    char *text = cJSON_PrintUnformatted(json);
+    const fa_queued_request queued = {request->effort, request->again, request->exact,
+                                      request->budget.price};
+    cJSON *json = fa_struct_to_json(queued_members, &queued);
+    char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;
     cJSON_Delete(json);
     return text;
 }
 
-static int enter(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep_item *items,
-                 fa_sweep *ret_sweep, fa_diag *diag)
+int fa_queued_request_read(const char *text, fa_queued_request *ret_request, fa_diag *diag)
+{
+    static const char where[] = "a queued item's request";
+    cJSON *json = NULL;
+    fa_queued_request request = {.price = 0};
+    int rc = fa_json_parse(text, strlen(text), where, &json, diag);
+    if (rc == 0)
+        rc = fa_struct_from_json(json, queued_members, &request, where, diag);
+    cJSON_Delete(json);
+    if (rc == FA_EINVAL || (rc == 0 && !(request.price < 1e12)))
+        return fa_fail(diag, FA_EINVAL, "%s is not understood: is a newer version in the fleet?",
+                       where);
+    if (rc == 0)
+        *ret_request = request;
+    return rc;
+}
+
+static int enter_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep_item *items,
+                       fa_sweep *ret_sweep, fa_diag *diag)
 {
     fa_sweep sweep = {.budget = request->budget};
     int64_t id;
     int rc = 0;
     fa_store *store = need_fleet(tuner, &rc, diag);
     for (int32_t i = 0; rc == 0 && i < request->count; i++)
-        rc = name_gpu(tuner, request->ordinal, &items[i], diag);
+        rc = name_item_gpu(tuner, request->ordinal, &items[i], diag);
     fa_sweep_request named = *request;
     named.items = items;
     named.ordinal = 0;
@@ -86,7 +112,7 @@ static int enter(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep_item
     if (rc != 0)
         return rc;
     snprintf(sweep.plan, sizeof sweep.plan, "%s", request->plan != NULL ? request->plan : "");
-    char *how = how_text(request);
+    char *how = queued_request_text(request);
     if (how == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a sweep");
     fa_diag why = {{0}};
@@ -121,7 +147,7 @@ int fa_enqueue_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep 
         memcpy(items[i].gpu, known.items[i].gpu, sizeof items[i].gpu);
     }
     pthread_mutex_lock(&tuner->work);
-    rc = enter(tuner, &known, items, &sweep, diag);
+    rc = enter_sweep(tuner, &known, items, &sweep, diag);
     pthread_mutex_unlock(&tuner->work);
     free(items);
     if (rc == 0 && ret_sweep != NULL)
@@ -129,39 +155,13 @@ int fa_enqueue_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep 
     return rc;
 }
 
-int fa_fleet_how_read(const char *text, fa_fleet_how *ret_how, fa_diag *diag)
-{
-    cJSON *json = NULL;
-    int64_t effort = FA_EFFORT_MEASURE;
-    fa_fleet_how how = {.price = 0};
-    static const char where[] = "a queued item's request";
-    int rc = fa_json_parse(text, strlen(text), where, &json, diag);
-    if (rc == 0)
-        rc =
-            fa_json_int(json, "effort", FA_EFFORT_PREDICT, FA_EFFORT_PATIENT, &effort, where, diag);
-    if (rc == 0)
-        rc = fa_json_bool(json, "again", &how.again, where, diag);
-    if (rc == 0)
-        rc = fa_json_bool(json, "exact", &how.exact, where, diag);
-    if (rc == 0)
-        rc = fa_json_number(json, "price", &how.price, where, diag);
-    cJSON_Delete(json);
-    if (rc == FA_ENOTFOUND || (rc == 0 && !(how.price >= 0 && how.price < 1e12)))
-        rc = fa_fail(diag, FA_EINVAL, "%s is not understood: is a newer version in the fleet?",
-                     where);
-    how.effort = (fa_effort)effort;
-    if (rc == 0)
-        *ret_how = how;
-    return rc;
-}
-
-/* ---- telling --------------------------------------------------------------------------------*/
+/* ---- listing --------------------------------------------------------------------------------*/
 struct queues {
     fa_queue *queue;
     size_t count, capacity;
 };
 
-static int keep_sweep(void *context, const fa_sweep *sweep)
+static int add_queue(void *context, const fa_sweep *sweep)
 {
     struct queues *all = context;
     fa_queue *grown = fa_grow(all->queue, &all->capacity, all->count, sizeof *grown);
@@ -172,7 +172,7 @@ static int keep_sweep(void *context, const fa_sweep *sweep)
     return 0;
 }
 
-static int count_one(fa_store *store, fa_queue *queue, fa_diag *diag)
+static int count_items(fa_store *store, fa_queue *queue, fa_diag *diag)
 {
     fa_queue_counts counts;
     int64_t id;
@@ -201,11 +201,11 @@ int fa_list_queues(fa_tuner *tuner, fa_queue_visit *visit, void *context, fa_dia
     pthread_mutex_lock(&tuner->work);
     fa_store *store = need_fleet(tuner, &rc, &why);
     if (store != NULL)
-        rc = fa_store_sweeps_each(store, keep_sweep, &all, &why);
+        rc = fa_store_sweeps_each(store, add_queue, &all, &why);
     if (rc == FA_ENOMEM)
         fa_fail(&why, rc, "out of memory after %zu sweeps", all.count);
     for (size_t i = 0; i < all.count && rc == 0; i++)
-        rc = count_one(store, &all.queue[i], &why);
+        rc = count_items(store, &all.queue[i], &why);
     if (rc != 0 && store != NULL)
         fa_fleet_failed(tuner, rc, &why);
     pthread_mutex_unlock(&tuner->work);
@@ -217,21 +217,21 @@ int fa_list_queues(fa_tuner *tuner, fa_queue_visit *visit, void *context, fa_dia
     return rc;
 }
 
-struct telling {
+struct holding_visitor {
     fa_queue_holding_visit *visit;
     void *context;
 };
 
-static int tell_holding(void *context, const fa_queue_holder *holder)
+static int visit_holding(void *context, const fa_queue_holder *holder)
 {
-    struct telling *telling = context;
+    struct holding_visitor *visitor = context;
     fa_queue_holding holding = {.index = holder->position,
                                 .item = holder->item,
                                 .stage = holder->stage == FA_STAGE_MEASURE ? FA_WORK_MEASURE
                                                                            : FA_WORK_COMPILE,
                                 .left_s = (double)holder->left_ms / 1000};
     snprintf(holding.holder, sizeof holding.holder, "%s", holder->holder);
-    return telling->visit(telling->context, &holding);
+    return visitor->visit(visitor->context, &holding);
 }
 
 /* A sweep in the fleet's queue, by its key. `work` is held. */
@@ -244,7 +244,7 @@ static fa_store *find_queue(fa_tuner *tuner, const char *key, int64_t *ret_id, i
     *ret_rc = fa_store_sweep_find(store, key, ret_id, diag);
     if (*ret_rc == FA_ENOTFOUND)
         fa_fail(diag, *ret_rc, "there is no sweep %.64s in the queue of %s", key,
-                tuner->fleet->shown);
+                fa_fleet_of(tuner)->shown);
     return *ret_rc == 0 ? store : NULL;
 }
 
@@ -267,7 +267,7 @@ int fa_stop_queue(fa_tuner *tuner, const char *key, fa_diag *diag)
 int fa_list_queue_holdings(fa_tuner *tuner, const char *key, fa_queue_holding_visit *visit,
                            void *context, fa_diag *diag)
 {
-    struct telling telling = {visit, context};
+    struct holding_visitor visitor = {visit, context};
     int64_t id;
     int rc = fa_tuner_check(tuner, diag);
     if (rc == 0 && (visit == NULL || key == NULL))
@@ -277,7 +277,7 @@ int fa_list_queue_holdings(fa_tuner *tuner, const char *key, fa_queue_holding_vi
     pthread_mutex_lock(&tuner->work);
     fa_store *store = find_queue(tuner, key, &id, &rc, diag);
     if (store != NULL)
-        rc = fa_store_queue_holders_each(store, id, tell_holding, &telling, diag);
+        rc = fa_store_queue_holders_each(store, id, visit_holding, &visitor, diag);
     pthread_mutex_unlock(&tuner->work);
     return rc;
 }

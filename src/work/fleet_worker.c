@@ -8,6 +8,7 @@
  * to another, at once when it was handed back, else when its claim runs out.
  */
 #include "fleet.h"
+#include "fleet_queue.h"
 
 #include "error.h"
 #include "sweep.h"
@@ -34,8 +35,9 @@ struct worker {
 
     fa_queue_claim claim;
     fa_sweep_item item;
-    fa_fleet_how how;
+    fa_queued_request how;
     fa_work_stage stage;
+    bool publishes; /* its winner was measured */
     fa_answer answer;
     fa_sweep_spent spent;
     fa_progress seen;
@@ -47,8 +49,8 @@ static double now_s(void)
     return (double)fa_clock_ns() / 1e9;
 }
 
-/* ---- telling --------------------------------------------------------------------------------*/
-static void tell(struct worker *w, fa_worker_progress *progress)
+/* ---- reporting ------------------------------------------------------------------------------*/
+static void report(struct worker *w, fa_worker_progress *progress)
 {
     progress->report = &w->report;
     progress->stage = w->stage;
@@ -62,13 +64,13 @@ static void tell(struct worker *w, fa_worker_progress *progress)
         w->stop = true;
 }
 
-static void tell_event(struct worker *w, fa_work_event event, const char *reason)
+static void report_event(struct worker *w, fa_work_event event, const char *reason)
 {
     fa_worker_progress progress = {.event = event, .reason = reason};
-    tell(w, &progress);
+    report(w, &progress);
 }
 
-static void tell_end(struct worker *w, fa_work_end end, const char *reason)
+static void report_end(struct worker *w, fa_work_end end, const char *reason)
 {
     int32_t *const count[] = {
         [FA_WORK_DONE] = w->stage == FA_WORK_MEASURE ? &w->report.measured : &w->report.compiled,
@@ -82,11 +84,11 @@ static void tell_end(struct worker *w, fa_work_end end, const char *reason)
                                    .reason = reason,
                                    .answer = end == FA_WORK_DONE ? &w->answer : NULL};
     ++*count[end];
-    tell(w, &progress);
+    report(w, &progress);
 }
 
 /* An fa_request.progress: runs inside fa_tune(). */
-static int tune_event(void *context, const fa_progress *tune)
+static int on_tune_progress(void *context, const fa_progress *tune)
 {
     struct worker *w = context;
     fa_sweep_spent more = fa_spent_of_event(&w->seen, tune);
@@ -94,19 +96,19 @@ static int tune_event(void *context, const fa_progress *tune)
     w->spent.trials += more.trials;
     w->spent.compiled += more.compiled;
     w->spent.reused += more.reused;
-    tell(w, &progress);
+    report(w, &progress);
     return w->stop;
 }
 
-static void pause_a_little(void)
+static void pause_shortly(void)
 {
     const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000L};
     nanosleep(&pause, NULL);
 }
 
 /* ---- the queue ------------------------------------------------------------------------------*/
-/* Something that is said to the queue about the claim. */
-typedef int saying(struct worker *w, fa_store *store, const char *text, fa_diag *diag);
+/* A call of the queue about the claim. */
+typedef int queue_call(struct worker *w, fa_store *store, const char *text, fa_diag *diag);
 
 static int scope_of_item(struct worker *w, fa_scope *ret_scope, fa_diag *diag)
 {
@@ -118,126 +120,120 @@ static int scope_of_item(struct worker *w, fa_scope *ret_scope, fa_diag *diag)
     return rc;
 }
 
-/* What the tune left in the local store. */
-static int local_winner(struct worker *w, fa_scope *ret_scope, fa_winner_record *ret_winner,
-                        fa_cubin_record *ret_cubin, fa_diag *diag)
+static int32_t lease_ms(const struct worker *w)
 {
-    int rc = scope_of_item(w, ret_scope, diag);
-    if (rc != 0)
-        return rc;
-    ret_scope->problem = w->answer.from_problem;
-    rc = fa_store_winner_get(w->tuner->store, ret_scope, ret_winner, ret_cubin, diag);
-    return rc == FA_ENOTFOUND ? fa_fail(diag, FA_EINVAL, "the local store has lost the winner")
-                              : rc;
-}
-
-static int say_published(struct worker *w, fa_store *store, const char *text, fa_diag *diag)
-{
-    fa_winner_record winner = {0};
-    fa_cubin_record cubin = {0};
-    fa_scope scope;
-    (void)text;
-    int rc = local_winner(w, &scope, &winner, &cubin, diag);
-    if (rc == 0)
-        fa_fleet_doubt(store, &winner, &cubin);
-    if (rc == 0)
-        rc = fa_store_queue_publish(store, &w->claim, &winner, &cubin, &w->spent, NULL, diag);
-    fa_cubin_record_free(&cubin);
-    fa_winner_record_free(&winner);
-    return rc;
+    return fa_fleet_of(w->tuner)->lease_ms;
 }
 
 /* All that is clean, and what the model makes of it, for those who ask before anybody measured. */
-static int say_compiled(struct worker *w, fa_store *store, const char *text, fa_diag *diag)
+static int give_compiled(struct worker *w, fa_store *store, const fa_scope *scope,
+                         const fa_winner_record *winner, const fa_cubin_record *cubin,
+                         fa_diag *diag)
+{
+    int rc = fa_store_queue_renew(store, &w->claim, lease_ms(w), diag);
+    if (rc == 0)
+        rc = fa_fleet_share_cubins(w->tuner, scope, true, diag);
+    if (rc == 0)
+        rc = fa_store_winner_put(store, winner, cubin, NULL, diag);
+    return rc != 0 ? rc : fa_store_queue_compiled(store, &w->claim, &w->spent, diag);
+}
+
+/* Gives the queue what the tune left in the local store. */
+static int give_winner(struct worker *w, fa_store *store, const char *text, fa_diag *diag)
 {
     fa_winner_record winner = {0};
     fa_cubin_record cubin = {0};
     fa_scope scope;
     (void)text;
-    int rc = local_winner(w, &scope, &winner, &cubin, diag);
-    if (rc == 0)
-        rc = fa_store_queue_renew(store, &w->claim, w->tuner->fleet->lease_ms, diag);
-    if (rc == 0)
-        rc = fa_fleet_share_cubins(w->tuner, &scope, true, diag);
-    if (rc == 0)
-        rc = fa_store_winner_put(store, &winner, &cubin, NULL, diag);
-    if (rc == 0)
-        rc = fa_store_queue_compiled(store, &w->claim, &w->spent, diag);
+    int rc = scope_of_item(w, &scope, diag);
+    if (rc != 0)
+        return rc;
+    scope.problem = w->answer.from_problem;
+    rc = fa_store_winner_get(w->tuner->store, &scope, &winner, &cubin, diag);
+    if (rc == FA_ENOTFOUND) {
+        rc = fa_fail(diag, FA_EINVAL, "the local store has lost the winner");
+    } else if (rc == 0 && w->publishes) {
+        fa_fleet_void_other_proof(store, &winner, &cubin);
+        rc = fa_store_queue_publish(store, &w->claim, &winner, &cubin, &w->spent, NULL, diag);
+    } else if (rc == 0) {
+        rc = give_compiled(w, store, &scope, &winner, &cubin, diag);
+    }
     fa_cubin_record_free(&cubin);
     fa_winner_record_free(&winner);
     return rc;
 }
 
-static int say_failed(struct worker *w, fa_store *store, const char *text, fa_diag *diag)
+static int fail_item(struct worker *w, fa_store *store, const char *text, fa_diag *diag)
 {
     return fa_store_queue_fail(store, &w->claim, text, &w->spent, diag);
 }
 
-static int say_given_back(struct worker *w, fa_store *store, const char *text, fa_diag *diag)
+static int hand_back(struct worker *w, fa_store *store, const char *text, fa_diag *diag)
 {
     (void)text;
     return fa_store_queue_give_back(store, &w->claim, &w->spent, diag);
 }
 
-static int say_once(struct worker *w, saying *say, const char *text, fa_diag *diag)
+static int call_queue(struct worker *w, queue_call *call, const char *text, fa_diag *diag)
 {
     fa_tuner *tuner = w->tuner;
     pthread_mutex_lock(&tuner->work);
     fa_store *store = fa_fleet_store(tuner);
-    int rc = store != NULL ? say(w, store, text, diag)
-                           : fa_fail(diag, FA_EIO, "%s", tuner->fleet->why.text);
-    if (store != NULL && fa_fleet_again(tuner, rc))
-        rc = say(w, store, text, diag);
+    int rc = store != NULL ? call(w, store, text, diag)
+                           : fa_fail(diag, FA_EIO, "%s", fa_fleet_of(tuner)->why.text);
+    if (store != NULL && fa_fleet_is_worth_retry(tuner, rc))
+        rc = call(w, store, text, diag);
     if (rc != 0 && rc != FA_EBUSY && store != NULL)
         fa_fleet_failed(tuner, rc, diag);
-    tuner->fleet->retry_ns =
-        0; /* a result waits: there is nothing better to do than to try again */
+    fa_fleet_of(tuner)->retry_ns = 0; /* a result waits: nothing better to do than try again */
     pthread_mutex_unlock(&tuner->work);
     return rc;
 }
 
 /* Not counted, as a refused end of a claim is. */
-static int say_here(struct worker *w, fa_store *store, const char *text, fa_diag *diag)
+static int renew_claim(struct worker *w, fa_store *store, const char *text, fa_diag *diag)
 {
     (void)text;
-    return fa_store_queue_renew(store, &w->claim, w->tuner->fleet->lease_ms, diag);
+    return fa_store_queue_renew(store, &w->claim, lease_ms(w), diag);
 }
 
-/* Says it until the database has heard it or the worker is told to stop. FA_EBUSY: the claim is lost,
+/* Calls until the database has heard it or the worker is told to stop. FA_EBUSY: the claim is lost,
  * and no mere want of time. */
-static int say_at_last(struct worker *w, saying *say, const char *text, fa_diag *diag)
+static int call_queue_until_heard(struct worker *w, queue_call *call, const char *text,
+                                  fa_diag *diag)
 {
     for (;;) {
-        int rc = say_once(w, say, text, diag);
-        if (rc == FA_EBUSY && say_once(w, say_here, "", diag) == FA_EBUSY)
+        int rc = call_queue(w, call, text, diag);
+        if (rc == FA_EBUSY && call_queue(w, renew_claim, "", diag) == FA_EBUSY)
             return rc;
         if (rc != FA_EIO && rc != FA_EBUSY)
             return rc;
         fa_worker_progress progress = {
             .event = FA_WORK_TUNES, .tune = &w->seen, .reason = diag->text};
-        tell(w, &progress);
+        report(w, &progress);
         if (w->stop)
             return rc;
-        pause_a_little();
+        pause_shortly();
     }
 }
 
 /* ---- an item --------------------------------------------------------------------------------*/
-struct beating {
+/* Signs of life come from another thread, which sees only this. */
+struct claim_renewal {
     const fa_queue_claim *claim;
     int32_t lease_ms;
 };
 
-static int renew(fa_store *store, void *context, fa_diag *diag)
+static int renew_in_thread(fa_store *store, void *context, fa_diag *diag)
 {
-    const struct beating *beating = context;
-    return fa_store_queue_renew(store, beating->claim, beating->lease_ms, diag);
+    const struct claim_renewal *renewal = context;
+    return fa_store_queue_renew(store, renewal->claim, renewal->lease_ms, diag);
 }
 
-static int tune(struct worker *w, fa_diag *diag)
+static int tune_item(struct worker *w, fa_diag *diag)
 {
     fa_tuner *tuner = w->tuner;
-    struct beating beating = {&w->claim, tuner->fleet->lease_ms};
+    struct claim_renewal renewal = {&w->claim, lease_ms(w)};
     fa_heartbeat *heartbeat = NULL;
     fa_request request = {.size = sizeof request,
                           .problem = w->item.problem,
@@ -246,9 +242,9 @@ static int tune(struct worker *w, fa_diag *diag)
                           .effort = w->how.effort,
                           .again = w->how.again,
                           .exact = w->how.exact,
-                          .progress = tune_event,
+                          .progress = on_tune_progress,
                           .context = w};
-    int rc = fa_heartbeat_start(tuner->fleet, renew, &beating, &heartbeat, diag);
+    int rc = fa_heartbeat_start(fa_fleet_of(tuner), renew_in_thread, &renewal, &heartbeat, diag);
     if (rc == 0)
         rc = fa_tune_here(tuner, &request, &w->answer, diag);
     fa_heartbeat_stop(&heartbeat);
@@ -275,11 +271,11 @@ static void share_rest(struct worker *w)
     fa_scope scope;
     fa_diag why = {{0}};
     pthread_mutex_lock(&tuner->work);
-    if (tuner->fleet->store != NULL && scope_of_item(w, &scope, &why) == 0) {
+    if (fa_fleet_of(tuner)->store != NULL && scope_of_item(w, &scope, &why) == 0) {
         struct sharing sharing = {tuner, &scope};
         int rc = fa_fleet_share_cubins(tuner, &scope, false, &why);
         if (rc == 0)
-            rc = fa_store_batch(tuner->fleet->store, share_trials, &sharing, &why);
+            rc = fa_store_batch(fa_fleet_of(tuner)->store, share_trials, &sharing, &why);
         if (rc != 0)
             fa_fleet_failed(tuner, rc, &why);
     }
@@ -296,82 +292,81 @@ static void leave_in_outbox(struct worker *w)
     pthread_mutex_unlock(&w->tuner->work);
 }
 
-static void give_back(struct worker *w)
+static void hand_item_back(struct worker *w)
 {
     fa_diag none = {{0}};
-    say_once(w, say_given_back, "", &none); /* else its claim runs out */
-    tell_end(w, FA_WORK_HANDED_BACK, "");
+    call_queue(w, hand_back, "", &none); /* else its claim runs out */
+    report_end(w, FA_WORK_HANDED_BACK, "");
 }
 
 /* Tells the queue how the tune ended; non-zero ends the worker. */
-static int end_item(struct worker *w, int tuned, fa_diag *why, fa_diag *diag)
+static int end_queue_item(struct worker *w, int tuned, fa_diag *why, fa_diag *diag)
 {
     fa_diag said = {{0}};
     bool measured = fa_origin_trust(w->answer.origin) <= fa_origin_trust(FA_ORIGIN_IMPORTED);
     if (tuned != 0 && (w->stop || tuned == FA_ECANCELED || fa_sweep_is_fatal(tuned))) {
-        give_back(w);
+        hand_item_back(w);
         return w->stop ? 0 : fa_fail(diag, tuned, "%s", why->text);
     }
-    saying *say = tuned != 0                                ? say_failed
-                  : w->stage == FA_WORK_MEASURE || measured ? say_published
-                                                            : say_compiled;
-    int rc = say_at_last(w, say, why->text, &said);
-    if (rc == 0 && say == say_published && w->stage == FA_WORK_MEASURE && !w->answer.from_store)
+    w->publishes = tuned == 0 && (w->stage == FA_WORK_MEASURE || measured);
+    int rc = call_queue_until_heard(w, tuned == 0 ? give_winner : fail_item, why->text, &said);
+    if (rc == 0 && w->publishes && w->stage == FA_WORK_MEASURE && !w->answer.from_store)
         share_rest(w);
     if (rc == FA_EBUSY) {
-        tell_end(w, FA_WORK_REFUSED, said.text);
+        report_end(w, FA_WORK_REFUSED, said.text);
     } else if (rc == 0) {
-        tell_end(w, tuned == 0 ? FA_WORK_DONE : FA_WORK_FAILED, tuned == 0 ? "" : why->text);
+        report_end(w, tuned == 0 ? FA_WORK_DONE : FA_WORK_FAILED, tuned == 0 ? "" : why->text);
     } else if (w->stop) {
         if (tuned == 0)
             leave_in_outbox(w);
-        tell_end(w, FA_WORK_UNPUBLISHED, said.text);
+        report_end(w, FA_WORK_UNPUBLISHED, said.text);
     } else {
-        give_back(w);
+        hand_item_back(w);
         return fa_fail(diag, rc, "%s", said.text);
     }
     return 0;
 }
 
-static int run_item(struct worker *w, fa_diag *diag)
+static int run_queue_item(struct worker *w, fa_diag *diag)
 {
     fa_diag why = {{0}};
     w->stage = w->measures ? FA_WORK_MEASURE : FA_WORK_COMPILE;
     w->spent = (fa_sweep_spent){0};
     w->seen = (fa_progress){0};
-    w->answer = (fa_answer){0};
+    w->answer = (fa_answer){.size = sizeof(fa_answer)};
     w->began_s = now_s();
-    tell_event(w, FA_WORK_BEGINS, "");
+    report_event(w, FA_WORK_BEGINS, "");
     if (w->stop) {
-        give_back(w);
+        hand_item_back(w);
         return 0;
     }
-    int rc = fa_fleet_how_read(w->claim.request, &w->how, &why);
+    int rc = fa_queued_request_read(w->claim.request, &w->how, &why);
     if (rc == 0 && w->claim.item.fence > ATTEMPTS_MOST)
         rc = fa_fail(&why, FA_EWORKER, "given up: %d workers have begun it and none came to an end",
                      w->claim.item.fence - 1);
     if (rc == 0)
-        rc = tune(w, &why);
-    return end_item(w, rc, &why, diag);
+        rc = tune_item(w, &why);
+    return end_queue_item(w, rc, &why, diag);
 }
 
 /* ---- the loop -------------------------------------------------------------------------------*/
 /* 0: an item is claimed; FA_ENOTFOUND: there is none, or the database does not answer, and *ret_why
  * says so. */
-static int claim(struct worker *w, fa_diag *ret_why)
+static int claim_item(struct worker *w, fa_diag *ret_why)
 {
     fa_tuner *tuner = w->tuner;
     const char *gpus[] = {w->gpu};
     pthread_mutex_lock(&tuner->work);
     fa_store *store = fa_fleet_store(tuner);
-    int rc = store == NULL ? fa_fail(ret_why, FA_EIO, "%s", tuner->fleet->why.text)
-                           : fa_store_queue_claim(store, gpus, w->gpu[0] != 0,
-                                                  w->measures ? FA_STAGE_MEASURE : FA_STAGE_COMPILE,
-                                                  tuner->fleet->holder, tuner->fleet->lease_ms,
-                                                  &w->claim, &w->item, ret_why);
+    int rc = store == NULL
+                 ? fa_fail(ret_why, FA_EIO, "%s", fa_fleet_of(tuner)->why.text)
+                 : fa_store_queue_claim(store, gpus, w->gpu[0] != 0,
+                                        w->measures ? FA_STAGE_MEASURE : FA_STAGE_COMPILE,
+                                        fa_fleet_of(tuner)->holder, fa_fleet_of(tuner)->lease_ms,
+                                        &w->claim, &w->item, ret_why);
     if (rc != 0 && rc != FA_ENOTFOUND && store != NULL)
         fa_fleet_failed(tuner, rc, ret_why);
-    tuner->fleet->working = rc == 0;
+    fa_fleet_of(tuner)->working = rc == 0;
     pthread_mutex_unlock(&tuner->work);
     return rc == 0 ? 0 : FA_ENOTFOUND;
 }
@@ -383,40 +378,41 @@ static void wait_for_work(struct worker *w)
     fa_diag why = {{0}};
     int rc = FA_EIO;
     pthread_mutex_lock(&tuner->work);
-    fa_store *store = tuner->fleet->store;
+    fa_store *store = fa_fleet_of(tuner)->store;
     if (store != NULL) {
         fa_fleet_catch_up(tuner);
-        store = tuner->fleet->store;
+        store = fa_fleet_of(tuner)->store;
     }
     if (store != NULL) {
         rc = fa_store_wait(store, PAUSE_MS, &why);
         if (rc != 0 && rc != FA_ETIMEOUT)
             fa_fleet_failed(tuner, rc, &why);
     }
-    if (tuner->fleet->failures > 0 && tuner->fleet->store == NULL) /* it has nothing else to do */
-        tuner->fleet->retry_ns = 0;
+    if (fa_fleet_of(tuner)->failures > 0 &&
+        fa_fleet_of(tuner)->store == NULL) /* it has nothing else to do */
+        fa_fleet_of(tuner)->retry_ns = 0;
     pthread_mutex_unlock(&tuner->work);
     if (rc != 0 && rc != FA_ETIMEOUT)
-        pause_a_little();
+        pause_shortly();
 }
 
-static int work(struct worker *w, fa_diag *diag)
+static int work_on_queue(struct worker *w, fa_diag *diag)
 {
     int rc = 0;
     w->idle_since_s = now_s();
     while (rc == 0 && !w->stop) {
         fa_diag why = {{0}};
-        if (claim(w, &why) == 0) {
-            rc = run_item(w, diag);
+        if (claim_item(w, &why) == 0) {
+            rc = run_queue_item(w, diag);
             pthread_mutex_lock(&w->tuner->work);
-            w->tuner->fleet->working = false;
+            fa_fleet_of(w->tuner)->working = false;
             pthread_mutex_unlock(&w->tuner->work);
             w->idle_since_s = now_s();
             if (w->request->once)
                 break;
             continue;
         }
-        tell_event(w, FA_WORK_IDLE, why.text);
+        report_event(w, FA_WORK_IDLE, why.text);
         if (w->request->idle_exit_s > 0 && now_s() - w->idle_since_s >= w->request->idle_exit_s) {
             if (why.text[0] != 0) /* nobody knows whether there was something to do */
                 rc = fa_fail(diag, FA_EIO, "%s", why.text);
@@ -429,17 +425,17 @@ static int work(struct worker *w, fa_diag *diag)
 }
 
 /* What this host can do for the queue. */
-static int look_around(struct worker *w, fa_diag *diag)
+static int find_what_to_work_on(struct worker *w, fa_diag *diag)
 {
-    static const fa_problem any = {
-        .head_dim = 64, .batch = 1, .heads_q = 1, .heads_kv = 1, .seq_q = 64, .seq_k = 64};
+    fa_problem any = fa_problem_some(fa_operation_of(NULL));
     fa_target target;
     const char *name = w->request->gpu;
     pthread_mutex_lock(&w->tuner->work);
     int rc =
-        w->tuner->fleet == NULL ? fa_fail(diag, FA_ESTORE,
-                                          "there is no queue to work on: set FA_TUNE_STORE to "
-                                          "postgresql://USER@HOST/DATABASE")
+        fa_fleet_of(w->tuner) == NULL
+            ? fa_fail(diag, FA_ESTORE,
+                      "there is no queue to work on: set FA_TUNE_STORE to "
+                      "postgresql://USER@HOST/DATABASE")
         : fa_store_is_read_only(w->tuner->store)
             ? fa_fail(diag, FA_EREADONLY, "the local store %s cannot be written",
                       w->tuner->store_path)
@@ -455,14 +451,6 @@ static int look_around(struct worker *w, fa_diag *diag)
     return 0;
 }
 
-/* What nobody has measured here or in the fleet is measured, whatever a system bundle says. */
-static void ignore_system(fa_tuner *tuner, bool ignore)
-{
-    pthread_mutex_lock(&tuner->work);
-    tuner->ignore_system = ignore;
-    pthread_mutex_unlock(&tuner->work);
-}
-
 int fa_run_worker(fa_tuner *tuner, const fa_worker_request *request, fa_worker_report *ret_report,
                   fa_diag *diag)
 {
@@ -476,11 +464,11 @@ int fa_run_worker(fa_tuner *tuner, const fa_worker_request *request, fa_worker_r
     memcpy(&known, request, request->size < sizeof known ? request->size : sizeof known);
     if (!(known.idle_exit_s >= 0 && isfinite(known.idle_exit_s)))
         return fa_fail(diag, FA_EINVAL, "idle_exit_s may not be negative");
-    rc = look_around(&w, diag);
+    rc = find_what_to_work_on(&w, diag);
     if (rc == 0) {
-        ignore_system(tuner, true);
-        rc = work(&w, diag);
-        ignore_system(tuner, false);
+        fa_tuner_ignore_system(tuner, true);
+        rc = work_on_queue(&w, diag);
+        fa_tuner_ignore_system(tuner, false);
     }
     if (ret_report != NULL)
         *ret_report = w.report;

@@ -11,10 +11,11 @@
 #include "session.h"
 #include "store.h"
 
-#include "catalogue.h"
 #include "buf.h"
+#include "catalogue.h"
 #include "error.h"
 #include "fleet.h"
+#include "listing.h"
 #include "model.h"
 #include "problem.h"
 
@@ -86,7 +87,7 @@ static int complete_study(fa_tuner *tuner, fa_study *study, fa_diag *diag)
     fa_winner_record winner = {0};
     int rc = scope_of_study(study, &scope, diag);
     if (rc == 0)
-        rc = fa_fleet_winner(tuner, &scope, &winner, diag);
+        rc = fa_listed_winner(tuner, &scope, &winner, diag);
     if (rc == 0) {
         study->has_winner = true;
         fa_records_answer(&winner, NULL, &study->winner);
@@ -119,7 +120,7 @@ int fa_list_studies(fa_tuner *tuner, fa_study_visit *visit, void *context, fa_di
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
-    rc = fa_fleet_scopes_each(tuner, add_study, &list, diag);
+    rc = fa_listed_scopes_each(tuner, add_study, &list, diag);
     if (rc == FA_ENOMEM)
         fa_fail(diag, rc, "out of memory after %zu studies", list.count);
     for (size_t i = 0; i < list.count && rc == 0; i++)

@@ -17,7 +17,7 @@
 #include "tune.h"
 
 #include "error.h"
-#include "remote.h"
+#include "source.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -26,11 +26,6 @@
 
 enum { LOCK_MS = 500 };
 static const double account_s = 1.0; /* between two writings of the account */
-
-/* Failures that no other item would escape. */
-static const int fatal[] = {FA_ENOMEM,   FA_EIO,     FA_ENODRIVER, FA_ENODEVICE,
-                            FA_ENONVRTC, FA_ESTORE,  FA_EVERSION,  FA_EREADONLY,
-                            FA_EFULL,    FA_EFORKED, FA_EMANIFEST};
 
 struct sweep {
     fa_tuner *tuner;
@@ -178,7 +173,7 @@ static bool is_gpu_present(struct sweep *s, const fa_request *request)
  * on since, the store may be another one, and a GPU that was not there may have come. */
 static int check_done_item(struct sweep *s, int32_t position, const fa_sweep_item *item)
 {
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     if (item->state != FA_ITEM_DONE)
         return 0;
     fa_request request = request_of(s, position);
@@ -235,6 +230,9 @@ static int check_done_items(struct sweep *s, fa_diag *diag)
 
 bool fa_sweep_is_fatal(int rc)
 {
+    static const int fatal[] = {FA_ENOMEM,   FA_EIO,     FA_ENODRIVER, FA_ENODEVICE,
+                                FA_ENONVRTC, FA_ESTORE,  FA_EVERSION,  FA_EREADONLY,
+                                FA_EFULL,    FA_EFORKED, FA_EMANIFEST};
     for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++)
         if (fatal[i] == rc)
             return true;
@@ -259,7 +257,7 @@ static int end_sweep_item(struct sweep *s, fa_item_state state, const char *reas
 /* Tunes the claimed item; non-zero ends the sweep. */
 static int run_sweep_item(struct sweep *s, fa_diag *diag)
 {
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag why = {{0}};
     fa_request request = request_of(s, s->claim.position);
     double began = now_s();
@@ -409,8 +407,8 @@ int fa_run_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret
     if (rc != 0)
         return rc;
     fa_sweep there = {0};
-    rc = fa_remote_sweep(tuner, &known, &there, diag);
-    if (rc != FA_REMOTE_NONE) {
+    rc = fa_sources_sweep(tuner, &known, &there, diag);
+    if (rc != FA_SOURCE_NONE) {
         if (ret_sweep != NULL && (rc == 0 || there.items > 0))
             *ret_sweep = there;
         return rc;

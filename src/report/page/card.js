@@ -33,7 +33,8 @@ function copyable(name, text) {
 /* ---- the four answers ---- */
 function whichKernel(problem) {
   return [h("p", { class: "kernel mono" }, configWords(problem.winner.config)),
-    copyable("command", commandOf(problem)), copyable("C line", initializerOf(problem))];
+    copyable("command", commandOf(problem)),
+    problem.operation.default ? copyable("C line", initializerOf(problem)) : null];
 }
 
 function howSure(problem, report) {

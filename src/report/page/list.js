@@ -42,6 +42,7 @@ function columnsOf(peers) {
 function filterBar(problems, peers, changed) {
   const choices = [
     ["GPU", (problem) => problem.gpu.name, (value) => value],
+    ["operation", (problem) => problem.operation.title, (value) => value],
     ...fieldsOf(problems).map((field) => [field.label || field.name,
       (problem) => valueOf(problem, field), (value) => fieldWords(field, value)]),
     ["known how", (problem) => problem.known_how, (value) => value],

@@ -54,7 +54,8 @@ function fieldsOf(problems) {
 
 function valueOf(problem, field) {
   const value = problem.problem[field.name];
-  return value === undefined ? presetOf(field) : value;
+  const has = value !== undefined || problem.operation.fields.some((own) => own.name === field.name);
+  return value === undefined && has ? presetOf(field) : value; /* undefined: another operation's */
 }
 
 /* The value of what is not given. */
@@ -99,12 +100,15 @@ function families(problems) {
     if (unique(kept.filter((one) => one !== field))) kept = kept.filter((one) => one !== field);
   const varying = kept.filter((field) => field.shapes_source && field.kind !== "boolean" ||
     different(placed.map(([problem]) => valueOf(problem, field))).length > 1);
+  const several = different(problems.map((problem) => problem.operation.name)).length > 1;
   const groups = new Map();
   for (const [problem, length] of placed) {
     const key = keyOf(problem, kept) + "\n" + length.rest;
     if (!groups.has(key))
-      groups.set(key, { title: varying.map((field) => fieldWords(field, valueOf(problem, field)))
-        .concat(length.rest || []).join(" · "), label: length.label, problems: [] });
+      groups.set(key, { title: (several ? [problem.operation.title] : [])
+        .concat(varying.filter((field) => valueOf(problem, field) !== undefined)
+          .map((field) => fieldWords(field, valueOf(problem, field))), length.rest || [])
+        .join(" · "), label: length.label, problems: [] });
     groups.get(key).problems.push([length.x, problem]);
   }
   for (const group of groups.values()) group.problems.sort((a, b) => a[0] - b[0]);

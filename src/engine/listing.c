@@ -4,10 +4,13 @@
  *
  * Workload: thousands of scopes, named once each.
  */
-#include "fleet.h"
+#include "listing.h"
+
+#include "source.h"
 
 #include "buf.h"
 #include "error.h"
+#include "hash.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -82,14 +85,15 @@ static int second_scope(void *context, const fa_scope *scope, int32_t trials, in
 
 static int list(fa_tuner *tuner, struct listing *list, fa_diag *diag)
 {
+    const fa_source_class *shared = NULL;
     fa_diag why = {{0}};
     int rc = 0;
-    list->store = fa_fleet_store(tuner);
+    list->store = fa_sources_store(tuner, &shared);
     if (list->store != NULL)
         rc = list->winner != NULL ? fa_store_winners_each(list->store, first_winner, list, &why)
                                   : fa_store_scopes_each(list->store, first_scope, list, &why);
     if (rc < 0 && !list->failed)
-        fa_fleet_failed(tuner, rc, &why);
+        shared->store_failed(tuner, rc, &why);
     if (rc == 0) {
         if (list->count > 0)
             qsort(list->seen, list->count, sizeof *list->seen, compare);
@@ -103,23 +107,24 @@ static int list(fa_tuner *tuner, struct listing *list, fa_diag *diag)
     return rc;
 }
 
-int fa_fleet_winners_each(fa_tuner *tuner, fa_listed_winner_visit *visit, void *context,
-                          fa_diag *diag)
+int fa_listed_winners_each(fa_tuner *tuner, fa_listed_winner_visit *visit, void *context,
+                           fa_diag *diag)
 {
     struct listing all = {.winner = visit, .context = context};
     return list(tuner, &all, diag);
 }
 
-int fa_fleet_scopes_each(fa_tuner *tuner, fa_scope_visit *visit, void *context, fa_diag *diag)
+int fa_listed_scopes_each(fa_tuner *tuner, fa_scope_visit *visit, void *context, fa_diag *diag)
 {
     struct listing all = {.scope = visit, .context = context};
     return list(tuner, &all, diag);
 }
 
-int fa_fleet_winner(fa_tuner *tuner, const fa_scope *scope, fa_winner_record *ret_winner,
-                    fa_diag *diag)
+int fa_listed_winner(fa_tuner *tuner, const fa_scope *scope, fa_winner_record *ret_winner,
+                     fa_diag *diag)
 {
-    fa_store *store = fa_fleet_store(tuner);
+    const fa_source_class *shared = NULL;
+    fa_store *store = fa_sources_store(tuner, &shared);
     int rc =
         store != NULL ? fa_store_winner_get(store, scope, ret_winner, NULL, diag) : FA_ENOTFOUND;
     return rc == FA_ENOTFOUND ? fa_store_winner_get(tuner->store, scope, ret_winner, NULL, diag)

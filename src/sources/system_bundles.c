@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * System bundles: read where they lie, after the user's own store has said that it has nothing.
+ *
+ * Workload: one lookup per problem and process, in a file of some thousand winners; the fronts are
+ * read and checked once per session (0.2 MB, well under a millisecond), then a lookup is a binary
+ * search and two reads.
+ *
+ * What is checked: nobody but this user or root can have written the file (src/base/owned.h); the
+ * hash over header and index; a signature where there is one; the SHA-256 of each part that is
+ * used, and that the cubin is what its winner says. A bundle that fails is noted and passed over.
+ */
+#include "system_bundles.h"
+
+#include "bundles.h"
+#include "earlier.h"
+#include "error.h"
+#include "evidence.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { BUNDLES_MAX = 64 };
+static const char source_id;
+
+struct fa_system {
+    fa_source source;
+    bool opened;
+    fa_bundle *bundle[BUNDLES_MAX];
+    int count;
+    void (*note)(void *context, const char *sentence);
+    void *context;
+};
+
+static void note(const fa_system *system, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void note(const fa_system *system, const char *format, ...)
+{
+    fa_diag text;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text.text, sizeof text.text, format, args);
+    va_end(args);
+    system->note(system->context, text.text);
+}
+
+static void open_one(fa_system *system, const char *path)
+{
+    fa_bundle *bundle = NULL;
+    fa_diag diag = {{0}};
+    if (system->count == BUNDLES_MAX) {
+        note(system, "system bundle %s is not used: there are more than %d", path, BUNDLES_MAX);
+        return;
+    }
+    int rc = fa_bundle_open(path, true, &bundle, &diag);
+    if (rc == 0)
+        rc = fa_bundle_read_index(bundle, &diag);
+    if (rc == 0) {
+        system->bundle[system->count++] = bundle;
+        return;
+    }
+    fa_bundle_close(&bundle);
+    note(system, "system bundle not used: %s", diag.text);
+}
+
+static int is_bundle(const struct dirent *entry)
+{
+    const char *dot = strrchr(entry->d_name, '.');
+    return dot != NULL && dot != entry->d_name && strcmp(dot, ".fab") == 0;
+}
+
+/* A file, or every *.fab of a directory in order of their names; what is not there is not. */
+static void open_place(fa_system *system, const char *path)
+{
+    struct stat st;
+    struct dirent **entry = NULL;
+    if (stat(path, &st) != 0)
+        return;
+    if (!S_ISDIR(st.st_mode)) {
+        open_one(system, path);
+        return;
+    }
+    int count = scandir(path, &entry, is_bundle, alphasort);
+    for (int i = 0; i < count; i++) {
+        char file[FA_STORE_PATH_MAX];
+        if (snprintf(file, sizeof file, "%s/%s", path, entry[i]->d_name) < (int)sizeof file)
+            open_one(system, file);
+        free(entry[i]);
+    }
+    free(entry);
+}
+
+/* Places parted by ':'. */
+static void open_list(fa_system *system, const char *list)
+{
+    while (*list != 0) {
+        char place[FA_STORE_PATH_MAX];
+        size_t size = strcspn(list, ":");
+        if (size > 0 && size < sizeof place) {
+            memcpy(place, list, size);
+            place[size] = 0;
+            open_place(system, place);
+        }
+        list += size + (list[size] == ':');
+    }
+}
+
+fa_system *fa_system_new(void (*note)(void *context, const char *sentence), void *context)
+{
+    fa_system *system = calloc(1, sizeof *system);
+    if (system != NULL) {
+        system->note = note;
+        system->context = context;
+    }
+    return system;
+}
+
+void fa_system_free(fa_system **system)
+{
+    for (int i = 0; *system != NULL && i < (*system)->count; i++)
+        fa_bundle_close(&(*system)->bundle[i]);
+    free(*system);
+    *system = NULL;
+}
+
+static void open_all(fa_system *system)
+{
+    static const char share[] = "/usr/share/fa-tune";
+    const char *list = secure_getenv("FA_TUNE_SYSTEM");
+    if (system->opened)
+        return;
+    system->opened = true;
+    if (list != NULL) {
+        open_list(system, list);
+    } else {
+        open_place(system, FA_TUNE_SYSTEM_DIR);
+        if (strcmp(FA_TUNE_SYSTEM_DIR, share) != 0)
+            open_place(system, share);
+    }
+}
+
+/* Opened by the first lookup that needs them; NULL: none is to be used. `work` is held. */
+static fa_system *opened(const fa_tuner *tuner)
+{
+    fa_system *system = tuner->ignore_system ? NULL : (fa_system *)fa_source_of(tuner, &source_id);
+    if (system != NULL)
+        open_all(system);
+    return system;
+}
+
+/* One winner with its cubin, as an answer here. FA_ENOTFOUND: it was chosen from earlier templates, and
+ * its family has changed since. */
+static int take(const fa_tuner *tuner, fa_bundle *bundle, int32_t at, const fa_gpu *gpu,
+                fa_answer *ret_answer, fa_cubin_record *ret_cubin, fa_diag *diag)
+{
+    fa_winner_record winner = {0};
+    fa_cubin_record cubin = {0};
+    int32_t row = 0;
+    int rc = fa_bundle_winner(bundle, at, &winner, &row, diag);
+    if (rc == 0 &&
+        !fa_templates_hold(tuner->templates, winner.scope.templates, winner.trial.config.family))
+        rc = FA_ENOTFOUND;
+    if (rc == 0)
+        rc = fa_bundle_cubin(bundle, row, &cubin.bytes, &cubin.size, diag);
+    if (rc == 0)
+        rc = fa_bundle_check_cubin(&winner, cubin.bytes, cubin.size, diag);
+    if (rc == 0) {
+        memcpy(cubin.key, winner.cubin_key, sizeof cubin.key);
+        memcpy(cubin.entry, winner.entry, sizeof cubin.entry);
+        cubin.sm = gpu->sm;
+        cubin.compile_ms = winner.trial.compile_ms;
+        winner.origin = fa_bundle_origin(winner.origin);
+        fa_records_answer(&winner, gpu, ret_answer);
+        ret_answer->from_system = true;
+        if (ret_cubin != NULL) {
+            *ret_cubin = cubin;
+            cubin = (fa_cubin_record){0};
+        }
+    }
+    fa_cubin_record_free(&cubin);
+    fa_winner_record_free(&winner);
+    return rc;
+}
+
+static int look_up(fa_tuner *tuner, const fa_scope *scope, const fa_gpu *gpu, fa_answer *ret_answer,
+                   fa_cubin_record *ret_cubin)
+{
+    const fa_system *system = opened(tuner);
+    for (int i = 0; system != NULL && i < system->count; i++) {
+        int32_t at;
+        fa_diag diag = {{0}};
+        if (fa_bundle_find(system->bundle[i], scope, &at) != 0)
+            continue;
+        int rc = take(tuner, system->bundle[i], at, gpu, ret_answer, ret_cubin, &diag);
+        if (rc == 0)
+            return 0;
+        if (rc != FA_ENOTFOUND)
+            note(system, "a system bundle's winner is not used: %s", diag.text);
+    }
+    return FA_ENOTFOUND;
+}
+
+static int find_winner(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
+                       fa_cubin_record *ret_cubin)
+{
+    fa_scope scope = target->scope;
+    const char *closure;
+    int rc = look_up(tuner, &scope, &target->gpu, ret_answer, ret_cubin);
+    for (int i = 0; rc != 0 && (closure = fa_templates_earlier(tuner->templates, i)) != NULL; i++) {
+        snprintf(scope.templates, sizeof scope.templates, "%s", closure);
+        rc = look_up(tuner, &scope, &target->gpu, ret_answer, ret_cubin);
+    }
+    return rc;
+}
+
+static int find_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin)
+{
+    const fa_system *system = opened(tuner);
+    for (int i = 0; system != NULL && i < system->count; i++) {
+        int32_t at;
+        fa_cubin_record cubin = {0};
+        if (fa_bundle_find_cubin(system->bundle[i], key, &at) != 0 ||
+            fa_bundle_cubin(system->bundle[i], at, &cubin.bytes, &cubin.size, NULL) != 0)
+            continue;
+        snprintf(cubin.key, sizeof cubin.key, "%s", key);
+        *ret_cubin = cubin;
+        return 0;
+    }
+    return FA_ENOTFOUND;
+}
+
+int fa_system_visit(fa_system *system, const fa_problem *like, fa_winner_visit *visit,
+                    void *context)
+{
+    int rc = 0;
+    open_all(system);
+    for (int i = 0; i < system->count; i++) {
+        int32_t winners = fa_bundle_get_head(system->bundle[i])->winners;
+        for (int32_t at = 0; at < winners && rc == 0; at++) {
+            fa_winner_record winner = {0};
+            if (like != NULL && !fa_bundle_may_be_like(system->bundle[i], at, like))
+                continue;
+            if (fa_bundle_winner(system->bundle[i], at, &winner, NULL, NULL) != 0)
+                continue;
+            winner.origin = fa_bundle_origin(winner.origin);
+            rc = visit(context, &winner);
+            fa_winner_record_free(&winner);
+        }
+    }
+    return rc;
+}
+
+static int visit_each(fa_tuner *tuner, const fa_problem *like, fa_winner_visit *visit,
+                      void *context)
+{
+    fa_system *system = opened(tuner);
+    return system != NULL ? fa_system_visit(system, like, visit, context) : 0;
+}
+
+static void close_system(fa_source *source)
+{
+    fa_system *system = (fa_system *)source;
+    fa_system_free(&system);
+}
+
+static void note_of_tuner(void *tuner, const char *sentence)
+{
+    fa_note(tuner, "%s", sentence);
+}
+
+int fa_system_make(fa_tuner *tuner, const fa_options *options, fa_source **ret_source,
+                   fa_diag *diag)
+{
+    static const fa_source_class class = {
+        .close = close_system, .find = find_winner, .each = visit_each, .cubin = find_cubin};
+    (void)options;
+    fa_system *system = fa_system_new(note_of_tuner, tuner);
+    if (system == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a tuner");
+    system->source = (fa_source){&class, &source_id};
+    *ret_source = &system->source;
+    return 0;
+}

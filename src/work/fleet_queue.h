@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What lies with every item of the fleet's queue: how it is to be tuned.
+ */
+#ifndef FA_WORK_FLEET_QUEUE_H
+#define FA_WORK_FLEET_QUEUE_H
+
+#include "fa_tune.h"
+
+typedef struct fa_queued_request {
+    fa_effort effort;
+    bool again, exact;
+    double price; /* of a GPU's hour */
+} fa_queued_request;
+int fa_queued_request_read(const char *text, fa_queued_request *ret_request, fa_diag *diag);
+
+#endif
