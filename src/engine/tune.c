@@ -150,9 +150,7 @@ int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, f
 {
     fa_request known;
     fa_answer answer;
-    int rc = fa_tuner_check(tuner, diag);
-    if (rc == 0 && ret_answer == NULL)
-        rc = fa_fail(diag, FA_EINVAL, "ret_answer is NULL");
+    int rc = fa_tuner_check_with(tuner, ret_answer != NULL, "ret_answer", diag);
     if (rc == 0)
         rc = fa_request_copy(request, &known, diag);
     if (rc != 0)
