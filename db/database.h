@@ -69,6 +69,14 @@ typedef struct fa_backend {
     void (*rollback)(fa_store *store); /* whatever happens, no transaction is open afterwards */
 } fa_backend;
 
+/* The backend of a file whose functions are named like its members, but for these two. */
+#define FA_BACKEND(bind_function, column_function)                                                 \
+    {                                                                                              \
+        .exec = exec_sql, .prepare = prepare, .step = step, .reset = reset, .bind = bind_function, \
+        .column = column_function, .changes = changes, .begin = begin, .commit = commit,           \
+        .notify = notify, .wait = wait, .rollback = rollback                                       \
+    }
+
 struct fa_store {
     const fa_backend *backend;
     int (*enter)(fa_store *store, fa_diag *diag); /* connects where that is needed */

@@ -213,7 +213,7 @@ int fa_postgres_command(fa_store *store, const char *sql, int64_t *ret_value, fa
 }
 
 /* ---- statements -----------------------------------------------------------------------------*/
-static int run_exec(fa_store *store, const char *sql, fa_diag *diag)
+static int exec_sql(fa_store *store, const char *sql, fa_diag *diag)
 {
     char *own = fa_postgres_sql(sql);
     if (own == NULL)
@@ -372,17 +372,4 @@ static int wait(fa_store *store, int timeout_ms, fa_diag *diag)
     }
 }
 
-const fa_backend fa_postgres_backend = {
-    .exec = run_exec,
-    .prepare = prepare,
-    .step = step,
-    .reset = reset,
-    .bind = fa_postgres_bind,
-    .column = fa_postgres_column,
-    .changes = changes,
-    .begin = begin,
-    .commit = commit,
-    .notify = notify,
-    .wait = wait,
-    .rollback = rollback,
-};
+const fa_backend fa_postgres_backend = FA_BACKEND(fa_postgres_bind, fa_postgres_column);

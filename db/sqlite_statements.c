@@ -59,7 +59,7 @@ int fa_sqlite_fail(fa_store *store, fa_diag *diag, const char *what)
 }
 
 /* ---- statements -----------------------------------------------------------------------------*/
-static int run_exec(fa_store *store, const char *sql, fa_diag *diag)
+static int exec_sql(fa_store *store, const char *sql, fa_diag *diag)
 {
     errno = 0;
     if (sqlite3_exec(store->db, sql, NULL, NULL, NULL) == SQLITE_OK)
@@ -215,7 +215,7 @@ static int prepare_journal(fa_store *store, fa_diag *diag)
     /* Flushing empty tables would cost a first caller as much as everything else together. Should the
      * power fail before the first commit that counts, and flushes them too, the file is found
      * damaged and set aside with nothing in it. */
-    int rc = run_exec(
+    int rc = exec_sql(
         store, store->fresh ? "PRAGMA synchronous = OFF" : "PRAGMA synchronous = FULL", diag);
     store->journal_ready = rc == 0;
     return rc;
@@ -224,13 +224,13 @@ static int prepare_journal(fa_store *store, fa_diag *diag)
 static int begin(fa_store *store, fa_diag *diag)
 {
     int rc = prepare_journal(store, diag);
-    return rc != 0 ? rc : run_exec(store, "BEGIN IMMEDIATE", diag);
+    return rc != 0 ? rc : exec_sql(store, "BEGIN IMMEDIATE", diag);
 }
 
 /* What has taken a change of ours was read as a store before. */
 static int commit(fa_store *store, fa_diag *diag)
 {
-    int rc = run_exec(store, "COMMIT", diag);
+    int rc = exec_sql(store, "COMMIT", diag);
     if (rc == 0 && !store->marked && !store->absent)
         fa_db_mark_store(store->path);
     store->marked = store->marked || rc == 0;
@@ -241,7 +241,8 @@ static int commit(fa_store *store, fa_diag *diag)
  * to open the file plays back; so the connection is given up. */
 static void rollback(fa_store *store)
 {
-    if (store->db != NULL && sqlite3_get_autocommit(store->db) == 0 && run_exec(store, "ROLLBACK", NULL) != 0)
+    if (store->db != NULL && sqlite3_get_autocommit(store->db) == 0 &&
+        exec_sql(store, "ROLLBACK", NULL) != 0)
         fa_sqlite_disconnect(store);
 }
 
@@ -284,17 +285,4 @@ void fa_sqlite_unix_ms(sqlite3_context *context, int count, sqlite3_value **valu
     sqlite3_result_int64(context, (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
 }
 
-const fa_backend fa_sqlite_backend = {
-    .exec = run_exec,
-    .prepare = prepare,
-    .step = step,
-    .reset = reset,
-    .bind = bind,
-    .column = column,
-    .changes = changes,
-    .begin = begin,
-    .commit = commit,
-    .notify = notify,
-    .wait = wait,
-    .rollback = rollback,
-};
+const fa_backend fa_sqlite_backend = FA_BACKEND(bind, column);

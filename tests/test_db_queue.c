@@ -395,6 +395,28 @@ static void an_item_that_cannot_be_read_fails_and_the_next_is_taken(void)
     fa_store_close(&store);
 }
 
+/* As an older worker meets it beside newer ones. */
+static void an_item_that_only_a_newer_version_can_read_is_passed_over_and_stays(void)
+{
+    fa_store *store = db_open(&diag);
+    int64_t id = enter(store, 'a');
+    fa_queue_claim held;
+    CHECK(store != NULL && id > 0);
+    CHECK(db_tamper("UPDATE sweep_item SET problem = replace(problem, 'bf16', 'fp8') "
+                    "WHERE position = 0"));
+    CHECK_OK(claim(store, "L4", "a", &held), diag);
+    CHECK_INT(held.item.position, 2);
+    CHECK_INT(claim(store, "L4", "b", &held), FA_ENOTFOUND);
+    CHECK_INT(counts_of(store, id).failed, 0);
+    CHECK_INT(counts_of(store, id).pending, ITEMS - 1);
+    CHECK(db_tamper("UPDATE sweep_item SET problem = replace(problem, 'fp8', 'bf16') "
+                    "WHERE position = 0"));
+    CHECK_OK(claim(store, "L4", "b", &held), diag);
+    CHECK_INT(held.item.position, 0);
+    CHECK_INT(held.item.fence, 1); /* it had not been taken before */
+    fa_store_close(&store);
+}
+
 static void a_sweep_whose_request_cannot_be_read_fails_and_does_not_hold_up_the_others(void)
 {
     fa_store *store = db_open(&diag);
@@ -496,6 +518,7 @@ int main(void)
     DB_TEST(a_budget_that_is_spent_closes_the_queue);
     DB_TEST(entering_again_leaves_items_with_those_who_hold_them);
     DB_TEST(an_item_that_cannot_be_read_fails_and_the_next_is_taken);
+    DB_TEST(an_item_that_only_a_newer_version_can_read_is_passed_over_and_stays);
     DB_TEST(a_sweep_whose_request_cannot_be_read_fails_and_does_not_hold_up_the_others);
     DB_TEST(a_waiter_wakes_when_another_connection_has_changed_the_store);
     DB_TEST(the_outbox_keeps_a_scope_that_was_added_again_since_it_was_told);
