@@ -141,7 +141,10 @@ static int read_version(fa_store *store, int *ret_version, fa_diag *diag)
  * that FA_TUNE_STORE names by mistake. Only the mark of this very file tells. */
 static int refuse_unknown(fa_store *store, fa_diag *diag)
 {
-    store->damaged = fa_db_is_marked(store->path);
+    struct stat st;
+    bool replaced = lstat(store->path, &st) != 0 || st.st_ino != store->inode ||
+                    st.st_dev != store->device; /* another process has just set it aside */
+    store->damaged = replaced || fa_db_is_marked(store->path);
     if (store->damaged)
         return fa_fail(diag, FA_ECORRUPT, "store %s: the file is damaged", store->path);
     return fa_fail(
