@@ -89,7 +89,7 @@ def every_bad_input_gets_its_sentence_and_status_2():
 
 
 def names_of_choices_are_taken_in_capitals_too():
-    with Place(space=SMALL) as place:
+    with Place() as place:
         told = place.json("explain", "--gpu", "L4", "--seq", "64", "--dtype", "BF16")
         tap.equal(told["problem"]["dtype"], "bf16")
 
