@@ -111,11 +111,9 @@ int fa_answer_cubin_hash(fa_tuner *tuner, const fa_answer *answer, char ret_sha2
 
 int fa_list_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_diag *diag)
 {
-    int rc = fa_tuner_check(tuner, diag);
+    int rc = fa_tuner_check_visit(tuner, visit != NULL, diag);
     if (rc != 0)
         return rc;
-    if (visit == NULL)
-        return fa_fail(diag, FA_EINVAL, "visit is NULL");
     rc = fa_sources_winners(tuner, visit, context, diag);
     if (rc != FA_SOURCE_NONE)
         return rc;

@@ -8,6 +8,7 @@
 
 #include "error.h"
 #include "json.h"
+#include "json_struct.h"
 #include "problem.h"
 
 #include <stdio.h>
@@ -15,53 +16,51 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The funnel of an answer, by the names that its evidence uses. */
-#define FUNNEL(X) X(space) X(in_budget) X(compiled) X(clean) X(proved) X(measured) X(failed) X(ties)
+/* What an answer tells besides its winner's row. */
+#define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_answer, member, __VA_ARGS__)
+#define COUNT(member) ROW(member, COUNT, .rules = FA_MEMBER_OPTIONAL)
+#define TIME(member) ROW(member, NUMBER, .rules = FA_MEMBER_OPTIONAL)
+static const fa_member evidence_members[] = {COUNT(space),
+                                             COUNT(in_budget),
+                                             COUNT(compiled),
+                                             COUNT(clean),
+                                             COUNT(proved),
+                                             COUNT(measured),
+                                             COUNT(failed),
+                                             COUNT(ties),
+                                             TIME(default_us),
+                                             TIME(tune_s),
+                                             ROW(from_gpu, TEXT, .rules = FA_MEMBER_LEFT_OUT),
+                                             {NULL}};
+static const fa_member race_members[] = {ROW(top_few, FLAG, .rules = FA_MEMBER_OPTIONAL), {NULL}};
+static const fa_member promise_members[] = {
+    TIME(promised_us), TIME(promised_measured_us), COUNT(promised_rank), {NULL}};
+#undef TIME
+#undef COUNT
+#undef ROW
 
 char *fa_records_evidence(const fa_answer *answer)
 {
-    cJSON *json = cJSON_CreateObject();
-#define ADD(field) cJSON_AddNumberToObject(json, #field, answer->field);
-    FUNNEL(ADD)
-#undef ADD
-    cJSON_AddNumberToObject(json, "default_us", answer->default_us);
-    cJSON_AddNumberToObject(json, "tune_s", answer->tune_s);
-    if (answer->top_few)
-        cJSON_AddBoolToObject(json, "top_few", true);
-    if (answer->from_gpu[0] != 0)
-        cJSON_AddStringToObject(json, "from_gpu", answer->from_gpu);
-    if (answer->promised_rank > 0) {
-        cJSON_AddNumberToObject(json, "promised_us", answer->promised_us);
-        cJSON_AddNumberToObject(json, "promised_measured_us", answer->promised_measured_us);
-        cJSON_AddNumberToObject(json, "promised_rank", answer->promised_rank);
-    }
-    cJSON_AddStringToObject(json, "uuid", answer->gpu.uuid);
-    cJSON *gpu = fa_gpu_to_json(&answer->gpu);
-    cJSON_AddItemToObject(json, "gpu", gpu);
-    char *text = cJSON_PrintUnformatted(json);
+    cJSON *json = fa_struct_to_json(evidence_members, answer);
+    bool whole =
+        json != NULL && (!answer->top_few || fa_struct_add_json(json, race_members, answer)) &&
+        (answer->promised_rank == 0 || fa_struct_add_json(json, promise_members, answer)) &&
+        fa_json_add(json, "uuid", cJSON_CreateString(answer->gpu.uuid)) &&
+        fa_json_add(json, "gpu", fa_gpu_to_json(&answer->gpu));
+    char *text = whole ? cJSON_PrintUnformatted(json) : NULL;
     cJSON_Delete(json);
     return text;
 }
 
+/* What is not understood of it is not known. */
 static void read_evidence(const char *text, fa_answer *answer)
 {
     cJSON *json = NULL;
     if (text == NULL || fa_json_parse(text, strlen(text), "evidence", &json, NULL) != 0)
         return;
-    int64_t value;
-#define READ(field)                                                             \
-    if (fa_json_int(json, #field, 0, INT32_MAX, &value, "evidence", NULL) == 0) \
-        answer->field = (int32_t)value;
-    FUNNEL(READ)
-#undef READ
-    fa_json_number(json, "default_us", &answer->default_us, "evidence", NULL);
-    fa_json_number(json, "tune_s", &answer->tune_s, "evidence", NULL);
-    fa_json_bool(json, "top_few", &answer->top_few, "evidence", NULL);
-    fa_json_copy(json, "from_gpu", answer->from_gpu, sizeof answer->from_gpu, "evidence", NULL);
-    fa_json_number(json, "promised_us", &answer->promised_us, "evidence", NULL);
-    fa_json_number(json, "promised_measured_us", &answer->promised_measured_us, "evidence", NULL);
-    if (fa_json_int(json, "promised_rank", 0, INT32_MAX, &value, "evidence", NULL) == 0)
-        answer->promised_rank = (int32_t)value;
+    fa_struct_from_json(json, evidence_members, answer, "evidence", NULL);
+    fa_struct_from_json(json, race_members, answer, "evidence", NULL);
+    fa_struct_from_json(json, promise_members, answer, "evidence", NULL);
     fa_gpu_from_json(cJSON_GetObjectItemCaseSensitive(json, "gpu"), &answer->gpu, NULL);
     cJSON_Delete(json);
 }

@@ -41,6 +41,12 @@ int fa_tuner_check(const fa_tuner *tuner, fa_diag *diag)
     return 0;
 }
 
+int fa_tuner_check_visit(const fa_tuner *tuner, bool has_visit, fa_diag *diag)
+{
+    int rc = fa_tuner_check(tuner, diag);
+    return rc == 0 && !has_visit ? fa_fail(diag, FA_EINVAL, "visit is NULL") : rc;
+}
+
 void fa_note(fa_tuner *tuner, const char *format, ...)
 {
     fa_diag text;

@@ -212,11 +212,9 @@ int fa_import_baselines(fa_tuner *tuner, const char *path, int32_t *ret_count, f
 
 int fa_list_baselines(fa_tuner *tuner, fa_baseline_visit *visit, void *context, fa_diag *diag)
 {
-    int rc = fa_tuner_check(tuner, diag);
+    int rc = fa_tuner_check_visit(tuner, visit != NULL, diag);
     if (rc != 0)
         return rc;
-    if (visit == NULL)
-        return fa_fail(diag, FA_EINVAL, "visit is NULL");
     pthread_mutex_lock(&tuner->work);
     rc = fa_store_baselines_each(tuner->store, visit, context, diag);
     pthread_mutex_unlock(&tuner->work);

@@ -193,9 +193,7 @@ int fa_list_queues(fa_tuner *tuner, fa_queue_visit *visit, void *context, fa_dia
 {
     struct queues all = {0};
     fa_diag why = {{0}};
-    int rc = fa_tuner_check(tuner, diag);
-    if (rc == 0 && visit == NULL)
-        rc = fa_fail(diag, FA_EINVAL, "visit is NULL");
+    int rc = fa_tuner_check_visit(tuner, visit != NULL, diag);
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);

@@ -181,7 +181,8 @@ static int check_done_item(struct sweep *s, int32_t position, const fa_sweep_ite
     request.effort = FA_EFFORT_CACHED;
     request.again = false;
     int rc = fa_tune_here(s->tuner, &request, &answer, &s->store_diag);
-    if (rc == 0 && fa_answer_satisfies(&answer, s->request->effort, request.exact, true)) {
+    if (rc == 0 && fa_answer_satisfies(
+                       &answer, (fa_wanted){s->request->effort, request.exact, .whole = true})) {
         s->claim.position = position;
         s->item = *item;
         return report_sweep_event(s, FA_SWEEP_ITEM_KNOWN, NULL, &answer) != 0
@@ -456,11 +457,9 @@ static int list_sweep(void *context, const fa_sweep *stored)
 
 int fa_list_sweeps(fa_tuner *tuner, fa_sweep_visit *visit, void *context, fa_diag *diag)
 {
-    int rc = fa_tuner_check(tuner, diag);
+    int rc = fa_tuner_check_visit(tuner, visit != NULL, diag);
     if (rc != 0)
         return rc;
-    if (visit == NULL)
-        return fa_fail(diag, FA_EINVAL, "visit is NULL");
     struct listing listing = {tuner, visit, context};
     pthread_mutex_lock(&tuner->work);
     rc = fa_store_sweeps_each(tuner->store, list_sweep, &listing, diag);
