@@ -5,7 +5,7 @@
  *
  * Workload: some thousand records that share some hundred cubins.
  */
-#include "bundles.h"
+#include "bundle_work.h"
 
 #include "candidate.h"
 #include "error.h"
