@@ -64,7 +64,7 @@ static void a_kernel_whose_cubin_is_gone_is_compiled_and_measured_again(void)
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
         engine_fixture f;
         const fa_kernel *kernel;
-        fa_answer answer;
+        fa_answer answer = {.size = sizeof answer};
         fa_diag diag;
         CHECK(fixture_open(&f, ""));
         CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag),
@@ -87,7 +87,7 @@ static void a_predicted_winner_whose_cubin_is_gone_is_compiled_again(void)
 {
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
         engine_fixture f;
-        fa_answer answer;
+        fa_answer answer = {.size = sizeof answer};
         fa_diag diag;
         void *cubin = NULL;
         char hash[65], now[65];
@@ -125,7 +125,7 @@ static void a_few_measured_configs_do_not_make_a_measured_winner(void)
 {
     engine_fixture f;
     const fa_kernel *kernel;
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     CHECK(fixture_open(&f, ""));
     fa_request request = {.size = sizeof request,
@@ -146,7 +146,7 @@ static void a_few_measured_configs_do_not_make_a_measured_winner(void)
 static void what_an_old_driver_refused_is_tried_again_under_a_new_one(void)
 {
     engine_fixture f;
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     CHECK(fixture_open(&f, "driver 12080\nfault BLOCK_M= load_failure"));
     CHECK_INT(tune_again(&f, &answer, &diag), FA_ENOKERNEL);
@@ -162,7 +162,7 @@ static void what_an_old_driver_refused_is_tried_again_under_a_new_one(void)
 static void what_an_earlier_race_timed_is_not_held_against_probes(void)
 {
     engine_fixture f;
-    fa_answer first, second;
+    fa_answer first = {.size = sizeof first}, second = {.size = sizeof second};
     fa_diag diag;
     CHECK(fixture_open(&f, "time * 115\ntime BLOCK_M=64; 100"));
     CHECK_OK(tune_again(&f, &first, &diag), diag);
@@ -182,7 +182,7 @@ static void what_an_earlier_race_timed_is_not_held_against_probes(void)
 static void a_finalist_that_crashes_does_not_cost_the_others_their_race(void)
 {
     engine_fixture f;
-    fa_answer first, second;
+    fa_answer first = {.size = sizeof first}, second = {.size = sizeof second};
     fa_diag diag;
     CHECK(fixture_open(&f, "time * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 93"));
     CHECK_OK(tune_again(&f, &first, &diag), diag);
@@ -213,7 +213,7 @@ static void a_kill_from_outside_costs_no_finalist(void)
 {
     engine_fixture f;
     int ticks = 0;
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     fa_request request = {.size = sizeof request,
                           .problem = small_problem,
@@ -235,7 +235,7 @@ static void a_kill_from_outside_costs_no_finalist(void)
 /* Tunes again in a session of its own with this limit; -1: it failed, else how many ran out of it. */
 static int timeouts_with(engine_fixture *f, int32_t limit_ms)
 {
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_options options = fixture_options(f);
     fa_request request = {.size = sizeof request,
                           .problem = small_problem,

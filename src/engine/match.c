@@ -108,20 +108,12 @@ void fa_match_apply_verification(fa_tuner *tuner, const fa_target *target, fa_ma
     refuse(match, text);
 }
 
-static void length_text(const fa_problem *p, char *ret, size_t size)
-{
-    if (p->seq_q == p->seq_k)
-        snprintf(ret, size, "S %d", p->seq_q);
-    else
-        snprintf(ret, size, "Sq %d, Sk %d", p->seq_q, p->seq_k);
-}
-
 void fa_match_explain(const fa_target *target, fa_match *match)
 {
     fa_answer *answer = &match->answer;
     char length[48], how[96];
     bool same = fa_problem_equal(&match->scope.problem, &target->asked);
-    length_text(&match->scope.problem, length, sizeof length);
+    fa_problem_lengths(&match->scope.problem, length, sizeof length);
     switch (answer->origin) {
     case FA_ORIGIN_MEASURED:
         snprintf(how, sizeof how, "measured on this GPU");
