@@ -67,6 +67,14 @@ def a_wrong_kernel_and_one_that_writes_behind_its_workspace_fail_their_proof():
         tap.has(ended["THREADS=64;PARTS=2"][1], "behind its workspace")
 
 
+def a_seed_of_sixteen_digits_makes_the_same_cases_in_the_worker():
+    """The tune works out a case's grid and workspace, the worker makes its tensors."""
+    with a_place(L4 + "fault PARTS=2; overrun\n") as place:
+        place.run(*ROWS, "--seed", "8187504576055159")
+        reasons = {tunables(row): row["reason"] for row in place.json("explain", *ROWS)["configs"]}
+        tap.equal(reasons["THREADS=64;PARTS=2"], "it wrote behind its workspace of 1032 bytes")
+
+
 def a_gpu_that_is_not_here_is_predicted_by_bytes_and_flops():
     with a_place() as place:
         told = place.json("--gpu", "H200", "--operation", "rms_norm", "--rows", "65536",
@@ -147,6 +155,7 @@ def without_its_folder_the_operation_is_not_known_and_the_store_stays_whole():
 tap.main([
     a_tune_proves_and_times_every_config_of_both_families,
     a_wrong_kernel_and_one_that_writes_behind_its_workspace_fail_their_proof,
+    a_seed_of_sixteen_digits_makes_the_same_cases_in_the_worker,
     a_gpu_that_is_not_here_is_predicted_by_bytes_and_flops,
     a_sweep_fills_its_grid_and_a_report_tells_it,
     a_bundle_takes_its_winners_to_another_store,

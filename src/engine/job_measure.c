@@ -69,7 +69,9 @@ static void send_open(fa_job *job)
     if (!operation->is_default) /* the worker may not know it */
         cJSON_AddItemToObject(json, "operation", cJSON_Duplicate(operation->document, true));
     cJSON_AddItemToObject(json, "problem", fa_problem_to_json(&job->target.problem));
-    cJSON_AddNumberToObject(json, "seed", (double)job->seed);
+    char seed[24]; /* as text: cJSON writes 15 digits of a number */
+    snprintf(seed, sizeof seed, "%llu", (unsigned long long)job->seed);
+    cJSON_AddStringToObject(json, "seed", seed);
     job->measure.opening = true;
     send_or_end(job, json, job->compile.reference, job->compile.reference_size, OPEN_TIMEOUT_MS);
 }

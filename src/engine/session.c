@@ -31,6 +31,12 @@ static void watch_forks(void)
     pthread_atfork(NULL, NULL, after_fork);
 }
 
+int fa_tuner_check_with(const fa_tuner *tuner, bool given, const char *names, fa_diag *diag)
+{
+    int rc = fa_tuner_check(tuner, diag);
+    return rc == 0 && !given ? fa_fail(diag, FA_EINVAL, "%s is NULL", names) : rc;
+}
+
 int fa_tuner_check(const fa_tuner *tuner, fa_diag *diag)
 {
     if (tuner == NULL)
@@ -39,12 +45,6 @@ int fa_tuner_check(const fa_tuner *tuner, fa_diag *diag)
         return fa_fail(diag, FA_EFORKED,
                        "this tuner was opened before a fork: open one in the child, before CUDA");
     return 0;
-}
-
-int fa_tuner_check_visit(const fa_tuner *tuner, bool has_visit, fa_diag *diag)
-{
-    int rc = fa_tuner_check(tuner, diag);
-    return rc == 0 && !has_visit ? fa_fail(diag, FA_EINVAL, "visit is NULL") : rc;
 }
 
 void fa_note(fa_tuner *tuner, const char *format, ...)

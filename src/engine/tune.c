@@ -100,7 +100,7 @@ static bool sure_to_tune(fa_tuner *tuner, const fa_request *request)
     fa_problem bucket =
         request->exact ? fa_problem_exact(&request->problem) : fa_problem_bucket(&request->problem);
     return request->again || request->effort == FA_EFFORT_PATIENT ||
-           fa_store_winner_any(tuner->store, &bucket, fa_templates_hash(tuner->templates)) ==
+           fa_store_winner_any(tuner->store, &bucket, fa_templates_hash(tuner->templates, fa_operation_of(&bucket))) ==
                FA_ENOTFOUND;
 }
 

@@ -13,6 +13,7 @@
 #include "store.h"
 #include "stored.h"
 
+#include "earlier.h"
 #include "error.h"
 #include "listing.h"
 
@@ -149,12 +150,10 @@ static int collect_steps(fa_tuner *tuner, const fa_request *request, steps *all,
 int fa_why(fa_tuner *tuner, const fa_request *request, fa_step_visit *visit, void *context,
            fa_gpu *ret_gpu, fa_diag *diag)
 {
-    int rc = fa_tuner_check(tuner, diag);
-    if (rc != 0)
-        return rc;
+    int rc = fa_tuner_check_with(tuner, visit != NULL, "visit", diag);
     fa_request known;
-    rc = visit == NULL ? fa_fail(diag, FA_EINVAL, "visit is NULL")
-                       : fa_request_copy(request, &known, diag);
+    if (rc == 0)
+        rc = fa_request_copy(request, &known, diag);
     if (rc != 0)
         return rc;
     steps *all = calloc(1, sizeof *all);
@@ -196,7 +195,7 @@ static int tell_prediction(void *context, const fa_prediction_record *record)
 
 int fa_list_predictions(fa_tuner *tuner, fa_prediction_visit *visit, void *context, fa_diag *diag)
 {
-    int rc = fa_tuner_check_visit(tuner, visit != NULL, diag);
+    int rc = fa_tuner_check_with(tuner, visit != NULL, "visit", diag);
     if (rc != 0)
         return rc;
     struct telling telling = {.tuner = tuner, .prediction = visit, .context = context};
@@ -234,7 +233,7 @@ static fa_config given_by_bucket(fa_tuner *tuner, const fa_winner_record *point,
     fa_rivals *rivals = NULL;
     fa_config given = bucket->trial.config;
     fa_records_answer(point, NULL, &answer);
-    if (strcmp(point->scope.templates, fa_templates_hash(tuner->templates)) == 0 &&
+    if (fa_templates_hold(tuner->templates, point->scope.templates, given.family) &&
         fa_rivals_find(tuner, &bucket->scope, &bucket->trial, &point->scope.problem, &answer.gpu,
                        &rivals, NULL) == 0 &&
         rivals->count > 0)
@@ -277,7 +276,7 @@ static int tell_regret(void *context, fa_store *store, const fa_winner_record *w
 
 int fa_list_regret(fa_tuner *tuner, fa_regret_visit *visit, void *context, fa_diag *diag)
 {
-    int rc = fa_tuner_check_visit(tuner, visit != NULL, diag);
+    int rc = fa_tuner_check_with(tuner, visit != NULL, "visit", diag);
     if (rc != 0)
         return rc;
     struct telling telling = {.tuner = tuner, .regret = visit, .context = context};

@@ -4,6 +4,7 @@
  */
 #include "compile_pool.h"
 #include "driver.h"
+#include "earlier.h"
 #include "manifest.h"
 #include "nvrtc.h"
 #include "options.h"
@@ -11,6 +12,7 @@
 #include "store.h"
 #include "system_bundles.h"
 
+#include "earlier.h"
 #include "error.h"
 #include "fleet.h"
 #include "json.h"
@@ -244,7 +246,7 @@ static void check_templates(struct doctor *d)
 /* ---- system bundles -------------------------------------------------------------------------*/
 struct system_check {
     struct doctor *doctor;
-    const char *templates; /* hash of today's */
+    const fa_templates *templates;
     int32_t winners, served;
 };
 
@@ -259,7 +261,8 @@ static int count_bundled(void *context, const fa_winner_record *winner)
 {
     struct system_check *check = context;
     check->winners++;
-    check->served += strcmp(winner->scope.templates, check->templates) == 0;
+    check->served += fa_templates_hold(check->templates, winner->scope.templates,
+                                       winner->trial.config.family);
     return 0;
 }
 
@@ -268,7 +271,7 @@ static void check_bundles(struct doctor *d)
     fa_templates *templates = NULL;
     if (fa_templates_open(fa_options_templates(&d->options), &templates, NULL) != 0)
         return; /* the templates' own check has told */
-    struct system_check check = {.doctor = d, .templates = fa_templates_hash(templates)};
+    struct system_check check = {.doctor = d, .templates = templates};
     fa_system *system = fa_system_new(note_bundle, &check);
     if (system != NULL)
         fa_system_visit(system, NULL, count_bundled, &check);
