@@ -59,8 +59,8 @@ typedef struct fa_options {
     /* Receives notes ("store … was corrupt and set aside"), from the thread that makes the call. */
     void (*log)(void *context, const char *sentence);
     void *log_context;
-    /* Compile workers give way to other processes: 1 to 19 as nice(1) counts, 19 to all of them. A
-     * compile's timeout counts the time that it waits, so raise that too. 0: they do not. */
+    /* Compile workers give way to other processes: 1 to 19 as nice(1) counts, 19 to all of them. What a
+     * compile waits for a CPU is not counted, up to nine times its timeout. 0: they do not. */
     int32_t compile_nice;
     /* The templates came from somebody who is not to be trusted with this user's files. Their source
      * is compiled in workers that can open nothing, reach nobody and start nothing (seccomp); where
