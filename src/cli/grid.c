@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "grid.h"
 
-#include "plan.h"
+#include "sweep_plan.h"
 
 #include "error.h"
 #include "options_table.h"

@@ -2,8 +2,8 @@
  *
  * A plan: a sweep's problems from a file.
  */
-#ifndef FA_CLI_PLAN_H
-#define FA_CLI_PLAN_H
+#ifndef FA_CLI_SWEEP_PLAN_H
+#define FA_CLI_SWEEP_PLAN_H
 
 #include "items.h"
 
