@@ -7,7 +7,6 @@
 #include "store.h"
 
 #include "error.h"
-#include "json.h"
 #include "json_struct.h"
 #include "problem.h"
 
@@ -16,52 +15,69 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What an answer tells besides its winner's row. */
+static cJSON *write_uuid(const void *gpu)
+{
+    return cJSON_CreateString(((const fa_gpu *)gpu)->uuid);
+}
+
+static int pass_over(const cJSON *json, void *member, fa_diag *diag)
+{
+    (void)json, (void)member, (void)diag;
+    return 0; /* it stands in the GPU */
+}
+
+static cJSON *write_gpu(const void *gpu)
+{
+    return fa_gpu_to_json(gpu);
+}
+
+static int read_gpu(const cJSON *json, void *ret_gpu, fa_diag *diag)
+{
+    return fa_gpu_from_json(json, ret_gpu, diag);
+}
+
 #define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_answer, member, __VA_ARGS__)
-#define COUNT(member) ROW(member, COUNT, .rules = FA_MEMBER_OPTIONAL)
-#define TIME(member) ROW(member, NUMBER, .rules = FA_MEMBER_OPTIONAL)
-static const fa_member evidence_members[] = {COUNT(space),
-                                             COUNT(in_budget),
-                                             COUNT(compiled),
-                                             COUNT(clean),
-                                             COUNT(proved),
-                                             COUNT(measured),
-                                             COUNT(failed),
-                                             COUNT(ties),
-                                             TIME(default_us),
-                                             TIME(tune_s),
-                                             ROW(from_gpu, TEXT, .rules = FA_MEMBER_LEFT_OUT),
-                                             {NULL}};
-static const fa_member race_members[] = {ROW(top_few, FLAG, .rules = FA_MEMBER_OPTIONAL), {NULL}};
-static const fa_member promise_members[] = {
-    TIME(promised_us), TIME(promised_measured_us), COUNT(promised_rank), {NULL}};
-#undef TIME
-#undef COUNT
+#define LEFT_OUT .rules = FA_MEMBER_LEFT_OUT
+static const fa_member evidence_members[] = {
+    ROW(space, COUNT),
+    ROW(in_budget, COUNT),
+    ROW(compiled, COUNT),
+    ROW(clean, COUNT),
+    ROW(proved, COUNT),
+    ROW(measured, COUNT),
+    ROW(failed, COUNT),
+    ROW(ties, COUNT),
+    ROW(default_us, NUMBER),
+    ROW(tune_s, NUMBER),
+    ROW(top_few, FLAG, LEFT_OUT),
+    ROW(from_gpu, TEXT, LEFT_OUT),
+    ROW(promised_us, NUMBER, LEFT_OUT),
+    ROW(promised_measured_us, NUMBER, LEFT_OUT),
+    ROW(promised_rank, COUNT, LEFT_OUT),
+    FA_MEMBER("uuid", OTHER, fa_answer, gpu, .write = write_uuid, .read = pass_over),
+    ROW(gpu, OTHER, .write = write_gpu, .read = read_gpu),
+    {.key = NULL},
+};
 #undef ROW
 
 char *fa_records_evidence(const fa_answer *answer)
 {
     cJSON *json = fa_struct_to_json(evidence_members, answer);
-    bool whole =
-        json != NULL && (!answer->top_few || fa_struct_add_json(json, race_members, answer)) &&
-        (answer->promised_rank == 0 || fa_struct_add_json(json, promise_members, answer)) &&
-        fa_json_add(json, "uuid", cJSON_CreateString(answer->gpu.uuid)) &&
-        fa_json_add(json, "gpu", fa_gpu_to_json(&answer->gpu));
-    char *text = whole ? cJSON_PrintUnformatted(json) : NULL;
+    char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;
     cJSON_Delete(json);
     return text;
 }
 
-/* What is not understood of it is not known. */
+/* Evidence may be somebody else's or an older version's: each member that can be read is taken. */
 static void read_evidence(const char *text, fa_answer *answer)
 {
     cJSON *json = NULL;
     if (text == NULL || fa_json_parse(text, strlen(text), "evidence", &json, NULL) != 0)
         return;
-    fa_struct_from_json(json, evidence_members, answer, "evidence", NULL);
-    fa_struct_from_json(json, race_members, answer, "evidence", NULL);
-    fa_struct_from_json(json, promise_members, answer, "evidence", NULL);
-    fa_gpu_from_json(cJSON_GetObjectItemCaseSensitive(json, "gpu"), &answer->gpu, NULL);
+    for (const fa_member *m = evidence_members; m->key != NULL; m++) {
+        const fa_member one[] = {*m, {.key = NULL}};
+        fa_struct_from_json(json, one, answer, "evidence", NULL);
+    }
     cJSON_Delete(json);
 }
 
