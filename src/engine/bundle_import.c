@@ -7,6 +7,7 @@
  */
 #include "bundles.h"
 
+#include "earlier.h"
 #include "error.h"
 #include "evidence.h"
 #include "session.h"
@@ -54,7 +55,8 @@ static int check_one(struct importing *importing, int32_t at, fa_diag *diag)
     const fa_scope *scope = &arrival->winner.scope;
     fa_records_answer(&arrival->winner, NULL, &arrival->answer);
     arrival->why = "";
-    arrival->served = strcmp(scope->templates, fa_templates_hash(tuner->templates)) == 0 &&
+    arrival->served = fa_templates_hold(tuner->templates, scope->templates,
+                                        arrival->winner.trial.config.family) &&
                       strcmp(scope->policy, FA_MEASURE_POLICY) == 0;
     importing->info.unserved += !arrival->served;
     return fa_bundle_adopt(&arrival->winner,
