@@ -43,7 +43,7 @@ int main(int argc, char **argv)
 {
     const char *gpu = argc > 1 ? argv[1] : "L4", *path = argc > 2 ? argv[2] : "attention.cubin";
     fa_tuner *tuner = NULL;
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     void *cubin = NULL;
     size_t size = 0;

@@ -181,7 +181,7 @@ static int attend(fa_tuner *tuner, const device_pointer buffer[4], fa_diag *diag
     server = fa_server_location(tuner); /* "" when it could not help */
     if (server[0] != 0)
         printf("from the service at %s\n", server);
-    fa_attn_args args = {.q = (const void *)(size_t)buffer[0],
+    fa_attn_args args = {.size = sizeof(fa_attn_args), .q = (const void *)(size_t)buffer[0],
                          .k = (const void *)(size_t)buffer[1],
                          .v = (const void *)(size_t)buffer[2],
                          .o = (void *)(size_t)buffer[3]};

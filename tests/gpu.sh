@@ -49,6 +49,24 @@ sanitize() { # a short sweep of each family that is swept
         note "compute-sanitizer $tool: $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$out/$tool.log" | tail -n 1)"
     done
 }
+operation() { # another operation than attention, by its folder alone: one launch against two
+    echo "== RMS norm of tests/operations"
+    "$bundle/fa-tune" --templates tests/operations --operation rms_norm --rows 16384 --columns 4096 --json --quiet \
+        --store "$work/rows.db" >"$out/rows.json"
+    verdict "RMS norm" $?
+    note "$(python3 - "$out/rows.json" <<'PY'
+import json, sys
+told = json.load(open(sys.argv[1]))
+answer, funnel = told["answer"], told["funnel"]
+tunables = " ".join("%s=%d" % item for item in answer["config"]["tunables"].items())
+print("RMS norm, 16384 x 4096: %d of %d configs proved and measured; %s %s %.1f us = %.0f GB/s" % (
+    funnel["measured"], funnel["space"], answer["config"]["family"], tunables, answer["median_us"],
+    4 * 16384 * 4096 / answer["median_us"] * 1e-3))
+sys.exit(funnel["failed"] > 0)
+PY
+)"
+    verdict "every config of RMS norm is right" $?
+}
 versus() { # NAME ARGUMENTS: ours beside PyTorch's back ends
     name=$1
     shift
@@ -234,6 +252,7 @@ PY
 )"
 
 latency "$work/cold.db"
+operation
 
 echo "== example: tunes, launches, checks; the second process finds the winner"
 FA_TUNE_STORE=$work/example.db "$bundle/tune_and_launch"; verdict "example, first process" $?

@@ -8,13 +8,26 @@
 #include "pool.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static char self[4096];
 
 /* ---- the child ------------------------------------------------------------------------------*/
+enum { BURN_MS = 500 };
+
+/* Until this process has used so much of a CPU. */
+static void burn(int ms)
+{
+    struct timespec used;
+    do
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    while (used.tv_sec * 1000 + used.tv_nsec / 1000000 < ms);
+}
+
 static int be_child(void)
 {
     fa_message message;
@@ -24,6 +37,8 @@ static int be_child(void)
             signal(SIGSEGV, SIG_DFL);
             raise(SIGSEGV);
         }
+        if (strcmp(verb, "burn") == 0)
+            burn(BURN_MS);
         if (strcmp(verb, "be killed") == 0)
             raise(SIGKILL);
         if (strcmp(verb, "be stopped") == 0)
@@ -33,7 +48,7 @@ static int be_child(void)
                 pause();
         if (strcmp(verb, "garbage") == 0 && write(FA_CHILD_FD, "not a frame at all..", 20) != 20)
             return 3;
-        if (strncmp(verb, "echo", 4) == 0)
+        if (strncmp(verb, "echo", 4) == 0 || strcmp(verb, "burn") == 0)
             fa_message_write(FA_CHILD_FD, message.json, message.blob, message.blob_size, NULL);
         bool leave = strcmp(verb, "echo and leave") == 0;
         fa_message_free(&message);
@@ -160,6 +175,33 @@ static void an_answer_that_came_while_the_host_was_held_up_counts(void)
     CHECK_INT(seen.messages, 1);
 }
 
+/* Three others want the one CPU that it may run on. */
+static void time_that_a_child_waits_for_a_cpu_is_not_its_own(void)
+{
+    enum { OTHERS = 3 };
+    struct seen seen;
+    cpu_set_t before, one;
+    pid_t other[OTHERS];
+    if (access("/proc/self/schedstat", R_OK) != 0)
+        SKIP("this kernel does not tell how long a process waits for a CPU");
+    sched_getaffinity(0, sizeof before, &before);
+    CPU_ZERO(&one);
+    CPU_SET((size_t)sched_getcpu(), &one);
+    sched_setaffinity(0, sizeof one, &one);
+    for (int i = 0; i < OTHERS; i++)
+        if ((other[i] = fork()) == 0)
+            for (;;)
+                burn(1 << 30);
+    int rc = converse("burn", NULL, 0, 2 * BURN_MS, &seen);
+    for (int i = 0; i < OTHERS; i++) {
+        kill(other[i], SIGKILL);
+        waitpid(other[i], NULL, 0);
+    }
+    sched_setaffinity(0, sizeof before, &before);
+    CHECK_INT(rc, 0);
+    CHECK_INT(seen.messages, 1);
+}
+
 static void garbage_from_a_child_ends_it(void)
 {
     struct seen seen;
@@ -238,6 +280,7 @@ int main(int argc, char **argv)
     TEST(a_service_manager_that_stops_a_child_is_told_from_a_crash);
     TEST(a_hang_is_killed_at_its_deadline);
     TEST(an_answer_that_came_while_the_host_was_held_up_counts);
+    TEST(time_that_a_child_waits_for_a_cpu_is_not_its_own);
     TEST(garbage_from_a_child_ends_it);
     TEST(no_child_is_left_behind_and_no_handler_installed);
     TEST(a_host_that_ignores_sigchld_is_served_too);

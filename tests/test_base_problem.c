@@ -423,6 +423,55 @@ static void tables_that_are_not_valid_are_refused_with_a_sentence(void)
     }
 }
 
+/* The first place of `from` in the text becomes `to`. */
+static void replace(fa_buf *text, const char *from, const char *to)
+{
+    char *at = strstr(text->data, from);
+    fa_buf out = {0};
+    CHECK(at != NULL);
+    fa_buf_append(&out, text->data, (size_t)(at - text->data));
+    fa_buf_printf(&out, "%s%s", to, at + strlen(from));
+    fa_buf_free(text);
+    *text = out;
+}
+
+/* Attention with a sliding window, as another operation: the row is all that is added. */
+static void one_row_gives_attention_another_field_and_leaves_earlier_keys_as_they_are(void)
+{
+    fa_buf text = {0};
+    char path[4096], key[FA_PROBLEM_KEY_MAX];
+    const fa_operation *operation = NULL;
+    fa_diag diag;
+    snprintf(path, sizeof path, "%s/kernel_templates/attn_fwd/operation.json",
+             getenv("FA_TEST_SOURCE"));
+    CHECK_INT(fa_buf_read_file(&text, path, 1 << 20), 0);
+    replace(&text, "\"attn_fwd\"", "\"attn_window\"");
+    replace(&text, "\n  ],\n  \"products\"",
+            ",\n    {\"name\": \"window\", \"kind\": \"integer\", \"max\": 65536, \"default\": 0, "
+            "\"optional\": true, \"key\": \"w\", \"macro\": \"WINDOW\", \"option\": \"--window\", "
+            "\"label\": \"W\"}\n  ],\n  \"products\"");
+    CHECK_OK(fa_operation_register(text.data, text.size, "test", &operation, &diag), diag);
+    fa_buf_free(&text);
+    fa_problem p = plain, back = {0};
+    p.operation = operation;
+    fa_problem_key(&p, key);
+    CHECK_TEXT(key + strlen("attn_window"),
+               " fp16 causal=none bhsd d=64 b=4 hq=8 hkv=8 sq=512 sk=512 lse=0 aligned=1");
+    p.value[fa_operation_field_index(operation, "window")] = 128;
+    fa_problem_key(&p, key);
+    CHECK_HAS(key, " lse=0 aligned=1 w=128");
+    fa_problem_words(&text, &p, " ", false);
+    CHECK_TEXT(text.data, "fp16 B 4 H 8 S 512 D 64 W 128");
+    fa_buf_free(&text);
+    cJSON *json = fa_problem_to_json(&p);
+    CHECK_OK(fa_problem_from_json(json, &back, &diag), diag);
+    cJSON_Delete(json);
+    CHECK(fa_problem_equal(&p, &back) && fa_problem_distance(&p, &back) == 0);
+    back.value[11] = 65537;
+    CHECK_INT(fa_problem_check(&back, &diag), FA_EINVAL);
+    CHECK_TEXT(diag.text, "window is 65537: use 0 to 65536");
+}
+
 static void a_problem_of_an_operation_that_is_not_known_is_no_mistake_of_its_text(void)
 {
     fa_diag diag;
@@ -451,6 +500,7 @@ int main(void)
     TEST(out_of_range_sentences_say_what_to_use);
     TEST(an_operation_of_its_own_table_is_known_once_it_is_registered);
     TEST(tables_that_are_not_valid_are_refused_with_a_sentence);
+    TEST(one_row_gives_attention_another_field_and_leaves_earlier_keys_as_they_are);
     TEST(a_problem_of_an_operation_that_is_not_known_is_no_mistake_of_its_text);
     TEST(the_order_of_trust_puts_measured_before_guessed);
     TEST(problems_out_of_range_are_refused_by_field_and_value);

@@ -67,7 +67,7 @@ static void first_contact_proves_at_once_or_races_the_ready_and_keeps_the_truth(
 {
     engine_fixture f;
     const fa_kernel *kernel;
-    fa_answer predicted, answer;
+    fa_answer predicted = {.size = sizeof predicted}, answer = {.size = sizeof answer};
     struct told told = {0};
     fa_diag diag;
     CHECK(open_first_contact(&f, &predicted, "time * 77"));
@@ -108,7 +108,7 @@ static void when_all_that_is_ready_is_wrong_the_whole_space_is_tuned(void)
 {
     engine_fixture f;
     const fa_kernel *kernel;
-    fa_answer predicted;
+    fa_answer predicted = {.size = sizeof predicted};
     fa_diag diag;
     CHECK(open_first_contact(&f, &predicted, ""));
     /* Ready is the winner alone, and it is wrong here. */
@@ -141,7 +141,7 @@ static void a_winner_is_proved_again_under_another_driver_and_kept(void)
 {
     engine_fixture f;
     const fa_kernel *kernel;
-    fa_answer first;
+    fa_answer first = {.size = sizeof first};
     fa_diag diag;
     CHECK(fixture_open(&f, "driver 13000"));
     CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &first, &diag), diag);
@@ -172,7 +172,7 @@ static void a_winner_that_fails_under_another_driver_is_dropped_for_the_next(voi
 {
     engine_fixture f;
     const fa_kernel *kernel;
-    fa_answer first;
+    fa_answer first = {.size = sizeof first};
     fa_diag diag;
     static const char faults[] = "driver 13010\nfault BLOCK_M=64;BLOCK_N=32;STAGES=2 wrong";
     CHECK(fixture_open(&f, "driver 13000\ntime * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 30"));
@@ -194,7 +194,7 @@ static void what_another_driver_measured_does_not_win_without_a_proof(fa_effort 
 {
     engine_fixture f;
     const fa_kernel *kernel;
-    fa_answer first;
+    fa_answer first = {.size = sizeof first};
     fa_diag diag;
     CHECK(fixture_open(&f, "driver 13000\ntime * 60\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 30\n"
                            "time BLOCK_M=128;BLOCK_N=64; 90"));
@@ -265,7 +265,7 @@ static void a_cubin_that_another_driver_does_not_load_is_compiled_anew(void)
 {
     engine_fixture f;
     const fa_kernel *kernel;
-    fa_answer first;
+    fa_answer first = {.size = sizeof first};
     fa_diag diag;
     char sql[200], old_key[65];
     memset(old_key, 'a', 64);
@@ -305,7 +305,7 @@ static void a_config_with_another_ones_code_is_not_tried_twice(void)
 {
     engine_fixture f;
     struct twins twins = {0};
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     fa_buf text = {0};
     char path[400];
@@ -364,7 +364,7 @@ static void killed_at_first_contact_nothing_is_lost_and_the_next_finishes(void)
 {
     engine_fixture f;
     const fa_kernel *kernel;
-    fa_answer predicted;
+    fa_answer predicted = {.size = sizeof predicted};
     fa_diag diag;
     CHECK(open_first_contact(&f, &predicted, ""));
     for (int i = 0; i < 6; i++) {
@@ -383,7 +383,7 @@ static void killed_while_it_proves_again_the_winner_is_as_before_or_proved(void)
 {
     engine_fixture f;
     const fa_kernel *kernel;
-    fa_answer first;
+    fa_answer first = {.size = sizeof first};
     fa_diag diag;
     CHECK(fixture_open(&f, "driver 13000"));
     CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &first, &diag), diag);

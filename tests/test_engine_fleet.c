@@ -102,7 +102,7 @@ static void one_that_another_driver_proved_is_proved_once_more_before_it_is_laun
 {
     engine_fixture f;
     const fa_kernel *kernel;
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     fa_request request = {.size = sizeof request, .problem = small_problem,
                           .effort = FA_EFFORT_MEASURE};
@@ -125,7 +125,7 @@ static void what_is_here_is_answered_without_the_fleet_and_its_absence_is_told_o
 {
     engine_fixture f;
     const fa_kernel *kernel;
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     fa_problem other = small_problem;
     fa_request request = {.size = sizeof request, .problem = small_problem,
@@ -180,7 +180,7 @@ static int steal_lease(void *context, const fa_progress *progress)
 static void a_tune_that_lost_its_lease_keeps_its_result_to_itself(void)
 {
     engine_fixture f;
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     CHECK(open_fleet(&f));
     fa_request request = {.size = sizeof request, .problem = small_problem,
@@ -203,7 +203,7 @@ static int give_up_waiting(void *context, const fa_progress *progress)
 static void who_waits_for_another_host_can_give_up_and_take_over_when_its_lease_ends(void)
 {
     engine_fixture f;
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     bool waited = false;
     char sql[400], key[FA_HASH_HEX];
@@ -234,7 +234,7 @@ static void who_waits_for_another_host_can_give_up_and_take_over_when_its_lease_
 static void a_password_is_never_told(void)
 {
     engine_fixture f;
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     fa_request request = {.size = sizeof request, .problem = small_problem,
                           .effort = FA_EFFORT_MEASURE};

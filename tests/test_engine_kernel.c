@@ -61,7 +61,7 @@ static void a_launch_writes_the_callers_buffers(void)
         CHECK_OK(fa_copy_to_device(f.driver, tensor[i], ones, sizeof ones, &diag), diag);
     }
     CHECK_OK(fa_fill8(f.driver, tensor[3], 0xff, sizeof out, NULL, &diag), diag);
-    fa_attn_args args = {.q = (void *)(uintptr_t)tensor[0],
+    fa_attn_args args = {.size = sizeof(fa_attn_args), .q = (void *)(uintptr_t)tensor[0],
                          .k = (void *)(uintptr_t)tensor[1],
                          .v = (void *)(uintptr_t)tensor[2],
                          .o = (void *)(uintptr_t)tensor[3]};
@@ -89,7 +89,7 @@ static void a_context_made_anew_gets_kernels_of_its_own(void)
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &second, &diag), diag);
     CHECK(second != first);
     CHECK_OK(fa_device_alloc(f.driver, 4 << 16, &tensor, &diag), diag);
-    fa_attn_args args = {.q = (void *)tensor, .k = (void *)(tensor + (1 << 16)),
+    fa_attn_args args = {.size = sizeof(fa_attn_args), .q = (void *)tensor, .k = (void *)(tensor + (1 << 16)),
                          .v = (void *)(tensor + (2 << 16)), .o = (void *)(tensor + (3 << 16))};
     CHECK_OK(fa_launch(second, &args, NULL, &diag), diag);
     CHECK_INT(fa_launch(first, &args, NULL, &diag), FA_ECUDA);
@@ -144,7 +144,7 @@ static void bad_launches_are_refused_before_the_driver_sees_them(void)
     CHECK(fixture_open(&f, ""));
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &kernel, &diag), diag);
     fa_attn_args good = {
-        .q = (void *)0x1000, .k = (void *)0x2000, .v = (void *)0x3000, .o = (void *)0x4000};
+        .size = sizeof(fa_attn_args), .q = (void *)0x1000, .k = (void *)0x2000, .v = (void *)0x3000, .o = (void *)0x4000};
     fa_attn_args args = good;
     args.q = NULL;
     CHECK_INT(fa_launch(kernel, &args, NULL, &diag), FA_EINVAL);
@@ -171,7 +171,7 @@ static void an_empty_problem_launches_nothing_and_succeeds(void)
     empty.batch = 0;
     CHECK(fixture_open(&f, ""));
     CHECK_OK(fa_get_best_kernel(f.tuner, &empty, FA_EFFORT_PREDICT, &kernel, &diag), diag);
-    CHECK_OK(fa_launch(kernel, &(fa_attn_args){0}, NULL, &diag), diag);
+    CHECK_OK(fa_launch(kernel, &(fa_attn_args){.size = sizeof(fa_attn_args)}, NULL, &diag), diag);
     fixture_close(&f);
 }
 
@@ -192,7 +192,7 @@ static void a_thread_without_a_context_gets_a_sentence(void)
 static void an_absent_gpu_gets_a_predicted_winner_that_fits_it_to_the_byte(void)
 {
     engine_fixture f;
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     void *cubin = NULL;
     size_t size = 0;
@@ -219,7 +219,7 @@ static void an_absent_gpu_gets_a_predicted_winner_that_fits_it_to_the_byte(void)
 static void a_predicted_winner_is_not_launched_unproved(void)
 {
     engine_fixture f;
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     const fa_kernel *kernel;
     CHECK(fixture_open(&f, NULL));
@@ -249,7 +249,7 @@ static void another_board_of_the_same_silicon_is_said_so(void)
     engine_fixture f;
     fa_request request = {
         .size = sizeof request, .problem = small_problem, .effort = FA_EFFORT_MEASURE};
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     CHECK(fixture_open(&f, a_device));
     CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
@@ -265,7 +265,7 @@ static void another_silicon_is_never_served_this_ones_winner(void)
     engine_fixture f;
     fa_request request = {
         .size = sizeof request, .problem = small_problem, .effort = FA_EFFORT_MEASURE};
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     CHECK(fixture_open(&f, "device name=NVIDIA_L40S sms=142 bus=384"));
     CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
@@ -287,7 +287,7 @@ static int find_secret(void *context, int32_t rank, const fa_trial *trial)
 static void a_template_cannot_read_files_while_it_is_compiled(void)
 {
     engine_fixture f;
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     char path[400], text[800];
     int counts[2] = {0};
@@ -315,7 +315,7 @@ static void hostile_options_and_requests_are_refused(void)
 {
     engine_fixture f;
     fa_tuner *tuner = NULL;
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     CHECK(fixture_open(&f, NULL));
     fa_options options = {.size = 1};

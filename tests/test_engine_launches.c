@@ -82,7 +82,7 @@ static void a_call_runs_all_its_launches_with_a_workspace_that_the_kernel_owns(v
         CHECK_OK(fa_device_alloc(f.driver, sizeof ones, &tensor[i], &diag), diag);
         CHECK_OK(fa_copy_to_device(f.driver, tensor[i], ones, sizeof ones, &diag), diag);
     }
-    fa_attn_args args = {.q = (void *)(uintptr_t)tensor[0],
+    fa_attn_args args = {.size = sizeof(fa_attn_args), .q = (void *)(uintptr_t)tensor[0],
                          .k = (void *)(uintptr_t)tensor[1],
                          .v = (void *)(uintptr_t)tensor[2],
                          .o = (void *)(uintptr_t)tensor[3]};
@@ -110,7 +110,7 @@ static void a_kernel_that_takes_no_workspace_is_refused_where_the_manifest_has_o
     engine_fixture f;
     fa_request request = {
         .size = sizeof request, .problem = small_problem, .gpu = "L4", .effort = FA_EFFORT_MEASURE};
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     int refused = 0;
     CHECK(open_split(&f, "4096"));

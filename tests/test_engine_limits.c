@@ -30,7 +30,7 @@ static int tune_within(engine_fixture *f, int resource, rlim_t limit, struct out
                               .gpu = "L4"};
         struct rlimit r = {limit, limit};
         struct outcome outcome = {0};
-        fa_answer answer;
+        fa_answer answer = {.size = sizeof answer};
         fa_diag diag = {{0}};
         for (int fd = 3; fd < 64; fd++) /* nothing but the answer's pipe is open */
             if (fd != pair[1])

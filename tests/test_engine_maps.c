@@ -52,7 +52,7 @@ enum { TENSOR = 2 * 128 * 64 * 2 }; /* bytes of one tensor of small_problem */
 static fa_attn_args args_of(const struct arena *arena, int i)
 {
     fa_device_ptr at = arena->base + (fa_device_ptr)i * 4 * TENSOR;
-    return (fa_attn_args){.q = (void *)at, .k = (void *)(at + TENSOR),
+    return (fa_attn_args){.size = sizeof(fa_attn_args), .q = (void *)at, .k = (void *)(at + TENSOR),
                           .v = (void *)(at + 2 * TENSOR), .o = (void *)(at + 3 * TENSOR)};
 }
 
@@ -268,7 +268,7 @@ static void configs_with_impossible_boxes_are_refused_once_they_are_compiled(voi
     engine_fixture f;
     fa_request request = {.size = sizeof request, .problem = small_problem, .gpu = "L4",
                           .effort = FA_EFFORT_MEASURE};
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     int refused = 0;
     CHECK(open_maps(&f, 1, NULL));
     fa_close(&f.tuner);

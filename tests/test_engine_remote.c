@@ -371,7 +371,7 @@ static void neither_hits_nor_other_requests_wait_for_a_slow_server(void)
     CHECK_INT(fa_get_best_kernel(f.tuner, &other, FA_EFFORT_CACHED, &again, &diag), FA_ENOTFOUND);
     CHECK_TEXT(diag.text, "nothing here");
     fa_request request = {.size = sizeof request, .problem = other, .effort = FA_EFFORT_CACHED};
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     CHECK_INT(fa_tune(f.tuner, &request, &answer, &diag), FA_ENOTFOUND);
     CHECK_INT(s.hanging, 1); /* the slow one waits still */
     pthread_mutex_lock(&s.lock);
@@ -399,7 +399,7 @@ static bool predicted_by(fa_tuner *tuner, server *s, fa_diag *diag)
 {
     fa_request request = {.size = sizeof request, .problem = small_problem,
                           .effort = FA_EFFORT_PREDICT};
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     void *cubin = NULL;
     char *json = NULL, sha256[FA_HASH_HEX], body[FA_ANSWER_TEXT_MAX];
     if (fa_tune(tuner, &request, &answer, diag) != 0 ||

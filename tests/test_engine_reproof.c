@@ -44,7 +44,7 @@ static bool open_tuned(engine_fixture *f)
 {
     fa_request request = {.size = sizeof request, .problem = small_problem,
                           .effort = FA_EFFORT_MEASURE};
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     return fixture_open(f, "driver 13000\ntime * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 30") &&
            fa_tune(f->tuner, &request, &answer, NULL) == 0;
 }
@@ -248,7 +248,7 @@ static void the_next_best_is_served_meanwhile_where_it_needs_no_proof(void)
 {
     engine_fixture f;
     const fa_kernel *kernel;
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     fa_request other = {.size = sizeof other, .problem = small_problem,
                         .effort = FA_EFFORT_MEASURE};

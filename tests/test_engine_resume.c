@@ -3,14 +3,17 @@
  * Tunes that go on from what earlier ones left in the store: whole, cut short, or damaged since.
  */
 #include "engine_fixture.h"
+
 #include "hash.h"
 
 #include <sqlite3.h>
 
 static int tune_again(engine_fixture *f, fa_answer *answer, fa_diag *diag)
 {
-    fa_request request = {.size = sizeof request, .problem = small_problem,
-                          .effort = FA_EFFORT_MEASURE, .again = true};
+    fa_request request = {.size = sizeof request,
+                          .problem = small_problem,
+                          .effort = FA_EFFORT_MEASURE,
+                          .again = true};
     return fa_tune(f->tuner, &request, answer, diag);
 }
 
@@ -61,7 +64,7 @@ static void a_kernel_whose_cubin_is_gone_is_compiled_and_measured_again(void)
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
         engine_fixture f;
         const fa_kernel *kernel;
-        fa_answer answer;
+        fa_answer answer = {.size = sizeof answer};
         fa_diag diag;
         CHECK(fixture_open(&f, ""));
         CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag),
@@ -84,12 +87,14 @@ static void a_predicted_winner_whose_cubin_is_gone_is_compiled_again(void)
 {
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
         engine_fixture f;
-        fa_answer answer;
+        fa_answer answer = {.size = sizeof answer};
         fa_diag diag;
         void *cubin = NULL;
         char hash[65], now[65];
         size_t size = 0, told = 0;
-        fa_request request = {.size = sizeof request, .problem = small_problem, .gpu = "L4",
+        fa_request request = {.size = sizeof request,
+                              .problem = small_problem,
+                              .gpu = "L4",
                               .effort = FA_EFFORT_MEASURE};
         CHECK(fixture_open(&f, NULL));
         CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
@@ -120,11 +125,13 @@ static void a_few_measured_configs_do_not_make_a_measured_winner(void)
 {
     engine_fixture f;
     const fa_kernel *kernel;
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     CHECK(fixture_open(&f, ""));
-    fa_request request = {.size = sizeof request, .problem = small_problem,
-                          .effort = FA_EFFORT_MEASURE, .progress = cancel_after_three};
+    fa_request request = {.size = sizeof request,
+                          .problem = small_problem,
+                          .effort = FA_EFFORT_MEASURE,
+                          .progress = cancel_after_three};
     CHECK_INT(fa_tune(f.tuner, &request, &answer, &diag), FA_ECANCELED);
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_PREDICTED);
@@ -139,7 +146,7 @@ static void a_few_measured_configs_do_not_make_a_measured_winner(void)
 static void what_an_old_driver_refused_is_tried_again_under_a_new_one(void)
 {
     engine_fixture f;
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     CHECK(fixture_open(&f, "driver 12080\nfault BLOCK_M= load_failure"));
     CHECK_INT(tune_again(&f, &answer, &diag), FA_ENOKERNEL);
@@ -155,13 +162,15 @@ static void what_an_old_driver_refused_is_tried_again_under_a_new_one(void)
 static void what_an_earlier_race_timed_is_not_held_against_probes(void)
 {
     engine_fixture f;
-    fa_answer first, second;
+    fa_answer first = {.size = sizeof first}, second = {.size = sizeof second};
     fa_diag diag;
     CHECK(fixture_open(&f, "time * 115\ntime BLOCK_M=64; 100"));
     CHECK_OK(tune_again(&f, &first, &diag), diag);
     CHECK(first.trial.raced && first.trial.median_us < 110);
-    CHECK(damage(&f, "UPDATE trial SET median_us = median_us * 1.3, low_us = low_us * 1.3, "
-                     "high_us = high_us * 1.3 WHERE raced = 1", ""));
+    CHECK(damage(&f,
+                 "UPDATE trial SET median_us = median_us * 1.3, low_us = low_us * 1.3, "
+                 "high_us = high_us * 1.3 WHERE raced = 1",
+                 ""));
     CHECK_OK(tune_again(&f, &second, &diag), diag);
     CHECK(second.trial.raced && second.trial.median_us < 110);
     CHECK(second.from_store == false);
@@ -173,7 +182,7 @@ static void what_an_earlier_race_timed_is_not_held_against_probes(void)
 static void a_finalist_that_crashes_does_not_cost_the_others_their_race(void)
 {
     engine_fixture f;
-    fa_answer first, second;
+    fa_answer first = {.size = sizeof first}, second = {.size = sizeof second};
     fa_diag diag;
     CHECK(fixture_open(&f, "time * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 93"));
     CHECK_OK(tune_again(&f, &first, &diag), diag);
@@ -204,11 +213,14 @@ static void a_kill_from_outside_costs_no_finalist(void)
 {
     engine_fixture f;
     int ticks = 0;
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
-    fa_request request = {.size = sizeof request, .problem = small_problem,
-                          .effort = FA_EFFORT_MEASURE, .again = true,
-                          .progress = kill_in_final, .context = &ticks};
+    fa_request request = {.size = sizeof request,
+                          .problem = small_problem,
+                          .effort = FA_EFFORT_MEASURE,
+                          .again = true,
+                          .progress = kill_in_final,
+                          .context = &ticks};
     CHECK(fixture_open(&f, "time * 90"));
     CHECK_OK(tune_again(&f, &answer, &diag), diag);
     CHECK(fixture_restart(&f, "time * 90\nfault BLOCK_M=64;BLOCK_N=32;STAGES=2 hang"));
@@ -223,10 +235,12 @@ static void a_kill_from_outside_costs_no_finalist(void)
 /* Tunes again in a session of its own with this limit; -1: it failed, else how many ran out of it. */
 static int timeouts_with(engine_fixture *f, int32_t limit_ms)
 {
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_options options = fixture_options(f);
-    fa_request request = {.size = sizeof request, .problem = small_problem,
-                          .effort = FA_EFFORT_MEASURE, .again = true};
+    fa_request request = {.size = sizeof request,
+                          .problem = small_problem,
+                          .effort = FA_EFFORT_MEASURE,
+                          .again = true};
     options.trial_timeout_ms = limit_ms;
     fa_close(&f->tuner);
     if (fa_open(&options, &f->tuner, NULL) != 0 || fa_tune(f->tuner, &request, &answer, NULL) != 0)
@@ -240,9 +254,34 @@ static void what_ran_out_of_time_is_tried_again_when_there_is_more(void)
     CHECK(fixture_open(&f, "fault BLOCK_M=64;BLOCK_N=32;STAGES=2 hang"));
     int hung = timeouts_with(&f, 2500);
     CHECK(hung > 0);
-    CHECK(fixture_script(&f, "")); /* nothing hangs any more */
+    CHECK(fixture_script(&f, ""));            /* nothing hangs any more */
     CHECK_INT(timeouts_with(&f, 2500), hung); /* on record: not waited for again */
     CHECK_INT(timeouts_with(&f, 20000), 0);
+    fixture_close(&f);
+}
+
+/* As if the machine had no CPU for what ran out of time. */
+static bool starve_timeouts(const engine_fixture *f)
+{
+    static const char sql[] = "UPDATE trial SET clocks = "
+                              "'{\"waited_for_cpu_ms\":1500,\"timeout_ms\":2500}' "
+                              "WHERE status = 'timeout'";
+    sqlite3 *db = NULL;
+    bool ok = sqlite3_open(f->store, &db) == SQLITE_OK &&
+              sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK && sqlite3_changes(db) > 0;
+    sqlite3_close(db);
+    return ok;
+}
+
+static void what_an_overloaded_machine_had_no_time_for_is_tried_again(void)
+{
+    engine_fixture f;
+    CHECK(fixture_open(&f, "fault BLOCK_M=64;BLOCK_N=32;STAGES=2 hang"));
+    CHECK(timeouts_with(&f, 2500) > 0);
+    CHECK(fixture_script(&f, ""));
+    fa_close(&f.tuner);
+    CHECK(starve_timeouts(&f));
+    CHECK_INT(timeouts_with(&f, 2500), 0);
     fixture_close(&f);
 }
 
@@ -258,5 +297,6 @@ int main(void)
     TEST(a_finalist_that_crashes_does_not_cost_the_others_their_race);
     TEST(a_kill_from_outside_costs_no_finalist);
     TEST(what_ran_out_of_time_is_tried_again_when_there_is_more);
+    TEST(what_an_overloaded_machine_had_no_time_for_is_tried_again);
     return check_done();
 }

@@ -213,6 +213,7 @@ static int tune(const char *gpu, fa_effort effort)
 {
     fa_request request = {
         .size = sizeof request, .problem = small_problem, .gpu = gpu, .effort = effort};
+    t.answer.size = sizeof t.answer;
     return fa_tune(t.tuner, &request, &t.answer, &t.diag);
 }
 

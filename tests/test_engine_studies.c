@@ -79,7 +79,7 @@ static void a_tuned_problem_comes_back_whole_in_the_order_of_explain(void)
 {
     fa_request request = {.size = sizeof request, .problem = small_problem,
                           .effort = FA_EFFORT_MEASURE};
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     CHECK_OK(fa_tune(fixture.tuner, &request, &answer, &diag), diag);
     CHECK_OK(look(fixture.tuner), diag);
     CHECK_INT(seen.studies, 1);

@@ -40,7 +40,7 @@ static bool launches_whole(engine_fixture *f, const fa_kernel *kernel, const fa_
         ok = fa_device_alloc(f->driver, size, &tensor[i], diag) == 0 &&
              fa_copy_to_device(f->driver, tensor[i], ones, size, diag) == 0;
     ok = ok && fa_fill8(f->driver, tensor[3], 0xff, size, NULL, diag) == 0;
-    fa_attn_args args = {.q = (void *)(uintptr_t)tensor[0], .k = (void *)(uintptr_t)tensor[1],
+    fa_attn_args args = {.size = sizeof(fa_attn_args), .q = (void *)(uintptr_t)tensor[0], .k = (void *)(uintptr_t)tensor[1],
                          .v = (void *)(uintptr_t)tensor[2], .o = (void *)(uintptr_t)tensor[3]};
     ok = ok && fa_launch(kernel, &args, NULL, diag) == 0 &&
          fa_copy_from_device(f->driver, out, tensor[3], size, diag) == 0 &&
@@ -83,7 +83,7 @@ static void an_exact_winner_is_kept_beside_its_bucket_and_preferred(void)
 {
     engine_fixture f;
     const fa_kernel *kernel;
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     fa_request request = {.size = sizeof request, .problem = of_length(135),
                           .effort = FA_EFFORT_MEASURE, .exact = true};
@@ -126,7 +126,7 @@ static void another_config_of_the_bucket_answers_where_its_tiles_fit_better(void
 {
     engine_fixture f;
     const fa_kernel *kernel;
-    fa_answer at_bucket, answer;
+    fa_answer at_bucket = {.size = sizeof at_bucket}, answer = {.size = sizeof answer};
     fa_diag diag;
     fa_problem bucket = small_problem, problem;
     int32_t rows = 0;
@@ -163,7 +163,7 @@ static void another_config_of_the_bucket_answers_where_its_tiles_fit_better(void
 static void a_config_that_was_not_in_the_winners_race_is_no_rival(void)
 {
     engine_fixture f;
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     int32_t rows = 0;
     CHECK(fixture_open(&f, "device name=NVIDIA_L40S sms=2 bus=384 clock=2520\n"
@@ -211,7 +211,7 @@ static void regret_is_what_the_buckets_winner_costs_at_a_point(void)
 {
     engine_fixture f;
     struct regrets regrets = {0};
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     CHECK(fixture_open(&f, "time * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 30"));
     CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &answer, &diag), diag);
@@ -237,7 +237,7 @@ static void the_nearest_measured_length_answers_until_the_bucket_is_measured(voi
 {
     engine_fixture f;
     const fa_kernel *kernel;
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     fa_problem near = of_length(192), far = of_length(640), query = small_problem;
     query.seq_q = 1;
@@ -262,7 +262,7 @@ static void another_gpus_winner_is_proved_here_before_it_is_launched(void)
 {
     engine_fixture f;
     const fa_kernel *kernel;
-    fa_answer first;
+    fa_answer first = {.size = sizeof first};
     fa_diag diag;
     CHECK(fixture_open(&f, two_devices));
     CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &first, &diag), diag);
@@ -286,7 +286,7 @@ static void a_transferred_winner_that_fails_its_proof_gives_way_to_the_model(voi
 {
     engine_fixture f;
     const fa_kernel *kernel;
-    fa_answer first;
+    fa_answer first = {.size = sizeof first};
     fa_diag diag;
     CHECK(fixture_open(&f, two_devices));
     CHECK(fixture_restart(&f, "device name=NVIDIA_L40S sms=142 bus=384 clock=2520\n"
@@ -330,7 +330,7 @@ static const fa_step *step_of(const struct seen *seen, fa_step_kind kind)
 static void a_winner_that_this_gpu_cannot_run_is_passed_over_with_the_reason(void)
 {
     engine_fixture f;
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     struct seen *seen = calloc(1, sizeof *seen);
     CHECK(seen != NULL && fixture_open(&f, ""));
@@ -349,7 +349,7 @@ static void a_winner_that_this_gpu_cannot_run_is_passed_over_with_the_reason(voi
 static void the_nearest_gpu_is_of_the_same_major_architecture(void)
 {
     engine_fixture f;
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     struct seen *seen = calloc(1, sizeof *seen);
     CHECK(seen != NULL && fixture_open(&f, "device name=NVIDIA_RTX_5090 sm=120 sms=170 bus=512 clock=2407\n"

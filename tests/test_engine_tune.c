@@ -53,7 +53,7 @@ static void a_tune_proves_and_measures_the_whole_space(void)
 {
     engine_fixture f;
     fa_request request = {0};
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     CHECK(fixture_open(&f, ""));
     CHECK_OK(tune(&f, &request, &answer, &diag), diag);
@@ -71,7 +71,7 @@ static void the_fastest_config_wins(void)
 {
     engine_fixture f;
     fa_request request = {0};
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     CHECK(fixture_open(&f, "time * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 30"));
     CHECK_OK(tune(&f, &request, &answer, &diag), diag);
@@ -89,7 +89,7 @@ static void the_fastest_config_wins_while_the_clock_drifts(void)
     for (int period_us = 34000; period_us <= 46000; period_us += 4000) {
         engine_fixture f;
         fa_request request = {0};
-        fa_answer answer;
+        fa_answer answer = {.size = sizeof answer};
         fa_diag diag;
         char script[128], text[FA_CONFIG_TEXT_MAX];
         snprintf(script, sizeof script,
@@ -109,7 +109,7 @@ static void a_second_session_finds_the_winner_and_starts_no_worker(void)
 {
     engine_fixture f;
     fa_request request = {0};
-    fa_answer first, second;
+    fa_answer first = {.size = sizeof first}, second = {.size = sizeof second};
     fa_diag diag;
     CHECK(fixture_open(&f, ""));
     CHECK_OK(tune(&f, &request, &first, &diag), diag);
@@ -143,7 +143,7 @@ static void a_fault_costs_its_own_trial_only(void)
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
         engine_fixture f;
         fa_request request = {0};
-        fa_answer answer;
+        fa_answer answer = {.size = sizeof answer};
         fa_diag diag;
         char script[128];
         snprintf(script, sizeof script, "fault BLOCK_M=64;BLOCK_N=32;STAGES=2 %s", faults[i].kind);
@@ -164,7 +164,7 @@ static void a_space_without_a_survivor_is_a_sentence(void)
 {
     engine_fixture f;
     fa_request request = {0};
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     CHECK(fixture_open(&f, "fault * wrong"));
     CHECK_INT(tune(&f, &request, &answer, &diag), FA_ENOKERNEL);
@@ -195,7 +195,7 @@ static void killing_workers_in_mid_tune_changes_nothing_for_the_caller(void)
         engine_fixture f;
         struct killing killing = {.limit = 3, .role = roles[i]};
         fa_request request = {.progress = kill_sometimes, .context = &killing};
-        fa_answer answer;
+        fa_answer answer = {.size = sizeof answer};
         fa_diag diag;
         CHECK(fixture_open(&f, ""));
         fa_close(&f.tuner);
@@ -221,7 +221,7 @@ static void a_canceled_tune_keeps_its_trials_and_the_next_goes_on(void)
     engine_fixture f;
     int limit = 3;
     fa_request request = {.progress = cancel_after, .context = &limit};
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     CHECK(fixture_open(&f, ""));
     CHECK_INT(tune(&f, &request, &answer, &diag), FA_ECANCELED);
@@ -275,7 +275,7 @@ static int be_child(const char *store, const char *templates)
     fa_options options = {.size = sizeof options, .store = store, .templates = templates};
     fa_request request = {.size = sizeof request, .problem = small_problem,
                           .effort = FA_EFFORT_MEASURE};
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_tuner *tuner;
     fa_diag diag;
     if (fa_open(&options, &tuner, &diag) != 0 || fa_tune(tuner, &request, &answer, &diag) != 0) {
@@ -337,7 +337,7 @@ static void a_tuning_process_killed_outright_loses_no_trial_and_no_lock(void)
 {
     engine_fixture f;
     fa_request request = {0};
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag;
     int before = 0;
     CHECK(fixture_open(&f, ""));

@@ -31,7 +31,7 @@ static void asks_read_back_as_they_were(void)
 static void answers_read_back_as_they_were(void)
 {
     for (int i = 0; i < ROUNDS; i++) {
-        fa_answer answer, back;
+        fa_answer answer = {.size = sizeof answer}, back = {.size = sizeof back};
         char *json = NULL;
         fa_diag diag = {{0}};
         random_answer(&answer);
@@ -162,7 +162,7 @@ static void a_failure_keeps_its_code_and_sentence(void)
 static void a_locale_with_a_decimal_comma_changes_nothing(void)
 {
     static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8"};
-    fa_answer answer, back;
+    fa_answer answer = {.size = sizeof answer}, back = {.size = sizeof back};
     char *json = NULL, *plain = NULL;
     fa_diag diag = {{0}};
     bool set = false;
@@ -248,7 +248,7 @@ static void texts_beyond_the_limits_are_refused_before_they_are_parsed(void)
 {
     char *huge = malloc(FA_SWEEP_ASK_TEXT_MAX + 2);
     fa_ask ask;
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_sweep_request request;
     fa_sweep_item *items;
     char plan[512];
@@ -269,7 +269,7 @@ static void texts_beyond_the_limits_are_refused_before_they_are_parsed(void)
 
 static void control_bytes_and_broken_utf8_in_sentences_are_replaced_when_written(void)
 {
-    fa_answer answer, back;
+    fa_answer answer = {.size = sizeof answer}, back = {.size = sizeof back};
     char *json = NULL;
     fa_diag diag = {{0}};
     random_answer(&answer);

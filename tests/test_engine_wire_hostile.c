@@ -23,7 +23,7 @@ static int read_ask(const char *json, size_t size, fa_diag *diag)
 
 static int read_answer(const char *json, size_t size, fa_diag *diag)
 {
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     return fa_answer_read(json, size, &answer, diag);
 }
 

@@ -52,7 +52,7 @@ def the_library_exports_what_the_header_declares_and_nothing_else():
     assert len(declared()) > 15, "too few declarations were found: %r" % declared()
     tap.equal(sorted(exported), sorted(declared()))
     versions = {row[-1].partition("@@")[2] for row in rows if row[-2] != "A"}
-    tap.equal(versions, {"FA_TUNE_0.1"})
+    tap.equal(versions, {"FA_TUNE_0.2"})
 
 
 def the_library_needs_no_cuda_library():

@@ -8,6 +8,7 @@ import csv
 import io
 import json
 import os
+import shutil
 
 import tap
 from place import SOURCE, Place, tunables
@@ -23,6 +24,15 @@ def a_place(script=L4 + TIMES):
     place = Place(space=None, script=script)
     place.env["FA_TUNE_TEMPLATES"] = os.path.join(SOURCE, "tests", "operations")
     return place
+
+
+def edit(path, change):
+    """Changes the document in a file of JSON."""
+    with open(path, encoding="utf-8") as file:
+        document = json.load(file)
+    change(document)
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(document, file)
 
 
 def a_tune_proves_and_times_every_config_of_both_families():
@@ -55,6 +65,14 @@ def a_wrong_kernel_and_one_that_writes_behind_its_workspace_fail_their_proof():
         tap.has(ended["WARPS=4"][1], "is nan")
         tap.has(ended["WARPS=8"][1], "of y is nan")
         tap.has(ended["THREADS=64;PARTS=2"][1], "behind its workspace")
+
+
+def a_seed_of_sixteen_digits_makes_the_same_cases_in_the_worker():
+    """The tune works out a case's grid and workspace, the worker makes its tensors."""
+    with a_place(L4 + "fault PARTS=2; overrun\n") as place:
+        place.run(*ROWS, "--seed", "8187504576055159")
+        reasons = {tunables(row): row["reason"] for row in place.json("explain", *ROWS)["configs"]}
+        tap.equal(reasons["THREADS=64;PARTS=2"], "it wrote behind its workspace of 1032 bytes")
 
 
 def a_gpu_that_is_not_here_is_predicted_by_bytes_and_flops():
@@ -94,6 +112,37 @@ def a_bundle_takes_its_winners_to_another_store():
         tap.equal((answer["origin"], tunables(answer)), ("imported", "WARPS=2"))
 
 
+def one_more_row_in_its_table_is_a_field_everywhere():
+    row = {"name": "groups", "kind": "integer", "min": 1, "max": 64, "default": 1, "key": "g",
+           "macro": "GROUPS", "option": "--groups", "option_help": "rows normed together", "label": "G"}
+    with a_place() as place:
+        templates = os.path.join(place.folder, "operations")
+        shutil.copytree(place.env["FA_TUNE_TEMPLATES"], templates)
+        place.env["FA_TUNE_TEMPLATES"] = templates
+        edit(os.path.join(templates, "rms_norm", "operation.json"),
+             lambda told: told["fields"].append(row))
+        edit(os.path.join(templates, "rms_norm", "rms_norm_split.json"), lambda told: told.setdefault(
+            "supports", []).append({"require": "GROUPS = 1", "why": "it norms one row at a time"}))
+        # Options, what they take, and the help.
+        tap.has(place.run("tune", "--help", "--operation", "rms_norm").stdout,
+                "--groups N           rows normed together (1)")
+        tap.has(place.run(*ROWS, "--groups", "65", status=2).stderr,
+                '--groups "65": use a whole number from 1 to 64')
+        # JSON, manifests and words.
+        told = place.json(*ROWS, "--groups", "4")
+        tap.equal(told["answer"]["problem"]["groups"], 4)
+        tap.equal({row["config"]["family"] for row in told["ranking"]}, {"rms_norm_rows"})
+        tap.has(place.run("show").stdout, "RMS norm · fp16 · R 64 · C 256 · G 4")
+        # The key: a winner for 4 groups is none for 2.
+        tap.equal(place.json(*ROWS, "--groups", "4", "--effort", "cached")["answer"]["from_store"], True)
+        place.run(*ROWS, "--groups", "2", "--effort", "cached", status=1)
+        # Grids, columns and filters.
+        tap.has(place.run("sweep", "--operation", "rms_norm", "--rows", "64", "--columns", "256",
+                          "--groups", "2,4").stdout, "2 of 2 done")
+        report = place.run("report", "--format", "csv", "--operation", "rms_norm", "--groups", "2").stdout
+        tap.equal({line["groups"] for line in csv.DictReader(io.StringIO(report))}, {"2"})
+
+
 def without_its_folder_the_operation_is_not_known_and_the_store_stays_whole():
     with a_place() as place:
         place.run(*ROWS)
@@ -106,8 +155,10 @@ def without_its_folder_the_operation_is_not_known_and_the_store_stays_whole():
 tap.main([
     a_tune_proves_and_times_every_config_of_both_families,
     a_wrong_kernel_and_one_that_writes_behind_its_workspace_fail_their_proof,
+    a_seed_of_sixteen_digits_makes_the_same_cases_in_the_worker,
     a_gpu_that_is_not_here_is_predicted_by_bytes_and_flops,
     a_sweep_fills_its_grid_and_a_report_tells_it,
     a_bundle_takes_its_winners_to_another_store,
+    one_more_row_in_its_table_is_a_field_everywhere,
     without_its_folder_the_operation_is_not_known_and_the_store_stays_whole,
 ])

@@ -336,10 +336,12 @@ static int load_launches(const char *launches, const char *beside, fa_diag *diag
 {
     tuner_fixture f;
     char text[4000];
-    snprintf(text, sizeof text,
-             "{\"name\": \"small\", \"operation\": \"attn_fwd\", \"sm\": {\"min\": 80, \"max\": 90},"
-             " \"tunables\": {\"BLOCK_M\": [64, 128]}, \"default\": {\"BLOCK_M\": 64},"
-             " \"launches\": %s%s}", launches, beside);
+    snprintf(
+        text, sizeof text,
+        "{\"name\": \"small\", \"operation\": \"attn_fwd\", \"sm\": {\"min\": 80, \"max\": 90},"
+        " \"tunables\": {\"BLOCK_M\": [64, 128]}, \"default\": {\"BLOCK_M\": 64},"
+        " \"launches\": %s%s}",
+        launches, beside);
     int rc = fixture_load_text(&f, text, strlen(text), diag);
     if (rc == 0 && ret_count != NULL)
         *ret_count = fa_family_launch_count(f.families.family[0]);
@@ -356,7 +358,8 @@ static void a_manifest_may_have_several_launches_and_a_workspace(void)
     fa_diag diag = {{0}};
     int count = 0;
     CHECK_OK(load_launches("[" LAUNCH("one", GRID) "," LAUNCH("two", GRID) "]",
-                           ", \"workspace\": \"BATCH * 4\"", &diag, &count), diag);
+                           ", \"workspace\": \"BATCH * 4\"", &diag, &count),
+             diag);
     CHECK_INT(count, 2);
 }
 
@@ -404,8 +407,8 @@ static void a_directory_replaces_and_joins_the_built_in_files(void)
     for (int i = 1; rc == 0 && i < fa_templates_count(f.templates); i++)
         sorted = sorted && strcmp(fa_templates_at(f.templates, i - 1)->name,
                                   fa_templates_at(f.templates, i)->name) < 0;
-    bool differs =
-        rc == 0 && strcmp(fa_templates_hash(f.templates), fa_templates_hash(builtin)) != 0;
+    bool differs = rc == 0 && strcmp(fa_templates_hash(f.templates, NULL),
+                                     fa_templates_hash(builtin, NULL)) != 0;
     bool flags =
         rc == 0 && fa_templates_is_builtin(builtin) && !fa_templates_is_builtin(f.templates);
     bool readme = rc == 0 && fa_templates_find(f.templates, "README") != NULL;
@@ -435,7 +438,8 @@ static void the_built_in_hash_is_the_hash_of_its_files(void)
                 fixture_write(&f, file->name, file->text, file->size);
     }
     int rc = fa_templates_open(f.directory, &f.templates, &diag);
-    bool same = rc == 0 && strcmp(fa_templates_hash(f.templates), fa_templates_hash(builtin)) == 0;
+    bool same = rc == 0 &&
+                strcmp(fa_templates_hash(f.templates, NULL), fa_templates_hash(builtin, NULL)) == 0;
     fa_templates_close(&builtin);
     fixture_free(&f);
     CHECK(wrote);
@@ -468,7 +472,8 @@ static void the_hash_of_the_files_does_not_say_in_which_folders_they_lie(void)
             wrote && write_in(&f, file->folder, slash != NULL ? slash + 1 : file->name, file->text);
     }
     int rc = fa_templates_open(f.directory, &f.templates, &diag);
-    bool same = rc == 0 && strcmp(fa_templates_hash(f.templates), fa_templates_hash(builtin)) == 0;
+    bool same = rc == 0 &&
+                strcmp(fa_templates_hash(f.templates, NULL), fa_templates_hash(builtin, NULL)) == 0;
     int more = rc == 0 ? fa_templates_count(f.templates) - fa_templates_count(builtin) : -1;
     fa_templates_close(&builtin);
     fixture_free(&f);
@@ -502,6 +507,37 @@ static void a_folder_without_a_contract_is_no_operation(void)
     CHECK_INT(without, FA_EINVAL);
     CHECK_INT(with, 0);
     CHECK(in_folder && found);
+}
+
+static void what_a_directory_brings_of_one_operation_leaves_the_closures_of_others(void)
+{
+    tuner_fixture f;
+    fa_diag diag = {{0}};
+    fa_templates *builtin = NULL;
+    const fa_operation *mine = NULL;
+    CHECK(fixture_make(&f));
+    CHECK_OK(fa_templates_open(NULL, &builtin, &diag), diag);
+    bool wrote = write_in(&f, "mine", "operation.json", contract) &&
+                 write_in(&f, "mine", "mine.json", "{}") && write_in(&f, "mine", "mine.cu", "x");
+    int rc = fa_templates_open(f.directory, &f.templates, &diag);
+    CHECK_OK(rc, diag);
+    CHECK_OK(fa_operation_find("mine", &mine, &diag), diag);
+    const fa_operation *attention = fa_operation_of(NULL);
+    bool same = strcmp(fa_templates_hash(f.templates, attention),
+                       fa_templates_hash(builtin, attention)) == 0;
+    bool own = strcmp(fa_templates_hash(f.templates, mine),
+                      fa_templates_hash(f.templates, attention)) != 0;
+    const char *earlier = fa_templates_earlier(builtin, 0);
+    bool holds = (earlier != NULL) == (fa_templates_earlier(f.templates, 0) != NULL);
+    wrote = wrote && fixture_write(&f, "more.json", "{}", 2); /* of no folder: of any operation */
+    fa_templates_close(&f.templates);
+    rc = fa_templates_open(f.directory, &f.templates, &diag);
+    bool differs = rc == 0 && strcmp(fa_templates_hash(f.templates, attention),
+                                     fa_templates_hash(builtin, attention)) != 0;
+    fa_templates_close(&builtin);
+    fixture_free(&f);
+    CHECK(wrote);
+    CHECK(same && own && holds && differs);
 }
 
 static void one_name_stands_for_one_file_in_all_folders(void)
@@ -541,13 +577,13 @@ static void winners_of_0_1_0_hold_as_long_as_the_text_of_their_family_stands(voi
     fa_diag diag = {{0}};
     bool right = true, any = false;
     CHECK_OK(fa_templates_open(NULL, &t, &diag), diag);
-    bool today = strcmp(fa_templates_hash(t), closure_0_1_0) == 0;
+    bool today = strcmp(fa_templates_hash(t, NULL), closure_0_1_0) == 0;
     for (int i = 0; i < 3; i++) {
         char hash[FA_HASH_HEX];
         bool stands = fa_render_family_hash(t, family_0_1_0[i][0], hash) == 0 &&
                       strcmp(hash, family_0_1_0[i][1]) == 0;
         right = right && fa_templates_hold(t, closure_0_1_0, family_0_1_0[i][0]) == stands &&
-                fa_templates_hold(t, fa_templates_hash(t), family_0_1_0[i][0]);
+                fa_templates_hold(t, fa_templates_hash(t, NULL), family_0_1_0[i][0]);
         any = any || stands;
     }
     const char *earlier = fa_templates_earlier(t, 0);
@@ -693,6 +729,7 @@ int main(void)
     TEST(the_built_in_hash_is_the_hash_of_its_files);
     TEST(the_hash_of_the_files_does_not_say_in_which_folders_they_lie);
     TEST(a_folder_without_a_contract_is_no_operation);
+    TEST(what_a_directory_brings_of_one_operation_leaves_the_closures_of_others);
     TEST(one_name_stands_for_one_file_in_all_folders);
     TEST(winners_of_0_1_0_hold_as_long_as_the_text_of_their_family_stands);
     TEST(winners_of_0_1_0_do_not_hold_beside_families_of_a_directory);

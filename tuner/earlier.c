@@ -17,23 +17,33 @@
 #include <string.h>
 
 struct earlier {
-    const char *closure, *family, *family_hash; /* the last as of fa_render_family_hash */
+    const char *operation, *closure, *family;
+    const char *family_hash; /* as of fa_render_family_hash */
 };
 
 /* 0.1.0, the last with all files in one folder. */
 #define CLOSURE_0_1_0 "c0100a3dcf0b876a9d97c7fa82543b51808238033879730fc25782e8832e1ae9"
 
 static const struct earlier earlier[] = {
-    {CLOSURE_0_1_0, "attn_fwd_sm75",
+    {"attn_fwd", CLOSURE_0_1_0, "attn_fwd_sm75",
      "96cd9d89f8d35cfea8f0d9322a700d4b2a20d22cad30b53a324e7ef8be73a5de"},
-    {CLOSURE_0_1_0, "attn_fwd_sm80",
+    {"attn_fwd", CLOSURE_0_1_0, "attn_fwd_sm80",
      "5a0165bc1f623293c0d8a1f2cc62951e361845f23ed8fe855dd33c54cf92c0f4"},
-    {CLOSURE_0_1_0, "attn_fwd_sm90a",
+    {"attn_fwd", CLOSURE_0_1_0, "attn_fwd_sm90a",
      "c988f56df36f810318af507e335e26930561881bd2bbbe3e11d4468afdc05613"},
 };
 enum { ROWS = sizeof earlier / sizeof *earlier };
 
 static bool unchanged[ROWS];
+static char builtin_hash[ROWS][FA_HASH_HEX]; /* of the row's operation */
+
+static const char *hash_for(const fa_templates *templates, int row)
+{
+    const fa_operation *operation = NULL;
+    return fa_operation_find(earlier[row].operation, &operation, NULL) == 0
+               ? fa_templates_hash(templates, operation)
+               : "";
+}
 
 static void compare_families(void)
 {
@@ -41,27 +51,36 @@ static void compare_families(void)
     char hash[FA_HASH_HEX];
     if (fa_templates_open(NULL, &builtin, NULL) != 0)
         return;
-    for (int i = 0; i < ROWS; i++)
+    for (int i = 0; i < ROWS; i++) {
         unchanged[i] = fa_render_family_hash(builtin, earlier[i].family, hash) == 0 &&
                        strcmp(hash, earlier[i].family_hash) == 0;
+        memcpy(builtin_hash[i], hash_for(builtin, i), FA_HASH_HEX);
+    }
     fa_templates_close(&builtin);
 }
 
-/* Whether the row holds for these templates: families of a directory stand beside others than the
- * winners of the table were chosen among. */
+/* Whether the row holds for these templates: where a directory changes or joins the operation's families,
+ * they stand beside others than the winners of the table were chosen among. */
 static bool row_holds(const fa_templates *templates, int row)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    if (!fa_templates_is_builtin(templates) ||
-        strcmp(earlier[row].closure, fa_templates_hash(templates)) == 0)
-        return false;
     pthread_once(&once, compare_families);
-    return unchanged[row];
+    const char *today = hash_for(templates, row);
+    return unchanged[row] && strcmp(today, builtin_hash[row]) == 0 &&
+           strcmp(today, earlier[row].closure) != 0;
+}
+
+static bool is_own_hash(const fa_templates *templates, const char *closure)
+{
+    bool own = strcmp(closure, fa_templates_hash(templates, NULL)) == 0;
+    for (int i = 0; !own && fa_operation_at(i) != NULL; i++)
+        own = strcmp(closure, fa_templates_hash(templates, fa_operation_at(i))) == 0;
+    return own;
 }
 
 bool fa_templates_hold(const fa_templates *templates, const char *closure, const char *family)
 {
-    if (strcmp(closure, fa_templates_hash(templates)) == 0)
+    if (is_own_hash(templates, closure))
         return true;
     for (int i = 0; i < ROWS; i++)
         if (strcmp(closure, earlier[i].closure) == 0 && strcmp(family, earlier[i].family) == 0)

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Turns every template file of a directory into one C file: a table of texts and their closure hash.
+"""Turns every template file of a directory into one C file: a table of texts and their closure hashes.
 
 usage: embed.py DIRECTORY OUTPUT.c DEPFILE
 
 Run by Meson at build time. The directory and its folders are dependencies, so that a new file is
-noticed. The hash is what tuner/templates.c computes for a set of files: SHA-256 over name and text of
-each, in order of their names, every part behind its length (8 bytes, little-endian). operation.json is
-not in it, and is the only file whose name in the table is that of its folder too.
+noticed. A hash is what tuner/templates.c computes for a set of files: SHA-256 over name and text of
+each, in order of their names, every part behind its length (8 bytes, little-endian). There is one over
+all files, and one for each operation over its folder and the vocabulary. operation.json is in none, and
+is the only file whose name in the table is that of its folder too.
 """
 import hashlib
 import os
@@ -15,7 +16,7 @@ import re
 import sys
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}\.(cu|cuh|h|json)\Z")
-CONTRACT = "operation.json"
+CONTRACT, VOCABULARY = "operation.json", "vocabulary"
 
 
 def byte_rows(data):
@@ -40,10 +41,20 @@ def template_files(directory):
     return found
 
 
+def closure(files, folders):
+    """The hash over the files of these folders."""
+    digest = hashlib.sha256()
+    for name, folder, path in files:
+        if folder in folders and not name.endswith("/" + CONTRACT):
+            with open(path, "rb") as file:
+                for part in (name.encode(), file.read()):
+                    digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()
+
+
 def main():
     directory, output, depfile = sys.argv[1:4]
     files = template_files(directory)
-    closure = hashlib.sha256()
     out = ["/* Made by embed.py from kernel_templates/: do not edit. */",
            '#include "templates_builtin.h"', ""]
     table = []
@@ -52,15 +63,18 @@ def main():
             text = file.read()
         if b"\0" in text:
             sys.exit("%s holds a NUL byte" % name)
-        for part in (name.encode(), text) if not name.endswith("/" + CONTRACT) else ():
-            closure.update(len(part).to_bytes(8, "little") + part)
         out.append("static const unsigned char file_%d[] = { /* %s */\n%s\n};\n"
                    % (i, name, byte_rows(text)))
         table.append('    {"%s", "%s", (const char *)file_%d, %d},' % (name, folder, i, len(text)))
     out.append("const fa_template_file fa_templates_builtin[] = {\n%s\n    {NULL, NULL, NULL, 0},\n};"
                % "\n".join(table))
     out.append("const int fa_templates_builtin_count = %d;" % len(files))
-    out.append('const char fa_templates_builtin_hash[] =\n    "%s";\n' % closure.hexdigest())
+    folders = {folder for _, folder, _ in files}
+    hashes = [("", closure(files, folders))] + [
+        (folder, closure(files, {folder, VOCABULARY})) for folder in sorted(folders - {VOCABULARY})]
+    out.append("const fa_template_closure fa_templates_builtin_closures[] = {")
+    out += ['    {"%s", "%s"},' % pair for pair in hashes]
+    out.append("};\nconst int fa_templates_builtin_closure_count = %d;\n" % len(hashes))
     with open(output, "w", encoding="ascii") as file:
         file.write("\n".join(out))
     with open(depfile, "w", encoding="utf-8") as file:

@@ -27,7 +27,7 @@
 
 enum { FILES_MAX = 64, FILE_BYTES_MAX = 1 << 20, FILE_NAME_MAX = 64 };
 
-static const char CONTRACT[] = "operation.json";
+static const char CONTRACT[] = "operation.json", VOCABULARY[] = "vocabulary";
 
 struct fa_templates {
     fa_template_file *file; /* sorted by name */
@@ -36,7 +36,9 @@ struct fa_templates {
     char *folder[FILES_MAX]; /* names of the directory's folders */
     int folders;
     bool builtin;
-    char hash[FA_HASH_HEX];
+    fa_template_closure
+        closure[FILES_MAX + 1]; /* "" first: of all files, and of what has no folder */
+    int closures;
 };
 
 static bool is_template_name(const char *name)
@@ -288,19 +290,44 @@ static int read_directory(fa_templates *templates, DIR *stream, const char *path
     return rc;
 }
 
-/* An operation's contract is not in the closure: its words for people may change, and no winner was
- * chosen from them. */
-static void hash_files(fa_templates *templates)
+/* The closure of an operation: its folder, the vocabulary, and what lies in no folder; "": all files. An
+ * operation's contract is not in it: its words for people may change, and no winner was chosen from
+ * them. */
+static void add_closure(fa_templates *templates, const char *operation)
 {
+    fa_template_closure *closure = &templates->closure[templates->closures++];
     fa_hash hash;
     fa_hash_init(&hash);
     for (int i = 0; i < templates->count; i++) {
-        if (is_contract(templates->file[i].name))
+        const fa_template_file *file = &templates->file[i];
+        if (is_contract(file->name) ||
+            (operation[0] != 0 && file->folder[0] != 0 && strcmp(file->folder, VOCABULARY) != 0 &&
+             strcmp(file->folder, operation) != 0))
             continue;
-        fa_hash_text(&hash, templates->file[i].name);
-        fa_hash_part(&hash, templates->file[i].text, templates->file[i].size);
+        fa_hash_text(&hash, file->name);
+        fa_hash_part(&hash, file->text, file->size);
     }
-    fa_hash_final(&hash, templates->hash);
+    closure->operation = operation;
+    fa_hash_final(&hash, closure->hash);
+}
+
+static const fa_template_closure *find_closure(const fa_templates *templates, const char *operation)
+{
+    for (int i = 0; i < templates->closures; i++)
+        if (strcmp(templates->closure[i].operation, operation) == 0)
+            return &templates->closure[i];
+    return NULL;
+}
+
+static void hash_files(fa_templates *templates)
+{
+    templates->closures = 0;
+    add_closure(templates, "");
+    for (int i = 0; i < templates->count; i++)
+        if (strcmp(templates->file[i].folder, VOCABULARY) != 0 &&
+            templates->closures <= FILES_MAX &&
+            find_closure(templates, templates->file[i].folder) == NULL)
+            add_closure(templates, templates->file[i].folder);
 }
 
 static int add_directory(fa_templates *templates, const char *path, fa_diag *diag)
@@ -331,7 +358,9 @@ int fa_templates_open(const char *directory, fa_templates **ret_templates, fa_di
     templates->count = fa_templates_builtin_count;
     memcpy(templates->file, fa_templates_builtin,
            (size_t)templates->count * sizeof *templates->file);
-    memcpy(templates->hash, fa_templates_builtin_hash, FA_HASH_HEX);
+    templates->closures = fa_templates_builtin_closure_count;
+    memcpy(templates->closure, fa_templates_builtin_closures,
+           (size_t)templates->closures * sizeof *templates->closure);
     templates->builtin = true;
     int rc = directory != NULL ? add_directory(templates, directory, diag) : 0;
     if (rc != 0) {
@@ -401,9 +430,11 @@ const fa_template_file *fa_templates_at(const fa_templates *templates, int index
     return index >= 0 && index < templates->count ? &templates->file[index] : NULL;
 }
 
-const char *fa_templates_hash(const fa_templates *templates)
+const char *fa_templates_hash(const fa_templates *templates, const fa_operation *operation)
 {
-    return templates->hash;
+    const fa_template_closure *closure =
+        operation != NULL ? find_closure(templates, operation->name) : NULL;
+    return closure != NULL ? closure->hash : templates->closure[0].hash;
 }
 
 bool fa_templates_is_builtin(const fa_templates *templates)

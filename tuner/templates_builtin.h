@@ -9,6 +9,13 @@
 
 extern const fa_template_file fa_templates_builtin[];
 extern const int fa_templates_builtin_count;
-extern const char fa_templates_builtin_hash[];
+
+/* The hash over all files that an operation may be made of; over all of the table: "". */
+typedef struct fa_template_closure {
+    const char *operation;
+    char hash[FA_HASH_HEX];
+} fa_template_closure;
+extern const fa_template_closure fa_templates_builtin_closures[]; /* "" first */
+extern const int fa_templates_builtin_closure_count;
 
 #endif

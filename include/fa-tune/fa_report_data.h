@@ -27,9 +27,9 @@ typedef struct fa_study {
     char policy[64];     /* how it was measured */
     bool current;        /* made from this session's templates: its whole space can be told */
     bool has_winner;
-    fa_answer winner;    /* when has_winner */
     int32_t trials;      /* configs on record */
     int64_t unix_time;   /* of the newest of them, or of the winner */
+    fa_answer winner;    /* when has_winner */
 } fa_study;
 
 /* Every study, in no order that means anything. A non-zero return stops and is returned. */

@@ -17,6 +17,10 @@
  * - Thread-safety: one fa_tuner serves any number of threads, except that fa_close must come last.
  *   Requests that miss wait for one another, so a callback (log, progress, visit) may not use the
  *   tuner that calls it.
+ * - A structure that begins with `size` may grow at its end in a later version. Whoever provides its
+ *   memory sets `size` to its sizeof: the caller for what is passed or filled, the library for what it
+ *   hands out a pointer to; nothing beyond `size` bytes is read or written. fa_problem has its size for
+ *   good. All other structures stay as they are for as long as the library's soname does.
  *
  * Returns: 0 or a negative FA_E… code; the sentence is in `diag`, which may be NULL.
  */
@@ -92,6 +96,7 @@ FA_API void fa_close(fa_tuner **tuner);
  * bucket (fa_contact.h), so an answer for a length between buckets is NEAREST with from_problem
  * naming the bucket; its trial's grid is the asked problem's own, its times are from_problem's. */
 typedef struct fa_answer {
+    size_t size;            /* sizeof(fa_answer) */
     fa_problem problem;     /* that was asked for; in a list of winners the one that was tuned */
     fa_gpu gpu;             /* that the answer is for */
     fa_origin origin;
@@ -150,6 +155,7 @@ FA_API const fa_answer *fa_kernel_answer(const fa_kernel *kernel);
 /* Strides in elements, of the batch, head and row (sequence) dimensions; the last stride is 1.
  * A tensor whose three strides are all 0 is contiguous in the problem's layout. */
 typedef struct fa_attn_args {
+    size_t size;           /* sizeof(fa_attn_args) */
     const void *q, *k, *v; /* device pointers */
     void *o;
     float *lse;            /* [batch, heads_q, seq_q] contiguous, natural log; NULL: not wanted */

@@ -29,6 +29,7 @@ static const struct {
     size_t at;
 } texts[] = {{"name", AT(name)},
              {"member", AT(member)},
+             {"record", AT(record)},
              {"c_prefix", AT(c_prefix)},
              {"hint", AT(hint)},
              {"key", AT(key)},
@@ -49,9 +50,13 @@ static const struct {
                 {"max", AT(max)},
                 {"multiple", AT(multiple)},
                 {"default", AT(preset)}},
-  flags[] = {{"length", AT(length)},     {"nonempty", AT(nonempty)},
-             {"optional", AT(optional)}, {"shapes_source", AT(shapes_source)},
-             {"single", AT(single)},     {"quiet", AT(quiet)},
+  flags[] = {{"length", AT(length)},
+             {"nonempty", AT(nonempty)},
+             {"optional", AT(optional)},
+             {"anchored", AT(anchored)},
+             {"shapes_source", AT(shapes_source)},
+             {"single", AT(single)},
+             {"quiet", AT(quiet)},
              {"late", AT(late)}},
   others[] = {{"divides", AT(divides)}, {"follows", AT(follows)}}, /* earlier fields, by name */
     ways[] = {{"key_as", AT(key_as)}, {"macro_as", AT(macro_as)}};
@@ -139,6 +144,8 @@ static int read_texts(const cJSON *json, fa_field *field, const char *where, fa_
         return fa_fail(diag, FA_EINVAL, "%s: \"name\" must be an identifier", where);
     if (field->member[0] == 0)
         field->member = field->name;
+    if (field->record[0] == 0)
+        field->record = field->name;
     if (cJSON_GetObjectItemCaseSensitive(json, "key") == NULL)
         field->key = field->name;
     if (field->label[0] == 0 && field->kind != FA_FIELD_CHOICE)
@@ -355,9 +362,16 @@ static int rank(const fa_field *f, fa_order order)
     case FA_ORDER_OPTIONS:
         return f->also[0] != 0 ? 0 : integer ? 1 + f->late : f->kind == FA_FIELD_CHOICE ? 3 : 4;
     case FA_ORDER_SWEEP:
+        return f->shapes_source ? !integer : f->length ? 4 : f->nonempty ? 3 : 2;
+    case FA_ORDER_LISTING:
         break;
     }
-    return f->shapes_source ? !integer : f->length ? 4 : f->nonempty ? 3 : 2;
+    return f->kind == FA_FIELD_BOOLEAN ? 6
+           : f->shapes_source          ? !integer
+           : f->length                 ? 2
+           : f->nonempty               ? 3
+           : integer                   ? 4
+                                       : 5;
 }
 
 void fa_operation_order(const fa_operation *operation, fa_order order,

@@ -28,6 +28,7 @@ typedef enum fa_field_as { FA_AS_VALUE, FA_AS_NONZERO, FA_AS_NOT } fa_field_as;
 /* One field of an operation's problems. Texts are never NULL; "" means: none. */
 typedef struct fa_field {
     const char *name;   /* in JSON and in CSV: "lse" */
+    const char *record; /* in a file of records, where it is another */
     const char *member; /* in the typed view of fa_problem: "want_lse"; else as name */
     const char *c_prefix; /* in C, before the name of a choice in capitals: "FA_CAUSAL_" */
     fa_field_kind kind;
@@ -39,6 +40,7 @@ typedef struct fa_field {
     int divides, follows;            /* fields by index, -1: none */
     bool length;                     /* bucketed; the distance of problems is over these */
     bool nonempty;                   /* 0 makes the problem empty: 1 stands for it */
+    bool anchored;      /* values but the default are the same where all lengths are equal */
     bool optional;      /* absent from keys and JSON at its default, so that older ones stay */
     bool shapes_source; /* its macro is defined in front of a kernel's source */
     const char *key;    /* its word in the key: "d" makes "d=64", "" makes "64" */
@@ -69,7 +71,7 @@ typedef struct fa_product {
 } fa_product;
 
 struct fa_operation {
-    const char *name, *title; /* "attn_fwd", "attention forward" */
+    const char *name, *title;            /* "attn_fwd", "attention forward" */
     const char *example, *sweep_example; /* options that ask for a problem, for a sweep; or "" */
     int field_count, product_count;
     fa_field field[FA_PROBLEM_VALUES];
@@ -107,7 +109,8 @@ typedef enum fa_order {
     FA_ORDER_WORDS,
     FA_ORDER_COLUMNS,
     FA_ORDER_OPTIONS,
-    FA_ORDER_SWEEP
+    FA_ORDER_SWEEP,
+    FA_ORDER_LISTING /* what sorted problems are compared by first */
 } fa_order;
 /* Indexes of all fields in this order. */
 void fa_operation_order(const fa_operation *operation, fa_order order,

@@ -31,7 +31,9 @@ struct fa_child {
     bool stopped; /* no more events; freed by the loop */
     bool late;    /* its deadline has passed once while something of it lay unread */
     int timeout_ms;
-    uint64_t deadline_ns; /* 0: none */
+    uint64_t deadline_ns;  /* 0: none */
+    uint64_t waited_at_ns; /* for a CPU, when the deadline was set */
+    uint64_t waited_ns;    /* since then, and given on top of its time */
     fa_buf input, output;
     size_t sent; /* bytes of output that are on their way */
     fa_child_events events;
@@ -131,6 +133,37 @@ static void child_gone(fa_child *child, const char *why, bool timed_out)
     child->events.gone(child, why != NULL ? why : reason, timed_out ? FA_CHILD_TIMED_OUT : end);
 }
 
+/* How long the child's first thread, which does its work, has been ready to run and did not; 0: the
+ * kernel does not tell. */
+static uint64_t waited_for_cpu_ns(const fa_child *child)
+{
+    char path[64];
+    unsigned long long ran, waited = 0;
+    snprintf(path, sizeof path, "/proc/%d/schedstat", (int)child->pid);
+    FILE *file = child->pid > 0 ? fopen(path, "re") : NULL;
+    if (file != NULL && fscanf(file, "%llu %llu", &ran, &waited) != 2)
+        waited = 0;
+    if (file != NULL)
+        fclose(file);
+    return waited;
+}
+
+/* Time in which the child could not run is no time of its own. True: it has more now. */
+static bool give_waited_time(fa_child *child)
+{
+    enum { AT_MOST = 9 };
+    uint64_t timeout_ns = (uint64_t)child->timeout_ms * 1000000u;
+    uint64_t waited_ns = waited_for_cpu_ns(child);
+    waited_ns -= waited_ns < child->waited_at_ns ? waited_ns : child->waited_at_ns;
+    if (waited_ns > AT_MOST * timeout_ns)
+        waited_ns = AT_MOST * timeout_ns;
+    if (waited_ns < child->waited_ns + timeout_ns / 16)
+        return false;
+    child->deadline_ns = fa_clock_ns() + waited_ns - child->waited_ns;
+    child->waited_ns = waited_ns;
+    return true;
+}
+
 /* A loop that was held up (a stopped process, a slow callback) may come late to what has come
  * meanwhile: what lies there unread is taken first, once. */
 static void deadline_passed(fa_child *child)
@@ -139,6 +172,8 @@ static void deadline_passed(fa_child *child)
     char why[80];
     struct pollfd unread = {.fd = child->fd, .events = POLLIN};
     child->deadline_ns = 0;
+    if (give_waited_time(child))
+        return;
     if (!child->late && poll(&unread, 1, 0) > 0) {
         child->late = true;
         child->deadline_ns = in_ms(GRACE_MS);
@@ -309,6 +344,13 @@ void fa_child_deadline(fa_child *child, int timeout_ms)
     child->timeout_ms = timeout_ms;
     child->late = false;
     child->deadline_ns = timeout_ms > 0 ? in_ms(timeout_ms) : 0;
+    child->waited_at_ns = timeout_ms > 0 ? waited_for_cpu_ns(child) : 0;
+    child->waited_ns = 0;
+}
+
+int fa_child_waited_ms(const fa_child *child)
+{
+    return (int)(child->waited_ns / 1000000u);
 }
 
 void fa_child_yield(fa_child *child, int nice)

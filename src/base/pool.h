@@ -71,7 +71,11 @@ void fa_child_kill(fa_child *child); /* NULL is allowed */
 /* Queues one message and, when timeout_ms > 0, sets the deadline for the next answer. */
 int fa_child_send(fa_child *child, const cJSON *json, const void *blob, size_t blob_size,
                   int timeout_ms, fa_diag *diag);
+/* A child that has something to do and gets no CPU is given that time on top, up to nine times the
+ * timeout. */
 void fa_child_deadline(fa_child *child, int timeout_ms); /* 0: none */
+/* What was given on top since the deadline was set, in milliseconds. */
+int fa_child_waited_ms(const fa_child *child);
 /* Lets other processes go first: 1 to 19, as nice(1) counts; 19 computes only where nobody else
  * wants to (SCHED_IDLE). 0: nothing. Soon after its start: threads that it has already stay. */
 void fa_child_yield(fa_child *child, int nice);

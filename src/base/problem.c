@@ -122,12 +122,11 @@ double fa_problem_distance(const fa_problem *a, const fa_problem *b)
 {
     const fa_operation *op = fa_operation_of(a);
     double most = 0;
-    if (fa_operation_of(b) != op)
+    if (!fa_problem_alike(a, b))
         return -1;
     EACH_FIELD(op, f)
     {
-        int32_t left = VALUE(a, op, f), right = VALUE(b, op, f);
-        double distance = f->length ? length_distance(left, right) : left == right ? 0 : -1;
+        double distance = f->length ? length_distance(VALUE(a, op, f), VALUE(b, op, f)) : 0;
         if (distance < 0)
             return -1;
         most = distance > most ? distance : most;
@@ -140,6 +139,71 @@ bool fa_problem_equal(const fa_problem *a, const fa_problem *b)
     const fa_operation *op = fa_operation_of(a);
     return op == fa_operation_of(b) &&
            memcmp(a->value, b->value, (size_t)op->field_count * sizeof *a->value) == 0;
+}
+
+bool fa_problem_alike(const fa_problem *a, const fa_problem *b)
+{
+    const fa_operation *op = fa_operation_of(a);
+    bool alike = op == fa_operation_of(b);
+    EACH_FIELD(op, f)
+    alike = alike && (f->length || VALUE(a, op, f) == VALUE(b, op, f));
+    return alike;
+}
+
+bool fa_problem_same_work(const fa_problem *a, const fa_problem *b)
+{
+    const fa_operation *op = fa_operation_of(a);
+    fa_problem other = *b;
+    bool square = true;
+    int32_t length = -1;
+    EACH_FIELD(op, f)
+    {
+        square = square && (!f->length || length < 0 || VALUE(a, op, f) == length);
+        length = f->length ? VALUE(a, op, f) : length;
+    }
+    EACH_FIELD(op, f)
+    if (f->anchored && square && VALUE(a, op, f) != f->preset && VALUE(b, op, f) != f->preset)
+        VALUE(&other, op, f) = VALUE(a, op, f);
+    return fa_problem_equal(a, &other);
+}
+
+int fa_problem_compare(const fa_problem *a, const fa_problem *b)
+{
+    const fa_operation *op = fa_operation_of(a);
+    int order[FA_PROBLEM_VALUES];
+    if (op != fa_operation_of(b))
+        return strcmp(op->name, fa_operation_of(b)->name);
+    fa_operation_order(op, FA_ORDER_LISTING, order);
+    for (int i = 0; i < op->field_count; i++)
+        if (a->value[order[i]] != b->value[order[i]])
+            return a->value[order[i]] < b->value[order[i]] ? -1 : 1;
+    return 0;
+}
+
+bool fa_problem_is_empty(const fa_problem *problem)
+{
+    const fa_operation *op = fa_operation_of(problem);
+    bool empty = false;
+    EACH_FIELD(op, f)
+    empty = empty || (f->nonempty && VALUE(problem, op, f) == 0);
+    return empty;
+}
+
+fa_problem fa_problem_some(const fa_operation *operation)
+{
+    enum { SOME = 64 };
+    fa_problem problem = {.operation = operation};
+    uint32_t given = 0;
+    for (int i = 0; i < operation->field_count; i++) {
+        const fa_field *f = &operation->field[i];
+        if (!f->required)
+            continue;
+        given |= 1u << i;
+        problem.value[i] = SOME < f->min ? f->min : SOME > f->max ? f->max : SOME;
+        problem.value[i] = (problem.value[i] + f->multiple - 1) / f->multiple * f->multiple;
+    }
+    fa_problem_fill(&problem, given);
+    return problem;
 }
 
 /* ---- texts ----------------------------------------------------------------------------------*/
@@ -238,22 +302,44 @@ void fa_problem_words(fa_buf *out, const fa_problem *problem, const char *separa
     }
 }
 
+void fa_problem_lengths(const fa_problem *problem, char *ret_text, size_t size)
+{
+    const fa_operation *op = fa_operation_of(problem);
+    fa_buf text = {0};
+    EACH_FIELD(op, f)
+    {
+        const fa_field *apart = follower_apart(op, f, problem);
+        if (!f->length || f->follows >= 0)
+            continue;
+        fa_buf_printf(&text, "%s%s %d", text.size > 0 ? ", " : "",
+                      apart != NULL ? f->label_apart : f->label, VALUE(problem, op, f));
+        if (apart != NULL)
+            fa_buf_printf(&text, ", %s %d", apart->label, VALUE(problem, op, apart));
+    }
+    snprintf(ret_text, size, "%s", text.data != NULL ? text.data : "");
+    fa_buf_free(&text);
+}
+
 /* ---- JSON -----------------------------------------------------------------------------------*/
+cJSON *fa_field_to_json(cJSON *object, const char *key, const fa_field *field, int32_t value)
+{
+    char room[16];
+    if (field->kind == FA_FIELD_INTEGER)
+        return cJSON_AddNumberToObject(object, key, value);
+    if (field->kind == FA_FIELD_BOOLEAN)
+        return cJSON_AddBoolToObject(object, key, value != 0);
+    return cJSON_AddStringToObject(object, key, fa_field_text(field, value, room));
+}
+
 cJSON *fa_problem_to_json(const fa_problem *p)
 {
     const fa_operation *op = fa_operation_of(p);
     cJSON *json = cJSON_CreateObject();
     cJSON *last = cJSON_AddStringToObject(json, "operation", op->name);
-    EACH_FIELD(op, f)
-    {
+    EACH_FIELD(op, f) {
         int32_t value = VALUE(p, op, f);
-        char room[16];
-        if (last == NULL || (f->optional && value == f->preset))
-            continue;
-        last = f->kind == FA_FIELD_INTEGER ? cJSON_AddNumberToObject(json, f->name, value)
-               : f->kind == FA_FIELD_BOOLEAN
-                   ? cJSON_AddBoolToObject(json, f->name, value != 0)
-                   : cJSON_AddStringToObject(json, f->name, fa_field_text(f, value, room));
+        if (last != NULL && !(f->optional && value == f->preset))
+            last = fa_field_to_json(json, f->name, f, value);
     }
     if (last == NULL) {
         cJSON_Delete(json);
@@ -334,28 +420,25 @@ int fa_problem_from_json(const cJSON *json, fa_problem *ret_problem, fa_diag *di
 
 static bool is_needed(const fa_field *f, fa_need need)
 {
-    return need == FA_NEED_ALL     ? !f->optional
-           : need == FA_NEED_SIZES ? f->kind == FA_FIELD_INTEGER && f->follows < 0 && !f->optional
-                                   : f->required;
+    return need == FA_NEED_ALL        ? !f->optional
+           : need != FA_NEED_REQUIRED ? f->kind == FA_FIELD_INTEGER && !f->optional &&
+                                            (f->follows < 0 || need == FA_NEED_INTEGERS)
+                                      : f->required;
 }
 
 /* Missing fields, and keys that are none. */
 static int check_document(const cJSON *json, const fa_operation *op, fa_need need,
                           const char *beside, fa_diag *diag)
 {
-    uint64_t seen = 0;
-    for (const cJSON *item = json->child; item != NULL; item = item->next) {
-        int field = fa_operation_field_index(op, item->string);
-        uint64_t bit = field >= 0 ? (uint64_t)1 << field : (uint64_t)1 << 63;
-        if (field < 0 && strcmp(item->string, "operation") != 0) {
-            if (beside == NULL || strcmp(item->string, beside) != 0)
-                return fa_fail(diag, FA_EINVAL, "problem: there is no key \"%.40s\"", item->string);
-            continue;
-        }
-        if ((seen & bit) != 0)
+    bool any = beside != NULL && strcmp(beside, "*") == 0;
+    for (const cJSON *item = json->child; item != NULL && !any; item = item->next)
+        if (fa_operation_field_index(op, item->string) < 0 &&
+            strcmp(item->string, "operation") != 0 &&
+            (beside == NULL || strcmp(item->string, beside) != 0))
+            return fa_fail(diag, FA_EINVAL, "problem: there is no key \"%.40s\"", item->string);
+    for (const cJSON *item = json->child; item != NULL; item = item->next)
+        if (cJSON_GetObjectItemCaseSensitive(json, item->string) != item)
             return fa_fail(diag, FA_EINVAL, "problem: key \"%.40s\" stands twice", item->string);
-        seen |= bit;
-    }
     if (need == FA_NEED_ALL && cJSON_GetObjectItemCaseSensitive(json, "operation") == NULL)
         return fa_fail(diag, FA_EINVAL, "problem: \"operation\" is missing");
     EACH_FIELD(op, f)

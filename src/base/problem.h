@@ -48,6 +48,8 @@ const char *fa_field_text(const fa_field *field, int32_t value, char room[16]);
 /* For people, as in "fp16 · B 4 · H 8 · S 512 · D 64 · causal bottom-right", with `separator` for " · ";
  * brief, as in "fp16 B4 H8 S512 D64 causal". */
 void fa_problem_words(fa_buf *out, const fa_problem *problem, const char *separator, bool brief);
+/* Of the lengths alone: "S 512", or "Sq 1, Sk 512". */
+void fa_problem_lengths(const fa_problem *problem, char *ret_text, size_t size);
 
 /* The value of this name among a choice's; -1: there is none. */
 int fa_field_choice(const fa_field *field, const char *name);
@@ -65,7 +67,19 @@ double fa_problem_nominal_flops(const fa_problem *problem);
 double fa_problem_bytes(const fa_problem *problem);
 
 bool fa_problem_equal(const fa_problem *a, const fa_problem *b);
+/* Whether they differ in their lengths at most. */
+bool fa_problem_alike(const fa_problem *a, const fa_problem *b);
+/* Whether they compute the same: equal but for where a mask is anchored, where that makes no difference. */
+bool fa_problem_same_work(const fa_problem *a, const fa_problem *b);
+/* For sorting: negative, 0 or positive; problems of one operation by FA_ORDER_LISTING. */
+int fa_problem_compare(const fa_problem *a, const fa_problem *b);
+/* Whether there is nothing to compute. */
+bool fa_problem_is_empty(const fa_problem *problem);
+/* Some problem of the operation that is valid. */
+fa_problem fa_problem_some(const fa_operation *operation);
 
+/* Adds the value of one field under this key; NULL when out of memory. */
+cJSON *fa_field_to_json(cJSON *object, const char *key, const fa_field *field, int32_t value);
 /* New JSON object, owned by the caller; NULL when out of memory. */
 cJSON *fa_problem_to_json(const fa_problem *problem);
 /* Checks every field (a hostile document is fine); absent fields keep what *ret_problem held, or are at
@@ -76,11 +90,12 @@ int fa_problem_from_json(const cJSON *json, fa_problem *ret_problem, fa_diag *di
 /* Which fields a document must have; defaults stand for the others. */
 typedef enum fa_need {
     FA_NEED_REQUIRED, /* those without a default: a plan's line */
-    FA_NEED_SIZES,    /* every integer that follows no other, with 0 for other kinds: a request */
+    FA_NEED_SIZES,    /* every integer that follows no other: a request */
+    FA_NEED_INTEGERS, /* every integer: a measurement */
     FA_NEED_ALL       /* all but optional ones: an answer */
 } fa_need;
 /* A problem from a document that is held to what it says: a field that is needed and missing, or that the
- * operation does not have, is refused, but for the key `beside` (may be NULL). */
+ * operation does not have, is refused, but for the key `beside` ("*": any key; NULL: none). */
 int fa_problem_from_strict_json(const cJSON *json, fa_need need, const char *beside,
                                 fa_problem *ret_problem, fa_diag *diag);
 

@@ -80,42 +80,22 @@ static double rounded(double us)
     return rint(us * 1e3) / 1e3;
 }
 
-/* Two fields have shorter names in a line, as in the command line's options. */
-static const char *line_name(const fa_field *field)
+/* Whether a line leaves the field out, because it is the usual: as another field, or the default. */
+static bool is_usual(const fa_field *f, const fa_problem *problem, int32_t value)
 {
-    return strcmp(field->name, "heads_q") == 0 ? "heads"
-           : strcmp(field->name, "seq_q") == 0 ? "seq"
-                                               : field->name;
+    bool rare = f->kind == FA_FIELD_BOOLEAN || f->single || f->optional;
+    return f->follows >= 0 ? value == problem->value[f->follows] : rare && value == f->preset;
 }
 
-/* What a line leaves out: a flag that is off, a value that is as the one it follows, and a choice at its
- * default that no kernel is made for. */
-static bool is_usual(const fa_problem *p, const fa_field *f, int32_t value)
+static void add_problem(cJSON *json, const fa_problem *problem)
 {
-    if (f->follows >= 0)
-        return value == p->value[f->follows];
-    bool may = f->optional || f->kind == FA_FIELD_BOOLEAN ||
-               (f->kind == FA_FIELD_CHOICE && !f->shapes_source);
-    return may && value == f->preset;
-}
-
-static void add_problem(cJSON *json, const fa_problem *p)
-{
-    const fa_operation *op = fa_operation_of(p);
-    if (!op->is_default)
-        cJSON_AddStringToObject(json, "operation", op->name);
-    for (int i = 0; i < op->field_count; i++) {
-        const fa_field *f = &op->field[i];
-        char room[16];
-        if (is_usual(p, f, p->value[i]))
-            continue;
-        if (f->kind == FA_FIELD_INTEGER)
-            cJSON_AddNumberToObject(json, line_name(f), p->value[i]);
-        else if (f->kind == FA_FIELD_BOOLEAN)
-            cJSON_AddBoolToObject(json, line_name(f), p->value[i] != 0);
-        else
-            cJSON_AddStringToObject(json, line_name(f), fa_field_text(f, p->value[i], room));
-    }
+    const fa_operation *operation = fa_operation_of(problem);
+    if (operation != fa_operation_of(NULL))
+        cJSON_AddStringToObject(json, "operation", operation->name);
+    for (int i = 0; i < operation->field_count; i++)
+        if (!is_usual(&operation->field[i], problem, problem->value[i]))
+            fa_field_to_json(json, operation->field[i].record, &operation->field[i],
+                             problem->value[i]);
 }
 
 static char *print_record(const fa_answer *record)
@@ -177,35 +157,11 @@ static int catalogue_place(const char *name)
     return fa_catalogue_count();
 }
 
-/* Sizes that a kernel is made for come first, then its other choices, lengths, other sizes, choices that
- * it does not see, and flags. */
-static int sort_class(const fa_field *f)
-{
-    if (f->kind == FA_FIELD_BOOLEAN)
-        return 5;
-    if (f->kind == FA_FIELD_CHOICE)
-        return f->shapes_source ? 1 : 4;
-    return f->shapes_source ? 0 : f->length ? 2 : 3;
-}
-
-static int compare_problems(const fa_problem *p, const fa_problem *q)
-{
-    const fa_operation *op = fa_operation_of(p), *other = fa_operation_of(q);
-    if (op != other)
-        return op->is_default != other->is_default ? (op->is_default ? -1 : 1)
-                                                   : strcmp(op->name, other->name);
-    for (int rank = 0; rank <= 5; rank++)
-        for (int i = 0; i < op->field_count; i++)
-            if (sort_class(&op->field[i]) == rank && p->value[i] != q->value[i])
-                return p->value[i] < q->value[i] ? -1 : 1;
-    return 0;
-}
-
 static int compare(const void *a, const void *b)
 {
     const fa_answer *x = a, *y = b;
     int place = catalogue_place(x->gpu.name) - catalogue_place(y->gpu.name);
-    return place != 0 ? place : compare_problems(&x->problem, &y->problem);
+    return place != 0 ? place : fa_problem_compare(&x->problem, &y->problem);
 }
 
 static void put_line(fa_buf *out, char *text)
@@ -233,39 +189,33 @@ int fa_records_write(fa_records *records, const char *path, fa_diag *diag)
 }
 
 /* ---- a line, read ---------------------------------------------------------------------------*/
-/* Gives the line what it leaves out, under the names that fa_problem_from_json knows. */
+/* Gives a field of a line the name by which a problem knows it. */
+static bool rename_field(cJSON *json, const fa_field *f)
+{
+    if (strcmp(f->record, f->name) == 0)
+        return true;
+    cJSON *item = cJSON_DetachItemFromObjectCaseSensitive(json, f->record);
+    return item == NULL || cJSON_AddItemToObject(json, f->name, item);
+}
+
 static int read_problem(cJSON *json, fa_problem *ret_problem, const char *where, fa_diag *diag)
 {
+    const fa_operation *operation = fa_operation_of(NULL);
     const char *name = NULL;
-    fa_problem problem = {0};
     int rc = fa_json_text(json, "operation", &name, where, diag);
     if (rc == 0)
-        rc = fa_operation_find(name, &problem.operation, diag);
+        rc = fa_operation_find(name, &operation, diag);
     if (rc != 0 && rc != FA_ENOTFOUND)
-        return rc;
-    const fa_operation *op = fa_operation_of(&problem);
-    for (int i = 0; i < op->field_count; i++) {
-        const fa_field *f = &op->field[i];
-        if (cJSON_GetObjectItemCaseSensitive(json, f->name) != NULL)
-            continue;
-        const char *other = f->follows >= 0 ? op->field[f->follows].name : line_name(f);
-        const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, other);
-        if (item == NULL && (f->kind != FA_FIELD_INTEGER || f->optional)) {
-            problem.value[i] = f->preset;
-            continue;
-        }
-        if (item == NULL)
-            return fa_fail(diag, FA_EINVAL, "%s: \"%s\" is missing", where, line_name(f));
-        cJSON *copy = cJSON_Duplicate(item, true);
-        if (copy == NULL || !cJSON_AddItemToObject(json, f->name, copy)) {
-            cJSON_Delete(copy);
-            return fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
-        }
-    }
-    rc = fa_problem_from_json(json, &problem, diag);
-    if (rc == 0)
-        *ret_problem = problem;
-    return rc;
+        return fa_fail_in(diag, rc, "%s", where);
+    fa_problem problem = {.operation = operation};
+    for (int i = 0; i < operation->field_count; i++)
+        if (!rename_field(json, &operation->field[i]))
+            return fa_fail(diag, FA_ENOMEM, "out of memory for records");
+    rc = fa_problem_from_strict_json(json, FA_NEED_SIZES, "*", &problem, diag);
+    if (rc != 0)
+        return fa_fail_in(diag, rc, "%s", where);
+    *ret_problem = problem;
+    return 0;
 }
 
 static int read_times(const cJSON *json, fa_answer *record, const char *where, fa_diag *diag)

@@ -116,12 +116,11 @@ static int read_winner(const cJSON *json, winner *ret, fa_diag *diag)
     const cJSON *answer = cJSON_GetObjectItemCaseSensitive(json, "answer");
     const char *origin = NULL;
     fa_gpu gpu = {0};
-    *ret = (winner){.problem = {.head_dim = -1, .batch = -1, .heads_q = -1, .heads_kv = -1,
-                                .seq_q = -1, .seq_k = -1}};
+    *ret = (winner){0};
     const cJSON *problem = cJSON_GetObjectItemCaseSensitive(json, "answered_problem");
     if (problem == NULL) /* the one that was asked is the winner's own */
         problem = cJSON_GetObjectItemCaseSensitive(json, "problem");
-    int rc = fa_problem_from_json(problem, &ret->problem, diag);
+    int rc = fa_problem_from_strict_json(problem, FA_NEED_INTEGERS, "*", &ret->problem, diag);
     if (rc == 0)
         rc = fa_gpu_from_json(cJSON_GetObjectItemCaseSensitive(json, "gpu"), &gpu, diag);
     if (rc == 0 && !cJSON_IsObject(answer))

@@ -195,7 +195,7 @@ static int failed(int rc, const cli_options *options, const cli_progress *progre
 static int tune(fa_tuner *tuner, const cli_options *options, cli_progress *progress)
 {
     fa_request request = cli_request(options);
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag diag = {{0}};
     request.progress = cli_progress_event;
     request.context = progress;

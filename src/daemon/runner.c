@@ -51,7 +51,7 @@ static int tune_event(void *context, const fa_progress *progress)
 
 static int tune(serve_job *job, serve_runner *runner, fa_diag *diag)
 {
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_request request = job->request;
     request.progress = tune_event;
     request.context = job;

@@ -144,7 +144,7 @@ static int add_record(struct making *making, int32_t at, fa_diag *diag)
     const fa_family *family = tuner->families.family[making->rendered[at].candidate.family];
     fa_gpu_silicon(&answer.gpu, winner.scope.silicon);
     snprintf(winner.scope.templates, sizeof winner.scope.templates, "%s",
-             fa_templates_hash(tuner->templates));
+             fa_templates_hash(tuner->templates, fa_operation_of(&answer.problem)));
     snprintf(winner.scope.policy, sizeof winner.scope.policy, "%s", FA_MEASURE_POLICY);
     snprintf(winner.entry, sizeof winner.entry, "%s", fa_family_entry(family));
     memcpy(winner.cubin_key, answer.cubin_key, sizeof winner.cubin_key);

@@ -32,7 +32,7 @@ void fa_cubin_key(const fa_tuner *tuner, const char *source, const char *archite
     if (tuner->strict_ms > 0) {
         size_t size = strlen(options);
         snprintf(options + size, sizeof options - size, " untrusted %s",
-                 fa_templates_hash(tuner->templates));
+                 fa_templates_hash(tuner->templates, NULL));
     }
     fa_render_key(tuner->templates, source, options, architecture, nvrtc_identity, ret_key);
 }

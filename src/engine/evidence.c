@@ -105,7 +105,7 @@ bool fa_records_same_tools(const char *environment, int driver_version, const ch
 
 void fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_answer *ret_answer)
 {
-    fa_answer answer = {0};
+    fa_answer answer = {.size = sizeof answer};
     answer.problem = answer.from_problem = winner->scope.problem;
     answer.origin = winner->origin;
     answer.trial = winner->trial;

@@ -10,6 +10,7 @@
 #define FA_ENGINE_JOB_H
 
 #include "bench.h"
+#include "compile_pool.h"
 #include "hash.h"
 #include "nvrtc.h"
 #include "plan.h"
@@ -34,14 +35,7 @@ typedef struct fa_attempt {
     fa_cubin_record *fresh_cubin; /* compiled by this run, not yet written */
 } fa_attempt;
 
-struct fa_compile_worker {
-    fa_job *job;
-    fa_child *child;
-    int index; /* of the attempt under way; FA_JOB_REFERENCE for the reference; FA_JOB_IDLE */
-    bool ready;
-};
 enum {
-    FA_JOB_IDLE = -1,
     FA_JOB_REFERENCE = -2,
     FA_JOB_NOBODY = -3,
     FA_JOB_CLEAN = 4 /* a config and its chances, see fa_job_may_retry */
@@ -59,42 +53,40 @@ struct fa_job {
     char *environment;
 
     fa_space space;
-    fa_attempt *attempt; /* [space.count] */
-    int *order;          /* [space.count] pending configs, the model's first choice first */
-    int order_count, order_next;
+    fa_attempt *attempt;   /* [space.count] */
     fa_launches *launches; /* [space.count * case_count], for the proof's cases */
     int case_count;
-
     fa_nvrtc_location nvrtc;
     fa_loop loop; /* before it sleeps, what came is written */
-    struct fa_compile_worker worker[FA_WORKERS_MAX];
-    int worker_count, compiling;
-    int held; /* to be compiled by the worker that is starting, or FA_JOB_NOBODY */
-    bool noted_open_files;
-    int starts_in_vain; /* compile workers that never got ready, in a row */
 
-    char reference_key[FA_HASH_HEX];
-    void *reference;
-    size_t reference_size;
-    bool reference_asked;
-    int reference_retries;
-    int fetch_misses; /* cubins that no shared store had, in a row */
+    struct fa_job_compile {
+        fa_compile_pool pool;
+        int *order; /* [space.count] pending configs, the model's first choice first */
+        int order_count, order_next;
+        int *again; /* [space.count + 1] to be compiled again: their worker was killed */
+        int again_count;
+        int fetch_misses; /* cubins that no shared store had, in a row */
+        bool noted_open_files;
+        char reference_key[FA_HASH_HEX];
+        void *reference;
+        size_t reference_size;
+        bool reference_asked;
+        int reference_retries;
+    } compile;
 
-    struct {
+    struct fa_job_measure {
         fa_child *child;
         int generation; /* counts starts */
         bool ready, open, opening, racing;
         int in_flight;      /* attempt under way, or FA_JOB_NOBODY */
         int starts_in_vain; /* since the last answer to a trial */
+        int *clean;         /* [FA_JOB_CLEAN * space.count] queue of attempts with a good cubin */
+        int clean_count, clean_next;
+        int *finalist;
+        int finalist_count, finalist_next;
+        bool raced; /* the finalists' samples are the race's */
+        bool solo;  /* the race took its worker down: finalists run one by one instead */
     } measure;
-    int *again; /* [space.count + 1] to be compiled again: their worker was killed */
-    int again_count;
-    int *clean; /* [FA_JOB_CLEAN * space.count] queue of attempts with a good cubin */
-    int clean_count, clean_next;
-    int *finalist;
-    int finalist_count, finalist_next;
-    bool raced; /* the finalists' samples are the race's */
-    bool solo;  /* the race took its worker down: finalists run one by one instead */
 
     bool unwritten; /* some attempt has news for the store */
     fa_progress progress;
@@ -122,6 +114,8 @@ int fa_job_flush(fa_job *job);
 /* Whether an attempt (or the reference) whose worker was killed from outside gets another chance;
  * takes it. A few are enough for bad luck, and bound what the out-of-memory killer costs. */
 bool fa_job_may_retry(fa_job *job, int index);
+/* Notes that an attempt ran out of its time, of which it had to wait waited_ms for a CPU. */
+void fa_job_note_timeout(fa_job *job, int index, int waited_ms, int timeout_ms);
 void fa_job_forget_fresh(fa_attempt *attempt);
 
 #endif

@@ -7,7 +7,6 @@
 
 #include "buf.h"
 #include "candidate.h"
-#include "compile_worker.h"
 #include "hash.h"
 #include "manifest.h"
 #include "pool.h"
@@ -24,10 +23,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { STARTS_IN_VAIN = 3 };
-
-static int start_worker(fa_job *job, struct fa_compile_worker *worker);
 
 /* ---- gates ----------------------------------------------------------------------------------*/
 /* A hint to the compiler often changes nothing: what was launched before with the same code, threads
@@ -93,7 +88,7 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
     }
     memcpy(attempt->cubin, bytes, size);
     attempt->cubin_size = size;
-    job->clean[job->clean_count++] = index;
+    job->measure.clean[job->measure.clean_count++] = index;
     return true;
 }
 
@@ -119,13 +114,13 @@ static int render(fa_job *job, int index, fa_buf *ret_source, char *ret_architec
 
 static void keep_reference(fa_job *job, const void *bytes, size_t size)
 {
-    job->reference = malloc(size);
-    if (job->reference == NULL) {
+    job->compile.reference = malloc(size);
+    if (job->compile.reference == NULL) {
         fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "out of memory for a cubin"));
         return;
     }
-    memcpy(job->reference, bytes, size);
-    job->reference_size = size;
+    memcpy(job->compile.reference, bytes, size);
+    job->compile.reference_size = size;
 }
 
 /* A cubin of a system bundle or of the fleet that is clean goes into the store, as one compiled now would. */
@@ -149,10 +144,10 @@ static void keep_fresh(fa_job *job, int index, fa_cubin_record *record)
 static int fetch_cubin(fa_job *job, const char *key, fa_cubin_record *ret_record)
 {
     enum { IN_VAIN = 4 };
-    if (job->fetch_misses >= IN_VAIN)
+    if (job->compile.fetch_misses >= IN_VAIN)
         return FA_ENOTFOUND;
     int rc = fa_sources_fetch_cubin(job->tuner, key, ret_record);
-    job->fetch_misses = rc == 0 ? 0 : job->fetch_misses + 1;
+    job->compile.fetch_misses = rc == 0 ? 0 : job->compile.fetch_misses + 1;
     return rc;
 }
 
@@ -178,23 +173,26 @@ static bool take_stored(fa_job *job, int index, const char *key)
 
 static char *key_of(fa_job *job, int index)
 {
-    return index == FA_JOB_REFERENCE ? job->reference_key : job->attempt[index].cubin_key;
+    return index == FA_JOB_REFERENCE ? job->compile.reference_key : job->attempt[index].cubin_key;
 }
 
-/* The next config that is not in the store; FA_JOB_NOBODY when all are under way or done. */
-static int next_to_compile(fa_job *job, fa_buf *source, char *architecture, size_t size)
+/* The next config that is not in the store; false: all are under way or done. */
+static bool next_task(void *context, fa_compile_task *ret_task)
 {
+    fa_job *job = context;
+    struct fa_job_compile *compile = &job->compile;
     while (!job->ended) {
+        fa_buf source = {0};
         int index;
-        if (job->again_count > 0) {
-            index = job->again[--job->again_count];
-        } else if (job->measuring && !job->reference_asked) {
-            job->reference_asked = true;
+        if (compile->again_count > 0) {
+            index = compile->again[--compile->again_count];
+        } else if (job->measuring && !compile->reference_asked) {
+            compile->reference_asked = true;
             index = FA_JOB_REFERENCE;
-        } else if (job->order_next < job->order_count) {
-            index = job->order[job->order_next++];
+        } else if (compile->order_next < compile->order_count) {
+            index = compile->order[compile->order_next++];
         } else {
-            return FA_JOB_NOBODY;
+            return false;
         }
         if (index >= 0 && job->plan.cubin != NULL) { /* these very bytes, whatever made them */
             const fa_cubin_record *cubin = job->plan.cubin;
@@ -202,75 +200,38 @@ static int next_to_compile(fa_job *job, fa_buf *source, char *architecture, size
             take_cubin(job, index, cubin->bytes, cubin->size, cubin->log);
             continue;
         }
-        fa_buf_free(source); /* rendering makes a new one */
-        int rc = render(job, index, source, architecture, size, key_of(job, index));
-        if (rc != 0)
+        *ret_task =
+            (fa_compile_task){.id = index, .name = index < 0 ? "reference.cu" : "candidate.cu"};
+        int rc = render(job, index, &source, ret_task->architecture, sizeof ret_task->architecture,
+                        key_of(job, index));
+        if (rc != 0) {
             fa_job_end(job, rc);
-        else if (!take_stored(job, index, key_of(job, index)))
-            return index;
+        } else if (!take_stored(job, index, key_of(job, index))) {
+            ret_task->source = source.data; /* the buffer's memory goes on as the source */
+            return true;
+        }
+        fa_buf_free(&source);
     }
-    return FA_JOB_NOBODY;
-}
-
-static void give(fa_job *job, struct fa_compile_worker *worker, int index, const char *source,
-                 const char *architecture)
-{
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddStringToObject(json, "do", "compile");
-    cJSON_AddNumberToObject(json, "id", index < 0 ? 0 : index);
-    cJSON_AddStringToObject(json, "name", index < 0 ? "reference.cu" : "candidate.cu");
-    cJSON_AddStringToObject(json, "architecture", architecture);
-    cJSON_AddStringToObject(json, "source", source);
-    int rc =
-        fa_child_send(worker->child, json, NULL, 0, job->tuner->compile_timeout_ms, &job->diag);
-    cJSON_Delete(json);
-    worker->index = index;
-    job->compiling++;
-    if (rc != 0)
-        fa_job_end(job, rc);
+    return false;
 }
 
 void fa_job_compile_advance(fa_job *job)
 {
-    fa_buf source = {0};
-    char architecture[32];
-    for (int w = 0; w < job->worker_count && !job->ended; w++) {
-        struct fa_compile_worker *worker = &job->worker[w];
-        if (worker->child != NULL && (!worker->ready || worker->index != FA_JOB_IDLE))
-            continue;
-        /* A worker that does not run yet is started only when there is something for it. */
-        if (worker->child == NULL) {
-            if (job->held == FA_JOB_NOBODY)
-                job->held = next_to_compile(job, &source, architecture, sizeof architecture);
-            if (job->held == FA_JOB_NOBODY || start_worker(job, worker) != 0)
-                break;
-            continue;
-        }
-        int index = job->held, rc;
-        job->held = FA_JOB_NOBODY;
-        if (index == FA_JOB_NOBODY)
-            index = next_to_compile(job, &source, architecture, sizeof architecture);
-        else if ((rc = render(job, index, &source, architecture, sizeof architecture,
-                              key_of(job, index))) != 0)
-            fa_job_end(job, rc);
-        if (index == FA_JOB_NOBODY || job->ended)
-            break;
-        give(job, worker, index, source.data, architecture);
-        fa_buf_free(&source);
-    }
-    fa_buf_free(&source);
+    if (!job->ended)
+        fa_compile_pool_advance(&job->compile.pool);
 }
 
 bool fa_job_compile_done(const fa_job *job)
 {
-    return job->order_next == job->order_count && job->again_count == 0 &&
-           job->held == FA_JOB_NOBODY && job->compiling == 0 &&
-           (!job->measuring || job->reference != NULL);
+    const struct fa_job_compile *compile = &job->compile;
+    return compile->order_next == compile->order_count && compile->again_count == 0 &&
+           fa_compile_pool_is_idle(&compile->pool) &&
+           (!job->measuring || compile->reference != NULL);
 }
 
 /* ---- answers --------------------------------------------------------------------------------*/
 static fa_cubin_record *fresh_record(const fa_job *job, int index, const char *key,
-                                     fa_message *message, const char *log, double ms)
+                                     fa_compile_result *result)
 {
     fa_cubin_record *record = calloc(1, sizeof *record);
     if (record == NULL)
@@ -281,184 +242,130 @@ static fa_cubin_record *fresh_record(const fa_job *job, int index, const char *k
     memcpy(record->key, key, sizeof record->key);
     snprintf(record->entry, sizeof record->entry, "%s", entry);
     record->sm = job->target.gpu.sm;
-    record->bytes = message->blob;
-    record->size = message->blob_size;
-    message->blob = NULL;
-    record->log = strdup(log);
-    record->compile_ms = ms;
+    record->bytes = result->cubin;
+    record->size = result->size;
+    result->cubin = NULL;
+    record->log = strdup(result->log);
+    record->compile_ms = result->ms;
     return record;
 }
 
-static void take_answer(fa_job *job, int index, fa_message *message)
+static void reference_compiled(fa_job *job, fa_compile_result *result)
 {
-    int64_t rc = FA_ECOMPILE;
-    const char *log = "", *text = "no reason given";
-    double ms = 0;
-    fa_json_int(message->json, "rc", INT32_MIN, 0, &rc, "message", NULL);
-    fa_json_number(message->json, "ms", &ms, "message", NULL);
-    fa_json_text(message->json, "log", &log, "message", NULL);
-    fa_json_text(message->json, "text", &text, "message", NULL);
-    if (!(ms >= 0))
-        ms = 0;
-    if (rc == 0 && message->blob == NULL)
-        rc = FA_ECOMPILE;
-    if (index == FA_JOB_REFERENCE) {
-        if (rc != 0) {
-            fa_job_end(job, fa_fail(&job->diag, FA_ECOMPILE, "the reference kernel: %s", text));
-            return;
-        }
-        keep_reference(job, message->blob, message->blob_size);
-        fa_cubin_record *record = fresh_record(job, index, job->reference_key, message, log, ms);
-        if (record != NULL) /* only a saving for the next run */
-            fa_store_cubin_put(job->tuner->store, record, NULL);
-        fa_cubin_record_free(record);
-        free(record);
+    if (result->rc != 0) {
+        fa_job_end(job, fa_fail(&job->diag, FA_ECOMPILE, "the reference kernel: %s", result->text));
         return;
     }
-    job->space.candidate[index].trial.compile_ms = ms;
-    if (rc != 0) {
-        fa_job_settle(job, index, FA_STATUS_COMPILE_FAILED, text);
+    keep_reference(job, result->cubin, result->size);
+    fa_cubin_record *record =
+        fresh_record(job, FA_JOB_REFERENCE, job->compile.reference_key, result);
+    if (record != NULL) /* only a saving for the next run */
+        fa_store_cubin_put(job->tuner->store, record, NULL);
+    fa_cubin_record_free(record);
+    free(record);
+}
+
+static void compiled(void *context, int index, fa_compile_result *result)
+{
+    fa_job *job = context;
+    if (index == FA_JOB_REFERENCE) {
+        reference_compiled(job, result);
+        return;
+    }
+    job->space.candidate[index].trial.compile_ms = result->ms;
+    if (result->rc != 0) {
+        fa_job_settle(job, index, FA_STATUS_COMPILE_FAILED, result->text);
         return;
     }
     fa_attempt *attempt = &job->attempt[index];
-    if (take_cubin(job, index, message->blob, message->blob_size, log)) {
-        attempt->fresh_cubin = fresh_record(job, index, attempt->cubin_key, message, log, ms);
+    if (take_cubin(job, index, result->cubin, result->size, result->log)) {
+        attempt->fresh_cubin = fresh_record(job, index, attempt->cubin_key, result);
         job->unwritten = true;
     }
 }
 
 /* Ends what a worker was given and did not answer. Without the reference there is no tune. */
-static void lose(fa_job *job, int index, fa_status status, const char *text)
+static void lost(void *context, int index, const char *reason, fa_child_end end, int waited_ms)
 {
-    if (index == FA_JOB_REFERENCE)
+    fa_job *job = context;
+    bool late = end == FA_CHILD_TIMED_OUT;
+    char text[256];
+    snprintf(text, sizeof text, "the compiler %s", reason);
+    if (end == FA_CHILD_KILLED && fa_job_may_retry(job, index)) {
+        job->compile.again[job->compile.again_count++] = index;
+    } else if (end == FA_CHILD_KILLED && job->plan.verify) {
+        fa_job_end(job, fa_fail(&job->diag, FA_EWORKER, "%s, %d times", text, FA_JOB_CLEAN));
+    } else if (index == FA_JOB_REFERENCE) {
         fa_job_end(job, fa_fail(&job->diag, FA_EWORKER, "the reference kernel: %s", text));
-    else
-        fa_job_settle(job, index, status, text);
+    } else {
+        if (late) { /* it took that long at least */
+            job->space.candidate[index].trial.compile_ms = job->tuner->compile_timeout_ms;
+            fa_job_note_timeout(job, index, waited_ms, job->tuner->compile_timeout_ms);
+        }
+        fa_job_settle(job, index, late ? FA_STATUS_COMPILE_TIMEOUT : FA_STATUS_COMPILE_FAILED,
+                      text);
+    }
 }
 
 /* Templates of somebody's own are compiled all the same where the kernel cannot shut the file system:
  * they are this user's files; but it is said. */
-static void note_open_files(fa_job *job, const fa_message *message)
+static void started(void *context, bool confined)
 {
-    bool confined = false;
-    fa_json_bool(message->json, "confined", &confined, "message", NULL);
-    if (!confined && !job->noted_open_files && job->tuner->strict_ms == 0 &&
+    fa_job *job = context;
+    if (!confined && !job->compile.noted_open_files && job->tuner->strict_ms == 0 &&
         !fa_templates_is_builtin(job->tuner->templates))
         fa_note(job->tuner, "this kernel has no Landlock: templates can read files while they are "
                             "compiled, so use only those that you trust");
-    job->noted_open_files = true;
+    job->compile.noted_open_files = true;
 }
 
-static void worker_answered(fa_child *child, fa_message *message)
+static void failed(void *context, int rc, const char *sentence)
 {
-    struct fa_compile_worker *worker = fa_child_context(child);
-    fa_job *job = worker->job;
-    if (!worker->ready) {
-        int64_t rc = FA_EWORKER;
-        const char *text = "no reason given";
-        fa_json_int(message->json, "rc", INT32_MIN, 0, &rc, "message", NULL);
-        fa_json_text(message->json, "text", &text, "message", NULL);
-        if (rc != 0) {
-            fa_job_end(job, fa_fail(&job->diag, (int)rc, "compile worker: %s", text));
-            return;
-        }
-        worker->ready = true;
-        job->starts_in_vain = 0;
-        note_open_files(job, message);
-    } else if (worker->index != FA_JOB_IDLE) {
-        int index = worker->index;
-        int64_t id = FA_JOB_NOBODY;
-        worker->index = FA_JOB_IDLE;
-        job->compiling--;
-        fa_json_int(message->json, "id", 0, INT32_MAX, &id, "message", NULL);
-        if (id == (index < 0 ? 0 : index)) {
-            take_answer(job, index, message);
-        } else { /* an answer to something else: nothing more that it says is believed */
-            fa_child_stop(&worker->child);
-            lose(job, index, FA_STATUS_COMPILE_FAILED, "the compiler answered out of turn");
-        }
-    }
-    job->advance(job);
+    fa_job *job = context;
+    fa_job_end(job, fa_fail(&job->diag, rc, "%s", sentence));
 }
 
-static void worker_gone(fa_child *child, const char *reason, fa_child_end end)
+static void changed(void *context)
 {
-    struct fa_compile_worker *worker = fa_child_context(child);
-    fa_job *job = worker->job;
-    int index = worker->index;
-    char text[256];
-    worker->child = NULL;
-    worker->index = FA_JOB_IDLE;
-    if (index != FA_JOB_IDLE)
-        job->compiling--;
-    snprintf(text, sizeof text, "the compiler %s", reason);
-    if (index != FA_JOB_IDLE && end == FA_CHILD_KILLED && fa_job_may_retry(job, index)) {
-        job->again[job->again_count++] = index;
-        job->advance(job);
-        return;
-    }
-    if (index != FA_JOB_IDLE && end == FA_CHILD_KILLED && job->plan.verify) {
-        fa_job_end(job, fa_fail(&job->diag, FA_EWORKER, "%s, %d times", text, FA_JOB_CLEAN));
-        return;
-    }
-    if (index >= 0 && end == FA_CHILD_TIMED_OUT) /* it took that long at least */
-        job->space.candidate[index].trial.compile_ms = job->tuner->compile_timeout_ms;
-    if (index != FA_JOB_IDLE)
-        lose(job, index,
-             end == FA_CHILD_TIMED_OUT ? FA_STATUS_COMPILE_TIMEOUT : FA_STATUS_COMPILE_FAILED,
-             text);
-    else if (!worker->ready && ++job->starts_in_vain >= STARTS_IN_VAIN)
-        fa_job_end(job, fa_fail(&job->diag, FA_EWORKER, "compile worker %s: %s",
-                                job->tuner->worker_path, reason));
+    fa_job *job = context;
     job->advance(job);
 }
 
 /* ---- the pool -------------------------------------------------------------------------------*/
-static int start_worker(fa_job *job, struct fa_compile_worker *worker)
+static void widen(fa_job *job, int count)
 {
-    static const fa_child_events events = {worker_answered, worker_gone};
-    worker->ready = false;
-    worker->index = FA_JOB_IDLE;
-    int rc =
-        fa_compile_worker_start(&job->loop, job->tuner->worker_path, &job->nvrtc,
-                                job->tuner->strict_ms, &events, worker, &worker->child, &job->diag);
-    if (rc == 0) {
-        fa_child_yield(worker->child, job->tuner->compile_nice);
-        rc = fa_compile_worker_headers(worker->child, job->tuner->templates, &job->diag);
-    }
-    if (rc != 0)
-        fa_job_end(job, rc);
-    return rc;
+    fa_compile_pool *pool = &job->compile.pool;
+    fa_compile_pool_widen(pool, count);
+    job->progress.compile_workers = pool->count;
 }
 
-static void set_workers(fa_job *job, int count)
+void fa_job_compile_init(fa_job *job)
 {
-    for (int w = job->worker_count; w < count; w++) {
-        job->worker[w].job = job;
-        job->worker[w].index = FA_JOB_IDLE;
-    }
-    if (count > job->worker_count)
-        job->worker_count = count;
-    job->progress.compile_workers = job->worker_count;
+    static const fa_compile_events events = {next_task, compiled, lost, started, failed, changed};
+    const fa_tuner *tuner = job->tuner;
+    const fa_compile_setup setup = {.loop = &job->loop,
+                                    .worker_path = tuner->worker_path,
+                                    .nvrtc = &job->nvrtc,
+                                    .templates = tuner->templates,
+                                    .strict_ms = tuner->strict_ms,
+                                    .timeout_ms = tuner->compile_timeout_ms,
+                                    .nice = tuner->compile_nice};
+    fa_compile_pool_init(&job->compile.pool, &setup, &events, job);
 }
 
 void fa_job_compile_prestart(fa_job *job)
 {
-    set_workers(job, job->tuner->compile_workers);
-    for (int w = 0; w < job->worker_count && !job->ended; w++)
-        start_worker(job, &job->worker[w]);
+    widen(job, job->tuner->compile_workers);
+    fa_compile_pool_start_all(&job->compile.pool);
 }
 
 void fa_job_compile_start(fa_job *job)
 {
-    int wanted = job->order_count + job->measuring;
-    set_workers(job, wanted < job->tuner->compile_workers ? wanted : job->tuner->compile_workers);
+    int wanted = job->compile.order_count + job->measuring;
+    widen(job, wanted < job->tuner->compile_workers ? wanted : job->tuner->compile_workers);
 }
 
 void fa_job_compile_stop(fa_job *job)
 {
-    for (int w = 0; w < job->worker_count; w++)
-        fa_child_kill(job->worker[w].child);
-    for (int w = 0; w < job->worker_count; w++)
-        fa_child_stop(&job->worker[w].child);
+    fa_compile_pool_stop(&job->compile.pool);
 }

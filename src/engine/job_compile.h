@@ -7,6 +7,8 @@
 
 #include "job.h"
 
+/* Before anything else here. */
+void fa_job_compile_init(fa_job *job);
 /* Starts every worker before it is known what for; they load NVRTC meanwhile. */
 void fa_job_compile_prestart(fa_job *job);
 void fa_job_compile_start(fa_job *job);

@@ -72,24 +72,24 @@ int fa_job_choose_finalists(fa_job *job)
         double limit, round_us;
         int chosen;
     } kind[2] = {{0}}, *k;
-    int count = sorted(job, FA_STATUS_MEASURED, job->finalist), chosen = 0;
+    int count = sorted(job, FA_STATUS_MEASURED, job->measure.finalist), chosen = 0;
     for (int i = 0; i < count; i++) {
-        const fa_attempt *attempt = &job->attempt[job->finalist[i]];
-        const fa_trial *trial = &job->space.candidate[job->finalist[i]].trial;
+        const fa_attempt *attempt = &job->attempt[job->measure.finalist[i]];
+        const fa_trial *trial = &job->space.candidate[job->measure.finalist[i]].trial;
         k = &kind[attempt->raced_before];
         if (k->limit == 0) /* the fastest of its kind comes first */
             k->limit = trial->median_us * CONTENDER;
         bool room = k->chosen < FINALISTS_MIN ||
                     (k->chosen < FINALISTS_MAX && k->round_us < FINALISTS_ROUND_US);
         if (attempt->twin_of != 0 || /* raced as the one that it equals */
-            (!(room && trial->low_us <= k->limit) && !must_race(job, job->finalist[i])))
+            (!(room && trial->low_us <= k->limit) && !must_race(job, job->measure.finalist[i])))
             continue;
         k->round_us += trial->median_us;
         k->chosen++;
-        job->finalist[chosen++] = job->finalist[i];
+        job->measure.finalist[chosen++] = job->measure.finalist[i];
     }
-    job->finalist_count = chosen;
-    job->finalist_next = 0;
+    job->measure.finalist_count = chosen;
+    job->measure.finalist_next = 0;
     return chosen;
 }
 
@@ -246,9 +246,10 @@ int fa_job_choose_winner(fa_job *job, fa_answer *answer)
         return winner;
     fill_counts(job, answer);
     /* After a race only the raced are comparable; they hold the best of the rest, too. */
-    int count = job->raced ? job->finalist_count : sorted(job, FA_STATUS_MEASURED, order);
-    if (job->raced) {
-        memcpy(order, job->finalist, (size_t)count * sizeof *order);
+    int count =
+        job->measure.raced ? job->measure.finalist_count : sorted(job, FA_STATUS_MEASURED, order);
+    if (job->measure.raced) {
+        memcpy(order, job->measure.finalist, (size_t)count * sizeof *order);
         qsort_r(order, (size_t)count, sizeof *order, compare_index, job);
         while (count > 0 &&
                job->space.candidate[order[count - 1]].trial.status != FA_STATUS_MEASURED)

@@ -69,9 +69,11 @@ static void send_open(fa_job *job)
     if (!operation->is_default) /* the worker may not know it */
         cJSON_AddItemToObject(json, "operation", cJSON_Duplicate(operation->document, true));
     cJSON_AddItemToObject(json, "problem", fa_problem_to_json(&job->target.problem));
-    cJSON_AddNumberToObject(json, "seed", (double)job->seed);
+    char seed[24]; /* as text: cJSON writes 15 digits of a number */
+    snprintf(seed, sizeof seed, "%llu", (unsigned long long)job->seed);
+    cJSON_AddStringToObject(json, "seed", seed);
     job->measure.opening = true;
-    send_or_end(job, json, job->reference, job->reference_size, OPEN_TIMEOUT_MS);
+    send_or_end(job, json, job->compile.reference, job->compile.reference_size, OPEN_TIMEOUT_MS);
 }
 
 /* A resumed config's cubin was in the store when the tune began. */
@@ -149,9 +151,9 @@ static void send_race(fa_job *job)
     cJSON *json = cJSON_CreateObject();
     cJSON_AddStringToObject(json, "do", "race");
     cJSON *ids = cJSON_AddArrayToObject(json, "ids");
-    for (int i = 0; i < job->finalist_count; i++) {
-        cJSON_AddItemToArray(ids, cJSON_CreateNumber(job->finalist[i]));
-        round_us += job->space.candidate[job->finalist[i]].trial.median_us;
+    for (int i = 0; i < job->measure.finalist_count; i++) {
+        cJSON_AddItemToArray(ids, cJSON_CreateNumber(job->measure.finalist[i]));
+        round_us += job->space.candidate[job->measure.finalist[i]].trial.median_us;
     }
     double rounds = RACE_BUDGET_US * patience(job) / (round_us + 1);
     int low = RACE_ROUNDS_MIN, high = RACE_ROUNDS_MAX * patience(job);
@@ -253,27 +255,28 @@ static void trial_answered(fa_job *job, const fa_message *message)
 /* The race failed, and which finalist did it is not known: each runs again on its own. */
 static void run_solo(fa_job *job)
 {
-    job->solo = true;
-    job->finalist_next = 0;
+    job->measure.solo = true;
+    job->measure.finalist_next = 0;
 }
 
 /* Finalists compare by medians that the drift of the race is taken out of; their intervals stay what
  * the race saw, drift and all, as that is how well the time itself is known. */
 static int level_finalists(fa_job *job)
 {
-    int count = job->finalist_count, rounds = job->attempt[job->finalist[0]].sample_count;
+    int count = job->measure.finalist_count,
+        rounds = job->attempt[job->measure.finalist[0]].sample_count;
     for (int i = 0; i < count; i++)
-        if (job->attempt[job->finalist[i]].sample_count != rounds || rounds == 0)
+        if (job->attempt[job->measure.finalist[i]].sample_count != rounds || rounds == 0)
             return 0; /* one has no usable times and is settled; the others stay comparable */
     float *race = calloc((size_t)count * (size_t)rounds + 1, sizeof *race);
     if (race == NULL)
         return fa_fail(&job->diag, FA_ENOMEM, "out of memory for a race");
     for (int i = 0; i < count; i++)
-        memcpy(race + (size_t)i * (size_t)rounds, job->attempt[job->finalist[i]].samples_us,
+        memcpy(race + (size_t)i * (size_t)rounds, job->attempt[job->measure.finalist[i]].samples_us,
                (size_t)rounds * sizeof *race);
     int rc = fa_race_level(race, count, rounds);
     for (int i = 0; rc == 0 && i < count; i++) {
-        fa_trial *trial = &job->space.candidate[job->finalist[i]].trial;
+        fa_trial *trial = &job->space.candidate[job->measure.finalist[i]].trial;
         double low, high;
         rc = fa_samples_summary(race + (size_t)i * (size_t)rounds, rounds, &trial->median_us, &low,
                                 &high);
@@ -288,13 +291,13 @@ static void race_answered(fa_job *job, const fa_message *message)
 {
     const cJSON *all = cJSON_GetObjectItemCaseSensitive(message->json, "samples");
     job->measure.racing = false;
-    if (code_of(message) != 0 || cJSON_GetArraySize(all) != job->finalist_count) {
+    if (code_of(message) != 0 || cJSON_GetArraySize(all) != job->measure.finalist_count) {
         run_solo(job);
         restart(job); /* its context may be lost */
         return;
     }
-    for (int i = 0; i < job->finalist_count; i++) {
-        int index = job->finalist[i];
+    for (int i = 0; i < job->measure.finalist_count; i++) {
+        int index = job->measure.finalist[i];
         fa_attempt *attempt = &job->attempt[index];
         take_clocks(attempt, message);
         job->space.candidate[index].trial.raced = true;
@@ -305,9 +308,9 @@ static void race_answered(fa_job *job, const fa_message *message)
     int rc = level_finalists(job);
     if (rc != 0)
         fa_job_end(job, rc);
-    for (int i = 0; i < job->finalist_count; i++)
-        fa_job_settle_twins(job, job->finalist[i]);
-    job->raced = true;
+    for (int i = 0; i < job->measure.finalist_count; i++)
+        fa_job_settle_twins(job, job->measure.finalist[i]);
+    job->measure.raced = true;
 }
 
 static void measurer_answered(fa_child *child, fa_message *message)
@@ -341,19 +344,22 @@ static void measurer_gone(fa_child *child, const char *reason, fa_child_end end)
     bool final = job->progress.stage == FA_STAGE_FINAL;
     if (index != FA_JOB_NOBODY && end == FA_CHILD_KILLED && fa_job_may_retry(job, index)) {
         if (!final)
-            job->clean[job->clean_count++] = index;
-        else if (job->solo)
-            job->finalist_next--;
+            job->measure.clean[job->measure.clean_count++] = index;
+        else if (job->measure.solo)
+            job->measure.finalist_next--;
     } else if (index != FA_JOB_NOBODY && end == FA_CHILD_KILLED && job->plan.verify) {
         fa_job_end(job, fa_fail(&job->diag, FA_EWORKER, "%s, %d times", text, FA_JOB_CLEAN));
         return;
     } else if (index != FA_JOB_NOBODY) {
+        if (end == FA_CHILD_TIMED_OUT)
+            fa_job_note_timeout(job, index, fa_child_waited_ms(child),
+                                job->tuner->trial_timeout_ms);
         if (end == FA_CHILD_TIMED_OUT) /* it takes that long at least */
             job->space.candidate[index].trial.low_us = 1000.0 * job->tuner->trial_timeout_ms;
         fa_job_settle(job, index, end == FA_CHILD_TIMED_OUT ? FA_STATUS_TIMEOUT : FA_STATUS_CRASHED,
                       text);
     } else if (job->measure.racing) {
-        if (end != FA_CHILD_KILLED || !fa_job_may_retry(job, job->finalist[0]))
+        if (end != FA_CHILD_KILLED || !fa_job_may_retry(job, job->measure.finalist[0]))
             run_solo(job);
     } else if (++job->measure.starts_in_vain >= STARTS_IN_VAIN) {
         fa_job_end(job, fa_fail(&job->diag, FA_EWORKER, "%s, %d times in a row before any trial",
@@ -369,12 +375,12 @@ static void measurer_gone(fa_child *child, const char *reason, fa_child_end end)
 /* Finalists that this worker has not loaded are proved again; then all are raced. */
 static void advance_final(fa_job *job)
 {
-    while (job->finalist_next < job->finalist_count && !job->ended) {
-        int index = job->finalist[job->finalist_next];
+    while (job->measure.finalist_next < job->measure.finalist_count && !job->ended) {
+        int index = job->measure.finalist[job->measure.finalist_next];
         fa_attempt *attempt = &job->attempt[index];
         bool fit = job->space.candidate[index].trial.status == FA_STATUS_MEASURED;
-        if (!fit || (!job->solo && attempt->generation == job->measure.generation)) {
-            job->finalist_next++;
+        if (!fit || (!job->measure.solo && attempt->generation == job->measure.generation)) {
+            job->measure.finalist_next++;
             continue;
         }
         int rc = need_cubin(job, index);
@@ -382,16 +388,16 @@ static void advance_final(fa_job *job)
             fa_job_end(job, rc);
             return;
         }
-        job->finalist_next += job->solo;
-        send_trial(job, index, job->solo ? PROBE_COUNT * patience(job) : 0);
+        job->measure.finalist_next += job->measure.solo;
+        send_trial(job, index, job->measure.solo ? PROBE_COUNT * patience(job) : 0);
         return;
     }
     int left = 0;
-    for (int i = 0; i < job->finalist_count; i++)
-        if (job->space.candidate[job->finalist[i]].trial.status == FA_STATUS_MEASURED)
-            job->finalist[left++] = job->finalist[i];
-    job->finalist_count = job->finalist_next = left;
-    if (left > 1 && !job->solo && !job->raced && !job->ended)
+    for (int i = 0; i < job->measure.finalist_count; i++)
+        if (job->space.candidate[job->measure.finalist[i]].trial.status == FA_STATUS_MEASURED)
+            job->measure.finalist[left++] = job->measure.finalist[i];
+    job->measure.finalist_count = job->measure.finalist_next = left;
+    if (left > 1 && !job->measure.solo && !job->measure.raced && !job->ended)
         send_race(job);
 }
 
@@ -401,10 +407,10 @@ void fa_job_measure_advance(fa_job *job)
         job->measure.racing || job->measure.in_flight != FA_JOB_NOBODY)
         return;
     if (!job->measure.open) {
-        if (job->reference != NULL)
+        if (job->compile.reference != NULL)
             send_open(job);
-    } else if (job->clean_next < job->clean_count) {
-        int index = job->clean[job->clean_next++];
+    } else if (job->measure.clean_next < job->measure.clean_count) {
+        int index = job->measure.clean[job->measure.clean_next++];
         send_trial(job, index, job->prove_only ? 0 : PROBE_COUNT * patience(job));
     } else if (job->progress.stage == FA_STAGE_FINAL) {
         advance_final(job);
@@ -413,10 +419,10 @@ void fa_job_measure_advance(fa_job *job)
 
 bool fa_job_measure_done(const fa_job *job)
 {
-    return job->clean_next == job->clean_count && job->measure.in_flight == FA_JOB_NOBODY &&
-           !job->measure.opening && !job->measure.racing &&
-           job->finalist_next == job->finalist_count &&
-           (job->measure.open || job->clean_count == 0);
+    return job->measure.clean_next == job->measure.clean_count &&
+           job->measure.in_flight == FA_JOB_NOBODY && !job->measure.opening &&
+           !job->measure.racing && job->measure.finalist_next == job->measure.finalist_count &&
+           (job->measure.open || job->measure.clean_count == 0);
 }
 
 static int start(fa_job *job)
@@ -427,8 +433,8 @@ static int start(fa_job *job)
     char *const arguments[] = {"fa-tune-worker", "measure", ordinal, NULL};
     job->measure.ready = job->measure.open = job->measure.opening = false;
     job->measure.generation++;
-    if (!job->solo && !job->raced)
-        job->finalist_next = 0; /* it has none of them loaded */
+    if (!job->measure.solo && !job->measure.raced)
+        job->measure.finalist_next = 0; /* it has none of them loaded */
     int rc = fa_child_start(&job->loop, job->tuner->worker_path, arguments, NULL, &events, job,
                             &job->measure.child, &job->diag);
     if (rc == 0)

@@ -80,7 +80,7 @@ int fa_job_run(fa_job *job, const fa_target *target, const fa_plan *plan, fa_ans
         job->diag = job->end_diag;     /* later failures are not why it ended */
     fa_child_kill(job->measure.child); /* its context takes a while to go */
     if (rc == 0) {
-        fa_answer answer = {0};
+        fa_answer answer = {.size = sizeof answer};
         int index =
             plan->verify ? fa_job_verified(job, &answer) : fa_job_choose_winner(job, &answer);
         if (index == FA_JOB_NOBODY && plan->verify)
@@ -89,7 +89,7 @@ int fa_job_run(fa_job *job, const fa_target *target, const fa_plan *plan, fa_ans
         else if (index == FA_JOB_NOBODY)
             rc = fa_fail(&job->diag, FA_ENOKERNEL,
                          "none of %d configs survived; `fa-tune explain` says where each ended",
-                         job->progress.resumed + job->order_count);
+                         job->progress.resumed + job->compile.order_count);
         else if (!plan->verify)
             rc = fa_job_store_winner(job, index, &answer, &job->diag);
         if (rc == 0) {

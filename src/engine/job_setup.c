@@ -14,6 +14,8 @@
 #include "store.h"
 
 #include "error.h"
+#include "job_compile.h"
+#include "json.h"
 #include "model.h"
 #include "problem.h"
 
@@ -43,7 +45,7 @@ int fa_job_new(fa_tuner *tuner, const fa_request *request, fa_job **ret_job, fa_
     job->request = request;
     job->started_ns = fa_clock_ns();
     job->measure.in_flight = FA_JOB_NOBODY;
-    job->held = FA_JOB_NOBODY;
+    fa_job_compile_init(job);
     int rc = fa_nvrtc_locate(&job->nvrtc, diag);
     if (rc != 0)
         fa_job_free(&job);
@@ -66,13 +68,30 @@ static bool usable(fa_job *job, const fa_trial_record *record, const fa_trial *t
     return true;
 }
 
-/* It ran out of a time that today is longer; the time it had stands in its record. */
-static bool has_more_time(const fa_job *job, const fa_trial *old)
+/* Whether the machine had no CPU for it for a good part of its time. */
+static bool was_starved(const fa_trial_record *record)
 {
-    return (old->status == FA_STATUS_COMPILE_TIMEOUT &&
-            old->compile_ms < job->tuner->compile_timeout_ms) ||
-           (old->status == FA_STATUS_TIMEOUT &&
-            old->low_us < 1000.0 * job->tuner->trial_timeout_ms);
+    cJSON *json = NULL;
+    int64_t waited_ms = 0, timeout_ms = 0;
+    if (record->clocks == NULL ||
+        fa_json_parse(record->clocks, strlen(record->clocks), "clocks", &json, NULL) != 0)
+        return false;
+    fa_json_int(json, "waited_for_cpu_ms", 0, INT32_MAX, &waited_ms, "clocks", NULL);
+    fa_json_int(json, "timeout_ms", 0, INT32_MAX, &timeout_ms, "clocks", NULL);
+    cJSON_Delete(json);
+    return waited_ms > 0 && 4 * waited_ms >= timeout_ms;
+}
+
+/* It ran out of a time that today is longer (what it had stands in its record), or that an overloaded
+ * machine did not give it. */
+static bool has_more_time(const fa_job *job, const fa_trial_record *record)
+{
+    const fa_trial *old = &record->trial;
+    bool compiling = old->status == FA_STATUS_COMPILE_TIMEOUT;
+    if (!compiling && old->status != FA_STATUS_TIMEOUT)
+        return false;
+    return was_starved(record) || (compiling ? old->compile_ms < job->tuner->compile_timeout_ms
+                                             : old->low_us < 1000.0 * job->tuner->trial_timeout_ms);
 }
 
 /* A config that ended in an earlier run is not tried again, unless it ended for want of memory or of
@@ -86,7 +105,7 @@ static int resume_one(void *context, const fa_trial_record *record)
     const fa_driver *driver = job->tuner->driver;
     bool refused = old->status > FA_STATUS_COMPILED && old->status != FA_STATUS_MEASURED;
     if (old->status < FA_STATUS_REGISTERS || old->status == FA_STATUS_OUT_OF_MEMORY ||
-        has_more_time(job, old) ||
+        has_more_time(job, record) ||
         (job->measuring && old->status == FA_STATUS_COMPILED) || /* not proved */
         !fa_records_same_tools(
             record->environment,
@@ -151,12 +170,13 @@ static int set_up_space(fa_job *job)
         return fa_fail(diag, FA_ENOKERNEL, "no config of %d fits: %s", job->space.count,
                        job->space.count > 0 ? job->space.candidate[0].trial.reason : "none exist");
     job->attempt = calloc((size_t)job->space.count, sizeof *job->attempt);
-    job->order = calloc((size_t)job->space.count, sizeof *job->order);
-    job->clean = calloc(FA_JOB_CLEAN * (size_t)job->space.count, sizeof *job->clean);
-    job->again = calloc((size_t)job->space.count + 1, sizeof *job->again);
-    job->finalist = calloc((size_t)job->space.count, sizeof *job->finalist);
-    if (job->attempt == NULL || job->order == NULL || job->clean == NULL || job->again == NULL ||
-        job->finalist == NULL)
+    job->compile.order = calloc((size_t)job->space.count, sizeof *job->compile.order);
+    job->measure.clean =
+        calloc(FA_JOB_CLEAN * (size_t)job->space.count, sizeof *job->measure.clean);
+    job->compile.again = calloc((size_t)job->space.count + 1, sizeof *job->compile.again);
+    job->measure.finalist = calloc((size_t)job->space.count, sizeof *job->measure.finalist);
+    if (job->attempt == NULL || job->compile.order == NULL || job->measure.clean == NULL ||
+        job->compile.again == NULL || job->measure.finalist == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for %d configs", job->space.count);
     job->progress.space = job->space.count;
     job->progress.in_budget = job->space.survivors;
@@ -194,22 +214,22 @@ static void set_up_order(fa_job *job)
         if (candidate->trial.status != FA_STATUS_PENDING)
             continue;
         fa_model_predict(candidate, &job->target.problem, &job->target.gpu, &candidate->trial);
-        job->order[count++] = i;
+        job->compile.order[count++] = i;
     }
-    fa_model_rank(&job->space, job->order, count);
+    fa_model_rank(&job->space, job->compile.order, count);
     if (job->request->effort == FA_EFFORT_PREDICT && count > PREDICT_CONFIGS)
         count = PREDICT_CONFIGS;
     if (job->plan.count > 0) { /* few, and in the order of trust */
-        job->order_count = 0;
+        job->compile.order_count = 0;
         for (int i = 0; i < job->space.count; i++)
             if (job->space.candidate[i].trial.status == FA_STATUS_PENDING)
-                job->order[job->order_count++] = i;
+                job->compile.order[job->compile.order_count++] = i;
         return;
     }
     int first = count <= FEW_ROUNDS * job->tuner->compile_workers ? 0 : count / 2;
-    qsort_r(job->order + first, (size_t)(count - first), sizeof *job->order, compare_size,
-            job->space.candidate);
-    job->order_count = count;
+    qsort_r(job->compile.order + first, (size_t)(count - first), sizeof *job->compile.order,
+            compare_size, job->space.candidate);
+    job->compile.order_count = count;
 }
 
 int fa_job_set_up(fa_job *job)
@@ -244,6 +264,7 @@ void fa_job_free(fa_job **job_pointer)
     fa_job *job = *job_pointer;
     if (job == NULL)
         return;
+    fa_job_compile_stop(job);
     fa_loop_close(&job->loop);
     for (int i = 0; job->attempt != NULL && i < job->space.count; i++) {
         fa_job_forget_fresh(&job->attempt[i]);
@@ -252,12 +273,12 @@ void fa_job_free(fa_job **job_pointer)
         free(job->attempt[i].clocks);
     }
     free(job->attempt);
-    free(job->order);
-    free(job->clean);
-    free(job->again);
-    free(job->finalist);
+    free(job->compile.order);
+    free(job->measure.clean);
+    free(job->compile.again);
+    free(job->measure.finalist);
     free(job->launches);
-    free(job->reference);
+    free(job->compile.reference);
     free(job->environment);
     fa_space_free(&job->space);
     free(job);

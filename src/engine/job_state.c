@@ -31,7 +31,7 @@ void fa_job_emit(fa_job *job, fa_event_kind kind, const fa_trial *trial)
     p->best = job->best.status != FA_STATUS_PENDING ? &job->best : NULL;
     p->elapsed_s = (double)(fa_clock_ns() - job->started_ns) / 1e9;
     int done = p->failed + (job->measuring ? p->proved : p->clean) - p->resumed;
-    int left = job->order_count - done;
+    int left = job->compile.order_count - done;
     p->left_s = done < 3 ? -1 : p->elapsed_s / done * left;
     if (request->progress != NULL && !job->ended && request->progress(request->context, p) != 0) {
         fa_fail(&job->diag, FA_ECANCELED, "canceled; what was done is kept for the next run");
@@ -124,8 +124,18 @@ bool fa_job_may_retry(fa_job *job, int index)
 {
     enum { CHANCES = FA_JOB_CLEAN - 1 };
     int *retries =
-        index == FA_JOB_REFERENCE ? &job->reference_retries : &job->attempt[index].retries;
+        index == FA_JOB_REFERENCE ? &job->compile.reference_retries : &job->attempt[index].retries;
     return (*retries)++ < CHANCES;
+}
+
+void fa_job_note_timeout(fa_job *job, int index, int waited_ms, int timeout_ms)
+{
+    fa_attempt *attempt = &job->attempt[index];
+    char text[96];
+    free(attempt->clocks);
+    snprintf(text, sizeof text, "{\"waited_for_cpu_ms\":%d,\"timeout_ms\":%d}", waited_ms,
+             timeout_ms);
+    attempt->clocks = strdup(text); /* without it the verdict only lasts */
 }
 
 /* One transaction for whatever came since the loop last slept. */

@@ -136,7 +136,7 @@ static int load_kernel(fa_tuner *tuner, const fa_problem *problem, uint64_t cont
         return rc; /* the table frees it */
     kernel->measured = fa_answer_satisfies(answer, FA_EFFORT_MEASURE, false, false);
     kernel->causal_offset = fa_problem_causal_offset(problem);
-    kernel->empty = problem->batch == 0 || problem->seq_q == 0;
+    kernel->empty = fa_problem_is_empty(problem);
     contiguous(problem, problem->heads_q, problem->seq_q, kernel->q_stride);
     contiguous(problem, problem->heads_kv, problem->seq_k, kernel->k_stride);
     rc = fa_kernel_table_publish(&tuner->kernels, kernel, diag);

@@ -39,8 +39,9 @@ static int launch_call(const fa_kernel *kernel, void *arguments[3], void *stream
 
 int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream, fa_diag *diag)
 {
-    if (kernel == NULL || args == NULL)
-        return fa_fail(diag, FA_EINVAL, "kernel or args is NULL");
+    if (kernel == NULL || args == NULL || args->size < sizeof *args)
+        return fa_fail(diag, FA_EINVAL,
+                       "kernel or args is NULL, or args->size is not sizeof(fa_attn_args)");
     if (kernel->empty)
         return 0;
     const fa_problem *problem = &kernel->problem;

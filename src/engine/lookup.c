@@ -129,21 +129,13 @@ static void heed_verification(fa_tuner *tuner, const fa_target *target, fa_lead 
     refuse(lead, text);
 }
 
-static void length_text(const fa_problem *p, char *ret, size_t size)
-{
-    if (p->seq_q == p->seq_k)
-        snprintf(ret, size, "S %d", p->seq_q);
-    else
-        snprintf(ret, size, "Sq %d, Sk %d", p->seq_q, p->seq_k);
-}
-
 /* The answer's origin and its sentence, once it is known what is asked. */
 static void explain(const fa_target *target, fa_lead *lead)
 {
     fa_answer *answer = &lead->answer;
     char length[48], how[96];
     bool same = fa_problem_equal(&lead->scope.problem, &target->asked);
-    length_text(&lead->scope.problem, length, sizeof length);
+    fa_problem_lengths(&lead->scope.problem, length, sizeof length);
     switch (answer->origin) {
     case FA_ORIGIN_MEASURED:
         snprintf(how, sizeof how, "measured on this GPU");

@@ -7,6 +7,7 @@
 #include "store.h"
 
 #include "buf.h"
+#include "compile_pool.h"
 #include "error.h"
 #include "session.h"
 

@@ -48,7 +48,7 @@ static int prove(fa_tuner *tuner, const fa_target *target, const fa_config *conf
     fa_plan plan = {.count = 1, .prove_only = true, .verify = true, .cubin = cubin};
     fa_job *job = NULL;
     plan.item[0].config = *config;
-    *ret_end = (fa_answer){0};
+    *ret_end = (fa_answer){.size = sizeof(fa_answer)};
     int rc = fa_job_new(tuner, &request, &job, diag);
     if (rc == 0)
         rc = fa_job_run(job, target, &plan, ret_end, diag);

@@ -49,3 +49,18 @@ int fa_request_wait(fa_tuner *tuner, const fa_request *request, const char *name
         return fa_fail(diag, rc, "canceled while another process tuned this key");
     return rc;
 }
+
+int fa_answer_check(const fa_answer *answer, fa_diag *diag)
+{
+    if (answer == NULL || answer->size < sizeof(size_t) || answer->size > 1 << 20)
+        return fa_fail(diag, FA_EINVAL,
+                       "ret_answer is NULL, or its size is not sizeof(fa_answer)");
+    return 0;
+}
+
+void fa_answer_give(const fa_answer *answer, fa_answer *ret_answer)
+{
+    size_t size = ret_answer->size < sizeof *answer ? ret_answer->size : sizeof *answer;
+    memcpy(ret_answer, answer, size);
+    ret_answer->size = size;
+}

@@ -9,6 +9,7 @@
 #include "options.h"
 #include "store.h"
 
+#include "compile_pool.h"
 #include "error.h"
 #include "source.h"
 

@@ -21,8 +21,7 @@ enum {
     FA_UNKEPT_MAX = 16,
     FA_SOURCES_MAX = 4,
     FA_COMPILE_TIMEOUT_MS = 30000,
-    FA_TRIAL_TIMEOUT_MS = 20000,
-    FA_WORKERS_MAX = 256
+    FA_TRIAL_TIMEOUT_MS = 20000
 };
 
 struct fa_source;

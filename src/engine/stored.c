@@ -90,10 +90,7 @@ struct looking {
 static int visit_like(void *context, const fa_winner_record *winner)
 {
     const struct looking *looking = context;
-    fa_problem like = winner->scope.problem;
-    like.seq_q = looking->scope->problem.seq_q;
-    like.seq_k = looking->scope->problem.seq_k;
-    if (!fa_problem_equal(&like, &looking->scope->problem) ||
+    if (!fa_problem_alike(&winner->scope.problem, &looking->scope->problem) ||
         strcmp(winner->scope.templates, looking->scope->templates) != 0 ||
         strcmp(winner->scope.policy, looking->scope->policy) != 0)
         return 0;

@@ -106,7 +106,7 @@ static bool sure_to_tune(fa_tuner *tuner, const fa_request *request)
     fa_problem bucket =
         request->exact ? fa_problem_exact(&request->problem) : fa_problem_bucket(&request->problem);
     return request->again || request->effort == FA_EFFORT_PATIENT ||
-           fa_store_winner_any(tuner->store, &bucket, fa_templates_hash(tuner->templates)) ==
+           fa_store_winner_any(tuner->store, &bucket, fa_templates_hash(tuner->templates, fa_operation_of(&bucket))) ==
                FA_ENOTFOUND;
 }
 
@@ -151,8 +151,8 @@ int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, f
     fa_request known;
     fa_answer answer;
     int rc = fa_tuner_check(tuner, diag);
-    if (rc == 0 && ret_answer == NULL)
-        rc = fa_fail(diag, FA_EINVAL, "ret_answer is NULL");
+    if (rc == 0)
+        rc = fa_answer_check(ret_answer, diag);
     if (rc == 0)
         rc = fa_request_copy(request, &known, diag);
     if (rc != 0)
@@ -161,7 +161,7 @@ int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, f
     if (rc == FA_SOURCE_NONE)
         rc = fa_tune_here(tuner, &known, &answer, diag);
     if (rc == 0)
-        *ret_answer = answer;
+        fa_answer_give(&answer, ret_answer);
     return rc;
 }
 
@@ -200,6 +200,9 @@ int fa_find(fa_tuner *tuner, const fa_request *request, fa_found *ret_found, fa_
     pthread_mutex_lock(&tuner->work);
     rc = find_locked(tuner, &known, &found, diag);
     pthread_mutex_unlock(&tuner->work);
+    found.answer.size = sizeof found.answer;
+    if (found.size < offsetof(fa_found, answer) + sizeof found.answer)
+        found.answer.size = found.size - offsetof(fa_found, answer);
     if (rc == 0)
         memcpy(ret_found, &found, found.size);
     return rc;

@@ -13,6 +13,7 @@
 #include "store.h"
 #include "stored.h"
 
+#include "earlier.h"
 #include "error.h"
 #include "listing.h"
 
@@ -235,7 +236,7 @@ static fa_config given_by_bucket(fa_tuner *tuner, const fa_winner_record *point,
     fa_rivals *rivals = NULL;
     fa_config given = bucket->trial.config;
     fa_records_answer(point, NULL, &answer);
-    if (strcmp(point->scope.templates, fa_templates_hash(tuner->templates)) == 0 &&
+    if (fa_templates_hold(tuner->templates, point->scope.templates, given.family) &&
         fa_rivals_find(tuner, &bucket->scope, &bucket->trial, &point->scope.problem, &answer.gpu,
                        &rivals, NULL) == 0 &&
         rivals->count > 0)

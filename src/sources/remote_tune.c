@@ -245,7 +245,7 @@ static int ask_for_device(fa_tuner *tuner, fa_ask *ask, const fa_gpu *gpu,
     rc = anew ? FA_ENOTFOUND : ask_kernel(tuner, ask, request, ret_answer, ret_cubin, diag);
     if (rc != 0 && rc != FA_ENOTFOUND)
         return rc;
-    fa_answer here = rc == 0 ? *ret_answer : (fa_answer){0};
+    fa_answer here = rc == 0 ? *ret_answer : (fa_answer){.size = sizeof(fa_answer)};
     here.gpu = *gpu;
     here.driver_version = 1; /* as if it were proved here */
     return rc == 0 && fa_answer_satisfies(&here, effort, ask->exact, !ask->first_contact)

@@ -6,6 +6,8 @@
 #include "fa_service.h"
 #include "wire.h"
 
+#include "request.h"
+
 #include <string.h>
 
 /* ---- answer ---------------------------------------------------------------------------------*/
@@ -95,7 +97,7 @@ cJSON *fa_wire_write_answer(const fa_answer *answer)
 int fa_wire_read_answer(const cJSON *json, fa_answer *ret_answer, fa_diag *diag)
 {
     static const char where[] = "answer";
-    fa_answer answer = {0};
+    fa_answer answer = {.size = sizeof answer};
     int rc = fa_struct_from_json(json, answer_head, &answer, where, diag);
     if (rc == 0)
         rc = fa_trial_from_json(json, &answer.trial, diag);
@@ -120,12 +122,15 @@ int fa_answer_write(const fa_answer *answer, char **ret_text, fa_diag *diag)
 int fa_answer_read(const char *text, size_t size, fa_answer *ret_answer, fa_diag *diag)
 {
     cJSON *json = NULL;
-    if (ret_answer == NULL)
-        return fa_fail(diag, FA_EINVAL, "ret_answer is NULL");
-    int rc = fa_wire_parse(text, size, FA_ANSWER_TEXT_MAX, "answer", &json, diag);
+    fa_answer answer;
+    int rc = fa_answer_check(ret_answer, diag);
     if (rc == 0)
-        rc = fa_wire_read_answer(json, ret_answer, diag);
+        rc = fa_wire_parse(text, size, FA_ANSWER_TEXT_MAX, "answer", &json, diag);
+    if (rc == 0)
+        rc = fa_wire_read_answer(json, &answer, diag);
     cJSON_Delete(json);
+    if (rc == 0)
+        fa_answer_give(&answer, ret_answer);
     return rc;
 }
 

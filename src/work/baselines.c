@@ -41,11 +41,7 @@ static int read_problem(const cJSON *json, void *ret_problem, fa_diag *diag)
 {
     if (json == NULL)
         return fa_fail(diag, FA_EINVAL, "\"problem\" is missing");
-    fa_problem *problem = ret_problem;
-    const fa_operation *operation = fa_operation_of(problem);
-    for (int i = 0; i < operation->field_count; i++)
-        problem->value[i] = operation->field[i].kind == FA_FIELD_INTEGER ? -1 : 0;
-    return fa_problem_from_json(json, problem, diag); /* what is not given is found missing */
+    return fa_problem_from_strict_json(json, FA_NEED_INTEGERS, "*", ret_problem, diag);
 }
 
 #define OPTIONAL .rules = FA_MEMBER_OPTIONAL
@@ -225,12 +221,8 @@ int fa_list_baselines(fa_tuner *tuner, fa_baseline_visit *visit, void *context, 
 
 bool fa_baseline_concerns(const fa_baseline *baseline, const fa_answer *answer)
 {
-    fa_problem ours = answer->problem, theirs = baseline->problem;
     char here[sizeof baseline->gpu_name];
-    if (ours.causal != FA_CAUSAL_NONE && theirs.causal != FA_CAUSAL_NONE &&
-        ours.seq_q == ours.seq_k)
-        theirs.causal = ours.causal;
-    if (!fa_problem_equal(&ours, &theirs))
+    if (!fa_problem_same_work(&answer->problem, &baseline->problem))
         return false;
     catalogue_name(answer->gpu.name, here);
     return strcmp(baseline->gpu_name, here) == 0;

@@ -2,7 +2,7 @@
  *
  * What a tune will need, looked at before it is needed: each check one line, with what to do.
  */
-#include "compile_worker.h"
+#include "compile_pool.h"
 #include "driver.h"
 #include "manifest.h"
 #include "nvrtc.h"
@@ -11,6 +11,7 @@
 #include "store.h"
 #include "system_bundles.h"
 
+#include "earlier.h"
 #include "error.h"
 #include "fleet.h"
 #include "json.h"
@@ -244,7 +245,7 @@ static void check_templates(struct doctor *d)
 /* ---- system bundles -------------------------------------------------------------------------*/
 struct system_check {
     struct doctor *doctor;
-    const char *templates; /* hash of today's */
+    const fa_templates *templates;
     int32_t winners, served;
 };
 
@@ -259,7 +260,8 @@ static int count_bundled(void *context, const fa_winner_record *winner)
 {
     struct system_check *check = context;
     check->winners++;
-    check->served += strcmp(winner->scope.templates, check->templates) == 0;
+    check->served += fa_templates_hold(check->templates, winner->scope.templates,
+                                       winner->trial.config.family);
     return 0;
 }
 
@@ -268,7 +270,7 @@ static void check_bundles(struct doctor *d)
     fa_templates *templates = NULL;
     if (fa_templates_open(fa_options_templates(&d->options), &templates, NULL) != 0)
         return; /* the templates' own check has told */
-    struct system_check check = {.doctor = d, .templates = fa_templates_hash(templates)};
+    struct system_check check = {.doctor = d, .templates = templates};
     fa_system *system = fa_system_new(note_bundle, &check);
     if (system != NULL)
         fa_system_visit(system, NULL, count_bundled, &check);
@@ -283,53 +285,21 @@ static void check_bundles(struct doctor *d)
 }
 
 /* ---- a worker, for real ---------------------------------------------------------------------*/
-struct greeting {
-    fa_child *child;
-    bool ok;
-    char text[256];
-};
-
-static void greeted(fa_child *child, fa_message *message)
-{
-    struct greeting *greeting = fa_child_context(child);
-    int64_t rc = FA_EWORKER;
-    const char *text = "gave no reason";
-    fa_json_int(message->json, "rc", INT32_MIN, 0, &rc, "message", NULL);
-    fa_json_text(message->json, "text", &text, "message", NULL);
-    greeting->ok = rc == 0;
-    snprintf(greeting->text, sizeof greeting->text, "%s", text);
-    fa_child_stop(&greeting->child);
-}
-
-static void not_greeted(fa_child *child, const char *reason, fa_child_end end)
-{
-    struct greeting *greeting = fa_child_context(child);
-    (void)end;
-    snprintf(greeting->text, sizeof greeting->text, "%s", reason);
-}
-
 static void check_worker(struct doctor *d)
 {
     enum { PATIENCE_MS = 20000 };
-    static const fa_child_events events = {greeted, not_greeted};
-    struct greeting greeting = {0};
     char path[FA_STORE_PATH_MAX];
-    fa_diag diag;
-    fa_loop loop = {0};
-    int rc = fa_options_worker(&d->options, path, &diag);
-    if (rc == 0 && d->has_nvrtc) {
-        rc = fa_compile_worker_start(&loop, path, &d->nvrtc, 0, &events, &greeting, &greeting.child,
-                                     &diag);
-        if (rc == 0)
-            fa_child_deadline(greeting.child, PATIENCE_MS);
-        fa_loop_run(&loop);
-        fa_loop_close(&loop);
-    }
-    bool fit = rc == 0 && (greeting.ok || (!d->has_nvrtc && access(path, X_OK) == 0));
+    fa_diag diag, why = {{0}};
+    int rc = fa_options_worker(&d->options, path, &diag), tried = 0;
+    if (rc == 0 && d->has_nvrtc)
+        tried = fa_compile_worker_try(path, &d->nvrtc, PATIENCE_MS, &why);
+    else if (rc == 0)
+        tried = access(path, X_OK);
+    bool fit = rc == 0 && tried == 0;
+    bool told = !fit && rc == 0 && why.text[0] != 0;
     report(d, fit ? FA_CHECK_OK : FA_CHECK_FAIL, "worker",
            fit ? "" : "install fa-tune-worker beside the library, or set FA_TUNE_WORKER", "%s%s%s",
-           rc == 0 ? path : diag.text, fit || rc != 0 ? "" : ": ",
-           fit || rc != 0 ? "" : greeting.text);
+           rc == 0 ? path : diag.text, told ? ": " : "", told ? why.text : "");
 }
 
 /* Silent where no server is named. */

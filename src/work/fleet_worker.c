@@ -333,7 +333,7 @@ static int run_queue_item(struct worker *w, fa_diag *diag)
     w->stage = w->measures ? FA_WORK_MEASURE : FA_WORK_COMPILE;
     w->spent = (fa_sweep_spent){0};
     w->seen = (fa_progress){0};
-    w->answer = (fa_answer){0};
+    w->answer = (fa_answer){.size = sizeof(fa_answer)};
     w->began_s = now_s();
     report_event(w, FA_WORK_BEGINS, "");
     if (w->stop) {
@@ -427,8 +427,7 @@ static int work_on_queue(struct worker *w, fa_diag *diag)
 /* What this host can do for the queue. */
 static int find_what_to_work_on(struct worker *w, fa_diag *diag)
 {
-    static const fa_problem any = {
-        .head_dim = 64, .batch = 1, .heads_q = 1, .heads_kv = 1, .seq_q = 64, .seq_k = 64};
+    fa_problem any = fa_problem_some(fa_operation_of(NULL));
     fa_target target;
     const char *name = w->request->gpu;
     pthread_mutex_lock(&w->tuner->work);

@@ -106,7 +106,7 @@ static int complete_study(fa_tuner *tuner, fa_study *study, fa_diag *diag)
             memcpy(study->gpu.name, name, sizeof name);
     }
     study->current = is_silicon(&study->gpu, study->silicon) &&
-                     strcmp(study->templates, fa_templates_hash(tuner->templates)) == 0 &&
+                     strcmp(study->templates, fa_templates_hash(tuner->templates, fa_operation_of(&study->problem))) == 0 &&
                      strcmp(study->policy, FA_MEASURE_POLICY) == 0;
     return 0;
 }

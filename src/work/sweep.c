@@ -173,7 +173,7 @@ static bool is_gpu_present(struct sweep *s, const fa_request *request)
  * on since, the store may be another one, and a GPU that was not there may have come. */
 static int check_done_item(struct sweep *s, int32_t position, const fa_sweep_item *item)
 {
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     if (item->state != FA_ITEM_DONE)
         return 0;
     fa_request request = request_of(s, position);
@@ -257,7 +257,7 @@ static int end_sweep_item(struct sweep *s, fa_item_state state, const char *reas
 /* Tunes the claimed item; non-zero ends the sweep. */
 static int run_sweep_item(struct sweep *s, fa_diag *diag)
 {
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_diag why = {{0}};
     fa_request request = request_of(s, s->claim.position);
     double began = now_s();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The measuring role: one CUDA context of its own, one problem at a time. Messages:
- *   {"do":"open","problem":…,"seed":n} + reference cubin      {"rc","text","clocks"}
+ *   {"do":"open","problem":…,"seed":"n"} + reference cubin    {"rc","text","clocks"}
  *     and "operation", the content of its operation.json, unless the operation is the usual one
  *   {"do":"trial","id":n,"launches":[{"entry","threads","smem","grid":[[x,y,z],…]},…],"workspace",
  *    "count","budget_us"} + cubin
@@ -72,19 +72,20 @@ static int open_problem(struct measurer *m, const fa_message *message, fa_diag *
 {
     fa_problem problem = {0};
     fa_problem cases[FA_BENCH_CASES];
-    int64_t seed;
+    const char *text = "";
     int rc = learn_operation(cJSON_GetObjectItemCaseSensitive(message->json, "operation"), diag);
     if (rc == 0)
         rc = fa_problem_from_json(cJSON_GetObjectItemCaseSensitive(message->json, "problem"),
                                   &problem, diag);
     if (rc == 0)
-        rc = fa_json_int(message->json, "seed", 0, (int64_t)1 << 53, &seed, "message", diag);
+        rc = fa_json_text_needed(message->json, "seed", &text, "message", diag);
+    uint64_t seed = strtoull(text, NULL, 10);
     if (rc != 0)
         return rc;
     close_problem(m);
-    m->case_count = fa_bench_cases(&problem, (uint64_t)seed, cases);
+    m->case_count = fa_bench_cases(&problem, seed, cases);
     return fa_bench_open(m->driver, &m->gpu, &problem, message->blob, message->blob_size,
-                         (uint64_t)seed, &m->bench, diag);
+                         seed, &m->bench, diag);
 }
 
 static int read_grids(const struct measurer *m, const cJSON *grids, int launch,

@@ -57,7 +57,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < 4; i++)
         if (fa_device_alloc(driver, bytes, &tensor[i], &diag) != 0)
             return fail("memory", &diag);
-    fa_attn_args args = {.q = (const void *)(uintptr_t)tensor[0],
+    fa_attn_args args = {.size = sizeof(fa_attn_args), .q = (const void *)(uintptr_t)tensor[0],
                          .k = (const void *)(uintptr_t)tensor[1],
                          .v = (const void *)(uintptr_t)tensor[2],
                          .o = (void *)(uintptr_t)tensor[3]};

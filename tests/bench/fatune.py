@@ -57,7 +57,7 @@ class Trial(c.Structure):
 
 
 class Answer(c.Structure):
-    _fields_ = [("problem", Problem), ("gpu", Gpu), ("origin", c.c_int32), ("trial", Trial),
+    _fields_ = [("size", c.c_size_t), ("problem", Problem), ("gpu", Gpu), ("origin", c.c_int32), ("trial", Trial),
                 ("entry", c.c_char * 32), ("cubin_key", c.c_char * 65), ("nvrtc", c.c_char * 256),
                 ("driver_version", c.c_int32), ("unix_time", c.c_int64), ("default_us", c.c_double),
                 ("tune_s", c.c_double)]
@@ -70,7 +70,7 @@ class Answer(c.Structure):
 
 
 class Args(c.Structure):
-    _fields_ = [("q", c.c_void_p), ("k", c.c_void_p), ("v", c.c_void_p), ("o", c.c_void_p),
+    _fields_ = [("size", c.c_size_t), ("q", c.c_void_p), ("k", c.c_void_p), ("v", c.c_void_p), ("o", c.c_void_p),
                 ("lse", c.c_void_p)]
     _fields_ += [(n, c.c_int64 * 3) for n in ("q_stride", "k_stride", "v_stride", "o_stride")]
     _fields_ += [("softmax_scale", c.c_float)]
@@ -103,7 +103,7 @@ class Tuner:
 
     def launcher(self, kernel, q, k, v, o, stream):
         """A call without arguments that launches on contiguous tensors; what is timed."""
-        args = Args(q=q.data_ptr(), k=k.data_ptr(), v=v.data_ptr(), o=o.data_ptr())
+        args = Args(size=c.sizeof(Args), q=q.data_ptr(), k=k.data_ptr(), v=v.data_ptr(), o=o.data_ptr())
         launch, diag = self.lib.fa_launch, c.byref(self.diag)
         launch.argtypes = [c.c_void_p, c.c_void_p, c.c_void_p, c.c_void_p]
         pointer, stream = c.cast(c.byref(args), c.c_void_p), c.c_void_p(stream)

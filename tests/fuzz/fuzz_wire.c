@@ -25,7 +25,7 @@ long fuzz_taken;
 
 static fa_diag diag;
 static fa_ask ask;
-static fa_answer answer;
+static fa_answer answer = {.size = sizeof answer};
 static fa_progress progress;
 static fa_trial trial, best;
 static fa_sweep sweep;

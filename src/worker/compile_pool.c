@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The pool of compile workers: starting, handing out, and what comes back.
+ */
+#include "compile_pool.h"
+
+#include "error.h"
+#include "json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { START_TIMEOUT_MS = 30000, STARTS_IN_VAIN = 3 };
+
+/* ---- a worker's first words -----------------------------------------------------------------*/
+static int start_child(const fa_compile_setup *setup, const fa_child_events *events, void *context,
+                       fa_child **ret_child, fa_diag *diag)
+{
+    char major[16], minor[16], seconds[16];
+    const fa_nvrtc_location *nvrtc = setup->nvrtc;
+    char *const arguments[] = {"fa-tune-worker",
+                               "compile",
+                               (char *)(uintptr_t)nvrtc->library,
+                               (char *)(uintptr_t)nvrtc->builtins,
+                               major,
+                               minor,
+                               setup->strict_ms > 0 ? seconds : NULL,
+                               NULL};
+    char *const nothing[] = {NULL}; /* a source could read the environment */
+    snprintf(major, sizeof major, "%d", nvrtc->major);
+    snprintf(minor, sizeof minor, "%d", nvrtc->minor);
+    /* More than the clock on the wall allows: for when nobody looks at that. */
+    snprintf(seconds, sizeof seconds, "%d", setup->strict_ms / 1000 + 10);
+    return fa_child_start(setup->loop, setup->worker_path, arguments, nothing, events, context,
+                          ret_child, diag);
+}
+
+/* What a worker says once it has loaded NVRTC, or could not. */
+static int read_greeting(const fa_message *message, bool *ret_confined, const char **ret_text)
+{
+    int64_t rc = FA_EWORKER;
+    *ret_text = "no reason given";
+    *ret_confined = false;
+    fa_json_int(message->json, "rc", INT32_MIN, 0, &rc, "message", NULL);
+    fa_json_text(message->json, "text", ret_text, "message", NULL);
+    fa_json_bool(message->json, "confined", ret_confined, "message", NULL);
+    return (int)rc;
+}
+
+static int send_headers(fa_child *child, const fa_templates *templates, fa_diag *diag)
+{
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddStringToObject(json, "do", "headers");
+    cJSON *headers = cJSON_AddObjectToObject(json, "headers");
+    for (int i = 0; templates != NULL && i < fa_templates_count(templates); i++) {
+        const fa_template_file *file = fa_templates_at(templates, i);
+        const char *dot = strrchr(file->name, '.');
+        if (dot != NULL && (strcmp(dot, ".cuh") == 0 || strcmp(dot, ".h") == 0))
+            cJSON_AddStringToObject(headers, file->name, file->text);
+    }
+    int rc = fa_child_send(child, json, NULL, 0, START_TIMEOUT_MS, diag);
+    cJSON_Delete(json);
+    return rc;
+}
+
+/* ---- answers --------------------------------------------------------------------------------*/
+static void fail(fa_compile_pool *pool, int rc, const char *sentence)
+{
+    pool->events->failed(pool->context, rc, sentence);
+}
+
+static void take_answer(fa_compile_pool *pool, int id, fa_message *message)
+{
+    fa_compile_result result = {.text = "no reason given", .log = ""};
+    int64_t rc = FA_ECOMPILE;
+    fa_json_int(message->json, "rc", INT32_MIN, 0, &rc, "message", NULL);
+    fa_json_text(message->json, "text", &result.text, "message", NULL);
+    fa_json_text(message->json, "log", &result.log, "message", NULL);
+    fa_json_number(message->json, "ms", &result.ms, "message", NULL);
+    if (!(result.ms >= 0))
+        result.ms = 0;
+    result.rc = rc == 0 && message->blob == NULL ? FA_ECOMPILE : (int)rc;
+    result.cubin = message->blob;
+    result.size = message->blob_size;
+    message->blob = NULL;
+    pool->events->compiled(pool->context, id, &result);
+    free(result.cubin);
+}
+
+static void answered(fa_child *child, fa_message *message)
+{
+    struct fa_compile_worker *worker = fa_child_context(child);
+    fa_compile_pool *pool = worker->pool;
+    if (!worker->ready) {
+        const char *text;
+        bool confined;
+        int rc = read_greeting(message, &confined, &text);
+        char sentence[512];
+        snprintf(sentence, sizeof sentence, "compile worker: %s", text);
+        if (rc != 0) {
+            fail(pool, rc, sentence);
+            return;
+        }
+        worker->ready = true;
+        pool->starts_in_vain = 0;
+        pool->events->started(pool->context, confined);
+    } else if (worker->busy) {
+        int64_t serial = -1;
+        worker->busy = false;
+        pool->busy--;
+        fa_json_int(message->json, "id", 0, INT32_MAX, &serial, "message", NULL);
+        if (serial == worker->serial) {
+            take_answer(pool, worker->id, message);
+        } else { /* nothing more that it says is believed */
+            fa_child_stop(&worker->child);
+            pool->events->lost(pool->context, worker->id, "answered out of turn", FA_CHILD_DIED, 0);
+        }
+    }
+    pool->events->changed(pool->context);
+}
+
+static void gone(fa_child *child, const char *reason, fa_child_end end)
+{
+    struct fa_compile_worker *worker = fa_child_context(child);
+    fa_compile_pool *pool = worker->pool;
+    bool busy = worker->busy;
+    worker->child = NULL;
+    worker->busy = false;
+    pool->busy -= busy;
+    if (busy) {
+        pool->events->lost(pool->context, worker->id, reason, end, fa_child_waited_ms(child));
+    } else if (!worker->ready && ++pool->starts_in_vain >= STARTS_IN_VAIN) {
+        char sentence[512];
+        snprintf(sentence, sizeof sentence, "compile worker %.300s: %.150s",
+                 pool->setup.worker_path, reason);
+        fail(pool, FA_EWORKER, sentence);
+    }
+    pool->events->changed(pool->context);
+}
+
+/* ---- handing out ----------------------------------------------------------------------------*/
+static bool start_worker(fa_compile_pool *pool, struct fa_compile_worker *worker)
+{
+    static const fa_child_events events = {answered, gone};
+    fa_diag diag = {{0}};
+    *worker = (struct fa_compile_worker){.pool = pool};
+    int rc = start_child(&pool->setup, &events, worker, &worker->child, &diag);
+    if (rc == 0) {
+        fa_child_yield(worker->child, pool->setup.nice);
+        rc = send_headers(worker->child, pool->setup.templates, &diag);
+    }
+    if (rc != 0)
+        fail(pool, rc, diag.text);
+    return rc == 0;
+}
+
+static void give(fa_compile_pool *pool, struct fa_compile_worker *worker, fa_compile_task *task)
+{
+    fa_diag diag = {{0}};
+    cJSON *json = cJSON_CreateObject();
+    worker->serial = pool->serials++ % INT32_MAX;
+    worker->id = task->id;
+    worker->busy = true;
+    pool->busy++;
+    cJSON_AddStringToObject(json, "do", "compile");
+    cJSON_AddNumberToObject(json, "id", (double)worker->serial);
+    cJSON_AddStringToObject(json, "name", task->name);
+    cJSON_AddStringToObject(json, "architecture", task->architecture);
+    cJSON_AddStringToObject(json, "source", task->source);
+    int rc = fa_child_send(worker->child, json, NULL, 0, pool->setup.timeout_ms, &diag);
+    cJSON_Delete(json);
+    free(task->source);
+    if (rc != 0)
+        fail(pool, rc, diag.text);
+}
+
+/* The task that waits, else the owner's next. */
+static bool next_task(fa_compile_pool *pool, fa_compile_task *ret_task)
+{
+    if (!pool->has_held)
+        return pool->events->next(pool->context, ret_task);
+    *ret_task = pool->held;
+    pool->has_held = false;
+    return true;
+}
+
+void fa_compile_pool_advance(fa_compile_pool *pool)
+{
+    for (int i = 0; i < pool->count && !pool->setup.loop->stopped; i++) {
+        struct fa_compile_worker *worker = &pool->worker[i];
+        fa_compile_task task = {0};
+        if (worker->child != NULL && (!worker->ready || worker->busy))
+            continue;
+        if (!next_task(pool, &task))
+            break;
+        if (worker->child != NULL) {
+            give(pool, worker, &task);
+            continue;
+        }
+        pool->held = task; /* for whoever is ready first */
+        pool->has_held = true;
+        if (!start_worker(pool, worker))
+            break;
+    }
+}
+
+void fa_compile_pool_init(fa_compile_pool *pool, const fa_compile_setup *setup,
+                          const fa_compile_events *events, void *context)
+{
+    pool->setup = *setup;
+    pool->events = events;
+    pool->context = context;
+}
+
+void fa_compile_pool_widen(fa_compile_pool *pool, int count)
+{
+    if (count > pool->count)
+        pool->count = count < FA_WORKERS_MAX ? count : FA_WORKERS_MAX;
+}
+
+void fa_compile_pool_start_all(fa_compile_pool *pool)
+{
+    for (int i = 0; i < pool->count; i++)
+        if (pool->worker[i].child == NULL && !start_worker(pool, &pool->worker[i]))
+            return;
+}
+
+bool fa_compile_pool_is_idle(const fa_compile_pool *pool)
+{
+    return pool->busy == 0 && !pool->has_held;
+}
+
+void fa_compile_pool_stop(fa_compile_pool *pool)
+{
+    for (int i = 0; i < pool->count; i++)
+        fa_child_kill(pool->worker[i].child); /* they die side by side */
+    for (int i = 0; i < pool->count; i++)
+        fa_child_stop(&pool->worker[i].child);
+    if (pool->has_held)
+        free(pool->held.source);
+    pool->has_held = false;
+    pool->busy = 0;
+}
+
+/* ---- a trial --------------------------------------------------------------------------------*/
+struct trying {
+    fa_child *child;
+    int rc;
+    fa_diag *diag;
+};
+
+static void tried(fa_child *child, fa_message *message)
+{
+    struct trying *trying = fa_child_context(child);
+    const char *text;
+    bool confined;
+    trying->rc = read_greeting(message, &confined, &text);
+    if (trying->rc != 0)
+        fa_fail(trying->diag, trying->rc, "%s", text);
+    fa_child_stop(&trying->child);
+}
+
+static void tried_in_vain(fa_child *child, const char *reason, fa_child_end end)
+{
+    struct trying *trying = fa_child_context(child);
+    (void)end;
+    trying->rc = fa_fail(trying->diag, FA_EWORKER, "%s", reason);
+}
+
+int fa_compile_worker_try(const char *worker_path, const fa_nvrtc_location *nvrtc, int timeout_ms,
+                          fa_diag *diag)
+{
+    static const fa_child_events events = {tried, tried_in_vain};
+    fa_loop loop = {0};
+    struct trying trying = {.rc = FA_EWORKER, .diag = diag};
+    fa_compile_setup setup = {.loop = &loop, .worker_path = worker_path, .nvrtc = nvrtc};
+    int rc = start_child(&setup, &events, &trying, &trying.child, diag);
+    if (rc != 0)
+        return rc;
+    fa_child_deadline(trying.child, timeout_ms);
+    fa_loop_run(&loop);
+    fa_loop_close(&loop);
+    return trying.rc;
+}
