@@ -314,7 +314,9 @@ int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag
     memcpy(winner.gpu_name, answer->gpu.name, sizeof winner.gpu_name);
     struct storing storing = {
         .tuner = job->tuner, .winner = &winner, .prediction = judged ? &prediction : NULL};
-    int rc = fa_store_batch(job->tuner->store, store_both, &storing, diag);
+    int rc = winner.evidence == NULL
+                 ? fa_fail(diag, FA_ENOMEM, "out of memory for a winner's evidence")
+                 : fa_store_batch(job->tuner->store, store_both, &storing, diag);
     /* As any later lookup will tell it. An earlier winner with a better origin stands: then that is
      * the answer; and a guess gives way to what a source has. */
     fa_answer found;
