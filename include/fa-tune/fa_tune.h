@@ -147,7 +147,9 @@ typedef struct fa_kernel fa_kernel;
  * all until the GPU is found free: FA_ENOTFOUND, and the next call looks again. Cubins stay as they
  * are when NVRTC is another; only one that the driver no longer loads is compiled anew, and proved.
  * Needs a current context (FA_ENODEVICE else). A hit in this process takes nanoseconds and no lock.
- * When another process tunes the same key, PREDICT, MEASURE and PATIENT wait for its result. */
+ * When another process tunes the same key, PREDICT, MEASURE and PATIENT wait for its result.
+ * Only kernels of attention are handed out, as fa_launch passes its arguments alone: FA_ENOTSUP for a
+ * problem of another operation, whose cubins fa_tune and fa_answer_cubin give. */
 FA_API int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
                               const fa_kernel **ret_kernel, fa_diag *diag);
 FA_API const fa_answer *fa_kernel_answer(const fa_kernel *kernel);
@@ -169,7 +171,8 @@ typedef struct fa_attn_args {
  * ask with problem.unaligned = true. Nothing to compute (batch or seq_q is 0) is success. Allocates
  * nothing and waits for no other thread; a kernel that uses TMA remembers the tensor maps of its
  * last few sets of pointers and strides, and encodes them again (about a microsecond) for others,
- * or while another thread is looking there. */
+ * or while another thread is looking there. A kernel whose family has a workspace (no built-in one)
+ * has one of its own in device memory: its calls must not overlap, on two streams or in two graphs. */
 FA_API int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream,
                      fa_diag *diag);
 

@@ -326,6 +326,12 @@ int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
         return 0;
     }
     rc = fa_problem_check(problem, diag);
+    if (rc == 0 && !fa_operation_of(problem)->is_default)
+        rc =
+            fa_fail(diag, FA_ENOTSUP,
+                    "fa_launch passes the arguments of attention alone: take the cubin of a kernel "
+                    "of %s from fa_tune and fa_answer_cubin, and launch it yourself",
+                    fa_operation_of(problem)->name);
     if (rc == 0)
         rc = ask_sources(tuner, problem, effort, ret_kernel, diag);
     if (rc != FA_SOURCE_NONE)
