@@ -146,9 +146,21 @@ int fa_family_launch_count(const fa_family *family)
     return family->launch_count;
 }
 
-bool fa_family_is_simple(const fa_family *family)
+int fa_family_peek(const fa_templates *templates, const char *family, bool *ret_simple,
+                   fa_diag *diag)
 {
-    return family->launch_count == 1 && family->workspace == NULL;
+    char name[FA_NAME_MAX + sizeof ".json"];
+    cJSON *json = NULL;
+    snprintf(name, sizeof name, "%.*s.json", FA_NAME_MAX - 1, family);
+    const fa_template_file *file = fa_templates_find(templates, name);
+    if (file == NULL)
+        return FA_ENOTFOUND;
+    int rc = fa_json_parse(file->text, file->size, name, &json, diag);
+    if (rc == 0)
+        *ret_simple = cJSON_GetObjectItemCaseSensitive(json, "launches") == NULL &&
+                      cJSON_GetObjectItemCaseSensitive(json, "workspace") == NULL;
+    cJSON_Delete(json);
+    return rc;
 }
 
 bool fa_family_has_workspace(const fa_family *family)

@@ -64,7 +64,10 @@ void fa_families_free(fa_family_list *list);
 const char *fa_family_name(const fa_family *family);
 const char *fa_family_entry(const fa_family *family); /* of the first launch */
 int fa_family_launch_count(const fa_family *family);
-bool fa_family_is_simple(const fa_family *family); /* one launch, no workspace */
+/* Whether the family's manifest speaks of neither several launches nor a workspace, without reading the
+ * rest of it, which takes milliseconds. FA_ENOTFOUND, without a sentence: there is no such manifest. */
+int fa_family_peek(const fa_templates *templates, const char *family, bool *ret_simple,
+                   fa_diag *diag);
 bool fa_family_has_workspace(const fa_family *family);
 const char *fa_family_launch_entry(const fa_family *family, int launch);
 const char *fa_family_arch_suffix(const fa_family *family); /* "" or "a" */

@@ -54,32 +54,42 @@ static int prepare_maps(fa_loaded *loaded, fa_driver *driver, const fa_problem *
                                          diag);
 }
 
-/* The family of an answer's config; NULL: there is none here. */
-static const fa_family *family_of(fa_tuner *tuner, const fa_answer *answer)
+/* The family of an answer's config where a call of it has more than one launch or a workspace; NULL: it
+ * has not. Manifests are read whole for such a family alone: that costs more than all else of a hit. */
+static int find_composed(fa_tuner *tuner, const fa_answer *answer, const fa_family **ret_family,
+                         fa_diag *diag)
 {
-    if (fa_tuner_families(tuner, NULL) != 0)
-        return NULL;
-    for (int i = 0; i < tuner->families.count; i++)
-        if (strcmp(fa_family_name(tuner->families.family[i]), answer->trial.config.family) == 0)
-            return tuner->families.family[i];
-    return NULL;
+    const char *name = answer->trial.config.family;
+    bool simple = true;
+    *ret_family = NULL;
+    int rc = fa_family_peek(tuner->templates, name, &simple, diag);
+    if (rc == FA_ENOTFOUND || (rc == 0 && simple))
+        return 0;
+    if (rc == 0)
+        rc = fa_tuner_families(tuner, diag);
+    for (int i = 0; rc == 0 && i < tuner->families.count; i++)
+        if (strcmp(fa_family_name(tuner->families.family[i]), name) == 0)
+            *ret_family = tuner->families.family[i];
+    return rc;
 }
 
 /* Where a call has more than the launch that the answer tells: all of it, as the manifest says. */
 static int prepare_call(fa_tuner *tuner, const fa_answer *answer, const fa_loaded *loaded,
                         fa_kernel *kernel, fa_diag *diag)
 {
-    const fa_family *family = family_of(tuner, answer);
+    const fa_family *family;
     fa_candidate candidate;
-    if (family == NULL || fa_family_is_simple(family))
-        return 0;
-    int rc = fa_space_one(&tuner->families, &answer->trial.config, &kernel->problem, &answer->gpu,
-                          &candidate, diag);
+    int rc = find_composed(tuner, answer, &family, diag);
+    if (rc != 0 || family == NULL)
+        return rc;
+    rc = fa_space_one(&tuner->families, &answer->trial.config, &kernel->problem, &answer->gpu,
+                      &candidate, diag);
     if (rc == 0 && (kernel->call = calloc(1, sizeof *kernel->call)) == NULL)
         rc = fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
     if (rc != 0)
         return rc;
     kernel->call->launches = candidate.launches;
+    kernel->call->module = loaded->module;
     for (int i = 0; rc == 0 && i < candidate.launches.count; i++)
         rc = fa_module_function(loaded->module, fa_family_launch_entry(family, i),
                                 candidate.launches.at[i].smem_bytes, &kernel->call->function[i],
@@ -99,7 +109,10 @@ static int load_cubin(fa_tuner *tuner, const fa_problem *problem, uint64_t conte
     fa_loaded *loaded = fa_kernel_table_loaded(&tuner->kernels, context, answer);
     int rc = 0;
     if (loaded == NULL) {
-        const fa_family *family = family_of(tuner, answer);
+        const fa_family *family;
+        rc = find_composed(tuner, answer, &family, diag);
+        if (rc != 0)
+            return rc;
         if ((loaded = calloc(1, sizeof *loaded)) == NULL)
             return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
         rc = fa_module_load(tuner->driver, cubin->bytes, cubin->size, &loaded->module, diag);

@@ -252,7 +252,7 @@ void fa_kernel_table_free(fa_kernel_table *table)
         fa_kernel *kernel = table->newest;
         table->newest = kernel->before;
         free(atomic_load(&kernel->answer));
-        if (kernel->call != NULL)
+        if (kernel->call != NULL && fa_module_lives(kernel->call->module))
             fa_device_free(kernel->driver, &kernel->call->workspace);
         free(kernel->call);
         free(kernel);

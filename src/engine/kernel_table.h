@@ -37,6 +37,7 @@ struct fa_call {
     fa_launches launches;
     fa_function function[FA_LAUNCHES_MAX];
     fa_device_ptr workspace;
+    const fa_module *module; /* of the context that the workspace is in */
 };
 
 struct fa_kernel {

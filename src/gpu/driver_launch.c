@@ -39,16 +39,19 @@ int fa_module_load(fa_driver *driver, const void *cubin, size_t size, fa_module 
     return 0;
 }
 
+bool fa_module_lives(const fa_module *module)
+{
+    unsigned long long id;
+    return !fa_driver_forked() && module->driver->context_id(module->context, &id) == CU_OK &&
+           id == module->context_id;
+}
+
 void fa_module_unload(fa_module **module)
 {
     if (module == NULL || *module == NULL)
         return;
-    /* Where the context has gone, the module has too, and its handle may be another module's. */
-    fa_driver *driver = (*module)->driver;
-    unsigned long long id;
-    if (!fa_driver_forked() && driver->context_id((*module)->context, &id) == CU_OK &&
-        id == (*module)->context_id)
-        driver->module_unload((*module)->module);
+    if (fa_module_lives(*module))
+        (*module)->driver->module_unload((*module)->module);
     free(*module);
     *module = NULL;
 }
@@ -122,7 +125,8 @@ int fa_launch_kernel(fa_driver *driver, fa_function function, const uint32_t gri
     if (result != CU_OK)
         return fa_driver_fail(driver, result, "cuLaunchKernel", diag,
                               "launching %ux%ux%u blocks of %u threads with %u bytes of shared "
-                              "memory", grid[0], grid[1], grid[2], threads, smem_bytes);
+                              "memory",
+                              grid[0], grid[1], grid[2], threads, smem_bytes);
     return 0;
 }
 
@@ -132,8 +136,10 @@ int fa_tensor_map_available(const fa_driver *driver, fa_diag *diag)
 {
     if (driver->tensor_map_encode != NULL)
         return 0;
-    return fa_fail(diag, FA_ENODRIVER, "%s has no function cuTensorMapEncodeTiled, which kernels "
-                   "that use TMA need: update the NVIDIA driver", driver->path);
+    return fa_fail(diag, FA_ENODRIVER,
+                   "%s has no function cuTensorMapEncodeTiled, which kernels "
+                   "that use TMA need: update the NVIDIA driver",
+                   driver->path);
 }
 
 int fa_tensor_map_encode(fa_driver *driver, const fa_tensor_shape *shape, void *ret_map,
