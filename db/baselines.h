@@ -7,7 +7,7 @@
 
 #include "store_types.h"
 
-/* All in one transaction. One of the same problem, GPU and peer replaces an earlier one. */
+/* All in one transaction. A baseline of the same problem, GPU and peer replaces the earlier baseline. */
 int fa_store_baselines_put(fa_store *store, const fa_baseline *baselines, size_t count,
                            fa_diag *diag);
 /* All, in order of their import; a non-zero return stops and is returned. */

@@ -43,7 +43,7 @@ typedef enum fa_value_kind {
     FA_VALUE_NO_MEMORY /* it is there, and there is no memory to read it with */
 } fa_value_kind;
 
-/* What is bound to a place or stands in a column. Bytes of a column live until the next step. */
+/* A value that is bound to a place or stands in a column. Bytes of a column live until the next step. */
 typedef struct fa_value {
     fa_value_kind kind;
     int64_t integer;

@@ -17,15 +17,15 @@ typedef struct fa_store_lease {
     char name[FA_LEASE_NAME_MAX], holder[FA_HOLDER_MAX];
     int64_t fence;
 } fa_store_lease;
-/* FA_EBUSY while another's is alive. Taking one's own again is allowed and makes the earlier taking
- * stale. */
+/* FA_EBUSY while another holder's lease is alive. A holder may take its own lease again, which makes the
+ * earlier taking stale. */
 int fa_store_lease_take(fa_store *store, const char *name, const char *holder, int64_t lease_ms,
                         fa_store_lease *ret_lease, fa_diag *diag);
 /* For lease_ms from now on, also after its end if nobody took it meanwhile; else FA_EBUSY. Inside a
  * batch it cannot be lost until the end of that. */
 int fa_store_lease_renew(fa_store *store, const fa_store_lease *lease, int64_t lease_ms,
                          fa_diag *diag);
-/* Wakes who waits. One that was lost is no error. */
+/* Wakes whoever waits. Releasing a lease that was lost is no error. */
 int fa_store_lease_release(fa_store *store, const fa_store_lease *lease, fa_diag *diag);
 
 /* Of a lease or of a claim on an item. */

@@ -7,7 +7,7 @@
 
 #include "scopes.h"
 
-/* Adding one that is in it already makes it new. */
+/* Adding a scope that is in it already makes it new. */
 int fa_store_outbox_add(fa_store *store, const fa_scope *scope, fa_diag *diag);
 /* The one added first comes first; a non-zero return stops and is returned. */
 typedef int fa_outbox_visit(void *context, const fa_scope *scope, int64_t ticket);

@@ -9,7 +9,7 @@
  */
 #include "postgres_open.h"
 
-#include "postgres_connection.h"
+#include "postgres_statements.h"
 #include "schema.h"
 #include "statements.h"
 

@@ -4,7 +4,7 @@
  * for those who wait. Whatever is asked of the server has an end: it gives up a command after a
  * while, and we give it up soon after.
  */
-#include "postgres_connection.h"
+#include "postgres_statements.h"
 #include "postgres_sql.h"
 #include "postgres_values.h"
 

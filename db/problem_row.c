@@ -11,8 +11,8 @@ void fa_db_problem_bind(fa_binder *binder, const fa_problem *problem)
     fa_bind_json(binder, fa_problem_to_json(problem));
 }
 
-/* Whether the document lacks nothing that this version writes. One that has it all and is refused
- * nevertheless speaks of something that a newer version knows: a field, or a value. */
+/* Whether the document lacks nothing that this version writes. A complete document that
+ * is refused nevertheless holds something that only a newer version knows: a field, or a value. */
 static bool has_all_members(const cJSON *json, bool *ret_no_memory)
 {
     static const fa_problem any;

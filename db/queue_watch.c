@@ -48,7 +48,7 @@ struct visiting {
     void *context;
 };
 
-/* One that is held no more, or not valid, is left out. */
+/* An item that is no longer held, or whose row is not valid, is left out. */
 static int visit_row(fa_store *store, int64_t id, void *context, fa_diag *diag)
 {
     const struct visiting *visiting = context;

@@ -10,6 +10,7 @@
 #include "lock.h"
 #include "sqlite_header.h"
 #include "sqlite_statements.h"
+#include "store_mark.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -18,13 +19,18 @@
 #include <time.h>
 #include <unistd.h>
 
-/* 1: corrupt; 0: sound after all; negative: cannot be told now. */
+/* 1: corrupt; 0: sound after all; negative: cannot be told now, or the file never was a store. */
 static int confirm(fa_store *store, fa_diag *diag)
 {
-    fa_sqlite_header kind;
+    fa_sqlite_header kind = FA_HEADER_UNKNOWN;
     uint32_t version;
     sqlite3_stmt *statement = NULL;
-    int rc = sqlite3_prepare_v2(store->db, "PRAGMA quick_check(1)", -1, &statement, NULL);
+    int rc = fa_db_read_header(store, &kind, &version, diag);
+    if (rc != 0)
+        return rc;
+    if (kind != FA_HEADER_OURS && !fa_db_is_marked(store->path))
+        return fa_fail(diag, FA_ESTORE, "%s is not a store", store->path);
+    rc = sqlite3_prepare_v2(store->db, "PRAGMA quick_check(1)", -1, &statement, NULL);
     int corrupt = 0;
     if (rc == SQLITE_OK && sqlite3_step(statement) == SQLITE_ROW) {
         const char *text = (const char *)sqlite3_column_text(statement, 0);
@@ -36,9 +42,7 @@ static int confirm(fa_store *store, fa_diag *diag)
         return 1;
     if (rc != SQLITE_OK)
         return fa_sqlite_fail(store, diag, "cannot be checked");
-    /* SQLite reads what is missing of a short header as zeros. */
-    rc = fa_db_read_header(store, &kind, &version, diag);
-    return rc != 0 ? rc : kind == FA_HEADER_UNKNOWN;
+    return kind == FA_HEADER_UNKNOWN; /* SQLite reads what is missing of a short header as zeros */
 }
 
 /* The journal goes first and under the corrupt file's name: left behind, it would be played back

@@ -55,7 +55,7 @@ bool fa_sqlite_is_empty(fa_store *store)
            file->pMethods->xFileSize(file, &size) == SQLITE_OK && size == 0;
 }
 
-bool fa_sqlite_is_store(const char *path)
+bool fa_sqlite_may_be_store(const char *path)
 {
     sqlite3 *db = NULL;
     fa_sqlite_header kind = FA_HEADER_UNKNOWN;
@@ -63,7 +63,7 @@ bool fa_sqlite_is_store(const char *path)
     bool ours = sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOFOLLOW, NULL) ==
                     SQLITE_OK &&
                 read_header(db, &kind, &version) == 0 &&
-                (kind == FA_HEADER_OURS || kind == FA_HEADER_NEWER);
+                (kind == FA_HEADER_OURS || kind == FA_HEADER_NEWER || kind == FA_HEADER_EMPTY);
     sqlite3_close(db);
     return ours;
 }

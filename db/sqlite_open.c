@@ -137,11 +137,14 @@ static int read_version(fa_store *store, int *ret_version, fa_diag *diag)
     return 0;
 }
 
-/* A file without SQLite's header may be a store whose first block was lost, or a letter to one's aunt
- * named in FA_TUNE_STORE by mistake. Only this very file's mark tells. */
+/* A file without SQLite's header may be a store whose first block was lost, or somebody's letter
+ * that FA_TUNE_STORE names by mistake. Only the mark of this very file tells. */
 static int refuse_unknown(fa_store *store, fa_diag *diag)
 {
-    store->damaged = fa_db_is_marked(store->path);
+    struct stat st;
+    bool replaced = lstat(store->path, &st) != 0 || st.st_ino != store->inode ||
+                    st.st_dev != store->device; /* another process has just set it aside */
+    store->damaged = replaced || fa_db_is_marked(store->path);
     if (store->damaged)
         return fa_fail(diag, FA_ECORRUPT, "store %s: the file is damaged", store->path);
     return fa_fail(
@@ -253,8 +256,8 @@ static int enter(fa_store *store, fa_diag *diag)
         if (rc != 0)
             return rc;
     }
-    /* Writing on after the file was renamed or removed would lose what is written. One that was emptied
-     * has no tables any more: opened anew, it gets them. */
+    /* Writing on after the file was renamed or removed would lose what is written. A file that
+     * was emptied has no tables any more: opened anew, it gets them. */
     int moved = 0;
     if (store->db != NULL && !store->absent &&
         ((sqlite3_file_control(store->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK &&

@@ -23,7 +23,7 @@ int fa_db_run(fa_store *store, const fa_binder *binder, fa_diag *diag);
 void fa_db_reset(fa_statement *statement); /* and lets go of what was bound; NULL is allowed */
 /* As fa_db_run(): 1: *ret_reader stands before the row's columns; end with fa_read_end(). */
 int fa_db_run_row(fa_store *store, const fa_binder *binder, fa_reader *ret_reader, fa_diag *diag);
-/* As fa_db_run, of one that gives a row's number at most: *ret_id is 0 when it gives none. */
+/* As fa_db_run, for a statement that gives at most a row's number: *ret_id is 0 when it gives none. */
 int fa_db_run_id(fa_store *store, const fa_binder *binder, int64_t *ret_id, fa_diag *diag);
 /* Whether it gives a row. */
 int fa_db_run_exists(fa_store *store, const fa_binder *binder, bool *ret_exists, fa_diag *diag);

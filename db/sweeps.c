@@ -110,7 +110,7 @@ static int come_back(fa_store *store, const fa_entering *entering, fa_diag *diag
         store,
         "UPDATE sweep_item SET state = 'pending', reason = '' "
         "WHERE sweep_id = ? AND state IN ('running', 'failed') "
-        "AND lease_until <= unix_ms()", /* one that a host of the fleet holds stays its */
+        "AND lease_until <= unix_ms()", /* an item that a host of the fleet holds stays with it */
         entering->id, diag);
 }
 

@@ -112,7 +112,7 @@ int fa_store_verification_get(fa_store *store, const char *cubin_key, const char
     mark.unix_time = fa_read_int(&reader, 0, INT64_MAX);
     fa_read_copy(&reader, mark.reason, sizeof mark.reason);
     rc = fa_read_end(&reader, diag);
-    if (rc != 1) /* one that is not valid is as good as none: it is proved once more */
+    if (rc != 1) /* a mark that is not valid counts as none: the cubin is proved once more */
         return rc < 0 ? rc : FA_ENOTFOUND;
     *ret_mark = mark;
     return 0;

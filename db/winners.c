@@ -4,7 +4,7 @@
  * read together in one statement. A winner that is not wholly valid is not served.
  *
  * A reader never deletes: what it cannot read it passes over. A row that is read whole once more under
- * the write lock and is not valid in itself is moved to table winner_set_aside; one that a newer version
+ * the write lock and is not valid in itself is moved to table winner_set_aside; a row that a newer version
  * may have written, or for which there was no memory, stays.
  */
 #include "winner_row.h"

@@ -36,7 +36,7 @@ int fa_store_winner_hold(fa_store *store, const fa_scope *scope, fa_diag *diag);
 /* FA_ENOTFOUND when the scope has none; the cubin comes with it in one read transaction. FA_ECORRUPT
  * when the cubin is missing or corrupt (it is deleted; the winner stays, and ret_cubin NULL gets it
  * alone, so that it can be compiled again) or the winner's own row is not valid (a second reading under
- * the write lock sets it aside, in a table of its own). One that only a newer version can read is left as
+ * the write lock sets it aside, in a table of its own). A winner that only a newer version can read is left as
  * it is: FA_ENOTFOUND. */
 int fa_store_winner_get(fa_store *store, const fa_scope *scope, fa_winner_record *ret_winner,
                         fa_cubin_record *ret_cubin, fa_diag *diag);

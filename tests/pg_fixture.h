@@ -8,7 +8,7 @@
 
 #include "check.h"
 
-#include "../db/postgres_connection.h"
+#include "../db/postgres_statements.h"
 #include "../db/postgres_open.h"
 #include "../db/postgres_sql.h"
 #include "../db/schema.h"

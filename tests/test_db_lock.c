@@ -158,6 +158,15 @@ static void a_forked_child_cannot_let_go_of_its_parents_lock(void)
     fa_lock_release(&second);
 }
 
+/* Between the two steps of another process that makes the store. */
+static void a_store_that_is_just_being_made_can_be_locked(void)
+{
+    fa_lock *lock = NULL;
+    CHECK(db_write_file(db_path, "", 0));
+    CHECK_OK(take("k", 0, &lock, NULL), diag);
+    fa_lock_release(&lock);
+}
+
 static void a_directory_of_locks_that_others_can_write_is_refused(void)
 {
     fa_lock *lock = NULL;
@@ -253,6 +262,7 @@ int main(void)
     DB_TEST(waiting_ends_when_the_caller_gives_up_or_time_is_over);
     DB_TEST(a_killed_holder_lets_go_and_who_waited_is_told);
     DB_TEST(a_forked_child_cannot_let_go_of_its_parents_lock);
+    DB_TEST(a_store_that_is_just_being_made_can_be_locked);
     DB_TEST(a_directory_of_locks_that_others_can_write_is_refused);
     DB_TEST(processes_take_turns);
     DB_TEST(threads_of_one_process_take_turns);

@@ -73,7 +73,7 @@ int fa_bundle_winner(fa_bundle *bundle, int32_t winner, fa_winner_record *ret_wi
  * timed: a look at the front of its document, much cheaper than reading it. False only when the front
  * says so; what is true must still be read to be believed. */
 bool fa_bundle_may_be_like(const fa_bundle *bundle, int32_t winner, const fa_problem *problem);
-/* Malloced bytes. What is in them nobody has looked at. */
+/* Malloced bytes, whose content nobody has checked. */
 int fa_bundle_cubin(fa_bundle *bundle, int32_t cubin, void **ret_bytes, size_t *ret_size,
                     fa_diag *diag);
 

@@ -19,7 +19,7 @@ enum {
     "\x89"              \
     "FAB\r\n\x1a\n"
 
-/* What is signed: this text, then the hash of the front. */
+/* The signature is over this text and the hash of the front. */
 #define FA_BUNDLE_SIGNED_TEXT "fa-tune bundle 1"
 enum { FA_BUNDLE_SIGNED_BYTES = sizeof FA_BUNDLE_SIGNED_TEXT - 1 + FA_HASH_BYTES };
 

@@ -4,6 +4,7 @@
  */
 #include "compile_pool.h"
 #include "driver.h"
+#include "earlier.h"
 #include "manifest.h"
 #include "nvrtc.h"
 #include "options.h"

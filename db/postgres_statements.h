@@ -2,8 +2,8 @@
  *
  * A connection to a PostgreSQL server, as its files share it: answers, errors and statements.
  */
-#ifndef FA_DB_POSTGRES_CONNECTION_H
-#define FA_DB_POSTGRES_CONNECTION_H
+#ifndef FA_DB_POSTGRES_STATEMENTS_H
+#define FA_DB_POSTGRES_STATEMENTS_H
 
 #include "database.h"
 #include "libpq.h"
