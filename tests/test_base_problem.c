@@ -3,6 +3,7 @@
 
 #include "buf.h"
 #include "error.h"
+#include "fa_problem.h"
 #include "json.h"
 #include "problem.h"
 
@@ -434,6 +435,39 @@ static void one_row_gives_attention_another_field_and_leaves_earlier_keys_as_the
     CHECK_TEXT(diag.text, "window is 65537: use 0 to 65536");
 }
 
+static void callers_set_and_get_fields_by_their_names(void)
+{
+    const fa_operation *sum = NULL;
+    fa_problem p, back;
+    fa_diag diag;
+    char text[16], *json = NULL;
+    fa_field_info info = {.size = sizeof info};
+    CHECK_OK(fa_operation_register(row_sum, strlen(row_sum), "test", &sum, &diag), diag);
+    CHECK_OK(fa_find_operation("row_sum", &sum, &diag), diag);
+    CHECK_INT(fa_make_problem(sum, &p), 0);
+    CHECK_OK(fa_set_field(&p, "dtype", "fp32", &diag), diag);
+    CHECK_OK(fa_set_field(&p, "rows", "99", &diag), diag);
+    CHECK_OK(fa_set_field(&p, "mean", "true", &diag), diag);
+    CHECK_OK(fa_get_field(&p, "rows", text, sizeof text, &diag), diag);
+    CHECK_TEXT(text, "99");
+    CHECK_OK(fa_problem_write(&p, &json, &diag), diag);
+    CHECK_TEXT(json, "{\"operation\":\"row_sum\",\"dtype\":\"fp32\",\"rows\":99,\"columns\":7,"
+                     "\"mean\":true}");
+    CHECK_OK(fa_problem_read(json, strlen(json), &back, &diag), diag);
+    CHECK(fa_problem_equal(&p, &back));
+    free(json);
+    CHECK_INT(fa_operation_field(sum, 0, &info), 0);
+    CHECK_TEXT(info.choices[1], "fp32");
+    CHECK_INT(fa_operation_field(sum, 4, &info), FA_ENOTFOUND);
+    static const char *const bad[][2] = {{"dtype", "fp8"},  {"rows", "-1"},   {"rows", "1x"},
+                                         {"rows", ""},      {"mean", "2"},    {"mean", NULL},
+                                         {"columns", "4097"}, {"height", "1"}, {NULL, "1"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK_INT(fa_set_field(&p, bad[i][0], bad[i][1], &diag), FA_EINVAL);
+    CHECK(fa_problem_equal(&p, &back));
+    CHECK_TEXT(fa_name_of_operation(NULL), "attn_fwd");
+}
+
 static void a_problem_of_an_operation_that_is_not_known_is_no_mistake_of_its_text(void)
 {
     fa_diag diag;
@@ -463,6 +497,7 @@ int main(void)
     TEST(an_operation_of_its_own_table_is_known_once_it_is_registered);
     TEST(tables_that_are_not_valid_are_refused_with_a_sentence);
     TEST(one_row_gives_attention_another_field_and_leaves_earlier_keys_as_they_are);
+    TEST(callers_set_and_get_fields_by_their_names);
     TEST(a_problem_of_an_operation_that_is_not_known_is_no_mistake_of_its_text);
     TEST(the_order_of_trust_puts_measured_before_guessed);
     TEST(problems_out_of_range_are_refused_by_field_and_value);

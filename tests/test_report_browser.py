@@ -119,6 +119,21 @@ def a_card_answers_which_kernel_how_sure_how_far_and_against_what():
     tap.has(place.run(*shlex.split(words)[1:]).stdout, "measured")
 
 
+def a_button_copies_the_command():
+    shown = page()
+    x, y = shown.run("""(function () {
+        document.querySelector("#p1 .copy").scrollIntoView({block: "center"});
+        const box = document.querySelector("#p1 .copy").getBoundingClientRect();
+        return [box.x + box.width / 2, box.y + box.height / 2];
+    })()""")
+    shown.call("Browser.grantPermissions", permissions=["clipboardReadWrite"])
+    for kind in ("mousePressed", "mouseReleased"):
+        shown.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+    shown.wait(lambda: texts(shown, "#p1 .copy")[0] != "Copy", "the button to say what it did")
+    tap.equal(texts(shown, "#p1 .copy"), ["Copied", "Copy"])
+    tap.equal(shown.run("navigator.clipboard.readText()"), texts(shown, "#p1 .copyable code")[0])
+
+
 def level_with_a_baseline_is_said_where_the_intervals_overlap():
     shown = page("lengths")
     shown.run("location.hash = '#p1'")
@@ -426,6 +441,7 @@ try:
     tap.main([
         it_opens_without_complaint_and_asks_nobody_for_anything,
         a_card_answers_which_kernel_how_sure_how_far_and_against_what,
+        a_button_copies_the_command,
         level_with_a_baseline_is_said_where_the_intervals_overlap,
         the_chart_has_a_line_for_ours_and_each_baseline,
         filters_choose_for_list_and_chart_alike,

@@ -278,6 +278,7 @@ FA_API const char *fa_name_of_layout(fa_layout layout);
 }
 #endif
 
+#include "fa_problem.h"  /* problems of any operation, by the names of their fields */
 #include "fa_report_data.h" /* what is on record about each problem */
 #include "fa_contact.h" /* answers that nobody measured here, and how good they were */
 #include "fa_bundle.h"  /* winners in signed files */

@@ -27,9 +27,9 @@ typedef enum fa_field_as { FA_AS_VALUE, FA_AS_NONZERO, FA_AS_NOT } fa_field_as;
 
 /* One field of an operation's problems. Texts are never NULL; "" means: none. */
 typedef struct fa_field {
-    const char *name;   /* in JSON and in CSV: "lse" */
-    const char *record; /* in a file of records, where it is another */
-    const char *member; /* in the typed view of fa_problem: "want_lse"; else as name */
+    const char *name;     /* in JSON and in CSV: "lse" */
+    const char *record;   /* in a file of records, where it is another */
+    const char *member;   /* in the typed view of fa_problem: "want_lse"; else as name */
     const char *c_prefix; /* in C, before the name of a choice in capitals: "FA_CAUSAL_" */
     fa_field_kind kind;
     const char
@@ -116,6 +116,11 @@ typedef enum fa_order {
 void fa_operation_order(const fa_operation *operation, fa_order order,
                         int ret_field[FA_PROBLEM_VALUES]);
 
+/* The value as text ("bf16", "512", "true"); its name for a choice or the
+ * digits in `room`. */
+const char *fa_field_text(const fa_field *field, int32_t value, char room[16]);
+/* The value of this name among a choice's; -1: there is none. */
+int fa_field_choice(const fa_field *field, const char *name);
 /* The value as keys and macros show it. */
 int32_t fa_field_shown(fa_field_as as, int32_t value);
 

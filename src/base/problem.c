@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is done with a problem's values by its operation's table of fields.
+ * What is done with the values of a problem by its operation's table of fields, and what work it is.
  */
 #include "problem.h"
 
 #include "buf.h"
 #include "error.h"
-#include "json.h"
+#include "problem_each.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-#define EACH_FIELD(op, f) \
-    for (const fa_field *f = (op)->field; f < (op)->field + (op)->field_count; f++)
-#define VALUE(problem, op, f) ((problem)->value[(f) - (op)->field])
 
 /* ---- check ----------------------------------------------------------------------------------*/
 /* "a, b or c" */
@@ -207,24 +203,6 @@ fa_problem fa_problem_some(const fa_operation *operation)
 }
 
 /* ---- texts ----------------------------------------------------------------------------------*/
-const char *fa_field_text(const fa_field *field, int32_t value, char room[16])
-{
-    if (field->kind == FA_FIELD_BOOLEAN)
-        return value != 0 ? "true" : "false";
-    if (field->kind == FA_FIELD_CHOICE)
-        return value >= field->min && value <= field->max ? field->choice[value] : "unknown";
-    snprintf(room, 16, "%d", value);
-    return room;
-}
-
-int fa_field_choice(const fa_field *field, const char *name)
-{
-    for (int i = 0; field->choice[i] != NULL; i++)
-        if (strcmp(field->choice[i], name) == 0)
-            return i;
-    return -1;
-}
-
 static void put_key(const fa_problem *problem, bool lengths, char ret_key[FA_PROBLEM_KEY_MAX])
 {
     const fa_operation *op = fa_operation_of(problem);
@@ -255,226 +233,7 @@ void fa_problem_shape(const fa_problem *problem, char ret_shape[FA_PROBLEM_KEY_M
     put_key(problem, false, ret_shape);
 }
 
-/* The field that follows this one and whose value is another; NULL: none. */
-static const fa_field *follower_apart(const fa_operation *op, const fa_field *f,
-                                      const fa_problem *p)
-{
-    EACH_FIELD(op, other)
-    if (other->follows == f - op->field && VALUE(p, op, other) != VALUE(p, op, f))
-        return other;
-    return NULL;
-}
-
-static void put_words(fa_buf *out, const fa_operation *op, const fa_field *f, const fa_problem *p,
-                      bool brief)
-{
-    const fa_field *apart = follower_apart(op, f, p);
-    const char *label =
-        apart != NULL && !brief && f->label_apart[0] != 0 ? f->label_apart : f->label;
-    char room[16];
-    const char *value = fa_field_text(f, VALUE(p, op, f), room);
-    bool alone = f->kind == FA_FIELD_BOOLEAN ||
-                 (brief && f->quiet && f->kind == FA_FIELD_CHOICE && label[0] != 0);
-    fa_buf_printf(out, "%s%s%s", label, alone || brief || label[0] == 0 ? "" : " ",
-                  alone ? "" : value);
-    if (apart == NULL)
-        return;
-    value = fa_field_text(apart, VALUE(p, op, apart), room);
-    if (brief || f->label_apart[0] == 0)
-        fa_buf_printf(out, "/%s", value);
-    else
-        fa_buf_printf(out, " %s %s", apart->label, value);
-}
-
-void fa_problem_words(fa_buf *out, const fa_problem *problem, const char *separator, bool brief)
-{
-    const fa_operation *op = fa_operation_of(problem);
-    int order[FA_PROBLEM_VALUES];
-    bool first = true;
-    fa_operation_order(op, FA_ORDER_WORDS, order);
-    for (int i = 0; i < op->field_count; i++) {
-        const fa_field *f = &op->field[order[i]];
-        if (f->follows >= 0 || (f->quiet && VALUE(problem, op, f) == f->preset))
-            continue;
-        fa_buf_text(out, first ? "" : separator);
-        put_words(out, op, f, problem, brief);
-        first = false;
-    }
-}
-
-void fa_problem_lengths(const fa_problem *problem, char *ret_text, size_t size)
-{
-    const fa_operation *op = fa_operation_of(problem);
-    fa_buf text = {0};
-    EACH_FIELD(op, f)
-    {
-        const fa_field *apart = follower_apart(op, f, problem);
-        if (!f->length || f->follows >= 0)
-            continue;
-        fa_buf_printf(&text, "%s%s %d", text.size > 0 ? ", " : "",
-                      apart != NULL ? f->label_apart : f->label, VALUE(problem, op, f));
-        if (apart != NULL)
-            fa_buf_printf(&text, ", %s %d", apart->label, VALUE(problem, op, apart));
-    }
-    snprintf(ret_text, size, "%s", text.data != NULL ? text.data : "");
-    fa_buf_free(&text);
-}
-
-/* ---- JSON -----------------------------------------------------------------------------------*/
-cJSON *fa_field_to_json(cJSON *object, const char *key, const fa_field *field, int32_t value)
-{
-    char room[16];
-    if (field->kind == FA_FIELD_INTEGER)
-        return cJSON_AddNumberToObject(object, key, value);
-    if (field->kind == FA_FIELD_BOOLEAN)
-        return cJSON_AddBoolToObject(object, key, value != 0);
-    return cJSON_AddStringToObject(object, key, fa_field_text(field, value, room));
-}
-
-cJSON *fa_problem_to_json(const fa_problem *p)
-{
-    const fa_operation *op = fa_operation_of(p);
-    cJSON *json = cJSON_CreateObject();
-    cJSON *last = cJSON_AddStringToObject(json, "operation", op->name);
-    EACH_FIELD(op, f) {
-        int32_t value = VALUE(p, op, f);
-        if (last != NULL && !(f->optional && value == f->preset))
-            last = fa_field_to_json(json, f->name, f, value);
-    }
-    if (last == NULL) {
-        cJSON_Delete(json);
-        return NULL;
-    }
-    return json;
-}
-
-/* FA_ENOTFOUND: the field is absent. */
-static int read_value(const cJSON *json, const fa_field *f, int32_t *ret, fa_diag *diag)
-{
-    int64_t number = 0;
-    const char *text = "";
-    bool flag = false;
-    int rc = f->kind == FA_FIELD_INTEGER
-                 ? fa_json_int(json, f->name, INT32_MIN, INT32_MAX, &number, "problem", diag)
-             : f->kind == FA_FIELD_BOOLEAN ? fa_json_bool(json, f->name, &flag, "problem", diag)
-                                           : fa_json_text(json, f->name, &text, "problem", diag);
-    if (rc != 0)
-        return rc;
-    if (f->kind == FA_FIELD_CHOICE && fa_field_choice(f, text) < 0)
-        return fa_fail(diag, FA_EINVAL, "problem: %s \"%s\" is not known", f->name, text);
-    *ret = f->kind == FA_FIELD_INTEGER   ? (int32_t)number
-           : f->kind == FA_FIELD_BOOLEAN ? flag
-                                         : fa_field_choice(f, text);
-    return 0;
-}
-
-/* The operation that a document names; absent: that of `problem` as it is. Another one's problem begins
- * with its defaults. */
-static int read_operation(const cJSON *json, fa_problem *problem, fa_diag *diag)
-{
-    const fa_operation *op = fa_operation_of(problem);
-    const char *name = NULL;
-    if (!cJSON_IsObject(json))
-        return fa_fail(diag, FA_EINVAL, "problem: must be a JSON object");
-    int rc = fa_json_text(json, "operation", &name, "problem", diag);
-    if (rc == 0) {
-        rc = fa_operation_find(name, &op, diag);
-        if (rc != 0)
-            return fa_fail_in(diag, rc, "problem");
-    }
-    if (op != fa_operation_of(problem)) {
-        *problem = (fa_problem){.operation = op};
-        fa_problem_fill(problem, 0);
-    }
-    return rc == FA_ENOTFOUND ? 0 : rc;
-}
-
-/* Bit i of *ret_given: field i is there. */
-static int read_values(const cJSON *json, fa_problem *problem, uint32_t *ret_given, fa_diag *diag)
-{
-    const fa_operation *op = fa_operation_of(problem);
-    *ret_given = 0;
-    for (int i = 0; i < op->field_count; i++) {
-        int rc = read_value(json, &op->field[i], &problem->value[i], diag);
-        if (rc != 0 && rc != FA_ENOTFOUND)
-            return rc;
-        if (rc == 0)
-            *ret_given |= 1u << i;
-    }
-    return 0;
-}
-
-int fa_problem_from_json(const cJSON *json, fa_problem *ret_problem, fa_diag *diag)
-{
-    fa_problem problem = *ret_problem;
-    uint32_t given;
-    int rc = read_operation(json, &problem, diag);
-    if (rc == 0)
-        rc = read_values(json, &problem, &given, diag);
-    if (rc == 0)
-        rc = fa_problem_check(&problem, diag);
-    if (rc == 0)
-        *ret_problem = problem;
-    return rc;
-}
-
-static bool is_needed(const fa_field *f, fa_need need)
-{
-    return need == FA_NEED_ALL        ? !f->optional
-           : need != FA_NEED_REQUIRED ? f->kind == FA_FIELD_INTEGER && !f->optional &&
-                                            (f->follows < 0 || need == FA_NEED_INTEGERS)
-                                      : f->required;
-}
-
-/* Missing fields, and keys that are none. */
-static int check_document(const cJSON *json, const fa_operation *op, fa_need need,
-                          const char *beside, fa_diag *diag)
-{
-    bool any = beside != NULL && strcmp(beside, "*") == 0;
-    for (const cJSON *item = json->child; item != NULL && !any; item = item->next)
-        if (fa_operation_field_index(op, item->string) < 0 &&
-            strcmp(item->string, "operation") != 0 &&
-            (beside == NULL || strcmp(item->string, beside) != 0))
-            return fa_fail(diag, FA_EINVAL, "problem: there is no key \"%.40s\"", item->string);
-    for (const cJSON *item = json->child; item != NULL; item = item->next)
-        if (cJSON_GetObjectItemCaseSensitive(json, item->string) != item)
-            return fa_fail(diag, FA_EINVAL, "problem: key \"%.40s\" stands twice", item->string);
-    if (need == FA_NEED_ALL && cJSON_GetObjectItemCaseSensitive(json, "operation") == NULL)
-        return fa_fail(diag, FA_EINVAL, "problem: \"operation\" is missing");
-    EACH_FIELD(op, f)
-    {
-        const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, f->name);
-        int64_t value;
-        if (is_needed(f, need) && item == NULL)
-            return fa_fail(diag, FA_EINVAL, "problem: \"%s\" is missing", f->name);
-        if (f->required && need == FA_NEED_REQUIRED) {
-            int rc = fa_json_int(json, f->name, f->min, f->max, &value, "problem", diag);
-            if (rc != 0)
-                return rc;
-        }
-    }
-    return 0;
-}
-
-int fa_problem_from_strict_json(const cJSON *json, fa_need need, const char *beside,
-                                fa_problem *ret_problem, fa_diag *diag)
-{
-    fa_problem problem = {.operation = ret_problem->operation};
-    uint32_t given = 0;
-    int rc = read_operation(json, &problem, diag);
-    if (rc == 0)
-        rc = check_document(json, fa_operation_of(&problem), need, beside, diag);
-    if (rc == 0)
-        rc = read_values(json, &problem, &given, diag);
-    if (rc != 0)
-        return rc;
-    fa_problem_fill(&problem, given);
-    rc = fa_problem_check(&problem, diag);
-    if (rc == 0)
-        *ret_problem = problem;
-    return rc;
-}
-
+/* ---- work -----------------------------------------------------------------------------------*/
 /* ---- work and traffic, as the operation's file tells them -----------------------------------*/
 /* The value of a field, or a number itself; 0: it is neither. */
 static double factor(const fa_operation *operation, const fa_problem *p, const cJSON *item)

@@ -42,17 +42,11 @@ void fa_problem_shape(const fa_problem *problem, char ret_shape[FA_PROBLEM_KEY_M
  * that it follows. */
 void fa_problem_fill(fa_problem *problem, uint32_t given);
 
-/* The value of the field of this name as text ("bf16", "512", "true"); its name for a choice or the
- * digits in `room`. */
-const char *fa_field_text(const fa_field *field, int32_t value, char room[16]);
 /* For people, as in "fp16 · B 4 · H 8 · S 512 · D 64 · causal bottom-right", with `separator` for " · ";
  * brief, as in "fp16 B4 H8 S512 D64 causal". */
 void fa_problem_words(fa_buf *out, const fa_problem *problem, const char *separator, bool brief);
 /* Of the lengths alone: "S 512", or "Sq 1, Sk 512". */
 void fa_problem_lengths(const fa_problem *problem, char *ret_text, size_t size);
-
-/* The value of this name among a choice's; -1: there is none. */
-int fa_field_choice(const fa_field *field, const char *name);
 
 /* Floating-point operations and bytes of all tensors, for reporting: the sums of products that "flops"
  * (halved where the field "flops_halved_by" is not 0) and "bytes" of the operation's file list; 0: it lists

@@ -76,9 +76,10 @@ int serve_http_open(uv_loop_t *loop, const serve_http_limits *limits,
     http->counts.bodies.limit = limits->bodies;
     http->events = *events;
     http->context = context;
+    const bool logs = MHD_is_feature_supported(MHD_FEATURE_MESSAGES) == MHD_YES;
     http->daemon = MHD_start_daemon(
         MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_TURBO |
-            MHD_USE_ERROR_LOG,
+            (logs ? MHD_USE_ERROR_LOG : 0u),
         0, NULL, NULL, http_handle, http, MHD_OPTION_EXTERNAL_LOGGER, http_log, http,
         MHD_OPTION_NOTIFY_COMPLETED, http_request_over, NULL, MHD_OPTION_NOTIFY_CONNECTION,
         http_connection_changed, http, MHD_OPTION_CONNECTION_LIMIT,

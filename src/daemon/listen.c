@@ -44,9 +44,8 @@ static int take_lock(const char *path, int *ret_fd, fa_diag *diag)
     snprintf(name, sizeof name, "%s.lock", path);
     int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
-        return fa_fail(diag, FA_EIO,
-                       "cannot open %s: %s; does its directory exist, and is it this user's?", name,
-                       strerror(errno));
+        return fa_fail(diag, FA_EIO, "cannot open %s: %s; is its directory there, and this user's?",
+                       name, strerror(errno));
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         int error = errno;
         close(fd);

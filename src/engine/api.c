@@ -91,11 +91,10 @@ int fa_answer_cubin_hash(fa_tuner *tuner, const fa_answer *answer, char ret_sha2
                          size_t *ret_size, fa_diag *diag)
 {
     void *bytes = NULL;
-    int rc = fa_tuner_check(tuner, diag);
+    int rc = fa_tuner_check_with(tuner, answer != NULL && ret_sha256 != NULL && ret_size != NULL,
+                                 "answer, ret_sha256 or ret_size", diag);
     if (rc != 0)
         return rc;
-    if (answer == NULL || ret_sha256 == NULL || ret_size == NULL)
-        return fa_fail(diag, FA_EINVAL, "answer, ret_sha256 or ret_size is NULL");
     pthread_mutex_lock(&tuner->work);
     rc = fa_store_cubin_hash(tuner->store, answer->cubin_key, ret_sha256, ret_size, NULL);
     pthread_mutex_unlock(&tuner->work);
@@ -111,11 +110,9 @@ int fa_answer_cubin_hash(fa_tuner *tuner, const fa_answer *answer, char ret_sha2
 
 int fa_list_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_diag *diag)
 {
-    int rc = fa_tuner_check(tuner, diag);
+    int rc = fa_tuner_check_with(tuner, visit != NULL, "visit", diag);
     if (rc != 0)
         return rc;
-    if (visit == NULL)
-        return fa_fail(diag, FA_EINVAL, "visit is NULL");
     rc = fa_sources_winners(tuner, visit, context, diag);
     if (rc != FA_SOURCE_NONE)
         return rc;
@@ -129,11 +126,10 @@ int fa_list_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_d
 int fa_answer_cubin(fa_tuner *tuner, const fa_answer *answer, void **ret_bytes, size_t *ret_size,
                     fa_diag *diag)
 {
-    int rc = fa_tuner_check(tuner, diag);
+    int rc = fa_tuner_check_with(tuner, answer != NULL && ret_bytes != NULL && ret_size != NULL,
+                                 "answer, ret_bytes or ret_size", diag);
     if (rc != 0)
         return rc;
-    if (answer == NULL || ret_bytes == NULL || ret_size == NULL)
-        return fa_fail(diag, FA_EINVAL, "answer, ret_bytes or ret_size is NULL");
     fa_cubin_record cubin = {0};
     rc = fa_sources_answer_cubin(tuner, answer->cubin_key, ret_bytes, ret_size, diag);
     if (rc != FA_SOURCE_NONE)

@@ -82,12 +82,10 @@ int fa_explain(fa_tuner *tuner, const fa_request *request, fa_explain_visit *vis
                fa_gpu *ret_gpu, fa_diag *diag)
 {
     fa_space space = {0};
-    int rc = fa_tuner_check(tuner, diag);
-    if (rc != 0)
-        return rc;
+    int rc = fa_tuner_check_with(tuner, visit != NULL, "visit", diag);
     fa_request known;
-    rc = visit == NULL ? fa_fail(diag, FA_EINVAL, "visit is NULL")
-                       : fa_request_copy(request, &known, diag);
+    if (rc == 0)
+        rc = fa_request_copy(request, &known, diag);
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);

@@ -10,13 +10,22 @@
 
 #include <string.h>
 
+int fa_copy_sized(void *ret, size_t size, const void *given, const char *why, fa_diag *diag)
+{
+    size_t given_size = given != NULL ? *(const size_t *)given : 0;
+    memset(ret, 0, size);
+    if (given_size < sizeof(size_t) || given_size > 4096)
+        return fa_fail(diag, FA_EINVAL, "%s", why);
+    memcpy(ret, given, given_size < size ? given_size : size);
+    return 0;
+}
+
 int fa_request_copy(const fa_request *request, fa_request *ret_request, fa_diag *diag)
 {
-    *ret_request = (fa_request){0};
-    if (request == NULL || request->size < sizeof(size_t) || request->size > 4096)
-        return fa_fail(diag, FA_EINVAL, "request.size is not sizeof(fa_request)");
-    memcpy(ret_request, request,
-           request->size < sizeof *ret_request ? request->size : sizeof *ret_request);
+    int rc = fa_copy_sized(ret_request, sizeof *ret_request, request,
+                           "request.size is not sizeof(fa_request)", diag);
+    if (rc != 0)
+        return rc;
     if (ret_request->effort < FA_EFFORT_CACHED || ret_request->effort > FA_EFFORT_PATIENT)
         return fa_fail(diag, FA_EINVAL, "effort is %d: use FA_EFFORT_CACHED to FA_EFFORT_PATIENT",
                        (int)ret_request->effort);

@@ -31,6 +31,12 @@ static void watch_forks(void)
     pthread_atfork(NULL, NULL, after_fork);
 }
 
+int fa_tuner_check_with(const fa_tuner *tuner, bool given, const char *names, fa_diag *diag)
+{
+    int rc = fa_tuner_check(tuner, diag);
+    return rc == 0 && !given ? fa_fail(diag, FA_EINVAL, "%s is NULL", names) : rc;
+}
+
 int fa_tuner_check(const fa_tuner *tuner, fa_diag *diag)
 {
     if (tuner == NULL)

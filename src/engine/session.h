@@ -59,6 +59,8 @@ struct fa_tuner {
 void fa_note(fa_tuner *tuner, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* FA_EFORKED in a child of the process that opened the tuner. */
 int fa_tuner_check(const fa_tuner *tuner, fa_diag *diag);
+/* That, and FA_EINVAL where one of the named arguments is NULL. */
+int fa_tuner_check_with(const fa_tuner *tuner, bool given, const char *names, fa_diag *diag);
 int fa_tuner_driver(fa_tuner *tuner, fa_diag *diag); /* opens tuner->driver; `work` is held */
 
 int fa_tuner_families(fa_tuner *tuner, fa_diag *diag); /* loads tuner->families */

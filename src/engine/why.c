@@ -149,12 +149,10 @@ static int collect_steps(fa_tuner *tuner, const fa_request *request, steps *all,
 int fa_why(fa_tuner *tuner, const fa_request *request, fa_step_visit *visit, void *context,
            fa_gpu *ret_gpu, fa_diag *diag)
 {
-    int rc = fa_tuner_check(tuner, diag);
-    if (rc != 0)
-        return rc;
+    int rc = fa_tuner_check_with(tuner, visit != NULL, "visit", diag);
     fa_request known;
-    rc = visit == NULL ? fa_fail(diag, FA_EINVAL, "visit is NULL")
-                       : fa_request_copy(request, &known, diag);
+    if (rc == 0)
+        rc = fa_request_copy(request, &known, diag);
     if (rc != 0)
         return rc;
     steps *all = calloc(1, sizeof *all);
@@ -196,11 +194,9 @@ static int tell_prediction(void *context, const fa_prediction_record *record)
 
 int fa_list_predictions(fa_tuner *tuner, fa_prediction_visit *visit, void *context, fa_diag *diag)
 {
-    int rc = fa_tuner_check(tuner, diag);
+    int rc = fa_tuner_check_with(tuner, visit != NULL, "visit", diag);
     if (rc != 0)
         return rc;
-    if (visit == NULL)
-        return fa_fail(diag, FA_EINVAL, "visit is NULL");
     struct telling telling = {.tuner = tuner, .prediction = visit, .context = context};
     pthread_mutex_lock(&tuner->work);
     rc = fa_store_predictions_each(tuner->store, tell_prediction, &telling, diag);
@@ -279,11 +275,9 @@ static int tell_regret(void *context, fa_store *store, const fa_winner_record *w
 
 int fa_list_regret(fa_tuner *tuner, fa_regret_visit *visit, void *context, fa_diag *diag)
 {
-    int rc = fa_tuner_check(tuner, diag);
+    int rc = fa_tuner_check_with(tuner, visit != NULL, "visit", diag);
     if (rc != 0)
         return rc;
-    if (visit == NULL)
-        return fa_fail(diag, FA_EINVAL, "visit is NULL");
     struct telling telling = {.tuner = tuner, .regret = visit, .context = context};
     pthread_mutex_lock(&tuner->work);
     rc = fa_listed_winners_each(tuner, tell_regret, &telling, diag);

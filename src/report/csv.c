@@ -180,7 +180,7 @@ static void write_row(fa_buf *out, const report_problem *problem, const struct r
     fa_buf_text(out, "\r\n");
 }
 
-static int begin(report *report)
+static int csv_begin(report *report)
 {
     fa_buf_text(report->out, header);
     each_column(report->out, NULL, column_name);
@@ -188,7 +188,7 @@ static int begin(report *report)
     return 0;
 }
 
-static void add_problem(report *report, report_problem *problem)
+static void csv_problem(report *report, report_problem *problem)
 {
     fa_buf *out = report->out;
     struct row winner = {.kind = "winner",
@@ -253,7 +253,7 @@ static void lone_row(fa_buf *out, struct row *row, const fa_problem *problem, co
     write_row(out, &none, row);
 }
 
-static void end(report *report)
+static void csv_end(report *report)
 {
     fa_buf *out = report->out, text = {0};
     for (size_t i = 0; i < report->regrets; i++) {
@@ -283,4 +283,4 @@ static void end(report *report)
     fa_buf_free(&text);
 }
 
-const report_writer report_csv = {begin, add_problem, end};
+const report_writer report_csv = {csv_begin, csv_problem, csv_end};

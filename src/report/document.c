@@ -375,7 +375,7 @@ void report_document_free(report_document *document)
 }
 
 /* ---- --format json --------------------------------------------------------------------------*/
-static int begin(report *report)
+static int json_begin(report *report)
 {
     report->format = calloc(1, sizeof(report_document));
     if (report->format == NULL)
@@ -384,12 +384,12 @@ static int begin(report *report)
     return 0;
 }
 
-static void add_problem(report *report, report_problem *problem)
+static void json_problem(report *report, report_problem *problem)
 {
     report_document_problem(report, report->format, problem, report->out);
 }
 
-static void end(report *report)
+static void json_end(report *report)
 {
     if (report->format == NULL)
         return;
@@ -398,4 +398,4 @@ static void end(report *report)
     free(report->format);
 }
 
-const report_writer report_json = {begin, add_problem, end};
+const report_writer report_json = {json_begin, json_problem, json_end};

@@ -308,7 +308,7 @@ void report_summary_end(const report *report, report_summary *summary, fa_buf *o
 }
 
 /* ---- --format md ----------------------------------------------------------------------------*/
-static int begin(report *report)
+static int markdown_begin(report *report)
 {
     markdown *md = calloc(1, sizeof *md);
     if (md == NULL)
@@ -317,7 +317,7 @@ static int begin(report *report)
     return report_summary_begin(report, &md->summary);
 }
 
-static void add_problem(report *report, report_problem *problem)
+static void markdown_problem(report *report, report_problem *problem)
 {
     markdown *md = report->format;
     fa_buf *out = &md->body;
@@ -338,7 +338,7 @@ static void add_problem(report *report, report_problem *problem)
     environments(out, problem);
 }
 
-static void end(report *report)
+static void markdown_end(report *report)
 {
     markdown *md = report->format;
     fa_buf *out = report->out;
@@ -362,4 +362,4 @@ static void end(report *report)
     report->format = NULL;
 }
 
-const report_writer report_markdown = {begin, add_problem, end};
+const report_writer report_markdown = {markdown_begin, markdown_problem, markdown_end};

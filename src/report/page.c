@@ -19,7 +19,7 @@ typedef struct page {
     fa_buf text; /* the document */
 } page;
 
-static int begin(report *report)
+static int page_begin(report *report)
 {
     page *page = calloc(1, sizeof *page);
     if (page == NULL)
@@ -30,7 +30,7 @@ static int begin(report *report)
     return report_summary_begin(report, &page->summary);
 }
 
-static void add_problem(report *report, report_problem *problem)
+static void page_problem(report *report, report_problem *problem)
 {
     page *page = report->format;
     size_t left = report->outcome.problems - (size_t)problem->number + 1;
@@ -40,7 +40,7 @@ static void add_problem(report *report, report_problem *problem)
     report_summary_row(&page->summary, problem);
 }
 
-static void end(report *report)
+static void page_end(report *report)
 {
     page *page = report->format;
     fa_buf *out = report->out, summary = {0};
@@ -63,4 +63,4 @@ static void end(report *report)
     report->format = NULL;
 }
 
-const report_writer report_page = {begin, add_problem, end};
+const report_writer report_page = {page_begin, page_problem, page_end};

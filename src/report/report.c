@@ -45,7 +45,7 @@ static int rank_of(const fa_field *field)
 
 /* By silicon, then as a grid of problems is read; generations of one problem follow one another, the
  * one to be told first. */
-static int compare(const void *a, const void *b)
+static int compare_studies(const void *a, const void *b)
 {
     const fa_study *x = a, *y = b;
     int order = strcmp(x->silicon, y->silicon);
@@ -80,7 +80,7 @@ static void select_studies(const report_options *options, struct studies *list,
     }
     list->count = kept;
     if (kept > 0)
-        qsort(list->study, kept, sizeof *list->study, compare);
+        qsort(list->study, kept, sizeof *list->study, compare_studies);
     kept = 0;
     for (size_t i = 0; i < list->count; i++) {
         const fa_study *last = kept > 0 ? &list->study[kept - 1] : NULL;
@@ -128,7 +128,7 @@ static const report_writer *const writers[] = {
     [REPORT_JSON] = &report_json,
 };
 
-static int tell(report *report, const struct studies *studies, fa_diag *diag)
+static int write_problems(report *report, const struct studies *studies, fa_diag *diag)
 {
     const report_writer *writer = writers[report->options->format];
     int rc = writer->begin(report);
@@ -177,7 +177,7 @@ int report_write(fa_tuner *tuner, const report_options *options, fa_buf *out,
     report.baseline = baselines.baseline;
     report.baselines = baselines.count;
     if (rc == 0)
-        rc = tell(&report, &studies, diag);
+        rc = write_problems(&report, &studies, diag);
     if (rc == 0)
         *ret_outcome = report.outcome;
     free(studies.study);

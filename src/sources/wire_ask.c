@@ -3,6 +3,7 @@
  * Asks: one problem, or a sweep's many. They come from anybody, so nothing in them is passed over.
  */
 #include "fa_service.h"
+#include "request.h"
 #include "wire.h"
 
 #include <stdio.h>
@@ -23,16 +24,6 @@ static int read_problem(const cJSON *json, void *ret_problem, fa_diag *diag)
 #define EFFORT ROW(effort, CHOICE, OPTIONAL, .names = efforts)
 #define ORDINAL ROW(ordinal, COUNT, OPTIONAL, .most = 1023)
 
-/* Copies a caller's struct of an older, shorter version, or of this one. */
-static int copy_sized(const void *from, void *to, size_t size, fa_diag *diag)
-{
-    size_t given = from != NULL ? *(const size_t *)from : 0;
-    if (given < sizeof(size_t) || given > 4096)
-        return fa_fail(diag, FA_EINVAL, "what is to be asked is NULL, or its size is not set");
-    memcpy(to, from, given < size ? given : size);
-    return 0;
-}
-
 /* ---- one problem ----------------------------------------------------------------------------*/
 #define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_ask, member, __VA_ARGS__)
 static const fa_member ask_members[] = {
@@ -52,10 +43,10 @@ static const fa_member ask_members[] = {
 
 int fa_ask_write(const fa_ask *ask, char **ret_text, fa_diag *diag)
 {
-    fa_ask known = {0};
+    fa_ask known;
     if (ret_text == NULL)
         return fa_fail(diag, FA_EINVAL, "ret_text is NULL");
-    int rc = copy_sized(ask, &known, sizeof known, diag);
+    int rc = fa_copy_sized(&known, sizeof known, ask, "ask.size is not sizeof(fa_ask)", diag);
     return rc != 0 ? rc : fa_wire_print(fa_struct_to_json(ask_members, &known), ret_text, diag);
 }
 
@@ -153,7 +144,8 @@ int fa_sweep_ask_write(const fa_sweep_request *request, char **ret_text, fa_diag
     struct sweep_ask ask = {.items = NULL};
     if (ret_text == NULL)
         return fa_fail(diag, FA_EINVAL, "ret_text is NULL");
-    int rc = copy_sized(request, &ask.request, sizeof ask.request, diag);
+    int rc = fa_copy_sized(&ask.request, sizeof ask.request, request,
+                           "request.size is not sizeof(fa_sweep_request)", diag);
     if (rc != 0)
         return rc;
     if (ask.request.items == NULL || ask.request.count < 1 ||

@@ -188,11 +188,9 @@ static int read_baseline_file(struct reading *reading, const char *path, fa_diag
 int fa_import_baselines(fa_tuner *tuner, const char *path, int32_t *ret_count, fa_diag *diag)
 {
     struct reading reading = {0};
-    int rc = fa_tuner_check(tuner, diag);
+    int rc = fa_tuner_check_with(tuner, path != NULL, "path", diag);
     if (rc != 0)
         return rc;
-    if (path == NULL)
-        return fa_fail(diag, FA_EINVAL, "path is NULL");
     rc = read_baseline_file(&reading, path, diag);
     if (rc == 0) {
         pthread_mutex_lock(&tuner->work);
@@ -208,11 +206,9 @@ int fa_import_baselines(fa_tuner *tuner, const char *path, int32_t *ret_count, f
 
 int fa_list_baselines(fa_tuner *tuner, fa_baseline_visit *visit, void *context, fa_diag *diag)
 {
-    int rc = fa_tuner_check(tuner, diag);
+    int rc = fa_tuner_check_with(tuner, visit != NULL, "visit", diag);
     if (rc != 0)
         return rc;
-    if (visit == NULL)
-        return fa_fail(diag, FA_EINVAL, "visit is NULL");
     pthread_mutex_lock(&tuner->work);
     rc = fa_store_baselines_each(tuner->store, visit, context, diag);
     pthread_mutex_unlock(&tuner->work);

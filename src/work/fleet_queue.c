@@ -193,9 +193,7 @@ int fa_list_queues(fa_tuner *tuner, fa_queue_visit *visit, void *context, fa_dia
 {
     struct queues all = {0};
     fa_diag why = {{0}};
-    int rc = fa_tuner_check(tuner, diag);
-    if (rc == 0 && visit == NULL)
-        rc = fa_fail(diag, FA_EINVAL, "visit is NULL");
+    int rc = fa_tuner_check_with(tuner, visit != NULL, "visit", diag);
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
@@ -251,9 +249,7 @@ static fa_store *find_queue(fa_tuner *tuner, const char *key, int64_t *ret_id, i
 int fa_stop_queue(fa_tuner *tuner, const char *key, fa_diag *diag)
 {
     int64_t id;
-    int rc = fa_tuner_check(tuner, diag);
-    if (rc == 0 && key == NULL)
-        rc = fa_fail(diag, FA_EINVAL, "key is NULL");
+    int rc = fa_tuner_check_with(tuner, key != NULL, "key", diag);
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
@@ -269,9 +265,7 @@ int fa_list_queue_holdings(fa_tuner *tuner, const char *key, fa_queue_holding_vi
 {
     struct holding_visitor visitor = {visit, context};
     int64_t id;
-    int rc = fa_tuner_check(tuner, diag);
-    if (rc == 0 && (visit == NULL || key == NULL))
-        rc = fa_fail(diag, FA_EINVAL, "visit or key is NULL");
+    int rc = fa_tuner_check_with(tuner, visit != NULL && key != NULL, "visit or key", diag);
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);

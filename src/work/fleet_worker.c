@@ -11,6 +11,7 @@
 #include "fleet_queue.h"
 
 #include "error.h"
+#include "request.h"
 #include "sweep.h"
 #include "tune.h"
 
@@ -454,14 +455,14 @@ static int find_what_to_work_on(struct worker *w, fa_diag *diag)
 int fa_run_worker(fa_tuner *tuner, const fa_worker_request *request, fa_worker_report *ret_report,
                   fa_diag *diag)
 {
-    fa_worker_request known = {0};
+    fa_worker_request known;
     struct worker w = {.tuner = tuner, .request = &known};
     int rc = fa_tuner_check(tuner, diag);
-    if (rc == 0 && (request == NULL || request->size < sizeof(size_t) || request->size > 4096))
-        rc = fa_fail(diag, FA_EINVAL, "request.size is not sizeof(fa_worker_request)");
+    if (rc == 0)
+        rc = fa_copy_sized(&known, sizeof known, request,
+                           "request.size is not sizeof(fa_worker_request)", diag);
     if (rc != 0)
         return rc;
-    memcpy(&known, request, request->size < sizeof known ? request->size : sizeof known);
     if (!(known.idle_exit_s >= 0 && isfinite(known.idle_exit_s)))
         return fa_fail(diag, FA_EINVAL, "idle_exit_s may not be negative");
     rc = find_what_to_work_on(&w, diag);

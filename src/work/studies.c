@@ -114,9 +114,7 @@ static int complete_study(fa_tuner *tuner, fa_study *study, fa_diag *diag)
 int fa_list_studies(fa_tuner *tuner, fa_study_visit *visit, void *context, fa_diag *diag)
 {
     struct study_list list = {0};
-    int rc = fa_tuner_check(tuner, diag);
-    if (rc == 0 && visit == NULL)
-        rc = fa_fail(diag, FA_EINVAL, "visit is NULL");
+    int rc = fa_tuner_check_with(tuner, visit != NULL, "visit", diag);
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);

@@ -13,6 +13,7 @@
 #include "lock.h"
 #include "pool.h"
 #include "problem.h"
+#include "request.h"
 #include "store.h"
 #include "tune.h"
 
@@ -315,10 +316,10 @@ static int run_sweep_items(struct sweep *s, fa_diag *diag)
 /* ---- a run ----------------------------------------------------------------------------------*/
 int fa_sweep_request_copy(const fa_sweep_request *request, fa_sweep_request *ret, fa_diag *diag)
 {
-    *ret = (fa_sweep_request){0};
-    if (request == NULL || request->size < sizeof(size_t) || request->size > 4096)
-        return fa_fail(diag, FA_EINVAL, "request.size is not sizeof(fa_sweep_request)");
-    memcpy(ret, request, request->size < sizeof *ret ? request->size : sizeof *ret);
+    int rc = fa_copy_sized(ret, sizeof *ret, request,
+                           "request.size is not sizeof(fa_sweep_request)", diag);
+    if (rc != 0)
+        return rc;
     const fa_sweep_budget *budget = &ret->budget;
     if (ret->items == NULL || ret->count < 1 || ret->count > FA_SWEEP_ITEMS_MAX)
         return fa_fail(diag, FA_EINVAL, "a sweep takes 1 to %d problems, not %d",
@@ -456,11 +457,9 @@ static int list_sweep(void *context, const fa_sweep *stored)
 
 int fa_list_sweeps(fa_tuner *tuner, fa_sweep_visit *visit, void *context, fa_diag *diag)
 {
-    int rc = fa_tuner_check(tuner, diag);
+    int rc = fa_tuner_check_with(tuner, visit != NULL, "visit", diag);
     if (rc != 0)
         return rc;
-    if (visit == NULL)
-        return fa_fail(diag, FA_EINVAL, "visit is NULL");
     struct listing listing = {tuner, visit, context};
     pthread_mutex_lock(&tuner->work);
     rc = fa_store_sweeps_each(tuner->store, list_sweep, &listing, diag);
@@ -472,11 +471,9 @@ int fa_list_sweep_items(fa_tuner *tuner, const char *key, fa_sweep_item_visit *v
                         fa_diag *diag)
 {
     int64_t id;
-    int rc = fa_tuner_check(tuner, diag);
+    int rc = fa_tuner_check_with(tuner, visit != NULL && key != NULL, "visit or key", diag);
     if (rc != 0)
         return rc;
-    if (visit == NULL || key == NULL)
-        return fa_fail(diag, FA_EINVAL, "visit or key is NULL");
     pthread_mutex_lock(&tuner->work);
     rc = fa_store_sweep_find(tuner->store, key, &id, diag);
     if (rc == FA_ENOTFOUND)

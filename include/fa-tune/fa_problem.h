@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Problems of any operation, by the names of their fields. Part of fa_tune.h. A caller who only computes
+ * attention fills the typed fields of fa_problem and needs none of this.
+ *
+ *     const fa_operation *operation;
+ *     fa_problem problem;
+ *     fa_find_operation("rms_norm", &operation, &diag);
+ *     fa_make_problem(operation, &problem);
+ *     fa_set_field(&problem, "rows", "4096", &diag);
+ *
+ * Operations of a directory of templates are known once fa_open() or fa_load_operations() has read it,
+ * and then until the process ends. Safe to call from any thread.
+ */
+#ifndef FA_PROBLEM_H
+#define FA_PROBLEM_H
+
+#include "fa_tune.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* FA_ENOTSUP, with a sentence that lists those known. */
+FA_API int fa_find_operation(const char *name, const fa_operation **ret_operation, fa_diag *diag);
+/* Makes the operations of a directory of templates known: its folders' operation.json. */
+FA_API int fa_load_operations(const char *templates, fa_diag *diag);
+/* NULL stands for attention forward. */
+FA_API const char *fa_name_of_operation(const fa_operation *operation);
+
+typedef struct fa_field_info {
+    size_t size;                /* sizeof(fa_field_info), set by the caller */
+    const char *name;           /* as in JSON */
+    const char *const *choices; /* names in the order of their values, then NULL; NULL: a number */
+    bool boolean;               /* 0 or 1; true and false in JSON */
+    int32_t min, max, multiple; /* what the value may be */
+    int32_t preset;             /* the default */
+    bool required;              /* there is no default */
+} fa_field_info;
+/* The field of problem.value[index]; FA_ENOTFOUND past the last. Texts live as long as the process. */
+FA_API int fa_operation_field(const fa_operation *operation, int32_t index,
+                              fa_field_info *ret_info);
+
+/* A problem of the operation with the default of every field; fields without one are 0. */
+FA_API int fa_make_problem(const fa_operation *operation, fa_problem *ret_problem);
+/* Sets one field from text: a choice's name, a number, true or false. What the fields are worth together
+ * is checked by fa_check_problem() and by every function that takes a problem. */
+FA_API int fa_set_field(fa_problem *problem, const char *name, const char *text, fa_diag *diag);
+/* The inverse; FA_EINVAL when there is no such field or the text does not fit. */
+FA_API int fa_get_field(const fa_problem *problem, const char *name, char *ret_text, size_t size,
+                        fa_diag *diag);
+FA_API int fa_check_problem(const fa_problem *problem, fa_diag *diag);
+
+/* A problem as JSON; *ret_text is malloced and the caller's. */
+FA_API int fa_problem_write(const fa_problem *problem, char **ret_text, fa_diag *diag);
+FA_API int fa_problem_read(const char *text, size_t size, fa_problem *ret_problem, fa_diag *diag);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reading an operation.json: its table of fields and its products. The texts stay in the document, which
+ * lives as long as the operation.
+ */
+#include "operation_read.h"
+
+#include "error.h"
+#include "json.h"
+#include "problem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- one field ------------------------------------------------------------------------------*/
+#define AT(member) offsetof(fa_field, member)
+
+static const struct {
+    const char *key;
+    size_t at;
+} texts[] = {{"name", AT(name)},
+             {"member", AT(member)},
+             {"record", AT(record)},
+             {"c_prefix", AT(c_prefix)},
+             {"hint", AT(hint)},
+             {"key", AT(key)},
+             {"macro", AT(macro)},
+             {"option", AT(option)},
+             {"option_help", AT(option_help)},
+             {"option_value", AT(option_value)},
+             {"bare", AT(bare)},
+             {"also", AT(also)},
+             {"also_help", AT(also_help)},
+             {"sweep_help", AT(sweep_help)},
+             {"also_sweep_help", AT(also_sweep_help)},
+             {"both", AT(both)},
+             {"label", AT(label)},
+             {"label_apart", AT(label_apart)},
+             {"words", AT(words)}},
+  integers[] = {{"min", AT(min)},
+                {"max", AT(max)},
+                {"multiple", AT(multiple)},
+                {"default", AT(preset)}},
+  flags[] = {{"length", AT(length)},
+             {"nonempty", AT(nonempty)},
+             {"optional", AT(optional)},
+             {"anchored", AT(anchored)},
+             {"shapes_source", AT(shapes_source)},
+             {"single", AT(single)},
+             {"quiet", AT(quiet)},
+             {"late", AT(late)}},
+  others[] = {{"divides", AT(divides)}, {"follows", AT(follows)}}, /* earlier fields, by name */
+    ways[] = {{"key_as", AT(key_as)}, {"macro_as", AT(macro_as)}};
+
+static const char *const kinds[] = {"integer", "choice", "boolean", NULL};
+static const char *const as_names[] = {"value", "nonzero", "not", NULL};
+
+#define EACH(table, i) for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+
+static int index_of(const char *const *names, const char *name)
+{
+    for (int i = 0; names[i] != NULL; i++)
+        if (strcmp(names[i], name) == 0)
+            return i;
+    return -1;
+}
+
+/* A key that nobody reads is a slip of the pen, and what it should have said would not be done. */
+static int check_keys(const cJSON *json, const char *where, fa_diag *diag)
+{
+    for (const cJSON *item = json->child; item != NULL; item = item->next) {
+        bool known = strcmp(item->string, "kind") == 0 || strcmp(item->string, "choices") == 0;
+        EACH(texts, i)
+        known = known || strcmp(item->string, texts[i].key) == 0;
+        EACH(integers, i)
+        known = known || strcmp(item->string, integers[i].key) == 0;
+        EACH(flags, i)
+        known = known || strcmp(item->string, flags[i].key) == 0;
+        EACH(others, i)
+        known = known || strcmp(item->string, others[i].key) == 0;
+        EACH(ways, i)
+        known = known || strcmp(item->string, ways[i].key) == 0;
+        if (!known)
+            return fa_fail(diag, FA_EINVAL, "%s: \"%.40s\" is no property of a field", where,
+                           item->string);
+    }
+    return 0;
+}
+
+/* A text that names one of these; absent: the first. */
+static int read_name(const cJSON *json, const char *key, const char *const *names, int *ret,
+                     const char *where, fa_diag *diag)
+{
+    const char *text = names[0];
+    int rc = fa_json_text(json, key, &text, where, diag);
+    if (rc != 0 && rc != FA_ENOTFOUND)
+        return rc;
+    *ret = index_of(names, text);
+    return *ret >= 0 ? 0
+                     : fa_fail(diag, FA_EINVAL, "%s: \"%s\" is \"%.40s\", which is not known",
+                               where, key, text);
+}
+
+static int read_choices(const cJSON *json, fa_field *field, const char *where, fa_diag *diag)
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(json, "choices");
+    int count = cJSON_GetArraySize(list);
+    if ((field->kind == FA_FIELD_CHOICE) != (count > 0) || count > FA_CHOICES_MAX)
+        return fa_fail(diag, FA_EINVAL, "%s: \"choices\" must be 1 to %d names of a choice", where,
+                       FA_CHOICES_MAX);
+    for (int i = 0; i < count; i++) {
+        field->choice[i] = cJSON_GetStringValue(cJSON_GetArrayItem(list, i));
+        if (field->choice[i] == NULL || field->choice[i][0] == 0 ||
+            strlen(field->choice[i]) >= FA_NAME_MAX)
+            return fa_fail(diag, FA_EINVAL, "%s: \"choices\" must be names", where);
+    }
+    if (field->kind != FA_FIELD_INTEGER) {
+        field->min = 0;
+        field->max = count > 0 ? count - 1 : 1;
+    }
+    return 0;
+}
+
+static int read_texts(const cJSON *json, fa_field *field, const char *where, fa_diag *diag)
+{
+    EACH(texts, i)
+    {
+        const char *text = "";
+        int rc = fa_json_text(json, texts[i].key, &text, where, diag);
+        if (rc != 0 && rc != FA_ENOTFOUND)
+            return rc;
+        *(const char **)(void *)((char *)field + texts[i].at) = text;
+    }
+    if (!fa_is_identifier(field->name) || strcmp(field->name, "operation") == 0)
+        return fa_fail(diag, FA_EINVAL, "%s: \"name\" must be an identifier", where);
+    if (field->member[0] == 0)
+        field->member = field->name;
+    if (field->record[0] == 0)
+        field->record = field->name;
+    if (cJSON_GetObjectItemCaseSensitive(json, "key") == NULL)
+        field->key = field->name;
+    if (field->label[0] == 0 && field->kind != FA_FIELD_CHOICE)
+        field->label = field->name;
+    if (field->macro[0] != 0 && !fa_is_identifier(field->macro))
+        return fa_fail(diag, FA_EINVAL, "%s: \"macro\" must be an identifier", where);
+    return 0;
+}
+
+static int read_field(const cJSON *json, fa_operation *operation, const char *where, fa_diag *diag)
+{
+    fa_field *field = &operation->field[operation->field_count];
+    int kind = 0, as = 0, rc = check_keys(json, where, diag);
+    *field = (fa_field){.max = INT32_MAX, .multiple = 1};
+    if (rc == 0)
+        rc = read_name(json, "kind", kinds, &kind, where, diag);
+    field->kind = (fa_field_kind)kind;
+    if (rc == 0)
+        rc = read_texts(json, field, where, diag);
+    EACH(ways, i)
+    {
+        if (rc == 0)
+            rc = read_name(json, ways[i].key, as_names, &as, where, diag);
+        *(fa_field_as *)(void *)((char *)field + ways[i].at) = (fa_field_as)as;
+    }
+    EACH(integers, i)
+    {
+        int64_t value = 0;
+        int got =
+            rc == 0 ? fa_json_int(json, integers[i].key, INT32_MIN, INT32_MAX, &value, where, diag)
+                    : FA_ENOTFOUND;
+        if (got == 0)
+            *(int32_t *)(void *)((char *)field + integers[i].at) = (int32_t)value;
+        else if (got != FA_ENOTFOUND)
+            rc = got;
+    }
+    EACH(flags, i)
+    {
+        bool *flag = (bool *)((char *)field + flags[i].at);
+        int got = rc == 0 ? fa_json_bool(json, flags[i].key, flag, where, diag) : FA_ENOTFOUND;
+        rc = got == FA_ENOTFOUND ? rc : got;
+    }
+    EACH(others, i)
+    {
+        const char *other = "";
+        int got = rc == 0 ? fa_json_text(json, others[i].key, &other, where, diag) : FA_ENOTFOUND;
+        int index = fa_operation_field_index(operation, other);
+        *(int *)(void *)((char *)field + others[i].at) = index;
+        if (got == 0 && index < 0)
+            rc = fa_fail(diag, FA_EINVAL, "%s: \"%s\" must name an earlier field", where,
+                         others[i].key);
+        else if (got != FA_ENOTFOUND)
+            rc = got;
+    }
+    if (rc == 0)
+        rc = read_choices(json, field, where, diag);
+    field->required = kind == FA_FIELD_INTEGER && field->follows < 0 &&
+                      cJSON_GetObjectItemCaseSensitive(json, "default") == NULL;
+    field->quiet = field->quiet || field->optional || kind == FA_FIELD_BOOLEAN;
+    if (rc == 0 && (field->multiple < 1 || field->min > field->max))
+        rc = fa_fail(diag, FA_EINVAL, "%s: \"multiple\" or the range is empty", where);
+    return rc;
+}
+
+/* ---- one operation --------------------------------------------------------------------------*/
+/* Bytes that the longest key of its problems needs. */
+static size_t longest_key(const fa_operation *operation)
+{
+    size_t size = strlen(operation->name) + 1;
+    for (int i = 0; i < operation->field_count; i++) {
+        size_t value = 11; /* digits of INT32_MIN */
+        for (int c = 0; operation->field[i].choice[c] != NULL; c++)
+            if (strlen(operation->field[i].choice[c]) > value)
+                value = strlen(operation->field[i].choice[c]);
+        size += 2 + strlen(operation->field[i].key) + value;
+    }
+    return size;
+}
+
+static int read_fields(const cJSON *list, fa_operation *operation, const char *where, fa_diag *diag)
+{
+    const cJSON *item;
+    if (!cJSON_IsArray(list) || cJSON_GetArraySize(list) < 1 ||
+        cJSON_GetArraySize(list) > FA_PROBLEM_VALUES)
+        return fa_fail(diag, FA_EINVAL, "%s: \"fields\" must be a list of 1 to %d", where,
+                       FA_PROBLEM_VALUES);
+    cJSON_ArrayForEach (item, list) {
+        char place[256];
+        snprintf(place, sizeof place, "%.200s: fields[%d]", where, operation->field_count);
+        if (!cJSON_IsObject(item))
+            return fa_fail(diag, FA_EINVAL, "%s must be an object", place);
+        int rc = read_field(item, operation, place, diag);
+        if (rc != 0)
+            return rc;
+        const char *name = operation->field[operation->field_count].name;
+        if (fa_operation_field_index(operation, name) >= 0)
+            return fa_fail(diag, FA_EINVAL, "%s: there is a field \"%s\" already", place, name);
+        operation->field_count++;
+    }
+    if (longest_key(operation) > FA_PROBLEM_KEY_MAX)
+        return fa_fail(diag, FA_EINVAL, "%s: a problem's key would be longer than %d bytes", where,
+                       FA_PROBLEM_KEY_MAX - 1);
+    return 0;
+}
+
+/* Index of the field that a product's key names; FA_EINVAL with a sentence. */
+static int read_field_name(const cJSON *json, const char *key, const fa_operation *operation,
+                           int *ret_index, const char *where, fa_diag *diag)
+{
+    const char *name = "";
+    int rc = fa_json_text_needed(json, key, &name, where, diag);
+    *ret_index = fa_operation_field_index(operation, name);
+    if (rc == 0 && *ret_index < 0)
+        rc = fa_fail(diag, FA_EINVAL, "%s: \"%s\" must name a field", where, key);
+    return rc;
+}
+
+static int read_products(const cJSON *list, fa_operation *operation, const char *where,
+                         fa_diag *diag)
+{
+    const cJSON *item;
+    if (cJSON_GetArraySize(list) > FA_PRODUCTS_MAX)
+        return fa_fail(diag, FA_EINVAL, "%s: more than %d products", where, FA_PRODUCTS_MAX);
+    cJSON_ArrayForEach (item, list) {
+        fa_product *product = &operation->product[operation->product_count++];
+        int64_t low = 1;
+        int rc = fa_json_text_needed(item, "option", &product->option, where, diag);
+        if (rc == 0)
+            rc = fa_json_text_needed(item, "help", &product->help, where, diag);
+        if (rc == 0)
+            rc = read_field_name(item, "field", operation, &product->field, where, diag);
+        if (rc == 0)
+            rc = read_field_name(item, "by", operation, &product->by, where, diag);
+        if (rc == 0)
+            rc = fa_json_int(item, "min", 1, INT32_MAX, &low, where, diag);
+        if (rc != 0 && rc != FA_ENOTFOUND)
+            return rc;
+        product->min = (int32_t)low;
+    }
+    return 0;
+}
+
+void fa_operation_free(fa_operation *operation)
+{
+    if (operation != NULL)
+        cJSON_Delete(operation->document);
+    free(operation);
+}
+
+/* A text that may be absent: then "". */
+static int read_optional(const cJSON *json, const char *key, const char **ret, const char *where,
+                         fa_diag *diag)
+{
+    *ret = "";
+    int rc = fa_json_text(json, key, ret, where, diag);
+    return rc == FA_ENOTFOUND ? 0 : rc;
+}
+
+static int read_document(fa_operation *operation, const char *where, fa_diag *diag)
+{
+    const cJSON *json = operation->document;
+    if (!cJSON_IsObject(json))
+        return fa_fail(diag, FA_EINVAL, "%s: must be a JSON object", where);
+    int rc = fa_json_text_needed(json, "name", &operation->name, where, diag);
+    if (rc == 0 && !fa_is_identifier(operation->name))
+        rc = fa_fail(diag, FA_EINVAL, "%s: \"name\" must be an identifier", where);
+    if (rc == 0)
+        rc = fa_json_text_needed(json, "title", &operation->title, where, diag);
+    if (rc == 0)
+        rc = read_optional(json, "example", &operation->example, where, diag);
+    if (rc == 0)
+        rc = read_optional(json, "sweep_example", &operation->sweep_example, where, diag);
+    operation->is_default = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "default"));
+    if (rc == 0)
+        rc = read_fields(cJSON_GetObjectItemCaseSensitive(json, "fields"), operation, where, diag);
+    return rc == 0 ? read_products(cJSON_GetObjectItemCaseSensitive(json, "products"), operation,
+                                   where, diag)
+                   : rc;
+}
+
+int fa_operation_read(const char *text, size_t size, const char *where,
+                      fa_operation **ret_operation, fa_diag *diag)
+{
+    fa_operation *operation = calloc(1, sizeof *operation);
+    if (operation == NULL)
+        return fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
+    int rc = fa_json_parse(text, size, where, &operation->document, diag);
+    if (rc == 0)
+        rc = read_document(operation, where, diag);
+    if (rc != 0) {
+        fa_operation_free(operation);
+        return rc;
+    }
+    *ret_operation = operation;
+    return 0;
+}

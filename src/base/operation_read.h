@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From the text of an operation.json to an operation that nobody knows yet.
+ */
+#ifndef FA_BASE_OPERATION_READ_H
+#define FA_BASE_OPERATION_READ_H
+
+#include "operation.h"
+
+/* `where` names the text in sentences. The caller frees what it does not make known. */
+int fa_operation_read(const char *text, size_t size, const char *where,
+                      fa_operation **ret_operation, fa_diag *diag);
+void fa_operation_free(fa_operation *operation);
+
+#endif

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Problems as JSON, both ways. Documents may be hostile.
+ */
+#include "problem.h"
+
+#include "error.h"
+#include "json.h"
+#include "problem_each.h"
+
+#include <string.h>
+
+cJSON *fa_field_to_json(cJSON *object, const char *key, const fa_field *field, int32_t value)
+{
+    char room[16];
+    if (field->kind == FA_FIELD_INTEGER)
+        return cJSON_AddNumberToObject(object, key, value);
+    if (field->kind == FA_FIELD_BOOLEAN)
+        return cJSON_AddBoolToObject(object, key, value != 0);
+    return cJSON_AddStringToObject(object, key, fa_field_text(field, value, room));
+}
+
+cJSON *fa_problem_to_json(const fa_problem *p)
+{
+    const fa_operation *op = fa_operation_of(p);
+    cJSON *json = cJSON_CreateObject();
+    cJSON *last = cJSON_AddStringToObject(json, "operation", op->name);
+    EACH_FIELD(op, f)
+    {
+        int32_t value = VALUE(p, op, f);
+        if (last != NULL && !(f->optional && value == f->preset))
+            last = fa_field_to_json(json, f->name, f, value);
+    }
+    if (last == NULL) {
+        cJSON_Delete(json);
+        return NULL;
+    }
+    return json;
+}
+
+/* FA_ENOTFOUND: the field is absent. */
+static int read_value(const cJSON *json, const fa_field *f, int32_t *ret, fa_diag *diag)
+{
+    int64_t number = 0;
+    const char *text = "";
+    bool flag = false;
+    int rc = f->kind == FA_FIELD_INTEGER
+                 ? fa_json_int(json, f->name, INT32_MIN, INT32_MAX, &number, "problem", diag)
+             : f->kind == FA_FIELD_BOOLEAN ? fa_json_bool(json, f->name, &flag, "problem", diag)
+                                           : fa_json_text(json, f->name, &text, "problem", diag);
+    if (rc != 0)
+        return rc;
+    if (f->kind == FA_FIELD_CHOICE && fa_field_choice(f, text) < 0)
+        return fa_fail(diag, FA_EINVAL, "problem: %s \"%s\" is not known", f->name, text);
+    *ret = f->kind == FA_FIELD_INTEGER   ? (int32_t)number
+           : f->kind == FA_FIELD_BOOLEAN ? flag
+                                         : fa_field_choice(f, text);
+    return 0;
+}
+
+/* The operation that a document names; absent: that of `problem` as it is. Another one's problem begins
+ * with its defaults. */
+static int read_operation(const cJSON *json, fa_problem *problem, fa_diag *diag)
+{
+    const fa_operation *op = fa_operation_of(problem);
+    const char *name = NULL;
+    if (!cJSON_IsObject(json))
+        return fa_fail(diag, FA_EINVAL, "problem: must be a JSON object");
+    int rc = fa_json_text(json, "operation", &name, "problem", diag);
+    if (rc == 0) {
+        rc = fa_operation_find(name, &op, diag);
+        if (rc != 0)
+            return fa_fail_in(diag, rc, "problem");
+    }
+    if (op != fa_operation_of(problem)) {
+        *problem = (fa_problem){.operation = op};
+        fa_problem_fill(problem, 0);
+    }
+    return rc == FA_ENOTFOUND ? 0 : rc;
+}
+
+/* Bit i of *ret_given: field i is there. */
+static int read_values(const cJSON *json, fa_problem *problem, uint32_t *ret_given, fa_diag *diag)
+{
+    const fa_operation *op = fa_operation_of(problem);
+    *ret_given = 0;
+    for (int i = 0; i < op->field_count; i++) {
+        int rc = read_value(json, &op->field[i], &problem->value[i], diag);
+        if (rc != 0 && rc != FA_ENOTFOUND)
+            return rc;
+        if (rc == 0)
+            *ret_given |= 1u << i;
+    }
+    return 0;
+}
+
+int fa_problem_from_json(const cJSON *json, fa_problem *ret_problem, fa_diag *diag)
+{
+    fa_problem problem = *ret_problem;
+    uint32_t given;
+    int rc = read_operation(json, &problem, diag);
+    if (rc == 0)
+        rc = read_values(json, &problem, &given, diag);
+    if (rc == 0)
+        rc = fa_problem_check(&problem, diag);
+    if (rc == 0)
+        *ret_problem = problem;
+    return rc;
+}
+
+static bool is_needed(const fa_field *f, fa_need need)
+{
+    return need == FA_NEED_ALL        ? !f->optional
+           : need != FA_NEED_REQUIRED ? f->kind == FA_FIELD_INTEGER && !f->optional &&
+                                            (f->follows < 0 || need == FA_NEED_INTEGERS)
+                                      : f->required;
+}
+
+/* Missing fields, and keys that are none. */
+static int check_document(const cJSON *json, const fa_operation *op, fa_need need,
+                          const char *beside, fa_diag *diag)
+{
+    bool any = beside != NULL && strcmp(beside, "*") == 0;
+    for (const cJSON *item = json->child; item != NULL && !any; item = item->next)
+        if (fa_operation_field_index(op, item->string) < 0 &&
+            strcmp(item->string, "operation") != 0 &&
+            (beside == NULL || strcmp(item->string, beside) != 0))
+            return fa_fail(diag, FA_EINVAL, "problem: there is no key \"%.40s\"", item->string);
+    for (const cJSON *item = json->child; item != NULL; item = item->next)
+        if (cJSON_GetObjectItemCaseSensitive(json, item->string) != item)
+            return fa_fail(diag, FA_EINVAL, "problem: key \"%.40s\" stands twice", item->string);
+    if (need == FA_NEED_ALL && cJSON_GetObjectItemCaseSensitive(json, "operation") == NULL)
+        return fa_fail(diag, FA_EINVAL, "problem: \"operation\" is missing");
+    EACH_FIELD(op, f)
+    {
+        const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, f->name);
+        int64_t value;
+        if (is_needed(f, need) && item == NULL)
+            return fa_fail(diag, FA_EINVAL, "problem: \"%s\" is missing", f->name);
+        if (f->required && need == FA_NEED_REQUIRED) {
+            int rc = fa_json_int(json, f->name, f->min, f->max, &value, "problem", diag);
+            if (rc != 0)
+                return rc;
+        }
+    }
+    return 0;
+}
+
+int fa_problem_from_strict_json(const cJSON *json, fa_need need, const char *beside,
+                                fa_problem *ret_problem, fa_diag *diag)
+{
+    fa_problem problem = {.operation = ret_problem->operation};
+    uint32_t given = 0;
+    int rc = read_operation(json, &problem, diag);
+    if (rc == 0)
+        rc = check_document(json, fa_operation_of(&problem), need, beside, diag);
+    if (rc == 0)
+        rc = read_values(json, &problem, &given, diag);
+    if (rc != 0)
+        return rc;
+    fa_problem_fill(&problem, given);
+    rc = fa_problem_check(&problem, diag);
+    if (rc == 0)
+        *ret_problem = problem;
+    return rc;
+}

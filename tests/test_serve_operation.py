@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""An operation that only a folder describes, RMS norm of tests/operations, over the service: the daemon
+learns it from its templates, describes it and serves it as it serves attention."""
+import os
+
+import openapi
+import tap
+from place import SOURCE, Place
+from serve import Serve
+
+L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
+TIMES = "time WARPS= 50\ntime WARPS=2; 30\ntime PARTS= 60\n"
+FOLDER = os.path.join(SOURCE, "tests", "operations")
+PROBLEM = {"operation": "rms_norm", "dtype": "fp16", "rows": 64, "columns": 256}
+ROWS = ["--operation", "rms_norm", "--rows", "64", "--columns", "256"]
+
+
+def a_place(script=L4 + TIMES):
+    place = Place(space=None, script=script)
+    place.env["FA_TUNE_TEMPLATES"] = FOLDER
+    return place
+
+
+class served:
+    """A daemon in its place; its answers are checked against its own description from then on."""
+
+    def __init__(self, place, *flags):
+        self.place, self.daemon, self.described = place, Serve(place, *flags), openapi.DOCUMENT
+
+    def __enter__(self):
+        self.place.__enter__()
+        self.daemon.__enter__()
+        openapi.DOCUMENT = self.daemon.get("/openapi.json")[1]
+        return self.daemon
+
+    def __exit__(self, *how):
+        openapi.DOCUMENT = self.described
+        self.daemon.__exit__(*how)
+        self.place.__exit__(*how)
+
+
+def its_problems_are_described_by_its_fields():
+    with served(a_place()):
+        choices = openapi.DOCUMENT["components"]["schemas"]["Problem"]["anyOf"]
+        tap.equal([choice["properties"]["operation"]["enum"] for choice in choices],
+                  [["attn_fwd"], ["rms_norm"]])
+        tap.equal(choices[1]["required"], ["operation", "rows", "columns"])
+        tap.equal(choices[1]["properties"]["columns"],
+                  {"type": "integer", "minimum": 8, "maximum": 65536, "multipleOf": 8})
+        tap.equal(choices[1]["properties"]["dtype"], {"enum": ["fp16", "bf16"]})
+
+
+def it_is_tuned_once_and_then_answered_from_memory_with_its_cubin():
+    with served(a_place()) as daemon:
+        for _ in range(2):
+            status, told = daemon.post("/v1/kernel", {"problem": PROBLEM})
+            tap.equal((status, told["answer"]["problem"]), (200, PROBLEM))
+            tap.equal(told["answer"]["origin"], "measured")
+        tap.equal(daemon.metric("jobs_accepted_total"), 1)
+        status, cubin, _ = daemon.get("/v1/cubins/" + told["cubin"]["key"], raw=True)
+        tap.equal((status, len(cubin)), (200, told["cubin"]["size"]))
+        tap.equal([winner["problem"] for winner in daemon.get("/v1/winners")[1]["winners"]], [PROBLEM])
+        for wrong in ({"rows": 64}, {"rows": 64, "columns": 12}, {"rows": 64, "columns": 256, "seq_q": 1}):
+            status, told = daemon.post("/v1/kernel", {"problem": dict(wrong, operation="rms_norm")})
+            tap.equal((status, told["error"]["code"]), (400, "FA_EINVAL"))
+
+
+def a_sweep_of_it_is_a_job_that_outlives_the_daemon():
+    with served(a_place()) as daemon:
+        items = [{"problem": dict(PROBLEM, rows=rows)} for rows in (64, 128)]
+        job = daemon.post("/v1/sweeps", {"items": items})[1]["job"]
+        daemon.kill()
+        daemon.start()
+        daemon.wait_for_state(job, "done")
+        tap.equal(sorted(winner["problem"]["rows"] for winner in daemon.get("/v1/winners")[1]["winners"]),
+                  [64, 128])
+
+
+def a_client_gets_its_kernel_from_the_service():
+    place = a_place()
+    with served(place) as daemon:
+        place.env.update(FA_TUNE_SERVER="unix:" + daemon.socket, FA_TUNE_STORE=place.store + ".own")
+        del place.env["FA_TUNE_LIBCUDA"]  # no device of its own
+        answer = place.json("--gpu", "L4", *ROWS)["answer"]
+        tap.equal((answer["origin"], answer["problem"]), ("measured", PROBLEM))
+        tap.equal(daemon.metric("jobs_accepted_total"), 1)
+
+
+tap.main([
+    its_problems_are_described_by_its_fields,
+    it_is_tuned_once_and_then_answered_from_memory_with_its_cubin,
+    a_sweep_of_it_is_a_job_that_outlives_the_daemon,
+    a_client_gets_its_kernel_from_the_service,
+])
