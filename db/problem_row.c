@@ -26,6 +26,18 @@ static bool has_all_members(const cJSON *json, bool *ret_no_memory)
     return all;
 }
 
+/* Whether the document has a member that is no field here: of a newer version, which leaves it out where
+ * it has its default. */
+static bool has_other_members(const cJSON *json, const fa_problem *problem)
+{
+    const fa_operation *operation = fa_operation_of(problem);
+    for (const cJSON *member = json->child; member != NULL; member = member->next)
+        if (strcmp(member->string, "operation") != 0 &&
+            fa_operation_field_index(operation, member->string) < 0)
+            return true;
+    return false;
+}
+
 void fa_db_problem_read(fa_reader *reader, fa_problem *ret_problem)
 {
     char key[FA_PROBLEM_KEY_MAX], key_now[FA_PROBLEM_KEY_MAX];
@@ -40,7 +52,7 @@ void fa_db_problem_read(fa_reader *reader, fa_problem *ret_problem)
     } else if (json != NULL) {
         fa_problem_key(&problem, key_now);
         if (strcmp(key, key_now) != 0)
-            fa_read_fail(reader, FA_ECORRUPT);
+            fa_read_fail(reader, has_other_members(json, &problem) ? FA_EVERSION : FA_ECORRUPT);
     }
     cJSON_Delete(json);
     *ret_problem = problem;

@@ -8,7 +8,7 @@
 #include "engine_fixture.h"
 
 #include "../src/bundle/bundle.h"
-#include "bundles.h"
+#include "bundle_work.h"
 #include "session.h"
 #include "error.h"
 #include "sign.h"

@@ -10,6 +10,11 @@
 static const fa_problem plain = {.head_dim = 64, .batch = 4, .heads_q = 8, .heads_kv = 8,
                                  .seq_q = 512, .seq_k = 512};
 
+/* What a caller does not name is 0 by the language's rules in what the view covers, and there alone. */
+_Static_assert(offsetof(fa_problem, unused) + sizeof plain.unused ==
+                   offsetof(fa_problem, value) + sizeof plain.value,
+               "the view of attention's fields covers all values");
+
 static void problems_out_of_range_are_refused_by_field_and_value(void)
 {
     const struct {

@@ -51,6 +51,8 @@ def every_bad_input_gets_its_sentence_and_status_2():
         (["--seq", "5", "--gpu", ""], ["--gpu is empty"]),
         (["--seq", "5", "--gpu", "L4", "--device", "0"], ["exclude one another"]),
         (["--seq", "5", "--gpu", "L44"], ["L44"]),
+        (["--seq", "5", "--gpu", "L4", "--gpu", "H100"], ["--gpu is given twice", "fa-tune sweep"]),
+        (["--seq", "5", "--gpu", "L4,H100"], ["one GPU type", "`fa-tune sweep --gpu L4,H100`"]),
         (["--seq", "5", "--gpu", "V100"], ["V100", "sm_70"]),
         (["--sequence", "5"], ["did you mean --seq?"]),
         (["--sqe", "5"], ["did you mean --seq?"]),
@@ -86,9 +88,16 @@ def every_bad_input_gets_its_sentence_and_status_2():
         assert not os.path.exists(place.store), "bad input made a store"
 
 
+def names_of_choices_are_taken_in_capitals_too():
+    with Place() as place:
+        told = place.json("explain", "--gpu", "L4", "--seq", "64", "--dtype", "BF16")
+        tap.equal(told["problem"]["dtype"], "bf16")
+
+
 def help_and_version_go_to_stdout():
     with Place() as place:
         tap.equal(place.run("--version").stdout, place.run("version").stdout)
+        tap.equal(place.run("-V").stdout, place.run("version").stdout)
         assert re.fullmatch(r"fa-tune \d+\.\d+\.\d+\n", place.run("version").stdout)
         overview = place.run("help").stdout
         for verb in ("tune", "explain", "show", "export", "import", "keygen", "trust", "doctor",
@@ -458,6 +467,7 @@ def a_full_disk_below_stdout_is_a_failure():
 
 tap.main([
     every_bad_input_gets_its_sentence_and_status_2,
+    names_of_choices_are_taken_in_capitals_too,
     help_and_version_go_to_stdout,
     without_a_driver_the_sentence_says_to_name_a_gpu,
     gpus_lists_the_catalogue_and_what_it_refuses,

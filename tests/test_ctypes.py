@@ -21,19 +21,16 @@ MIRRORS = [
     (fatune.Answer, "fa_answer"), (fatune.Args, "fa_attn_args"),
     (serve_and_launch.Params, "struct fa_attn_params"),
 ]
-NOT_IN_C = {"unused"}  # values of a problem that no field has
 
 
 def rows_of(mirror, name):
     """(what, C expression, what Python has) of the whole and of each of its fields."""
     yield "size of " + name, "sizeof(%s)" % name, ctypes.sizeof(mirror)
     for field, *_ in mirror._fields_:
-        if field not in NOT_IN_C:
-            place = getattr(mirror, field)
-            yield ("offset of %s in %s" % (field, name), "offsetof(%s, %s)" % (name, field),
-                   place.offset)
-            yield ("size of %s in %s" % (field, name), "sizeof(((%s *)0)->%s)" % (name, field),
-                   place.size)
+        place = getattr(mirror, field)
+        yield "offset of %s in %s" % (field, name), "offsetof(%s, %s)" % (name, field), place.offset
+        yield ("size of %s in %s" % (field, name), "sizeof(((%s *)0)->%s)" % (name, field),
+               place.size)
 
 
 def every_mirrored_structure_has_the_compilers_offsets():

@@ -411,6 +411,13 @@ static void an_item_that_only_a_newer_version_can_read_is_passed_over_and_stays(
     CHECK_INT(counts_of(store, id).pending, ITEMS - 1);
     CHECK(db_tamper("UPDATE sweep_item SET problem = replace(problem, 'fp8', 'bf16') "
                     "WHERE position = 0"));
+    CHECK(db_tamper("UPDATE sweep_item SET problem = replace(problem, '\"unaligned\"', "
+                    "'\"window\":5,\"unaligned\"'), problem_key = problem_key || ' window=5' "
+                    "WHERE position = 0"));
+    CHECK_INT(claim(store, "L4", "b", &held), FA_ENOTFOUND);
+    CHECK_INT(counts_of(store, id).failed, 0);
+    CHECK(db_tamper("UPDATE sweep_item SET problem = replace(problem, '\"window\":5,', ''), "
+                    "problem_key = replace(problem_key, ' window=5', '') WHERE position = 0"));
     CHECK_OK(claim(store, "L4", "b", &held), diag);
     CHECK_INT(held.item.position, 0);
     CHECK_INT(held.item.fence, 1); /* it had not been taken before */

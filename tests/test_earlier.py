@@ -19,6 +19,8 @@ WINNERS = [
      "attn_fwd_sm90a"),
     (["--gpu", "T4", "--seq", "256", "--lse"], "attn_fwd_sm75"),
 ]
+# Families whose text has changed since. Each that joins costs its users every winner of theirs.
+CHANGED = {"attn_fwd_sm90a"}
 
 
 def winners_of(path):
@@ -52,8 +54,9 @@ def served(place):
     """A winner is found as it was stored, without a compile, while its family's text is the same."""
     now = families_now(place)
     then = families(os.path.join(DATA, "records.jsonl"))
+    tap.equal({family for family in then if now.get(family) != then[family]}, CHANGED)
     for ask, family in WINNERS:
-        if now.get(family) != then[family]:
+        if family in CHANGED:
             continue
         answer = place.json("tune", *ask, "--effort", "cached")["answer"]
         tap.equal(answer["config"]["family"], family)
@@ -88,6 +91,7 @@ def the_winners_of_a_bundle_are_served():
     with Place(None) as place:
         told = place.run("import", os.path.join(DATA, "bundle.fab"), "--allow-unsigned").stdout
         tap.has(told, "3 added, 0 replaced, 0 kept, 0 the same")
+        tap.equal(told.count("for other templates than these"), len(CHANGED))
         served(place)
 
 

@@ -5,6 +5,9 @@
  */
 #include "engine_fixture.h"
 
+#include "operation.h"
+#include "problem.h"
+
 static const char two_launches[] =
     "#include \"attn_params.h\"\n"
     "extern \"C\" __global__ void __launch_bounds__(FA_THREADS)\n"
@@ -82,7 +85,8 @@ static void a_call_runs_all_its_launches_with_a_workspace_that_the_kernel_owns(v
         CHECK_OK(fa_device_alloc(f.driver, sizeof ones, &tensor[i], &diag), diag);
         CHECK_OK(fa_copy_to_device(f.driver, tensor[i], ones, sizeof ones, &diag), diag);
     }
-    fa_attn_args args = {.size = sizeof(fa_attn_args), .q = (void *)(uintptr_t)tensor[0],
+    fa_attn_args args = {.size = sizeof(fa_attn_args),
+                         .q = (void *)(uintptr_t)tensor[0],
                          .k = (void *)(uintptr_t)tensor[1],
                          .v = (void *)(uintptr_t)tensor[2],
                          .o = (void *)(uintptr_t)tensor[3]};
@@ -125,11 +129,35 @@ static void a_kernel_that_takes_no_workspace_is_refused_where_the_manifest_has_o
     fixture_close(&f);
 }
 
+/* fa_launch would pass it the pointers and sizes of an attention. */
+static void a_kernel_of_another_operation_than_attention_is_not_handed_out(void)
+{
+    engine_fixture f;
+    const fa_operation *rows = NULL;
+    const fa_kernel *kernel = NULL;
+    fa_diag diag;
+    char path[512];
+    snprintf(path, sizeof path, "%s/tests/operations", getenv("FA_TEST_SOURCE"));
+    CHECK(fixture_open(&f, ""));
+    CHECK_OK(fa_operation_load(path, &diag), diag);
+    CHECK_OK(fa_operation_find("rms_norm", &rows, &diag), diag);
+    fa_problem problem = fa_problem_some(rows);
+    CHECK_OK(fa_problem_check(&problem, &diag), diag);
+    for (int effort = FA_EFFORT_CACHED; effort <= FA_EFFORT_PATIENT; effort++) {
+        CHECK_INT(fa_get_best_kernel(f.tuner, &problem, (fa_effort)effort, &kernel, &diag),
+                  FA_ENOTSUP);
+        CHECK_HAS(diag.text, "kernel of rms_norm");
+    }
+    CHECK(kernel == NULL);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     if (getenv("FA_TEST_FAKE_CUDA") == NULL)
         return 1;
     TEST(a_call_runs_all_its_launches_with_a_workspace_that_the_kernel_owns);
     TEST(a_kernel_that_takes_no_workspace_is_refused_where_the_manifest_has_one);
+    TEST(a_kernel_of_another_operation_than_attention_is_not_handed_out);
     return check_done();
 }

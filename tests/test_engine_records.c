@@ -7,7 +7,7 @@
 
 #include "session.h"
 
-#include "bundles.h"
+#include "bundle_work.h"
 #include "catalogue.h"
 #include "error.h"
 #include "records_file.h"

@@ -5,6 +5,7 @@
 #include "tuner_fixture.h"
 
 #include "earlier.h"
+#include "ops/tensors.h"
 #include "render.h"
 
 #include "json.h"
@@ -562,6 +563,22 @@ static void one_name_stands_for_one_file_in_all_folders(void)
     CHECK_HAS(diag.text, "is the name of a file of attn_fwd");
 }
 
+/* Without outputs there would be nothing to launch, and nothing that could be wrong. */
+static void an_operation_of_which_no_tensor_is_an_output_has_no_proof(void)
+{
+    static const char silent[] =
+        "{\"name\": \"silent\", \"title\": \"nothing\", \"tolerance\": {\"absolute\": 1},"
+        "\"fields\": [{\"name\": \"n\", \"kind\": \"integer\", \"macro\": \"N\"}],"
+        "\"tensors\": [{\"name\": \"x\", \"dtype\": \"fp32\", \"shape\": [\"N\"], \"output\": 1}]}";
+    fa_problem problem = {.value = {4}};
+    fa_tensor_list list;
+    fa_diag diag = {{0}};
+    CHECK_OK(fa_operation_register(silent, sizeof silent - 1, "silent", &problem.operation, &diag),
+             diag);
+    CHECK_INT(fa_tensors_read(&problem, &list, &diag), FA_EINVAL);
+    CHECK_HAS(diag.text, "none of its tensors is an output");
+}
+
 /* ---- winners of earlier templates -----------------------------------------------------------*/
 /* What 0.1.0 says of itself in the head of its records. */
 static const char closure_0_1_0[] =
@@ -729,6 +746,7 @@ int main(void)
     TEST(the_built_in_hash_is_the_hash_of_its_files);
     TEST(the_hash_of_the_files_does_not_say_in_which_folders_they_lie);
     TEST(a_folder_without_a_contract_is_no_operation);
+    TEST(an_operation_of_which_no_tensor_is_an_output_has_no_proof);
     TEST(what_a_directory_brings_of_one_operation_leaves_the_closures_of_others);
     TEST(one_name_stands_for_one_file_in_all_folders);
     TEST(winners_of_0_1_0_hold_as_long_as_the_text_of_their_family_stands);

@@ -14,6 +14,7 @@
 #include "render.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 struct earlier {
@@ -54,7 +55,7 @@ static void compare_families(void)
     for (int i = 0; i < ROWS; i++) {
         unchanged[i] = fa_render_family_hash(builtin, earlier[i].family, hash) == 0 &&
                        strcmp(hash, earlier[i].family_hash) == 0;
-        memcpy(builtin_hash[i], hash_for(builtin, i), FA_HASH_HEX);
+        snprintf(builtin_hash[i], FA_HASH_HEX, "%s", hash_for(builtin, i));
     }
     fa_templates_close(&builtin);
 }

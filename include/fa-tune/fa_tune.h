@@ -59,8 +59,8 @@ typedef struct fa_options {
     /* Receives notes ("store … was corrupt and set aside"), from the thread that makes the call. */
     void (*log)(void *context, const char *sentence);
     void *log_context;
-    /* Compile workers give way to other processes: 1 to 19 as nice(1) counts, 19 to all of them. A
-     * compile's timeout counts the time that it waits, so raise that too. 0: they do not. */
+    /* Compile workers give way to other processes: 1 to 19 as nice(1) counts, 19 to all of them. What a
+     * compile waits for a CPU is not counted, up to nine times its timeout. 0: they do not. */
     int32_t compile_nice;
     /* The templates came from somebody who is not to be trusted with this user's files. Their source
      * is compiled in workers that can open nothing, reach nobody and start nothing (seccomp); where
@@ -147,7 +147,9 @@ typedef struct fa_kernel fa_kernel;
  * all until the GPU is found free: FA_ENOTFOUND, and the next call looks again. Cubins stay as they
  * are when NVRTC is another; only one that the driver no longer loads is compiled anew, and proved.
  * Needs a current context (FA_ENODEVICE else). A hit in this process takes nanoseconds and no lock.
- * When another process tunes the same key, PREDICT, MEASURE and PATIENT wait for its result. */
+ * When another process tunes the same key, PREDICT, MEASURE and PATIENT wait for its result.
+ * Only kernels of attention are handed out, as fa_launch passes its arguments alone: FA_ENOTSUP for a
+ * problem of another operation, whose cubins fa_tune and fa_answer_cubin give. */
 FA_API int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
                               const fa_kernel **ret_kernel, fa_diag *diag);
 FA_API const fa_answer *fa_kernel_answer(const fa_kernel *kernel);
@@ -169,7 +171,8 @@ typedef struct fa_attn_args {
  * ask with problem.unaligned = true. Nothing to compute (batch or seq_q is 0) is success. Allocates
  * nothing and waits for no other thread; a kernel that uses TMA remembers the tensor maps of its
  * last few sets of pointers and strides, and encodes them again (about a microsecond) for others,
- * or while another thread is looking there. */
+ * or while another thread is looking there. A kernel whose family has a workspace (no built-in one)
+ * has one of its own in device memory: its calls must not overlap, on two streams or in two graphs. */
 FA_API int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream,
                      fa_diag *diag);
 

@@ -94,6 +94,8 @@ typedef struct fa_problem {
             int32_t want_lse;  /* 0 or 1: measure with the LSE output written */
             int32_t unaligned; /* 0 or 1: pointers or strides are not multiples of 16 bytes: slower
                                   loads */
+            int32_t unused[FA_PROBLEM_VALUES - 11]; /* 0, of later versions' fields: being here,
+                                                       they are set by any initializer */
         };
     };
 } fa_problem;

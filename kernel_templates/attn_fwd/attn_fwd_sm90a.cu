@@ -68,6 +68,24 @@ FA_DEVICE Work make_work(const fa_attn_params &p, u32 tile, u32 head) {
     return {row0, (int)(head % (u32)p.heads_q), (int)(head / (u32)p.heads_q), find_visible(p, row0, kM, kN).steps};
 }
 
+// As place_tile(), but a causal section is a power of two of heads, which divides what models have, so that no small
+// section is left for the end.
+FA_DEVICE void place_single(const fa_attn_params &p, u32 index, u32 tiles, u32 &tile, u32 &head) {
+    if constexpr (kCausal) {
+        const u32 heads = (u32)p.heads_q * (u32)p.batch;
+        u32 section = (u32)(p.heads_q / p.heads_kv);
+        for (u64 bytes = (u64)p.seq_k * (HEAD_DIM * 4); 2 * section <= heads && 2 * bytes <= L2_SECTION_KB * 1024ull; bytes *= 2)
+            section *= 2;
+        const u32 first = index / (section * tiles) * section, within = index % (section * tiles);
+        const u32 here = heads - first < section ? heads - first : section;
+        tile = tiles - 1 - within / here;
+        head = first + within % here;
+    } else {
+        tile = index % tiles;
+        head = index / tiles;
+    }
+}
+
 // The tiles that a block works on, one after another. The manifest sees to it that their numbers fit 31 bits.
 struct Schedule {
     const u32 tiles, heads;   // of a head; of all batches
@@ -94,7 +112,7 @@ struct Schedule {
     // A block for every tile.
     __device__ __forceinline__ Work only(const fa_attn_params &p) const {
         u32 tile, head;
-        place_tile(p, blockIdx.x, tiles, tile, head);
+        place_single(p, blockIdx.x, tiles, tile, head);
         return make_work(p, tile, head);
     }
 

@@ -33,14 +33,13 @@ FA_DEVICE int keys_seen_from(const fa_attn_params &p, int row, int key) {
 }
 
 // The tile and the head (of all batches) that the index-th block to start works on, of heads * tiles blocks. Causal
-// tiles start longest first, within a section of heads whose keys and values fit in L2 together: a power of two of heads,
-// which divides what models have, so that no small section is left for the end.
+// tiles start longest first, within a section of heads whose keys and values fit in L2 together.
 FA_DEVICE void place_tile(const fa_attn_params &p, u32 index, u32 tiles, u32 &tile, u32 &head) {
     if constexpr (CAUSAL != 0) {
         const u32 heads = (u32)p.heads_q * (u32)p.batch;
-        u32 section = (u32)(p.heads_q / p.heads_kv);
-        for (u64 bytes = (u64)p.seq_k * (HEAD_DIM * 4); 2 * section <= heads && 2 * bytes <= L2_SECTION_KB * 1024ull; bytes *= 2)
-            section *= 2;
+        const u64 head_bytes = (u64)p.seq_k * (HEAD_DIM * 4) + 1;
+        const u64 fit = (u64)L2_SECTION_KB * 1024 / head_bytes * (u32)(p.heads_q / p.heads_kv);
+        const u32 section = fit < 1 ? 1 : fit > heads ? heads : (u32)fit;
         const u32 first = index / (section * tiles) * section, within = index % (section * tiles);
         const u32 here = heads - first < section ? heads - first : section;
         tile = tiles - 1 - within / here;

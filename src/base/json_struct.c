@@ -54,7 +54,19 @@ static cJSON *write_member(const fa_member *m, const void *at)
 
 static bool is_left_out(const fa_member *m, const void *at)
 {
-    return (m->rules & FA_MEMBER_LEFT_OUT) == FA_MEMBER_LEFT_OUT && *(const char *)at == 0;
+    if ((m->rules & FA_MEMBER_LEFT_OUT) != FA_MEMBER_LEFT_OUT)
+        return false;
+    switch (m->kind) {
+    case FA_MEMBER_COUNT:
+        return *(const int32_t *)at == 0;
+    case FA_MEMBER_COUNT64:
+        return *(const int64_t *)at == 0;
+    case FA_MEMBER_REAL:
+    case FA_MEMBER_NUMBER:
+        return !(*(const double *)at != 0);
+    default:
+        return *(const char *)at == 0; /* a text or a flag */
+    }
 }
 
 bool fa_json_add(cJSON *object, const char *key, cJSON *item)

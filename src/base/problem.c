@@ -233,7 +233,6 @@ void fa_problem_shape(const fa_problem *problem, char ret_shape[FA_PROBLEM_KEY_M
     put_key(problem, false, ret_shape);
 }
 
-/* ---- work -----------------------------------------------------------------------------------*/
 /* ---- work and traffic, as the operation's file tells them -----------------------------------*/
 /* The value of a field, or a number itself; 0: it is neither. */
 static double factor(const fa_operation *operation, const fa_problem *p, const cJSON *item)

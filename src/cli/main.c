@@ -222,7 +222,7 @@ int main(int count, char **arguments)
               stderr);
         return EXIT_USAGE;
     }
-    if (strcmp(arguments[1], "--version") == 0)
+    if (strcmp(arguments[1], "--version") == 0 || strcmp(arguments[1], "-V") == 0)
         return cli_version(NULL);
     if (strcmp(arguments[1], "help") == 0)
         return help_on(count - 2, arguments + 2);

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 bool cli_parse_digits(const char *text, uint64_t *ret)
 {
@@ -112,7 +113,7 @@ static int set_choice(const cli_option_spec *spec, const char *const *choices, c
                       void *ret, fa_diag *diag)
 {
     for (int32_t i = 0; choices[i] != NULL; i++) {
-        if (text[0] != 0 && strcmp(choices[i], text) == 0) {
+        if (text[0] != 0 && strcasecmp(choices[i], text) == 0) {
             memcpy(ret, &i, sizeof i);
             return 0;
         }

@@ -243,6 +243,10 @@ static int parse_one(const cli_verb *verb, const all_options *all, int count, ch
                        cli_text_short(equals, typed));
     if (flag)
         return cli_option_set(spec, NULL, options, diag);
+    if (spec->offset == AT(gpu) && spec->group == CLI_GROUP_GPU && options->gpu != NULL)
+        return fa_fail(diag, FA_EINVAL,
+                       "--gpu is given twice: `fa-tune sweep --gpu L4,H100` takes "
+                       "several GPU types");
     if (equals != NULL)
         return cli_option_set(spec, equals + 1, options, diag);
     /* A negative number is a value, so that its sentence is about the number. */
@@ -267,6 +271,11 @@ static int complete(const cli_verb *verb, cli_options *options, fa_diag *diag)
         return fa_fail(diag, FA_EINVAL,
                        "--gpu and --device exclude one another: --gpu names a "
                        "type, --device a device of this machine");
+    if (options->gpu != NULL && strchr(options->gpu, ',') != NULL)
+        return fa_fail(diag, FA_EINVAL,
+                       "--gpu takes one GPU type here: `fa-tune sweep --gpu %s` takes "
+                       "several",
+                       options->gpu);
     if (options->server != NULL && options->templates != NULL)
         return fa_fail(diag, FA_EINVAL,
                        "--server and --templates exclude one another: a service has "

@@ -3,8 +3,9 @@
  * Believing a bundle: who signed it, is it whole, is each cubin what its winner says; and which of
  * two winners is the better one.
  */
-#include "bundles.h"
+#include "bundle_check.h"
 
+#include "cubin.h"
 #include "error.h"
 #include "evidence.h"
 #include "json.h"

@@ -12,20 +12,25 @@ bool fa_origin_is_timed(fa_origin origin)
     return fa_origin_trust(origin) <= fa_origin_trust(FA_ORIGIN_NEAREST);
 }
 
-bool fa_answer_satisfies(const fa_answer *answer, fa_effort effort, bool exact, bool whole)
+fa_wanted fa_wanted_by(const fa_request *request)
 {
-    if (effort == FA_EFFORT_CACHED)
+    return (fa_wanted){request->effort, request->exact, !request->first_contact};
+}
+
+bool fa_answer_satisfies(const fa_answer *answer, fa_wanted wanted)
+{
+    if (wanted.effort == FA_EFFORT_CACHED)
         return true;
     if (answer->gpu.present && answer->driver_version == 0)
         return false;
-    if (effort == FA_EFFORT_PREDICT)
+    if (wanted.effort == FA_EFFORT_PREDICT)
         return true;
     fa_problem bucket = fa_problem_bucket(&answer->problem);
     fa_problem itself = fa_problem_exact(&answer->problem);
     bool own = fa_problem_equal(&answer->from_problem, &itself) ||
-               (!exact && fa_problem_equal(&answer->from_problem, &bucket));
+               (!wanted.exact && fa_problem_equal(&answer->from_problem, &bucket));
     if (fa_origin_is_timed(answer->origin))
-        return own && !(whole && answer->top_few);
+        return own && !(wanted.whole && answer->top_few);
     /* Where it is not here, a choice from the whole space is the best there is; one from the first
      * few configs is not. Each config of a whole space came out clean or failed. */
     return own && !answer->gpu.present && !answer->top_few &&

@@ -7,9 +7,15 @@
 
 #include "fa_tune.h"
 
-/* Whether an answer is as good as the effort asks for. exact: the bucket's is not enough; whole: a race
- * of the top few is not. */
-bool fa_answer_satisfies(const fa_answer *answer, fa_effort effort, bool exact, bool whole);
+typedef struct fa_wanted {
+    fa_effort effort;
+    bool exact; /* the bucket's winner is not enough */
+    bool whole; /* the winner of a race of the top few is not enough */
+} fa_wanted;
+fa_wanted fa_wanted_by(const fa_request *request);
+
+/* Whether an answer is as good as what is wanted. */
+bool fa_answer_satisfies(const fa_answer *answer, fa_wanted wanted);
 bool fa_origin_is_timed(fa_origin origin); /* somebody has measured it, here or elsewhere */
 
 #endif

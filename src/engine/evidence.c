@@ -7,7 +7,7 @@
 #include "store.h"
 
 #include "error.h"
-#include "json.h"
+#include "json_struct.h"
 #include "problem.h"
 
 #include <stdio.h>
@@ -15,54 +15,69 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The funnel of an answer, by the names that its evidence uses. */
-#define FUNNEL(X) X(space) X(in_budget) X(compiled) X(clean) X(proved) X(measured) X(failed) X(ties)
+static cJSON *write_uuid(const void *gpu)
+{
+    return cJSON_CreateString(((const fa_gpu *)gpu)->uuid);
+}
+
+static int pass_over(const cJSON *json, void *member, fa_diag *diag)
+{
+    (void)json, (void)member, (void)diag;
+    return 0; /* it stands in the GPU */
+}
+
+static cJSON *write_gpu(const void *gpu)
+{
+    return fa_gpu_to_json(gpu);
+}
+
+static int read_gpu(const cJSON *json, void *ret_gpu, fa_diag *diag)
+{
+    return fa_gpu_from_json(json, ret_gpu, diag);
+}
+
+#define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_answer, member, __VA_ARGS__)
+#define LEFT_OUT .rules = FA_MEMBER_LEFT_OUT
+static const fa_member evidence_members[] = {
+    ROW(space, COUNT),
+    ROW(in_budget, COUNT),
+    ROW(compiled, COUNT),
+    ROW(clean, COUNT),
+    ROW(proved, COUNT),
+    ROW(measured, COUNT),
+    ROW(failed, COUNT),
+    ROW(ties, COUNT),
+    ROW(default_us, NUMBER),
+    ROW(tune_s, NUMBER),
+    ROW(top_few, FLAG, LEFT_OUT),
+    ROW(from_gpu, TEXT, LEFT_OUT),
+    ROW(promised_us, NUMBER, LEFT_OUT),
+    ROW(promised_measured_us, NUMBER, LEFT_OUT),
+    ROW(promised_rank, COUNT, LEFT_OUT),
+    FA_MEMBER("uuid", OTHER, fa_answer, gpu, .write = write_uuid, .read = pass_over),
+    ROW(gpu, OTHER, .write = write_gpu, .read = read_gpu),
+    {.key = NULL},
+};
+#undef ROW
 
 char *fa_records_evidence(const fa_answer *answer)
 {
-    cJSON *json = cJSON_CreateObject();
-#define ADD(field) cJSON_AddNumberToObject(json, #field, answer->field);
-    FUNNEL(ADD)
-#undef ADD
-    cJSON_AddNumberToObject(json, "default_us", answer->default_us);
-    cJSON_AddNumberToObject(json, "tune_s", answer->tune_s);
-    if (answer->top_few)
-        cJSON_AddBoolToObject(json, "top_few", true);
-    if (answer->from_gpu[0] != 0)
-        cJSON_AddStringToObject(json, "from_gpu", answer->from_gpu);
-    if (answer->promised_rank > 0) {
-        cJSON_AddNumberToObject(json, "promised_us", answer->promised_us);
-        cJSON_AddNumberToObject(json, "promised_measured_us", answer->promised_measured_us);
-        cJSON_AddNumberToObject(json, "promised_rank", answer->promised_rank);
-    }
-    cJSON_AddStringToObject(json, "uuid", answer->gpu.uuid);
-    cJSON *gpu = fa_gpu_to_json(&answer->gpu);
-    cJSON_AddItemToObject(json, "gpu", gpu);
-    char *text = cJSON_PrintUnformatted(json);
+    cJSON *json = fa_struct_to_json(evidence_members, answer);
+    char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;
     cJSON_Delete(json);
     return text;
 }
 
+/* Evidence may be somebody else's or an older version's: each member that can be read is taken. */
 static void read_evidence(const char *text, fa_answer *answer)
 {
     cJSON *json = NULL;
     if (text == NULL || fa_json_parse(text, strlen(text), "evidence", &json, NULL) != 0)
         return;
-    int64_t value;
-#define READ(field)                                                             \
-    if (fa_json_int(json, #field, 0, INT32_MAX, &value, "evidence", NULL) == 0) \
-        answer->field = (int32_t)value;
-    FUNNEL(READ)
-#undef READ
-    fa_json_number(json, "default_us", &answer->default_us, "evidence", NULL);
-    fa_json_number(json, "tune_s", &answer->tune_s, "evidence", NULL);
-    fa_json_bool(json, "top_few", &answer->top_few, "evidence", NULL);
-    fa_json_copy(json, "from_gpu", answer->from_gpu, sizeof answer->from_gpu, "evidence", NULL);
-    fa_json_number(json, "promised_us", &answer->promised_us, "evidence", NULL);
-    fa_json_number(json, "promised_measured_us", &answer->promised_measured_us, "evidence", NULL);
-    if (fa_json_int(json, "promised_rank", 0, INT32_MAX, &value, "evidence", NULL) == 0)
-        answer->promised_rank = (int32_t)value;
-    fa_gpu_from_json(cJSON_GetObjectItemCaseSensitive(json, "gpu"), &answer->gpu, NULL);
+    for (const fa_member *m = evidence_members; m->key != NULL; m++) {
+        const fa_member one[] = {*m, {.key = NULL}};
+        fa_struct_from_json(json, one, answer, "evidence", NULL);
+    }
     cJSON_Delete(json);
 }
 

@@ -314,13 +314,15 @@ int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag
     memcpy(winner.gpu_name, answer->gpu.name, sizeof winner.gpu_name);
     struct storing storing = {
         .tuner = job->tuner, .winner = &winner, .prediction = judged ? &prediction : NULL};
-    int rc = fa_store_batch(job->tuner->store, store_both, &storing, diag);
+    int rc = winner.evidence == NULL
+                 ? fa_fail(diag, FA_ENOMEM, "out of memory for a winner's evidence")
+                 : fa_store_batch(job->tuner->store, store_both, &storing, diag);
     /* As any later lookup will tell it. An earlier winner with a better origin stands: then that is
      * the answer; and a guess gives way to what a source has. */
     fa_answer found;
     winner.unix_time = answer->unix_time;
     if (rc == 0 && (storing.kept || !fa_origin_is_timed(winner.origin)))
-        rc = fa_leads_find(job->tuner, &job->target, &found, NULL, NULL, NULL, diag);
+        rc = fa_matches_find(job->tuner, &job->target, &found, NULL, NULL, NULL, diag);
     else if (rc == 0)
         fa_lookup_of_winner(job->tuner, &job->target, &winner, &found);
     free(winner.evidence);

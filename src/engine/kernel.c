@@ -135,7 +135,7 @@ static int load_kernel(fa_tuner *tuner, const fa_problem *problem, uint64_t cont
     rc = prepare_call(tuner, answer, loaded, kernel, diag);
     if (rc != 0)
         return rc; /* the table frees it */
-    kernel->measured = fa_answer_satisfies(answer, FA_EFFORT_MEASURE, false, false);
+    kernel->measured = fa_answer_satisfies(answer, (fa_wanted){.effort = FA_EFFORT_MEASURE});
     kernel->causal_offset = fa_attn_causal_offset(problem);
     kernel->empty = fa_problem_is_empty(problem);
     contiguous(problem, problem->heads_q, problem->seq_q, kernel->q_stride);
@@ -154,12 +154,12 @@ static int load_stored(fa_tuner *tuner, const fa_target *target, const fa_proble
                        fa_diag *diag)
 {
     bool late = false;
-    for (int looks = 0; looks < FA_LEADS_MAX; looks++) {
+    for (int looks = 0; looks < FA_MATCHES_MAX; looks++) {
         fa_answer answer;
         fa_scope scope;
         fa_cubin_record cubin = {0};
         int rc = looks == 0 ? fa_lookup(tuner, target, false, &answer, &cubin, &scope, diag)
-                            : fa_leads_find(tuner, target, &answer, &cubin, &scope, NULL, diag);
+                            : fa_matches_find(tuner, target, &answer, &cubin, &scope, NULL, diag);
         if (rc != 0)
             return rc;
         if (answer.driver_version == 0)
@@ -167,7 +167,7 @@ static int load_stored(fa_tuner *tuner, const fa_target *target, const fa_proble
                          "all that is stored (origin: %s) is a winner that no GPU has proved yet: "
                          "ask with effort predict or measure",
                          fa_origin_name(answer.origin));
-        else if (!fa_answer_satisfies(&answer, effort, false, false))
+        else if (!fa_answer_satisfies(&answer, (fa_wanted){.effort = effort}))
             rc = FA_ENOTFOUND;
         else if (answer.driver_version != fa_driver_version(tuner->driver) && late)
             rc = fa_fail(diag, FA_ENOTFOUND,
@@ -327,6 +327,12 @@ int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
         return 0;
     }
     rc = fa_problem_check(problem, diag);
+    if (rc == 0 && !fa_operation_of(problem)->is_default)
+        rc =
+            fa_fail(diag, FA_ENOTSUP,
+                    "fa_launch passes the arguments of attention alone: take the cubin of a kernel "
+                    "of %s from fa_tune and fa_answer_cubin, and launch it yourself",
+                    fa_operation_of(problem)->name);
     if (rc == 0)
         rc = ask_sources(tuner, problem, effort, ret_kernel, diag);
     if (rc != FA_SOURCE_NONE)

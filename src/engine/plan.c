@@ -2,7 +2,7 @@
  *
  * First contact: what a tune is to try when something about the problem is known from elsewhere.
  *
- * Workload: a dozen leads and a few hundred trials on record at the most; a render and a hash for
+ * Workload: a dozen matches and a few hundred trials on record at the most; a render and a hash for
  * each that may be raced.
  */
 #include "plan.h"
@@ -24,33 +24,34 @@
 #include <string.h>
 
 /* ---- plans ----------------------------------------------------------------------------------*/
-static fa_plan_item item_of(const fa_lead *lead)
+static fa_plan_item item_of(const fa_match *match)
 {
-    const fa_answer *answer = &lead->answer;
+    const fa_answer *answer = &match->answer;
     fa_plan_item item = {.config = answer->trial.config,
-                         .origin = lead->kind == FA_STEP_TRANSFERRED ? FA_ORIGIN_TRANSFERRED
-                                                                     : FA_ORIGIN_PREDICTED,
+                         .origin = match->kind == FA_STEP_TRANSFERRED ? FA_ORIGIN_TRANSFERRED
+                                                                      : FA_ORIGIN_PREDICTED,
                          .from_problem = answer->from_problem,
                          .predicted_us = answer->trial.predicted_us};
     memcpy(item.from_gpu, answer->from_gpu, sizeof item.from_gpu);
     return item;
 }
 
-static bool guessed(const fa_lead *lead)
+static bool guessed(const fa_match *match)
 {
-    return lead->usable && (lead->kind == FA_STEP_TRANSFERRED || lead->kind == FA_STEP_PREDICTED);
+    return match->usable &&
+           (match->kind == FA_STEP_TRANSFERRED || match->kind == FA_STEP_PREDICTED);
 }
 
 /* The first transferred one and the predicted one: what is not the first's fault may be the
  * second's fortune, and more would keep the caller waiting. */
-static void plan_proof(const fa_leads *leads, fa_plan *plan)
+static void plan_proof(const fa_matches *matches, fa_plan *plan)
 {
     plan->prove_only = true;
-    for (int i = 0; i < leads->count && plan->count < FA_PLAN_MAX; i++) {
-        const fa_lead *lead = &leads->lead[i];
-        bool first = plan->count == 0 || lead->kind == FA_STEP_PREDICTED;
-        if (guessed(lead) && first)
-            plan->item[plan->count++] = item_of(lead);
+    for (int i = 0; i < matches->count && plan->count < FA_PLAN_MAX; i++) {
+        const fa_match *match = &matches->match[i];
+        bool first = plan->count == 0 || match->kind == FA_STEP_PREDICTED;
+        if (guessed(match) && first)
+            plan->item[plan->count++] = item_of(match);
     }
 }
 
@@ -136,22 +137,22 @@ static int by_prediction(const void *a, const void *b)
     return (x->predicted_us > y->predicted_us) - (x->predicted_us < y->predicted_us);
 }
 
-/* A few leads of each kind in the order of trust. False when nothing that is transferred or predicted
+/* A few matches of each kind in the order of trust. False when nothing that is transferred or predicted
  * is ready: other lengths' winners alone are no reason for a race. */
-static bool add_leads(struct readying *r, const fa_leads *leads)
+static bool add_matches(struct readying *r, const fa_matches *matches)
 {
     enum { OF_A_KIND = 2 };
     int kept[FA_STEP_TUNE + 1] = {0};
     bool any = false;
-    for (int i = 0; i < leads->count; i++) {
-        const fa_lead *lead = &leads->lead[i];
-        fa_plan_item item = item_of(lead);
-        int at = lead->usable && kept[lead->kind] < OF_A_KIND ? add_ready(r, &item) : -1;
+    for (int i = 0; i < matches->count; i++) {
+        const fa_match *match = &matches->match[i];
+        fa_plan_item item = item_of(match);
+        int at = match->usable && kept[match->kind] < OF_A_KIND ? add_ready(r, &item) : -1;
         if (at < 0)
             continue;
-        kept[lead->kind]++;
+        kept[match->kind]++;
         /* What would have been served if nothing were measured, of what is. */
-        if (guessed(lead) && !any) {
+        if (guessed(match) && !any) {
             r->plan->promise = item;
             r->plan->promise.config = r->plan->item[at].config;
             any = true;
@@ -160,9 +161,9 @@ static bool add_leads(struct readying *r, const fa_leads *leads)
     return any;
 }
 
-/* The leads, then what was compiled for this silicon as the model ranks it. */
-static int plan_race(fa_tuner *tuner, const fa_target *target, const fa_leads *leads, fa_plan *plan,
-                     fa_diag *diag)
+/* The matches, then what was compiled for this silicon as the model ranks it. */
+static int plan_race(fa_tuner *tuner, const fa_target *target, const fa_matches *matches,
+                     fa_plan *plan, fa_diag *diag)
 {
     fa_nvrtc_location nvrtc;
     struct readying r = {.tuner = tuner, .target = target, .nvrtc = nvrtc.identity, .plan = plan};
@@ -171,7 +172,7 @@ static int plan_race(fa_tuner *tuner, const fa_target *target, const fa_leads *l
         rc = fa_tuner_families(tuner, diag);
     if (rc == 0)
         rc = fa_store_trials_each(tuner->store, &target->scope, keep_trial, &r, diag);
-    if (rc == 0 && !add_leads(&r, leads)) {
+    if (rc == 0 && !add_matches(&r, matches)) {
         plan->count = 0;
     } else if (rc == 0) {
         if (r.count > 0)
@@ -189,35 +190,36 @@ static int plan_race(fa_tuner *tuner, const fa_target *target, const fa_leads *l
 }
 
 int fa_plan_make(fa_tuner *tuner, const fa_request *request, const fa_target *target,
-                 const fa_leads *leads, fa_plan *ret_plan, fa_diag *diag)
+                 const fa_matches *matches, fa_plan *ret_plan, fa_diag *diag)
 {
-    fa_leads *collected = NULL;
+    fa_matches *collected = NULL;
     fa_plan plan = {0};
-    int rc = leads == NULL ? fa_leads_collect(tuner, target, &collected, diag) : 0;
+    int rc = matches == NULL ? fa_matches_collect(tuner, target, &collected, diag) : 0;
     if (rc != 0)
         return rc;
-    if (leads == NULL)
-        leads = collected;
+    if (matches == NULL)
+        matches = collected;
     bool known = false; /* measured for these lengths: there is nothing to promise any more */
-    for (int i = 0; i < leads->count && !plan.promised && !known; i++) {
-        const fa_lead *lead = &leads->lead[i];
-        known = lead->usable && (lead->kind == FA_STEP_EXACT || lead->kind == FA_STEP_BUCKET);
-        plan.promised = guessed(lead);
-        plan.promise = item_of(lead);
+    for (int i = 0; i < matches->count && !plan.promised && !known; i++) {
+        const fa_match *match = &matches->match[i];
+        known = match->usable && (match->kind == FA_STEP_EXACT || match->kind == FA_STEP_BUCKET);
+        plan.promised = guessed(match);
+        plan.promise = item_of(match);
     }
-    for (int i = 0; i < leads->count && !plan.with_rival; i++) {
-        const fa_lead *lead = &leads->lead[i];
+    for (int i = 0; i < matches->count && !plan.with_rival; i++) {
+        const fa_match *match = &matches->match[i];
         fa_problem bucket = fa_problem_bucket(&target->problem);
-        if (lead->kind != FA_STEP_NEAREST || !fa_problem_equal(&lead->answer.from_problem, &bucket))
+        if (match->kind != FA_STEP_NEAREST ||
+            !fa_problem_equal(&match->answer.from_problem, &bucket))
             continue;
         plan.with_rival = true;
-        plan.rival = lead->answer.trial.config;
+        plan.rival = match->answer.trial.config;
     }
     if (request->effort == FA_EFFORT_PREDICT)
-        plan_proof(leads, &plan);
+        plan_proof(matches, &plan);
     else if (request->effort == FA_EFFORT_MEASURE && request->first_contact && !request->again &&
              target->gpu.present && plan.promised)
-        rc = plan_race(tuner, target, leads, &plan, diag);
+        rc = plan_race(tuner, target, matches, &plan, diag);
     free(collected);
     if (rc == 0)
         *ret_plan = plan;

@@ -30,7 +30,7 @@
 #include "store.h"
 #include "stored.h"
 
-#include "bundles.h"
+#include "bundle_check.h"
 #include "error.h"
 
 #include <stdio.h>

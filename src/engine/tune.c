@@ -24,20 +24,14 @@
 #include <string.h>
 #include <time.h>
 
-/* Whether a stored winner answers the request. */
-static bool satisfies(const fa_answer *answer, const fa_request *request)
-{
-    return fa_answer_satisfies(answer, request->effort, request->exact, !request->first_contact);
-}
-
 /* The plan first; when none of the few that it names comes through, the whole space (or the model's
  * first, for effort PREDICT). */
 static int run_plan(fa_tuner *tuner, const fa_request *request, const fa_target *target,
-                    const fa_leads *leads, fa_job **job, fa_answer *ret_answer, fa_diag *diag)
+                    const fa_matches *matches, fa_job **job, fa_answer *ret_answer, fa_diag *diag)
 {
     fa_plan plan;
     fa_diag none = {{0}};
-    int rc = fa_plan_make(tuner, request, target, leads, &plan, diag);
+    int rc = fa_plan_make(tuner, request, target, matches, &plan, diag);
     for (;;) {
         if (rc == 0 && *job == NULL)
             rc = fa_job_new(tuner, request, job, diag);
@@ -61,7 +55,7 @@ int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *
 {
     fa_lock *key_lock = NULL, *gpu_lock = NULL;
     fa_source_leases leases = {{NULL}};
-    fa_leads *leads = NULL;
+    fa_matches *matches = NULL;
     char key[FA_HASH_HEX];
     bool waited = false, again = request->again || request->effort == FA_EFFORT_PATIENT;
     int64_t since = (int64_t)time(NULL);
@@ -73,8 +67,8 @@ int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *
                            tuner->store_path)
                  : fa_request_wait(tuner, request, key, &key_lock, &waited, diag);
     bool found = rc == 0 && (waited || !again) &&
-                 fa_leads_find(tuner, target, ret_answer, NULL, NULL, &leads, NULL) == 0 &&
-                 satisfies(ret_answer, request) &&
+                 fa_matches_find(tuner, target, ret_answer, NULL, NULL, &matches, NULL) == 0 &&
+                 fa_answer_satisfies(ret_answer, fa_wanted_by(request)) &&
                  (!again || ret_answer->unix_time >= since); /* not all who hold the key tune it */
     /* The same among hosts. */
     if (rc == 0 && !found)
@@ -84,10 +78,10 @@ int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *
     if (rc == 0 && !found && target->gpu.present)
         rc = fa_request_wait(tuner, request, target->gpu.uuid, &gpu_lock, NULL, diag);
     if (rc == 0 && !found)
-        rc = run_plan(tuner, request, target, leads, job, ret_answer, diag);
+        rc = run_plan(tuner, request, target, matches, job, ret_answer, diag);
     if (rc == 0 && !found)
         fa_sources_publish(tuner, &target->scope, &leases);
-    free(leads);
+    free(matches);
     fa_job_free(job);
     fa_sources_lease_end(tuner, &leases);
     fa_lock_release(&gpu_lock);
@@ -119,7 +113,7 @@ static int look_up(fa_tuner *tuner, const fa_request *request, const fa_target *
     if (request->again || request->effort == FA_EFFORT_PATIENT)
         return 0;
     int rc = fa_lookup(tuner, target, request->exact, ret_answer, NULL, NULL, diag);
-    *ret_answered = rc == 0 && satisfies(ret_answer, request);
+    *ret_answered = rc == 0 && fa_answer_satisfies(ret_answer, fa_wanted_by(request));
     bool nothing = rc == FA_ENOTFOUND || rc == FA_ECORRUPT;
     return nothing && request->effort != FA_EFFORT_CACHED ? 0 : rc;
 }

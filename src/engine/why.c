@@ -33,7 +33,7 @@ static const struct {
     [FA_STEP_TUNE] = {"tune", ""},
 };
 
-enum { STEPS_MAX = FA_LEADS_MAX + FA_STEP_TUNE + 1 };
+enum { STEPS_MAX = FA_MATCHES_MAX + FA_STEP_TUNE + 1 };
 
 typedef struct steps {
     fa_step step[STEPS_MAX];
@@ -48,36 +48,36 @@ static fa_step *add(steps *all, fa_step_kind kind)
     return step;
 }
 
-/* One lead as a step; taken: a lookup answers with it. */
-static void add_lead(steps *all, fa_tuner *tuner, const fa_target *target, const fa_lead *lead,
-                     bool *taken)
+/* One match as a step; taken: a lookup answers with it. */
+static void add_match(steps *all, fa_tuner *tuner, const fa_target *target, const fa_match *match,
+                      bool *taken)
 {
-    fa_step *step = add(all, lead->kind);
+    fa_step *step = add(all, match->kind);
     fa_cubin_record cubin = {0};
     const char *ready = "";
     step->found = true;
-    step->answer = lead->answer;
-    bool serves = fa_lead_serves(target, lead);
-    if (serves && fa_records_cubin(tuner, lead->answer.cubin_key, &cubin, NULL) != 0) {
+    step->answer = match->answer;
+    bool serves = fa_match_serves(target, match);
+    if (serves && fa_records_cubin(tuner, match->answer.cubin_key, &cubin, NULL) != 0) {
         serves = false;
         ready = "its cubin is gone from the store, a tune compiles it again";
     }
     fa_cubin_record_free(&cubin);
     step->taken = serves && !*taken;
-    if (!lead->usable)
-        snprintf(step->why, sizeof step->why, "%.200s; passed over: %.290s", lead->answer.why,
-                 lead->why);
-    else if (step->taken && lead->answer.driver_version == 0 && target->gpu.present)
+    if (!match->usable)
+        snprintf(step->why, sizeof step->why, "%.200s; passed over: %.290s", match->answer.why,
+                 match->why);
+    else if (step->taken && match->answer.driver_version == 0 && target->gpu.present)
         snprintf(step->why, sizeof step->why,
                  "%s; not launched before this GPU has proved it (effort predict)",
-                 lead->answer.why);
+                 match->answer.why);
     else if (step->taken)
-        snprintf(step->why, sizeof step->why, "%s", lead->answer.why);
+        snprintf(step->why, sizeof step->why, "%s", match->answer.why);
     else if (serves)
         snprintf(step->why, sizeof step->why, "%s; passed over: something above is trusted more",
-                 lead->answer.why);
+                 match->answer.why);
     else
-        snprintf(step->why, sizeof step->why, "%s; passed over: %s", lead->answer.why,
+        snprintf(step->why, sizeof step->why, "%s; passed over: %s", match->answer.why,
                  ready[0] != 0 ? ready : "it is not compiled for this GPU yet");
     *taken = *taken || step->taken;
 }
@@ -95,7 +95,8 @@ static void add_tune(steps *all, fa_tuner *tuner, const fa_target *target, bool 
     fa_diag diag = {{0}};
     for (int i = 0; i < all->count; i++) {
         if (all->step[i].taken &&
-            fa_answer_satisfies(&all->step[i].answer, FA_EFFORT_MEASURE, exact, false)) {
+            fa_answer_satisfies(&all->step[i].answer,
+                                (fa_wanted){.effort = FA_EFFORT_MEASURE, .exact = exact})) {
             snprintf(step->why, sizeof step->why, "effort measure has nothing to add");
             return;
         }
@@ -117,21 +118,21 @@ static int collect_steps(fa_tuner *tuner, const fa_request *request, steps *all,
                          fa_diag *diag)
 {
     fa_target target;
-    fa_leads *leads = NULL;
+    fa_matches *matches = NULL;
     int rc = fa_target_resolve(tuner, &request->problem, request->gpu, request->ordinal,
                                request->exact, &target, diag);
     if (rc == 0)
-        rc = fa_leads_collect(tuner, &target, &leads, diag);
+        rc = fa_matches_collect(tuner, &target, &matches, diag);
     if (rc != 0)
         return rc;
     fa_problem bucket = fa_problem_bucket(&target.asked);
     bool taken = false;
     for (fa_step_kind kind = FA_STEP_EXACT; kind < FA_STEP_TUNE; kind++) {
         int found = 0;
-        for (int i = 0; i < leads->count; i++) {
-            if (leads->lead[i].kind != kind)
+        for (int i = 0; i < matches->count; i++) {
+            if (matches->match[i].kind != kind)
                 continue;
-            add_lead(all, tuner, &target, &leads->lead[i], &taken);
+            add_match(all, tuner, &target, &matches->match[i], &taken);
             found++;
         }
         /* On a bucket's own lengths there is nothing that is more exact. */
@@ -140,7 +141,7 @@ static int collect_steps(fa_tuner *tuner, const fa_request *request, steps *all,
             snprintf(add(all, kind)->why, sizeof all->step[0].why, "%s", kinds[kind].nothing);
     }
     add_tune(all, tuner, &target, request->exact);
-    free(leads);
+    free(matches);
     if (ret_gpu != NULL)
         *ret_gpu = target.gpu;
     return 0;

@@ -157,9 +157,8 @@ static bool holder_has_answered(fa_tuner *tuner, const fa_request *request, cons
                                 fa_answer *ret_answer)
 {
     fa_fleet_pull(tuner, target, true);
-    return fa_leads_find(tuner, target, ret_answer, NULL, NULL, NULL, NULL) == 0 &&
-           fa_answer_satisfies(ret_answer, request->effort, request->exact,
-                               !request->first_contact);
+    return fa_matches_find(tuner, target, ret_answer, NULL, NULL, NULL, NULL) == 0 &&
+           fa_answer_satisfies(ret_answer, fa_wanted_by(request));
 }
 
 /* The scope's lease if it is free; else FA_EBUSY. */

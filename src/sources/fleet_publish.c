@@ -10,7 +10,7 @@
  * another, and a better winner is never replaced by a worse. What a worker tunes is in the outbox only
  * when it could not publish: else another process of its host would, without its claim.
  */
-#include "bundles.h"
+#include "bundle_check.h"
 #include "fleet.h"
 
 #include "error.h"

@@ -6,7 +6,7 @@
  * fleet's store is believed about times and proofs, as whoever can write the local file is; what a
  * row says is checked all the same, because a row may be damaged or of another version.
  */
-#include "bundles.h"
+#include "bundle_check.h"
 #include "fleet.h"
 
 #include "catalogue.h"

@@ -52,7 +52,7 @@ static const char *refuse_answer(const fa_target *target, int driver_version, fa
     answer->gpu = target->gpu;
     fa_answer proved = *answer;
     proved.driver_version = driver_version; /* as it will be */
-    if (!fa_answer_satisfies(&proved, effort, false, false))
+    if (!fa_answer_satisfies(&proved, (fa_wanted){.effort = effort}))
         return "it has nothing measured for this GPU";
     return NULL;
 }

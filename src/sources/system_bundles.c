@@ -12,7 +12,7 @@
  */
 #include "system_bundles.h"
 
-#include "bundles.h"
+#include "bundle_check.h"
 #include "earlier.h"
 #include "error.h"
 #include "evidence.h"

@@ -182,7 +182,8 @@ static int check_done_item(struct sweep *s, int32_t position, const fa_sweep_ite
     request.effort = FA_EFFORT_CACHED;
     request.again = false;
     int rc = fa_tune_here(s->tuner, &request, &answer, &s->store_diag);
-    if (rc == 0 && fa_answer_satisfies(&answer, s->request->effort, request.exact, true)) {
+    if (rc == 0 && fa_answer_satisfies(
+                       &answer, (fa_wanted){s->request->effort, request.exact, .whole = true})) {
         s->claim.position = position;
         s->item = *item;
         return report_sweep_event(s, FA_SWEEP_ITEM_KNOWN, NULL, &answer) != 0

@@ -5,6 +5,7 @@
 #include "fuzz.h"
 
 #include "grid.h"
+#include "sweep_plan.h"
 #include "records_file.h"
 
 #include "baselines.c" /* its reader of lines, without a store behind it */

@@ -96,6 +96,7 @@ int fa_tensors_read(const fa_problem *problem, fa_tensor_list *ret_list, fa_diag
     const cJSON *tolerance = cJSON_GetObjectItemCaseSensitive(json, "tolerance");
     fa_tensor_list list = {.ulps = number_of(tolerance, "ulps"),
                            .absolute = number_of(tolerance, "absolute")};
+    int outputs = 0;
     char where[128];
     cJSON_ArrayForEach (item, cJSON_GetObjectItemCaseSensitive(json, "tensors")) {
         snprintf(where, sizeof where, "operation %s: tensors[%d]", operation->name, list.count);
@@ -105,6 +106,7 @@ int fa_tensors_read(const fa_problem *problem, fa_tensor_list *ret_list, fa_diag
         int rc = read_tensor(item, problem, tensor, where, diag);
         if (rc != 0)
             return rc;
+        outputs += tensor->output;
     }
     cJSON_ArrayForEach (item, cJSON_GetObjectItemCaseSensitive(json, "scalars")) {
         if (list.scalar_count == FA_SCALARS_MAX)
@@ -114,6 +116,11 @@ int fa_tensors_read(const fa_problem *problem, fa_tensor_list *ret_list, fa_diag
     }
     if (list.count == 0 || !(list.ulps > 0 || list.absolute > 0))
         return fa_fail(diag, FA_EINVAL, "operation %s: its file tells no tensors or no tolerance",
+                       operation->name);
+    if (outputs == 0) /* every kernel would pass its proof without being launched */
+        return fa_fail(diag, FA_EINVAL,
+                       "operation %s: none of its tensors is an output: say "
+                       "\"output\": true",
                        operation->name);
     *ret_list = list;
     return 0;

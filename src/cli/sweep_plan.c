@@ -3,7 +3,7 @@
  * A plan: problems from a file of JSON lines. Its bytes are anybody's: sizes are bounded, every key is
  * checked, and the sentence names the line.
  */
-#include "grid.h"
+#include "sweep_plan.h"
 
 #include "error.h"
 #include "json.h"

@@ -2,7 +2,7 @@
  *
  * Exporting the store's winners: each with its cubin and with what one must see to believe it.
  */
-#include "bundles.h"
+#include "bundle_work.h"
 
 #include "error.h"
 #include "evidence.h"

@@ -5,7 +5,7 @@
  *
  * Workload: up to some thousand winners that share some hundred cubins.
  */
-#include "bundles.h"
+#include "bundle_work.h"
 
 #include "earlier.h"
 #include "error.h"

@@ -6,7 +6,7 @@
  * Invariants: every build ends once, with a cubin or with the compiler's sentence; a worker that dies
  * over a build ends all, so that the result never depends on the machine's mood.
  */
-#include "bundles.h"
+#include "bundle_work.h"
 #include "compile_pool.h"
 #include "error.h"
 #include "session.h"

@@ -6,7 +6,7 @@
  * changes, it is dropped and can be made again anywhere. A measured record stands for one kernel on
  * one GPU; it holds as long as its config still renders to the cubin key that was measured.
  */
-#include "bundles.h"
+#include "bundle_work.h"
 
 #include "candidate.h"
 #include "catalogue.h"

@@ -5,7 +5,7 @@
  *
  * Workload: some thousand records that share some hundred cubins.
  */
-#include "bundles.h"
+#include "bundle_work.h"
 
 #include "candidate.h"
 #include "error.h"
@@ -151,7 +151,9 @@ static int add_record(struct making *making, int32_t at, fa_diag *diag)
     memcpy(winner.gpu_name, answer.gpu.name, sizeof winner.gpu_name);
     memcpy(winner.nvrtc, answer.nvrtc, sizeof winner.nvrtc);
     const fa_build *build = &making->build[making->build_of[at]];
-    int rc = fa_bundle_add(making->writer, &winner, build->cubin, build->size, diag);
+    int rc = winner.evidence == NULL
+                 ? fa_fail(diag, FA_ENOMEM, "out of memory for a winner's evidence")
+                 : fa_bundle_add(making->writer, &winner, build->cubin, build->size, diag);
     making->info.measured += answer.origin <= FA_ORIGIN_IMPORTED;
     making->info.predicted += answer.origin > FA_ORIGIN_IMPORTED;
     making->info.winners++;

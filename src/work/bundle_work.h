@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What exporting and importing bundles share.
+ */
+#ifndef FA_WORK_BUNDLE_WORK_H
+#define FA_WORK_BUNDLE_WORK_H
+
+#include "bundle_check.h"
+#include "hash.h"
+#include "nvrtc.h"
+
+/* ---- bundle_export.c ------------------------------------------------------------------------*/
+/* The best trials of a winner's scope, joined to its evidence as "trials". */
+int fa_bundle_add_trials(fa_store *store, fa_winner_record *winner, fa_diag *diag);
+
+/* Whether a bundle could be written (a key is there), before work is spent on it; and the writing. */
+int fa_bundle_check_output(const fa_export_options *options, fa_diag *diag);
+int fa_bundle_finish(fa_bundle_writer *writer, const fa_export_options *options,
+                     fa_bundle_info *ret_info, fa_diag *diag);
+
+/* ---- bundle_records.c -----------------------------------------------------------------------*/
+int fa_records_options_check(const fa_records_options *options, fa_diag *diag);
+
+/* ---- bundle_compile.c -----------------------------------------------------------------------*/
+/* Sources to be compiled by the compile workers, all in one go. */
+typedef struct fa_build {
+    char key[FA_HASH_HEX];
+    char architecture[32];
+    char *source; /* malloced */
+    /* Afterwards, or beforehand where there is nothing to compile: */
+    void *cubin; /* malloced; NULL: failed, and diag says why */
+    size_t size;
+    char *log;
+    fa_diag diag;
+} fa_build;
+int fa_builds_run(fa_tuner *tuner, const fa_nvrtc_location *nvrtc, fa_build *build, int32_t count,
+                  const fa_records_options *options, fa_diag *diag);
+void fa_builds_free(fa_build *build, int32_t count);
+
+#endif
