@@ -440,6 +440,22 @@ static void one_row_gives_attention_another_field_and_leaves_earlier_keys_as_the
     CHECK_TEXT(diag.text, "window is 65537: use 0 to 65536");
 }
 
+static void common_problems_of_attention_keep_tokens_and_width(void)
+{
+    fa_problem p = {0};
+    int count = 0;
+    while (fa_operation_common(fa_operation_of(NULL), count, &p, NULL) == 0) {
+        CHECK(p.batch * p.seq_q == 16384 && p.heads_q * p.head_dim == 2048);
+        CHECK(p.heads_kv == p.heads_q && p.seq_k == p.seq_q && !p.want_lse && !p.unaligned);
+        CHECK_INT(p.seq_q, 512 << count % 6);
+        CHECK_INT(p.head_dim, 64 << count / 6 % 2);
+        CHECK_INT(p.dtype, count / 12 % 2);
+        CHECK_INT(p.causal, count / 24);
+        count++;
+    }
+    CHECK_INT(count, 48);
+}
+
 static void callers_set_and_get_fields_by_their_names(void)
 {
     const fa_operation *sum = NULL;
@@ -502,6 +518,7 @@ int main(void)
     TEST(an_operation_of_its_own_table_is_known_once_it_is_registered);
     TEST(tables_that_are_not_valid_are_refused_with_a_sentence);
     TEST(one_row_gives_attention_another_field_and_leaves_earlier_keys_as_they_are);
+    TEST(common_problems_of_attention_keep_tokens_and_width);
     TEST(callers_set_and_get_fields_by_their_names);
     TEST(a_problem_of_an_operation_that_is_not_known_is_no_mistake_of_its_text);
     TEST(the_order_of_trust_puts_measured_before_guessed);

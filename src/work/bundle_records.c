@@ -213,22 +213,6 @@ int fa_records_check(const char *path, const char *templates_directory, fa_diag 
 }
 
 /* ---- the catalogue, predicted ---------------------------------------------------------------*/
-enum { TOKENS = 16384, HIDDEN = 2048, SEQ_FIRST = 512, SEQS = 6, PROBLEMS = SEQS * 2 * 2 * 2 };
-
-static fa_problem common_problem(int at)
-{
-    int32_t seq = SEQ_FIRST << (at % SEQS), head_dim = (at / SEQS) % 2 == 0 ? 64 : 128;
-    int rest = at / SEQS / 2;
-    return (fa_problem){.dtype = rest % 2 == 0 ? FA_FP16 : FA_BF16,
-                        .causal = rest / 2 == 0 ? FA_CAUSAL_NONE : FA_CAUSAL_BOTTOM_RIGHT,
-                        .head_dim = head_dim,
-                        .batch = TOKENS / seq,
-                        .heads_q = HIDDEN / head_dim,
-                        .heads_kv = HIDDEN / head_dim,
-                        .seq_q = seq,
-                        .seq_k = seq};
-}
-
 /* Whether an earlier entry of the catalogue is the same silicon. */
 static bool listed_before(int at, const fa_gpu *gpu)
 {
@@ -254,18 +238,24 @@ int fa_predict_catalogue(fa_tuner *tuner, const fa_records_options *options, fa_
         return rc;
     int gpus = fa_catalogue_count();
     fa_tuner_ignore_system(tuner, true);
-    for (int at = 0; rc == 0 && at < gpus * PROBLEMS; at++) {
+    const fa_operation *operation = fa_operation_of(NULL);
+    fa_problem problem = {0};
+    int problems = 0;
+    while (fa_operation_common(operation, problems, &problem, NULL) == 0)
+        problems++;
+    for (int at = 0; rc == 0 && at < gpus * problems; at++) {
         fa_gpu gpu;
         const char *refused = NULL;
         fa_answer answer;
-        fa_catalogue_at(at / PROBLEMS, &gpu, &refused);
+        fa_catalogue_at(at / problems, &gpu, &refused);
         if (options->progress != NULL &&
-            options->progress(options->context, "predicting", at, gpus * PROBLEMS) != 0)
+            options->progress(options->context, "predicting", at, gpus * problems) != 0)
             rc = fa_fail(diag, FA_ECANCELED, "canceled; what was predicted is kept");
-        if (rc != 0 || refused != NULL || listed_before(at / PROBLEMS, &gpu))
+        if (rc != 0 || refused != NULL || listed_before(at / problems, &gpu))
             continue;
+        fa_operation_common(operation, at % problems, &problem, NULL);
         fa_request request = {.size = sizeof request,
-                              .problem = common_problem(at % PROBLEMS),
+                              .problem = problem,
                               .gpu = gpu.name,
                               .effort = FA_EFFORT_PREDICT};
         rc = fa_tune_here(tuner, &request, &answer, diag);
