@@ -196,7 +196,7 @@ def what_is_predicted_has_a_tilde_wherever_it_stands():
 def an_operation_that_a_folder_brings_is_drawn_by_its_own_fields():
     shown = page("rows")
     tap.equal(texts(shown, "#lengths figcaption"), ["fp16 · C 256"])
-    tap.equal(texts(shown, ".filters label span"), ["R", "find"])
+    tap.equal(texts(shown, ".filters label span"), ["rows", "find"])
     tap.equal(texts(shown, "#p1 .copyable code"),
               ["fa-tune --gpu 'NVIDIA L4' --operation rms_norm --rows 64 --columns 256"])
     tap.has(texts(shown, "footer")[0], "4 operations for each element")

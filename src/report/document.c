@@ -274,7 +274,7 @@ static void add_what_fits(const report *report, report_document *document, cJSON
     if (limited && (cap = document->room / CONFIG_BYTES + 1) > PAGE_CONFIGS)
         cap = PAGE_CONFIGS;
     for (;; cap /= 2) {
-        size_t left_out = document_add_configs(json, problem, cap);
+        document_add_configs(json, problem, cap);
         fa_buf text = {0};
         if (document->is_short) {
             shorten(cJSON_GetObjectItemCaseSensitive(json, "configs"));
@@ -284,10 +284,8 @@ static void add_what_fits(const report *report, report_document *document, cJSON
             print(&text, cJSON_Duplicate(json, true));
         bool fits = text.size <= document->room;
         fa_buf_free(&text);
-        if (fits) {
-            document->left_out += left_out;
+        if (fits)
             return;
-        }
         cJSON_DeleteItemFromObjectCaseSensitive(json, "configs");
         cJSON_DeleteItemFromObjectCaseSensitive(json, "configs_left_out");
         cJSON_DeleteItemFromObjectCaseSensitive(json, "heat");

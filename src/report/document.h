@@ -18,7 +18,6 @@ typedef struct report_document {
     char **near; /* configs that come near the best of some problem, each once, as text */
     size_t nears, near_capacity;
     cJSON *last[DOCUMENT_REPEATED];
-    size_t left_out; /* configs that were tried and are not told */
 } report_document;
 
 void report_document_begin(const report *report, fa_buf *out);
@@ -29,8 +28,8 @@ void report_document_free(report_document *document);
 
 /* ---- document_configs.c ---------------------------------------------------------------------*/
 /* Joins "configs" and "heat": the best `cap` configs of those that finished and some failures, or with
- * SIZE_MAX all that were tried. Returns how many of those that were tried are left out. */
-size_t document_add_configs(cJSON *object, report_problem *problem, size_t cap);
+ * SIZE_MAX all that were tried. */
+void document_add_configs(cJSON *object, report_problem *problem, size_t cap);
 /* Joins "near": the numbers of the configs that are as fast as the best. FA_ENOMEM. */
 int document_add_near(report_document *document, cJSON *object, const report_problem *problem);
 

@@ -165,7 +165,7 @@ static void each_family(report_problem *problem, struct heat *heat, cJSON *array
     }
 }
 
-size_t document_add_configs(cJSON *object, report_problem *problem, size_t cap)
+void document_add_configs(cJSON *object, report_problem *problem, size_t cap)
 {
     bool maps = problem->ranked > 1 && cap >= HEAT_CONFIGS; /* one cell is no map */
     struct heat *heat = maps ? malloc(sizeof *heat) : NULL;
@@ -185,7 +185,6 @@ size_t document_add_configs(cJSON *object, report_problem *problem, size_t cap)
     if (heat != NULL)
         each_family(problem, heat, array);
     free(heat);
-    return problem->tried - told;
 }
 
 /* ---- those near the best --------------------------------------------------------------------*/

@@ -59,7 +59,7 @@ function lengthPanel(group, curves, most) {
     picture({ class: "chart", viewBox: "0 0 420 250" }, "TFLOP/s over length: " + group.title,
       words + " TFLOP/s from " + group.label + " " + grouped(ends[0]) + " to " + grouped(ends[1]),
       frame.grid("x", lengthTicks(frame, lengths)), frame.grid("y", roundSteps(most * 1.05, 5)),
-      frame.names(group.label, "TFLOP/s"),
+      frame.names(group.axis, "TFLOP/s"),
       curves.slice().reverse().map((curve) => [strokes(frame, curve), curve.points.map((point) =>
         mark(curve.index, frame.x(point.x), frame.y(point.y),
           "mark c" + curve.index % 7 + (point.timed ? "" : " hollow"),

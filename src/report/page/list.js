@@ -43,7 +43,7 @@ function filterBar(problems, peers, changed) {
   const choices = [
     ["GPU", (problem) => problem.gpu.name, (value) => value],
     ["operation", (problem) => problem.operation.title, (value) => value],
-    ...fieldsOf(problems).map((field) => [field.label || field.name,
+    ...fieldsOf(problems).map((field) => [nameOf(field),
       (problem) => valueOf(problem, field), (value) => fieldWords(field, value)]),
     ["known how", (problem) => problem.known_how, (value) => value],
   ].map(([name, value, words]) => ({ name, value, words,

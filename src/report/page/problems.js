@@ -80,10 +80,11 @@ function lengthOf(problem) {
   const values = fields.map((field) => valueOf(problem, field));
   if (values.length === 0) return null;
   if (values.every((value) => value === values[0]))
-    return { x: values[0], label: fields[0].label || fields[0].name, rest: "" };
+    return { x: values[0], label: fields[0].label || fields[0].name, axis: nameOf(fields[0]),
+      rest: "" };
   const last = fields.length - 1;
   return { x: values[last], label: fields[last].label || fields[last].name,
-    rest: fields.slice(0, last).map((field, i) => fieldWords(field, values[i])).join(" · ") };
+    axis: nameOf(fields[last]), rest: fields.slice(0, last).map((field, i) => fieldWords(field, values[i])).join(" · ") };
 }
 
 /* Problems in groups that differ in their length alone, but for what changes along with it, as the batch
@@ -108,7 +109,7 @@ function families(problems) {
       groups.set(key, { title: (several ? [problem.operation.title] : [])
         .concat(varying.filter((field) => valueOf(problem, field) !== undefined)
           .map((field) => fieldWords(field, valueOf(problem, field))), length.rest || [])
-        .join(" · "), label: length.label, problems: [] });
+        .join(" · "), label: length.label, axis: length.axis, problems: [] });
     groups.get(key).problems.push([length.x, problem]);
   }
   for (const group of groups.values()) group.problems.sort((a, b) => a[0] - b[0]);

@@ -95,6 +95,11 @@ function fieldWords(field, value) {
   return (field.label || field.name) + " " + value;
 }
 
+/* "sequence length", "head dim": the field itself. */
+function nameOf(field) {
+  return field.words || (field.option || field.name).replace(/^--/, "").replace(/[-_]/g, " ");
+}
+
 /* Whether two medians' intervals overlap. */
 function level(a, b) {
   return a.low_us > 0 && b.low_us > 0 && a.low_us <= b.high_us && b.low_us <= a.high_us;
