@@ -88,7 +88,7 @@ static struct {
     fa_buf source, notes;
     fa_tuner *tuner;
     fa_diag diag;
-    fa_answer answer = {.size = sizeof answer};
+    fa_answer answer;
     fa_trial trial[HOSTILE]; /* by CASE */
     int trials;
     int32_t timeout_ms; /* 0: as ever */
