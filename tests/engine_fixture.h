@@ -101,7 +101,7 @@ static inline bool seed_store(const engine_fixture *f)
         engine_fixture maker = *f;
         fa_request request = {.size = sizeof request, .problem = small_problem, .gpu = "L4",
                               .effort = FA_EFFORT_MEASURE};
-        fa_answer answer;
+        fa_answer answer = {.size = sizeof answer};
         snprintf(maker.store, sizeof maker.store, "%s/seed-%d.db", getenv("FA_TEST_BUILD"),
                  (int)getpid());
         if (!write_text(f->script, "no_device\n") || fixture_session(&maker, NULL) != 0)

@@ -50,8 +50,8 @@ static inline void attend(const fa_attn_case *c, const struct host_tensor t[3], 
     int64_t kv = h / (p->heads_q / p->heads_kv), visible = p->seq_k;
     static double score[4096];
     double largest = -INFINITY, total = 0;
-    if (p->causal != FA_CAUSAL_NONE && s + fa_problem_causal_offset(p) + 1 < visible)
-        visible = s + fa_problem_causal_offset(p) + 1;
+    if (p->causal != FA_CAUSAL_NONE && s + fa_attn_causal_offset(p) + 1 < visible)
+        visible = s + fa_attn_causal_offset(p) + 1;
     memset(o, 0, sizeof(double) * (size_t)p->head_dim);
     memset(scale, 0, sizeof(double) * (size_t)p->head_dim);
     for (int64_t j = 0; j < visible; j++) {

@@ -41,44 +41,6 @@ static void problems_out_of_range_are_refused_by_field_and_value(void)
     CHECK_INT(fa_problem_check(&plain, NULL), 0);
 }
 
-/* Counts pairs one by one. */
-static double brute_flops(const fa_problem *p)
-{
-    double pairs = 0;
-    int offset = fa_problem_causal_offset(p);
-    for (int i = 0; i < p->seq_q; i++)
-        for (int j = 0; j < p->seq_k; j++)
-            pairs += p->causal == FA_CAUSAL_NONE || j <= i + offset;
-    return 4.0 * p->batch * p->heads_q * p->head_dim * pairs;
-}
-
-static void flops_equal_a_count_of_visible_pairs(void)
-{
-    const int lengths[] = {0, 1, 2, 7, 16, 33};
-    for (int c = 0; c < 3; c++) {
-        for (int q = 0; q < 6; q++) {
-            for (int k = 0; k < 6; k++) {
-                fa_problem p = plain;
-                p.causal = (fa_causal)c;
-                p.seq_q = lengths[q];
-                p.seq_k = lengths[k];
-                CHECK(fa_problem_flops(&p) == brute_flops(&p));
-            }
-        }
-    }
-}
-
-static void causal_offset_is_anchored_where_its_name_says(void)
-{
-    fa_problem p = plain;
-    p.seq_q = 3;
-    p.seq_k = 10;
-    p.causal = FA_CAUSAL_BOTTOM_RIGHT;
-    CHECK_INT(fa_problem_causal_offset(&p), 7);
-    p.causal = FA_CAUSAL_TOP_LEFT;
-    CHECK_INT(fa_problem_causal_offset(&p), 0);
-}
-
 static void work_and_traffic_are_the_sums_that_the_file_lists(void)
 {
     fa_problem p = {.head_dim = 64, .batch = 3, .heads_q = 8, .heads_kv = 2, .seq_q = 100, .seq_k = 300};
@@ -561,8 +523,6 @@ int main(void)
     TEST(a_problem_of_an_operation_that_is_not_known_is_no_mistake_of_its_text);
     TEST(the_order_of_trust_puts_measured_before_guessed);
     TEST(problems_out_of_range_are_refused_by_field_and_value);
-    TEST(flops_equal_a_count_of_visible_pairs);
-    TEST(causal_offset_is_anchored_where_its_name_says);
     TEST(work_and_traffic_are_the_sums_that_the_file_lists);
     TEST(problems_survive_json_and_differ_in_their_keys);
     TEST(hostile_json_problems_are_refused_with_a_sentence);

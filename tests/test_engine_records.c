@@ -161,7 +161,7 @@ static void a_prediction_goes_to_a_line_and_comes_back_in_a_bundle(void)
     engine_fixture f;
     fa_records_info info;
     fa_bundle_info made;
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     fa_buf first, second;
     char first_store[sizeof f.store];
     CHECK(open_place(&f));
@@ -197,7 +197,7 @@ static void a_measured_line_keeps_its_time_while_its_kernel_is_the_same(void)
     engine_fixture f;
     fa_records_info info;
     fa_bundle_info made;
-    fa_answer answer;
+    fa_answer answer = {.size = sizeof answer};
     CHECK(open_place(&f));
     CHECK_OK(write_records(&f, &info), diag);
     CHECK_OK(fa_store_winners_each(f.tuner->store, measure, f.tuner->store, &diag), diag);

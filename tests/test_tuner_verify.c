@@ -74,6 +74,45 @@ static void what_a_round_does_to_all_does_not_decide_a_race(void)
     CHECK(median[2] / median[0] > 1.019 && median[2] / median[0] < 1.021);
 }
 
+/* ---- work -----------------------------------------------------------------------------------*/
+/* Counts pairs one by one. */
+static double brute_flops(const fa_problem *p)
+{
+    double pairs = 0;
+    int offset = fa_attn_causal_offset(p);
+    for (int i = 0; i < p->seq_q; i++)
+        for (int j = 0; j < p->seq_k; j++)
+            pairs += p->causal == FA_CAUSAL_NONE || j <= i + offset;
+    return 4.0 * p->batch * p->heads_q * p->head_dim * pairs;
+}
+
+static void flops_equal_a_count_of_visible_pairs(void)
+{
+    const int lengths[] = {0, 1, 2, 7, 16, 33};
+    for (int c = 0; c < 3; c++) {
+        for (int q = 0; q < 6; q++) {
+            for (int k = 0; k < 6; k++) {
+                fa_problem p = some_problem();
+                p.causal = (fa_causal)c;
+                p.seq_q = lengths[q];
+                p.seq_k = lengths[k];
+                CHECK(fa_attn_flops(&p) == brute_flops(&p));
+            }
+        }
+    }
+}
+
+static void causal_offset_is_anchored_where_its_name_says(void)
+{
+    fa_problem p = some_problem();
+    p.seq_q = 3;
+    p.seq_k = 10;
+    p.causal = FA_CAUSAL_BOTTOM_RIGHT;
+    CHECK_INT(fa_attn_causal_offset(&p), 7);
+    p.causal = FA_CAUSAL_TOP_LEFT;
+    CHECK_INT(fa_attn_causal_offset(&p), 0);
+}
+
 /* ---- cases ----------------------------------------------------------------------------------*/
 static void cases_depend_on_problem_and_seed_alone(void)
 {
@@ -230,6 +269,8 @@ int main(void)
     TEST(fewer_than_six_samples_have_their_range_as_interval);
     TEST(what_a_round_does_to_all_does_not_decide_a_race);
     TEST(samples_that_are_no_times_are_refused);
+    TEST(flops_equal_a_count_of_visible_pairs);
+    TEST(causal_offset_is_anchored_where_its_name_says);
     TEST(cases_depend_on_problem_and_seed_alone);
     TEST(cases_keep_the_cubin_and_cover_what_they_claim);
     TEST(regions_tell_elements_from_gaps);

@@ -233,37 +233,6 @@ void fa_problem_shape(const fa_problem *problem, char ret_shape[FA_PROBLEM_KEY_M
     put_key(problem, false, ret_shape);
 }
 
-/* ---- work -----------------------------------------------------------------------------------*/
-int32_t fa_problem_causal_offset(const fa_problem *p)
-{
-    return p->causal == FA_CAUSAL_BOTTOM_RIGHT ? p->seq_k - p->seq_q : 0;
-}
-
-/* Sum over queries of the number of visible keys. */
-static double visible_pairs(const fa_problem *p)
-{
-    double sq = p->seq_q, sk = p->seq_k;
-    if (p->causal == FA_CAUSAL_NONE)
-        return sq * sk;
-    double offset = fa_problem_causal_offset(p);
-    double first = -offset > 0 ? -offset : 0; /* first query that sees a key */
-    double full = sk - 1 - offset;            /* first query that sees them all */
-    double last = full < sq ? full : sq;      /* queries [first, last) see part of them */
-    double pairs = 0;
-    if (last > first)
-        pairs += (last - first) * (offset + 1) + (last - first) * (first + last - 1) / 2;
-    else
-        last = first;
-    if (sq > last)
-        pairs += (sq - last) * sk;
-    return pairs;
-}
-
-double fa_problem_flops(const fa_problem *p)
-{
-    return 4.0 * p->batch * p->heads_q * p->head_dim * visible_pairs(p);
-}
-
 /* ---- work and traffic, as the operation's file tells them -----------------------------------*/
 /* The value of a field, or a number itself; 0: it is neither. */
 static double factor(const fa_operation *operation, const fa_problem *p, const cJSON *item)

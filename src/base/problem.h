@@ -52,12 +52,6 @@ void fa_problem_words(fa_buf *out, const fa_problem *problem, const char *separa
 /* Of the lengths alone: "S 512", or "Sq 1, Sk 512". */
 void fa_problem_lengths(const fa_problem *problem, char *ret_text, size_t size);
 
-/* causal_offset of the kernels: seq_k - seq_q for BOTTOM_RIGHT, else 0. */
-int32_t fa_problem_causal_offset(const fa_problem *problem);
-
-/* 4 * batch * heads_q * head_dim * (visible query-key pairs). */
-double fa_problem_flops(const fa_problem *problem);
-
 /* Floating-point operations and bytes of all tensors, for reporting: the sums of products that "flops"
  * (halved where the field "flops_halved_by" is not 0) and "bytes" of the operation's file list; 0: it lists
  * none. Of attention the usual count: 4*B*H*Sq*Sk*D, halved when causal. */

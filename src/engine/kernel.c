@@ -15,6 +15,7 @@
 #include "stored.h"
 #include "tune.h"
 
+#include "attn_cases.h"
 #include "error.h"
 
 #include <stdio.h>
@@ -148,7 +149,7 @@ static int load_kernel(fa_tuner *tuner, const fa_problem *problem, uint64_t cont
     if (rc != 0)
         return rc; /* the table frees it */
     kernel->measured = fa_answer_satisfies(answer, (fa_wanted){.effort = FA_EFFORT_MEASURE});
-    kernel->causal_offset = fa_problem_causal_offset(problem);
+    kernel->causal_offset = fa_attn_causal_offset(problem);
     kernel->empty = fa_problem_is_empty(problem);
     contiguous(problem, problem->heads_q, problem->seq_q, kernel->q_stride);
     contiguous(problem, problem->heads_kv, problem->seq_k, kernel->k_stride);

@@ -64,6 +64,10 @@ struct fa_attn_region fa_attn_lse_region(const fa_attn_case *what, uint64_t base
 struct fa_attn_params fa_attn_params_of(const fa_attn_case *what,
                                         const uint64_t first[FA_ATTN_TENSORS], uint64_t lse);
 
+/* causal_offset of the kernels: seq_k - seq_q for BOTTOM_RIGHT, else 0. */
+int32_t fa_attn_causal_offset(const fa_problem *problem);
+/* 4 * batch * heads_q * head_dim * (visible query-key pairs). */
+double fa_attn_flops(const fa_problem *problem);
 /* Bytes of all tensors but LSE, each once. */
 double fa_attn_bytes(const fa_problem *problem);
 

@@ -219,7 +219,7 @@ static struct row_work row_work(const struct shape *s, const fa_problem *problem
 {
     double seen = problem->seq_k, clear = problem->seq_k;
     if (problem->causal != FA_CAUSAL_NONE) {
-        double diagonal = row * s->block_m + fa_problem_causal_offset(problem);
+        double diagonal = row * s->block_m + fa_attn_causal_offset(problem);
         seen = fmin(fmax(diagonal + s->block_m, 0), problem->seq_k);
         clear = fmin(fmax(diagonal + 1, 0), problem->seq_k);
     }

@@ -168,7 +168,7 @@ static void add_tile(struct work *work, const struct shape *s, const fa_problem 
                      double row0, double times)
 {
     bool causal = problem->causal != FA_CAUSAL_NONE;
-    double offset = causal ? (double)fa_problem_causal_offset(problem) : 0, before = 0;
+    double offset = causal ? (double)fa_attn_causal_offset(problem) : 0, before = 0;
     int valid = (int)fmin(s->consumers, ceil((problem->seq_q - row0) / s->rows));
     for (int c = 0; c < valid; c++) {
         double first = row0 + c * s->rows + offset, seen = problem->seq_k, clear = problem->seq_k;
