@@ -88,6 +88,11 @@ static void free_everything(void)
         fake_free_block(&fake.blocks);
     while (fake.modules != NULL)
         fake_free_module(&fake.modules);
+    while (fake.dead != NULL) {
+        struct function *next = fake.dead->next;
+        free(fake.dead);
+        fake.dead = next;
+    }
     while (fake.handles != NULL) {
         struct handle *next = fake.handles->next;
         free(fake.handles);

@@ -16,8 +16,10 @@ void fake_free_module(struct module **link)
 {
     struct module *m = *link;
     *link = m->next;
-    for (int i = 0; i < m->function_count; i++)
-        free(m->functions[i]);
+    for (int i = 0; i < m->function_count; i++) {
+        m->functions[i]->next = fake.dead;
+        fake.dead = m->functions[i];
+    }
     free(m->image);
     free(m);
 }

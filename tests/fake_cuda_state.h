@@ -29,6 +29,7 @@ struct block {
 };
 
 struct function {
+    struct function *next; /* of those whose modules are gone: a handle is given out once */
     struct module *module;
     char entry[ENTRY];
     fa_cubin_info info;
@@ -66,6 +67,7 @@ extern struct fake_state {
     struct context primary[FAKE_DEVICES];
     struct block *blocks;
     struct module *modules;
+    struct function *dead;
     struct handle *handles;
     size_t used[FAKE_DEVICES];
     uint64_t next_address, next_version, last_context;
