@@ -2,6 +2,7 @@
  *
  * Manifests and template directories as hostile input: what is refused, and in which words.
  */
+#include "failing_allocator.h"
 #include "tuner_fixture.h"
 
 #include "earlier.h"
@@ -528,8 +529,9 @@ static void what_a_directory_brings_of_one_operation_leaves_the_closures_of_othe
                        fa_templates_hash(builtin, attention)) == 0;
     bool own = strcmp(fa_templates_hash(f.templates, mine),
                       fa_templates_hash(f.templates, attention)) != 0;
-    const char *earlier = fa_templates_earlier(builtin, 0);
-    bool holds = (earlier != NULL) == (fa_templates_earlier(f.templates, 0) != NULL);
+    const char *earlier;
+    bool holds = fa_templates_earlier(builtin, 0, &earlier) ==
+                 fa_templates_earlier(f.templates, 0, &earlier);
     wrote = wrote && fixture_write(&f, "more.json", "{}", 2); /* of no folder: of any operation */
     fa_templates_close(&f.templates);
     rc = fa_templates_open(f.directory, &f.templates, &diag);
@@ -603,14 +605,36 @@ static void winners_of_0_1_0_hold_as_long_as_the_text_of_their_family_stands(voi
                 fa_templates_hold(t, fa_templates_hash(t, NULL), family_0_1_0[i][0]);
         any = any || stands;
     }
-    const char *earlier = fa_templates_earlier(t, 0);
-    bool listed = earlier != NULL && strcmp(earlier, closure_0_1_0) == 0 &&
-                  fa_templates_earlier(t, 1) == NULL;
+    const char *earlier, *next;
+    bool listed = fa_templates_earlier(t, 0, &earlier) == 0 &&
+                  strcmp(earlier, closure_0_1_0) == 0 &&
+                  fa_templates_earlier(t, 1, &next) == FA_ENOTFOUND;
     bool unknown = fa_templates_hold(t, closure_0_1_0, "attn_fwd_sm10") && !today;
     fa_templates_close(&t);
     CHECK(right);
     CHECK(listed == (any && !today));
     CHECK(!unknown);
+}
+
+/* Before any other test of them, since what succeeds once is kept. */
+static void want_of_memory_is_not_the_end_of_earlier_closures_and_does_not_last(void)
+{
+    fa_templates *t = NULL;
+    fa_diag diag = {{0}};
+    const char *closure = NULL;
+    if (!FAILING_ALLOCATOR)
+        SKIP("the sanitizer has an allocator of its own");
+    CHECK_OK(fa_templates_open(NULL, &t, &diag), diag);
+    allocator_fail(1, true);
+    int without = fa_templates_earlier(t, 0, &closure);
+    bool failed = allocator_stop();
+    int with = fa_templates_earlier(t, 0, &closure);
+    bool holds = fa_templates_hold(t, closure_0_1_0, "attn_fwd_sm80");
+    fa_templates_close(&t);
+    CHECK(failed);
+    CHECK_INT(without, FA_ENOMEM);
+    CHECK_INT(with, 0);
+    CHECK(holds);
 }
 
 static void winners_of_0_1_0_do_not_hold_beside_families_of_a_directory(void)
@@ -619,7 +643,8 @@ static void winners_of_0_1_0_do_not_hold_beside_families_of_a_directory(void)
     fa_diag diag = {{0}};
     CHECK_OK(fixture_load(&f, &(manifest_parts){0}, &diag), diag);
     bool holds = fa_templates_hold(f.templates, closure_0_1_0, "attn_fwd_sm80");
-    bool listed = fa_templates_earlier(f.templates, 0) != NULL;
+    const char *earlier;
+    bool listed = fa_templates_earlier(f.templates, 0, &earlier) != FA_ENOTFOUND;
     fixture_free(&f);
     CHECK(!holds && !listed);
 }
@@ -722,6 +747,7 @@ static void more_than_64_files_are_refused(void)
 
 int main(void)
 {
+    TEST(want_of_memory_is_not_the_end_of_earlier_closures_and_does_not_last);
     TEST(a_right_manifest_loads);
     TEST(built_in_families_load);
     TEST(an_unknown_operation_is_not_found);

@@ -35,38 +35,50 @@ static const struct earlier earlier[] = {
 };
 enum { ROWS = sizeof earlier / sizeof *earlier };
 
-static bool unchanged[ROWS];
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of what follows */
+static bool compared, unchanged[ROWS];
 static char builtin_hash[ROWS][FA_HASH_HEX]; /* of the row's operation */
 
-static const char *hash_for(const fa_templates *templates, int row)
+static int hash_for(const fa_templates *templates, int row, const char **ret_hash)
 {
     const fa_operation *operation = NULL;
-    return fa_operation_find(earlier[row].operation, &operation, NULL) == 0
-               ? fa_templates_hash(templates, operation)
-               : "";
+    int rc = fa_operation_find(earlier[row].operation, &operation, NULL);
+    if (rc == 0)
+        *ret_hash = fa_templates_hash(templates, operation);
+    return rc;
 }
 
-static void compare_families(void)
+/* Once per process, but for a failure, which the next call tries to mend. */
+static int compare_families(void)
 {
     fa_templates *builtin = NULL;
+    const char *today = "";
     char hash[FA_HASH_HEX];
-    if (fa_templates_open(NULL, &builtin, NULL) != 0)
-        return;
-    for (int i = 0; i < ROWS; i++) {
+    pthread_mutex_lock(&mutex);
+    int rc = compared ? 0 : fa_templates_open(NULL, &builtin, NULL);
+    for (int i = 0; rc == 0 && !compared && i < ROWS; i++) {
         unchanged[i] = fa_render_family_hash(builtin, earlier[i].family, hash) == 0 &&
                        strcmp(hash, earlier[i].family_hash) == 0;
-        snprintf(builtin_hash[i], FA_HASH_HEX, "%s", hash_for(builtin, i));
+        rc = hash_for(builtin, i, &today);
+        if (rc == 0)
+            snprintf(builtin_hash[i], FA_HASH_HEX, "%s", today);
     }
     fa_templates_close(&builtin);
+    compared = rc == 0;
+    pthread_mutex_unlock(&mutex);
+    return rc;
 }
 
 /* Whether the row holds for these templates: where a directory changes or joins the operation's families,
- * they stand beside others than the winners of the table were chosen among. */
-static bool row_holds(const fa_templates *templates, int row)
+ * they stand beside others than the winners of the table were chosen among. 1, 0 or negative. */
+static int row_holds(const fa_templates *templates, int row)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, compare_families);
-    const char *today = hash_for(templates, row);
+    const char *today = "";
+    int rc = compare_families();
+    if (rc == 0)
+        rc = hash_for(templates, row, &today);
+    if (rc != 0)
+        return rc;
     return unchanged[row] && strcmp(today, builtin_hash[row]) == 0 &&
            strcmp(today, earlier[row].closure) != 0;
 }
@@ -85,19 +97,24 @@ bool fa_templates_hold(const fa_templates *templates, const char *closure, const
         return true;
     for (int i = 0; i < ROWS; i++)
         if (strcmp(closure, earlier[i].closure) == 0 && strcmp(family, earlier[i].family) == 0)
-            return row_holds(templates, i);
+            return row_holds(templates, i) > 0;
     return false;
 }
 
-const char *fa_templates_earlier(const fa_templates *templates, int index)
+int fa_templates_earlier(const fa_templates *templates, int index, const char **ret_closure)
 {
     for (int i = 0; i < ROWS; i++) {
         bool repeated = false;
+        int holds = row_holds(templates, i);
+        if (holds < 0)
+            return holds;
         for (int j = 0; j < i && !repeated; j++)
             repeated =
-                strcmp(earlier[j].closure, earlier[i].closure) == 0 && row_holds(templates, j);
-        if (!repeated && row_holds(templates, i) && index-- == 0)
-            return earlier[i].closure;
+                strcmp(earlier[j].closure, earlier[i].closure) == 0 && row_holds(templates, j) > 0;
+        if (!repeated && holds > 0 && index-- == 0) {
+            *ret_closure = earlier[i].closure;
+            return 0;
+        }
     }
-    return NULL;
+    return FA_ENOTFOUND;
 }

@@ -212,7 +212,10 @@ static int find_winner(fa_tuner *tuner, const fa_target *target, fa_answer *ret_
     fa_scope scope = target->scope;
     const char *closure;
     int rc = look_up(tuner, &scope, &target->gpu, ret_answer, ret_cubin);
-    for (int i = 0; rc != 0 && (closure = fa_templates_earlier(tuner->templates, i)) != NULL; i++) {
+    for (int i = 0; rc == FA_ENOTFOUND; i++) {
+        int end = fa_templates_earlier(tuner->templates, i, &closure);
+        if (end != 0)
+            return end;
         snprintf(scope.templates, sizeof scope.templates, "%s", closure);
         rc = look_up(tuner, &scope, &target->gpu, ret_answer, ret_cubin);
     }
