@@ -46,6 +46,8 @@ enum fake_fault_kind {
     FAKE_NAN,
     FAKE_UNWRITTEN,
     FAKE_OVERRUN,
+    FAKE_UNDERRUN, /* these two of rms_norm alone: in front of its output or workspace, */
+    FAKE_SPOIL,    /* and into its input */
     FAKE_FLAKY,
     FAKE_KINDS
 };
@@ -99,7 +101,7 @@ struct fake_build {
 
 /* One launch's faults in its result. */
 struct fake_damage {
-    bool wrong, nan, unwritten, overrun;
+    bool wrong, nan, unwritten, overrun, underrun, spoil;
 };
 
 /* Whether the entry is one that can be run, and whether faults and times are for it: it is what is

@@ -250,6 +250,8 @@ static int launch_candidate(struct function *f, void **arguments)
         .nan = strikes(m, FAKE_NAN),
         .unwritten = strikes(m, FAKE_UNWRITTEN),
         .overrun = strikes(m, FAKE_OVERRUN),
+        .underrun = strikes(m, FAKE_UNDERRUN),
+        .spoil = strikes(m, FAKE_SPOIL),
     };
     fake.clock_us += fake_script_time(&fake.script, m->marker, number, fake.clock_us);
     if (!fake_kernel_run(f->entry, &m->build, arguments, &damage))

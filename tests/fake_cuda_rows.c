@@ -59,6 +59,15 @@ bool fake_rows_reference(const struct fake_build *build, void **arguments)
     return y != NULL;
 }
 
+/* Two bytes; false: they lie in no block. */
+static bool clear(uint64_t address)
+{
+    uint16_t *at = fake_memory(address, sizeof *at, true);
+    if (at != NULL)
+        *at = 0;
+    return at != NULL;
+}
+
 /* y from the sums of its rows' parts, `parts` of each. */
 static bool write_output(const struct rows *r, const float *sums, int parts,
                          const struct fake_damage *damage)
@@ -76,11 +85,10 @@ static bool write_output(const struct rows *r, const float *sums, int parts,
         y[0] = storage(r->build, value(r->build, y[0]) + 1.0f);
     if (damage->nan)
         y[r->count - 1] = 0x7fff;
-    uint16_t *behind =
-        damage->overrun ? fake_memory((uint64_t)(uintptr_t)r->p.y + r->count * 2, 2, true) : y;
-    if (damage->overrun && behind != NULL)
-        *behind = 0;
-    return behind != NULL;
+    uint64_t address = (uint64_t)(uintptr_t)r->p.y;
+    return (!damage->overrun || clear(address + r->count * 2)) &&
+           (!damage->underrun || clear(address - 2)) &&
+           (!damage->spoil || clear((uint64_t)(uintptr_t)r->p.x));
 }
 
 /* One launch: from x to y. */
@@ -111,7 +119,7 @@ static bool run_split(const struct fake_build *build, void **arguments, bool fir
     if (sums == NULL)
         return false;
     struct fake_damage of_output = *damage;
-    of_output.overrun = false; /* what it writes outside is its workspace */
+    of_output.overrun = of_output.underrun = false; /* what it writes outside is its workspace */
     if (!first)
         return write_output(&r, sums, parts, &of_output);
     for (int row = 0; row < r.p.rows; row++)
@@ -119,7 +127,7 @@ static bool run_split(const struct fake_build *build, void **arguments, bool fir
             sums[row * parts + i] = squares(&r, row, i * part, (i + 1) * part);
     if (damage->overrun)
         sums[count - 1] = 0;
-    return true;
+    return !damage->underrun || clear(*(uint64_t *)arguments[1] - 2);
 }
 
 bool fake_rows_known(const char *entry)

@@ -39,6 +39,8 @@ static const char *const kinds[FAKE_KINDS] = {
     [FAKE_NAN] = "nan",
     [FAKE_UNWRITTEN] = "unwritten",
     [FAKE_OVERRUN] = "overrun",
+    [FAKE_UNDERRUN] = "underrun",
+    [FAKE_SPOIL] = "spoil",
     [FAKE_FLAKY] = "flaky",
 };
 

@@ -69,6 +69,24 @@ def a_wrong_kernel_and_one_that_writes_behind_its_workspace_fail_their_proof():
         tap.has(ended["THREADS=64;PARTS=2"][1], "behind its workspace")
 
 
+def a_kernel_that_writes_in_front_of_its_workspace_fails_its_proof():
+    with a_place(L4 + "fault PARTS=2; underrun\n") as place:
+        place.run(*ROWS)
+        reasons = {tunables(row): row["reason"] for row in place.json("explain", *ROWS)["configs"]}
+        tap.has(reasons["THREADS=64;PARTS=2"], "in front of its workspace of")
+        tap.equal(reasons["THREADS=64;PARTS=8"], "")
+
+
+def a_kernel_that_writes_to_its_input_fails_and_spoils_no_other_proof():
+    with a_place(L4 + TIMES + "fault WARPS=2; spoil\nfault PARTS=8; spoil\n") as place:
+        place.run(*ROWS)
+        told = place.json("explain", *ROWS)
+        ended = {tunables(row): (row["status"], row["reason"]) for row in told["configs"]}
+        tap.equal({key for key, (status, _) in ended.items() if status == "wrong"},
+                  {"WARPS=2", "THREADS=64;PARTS=8", "THREADS=256;PARTS=8"})
+        tap.has(ended["WARPS=2"][1], "it wrote to its input x")
+
+
 def a_seed_of_sixteen_digits_makes_the_same_cases_in_the_worker():
     """The tune works out a case's grid and workspace, the worker makes its tensors."""
     with a_place(L4 + "fault PARTS=2; overrun\n") as place:
@@ -179,6 +197,8 @@ def the_service_tunes_it_and_answers_with_it():
 tap.main([
     a_tune_proves_and_times_every_config_of_both_families,
     a_wrong_kernel_and_one_that_writes_behind_its_workspace_fail_their_proof,
+    a_kernel_that_writes_in_front_of_its_workspace_fails_its_proof,
+    a_kernel_that_writes_to_its_input_fails_and_spoils_no_other_proof,
     a_seed_of_sixteen_digits_makes_the_same_cases_in_the_worker,
     a_gpu_that_is_not_here_is_predicted_by_bytes_and_flops,
     a_sweep_fills_its_grid_and_a_report_tells_it,

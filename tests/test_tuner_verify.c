@@ -6,6 +6,8 @@
 #include "attn_fixture.h"
 #include "check.h"
 
+#include "../tuner/ops/tensors.h"
+
 static fa_diag diag;
 
 /* ---- statistics -----------------------------------------------------------------------------*/
@@ -72,6 +74,26 @@ static void what_a_round_does_to_all_does_not_decide_a_race(void)
     /* The rounds' geometric means are 101.0, 101.0, 107.3, 121.2 and 121.2: 107.3 is the level. */
     CHECK(median[0] > 106 && median[0] < 107);
     CHECK(median[2] / median[0] > 1.019 && median[2] / median[0] < 1.021);
+}
+
+/* ---- the rule of any operation ----------------------------------------------------------------*/
+static void an_infinite_reference_is_met_by_the_same_infinity_alone(void)
+{
+    const fa_tensor_list list = {.ulps = 2, .absolute = 0.5};
+    static const struct {
+        double got, wanted;
+        bool met;
+    } known[] = {{INFINITY, INFINITY, true},  {-INFINITY, -INFINITY, true},
+                 {-INFINITY, INFINITY, false}, {65504, INFINITY, false},
+                 {0, -INFINITY, false},        {NAN, INFINITY, false},
+                 {INFINITY, 1, false},         {NAN, NAN, false},
+                 {1.5, 1, true},               {1.51, 1, false}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        double allowed = NAN;
+        double error =
+            fa_tensors_error(&list, FA_ELEMENT_FP16, known[i].got, known[i].wanted, &allowed);
+        CHECK_INT(error <= allowed, known[i].met);
+    }
 }
 
 /* ---- work -----------------------------------------------------------------------------------*/
@@ -267,6 +289,7 @@ int main(void)
 {
     TEST(the_median_and_its_interval_are_the_order_statistics_of_the_binomial);
     TEST(fewer_than_six_samples_have_their_range_as_interval);
+    TEST(an_infinite_reference_is_met_by_the_same_infinity_alone);
     TEST(what_a_round_does_to_all_does_not_decide_a_race);
     TEST(samples_that_are_no_times_are_refused);
     TEST(flops_equal_a_count_of_visible_pairs);

@@ -34,16 +34,19 @@ int fa_prover_open(fa_driver *driver, const fa_gpu *gpu, const fa_problem *probl
 }
 
 /* ---- workspace ------------------------------------------------------------------------------*/
+enum { WORKSPACE_FENCE = 2 * FA_PROVER_FENCE }; /* bytes in front of it, and as many behind it */
+
 static int reserve_workspace(fa_prover *p, size_t bytes, fa_diag *diag)
 {
     if (bytes <= p->workspace_bytes)
         return 0;
-    fa_device_free(p->driver, &p->workspace);
+    fa_device_free(p->driver, &p->workspace_fenced);
     p->workspace_bytes = 0;
-    int rc = fa_device_alloc(p->driver, bytes + 2 * FA_PROVER_FENCE, &p->workspace, diag);
+    int rc = fa_device_alloc(p->driver, bytes + 2 * WORKSPACE_FENCE, &p->workspace_fenced, diag);
     if (rc != 0)
         return fa_fail_in(diag, fa_prover_memory_error(p->driver, rc),
                           "allocating a workspace of %zu bytes", bytes);
+    p->workspace = p->workspace_fenced + WORKSPACE_FENCE;
     p->workspace_bytes = bytes;
     return 0;
 }
@@ -64,28 +67,34 @@ int fa_prover_load(fa_prover *p, const void *cubin, size_t size, const char *ent
                                    &kernel->extra, diag);
 }
 
-/* What lies behind the workspace of a kernel must be as it was. */
-static int check_workspace(fa_prover *p, const fa_prover_kernel *kernel, fa_proof *proof,
-                           fa_diag *diag)
+static int check_fence(fa_prover *p, const fa_prover_kernel *kernel, bool behind, fa_proof *proof,
+                       fa_diag *diag)
 {
-    static const size_t bytes = 2 * FA_PROVER_FENCE;
-    if (kernel->workspace_bytes == 0)
-        return 0;
-    uint16_t *fence = malloc(bytes);
+    fa_device_ptr from = behind ? p->workspace + kernel->workspace_bytes : p->workspace_fenced;
+    uint16_t *fence = malloc(WORKSPACE_FENCE);
     if (fence == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
-    int rc =
-        fa_copy_from_device(p->driver, fence, p->workspace + kernel->workspace_bytes, bytes, diag);
+    int rc = fa_copy_from_device(p->driver, fence, from, WORKSPACE_FENCE, diag);
     for (size_t i = 0; rc == 0 && i < FA_PROVER_FENCE && proof->passed; i++) {
         if (fence[i] == FA_PROVER_POISON)
             continue;
         proof->passed = false;
         p->damaged = true;
-        snprintf(proof->reason, sizeof proof->reason, "it wrote behind its workspace of %zu bytes",
-                 kernel->workspace_bytes);
+        snprintf(proof->reason, sizeof proof->reason, "it wrote %s its workspace of %zu bytes",
+                 behind ? "behind" : "in front of", kernel->workspace_bytes);
     }
     free(fence);
     return rc;
+}
+
+/* What lies around the workspace of a kernel must be as it was. */
+static int check_workspace(fa_prover *p, const fa_prover_kernel *kernel, fa_proof *proof,
+                           fa_diag *diag)
+{
+    if (kernel->workspace_bytes == 0)
+        return 0;
+    int rc = check_fence(p, kernel, false, proof, diag);
+    return rc != 0 ? rc : check_fence(p, kernel, true, proof, diag);
 }
 
 /* ---- launches -------------------------------------------------------------------------------*/
@@ -193,7 +202,7 @@ int fa_prover_prove(fa_prover *p, const fa_prover_kernel *kernel, fa_proof *ret_
     if (rc == 0)
         rc = clear_results(p, diag);
     if (rc == 0 && kernel->workspace_bytes > 0)
-        rc = poison(p, behind, behind + 2 * FA_PROVER_FENCE, diag);
+        rc = poison(p, p->workspace_fenced, behind + WORKSPACE_FENCE, diag);
     for (int round = 0; rc == 0 && round < FA_PROVER_ROUNDS; round++) {
         bool first_again = round > 0 && !p->at[0].once;
         rc = poison(p, round == 0 || first_again ? p->outputs : p->small_outputs, p->outputs_end,

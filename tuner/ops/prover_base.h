@@ -89,9 +89,9 @@ struct fa_prover {
     fa_device_ptr inputs, outputs; /* the two allocations; references are with the inputs */
     fa_device_ptr small_outputs, outputs_end; /* outputs of case 1 and on; their end */
     fa_device_ptr results;
-    void *seen; /* results, on the host */
-    fa_device_ptr workspace;
-    size_t workspace_bytes; /* without the fence behind it */
+    void *seen;                                /* results, on the host */
+    fa_device_ptr workspace_fenced, workspace; /* the allocation; what kernels are passed */
+    size_t workspace_bytes;                    /* without the fences around it */
 };
 
 /* `work` threads in blocks of `threads`, as many as keep the device busy; the kernel strides over the

@@ -126,6 +126,15 @@ int fa_tensors_read(const fa_problem *problem, fa_tensor_list *ret_list, fa_diag
     return 0;
 }
 
+double fa_tensors_error(const fa_tensor_list *list, fa_element element, double got, double wanted,
+                        double *ret_allowed)
+{
+    bool infinite = isinf(wanted), same = isinf(got) && signbit(got) == signbit(wanted);
+    double relative = infinite ? 0 : list->ulps * fa_element_ulp(element) * fabs(wanted);
+    *ret_allowed = list->absolute + relative;
+    return !infinite ? fabs(got - wanted) : same ? 0 : isnan(got) ? got : INFINITY;
+}
+
 size_t fa_tensors_params(const fa_problem *problem, const fa_tensor_list *list,
                          const uint64_t address[FA_TENSORS_MAX],
                          unsigned char ret_params[FA_PARAMS_MAX])

@@ -34,6 +34,11 @@ int fa_tensors_read(const fa_problem *problem, fa_tensor_list *ret_list, fa_diag
 size_t fa_element_size(fa_element element);
 double fa_element_ulp(fa_element element); /* relative distance of neighbours */
 
+/* How far an output's element is from the wanted one, and what is allowed. An infinite one is met by the
+ * same infinity alone; NaN by nothing. */
+double fa_tensors_error(const fa_tensor_list *list, fa_element element, double got, double wanted,
+                        double *ret_allowed);
+
 /* The struct that kernels take: bytes of it. `address` is of each tensor. */
 size_t fa_tensors_params(const fa_problem *problem, const fa_tensor_list *list,
                          const uint64_t address[FA_TENSORS_MAX],
