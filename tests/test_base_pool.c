@@ -10,11 +10,25 @@
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 static char self[4096];
+
+/* The next call of send() fails so. */
+static int send_errno;
+
+ssize_t send(int fd, const void *bytes, size_t size, int flags)
+{
+    if (send_errno == 0)
+        return sendto(fd, bytes, size, flags, NULL, 0);
+    errno = send_errno;
+    send_errno = 0;
+    return -1;
+}
 
 /* ---- the child ------------------------------------------------------------------------------*/
 enum { BURN_MS = 500 };
@@ -244,6 +258,77 @@ static void a_missing_program_is_a_sentence(void)
     CHECK(loop.first == NULL);
 }
 
+static void a_message_that_memory_is_short_for_is_sent_later(void)
+{
+    struct seen seen;
+    send_errno = ENOBUFS;
+    CHECK_INT(converse("echo", NULL, 0, 30000, &seen), 0);
+    CHECK_INT(send_errno, 0);
+    CHECK_INT(seen.messages, 1);
+}
+
+static void a_child_that_nothing_can_be_sent_to_is_ended(void)
+{
+    struct seen seen;
+    send_errno = EACCES;
+    CHECK_INT(converse("echo", NULL, 0, 30000, &seen), 0);
+    CHECK_INT(send_errno, 0);
+    CHECK_INT(seen.gone, 1);
+    CHECK_INT(seen.end, FA_CHILD_KILLED);
+}
+
+static void children_beyond_the_limit_of_descriptors_are_heard(void)
+{
+    struct seen seen[2] = {{0}};
+    struct rlimit before, one;
+    fa_loop loop = {0};
+    char *const arguments[] = {self, "child", NULL};
+    fa_diag diag;
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddStringToObject(json, "do", "echo");
+    int rc = getrlimit(RLIMIT_NOFILE, &before);
+    for (int i = 0; i < 2 && rc == 0; i++) {
+        rc = fa_child_start(&loop, self, arguments, NULL, &events, &seen[i], &seen[i].child, &diag);
+        if (rc == 0)
+            rc = fa_child_send(seen[i].child, json, NULL, 0, 30000, &diag);
+    }
+    cJSON_Delete(json);
+    one = (struct rlimit){1, before.rlim_max};
+    if (rc == 0)
+        rc = setrlimit(RLIMIT_NOFILE, &one);
+    fa_loop_run(&loop);
+    setrlimit(RLIMIT_NOFILE, &before);
+    fa_loop_close(&loop);
+    CHECK_INT(rc, 0);
+    CHECK_INT(seen[0].messages, 1);
+    CHECK_INT(seen[1].messages, 1);
+}
+
+/* In a process where the channel's end is descriptor 3 and there is no other to move it to. */
+static void want_of_descriptors_is_not_told_as_want_of_memory(void)
+{
+    int status = -1;
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct rlimit limit = {5, 5};
+        fa_loop loop = {0};
+        char *const arguments[] = {self, "child", NULL};
+        fa_child *child = NULL;
+        fa_diag diag = {{0}};
+        close(0);
+        dup2(1, 4);
+        closefrom(5);
+        close(3);
+        setrlimit(RLIMIT_NOFILE, &limit);
+        int rc = fa_child_start(&loop, self, arguments, NULL, &events, NULL, &child, &diag);
+        _exit(rc == FA_EIO && strstr(diag.text, strerror(EMFILE)) != NULL ? 0 : 1);
+    }
+    waitpid(pid, &status, 0);
+    CHECK(WIFEXITED(status));
+    CHECK_INT(WEXITSTATUS(status), 0);
+}
+
 static void frames_are_taken_only_when_whole_and_lengths_are_bounded(void)
 {
     fa_buf buf = {0};
@@ -285,6 +370,10 @@ int main(int argc, char **argv)
     TEST(no_child_is_left_behind_and_no_handler_installed);
     TEST(a_host_that_ignores_sigchld_is_served_too);
     TEST(a_missing_program_is_a_sentence);
+    TEST(a_message_that_memory_is_short_for_is_sent_later);
+    TEST(a_child_that_nothing_can_be_sent_to_is_ended);
+    TEST(children_beyond_the_limit_of_descriptors_are_heard);
+    TEST(want_of_descriptors_is_not_told_as_want_of_memory);
     TEST(frames_are_taken_only_when_whole_and_lengths_are_bounded);
     return check_done();
 }

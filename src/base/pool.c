@@ -52,6 +52,12 @@ static uint64_t in_ms(int ms)
     return fa_clock_ns() + (uint64_t)ms * 1000000u;
 }
 
+/* Before a call that failed for want of something of the machine is tried again. */
+static void rest(void)
+{
+    usleep(10000);
+}
+
 static void *reap(void *context)
 {
     pid_t pid = (pid_t)(intptr_t)context;
@@ -220,7 +226,8 @@ static void read_some(fa_child *child)
         take_messages(child);
 }
 
-/* A child that is gone shows as end of file on the reading side. */
+/* A child that is gone, or is ended because nothing can be sent to it, shows as end of file on the
+ * reading side. */
 static void write_some(fa_child *child)
 {
     while (child->sent < child->output.size) {
@@ -230,6 +237,12 @@ static void write_some(fa_child *child)
             continue;
         if (count < 0 && errno == EAGAIN)
             return;
+        if (count < 0 && (errno == ENOBUFS || errno == ENOMEM)) {
+            rest();
+            return;
+        }
+        if (count < 0 && errno != EPIPE && errno != ECONNRESET)
+            fa_child_kill(child);
         if (count < 0)
             break;
         child->sent += (size_t)count;
@@ -284,15 +297,19 @@ int fa_child_start(fa_loop *loop, const char *path, char *const *arguments,
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
         return fa_fail(diag, FA_EIO, "no socket pair for a worker: %s", strerror(errno));
     /* dup2 onto itself would keep close-on-exec set: move the child's end out of the way. */
-    int theirs =
-        pair[1] == FA_CHILD_FD ? fcntl(pair[1], F_DUPFD_CLOEXEC, FA_CHILD_FD + 1) : pair[1];
-    if (theirs != pair[1])
+    int theirs = pair[1];
+    if (theirs == FA_CHILD_FD) {
+        theirs = fcntl(pair[1], F_DUPFD_CLOEXEC, FA_CHILD_FD + 1);
+        int why = errno == EINVAL ? EMFILE : errno; /* EINVAL: no higher one is allowed */
         close(pair[1]);
+        if (theirs < 0) {
+            close(pair[0]);
+            return fa_fail(diag, FA_EIO, "no descriptor for a worker: %s", strerror(why));
+        }
+    }
     fa_child *child = calloc(1, sizeof *child);
-    int rc = child == NULL || theirs < 0 ? ENOMEM
-                                         : spawn(path, arguments, environment, theirs, &child->pid);
-    if (theirs >= 0)
-        close(theirs);
+    int rc = child == NULL ? ENOMEM : spawn(path, arguments, environment, theirs, &child->pid);
+    close(theirs);
     if (rc != 0) {
         close(pair[0]);
         free(child);
@@ -409,6 +426,20 @@ static void call_timers(fa_loop *loop)
     }
 }
 
+/* poll(), or where that fails one after another, which needs no memory and no more than one descriptor:
+ * the host may have lowered its limit below the number of children. */
+static int poll_all(struct pollfd *poll_fd, int count, int timeout_ms)
+{
+    int ready = poll(poll_fd, (nfds_t)count, timeout_ms);
+    if (ready >= 0 || errno == EINTR)
+        return ready;
+    rest();
+    ready = 0;
+    for (int i = 0; i < count; i++)
+        ready += poll(&poll_fd[i], 1, 0) > 0;
+    return ready;
+}
+
 /* Waits once, and calls what is due. A callback may start children, which come first in the list and
  * are not looked at in this round, and stop any. */
 static void run_once(fa_loop *loop)
@@ -421,7 +452,7 @@ static void run_once(fa_loop *loop)
         poll_fd[count] = (struct pollfd){.fd = child->fd, .events = wanted};
         polled[count++] = child;
     }
-    if (poll(poll_fd, (nfds_t)count, wait_ms(loop)) > 0) {
+    if (poll_all(poll_fd, count, wait_ms(loop)) > 0) {
         for (int i = 0; i < count && !loop->stopped; i++) {
             if (!polled[i]->stopped && (poll_fd[i].revents & POLLOUT) != 0)
                 write_some(polled[i]);
