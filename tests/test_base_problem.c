@@ -407,6 +407,43 @@ static void replace(fa_buf *text, const char *from, const char *to)
     *text = out;
 }
 
+/* Kernels of both would be passed and proved as the first one says. */
+static void an_operation_of_a_known_name_differs_in_words_alone(void)
+{
+    static const char row_max[] =
+        "{\"name\":\"row_max\",\"title\":\"maximum of rows\",\"reference\":\"row_max.cu\","
+        "\"fields\":[{\"name\":\"rows\",\"kind\":\"integer\"}],\"flops\":[[2,\"rows\"]],"
+        "\"bytes\":[[4,\"rows\"]],\"tensors\":[{\"name\":\"x\",\"dtype\":\"fp32\",\"shape\":[]}],"
+        "\"scalars\":[{\"name\":\"floor\",\"value\":1}],\"tolerance\":{\"ulps\":2}}";
+    static const struct {
+        const char *from, *to, *sentence;
+    } changes[] = {
+        {"ulps\":2", "ulps\":1000", "operation row_max is known with another tolerance: give"},
+        {",\"tolerance\":{\"ulps\":2}", "", "known with another tolerance"},
+        {"fp32", "fp16", "known with other tensors"},
+        {"\"value\":1", "\"value\":2", "known with other scalars"},
+        {"row_max.cu", "row_min.cu", "known with another reference"},
+        {"[[2,", "[[3,", "known with other flops"},
+        {"[[4,", "[[8,", "known with other bytes"},
+        {"\"bytes\"", "\"flops_halved_by\":\"rows\",\"bytes\"", "known with other flops"},
+        {"maximum of", "largest of", NULL},
+    };
+    const fa_operation *first = NULL, *again = NULL;
+    fa_diag diag;
+    CHECK_OK(fa_operation_register(row_max, sizeof row_max - 1, "test", &first, &diag), diag);
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        fa_buf text = {0};
+        fa_buf_append(&text, row_max, sizeof row_max - 1);
+        replace(&text, changes[i].from, changes[i].to);
+        int rc = fa_operation_register(text.data, text.size, "test", &again, &diag);
+        fa_buf_free(&text);
+        CHECK_INT(rc, changes[i].sentence != NULL ? FA_EINVAL : 0);
+        if (changes[i].sentence != NULL)
+            CHECK_HAS(diag.text, changes[i].sentence);
+    }
+    CHECK(again == first);
+}
+
 /* Attention with a sliding window, as another operation: the row is all that is added. */
 static void one_row_gives_attention_another_field_and_leaves_earlier_keys_as_they_are(void)
 {
@@ -561,6 +598,7 @@ int main(void)
     TEST(out_of_range_sentences_say_what_to_use);
     TEST(an_operation_of_its_own_table_is_known_once_it_is_registered);
     TEST(tables_that_are_not_valid_are_refused_with_a_sentence);
+    TEST(an_operation_of_a_known_name_differs_in_words_alone);
     TEST(one_row_gives_attention_another_field_and_leaves_earlier_keys_as_they_are);
     TEST(operations_that_cannot_be_read_are_told);
     TEST(operations_that_memory_is_short_for_are_told);

@@ -35,6 +35,27 @@ static const fa_operation *find(const char *name)
     return NULL;
 }
 
+/* What two files of one operation must agree on, since one of them then stands for both; the rest is words
+ * for people. */
+static const struct {
+    const char *member, *words;
+} shared[] = {{"fields", "other fields"},         {"tensors", "other tensors"},
+              {"scalars", "other scalars"},       {"tolerance", "another tolerance"},
+              {"reference", "another reference"}, {"flops", "other flops"},
+              {"flops_halved_by", "other flops"}, {"bytes", "other bytes"}};
+
+/* In what the two differ; NULL: in nothing that matters. */
+static const char *difference(const fa_operation *one, const fa_operation *other)
+{
+    for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) {
+        const cJSON *a = cJSON_GetObjectItemCaseSensitive(one->document, shared[i].member);
+        const cJSON *b = cJSON_GetObjectItemCaseSensitive(other->document, shared[i].member);
+        if ((a != NULL || b != NULL) && !cJSON_Compare(a, b, true))
+            return shared[i].words;
+    }
+    return NULL;
+}
+
 /* With the mutex held. */
 static int add(const char *text, size_t size, const char *where, const fa_operation **ret_operation,
                fa_diag *diag)
@@ -46,12 +67,11 @@ static int add(const char *text, size_t size, const char *where, const fa_operat
         return rc;
     const fa_operation *same = find(operation->name);
     if (same != NULL) {
-        const char *name = "fields";
-        if (!cJSON_Compare(cJSON_GetObjectItemCaseSensitive(operation->document, name),
-                           cJSON_GetObjectItemCaseSensitive(same->document, name), true))
+        const char *other = difference(operation, same);
+        if (other != NULL)
             rc = fa_fail(diag, FA_EINVAL,
-                         "%s: operation %s is known with other fields: give this one another name",
-                         where, same->name);
+                         "%s: operation %s is known with %s: give this one another name", where,
+                         same->name, other);
         fa_operation_free(operation);
     } else if (count == FA_OPERATIONS_MAX) {
         rc = fa_fail(diag, FA_EINVAL, "%s: more than %d operations", where, FA_OPERATIONS_MAX);

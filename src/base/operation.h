@@ -88,8 +88,8 @@ int fa_operation_find(const char *name, const fa_operation **ret_operation, fa_d
 const fa_operation *fa_operation_of(const fa_problem *problem);
 
 /* Makes the operation of this operation.json known to the process for good. FA_EINVAL when the text is
- * not valid, or when an operation of this name is known with another table; the same again is fine.
- * `where` names the text in sentences. */
+ * not valid, or when an operation of this name is known that differs in more than words for people (in
+ * its fields, tensors, tolerance …); the same again is fine. `where` names the text in sentences. */
 int fa_operation_register(const char *text, size_t size, const char *where,
                           const fa_operation **ret_operation, fa_diag *diag);
 
