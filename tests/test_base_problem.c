@@ -5,7 +5,11 @@
 #include "error.h"
 #include "fa_problem.h"
 #include "json.h"
+#include "failing_allocator.h"
 #include "problem.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
 
 static const fa_problem plain = {.head_dim = 64, .batch = 4, .heads_q = 8, .heads_kv = 8,
                                  .seq_q = 512, .seq_k = 512};
@@ -543,6 +547,46 @@ static void the_order_of_trust_puts_measured_before_guessed(void)
     CHECK(fa_origin_trust((fa_origin)99) > 5);
 }
 
+static void operations_that_cannot_be_read_are_told(void)
+{
+    char directory[300], path[400];
+    fa_diag diag = {{0}};
+    snprintf(directory, sizeof directory, "%s/operations-XXXXXX", getenv("FA_TEST_BUILD"));
+    CHECK(mkdtemp(directory) != NULL);
+    snprintf(path, sizeof path, "%s/mine", directory);
+    bool made = mkdir(path, 0700) == 0;
+    int without = fa_operation_load(directory, &diag);
+    snprintf(path, sizeof path, "%s/mine/operation.json", directory);
+    made = made && mkdir(path, 0700) == 0;
+    int with = fa_operation_load(directory, &diag);
+    rmdir(path);
+    snprintf(path, sizeof path, "%s/mine", directory);
+    rmdir(path);
+    rmdir(directory);
+    CHECK(made);
+    CHECK_INT(without, 0);
+    CHECK_INT(with, FA_EINVAL);
+    CHECK_HAS(diag.text, "mine/operation.json: it is no regular file");
+}
+
+static void operations_that_memory_is_short_for_are_told(void)
+{
+    char path[400];
+    bool failed = true, told = true;
+    int count = 0;
+    if (!FAILING_ALLOCATOR)
+        SKIP("the sanitizer has an allocator of its own");
+    snprintf(path, sizeof path, "%s/tests/operations", getenv("FA_TEST_SOURCE"));
+    for (; failed && told && count < 10000; count++) {
+        allocator_fail(count + 1, false);
+        int rc = fa_operation_load(path, NULL);
+        failed = allocator_stop();
+        told = (rc != 0) == failed;
+    }
+    CHECK(told);
+    CHECK(!failed && count > 4);
+}
+
 int main(void)
 {
     TEST(a_bucket_is_its_own_bucket_and_longer_lengths_have_no_shorter_one);
@@ -556,6 +600,8 @@ int main(void)
     TEST(tables_that_are_not_valid_are_refused_with_a_sentence);
     TEST(an_operation_of_a_known_name_differs_in_words_alone);
     TEST(one_row_gives_attention_another_field_and_leaves_earlier_keys_as_they_are);
+    TEST(operations_that_cannot_be_read_are_told);
+    TEST(operations_that_memory_is_short_for_are_told);
     TEST(common_problems_of_attention_keep_tokens_and_width);
     TEST(callers_set_and_get_fields_by_their_names);
     TEST(a_problem_of_an_operation_that_is_not_known_is_no_mistake_of_its_text);

@@ -112,10 +112,21 @@ def a_records_file_is_read():
         served(place)
 
 
+def a_report_calls_present_what_is_served():
+    with Place(None) as place:
+        copied(place)
+        problems = place.json("report")["problems"]
+        tap.equal(len(problems), len(WINNERS))
+        for problem in problems:
+            family = problem["winner"]["config"]["family"]
+            tap.equal(problem["templates_are_present"], family not in CHANGED)
+
+
 tap.main([
     a_store_is_brought_up_to_date_without_loss,
     the_winners_of_a_store_are_served,
     the_winners_of_a_bundle_are_served,
     the_winners_of_a_system_bundle_are_served,
     a_records_file_is_read,
+    a_report_calls_present_what_is_served,
 ])

@@ -25,7 +25,8 @@ typedef struct fa_study {
     char silicon[128];
     char templates[65];  /* hash of the templates */
     char policy[64];     /* how it was measured */
-    bool current;        /* made from this session's templates: its whole space can be told */
+    bool current;        /* made from this session's templates, or from earlier ones whose winner still
+                          * holds: its whole space can be told */
     bool has_winner;
     int32_t trials;      /* configs on record */
     int64_t unix_time;   /* of the newest of them, or of the winner */

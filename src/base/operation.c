@@ -11,11 +11,13 @@
 #include "operation_read.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { OPERATION_TEXT_MAX = 1 << 20 };
 
@@ -154,21 +156,41 @@ int fa_operation_register(const char *text, size_t size, const char *where,
     return rc;
 }
 
+/* Nothing where the folder holds no operation.json, or may not be looked into. */
+static int load_folder(const char *path, const char *name, fa_diag *diag)
+{
+    char file[4096], where[320];
+    fa_buf text = {0};
+    const fa_operation *operation;
+    snprintf(where, sizeof where, "%.255s/operation.json", name);
+    int length = snprintf(file, sizeof file, "%s/%.255s/.", path, name);
+    if (name[0] == '.' || length >= (int)sizeof file || access(file, X_OK) != 0)
+        return 0;
+    length = snprintf(file, sizeof file, "%s/%s", path, where);
+    if (length >= (int)sizeof file)
+        return 0;
+    int rc = fa_buf_read_file(&text, file, OPERATION_TEXT_MAX);
+    if (rc == FA_ENOTFOUND)
+        return 0;
+    if (rc == FA_EINVAL)
+        return fa_fail(diag, rc, "%s: it is no regular file of at most %d KiB", file,
+                       OPERATION_TEXT_MAX >> 10);
+    if (rc != 0)
+        return fa_fail(diag, rc, "%s: it cannot be read: %s", file, fa_error_text(rc));
+    rc = fa_operation_register(text.data, text.size, where, &operation, diag);
+    fa_buf_free(&text);
+    return rc;
+}
+
 int fa_operation_load(const char *path, fa_diag *diag)
 {
     struct dirent **entry = NULL;
     int count = scandir(path, &entry, NULL, alphasort), rc = 0;
+    if (count < 0 && errno == ENOMEM)
+        return fa_fail(diag, FA_ENOMEM, "%s: out of memory for operations", path);
     for (int i = 0; i < count; i++) {
-        char file[4096], where[320];
-        fa_buf text = {0};
-        const fa_operation *operation;
-        snprintf(where, sizeof where, "%.255s/operation.json", entry[i]->d_name);
-        int length = snprintf(file, sizeof file, "%s/%s", path, where);
-        bool found = rc == 0 && entry[i]->d_name[0] != '.' && length < (int)sizeof file &&
-                     fa_buf_read_file(&text, file, OPERATION_TEXT_MAX) == 0;
-        if (found)
-            rc = fa_operation_register(text.data, text.size, where, &operation, diag);
-        fa_buf_free(&text);
+        if (rc == 0)
+            rc = load_folder(path, entry[i]->d_name, diag);
         free(entry[i]);
     }
     free(entry);

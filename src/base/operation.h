@@ -94,7 +94,7 @@ int fa_operation_register(const char *text, size_t size, const char *where,
                           const fa_operation **ret_operation, fa_diag *diag);
 
 /* Registers the operation.json of every folder below `path` (a directory of templates); a directory that
- * cannot be read has none. */
+ * cannot be read has none. An operation.json that is there and cannot be read fails it. */
 int fa_operation_load(const char *path, fa_diag *diag);
 
 /* The i-th operation known, built-in ones first; NULL: there are no more. */

@@ -78,13 +78,12 @@ static int find_composed(fa_tuner *tuner, const fa_answer *answer, const fa_fami
 static int prepare_call(fa_tuner *tuner, const fa_answer *answer, const fa_loaded *loaded,
                         fa_kernel *kernel, fa_diag *diag)
 {
-    const fa_family *family;
+    const fa_family *family = loaded->composed;
     fa_candidate candidate;
-    int rc = find_composed(tuner, answer, &family, diag);
-    if (rc != 0 || family == NULL)
-        return rc;
-    rc = fa_space_one(&tuner->families, &answer->trial.config, &kernel->problem, &answer->gpu,
-                      &candidate, diag);
+    if (family == NULL)
+        return 0;
+    int rc = fa_space_one(&tuner->families, &answer->trial.config, &kernel->problem, &answer->gpu,
+                          &candidate, diag);
     if (rc == 0 && (kernel->call = calloc(1, sizeof *kernel->call)) == NULL)
         rc = fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
     if (rc != 0)
@@ -110,19 +109,18 @@ static int load_cubin(fa_tuner *tuner, const fa_problem *problem, uint64_t conte
     fa_loaded *loaded = fa_kernel_table_loaded(&tuner->kernels, context, answer);
     int rc = 0;
     if (loaded == NULL) {
-        const fa_family *family;
-        rc = find_composed(tuner, answer, &family, diag);
-        if (rc != 0)
-            return rc;
         if ((loaded = calloc(1, sizeof *loaded)) == NULL)
             return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
-        rc = fa_module_load(tuner->driver, cubin->bytes, cubin->size, &loaded->module, diag);
+        rc = find_composed(tuner, answer, &loaded->composed, diag);
+        if (rc == 0)
+            rc = fa_module_load(tuner->driver, cubin->bytes, cubin->size, &loaded->module, diag);
         if (rc == 0)
             rc = fa_module_function(loaded->module, answer->entry, answer->trial.smem_bytes,
                                     &loaded->function, diag);
         if (rc == 0)
             rc = prepare_maps(loaded, tuner->driver, problem, answer->entry, cubin,
-                              family != NULL && fa_family_has_workspace(family), diag);
+                              loaded->composed != NULL && fa_family_has_workspace(loaded->composed),
+                              diag);
         if (rc == 0)
             fa_kernel_table_keep(&tuner->kernels, context, answer, loaded);
         else

@@ -16,6 +16,7 @@
 
 #include "driver.h"
 #include "launches.h"
+#include "manifest.h"
 #include "map_cache.h"
 
 #include <stdatomic.h>
@@ -28,7 +29,8 @@ typedef struct fa_loaded {
     int32_t smem_bytes;
     fa_module *module;
     fa_function function;
-    fa_map_cache *maps; /* NULL: the kernel takes no tensor maps */
+    fa_map_cache *maps;        /* NULL: the kernel takes no tensor maps */
+    const fa_family *composed; /* where a call has more than one launch or a workspace; else NULL */
     struct fa_like *likes;
 } fa_loaded;
 

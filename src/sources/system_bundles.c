@@ -209,8 +209,11 @@ static int look_up(fa_tuner *tuner, const fa_scope *scope, const fa_gpu *gpu, fa
 static int find_winner(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
                        fa_cubin_record *ret_cubin)
 {
+    const fa_system *system = opened(tuner);
     fa_scope scope = target->scope;
     const char *closure;
+    if (system == NULL || system->count == 0)
+        return FA_ENOTFOUND; /* without asking for earlier closures, which hashes every template once */
     int rc = look_up(tuner, &scope, &target->gpu, ret_answer, ret_cubin);
     for (int i = 0; rc == FA_ENOTFOUND; i++) {
         int end = fa_templates_earlier(tuner->templates, i, &closure);

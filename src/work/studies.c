@@ -13,6 +13,7 @@
 
 #include "buf.h"
 #include "catalogue.h"
+#include "earlier.h"
 #include "error.h"
 #include "fleet.h"
 #include "listing.h"
@@ -81,6 +82,15 @@ static int scope_of_study(const fa_study *study, fa_scope *ret_scope, fa_diag *d
     return 0;
 }
 
+/* Or of earlier ones whose winner still holds: the texts of its family are the same. */
+static bool is_of_templates(const fa_templates *templates, const fa_study *study)
+{
+    const char *closure = fa_templates_hash(templates, fa_operation_of(&study->problem));
+    return strcmp(study->templates, closure) == 0 ||
+           (study->has_winner && fa_templates_hold(templates, study->templates,
+                                                   study->winner.trial.config.family));
+}
+
 static int complete_study(fa_tuner *tuner, fa_study *study, fa_diag *diag)
 {
     fa_scope scope;
@@ -106,7 +116,7 @@ static int complete_study(fa_tuner *tuner, fa_study *study, fa_diag *diag)
             memcpy(study->gpu.name, name, sizeof name);
     }
     study->current = is_silicon(&study->gpu, study->silicon) &&
-                     strcmp(study->templates, fa_templates_hash(tuner->templates, fa_operation_of(&study->problem))) == 0 &&
+                     is_of_templates(tuner->templates, study) &&
                      strcmp(study->policy, FA_MEASURE_POLICY) == 0;
     return 0;
 }
