@@ -543,6 +543,70 @@ static void what_a_directory_brings_of_one_operation_leaves_the_closures_of_othe
     CHECK(same && own && holds && differs);
 }
 
+/* The text of a JSON object with one member set; the caller frees it. */
+static char *with_member(const char *text, const char *key, const char *value)
+{
+    cJSON *json = cJSON_Parse(text);
+    cJSON_DeleteItemFromObjectCaseSensitive(json, key);
+    cJSON_AddItemToObject(json, key, cJSON_Parse(value));
+    char *out = cJSON_PrintUnformatted(json);
+    cJSON_Delete(json);
+    return out;
+}
+
+/* The hash over all files where a directory brings an operation of this contract. */
+static int closure_with(const char *text, char ret_hash[FA_HASH_HEX], fa_diag *diag)
+{
+    tuner_fixture f;
+    if (!fixture_make(&f))
+        return FA_EIO;
+    int rc = write_in(&f, "told", "operation.json", text) &&
+                     write_in(&f, "told", "told.json", "{}")
+                 ? fa_templates_open(f.directory, &f.templates, diag)
+                 : FA_EIO;
+    if (rc == 0)
+        snprintf(ret_hash, FA_HASH_HEX, "%s", fa_templates_hash(f.templates, NULL));
+    fixture_free(&f);
+    return rc;
+}
+
+static void a_contract_changes_the_closure_by_what_kernels_are_proved_by_alone(void)
+{
+    static const char base[] =
+        "{\"name\":\"told\",\"title\":\"told\",\"reference\":\"told.cu\",\"tolerance\":{\"ulps\":2},"
+        "\"scalars\":[{\"name\":\"s\",\"value\":1}],\"fields\":[{\"name\":\"n\",\"kind\":\"integer\"},"
+        "{\"name\":\"m\",\"kind\":\"integer\"}],\"tensors\":"
+        "[{\"name\":\"y\",\"dtype\":\"fp32\",\"shape\":[4],\"output\":true}]}";
+    static const struct {
+        const char *key, *value;
+        bool differs;
+    } changes[] = {
+        {"title", "\"told in other words\"", false},
+        {"flops", "[[3,\"n\"]]", false},
+        {"fields", "[{\"name\":\"n\",\"kind\":\"integer\",\"label\":\"N\"},"
+                   "{\"name\":\"m\",\"kind\":\"integer\"}]", false},
+        {"fields", "[{\"name\":\"m\",\"kind\":\"integer\"},"
+                   "{\"name\":\"n\",\"kind\":\"integer\"}]", true},
+        {"tolerance", "{\"ulps\":1}", true},
+        {"scalars", "[{\"name\":\"s\",\"value\":2}]", true},
+        {"reference", "\"other.cu\"", true},
+        {"tensors", "[{\"name\":\"y\",\"dtype\":\"fp16\",\"shape\":[4],\"output\":true}]", true},
+    };
+    char before[FA_HASH_HEX] = "", after[FA_HASH_HEX] = "", name[24];
+    fa_diag diag = {{0}};
+    CHECK_OK(closure_with(base, before, &diag), diag);
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        snprintf(name, sizeof name, "\"told_%zu\"", i); /* "told" is known as it was */
+        char *renamed = with_member(base, "name", name);
+        char *text = with_member(renamed, changes[i].key, changes[i].value);
+        int rc = closure_with(text, after, &diag);
+        free(renamed);
+        free(text);
+        CHECK_OK(rc, diag);
+        CHECK_INT(strcmp(before, after) != 0, changes[i].differs);
+    }
+}
+
 static void one_name_stands_for_one_file_in_all_folders(void)
 {
     tuner_fixture f;
@@ -774,6 +838,7 @@ int main(void)
     TEST(a_folder_without_a_contract_is_no_operation);
     TEST(an_operation_of_which_no_tensor_is_an_output_has_no_proof);
     TEST(what_a_directory_brings_of_one_operation_leaves_the_closures_of_others);
+    TEST(a_contract_changes_the_closure_by_what_kernels_are_proved_by_alone);
     TEST(one_name_stands_for_one_file_in_all_folders);
     TEST(winners_of_0_1_0_hold_as_long_as_the_text_of_their_family_stands);
     TEST(winners_of_0_1_0_do_not_hold_beside_families_of_a_directory);

@@ -7,10 +7,12 @@ usage: embed.py DIRECTORY OUTPUT.c DEPFILE
 Run by Meson at build time. The directory and its folders are dependencies, so that a new file is
 noticed. A hash is what tuner/templates.c computes for a set of files: SHA-256 over name and text of
 each, in order of their names, every part behind its length (8 bytes, little-endian). There is one over
-all files, and one for each operation over its folder and the vocabulary. operation.json is in none, and
-is the only file whose name in the table is that of its folder too.
+all files, and one for each operation over its folder and the vocabulary. operation.json is in none (one
+that tells its tensors would be in part, which is refused here), and is the only file whose name in the
+table has its folder's in front.
 """
 import hashlib
+import json
 import os
 import re
 import sys
@@ -63,6 +65,8 @@ def main():
             text = file.read()
         if b"\0" in text:
             sys.exit("%s holds a NUL byte" % name)
+        if name.endswith("/" + CONTRACT) and "tensors" in json.loads(text):
+            sys.exit("%s tells its tensors: hash_contract() of templates.c has no twin here yet" % path)
         out.append("static const unsigned char file_%d[] = { /* %s */\n%s\n};\n"
                    % (i, name, byte_rows(text)))
         table.append('    {"%s", "%s", (const char *)file_%d, %d},' % (name, folder, i, len(text)))

@@ -13,6 +13,7 @@
 
 #include "../src/base/buf.h"
 #include "../src/base/error.h"
+#include "../src/base/json.h"
 #include "../src/base/operation.h"
 
 #include <dirent.h>
@@ -290,25 +291,64 @@ static int read_directory(fa_templates *templates, DIR *stream, const char *path
     return rc;
 }
 
-/* The closure of an operation: its folder, the vocabulary, and what lies in no folder; "": all files. An
- * operation's contract is not in it: its words for people may change, and no winner was chosen from
- * them. */
-static void add_closure(fa_templates *templates, const char *operation)
+/* Members of an object, each as text; one that is not there is "". */
+static int hash_members(fa_hash *hash, const cJSON *object, const char *const *member,
+                        fa_diag *diag)
+{
+    for (; *member != NULL; member++) {
+        const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, *member);
+        char *text = item != NULL ? cJSON_PrintUnformatted(item) : NULL;
+        if (item != NULL && text == NULL)
+            return fa_fail(diag, FA_ENOMEM, "templates: out of memory");
+        fa_hash_text(hash, text != NULL ? text : "");
+        cJSON_free(text);
+    }
+    return 0;
+}
+
+/* Of a contract that tells its tensors: what kernels are passed and what they are proved by. Attention's
+ * tells none, that is C code (tuner/ops), and has no part in its closure; embed.py relies on it. */
+static int hash_contract(fa_hash *hash, const fa_template_file *file, fa_diag *diag)
+{
+    static const char *const proof[] = {"tensors", "scalars", "tolerance", "reference", NULL};
+    static const char *const passed[] = {"name", "kind", "choices", "macro", "macro_as", NULL};
+    cJSON *json = NULL;
+    const cJSON *field;
+    int rc = fa_json_parse(file->text, file->size, file->name, &json, diag);
+    if (rc == 0 && cJSON_GetObjectItemCaseSensitive(json, proof[0]) != NULL) {
+        fa_hash_text(hash, file->name);
+        rc = hash_members(hash, json, proof, diag);
+        cJSON_ArrayForEach (field, cJSON_GetObjectItemCaseSensitive(json, "fields"))
+            if (rc == 0)
+                rc = hash_members(hash, field, passed, diag);
+    }
+    cJSON_Delete(json);
+    return rc;
+}
+
+/* The closure of an operation: its folder, the vocabulary, and what lies in no folder; "": all files. Of
+ * its contract, what a proof depends on: words for people may change. */
+static int add_closure(fa_templates *templates, const char *operation, fa_diag *diag)
 {
     fa_template_closure *closure = &templates->closure[templates->closures++];
     fa_hash hash;
+    int rc = 0;
     fa_hash_init(&hash);
-    for (int i = 0; i < templates->count; i++) {
+    for (int i = 0; i < templates->count && rc == 0; i++) {
         const fa_template_file *file = &templates->file[i];
-        if (is_contract(file->name) ||
-            (operation[0] != 0 && file->folder[0] != 0 && strcmp(file->folder, VOCABULARY) != 0 &&
-             strcmp(file->folder, operation) != 0))
+        if (operation[0] != 0 && file->folder[0] != 0 && strcmp(file->folder, VOCABULARY) != 0 &&
+            strcmp(file->folder, operation) != 0)
             continue;
+        if (is_contract(file->name)) {
+            rc = hash_contract(&hash, file, diag);
+            continue;
+        }
         fa_hash_text(&hash, file->name);
         fa_hash_part(&hash, file->text, file->size);
     }
     closure->operation = operation;
     fa_hash_final(&hash, closure->hash);
+    return rc;
 }
 
 static const fa_template_closure *find_closure(const fa_templates *templates, const char *operation)
@@ -319,15 +359,16 @@ static const fa_template_closure *find_closure(const fa_templates *templates, co
     return NULL;
 }
 
-static void hash_files(fa_templates *templates)
+static int hash_files(fa_templates *templates, fa_diag *diag)
 {
     templates->closures = 0;
-    add_closure(templates, "");
-    for (int i = 0; i < templates->count; i++)
+    int rc = add_closure(templates, "", diag);
+    for (int i = 0; i < templates->count && rc == 0; i++)
         if (strcmp(templates->file[i].folder, VOCABULARY) != 0 &&
             templates->closures <= FILES_MAX &&
             find_closure(templates, templates->file[i].folder) == NULL)
-            add_closure(templates, templates->file[i].folder);
+            rc = add_closure(templates, templates->file[i].folder, diag);
+    return rc;
 }
 
 static int add_directory(fa_templates *templates, const char *path, fa_diag *diag)
@@ -338,9 +379,7 @@ static int add_directory(fa_templates *templates, const char *path, fa_diag *dia
                        path, strerror(errno));
     int rc = read_directory(templates, stream, path, diag);
     closedir(stream);
-    if (rc == 0)
-        hash_files(templates);
-    return rc;
+    return rc != 0 ? rc : hash_files(templates, diag);
 }
 
 int fa_templates_open(const char *directory, fa_templates **ret_templates, fa_diag *diag)
@@ -389,8 +428,7 @@ int fa_templates_keep_apart(fa_templates *templates, fa_diag *diag)
         templates->owned[kept++] = templates->owned[i];
     }
     templates->count = kept;
-    hash_files(templates);
-    return 0;
+    return hash_files(templates, diag);
 }
 
 void fa_templates_close(fa_templates **templates)

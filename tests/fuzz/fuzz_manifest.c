@@ -53,6 +53,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fa_family *family = calloc(1, sizeof *family);
     FUZZ_CHECK(list.family != NULL && family != NULL);
     list.family[0] = family;
+    family->operation = fa_operation_of(&(fa_problem){0}); /* as fa_families_load() looks up first */
     if (cJSON_IsObject(json)) { /* as fa_families_load() asks first */
         int rc = fa_family_read(family, "fuzz.json", json, &diag);
         FUZZ_CHECK(rc == 0 || diag.text[0] != 0);
