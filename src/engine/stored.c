@@ -34,25 +34,26 @@ static bool take_other(fa_tuner *tuner, const fa_target *target, fa_origin own,
     return better;
 }
 
-/* A winner that was chosen from an earlier version of the built-in templates and still holds. It stays
- * under its key, where an older process that shares the store looks for it. */
-static int get_earlier(fa_tuner *tuner, const fa_target *target, fa_winner_record *ret_winner,
-                       fa_cubin_record *ret_cubin, fa_diag *diag)
+int fa_records_winner(fa_tuner *tuner, const fa_scope *scope, fa_winner_record *ret_winner,
+                      fa_cubin_record *ret_cubin, fa_diag *diag)
 {
-    fa_scope scope = target->scope;
+    fa_scope earlier = *scope;
     const char *closure;
+    int rc = fa_store_winner_get(tuner->store, scope, ret_winner, ret_cubin, diag);
+    if (rc != FA_ENOTFOUND)
+        return rc;
     for (int i = 0;; i++) {
-        int rc = fa_templates_earlier(tuner->templates, i, &closure);
+        rc = fa_templates_earlier(tuner->templates, i, &closure);
         if (rc != 0)
             return rc == FA_ENOTFOUND ? rc : fa_fail(diag, rc, "earlier winners: out of memory");
-        snprintf(scope.templates, sizeof scope.templates, "%s", closure);
-        rc = fa_store_winner_get(tuner->store, &scope, ret_winner, ret_cubin, diag);
+        snprintf(earlier.templates, sizeof earlier.templates, "%s", closure);
+        rc = fa_store_winner_get(tuner->store, &earlier, ret_winner, ret_cubin, diag);
         if (rc == FA_ENOTFOUND)
             continue;
         if (rc != 0)
             return rc;
         if (fa_templates_hold(tuner->templates, closure, ret_winner->trial.config.family)) {
-            ret_winner->scope = target->scope;
+            ret_winner->scope = *scope;
             return 0;
         }
         fa_winner_record_free(ret_winner);
@@ -65,9 +66,7 @@ int fa_records_lookup(fa_tuner *tuner, const fa_target *target, fa_answer *ret_a
 {
     fa_winner_record winner = {0};
     fa_cubin_record cubin = {0};
-    int rc = fa_store_winner_get(tuner->store, &target->scope, &winner, &cubin, diag);
-    if (rc == FA_ENOTFOUND)
-        rc = get_earlier(tuner, target, &winner, &cubin, diag);
+    int rc = fa_records_winner(tuner, &target->scope, &winner, &cubin, diag);
     if (rc == FA_ENOTFOUND && fa_sources_find(tuner, target, ret_answer, ret_cubin) == 0)
         return 0;
     if (rc == FA_ENOTFOUND)
