@@ -87,6 +87,25 @@ static void the_newest_kernel_of_a_key_is_found_and_the_older_stays(void)
     fa_kernel_table_free(&table);
 }
 
+static void kernels_that_are_not_published_leave_nothing(void)
+{
+    enum { TIMES = 1000 };
+    fa_kernel_table table = {0};
+    fa_kernel *first, *kernel;
+    fa_problem problem = problem_of(9);
+    fa_answer answer = answer_of(&problem);
+    CHECK_OK(insert(&table, 9, CONTEXT, &first), diag);
+    fa_loaded *loaded = fa_kernel_table_loaded(&table, CONTEXT, &answer);
+    size_t before = mallinfo2().uordblks;
+    for (int i = 0; i < TIMES; i++) {
+        CHECK_OK(fa_kernel_table_add(&table, loaded, &problem, &answer, &kernel, &diag), diag);
+        fa_kernel_table_drop_newest(&table);
+    }
+    CHECK(mallinfo2().uordblks - before < sizeof *kernel * TIMES / 2);
+    CHECK(fa_kernel_table_find(&table, &problem, CONTEXT) == first);
+    fa_kernel_table_free(&table);
+}
+
 static void an_answer_is_the_kernels_own_in_every_field(void)
 {
     fa_kernel_table table = {0};
@@ -142,6 +161,7 @@ int main(void)
 {
     TEST(a_hundred_thousand_problems_are_found_and_small);
     TEST(the_newest_kernel_of_a_key_is_found_and_the_older_stays);
+    TEST(kernels_that_are_not_published_leave_nothing);
     TEST(an_answer_is_the_kernels_own_in_every_field);
     TEST(lookups_beside_insertions_see_whole_kernels);
     return check_done();

@@ -143,17 +143,18 @@ static int load_kernel(fa_tuner *tuner, const fa_problem *problem, uint64_t cont
     if (rc != 0)
         return rc;
     kernel->driver = tuner->driver;
-    rc = prepare_call(tuner, answer, loaded, kernel, diag);
-    if (rc != 0)
-        return rc; /* the table frees it */
     kernel->measured = fa_answer_satisfies(answer, (fa_wanted){.effort = FA_EFFORT_MEASURE});
     kernel->causal_offset = fa_attn_causal_offset(problem);
     kernel->empty = fa_problem_is_empty(problem);
     contiguous(problem, problem->heads_q, problem->seq_q, kernel->q_stride);
     contiguous(problem, problem->heads_kv, problem->seq_k, kernel->k_stride);
-    rc = fa_kernel_table_publish(&tuner->kernels, kernel, diag);
+    rc = prepare_call(tuner, answer, loaded, kernel, diag);
+    if (rc == 0)
+        rc = fa_kernel_table_publish(&tuner->kernels, kernel, diag);
     if (rc == 0)
         *ret_kernel = kernel;
+    else
+        fa_kernel_table_drop_newest(&tuner->kernels);
     return rc;
 }
 

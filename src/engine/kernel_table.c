@@ -240,6 +240,17 @@ const fa_answer *fa_kernel_table_answer(const fa_kernel *kernel)
     return none;
 }
 
+void fa_kernel_table_drop_newest(fa_kernel_table *table)
+{
+    fa_kernel *kernel = table->newest;
+    table->newest = kernel->before;
+    free(atomic_load(&kernel->answer));
+    if (kernel->call != NULL && fa_module_lives(kernel->call->module))
+        fa_device_free(kernel->driver, &kernel->call->workspace);
+    free(kernel->call);
+    free(kernel);
+}
+
 void fa_kernel_table_free(fa_kernel_table *table)
 {
     struct fa_kernel_slots *slots = atomic_load(&table->slots);
@@ -248,15 +259,8 @@ void fa_kernel_table_free(fa_kernel_table *table)
         free(slots);
         slots = smaller;
     }
-    while (table->newest != NULL) {
-        fa_kernel *kernel = table->newest;
-        table->newest = kernel->before;
-        free(atomic_load(&kernel->answer));
-        if (kernel->call != NULL && fa_module_lives(kernel->call->module))
-            fa_device_free(kernel->driver, &kernel->call->workspace);
-        free(kernel->call);
-        free(kernel);
-    }
+    while (table->newest != NULL)
+        fa_kernel_table_drop_newest(table);
     while (table->loaded != NULL) {
         fa_loaded *loaded = table->loaded;
         table->loaded = loaded->next;

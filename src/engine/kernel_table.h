@@ -82,6 +82,8 @@ int fa_kernel_table_add(fa_kernel_table *table, fa_loaded *loaded, const fa_prob
                         const fa_answer *answer, fa_kernel **ret_kernel, fa_diag *diag);
 /* From now on lookups of its problem and context find this kernel. FA_ENOMEM. */
 int fa_kernel_table_publish(fa_kernel_table *table, fa_kernel *kernel, fa_diag *diag);
+/* Frees the kernel that was added last, which is not published. */
+void fa_kernel_table_drop_newest(fa_kernel_table *table);
 /* Frees all kernels and unloads their cubins; the table is then empty. */
 void fa_kernel_table_free(fa_kernel_table *table);
 
