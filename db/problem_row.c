@@ -38,6 +38,16 @@ static bool has_other_members(const cJSON *json, const fa_problem *problem)
     return false;
 }
 
+/* Whether the document's operation is one of a template directory, whose fields may have been others when
+ * the row was written, and may be again: what does not fit them is no damage. */
+static bool is_of_a_directory(const cJSON *json)
+{
+    const cJSON *name = cJSON_GetObjectItemCaseSensitive(json, "operation");
+    const fa_operation *operation = NULL;
+    return cJSON_IsString(name) && fa_operation_find(name->valuestring, &operation, NULL) == 0 &&
+           operation != fa_operation_of(NULL);
+}
+
 void fa_db_problem_read(fa_reader *reader, fa_problem *ret_problem)
 {
     char key[FA_PROBLEM_KEY_MAX], key_now[FA_PROBLEM_KEY_MAX];
@@ -47,12 +57,15 @@ void fa_db_problem_read(fa_reader *reader, fa_problem *ret_problem)
     int rc = json != NULL ? fa_problem_from_json(json, &problem, NULL) : 0;
     if (rc != 0) {
         bool no_memory = false;
-        bool newer = has_all_members(json, &no_memory) || rc == FA_ENOTSUP;
+        bool newer =
+            has_all_members(json, &no_memory) || rc == FA_ENOTSUP || is_of_a_directory(json);
         fa_read_fail(reader, no_memory ? FA_ENOMEM : newer ? FA_EVERSION : FA_ECORRUPT);
     } else if (json != NULL) {
         fa_problem_key(&problem, key_now);
         if (strcmp(key, key_now) != 0)
-            fa_read_fail(reader, has_other_members(json, &problem) ? FA_EVERSION : FA_ECORRUPT);
+            fa_read_fail(reader, has_other_members(json, &problem) || is_of_a_directory(json)
+                                     ? FA_EVERSION
+                                     : FA_ECORRUPT);
     }
     cJSON_Delete(json);
     *ret_problem = problem;

@@ -291,8 +291,8 @@ static int refuse_row(fa_store *store, int64_t scope_id, int why, fa_diag *diag)
 {
     if (why == FA_EVERSION)
         return fa_fail(diag, FA_ENOTFOUND,
-                       "store %s: the winner of this problem was stored by a newer fa-tune; it is "
-                       "left as it is",
+                       "store %s: the winner of this problem was stored by a newer fa-tune or "
+                       "under other fields of its operation; it is left as it is",
                        store->path);
     if (!store->read_only)
         fa_db_write(store, set_aside_body, &scope_id, NULL);

@@ -7,6 +7,8 @@
 
 #include "../db/statements.h"
 
+#include "../src/base/operation.h"
+
 #include <time.h>
 
 static const fa_sweep_spent nothing;
@@ -395,6 +397,33 @@ static void an_item_that_cannot_be_read_fails_and_the_next_is_taken(void)
     fa_store_close(&store);
 }
 
+/* As a worker meets it whose template directory has another edition of the operation. */
+static void an_item_of_an_operation_with_other_fields_now_is_passed_over_and_stays(void)
+{
+    static const char now[] = "{\"name\":\"queued\",\"title\":\"queued\",\"fields\":["
+                              "{\"name\":\"rows\",\"kind\":\"integer\",\"key\":\"r\"}]}";
+    static const char *const then[] = {
+        "'{\"operation\":\"queued\",\"lines\":4}', problem_key = 'queued l=4'",
+        "'{\"operation\":\"queued\",\"rows\":4}', problem_key = 'queued rows=4'"};
+    const fa_operation *operation = NULL;
+    fa_store *store = db_open(&diag);
+    int64_t id = enter(store, 'a');
+    fa_queue_claim held;
+    char change[256];
+    CHECK(store != NULL && id > 0);
+    CHECK_OK(fa_operation_register(now, sizeof now - 1, "test", &operation, &diag), diag);
+    for (size_t i = 0; i < sizeof then / sizeof *then; i++) {
+        snprintf(change, sizeof change, "UPDATE sweep_item SET problem = %s WHERE position = 0",
+                 then[i]);
+        CHECK(db_tamper(change));
+        CHECK_INT(claim(store, "L4", "a", &held), i == 0 ? 0 : FA_ENOTFOUND); /* the other one */
+        CHECK_INT(held.item.position, 2);
+        CHECK_INT(counts_of(store, id).failed, 0);
+        CHECK_INT(counts_of(store, id).pending, ITEMS - 1);
+    }
+    fa_store_close(&store);
+}
+
 /* As an older worker meets it beside newer ones. */
 static void an_item_that_only_a_newer_version_can_read_is_passed_over_and_stays(void)
 {
@@ -525,6 +554,7 @@ int main(void)
     DB_TEST(a_budget_that_is_spent_closes_the_queue);
     DB_TEST(entering_again_leaves_items_with_those_who_hold_them);
     DB_TEST(an_item_that_cannot_be_read_fails_and_the_next_is_taken);
+    DB_TEST(an_item_of_an_operation_with_other_fields_now_is_passed_over_and_stays);
     DB_TEST(an_item_that_only_a_newer_version_can_read_is_passed_over_and_stays);
     DB_TEST(a_sweep_whose_request_cannot_be_read_fails_and_does_not_hold_up_the_others);
     DB_TEST(a_waiter_wakes_when_another_connection_has_changed_the_store);

@@ -123,53 +123,12 @@ static void plan(struct fa_prover *prover, int index, struct fa_cursor *inputs,
 }
 
 /* ---- numbers --------------------------------------------------------------------------------*/
-static float from_bits(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static float element_value(fa_element element, const void *at)
-{
-    uint32_t wide;
-    uint16_t bits;
-    memcpy(&wide, at, element == FA_ELEMENT_FP32 ? 4 : 2);
-    if (element == FA_ELEMENT_FP32)
-        return from_bits(wide);
-    memcpy(&bits, at, sizeof bits);
-    if (element == FA_ELEMENT_BF16)
-        return from_bits((uint32_t)bits << 16);
-    int exponent = bits >> 10 & 31;
-    float magnitude = exponent == 31 ? (bits & 1023) != 0 ? NAN : INFINITY
-                                     : ldexpf((float)((bits & 1023) + (exponent > 0 ? 1024 : 0)),
-                                              (exponent > 0 ? exponent : 1) - 25);
-    return (bits & 0x8000) != 0 ? -magnitude : magnitude;
-}
-
 /* A value that every element type holds exactly: k / 64 with |k| <= 255, near enough to normal. */
 static float input_value(uint64_t random)
 {
     int sum = (int)(random & 127) + (int)(random >> 16 & 127) + (int)(random >> 32 & 127) +
               (int)(random >> 48 & 127);
     return (float)(sum - 254) / 64.0f;
-}
-
-static void store_element(fa_element element, float value, void *at)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    uint16_t half = (uint16_t)(bits >> 16); /* as bf16, exact */
-    if (element == FA_ELEMENT_FP32) {
-        memcpy(at, &bits, sizeof bits);
-        return;
-    }
-    if (element == FA_ELEMENT_FP16) { /* 0, or an exponent that fp16 has too */
-        uint32_t exponent = (bits >> 23 & 255) - 112;
-        half = (uint16_t)((bits >> 16 & 0x8000) |
-                          (value < 0 || value > 0 ? exponent << 10 | (bits >> 13 & 1023) : 0));
-    }
-    memcpy(at, &half, sizeof half);
 }
 
 /* ---- inputs and references ------------------------------------------------------------------*/
@@ -182,8 +141,8 @@ static unsigned char *make_input(const fa_tensor *t, uint64_t seed)
     for (size_t i = 0; i < size; i += 2)
         memcpy(bytes + i, &(uint16_t){FA_PROVER_POISON}, 2);
     for (uint64_t i = 0; i < t->elements; i++)
-        store_element(t->element, input_value(fa_random(seed, i)),
-                      bytes + fence + i * fa_element_size(t->element));
+        fa_element_store(t->element, input_value(fa_random(seed, i)),
+                         bytes + fence + i * fa_element_size(t->element));
     return bytes;
 }
 
@@ -308,7 +267,7 @@ static void compare(const fa_tensor_list *list, const fa_tensor *t, const unsign
     size_t size = fa_element_size(t->element);
     double worst = -1;
     for (uint64_t i = 0; i < t->elements; i++) {
-        double got = (double)element_value(t->element, elements + i * size), allowed;
+        double got = (double)fa_element_value(t->element, elements + i * size), allowed;
         double error = fa_tensors_error(list, t->element, got, (double)wanted[i], &allowed);
         double ratio = error / allowed;
         if (ratio <= worst)

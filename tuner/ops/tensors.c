@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading tensors and scalars of an operation.json, and laying out the struct that kernels take.
+ * Reading tensors and scalars of an operation.json, numbers of each element type, and the struct that
+ * kernels take.
  */
 #include "tensors.h"
 
@@ -25,6 +26,47 @@ size_t fa_element_size(fa_element element)
 double fa_element_ulp(fa_element element)
 {
     return element == FA_ELEMENT_FP16 ? 0x1p-10 : element == FA_ELEMENT_BF16 ? 0x1p-7 : 0x1p-23;
+}
+
+static float from_bits(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+float fa_element_value(fa_element element, const void *at)
+{
+    uint32_t wide;
+    uint16_t bits;
+    memcpy(&wide, at, element == FA_ELEMENT_FP32 ? 4 : 2);
+    if (element == FA_ELEMENT_FP32)
+        return from_bits(wide);
+    memcpy(&bits, at, sizeof bits);
+    if (element == FA_ELEMENT_BF16)
+        return from_bits((uint32_t)bits << 16);
+    int exponent = bits >> 10 & 31;
+    float magnitude = exponent == 31 ? (bits & 1023) != 0 ? NAN : INFINITY
+                                     : ldexpf((float)((bits & 1023) + (exponent > 0 ? 1024 : 0)),
+                                              (exponent > 0 ? exponent : 1) - 25);
+    return (bits & 0x8000) != 0 ? -magnitude : magnitude;
+}
+
+void fa_element_store(fa_element element, float value, void *at)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    uint16_t half = (uint16_t)(bits >> 16); /* as bf16, exact */
+    if (element == FA_ELEMENT_FP32) {
+        memcpy(at, &bits, sizeof bits);
+        return;
+    }
+    if (element == FA_ELEMENT_FP16) { /* 0, or an exponent that fp16 has too */
+        uint32_t exponent = (bits >> 23 & 255) - 112;
+        half = (uint16_t)((bits >> 16 & 0x8000) |
+                          (value < 0 || value > 0 ? exponent << 10 | (bits >> 13 & 1023) : 0));
+    }
+    memcpy(at, &half, sizeof half);
 }
 
 static int read_element(const cJSON *json, const fa_problem *problem, fa_tensor *tensor,
