@@ -13,6 +13,7 @@
 #include "rank.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +26,7 @@ struct shown {
     cJSON *json;
 };
 
-struct gathering {
+struct best_trials {
     struct shown shown[TRIALS_MAX + 1];
     int count;
     bool failed;
@@ -44,6 +45,7 @@ static void add_environment(cJSON *json, const char *name, const char *text)
 static cJSON *show_trial(const fa_trial_record *record)
 {
     const fa_trial *trial = &record->trial;
+    char seed[24]; /* as text: cJSON writes 15 digits of a number */
     cJSON *json = cJSON_CreateObject();
     cJSON_AddItemToObject(json, "config", fa_config_to_json(&trial->config));
     cJSON_AddNumberToObject(json, "median_us", trial->median_us);
@@ -54,7 +56,8 @@ static cJSON *show_trial(const fa_trial_record *record)
         cJSON_AddNumberToObject(json, "max_error", trial->max_error);
         cJSON_AddNumberToObject(json, "tolerance", trial->tolerance);
     }
-    cJSON_AddNumberToObject(json, "seed", (double)record->seed);
+    snprintf(seed, sizeof seed, "%llu", (unsigned long long)record->seed);
+    cJSON_AddStringToObject(json, "seed", seed);
     add_environment(json, "environment", record->environment);
     add_environment(json, "clocks", record->clocks);
     cJSON *samples = cJSON_AddArrayToObject(json, "samples_us");
@@ -65,9 +68,9 @@ static cJSON *show_trial(const fa_trial_record *record)
 }
 
 /* Keeps the best, in order. */
-static int gather(void *context, const fa_trial_record *record)
+static int keep_best(void *context, const fa_trial_record *record)
 {
-    struct gathering *all = context;
+    struct best_trials *all = context;
     if (record->trial.status != FA_STATUS_MEASURED)
         return 0;
     int at = all->count;
@@ -93,8 +96,8 @@ int fa_bundle_add_trials(fa_store *store, fa_winner_record *winner, fa_diag *dia
         cJSON_Delete(json);
         return 0; /* what came in a bundle brought its own */
     }
-    struct gathering *all = calloc(1, sizeof *all);
-    int rc = all != NULL ? fa_store_trials_each(store, &winner->scope, gather, all, diag)
+    struct best_trials *all = calloc(1, sizeof *all);
+    int rc = all != NULL ? fa_store_trials_each(store, &winner->scope, keep_best, all, diag)
                          : fa_fail(diag, FA_ENOMEM, "out of memory for evidence");
     cJSON *trials = cJSON_CreateArray();
     for (int i = 0; all != NULL && i < all->count; i++)
