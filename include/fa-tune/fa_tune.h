@@ -27,6 +27,7 @@
 #ifndef FA_TUNE_H
 #define FA_TUNE_H
 
+#include "fa_attn.h"
 #include "fa_types.h"
 
 #ifdef __cplusplus
@@ -153,17 +154,6 @@ typedef struct fa_kernel fa_kernel;
 FA_API int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
                               const fa_kernel **ret_kernel, fa_diag *diag);
 FA_API const fa_answer *fa_kernel_answer(const fa_kernel *kernel);
-
-/* Strides in elements, of the batch, head and row (sequence) dimensions; the last stride is 1.
- * A tensor whose three strides are all 0 is contiguous in the problem's layout. */
-typedef struct fa_attn_args {
-    size_t size;           /* sizeof(fa_attn_args) */
-    const void *q, *k, *v; /* device pointers */
-    void *o;
-    float *lse;            /* [batch, heads_q, seq_q] contiguous, natural log; NULL: not wanted */
-    int64_t q_stride[3], k_stride[3], v_stride[3], o_stride[3];
-    float softmax_scale;   /* positive; 0: 1/sqrt(head_dim) */
-} fa_attn_args;
 
 /* Enqueues the kernel on `stream` (a CUstream; NULL: the default stream) and returns at once.
  * FA_EALIGN: a pointer is not 16-byte aligned or a stride not a multiple of 8 elements and the
