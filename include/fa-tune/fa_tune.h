@@ -27,6 +27,7 @@
 #ifndef FA_TUNE_H
 #define FA_TUNE_H
 
+#include "fa_attn.h"
 #include "fa_types.h"
 
 #ifdef __cplusplus
@@ -154,17 +155,6 @@ FA_API int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_eff
                               const fa_kernel **ret_kernel, fa_diag *diag);
 FA_API const fa_answer *fa_kernel_answer(const fa_kernel *kernel);
 
-/* Strides in elements, of the batch, head and row (sequence) dimensions; the last stride is 1.
- * A tensor whose three strides are all 0 is contiguous in the problem's layout. */
-typedef struct fa_attn_args {
-    size_t size;           /* sizeof(fa_attn_args) */
-    const void *q, *k, *v; /* device pointers */
-    void *o;
-    float *lse;            /* [batch, heads_q, seq_q] contiguous, natural log; NULL: not wanted */
-    int64_t q_stride[3], k_stride[3], v_stride[3], o_stride[3];
-    float softmax_scale;   /* positive; 0: 1/sqrt(head_dim) */
-} fa_attn_args;
-
 /* Enqueues the kernel on `stream` (a CUstream; NULL: the default stream) and returns at once.
  * FA_EALIGN: a pointer is not 16-byte aligned or a stride not a multiple of 8 elements and the
  * kernel was tuned for aligned ones, or it moves tiles with TMA, which does not take these strides:
@@ -284,6 +274,7 @@ FA_API const char *fa_name_of_layout(fa_layout layout);
 #include "fa_problem.h"  /* problems of any operation, by the names of their fields */
 #include "fa_report_data.h" /* what is on record about each problem */
 #include "fa_contact.h" /* answers that nobody measured here, and how good they were */
+#include "fa_device.h"  /* contexts and streams for callers that link no CUDA */
 #include "fa_bundle.h"  /* winners in signed files */
 #include "fa_sweep.h"   /* grids of problems, and what others' kernels take for them */
 #include "fa_find.h"    /* what a request comes to without a tune */
