@@ -243,7 +243,7 @@ def whoever_is_imported_later_is_greeted_once():
     try:
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
-            _hooks.install()
+            importlib.util.find_spec("colorsys")  # asking is not importing
             import colorsys
             import colorsys as again
         tap.equal(greeted, [colorsys.rgb_to_hsv])
@@ -268,7 +268,7 @@ def pytorch_knows_the_operators_and_why_it_cannot_have_them():
     leaf = q.clone().requires_grad_()
     refused(fa_tune.NotSupported, "no backward", lambda: torch.ops.fa_tune.attention(leaf, k, k))
     with FakeTensorMode() as mode:
-        fq, fk = mode.from_tensor(q.transpose(1, 2)), mode.from_tensor(k.transpose(1, 2))
+        fq, fk = mode.from_tensor(q).transpose(1, 2), mode.from_tensor(k).transpose(1, 2)
         o, lse = torch.ops.fa_tune.attention_lse(fq, fk, fk, layout="bshd")
         tap.equal((o.shape, o.stride(), o.dtype), ((2, 16, 8, 64), (8192, 512, 64, 1), torch.float16))
         tap.equal((lse.shape, lse.dtype), ((2, 8, 16), torch.float32))

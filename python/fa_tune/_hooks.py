@@ -9,6 +9,7 @@ import importlib
 import importlib.abc
 import importlib.util
 import sys
+import threading
 import warnings
 
 COMERS = {
@@ -44,14 +45,19 @@ class _Loader(importlib.abc.Loader):
 
 
 class _Finder(importlib.abc.MetaPathFinder):
+    """Finds what the other finders find. It may be asked any number of times before an import."""
+
     def __init__(self):
-        self._awaited = {name for name in COMERS if name not in sys.modules}
+        self._asking = threading.local()
 
     def find_spec(self, name, path=None, target=None):
-        if name not in self._awaited:
+        if name not in COMERS or getattr(self._asking, "name", None) == name:
             return None
-        self._awaited.discard(name)  # so that the search below passes us by
-        spec = importlib.util.find_spec(name)
+        self._asking.name = name  # so that the search below passes us by
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._asking.name = None
         if spec is not None and hasattr(spec.loader, "exec_module"):
             spec.loader = _Loader(spec.loader)
         return spec
