@@ -491,12 +491,12 @@ def the_newcomers_three_lines():
     rows = [("first call, measure, empty store", newcomer("measure", "new.db"), 4.0),
             ("first call, second process", newcomer("measure", "new.db"), 0.5),
             ("first call, predict, empty store", newcomer("predict", "predict.db"), 1.0)]
-    from fa_tune import _command
+    from fa_tune import _child
     bundle = os.path.join(FOLDER, "new.fab")
     os.environ["XDG_CONFIG_HOME"] = os.path.join(FOLDER, "config")
     store = ["--store", os.path.join(FOLDER, "new.db")]
-    _command.run("keygen")
-    _command.run("export", *store, "--out", bundle, progress=False)
+    _child.run("keygen")
+    _child.run("export", *store, "--out", bundle, progress=False)
     rows.append(("first call, a bundle, empty store", newcomer("measure", "bundle.db", bundle), 1.0))
     late = []
     for name, told, limit in rows:

@@ -146,8 +146,8 @@ class Report:
 
     def save(self, path):
         """Writes it as a page (.html), Markdown (.md), CSV (.csv) or JSON (.json)."""
-        from . import _command
-        _command.run("report", "--out", os.fspath(path), *self._options, progress=False)
+        from . import _child
+        _child.run("report", "--out", os.fspath(path), *self._options, progress=False)
 
     def __repr__(self):
         rows = []
@@ -270,14 +270,14 @@ def sweep(problems=None, *, gpu=None, effort=None, again=False, seconds=None, tr
     Returns a fa_tune.Sweep. Ctrl-C raises KeyboardInterrupt, and the same call goes on from there.
     Raises fa_tune.Error with the command's sentence.
     """
-    from . import _command
+    from . import _child
     many = {name: value if isinstance(value, (list, tuple, range)) else [value]
             for name, value in grid.items()}
     if problems is None:
         problems = [dict(zip(many, values)) for values in itertools.product(*many.values())]
     elif grid:
         raise TypeError("give problems or a grid, not both: %s" % ", ".join(grid))
-    options = _command.options_of({
+    options = _child.options_of({
         "gpu": gpu if gpu is None or isinstance(gpu, str) else ",".join(gpu), "effort": effort,
         "again": again, "time": None if seconds is None else "%gs" % seconds, "trials": trials,
         "cost": cost, "price": price})
@@ -285,7 +285,7 @@ def sweep(problems=None, *, gpu=None, effort=None, again=False, seconds=None, tr
         plan = os.path.join(folder, "plan.jsonl")
         with open(plan, "w", encoding="utf-8") as file:
             file.writelines(Problem.of(problem).as_json() + "\n" for problem in problems)
-        return Sweep(_command.run_json("sweep", "--plan", plan, *options, progress=progress,
+        return Sweep(_child.run_json("sweep", "--plan", plan, *options, progress=progress,
                                        allowed=(0, 1)))
 
 
@@ -300,9 +300,9 @@ def report(path=None, *, gpu=None, **fields):
 
     Returns a fa_tune.Report. Needs no GPU and changes nothing.
     """
-    from . import _command
-    options = _command.options_of({"gpu": gpu, **_filter(fields)})
-    told = Report(_command.run_json("report", *options, progress=False), options)
+    from . import _child
+    options = _child.options_of({"gpu": gpu, **_filter(fields)})
+    told = Report(_child.run_json("report", *options, progress=False), options)
     if path is not None:
         told.save(path)
     return told
@@ -321,8 +321,8 @@ def winners(*, gpu=None, **fields):
 
     Needs no GPU and changes nothing.
     """
-    from . import _command
-    told = _command.run_json("show", *_command.options_of({"gpu": gpu}), progress=False)
+    from . import _child
+    told = _child.run_json("show", *_child.options_of({"gpu": gpu}), progress=False)
     wanted = _filter(fields)
     return Winners(one for one in (Answer(told["answer"]) for told in told["winners"]) if
                    all(getattr(one.problem, name) == value for name, value in wanted.items()))
@@ -333,6 +333,6 @@ def doctor():
 
     Returns fa_tune.Doctor, a tuple of fa_tune.Check that is true when nothing failed.
     """
-    from . import _command
-    told = _command.run_json("doctor", progress=False, allowed=(0, 1))
+    from . import _child
+    told = _child.run_json("doctor", progress=False, allowed=(0, 1))
     return Doctor(Check(**one) for one in told["checks"])
