@@ -160,10 +160,32 @@ typedef struct fa_attn_args {
     size_t size;           /* sizeof(fa_attn_args) */
     const void *q, *k, *v; /* device pointers */
     void *o;
-    float *lse;            /* [batch, heads_q, seq_q] contiguous, natural log; NULL: not wanted */
+    float *lse;            /* [batch, heads_q, seq_q] contiguous, natural log; NULL: not wanted. With
+                              problem.varlen [heads_q, total_q] */
     int64_t q_stride[3], k_stride[3], v_stride[3], o_stride[3];
     float softmax_scale;   /* positive; 0: 1/sqrt(head_dim) */
+    /* What problems beyond dense tensors take besides (docs/serving.md); of others it is not read. All of it
+     * lies in device memory and is read when the kernel runs, but for numbers. A caller of an earlier
+     * version, whose `size` ends here, asks for dense problems. */
+    const int32_t *cu_seqlens_q; /* [batch + 1]; problem.varlen. q, o: [total_q, heads_q, head_dim] */
+    const int32_t *cu_seqlens_k; /* [batch + 1]; FA_LENGTHS_CU_SEQLENS. k, v: [total_k, heads_kv, head_dim],
+                                    unless they are paged */
+    const int32_t *seqused_k;    /* [batch]; FA_LENGTHS_SEQUSED */
+    const int32_t *block_table;  /* [batch, block_table_stride]; problem.page. k, v: pages */
+    const float *sinks;          /* [heads_q], natural log; problem.sinks */
+    const float *k_scale, *v_scale; /* FA_KV_FP8: a value is the stored number times its scale */
+    int64_t block_table_stride;  /* in entries; 0: as many pages as seq_k needs */
+    int64_t k_scale_stride[2], v_scale_stride[2]; /* of batch and head; both 0: a scale for the tensor */
+    int32_t num_pages;           /* of the pool: entries of block_table beyond are never followed */
+    int32_t total_q, total_k;    /* rows of q, and of k where cu_seqlens_k tells its lengths */
+    float softcap;               /* problem.softcap: positive */
+    void *workspace;             /* at least fa_kernel_workspace bytes, 256-byte aligned; NULL: the kernel's own */
+    size_t workspace_bytes;
 } fa_attn_args;
+
+/* Bytes of device memory that a launch uses between its kernels; 0: none. With a workspace of the caller's,
+ * launches of one kernel may overlap, each with its own. */
+FA_API size_t fa_kernel_workspace(const fa_kernel *kernel);
 
 /* Enqueues the kernel on `stream` (a CUstream; NULL: the default stream) and returns at once.
  * FA_EALIGN: a pointer is not 16-byte aligned or a stride not a multiple of 8 elements and the
@@ -171,8 +193,9 @@ typedef struct fa_attn_args {
  * ask with problem.unaligned = true. Nothing to compute (batch or seq_q is 0) is success. Allocates
  * nothing and waits for no other thread; a kernel that uses TMA remembers the tensor maps of its
  * last few sets of pointers and strides, and encodes them again (about a microsecond) for others,
- * or while another thread is looking there. A kernel whose family has a workspace (no built-in one)
- * has one of its own in device memory: its calls must not overlap, on two streams or in two graphs. */
+ * or while another thread is looking there. A kernel whose family has a workspace has one in device
+ * memory, which kernels of one cubin share: where args->workspace gives none, their calls must not
+ * overlap, on two streams or in two graphs. */
 FA_API int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream,
                      fa_diag *diag);
 

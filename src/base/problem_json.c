@@ -28,7 +28,7 @@ cJSON *fa_problem_to_json(const fa_problem *p)
     EACH_FIELD(op, f)
     {
         int32_t value = VALUE(p, op, f);
-        if (last != NULL && !(f->optional && value == f->preset))
+        if (last != NULL && !fa_field_is_absent(f, value))
             last = fa_field_to_json(json, f->name, f, value);
     }
     if (last == NULL) {

@@ -117,6 +117,18 @@ static cJSON *launches_array(const fa_job *job, int index)
     return array;
 }
 
+/* Of each case. */
+static cJSON *splits_array(const fa_job *job, int index)
+{
+    cJSON *array = cJSON_CreateArray();
+    for (int c = 0; c < job->case_count; c++)
+        cJSON_AddItemToArray(
+            array,
+            cJSON_CreateNumber(job->launches[(size_t)index * (size_t)job->case_count + (size_t)c]
+                                   .splits));
+    return array;
+}
+
 /* Of all cases the most, in bytes. */
 static int64_t workspace_of(const fa_job *job, int index)
 {
@@ -139,6 +151,7 @@ static void send_trial(fa_job *job, int index, int count)
     cJSON_AddNumberToObject(json, "id", index);
     cJSON_AddItemToObject(json, "launches", launches_array(job, index));
     cJSON_AddNumberToObject(json, "workspace", (double)workspace_of(job, index));
+    cJSON_AddItemToObject(json, "splits", splits_array(job, index));
     cJSON_AddNumberToObject(json, "count", count);
     cJSON_AddNumberToObject(json, "budget_us", PROBE_BUDGET_US * patience(job));
     job->measure.in_flight = index;

@@ -32,9 +32,17 @@ static const fa_kernel *find_loaded(fa_tuner *tuner, const fa_problem *problem, 
     return enough ? kernel : NULL;
 }
 
-/* Strides of [batch, heads, seq, head_dim] in elements: batch, head, row. */
-static void contiguous(const fa_problem *p, int32_t heads, int32_t seq, int64_t ret_stride[3])
+/* Strides of [batch, heads, seq, head_dim] in elements: batch, head, row; of pages and their keys where
+ * `seq` is a page's. Sequences that lie behind one another: [total, heads, head_dim]. */
+static void contiguous(const fa_problem *p, bool packed, int32_t heads, int32_t seq,
+                       int64_t ret_stride[3])
 {
+    if (packed) {
+        ret_stride[0] = 0;
+        ret_stride[1] = p->head_dim;
+        ret_stride[2] = (int64_t)heads * p->head_dim;
+        return;
+    }
     ret_stride[0] = (int64_t)heads * seq * p->head_dim;
     ret_stride[1] = p->layout == FA_BHSD ? (int64_t)seq * p->head_dim : p->head_dim;
     ret_stride[2] = p->layout == FA_BHSD ? p->head_dim : (int64_t)heads * p->head_dim;
@@ -75,7 +83,7 @@ static int find_composed(fa_tuner *tuner, const fa_answer *answer, const fa_fami
 }
 
 /* Where a call has more than the launch that the answer tells: all of it, as the manifest says. */
-static int prepare_call(fa_tuner *tuner, const fa_answer *answer, const fa_loaded *loaded,
+static int prepare_call(fa_tuner *tuner, const fa_answer *answer, fa_loaded *loaded,
                         fa_kernel *kernel, fa_diag *diag)
 {
     const fa_family *family = loaded->composed;
@@ -89,14 +97,13 @@ static int prepare_call(fa_tuner *tuner, const fa_answer *answer, const fa_loade
     if (rc != 0)
         return rc;
     kernel->call->launches = candidate.launches;
-    kernel->call->module = loaded->module;
     for (int i = 0; rc == 0 && i < candidate.launches.count; i++)
         rc = fa_module_function(loaded->module, fa_family_launch_entry(family, i),
                                 candidate.launches.at[i].smem_bytes, &kernel->call->function[i],
                                 diag);
     if (rc == 0 && candidate.launches.workspace_bytes > 0)
-        rc = fa_device_alloc(tuner->driver, (size_t)candidate.launches.workspace_bytes,
-                             &kernel->call->workspace, diag);
+        rc = fa_loaded_scratch(loaded, tuner->driver, (size_t)candidate.launches.workspace_bytes,
+                               &kernel->call->workspace, diag);
     return rc;
 }
 
@@ -122,6 +129,9 @@ static int load_cubin(fa_tuner *tuner, const fa_problem *problem, uint64_t conte
                               loaded->composed != NULL && fa_family_has_workspace(loaded->composed),
                               diag);
         if (rc == 0)
+            rc = fa_attn_serving_read(cubin->bytes, cubin->size, answer->entry, &loaded->serving,
+                                      diag);
+        if (rc == 0)
             fa_kernel_table_keep(&tuner->kernels, context, answer, loaded);
         else
             fa_loaded_free(&loaded);
@@ -146,8 +156,10 @@ static int load_kernel(fa_tuner *tuner, const fa_problem *problem, uint64_t cont
     kernel->measured = fa_answer_satisfies(answer, (fa_wanted){.effort = FA_EFFORT_MEASURE});
     kernel->causal_offset = fa_attn_causal_offset(problem);
     kernel->empty = fa_problem_is_empty(problem);
-    contiguous(problem, problem->heads_q, problem->seq_q, kernel->q_stride);
-    contiguous(problem, problem->heads_kv, problem->seq_k, kernel->k_stride);
+    bool packed = problem->lengths_k == FA_LENGTHS_CU_SEQLENS && problem->page == 0;
+    contiguous(problem, problem->varlen, problem->heads_q, problem->seq_q, kernel->q_stride);
+    contiguous(problem, packed, problem->heads_kv,
+               problem->page > 0 ? problem->page : problem->seq_k, kernel->k_stride);
     rc = prepare_call(tuner, answer, loaded, kernel, diag);
     if (rc == 0)
         rc = fa_kernel_table_publish(&tuner->kernels, kernel, diag);

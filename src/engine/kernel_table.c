@@ -166,10 +166,40 @@ void fa_loaded_free(fa_loaded **loaded)
         free(like);
         like = next;
     }
+    bool lives = (*loaded)->module != NULL && fa_module_lives((*loaded)->module);
+    for (struct fa_scratch *scratch = (*loaded)->scratch; scratch != NULL;) {
+        struct fa_scratch *smaller = scratch->smaller;
+        if (lives)
+            fa_device_free(scratch->driver, &scratch->at);
+        free(scratch);
+        scratch = smaller;
+    }
     fa_module_unload(&(*loaded)->module);
     fa_map_cache_free(&(*loaded)->maps);
     free(*loaded);
     *loaded = NULL;
+}
+
+int fa_loaded_scratch(fa_loaded *loaded, fa_driver *driver, size_t bytes, fa_device_ptr *ret_at,
+                      fa_diag *diag)
+{
+    struct fa_scratch *largest = loaded->scratch;
+    if (largest == NULL || largest->bytes < bytes) {
+        struct fa_scratch *made = calloc(1, sizeof *made);
+        if (made == NULL)
+            return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+        /* At least twice the last one, so that all of them together are twice what is needed. */
+        size_t twice = largest != NULL ? 2 * largest->bytes : 0;
+        *made = (struct fa_scratch){largest, driver, bytes > twice ? bytes : twice, 0};
+        int rc = fa_device_alloc(driver, made->bytes, &made->at, diag);
+        if (rc != 0) {
+            free(made);
+            return fa_fail_in(diag, rc, "allocating a workspace of %zu bytes", bytes);
+        }
+        loaded->scratch = largest = made;
+    }
+    *ret_at = largest->at;
+    return 0;
 }
 
 /* The part of an answer that other problems of its bucket have too. */
@@ -211,6 +241,7 @@ int fa_kernel_table_add(fa_kernel_table *table, fa_loaded *loaded, const fa_prob
     kernel->context = loaded->context;
     kernel->function = loaded->function;
     kernel->maps = loaded->maps;
+    kernel->serving = loaded->serving;
     kernel->threads = (uint32_t)trial->threads;
     kernel->smem_bytes = (uint32_t)trial->smem_bytes;
     memcpy(kernel->grid, trial->grid, sizeof kernel->grid);
@@ -245,8 +276,6 @@ void fa_kernel_table_drop_newest(fa_kernel_table *table)
     fa_kernel *kernel = table->newest;
     table->newest = kernel->before;
     free(atomic_load(&kernel->answer));
-    if (kernel->call != NULL && fa_module_lives(kernel->call->module))
-        fa_device_free(kernel->driver, &kernel->call->workspace);
     free(kernel->call);
     free(kernel);
 }

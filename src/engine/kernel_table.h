@@ -31,15 +31,25 @@ typedef struct fa_loaded {
     fa_function function;
     fa_map_cache *maps;        /* NULL: the kernel takes no tensor maps */
     const fa_family *composed; /* where a call has more than one launch or a workspace; else NULL */
+    bool serving;              /* the kernel takes fa_attn_serving_params */
+    struct fa_scratch *scratch; /* device memory for calls, the largest first; NULL: none */
     struct fa_like *likes;
 } fa_loaded;
+
+/* Device memory that launches of a call share. A larger one joins it when a problem needs that; kernels, and
+ * graphs that were captured with them, keep the one that they have. */
+struct fa_scratch {
+    struct fa_scratch *smaller;
+    fa_driver *driver;
+    size_t bytes;
+    fa_device_ptr at;
+};
 
 /* A call of more than one launch, or with a workspace, which one call at a time may use. */
 struct fa_call {
     fa_launches launches;
     fa_function function[FA_LAUNCHES_MAX];
-    fa_device_ptr workspace;
-    const fa_module *module; /* of the context that the workspace is in */
+    fa_device_ptr workspace; /* of the cubin that it calls */
 };
 
 struct fa_kernel {
@@ -52,6 +62,7 @@ struct fa_kernel {
     int64_t q_stride[3], k_stride[3]; /* contiguous, in the problem's layout */
     uint32_t grid[3], threads, smem_bytes;
     int32_t causal_offset;
+    bool serving;                /* takes fa_attn_serving_params */
     bool empty;                  /* nothing to compute */
     bool measured;               /* as good as effort measure asks for */
     bool own;                    /* the answer's problem is this one, made not empty */
@@ -77,6 +88,10 @@ fa_loaded *fa_kernel_table_loaded(const fa_kernel_table *table, uint64_t context
 void fa_kernel_table_keep(fa_kernel_table *table, uint64_t context, const fa_answer *answer,
                           fa_loaded *loaded);
 void fa_loaded_free(fa_loaded **loaded); /* NULL is allowed */
+/* At least that much device memory, in the current context, until the cubin is unloaded; all who ask for it
+ * share it. FA_ENOMEM. */
+int fa_loaded_scratch(fa_loaded *loaded, fa_driver *driver, size_t bytes, fa_device_ptr *ret_at,
+                      fa_diag *diag);
 /* A kernel of this cubin and answer, to be completed and published; the table owns it. */
 int fa_kernel_table_add(fa_kernel_table *table, fa_loaded *loaded, const fa_problem *problem,
                         const fa_answer *answer, fa_kernel **ret_kernel, fa_diag *diag);

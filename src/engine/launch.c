@@ -7,8 +7,10 @@
 #include "attn_params.h"
 #include "error.h"
 #include "kernel_table.h"
+#include "launch_serving.h"
 
 #include <math.h>
+#include <stddef.h>
 
 /* Copies strides, or the contiguous ones where all are 0; gathers their low bits for the check. */
 static uint64_t take_strides(const int64_t given[3], const int64_t whole[3], long long *batch,
@@ -22,11 +24,12 @@ static uint64_t take_strides(const int64_t given[3], const int64_t whole[3], lon
 }
 
 /* All launches of a call; the address of its workspace is the last argument. */
-static int launch_call(const fa_kernel *kernel, void *arguments[3], void *stream, fa_diag *diag)
+static int launch_call(const fa_kernel *kernel, const fa_attn_args *args, void *arguments[3],
+                       void *stream, fa_diag *diag)
 {
     const struct fa_call *call = kernel->call;
-    fa_device_ptr workspace = call->workspace;
-    int rc = 0;
+    fa_device_ptr workspace = 0;
+    int rc = fa_launch_workspace(kernel, args, &workspace, diag);
     arguments[kernel->maps != NULL ? 2 : 1] = &workspace;
     for (int i = 0; rc == 0 && i < call->launches.count; i++) {
         const fa_launch_shape *launch = &call->launches.at[i];
@@ -39,7 +42,7 @@ static int launch_call(const fa_kernel *kernel, void *arguments[3], void *stream
 
 int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream, fa_diag *diag)
 {
-    if (kernel == NULL || args == NULL || args->size < sizeof *args)
+    if (kernel == NULL || args == NULL || args->size < offsetof(fa_attn_args, cu_seqlens_q))
         return fa_fail(diag, FA_EINVAL,
                        "kernel or args is NULL, or args->size is not sizeof(fa_attn_args)");
     if (kernel->empty)
@@ -82,6 +85,8 @@ int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream, f
                        "elements: ask for the kernel with problem.unaligned = true");
     if (pointers % 2 != 0 || (uintptr_t)args->lse % 4 != 0)
         return fa_fail(diag, FA_EALIGN, "a pointer is not aligned to its element");
+    if (kernel->serving)
+        return fa_launch_serving(kernel, args, &params, stream, diag);
     struct fa_attn_tensor_maps maps;
     int rc = kernel->maps == NULL
                  ? 0
@@ -90,7 +95,7 @@ int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream, f
         return rc;
     void *arguments[] = {&params, &maps, NULL}; /* the driver reads as many as the kernel takes */
     if (kernel->call != NULL)
-        return launch_call(kernel, arguments, stream, diag);
+        return launch_call(kernel, args, arguments, stream, diag);
     return fa_launch_kernel(kernel->driver, kernel->function, kernel->grid, kernel->threads,
                             kernel->smem_bytes, stream, arguments, diag);
 }

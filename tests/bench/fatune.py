@@ -74,6 +74,12 @@ class Args(c.Structure):
                 ("lse", c.c_void_p)]
     _fields_ += [(n, c.c_int64 * 3) for n in ("q_stride", "k_stride", "v_stride", "o_stride")]
     _fields_ += [("softmax_scale", c.c_float)]
+    _fields_ += [(n, c.c_void_p) for n in ("cu_seqlens_q", "cu_seqlens_k", "seqused_k", "block_table", "sinks",
+                                           "k_scale", "v_scale")]
+    _fields_ += [("block_table_stride", c.c_int64), ("k_scale_stride", c.c_int64 * 2),
+                 ("v_scale_stride", c.c_int64 * 2), ("num_pages", c.c_int32), ("total_q", c.c_int32),
+                 ("total_k", c.c_int32), ("softcap", c.c_float), ("workspace", c.c_void_p),
+                 ("workspace_bytes", c.c_size_t)]
 
 
 class FaError(RuntimeError):
