@@ -484,6 +484,35 @@ static void one_row_gives_attention_another_field_and_leaves_earlier_keys_as_the
     CHECK_TEXT(diag.text, "band is 65537: use 0 to 65536");
 }
 
+static void what_serving_asks_for_joins_the_key_and_the_json_and_goes_both_ways(void)
+{
+    fa_problem p = plain, back = {0};
+    char key[FA_PROBLEM_KEY_MAX];
+    fa_buf words = {0};
+    fa_diag diag;
+    p.lengths_k = FA_LENGTHS_SEQUSED;
+    p.page = 64;
+    p.window = 1;
+    p.window_left = -1;
+    p.mean_k = 300;
+    fa_problem bucket = fa_problem_bucket(&p);
+    CHECK_INT(bucket.mean_k, 288);
+    fa_problem_key(&p, key);
+    CHECK_HAS(key, " aligned=1 lk=seqused page=64 window=1 wl=-1 mk=300");
+    fa_problem_shape(&p, key);
+    CHECK(strstr(key, "mk=") == NULL);
+    fa_problem_words(&words, &p, " ", false);
+    CHECK_HAS(words.data, "lengths of keys seqused");
+    fa_buf_free(&words);
+    cJSON *json = fa_problem_to_json(&p);
+    CHECK_OK(fa_problem_from_json(json, &back, &diag), diag);
+    cJSON_Delete(json);
+    CHECK(fa_problem_equal(&p, &back));
+    p.window = 0;
+    CHECK_INT(fa_problem_check(&p, &diag), FA_EINVAL);
+    CHECK_TEXT(diag.text, "window_left is -1, which says nothing without window");
+}
+
 static void common_problems_of_attention_keep_tokens_and_width(void)
 {
     fa_problem p = {0};
@@ -602,6 +631,7 @@ int main(void)
     TEST(an_operation_of_its_own_table_is_known_once_it_is_registered);
     TEST(tables_that_are_not_valid_are_refused_with_a_sentence);
     TEST(an_operation_of_a_known_name_differs_in_words_alone);
+    TEST(what_serving_asks_for_joins_the_key_and_the_json_and_goes_both_ways);
     TEST(one_row_gives_attention_another_field_and_leaves_earlier_keys_as_they_are);
     TEST(operations_that_cannot_be_read_are_told);
     TEST(operations_that_memory_is_short_for_are_told);

@@ -61,9 +61,9 @@ typedef struct fa_family_launch {
 struct fa_family {
     char name[FA_NAME_MAX];
     const fa_operation *operation;
-    uint32_t takes;   /* bit i: the operation's feature i may differ from its default */
-    bool beside;      /* competes with families that have an architecture suffix */
-    fa_given given;   /* names alone */
+    uint32_t takes; /* bit i: the operation's feature i may differ from its default */
+    bool beside;    /* competes with families that have an architecture suffix */
+    fa_given given; /* names alone */
     char arch_suffix[2];
     int32_t sm_min, sm_max;
     int32_t proved_max; /* sm_max, or beyond it */

@@ -207,8 +207,8 @@ static int read_takes(struct reader *r)
         const char *name = cJSON_GetStringValue(item);
         int field = name != NULL ? fa_operation_field_index(r->family->operation, name) : -1;
         if (field < 0 || !r->family->operation->field[field].feature)
-            return fault(r, "\"takes\": \"%.60s\" is no feature of %s",
-                         name != NULL ? name : "", r->family->operation->name);
+            return fault(r, "\"takes\": \"%.60s\" is no feature of %s", name != NULL ? name : "",
+                         r->family->operation->name);
         r->family->takes |= (uint32_t)1 << field;
     }
     return rc;
@@ -477,11 +477,11 @@ static int read_launches(struct reader *r)
 
 static int read_manifest(struct reader *r)
 {
-    static const char *const keys[] = {
-        "name",      "operation", "entry",   "arch_suffix", "sm",       "proved_on",
-        "supports",  "tunables",  "let",     "constraints", "threads",  "shared_memory",
-        "registers", "grid",      "default", "launches",    "workspace", "takes",
-        "splits",    "beside_specific"};
+    static const char *const keys[] = {"name",      "operation",   "entry",    "arch_suffix",
+                                       "sm",        "proved_on",   "supports", "tunables",
+                                       "let",       "constraints", "threads",  "shared_memory",
+                                       "registers", "grid",        "default",  "launches",
+                                       "workspace", "takes",       "splits",   "beside_specific"};
     fa_family *f = r->family;
     int rc = check_keys(r, r->json, "manifest", keys, (int)(sizeof keys / sizeof *keys));
     if (rc == 0)

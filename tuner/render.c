@@ -131,9 +131,9 @@ int fa_render_reference(const fa_templates *templates, const fa_problem *problem
     const fa_operation *operation = fa_operation_of(problem);
     const char *name = NULL;
     bool features = has_features(problem);
-    int rc = fa_json_text_needed(operation->document,
-                                 features ? "reference_of_features" : "reference", &name,
-                                 operation->name, diag);
+    int rc =
+        fa_json_text_needed(operation->document, features ? "reference_of_features" : "reference",
+                            &name, operation->name, diag);
     if (rc != 0)
         return rc;
     uint32_t takes = features ? UINT32_MAX : 0;

@@ -27,6 +27,7 @@
 #ifndef FA_TUNE_H
 #define FA_TUNE_H
 
+#include "fa_attn.h"
 #include "fa_types.h"
 
 #ifdef __cplusplus
@@ -48,14 +49,14 @@ typedef struct fa_tuner fa_tuner;
 /* Zero is the default of every field; set `size` to sizeof(fa_options). */
 typedef struct fa_options {
     size_t size;
-    const char *store;     /* file, or a store that hosts share (fa_fleet.h); default: FA_TUNE_STORE,
+    const char *store; /* file, or a store that hosts share (fa_fleet.h); default: FA_TUNE_STORE,
                               else a file in the XDG cache directory */
-    const char *templates; /* directory that overrides built-in templates; FA_TUNE_TEMPLATES */
-    const char *worker;    /* fa-tune-worker's path; FA_TUNE_WORKER, else beside this library */
+    const char *templates;   /* directory that overrides built-in templates; FA_TUNE_TEMPLATES */
+    const char *worker;      /* fa-tune-worker's path; FA_TUNE_WORKER, else beside this library */
     int32_t compile_workers; /* default: one per core that this process may use */
     int32_t compile_timeout_ms; /* one compile; default 30,000 */
     int32_t trial_timeout_ms;   /* proving and timing one config; default 20,000 */
-    uint64_t seed;         /* of inputs, below 2^53; default: fresh for every tune, stored */
+    uint64_t seed;              /* of inputs, below 2^53; default: fresh for every tune, stored */
     /* Receives notes ("store … was corrupt and set aside"), from the thread that makes the call. */
     void (*log)(void *context, const char *sentence);
     void *log_context;
@@ -96,32 +97,32 @@ FA_API void fa_close(fa_tuner **tuner);
  * bucket (fa_contact.h), so an answer for a length between buckets is NEAREST with from_problem
  * naming the bucket; its trial's grid is the asked problem's own, its times are from_problem's. */
 typedef struct fa_answer {
-    size_t size;            /* sizeof(fa_answer) */
-    fa_problem problem;     /* that was asked for; in a list of winners the one that was tuned */
-    fa_gpu gpu;             /* that the answer is for */
+    size_t size;        /* sizeof(fa_answer) */
+    fa_problem problem; /* that was asked for; in a list of winners the one that was tuned */
+    fa_gpu gpu;         /* that the answer is for */
     fa_origin origin;
-    fa_trial trial;         /* config, launch geometry, times */
+    fa_trial trial; /* config, launch geometry, times */
     char entry[FA_NAME_MAX];
     char cubin_key[65];
     char nvrtc[256];        /* identity of the compiler that made it */
     int32_t driver_version; /* it was proved under; 0: not proved on a device */
     int64_t unix_time;
-    double default_us;      /* the family's default config in the same run; 0: not measured */
-    double tune_s;          /* how long that run took; 0: not known */
+    double default_us; /* the family's default config in the same run; 0: not measured */
+    double tune_s;     /* how long that run took; 0: not known */
     /* The funnel that led here; all 0 when not recorded. */
     int32_t space, in_budget, compiled, clean, proved, measured, failed;
-    int32_t ties;           /* configs whose intervals overlap the winner's */
-    bool from_store;        /* found, not made by this call */
+    int32_t ties;            /* configs whose intervals overlap the winner's */
+    bool from_store;         /* found, not made by this call */
     fa_problem from_problem; /* that was tuned */
-    char from_gpu[64];      /* the GPU whose winner it is, where that is another type */
-    char why[256];          /* how it was come by, a sentence */
-    bool top_few;           /* only a few configs were tried: PATIENT or `again` tries them all */
+    char from_gpu[64];       /* the GPU whose winner it is, where that is another type */
+    char why[256];           /* how it was come by, a sentence */
+    bool top_few;            /* only a few configs were tried: PATIENT or `again` tries them all */
     /* What had been predicted or transferred for this GPU before it was measured, and its place
      * among all that were measured then; 0: nothing was, or it did not pass its proof. */
-    double promised_us;     /* what the model said */
+    double promised_us; /* what the model said */
     double promised_measured_us;
-    int32_t promised_rank;  /* 1: nothing measured was faster */
-    bool from_system;       /* found in a system bundle */
+    int32_t promised_rank; /* 1: nothing measured was faster */
+    bool from_system;      /* found in a system bundle */
 } fa_answer;
 
 /* ---- kernels in the caller's context --------------------------------------------------------*/
@@ -154,39 +155,6 @@ FA_API int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_eff
                               const fa_kernel **ret_kernel, fa_diag *diag);
 FA_API const fa_answer *fa_kernel_answer(const fa_kernel *kernel);
 
-/* Strides in elements, of the batch, head and row (sequence) dimensions; the last stride is 1.
- * A tensor whose three strides are all 0 is contiguous in the problem's layout. */
-typedef struct fa_attn_args {
-    size_t size;           /* sizeof(fa_attn_args) */
-    const void *q, *k, *v; /* device pointers */
-    void *o;
-    float *lse;            /* [batch, heads_q, seq_q] contiguous, natural log; NULL: not wanted. With
-                              problem.varlen [heads_q, total_q] */
-    int64_t q_stride[3], k_stride[3], v_stride[3], o_stride[3];
-    float softmax_scale;   /* positive; 0: 1/sqrt(head_dim) */
-    /* What problems beyond dense tensors take besides (docs/serving.md); of others it is not read. All of it
-     * lies in device memory and is read when the kernel runs, but for numbers. A caller of an earlier
-     * version, whose `size` ends here, asks for dense problems. */
-    const int32_t *cu_seqlens_q; /* [batch + 1]; problem.varlen. q, o: [total_q, heads_q, head_dim] */
-    const int32_t *cu_seqlens_k; /* [batch + 1]; FA_LENGTHS_CU_SEQLENS. k, v: [total_k, heads_kv, head_dim],
-                                    unless they are paged */
-    const int32_t *seqused_k;    /* [batch]; FA_LENGTHS_SEQUSED */
-    const int32_t *block_table;  /* [batch, block_table_stride]; problem.page. k, v: pages */
-    const float *sinks;          /* [heads_q], natural log; problem.sinks */
-    const float *k_scale, *v_scale; /* FA_KV_FP8: a value is the stored number times its scale */
-    int64_t block_table_stride;  /* in entries; 0: as many pages as seq_k needs */
-    int64_t k_scale_stride[2], v_scale_stride[2]; /* of batch and head; both 0: a scale for the tensor */
-    int32_t num_pages;           /* of the pool: entries of block_table beyond are never followed */
-    int32_t total_q, total_k;    /* rows of q, and of k where cu_seqlens_k tells its lengths */
-    float softcap;               /* problem.softcap: positive */
-    void *workspace;             /* at least fa_kernel_workspace bytes, 256-byte aligned; NULL: the kernel's own */
-    size_t workspace_bytes;
-} fa_attn_args;
-
-/* Bytes of device memory that a launch uses between its kernels; 0: none. With a workspace of the caller's,
- * launches of one kernel may overlap, each with its own. */
-FA_API size_t fa_kernel_workspace(const fa_kernel *kernel);
-
 /* Enqueues the kernel on `stream` (a CUstream; NULL: the default stream) and returns at once.
  * FA_EALIGN: a pointer is not 16-byte aligned or a stride not a multiple of 8 elements and the
  * kernel was tuned for aligned ones, or it moves tiles with TMA, which does not take these strides:
@@ -194,10 +162,14 @@ FA_API size_t fa_kernel_workspace(const fa_kernel *kernel);
  * nothing and waits for no other thread; a kernel that uses TMA remembers the tensor maps of its
  * last few sets of pointers and strides, and encodes them again (about a microsecond) for others,
  * or while another thread is looking there. A kernel whose family has a workspace has one in device
- * memory, which kernels of one cubin share: where args->workspace gives none, their calls must not
+ * memory, which all kernels of its cubin share: where args->workspace gives none, their calls must not
  * overlap, on two streams or in two graphs. */
 FA_API int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream,
                      fa_diag *diag);
+
+/* Bytes of device memory that a launch uses between its kernels; 0: none. With a workspace of the caller's,
+ * launches may overlap, each with its own. */
+FA_API size_t fa_kernel_workspace(const fa_kernel *kernel);
 
 /* ---- tuning, with or without the GPU --------------------------------------------------------*/
 typedef enum fa_event_kind {
@@ -207,38 +179,38 @@ typedef enum fa_event_kind {
 } fa_event_kind;
 
 typedef enum fa_stage {
-    FA_STAGE_WAIT = 0,    /* another process tunes this key */
-    FA_STAGE_TUNE = 1,    /* compiling, proving and timing overlap */
-    FA_STAGE_FINAL = 2,   /* finalists are raced, compile workers idle */
+    FA_STAGE_WAIT = 0,  /* another process tunes this key */
+    FA_STAGE_TUNE = 1,  /* compiling, proving and timing overlap */
+    FA_STAGE_FINAL = 2, /* finalists are raced, compile workers idle */
     FA_STAGE_DONE = 3
 } fa_stage;
 
 typedef struct fa_progress {
     fa_event_kind kind;
     fa_stage stage;
-    int32_t space, in_budget;               /* configs in all; to be compiled */
+    int32_t space, in_budget;                                   /* configs in all; to be compiled */
     int32_t compiled, clean, proved, measured, failed, resumed; /* so far */
     int32_t compile_workers;
-    double elapsed_s, left_s;               /* left_s < 0: not known yet */
-    const fa_trial *trial;                  /* the config of a TRIAL event */
-    const fa_trial *best;                   /* best so far (measured, else predicted), or NULL */
-    int32_t reused;                         /* of those compiled: their cubins were in the store */
-    double default_us;                      /* the default config's time; 0: not measured yet */
+    double elapsed_s, left_s; /* left_s < 0: not known yet */
+    const fa_trial *trial;    /* the config of a TRIAL event */
+    const fa_trial *best;     /* best so far (measured, else predicted), or NULL */
+    int32_t reused;           /* of those compiled: their cubins were in the store */
+    double default_us;        /* the default config's time; 0: not measured yet */
 } fa_progress;
 
 typedef struct fa_request {
     size_t size; /* sizeof(fa_request) */
     fa_problem problem;
-    const char *gpu;   /* catalogue name ("L4"), or NULL: the device `ordinal`. A name that is the
+    const char *gpu; /* catalogue name ("L4"), or NULL: the device `ordinal`. A name that is the
                           device present here is measured on it; any other is predicted. */
     int32_t ordinal;
     fa_effort effort;
-    bool again;        /* tune although a winner is stored; trials on record are used */
+    bool again; /* tune although a winner is stored; trials on record are used */
     /* Called on this thread; a non-zero return cancels: FA_ECANCELED, and what was measured is
      * kept for the next run. */
     int (*progress)(void *context, const fa_progress *progress);
     void *context;
-    bool exact;        /* these very lengths, not their bucket: tuned and stored as a key of their
+    bool exact;         /* these very lengths, not their bucket: tuned and stored as a key of their
                           own, which lookups prefer to the bucket's from then on */
     bool first_contact; /* MEASURE as fa_get_best_kernel does it: a race of what is ready is enough
                           where there is something ready. Otherwise MEASURE tunes the whole space */
@@ -280,12 +252,16 @@ FA_API int fa_gpu_find(const char *name, fa_gpu *ret_gpu, fa_diag *diag);
 FA_API int fa_gpu_device(int32_t ordinal, fa_gpu *ret_gpu, fa_diag *diag);
 
 /* ---- doctor ---------------------------------------------------------------------------------*/
-typedef enum fa_check_level { FA_CHECK_OK = 0, FA_CHECK_WARN = 1, FA_CHECK_FAIL = 2 } fa_check_level;
+typedef enum fa_check_level {
+    FA_CHECK_OK = 0,
+    FA_CHECK_WARN = 1,
+    FA_CHECK_FAIL = 2
+} fa_check_level;
 typedef struct fa_check {
     fa_check_level level;
-    char name[32];     /* "driver", "nvrtc", "skew", "gpu", "limits", "store", "disk", "clocks"… */
-    char text[512];    /* what was found */
-    char advice[512];  /* what to do; "" when ok */
+    char name[32];    /* "driver", "nvrtc", "skew", "gpu", "limits", "store", "disk", "clocks"… */
+    char text[512];   /* what was found */
+    char advice[512]; /* what to do; "" when ok */
 } fa_check;
 typedef int fa_check_visit(void *context, const fa_check *check);
 /* Looks at driver, NVRTC, their versions and skew, GPU and limits, store, disk, clock state and
@@ -304,12 +280,12 @@ FA_API const char *fa_name_of_layout(fa_layout layout);
 }
 #endif
 
-#include "fa_problem.h"  /* problems of any operation, by the names of their fields */
+#include "fa_problem.h"     /* problems of any operation, by the names of their fields */
 #include "fa_report_data.h" /* what is on record about each problem */
-#include "fa_contact.h" /* answers that nobody measured here, and how good they were */
-#include "fa_bundle.h"  /* winners in signed files */
-#include "fa_sweep.h"   /* grids of problems, and what others' kernels take for them */
-#include "fa_find.h"    /* what a request comes to without a tune */
-#include "fa_fleet.h"   /* hosts that share a store */
-#include "fa_service.h" /* what a service and its clients say to one another */
+#include "fa_contact.h"     /* answers that nobody measured here, and how good they were */
+#include "fa_bundle.h"      /* winners in signed files */
+#include "fa_sweep.h"       /* grids of problems, and what others' kernels take for them */
+#include "fa_find.h"        /* what a request comes to without a tune */
+#include "fa_fleet.h"       /* hosts that share a store */
+#include "fa_service.h"     /* what a service and its clients say to one another */
 #endif

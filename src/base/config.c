@@ -100,31 +100,21 @@ void fa_gpu_silicon(const fa_gpu *gpu, char ret_silicon[FA_SILICON_MAX])
 {
     /* Clocks and L2 are rounded, because boards of one silicon report them a little differently. */
     snprintf(ret_silicon, FA_SILICON_MAX, "sm_%d x%d smem=%d/%d l2=%lldM bus=%d clock=%d", gpu->sm,
-             gpu->sm_count, gpu->smem_per_block, gpu->smem_per_sm,
-             (long long)(gpu->l2_bytes >> 20), gpu->memory_bus_bits,
-             (gpu->clock_mhz + 50) / 100 * 100);
+             gpu->sm_count, gpu->smem_per_block, gpu->smem_per_sm, (long long)(gpu->l2_bytes >> 20),
+             gpu->memory_bus_bits, (gpu->clock_mhz + 50) / 100 * 100);
 }
 
 #define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_gpu, member, __VA_ARGS__)
 static const fa_member gpu_members[] = {
-    ROW(name, TEXT),
-    ROW(sm, COUNT),
-    ROW(sm_count, COUNT),
-    ROW(smem_per_block, COUNT),
-    ROW(smem_per_sm, COUNT),
-    ROW(smem_reserved, COUNT),
-    ROW(regs_per_sm, COUNT),
-    ROW(threads_per_sm, COUNT),
-    ROW(blocks_per_sm, COUNT),
-    ROW(memory_bus_bits, COUNT),
-    ROW(clock_mhz, COUNT),
-    ROW(l2_bytes, COUNT64, .most = (int64_t)1 << 40),
-    ROW(bandwidth_gbs, REAL),
-    ROW(tensor_tflops, REAL),
-    ROW(present, FLAG),
-    ROW(ordinal, COUNT, .least = -1, .most = 1024),
-    ROW(uuid, TEXT),
-    {.key = NULL},
+    ROW(name, TEXT),           ROW(sm, COUNT),
+    ROW(sm_count, COUNT),      ROW(smem_per_block, COUNT),
+    ROW(smem_per_sm, COUNT),   ROW(smem_reserved, COUNT),
+    ROW(regs_per_sm, COUNT),   ROW(threads_per_sm, COUNT),
+    ROW(blocks_per_sm, COUNT), ROW(memory_bus_bits, COUNT),
+    ROW(clock_mhz, COUNT),     ROW(l2_bytes, COUNT64, .most = (int64_t)1 << 40),
+    ROW(bandwidth_gbs, REAL),  ROW(tensor_tflops, REAL),
+    ROW(present, FLAG),        ROW(ordinal, COUNT, .least = -1, .most = 1024),
+    ROW(uuid, TEXT),           {.key = NULL},
 };
 #undef ROW
 

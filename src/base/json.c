@@ -60,7 +60,8 @@ static int read_unit(const char *at, const char *end)
     for (int i = 2; i < 6; i++) {
         if (!isxdigit((unsigned char)at[i]))
             return -1;
-        unit = unit * 16 + (isdigit((unsigned char)at[i]) ? at[i] - '0' : (at[i] | 0x20) - 'a' + 10);
+        unit =
+            unit * 16 + (isdigit((unsigned char)at[i]) ? at[i] - '0' : (at[i] | 0x20) - 'a' + 10);
     }
     return unit;
 }

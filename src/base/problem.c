@@ -58,8 +58,7 @@ int fa_problem_check(const fa_problem *p, fa_diag *diag)
         if (value < f->min || value > f->max || value % f->multiple != 0 ||
             (f->divides >= 0 && (value < 1 || value > whole || whole % value != 0)))
             return fail_value(op, f, p, diag);
-        if (f->needs >= 0 && value != f->preset &&
-            p->value[f->needs] == op->field[f->needs].preset)
+        if (f->needs >= 0 && value != f->preset && p->value[f->needs] == op->field[f->needs].preset)
             return fa_fail(diag, FA_EINVAL, "%s is %d, which says nothing without %s", f->name,
                            value, op->field[f->needs].name);
     }

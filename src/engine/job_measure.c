@@ -123,9 +123,8 @@ static cJSON *splits_array(const fa_job *job, int index)
     cJSON *array = cJSON_CreateArray();
     for (int c = 0; c < job->case_count; c++)
         cJSON_AddItemToArray(
-            array,
-            cJSON_CreateNumber(job->launches[(size_t)index * (size_t)job->case_count + (size_t)c]
-                                   .splits));
+            array, cJSON_CreateNumber(
+                       job->launches[(size_t)index * (size_t)job->case_count + (size_t)c].splits));
     return array;
 }
 

@@ -175,7 +175,8 @@ void fa_loaded_free(fa_loaded **loaded)
         scratch = smaller;
     }
     fa_module_unload(&(*loaded)->module);
-    fa_map_cache_free(&(*loaded)->maps);
+    if ((*loaded)->call.shared != NULL)
+        (*loaded)->call.launcher->unload(&(*loaded)->call.shared);
     free(*loaded);
     *loaded = NULL;
 }
@@ -239,12 +240,11 @@ int fa_kernel_table_add(fa_kernel_table *table, fa_loaded *loaded, const fa_prob
     kernel->problem = *problem;
     kernel->problem.operation = fa_operation_of(problem);
     kernel->context = loaded->context;
-    kernel->function = loaded->function;
-    kernel->maps = loaded->maps;
-    kernel->serving = loaded->serving;
-    kernel->threads = (uint32_t)trial->threads;
-    kernel->smem_bytes = (uint32_t)trial->smem_bytes;
-    memcpy(kernel->grid, trial->grid, sizeof kernel->grid);
+    kernel->call = loaded->call;
+    kernel->call.threads = (uint32_t)trial->threads;
+    kernel->call.smem_bytes = (uint32_t)trial->smem_bytes;
+    kernel->call.empty = fa_problem_is_empty(problem);
+    memcpy(kernel->call.grid, trial->grid, sizeof kernel->call.grid);
     memcpy(kernel->why, answer->why, why);
     kernel->own = own;
     kernel->like = like;
@@ -263,7 +263,7 @@ const fa_answer *fa_kernel_table_answer(const fa_kernel *kernel)
     *answer = *kernel->like;
     if (kernel->own)
         answer->problem = fa_problem_exact(&kernel->problem);
-    memcpy(answer->trial.grid, kernel->grid, sizeof kernel->grid);
+    memcpy(answer->trial.grid, kernel->call.grid, sizeof kernel->call.grid);
     memcpy(answer->why, kernel->why, strlen(kernel->why));
     if (atomic_compare_exchange_strong(&mutable->answer, &none, answer))
         return answer;
@@ -276,7 +276,7 @@ void fa_kernel_table_drop_newest(fa_kernel_table *table)
     fa_kernel *kernel = table->newest;
     table->newest = kernel->before;
     free(atomic_load(&kernel->answer));
-    free(kernel->call);
+    free(kernel->call.composed);
     free(kernel);
 }
 

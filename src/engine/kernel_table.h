@@ -14,10 +14,9 @@
 
 #include "fa_tune.h"
 
+#include "call.h"
 #include "driver.h"
-#include "launches.h"
 #include "manifest.h"
-#include "map_cache.h"
 
 #include <stdatomic.h>
 
@@ -28,10 +27,8 @@ typedef struct fa_loaded {
     char cubin_key[65], entry[FA_NAME_MAX];
     int32_t smem_bytes;
     fa_module *module;
-    fa_function function;
-    fa_map_cache *maps;        /* NULL: the kernel takes no tensor maps */
+    fa_call call;              /* but for what the problem decides */
     const fa_family *composed; /* where a call has more than one launch or a workspace; else NULL */
-    bool serving;              /* the kernel takes fa_attn_serving_params */
     struct fa_scratch *scratch; /* device memory for calls, the largest first; NULL: none */
     struct fa_like *likes;
 } fa_loaded;
@@ -45,25 +42,10 @@ struct fa_scratch {
     fa_device_ptr at;
 };
 
-/* A call of more than one launch, or with a workspace, which one call at a time may use. */
-struct fa_call {
-    fa_launches launches;
-    fa_function function[FA_LAUNCHES_MAX];
-    fa_device_ptr workspace; /* of the cubin that it calls */
-};
-
 struct fa_kernel {
     fa_problem problem;
     uint64_t context; /* as fa_driver_context_id tells */
-    fa_driver *driver;
-    fa_function function;
-    fa_map_cache *maps;               /* NULL: the kernel takes no tensor maps */
-    struct fa_call *call;             /* NULL: one launch, without a workspace */
-    int64_t q_stride[3], k_stride[3]; /* contiguous, in the problem's layout */
-    uint32_t grid[3], threads, smem_bytes;
-    int32_t causal_offset;
-    bool serving;                /* takes fa_attn_serving_params */
-    bool empty;                  /* nothing to compute */
+    fa_call call;
     bool measured;               /* as good as effort measure asks for */
     bool own;                    /* the answer's problem is this one, made not empty */
     const fa_answer *like;       /* the answer, but for grid, why and, if it is its own, problem */

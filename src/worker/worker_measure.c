@@ -61,9 +61,8 @@ static int learn_operation(const cJSON *json, fa_diag *diag)
 {
     const fa_operation *operation;
     char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;
-    int rc = text != NULL
-                 ? fa_operation_register(text, strlen(text), "message", &operation, diag)
-                 : 0;
+    int rc =
+        text != NULL ? fa_operation_register(text, strlen(text), "message", &operation, diag) : 0;
     cJSON_free(text);
     return rc;
 }
@@ -84,8 +83,8 @@ static int open_problem(struct measurer *m, const fa_message *message, fa_diag *
         return rc;
     close_problem(m);
     m->case_count = fa_bench_cases(&problem, seed, cases);
-    return fa_bench_open(m->driver, &m->gpu, &problem, message->blob, message->blob_size,
-                         seed, &m->bench, diag);
+    return fa_bench_open(m->driver, &m->gpu, &problem, message->blob, message->blob_size, seed,
+                         &m->bench, diag);
 }
 
 static int read_grids(const struct measurer *m, const cJSON *grids, int launch,
@@ -113,8 +112,7 @@ static int read_splits(const struct measurer *m, const cJSON *splits, fa_bench_c
 {
     for (int i = 0; i < m->case_count; i++) {
         const cJSON *item = cJSON_GetArrayItem(splits, i);
-        if (!cJSON_IsNumber(item) ||
-            !(item->valuedouble >= 1 && item->valuedouble < 2147483648.0))
+        if (!cJSON_IsNumber(item) || !(item->valuedouble >= 1 && item->valuedouble < 2147483648.0))
             return fa_fail(diag, FA_EINVAL, "message: splits[%d] is not 1 or more", i);
         candidate->launches[i].splits = (int32_t)item->valuedouble;
     }

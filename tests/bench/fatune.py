@@ -20,7 +20,10 @@ class Problem(c.Structure):
     _fields_ = [("operation", c.c_void_p)]
     _fields_ += [(n, c.c_int32) for n in ("dtype", "causal", "layout", "head_dim", "batch", "heads_q",
                                           "heads_kv", "seq_q", "seq_k", "want_lse", "unaligned")]
-    _fields_ += [("unused", c.c_int32 * 21)]
+    _fields_ += [(n, c.c_int32) for n in ("varlen", "lengths_k", "page", "window", "window_left", "window_right",
+                                          "softcap", "sinks", "kv_dtype", "batch_invariant", "mean_q", "mean_k",
+                                          "head_dim_v")]
+    _fields_ += [("unused", c.c_int32 * 8)]
 
 
 class Gpu(c.Structure):
