@@ -370,40 +370,37 @@ static void a_manifest_may_have_several_launches_and_a_workspace(void)
 static int load_taker(tuner_fixture *f, const char *beside, fa_diag *diag)
 {
     char text[4000];
-    CHECK(fixture_make(f));
     snprintf(text, sizeof text,
              "{\"name\": \"small\", \"operation\": \"attn_fwd\", \"sm\": {\"min\": 80, \"max\": 90},"
              " \"tunables\": {\"BLOCK_M\": [64, 128]}, \"default\": {\"BLOCK_M\": 64},"
              " \"entry\": \"attn_fwd\", \"threads\": 128, \"grid\": [\"SEQ_Q\", 1, 1],"
              " \"shared_memory\": {}%s}",
              beside);
-    return fixture_load_text(f, text, strlen(text), diag);
+    return fixture_make(f) ? fixture_load_text(f, text, strlen(text), diag) : FA_EIO;
 }
 
 static void a_family_serves_the_features_that_its_manifest_takes_and_no_other(void)
 {
     tuner_fixture f;
     fa_diag diag = {{0}};
-    fa_gpu gpu;
     fa_problem p = {.head_dim = 64, .batch = 2, .heads_q = 8, .heads_kv = 8, .seq_q = 1, .seq_k = 4096};
     CHECK_OK(load_taker(&f,
                         ", \"takes\": [\"lengths_k\", \"page\"], \"splits\": \"PAGE_SIZE / 8\","
                         " \"workspace\": \"PAGE_SIZE * BATCH\"",
                         &diag),
              diag);
-    CHECK_OK(fa_gpu_find("L4", &gpu, &diag), diag);
     const fa_family *family = f.families.family[0];
-    int dense = fa_family_supports(family, &p, &gpu, &diag);
+    int dense = fa_family_supports(family, &p, &gpu_a100, &diag);
     p.lengths_k = FA_LENGTHS_SEQUSED;
     p.page = 64;
-    int taken = fa_family_supports(family, &p, &gpu, &diag);
+    int taken = fa_family_supports(family, &p, &gpu_a100, &diag);
     fa_space space = {0};
-    int rc = fa_space_enumerate(&f.families, &p, &gpu, &space, &diag);
+    int rc = fa_space_enumerate(&f.families, &p, &gpu_a100, &space, &diag);
     int splits = rc == 0 ? space.candidate[0].launches.splits : 0;
     int64_t bytes = rc == 0 ? space.candidate[0].launches.workspace_bytes : 0;
     fa_space_free(&space);
     p.kv_dtype = FA_KV_FP8;
-    int refused = fa_family_supports(family, &p, &gpu, &diag);
+    int refused = fa_family_supports(family, &p, &gpu_a100, &diag);
     fixture_free(&f);
     CHECK_INT(dense, 0);
     CHECK_INT(taken, 0);

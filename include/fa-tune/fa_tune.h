@@ -49,14 +49,14 @@ typedef struct fa_tuner fa_tuner;
 /* Zero is the default of every field; set `size` to sizeof(fa_options). */
 typedef struct fa_options {
     size_t size;
-    const char *store; /* file, or a store that hosts share (fa_fleet.h); default: FA_TUNE_STORE,
+    const char *store;     /* file, or a store that hosts share (fa_fleet.h); default: FA_TUNE_STORE,
                               else a file in the XDG cache directory */
-    const char *templates;   /* directory that overrides built-in templates; FA_TUNE_TEMPLATES */
-    const char *worker;      /* fa-tune-worker's path; FA_TUNE_WORKER, else beside this library */
+    const char *templates; /* directory that overrides built-in templates; FA_TUNE_TEMPLATES */
+    const char *worker;    /* fa-tune-worker's path; FA_TUNE_WORKER, else beside this library */
     int32_t compile_workers; /* default: one per core that this process may use */
     int32_t compile_timeout_ms; /* one compile; default 30,000 */
     int32_t trial_timeout_ms;   /* proving and timing one config; default 20,000 */
-    uint64_t seed;              /* of inputs, below 2^53; default: fresh for every tune, stored */
+    uint64_t seed;         /* of inputs, below 2^53; default: fresh for every tune, stored */
     /* Receives notes ("store … was corrupt and set aside"), from the thread that makes the call. */
     void (*log)(void *context, const char *sentence);
     void *log_context;
@@ -97,32 +97,32 @@ FA_API void fa_close(fa_tuner **tuner);
  * bucket (fa_contact.h), so an answer for a length between buckets is NEAREST with from_problem
  * naming the bucket; its trial's grid is the asked problem's own, its times are from_problem's. */
 typedef struct fa_answer {
-    size_t size;        /* sizeof(fa_answer) */
-    fa_problem problem; /* that was asked for; in a list of winners the one that was tuned */
-    fa_gpu gpu;         /* that the answer is for */
+    size_t size;            /* sizeof(fa_answer) */
+    fa_problem problem;     /* that was asked for; in a list of winners the one that was tuned */
+    fa_gpu gpu;             /* that the answer is for */
     fa_origin origin;
-    fa_trial trial; /* config, launch geometry, times */
+    fa_trial trial;         /* config, launch geometry, times */
     char entry[FA_NAME_MAX];
     char cubin_key[65];
     char nvrtc[256];        /* identity of the compiler that made it */
     int32_t driver_version; /* it was proved under; 0: not proved on a device */
     int64_t unix_time;
-    double default_us; /* the family's default config in the same run; 0: not measured */
-    double tune_s;     /* how long that run took; 0: not known */
+    double default_us;      /* the family's default config in the same run; 0: not measured */
+    double tune_s;          /* how long that run took; 0: not known */
     /* The funnel that led here; all 0 when not recorded. */
     int32_t space, in_budget, compiled, clean, proved, measured, failed;
-    int32_t ties;            /* configs whose intervals overlap the winner's */
-    bool from_store;         /* found, not made by this call */
+    int32_t ties;           /* configs whose intervals overlap the winner's */
+    bool from_store;        /* found, not made by this call */
     fa_problem from_problem; /* that was tuned */
-    char from_gpu[64];       /* the GPU whose winner it is, where that is another type */
-    char why[256];           /* how it was come by, a sentence */
-    bool top_few;            /* only a few configs were tried: PATIENT or `again` tries them all */
+    char from_gpu[64];      /* the GPU whose winner it is, where that is another type */
+    char why[256];          /* how it was come by, a sentence */
+    bool top_few;           /* only a few configs were tried: PATIENT or `again` tries them all */
     /* What had been predicted or transferred for this GPU before it was measured, and its place
      * among all that were measured then; 0: nothing was, or it did not pass its proof. */
-    double promised_us; /* what the model said */
+    double promised_us;     /* what the model said */
     double promised_measured_us;
-    int32_t promised_rank; /* 1: nothing measured was faster */
-    bool from_system;      /* found in a system bundle */
+    int32_t promised_rank;  /* 1: nothing measured was faster */
+    bool from_system;       /* found in a system bundle */
 } fa_answer;
 
 /* ---- kernels in the caller's context --------------------------------------------------------*/
@@ -179,38 +179,38 @@ typedef enum fa_event_kind {
 } fa_event_kind;
 
 typedef enum fa_stage {
-    FA_STAGE_WAIT = 0,  /* another process tunes this key */
-    FA_STAGE_TUNE = 1,  /* compiling, proving and timing overlap */
-    FA_STAGE_FINAL = 2, /* finalists are raced, compile workers idle */
+    FA_STAGE_WAIT = 0,    /* another process tunes this key */
+    FA_STAGE_TUNE = 1,    /* compiling, proving and timing overlap */
+    FA_STAGE_FINAL = 2,   /* finalists are raced, compile workers idle */
     FA_STAGE_DONE = 3
 } fa_stage;
 
 typedef struct fa_progress {
     fa_event_kind kind;
     fa_stage stage;
-    int32_t space, in_budget;                                   /* configs in all; to be compiled */
+    int32_t space, in_budget;               /* configs in all; to be compiled */
     int32_t compiled, clean, proved, measured, failed, resumed; /* so far */
     int32_t compile_workers;
-    double elapsed_s, left_s; /* left_s < 0: not known yet */
-    const fa_trial *trial;    /* the config of a TRIAL event */
-    const fa_trial *best;     /* best so far (measured, else predicted), or NULL */
-    int32_t reused;           /* of those compiled: their cubins were in the store */
-    double default_us;        /* the default config's time; 0: not measured yet */
+    double elapsed_s, left_s;               /* left_s < 0: not known yet */
+    const fa_trial *trial;                  /* the config of a TRIAL event */
+    const fa_trial *best;                   /* best so far (measured, else predicted), or NULL */
+    int32_t reused;                         /* of those compiled: their cubins were in the store */
+    double default_us;                      /* the default config's time; 0: not measured yet */
 } fa_progress;
 
 typedef struct fa_request {
     size_t size; /* sizeof(fa_request) */
     fa_problem problem;
-    const char *gpu; /* catalogue name ("L4"), or NULL: the device `ordinal`. A name that is the
+    const char *gpu;   /* catalogue name ("L4"), or NULL: the device `ordinal`. A name that is the
                           device present here is measured on it; any other is predicted. */
     int32_t ordinal;
     fa_effort effort;
-    bool again; /* tune although a winner is stored; trials on record are used */
+    bool again;        /* tune although a winner is stored; trials on record are used */
     /* Called on this thread; a non-zero return cancels: FA_ECANCELED, and what was measured is
      * kept for the next run. */
     int (*progress)(void *context, const fa_progress *progress);
     void *context;
-    bool exact;         /* these very lengths, not their bucket: tuned and stored as a key of their
+    bool exact;        /* these very lengths, not their bucket: tuned and stored as a key of their
                           own, which lookups prefer to the bucket's from then on */
     bool first_contact; /* MEASURE as fa_get_best_kernel does it: a race of what is ready is enough
                           where there is something ready. Otherwise MEASURE tunes the whole space */
@@ -252,16 +252,12 @@ FA_API int fa_gpu_find(const char *name, fa_gpu *ret_gpu, fa_diag *diag);
 FA_API int fa_gpu_device(int32_t ordinal, fa_gpu *ret_gpu, fa_diag *diag);
 
 /* ---- doctor ---------------------------------------------------------------------------------*/
-typedef enum fa_check_level {
-    FA_CHECK_OK = 0,
-    FA_CHECK_WARN = 1,
-    FA_CHECK_FAIL = 2
-} fa_check_level;
+typedef enum fa_check_level { FA_CHECK_OK = 0, FA_CHECK_WARN = 1, FA_CHECK_FAIL = 2 } fa_check_level;
 typedef struct fa_check {
     fa_check_level level;
-    char name[32];    /* "driver", "nvrtc", "skew", "gpu", "limits", "store", "disk", "clocks"… */
-    char text[512];   /* what was found */
-    char advice[512]; /* what to do; "" when ok */
+    char name[32];     /* "driver", "nvrtc", "skew", "gpu", "limits", "store", "disk", "clocks"… */
+    char text[512];    /* what was found */
+    char advice[512];  /* what to do; "" when ok */
 } fa_check;
 typedef int fa_check_visit(void *context, const fa_check *check);
 /* Looks at driver, NVRTC, their versions and skew, GPU and limits, store, disk, clock state and
@@ -280,12 +276,13 @@ FA_API const char *fa_name_of_layout(fa_layout layout);
 }
 #endif
 
-#include "fa_problem.h"     /* problems of any operation, by the names of their fields */
+#include "fa_problem.h"  /* problems of any operation, by the names of their fields */
 #include "fa_report_data.h" /* what is on record about each problem */
-#include "fa_contact.h"     /* answers that nobody measured here, and how good they were */
-#include "fa_bundle.h"      /* winners in signed files */
-#include "fa_sweep.h"       /* grids of problems, and what others' kernels take for them */
-#include "fa_find.h"        /* what a request comes to without a tune */
-#include "fa_fleet.h"       /* hosts that share a store */
-#include "fa_service.h"     /* what a service and its clients say to one another */
+#include "fa_contact.h" /* answers that nobody measured here, and how good they were */
+#include "fa_device.h"  /* contexts and streams for callers that link no CUDA */
+#include "fa_bundle.h"  /* winners in signed files */
+#include "fa_sweep.h"   /* grids of problems, and what others' kernels take for them */
+#include "fa_find.h"    /* what a request comes to without a tune */
+#include "fa_fleet.h"   /* hosts that share a store */
+#include "fa_service.h" /* what a service and its clients say to one another */
 #endif

@@ -106,13 +106,13 @@ typedef struct fa_problem {
             int32_t unaligned; /* 0 or 1: pointers or strides are not multiples of 16 bytes: slower
                                   loads */
             /* What serving engines ask for beyond dense tensors (docs/serving.md); all 0: dense. */
-            int32_t varlen; /* 0 or 1: queries lie behind one another, by cu_seqlens_q */
+            int32_t varlen;          /* 0 or 1: queries lie behind one another, by cu_seqlens_q */
             fa_lengths lengths_k;
-            int32_t page;   /* keys in a page of the cache; 0: not paged */
-            int32_t window; /* 0 or 1: what follows limits the keys that a query sees */
+            int32_t page;            /* keys in a page of the cache; 0: not paged */
+            int32_t window;          /* 0 or 1: what follows limits the keys that a query sees */
             int32_t window_left, window_right; /* keys beside the diagonal; -1: no limit */
-            int32_t softcap;                   /* 0 or 1 */
-            int32_t sinks;                     /* 0 or 1 */
+            int32_t softcap;         /* 0 or 1 */
+            int32_t sinks;           /* 0 or 1 */
             fa_kv_dtype kv_dtype;
             int32_t batch_invariant; /* 0 or 1: a sequence gives the same bits in any batch */
             int32_t mean_q, mean_k;  /* mean lengths, for tuning; 0: as long as the longest */
@@ -125,23 +125,23 @@ typedef struct fa_problem {
 
 /* ---- GPU ------------------------------------------------------------------------------------*/
 typedef struct fa_gpu {
-    char name[64]; /* "L4", "NVIDIA H200": a label, never a key */
-    int32_t sm;    /* compute capability x 10: 89 */
+    char name[64];           /* "L4", "NVIDIA H200": a label, never a key */
+    int32_t sm;              /* compute capability x 10: 89 */
     int32_t sm_count;
-    int32_t smem_per_block; /* bytes, with opt-in */
-    int32_t smem_per_sm;    /* bytes */
-    int32_t smem_reserved;  /* bytes each resident block costs on top */
-    int32_t regs_per_sm;    /* 32-bit registers */
+    int32_t smem_per_block;  /* bytes, with opt-in */
+    int32_t smem_per_sm;     /* bytes */
+    int32_t smem_reserved;   /* bytes each resident block costs on top */
+    int32_t regs_per_sm;     /* 32-bit registers */
     int32_t threads_per_sm;
     int32_t blocks_per_sm;
     int64_t l2_bytes;
     int32_t memory_bus_bits;
-    int32_t clock_mhz;    /* boost (catalogue) or maximum (device) SM clock */
-    double bandwidth_gbs; /* device memory, GB/s */
-    double tensor_tflops; /* dense fp16 -> fp32 accumulate, at clock_mhz */
-    bool present;         /* queried from a device of this machine */
-    int32_t ordinal;      /* CUDA ordinal where present, else -1 */
-    char uuid[40];        /* where present */
+    int32_t clock_mhz;       /* boost (catalogue) or maximum (device) SM clock */
+    double bandwidth_gbs;    /* device memory, GB/s */
+    double tensor_tflops;    /* dense fp16 -> fp32 accumulate, at clock_mhz */
+    bool present;            /* queried from a device of this machine */
+    int32_t ordinal;         /* CUDA ordinal where present, else -1 */
+    char uuid[40];           /* where present */
 } fa_gpu;
 
 /* ---- config ---------------------------------------------------------------------------------*/
@@ -160,23 +160,23 @@ typedef struct fa_config {
 } fa_config;
 
 /* ---- where a config ended -------------------------------------------------------------------*/
-#define FA_STATUSES(X)                                                     \
-    X(PENDING, 0, "pending")       /* not tried yet */                     \
-    X(CONSTRAINT, 1, "constraint") /* structurally impossible */           \
-    X(BUDGET, 2, "budget")         /* shared memory does not fit */        \
-    X(REGISTERS, 3, "registers")   /* hopeless by the register estimate */ \
-    X(COMPILE_FAILED, 4, "compile-failed")                                 \
-    X(COMPILE_TIMEOUT, 5, "compile-timeout")                               \
-    X(SPILLS, 6, "spills")     /* cubin uses local memory */               \
-    X(CUBIN, 7, "cubin")       /* cubin contradicts its budget */          \
-    X(COMPILED, 8, "compiled") /* clean cubin; not measured (no GPU) */    \
-    X(LOAD_FAILED, 9, "load-failed")                                       \
-    X(LAUNCH_FAILED, 10, "launch-failed")                                  \
-    X(WRONG, 11, "wrong")     /* failed its proof */                       \
-    X(CRASHED, 12, "crashed") /* took its worker down */                   \
-    X(TIMEOUT, 13, "timeout")                                              \
-    X(OUT_OF_MEMORY, 14, "out-of-memory")                                  \
-    X(MEASURED, 15, "measured") /* proved and timed */
+#define FA_STATUSES(X)                                                              \
+    X(PENDING, 0, "pending")               /* not tried yet */                      \
+    X(CONSTRAINT, 1, "constraint")         /* structurally impossible */            \
+    X(BUDGET, 2, "budget")                 /* shared memory does not fit */         \
+    X(REGISTERS, 3, "registers")           /* hopeless by the register estimate */  \
+    X(COMPILE_FAILED, 4, "compile-failed")                                          \
+    X(COMPILE_TIMEOUT, 5, "compile-timeout")                                        \
+    X(SPILLS, 6, "spills")                 /* cubin uses local memory */            \
+    X(CUBIN, 7, "cubin")                   /* cubin contradicts its budget */       \
+    X(COMPILED, 8, "compiled")             /* clean cubin; not measured (no GPU) */ \
+    X(LOAD_FAILED, 9, "load-failed")                                                \
+    X(LAUNCH_FAILED, 10, "launch-failed")                                           \
+    X(WRONG, 11, "wrong")                  /* failed its proof */                   \
+    X(CRASHED, 12, "crashed")              /* took its worker down */               \
+    X(TIMEOUT, 13, "timeout")                                                       \
+    X(OUT_OF_MEMORY, 14, "out-of-memory")                                           \
+    X(MEASURED, 15, "measured")            /* proved and timed */
 
 #define FA_STATUS_ENUM(name, value, text) FA_STATUS_##name = (value),
 typedef enum fa_status { FA_STATUSES(FA_STATUS_ENUM) } fa_status;
@@ -185,12 +185,12 @@ typedef enum fa_status { FA_STATUSES(FA_STATUS_ENUM) } fa_status;
 /* How we know that a winner is good. Values are in the order in which they came to be; the order of
  * trust is MEASURED, MEASURED_SAME_SILICON, IMPORTED, NEAREST, TRANSFERRED, PREDICTED. NEAREST is
  * measured, but on another length than the one asked for. */
-#define FA_ORIGINS(X)                                    \
-    X(MEASURED, 0, "measured")                           \
+#define FA_ORIGINS(X)                              \
+    X(MEASURED, 0, "measured")                     \
     X(MEASURED_SAME_SILICON, 1, "measured-same-silicon") \
-    X(IMPORTED, 2, "imported")                           \
-    X(TRANSFERRED, 3, "transferred")                     \
-    X(PREDICTED, 4, "predicted")                         \
+    X(IMPORTED, 2, "imported")                     \
+    X(TRANSFERRED, 3, "transferred")               \
+    X(PREDICTED, 4, "predicted")                   \
     X(NEAREST, 5, "nearest")
 
 #define FA_ORIGIN_ENUM(name, value, text) FA_ORIGIN_##name = (value),
@@ -199,9 +199,8 @@ typedef enum fa_origin { FA_ORIGINS(FA_ORIGIN_ENUM) } fa_origin;
 
 /* How much a request may spend; fa_tune.h says how each answers. */
 typedef enum fa_effort {
-    FA_EFFORT_CACHED = 0, /* stored winners only; FA_ENOTFOUND otherwise */
-    FA_EFFORT_PREDICT =
-        1, /* else what is transferred or predicted, proved where the GPU is, untimed */
+    FA_EFFORT_CACHED = 0,  /* stored winners only; FA_ENOTFOUND otherwise */
+    FA_EFFORT_PREDICT = 1, /* else what is transferred or predicted, proved where the GPU is, untimed */
     FA_EFFORT_MEASURE = 2, /* else measure: what is ready, or the whole space, once */
     FA_EFFORT_PATIENT = 3  /* the whole space with more repeats, even when a winner is stored */
 } fa_effort;
@@ -210,21 +209,21 @@ typedef enum fa_effort {
 typedef struct fa_trial {
     fa_config config;
     fa_status status;
-    char reason[512]; /* why it ended where it did; when measured, whose code it has, or empty */
+    char reason[512];        /* why it ended where it did; when measured, whose code it has, or empty */
     int32_t threads;
-    int32_t smem_bytes;    /* dynamic shared memory of one block */
-    int32_t registers;     /* per thread, from the cubin */
-    int32_t spill_bytes;   /* stack bytes per thread, from the cubin */
-    int32_t blocks_per_sm; /* occupancy limit */
+    int32_t smem_bytes;      /* dynamic shared memory of one block */
+    int32_t registers;       /* per thread, from the cubin */
+    int32_t spill_bytes;     /* stack bytes per thread, from the cubin */
+    int32_t blocks_per_sm;   /* occupancy limit */
     uint32_t grid[3];
     double compile_ms;
-    double predicted_us;    /* the model's estimate */
-    double median_us;       /* measured; 0 when not */
-    double low_us, high_us; /* 95% confidence interval of the median */
+    double predicted_us;     /* the model's estimate */
+    double median_us;        /* measured; 0 when not */
+    double low_us, high_us;  /* 95% confidence interval of the median */
     int32_t sample_count;
-    double max_error; /* largest |o - reference| of the proof */
-    double tolerance; /* what it was held to */
-    bool raced;       /* timed in the final race, interleaved with its rivals: only the times
+    double max_error;        /* largest |o - reference| of the proof */
+    double tolerance;        /* what it was held to */
+    bool raced;              /* timed in the final race, interleaved with its rivals: only the times
                                 of one race compare finely */
 } fa_trial;
 
@@ -232,8 +231,8 @@ typedef struct fa_trial {
 /* What somebody else's kernel takes for a problem on a GPU type, as somebody measured it. */
 typedef struct fa_baseline {
     fa_problem problem;
-    char gpu_name[64]; /* the catalogue's name where it knows the GPU ("H200") */
-    char peer[32];     /* "pytorch-cudnn", "pytorch-fa2", "fa3": letters, digits, . _ + - */
+    char gpu_name[64];     /* the catalogue's name where it knows the GPU ("H200") */
+    char peer[32];         /* "pytorch-cudnn", "pytorch-fa2", "fa3": letters, digits, . _ + - */
     double median_us;
     double low_us, high_us; /* its 95% confidence interval; both 0: not known */
     int32_t sample_count;   /* 0: not known */
@@ -242,11 +241,11 @@ typedef struct fa_baseline {
 } fa_baseline;
 
 /* ---- sweeps ---------------------------------------------------------------------------------*/
-#define FA_SWEEP_STATES(X)                                          \
-    X(RUNNING, 0, "running")                                        \
-    X(DONE, 1, "done") /* every item ended, some may have failed */ \
-    X(BUDGET_SPENT, 2, "budget-spent")                              \
-    X(STOPPED, 3, "stopped") /* asked to, or its process ended */
+#define FA_SWEEP_STATES(X)                                                     \
+    X(RUNNING, 0, "running")                                                   \
+    X(DONE, 1, "done")                 /* every item ended, some may have failed */ \
+    X(BUDGET_SPENT, 2, "budget-spent")                                         \
+    X(STOPPED, 3, "stopped")           /* asked to, or its process ended */
 
 #define FA_ITEM_STATES(X)    \
     X(PENDING, 0, "pending") \
@@ -278,8 +277,8 @@ typedef struct fa_sweep_spent {
 
 /* A grid of problems as one job. */
 typedef struct fa_sweep {
-    char key[65];   /* of its items and of how they are tuned */
-    char plan[512]; /* as a person asked for it */
+    char key[65];    /* of its items and of how they are tuned */
+    char plan[512];  /* as a person asked for it */
     fa_sweep_state state;
     fa_sweep_budget budget;
     fa_sweep_spent spent;
@@ -294,7 +293,7 @@ typedef struct fa_sweep_item {
     fa_item_state state; /* from here on the library's */
     int32_t attempts;
     fa_sweep_spent spent;
-    char reason[512]; /* why it failed */
+    char reason[512];    /* why it failed */
 } fa_sweep_item;
 
 #ifdef __cplusplus

@@ -3,6 +3,7 @@
 
 #include "error.h"
 #include "json.h"
+#include "json_make.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -38,7 +39,7 @@ static uint64_t get_le(const unsigned char *in, int bytes)
 int fa_message_encode(const cJSON *json, const void *blob, size_t blob_size, fa_buf *buf,
                       fa_diag *diag)
 {
-    char *text = cJSON_PrintUnformatted(json);
+    char *text = fa_json_print(json);
     if (text == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory while writing a message");
     size_t length = strlen(text);

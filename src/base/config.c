@@ -4,6 +4,7 @@
  */
 #include "error.h"
 #include "json_struct.h"
+#include "json_make.h"
 #include "problem.h"
 
 #include <ctype.h>
@@ -46,10 +47,10 @@ bool fa_config_equal(const fa_config *a, const fa_config *b)
 cJSON *fa_config_to_json(const fa_config *config)
 {
     cJSON *json = cJSON_CreateObject();
-    cJSON_AddStringToObject(json, "family", config->family);
-    cJSON *tunables = cJSON_AddObjectToObject(json, "tunables");
+    fa_json_add_text(json, "family", config->family);
+    cJSON *tunables = fa_json_add_object(json, "tunables");
     for (int i = 0; i < config->count; i++)
-        cJSON_AddNumberToObject(tunables, config->tunable[i].name, config->tunable[i].value);
+        fa_json_add_number(tunables, config->tunable[i].name, config->tunable[i].value);
     if (tunables == NULL) {
         cJSON_Delete(json);
         return NULL;

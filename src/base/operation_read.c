@@ -42,15 +42,19 @@ static const struct {
                 {"max", AT(max)},
                 {"multiple", AT(multiple)},
                 {"default", AT(preset)}},
-  flags[] = {{"length", AT(length)},     {"nonempty", AT(nonempty)},
-             {"optional", AT(optional)}, {"feature", AT(feature)},
-             {"anchored", AT(anchored)}, {"shapes_source", AT(shapes_source)},
-             {"single", AT(single)},     {"quiet", AT(quiet)},
+  flags[] = {{"length", AT(length)},
+             {"nonempty", AT(nonempty)},
+             {"optional", AT(optional)},
+             {"feature", AT(feature)},
+             {"anchored", AT(anchored)},
+             {"shapes_source", AT(shapes_source)},
+             {"single", AT(single)},
+             {"quiet", AT(quiet)},
              {"late", AT(late)}},
   others[] = {{"divides", AT(divides)}, /* earlier fields, by name */
               {"follows", AT(follows)},
               {"needs", AT(needs)}},
-  ways[] = {{"key_as", AT(key_as)}, {"macro_as", AT(macro_as)}};
+    ways[] = {{"key_as", AT(key_as)}, {"macro_as", AT(macro_as)}};
 
 static const char *const kinds[] = {"integer", "choice", "boolean", NULL};
 static const char *const as_names[] = {"value", "nonzero", "not", NULL};
