@@ -6,10 +6,7 @@ register() called, once theirs has been imported, now or later. What fails there
 else's import may break because of us.
 """
 import importlib
-import importlib.abc
-import importlib.util
 import sys
-import threading
 import warnings
 
 COMERS = {
@@ -29,7 +26,7 @@ def _greet(name):
                           RuntimeWarning, stacklevel=2)
 
 
-class _Loader(importlib.abc.Loader):
+class _Loader:
     """Another module's loader, and a greeting when it has done its work."""
 
     def __init__(self, loader):
@@ -44,23 +41,19 @@ class _Loader(importlib.abc.Loader):
         _greet(module.__name__)
 
 
-class _Finder(importlib.abc.MetaPathFinder):
+class _Finder:
     """Finds what the other finders find. It may be asked any number of times before an import."""
 
-    def __init__(self):
-        self._asking = threading.local()
-
     def find_spec(self, name, path=None, target=None):
-        if name not in COMERS or getattr(self._asking, "name", None) == name:
+        if name not in COMERS:
             return None
-        self._asking.name = name  # so that the search below passes us by
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            self._asking.name = None
-        if spec is not None and hasattr(spec.loader, "exec_module"):
-            spec.loader = _Loader(spec.loader)
-        return spec
+        for finder in sys.meta_path:
+            spec = None if finder is self else finder.find_spec(name, path, target)
+            if spec is not None:
+                if hasattr(spec.loader, "exec_module"):
+                    spec.loader = _Loader(spec.loader)
+                return spec
+        return None
 
 
 def install():

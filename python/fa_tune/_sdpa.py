@@ -7,6 +7,7 @@ computed as if nobody had registered anything.
 """
 import contextlib
 import inspect
+import warnings
 
 import torch
 import torch.nn.attention
@@ -44,9 +45,11 @@ def _forward(query, key, value, dropout_p=0.0, is_causal=False, return_debug_mas
         except (_errors.NotTuned, _errors.NotSupported, _errors.ShapeError, _errors.DtypeError) as error:
             kind, reason = type(error), str(error)
         else:
-            nothing = torch.empty(0, dtype=query.dtype, device=query.device)
-            seed = torch.empty(2, dtype=torch.uint64, device=query.device)  # of dropout: unread
-            return (out, lse, None, None, query.shape[2], key.shape[2], seed, seed[0], nothing)
+            # Dropout's seed and offset and the debug mask: nobody reads them here.
+            seed, offset = (torch.empty(shape, dtype=torch.uint64, device=query.device)
+                            for shape in ((2,), ()))
+            mask = torch.empty(0, dtype=query.dtype, device=query.device)
+            return (out, lse, None, None, query.shape[2], key.shape[2], seed, offset, mask)
     if reason:
         warn_once(("sdpa", kind), "PyTorch's own kernel computes a call of "
                   "scaled_dot_product_attention, and others of its kind: %s" % reason)
@@ -69,7 +72,9 @@ class _Handle:
         self._library = torch.library.Library("aten", "IMPL", "CUDA")
         known = inspect.signature(self._library.impl).parameters
         how = {"allow_override": True} if "allow_override" in known else {}
-        self._library.impl("_scaled_dot_product_flash_attention", _forward, "CUDA", **how)
+        with warnings.catch_warnings():  # that a kernel is replaced is what was asked for
+            warnings.filterwarnings("ignore", message="(?s).*previously registered kernel")
+            self._library.impl("_scaled_dot_product_flash_attention", _forward, "CUDA", **how)
 
     def remove(self):
         """Gives the operator back its own kernel."""
