@@ -19,10 +19,10 @@ enum reading {
     TEXT,
     INTEGER,
     FLAG,
-    EARLIER /* the name of an earlier field */,
+    EARLIER, /* the name of an earlier field */
     SHOWN_AS,
     KIND,
-    LIST
+    LIST,
 };
 
 #define AT(member) offsetof(fa_field, member)
@@ -47,6 +47,7 @@ static const struct property {
     {"length", FLAG, AT(length)},
     {"nonempty", FLAG, AT(nonempty)},
     {"optional", FLAG, AT(optional)},
+    {"feature", FLAG, AT(feature)},
     {"choices", LIST, AT(choice)},
     {"member", TEXT, AT(member)},
     {"record", TEXT, AT(record)},
@@ -67,6 +68,7 @@ static const struct property {
     {"late", FLAG, AT(late)},
     {"divides", EARLIER, AT(divides)},
     {"follows", EARLIER, AT(follows)},
+    {"needs", EARLIER, AT(needs)},
     {"key_as", SHOWN_AS, AT(key_as)},
     {"macro_as", SHOWN_AS, AT(macro_as)},
 };
@@ -209,6 +211,7 @@ static int read_field(const cJSON *json, fa_operation *operation, const char *wh
         rc = read_choices(json, field, where, diag);
     field->required = field->kind == FA_FIELD_INTEGER && field->follows < 0 &&
                       cJSON_GetObjectItemCaseSensitive(json, "default") == NULL;
+    field->optional = field->optional || field->feature;
     field->quiet = field->quiet || field->optional || field->kind == FA_FIELD_BOOLEAN;
     if (rc == 0 && (field->multiple < 1 || field->min > field->max))
         rc = fa_fail(diag, FA_EINVAL, "%s: \"multiple\" or the range is empty", where);
