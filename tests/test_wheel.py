@@ -55,7 +55,7 @@ def one_wheel_is_made_for_every_python():
     for line in ("Requires-Python: >=3.10", "Provides-Extra: nvrtc12"):
         tap.has(metadata, line)
     tap.lacks(metadata, "Requires-Dist: torch")
-    tap.has(commands, "fa-tune = fa_tune._command:main")
+    tap.has(commands, "fa-tune = fa_tune._package:main")
     subprocess.run([os.path.join(TOOLS, "bin", "pip"), "install", "--quiet", "--no-index", "--no-deps",
                     "--no-compile", "--disable-pip-version-check", "--target", SITE, wheels[0]], check=True)
 
@@ -79,7 +79,7 @@ def nothing_is_needed_of_this_machine_but_the_c_library():
 
 def the_packages_programs_find_one_another():
     installed()
-    code = "import fa_tune._command as c; c.main()"
+    code = "import fa_tune._package as c; c.main()"
     tap.has(run(sys.executable, "-c", code, "version"), "0.2")
     checks = {check["name"]: check for check in json.loads(
         run(sys.executable, "-c", "import sys; sys.argv[1:] = ['doctor', '--json']; " + code))["checks"]}
@@ -97,11 +97,11 @@ def nvrtc_is_found_among_the_packages_beside_it_and_serves_a_tune():
     for path in glob.glob(os.path.join(real, "libnvrtc*.so.13*")):
         if not os.path.islink(path) or os.path.basename(path) == "libnvrtc.so.13":
             shutil.copyfile(path, os.path.join(wheel, os.path.basename(path)))
-    told = run(sys.executable, "-c", "import fa_tune._command, fa_tune._core, sys\n"
+    told = run(sys.executable, "-c", "import fa_tune._package, fa_tune._core, sys\n"
                "answer = fa_tune._core.tune({'head_dim': 64, 'batch': 1, 'heads_q': 1, 'seq_q': 128},\n"
                "                            gpu='L4', effort='predict')\n"
                "print(answer['origin'], [m for m in ('torch', 'numpy') if m in sys.modules], flush=True)\n"
-               "fa_tune._command.main()", "doctor", "--json")
+               "fa_tune._package.main()", "doctor", "--json")
     tap.equal(told.splitlines()[0], "predicted []")
     checks = json.loads(told[told.index("{"):])["checks"]
     nvrtc = next(check for check in checks if check["name"] == "nvrtc")

@@ -35,6 +35,14 @@ static PyObject *bound_call(PyObject *self, PyObject *args, PyObject *kwargs)
     return result;
 }
 
+/* The package's object made of a dict, whose reference it takes; NULL passes. */
+static PyObject *as_object(const char *module, const char *class, PyObject *told)
+{
+    PyObject *object = told != NULL ? call_helper(module, class, "(O)", told) : NULL;
+    Py_XDECREF(told);
+    return object;
+}
+
 static PyObject *bound_answer(PyObject *self, void *unused)
 {
     const fa_kernel *kernel = kernel_alive(self);
@@ -48,16 +56,18 @@ static PyObject *bound_answer(PyObject *self, void *unused)
         fail_with(rc, &diag);
         return NULL;
     }
-    PyObject *answer = json_loads(text);
+    PyObject *told = json_loads(text);
     free(text);
-    return answer;
+    return as_object("fa_tune._objects", "Answer", told);
 }
 
 static PyObject *bound_problem(PyObject *self, void *unused)
 {
     const fa_kernel *kernel = kernel_alive(self);
     (void)unused;
-    return kernel != NULL ? problem_to_dict(&fa_kernel_answer(kernel)->problem) : NULL;
+    return kernel != NULL ? as_object("fa_tune._problem", "restored",
+                                      problem_to_dict(&fa_kernel_answer(kernel)->problem))
+                          : NULL;
 }
 
 static PyObject *bound_device(PyObject *self, void *unused)

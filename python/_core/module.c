@@ -27,6 +27,8 @@ static PyMethodDef methods[] = {
      "tune(problem, gpu=None, device=0, effort=\"measure\", again=False, exact=False, progress=None)\n--\n\n"
      "The winner for a problem on a GPU type (gpu=\"L4\", here or not) or a device, as a dict; tuned now "
      "where it is not stored. Nothing is loaded into this process."},
+    {"problem", problem_complete, METH_O,
+     "problem(fields)\n--\n\nA dict with every field of the problem, checked; defaults where none are given."},
     {"set_policy", (PyCFunction)(void (*)(void))session_set_policy, METH_VARARGS | METH_KEYWORDS,
      "set_policy(effort, on_miss=None)\n--\n\n"
      "How attention() comes by a kernel that is not loaded: by this effort, or by calling\n"

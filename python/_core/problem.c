@@ -140,6 +140,13 @@ PyObject *problem_to_dict(const fa_problem *problem)
     return dict;
 }
 
+PyObject *problem_complete(PyObject *self, PyObject *dict)
+{
+    fa_problem problem;
+    (void)self;
+    return problem_from_dict(dict, &problem) == 0 ? problem_to_dict(&problem) : NULL;
+}
+
 int effort_from(PyObject *name, fa_effort *ret_effort)
 {
     static const char *const names[] = {"cached", "predict", "measure", "patient"};

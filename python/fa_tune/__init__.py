@@ -9,11 +9,33 @@ opens neither the CUDA driver nor the store.
 """
 import importlib
 
+from . import _hooks
+
 # name -> the module that has it
 _NAMES = {
     "attention": "_core",
     "Kernel": "_core",
     "close": "_core",
+    "Problem": "_problem",
+    "fields": "_problem",
+    "policy": "_policy",
+    "recording": "_recording",
+    "warm_up": "_warm_up",
+    "sdpa": "_sdpa",
+    "tune": "_objects",
+    "best_kernel": "_objects",
+    "kernel": "_objects",
+    "sweep": "_objects",
+    "report": "_objects",
+    "winners": "_objects",
+    "doctor": "_objects",
+    "Answer": "_objects",
+    "Winners": "_objects",
+    "Sweep": "_objects",
+    "SweepItem": "_objects",
+    "Report": "_objects",
+    "Doctor": "_objects",
+    "Check": "_objects",
     "Error": "_errors",
     "ArgumentError": "_errors",
     "ShapeError": "_errors",
@@ -42,3 +64,6 @@ def __getattr__(name):
 
 def __dir__():
     return sorted(set(globals()) | set(_NAMES))
+
+
+_hooks.install()

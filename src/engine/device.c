@@ -27,7 +27,7 @@ static int take_driver(fa_tuner *tuner, fa_driver **ret_driver, fa_diag *diag)
 
 int fa_enter_device(fa_tuner *tuner, int32_t ordinal, bool *ret_entered, fa_diag *diag)
 {
-    fa_driver *driver;
+    fa_driver *driver = NULL;
     int rc = ret_entered == NULL ? fa_fail(diag, FA_EINVAL, "ret_entered is NULL")
                                  : take_driver(tuner, &driver, diag);
     if (rc != 0)
@@ -42,14 +42,14 @@ int fa_enter_device(fa_tuner *tuner, int32_t ordinal, bool *ret_entered, fa_diag
 
 void fa_leave_device(fa_tuner *tuner)
 {
-    fa_driver *driver;
+    fa_driver *driver = NULL;
     if (take_driver(tuner, &driver, NULL) == 0)
         fa_driver_leave(driver);
 }
 
 int fa_stream_is_captured(fa_tuner *tuner, void *stream, bool *ret_captured, fa_diag *diag)
 {
-    fa_driver *driver;
+    fa_driver *driver = NULL;
     int rc = ret_captured == NULL ? fa_fail(diag, FA_EINVAL, "ret_captured is NULL")
                                   : take_driver(tuner, &driver, diag);
     return rc == 0 ? fa_stream_captured(driver, stream, ret_captured, diag) : rc;
@@ -57,7 +57,7 @@ int fa_stream_is_captured(fa_tuner *tuner, void *stream, bool *ret_captured, fa_
 
 int fa_wait_for_stream(fa_tuner *tuner, void *stream, fa_diag *diag)
 {
-    fa_driver *driver;
+    fa_driver *driver = NULL;
     int rc = take_driver(tuner, &driver, diag);
     return rc == 0 ? fa_stream_synchronize(driver, stream, diag) : rc;
 }
