@@ -66,7 +66,7 @@ def a_problem_says_what_is_left_out_and_takes_the_names_people_use():
     tap.equal((Problem(seq=64, seq_k=96).seq_q, Problem(seq=64, seq_k=96).seq_k), (64, 96))
     tap.equal(Problem(seq=64, dtype="float16", causal=False), Problem(seq=64))
     assert Problem(seq=64) != Problem(seq=65) and len({Problem(seq=64), Problem(seq=64)}) == 1
-    refused(fa_tune.ArgumentError, 'no key "window"', lambda: Problem(seq=64, window=3))
+    refused(fa_tune.ArgumentError, 'no key "band"', lambda: Problem(seq=64, band=3))
     assert "heads_kv" in fa_tune.fields()
     refused(fa_tune.Error, "head_dim", lambda: Problem(seq=64, head_dim=12))
     refused(AttributeError, "no field 'seq'", lambda: one.seq)
