@@ -234,11 +234,12 @@ def winners_reports_and_findings_are_objects():
     all_of_them, some = fa_tune.winners(), fa_tune.winners(seq=16, causal=True)
     assert len(all_of_them) > len(some) == 1, (len(all_of_them), len(some))
     tap.equal(some[0].problem, problem(16, causal=True))
-    tap.has(repr(some), "1 winners\n  dtype='fp16'")
+    tap.has(repr(some), "1 winner\n  dtype='fp16'")
     report = fa_tune.report("page.html", seq=16)
     assert os.path.getsize("page.html") > 10000
     tap.equal({one["problem"]["seq_q"] for one in report.problems}, {16})
-    tap.has(repr(report), "report of %d problems" % len(report.problems))
+    tap.has(repr(report), "report of %d problem" % len(report.problems))
+    tap.has(repr(fa_tune.report(gpu="L40S")), "predicted  ~")
     found = fa_tune.doctor()
     assert found and found["gpu"].level == "ok" and found[0].name == "driver", found
     tap.has(repr(found), "ok    gpu: ")
