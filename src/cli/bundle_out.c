@@ -34,9 +34,8 @@ int cli_items_take(void *context, const fa_bundle_item *item)
     }
     items->item = grown;
     struct cli_item *copy = &items->item[items->count++];
-    *copy = (struct cli_item){.change = item->change,
-                              .served = item->served,
-                              .answer = *item->answer};
+    *copy =
+        (struct cli_item){.change = item->change, .served = item->served, .answer = *item->answer};
     snprintf(copy->why, sizeof copy->why, "%s", item->why);
     if (item->stored != NULL) {
         copy->stored_origin = item->stored->origin;
@@ -118,8 +117,8 @@ static int print_text(const cli_items *items, const char *file, const fa_bundle_
     fa_buf out = {0};
     put_table(items, import, &out);
     cli_text_path(&out, file);
-    fa_buf_printf(&out, ": %d winner%s, %d cubin%s, ", info->winners,
-                  info->winners == 1 ? "" : "s", info->cubins, info->cubins == 1 ? "" : "s");
+    fa_buf_printf(&out, ": %d winner%s, %d cubin%s, ", info->winners, info->winners == 1 ? "" : "s",
+                  info->cubins, info->cubins == 1 ? "" : "s");
     cli_text_grouped(&out, info->bytes);
     fa_buf_text(&out, " bytes, ");
     put_signer(info, &out);

@@ -36,8 +36,8 @@ void cli_sweep_rows_free(cli_sweep_rows *rows)
 int cli_sweep_rows_baseline(void *context, const fa_baseline *baseline)
 {
     cli_sweep_rows *rows = context;
-    fa_baseline *grown = fa_grow(rows->baseline, &rows->baseline_capacity, rows->baseline_count,
-                                 sizeof *grown);
+    fa_baseline *grown =
+        fa_grow(rows->baseline, &rows->baseline_capacity, rows->baseline_count, sizeof *grown);
     if (grown == NULL) {
         rows->failed = true;
         return FA_ENOMEM;
@@ -151,7 +151,7 @@ static void print_table(const cli_sweep_rows *rows, bool with_gpu, fa_buf *out)
         cli_text_problem_short(&cell, &row->item.problem);
         cli_table_take(&table, column.problem, &cell);
         cli_table_cell(&table, column.gpu, "%s",
-                       row->answer != NULL       ? row->answer->gpu.name
+                       row->answer != NULL     ? row->answer->gpu.name
                        : row->item.gpu[0] != 0 ? row->item.gpu
                                                : "here");
         if (row->answer != NULL)
@@ -216,11 +216,14 @@ static void print_closing(const fa_sweep *sweep, const char *store, fa_buf *out)
         fa_buf_printf(out, ", %d left", left);
     fa_buf_text(out, "; ");
     cli_text_spent(out, &sweep->spent, &sweep->budget);
-    fa_buf_printf(out, " spent, %" PRId64 " trials, %" PRId64 " cubins compiled, %" PRId64 " reused\n",
+    fa_buf_printf(out,
+                  " spent, %" PRId64 " trials, %" PRId64 " cubins compiled, %" PRId64 " reused\n",
                   sweep->spent.trials, sweep->spent.compiled, sweep->spent.reused);
     if (sweep->state == FA_SWEEP_BUDGET_SPENT)
-        fa_buf_printf(out, "the budget is spent; %d problem%s left: the same command with a larger "
-                           "budget goes on from here\n", left, left == 1 ? " is" : "s are");
+        fa_buf_printf(out,
+                      "the budget is spent; %d problem%s left: the same command with a larger "
+                      "budget goes on from here\n",
+                      left, left == 1 ? " is" : "s are");
     fa_buf_text(out, "kept in ");
     cli_text_path(out, store);
     fa_buf_text(out, "\n");
@@ -295,15 +298,15 @@ static cJSON *json_row(const cli_sweep_row *row)
     cJSON_AddItemToObject(json, "problem", fa_problem_to_json(&row->item.problem));
     if (row->answer != NULL && !fa_problem_equal(&row->answer->problem, &row->item.problem))
         cJSON_AddItemToObject(json, "answered_problem", fa_problem_to_json(&row->answer->problem));
-    cJSON_AddItemToObject(json, "gpu", row->answer != NULL ? fa_gpu_to_json(&row->answer->gpu)
-                                                           : cJSON_CreateNull());
+    cJSON_AddItemToObject(
+        json, "gpu", row->answer != NULL ? fa_gpu_to_json(&row->answer->gpu) : cJSON_CreateNull());
     cJSON_AddStringToObject(json, "asked_gpu", row->item.gpu);
     cJSON_AddStringToObject(json, "state", fa_item_state_name(row->item.state));
     cJSON_AddNumberToObject(json, "attempts", row->item.attempts);
     cJSON_AddStringToObject(json, "reason", row->item.reason);
     add_spent(json, &row->item.spent);
-    cJSON_AddItemToObject(json, "answer", row->answer != NULL ? cli_json_answer(row->answer)
-                                                              : cJSON_CreateNull());
+    cJSON_AddItemToObject(json, "answer",
+                          row->answer != NULL ? cli_json_answer(row->answer) : cJSON_CreateNull());
     cJSON_AddItemToObject(json, "baseline", json_baseline(row));
     return json;
 }

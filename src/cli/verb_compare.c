@@ -67,8 +67,8 @@ static int keep(side *side, const winner *w)
 
 static int keep_answer(void *context, const fa_answer *answer)
 {
-    winner w = {.problem = answer->problem, .origin = answer->origin,
-                .unix_time = answer->unix_time};
+    winner w = {
+        .problem = answer->problem, .origin = answer->origin, .unix_time = answer->unix_time};
     fa_gpu_silicon(&answer->gpu, w.silicon);
     memcpy(w.gpu, answer->gpu.name, sizeof w.gpu);
     if (fa_origin_is_measured(answer->origin) && answer->trial.median_us > 0) {
@@ -155,8 +155,8 @@ static int read_export(side *side, const char *text, size_t size, fa_diag *diag)
     cJSON *document = NULL;
     int rc = fa_json_parse(text, size, "export", &document, diag);
     const cJSON *winners = cJSON_GetObjectItemCaseSensitive(document, "winners");
-    const cJSON *list = winners != NULL ? winners
-                                        : cJSON_GetObjectItemCaseSensitive(document, "items");
+    const cJSON *list =
+        winners != NULL ? winners : cJSON_GetObjectItemCaseSensitive(document, "items");
     if (rc == 0 && !cJSON_IsArray(list))
         rc = fa_fail(diag, FA_EINVAL,
                      "it is neither what `fa-tune show --json` nor what `fa-tune sweep --json` "
@@ -165,8 +165,7 @@ static int read_export(side *side, const char *text, size_t size, fa_diag *diag)
     for (const cJSON *item = rc == 0 ? list->child : NULL; item != NULL && rc == 0;
          item = item->next, number++) {
         winner w;
-        if (list != winners &&
-            cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(item, "answer")))
+        if (list != winners && cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(item, "answer")))
             continue;
         rc = read_winner(item, &w, diag);
         if (rc == 0)
@@ -185,8 +184,9 @@ static int read_side(side *side, const cli_options *options, fa_diag *diag)
     char head[sizeof magic] = {0};
     fa_buf file = {0};
     if (strstr(side->path, "://") != NULL) /* said without it: there may be a password in it */
-        return fa_fail(diag, FA_EINVAL, "OLD and NEW are files: `fa-tune show --json` makes one of a "
-                                        "store on a server");
+        return fa_fail(diag, FA_EINVAL,
+                       "OLD and NEW are files: `fa-tune show --json` makes one of a "
+                       "store on a server");
     int fd = open(side->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     bool store = fd >= 0 && read(fd, head, sizeof head) == sizeof head &&
                  memcmp(head, magic, sizeof magic) == 0;
@@ -212,7 +212,7 @@ static const char *const verdicts[] = {"same", "faster", "SLOWER", "not comparab
 typedef struct pair {
     const winner *old, *new; /* one may be NULL */
     verdict verdict;
-    char reason[64]; /* why it is not comparable; "" when it is */
+    char reason[64];         /* why it is not comparable; "" when it is */
     double ratio, low, high; /* NEW over OLD: medians, and from the nearest to the farthest ends */
 } pair;
 
@@ -289,7 +289,7 @@ static pair *pair_up(const side *old, const side *new, double margin, size_t *re
             explain_alone(&pairs[count], new);
         count++;
     }
-    for (size_t i = 0; i < new->count && pairs != NULL; i++) {
+    for (size_t i = 0; i < new->count &&pairs != NULL; i++) {
         if (find(old, &new->winner[i]) != NULL)
             continue;
         pairs[count] = compare(NULL, &new->winner[i], margin);
@@ -343,8 +343,9 @@ static int print_text(const pair *pairs, size_t count, const size_t *counts, dou
     }
     if (count > 0)
         cli_table_print(&table, &out);
-    fa_buf_printf(&out, "%zu slower by more than %g%% with confidence, %zu faster, %zu the same, %zu "
-                        "not comparable\n",
+    fa_buf_printf(&out,
+                  "%zu slower by more than %g%% with confidence, %zu faster, %zu the same, %zu "
+                  "not comparable\n",
                   counts[SLOWER], margin * 100, counts[FASTER], counts[SAME],
                   counts[NOT_COMPARABLE]);
     int status = cli_write(&out);
@@ -362,8 +363,7 @@ static cJSON *json_side(const winner *w)
     const struct {
         const char *name;
         double value;
-    } times[] = {
-        {"median_us", w->median_us}, {"low_us", w->low_us}, {"high_us", w->high_us}};
+    } times[] = {{"median_us", w->median_us}, {"low_us", w->low_us}, {"high_us", w->high_us}};
     cJSON_AddStringToObject(json, "origin", fa_origin_name(w->origin));
     for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
         if (times[i].value > 0)
@@ -421,8 +421,9 @@ static int finish(const side *old, const side *new, const cli_options *options)
                                : print_text(pairs, count, counts, margin);
     free(pairs);
     if (status == 0 && counts[NOT_COMPARABLE] == count) {
-        fa_fail(&diag, FA_ENOTFOUND, "nothing could be compared: OLD and NEW share no problem that "
-                                     "was measured on the same silicon in both");
+        fa_fail(&diag, FA_ENOTFOUND,
+                "nothing could be compared: OLD and NEW share no problem that "
+                "was measured on the same silicon in both");
         return cli_error(EXIT_SLOWER, &diag);
     }
     return status == 0 && counts[SLOWER] > 0 ? EXIT_SLOWER : status;

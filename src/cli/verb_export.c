@@ -68,23 +68,22 @@ static void add_records(cJSON *document, const char *file, const fa_records_info
 static void put_bundle(fa_buf *out, const char *file, const fa_bundle_info *info)
 {
     cli_text_path(out, file);
-    fa_buf_printf(out, ": %d winner%s, %d cubin%s, ", info->winners,
-                  info->winners == 1 ? "" : "s", info->cubins, info->cubins == 1 ? "" : "s");
+    fa_buf_printf(out, ": %d winner%s, %d cubin%s, ", info->winners, info->winners == 1 ? "" : "s",
+                  info->cubins, info->cubins == 1 ? "" : "s");
     cli_text_grouped(out, info->bytes);
     if (info->is_signed)
         fa_buf_printf(out, " bytes, signed by %s\n", info->key);
     else
         fa_buf_text(out, " bytes, not signed\n");
     if (info->skipped > 0)
-        fa_buf_printf(out, "%d left out: their cubins are gone; tune again\n",
-                      info->skipped);
+        fa_buf_printf(out, "%d left out: their cubins are gone; tune again\n", info->skipped);
 }
 
 static void put_records(fa_buf *out, const char *file, const fa_records_info *info)
 {
     cli_text_path(out, file);
-    fa_buf_printf(out, ": %d winners, %d measured and %d predicted", info->winners,
-                  info->measured, info->predicted);
+    fa_buf_printf(out, ": %d winners, %d measured and %d predicted", info->winners, info->measured,
+                  info->predicted);
     if (info->taken > 0)
         fa_buf_printf(out, "; %d from the store", info->taken);
     if (info->dropped > 0)
@@ -124,12 +123,14 @@ static int print(const cli_options *options, const fa_records_info *records,
 static int check(const cli_options *options, fa_diag *diag)
 {
     if (options->bundle.records != NULL && options->bundle.from_records != NULL)
-        return fa_fail(diag, FA_EINVAL, "--records writes records and --from-records reads them: "
-                                        "give one of them");
+        return fa_fail(diag, FA_EINVAL,
+                       "--records writes records and --from-records reads them: "
+                       "give one of them");
     if (options->bundle.predict && options->bundle.records == NULL)
         return fa_fail(diag, FA_EINVAL, "--predict goes with --records FILE");
     if (options->bundle.records == NULL && options->bundle.out == NULL)
-        return fa_fail(diag, FA_EINVAL, "say where the bundle goes: --out FILE, as in --out l4.fab");
+        return fa_fail(diag, FA_EINVAL,
+                       "say where the bundle goes: --out FILE, as in --out l4.fab");
     return 0;
 }
 
@@ -144,10 +145,8 @@ static int export_what_was_asked(fa_tuner *tuner, const cli_options *options,
                                 .no_signature = options->bundle.no_signature,
                                 .keep = keep,
                                 .context = (void *)(uintptr_t)options};
-    fa_records_options source = {.size = sizeof source,
-                                 .output = &output,
-                                 .progress = tell,
-                                 .context = telling};
+    fa_records_options source = {
+        .size = sizeof source, .output = &output, .progress = tell, .context = telling};
     int rc = 0;
     if (options->bundle.records != NULL) {
         source.records = options->bundle.records;

@@ -117,17 +117,17 @@ static int holding_text(void *context, const fa_queue_holding *holding)
 
 static void add_rows(cli_table *table, const struct queue_list *list)
 {
-    static const char *const titles[COLUMNS] = {"state",   "items",     "done",    "failed",
-                                                "held",    "compiled",  "refused", "worked on",
-                                                "key",     "plan"};
+    static const char *const titles[COLUMNS] = {"state", "items",    "done",    "failed",
+                                                "held",  "compiled", "refused", "worked on",
+                                                "key",   "plan"};
     int column[COLUMNS];
     for (int i = 0; i < COLUMNS; i++)
-        column[i] = cli_table_column(table, titles[i],
-                                     i == 0 || i >= COLUMNS - 3 ? CLI_LEFT : CLI_RIGHT);
+        column[i] =
+            cli_table_column(table, titles[i], i == 0 || i >= COLUMNS - 3 ? CLI_LEFT : CLI_RIGHT);
     for (size_t i = 0; i < list->count; i++) {
         const fa_queue *queue = &list->queue[i];
         const fa_sweep *sweep = &queue->sweep;
-        const int64_t number[] = {sweep->items,  sweep->done,     sweep->failed,
+        const int64_t number[] = {sweep->items,   sweep->done,     sweep->failed,
                                   queue->running, queue->compiled, queue->refused};
         fa_buf cell = {0};
         cli_table_row(table);
@@ -166,13 +166,10 @@ static int print_text(fa_tuner *tuner, const cli_options *options, const struct 
 static void tell_now(cli_progress *lines, const fa_queue *now)
 {
     fa_buf line = {0};
+    fa_buf_printf(&line, "%d/%d done, %d failed, %" PRId64 " held, %" PRId64 " refused",
+                  now->sweep.done, now->sweep.items, now->sweep.failed, now->running, now->refused);
     if (lines->terminal)
-        cli_progress_bar(&line, now->sweep.done + now->sweep.failed, now->sweep.items);
-    fa_buf_printf(&line, "%s%d/%d done, %d failed, %" PRId64 " held, %" PRId64 " refused",
-                  lines->terminal ? " " : "", now->sweep.done, now->sweep.items, now->sweep.failed,
-                  now->running, now->refused);
-    if (lines->terminal)
-        cli_progress_draw(lines, &line);
+        cli_progress_draw(lines, &line, now->sweep.done + now->sweep.failed, now->sweep.items);
     else
         cli_progress_tell(lines, &line);
 }
