@@ -43,7 +43,7 @@ class Place:
             "FA_TUNE_SYSTEM": "",
             "FA_TUNE_LIBCUDA": os.path.join(self.folder, "no-libcuda.so.1"),
         }
-        for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "LSAN_OPTIONS"):
+        for name in ("FA_TUNE_NVRTC", "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "LSAN_OPTIONS"):
             if name in os.environ:
                 self.env[name] = os.environ[name]
         if space is not None:

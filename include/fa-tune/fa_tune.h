@@ -274,6 +274,7 @@ FA_API const char *fa_name_of_layout(fa_layout layout);
 #include "fa_problem.h"  /* problems of any operation, by the names of their fields */
 #include "fa_report_data.h" /* what is on record about each problem */
 #include "fa_contact.h" /* answers that nobody measured here, and how good they were */
+#include "fa_device.h"  /* contexts and streams for callers that link no CUDA */
 #include "fa_bundle.h"  /* winners in signed files */
 #include "fa_sweep.h"   /* grids of problems, and what others' kernels take for them */
 #include "fa_find.h"    /* what a request comes to without a tune */

@@ -71,7 +71,7 @@ bool fa_problem_is_empty(const fa_problem *problem);
 fa_problem fa_problem_some(const fa_operation *operation);
 
 /* Adds the value of one field under this key; NULL when out of memory. */
-cJSON *fa_field_to_json(cJSON *object, const char *key, const fa_field *field, int32_t value);
+bool fa_field_to_json(cJSON *object, const char *key, const fa_field *field, int32_t value);
 /* New JSON object, owned by the caller; NULL when out of memory. */
 cJSON *fa_problem_to_json(const fa_problem *problem);
 /* Checks every field (a hostile document is fine); absent fields keep what *ret_problem held, or are at

@@ -6,6 +6,7 @@
  * to stderr.
  */
 #include "error.h"
+#include "json_make.h"
 #include "nearest.h"
 #include "rows.h"
 #include "text.h"
@@ -219,10 +220,10 @@ static int end_in_json(int status)
     cJSON *sentences = status != 0 ? cli_errors_take() : NULL;
     if (sentences == NULL)
         return status;
-    cJSON *document = cJSON_CreateObject(), *error = cJSON_AddObjectToObject(document, "error");
-    cJSON_AddStringToObject(document, "fa_tune", fa_version());
-    cJSON_AddNumberToObject(error, "exit_status", status);
-    cJSON_AddItemToObject(error, "sentences", sentences);
+    cJSON *document = cJSON_CreateObject(), *error = fa_json_add_object(document, "error");
+    fa_json_add_text(document, "fa_tune", fa_version());
+    fa_json_add_number(error, "exit_status", status);
+    fa_json_add(error, "sentences", sentences);
     cli_json_write(document);
     return status;
 }

@@ -2,6 +2,7 @@
 #include "text.h"
 
 #include "error.h"
+#include "json_make.h"
 #include "problem.h"
 
 #include <errno.h>
@@ -239,7 +240,7 @@ int cli_error(int status, const fa_diag *diag)
 {
     if (errors == NULL)
         errors = cJSON_CreateArray();
-    cJSON_AddItemToArray(errors, cJSON_CreateString(diag->text));
+    fa_json_push(errors, cJSON_CreateString(diag->text));
     fputs("fa-tune: ", stderr);
     put_called(diag->text, strlen(diag->text), stderr);
     fputs("\n", stderr);

@@ -9,6 +9,7 @@
  */
 #include "error.h"
 #include "json.h"
+#include "json_make.h"
 #include "problem.h"
 #include "progress.h"
 #include "rows.h"
@@ -364,12 +365,12 @@ static cJSON *json_side(const winner *w)
         const char *name;
         double value;
     } times[] = {{"median_us", w->median_us}, {"low_us", w->low_us}, {"high_us", w->high_us}};
-    cJSON_AddStringToObject(json, "origin", fa_origin_name(w->origin));
+    fa_json_add_text(json, "origin", fa_origin_name(w->origin));
     for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
         if (times[i].value > 0)
-            cJSON_AddNumberToObject(json, times[i].name, times[i].value);
+            fa_json_add_number(json, times[i].name, times[i].value);
         else
-            cJSON_AddNullToObject(json, times[i].name);
+            fa_json_add_null(json, times[i].name);
     }
     return json;
 }
@@ -378,31 +379,31 @@ static int print_json(const pair *pairs, size_t count, const size_t *counts, dou
 {
     static const char *const names[] = {"same", "faster", "slower", "not-comparable"};
     cJSON *document = cJSON_CreateObject();
-    cJSON_AddStringToObject(document, "fa_tune", fa_version());
-    cJSON_AddNumberToObject(document, "margin", margin);
-    cJSON *total = cJSON_AddObjectToObject(document, "counts");
+    fa_json_add_text(document, "fa_tune", fa_version());
+    fa_json_add_number(document, "margin", margin);
+    cJSON *total = fa_json_add_object(document, "counts");
     for (size_t v = 0; v < sizeof names / sizeof *names; v++)
-        cJSON_AddNumberToObject(total, names[v], (double)counts[v]);
-    cJSON *array = cJSON_AddArrayToObject(document, "problems");
+        fa_json_add_number(total, names[v], (double)counts[v]);
+    cJSON *array = fa_json_add_array(document, "problems");
     for (size_t i = 0; i < count; i++) {
         const pair *p = &pairs[i];
         const winner *w = p->new != NULL ? p->new : p->old;
         cJSON *item = cJSON_CreateObject();
-        cJSON_AddItemToObject(item, "problem", fa_problem_to_json(&w->problem));
-        cJSON_AddStringToObject(item, "gpu", w->gpu);
-        cJSON_AddStringToObject(item, "silicon", w->silicon);
-        cJSON_AddStringToObject(item, "verdict", names[p->verdict]);
-        cJSON_AddStringToObject(item, "reason", p->reason);
-        cJSON_AddItemToObject(item, "old", json_side(p->old));
-        cJSON_AddItemToObject(item, "new", json_side(p->new));
+        fa_json_add(item, "problem", fa_problem_to_json(&w->problem));
+        fa_json_add_text(item, "gpu", w->gpu);
+        fa_json_add_text(item, "silicon", w->silicon);
+        fa_json_add_text(item, "verdict", names[p->verdict]);
+        fa_json_add_text(item, "reason", p->reason);
+        fa_json_add(item, "old", json_side(p->old));
+        fa_json_add(item, "new", json_side(p->new));
         if (p->verdict == NOT_COMPARABLE) {
-            cJSON_AddNullToObject(item, "ratio");
+            fa_json_add_null(item, "ratio");
         } else {
-            cJSON_AddNumberToObject(item, "ratio", p->ratio);
-            cJSON_AddNumberToObject(item, "ratio_low", p->low);
-            cJSON_AddNumberToObject(item, "ratio_high", p->high);
+            fa_json_add_number(item, "ratio", p->ratio);
+            fa_json_add_number(item, "ratio_low", p->low);
+            fa_json_add_number(item, "ratio_high", p->high);
         }
-        cJSON_AddItemToArray(array, item);
+        fa_json_push(array, item);
     }
     return cli_json_write(document);
 }

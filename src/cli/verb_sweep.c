@@ -5,6 +5,7 @@
 #include "error.h"
 #include "grid.h"
 #include "hint.h"
+#include "json_make.h"
 #include "interrupt.h"
 #include "sweep_out.h"
 #include "sweep_progress.h"
@@ -71,7 +72,7 @@ static int list_one(void *context, const fa_sweep *sweep)
     fa_buf cell = {0};
     list->count++;
     if (list->array != NULL) {
-        cJSON_AddItemToArray(list->array, cli_json_sweep(sweep));
+        fa_json_push(list->array, cli_json_sweep(sweep));
         return 0;
     }
     cli_table_row(list->table);
@@ -96,8 +97,8 @@ static int list_sweeps(fa_tuner *tuner, const cli_options *options, fa_diag *dia
     cJSON *document = options->json ? cJSON_CreateObject() : NULL;
     for (int i = 0; i < 5; i++)
         list.column[i] = cli_table_column(&table, titles[i], CLI_LEFT);
-    cJSON_AddStringToObject(document, "fa_tune", fa_version());
-    list.array = cJSON_AddArrayToObject(document, "sweeps");
+    fa_json_add_text(document, "fa_tune", fa_version());
+    list.array = fa_json_add_array(document, "sweeps");
     int rc = fa_list_sweeps(tuner, list_one, &list, diag), status;
     if (rc != 0) {
         cJSON_Delete(document);
@@ -148,8 +149,8 @@ static int print_status(fa_tuner *tuner, const cli_options *options, const fa_sw
 {
     if (options->json) {
         cJSON *document = cJSON_CreateObject();
-        cJSON_AddStringToObject(document, "fa_tune", fa_version());
-        cJSON_AddItemToObject(document, "sweep", cli_json_sweep(sweep));
+        fa_json_add_text(document, "fa_tune", fa_version());
+        fa_json_add(document, "sweep", cli_json_sweep(sweep));
         return cli_json_write(document);
     }
     fa_buf out = {0};
@@ -263,9 +264,9 @@ static int enqueue(fa_tuner *tuner, const struct run *run, fa_diag *diag)
         return cli_fail(rc, options, diag);
     if (options->json) {
         cJSON *document = cJSON_CreateObject();
-        cJSON_AddStringToObject(document, "fa_tune", fa_version());
-        cJSON_AddStringToObject(document, "store", fa_store_location(tuner));
-        cJSON_AddItemToObject(document, "sweep", cli_json_sweep(&sweep));
+        fa_json_add_text(document, "fa_tune", fa_version());
+        fa_json_add_text(document, "store", fa_store_location(tuner));
+        fa_json_add(document, "sweep", cli_json_sweep(&sweep));
         return cli_json_write(document);
     }
     fa_buf out = {0};

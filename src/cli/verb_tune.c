@@ -7,6 +7,7 @@
 #include "error.h"
 #include "hint.h"
 #include "interrupt.h"
+#include "json_make.h"
 #include "problem.h"
 #include "progress.h"
 #include "rows.h"
@@ -140,15 +141,15 @@ static int print_text(const cli_options *options, const fa_answer *answer, const
 static cJSON *json_funnel(const fa_answer *answer, const cli_progress *progress)
 {
     cJSON *funnel = cJSON_CreateObject();
-    cJSON_AddNumberToObject(funnel, "space", answer->space);
-    cJSON_AddNumberToObject(funnel, "in_budget", answer->in_budget);
-    cJSON_AddNumberToObject(funnel, "compiled", answer->compiled);
-    cJSON_AddNumberToObject(funnel, "clean", answer->clean);
-    cJSON_AddNumberToObject(funnel, "proved", answer->proved);
-    cJSON_AddNumberToObject(funnel, "measured", answer->measured);
-    cJSON_AddNumberToObject(funnel, "failed", answer->failed);
-    cJSON_AddNumberToObject(funnel, "resumed", answer->from_store ? 0 : progress->last.resumed);
-    cJSON_AddNumberToObject(funnel, "seconds", answer->from_store ? 0 : progress->last.elapsed_s);
+    fa_json_add_number(funnel, "space", answer->space);
+    fa_json_add_number(funnel, "in_budget", answer->in_budget);
+    fa_json_add_number(funnel, "compiled", answer->compiled);
+    fa_json_add_number(funnel, "clean", answer->clean);
+    fa_json_add_number(funnel, "proved", answer->proved);
+    fa_json_add_number(funnel, "measured", answer->measured);
+    fa_json_add_number(funnel, "failed", answer->failed);
+    fa_json_add_number(funnel, "resumed", answer->from_store ? 0 : progress->last.resumed);
+    fa_json_add_number(funnel, "seconds", answer->from_store ? 0 : progress->last.elapsed_s);
     return funnel;
 }
 
@@ -156,17 +157,17 @@ static int print_json(const fa_answer *answer, const cli_rows *rows, const cli_p
                       const fa_tuner *tuner)
 {
     cJSON *document = cJSON_CreateObject();
-    cJSON_AddStringToObject(document, "fa_tune", fa_version());
-    cJSON_AddItemToObject(document, "problem", fa_problem_to_json(&answer->problem));
-    cJSON_AddItemToObject(document, "gpu", fa_gpu_to_json(&answer->gpu));
+    fa_json_add_text(document, "fa_tune", fa_version());
+    fa_json_add(document, "problem", fa_problem_to_json(&answer->problem));
+    fa_json_add(document, "gpu", fa_gpu_to_json(&answer->gpu));
     cJSON *told = cli_json_answer(answer);
     if (rows->winner_rank > 0)
-        cJSON_AddNumberToObject(told, "rank", rows->winner_rank);
+        fa_json_add_number(told, "rank", rows->winner_rank);
     else
-        cJSON_AddNullToObject(told, "rank");
-    cJSON_AddItemToObject(document, "answer", told);
-    cJSON_AddItemToObject(document, "funnel", json_funnel(answer, progress));
-    cJSON_AddItemToObject(document, "ranking", cli_json_rows(rows->row, rows->count));
+        fa_json_add_null(told, "rank");
+    fa_json_add(document, "answer", told);
+    fa_json_add(document, "funnel", json_funnel(answer, progress));
+    fa_json_add(document, "ranking", cli_json_rows(rows->row, rows->count));
     cli_json_location(document, tuner);
     return cli_json_write(document);
 }

@@ -296,6 +296,23 @@ static int ask_sources(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
     return rc;
 }
 
+int fa_get_loaded_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
+                         const fa_kernel **ret_kernel, fa_diag *diag)
+{
+    int rc = fa_tuner_check(tuner, diag);
+    if (rc != 0)
+        return rc;
+    if (problem == NULL || ret_kernel == NULL)
+        return fa_fail(diag, FA_EINVAL, "problem or ret_kernel is NULL");
+    fa_driver *driver = atomic_load_explicit(&tuner->launch_driver, memory_order_acquire);
+    uint64_t context = driver != NULL ? fa_driver_context_id(driver) : 0;
+    const fa_kernel *kernel = context != 0 ? find_loaded(tuner, problem, context, effort) : NULL;
+    if (kernel == NULL)
+        return FA_ENOTFOUND;
+    *ret_kernel = kernel;
+    return 0;
+}
+
 int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
                        const fa_kernel **ret_kernel, fa_diag *diag)
 {

@@ -43,6 +43,13 @@ int fa_driver_current_device(fa_driver *driver, int *ret_ordinal, fa_diag *diag)
 int fa_driver_retain_context(fa_driver *driver, int ordinal, fa_diag *diag);
 void fa_driver_release_context(fa_driver *driver, int ordinal);
 
+/* Whether the calling thread's current context is one of the device. A cheap call. */
+bool fa_driver_is_on(fa_driver *driver, int ordinal);
+/* Makes the device's primary context current, and leaves it. It is retained once and for good: who enters
+ * thousands of times a second pays for a push and a pop. */
+int fa_driver_enter(fa_driver *driver, int ordinal, fa_diag *diag);
+void fa_driver_leave(fa_driver *driver);
+
 /* Loads a cubin into the current context. FA_ENOTSUP: built for another architecture (209). */
 int fa_module_load(fa_driver *driver, const void *cubin, size_t size, fa_module **ret_module,
                    fa_diag *diag);
@@ -106,6 +113,7 @@ int fa_fill32(fa_driver *driver, fa_device_ptr ptr, uint32_t value, size_t count
 
 int fa_stream_create(fa_driver *driver, fa_stream *ret_stream, fa_diag *diag);
 void fa_stream_destroy(fa_driver *driver, fa_stream *stream);
+int fa_stream_captured(fa_driver *driver, fa_stream stream, bool *ret_captured, fa_diag *diag);
 int fa_stream_synchronize(fa_driver *driver, fa_stream stream, fa_diag *diag);
 int fa_event_create(fa_driver *driver, fa_event *ret_event, fa_diag *diag);
 void fa_event_destroy(fa_driver *driver, fa_event *event);
