@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pickle
+import subprocess
 import sys
 import threading
 import types
@@ -64,7 +65,7 @@ def a_problem_says_what_is_left_out_and_takes_the_names_people_use():
     tap.equal((Problem(seq=64, seq_k=96).seq_q, Problem(seq=64, seq_k=96).seq_k), (64, 96))
     tap.equal(Problem(seq=64, dtype="float16", causal=False), Problem(seq=64))
     assert Problem(seq=64) != Problem(seq=65) and len({Problem(seq=64), Problem(seq=64)}) == 1
-    refused(fa_tune.ArgumentError, 'no key "window"', lambda: Problem(seq=64, window=3))
+    refused(fa_tune.ArgumentError, 'no key "band"', lambda: Problem(seq=64, band=3))
     assert "heads_kv" in fa_tune.fields()
     refused(fa_tune.Error, "head_dim", lambda: Problem(seq=64, head_dim=12))
     refused(AttributeError, "no field 'seq'", lambda: one.seq)
@@ -281,6 +282,20 @@ def pytorch_knows_the_operators_and_why_it_cannot_have_them():
     tap.has(found[0].code, "fa_tune.attention")
 
 
+def the_llama_of_transformers_answers_on_the_cpu_by_sdpa():
+    missing = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise tap.Skip("%s is not here" % " nor ".join(missing))
+    done = subprocess.run(
+        [sys.executable, os.path.join(os.environ["FA_TEST_SOURCE"], "examples", "hf_llama.py"), "--cpu",
+         "--prompt", "16", "--new-tokens", "3"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        encoding="utf-8", check=False, timeout=240,
+        env={**os.environ, "PYTHONPATH": os.path.join(os.environ["FA_TEST_BUILD"], "python")})
+    assert done.returncode == 0, done.stderr[-3000:]
+    tap.has(done.stdout, "3 tokens for each of 2 prompts: the same as with SDPA")
+    tap.has(done.stderr, "sdpa_attention_forward computes a call")
+
+
 tap.main([
     a_problem_says_what_is_left_out_and_takes_the_names_people_use,
     a_problem_survives_repr_pickle_and_json,
@@ -298,4 +313,5 @@ tap.main([
     winners_reports_and_findings_are_objects,
     whoever_is_imported_later_is_greeted_once,
     pytorch_knows_the_operators_and_why_it_cannot_have_them,
+    the_llama_of_transformers_answers_on_the_cpu_by_sdpa,
 ])

@@ -42,6 +42,7 @@ static void family_free(fa_family **family)
     free_requires(f->constraint, f->constraint_count);
     free(f->registers);
     free(f->workspace);
+    free(f->splits);
     fa_expr_close(&f->engine);
     free(f);
     *family = NULL;
@@ -158,7 +159,8 @@ int fa_family_peek(const fa_templates *templates, const char *family, bool *ret_
     int rc = fa_json_parse(file->text, file->size, name, &json, diag);
     if (rc == 0)
         *ret_simple = cJSON_GetObjectItemCaseSensitive(json, "launches") == NULL &&
-                      cJSON_GetObjectItemCaseSensitive(json, "workspace") == NULL;
+                      cJSON_GetObjectItemCaseSensitive(json, "workspace") == NULL &&
+                      cJSON_GetObjectItemCaseSensitive(json, "splits") == NULL;
     cJSON_Delete(json);
     return rc;
 }

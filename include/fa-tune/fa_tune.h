@@ -161,10 +161,15 @@ FA_API const fa_answer *fa_kernel_answer(const fa_kernel *kernel);
  * ask with problem.unaligned = true. Nothing to compute (batch or seq_q is 0) is success. Allocates
  * nothing and waits for no other thread; a kernel that uses TMA remembers the tensor maps of its
  * last few sets of pointers and strides, and encodes them again (about a microsecond) for others,
- * or while another thread is looking there. A kernel whose family has a workspace (no built-in one)
- * has one of its own in device memory: its calls must not overlap, on two streams or in two graphs. */
+ * or while another thread is looking there. A kernel whose family has a workspace has one in device
+ * memory, which all kernels of its cubin share: where args->workspace gives none, their calls must not
+ * overlap, on two streams or in two graphs. */
 FA_API int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream,
                      fa_diag *diag);
+
+/* Bytes of device memory that a launch uses between its kernels; 0: none. With a workspace of the caller's,
+ * launches may overlap, each with its own. */
+FA_API size_t fa_kernel_workspace(const fa_kernel *kernel);
 
 /* ---- tuning, with or without the GPU --------------------------------------------------------*/
 typedef enum fa_event_kind {

@@ -45,12 +45,15 @@ static const struct {
   flags[] = {{"length", AT(length)},
              {"nonempty", AT(nonempty)},
              {"optional", AT(optional)},
+             {"feature", AT(feature)},
              {"anchored", AT(anchored)},
              {"shapes_source", AT(shapes_source)},
              {"single", AT(single)},
              {"quiet", AT(quiet)},
              {"late", AT(late)}},
-  others[] = {{"divides", AT(divides)}, {"follows", AT(follows)}}, /* earlier fields, by name */
+  others[] = {{"divides", AT(divides)}, /* earlier fields, by name */
+              {"follows", AT(follows)},
+              {"needs", AT(needs)}},
     ways[] = {{"key_as", AT(key_as)}, {"macro_as", AT(macro_as)}};
 
 static const char *const kinds[] = {"integer", "choice", "boolean", NULL};
@@ -196,6 +199,7 @@ static int read_field(const cJSON *json, fa_operation *operation, const char *wh
         rc = read_choices(json, field, where, diag);
     field->required = kind == FA_FIELD_INTEGER && field->follows < 0 &&
                       cJSON_GetObjectItemCaseSensitive(json, "default") == NULL;
+    field->optional = field->optional || field->feature;
     field->quiet = field->quiet || field->optional || kind == FA_FIELD_BOOLEAN;
     if (rc == 0 && (field->multiple < 1 || field->min > field->max))
         rc = fa_fail(diag, FA_EINVAL, "%s: \"multiple\" or the range is empty", where);

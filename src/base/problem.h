@@ -14,6 +14,9 @@ enum { FA_PROBLEM_KEY_MAX = 512, FA_CONFIG_TEXT_MAX = 768 };
 /* 0, or FA_EINVAL with a sentence that names the field, its value and its range. */
 int fa_problem_check(const fa_problem *problem, fa_diag *diag);
 
+/* Whether keys, JSON and kernels do without the field: it is optional and at its default. */
+bool fa_field_is_absent(const fa_field *field, int32_t value);
+
 /* The problem itself, but for an empty one, for which the smallest that is not empty stands. */
 fa_problem fa_problem_exact(const fa_problem *problem);
 

@@ -29,7 +29,7 @@ cJSON *fa_problem_to_json(const fa_problem *p)
     EACH_FIELD(op, f)
     {
         int32_t value = VALUE(p, op, f);
-        if (good && !(f->optional && value == f->preset))
+        if (good && !fa_field_is_absent(f, value))
             good = fa_field_to_json(json, f->name, f, value);
     }
     if (!good) {

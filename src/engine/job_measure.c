@@ -118,6 +118,16 @@ static cJSON *launches_array(const fa_job *job, int index)
     return array;
 }
 
+/* Of each case. */
+static cJSON *splits_array(const fa_job *job, int index)
+{
+    const fa_launches *launches = &job->launches[(size_t)index * (size_t)job->case_count];
+    cJSON *array = cJSON_CreateArray();
+    for (int c = 0; c < job->case_count; c++)
+        fa_json_push(array, cJSON_CreateNumber(launches[c].splits));
+    return array;
+}
+
 /* Of all cases the most, in bytes. */
 static int64_t workspace_of(const fa_job *job, int index)
 {
@@ -140,6 +150,7 @@ static void send_trial(fa_job *job, int index, int count)
     fa_json_add_number(json, "id", index);
     fa_json_add(json, "launches", launches_array(job, index));
     fa_json_add_number(json, "workspace", (double)workspace_of(job, index));
+    fa_json_add(json, "splits", splits_array(job, index));
     fa_json_add_number(json, "count", count);
     fa_json_add_number(json, "budget_us", PROBE_BUDGET_US * patience(job));
     job->measure.in_flight = index;

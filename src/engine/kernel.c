@@ -52,7 +52,7 @@ static int find_composed(fa_tuner *tuner, const fa_answer *answer, const fa_fami
 }
 
 /* Where a call has more than the launch that the answer tells: all of it, as the manifest says. */
-static int prepare_call(fa_tuner *tuner, const fa_answer *answer, const fa_loaded *loaded,
+static int prepare_call(fa_tuner *tuner, const fa_answer *answer, fa_loaded *loaded,
                         fa_kernel *kernel, fa_diag *diag)
 {
     const fa_family *family = loaded->composed;
@@ -68,13 +68,12 @@ static int prepare_call(fa_tuner *tuner, const fa_answer *answer, const fa_loade
         return rc;
     kernel->call.composed = composed;
     composed->launches = candidate.launches;
-    composed->module = loaded->module;
     for (int i = 0; rc == 0 && i < candidate.launches.count; i++)
         rc = fa_module_function(loaded->module, fa_family_launch_entry(family, i),
                                 candidate.launches.at[i].smem_bytes, &composed->function[i], diag);
     if (rc == 0 && candidate.launches.workspace_bytes > 0)
-        rc = fa_device_alloc(tuner->driver, (size_t)candidate.launches.workspace_bytes,
-                             &composed->workspace, diag);
+        rc = fa_loaded_scratch(loaded, tuner->driver, (size_t)candidate.launches.workspace_bytes,
+                               &composed->workspace, diag);
     return rc;
 }
 

@@ -166,11 +166,41 @@ void fa_loaded_free(fa_loaded **loaded)
         free(like);
         like = next;
     }
+    bool lives = (*loaded)->module != NULL && fa_module_lives((*loaded)->module);
+    for (struct fa_scratch *scratch = (*loaded)->scratch; scratch != NULL;) {
+        struct fa_scratch *smaller = scratch->smaller;
+        if (lives)
+            fa_device_free(scratch->driver, &scratch->at);
+        free(scratch);
+        scratch = smaller;
+    }
     fa_module_unload(&(*loaded)->module);
     if ((*loaded)->call.shared != NULL)
         (*loaded)->call.launcher->unload(&(*loaded)->call.shared);
     free(*loaded);
     *loaded = NULL;
+}
+
+int fa_loaded_scratch(fa_loaded *loaded, fa_driver *driver, size_t bytes, fa_device_ptr *ret_at,
+                      fa_diag *diag)
+{
+    struct fa_scratch *largest = loaded->scratch;
+    if (largest == NULL || largest->bytes < bytes) {
+        struct fa_scratch *made = calloc(1, sizeof *made);
+        if (made == NULL)
+            return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+        /* At least twice the last one, so that all of them together are twice what is needed. */
+        size_t twice = largest != NULL ? 2 * largest->bytes : 0;
+        *made = (struct fa_scratch){largest, driver, bytes > twice ? bytes : twice, 0};
+        int rc = fa_device_alloc(driver, made->bytes, &made->at, diag);
+        if (rc != 0) {
+            free(made);
+            return fa_fail_in(diag, rc, "allocating a workspace of %zu bytes", bytes);
+        }
+        loaded->scratch = largest = made;
+    }
+    *ret_at = largest->at;
+    return 0;
 }
 
 /* The part of an answer that other problems of its bucket have too. */
@@ -246,10 +276,7 @@ void fa_kernel_table_drop_newest(fa_kernel_table *table)
     fa_kernel *kernel = table->newest;
     table->newest = kernel->before;
     free(atomic_load(&kernel->answer));
-    fa_call_composed *composed = kernel->call.composed;
-    if (composed != NULL && fa_module_lives(composed->module))
-        fa_device_free(kernel->call.driver, &composed->workspace);
-    free(composed);
+    free(kernel->call.composed);
     free(kernel);
 }
 

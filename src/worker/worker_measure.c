@@ -107,6 +107,20 @@ static int read_grids(const struct measurer *m, const cJSON *grids, int launch,
     return 0;
 }
 
+/* A number for each case. */
+static int read_splits(const struct measurer *m, const cJSON *splits, fa_bench_candidate *candidate,
+                       fa_diag *diag)
+{
+    for (int i = 0; i < m->case_count; i++) {
+        const cJSON *item = cJSON_GetArrayItem(splits, i);
+        if (!cJSON_IsNumber(item) ||
+            !(item->valuedouble >= 1 && item->valuedouble < 2147483648.0))
+            return fa_fail(diag, FA_EINVAL, "message: splits[%d] is not 1 or more", i);
+        candidate->launches[i].splits = (int32_t)item->valuedouble;
+    }
+    return 0;
+}
+
 static int read_candidate(const struct measurer *m, const fa_message *message,
                           fa_bench_candidate *candidate, fa_diag *diag)
 {
@@ -136,6 +150,9 @@ static int read_candidate(const struct measurer *m, const fa_message *message,
         candidate->launches[i].count = count;
         candidate->launches[i].workspace_bytes = workspace;
     }
+    if (rc == 0)
+        rc = read_splits(m, cJSON_GetObjectItemCaseSensitive(message->json, "splits"), candidate,
+                         diag);
     candidate->cubin = message->blob;
     candidate->size = message->blob_size;
     return rc;

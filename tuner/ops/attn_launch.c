@@ -8,38 +8,68 @@
 #include "attn_cases.h"
 #include "attn_map_cache.h"
 #include "attn_maps.h"
+#include "attn_serving.h"
 
 #include "../../include/fa-tune/fa_attn.h"
 #include "../../src/base/error.h"
 
 #include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+/* What launches of a cubin share; of one that takes fa_attn_params alone without maps, nothing. */
+struct shared {
+    fa_attn_map_cache *maps; /* NULL: it takes no tensor maps */
+    bool serving;            /* it takes fa_attn_serving_params */
+};
+
+static void unload(void **shared)
+{
+    struct shared *s = *shared;
+    if (s != NULL)
+        fa_attn_map_cache_free(&s->maps);
+    free(s);
+    *shared = NULL;
+}
 
 static int load(fa_driver *driver, const fa_problem *problem, const void *cubin, size_t size,
                 const char *entry, bool workspace, void **ret_shared, fa_diag *diag)
 {
     struct fa_attn_boxes boxes;
-    fa_attn_map_cache *cache = NULL;
+    bool serving = false;
     int rc = fa_attn_boxes_read(cubin, size, entry, workspace, &boxes, diag);
-    if (rc == 0 && boxes.columns != 0) {
+    if (rc == 0)
+        rc = fa_attn_serving_read(cubin, size, entry, &serving, diag);
+    if (rc != 0 || (boxes.columns == 0 && !serving))
+        return rc;
+    struct shared *shared = calloc(1, sizeof *shared);
+    if (shared == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+    shared->serving = serving;
+    if (boxes.columns != 0) {
         rc = fa_tensor_map_available(driver, diag);
         if (rc == 0)
-            rc = fa_attn_map_cache_create(&boxes, problem->head_dim, problem->dtype, &cache, diag);
+            rc = fa_attn_map_cache_create(&boxes, problem->head_dim, problem->dtype, &shared->maps,
+                                          diag);
     }
-    if (rc == 0)
-        *ret_shared = cache;
+    void *made = shared;
+    if (rc != 0)
+        unload(&made);
+    *ret_shared = made;
     return rc;
 }
 
-static void unload(void **shared)
+/* Strides of a contiguous [batch, heads, seq, head_dim] in the problem's layout: batch, head, row; of pages
+ * where `seq` is a page's. Sequences that are `packed` behind one another lie as [total, heads, head_dim]. */
+static void contiguous(const fa_problem *p, bool packed, int32_t heads, int32_t seq,
+                       int64_t ret_stride[3])
 {
-    fa_attn_map_cache *cache = *shared;
-    fa_attn_map_cache_free(&cache);
-    *shared = NULL;
-}
-
-/* Strides of a contiguous [batch, heads, seq, head_dim] in the problem's layout: batch, head, row. */
-static void contiguous(const fa_problem *p, int32_t heads, int32_t seq, int64_t ret_stride[3])
-{
+    if (packed) {
+        ret_stride[0] = 0;
+        ret_stride[1] = p->head_dim;
+        ret_stride[2] = (int64_t)heads * p->head_dim;
+        return;
+    }
     ret_stride[0] = (int64_t)heads * seq * p->head_dim;
     ret_stride[1] = p->layout == FA_BHSD ? (int64_t)seq * p->head_dim : p->head_dim;
     ret_stride[2] = p->layout == FA_BHSD ? p->head_dim : (int64_t)heads * p->head_dim;
@@ -61,8 +91,9 @@ static uint64_t set_strides(const fa_problem *problem, const fa_attn_args *args,
                             struct fa_attn_params *params)
 {
     int64_t q[3], k[3];
-    contiguous(problem, problem->heads_q, problem->seq_q, q);
-    contiguous(problem, problem->heads_kv, problem->seq_k, k);
+    bool paged = problem->page > 0, packed = problem->lengths_k == FA_LENGTHS_CU_SEQLENS && !paged;
+    contiguous(problem, problem->varlen, problem->heads_q, problem->seq_q, q);
+    contiguous(problem, packed, problem->heads_kv, paged ? problem->page : problem->seq_k, k);
     return take_strides(args->q_stride, q, &params->q_batch_stride, &params->q_head_stride,
                         &params->q_row_stride) |
            take_strides(args->k_stride, k, &params->k_batch_stride, &params->k_head_stride,
@@ -109,21 +140,35 @@ static int set_params(const fa_problem *problem, const fa_attn_args *args,
     return 0;
 }
 
+/* Whether the caller's structure goes to its end; what he knows nothing of is not read. */
+static bool is_whole(const fa_attn_args *args)
+{
+    return args->size >= offsetof(fa_attn_args, workspace_bytes) + sizeof args->workspace_bytes;
+}
+
 static int launch(const fa_call *call, const fa_problem *problem, const void *data,
                   fa_stream stream, fa_diag *diag)
 {
     const fa_attn_args *args = data;
-    struct fa_attn_params params;
+    const struct shared *shared = call->shared;
+    struct fa_attn_serving_params params; /* a kernel may take their beginning alone */
     struct fa_attn_tensor_maps maps;
     void *arguments[FA_CALL_ARGUMENTS] = {&params, &maps};
-    if (args->size < sizeof *args)
+    bool whole = is_whole(args), has_maps = shared != NULL && shared->maps != NULL;
+    fa_device_ptr workspace = 0;
+    if (args->size < offsetof(fa_attn_args, cu_seqlens_q))
         return fa_fail(diag, FA_EINVAL, "args->size is not sizeof(fa_attn_args)");
     if (call->empty)
         return 0;
-    int rc = set_params(problem, args, &params, diag);
-    if (rc == 0 && call->shared != NULL)
-        rc = fa_attn_map_cache_get(call->shared, call->driver, &params, &maps, diag);
-    return rc != 0 ? rc : fa_call_run(call, arguments, call->shared != NULL ? 2 : 1, stream, diag);
+    int rc = set_params(problem, args, &params.dense, diag);
+    if (rc == 0 && call->composed != NULL)
+        rc = fa_call_workspace(call, whole ? args->workspace : NULL,
+                               whole ? args->workspace_bytes : 0, &workspace, diag);
+    if (rc == 0 && shared != NULL && shared->serving)
+        rc = fa_attn_serving_take(call, problem, whole ? args : NULL, workspace, &params, diag);
+    if (rc == 0 && has_maps)
+        rc = fa_attn_map_cache_get(shared->maps, call->driver, &params.dense, &maps, diag);
+    return rc != 0 ? rc : fa_call_run(call, arguments, has_maps ? 2 : 1, workspace, stream, diag);
 }
 
 const fa_launcher fa_attn_launcher = {.load = load, .unload = unload, .launch = launch};

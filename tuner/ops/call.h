@@ -20,8 +20,7 @@ enum { FA_CALL_ARGUMENTS = 4 }; /* of a kernel, the address of its workspace inc
 typedef struct fa_call_composed {
     fa_launches launches;
     fa_function function[FA_LAUNCHES_MAX];
-    fa_device_ptr workspace;
-    const fa_module *module; /* of the context that the workspace is in */
+    fa_device_ptr workspace; /* belongs to the loaded cubin */
 } fa_call_composed;
 
 typedef struct fa_call {
@@ -46,9 +45,13 @@ typedef struct fa_launcher {
                   fa_stream stream, fa_diag *diag);
 } fa_launcher;
 
+/* The workspace of a call, 0: it has none. The caller's, where he brings one: FA_EINVAL when that is too small. */
+int fa_call_workspace(const fa_call *call, void *brought, size_t bytes, fa_device_ptr *ret_at,
+                      fa_diag *diag);
+
 /* All launches of a call. The first `count` entries of `arguments` are set; the address of the workspace
  * follows them, where the call has one. */
 int fa_call_run(const fa_call *call, void *arguments[FA_CALL_ARGUMENTS], int count,
-                fa_stream stream, fa_diag *diag);
+                fa_device_ptr workspace, fa_stream stream, fa_diag *diag);
 
 #endif
