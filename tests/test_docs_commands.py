@@ -12,7 +12,7 @@ A comment above a block, which a reader of the page does not see, says what is s
     <!-- test: file NAME -->             no command: the block is written to this file (in any language)
 
 Pages run in one folder that looks like the checkout: `dev` stands for ./dev and knows the same verbs, `sudo`
-installs below the folder. Families have two configs there, so that a tune compiles next to nothing."""
+installs below the folder what is built. Families have two configs there, so that a tune compiles next to nothing."""
 import glob
 import os
 import re
@@ -59,7 +59,7 @@ def furnish(place):
         os.symlink(os.path.join(SOURCE, name), os.path.join(place.folder, name))
     os.symlink(BUILD, os.path.join(place.folder, "build"))
     os.symlink(FA_TUNE, os.path.join(tools, "fa-tune"))
-    write_program(os.path.join(tools, "sudo"), 'DESTDIR="%s/installed" exec "$@"\n' % place.folder)
+    write_program(os.path.join(tools, "sudo"), 'DESTDIR="%s/installed" exec "$@" --no-rebuild\n' % place.folder)
     write_program(os.path.join(place.folder, "dev"),
                   'case $1 in\n%s) exec fa-tune "$@" ;;\nbuild) ;;\n*) echo "no ./dev $1" >&2; exit 1 ;;\nesac\n'
                   % " | ".join(verbs_of_dev()))
