@@ -14,6 +14,7 @@
 #include "rank.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +27,7 @@ struct shown {
     cJSON *json;
 };
 
-struct gathering {
+struct best_trials {
     struct shown shown[TRIALS_MAX + 1];
     int count;
     bool failed;
@@ -45,6 +46,7 @@ static void add_environment(cJSON *json, const char *name, const char *text)
 static cJSON *show_trial(const fa_trial_record *record)
 {
     const fa_trial *trial = &record->trial;
+    char seed[24]; /* as text: cJSON writes 15 digits of a number */
     cJSON *json = cJSON_CreateObject();
     fa_json_add(json, "config", fa_config_to_json(&trial->config));
     fa_json_add_number(json, "median_us", trial->median_us);
@@ -55,7 +57,8 @@ static cJSON *show_trial(const fa_trial_record *record)
         fa_json_add_number(json, "max_error", trial->max_error);
         fa_json_add_number(json, "tolerance", trial->tolerance);
     }
-    fa_json_add_number(json, "seed", (double)record->seed);
+    snprintf(seed, sizeof seed, "%llu", (unsigned long long)record->seed);
+    fa_json_add_text(json, "seed", seed);
     add_environment(json, "environment", record->environment);
     add_environment(json, "clocks", record->clocks);
     cJSON *samples = fa_json_add_array(json, "samples_us");
@@ -66,9 +69,9 @@ static cJSON *show_trial(const fa_trial_record *record)
 }
 
 /* Keeps the best, in order. */
-static int gather(void *context, const fa_trial_record *record)
+static int keep_best(void *context, const fa_trial_record *record)
 {
-    struct gathering *all = context;
+    struct best_trials *all = context;
     if (record->trial.status != FA_STATUS_MEASURED)
         return 0;
     int at = all->count;
@@ -94,8 +97,8 @@ int fa_bundle_add_trials(fa_store *store, fa_winner_record *winner, fa_diag *dia
         cJSON_Delete(json);
         return 0; /* what came in a bundle brought its own */
     }
-    struct gathering *all = calloc(1, sizeof *all);
-    int rc = all != NULL ? fa_store_trials_each(store, &winner->scope, gather, all, diag)
+    struct best_trials *all = calloc(1, sizeof *all);
+    int rc = all != NULL ? fa_store_trials_each(store, &winner->scope, keep_best, all, diag)
                          : fa_fail(diag, FA_ENOMEM, "out of memory for evidence");
     cJSON *trials = cJSON_CreateArray();
     for (int i = 0; all != NULL && i < all->count; i++)
