@@ -189,6 +189,17 @@ static void check_disk(struct doctor *d, const char *path)
            "%llu MiB free at %s", mib, directory);
 }
 
+/* A sentence about a store ends with what to do, if anything but another place helps. */
+static void report_store(struct doctor *d, fa_diag *diag)
+{
+    char *advice = strstr(diag->text, "; ");
+    if (advice != NULL)
+        *advice = 0;
+    report(d, FA_CHECK_FAIL, "store",
+           advice != NULL ? advice + 2 : "set FA_TUNE_STORE to a file on a local disk", "%s",
+           diag->text);
+}
+
 static void check_store(struct doctor *d)
 {
     fa_store *store = NULL;
@@ -203,8 +214,7 @@ static void check_store(struct doctor *d)
                "be kept: set FA_TUNE_STORE to a file that can be written",
                "%s", diag.text);
     else if (rc != 0)
-        report(d, FA_CHECK_FAIL, "store", "set FA_TUNE_STORE to a file on a local disk", "%s",
-               diag.text);
+        report_store(d, &diag);
     else
         report(d, FA_CHECK_OK, "store", "", "%s", path);
     fa_store_close(&store);
