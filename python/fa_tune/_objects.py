@@ -10,6 +10,17 @@ import tempfile
 from ._problem import Problem, restored
 
 
+def counted(number, word):
+    return "%d %s%s" % (number, word, "" if number == 1 else "s")
+
+
+def _time(told):
+    """A trial's time in words; ~ before what a model says."""
+    if told.get("median_us") is not None:
+        return _number(told["median_us"], " µs")
+    return "~" + _number(told.get("predicted_us"), " µs")
+
+
 def _number(value, unit=""):
     if value is None:
         return "?"
@@ -73,7 +84,7 @@ class Answer:
     def time(self):
         """The time in words; ~ before what a model says."""
         if self.median_us is None:
-            return "~" + _number(self.predicted_us, " µs")
+            return _time(self.told)
         half = max(self.high_us - self.median_us, self.median_us - self.low_us)
         return "%s ± %s" % (_number(self.median_us, " µs"), _number(half))
 
@@ -91,7 +102,7 @@ class Winners(tuple):
 
     def __repr__(self):
         rows = [(repr(one.problem)[8:-1], one.gpu, one.time, one.origin, one.kernel) for one in self]
-        return "\n".join(["%d winners" % len(self), *_table(rows)])
+        return "\n".join([counted(len(self), "winner"), *_table(rows)])
 
 
 class SweepItem:
@@ -129,8 +140,8 @@ class Sweep(tuple):
     def __repr__(self):
         rows = [(repr(one.problem)[8:-1], one.gpu or "", one.state,
                  one.answer.time if one.answer else one.reason) for one in self]
-        return "\n".join(["sweep of %d problems, %s after %.1f s" % (
-            len(self), self.state, self.spent["seconds"]), *_table(rows)])
+        return "\n".join(["sweep of %s, %s after %.1f s" % (
+            counted(len(self), "problem"), self.state, self.spent["seconds"]), *_table(rows)])
 
 
 class Report:
@@ -154,8 +165,8 @@ class Report:
         for one in self.problems:
             winner = one.get("winner") or {}
             rows.append((one.get("words", ""), one.get("gpu", {}).get("name", ""),
-                         one.get("known_how", ""), _number(winner.get("median_us"), " µs")))
-        return "\n".join(["report of %d problems, store %s" % (len(rows), self.document["store"]),
+                         one.get("known_how", ""), _time(winner) if winner else ""))
+        return "\n".join(["report of %s, store %s" % (counted(len(rows), "problem"), self.document["store"]),
                           *_table(rows)])
 
 

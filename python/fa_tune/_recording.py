@@ -5,6 +5,7 @@ import os
 import threading
 
 from . import _core, _errors
+from ._objects import counted
 from ._problem import Problem
 
 _open = []  # recordings under way: every one gets every problem
@@ -101,10 +102,10 @@ class recording:  # noqa: N801, called as a function
 
     def __repr__(self):
         problems = self.problems()
-        lines = ["  %r, %d calls" % (problem, self.calls[problem]) for problem in problems[:20]]
+        lines = ["  %r, %s" % (problem, counted(self.calls[problem], "call")) for problem in problems[:20]]
         if len(problems) > 20:
             lines.append("  and %d more" % (len(problems) - 20))
-        return "\n".join(["recording of %d problems" % len(problems), *lines])
+        return "\n".join(["recording of " + counted(len(problems), "problem"), *lines])
 
 
 def _observe(problem, device):
