@@ -222,7 +222,7 @@ static bool run_fill(const struct fake_build *build, void **arguments)
 static const char *const known[] = {"attn_fwd",     "attn_ref_fp32",      "attn_ref_lowp",
                                     "attn_compare", "attn_check_written", "attn_check_guard",
                                     "attn_fill",    "attn_poison_gaps",   "attn_check_gaps",
-                                    "reference"};
+                                    "reference",    "attn_fill_keys"};
 
 bool fake_kernel_known(const char *entry)
 {
