@@ -7,6 +7,7 @@
 
 #include "error.h"
 #include "problem.h"
+#include "shorthand.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -113,6 +114,19 @@ static void add_list(cli_problem_options *options, const fa_operation *operation
     }
 }
 
+static void add_shorthands(cli_problem_options *options, const fa_operation *operation)
+{
+    const char *name, *value, *help;
+    for (int i = 0; cli_shorthand(operation, i, &name, &value, &help); i++) {
+        cli_option_spec *spec =
+            add(options, name, CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP,
+                KIND_SHORTHAND, 0);
+        spec->low = i;
+        spec->value = value;
+        spec->help = help;
+    }
+}
+
 void cli_problem_options_make(const fa_operation *operation, cli_problem_options *ret_options)
 {
     int order[FA_PROBLEM_VALUES];
@@ -128,6 +142,7 @@ void cli_problem_options_make(const fa_operation *operation, cli_problem_options
     for (int i = 0; i < operation->field_count; i++)
         if (!is_list(&operation->field[order[i]]) && operation->field[order[i]].option[0] != 0)
             add_field(ret_options, operation, order[i]);
+    add_shorthands(ret_options, operation);
 }
 
 /* ---- what must be given ---------------------------------------------------------------------*/
