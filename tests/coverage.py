@@ -37,6 +37,8 @@ class Family:
     def __init__(self, fields, manifest, database):
         self.fields, self.name, self.database = fields, manifest["name"], database
         self.sm = manifest["sm"]
+        self.untaken = [field["name"] for field in fields
+                        if field.get("feature") and field["name"] not in manifest.get("takes", [])]
         self.supports = [rule["require"] for rule in manifest.get("supports", [])]
         lets = manifest.get("let", {})
         for _ in lets:  # a let may name others
@@ -46,6 +48,9 @@ class Family:
 
     def serves(self, values):
         """Whether a problem of these values is one that the operation and the family take."""
+        default = self.default()
+        if any(values[name] != default[name] for name in self.untaken):
+            return False
         for field in self.fields:
             if "divides" in field and values[field["name"]] > 0 \
                     and values[field["divides"]] % values[field["name"]] != 0:
@@ -103,6 +108,8 @@ class Family:
 
     def cell(self, field):
         values = values_of(field)
+        if field["name"] in self.untaken:
+            return "no"
         taken = [value for value in values if self.takes(field, value)]
         if field["kind"] == "boolean":
             return "yes" if taken == [0, 1] else "always" if taken == [1] else "no"
@@ -134,7 +141,7 @@ def table(folder):
     """The lines of one operation's table."""
     with open(os.path.join(folder, "operation.json"), encoding="utf-8") as file:
         operation = json.load(file)
-    fields = [field for field in operation["fields"] if field.get("option")]
+    fields = [field for field in operation["fields"] if field.get("option") or field.get("feature")]
     families, database = [], sqlite3.connect(":memory:")
     for path in sorted(glob.glob(os.path.join(folder, "*.json"))):
         if os.path.basename(path) != "operation.json":
@@ -143,8 +150,15 @@ def table(folder):
     yield "| %s | %s |" % (operation["title"], " | ".join("`%s`" % family.name for family in families))
     yield "|---" * (len(families) + 1) + "|"
     yield "| GPUs | %s |" % " | ".join(chips(family.sm) for family in families)
+    nobody = []
     for field in fields:
-        yield "| `%s` | %s |" % (field["option"], " | ".join(family.cell(field) for family in families))
+        name, cells = "`%s`" % field.get("option", field["name"]), [family.cell(field) for family in families]
+        if set(cells) == {"no"}:
+            nobody.append(name)
+        else:
+            yield "| %s | %s |" % (name, " | ".join(cells))
+    if nobody:
+        yield "| %s |%s" % (", ".join(nobody), " no |" * len(families))
 
 
 def whole():

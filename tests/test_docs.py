@@ -10,7 +10,7 @@ import sys
 
 import coverage
 import tap
-from place import SOURCE
+from place import BUILD, SOURCE
 
 PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md",
          *sorted(os.path.relpath(path, SOURCE) for path in glob.glob(os.path.join(SOURCE, "docs/*.md")))]
@@ -38,13 +38,21 @@ def every_page_of_docs_is_linked_from_readme():
 
 def the_table_of_what_is_covered_is_made_from_the_manifests():
     text = read("README.md")
-    tap.equal(coverage.replaced(text), text)
+    assert coverage.replaced(text) == text, "families or fields have changed: run python3 tests/coverage.py --write"
 
 
 def the_picture_is_drawn_from_the_measured_rows():
     script, rows = re.search(r"python3 (\S+) (\S+\.jsonl) > docs/tflops.svg", read("docs/measurements.md")).groups()
     drawn = subprocess.run([sys.executable, script, rows], cwd=SOURCE, stdout=subprocess.PIPE, encoding="utf-8", check=True)
     assert drawn.stdout == read("docs/tflops.svg"), "docs/tflops.svg is not what %s makes of %s" % (script, rows)
+
+
+def pkg_config_requires_nothing_that_is_opened_at_run_time():
+    with open(os.path.join(BUILD, "meson-private", "fa-tune.pc"), encoding="utf-8") as file:
+        told = file.read()
+    tap.has(told, "Libs: -L${libdir} -lfa_tune\n")
+    for name in ("libcurl", "libpq", "cuda", "nvrtc"):
+        tap.lacks(told, name)
 
 
 def readme_is_short():
@@ -56,5 +64,6 @@ tap.main([
     every_page_of_docs_is_linked_from_readme,
     the_table_of_what_is_covered_is_made_from_the_manifests,
     the_picture_is_drawn_from_the_measured_rows,
+    pkg_config_requires_nothing_that_is_opened_at_run_time,
     readme_is_short,
 ])

@@ -12,7 +12,7 @@ A comment above a block, which a reader of the page does not see, says what is s
     <!-- test: file NAME -->             no command: the block is written to this file (in any language)
 
 Pages run in one folder that looks like the checkout: `dev` stands for ./dev and knows the same verbs, `sudo`
-installs below the folder. Families have two configs there, so that a tune compiles next to nothing."""
+installs below the folder what is built. Families have two configs there, so that a tune compiles next to nothing."""
 import glob
 import os
 import re
@@ -29,8 +29,13 @@ from place import BUILD, DEADLINE, FA_TUNE, SOURCE, Place
 PAGES = ["README.md", "CONTRIBUTING.md", "system/README.md",
          *sorted(os.path.relpath(path, SOURCE) for path in glob.glob(os.path.join(SOURCE, "docs/*.md")))]
 SPACE = {"BLOCK_M": [64, 128], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0], "MIN_BLOCKS": [2]}
-L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
+L4 = "device name=NVIDIA_L4 sm=89 sms=58\ninit_once\n"
 BLOCK = re.compile(r"(?m)(?:^<!-- test: (?P<marker>.*) -->\n)?^```(?P<language>\w*)\n(?P<body>(?:.*\n)*?)```$")
+
+
+def linked_with():
+    with open(os.path.join(BUILD, "build.ninja"), encoding="utf-8") as file:
+        return re.search(r"(?m)^ LINK_ARGS = (.*)$", file.read()).group(1)
 
 
 def write_program(path, text):
@@ -54,13 +59,20 @@ def furnish(place):
         os.symlink(os.path.join(SOURCE, name), os.path.join(place.folder, name))
     os.symlink(BUILD, os.path.join(place.folder, "build"))
     os.symlink(FA_TUNE, os.path.join(tools, "fa-tune"))
-    write_program(os.path.join(tools, "sudo"), 'DESTDIR="%s/installed" exec "$@"\n' % place.folder)
+    write_program(os.path.join(tools, "sudo"), 'DESTDIR="%s/installed" exec "$@" --no-rebuild\n' % place.folder)
     write_program(os.path.join(place.folder, "dev"),
                   'case $1 in\n%s) exec fa-tune "$@" ;;\nbuild) ;;\n*) echo "no ./dev $1" >&2; exit 1 ;;\nesac\n'
                   % " | ".join(verbs_of_dev()))
     place.env["PATH"] = tools + ":" + place.env["PATH"]
     place.env["XDG_RUNTIME_DIR"] = os.path.join(place.folder, "run")
     os.mkdir(place.env["XDG_RUNTIME_DIR"], stat.S_IRWXU)
+    # README's install goes below the folder; programs that are linked with the library find it there.
+    with open(os.path.join(BUILD, "meson-private", "fa-tune.pc"), encoding="utf-8") as file:
+        told = file.read()
+    prefix, libdir = (re.search(r"(?m)^%s=(.*)$" % name, told).group(1) for name in ("prefix", "libdir"))
+    libdir = place.folder + "/installed" + libdir.replace("${prefix}", prefix)
+    place.env.update(PKG_CONFIG_SYSROOT_DIR=place.folder + "/installed", PKG_CONFIG_PATH=libdir + "/pkgconfig",
+                     LD_LIBRARY_PATH=libdir, FA_TUNE_WORKER=os.environ["FA_TUNE_WORKER"])
 
 
 class Session:
@@ -117,6 +129,8 @@ def test_of(session, page, line, marker, body):
     def run():
         if marker.startswith("skip"):
             raise tap.Skip(marker.partition(",")[2].strip())
+        if re.search(r"(?m)^cc ", body) and "-fsanitize" in linked_with():
+            raise tap.Skip("a program without a sanitizer cannot be linked with a library that has one")
         if re.search(r"(?m)^curl ", body) and shutil.which("curl") is None:
             raise tap.Skip("there is no curl here")
         session().run(marker, body)

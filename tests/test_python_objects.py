@@ -8,6 +8,8 @@ import io
 import json
 import os
 import pickle
+import re
+import signal
 import subprocess
 import sys
 import threading
@@ -214,18 +216,43 @@ def a_sweep_is_its_items():
     refused(TypeError, "problems or a grid", lambda: fa_tune.sweep([problem(16)], seq=3))
 
 
+def an_interrupted_sweep_keeps_what_it_did_and_goes_on():
+    code = ("import fa_tune\n"
+            "print(repr(fa_tune.sweep(seq=range(32, 96), batch=1, heads=2, heads_kv=1)).splitlines()[0])")
+    env = {**os.environ, "PYTHONPATH": os.path.join(os.environ["FA_TEST_BUILD"], "python")}
+    running = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, encoding="utf-8", start_new_session=True)
+    tap.has(running.stderr.readline(), "[1/64]")
+    running.send_signal(signal.SIGINT)
+    told = running.communicate(timeout=60)
+    tap.has(told[1], "KeyboardInterrupt")
+    assert running.returncode != 0 and not told[0], told
+    stands = place.json("sweep", "--status")["sweep"]
+    assert stands["state"] == "stopped" and 1 <= stands["done"] < 64, stands
+
+
 def winners_reports_and_findings_are_objects():
     all_of_them, some = fa_tune.winners(), fa_tune.winners(seq=16, causal=True)
     assert len(all_of_them) > len(some) == 1, (len(all_of_them), len(some))
     tap.equal(some[0].problem, problem(16, causal=True))
-    tap.has(repr(some), "1 winners\n  dtype='fp16'")
+    tap.has(repr(some), "1 winner\n  dtype='fp16'")
     report = fa_tune.report("page.html", seq=16)
     assert os.path.getsize("page.html") > 10000
     tap.equal({one["problem"]["seq_q"] for one in report.problems}, {16})
-    tap.has(repr(report), "report of %d problems" % len(report.problems))
+    tap.has(repr(report), "report of %d problem" % len(report.problems))
+    tap.has(repr(fa_tune.report(gpu="L40S")), "predicted  ~")
     found = fa_tune.doctor()
     assert found and found["gpu"].level == "ok" and found[0].name == "driver", found
     tap.has(repr(found), "ok    gpu: ")
+
+
+def every_name_has_a_docstring_and_is_known_to_editors():
+    folder = os.path.dirname(fa_tune.__file__)
+    with open(os.path.join(folder, "__init__.pyi"), encoding="utf-8") as file:
+        told = dict(reversed(pair) for pair in re.findall(r"from \.(\w+) import (\w+)", file.read()))
+    tap.equal(told, fa_tune._NAMES)
+    for name in fa_tune.__all__:
+        assert len(getattr(fa_tune, name).__doc__) > 20, name
 
 
 # ---- other packages ------------------------------------------------------------------------------
@@ -310,7 +337,9 @@ tap.main([
     a_bound_kernel_carries_its_answer,
     what_raises_while_a_tune_tells_its_progress_ends_it,
     a_sweep_is_its_items,
+    an_interrupted_sweep_keeps_what_it_did_and_goes_on,
     winners_reports_and_findings_are_objects,
+    every_name_has_a_docstring_and_is_known_to_editors,
     whoever_is_imported_later_is_greeted_once,
     pytorch_knows_the_operators_and_why_it_cannot_have_them,
     the_llama_of_transformers_answers_on_the_cpu_by_sdpa,

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The packaged `fa-tune` as a child process: what is long, or reads the whole store, is done there."""
 import json
+import os
+import signal
 import subprocess
 
 from . import _package
 from ._errors import Error
 
-PATIENCE_S = 5.0  # for a child that Ctrl-C has reached to end by itself
+PATIENCE_S = 5.0  # for a child that was interrupted to end by itself
 
 
 def run(*arguments, progress=None, allowed=(0,)):
@@ -35,12 +37,28 @@ def run_json(*arguments, **how):
 
 
 def _stop(child):
-    """A terminal's Ctrl-C has reached the child as well; another interrupt has not."""
+    """Ends the child as Ctrl-C does: it keeps what it did."""
+    if not _terminal_reaches(child):
+        child.send_signal(signal.SIGINT)
     try:
         child.wait(PATIENCE_S)
     except subprocess.TimeoutExpired:
         child.terminate()
         child.wait()
+
+
+def _terminal_reaches(child):
+    """Whether a terminal's Ctrl-C went to the child too; a second one would end it at once."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgid(child.pid)
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
 
 
 def _sentence(complaint, arguments, status):

@@ -106,6 +106,8 @@ static int print_text(const cli_options *options, const fa_gpu *gpu, const cli_r
     fa_buf_printf(&out, " %s on ", cli_sym()->dot);
     cli_text_gpu(&out, gpu);
     fa_buf_text(&out, "\n");
+    if (cli_text_too_large(&out, &options->problem))
+        fa_buf_text(&out, "\n");
     print_counts(rows, &out);
     if (ranked > 0) {
         fa_buf_printf(&out, "\nranked: %zu came through\n", ranked);

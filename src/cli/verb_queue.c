@@ -167,13 +167,10 @@ static int print_text(fa_tuner *tuner, const cli_options *options, const struct 
 static void tell_now(cli_progress *lines, const fa_queue *now)
 {
     fa_buf line = {0};
+    fa_buf_printf(&line, "%d/%d done, %d failed, %" PRId64 " held, %" PRId64 " refused",
+                  now->sweep.done, now->sweep.items, now->sweep.failed, now->running, now->refused);
     if (lines->terminal)
-        cli_progress_bar(&line, now->sweep.done + now->sweep.failed, now->sweep.items);
-    fa_buf_printf(&line, "%s%d/%d done, %d failed, %" PRId64 " held, %" PRId64 " refused",
-                  lines->terminal ? " " : "", now->sweep.done, now->sweep.items, now->sweep.failed,
-                  now->running, now->refused);
-    if (lines->terminal)
-        cli_progress_draw(lines, &line);
+        cli_progress_draw(lines, &line, now->sweep.done + now->sweep.failed, now->sweep.items);
     else
         cli_progress_tell(lines, &line);
 }

@@ -4,6 +4,7 @@
  */
 #include "error.h"
 #include "grid.h"
+#include "hint.h"
 #include "json_make.h"
 #include "interrupt.h"
 #include "sweep_out.h"
@@ -168,6 +169,19 @@ static int print_status(fa_tuner *tuner, const cli_options *options, const fa_sw
     return status;
 }
 
+static int fail_no_sweep(fa_tuner *tuner, const cli_options *options, bool named, fa_diag *diag)
+{
+    fa_buf hint = {0};
+    fa_buf_printf(&hint, "%s is in %s: ", named ? "no such sweep" : "no sweep",
+                  fa_store_location(tuner));
+    cli_hint_store(&hint, named ? "sweep --list" : "sweep --help", options);
+    int rc = fa_fail(diag, hint.failed ? FA_ENOMEM : FA_ENOTFOUND, "%s %s",
+                     hint.failed ? "out of memory" : hint.data,
+                     named ? "shows what is" : "says how to begin one");
+    fa_buf_free(&hint);
+    return cli_fail(rc, options, diag);
+}
+
 static int show_status(fa_tuner *tuner, const cli_options *options, const cli_grid *grid,
                        fa_diag *diag)
 {
@@ -184,11 +198,7 @@ static int show_status(fa_tuner *tuner, const cli_options *options, const cli_gr
     if (rc < 0)
         return cli_fail(rc, options, diag);
     if (list.count == 0)
-        return cli_fail(fa_fail(diag, FA_ENOTFOUND,
-                                "%s in %s: `fa-tune sweep --list` shows what is",
-                                list.key != NULL ? "no such sweep is" : "no sweep is",
-                                fa_store_location(tuner)),
-                        options, diag);
+        return fail_no_sweep(tuner, options, list.key != NULL, diag);
     return print_status(tuner, options, &list.found, diag);
 }
 
@@ -233,10 +243,11 @@ static int run(fa_tuner *tuner, struct run *run, fa_diag *diag)
     int status = options->json ? cli_sweep_print_json(&run->rows, &sweep, tuner)
                                : cli_sweep_print_text(&run->rows, &sweep, cli_location(tuner));
     if (status == 0 && sweep.failed > 0) {
-        fprintf(stderr,
-                "fa-tune: %d of %d problems failed; `fa-tune sweep --status` and their rows "
-                "say why\n",
-                sweep.failed, sweep.items);
+        fa_buf hint = {0};
+        cli_hint_store(&hint, "sweep --status", options);
+        cli_tell("%d of %d problems failed; %s and their rows say why", sweep.failed, sweep.items,
+                 hint.failed ? "the sweep's status" : hint.data);
+        fa_buf_free(&hint);
         status = EXIT_FAILED;
     }
     return status;
@@ -263,8 +274,11 @@ static int enqueue(fa_tuner *tuner, const struct run *run, fa_diag *diag)
     cli_text_path(&out, fa_store_location(tuner));
     if (sweep.done > 0)
         fa_buf_printf(&out, ", %d of them done before", sweep.done);
-    fa_buf_text(&out,
-                "\n`fa-tune worker` works on it, `fa-tune queue --follow` tells how it stands\n");
+    fa_buf_text(&out, "\n");
+    cli_hint_store(&out, "worker", options);
+    fa_buf_text(&out, " works on it, ");
+    cli_hint_store(&out, "queue --follow", options);
+    fa_buf_text(&out, " tells how it stands\n");
     int status = cli_write(&out);
     fa_buf_free(&out);
     return status;

@@ -5,6 +5,7 @@
  * stdout depends on the answer alone, never on whether anything is a terminal.
  */
 #include "error.h"
+#include "hint.h"
 #include "interrupt.h"
 #include "json_make.h"
 #include "problem.h"
@@ -65,8 +66,8 @@ static void print_times(const fa_answer *answer, fa_buf *out)
 }
 
 /* How we know, in words, and what will happen next. */
-static void print_closing(const fa_answer *answer, int32_t rank, const char *store, bool served,
-                          fa_buf *out)
+static void print_closing(const fa_answer *answer, const cli_options *options, int32_t rank,
+                          const char *store, bool served, fa_buf *out)
 {
     fa_buf_text(out, "winner");
     if (rank > 0)
@@ -100,8 +101,11 @@ static void print_closing(const fa_answer *answer, int32_t rank, const char *sto
         fa_buf_text(out, ", made ");
         cli_text_time(out, answer->unix_time);
     }
-    if (answer->space > 0 && !served)
-        fa_buf_printf(out, " %s `fa-tune explain` shows all %d", cli_sym()->dot, answer->space);
+    if (answer->space > 0 && !served) {
+        fa_buf_printf(out, " %s ", cli_sym()->dot);
+        cli_hint(out, "explain", options);
+        fa_buf_printf(out, " shows all %d", answer->space);
+    }
     if (answer->from_store)
         fa_buf_printf(out, " %s --again tunes once more", cli_sym()->dot);
     fa_buf_text(out, "\n");
@@ -115,6 +119,8 @@ static int print_text(const cli_options *options, const fa_answer *answer, const
     fa_buf_printf(&out, " %s on ", cli_sym()->dot);
     cli_text_gpu(&out, &answer->gpu);
     fa_buf_text(&out, "\n");
+    if (cli_text_too_large(&out, &options->problem))
+        fa_buf_text(&out, "\n");
     bool empty = !fa_problem_equal(&options->problem, &answer->problem);
     if (empty || !fa_problem_equal(&answer->problem, &answer->from_problem)) {
         fa_buf_text(&out, empty ? "without a batch or a query; its kernel is that of "
@@ -126,7 +132,7 @@ static int print_text(const cli_options *options, const fa_answer *answer, const
     }
     print_funnel(answer, progress, &out);
     cli_print_ranking(rows->row, rows->count, answer->default_us, &out);
-    print_closing(answer, rows->winner_rank, store, served, &out);
+    print_closing(answer, options, rows->winner_rank, store, served, &out);
     int status = cli_write(&out);
     fa_buf_free(&out);
     return status;
@@ -185,6 +191,14 @@ static int failed(int rc, const cli_options *options, const cli_progress *progre
 {
     int status = cli_fail(rc, options, diag);
     int32_t earlier = progress->last.resumed;
+    fa_buf hint = {0};
+    cli_hint(&hint, "explain", options);
+    if (rc == FA_ENOKERNEL && progress->last.space > 0 && !hint.failed)
+        cli_tell("%s says where each ended", hint.data);
+    fa_buf_clear(&hint);
+    if (rc == FA_ENOKERNEL && cli_text_too_large(&hint, &options->problem) && !hint.failed)
+        cli_tell("%s", hint.data);
+    fa_buf_free(&hint);
     if (rc == FA_ENOKERNEL && earlier > 0)
         fprintf(stderr,
                 "fa-tune: %d of them ended in an earlier run: --effort patient tries %s "
@@ -211,13 +225,15 @@ static int tune(fa_tuner *tuner, const cli_options *options, cli_progress *progr
     fa_gpu gpu;
     bool served = fa_server_location(tuner)[0] != 0; /* its store has the other configs */
     rc = served ? 0 : fa_explain(tuner, &request, cli_rows_visit, &rows, &gpu, &diag);
-    if (rc != 0 && !rows.failed)
-        cli_progress_note(progress, diag.text); /* the answer stands without its table */
-    if (rows.count == 0 && !rows.failed)        /* a bundle or a service brought the winner alone */
+    if (rows.count == 0 && !rows.failed) /* a bundle or a service brought the winner alone */
         cli_rows_visit(&rows, 1, &answer.trial);
     int status = options->json
                      ? print_json(&answer, &rows, progress, tuner)
                      : print_text(options, &answer, &rows, progress, cli_location(tuner), served);
+    if (rows.failed)
+        rc = fa_fail(&diag, FA_ENOMEM, "out of memory after %zu configs", rows.count);
+    if (rc != 0 && status == 0)
+        status = cli_fail(rc, options, &diag); /* the answer stands, without its table */
     cli_rows_free(&rows);
     return status;
 }
