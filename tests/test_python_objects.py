@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -245,6 +246,15 @@ def winners_reports_and_findings_are_objects():
     tap.has(repr(found), "ok    gpu: ")
 
 
+def every_name_has_a_docstring_and_is_known_to_editors():
+    folder = os.path.dirname(fa_tune.__file__)
+    with open(os.path.join(folder, "__init__.pyi"), encoding="utf-8") as file:
+        told = dict(reversed(pair) for pair in re.findall(r"from \.(\w+) import (\w+)", file.read()))
+    tap.equal(told, fa_tune._NAMES)
+    for name in fa_tune.__all__:
+        assert len(getattr(fa_tune, name).__doc__) > 20, name
+
+
 # ---- other packages ------------------------------------------------------------------------------
 def whoever_is_imported_later_is_greeted_once():
     from fa_tune import _hooks
@@ -329,6 +339,7 @@ tap.main([
     a_sweep_is_its_items,
     an_interrupted_sweep_keeps_what_it_did_and_goes_on,
     winners_reports_and_findings_are_objects,
+    every_name_has_a_docstring_and_is_known_to_editors,
     whoever_is_imported_later_is_greeted_once,
     pytorch_knows_the_operators_and_why_it_cannot_have_them,
     the_llama_of_transformers_answers_on_the_cpu_by_sdpa,
