@@ -302,6 +302,11 @@ def pytorch_knows_the_operators_and_why_it_cannot_have_them():
         tap.equal((lse.shape, lse.dtype), ((2, 8, 16), torch.float32))
     if hasattr(torch.nn.attention, "list_flash_attention_impls"):
         assert "fa_tune" in torch.nn.attention.list_flash_attention_impls()
+    whole = torch.nn.Module()
+    whole.forward = lambda a, b: torch.ops.fa_tune.attention(a, b, b, True)
+    with torch.no_grad():
+        told = torch.export.export(whole, (q, k), dynamic_shapes=({2: torch.export.Dim("S", max=64)}, None))
+    tap.has(str(told.graph), "fa_tune.attention")
     found = []
     graph = torch.compile(lambda a, b: fa_tune.attention(a, b, b, causal=True), fullgraph=True,
                           backend=lambda module, _: found.append(module) or module.forward)
