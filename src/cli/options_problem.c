@@ -7,7 +7,6 @@
 
 #include "error.h"
 #include "problem.h"
-#include "shorthand.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -112,6 +111,19 @@ static void add_list(cli_problem_options *options, const fa_operation *operation
         spec->value = "N";
         spec->help = product->help;
     }
+}
+
+bool cli_shorthand(const fa_operation *operation, int index, const char **ret_option,
+                   const char **ret_value, const char **ret_help)
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(operation->document, "shorthands");
+    const cJSON *item = cJSON_GetArrayItem(list, index);
+    const struct {
+        const char *key, **ret;
+    } texts[] = {{"option", ret_option}, {"value", ret_value}, {"help", ret_help}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        *texts[i].ret = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(item, texts[i].key));
+    return *ret_option != NULL && *ret_help != NULL && index < CLI_SHORTHANDS_MAX;
 }
 
 static void add_shorthands(cli_problem_options *options, const fa_operation *operation)

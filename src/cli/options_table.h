@@ -63,6 +63,10 @@ int cli_problem_check(const fa_problem *problem, fa_diag *diag);
 /* The option that gives a sweep the list of this field's values; NULL: it has one value. */
 const char *cli_sweep_option(const fa_operation *operation, int field);
 
+/* The operation's shorthands, counted from 0; false: there are no more. *ret_value NULL: it takes none. */
+bool cli_shorthand(const fa_operation *operation, int index, const char **ret_option,
+                   const char **ret_value, const char **ret_help);
+
 /* Whether the field is the first of those that its option of several fields sets. */
 bool cli_leads_also(const fa_operation *operation, int field);
 

@@ -31,16 +31,6 @@ static const cJSON *shorthand_at(const fa_operation *operation, int index)
     return cJSON_GetArrayItem(member(operation, "shorthands"), index);
 }
 
-bool cli_shorthand(const fa_operation *operation, int index, const char **ret_option,
-                   const char **ret_value, const char **ret_help)
-{
-    const cJSON *item = shorthand_at(operation, index);
-    *ret_option = text_of(item, "option");
-    *ret_value = text_of(item, "value");
-    *ret_help = text_of(item, "help");
-    return item != NULL && *ret_option != NULL && *ret_help != NULL && index < CLI_SHORTHANDS_MAX;
-}
-
 /* Sets one field, in a sweep its list too; one that was given stays where `keep` says so. */
 static int set_field(cli_options *options, const char *name, const char *text, bool keep,
                      const char *option, fa_diag *diag)

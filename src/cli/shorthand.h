@@ -8,9 +8,6 @@
 #include "buf.h"
 #include "options.h"
 
-/* The operation's shorthands, counted from 0; false: there are no more. *ret_value NULL: it takes none. */
-bool cli_shorthand(const fa_operation *operation, int index, const char **ret_option,
-                   const char **ret_value, const char **ret_help);
 /* Sets what the shorthand stands for; `text` must outlive the options. */
 int cli_shorthand_set(int index, const char *text, cli_options *options, fa_diag *diag);
 /* Appends those that were typed. */
