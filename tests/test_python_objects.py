@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -234,14 +235,24 @@ def winners_reports_and_findings_are_objects():
     all_of_them, some = fa_tune.winners(), fa_tune.winners(seq=16, causal=True)
     assert len(all_of_them) > len(some) == 1, (len(all_of_them), len(some))
     tap.equal(some[0].problem, problem(16, causal=True))
-    tap.has(repr(some), "1 winners\n  dtype='fp16'")
+    tap.has(repr(some), "1 winner\n  dtype='fp16'")
     report = fa_tune.report("page.html", seq=16)
     assert os.path.getsize("page.html") > 10000
     tap.equal({one["problem"]["seq_q"] for one in report.problems}, {16})
-    tap.has(repr(report), "report of %d problems" % len(report.problems))
+    tap.has(repr(report), "report of %d problem" % len(report.problems))
+    tap.has(repr(fa_tune.report(gpu="L40S")), "predicted  ~")
     found = fa_tune.doctor()
     assert found and found["gpu"].level == "ok" and found[0].name == "driver", found
     tap.has(repr(found), "ok    gpu: ")
+
+
+def every_name_has_a_docstring_and_is_known_to_editors():
+    folder = os.path.dirname(fa_tune.__file__)
+    with open(os.path.join(folder, "__init__.pyi"), encoding="utf-8") as file:
+        told = dict(reversed(pair) for pair in re.findall(r"from \.(\w+) import (\w+)", file.read()))
+    tap.equal(told, fa_tune._NAMES)
+    for name in fa_tune.__all__:
+        assert len(getattr(fa_tune, name).__doc__) > 20, name
 
 
 # ---- other packages ------------------------------------------------------------------------------
@@ -291,6 +302,11 @@ def pytorch_knows_the_operators_and_why_it_cannot_have_them():
         tap.equal((lse.shape, lse.dtype), ((2, 8, 16), torch.float32))
     if hasattr(torch.nn.attention, "list_flash_attention_impls"):
         assert "fa_tune" in torch.nn.attention.list_flash_attention_impls()
+    whole = torch.nn.Module()
+    whole.forward = lambda a, b: torch.ops.fa_tune.attention(a, b, b, True)
+    with torch.no_grad():
+        told = torch.export.export(whole, (q, k), dynamic_shapes=({2: torch.export.Dim("S", max=64)}, None))
+    tap.has(str(told.graph), "fa_tune.attention")
     found = []
     graph = torch.compile(lambda a, b: fa_tune.attention(a, b, b, causal=True), fullgraph=True,
                           backend=lambda module, _: found.append(module) or module.forward)
@@ -328,6 +344,7 @@ tap.main([
     a_sweep_is_its_items,
     an_interrupted_sweep_keeps_what_it_did_and_goes_on,
     winners_reports_and_findings_are_objects,
+    every_name_has_a_docstring_and_is_known_to_editors,
     whoever_is_imported_later_is_greeted_once,
     pytorch_knows_the_operators_and_why_it_cannot_have_them,
     the_llama_of_transformers_answers_on_the_cpu_by_sdpa,

@@ -4,9 +4,12 @@
 _core.attention() does by itself what effort says. It comes here for on_miss="sdpa" only, never on a hit,
 and not while a stream is captured into a CUDA graph: that it refuses by itself.
 """
+from __future__ import annotations
+
 import json
 import time
 import warnings
+from contextlib import AbstractContextManager
 
 from . import _core
 from ._errors import ArgumentError, NotTuned
@@ -37,7 +40,10 @@ class policy:  # noqa: N801, called as a function
     policy: tune and load beforehand (fa_tune.warm_up, or one call of the same problem).
     """
 
-    def __init__(self, effort=None, on_miss=None):
+    effort: str
+    on_miss: str
+
+    def __init__(self, effort: str | None = None, on_miss: str | None = None):
         for name, value, words in (("effort", effort, EFFORTS), ("on_miss", on_miss, ON_MISS)):
             if value is not None and value not in words:
                 raise ArgumentError("%s is one of %s, not %r" % (name, ", ".join(words), value))
@@ -52,7 +58,7 @@ class policy:  # noqa: N801, called as a function
         _missing.clear()
         _core.set_policy(self.effort, _missed if self.on_miss == "sdpa" else None)
 
-    def __enter__(self):
+    def __enter__(self) -> policy:
         return self
 
     def __exit__(self, *_):
@@ -76,11 +82,29 @@ def _missed(problem, device, words):
     return _computed_by_sdpa(words, error)
 
 
-current = None
-_missing = {}  # a problem's text and device -> (the error, until when it is believed)
+current: policy = None  # type: ignore[assignment]  # until the first policy below
+_missing: dict = {}  # a problem's text and device -> (the error, until when it is believed)
 policy()
 
-_warned = set()
+
+def sdpa() -> AbstractContextManager[None]:
+    """F.scaled_dot_product_attention on fa_tune's kernels, within a block.
+
+    with torch.no_grad(), fa_tune.sdpa():
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    Tensors as SDPA has them: q (batch, heads_q, seq_q, head_dim), k and v (batch, heads_kv, seq_k,
+    head_dim), float16 or bfloat16 on CUDA. Calls with a mask, dropout or gradients, and whatever else
+    fa_tune has no kernel for, are computed by PyTorch; the first of each kind says so in a warning.
+    What a call of a new problem may spend is said by fa_tune.policy(). The setting is the process's,
+    as PyTorch's own is. To switch it on for good:
+    torch.nn.attention.activate_flash_attention_impl("fa_tune").
+    """
+    from . import _sdpa
+    return _sdpa.scope()
+
+
+_warned: set = set()
 
 
 def warn_once(kind, sentence):

@@ -63,8 +63,12 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
     char reason[sizeof trial->reason] = "";
     job->progress.compiled++;
     const fa_family *family = job->tuner->families.family[candidate->family];
-    if (fa_op_read_cubin(family, candidate, &job->target.problem, bytes, size, &info, &diag) != 0) {
-        fa_job_settle(job, index, FA_STATUS_CUBIN, diag.text);
+    int rc = fa_op_read_cubin(family, candidate, &job->target.problem, bytes, size, &info, &diag);
+    if (rc != 0) {
+        if (rc == FA_ENOMEM)
+            fa_job_end(job, fa_fail(&job->diag, rc, "%s", diag.text));
+        else
+            fa_job_settle(job, index, FA_STATUS_CUBIN, diag.text);
         return false;
     }
     trial->registers = info.registers;
@@ -247,6 +251,11 @@ static fa_cubin_record *fresh_record(const fa_job *job, int index, const char *k
     result->cubin = NULL;
     record->log = strdup(result->log);
     record->compile_ms = result->ms;
+    if (record->log == NULL) {
+        fa_cubin_record_free(record);
+        free(record);
+        return NULL;
+    }
     return record;
 }
 
@@ -265,9 +274,22 @@ static void reference_compiled(fa_job *job, fa_compile_result *result)
     free(record);
 }
 
+/* It says nothing about what was compiled: another worker tries it. */
+static void ran_short(fa_job *job, int index, const char *text)
+{
+    if (fa_job_may_retry(job, index))
+        job->compile.again[job->compile.again_count++] = index;
+    else
+        fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "%s, %d times", text, FA_JOB_CLEAN));
+}
+
 static void compiled(void *context, int index, fa_compile_result *result)
 {
     fa_job *job = context;
+    if (result->rc == FA_ENOMEM) {
+        ran_short(job, index, result->text);
+        return;
+    }
     if (index == FA_JOB_REFERENCE) {
         reference_compiled(job, result);
         return;
@@ -280,6 +302,8 @@ static void compiled(void *context, int index, fa_compile_result *result)
     fa_attempt *attempt = &job->attempt[index];
     if (take_cubin(job, index, result->cubin, result->size, result->log)) {
         attempt->fresh_cubin = fresh_record(job, index, attempt->cubin_key, result);
+        if (attempt->fresh_cubin == NULL)
+            fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "out of memory for a cubin"));
         job->unwritten = true;
     }
 }
@@ -291,7 +315,12 @@ static void lost(void *context, int index, const char *reason, fa_child_end end,
     bool late = end == FA_CHILD_TIMED_OUT;
     char text[256];
     snprintf(text, sizeof text, "the compiler %s", reason);
-    if (end == FA_CHILD_KILLED && fa_job_may_retry(job, index)) {
+    int tries =
+        index == FA_JOB_REFERENCE ? job->compile.reference_retries : job->attempt[index].retries;
+    bool first_crash = end == FA_CHILD_DIED && tries == 0; /* NVRTC dies of want of memory, too */
+    if (end == FA_CHILD_SHORT) {
+        ran_short(job, index, text);
+    } else if ((end == FA_CHILD_KILLED || first_crash) && fa_job_may_retry(job, index)) {
         job->compile.again[job->compile.again_count++] = index;
     } else if (end == FA_CHILD_KILLED && job->plan.verify) {
         fa_job_end(job, fa_fail(&job->diag, FA_EWORKER, "%s, %d times", text, FA_JOB_CLEAN));
@@ -302,6 +331,8 @@ static void lost(void *context, int index, const char *reason, fa_child_end end,
             job->space.candidate[index].trial.compile_ms = job->tuner->compile_timeout_ms;
             fa_job_note_timeout(job, index, waited_ms, job->tuner->compile_timeout_ms);
         }
+        if (job->ended)
+            return;
         fa_job_settle(job, index, late ? FA_STATUS_COMPILE_TIMEOUT : FA_STATUS_COMPILE_FAILED,
                       text);
     }

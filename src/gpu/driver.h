@@ -16,8 +16,8 @@
 typedef struct fa_driver fa_driver;
 typedef uint64_t fa_device_ptr;
 typedef struct fa_module fa_module;
-typedef void *fa_stream; /* CUstream */
-typedef void *fa_event;  /* CUevent */
+typedef void *fa_stream;   /* CUstream */
+typedef void *fa_event;    /* CUevent */
 typedef void *fa_function; /* CUfunction */
 
 /* dlopens libcuda.so.1 (or the file FA_TUNE_LIBCUDA names) and calls cuInit. One per process:
@@ -27,6 +27,8 @@ typedef void *fa_function; /* CUfunction */
 int fa_driver_open(fa_driver **ret_driver, fa_diag *diag);
 void fa_driver_close(fa_driver **driver);
 int fa_driver_version(const fa_driver *driver); /* 13000 for 13.0 */
+/* The same without a driver being started or a device being looked for; 0: there is no driver. */
+int fa_driver_peek_version(void);
 
 int fa_driver_device_count(fa_driver *driver);
 /* Limits queried from the device, tensor peak derived from SM and clock. */
@@ -82,10 +84,10 @@ enum { FA_TENSOR_MAP_BYTES = 128, FA_TENSOR_MAP_ALIGNMENT = 64, FA_TENSOR_MAP_RA
 typedef struct fa_tensor_shape {
     fa_dtype dtype;
     uint32_t rank;
-    fa_device_ptr base;                       /* 16-byte aligned */
-    uint64_t extent[FA_TENSOR_MAP_RANK];      /* elements, 1..2^32 */
-    uint64_t stride[FA_TENSOR_MAP_RANK - 1];  /* bytes, multiples of 16 below 2^40 */
-    uint32_t box[FA_TENSOR_MAP_RANK];         /* elements, 1..256 */
+    fa_device_ptr base;                      /* 16-byte aligned */
+    uint64_t extent[FA_TENSOR_MAP_RANK];     /* elements, 1..2^32 */
+    uint64_t stride[FA_TENSOR_MAP_RANK - 1]; /* bytes, multiples of 16 below 2^40 */
+    uint32_t box[FA_TENSOR_MAP_RANK];        /* elements, 1..256 */
 } fa_tensor_shape;
 
 /* Whether this driver encodes tensor maps. 0, or FA_ENODRIVER with a sentence. */

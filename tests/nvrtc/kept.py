@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kept.py NVRTC FOLDER FILE: gives FOLDER the builtins of the NVRTC in NVRTC beside the test's library, and
+"""kept.py NVRTC in=FOLDER keep=FILE: gives FOLDER the builtins of the NVRTC in NVRTC beside the test's library, and
 makes FILE, which keeps compiled kernels, when it is not there or too full to be of use."""
 import glob
 import os
@@ -8,7 +8,8 @@ import sys
 
 SIZE = 64 << 20  # the strict sandbox allows an address space of 1 GiB
 
-nvrtc, folder, file = sys.argv[1:]
+# Meson configures anew when a path changes that is an argument alone: FILE changes with every test.
+nvrtc, folder, file = (argument.rpartition("=")[2] for argument in sys.argv[1:])
 os.makedirs(folder, exist_ok=True)
 for old in glob.glob(os.path.join(glob.escape(folder), "libnvrtc-builtins.so.*")):
     os.unlink(old)
