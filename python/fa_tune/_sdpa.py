@@ -13,7 +13,7 @@ import torch
 import torch.nn.attention
 
 from . import _core, _errors, _sdpa_fallback
-from ._policy import warn_once
+from ._policy import is_not_covered, warn_once
 
 NAME = "fa_tune"
 ELEMENTS = (torch.float16, torch.bfloat16)
@@ -42,7 +42,9 @@ def _forward(query, key, value, dropout_p=0.0, is_causal=False, return_debug_mas
         out = torch.empty_like(query)
         try:
             _, lse = _core.attention(q, k, v, causal=is_causal, scale=scale, out=out, return_lse=True)
-        except (_errors.NotTuned, _errors.NotSupported, _errors.ShapeError, _errors.DtypeError) as error:
+        except _errors.Error as error:
+            if not is_not_covered(error):
+                raise
             kind, reason = type(error), str(error)
         else:
             # Dropout's seed and offset and the debug mask: nobody reads them here.
