@@ -498,40 +498,48 @@ static int read_launches(struct reader *r)
     return rc;
 }
 
-static int read_manifest(struct reader *r)
+static int check_manifest_keys(struct reader *r)
 {
     static const char *const keys[] = {"name",      "operation",   "entry",    "arch_suffix",
                                        "sm",        "proved_on",   "supports", "tunables",
                                        "let",       "constraints", "threads",  "shared_memory",
                                        "registers", "grid",        "default",  "launches",
                                        "workspace", "takes",       "splits",   "beside_specific"};
+    return check_keys(r, r->json, "manifest", keys, (int)(sizeof keys / sizeof *keys));
+}
+
+static int add_given_names(struct reader *r)
+{
     fa_family *f = r->family;
-    int rc = check_keys(r, r->json, "manifest", keys, (int)(sizeof keys / sizeof *keys));
-    if (rc == 0)
-        rc = read_takes(r);
-    if (rc == 0)
-        rc = read_beside(r);
+    int rc = 0;
     fa_given_make(f->operation, f->takes, NULL, NULL, &f->given);
     for (int i = 0; i < f->given.count && rc == 0; i++)
         rc = add_name(r, f->given.name[i], f->operation->name);
-    if (rc == 0)
-        rc = read_identity(r);
-    if (rc == 0)
-        rc = read_sm(r);
-    if (rc == 0)
-        rc = read_proved_on(r);
-    if (rc == 0)
-        rc = read_tunables(r);
-    if (rc == 0)
-        rc = read_lets(r);
-    if (rc == 0)
-        rc = read_requires(r, "supports", false, f->support, &f->support_count);
-    if (rc == 0)
-        rc = read_requires(r, "constraints", true, f->constraint, &f->constraint_count);
-    if (rc == 0)
-        rc = read_launches(r);
-    if (rc == 0)
-        rc = read_defaults(r);
+    return rc;
+}
+
+static int read_supports(struct reader *r)
+{
+    return read_requires(r, "supports", false, r->family->support, &r->family->support_count);
+}
+
+static int read_constraints(struct reader *r)
+{
+    return read_requires(r, "constraints", true, r->family->constraint,
+                         &r->family->constraint_count);
+}
+
+/* In this order: expressions may use the names that stand above them. */
+static int read_manifest(struct reader *r)
+{
+    static int (*const parts[])(struct reader *) = {
+        check_manifest_keys, read_takes,    read_beside,      add_given_names,
+        read_identity,       read_sm,       read_proved_on,   read_tunables,
+        read_lets,           read_supports, read_constraints, read_launches,
+        read_defaults};
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < sizeof parts / sizeof *parts; i++)
+        rc = parts[i](r);
     return rc;
 }
 
