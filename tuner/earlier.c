@@ -62,12 +62,16 @@ static int compare_families(void)
 {
     fa_templates *builtin = NULL;
     const char *today = "";
-    char hash[FA_HASH_HEX];
+    char hash[ROWS][FA_HASH_HEX] = {""}; /* of a family, in the first row that names it */
     pthread_mutex_lock(&mutex);
     int rc = compared ? 0 : fa_templates_open(NULL, &builtin, NULL);
     for (int i = 0; rc == 0 && !compared && i < ROWS; i++) {
-        unchanged[i] = fa_render_family_hash(builtin, earlier[i].family, hash) == 0 &&
-                       strcmp(hash, earlier[i].family_hash) == 0;
+        int first = 0;
+        while (strcmp(earlier[first].family, earlier[i].family) != 0)
+            first++;
+        if (first == i && fa_render_family_hash(builtin, earlier[i].family, hash[i]) != 0)
+            hash[i][0] = 0;
+        unchanged[i] = strcmp(hash[first], earlier[i].family_hash) == 0;
         rc = hash_for(builtin, i, &today);
         if (rc == 0)
             snprintf(builtin_hash[i], FA_HASH_HEX, "%s", today);
