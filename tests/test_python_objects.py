@@ -96,6 +96,34 @@ def a_policy_holds_until_its_block_ends():
     fa_tune.attention(*tensors())  # "measure" again
 
 
+def a_miss_is_looked_up_again_after_a_while_only():
+    from fa_tune import _policy
+    kept = _policy.time
+    _policy.time = types.SimpleNamespace(monotonic=lambda: now)
+    asked = []
+    kernel = fa_tune._core.best_kernel
+    _policy._core = types.SimpleNamespace(
+        best_kernel=lambda *a, **b: asked.append(now) or kernel(*a, **b), set_policy=fa_tune._core.set_policy)
+    try:
+        with fa_tune.policy(effort="cached", on_miss="sdpa"):
+            for now in (100.0, 104.9, 105.1):
+                refused(fa_tune.NotTuned, "", lambda: fa_tune.attention(*tensors(seq=700)))
+    finally:
+        _policy.time, _policy._core = kept, fa_tune._core
+    tap.equal(asked, [100.0, 105.1])
+
+
+def what_sdpa_answers_for_is_a_miss_and_no_fault():
+    from fa_tune import _policy
+    no_kernel, fault = fa_tune.Error("every config failed"), fa_tune.Error("the store is full")
+    no_kernel.code, fault.code = -21, -16
+    tap.equal([_policy.is_a_miss(error) for error in (fa_tune.NotTuned(), fa_tune.NotSupported(), no_kernel,
+                                                      fault, fa_tune.ShapeError())], [True] * 3 + [False] * 2)
+    tap.equal([_policy.is_not_covered(error) for error in (fa_tune.NotTuned(), fa_tune.ShapeError(),
+                                                           fa_tune.CaptureError(), fault)],
+              [True, True, False, False])
+
+
 def a_policy_of_unknown_words_changes_nothing():
     refused(fa_tune.ArgumentError, "effort is one of cached", lambda: fa_tune.policy(effort="fast"))
     refused(ValueError, "on_miss is one of raise, sdpa", lambda: fa_tune.policy(on_miss="ignore"))
@@ -332,6 +360,8 @@ tap.main([
     a_problem_says_what_is_left_out_and_takes_the_names_people_use,
     a_problem_survives_repr_pickle_and_json,
     a_policy_holds_until_its_block_ends,
+    a_miss_is_looked_up_again_after_a_while_only,
+    what_sdpa_answers_for_is_a_miss_and_no_fault,
     a_policy_of_unknown_words_changes_nothing,
     a_warm_up_loads_what_calls_then_find,
     a_warm_up_tells_how_far_it_is,

@@ -168,6 +168,20 @@ static void what_is_missing_is_named(void)
                   "why"));
 }
 
+static void a_rule_is_about_one_of_four_things(void)
+{
+    CHECK(
+        refused(&(manifest_parts){.constraints =
+                                      "[{\"require\": \"1\", \"is\": \"taste\", \"why\": \"x\"}]"},
+                "constraints[0]", "does-not-pay"));
+    CHECK(refused(
+        &(manifest_parts){.constraints = "[{\"require\": \"1\", \"is\": 1, \"why\": \"x\"}]"},
+        "constraints[0]", "does-not-pay"));
+    CHECK(refused(
+        &(manifest_parts){.supports = "[{\"require\": \"1\", \"is\": \"budget\", \"why\": \"x\"}]"},
+        "supports[0]", "\"constraints\" only"));
+}
+
 static void sentences_for_a_terminal_hold_no_control_bytes(void)
 {
     CHECK(refused(&(manifest_parts){.constraints = "[{\"require\": \"1\","
@@ -370,12 +384,13 @@ static void a_manifest_may_have_several_launches_and_a_workspace(void)
 static int load_taker(tuner_fixture *f, const char *beside, fa_diag *diag)
 {
     char text[4000];
-    snprintf(text, sizeof text,
-             "{\"name\": \"small\", \"operation\": \"attn_fwd\", \"sm\": {\"min\": 80, \"max\": 90},"
-             " \"tunables\": {\"BLOCK_M\": [64, 128]}, \"default\": {\"BLOCK_M\": 64},"
-             " \"entry\": \"attn_fwd\", \"threads\": 128, \"grid\": [\"SEQ_Q\", 1, 1],"
-             " \"shared_memory\": {}%s}",
-             beside);
+    snprintf(
+        text, sizeof text,
+        "{\"name\": \"small\", \"operation\": \"attn_fwd\", \"sm\": {\"min\": 80, \"max\": 90},"
+        " \"tunables\": {\"BLOCK_M\": [64, 128]}, \"default\": {\"BLOCK_M\": 64},"
+        " \"entry\": \"attn_fwd\", \"threads\": 128, \"grid\": [\"SEQ_Q\", 1, 1],"
+        " \"shared_memory\": {}%s}",
+        beside);
     return fixture_make(f) ? fixture_load_text(f, text, strlen(text), diag) : FA_EIO;
 }
 
@@ -383,7 +398,8 @@ static void a_family_serves_the_features_that_its_manifest_takes_and_no_other(vo
 {
     tuner_fixture f;
     fa_diag diag = {{0}};
-    fa_problem p = {.head_dim = 64, .batch = 2, .heads_q = 8, .heads_kv = 8, .seq_q = 1, .seq_k = 4096};
+    fa_problem p = {
+        .head_dim = 64, .batch = 2, .heads_q = 8, .heads_kv = 8, .seq_q = 1, .seq_k = 4096};
     CHECK_OK(load_taker(&f,
                         ", \"takes\": [\"lengths_k\", \"page\"], \"splits\": \"PAGE_SIZE / 8\","
                         " \"workspace\": \"PAGE_SIZE * BATCH\"",
@@ -628,8 +644,7 @@ static int closure_with(const char *text, char ret_hash[FA_HASH_HEX], fa_diag *d
     tuner_fixture f;
     if (!fixture_make(&f))
         return FA_EIO;
-    int rc = write_in(&f, "told", "operation.json", text) &&
-                     write_in(&f, "told", "told.json", "{}")
+    int rc = write_in(&f, "told", "operation.json", text) && write_in(&f, "told", "told.json", "{}")
                  ? fa_templates_open(f.directory, &f.templates, diag)
                  : FA_EIO;
     if (rc == 0)
@@ -651,10 +666,14 @@ static void a_contract_changes_the_closure_by_what_kernels_are_proved_by_alone(v
     } changes[] = {
         {"title", "\"told in other words\"", false},
         {"flops", "[[3,\"n\"]]", false},
-        {"fields", "[{\"name\":\"n\",\"kind\":\"integer\",\"label\":\"N\"},"
-                   "{\"name\":\"m\",\"kind\":\"integer\"}]", false},
-        {"fields", "[{\"name\":\"m\",\"kind\":\"integer\"},"
-                   "{\"name\":\"n\",\"kind\":\"integer\"}]", true},
+        {"fields",
+         "[{\"name\":\"n\",\"kind\":\"integer\",\"label\":\"N\"},"
+         "{\"name\":\"m\",\"kind\":\"integer\"}]",
+         false},
+        {"fields",
+         "[{\"name\":\"m\",\"kind\":\"integer\"},"
+         "{\"name\":\"n\",\"kind\":\"integer\"}]",
+         true},
         {"tolerance", "{\"ulps\":1}", true},
         {"scalars", "[{\"name\":\"s\",\"value\":2}]", true},
         {"reference", "\"other.cu\"", true},
@@ -895,6 +914,7 @@ int main(void)
     TEST(unknown_names_are_named);
     TEST(unknown_keys_are_refused_by_name);
     TEST(what_is_missing_is_named);
+    TEST(a_rule_is_about_one_of_four_things);
     TEST(sentences_for_a_terminal_hold_no_control_bytes);
     TEST(a_huge_space_is_refused_with_its_size);
     TEST(names_that_would_break_the_prologue_are_refused);

@@ -12,10 +12,11 @@ import warnings
 from contextlib import AbstractContextManager
 
 from . import _core
-from ._errors import ArgumentError, NotTuned
+from ._errors import ArgumentError, DtypeError, Error, NotSupported, NotTuned, ShapeError
 
 EFFORTS = ("cached", "predict", "measure", "patient")
 ON_MISS = ("raise", "sdpa")
+NO_KERNEL = -21  # FA_ENOKERNEL: every config failed
 ASK_AGAIN_S = 5.0  # how long "there is none" is believed, so that a miss costs a look-up once
 
 
@@ -68,6 +69,16 @@ class policy:  # noqa: N801, called as a function
         return "fa_tune.policy(effort=%r, on_miss=%r)" % (self.effort, self.on_miss)
 
 
+def is_a_miss(error):
+    """Whether an error says that there is no kernel for a problem, and nothing worse."""
+    return isinstance(error, (NotTuned, NotSupported)) or error.code == NO_KERNEL
+
+
+def is_not_covered(error):
+    """Whether PyTorch is to compute a call of its own interface that failed here."""
+    return is_a_miss(error) or isinstance(error, (ArgumentError, DtypeError, ShapeError))
+
+
 def _missed(problem, device, words):
     """Called by _core.attention() for a problem without a loaded kernel: returns the kernel, or what
     the call is to return in its place."""
@@ -76,7 +87,9 @@ def _missed(problem, device, words):
     if time.monotonic() >= until:
         try:
             return _core.best_kernel(problem, effort=current.effort, device=device)
-        except NotTuned as missing:
+        except Error as missing:
+            if not is_a_miss(missing):
+                raise
             error = missing.with_traceback(None)
             _missing[key] = error, time.monotonic() + ASK_AGAIN_S
     return _computed_by_sdpa(words, error)
