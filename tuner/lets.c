@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The order in which a family's lets can be computed, and numbers for sentences.
+ * The order in which a family's lets can be computed, what kernels read at run time, and numbers for
+ * sentences.
  */
 #include "family.h"
 
@@ -67,6 +68,7 @@ int fa_family_order_lets(fa_family *family, fa_diag *diag)
                     continue;
                 let->varies = let->varies || family->let[j].varies;
                 let->sized = let->sized || family->let[j].sized;
+                let->run_time = let->run_time || family->let[j].run_time;
                 if (let->level <= family->let[j].level)
                     let->level = family->let[j].level + 1;
             }
@@ -77,4 +79,50 @@ int fa_family_order_lets(fa_family *family, fa_diag *diag)
             return name_cycle(family, done, diag);
     }
     return 0;
+}
+
+static bool find_run_time(fa_family *family, const char *name, fa_run_time_name *ret,
+                          bool **ret_mark)
+{
+    for (int i = 0; i < family->tunable_count; i++)
+        if (strcmp(family->tunable[i].name, name) == 0) {
+            *ret = (fa_run_time_name){.index = i};
+            *ret_mark = &family->tunable[i].run_time;
+            return true;
+        }
+    for (int i = 0; i < family->let_count; i++)
+        if (strcmp(family->let[i].name, name) == 0) {
+            *ret = (fa_run_time_name){.is_let = true, .index = i};
+            *ret_mark = &family->let[i].run_time;
+            return true;
+        }
+    return false;
+}
+
+int fa_family_add_run_time(fa_family *family, const char *name, fa_diag *diag)
+{
+    fa_run_time_name found;
+    bool *mark;
+    if (!find_run_time(family, name, &found, &mark))
+        return fa_fail(diag, FA_EMANIFEST, "\"run_time\": \"%.60s\" is no tunable and no let",
+                       name);
+    if (*mark)
+        return fa_fail(diag, FA_EMANIFEST, "\"run_time\": \"%s\" stands twice", name);
+    if (family->run_time_count == FA_RUN_TIME_MAX)
+        return fa_fail(diag, FA_EMANIFEST, "\"run_time\" has more than %d names", FA_RUN_TIME_MAX);
+    *mark = true;
+    family->run_time[family->run_time_count++] = found;
+    return 0;
+}
+
+bool fa_family_at_run_time(const fa_family *family, uint64_t uses)
+{
+    bool found = false;
+    uses >>= family->given.count;
+    for (int i = 0; i < family->tunable_count; i++)
+        found = found || ((uses >> i & 1) != 0 && family->tunable[i].run_time);
+    uses >>= family->tunable_count;
+    for (int i = 0; i < family->let_count; i++)
+        found = found || ((uses >> i & 1) != 0 && family->let[i].run_time);
+    return found;
 }

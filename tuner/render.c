@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rendering: a #define prologue in front of a template, a signature behind it, and the key of the
- * cubin that comes of it.
+ * Rendering: a #define prologue in front of a template, a signature behind it, what is filled into the
+ * cubin that comes of it, and that cubin's key.
  *
  * Workload: a thousand renderings of twenty kilobytes per tuning.
  * Invariant: equal candidates give equal bytes. Every name in the prologue is an upper-case
@@ -14,9 +14,12 @@
 #include "../src/base/error.h"
 #include "../src/base/json.h"
 #include "../src/base/operation.h"
+#include "../src/gpu/cubin.h"
 
 #include <stdio.h>
 #include <string.h>
+
+static const char run_time_constant[] = "fa_run_time";
 
 static void define(fa_buf *out, const char *name, int32_t value)
 {
@@ -47,8 +50,8 @@ static void define_problem(fa_buf *out, const fa_problem *problem, const fa_gpu 
 }
 
 /* A variable that nothing reads: it ends up in the cubin and says what it was made from. */
-static void put_signature(fa_buf *out, const fa_config *config, const fa_problem *problem,
-                          const fa_gpu *gpu)
+static void put_signature(fa_buf *out, const fa_family *family, const fa_config *config,
+                          const fa_problem *problem, const fa_gpu *gpu)
 {
     int at[FA_PROBLEM_VALUES];
     const fa_operation *operation = fa_operation_of(problem);
@@ -58,7 +61,8 @@ static void put_signature(fa_buf *out, const fa_config *config, const fa_problem
                   "\"fa_tune_config=family=%s;",
                   config->family);
     for (int i = 0; i < config->count; i++)
-        fa_buf_printf(out, "%s=%d;", config->tunable[i].name, config->tunable[i].value);
+        if (family == NULL || !family->tunable[i].run_time)
+            fa_buf_printf(out, "%s=%d;", config->tunable[i].name, config->tunable[i].value);
     fa_buf_printf(out, "FA_SM=%d;", gpu->sm);
     for (int i = 0; i < count; i++)
         fa_buf_printf(out, "%s=%d;", operation->field[at[i]].macro,
@@ -74,6 +78,87 @@ static int finish(fa_buf *source, fa_buf *ret_source, fa_diag *diag)
     }
     *ret_source = *source;
     return 0;
+}
+
+/* What the template sees of a config: names with their values, in the order of their lines. */
+struct define {
+    const char *name;
+    int32_t value;
+};
+
+enum { DEFINES_MAX = FA_MAX_TUNABLES + FA_MAX_LETS + 2 };
+
+static int list_defines(const fa_family *family, const fa_candidate *candidate,
+                        struct define ret[DEFINES_MAX])
+{
+    const fa_config *config = &candidate->trial.config; /* in the family's order */
+    int count = 0;
+    for (int i = 0; i < config->count; i++)
+        if (!family->tunable[i].run_time)
+            ret[count++] = (struct define){config->tunable[i].name, config->tunable[i].value};
+    for (int i = 0; i < candidate->let_count; i++)
+        if (!family->let[i].sized && !family->let[i].run_time)
+            ret[count++] = (struct define){candidate->let[i].name, candidate->let[i].value};
+    ret[count++] = (struct define){"FA_THREADS", candidate->trial.threads};
+    if (!family->run_time_memory)
+        ret[count++] = (struct define){"FA_SMEM_BYTES", candidate->trial.smem_bytes};
+    return count;
+}
+
+static const char *run_time_name(const fa_family *family, int index)
+{
+    const fa_run_time_name *name = &family->run_time[index];
+    return name->is_let ? family->let[name->index].name : family->tunable[name->index].name;
+}
+
+/* Names that kernels read at run time, out of a constant that is filled in after compiling. Its initial
+ * values give it bytes in the cubin. */
+static void put_run_time(fa_buf *out, const fa_family *family)
+{
+    int count = family->run_time_count;
+    if (count == 0)
+        return;
+    fa_buf_printf(out, "extern \"C\" __constant__ int %s[%d] = {", run_time_constant, count);
+    for (int i = 0; i < count; i++)
+        fa_buf_text(out, i == 0 ? "-1" : ",-1");
+    fa_buf_text(out, "};\n");
+    for (int i = 0; i < count; i++)
+        fa_buf_printf(out, "#define %s %s[%d]\n", run_time_name(family, i), run_time_constant, i);
+}
+
+/* The values of those names; returns how many there are. */
+static int run_time_values(const fa_family *family, const fa_candidate *candidate,
+                           int32_t ret[FA_RUN_TIME_MAX])
+{
+    for (int i = 0; i < family->run_time_count; i++) {
+        const fa_run_time_name *name = &family->run_time[i];
+        ret[i] = name->is_let ? candidate->let[name->index].value
+                              : candidate->trial.config.tunable[name->index].value;
+    }
+    return family->run_time_count;
+}
+
+int fa_render_fill(const fa_family_list *families, const fa_candidate *candidate, void *cubin,
+                   size_t size, fa_diag *diag)
+{
+    int32_t value[FA_RUN_TIME_MAX];
+    int count = run_time_values(families->family[candidate->family], candidate, value);
+    return count == 0 ? 0
+                      : fa_cubin_fill(cubin, size, run_time_constant, value,
+                                      (size_t)count * sizeof *value, diag);
+}
+
+bool fa_render_is_same(const fa_family_list *families, const fa_candidate *a, const fa_candidate *b)
+{
+    struct define of_a[DEFINES_MAX], of_b[DEFINES_MAX];
+    const fa_family *family = families->family[a->family];
+    if (a->family != b->family || family->run_time_count == 0)
+        return false; /* no two configs of a space are equal */
+    int count = list_defines(family, a, of_a);
+    bool same = list_defines(family, b, of_b) == count;
+    for (int i = 0; i < count && same; i++)
+        same = of_a[i].value == of_b[i].value;
+    return same;
 }
 
 static void put_file(fa_buf *out, const fa_template_file *file)
@@ -96,16 +181,14 @@ int fa_render(const fa_templates *templates, const fa_family_list *families,
         return fa_fail(diag, FA_ENOTFOUND, "rendering: there is no template %s", name);
     fa_buf out = {0};
     define_problem(&out, problem, gpu);
-    for (int i = 0; i < config->count; i++)
-        define(&out, config->tunable[i].name, config->tunable[i].value);
+    struct define defines[DEFINES_MAX];
     const fa_family *family = families->family[candidate->family];
-    for (int i = 0; i < candidate->let_count; i++)
-        if (!family->let[i].sized)
-            define(&out, candidate->let[i].name, candidate->let[i].value);
-    define(&out, "FA_THREADS", candidate->trial.threads);
-    define(&out, "FA_SMEM_BYTES", candidate->trial.smem_bytes);
+    int count = list_defines(family, candidate, defines);
+    for (int i = 0; i < count; i++)
+        define(&out, defines[i].name, defines[i].value);
+    put_run_time(&out, family);
     put_file(&out, file);
-    put_signature(&out, config, problem, gpu);
+    put_signature(&out, family, config, problem, gpu);
     return finish(&out, ret_source, diag);
 }
 
@@ -125,7 +208,7 @@ int fa_render_reference(const fa_templates *templates, const fa_problem *problem
     fa_buf out = {0};
     define_problem(&out, problem, gpu);
     put_file(&out, file);
-    put_signature(&out, &none, problem, gpu);
+    put_signature(&out, NULL, &none, problem, gpu);
     return finish(&out, ret_source, diag);
 }
 
@@ -237,6 +320,21 @@ void fa_render_key(const fa_templates *templates, const char *source, const char
     fa_hash_text(&hash, nvrtc_identity);
     hash_includes(&hash, templates, source);
     fa_hash_final(&hash, ret_key);
+}
+
+void fa_render_key_filled(const fa_family_list *families, const fa_candidate *candidate,
+                          char key[FA_HASH_HEX])
+{
+    fa_hash hash;
+    int32_t value[FA_RUN_TIME_MAX];
+    int count = run_time_values(families->family[candidate->family], candidate, value);
+    if (count == 0)
+        return;
+    fa_hash_init(&hash);
+    fa_hash_text(&hash, "fa-tune filled cubin 1");
+    fa_hash_text(&hash, key);
+    fa_hash_part(&hash, value, (size_t)count * sizeof *value);
+    fa_hash_final(&hash, key);
 }
 
 int fa_render_family_hash(const fa_templates *templates, const char *family,
