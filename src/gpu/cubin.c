@@ -240,7 +240,7 @@ static int find_constant(struct span file, const char *name, size_t value_size,
 int fa_cubin_constant(const void *bytes, size_t size, const char *name, void *ret_value,
                       size_t value_size, fa_diag *diag)
 {
-    struct span value;
+    struct span value = {0};
     int rc = find_constant((struct span){bytes, size}, name, value_size, &value, diag);
     if (rc == 0)
         memcpy(ret_value, value.bytes, value.size);
@@ -250,7 +250,7 @@ int fa_cubin_constant(const void *bytes, size_t size, const char *name, void *re
 int fa_cubin_fill(void *bytes, size_t size, const char *name, const void *value, size_t value_size,
                   fa_diag *diag)
 {
-    struct span place;
+    struct span place = {0};
     int rc = find_constant((struct span){bytes, size}, name, value_size, &place, diag);
     if (rc == FA_ENOTFOUND)
         return fa_fail(diag, rc, "cubin has no constant %s", name);
