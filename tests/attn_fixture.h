@@ -155,11 +155,9 @@ static inline int fixture_build(const struct fixture *f, fa_nvrtc *nvrtc,
 {
     fa_buf source = {0};
     int rc = fa_render(f->templates, &f->families, candidate, problem, device, &source, diag);
-    if (rc == 0)
-        rc = fixture_compile(f, nvrtc, &source, f->families.family[candidate->family], device,
-                             ret_cubin, diag);
     return rc != 0 ? rc
-                   : fa_render_fill(&f->families, candidate, ret_cubin->data, ret_cubin->size, diag);
+                   : fixture_compile(f, nvrtc, &source, f->families.family[candidate->family],
+                                     device, ret_cubin, diag);
 }
 
 /* The grid of a candidate's config for another problem. */

@@ -27,7 +27,7 @@ typedef struct fa_domain {
     int32_t value[FA_MAX_DOMAIN]; /* distinct, in the manifest's order */
     int count;
     char *preset;  /* the default's expression: reads no tunable */
-    bool run_time; /* see fa_run_time_name */
+    bool run_time; /* kernels learn it from their launch: it is not rendered */
 } fa_domain;
 
 typedef struct fa_let {
@@ -37,16 +37,9 @@ typedef struct fa_let {
     bool varies;   /* reads a tunable, directly or through other lets */
     bool sized; /* likewise a field that does not shape the source: for the host alone, so that one
                       cubin serves every size */
-    bool run_time; /* listed in "run_time", or reads what is, directly or through other lets */
+    bool run_time; /* reads a tunable of "run_time", directly or through other lets */
     int level;     /* 1 + the highest level of those it reads */
 } fa_let;
-
-/* A tunable or a let that kernels read at run time, out of a constant of the cubin, so that configs
- * that differ in such names alone share what is compiled. */
-typedef struct fa_run_time_name {
-    bool is_let;
-    int index; /* into the family's tunables or lets */
-} fa_run_time_name;
 
 typedef struct fa_require {
     char *text;
@@ -79,8 +72,7 @@ struct fa_family {
     fa_let let[FA_MAX_LETS];
     int let_count;
     int order[FA_MAX_LETS];
-    fa_run_time_name run_time[FA_RUN_TIME_MAX]; /* in the manifest's order */
-    int run_time_count;
+    bool runs_late;       /* some name is of "run_time" */
     bool run_time_memory; /* the first launch's shared memory reads such a name */
     fa_require support[FA_MAX_REQUIRES], constraint[FA_MAX_REQUIRES];
     int support_count, constraint_count;
@@ -132,10 +124,9 @@ int fa_family_read(fa_family *family, const char *where, const cJSON *json, fa_d
 /* Order, levels and what lets read through others from their `uses`; FA_EMANIFEST names a cycle. */
 int fa_family_order_lets(fa_family *family, fa_diag *diag);
 
-/* Puts a tunable or a let on the list of those that are read at run time, before the lets are ordered;
- * FA_EMANIFEST without the file's name. */
+/* Marks a tunable as one of "run_time", before the lets are ordered; FA_EMANIFEST without the file's name. */
 int fa_family_add_run_time(fa_family *family, const char *name, fa_diag *diag);
-/* Whether an expression that reads these names reads one of the list, directly or through a let. */
+/* Whether an expression that reads these names reads such a tunable, directly or through a let. */
 bool fa_family_at_run_time(const fa_family *family, uint64_t uses);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The order in which a family's lets can be computed, what kernels read at run time, and numbers for
- * sentences.
+ * The order in which a family's lets can be computed, which of them kernels learn from
+ * their launch, and numbers for sentences.
  */
 #include "family.h"
 
@@ -81,37 +81,16 @@ int fa_family_order_lets(fa_family *family, fa_diag *diag)
     return 0;
 }
 
-static bool find_run_time(fa_family *family, const char *name, fa_run_time_name *ret,
-                          bool **ret_mark)
-{
-    for (int i = 0; i < family->tunable_count; i++)
-        if (strcmp(family->tunable[i].name, name) == 0) {
-            *ret = (fa_run_time_name){.index = i};
-            *ret_mark = &family->tunable[i].run_time;
-            return true;
-        }
-    for (int i = 0; i < family->let_count; i++)
-        if (strcmp(family->let[i].name, name) == 0) {
-            *ret = (fa_run_time_name){.is_let = true, .index = i};
-            *ret_mark = &family->let[i].run_time;
-            return true;
-        }
-    return false;
-}
-
 int fa_family_add_run_time(fa_family *family, const char *name, fa_diag *diag)
 {
-    fa_run_time_name found;
-    bool *mark;
-    if (!find_run_time(family, name, &found, &mark))
-        return fa_fail(diag, FA_EMANIFEST, "\"run_time\": \"%.60s\" is no tunable and no let",
-                       name);
-    if (*mark)
+    int at = 0;
+    while (at < family->tunable_count && strcmp(family->tunable[at].name, name) != 0)
+        at++;
+    if (at == family->tunable_count)
+        return fa_fail(diag, FA_EMANIFEST, "\"run_time\": \"%.60s\" is no tunable", name);
+    if (family->tunable[at].run_time)
         return fa_fail(diag, FA_EMANIFEST, "\"run_time\": \"%s\" stands twice", name);
-    if (family->run_time_count == FA_RUN_TIME_MAX)
-        return fa_fail(diag, FA_EMANIFEST, "\"run_time\" has more than %d names", FA_RUN_TIME_MAX);
-    *mark = true;
-    family->run_time[family->run_time_count++] = found;
+    family->tunable[at].run_time = family->runs_late = true;
     return 0;
 }
 

@@ -243,7 +243,8 @@ static int read_tunables(struct reader *r)
     return product > 0 && r->family->tunable_count > 0 ? 0 : fault(r, "there are no tunables");
 }
 
-/* Names whose values a cubin is given after it was compiled; what else reads them is for the host alone. */
+/* Tunables that kernels learn from their launch (the grid, the size of the shared memory): configs that
+ * differ in them alone share a cubin. */
 static int read_run_time(struct reader *r)
 {
     const cJSON *names;
@@ -293,10 +294,6 @@ static int read_lets(struct reader *r)
     }
     if (rc == 0 && (rc = fa_family_order_lets(f, r->diag)) != 0)
         return fa_fail_in(r->diag, rc, "%s", r->where);
-    for (int i = 0; i < f->run_time_count && rc == 0; i++)
-        if (f->run_time[i].is_let && f->let[f->run_time[i].index].sized)
-            return fault(r, "\"run_time\": %s reads a field that does not shape the source",
-                         f->let[f->run_time[i].index].name);
     return rc;
 }
 

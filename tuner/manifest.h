@@ -80,7 +80,7 @@ int fa_family_supports(const fa_family *family, const fa_problem *problem, const
                        fa_diag *diag);
 
 /* ---- the space ------------------------------------------------------------------------------*/
-enum { FA_MAX_ADDENDS = 12, FA_MAX_LETS = 24, FA_RUN_TIME_MAX = 16, FA_SPACE_MAX = 20000 };
+enum { FA_MAX_ADDENDS = 12, FA_MAX_LETS = 24, FA_SPACE_MAX = 20000 };
 
 typedef struct fa_addend {
     char name[FA_NAME_MAX];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rendering: a #define prologue in front of a template, a signature behind it, what is filled into the
- * cubin that comes of it, and that cubin's key.
+ * Rendering: a #define prologue in front of a template, a signature behind it, and the key of the
+ * cubin that comes of it.
  *
  * Workload: a thousand renderings of twenty kilobytes per tuning.
  * Invariant: equal candidates give equal bytes. Every name in the prologue is an upper-case
@@ -14,12 +14,9 @@
 #include "../src/base/error.h"
 #include "../src/base/json.h"
 #include "../src/base/operation.h"
-#include "../src/gpu/cubin.h"
 
 #include <stdio.h>
 #include <string.h>
-
-static const char run_time_constant[] = "fa_run_time";
 
 static void define(fa_buf *out, const char *name, int32_t value)
 {
@@ -105,54 +102,11 @@ static int list_defines(const fa_family *family, const fa_candidate *candidate,
     return count;
 }
 
-static const char *run_time_name(const fa_family *family, int index)
-{
-    const fa_run_time_name *name = &family->run_time[index];
-    return name->is_let ? family->let[name->index].name : family->tunable[name->index].name;
-}
-
-/* Names that kernels read at run time, out of a constant that is filled in after compiling. Its initial
- * values give it bytes in the cubin. */
-static void put_run_time(fa_buf *out, const fa_family *family)
-{
-    int count = family->run_time_count;
-    if (count == 0)
-        return;
-    fa_buf_printf(out, "extern \"C\" __constant__ int %s[%d] = {", run_time_constant, count);
-    for (int i = 0; i < count; i++)
-        fa_buf_text(out, i == 0 ? "-1" : ",-1");
-    fa_buf_text(out, "};\n");
-    for (int i = 0; i < count; i++)
-        fa_buf_printf(out, "#define %s %s[%d]\n", run_time_name(family, i), run_time_constant, i);
-}
-
-/* The values of those names; returns how many there are. */
-static int run_time_values(const fa_family *family, const fa_candidate *candidate,
-                           int32_t ret[FA_RUN_TIME_MAX])
-{
-    for (int i = 0; i < family->run_time_count; i++) {
-        const fa_run_time_name *name = &family->run_time[i];
-        ret[i] = name->is_let ? candidate->let[name->index].value
-                              : candidate->trial.config.tunable[name->index].value;
-    }
-    return family->run_time_count;
-}
-
-int fa_render_fill(const fa_family_list *families, const fa_candidate *candidate, void *cubin,
-                   size_t size, fa_diag *diag)
-{
-    int32_t value[FA_RUN_TIME_MAX];
-    int count = run_time_values(families->family[candidate->family], candidate, value);
-    return count == 0 ? 0
-                      : fa_cubin_fill(cubin, size, run_time_constant, value,
-                                      (size_t)count * sizeof *value, diag);
-}
-
 bool fa_render_is_same(const fa_family_list *families, const fa_candidate *a, const fa_candidate *b)
 {
     struct define of_a[DEFINES_MAX], of_b[DEFINES_MAX];
     const fa_family *family = families->family[a->family];
-    if (a->family != b->family || family->run_time_count == 0)
+    if (a->family != b->family || !family->runs_late)
         return false; /* no two configs of a space are equal */
     int count = list_defines(family, a, of_a);
     bool same = list_defines(family, b, of_b) == count;
@@ -186,7 +140,6 @@ int fa_render(const fa_templates *templates, const fa_family_list *families,
     int count = list_defines(family, candidate, defines);
     for (int i = 0; i < count; i++)
         define(&out, defines[i].name, defines[i].value);
-    put_run_time(&out, family);
     put_file(&out, file);
     put_signature(&out, family, config, problem, gpu);
     return finish(&out, ret_source, diag);
@@ -320,21 +273,6 @@ void fa_render_key(const fa_templates *templates, const char *source, const char
     fa_hash_text(&hash, nvrtc_identity);
     hash_includes(&hash, templates, source);
     fa_hash_final(&hash, ret_key);
-}
-
-void fa_render_key_filled(const fa_family_list *families, const fa_candidate *candidate,
-                          char key[FA_HASH_HEX])
-{
-    fa_hash hash;
-    int32_t value[FA_RUN_TIME_MAX];
-    int count = run_time_values(families->family[candidate->family], candidate, value);
-    if (count == 0)
-        return;
-    fa_hash_init(&hash);
-    fa_hash_text(&hash, "fa-tune filled cubin 1");
-    fa_hash_text(&hash, key);
-    fa_hash_part(&hash, value, (size_t)count * sizeof *value);
-    fa_hash_final(&hash, key);
 }
 
 int fa_render_family_hash(const fa_templates *templates, const char *family,

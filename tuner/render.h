@@ -10,9 +10,9 @@
 #include "../src/base/buf.h"
 
 /* The rendered source of a candidate: every tunable and every let as a macro, but for lets that read
- * fields which do not shape the source (batch, heads, lengths), so that one cubin serves problems of every size. Names of the
- * manifest's "run_time" are macros of elements of the constant fa_run_time, which fa_render_fill fills; lets that read them
- * are not rendered, nor is FA_SMEM_BYTES where it does. The text ends with
+ * fields which do not shape the source (batch, heads, lengths), so that one cubin serves problems of every size. Names of the manifest's
+ * "run_time" are not rendered, nor are lets that read them, nor FA_SMEM_BYTES where it does: configs that differ in such
+ * names alone have one source, and one cubin. The text ends with
  *   extern "C" __device__ const char fa_tune_config[] = "fa_tune_config=family=...;BLOCK_M=...;";
  * so that a cubin says what it was made from: the family, every tunable not of "run_time", then FA_SM and the operation's
  * fields that shape the source (HEAD_DIM, DTYPE_BF16, CAUSAL, ALIGNED), each NAME=value and ';'. */
@@ -23,10 +23,6 @@ int fa_render(const fa_templates *templates, const fa_family_list *families,
 /* Whether two configs of one problem's space render to the same source. */
 bool fa_render_is_same(const fa_family_list *families, const fa_candidate *a,
                        const fa_candidate *b);
-/* Makes what the source was compiled to the candidate's own cubin, in place: with its values of names
- * that kernels read at run time. */
-int fa_render_fill(const fa_family_list *families, const fa_candidate *candidate, void *cubin,
-                   size_t size, fa_diag *diag);
 
 /* The rendered source of the operation's reference and checking kernels: the file that "reference" of
  * its operation.json names (attn_ref.cu). It ends with the same string:
@@ -42,10 +38,6 @@ void fa_render_architecture(const fa_family *family, const fa_gpu *gpu, char *re
  * identity. */
 void fa_render_key(const fa_templates *templates, const char *source, const char *options,
                    const char *architecture, const char *nvrtc_identity, char ret_key[FA_HASH_HEX]);
-
-/* From the key of what a source compiles to, in place: the key of that cubin once it is filled. */
-void fa_render_key_filled(const fa_family_list *families, const fa_candidate *candidate,
-                          char key[FA_HASH_HEX]);
 
 /* SHA-256 over a family's manifest, its template and every header that it can include: what its
  * winners were chosen from. FA_ENOTFOUND: no such family. */

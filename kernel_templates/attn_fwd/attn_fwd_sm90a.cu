@@ -6,8 +6,8 @@
 // Workload: a tile is BLOCK_M = 64 * GROUPS query rows of one head; each consumer owns 64 of them and walks the keys
 // that the tile can see, BLOCK_N at a time, from the last to the first, so that only the first steps meet a mask.
 // Invariants:
-//  - STAGES, Q_STAGES, OUT_SLABS, PINGPONG and PERSISTENT are known at run time only (the manifest's "run_time"), so that
-//    one cubin serves many configs.
+//  - STAGES, Q_STAGES, OUT_SLABS and PINGPONG are known at run time only, so that one cubin serves many configs: the size of
+//    the shared memory tells them (see Shared). Whether a block works on one tile or on many is told by the grid.
 //  - shared memory is STAGES pairs of a K and a V tile, then Q (Q_STAGES times a part a consumer), then room for
 //    OUT_SLABS slabs of output a consuming warp, then the barriers, as many as the largest numbers need. All tiles are
 //    slabs of SLAB columns, swizzled by the copy engine. Rows and columns that do not exist are zeros.
@@ -41,6 +41,7 @@ constexpr int kOutBytes = 16 * kSlab * 2;   // of a slab of a consuming warp's o
 constexpr int kMostStages = 4, kMostQStages = 2;
 enum Barrier { kQFull = 0, kQEmpty = kMostQStages * kGroups, kKFull = 2 * kMostQStages * kGroups, kKEmpty = kKFull + kMostStages,
                kVFull = kKEmpty + kMostStages, kVEmpty = kVFull + kMostStages, kBarrierCount = kVEmpty + kMostStages };
+static_assert(8 * kBarrierCount <= 256, "more barriers than the shared memory has room for behind its tiles");
 static_assert(FA_THREADS == (kGroups + 1) * 128 && kM % 64 == 0 && kN % 16 == 0, "tile and threads disagree");
 static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM <= kD && kD % kSlab == 0 && ALIGNED == 1, "the head does not fit its tile");
 
@@ -80,7 +81,7 @@ struct Schedule {
         const u64 fit = (u64)L2_SECTION_KB * 1024 / ((u64)p.seq_k * (HEAD_DIM * 4) + 1) * (u32)(p.heads_q / p.heads_kv);
         pairs = heads > last ? (heads - last) / 2 * tiles : 0;
         singles = heads > last ? last + (heads - last) % 2 : heads;
-        section = PERSISTENT || fit > singles ? singles : fit < 1 ? 1 : (u32)fit;
+        section = gridDim.x < tiles * heads || fit > singles ? singles : fit < 1 ? 1 : (u32)fit;
     }
 
     __device__ __forceinline__ Work next(const fa_attn_params &p) {
@@ -124,17 +125,25 @@ struct Ring {
     }
 };
 
+// Where things lie in shared memory. Tiles end at a multiple of 1,024 bytes; what the launch asked for beyond is the
+// barriers' room, 256 to 1,008 bytes, and says in its bits 4 to 9 the numbers that are not known when the kernel is
+// compiled: OUT_SLABS - 1, then PINGPONG, Q_STAGES - 1 and STAGES - 1 (the manifest's let BARRIERS).
 struct Shared {
-    const u32 tiles, queries, out, barriers;   // addresses
+    const u32 base;
+    // Asked anew where they are needed: it is a constant operand, and a register less.
+    __device__ __forceinline__ u32 size() const { return dynamic_shared_bytes(); }
 
-    __device__ __forceinline__ explicit Shared(u32 base)
-        : tiles(base), queries(tiles + STAGES * (2 * kTileBytes)), out(queries + Q_STAGES * (kGroups * kQPartBytes)),
-          barriers(out + OUT_SLABS * (kGroups * 4 * kOutBytes)) {}
-    __device__ __forceinline__ u32 end() const { return barriers + 8 * kBarrierCount; }
-    __device__ __forceinline__ u32 barrier(u32 which) const { return barriers + 8 * which; }
-    __device__ __forceinline__ u32 q(u32 group, u32 slot) const { return queries + (slot * kGroups + group) * kQPartBytes; }
-    __device__ __forceinline__ u32 k(u32 slot) const { return tiles + slot * (2 * kTileBytes); }
-    __device__ __forceinline__ u32 v(u32 slot) const { return tiles + slot * (2 * kTileBytes) + kTileBytes; }
+    __device__ __forceinline__ u32 stages() const { return (size() >> 8 & 3) + 1; }
+    __device__ __forceinline__ u32 q_stages() const { return (size() >> 7 & 1) + 1; }
+    __device__ __forceinline__ u32 turns() const { return size() & 64; }
+    __device__ __forceinline__ u32 out_slabs() const { return (size() >> 4 & 3) + 1; }
+
+    __device__ __forceinline__ u32 k(u32 slot) const { return base + slot * (2 * kTileBytes); }
+    __device__ __forceinline__ u32 v(u32 slot) const { return k(slot) + kTileBytes; }
+    __device__ __forceinline__ u32 q(u32 group, u32 slot) const { return k(stages()) + (slot * kGroups + group) * kQPartBytes; }
+    __device__ __forceinline__ u32 out() const { return q(0, q_stages()); }
+    __device__ __forceinline__ u32 barrier(u32 which) const { return base + (size() & ~1023u) + 8 * which; }
+    __device__ __forceinline__ bool fits() const { return out() + out_slabs() * (kGroups * 4 * kOutBytes) == barrier(0); }
 };
 
 FA_DEVICE int max3(int a, int b, int c) {
@@ -161,7 +170,7 @@ FA_DEVICE void fetch_tile(const Shared &shared, const fa_tensor_map *map, u32 ti
 #pragma unroll
     for (int i = 0; i < kSlabs; ++i)
         tma_load(tile + i * (kN * kSlab * 2), map, barrier, i * kSlab, step * kN, head, batch, kEvictLast);
-    ring.advance(STAGES);
+    ring.advance(shared.stages());
 }
 
 FA_DEVICE void fetch_q(const fa_attn_tensor_maps &maps, const Shared &shared, Ring &ring, const Work &work) {
@@ -175,7 +184,7 @@ FA_DEVICE void fetch_q(const fa_attn_tensor_maps &maps, const Shared &shared, Ri
             tma_load(shared.q(g, ring.slot) + i * (64 * kSlab * 2), &maps.q, full, i * kSlab, work.row0 + g * 64, work.head,
                      work.batch, kEvictFirst);
     }
-    ring.advance(Q_STAGES);
+    ring.advance(shared.q_stages());
 }
 
 // K of a step is fetched before V of the step before it, also from one tile to the next.
@@ -198,11 +207,11 @@ FA_DEVICE void produce(const fa_attn_params &p, const fa_attn_tensor_maps &maps,
         if (work.steps < 0) break;
         const int head_kv = work.head / (p.heads_q / p.heads_kv);
         if (work.steps == 0) pay();
-        if (Q_STAGES > 1 || work.steps == 0) fetch_q(maps, shared, q, work);
+        if (shared.q_stages() > 1 || work.steps == 0) fetch_q(maps, shared, q, work);
         if (work.steps == 0) continue;
         fetch_k(work.steps - 1, head_kv, work.batch);
         pay();
-        if (Q_STAGES == 1) fetch_q(maps, shared, q, work);
+        if (shared.q_stages() == 1) fetch_q(maps, shared, q, work);
         for (int step = work.steps - 1; step > 0; --step) {
             fetch_k(step - 1, head_kv, work.batch);
             fetch_v(step, head_kv, work.batch);
@@ -228,12 +237,12 @@ FA_DEVICE void issue_qk(Scores &s, u64 q, u64 k) {
 }
 
 // O += P V, left under way; of the descriptor of a tile of V.
-FA_DEVICE void issue_pv(Output &o, const Probs &p, u64 v) {
+FA_DEVICE void issue_pv(Output &o, const Probs &p, u64 v, bool accumulate) {
     Wgmma<kD>::pin(o);
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kN / 16; ++k)
-        Wgmma<kD>::multiply(o, &p[4 * k], v + (k * 16 * kSlab * 2) / 16, true);
+        Wgmma<kD>::multiply(o, &p[4 * k], v + (k * 16 * kSlab * 2) / 16, k > 0 || accumulate);
     wgmma_commit();
 }
 
@@ -330,20 +339,15 @@ FA_DEVICE void finish_rows(const fa_attn_params &p, const Work &work, const Rows
     }
 }
 
-FA_DEVICE void clear(Output &o) {
-#pragma unroll
-    for (int i = 0; i < kOutputs; ++i) o[i] = 0.0f;
-}
-
 FA_DEVICE void scale_rows(Output &o, const float (&factor)[2]) {
 #pragma unroll
     for (int i = 0; i < kOutputs; ++i) o[i] *= factor[i % 4 / 2];
 }
 
 // One lane: the place of the next slab in the output's room is free again. Stores of the tile before are long done.
-FA_DEVICE void wait_for_room(int slab) {
-    if (slab == 0 || OUT_SLABS == 1) tma_store_wait_read<0>();
-    else if (OUT_SLABS < kSlabs) tma_store_wait_read<1>();
+FA_DEVICE void wait_for_room(int slab, u32 slabs) {
+    if (slab == 0 || slabs == 1) tma_store_wait_read<0>();
+    else if (slabs < kSlabs) tma_store_wait_read<1>();
 }
 
 // Round, stage and let go, a slab of columns at a time and every warp for itself. Rows and columns that do not exist are
@@ -352,11 +356,12 @@ FA_DEVICE void store_output(const fa_attn_tensor_maps &maps, const Shared &share
     const u32 warp = group * 4 + threadIdx.x % kGroup / kWarp, lane = threadIdx.x % kWarp;
     const u32 row = lane & 15, high = lane >> 4;   // of the matrix that this lane addresses
     const u32 swizzle = kSlab == 64 ? row & 7 : (row >> 1) & 3;
-    const u32 room = shared.out + warp * OUT_SLABS * kOutBytes, room_end = room + OUT_SLABS * kOutBytes;
+    const u32 slabs = shared.out_slabs();
+    const u32 room = shared.out() + warp * slabs * kOutBytes, room_end = room + slabs * kOutBytes;
     u32 stage = room;
 #pragma unroll
     for (int slab = 0; slab < kSlabs; ++slab) {
-        if (lane == 0) wait_for_room(slab);
+        if (lane == 0) wait_for_room(slab, slabs);
         warp_sync();
 #pragma unroll
         for (u32 j = 0; j < kSlab / 16; ++j) {
@@ -374,11 +379,11 @@ FA_DEVICE void store_output(const fa_attn_tensor_maps &maps, const Shared &share
     }
 }
 
-FA_DEVICE void turn_begin(u32 group) {
-    if (kGroups > 1) named_sync_if(PINGPONG, kTurn + group, 2 * kGroup);
+FA_DEVICE void turn_begin(const Shared &shared, u32 group) {
+    if (kGroups > 1) named_sync_if(shared.turns(), kTurn + group, 2 * kGroup);
 }
-FA_DEVICE void turn_end(u32 group) {
-    if (kGroups > 1) named_arrive_if(PINGPONG, kTurn + (group + 1 == kGroups ? 0 : group + 1), 2 * kGroup);
+FA_DEVICE void turn_end(const Shared &shared, u32 group) {
+    if (kGroups > 1) named_arrive_if(shared.turns(), kTurn + (group + 1 == kGroups ? 0 : group + 1), 2 * kGroup);
 }
 
 // A consumer's place in the rings that the producer fills. Every step of a tile is taken once by every consumer, in
@@ -408,16 +413,16 @@ struct Feed {
     }
     __device__ __forceinline__ void release_k() {
         if (threadIdx.x % kWarp == 0) barrier_arrive(shared.barrier(kKEmpty + k_ring.slot));
-        k_ring.advance(STAGES);
+        k_ring.advance(shared.stages());
     }
     __device__ __forceinline__ void release_v() {
         if (threadIdx.x % kWarp == 0) barrier_arrive(shared.barrier(kVEmpty + v_ring.slot));
-        v_ring.advance(STAGES);
+        v_ring.advance(shared.stages());
     }
     // The tile's last Q K^T is complete.
     __device__ __forceinline__ void release_q() {
         if (threadIdx.x % kWarp == 0) barrier_arrive(shared.barrier(kQEmpty + q_ring.slot * kGroups + group));
-        q_ring.advance(Q_STAGES);
+        q_ring.advance(shared.q_stages());
     }
     // Steps that this consumer's rows do not see. Turns are taken all the same: every consumer takes as many of them as
     // its tile has steps, or the others would wait for ever.
@@ -425,8 +430,8 @@ struct Feed {
         for (; steps > 0; --steps) {
             wait_k();
             warp_sync();   // all lanes have seen it before one lets it go
-            turn_begin(group);
-            turn_end(group);
+            turn_begin(shared, group);
+            turn_end(shared, group);
             release_k();
             wait_v();
             warp_sync();
@@ -444,12 +449,12 @@ FA_DEVICE Visible find_own(const fa_attn_params &p, const Work &work, u32 group)
 }
 
 // S = Q K^T of a step and O += P V of the step before it: both are issued, S is complete, O is under way.
-FA_DEVICE void issue_both(Feed &feed, Scores &s, Output &o, const Probs &probs, u64 q) {
+FA_DEVICE void issue_both(Feed &feed, Scores &s, Output &o, const Probs &probs, u64 q, bool accumulate) {
     const u64 k = feed.wait_k();
-    turn_begin(feed.group);
+    turn_begin(feed.shared, feed.group);
     issue_qk(s, q, k);
-    issue_pv(o, probs, feed.wait_v());
-    turn_end(feed.group);
+    issue_pv(o, probs, feed.wait_v(), accumulate);
+    turn_end(feed.shared, feed.group);
     wgmma_wait<1>();
     Wgmma<kN>::pin(s);
     feed.release_k();
@@ -461,11 +466,12 @@ FA_DEVICE void consume(const fa_attn_params &p, const fa_attn_tensor_maps &maps,
     const float scale = p.softmax_scale_log2;
     Feed feed(shared, group);
     Schedule schedule(p);
-    if (group == kGroups - 1) turn_end(group);   // the first turn is consumer 0's
+    if (group == kGroups - 1) turn_end(shared, group);   // the first turn is consumer 0's
 
     for (Work work = schedule.next(p), next; work.steps >= 0; work = next) {
         Output o;
-        clear(o);
+#pragma unroll
+        for (int i = 0; i < kOutputs; ++i) o[i] = 0.0f;
         Rows rows = new_rows();
         float factor[2];   // what the output is to be multiplied by
         Visible own = find_own(p, work, group);
@@ -475,56 +481,61 @@ FA_DEVICE void consume(const fa_attn_params &p, const fa_attn_tensor_maps &maps,
             // The first step of a tile, which nothing overlaps.
             Scores s;
             Probs probs;
-            int step = own.steps - 1, row = work.row0 + lane_row;
+            int step = own.steps - 1;
             const u64 k = feed.wait_k();
-            turn_begin(group);
+            turn_begin(shared, group);
             issue_qk(s, q, k);
-            turn_end(group);
+            turn_end(shared, group);
             wgmma_wait<0>();
             Wgmma<kN>::pin(s);
             feed.release_k();
             if (step == 0) feed.release_q();
-            settle_scores(s, rows, factor, scale, step >= own.clear_steps, p, row, lane_key + step * kN);
+            settle_scores(s, rows, factor, scale, step >= own.clear_steps, p, work.row0 + lane_row, lane_key + step * kN);
             exponentials(s, rows, scale);
             pack(probs, s);
-            // Each turn: Q K^T of a step beside P V of the one before it, also from one tile to the next where nothing is in
-            // the way.
+            bool accumulate = false;
             for (;;) {
-                const bool crossing = step == 0;
-                if (crossing) {
-                    next = schedule.next(p);
-                    own = find_own(p, next, group);
-                    if (next.steps <= 0 || own.steps < next.steps) break;
-                    step = own.steps;
-                    row = next.row0 + lane_row;
-                    q = feed.wait_q();
+                // Each turn: Q K^T of the next step beside P V of this one.
+                while (step > 0) {
+                    --step;
+                    issue_both(feed, s, o, probs, q, accumulate);
+                    if (step == 0) feed.release_q();
+                    float shrink[2];
+                    const bool grown = settle_scores(s, rows, shrink, scale, kCausal && step >= own.clear_steps, p,
+                                                     work.row0 + lane_row, lane_key + step * kN);
+                    exponentials(s, rows, scale);
+                    finish_before_wait(rows);
+                    wgmma_wait<0>();
+                    Wgmma<kD>::pin(o);
+                    feed.release_v();
+                    if (grown) scale_rows(o, shrink);
+                    pack(probs, s);
+                    accumulate = true;
                 }
-                --step;
-                issue_both(feed, s, o, probs, q);
+                // The same from one tile to the next, where nothing is in the way.
+                next = schedule.next(p);
+                own = find_own(p, next, group);
+                if (!ACROSS || next.steps <= 0 || own.steps < next.steps) break;
+                step = own.steps - 1;
+                q = feed.wait_q();
+                issue_both(feed, s, o, probs, q, accumulate);
                 if (step == 0) feed.release_q();
-                if (crossing) {
-                    finish_rows(p, work, rows, factor, lane_row);
-                    rows = new_rows();
-                }
-                float shrink[2];
-                const bool grown = settle_scores(s, rows, shrink, scale, (kCausal || crossing) && step >= own.clear_steps, p,
-                                                 row, lane_key + step * kN);
+                finish_rows(p, work, rows, factor, lane_row);
+                rows = new_rows();
+                float none[2];
+                settle_scores(s, rows, none, scale, step >= own.clear_steps, p, next.row0 + lane_row, lane_key + step * kN);
                 exponentials(s, rows, scale);
                 finish_before_wait(rows);
                 wgmma_wait<0>();
                 Wgmma<kD>::pin(o);
                 feed.release_v();
-                if (crossing) {
-                    scale_rows(o, factor);
-                    store_output(maps, shared, work, o, group);
-                    clear(o);
-                    work = next;
-                } else if (grown) {
-                    scale_rows(o, shrink);
-                }
+                scale_rows(o, factor);
+                store_output(maps, shared, work, o, group);
                 pack(probs, s);
+                accumulate = false;
+                work = next;
             }
-            issue_pv(o, probs, feed.wait_v());
+            issue_pv(o, probs, feed.wait_v(), accumulate);
             wgmma_wait<0>();
             Wgmma<kD>::pin(o);
             feed.release_v();
@@ -547,10 +558,9 @@ attn_fwd(const __grid_constant__ fa_attn_params p, const __grid_constant__ fa_at
     extern __shared__ __align__(1024) unsigned char memory[];
     u32 base;
     asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(base) : "l"(memory));
-    const Shared shared(base);
+    const Shared shared = {base};
     if (threadIdx.x == 0) {
-        if (base % 1024 != 0) asm volatile("trap;");   // descriptors and swizzles count on it
-        if (shared.end() - base != dynamic_shared_bytes()) asm volatile("trap;");   // the manifest tells the host another size
+        if (base % 1024 != 0 || !shared.fits()) asm volatile("trap;");   // descriptors and swizzles count on the first
         tma_prefetch_map(&maps.q);
         tma_prefetch_map(&maps.k);
         tma_prefetch_map(&maps.v);

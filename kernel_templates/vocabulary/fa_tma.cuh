@@ -78,7 +78,7 @@ FA_DEVICE void named_arrive_if(u32 taken, u32 barrier, u32 threads) {
 // What the launch asked for.
 FA_DEVICE u32 dynamic_shared_bytes() {
     u32 bytes;
-    asm("mov.u32 %0, %dynamic_smem_size;" : "=r"(bytes));
+    asm volatile("mov.u32 %0, %dynamic_smem_size;" : "=r"(bytes));
     return bytes;
 }
 

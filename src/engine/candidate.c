@@ -37,26 +37,18 @@ void fa_cubin_key(const fa_tuner *tuner, const char *source, const char *archite
     fa_render_key(tuner->templates, source, options, architecture, nvrtc_identity, ret_key);
 }
 
-static int render(const fa_tuner *tuner, const fa_problem *problem, const fa_gpu *gpu,
-                  const fa_candidate *candidate, const char *nvrtc_identity, fa_buf *ret_source,
-                  char *ret_architecture, size_t size, char ret_key[FA_HASH_HEX], fa_diag *diag)
-{
-    fa_render_architecture(tuner->families.family[candidate->family], gpu, ret_architecture, size);
-    int rc =
-        fa_render(tuner->templates, &tuner->families, candidate, problem, gpu, ret_source, diag);
-    if (rc != 0)
-        return rc;
-    fa_cubin_key(tuner, ret_source->data, ret_architecture, nvrtc_identity, ret_key);
-    fa_render_key_filled(&tuner->families, candidate, ret_key);
-    return 0;
-}
-
 int fa_render_candidate(fa_tuner *tuner, const fa_target *target, const fa_candidate *candidate,
                         const char *nvrtc_identity, fa_buf *ret_source, char *ret_architecture,
                         size_t size, char ret_key[FA_HASH_HEX], fa_diag *diag)
 {
-    return render(tuner, &target->problem, &target->gpu, candidate, nvrtc_identity, ret_source,
-                  ret_architecture, size, ret_key, diag);
+    fa_render_architecture(tuner->families.family[candidate->family], &target->gpu,
+                           ret_architecture, size);
+    int rc = fa_render(tuner->templates, &tuner->families, candidate, &target->problem,
+                       &target->gpu, ret_source, diag);
+    if (rc != 0)
+        return rc;
+    fa_cubin_key(tuner, ret_source->data, ret_architecture, nvrtc_identity, ret_key);
+    return 0;
 }
 
 fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_trial *trial, const fa_cubin_info *info,
@@ -111,10 +103,13 @@ int fa_record_render(fa_tuner *tuner, const fa_answer *record, const char *nvrtc
         return rc;
     if (ret->candidate.trial.status != FA_STATUS_PENDING)
         return fa_fail(diag, FA_ENOKERNEL, "%s", ret->candidate.trial.reason);
-    rc = render(tuner, &record->problem, &record->gpu, &ret->candidate, nvrtc, &source,
-                ret->architecture, sizeof ret->architecture, ret->key, diag);
+    rc = fa_render(tuner->templates, &tuner->families, &ret->candidate, &record->problem,
+                   &record->gpu, &source, diag);
     if (rc != 0)
         return rc;
+    fa_render_architecture(tuner->families.family[ret->candidate.family], &record->gpu,
+                           ret->architecture, sizeof ret->architecture);
+    fa_cubin_key(tuner, source.data, ret->architecture, nvrtc, ret->key);
     ret->source = source.data; /* the buffer's memory goes on as the source */
     return 0;
 }

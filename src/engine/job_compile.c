@@ -302,58 +302,35 @@ static int next_of_source(const fa_job *job, int index, int at)
     return at < job->space.count ? at : -1;
 }
 
-/* A copy of what the source of an attempt was compiled to, with the attempt's own values in it. */
-static int copy_filled(fa_job *job, int index, const fa_compile_result *result,
-                       fa_compile_result *ret_own)
+/* Takes what a source was compiled to for one of its attempts. True when it is clean. */
+static bool take_compiled(fa_job *job, int index, const fa_compile_result *result)
 {
-    fa_attempt *attempt = &job->attempt[index];
-    fa_buf source = {0};
-    char architecture[32];
-    int rc = attempt->cubin_key[0] != 0 ? 0
-                                        : render(job, index, &source, architecture,
-                                                 sizeof architecture, attempt->cubin_key);
-    fa_buf_free(&source);
-    *ret_own = *result;
-    ret_own->cubin = malloc(result->size);
-    if (rc == 0 && ret_own->cubin == NULL)
-        rc = fa_fail(&job->diag, FA_ENOMEM, "out of memory for a cubin");
-    if (rc != 0)
-        return rc;
-    memcpy(ret_own->cubin, result->cubin, result->size);
-    return fa_render_fill(&job->tuner->families, &job->space.candidate[index], ret_own->cubin,
-                          result->size, &job->diag);
-}
-
-static void take_compiled(fa_job *job, int index, const fa_compile_result *result)
-{
-    fa_compile_result own = {0};
     job->space.candidate[index].trial.compile_ms = result->ms;
-    if (result->rc != 0) {
-        fa_job_settle(job, index, FA_STATUS_COMPILE_FAILED, result->text);
-        return;
-    }
-    fa_attempt *attempt = &job->attempt[index];
-    int rc = copy_filled(job, index, result, &own);
-    if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT) {
-        job->progress.compiled++;
-        fa_job_settle(job, index, FA_STATUS_CUBIN, job->diag.text);
-    } else if (rc != 0) {
-        fa_job_end(job, rc);
-    } else if (take_cubin(job, index, own.cubin, own.size, own.log)) {
-        attempt->fresh_cubin = fresh_record(job, index, attempt->cubin_key, &own);
-        job->unwritten = true;
-    }
-    free(own.cubin);
+    if (result->rc == 0)
+        return take_cubin(job, index, result->cubin, result->size, result->log);
+    fa_job_settle(job, index, FA_STATUS_COMPILE_FAILED, result->text);
+    return false;
 }
 
 static void compiled(void *context, int index, fa_compile_result *result)
 {
     fa_job *job = context;
-    if (index == FA_JOB_REFERENCE)
+    int clean = FA_JOB_NOBODY; /* the first one: it keeps the cubin for the store */
+    if (index == FA_JOB_REFERENCE) {
         reference_compiled(job, result);
-    else
-        for (int i = -1; !job->ended && (i = next_of_source(job, index, i + 1)) >= 0;)
-            take_compiled(job, i, result);
+        return;
+    }
+    for (int i = -1; !job->ended && (i = next_of_source(job, index, i + 1)) >= 0;) {
+        if (i != index)
+            memcpy(job->attempt[i].cubin_key, job->attempt[index].cubin_key, FA_HASH_HEX);
+        if (take_compiled(job, i, result) && clean == FA_JOB_NOBODY)
+            clean = i;
+    }
+    if (clean != FA_JOB_NOBODY) {
+        fa_attempt *attempt = &job->attempt[clean];
+        attempt->fresh_cubin = fresh_record(job, clean, attempt->cubin_key, result);
+        job->unwritten = true;
+    }
 }
 
 static void settle_lost(fa_job *job, int index, bool late, const char *reason, int waited_ms)

@@ -4,8 +4,8 @@
  *
  * Workload: a few times per compiled candidate (10 to 300 KB), and on cubins from bundles of other
  * people.
- * Invariant: no byte is read before its range has been checked against the size of the file; nothing
- * is allocated, and nothing is written but the constant that fa_cubin_fill is asked to fill.
+ * Invariant: no byte is read before its range has been checked against the size of the file; the
+ * file is never written to and nothing is allocated.
  *
  * .nv.info is a list of records {u8 format, u8 attribute, u16 value}; format 4 is followed by
  * `value` bytes of payload. The section ".nv.info" holds what is known per symbol (registers,
@@ -213,15 +213,15 @@ static int find_entry(const struct elf *elf, const char *entry, uint32_t *ret_in
     return 0;
 }
 
-/* Where the initial bytes of a variable stand in the file. */
-static int find_constant(struct span file, const char *name, size_t value_size,
-                         struct span *ret_value, fa_diag *diag)
+int fa_cubin_constant(const void *bytes, size_t size, const char *name, void *ret_value,
+                      size_t value_size, fa_diag *diag)
 {
     struct elf elf;
     struct symbol symbol;
     struct section section;
+    struct span value;
     int32_t sm;
-    int rc = open_elf(file, &elf, &sm, diag);
+    int rc = open_elf((struct span){bytes, size}, &elf, &sm, diag);
     if (rc == 0)
         rc = find_symbol(&elf, name, STT_OBJECT, &symbol, diag);
     if (rc != 0)
@@ -232,32 +232,10 @@ static int find_constant(struct span file, const char *name, size_t value_size,
     /* In a file that is not relocatable, st_value is still the offset in the section: CUDA's
      * sections have no addresses of their own. */
     if (!section_at(&elf, symbol.section, &section) || section.type != SHT_PROGBITS ||
-        !part(section.bytes, symbol.value, symbol.size, ret_value))
+        !part(section.bytes, symbol.value, symbol.size, &value))
         return fa_fail(diag, FA_ECORRUPT, "cubin's constant %s lies outside its section", name);
+    memcpy(ret_value, value.bytes, value.size);
     return 0;
-}
-
-int fa_cubin_constant(const void *bytes, size_t size, const char *name, void *ret_value,
-                      size_t value_size, fa_diag *diag)
-{
-    struct span value = {0};
-    int rc = find_constant((struct span){bytes, size}, name, value_size, &value, diag);
-    if (rc == 0)
-        memcpy(ret_value, value.bytes, value.size);
-    return rc;
-}
-
-int fa_cubin_fill(void *bytes, size_t size, const char *name, const void *value, size_t value_size,
-                  fa_diag *diag)
-{
-    struct span place = {0};
-    int rc = find_constant((struct span){bytes, size}, name, value_size, &place, diag);
-    if (rc == FA_ENOTFOUND)
-        return fa_fail(diag, rc, "cubin has no constant %s", name);
-    if (rc == 0)
-        memcpy((unsigned char *)bytes + (place.bytes - (const unsigned char *)bytes), value,
-               value_size);
-    return rc;
 }
 
 /* ---- what ptxas decided ----------------------------------------------------------------------*/

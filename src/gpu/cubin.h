@@ -13,12 +13,12 @@
 enum { FA_CUBIN_PARAMETERS = 2 };
 
 typedef struct fa_cubin_info {
-    int32_t sm;                /* from e_flags: 89 */
-    int32_t registers;         /* per thread */
-    int32_t stack_bytes;       /* per thread: > 0 means spills or indexed local arrays */
-    int32_t static_smem_bytes; /* declared by the kernel, without the system's 1,024 */
-    int32_t max_threads;       /* from __launch_bounds__; 0 when absent */
-    int32_t parameter_bytes;   /* of all, with the gaps between them */
+    int32_t sm;                 /* from e_flags: 89 */
+    int32_t registers;          /* per thread */
+    int32_t stack_bytes;        /* per thread: > 0 means spills or indexed local arrays */
+    int32_t static_smem_bytes;  /* declared by the kernel, without the system's 1,024 */
+    int32_t max_threads;        /* from __launch_bounds__; 0 when absent */
+    int32_t parameter_bytes;    /* of all, with the gaps between them */
     int32_t parameter_count;
     int32_t parameter_size[FA_CUBIN_PARAMETERS]; /* of the first ones; 0 when absent */
 } fa_cubin_info;
@@ -37,10 +37,5 @@ int fa_cubin_code(const void *bytes, size_t size, const char *entry, char ret_he
  * no bytes in the file. */
 int fa_cubin_constant(const void *bytes, size_t size, const char *name, void *ret_value,
                       size_t value_size, fa_diag *diag);
-
-/* Gives such a variable other initial bytes, in place. FA_ENOTFOUND and FA_ECORRUPT: as above, with a
- * sentence. */
-int fa_cubin_fill(void *bytes, size_t size, const char *name, const void *value, size_t value_size,
-                  fa_diag *diag);
 
 #endif

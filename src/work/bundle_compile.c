@@ -9,7 +9,6 @@
 #include "bundle_work.h"
 #include "compile_pool.h"
 #include "error.h"
-#include "render.h"
 #include "session.h"
 
 #include <stdio.h>
@@ -17,7 +16,6 @@
 #include <string.h>
 
 struct building {
-    fa_tuner *tuner;
     const fa_records_options *options;
     fa_build *build;
     int32_t count, next, done;
@@ -61,8 +59,7 @@ static void build_compiled(void *context, int id, fa_compile_result *result)
     const fa_records_options *options = all->options;
     if (result->rc != 0) {
         fa_fail(&build->diag, FA_ECOMPILE, "%s", result->text);
-    } else if (fa_render_fill(&all->tuner->families, build->candidate, result->cubin, result->size,
-                              &build->diag) == 0) {
+    } else {
         build->cubin = result->cubin;
         build->size = result->size;
         result->cubin = NULL;
@@ -111,7 +108,6 @@ int fa_builds_run(fa_tuner *tuner, const fa_nvrtc_location *nvrtc, fa_build *bui
     struct building *all = calloc(1, sizeof *all);
     if (all == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for compiling");
-    all->tuner = tuner;
     all->options = options;
     all->build = build;
     all->count = count;

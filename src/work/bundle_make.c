@@ -64,7 +64,6 @@ static void render_all(struct making *making)
             memcpy(build->key, rendered->key, sizeof build->key);
             memcpy(build->architecture, rendered->architecture, sizeof build->architecture);
             build->source = rendered->source;
-            build->candidate = &rendered->candidate;
             rendered->source = NULL;
             take_stored(making, build);
         }

@@ -6,7 +6,6 @@
 #define FA_WORK_BUNDLE_WORK_H
 
 #include "bundle_check.h"
-#include "candidate.h"
 #include "hash.h"
 #include "nvrtc.h"
 
@@ -28,7 +27,6 @@ typedef struct fa_build {
     char key[FA_HASH_HEX];
     char architecture[32];
     char *source; /* malloced */
-    const fa_candidate *candidate; /* what is compiled is filled in for it */
     /* Afterwards, or beforehand where there is nothing to compile: */
     void *cubin; /* malloced; NULL: failed, and diag says why */
     size_t size;
