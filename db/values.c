@@ -2,6 +2,7 @@
 #include "values.h"
 
 #include "../src/base/json.h"
+#include "json_make.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -62,7 +63,7 @@ void fa_bind_now(fa_binder *binder)
 
 void fa_bind_json(fa_binder *binder, cJSON *json)
 {
-    char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;
+    char *text = json != NULL ? fa_json_print(json) : NULL;
     cJSON_Delete(json);
     fa_bind_copy(binder, text);
     if (text == NULL && binder->rc == 0)

@@ -360,6 +360,23 @@ CUDA cuStreamSynchronize(struct handle *stream)
     return stream == NULL || find_handle(stream, false) != NULL ? FAKE_OK : FAKE_INVALID_HANDLE;
 }
 
+/* Not a function of CUDA's: what a test calls in the place of beginning and ending a capture. While one
+ * is under way, loading a module and allocating fail as they do in a real one. */
+CUDA fake_cuda_capture(struct handle *stream, int on)
+{
+    ENTER_UNCHECKED;
+    fake.capturing = on != 0;
+    fake.captured = stream;
+    return FAKE_OK;
+}
+
+CUDA cuStreamIsCapturing(struct handle *stream, int *ret_status)
+{
+    ENTER;
+    *ret_status = fake.capturing && fake.captured == stream;
+    return FAKE_OK;
+}
+
 CUDA cuEventCreate(struct handle **ret, unsigned flags)
 {
     ENTER;

@@ -85,6 +85,8 @@ static void read_marker(struct module *m)
 CUDA cuModuleLoadData(struct module **ret, const void *image)
 {
     ENTER;
+    if (fake.capturing)
+        return FAKE_CAPTURE_UNSUPPORTED;
     const struct fake_device *device = &fake.script.device[fake_current()->device];
     size_t size = image_size(image);
     if (size == 0)

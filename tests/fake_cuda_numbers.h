@@ -30,7 +30,7 @@ static inline float half_value(uint16_t h)
     if (exponent == 31)
         return bits_float(sign | 0x7f800000 | fraction << 13);
     if (exponent == 0)
-        return copysignf(ldexpf((float)fraction, -24), bits_float(sign | 0x3f800000));
+        return copysignf((float)fraction * 0x1p-24f, bits_float(sign | 0x3f800000));
     return bits_float(sign | (exponent + 112) << 23 | fraction << 13);
 }
 

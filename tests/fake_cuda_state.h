@@ -73,7 +73,8 @@ extern struct fake_state {
     uint64_t next_address, next_version, last_context;
     double clock_us;
     int sticky; /* what every call answers from now on */
-    bool hanging;
+    bool hanging, capturing;
+    const struct handle *captured; /* the stream, while capturing */
 } fake;
 
 /* Appends a line to the log of the script. */

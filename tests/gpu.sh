@@ -8,6 +8,7 @@
 #   tests/gpu.sh quick      without compute-sanitizer and with fewer rows
 #   tests/gpu.sh hopper     attn_fwd_sm90a alone: its proof and its whole table
 #   tests/gpu.sh serve      the daemon: both examples through it, two processes tuning at once
+#   tests/gpu.sh python     the Python package, from a wheel in gpu-bundle/ alone (./dev wheel makes it)
 #   tests/gpu.sh deploy     sweeps that are killed, a report, a bundle on an empty store, buckets' regret
 set -u
 cd "$(dirname "$0")/.." || exit
@@ -225,6 +226,21 @@ serve() {
     finish
 }
 
+# The Python package in a folder of its own, without anything else of gpu-bundle/.
+python_package() {
+    wheel=$(find "$bundle" -name 'fa_tune-*.whl' | head -n 1)
+    echo "== pip install ${wheel##*/}"
+    python3 -m pip install --quiet --no-index --no-deps --target "$work/site" "$wheel"
+    verdict "pip install of a wheel in gpu-bundle/" $?
+    note "wheel: $(stat -c %s "$wheel") bytes, $(du -sk "$work/site" | cut -f1) KiB installed"
+    unset FA_TUNE_STORE FA_TUNE_LIBRARY
+    PYTHONPATH=$work/site python3 tests/gpu_python.py | tee "$out/python.txt"
+    verdict "tests/gpu_python.py" "${PIPESTATUS[0]}"
+    sed '1,/^== table/d' "$out/python.txt" >>"$table"
+    finish
+}
+
+if [ "$mode" = python ]; then python_package; fi
 if [ "$mode" = hopper ]; then hopper; fi
 if [ "$mode" = serve ]; then serve; fi
 if [ "$mode" = deploy ]; then deploy; fi

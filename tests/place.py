@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A place for end-to-end tests: a directory with its own store, templates and fake driver script,
 and the built programs run there with an environment that holds nothing else."""
+import fcntl
 import json
 import os
 import pty
 import shutil
+import struct
 import subprocess
 import tempfile
+import termios
 
 SOURCE = os.environ["FA_TEST_SOURCE"]
 BUILD = os.environ["FA_TEST_BUILD"]
@@ -40,7 +43,7 @@ class Place:
             "FA_TUNE_SYSTEM": "",
             "FA_TUNE_LIBCUDA": os.path.join(self.folder, "no-libcuda.so.1"),
         }
-        for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "LSAN_OPTIONS"):
+        for name in ("FA_TUNE_NVRTC", "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "LSAN_OPTIONS"):
             if name in os.environ:
                 self.env[name] = os.environ[name]
         if space is not None:
@@ -102,9 +105,10 @@ class Place:
     def json(self, *arguments, status=0):
         return json.loads(self.run(*arguments, "--json", status=status).stdout)
 
-    def on_a_terminal(self, stream, *arguments):
-        """What fa-tune writes to "stdout" or "stderr" when that is a terminal."""
+    def on_a_terminal(self, stream, *arguments, columns=0):
+        """What fa-tune writes to "stdout" or "stderr" when that is a terminal; 0: of unknown width."""
         parent, child = pty.openpty()
+        fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         how = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL,
                "stderr": subprocess.DEVNULL, stream: child}
         process = self.start(*arguments, **how)

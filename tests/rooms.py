@@ -19,5 +19,6 @@ ROOMS = {
     "src/cli": ["src/base", "include/fa-tune"],
     "src/daemon": ["src/base", "include/fa-tune"],
     "src/report": ["src/base", "include/fa-tune"],
+    "python/_core": ["include/fa-tune"],
     "kernel_templates/attn_fwd": [],
 }

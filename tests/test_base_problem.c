@@ -298,10 +298,13 @@ static void the_typed_view_of_a_problem_lies_over_the_fields_of_its_table(void)
 #define MEMBER(name) {#name, offsetof(fa_problem, name)}
         MEMBER(dtype),    MEMBER(causal), MEMBER(layout), MEMBER(head_dim), MEMBER(batch),
         MEMBER(heads_q),  MEMBER(heads_kv), MEMBER(seq_q), MEMBER(seq_k), MEMBER(want_lse),
-        MEMBER(unaligned)
+        MEMBER(unaligned), MEMBER(varlen), MEMBER(lengths_k), MEMBER(page), MEMBER(window),
+        MEMBER(window_left), MEMBER(window_right), MEMBER(softcap), MEMBER(sinks), MEMBER(kv_dtype),
+        MEMBER(batch_invariant), MEMBER(mean_q), MEMBER(mean_k), MEMBER(head_dim_v)
 #undef MEMBER
     };
     const fa_operation *attention = fa_operation_of(NULL);
+    CHECK_INT(attention->field_count, (long long)(sizeof members / sizeof *members));
     CHECK_INT(sizeof(fa_problem), sizeof(void *) + FA_PROBLEM_VALUES * sizeof(int32_t));
     for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
         CHECK_TEXT(attention->field[i].member, members[i].name);
@@ -444,7 +447,7 @@ static void an_operation_of_a_known_name_differs_in_words_alone(void)
     CHECK(again == first);
 }
 
-/* Attention with a sliding window, as another operation: the row is all that is added. */
+/* Attention with a band, as another operation: the row is all that is added. */
 static void one_row_gives_attention_another_field_and_leaves_earlier_keys_as_they_are(void)
 {
     fa_buf text = {0};
@@ -454,31 +457,60 @@ static void one_row_gives_attention_another_field_and_leaves_earlier_keys_as_the
     snprintf(path, sizeof path, "%s/kernel_templates/attn_fwd/operation.json",
              getenv("FA_TEST_SOURCE"));
     CHECK_INT(fa_buf_read_file(&text, path, 1 << 20), 0);
-    replace(&text, "\"attn_fwd\"", "\"attn_window\"");
+    replace(&text, "\"attn_fwd\"", "\"attn_band\"");
     replace(&text, "\n  ],\n  \"products\"",
-            ",\n    {\"name\": \"window\", \"kind\": \"integer\", \"max\": 65536, \"default\": 0, "
-            "\"optional\": true, \"key\": \"w\", \"macro\": \"WINDOW\", \"option\": \"--window\", "
-            "\"label\": \"W\"}\n  ],\n  \"products\"");
+            ",\n    {\"name\": \"band\", \"kind\": \"integer\", \"max\": 65536, \"default\": 0, "
+            "\"optional\": true, \"key\": \"bw\", \"macro\": \"BAND\", \"option\": \"--band\", "
+            "\"label\": \"band\"}\n  ],\n  \"products\"");
     CHECK_OK(fa_operation_register(text.data, text.size, "test", &operation, &diag), diag);
     fa_buf_free(&text);
     fa_problem p = plain, back = {0};
     p.operation = operation;
     fa_problem_key(&p, key);
-    CHECK_TEXT(key + strlen("attn_window"),
+    CHECK_TEXT(key + strlen("attn_band"),
                " fp16 causal=none bhsd d=64 b=4 hq=8 hkv=8 sq=512 sk=512 lse=0 aligned=1");
-    p.value[fa_operation_field_index(operation, "window")] = 128;
+    p.value[fa_operation_field_index(operation, "band")] = 128;
     fa_problem_key(&p, key);
-    CHECK_HAS(key, " lse=0 aligned=1 w=128");
+    CHECK_HAS(key, " lse=0 aligned=1 bw=128");
     fa_problem_words(&text, &p, " ", false);
-    CHECK_TEXT(text.data, "fp16 B 4 H 8 S 512 D 64 W 128");
+    CHECK_TEXT(text.data, "fp16 B 4 H 8 S 512 D 64 band 128");
     fa_buf_free(&text);
     cJSON *json = fa_problem_to_json(&p);
     CHECK_OK(fa_problem_from_json(json, &back, &diag), diag);
     cJSON_Delete(json);
     CHECK(fa_problem_equal(&p, &back) && fa_problem_distance(&p, &back) == 0);
-    back.value[11] = 65537;
+    back.value[fa_operation_field_index(operation, "band")] = 65537;
     CHECK_INT(fa_problem_check(&back, &diag), FA_EINVAL);
-    CHECK_TEXT(diag.text, "window is 65537: use 0 to 65536");
+    CHECK_TEXT(diag.text, "band is 65537: use 0 to 65536");
+}
+
+static void what_serving_asks_for_joins_the_key_and_the_json_and_goes_both_ways(void)
+{
+    fa_problem p = plain, back = {0};
+    char key[FA_PROBLEM_KEY_MAX];
+    fa_buf words = {0};
+    fa_diag diag;
+    p.lengths_k = FA_LENGTHS_SEQUSED;
+    p.page = 64;
+    p.window = 1;
+    p.window_left = -1;
+    p.mean_k = 300;
+    fa_problem bucket = fa_problem_bucket(&p);
+    CHECK_INT(bucket.mean_k, 288);
+    fa_problem_key(&p, key);
+    CHECK_HAS(key, " aligned=1 lk=seqused page=64 window=1 wl=-1 mk=300");
+    fa_problem_shape(&p, key);
+    CHECK(strstr(key, "mk=") == NULL);
+    fa_problem_words(&words, &p, " ", false);
+    CHECK_HAS(words.data, "lengths of keys seqused");
+    fa_buf_free(&words);
+    cJSON *json = fa_problem_to_json(&p);
+    CHECK_OK(fa_problem_from_json(json, &back, &diag), diag);
+    cJSON_Delete(json);
+    CHECK(fa_problem_equal(&p, &back));
+    p.window = 0;
+    CHECK_INT(fa_problem_check(&p, &diag), FA_EINVAL);
+    CHECK_TEXT(diag.text, "window_left is -1, which says nothing without window");
 }
 
 static void common_problems_of_attention_keep_tokens_and_width(void)
@@ -599,6 +631,7 @@ int main(void)
     TEST(an_operation_of_its_own_table_is_known_once_it_is_registered);
     TEST(tables_that_are_not_valid_are_refused_with_a_sentence);
     TEST(an_operation_of_a_known_name_differs_in_words_alone);
+    TEST(what_serving_asks_for_joins_the_key_and_the_json_and_goes_both_ways);
     TEST(one_row_gives_attention_another_field_and_leaves_earlier_keys_as_they_are);
     TEST(operations_that_cannot_be_read_are_told);
     TEST(operations_that_memory_is_short_for_are_told);

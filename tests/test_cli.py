@@ -80,7 +80,8 @@ def every_bad_input_gets_its_sentence_and_status_2():
     with Place() as place:
         for arguments, parts in table:
             done = place.run(*arguments, status=2)
-            tap.equal((arguments, done.stdout), (arguments, ""))
+            if "--json" not in arguments:  # a document then: test_cli_words
+                tap.equal((arguments, done.stdout), (arguments, ""))
             assert done.stderr.startswith("fa-tune: "), (arguments, done.stderr)
             tap.lacks(done.stderr, "\x1b")
             for part in parts:

@@ -138,6 +138,25 @@ def records_make_the_bundle_that_a_system_shares():
         tap.equal(place.json("show")["winners"], [])
 
 
+def a_filter_leaves_records_out_before_they_are_compiled():
+    with Place(TWO) as place:
+        place.run("--gpu", "L4", *SMALL, "--quiet")
+        place.run("--gpu", "A100", *SMALL, "--quiet")
+        place.run("--gpu", "A100", *SMALL, "--lse", "--quiet")
+        place.run("export", "--records", "records.jsonl")
+        elsewhere(place, "there")
+        told = place.json("export", "--from-records", "records.jsonl", "--gpu", "a100", "--unsigned", "--out", "a.fab")
+        tap.equal((told["bundle"]["winners"], told["bundle"]["cubins"]), (2, 1))
+        shown = place.json("show", "a.fab")["winners"]
+        tap.equal([winner["gpu"]["name"] for winner in shown], ["A100-SXM4-40GB"] * 2)
+        told = place.json("export", "--from-records", "records.jsonl", "--lse", "--unsigned", "--out", "b.fab")
+        tap.equal(told["bundle"]["winners"], 1)
+        refused = place.run("export", "--from-records", "records.jsonl", "--gpu", "H100", "--unsigned", "--out", "c.fab",
+                            status=1).stderr
+        tap.has(refused, "none of the 3 records of records.jsonl is of what was asked for")
+        assert not os.path.exists(os.path.join(place.folder, "c.fab"))
+
+
 def keys_trusted_at_once_are_all_kept():
     with Place(space=None) as place:
         keys = ["%064x" % number for number in range(1, 17)]
@@ -175,6 +194,7 @@ tap.main([
     sentences_about_a_hostile_file_send_the_terminal_nothing,
     filters_choose_winners_and_choosing_none_is_a_mistake,
     records_make_the_bundle_that_a_system_shares,
+    a_filter_leaves_records_out_before_they_are_compiled,
     keys_trusted_at_once_are_all_kept,
     what_is_asked_wrongly_says_what_to_do,
 ])

@@ -7,6 +7,7 @@
 #include "db_fixture.h"
 
 #include "../src/bundle/bundle_format.h"
+#include "../src/work/bundle_work.h"
 
 enum { WINNERS = 3, CUBINS = 2, CUBIN_BYTES = 600 };
 
@@ -479,6 +480,23 @@ static void the_writer_refuses_what_no_reader_would_take(void)
     fa_bundle_writer_free(&writer);
 }
 
+static void a_trial_in_the_evidence_keeps_every_digit_of_its_seed(void)
+{
+    float samples[DB_SAMPLES];
+    fa_store *store = db_open(&diag);
+    fa_scope scope = db_scope(512);
+    fa_trial_record trial = db_trial_record(9, samples);
+    fa_winner_record winner = {.scope = scope, .evidence = strdup("{\"space\":612}")};
+    CHECK(store != NULL);
+    trial.trial.status = FA_STATUS_MEASURED;
+    trial.seed = UINT64_MAX;
+    CHECK_OK(fa_store_trial_put(store, &scope, &trial, &diag), diag);
+    CHECK_OK(fa_bundle_add_trials(store, &winner, &diag), diag);
+    CHECK_HAS(winner.evidence, "\"seed\":\"18446744073709551615\"");
+    fa_winner_record_free(&winner);
+    fa_store_close(&store);
+}
+
 int main(void)
 {
     if (fa_sign_make(&secret) != 0)
@@ -499,5 +517,6 @@ int main(void)
     DB_TEST(an_owned_bundle_must_be_writable_by_its_owner_only);
     DB_TEST(what_is_no_regular_file_is_refused);
     DB_TEST(the_writer_refuses_what_no_reader_would_take);
+    DB_TEST(a_trial_in_the_evidence_keeps_every_digit_of_its_seed);
     return check_done();
 }

@@ -62,7 +62,7 @@ static void a_hundred_thousand_problems_are_found_and_small(void)
     for (int i = 1; i <= MANY; i++) {
         fa_problem problem = problem_of(i);
         const fa_kernel *found = fa_kernel_table_find(&table, &problem, CONTEXT);
-        wrong += found == NULL || found->problem.seq_k != i || found->grid[0] != (uint32_t)i;
+        wrong += found == NULL || found->problem.seq_k != i || found->call.grid[0] != (uint32_t)i;
         problem.operation = fa_operation_of(&problem);
         wrong += fa_kernel_table_find(&table, &problem, CONTEXT) != found;
         wrong += fa_kernel_table_find(&table, &problem, CONTEXT + 1) != NULL;

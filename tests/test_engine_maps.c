@@ -7,7 +7,7 @@
 #include "engine_fixture.h"
 #include "maps_fixture.h"
 
-#include "map_cache.h"
+#include "attn_map_cache.h"
 
 #include <pthread.h>
 
@@ -152,7 +152,7 @@ static void threads_that_launch_one_kernel_never_get_each_others_maps(void)
 
 /* The cache alone, without a launch's lock around it: more sets of buffers than it keeps. */
 struct getter {
-    fa_map_cache *cache;
+    fa_attn_map_cache *cache;
     fa_driver *driver;
     const struct fa_attn_params *params;
     const struct fa_attn_tensor_maps *expected;
@@ -167,7 +167,7 @@ static void *get_often(void *data)
     for (int i = 0; i < 300000; i++) {
         int set = (i / 5 + g->number * i) % SETS;
         struct fa_attn_tensor_maps maps;
-        int rc = fa_map_cache_get(g->cache, g->driver, &g->params[set], &maps, NULL);
+        int rc = fa_attn_map_cache_get(g->cache, g->driver, &g->params[set], &maps, NULL);
         g->wrong += rc != 0 || memcmp(&maps, &g->expected[set], sizeof maps) != 0;
     }
     return NULL;
@@ -182,9 +182,9 @@ static void a_cache_under_contention_gives_whole_maps(void)
     struct fa_attn_tensor_maps expected[SETS];
     struct getter getter[THREADS];
     pthread_t thread[THREADS];
-    fa_map_cache *cache = NULL;
+    fa_attn_map_cache *cache = NULL;
     CHECK(open_maps(&f, 1, ""));
-    CHECK_OK(fa_map_cache_create(&boxes, 64, FA_FP16, &cache, &diag), diag);
+    CHECK_OK(fa_attn_map_cache_create(&boxes, 64, FA_FP16, &cache, &diag), diag);
     for (int i = 0; i < SETS; i++) {
         uintptr_t at = (uintptr_t)(i + 1) << 20;
         params[i] = (struct fa_attn_params){
@@ -203,7 +203,7 @@ static void a_cache_under_contention_gives_whole_maps(void)
         pthread_join(thread[i], NULL);
     for (int i = 0; i < THREADS; i++)
         CHECK_INT(getter[i].wrong, 0);
-    fa_map_cache_free(&cache);
+    fa_attn_map_cache_free(&cache);
     CHECK(cache == NULL);
     fixture_close(&f);
 }

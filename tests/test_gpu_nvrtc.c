@@ -41,8 +41,11 @@ static bool write_library(const char *name, unsigned char first, size_t id_size,
         char owner[4];
         unsigned char id[64];
     } file = {
-        .header = {.e_type = ET_DYN, .e_machine = (uint16_t)machine, .e_phoff = sizeof(Elf64_Ehdr),
-                   .e_phentsize = sizeof(Elf64_Phdr), .e_phnum = id_size == 0 ? 0 : 1},
+        .header = {.e_type = ET_DYN,
+                   .e_machine = (uint16_t)machine,
+                   .e_phoff = sizeof(Elf64_Ehdr),
+                   .e_phentsize = sizeof(Elf64_Phdr),
+                   .e_phnum = id_size == 0 ? 0 : 1},
         .note = {.n_namesz = 4, .n_descsz = (uint32_t)id_size, .n_type = NT_GNU_BUILD_ID},
         .owner = "GNU",
     };
@@ -63,11 +66,20 @@ enum { OWN = EM_AARCH64, OTHER = EM_X86_64 };
 
 static void clear_folder(void)
 {
-    static const char *const names[] = {
-        "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc-builtins.so.13.0",
-        "libnvrtc-builtins.so.13.1", "libnvrtc-builtins.so.12.8", "libnvrtc.alt.so.13",
-        "libnvrtc-builtins.alt.so.13.0", "libnvrtc.so.13.0.88", "nvidia/cu13/lib/libnvrtc.so.13",
-        "nvidia/cu13/lib/libnvrtc-builtins.so.13.0", "nvidia/cu13/lib", "nvidia/cu13", "nvidia"};
+    static const char *const names[] = {"libnvrtc.so.13",
+                                        "libnvrtc.so.12",
+                                        "libnvrtc-builtins.so.13.0",
+                                        "script",
+                                        "libnvrtc-builtins.so.13.1",
+                                        "libnvrtc-builtins.so.12.8",
+                                        "libnvrtc.alt.so.13",
+                                        "libnvrtc-builtins.alt.so.13.0",
+                                        "libnvrtc.so.13.0.88",
+                                        "nvidia/cu13/lib/libnvrtc.so.13",
+                                        "nvidia/cu13/lib/libnvrtc-builtins.so.13.0",
+                                        "nvidia/cu13/lib",
+                                        "nvidia/cu13",
+                                        "nvidia"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         remove(path_of(names[i]));
 }
@@ -88,8 +100,7 @@ static void the_identity_holds_the_version_and_both_build_ids(void)
     CHECK_INT(location.major, 13);
     CHECK_INT(location.minor, 0);
     CHECK(location.library[0] == '/' && location.builtins[0] == '/');
-    CHECK_TEXT(location.identity,
-               "13.0 abababababababababababababababababababab 0101010101010101");
+    CHECK_TEXT(location.identity, "13.0 abababababababababababababababababababab 0101010101010101");
 }
 
 static void a_library_without_build_id_is_known_by_its_sha256(void)
@@ -118,6 +129,42 @@ static void the_wheel_layout_is_found_below_the_named_directory(void)
     CHECK_OK(locate(&location), diag);
     CHECK_HAS(location.library, "/nvidia/cu13/lib/libnvrtc.so.13");
     CHECK_HAS(location.builtins, "/nvidia/cu13/lib/libnvrtc-builtins.so.13.0");
+}
+
+/* The driver of the script's version, or none: the made-up NVRTC is located. */
+static int locate_under(const char *script, fa_nvrtc_location *ret)
+{
+    setenv("FA_TUNE_LIBCUDA", script != NULL ? getenv("FA_TEST_FAKE_CUDA") : "no-libcuda.so.1", 1);
+    bool written = script == NULL || write_file("script", script, strlen(script));
+    setenv("FAKE_CUDA_SCRIPT", path_of("script"), 1);
+    int rc = written ? locate(ret) : FA_EIO;
+    unsetenv("FA_TUNE_LIBCUDA");
+    unsetenv("FAKE_CUDA_SCRIPT");
+    remove(path_of("script"));
+    return rc;
+}
+
+static void an_nvrtc_that_is_too_new_for_the_driver_gives_way_to_an_older_one(void)
+{
+    fa_nvrtc_location location;
+    clear_folder();
+    CHECK(write_library("libnvrtc.so.13", 1, 20, OWN));
+    CHECK(write_library("libnvrtc-builtins.so.13.0", 2, 20, OWN));
+    CHECK_OK(locate_under("driver 12080\n", &location), diag); /* better than none */
+    CHECK_INT(location.major, 13);
+    CHECK(location.passed_over[0] == 0);
+    CHECK(write_library("libnvrtc.so.12", 3, 20, OWN));
+    CHECK(write_library("libnvrtc-builtins.so.12.8", 4, 20, OWN));
+    CHECK_OK(locate_under("driver 12080\n", &location), diag);
+    CHECK_INT(location.major, 12);
+    CHECK_INT(location.driver_version, 12080);
+    CHECK_HAS(location.library, "/libnvrtc.so.12");
+    CHECK_HAS(location.passed_over, "/libnvrtc.so.13");
+    CHECK_OK(locate_under("driver 13000\n", &location), diag);
+    CHECK_INT(location.major, 13);
+    CHECK_OK(locate_under(NULL, &location), diag);
+    CHECK_INT(location.major, 13);
+    CHECK(location.passed_over[0] == 0);
 }
 
 static void the_alt_build_is_never_taken(void)
@@ -212,8 +259,11 @@ static fa_buf cubin, compile_log;
 static int compile(const char *source, const char *architecture)
 {
     static const fa_source_header headers[] = {{"answer.h", "#define ANSWER 42\n"}};
-    fa_compile_request request = {.source = source, .name = "fa_tune.cu", .headers = headers,
-                                  .header_count = 1, .architecture = architecture};
+    fa_compile_request request = {.source = source,
+                                  .name = "fa_tune.cu",
+                                  .headers = headers,
+                                  .header_count = 1,
+                                  .architecture = architecture};
     return fa_nvrtc_compile(nvrtc, &request, &cubin, &compile_log, &diag);
 }
 
@@ -261,8 +311,9 @@ static void an_error_gives_the_line_and_the_log(void)
 {
     if (nvrtc == NULL)
         SKIP("no NVRTC");
-    CHECK_INT(compile("#warning careful\nextern \"C\" __global__ void k() { undeclared(); }\n",
-                      "sm_80"), FA_ECOMPILE);
+    CHECK_INT(
+        compile("#warning careful\nextern \"C\" __global__ void k() { undeclared(); }\n", "sm_80"),
+        FA_ECOMPILE);
     CHECK_HAS(diag.text, "fa_tune.cu(2)");
     CHECK_HAS(diag.text, "undeclared");
     CHECK_HAS(compile_log.data, "undeclared");
@@ -276,7 +327,9 @@ static void spills_are_warned_of_in_the_log(void)
     CHECK_OK(compile("extern \"C\" __global__ void k(float *a, int n) { float x[64];\n"
                      "for (int i = 0; i < 64; i++) x[i] = a[i];\n"
                      "for (int i = 0; i < n; i++) x[i & 63] += x[(i * n) & 63];\n"
-                     "for (int i = 0; i < 64; i++) a[i] = x[i]; }\n", "sm_90a"), diag);
+                     "for (int i = 0; i < 64; i++) a[i] = x[i]; }\n",
+                     "sm_90a"),
+             diag);
     CHECK_HAS(compile_log.data, "Local memory used");
 }
 
@@ -300,7 +353,8 @@ static void the_working_directory_is_not_searched_for_headers(void)
     CHECK(write_file("beside.h", "#define SECRET 1\n", 17));
     CHECK(getcwd(old, sizeof old) != NULL && chdir(folder) == 0);
     int rc = compile("#include \"beside.h\"\n"
-                     "extern \"C\" __global__ void k(int *x) { *x = SECRET; }\n", "sm_89");
+                     "extern \"C\" __global__ void k(int *x) { *x = SECRET; }\n",
+                     "sm_89");
     CHECK(chdir(old) == 0);
     remove(path_of("beside.h"));
     CHECK_INT(rc, FA_ECOMPILE);
@@ -321,6 +375,7 @@ int main(void)
     TEST(the_identity_holds_the_version_and_both_build_ids);
     TEST(a_library_without_build_id_is_known_by_its_sha256);
     TEST(the_wheel_layout_is_found_below_the_named_directory);
+    TEST(an_nvrtc_that_is_too_new_for_the_driver_gives_way_to_an_older_one);
     TEST(the_alt_build_is_never_taken);
     TEST(the_builtins_of_the_librarys_own_version_are_taken);
     TEST(a_library_for_another_machine_is_refused);

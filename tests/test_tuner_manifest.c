@@ -365,6 +365,74 @@ static void a_manifest_may_have_several_launches_and_a_workspace(void)
     CHECK_INT(count, 2);
 }
 
+/* ---- features -------------------------------------------------------------------------------*/
+/* The only family of a fixture is this one, of any GPU from sm_80 on. */
+static int load_taker(tuner_fixture *f, const char *beside, fa_diag *diag)
+{
+    char text[4000];
+    snprintf(text, sizeof text,
+             "{\"name\": \"small\", \"operation\": \"attn_fwd\", \"sm\": {\"min\": 80, \"max\": 90},"
+             " \"tunables\": {\"BLOCK_M\": [64, 128]}, \"default\": {\"BLOCK_M\": 64},"
+             " \"entry\": \"attn_fwd\", \"threads\": 128, \"grid\": [\"SEQ_Q\", 1, 1],"
+             " \"shared_memory\": {}%s}",
+             beside);
+    return fixture_make(f) ? fixture_load_text(f, text, strlen(text), diag) : FA_EIO;
+}
+
+static void a_family_serves_the_features_that_its_manifest_takes_and_no_other(void)
+{
+    tuner_fixture f;
+    fa_diag diag = {{0}};
+    fa_problem p = {.head_dim = 64, .batch = 2, .heads_q = 8, .heads_kv = 8, .seq_q = 1, .seq_k = 4096};
+    CHECK_OK(load_taker(&f,
+                        ", \"takes\": [\"lengths_k\", \"page\"], \"splits\": \"PAGE_SIZE / 8\","
+                        " \"workspace\": \"PAGE_SIZE * BATCH\"",
+                        &diag),
+             diag);
+    const fa_family *family = f.families.family[0];
+    int dense = fa_family_supports(family, &p, &gpu_a100, &diag);
+    p.lengths_k = FA_LENGTHS_SEQUSED;
+    p.page = 64;
+    int taken = fa_family_supports(family, &p, &gpu_a100, &diag);
+    fa_space space = {0};
+    int rc = fa_space_enumerate(&f.families, &p, &gpu_a100, &space, &diag);
+    int splits = rc == 0 ? space.candidate[0].launches.splits : 0;
+    int64_t bytes = rc == 0 ? space.candidate[0].launches.workspace_bytes : 0;
+    fa_space_free(&space);
+    p.kv_dtype = FA_KV_FP8;
+    int refused = fa_family_supports(family, &p, &gpu_a100, &diag);
+    fixture_free(&f);
+    CHECK_INT(dense, 0);
+    CHECK_INT(taken, 0);
+    CHECK_INT(rc, 0);
+    CHECK_INT(splits, 8);
+    CHECK_INT(bytes, 128);
+    CHECK_INT(refused, FA_ENOTSUP);
+    CHECK_TEXT(diag.text, "small does not take kv_dtype = fp8");
+}
+
+static void what_a_manifest_may_not_take_is_named(void)
+{
+    static const struct {
+        const char *beside, *says;
+    } wrong[] = {
+        {", \"takes\": \"page\"", "\"takes\" must be an array"},
+        {", \"takes\": [1]", "\"\" is no feature of attn_fwd"},
+        {", \"takes\": [\"head_dim\"]", "\"head_dim\" is no feature of attn_fwd"},
+        {", \"beside_specific\": 1", "\"beside_specific\" must be true or false"},
+        {", \"workspace\": \"PAGE_SIZE\"", "PAGE_SIZE"}, /* of a feature that is not taken */
+        {", \"splits\": \"+\"", "splits"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        tuner_fixture f;
+        fa_diag diag = {{0}};
+        int rc = load_taker(&f, wrong[i].beside, &diag);
+        fixture_free(&f);
+        CHECK_INT(rc, FA_EMANIFEST);
+        CHECK_HAS(diag.text, wrong[i].says);
+    }
+}
+
 static void what_is_wrong_with_a_launch_is_named_with_its_place(void)
 {
     static const struct {
@@ -649,6 +717,9 @@ static void an_operation_of_which_no_tensor_is_an_output_has_no_proof(void)
 /* What 0.1.0 says of itself in the head of its records. */
 static const char closure_0_1_0[] =
     "c0100a3dcf0b876a9d97c7fa82543b51808238033879730fc25782e8832e1ae9";
+/* What 0.2.0 says of itself before it had serving attention. */
+static const char closure_dense[] =
+    "949bcbda8e9d65bbd5d0ac77c085b546fe512a8f41224bc8b235c8eab7b1c48e";
 static const char *const family_0_1_0[][2] = {
     {"attn_fwd_sm75", "96cd9d89f8d35cfea8f0d9322a700d4b2a20d22cad30b53a324e7ef8be73a5de"},
     {"attn_fwd_sm80", "5a0165bc1f623293c0d8a1f2cc62951e361845f23ed8fe855dd33c54cf92c0f4"},
@@ -671,8 +742,11 @@ static void winners_of_0_1_0_hold_as_long_as_the_text_of_their_family_stands(voi
     }
     const char *earlier, *next;
     bool listed = fa_templates_earlier(t, 0, &earlier) == 0 &&
-                  strcmp(earlier, closure_0_1_0) == 0 &&
-                  fa_templates_earlier(t, 1, &next) == FA_ENOTFOUND;
+                  strcmp(earlier, closure_0_1_0) == 0 && fa_templates_earlier(t, 1, &next) == 0 &&
+                  strcmp(next, closure_dense) == 0 &&
+                  fa_templates_earlier(t, 2, &next) == FA_ENOTFOUND;
+    for (int i = 0; i < 2; i++)
+        right = right && fa_templates_hold(t, closure_dense, family_0_1_0[i][0]);
     bool unknown = fa_templates_hold(t, closure_0_1_0, "attn_fwd_sm10") && !today;
     fa_templates_close(&t);
     CHECK(right);
@@ -831,6 +905,8 @@ int main(void)
     TEST(a_truncated_manifest_is_refused_at_every_length);
     TEST(a_manifest_without_its_template_is_refused);
     TEST(a_manifest_may_have_several_launches_and_a_workspace);
+    TEST(a_family_serves_the_features_that_its_manifest_takes_and_no_other);
+    TEST(what_a_manifest_may_not_take_is_named);
     TEST(what_is_wrong_with_a_launch_is_named_with_its_place);
     TEST(a_directory_replaces_and_joins_the_built_in_files);
     TEST(the_built_in_hash_is_the_hash_of_its_files);

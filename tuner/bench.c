@@ -133,6 +133,7 @@ static int take_launches(const fa_bench_candidate *candidate, fa_prover_kernel *
         rc = check_launches(one, c, diag);
         for (int i = 0; i < first->count; i++)
             memcpy(kernel->launch[i].grid[c], one->at[i].grid, sizeof one->at[i].grid);
+        kernel->splits[c] = one->splits;
         if (kernel->workspace_bytes < (size_t)one->workspace_bytes)
             kernel->workspace_bytes = (size_t)one->workspace_bytes;
     }

@@ -25,6 +25,9 @@ struct earlier {
 /* 0.1.0, the last with all files in one folder. */
 #define CLOSURE_0_1_0 "c0100a3dcf0b876a9d97c7fa82543b51808238033879730fc25782e8832e1ae9"
 
+/* 0.2.0 before serving attention. */
+#define CLOSURE_DENSE "949bcbda8e9d65bbd5d0ac77c085b546fe512a8f41224bc8b235c8eab7b1c48e"
+
 static const struct earlier earlier[] = {
     {"attn_fwd", CLOSURE_0_1_0, "attn_fwd_sm75",
      "96cd9d89f8d35cfea8f0d9322a700d4b2a20d22cad30b53a324e7ef8be73a5de"},
@@ -32,6 +35,12 @@ static const struct earlier earlier[] = {
      "5a0165bc1f623293c0d8a1f2cc62951e361845f23ed8fe855dd33c54cf92c0f4"},
     {"attn_fwd", CLOSURE_0_1_0, "attn_fwd_sm90a",
      "c988f56df36f810318af507e335e26930561881bd2bbbe3e11d4468afdc05613"},
+    {"attn_fwd", CLOSURE_DENSE, "attn_fwd_sm75",
+     "96cd9d89f8d35cfea8f0d9322a700d4b2a20d22cad30b53a324e7ef8be73a5de"},
+    {"attn_fwd", CLOSURE_DENSE, "attn_fwd_sm80",
+     "5a0165bc1f623293c0d8a1f2cc62951e361845f23ed8fe855dd33c54cf92c0f4"},
+    {"attn_fwd", CLOSURE_DENSE, "attn_fwd_sm90a",
+     "59b60d1f3fa0b101ac979c9bc1fc2a7da079d205363930b119be66e247f92d23"},
 };
 enum { ROWS = sizeof earlier / sizeof *earlier };
 

@@ -42,6 +42,7 @@ static void family_free(fa_family **family)
     free_requires(f->constraint, f->constraint_count);
     free(f->registers);
     free(f->workspace);
+    free(f->splits);
     fa_expr_close(&f->engine);
     free(f);
     *family = NULL;
@@ -155,10 +156,17 @@ int fa_family_peek(const fa_templates *templates, const char *family, bool *ret_
     const fa_template_file *file = fa_templates_find(templates, name);
     if (file == NULL)
         return FA_ENOTFOUND;
+    /* A text without these names and without escapes, which could spell them, has no such keys. */
+    *ret_simple = memmem(file->text, file->size, "\"launches\"", 10) == NULL &&
+                  memmem(file->text, file->size, "\"workspace\"", 11) == NULL &&
+                  memchr(file->text, '\\', file->size) == NULL;
+    if (*ret_simple)
+        return 0;
     int rc = fa_json_parse(file->text, file->size, name, &json, diag);
     if (rc == 0)
         *ret_simple = cJSON_GetObjectItemCaseSensitive(json, "launches") == NULL &&
-                      cJSON_GetObjectItemCaseSensitive(json, "workspace") == NULL;
+                      cJSON_GetObjectItemCaseSensitive(json, "workspace") == NULL &&
+                      cJSON_GetObjectItemCaseSensitive(json, "splits") == NULL;
     cJSON_Delete(json);
     return rc;
 }

@@ -63,6 +63,8 @@ typedef struct fa_family_launch {
 struct fa_family {
     char name[FA_NAME_MAX];
     const fa_operation *operation;
+    uint32_t takes; /* bit i: the operation's feature i may differ from its default */
+    bool beside;    /* competes with families that have an architecture suffix */
     fa_given given; /* names alone */
     char arch_suffix[2];
     int32_t sm_min, sm_max;
@@ -80,6 +82,7 @@ struct fa_family {
     int launch_count;
     char *registers; /* NULL: no estimate */
     char *workspace; /* NULL: none */
+    char *splits;    /* NULL: 1 */
     fa_expr *engine;
 };
 

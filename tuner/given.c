@@ -7,8 +7,8 @@ static void add(fa_given *given, const char *name, int64_t value)
     given->value[given->count++] = value;
 }
 
-void fa_given_make(const fa_operation *operation, const fa_problem *problem, const fa_gpu *gpu,
-                   fa_given *ret_given)
+void fa_given_make(const fa_operation *operation, uint32_t takes, const fa_problem *problem,
+                   const fa_gpu *gpu, fa_given *ret_given)
 {
     static const fa_problem no_problem;
     static const fa_gpu no_gpu;
@@ -17,7 +17,7 @@ void fa_given_make(const fa_operation *operation, const fa_problem *problem, con
     const fa_gpu *g = gpu != NULL ? gpu : &no_gpu;
     for (int i = 0; i < operation->field_count; i++) {
         const fa_field *field = &operation->field[i];
-        if (field->macro[0] == 0)
+        if (field->macro[0] == 0 || (field->feature && !(takes >> i & 1)))
             continue;
         if (!field->shapes_source)
             given.sized |= (uint64_t)1 << given.count;

@@ -19,6 +19,7 @@ typedef struct fa_launches {
     int32_t count;
     fa_launch_shape at[FA_LAUNCHES_MAX];
     int64_t workspace_bytes; /* device memory that all launches of a call share; 0: none */
+    int32_t splits;          /* that a kernel is told: into how many parts it cuts its keys */
 } fa_launches;
 
 #endif

@@ -198,6 +198,31 @@ static int read_proved_on(struct reader *r)
     return rc == 0 ? 0 : FA_EMANIFEST;
 }
 
+/* The features of the operation that the family serves away from their defaults. */
+static int read_takes(struct reader *r)
+{
+    const cJSON *list, *item;
+    int rc = member(r, "takes", false, cJSON_IsArray, "an array of names of fields", &list);
+    cJSON_ArrayForEach (item, list) {
+        const char *name = cJSON_GetStringValue(item);
+        int field = name != NULL ? fa_operation_field_index(r->family->operation, name) : -1;
+        if (field < 0 || !r->family->operation->field[field].feature)
+            return fault(r, "\"takes\": \"%.60s\" is no feature of %s", name != NULL ? name : "",
+                         r->family->operation->name);
+        r->family->takes |= (uint32_t)1 << field;
+    }
+    return rc;
+}
+
+/* Whether the family competes with those that are written for one chip. */
+static int read_beside(struct reader *r)
+{
+    const cJSON *beside;
+    int rc = member(r, "beside_specific", false, cJSON_IsBool, "true or false", &beside);
+    r->family->beside = cJSON_IsTrue(beside);
+    return rc;
+}
+
 static int read_domain(struct reader *r, const cJSON *item, fa_domain *domain)
 {
     int size = cJSON_IsArray(item) ? cJSON_GetArraySize(item) : 0;
@@ -454,6 +479,7 @@ static int read_launches(struct reader *r)
     bool at_run_time = false; /* no matter: the host alone knows them */
     const cJSON *registers = cJSON_GetObjectItemCaseSensitive(r->json, "registers");
     const cJSON *workspace = cJSON_GetObjectItemCaseSensitive(r->json, "workspace"), *list;
+    const cJSON *splits = cJSON_GetObjectItemCaseSensitive(r->json, "splits");
     int rc = member(r, "launches", false, cJSON_IsArray, "an array of launches", &list), count = 1;
     for (int i = 0; i < 4 && rc == 0 && list != NULL; i++)
         if (cJSON_HasObjectItem(r->json, keys[i]))
@@ -479,18 +505,26 @@ static int read_launches(struct reader *r)
         rc = read_expression(r, registers, "registers", &f->registers, &at_run_time);
     if (rc == 0 && workspace != NULL)
         rc = read_expression(r, workspace, "workspace", &f->workspace, &at_run_time);
+    if (rc == 0 && splits != NULL)
+        rc = read_expression(r, splits, "splits", &f->splits, &at_run_time);
     return rc;
 }
 
 static int read_manifest(struct reader *r)
 {
-    static const char *const keys[] = {
-        "name",      "operation", "entry",   "arch_suffix", "sm",        "proved_on",
-        "supports",  "tunables",  "let",     "constraints", "threads",   "shared_memory",
-        "registers", "grid",      "default", "launches",    "workspace", "run_time"};
+    static const char *const keys[] = {"name",      "operation",   "entry",    "arch_suffix",
+                                       "sm",        "proved_on",   "supports", "tunables",
+                                       "let",       "constraints", "threads",  "shared_memory",
+                                       "registers", "grid",        "default",  "launches",
+                                       "workspace", "takes",       "splits",   "beside_specific",
+                                       "run_time"};
     fa_family *f = r->family;
     int rc = check_keys(r, r->json, "manifest", keys, (int)(sizeof keys / sizeof *keys));
-    fa_given_make(f->operation, NULL, NULL, &f->given);
+    if (rc == 0)
+        rc = read_takes(r);
+    if (rc == 0)
+        rc = read_beside(r);
+    fa_given_make(f->operation, f->takes, NULL, NULL, &f->given);
     for (int i = 0; i < f->given.count && rc == 0; i++)
         rc = add_name(r, f->given.name[i], f->operation->name);
     if (rc == 0)

@@ -111,6 +111,7 @@ static int run_candidate(fa_prover *p, const fa_prover_kernel *kernel, int index
     int count = 0, rc = 0;
     if (p->at[index].empty)
         return 0;
+    p->splits = kernel->splits[index];
     p->type->arguments(p, index, kernel->extra, arguments);
     while (count < FA_PROVER_ARGUMENTS && arguments[count] != NULL)
         count++;

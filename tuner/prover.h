@@ -25,7 +25,8 @@ typedef struct fa_prover_kernel {
         uint32_t threads, smem_bytes;
         uint32_t grid[FA_BENCH_CASES][3]; /* for each case */
     } launch[FA_LAUNCHES_MAX];
-    size_t workspace_bytes; /* 0: none is passed */
+    size_t workspace_bytes;         /* 0: none is passed */
+    int32_t splits[FA_BENCH_CASES]; /* for each case */
     void *extra; /* what else is passed (tensor maps of each case), to be freed; or NULL */
 } fa_prover_kernel;
 

@@ -14,6 +14,7 @@
 #include "../src/base/error.h"
 #include "../src/base/json.h"
 #include "../src/base/operation.h"
+#include "../src/base/problem.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -24,22 +25,26 @@ static void define(fa_buf *out, const char *name, int32_t value)
     fa_buf_printf(out, value < 0 ? "#define %s (%d)\n" : "#define %s %d\n", name, value);
 }
 
-/* Fields that shape the source: integers, then choices, then booleans, each in the table's order. */
-static int shaping_fields(const fa_operation *operation, int ret_field[FA_PROBLEM_VALUES])
+/* Fields that shape the source: integers, then choices, then booleans, each in the table's order; of
+ * features those in `takes`, so that families that know nothing of a field have the source that they had. */
+static int shaping_fields(const fa_operation *operation, uint32_t takes,
+                          int ret_field[FA_PROBLEM_VALUES])
 {
     int count = 0;
     for (int kind = FA_FIELD_INTEGER; kind <= FA_FIELD_BOOLEAN; kind++)
         for (int i = 0; i < operation->field_count; i++)
-            if ((int)operation->field[i].kind == kind && operation->field[i].shapes_source)
+            if ((int)operation->field[i].kind == kind && operation->field[i].shapes_source &&
+                (!operation->field[i].feature || (takes >> i & 1) != 0))
                 ret_field[count++] = i;
     return count;
 }
 
-static void define_problem(fa_buf *out, const fa_problem *problem, const fa_gpu *gpu)
+static void define_problem(fa_buf *out, const fa_problem *problem, uint32_t takes,
+                           const fa_gpu *gpu)
 {
     int at[FA_PROBLEM_VALUES];
     const fa_operation *operation = fa_operation_of(problem);
-    int count = shaping_fields(operation, at);
+    int count = shaping_fields(operation, takes, at);
     define(out, "FA_SM", gpu->sm);
     for (int i = 0; i < count; i++)
         define(out, operation->field[at[i]].macro,
@@ -48,11 +53,11 @@ static void define_problem(fa_buf *out, const fa_problem *problem, const fa_gpu 
 
 /* A variable that nothing reads: it ends up in the cubin and says what it was made from. */
 static void put_signature(fa_buf *out, const fa_family *family, const fa_config *config,
-                          const fa_problem *problem, const fa_gpu *gpu)
+                          const fa_problem *problem, uint32_t takes, const fa_gpu *gpu)
 {
     int at[FA_PROBLEM_VALUES];
     const fa_operation *operation = fa_operation_of(problem);
-    int count = shaping_fields(operation, at);
+    int count = shaping_fields(operation, takes, at);
     fa_buf_printf(out,
                   "\nextern \"C\" __device__ const char fa_tune_config[] = "
                   "\"fa_tune_config=family=%s;",
@@ -134,15 +139,26 @@ int fa_render(const fa_templates *templates, const fa_family_list *families,
     if (file == NULL)
         return fa_fail(diag, FA_ENOTFOUND, "rendering: there is no template %s", name);
     fa_buf out = {0};
-    define_problem(&out, problem, gpu);
     struct define defines[DEFINES_MAX];
     const fa_family *family = families->family[candidate->family];
+    define_problem(&out, problem, family->takes, gpu);
     int count = list_defines(family, candidate, defines);
     for (int i = 0; i < count; i++)
         define(&out, defines[i].name, defines[i].value);
     put_file(&out, file);
-    put_signature(&out, family, config, problem, gpu);
+    put_signature(&out, family, config, problem, family->takes, gpu);
     return finish(&out, ret_source, diag);
+}
+
+/* Whether a feature is away from its default. */
+static bool has_features(const fa_problem *problem)
+{
+    const fa_operation *operation = fa_operation_of(problem);
+    bool has = false;
+    for (int i = 0; i < operation->field_count; i++)
+        has = has || (operation->field[i].feature &&
+                      !fa_field_is_absent(&operation->field[i], problem->value[i]));
+    return has;
 }
 
 int fa_render_reference(const fa_templates *templates, const fa_problem *problem, const fa_gpu *gpu,
@@ -150,18 +166,22 @@ int fa_render_reference(const fa_templates *templates, const fa_problem *problem
 {
     const fa_operation *operation = fa_operation_of(problem);
     const char *name = NULL;
-    int rc = fa_json_text_needed(operation->document, "reference", &name, operation->name, diag);
+    bool features = has_features(problem);
+    int rc =
+        fa_json_text_needed(operation->document, features ? "reference_of_features" : "reference",
+                            &name, operation->name, diag);
     if (rc != 0)
         return rc;
+    uint32_t takes = features ? UINT32_MAX : 0;
     const fa_template_file *file = fa_templates_find(templates, name);
     if (file == NULL)
         return fa_fail(diag, FA_ENOTFOUND, "rendering: there is no template %s", name);
     fa_config none = {.count = 0};
     snprintf(none.family, sizeof none.family, "%.*s", (int)strcspn(name, "."), name);
     fa_buf out = {0};
-    define_problem(&out, problem, gpu);
+    define_problem(&out, problem, takes, gpu);
     put_file(&out, file);
-    put_signature(&out, NULL, &none, problem, gpu);
+    put_signature(&out, NULL, &none, problem, takes, gpu);
     return finish(&out, ret_source, diag);
 }
 

@@ -28,7 +28,7 @@ static void put_given(fa_buf *sql, const fa_family *f, const fa_problem *problem
     for (int i = 0; i < f->given.count; i++)
         fa_buf_printf(sql, ",%s", f->given.name[i]);
     for (int at = 0; at < count; at++) {
-        fa_given_make(f->operation, &problem[at], gpu, &given);
+        fa_given_make(f->operation, f->takes, &problem[at], gpu, &given);
         fa_buf_printf(sql, at == 0 ? ") AS MATERIALIZED (VALUES (%d" : ",(%d", at);
         for (int i = 0; i < given.count; i++)
             fa_buf_printf(sql, ",%lld", (long long)given.value[i]);
@@ -98,6 +98,13 @@ static void put_product(fa_buf *sql, const fa_family *f)
     fa_buf_text(sql, ")");
 }
 
+/* What all launches of a call share. */
+static void put_call(fa_buf *sql, const fa_family *f)
+{
+    fa_buf_printf(sql, "(%s),(%s)", f->workspace != NULL ? f->workspace : "0",
+                  f->splits != NULL ? f->splits : "1");
+}
+
 static void put_grid(fa_buf *sql, const fa_family_launch *launch)
 {
     fa_buf_printf(sql, ",(%s),(%s),(%s)", launch->grid[0], launch->grid[1], launch->grid[2]);
@@ -123,8 +130,8 @@ static void put_space(fa_buf *sql, const fa_family *f, const fa_problem *problem
         fa_buf_printf(sql, "\"%s\",", f->let[i].name);
     for (int i = 0; i < f->constraint_count; i++)
         fa_buf_printf(sql, "(%s),", f->constraint[i].text);
-    fa_buf_printf(sql, "(%s),(%s)", f->registers != NULL ? f->registers : "0",
-                  f->workspace != NULL ? f->workspace : "0");
+    fa_buf_printf(sql, "(%s),", f->registers != NULL ? f->registers : "0");
+    put_call(sql, f);
     for (int i = 0; i < f->launch_count; i++) {
         const fa_family_launch *launch = &f->launch[i];
         fa_buf_printf(sql, ",(%s)", launch->threads);
@@ -147,8 +154,8 @@ static void put_launches(fa_buf *sql, const fa_family *f, const fa_problem *prob
     fa_buf_text(sql, ",\ns0 AS MATERIALIZED (SELECT q0.*,g0.\"FA_CASE\" AS \"FA_AT\" FROM q0,g0)");
     snprintf(beside, sizeof beside, ",g%d WHERE \"FA_AT\" = \"FA_CASE\"", fixed);
     int last = put_lets(sql, f, true, 's', beside);
-    fa_buf_printf(sql, "\nSELECT \"FA_AT\",\"FA_POINT\",(%s)",
-                  f->workspace != NULL ? f->workspace : "0");
+    fa_buf_text(sql, "\nSELECT \"FA_AT\",\"FA_POINT\",");
+    put_call(sql, f);
     for (int i = 0; i < f->launch_count; i++)
         put_grid(sql, &f->launch[i]);
     fa_buf_printf(sql, " FROM s%d%s", last, beside);
@@ -187,6 +194,22 @@ static int run_fixed(const fa_family *f, bool supports, const fa_problem *proble
     return rc == 0 ? 0 : fa_fail_in(diag, rc, "%s.json", f->name);
 }
 
+/* A feature away from its default that the manifest does not take. */
+static int refuse_untaken(const fa_family *f, const fa_problem *problem, fa_diag *diag)
+{
+    const fa_operation *operation = fa_operation_of(problem);
+    for (int i = 0; i < operation->field_count; i++) {
+        const fa_field *field = &operation->field[i];
+        char room[16];
+        if (fa_field_is_absent(field, problem->value[i]) || !field->feature ||
+            (f->takes >> i & 1) != 0)
+            continue;
+        return fa_fail(diag, FA_ENOTSUP, "%s does not take %s = %s", f->name, field->name,
+                       fa_field_text(field, problem->value[i], room));
+    }
+    return 0;
+}
+
 int fa_family_supports(const fa_family *f, const fa_problem *problem, const fa_gpu *gpu,
                        fa_diag *diag)
 {
@@ -196,7 +219,9 @@ int fa_family_supports(const fa_family *f, const fa_problem *problem, const fa_g
     if (gpu->sm < f->sm_min || gpu->sm > f->sm_max)
         return fa_fail(diag, FA_ENOTSUP, "%s needs a GPU of sm_%d to sm_%d; %s is sm_%d", f->name,
                        f->sm_min, f->sm_max, gpu->name, gpu->sm);
-    int rc = f->support_count > 0 ? run_fixed(f, true, problem, gpu, &row, diag) : 0;
+    int rc = refuse_untaken(f, problem, diag);
+    if (rc == 0 && f->support_count > 0)
+        rc = run_fixed(f, true, problem, gpu, &row, diag);
     for (int i = 0; i < row.count && rc == 0; i++) {
         const char *why = fa_expr_fault(row.value[i]);
         if (why != NULL)
@@ -268,7 +293,7 @@ static int fill(fa_filling *filling, const fa_problem *problem, const fa_config 
 }
 
 /* Families written for this very chip, where one serves, come instead of those that newer chips can
- * run too. Returns the size of the spaces that are left. */
+ * run too, but for those that say that they compete. Returns the size of the spaces that are left. */
 static int64_t prefer_specific(const fa_family_list *families, bool *serves)
 {
     bool specific = false;
@@ -276,7 +301,8 @@ static int64_t prefer_specific(const fa_family_list *families, bool *serves)
     for (int i = 0; i < families->count; i++)
         specific = specific || (serves[i] && families->family[i]->arch_suffix[0] != 0);
     for (int i = 0; i < families->count; i++) {
-        serves[i] = serves[i] && (!specific || families->family[i]->arch_suffix[0] != 0);
+        serves[i] = serves[i] && (!specific || families->family[i]->arch_suffix[0] != 0 ||
+                                  families->family[i]->beside);
         if (serves[i])
             size += domain_product(families->family[i]);
     }

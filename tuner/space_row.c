@@ -158,6 +158,17 @@ static int judge_budget(struct cursor *c, const fa_family_launch *launch, const 
     return 0;
 }
 
+/* Takes what all launches of a call share. */
+static int take_call(struct cursor *c, fa_launches *launches)
+{
+    int64_t splits = 1;
+    int rc = take(c, "workspace", "", 0, addend_max, &launches->workspace_bytes);
+    if (rc == 0)
+        rc = take(c, "splits", "", 1, INT32_MAX, &splits);
+    launches->splits = (int32_t)splits;
+    return rc;
+}
+
 /* Takes all launches; trial's threads, shared memory and grid are the first one's. */
 static int take_launches(struct cursor *c, const fa_gpu *gpu, fa_candidate *candidate)
 {
@@ -165,7 +176,7 @@ static int take_launches(struct cursor *c, const fa_gpu *gpu, fa_candidate *cand
     int64_t registers = 0, grid[3] = {0}, threads = 0;
     int rc = take(c, "registers", "", 0, 1000000, &registers);
     if (rc == 0)
-        rc = take(c, "workspace", "", 0, addend_max, &launches->workspace_bytes);
+        rc = take_call(c, launches);
     candidate->estimated_registers = (int32_t)registers;
     for (int i = 0; i < c->family->launch_count && rc == 0; i++) {
         fa_launch_shape *shape = &launches->at[launches->count++];
@@ -260,7 +271,7 @@ int fa_family_take_launches(void *context, const fa_expr_value *value, int count
     (void)count;
     *launches = candidate->launches;
     filling->rows_failed = true; /* until this row has passed */
-    rc = take(&c, "workspace", "", 0, addend_max, &launches->workspace_bytes);
+    rc = take_call(&c, launches);
     for (int i = 0; i < launches->count && rc == 0; i++) {
         int64_t grid[3] = {0};
         memset(launches->at[i].grid, 0, sizeof launches->at[i].grid);

@@ -10,6 +10,7 @@
  */
 #include "manifest.h"
 #include "templates_builtin.h"
+#include "json_make.h"
 
 #include "../src/base/buf.h"
 #include "../src/base/error.h"
@@ -297,7 +298,7 @@ static int hash_members(fa_hash *hash, const cJSON *object, const char *const *m
 {
     for (; *member != NULL; member++) {
         const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, *member);
-        char *text = item != NULL ? cJSON_PrintUnformatted(item) : NULL;
+        char *text = item != NULL ? fa_json_print(item) : NULL;
         if (item != NULL && text == NULL)
             return fa_fail(diag, FA_ENOMEM, "templates: out of memory");
         fa_hash_text(hash, text != NULL ? text : "");

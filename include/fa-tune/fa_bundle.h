@@ -130,7 +130,7 @@ FA_API int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundl
 typedef struct fa_records_options {
     size_t size; /* sizeof(fa_records_options) */
     const char *records;
-    const fa_export_options *output; /* of fa_export_from_records; its keep is not asked */
+    const fa_export_options *output; /* of fa_export_from_records; keep is asked for each record */
     /* Called while something is done; a non-zero return stops it: FA_ECANCELED. */
     int (*progress)(void *context, const char *what, int32_t done, int32_t all);
     void *context;
@@ -152,7 +152,7 @@ FA_API int fa_export_records(fa_tuner *tuner, const fa_records_options *options,
 /* Fills the store with predicted winners for every GPU of the catalogue and the common problems:
  * D 64 and 128, fp16 and bf16, causal or not, S 512 to 16384, 16,384 tokens, hidden size 2048. */
 FA_API int fa_predict_catalogue(fa_tuner *tuner, const fa_records_options *options, fa_diag *diag);
-/* Compiles what the records name (unless the store has that cubin) and writes the bundle. Needs NVRTC
+/* Compiles what those records name that output->keep wants (unless the store has that cubin) and writes the bundle. Needs NVRTC
  * and no GPU. A record whose family's template has changed is compiled all the same, and its winner
  * lowered to predicted; one measured under another NVRTC keeps its time and counts as not proved. */
 FA_API int fa_export_from_records(fa_tuner *tuner, const fa_records_options *options,

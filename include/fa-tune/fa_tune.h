@@ -27,6 +27,7 @@
 #ifndef FA_TUNE_H
 #define FA_TUNE_H
 
+#include "fa_attn.h"
 #include "fa_types.h"
 
 #ifdef __cplusplus
@@ -154,27 +155,21 @@ FA_API int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_eff
                               const fa_kernel **ret_kernel, fa_diag *diag);
 FA_API const fa_answer *fa_kernel_answer(const fa_kernel *kernel);
 
-/* Strides in elements, of the batch, head and row (sequence) dimensions; the last stride is 1.
- * A tensor whose three strides are all 0 is contiguous in the problem's layout. */
-typedef struct fa_attn_args {
-    size_t size;           /* sizeof(fa_attn_args) */
-    const void *q, *k, *v; /* device pointers */
-    void *o;
-    float *lse;            /* [batch, heads_q, seq_q] contiguous, natural log; NULL: not wanted */
-    int64_t q_stride[3], k_stride[3], v_stride[3], o_stride[3];
-    float softmax_scale;   /* positive; 0: 1/sqrt(head_dim) */
-} fa_attn_args;
-
 /* Enqueues the kernel on `stream` (a CUstream; NULL: the default stream) and returns at once.
  * FA_EALIGN: a pointer is not 16-byte aligned or a stride not a multiple of 8 elements and the
  * kernel was tuned for aligned ones, or it moves tiles with TMA, which does not take these strides:
  * ask with problem.unaligned = true. Nothing to compute (batch or seq_q is 0) is success. Allocates
  * nothing and waits for no other thread; a kernel that uses TMA remembers the tensor maps of its
  * last few sets of pointers and strides, and encodes them again (about a microsecond) for others,
- * or while another thread is looking there. A kernel whose family has a workspace (no built-in one)
- * has one of its own in device memory: its calls must not overlap, on two streams or in two graphs. */
+ * or while another thread is looking there. A kernel whose family has a workspace has one in device
+ * memory, which all kernels of its cubin share: where args->workspace gives none, their calls must not
+ * overlap, on two streams or in two graphs. */
 FA_API int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream,
                      fa_diag *diag);
+
+/* Bytes of device memory that a launch uses between its kernels; 0: none. With a workspace of the caller's,
+ * launches may overlap, each with its own. */
+FA_API size_t fa_kernel_workspace(const fa_kernel *kernel);
 
 /* ---- tuning, with or without the GPU --------------------------------------------------------*/
 typedef enum fa_event_kind {
@@ -284,6 +279,7 @@ FA_API const char *fa_name_of_layout(fa_layout layout);
 #include "fa_problem.h"  /* problems of any operation, by the names of their fields */
 #include "fa_report_data.h" /* what is on record about each problem */
 #include "fa_contact.h" /* answers that nobody measured here, and how good they were */
+#include "fa_device.h"  /* contexts and streams for callers that link no CUDA */
 #include "fa_bundle.h"  /* winners in signed files */
 #include "fa_sweep.h"   /* grids of problems, and what others' kernels take for them */
 #include "fa_find.h"    /* what a request comes to without a tune */

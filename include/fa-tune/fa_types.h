@@ -69,6 +69,17 @@ typedef enum fa_causal {
 /* Layout used while measuring; a tuned kernel takes any strides. */
 typedef enum fa_layout { FA_BHSD = 0, FA_BSHD = 1 } fa_layout;
 
+/* Who says how many keys each sequence has. CU_SEQLENS and SEQUSED are read on the device; seq_k is then the
+ * most that any sequence has. */
+typedef enum fa_lengths {
+    FA_LENGTHS_FIXED = 0,      /* seq_k */
+    FA_LENGTHS_CU_SEQLENS = 1, /* cu_seqlens_k[b + 1] - cu_seqlens_k[b] */
+    FA_LENGTHS_SEQUSED = 2     /* seqused_k[b] */
+} fa_lengths;
+
+/* Element type of K and V in memory: that of Q, or e4m3 with scales. */
+typedef enum fa_kv_dtype { FA_KV_SAME = 0, FA_KV_FP8 = 1 } fa_kv_dtype;
+
 enum { FA_PROBLEM_VALUES = 32 };
 
 /* What can be computed: a table of the fields of its problems, known for as long as the process runs. */
@@ -94,7 +105,19 @@ typedef struct fa_problem {
             int32_t want_lse;  /* 0 or 1: measure with the LSE output written */
             int32_t unaligned; /* 0 or 1: pointers or strides are not multiples of 16 bytes: slower
                                   loads */
-            int32_t unused[FA_PROBLEM_VALUES - 11]; /* 0, of later versions' fields: being here,
+            /* What serving engines ask for beyond dense tensors (docs/serving.md); all 0: dense. */
+            int32_t varlen;          /* 0 or 1: queries lie behind one another, by cu_seqlens_q */
+            fa_lengths lengths_k;
+            int32_t page;            /* keys in a page of the cache; 0: not paged */
+            int32_t window;          /* 0 or 1: what follows limits the keys that a query sees */
+            int32_t window_left, window_right; /* keys beside the diagonal; -1: no limit */
+            int32_t softcap;         /* 0 or 1 */
+            int32_t sinks;           /* 0 or 1 */
+            fa_kv_dtype kv_dtype;
+            int32_t batch_invariant; /* 0 or 1: a sequence gives the same bits in any batch */
+            int32_t mean_q, mean_k;  /* mean lengths, for tuning; 0: as long as the longest */
+            int32_t head_dim_v;      /* 0: as head_dim */
+            int32_t unused[FA_PROBLEM_VALUES - 24]; /* 0, of later versions' fields: being here,
                                                        they are set by any initializer */
         };
     };

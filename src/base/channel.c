@@ -3,6 +3,7 @@
 
 #include "error.h"
 #include "json.h"
+#include "json_make.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -38,7 +39,7 @@ static uint64_t get_le(const unsigned char *in, int bytes)
 int fa_message_encode(const cJSON *json, const void *blob, size_t blob_size, fa_buf *buf,
                       fa_diag *diag)
 {
-    char *text = cJSON_PrintUnformatted(json);
+    char *text = fa_json_print(json);
     if (text == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory while writing a message");
     size_t length = strlen(text);
@@ -72,8 +73,8 @@ static int decode_header(const unsigned char *header, size_t *ret_json, size_t *
     return 0;
 }
 
-static int decode_body(const char *body, size_t json_size, size_t blob_size, fa_message *ret_message,
-                       fa_diag *diag)
+static int decode_body(const char *body, size_t json_size, size_t blob_size,
+                       fa_message *ret_message, fa_diag *diag)
 {
     fa_message message = {0};
     int rc = fa_json_parse(body, json_size, "message", &message.json, diag);
@@ -109,8 +110,8 @@ int fa_message_decode(const void *bytes, size_t size, fa_message *ret_message, s
     size_t whole = FA_FRAME_HEADER + json_size + blob_size;
     if (size < whole)
         return 0;
-    rc = decode_body((const char *)bytes + FA_FRAME_HEADER, json_size, blob_size, ret_message,
-                     diag);
+    rc =
+        decode_body((const char *)bytes + FA_FRAME_HEADER, json_size, blob_size, ret_message, diag);
     if (rc == 0)
         *ret_used = whole;
     return rc;

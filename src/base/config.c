@@ -4,6 +4,7 @@
  */
 #include "error.h"
 #include "json_struct.h"
+#include "json_make.h"
 #include "problem.h"
 
 #include <ctype.h>
@@ -46,10 +47,10 @@ bool fa_config_equal(const fa_config *a, const fa_config *b)
 cJSON *fa_config_to_json(const fa_config *config)
 {
     cJSON *json = cJSON_CreateObject();
-    cJSON_AddStringToObject(json, "family", config->family);
-    cJSON *tunables = cJSON_AddObjectToObject(json, "tunables");
+    fa_json_add_text(json, "family", config->family);
+    cJSON *tunables = fa_json_add_object(json, "tunables");
     for (int i = 0; i < config->count; i++)
-        cJSON_AddNumberToObject(tunables, config->tunable[i].name, config->tunable[i].value);
+        fa_json_add_number(tunables, config->tunable[i].name, config->tunable[i].value);
     if (tunables == NULL) {
         cJSON_Delete(json);
         return NULL;
@@ -100,31 +101,21 @@ void fa_gpu_silicon(const fa_gpu *gpu, char ret_silicon[FA_SILICON_MAX])
 {
     /* Clocks and L2 are rounded, because boards of one silicon report them a little differently. */
     snprintf(ret_silicon, FA_SILICON_MAX, "sm_%d x%d smem=%d/%d l2=%lldM bus=%d clock=%d", gpu->sm,
-             gpu->sm_count, gpu->smem_per_block, gpu->smem_per_sm,
-             (long long)(gpu->l2_bytes >> 20), gpu->memory_bus_bits,
-             (gpu->clock_mhz + 50) / 100 * 100);
+             gpu->sm_count, gpu->smem_per_block, gpu->smem_per_sm, (long long)(gpu->l2_bytes >> 20),
+             gpu->memory_bus_bits, (gpu->clock_mhz + 50) / 100 * 100);
 }
 
 #define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_gpu, member, __VA_ARGS__)
 static const fa_member gpu_members[] = {
-    ROW(name, TEXT),
-    ROW(sm, COUNT),
-    ROW(sm_count, COUNT),
-    ROW(smem_per_block, COUNT),
-    ROW(smem_per_sm, COUNT),
-    ROW(smem_reserved, COUNT),
-    ROW(regs_per_sm, COUNT),
-    ROW(threads_per_sm, COUNT),
-    ROW(blocks_per_sm, COUNT),
-    ROW(memory_bus_bits, COUNT),
-    ROW(clock_mhz, COUNT),
-    ROW(l2_bytes, COUNT64, .most = (int64_t)1 << 40),
-    ROW(bandwidth_gbs, REAL),
-    ROW(tensor_tflops, REAL),
-    ROW(present, FLAG),
-    ROW(ordinal, COUNT, .least = -1, .most = 1024),
-    ROW(uuid, TEXT),
-    {.key = NULL},
+    ROW(name, TEXT),           ROW(sm, COUNT),
+    ROW(sm_count, COUNT),      ROW(smem_per_block, COUNT),
+    ROW(smem_per_sm, COUNT),   ROW(smem_reserved, COUNT),
+    ROW(regs_per_sm, COUNT),   ROW(threads_per_sm, COUNT),
+    ROW(blocks_per_sm, COUNT), ROW(memory_bus_bits, COUNT),
+    ROW(clock_mhz, COUNT),     ROW(l2_bytes, COUNT64, .most = (int64_t)1 << 40),
+    ROW(bandwidth_gbs, REAL),  ROW(tensor_tflops, REAL),
+    ROW(present, FLAG),        ROW(ordinal, COUNT, .least = -1, .most = 1024),
+    ROW(uuid, TEXT),           {.key = NULL},
 };
 #undef ROW
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "json.h"
+#include "json_make.h"
 
 #include "error.h"
 
@@ -60,7 +61,8 @@ static int read_unit(const char *at, const char *end)
     for (int i = 2; i < 6; i++) {
         if (!isxdigit((unsigned char)at[i]))
             return -1;
-        unit = unit * 16 + (isdigit((unsigned char)at[i]) ? at[i] - '0' : (at[i] | 0x20) - 'a' + 10);
+        unit =
+            unit * 16 + (isdigit((unsigned char)at[i]) ? at[i] - '0' : (at[i] | 0x20) - 'a' + 10);
     }
     return unit;
 }
@@ -268,7 +270,7 @@ cJSON *fa_json_real(double value)
 
 void fa_json_add_known(cJSON *object, const char *key, double value, bool known)
 {
-    cJSON_AddItemToObject(object, key, known ? fa_json_real(value) : cJSON_CreateNull());
+    fa_json_add(object, key, known ? fa_json_real(value) : cJSON_CreateNull());
 }
 
 /* FA_ENOTFOUND of a getter for a field that must be there becomes FA_EINVAL with a sentence. */

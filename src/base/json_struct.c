@@ -3,6 +3,7 @@
  * Structs as JSON objects.
  */
 #include "json_struct.h"
+#include "json_make.h"
 
 #include "error.h"
 
@@ -67,14 +68,6 @@ static bool is_left_out(const fa_member *m, const void *at)
     default:
         return *(const char *)at == 0; /* a text or a flag */
     }
-}
-
-bool fa_json_add(cJSON *object, const char *key, cJSON *item)
-{
-    if (cJSON_AddItemToObject(object, key, item))
-        return true;
-    cJSON_Delete(item);
-    return false;
 }
 
 bool fa_struct_add_json(cJSON *object, const fa_member *members, const void *data)

@@ -49,8 +49,6 @@ typedef struct fa_member {
         .size = sizeof(((type *)NULL)->member), __VA_ARGS__                       \
     }
 
-/* Adds an item, which may be NULL as nothing was made for want of memory. false: it is deleted. */
-bool fa_json_add(cJSON *object, const char *key, cJSON *item);
 /* Joins the members to an object. false: out of memory. */
 bool fa_struct_add_json(cJSON *object, const fa_member *members, const void *data);
 /* A new object, owned by the caller; NULL: out of memory. */

@@ -38,10 +38,13 @@ typedef struct fa_field {
     const char *hint;                /* what to do about a value that is none of these */
     int32_t preset;                  /* "default": the value of what is not given */
     int divides, follows;            /* fields by index, -1: none */
+    int needs;                       /* likewise: at its default where that field is at its own */
     bool length;                     /* bucketed; the distance of problems is over these */
     bool nonempty;                   /* 0 makes the problem empty: 1 stands for it */
     bool anchored;      /* values but the default are the same where all lengths are equal */
     bool optional;      /* absent from keys and JSON at its default, so that older ones stay */
+    bool feature;       /* optional, and away from its default served by those families alone whose
+                           manifest takes it; the others do not see its macro */
     bool shapes_source; /* its macro is defined in front of a kernel's source */
     const char *key;    /* its word in the key: "d" makes "d=64", "" makes "64" */
     const char *macro;  /* its name in manifests and kernels; "": they do not see it */

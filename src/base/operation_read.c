@@ -14,49 +14,67 @@
 #include <string.h>
 
 /* ---- one field ------------------------------------------------------------------------------*/
+/* How a property of a field is read. */
+enum reading {
+    TEXT,
+    INTEGER,
+    FLAG,
+    EARLIER, /* the name of an earlier field */
+    SHOWN_AS,
+    KIND,
+    LIST,
+};
+
 #define AT(member) offsetof(fa_field, member)
 
-static const struct {
+static const struct property {
     const char *key;
+    enum reading reading;
     size_t at;
-} texts[] = {{"name", AT(name)},
-             {"member", AT(member)},
-             {"record", AT(record)},
-             {"c_prefix", AT(c_prefix)},
-             {"hint", AT(hint)},
-             {"key", AT(key)},
-             {"macro", AT(macro)},
-             {"option", AT(option)},
-             {"option_help", AT(option_help)},
-             {"option_value", AT(option_value)},
-             {"bare", AT(bare)},
-             {"also", AT(also)},
-             {"also_help", AT(also_help)},
-             {"sweep_help", AT(sweep_help)},
-             {"also_sweep_help", AT(also_sweep_help)},
-             {"both", AT(both)},
-             {"label", AT(label)},
-             {"label_apart", AT(label_apart)},
-             {"words", AT(words)}},
-  integers[] = {{"min", AT(min)},
-                {"max", AT(max)},
-                {"multiple", AT(multiple)},
-                {"default", AT(preset)}},
-  flags[] = {{"length", AT(length)},
-             {"nonempty", AT(nonempty)},
-             {"optional", AT(optional)},
-             {"anchored", AT(anchored)},
-             {"shapes_source", AT(shapes_source)},
-             {"single", AT(single)},
-             {"quiet", AT(quiet)},
-             {"late", AT(late)}},
-  others[] = {{"divides", AT(divides)}, {"follows", AT(follows)}}, /* earlier fields, by name */
-    ways[] = {{"key_as", AT(key_as)}, {"macro_as", AT(macro_as)}};
+} properties[] = {
+    {"name", TEXT, AT(name)},
+    {"kind", KIND, AT(kind)},
+    {"label", TEXT, AT(label)},
+    {"words", TEXT, AT(words)},
+    {"key", TEXT, AT(key)},
+    {"macro", TEXT, AT(macro)},
+    {"option", TEXT, AT(option)},
+    {"option_help", TEXT, AT(option_help)},
+    {"min", INTEGER, AT(min)},
+    {"max", INTEGER, AT(max)},
+    {"default", INTEGER, AT(preset)},
+    {"shapes_source", FLAG, AT(shapes_source)},
+    {"length", FLAG, AT(length)},
+    {"nonempty", FLAG, AT(nonempty)},
+    {"optional", FLAG, AT(optional)},
+    {"feature", FLAG, AT(feature)},
+    {"choices", LIST, AT(choice)},
+    {"member", TEXT, AT(member)},
+    {"record", TEXT, AT(record)},
+    {"c_prefix", TEXT, AT(c_prefix)},
+    {"hint", TEXT, AT(hint)},
+    {"option_value", TEXT, AT(option_value)},
+    {"bare", TEXT, AT(bare)},
+    {"also", TEXT, AT(also)},
+    {"also_help", TEXT, AT(also_help)},
+    {"sweep_help", TEXT, AT(sweep_help)},
+    {"also_sweep_help", TEXT, AT(also_sweep_help)},
+    {"both", TEXT, AT(both)},
+    {"label_apart", TEXT, AT(label_apart)},
+    {"multiple", INTEGER, AT(multiple)},
+    {"anchored", FLAG, AT(anchored)},
+    {"single", FLAG, AT(single)},
+    {"quiet", FLAG, AT(quiet)},
+    {"late", FLAG, AT(late)},
+    {"divides", EARLIER, AT(divides)},
+    {"follows", EARLIER, AT(follows)},
+    {"needs", EARLIER, AT(needs)},
+    {"key_as", SHOWN_AS, AT(key_as)},
+    {"macro_as", SHOWN_AS, AT(macro_as)},
+};
 
 static const char *const kinds[] = {"integer", "choice", "boolean", NULL};
 static const char *const as_names[] = {"value", "nonzero", "not", NULL};
-
-#define EACH(table, i) for (size_t i = 0; i < sizeof table / sizeof *table; i++)
 
 static int index_of(const char *const *names, const char *name)
 {
@@ -66,35 +84,13 @@ static int index_of(const char *const *names, const char *name)
     return -1;
 }
 
-/* A key that nobody reads is a slip of the pen, and what it should have said would not be done. */
-static int check_keys(const cJSON *json, const char *where, fa_diag *diag)
-{
-    for (const cJSON *item = json->child; item != NULL; item = item->next) {
-        bool known = strcmp(item->string, "kind") == 0 || strcmp(item->string, "choices") == 0;
-        EACH(texts, i)
-        known = known || strcmp(item->string, texts[i].key) == 0;
-        EACH(integers, i)
-        known = known || strcmp(item->string, integers[i].key) == 0;
-        EACH(flags, i)
-        known = known || strcmp(item->string, flags[i].key) == 0;
-        EACH(others, i)
-        known = known || strcmp(item->string, others[i].key) == 0;
-        EACH(ways, i)
-        known = known || strcmp(item->string, ways[i].key) == 0;
-        if (!known)
-            return fa_fail(diag, FA_EINVAL, "%s: \"%.40s\" is no property of a field", where,
-                           item->string);
-    }
-    return 0;
-}
-
-/* A text that names one of these; absent: the first. */
+/* A text that names one of these. */
 static int read_name(const cJSON *json, const char *key, const char *const *names, int *ret,
                      const char *where, fa_diag *diag)
 {
-    const char *text = names[0];
+    const char *text = "";
     int rc = fa_json_text(json, key, &text, where, diag);
-    if (rc != 0 && rc != FA_ENOTFOUND)
+    if (rc != 0)
         return rc;
     *ret = index_of(names, text);
     return *ret >= 0 ? 0
@@ -122,16 +118,73 @@ static int read_choices(const cJSON *json, fa_field *field, const char *where, f
     return 0;
 }
 
-static int read_texts(const cJSON *json, fa_field *field, const char *where, fa_diag *diag)
+static int read_property(const cJSON *json, const struct property *property,
+                         const fa_operation *operation, fa_field *field, const char *where,
+                         fa_diag *diag)
 {
-    EACH(texts, i)
-    {
-        const char *text = "";
-        int rc = fa_json_text(json, texts[i].key, &text, where, diag);
-        if (rc != 0 && rc != FA_ENOTFOUND)
-            return rc;
-        *(const char **)(void *)((char *)field + texts[i].at) = text;
+    void *to = (char *)field + property->at;
+    const char *text = "";
+    int64_t value = 0;
+    int choice = 0, rc = 0;
+    switch (property->reading) {
+    case TEXT:
+        return fa_json_text(json, property->key, to, where, diag);
+    case FLAG:
+        return fa_json_bool(json, property->key, to, where, diag);
+    case INTEGER:
+        rc = fa_json_int(json, property->key, INT32_MIN, INT32_MAX, &value, where, diag);
+        *(int32_t *)to = (int32_t)value;
+        return rc;
+    case EARLIER:
+        rc = fa_json_text(json, property->key, &text, where, diag);
+        *(int *)to = fa_operation_field_index(operation, text);
+        return rc != 0 || *(int *)to >= 0
+                   ? rc
+                   : fa_fail(diag, FA_EINVAL, "%s: \"%s\" must name an earlier field", where,
+                             property->key);
+    case SHOWN_AS:
+        rc = read_name(json, property->key, as_names, &choice, where, diag);
+        *(fa_field_as *)to = (fa_field_as)choice;
+        return rc;
+    case KIND:
+        rc = read_name(json, property->key, kinds, &choice, where, diag);
+        *(fa_field_kind *)to = (fa_field_kind)choice;
+        return rc;
+    case LIST: /* once the kind is known */
+        break;
     }
+    return 0;
+}
+
+/* A key that nobody reads is a slip of the pen, and what it should have said would not be done. */
+static int read_properties(const cJSON *json, const fa_operation *operation, fa_field *field,
+                           const char *where, fa_diag *diag)
+{
+    enum { COUNT = sizeof properties / sizeof *properties };
+    for (int i = 0; i < COUNT; i++) {
+        void *to = (char *)field + properties[i].at;
+        if (properties[i].reading == TEXT)
+            *(const char **)to = "";
+        else if (properties[i].reading == EARLIER)
+            *(int *)to = -1;
+    }
+    for (const cJSON *item = json->child; item != NULL; item = item->next) {
+        int i = 0;
+        while (i < COUNT && strcmp(item->string, properties[i].key) != 0)
+            i++;
+        if (i == COUNT)
+            return fa_fail(diag, FA_EINVAL, "%s: \"%.40s\" is no property of a field", where,
+                           item->string);
+        int rc = read_property(json, &properties[i], operation, field, where, diag);
+        if (rc != 0)
+            return rc;
+    }
+    return 0;
+}
+
+/* What the texts must be, and what follows from those that are absent. */
+static int settle_texts(const cJSON *json, fa_field *field, const char *where, fa_diag *diag)
+{
     if (!fa_is_identifier(field->name) || strcmp(field->name, "operation") == 0)
         return fa_fail(diag, FA_EINVAL, "%s: \"name\" must be an identifier", where);
     if (field->member[0] == 0)
@@ -150,53 +203,16 @@ static int read_texts(const cJSON *json, fa_field *field, const char *where, fa_
 static int read_field(const cJSON *json, fa_operation *operation, const char *where, fa_diag *diag)
 {
     fa_field *field = &operation->field[operation->field_count];
-    int kind = 0, as = 0, rc = check_keys(json, where, diag);
     *field = (fa_field){.max = INT32_MAX, .multiple = 1};
+    int rc = read_properties(json, operation, field, where, diag);
     if (rc == 0)
-        rc = read_name(json, "kind", kinds, &kind, where, diag);
-    field->kind = (fa_field_kind)kind;
-    if (rc == 0)
-        rc = read_texts(json, field, where, diag);
-    EACH(ways, i)
-    {
-        if (rc == 0)
-            rc = read_name(json, ways[i].key, as_names, &as, where, diag);
-        *(fa_field_as *)(void *)((char *)field + ways[i].at) = (fa_field_as)as;
-    }
-    EACH(integers, i)
-    {
-        int64_t value = 0;
-        int got =
-            rc == 0 ? fa_json_int(json, integers[i].key, INT32_MIN, INT32_MAX, &value, where, diag)
-                    : FA_ENOTFOUND;
-        if (got == 0)
-            *(int32_t *)(void *)((char *)field + integers[i].at) = (int32_t)value;
-        else if (got != FA_ENOTFOUND)
-            rc = got;
-    }
-    EACH(flags, i)
-    {
-        bool *flag = (bool *)((char *)field + flags[i].at);
-        int got = rc == 0 ? fa_json_bool(json, flags[i].key, flag, where, diag) : FA_ENOTFOUND;
-        rc = got == FA_ENOTFOUND ? rc : got;
-    }
-    EACH(others, i)
-    {
-        const char *other = "";
-        int got = rc == 0 ? fa_json_text(json, others[i].key, &other, where, diag) : FA_ENOTFOUND;
-        int index = fa_operation_field_index(operation, other);
-        *(int *)(void *)((char *)field + others[i].at) = index;
-        if (got == 0 && index < 0)
-            rc = fa_fail(diag, FA_EINVAL, "%s: \"%s\" must name an earlier field", where,
-                         others[i].key);
-        else if (got != FA_ENOTFOUND)
-            rc = got;
-    }
+        rc = settle_texts(json, field, where, diag);
     if (rc == 0)
         rc = read_choices(json, field, where, diag);
-    field->required = kind == FA_FIELD_INTEGER && field->follows < 0 &&
+    field->required = field->kind == FA_FIELD_INTEGER && field->follows < 0 &&
                       cJSON_GetObjectItemCaseSensitive(json, "default") == NULL;
-    field->quiet = field->quiet || field->optional || kind == FA_FIELD_BOOLEAN;
+    field->optional = field->optional || field->feature;
+    field->quiet = field->quiet || field->optional || field->kind == FA_FIELD_BOOLEAN;
     if (rc == 0 && (field->multiple < 1 || field->min > field->max))
         rc = fa_fail(diag, FA_EINVAL, "%s: \"multiple\" or the range is empty", where);
     return rc;

@@ -58,8 +58,16 @@ int fa_problem_check(const fa_problem *p, fa_diag *diag)
         if (value < f->min || value > f->max || value % f->multiple != 0 ||
             (f->divides >= 0 && (value < 1 || value > whole || whole % value != 0)))
             return fail_value(op, f, p, diag);
+        if (f->needs >= 0 && value != f->preset && p->value[f->needs] == op->field[f->needs].preset)
+            return fa_fail(diag, FA_EINVAL, "%s is %d, which says nothing without %s", f->name,
+                           value, op->field[f->needs].name);
     }
     return 0;
+}
+
+bool fa_field_is_absent(const fa_field *field, int32_t value)
+{
+    return field->optional && value == field->preset;
 }
 
 /* ---- what stands for it ---------------------------------------------------------------------*/
@@ -154,8 +162,9 @@ bool fa_problem_same_work(const fa_problem *a, const fa_problem *b)
     int32_t length = -1;
     EACH_FIELD(op, f)
     {
-        square = square && (!f->length || length < 0 || VALUE(a, op, f) == length);
-        length = f->length ? VALUE(a, op, f) : length;
+        bool counts = f->length && !fa_field_is_absent(f, VALUE(a, op, f));
+        square = square && (!counts || length < 0 || VALUE(a, op, f) == length);
+        length = counts ? VALUE(a, op, f) : length;
     }
     EACH_FIELD(op, f)
     if (f->anchored && square && VALUE(a, op, f) != f->preset && VALUE(b, op, f) != f->preset)
@@ -212,7 +221,7 @@ static void put_key(const fa_problem *problem, bool lengths, char ret_key[FA_PRO
         int32_t value = VALUE(problem, op, f);
         char room[16];
         const char *text = room;
-        if ((f->length && !lengths) || (f->optional && value == f->preset))
+        if ((f->length && !lengths) || fa_field_is_absent(f, value))
             continue;
         if (f->kind == FA_FIELD_CHOICE && f->key_as == FA_AS_VALUE)
             text = fa_field_text(f, value, room);

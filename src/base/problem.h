@@ -14,6 +14,9 @@ enum { FA_PROBLEM_KEY_MAX = 512, FA_CONFIG_TEXT_MAX = 768 };
 /* 0, or FA_EINVAL with a sentence that names the field, its value and its range. */
 int fa_problem_check(const fa_problem *problem, fa_diag *diag);
 
+/* Whether keys, JSON and kernels do without the field: it is optional and at its default. */
+bool fa_field_is_absent(const fa_field *field, int32_t value);
+
 /* The problem itself, but for an empty one, for which the smallest that is not empty stands. */
 fa_problem fa_problem_exact(const fa_problem *problem);
 
@@ -71,7 +74,7 @@ bool fa_problem_is_empty(const fa_problem *problem);
 fa_problem fa_problem_some(const fa_operation *operation);
 
 /* Adds the value of one field under this key; NULL when out of memory. */
-cJSON *fa_field_to_json(cJSON *object, const char *key, const fa_field *field, int32_t value);
+bool fa_field_to_json(cJSON *object, const char *key, const fa_field *field, int32_t value);
 /* New JSON object, owned by the caller; NULL when out of memory. */
 cJSON *fa_problem_to_json(const fa_problem *problem);
 /* Checks every field (a hostile document is fine); absent fields keep what *ret_problem held, or are at

@@ -6,32 +6,33 @@
 
 #include "error.h"
 #include "json.h"
+#include "json_make.h"
 #include "problem_each.h"
 
 #include <string.h>
 
-cJSON *fa_field_to_json(cJSON *object, const char *key, const fa_field *field, int32_t value)
+bool fa_field_to_json(cJSON *object, const char *key, const fa_field *field, int32_t value)
 {
     char room[16];
     if (field->kind == FA_FIELD_INTEGER)
-        return cJSON_AddNumberToObject(object, key, value);
+        return fa_json_add_number(object, key, value);
     if (field->kind == FA_FIELD_BOOLEAN)
-        return cJSON_AddBoolToObject(object, key, value != 0);
-    return cJSON_AddStringToObject(object, key, fa_field_text(field, value, room));
+        return fa_json_add_bool(object, key, value != 0);
+    return fa_json_add_text(object, key, fa_field_text(field, value, room));
 }
 
 cJSON *fa_problem_to_json(const fa_problem *p)
 {
     const fa_operation *op = fa_operation_of(p);
     cJSON *json = cJSON_CreateObject();
-    cJSON *last = cJSON_AddStringToObject(json, "operation", op->name);
+    bool good = fa_json_add_text(json, "operation", op->name);
     EACH_FIELD(op, f)
     {
         int32_t value = VALUE(p, op, f);
-        if (last != NULL && !(f->optional && value == f->preset))
-            last = fa_field_to_json(json, f->name, f, value);
+        if (good && !fa_field_is_absent(f, value))
+            good = fa_field_to_json(json, f->name, f, value);
     }
-    if (last == NULL) {
+    if (!good) {
         cJSON_Delete(json);
         return NULL;
     }

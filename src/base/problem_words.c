@@ -63,7 +63,7 @@ void fa_problem_lengths(const fa_problem *problem, char *ret_text, size_t size)
     EACH_FIELD(op, f)
     {
         const fa_field *apart = follower_apart(op, f, problem);
-        if (!f->length || f->follows >= 0)
+        if (!f->length || f->follows >= 0 || fa_field_is_absent(f, VALUE(problem, op, f)))
             continue;
         fa_buf_printf(&text, "%s%s %d", text.size > 0 ? ", " : "",
                       apart != NULL ? f->label_apart : f->label, VALUE(problem, op, f));

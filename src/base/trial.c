@@ -4,6 +4,7 @@
  */
 #include "error.h"
 #include "json.h"
+#include "json_make.h"
 #include "problem.h"
 
 #include <math.h>
@@ -13,13 +14,10 @@ static const char where[] = "trial";
 bool fa_trial_add_json(cJSON *object, const fa_trial *trial)
 {
     bool measured = trial->median_us > 0, compiled = trial->registers > 0;
-    cJSON *config = fa_config_to_json(&trial->config);
-    if (config == NULL || !cJSON_AddItemToObject(object, "config", config)) {
-        cJSON_Delete(config);
+    if (!fa_json_add(object, "config", fa_config_to_json(&trial->config)))
         return false;
-    }
-    cJSON_AddStringToObject(object, "status", fa_status_name(trial->status));
-    cJSON_AddStringToObject(object, "reason", trial->reason);
+    fa_json_add_text(object, "status", fa_status_name(trial->status));
+    fa_json_add_text(object, "reason", trial->reason);
     fa_json_add_known(object, "threads", trial->threads, trial->threads > 0);
     fa_json_add_known(object, "smem_bytes", trial->smem_bytes,
                       trial->threads > 0 && trial->smem_bytes >= 0);
@@ -27,16 +25,16 @@ bool fa_trial_add_json(cJSON *object, const fa_trial *trial)
     fa_json_add_known(object, "spill_bytes", trial->spill_bytes,
                       compiled && trial->spill_bytes >= 0);
     fa_json_add_known(object, "blocks_per_sm", trial->blocks_per_sm, trial->blocks_per_sm > 0);
-    cJSON *grid = cJSON_AddArrayToObject(object, "grid");
+    cJSON *grid = fa_json_add_array(object, "grid");
     for (int i = 0; i < 3; i++)
-        cJSON_AddItemToArray(grid, cJSON_CreateNumber(trial->grid[i]));
+        fa_json_push(grid, cJSON_CreateNumber(trial->grid[i]));
     fa_json_add_known(object, "compile_ms", trial->compile_ms, trial->compile_ms > 0);
     fa_json_add_known(object, "predicted_us", trial->predicted_us, trial->predicted_us > 0);
     fa_json_add_known(object, "median_us", trial->median_us, measured);
     fa_json_add_known(object, "low_us", trial->low_us, measured);
     fa_json_add_known(object, "high_us", trial->high_us, measured);
     fa_json_add_known(object, "sample_count", trial->sample_count, measured);
-    cJSON_AddBoolToObject(object, "raced", trial->raced);
+    fa_json_add_bool(object, "raced", trial->raced);
     fa_json_add_known(object, "max_error", trial->max_error, trial->tolerance > 0);
     fa_json_add_known(object, "tolerance", trial->tolerance, trial->tolerance > 0);
     return cJSON_GetArraySize(grid) == 3;
@@ -75,9 +73,12 @@ int fa_trial_from_json(const cJSON *object, fa_trial *ret_trial, fa_diag *diag)
     const struct {
         const char *key;
         int32_t *value;
-    } counts[] = {{"threads", &trial.threads},         {"smem_bytes", &trial.smem_bytes},
-                  {"registers", &trial.registers},     {"spill_bytes", &trial.spill_bytes},
-                  {"blocks_per_sm", &trial.blocks_per_sm}, {"sample_count", &trial.sample_count}};
+    } counts[] = {{"threads", &trial.threads},
+                  {"smem_bytes", &trial.smem_bytes},
+                  {"registers", &trial.registers},
+                  {"spill_bytes", &trial.spill_bytes},
+                  {"blocks_per_sm", &trial.blocks_per_sm},
+                  {"sample_count", &trial.sample_count}};
     for (size_t i = 0; rc == 0 && i < sizeof counts / sizeof *counts; i++)
         rc = fa_json_int_known(object, counts[i].key, counts[i].value, where, diag);
     const struct {

@@ -9,6 +9,7 @@
 #include "database.h"
 
 #include "json.h"
+#include "json_make.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -21,9 +22,9 @@ static const char where[] = "winner";
 static void add_real(cJSON *json, const char *name, double value)
 {
     if (isfinite(value))
-        cJSON_AddNumberToObject(json, name, value);
+        fa_json_add_number(json, name, value);
     else
-        cJSON_AddNullToObject(json, name);
+        fa_json_add_null(json, name);
 }
 
 #define TRIAL_INTS(X) X(threads) X(smem_bytes) X(registers) X(spill_bytes) X(blocks_per_sm)
@@ -33,19 +34,19 @@ static void add_real(cJSON *json, const char *name, double value)
 static cJSON *trial_to_json(const fa_trial *trial)
 {
     cJSON *json = cJSON_CreateObject();
-    cJSON_AddItemToObject(json, "config", fa_config_to_json(&trial->config));
-    cJSON_AddStringToObject(json, "status", fa_status_name(trial->status));
-#define ADD(field) cJSON_AddNumberToObject(json, #field, trial->field);
+    fa_json_add(json, "config", fa_config_to_json(&trial->config));
+    fa_json_add_text(json, "status", fa_status_name(trial->status));
+#define ADD(field) fa_json_add_number(json, #field, trial->field);
     TRIAL_INTS(ADD)
 #undef ADD
-    cJSON *grid = cJSON_AddArrayToObject(json, "grid");
+    cJSON *grid = fa_json_add_array(json, "grid");
     for (int i = 0; i < 3; i++)
-        cJSON_AddItemToArray(grid, cJSON_CreateNumber(trial->grid[i]));
+        fa_json_push(grid, cJSON_CreateNumber(trial->grid[i]));
 #define ADD(field) add_real(json, #field, trial->field);
     TRIAL_REALS(ADD)
 #undef ADD
-    cJSON_AddNumberToObject(json, "sample_count", trial->sample_count);
-    cJSON_AddBoolToObject(json, "raced", trial->raced);
+    fa_json_add_number(json, "sample_count", trial->sample_count);
+    fa_json_add_bool(json, "raced", trial->raced);
     return json;
 }
 
@@ -60,20 +61,20 @@ int fa_bundle_winner_print(const fa_winner_record *winner, fa_buf *out, fa_diag 
         evidence = cJSON_CreateObject();
     }
     cJSON *json = cJSON_CreateObject();
-    cJSON_AddItemToObject(json, "problem", fa_problem_to_json(&winner->scope.problem));
-    cJSON_AddStringToObject(json, "silicon", winner->scope.silicon);
-    cJSON_AddStringToObject(json, "templates", winner->scope.templates);
-    cJSON_AddStringToObject(json, "policy", winner->scope.policy);
-    cJSON_AddStringToObject(json, "origin", fa_origin_name(winner->origin));
-    cJSON_AddItemToObject(json, "trial", trial_to_json(&winner->trial));
-    cJSON_AddStringToObject(json, "entry", winner->entry);
-    cJSON_AddStringToObject(json, "cubin", winner->cubin_key);
-    cJSON_AddStringToObject(json, "gpu", winner->gpu_name);
-    cJSON_AddStringToObject(json, "nvrtc", winner->nvrtc);
-    cJSON_AddNumberToObject(json, "driver", winner->driver_version);
-    cJSON_AddNumberToObject(json, "time", (double)winner->unix_time);
-    cJSON_AddItemToObject(json, "evidence", evidence);
-    char *text = cJSON_PrintUnformatted(json);
+    fa_json_add(json, "problem", fa_problem_to_json(&winner->scope.problem));
+    fa_json_add_text(json, "silicon", winner->scope.silicon);
+    fa_json_add_text(json, "templates", winner->scope.templates);
+    fa_json_add_text(json, "policy", winner->scope.policy);
+    fa_json_add_text(json, "origin", fa_origin_name(winner->origin));
+    fa_json_add(json, "trial", trial_to_json(&winner->trial));
+    fa_json_add_text(json, "entry", winner->entry);
+    fa_json_add_text(json, "cubin", winner->cubin_key);
+    fa_json_add_text(json, "gpu", winner->gpu_name);
+    fa_json_add_text(json, "nvrtc", winner->nvrtc);
+    fa_json_add_number(json, "driver", winner->driver_version);
+    fa_json_add_number(json, "time", (double)winner->unix_time);
+    fa_json_add(json, "evidence", evidence);
+    char *text = fa_json_print(json);
     cJSON_Delete(json);
     if (text == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a winner");
@@ -228,7 +229,7 @@ static int take_evidence(const cJSON *json, char **ret_text, fa_diag *diag)
     const cJSON *evidence = cJSON_GetObjectItemCaseSensitive(json, "evidence");
     if (!cJSON_IsObject(evidence))
         return fa_fail(diag, FA_EINVAL, "%s: \"evidence\" must be an object", where);
-    *ret_text = cJSON_PrintUnformatted(evidence);
+    *ret_text = fa_json_print(evidence);
     return *ret_text != NULL ? 0 : fa_fail(diag, FA_ENOMEM, "out of memory for a winner");
 }
 

@@ -6,6 +6,7 @@
 #include "catalogue.h"
 #include "error.h"
 #include "json.h"
+#include "json_make.h"
 #include "problem.h"
 #include "problem.h"
 #include "render.h"
@@ -91,7 +92,7 @@ static void add_problem(cJSON *json, const fa_problem *problem)
 {
     const fa_operation *operation = fa_operation_of(problem);
     if (operation != fa_operation_of(NULL))
-        cJSON_AddStringToObject(json, "operation", operation->name);
+        fa_json_add_text(json, "operation", operation->name);
     for (int i = 0; i < operation->field_count; i++)
         if (!is_usual(&operation->field[i], problem, problem->value[i]))
             fa_field_to_json(json, operation->field[i].record, &operation->field[i],
@@ -101,28 +102,28 @@ static void add_problem(cJSON *json, const fa_problem *problem)
 static char *print_record(const fa_answer *record)
 {
     cJSON *json = cJSON_CreateObject();
-    cJSON_AddStringToObject(json, "gpu", record->gpu.name);
+    fa_json_add_text(json, "gpu", record->gpu.name);
     add_problem(json, &record->problem);
-    cJSON_AddStringToObject(json, "origin", fa_origin_name(record->origin));
-    cJSON_AddItemToObject(json, "config", fa_config_to_json(&record->trial.config));
-    cJSON_AddNumberToObject(json, "predicted_us", rounded(record->trial.predicted_us));
+    fa_json_add_text(json, "origin", fa_origin_name(record->origin));
+    fa_json_add(json, "config", fa_config_to_json(&record->trial.config));
+    fa_json_add_number(json, "predicted_us", rounded(record->trial.predicted_us));
     if (record->origin <= FA_ORIGIN_IMPORTED) {
-        cJSON_AddNumberToObject(json, "median_us", rounded(record->trial.median_us));
-        cJSON_AddNumberToObject(json, "low_us", rounded(record->trial.low_us));
-        cJSON_AddNumberToObject(json, "high_us", rounded(record->trial.high_us));
-        cJSON_AddNumberToObject(json, "samples", record->trial.sample_count);
-        cJSON_AddNumberToObject(json, "default_us", rounded(record->default_us));
-        cJSON_AddNumberToObject(json, "max_error", record->trial.max_error);
-        cJSON_AddNumberToObject(json, "tolerance", record->trial.tolerance);
-        cJSON_AddNumberToObject(json, "driver", record->driver_version);
-        cJSON_AddStringToObject(json, "nvrtc", record->nvrtc);
-        cJSON_AddStringToObject(json, "cubin", record->cubin_key);
+        fa_json_add_number(json, "median_us", rounded(record->trial.median_us));
+        fa_json_add_number(json, "low_us", rounded(record->trial.low_us));
+        fa_json_add_number(json, "high_us", rounded(record->trial.high_us));
+        fa_json_add_number(json, "samples", record->trial.sample_count);
+        fa_json_add_number(json, "default_us", rounded(record->default_us));
+        fa_json_add_number(json, "max_error", record->trial.max_error);
+        fa_json_add_number(json, "tolerance", record->trial.tolerance);
+        fa_json_add_number(json, "driver", record->driver_version);
+        fa_json_add_text(json, "nvrtc", record->nvrtc);
+        fa_json_add_text(json, "cubin", record->cubin_key);
     }
-    cJSON *funnel = cJSON_AddArrayToObject(json, "funnel");
-#define ADD(field) cJSON_AddItemToArray(funnel, cJSON_CreateNumber(record->field));
+    cJSON *funnel = fa_json_add_array(json, "funnel");
+#define ADD(field) fa_json_push(funnel, cJSON_CreateNumber(record->field));
     FUNNEL(ADD)
 #undef ADD
-    char *text = cJSON_PrintUnformatted(json);
+    char *text = fa_json_print(json);
     cJSON_Delete(json);
     return text;
 }
@@ -135,12 +136,12 @@ static char *print_head(const fa_records *records)
     gmtime_r(&made, &tm);
     strftime(day, sizeof day, "%Y-%m-%d", &tm);
     cJSON *json = cJSON_CreateObject();
-    cJSON_AddNumberToObject(json, "fa_tune_records", 1);
-    cJSON_AddStringToObject(json, "made", day);
-    cJSON *families = cJSON_AddObjectToObject(json, "families");
+    fa_json_add_number(json, "fa_tune_records", 1);
+    fa_json_add_text(json, "made", day);
+    cJSON *families = fa_json_add_object(json, "families");
     for (int i = 0; i < records->families; i++)
-        cJSON_AddStringToObject(families, records->family[i].name, records->family[i].hash);
-    char *text = cJSON_PrintUnformatted(json);
+        fa_json_add_text(families, records->family[i].name, records->family[i].hash);
+    char *text = fa_json_print(json);
     cJSON_Delete(json);
     return text;
 }
@@ -195,7 +196,7 @@ static bool rename_field(cJSON *json, const fa_field *f)
     if (strcmp(f->record, f->name) == 0)
         return true;
     cJSON *item = cJSON_DetachItemFromObjectCaseSensitive(json, f->record);
-    return item == NULL || cJSON_AddItemToObject(json, f->name, item);
+    return item == NULL || fa_json_add(json, f->name, item);
 }
 
 static int read_problem(cJSON *json, fa_problem *ret_problem, const char *where, fa_diag *diag)

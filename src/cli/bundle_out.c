@@ -2,6 +2,7 @@
 #include "bundle_out.h"
 
 #include "error.h"
+#include "json_make.h"
 #include "filter.h"
 #include "problem.h"
 #include "rows.h"
@@ -34,9 +35,8 @@ int cli_items_take(void *context, const fa_bundle_item *item)
     }
     items->item = grown;
     struct cli_item *copy = &items->item[items->count++];
-    *copy = (struct cli_item){.change = item->change,
-                              .served = item->served,
-                              .answer = *item->answer};
+    *copy =
+        (struct cli_item){.change = item->change, .served = item->served, .answer = *item->answer};
     snprintf(copy->why, sizeof copy->why, "%s", item->why);
     if (item->stored != NULL) {
         copy->stored_origin = item->stored->origin;
@@ -118,8 +118,8 @@ static int print_text(const cli_items *items, const char *file, const fa_bundle_
     fa_buf out = {0};
     put_table(items, import, &out);
     cli_text_path(&out, file);
-    fa_buf_printf(&out, ": %d winner%s, %d cubin%s, ", info->winners,
-                  info->winners == 1 ? "" : "s", info->cubins, info->cubins == 1 ? "" : "s");
+    fa_buf_printf(&out, ": %d winner%s, %d cubin%s, ", info->winners, info->winners == 1 ? "" : "s",
+                  info->cubins, info->cubins == 1 ? "" : "s");
     cli_text_grouped(&out, info->bytes);
     fa_buf_text(&out, " bytes, ");
     put_signer(info, &out);
@@ -147,37 +147,37 @@ static int print_json(const cli_items *items, const char *file, const fa_bundle_
                       bool import, bool dry_run)
 {
     cJSON *document = cJSON_CreateObject();
-    cJSON_AddStringToObject(document, "fa_tune", fa_version());
-    cJSON *bundle = cJSON_AddObjectToObject(document, "bundle");
-    cJSON_AddStringToObject(bundle, "file", file);
-    cJSON_AddNumberToObject(bundle, "version", info->version);
-    cJSON_AddNumberToObject(bundle, "bytes", (double)info->bytes);
-    cJSON_AddNumberToObject(bundle, "winners", info->winners);
-    cJSON_AddNumberToObject(bundle, "cubins", info->cubins);
-    cJSON_AddBoolToObject(bundle, "signed", info->is_signed);
-    cJSON_AddBoolToObject(bundle, "trusted", info->trusted);
-    cJSON_AddStringToObject(bundle, "key", info->key);
+    fa_json_add_text(document, "fa_tune", fa_version());
+    cJSON *bundle = fa_json_add_object(document, "bundle");
+    fa_json_add_text(bundle, "file", file);
+    fa_json_add_number(bundle, "version", info->version);
+    fa_json_add_number(bundle, "bytes", (double)info->bytes);
+    fa_json_add_number(bundle, "winners", info->winners);
+    fa_json_add_number(bundle, "cubins", info->cubins);
+    fa_json_add_bool(bundle, "signed", info->is_signed);
+    fa_json_add_bool(bundle, "trusted", info->trusted);
+    fa_json_add_text(bundle, "key", info->key);
     if (import) {
-        cJSON_AddBoolToObject(document, "dry_run", dry_run);
-        cJSON_AddNumberToObject(document, "added", info->added);
-        cJSON_AddNumberToObject(document, "replaced", info->replaced);
-        cJSON_AddNumberToObject(document, "kept", info->kept);
-        cJSON_AddNumberToObject(document, "same", info->same);
-        cJSON_AddNumberToObject(document, "unserved", info->unserved);
+        fa_json_add_bool(document, "dry_run", dry_run);
+        fa_json_add_number(document, "added", info->added);
+        fa_json_add_number(document, "replaced", info->replaced);
+        fa_json_add_number(document, "kept", info->kept);
+        fa_json_add_number(document, "same", info->same);
+        fa_json_add_number(document, "unserved", info->unserved);
     }
-    cJSON *array = cJSON_AddArrayToObject(document, "winners");
+    cJSON *array = fa_json_add_array(document, "winners");
     for (size_t i = 0; i < items->count; i++) {
         const struct cli_item *one = &items->item[i];
         cJSON *item = cJSON_CreateObject();
-        cJSON_AddItemToObject(item, "problem", fa_problem_to_json(&one->answer.problem));
-        cJSON_AddItemToObject(item, "gpu", fa_gpu_to_json(&one->answer.gpu));
-        cJSON_AddItemToObject(item, "answer", cli_json_answer(&one->answer));
+        fa_json_add(item, "problem", fa_problem_to_json(&one->answer.problem));
+        fa_json_add(item, "gpu", fa_gpu_to_json(&one->answer.gpu));
+        fa_json_add(item, "answer", cli_json_answer(&one->answer));
         if (import) {
-            cJSON_AddStringToObject(item, "change", change_name[one->change]);
-            cJSON_AddStringToObject(item, "why", one->why);
-            cJSON_AddBoolToObject(item, "served", one->served);
+            fa_json_add_text(item, "change", change_name[one->change]);
+            fa_json_add_text(item, "why", one->why);
+            fa_json_add_bool(item, "served", one->served);
         }
-        cJSON_AddItemToArray(array, item);
+        fa_json_push(array, item);
     }
     return cli_json_write(document);
 }

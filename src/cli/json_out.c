@@ -4,6 +4,7 @@
  * A number that is not known is null, so that 0 always means 0.
  */
 #include "json.h"
+#include "json_make.h"
 #include "problem.h"
 #include "rows.h"
 #include "text.h"
@@ -26,12 +27,8 @@ cJSON *cli_json_rows(const cli_row *rows, size_t count)
     for (size_t r = 0; r < count && array != NULL; r++) {
         cJSON *object = cJSON_CreateObject();
         fa_json_add_known(object, "rank", rows[r].rank, rows[r].rank > 0);
-        if (object == NULL || !fa_trial_add_json(object, &rows[r].trial) ||
-            !cJSON_AddItemToArray(array, object)) {
-            cJSON_Delete(object);
-            cJSON_Delete(array);
-            return NULL;
-        }
+        fa_trial_add_json(object, &rows[r].trial);
+        fa_json_push(array, object);
     }
     return array;
 }
@@ -47,7 +44,7 @@ cJSON *cli_json_answer(const fa_answer *answer)
 int cli_json_write(cJSON *document)
 {
     fa_buf out = {0};
-    char *text = document != NULL ? cJSON_Print(document) : NULL;
+    char *text = document != NULL ? fa_json_print_tidy(document) : NULL;
     if (text != NULL) {
         fa_buf_text(&out, text);
         fa_buf_text(&out, "\n");

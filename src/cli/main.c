@@ -6,7 +6,9 @@
  * to stderr.
  */
 #include "error.h"
+#include "json_make.h"
 #include "nearest.h"
+#include "rows.h"
 #include "text.h"
 #include "verbs.h"
 
@@ -178,7 +180,10 @@ static int help(const cli_verb *verb, const fa_operation *operation)
     if (verb == NULL) {
         overview(&out);
     } else {
-        fa_buf_printf(&out, "fa-tune %s: %s\n", verb->name, verb->summary);
+        fa_buf_printf(&out, "fa-tune %s: %s\n\nusage: fa-tune %s", verb->name, verb->summary,
+                      verb->name);
+        cli_options_operands(verb->groups, &out);
+        fa_buf_text(&out, " [OPTIONS]\n");
         if (verb->details[0] != 0)
             fa_buf_printf(&out, "\n%s", verb->details);
         fa_buf_text(&out, "\n");
@@ -209,13 +214,34 @@ int cli_version(const cli_options *options)
     return status;
 }
 
-int main(int count, char **arguments)
+/* A failure under --json is a document too, where nothing else was written. */
+static int end_in_json(int status)
+{
+    cJSON *sentences = status != 0 ? cli_errors_take() : NULL;
+    if (sentences == NULL)
+        return status;
+    cJSON *document = cJSON_CreateObject(), *error = fa_json_add_object(document, "error");
+    fa_json_add_text(document, "fa_tune", fa_version());
+    fa_json_add_number(error, "exit_status", status);
+    fa_json_add(error, "sentences", sentences);
+    cli_json_write(document);
+    return status;
+}
+
+static bool asks_for_json(int count, char **arguments)
+{
+    for (int i = 1; i < count; i++)
+        if (strcmp(arguments[i], "--json") == 0)
+            return true;
+    return false;
+}
+
+static int run(int count, char **arguments)
 {
     cli_options options;
     fa_diag diag;
     const cli_verb *verb = &verbs[0];
     int first = 1;
-    cli_symbols_init();
     if (count < 2) {
         fputs("fa-tune: say what to tune, as in `fa-tune --gpu L4 --seq 512`; `fa-tune help` tells "
               "the rest\n",
@@ -239,4 +265,11 @@ int main(int count, char **arguments)
     if (cli_options_parse(verb, count - first, arguments + first, &options, &diag) != 0)
         return cli_error(EXIT_USAGE, &diag);
     return options.help ? help(verb, options.problem.operation) : verb->run(&options);
+}
+
+int main(int count, char **arguments)
+{
+    cli_symbols_init();
+    int status = run(count, arguments);
+    return asks_for_json(count, arguments) ? end_in_json(status) : status;
 }

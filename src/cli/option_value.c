@@ -108,12 +108,24 @@ static int set_seconds(const cli_option_spec *spec, const char *text, double *re
     return 0;
 }
 
+/* Other names of choices, as other programs have them. */
+static const char *also_called(const char *text)
+{
+    static const struct {
+        const char *other, *name;
+    } also[] = {{"float16", "fp16"}, {"half", "fp16"}, {"bfloat16", "bf16"}};
+    for (size_t i = 0; i < sizeof also / sizeof *also; i++)
+        if (strcasecmp(also[i].other, text) == 0)
+            return also[i].name;
+    return text;
+}
+
 /* Every enum of the API is stored as 32 bits. */
 static int set_choice(const cli_option_spec *spec, const char *const *choices, const char *text,
                       void *ret, fa_diag *diag)
 {
     for (int32_t i = 0; choices[i] != NULL; i++) {
-        if (text[0] != 0 && strcasecmp(choices[i], text) == 0) {
+        if (text[0] != 0 && strcasecmp(choices[i], also_called(text)) == 0) {
             memcpy(ret, &i, sizeof i);
             return 0;
         }

@@ -191,12 +191,20 @@ static const cli_option_spec *find(const cli_verb *verb, const all_options *all,
 static const struct {
     unsigned group;
     const char *name[CLI_OPERANDS_MAX];
+    const char *usage;
 } operands[] = {
-    {CLI_GROUP_IMPORT, {"FILE"}},
-    {CLI_GROUP_TRUST, {"list, add or remove", "[KEY]"}},
-    {CLI_GROUP_SHOW, {"[FILE]"}},
-    {CLI_GROUP_COMPARE, {"OLD", "NEW"}},
+    {CLI_GROUP_IMPORT, {"FILE"}, " FILE"},
+    {CLI_GROUP_TRUST, {"list, add or remove", "[KEY]"}, " list|add|remove [KEY]"},
+    {CLI_GROUP_SHOW, {"[FILE]"}, " [FILE]"},
+    {CLI_GROUP_COMPARE, {"OLD", "NEW"}, " OLD NEW"},
 };
+
+void cli_options_operands(unsigned groups, fa_buf *out)
+{
+    for (size_t i = 0; i < sizeof operands / sizeof *operands; i++)
+        if (groups & operands[i].group)
+            fa_buf_text(out, operands[i].usage);
+}
 
 /* The name of a verb's next operand; NULL: it takes no more. */
 static const char *next_operand(const cli_verb *verb, const cli_options *options)

@@ -103,6 +103,9 @@ int cli_options_parse(const cli_verb *verb, int count, char **arguments, cli_opt
  * 64 bits; *ret is then left alone. */
 bool cli_parse_digits(const char *text, uint64_t *ret);
 
+/* Appends what a verb of these groups takes beside options, in brackets what may be left out. */
+void cli_options_operands(unsigned groups, fa_buf *out);
+
 /* Appends one line per option of these groups, with the operation's own. */
 void cli_options_help(unsigned groups, const fa_operation *operation, fa_buf *out);
 

@@ -6,12 +6,13 @@
 #include "text.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { FIRST_ROWS = 5, BAR_WIDTH = 16 };
+enum { FIRST_ROWS = 5, BAR_WIDTH = 16, BAR_FROM = 72 /* columns: a narrow terminal has no room */ };
 static const double redraw_s = 0.1, plain_s = 5.0, plain_best_s = 1.0;
 
 static double now_s(void)
@@ -21,12 +22,19 @@ static double now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+/* A terminal that takes no escapes gets lines, as a file does. */
+static bool is_dumb(void)
+{
+    const char *term = getenv("TERM");
+    return term != NULL && strcmp(term, "dumb") == 0;
+}
+
 void cli_progress_init(cli_progress *progress, const cli_options *options)
 {
     *progress = (cli_progress){
         .rows = !options->quiet && !options->no_progress,
         .notes = !options->quiet,
-        .terminal = isatty(STDERR_FILENO) == 1,
+        .terminal = isatty(STDERR_FILENO) == 1 && !is_dumb(),
         .stage = -1,
         .last_s = now_s(),
     };
@@ -122,14 +130,25 @@ static void cut(fa_buf *line, size_t columns)
     }
 }
 
-void cli_progress_draw(cli_progress *progress, fa_buf *line)
+static void put_bar(int64_t done, int64_t total)
+{
+    for (int i = 0; i < BAR_WIDTH; i++)
+        fputs(i * (total > 0 ? total : 1) < done * BAR_WIDTH ? cli_sym()->block : cli_sym()->shade,
+              stderr);
+    fputs(" ", stderr);
+}
+
+void cli_progress_draw(cli_progress *progress, fa_buf *line, int64_t done, int64_t total)
 {
     struct winsize size;
-    cut(line, ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1
-                  ? (size_t)size.ws_col - 1
-                  : 79);
+    bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+    size_t columns = known ? (size_t)size.ws_col - 1 : 79;
     erase(progress);
     if (!line->failed && line->size > 0) {
+        bool bar = total > 0 && columns >= BAR_FROM;
+        if (bar)
+            put_bar(done, total);
+        cut(line, columns - (bar ? BAR_WIDTH + 1 : 0));
         fwrite(line->data, 1, line->size, stderr);
         progress->drawn = true;
     }
@@ -143,13 +162,6 @@ double cli_progress_waited(const cli_progress *progress)
     return now_s() - progress->last_s;
 }
 
-void cli_progress_bar(fa_buf *out, int64_t done, int64_t total)
-{
-    for (int i = 0; i < BAR_WIDTH; i++)
-        fa_buf_text(out, i * (total > 0 ? total : 1) < done * BAR_WIDTH ? cli_sym()->block
-                                                                        : cli_sym()->shade);
-}
-
 static void draw(cli_progress *progress, const fa_progress *event)
 {
     static const char *const stages[] = {
@@ -159,12 +171,10 @@ static void draw(cli_progress *progress, const fa_progress *event)
     fa_buf line = {0};
     if (event->stage == FA_STAGE_WAIT || event->stage == FA_STAGE_FINAL)
         fa_buf_text(&line, stages[event->stage]);
-    if (event->stage != FA_STAGE_WAIT) {
-        cli_progress_bar(&line, cli_progress_done(progress, event), event->in_budget);
-        fa_buf_text(&line, " ");
+    if (event->stage != FA_STAGE_WAIT)
         text_counts(progress, event, &line);
-    }
-    cli_progress_draw(progress, &line);
+    cli_progress_draw(progress, &line, cli_progress_done(progress, event),
+                      event->stage != FA_STAGE_WAIT ? event->in_budget : 0);
 }
 
 static void tell_stage(cli_progress *progress, const fa_progress *event)

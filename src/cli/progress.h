@@ -40,12 +40,11 @@ int32_t cli_progress_done(const cli_progress *progress, const fa_progress *event
 void cli_progress_note(void *context, const char *sentence);
 /* One whole line, above the updating one; the buffer is freed. */
 void cli_progress_tell(cli_progress *progress, fa_buf *line);
-/* The updating line, cut to the terminal's width; the buffer is freed. */
-void cli_progress_draw(cli_progress *progress, fa_buf *line);
+/* The updating line, cut to the terminal's width, behind a bar of `done` of `total` where that is
+ * wide enough and total is above 0; the buffer is freed. */
+void cli_progress_draw(cli_progress *progress, fa_buf *line, int64_t done, int64_t total);
 /* Seconds since a line was last told or drawn. */
 double cli_progress_waited(const cli_progress *progress);
-/* The bar of `done` of `total`. */
-void cli_progress_bar(fa_buf *out, int64_t done, int64_t total);
 /* Erases the updating line. */
 void cli_progress_end(cli_progress *progress);
 

@@ -4,6 +4,7 @@
  */
 #include "error.h"
 #include "rows.h"
+#include "json_make.h"
 #include "text.h"
 #include "verbs.h"
 
@@ -24,11 +25,11 @@ const char *cli_location(const fa_tuner *tuner)
 void cli_json_location(cJSON *document, const fa_tuner *tuner)
 {
     const char *server = fa_server_location(tuner);
-    cJSON_AddStringToObject(document, "store", fa_store_location(tuner));
+    fa_json_add_text(document, "store", fa_store_location(tuner));
     if (server[0] != 0)
-        cJSON_AddStringToObject(document, "server", server);
+        fa_json_add_text(document, "server", server);
     else
-        cJSON_AddNullToObject(document, "server");
+        fa_json_add_null(document, "server");
 }
 
 fa_options cli_library_options(const cli_options *options)

@@ -107,6 +107,8 @@ void cli_print_ranking(const cli_row *rows, size_t count, double default_us, fa_
         if (speed >= 0 && trial->raced) /* only times of one race compare finely */
             cli_table_cell(&table, speed, "%.2f%s", default_us / trial->median_us,
                            cli_sym()->times);
+        else
+            cli_table_cell(&table, speed, "-");
     }
     cli_table_print(&table, out);
     cli_table_free(&table);

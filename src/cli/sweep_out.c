@@ -2,6 +2,7 @@
 #include "sweep_out.h"
 
 #include "error.h"
+#include "json_make.h"
 #include "problem.h"
 #include "sweep_progress.h"
 #include "table.h"
@@ -36,8 +37,8 @@ void cli_sweep_rows_free(cli_sweep_rows *rows)
 int cli_sweep_rows_baseline(void *context, const fa_baseline *baseline)
 {
     cli_sweep_rows *rows = context;
-    fa_baseline *grown = fa_grow(rows->baseline, &rows->baseline_capacity, rows->baseline_count,
-                                 sizeof *grown);
+    fa_baseline *grown =
+        fa_grow(rows->baseline, &rows->baseline_capacity, rows->baseline_count, sizeof *grown);
     if (grown == NULL) {
         rows->failed = true;
         return FA_ENOMEM;
@@ -151,7 +152,7 @@ static void print_table(const cli_sweep_rows *rows, bool with_gpu, fa_buf *out)
         cli_text_problem_short(&cell, &row->item.problem);
         cli_table_take(&table, column.problem, &cell);
         cli_table_cell(&table, column.gpu, "%s",
-                       row->answer != NULL       ? row->answer->gpu.name
+                       row->answer != NULL     ? row->answer->gpu.name
                        : row->item.gpu[0] != 0 ? row->item.gpu
                                                : "here");
         if (row->answer != NULL)
@@ -216,11 +217,14 @@ static void print_closing(const fa_sweep *sweep, const char *store, fa_buf *out)
         fa_buf_printf(out, ", %d left", left);
     fa_buf_text(out, "; ");
     cli_text_spent(out, &sweep->spent, &sweep->budget);
-    fa_buf_printf(out, " spent, %" PRId64 " trials, %" PRId64 " cubins compiled, %" PRId64 " reused\n",
+    fa_buf_printf(out,
+                  " spent, %" PRId64 " trials, %" PRId64 " cubins compiled, %" PRId64 " reused\n",
                   sweep->spent.trials, sweep->spent.compiled, sweep->spent.reused);
     if (sweep->state == FA_SWEEP_BUDGET_SPENT)
-        fa_buf_printf(out, "the budget is spent; %d problem%s left: the same command with a larger "
-                           "budget goes on from here\n", left, left == 1 ? " is" : "s are");
+        fa_buf_printf(out,
+                      "the budget is spent; %d problem%s left: the same command with a larger "
+                      "budget goes on from here\n",
+                      left, left == 1 ? " is" : "s are");
     fa_buf_text(out, "kept in ");
     cli_text_path(out, store);
     fa_buf_text(out, "\n");
@@ -250,19 +254,19 @@ int cli_sweep_print_text(const cli_sweep_rows *rows, const fa_sweep *sweep, cons
 static void add_limit(cJSON *object, const char *name, double value)
 {
     if (value > 0)
-        cJSON_AddNumberToObject(object, name, value);
+        fa_json_add_number(object, name, value);
     else
-        cJSON_AddNullToObject(object, name);
+        fa_json_add_null(object, name);
 }
 
 static void add_spent(cJSON *object, const fa_sweep_spent *spent)
 {
-    cJSON *json = cJSON_AddObjectToObject(object, "spent");
-    cJSON_AddNumberToObject(json, "seconds", spent->seconds);
-    cJSON_AddNumberToObject(json, "trials", (double)spent->trials);
-    cJSON_AddNumberToObject(json, "cost", spent->cost);
-    cJSON_AddNumberToObject(json, "cubins_compiled", (double)spent->compiled);
-    cJSON_AddNumberToObject(json, "cubins_reused", (double)spent->reused);
+    cJSON *json = fa_json_add_object(object, "spent");
+    fa_json_add_number(json, "seconds", spent->seconds);
+    fa_json_add_number(json, "trials", (double)spent->trials);
+    fa_json_add_number(json, "cost", spent->cost);
+    fa_json_add_number(json, "cubins_compiled", (double)spent->compiled);
+    fa_json_add_number(json, "cubins_reused", (double)spent->reused);
 }
 
 cJSON *cli_json_sweep(const fa_sweep *sweep)
@@ -279,43 +283,43 @@ static cJSON *json_baseline(const cli_sweep_row *row)
     if (!(ratio > 0))
         return cJSON_CreateNull();
     cJSON *json = cJSON_CreateObject();
-    cJSON_AddStringToObject(json, "peer", row->best->peer);
-    cJSON_AddNumberToObject(json, "median_us", row->best->median_us);
+    fa_json_add_text(json, "peer", row->best->peer);
+    fa_json_add_number(json, "median_us", row->best->median_us);
     add_limit(json, "low_us", row->best->low_us);
     add_limit(json, "high_us", row->best->high_us);
-    cJSON_AddStringToObject(json, "source", row->best->source);
-    cJSON_AddNumberToObject(json, "speed_ratio", ratio);
-    cJSON_AddBoolToObject(json, "slow", slow(row));
+    fa_json_add_text(json, "source", row->best->source);
+    fa_json_add_number(json, "speed_ratio", ratio);
+    fa_json_add_bool(json, "slow", slow(row));
     return json;
 }
 
 static cJSON *json_row(const cli_sweep_row *row)
 {
     cJSON *json = cJSON_CreateObject();
-    cJSON_AddItemToObject(json, "problem", fa_problem_to_json(&row->item.problem));
+    fa_json_add(json, "problem", fa_problem_to_json(&row->item.problem));
     if (row->answer != NULL && !fa_problem_equal(&row->answer->problem, &row->item.problem))
-        cJSON_AddItemToObject(json, "answered_problem", fa_problem_to_json(&row->answer->problem));
-    cJSON_AddItemToObject(json, "gpu", row->answer != NULL ? fa_gpu_to_json(&row->answer->gpu)
-                                                           : cJSON_CreateNull());
-    cJSON_AddStringToObject(json, "asked_gpu", row->item.gpu);
-    cJSON_AddStringToObject(json, "state", fa_item_state_name(row->item.state));
-    cJSON_AddNumberToObject(json, "attempts", row->item.attempts);
-    cJSON_AddStringToObject(json, "reason", row->item.reason);
+        fa_json_add(json, "answered_problem", fa_problem_to_json(&row->answer->problem));
+    fa_json_add(json, "gpu",
+                row->answer != NULL ? fa_gpu_to_json(&row->answer->gpu) : cJSON_CreateNull());
+    fa_json_add_text(json, "asked_gpu", row->item.gpu);
+    fa_json_add_text(json, "state", fa_item_state_name(row->item.state));
+    fa_json_add_number(json, "attempts", row->item.attempts);
+    fa_json_add_text(json, "reason", row->item.reason);
     add_spent(json, &row->item.spent);
-    cJSON_AddItemToObject(json, "answer", row->answer != NULL ? cli_json_answer(row->answer)
-                                                              : cJSON_CreateNull());
-    cJSON_AddItemToObject(json, "baseline", json_baseline(row));
+    fa_json_add(json, "answer",
+                row->answer != NULL ? cli_json_answer(row->answer) : cJSON_CreateNull());
+    fa_json_add(json, "baseline", json_baseline(row));
     return json;
 }
 
 int cli_sweep_print_json(const cli_sweep_rows *rows, const fa_sweep *sweep, const fa_tuner *tuner)
 {
     cJSON *document = cJSON_CreateObject();
-    cJSON_AddStringToObject(document, "fa_tune", fa_version());
-    cJSON_AddItemToObject(document, "sweep", cli_json_sweep(sweep));
-    cJSON *items = cJSON_AddArrayToObject(document, "items");
+    fa_json_add_text(document, "fa_tune", fa_version());
+    fa_json_add(document, "sweep", cli_json_sweep(sweep));
+    cJSON *items = fa_json_add_array(document, "items");
     for (int32_t i = 0; i < rows->count; i++)
-        cJSON_AddItemToArray(items, json_row(&rows->row[i]));
+        fa_json_push(items, json_row(&rows->row[i]));
     cli_json_location(document, tuner);
     return cli_json_write(document);
 }

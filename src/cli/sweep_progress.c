@@ -54,8 +54,7 @@ static void text_best(fa_buf *out, const fa_trial *trial, double default_us)
     if (trial->median_us > 0) {
         cli_text_us(out, trial->median_us);
         if (default_us > 0)
-            fa_buf_printf(out, ", %.2f%s default", default_us / trial->median_us,
-                          cli_sym()->times);
+            fa_buf_printf(out, ", %.2f%s default", default_us / trial->median_us, cli_sym()->times);
     } else if (trial->predicted_us > 0) {
         cli_text_about(out, trial->predicted_us);
     }
@@ -154,10 +153,9 @@ void cli_sweep_progress_event(cli_sweep_progress *progress, const fa_sweep_progr
         return;
     fa_buf line = {0};
     if (lines->terminal && cli_progress_waited(lines) >= redraw_s) {
-        cli_progress_bar(&line, event->sweep->done + event->sweep->failed, event->sweep->items);
-        fa_buf_text(&line, " ");
         text_now(progress, event, &line);
-        cli_progress_draw(lines, &line);
+        cli_progress_draw(lines, &line, event->sweep->done + event->sweep->failed,
+                          event->sweep->items);
     } else if (!lines->terminal && cli_progress_waited(lines) >= plain_s) {
         text_now(progress, event, &line);
         cli_progress_tell(lines, &line);

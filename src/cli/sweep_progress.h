@@ -11,7 +11,7 @@
 typedef struct cli_sweep_progress {
     cli_progress lines;
     const fa_sweep_budget *budget;
-    int32_t known;  /* items that an earlier run has done, until they are told in one line */
+    int32_t known; /* items that an earlier run has done, until they are told in one line */
     int32_t items;
     bool many_gpus; /* each line names its GPU */
 } cli_sweep_progress;

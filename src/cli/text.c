@@ -2,12 +2,14 @@
 #include "text.h"
 
 #include "error.h"
+#include "json_make.h"
 #include "problem.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <langinfo.h>
 #include <locale.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,7 +83,7 @@ void cli_text_about(fa_buf *out, double us)
     if (us >= 10000)
         cli_text_grouped(out, (int64_t)(us + 0.5));
     else
-        fa_buf_printf(out, us < 9.95 ? "%.1f" : "%.0f", us);
+        fa_buf_printf(out, us < 99.95 ? "%.1f" : "%.0f", us);
     fa_buf_printf(out, " %s", symbols->micro);
 }
 
@@ -106,6 +108,21 @@ void cli_text_problem_short(fa_buf *out, const fa_problem *p)
     char separator[8];
     snprintf(separator, sizeof separator, " %s ", symbols->dot);
     fa_problem_words(out, p, separator, false);
+}
+
+bool cli_text_too_large(fa_buf *out, const fa_problem *p)
+{
+    const double largest = 288e9, gib = 1 << 30; /* no GPU of the catalogue has more, a B300 has that */
+    double bytes = fa_problem_bytes(p);
+    if (!(bytes > largest))
+        return false;
+    fa_buf_text(out, "its tensors take ");
+    if (bytes / gib < 1e15)
+        cli_text_grouped(out, (int64_t)(bytes / gib + 0.5));
+    else
+        fa_buf_printf(out, "%.0e", bytes / gib);
+    fa_buf_text(out, " GiB: no GPU has so much memory");
+    return true;
 }
 
 void cli_text_gpu(fa_buf *out, const fa_gpu *gpu)
@@ -175,21 +192,67 @@ size_t cli_text_width(const char *text)
     return width;
 }
 
+/* Writes text; "`fa-tune …`" is said as it is to be typed here, where ./dev says that it was called. */
+static bool put_called(const char *text, size_t size, FILE *file)
+{
+    static const char hint[] = "`fa-tune ";
+    const char *called = getenv("FA_TUNE_CALLED"), *end = text + size;
+    while (called != NULL && text < end) {
+        const char *at = memmem(text, (size_t)(end - text), hint, sizeof hint - 1);
+        size_t before = at == NULL ? 0 : (size_t)(at - text) + 1; /* with the quote */
+        if (at == NULL)
+            break;
+        if (fwrite(text, 1, before, file) != before || fputs(called, file) < 0)
+            return false;
+        text = at + sizeof hint - 2; /* from the space on */
+    }
+    return text == end || fwrite(text, 1, (size_t)(end - text), file) == (size_t)(end - text);
+}
+
+static bool result_written;
+
 int cli_write(const fa_buf *out)
 {
     fa_diag diag;
     int rc = 0;
+    result_written = result_written || out->size > 0;
     if (out->failed)
         rc = fa_fail(&diag, FA_ENOMEM, "out of memory while wording the result");
-    else if ((out->size > 0 && fwrite(out->data, 1, out->size, stdout) != out->size) ||
-             fflush(stdout) != 0)
+    else if ((out->size > 0 && !put_called(out->data, out->size, stdout)) || fflush(stdout) != 0)
         rc = fa_fail(&diag, FA_EIO, "cannot write the result to standard output: %s",
                      strerror(errno));
     return rc == 0 ? 0 : cli_error(1, &diag);
 }
 
+/* ---- failures -------------------------------------------------------------------------------*/
+static cJSON *errors; /* the sentences so far */
+
+cJSON *cli_errors_take(void)
+{
+    cJSON *taken = result_written ? NULL : errors;
+    if (result_written)
+        cJSON_Delete(errors);
+    errors = NULL;
+    return taken;
+}
+
 int cli_error(int status, const fa_diag *diag)
 {
-    fprintf(stderr, "fa-tune: %s\n", diag->text);
+    if (errors == NULL)
+        errors = cJSON_CreateArray();
+    fa_json_push(errors, cJSON_CreateString(diag->text));
+    fputs("fa-tune: ", stderr);
+    put_called(diag->text, strlen(diag->text), stderr);
+    fputs("\n", stderr);
     return status;
+}
+
+void cli_tell(const char *format, ...)
+{
+    fa_diag diag;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(diag.text, sizeof diag.text, format, arguments);
+    va_end(arguments);
+    cli_error(0, &diag);
 }

@@ -10,6 +10,8 @@
 #include "buf.h"
 #include "fa_types.h"
 
+#include <cJSON.h>
+
 typedef struct cli_symbols {
     const char *micro, *dot, *arrow, *plus_minus, *times, *ellipsis, *block, *shade;
 } cli_symbols;
@@ -22,12 +24,14 @@ void cli_text_safe(fa_buf *out, const char *text);
 enum { CLI_SHORT_SIZE = 84 };
 /* What was typed, cut so that the rest of a sentence about it fits a fa_diag; returns ret. */
 const char *cli_text_short(const char *text, char ret[CLI_SHORT_SIZE]);
-void cli_text_grouped(fa_buf *out, int64_t value); /* 49,152 */
-void cli_text_us(fa_buf *out, double us);          /* 41.3 µs */
-void cli_text_about(fa_buf *out, double us);       /* ~41 µs: a model's estimate */
+void cli_text_grouped(fa_buf *out, int64_t value);  /* 49,152 */
+void cli_text_us(fa_buf *out, double us);           /* 41.3 µs */
+void cli_text_about(fa_buf *out, double us);        /* ~41.3 µs: a model's estimate */
 void cli_text_seconds(fa_buf *out, double seconds); /* 41 s, 12 min, 3.2 h */
 void cli_text_problem(fa_buf *out, const fa_problem *problem);
 void cli_text_problem_short(fa_buf *out, const fa_problem *problem); /* without the operation */
+/* Says that the problem's tensors exceed every GPU's memory, where they do. */
+bool cli_text_too_large(fa_buf *out, const fa_problem *problem);
 void cli_text_gpu(fa_buf *out, const fa_gpu *gpu); /* L4 (sm_89, 58 SMs, not present here) */
 void cli_text_config(fa_buf *out, const fa_config *config); /* family BLOCK_M=128 … */
 void cli_text_path(fa_buf *out, const char *path);          /* ~/.cache/fa-tune/store.db */
@@ -42,5 +46,10 @@ int cli_write(const fa_buf *out);
 
 /* "fa-tune: sentence" on stderr; returns `status`. */
 int cli_error(int status, const fa_diag *diag);
+/* The same for a sentence that fails nothing more. */
+void cli_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The sentences of both, as an array of texts that is the caller's; NULL where there are none, or where
+ * a result was written after all. */
+cJSON *cli_errors_take(void);
 
 #endif

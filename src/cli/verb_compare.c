@@ -9,6 +9,7 @@
  */
 #include "error.h"
 #include "json.h"
+#include "json_make.h"
 #include "problem.h"
 #include "progress.h"
 #include "rows.h"
@@ -67,8 +68,8 @@ static int keep(side *side, const winner *w)
 
 static int keep_answer(void *context, const fa_answer *answer)
 {
-    winner w = {.problem = answer->problem, .origin = answer->origin,
-                .unix_time = answer->unix_time};
+    winner w = {
+        .problem = answer->problem, .origin = answer->origin, .unix_time = answer->unix_time};
     fa_gpu_silicon(&answer->gpu, w.silicon);
     memcpy(w.gpu, answer->gpu.name, sizeof w.gpu);
     if (fa_origin_is_measured(answer->origin) && answer->trial.median_us > 0) {
@@ -155,8 +156,8 @@ static int read_export(side *side, const char *text, size_t size, fa_diag *diag)
     cJSON *document = NULL;
     int rc = fa_json_parse(text, size, "export", &document, diag);
     const cJSON *winners = cJSON_GetObjectItemCaseSensitive(document, "winners");
-    const cJSON *list = winners != NULL ? winners
-                                        : cJSON_GetObjectItemCaseSensitive(document, "items");
+    const cJSON *list =
+        winners != NULL ? winners : cJSON_GetObjectItemCaseSensitive(document, "items");
     if (rc == 0 && !cJSON_IsArray(list))
         rc = fa_fail(diag, FA_EINVAL,
                      "it is neither what `fa-tune show --json` nor what `fa-tune sweep --json` "
@@ -165,8 +166,7 @@ static int read_export(side *side, const char *text, size_t size, fa_diag *diag)
     for (const cJSON *item = rc == 0 ? list->child : NULL; item != NULL && rc == 0;
          item = item->next, number++) {
         winner w;
-        if (list != winners &&
-            cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(item, "answer")))
+        if (list != winners && cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(item, "answer")))
             continue;
         rc = read_winner(item, &w, diag);
         if (rc == 0)
@@ -185,8 +185,9 @@ static int read_side(side *side, const cli_options *options, fa_diag *diag)
     char head[sizeof magic] = {0};
     fa_buf file = {0};
     if (strstr(side->path, "://") != NULL) /* said without it: there may be a password in it */
-        return fa_fail(diag, FA_EINVAL, "OLD and NEW are files: `fa-tune show --json` makes one of a "
-                                        "store on a server");
+        return fa_fail(diag, FA_EINVAL,
+                       "OLD and NEW are files: `fa-tune show --json` makes one of a "
+                       "store on a server");
     int fd = open(side->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     bool store = fd >= 0 && read(fd, head, sizeof head) == sizeof head &&
                  memcmp(head, magic, sizeof magic) == 0;
@@ -212,7 +213,7 @@ static const char *const verdicts[] = {"same", "faster", "SLOWER", "not comparab
 typedef struct pair {
     const winner *old, *new; /* one may be NULL */
     verdict verdict;
-    char reason[64]; /* why it is not comparable; "" when it is */
+    char reason[64];         /* why it is not comparable; "" when it is */
     double ratio, low, high; /* NEW over OLD: medians, and from the nearest to the farthest ends */
 } pair;
 
@@ -289,7 +290,7 @@ static pair *pair_up(const side *old, const side *new, double margin, size_t *re
             explain_alone(&pairs[count], new);
         count++;
     }
-    for (size_t i = 0; i < new->count && pairs != NULL; i++) {
+    for (size_t i = 0; i < new->count &&pairs != NULL; i++) {
         if (find(old, &new->winner[i]) != NULL)
             continue;
         pairs[count] = compare(NULL, &new->winner[i], margin);
@@ -343,8 +344,9 @@ static int print_text(const pair *pairs, size_t count, const size_t *counts, dou
     }
     if (count > 0)
         cli_table_print(&table, &out);
-    fa_buf_printf(&out, "%zu slower by more than %g%% with confidence, %zu faster, %zu the same, %zu "
-                        "not comparable\n",
+    fa_buf_printf(&out,
+                  "%zu slower by more than %g%% with confidence, %zu faster, %zu the same, %zu "
+                  "not comparable\n",
                   counts[SLOWER], margin * 100, counts[FASTER], counts[SAME],
                   counts[NOT_COMPARABLE]);
     int status = cli_write(&out);
@@ -362,14 +364,13 @@ static cJSON *json_side(const winner *w)
     const struct {
         const char *name;
         double value;
-    } times[] = {
-        {"median_us", w->median_us}, {"low_us", w->low_us}, {"high_us", w->high_us}};
-    cJSON_AddStringToObject(json, "origin", fa_origin_name(w->origin));
+    } times[] = {{"median_us", w->median_us}, {"low_us", w->low_us}, {"high_us", w->high_us}};
+    fa_json_add_text(json, "origin", fa_origin_name(w->origin));
     for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
         if (times[i].value > 0)
-            cJSON_AddNumberToObject(json, times[i].name, times[i].value);
+            fa_json_add_number(json, times[i].name, times[i].value);
         else
-            cJSON_AddNullToObject(json, times[i].name);
+            fa_json_add_null(json, times[i].name);
     }
     return json;
 }
@@ -378,31 +379,31 @@ static int print_json(const pair *pairs, size_t count, const size_t *counts, dou
 {
     static const char *const names[] = {"same", "faster", "slower", "not-comparable"};
     cJSON *document = cJSON_CreateObject();
-    cJSON_AddStringToObject(document, "fa_tune", fa_version());
-    cJSON_AddNumberToObject(document, "margin", margin);
-    cJSON *total = cJSON_AddObjectToObject(document, "counts");
+    fa_json_add_text(document, "fa_tune", fa_version());
+    fa_json_add_number(document, "margin", margin);
+    cJSON *total = fa_json_add_object(document, "counts");
     for (size_t v = 0; v < sizeof names / sizeof *names; v++)
-        cJSON_AddNumberToObject(total, names[v], (double)counts[v]);
-    cJSON *array = cJSON_AddArrayToObject(document, "problems");
+        fa_json_add_number(total, names[v], (double)counts[v]);
+    cJSON *array = fa_json_add_array(document, "problems");
     for (size_t i = 0; i < count; i++) {
         const pair *p = &pairs[i];
         const winner *w = p->new != NULL ? p->new : p->old;
         cJSON *item = cJSON_CreateObject();
-        cJSON_AddItemToObject(item, "problem", fa_problem_to_json(&w->problem));
-        cJSON_AddStringToObject(item, "gpu", w->gpu);
-        cJSON_AddStringToObject(item, "silicon", w->silicon);
-        cJSON_AddStringToObject(item, "verdict", names[p->verdict]);
-        cJSON_AddStringToObject(item, "reason", p->reason);
-        cJSON_AddItemToObject(item, "old", json_side(p->old));
-        cJSON_AddItemToObject(item, "new", json_side(p->new));
+        fa_json_add(item, "problem", fa_problem_to_json(&w->problem));
+        fa_json_add_text(item, "gpu", w->gpu);
+        fa_json_add_text(item, "silicon", w->silicon);
+        fa_json_add_text(item, "verdict", names[p->verdict]);
+        fa_json_add_text(item, "reason", p->reason);
+        fa_json_add(item, "old", json_side(p->old));
+        fa_json_add(item, "new", json_side(p->new));
         if (p->verdict == NOT_COMPARABLE) {
-            cJSON_AddNullToObject(item, "ratio");
+            fa_json_add_null(item, "ratio");
         } else {
-            cJSON_AddNumberToObject(item, "ratio", p->ratio);
-            cJSON_AddNumberToObject(item, "ratio_low", p->low);
-            cJSON_AddNumberToObject(item, "ratio_high", p->high);
+            fa_json_add_number(item, "ratio", p->ratio);
+            fa_json_add_number(item, "ratio_low", p->low);
+            fa_json_add_number(item, "ratio_high", p->high);
         }
-        cJSON_AddItemToArray(array, item);
+        fa_json_push(array, item);
     }
     return cli_json_write(document);
 }
@@ -421,8 +422,9 @@ static int finish(const side *old, const side *new, const cli_options *options)
                                : print_text(pairs, count, counts, margin);
     free(pairs);
     if (status == 0 && counts[NOT_COMPARABLE] == count) {
-        fa_fail(&diag, FA_ENOTFOUND, "nothing could be compared: OLD and NEW share no problem that "
-                                     "was measured on the same silicon in both");
+        fa_fail(&diag, FA_ENOTFOUND,
+                "nothing could be compared: OLD and NEW share no problem that "
+                "was measured on the same silicon in both");
         return cli_error(EXIT_SLOWER, &diag);
     }
     return status == 0 && counts[SLOWER] > 0 ? EXIT_SLOWER : status;

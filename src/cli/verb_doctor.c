@@ -4,6 +4,7 @@
  */
 #include "text.h"
 #include "rows.h"
+#include "json_make.h"
 #include "verbs.h"
 
 static const char *const levels[] = {"ok", "warn", "fail"};
@@ -22,11 +23,11 @@ static int visit(void *context, const fa_check *check)
     found->count[level]++;
     if (found->checks != NULL) {
         cJSON *item = cJSON_CreateObject();
-        cJSON_AddStringToObject(item, "level", levels[level]);
-        cJSON_AddStringToObject(item, "name", check->name);
-        cJSON_AddStringToObject(item, "text", check->text);
-        cJSON_AddStringToObject(item, "advice", check->advice);
-        cJSON_AddItemToArray(found->checks, item);
+        fa_json_add_text(item, "level", levels[level]);
+        fa_json_add_text(item, "name", check->name);
+        fa_json_add_text(item, "text", check->text);
+        fa_json_add_text(item, "advice", check->advice);
+        fa_json_push(found->checks, item);
         return 0;
     }
     fa_buf_printf(&found->out, "%-4s  %-9s  ", levels[level], check->name);
@@ -51,10 +52,10 @@ int cli_doctor(const cli_options *options)
         status = cli_fail(rc, options, &diag);
     } else if (options->json) {
         cJSON *document = cJSON_CreateObject();
-        cJSON_AddStringToObject(document, "fa_tune", fa_version());
-        cJSON_AddItemToObject(document, "checks", found.checks);
+        fa_json_add_text(document, "fa_tune", fa_version());
+        fa_json_add(document, "checks", found.checks);
         for (int i = 0; i < 3; i++)
-            cJSON_AddNumberToObject(document, levels[i], found.count[i]);
+            fa_json_add_number(document, levels[i], found.count[i]);
         status = cli_json_write(document);
     } else {
         fa_buf_printf(&found.out, "%d ok, %d to mind, %d to mend\n", found.count[FA_CHECK_OK],

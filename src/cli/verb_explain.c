@@ -5,6 +5,7 @@
  */
 #include "error.h"
 #include "problem.h"
+#include "json_make.h"
 #include "progress.h"
 #include "rows.h"
 #include "text.h"
@@ -105,6 +106,8 @@ static int print_text(const cli_options *options, const fa_gpu *gpu, const cli_r
     fa_buf_printf(&out, " %s on ", cli_sym()->dot);
     cli_text_gpu(&out, gpu);
     fa_buf_text(&out, "\n");
+    if (cli_text_too_large(&out, &options->problem))
+        fa_buf_text(&out, "\n");
     print_counts(rows, &out);
     if (ranked > 0) {
         fa_buf_printf(&out, "\nranked: %zu came through\n", ranked);
@@ -123,19 +126,19 @@ static int print_json(const cli_options *options, const fa_gpu *gpu, const cli_r
                       const char *store)
 {
     cJSON *document = cJSON_CreateObject();
-    cJSON_AddStringToObject(document, "fa_tune", fa_version());
-    cJSON_AddItemToObject(document, "problem", fa_problem_to_json(&options->problem));
-    cJSON_AddItemToObject(document, "gpu", fa_gpu_to_json(gpu));
-    cJSON *counts = cJSON_AddObjectToObject(document, "counts");
-    cJSON_AddNumberToObject(counts, "space", (double)rows->count);
+    fa_json_add_text(document, "fa_tune", fa_version());
+    fa_json_add(document, "problem", fa_problem_to_json(&options->problem));
+    fa_json_add(document, "gpu", fa_gpu_to_json(gpu));
+    cJSON *counts = fa_json_add_object(document, "counts");
+    fa_json_add_number(counts, "space", (double)rows->count);
     for (size_t g = 0; g < GATES; g++)
-        cJSON_AddNumberToObject(counts, fa_status_name(gates[g].status),
-                                (double)(count_of(rows, gates[g].status, false) +
-                                         count_of(rows, gates[g].status, true)));
+        fa_json_add_number(counts, fa_status_name(gates[g].status),
+                           (double)(count_of(rows, gates[g].status, false) +
+                                    count_of(rows, gates[g].status, true)));
     size_t limit = options->top > 0 ? (size_t)options->top : SIZE_MAX;
-    cJSON_AddItemToObject(document, "configs",
-                          cli_json_rows(rows->row, rows->count < limit ? rows->count : limit));
-    cJSON_AddStringToObject(document, "store", store);
+    fa_json_add(document, "configs",
+                cli_json_rows(rows->row, rows->count < limit ? rows->count : limit));
+    fa_json_add_text(document, "store", store);
     return cli_json_write(document);
 }
 

@@ -4,6 +4,7 @@
  */
 #include "error.h"
 #include "filter.h"
+#include "json_make.h"
 #include "interrupt.h"
 #include "progress.h"
 #include "rows.h"
@@ -42,49 +43,48 @@ static int tell(void *context, const char *what, int32_t done, int32_t all)
 /* ---- results --------------------------------------------------------------------------------*/
 static void add_bundle(cJSON *document, const char *file, const fa_bundle_info *info)
 {
-    cJSON *bundle = cJSON_AddObjectToObject(document, "bundle");
-    cJSON_AddStringToObject(bundle, "file", file);
-    cJSON_AddNumberToObject(bundle, "bytes", (double)info->bytes);
-    cJSON_AddNumberToObject(bundle, "winners", info->winners);
-    cJSON_AddNumberToObject(bundle, "cubins", info->cubins);
-    cJSON_AddNumberToObject(bundle, "skipped", info->skipped);
-    cJSON_AddBoolToObject(bundle, "signed", info->is_signed);
-    cJSON_AddStringToObject(bundle, "key", info->key);
+    cJSON *bundle = fa_json_add_object(document, "bundle");
+    fa_json_add_text(bundle, "file", file);
+    fa_json_add_number(bundle, "bytes", (double)info->bytes);
+    fa_json_add_number(bundle, "winners", info->winners);
+    fa_json_add_number(bundle, "cubins", info->cubins);
+    fa_json_add_number(bundle, "skipped", info->skipped);
+    fa_json_add_bool(bundle, "signed", info->is_signed);
+    fa_json_add_text(bundle, "key", info->key);
 }
 
 static void add_records(cJSON *document, const char *file, const fa_records_info *info)
 {
-    cJSON *records = cJSON_AddObjectToObject(document, "records");
-    cJSON_AddStringToObject(records, "file", file);
-    cJSON_AddNumberToObject(records, "winners", info->winners);
-    cJSON_AddNumberToObject(records, "measured", info->measured);
-    cJSON_AddNumberToObject(records, "predicted", info->predicted);
-    cJSON_AddNumberToObject(records, "taken", info->taken);
-    cJSON_AddNumberToObject(records, "dropped", info->dropped);
-    cJSON_AddNumberToObject(records, "unlisted", info->unlisted);
-    cJSON_AddNumberToObject(records, "failed", info->failed);
+    cJSON *records = fa_json_add_object(document, "records");
+    fa_json_add_text(records, "file", file);
+    fa_json_add_number(records, "winners", info->winners);
+    fa_json_add_number(records, "measured", info->measured);
+    fa_json_add_number(records, "predicted", info->predicted);
+    fa_json_add_number(records, "taken", info->taken);
+    fa_json_add_number(records, "dropped", info->dropped);
+    fa_json_add_number(records, "unlisted", info->unlisted);
+    fa_json_add_number(records, "failed", info->failed);
 }
 
 static void put_bundle(fa_buf *out, const char *file, const fa_bundle_info *info)
 {
     cli_text_path(out, file);
-    fa_buf_printf(out, ": %d winner%s, %d cubin%s, ", info->winners,
-                  info->winners == 1 ? "" : "s", info->cubins, info->cubins == 1 ? "" : "s");
+    fa_buf_printf(out, ": %d winner%s, %d cubin%s, ", info->winners, info->winners == 1 ? "" : "s",
+                  info->cubins, info->cubins == 1 ? "" : "s");
     cli_text_grouped(out, info->bytes);
     if (info->is_signed)
         fa_buf_printf(out, " bytes, signed by %s\n", info->key);
     else
         fa_buf_text(out, " bytes, not signed\n");
     if (info->skipped > 0)
-        fa_buf_printf(out, "%d left out: their cubins are gone; tune again\n",
-                      info->skipped);
+        fa_buf_printf(out, "%d left out: their cubins are gone; tune again\n", info->skipped);
 }
 
 static void put_records(fa_buf *out, const char *file, const fa_records_info *info)
 {
     cli_text_path(out, file);
-    fa_buf_printf(out, ": %d winners, %d measured and %d predicted", info->winners,
-                  info->measured, info->predicted);
+    fa_buf_printf(out, ": %d winners, %d measured and %d predicted", info->winners, info->measured,
+                  info->predicted);
     if (info->taken > 0)
         fa_buf_printf(out, "; %d from the store", info->taken);
     if (info->dropped > 0)
@@ -103,7 +103,7 @@ static int print(const cli_options *options, const fa_records_info *records,
                                                             : options->bundle.records;
     if (options->json) {
         cJSON *document = cJSON_CreateObject();
-        cJSON_AddStringToObject(document, "fa_tune", fa_version());
+        fa_json_add_text(document, "fa_tune", fa_version());
         if (bundle != NULL)
             add_bundle(document, options->bundle.out, bundle);
         if (records != NULL)
@@ -124,12 +124,14 @@ static int print(const cli_options *options, const fa_records_info *records,
 static int check(const cli_options *options, fa_diag *diag)
 {
     if (options->bundle.records != NULL && options->bundle.from_records != NULL)
-        return fa_fail(diag, FA_EINVAL, "--records writes records and --from-records reads them: "
-                                        "give one of them");
+        return fa_fail(diag, FA_EINVAL,
+                       "--records writes records and --from-records reads them: "
+                       "give one of them");
     if (options->bundle.predict && options->bundle.records == NULL)
         return fa_fail(diag, FA_EINVAL, "--predict goes with --records FILE");
     if (options->bundle.records == NULL && options->bundle.out == NULL)
-        return fa_fail(diag, FA_EINVAL, "say where the bundle goes: --out FILE, as in --out l4.fab");
+        return fa_fail(diag, FA_EINVAL,
+                       "say where the bundle goes: --out FILE, as in --out l4.fab");
     return 0;
 }
 
@@ -144,10 +146,8 @@ static int export_what_was_asked(fa_tuner *tuner, const cli_options *options,
                                 .no_signature = options->bundle.no_signature,
                                 .keep = keep,
                                 .context = (void *)(uintptr_t)options};
-    fa_records_options source = {.size = sizeof source,
-                                 .output = &output,
-                                 .progress = tell,
-                                 .context = telling};
+    fa_records_options source = {
+        .size = sizeof source, .output = &output, .progress = tell, .context = telling};
     int rc = 0;
     if (options->bundle.records != NULL) {
         source.records = options->bundle.records;

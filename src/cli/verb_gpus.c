@@ -4,23 +4,24 @@
  */
 #include "problem.h"
 #include "rows.h"
+#include "json_make.h"
 #include "text.h"
 #include "verbs.h"
 
 static int print_json(void)
 {
     cJSON *document = cJSON_CreateObject();
-    cJSON_AddStringToObject(document, "fa_tune", fa_version());
-    cJSON *array = cJSON_AddArrayToObject(document, "gpus");
+    fa_json_add_text(document, "fa_tune", fa_version());
+    cJSON *array = fa_json_add_array(document, "gpus");
     fa_gpu gpu;
     const char *refused;
     for (int32_t i = 0; fa_gpu_type(i, &gpu, &refused) == 0; i++) {
         cJSON *item = fa_gpu_to_json(&gpu);
         if (refused != NULL)
-            cJSON_AddStringToObject(item, "refused", refused);
+            fa_json_add_text(item, "refused", refused);
         else
-            cJSON_AddNullToObject(item, "refused");
-        cJSON_AddItemToArray(array, item);
+            fa_json_add_null(item, "refused");
+        fa_json_push(array, item);
     }
     return cli_json_write(document);
 }

@@ -28,7 +28,7 @@ int cli_import(const cli_options *options)
     if (items.failed)
         rc = fa_fail(&diag, FA_ENOMEM, "out of memory after %zu winners", items.count);
     status = rc != 0 ? cli_fail(rc, options, &diag)
-                         : cli_items_print(&items, import.file, &info, true, options);
+                     : cli_items_print(&items, import.file, &info, true, options);
     cli_items_free(&items);
     fa_close(&tuner);
     return status;

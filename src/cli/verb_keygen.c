@@ -4,6 +4,7 @@
  */
 #include "error.h"
 #include "rows.h"
+#include "json_make.h"
 #include "text.h"
 #include "verbs.h"
 
@@ -16,8 +17,8 @@ int cli_keygen(const cli_options *options)
         return cli_fail(rc, options, &diag);
     if (options->json) {
         cJSON *document = cJSON_CreateObject();
-        cJSON_AddStringToObject(document, "key", key);
-        cJSON_AddStringToObject(document, "file", path);
+        fa_json_add_text(document, "key", key);
+        fa_json_add_text(document, "file", path);
         return cli_json_write(document);
     }
     fa_buf out = {0};

@@ -4,6 +4,7 @@
  */
 #include "error.h"
 #include "interrupt.h"
+#include "json_make.h"
 #include "problem.h"
 #include "sweep_out.h"
 #include "sweep_progress.h"
@@ -65,14 +66,14 @@ static const char *stage_name(fa_work_stage stage)
 static int holding_json(void *context, const fa_queue_holding *holding)
 {
     cJSON *object = cJSON_CreateObject();
-    cJSON_AddNumberToObject(object, "index", holding->index);
-    cJSON_AddItemToObject(object, "problem", fa_problem_to_json(&holding->item.problem));
-    cJSON_AddStringToObject(object, "gpu", holding->item.gpu);
-    cJSON_AddNumberToObject(object, "attempts", holding->item.attempts);
-    cJSON_AddStringToObject(object, "stage", stage_name(holding->stage));
-    cJSON_AddStringToObject(object, "holder", holding->holder);
-    cJSON_AddNumberToObject(object, "left_s", holding->left_s);
-    cJSON_AddItemToArray(context, object);
+    fa_json_add_number(object, "index", holding->index);
+    fa_json_add(object, "problem", fa_problem_to_json(&holding->item.problem));
+    fa_json_add_text(object, "gpu", holding->item.gpu);
+    fa_json_add_number(object, "attempts", holding->item.attempts);
+    fa_json_add_text(object, "stage", stage_name(holding->stage));
+    fa_json_add_text(object, "holder", holding->holder);
+    fa_json_add_number(object, "left_s", holding->left_s);
+    fa_json_push(context, object);
     return 0;
 }
 
@@ -80,21 +81,21 @@ static int print_json(fa_tuner *tuner, const cli_options *options, const struct 
                       fa_diag *diag)
 {
     cJSON *document = cJSON_CreateObject();
-    cJSON_AddStringToObject(document, "fa_tune", fa_version());
-    cJSON_AddStringToObject(document, "store", fa_store_location(tuner));
-    cJSON *sweeps = cJSON_AddArrayToObject(document, "sweeps");
+    fa_json_add_text(document, "fa_tune", fa_version());
+    fa_json_add_text(document, "store", fa_store_location(tuner));
+    cJSON *sweeps = fa_json_add_array(document, "sweeps");
     int rc = 0;
     for (size_t i = 0; i < list->count && rc == 0; i++) {
         const fa_queue *queue = &list->queue[i];
         cJSON *object = cli_json_sweep(&queue->sweep);
-        cJSON_AddNumberToObject(object, "pending", (double)queue->pending);
-        cJSON_AddNumberToObject(object, "running", (double)queue->running);
-        cJSON_AddNumberToObject(object, "expired", (double)queue->expired);
-        cJSON_AddNumberToObject(object, "compiled", (double)queue->compiled);
-        cJSON_AddNumberToObject(object, "refused", (double)queue->refused);
-        cJSON *held = cJSON_AddArrayToObject(object, "held");
-        cJSON_AddItemToArray(sweeps, object);
+        fa_json_add_number(object, "pending", (double)queue->pending);
+        fa_json_add_number(object, "running", (double)queue->running);
+        fa_json_add_number(object, "expired", (double)queue->expired);
+        fa_json_add_number(object, "compiled", (double)queue->compiled);
+        fa_json_add_number(object, "refused", (double)queue->refused);
+        cJSON *held = fa_json_add_array(object, "held");
         rc = fa_list_queue_holdings(tuner, queue->sweep.key, holding_json, held, diag);
+        fa_json_push(sweeps, object);
     }
     if (rc == 0)
         return cli_json_write(document);
@@ -117,17 +118,17 @@ static int holding_text(void *context, const fa_queue_holding *holding)
 
 static void add_rows(cli_table *table, const struct queue_list *list)
 {
-    static const char *const titles[COLUMNS] = {"state",   "items",     "done",    "failed",
-                                                "held",    "compiled",  "refused", "worked on",
-                                                "key",     "plan"};
+    static const char *const titles[COLUMNS] = {"state", "items",    "done",    "failed",
+                                                "held",  "compiled", "refused", "worked on",
+                                                "key",   "plan"};
     int column[COLUMNS];
     for (int i = 0; i < COLUMNS; i++)
-        column[i] = cli_table_column(table, titles[i],
-                                     i == 0 || i >= COLUMNS - 3 ? CLI_LEFT : CLI_RIGHT);
+        column[i] =
+            cli_table_column(table, titles[i], i == 0 || i >= COLUMNS - 3 ? CLI_LEFT : CLI_RIGHT);
     for (size_t i = 0; i < list->count; i++) {
         const fa_queue *queue = &list->queue[i];
         const fa_sweep *sweep = &queue->sweep;
-        const int64_t number[] = {sweep->items,  sweep->done,     sweep->failed,
+        const int64_t number[] = {sweep->items,   sweep->done,     sweep->failed,
                                   queue->running, queue->compiled, queue->refused};
         fa_buf cell = {0};
         cli_table_row(table);
@@ -166,13 +167,10 @@ static int print_text(fa_tuner *tuner, const cli_options *options, const struct 
 static void tell_now(cli_progress *lines, const fa_queue *now)
 {
     fa_buf line = {0};
+    fa_buf_printf(&line, "%d/%d done, %d failed, %" PRId64 " held, %" PRId64 " refused",
+                  now->sweep.done, now->sweep.items, now->sweep.failed, now->running, now->refused);
     if (lines->terminal)
-        cli_progress_bar(&line, now->sweep.done + now->sweep.failed, now->sweep.items);
-    fa_buf_printf(&line, "%s%d/%d done, %d failed, %" PRId64 " held, %" PRId64 " refused",
-                  lines->terminal ? " " : "", now->sweep.done, now->sweep.items, now->sweep.failed,
-                  now->running, now->refused);
-    if (lines->terminal)
-        cli_progress_draw(lines, &line);
+        cli_progress_draw(lines, &line, now->sweep.done + now->sweep.failed, now->sweep.items);
     else
         cli_progress_tell(lines, &line);
 }

@@ -18,7 +18,7 @@ static const struct {
     const char *ending;
     unsigned format;
 } endings[] = {
-    {".html", CLI_FORMAT_HTML},    {".htm", CLI_FORMAT_HTML}, {".md", CLI_FORMAT_MARKDOWN},
+    {".html", CLI_FORMAT_HTML},         {".htm", CLI_FORMAT_HTML}, {".md", CLI_FORMAT_MARKDOWN},
     {".markdown", CLI_FORMAT_MARKDOWN}, {".csv", CLI_FORMAT_CSV},  {".json", CLI_FORMAT_JSON},
 };
 
@@ -67,9 +67,9 @@ static int write_file(const char *path, const fa_buf *report, fa_diag *diag)
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
         return fa_fail(diag, FA_EINVAL, "--out %s: it exists and is no regular file", path);
     int failed = fa_replace_file(path, report->data, report->size, 0666 & ~mask);
-    return failed == 0 ? 0
-                       : fa_fail(diag, FA_EIO, "cannot write the report to %s: %s", path,
-                                 strerror(failed));
+    return failed == 0
+               ? 0
+               : fa_fail(diag, FA_EIO, "cannot write the report to %s: %s", path, strerror(failed));
 }
 
 /* What stdout gets when the report itself went into a file. */

@@ -5,6 +5,7 @@
  */
 #include "bundle_out.h"
 #include "error.h"
+#include "json_make.h"
 #include "filter.h"
 #include "problem.h"
 #include "progress.h"
@@ -86,15 +87,15 @@ static int print_text(const winners *list, const char *store)
 static int print_json(const winners *list, const fa_tuner *tuner)
 {
     cJSON *document = cJSON_CreateObject();
-    cJSON_AddStringToObject(document, "fa_tune", fa_version());
-    cJSON *array = cJSON_AddArrayToObject(document, "winners");
+    fa_json_add_text(document, "fa_tune", fa_version());
+    cJSON *array = fa_json_add_array(document, "winners");
     for (size_t i = 0; i < list->count; i++) {
         const fa_answer *answer = &list->answer[i];
         cJSON *item = cJSON_CreateObject();
-        cJSON_AddItemToObject(item, "problem", fa_problem_to_json(&answer->problem));
-        cJSON_AddItemToObject(item, "gpu", fa_gpu_to_json(&answer->gpu));
-        cJSON_AddItemToObject(item, "answer", cli_json_answer(answer));
-        cJSON_AddItemToArray(array, item);
+        fa_json_add(item, "problem", fa_problem_to_json(&answer->problem));
+        fa_json_add(item, "gpu", fa_gpu_to_json(&answer->gpu));
+        fa_json_add(item, "answer", cli_json_answer(answer));
+        fa_json_push(array, item);
     }
     cli_json_location(document, tuner);
     return cli_json_write(document);
@@ -137,13 +138,13 @@ static int why_step(void *context, const fa_step *step)
         return 0;
     }
     cJSON *item = cJSON_CreateObject();
-    cJSON_AddStringToObject(item, "step", step->name);
-    cJSON_AddBoolToObject(item, "found", step->found);
-    cJSON_AddBoolToObject(item, "taken", step->taken);
-    cJSON_AddStringToObject(item, "why", step->why);
+    fa_json_add_text(item, "step", step->name);
+    fa_json_add_bool(item, "found", step->found);
+    fa_json_add_bool(item, "taken", step->taken);
+    fa_json_add_text(item, "why", step->why);
     if (step->found)
-        cJSON_AddItemToObject(item, "answer", cli_json_answer(&step->answer));
-    cJSON_AddItemToArray(w->steps, item);
+        fa_json_add(item, "answer", cli_json_answer(&step->answer));
+    fa_json_push(w->steps, item);
     return 0;
 }
 
@@ -161,12 +162,12 @@ static int show_why(fa_tuner *tuner, const cli_options *options)
         cJSON_Delete(w.steps);
     } else if (options->json) {
         cJSON *document = cJSON_CreateObject();
-        cJSON_AddStringToObject(document, "fa_tune", fa_version());
-        cJSON_AddItemToObject(document, "problem", fa_problem_to_json(&options->problem));
-        cJSON_AddItemToObject(document, "bucket", fa_problem_to_json(&bucket));
-        cJSON_AddItemToObject(document, "gpu", fa_gpu_to_json(&gpu));
-        cJSON_AddItemToObject(document, "steps", w.steps);
-        cJSON_AddStringToObject(document, "store", fa_store_location(tuner));
+        fa_json_add_text(document, "fa_tune", fa_version());
+        fa_json_add(document, "problem", fa_problem_to_json(&options->problem));
+        fa_json_add(document, "bucket", fa_problem_to_json(&bucket));
+        fa_json_add(document, "gpu", fa_gpu_to_json(&gpu));
+        fa_json_add(document, "steps", w.steps);
+        fa_json_add_text(document, "store", fa_store_location(tuner));
         status = cli_json_write(document);
     } else {
         fa_buf out = {0};

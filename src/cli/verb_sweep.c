@@ -4,6 +4,8 @@
  */
 #include "error.h"
 #include "grid.h"
+#include "hint.h"
+#include "json_make.h"
 #include "interrupt.h"
 #include "sweep_out.h"
 #include "sweep_progress.h"
@@ -70,7 +72,7 @@ static int list_one(void *context, const fa_sweep *sweep)
     fa_buf cell = {0};
     list->count++;
     if (list->array != NULL) {
-        cJSON_AddItemToArray(list->array, cli_json_sweep(sweep));
+        fa_json_push(list->array, cli_json_sweep(sweep));
         return 0;
     }
     cli_table_row(list->table);
@@ -95,8 +97,8 @@ static int list_sweeps(fa_tuner *tuner, const cli_options *options, fa_diag *dia
     cJSON *document = options->json ? cJSON_CreateObject() : NULL;
     for (int i = 0; i < 5; i++)
         list.column[i] = cli_table_column(&table, titles[i], CLI_LEFT);
-    cJSON_AddStringToObject(document, "fa_tune", fa_version());
-    list.array = cJSON_AddArrayToObject(document, "sweeps");
+    fa_json_add_text(document, "fa_tune", fa_version());
+    list.array = fa_json_add_array(document, "sweeps");
     int rc = fa_list_sweeps(tuner, list_one, &list, diag), status;
     if (rc != 0) {
         cJSON_Delete(document);
@@ -147,8 +149,8 @@ static int print_status(fa_tuner *tuner, const cli_options *options, const fa_sw
 {
     if (options->json) {
         cJSON *document = cJSON_CreateObject();
-        cJSON_AddStringToObject(document, "fa_tune", fa_version());
-        cJSON_AddItemToObject(document, "sweep", cli_json_sweep(sweep));
+        fa_json_add_text(document, "fa_tune", fa_version());
+        fa_json_add(document, "sweep", cli_json_sweep(sweep));
         return cli_json_write(document);
     }
     fa_buf out = {0};
@@ -167,6 +169,19 @@ static int print_status(fa_tuner *tuner, const cli_options *options, const fa_sw
     return status;
 }
 
+static int fail_no_sweep(fa_tuner *tuner, const cli_options *options, bool named, fa_diag *diag)
+{
+    fa_buf hint = {0};
+    fa_buf_printf(&hint, "%s is in %s: ", named ? "no such sweep" : "no sweep",
+                  fa_store_location(tuner));
+    cli_hint_store(&hint, named ? "sweep --list" : "sweep --help", options);
+    int rc = fa_fail(diag, hint.failed ? FA_ENOMEM : FA_ENOTFOUND, "%s %s",
+                     hint.failed ? "out of memory" : hint.data,
+                     named ? "shows what is" : "says how to begin one");
+    fa_buf_free(&hint);
+    return cli_fail(rc, options, diag);
+}
+
 static int show_status(fa_tuner *tuner, const cli_options *options, const cli_grid *grid,
                        fa_diag *diag)
 {
@@ -183,10 +198,7 @@ static int show_status(fa_tuner *tuner, const cli_options *options, const cli_gr
     if (rc < 0)
         return cli_fail(rc, options, diag);
     if (list.count == 0)
-        return cli_fail(fa_fail(diag, FA_ENOTFOUND, "%s in %s: `fa-tune sweep --list` shows what is",
-                                list.key != NULL ? "no such sweep is" : "no sweep is",
-                                fa_store_location(tuner)),
-                        options, diag);
+        return fail_no_sweep(tuner, options, list.key != NULL, diag);
     return print_status(tuner, options, &list.found, diag);
 }
 
@@ -228,12 +240,14 @@ static int run(fa_tuner *tuner, struct run *run, fa_diag *diag)
     if (rc != 0)
         return cli_fail(rc, options, diag);
     cli_sweep_rows_match(&run->rows);
-    int status = options->json
-                     ? cli_sweep_print_json(&run->rows, &sweep, tuner)
-                     : cli_sweep_print_text(&run->rows, &sweep, cli_location(tuner));
+    int status = options->json ? cli_sweep_print_json(&run->rows, &sweep, tuner)
+                               : cli_sweep_print_text(&run->rows, &sweep, cli_location(tuner));
     if (status == 0 && sweep.failed > 0) {
-        fprintf(stderr, "fa-tune: %d of %d problems failed; `fa-tune sweep --status` and their rows "
-                        "say why\n", sweep.failed, sweep.items);
+        fa_buf hint = {0};
+        cli_hint_store(&hint, "sweep --status", options);
+        cli_tell("%d of %d problems failed; %s and their rows say why", sweep.failed, sweep.items,
+                 hint.failed ? "the sweep's status" : hint.data);
+        fa_buf_free(&hint);
         status = EXIT_FAILED;
     }
     return status;
@@ -250,9 +264,9 @@ static int enqueue(fa_tuner *tuner, const struct run *run, fa_diag *diag)
         return cli_fail(rc, options, diag);
     if (options->json) {
         cJSON *document = cJSON_CreateObject();
-        cJSON_AddStringToObject(document, "fa_tune", fa_version());
-        cJSON_AddStringToObject(document, "store", fa_store_location(tuner));
-        cJSON_AddItemToObject(document, "sweep", cli_json_sweep(&sweep));
+        fa_json_add_text(document, "fa_tune", fa_version());
+        fa_json_add_text(document, "store", fa_store_location(tuner));
+        fa_json_add(document, "sweep", cli_json_sweep(&sweep));
         return cli_json_write(document);
     }
     fa_buf out = {0};
@@ -260,7 +274,11 @@ static int enqueue(fa_tuner *tuner, const struct run *run, fa_diag *diag)
     cli_text_path(&out, fa_store_location(tuner));
     if (sweep.done > 0)
         fa_buf_printf(&out, ", %d of them done before", sweep.done);
-    fa_buf_text(&out, "\n`fa-tune worker` works on it, `fa-tune queue --follow` tells how it stands\n");
+    fa_buf_text(&out, "\n");
+    cli_hint_store(&out, "worker", options);
+    fa_buf_text(&out, " works on it, ");
+    cli_hint_store(&out, "queue --follow", options);
+    fa_buf_text(&out, " tells how it stands\n");
     int status = cli_write(&out);
     fa_buf_free(&out);
     return status;
@@ -285,8 +303,8 @@ static int sweep(struct run *r)
     const cli_options *options = r->options;
     fa_tuner *tuner;
     fa_diag diag = {{0}};
-    bool told_only = (options->sweep.list || options->sweep.status) &&
-                     options->sweep.baseline == NULL;
+    bool told_only =
+        (options->sweep.list || options->sweep.status) && options->sweep.baseline == NULL;
     int status = told_only ? cli_open_to_read(options, &r->progress.lines, &tuner)
                            : cli_open(options, &r->progress.lines, &tuner);
     if (status != 0)
@@ -312,14 +330,16 @@ static int check(const cli_options *options, fa_diag *diag)
     if (options->sweep.list && options->sweep.status)
         return fa_fail(diag, FA_EINVAL, "--list and --status exclude one another");
     if (options->server != NULL && (options->sweep.list || options->sweep.status))
-        return fa_fail(diag, FA_EINVAL, "--list and --status tell of the store's sweeps: leave "
+        return fa_fail(diag, FA_EINVAL,
+                       "--list and --status tell of the store's sweeps: leave "
                        "--server out");
     if (options->sweep.list && cli_grid_given(options))
         return fa_fail(diag, FA_EINVAL, "--list takes no grid: --status tells of one sweep");
     if (options->sweep.restart && (options->sweep.list || options->sweep.status))
         return fa_fail(diag, FA_EINVAL, "--restart runs a sweep: leave --list or --status out");
     if (options->fleet.enqueue && (options->sweep.list || options->sweep.status))
-        return fa_fail(diag, FA_EINVAL, "--enqueue enters a sweep: `fa-tune queue` tells how it stands");
+        return fa_fail(diag, FA_EINVAL,
+                       "--enqueue enters a sweep: `fa-tune queue` tells how it stands");
     if (options->sweep.cost > 0 && !(options->sweep.price > 0))
         return fa_fail(diag, FA_EINVAL,
                        "--cost needs --price, what an hour of the GPU costs, as in --price 0.68");
@@ -330,7 +350,8 @@ int cli_sweep(const cli_options *options)
 {
     struct run r = {.options = options};
     fa_diag diag = {{0}};
-    bool needs_grid = !options->sweep.list && !(options->sweep.status && !cli_grid_given(options)) &&
+    bool needs_grid = !options->sweep.list &&
+                      !(options->sweep.status && !cli_grid_given(options)) &&
                       !(options->sweep.baseline != NULL && !cli_grid_given(options));
     int rc = check(options, &diag);
     if (rc == 0 && needs_grid)

@@ -4,6 +4,7 @@
  */
 #include "error.h"
 #include "rows.h"
+#include "json_make.h"
 #include "text.h"
 #include "verbs.h"
 
@@ -19,10 +20,10 @@ static int list_one(void *context, const fa_trusted_key *key)
     struct listing *listing = context;
     if (listing->array != NULL) {
         cJSON *item = cJSON_CreateObject();
-        cJSON_AddStringToObject(item, "key", key->key);
-        cJSON_AddStringToObject(item, "name", key->name);
-        cJSON_AddBoolToObject(item, "own", key->own);
-        cJSON_AddItemToArray(listing->array, item);
+        fa_json_add_text(item, "key", key->key);
+        fa_json_add_text(item, "name", key->name);
+        fa_json_add_bool(item, "own", key->own);
+        fa_json_push(listing->array, item);
         return 0;
     }
     fa_buf_printf(&listing->out, "%s  ", key->key);
@@ -38,7 +39,7 @@ static int list(const cli_options *options)
     cJSON *document = NULL;
     if (options->json) {
         document = cJSON_CreateObject();
-        listing.array = cJSON_AddArrayToObject(document, "keys");
+        listing.array = fa_json_add_array(document, "keys");
     }
     int rc = fa_trust_list(list_one, &listing, &diag), status;
     if (rc != 0) {

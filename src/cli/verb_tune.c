@@ -5,7 +5,9 @@
  * stdout depends on the answer alone, never on whether anything is a terminal.
  */
 #include "error.h"
+#include "hint.h"
 #include "interrupt.h"
+#include "json_make.h"
 #include "problem.h"
 #include "progress.h"
 #include "rows.h"
@@ -64,8 +66,8 @@ static void print_times(const fa_answer *answer, fa_buf *out)
 }
 
 /* How we know, in words, and what will happen next. */
-static void print_closing(const fa_answer *answer, int32_t rank, const char *store, bool served,
-                          fa_buf *out)
+static void print_closing(const fa_answer *answer, const cli_options *options, int32_t rank,
+                          const char *store, bool served, fa_buf *out)
 {
     fa_buf_text(out, "winner");
     if (rank > 0)
@@ -82,8 +84,7 @@ static void print_closing(const fa_answer *answer, int32_t rank, const char *sto
         cli_text_us(out, answer->promised_measured_us);
         fa_buf_printf(out, ", rank %d.", answer->promised_rank);
     }
-    bool guessed =
-        answer->origin == FA_ORIGIN_PREDICTED || answer->origin == FA_ORIGIN_TRANSFERRED;
+    bool guessed = answer->origin == FA_ORIGIN_PREDICTED || answer->origin == FA_ORIGIN_TRANSFERRED;
     if (answer->top_few && !guessed)
         fa_buf_text(out, " A race of the top few: without --effort the whole space is timed.");
     else if (guessed && answer->gpu.present)
@@ -100,8 +101,11 @@ static void print_closing(const fa_answer *answer, int32_t rank, const char *sto
         fa_buf_text(out, ", made ");
         cli_text_time(out, answer->unix_time);
     }
-    if (answer->space > 0 && !served)
-        fa_buf_printf(out, " %s `fa-tune explain` shows all %d", cli_sym()->dot, answer->space);
+    if (answer->space > 0 && !served) {
+        fa_buf_printf(out, " %s ", cli_sym()->dot);
+        cli_hint(out, "explain", options);
+        fa_buf_printf(out, " shows all %d", answer->space);
+    }
     if (answer->from_store)
         fa_buf_printf(out, " %s --again tunes once more", cli_sym()->dot);
     fa_buf_text(out, "\n");
@@ -115,6 +119,8 @@ static int print_text(const cli_options *options, const fa_answer *answer, const
     fa_buf_printf(&out, " %s on ", cli_sym()->dot);
     cli_text_gpu(&out, &answer->gpu);
     fa_buf_text(&out, "\n");
+    if (cli_text_too_large(&out, &options->problem))
+        fa_buf_text(&out, "\n");
     bool empty = !fa_problem_equal(&options->problem, &answer->problem);
     if (empty || !fa_problem_equal(&answer->problem, &answer->from_problem)) {
         fa_buf_text(&out, empty ? "without a batch or a query; its kernel is that of "
@@ -126,7 +132,7 @@ static int print_text(const cli_options *options, const fa_answer *answer, const
     }
     print_funnel(answer, progress, &out);
     cli_print_ranking(rows->row, rows->count, answer->default_us, &out);
-    print_closing(answer, rows->winner_rank, store, served, &out);
+    print_closing(answer, options, rows->winner_rank, store, served, &out);
     int status = cli_write(&out);
     fa_buf_free(&out);
     return status;
@@ -135,15 +141,15 @@ static int print_text(const cli_options *options, const fa_answer *answer, const
 static cJSON *json_funnel(const fa_answer *answer, const cli_progress *progress)
 {
     cJSON *funnel = cJSON_CreateObject();
-    cJSON_AddNumberToObject(funnel, "space", answer->space);
-    cJSON_AddNumberToObject(funnel, "in_budget", answer->in_budget);
-    cJSON_AddNumberToObject(funnel, "compiled", answer->compiled);
-    cJSON_AddNumberToObject(funnel, "clean", answer->clean);
-    cJSON_AddNumberToObject(funnel, "proved", answer->proved);
-    cJSON_AddNumberToObject(funnel, "measured", answer->measured);
-    cJSON_AddNumberToObject(funnel, "failed", answer->failed);
-    cJSON_AddNumberToObject(funnel, "resumed", answer->from_store ? 0 : progress->last.resumed);
-    cJSON_AddNumberToObject(funnel, "seconds", answer->from_store ? 0 : progress->last.elapsed_s);
+    fa_json_add_number(funnel, "space", answer->space);
+    fa_json_add_number(funnel, "in_budget", answer->in_budget);
+    fa_json_add_number(funnel, "compiled", answer->compiled);
+    fa_json_add_number(funnel, "clean", answer->clean);
+    fa_json_add_number(funnel, "proved", answer->proved);
+    fa_json_add_number(funnel, "measured", answer->measured);
+    fa_json_add_number(funnel, "failed", answer->failed);
+    fa_json_add_number(funnel, "resumed", answer->from_store ? 0 : progress->last.resumed);
+    fa_json_add_number(funnel, "seconds", answer->from_store ? 0 : progress->last.elapsed_s);
     return funnel;
 }
 
@@ -151,17 +157,17 @@ static int print_json(const fa_answer *answer, const cli_rows *rows, const cli_p
                       const fa_tuner *tuner)
 {
     cJSON *document = cJSON_CreateObject();
-    cJSON_AddStringToObject(document, "fa_tune", fa_version());
-    cJSON_AddItemToObject(document, "problem", fa_problem_to_json(&answer->problem));
-    cJSON_AddItemToObject(document, "gpu", fa_gpu_to_json(&answer->gpu));
+    fa_json_add_text(document, "fa_tune", fa_version());
+    fa_json_add(document, "problem", fa_problem_to_json(&answer->problem));
+    fa_json_add(document, "gpu", fa_gpu_to_json(&answer->gpu));
     cJSON *told = cli_json_answer(answer);
     if (rows->winner_rank > 0)
-        cJSON_AddNumberToObject(told, "rank", rows->winner_rank);
+        fa_json_add_number(told, "rank", rows->winner_rank);
     else
-        cJSON_AddNullToObject(told, "rank");
-    cJSON_AddItemToObject(document, "answer", told);
-    cJSON_AddItemToObject(document, "funnel", json_funnel(answer, progress));
-    cJSON_AddItemToObject(document, "ranking", cli_json_rows(rows->row, rows->count));
+        fa_json_add_null(told, "rank");
+    fa_json_add(document, "answer", told);
+    fa_json_add(document, "funnel", json_funnel(answer, progress));
+    fa_json_add(document, "ranking", cli_json_rows(rows->row, rows->count));
     cli_json_location(document, tuner);
     return cli_json_write(document);
 }
@@ -185,10 +191,19 @@ static int failed(int rc, const cli_options *options, const cli_progress *progre
 {
     int status = cli_fail(rc, options, diag);
     int32_t earlier = progress->last.resumed;
+    fa_buf hint = {0};
+    cli_hint(&hint, "explain", options);
+    if (rc == FA_ENOKERNEL && progress->last.space > 0 && !hint.failed)
+        cli_tell("%s says where each ended", hint.data);
+    fa_buf_clear(&hint);
+    if (rc == FA_ENOKERNEL && cli_text_too_large(&hint, &options->problem) && !hint.failed)
+        cli_tell("%s", hint.data);
+    fa_buf_free(&hint);
     if (rc == FA_ENOKERNEL && earlier > 0)
         fprintf(stderr,
                 "fa-tune: %d of them ended in an earlier run: --effort patient tries %s "
-                "again\n", earlier, earlier == 1 ? "it" : "them");
+                "again\n",
+                earlier, earlier == 1 ? "it" : "them");
     return status;
 }
 
@@ -212,7 +227,7 @@ static int tune(fa_tuner *tuner, const cli_options *options, cli_progress *progr
     rc = served ? 0 : fa_explain(tuner, &request, cli_rows_visit, &rows, &gpu, &diag);
     if (rc != 0 && !rows.failed)
         cli_progress_note(progress, diag.text); /* the answer stands without its table */
-    if (rows.count == 0 && !rows.failed) /* a bundle or a service brought the winner alone */
+    if (rows.count == 0 && !rows.failed)        /* a bundle or a service brought the winner alone */
         cli_rows_visit(&rows, 1, &answer.trial);
     int status = options->json
                      ? print_json(&answer, &rows, progress, tuner)

@@ -6,6 +6,7 @@
  */
 #include "error.h"
 #include "interrupt.h"
+#include "json_make.h"
 #include "rows.h"
 #include "sweep_progress.h"
 #include "text.h"
@@ -91,9 +92,9 @@ static int print(const cli_options *options, const fa_worker_report *report)
     };
     fa_buf out = {0};
     cJSON *document = options->json ? cJSON_CreateObject() : NULL;
-    cJSON_AddStringToObject(document, "fa_tune", fa_version());
+    fa_json_add_text(document, "fa_tune", fa_version());
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        cJSON_AddNumberToObject(document, rows[i].name, rows[i].count);
+        fa_json_add_number(document, rows[i].name, rows[i].count);
         if (i < 2 || rows[i].count > 0)
             fa_buf_printf(&out, "%s%d %s", i > 0 ? ", " : "", rows[i].count, rows[i].words);
     }

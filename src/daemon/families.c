@@ -4,6 +4,7 @@
 #include "error.h"
 #include "hash.h"
 #include "json.h"
+#include "json_make.h"
 #include "operation.h"
 #include "problem.h"
 #include "query.h"
@@ -286,7 +287,7 @@ static int take_parts(struct sent_family *sent, const cJSON *json, fa_diag *diag
         rc = some_problem(manifest, &sent->problem, diag);
     if (rc != 0)
         return rc;
-    char *text = cJSON_PrintUnformatted(manifest);
+    char *text = fa_json_print(manifest);
     if (text == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
     size_t size = strlen(text), source_size = strlen(source);

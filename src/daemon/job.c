@@ -2,6 +2,7 @@
 #include "job.h"
 
 #include "buf.h"
+#include "json_make.h"
 #include "reply.h"
 #include "stream.h"
 
@@ -49,8 +50,9 @@ static void append_job(fa_buf *out, const serve_job *job, bool whole)
     fa_buf_printf(out, "{\"id\":\"%s\",\"kind\":\"%s\",\"state\":\"%s\",\"gpu\":", job->id,
                   serve_job_kind_name(job->kind), serve_job_state_name(job->state));
     cJSON *gpu = job->gpu[0] != 0 ? cJSON_CreateString(job->gpu) : cJSON_CreateNull();
-    char *name = cJSON_PrintUnformatted(gpu);
+    char *name = fa_json_print(gpu);
     cJSON_Delete(gpu);
+    out->failed |= name == NULL;
     fa_buf_text(out, name != NULL ? name : "null");
     free(name);
     append_time(out, "accepted", job->accepted_ms);

@@ -2,6 +2,7 @@
 #include "openapi.h"
 
 #include "operation.h"
+#include "json_make.h"
 
 static cJSON *schema_of_field(const fa_field *field)
 {
@@ -9,18 +10,18 @@ static cJSON *schema_of_field(const fa_field *field)
         [FA_FIELD_INTEGER] = "integer", [FA_FIELD_BOOLEAN] = "boolean"};
     cJSON *schema = cJSON_CreateObject();
     if (field->kind == FA_FIELD_CHOICE) {
-        cJSON *names = cJSON_AddArrayToObject(schema, "enum");
+        cJSON *names = fa_json_add_array(schema, "enum");
         for (const char *const *name = field->choice; *name != NULL; name++)
-            cJSON_AddItemToArray(names, cJSON_CreateString(*name));
+            fa_json_push(names, cJSON_CreateString(*name));
         return schema;
     }
-    cJSON_AddStringToObject(schema, "type", types[field->kind]);
+    fa_json_add_text(schema, "type", types[field->kind]);
     if (field->kind == FA_FIELD_INTEGER) {
-        cJSON_AddNumberToObject(schema, "minimum", field->min);
+        fa_json_add_number(schema, "minimum", field->min);
         if (field->max < INT32_MAX)
-            cJSON_AddNumberToObject(schema, "maximum", field->max);
+            fa_json_add_number(schema, "maximum", field->max);
         if (field->multiple > 1)
-            cJSON_AddNumberToObject(schema, "multipleOf", field->multiple);
+            fa_json_add_number(schema, "multipleOf", field->multiple);
     }
     return schema;
 }
@@ -28,20 +29,20 @@ static cJSON *schema_of_field(const fa_field *field)
 static cJSON *schema_of_operation(const fa_operation *operation)
 {
     cJSON *schema = cJSON_CreateObject();
-    cJSON_AddStringToObject(schema, "type", "object");
-    cJSON_AddStringToObject(schema, "description", operation->title);
-    cJSON *required = cJSON_AddArrayToObject(schema, "required");
-    cJSON_AddBoolToObject(schema, "additionalProperties", false);
-    cJSON *properties = cJSON_AddObjectToObject(schema, "properties");
-    cJSON *name = cJSON_AddObjectToObject(properties, "operation");
-    cJSON_AddItemToArray(cJSON_AddArrayToObject(name, "enum"), cJSON_CreateString(operation->name));
+    fa_json_add_text(schema, "type", "object");
+    fa_json_add_text(schema, "description", operation->title);
+    cJSON *required = fa_json_add_array(schema, "required");
+    fa_json_add_bool(schema, "additionalProperties", false);
+    cJSON *properties = fa_json_add_object(schema, "properties");
+    cJSON *name = fa_json_add_object(properties, "operation");
+    fa_json_push(fa_json_add_array(name, "enum"), cJSON_CreateString(operation->name));
     if (!operation->is_default)
-        cJSON_AddItemToArray(required, cJSON_CreateString("operation"));
+        fa_json_push(required, cJSON_CreateString("operation"));
     for (int i = 0; i < operation->field_count; i++) {
         const fa_field *field = &operation->field[i];
-        cJSON_AddItemToObject(properties, field->name, schema_of_field(field));
+        fa_json_add(properties, field->name, schema_of_field(field));
         if (field->kind == FA_FIELD_INTEGER && field->follows < 0)
-            cJSON_AddItemToArray(required, cJSON_CreateString(field->name));
+            fa_json_push(required, cJSON_CreateString(field->name));
     }
     return schema;
 }
@@ -60,11 +61,11 @@ char *serve_openapi_text(void)
     cJSON *components = cJSON_GetObjectItemCaseSensitive(document, "components");
     cJSON *schemas = cJSON_GetObjectItemCaseSensitive(components, "schemas");
     cJSON *problem = cJSON_GetObjectItemCaseSensitive(schemas, "Problem");
-    cJSON *choices = cJSON_AddArrayToObject(problem, "anyOf");
+    cJSON *choices = fa_json_add_array(problem, "anyOf");
     const fa_operation *operation;
     for (int i = 0; (operation = fa_operation_at(i)) != NULL; i++)
-        cJSON_AddItemToArray(choices, schema_of_operation(operation));
-    char *text = choices != NULL ? cJSON_PrintUnformatted(document) : NULL;
+        fa_json_push(choices, schema_of_operation(operation));
+    char *text = choices != NULL ? fa_json_print(document) : NULL;
     cJSON_Delete(document);
     return text;
 }

@@ -2,6 +2,7 @@
 #include "queries.h"
 
 #include "hash.h"
+#include "json_make.h"
 #include "problem.h"
 #include "query.h"
 #include "reply.h"
@@ -150,18 +151,18 @@ static void add_gpu(cJSON *list, const fa_gpu *gpu, const char *refused)
     char silicon[FA_SILICON_MAX];
     cJSON *object = fa_gpu_to_json(gpu);
     fa_gpu_silicon(gpu, silicon);
-    cJSON_AddStringToObject(object, "silicon", silicon);
+    fa_json_add_text(object, "silicon", silicon);
     if (refused != NULL)
-        cJSON_AddStringToObject(object, "refused", refused);
-    cJSON_AddItemToArray(list, object);
+        fa_json_add_text(object, "refused", refused);
+    fa_json_push(list, object);
 }
 
 static int list_gpus(serve_query *query, fa_diag *diag)
 {
     serve_service *service = query->service;
     cJSON *json = cJSON_CreateObject();
-    cJSON *devices = cJSON_AddArrayToObject(json, "devices");
-    cJSON *types = cJSON_AddArrayToObject(json, "types");
+    cJSON *devices = fa_json_add_array(json, "devices");
+    cJSON *types = fa_json_add_array(json, "types");
     fa_gpu gpu;
     const char *refused;
     (void)diag;
@@ -170,11 +171,10 @@ static int list_gpus(serve_query *query, fa_diag *diag)
         add_gpu(devices, &service->device[i], NULL);
     for (int32_t i = 0; fa_gpu_type(i, &gpu, &refused) == 0; i++)
         add_gpu(types, &gpu, refused);
-    cJSON_AddItemToObject(json, "reason",
-                          service->device_count == 0
-                              ? cJSON_CreateString(service->device_reason.text)
-                              : cJSON_CreateNull());
-    char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;
+    fa_json_add(json, "reason",
+                service->device_count == 0 ? cJSON_CreateString(service->device_reason.text)
+                                           : cJSON_CreateNull());
+    char *text = json != NULL ? fa_json_print(json) : NULL;
     cJSON_Delete(json);
     if (text != NULL)
         fa_buf_text(&query->text, text);

@@ -9,6 +9,7 @@
 #include "error.h"
 #include "evidence.h"
 #include "json.h"
+#include "json_make.h"
 #include "keys.h"
 #include "problem.h"
 
@@ -110,11 +111,11 @@ int fa_bundle_adopt(fa_winner_record *winner, const char *signer, fa_diag *diag)
         json = cJSON_CreateObject();
     }
     if (!cJSON_HasObjectItem(json, "imported")) {
-        cJSON *imported = cJSON_AddObjectToObject(json, "imported");
-        cJSON_AddStringToObject(imported, "origin", fa_origin_name(winner->origin));
-        cJSON_AddStringToObject(imported, "signer", signer);
+        cJSON *imported = fa_json_add_object(json, "imported");
+        fa_json_add_text(imported, "origin", fa_origin_name(winner->origin));
+        fa_json_add_text(imported, "signer", signer);
     }
-    char *text = cJSON_PrintUnformatted(json);
+    char *text = fa_json_print(json);
     cJSON_Delete(json);
     if (text == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a winner");

@@ -8,6 +8,7 @@
 
 #include "error.h"
 #include "json_struct.h"
+#include "json_make.h"
 #include "problem.h"
 
 #include <stdio.h>
@@ -63,7 +64,7 @@ static const fa_member evidence_members[] = {
 char *fa_records_evidence(const fa_answer *answer)
 {
     cJSON *json = fa_struct_to_json(evidence_members, answer);
-    char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;
+    char *text = json != NULL ? fa_json_print(json) : NULL;
     cJSON_Delete(json);
     return text;
 }
@@ -86,13 +87,13 @@ char *fa_records_environment(const fa_gpu *gpu, int driver_version, const char *
     char host[256] = "";
     gethostname(host, sizeof host - 1);
     cJSON *json = cJSON_CreateObject();
-    cJSON_AddStringToObject(json, "gpu", gpu->name);
-    cJSON_AddStringToObject(json, "uuid", gpu->uuid);
-    cJSON_AddNumberToObject(json, "driver", driver_version);
-    cJSON_AddStringToObject(json, "nvrtc", nvrtc);
-    cJSON_AddStringToObject(json, "library", FA_TUNE_VERSION);
-    cJSON_AddStringToObject(json, "host", host);
-    char *text = cJSON_PrintUnformatted(json);
+    fa_json_add_text(json, "gpu", gpu->name);
+    fa_json_add_text(json, "uuid", gpu->uuid);
+    fa_json_add_number(json, "driver", driver_version);
+    fa_json_add_text(json, "nvrtc", nvrtc);
+    fa_json_add_text(json, "library", FA_TUNE_VERSION);
+    fa_json_add_text(json, "host", host);
+    char *text = fa_json_print(json);
     cJSON_Delete(json);
     return text;
 }

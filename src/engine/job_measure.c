@@ -13,6 +13,7 @@
 
 #include "error.h"
 #include "json.h"
+#include "json_make.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -64,14 +65,14 @@ static void send_or_end(fa_job *job, cJSON *json, const void *blob, size_t size,
 static void send_open(fa_job *job)
 {
     cJSON *json = cJSON_CreateObject();
-    cJSON_AddStringToObject(json, "do", "open");
+    fa_json_add_text(json, "do", "open");
     const fa_operation *operation = fa_operation_of(&job->target.problem);
     if (!operation->is_default) /* the worker may not know it */
-        cJSON_AddItemToObject(json, "operation", cJSON_Duplicate(operation->document, true));
-    cJSON_AddItemToObject(json, "problem", fa_problem_to_json(&job->target.problem));
+        fa_json_add(json, "operation", cJSON_Duplicate(operation->document, true));
+    fa_json_add(json, "problem", fa_problem_to_json(&job->target.problem));
     char seed[24]; /* as text: cJSON writes 15 digits of a number */
     snprintf(seed, sizeof seed, "%llu", (unsigned long long)job->seed);
-    cJSON_AddStringToObject(json, "seed", seed);
+    fa_json_add_text(json, "seed", seed);
     job->measure.opening = true;
     send_or_end(job, json, job->compile.reference, job->compile.reference_size, OPEN_TIMEOUT_MS);
 }
@@ -102,18 +103,28 @@ static cJSON *launches_array(const fa_job *job, int index)
     cJSON *array = cJSON_CreateArray();
     for (int l = 0; l < of_case->count; l++) {
         cJSON *launch = cJSON_CreateObject();
-        cJSON_AddStringToObject(launch, "entry", fa_family_launch_entry(family, l));
-        cJSON_AddNumberToObject(launch, "threads", of_case->at[l].threads);
-        cJSON_AddNumberToObject(launch, "smem", of_case->at[l].smem_bytes);
-        cJSON *grids = cJSON_AddArrayToObject(launch, "grid");
+        fa_json_add_text(launch, "entry", fa_family_launch_entry(family, l));
+        fa_json_add_number(launch, "threads", of_case->at[l].threads);
+        fa_json_add_number(launch, "smem", of_case->at[l].smem_bytes);
+        cJSON *grids = fa_json_add_array(launch, "grid");
         for (int c = 0; c < job->case_count; c++) {
             cJSON *grid = cJSON_CreateArray();
             for (int i = 0; i < 3; i++)
-                cJSON_AddItemToArray(grid, cJSON_CreateNumber(of_case[c].at[l].grid[i]));
-            cJSON_AddItemToArray(grids, grid);
+                fa_json_push(grid, cJSON_CreateNumber(of_case[c].at[l].grid[i]));
+            fa_json_push(grids, grid);
         }
-        cJSON_AddItemToArray(array, launch);
+        fa_json_push(array, launch);
     }
+    return array;
+}
+
+/* Of each case. */
+static cJSON *splits_array(const fa_job *job, int index)
+{
+    const fa_launches *launches = &job->launches[(size_t)index * (size_t)job->case_count];
+    cJSON *array = cJSON_CreateArray();
+    for (int c = 0; c < job->case_count; c++)
+        fa_json_push(array, cJSON_CreateNumber(launches[c].splits));
     return array;
 }
 
@@ -135,12 +146,13 @@ static void send_trial(fa_job *job, int index, int count)
 {
     fa_attempt *attempt = &job->attempt[index];
     cJSON *json = cJSON_CreateObject();
-    cJSON_AddStringToObject(json, "do", "trial");
-    cJSON_AddNumberToObject(json, "id", index);
-    cJSON_AddItemToObject(json, "launches", launches_array(job, index));
-    cJSON_AddNumberToObject(json, "workspace", (double)workspace_of(job, index));
-    cJSON_AddNumberToObject(json, "count", count);
-    cJSON_AddNumberToObject(json, "budget_us", PROBE_BUDGET_US * patience(job));
+    fa_json_add_text(json, "do", "trial");
+    fa_json_add_number(json, "id", index);
+    fa_json_add(json, "launches", launches_array(job, index));
+    fa_json_add_number(json, "workspace", (double)workspace_of(job, index));
+    fa_json_add(json, "splits", splits_array(job, index));
+    fa_json_add_number(json, "count", count);
+    fa_json_add_number(json, "budget_us", PROBE_BUDGET_US * patience(job));
     job->measure.in_flight = index;
     send_or_end(job, json, attempt->cubin, attempt->cubin_size, job->tuner->trial_timeout_ms);
 }
@@ -149,20 +161,17 @@ static void send_race(fa_job *job)
 {
     double round_us = 0;
     cJSON *json = cJSON_CreateObject();
-    cJSON_AddStringToObject(json, "do", "race");
-    cJSON *ids = cJSON_AddArrayToObject(json, "ids");
+    fa_json_add_text(json, "do", "race");
+    cJSON *ids = fa_json_add_array(json, "ids");
     for (int i = 0; i < job->measure.finalist_count; i++) {
-        cJSON_AddItemToArray(ids, cJSON_CreateNumber(job->measure.finalist[i]));
+        fa_json_push(ids, cJSON_CreateNumber(job->measure.finalist[i]));
         round_us += job->space.candidate[job->measure.finalist[i]].trial.median_us;
     }
     double rounds = RACE_BUDGET_US * patience(job) / (round_us + 1);
     int low = RACE_ROUNDS_MIN, high = RACE_ROUNDS_MAX * patience(job);
     if (high > FA_BENCH_SAMPLES_MAX)
         high = FA_BENCH_SAMPLES_MAX;
-    cJSON_AddNumberToObject(json, "rounds",
-                            rounds < low    ? low
-                            : rounds > high ? high
-                                            : (int)rounds);
+    fa_json_add_number(json, "rounds", rounds < low ? low : rounds > high ? high : (int)rounds);
     job->measure.racing = true;
     send_or_end(job, json, NULL, 0, RACE_TIMEOUT_MS);
 }
@@ -194,7 +203,7 @@ static void take_clocks(fa_attempt *attempt, const fa_message *message)
 {
     const cJSON *clocks = cJSON_GetObjectItemCaseSensitive(message->json, "clocks");
     free(attempt->clocks);
-    attempt->clocks = clocks != NULL ? cJSON_PrintUnformatted(clocks) : NULL;
+    attempt->clocks = clocks != NULL ? fa_json_print(clocks) : NULL;
     if (attempt->clocks != NULL && strlen(attempt->clocks) > CLOCKS_MAX) {
         free(attempt->clocks);
         attempt->clocks = NULL;

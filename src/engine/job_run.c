@@ -88,7 +88,7 @@ int fa_job_run(fa_job *job, const fa_target *target, const fa_plan *plan, fa_ans
                          answer.trial.reason);
         else if (index == FA_JOB_NOBODY)
             rc = fa_fail(&job->diag, FA_ENOKERNEL,
-                         "none of %d configs survived; `fa-tune explain` says where each ended",
+                         "none of %d configs survived: explain says where each ended",
                          job->progress.resumed + job->compile.order_count);
         else if (!plan->verify)
             rc = fa_job_store_winner(job, index, &answer, &job->diag);

@@ -155,6 +155,15 @@ static int plan_space(fa_job *job, const fa_problem *problem, fa_space *ret_spac
     return 0;
 }
 
+/* Of a space that nothing is left of: the reason of a config that came far, for that is what all met. */
+static const char *why_nothing_fits(const fa_space *space)
+{
+    for (int i = 0; i < space->count; i++)
+        if (space->candidate[i].launches.count > 0)
+            return space->candidate[i].trial.reason;
+    return space->count > 0 ? space->candidate[0].trial.reason : "none exist";
+}
+
 static int set_up_space(fa_job *job)
 {
     fa_diag *diag = &job->diag;
@@ -168,7 +177,7 @@ static int set_up_space(fa_job *job)
         return rc;
     if (job->space.survivors == 0)
         return fa_fail(diag, FA_ENOKERNEL, "no config of %d fits: %s", job->space.count,
-                       job->space.count > 0 ? job->space.candidate[0].trial.reason : "none exist");
+                       why_nothing_fits(&job->space));
     job->attempt = calloc((size_t)job->space.count, sizeof *job->attempt);
     job->compile.order = calloc((size_t)job->space.count, sizeof *job->compile.order);
     job->measure.clean =

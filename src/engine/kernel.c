@@ -8,6 +8,7 @@
 #include "driver.h"
 #include "effort.h"
 #include "kernel_table.h"
+#include "op.h"
 #include "problem.h"
 #include "reproof.h"
 #include "source.h"
@@ -15,7 +16,6 @@
 #include "stored.h"
 #include "tune.h"
 
-#include "attn_cases.h"
 #include "error.h"
 
 #include <stdio.h>
@@ -30,29 +30,6 @@ static const fa_kernel *find_loaded(fa_tuner *tuner, const fa_problem *problem, 
     bool enough = kernel != NULL && (effort <= FA_EFFORT_PREDICT ||
                                      (effort == FA_EFFORT_MEASURE && kernel->measured));
     return enough ? kernel : NULL;
-}
-
-/* Strides of [batch, heads, seq, head_dim] in elements: batch, head, row. */
-static void contiguous(const fa_problem *p, int32_t heads, int32_t seq, int64_t ret_stride[3])
-{
-    ret_stride[0] = (int64_t)heads * seq * p->head_dim;
-    ret_stride[1] = p->layout == FA_BHSD ? (int64_t)seq * p->head_dim : p->head_dim;
-    ret_stride[2] = p->layout == FA_BHSD ? p->head_dim : (int64_t)heads * p->head_dim;
-}
-
-/* The tensor maps that launches of the cubin need. */
-static int prepare_maps(fa_loaded *loaded, fa_driver *driver, const fa_problem *problem,
-                        const char *entry, const fa_cubin_record *cubin, bool workspace,
-                        fa_diag *diag)
-{
-    struct fa_attn_boxes boxes;
-    int rc = fa_attn_boxes_read(cubin->bytes, cubin->size, entry, workspace, &boxes, diag);
-    if (rc != 0 || boxes.columns == 0)
-        return rc;
-    rc = fa_tensor_map_available(driver, diag);
-    return rc != 0 ? rc
-                   : fa_map_cache_create(&boxes, problem->head_dim, problem->dtype, &loaded->maps,
-                                         diag);
 }
 
 /* The family of an answer's config where a call of it has more than one launch or a workspace; NULL: it
@@ -75,7 +52,7 @@ static int find_composed(fa_tuner *tuner, const fa_answer *answer, const fa_fami
 }
 
 /* Where a call has more than the launch that the answer tells: all of it, as the manifest says. */
-static int prepare_call(fa_tuner *tuner, const fa_answer *answer, const fa_loaded *loaded,
+static int prepare_call(fa_tuner *tuner, const fa_answer *answer, fa_loaded *loaded,
                         fa_kernel *kernel, fa_diag *diag)
 {
     const fa_family *family = loaded->composed;
@@ -84,19 +61,19 @@ static int prepare_call(fa_tuner *tuner, const fa_answer *answer, const fa_loade
         return 0;
     int rc = fa_space_one(&tuner->families, &answer->trial.config, &kernel->problem, &answer->gpu,
                           &candidate, diag);
-    if (rc == 0 && (kernel->call = calloc(1, sizeof *kernel->call)) == NULL)
+    fa_call_composed *composed = rc == 0 ? calloc(1, sizeof *composed) : NULL;
+    if (rc == 0 && composed == NULL)
         rc = fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
     if (rc != 0)
         return rc;
-    kernel->call->launches = candidate.launches;
-    kernel->call->module = loaded->module;
+    kernel->call.composed = composed;
+    composed->launches = candidate.launches;
     for (int i = 0; rc == 0 && i < candidate.launches.count; i++)
         rc = fa_module_function(loaded->module, fa_family_launch_entry(family, i),
-                                candidate.launches.at[i].smem_bytes, &kernel->call->function[i],
-                                diag);
+                                candidate.launches.at[i].smem_bytes, &composed->function[i], diag);
     if (rc == 0 && candidate.launches.workspace_bytes > 0)
-        rc = fa_device_alloc(tuner->driver, (size_t)candidate.launches.workspace_bytes,
-                             &kernel->call->workspace, diag);
+        rc = fa_loaded_scratch(loaded, tuner->driver, (size_t)candidate.launches.workspace_bytes,
+                               &composed->workspace, diag);
     return rc;
 }
 
@@ -111,16 +88,19 @@ static int load_cubin(fa_tuner *tuner, const fa_problem *problem, uint64_t conte
     if (loaded == NULL) {
         if ((loaded = calloc(1, sizeof *loaded)) == NULL)
             return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+        loaded->call.launcher = fa_op_of(problem)->launcher;
+        loaded->call.driver = tuner->driver;
         rc = find_composed(tuner, answer, &loaded->composed, diag);
         if (rc == 0)
             rc = fa_module_load(tuner->driver, cubin->bytes, cubin->size, &loaded->module, diag);
         if (rc == 0)
             rc = fa_module_function(loaded->module, answer->entry, answer->trial.smem_bytes,
-                                    &loaded->function, diag);
+                                    &loaded->call.function, diag);
         if (rc == 0)
-            rc = prepare_maps(loaded, tuner->driver, problem, answer->entry, cubin,
-                              loaded->composed != NULL && fa_family_has_workspace(loaded->composed),
-                              diag);
+            rc = loaded->call.launcher->load(
+                tuner->driver, problem, cubin->bytes, cubin->size, answer->entry,
+                loaded->composed != NULL && fa_family_has_workspace(loaded->composed),
+                &loaded->call.shared, diag);
         if (rc == 0)
             fa_kernel_table_keep(&tuner->kernels, context, answer, loaded);
         else
@@ -142,12 +122,7 @@ static int load_kernel(fa_tuner *tuner, const fa_problem *problem, uint64_t cont
         rc = fa_kernel_table_add(&tuner->kernels, loaded, problem, answer, &kernel, diag);
     if (rc != 0)
         return rc;
-    kernel->driver = tuner->driver;
     kernel->measured = fa_answer_satisfies(answer, (fa_wanted){.effort = FA_EFFORT_MEASURE});
-    kernel->causal_offset = fa_attn_causal_offset(problem);
-    kernel->empty = fa_problem_is_empty(problem);
-    contiguous(problem, problem->heads_q, problem->seq_q, kernel->q_stride);
-    contiguous(problem, problem->heads_kv, problem->seq_k, kernel->k_stride);
     rc = prepare_call(tuner, answer, loaded, kernel, diag);
     if (rc == 0)
         rc = fa_kernel_table_publish(&tuner->kernels, kernel, diag);
@@ -320,6 +295,23 @@ static int ask_sources(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
     return rc;
 }
 
+int fa_get_loaded_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
+                         const fa_kernel **ret_kernel, fa_diag *diag)
+{
+    int rc = fa_tuner_check(tuner, diag);
+    if (rc != 0)
+        return rc;
+    if (problem == NULL || ret_kernel == NULL)
+        return fa_fail(diag, FA_EINVAL, "problem or ret_kernel is NULL");
+    fa_driver *driver = atomic_load_explicit(&tuner->launch_driver, memory_order_acquire);
+    uint64_t context = driver != NULL ? fa_driver_context_id(driver) : 0;
+    const fa_kernel *kernel = context != 0 ? find_loaded(tuner, problem, context, effort) : NULL;
+    if (kernel == NULL)
+        return FA_ENOTFOUND;
+    *ret_kernel = kernel;
+    return 0;
+}
+
 int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
                        const fa_kernel **ret_kernel, fa_diag *diag)
 {
@@ -339,7 +331,7 @@ int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
         return 0;
     }
     rc = fa_problem_check(problem, diag);
-    if (rc == 0 && !fa_operation_of(problem)->is_default)
+    if (rc == 0 && fa_op_of(problem)->launcher == NULL)
         rc =
             fa_fail(diag, FA_ENOTSUP,
                     "fa_launch passes the arguments of attention alone: take the cubin of a kernel "

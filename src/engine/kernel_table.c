@@ -166,10 +166,41 @@ void fa_loaded_free(fa_loaded **loaded)
         free(like);
         like = next;
     }
+    bool lives = (*loaded)->module != NULL && fa_module_lives((*loaded)->module);
+    for (struct fa_scratch *scratch = (*loaded)->scratch; scratch != NULL;) {
+        struct fa_scratch *smaller = scratch->smaller;
+        if (lives)
+            fa_device_free(scratch->driver, &scratch->at);
+        free(scratch);
+        scratch = smaller;
+    }
     fa_module_unload(&(*loaded)->module);
-    fa_map_cache_free(&(*loaded)->maps);
+    if ((*loaded)->call.shared != NULL)
+        (*loaded)->call.launcher->unload(&(*loaded)->call.shared);
     free(*loaded);
     *loaded = NULL;
+}
+
+int fa_loaded_scratch(fa_loaded *loaded, fa_driver *driver, size_t bytes, fa_device_ptr *ret_at,
+                      fa_diag *diag)
+{
+    struct fa_scratch *largest = loaded->scratch;
+    if (largest == NULL || largest->bytes < bytes) {
+        struct fa_scratch *made = calloc(1, sizeof *made);
+        if (made == NULL)
+            return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+        /* At least twice the last one, so that all of them together are twice what is needed. */
+        size_t twice = largest != NULL ? 2 * largest->bytes : 0;
+        *made = (struct fa_scratch){largest, driver, bytes > twice ? bytes : twice, 0};
+        int rc = fa_device_alloc(driver, made->bytes, &made->at, diag);
+        if (rc != 0) {
+            free(made);
+            return fa_fail_in(diag, rc, "allocating a workspace of %zu bytes", bytes);
+        }
+        loaded->scratch = largest = made;
+    }
+    *ret_at = largest->at;
+    return 0;
 }
 
 /* The part of an answer that other problems of its bucket have too. */
@@ -209,11 +240,11 @@ int fa_kernel_table_add(fa_kernel_table *table, fa_loaded *loaded, const fa_prob
     kernel->problem = *problem;
     kernel->problem.operation = fa_operation_of(problem);
     kernel->context = loaded->context;
-    kernel->function = loaded->function;
-    kernel->maps = loaded->maps;
-    kernel->threads = (uint32_t)trial->threads;
-    kernel->smem_bytes = (uint32_t)trial->smem_bytes;
-    memcpy(kernel->grid, trial->grid, sizeof kernel->grid);
+    kernel->call = loaded->call;
+    kernel->call.threads = (uint32_t)trial->threads;
+    kernel->call.smem_bytes = (uint32_t)trial->smem_bytes;
+    kernel->call.empty = fa_problem_is_empty(problem);
+    memcpy(kernel->call.grid, trial->grid, sizeof kernel->call.grid);
     memcpy(kernel->why, answer->why, why);
     kernel->own = own;
     kernel->like = like;
@@ -232,7 +263,7 @@ const fa_answer *fa_kernel_table_answer(const fa_kernel *kernel)
     *answer = *kernel->like;
     if (kernel->own)
         answer->problem = fa_problem_exact(&kernel->problem);
-    memcpy(answer->trial.grid, kernel->grid, sizeof kernel->grid);
+    memcpy(answer->trial.grid, kernel->call.grid, sizeof kernel->call.grid);
     memcpy(answer->why, kernel->why, strlen(kernel->why));
     if (atomic_compare_exchange_strong(&mutable->answer, &none, answer))
         return answer;
@@ -245,9 +276,7 @@ void fa_kernel_table_drop_newest(fa_kernel_table *table)
     fa_kernel *kernel = table->newest;
     table->newest = kernel->before;
     free(atomic_load(&kernel->answer));
-    if (kernel->call != NULL && fa_module_lives(kernel->call->module))
-        fa_device_free(kernel->driver, &kernel->call->workspace);
-    free(kernel->call);
+    free(kernel->call.composed);
     free(kernel);
 }
 

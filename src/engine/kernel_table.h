@@ -14,10 +14,9 @@
 
 #include "fa_tune.h"
 
+#include "call.h"
 #include "driver.h"
-#include "launches.h"
 #include "manifest.h"
-#include "map_cache.h"
 
 #include <stdatomic.h>
 
@@ -28,31 +27,25 @@ typedef struct fa_loaded {
     char cubin_key[65], entry[FA_NAME_MAX];
     int32_t smem_bytes;
     fa_module *module;
-    fa_function function;
-    fa_map_cache *maps;        /* NULL: the kernel takes no tensor maps */
+    fa_call call;              /* but for what the problem decides */
     const fa_family *composed; /* where a call has more than one launch or a workspace; else NULL */
+    struct fa_scratch *scratch; /* device memory for calls, the largest first; NULL: none */
     struct fa_like *likes;
 } fa_loaded;
 
-/* A call of more than one launch, or with a workspace, which one call at a time may use. */
-struct fa_call {
-    fa_launches launches;
-    fa_function function[FA_LAUNCHES_MAX];
-    fa_device_ptr workspace;
-    const fa_module *module; /* of the context that the workspace is in */
+/* Device memory that launches of a call share. A larger one joins it when a problem needs that; kernels, and
+ * graphs that were captured with them, keep the one that they have. */
+struct fa_scratch {
+    struct fa_scratch *smaller;
+    fa_driver *driver;
+    size_t bytes;
+    fa_device_ptr at;
 };
 
 struct fa_kernel {
     fa_problem problem;
     uint64_t context; /* as fa_driver_context_id tells */
-    fa_driver *driver;
-    fa_function function;
-    fa_map_cache *maps;               /* NULL: the kernel takes no tensor maps */
-    struct fa_call *call;             /* NULL: one launch, without a workspace */
-    int64_t q_stride[3], k_stride[3]; /* contiguous, in the problem's layout */
-    uint32_t grid[3], threads, smem_bytes;
-    int32_t causal_offset;
-    bool empty;                  /* nothing to compute */
+    fa_call call;
     bool measured;               /* as good as effort measure asks for */
     bool own;                    /* the answer's problem is this one, made not empty */
     const fa_answer *like;       /* the answer, but for grid, why and, if it is its own, problem */
@@ -77,6 +70,10 @@ fa_loaded *fa_kernel_table_loaded(const fa_kernel_table *table, uint64_t context
 void fa_kernel_table_keep(fa_kernel_table *table, uint64_t context, const fa_answer *answer,
                           fa_loaded *loaded);
 void fa_loaded_free(fa_loaded **loaded); /* NULL is allowed */
+/* At least that much device memory, in the current context, until the cubin is unloaded; all who ask for it
+ * share it. FA_ENOMEM. */
+int fa_loaded_scratch(fa_loaded *loaded, fa_driver *driver, size_t bytes, fa_device_ptr *ret_at,
+                      fa_diag *diag);
 /* A kernel of this cubin and answer, to be completed and published; the table owns it. */
 int fa_kernel_table_add(fa_kernel_table *table, fa_loaded *loaded, const fa_problem *problem,
                         const fa_answer *answer, fa_kernel **ret_kernel, fa_diag *diag);

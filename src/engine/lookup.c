@@ -36,6 +36,13 @@
 static const double NEAREST_OCTAVES = 2;
 enum { NEAREST_MAX = 4, TRANSFERRED_MAX = 8, NEAR_ENOUGH = FA_MATCHES_MAX - 3 };
 
+/* The winners for the problem itself or its bucket. */
+struct own {
+    fa_match match[2];
+    int count;
+    fa_cubin_record cubin; /* of the last one that was read */
+};
+
 /* A match from the target's own silicon, by its scope's problem; FA_ENOTFOUND, FA_ECORRUPT… */
 static int own_match(fa_tuner *tuner, const fa_target *target, const fa_problem *problem,
                      fa_match *ret_match, fa_cubin_record *ret_cubin, fa_diag *diag)
@@ -169,54 +176,60 @@ static int collect_others(struct collecting *c, fa_diag *diag)
 }
 
 /* ---- all of them ----------------------------------------------------------------------------*/
-int fa_matches_collect(fa_tuner *tuner, const fa_target *target, fa_matches **ret_matches,
-                       fa_diag *diag)
+/* Reads them until one serves, which is then the last: 0. Else FA_ENOTFOUND, FA_ECORRUPT when a cubin is
+ * gone, or what made reading fail. */
+static int read_own(fa_tuner *tuner, const fa_target *target, struct own *own, fa_diag *diag)
+{
+    fa_problem problem[2];
+    int count = own_problems(target, problem), none = FA_ENOTFOUND;
+    for (int i = 0; i < count; i++) {
+        fa_match *match = &own->match[own->count];
+        fa_cubin_record_free(&own->cubin);
+        int rc = own_match(tuner, target, &problem[i], match, &own->cubin,
+                           none == FA_ECORRUPT ? NULL : diag);
+        if (rc != 0 && rc != FA_ENOTFOUND && rc != FA_ECORRUPT)
+            return rc;
+        own->count += rc == 0;
+        if (rc == 0 && fa_origin_is_timed(match->answer.origin) && match->usable)
+            return 0;
+        if (rc == FA_ECORRUPT)
+            none = rc;
+    }
+    return none;
+}
+
+static int collect(fa_tuner *tuner, const fa_target *target, const struct own *own,
+                   fa_matches **ret_matches, fa_diag *diag)
 {
     fa_matches *matches = calloc(1, sizeof *matches);
     if (matches == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a lookup");
     struct collecting collecting = {tuner, target, matches};
     int rc = collect_others(&collecting, diag);
-    fa_problem own[2];
-    int own_count = own_problems(target, own);
-    for (int i = 0; rc == 0 && i < own_count; i++) {
-        fa_match *match = &matches->match[matches->count];
-        int own_rc = own_match(tuner, target, &own[i], match, NULL, diag);
-        matches->count += own_rc == 0;
-        if (own_rc != 0 && own_rc != FA_ENOTFOUND && own_rc != FA_ECORRUPT)
-            rc = own_rc;
-    }
     if (rc != 0) {
         free(matches);
         return rc;
     }
+    for (int i = 0; i < own->count; i++)
+        matches->match[matches->count++] = own->match[i];
     qsort(matches->match, (size_t)matches->count, sizeof *matches->match, compare_matches);
     *ret_matches = matches;
     return 0;
 }
 
-/* The first two places: 0 when one of them serves. *ret_rc: FA_ECORRUPT when a cubin is gone. */
-static int find_own(fa_tuner *tuner, const fa_target *target, fa_match *ret_match,
-                    fa_cubin_record *ret_cubin, int *ret_rc, fa_diag *diag)
+int fa_matches_collect(fa_tuner *tuner, const fa_target *target, fa_matches **ret_matches,
+                       fa_diag *diag)
 {
-    fa_problem own[2];
-    int count = own_problems(target, own);
-    *ret_rc = FA_ENOTFOUND;
-    for (int i = 0; i < count; i++) {
-        int rc = own_match(tuner, target, &own[i], ret_match, ret_cubin,
-                           *ret_rc == FA_ECORRUPT ? NULL : diag);
-        if (rc == 0 && fa_origin_is_timed(ret_match->answer.origin) && ret_match->usable)
-            return 0;
-        if (rc == 0 && ret_cubin != NULL)
-            fa_cubin_record_free(ret_cubin);
-        if (rc != 0 && rc != FA_ENOTFOUND && rc != FA_ECORRUPT) {
-            *ret_rc = rc;
-            return rc;
-        }
-        if (rc == FA_ECORRUPT)
-            *ret_rc = rc;
+    struct own own = {.count = 0};
+    fa_problem problem[2];
+    int count = own_problems(target, problem), rc = 0;
+    for (int i = 0; rc == 0 && i < count; i++) {
+        int got = own_match(tuner, target, &problem[i], &own.match[own.count], NULL, diag);
+        own.count += got == 0;
+        if (got != FA_ENOTFOUND && got != FA_ECORRUPT)
+            rc = got;
     }
-    return FA_ENOTFOUND;
+    return rc != 0 ? rc : collect(tuner, target, &own, ret_matches, diag);
 }
 
 /* Why no match serves: a cubin that is gone, else the first of this silicon's that was refused. */
@@ -236,48 +249,72 @@ static int tell_nothing(const fa_target *target, const fa_matches *matches, int 
                    target->gpu.name);
 }
 
-int fa_matches_find(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
-                    fa_cubin_record *ret_cubin, fa_scope *ret_scope, fa_matches **ret_matches,
-                    fa_diag *diag)
+/* The first of the matches that serves and whose cubin is there; NULL: none. `known` is a cubin that was
+ * read and checked; it becomes that of the match, unless nobody wants one. */
+static const fa_match *choose(fa_tuner *tuner, const fa_target *target, const fa_matches *matches,
+                              fa_cubin_record *known, bool wanted)
 {
-    fa_match own;
+    for (int i = 0; i < matches->count; i++) {
+        const fa_match *match = &matches->match[i];
+        const char *key = match->answer.cubin_key;
+        if (!fa_match_serves(target, match))
+            continue;
+        if (known->bytes != NULL && strcmp(known->key, key) == 0)
+            return match;
+        if (!wanted && fa_records_has_cubin(tuner, key))
+            return match;
+        fa_cubin_record_free(known);
+        if (wanted && fa_records_cubin(tuner, key, known, NULL) == 0)
+            return match;
+    }
+    return NULL;
+}
+
+/* As fa_matches_find, with the cubin in own->cubin. */
+static int find(fa_tuner *tuner, const fa_target *target, bool wanted, struct own *own,
+                fa_match *ret_match, fa_matches **ret_matches, fa_diag *diag)
+{
     fa_matches *matches = NULL;
     fa_diag first = {{0}}; /* why the own winner does not serve */
-    int nothing, rc = find_own(tuner, target, &own, ret_cubin, &nothing, &first);
-    if (rc == 0) {
-        *ret_answer = own.answer;
-        if (ret_scope != NULL)
-            *ret_scope = own.scope;
+    int nothing = read_own(tuner, target, own, &first), rc = 0;
+    if (nothing == 0) {
+        *ret_match = own->match[own->count - 1];
         return 0;
     }
     if (nothing != FA_ENOTFOUND && nothing != FA_ECORRUPT)
         return fa_fail(diag, nothing, "%s", first.text);
-    rc = fa_matches_collect(tuner, target, &matches, diag);
+    rc = collect(tuner, target, own, &matches, diag);
     if (rc != 0)
         return rc;
-    bool found = false;
-    for (int i = 0; i < matches->count && !found; i++) {
-        const fa_match *match = &matches->match[i];
-        fa_cubin_record cubin = {0};
-        if (!fa_match_serves(target, match))
-            continue;
-        if (fa_records_cubin(tuner, match->answer.cubin_key, &cubin, NULL) != 0)
-            continue;
-        found = true;
-        *ret_answer = match->answer;
-        if (ret_scope != NULL)
-            *ret_scope = match->scope;
-        if (ret_cubin != NULL)
-            *ret_cubin = cubin;
-        else
-            fa_cubin_record_free(&cubin);
-    }
-    int none = found ? 0 : tell_nothing(target, matches, nothing, first.text, diag);
+    const fa_match *match = choose(tuner, target, matches, &own->cubin, wanted);
+    if (match != NULL)
+        *ret_match = *match;
+    else
+        rc = tell_nothing(target, matches, nothing, first.text, diag);
     if (ret_matches != NULL)
         *ret_matches = matches;
     else
         free(matches);
-    return none;
+    return rc;
+}
+
+int fa_matches_find(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
+                    fa_cubin_record *ret_cubin, fa_scope *ret_scope, fa_matches **ret_matches,
+                    fa_diag *diag)
+{
+    struct own own = {.count = 0};
+    fa_match match;
+    int rc = find(tuner, target, ret_cubin != NULL, &own, &match, ret_matches, diag);
+    if (rc == 0) {
+        *ret_answer = match.answer;
+        if (ret_scope != NULL)
+            *ret_scope = match.scope;
+    }
+    if (rc == 0 && ret_cubin != NULL)
+        *ret_cubin = own.cubin;
+    else
+        fa_cubin_record_free(&own.cubin);
+    return rc;
 }
 
 /* Whether an answer was timed for what was asked: nobody else has a better one. */

@@ -9,9 +9,9 @@
 #include "buf.h"
 #include "compile_pool.h"
 #include "error.h"
+#include "own_place.h"
 #include "session.h"
 
-#include <dlfcn.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,20 +23,8 @@ static void find_worker(char *ret_path, size_t size)
 {
     static const char *const places[] = {"%s/fa-tune-worker", "%s/../fa-tune-worker",
                                          "%s/../libexec/fa-tune/fa-tune-worker"};
-    Dl_info info;
-    char here[FA_STORE_PATH_MAX] = "";
-    if (dladdr((void *)(uintptr_t)&fa_options_copy, &info) != 0 && info.dli_fname != NULL) {
-        char *real = realpath(info.dli_fname, NULL);
-        if (real == NULL) /* a program found through PATH */
-            real = realpath("/proc/self/exe", NULL);
-        if (real != NULL) {
-            snprintf(here, sizeof here, "%s", real);
-            char *slash = strrchr(here, '/');
-            if (slash != NULL)
-                *slash = 0;
-        }
-        free(real);
-    }
+    char here[FA_STORE_PATH_MAX];
+    fa_own_directory(here, sizeof here);
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         snprintf(ret_path, size, places[i], here);
         if (access(ret_path, X_OK) == 0)

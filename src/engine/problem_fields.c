@@ -5,6 +5,7 @@
 #include "error.h"
 #include "fa_problem.h"
 #include "json.h"
+#include "json_make.h"
 #include "problem.h"
 
 #include <stdio.h>
@@ -123,7 +124,7 @@ int fa_problem_write(const fa_problem *problem, char **ret_text, fa_diag *diag)
     if (problem == NULL || ret_text == NULL)
         return fa_fail(diag, FA_EINVAL, "problem or ret_text is NULL");
     cJSON *json = fa_problem_to_json(problem);
-    char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;
+    char *text = json != NULL ? fa_json_print(json) : NULL;
     cJSON_Delete(json);
     if (text == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a problem");

@@ -113,3 +113,14 @@ int fa_records_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubi
     int rc = fa_store_cubin_get(tuner->store, key, ret_cubin, diag);
     return rc == FA_ENOTFOUND && fa_sources_cubin(tuner, key, ret_cubin) == 0 ? 0 : rc;
 }
+
+bool fa_records_has_cubin(fa_tuner *tuner, const char *key)
+{
+    fa_cubin_record cubin = {0};
+    bool here = false;
+    if (fa_store_cubin_exists(tuner->store, key, &here, NULL) != 0 || here)
+        return here;
+    here = fa_sources_cubin(tuner, key, &cubin) == 0;
+    fa_cubin_record_free(&cubin);
+    return here;
+}

@@ -22,5 +22,7 @@ int fa_records_like(fa_tuner *tuner, const fa_target *target, fa_winner_visit *v
                     fa_diag *diag);
 /* A cubin by key: the store's, else a system bundle's. */
 int fa_records_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin, fa_diag *diag);
+/* Whether there is one; the store's bytes are not compared with their hash. */
+bool fa_records_has_cubin(fa_tuner *tuner, const char *key);
 
 #endif

@@ -63,7 +63,8 @@ bool fa_driver_forked(void)
 
 int fa_driver_fail_forked(fa_diag *diag)
 {
-    return fa_fail(diag, FA_EFORKED, "this process was forked from one that had opened the CUDA "
+    return fa_fail(diag, FA_EFORKED,
+                   "this process was forked from one that had opened the CUDA "
                    "driver, and CUDA does not work there: start the process with exec or spawn "
                    "(Python: multiprocessing.set_start_method(\"spawn\"))");
 }
@@ -136,13 +137,17 @@ static int load_library(fa_driver *driver, fa_diag *diag)
     snprintf(driver->path, sizeof driver->path, "%s", path);
     driver->library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (driver->library == NULL)
-        return fa_fail(diag, FA_ENODRIVER, "cannot load the CUDA driver (%s): install the NVIDIA "
-                       "driver, or tune for a GPU that is not here by name (--gpu L4)", dlerror());
-#define LOAD(member, symbol, arguments)                                                        \
-    *(void **)&driver->member = dlsym(driver->library, symbol);                                \
-    if (driver->member == NULL)                                                                \
-        return fa_fail(diag, FA_ENODRIVER, "%s has no function " symbol ": the NVIDIA driver " \
-                       "is too old or this is no CUDA driver", path);
+        return fa_fail(diag, FA_ENODRIVER,
+                       "cannot load the CUDA driver (%s): install the NVIDIA "
+                       "driver, or tune for a GPU that is not here by name (--gpu L4)",
+                       dlerror());
+#define LOAD(member, symbol, arguments)                                    \
+    *(void **)&driver->member = dlsym(driver->library, symbol);            \
+    if (driver->member == NULL)                                            \
+        return fa_fail(diag, FA_ENODRIVER,                                 \
+                       "%s has no function " symbol ": the NVIDIA driver " \
+                       "is too old or this is no CUDA driver",             \
+                       path);
     CU_FUNCTIONS(LOAD)
 #undef LOAD
 #define LOAD_OPTIONAL(member, symbol, arguments) \
@@ -156,19 +161,22 @@ static int check_version(fa_driver *driver, fa_diag *diag)
 {
     cu_result result = driver->driver_version(&driver->version);
     if (result == CU_STUB_LIBRARY)
-        return fa_fail(diag, FA_ENODRIVER, "%s is the stub for linking, not the driver: remove its "
-                       "directory from the library path", driver->path);
+        return fa_fail(diag, FA_ENODRIVER,
+                       "%s is the stub for linking, not the driver: remove its "
+                       "directory from the library path",
+                       driver->path);
     if (result != CU_OK) {
         fa_driver_fail(driver, result, "cuDriverGetVersion", diag, "opening the CUDA driver");
         return FA_ENODRIVER;
     }
     if (driver->version < OLDEST_DRIVER)
-        return fa_fail(diag, FA_ENODRIVER, "the NVIDIA driver supports CUDA %d.%d and fa-tune "
-                       "needs %d.%d (driver 525) at least, %d.%d (driver 580) for kernels compiled by "
-                       "NVRTC 13: update the driver", driver->version / 1000,
-                       driver->version % 1000 / 10, OLDEST_DRIVER / 1000,
-                       OLDEST_DRIVER % 1000 / 10, CUDA_13_DRIVER / 1000,
-                       CUDA_13_DRIVER % 1000 / 10);
+        return fa_fail(
+            diag, FA_ENODRIVER,
+            "the NVIDIA driver supports CUDA %d.%d and fa-tune "
+            "needs %d.%d (driver 525) at least, %d.%d (driver 580) for kernels compiled by "
+            "NVRTC 13: update the driver",
+            driver->version / 1000, driver->version % 1000 / 10, OLDEST_DRIVER / 1000,
+            OLDEST_DRIVER % 1000 / 10, CUDA_13_DRIVER / 1000, CUDA_13_DRIVER % 1000 / 10);
     return 0;
 }
 
@@ -180,7 +188,8 @@ static int initialise(fa_driver *driver, fa_diag *diag)
         result = driver->count_devices(&driver->device_count);
     if (result == CU_NO_DEVICE || (result == CU_OK && driver->device_count == 0)) {
         fa_driver_note(CU_NO_DEVICE);
-        return fa_fail(diag, FA_ENODEVICE, "the CUDA driver sees no device: check nvidia-smi and "
+        return fa_fail(diag, FA_ENODEVICE,
+                       "the CUDA driver sees no device: check nvidia-smi and "
                        "CUDA_VISIBLE_DEVICES, or tune for a GPU by name (--gpu L4)");
     }
     if (result == CU_NOT_INITIALIZED) {
@@ -254,4 +263,17 @@ void fa_driver_close(fa_driver **driver)
 int fa_driver_version(const fa_driver *driver)
 {
     return driver->version;
+}
+
+int fa_driver_peek_version(void)
+{
+    fa_driver *driver = calloc(1, sizeof *driver);
+    fa_diag diag;
+    int version = 0;
+    if (driver != NULL && load_library(driver, &diag) == 0 &&
+        driver->driver_version(&driver->version) == CU_OK)
+        version = driver->version;
+    if (driver != NULL)
+        destroy(driver);
+    return version;
 }

@@ -16,8 +16,8 @@
 typedef struct fa_driver fa_driver;
 typedef uint64_t fa_device_ptr;
 typedef struct fa_module fa_module;
-typedef void *fa_stream; /* CUstream */
-typedef void *fa_event;  /* CUevent */
+typedef void *fa_stream;   /* CUstream */
+typedef void *fa_event;    /* CUevent */
 typedef void *fa_function; /* CUfunction */
 
 /* dlopens libcuda.so.1 (or the file FA_TUNE_LIBCUDA names) and calls cuInit. One per process:
@@ -27,6 +27,8 @@ typedef void *fa_function; /* CUfunction */
 int fa_driver_open(fa_driver **ret_driver, fa_diag *diag);
 void fa_driver_close(fa_driver **driver);
 int fa_driver_version(const fa_driver *driver); /* 13000 for 13.0 */
+/* The same without a driver being started or a device being looked for; 0: there is no driver. */
+int fa_driver_peek_version(void);
 
 int fa_driver_device_count(fa_driver *driver);
 /* Limits queried from the device, tensor peak derived from SM and clock. */
@@ -42,6 +44,13 @@ int fa_driver_current_device(fa_driver *driver, int *ret_ordinal, fa_diag *diag)
 /* Retains the device's primary context and makes it current; release undoes both. Never resets. */
 int fa_driver_retain_context(fa_driver *driver, int ordinal, fa_diag *diag);
 void fa_driver_release_context(fa_driver *driver, int ordinal);
+
+/* Whether the calling thread's current context is one of the device. A cheap call. */
+bool fa_driver_is_on(fa_driver *driver, int ordinal);
+/* Makes the device's primary context current, and leaves it. It is retained once and for good: who enters
+ * thousands of times a second pays for a push and a pop. */
+int fa_driver_enter(fa_driver *driver, int ordinal, fa_diag *diag);
+void fa_driver_leave(fa_driver *driver);
 
 /* Loads a cubin into the current context. FA_ENOTSUP: built for another architecture (209). */
 int fa_module_load(fa_driver *driver, const void *cubin, size_t size, fa_module **ret_module,
@@ -75,10 +84,10 @@ enum { FA_TENSOR_MAP_BYTES = 128, FA_TENSOR_MAP_ALIGNMENT = 64, FA_TENSOR_MAP_RA
 typedef struct fa_tensor_shape {
     fa_dtype dtype;
     uint32_t rank;
-    fa_device_ptr base;                       /* 16-byte aligned */
-    uint64_t extent[FA_TENSOR_MAP_RANK];      /* elements, 1..2^32 */
-    uint64_t stride[FA_TENSOR_MAP_RANK - 1];  /* bytes, multiples of 16 below 2^40 */
-    uint32_t box[FA_TENSOR_MAP_RANK];         /* elements, 1..256 */
+    fa_device_ptr base;                      /* 16-byte aligned */
+    uint64_t extent[FA_TENSOR_MAP_RANK];     /* elements, 1..2^32 */
+    uint64_t stride[FA_TENSOR_MAP_RANK - 1]; /* bytes, multiples of 16 below 2^40 */
+    uint32_t box[FA_TENSOR_MAP_RANK];        /* elements, 1..256 */
 } fa_tensor_shape;
 
 /* Whether this driver encodes tensor maps. 0, or FA_ENODRIVER with a sentence. */
@@ -106,6 +115,7 @@ int fa_fill32(fa_driver *driver, fa_device_ptr ptr, uint32_t value, size_t count
 
 int fa_stream_create(fa_driver *driver, fa_stream *ret_stream, fa_diag *diag);
 void fa_stream_destroy(fa_driver *driver, fa_stream *stream);
+int fa_stream_captured(fa_driver *driver, fa_stream stream, bool *ret_captured, fa_diag *diag);
 int fa_stream_synchronize(fa_driver *driver, fa_stream stream, fa_diag *diag);
 int fa_event_create(fa_driver *driver, fa_event *ret_event, fa_diag *diag);
 void fa_event_destroy(fa_driver *driver, fa_event *event);

@@ -25,7 +25,11 @@ enum {
     CU_STUB_LIBRARY = 34,
     CU_NO_DEVICE = 100,
     CU_WRONG_ARCHITECTURE = 209, /* CUDA_ERROR_NO_BINARY_FOR_GPU */
+    CU_CAPTURE_IMPLICIT = 906,
 };
+
+/* CUstreamCaptureStatus */
+enum { CU_CAPTURE_NONE = 0, CU_CAPTURE_ACTIVE = 1 };
 
 /* CUdevice_attribute */
 enum {
@@ -107,6 +111,7 @@ struct cu_uuid {
     X(stream_create, "cuStreamCreate", (fa_stream *, unsigned))                                \
     X(stream_destroy, "cuStreamDestroy_v2", (fa_stream))                                       \
     X(stream_synchronize, "cuStreamSynchronize", (fa_stream))                                  \
+    X(stream_capturing, "cuStreamIsCapturing", (fa_stream, int *))                             \
     X(event_create, "cuEventCreate", (fa_event *, unsigned))                                   \
     X(event_destroy, "cuEventDestroy_v2", (fa_event))                                          \
     X(event_record, "cuEventRecord", (fa_event, fa_stream))                                    \
@@ -128,6 +133,7 @@ struct fa_driver {
     int version;
     int device_count;
     cu_context primary[FA_MAX_DEVICES]; /* last seen primary context; atomic access */
+    cu_context kept[FA_MAX_DEVICES];    /* primary context that is retained for good; atomic access */
 #define CU_MEMBER(member, symbol, arguments) cu_result(*member) arguments;
     CU_FUNCTIONS(CU_MEMBER)
     CU_OPTIONAL_FUNCTIONS(CU_MEMBER)

@@ -186,3 +186,47 @@ void fa_driver_release_context(fa_driver *driver, int ordinal)
     if (driver->device_get(&device, ordinal) == CU_OK)
         driver->primary_release(device);
 }
+
+bool fa_driver_is_on(fa_driver *driver, int ordinal)
+{
+    cu_device device;
+    return !fa_driver_forked() && driver->context_device(&device) == CU_OK && device == ordinal;
+}
+
+/* The device's primary context, retained by the first who asks; two at once retain it twice. */
+static int keep_context(fa_driver *driver, int ordinal, cu_context *ret_context, fa_diag *diag)
+{
+    *ret_context = __atomic_load_n(&driver->kept[ordinal], __ATOMIC_ACQUIRE);
+    if (*ret_context != NULL)
+        return 0;
+    cu_result result = driver->primary_retain(ret_context, ordinal);
+    if (result != CU_OK)
+        return fa_driver_fail(driver, result, "cuDevicePrimaryCtxRetain", diag,
+                              "opening a context on device %d", ordinal);
+    __atomic_store_n(&driver->kept[ordinal], *ret_context, __ATOMIC_RELEASE);
+    return 0;
+}
+
+int fa_driver_enter(fa_driver *driver, int ordinal, fa_diag *diag)
+{
+    if (fa_driver_forked())
+        return fa_driver_fail_forked(diag);
+    if (ordinal < 0 || ordinal >= driver->device_count)
+        return fa_fail(diag, FA_EINVAL, "there is no CUDA device %d: %d %s present", ordinal,
+                       driver->device_count, driver->device_count == 1 ? "is" : "are");
+    cu_context context = NULL;
+    int rc = keep_context(driver, ordinal, &context, diag);
+    if (rc != 0)
+        return rc;
+    cu_result result = driver->context_push(context);
+    return result == CU_OK ? 0
+                           : fa_driver_fail(driver, result, "cuCtxPushCurrent", diag,
+                                            "entering the context of device %d", ordinal);
+}
+
+void fa_driver_leave(fa_driver *driver)
+{
+    cu_context context;
+    if (!fa_driver_forked())
+        driver->context_pop(&context);
+}

@@ -205,6 +205,22 @@ int fa_stream_synchronize(fa_driver *driver, fa_stream stream, fa_diag *diag)
     return 0;
 }
 
+int fa_stream_captured(fa_driver *driver, fa_stream stream, bool *ret_captured, fa_diag *diag)
+{
+    if (fa_driver_forked())
+        return fa_driver_fail_forked(diag);
+    int status = CU_CAPTURE_NONE;
+    cu_result result = driver->stream_capturing(stream, &status);
+    /* The default stream cannot be captured; where another one is, that is what the driver answers. */
+    if (result == CU_CAPTURE_IMPLICIT)
+        status = CU_CAPTURE_ACTIVE;
+    else if (result != CU_OK)
+        return fa_driver_fail(driver, result, "cuStreamIsCapturing", diag,
+                              "asking whether a stream is captured");
+    *ret_captured = status != CU_CAPTURE_NONE;
+    return 0;
+}
+
 int fa_event_create(fa_driver *driver, fa_event *ret_event, fa_diag *diag)
 {
     if (fa_driver_forked())

@@ -13,8 +13,11 @@
 typedef struct fa_nvrtc fa_nvrtc;
 
 /* Where NVRTC is, found without loading it. Search order: FA_TUNE_NVRTC (a directory), the
- * directory recorded at build time (the local wheel folder), CUDA_HOME/CUDA_PATH lib64,
- * /usr/local/cuda*, the dynamic linker's cache. Never globs libnvrtc*. */
+ * directory recorded at build time (the local wheel folder), the Python packages that this library is
+ * installed among (PyTorch's own CUDA, nvidia-cuda-nvrtc), CUDA_HOME/CUDA_PATH lib64,
+ * /usr/local/cuda*, the dynamic linker's cache. Never globs libnvrtc*. What an NVRTC makes is loaded by
+ * drivers of its major version and newer: where the first that is found is too new for the driver here, the
+ * first that is not is taken in its place, if there is one. */
 typedef struct fa_nvrtc_location {
     char library[4096];  /* absolute path of libnvrtc.so.13 (or .12) */
     char builtins[4096]; /* absolute path of libnvrtc-builtins.so.X.Y */
@@ -22,6 +25,9 @@ typedef struct fa_nvrtc_location {
     /* "13.0 <build-id of libnvrtc> <build-id of builtins>"; SHA-256 where a file has no build-id.
      * This, not nvrtcVersion, is what cubin keys are made of. */
     char identity[256];
+    char
+        passed_over[4096]; /* the library that is too new for the driver here; "": there was none */
+    int driver_version;    /* that it is too new for */
 } fa_nvrtc_location;
 int fa_nvrtc_locate(fa_nvrtc_location *ret_location, fa_diag *diag);
 

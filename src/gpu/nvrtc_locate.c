@@ -10,9 +10,11 @@
  */
 #include "nvrtc.h"
 
+#include "driver.h"
 #include "elf_note.h"
 #include "error.h"
 #include "hash.h"
+#include "own_place.h"
 
 #include <dirent.h>
 #include <limits.h>
@@ -30,15 +32,22 @@ enum { MAX_LIBRARY_BYTES = 1 << 30, MAX_CACHE_BYTES = 64 << 20 };
 
 /* Newest first. */
 static const int majors[] = {13, 12};
+enum { NEWEST = 13 };
+
+/* What is looked for, and what was found. */
+typedef struct search {
+    int newest; /* major version */
+    fa_nvrtc_location found;
+} search;
 
 /* Where packages put the library below the directory that a person would name. */
 static const char *const layouts[] = {
-    "",                           /* the directory itself */
-    "/lib64",                     /* CUDA toolkit */
-    "/lib",                       /* conda */
-    "/targets/x86_64-linux/lib",  /* CUDA toolkit, cross layout */
+    "",                          /* the directory itself */
+    "/lib64",                    /* CUDA toolkit */
+    "/lib",                      /* conda */
+    "/targets/x86_64-linux/lib", /* CUDA toolkit, cross layout */
     "/targets/sbsa-linux/lib",
-    "/nvidia/cu13/lib",           /* Python wheels: site-packages */
+    "/nvidia/cu13/lib", /* Python wheels: site-packages */
     "/cu13/lib",
     "/nvidia/cuda_nvrtc/lib",
 };
@@ -97,13 +106,15 @@ static bool regular(const char *path)
 }
 
 /* Looks in one directory, which is made absolute. */
-static bool look_in(const char *directory, fa_nvrtc_location *ret)
+static bool look_in(const char *directory, search *ret)
 {
     char absolute[PATH_MAX];
     if (realpath(directory, absolute) == NULL)
         return false;
     for (size_t i = 0; i < sizeof majors / sizeof *majors; i++) {
         fa_nvrtc_location found = {.major = majors[i]};
+        if (majors[i] > ret->newest)
+            continue;
         int n = snprintf(found.library, sizeof found.library, "%s/libnvrtc.so.%d", absolute,
                          found.major);
         if (n < 0 || (size_t)n >= sizeof found.library || !regular(found.library))
@@ -115,13 +126,13 @@ static bool look_in(const char *directory, fa_nvrtc_location *ret)
                      absolute, found.major, found.minor);
         if (n < 0 || (size_t)n >= sizeof found.builtins || !regular(found.builtins))
             continue;
-        *ret = found;
+        ret->found = found;
         return true;
     }
     return false;
 }
 
-static bool look_below(const char *root, fa_nvrtc_location *ret)
+static bool look_below(const char *root, search *ret)
 {
     if (root == NULL || root[0] == 0)
         return false;
@@ -134,13 +145,28 @@ static bool look_below(const char *root, fa_nvrtc_location *ret)
     return false;
 }
 
+/* Python packages beside the one that this library is in: SITE/fa_tune/_native/libfa_tune.so. */
+static bool look_in_site_packages(search *ret)
+{
+    static const char *const packages[] = {"%s/../../nvidia/cu13/lib",
+                                           "%s/../../nvidia/cuda_nvrtc/lib"};
+    char here[PATH_MAX - 64], directory[PATH_MAX];
+    fa_own_directory(here, sizeof here);
+    for (size_t i = 0; i < sizeof packages / sizeof *packages && here[0] != 0; i++) {
+        snprintf(directory, sizeof directory, packages[i], here);
+        if (look_in(directory, ret))
+            return true;
+    }
+    return false;
+}
+
 static int is_cuda_folder(const struct dirent *entry)
 {
     return strncmp(entry->d_name, "cuda", 4) == 0;
 }
 
 /* /usr/local/cuda first (the administrator's choice), then cuda-13.1, cuda-13.0, … */
-static bool look_in_usr_local(fa_nvrtc_location *ret)
+static bool look_in_usr_local(search *ret)
 {
     if (look_below("/usr/local/cuda", ret))
         return true;
@@ -162,22 +188,23 @@ static bool look_in_usr_local(fa_nvrtc_location *ret)
  * entry count at 20, entries of 24 bytes {i32 flags, u32 key, u32 value, u32 os, u64 hwcap}, all
  * offsets from the start of the file. An older format may precede it; then the header is found by
  * its magic. Entries for another architecture are refused by fa_elf_build_id. */
-static bool look_in_cache(fa_nvrtc_location *ret)
+static bool look_in_cache(search *ret)
 {
     static const char magic[] = "glibc-ld.so.cache1.1";
     fa_buf cache;
     if (fa_buf_read_file(&cache, "/etc/ld.so.cache", MAX_CACHE_BYTES) != 0)
         return false;
     bool found = false;
-    const char *start = cache.size == 0
-                            ? NULL
-                            : memmem(cache.data, cache.size, magic, sizeof magic - 1);
+    const char *start =
+        cache.size == 0 ? NULL : memmem(cache.data, cache.size, magic, sizeof magic - 1);
     size_t size = start == NULL ? 0 : cache.size - (size_t)(start - cache.data);
     uint32_t count = 0;
     if (size >= 48)
         memcpy(&count, start + 20, sizeof count);
     for (size_t m = 0; m < sizeof majors / sizeof *majors && !found; m++) {
         char wanted[32];
+        if (majors[m] > ret->newest)
+            continue;
         snprintf(wanted, sizeof wanted, "libnvrtc.so.%d", majors[m]);
         for (size_t i = 0; i < count && size >= 48 + (i + 1) * 24 && !found; i++) {
             uint32_t key, value;
@@ -226,29 +253,55 @@ static int identify(fa_nvrtc_location *location, fa_diag *diag)
     return 0;
 }
 
+/* A person's own choice is taken or refused, never silently replaced by another place. */
+static bool look_everywhere(const char *named, search *ret)
+{
+    if (named != NULL && named[0] != 0)
+        return look_below(named, ret);
+    return look_below(FA_TUNE_NVRTC_DIR, ret) || look_in_site_packages(ret) ||
+           look_below(getenv("CUDA_HOME"), ret) || look_below(getenv("CUDA_PATH"), ret) ||
+           look_in_usr_local(ret) || look_in_cache(ret);
+}
+
+/* The driver is asked only where the answer may matter: every driver that is served loads what NVRTC 12
+ * makes. */
+static void prefer_loadable(const char *named, fa_nvrtc_location *location)
+{
+    if (location->major <= majors[sizeof majors / sizeof *majors - 1])
+        return;
+    int driver = fa_driver_peek_version();
+    search older = {.newest = driver / 1000};
+    if (driver == 0 || driver / 1000 >= location->major || !look_everywhere(named, &older))
+        return;
+    memcpy(older.found.passed_over, location->library, sizeof older.found.passed_over);
+    older.found.driver_version = driver;
+    *location = older.found;
+}
+
 int fa_nvrtc_locate(fa_nvrtc_location *ret_location, fa_diag *diag)
 {
     const char *named = getenv("FA_TUNE_NVRTC");
-    fa_nvrtc_location found;
+    search all = {.newest = NEWEST};
     int rc = fa_descriptors_check(diag); /* without one nothing would be found */
     if (rc != 0)
         return rc;
-    if (named != NULL && named[0] != 0) {
-        /* A person's own choice is taken or refused, never silently replaced. */
-        if (!look_below(named, &found))
-            return fa_fail(diag, FA_ENONVRTC, "FA_TUNE_NVRTC names %s, which holds no "
-                           "libnvrtc.so.13 or .12 with its libnvrtc-builtins.so: name the "
-                           "directory of both", named);
-    } else if (!look_below(FA_TUNE_NVRTC_DIR, &found) && !look_below(getenv("CUDA_HOME"), &found) &&
-               !look_below(getenv("CUDA_PATH"), &found) && !look_in_usr_local(&found) &&
-               !look_in_cache(&found)) {
-        return fa_fail(diag, FA_ENONVRTC, "NVRTC (libnvrtc.so.13 or .12 with its builtins) was not "
-                       "found: install the CUDA toolkit or the Python package nvidia-cuda-nvrtc, "
-                       "and set FA_TUNE_NVRTC to the directory that holds it");
-    }
-    rc = identify(&found, diag);
+    if (!look_everywhere(named, &all))
+        return named != NULL && named[0] != 0
+                   ? fa_fail(
+                         diag, FA_ENONVRTC,
+                         "FA_TUNE_NVRTC names %s, which holds no libnvrtc.so.13 or .12 with its "
+                         "libnvrtc-builtins.so: name the directory of both",
+                         named)
+                   : fa_fail(
+                         diag, FA_ENONVRTC,
+                         "NVRTC (libnvrtc.so.13 or .12 with its builtins) was not found: install the "
+                         "CUDA toolkit, or the Python package nvidia-cuda-nvrtc (pip install "
+                         "'fa-tune[nvrtc]' beside the wheel), or set FA_TUNE_NVRTC to the directory "
+                         "that holds it");
+    prefer_loadable(named, &all.found);
+    rc = identify(&all.found, diag);
     if (rc != 0)
         return rc;
-    *ret_location = found;
+    *ret_location = all.found;
     return 0;
 }

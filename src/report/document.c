@@ -9,6 +9,7 @@
 
 #include "error.h"
 #include "json.h"
+#include "json_make.h"
 #include "problem.h"
 
 #include <math.h>
@@ -29,12 +30,12 @@ static void add_known(cJSON *object, const char *name, double value)
 
 static void add_text(cJSON *object, const char *name, const char *text)
 {
-    cJSON_AddStringToObject(object, name, text);
+    fa_json_add_text(object, name, text);
 }
 
 static void add_number(cJSON *object, const char *name, double value)
 {
-    cJSON_AddNumberToObject(object, name, value);
+    fa_json_add_number(object, name, value);
 }
 
 static void mend(cJSON *json)
@@ -51,7 +52,7 @@ static void mend(cJSON *json)
 static void print(fa_buf *out, cJSON *json)
 {
     mend(json);
-    char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;
+    char *text = json != NULL ? fa_json_print(json) : NULL;
     if (text != NULL)
         fa_buf_text(out, text);
     else
@@ -64,15 +65,15 @@ static void print(fa_buf *out, cJSON *json)
 static void add_gates(cJSON *object, const report_problem *problem)
 {
     const report_funnel *funnel = &problem->funnel;
-    cJSON *counts = cJSON_AddObjectToObject(object, "funnel");
+    cJSON *counts = fa_json_add_object(object, "funnel");
     add_known(counts, "space", funnel->known ? funnel->space : 0);
     add_number(counts, "in_budget", funnel->in_budget);
     add_number(counts, "compiled", funnel->compiled);
     add_number(counts, "clean", funnel->clean);
     add_number(counts, "proved", funnel->proved);
     add_number(counts, "measured", funnel->measured);
-    cJSON_AddBoolToObject(counts, "on_device", funnel->on_device);
-    cJSON *array = cJSON_AddArrayToObject(object, "gates");
+    fa_json_add_bool(counts, "on_device", funnel->on_device);
+    cJSON *array = fa_json_add_array(object, "gates");
     for (int g = 0; g < REPORT_STATUSES; g++) {
         const report_gate *gate = &problem->gate[report_gates[g]];
         if (gate->count == 0)
@@ -80,21 +81,21 @@ static void add_gates(cJSON *object, const report_problem *problem)
         cJSON *item = cJSON_CreateObject();
         add_text(item, "status", fa_status_name(report_gates[g]));
         add_number(item, "count", (double)gate->count);
-        cJSON *reasons = cJSON_AddArrayToObject(item, "reasons");
+        cJSON *reasons = fa_json_add_array(item, "reasons");
         for (int i = 0; i < gate->reasons; i++) {
             cJSON *reason = cJSON_CreateObject();
             add_text(reason, "text", gate->reason[i].text);
             add_number(reason, "count", (double)gate->reason[i].count);
-            cJSON_AddItemToArray(reasons, reason);
+            fa_json_push(reasons, reason);
         }
         add_number(item, "other_reasons", (double)gate->elsewhere);
-        cJSON_AddItemToArray(array, item);
+        fa_json_push(array, item);
     }
 }
 
 static void add_peers(cJSON *object, const report_problem *problem)
 {
-    cJSON *array = cJSON_AddArrayToObject(object, "baselines");
+    cJSON *array = fa_json_add_array(object, "baselines");
     for (size_t i = 0; i < problem->peers; i++) {
         const report_peer *peer = &problem->peer[i];
         cJSON *item = cJSON_CreateObject();
@@ -104,13 +105,13 @@ static void add_peers(cJSON *object, const report_problem *problem)
         add_known(item, "high_us", peer->baseline.high_us);
         add_known(item, "ratio", peer->ratio);
         add_text(item, "source", peer->baseline.source);
-        cJSON_AddItemToArray(array, item);
+        fa_json_push(array, item);
     }
 }
 
 static void add_environments(cJSON *object, const report_problem *problem)
 {
-    cJSON *array = cJSON_AddArrayToObject(object, "environments");
+    cJSON *array = fa_json_add_array(object, "environments");
     for (size_t i = 0; i < problem->environments; i++) {
         const report_environment *environment = &problem->environment[i];
         cJSON *item = cJSON_CreateObject();
@@ -121,7 +122,7 @@ static void add_environments(cJSON *object, const report_problem *problem)
         add_text(item, "library", environment->library);
         add_text(item, "host", environment->host);
         add_number(item, "trials", (double)environment->trials);
-        cJSON_AddItemToArray(array, item);
+        fa_json_push(array, item);
     }
     add_number(object, "trials_in_other_environments", (double)problem->environments_left_out);
 }
@@ -129,9 +130,9 @@ static void add_environments(cJSON *object, const report_problem *problem)
 static void add_range(cJSON *object, const char *name, const int32_t range[2])
 {
     if (range[0] < 0)
-        cJSON_AddNullToObject(object, name);
+        fa_json_add_null(object, name);
     else
-        cJSON_AddItemToObject(object, name, cJSON_CreateIntArray(range, 2));
+        fa_json_add(object, name, cJSON_CreateIntArray(range, 2));
 }
 
 static void add_circumstances(cJSON *object, const report_problem *problem)
@@ -140,14 +141,14 @@ static void add_circumstances(cJSON *object, const report_problem *problem)
     add_range(object, "sm_mhz", problem->sm_mhz);
     add_range(object, "memory_mhz", problem->memory_mhz);
     add_range(object, "temperature_c", problem->temperature_c);
-    cJSON *throttles = cJSON_AddArrayToObject(object, "throttled_by");
+    cJSON *throttles = fa_json_add_array(object, "throttled_by");
     for (size_t i = 0; i < problem->throttles; i++)
-        cJSON_AddItemToArray(throttles, cJSON_CreateString(problem->throttle[i]));
-    cJSON *seeds = cJSON_AddArrayToObject(object, "seeds");
+        fa_json_push(throttles, cJSON_CreateString(problem->throttle[i]));
+    cJSON *seeds = fa_json_add_array(object, "seeds");
     for (size_t i = 0; i < problem->seeds; i++) {
         char seed[24];
         snprintf(seed, sizeof seed, "%llu", (unsigned long long)problem->seed[i]);
-        cJSON_AddItemToArray(seeds, cJSON_CreateString(seed));
+        fa_json_push(seeds, cJSON_CreateString(seed));
     }
     add_number(object, "other_seeds", (double)problem->seeds_left_out);
 }
@@ -162,7 +163,7 @@ static void add_words(cJSON *object, const char *name, const fa_problem *problem
 
 static void add_problem_words(cJSON *object, const fa_problem *problem)
 {
-    cJSON_AddItemToObject(object, "problem", fa_problem_to_json(problem));
+    fa_json_add(object, "problem", fa_problem_to_json(problem));
     add_words(object, "words", problem);
 }
 
@@ -171,17 +172,17 @@ static cJSON *problem_json(const report_problem *problem)
     const fa_study *study = &problem->study;
     cJSON *object = cJSON_CreateObject();
     add_problem_words(object, &study->problem);
-    cJSON_AddItemToObject(object, "gpu", fa_gpu_to_json(&study->gpu));
+    fa_json_add(object, "gpu", fa_gpu_to_json(&study->gpu));
     add_text(object, "silicon", study->silicon);
     add_text(object, "templates", study->templates);
-    cJSON_AddBoolToObject(object, "templates_are_present", study->current);
+    fa_json_add_bool(object, "templates_are_present", study->current);
     add_text(object, "policy", study->policy);
     add_text(object, "known_how", report_standing(problem));
-    cJSON_AddBoolToObject(object, "measured", problem->measured);
-    cJSON *winner = problem->best != NULL ? cJSON_AddObjectToObject(object, "winner")
-                                          : cJSON_AddNullToObject(object, "winner");
-    if (problem->best != NULL)
-        fa_trial_add_json(winner, problem->best);
+    fa_json_add_bool(object, "measured", problem->measured);
+    if (problem->best == NULL)
+        fa_json_add_null(object, "winner");
+    else
+        fa_trial_add_json(fa_json_add_object(object, "winner"), problem->best);
     add_known(object, "ties", study->has_winner ? study->winner.ties : 0);
     add_known(object, "tflops", problem->tflops);
     add_known(object, "flops", fa_problem_nominal_flops(&study->problem));
@@ -190,7 +191,7 @@ static cJSON *problem_json(const report_problem *problem)
     add_known(object, "speedup_over_default", problem->x_default);
     add_known(object, "compile_ms", problem->compile_ms);
     add_known(object, "tune_s", study->winner.tune_s);
-    cJSON_AddBoolToObject(object, "slow", problem->slow);
+    fa_json_add_bool(object, "slow", problem->slow);
     add_number(object, "unix_time", (double)study->unix_time);
     add_number(object, "configs_tried", (double)problem->tried);
     add_peers(object, problem);
@@ -236,7 +237,7 @@ static void drop_repeated(report_document *document, cJSON *json)
         }
         cJSON_Delete(document->last[i]);
         document->last[i] = cJSON_Duplicate(item, true);
-        cJSON_AddItemToObject(json, names[i], item);
+        fa_json_add(json, names[i], item);
     }
 }
 
@@ -251,14 +252,14 @@ void report_document_begin(const report *report, fa_buf *out)
     add_number(head, "unix_time", (double)report->made);
     add_number(head, "not_asked_for", (double)report->outcome.filtered);
     add_number(head, "earlier_generations", (double)report->outcome.older);
-    cJSON *gates = cJSON_AddArrayToObject(head, "gates");
+    cJSON *gates = fa_json_add_array(head, "gates");
     for (int g = 0; g < REPORT_STATUSES; g++) {
         cJSON *gate = cJSON_CreateObject();
         add_text(gate, "status", fa_status_name(report_gates[g]));
         add_text(gate, "meaning", report_gate_meaning(report_gates[g]));
-        cJSON_AddItemToArray(gates, gate);
+        fa_json_push(gates, gate);
     }
-    cJSON_AddItemToObject(head, "operations", report_operations_json());
+    fa_json_add(head, "operations", report_operations_json());
     print(out, head);
     if (out->size > 0 && !out->failed)
         out->data[--out->size] = 0; /* the head goes on */
@@ -311,18 +312,18 @@ static cJSON *regret_json(const fa_regret *regret)
 {
     cJSON *item = cJSON_CreateObject();
     add_problem_words(item, &regret->problem);
-    cJSON_AddItemToObject(item, "bucket", fa_problem_to_json(&regret->bucket));
+    fa_json_add(item, "bucket", fa_problem_to_json(&regret->bucket));
     add_words(item, "bucket_words", &regret->bucket);
-    cJSON_AddStringToObject(item, "gpu", regret->gpu);
+    fa_json_add_text(item, "gpu", regret->gpu);
     add_known(item, "bucket_us", regret->bucket_us);
     add_known(item, "best_us", regret->best_us);
     double value = report_regret_of(regret);
     if (value >= 0)
-        cJSON_AddNumberToObject(item, "regret", value);
+        fa_json_add_number(item, "regret", value);
     else
-        cJSON_AddNullToObject(item, "regret");
-    cJSON_AddItemToObject(item, "bucket_config", fa_config_to_json(&regret->bucket_config));
-    cJSON_AddItemToObject(item, "best_config", fa_config_to_json(&regret->best_config));
+        fa_json_add_null(item, "regret");
+    fa_json_add(item, "bucket_config", fa_config_to_json(&regret->bucket_config));
+    fa_json_add(item, "best_config", fa_config_to_json(&regret->best_config));
     return item;
 }
 
@@ -330,15 +331,15 @@ static cJSON *prediction_json(const fa_prediction *prediction)
 {
     cJSON *item = cJSON_CreateObject();
     add_problem_words(item, &prediction->problem);
-    cJSON_AddStringToObject(item, "gpu", prediction->gpu);
-    cJSON_AddStringToObject(item, "known_how", fa_origin_name(prediction->origin));
-    cJSON_AddStringToObject(item, "from_gpu", prediction->from_gpu);
+    fa_json_add_text(item, "gpu", prediction->gpu);
+    fa_json_add_text(item, "known_how", fa_origin_name(prediction->origin));
+    fa_json_add_text(item, "from_gpu", prediction->from_gpu);
     add_known(item, "predicted_us", prediction->predicted_us);
     add_known(item, "measured_us", prediction->measured_us);
     add_known(item, "best_us", prediction->best_us);
     add_known(item, "rank", prediction->rank);
     add_known(item, "measured", prediction->measured);
-    cJSON_AddItemToObject(item, "config", fa_config_to_json(&prediction->config));
+    fa_json_add(item, "config", fa_config_to_json(&prediction->config));
     return item;
 }
 
@@ -347,7 +348,7 @@ void report_document_end(const report *report, report_document *document, fa_buf
     fa_buf_text(out, "\n],\"near_configs\":");
     cJSON *near = cJSON_CreateArray();
     for (size_t i = 0; i < document->nears; i++)
-        cJSON_AddItemToArray(near, cJSON_CreateString(document->near[i]));
+        fa_json_push(near, cJSON_CreateString(document->near[i]));
     print(out, near);
     fa_buf_text(out, ",\"regret\":[");
     for (size_t i = 0; i < report->regrets; i++) {

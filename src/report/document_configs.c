@@ -7,6 +7,7 @@
 
 #include "error.h"
 #include "json.h"
+#include "json_make.h"
 #include "problem.h"
 
 #include <stdio.h>
@@ -25,25 +26,25 @@ static const double NEAR = 1.02; /* times the best: as good */
 /* ---- configs --------------------------------------------------------------------------------*/
 static void add_samples(cJSON *item, const report_config *config)
 {
-    cJSON *samples = cJSON_AddArrayToObject(item, "samples_us");
+    cJSON *samples = fa_json_add_array(item, "samples_us");
     for (int32_t s = 0; s < config->sample_count; s++) {
         char number[32]; /* as short as a float is */
         snprintf(number, sizeof number, "%.7g", (double)config->samples_us[s]);
-        cJSON_AddItemToArray(samples, cJSON_CreateRaw(number));
+        fa_json_push(samples, cJSON_CreateRaw(number));
     }
 }
 
 static void add_clocks(cJSON *item, const report_config *config)
 {
     if (config->sm_mhz < 0) {
-        cJSON_AddNullToObject(item, "clocks");
+        fa_json_add_null(item, "clocks");
         return;
     }
-    cJSON *clocks = cJSON_AddObjectToObject(item, "clocks");
-    cJSON_AddNumberToObject(clocks, "sm_mhz", config->sm_mhz);
-    cJSON_AddNumberToObject(clocks, "memory_mhz", config->memory_mhz);
-    cJSON_AddNumberToObject(clocks, "temperature_c", config->temperature_c);
-    cJSON_AddStringToObject(clocks, "throttle", config->throttle);
+    cJSON *clocks = fa_json_add_object(item, "clocks");
+    fa_json_add_number(clocks, "sm_mhz", config->sm_mhz);
+    fa_json_add_number(clocks, "memory_mhz", config->memory_mhz);
+    fa_json_add_number(clocks, "temperature_c", config->temperature_c);
+    fa_json_add_text(clocks, "throttle", config->throttle);
 }
 
 static cJSON *config_json(const report_config *config)
@@ -52,15 +53,15 @@ static cJSON *config_json(const report_config *config)
     char seed[24];
     fa_json_add_known(item, "rank", config->rank, config->rank > 0);
     fa_trial_add_json(item, &config->trial);
-    cJSON_AddBoolToObject(item, "default", config->is_default);
-    cJSON_AddBoolToObject(item, "winner", config->is_winner);
+    fa_json_add_bool(item, "default", config->is_default);
+    fa_json_add_bool(item, "winner", config->is_winner);
     add_samples(item, config);
     add_clocks(item, config);
     /* 64 bits: as text, because a JSON number may lose some. */
     snprintf(seed, sizeof seed, "%llu", (unsigned long long)config->seed);
-    cJSON_AddStringToObject(item, "seed", seed);
-    cJSON_AddStringToObject(item, "cubin_key", config->cubin_key);
-    cJSON_AddNumberToObject(item, "unix_time", (double)config->unix_time);
+    fa_json_add_text(item, "seed", seed);
+    fa_json_add_text(item, "cubin_key", config->cubin_key);
+    fa_json_add_number(item, "unix_time", (double)config->unix_time);
     return item;
 }
 
@@ -129,21 +130,21 @@ static void add_map(cJSON *array, const report_problem *problem, size_t first,
                     const struct heat *heat, bool whole)
 {
     cJSON *item = cJSON_CreateObject();
-    cJSON_AddStringToObject(item, "family", problem->config[first].trial.config.family);
-    cJSON_AddItemToObject(item, "axes", cJSON_CreateStringArray(heat->axis, heat->axes));
-    cJSON_AddBoolToObject(item, "cut", !whole);
-    cJSON *cells = cJSON_AddArrayToObject(item, "cells");
+    fa_json_add_text(item, "family", problem->config[first].trial.config.family);
+    fa_json_add(item, "axes", cJSON_CreateStringArray(heat->axis, heat->axes));
+    fa_json_add_bool(item, "cut", !whole);
+    cJSON *cells = fa_json_add_array(item, "cells");
     for (int c = 0; c < heat->count; c++) {
         const report_config *config = &problem->config[heat->cell[c].config];
         double us = report_time(&config->trial);
         cJSON *cell = cJSON_CreateIntArray(heat->cell[c].at, heat->axes);
-        cJSON_AddItemToArray(cell, cJSON_CreateString(fa_status_name(config->trial.status)));
-        cJSON_AddItemToArray(cell, config->rank > 0 && us > 0 ? cJSON_CreateNumber(us)
-                                                              : cJSON_CreateNull());
-        cJSON_AddItemToArray(cell, cJSON_CreateNumber(config->told));
-        cJSON_AddItemToArray(cells, cell);
+        fa_json_push(cell, cJSON_CreateString(fa_status_name(config->trial.status)));
+        fa_json_push(cell,
+                     config->rank > 0 && us > 0 ? cJSON_CreateNumber(us) : cJSON_CreateNull());
+        fa_json_push(cell, cJSON_CreateNumber(config->told));
+        fa_json_push(cells, cell);
     }
-    cJSON_AddItemToArray(array, item);
+    fa_json_push(array, item);
 }
 
 /* Marks what the maps show, or with an array tells them: a map for each family. */
@@ -172,16 +173,16 @@ void document_add_configs(cJSON *object, report_problem *problem, size_t cap)
     if (heat != NULL)
         each_family(problem, heat, NULL);
     choose_configs(problem, cap);
-    cJSON *array = cJSON_AddArrayToObject(object, "configs");
+    cJSON *array = fa_json_add_array(object, "configs");
     size_t told = 0;
     for (size_t i = 0; i < problem->count; i++) {
         if (problem->config[i].told < 0)
             continue;
-        cJSON_AddItemToArray(array, config_json(&problem->config[i]));
+        fa_json_push(array, config_json(&problem->config[i]));
         told++;
     }
-    cJSON_AddNumberToObject(object, "configs_left_out", (double)(problem->tried - told));
-    array = cJSON_AddArrayToObject(object, "heat");
+    fa_json_add_number(object, "configs_left_out", (double)(problem->tried - told));
+    array = fa_json_add_array(object, "heat");
     if (heat != NULL)
         each_family(problem, heat, array);
     free(heat);
@@ -213,19 +214,19 @@ static int number_of(report_document *document, const fa_config *config)
 
 int document_add_near(report_document *document, cJSON *object, const report_problem *problem)
 {
-    cJSON *array = cJSON_AddArrayToObject(object, "near");
+    cJSON *array = fa_json_add_array(object, "near");
     int number = 0;
     for (size_t i = 0; i < problem->count && problem->timed && number >= 0; i++) {
         const report_config *config = &problem->config[i];
         if (!(config->trial.median_us > 0 && config->trial.median_us <= problem->us * NEAR))
             continue;
         number = number_of(document, &config->trial.config);
-        cJSON_AddItemToArray(array, cJSON_CreateNumber(number));
+        fa_json_push(array, cJSON_CreateNumber(number));
     }
     if (problem->timed && number >= 0 &&
         array->child == NULL) { /* imported: no trial is on record */
         number = number_of(document, &problem->best->config);
-        cJSON_AddItemToArray(array, cJSON_CreateNumber(number));
+        fa_json_push(array, cJSON_CreateNumber(number));
     }
     return number < 0 ? number : 0;
 }

@@ -6,6 +6,7 @@
 #include "words.h"
 
 #include "operation.h"
+#include "json_make.h"
 
 #include <string.h>
 
@@ -19,9 +20,9 @@ cJSON *report_operations_json(void)
         for (size_t t = 0; t < sizeof told / sizeof *told; t++) {
             const cJSON *value = cJSON_GetObjectItemCaseSensitive(operation->document, told[t]);
             if (value != NULL)
-                cJSON_AddItemToObject(item, told[t], cJSON_Duplicate(value, true));
+                fa_json_add(item, told[t], cJSON_Duplicate(value, true));
         }
-        cJSON_AddItemToArray(array, item);
+        fa_json_push(array, item);
     }
     return array;
 }

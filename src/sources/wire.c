@@ -4,6 +4,7 @@
  */
 #include "fa_service.h"
 #include "wire.h"
+#include "json_make.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +56,7 @@ int fa_wire_print(cJSON *json, char **ret_text, fa_diag *diag)
     char *printed = NULL, *text = NULL;
     if (json != NULL) {
         clean_json(json, true);
-        printed = cJSON_PrintUnformatted(json);
+        printed = fa_json_print(json);
     }
     if (printed != NULL)
         text = strdup(printed); /* cJSON's memory may be another allocator's */
@@ -133,12 +134,9 @@ int fa_failure_write(int code, const char *message, char **ret_text, fa_diag *di
 {
     const char *name = fa_error_name(code);
     cJSON *json = cJSON_CreateObject();
-    cJSON *error = cJSON_AddObjectToObject(json, "error");
-    cJSON_AddStringToObject(error, "code", name != NULL ? name : "FA_EIO");
-    if (cJSON_AddStringToObject(error, "message", message != NULL ? message : "") == NULL) {
-        cJSON_Delete(json);
-        json = NULL;
-    }
+    cJSON *error = fa_json_add_object(json, "error");
+    fa_json_add_text(error, "code", name != NULL ? name : "FA_EIO");
+    fa_json_add_text(error, "message", message != NULL ? message : "");
     return fa_wire_print(json, ret_text, diag);
 }
 

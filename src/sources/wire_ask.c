@@ -4,6 +4,7 @@
  */
 #include "fa_service.h"
 #include "request.h"
+#include "json_make.h"
 #include "wire.h"
 
 #include <stdio.h>
@@ -81,8 +82,7 @@ static cJSON *write_items(const void *data)
     cJSON *items = cJSON_CreateArray();
     for (int32_t i = 0; i < ask->request.count && items != NULL; i++) {
         cJSON *item = fa_struct_to_json(item_members, &ask->request.items[i]);
-        if (!cJSON_AddItemToArray(items, item)) {
-            cJSON_Delete(item);
+        if (!fa_json_push(items, item)) {
             cJSON_Delete(items);
             items = NULL;
         }

@@ -5,6 +5,7 @@
  */
 #include "fa_service.h"
 #include "wire.h"
+#include "json_make.h"
 
 #include <string.h>
 

@@ -7,12 +7,14 @@
 #include "error.h"
 #include "evidence.h"
 #include "json.h"
+#include "json_make.h"
 #include "keys.h"
 #include "listing.h"
 #include "problem.h"
 #include "rank.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +27,7 @@ struct shown {
     cJSON *json;
 };
 
-struct gathering {
+struct best_trials {
     struct shown shown[TRIALS_MAX + 1];
     int count;
     bool failed;
@@ -38,36 +40,38 @@ static void add_environment(cJSON *json, const char *name, const char *text)
     if (text == NULL || fa_json_parse(text, strlen(text), name, &environment, NULL) != 0)
         return;
     cJSON_DeleteItemFromObjectCaseSensitive(environment, "host");
-    cJSON_AddItemToObject(json, name, environment);
+    fa_json_add(json, name, environment);
 }
 
 static cJSON *show_trial(const fa_trial_record *record)
 {
     const fa_trial *trial = &record->trial;
+    char seed[24]; /* as text: cJSON writes 15 digits of a number */
     cJSON *json = cJSON_CreateObject();
-    cJSON_AddItemToObject(json, "config", fa_config_to_json(&trial->config));
-    cJSON_AddNumberToObject(json, "median_us", trial->median_us);
-    cJSON_AddNumberToObject(json, "low_us", trial->low_us);
-    cJSON_AddNumberToObject(json, "high_us", trial->high_us);
-    cJSON_AddBoolToObject(json, "raced", trial->raced);
+    fa_json_add(json, "config", fa_config_to_json(&trial->config));
+    fa_json_add_number(json, "median_us", trial->median_us);
+    fa_json_add_number(json, "low_us", trial->low_us);
+    fa_json_add_number(json, "high_us", trial->high_us);
+    fa_json_add_bool(json, "raced", trial->raced);
     if (isfinite(trial->max_error) && isfinite(trial->tolerance)) {
-        cJSON_AddNumberToObject(json, "max_error", trial->max_error);
-        cJSON_AddNumberToObject(json, "tolerance", trial->tolerance);
+        fa_json_add_number(json, "max_error", trial->max_error);
+        fa_json_add_number(json, "tolerance", trial->tolerance);
     }
-    cJSON_AddNumberToObject(json, "seed", (double)record->seed);
+    snprintf(seed, sizeof seed, "%llu", (unsigned long long)record->seed);
+    fa_json_add_text(json, "seed", seed);
     add_environment(json, "environment", record->environment);
     add_environment(json, "clocks", record->clocks);
-    cJSON *samples = cJSON_AddArrayToObject(json, "samples_us");
+    cJSON *samples = fa_json_add_array(json, "samples_us");
     for (int32_t i = 0; i < record->sample_count && i < SAMPLES_MAX; i++)
-        cJSON_AddItemToArray(samples, /* to the nanosecond: events resolve less */
-                             cJSON_CreateNumber(rint((double)record->samples_us[i] * 1e3) / 1e3));
+        fa_json_push(samples, /* to the nanosecond: events resolve less */
+                     cJSON_CreateNumber(rint((double)record->samples_us[i] * 1e3) / 1e3));
     return json;
 }
 
 /* Keeps the best, in order. */
-static int gather(void *context, const fa_trial_record *record)
+static int keep_best(void *context, const fa_trial_record *record)
 {
-    struct gathering *all = context;
+    struct best_trials *all = context;
     if (record->trial.status != FA_STATUS_MEASURED)
         return 0;
     int at = all->count;
@@ -93,15 +97,15 @@ int fa_bundle_add_trials(fa_store *store, fa_winner_record *winner, fa_diag *dia
         cJSON_Delete(json);
         return 0; /* what came in a bundle brought its own */
     }
-    struct gathering *all = calloc(1, sizeof *all);
-    int rc = all != NULL ? fa_store_trials_each(store, &winner->scope, gather, all, diag)
+    struct best_trials *all = calloc(1, sizeof *all);
+    int rc = all != NULL ? fa_store_trials_each(store, &winner->scope, keep_best, all, diag)
                          : fa_fail(diag, FA_ENOMEM, "out of memory for evidence");
     cJSON *trials = cJSON_CreateArray();
     for (int i = 0; all != NULL && i < all->count; i++)
-        cJSON_AddItemToArray(trials, all->shown[i].json);
+        fa_json_push(trials, all->shown[i].json);
     if (rc == 0 && !all->failed && all->count > 0) {
-        cJSON_AddItemToObject(json, "trials", trials);
-        char *text = cJSON_PrintUnformatted(json);
+        fa_json_add(json, "trials", trials);
+        char *text = fa_json_print(json);
         if (text != NULL) {
             free(winner->evidence);
             winner->evidence = text;

@@ -183,6 +183,23 @@ static int make(struct making *making, const fa_records_options *options, fa_dia
     return rc;
 }
 
+/* Leaves the records alone that the caller wants, before anything is compiled for the others. */
+static int choose(struct making *making, const fa_records_options *options, fa_diag *diag)
+{
+    const fa_export_options *output = options->output;
+    fa_records *records = &making->records;
+    int32_t left = 0;
+    for (int32_t i = 0; i < records->count; i++)
+        if (output->keep == NULL || output->keep(output->context, &records->record[i]))
+            records->record[left++] = records->record[i];
+    if (left == 0 && records->count > 0)
+        return fa_fail(diag, FA_ENOTFOUND,
+                       "none of the %d records of %s is of what was asked for: nothing is written",
+                       records->count, options->records);
+    records->count = left;
+    return 0;
+}
+
 int fa_export_from_records(fa_tuner *tuner, const fa_records_options *options,
                            fa_records_info *ret_info, fa_bundle_info *ret_bundle, fa_diag *diag)
 {
@@ -196,8 +213,10 @@ int fa_export_from_records(fa_tuner *tuner, const fa_records_options *options,
         rc = fa_records_read(options->records, &making.records, diag);
     if (rc != 0)
         return rc;
+    rc = choose(&making, options, diag);
     pthread_mutex_lock(&tuner->work);
-    rc = make(&making, options, diag);
+    if (rc == 0)
+        rc = make(&making, options, diag);
     pthread_mutex_unlock(&tuner->work);
     if (rc == 0)
         rc = fa_bundle_finish(making.writer, options->output, ret_bundle, diag);

@@ -110,15 +110,21 @@ static void check_nvrtc(struct doctor *d)
     if (rc == 0)
         rc = fa_nvrtc_version(nvrtc, &major, &minor, &diag);
     if (rc != 0) {
-        report(d, FA_CHECK_FAIL, "nvrtc",
-               "install CUDA 13, or the PyPI wheel nvidia-cuda-nvrtc and set FA_TUNE_NVRTC to its "
-               "lib directory",
-               "%s", diag.text);
+        report(
+            d, FA_CHECK_FAIL, "nvrtc",
+            "install CUDA 13, or the PyPI wheel nvidia-cuda-nvrtc (pip install 'fa-tune[nvrtc]' beside "
+            "our own wheel; else set FA_TUNE_NVRTC to its lib directory)",
+            "%s", diag.text);
     } else {
         int count = fa_nvrtc_architectures(nvrtc, sms, 64);
         d->has_nvrtc = true;
         report(d, FA_CHECK_OK, "nvrtc", "", "NVRTC %d.%d, %d architectures from sm_%d: %s", major,
                minor, count, count > 0 ? sms[0] : 0, d->nvrtc.library);
+        if (d->nvrtc.passed_over[0] != 0)
+            report(d, FA_CHECK_OK, "nvrtc", "",
+                   "NVRTC %d is taken and %s is not, as the driver knows CUDA %d.%d only", major,
+                   d->nvrtc.passed_over, d->nvrtc.driver_version / 1000,
+                   d->nvrtc.driver_version % 1000 / 10);
         report(d, FA_CHECK_OK, "headers", "", "none needed: templates bring their own");
     }
     fa_nvrtc_close(&nvrtc);
@@ -130,10 +136,12 @@ static void check_skew(struct doctor *d)
         return;
     int driver = fa_driver_version(d->driver) / 1000;
     if (driver < d->nvrtc.major)
-        report(d, FA_CHECK_FAIL, "skew",
-               "update the driver, or use an NVRTC of the driver's major version",
-               "NVRTC is %d.%d, the driver only knows CUDA %d", d->nvrtc.major, d->nvrtc.minor,
-               driver);
+        report(
+            d, FA_CHECK_FAIL, "skew",
+            "update the driver to 580 or newer, or install NVRTC 12 (pip install 'fa-tune[nvrtc12]', or "
+            "the CUDA 12 toolkit), which is then taken",
+            "NVRTC is %d.%d, the driver only knows CUDA %d", d->nvrtc.major, d->nvrtc.minor,
+            driver);
     else
         report(d, FA_CHECK_OK, "skew", "", "the driver loads what NVRTC %d.%d makes",
                d->nvrtc.major, d->nvrtc.minor);
@@ -181,6 +189,17 @@ static void check_disk(struct doctor *d, const char *path)
            "%llu MiB free at %s", mib, directory);
 }
 
+/* A sentence about a store ends with what to do, if anything but another place helps. */
+static void report_store(struct doctor *d, fa_diag *diag)
+{
+    char *advice = strstr(diag->text, "; ");
+    if (advice != NULL)
+        *advice = 0;
+    report(d, FA_CHECK_FAIL, "store",
+           advice != NULL ? advice + 2 : "set FA_TUNE_STORE to a file on a local disk", "%s",
+           diag->text);
+}
+
 static void check_store(struct doctor *d)
 {
     fa_store *store = NULL;
@@ -195,8 +214,7 @@ static void check_store(struct doctor *d)
                "be kept: set FA_TUNE_STORE to a file that can be written",
                "%s", diag.text);
     else if (rc != 0)
-        report(d, FA_CHECK_FAIL, "store", "set FA_TUNE_STORE to a file on a local disk", "%s",
-               diag.text);
+        report_store(d, &diag);
     else
         report(d, FA_CHECK_OK, "store", "", "%s", path);
     fa_store_close(&store);
@@ -261,8 +279,8 @@ static int count_bundled(void *context, const fa_winner_record *winner)
 {
     struct system_check *check = context;
     check->winners++;
-    check->served += fa_templates_hold(check->templates, winner->scope.templates,
-                                       winner->trial.config.family);
+    check->served +=
+        fa_templates_hold(check->templates, winner->scope.templates, winner->trial.config.family);
     return 0;
 }
 

@@ -9,6 +9,7 @@
 #include "buf.h"
 #include "error.h"
 #include "json_struct.h"
+#include "json_make.h"
 #include "sweep.h"
 
 #include <stdio.h>
@@ -73,7 +74,7 @@ static char *queued_request_text(const fa_sweep_request *request)
     const fa_queued_request queued = {request->effort, request->again, request->exact,
                                       request->budget.price};
     cJSON *json = fa_struct_to_json(queued_members, &queued);
-    char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;
+    char *text = json != NULL ? fa_json_print(json) : NULL;
     cJSON_Delete(json);
     return text;
 }

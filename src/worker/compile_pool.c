@@ -6,6 +6,7 @@
 
 #include "error.h"
 #include "json.h"
+#include "json_make.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,13 +52,13 @@ static int read_greeting(const fa_message *message, bool *ret_confined, const ch
 static int send_headers(fa_child *child, const fa_templates *templates, fa_diag *diag)
 {
     cJSON *json = cJSON_CreateObject();
-    cJSON_AddStringToObject(json, "do", "headers");
-    cJSON *headers = cJSON_AddObjectToObject(json, "headers");
+    fa_json_add_text(json, "do", "headers");
+    cJSON *headers = fa_json_add_object(json, "headers");
     for (int i = 0; templates != NULL && i < fa_templates_count(templates); i++) {
         const fa_template_file *file = fa_templates_at(templates, i);
         const char *dot = strrchr(file->name, '.');
         if (dot != NULL && (strcmp(dot, ".cuh") == 0 || strcmp(dot, ".h") == 0))
-            cJSON_AddStringToObject(headers, file->name, file->text);
+            fa_json_add_text(headers, file->name, file->text);
     }
     int rc = fa_child_send(child, json, NULL, 0, START_TIMEOUT_MS, diag);
     cJSON_Delete(json);
@@ -163,11 +164,11 @@ static void give(fa_compile_pool *pool, struct fa_compile_worker *worker, fa_com
     worker->id = task->id;
     worker->busy = true;
     pool->busy++;
-    cJSON_AddStringToObject(json, "do", "compile");
-    cJSON_AddNumberToObject(json, "id", (double)worker->serial);
-    cJSON_AddStringToObject(json, "name", task->name);
-    cJSON_AddStringToObject(json, "architecture", task->architecture);
-    cJSON_AddStringToObject(json, "source", task->source);
+    fa_json_add_text(json, "do", "compile");
+    fa_json_add_number(json, "id", (double)worker->serial);
+    fa_json_add_text(json, "name", task->name);
+    fa_json_add_text(json, "architecture", task->architecture);
+    fa_json_add_text(json, "source", task->source);
     int rc = fa_child_send(worker->child, json, NULL, 0, pool->setup.timeout_ms, &diag);
     cJSON_Delete(json);
     free(task->source);

@@ -3,12 +3,13 @@
  * What every answer of a worker begins with.
  */
 #include "worker.h"
+#include "json_make.h"
 
 cJSON *fa_worker_answer(int rc, const fa_diag *diag)
 {
     cJSON *json = cJSON_CreateObject();
-    cJSON_AddNumberToObject(json, "rc", rc);
+    fa_json_add_number(json, "rc", rc);
     if (rc != 0)
-        cJSON_AddStringToObject(json, "text", diag->text);
+        fa_json_add_text(json, "text", diag->text);
     return json;
 }

@@ -9,6 +9,7 @@
 
 #include "error.h"
 #include "json.h"
+#include "json_make.h"
 #include "sandbox.h"
 
 #include <stdio.h>
@@ -74,9 +75,9 @@ static int compile(struct compiler *compiler, int fd, const cJSON *json)
     if (log.size > LOG_MAX)
         log.data[LOG_MAX] = 0;
     cJSON *answer = fa_worker_answer(rc, &diag);
-    cJSON_AddNumberToObject(answer, "id", (double)id);
-    cJSON_AddNumberToObject(answer, "ms", now_ms() - start);
-    cJSON_AddStringToObject(answer, "log", log.size != 0 ? log.data : "");
+    fa_json_add_number(answer, "id", (double)id);
+    fa_json_add_number(answer, "ms", now_ms() - start);
+    fa_json_add_text(answer, "log", log.size != 0 ? log.data : "");
     rc = fa_message_write(fd, answer, cubin.data, rc == 0 ? cubin.size : 0, &diag);
     cJSON_Delete(answer);
     fa_buf_free(&cubin);
@@ -113,7 +114,7 @@ int fa_worker_compile(int fd, const fa_nvrtc_location *location, int strict_s)
     bool confined = false;
     int rc = start(&compiler, fd, location, &confined, &diag);
     cJSON *answer = fa_worker_answer(rc, &diag);
-    cJSON_AddBoolToObject(answer, "confined", confined);
+    fa_json_add_bool(answer, "confined", confined);
     int sent = fa_message_write(fd, answer, NULL, 0, &diag);
     cJSON_Delete(answer);
     while (rc == 0 && sent == 0) {

@@ -17,6 +17,7 @@
 #include "driver.h"
 #include "error.h"
 #include "json.h"
+#include "json_make.h"
 #include "nvml.h"
 #include "problem.h"
 
@@ -42,11 +43,11 @@ static void add_clocks(struct measurer *m, cJSON *answer)
         return;
     char throttle[160];
     fa_nvml_throttle_text(state.throttle_reasons, throttle, sizeof throttle);
-    cJSON *clocks = cJSON_AddObjectToObject(answer, "clocks");
-    cJSON_AddNumberToObject(clocks, "sm_mhz", state.sm_mhz);
-    cJSON_AddNumberToObject(clocks, "memory_mhz", state.memory_mhz);
-    cJSON_AddNumberToObject(clocks, "temperature_c", state.temperature_c);
-    cJSON_AddStringToObject(clocks, "throttle", throttle);
+    cJSON *clocks = fa_json_add_object(answer, "clocks");
+    fa_json_add_number(clocks, "sm_mhz", state.sm_mhz);
+    fa_json_add_number(clocks, "memory_mhz", state.memory_mhz);
+    fa_json_add_number(clocks, "temperature_c", state.temperature_c);
+    fa_json_add_text(clocks, "throttle", throttle);
 }
 
 static void close_problem(struct measurer *m)
@@ -60,10 +61,9 @@ static void close_problem(struct measurer *m)
 static int learn_operation(const cJSON *json, fa_diag *diag)
 {
     const fa_operation *operation;
-    char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;
-    int rc = text != NULL
-                 ? fa_operation_register(text, strlen(text), "message", &operation, diag)
-                 : 0;
+    char *text = json != NULL ? fa_json_print(json) : NULL;
+    int rc =
+        text != NULL ? fa_operation_register(text, strlen(text), "message", &operation, diag) : 0;
     cJSON_free(text);
     return rc;
 }
@@ -84,8 +84,8 @@ static int open_problem(struct measurer *m, const fa_message *message, fa_diag *
         return rc;
     close_problem(m);
     m->case_count = fa_bench_cases(&problem, seed, cases);
-    return fa_bench_open(m->driver, &m->gpu, &problem, message->blob, message->blob_size,
-                         seed, &m->bench, diag);
+    return fa_bench_open(m->driver, &m->gpu, &problem, message->blob, message->blob_size, seed,
+                         &m->bench, diag);
 }
 
 static int read_grids(const struct measurer *m, const cJSON *grids, int launch,
@@ -103,6 +103,20 @@ static int read_grids(const struct measurer *m, const cJSON *grids, int launch,
                 return fa_fail(diag, FA_EINVAL, "message: grid %d is not three sizes", i);
             candidate->launches[i].at[launch].grid[j] = (uint32_t)item->valuedouble;
         }
+    }
+    return 0;
+}
+
+/* A number for each case. */
+static int read_splits(const struct measurer *m, const cJSON *splits, fa_bench_candidate *candidate,
+                       fa_diag *diag)
+{
+    for (int i = 0; i < m->case_count; i++) {
+        const cJSON *item = cJSON_GetArrayItem(splits, i);
+        if (!cJSON_IsNumber(item) ||
+            !(item->valuedouble >= 1 && item->valuedouble < 2147483648.0))
+            return fa_fail(diag, FA_EINVAL, "message: splits[%d] is not 1 or more", i);
+        candidate->launches[i].splits = (int32_t)item->valuedouble;
     }
     return 0;
 }
@@ -136,6 +150,9 @@ static int read_candidate(const struct measurer *m, const fa_message *message,
         candidate->launches[i].count = count;
         candidate->launches[i].workspace_bytes = workspace;
     }
+    if (rc == 0)
+        rc = read_splits(m, cJSON_GetObjectItemCaseSensitive(message->json, "splits"), candidate,
+                         diag);
     candidate->cubin = message->blob;
     candidate->size = message->blob_size;
     return rc;
@@ -181,7 +198,7 @@ static cJSON *samples_array(const float *samples, int count)
 {
     cJSON *array = cJSON_CreateArray();
     for (int i = 0; i < count; i++)
-        cJSON_AddItemToArray(array, cJSON_CreateNumber((double)samples[i]));
+        fa_json_push(array, cJSON_CreateNumber((double)samples[i]));
     return array;
 }
 
@@ -204,8 +221,8 @@ static fa_status try_candidate(struct measurer *m, const fa_bench_candidate *can
     rc = fa_bench_verify(m->bench, m->kernel[id], &proof, diag);
     if (rc != 0)
         return status_of(m, rc, FA_STATUS_LAUNCH_FAILED);
-    cJSON_AddNumberToObject(answer, "max_error", proof.max_error);
-    cJSON_AddNumberToObject(answer, "tolerance", proof.tolerance);
+    fa_json_add_number(answer, "max_error", proof.max_error);
+    fa_json_add_number(answer, "tolerance", proof.tolerance);
     if (!proof.passed) {
         fa_fail(diag, 0, "%s", proof.reason);
         return FA_STATUS_WRONG;
@@ -217,7 +234,7 @@ static fa_status try_candidate(struct measurer *m, const fa_bench_candidate *can
             return FA_STATUS_WRONG;
         if (rc != 0)
             return status_of(m, rc, FA_STATUS_LAUNCH_FAILED);
-        cJSON_AddItemToObject(answer, "samples", samples_array(samples, sample_count));
+        fa_json_add(answer, "samples", samples_array(samples, sample_count));
     }
     return FA_STATUS_MEASURED;
 }
@@ -239,12 +256,12 @@ static int answer_trial(struct measurer *m, const fa_message *message)
         if (status != FA_STATUS_MEASURED && status != FA_STATUS_CRASHED)
             fa_bench_unload(m->bench, &m->kernel[id]);
     }
-    cJSON_AddNumberToObject(answer, "rc", rc);
-    cJSON_AddNumberToObject(answer, "id", (double)id);
-    cJSON_AddStringToObject(answer, "status", fa_status_name(status));
+    fa_json_add_number(answer, "rc", rc);
+    fa_json_add_number(answer, "id", (double)id);
+    fa_json_add_text(answer, "status", fa_status_name(status));
     if (status != FA_STATUS_MEASURED && status != FA_STATUS_WRONG && is_foreign(m))
-        cJSON_AddTrueToObject(answer, "foreign");
-    cJSON_AddStringToObject(answer, "text", diag.text);
+        fa_json_add_bool(answer, "foreign", true);
+    fa_json_add_text(answer, "text", diag.text);
     add_clocks(m, answer);
     int sent = fa_message_write(m->fd, answer, NULL, 0, &diag);
     cJSON_Delete(answer);
@@ -275,7 +292,7 @@ static int race(struct measurer *m, const cJSON *json, cJSON **ret_samples, fa_d
     if (rc == 0) {
         *ret_samples = cJSON_CreateArray();
         for (int i = 0; i < count; i++)
-            cJSON_AddItemToArray(*ret_samples, samples_array(samples + i * rounds, (int)rounds));
+            fa_json_push(*ret_samples, samples_array(samples + i * rounds, (int)rounds));
     }
     free(samples);
     return rc;
@@ -300,7 +317,7 @@ static int serve(struct measurer *m, const fa_message *message)
         return FA_EINVAL;
     cJSON *answer = fa_worker_answer(rc, &diag);
     if (samples != NULL)
-        cJSON_AddItemToObject(answer, "samples", samples);
+        fa_json_add(answer, "samples", samples);
     add_clocks(m, answer);
     int sent = fa_message_write(m->fd, answer, NULL, 0, &diag);
     cJSON_Delete(answer);

@@ -20,7 +20,10 @@ class Problem(c.Structure):
     _fields_ = [("operation", c.c_void_p)]
     _fields_ += [(n, c.c_int32) for n in ("dtype", "causal", "layout", "head_dim", "batch", "heads_q",
                                           "heads_kv", "seq_q", "seq_k", "want_lse", "unaligned")]
-    _fields_ += [("unused", c.c_int32 * 21)]
+    _fields_ += [(n, c.c_int32) for n in ("varlen", "lengths_k", "page", "window", "window_left", "window_right",
+                                          "softcap", "sinks", "kv_dtype", "batch_invariant", "mean_q", "mean_k",
+                                          "head_dim_v")]
+    _fields_ += [("unused", c.c_int32 * 8)]
 
 
 class Gpu(c.Structure):
@@ -74,6 +77,12 @@ class Args(c.Structure):
                 ("lse", c.c_void_p)]
     _fields_ += [(n, c.c_int64 * 3) for n in ("q_stride", "k_stride", "v_stride", "o_stride")]
     _fields_ += [("softmax_scale", c.c_float)]
+    _fields_ += [(n, c.c_void_p) for n in ("cu_seqlens_q", "cu_seqlens_k", "seqused_k", "block_table", "sinks",
+                                           "k_scale", "v_scale")]
+    _fields_ += [("block_table_stride", c.c_int64), ("k_scale_stride", c.c_int64 * 2),
+                 ("v_scale_stride", c.c_int64 * 2), ("num_pages", c.c_int32), ("total_q", c.c_int32),
+                 ("total_k", c.c_int32), ("softcap", c.c_float), ("workspace", c.c_void_p),
+                 ("workspace_bytes", c.c_size_t)]
 
 
 class FaError(RuntimeError):

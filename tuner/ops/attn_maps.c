@@ -44,15 +44,24 @@ static int check_boxes(const struct fa_attn_boxes *boxes, fa_diag *diag)
     return 0;
 }
 
+static bool is_serving(const fa_cubin_info *info)
+{
+    return info->parameter_count > 0 &&
+           info->parameter_size[0] == sizeof(struct fa_attn_serving_params);
+}
+
 /* Whether the entry takes fa_attn_params, then the maps if there are any, then the address of the
- * workspace if there is one, and nothing else. One that uses none of them need not take them. */
+ * workspace if there is one, and nothing else; or fa_attn_serving_params, which has that address in it,
+ * and the maps. One that uses none of them need not take them. */
 static bool takes(const fa_cubin_info *info, bool maps, bool workspace)
 {
-    int32_t size[3] = {sizeof(struct fa_attn_params)};
+    bool serving = is_serving(info);
+    int32_t size[3] = {serving ? sizeof(struct fa_attn_serving_params)
+                               : sizeof(struct fa_attn_params)};
     int count = 1;
     if (maps)
         size[count++] = sizeof(struct fa_attn_tensor_maps);
-    if (workspace)
+    if (workspace && !serving)
         size[count++] = sizeof(fa_device_ptr);
     if (count == 1)
         return info->parameter_count <= 1 && info->parameter_size[0] <= size[0];
@@ -93,6 +102,16 @@ int fa_attn_boxes_read(const void *cubin, size_t size, const char *entry, bool w
                        entry, one);
     *ret_boxes = boxes;
     return 0;
+}
+
+int fa_attn_serving_read(const void *cubin, size_t size, const char *entry, bool *ret_serving,
+                         fa_diag *diag)
+{
+    fa_cubin_info info;
+    int rc = fa_cubin_read(cubin, size, entry, &info, diag);
+    if (rc == 0)
+        *ret_serving = is_serving(&info);
+    return rc;
 }
 
 int fa_attn_check_entry(const fa_problem *problem, const void *cubin, size_t size,

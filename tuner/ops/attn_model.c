@@ -58,24 +58,14 @@ static const struct coefficients {
     double spill;            /* of the time, per register that does not fit */
     double hint;             /* of the time, when the register hint names fewer blocks than fit */
     double launch_us;
+    /* clang-format off */
 } coefficient = {
-    .tensor_share = 0.6,
-    .overlap = 1.8,
-    .overlap_per_warp = 0.8,
-    .overlap_per_slab = 0.5,
-    .fp32_per_score = 5.6,
-    .issue_per_mma = 1.5,
-    .l2_bytes = 60,
-    .tile_clocks = 190,
-    .single_stage = 225,
-    .mask_per_score = 2.5,
-    .block_clocks = 1850,
-    .block_row_clocks = 7,
-    .smoothing = 0.48,
-    .spill = 0.02,
-    .hint = 0.002,
-    .launch_us = 3.2,
+    .tensor_share = 0.6, .overlap = 1.8, .overlap_per_warp = 0.8, .overlap_per_slab = 0.5,
+    .fp32_per_score = 5.6, .issue_per_mma = 1.5, .l2_bytes = 60, .tile_clocks = 190,
+    .single_stage = 225, .mask_per_score = 2.5, .block_clocks = 1850, .block_row_clocks = 7,
+    .smoothing = 0.48, .spill = 0.02, .hint = 0.002, .launch_us = 3.2,
 };
+/* clang-format on */
 
 enum {
     SCHEDULERS = 4, /* per SM */

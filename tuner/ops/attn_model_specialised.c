@@ -51,26 +51,14 @@ static const struct coefficients {
     double uneven;         /* and where persistent blocks share tiles out evenly */
     double memory_overlap; /* p of computing and of moving every tensor once */
     double launch_us;
+    /* clang-format off */
 } coefficient = {
-    .tensor_share = 0.93,
-    .operand_share = 0.73,
-    .fp32_per_score = 6.7,
-    .softmax_overlap = 1.95,
-    .overlap = 1.64,
-    .drift = 0.08,
-    .chain = 380,
-    .fetch = 700,
-    .mask_per_score = 1.1,
-    .start = 2380,
-    .ends = 1880,
-    .lone_share = 0.8,
-    .turnover = 720,
-    .smoothing = 0.07,
-    .tail = 0.24,
-    .uneven = 0.15,
-    .memory_overlap = 1.6,
-    .launch_us = 3,
+    .tensor_share = 0.93, .operand_share = 0.73, .fp32_per_score = 6.7, .softmax_overlap = 1.95,
+    .overlap = 1.64, .drift = 0.08, .chain = 380, .fetch = 700, .mask_per_score = 1.1,
+    .start = 2380, .ends = 1880, .lone_share = 0.8, .turnover = 720, .smoothing = 0.07,
+    .tail = 0.24, .uneven = 0.15, .memory_overlap = 1.6, .launch_us = 3,
 };
+/* clang-format on */
 
 enum {
     WARPGROUP = 128,
@@ -239,8 +227,8 @@ static double makespan(const struct shape *s, const fa_problem *problem, const f
     double whole = s->persistent ? coefficient.start + exposed_ends(&step) : 0; /* once a block */
     if (problem->causal != FA_CAUSAL_NONE) { /* longest first, or dealt out evenly */
         double late = s->persistent ? coefficient.uneven : coefficient.tail;
-        return whole + fmax(spread + late * resident * tile,
-                            tile_clocks(s, &step, &load.longest, 1));
+        return whole +
+               fmax(spread + late * resident * tile, tile_clocks(s, &step, &load.longest, 1));
     }
     double wave = s->persistent ? load.blocks : sms * resident;
     double waves = floor(load.tiles / wave), rest = load.tiles - waves * wave;

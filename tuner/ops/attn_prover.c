@@ -33,7 +33,7 @@ static const char *const entries[] = {
 
 struct attn_case {
     fa_attn_case what;
-    struct fa_attn_params params;
+    struct fa_attn_serving_params params; /* a kernel may take their beginning alone */
     struct fa_attn_region tensor[FA_ATTN_TENSORS], lse;
     int64_t rows;  /* of O */
     int row_count; /* compared */
@@ -74,7 +74,7 @@ static void take_inputs(struct fa_cursor *cursor, struct attn_case *c)
     uint64_t first[FA_ATTN_TENSORS] = {0};
     for (int i = 0; i < FA_ATTN_O; i++)
         first[i] = take_tensor(cursor, c, i);
-    c->params = fa_attn_params_of(&c->what, first, 0);
+    c->params.dense = fa_attn_params_of(&c->what, first, 0);
     c->row_ids =
         c->what.all_rows ? 0 : fa_cursor_take(cursor, (uint64_t)c->row_count, sizeof(int64_t));
     uint64_t elements = (uint64_t)c->row_count * (uint64_t)c->what.problem.head_dim;
@@ -86,7 +86,7 @@ static void take_inputs(struct fa_cursor *cursor, struct attn_case *c)
 
 static void take_outputs(struct fa_cursor *cursor, struct attn_case *c)
 {
-    c->params.o = (void *)(uintptr_t)take_tensor(cursor, c, FA_ATTN_O);
+    c->params.dense.o = (void *)(uintptr_t)take_tensor(cursor, c, FA_ATTN_O);
     if (!c->what.problem.want_lse)
         return;
     uint64_t count;
@@ -96,7 +96,7 @@ static void take_outputs(struct fa_cursor *cursor, struct attn_case *c)
         return;
     }
     fa_device_ptr base = fa_cursor_take(cursor, count, 2);
-    c->params.lse = (float *)(uintptr_t)(base + 2 * FA_PROVER_FENCE);
+    c->params.dense.lse = (float *)(uintptr_t)(base + 2 * FA_PROVER_FENCE);
     c->lse = fa_attn_lse_region(&c->what, base, count, FA_PROVER_FENCE);
 }
 
@@ -200,7 +200,7 @@ static int load(struct fa_prover *prover, const void *cubin, size_t size, const 
         return fa_fail(diag, FA_ENOMEM, "out of memory");
     for (int i = 0; rc == 0 && i < prover->count; i++) {
         const struct attn_case *c = case_of(prover, i);
-        rc = fa_attn_maps_encode(prover->driver, &boxes, &c->params, c->what.problem.head_dim,
+        rc = fa_attn_maps_encode(prover->driver, &boxes, &c->params.dense, c->what.problem.head_dim,
                                  c->what.problem.dtype, &maps[i], diag);
     }
     if (rc != 0)
@@ -213,7 +213,10 @@ static int load(struct fa_prover *prover, const void *cubin, size_t size, const 
 static void arguments(struct fa_prover *prover, int index, void *extra,
                       void *ret_argument[FA_PROVER_ARGUMENTS])
 {
-    ret_argument[0] = &case_of(prover, index)->params;
+    struct attn_case *c = case_of(prover, index);
+    c->params.workspace = (void *)(uintptr_t)prover->workspace;
+    c->params.splits = prover->splits;
+    ret_argument[0] = &c->params;
     ret_argument[1] = extra != NULL ? (struct fa_attn_tensor_maps *)extra + index : NULL;
 }
 
@@ -352,5 +355,5 @@ fa_device_ptr fa_attn_prover_reference(fa_prover *prover, int index, fa_device_p
 
 const struct fa_attn_params *fa_attn_prover_params(fa_prover *prover, int index)
 {
-    return &case_of(prover, index)->params;
+    return &case_of(prover, index)->params.dense;
 }

@@ -5,6 +5,7 @@
 #include "op.h"
 
 #include "attn_cases.h"
+#include "attn_launch.h"
 #include "attn_maps.h"
 #include "attn_model.h"
 #include "attn_prover.h"
@@ -21,7 +22,8 @@ static const fa_op ops[] = {
      .reference_entry = "attn_ref_fp32",
      .prover = &fa_attn_prover,
      .check_entry = fa_attn_check_entry,
-     .predict = fa_attn_predict},
+     .predict = fa_attn_predict,
+     .launcher = &fa_attn_launcher},
     {.name = NULL,
      .cases = fa_generic_cases,
      .reference_entry = "reference",

@@ -26,6 +26,8 @@ typedef struct fa_op {
     /* The cost model: fills trial.blocks_per_sm and trial.predicted_us. */
     void (*predict)(const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
                     fa_trial *trial);
+    /* What fa_launch does; NULL: callers launch the cubins themselves. */
+    const struct fa_launcher *launcher;
 } fa_op;
 
 /* The functions of this problem's operation. */

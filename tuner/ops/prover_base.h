@@ -92,6 +92,7 @@ struct fa_prover {
     void *seen;                                /* results, on the host */
     fa_device_ptr workspace_fenced, workspace; /* the allocation; what kernels are passed */
     size_t workspace_bytes;                    /* without the fences around it */
+    int32_t splits;                            /* of the launch at hand */
 };
 
 /* `work` threads in blocks of `threads`, as many as keep the device busy; the kernel strides over the

@@ -44,12 +44,14 @@ function knownHow(problem) {
     ? problem.timed ? "measured" : "predicted" : problem.known_how;
 }
 
+/* The fields of these problems' operations, but for features that none of them asks for. */
 function fieldsOf(problems) {
   const fields = new Map();
   for (const problem of problems)
     for (const field of problem.operation.fields)
       if (!fields.has(field.name)) fields.set(field.name, field);
-  return [...fields.values()];
+  return [...fields.values()].filter((field) => !field.feature ||
+    problems.some((problem) => ![undefined, presetOf(field)].includes(valueOf(problem, field))));
 }
 
 function valueOf(problem, field) {
@@ -76,7 +78,7 @@ function inOrder(values) {
 
 /* A problem's length, over which curves are drawn, and what of its lengths is the curve's. */
 function lengthOf(problem) {
-  const fields = problem.operation.fields.filter((field) => field.length);
+  const fields = problem.operation.fields.filter((field) => field.length && !field.feature);
   const values = fields.map((field) => valueOf(problem, field));
   if (values.length === 0) return null;
   if (values.every((value) => value === values[0]))
@@ -90,7 +92,7 @@ function lengthOf(problem) {
 /* Problems in groups that differ in their length alone, but for what changes along with it, as the batch
  * of a sweep with so many tokens does. */
 function families(problems) {
-  const fields = fieldsOf(problems).filter((field) => !field.length);
+  const fields = fieldsOf(problems).filter((field) => !field.length || field.feature);
   const keyOf = (problem, kept) => [problem.silicon, problem.operation.name].concat(
     kept.map((field) => valueOf(problem, field))).join("\n");
   const placed = problems.map((problem) => [problem, lengthOf(problem)]).filter((pair) => pair[1]);
@@ -165,17 +167,18 @@ function commandOf(problem) {
   const words = ["fa-tune", "--gpu", quoted(problem.gpu.name)];
   const fields = problem.operation.fields;
   if (!problem.operation.default) words.push("--operation", quoted(problem.operation.name));
-  const lengths = fields.filter((field) => field.length);
+  const lengths = fields.filter((field) => field.length && !field.feature);
   const one = lengths.length > 1 && lengths[0].also && lengths.every((field) =>
     valueOf(problem, field) === valueOf(problem, lengths[0]));
   for (const field of fields) {
     const value = valueOf(problem, field);
     const followed = fields.find((other) => other.name === field.follows);
-    const preset = followed && !field.length ? valueOf(problem, followed)
+    const length = lengths.includes(field);
+    const preset = followed && !length ? valueOf(problem, followed)
       : presetOf(field);
-    if (value === preset || value === false || (one && field.length && field !== lengths[0]))
+    if (value === preset || value === false || (one && length && field !== lengths[0]))
       continue;
-    words.push(one && field.length ? field.also : field.option);
+    words.push(one && length ? field.also : field.option);
     if (field.kind !== "boolean") words.push(quoted(String(value)));
   }
   return words.join(" ");
@@ -185,7 +188,8 @@ function commandOf(problem) {
 function initializerOf(problem) {
   const members = problem.operation.fields.map((field) => {
     const value = valueOf(problem, field);
-    if (value === false || value === (field.choices || [])[0]) return null;
+    if (value === false || value === (field.choices || [])[0] ||
+      (field.feature && value === presetOf(field))) return null;
     const text = field.kind === "boolean" ? "true"
       : field.kind === "choice" ? (field.c_prefix || "") + value.toUpperCase().replace(/-/g, "_") : value;
     return "." + (field.member || field.name) + " = " + text;

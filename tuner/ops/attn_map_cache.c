@@ -7,9 +7,9 @@
  * Invariant: entries are touched only by the thread that has the flag. A thread that does not get
  * it goes without the cache, so nobody ever waits for anybody, not even for one that was stopped.
  */
-#include "map_cache.h"
+#include "attn_map_cache.h"
 
-#include "error.h"
+#include "../../src/base/error.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ struct entry {
     struct key key; /* q is NULL: nothing here */
 };
 
-struct fa_map_cache {
+struct fa_attn_map_cache {
     struct entry entry[ENTRIES];
     struct fa_attn_boxes boxes;
     int32_t head_dim;
@@ -49,10 +49,10 @@ struct fa_map_cache {
     unsigned last, next; /* last hit; next to be replaced */
 };
 
-int fa_map_cache_create(const struct fa_attn_boxes *boxes, int32_t head_dim, fa_dtype dtype,
-                        fa_map_cache **ret_cache, fa_diag *diag)
+int fa_attn_map_cache_create(const struct fa_attn_boxes *boxes, int32_t head_dim, fa_dtype dtype,
+                             fa_attn_map_cache **ret_cache, fa_diag *diag)
 {
-    fa_map_cache *cache = aligned_alloc(_Alignof(fa_map_cache), sizeof *cache);
+    fa_attn_map_cache *cache = aligned_alloc(_Alignof(fa_attn_map_cache), sizeof *cache);
     if (cache == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for tensor maps");
     memset(cache, 0, sizeof *cache);
@@ -64,7 +64,7 @@ int fa_map_cache_create(const struct fa_attn_boxes *boxes, int32_t head_dim, fa_
     return 0;
 }
 
-void fa_map_cache_free(fa_map_cache **cache)
+void fa_attn_map_cache_free(fa_attn_map_cache **cache)
 {
     free(*cache);
     *cache = NULL;
@@ -81,7 +81,7 @@ static struct key key_of(const struct fa_attn_params *p)
 }
 
 /* With the flag held: the entry of this key, or NULL. */
-static const struct entry *find(fa_map_cache *cache, const struct key *key)
+static const struct entry *find(fa_attn_map_cache *cache, const struct key *key)
 {
     for (unsigned i = 0; i < ENTRIES; i++) {
         unsigned at = (cache->last + i) % ENTRIES;
@@ -93,7 +93,8 @@ static const struct entry *find(fa_map_cache *cache, const struct key *key)
     return NULL;
 }
 
-static void keep(fa_map_cache *cache, const struct key *key, const struct fa_attn_tensor_maps *maps)
+static void keep(fa_attn_map_cache *cache, const struct key *key,
+                 const struct fa_attn_tensor_maps *maps)
 {
     struct entry *entry = &cache->entry[cache->next];
     entry->key = *key;
@@ -102,8 +103,9 @@ static void keep(fa_map_cache *cache, const struct key *key, const struct fa_att
     cache->next = (cache->next + 1) % ENTRIES;
 }
 
-int fa_map_cache_get(fa_map_cache *cache, fa_driver *driver, const struct fa_attn_params *params,
-                     struct fa_attn_tensor_maps *ret_maps, fa_diag *diag)
+int fa_attn_map_cache_get(fa_attn_map_cache *cache, fa_driver *driver,
+                          const struct fa_attn_params *params, struct fa_attn_tensor_maps *ret_maps,
+                          fa_diag *diag)
 {
     struct key key = key_of(params);
     bool mine = !atomic_flag_test_and_set_explicit(&cache->taken, memory_order_acquire);

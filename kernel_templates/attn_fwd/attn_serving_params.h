@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The one argument of the attention kernels that serving engines call, passed by value: dense attention's,
+ * then what comes beside it. docs/serving.md has the contract.
+ *
+ * Included by the kernel templates and by the host code that fills it in. A kernel may take this struct or
+ * fa_attn_params alone; the host reads in the cubin which. What a problem does not ask for is null, 0 or as
+ * stated, and must not be read. Lengths, tables and scales lie in device memory: the host does not know them.
+ */
+#ifndef FA_ATTN_SERVING_PARAMS_H
+#define FA_ATTN_SERVING_PARAMS_H
+
+#include "attn_params.h"
+
+struct fa_attn_serving_params {
+    /* seq_q, seq_k: the most of any sequence. PAGED: k_batch_stride, v_batch_stride are strides of a page.
+     * VARLEN_Q: q_batch_stride, o_batch_stride are not used; query i of sequence b is row cu_seqlens_q[b] + i.
+     * LENGTHS_K = 1 without PAGED: likewise those of K and V, by cu_seqlens_k. lse is [batch, heads_q, seq_q],
+     * with VARLEN_Q [heads_q, total_q]. causal_offset holds where both lengths are fixed; else it is
+     * keys of the sequence - queries of the sequence. */
+    struct fa_attn_params dense;
+    const int *cu_seqlens_q;        /* [batch + 1]; VARLEN_Q = 1 */
+    const int *cu_seqlens_k;        /* [batch + 1]; LENGTHS_K = 1 */
+    const int *seqused_k;           /* [batch]; LENGTHS_K = 2 */
+    const int *block_table;         /* [batch, block_table_stride]; PAGED = 1 */
+    const float *sinks;             /* [heads_q], natural-log units; SINKS = 1 */
+    const float *k_scale, *v_scale; /* KV_FP8 = 1: value = stored * scale */
+    void *workspace;                /* the launches' scratch, of the manifest's "workspace" bytes */
+    long long block_table_stride;   /* in entries */
+    int k_scale_batch_stride, k_scale_head_stride, v_scale_batch_stride, v_scale_head_stride;
+    int page_size;                  /* keys of a page; PAGE_SIZE, too, is defined */
+    int num_pages;                  /* pages of the pool: an index outside is never followed */
+    int total_q, total_k;           /* rows of q and of k where they are packed behind one another */
+    int window_left, window_right;  /* WINDOW = 1; -1: no limit. Key j is visible to query i when
+                                       i + off - left <= j <= i + off + right, off = causal_offset; CAUSAL = 1
+                                       comes on top */
+    float softcap;                  /* SOFTCAP = 1: s = softcap * tanh(scale * q.k / softcap), before the mask */
+    int splits;                     /* of the manifest's "splits", 1 or more */
+};
+
+#ifdef __CUDACC__
+/* What a family's manifest does not take has no macro: it is off. */
+#ifndef VARLEN_Q
+#define VARLEN_Q 0
+#endif
+#ifndef LENGTHS_K
+#define LENGTHS_K 0 /* 0: fixed, 1: cu_seqlens_k, 2: seqused_k */
+#endif
+#ifndef PAGE_SIZE
+#define PAGE_SIZE 0
+#endif
+#define PAGED (PAGE_SIZE > 0)
+#ifndef WINDOW
+#define WINDOW 0
+#endif
+#ifndef SOFTCAP
+#define SOFTCAP 0
+#endif
+#ifndef SINKS
+#define SINKS 0
+#endif
+#ifndef KV_FP8
+#define KV_FP8 0
+#endif
+#ifndef BATCH_INVARIANT
+#define BATCH_INVARIANT 0
+#endif
+#if !defined(HEAD_DIM_V) || HEAD_DIM_V == 0
+#undef HEAD_DIM_V
+#define HEAD_DIM_V HEAD_DIM
+#endif
+#endif
+
+#endif

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * fa_tune._core.Kernel: a loaded kernel, bound to its problem, that can be called.
+ */
+#include "bound.h"
+
+#include "attention.h"
+#include "kernel.h"
+#include "problem.h"
+#include "session.h"
+
+#include <stdlib.h>
+
+static PyObject *bound_call(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    enum { MOST = 16 };
+    PyObject *flat[MOST], *names = NULL, *name, *value, *result = NULL;
+    Py_ssize_t count = PyTuple_Size(args), named = kwargs != NULL ? PyDict_Size(kwargs) : 0, at = 0;
+    const fa_kernel *kernel = kernel_alive(self);
+    if (kernel == NULL)
+        return NULL;
+    if (count + named > MOST)
+        return PyErr_Format(PyExc_TypeError, "a kernel takes q, k, v and keywords of attention()");
+    for (Py_ssize_t i = 0; i < count; i++)
+        flat[i] = PyTuple_GetItem(args, i);
+    if (named > 0 && (names = PyTuple_New(named)) == NULL)
+        return NULL;
+    for (Py_ssize_t i = 0; named > 0 && PyDict_Next(kwargs, &at, &name, &value); i++) {
+        Py_INCREF(name);
+        PyTuple_SetItem(names, i, name);
+        flat[count + i] = value;
+    }
+    result = attention_by(kernel, flat, count, names);
+    Py_XDECREF(names);
+    return result;
+}
+
+/* The package's object made of a dict, whose reference it takes; NULL passes. */
+static PyObject *as_object(const char *module, const char *class, PyObject *told)
+{
+    PyObject *object = told != NULL ? call_helper(module, class, "(O)", told) : NULL;
+    Py_XDECREF(told);
+    return object;
+}
+
+static PyObject *bound_answer(PyObject *self, void *unused)
+{
+    const fa_kernel *kernel = kernel_alive(self);
+    fa_diag diag = {{0}};
+    char *text = NULL;
+    (void)unused;
+    if (kernel == NULL)
+        return NULL;
+    int rc = fa_answer_write(fa_kernel_answer(kernel), &text, &diag);
+    if (rc != 0) {
+        fail_with(rc, &diag);
+        return NULL;
+    }
+    PyObject *told = json_loads(text);
+    free(text);
+    return as_object("fa_tune._objects", "Answer", told);
+}
+
+static PyObject *bound_problem(PyObject *self, void *unused)
+{
+    const fa_kernel *kernel = kernel_alive(self);
+    (void)unused;
+    return kernel != NULL ? as_object("fa_tune._problem", "restored",
+                                      problem_to_dict(&fa_kernel_answer(kernel)->problem))
+                          : NULL;
+}
+
+static PyObject *bound_device(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyLong_FromLong(kernel_device_of(self));
+}
+
+static PyObject *bound_repr(PyObject *self)
+{
+    const fa_kernel *kernel = kernel_alive(self);
+    if (kernel == NULL)
+        return NULL;
+    const fa_answer *answer = fa_kernel_answer(kernel);
+    const fa_config *config = &answer->trial.config;
+    PyObject *text = PyUnicode_FromFormat("<fa_tune.Kernel %s", config->family);
+    for (int i = 0; text != NULL && i < config->count; i++) {
+        PyObject *more = PyUnicode_FromFormat("%U %s=%d", text, config->tunable[i].name,
+                                              (int)config->tunable[i].value);
+        Py_DECREF(text);
+        text = more;
+    }
+    if (text == NULL)
+        return NULL;
+    PyObject *whole = PyUnicode_FromFormat(
+        "%U, %s, on device %d>", text, fa_name_of_origin(answer->origin), kernel_device_of(self));
+    Py_DECREF(text);
+    return whole;
+}
+
+PyObject *bound_best(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    static char *words[] = {"problem", "effort", "device", "progress", NULL};
+    PyObject *dict, *effort_name = NULL, *progress = NULL;
+    fa_effort effort = FA_EFFORT_MEASURE;
+    int device = 0;
+    fa_problem problem;
+    const fa_kernel *kernel;
+    (void)self;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OiO:best_kernel", words, &dict, &effort_name,
+                                     &device, &progress) ||
+        (effort_name != NULL && effort_from(effort_name, &effort) != 0) ||
+        problem_from_dict(dict, &problem) != 0 ||
+        session_kernel(&problem, effort, device, progress, &kernel) != 0)
+        return NULL;
+    return kernel_wrap(kernel, device);
+}
+
+int bound_init(PyObject *module)
+{
+    static PyGetSetDef properties[] = {
+        {"answer", bound_answer, NULL, "how this kernel is known: the document of docs/json.md",
+         NULL},
+        {"problem", bound_problem, NULL, "what it computes: a dict of the operation's fields",
+         NULL},
+        {"device", bound_device, NULL, "the CUDA device that it is loaded on", NULL},
+        {NULL, NULL, NULL, NULL, NULL},
+    };
+    static PyType_Slot slots[] = {
+        {Py_tp_dealloc, (void *)kernel_free},
+        {Py_tp_call, (void *)bound_call},
+        {Py_tp_repr, (void *)bound_repr},
+        {Py_tp_getset, properties},
+        {Py_tp_doc, "A loaded kernel, bound to one problem: kernel(q, k, v, out=None, …) as "
+                    "attention(), for tensors of that problem only, without a lookup."},
+        {0, NULL},
+    };
+    PyType_Spec spec = {
+        .name = "fa_tune._core.Kernel",
+        .basicsize = (int)kernel_size(),
+        .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+        .slots = slots,
+    };
+    kernel_type = (PyTypeObject *)PyType_FromSpec(&spec);
+    if (kernel_type == NULL)
+        return -1;
+    Py_INCREF(kernel_type);
+    return PyModule_AddObject(module, "Kernel", (PyObject *)kernel_type);
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The module fa_tune._core: its functions and how they are made known.
+ */
+#include "attention.h"
+#include "bound.h"
+#include "problem.h"
+#include "session.h"
+#include "tensors.h"
+
+static PyObject *version(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    return PyUnicode_FromString(fa_version());
+}
+
+static PyMethodDef methods[] = {
+    {"attention", (PyCFunction)(void (*)(void))attention, METH_FASTCALL | METH_KEYWORDS,
+     attention_doc},
+    {"best_kernel", (PyCFunction)(void (*)(void))bound_best, METH_VARARGS | METH_KEYWORDS,
+     "best_kernel(problem, effort=\"measure\", device=0, progress=None)\n--\n\n"
+     "The best Kernel for a problem (a dict of the operation's fields), loaded in the device's current or "
+     "primary context. progress: a function of one dict, called some times a second; None: a line "
+     "on stderr where that is a terminal; False: none. Ctrl-C ends a tune and keeps what is done."},
+    {"tune", (PyCFunction)(void (*)(void))session_tune, METH_VARARGS | METH_KEYWORDS,
+     "tune(problem, gpu=None, device=0, effort=\"measure\", again=False, exact=False, progress=None)\n--\n\n"
+     "The winner for a problem on a GPU type (gpu=\"L4\", here or not) or a device, as a dict; tuned now "
+     "where it is not stored. Nothing is loaded into this process."},
+    {"problem", problem_complete, METH_O,
+     "problem(fields)\n--\n\nA dict with every field of the problem, checked; defaults where none are given."},
+    {"set_policy", (PyCFunction)(void (*)(void))session_set_policy, METH_VARARGS | METH_KEYWORDS,
+     "set_policy(effort, on_miss=None)\n--\n\n"
+     "How attention() comes by a kernel that is not loaded: by this effort, or by calling\n"
+     "on_miss(problem, device, arguments), which returns a Kernel, or what attention() shall return."},
+    {"set_recorder", session_set_recorder, METH_O,
+     "set_recorder(function)\n--\n\nCalls function(problem, device) for every attention(); None ends it."},
+    {"close", session_close, METH_NOARGS,
+     "close()\n--\n\nUnloads every kernel and closes the store. The next call opens it anew."},
+    {"_forget", session_forget, METH_NOARGS, "In a forked child: leaves the parent's tuner alone."},
+    {"version", version, METH_NOARGS, "version()\n--\n\nThe library's version."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "fa_tune._core",
+    .m_doc = "The C part of fa_tune.",
+    .m_size = -1,
+    .m_methods = methods,
+};
+
+/* A forked child forgets its parent's tuner. */
+static int watch_forks(PyObject *module)
+{
+    PyObject *os = PyImport_ImportModule("os"), *none = PyTuple_New(0);
+    PyObject *watch = os != NULL ? PyObject_GetAttrString(os, "register_at_fork") : NULL;
+    PyObject *forget = PyObject_GetAttrString(module, "_forget"), *words = NULL, *done = NULL;
+    if (forget != NULL)
+        words = Py_BuildValue("{s:O}", "after_in_child", forget);
+    if (watch != NULL && none != NULL && words != NULL)
+        done = PyObject_Call(watch, none, words);
+    Py_XDECREF(words);
+    Py_XDECREF(forget);
+    Py_XDECREF(watch);
+    Py_XDECREF(none);
+    Py_XDECREF(os);
+    Py_XDECREF(done);
+    return done != NULL ? 0 : -1;
+}
+
+PyMODINIT_FUNC PyInit__core(void);
+PyMODINIT_FUNC PyInit__core(void)
+{
+    PyObject *module = PyModule_Create(&definition);
+    if (module != NULL &&
+        (errors_init() != 0 || problem_init(module) != 0 || tensors_init() != 0 ||
+         attention_init() != 0 || bound_init(module) != 0 || watch_forks(module) != 0))
+        Py_CLEAR(module);
+    return module;
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Problems of attention as dicts and keywords: by the table of the operation's fields, so that a field
+ * that the operation gains is taken here without a line.
+ */
+#include "problem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct {
+    PyObject *name; /* interned */
+    fa_field_info info;
+} fields[FA_PROBLEM_VALUES];
+static int field_count;
+
+int problem_init(PyObject *module)
+{
+    PyObject *names = PyList_New(0);
+    if (names == NULL)
+        return -1;
+    for (int i = 0; i < FA_PROBLEM_VALUES; i++) {
+        fa_field_info info = {.size = sizeof info};
+        if (fa_operation_field(NULL, i, &info) != 0)
+            break;
+        fields[i].info = info;
+        fields[i].name = PyUnicode_InternFromString(info.name);
+        if (fields[i].name == NULL || PyList_Append(names, fields[i].name) != 0)
+            return -1;
+        field_count++;
+    }
+    return PyModule_AddObject(module, "fields", names);
+}
+
+int problem_find(PyObject *name)
+{
+    for (int i = 0; i < field_count; i++)
+        if (fields[i].name == name)
+            return i;
+    for (int i = 0; i < field_count; i++)
+        if (PyUnicode_Check(name) && PyUnicode_Compare(fields[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+/* "none", "bottom-right" or "top-left" */
+static void list_choices(const fa_field_info *info, char *ret_text, size_t size)
+{
+    size_t used = 0;
+    ret_text[0] = 0;
+    for (int i = 0; info->choices[i] != NULL && used < size; i++)
+        used += (size_t)snprintf(ret_text + used, size - used, "%s\"%s\"",
+                                 i == 0                         ? ""
+                                 : info->choices[i + 1] == NULL ? " or "
+                                                                : ", ",
+                                 info->choices[i]);
+}
+
+static int set_choice(fa_problem *problem, int field, PyObject *value)
+{
+    const fa_field_info *info = &fields[field].info;
+    char known[256];
+    for (int i = 0; PyUnicode_Check(value) && info->choices[i] != NULL; i++)
+        if (PyUnicode_CompareWithASCIIString(value, info->choices[i]) == 0) {
+            problem->value[field] = i;
+            return 0;
+        }
+    list_choices(info, known, sizeof known);
+    return fail(ERROR_ARGUMENT, "%s must be %s", info->name, known);
+}
+
+int problem_set(fa_problem *problem, int field, PyObject *value)
+{
+    const fa_field_info *info = &fields[field].info;
+    if (PyBool_Check(value) && (info->boolean || info->choices != NULL)) {
+        problem->value[field] = value == Py_True; /* of choices the first two: no and yes */
+        return 0;
+    }
+    if (info->choices != NULL && !PyLong_Check(value))
+        return set_choice(problem, field, value);
+    if (!PyLong_Check(value))
+        return fail(ERROR_ARGUMENT, "%s must be %s", info->name,
+                    info->boolean ? "True or False" : "an int");
+    int overflow;
+    long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
+    if (overflow != 0 || number < info->min || number > info->max)
+        return fail(ERROR_ARGUMENT, "%s must be %d to %d", info->name, (int)info->min,
+                    (int)info->max);
+    problem->value[field] = (int32_t)number;
+    return 0;
+}
+
+/* The dict with the defaults of numbers that it lacks: a new reference. Other fields have theirs from the
+ * library, which also knows those that follow another field. */
+static PyObject *complete(PyObject *dict)
+{
+    PyObject *whole = PyDict_Copy(dict);
+    for (int i = 0; whole != NULL && i < field_count; i++) {
+        const fa_field_info *info = &fields[i].info;
+        if (info->preset == 0 || info->choices != NULL ||
+            PyDict_Contains(dict, fields[i].name) != 0)
+            continue;
+        PyObject *value = PyLong_FromLong(info->preset);
+        if (value == NULL || PyDict_SetItem(whole, fields[i].name, value) != 0)
+            Py_CLEAR(whole);
+        Py_XDECREF(value);
+    }
+    return whole;
+}
+
+int problem_from_dict(PyObject *dict, fa_problem *ret_problem)
+{
+    fa_diag diag = {{0}};
+    Py_ssize_t size;
+    if (!PyDict_Check(dict))
+        return fail(ERROR_ARGUMENT, "a problem is a dict of its fields");
+    PyObject *whole = complete(dict), *text = NULL;
+    if (whole != NULL)
+        text = call_helper("json", "dumps", "(N)", whole);
+    const char *bytes = text != NULL ? PyUnicode_AsUTF8AndSize(text, &size) : NULL;
+    int rc = bytes != NULL ? fa_problem_read(bytes, (size_t)size, ret_problem, &diag) : 0;
+    Py_XDECREF(text);
+    if (bytes == NULL)
+        return -1;
+    return rc == 0 ? 0 : fail_with(rc, &diag);
+}
+
+PyObject *problem_to_dict(const fa_problem *problem)
+{
+    fa_diag diag = {{0}};
+    char *text = NULL;
+    int rc = fa_problem_write(problem, &text, &diag);
+    if (rc != 0) {
+        fail_with(rc, &diag);
+        return NULL;
+    }
+    PyObject *dict = json_loads(text);
+    free(text);
+    return dict;
+}
+
+PyObject *problem_complete(PyObject *self, PyObject *dict)
+{
+    fa_problem problem;
+    (void)self;
+    return problem_from_dict(dict, &problem) == 0 ? problem_to_dict(&problem) : NULL;
+}
+
+int effort_from(PyObject *name, fa_effort *ret_effort)
+{
+    static const char *const names[] = {"cached", "predict", "measure", "patient"};
+    for (int i = 0; name != NULL && PyUnicode_Check(name) && i < 4; i++)
+        if (PyUnicode_CompareWithASCIIString(name, names[i]) == 0) {
+            *ret_effort = (fa_effort)i;
+            return 0;
+        }
+    return fail(ERROR_ARGUMENT,
+                "effort must be \"cached\", \"predict\", \"measure\" or \"patient\"");
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Problems of attention as dicts and keywords.
+ */
+#ifndef FA_PYTHON_PROBLEM_H
+#define FA_PYTHON_PROBLEM_H
+
+#include "errors.h"
+
+int problem_init(PyObject *module);
+/* The field of attention's problems with this name, or -1 without an exception. */
+int problem_find(PyObject *name);
+/* Sets a field from a bool, an int or a choice's name. */
+int problem_set(fa_problem *problem, int field, PyObject *value);
+int problem_from_dict(PyObject *dict, fa_problem *ret_problem);
+PyObject *problem_to_dict(const fa_problem *problem);
+PyObject *problem_complete(PyObject *self, PyObject *dict);
+int effort_from(PyObject *name, fa_effort *ret_effort);
+
+#endif

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The process's tuner, the policy of misses, and tunes: with the GIL released, progress, and Ctrl-C.
+ */
+#include "session.h"
+
+#include "problem.h"
+
+#include <stdlib.h>
+
+static fa_tuner *tuner;
+fa_effort policy_effort = FA_EFFORT_MEASURE;
+PyObject *policy_on_miss;
+PyObject *policy_recorder;
+
+/* ---- the tuner ------------------------------------------------------------------------------*/
+/* The library may have something to say while the GIL is released. */
+static void note(void *context, const char *sentence)
+{
+    (void)context;
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *done = call_helper("fa_tune._progress", "note", "(s)", sentence);
+    if (done == NULL)
+        PyErr_Clear();
+    Py_XDECREF(done);
+    PyErr_Restore(type, value, trace);
+    PyGILState_Release(state);
+}
+
+fa_tuner *session_tuner(void)
+{
+    fa_diag diag = {{0}};
+    fa_options options = {.size = sizeof options, .log = note};
+    if (tuner != NULL)
+        return tuner;
+    int rc = fa_open(&options, &tuner, &diag);
+    if (rc != 0) {
+        tuner = NULL;
+        fail_with(rc, &diag);
+    }
+    return tuner;
+}
+
+PyObject *session_close(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    fa_tuner *closing = tuner;
+    tuner = NULL;
+    Py_BEGIN_ALLOW_THREADS fa_close(&closing);
+    Py_END_ALLOW_THREADS Py_RETURN_NONE;
+}
+
+/* In a forked child: what the parent opened is the parent's, and stays where it is. */
+PyObject *session_forget(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    tuner = NULL;
+    Py_RETURN_NONE;
+}
+
+/* ---- policy ---------------------------------------------------------------------------------*/
+static void replace(PyObject **to, PyObject *by)
+{
+    PyObject *old = *to;
+    *to = by == Py_None ? NULL : by;
+    Py_XINCREF(*to);
+    Py_XDECREF(old);
+}
+
+PyObject *session_set_policy(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    static char *words[] = {"effort", "on_miss", NULL};
+    PyObject *effort_name, *on_miss = Py_None;
+    fa_effort effort;
+    (void)self;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O:set_policy", words, &effort_name,
+                                     &on_miss) ||
+        effort_from(effort_name, &effort) != 0)
+        return NULL;
+    policy_effort = effort;
+    replace(&policy_on_miss, on_miss);
+    Py_RETURN_NONE;
+}
+
+PyObject *session_set_recorder(PyObject *self, PyObject *recorder)
+{
+    (void)self;
+    replace(&policy_recorder, recorder);
+    Py_RETURN_NONE;
+}
+
+/* ---- tunes ----------------------------------------------------------------------------------*/
+static const char *const stages[] = {"wait", "tune", "final", "done"};
+
+static PyObject *progress_dict(const fa_progress *p)
+{
+    double best = p->best == NULL          ? 0
+                  : p->best->median_us > 0 ? p->best->median_us
+                                           : p->best->predicted_us;
+    return Py_BuildValue(
+        "{s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:d,s:d,s:d,s:O}", "stage", stages[p->stage], "space",
+        (int)p->space, "in_budget", (int)p->in_budget, "compiled", (int)p->compiled, "clean",
+        (int)p->clean, "measured", (int)p->measured, "failed", (int)p->failed, "resumed",
+        (int)p->resumed, "elapsed_s", p->elapsed_s, "left_s", p->left_s, "best_us", best,
+        "best_is_measured", p->best != NULL && p->best->median_us > 0 ? Py_True : Py_False);
+}
+
+/* Called without the GIL; a signal handler or the caller's function may raise, which ends the tune. */
+static int watch(void *context, const fa_progress *progress)
+{
+    PyObject *told = context;
+    PyGILState_STATE state = PyGILState_Ensure();
+    int stop = PyErr_CheckSignals();
+    if (stop == 0 && told != NULL) {
+        PyObject *dict = progress_dict(progress);
+        PyObject *done = dict != NULL ? PyObject_CallFunctionObjArgs(told, dict, NULL) : NULL;
+        stop = done == NULL;
+        Py_XDECREF(done);
+        Py_XDECREF(dict);
+    }
+    PyGILState_Release(state);
+    return stop;
+}
+
+/* The function that progress goes to: a new reference, or NULL for none. */
+static int take_progress(PyObject *given, PyObject **ret_told)
+{
+    PyObject *told = given;
+    if (given == NULL || given == Py_None)
+        told = call_helper("fa_tune._progress", "on_terminal", "()");
+    else
+        Py_INCREF(told);
+    if (told == NULL)
+        return -1;
+    if (told == Py_None || told == Py_False) {
+        Py_DECREF(told);
+        told = NULL;
+    }
+    *ret_told = told;
+    return 0;
+}
+
+/* What is drawn on a terminal is erased, whatever happened. */
+static void end_progress(PyObject *told)
+{
+    PyObject *type, *value, *trace, *done = NULL;
+    if (told == NULL)
+        return;
+    PyErr_Fetch(&type, &value, &trace);
+    if (PyObject_HasAttrString(told, "close"))
+        done = PyObject_CallMethod(told, "close", NULL);
+    Py_XDECREF(done);
+    PyErr_Clear();
+    PyErr_Restore(type, value, trace);
+    Py_DECREF(told);
+}
+
+/* fa_tune() with progress; the GIL is held before and after. */
+static int tune(fa_request *request, PyObject *progress, fa_answer *ret_answer, fa_diag *diag)
+{
+    fa_tuner *mine = session_tuner();
+    PyObject *told = NULL;
+    if (mine == NULL || take_progress(progress, &told) != 0)
+        return FA_EINVAL; /* the exception is set */
+    request->progress = watch;
+    request->context = told;
+    int rc;
+    Py_BEGIN_ALLOW_THREADS rc = fa_tune(mine, request, ret_answer, diag);
+    Py_END_ALLOW_THREADS end_progress(told);
+    return rc;
+}
+
+static int get_kernel(fa_tuner *mine, const fa_problem *problem, fa_effort effort,
+                      const fa_kernel **ret_kernel, fa_diag *diag)
+{
+    int rc;
+    Py_BEGIN_ALLOW_THREADS rc = fa_get_best_kernel(mine, problem, effort, ret_kernel, diag);
+    Py_END_ALLOW_THREADS return rc;
+}
+
+int session_kernel(const fa_problem *problem, fa_effort effort, int device, PyObject *progress,
+                   const fa_kernel **ret_kernel)
+{
+    fa_tuner *mine = session_tuner();
+    fa_diag diag = {{0}};
+    fa_answer answer = {.size = sizeof answer};
+    bool entered = false;
+    int rc = mine != NULL ? fa_enter_device(mine, device, &entered, &diag) : FA_EINVAL;
+    if (rc != 0)
+        return fail_with(rc, &diag);
+    if (effort != FA_EFFORT_PATIENT)
+        rc = fa_get_loaded_kernel(mine, problem, effort, ret_kernel, &diag);
+    if (rc != 0 || effort == FA_EFFORT_PATIENT) {
+        /* A stored winner needs no tune, and a tune can tell its progress and be ended only here. */
+        fa_request request = {.size = sizeof request,
+                              .problem = *problem,
+                              .ordinal = device,
+                              .effort = effort,
+                              .first_contact = effort == FA_EFFORT_MEASURE};
+        rc = effort > FA_EFFORT_CACHED ? tune(&request, progress, &answer, &diag) : 0;
+        if (rc == 0)
+            rc = get_kernel(mine, problem, effort == FA_EFFORT_PATIENT ? FA_EFFORT_MEASURE : effort,
+                            ret_kernel, &diag);
+    }
+    if (entered)
+        fa_leave_device(mine);
+    return rc == 0 ? 0 : fail_with(rc, &diag);
+}
+
+PyObject *session_tune(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    static char *words[] = {"problem", "gpu",   "device",   "effort",
+                            "again",   "exact", "progress", NULL};
+    PyObject *dict, *effort_name = NULL, *progress = NULL;
+    fa_request request = {.size = sizeof request, .effort = FA_EFFORT_MEASURE};
+    fa_answer answer = {.size = sizeof answer};
+    fa_diag diag = {{0}};
+    char *text = NULL;
+    int device = 0, again = 0, exact = 0;
+    (void)self;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|ziOppO:tune", words, &dict, &request.gpu,
+                                     &device, &effort_name, &again, &exact, &progress) ||
+        (effort_name != NULL && effort_from(effort_name, &request.effort) != 0) ||
+        problem_from_dict(dict, &request.problem) != 0)
+        return NULL;
+    request.ordinal = device;
+    request.again = again != 0;
+    request.exact = exact != 0;
+    int rc = tune(&request, progress, &answer, &diag);
+    if (rc == 0)
+        rc = fa_answer_write(&answer, &text, &diag);
+    if (rc != 0) {
+        fail_with(rc, &diag);
+        return NULL;
+    }
+    PyObject *result = json_loads(text);
+    free(text);
+    return result;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The process's tuner, its policy of misses, and tunes.
+ */
+#ifndef FA_PYTHON_SESSION_H
+#define FA_PYTHON_SESSION_H
+
+#include "errors.h"
+
+/* The tuner, opened when it is first needed. */
+fa_tuner *session_tuner(void);
+
+/* What attention() does about a kernel that is not loaded. */
+extern fa_effort policy_effort;
+extern PyObject *policy_on_miss;  /* or NULL */
+extern PyObject *policy_recorder; /* or NULL */
+
+/* The best kernel for the problem on the device, tuned where the effort allows: other threads run
+ * meanwhile, and Ctrl-C ends it. progress: a function, None or NULL for the terminal, or False. */
+int session_kernel(const fa_problem *problem, fa_effort effort, int device, PyObject *progress,
+                   const fa_kernel **ret_kernel);
+
+/* Functions of the module. */
+PyObject *session_tune(PyObject *self, PyObject *args, PyObject *kwargs);
+PyObject *session_close(PyObject *self, PyObject *unused);
+PyObject *session_forget(PyObject *self, PyObject *unused);
+PyObject *session_set_policy(PyObject *self, PyObject *args, PyObject *kwargs);
+PyObject *session_set_recorder(PyObject *self, PyObject *recorder);
+
+#endif

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tensors of other libraries.
+ *
+ * Workload: four descriptions a call. With the exchange table of the tensor's type that is one C call each
+ * and no Python object; types are remembered, so that a table is looked up once. Without it (CuPy, JAX,
+ * PyTorch before 2.10) each is a capsule, a few microseconds.
+ */
+#include "tensors.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- types ----------------------------------------------------------------------------------*/
+enum { TYPES = 16 };
+static struct known_type {
+    PyTypeObject *type; /* held for good, so that its address stays its own */
+    const dl_exchange *exchange;
+    bool has_grad; /* an attribute "requires_grad": its library differentiates */
+} types[TYPES];
+static int type_count;
+static PyObject *requires_grad;
+
+int tensors_init(void)
+{
+    requires_grad = PyUnicode_InternFromString("requires_grad");
+    return requires_grad != NULL ? 0 : -1;
+}
+
+/* The table of this module's version, or NULL. */
+static const dl_exchange *read_exchange(PyTypeObject *type)
+{
+    PyObject *capsule = PyObject_GetAttrString((PyObject *)type, "__dlpack_c_exchange_api__");
+    const dl_exchange *exchange = NULL;
+    if (capsule != NULL && PyCapsule_CheckExact(capsule))
+        exchange = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+    PyErr_Clear();
+    Py_XDECREF(capsule);
+    while (exchange != NULL && exchange->version.major != DL_MAJOR)
+        exchange = exchange->previous;
+    return exchange;
+}
+
+static const struct known_type *know(PyTypeObject *type)
+{
+    static struct known_type passing;
+    for (int i = 0; i < type_count; i++)
+        if (types[i].type == type)
+            return &types[i];
+    struct known_type *known = type_count < TYPES ? &types[type_count++] : &passing;
+    known->type = type;
+    known->exchange = read_exchange(type);
+    known->has_grad = PyObject_HasAttr((PyObject *)type, requires_grad);
+    if (known != &passing)
+        Py_INCREF(type);
+    return known;
+}
+
+/* ---- words ----------------------------------------------------------------------------------*/
+const char *dtype_name(dl_dtype dtype, char *ret_text, size_t size)
+{
+    static const char *const words[] = {[DL_INT] = "int",
+                                        [DL_UINT] = "uint",
+                                        [DL_FLOAT] = "float",
+                                        [DL_BFLOAT] = "bfloat",
+                                        [DL_COMPLEX] = "complex"};
+    const char *word = dtype.code < sizeof words / sizeof *words ? words[dtype.code] : NULL;
+    if (word != NULL)
+        snprintf(ret_text, size, "%s%d", word, dtype.bits);
+    else
+        snprintf(ret_text, size, "DLPack type %d of %d bits", dtype.code, dtype.bits);
+    if (dtype.code == DL_BOOL)
+        snprintf(ret_text, size, "bool");
+    return ret_text;
+}
+
+const char *shape_text(const int64_t *shape, int dims, char *ret_text, size_t size)
+{
+    size_t used = (size_t)snprintf(ret_text, size, "(");
+    for (int i = 0; i < dims && used < size; i++)
+        used += (size_t)snprintf(ret_text + used, size - used, "%s%lld", i == 0 ? "" : ", ",
+                                 (long long)shape[i]);
+    if (used < size)
+        snprintf(ret_text + used, size - used, ")");
+    return ret_text;
+}
+
+static int fail_type(PyObject *object, const char *name)
+{
+    PyObject *type = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__name__");
+    const char *word = type != NULL ? PyUnicode_AsUTF8AndSize(type, NULL) : NULL;
+    if (word != NULL)
+        fail(ERROR_TENSOR,
+             "%s is a %s: pass a tensor on a CUDA device that speaks DLPack, such as a "
+             "torch.Tensor or a cupy.ndarray",
+             name, word);
+    Py_XDECREF(type);
+    return -1;
+}
+
+static int check_device(PyObject *object, const char *name, dl_device device)
+{
+    if (device.type == DL_CUDA || device.type == DL_CUDA_MANAGED)
+        return 0;
+    PyObject *advice = call_helper("fa_tune._producers", "to_cuda", "(Os)", object, name);
+    const char *text = advice != NULL ? PyUnicode_AsUTF8AndSize(advice, NULL) : NULL;
+    if (text != NULL)
+        fail(ERROR_DEVICE, "%s %s: %s", name,
+             device.type == DL_CPU || device.type == DL_CUDA_HOST ? "is in the memory of the host"
+                                                                  : "is on no CUDA device",
+             text);
+    Py_XDECREF(advice);
+    return -1;
+}
+
+/* ---- describing -----------------------------------------------------------------------------*/
+/* Contiguous strides where the producer gives none. */
+static int describe(tensor *to, const dl_tensor *from)
+{
+    char text[160];
+    to->data = (char *)from->data + (from->data != NULL ? from->byte_offset : 0);
+    to->device = from->device;
+    to->dtype = from->dtype;
+    to->dims = from->ndim;
+    if (check_device(to->object, to->name, from->device) != 0)
+        return -1;
+    if (from->ndim < 1 || from->ndim > TENSOR_DIMS)
+        return fail(ERROR_SHAPE, "%s has %d dimensions, of shape %s: pass a tensor of four",
+                    to->name, (int)from->ndim,
+                    shape_text(from->shape, from->ndim < 8 ? from->ndim : 8, text, sizeof text));
+    int64_t stride = 1;
+    for (int i = from->ndim - 1; i >= 0; i--) {
+        to->shape[i] = from->shape[i];
+        to->stride[i] = from->strides != NULL ? from->strides[i] : stride;
+        stride *= from->shape[i];
+    }
+    return 0;
+}
+
+static int take_exchanged(tensor *t)
+{
+    dl_tensor borrowed;
+    if (t->exchange->borrow != NULL)
+        return t->exchange->borrow(t->object, &borrowed) == 0 ? describe(t, &borrowed) : -1;
+    if (t->exchange->managed_from_object(t->object, &t->managed) != 0)
+        return -1;
+    t->read_only = (t->managed->flags & DL_FLAG_READ_ONLY) != 0;
+    return describe(t, &t->managed->tensor);
+}
+
+/* The stream as __dlpack__ wants it: 1 is the default stream. */
+static PyObject *ask_capsule(PyObject *object, const place *place)
+{
+    uintptr_t stream = place->stream != NULL ? (uintptr_t)place->stream : 1;
+    PyObject *method = PyObject_GetAttrString(object, "__dlpack__");
+    PyObject *none = PyTuple_New(0);
+    PyObject *words = Py_BuildValue("{s:K,s:(ii)}", "stream", (unsigned long long)stream,
+                                    "max_version", DL_MAJOR, DL_MINOR);
+    PyObject *capsule = NULL;
+    if (method != NULL && none != NULL && words != NULL)
+        capsule = PyObject_Call(method, none, words);
+    if (capsule == NULL && words != NULL && PyErr_ExceptionMatches(PyExc_TypeError)) {
+        PyErr_Clear(); /* a producer of before DLPack 1.0 */
+        if (PyDict_DelItemString(words, "max_version") == 0)
+            capsule = PyObject_Call(method, none, words);
+    }
+    Py_XDECREF(words);
+    Py_XDECREF(none);
+    Py_XDECREF(method);
+    return capsule;
+}
+
+static int take_capsule(tensor *t, const place *place)
+{
+    t->capsule = ask_capsule(t->object, place);
+    if (t->capsule == NULL)
+        return -1;
+    if (PyCapsule_IsValid(t->capsule, "dltensor_versioned")) {
+        dl_managed *managed = PyCapsule_GetPointer(t->capsule, "dltensor_versioned");
+        if (managed->version.major != DL_MAJOR)
+            return fail(ERROR_TENSOR, "%s comes as DLPack %u, and this is DLPack %d.%d", t->name,
+                        managed->version.major, DL_MAJOR, DL_MINOR);
+        t->read_only = (managed->flags & DL_FLAG_READ_ONLY) != 0;
+        return describe(t, &managed->tensor);
+    }
+    dl_managed_old *managed = PyCapsule_GetPointer(t->capsule, "dltensor");
+    return managed != NULL ? describe(t, &managed->tensor) : -1;
+}
+
+/* Before a capsule is asked for: its device, which may not be one that the producer can serve. */
+static int ask_device(PyObject *object, const char *name, dl_device *ret_device)
+{
+    PyObject *pair = PyObject_CallMethod(object, "__dlpack_device__", NULL);
+    int type, id;
+    if (pair == NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+        PyErr_Clear();
+        return fail_type(object, name);
+    }
+    bool read = pair != NULL && PyArg_ParseTuple(pair, "ii", &type, &id);
+    Py_XDECREF(pair);
+    if (!read)
+        return -1;
+    *ret_device = (dl_device){type, id};
+    return check_device(object, name, *ret_device);
+}
+
+int tensor_take(tensor *t, PyObject *object, const char *name, const place *place)
+{
+    if (t->object == NULL) {
+        const struct known_type *known = know(Py_TYPE(object));
+        *t = (tensor){.object = object, .name = name, .exchange = known->exchange};
+        dl_device device;
+        if (t->exchange != NULL ? take_exchanged(t) != 0 : ask_device(object, name, &device) != 0)
+            return -1;
+        if (t->exchange != NULL && known->has_grad) {
+            PyObject *wanted = PyObject_GetAttr(object, requires_grad);
+            if (wanted == NULL)
+                return -1;
+            Py_DECREF(wanted);
+            if (wanted != Py_False &&
+                call_helper("fa_tune._producers", "check_grad", "(Os)", object, name) == NULL)
+                return -1;
+        }
+    }
+    return t->exchange != NULL ? 0 : take_capsule(t, place);
+}
+
+/* ---- streams --------------------------------------------------------------------------------*/
+static int read_stream(PyObject *number, place *ret_place)
+{
+    if (number == NULL)
+        return -1;
+    if (number == Py_None) {
+        ret_place->wait = true;
+    } else {
+        unsigned long long handle = PyLong_AsUnsignedLongLong(number);
+        if (handle == (unsigned long long)-1 && PyErr_Occurred()) {
+            Py_DECREF(number);
+            return -1;
+        }
+        ret_place->stream = (void *)(uintptr_t)handle;
+    }
+    Py_DECREF(number);
+    return 0;
+}
+
+int tensor_place(tensor *first, PyObject *object, PyObject *stream, place *ret_place)
+{
+    place nowhere = {0};
+    const struct known_type *known = know(Py_TYPE(object));
+    dl_device device;
+    if (known->exchange != NULL) {
+        if (tensor_take(first, object, "q", &nowhere) != 0)
+            return -1;
+        device = first->device;
+    } else if (ask_device(object, "q", &device) != 0) {
+        return -1;
+    }
+    *ret_place = (place){.device = device.id};
+    if (stream != NULL && stream != Py_None)
+        return read_stream(call_helper("fa_tune._producers", "handle_of", "(O)", stream),
+                           ret_place);
+    if (known->exchange != NULL)
+        return known->exchange->current_stream(device.type, device.id, &ret_place->stream);
+    return read_stream(
+        call_helper("fa_tune._producers", "current_stream", "(Oi)", object, device.id), ret_place);
+}
+
+/* ---- new tensors ----------------------------------------------------------------------------*/
+static void keep_error(void *context, const char *kind, const char *message)
+{
+    (void)context;
+    PyErr_Format(PyExc_RuntimeError, "%s: %s", kind, message);
+}
+
+static PyObject *allocate(const dl_exchange *exchange, const int64_t *shape, int dims,
+                          dl_dtype dtype, dl_device device, char **ret_data)
+{
+    int64_t sizes[TENSOR_DIMS];
+    memcpy(sizes, shape, (size_t)dims * sizeof *shape);
+    dl_tensor prototype = {.device = device, .ndim = dims, .dtype = dtype, .shape = sizes};
+    dl_managed *managed = NULL;
+    void *object = NULL;
+    if (exchange->allocate(&prototype, &managed, NULL, keep_error) != 0 || managed == NULL) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_RuntimeError, "the tensor library could not allocate the output");
+        return NULL;
+    }
+    *ret_data = (char *)managed->tensor.data + managed->tensor.byte_offset;
+    return exchange->managed_to_object(managed, &object) == 0 ? object : NULL;
+}
+
+PyObject *tensor_new(const tensor *like, const int64_t *shape, int dims, dl_dtype dtype,
+                     const place *place, char **ret_data)
+{
+    char name[64];
+    if (like->exchange != NULL)
+        return allocate(like->exchange, shape, dims, dtype, like->device, ret_data);
+    PyObject *sizes = PyTuple_New(dims);
+    for (int i = 0; sizes != NULL && i < dims; i++)
+        PyTuple_SetItem(sizes, i, PyLong_FromLongLong(shape[i]));
+    PyObject *object = call_helper("fa_tune._producers", "empty", "(ONsi)", like->object, sizes,
+                                   dtype_name(dtype, name, sizeof name), (int)place->device);
+    tensor made = {0};
+    if (object != NULL && tensor_take(&made, object, "out", place) != 0)
+        Py_CLEAR(object);
+    if (object != NULL)
+        *ret_data = made.data;
+    tensor_release(&made);
+    return object;
+}
+
+void tensor_release(tensor *t)
+{
+    if (t->managed != NULL && t->managed->deleter != NULL)
+        t->managed->deleter(t->managed);
+    Py_XDECREF(t->capsule); /* whose own end frees what nobody took over */
+    *t = (tensor){0};
+}

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fa_tune: the fastest attention kernel for your problem on your GPU.
+
+    import fa_tune, torch
+    out = fa_tune.attention(q, k, v)        # tensors on a CUDA device
+
+Every name is imported when it is first used: `import fa_tune` loads neither PyTorch nor NumPy, and
+opens neither the CUDA driver nor the store.
+"""
+import importlib
+
+from . import _hooks
+
+# name -> the module that has it
+_NAMES = {
+    "attention": "_core",
+    "Kernel": "_core",
+    "close": "_core",
+    "Problem": "_problem",
+    "fields": "_problem",
+    "policy": "_policy",
+    "recording": "_recording",
+    "warm_up": "_warm_up",
+    "sdpa": "_sdpa",
+    "tune": "_objects",
+    "best_kernel": "_objects",
+    "kernel": "_objects",
+    "sweep": "_objects",
+    "report": "_objects",
+    "winners": "_objects",
+    "doctor": "_objects",
+    "Answer": "_objects",
+    "Winners": "_objects",
+    "Sweep": "_objects",
+    "SweepItem": "_objects",
+    "Report": "_objects",
+    "Doctor": "_objects",
+    "Check": "_objects",
+    "Error": "_errors",
+    "ArgumentError": "_errors",
+    "ShapeError": "_errors",
+    "TensorError": "_errors",
+    "DtypeError": "_errors",
+    "DeviceError": "_errors",
+    "NotTuned": "_errors",
+    "CaptureError": "_errors",
+    "ForkedError": "_errors",
+    "NotSupported": "_errors",
+}
+
+__all__ = sorted(_NAMES)
+
+
+def __getattr__(name):
+    if name == "__version__":
+        value = importlib.import_module("._core", __name__).version()
+    elif name in _NAMES:
+        value = getattr(importlib.import_module("." + _NAMES[name], __name__), name)
+    else:
+        raise AttributeError("module %r has no attribute %r" % (__name__, name))
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted(set(globals()) | set(_NAMES))
+
+
+_hooks.install()

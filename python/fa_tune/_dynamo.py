@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fa_tune.attention() inside torch.compile: the graph gets the operators of torch.ops.fa_tune.
+
+Eager calls go to the C function as ever; only the compiler's tracer takes the function below for it.
+"""
+import torch
+
+from . import _core, _torch_ops
+
+
+def attention(q, k, v, *, causal=False, scale=None, layout="bhsd", out=None, return_lse=False,
+              stream=None, **fields):
+    if stream is not None or fields or isinstance(out, tuple):
+        raise NotImplementedError("fa_tune.attention takes no stream=, no tuple as out= and no further "
+                                  "fields under torch.compile")
+    ops = torch.ops.fa_tune
+    top_left = causal == "top-left"
+    masked = top_left or causal is True or causal == "bottom-right"
+    if out is not None:
+        lse = ops.attention_out(q, k, v, masked, out=out, scale=scale, layout=layout,
+                                top_left=top_left, want_lse=return_lse)
+        return (out, lse) if return_lse else out
+    if return_lse:
+        return ops.attention_lse(q, k, v, masked, scale=scale, layout=layout, top_left=top_left)
+    return ops.attention(q, k, v, masked, scale=scale, layout=layout, top_left=top_left)
+
+
+def register():
+    _torch_ops.register()
+    if hasattr(torch.compiler, "substitute_in_graph"):  # since PyTorch 2.5
+        torch.compiler.substitute_in_graph(_core.attention, skip_signature_check=True)(attention)

@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What fa_tune answers, as objects: winners, kernels, sweeps, reports and the doctor's findings.
+
+Times are in microseconds, as float; None is what is not known.
+"""
+import itertools
+import os
+import tempfile
+
+from ._problem import Problem, restored
+
+
+def counted(number, word):
+    return "%d %s%s" % (number, word, "" if number == 1 else "s")
+
+
+def _time(told):
+    """A trial's time in words; ~ before what a model says."""
+    if told.get("median_us") is not None:
+        return _number(told["median_us"], " µs")
+    return "~" + _number(told.get("predicted_us"), " µs")
+
+
+def _number(value, unit=""):
+    if value is None:
+        return "?"
+    digits = 0 if value >= 1000 else 1 if value >= 10 else 2
+    return "%.*f%s" % (digits, value, unit)
+
+
+class Answer:
+    """A winner for a problem on a GPU, and how it is known.
+
+    problem       fa_tune.Problem that was asked for; from_problem: the one that was tuned for it
+    gpu           name of the GPU that it is for
+    origin        "measured", "measured-same-silicon", "imported", "nearest", "transferred" or
+                  "predicted", in this order of trust; `why` says it in a sentence
+    family, tunables   the kernel's template and its parameters
+    median_us     median time, measured, with low_us and high_us, its 95% confidence interval
+    predicted_us  what the cost model says
+    tflops        at median_us
+    told          everything else, by the names of `fa-tune --json`
+    """
+
+    __slots__ = ("problem", "told")
+
+    def __init__(self, told):
+        self.told = told
+        self.problem = restored(told["problem"])
+
+    def __getattr__(self, name):
+        if name not in Answer.__slots__ and name in self.told:
+            return self.told[name]
+        raise AttributeError("an answer has no %r" % name)
+
+    def __getitem__(self, name):
+        return self.told[name]
+
+    def __dir__(self):
+        return [*super().__dir__(), *self.told]
+
+    @property
+    def gpu(self):
+        return self.told["gpu"]["name"]
+
+    @property
+    def from_problem(self):
+        return restored(self.told["from_problem"])
+
+    @property
+    def family(self):
+        return self.told["config"]["family"]
+
+    @property
+    def tunables(self):
+        return dict(self.told["config"]["tunables"])
+
+    @property
+    def kernel(self):
+        """The kernel in words: family and parameters."""
+        return " ".join([self.family, *("%s=%d" % one for one in self.tunables.items())])
+
+    @property
+    def time(self):
+        """The time in words; ~ before what a model says."""
+        if self.median_us is None:
+            return _time(self.told)
+        half = max(self.high_us - self.median_us, self.median_us - self.low_us)
+        return "%s ± %s" % (_number(self.median_us, " µs"), _number(half))
+
+    def __repr__(self):
+        speed = ", %.0f TFLOP/s" % self.tflops if self.tflops else ""
+        return "Answer: %s on %s\n  %s%s\n  %s: %s" % (
+            self.problem, self.gpu, self.time, speed, self.origin, self.kernel)
+
+    def __reduce__(self):
+        return Answer, (self.told,)
+
+
+class Winners(tuple):
+    """Stored winners, newest first: a tuple of fa_tune.Answer that prints as a table."""
+
+    def __repr__(self):
+        rows = [(repr(one.problem)[8:-1], one.gpu, one.time, one.origin, one.kernel) for one in self]
+        return "\n".join([counted(len(self), "winner"), *_table(rows)])
+
+
+class SweepItem:
+    """One problem of a sweep: problem, gpu (name, or None), state ("pending", "running", "done" or
+    "failed"), reason (why it failed), answer (fa_tune.Answer or None)."""
+
+    __slots__ = ("problem", "gpu", "state", "reason", "answer")
+
+    def __init__(self, told):
+        self.problem = restored(told["problem"])
+        self.gpu = (told.get("gpu") or {}).get("name")
+        self.state = told["state"]
+        self.reason = told.get("reason") or ""
+        self.answer = Answer(told["answer"]) if told.get("answer") else None
+
+    def __repr__(self):
+        return "%r on %s: %s" % (self.problem, self.gpu,
+                                 self.answer.time if self.answer else self.reason or self.state)
+
+
+class Sweep(tuple):
+    """A sweep's items (fa_tune.SweepItem). `state` is "done", "budget-spent" or "stopped"; `spent`
+    and `left` are dicts with seconds, trials and cost."""
+
+    def __new__(cls, told):
+        self = super().__new__(cls, (SweepItem(one) for one in told["items"]))
+        self.state, self.spent = told["sweep"]["state"], told["sweep"]["spent"]
+        self.left = told["sweep"].get("left")
+        return self
+
+    def answers(self):
+        """The answers of the items that have one."""
+        return Winners(one.answer for one in self if one.answer is not None)
+
+    def __repr__(self):
+        rows = [(repr(one.problem)[8:-1], one.gpu or "", one.state,
+                 one.answer.time if one.answer else one.reason) for one in self]
+        return "\n".join(["sweep of %s, %s after %.1f s" % (
+            counted(len(self), "problem"), self.state, self.spent["seconds"]), *_table(rows)])
+
+
+class Report:
+    """What the store knows of every problem: `document`, as docs/json.md describes it."""
+
+    def __init__(self, document, options):
+        self.document, self._options = document, options
+
+    @property
+    def problems(self):
+        """The document's list of problems, each a dict."""
+        return self.document["problems"]
+
+    def save(self, path):
+        """Writes it as a page (.html), Markdown (.md), CSV (.csv) or JSON (.json)."""
+        from . import _child
+        _child.run("report", "--out", os.fspath(path), *self._options, progress=False)
+
+    def __repr__(self):
+        rows = []
+        for one in self.problems:
+            winner = one.get("winner") or {}
+            rows.append((one.get("words", ""), one.get("gpu", {}).get("name", ""),
+                         one.get("known_how", ""), _time(winner) if winner else ""))
+        return "\n".join(["report of %s, store %s" % (counted(len(rows), "problem"), self.document["store"]),
+                          *_table(rows)])
+
+
+class Check:
+    """One finding of the doctor: level ("ok", "warn" or "fail"), name, text, advice ("" when ok)."""
+
+    __slots__ = ("level", "name", "text", "advice")
+
+    def __init__(self, level, name, text, advice):
+        self.level, self.name, self.text, self.advice = level, name, text, advice
+
+    def __repr__(self):
+        advice = "\n      -> " + self.advice if self.advice else ""
+        return "%-4s  %s: %s%s" % (self.level, self.name, self.text, advice)
+
+
+class Doctor(tuple):
+    """The doctor's findings (fa_tune.Check). True when none of them failed."""
+
+    def __bool__(self):
+        return all(one.level != "fail" for one in self)
+
+    def __getitem__(self, which):
+        """By place, or by a check's name: doctor()["nvrtc"]."""
+        if not isinstance(which, str):
+            return super().__getitem__(which)
+        for one in self:
+            if one.name == which:
+                return one
+        raise KeyError(which)
+
+    def __repr__(self):
+        return "\n".join(repr(one) for one in self)
+
+
+def _table(rows, limit=30):
+    """Rows of texts as aligned lines, the first `limit` of them."""
+    shown = rows[:limit]
+    widths = [max(map(len, column)) for column in zip(*shown)]
+    lines = ["  " + "  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip()
+             for row in shown]
+    return lines + ["  and %d more" % (len(rows) - limit)] * (len(rows) > limit)
+
+
+# ---- functions -----------------------------------------------------------------------------------
+def _problem(problem, fields):
+    if problem is None:
+        return Problem(**fields)
+    if fields:
+        raise TypeError("give a problem or its fields, not both: %s" % ", ".join(fields))
+    return Problem.of(problem)
+
+
+def tune(problem=None, *, gpu=None, device=None, effort="measure", again=False, exact=False,
+         progress=None, **fields):
+    """The winner for a problem, from the store or tuned now.
+
+    fa_tune.tune(seq=512, head_dim=64, dtype="bf16", causal=True)
+    fa_tune.tune(problem, gpu="L4")          # a GPU that is not here: compiled for it and predicted
+
+    problem   fa_tune.Problem, mapping or answer; or its fields as keywords
+    gpu       name of a GPU type (`fa-tune gpus`); None: the device
+    device    CUDA ordinal; None: PyTorch's current device, else 0
+    effort    as in fa_tune.policy(); "measure" tunes the whole space here
+    again     tune although a winner is stored
+    exact     these very lengths, not the bucket that stands for them
+    progress  None: a live line on stderr where that is a terminal; False: none; or a function, which
+              is called with a dict some times a second
+
+    Returns a fa_tune.Answer. Raises fa_tune.Error and its classes: NotTuned, NotSupported,
+    DeviceError. Ctrl-C raises KeyboardInterrupt; what was measured is kept for the next run.
+    """
+    from . import _engine
+    return Answer(_engine.tune(_problem(problem, fields), gpu, device, effort, again, exact, progress))
+
+
+def best_kernel(problem=None, *, device=None, effort=None, progress=None, **fields):
+    """The best kernel of a problem, loaded and ready: a callable bound to it.
+
+    fa_s512 = fa_tune.kernel(seq=512, head_dim=64, batch=4, heads=8)
+    o = fa_s512(q, k, v)                # also out=, scale=, return_lse=
+
+    Shapes and types are checked against the problem once for each call, and no table is searched:
+    the tightest loop. Tensors have the problem's shapes, in its layout: q (batch, heads_q, seq_q,
+    head_dim), k and v (batch, heads_kv, seq_k, head_dim) for "bhsd".
+
+    effort    as in fa_tune.policy(), whose effort it has by default
+
+    `answer` is the kernel's fa_tune.Answer. Raises as tune() does.
+    """
+    from . import _engine
+    return _engine.kernel(_problem(problem, fields), device, effort, progress)
+
+
+kernel = best_kernel
+
+
+def sweep(problems=None, *, gpu=None, effort=None, again=False, seconds=None, trials=None, cost=None,
+          price=None, progress=None, **grid):
+    """Tunes many problems as one job, which goes on where it was stopped.
+
+    fa_tune.sweep(seq=[512, 1024, 2048], head_dim=[64, 128], causal=[False, True], seconds=1800)
+    fa_tune.sweep(recording, gpu=["L4", "H100"])
+
+    problems  an iterable of problems, or a recording; or a grid: fields of a problem, each a value
+              or a list of them, of which every combination is tuned
+    gpu       a GPU type's name or a list of them; None: the device here
+    seconds, trials, cost   budgets for all runs of this sweep together; cost needs price, which is
+              money for an hour of the GPU
+    effort, again   as in tune()
+
+    Returns a fa_tune.Sweep. Ctrl-C raises KeyboardInterrupt, and the same call goes on from there.
+    Raises fa_tune.Error with the command's sentence.
+    """
+    from . import _child
+    many = {name: value if isinstance(value, (list, tuple, range)) else [value]
+            for name, value in grid.items()}
+    if problems is None:
+        problems = [dict(zip(many, values)) for values in itertools.product(*many.values())]
+    elif grid:
+        raise TypeError("give problems or a grid, not both: %s" % ", ".join(grid))
+    options = _child.options_of({
+        "gpu": gpu if gpu is None or isinstance(gpu, str) else ",".join(gpu), "effort": effort,
+        "again": again, "time": None if seconds is None else "%gs" % seconds, "trials": trials,
+        "cost": cost, "price": price})
+    with tempfile.TemporaryDirectory(prefix="fa-tune-") as folder:
+        plan = os.path.join(folder, "plan.jsonl")
+        with open(plan, "w", encoding="utf-8") as file:
+            file.writelines(Problem.of(problem).as_json() + "\n" for problem in problems)
+        return Sweep(_child.run_json("sweep", "--plan", plan, *options, progress=progress,
+                                       allowed=(0, 1)))
+
+
+def report(path=None, *, gpu=None, **fields):
+    """What the store knows: every problem, its winner, its rivals, its baselines.
+
+    fa_tune.report("report.html")                     # one page that needs no network
+    fa_tune.report(head_dim=64).problems
+
+    path    written where given, as its ending says: .html, .md, .csv or .json
+    gpu, fields   keep those problems that agree
+
+    Returns a fa_tune.Report. Needs no GPU and changes nothing.
+    """
+    from . import _child
+    options = _child.options_of({"gpu": gpu, **_filter(fields)})
+    told = Report(_child.run_json("report", *options, progress=False), options)
+    if path is not None:
+        told.save(path)
+    return told
+
+
+def _filter(fields):
+    """Fields to filter by, by their own names."""
+    from ._problem import named
+    return named(fields)
+
+
+def winners(*, gpu=None, **fields):
+    """Stored winners, newest first, as fa_tune.Winners, a tuple of fa_tune.Answer.
+
+    gpu, fields   keep those that agree: fa_tune.winners(gpu="H200", head_dim=128)
+
+    Needs no GPU and changes nothing.
+    """
+    from . import _child
+    told = _child.run_json("show", *_child.options_of({"gpu": gpu}), progress=False)
+    wanted = _filter(fields)
+    return Winners(one for one in (Answer(told["answer"]) for told in told["winners"]) if
+                   all(getattr(one.problem, name) == value for name, value in wanted.items()))
+
+
+def doctor():
+    """Looks at driver, NVRTC, GPU, store and worker, as `fa-tune doctor` does.
+
+    Returns fa_tune.Doctor, a tuple of fa_tune.Check that is true when nothing failed.
+    """
+    from . import _child
+    told = _child.run_json("doctor", progress=False, allowed=(0, 1))
+    return Doctor(Check(**one) for one in told["checks"])

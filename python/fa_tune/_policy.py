@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a call may spend when no kernel for its problem is loaded in this process yet.
+
+_core.attention() does by itself what effort says. It comes here for on_miss="sdpa" only, never on a hit,
+and not while a stream is captured into a CUDA graph: that it refuses by itself.
+"""
+import json
+import time
+import warnings
+
+from . import _core
+from ._errors import ArgumentError, NotTuned
+
+EFFORTS = ("cached", "predict", "measure", "patient")
+ON_MISS = ("raise", "sdpa")
+ASK_AGAIN_S = 5.0  # how long "there is none" is believed, so that a miss costs a look-up once
+
+
+class policy:  # noqa: N801, called as a function
+    """What a call does when no kernel for its problem is loaded in this process yet.
+
+    fa_tune.policy(effort="cached", on_miss="sdpa")       # from here on, for the whole process
+    with fa_tune.policy(effort="predict"): ...            # until the block ends
+
+    effort    "cached": take a stored winner, or miss (a few milliseconds)
+              "predict": else prove the model's choice (under a second)
+              "measure": else prove and time the whole space, once (seconds). The default: right for
+                  a script, wrong for a server
+              "patient": time it again with more repeats, even when a winner is stored
+    on_miss   when the effort found no kernel: "raise" fa_tune.NotTuned (the default), or "sdpa":
+              compute this call with PyTorch's scaled_dot_product_attention
+
+    The policy is the process's: all threads have the same. Arguments that are left out stay as they
+    were. fa_tune.ArgumentError for a word that is not in the lists above.
+
+    While a stream is captured into a CUDA graph, a miss raises fa_tune.CaptureError whatever the
+    policy: tune and load beforehand (fa_tune.warm_up, or one call of the same problem).
+    """
+
+    def __init__(self, effort=None, on_miss=None):
+        for name, value, words in (("effort", effort, EFFORTS), ("on_miss", on_miss, ON_MISS)):
+            if value is not None and value not in words:
+                raise ArgumentError("%s is one of %s, not %r" % (name, ", ".join(words), value))
+        self._before = current
+        self.effort = effort or (current.effort if current else "measure")
+        self.on_miss = on_miss or (current.on_miss if current else "raise")
+        self._apply()
+
+    def _apply(self):
+        global current
+        current = self
+        _missing.clear()
+        _core.set_policy(self.effort, _missed if self.on_miss == "sdpa" else None)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._before._apply()
+
+    def __repr__(self):
+        return "fa_tune.policy(effort=%r, on_miss=%r)" % (self.effort, self.on_miss)
+
+
+def _missed(problem, device, words):
+    """Called by _core.attention() for a problem without a loaded kernel: returns the kernel, or what
+    the call is to return in its place."""
+    key = json.dumps(problem), device
+    error, until = _missing.get(key, (None, 0))
+    if time.monotonic() >= until:
+        try:
+            return _core.best_kernel(problem, effort=current.effort, device=device)
+        except NotTuned as missing:
+            error = missing.with_traceback(None)
+            _missing[key] = error, time.monotonic() + ASK_AGAIN_S
+    return _computed_by_sdpa(words, error)
+
+
+current = None
+_missing = {}  # a problem's text and device -> (the error, until when it is believed)
+policy()
+
+_warned = set()
+
+
+def warn_once(kind, sentence):
+    """A warning that a process gives once of each kind."""
+    if kind not in _warned:
+        _warned.add(kind)
+        warnings.warn(sentence, RuntimeWarning, stacklevel=4)
+
+
+def _computed_by_sdpa(words, error):
+    """The call by PyTorch's own attention; the error where its tensors are not PyTorch's."""
+    from . import _sdpa_fallback
+    result = _sdpa_fallback.attention(**words, error=error)
+    warn_once("miss", "PyTorch's scaled_dot_product_attention computes what fa_tune has no kernel for, "
+              "now and later: %s" % error)
+    return result

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Problems as Python objects: what is to be computed, without the numbers in the tensors.
+
+The library's own table of fields gives their names, defaults and limits (fa_problem.h), so a field
+that joins the operation is known here without a change.
+"""
+import json
+
+from . import _core
+
+ALSO = {"seq": ("seq_q", "seq_k"), "heads": ("heads_q",)}
+ELEMENTS = {"float16": "fp16", "half": "fp16", "bfloat16": "bf16"}
+MASKS = {True: "bottom-right", False: "none", None: "none"}
+
+
+def fields():
+    """The names of the fields that problems have."""
+    return list(_core.fields)
+
+
+def _value(name, value):
+    if name == "dtype":
+        text = str(value).rpartition(".")[2]  # torch.float16, numpy's float16, "fp16"
+        return ELEMENTS.get(text, text)
+    if name == "causal" and not isinstance(value, str):
+        return MASKS[bool(value)]
+    return value
+
+
+def named(fields):
+    """Keywords as the operation's own fields and values: seq says seq_q and seq_k."""
+    given = {}
+    for name, value in sorted(fields.items(), key=lambda item: item[0] not in ALSO):
+        for field in ALSO.get(name, (name,)):
+            given[field] = _value(field, value)
+    return given
+
+
+class Problem:
+    """One attention problem, as `fa-tune` tunes it.
+
+    fa_tune.Problem(seq=512, head_dim=64, dtype="bf16", batch=4, heads=8, causal=True)
+
+    seq          sequence length of queries and keys; seq_q and seq_k say them apart
+    heads        query heads; heads_kv: key and value heads, a divisor of heads (as many)
+    batch        batch size (4)
+    head_dim     elements per head, a multiple of 8 up to 256 (64)
+    dtype        "fp16" or "bf16", or the dtype of PyTorch or NumPy ("fp16")
+    causal       True or "bottom-right": query i sees keys j <= i + seq_k - seq_q; "top-left":
+                 j <= i, as in PyTorch's SDPA; False (default): all keys
+    layout       "bhsd" or "bshd": the order of dimensions while measuring ("bhsd")
+    lse          with the log-sum-exp written (False)
+    unaligned    for pointers or strides that are not multiples of 16 bytes (False)
+
+    Raises fa_tune.Error, with a sentence, for fields that do not exist or do not fit together.
+    """
+
+    __slots__ = ("_fields", "_key")
+
+    def __init__(self, **fields):
+        self._fields = _core.problem(named(fields))
+        self._key = json.dumps(self._fields)
+
+    @classmethod
+    def of(cls, given):
+        """A Problem of one: itself, a mapping of fields, or an answer's."""
+        if isinstance(given, cls):
+            return given
+        given = getattr(given, "problem", given)
+        return given if isinstance(given, cls) else cls(**given)
+
+    def __getattr__(self, name):
+        if name in Problem.__slots__:  # being restored
+            raise AttributeError(name)
+        try:
+            return self._fields[name]
+        except KeyError:
+            raise AttributeError("a problem has no field %r: it has %s"
+                                 % (name, ", ".join(self._fields))) from None
+
+    def __reduce__(self):
+        return restored, (self._fields,)
+
+    def __getitem__(self, name):
+        return self._fields[name]
+
+    def as_dict(self):
+        """Every field by its name, as JSON has them."""
+        return dict(self._fields)
+
+    def as_json(self):
+        """The same as one line of JSON, which `fa-tune sweep --plan` takes too."""
+        return self._key
+
+    def __eq__(self, other):
+        return isinstance(other, Problem) and self._key == other._key
+
+    def __hash__(self):
+        return hash(self._key)
+
+    def __dir__(self):
+        return [*super().__dir__(), *self._fields]
+
+    def __repr__(self):
+        told, fields = {}, self._fields
+        usual = _core.problem({"seq_q": 1})
+        for name, value in fields.items():
+            if value != usual.get(name) or name in ("dtype", "head_dim", "batch"):
+                told[name] = value
+        told.pop("seq_q", None), told.pop("seq_k", None), told.pop("heads_q", None)
+        if told.pop("heads_kv", fields["heads_kv"]) != fields["heads_q"]:
+            told["heads_kv"] = fields["heads_kv"]
+        first = {"heads": fields["heads_q"]}
+        first.update({"seq": fields["seq_q"]} if fields["seq_q"] == fields["seq_k"] else
+                     {"seq_q": fields["seq_q"], "seq_k": fields["seq_k"]})
+        return "Problem(%s)" % ", ".join("%s=%r" % item for item in {**told, **first}.items())
+
+
+def restored(fields):
+    """A Problem of every field, as the library wrote them."""
+    problem = Problem.__new__(Problem)
+    problem._fields, problem._key = fields, json.dumps(fields)
+    return problem

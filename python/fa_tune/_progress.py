@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Progress of tunes on a terminal, and the library's notes."""
+import logging
+import sys
+
+
+def note(sentence):
+    """A note of the library ("store … was corrupt and set aside")."""
+    logging.getLogger("fa_tune").warning("%s", sentence)
+
+
+class _Line:
+    """One line on stderr, drawn over and erased at the end."""
+
+    def __init__(self):
+        self.drawn = False
+
+    def __call__(self, event):
+        words = ["fa_tune: waiting for another process" if event["stage"] == "wait" else
+                 "fa_tune: %d of %d configs" % (max(event["measured"], event["clean"]) + event["failed"],
+                                                event["in_budget"])]
+        if event["best_us"] > 0:
+            words.append("best %s%.1f us" % ("" if event["best_is_measured"] else "~", event["best_us"]))
+        if event["left_s"] >= 0:
+            words.append("%.0f s left" % event["left_s"])
+        sys.stderr.write("\r\033[K" + ", ".join(words))
+        sys.stderr.flush()
+        self.drawn = True
+
+    def close(self):
+        if self.drawn:
+            sys.stderr.write("\r\033[K")
+            sys.stderr.flush()
+
+
+def on_terminal():
+    """What draws progress where stderr is a terminal, else None."""
+    return _Line() if sys.stderr is not None and sys.stderr.isatty() else None

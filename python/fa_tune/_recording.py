@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collecting the problems that a model meets, so that they can be tuned beforehand or elsewhere."""
+import json
+import os
+import threading
+
+from . import _core, _errors
+from ._objects import counted
+from ._problem import Problem
+
+_open = []  # recordings under way: every one gets every problem
+_lock = threading.Lock()
+
+
+class recording:  # noqa: N801, called as a function
+    """Collects every problem that fa_tune.attention() meets, each once with its number of calls.
+
+    with fa_tune.recording() as met:
+        model.generate(...)
+    met.save("problems.jsonl")                       # for fa-tune sweep --plan problems.jsonl
+    fa_tune.recording.load("problems.jsonl").warm_up()
+
+    It is a sequence of fa_tune.Problem in the order in which they were met; `calls` gives how often,
+    by problem. Calls are made as ever, and cost some microseconds more while it is open. Calls of all
+    threads are recorded; those inside a replayed CUDA graph or a bound kernel are not.
+    """
+
+    def __init__(self, problems=()):
+        self.calls = {}
+        for problem in problems:
+            self.calls.setdefault(Problem.of(problem), 0)
+        self._met = {}  # what _core tells -> how often; made problems of when somebody looks
+
+    def __enter__(self):
+        with _lock:
+            _open.append(self)
+            _core.set_recorder(_observe)
+        return self
+
+    def __exit__(self, *_):
+        with _lock:
+            _open.remove(self)
+            if not _open:
+                _core.set_recorder(None)
+        self._settle()
+
+    def _settle(self):
+        with _lock:
+            met, self._met = self._met, {}
+        for told, count in met.items():
+            problem = Problem(**json.loads(told))
+            self.calls[problem] = self.calls.get(problem, 0) + count
+
+    def problems(self):
+        """The problems, as a list."""
+        self._settle()
+        return list(self.calls)
+
+    def __iter__(self):
+        return iter(self.problems())
+
+    def __len__(self):
+        return len(self.problems())
+
+    def __getitem__(self, index):
+        return self.problems()[index]
+
+    def save(self, path):
+        """Writes them as JSON lines, one problem a line, which `fa-tune sweep --plan` takes too.
+        The file appears whole or not at all."""
+        partial = "%s.%d.partial" % (os.fspath(path), os.getpid())
+        try:
+            with open(partial, "w", encoding="utf-8") as file:
+                file.writelines(problem.as_json() + "\n" for problem in self)
+            os.replace(partial, path)
+        except BaseException:
+            if os.path.exists(partial):
+                os.remove(partial)
+            raise
+
+    @classmethod
+    def load(cls, path):
+        """A recording from a file that save() wrote, or any plan of `fa-tune sweep`."""
+        problems = []
+        with open(path, encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                if not line.strip():
+                    continue
+                try:
+                    given = json.loads(line)
+                    given = given.get("problem", given)
+                    given.pop("gpu", None)
+                    problems.append(Problem(**given))
+                except (ValueError, TypeError, AttributeError, _errors.Error) as error:
+                    raise _errors.Error("%s, line %d is no problem: %s" % (path, number, error)) from error
+        return cls(problems)
+
+    def warm_up(self, **how):
+        """fa_tune.warm_up() of these problems."""
+        from ._warm_up import warm_up
+        return warm_up(self, **how)
+
+    def __repr__(self):
+        problems = self.problems()
+        lines = ["  %r, %s" % (problem, counted(self.calls[problem], "call")) for problem in problems[:20]]
+        if len(problems) > 20:
+            lines.append("  and %d more" % (len(problems) - 20))
+        return "\n".join(["recording of " + counted(len(problems), "problem"), *lines])
+
+
+def _observe(problem, device):
+    """Called by _core.attention() while a recording is open."""
+    told = json.dumps(problem)
+    with _lock:
+        for one in _open:
+            one._met[told] = one._met.get(told, 0) + 1

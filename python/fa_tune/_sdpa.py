@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""F.scaled_dot_product_attention on our kernels, by PyTorch's registry of flash-attention back ends.
+
+What is replaced is the CUDA kernel of one operator, aten::_scaled_dot_product_flash_attention. A call
+that we do not cover goes on to aten::_flash_attention_forward, which stays PyTorch's own, so that it is
+computed as if nobody had registered anything.
+"""
+import contextlib
+import inspect
+import warnings
+
+import torch
+import torch.nn.attention
+
+from . import _core, _errors, _sdpa_fallback
+from ._policy import warn_once
+
+NAME = "fa_tune"
+ELEMENTS = (torch.float16, torch.bfloat16)
+
+
+def _reason_against(tensors, dropout_p, return_debug_mask):
+    """Why a call is left to PyTorch; None: we take it. In the order of what is cheap to ask."""
+    if _sdpa_fallback.is_wanted():
+        return ""
+    if dropout_p != 0.0:
+        return "fa_tune has no dropout"
+    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
+        return "fa_tune has no backward yet, and an input requires gradients"
+    if return_debug_mask:
+        return "fa_tune gives no debug mask"
+    if tensors[0].dtype not in ELEMENTS:
+        return "fa_tune takes float16 and bfloat16 only"
+    return None
+
+
+def _forward(query, key, value, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):
+    """aten::_scaled_dot_product_flash_attention on CUDA: (batch, heads, seq, head_dim) tensors."""
+    kind = reason = _reason_against((query, key, value), dropout_p, return_debug_mask)
+    if reason is None:
+        q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))
+        out = torch.empty_like(query)
+        try:
+            _, lse = _core.attention(q, k, v, causal=is_causal, scale=scale, out=out, return_lse=True)
+        except (_errors.NotTuned, _errors.NotSupported, _errors.ShapeError, _errors.DtypeError) as error:
+            kind, reason = type(error), str(error)
+        else:
+            # Dropout's seed and offset and the debug mask: nobody reads them here.
+            seed, offset = (torch.empty(shape, dtype=torch.uint64, device=query.device)
+                            for shape in ((2,), ()))
+            mask = torch.empty(0, dtype=query.dtype, device=query.device)
+            return (out, lse, None, None, query.shape[2], key.shape[2], seed, offset, mask)
+    if reason:
+        warn_once(("sdpa", kind), "PyTorch's own kernel computes a call of "
+                  "scaled_dot_product_attention, and others of its kind: %s" % reason)
+    return _pytorch_own(query, key, value, dropout_p, is_causal, return_debug_mask, scale)
+
+
+def _pytorch_own(query, key, value, dropout_p, is_causal, return_debug_mask, scale):
+    """What PyTorch's kernel of the operator does: its flash attention on (batch, seq, heads, dim)."""
+    q, k, v = (x.transpose(1, 2) for x in (query, key, value))
+    out, lse, seed, offset, mask = torch.ops.aten._flash_attention_forward(
+        q, k, v, None, None, q.shape[1], k.shape[1], dropout_p, is_causal, return_debug_mask,
+        scale=scale)
+    return (out.transpose(1, 2), lse, None, None, q.shape[1], k.shape[1], seed, offset, mask)
+
+
+class _Handle:
+    """What PyTorch's registry holds while the implementation is active."""
+
+    def __init__(self):
+        self._library = torch.library.Library("aten", "IMPL", "CUDA")
+        known = inspect.signature(self._library.impl).parameters
+        how = {"allow_override": True} if "allow_override" in known else {}
+        with warnings.catch_warnings():  # that a kernel is replaced is what was asked for
+            warnings.filterwarnings("ignore", message="(?s).*previously registered kernel")
+            self._library.impl("_scaled_dot_product_flash_attention", _forward, "CUDA", **how)
+
+    def remove(self):
+        """Gives the operator back its own kernel."""
+        library, self._library = self._library, None
+        if library is not None:
+            library._destroy()
+
+
+def register():
+    """Makes torch.nn.attention.activate_flash_attention_impl("fa_tune") possible where it exists."""
+    registry = torch.nn.attention
+    if hasattr(registry, "register_flash_attention_impl"):
+        registry.register_flash_attention_impl(NAME, register_fn=_Handle)
+
+
+@contextlib.contextmanager
+def sdpa():
+    """F.scaled_dot_product_attention on fa_tune's kernels, within a block.
+
+    with torch.no_grad(), fa_tune.sdpa():
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    Tensors as SDPA has them: q (batch, heads_q, seq_q, head_dim), k and v (batch, heads_kv, seq_k,
+    head_dim), float16 or bfloat16 on CUDA. Calls with a mask, dropout or gradients, and whatever else
+    fa_tune has no kernel for, are computed by PyTorch; the first of each kind says so in a warning.
+    What a call of a new problem may spend is said by fa_tune.policy(). The setting is the process's,
+    as PyTorch's own is. To switch it on for good:
+    torch.nn.attention.activate_flash_attention_impl("fa_tune").
+    """
+    attention = torch.nn.attention
+    before, handle = None, None
+    if hasattr(attention, "activate_flash_attention_impl"):
+        before = attention.current_flash_attention_impl()
+        attention.activate_flash_attention_impl(NAME)
+    else:
+        handle = _Handle()
+    try:
+        with _flash_first():
+            yield
+    finally:
+        if handle is not None:
+            handle.remove()
+        else:
+            attention.restore_flash_attention_impl()
+            if before is not None:
+                attention.activate_flash_attention_impl(before)
+
+
+def _flash_first():
+    """SDPA prefers its flash back end to cuDNN's, and may still take the others."""
+    attention, names = torch.nn.attention, torch.nn.attention.SDPBackend
+    order = [names.FLASH_ATTENTION, names.EFFICIENT_ATTENTION, names.MATH]
+    if hasattr(names, "CUDNN_ATTENTION"):
+        order.insert(1, names.CUDNN_ATTENTION)
+    if "set_priority" in inspect.signature(attention.sdpa_kernel).parameters:
+        return attention.sdpa_kernel(order, set_priority=True)
+    return attention.sdpa_kernel([names.FLASH_ATTENTION, names.EFFICIENT_ATTENTION, names.MATH])

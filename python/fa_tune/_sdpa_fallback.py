@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fa_tune.attention()'s call computed by PyTorch's scaled_dot_product_attention."""
+import sys
+import threading
+
+_own = threading.local()  # .depth > 0: this thread is in PyTorch's own attention on purpose
+
+
+def is_wanted():
+    """Whether this thread asked for PyTorch's own kernel: the drop-in must stand aside."""
+    return getattr(_own, "depth", 0) > 0
+
+
+class pytorch_own:  # noqa: N801
+    """A context in which this thread's SDPA is PyTorch's own, whatever is active."""
+
+    def __enter__(self):
+        _own.depth = getattr(_own, "depth", 0) + 1
+
+    def __exit__(self, *_):
+        _own.depth -= 1
+
+
+def attention(q, k, v, causal=False, scale=None, layout="bhsd", out=None, return_lse=False, *,
+              error, **more):
+    """The same result as fa_tune.attention(), of PyTorch tensors on their current stream; raises
+    `error` for others, and where there is more to the call than SDPA can do."""
+    torch = sys.modules.get("torch")
+    if torch is None or not all(isinstance(x, torch.Tensor) for x in (q, k, v)) or any(
+            value is not None for value in more.values()):
+        raise error
+    if layout == "bshd":
+        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+    sq, sk = q.shape[2], k.shape[2]
+    anchor = causal if isinstance(causal, str) else "bottom-right" if causal else "none"
+    mask = None
+    if anchor == "bottom-right" and sq != sk:
+        mask = torch.ones(sq, sk, dtype=torch.bool, device=q.device).tril(sk - sq)
+    with pytorch_own():
+        if return_lse:
+            o, lse = _with_lse(torch, q, k, v, anchor, mask, scale)
+        else:
+            o = torch.nn.functional.scaled_dot_product_attention(
+                q, k, v, attn_mask=mask, is_causal=anchor != "none" and mask is None, scale=scale,
+                enable_gqa=q.shape[1] != k.shape[1])
+    o = o.transpose(1, 2) if layout == "bshd" else o
+    o_to, lse_to = out if isinstance(out, tuple) else (out, None)
+    o = o.contiguous() if o_to is None else o_to.copy_(o)
+    if not return_lse:
+        return o
+    return o, lse if lse_to is None else lse_to.copy_(lse)
+
+
+def _with_lse(torch, q, k, v, anchor, mask, scale):
+    """PyTorch hands out no log-sum-exp from SDPA: plain products, in single precision."""
+    group = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    scores = q.float() @ k.float().transpose(2, 3) * (q.shape[3] ** -0.5 if scale is None else scale)
+    if anchor != "none":
+        seen = mask if mask is not None else torch.ones(
+            q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
+        scores = scores.masked_fill(~seen, float("-inf"))
+    lse = scores.logsumexp(-1)
+    weights = torch.exp(scores - lse.masked_fill(lse == float("-inf"), 0)[..., None])
+    return (weights @ v.float()).to(q.dtype), lse

@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""README and docs/: links lead somewhere, and what scripts make of manifests and measured rows is up to
+date."""
+import glob
+import os
+import re
+import subprocess
+import sys
+
+import coverage
+import tap
+from place import BUILD, SOURCE
+
+PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md",
+         *sorted(os.path.relpath(path, SOURCE) for path in glob.glob(os.path.join(SOURCE, "docs/*.md")))]
+
+
+def read(name):
+    with open(os.path.join(SOURCE, name), encoding="utf-8") as file:
+        return file.read()
+
+
+def links_and_named_files_exist():
+    for page in PAGES:
+        text, folder = read(page), os.path.dirname(page)
+        for target in re.findall(r"\]\(([^)#:]+)\)", text):
+            path = os.path.join(SOURCE, folder, target)
+            assert os.path.exists(path), "%s links to %s, which is not there" % (page, target)
+        for name in re.findall(r"`((?:docs|src|tests|examples|system|kernel_templates|db|tuner|include)/[\w./-]+)`", text):
+            assert os.path.exists(os.path.join(SOURCE, name)), "%s names %s, which is not there" % (page, name)
+
+
+def every_page_of_docs_is_linked_from_readme():
+    linked = set(re.findall(r"\]\((docs/[\w-]+\.md)\)", read("README.md")))
+    tap.equal(linked, {page for page in PAGES if page.startswith("docs/")})
+
+
+def the_table_of_what_is_covered_is_made_from_the_manifests():
+    text = read("README.md")
+    assert coverage.replaced(text) == text, "families or fields have changed: run python3 tests/coverage.py --write"
+
+
+def the_picture_is_drawn_from_the_measured_rows():
+    script, rows = re.search(r"python3 (\S+) (\S+\.jsonl) > docs/tflops.svg", read("docs/measurements.md")).groups()
+    drawn = subprocess.run([sys.executable, script, rows], cwd=SOURCE, stdout=subprocess.PIPE, encoding="utf-8", check=True)
+    assert drawn.stdout == read("docs/tflops.svg"), "docs/tflops.svg is not what %s makes of %s" % (script, rows)
+
+
+def pkg_config_requires_nothing_that_is_opened_at_run_time():
+    with open(os.path.join(BUILD, "meson-private", "fa-tune.pc"), encoding="utf-8") as file:
+        told = file.read()
+    tap.has(told, "Libs: -L${libdir} -lfa_tune\n")
+    for name in ("libcurl", "libpq", "cuda", "nvrtc"):
+        tap.lacks(told, name)
+
+
+def readme_is_short():
+    assert len(read("README.md").splitlines()) <= 150
+
+
+tap.main([
+    links_and_named_files_exist,
+    every_page_of_docs_is_linked_from_readme,
+    the_table_of_what_is_covered_is_made_from_the_manifests,
+    the_picture_is_drawn_from_the_measured_rows,
+    pkg_config_requires_nothing_that_is_opened_at_run_time,
+    readme_is_short,
+])

@@ -1,0 +1,335 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the Python package has above the extension, on the fake driver: problems, policy, warm-ups,
+recordings, and the objects that answers are. With PyTorch only where it can be imported."""
+import atexit
+import importlib.util
+import io
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import types
+import warnings
+
+import tap
+from place import FA_TUNE, Place
+
+ONE = {"BLOCK_M": [64], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0], "MIN_BLOCKS": [2]}
+place = Place(space=ONE, script="device sm=89\ninit_once\nlog log\n")
+atexit.register(place.__exit__)
+for variable in ("FA_TUNE_STORE", "FA_TUNE_TEMPLATES", "FA_TUNE_LIBCUDA", "FAKE_CUDA_SCRIPT", "HOME"):
+    os.environ[variable] = place.env[variable]
+os.environ["FA_TUNE_COMMAND"] = FA_TUNE
+os.chdir(place.folder)  # where the log goes
+sys.path.insert(0, os.path.join(os.environ["FA_TEST_BUILD"], "python"))
+
+import producer  # noqa: E402
+from producer import Exchanged  # noqa: E402
+import fa_tune  # noqa: E402
+from fa_tune import Problem  # noqa: E402
+
+producer.start()
+
+
+def tensors(seq=8, seq_k=None, batch=1, heads=2, heads_kv=1):
+    return (Exchanged((batch, heads, seq, 64)),) + tuple(
+        Exchanged((batch, heads_kv, seq_k or seq, 64)) for _ in range(2))
+
+
+def problem(seq=8, **more):
+    return Problem(**{"seq": seq, "batch": 1, "heads": 2, "heads_kv": 1, **more})
+
+
+def loads():
+    with open(os.path.join(place.folder, "log"), encoding="utf-8") as file:
+        return sum("load" in line for line in file)
+
+
+def refused(kind, part, call):
+    try:
+        call()
+    except kind as error:
+        tap.has(str(error), part)
+        return
+    raise AssertionError("was not refused")
+
+
+# ---- problems ------------------------------------------------------------------------------------
+def a_problem_says_what_is_left_out_and_takes_the_names_people_use():
+    one = Problem(seq=512, dtype="torch.bfloat16", causal=True, heads=8)
+    tap.equal((one.seq_q, one.seq_k, one.heads_q, one.heads_kv, one.batch, one.dtype, one.causal),
+              (512, 512, 8, 8, 4, "bf16", "bottom-right"))
+    tap.equal((Problem(seq=64, seq_k=96).seq_q, Problem(seq=64, seq_k=96).seq_k), (64, 96))
+    tap.equal(Problem(seq=64, dtype="float16", causal=False), Problem(seq=64))
+    assert Problem(seq=64) != Problem(seq=65) and len({Problem(seq=64), Problem(seq=64)}) == 1
+    refused(fa_tune.ArgumentError, 'no key "band"', lambda: Problem(seq=64, band=3))
+    assert "heads_kv" in fa_tune.fields()
+    refused(fa_tune.Error, "head_dim", lambda: Problem(seq=64, head_dim=12))
+    refused(AttributeError, "no field 'seq'", lambda: one.seq)
+
+
+def a_problem_survives_repr_pickle_and_json():
+    for one in (Problem(seq=64), problem(causal="top-left", layout="bshd", lse=True), problem(seq_k=9)):
+        tap.equal(eval(repr(one)), one)
+        tap.equal(pickle.loads(pickle.dumps(one)), one)
+        tap.equal(Problem(**json.loads(one.as_json())), one)
+        tap.equal(Problem.of(one.as_dict()), one)
+    tap.equal(repr(Problem(seq=64)), "Problem(dtype='fp16', head_dim=64, batch=4, heads=8, seq=64)")
+
+
+# ---- policy --------------------------------------------------------------------------------------
+def a_policy_holds_until_its_block_ends():
+    with fa_tune.policy(effort="cached") as outer:
+        refused(fa_tune.NotTuned, "", lambda: fa_tune.attention(*tensors(seq=700)))
+        with fa_tune.policy(on_miss="sdpa") as inner:
+            tap.equal((inner.effort, inner.on_miss), ("cached", "sdpa"))
+            tap.equal(repr(inner), "fa_tune.policy(effort='cached', on_miss='sdpa')")
+            # These tensors are not PyTorch's, so that SDPA cannot answer for them.
+            refused(fa_tune.NotTuned, "", lambda: fa_tune.attention(*tensors(seq=700)))
+        tap.equal(outer.on_miss, "raise")
+        refused(fa_tune.NotTuned, "", lambda: fa_tune.attention(*tensors(seq=700)))
+    fa_tune.attention(*tensors())  # "measure" again
+
+
+def a_policy_of_unknown_words_changes_nothing():
+    refused(fa_tune.ArgumentError, "effort is one of cached", lambda: fa_tune.policy(effort="fast"))
+    refused(ValueError, "on_miss is one of raise, sdpa", lambda: fa_tune.policy(on_miss="ignore"))
+    tap.equal(fa_tune.policy().effort, "measure")
+
+
+# ---- warm-ups and recordings ---------------------------------------------------------------------
+def a_warm_up_loads_what_calls_then_find():
+    answers = fa_tune.warm_up([problem(16), dict(seq=24, batch=1, heads=2, heads_kv=1)], progress=False)
+    tap.equal([(one.problem.seq_q, one.origin) for one in answers], [(16, "measured"), (24, "measured")])
+    before = loads()
+    with fa_tune.policy(effort="cached"):
+        fa_tune.attention(*tensors(16))
+        fa_tune.attention(*tensors(24))
+    tap.equal(loads(), before)
+    refused(fa_tune.ArgumentError, "effort is one of", lambda: fa_tune.warm_up([], effort="hard"))
+    refused(fa_tune.NotTuned, "", lambda: fa_tune.warm_up([problem(900)], effort="cached", progress=False))
+
+
+def a_warm_up_tells_how_far_it_is():
+    sys.modules["tqdm"] = None  # as if it could not be imported
+    kept, sys.stderr = sys.stderr, io.StringIO()
+    try:
+        fa_tune.warm_up([problem(16), problem(24)], progress=True)
+        told = sys.stderr.getvalue()
+    finally:
+        sys.stderr = kept
+        del sys.modules["tqdm"]
+    tap.has(told, "fa_tune.warm_up: 1 of 2, Problem(")
+    tap.has(told, "2 of 2")
+    tap.has(told, "attn_fwd_sm80 BLOCK_M=64")
+
+
+def a_recording_collects_each_problem_once_with_its_calls():
+    with fa_tune.recording() as outer:
+        fa_tune.attention(*tensors(16))
+        with fa_tune.recording() as inner:
+            given = tensors(24)
+            thread = threading.Thread(target=lambda: fa_tune.attention(*given, out=given[0], causal=True))
+            thread.start()
+            thread.join()
+            fa_tune.attention(*tensors(16))
+        fa_tune.attention(*tensors(16))
+    fa_tune.attention(*tensors(16))
+    tap.equal(list(outer), [problem(16), problem(24, causal=True)])
+    tap.equal([outer.calls[one] for one in outer], [3, 1])
+    tap.equal((len(inner), inner[1]), (2, problem(16)))
+    tap.has(repr(outer), "recording of 2 problems\n  Problem(")
+    tap.has(repr(outer), ", 3 calls")
+
+
+def a_recording_is_a_plan_that_can_be_saved_and_tuned_elsewhere():
+    met = fa_tune.recording([problem(16), problem(24, causal=True), problem(16)])
+    met.save("met.jsonl")
+    again = fa_tune.recording.load("met.jsonl")
+    tap.equal(list(again), [problem(16), problem(24, causal=True)])
+    tap.equal([one.problem for one in again.warm_up(progress=False)], list(met))
+    tap.equal([one.problem for one in fa_tune.warm_up("met.jsonl", progress=False)], list(met))
+    plan = place.json("sweep", "--plan", "met.jsonl", "--quiet")
+    tap.equal([item["problem"]["seq_q"] for item in plan["items"]], [16, 24])
+    with open("met.jsonl", "a", encoding="utf-8") as file:
+        file.write('\n{"problem": {"seq_q": 8, "no_such_field": 1}}\n')
+    refused(fa_tune.Error, "met.jsonl, line 4 is no problem", lambda: fa_tune.recording.load("met.jsonl"))
+    refused(FileNotFoundError, "none.jsonl", lambda: fa_tune.recording.load("none.jsonl"))
+    tap.equal([name for name in os.listdir(".") if "partial" in name], [])
+
+
+# ---- objects -------------------------------------------------------------------------------------
+def an_answer_reads_like_a_sentence():
+    answer = fa_tune.tune(problem(16), progress=False)
+    tap.equal((answer.problem, answer.origin, answer.family), (problem(16), "measured", "attn_fwd_sm80"))
+    tap.equal(answer.tunables["BLOCK_M"], 64)
+    assert answer.low_us <= answer.median_us <= answer.high_us
+    lines = repr(answer).splitlines()
+    tap.has(lines[0], "Answer: Problem(")
+    tap.has(lines[1], " µs ± ")
+    tap.has(lines[2], "measured: attn_fwd_sm80 BLOCK_M=64")
+    tap.equal(repr(pickle.loads(pickle.dumps(answer))), repr(answer))
+    refused(AttributeError, "no 'speed'", lambda: answer.speed)
+
+
+def a_gpu_that_is_not_here_is_predicted_for():
+    answer = fa_tune.tune(seq=128, batch=1, heads=1, gpu="L40S", progress=False)
+    tap.equal((answer.gpu, answer.origin, answer.median_us), ("L40S", "predicted", None))
+    tap.has(answer.time, "~")
+    refused(fa_tune.Error, 'no GPU called "L5"', lambda: fa_tune.tune(seq=128, gpu="L5", progress=False))
+    refused(TypeError, "a problem or its fields", lambda: fa_tune.tune(problem(), seq=3))
+
+
+def a_bound_kernel_carries_its_answer():
+    bound = fa_tune.kernel(seq=16, batch=1, heads=2, heads_kv=1)
+    tap.equal((bound.answer.origin, bound.problem), ("measured", problem(16)))
+    tap.equal(bound(*tensors(16)).shape, (1, 2, 16, 64))
+    assert fa_tune.best_kernel(problem(16)).answer.tunables == bound.answer.tunables
+
+
+def what_raises_while_a_tune_tells_its_progress_ends_it():
+    def stop(told):
+        raise KeyboardInterrupt
+    try:
+        fa_tune.tune(problem(2048), progress=stop)
+    except KeyboardInterrupt:
+        return
+    raise AssertionError("the tune went on")
+
+
+def a_sweep_is_its_items():
+    told = fa_tune.sweep(seq=[16, 24], causal=[False, True], batch=1, heads=2, heads_kv=1, progress=False)
+    tap.equal([(one.problem.seq_q, one.problem.causal, one.state) for one in told],
+              [(16, "none", "done"), (16, "bottom-right", "done"), (24, "none", "done"),
+               (24, "bottom-right", "done")])
+    tap.equal((told.state, len(told.answers())), ("done", 4))
+    tap.has(repr(told), "sweep of 4 problems, done after")
+    again = fa_tune.sweep(fa_tune.recording([problem(16)]), trials=100, progress=False)
+    tap.equal([one.answer.from_store for one in again], [True])
+    refused(fa_tune.Error, 'no GPU called "L5"', lambda: fa_tune.sweep([problem(16)], gpu=["L4", "L5"],
+                                                                       progress=False))
+    refused(TypeError, "problems or a grid", lambda: fa_tune.sweep([problem(16)], seq=3))
+
+
+def an_interrupted_sweep_keeps_what_it_did_and_goes_on():
+    code = ("import fa_tune\n"
+            "print(repr(fa_tune.sweep(seq=range(32, 96), batch=1, heads=2, heads_kv=1)).splitlines()[0])")
+    env = {**os.environ, "PYTHONPATH": os.path.join(os.environ["FA_TEST_BUILD"], "python")}
+    running = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, encoding="utf-8", start_new_session=True)
+    tap.has(running.stderr.readline(), "[1/64]")
+    running.send_signal(signal.SIGINT)
+    told = running.communicate(timeout=60)
+    tap.has(told[1], "KeyboardInterrupt")
+    assert running.returncode != 0 and not told[0], told
+    stands = place.json("sweep", "--status")["sweep"]
+    assert stands["state"] == "stopped" and 1 <= stands["done"] < 64, stands
+
+
+def winners_reports_and_findings_are_objects():
+    all_of_them, some = fa_tune.winners(), fa_tune.winners(seq=16, causal=True)
+    assert len(all_of_them) > len(some) == 1, (len(all_of_them), len(some))
+    tap.equal(some[0].problem, problem(16, causal=True))
+    tap.has(repr(some), "1 winner\n  dtype='fp16'")
+    report = fa_tune.report("page.html", seq=16)
+    assert os.path.getsize("page.html") > 10000
+    tap.equal({one["problem"]["seq_q"] for one in report.problems}, {16})
+    tap.has(repr(report), "report of %d problem" % len(report.problems))
+    tap.has(repr(fa_tune.report(gpu="L40S")), "predicted  ~")
+    found = fa_tune.doctor()
+    assert found and found["gpu"].level == "ok" and found[0].name == "driver", found
+    tap.has(repr(found), "ok    gpu: ")
+
+
+# ---- other packages ------------------------------------------------------------------------------
+def whoever_is_imported_later_is_greeted_once():
+    from fa_tune import _hooks
+    greeted = []
+    ours = types.ModuleType("fa_tune._greeter")
+    ours.register = lambda: greeted.append(sys.modules["colorsys"].rgb_to_hsv)  # it is whole by then
+    sys.modules["fa_tune._greeter"] = ours
+    broken = types.ModuleType("fa_tune._broken")
+    sys.modules["fa_tune._broken"] = broken  # it has no register()
+    kept, finders = dict(_hooks.COMERS), list(sys.meta_path)
+    sys.modules.pop("colorsys", None)
+    _hooks.COMERS.clear()
+    _hooks.COMERS.update({"colorsys": ("_greeter", "_broken")})
+    try:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            importlib.util.find_spec("colorsys")  # asking is not importing
+            import colorsys
+            import colorsys as again
+        tap.equal(greeted, [colorsys.rgb_to_hsv])
+        assert again is colorsys
+        tap.has(str(told[0].message), "fa_tune could not register broken with colorsys")
+        _hooks.install()  # now it is there already
+        tap.equal(len(greeted), 2)
+    finally:
+        sys.meta_path[:] = finders
+        _hooks.COMERS.clear()
+        _hooks.COMERS.update(kept)
+
+
+def pytorch_knows_the_operators_and_why_it_cannot_have_them():
+    if importlib.util.find_spec("torch") is None:
+        raise tap.Skip("PyTorch is not here")
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    q, k = torch.zeros(2, 8, 16, 64, dtype=torch.float16), torch.zeros(2, 2, 24, 64, dtype=torch.float16)
+    refused(fa_tune.DeviceError, "pass q.cuda()", lambda: fa_tune.attention(q, k, k))
+    refused(fa_tune.DeviceError, "pass q.cuda()", lambda: torch.ops.fa_tune.attention(q, k, k))
+    leaf = q.clone().requires_grad_()
+    refused(fa_tune.NotSupported, "no backward", lambda: torch.ops.fa_tune.attention(leaf, k, k))
+    with FakeTensorMode() as mode:
+        fq, fk = mode.from_tensor(q).transpose(1, 2), mode.from_tensor(k).transpose(1, 2)
+        o, lse = torch.ops.fa_tune.attention_lse(fq, fk, fk, layout="bshd")
+        tap.equal((o.shape, o.stride(), o.dtype), ((2, 16, 8, 64), (8192, 512, 64, 1), torch.float16))
+        tap.equal((lse.shape, lse.dtype), ((2, 8, 16), torch.float32))
+    if hasattr(torch.nn.attention, "list_flash_attention_impls"):
+        assert "fa_tune" in torch.nn.attention.list_flash_attention_impls()
+    found = []
+    graph = torch.compile(lambda a, b: fa_tune.attention(a, b, b, causal=True), fullgraph=True,
+                          backend=lambda module, _: found.append(module) or module.forward)
+    refused(fa_tune.DeviceError, "", lambda: graph(q, k))
+    tap.has(found[0].code, "fa_tune.attention")
+
+
+def the_llama_of_transformers_answers_on_the_cpu_by_sdpa():
+    missing = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise tap.Skip("%s is not here" % " nor ".join(missing))
+    done = subprocess.run(
+        [sys.executable, os.path.join(os.environ["FA_TEST_SOURCE"], "examples", "hf_llama.py"), "--cpu",
+         "--prompt", "16", "--new-tokens", "3"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        encoding="utf-8", check=False, timeout=240,
+        env={**os.environ, "PYTHONPATH": os.path.join(os.environ["FA_TEST_BUILD"], "python")})
+    assert done.returncode == 0, done.stderr[-3000:]
+    tap.has(done.stdout, "3 tokens for each of 2 prompts: the same as with SDPA")
+    tap.has(done.stderr, "sdpa_attention_forward computes a call")
+
+
+tap.main([
+    a_problem_says_what_is_left_out_and_takes_the_names_people_use,
+    a_problem_survives_repr_pickle_and_json,
+    a_policy_holds_until_its_block_ends,
+    a_policy_of_unknown_words_changes_nothing,
+    a_warm_up_loads_what_calls_then_find,
+    a_warm_up_tells_how_far_it_is,
+    a_recording_collects_each_problem_once_with_its_calls,
+    a_recording_is_a_plan_that_can_be_saved_and_tuned_elsewhere,
+    an_answer_reads_like_a_sentence,
+    a_gpu_that_is_not_here_is_predicted_for,
+    a_bound_kernel_carries_its_answer,
+    what_raises_while_a_tune_tells_its_progress_ends_it,
+    a_sweep_is_its_items,
+    an_interrupted_sweep_keeps_what_it_did_and_goes_on,
+    winners_reports_and_findings_are_objects,
+    whoever_is_imported_later_is_greeted_once,
+    pytorch_knows_the_operators_and_why_it_cannot_have_them,
+    the_llama_of_transformers_answers_on_the_cpu_by_sdpa,
+])

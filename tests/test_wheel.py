@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The wheel, as ./dev wheel makes it: installed in a clean environment without the network, it needs
+nothing of this machine but the C library, and finds its own programs and a Python package's NVRTC."""
+import glob
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+
+import tap
+
+SOURCE = os.environ["FA_TEST_SOURCE"]
+TOOLS = os.path.join(SOURCE, ".wheel-tools")
+GLIBC = re.compile(r"(linux-vdso|libc|libm|libdl|libpthread|librt|ld-linux[-\w]*)\.so")
+folder = tempfile.TemporaryDirectory()
+SITE = os.path.join(folder.name, "site-packages")
+# Nothing of what a user of this machine has set.
+CLEAN = {"PATH": "/usr/bin:/bin", "HOME": folder.name, "LC_ALL": "C.UTF-8", "PYTHONPATH": SITE,
+         "FA_TUNE_STORE": os.path.join(folder.name, "store", "store.db"),
+         "FA_TUNE_LIBCUDA": os.path.join(folder.name, "no-libcuda.so.1")}
+
+
+def run(*command, **more):
+    done = subprocess.run(command, env=dict(CLEAN, **more), cwd=folder.name, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, encoding="utf-8", check=False)
+    assert done.returncode == 0, "%r: %s\n%s" % (command, done.stdout[-2000:], done.stderr[-2000:])
+    return done.stdout
+
+
+def in_the_wheel(*parts):
+    return os.path.join(SITE, "fa_tune", *parts)
+
+
+def one_wheel_is_made_for_every_python():
+    if not os.path.exists(os.path.join(TOOLS, "dev.stamp")):
+        raise tap.Skip("what makes a wheel is not here: ./dev test fetches it")
+    done = subprocess.run([os.path.join(SOURCE, "dev"), "wheel"], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, encoding="utf-8", check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    wheels = glob.glob(os.path.join(SOURCE, "build-wheel", "dist", "*.whl"))
+    tap.equal(done.stdout.splitlines()[-1:], [os.path.relpath(wheels[0], SOURCE)])
+    assert re.search(r"-cp310-abi3-manylinux_2_\d+_%s\.whl$" % os.uname().machine, wheels[0]), wheels
+    with zipfile.ZipFile(wheels[0]) as archive:
+        files = archive.namelist()
+        metadata = archive.read(next(name for name in files if name.endswith("/METADATA"))).decode()
+        commands = archive.read(next(n for n in files if n.endswith("/entry_points.txt"))).decode()
+    for name in ("_core.abi3.so", "__init__.py", "_native/libfa_tune.so", "_native/fa-tune",
+                 "_native/fa-tune-worker", "_native/fa-tune-serve"):
+        assert "fa_tune/" + name in files, "%s is not in the wheel" % name
+    for line in ("Requires-Python: >=3.10", "Provides-Extra: nvrtc12"):
+        tap.has(metadata, line)
+    tap.lacks(metadata, "Requires-Dist: torch")
+    tap.has(commands, "fa-tune = fa_tune._package:main")
+    subprocess.run([os.path.join(TOOLS, "bin", "pip"), "install", "--quiet", "--no-index", "--no-deps",
+                    "--no-compile", "--disable-pip-version-check", "--target", SITE, wheels[0]], check=True)
+
+
+def installed():
+    if not os.path.exists(in_the_wheel()):
+        raise tap.Skip("there is no wheel")
+
+
+def nothing_is_needed_of_this_machine_but_the_c_library():
+    installed()
+    programs = [path for path in glob.glob(in_the_wheel("_native", "*")) + [in_the_wheel("_core.abi3.so")]]
+    assert len(programs) == 5, programs
+    for program in programs:
+        for line in run("ldd", program).splitlines():
+            name, _, at = line.strip().partition(" => ")
+            assert SITE in at or GLIBC.search(name), "%s needs %s" % (program, line)
+        needed = subprocess.run(["readelf", "-d", program], stdout=subprocess.PIPE, check=True).stdout
+        assert not re.search(rb"NEEDED.*(cuda|torch|python)", needed), program
+
+
+def the_packages_programs_find_one_another():
+    installed()
+    code = "import fa_tune._package as c; c.main()"
+    tap.has(run(sys.executable, "-c", code, "version"), "0.2")
+    checks = {check["name"]: check for check in json.loads(
+        run(sys.executable, "-c", "import sys; sys.argv[1:] = ['doctor', '--json']; " + code))["checks"]}
+    tap.equal(checks["worker"]["text"], in_the_wheel("_native", "fa-tune-worker"))
+    tap.has(run(sys.executable, "-c", code, "serve", "--openapi"), '"openapi"')
+
+
+def nvrtc_is_found_among_the_packages_beside_it_and_serves_a_tune():
+    installed()
+    real = os.environ.get("FA_TEST_NVRTC") or find_nvrtc()
+    if not real:
+        raise tap.Skip("no NVRTC here")
+    wheel = os.path.join(SITE, "nvidia", "cu13", "lib")
+    os.makedirs(wheel)
+    for path in glob.glob(os.path.join(real, "libnvrtc*.so.13*")):
+        if not os.path.islink(path) or os.path.basename(path) == "libnvrtc.so.13":
+            shutil.copyfile(path, os.path.join(wheel, os.path.basename(path)))
+    told = run(sys.executable, "-c", "import fa_tune._package, fa_tune._core, sys\n"
+               "answer = fa_tune._core.tune({'head_dim': 64, 'batch': 1, 'heads_q': 1, 'seq_q': 128},\n"
+               "                            gpu='L4', effort='predict')\n"
+               "print(answer['origin'], [m for m in ('torch', 'numpy') if m in sys.modules], flush=True)\n"
+               "fa_tune._package.main()", "doctor", "--json")
+    tap.equal(told.splitlines()[0], "predicted []")
+    checks = json.loads(told[told.index("{"):])["checks"]
+    nvrtc = next(check for check in checks if check["name"] == "nvrtc")
+    tap.has(nvrtc["text"], os.path.join(wheel, "libnvrtc.so.13"))
+
+
+def find_nvrtc():
+    """The directory of the NVRTC that this build was given."""
+    with open(os.path.join(os.environ["FA_TEST_BUILD"], "dev.stamp"), encoding="utf-8") as file:
+        return file.read().splitlines()[1]
+
+
+tap.main([
+    one_wheel_is_made_for_every_python,
+    nothing_is_needed_of_this_machine_but_the_c_library,
+    the_packages_programs_find_one_another,
+    nvrtc_is_found_among_the_packages_beside_it_and_serves_a_tune,
+])

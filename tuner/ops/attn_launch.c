@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From fa_attn_args to what attention's kernels take: fa_attn_params and, for those that use TMA,
+ * tensor maps.
+ */
+#include "attn_launch.h"
+
+#include "attn_cases.h"
+#include "attn_map_cache.h"
+#include "attn_maps.h"
+#include "attn_serving.h"
+
+#include "../../include/fa-tune/fa_attn.h"
+#include "../../src/base/error.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+/* What launches of a cubin share; of one that takes fa_attn_params alone without maps, nothing. */
+struct shared {
+    fa_attn_map_cache *maps; /* NULL: it takes no tensor maps */
+    bool serving;            /* it takes fa_attn_serving_params */
+};
+
+static void unload(void **shared)
+{
+    struct shared *s = *shared;
+    if (s != NULL)
+        fa_attn_map_cache_free(&s->maps);
+    free(s);
+    *shared = NULL;
+}
+
+static int load(fa_driver *driver, const fa_problem *problem, const void *cubin, size_t size,
+                const char *entry, bool workspace, void **ret_shared, fa_diag *diag)
+{
+    struct fa_attn_boxes boxes;
+    bool serving = false;
+    int rc = fa_attn_boxes_read(cubin, size, entry, workspace, &boxes, diag);
+    if (rc == 0)
+        rc = fa_attn_serving_read(cubin, size, entry, &serving, diag);
+    if (rc != 0 || (boxes.columns == 0 && !serving))
+        return rc;
+    struct shared *shared = calloc(1, sizeof *shared);
+    if (shared == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+    shared->serving = serving;
+    if (boxes.columns != 0) {
+        rc = fa_tensor_map_available(driver, diag);
+        if (rc == 0)
+            rc = fa_attn_map_cache_create(&boxes, problem->head_dim, problem->dtype, &shared->maps,
+                                          diag);
+    }
+    void *made = shared;
+    if (rc != 0)
+        unload(&made);
+    *ret_shared = made;
+    return rc;
+}
+
+/* Strides of a contiguous [batch, heads, seq, head_dim] in the problem's layout: batch, head, row; of pages
+ * where `seq` is a page's. Sequences that are `packed` behind one another lie as [total, heads, head_dim]. */
+static void contiguous(const fa_problem *p, bool packed, int32_t heads, int32_t seq,
+                       int64_t ret_stride[3])
+{
+    if (packed) {
+        ret_stride[0] = 0;
+        ret_stride[1] = p->head_dim;
+        ret_stride[2] = (int64_t)heads * p->head_dim;
+        return;
+    }
+    ret_stride[0] = (int64_t)heads * seq * p->head_dim;
+    ret_stride[1] = p->layout == FA_BHSD ? (int64_t)seq * p->head_dim : p->head_dim;
+    ret_stride[2] = p->layout == FA_BHSD ? p->head_dim : (int64_t)heads * p->head_dim;
+}
+
+/* Copies strides, or the contiguous ones where all are 0; gathers their low bits for the check. */
+static uint64_t take_strides(const int64_t given[3], const int64_t whole[3], long long *batch,
+                             long long *head, long long *row)
+{
+    const int64_t *stride = (given[0] | given[1] | given[2]) == 0 ? whole : given;
+    *batch = stride[0];
+    *head = stride[1];
+    *row = stride[2];
+    return (uint64_t)(stride[0] | stride[1] | stride[2]);
+}
+
+/* Sets the strides of all four tensors; returns their low bits. */
+static uint64_t set_strides(const fa_problem *problem, const fa_attn_args *args,
+                            struct fa_attn_params *params)
+{
+    int64_t q[3], k[3];
+    bool paged = problem->page > 0, packed = problem->lengths_k == FA_LENGTHS_CU_SEQLENS && !paged;
+    contiguous(problem, problem->varlen, problem->heads_q, problem->seq_q, q);
+    contiguous(problem, packed, problem->heads_kv, paged ? problem->page : problem->seq_k, k);
+    return take_strides(args->q_stride, q, &params->q_batch_stride, &params->q_head_stride,
+                        &params->q_row_stride) |
+           take_strides(args->k_stride, k, &params->k_batch_stride, &params->k_head_stride,
+                        &params->k_row_stride) |
+           take_strides(args->v_stride, k, &params->v_batch_stride, &params->v_head_stride,
+                        &params->v_row_stride) |
+           take_strides(args->o_stride, q, &params->o_batch_stride, &params->o_head_stride,
+                        &params->o_row_stride);
+}
+
+static int set_params(const fa_problem *problem, const fa_attn_args *args,
+                      struct fa_attn_params *ret_params, fa_diag *diag)
+{
+    bool no_keys = problem->seq_k == 0;
+    if (args->q == NULL || args->o == NULL || (!no_keys && (args->k == NULL || args->v == NULL)))
+        return fa_fail(diag, FA_EINVAL, "q, k, v or o is NULL");
+    float scale =
+        args->softmax_scale != 0.0f ? args->softmax_scale : 1.0f / sqrtf((float)problem->head_dim);
+    float scale_log2 = scale * 1.44269504088896340736f;
+    if (!(scale > 0) || !isfinite(scale_log2)) /* kernels take the maximum before they scale */
+        return fa_fail(diag, FA_EINVAL, "softmax_scale must be positive, at most 2e38");
+    *ret_params = (struct fa_attn_params){.q = args->q,
+                                          .k = args->k,
+                                          .v = args->v,
+                                          .o = args->o,
+                                          .lse = args->lse,
+                                          .batch = problem->batch,
+                                          .heads_q = problem->heads_q,
+                                          .heads_kv = problem->heads_kv,
+                                          .seq_q = problem->seq_q,
+                                          .seq_k = problem->seq_k,
+                                          .causal_offset = fa_attn_causal_offset(problem),
+                                          .softmax_scale = scale,
+                                          .softmax_scale_log2 = scale_log2};
+    uint64_t strides = set_strides(problem, args, ret_params);
+    uintptr_t pointers =
+        (uintptr_t)args->q | (uintptr_t)args->k | (uintptr_t)args->v | (uintptr_t)args->o;
+    if (!problem->unaligned && (strides % 8 != 0 || pointers % 16 != 0))
+        return fa_fail(diag, FA_EALIGN,
+                       "q, k, v and o must be 16-byte aligned with strides in multiples of 8 "
+                       "elements: ask for the kernel with problem.unaligned = true");
+    if (pointers % 2 != 0 || (uintptr_t)args->lse % 4 != 0)
+        return fa_fail(diag, FA_EALIGN, "a pointer is not aligned to its element");
+    return 0;
+}
+
+/* Whether the caller's structure goes to its end; what he knows nothing of is not read. */
+static bool is_whole(const fa_attn_args *args)
+{
+    return args->size >= offsetof(fa_attn_args, workspace_bytes) + sizeof args->workspace_bytes;
+}
+
+static int launch(const fa_call *call, const fa_problem *problem, const void *data,
+                  fa_stream stream, fa_diag *diag)
+{
+    const fa_attn_args *args = data;
+    const struct shared *shared = call->shared;
+    struct fa_attn_serving_params params; /* a kernel may take their beginning alone */
+    struct fa_attn_tensor_maps maps;
+    void *arguments[FA_CALL_ARGUMENTS] = {&params, &maps};
+    bool whole = is_whole(args), has_maps = shared != NULL && shared->maps != NULL;
+    fa_device_ptr workspace = 0;
+    if (args->size < offsetof(fa_attn_args, cu_seqlens_q))
+        return fa_fail(diag, FA_EINVAL, "args->size is not sizeof(fa_attn_args)");
+    if (call->empty)
+        return 0;
+    int rc = set_params(problem, args, &params.dense, diag);
+    if (rc == 0 && call->composed != NULL)
+        rc = fa_call_workspace(call, whole ? args->workspace : NULL,
+                               whole ? args->workspace_bytes : 0, &workspace, diag);
+    if (rc == 0 && shared != NULL && shared->serving)
+        rc = fa_attn_serving_take(call, problem, whole ? args : NULL, workspace, &params, diag);
+    if (rc == 0 && has_maps)
+        rc = fa_attn_map_cache_get(shared->maps, call->driver, &params.dense, &maps, diag);
+    return rc != 0 ? rc : fa_call_run(call, arguments, has_maps ? 2 : 1, workspace, stream, diag);
+}
+
+const fa_launcher fa_attn_launcher = {.load = load, .unload = unload, .launch = launch};

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The tensor maps of one loaded cubin, remembered by pointers, strides and sizes of its last launches.
+ *
+ * May be used by: tuner/ops. Thread-safety: any thread at any time.
+ */
+#ifndef FA_TUNER_OPS_ATTN_MAP_CACHE_H
+#define FA_TUNER_OPS_ATTN_MAP_CACHE_H
+
+#include "attn_maps.h"
+
+typedef struct fa_attn_map_cache fa_attn_map_cache;
+
+/* For kernels that want these boxes, of this head_dim and dtype. */
+int fa_attn_map_cache_create(const struct fa_attn_boxes *boxes, int32_t head_dim, fa_dtype dtype,
+                             fa_attn_map_cache **ret_cache, fa_diag *diag);
+void fa_attn_map_cache_free(fa_attn_map_cache **cache); /* NULL is allowed */
+
+/* The maps for a launch. Any thread at any time; never waits. Errors: as fa_attn_maps_encode. */
+int fa_attn_map_cache_get(fa_attn_map_cache *cache, fa_driver *driver,
+                          const struct fa_attn_params *params, struct fa_attn_tensor_maps *ret_maps,
+                          fa_diag *diag);
+
+#endif

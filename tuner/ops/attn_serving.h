@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What serving engines pass to attention beyond dense tensors: which problems ask for it, and the struct that
+ * a kernel takes of it.
+ *
+ * May be used by: tuner/ops. Thread-safety: pure.
+ */
+#ifndef FA_TUNER_OPS_ATTN_SERVING_H
+#define FA_TUNER_OPS_ATTN_SERVING_H
+
+#include "../../include/fa-tune/fa_attn.h"
+#include "../../kernel_templates/attn_fwd/attn_serving_params.h"
+#include "call.h"
+
+/* Whether the problem has none of it. */
+bool fa_attn_is_dense(const fa_problem *problem);
+
+/* Sets what stands behind params->dense. `args` NULL: a caller of an earlier version, who asks for dense
+ * problems alone. Nothing in device memory is read: lengths and tables may still be on their way.
+ * FA_EINVAL names an argument that the problem asks for and that is missing. */
+int fa_attn_serving_take(const fa_call *call, const fa_problem *problem, const fa_attn_args *args,
+                         fa_device_ptr workspace, struct fa_attn_serving_params *params,
+                         fa_diag *diag);
+
+#endif

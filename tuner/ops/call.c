@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The launches of a call. The driver reads as many arguments as the kernel takes.
+ */
+#include "call.h"
+
+#include "../../src/base/error.h"
+
+int fa_call_workspace(const fa_call *call, void *brought, size_t bytes, fa_device_ptr *ret_at,
+                      fa_diag *diag)
+{
+    const fa_call_composed *composed = call->composed;
+    size_t needed = composed != NULL ? (size_t)composed->launches.workspace_bytes : 0;
+    if (needed > 0 && brought != NULL && (bytes < needed || (uintptr_t)brought % 256 != 0))
+        return fa_fail(diag, FA_EINVAL,
+                       "the workspace of %zu bytes at %p will not do: fa_kernel_workspace says "
+                       "%zu bytes, and they must be 256-byte aligned",
+                       bytes, brought, needed);
+    *ret_at = needed == 0       ? 0
+              : brought != NULL ? (fa_device_ptr)(uintptr_t)brought
+                                : composed->workspace;
+    return 0;
+}
+
+static int run_composed(const fa_call *call, void *arguments[FA_CALL_ARGUMENTS], int count,
+                        fa_device_ptr workspace, fa_stream stream, fa_diag *diag)
+{
+    const fa_call_composed *composed = call->composed;
+    int rc = 0;
+    arguments[count] = &workspace;
+    for (int i = 0; rc == 0 && i < composed->launches.count; i++) {
+        const fa_launch_shape *launch = &composed->launches.at[i];
+        rc = fa_launch_kernel(call->driver, composed->function[i], launch->grid,
+                              (uint32_t)launch->threads, (uint32_t)launch->smem_bytes, stream,
+                              arguments, diag);
+    }
+    return rc;
+}
+
+int fa_call_run(const fa_call *call, void *arguments[FA_CALL_ARGUMENTS], int count,
+                fa_device_ptr workspace, fa_stream stream, fa_diag *diag)
+{
+    if (call->composed != NULL)
+        return run_composed(call, arguments, count, workspace, stream, diag);
+    return fa_launch_kernel(call->driver, call->function, call->grid, call->threads,
+                            call->smem_bytes, stream, arguments, diag);
+}
