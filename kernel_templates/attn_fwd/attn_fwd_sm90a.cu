@@ -78,10 +78,13 @@ struct Schedule {
         : tiles(((u32)p.seq_q + kM - 1) / kM), heads((u32)p.heads_q * (u32)p.batch) {
         if constexpr (!kCausal) return;
         const u32 last = gridDim.x / tiles > 0 ? gridDim.x / tiles * 2 : 2;
-        const u64 fit = (u64)L2_SECTION_KB * 1024 / ((u64)p.seq_k * (HEAD_DIM * 4) + 1) * (u32)(p.heads_q / p.heads_kv);
         pairs = heads > last ? (heads - last) / 2 * tiles : 0;
         singles = heads > last ? last + (heads - last) % 2 : heads;
-        section = gridDim.x < tiles * heads || fit > singles ? singles : fit < 1 ? 1 : (u32)fit;
+        section = singles;
+        if (gridDim.x == tiles * heads) {
+            const float fit = L2_SECTION_KB * 1024.0f * reciprocal((float)p.seq_k * (HEAD_DIM * 4)) * (float)(p.heads_q / p.heads_kv);
+            section = fit < 1.0f ? 1 : fit < (float)singles ? (u32)fit : singles;
+        }
     }
 
     __device__ __forceinline__ Work next(const fa_attn_params &p) {
@@ -108,8 +111,12 @@ struct Schedule {
         const u32 rest = place - pairs;
         if (rest >= singles * tiles) return {0, 0, 0, -1};
         round += 2;
-        const u32 first = rest / (section * tiles) * section, within = rest % (section * tiles);
-        const u32 here = singles - first < section ? singles - first : section;
+        u32 first = 0, within = rest, here = singles;
+        if (section < singles) {
+            first = rest / (section * tiles) * section;
+            within = rest % (section * tiles);
+            here = singles - first < section ? singles - first : section;
+        }
         return make_work(p, tiles - 1 - within / here, heads - singles + first + within % here);
     }
 };
