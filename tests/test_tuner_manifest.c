@@ -146,6 +146,23 @@ static void unknown_names_are_named(void)
                   "unknown name D_TILE"));
 }
 
+static void what_is_known_at_run_time_only_is_a_tunable_and_sizes_no_block(void)
+{
+    CHECK(refused(&(manifest_parts){.extra = ", \"run_time\": \"BLOCK_N\""}, "\"run_time\"",
+                  "an array"));
+    CHECK(refused(&(manifest_parts){.extra = ", \"run_time\": [1]"}, "\"run_time\"", "names"));
+    CHECK(
+        refused(&(manifest_parts){.extra = ", \"run_time\": [\"ROW\"]"}, "\"ROW\"", "no tunable"));
+    CHECK(refused(&(manifest_parts){.extra = ", \"run_time\": [\"BLOCK_N\", \"BLOCK_N\"]"},
+                  "\"BLOCK_N\"", "twice"));
+    CHECK(refused(&(manifest_parts){.extra = ", \"run_time\": [\"BLOCK_M\"]"}, "threads",
+                  "\"run_time\""));
+    CHECK(refused(&(manifest_parts){.lets = "{\"ROW\": \"HEAD_DIM * 2\", \"X\": \"BLOCK_N * 2\"}",
+                                    .threads = "\"X\"",
+                                    .extra = ", \"run_time\": [\"BLOCK_N\"]"},
+                  "threads", "\"run_time\""));
+}
+
 static void unknown_keys_are_refused_by_name(void)
 {
     CHECK(refused(&(manifest_parts){.extra = ", \"smem\": 1"}, "\"smem\"", "unknown"));
@@ -370,12 +387,13 @@ static void a_manifest_may_have_several_launches_and_a_workspace(void)
 static int load_taker(tuner_fixture *f, const char *beside, fa_diag *diag)
 {
     char text[4000];
-    snprintf(text, sizeof text,
-             "{\"name\": \"small\", \"operation\": \"attn_fwd\", \"sm\": {\"min\": 80, \"max\": 90},"
-             " \"tunables\": {\"BLOCK_M\": [64, 128]}, \"default\": {\"BLOCK_M\": 64},"
-             " \"entry\": \"attn_fwd\", \"threads\": 128, \"grid\": [\"SEQ_Q\", 1, 1],"
-             " \"shared_memory\": {}%s}",
-             beside);
+    snprintf(
+        text, sizeof text,
+        "{\"name\": \"small\", \"operation\": \"attn_fwd\", \"sm\": {\"min\": 80, \"max\": 90},"
+        " \"tunables\": {\"BLOCK_M\": [64, 128]}, \"default\": {\"BLOCK_M\": 64},"
+        " \"entry\": \"attn_fwd\", \"threads\": 128, \"grid\": [\"SEQ_Q\", 1, 1],"
+        " \"shared_memory\": {}%s}",
+        beside);
     return fixture_make(f) ? fixture_load_text(f, text, strlen(text), diag) : FA_EIO;
 }
 
@@ -383,7 +401,8 @@ static void a_family_serves_the_features_that_its_manifest_takes_and_no_other(vo
 {
     tuner_fixture f;
     fa_diag diag = {{0}};
-    fa_problem p = {.head_dim = 64, .batch = 2, .heads_q = 8, .heads_kv = 8, .seq_q = 1, .seq_k = 4096};
+    fa_problem p = {
+        .head_dim = 64, .batch = 2, .heads_q = 8, .heads_kv = 8, .seq_q = 1, .seq_k = 4096};
     CHECK_OK(load_taker(&f,
                         ", \"takes\": [\"lengths_k\", \"page\"], \"splits\": \"PAGE_SIZE / 8\","
                         " \"workspace\": \"PAGE_SIZE * BATCH\"",
@@ -628,8 +647,7 @@ static int closure_with(const char *text, char ret_hash[FA_HASH_HEX], fa_diag *d
     tuner_fixture f;
     if (!fixture_make(&f))
         return FA_EIO;
-    int rc = write_in(&f, "told", "operation.json", text) &&
-                     write_in(&f, "told", "told.json", "{}")
+    int rc = write_in(&f, "told", "operation.json", text) && write_in(&f, "told", "told.json", "{}")
                  ? fa_templates_open(f.directory, &f.templates, diag)
                  : FA_EIO;
     if (rc == 0)
@@ -651,10 +669,14 @@ static void a_contract_changes_the_closure_by_what_kernels_are_proved_by_alone(v
     } changes[] = {
         {"title", "\"told in other words\"", false},
         {"flops", "[[3,\"n\"]]", false},
-        {"fields", "[{\"name\":\"n\",\"kind\":\"integer\",\"label\":\"N\"},"
-                   "{\"name\":\"m\",\"kind\":\"integer\"}]", false},
-        {"fields", "[{\"name\":\"m\",\"kind\":\"integer\"},"
-                   "{\"name\":\"n\",\"kind\":\"integer\"}]", true},
+        {"fields",
+         "[{\"name\":\"n\",\"kind\":\"integer\",\"label\":\"N\"},"
+         "{\"name\":\"m\",\"kind\":\"integer\"}]",
+         false},
+        {"fields",
+         "[{\"name\":\"m\",\"kind\":\"integer\"},"
+         "{\"name\":\"n\",\"kind\":\"integer\"}]",
+         true},
         {"tolerance", "{\"ulps\":1}", true},
         {"scalars", "[{\"name\":\"s\",\"value\":2}]", true},
         {"reference", "\"other.cu\"", true},
@@ -893,6 +915,7 @@ int main(void)
     TEST(a_circle_of_lets_is_named);
     TEST(a_chain_of_doubling_lets_costs_no_more_than_its_length);
     TEST(unknown_names_are_named);
+    TEST(what_is_known_at_run_time_only_is_a_tunable_and_sizes_no_block);
     TEST(unknown_keys_are_refused_by_name);
     TEST(what_is_missing_is_named);
     TEST(sentences_for_a_terminal_hold_no_control_bytes);
