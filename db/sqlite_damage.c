@@ -30,16 +30,20 @@ static int confirm(fa_store *store, fa_diag *diag)
         return rc;
     if (kind != FA_HEADER_OURS && !fa_db_is_marked(store->path))
         return fa_fail(diag, FA_ESTORE, "%s is not a store", store->path);
+    errno = 0; /* what the check could not read it tells as damage, too */
     rc = sqlite3_prepare_v2(store->db, "PRAGMA quick_check(1)", -1, &statement, NULL);
     int corrupt = 0;
     if (rc == SQLITE_OK && sqlite3_step(statement) == SQLITE_ROW) {
         const char *text = (const char *)sqlite3_column_text(statement, 0);
         corrupt = text != NULL && strcmp(text, "ok") != 0;
     }
+    int error = errno;
     if (statement != NULL)
         rc = sqlite3_finalize(statement);
-    if (corrupt || (rc & 0xff) == SQLITE_CORRUPT || (rc & 0xff) == SQLITE_NOTADB)
+    if (fa_sqlite_is_damage(corrupt ? SQLITE_CORRUPT : rc, error))
         return 1;
+    if (corrupt)
+        return fa_fail(diag, FA_EIO, "store %s: cannot be read: %s", store->path, strerror(error));
     if (rc != SQLITE_OK)
         return fa_sqlite_fail(store, diag, "cannot be checked");
     return kind == FA_HEADER_UNKNOWN; /* SQLite reads what is missing of a short header as zeros */

@@ -34,11 +34,20 @@ static const struct {
     {SQLITE_TOOBIG, FA_EINVAL, "a value is too large to be stored"},
 };
 
+bool fa_sqlite_is_damage(int sqlite, int error)
+{
+    bool failed_read = error == EIO || error == ENXIO || error == ERANGE;
+    return ((sqlite & 0xff) == SQLITE_CORRUPT || (sqlite & 0xff) == SQLITE_NOTADB) && !failed_read;
+}
+
 int fa_sqlite_fail(fa_store *store, fa_diag *diag, const char *what)
 {
     int sqlite = sqlite3_errcode(store->db) & 0xff;
     /* SQLite does not keep the errno of a failed commit; step() has cleared it before. */
     int last = errno, code = FA_EIO;
+    bool damaged = fa_sqlite_is_damage(sqlite, last);
+    if (sqlite == SQLITE_CORRUPT && !damaged)
+        sqlite = SQLITE_IOERR;
     int error = sqlite3_system_errno(store->db) != 0 ? sqlite3_system_errno(store->db) : last;
     const char *advice = "reading or writing failed: look at the disk";
     for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++) {
@@ -52,8 +61,7 @@ int fa_sqlite_fail(fa_store *store, fa_diag *diag, const char *what)
         code = fa_db_errno(error) == FA_ENOTFOUND ? FA_EIO : fa_db_errno(error);
         advice = code == FA_EFULL ? meanings[0].advice : strerror(error);
     }
-    if (sqlite == SQLITE_CORRUPT || sqlite == SQLITE_NOTADB)
-        store->damaged = true;
+    store->damaged = store->damaged || damaged;
     return fa_fail(diag, code, "store %s: %s: %s (SQLite: %s)", store->path, what, advice,
                    sqlite3_errmsg(store->db));
 }

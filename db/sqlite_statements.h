@@ -11,6 +11,9 @@
 
 /* The sentence of the last SQLite error on this store; notes damage. */
 int fa_sqlite_fail(fa_store *store, fa_diag *diag, const char *what);
+/* Whether a result of SQLite means that the file is damaged. It says so of a read that failed, too, where
+ * `error`, the errno that the call left (cleared before it), tells. */
+bool fa_sqlite_is_damage(int sqlite, int error);
 /* Closes the connection and all its statements; the next call opens another. */
 void fa_sqlite_disconnect(fa_store *store);
 int fa_sqlite_pragma_int(fa_store *store, const char *sql, int *ret_sqlite_rc);

@@ -177,11 +177,17 @@ static int attend(fa_tuner *tuner, const device_pointer buffer[4], fa_diag *diag
     }
     if (rc != 0)
         return rc;
-    print_answer(fa_kernel_answer(kernel));
+    const fa_answer *answer = fa_kernel_answer(kernel);
+    if (answer == NULL) {
+        snprintf(diag->text, sizeof diag->text, "out of memory for the answer");
+        return FA_ENOMEM;
+    }
+    print_answer(answer);
     server = fa_server_location(tuner); /* "" when it could not help */
     if (server[0] != 0)
         printf("from the service at %s\n", server);
-    fa_attn_args args = {.size = sizeof(fa_attn_args), .q = (const void *)(size_t)buffer[0],
+    fa_attn_args args = {.size = sizeof(fa_attn_args),
+                         .q = (const void *)(size_t)buffer[0],
                          .k = (const void *)(size_t)buffer[1],
                          .v = (const void *)(size_t)buffer[2],
                          .o = (void *)(size_t)buffer[3]};
@@ -204,8 +210,10 @@ int main(void)
     }
     for (int i = 0; i < 4; i++) {
         tensor[i] = calloc(COUNT, sizeof *tensor[i]);
-        if (tensor[i] == NULL)
+        if (tensor[i] == NULL) {
+            fprintf(stderr, "out of memory for a tensor\n");
             return 1;
+        }
         fill(tensor[i], (unsigned)i + 1);
         failed |= cuda.alloc(&buffer[i], COUNT * sizeof *tensor[i]) != 0 ||
                   cuda.to_device(buffer[i], tensor[i], COUNT * sizeof *tensor[i]) != 0;

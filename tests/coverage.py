@@ -150,15 +150,12 @@ def table(folder):
     yield "| %s | %s |" % (operation["title"], " | ".join("`%s`" % family.name for family in families))
     yield "|---" * (len(families) + 1) + "|"
     yield "| GPUs | %s |" % " | ".join(chips(family.sm) for family in families)
-    nobody = []
+    rows = {}  # fields of which every family takes the same values share a row
     for field in fields:
-        name, cells = "`%s`" % field.get("option", field["name"]), [family.cell(field) for family in families]
-        if set(cells) == {"no"}:
-            nobody.append(name)
-        else:
-            yield "| %s | %s |" % (name, " | ".join(cells))
-    if nobody:
-        yield "| %s |%s" % (", ".join(nobody), " no |" * len(families))
+        cells = tuple(family.cell(field) for family in families)
+        rows.setdefault(cells, []).append("`%s`" % field.get("option", field["name"]))
+    for cells, names in rows.items():
+        yield "| %s | %s |" % (", ".join(names), " | ".join(cells))
 
 
 def whole():

@@ -97,6 +97,8 @@ uint64_t fake_memory_version(uint64_t address);
 /* What the marker of a module says of its kernels. */
 struct fake_build {
     int head_dim, bf16, causal; /* of attention */
+    /* Of attention as serving engines call it; `serving`: one of these is not 0. */
+    int serving, varlen, lengths_k, page, window, softcap, sinks, fp8, head_dim_v;
     int columns, parts;         /* of rms_norm; 0: it is none */
 };
 
@@ -118,5 +120,7 @@ bool fake_rows_run(const char *entry, const struct fake_build *build, void **arg
                    const struct fake_damage *damage);
 bool fake_rows_reference(const struct fake_build *build, void **arguments);
 void fake_kernel_forget(void); /* frees remembered results */
+/* The i-th number of a stream as attn_fill makes it. */
+float fake_normal(uint64_t seed, uint64_t i);
 
 #endif

@@ -9,6 +9,7 @@
 #include "fake_cuda_attention.h"
 
 #include "fake_cuda_numbers.h"
+#include "fake_cuda_serving.h"
 
 #include <stdlib.h>
 
@@ -185,6 +186,7 @@ static uint64_t memo_clock;
 
 void fake_kernel_forget(void)
 {
+    fake_serving_forget();
     for (int i = 0; i < MEMOS; i++) {
         free(memos[i].o);
         free(memos[i].lse);

@@ -6,6 +6,7 @@
  */
 #include "fake_cuda_attention.h"
 #include "fake_cuda_numbers.h"
+#include "fake_cuda_serving.h"
 
 #include "../kernel_templates/attn_fwd/attn_check.h"
 
@@ -19,6 +20,25 @@ static bool map_rows(const long long *address, int count, const long long **ret)
     return *ret != NULL;
 }
 
+static bool run_serving_reference(const struct fake_build *build, void **arguments, bool lowp)
+{
+    struct fa_attn_serving_params p;
+    const long long *rows;
+    int count, columns = fake_columns(build);
+    memcpy(&p, arguments[0], sizeof p);
+    memcpy(&count, arguments[2], sizeof count);
+    if (count <= 0 || !map_rows(*(const long long *const *)arguments[1], count, &rows))
+        return count == 0;
+    float *o = fake_memory(*(uint64_t *)arguments[3],
+                           (size_t)count * (size_t)columns * sizeof(float), true);
+    float *lse = fake_memory(*(uint64_t *)arguments[4], (size_t)count * sizeof(float), true);
+    bool ok = o != NULL && lse != NULL;
+    for (int64_t i = 0; ok && i < count; i++)
+        ok = fake_serving_attend(&p, build, rows == NULL ? i : rows[i], lowp, o + i * columns,
+                                 lse + i);
+    return ok;
+}
+
 static bool run_reference(const struct fake_build *build, void **arguments, bool lowp)
 {
     struct fa_attn_params p;
@@ -26,6 +46,8 @@ static bool run_reference(const struct fake_build *build, void **arguments, bool
     struct fake_keys keys;
     const long long *rows;
     int count, d_count = build->head_dim;
+    if (build->serving)
+        return run_serving_reference(build, arguments, lowp);
     memcpy(&p, arguments[0], sizeof p);
     memcpy(&count, arguments[2], sizeof count);
     if (count < 0 || !fake_map_inputs(&p, build, &a) ||
@@ -50,6 +72,38 @@ static bool run_reference(const struct fake_build *build, void **arguments, bool
     return ok;
 }
 
+/* The outputs of a launch, dense or not. */
+struct outputs {
+    const struct fake_build *build;
+    struct fa_attn_serving_params p; /* dense: their beginning alone */
+    struct fake_tensor o;
+    float *lse; /* dense: of all rows */
+    int64_t rows;
+};
+
+static bool map_outputs(const struct fake_build *build, const void *argument, struct outputs *ret)
+{
+    *ret = (struct outputs){.build = build};
+    memcpy(&ret->p, argument, build->serving ? sizeof ret->p : sizeof ret->p.dense);
+    ret->rows = build->serving ? fake_serving_rows(&ret->p, build)
+                               : (int64_t)ret->p.dense.batch * ret->p.dense.heads_q *
+                                     ret->p.dense.seq_q;
+    return build->serving || fake_map_output(&ret->p.dense, build, false, &ret->o, &ret->lse);
+}
+
+/* NULL: it lies outside. */
+static const uint16_t *output_row(const struct outputs *out, int64_t id, float **ret_lse)
+{
+    const struct fa_attn_params *d = &out->p.dense;
+    if (out->build->serving)
+        return fake_serving_output(&out->p, out->build, id, false, ret_lse);
+    *ret_lse = out->lse != NULL ? out->lse + id : NULL;
+    return id < 0 || id >= out->rows
+               ? NULL
+               : fake_row(&out->o, id / d->seq_q / d->heads_q, id / d->seq_q % d->heads_q,
+                          id % d->seq_q);
+}
+
 static void gather(float difference, float *maximum, unsigned *nonfinite)
 {
     if (!isfinite(difference))
@@ -60,15 +114,11 @@ static void gather(float difference, float *maximum, unsigned *nonfinite)
 
 static bool run_compare(const struct fake_build *build, void **arguments)
 {
-    struct fa_attn_params p;
-    struct fake_tensor o;
-    float *p_lse;
+    struct outputs out;
     const long long *rows;
     int count;
-    memcpy(&p, arguments[0], sizeof p);
     memcpy(&count, arguments[2], sizeof count);
-    size_t d_count = (size_t)build->head_dim, n = count < 0 ? 0 : (size_t)count;
-    int64_t all = (int64_t)p.batch * p.heads_q * p.seq_q;
+    size_t d_count = (size_t)fake_columns(build), n = count < 0 ? 0 : (size_t)count;
     struct fa_attn_compare *result = fake_memory(*(uint64_t *)arguments[6], sizeof *result, true);
     if (count == 0)
         return result != NULL;
@@ -76,23 +126,22 @@ static bool run_compare(const struct fake_build *build, void **arguments)
     const float *ref_lse = fake_memory(*(uint64_t *)arguments[4], n * 4, false);
     const float *lowp_o = fake_memory(*(uint64_t *)arguments[5], n * d_count * 4, false);
     if (count < 0 || result == NULL || ref_o == NULL || ref_lse == NULL || lowp_o == NULL ||
-        !fake_map_output(&p, build, false, &o, &p_lse) ||
+        !map_outputs(build, arguments[0], &out) ||
         !map_rows(*(const long long *const *)arguments[1], count, &rows))
         return false;
     for (size_t i = 0; i < n; i++) {
-        int64_t id = rows == NULL ? (int64_t)i : rows[i];
-        if (id < 0 || id >= all)
+        float *lse = NULL;
+        const uint16_t *row = output_row(&out, rows == NULL ? (int64_t)i : rows[i], &lse);
+        if (row == NULL)
             return false;
-        const uint16_t *row =
-            fake_row(&o, id / p.seq_q / p.heads_q, id / p.seq_q % p.heads_q, id % p.seq_q);
         for (size_t d = 0; d < d_count; d++) {
             float wanted = ref_o[i * d_count + d];
             gather(value(build, row[d]) - wanted, &result->max_error, &result->nonfinite);
             gather(lowp_o[i * d_count + d] - wanted, &result->max_error_lowp, &result->nonfinite);
         }
-        if (p_lse == NULL || (p_lse[id] == ref_lse[i] && p_lse[id] == -INFINITY))
+        if (lse == NULL || (*lse == ref_lse[i] && *lse == -INFINITY))
             continue;
-        gather(p_lse[id] - ref_lse[i], &result->max_error_lse, &result->nonfinite);
+        gather(*lse - ref_lse[i], &result->max_error_lse, &result->nonfinite);
         if (isfinite(ref_lse[i]))
             result->max_magnitude_lse = fmaxf(result->max_magnitude_lse, fabsf(ref_lse[i]));
     }
@@ -101,19 +150,18 @@ static bool run_compare(const struct fake_build *build, void **arguments)
 
 static bool run_check_written(const struct fake_build *build, void **arguments)
 {
-    struct fa_attn_params p;
-    struct fake_tensor o;
-    float *lse;
+    struct outputs out;
     uint16_t poison;
-    memcpy(&p, arguments[0], sizeof p);
     memcpy(&poison, arguments[1], sizeof poison);
     struct fa_attn_compare *result = fake_memory(*(uint64_t *)arguments[2], sizeof *result, true);
-    if (result == NULL || !fake_map_output(&p, build, false, &o, &lse))
+    if (result == NULL || !map_outputs(build, arguments[0], &out))
         return false;
-    for (int64_t i = 0; i < (int64_t)p.batch * p.heads_q * p.seq_q; i++) {
-        const uint16_t *row =
-            fake_row(&o, i / p.seq_q / p.heads_q, i / p.seq_q % p.heads_q, i % p.seq_q);
-        for (int d = 0; d < build->head_dim; d++) {
+    for (int64_t i = 0; i < out.rows; i++) {
+        float *lse = NULL;
+        const uint16_t *row = output_row(&out, i, &lse);
+        if (row == NULL)
+            return false;
+        for (int d = 0; d < fake_columns(build); d++) {
             if (row[d] == poison)
                 result->unwritten++;
             else if (!isfinite(value(build, row[d])))
@@ -121,9 +169,9 @@ static bool run_check_written(const struct fake_build *build, void **arguments)
         }
         if (lse == NULL)
             continue;
-        if (float_bits(lse[i]) == FA_POISON_LSE)
+        if (float_bits(*lse) == FA_POISON_LSE)
             result->unwritten++;
-        else if (!isfinite(lse[i]) && lse[i] != -INFINITY)
+        else if (!isfinite(*lse) && *lse != -INFINITY)
             result->nonfinite++;
     }
     return true;
@@ -199,6 +247,16 @@ static bool run_check_gaps(void **arguments)
 }
 
 /* splitmix64 by index; the sum of four 16-bit uniforms: bit for bit what the kernel makes. */
+float fake_normal(uint64_t seed, uint64_t i)
+{
+    uint64_t z = seed + (i + 1) * 0x9e3779b97f4a7c15ull;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    z ^= z >> 31;
+    int sum = (int)(z & 0xffff) + (int)(z >> 16 & 0xffff) + (int)(z >> 32 & 0xffff) + (int)(z >> 48);
+    return (float)(sum - 2 * 65535) * (1.7320508f / 65536.0f);
+}
+
 static bool run_fill(const struct fake_build *build, void **arguments)
 {
     uint64_t count = *(uint64_t *)arguments[1], seed = *(uint64_t *)arguments[2];
@@ -206,23 +264,15 @@ static bool run_fill(const struct fake_build *build, void **arguments)
     uint16_t *x = count == 0 ? NULL : fake_memory(*(uint64_t *)arguments[0], count * 2, true);
     if (x == NULL)
         return count == 0;
-    for (uint64_t i = 0; i < count; i++) {
-        uint64_t z = seed + (i + 1) * 0x9e3779b97f4a7c15ull;
-        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-        z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-        z ^= z >> 31;
-        int sum =
-            (int)(z & 0xffff) + (int)(z >> 16 & 0xffff) + (int)(z >> 32 & 0xffff) + (int)(z >> 48);
-        float normal = (float)(sum - 2 * 65535) * (1.7320508f / 65536.0f);
-        x[i] = storage(build, normal * scale);
-    }
+    for (uint64_t i = 0; i < count; i++)
+        x[i] = storage(build, fake_normal(seed, i) * scale);
     return true;
 }
 
 static const char *const known[] = {"attn_fwd",     "attn_ref_fp32",      "attn_ref_lowp",
                                     "attn_compare", "attn_check_written", "attn_check_guard",
                                     "attn_fill",    "attn_poison_gaps",   "attn_check_gaps",
-                                    "reference"};
+                                    "reference",    "attn_fill_keys"};
 
 bool fake_kernel_known(const char *entry)
 {
@@ -245,7 +295,10 @@ bool fake_kernel_run(const char *entry, const struct fake_build *build, void **a
     if (strcmp(entry, "reference") == 0)
         return fake_rows_reference(build, arguments);
     if (strcmp(entry, "attn_fwd") == 0)
-        return fake_run_forward(build, arguments, damage);
+        return build->serving ? fake_serving_forward(build, arguments, damage)
+                              : fake_run_forward(build, arguments, damage);
+    if (strcmp(entry, "attn_fill_keys") == 0)
+        return fake_serving_fill(build, arguments);
     if (strcmp(entry, "attn_ref_fp32") == 0)
         return run_reference(build, arguments, false);
     if (strcmp(entry, "attn_ref_lowp") == 0)

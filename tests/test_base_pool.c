@@ -47,6 +47,8 @@ static int be_child(void)
     fa_message message;
     while (fa_message_read(FA_CHILD_FD, &message, NULL) == 0) {
         const char *verb = cJSON_GetStringValue(cJSON_GetObjectItem(message.json, "do"));
+        if (strcmp(verb, "run short") == 0)
+            _exit(FA_CHILD_SHORT_CODE);
         if (strcmp(verb, "crash") == 0) {
             signal(SIGSEGV, SIG_DFL);
             raise(SIGSEGV);
@@ -170,6 +172,15 @@ static void a_service_manager_that_stops_a_child_is_told_from_a_crash(void)
     CHECK_INT(converse("be stopped", NULL, 0, 30000, &seen), 0);
     CHECK_INT(seen.gone, 1);
     CHECK_INT(seen.end, FA_CHILD_KILLED);
+}
+
+static void a_child_that_memory_failed_is_told_from_a_crash(void)
+{
+    struct seen seen;
+    CHECK_INT(converse("run short", NULL, 0, 30000, &seen), 0);
+    CHECK_INT(seen.gone, 1);
+    CHECK_INT(seen.end, FA_CHILD_SHORT);
+    CHECK_HAS(seen.reason, "out of memory");
 }
 
 static void a_hang_is_killed_at_its_deadline(void)
@@ -363,6 +374,7 @@ int main(int argc, char **argv)
     TEST(a_crash_is_told_with_its_signal);
     TEST(a_kill_from_outside_is_told_from_a_crash);
     TEST(a_service_manager_that_stops_a_child_is_told_from_a_crash);
+    TEST(a_child_that_memory_failed_is_told_from_a_crash);
     TEST(a_hang_is_killed_at_its_deadline);
     TEST(an_answer_that_came_while_the_host_was_held_up_counts);
     TEST(time_that_a_child_waits_for_a_cpu_is_not_its_own);

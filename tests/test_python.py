@@ -9,6 +9,7 @@ import random
 import subprocess
 import sys
 import threading
+import types
 
 import tap
 from place import Place
@@ -118,6 +119,30 @@ def outputs_come_from_the_tensors_own_library():
     del case.tensors[:]
     error = refused(fa_tune.TensorError, "pass out=", *Inputs(kind=Capsuled).tensors)
     assert isinstance(error, TypeError)
+
+
+def pytorchs_tensors_get_outputs_of_pytorchs_own_allocator():
+    torch, made = types.ModuleType("torch"), []
+
+    class Tensor(Exchanged):
+        pass
+
+    def empty_like(tensor, memory_format):
+        tap.equal(memory_format, "contiguous")
+        made.append(Tensor(tensor.shape))
+        return made[-1]
+    torch.Tensor, torch.empty_like, torch.contiguous_format = Tensor, empty_like, "contiguous"
+    case = Inputs()
+    had = sys.modules.get("torch")
+    sys.modules["torch"] = torch
+    try:
+        out = fa_tune.attention(*[Tensor(t.shape, memory=t.memory) for t in case.tensors])
+    finally:
+        del sys.modules["torch"]
+        if had is not None:
+            sys.modules["torch"] = had
+    assert made == [out]
+    close(out.read(), case.expected()[0])
 
 
 def every_mask_and_scale_is_passed_on():
@@ -287,6 +312,52 @@ def a_miss_is_the_policys_to_answer():
         fa_tune._core.set_policy("measure")
 
 
+def what_serving_passes_makes_the_problem_it_says():
+    """No family here computes these: the problem that is asked for tells what was understood."""
+    def asked(*tensors, **keywords):
+        seen = []
+        fa_tune._core.set_policy("cached", lambda problem, *_: seen.append(problem) or "instead")
+        try:
+            tap.equal(fa_tune.attention(*tensors, **keywords), "instead")
+        finally:
+            fa_tune._core.set_policy("measure")
+        usual = fa_tune._core.problem({"seq_q": 1})
+        return {name: value for name, value in seen[0].items()
+                if value != usual.get(name) and name not in ("head_dim", "dtype")}
+
+    def ints(*shape):
+        return Exchanged(shape, dtype=(producer.INT, 32))
+
+    def floats(*shape):
+        return Exchanged(shape, dtype=(producer.FLOAT, 32))
+    q, cache = Exchanged((3, 4, 1, DIM)), [Exchanged((3, 2, 40, DIM)) for _ in range(2)]
+    decode = {"batch": 3, "heads_q": 4, "heads_kv": 2, "seq_q": 1, "seq_k": 40}
+    decode = {name: value for name, value in decode.items() if name != "seq_q"}
+    tap.equal(asked(q, *cache, window=(16, 0), softcap=30.0, sinks=floats(4), batch_invariant=True),
+              dict(decode, window=True, window_left=16, softcap=True, sinks=True, batch_invariant=True))
+    tap.equal(asked(q, *cache, window=(-1, -1), softcap=0.0), decode)
+    tap.equal(asked(q, *cache, seqused_k=ints(3)), dict(decode, lengths_k="seqused"))
+    pool = [Exchanged((9, 2, 16, DIM)) for _ in range(2)]
+    tap.equal(asked(q, *pool, block_table=ints(3, 5), seqused_k=ints(3)),
+              dict(decode, seq_k=80, page=16, lengths_k="seqused"))
+    fp8 = [Exchanged((9, 2, 16, DIM), dtype=(10, 8)) for _ in range(2)]
+    tap.equal(asked(q, *fp8, block_table=ints(3, 5), seqused_k=ints(3), max_seqlen_k=70, k_scale=floats(),
+                    v_scale=floats(3, 2)),
+              dict(decode, seq_k=70, page=16, lengths_k="seqused", kv_dtype="fp8"))
+    rows, keys = Exchanged((50, 4, DIM)), [Exchanged((70, 2, DIM)) for _ in range(2)]
+    ragged = {"cu_seqlens_q": ints(4), "cu_seqlens_k": ints(4), "max_seqlen_q": 30, "max_seqlen_k": 40}
+    tap.equal(asked(rows, *keys, causal=True, out=Exchanged((50, 4, DIM)), **ragged),
+              dict(decode, seq_q=30, causal="bottom-right", layout="bshd", varlen=True, lengths_k="cu_seqlens"))
+    for kind, part, tensors, keywords in [
+            (fa_tune.ShapeError, "seqused_k has 2 entries and needs 3", (q, *cache), {"seqused_k": ints(2)}),
+            (fa_tune.DtypeError, "sinks is int32 and needs float32", (q, *cache), {"sinks": ints(4)}),
+            (fa_tune.ArgumentError, "need max_seqlen_q", (rows, *keys), {"cu_seqlens_q": ints(4)}),
+            (fa_tune.ArgumentError, "both k_scale and v_scale", (q, *fp8), {"k_scale": floats()}),
+            (fa_tune.ShapeError, "[total, heads, head_dim]", (q, *cache), ragged),
+            (fa_tune.ArgumentError, "window must be a pair", (q, *cache), {"window": 16})]:
+        refused(kind, part, *tensors, **keywords)
+
+
 def a_recorder_sees_every_call():
     case, seen = Inputs(), []
     fa_tune._core.set_recorder(lambda problem, device: seen.append((problem["seq_k"], device)))
@@ -343,6 +414,7 @@ tap.main([
     importing_the_package_loads_nothing,
     both_ways_of_dlpack_give_the_right_output_and_log_sum_exp,
     outputs_come_from_the_tensors_own_library,
+    pytorchs_tensors_get_outputs_of_pytorchs_own_allocator,
     every_mask_and_scale_is_passed_on,
     bshd_tensors_and_odd_strides_are_taken_as_they_lie,
     tensors_that_are_not_aligned_find_a_kernel_that_takes_them,
@@ -353,6 +425,7 @@ tap.main([
     wrong_tensors_are_refused_with_what_to_pass_instead,
     a_kernel_is_bound_to_its_problem,
     a_miss_is_the_policys_to_answer,
+    what_serving_passes_makes_the_problem_it_says,
     a_recorder_sees_every_call,
     progress_is_told_and_what_it_raises_ends_the_tune,
     a_gpu_that_is_not_here_gets_a_prediction,

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -93,6 +94,34 @@ def a_policy_holds_until_its_block_ends():
         tap.equal(outer.on_miss, "raise")
         refused(fa_tune.NotTuned, "", lambda: fa_tune.attention(*tensors(seq=700)))
     fa_tune.attention(*tensors())  # "measure" again
+
+
+def a_miss_is_looked_up_again_after_a_while_only():
+    from fa_tune import _policy
+    kept = _policy.time
+    _policy.time = types.SimpleNamespace(monotonic=lambda: now)
+    asked = []
+    kernel = fa_tune._core.best_kernel
+    _policy._core = types.SimpleNamespace(
+        best_kernel=lambda *a, **b: asked.append(now) or kernel(*a, **b), set_policy=fa_tune._core.set_policy)
+    try:
+        with fa_tune.policy(effort="cached", on_miss="sdpa"):
+            for now in (100.0, 104.9, 105.1):
+                refused(fa_tune.NotTuned, "", lambda: fa_tune.attention(*tensors(seq=700)))
+    finally:
+        _policy.time, _policy._core = kept, fa_tune._core
+    tap.equal(asked, [100.0, 105.1])
+
+
+def what_sdpa_answers_for_is_a_miss_and_no_fault():
+    from fa_tune import _policy
+    no_kernel, fault = fa_tune.Error("every config failed"), fa_tune.Error("the store is full")
+    no_kernel.code, fault.code = -21, -16
+    tap.equal([_policy.is_a_miss(error) for error in (fa_tune.NotTuned(), fa_tune.NotSupported(), no_kernel,
+                                                      fault, fa_tune.ShapeError())], [True] * 3 + [False] * 2)
+    tap.equal([_policy.is_not_covered(error) for error in (fa_tune.NotTuned(), fa_tune.ShapeError(),
+                                                           fa_tune.CaptureError(), fault)],
+              [True, True, False, False])
 
 
 def a_policy_of_unknown_words_changes_nothing():
@@ -245,6 +274,15 @@ def winners_reports_and_findings_are_objects():
     tap.has(repr(found), "ok    gpu: ")
 
 
+def every_name_has_a_docstring_and_is_known_to_editors():
+    folder = os.path.dirname(fa_tune.__file__)
+    with open(os.path.join(folder, "__init__.pyi"), encoding="utf-8") as file:
+        told = dict(reversed(pair) for pair in re.findall(r"from \.(\w+) import (\w+)", file.read()))
+    tap.equal(told, fa_tune._NAMES)
+    for name in fa_tune.__all__:
+        assert len(getattr(fa_tune, name).__doc__) > 20, name
+
+
 # ---- other packages ------------------------------------------------------------------------------
 def whoever_is_imported_later_is_greeted_once():
     from fa_tune import _hooks
@@ -292,6 +330,11 @@ def pytorch_knows_the_operators_and_why_it_cannot_have_them():
         tap.equal((lse.shape, lse.dtype), ((2, 8, 16), torch.float32))
     if hasattr(torch.nn.attention, "list_flash_attention_impls"):
         assert "fa_tune" in torch.nn.attention.list_flash_attention_impls()
+    whole = torch.nn.Module()
+    whole.forward = lambda a, b: torch.ops.fa_tune.attention(a, b, b, True)
+    with torch.no_grad():
+        told = torch.export.export(whole, (q, k), dynamic_shapes=({2: torch.export.Dim("S", max=64)}, None))
+    tap.has(str(told.graph), "fa_tune.attention")
     found = []
     graph = torch.compile(lambda a, b: fa_tune.attention(a, b, b, causal=True), fullgraph=True,
                           backend=lambda module, _: found.append(module) or module.forward)
@@ -317,6 +360,8 @@ tap.main([
     a_problem_says_what_is_left_out_and_takes_the_names_people_use,
     a_problem_survives_repr_pickle_and_json,
     a_policy_holds_until_its_block_ends,
+    a_miss_is_looked_up_again_after_a_while_only,
+    what_sdpa_answers_for_is_a_miss_and_no_fault,
     a_policy_of_unknown_words_changes_nothing,
     a_warm_up_loads_what_calls_then_find,
     a_warm_up_tells_how_far_it_is,
@@ -329,6 +374,7 @@ tap.main([
     a_sweep_is_its_items,
     an_interrupted_sweep_keeps_what_it_did_and_goes_on,
     winners_reports_and_findings_are_objects,
+    every_name_has_a_docstring_and_is_known_to_editors,
     whoever_is_imported_later_is_greeted_once,
     pytorch_knows_the_operators_and_why_it_cannot_have_them,
     the_llama_of_transformers_answers_on_the_cpu_by_sdpa,

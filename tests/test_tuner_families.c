@@ -44,8 +44,14 @@ static uint32_t draw(uint32_t below)
 /* An SM of that architecture; how many there are does not matter to a compiler. */
 static bool gpu_of(int sm, fa_gpu *gpu)
 {
-    *gpu = (fa_gpu){.sm = sm, .sm_count = 64, .l2_bytes = 32 << 20, .memory_bus_bits = 256,
-                    .clock_mhz = 1800, .bandwidth_gbs = 500, .tensor_tflops = 100, .ordinal = -1};
+    *gpu = (fa_gpu){.sm = sm,
+                    .sm_count = 64,
+                    .l2_bytes = 32 << 20,
+                    .memory_bus_bits = 256,
+                    .clock_mhz = 1800,
+                    .bandwidth_gbs = 500,
+                    .tensor_tflops = 100,
+                    .ordinal = -1};
     snprintf(gpu->name, sizeof gpu->name, "sm_%d", sm);
     return fa_catalogue_limits(sm, gpu) == 0;
 }
@@ -54,13 +60,13 @@ static bool add(const fa_candidate *candidate, const fa_problem *problem, const 
 {
     if (all.count == MAX_JOBS)
         return false;
-    all.job[all.count++] = (struct job){.sm = gpu->sm, .problem = *problem, .gpu = *gpu,
-                                        .candidate = *candidate};
+    all.job[all.count++] =
+        (struct job){.sm = gpu->sm, .problem = *problem, .gpu = *gpu, .candidate = *candidate};
     return true;
 }
 
-/* The default and a random survivor of each family that serves this problem there. */
-static bool add_configs(const fa_problem *problem, const fa_gpu *gpu)
+/* The default of each family that serves this problem there, and if so wanted a random survivor. */
+static bool add_configs(const fa_problem *problem, const fa_gpu *gpu, bool random)
 {
     fa_space space;
     fa_diag diag;
@@ -69,7 +75,7 @@ static bool add_configs(const fa_problem *problem, const fa_gpu *gpu)
         return false;
     }
     bool ok = space.survivors > 0;
-    int chosen = ok ? (int)draw((uint32_t)space.survivors) : -1, seen = 0, defaults = 0;
+    int chosen = ok && random ? (int)draw((uint32_t)space.survivors) : -1, seen = 0, defaults = 0;
     for (int i = 0; i < space.count && ok; i++) {
         const fa_candidate *c = &space.candidate[i];
         if (c->is_default) {
@@ -143,6 +149,28 @@ static void *work(void *context)
     return NULL;
 }
 
+/* What serving engines ask for, another mixture on every SM. */
+static fa_problem serving_problem(int i)
+{
+    static const int32_t head_dims[] = {128, 64, 256, 192, 96}, queries[] = {1, 16, 200};
+    return (fa_problem){.dtype = (fa_dtype)draw(2),
+                        .causal = (fa_causal)(i % 2),
+                        .head_dim = head_dims[i % 5],
+                        .batch = 4,
+                        .heads_q = 16,
+                        .heads_kv = 4,
+                        .seq_q = queries[i % 3],
+                        .seq_k = 4096,
+                        .varlen = i / 2 % 2,
+                        .lengths_k = i % 4 == 3 ? FA_LENGTHS_CU_SEQLENS : FA_LENGTHS_SEQUSED,
+                        .page = i % 4 == 3 ? 0 : 16 << i % 3,
+                        .window = i / 3 % 2,
+                        .window_left = 1023,
+                        .softcap = i / 4 % 2,
+                        .sinks = i % 3 == 0,
+                        .kv_dtype = i % 5 == 4 || i % 2 == 0 ? FA_KV_SAME : FA_KV_FP8};
+}
+
 static void every_family_compiles_within_its_budget_for_every_sm_it_claims(void)
 {
     static const int head_dims[] = {32, 64, 96, 128, 192, 256};
@@ -162,11 +190,18 @@ static void every_family_compiles_within_its_budget_for_every_sm_it_claims(void)
             continue;
         for (size_t d = 0; d < sizeof head_dims / sizeof *head_dims; d++) {
             fa_problem problem = {.dtype = sms[s] == 75 ? FA_FP16 : (fa_dtype)draw(2),
-                                  .causal = (fa_causal)draw(3), .head_dim = head_dims[d],
-                                  .batch = 2, .heads_q = 8, .heads_kv = 8, .seq_q = 1024,
+                                  .causal = (fa_causal)draw(3),
+                                  .head_dim = head_dims[d],
+                                  .batch = 2,
+                                  .heads_q = 8,
+                                  .heads_kv = 8,
+                                  .seq_q = 1024,
                                   .seq_k = 1024};
-            CHECK(add_configs(&problem, &gpu));
+            CHECK(add_configs(&problem, &gpu, true));
         }
+        fa_problem serving = serving_problem(s);
+        if (gpu.sm >= 80)
+            CHECK(add_configs(&serving, &gpu, false));
     }
     for (int t = 0; t < THREADS; t++)
         CHECK_INT(pthread_create(&thread[t], NULL, work, NULL), 0);

@@ -79,7 +79,7 @@ static int load_file(const fa_templates *templates, const fa_template_file *file
                        file->size, FA_MANIFEST_BYTES_MAX);
     int rc = fa_json_parse(file->text, file->size, file->name, &json, diag);
     if (rc != 0)
-        return FA_EMANIFEST;
+        return rc == FA_ENOMEM ? rc : FA_EMANIFEST;
     if (!cJSON_IsObject(json))
         rc = fa_fail(diag, FA_EMANIFEST, "%s: must be a JSON object", file->name);
     else if (fa_json_text(json, "operation", &its_name, file->name, NULL) != 0)

@@ -153,6 +153,7 @@ typedef struct fa_kernel fa_kernel;
  * problem of another operation, whose cubins fa_tune and fa_answer_cubin give. */
 FA_API int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
                               const fa_kernel **ret_kernel, fa_diag *diag);
+/* Made by the first call for a kernel, and the kernel's from then on. NULL: out of memory for it. */
 FA_API const fa_answer *fa_kernel_answer(const fa_kernel *kernel);
 
 /* Enqueues the kernel on `stream` (a CUstream; NULL: the default stream) and returns at once.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the checking kernels of attn_ref.cu report, and the bit patterns they look for.
+ * What the checking kernels of attn_checks.cuh report, and the bit patterns they look for.
  *
  * Included by the kernels (compiled by NVRTC) and by the host code that reads the result, so that
  * there is one layout and no copy of it. Plain C types only.
@@ -50,6 +50,13 @@ struct fa_attn_region {
     unsigned long long count, first;
     unsigned long long stride[4], extent[4];
     int levels;
+};
+
+/* Keys or values as attn_fill_keys fills them: blocks (pages, sequences) of rows of heads, in elements. */
+struct fa_attn_keys {
+    void *first;
+    long long block_stride, head_stride, row_stride;
+    int blocks, heads, rows, columns;
 };
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The judge of every attention forward kernel: a naive fp32 reference, the plain low-precision
-// computation that sets the tolerance, and the kernels that compare, scan and fill.
+// The judge of dense attention forward kernels: a naive fp32 reference, the plain low-precision
+// computation that sets the tolerance, and (attn_checks.cuh) the kernels that compare, scan and fill.
 //
 // Workload: some or all rows of O, one thread block per row; the checks walk whole tensors. Built
 // to be right and easy to believe, not fast; one file serves every family, data type and SM.
@@ -15,7 +15,6 @@
 // sum adds 128 keys at a time in fp32 (at most 2^-17.6 if all roundings agreed, about 2^-21 in
 // practice) and the chunks by Kahan's rule. LSE: 2^-24 of |LSE| and 2^-20 absolute.
 #include "attn_params.h"
-#include "attn_check.h"
 #include "fa_numeric.cuh"
 
 #define REF_THREADS 128
@@ -34,6 +33,8 @@ constexpr float kLn2 = 0.693147180559945f;
 
 FA_DEVICE float value(u16 x) { return to_float<kBf16>(x); }
 FA_DEVICE float rounded(float x) { return to_float<kBf16>(from_float<kBf16>(x)); }
+typedef u16 Stored;
+FA_DEVICE Stored stored_kv(float x) { return from_float<kBf16>(x); }
 FA_DEVICE bool finite(float x) { return (float_to_bits(x) & 0x7fffffffu) < 0x7f800000u; }
 FA_DEVICE float magnitude(float x) { return x < 0.0f ? -x : x; }
 
@@ -56,6 +57,11 @@ FA_DEVICE float exp_reduced(float x) {
     asm("fma.rn.f32 %0, %1, %2, %3;" : "=f"(r) : "f"(x), "f"(kLog2e), "f"(-n));
     return exp2_fast(r + x * kLog2eRest) * exp2_fast(n);
 }
+
+using Params = fa_attn_params;
+#define OUT_DIM HEAD_DIM
+FA_DEVICE const fa_attn_params &dense_of(const Params &p) { return p; }
+FA_DEVICE i64 rows_of(const Params &p) { return (i64)p.batch * p.heads_q * p.seq_q; }
 
 // The row (b, h, s) of one row id and where its data lie.
 struct Row {
@@ -199,133 +205,4 @@ attn_ref_lowp(const __grid_constant__ fa_attn_params p, const long long *rows, i
         attention_row(p, rows, i, true, ref_o + i * HEAD_DIM, ref_lse + i);
 }
 
-// Non-negative floats order as their bits do.
-FA_DEVICE void raise(float *maximum, float x) {
-    x = warp_max(x);
-    if (threadIdx.x % 32 == 0 && x > 0.0f) atomicMax((unsigned int *)maximum, float_to_bits(x));
-}
-
-FA_DEVICE void count(unsigned int *counter, unsigned int n) {
-    if (n) atomicAdd(counter, n);
-}
-
-FA_DEVICE i64 thread_in_grid() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
-FA_DEVICE i64 threads_of_grid() { return (i64)gridDim.x * blockDim.x; }
-
-// Takes a difference into a maximum, or, if it is no number, into the count.
-FA_DEVICE void gather(float difference, float &maximum, unsigned int &nonfinite) {
-    if (finite(difference)) maximum = max2(maximum, magnitude(difference));
-    else nonfinite++;
-}
-
-extern "C" __global__ void attn_compare(const __grid_constant__ fa_attn_params p, const long long *rows, int row_count,
-                                        const float *ref_o, const float *ref_lse, const float *lowp_o,
-                                        struct fa_attn_compare *result) {
-    float error = 0.0f, error_lowp = 0.0f, error_lse = 0.0f, magnitude_lse = 0.0f;
-    unsigned int nonfinite = 0;
-    for (i64 i = thread_in_grid() / 32; i < row_count; i += threads_of_grid() / 32) {   // a warp per row
-        const Row row(p, rows, i);
-#pragma unroll 1
-        for (int d = threadIdx.x % 32; d < HEAD_DIM; d += 32) {
-            const float wanted = ref_o[i * HEAD_DIM + d];
-            gather(value(((const u16 *)p.o)[row.o + d]) - wanted, error, nonfinite);
-            gather(lowp_o[i * HEAD_DIM + d] - wanted, error_lowp, nonfinite);
-        }
-        if (threadIdx.x % 32 != 0) continue;
-        const float wanted = ref_lse[i];
-        if (finite(wanted)) magnitude_lse = max2(magnitude_lse, magnitude(wanted));   // O's tolerance wants it too
-        if (!p.lse) continue;
-        const float lse = p.lse[row.lse];
-        if (lse == wanted && lse == neg_infinity()) continue;
-        gather(lse - wanted, error_lse, nonfinite);
-    }
-    raise(&result->max_error, error);
-    raise(&result->max_error_lowp, error_lowp);
-    raise(&result->max_error_lse, error_lse);
-    raise(&result->max_magnitude_lse, magnitude_lse);
-    count(&result->nonfinite, nonfinite);
-}
-
-// Every element of O and of LSE, not only the rows compared: all written, none NaN, O finite, LSE not +inf.
-// `poison` is the element that O was filled with; LSE is held against FA_POISON_LSE.
-extern "C" __global__ void attn_check_written(const __grid_constant__ fa_attn_params p, unsigned short poison,
-                                              struct fa_attn_compare *result) {
-    const i64 rows = (i64)p.batch * p.heads_q * p.seq_q;
-    unsigned int unwritten = 0, nonfinite = 0;
-    for (i64 i = thread_in_grid() / 32; i < rows; i += threads_of_grid() / 32) {        // a warp per row
-        const Row row(p, nullptr, i);
-#pragma unroll 1
-        for (int d = threadIdx.x % 32; d < HEAD_DIM; d += 32) {
-            const u16 o = ((const u16 *)p.o)[row.o + d];
-            if (o == poison) unwritten++;
-            else if (!finite(value(o))) nonfinite++;
-        }
-        if (threadIdx.x % 32 != 0 || !p.lse) continue;
-        const float lse = p.lse[row.lse];
-        if (float_to_bits(lse) == FA_POISON_LSE) unwritten++;
-        else if (!finite(lse) && lse != neg_infinity()) nonfinite++;
-    }
-    count(&result->unwritten, unwritten);
-    count(&result->nonfinite, nonfinite);
-}
-
-extern "C" __global__ void attn_check_guard(const unsigned char *bytes, unsigned long long byte_count, unsigned char expect,
-                                            struct fa_attn_compare *result) {
-    unsigned int damaged = 0;
-#pragma unroll 1
-    for (u64 i = thread_in_grid(); i < byte_count; i += threads_of_grid()) damaged += bytes[i] != expect;
-    count(&result->guard_damaged, damaged);
-}
-
-// Whether element i of a region belongs to its tensor.
-FA_DEVICE bool in_tensor(const fa_attn_region &region, u64 i) {
-    if (i < region.first) return false;
-    u64 rest = i - region.first;
-#pragma unroll 1
-    for (int level = 0; level < region.levels; level++) {
-        const u64 index = rest / region.stride[level];
-        if (index >= region.extent[level]) return false;
-        rest -= index * region.stride[level];
-    }
-    return true;
-}
-
-// Before and behind an input and between its rows: a NaN that a kernel meets only if it reads what it must not.
-extern "C" __global__ void attn_poison_gaps(const __grid_constant__ fa_attn_region region) {
-#pragma unroll 1
-    for (u64 i = thread_in_grid(); i < region.count; i += threads_of_grid())
-        if (!in_tensor(region, i)) region.base[i] = FA_POISON_ELEMENT;
-}
-
-// Gaps that no longer hold the poison they were filled with: written outside the tensors, by whatever route.
-extern "C" __global__ void attn_check_gaps(const __grid_constant__ fa_attn_region o, const __grid_constant__ fa_attn_region lse,
-                                           struct fa_attn_compare *result) {
-    unsigned int damaged = 0;
-#pragma unroll 1
-    for (u64 i = thread_in_grid(); i < o.count; i += threads_of_grid())
-        damaged += o.base[i] != FA_POISON_ELEMENT && !in_tensor(o, i);
-#pragma unroll 1
-    for (u64 i = thread_in_grid(); i < lse.count; i += threads_of_grid())
-        damaged += lse.base[i] != FA_POISON_ELEMENT && !in_tensor(lse, i);
-    count(&result->guard_damaged, damaged);
-}
-
-// splitmix64 (Steele, Lea, Flood 2014): the i-th output of a stream is a function of seed and i alone.
-FA_DEVICE u64 splitmix64(u64 seed, u64 i) {
-    u64 z = seed + (i + 1) * 0x9e3779b97f4a7c15ull;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-    return z ^ (z >> 31);
-}
-
-// About normal(0, 1) * scale: the sum of four 16-bit uniforms, centred (integer, so that a host can
-// repeat it bit for bit), times sqrt(3)/65536; it ends at 3.46 standard deviations.
-extern "C" __global__ void attn_fill(unsigned short *x, unsigned long long element_count, unsigned long long seed, float scale) {
-#pragma unroll 1
-    for (u64 i = thread_in_grid(); i < element_count; i += threads_of_grid()) {
-        const u64 z = splitmix64(seed, i);
-        const int sum = (int)(z & 0xffff) + (int)(z >> 16 & 0xffff) + (int)(z >> 32 & 0xffff) + (int)(z >> 48);
-        const float normal = (float)(sum - 2 * 65535) * (1.7320508f / 65536.0f);
-        x[i] = from_float<kBf16>(normal * scale);
-    }
-}
+#include "attn_checks.cuh"

@@ -113,6 +113,8 @@ PyObject *bound_best(PyObject *self, PyObject *args, PyObject *kwargs)
         problem_from_dict(dict, &problem) != 0 ||
         session_kernel(&problem, effort, device, progress, &kernel) != 0)
         return NULL;
+    if (fa_kernel_answer(kernel) == NULL) /* once made it is there */
+        return PyErr_NoMemory();
     return kernel_wrap(kernel, device);
 }
 

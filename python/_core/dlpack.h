@@ -14,7 +14,15 @@
 
 enum { DL_MAJOR = 1, DL_MINOR = 2 };
 enum dl_device_type { DL_CPU = 1, DL_CUDA = 2, DL_CUDA_HOST = 3, DL_CUDA_MANAGED = 13 };
-enum dl_code { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_COMPLEX = 5, DL_BOOL = 6 };
+enum dl_code {
+    DL_INT = 0,
+    DL_UINT = 1,
+    DL_FLOAT = 2,
+    DL_BFLOAT = 4,
+    DL_COMPLEX = 5,
+    DL_BOOL = 6,
+    DL_FLOAT8_E4M3FN = 10
+};
 enum { DL_FLAG_READ_ONLY = 1 };
 
 typedef struct dl_version {

@@ -16,8 +16,10 @@ enum { TYPES = 16 };
 static struct known_type {
     PyTypeObject *type; /* held for good, so that its address stays its own */
     const dl_exchange *exchange;
-    bool has_grad; /* an attribute "requires_grad": its library differentiates */
+    bool has_grad;   /* an attribute "requires_grad": its library differentiates */
+    PyObject *empty; /* torch.empty_like, for a tensor of PyTorch; NULL: of another library */
 } types[TYPES];
+static PyObject *contiguous; /* its keyword */
 static int type_count;
 static PyObject *requires_grad;
 
@@ -41,16 +43,38 @@ static const dl_exchange *read_exchange(PyTypeObject *type)
     return exchange;
 }
 
+/* PyTorch's own function where the type is its Tensor or a subclass: faster than DLPack, and the tensor is
+ * its allocator's, which record_stream() asks for. A new reference, or NULL. */
+static PyObject *find_empty(PyTypeObject *type)
+{
+    PyObject *modules = PyImport_GetModuleDict(); /* borrowed, as what comes of it */
+    PyObject *torch = PyDict_GetItemString(modules, "torch"), *empty = NULL;
+    PyObject *class = torch != NULL ? PyObject_GetAttrString(torch, "Tensor") : NULL;
+    PyObject *format = class != NULL ? PyObject_GetAttrString(torch, "contiguous_format") : NULL;
+    if (format != NULL && contiguous == NULL)
+        contiguous = Py_BuildValue("{s:O}", "memory_format", format);
+    if (contiguous != NULL && class != NULL && PyObject_IsSubclass((PyObject *)type, class) == 1)
+        empty = PyObject_GetAttrString(torch, "empty_like");
+    Py_XDECREF(format);
+    Py_XDECREF(class);
+    PyErr_Clear();
+    return empty;
+}
+
 static const struct known_type *know(PyTypeObject *type)
 {
     static struct known_type passing;
     for (int i = 0; i < type_count; i++)
         if (types[i].type == type)
             return &types[i];
-    struct known_type *known = type_count < TYPES ? &types[type_count++] : &passing;
+    struct known_type *known = type_count < TYPES ? &types[type_count] : &passing;
+    if (known != &passing)
+        type_count++;
     known->type = type;
     known->exchange = read_exchange(type);
     known->has_grad = PyObject_HasAttr((PyObject *)type, requires_grad);
+    Py_XDECREF(known->empty);
+    known->empty = find_empty(type);
     if (known != &passing)
         Py_INCREF(type);
     return known;
@@ -124,7 +148,7 @@ static int describe(tensor *to, const dl_tensor *from)
     to->dims = from->ndim;
     if (check_device(to->object, to->name, from->device) != 0)
         return -1;
-    if (from->ndim < 1 || from->ndim > TENSOR_DIMS)
+    if (from->ndim < 0 || from->ndim > TENSOR_DIMS)
         return fail(ERROR_SHAPE, "%s has %d dimensions, of shape %s: pass a tensor of four",
                     to->name, (int)from->ndim,
                     shape_text(from->shape, from->ndim < 8 ? from->ndim : 8, text, sizeof text));
@@ -208,7 +232,8 @@ int tensor_take(tensor *t, PyObject *object, const char *name, const place *plac
 {
     if (t->object == NULL) {
         const struct known_type *known = know(Py_TYPE(object));
-        *t = (tensor){.object = object, .name = name, .exchange = known->exchange};
+        *t = (tensor){
+            .object = object, .name = name, .exchange = known->exchange, .empty = known->empty};
         dl_device device;
         if (t->exchange != NULL ? take_exchanged(t) != 0 : ask_device(object, name, &device) != 0)
             return -1;
@@ -290,24 +315,67 @@ static PyObject *allocate(const dl_exchange *exchange, const int64_t *shape, int
     return exchange->managed_to_object(managed, &object) == 0 ? object : NULL;
 }
 
+/* Where a tensor that was just made has its elements; drops it where that cannot be told. */
+static PyObject *with_data(PyObject *object, const tensor *like, const place *place,
+                           char **ret_data)
+{
+    dl_tensor borrowed;
+    tensor made = {0};
+    if (object == NULL)
+        return NULL;
+    if (like->exchange != NULL && like->exchange->borrow != NULL) {
+        if (like->exchange->borrow(object, &borrowed) != 0)
+            Py_CLEAR(object);
+        else
+            *ret_data = (char *)borrowed.data + borrowed.byte_offset;
+        return object;
+    }
+    if (tensor_take(&made, object, "out", place) != 0)
+        Py_CLEAR(object);
+    else
+        *ret_data = made.data;
+    tensor_release(&made);
+    return object;
+}
+
 PyObject *tensor_new(const tensor *like, const int64_t *shape, int dims, dl_dtype dtype,
                      const place *place, char **ret_data)
 {
     char name[64];
-    if (like->exchange != NULL)
+    if (like->exchange != NULL && like->empty == NULL)
         return allocate(like->exchange, shape, dims, dtype, like->device, ret_data);
     PyObject *sizes = PyTuple_New(dims);
     for (int i = 0; sizes != NULL && i < dims; i++)
         PyTuple_SetItem(sizes, i, PyLong_FromLongLong(shape[i]));
     PyObject *object = call_helper("fa_tune._producers", "empty", "(ONsi)", like->object, sizes,
                                    dtype_name(dtype, name, sizeof name), (int)place->device);
-    tensor made = {0};
-    if (object != NULL && tensor_take(&made, object, "out", place) != 0)
-        Py_CLEAR(object);
-    if (object != NULL)
-        *ret_data = made.data;
-    tensor_release(&made);
-    return object;
+    return with_data(object, like, place, ret_data);
+}
+
+PyObject *tensor_like(const tensor *like, const int64_t *shape, int dims, const place *place,
+                      char **ret_data)
+{
+    if (like->empty == NULL)
+        return tensor_new(like, shape, dims, like->dtype, place, ret_data);
+    PyObject *only = PyTuple_New(1), *object = NULL;
+    if (only != NULL) {
+        Py_INCREF(like->object);
+        PyTuple_SetItem(only, 0, like->object);
+        object = PyObject_Call(like->empty, only, contiguous);
+    }
+    Py_XDECREF(only);
+    return with_data(object, like, place, ret_data);
+}
+
+void tensor_into_one_batch(tensor *t)
+{
+    for (int i = TENSOR_DIMS - 1; i > 0; i--) {
+        t->shape[i] = t->shape[i - 1];
+        t->stride[i] = t->stride[i - 1];
+    }
+    t->shape[0] = 1;
+    t->stride[0] = 0;
+    t->dims = TENSOR_DIMS;
 }
 
 void tensor_release(tensor *t)

@@ -21,6 +21,7 @@ typedef struct tensor {
     int64_t shape[TENSOR_DIMS], stride[TENSOR_DIMS];
     bool read_only;
     const dl_exchange *exchange; /* of the object's type; NULL: it has none */
+    PyObject *empty;             /* torch.empty_like, borrowed; NULL: not a tensor of PyTorch */
     dl_managed *managed;         /* owned: the producer's description */
     PyObject *capsule;           /* owned: the same by __dlpack__ */
 } tensor;
@@ -40,6 +41,11 @@ int tensor_take(tensor *tensor, PyObject *object, const char *name, const place 
 /* A new contiguous tensor of the library that `like` comes from. Returns a new reference. */
 PyObject *tensor_new(const tensor *like, const int64_t *shape, int dims, dl_dtype dtype,
                      const place *place, char **ret_data);
+/* The same with the shape and type of `like` as its library sees it. */
+PyObject *tensor_like(const tensor *like, const int64_t *shape, int dims, const place *place,
+                      char **ret_data);
+/* Rows of three dimensions become a batch of one. */
+void tensor_into_one_batch(tensor *tensor);
 void tensor_release(tensor *tensor);
 /* "float32", as PyTorch and NumPy say it. */
 const char *dtype_name(dl_dtype dtype, char *ret_text, size_t size);

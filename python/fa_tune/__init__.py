@@ -21,7 +21,7 @@ _NAMES = {
     "policy": "_policy",
     "recording": "_recording",
     "warm_up": "_warm_up",
-    "sdpa": "_sdpa",
+    "sdpa": "_policy",
     "tune": "_objects",
     "best_kernel": "_objects",
     "kernel": "_objects",

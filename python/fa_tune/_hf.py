@@ -8,7 +8,7 @@ import torch
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from . import _core, _errors, _sdpa_fallback
-from ._policy import warn_once
+from ._policy import is_not_covered, warn_once
 
 NAME = "fa_tune"
 
@@ -43,7 +43,9 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
         try:
             _core.attention(query, k, v, causal=causal, scale=scaling, out=out.transpose(1, 2))
             return out, None
-        except (_errors.NotTuned, _errors.NotSupported, _errors.ShapeError, _errors.DtypeError) as error:
+        except _errors.Error as error:
+            if not is_not_covered(error):
+                raise
             kind, reason = type(error), str(error)
     warn_once(("transformers", kind), "transformers' sdpa_attention_forward computes a call, and others "
               "of its kind: %s" % reason)

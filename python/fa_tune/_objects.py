@@ -3,10 +3,15 @@
 
 Times are in microseconds, as float; None is what is not known.
 """
+from __future__ import annotations
+
 import itertools
 import os
 import tempfile
+from collections.abc import Callable, Iterable
+from typing import Any
 
+from . import _core
 from ._problem import Problem, restored
 
 
@@ -43,8 +48,18 @@ class Answer:
     """
 
     __slots__ = ("problem", "told")
+    problem: Problem
+    told: dict[str, Any]
+    origin: str
+    why: str
+    median_us: float | None
+    low_us: float | None
+    high_us: float | None
+    predicted_us: float | None
+    tflops: float | None
+    from_store: bool
 
-    def __init__(self, told):
+    def __init__(self, told: dict[str, Any]):
         self.told = told
         self.problem = restored(told["problem"])
 
@@ -60,30 +75,30 @@ class Answer:
         return [*super().__dir__(), *self.told]
 
     @property
-    def gpu(self):
+    def gpu(self) -> str:
         return self.told["gpu"]["name"]
 
     @property
-    def from_problem(self):
+    def from_problem(self) -> Problem:
         return restored(self.told["from_problem"])
 
     @property
-    def family(self):
+    def family(self) -> str:
         return self.told["config"]["family"]
 
     @property
-    def tunables(self):
+    def tunables(self) -> dict[str, int]:
         return dict(self.told["config"]["tunables"])
 
     @property
-    def kernel(self):
+    def kernel(self) -> str:
         """The kernel in words: family and parameters."""
         return " ".join([self.family, *("%s=%d" % one for one in self.tunables.items())])
 
     @property
-    def time(self):
+    def time(self) -> str:
         """The time in words; ~ before what a model says."""
-        if self.median_us is None:
+        if self.median_us is None or self.low_us is None or self.high_us is None:
             return _time(self.told)
         half = max(self.high_us - self.median_us, self.median_us - self.low_us)
         return "%s ± %s" % (_number(self.median_us, " µs"), _number(half))
@@ -97,7 +112,7 @@ class Answer:
         return Answer, (self.told,)
 
 
-class Winners(tuple):
+class Winners(tuple[Answer, ...]):
     """Stored winners, newest first: a tuple of fa_tune.Answer that prints as a table."""
 
     def __repr__(self):
@@ -110,6 +125,11 @@ class SweepItem:
     "failed"), reason (why it failed), answer (fa_tune.Answer or None)."""
 
     __slots__ = ("problem", "gpu", "state", "reason", "answer")
+    problem: Problem
+    gpu: str | None
+    state: str
+    reason: str
+    answer: Answer | None
 
     def __init__(self, told):
         self.problem = restored(told["problem"])
@@ -123,9 +143,13 @@ class SweepItem:
                                  self.answer.time if self.answer else self.reason or self.state)
 
 
-class Sweep(tuple):
+class Sweep(tuple[SweepItem, ...]):
     """A sweep's items (fa_tune.SweepItem). `state` is "done", "budget-spent" or "stopped"; `spent`
     and `left` are dicts with seconds, trials and cost."""
+
+    state: str
+    spent: dict[str, Any]
+    left: dict[str, Any] | None
 
     def __new__(cls, told):
         self = super().__new__(cls, (SweepItem(one) for one in told["items"]))
@@ -133,7 +157,7 @@ class Sweep(tuple):
         self.left = told["sweep"].get("left")
         return self
 
-    def answers(self):
+    def answers(self) -> Winners:
         """The answers of the items that have one."""
         return Winners(one.answer for one in self if one.answer is not None)
 
@@ -147,15 +171,17 @@ class Sweep(tuple):
 class Report:
     """What the store knows of every problem: `document`, as docs/json.md describes it."""
 
+    document: dict[str, Any]
+
     def __init__(self, document, options):
         self.document, self._options = document, options
 
     @property
-    def problems(self):
+    def problems(self) -> list[dict[str, Any]]:
         """The document's list of problems, each a dict."""
         return self.document["problems"]
 
-    def save(self, path):
+    def save(self, path: str | os.PathLike) -> None:
         """Writes it as a page (.html), Markdown (.md), CSV (.csv) or JSON (.json)."""
         from . import _child
         _child.run("report", "--out", os.fspath(path), *self._options, progress=False)
@@ -175,7 +201,7 @@ class Check:
 
     __slots__ = ("level", "name", "text", "advice")
 
-    def __init__(self, level, name, text, advice):
+    def __init__(self, level: str, name: str, text: str, advice: str):
         self.level, self.name, self.text, self.advice = level, name, text, advice
 
     def __repr__(self):
@@ -183,7 +209,7 @@ class Check:
         return "%-4s  %s: %s%s" % (self.level, self.name, self.text, advice)
 
 
-class Doctor(tuple):
+class Doctor(tuple[Check, ...]):
     """The doctor's findings (fa_tune.Check). True when none of them failed."""
 
     def __bool__(self):
@@ -220,8 +246,9 @@ def _problem(problem, fields):
     return Problem.of(problem)
 
 
-def tune(problem=None, *, gpu=None, device=None, effort="measure", again=False, exact=False,
-         progress=None, **fields):
+def tune(problem: Problem | Any = None, *, gpu: str | None = None, device: int | None = None,
+         effort: str = "measure", again: bool = False, exact: bool = False,
+         progress: Callable[[dict], Any] | bool | None = None, **fields: Any) -> Answer:
     """The winner for a problem, from the store or tuned now.
 
     fa_tune.tune(seq=512, head_dim=64, dtype="bf16", causal=True)
@@ -243,7 +270,8 @@ def tune(problem=None, *, gpu=None, device=None, effort="measure", again=False, 
     return Answer(_engine.tune(_problem(problem, fields), gpu, device, effort, again, exact, progress))
 
 
-def best_kernel(problem=None, *, device=None, effort=None, progress=None, **fields):
+def best_kernel(problem: Problem | Any = None, *, device: int | None = None, effort: str | None = None,
+                progress: Callable[[dict], Any] | bool | None = None, **fields: Any) -> _core.Kernel:
     """The best kernel of a problem, loaded and ready: a callable bound to it.
 
     fa_s512 = fa_tune.kernel(seq=512, head_dim=64, batch=4, heads=8)
@@ -264,8 +292,10 @@ def best_kernel(problem=None, *, device=None, effort=None, progress=None, **fiel
 kernel = best_kernel
 
 
-def sweep(problems=None, *, gpu=None, effort=None, again=False, seconds=None, trials=None, cost=None,
-          price=None, progress=None, **grid):
+def sweep(problems: Iterable[Problem | Any] | None = None, *, gpu: str | Iterable[str] | None = None,
+          effort: str | None = None, again: bool = False, seconds: float | None = None,
+          trials: int | None = None, cost: float | None = None, price: float | None = None,
+          progress: bool | None = None, **grid: Any) -> Sweep:
     """Tunes many problems as one job, which goes on where it was stopped.
 
     fa_tune.sweep(seq=[512, 1024, 2048], head_dim=[64, 128], causal=[False, True], seconds=1800)
@@ -300,7 +330,7 @@ def sweep(problems=None, *, gpu=None, effort=None, again=False, seconds=None, tr
                                        allowed=(0, 1)))
 
 
-def report(path=None, *, gpu=None, **fields):
+def report(path: str | os.PathLike | None = None, *, gpu: str | None = None, **fields: Any) -> Report:
     """What the store knows: every problem, its winner, its rivals, its baselines.
 
     fa_tune.report("report.html")                     # one page that needs no network
@@ -325,7 +355,7 @@ def _filter(fields):
     return named(fields)
 
 
-def winners(*, gpu=None, **fields):
+def winners(*, gpu: str | None = None, **fields: Any) -> Winners:
     """Stored winners, newest first, as fa_tune.Winners, a tuple of fa_tune.Answer.
 
     gpu, fields   keep those that agree: fa_tune.winners(gpu="H200", head_dim=128)
@@ -339,7 +369,7 @@ def winners(*, gpu=None, **fields):
                    all(getattr(one.problem, name) == value for name, value in wanted.items()))
 
 
-def doctor():
+def doctor() -> Doctor:
     """Looks at driver, NVRTC, GPU, store and worker, as `fa-tune doctor` does.
 
     Returns fa_tune.Doctor, a tuple of fa_tune.Check that is true when nothing failed.

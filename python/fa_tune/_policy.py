@@ -4,15 +4,19 @@
 _core.attention() does by itself what effort says. It comes here for on_miss="sdpa" only, never on a hit,
 and not while a stream is captured into a CUDA graph: that it refuses by itself.
 """
+from __future__ import annotations
+
 import json
 import time
 import warnings
+from contextlib import AbstractContextManager
 
 from . import _core
-from ._errors import ArgumentError, NotTuned
+from ._errors import ArgumentError, DtypeError, Error, NotSupported, NotTuned, ShapeError
 
 EFFORTS = ("cached", "predict", "measure", "patient")
 ON_MISS = ("raise", "sdpa")
+NO_KERNEL = -21  # FA_ENOKERNEL: every config failed
 ASK_AGAIN_S = 5.0  # how long "there is none" is believed, so that a miss costs a look-up once
 
 
@@ -37,7 +41,10 @@ class policy:  # noqa: N801, called as a function
     policy: tune and load beforehand (fa_tune.warm_up, or one call of the same problem).
     """
 
-    def __init__(self, effort=None, on_miss=None):
+    effort: str
+    on_miss: str
+
+    def __init__(self, effort: str | None = None, on_miss: str | None = None):
         for name, value, words in (("effort", effort, EFFORTS), ("on_miss", on_miss, ON_MISS)):
             if value is not None and value not in words:
                 raise ArgumentError("%s is one of %s, not %r" % (name, ", ".join(words), value))
@@ -52,7 +59,7 @@ class policy:  # noqa: N801, called as a function
         _missing.clear()
         _core.set_policy(self.effort, _missed if self.on_miss == "sdpa" else None)
 
-    def __enter__(self):
+    def __enter__(self) -> policy:
         return self
 
     def __exit__(self, *_):
@@ -60,6 +67,16 @@ class policy:  # noqa: N801, called as a function
 
     def __repr__(self):
         return "fa_tune.policy(effort=%r, on_miss=%r)" % (self.effort, self.on_miss)
+
+
+def is_a_miss(error):
+    """Whether an error says that there is no kernel for a problem, and nothing worse."""
+    return isinstance(error, (NotTuned, NotSupported)) or error.code == NO_KERNEL
+
+
+def is_not_covered(error):
+    """Whether PyTorch is to compute a call of its own interface that failed here."""
+    return is_a_miss(error) or isinstance(error, (ArgumentError, DtypeError, ShapeError))
 
 
 def _missed(problem, device, words):
@@ -70,17 +87,37 @@ def _missed(problem, device, words):
     if time.monotonic() >= until:
         try:
             return _core.best_kernel(problem, effort=current.effort, device=device)
-        except NotTuned as missing:
+        except Error as missing:
+            if not is_a_miss(missing):
+                raise
             error = missing.with_traceback(None)
             _missing[key] = error, time.monotonic() + ASK_AGAIN_S
     return _computed_by_sdpa(words, error)
 
 
-current = None
-_missing = {}  # a problem's text and device -> (the error, until when it is believed)
+current: policy = None  # type: ignore[assignment]  # until the first policy below
+_missing: dict = {}  # a problem's text and device -> (the error, until when it is believed)
 policy()
 
-_warned = set()
+
+def sdpa() -> AbstractContextManager[None]:
+    """F.scaled_dot_product_attention on fa_tune's kernels, within a block.
+
+    with torch.no_grad(), fa_tune.sdpa():
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    Tensors as SDPA has them: q (batch, heads_q, seq_q, head_dim), k and v (batch, heads_kv, seq_k,
+    head_dim), float16 or bfloat16 on CUDA. Calls with a mask, dropout or gradients, and whatever else
+    fa_tune has no kernel for, are computed by PyTorch; the first of each kind says so in a warning.
+    What a call of a new problem may spend is said by fa_tune.policy(). The setting is the process's,
+    as PyTorch's own is. To switch it on for good:
+    torch.nn.attention.activate_flash_attention_impl("fa_tune").
+    """
+    from . import _sdpa
+    return _sdpa.scope()
+
+
+_warned: set = set()
 
 
 def warn_once(kind, sentence):

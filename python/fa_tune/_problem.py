@@ -4,7 +4,10 @@
 The library's own table of fields gives their names, defaults and limits (fa_problem.h), so a field
 that joins the operation is known here without a change.
 """
+from __future__ import annotations
+
 import json
+from typing import Any
 
 from . import _core
 
@@ -13,7 +16,7 @@ ELEMENTS = {"float16": "fp16", "half": "fp16", "bfloat16": "bf16"}
 MASKS = {True: "bottom-right", False: "none", None: "none"}
 
 
-def fields():
+def fields() -> list[str]:
     """The names of the fields that problems have."""
     return list(_core.fields)
 
@@ -57,7 +60,7 @@ class Problem:
 
     __slots__ = ("_fields", "_key")
 
-    def __init__(self, **fields):
+    def __init__(self, **fields: Any):
         self._fields = _core.problem(named(fields))
         self._key = json.dumps(self._fields)
 
@@ -69,7 +72,7 @@ class Problem:
         given = getattr(given, "problem", given)
         return given if isinstance(given, cls) else cls(**given)
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         if name in Problem.__slots__:  # being restored
             raise AttributeError(name)
         try:
@@ -84,11 +87,11 @@ class Problem:
     def __getitem__(self, name):
         return self._fields[name]
 
-    def as_dict(self):
+    def as_dict(self) -> dict[str, Any]:
         """Every field by its name, as JSON has them."""
         return dict(self._fields)
 
-    def as_json(self):
+    def as_json(self) -> str:
         """The same as one line of JSON, which `fa-tune sweep --plan` takes too."""
         return self._key
 

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collecting the problems that a model meets, so that they can be tuned beforehand or elsewhere."""
+from __future__ import annotations
+
 import json
 import os
 import threading
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from . import _core, _errors
-from ._objects import counted
+from ._objects import Answer, counted
 from ._problem import Problem
 
-_open = []  # recordings under way: every one gets every problem
+_open: list = []  # recordings under way: every one gets every problem
 _lock = threading.Lock()
 
 
@@ -25,13 +29,15 @@ class recording:  # noqa: N801, called as a function
     threads are recorded; those inside a replayed CUDA graph or a bound kernel are not.
     """
 
-    def __init__(self, problems=()):
+    calls: dict[Problem, int]
+
+    def __init__(self, problems: Iterable[Problem | Any] = ()):
         self.calls = {}
         for problem in problems:
             self.calls.setdefault(Problem.of(problem), 0)
-        self._met = {}  # what _core tells -> how often; made problems of when somebody looks
+        self._met: dict = {}  # what _core tells -> how often; made problems of when somebody looks
 
-    def __enter__(self):
+    def __enter__(self) -> recording:
         with _lock:
             _open.append(self)
             _core.set_recorder(_observe)
@@ -51,21 +57,21 @@ class recording:  # noqa: N801, called as a function
             problem = Problem(**json.loads(told))
             self.calls[problem] = self.calls.get(problem, 0) + count
 
-    def problems(self):
+    def problems(self) -> list[Problem]:
         """The problems, as a list."""
         self._settle()
         return list(self.calls)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Problem]:
         return iter(self.problems())
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.problems())
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> Problem:
         return self.problems()[index]
 
-    def save(self, path):
+    def save(self, path: str | os.PathLike) -> None:
         """Writes them as JSON lines, one problem a line, which `fa-tune sweep --plan` takes too.
         The file appears whole or not at all."""
         partial = "%s.%d.partial" % (os.fspath(path), os.getpid())
@@ -79,7 +85,7 @@ class recording:  # noqa: N801, called as a function
             raise
 
     @classmethod
-    def load(cls, path):
+    def load(cls, path: str | os.PathLike) -> recording:
         """A recording from a file that save() wrote, or any plan of `fa-tune sweep`."""
         problems = []
         with open(path, encoding="utf-8") as file:
@@ -95,7 +101,7 @@ class recording:  # noqa: N801, called as a function
                     raise _errors.Error("%s, line %d is no problem: %s" % (path, number, error)) from error
         return cls(problems)
 
-    def warm_up(self, **how):
+    def warm_up(self, **how: Any) -> list[Answer]:
         """fa_tune.warm_up() of these problems."""
         from ._warm_up import warm_up
         return warm_up(self, **how)

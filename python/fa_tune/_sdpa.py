@@ -13,7 +13,7 @@ import torch
 import torch.nn.attention
 
 from . import _core, _errors, _sdpa_fallback
-from ._policy import warn_once
+from ._policy import is_not_covered, warn_once
 
 NAME = "fa_tune"
 ELEMENTS = (torch.float16, torch.bfloat16)
@@ -42,7 +42,9 @@ def _forward(query, key, value, dropout_p=0.0, is_causal=False, return_debug_mas
         out = torch.empty_like(query)
         try:
             _, lse = _core.attention(q, k, v, causal=is_causal, scale=scale, out=out, return_lse=True)
-        except (_errors.NotTuned, _errors.NotSupported, _errors.ShapeError, _errors.DtypeError) as error:
+        except _errors.Error as error:
+            if not is_not_covered(error):
+                raise
             kind, reason = type(error), str(error)
         else:
             # Dropout's seed and offset and the debug mask: nobody reads them here.
@@ -91,19 +93,8 @@ def register():
 
 
 @contextlib.contextmanager
-def sdpa():
-    """F.scaled_dot_product_attention on fa_tune's kernels, within a block.
-
-    with torch.no_grad(), fa_tune.sdpa():
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-
-    Tensors as SDPA has them: q (batch, heads_q, seq_q, head_dim), k and v (batch, heads_kv, seq_k,
-    head_dim), float16 or bfloat16 on CUDA. Calls with a mask, dropout or gradients, and whatever else
-    fa_tune has no kernel for, are computed by PyTorch; the first of each kind says so in a warning.
-    What a call of a new problem may spend is said by fa_tune.policy(). The setting is the process's,
-    as PyTorch's own is. To switch it on for good:
-    torch.nn.attention.activate_flash_attention_impl("fa_tune").
-    """
+def scope():
+    """fa_tune.sdpa()."""
     attention = torch.nn.attention
     before, handle = None, None
     if hasattr(attention, "activate_flash_attention_impl"):

@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tuning and loading kernels before they are needed."""
+from __future__ import annotations
+
 import contextlib
 import os
 import sys
+from collections.abc import Iterable
+from typing import Any
 
 from . import _engine, _policy
 from ._errors import ArgumentError
+from ._objects import Answer
 from ._problem import Problem
 
 
-def warm_up(problems, *, effort=None, device=None, progress=None):
+def warm_up(problems: Iterable[Problem | Any] | str | os.PathLike, *, effort: str | None = None,
+            device: int | None = None, progress: bool | None = None) -> list[Answer]:
     """Tunes what is not tuned yet and loads every kernel, so that calls of these problems hit.
 
     fa_tune.warm_up([dict(seq=512, head_dim=64, batch=4, heads=8), fa_tune.Problem(seq=1024)])

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Embeds the operation.json of every folder of kernel_templates/ as a C text, without its white space.
+"""Embeds the operation.json of every folder of kernel_templates/ as the tree that cJSON would make of it,
+so that no process parses what was known when it was built.
 
 usage: embed_operations.py FOLDER OUTPUT.c DEPFILE
 
@@ -11,6 +12,39 @@ import os
 import sys
 
 
+def text_of(text):
+    """A C string literal; NULL for None."""
+    if text is None:
+        return "NULL"
+    return '"%s"' % "".join(chr(byte) if byte < 128 and chr(byte).isalnum() or chr(byte) in " _-,.:;=()[]<>/*+|%#'"
+                            else "\\%03o" % byte for byte in text.encode())
+
+
+def add(nodes, value, name=None):
+    """Appends the node of a value and all below it; returns its index."""
+    at = len(nodes)
+    node = {"string": text_of(name), "type": "cJSON_NULL"}
+    nodes.append(node)
+    if isinstance(value, bool):
+        node["type"] = "cJSON_True" if value else "cJSON_False"
+    elif isinstance(value, (int, float)):
+        whole = max(-2 ** 31, min(2 ** 31 - 1, int(value)))
+        node.update(type="cJSON_Number", valueint=str(whole), valuedouble=repr(float(value)))
+    elif isinstance(value, str):
+        node.update(type="cJSON_String", valuestring=text_of(value))
+    elif isinstance(value, (list, dict)):
+        node["type"] = "cJSON_Object" if isinstance(value, dict) else "cJSON_Array"
+        items = value.items() if isinstance(value, dict) else ((None, item) for item in value)
+        below = [add(nodes, item, key) for key, item in items]
+        for i, child in enumerate(below):
+            nodes[child]["prev"] = "%%s + %d" % below[i - 1]
+            if i + 1 < len(below):
+                nodes[child]["next"] = "%%s + %d" % below[i + 1]
+        if below:
+            node["child"] = "%%s + %d" % below[0]
+    return at
+
+
 def main():
     folder, output, depfile = sys.argv[1:4]
     files = [os.path.join(folder, name, "operation.json") for name in sorted(os.listdir(folder))]
@@ -18,14 +52,16 @@ def main():
     out = ["/* Made by embed_operations.py: do not edit. */", '#include "operation_builtin.h"', ""]
     table = []
     for i, path in enumerate(files):
+        nodes, name = [], "node_%d" % i
         with open(path, encoding="utf-8") as file:
-            text = json.dumps(json.load(file), separators=(",", ":"), ensure_ascii=True).encode()
-        rows = "\n".join("    " + "".join("%d," % byte for byte in text[at:at + 24])
-                         for at in range(0, len(text), 24))
-        out.append("static const unsigned char text_%d[] = {\n%s\n    0};\n" % (i, rows))
-        table.append('    {"%s", (const char *)text_%d, sizeof text_%d - 1},'
-                     % (os.path.relpath(path, folder), i, i))
-    out.append("const struct fa_operation_text fa_operations_builtin[] = {\n%s\n};" % "\n".join(table))
+            add(nodes, json.load(file))
+        rows = "\n".join("    {%s}," % ", ".join(
+            ".%s = %s" % (key, value % name if value.startswith("%s + ") else value)
+            for key, value in node.items()) for node in nodes)
+        out.append("static cJSON %s[] = {\n%s\n};\n" % (name, rows))
+        table.append('    {"%s", %s},' % (os.path.relpath(path, folder), name))
+    out.append("const struct fa_operation_builtin fa_operations_builtin[] = {\n%s\n};"
+               % "\n".join(table))
     out.append("const size_t fa_operations_builtin_count = %d;\n" % len(files))
     with open(output, "w", encoding="ascii") as file:
         file.write("\n".join(out))

@@ -179,6 +179,20 @@ int fa_json_parse(const char *text, size_t size, const char *where, cJSON **ret_
     return 0;
 }
 
+int fa_json_parse_object(const char *text, const char *where, cJSON **ret_json, fa_diag *diag)
+{
+    cJSON *json = NULL;
+    int rc = text != NULL ? fa_json_parse(text, strlen(text), where, &json, NULL) : 0;
+    if (rc == FA_ENOMEM)
+        return fa_fail(diag, rc, "%s: out of memory", where);
+    if (!cJSON_IsObject(json)) {
+        cJSON_Delete(json);
+        json = NULL;
+    }
+    *ret_json = json;
+    return 0;
+}
+
 int fa_json_number(const cJSON *object, const char *key, double *ret, const char *where,
                    fa_diag *diag)
 {

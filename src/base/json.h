@@ -13,7 +13,12 @@
 /* Parses at most `size` bytes; nothing but white space may follow. Refuses duplicate keys at the
  * top level, more than 1024 of them, and nesting deeper than 32. Caller frees with cJSON_Delete. FA_EINVAL, or
  * FA_ENOMEM for a text that is JSON and too much for the memory left. */
-int fa_json_parse(const char *text, size_t size, const char *where, cJSON **ret_json, fa_diag *diag);
+int fa_json_parse(const char *text, size_t size, const char *where, cJSON **ret_json,
+                  fa_diag *diag);
+
+/* For what may be somebody else's or missing: *ret_json is NULL for a text that is NULL or not an object, and
+ * that is no failure. 0 or FA_ENOMEM. */
+int fa_json_parse_object(const char *text, const char *where, cJSON **ret_json, fa_diag *diag);
 
 /* Each returns 0, FA_ENOTFOUND when absent (no diag), or FA_EINVAL with a sentence. */
 int fa_json_int(const cJSON *object, const char *key, int64_t low, int64_t high, int64_t *ret,

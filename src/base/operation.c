@@ -56,15 +56,11 @@ static const char *difference(const fa_operation *one, const fa_operation *other
     return NULL;
 }
 
-/* With the mutex held. */
-static int add(const char *text, size_t size, const char *where, const fa_operation **ret_operation,
+/* Takes the operation, with the mutex held. */
+static int add(fa_operation *operation, const char *where, const fa_operation **ret_operation,
                fa_diag *diag)
 {
-    fa_operation *operation = NULL;
-    int count = atomic_load_explicit(&known_count, memory_order_relaxed);
-    int rc = fa_operation_read(text, size, where, &operation, diag);
-    if (rc != 0)
-        return rc;
+    int count = atomic_load_explicit(&known_count, memory_order_relaxed), rc = 0;
     const fa_operation *same = find(operation->name);
     if (same != NULL) {
         const char *other = difference(operation, same);
@@ -95,9 +91,12 @@ static const fa_operation *builtin(void)
     pthread_mutex_lock(&mutex);
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < fa_operations_builtin_count; i++) {
-        const struct fa_operation_text *text = &fa_operations_builtin[i];
+        const struct fa_operation_builtin *is = &fa_operations_builtin[i];
         const fa_operation *operation = NULL;
-        rc = add(text->text, text->size, text->where, &operation, NULL);
+        fa_operation *made = NULL;
+        rc = fa_operation_make(is->document, is->where, &made, NULL);
+        if (rc == 0)
+            rc = add(made, is->where, &operation, NULL);
         if (rc == 0 && operation->is_default)
             found = operation;
     }
@@ -148,10 +147,14 @@ int fa_operation_find(const char *name, const fa_operation **ret_operation, fa_d
 int fa_operation_register(const char *text, size_t size, const char *where,
                           const fa_operation **ret_operation, fa_diag *diag)
 {
+    fa_operation *operation = NULL;
     if (builtin() == NULL)
         return fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
+    int rc = fa_operation_read(text, size, where, &operation, diag);
+    if (rc != 0)
+        return rc;
     pthread_mutex_lock(&mutex);
-    int rc = add(text, size, where, ret_operation, diag);
+    rc = add(operation, where, ret_operation, diag);
     pthread_mutex_unlock(&mutex);
     return rc;
 }

@@ -79,8 +79,9 @@ struct fa_operation {
     int field_count, product_count;
     fa_field field[FA_PROBLEM_VALUES];
     fa_product product[FA_PRODUCTS_MAX];
-    bool is_default; /* what a problem without an operation means */
-    cJSON *document; /* the texts lie in it */
+    bool is_default;       /* what a problem without an operation means */
+    const cJSON *document; /* the texts lie in it */
+    cJSON *owned;          /* the document, where it is freed with the operation */
 };
 
 /* The operation of that name, or FA_ENOTSUP with a sentence that lists those known. */

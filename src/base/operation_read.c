@@ -299,7 +299,7 @@ static int read_products(const cJSON *list, fa_operation *operation, const char 
 void fa_operation_free(fa_operation *operation)
 {
     if (operation != NULL)
-        cJSON_Delete(operation->document);
+        cJSON_Delete(operation->owned);
     free(operation);
 }
 
@@ -334,19 +334,31 @@ static int read_document(fa_operation *operation, const char *where, fa_diag *di
                    : rc;
 }
 
-int fa_operation_read(const char *text, size_t size, const char *where,
-                      fa_operation **ret_operation, fa_diag *diag)
+int fa_operation_make(const cJSON *document, const char *where, fa_operation **ret_operation,
+                      fa_diag *diag)
 {
     fa_operation *operation = calloc(1, sizeof *operation);
     if (operation == NULL)
         return fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
-    int rc = fa_json_parse(text, size, where, &operation->document, diag);
+    operation->document = document;
+    int rc = read_document(operation, where, diag);
     if (rc == 0)
-        rc = read_document(operation, where, diag);
-    if (rc != 0) {
+        *ret_operation = operation;
+    else
         fa_operation_free(operation);
-        return rc;
-    }
-    *ret_operation = operation;
-    return 0;
+    return rc;
+}
+
+int fa_operation_read(const char *text, size_t size, const char *where,
+                      fa_operation **ret_operation, fa_diag *diag)
+{
+    cJSON *document = NULL;
+    int rc = fa_json_parse(text, size, where, &document, diag);
+    if (rc == 0)
+        rc = fa_operation_make(document, where, ret_operation, diag);
+    if (rc == 0)
+        (*ret_operation)->owned = document;
+    else
+        cJSON_Delete(document);
+    return rc;
 }

@@ -7,7 +7,10 @@
 
 #include "operation.h"
 
-/* `where` names the text in sentences. The caller frees what it does not make known. */
+/* `where` names the document in sentences. The caller frees what it does not make known, and keeps the
+ * document as long as the operation. */
+int fa_operation_make(const cJSON *document, const char *where, fa_operation **ret_operation,
+                      fa_diag *diag);
 int fa_operation_read(const char *text, size_t size, const char *where,
                       fa_operation **ret_operation, fa_diag *diag);
 void fa_operation_free(fa_operation *operation);

@@ -24,7 +24,11 @@ static int rank(const fa_field *f, fa_order order)
     case FA_ORDER_COLUMNS:
         return f->feature ? 3 : f->kind == FA_FIELD_BOOLEAN ? 2 : f->late;
     case FA_ORDER_OPTIONS:
-        return f->feature ? 5 : f->also[0] != 0 ? 0 : integer ? 1 + f->late : f->kind == FA_FIELD_CHOICE ? 3 : 4;
+        return f->feature                   ? 5
+               : f->also[0] != 0            ? 0
+               : integer                    ? 1 + f->late
+               : f->kind == FA_FIELD_CHOICE ? 3
+                                            : 4;
     case FA_ORDER_SWEEP:
         return f->shapes_source ? !integer : f->length ? 4 : f->nonempty ? 3 : 2;
     case FA_ORDER_LISTING:

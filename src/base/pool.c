@@ -117,6 +117,10 @@ static fa_child_end end_child(fa_child *child, char *reason, size_t size)
     child->stopped = true;
     close(child->fd);
     child->fd = -1;
+    if (by_itself && WIFEXITED(status) && WEXITSTATUS(status) == FA_CHILD_SHORT_CODE) {
+        snprintf(reason, size, "ran out of memory or descriptors");
+        return FA_CHILD_SHORT;
+    }
     return by_itself && WIFSIGNALED(status) && from_outside(WTERMSIG(status)) ? FA_CHILD_KILLED
                                                                               : FA_CHILD_DIED;
 }

@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { EXIT_USAGE = 2 };
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 static const cli_verb verbs[] = {
     {"tune",
@@ -262,8 +262,9 @@ static int run(int count, char **arguments)
     }
     if (verb->run == NULL)
         return cli_serve(count - first, arguments + first);
-    if (cli_options_parse(verb, count - first, arguments + first, &options, &diag) != 0)
-        return cli_error(EXIT_USAGE, &diag);
+    int rc = cli_options_parse(verb, count - first, arguments + first, &options, &diag);
+    if (rc != 0)
+        return cli_error(rc == FA_ENOMEM ? EXIT_FAILED : EXIT_USAGE, &diag);
     return options.help ? help(verb, options.problem.operation) : verb->run(&options);
 }
 

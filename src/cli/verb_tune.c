@@ -225,13 +225,15 @@ static int tune(fa_tuner *tuner, const cli_options *options, cli_progress *progr
     fa_gpu gpu;
     bool served = fa_server_location(tuner)[0] != 0; /* its store has the other configs */
     rc = served ? 0 : fa_explain(tuner, &request, cli_rows_visit, &rows, &gpu, &diag);
-    if (rc != 0 && !rows.failed)
-        cli_progress_note(progress, diag.text); /* the answer stands without its table */
-    if (rows.count == 0 && !rows.failed)        /* a bundle or a service brought the winner alone */
+    if (rows.count == 0 && !rows.failed) /* a bundle or a service brought the winner alone */
         cli_rows_visit(&rows, 1, &answer.trial);
     int status = options->json
                      ? print_json(&answer, &rows, progress, tuner)
                      : print_text(options, &answer, &rows, progress, cli_location(tuner), served);
+    if (rows.failed)
+        rc = fa_fail(&diag, FA_ENOMEM, "out of memory after %zu configs", rows.count);
+    if (rc != 0 && status == 0)
+        status = cli_fail(rc, options, &diag); /* the answer stands, without its table */
     cli_rows_free(&rows);
     return status;
 }

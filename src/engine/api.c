@@ -76,6 +76,7 @@ void fa_bucket(const fa_problem *problem, fa_problem *ret_bucket)
 struct listing {
     fa_answer_visit *visit;
     void *context;
+    fa_diag *diag;
 };
 
 static int list_one(void *context, fa_store *store, const fa_winner_record *winner)
@@ -83,8 +84,8 @@ static int list_one(void *context, fa_store *store, const fa_winner_record *winn
     (void)store;
     struct listing *listing = context;
     fa_answer answer;
-    fa_records_answer(winner, NULL, &answer);
-    return listing->visit(listing->context, &answer);
+    int rc = fa_records_answer(winner, NULL, &answer, listing->diag);
+    return rc != 0 ? rc : listing->visit(listing->context, &answer);
 }
 
 int fa_answer_cubin_hash(fa_tuner *tuner, const fa_answer *answer, char ret_sha256[65],
@@ -116,7 +117,7 @@ int fa_list_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_d
     rc = fa_sources_winners(tuner, visit, context, diag);
     if (rc != FA_SOURCE_NONE)
         return rc;
-    struct listing listing = {visit, context};
+    struct listing listing = {visit, context, diag};
     pthread_mutex_lock(&tuner->work);
     rc = fa_listed_winners_each(tuner, list_one, &listing, diag);
     pthread_mutex_unlock(&tuner->work);

@@ -103,13 +103,12 @@ int fa_bundle_check_cubin(const fa_winner_record *winner, const void *bytes, siz
 
 int fa_bundle_adopt(fa_winner_record *winner, const char *signer, fa_diag *diag)
 {
-    cJSON *json = NULL;
-    if (winner->evidence == NULL ||
-        fa_json_parse(winner->evidence, strlen(winner->evidence), "evidence", &json, NULL) != 0 ||
-        !cJSON_IsObject(json)) {
-        cJSON_Delete(json);
+    cJSON *json;
+    int rc = fa_json_parse_object(winner->evidence, "evidence", &json, diag);
+    if (rc != 0)
+        return rc;
+    if (json == NULL)
         json = cJSON_CreateObject();
-    }
     if (!cJSON_HasObjectItem(json, "imported")) {
         cJSON *imported = fa_json_add_object(json, "imported");
         fa_json_add_text(imported, "origin", fa_origin_name(winner->origin));
@@ -186,9 +185,10 @@ static int inspect_one(fa_bundle *bundle, int32_t at, fa_bundle_visit *visit, vo
         rc = fa_bundle_check_cubin(&winner, cubin, size, diag);
     if (rc == 0 && visit != NULL) {
         fa_answer answer;
-        fa_records_answer(&winner, NULL, &answer);
+        rc = fa_records_answer(&winner, NULL, &answer, diag);
         fa_bundle_item item = {.why = "", .answer = &answer, .served = true};
-        rc = visit(context, &item);
+        if (rc == 0)
+            rc = visit(context, &item);
     }
     free(cubin);
     fa_winner_record_free(&winner);

@@ -70,16 +70,18 @@ char *fa_records_evidence(const fa_answer *answer)
 }
 
 /* Evidence may be somebody else's or an older version's: each member that can be read is taken. */
-static void read_evidence(const char *text, fa_answer *answer)
+static int read_evidence(const char *text, fa_answer *answer, fa_diag *diag)
 {
-    cJSON *json = NULL;
-    if (text == NULL || fa_json_parse(text, strlen(text), "evidence", &json, NULL) != 0)
-        return;
+    cJSON *json;
+    int rc = fa_json_parse_object(text, "evidence", &json, diag);
+    if (rc != 0 || json == NULL)
+        return rc;
     for (const fa_member *m = evidence_members; m->key != NULL; m++) {
         const fa_member one[] = {*m, {.key = NULL}};
         fa_struct_from_json(json, one, answer, "evidence", NULL);
     }
     cJSON_Delete(json);
+    return 0;
 }
 
 char *fa_records_environment(const fa_gpu *gpu, int driver_version, const char *nvrtc)
@@ -119,7 +121,8 @@ bool fa_records_same_tools(const char *environment, int driver_version, const ch
            strcmp(made_by, nvrtc) == 0 && (driver_version == 0 || driver == driver_version);
 }
 
-void fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_answer *ret_answer)
+int fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_answer *ret_answer,
+                      fa_diag *diag)
 {
     fa_answer answer = {.size = sizeof answer};
     answer.problem = answer.from_problem = winner->scope.problem;
@@ -130,7 +133,9 @@ void fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_ans
     snprintf(answer.nvrtc, sizeof answer.nvrtc, "%s", winner->nvrtc);
     answer.driver_version = winner->driver_version;
     answer.unix_time = winner->unix_time;
-    read_evidence(winner->evidence, &answer);
+    int rc = read_evidence(winner->evidence, &answer, diag);
+    if (rc != 0)
+        return rc;
     /* A bundle's evidence may tell of another GPU than the one that the winner is stored for. */
     char silicon[FA_SILICON_MAX];
     fa_gpu_silicon(&answer.gpu, silicon);
@@ -147,4 +152,5 @@ void fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_ans
         answer.origin = FA_ORIGIN_MEASURED_SAME_SILICON;
     answer.from_store = true;
     *ret_answer = answer;
+    return 0;
 }

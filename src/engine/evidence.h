@@ -9,8 +9,10 @@
 
 #include "store.h"
 
-/* A stored winner as an answer; gpu NULL: of no GPU in particular. */
-void fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_answer *ret_answer);
+/* A stored winner as an answer; gpu NULL: of no GPU in particular. 0 or FA_ENOMEM. */
+__attribute__((warn_unused_result)) int fa_records_answer(const fa_winner_record *winner,
+                                                          const fa_gpu *gpu, fa_answer *ret_answer,
+                                                          fa_diag *diag);
 /* {"gpu":…,"uuid":…,"driver":…,"nvrtc":…,"library":…}: where trials were made. Caller frees. */
 char *fa_records_environment(const fa_gpu *gpu, int driver_version, const char *nvrtc);
 /* The driver and the NVRTC that an environment names; false: not both. */

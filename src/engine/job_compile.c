@@ -63,8 +63,12 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
     char reason[sizeof trial->reason] = "";
     job->progress.compiled++;
     const fa_family *family = job->tuner->families.family[candidate->family];
-    if (fa_op_read_cubin(family, candidate, &job->target.problem, bytes, size, &info, &diag) != 0) {
-        fa_job_settle(job, index, FA_STATUS_CUBIN, diag.text);
+    int rc = fa_op_read_cubin(family, candidate, &job->target.problem, bytes, size, &info, &diag);
+    if (rc != 0) {
+        if (rc == FA_ENOMEM)
+            fa_job_end(job, fa_fail(&job->diag, rc, "%s", diag.text));
+        else
+            fa_job_settle(job, index, FA_STATUS_CUBIN, diag.text);
         return false;
     }
     trial->registers = info.registers;
@@ -276,6 +280,11 @@ static fa_cubin_record *fresh_record(const fa_job *job, int index, const char *k
     result->cubin = NULL;
     record->log = strdup(result->log);
     record->compile_ms = result->ms;
+    if (record->log == NULL) {
+        fa_cubin_record_free(record);
+        free(record);
+        return NULL;
+    }
     return record;
 }
 
@@ -292,6 +301,15 @@ static void reference_compiled(fa_job *job, fa_compile_result *result)
         fa_store_cubin_put(job->tuner->store, record, NULL);
     fa_cubin_record_free(record);
     free(record);
+}
+
+/* It says nothing about what was compiled: another worker tries it. */
+static void ran_short(fa_job *job, int index, const char *text)
+{
+    if (fa_job_may_retry(job, index))
+        job->compile.again[job->compile.again_count++] = index;
+    else
+        fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "%s, %d times", text, FA_JOB_CLEAN));
 }
 
 /* The next attempt, from `at` on, that a source was compiled for; -1: none. */
@@ -316,6 +334,10 @@ static void compiled(void *context, int index, fa_compile_result *result)
 {
     fa_job *job = context;
     int clean = FA_JOB_NOBODY; /* the first one: it keeps the cubin for the store */
+    if (result->rc == FA_ENOMEM) {
+        ran_short(job, index, result->text);
+        return;
+    }
     if (index == FA_JOB_REFERENCE) {
         reference_compiled(job, result);
         return;
@@ -329,6 +351,8 @@ static void compiled(void *context, int index, fa_compile_result *result)
     if (clean != FA_JOB_NOBODY) {
         fa_attempt *attempt = &job->attempt[clean];
         attempt->fresh_cubin = fresh_record(job, clean, attempt->cubin_key, result);
+        if (attempt->fresh_cubin == NULL)
+            fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "out of memory for a cubin"));
         job->unwritten = true;
     }
 }
@@ -339,6 +363,8 @@ static void settle_lost(fa_job *job, int index, bool late, const char *reason, i
         job->space.candidate[index].trial.compile_ms = job->tuner->compile_timeout_ms;
         fa_job_note_timeout(job, index, waited_ms, job->tuner->compile_timeout_ms);
     }
+    if (job->ended)
+        return;
     fa_job_settle(job, index, late ? FA_STATUS_COMPILE_TIMEOUT : FA_STATUS_COMPILE_FAILED, reason);
 }
 
@@ -349,14 +375,19 @@ static void lost(void *context, int index, const char *reason, fa_child_end end,
     bool late = end == FA_CHILD_TIMED_OUT;
     char text[256];
     snprintf(text, sizeof text, "the compiler %s", reason);
-    if (end == FA_CHILD_KILLED && fa_job_may_retry(job, index)) {
+    int tries =
+        index == FA_JOB_REFERENCE ? job->compile.reference_retries : job->attempt[index].retries;
+    bool first_crash = end == FA_CHILD_DIED && tries == 0; /* NVRTC dies of want of memory, too */
+    if (end == FA_CHILD_SHORT) {
+        ran_short(job, index, text);
+    } else if ((end == FA_CHILD_KILLED || first_crash) && fa_job_may_retry(job, index)) {
         job->compile.again[job->compile.again_count++] = index;
     } else if (end == FA_CHILD_KILLED && job->plan.verify) {
         fa_job_end(job, fa_fail(&job->diag, FA_EWORKER, "%s, %d times", text, FA_JOB_CLEAN));
     } else if (index == FA_JOB_REFERENCE) {
         fa_job_end(job, fa_fail(&job->diag, FA_EWORKER, "the reference kernel: %s", text));
     } else {
-        for (int i = -1; (i = next_of_source(job, index, i + 1)) >= 0;)
+        for (int i = -1; !job->ended && (i = next_of_source(job, index, i + 1)) >= 0;)
             settle_lost(job, i, late, text, waited_ms);
     }
 }

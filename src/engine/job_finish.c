@@ -324,7 +324,7 @@ int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag
     if (rc == 0 && (storing.kept || !fa_origin_is_timed(winner.origin)))
         rc = fa_matches_find(job->tuner, &job->target, &found, NULL, NULL, NULL, diag);
     else if (rc == 0)
-        fa_lookup_of_winner(job->tuner, &job->target, &winner, &found);
+        rc = fa_lookup_of_winner(job->tuner, &job->target, &winner, &found, diag);
     free(winner.evidence);
     if (rc == 0) {
         found.from_store = storing.kept;

@@ -199,11 +199,18 @@ static int take_samples(fa_job *job, int index, const cJSON *array)
     return rc;
 }
 
-static void take_clocks(fa_attempt *attempt, const fa_message *message)
+static void out_of_memory(fa_job *job)
+{
+    fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "out of memory for a trial"));
+}
+
+static void take_clocks(fa_job *job, fa_attempt *attempt, const fa_message *message)
 {
     const cJSON *clocks = cJSON_GetObjectItemCaseSensitive(message->json, "clocks");
     free(attempt->clocks);
     attempt->clocks = clocks != NULL ? fa_json_print(clocks) : NULL;
+    if (attempt->clocks == NULL && clocks != NULL)
+        out_of_memory(job);
     if (attempt->clocks != NULL && strlen(attempt->clocks) > CLOCKS_MAX) {
         free(attempt->clocks);
         attempt->clocks = NULL;
@@ -240,21 +247,28 @@ static void trial_answered(fa_job *job, const fa_message *message)
         status = FA_STATUS_LAUNCH_FAILED; /* the measuring worker knows no earlier gate */
     fa_json_number(message->json, "max_error", &trial->max_error, "message", NULL);
     fa_json_number(message->json, "tolerance", &trial->tolerance, "message", NULL);
-    take_clocks(attempt, message);
+    take_clocks(job, attempt, message);
+    if (job->ended)
+        return;
     const cJSON *samples = cJSON_GetObjectItemCaseSensitive(message->json, "samples");
     const char *reason = status == FA_STATUS_MEASURED ? "" : text_of(message);
     if (job->plan.verify && cJSON_HasObjectItem(message->json, "foreign")) {
         fa_job_end(job, fa_fail(&job->diag, FA_ECUDA, "%s", reason));
         return;
     }
+    int rc = 0;
     if (status == FA_STATUS_MEASURED) {
         attempt->generation = job->measure.generation;
         if (samples == NULL && trial->status == FA_STATUS_MEASURED)
             return; /* a finalist, loaded again for the race */
         if (samples == NULL && job->prove_only)
             status = FA_STATUS_COMPILED; /* proved and not timed, as asked */
-        else if (take_samples(job, index, samples) != 0)
+        else if ((rc = take_samples(job, index, samples)) == FA_ENOMEM)
+            out_of_memory(job);
+        else if (rc != 0)
             status = FA_STATUS_LAUNCH_FAILED, reason = "the worker gave no usable times";
+        if (job->ended)
+            return;
     }
     fa_job_settle(job, index, status, reason);
     if (status == FA_STATUS_CRASHED) /* its context is lost and it is about to end */
@@ -308,17 +322,25 @@ static void race_answered(fa_job *job, const fa_message *message)
     for (int i = 0; i < job->measure.finalist_count; i++) {
         int index = job->measure.finalist[i];
         fa_attempt *attempt = &job->attempt[index];
-        take_clocks(attempt, message);
+        take_clocks(job, attempt, message);
         job->space.candidate[index].trial.raced = true;
-        if (take_samples(job, index, cJSON_GetArrayItem(all, i)) != 0)
+        int rc = take_samples(job, index, cJSON_GetArrayItem(all, i));
+        if (rc == FA_ENOMEM)
+            out_of_memory(job);
+        if (job->ended)
+            return;
+        if (rc != 0)
             fa_job_settle(job, index, FA_STATUS_LAUNCH_FAILED, "the race gave no usable times");
-        attempt->dirty = job->unwritten = true;
     }
     int rc = level_finalists(job);
-    if (rc != 0)
+    if (rc != 0) {
         fa_job_end(job, rc);
-    for (int i = 0; i < job->measure.finalist_count; i++)
+        return;
+    }
+    for (int i = 0; i < job->measure.finalist_count; i++) {
+        job->attempt[job->measure.finalist[i]].dirty = job->unwritten = true;
         fa_job_settle_twins(job, job->measure.finalist[i]);
+    }
     job->measure.raced = true;
 }
 
@@ -350,25 +372,29 @@ static void measurer_gone(fa_child *child, const char *reason, fa_child_end end)
     job->measure.child = NULL;
     job->measure.in_flight = FA_JOB_NOBODY;
     snprintf(text, sizeof text, "the measuring worker %s", reason);
-    bool final = job->progress.stage == FA_STAGE_FINAL;
-    if (index != FA_JOB_NOBODY && end == FA_CHILD_KILLED && fa_job_may_retry(job, index)) {
+    bool final = job->progress.stage == FA_STAGE_FINAL, is_short = end == FA_CHILD_SHORT;
+    bool outside = end == FA_CHILD_KILLED || is_short;
+    if (index != FA_JOB_NOBODY && outside && fa_job_may_retry(job, index)) {
         if (!final)
             job->measure.clean[job->measure.clean_count++] = index;
         else if (job->measure.solo)
             job->measure.finalist_next--;
-    } else if (index != FA_JOB_NOBODY && end == FA_CHILD_KILLED && job->plan.verify) {
-        fa_job_end(job, fa_fail(&job->diag, FA_EWORKER, "%s, %d times", text, FA_JOB_CLEAN));
+    } else if (index != FA_JOB_NOBODY && outside && (is_short || job->plan.verify)) {
+        fa_job_end(job, fa_fail(&job->diag, is_short ? FA_ENOMEM : FA_EWORKER, "%s, %d times", text,
+                                FA_JOB_CLEAN));
         return;
     } else if (index != FA_JOB_NOBODY) {
         if (end == FA_CHILD_TIMED_OUT)
             fa_job_note_timeout(job, index, fa_child_waited_ms(child),
                                 job->tuner->trial_timeout_ms);
+        if (job->ended)
+            return;
         if (end == FA_CHILD_TIMED_OUT) /* it takes that long at least */
             job->space.candidate[index].trial.low_us = 1000.0 * job->tuner->trial_timeout_ms;
         fa_job_settle(job, index, end == FA_CHILD_TIMED_OUT ? FA_STATUS_TIMEOUT : FA_STATUS_CRASHED,
                       text);
     } else if (job->measure.racing) {
-        if (end != FA_CHILD_KILLED || !fa_job_may_retry(job, job->measure.finalist[0]))
+        if (!outside || !fa_job_may_retry(job, job->measure.finalist[0]))
             run_solo(job);
     } else if (++job->measure.starts_in_vain >= STARTS_IN_VAIN) {
         fa_job_end(job, fa_fail(&job->diag, FA_EWORKER, "%s, %d times in a row before any trial",

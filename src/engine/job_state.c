@@ -92,6 +92,10 @@ void fa_job_settle_twin(fa_job *job, int index)
     free(attempt->samples_us);
     attempt->samples_us = samples;
     attempt->sample_count = samples != NULL ? other->sample_count : 0;
+    if (samples == NULL && size > 0) {
+        fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "out of memory for a trial"));
+        return;
+    }
     if (samples != NULL)
         memcpy(samples, other->samples_us, size);
     fa_config_text(&from->config, config);
@@ -135,7 +139,9 @@ void fa_job_note_timeout(fa_job *job, int index, int waited_ms, int timeout_ms)
     free(attempt->clocks);
     snprintf(text, sizeof text, "{\"waited_for_cpu_ms\":%d,\"timeout_ms\":%d}", waited_ms,
              timeout_ms);
-    attempt->clocks = strdup(text); /* without it the verdict only lasts */
+    attempt->clocks = strdup(text);
+    if (attempt->clocks == NULL) /* without it the verdict would last */
+        fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "out of memory for a trial"));
 }
 
 /* One transaction for whatever came since the loop last slept. */

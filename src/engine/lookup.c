@@ -101,7 +101,9 @@ static int take_other(void *context, const fa_winner_record *winner)
     if (!fa_origin_is_timed(winner->origin))
         return 0;
     fa_match match = {.scope = winner->scope, .kind = here ? FA_STEP_NEAREST : FA_STEP_TRANSFERRED};
-    fa_records_answer(winner, here ? &target->gpu : NULL, &match.answer);
+    int rc = fa_records_answer(winner, here ? &target->gpu : NULL, &match.answer, NULL);
+    if (rc != 0)
+        return rc;
     for (int i = 0; here && i < own_count; i++)
         if (fa_problem_equal(&winner->scope.problem, &own[i]))
             return 0;

@@ -203,11 +203,14 @@ void fa_match_judge_own(fa_tuner *tuner, const fa_target *target, fa_match *matc
     fa_match_apply_verification(tuner, target, match);
 }
 
-void fa_lookup_of_winner(fa_tuner *tuner, const fa_target *target, const fa_winner_record *winner,
-                         fa_answer *ret_answer)
+int fa_lookup_of_winner(fa_tuner *tuner, const fa_target *target, const fa_winner_record *winner,
+                        fa_answer *ret_answer, fa_diag *diag)
 {
     fa_match match = {.scope = winner->scope};
-    fa_records_answer(winner, &target->gpu, &match.answer);
+    int rc = fa_records_answer(winner, &target->gpu, &match.answer, diag);
+    if (rc != 0)
+        return rc;
     fa_match_judge_own(tuner, target, &match, NULL);
     *ret_answer = match.answer;
+    return 0;
 }

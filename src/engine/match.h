@@ -37,8 +37,8 @@ void fa_match_apply_verification(fa_tuner *tuner, const fa_target *target, fa_ma
 void fa_match_judge_own(fa_tuner *tuner, const fa_target *target, fa_match *match,
                         fa_cubin_record *ret_cubin);
 /* A winner that has just been stored under the target's scope, as a lookup would answer with it. */
-void fa_lookup_of_winner(fa_tuner *tuner, const fa_target *target, const fa_winner_record *winner,
-                         fa_answer *ret_answer);
+int fa_lookup_of_winner(fa_tuner *tuner, const fa_target *target, const fa_winner_record *winner,
+                        fa_answer *ret_answer, fa_diag *diag);
 /* How unlike two GPUs are: 0 for the same figures; those of one major architecture come first. */
 double fa_gpu_distance(const fa_gpu *a, const fa_gpu *b);
 

@@ -75,13 +75,13 @@ int fa_records_lookup(fa_tuner *tuner, const fa_target *target, fa_answer *ret_a
         return rc;
     bool replaced = take_other(tuner, target, winner.origin, ret_answer, ret_cubin);
     if (!replaced)
-        fa_records_answer(&winner, &target->gpu, ret_answer);
+        rc = fa_records_answer(&winner, &target->gpu, ret_answer, diag);
     fa_winner_record_free(&winner);
-    if (!replaced && ret_cubin != NULL)
+    if (rc == 0 && !replaced && ret_cubin != NULL)
         *ret_cubin = cubin;
     else
         fa_cubin_record_free(&cubin);
-    return 0;
+    return rc;
 }
 
 struct looking {

@@ -232,8 +232,8 @@ static fa_config given_by_bucket(fa_tuner *tuner, const fa_winner_record *point,
     fa_answer answer;
     fa_rivals *rivals = NULL;
     fa_config given = bucket->trial.config;
-    fa_records_answer(point, NULL, &answer);
-    if (fa_templates_hold(tuner->templates, point->scope.templates, given.family) &&
+    if (fa_records_answer(point, NULL, &answer, NULL) == 0 &&
+        fa_templates_hold(tuner->templates, point->scope.templates, given.family) &&
         fa_rivals_find(tuner, &bucket->scope, &bucket->trial, &point->scope.problem, &answer.gpu,
                        &rivals, NULL) == 0 &&
         rivals->count > 0)

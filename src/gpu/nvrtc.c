@@ -25,7 +25,7 @@
 
 typedef struct program_state *program; /* nvrtcProgram */
 
-enum { RESULT_OK = 0, RESULT_INVALID_OPTION = 5, RESULT_COMPILATION = 6 };
+enum { RESULT_OK = 0, RESULT_OUT_OF_MEMORY = 1, RESULT_INVALID_OPTION = 5, RESULT_COMPILATION = 6 };
 enum { MAX_HEADERS = 64, MAX_SMS = 64 };
 
 struct fa_nvrtc {
@@ -46,32 +46,32 @@ struct fa_nvrtc {
     const char *(*error_text)(int);
 };
 
-#define SYMBOLS(X)                             \
-    X(version, "nvrtcVersion")                 \
-    X(sm_count, "nvrtcGetNumSupportedArchs")   \
-    X(sms, "nvrtcGetSupportedArchs")           \
-    X(create, "nvrtcCreateProgram")            \
-    X(destroy, "nvrtcDestroyProgram")          \
-    X(compile, "nvrtcCompileProgram")          \
-    X(log_size, "nvrtcGetProgramLogSize")      \
-    X(log, "nvrtcGetProgramLog")               \
-    X(cubin_size, "nvrtcGetCUBINSize")         \
-    X(cubin, "nvrtcGetCUBIN")                  \
+#define SYMBOLS(X)                           \
+    X(version, "nvrtcVersion")               \
+    X(sm_count, "nvrtcGetNumSupportedArchs") \
+    X(sms, "nvrtcGetSupportedArchs")         \
+    X(create, "nvrtcCreateProgram")          \
+    X(destroy, "nvrtcDestroyProgram")        \
+    X(compile, "nvrtcCompileProgram")        \
+    X(log_size, "nvrtcGetProgramLogSize")    \
+    X(log, "nvrtcGetProgramLog")             \
+    X(cubin_size, "nvrtcGetCUBINSize")       \
+    X(cubin, "nvrtcGetCUBIN")                \
     X(error_text, "nvrtcGetErrorString")
 
 /* After --gpu-architecture. --no-cache: otherwise NVRTC opens libcuda and the driver's cache. */
 static const char *const fixed_options[] = {
-    "--no-cache",  "--minimal",     "--modify-stack-limit=false", "-no-source-include",
-    "-std=c++17",  "-Xptxas",       "-warn-spills",               "-Xptxas",
-    "-warn-lmem-usage",
+    "--no-cache",         "--minimal",  "--modify-stack-limit=false",
+    "-no-source-include", "-std=c++17", "-Xptxas",
+    "-warn-spills",       "-Xptxas",    "-warn-lmem-usage",
 };
 enum { FIXED_OPTIONS = sizeof fixed_options / sizeof *fixed_options };
 
 static int load_symbols(fa_nvrtc *nvrtc, fa_diag *diag)
 {
-#define LOAD(member, name)                                                                      \
-    *(void **)&nvrtc->member = dlsym(nvrtc->library, name);                                     \
-    if (nvrtc->member == NULL)                                                                  \
+#define LOAD(member, name)                                                                         \
+    *(void **)&nvrtc->member = dlsym(nvrtc->library, name);                                        \
+    if (nvrtc->member == NULL)                                                                     \
         return fa_fail(diag, FA_ENONVRTC, "%s has no function " name ": it is too old or damaged", \
                        nvrtc->path);
     SYMBOLS(LOAD)
@@ -96,9 +96,10 @@ static int open_libraries(const fa_nvrtc_location *location, fa_nvrtc *nvrtc, fa
     if (nvrtc->version(&nvrtc->major, &nvrtc->minor) != RESULT_OK)
         return fa_fail(diag, FA_ENONVRTC, "%s does not tell its version", nvrtc->path);
     if (nvrtc->major != location->major || nvrtc->minor != location->minor)
-        return fa_fail(diag, FA_ENONVRTC, "%s is version %d.%d but the builtins beside it are "
-                       "%d.%d: reinstall NVRTC or set FA_TUNE_NVRTC to another one", nvrtc->path,
-                       nvrtc->major, nvrtc->minor, location->major, location->minor);
+        return fa_fail(diag, FA_ENONVRTC,
+                       "%s is version %d.%d but the builtins beside it are "
+                       "%d.%d: reinstall NVRTC or set FA_TUNE_NVRTC to another one",
+                       nvrtc->path, nvrtc->major, nvrtc->minor, location->major, location->minor);
     return 0;
 }
 
@@ -242,6 +243,8 @@ static int compile_program(fa_nvrtc *nvrtc, program prog, const char *architectu
     if (result == RESULT_INVALID_OPTION)
         return fa_fail(diag, FA_ENONVRTC, "NVRTC %d.%d refuses an option or %s (%s): use NVRTC 13",
                        nvrtc->major, nvrtc->minor, architecture, line);
+    if (result == RESULT_OUT_OF_MEMORY)
+        return fa_fail(diag, FA_ENOMEM, "NVRTC ran out of memory");
     if (result == RESULT_COMPILATION)
         return fa_fail(diag, FA_ECOMPILE, "%s", line[0] != 0 ? line : "NVRTC gives no reason");
     if (result != RESULT_OK)
@@ -273,8 +276,8 @@ int fa_nvrtc_compile(fa_nvrtc *nvrtc, const fa_compile_request *request, fa_buf 
     if (rc != 0)
         return rc;
     program prog = NULL;
-    int result = nvrtc->create(&prog, request->source, request->name, request->header_count, texts,
-                               names);
+    int result =
+        nvrtc->create(&prog, request->source, request->name, request->header_count, texts, names);
     if (result != RESULT_OK)
         return fa_fail(diag, FA_ECOMPILE, "NVRTC cannot start a program: %s",
                        nvrtc->error_text(result));

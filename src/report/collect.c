@@ -41,11 +41,14 @@ static int take_environment(report_problem *problem, const char *text)
         problem->environments_left_out++; /* trials of environments that are not told */
         return 0;
     }
-    report_environment environment = {.text = strdup(text), .trials = 1};
-    if (environment.text == NULL)
+    cJSON *json;
+    if (fa_json_parse_object(text, "environment", &json, NULL) != 0)
         return FA_ENOMEM;
-    cJSON *json = NULL;
-    fa_json_parse(text, strlen(text), "environment", &json, NULL);
+    report_environment environment = {.text = strdup(text), .trials = 1};
+    if (environment.text == NULL) {
+        cJSON_Delete(json);
+        return FA_ENOMEM;
+    }
     copy_text(json, "gpu", environment.gpu, sizeof environment.gpu);
     copy_text(json, "uuid", environment.uuid, sizeof environment.uuid);
     copy_text(json, "nvrtc", environment.nvrtc, sizeof environment.nvrtc);
@@ -68,12 +71,13 @@ static void widen(int32_t range[2], int32_t value)
         range[1] = value;
 }
 
-static void take_clocks(report_problem *problem, report_config *config, const char *text)
+static int take_clocks(report_problem *problem, report_config *config, const char *text)
 {
-    cJSON *json = NULL;
+    cJSON *json;
     config->sm_mhz = config->memory_mhz = config->temperature_c = -1;
-    if (text == NULL || fa_json_parse(text, strlen(text), "clocks", &json, NULL) != 0)
-        return;
+    int rc = fa_json_parse_object(text, "clocks", &json, NULL);
+    if (rc != 0 || json == NULL)
+        return rc;
     config->sm_mhz = get_int(json, "sm_mhz");
     config->memory_mhz = get_int(json, "memory_mhz");
     config->temperature_c = get_int(json, "temperature_c");
@@ -86,11 +90,12 @@ static void take_clocks(report_problem *problem, report_config *config, const ch
     while (i < problem->throttles && strcmp(problem->throttle[i], config->throttle) != 0)
         i++;
     if (config->throttle[0] == 0 || i < problem->throttles)
-        return;
+        return 0;
     if (problem->throttles == REPORT_THROTTLES)
         problem->throttles_left_out++;
     else
         memcpy(problem->throttle[problem->throttles++], config->throttle, sizeof config->throttle);
+    return 0;
 }
 
 static void take_seed(report_problem *problem, uint64_t seed)
@@ -127,10 +132,10 @@ static int take_config(void *context, const fa_study_trial *trial)
                               .seed = trial->seed,
                               .unix_time = trial->unix_time};
     snprintf(config->cubin_key, sizeof config->cubin_key, "%s", trial->cubin_key);
-    take_clocks(problem, config, trial->clocks);
+    int rc = take_clocks(problem, config, trial->clocks);
     problem->count++;
-    if (!trial->tried)
-        return 0;
+    if (rc != 0 || !trial->tried)
+        return rc;
     problem->tried++;
     take_seed(problem, trial->seed);
     if (trial->sample_count > 0) {

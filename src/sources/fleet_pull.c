@@ -122,8 +122,9 @@ static bool pull_winner(fa_tuner *tuner, const fa_target *target, const fa_scope
         fa_fleet_failed(tuner, rc, &why);
         return false;
     }
-    fa_records_answer(&winner, NULL, &answer);
-    rc = check_winner(tuner, target, &winner, &cubin, &answer, &why);
+    rc = fa_records_answer(&winner, NULL, &answer, &why);
+    if (rc == 0)
+        rc = check_winner(tuner, target, &winner, &cubin, &answer, &why);
     if (rc == 0) {
         if (winner.origin == FA_ORIGIN_MEASURED && strcmp(answer.gpu.uuid, target->gpu.uuid) != 0)
             winner.origin = FA_ORIGIN_MEASURED_SAME_SILICON;

@@ -183,9 +183,9 @@ static int take(const fa_tuner *tuner, fa_bundle *bundle, int32_t at, const fa_g
         cubin.sm = gpu->sm;
         cubin.compile_ms = winner.trial.compile_ms;
         winner.origin = fa_bundle_origin(winner.origin);
-        fa_records_answer(&winner, gpu, ret_answer);
+        rc = fa_records_answer(&winner, gpu, ret_answer, diag);
         ret_answer->from_system = true;
-        if (ret_cubin != NULL) {
+        if (rc == 0 && ret_cubin != NULL) {
             *ret_cubin = cubin;
             cubin = (fa_cubin_record){0};
         }

@@ -36,11 +36,13 @@ struct best_trials {
 /* What made the trial, without the name of the machine, which is nobody's business. */
 static void add_environment(cJSON *json, const char *name, const char *text)
 {
-    cJSON *environment = NULL;
-    if (text == NULL || fa_json_parse(text, strlen(text), name, &environment, NULL) != 0)
-        return;
-    cJSON_DeleteItemFromObjectCaseSensitive(environment, "host");
-    fa_json_add(json, name, environment);
+    cJSON *environment;
+    if (fa_json_parse_object(text, name, &environment, NULL) != 0) {
+        fa_json_add(json, name, NULL); /* it will not be printed */
+    } else if (environment != NULL) {
+        cJSON_DeleteItemFromObjectCaseSensitive(environment, "host");
+        fa_json_add(json, name, environment);
+    }
 }
 
 static cJSON *show_trial(const fa_trial_record *record)
@@ -90,16 +92,17 @@ static int keep_best(void *context, const fa_trial_record *record)
 
 int fa_bundle_add_trials(fa_store *store, fa_winner_record *winner, fa_diag *diag)
 {
-    cJSON *json = NULL;
-    if (winner->evidence == NULL ||
-        fa_json_parse(winner->evidence, strlen(winner->evidence), "evidence", &json, NULL) != 0 ||
-        !cJSON_IsObject(json) || cJSON_HasObjectItem(json, "imported")) {
+    cJSON *json;
+    int rc = fa_json_parse_object(winner->evidence, "evidence", &json, diag);
+    if (rc != 0)
+        return rc;
+    if (json == NULL || cJSON_HasObjectItem(json, "imported")) {
         cJSON_Delete(json);
         return 0; /* what came in a bundle brought its own */
     }
     struct best_trials *all = calloc(1, sizeof *all);
-    int rc = all != NULL ? fa_store_trials_each(store, &winner->scope, keep_best, all, diag)
-                         : fa_fail(diag, FA_ENOMEM, "out of memory for evidence");
+    rc = all != NULL ? fa_store_trials_each(store, &winner->scope, keep_best, all, diag)
+                     : fa_fail(diag, FA_ENOMEM, "out of memory for evidence");
     cJSON *trials = cJSON_CreateArray();
     for (int i = 0; all != NULL && i < all->count; i++)
         fa_json_push(trials, all->shown[i].json);
@@ -135,14 +138,18 @@ static int export_one(void *context, fa_store *store, const fa_winner_record *st
     struct exporting *exporting = context;
     const fa_export_options *options = exporting->options;
     fa_answer answer;
-    fa_records_answer(stored, NULL, &answer);
+    int rc = fa_records_answer(stored, NULL, &answer, exporting->diag);
+    if (rc != 0)
+        return rc;
     if (options->keep != NULL && !options->keep(options->context, &answer))
         return 0;
     fa_winner_record winner = *stored;
     fa_cubin_record cubin = {0};
     winner.evidence = stored->evidence != NULL ? strdup(stored->evidence) : NULL;
     fa_diag *diag = exporting->diag;
-    int rc = fa_store_cubin_get(store, winner.cubin_key, &cubin, diag);
+    rc = stored->evidence != NULL && winner.evidence == NULL
+             ? fa_fail(diag, FA_ENOMEM, "out of memory for evidence")
+             : fa_store_cubin_get(store, winner.cubin_key, &cubin, diag);
     if (rc == 0)
         rc = fa_bundle_check_cubin(&winner, cubin.bytes, cubin.size, diag);
     if (rc == 0)

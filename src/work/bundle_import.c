@@ -53,7 +53,9 @@ static int check_one(struct importing *importing, int32_t at, fa_diag *diag)
     if (rc != 0)
         return rc;
     const fa_scope *scope = &arrival->winner.scope;
-    fa_records_answer(&arrival->winner, NULL, &arrival->answer);
+    rc = fa_records_answer(&arrival->winner, NULL, &arrival->answer, diag);
+    if (rc != 0)
+        return rc;
     arrival->why = "";
     arrival->served = fa_templates_hold(tuner->templates, scope->templates,
                                         arrival->winner.trial.config.family) &&
@@ -75,10 +77,15 @@ static int what_is_here(struct importing *importing, const struct arrival *arriv
     fa_cubin_record stored = {0};
     void *bytes = NULL;
     size_t size = 0;
+    if (*what == 0) {
+        int rc =
+            fa_store_cubin_get(importing->tuner->store, arrival->winner.cubin_key, &stored, diag);
+        if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT)
+            *what = NO_BYTES;
+        else if (rc != 0)
+            return rc;
+    }
     int rc = 0;
-    if (*what == 0 &&
-        fa_store_cubin_get(importing->tuner->store, arrival->winner.cubin_key, &stored, NULL) != 0)
-        *what = NO_BYTES;
     if (*what == 0)
         rc = fa_bundle_cubin(importing->bundle, arrival->cubin, &bytes, &size, diag);
     if (*what == 0 && rc == 0)
@@ -115,17 +122,19 @@ static int weigh_one(fa_store *store, struct arrival *arrival, fa_diag *diag)
     if (rc != 0)
         return rc;
     arrival->change = fa_bundle_weigh(&stored, &arrival->winner, &arrival->why);
-    rc = fa_store_cubin_get(store, stored.cubin_key, &cubin, NULL);
-    if (rc != 0) {
+    rc = fa_store_cubin_get(store, stored.cubin_key, &cubin, diag);
+    if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT) {
         arrival->change = FA_BUNDLE_REPLACED;
         arrival->why = "the stored one's cubin is gone";
+        rc = 0;
     }
     fa_cubin_record_free(&cubin);
-    arrival->stored = malloc(sizeof *arrival->stored);
-    if (arrival->stored != NULL)
-        fa_records_answer(&stored, NULL, arrival->stored);
+    if (rc == 0 && (arrival->stored = malloc(sizeof *arrival->stored)) == NULL)
+        rc = fa_fail(diag, FA_ENOMEM, "out of memory for an import");
+    if (rc == 0)
+        rc = fa_records_answer(&stored, NULL, arrival->stored, diag);
     fa_winner_record_free(&stored);
-    return arrival->stored != NULL ? 0 : fa_fail(diag, FA_ENOMEM, "out of memory for an import");
+    return rc;
 }
 
 static int put_cubin(struct importing *importing, const struct arrival *arrival, fa_diag *diag)

@@ -52,19 +52,19 @@ static bool find_listed(const fa_winner_record *winner, fa_gpu *ret_gpu)
 }
 
 /* What a winner was where it was made. */
-static fa_origin first_origin(const fa_winner_record *winner)
+static int first_origin(const fa_winner_record *winner, fa_origin *ret_origin, fa_diag *diag)
 {
-    cJSON *json = NULL;
+    cJSON *json;
     const char *name = "";
-    fa_origin origin = winner->origin;
-    if (winner->evidence != NULL &&
-        fa_json_parse(winner->evidence, strlen(winner->evidence), "evidence", &json, NULL) == 0) {
-        const cJSON *imported = cJSON_GetObjectItemCaseSensitive(json, "imported");
-        if (fa_json_text(imported, "origin", &name, "evidence", NULL) == 0)
-            fa_origin_parse(name, &origin);
-    }
+    int rc = fa_json_parse_object(winner->evidence, "evidence", &json, diag);
+    if (rc != 0)
+        return rc;
+    *ret_origin = winner->origin;
+    const cJSON *imported = cJSON_GetObjectItemCaseSensitive(json, "imported");
+    if (fa_json_text(imported, "origin", &name, "evidence", NULL) == 0)
+        fa_origin_parse(name, ret_origin);
     cJSON_Delete(json);
-    return origin;
+    return 0;
 }
 
 static fa_answer *find_record(fa_records *records, const fa_answer *record)
@@ -95,9 +95,12 @@ static int collect_one(void *context, fa_store *store, const fa_winner_record *w
         all->info->unlisted++;
         return 0;
     }
-    fa_records_answer(winner, &gpu, &record);
+    int rc = fa_records_answer(winner, &gpu, &record, all->diag);
+    if (rc == 0)
+        rc = first_origin(winner, &record.origin, all->diag);
+    if (rc != 0)
+        return rc;
     record.gpu = gpu;
-    record.origin = first_origin(winner);
     if (record.origin == FA_ORIGIN_MEASURED_SAME_SILICON)
         record.origin = FA_ORIGIN_MEASURED;
     fa_answer *earlier = find_record(all->records, &record);

@@ -87,8 +87,8 @@ static bool is_of_templates(const fa_templates *templates, const fa_study *study
 {
     const char *closure = fa_templates_hash(templates, fa_operation_of(&study->problem));
     return strcmp(study->templates, closure) == 0 ||
-           (study->has_winner && fa_templates_hold(templates, study->templates,
-                                                   study->winner.trial.config.family));
+           (study->has_winner &&
+            fa_templates_hold(templates, study->templates, study->winner.trial.config.family));
 }
 
 static int complete_study(fa_tuner *tuner, fa_study *study, fa_diag *diag)
@@ -100,11 +100,13 @@ static int complete_study(fa_tuner *tuner, fa_study *study, fa_diag *diag)
         rc = fa_listed_winner(tuner, &scope, &winner, diag);
     if (rc == 0) {
         study->has_winner = true;
-        fa_records_answer(&winner, NULL, &study->winner);
+        rc = fa_records_answer(&winner, NULL, &study->winner, diag);
         study->gpu = study->winner.gpu;
         if (winner.unix_time > study->unix_time)
             study->unix_time = winner.unix_time;
         fa_winner_record_free(&winner);
+        if (rc != 0)
+            return rc;
     } else if (rc != FA_ENOTFOUND && rc != FA_ECORRUPT) {
         return rc;
     }
@@ -226,7 +228,7 @@ static int add_untried_configs(fa_tuner *tuner, const fa_study *study, struct tr
     if (rc == 0)
         rc = fa_space_enumerate(&tuner->families, &study->problem, &study->gpu, &space, NULL);
     if (rc != 0)
-        return 0;
+        return rc == FA_ENOMEM || rc == FA_EIO ? rc : 0;
     int64_t *digests = calloc(tried + 1, sizeof *digests);
     rc = digests == NULL ? FA_ENOMEM : 0;
     for (size_t i = 0; i < tried && rc == 0; i++)

@@ -120,7 +120,8 @@ int fa_worker_compile(int fd, const fa_nvrtc_location *location, int strict_s)
     while (rc == 0 && sent == 0) {
         fa_message message;
         const char *verb;
-        if (fa_message_read(fd, &message, &diag) != 0)
+        sent = fa_message_read(fd, &message, &diag);
+        if (sent != 0)
             break;
         rc = fa_json_text(message.json, "do", &verb, "message", &diag);
         if (rc == 0 && strcmp(verb, "headers") == 0)
@@ -133,5 +134,5 @@ int fa_worker_compile(int fd, const fa_nvrtc_location *location, int strict_s)
     }
     cJSON_Delete(compiler.headers);
     fa_nvrtc_close(&compiler.nvrtc);
-    return rc;
+    return rc != 0 ? rc : sent;
 }

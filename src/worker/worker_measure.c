@@ -61,9 +61,11 @@ static void close_problem(struct measurer *m)
 static int learn_operation(const cJSON *json, fa_diag *diag)
 {
     const fa_operation *operation;
-    char *text = json != NULL ? fa_json_print(json) : NULL;
-    int rc =
-        text != NULL ? fa_operation_register(text, strlen(text), "message", &operation, diag) : 0;
+    if (json == NULL)
+        return 0;
+    char *text = fa_json_print(json);
+    int rc = text != NULL ? fa_operation_register(text, strlen(text), "message", &operation, diag)
+                          : fa_fail(diag, FA_ENOMEM, "out of memory for an operation");
     cJSON_free(text);
     return rc;
 }
@@ -158,6 +160,12 @@ static int read_candidate(const struct measurer *m, const fa_message *message,
     return rc;
 }
 
+/* This process has no memory, which says nothing about the candidate: the GPU's is the driver's to tell. */
+static bool is_host_memory(struct measurer *m, int rc)
+{
+    return rc == FA_ENOMEM && fa_driver_last_result(m->driver) != OUT_OF_MEMORY;
+}
+
 /* What a failed call means for the candidate. */
 static fa_status status_of(struct measurer *m, int rc, fa_status otherwise)
 {
@@ -202,9 +210,9 @@ static cJSON *samples_array(const float *samples, int count)
     return array;
 }
 
-/* load -> verify -> measure; where it ends is the answer. */
-static fa_status try_candidate(struct measurer *m, const fa_bench_candidate *candidate,
-                               const cJSON *json, int id, cJSON *answer, fa_diag *diag)
+/* load -> verify -> measure; where it ends is the answer. FA_ENOMEM: there is none. */
+static int try_candidate(struct measurer *m, const fa_bench_candidate *candidate, const cJSON *json,
+                         int id, cJSON *answer, fa_status *ret_status, fa_diag *diag)
 {
     fa_proof proof = {0};
     int64_t count = 0;
@@ -215,28 +223,32 @@ static fa_status try_candidate(struct measurer *m, const fa_bench_candidate *can
     fa_json_number(json, "budget_us", &budget_us, "message", NULL);
     if (m->kernel[id] != NULL)
         fa_bench_unload(m->bench, &m->kernel[id]);
+    fa_status failed = FA_STATUS_LOAD_FAILED;
     int rc = fa_bench_load(m->bench, candidate, &m->kernel[id], diag);
-    if (rc != 0)
-        return status_of(m, rc, FA_STATUS_LOAD_FAILED);
-    rc = fa_bench_verify(m->bench, m->kernel[id], &proof, diag);
-    if (rc != 0)
-        return status_of(m, rc, FA_STATUS_LAUNCH_FAILED);
-    fa_json_add_number(answer, "max_error", proof.max_error);
-    fa_json_add_number(answer, "tolerance", proof.tolerance);
-    if (!proof.passed) {
-        fa_fail(diag, 0, "%s", proof.reason);
-        return FA_STATUS_WRONG;
+    if (rc == 0) {
+        failed = FA_STATUS_LAUNCH_FAILED;
+        rc = fa_bench_verify(m->bench, m->kernel[id], &proof, diag);
     }
-    if (count > 0) {
+    if (rc == 0) {
+        fa_json_add_number(answer, "max_error", proof.max_error);
+        fa_json_add_number(answer, "tolerance", proof.tolerance);
+        if (!proof.passed) {
+            fa_fail(diag, 0, "%s", proof.reason);
+            *ret_status = FA_STATUS_WRONG;
+            return 0;
+        }
+    }
+    if (rc == 0 && count > 0)
         rc = fa_bench_probe(m->bench, m->kernel[id], (int)count, budget_us, samples, &sample_count,
                             diag);
-        if (rc == FA_ECORRUPT) /* right when it was proved, wrong when it was timed */
-            return FA_STATUS_WRONG;
-        if (rc != 0)
-            return status_of(m, rc, FA_STATUS_LAUNCH_FAILED);
+    if (rc == 0 && count > 0)
         fa_json_add(answer, "samples", samples_array(samples, sample_count));
-    }
-    return FA_STATUS_MEASURED;
+    if (is_host_memory(m, rc))
+        return rc;
+    *ret_status = rc == 0             ? FA_STATUS_MEASURED
+                  : rc == FA_ECORRUPT ? FA_STATUS_WRONG /* right when proved, wrong when timed */
+                                      : status_of(m, rc, failed);
+    return 0;
 }
 
 static int answer_trial(struct measurer *m, const fa_message *message)
@@ -252,7 +264,10 @@ static int answer_trial(struct measurer *m, const fa_message *message)
         rc = read_candidate(m, message, &candidate, &diag);
     cJSON *answer = cJSON_CreateObject();
     if (rc == 0) {
-        status = try_candidate(m, &candidate, message->json, (int)id, answer, &diag);
+        if (try_candidate(m, &candidate, message->json, (int)id, answer, &status, &diag) != 0) {
+            cJSON_Delete(answer);
+            return FA_ENOMEM; /* another process may have more */
+        }
         if (status != FA_STATUS_MEASURED && status != FA_STATUS_CRASHED)
             fa_bench_unload(m->bench, &m->kernel[id]);
     }
@@ -343,7 +358,8 @@ int fa_worker_measure(int fd, int ordinal)
     cJSON_Delete(answer);
     while (rc == 0 && sent == 0) {
         fa_message message;
-        if (fa_message_read(fd, &message, &diag) != 0)
+        sent = fa_message_read(fd, &message, &diag);
+        if (sent != 0)
             break;
         sent = serve(m, &message);
         fa_message_free(&message);

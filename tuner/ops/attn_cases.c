@@ -6,6 +6,9 @@
  */
 #include "attn_cases.h"
 
+#include "attn_lengths.h"
+#include "attn_serving.h"
+
 #include "../random.h"
 
 #include "../../src/base/error.h"
@@ -17,25 +20,57 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int64_t heads_of(const fa_problem *p, int tensor)
+static bool is_of_keys(int tensor)
 {
-    return tensor == FA_ATTN_K || tensor == FA_ATTN_V ? p->heads_kv : p->heads_q;
+    return tensor == FA_ATTN_K || tensor == FA_ATTN_V;
 }
 
-static int64_t rows_of(const fa_problem *p, int tensor)
+static int64_t heads_of(const fa_problem *p, int tensor)
 {
-    return tensor == FA_ATTN_K || tensor == FA_ATTN_V ? p->seq_k : p->seq_q;
+    return is_of_keys(tensor) ? p->heads_kv : p->heads_q;
+}
+
+/* Whether the sequences lie behind one another, without a dimension of their own. */
+static bool is_packed(const fa_problem *p, int tensor)
+{
+    return is_of_keys(tensor) ? p->lengths_k == FA_LENGTHS_CU_SEQLENS && p->page == 0 : p->varlen;
+}
+
+static int64_t rows_of(const fa_attn_case *what, int tensor)
+{
+    const fa_problem *p = &what->problem;
+    if (!is_of_keys(tensor))
+        return is_packed(p, tensor) ? what->total_q : p->seq_q;
+    return p->page > 0 ? p->page : is_packed(p, tensor) ? what->total_k : p->seq_k;
+}
+
+/* Sequences, or pages. */
+static int64_t blocks_of(const fa_attn_case *what, int tensor)
+{
+    const fa_problem *p = &what->problem;
+    return is_of_keys(tensor) && p->page > 0 ? what->num_pages
+           : is_packed(p, tensor)            ? 1
+                                             : p->batch;
+}
+
+static int64_t columns_of(const fa_problem *p, int tensor)
+{
+    bool of_values = tensor == FA_ATTN_V || tensor == FA_ATTN_O;
+    return of_values && p->head_dim_v > 0 ? p->head_dim_v : p->head_dim;
 }
 
 /* ---- cases ----------------------------------------------------------------------------------*/
 
 /* row_gap: elements behind each row of a head; block_gap: elements behind the inner block (the rows
  * of a head, or the heads of a position). Products stay below 2^56. */
-static fa_attn_tensor lay_out(const fa_problem *p, int tensor, int64_t row_gap, int64_t block_gap)
+static fa_attn_tensor lay_out(const fa_attn_case *what, int tensor, int64_t row_gap,
+                              int64_t block_gap)
 {
-    int64_t heads = heads_of(p, tensor), rows = rows_of(p, tensor), inner = p->head_dim + row_gap;
+    const fa_problem *p = &what->problem;
+    int64_t heads = heads_of(p, tensor), rows = rows_of(what, tensor);
+    int64_t inner = columns_of(p, tensor) + row_gap;
     fa_attn_tensor t = {0};
-    if (p->layout == FA_BHSD) {
+    if (p->layout == FA_BHSD && !is_packed(p, tensor)) {
         t.row_stride = inner;
         t.head_stride = rows * inner + block_gap;
         t.batch_stride = heads * t.head_stride;
@@ -47,12 +82,17 @@ static fa_attn_tensor lay_out(const fa_problem *p, int tensor, int64_t row_gap, 
     return t;
 }
 
-fa_attn_case fa_attn_case_packed(const fa_problem *problem)
+/* What a problem beyond dense tensors has besides; the case's tensors are laid out by it. */
+static void add_lengths(fa_attn_case *c, uint64_t seed, bool ragged)
 {
-    return fa_attn_case_padded(problem, 0);
+    c->seed = seed;
+    c->ragged = ragged;
+    c->softcap = ragged ? 5.0f : 30.0f;
+    if (!fa_attn_is_dense(&c->problem))
+        fa_attn_lengths_total(c);
 }
 
-fa_attn_case fa_attn_case_padded(const fa_problem *problem, int pad)
+static fa_attn_case make_case(const fa_problem *problem, int pad, uint64_t seed, bool ragged)
 {
     /* Each tensor has gaps of its own, so that no stride can stand in for another; in units of 16
      * bytes, and odd when the problem is unaligned. Rows of O are further apart than any tile's
@@ -63,12 +103,29 @@ fa_attn_case fa_attn_case_padded(const fa_problem *problem, int pad)
     fa_attn_case c = {.problem = *problem,
                       .input_scale = {1, 1, 1},
                       .softmax_scale = 1 / sqrtf((float)problem->head_dim)};
+    add_lengths(&c, seed, ragged);
     for (int i = 0; i < FA_ATTN_TENSORS; i++) {
-        c.tensor[i] = lay_out(problem, i, (int64_t)pad * (8 * row_gaps[i] + odd),
-                              (int64_t)pad * (8 * block_gaps[i] + 2 * odd));
+        int wide = is_of_keys(i) && problem->kv_dtype == FA_KV_FP8 ? 2 : 1;
+        c.tensor[i] = lay_out(&c, i, (int64_t)pad * wide * (8 * row_gaps[i] + odd),
+                              (int64_t)pad * wide * (8 * block_gaps[i] + 2 * odd));
         c.tensor[i].offset = odd * offsets[i];
     }
     return c;
+}
+
+fa_attn_case fa_attn_case_packed(const fa_problem *problem)
+{
+    return make_case(problem, 0, 0, false);
+}
+
+fa_attn_case fa_attn_case_padded(const fa_problem *problem, int pad)
+{
+    return make_case(problem, pad, 0, false);
+}
+
+fa_attn_case fa_attn_case_ragged(const fa_problem *problem, int pad, uint64_t seed)
+{
+    return make_case(problem, pad, seed, true);
 }
 
 int fa_attn_cases(const fa_problem *problem, uint64_t seed, fa_attn_case ret_case[FA_BENCH_CASES])
@@ -90,9 +147,13 @@ int fa_attn_cases(const fa_problem *problem, uint64_t seed, fa_attn_case ret_cas
         [6] = {1, 4, 2, 256, 256, 0, 0, FA_BHSD, true, 0, 1, 0},    /* whole tiles */
         [7] = {3, 2, 1, 33, 0, 0, 0, FA_BHSD, true, 1, 1, 0},       /* no key at all */
     };
-    ret_case[0] = fa_attn_case_packed(problem);
+    /* Keys to the left and to the right of where a query stands; -1: all. */
+    static const int windows[FA_BENCH_CASES][2] = {
+        [1] = {16, 3}, {-1, 0}, {255, 0}, {0, 0}, {-1, -1}, {7, -1}, {5, 5}};
+    ret_case[0] = make_case(problem, 0, seed, false);
     ret_case[0].once = true;
-    ret_case[0].all_rows = fa_attn_rows_are_few(problem);
+    fa_problem numbered = fa_attn_row_problem(&ret_case[0]);
+    ret_case[0].all_rows = fa_attn_rows_are_few(&numbered);
     for (int i = 1; i < FA_BENCH_CASES; i++) {
         fa_problem p = *problem; /* dtype, head_dim, causal and alignment: one cubin for all */
         uint64_t random = fa_random(seed, (uint64_t)i);
@@ -103,7 +164,12 @@ int fa_attn_cases(const fa_problem *problem, uint64_t seed, fa_attn_case ret_cas
         p.seq_k = rows[i].seq_k - (int32_t)((random >> 32) % (uint64_t)(rows[i].jitter_k + 1));
         p.layout = rows[i].layout;
         p.want_lse = rows[i].lse;
-        fa_attn_case c = fa_attn_case_padded(&p, rows[i].pad);
+        p.mean_q = p.mean_k = 0;
+        if (p.window) {
+            p.window_left = windows[i][0];
+            p.window_right = windows[i][1];
+        }
+        fa_attn_case c = fa_attn_case_ragged(&p, rows[i].pad, random);
         c.input_scale[FA_ATTN_Q] = c.input_scale[FA_ATTN_K] = rows[i].size;
         if (rows[i].scale > 0)
             c.softmax_scale = rows[i].scale;
@@ -133,16 +199,21 @@ static void dimensions_of(const fa_attn_case *what, int tensor, struct dimension
 {
     const fa_problem *p = &what->problem;
     const fa_attn_tensor *t = &what->tensor[tensor];
-    ret[0] = (struct dimension){(uint64_t)p->batch, (uint64_t)t->batch_stride};
+    ret[0] = (struct dimension){(uint64_t)blocks_of(what, tensor), (uint64_t)t->batch_stride};
     ret[1] = (struct dimension){(uint64_t)heads_of(p, tensor), (uint64_t)t->head_stride};
-    ret[2] = (struct dimension){(uint64_t)rows_of(p, tensor), (uint64_t)t->row_stride};
+    ret[2] = (struct dimension){(uint64_t)rows_of(what, tensor), (uint64_t)t->row_stride};
+}
+
+int32_t fa_attn_columns_of_o(const fa_attn_case *what)
+{
+    return (int32_t)columns_of(&what->problem, FA_ATTN_O);
 }
 
 bool fa_attn_tensor_span(const fa_attn_case *what, int tensor, uint64_t *ret_elements)
 {
     struct dimension d[3];
     dimensions_of(what, tensor, d);
-    uint64_t span = (uint64_t)what->problem.head_dim;
+    uint64_t span = (uint64_t)columns_of(&what->problem, tensor);
     for (int i = 0; i < 3; i++) {
         uint64_t reach;
         if (d[i].extent == 0) {
@@ -195,7 +266,7 @@ struct fa_attn_region fa_attn_tensor_region(const fa_attn_case *what, int tensor
         if (d[i].extent > 1 && d[i].stride > 0)
             used[n++] = d[i];
     }
-    used[n++] = (struct dimension){empty ? 0 : (uint64_t)what->problem.head_dim, 1};
+    used[n++] = (struct dimension){empty ? 0 : (uint64_t)columns_of(&what->problem, tensor), 1};
     if (empty) {
         used[0] = used[n - 1];
         n = 1;
@@ -208,7 +279,8 @@ struct fa_attn_region fa_attn_lse_region(const fa_attn_case *what, uint64_t base
                                          uint64_t first)
 {
     int64_t rows = 0;
-    fa_attn_rows(&what->problem, &rows);
+    fa_problem numbered = fa_attn_row_problem(what);
+    fa_attn_rows(&numbered, &rows);
     return (struct fa_attn_region){.base = (unsigned short *)(uintptr_t)base,
                                    .count = count,
                                    .first = first,
@@ -288,6 +360,16 @@ double fa_attn_bytes(const fa_problem *p)
 }
 
 /* ---- rows -----------------------------------------------------------------------------------*/
+fa_problem fa_attn_row_problem(const fa_attn_case *what)
+{
+    fa_problem p = what->problem;
+    if (p.varlen) {
+        p.batch = 1;
+        p.seq_q = (int32_t)what->total_q;
+    }
+    return p;
+}
+
 bool fa_attn_rows(const fa_problem *p, int64_t *ret_rows)
 {
     int64_t heads, rows;
@@ -391,9 +473,11 @@ fa_attn_verdict fa_attn_judge(const fa_attn_case *what, const struct fa_attn_com
 void fa_attn_case_text(const fa_attn_case *what, char *ret_text, size_t size)
 {
     const fa_problem *p = &what->problem;
-    bool rows_touch = what->tensor[FA_ATTN_O].row_stride == p->head_dim ||
-                      what->tensor[FA_ATTN_O].head_stride == p->head_dim;
-    snprintf(ret_text, size, "batch %d, heads %d/%d, seq %dx%d, %s%s%s", p->batch, p->heads_q,
-             p->heads_kv, p->seq_q, p->seq_k, fa_layout_name(p->layout),
+    int64_t columns = columns_of(p, FA_ATTN_O);
+    bool rows_touch = what->tensor[FA_ATTN_O].row_stride == columns ||
+                      what->tensor[FA_ATTN_O].head_stride == columns;
+    bool own = p->varlen || p->lengths_k != FA_LENGTHS_FIXED;
+    snprintf(ret_text, size, "batch %d, heads %d/%d, seq %s%dx%d, %s%s%s", p->batch, p->heads_q,
+             p->heads_kv, own ? "up to " : "", p->seq_q, p->seq_k, fa_layout_name(p->layout),
              rows_touch ? "" : ", padded", what->input_scale[0] > 2 ? ", large scores" : "");
 }

@@ -13,7 +13,7 @@
 #define FA_TUNER_OPS_ATTN_CASES_H
 
 #include "../../kernel_templates/attn_fwd/attn_check.h"
-#include "../../kernel_templates/attn_fwd/attn_params.h"
+#include "../../kernel_templates/attn_fwd/attn_serving_params.h"
 #include "../bench.h"
 
 /* How one tensor lies in memory, in elements; the head dimension has stride 1. */
@@ -31,6 +31,12 @@ typedef struct fa_attn_case {
     fa_attn_tensor tensor[FA_ATTN_TENSORS];
     float input_scale[3]; /* standard deviation of Q, K, V */
     float softmax_scale;
+    /* Of a problem beyond dense tensors: how long its sequences are, and what follows (attn_lengths.h). */
+    uint64_t seed;
+    bool ragged;               /* any lengths, zero too; else drawn by the problem's mean */
+    int64_t total_q, total_k;  /* rows of sequences that lie behind one another */
+    int32_t num_pages;
+    float softcap;
     bool once;     /* launched once per proof rather than twice: it is large */
     bool all_rows; /* every row is compared, else FA_ATTN_SAMPLED_ROWS of them */
 } fa_attn_case;
@@ -42,6 +48,9 @@ enum { FA_ATTN_SAMPLED_ROWS = 256 };
  * when padded, odd row strides; others multiples of 16 bytes. */
 fa_attn_case fa_attn_case_packed(const fa_problem *problem);
 fa_attn_case fa_attn_case_padded(const fa_problem *problem, int pad);
+
+/* The same with sequences of any length up to the problem's, for one that has such. */
+fa_attn_case fa_attn_case_ragged(const fa_problem *problem, int pad, uint64_t seed);
 
 /* The problems of fa_attn_cases. */
 int fa_attn_case_problems(const fa_problem *problem, uint64_t seed,
@@ -64,6 +73,8 @@ struct fa_attn_region fa_attn_lse_region(const fa_attn_case *what, uint64_t base
 struct fa_attn_params fa_attn_params_of(const fa_attn_case *what,
                                         const uint64_t first[FA_ATTN_TENSORS], uint64_t lse);
 
+/* Elements of a row of O. */
+int32_t fa_attn_columns_of_o(const fa_attn_case *what);
 /* causal_offset of the kernels: seq_k - seq_q for BOTTOM_RIGHT, else 0. */
 int32_t fa_attn_causal_offset(const fa_problem *problem);
 /* 4 * batch * heads_q * head_dim * (visible query-key pairs). */
@@ -71,6 +82,9 @@ double fa_attn_flops(const fa_problem *problem);
 /* Bytes of all tensors but LSE, each once. */
 double fa_attn_bytes(const fa_problem *problem);
 
+/* The problem whose rows are numbered as the case's: itself, or where queries lie behind one another, one
+ * sequence of them all. */
+fa_problem fa_attn_row_problem(const fa_attn_case *what);
 /* batch * heads_q * seq_q; at most 2^78, so false when it passes 2^62. */
 bool fa_attn_rows(const fa_problem *problem, int64_t *ret_rows);
 /* True when all rows can be compared at a small cost. */

@@ -15,6 +15,7 @@
 
 #include "attn_cases.h"
 #include "attn_model_specialised.h"
+#include "attn_model_split.h"
 #include "model_parts.h"
 
 #include "../../src/base/problem.h"
@@ -154,14 +155,20 @@ static struct shape make_shape(const fa_candidate *candidate, const fa_problem *
     return s;
 }
 
+/* FLOP of mma.sync per clock and SM. */
+static double tensor_rate(const fa_gpu *gpu)
+{
+    const struct architecture *a = find_architecture(gpu->sm);
+    double rate = gpu->tensor_tflops * 1e6 / ((double)gpu->sm_count * gpu->clock_mhz);
+    return rate > 0 && rate < a->tensor ? rate : a->tensor;
+}
+
 /* ---- one tile ------------------------------------------------------------------------------*/
 /* Clocks of an SM per tile and block while `resident` blocks share it. */
 static double tile_clocks(const struct shape *s, const fa_gpu *gpu, int resident)
 {
     const struct architecture *a = find_architecture(gpu->sm);
-    double rate = gpu->tensor_tflops * 1e6 / ((double)gpu->sm_count * gpu->clock_mhz);
-    if (!(rate > 0 && rate < a->tensor))
-        rate = a->tensor;
+    double rate = tensor_rate(gpu);
     double scores = s->block_m * s->block_n;
     double kv_bytes = 2 * s->block_n * s->head * 2, q_bytes = s->block_m * s->head * 2;
     /* Every warp reads all keys and values of the tile; its queries too unless it keeps them. */
@@ -335,6 +342,11 @@ void fa_attn_predict(const fa_candidate *candidate, const fa_problem *problem, c
     trial->blocks_per_sm = shape.blocks;
     if (shape.blocks < 1) {
         trial->predicted_us = 0; /* cannot run: ranks last */
+        return;
+    }
+    if (fa_attn_is_split(candidate)) {
+        double us = fa_attn_split_us(candidate, problem, gpu, shape.blocks, tensor_rate(gpu));
+        trial->predicted_us = us * shape.penalty;
         return;
     }
     double clock = gpu->clock_mhz > 0 ? gpu->clock_mhz : 1000;

@@ -7,7 +7,9 @@
  */
 #include "attn_prover.h"
 
+#include "attn_lengths.h"
 #include "attn_maps.h"
+#include "attn_serving.h"
 #include "prover_base.h"
 
 #include "../random.h"
@@ -26,10 +28,11 @@ enum {
 _Static_assert(FA_PROVER_POISON == FA_POISON_ELEMENT, "one poison");
 
 /* In the order of `entries`. */
-enum { FILL, POISON_GAPS, REF_FP32, REF_LOWP, COMPARE, CHECK_WRITTEN, CHECK_GAPS };
+enum { FILL, POISON_GAPS, REF_FP32, REF_LOWP, COMPARE, CHECK_WRITTEN, CHECK_GAPS, FILL_KEYS };
 static const char *const entries[] = {
     "attn_fill",    "attn_poison_gaps",   "attn_ref_fp32",   "attn_ref_lowp",
-    "attn_compare", "attn_check_written", "attn_check_gaps", NULL};
+    "attn_compare", "attn_check_written", "attn_check_gaps", "attn_fill_keys",
+    NULL};
 
 struct attn_case {
     fa_attn_case what;
@@ -39,6 +42,9 @@ struct attn_case {
     int row_count; /* compared */
     int bands;     /* of the compared rows, equally many in each: every one has a result and a
                        tolerance of its own */
+    bool serving;              /* its problem is not dense */
+    fa_attn_lists lists;       /* then what its sequences are, in device memory */
+    fa_device_ptr words;
     fa_device_ptr row_ids, ref_o, ref_lse, lowp_o, lowp_lse; /* row_ids 0: all rows in order */
 };
 
@@ -75,9 +81,14 @@ static void take_inputs(struct fa_cursor *cursor, struct attn_case *c)
     for (int i = 0; i < FA_ATTN_O; i++)
         first[i] = take_tensor(cursor, c, i);
     c->params.dense = fa_attn_params_of(&c->what, first, 0);
+    if (c->serving) {
+        c->lists = fa_attn_lists_plan(&c->what);
+        c->words = fa_cursor_take(cursor, c->lists.words, sizeof(int32_t));
+        fa_attn_lists_params(&c->what, &c->lists, c->words, &c->params);
+    }
     c->row_ids =
         c->what.all_rows ? 0 : fa_cursor_take(cursor, (uint64_t)c->row_count, sizeof(int64_t));
-    uint64_t elements = (uint64_t)c->row_count * (uint64_t)c->what.problem.head_dim;
+    uint64_t elements = (uint64_t)c->row_count * (uint64_t)fa_attn_columns_of_o(&c->what);
     c->ref_o = fa_cursor_take(cursor, elements, sizeof(float));
     c->lowp_o = fa_cursor_take(cursor, elements, sizeof(float));
     c->ref_lse = fa_cursor_take(cursor, (uint64_t)c->row_count, sizeof(float));
@@ -126,6 +137,46 @@ static int fill_input(struct fa_prover *g, struct attn_case *c, int index, int t
     return rc;
 }
 
+/* Keys or values of sequences: what none of them uses stays NaN, whose bits are those of fp8 too. */
+static int fill_keys(struct fa_prover *g, struct attn_case *c, int index, int tensor, fa_diag *diag)
+{
+    const fa_attn_tensor *t = &c->what.tensor[tensor];
+    struct fa_attn_region *region = &c->tensor[tensor];
+    const fa_problem *p = &c->what.problem;
+    bool fp8 = p->kv_dtype == FA_KV_FP8;
+    bool packed = p->lengths_k == FA_LENGTHS_CU_SEQLENS && p->page == 0;
+    struct fa_attn_keys keys = {
+        .first = (void *)(uintptr_t)(tensor == FA_ATTN_K ? c->params.dense.k : c->params.dense.v),
+        .block_stride = t->batch_stride,
+        .head_stride = t->head_stride,
+        .row_stride = t->row_stride,
+        .blocks = c->lists.blocks,
+        .heads = p->heads_kv,
+        .rows = p->page > 0 ? p->page : packed ? (int)c->what.total_k : p->seq_k,
+        .columns = tensor == FA_ATTN_V ? fa_attn_columns_of_o(&c->what) : p->head_dim};
+    unsigned long long seed = fa_random(g->seed, (uint64_t)(1000 + 4 * index + tensor));
+    const int *used = (const int *)(uintptr_t)c->words + c->lists.used;
+    void *fill[] = {&keys, &used, &seed, &c->what.input_scale[tensor]};
+    fa_device_ptr base = (fa_device_ptr)(uintptr_t)region->base;
+    int rc = fp8 ? fa_fill8(g->driver, base, 0x7f, region->count * 2, g->stream, diag)
+                 : fa_fill16(g->driver, base, FA_PROVER_POISON, region->count, g->stream, diag);
+    uint64_t rows = (uint64_t)keys.blocks * (uint64_t)keys.heads * (uint64_t)keys.rows;
+    return rc != 0 ? rc
+                   : fa_prover_run(g, g->kernel[FILL_KEYS], FA_PROVER_THREADS, rows * 32, fill,
+                                   diag);
+}
+
+static int fill_lists(struct fa_prover *g, struct attn_case *c, fa_diag *diag)
+{
+    int32_t *words = calloc(c->lists.words + 1, sizeof *words);
+    int rc = words != NULL ? fa_attn_lists_fill(&c->what, &c->lists, words, diag)
+                           : fa_fail(diag, FA_ENOMEM, "out of memory");
+    if (rc == 0)
+        rc = fa_copy_to_device(g->driver, c->words, words, c->lists.words * sizeof *words, diag);
+    free(words);
+    return rc;
+}
+
 static int compute_reference(struct fa_prover *g, struct attn_case *c, int index, fa_diag *diag)
 {
     uint64_t work = (uint64_t)c->row_count * REFERENCE_THREADS;
@@ -133,7 +184,8 @@ static int compute_reference(struct fa_prover *g, struct attn_case *c, int index
         return 0;
     if (c->row_ids != 0) {
         int64_t ids[FA_ATTN_SAMPLED_ROWS];
-        fa_attn_sample_rows(&c->what.problem, fa_random(g->seed, 2000 + (uint64_t)index), ids);
+        fa_problem numbered = fa_attn_row_problem(&c->what);
+        fa_attn_sample_rows(&numbered, fa_random(g->seed, 2000 + (uint64_t)index), ids);
         int rc = fa_copy_to_device(g->driver, c->row_ids, ids, sizeof ids, diag);
         if (rc != 0)
             return rc;
@@ -148,9 +200,10 @@ static int compute_reference(struct fa_prover *g, struct attn_case *c, int index
 static int prepare(struct fa_prover *prover, int index, fa_diag *diag)
 {
     struct attn_case *c = case_of(prover, index);
-    int rc = 0;
+    int rc = c->serving ? fill_lists(prover, c, diag) : 0;
     for (int t = 0; rc == 0 && t < FA_ATTN_O; t++)
-        rc = fill_input(prover, c, index, t, diag);
+        rc = c->serving && t != FA_ATTN_Q ? fill_keys(prover, c, index, t, diag)
+                                          : fill_input(prover, c, index, t, diag);
     return rc != 0 ? rc : compute_reference(prover, c, index, diag);
 }
 
@@ -163,14 +216,20 @@ static int set_cases(struct fa_prover *prover, const fa_attn_case *cases, int co
     for (int i = 0; i < count; i++) {
         struct attn_case *c = case_of(prover, i);
         c->what = cases[i];
-        if (!fa_attn_rows(&c->what.problem, &c->rows) || (c->what.all_rows && c->rows > INT32_MAX))
+        c->serving = !fa_attn_is_dense(&c->what.problem);
+        fa_problem numbered = fa_attn_row_problem(&c->what);
+        if (c->what.total_q > INT32_MAX || c->what.total_k > INT32_MAX)
+            return fa_fail(diag, FA_ENOMEM, "case %d has more than 2^31 rows in all", i);
+        if (!fa_attn_rows(&numbered, &c->rows) || (c->what.all_rows && c->rows > INT32_MAX))
             return fa_fail(diag, FA_ENOMEM, "case %d has too many query rows", i);
         bool all = c->what.all_rows || c->rows == 0;
         c->what.all_rows = all;
         c->row_count = all ? (int)c->rows : FA_ATTN_SAMPLED_ROWS;
         /* Causal rows with few keys have large outputs and large roundings; what these allow
          * would hide everything in rows that average many thousand keys. */
-        c->bands = all || c->what.problem.causal == FA_CAUSAL_NONE ? 1 : BANDS;
+        c->bands = all || c->what.problem.causal == FA_CAUSAL_NONE || c->what.problem.varlen
+                       ? 1
+                       : BANDS;
         prover->at[i] = (struct fa_prover_case){
             .problem = c->what.problem, .once = c->what.once, .empty = c->rows == 0};
     }
@@ -225,15 +284,15 @@ static void arguments(struct fa_prover *prover, int index, void *extra,
 static int compare_rows(struct fa_prover *g, struct attn_case *c, fa_device_ptr result,
                         fa_diag *diag)
 {
-    uint64_t head_dim = (uint64_t)c->what.problem.head_dim;
+    uint64_t columns = (uint64_t)fa_attn_columns_of_o(&c->what);
     int rc = 0;
     for (int band = 0; rc == 0 && band < c->bands; band++) {
         int first = c->row_count / c->bands * band;
         int count = band + 1 < c->bands ? c->row_count / c->bands : c->row_count - first;
         uint64_t skip = (uint64_t)first;
         fa_device_ptr ids = c->row_ids != 0 ? c->row_ids + skip * sizeof(int64_t) : 0;
-        fa_device_ptr ref_o = c->ref_o + skip * head_dim * sizeof(float);
-        fa_device_ptr lowp_o = c->lowp_o + skip * head_dim * sizeof(float);
+        fa_device_ptr ref_o = c->ref_o + skip * columns * sizeof(float);
+        fa_device_ptr lowp_o = c->lowp_o + skip * columns * sizeof(float);
         fa_device_ptr ref_lse = c->ref_lse + skip * sizeof(float);
         fa_device_ptr to = result + (uint64_t)band * sizeof(struct fa_attn_compare);
         void *compare[] = {&c->params, &ids, &count, &ref_o, &ref_lse, &lowp_o, &to};

@@ -1,0 +1,696 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Attention forward for few queries and many keys, on the Ampere family and newer: keys split among blocks.
+//
+// Purpose: O = softmax(scale * Q K^T) V as inference engines call it: lengths on the device, pages, windows,
+// softcap, sinks. Memory bandwidth decides, so K and V are read once and many bytes are kept on their way.
+// Workload: the query heads that share a key head, times the queries, are the rows of one problem (row r is
+// query r / group, head r % group); a block takes BLOCK_M rows and one part of the keys they see. Its warps form
+// GROUPS groups, each with a stream of its own: group g takes tiles g, g + GROUPS, … of BLOCK_N keys through
+// STAGES slots and meets the others only at the end. The grid is {rows and heads and batches, parts}: it
+// depends on numbers that the host knows, and blocks without work leave at once.
+// Invariants:
+//  - shared memory is Q, then GROUPS * STAGES slots of {K tile, V tile}. When the streams have ended, the same
+//    bytes hold the groups' accumulators and sums, and then a word that says whether this block is the last.
+//  - a part is a multiple of kStep keys. With BATCH_INVARIANT its length follows from the sequence alone.
+//  - with several parts, the block that comes last combines them, in their order; a part without keys is
+//    no part. A row that has seen no key keeps the finite reference kNoKey and the sum 0, so that no exponent
+//    is infinite minus infinite.
+//  - keys that no row of the block sees are not read; they are zeros in shared memory, so that 0 * garbage never
+//    happens. Tiles start at a multiple of 16 keys, so that 16 keys never straddle two pages.
+#include "attn_serving.cuh"
+#include "attn_serving_params.h"
+#include "fa_copy.cuh"
+#include "fa_global.cuh"
+#include "fa_mma.cuh"
+#include "fa_numeric.cuh"
+
+namespace {
+
+constexpr bool kBf16 = DTYPE_BF16 != 0, kFp8 = KV_FP8 != 0;
+constexpr int kElement = kFp8 ? 1 : 2;            // bytes of K and V
+constexpr int kM = BLOCK_M, kN = BLOCK_N, kD = D_TILE, kDv = DV_TILE, kStages = STAGES, kGroups = GROUPS;
+constexpr int kThreads = FA_THREADS, kGroupThreads = kThreads / kGroups, kGroupWarps = kGroupThreads / 32;
+constexpr int kSlabs = kM / (16 * kGroupWarps);   // 16-row slabs a warp owns
+constexpr int kDimSteps = kD / 16, kOutSteps = kDv / 16, kKeySteps = kN / 16;
+constexpr int kStep = kN * kGroups;               // keys that the groups take together
+constexpr u32 kPage = PAGED != 0 ? PAGE_SIZE : 16;
+constexpr bool kQInRegs = kSlabs * kD <= 128;
+
+constexpr int kQBytes = kM * kD * 2, kKBytes = kN * kD * kElement, kVBytes = kN * kDv * kElement, kSlotBytes = kKBytes + kVBytes;
+constexpr int kStreamBytes = kGroups * kStages * kSlotBytes;
+constexpr int kMergePitch = kDv + 8;              // floats; rows start 8 banks apart
+constexpr int kMergeBytes = kGroups * kM * (kMergePitch + 2) * 4;
+static_assert(FA_SMEM_BYTES == (kQBytes + kStreamBytes > kMergeBytes ? kQBytes + kStreamBytes : kMergeBytes),
+              "shared memory differs from the manifest");
+static_assert(kGroupWarps * 32 * kGroups == kThreads && kSlabs * kGroupWarps * 16 == kM && kN % 16 == 0 && kStages >= 2,
+              "tile and threads disagree");
+static_assert(HEAD_DIM % (16 / kElement) == 0 && HEAD_DIM_V % (16 / kElement) == 0, "rows are whole chunks");
+static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM <= kD && HEAD_DIM_V <= kDv, "the head does not fit its tile");
+static_assert(ALIGNED != 0 && kPage % 16 == 0, "copies are of 16 bytes, and 16 keys are of one page");
+
+constexpr float kSlack = 8.0f;        // log2 of the largest probability kept before normalisation
+constexpr float kNoKey = -1.0e38f;    // the reference of a row that has seen no key
+constexpr float kLn2 = 0.69314718055994531f, kLog2E = 1.4426950408889634f;
+
+// A tile in shared memory: pieces of 128 bytes of each row (64 where a row is not whole 128s) one behind the other,
+// kRows lines each, 16-byte chunks exchanged as the tensor copy engine does it.
+template <int kRowBytes, int kRows> struct SlabLayout {
+    static constexpr int kPhase = kRowBytes % 128 == 0 ? 8 : 4;   // 16-byte chunks a line
+    static constexpr int kSteps = kPhase / 2;                     // steps of two chunks a piece
+    static constexpr int kPieces = kRowBytes / (kPhase * 16);
+    static_assert(kPieces > 0 && kRowBytes % 64 == 0, "a row is whole pieces");
+    static constexpr int kPitch = kPhase * 16, kPieceBytes = kRows * kPitch;
+
+    FA_DEVICE u32 offset(u32 row, u32 chunk) {
+        return row * kPitch + ((chunk ^ (kPhase == 8 ? row & 7u : (row >> 1) & 3u)) << 4);
+    }
+};
+using QLayout = SlabLayout<kD * 2, kM>;
+using KLayout = SlabLayout<kD * kElement, kN>;
+using VLayout = SlabLayout<kDv * kElement, kN>;
+static_assert(KLayout::kPhase == VLayout::kPhase, "a thread copies the same rows of K and V");
+using Scores = float[kSlabs][kN / 8][4];
+using Output = float[kSlabs][kDv / 8][4];
+using Probs = u32[kSlabs][4];                                        // A operand: 16 keys
+using QFragments = u32[kSlabs][kQInRegs ? kDimSteps : 2][4];         // all steps, or this and the next
+
+// What a block works on.
+struct Work {
+    int batch, kv_head, group;   // group: query heads of a key head
+    int row0, rows;              // of its packed rows: the first, and how many of the sequence's exist from there on
+    int begin, end;              // keys of its part
+    int clear_begin, clear_end;  // keys that every row sees
+    u32 part, parts, unit;       // unit: which rows of which head, of all
+    Sequence sequence;
+
+    __device__ __forceinline__ int query(int row) const { return (int)((u32)(row0 + row) / (u32)group); }
+    __device__ __forceinline__ int head(int row) const { return kv_head * group + (int)((u32)(row0 + row) % (u32)group); }
+};
+
+// The most keys that the rows of a block may see, as far as the host knows.
+FA_DEVICE i64 most_keys(const fa_attn_serving_params &p, int group) {
+    const i64 left = window_left(p), right = window_right(p);
+    if (left < 0 || right < 0) return p.dense.seq_k;
+    const i64 seen = left + right + (kM - 1) / group + 18;   // two queries more than whole groups; 15 keys of rounding
+    return seen < p.dense.seq_k ? seen : p.dense.seq_k;
+}
+
+// False: nothing to do.
+FA_DEVICE bool find_work(Work &w, const fa_attn_serving_params &p) {
+    const fa_attn_params &d = p.dense;
+    w.group = d.heads_q / d.heads_kv;
+    const u32 tiles = (u32)(((i64)d.seq_q * w.group + kM - 1) / kM);
+    w.unit = blockIdx.x, w.part = blockIdx.y;
+    const u32 head = w.unit / tiles, tile = tiles - 1 - w.unit % tiles;   // the last rows see the most keys
+    w.batch = (int)(head / (u32)d.heads_kv), w.kv_head = (int)(head % (u32)d.heads_kv);
+    w.sequence = find_sequence(p, w.batch);
+    const Sequence &s = w.sequence;
+    w.row0 = (int)tile * kM;
+    w.rows = (int)((i64)s.len_q * w.group - w.row0 < kM ? (i64)s.len_q * w.group - w.row0 : kM);
+    if (w.rows <= 0) return false;
+
+    const int first = w.query(0), last = w.query(w.rows - 1);
+    const int begin = first_key(p, s, first) & ~15, end = end_key(p, s, last);
+    w.clear_begin = first_key(p, s, last), w.clear_end = end_key(p, s, first);
+    const i64 seen = end > begin ? end - begin : 0, most = gridDim.y;
+    i64 length = BATCH_INVARIANT != 0 ? SPLIT_KEYS : (most_keys(p, w.group) + most - 1) / most;
+    length = length * most < seen ? (seen + most - 1) / most : length;
+    length = (length + kStep - 1) / kStep * kStep;
+    w.parts = seen > length ? (u32)((seen + length - 1) / length) : 1;
+    w.begin = begin + (int)(w.part * length);
+    w.end = (int)(w.begin + length < end ? w.begin + length : end);
+    return w.part < w.parts;
+}
+
+// One thread's share in the stream of its group: the same rows of every tile of K and of V.
+struct Stream {
+    static constexpr int kPhase = KLayout::kPhase;
+    static constexpr int kPass = kGroupThreads / kPhase;          // rows that the group copies at once
+    static constexpr int kSpan = kPass > 16 ? kPass : 16;         // rows for which a thread needs one page
+    static constexpr int kLookups = kN > kSpan ? kN / kSpan : 1;
+
+    u32 row, chunk;                 // this thread's first row of a tile; its chunk within kPhase chunks
+    const char *k, *v;              // its chunk in key 0 of the sequence, or of page 0
+    const int *table;               // the sequence's pages
+    int end;                        // of the keys that may be read
+    int key;                        // first key of the tile to load next
+    u32 slot;                       // where it goes
+    int page[kLookups];             // that tile's pages: what the table says
+    u64 policy;
+
+    __device__ __forceinline__ Stream(const fa_attn_serving_params &p, const Work &w, u32 group, u32 thread, u32 slots) {
+        row = thread / kPhase, chunk = thread % kPhase;
+        k = (const char *)p.dense.k + (w.sequence.k + w.kv_head * p.dense.k_head_stride) * kElement + chunk * 16;
+        v = (const char *)p.dense.v + (w.sequence.v + w.kv_head * p.dense.v_head_stride) * kElement + chunk * 16;
+        table = p.block_table + (PAGED != 0 ? w.batch * p.block_table_stride : 0);
+        end = w.end;
+        key = w.begin + (int)group * kN;
+        slot = slots;
+        policy = EVICT_FIRST != 0 ? read_once_policy() : 0;
+    }
+
+    // What the table says about the tile at `at`. Asked for a tile ahead, so that its latency is hidden.
+    __device__ __forceinline__ void look_up(int (&found)[kLookups], int at) const {
+        if constexpr (PAGED != 0) {
+#pragma unroll
+            for (int i = 0; i < kLookups; ++i) {
+                const int its_key = at + i * kSpan + (int)(row & ~15u);
+                found[i] = its_key < end ? load_int(table + (u32)its_key / kPage) : -1;
+            }
+        }
+    }
+
+    template <class Layout, int kValid, bool kRagged>
+    __device__ __forceinline__ void copy(u32 to, const char *from, i64 row_stride, int first, bool exists) const {
+        // `first`: the key of the pass's first row for this thread. Rows r and r + 4 differ in their swizzle.
+        constexpr int kPasses = kPass < 16 ? 16 / kPass : 1;
+#pragma unroll
+        for (int pass = 0; pass < kPasses; ++pass) {
+            const int its_key = first + pass * kPass;
+            const bool ok = exists && (!kRagged || its_key < end);
+            const u32 at = to + Layout::offset(row + pass * kPass, chunk);
+#pragma unroll
+            for (int piece = 0; piece < Layout::kPieces; ++piece) {
+                const int column = piece * kPhase * 16;   // bytes, as kValid is
+                const bool inside = column + kPhase * 16 <= kValid || (int)chunk * 16 + column < kValid;
+                const u32 to_piece = at + piece * Layout::kPieceBytes, bytes = ok && inside ? 16 : 0;
+                if constexpr (EVICT_FIRST != 0) cp_async_16_once(to_piece, from + column, bytes, policy);
+                else                            cp_async_16_zfill(to_piece, from + column, bytes);
+            }
+            from += kPass * row_stride * kElement;
+        }
+    }
+
+    template <bool kRagged> __device__ __forceinline__ void copy_tile(const fa_attn_serving_params &p) const {
+        const fa_attn_params &d = p.dense;
+        if (kN < kPass && (int)row >= kN) return;
+#pragma unroll
+        for (int i = 0; i < kLookups; ++i) {
+            const int first = key + i * kSpan + (int)row;
+            i64 k_from, v_from;
+            bool exists = true;
+            if constexpr (PAGED != 0) {
+                exists = (u32)page[i] < (u32)p.num_pages;
+                const u32 within_page = (u32)first % kPage;
+                const i64 of = exists ? page[i] : 0;
+                k_from = of * d.k_batch_stride + within_page * d.k_row_stride;
+                v_from = of * d.v_batch_stride + within_page * d.v_row_stride;
+            } else {
+                k_from = first * d.k_row_stride, v_from = first * d.v_row_stride;
+            }
+            copy<KLayout, HEAD_DIM * kElement, kRagged>(slot + i * kSpan * KLayout::kPitch, k + k_from * kElement,
+                                                        d.k_row_stride, first, exists);
+            copy<VLayout, HEAD_DIM_V * kElement, kRagged>(slot + kKBytes + i * kSpan * VLayout::kPitch,
+                                                          v + v_from * kElement, d.v_row_stride, first, exists);
+        }
+    }
+
+    // Starts the copies of the next tile and closes their group, also where there is no tile.
+    __device__ __forceinline__ void next(const fa_attn_serving_params &p, u32 slots) {
+        if (key < end) {
+            if (key + kN <= end) copy_tile<false>(p);
+            else                 copy_tile<true>(p);
+            key += kStep;
+            slot = slot + kSlotBytes == slots + kStages * kSlotBytes ? slots : slot + kSlotBytes;
+        }
+        cp_async_commit();
+    }
+};
+
+FA_DEVICE void group_sync(u32 group) {
+    if constexpr (kGroupWarps == 1) warp_sync();
+    else asm volatile("bar.sync %0, %1;" :: "r"(group + 1), "n"(kGroupThreads) : "memory");
+}
+
+// Lane offsets of ldmatrix in a tile, one per swizzled 16-column step; further steps and rows are immediates.
+template <class Layout> struct LaneOffsets {
+    u32 step[Layout::kSteps];
+
+    // `keys`: the 16 x 16 block as a B operand (K); otherwise in row order, for Q (A operand) and V (transposed B).
+    __device__ __forceinline__ LaneOffsets(u32 lane, bool keys) {
+#pragma unroll
+        for (int i = 0; i < Layout::kSteps; ++i) {
+            step[i] = keys ? Layout::offset((lane & 7) + ((lane >> 4) << 3), 2 * i + ((lane >> 3) & 1))
+                           : Layout::offset(lane & 15, 2 * i + (lane >> 4));
+            asm volatile("" : "+r"(step[i]));   // keep; do not compute again in every step
+        }
+    }
+    __device__ __forceinline__ u32 at(u32 tile, int row_step, int column_step) const {
+        return tile + step[column_step % Layout::kSteps] +
+               (u32)(row_step * 16 * Layout::kPitch + column_step / Layout::kSteps * Layout::kPieceBytes);
+    }
+};
+
+FA_DEVICE void load_shared_8(u32 &x, u32 &y, u32 address) {
+    asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(x), "=r"(y) : "r"(address));
+}
+
+// 16 columns of Q as A operands. For fp8 keys, of which a lane gets four neighbours at once, the columns are taken in
+// the order that those come in: pair t of the operand's first half is columns 4t, 4t+1, of its second 4t+2, 4t+3.
+FA_DEVICE void load_q(QFragments &q, int at, u32 tile, const LaneOffsets<QLayout> &lanes, int step) {
+#pragma unroll
+    for (int i = 0; i < kSlabs; ++i) {
+        if constexpr (kFp8) {
+            const u32 lane = threadIdx.x % 32, chunk = (u32)step * 2 + lane % 4 / 2;
+            const u32 from = tile + chunk / QLayout::kPhase * QLayout::kPieceBytes +
+                             QLayout::offset(i * 16 + lane / 4, chunk % QLayout::kPhase) + lane % 2 * 8;
+            load_shared_8(q[i][at][0], q[i][at][2], from);
+            load_shared_8(q[i][at][1], q[i][at][3], from + 8 * QLayout::kPitch);   // 8 rows on: the same exchange
+        } else {
+            ldmatrix_x4(q[i][at], lanes.at(tile, i, step));
+        }
+    }
+}
+
+// Two e4m3 numbers of `four` as a pair of this kernel's type, exact but for NaN, which reads as 480: their bits as
+// the upper ones of a number with a wider exponent, times what the biases differ by. kBytes is a selector of
+// prmt.b32 that puts them in the upper bytes of both halves.
+template <u32 kBytes> FA_DEVICE u32 widen(u32 four) {
+    u32 spread, pair;
+    asm("prmt.b32 %0, %1, 0, %2;" : "=r"(spread) : "r"(four), "n"(kBytes));
+    spread = (spread & 0x80008000u) | ((spread & 0x7f007f00u) >> (kBf16 ? 4 : 1));
+    if constexpr (kBf16) asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(spread), "r"(0x7b807b80u), "r"(0x80008000u));
+    else                 asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(spread), "r"(0x5c005c00u));
+    return pair;
+}
+constexpr u32 kBytes01 = 0x1404, kBytes23 = 0x3424, kBytes02 = 0x2404, kBytes13 = 0x3414;
+
+// S += Q K^T of fp8 keys: four matrices are 16 keys by 32 columns.
+FA_DEVICE void multiply_qk_fp8(Scores &s, QFragments &q, u32 q_tile, u32 k_tile, const LaneOffsets<QLayout> &rows,
+                               const LaneOffsets<KLayout> &keys) {
+#pragma unroll
+    for (int d = 0; d < kDimSteps; d += 2) {
+        if constexpr (!kQInRegs) load_q(q, 0, q_tile, rows, d), load_q(q, 1, q_tile, rows, d + 1);
+#pragma unroll
+        for (int n = 0; n < kKeySteps; ++n) {
+            u32 k[4];
+            ldmatrix_x4(k, keys.at(k_tile, n, d / 2));
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {   // keys 8 * (j / 2) on, columns 16 * (d + j % 2) on
+                const u32 b0 = widen<kBytes01>(k[j]), b1 = widen<kBytes23>(k[j]);
+#pragma unroll
+                for (int i = 0; i < kSlabs; ++i)
+                    mma_16816<kBf16>(s[i][2 * n + j / 2], q[i][kQInRegs ? d + j % 2 : j % 2], b0, b1);
+            }
+        }
+    }
+}
+
+// S = Q K^T. `q_tile`: this warp's rows of Q. Fragments are fetched one step ahead.
+FA_DEVICE void multiply_qk(Scores &s, QFragments &q, u32 q_tile, u32 k_tile, const LaneOffsets<QLayout> &rows,
+                           const LaneOffsets<KLayout> &keys) {
+#pragma unroll
+    for (int i = 0; i < kSlabs; ++i)
+#pragma unroll
+        for (int n = 0; n < kN / 8; ++n) s[i][n][0] = s[i][n][1] = s[i][n][2] = s[i][n][3] = 0.0f;
+
+    if constexpr (kFp8) return multiply_qk_fp8(s, q, q_tile, k_tile, rows, keys);
+    u32 k[2][4];
+    if constexpr (!kQInRegs) load_q(q, 0, q_tile, rows, 0);
+    ldmatrix_x4(k[0], keys.at(k_tile, 0, 0));
+#pragma unroll
+    for (int d = 0; d < kDimSteps; ++d) {
+        if (!kQInRegs && d + 1 < kDimSteps) load_q(q, (d + 1) & 1, q_tile, rows, d + 1);
+#pragma unroll
+        for (int n = 0; n < kKeySteps; ++n) {
+            const int now = d * kKeySteps + n, next = now + 1;
+            if (next < kDimSteps * kKeySteps) ldmatrix_x4(k[next & 1], keys.at(k_tile, next % kKeySteps, next / kKeySteps));
+            const u32(&b)[4] = k[now & 1];
+#pragma unroll
+            for (int i = 0; i < kSlabs; ++i) {
+                const u32(&a)[4] = q[i][kQInRegs ? d : d & 1];
+                mma_16816<kBf16>(s[i][2 * n], a, b[0], b[1]);
+                mma_16816<kBf16>(s[i][2 * n + 1], a, b[2], b[3]);
+            }
+        }
+    }
+}
+
+// Scores become tanh(score * rate), rate = 2 log2(e) scale / softcap: 1 - 2 / (1 + exp2(x)).
+FA_DEVICE void cap_scores(Scores &s, float rate) {
+#pragma unroll
+    for (int i = 0; i < kSlabs; ++i)
+#pragma unroll
+        for (int n = 0; n < kN / 8; ++n)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) s[i][n][e] = 1.0f - 2.0f * reciprocal(1.0f + exp2_fast(s[i][n][e] * rate));
+}
+
+// Scores of keys that a row must not see become -inf. `row`: this thread's first row; `key`: its first key.
+FA_DEVICE void apply_mask(Scores &s, const fa_attn_serving_params &p, const Work &w, int row, int key) {
+#pragma unroll
+    for (int i = 0; i < kSlabs; ++i)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int query = w.query(row + i * 16 + half * 8);
+            const int end = end_key(p, w.sequence, query), own_end = (end < w.end ? end : w.end) - key;
+            const int begin = (WINDOW != 0 ? first_key(p, w.sequence, query) : 0) - key;
+#pragma unroll
+            for (int n = 0; n < kN / 8; ++n)
+#pragma unroll
+                for (int e = 0; e < 2; ++e)
+                    if (n * 8 + e >= own_end || n * 8 + e < begin) s[i][n][half * 2 + e] = neg_infinity();
+        }
+}
+
+// The softmax state of this thread's rows: slab i, rows g and g + 8 of it.
+struct Rows {
+    float reference[kSlabs][2];   // what exp2 subtracts, uniform over the quad
+    float sum[kSlabs][2];         // this thread's share of the row sum
+};
+
+// References move up where a row has outgrown its own, and what was summed so far is rescaled.
+FA_DEVICE void settle_scores(const Scores &s, Rows &rows, Output &o, float scale) {
+    float top[kSlabs][2];
+    bool outgrown = false;
+#pragma unroll
+    for (int i = 0; i < kSlabs; ++i)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            float m = max2(s[i][0][half * 2], s[i][0][half * 2 + 1]);
+#pragma unroll
+            for (int n = 1; n < kN / 8; ++n) m = max2(m, max2(s[i][n][half * 2], s[i][n][half * 2 + 1]));
+            top[i][half] = m;
+            outgrown |= m * scale > rows.reference[i][half] + kSlack;
+        }
+    if (!warp_any(outgrown)) return;
+#pragma unroll
+    for (int i = 0; i < kSlabs; ++i)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const float raised = max2(rows.reference[i][half], quad_max(top[i][half]) * scale);
+            const float shrink = exp2_fast(rows.reference[i][half] - raised);
+            rows.reference[i][half] = raised;
+            rows.sum[i][half] *= shrink;
+#pragma unroll
+            for (int d = 0; d < kDv / 8; ++d) {
+                o[i][d][half * 2] *= shrink;
+                o[i][d][half * 2 + 1] *= shrink;
+            }
+        }
+}
+
+// P = exp2(S * scale - reference) for 16 keys, summed and packed as an A operand.
+FA_DEVICE void weigh(Probs &probs, Scores &s, Rows &rows, float scale, int key_step) {
+#pragma unroll
+    for (int i = 0; i < kSlabs; ++i)
+#pragma unroll
+        for (int r = 0; r < 4; ++r) {
+            float(&x)[4] = s[i][2 * key_step + r / 2];
+            const int half = r % 2;
+            const float low = exp2_fast(x[half * 2] * scale - rows.reference[i][half]);
+            const float high = exp2_fast(x[half * 2 + 1] * scale - rows.reference[i][half]);
+            rows.sum[i][half] += low + high;
+            probs[i][r] = pack2<kBf16>(low, high);
+        }
+}
+
+// O += P V for 16 keys of fp8 values, of which a lane gets two columns of two keys at once: accumulators 2m and 2m + 1
+// are the even and the odd ones of columns 16m on.
+FA_DEVICE void multiply_pv_fp8(Output &o, const Probs &probs, u32 v_tile, const LaneOffsets<VLayout> &lanes, int key_step) {
+#pragma unroll
+    for (int d = 0; d < kOutSteps; d += 2) {
+        u32 v[4];
+        ldmatrix_x4_trans(v, lanes.at(v_tile, key_step, d / 2));
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+            const u32 even0 = widen<kBytes02>(v[2 * j]), even1 = widen<kBytes02>(v[2 * j + 1]);
+            const u32 odd0 = widen<kBytes13>(v[2 * j]), odd1 = widen<kBytes13>(v[2 * j + 1]);
+#pragma unroll
+            for (int i = 0; i < kSlabs; ++i) {
+                mma_16816<kBf16>(o[i][2 * (d + j)], probs[i], even0, even1);
+                mma_16816<kBf16>(o[i][2 * (d + j) + 1], probs[i], odd0, odd1);
+            }
+        }
+    }
+}
+
+// O += softmax(S) V.
+FA_DEVICE void multiply_pv(Output &o, Scores &s, Rows &rows, float scale, u32 v_tile, const LaneOffsets<VLayout> &lanes) {
+    u32 v[2][4];
+    if constexpr (!kFp8) ldmatrix_x4_trans(v[0], lanes.at(v_tile, 0, 0));
+#pragma unroll
+    for (int k = 0; k < kKeySteps; ++k) {
+        Probs probs;
+        weigh(probs, s, rows, scale, k);
+        if constexpr (kFp8) {
+            multiply_pv_fp8(o, probs, v_tile, lanes, k);
+        } else {
+#pragma unroll
+            for (int d = 0; d < kOutSteps; ++d) {
+                const int now = k * kOutSteps + d, next = now + 1;
+                if (next < kKeySteps * kOutSteps)
+                    ldmatrix_x4_trans(v[next & 1], lanes.at(v_tile, next / kOutSteps, next % kOutSteps));
+                const u32(&b)[4] = v[now & 1];
+#pragma unroll
+                for (int i = 0; i < kSlabs; ++i) {
+                    mma_16816<kBf16>(o[i][2 * d], probs[i], b[0], b[1]);
+                    mma_16816<kBf16>(o[i][2 * d + 1], probs[i], b[2], b[3]);
+                }
+            }
+        }
+    }
+}
+
+FA_DEVICE void store_shared_8(u32 address, float x, float y) {
+    asm volatile("st.shared.v2.f32 [%0], {%1,%2};" :: "r"(address), "f"(x), "f"(y) : "memory");
+}
+FA_DEVICE void load_shared_8(float (&x)[2], u32 address) {
+    asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(x[0]), "=f"(x[1]) : "r"(address) : "memory");
+}
+
+// A row's sum of exponentials and what they were taken from.
+struct Total {
+    float reference, sum;
+};
+
+// This group's accumulators and sums, for the others: [group][row][pitch], then {reference, sum} [group][row].
+FA_DEVICE void leave_accumulators(u32 smem, u32 group, int warp_row, int rows_valid, const Output &o, const Rows &rows) {
+    const u32 lane = threadIdx.x % 32;
+    const u32 mine = smem + group * (kM * kMergePitch * 4), sums = smem + kGroups * kM * kMergePitch * 4 + group * (kM * 8);
+#pragma unroll
+    for (int i = 0; i < kSlabs; ++i)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const u32 row = (u32)warp_row + i * 16 + half * 8 + lane / 4;
+            const float sum = quad_sum(rows.sum[i][half]);
+            if ((int)row >= rows_valid) continue;
+            if (lane % 4 == 0) store_shared_8(sums + row * 8, rows.reference[i][half], sum);
+            const u32 to = mine + row * kMergePitch * 4;
+#pragma unroll
+            for (int d = 0; d < kDv / 8; d += 2) {
+                const float(&x)[4] = o[i][d], (&y)[4] = o[i][d + 1];
+                if constexpr (kFp8) {
+                    store_shared_8(to + (d * 8 + lane % 4 * 4) * 4, x[half * 2], y[half * 2]);
+                    store_shared_8(to + (d * 8 + lane % 4 * 4 + 2) * 4, x[half * 2 + 1], y[half * 2 + 1]);
+                } else {
+                    store_shared_8(to + (d * 8 + lane % 4 * 2) * 4, x[half * 2], x[half * 2 + 1]);
+                    store_shared_8(to + (d * 8 + 8 + lane % 4 * 2) * 4, y[half * 2], y[half * 2 + 1]);
+                }
+            }
+        }
+}
+
+// Four columns of a row over all groups, and the row's total.
+FA_DEVICE Total gather_groups(float (&x)[4], u32 smem, u32 row, u32 column) {
+    float state[kGroups][2];
+    Total total = {kNoKey, 0.0f};
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+        load_shared_8(state[g], smem + kGroups * kM * kMergePitch * 4 + (g * kM + row) * 8);
+        total.reference = max2(total.reference, state[g][0]);
+    }
+    x[0] = x[1] = x[2] = x[3] = 0.0f;
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+        const float weight = exp2_fast(state[g][0] - total.reference);
+        u32 bits[4];
+        load_shared_16(bits, smem + ((g * kM + row) * kMergePitch + column) * 4);
+        total.sum += state[g][1] * weight;
+#pragma unroll
+        for (int e = 0; e < 4; ++e) x[e] += bits_to_float(bits[e]) * weight;
+    }
+    return total;
+}
+
+// Divides by the sum (with the sink's share), rounds and stores four columns of a row; the LSE beside the first.
+FA_DEVICE void store_final(const fa_attn_serving_params &p, const Work &w, float (&x)[4], Total total, u32 row, u32 column) {
+    const fa_attn_params &d = p.dense;
+    const int head = w.head((int)row), query = w.query((int)row);
+    float shrink = 1.0f;
+    if constexpr (SINKS != 0) {
+        const float sink = p.sinks[head] * kLog2E, raised = max2(total.reference, sink);
+        shrink = exp2_fast(total.reference - raised);
+        total = {raised, total.sum * shrink + exp2_fast(sink - raised)};
+    }
+    float inverse = total.sum == 0.0f ? 0.0f : reciprocal(total.sum) * shrink;   // NaN stays NaN
+    if constexpr (kFp8) inverse *= p.v_scale[(i64)w.batch * p.v_scale_batch_stride + w.kv_head * p.v_scale_head_stride];
+    u16 *to = (u16 *)d.o + w.sequence.o + head * d.o_head_stride + query * d.o_row_stride + column;
+    store_global_8(to, pack2<kBf16>(x[0] * inverse, x[1] * inverse), pack2<kBf16>(x[2] * inverse, x[3] * inverse));
+    if (d.lse && column == 0)
+        d.lse[w.sequence.lse + head * w.sequence.lse_head + query] =
+            total.sum == 0.0f ? neg_infinity() : (total.reference + log2_fast(total.sum)) * kLn2;
+}
+
+// Where the parts of a unit lie: a counter per unit, then {reference, sum} and the accumulators [unit][part][row].
+struct Partials {
+    u64 *counter;
+    float *sums, *rows;   // of this unit's part 0
+
+    __device__ __forceinline__ Partials(const fa_attn_serving_params &p, const Work &w) {
+        const u64 units = gridDim.x, before = (u64)w.unit * gridDim.y * kM;
+        counter = (u64 *)p.workspace + w.unit;
+        sums = (float *)p.workspace + (units + 1) / 2 * 4 + before * 2;
+        rows = (float *)p.workspace + (units + 1) / 2 * 4 + units * gridDim.y * kM * 2 + before * HEAD_DIM_V;
+    }
+};
+
+// The last block of a unit adds up its parts, in their order; some at a time, so that their loads overlap.
+FA_DEVICE void combine(const fa_attn_serving_params &p, const Work &w, const Partials &partials) {
+    constexpr u32 kQuads = HEAD_DIM_V / 4, kBatch = 8;
+    for (u32 item = threadIdx.x; item < (u32)w.rows * kQuads; item += kThreads) {
+        const u32 row = item / kQuads, column = item % kQuads * 4;
+        Total total = {kNoKey, 0.0f};
+        float x[4] = {};
+        for (u32 part0 = 0; part0 < w.parts; part0 += kBatch) {
+            float state[kBatch][2], y[kBatch][4];
+#pragma unroll
+            for (u32 i = 0; i < kBatch; ++i) {
+                const u64 at = (u64)(part0 + i) * kM + row;
+                state[i][0] = kNoKey, state[i][1] = y[i][0] = y[i][1] = y[i][2] = y[i][3] = 0.0f;
+                if (part0 + i < w.parts) {
+                    load_floats(state[i], partials.sums + at * 2);
+                    load_floats(y[i], partials.rows + at * HEAD_DIM_V + column);
+                }
+            }
+            float raised = total.reference;
+#pragma unroll
+            for (u32 i = 0; i < kBatch; ++i) raised = max2(raised, state[i][0]);
+            const float shrink = exp2_fast(total.reference - raised);
+            total = {raised, total.sum * shrink};
+#pragma unroll
+            for (int e = 0; e < 4; ++e) x[e] *= shrink;
+#pragma unroll
+            for (u32 i = 0; i < kBatch; ++i) {
+                const float weight = exp2_fast(state[i][0] - raised);
+                total.sum += state[i][1] * weight;
+#pragma unroll
+                for (int e = 0; e < 4; ++e) x[e] += y[i][e] * weight;
+            }
+        }
+        store_final(p, w, x, total, row, column);
+    }
+}
+
+// Adds up the groups. With one part that is the answer; else it goes to the workspace, and the last block combines.
+FA_DEVICE void finish(const fa_attn_serving_params &p, const Work &w, u32 smem) {
+    constexpr u32 kQuads = HEAD_DIM_V / 4;
+    const Partials partials(p, w);
+    for (u32 item = threadIdx.x; item < (u32)w.rows * kQuads; item += kThreads) {
+        const u32 row = item / kQuads, column = item % kQuads * 4;
+        float x[4];
+        const Total total = gather_groups(x, smem, row, column);
+        if (w.parts == 1) {
+            store_final(p, w, x, total, row, column);
+        } else {
+            const u64 at = (u64)w.part * kM + row;
+            store_floats(partials.rows + at * HEAD_DIM_V + column, x);
+            if (column == 0) store_floats(partials.sums + at * 2, {total.reference, total.sum});
+        }
+    }
+    if (w.parts == 1) return;
+
+    block_sync();   // this part is written, and what the groups left has been read
+    if (threadIdx.x == 0) store_shared_4(smem, Arrivals::last(partials.counter, w.parts));
+    block_sync();
+    u32 last;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(last) : "r"(smem) : "memory");
+    if (last != 0) combine(p, w, partials);
+}
+
+}  // namespace
+
+extern __shared__ __align__(1024) unsigned char shared_memory[];
+
+extern "C" __global__ void __launch_bounds__(FA_THREADS, MIN_BLOCKS)
+attn_fwd(const __grid_constant__ fa_attn_serving_params p) {
+    Work w;
+    if (!find_work(w, p)) return;
+    const u32 lane = threadIdx.x % 32, group = threadIdx.x / kGroupThreads, group_thread = threadIdx.x % kGroupThreads;
+    const int warp_row = (int)(group_thread / 32) * kSlabs * 16;   // this warp's first row
+    const u32 smem = shared_address(shared_memory), slots = smem + kQBytes + group * (kStages * kSlotBytes);
+    const u32 q_tile = smem + (u32)warp_row * QLayout::kPitch;
+    const LaneOffsets<QLayout> q_lanes(lane, false);
+    const LaneOffsets<KLayout> k_lanes(lane, true);
+    const LaneOffsets<VLayout> v_lanes(lane, false);
+
+    // Q, then the first tiles; one group of copies each.
+    Stream stream(p, w, group, group_thread, slots);
+    int pages[kStages - 1][Stream::kLookups];
+#pragma unroll
+    for (int t = 0; t < kStages - 1; ++t) stream.look_up(pages[t], stream.key + t * kStep);
+    for (u32 i = threadIdx.x; i < kM * (kD / 8); i += kThreads) {
+        const u32 row = i / (kD / 8), chunk = i % (kD / 8);
+        const bool ok = (int)row < w.rows && chunk * 8 < HEAD_DIM;
+        const u16 *from = (const u16 *)p.dense.q + w.sequence.q + w.head((int)row) * p.dense.q_head_stride +
+                          w.query((int)row) * p.dense.q_row_stride + chunk * 8;
+        cp_async_16_zfill(smem + chunk / QLayout::kPhase * QLayout::kPieceBytes +
+                              QLayout::offset(row, chunk % QLayout::kPhase), from, ok ? 16 : 0);
+    }
+    cp_async_commit();
+#pragma unroll
+    for (int t = 0; t < kStages - 1; ++t) {
+#pragma unroll
+        for (int i = 0; i < Stream::kLookups; ++i) stream.page[i] = pages[t][i];
+        stream.next(p, slots);
+    }
+    stream.look_up(stream.page, stream.key);
+    if (w.parts > 1 && threadIdx.x == 0) Arrivals::prepare(Partials(p, w).counter);   // while the first tiles come
+    cp_async_wait<kStages - 1>();
+    block_sync();
+    QFragments q;
+    if constexpr (kQInRegs) {
+#pragma unroll
+        for (int d = 0; d < kDimSteps; ++d) load_q(q, d, q_tile, q_lanes, d);
+    }
+
+    Output o = {};
+    Rows rows;
+#pragma unroll
+    for (int i = 0; i < kSlabs; ++i)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) rows.reference[i][half] = kNoKey, rows.sum[i][half] = 0.0f;
+    // -inf * scale must be -inf; after a softcap scores are in units of it.
+    float key_scale = p.dense.softmax_scale_log2;
+    if constexpr (kFp8) key_scale *= p.k_scale[(i64)w.batch * p.k_scale_batch_stride + w.kv_head * p.k_scale_head_stride];
+    const float scale = max2(SOFTCAP != 0 ? p.softcap * kLog2E : key_scale, 1.0e-30f);
+    const float cap_rate = SOFTCAP != 0 ? 2.0f * key_scale / p.softcap : 0.0f;
+    u32 slot = slots;
+#pragma unroll 1
+    for (int key = w.begin + (int)group * kN; key < w.end; key += kStep) {
+        // This tile has landed for the whole group, and the group has left the slot filled next.
+        cp_async_wait<kStages - 2>();
+        group_sync(group);
+        int found[Stream::kLookups];
+        stream.look_up(found, stream.key + kStep);
+        stream.next(p, slots);
+#pragma unroll
+        for (int i = 0; i < Stream::kLookups; ++i) stream.page[i] = found[i];
+
+        Scores s;
+        multiply_qk(s, q, q_tile, slot, q_lanes, k_lanes);
+        if constexpr (SOFTCAP != 0) cap_scores(s, cap_rate);
+        if (key < w.clear_begin || key + kN > w.clear_end || key + kN > w.end)
+            apply_mask(s, p, w, warp_row + (int)lane / 4, key + (int)lane % 4 * 2);
+        settle_scores(s, rows, o, scale);
+        multiply_pv(o, s, rows, scale, slot + kKBytes, v_lanes);
+        slot = slot + kSlotBytes == slots + kStages * kSlotBytes ? slots : slot + kSlotBytes;
+    }
+
+    cp_async_wait<0>();
+    block_sync();   // everybody is done with the bytes that the accumulators are left in
+    leave_accumulators(smem, group, warp_row, w.rows, o, rows);
+    block_sync();
+    finish(p, w, smem);
+}

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The names of the package, for editors and type checkers: __init__.py imports them when they are used."""
+from ._core import Kernel as Kernel
+from ._core import attention as attention
+from ._core import close as close
+from ._errors import ArgumentError as ArgumentError
+from ._errors import CaptureError as CaptureError
+from ._errors import DeviceError as DeviceError
+from ._errors import DtypeError as DtypeError
+from ._errors import Error as Error
+from ._errors import ForkedError as ForkedError
+from ._errors import NotSupported as NotSupported
+from ._errors import NotTuned as NotTuned
+from ._errors import ShapeError as ShapeError
+from ._errors import TensorError as TensorError
+from ._objects import Answer as Answer
+from ._objects import Check as Check
+from ._objects import Doctor as Doctor
+from ._objects import Report as Report
+from ._objects import Sweep as Sweep
+from ._objects import SweepItem as SweepItem
+from ._objects import Winners as Winners
+from ._objects import best_kernel as best_kernel
+from ._objects import doctor as doctor
+from ._objects import kernel as kernel
+from ._objects import report as report
+from ._objects import sweep as sweep
+from ._objects import tune as tune
+from ._objects import winners as winners
+from ._policy import policy as policy
+from ._policy import sdpa as sdpa
+from ._problem import Problem as Problem
+from ._problem import fields as fields
+from ._recording import recording as recording
+from ._warm_up import warm_up as warm_up
+
+__version__: str

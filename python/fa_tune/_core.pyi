@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Types of the extension, for editors and type checkers."""
+from typing import Any
+
+from ._objects import Answer
+from ._problem import Problem
+
+def attention(q: Any, k: Any, v: Any, *, causal: bool | str = False, scale: float | None = None,
+              layout: str = "bhsd", out: Any = None, return_lse: bool = False, stream: Any = None,
+              **fields: Any) -> Any: ...
+def close() -> None: ...
+
+# For the package's own modules.
+fields: list[str]
+
+def problem(fields: dict[str, Any]) -> dict[str, Any]: ...
+def best_kernel(problem: dict[str, Any], effort: str = "measure", device: int = 0, progress: Any = None) -> Kernel: ...
+def tune(problem: dict[str, Any], gpu: str | None = None, device: int = 0, effort: str = "measure",
+         again: bool = False, exact: bool = False, progress: Any = None) -> dict[str, Any]: ...
+def set_policy(effort: str, on_miss: Any = None) -> None: ...
+def set_recorder(function: Any) -> None: ...
+
+class Kernel:
+    answer: Answer
+    problem: Problem
+    device: int
+    def __call__(self, q: Any, k: Any, v: Any, *, scale: float | None = None, out: Any = None,
+                 return_lse: bool = False, stream: Any = None) -> Any: ...

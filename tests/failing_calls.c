@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Preloaded into a program, makes the n-th allocation or the n-th I/O call of its process fail: once, or that
+ * one and all after it. tests/test_walks.py walks n over whole commands.
+ *
+ *   FAIL_IN    the program's name; other processes that inherit the environment are left alone
+ *   FAIL_KIND  "memory" or "io"
+ *   FAIL_AT    n, from 1; 0: none fails
+ *   FAIL_ON    1: that call and all after it
+ *   FAIL_TOLD  a file. With FAIL_AT 0 it gets a line "n" for the first and the last call from each place in the
+ *              program (a place: the addresses of the call's whole stack); else a line when a call has failed.
+ *              Where one call alone is to fail, a process that finds it there already leaves its calls
+ *              alone: of workers that are started anew one fails.
+ *   FAIL_STACK 1: where the call came from, on standard error, and where the program crashes
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <execinfo.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { PLACES = 1 << 15, DEPTH = 48 };
+
+enum kind { NONE, MEMORY, IO };
+
+static struct {
+    enum kind kind;
+    long at;
+    bool on, stack;
+    const char *told;
+    atomic_long calls;
+    atomic_flag lock;
+    struct {
+        uint64_t hash;
+        long first, last;
+    } place[PLACES];
+} state = {.lock = ATOMIC_FLAG_INIT};
+
+/* A call that this library makes itself is not counted. */
+static _Thread_local bool inside;
+
+static void tell(const char *text, int flags)
+{
+    int fd = (int)syscall(SYS_openat, AT_FDCWD, state.told, flags | O_WRONLY | O_APPEND | O_CLOEXEC,
+                          0600);
+    if (fd < 0)
+        return;
+    syscall(SYS_write, fd, text, strlen(text));
+    syscall(SYS_close, fd);
+}
+
+static void note_place(long n)
+{
+    void *frame[DEPTH];
+    uint64_t hash = 0xcbf29ce484222325u;
+    int depth = backtrace(frame, DEPTH);
+    for (int i = 0; i < depth; i++)
+        hash = (hash ^ (uint64_t)(uintptr_t)frame[i]) * 0x100000001b3u;
+    while (atomic_flag_test_and_set(&state.lock))
+        continue;
+    for (size_t i = hash % PLACES, tries = 0; tries < PLACES; i = (i + 1) % PLACES, tries++) {
+        if (state.place[i].hash != 0 && state.place[i].hash != hash)
+            continue;
+        if (state.place[i].hash == 0)
+            state.place[i].first = n;
+        state.place[i].hash = hash;
+        state.place[i].last = n;
+        break;
+    }
+    atomic_flag_clear(&state.lock);
+}
+
+static void show_stack(void)
+{
+    void *frame[DEPTH];
+    backtrace_symbols_fd(frame, backtrace(frame, DEPTH), 2);
+}
+
+/* Whether this call is to fail. */
+static bool refuse(enum kind kind)
+{
+    if (state.kind != kind || inside)
+        return false;
+    bool refused = false;
+    int saved = errno;
+    inside = true;
+    long n = 1 + atomic_fetch_add(&state.calls, 1);
+    if (state.at == 0) {
+        note_place(n);
+    } else if (n == state.at || (state.on && n > state.at)) {
+        refused = true;
+        if (n == state.at) {
+            tell("failed\n", O_CREAT);
+            if (state.stack)
+                show_stack();
+        }
+    }
+    inside = false;
+    errno = saved;
+    return refused;
+}
+
+static void show_end(int signal)
+{
+    inside = true;
+    show_stack();
+    raise(signal); /* as it would have ended: the handler was for once */
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+    const char *in = getenv("FAIL_IN"), *kind = getenv("FAIL_KIND"), *at = getenv("FAIL_AT");
+    const char *on = getenv("FAIL_ON"), *stack = getenv("FAIL_STACK");
+    void *frame[4];
+    state.told = getenv("FAIL_TOLD");
+    if (in == NULL || kind == NULL || at == NULL || state.told == NULL ||
+        strcmp(in, program_invocation_short_name) != 0)
+        return;
+    state.at = atol(at);
+    state.on = on != NULL && *on == '1';
+    state.stack = stack != NULL && *stack == '1';
+    if (state.at != 0 && !state.on && syscall(SYS_access, state.told, F_OK) == 0)
+        return;
+    backtrace(frame, 4); /* loads the unwinder */
+    if (state.stack)
+        sigaction(SIGSEGV,
+                  &(struct sigaction){.sa_handler = show_end, .sa_flags = (int)SA_RESETHAND}, NULL);
+    state.kind = strcmp(kind, "io") == 0 ? IO : MEMORY;
+}
+
+__attribute__((destructor)) static void end(void)
+{
+    if (state.kind == NONE || state.at != 0)
+        return;
+    inside = true;
+    for (int i = 0; i < PLACES; i++) {
+        char line[64];
+        if (state.place[i].hash == 0)
+            continue;
+        snprintf(line, sizeof line, "%ld\n%ld\n", state.place[i].first, state.place[i].last);
+        tell(line, O_CREAT);
+    }
+}
+
+/* ---- memory ---------------------------------------------------------------------------------*/
+void *__libc_malloc(size_t size);
+void *__libc_calloc(size_t count, size_t size);
+void *__libc_realloc(void *block, size_t size);
+void *__libc_memalign(size_t alignment, size_t size);
+
+#define OR_NO_MEMORY(call) (refuse(MEMORY) ? (errno = ENOMEM, NULL) : (call))
+
+void *malloc(size_t size)
+{
+    return OR_NO_MEMORY(__libc_malloc(size));
+}
+
+void *calloc(size_t count, size_t size)
+{
+    return OR_NO_MEMORY(__libc_calloc(count, size));
+}
+
+void *realloc(void *block, size_t size)
+{
+    return OR_NO_MEMORY(__libc_realloc(block, size));
+}
+
+void *reallocarray(void *block, size_t count, size_t size)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes)) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return realloc(block, bytes);
+}
+
+void *aligned_alloc(size_t alignment, size_t size)
+{
+    return OR_NO_MEMORY(__libc_memalign(alignment, size));
+}
+
+int posix_memalign(void **ret, size_t alignment, size_t size)
+{
+    void *block = refuse(MEMORY) ? NULL : __libc_memalign(alignment, size);
+    if (block == NULL)
+        return ENOMEM;
+    *ret = block;
+    return 0;
+}
+
+/* ---- I/O ------------------------------------------------------------------------------------*/
+#define REAL(name)                 \
+    static __typeof__(&name) real; \
+    if (real == NULL)              \
+    *(void **)&real = dlsym(RTLD_NEXT, #name)
+
+/* A call of the C library by its name, its result when it fails, and the reason that it gives then. */
+#define WRAP(type, name, fail, why, parameters, arguments) \
+    type name parameters                                   \
+    {                                                      \
+        REAL(name);                                        \
+        if (refuse(IO)) {                                  \
+            errno = why;                                   \
+            return fail;                                   \
+        }                                                  \
+        return real arguments;                             \
+    }
+
+#define WRAP_OPEN(name, before, given)                \
+    int name(before const char *path, int flags, ...) \
+    {                                                 \
+        REAL(name);                                   \
+        va_list rest;                                 \
+        va_start(rest, flags);                        \
+        mode_t mode = (mode_t)va_arg(rest, int);      \
+        va_end(rest);                                 \
+        if (refuse(IO)) {                             \
+            errno = EMFILE;                           \
+            return -1;                                \
+        }                                             \
+        return real(given path, flags, mode);         \
+    }
+#define COMMA ,
+WRAP_OPEN(open, , )
+WRAP_OPEN(open64, , )
+WRAP_OPEN(openat, int at COMMA, at COMMA)
+WRAP_OPEN(openat64, int at COMMA, at COMMA)
+
+int fcntl64(int fd, int command, ...)
+{
+    REAL(fcntl64);
+    va_list rest;
+    va_start(rest, command);
+    void *argument = va_arg(rest, void *);
+    va_end(rest);
+    bool locks = command == F_SETLK || command == F_SETLKW || command == F_OFD_SETLK;
+    if (refuse(IO)) {
+        errno = locks ? ENOLCK : EMFILE;
+        return -1;
+    }
+    return real(fd, command, argument);
+}
+
+int fcntl(int fd, int command, ...)
+{
+    va_list rest;
+    va_start(rest, command);
+    void *argument = va_arg(rest, void *);
+    va_end(rest);
+    return fcntl64(fd, command, argument);
+}
+
+WRAP(ssize_t, read, -1, EIO, (int fd, void *bytes, size_t size), (fd, bytes, size))
+WRAP(ssize_t, write, -1, ENOSPC, (int fd, const void *bytes, size_t size), (fd, bytes, size))
+WRAP(ssize_t, pread, -1, EIO, (int fd, void *bytes, size_t size, off_t at), (fd, bytes, size, at))
+WRAP(ssize_t, pread64, -1, EIO, (int fd, void *bytes, size_t size, off64_t at),
+     (fd, bytes, size, at))
+WRAP(ssize_t, pwrite, -1, ENOSPC, (int fd, const void *bytes, size_t size, off_t at),
+     (fd, bytes, size, at))
+WRAP(ssize_t, pwrite64, -1, ENOSPC, (int fd, const void *bytes, size_t size, off64_t at),
+     (fd, bytes, size, at))
+WRAP(int, fsync, -1, EIO, (int fd), (fd))
+WRAP(int, fdatasync, -1, EIO, (int fd), (fd))
+WRAP(int, ftruncate, -1, ENOSPC, (int fd, off_t size), (fd, size))
+WRAP(int, ftruncate64, -1, ENOSPC, (int fd, off64_t size), (fd, size))
+WRAP(int, rename, -1, EIO, (const char *from, const char *to), (from, to))
+WRAP(int, link, -1, ENOSPC, (const char *from, const char *to), (from, to))
+WRAP(int, unlink, -1, EIO, (const char *path), (path))
+WRAP(int, mkdir, -1, ENOSPC, (const char *path, mode_t mode), (path, mode))
+WRAP(int, stat, -1, EIO, (const char *path, struct stat *ret), (path, ret))
+WRAP(int, lstat, -1, EIO, (const char *path, struct stat *ret), (path, ret))
+WRAP(int, fstat, -1, EIO, (int fd, struct stat *ret), (fd, ret))
+WRAP(int, stat64, -1, EIO, (const char *path, struct stat64 *ret), (path, ret))
+WRAP(int, lstat64, -1, EIO, (const char *path, struct stat64 *ret), (path, ret))
+WRAP(int, fstat64, -1, EIO, (int fd, struct stat64 *ret), (fd, ret))
+WRAP(int, flock, -1, ENOLCK, (int fd, int how), (fd, how))
+WRAP(int, fchmod, -1, EIO, (int fd, mode_t mode), (fd, mode))
+WRAP(int, access, -1, EIO, (const char *path, int mode), (path, mode))
+WRAP(int, pipe2, -1, EMFILE, (int ends[2], int flags), (ends, flags))
+WRAP(int, socketpair, -1, EMFILE, (int domain, int type, int protocol, int ends[2]),
+     (domain, type, protocol, ends))
+WRAP(int, socket, -1, EMFILE, (int domain, int type, int protocol), (domain, type, protocol))
+WRAP(ssize_t, send, -1, ENOBUFS, (int fd, const void *bytes, size_t size, int flags),
+     (fd, bytes, size, flags))
+WRAP(ssize_t, recv, -1, EIO, (int fd, void *bytes, size_t size, int flags),
+     (fd, bytes, size, flags))
+WRAP(void *, mmap, MAP_FAILED, ENOMEM,
+     (void *at, size_t size, int protection, int flags, int fd, off_t offset),
+     (at, size, protection, flags, fd, offset))
+WRAP(void *, mmap64, MAP_FAILED, ENOMEM,
+     (void *at, size_t size, int protection, int flags, int fd, off64_t offset),
+     (at, size, protection, flags, fd, offset))
+WRAP(FILE *, fopen, NULL, EMFILE, (const char *path, const char *mode), (path, mode))
+WRAP(FILE *, fopen64, NULL, EMFILE, (const char *path, const char *mode), (path, mode))
+WRAP(int, mkostemp, -1, ENOSPC, (char *path, int flags), (path, flags))
+WRAP(int, mkostemp64, -1, ENOSPC, (char *path, int flags), (path, flags))

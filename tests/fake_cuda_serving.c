@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Attention as serving engines call it, on the CPU for the fake CUDA driver: what a perfect candidate computes,
+ * and the entries of attn_ref_serving.cu that look at sequences.
+ *
+ * Workload: small problems; a candidate's result is remembered until its inputs change.
+ * Invariant: no byte is touched that fake_memory has not granted; keys that a row does not see are not read.
+ */
+#include "fake_cuda_serving.h"
+
+#include "fake_cuda_attention.h"
+#include "fake_cuda_numbers.h"
+
+#include "../kernel_templates/attn_fwd/attn_check.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+
+typedef struct fa_attn_serving_params params;
+
+/* ---- e4m3 -----------------------------------------------------------------------------------*/
+static float e4m3_value(uint8_t x)
+{
+    int exponent = x >> 3 & 15, fraction = x & 7;
+    if (exponent == 15 && fraction == 7)
+        return NAN;
+    float size = ldexpf((float)(exponent == 0 ? fraction : 8 + fraction),
+                        (exponent == 0 ? 1 : exponent) - 10);
+    return x & 0x80 ? -size : size;
+}
+
+static uint8_t e4m3_bits(float x)
+{
+    uint8_t best = 0, sign = x < 0 ? 0x80 : 0;
+    float size = fabsf(x);
+    for (uint8_t at = 1; at < 0x7f; at++) /* ties go to the even one */
+        if (fabsf(e4m3_value(at) - size) < fabsf(e4m3_value(best) - size) ||
+            (fabsf(e4m3_value(at) - size) <= fabsf(e4m3_value(best) - size) && (at & 1) == 0))
+            best = at;
+    return sign | best;
+}
+
+static float kv_value(const struct fake_build *build, const void *row, int d)
+{
+    return build->fp8 ? e4m3_value(((const uint8_t *)row)[d])
+                      : value(build, ((const uint16_t *)row)[d]);
+}
+
+/* ---- rows -----------------------------------------------------------------------------------*/
+/* One row of Q and O: where it lies and which keys it sees. */
+struct row {
+    int64_t b, h, kv, q, o, k, v; /* element offsets; k and v of its sequence's first key */
+    int64_t first, end;
+};
+
+static const int32_t *ints(const int *address, int64_t count)
+{
+    return fake_memory((uint64_t)(uintptr_t)address, (size_t)count * sizeof(int32_t), false);
+}
+
+int64_t fake_serving_rows(const params *p, const struct fake_build *build)
+{
+    return build->varlen ? (int64_t)p->dense.heads_q * p->total_q
+                         : (int64_t)p->dense.batch * p->dense.heads_q * p->dense.seq_q;
+}
+
+static bool find_row(const params *p, const struct fake_build *build, int64_t id, struct row *ret)
+{
+    const struct fa_attn_params *d = &p->dense;
+    int64_t len_q = d->seq_q, len_k = d->seq_k, at, s;
+    struct row r = {0};
+    if (id < 0 || id >= fake_serving_rows(p, build))
+        return false;
+    if (build->varlen) {
+        const int32_t *cu = ints(p->cu_seqlens_q, (int64_t)d->batch + 1);
+        if (cu == NULL)
+            return false;
+        r.h = id / p->total_q;
+        at = id % p->total_q;
+        while (r.b + 1 < d->batch && cu[r.b + 1] <= at)
+            r.b++;
+        s = at - cu[r.b];
+        len_q = cu[r.b + 1] - cu[r.b];
+    } else {
+        at = s = id % d->seq_q;
+        r.h = id / d->seq_q % d->heads_q;
+        r.b = id / d->seq_q / d->heads_q;
+    }
+    int64_t block = build->varlen ? 0 : r.b;
+    r.kv = r.h / (d->heads_q / d->heads_kv);
+    r.q = block * d->q_batch_stride + r.h * d->q_head_stride + at * d->q_row_stride;
+    r.o = block * d->o_batch_stride + r.h * d->o_head_stride + at * d->o_row_stride;
+    r.k = build->page > 0 ? 0 : r.b * d->k_batch_stride;
+    r.v = build->page > 0 ? 0 : r.b * d->v_batch_stride;
+    if (build->lengths_k == 1) {
+        const int32_t *cu = ints(p->cu_seqlens_k, (int64_t)d->batch + 1);
+        if (cu == NULL)
+            return false;
+        len_k = cu[r.b + 1] - cu[r.b];
+        r.k = build->page > 0 ? 0 : cu[r.b] * d->k_row_stride;
+        r.v = build->page > 0 ? 0 : cu[r.b] * d->v_row_stride;
+    } else if (build->lengths_k == 2) {
+        const int32_t *used = ints(p->seqused_k, d->batch);
+        if (used == NULL)
+            return false;
+        len_k = used[r.b];
+    }
+    int64_t stands = s + (build->varlen || build->lengths_k ? len_k - len_q : d->causal_offset);
+    r.end = build->causal && stands + 1 < len_k ? stands + 1 : len_k;
+    if (build->window && p->window_right >= 0 && stands + p->window_right + 1 < r.end)
+        r.end = stands + p->window_right + 1;
+    r.first = build->window && p->window_left >= 0 && stands - p->window_left > 0
+                  ? stands - p->window_left
+                  : 0;
+    *ret = r;
+    return true;
+}
+
+/* Key j of the row's head; NULL: it lies outside. */
+static const void *key_row(const params *p, const struct fake_build *build, const struct row *r,
+                           int64_t j, bool of_values)
+{
+    const struct fa_attn_params *d = &p->dense;
+    int64_t at = of_values ? r->v + r->kv * d->v_head_stride : r->k + r->kv * d->k_head_stride;
+    int64_t row = of_values ? d->v_row_stride : d->k_row_stride;
+    int64_t block = of_values ? d->v_batch_stride : d->k_batch_stride;
+    size_t bytes = build->fp8 ? 1 : 2, columns = (size_t)build->head_dim;
+    if (of_values)
+        columns = (size_t)fake_columns(build);
+    if (build->page > 0) {
+        const int32_t *entry = ints(p->block_table + r->b * p->block_table_stride + j / build->page, 1);
+        if (entry == NULL || *entry < 0 || *entry >= p->num_pages)
+            return NULL;
+        at += *entry * block + j % build->page * row;
+    } else {
+        at += j * row;
+    }
+    uint64_t base = (uint64_t)(uintptr_t)(of_values ? d->v : d->k);
+    return fake_memory(base + (uint64_t)at * bytes, columns * bytes, false);
+}
+
+/* ---- attention ------------------------------------------------------------------------------*/
+static double scale_of(const float *scales, int64_t batch, int64_t head)
+{
+    const float *scale = fake_memory((uint64_t)(uintptr_t)(scales + batch + head), sizeof(float), false);
+    return scale != NULL ? (double)*scale : NAN;
+}
+
+static bool scores_of(const params *p, const struct fake_build *build, const struct row *r,
+                      double *scores)
+{
+    uint64_t at = (uint64_t)(uintptr_t)p->dense.q + (uint64_t)r->q * 2;
+    const uint16_t *q = fake_memory(at, (size_t)build->head_dim * 2, false);
+    double scale = (double)p->dense.softmax_scale, cap = (double)p->softcap;
+    if (build->fp8)
+        scale *= scale_of(p->k_scale, r->b * p->k_scale_batch_stride, r->kv * p->k_scale_head_stride);
+    for (int64_t j = r->first; q != NULL && j < r->end; j++) {
+        const void *k = key_row(p, build, r, j, false);
+        double dot = 0;
+        if (k == NULL)
+            return false;
+        for (int d = 0; d < build->head_dim; d++)
+            dot += (double)value(build, q[d]) * (double)kv_value(build, k, d);
+        scores[j - r->first] = build->softcap ? cap * tanh(dot * scale / cap) : dot * scale;
+    }
+    return q != NULL;
+}
+
+bool fake_serving_attend(const params *p, const struct fake_build *build, int64_t id, bool lowp,
+                         float *ret_o, float *ret_lse)
+{
+    struct row r;
+    double out[256] = {0}, total = 0, largest = -INFINITY;
+    int columns = fake_columns(build);
+    if (!find_row(p, build, id, &r))
+        return false;
+    int64_t count = r.end > r.first ? r.end - r.first : 0;
+    double *scores = malloc(((size_t)count + 1) * sizeof *scores);
+    bool ok = scores != NULL && scores_of(p, build, &r, scores);
+    double sink = build->sinks ? scale_of(p->sinks, 0, r.h) : -INFINITY;
+    for (int64_t j = 0; ok && j < count; j++)
+        largest = scores[j] > largest ? scores[j] : largest;
+    largest = sink > largest ? sink : largest;
+    for (int64_t j = 0; ok && j < count; j++) {
+        double w = exp(scores[j] - largest);
+        const void *v = key_row(p, build, &r, r.first + j, true);
+        ok = v != NULL;
+        total += w;
+        if (lowp)
+            w = (double)value(build, storage(build, (float)w));
+        for (int d = 0; ok && d < columns; d++)
+            out[d] += w * (double)kv_value(build, v, d);
+    }
+    free(scores);
+    if (build->sinks)
+        total += exp(sink - largest);
+    double scale = total > 0 ? 1 / total : 0;
+    if (build->fp8)
+        scale *= scale_of(p->v_scale, r.b * p->v_scale_batch_stride, r.kv * p->v_scale_head_stride);
+    for (int d = 0; d < columns; d++) {
+        float o = (float)(out[d] * scale);
+        ret_o[d] = lowp ? value(build, storage(build, o)) : o;
+    }
+    *ret_lse = total > 0 ? (float)(largest + log(total)) : -INFINITY;
+    return ok;
+}
+
+/* ---- outputs --------------------------------------------------------------------------------*/
+uint16_t *fake_serving_output(const params *p, const struct fake_build *build, int64_t id,
+                              bool write, float **ret_lse)
+{
+    struct row r;
+    if (!find_row(p, build, id, &r))
+        return NULL;
+    *ret_lse = NULL;
+    if (p->dense.lse != NULL) {
+        *ret_lse = fake_memory((uint64_t)(uintptr_t)(p->dense.lse + id), sizeof(float), write);
+        if (*ret_lse == NULL)
+            return NULL;
+    }
+    return fake_memory((uint64_t)(uintptr_t)p->dense.o + (uint64_t)r.o * 2,
+                       (size_t)fake_columns(build) * 2, write);
+}
+
+/* The last results, by what they were computed from. */
+static struct memo {
+    params p;
+    struct fake_build build;
+    uint64_t versions[4];
+    uint16_t *o;
+    float *lse;
+} memos[8];
+static unsigned next_memo;
+
+void fake_serving_forget(void)
+{
+    for (size_t i = 0; i < sizeof memos / sizeof *memos; i++) {
+        free(memos[i].o);
+        free(memos[i].lse);
+        memos[i] = (struct memo){0};
+    }
+}
+
+static struct memo key_of(const params *p, const struct fake_build *build)
+{
+    const void *read[4] = {p->dense.q, p->dense.k, p->dense.v, p->cu_seqlens_q};
+    struct memo key;
+    memset(&key, 0, sizeof key);
+    memcpy(&key.p, p, sizeof key.p);
+    key.p.dense.o = NULL;
+    key.p.dense.lse = NULL;
+    key.p.workspace = NULL;
+    key.p.splits = 0;
+    memcpy(&key.build, build, sizeof key.build);
+    for (int i = 0; i < 4; i++)
+        key.versions[i] = fake_memory_version((uint64_t)(uintptr_t)read[i]);
+    return key;
+}
+
+static const struct memo *remember(const params *p, const struct fake_build *build)
+{
+    struct memo key = key_of(p, build);
+    size_t same = offsetof(struct memo, o), columns = (size_t)fake_columns(build);
+    int64_t rows = fake_serving_rows(p, build);
+    float o[256];
+    for (size_t i = 0; i < sizeof memos / sizeof *memos; i++)
+        if (memos[i].o != NULL && memcmp(&memos[i], &key, same) == 0)
+            return &memos[i];
+    struct memo *memo = &memos[next_memo++ % (sizeof memos / sizeof *memos)];
+    free(memo->o);
+    free(memo->lse);
+    memcpy(memo, &key, sizeof key);
+    memo->o = malloc((size_t)rows * columns * 2 + 1);
+    memo->lse = malloc((size_t)rows * sizeof(float) + 1);
+    bool ok = memo->o != NULL && memo->lse != NULL;
+    for (int64_t id = 0; ok && id < rows; id++) {
+        ok = fake_serving_attend(p, build, id, false, o, &memo->lse[id]);
+        for (size_t d = 0; ok && d < columns; d++)
+            memo->o[(size_t)id * columns + d] = storage(build, o[d]);
+    }
+    if (ok)
+        return memo;
+    free(memo->o);
+    memo->o = NULL;
+    return NULL;
+}
+
+bool fake_serving_forward(const struct fake_build *build, void **arguments,
+                          const struct fake_damage *damage)
+{
+    params p;
+    memcpy(&p, arguments[0], sizeof p);
+    int64_t rows = fake_serving_rows(&p, build), columns = fake_columns(build);
+    const struct memo *memo = rows > 0 ? remember(&p, build) : NULL;
+    for (int64_t id = 0; id < rows; id++) {
+        float *lse = NULL;
+        uint16_t *row = memo != NULL ? fake_serving_output(&p, build, id, true, &lse) : NULL;
+        if (row == NULL)
+            return false;
+        if (damage->unwritten && id == rows - 1)
+            break;
+        memcpy(row, memo->o + id * columns, (size_t)columns * 2);
+        if (damage->wrong)
+            row[0] = storage(build, value(build, row[0]) + 1.0f);
+        if (damage->nan && id == rows - 1)
+            row[columns - 1] = build->bf16 ? 0x7fc0 : 0x7e00;
+        if (lse != NULL)
+            *lse = memo->lse[id];
+    }
+    return true;
+}
+
+/* ---- keys -----------------------------------------------------------------------------------*/
+bool fake_serving_fill(const struct fake_build *build, void **arguments)
+{
+    struct fa_attn_keys keys;
+    uint64_t seed = *(uint64_t *)arguments[2];
+    float scale = *(float *)arguments[3];
+    memcpy(&keys, arguments[0], sizeof keys);
+    const int32_t *used = ints(*(const int **)arguments[1], keys.blocks);
+    size_t bytes = build->fp8 ? 1 : 2;
+    for (int64_t i = 0; i < (int64_t)keys.blocks * keys.heads * keys.rows; i++) {
+        int64_t block = i / ((int64_t)keys.heads * keys.rows), head = i / keys.rows % keys.heads;
+        int64_t row = i % keys.rows;
+        if (used == NULL)
+            return false;
+        if (row >= used[block])
+            continue;
+        int64_t at = block * keys.block_stride + head * keys.head_stride + row * keys.row_stride;
+        void *to = fake_memory((uint64_t)(uintptr_t)keys.first + (uint64_t)at * bytes,
+                               (size_t)keys.columns * bytes, true);
+        for (int d = 0; d < keys.columns; d++) {
+            float x = fake_normal(seed, (uint64_t)i * (uint64_t)keys.columns + (uint64_t)d) * scale;
+            if (to == NULL)
+                return false;
+            if (build->fp8)
+                ((uint8_t *)to)[d] = e4m3_bits(x);
+            else
+                ((uint16_t *)to)[d] = storage(build, x);
+        }
+    }
+    return true;
+}

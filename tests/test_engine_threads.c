@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * 32 threads on one session, and sessions of their own beside it, doing everything at once: kernels that are
+ * there and kernels that are not, launches, lists, words on winners. Each gets the answer that one alone would. The
+ * point is what a thread sanitizer says: `./dev test --tsan test_engine_threads`.
+ */
+#include "engine_fixture.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { THREADS = 32, ROUNDS = 40, BUCKETS = 4 };
+
+struct worker {
+    engine_fixture *fixture;
+    int number, rc;
+    fa_diag diag;
+};
+
+static fa_problem problem_of(int i)
+{
+    fa_problem problem = small_problem;
+    problem.seq_q = problem.seq_k = 64 << (i % BUCKETS);
+    return problem;
+}
+
+static int count_answer(void *context, const fa_answer *answer)
+{
+    *(int *)context += answer->trial.median_us > 0;
+    return 0;
+}
+
+static int list_winners(fa_tuner *tuner, fa_diag *diag)
+{
+    int count = 0, rc = fa_list_winners(tuner, count_answer, &count, diag);
+    return rc != 0 ? rc : count != BUCKETS;
+}
+
+static int get_kernel(fa_tuner *tuner, int i, fa_diag *diag)
+{
+    const fa_kernel *kernel;
+    fa_problem problem = problem_of(i);
+    int rc = fa_get_best_kernel(tuner, &problem, FA_EFFORT_CACHED, &kernel, diag);
+    if (rc != 0)
+        return rc;
+    const fa_answer *answer = fa_kernel_answer(kernel);
+    return answer == NULL || answer->problem.seq_q != problem.seq_q ||
+           answer->origin != FA_ORIGIN_MEASURED;
+}
+
+/* Lengths between the buckets' points are new to the table, and are of stored winners all the same. */
+static int get_new_kernel(fa_tuner *tuner, int i, fa_diag *diag)
+{
+    const fa_kernel *kernel;
+    fa_problem problem = problem_of(0);
+    problem.seq_q = problem.seq_k = 57 + i % 7;
+    return fa_get_best_kernel(tuner, &problem, FA_EFFORT_CACHED, &kernel, diag);
+}
+
+static int own_session(const engine_fixture *f, int i, fa_diag *diag)
+{
+    fa_options options = fixture_options(f);
+    fa_tuner *tuner = NULL;
+    int rc = fa_open(&options, &tuner, diag);
+    if (rc == 0)
+        rc = get_kernel(tuner, i, diag);
+    fa_close(&tuner);
+    return rc;
+}
+
+static void *work(void *context)
+{
+    struct worker *w = context;
+    engine_fixture *f = w->fixture;
+    w->rc = fa_driver_retain_context(f->driver, 0, &w->diag);
+    for (int i = w->number; w->rc == 0 && i < w->number + ROUNDS; i++) {
+        w->rc = get_kernel(f->tuner, i, &w->diag);
+        if (w->rc == 0 && i % 5 == 0)
+            w->rc = get_new_kernel(f->tuner, i, &w->diag);
+        if (w->rc == 0 && i % 8 == 0)
+            w->rc = list_winners(f->tuner, &w->diag);
+        if (w->rc == 0 && i % 16 == 0)
+            w->rc = own_session(f, i, &w->diag);
+    }
+    fa_driver_release_context(f->driver, 0);
+    return NULL;
+}
+
+static void thirty_two_threads_get_what_one_alone_would(void)
+{
+    engine_fixture f;
+    struct worker worker[THREADS];
+    pthread_t thread[THREADS];
+    fa_diag diag;
+    CHECK(fixture_open(&f, ""));
+    for (int i = 0; i < BUCKETS; i++) {
+        fa_request request = {
+            .size = sizeof request, .problem = problem_of(i), .effort = FA_EFFORT_MEASURE};
+        fa_answer answer = {.size = sizeof answer};
+        CHECK_INT(fa_tune(f.tuner, &request, &answer, &diag), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        worker[i] = (struct worker){.fixture = &f, .number = i};
+        CHECK_INT(pthread_create(&thread[i], NULL, work, &worker[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(thread[i], NULL);
+    for (int i = 0; i < THREADS; i++) {
+        if (worker[i].rc != 0)
+            printf("# thread %d: %d %s\n", i, worker[i].rc, worker[i].diag.text);
+        CHECK_INT(worker[i].rc, 0);
+    }
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    TEST(thirty_two_threads_get_what_one_alone_would);
+    return check_done();
+}

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The family that splits keys, without a GPU: which problems it takes, what its launches depend on, and
+ * that the cost model knows when it pays.
+ */
+#include "tuner_fixture.h"
+
+#include "catalogue.h"
+#include "model.h"
+#include "problem.h"
+
+#define FAMILY "attn_fwd_splitkv_sm80"
+
+static fa_templates *templates;
+static fa_family_list families;
+
+static const fa_problem decode = {.dtype = FA_BF16,
+                                  .head_dim = 128,
+                                  .batch = 8,
+                                  .heads_q = 32,
+                                  .heads_kv = 8,
+                                  .seq_q = 1,
+                                  .seq_k = 8192};
+
+static const fa_family *split_family(void)
+{
+    for (int i = 0; i < families.count; i++)
+        if (strcmp(fa_family_name(families.family[i]), FAMILY) == 0)
+            return families.family[i];
+    return NULL;
+}
+
+/* The family's survivors in a problem's space, the first in the model's order first. 0 on failure. */
+static int survivors(const fa_problem *problem, const char *gpu_name, fa_space *ret_space,
+                     int *order, int room)
+{
+    fa_diag diag = {{0}};
+    fa_gpu gpu;
+    int count = 0;
+    *ret_space = (fa_space){0};
+    if (fa_catalogue_find(gpu_name, &gpu, &diag) != 0 ||
+        fa_space_enumerate(&families, problem, &gpu, ret_space, &diag) != 0) {
+        printf("# %s\n", diag.text);
+        return 0;
+    }
+    for (int i = 0; i < ret_space->count && count < room; i++) {
+        fa_candidate *c = &ret_space->candidate[i];
+        if (c->trial.status != FA_STATUS_PENDING)
+            continue;
+        fa_model_predict(c, problem, &gpu, &c->trial);
+        order[count++] = i;
+    }
+    fa_model_rank(ret_space, order, count);
+    return count;
+}
+
+enum { ROOM = 4096 };
+static int order[ROOM];
+
+static const char *first_choice(const fa_problem *problem, const char *gpu)
+{
+    static char name[FA_NAME_MAX];
+    fa_space space;
+    int count = survivors(problem, gpu, &space, order, ROOM);
+    snprintf(name, sizeof name, "%s",
+             count > 0 ? space.candidate[order[0]].trial.config.family : "");
+    fa_space_free(&space);
+    return name;
+}
+
+static void few_queries_and_many_keys_are_split_on_every_gpu_from_ampere_on(void)
+{
+    static const char *const gpus[] = {"A100 80GB", "L4", "H200", "B200", "RTX 5090"};
+    for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++)
+        CHECK_TEXT(first_choice(&decode, gpus[i]), FAMILY);
+}
+
+static void long_dense_queries_are_left_to_other_families(void)
+{
+    fa_problem problem = decode;
+    fa_diag diag = {{0}};
+    fa_gpu gpu;
+    problem.seq_q = problem.seq_k = 4096;
+    CHECK_OK(fa_catalogue_find("H200", &gpu, &diag), diag);
+    CHECK_INT(fa_family_supports(split_family(), &problem, &gpu, &diag), FA_ENOTSUP);
+    CHECK_HAS(diag.text, "it is for few queries");
+    problem.varlen = 1, problem.lengths_k = FA_LENGTHS_CU_SEQLENS;
+    CHECK_OK(fa_family_supports(split_family(), &problem, &gpu, &diag), diag);
+}
+
+static void what_it_cannot_take_is_refused_with_the_reason(void)
+{
+    static const struct {
+        fa_problem problem;
+        const char *why;
+    } refused[] = {
+        {{.head_dim = 64,
+          .batch = 1,
+          .heads_q = 1,
+          .heads_kv = 1,
+          .seq_q = 1,
+          .seq_k = 64,
+          .page = 8},
+         "pages must hold a multiple of 16 keys"},
+        {{.head_dim = 64,
+          .batch = 1,
+          .heads_q = 1,
+          .heads_kv = 1,
+          .seq_q = 1,
+          .seq_k = 64,
+          .unaligned = 1},
+         "copies are of 16 bytes"},
+        {{.head_dim = 96,
+          .batch = 1,
+          .heads_q = 1,
+          .heads_kv = 1,
+          .seq_q = 1,
+          .seq_k = 64,
+          .head_dim_v = 64},
+         "head dims of the same kind"},
+        {{.head_dim = 96,
+          .batch = 1,
+          .heads_q = 1,
+          .heads_kv = 1,
+          .seq_q = 1,
+          .seq_k = 64,
+          .kv_dtype = FA_KV_FP8},
+         "fp8 keys"},
+    };
+    fa_gpu gpu;
+    fa_diag diag = {{0}};
+    CHECK_OK(fa_catalogue_find("H200", &gpu, &diag), diag);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        CHECK_INT(fa_family_supports(split_family(), &refused[i].problem, &gpu, &diag), FA_ENOTSUP);
+        CHECK_HAS(diag.text, refused[i].why);
+    }
+}
+
+/* The workspace holds a counter for each unit, and for each part of it a pair and a row of floats a row. */
+static void the_workspace_holds_what_the_grid_writes(void)
+{
+    static const int32_t batches[] = {1, 3, 8, 1000};
+    for (size_t b = 0; b < sizeof batches / sizeof *batches; b++) {
+        fa_problem problem = decode;
+        fa_space space;
+        problem.batch = batches[b];
+        int count = survivors(&problem, "H200", &space, order, ROOM), split = 0;
+        CHECK(count > 0);
+        for (int i = 0; i < count; i++) {
+            const fa_candidate *c = &space.candidate[order[i]];
+            int32_t rows = 0;
+            if (strcmp(c->trial.config.family, FAMILY) != 0)
+                continue;
+            CHECK(fa_config_get(&c->trial.config, "BLOCK_M", &rows));
+            int64_t units = c->trial.grid[0], parts = c->trial.grid[1];
+            CHECK_INT(units, problem.batch * 8);
+            CHECK_INT(c->launches.splits, parts);
+            CHECK(parts >= 1 && parts <= 32);
+            int64_t need =
+                parts == 1 ? 0 : (units + 1) / 2 * 16 + units * parts * rows * (8 + 4 * 128);
+            CHECK_INT(c->launches.workspace_bytes, need);
+            split += parts > 1;
+        }
+        CHECK((split > 0) == (problem.batch < 1000));
+        fa_space_free(&space);
+    }
+}
+
+/* Of a window only its keys are cut into parts. */
+static void a_window_bounds_the_parts(void)
+{
+    fa_problem problem = decode;
+    fa_space space;
+    problem.batch = 1, problem.causal = FA_CAUSAL_BOTTOM_RIGHT, problem.window = 1,
+    problem.window_left = 255;
+    int count = survivors(&problem, "H200", &space, order, ROOM);
+    CHECK(count > 0);
+    for (int i = 0; i < count; i++)
+        CHECK(space.candidate[order[i]].trial.grid[1] <= 5);
+    fa_space_free(&space);
+}
+
+/* Whatever the batch: the order in which a sequence's keys are added up, and how they are cut. */
+static void batch_invariant_configs_differ_in_nothing_that_bits_depend_on(void)
+{
+    static const char *const names[] = {"BLOCK_M", "BLOCK_N", "GROUPS"};
+    int32_t seen[3] = {0}, parts = 0;
+    for (int32_t batch = 1; batch <= 256; batch *= 16) {
+        fa_problem problem = decode;
+        fa_space space;
+        problem.batch = batch, problem.lengths_k = FA_LENGTHS_SEQUSED, problem.batch_invariant = 1;
+        int count = survivors(&problem, "H200", &space, order, ROOM);
+        CHECK(count > 0);
+        for (int i = 0; i < count; i++) {
+            const fa_trial *trial = &space.candidate[order[i]].trial;
+            CHECK_TEXT(trial->config.family, FAMILY);
+            for (int n = 0; n < 3; n++) {
+                int32_t value = 0;
+                CHECK(fa_config_get(&trial->config, names[n], &value));
+                CHECK(seen[n] == 0 || seen[n] == value);
+                seen[n] = value;
+            }
+            CHECK(parts == 0 || (int32_t)trial->grid[1] == parts);
+            parts = (int32_t)trial->grid[1];
+        }
+        fa_space_free(&space);
+    }
+}
+
+/* For each number of packed rows that the manifest tells apart, with every head dimension's tile. */
+static void the_default_fits_wherever_the_family_serves(void)
+{
+    static const char *const gpus[] = {"A100 80GB", "L4", "H200"};
+    static const int32_t head_dims[] = {32, 64, 96, 128, 192, 256}, queries[] = {1, 8, 16, 500};
+    for (int i = 0; i < 3 * 6 * 4 * 2; i++) {
+        fa_problem problem = decode;
+        fa_space space;
+        problem.head_dim = head_dims[i / 3 % 6], problem.seq_q = queries[i / 18 % 4];
+        problem.page = 16, problem.lengths_k = FA_LENGTHS_SEQUSED, problem.batch_invariant = i / 72;
+        int count = survivors(&problem, gpus[i % 3], &space, order, ROOM), fits = 0;
+        for (int j = 0; j < count; j++)
+            fits += space.candidate[order[j]].is_default;
+        if (fits != 1)
+            printf("# %s, head_dim %d, seq_q %d\n", gpus[i % 3], problem.head_dim, problem.seq_q);
+        fa_space_free(&space);
+        CHECK_INT(fits, 1);
+    }
+}
+
+/* One winner serves all lengths of its bucket: no requirement may come between two of them. */
+static void lengths_of_one_bucket_have_the_same_space(void)
+{
+    static const int32_t ends[][2] = {{31, 33}, {62, 67}, {124, 135}, {248, 271}};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        int count[2];
+        for (int end = 0; end < 2; end++) {
+            fa_problem problem = decode;
+            fa_space space;
+            problem.varlen = 1, problem.lengths_k = FA_LENGTHS_CU_SEQLENS, problem.heads_q = 8;
+            problem.seq_q = ends[i][end];
+            count[end] = survivors(&problem, "H200", &space, order, ROOM);
+            fa_space_free(&space);
+        }
+        CHECK_INT(fa_length_bucket(ends[i][0]), fa_length_bucket(ends[i][1]));
+        CHECK_INT(count[0], count[1]);
+    }
+}
+
+int main(void)
+{
+    fa_diag diag = {{0}};
+    if (fa_templates_open(NULL, &templates, &diag) != 0 ||
+        fa_families_load(templates, NULL, &families, &diag) != 0 || split_family() == NULL) {
+        printf("Bail out! %s\n", diag.text);
+        return 1;
+    }
+    TEST(few_queries_and_many_keys_are_split_on_every_gpu_from_ampere_on);
+    TEST(long_dense_queries_are_left_to_other_families);
+    TEST(what_it_cannot_take_is_refused_with_the_reason);
+    TEST(the_workspace_holds_what_the_grid_writes);
+    TEST(a_window_bounds_the_parts);
+    TEST(batch_invariant_configs_differ_in_nothing_that_bits_depend_on);
+    TEST(lengths_of_one_bucket_have_the_same_space);
+    TEST(the_default_fits_wherever_the_family_serves);
+    fa_families_free(&families);
+    fa_templates_close(&templates);
+    return check_done();
+}

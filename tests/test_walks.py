@@ -1,0 +1,271 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The n-th allocation, or the n-th I/O call, of a whole command fails: once, or that one and all after it
+(tests/failing_calls.c). n is walked over every place of the command that allocates or does I/O. Each run ends
+with the right answer, or with a sentence and exit status 1; never by a signal; and the store keeps what it had.
+
+A sample of the places is tried; all of them with `./dev test --slow` (FA_TEST_SLOW=1).
+
+    test_walks.py NAME            one walk, whole
+    test_walks.py NAME KIND ON N  one point of it, with the call's stack
+"""
+import difflib
+import hashlib
+import os
+import pprint
+import shutil
+import sqlite3
+import subprocess
+import sys
+
+import tap
+from place import BUILD, DEADLINE, FA_TUNE, SMALL, Place
+from serve import FAST, L4, TWO
+
+SLOW = os.environ.get("FA_TEST_SLOW") == "1"
+POINTS = {"tune": 3, "compile_worker": 3, "measure_worker": 3}  # that are tried where not all are
+MANY = 8  # of the others, which take milliseconds
+LIBRARY = os.environ["FA_TEST_FAILING_CALLS"]
+PROBLEM = ("--seq", "128", "--batch", "1", "--heads", "1")
+
+
+class Walk:
+    """A command in a place of its own. command(place) gives its arguments; answer(place, done) what it
+    answered, which has to be the same in each run that ends with 0; reset(place) comes before each run.
+    reads: it changes nothing in the store, not a byte. role: the calls of its workers of that role fail, in the
+    place of its own."""
+
+    def __init__(self, command, answer=None, reset=None, prepare=None, script=None, reads=True, program="fa-tune",
+                 path=FA_TUNE, role=None):
+        self.command, self.script, self.reads, self.role = command, script, reads, role
+        self.answer = answer or (lambda place, done: done.stdout)
+        self.reset = reset or (lambda place: None)
+        self.prepare = prepare or (lambda place: None)
+        self.program, self.path = program, path
+        self.no_driver = 77 if path != FA_TUNE else None
+
+    def place(self):
+        place = Place(space=TWO, script=self.script)
+        place.env["FA_TUNE_WORKER"] = os.path.join(BUILD, "fa-tune-worker")
+        place.env["LC_ALL"] = "C"  # a locale that fails to load leaves plain ASCII
+        place.told = os.path.join(place.folder, "told")
+        place.take_cubins(TWO)
+        for seq in ("64", "256"):  # with the first of them, the store's file is marked as one
+            place.run("tune", "--gpu", "L4", *PROBLEM, "--seq", seq, "--quiet")
+        with sqlite3.connect(place.store) as database:  # "made" is then the same text for hours
+            database.execute("UPDATE winner SET unix_time = 1700000000")
+        database.close()
+        self.prepare(place)
+        return place
+
+    def run(self, place, kind, at, on, stack=False):
+        if os.path.exists(place.told):
+            os.unlink(place.told)
+        env = dict(place.env, LD_PRELOAD=LIBRARY, FAIL_IN=self.program, FAIL_KIND=kind, FAIL_AT=str(at),
+                   FAIL_ON="1" if on else "0", FAIL_TOLD=place.told, FAIL_STACK="1" if stack else "0")
+        if self.role is not None:
+            self.wrap_worker(place, env)
+        return subprocess.run([self.path, *self.command(place)], env=env, cwd=place.folder,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              encoding="utf-8", errors="replace", check=False, timeout=DEADLINE)
+
+    def wrap_worker(self, place, env):
+        """Compile workers get no environment, so a script sets it."""
+        lines = ["export %s=%s" % (name, env.pop(name)) for name in sorted(env) if
+                 name.startswith("FAIL_") or name == "LD_PRELOAD"]
+        env["FA_TUNE_WORKER"] = os.path.join(place.folder, "worker")
+        with open(env["FA_TUNE_WORKER"], "w", encoding="ascii") as file:
+            file.write("#!/bin/sh\nif [ $1 = %s ]; then\n%s\nfi\nexec %s \"$@\"\n" % (
+                self.role, "\n".join(lines), os.path.join(BUILD, "fa-tune-worker")))
+        os.chmod(env["FA_TUNE_WORKER"], 0o700)
+
+    def points(self, place, kind):
+        """What is to be tried: the numbers of the first and the last call from each place; of workers, which are
+        killed at their end, numbers that are ever farther apart."""
+        self.reset(place)
+        done = self.run(place, kind, 0, False)
+        assert done.returncode == 0, done.stderr
+        if self.role is not None:
+            return sorted({int(1.1 ** i) for i in range(130)}), self.answer(place, done)
+        with open(place.told, encoding="ascii") as file:
+            return sorted({int(line) for line in file}), self.answer(place, done)
+
+
+def stored(place):
+    """What must not be lost: the winners, with the hash of each one's cubin."""
+    with sqlite3.connect(place.store) as database:
+        tap.equal(database.execute("PRAGMA integrity_check").fetchall(), [("ok",)])
+        tap.equal(database.execute("SELECT count(*) FROM winner_set_aside").fetchone()[0], 0)
+        rows = database.execute("SELECT scope.key, cubin.key, cubin.sha256 FROM winner "
+                                "JOIN cubin ON cubin.key = winner.cubin_key JOIN scope ON scope.id = scope_id").fetchall()
+    database.close()
+    return set(rows)
+
+
+def bytes_of(path):
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+def difference(right, wrong):
+    sides = [answer.splitlines() if isinstance(answer, str) else pprint.pformat(answer, width=200).splitlines()
+             for answer in (right, wrong)]
+    return "".join(line + "\n" for line in difflib.unified_diff(*sides, n=0, lineterm=""))
+
+
+def what_is_wrong(walk, place, kind, n, on, answer, before):
+    """A sentence, or None; and whether the call was reached."""
+    walk.reset(place)
+    content = bytes_of(place.store) if walk.reads else None
+    done = walk.run(place, kind, n, on)
+    failed = os.path.exists(place.told)
+    if done.returncode == 0:
+        if walk.answer(place, done) != answer:
+            return "exit status 0 and another answer:\n" + difference(answer, walk.answer(place, done)) + \
+                done.stderr, failed
+    elif done.returncode == 99 and "fake_cuda: " in done.stderr or done.returncode == walk.no_driver:
+        pass  # the fake driver gives up like this, and the example where the driver cannot be loaded
+    elif done.returncode != 1:
+        return "exit status %d\n%s" % (done.returncode, done.stderr), failed
+    elif not any(len(line) > 10 and (walk.path != FA_TUNE or line.startswith("fa-tune: "))
+                 for line in done.stderr.splitlines()):
+        return "no sentence: %r" % done.stderr, failed
+    if walk.reads and bytes_of(place.store) != content:
+        return "the store was changed", failed
+    if any(".corrupt-" in name for name in os.listdir(place.folder)):
+        return "the store was set aside", failed
+    if not walk.reads and not before <= stored(place):
+        return "winners were lost", failed
+    return None, failed
+
+
+def is_sanitized():
+    """A sanitizer's runtime has an allocator of its own, and will not be the second library."""
+    with open(FA_TUNE, "rb") as file:
+        program = file.read()
+    return b"__asan_init" in program or b"__tsan_init" in program
+
+
+def walk_over(name, kind, on, all_points=SLOW):
+    if is_sanitized():
+        raise tap.Skip("the sanitizer has an allocator of its own")
+    walk = WALKS[name]
+    wrongs = []
+    with walk.place() as place:
+        walk.reset(place)
+        before = stored(place)
+        points, answer = walk.points(place, kind)
+        chosen = points if all_points else points[::max(1, len(points) // POINTS.get(name, MANY))]
+        reached = 0
+        for n in chosen:
+            wrong, failed = what_is_wrong(walk, place, kind, n, on, answer, before)
+            reached += failed
+            if walk.role is not None and not failed:
+                break  # no worker makes so many calls
+            if wrong:
+                wrongs.append(n)
+                print("# %s: %s call %d%s: %s" % (name, kind, n, " and all after" if on else "",
+                                                  wrong[:1200].replace("\n", "\n#   ")), flush=True)
+        walk.reset(place)
+        tap.equal(stored(place), before)
+    print("# %s, %s, %s: %d of %d points, %d reached, %d wrong" % (
+        name, kind, "lasting" if on else "once", len(chosen), len(points), reached, len(wrongs)), flush=True)
+    assert reached > 0 and not wrongs, wrongs[:20]
+
+
+# ---- the commands ----
+def bundle_of(place):
+    return os.path.join(place.folder, "all.fab")
+
+
+def remove_bundle(place):
+    if os.path.exists(bundle_of(place)):
+        os.unlink(bundle_of(place))
+
+
+def export(place):
+    return ["export", "--unsigned", "--out", bundle_of(place)]
+
+
+def new_problem(place):
+    """The store as it was before the command, in the same file."""
+    saved = os.path.join(place.folder, "before")
+    if not os.path.exists(saved):
+        shutil.copyfile(place.store, saved)
+    with open(saved, "rb") as file, open(place.store, "r+b") as store:
+        store.write(file.read())
+        store.truncate()
+
+
+def without_cubins(place):
+    new_problem(place)
+    with sqlite3.connect(place.store) as database:
+        database.execute("DELETE FROM cubin WHERE entry != ''")
+    database.close()
+
+
+def configs(place, done):
+    """A tune's answer: what it printed but times, and where each config ended."""
+    explained = place.json("explain", *PROBLEM, *(() if "FAKE_CUDA_SCRIPT" in place.env else ("--gpu", "L4")))
+    return sorted((row["status"], row["reason"]) for row in explained["configs"]), \
+        [line.split()[:9] for line in done.stdout.splitlines() if "attn_fwd_sm80" in line]
+
+
+def make_bundle(place):
+    place.run(*export(place))
+    with sqlite3.connect(place.store) as database:
+        database.execute("DELETE FROM winner WHERE scope_id IN "
+                         "(SELECT id FROM scope WHERE problem LIKE '%\"seq_q\":64,%')")
+    database.close()
+
+
+def shown(place, done):
+    return done.stdout, place.run("show").stdout
+
+
+WALKS = {
+    "show": Walk(lambda place: ["show"]),
+    "show_json": Walk(lambda place: ["show", "--json"]),
+    "report": Walk(lambda place: ["report", "--format", "md"], lambda place, done: [
+        line for line in done.stdout.splitlines() if "UTC" not in line]),
+    "export": Walk(export, lambda place, done: place.run("show", bundle_of(place), "--json").stdout +
+                   bytes_of(bundle_of(place)), remove_bundle),
+    "import": Walk(lambda place: ["import", bundle_of(place), "--allow-unsigned", "--quiet"], shown, new_problem,
+                   make_bundle, reads=False),
+    "predict": Walk(lambda place: ["tune", "--gpu", "L4", *PROBLEM, "--quiet"], configs, new_problem, reads=False),
+    "tune": Walk(lambda place: ["tune", *PROBLEM, "--quiet"], configs, new_problem, script=L4 + FAST, reads=False),
+    "compile_worker": Walk(lambda place: ["tune", "--gpu", "L4", *PROBLEM, "--quiet", "--jobs", "1"], configs,
+                           without_cubins, reads=False, role="compile", program="fa-tune-worker"),
+    "measure_worker": Walk(lambda place: ["tune", *PROBLEM, "--quiet"], configs, new_problem, script=L4 + FAST,
+                           reads=False, role="measure", program="fa-tune-worker"),
+    "lookup": Walk(lambda place: [], lambda place, done: done.stdout.splitlines()[:2], script=L4 + FAST + "init_once\n",
+                   prepare=lambda place: subprocess.run(
+                       [os.path.join(BUILD, "examples", "tune_and_launch")], env=place.env, check=True,
+                       stdout=subprocess.DEVNULL, timeout=DEADLINE),
+                   program="tune_and_launch", path=os.path.join(BUILD, "examples", "tune_and_launch")),
+}
+
+
+def one_point(name, kind, on, n):
+    walk = WALKS[name]
+    with walk.place() as place:
+        walk.reset(place)
+        done = walk.run(place, kind, int(n), on == "1", stack=True)
+        print(done.returncode, done.stdout[-1500:], done.stderr[-6000:])
+
+
+def test_of(name, kind, on):
+    def test():
+        walk_over(name, kind, on)
+    test.__name__ = "%s_with_%s_that_fails_%s" % (name, kind, "for_good" if on else "once")
+    return test
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        one_point(*sys.argv[1:])
+    elif len(sys.argv) > 1:
+        for how in (("io", False), ("io", True), ("memory", False), ("memory", True)):
+            walk_over(sys.argv[1], *how, all_points=True)
+    else:
+        tap.main([test_of(name, kind, on) for name in WALKS for kind in ("memory", "io") for on in (False, True)])
