@@ -10,7 +10,7 @@ import sys
 
 import coverage
 import tap
-from place import BUILD, SOURCE
+from place import BUILD, SOURCE, Place
 
 PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md",
          *sorted(os.path.relpath(path, SOURCE) for path in glob.glob(os.path.join(SOURCE, "docs/*.md")))]
@@ -47,6 +47,14 @@ def the_picture_is_drawn_from_the_measured_rows():
     assert drawn.stdout == read("docs/tflops.svg"), "docs/tflops.svg is not what %s makes of %s" % (script, rows)
 
 
+def what_readme_shows_of_explain_is_what_it_prints():
+    command, shown = re.search(r"(?m)^\$ \./dev (explain .*)\n((?:.+\n)+)```", read("README.md")).groups()
+    with Place(space=None) as place:
+        told = place.run(*command.split()).stdout.splitlines()
+    for line in shown.splitlines():
+        assert line in told, "%r is not among what explain prints: %r" % (line, told[:3])
+
+
 def pkg_config_requires_nothing_that_is_opened_at_run_time():
     with open(os.path.join(BUILD, "meson-private", "fa-tune.pc"), encoding="utf-8") as file:
         told = file.read()
@@ -64,6 +72,7 @@ tap.main([
     every_page_of_docs_is_linked_from_readme,
     the_table_of_what_is_covered_is_made_from_the_manifests,
     the_picture_is_drawn_from_the_measured_rows,
+    what_readme_shows_of_explain_is_what_it_prints,
     pkg_config_requires_nothing_that_is_opened_at_run_time,
     readme_is_short,
 ])

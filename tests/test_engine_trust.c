@@ -160,7 +160,7 @@ static void another_config_of_the_bucket_answers_where_its_tiles_fit_better(void
 }
 
 /* What was only probed, or in another race, was timed at another clock: it promises nothing. */
-static void a_config_that_was_not_in_the_winners_race_is_no_rival(void)
+static void a_config_that_was_not_in_the_winners_race_is_no_alternative(void)
 {
     engine_fixture f;
     fa_answer answer = {.size = sizeof answer};
@@ -378,7 +378,7 @@ int main(void)
     TEST(a_length_between_buckets_is_launched_with_its_own_grid);
     TEST(an_exact_winner_is_kept_beside_its_bucket_and_preferred);
     TEST(another_config_of_the_bucket_answers_where_its_tiles_fit_better);
-    TEST(a_config_that_was_not_in_the_winners_race_is_no_rival);
+    TEST(a_config_that_was_not_in_the_winners_race_is_no_alternative);
     TEST(regret_is_what_the_buckets_winner_costs_at_a_point);
     TEST(the_nearest_measured_length_answers_until_the_bucket_is_measured);
     TEST(another_gpus_winner_is_proved_here_before_it_is_launched);

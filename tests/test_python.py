@@ -6,6 +6,7 @@ import atexit
 import math
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -384,9 +385,41 @@ def progress_is_told_and_what_it_raises_ends_the_tune():
     tap.equal(events[-1]["stage"], "done")
 
 
+def ctrl_c_ends_a_tune_that_nobody_watches():
+    threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    try:
+        for seq in range(64, 2 ** 16, 64):  # until it comes
+            fa_tune._core.tune({"head_dim": 128, "seq_q": seq}, progress=False, exact=True)
+    except KeyboardInterrupt:
+        return
+    raise AssertionError("the tunes went on")
+
+
 def a_gpu_that_is_not_here_gets_a_prediction():
     answer = fa_tune._core.tune({"seq_q": 128, "batch": 1, "heads_q": 1}, gpu="L4", progress=False)
     tap.equal((answer["config"]["family"], answer["problem"]["seq_q"]), ("attn_fwd_sm80", 128))
+
+
+def after_close_kernels_are_gone_and_calls_start_anew():
+    case = Inputs()
+    kernel = fa_tune._core.best_kernel({"batch": 1, "heads_q": 2, "heads_kv": 1, "seq_q": 6, "seq_k": 9})
+
+    def closing(_event):
+        fa_tune.close()
+    try:
+        fa_tune._core.tune({"seq_q": 70, "head_dim": 64}, progress=closing)
+    except fa_tune.Error as error:
+        tap.has(str(error), "wait for it first")
+    else:
+        raise AssertionError("the tuner was closed under a tune")
+    fa_tune.close()
+    try:
+        kernel(*case.tensors)
+    except fa_tune.Error as error:
+        tap.has(str(error), "ask for the kernel again")
+    else:
+        raise AssertionError("a kernel was launched that is gone")
+    close(fa_tune.attention(*case.tensors).read(), case.expected()[0])
 
 
 def a_forked_child_is_told_to_be_spawned():
@@ -428,6 +461,8 @@ tap.main([
     what_serving_passes_makes_the_problem_it_says,
     a_recorder_sees_every_call,
     progress_is_told_and_what_it_raises_ends_the_tune,
+    ctrl_c_ends_a_tune_that_nobody_watches,
     a_gpu_that_is_not_here_gets_a_prediction,
+    after_close_kernels_are_gone_and_calls_start_anew,
     a_forked_child_is_told_to_be_spawned,
 ])

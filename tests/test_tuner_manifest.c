@@ -185,6 +185,20 @@ static void what_is_missing_is_named(void)
                   "why"));
 }
 
+static void a_rule_is_about_one_of_four_things(void)
+{
+    CHECK(
+        refused(&(manifest_parts){.constraints =
+                                      "[{\"require\": \"1\", \"is\": \"taste\", \"why\": \"x\"}]"},
+                "constraints[0]", "does-not-pay"));
+    CHECK(refused(
+        &(manifest_parts){.constraints = "[{\"require\": \"1\", \"is\": 1, \"why\": \"x\"}]"},
+        "constraints[0]", "does-not-pay"));
+    CHECK(refused(
+        &(manifest_parts){.supports = "[{\"require\": \"1\", \"is\": \"budget\", \"why\": \"x\"}]"},
+        "supports[0]", "\"constraints\" only"));
+}
+
 static void sentences_for_a_terminal_hold_no_control_bytes(void)
 {
     CHECK(refused(&(manifest_parts){.constraints = "[{\"require\": \"1\","
@@ -918,6 +932,7 @@ int main(void)
     TEST(what_is_known_at_run_time_only_is_a_tunable_and_sizes_no_block);
     TEST(unknown_keys_are_refused_by_name);
     TEST(what_is_missing_is_named);
+    TEST(a_rule_is_about_one_of_four_things);
     TEST(sentences_for_a_terminal_hold_no_control_bytes);
     TEST(a_huge_space_is_refused_with_its_size);
     TEST(names_that_would_break_the_prologue_are_refused);

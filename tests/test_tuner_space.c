@@ -109,6 +109,35 @@ static void a_broken_constraint_gives_its_own_reason(void)
     CHECK_TEXT(c.trial.reason, "keys fit the rows");
 }
 
+static void rules_say_what_is_impossible_does_not_fit_or_does_not_pay(void)
+{
+    manifest_parts parts = {
+        .constraints =
+            "[{\"require\": \"BLOCK_M > 64\", \"is\": \"does-not-pay\", \"why\": \"taste\"},"
+            "{\"require\": \"BLOCK_N > 64\", \"is\": \"registers\", \"why\": \"full\"},"
+            "{\"require\": \"BLOCK_M + BLOCK_N < 256\", \"why\": \"never\"}]"};
+    tuner_fixture f;
+    fa_space space;
+    fa_diag diag = {{0}};
+    CHECK_OK(enumerate(&parts, &problem_512, &gpu_l4, &f, &space, &diag), diag);
+    CHECK_INT(find(&space, 64, 128)->trial.status, FA_STATUS_DOES_NOT_PAY);
+    CHECK_TEXT(find(&space, 64, 128)->trial.reason, "taste");
+    CHECK_INT(find(&space, 64, 64)->trial.status,
+              FA_STATUS_REGISTERS); /* before what does not pay */
+    CHECK_TEXT(find(&space, 64, 64)->trial.reason, "full");
+    CHECK_INT(find(&space, 128, 128)->trial.status, FA_STATUS_CONSTRAINT);
+    fa_space_free(&space);
+    fixture_free(&f);
+    parts.constraints = "[{\"require\": \"0\", \"is\": \"does-not-pay\", \"why\": \"taste\"}]";
+    parts.memory = "{\"all\": \"BLOCK_M * BLOCK_N * 1024\"}";
+    CHECK_OK(enumerate(&parts, &problem_512, &gpu_l4, &f, &space, &diag), diag);
+    CHECK_INT(find(&space, 64, 64)->trial.status,
+              FA_STATUS_BUDGET); /* and its numbers come first */
+    CHECK(strstr(find(&space, 64, 64)->trial.reason, "needs 4,194,304 B") != NULL);
+    fa_space_free(&space);
+    fixture_free(&f);
+}
+
 /* An expression may rely on the constraints: what they refuse is not evaluated further. */
 static void a_refused_config_may_divide_by_zero(void)
 {
@@ -397,9 +426,9 @@ static void built_in_families_refuse_sequences_whose_last_tile_passes_32_bits(vo
         fa_space_free(&space);
         *seq = LONGEST + 1;
         if (rc == 0)
-            refused += fa_space_enumerate(&list, &problem, gpus[i / 2], &space, &diag) ==
-                           FA_ENOTSUP &&
-                       strstr(diag.text, "at most 2,147,483,391") != NULL;
+            refused +=
+                fa_space_enumerate(&list, &problem, gpus[i / 2], &space, &diag) == FA_ENOTSUP &&
+                strstr(diag.text, "at most 2,147,483,391") != NULL;
     }
     fa_families_free(&list);
     fa_templates_close(&templates);
@@ -456,6 +485,7 @@ int main(void)
     TEST(configs_come_in_the_order_of_their_domains);
     TEST(a_survivor_carries_its_launch_and_its_addends);
     TEST(a_broken_constraint_gives_its_own_reason);
+    TEST(rules_say_what_is_impossible_does_not_fit_or_does_not_pay);
     TEST(a_refused_config_may_divide_by_zero);
     TEST(the_budget_holds_to_the_byte);
     TEST(a_budget_of_a_dozen_long_names_still_ends_in_the_limit);

@@ -44,6 +44,7 @@ typedef struct fa_let {
 typedef struct fa_require {
     char *text;
     char *why;
+    fa_status ends; /* where a config ends that does not hold to it */
 } fa_require;
 
 typedef struct fa_named_text {

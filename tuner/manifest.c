@@ -333,10 +333,32 @@ static bool varies(const fa_family *f, uint64_t uses)
     return found;
 }
 
+/* What a rule is about: a config that does not hold to it is impossible, exceeds the shared memory or
+ * the registers, or is known not to pay. */
+static int read_ending(struct reader *r, const cJSON *rule, const char *place, bool allowed,
+                       fa_status *ret_ends)
+{
+    static const fa_status endings[] = {FA_STATUS_CONSTRAINT, FA_STATUS_BUDGET, FA_STATUS_REGISTERS,
+                                        FA_STATUS_DOES_NOT_PAY};
+    const cJSON *is = cJSON_GetObjectItemCaseSensitive(rule, "is");
+    *ret_ends = FA_STATUS_CONSTRAINT;
+    if (is == NULL)
+        return 0;
+    for (size_t i = 0; allowed && cJSON_IsString(is) && i < sizeof endings / sizeof *endings; i++) {
+        *ret_ends = endings[i];
+        if (strcmp(is->valuestring, fa_status_name(endings[i])) == 0)
+            return 0;
+    }
+    return fault(r,
+                 "%s: \"is\" must be constraint, budget, registers or does-not-pay, and stands in "
+                 "\"constraints\" only",
+                 place);
+}
+
 static int read_requires(struct reader *r, const char *key, bool may_vary, fa_require *list,
                          int *ret_count)
 {
-    static const char *const keys[] = {"require", "why"};
+    static const char *const keys[] = {"require", "is", "why"}; /* "supports" has no "is" */
     const cJSON *array;
     char place[64];
     int rc = member(r, key, false, cJSON_IsArray, "an array", &array);
@@ -351,7 +373,8 @@ static int read_requires(struct reader *r, const char *key, bool may_vary, fa_re
         fa_require *require = &list[(*ret_count)++];
         if (!cJSON_IsObject(item))
             return fault(r, "%s must be an object with require and why", place);
-        if ((rc = check_keys(r, item, place, keys, 2)) != 0)
+        if ((rc = check_keys(r, item, place, keys, 3)) != 0 ||
+            (rc = read_ending(r, item, place, may_vary, &require->ends)) != 0)
             return rc;
         if (fa_json_text(item, "why", &why, place, NULL) != 0 || !is_sentence(why))
             return fault(r, "%s: \"why\" must be a sentence of 1 to %d bytes, no control bytes",
@@ -510,7 +533,7 @@ static int read_launches(struct reader *r)
     return rc;
 }
 
-static int read_manifest(struct reader *r)
+static int check_manifest_keys(struct reader *r)
 {
     static const char *const keys[] = {"name",      "operation",   "entry",    "arch_suffix",
                                        "sm",        "proved_on",   "supports", "tunables",
@@ -518,33 +541,41 @@ static int read_manifest(struct reader *r)
                                        "registers", "grid",        "default",  "launches",
                                        "workspace", "takes",       "splits",   "beside_specific",
                                        "run_time"};
+    return check_keys(r, r->json, "manifest", keys, (int)(sizeof keys / sizeof *keys));
+}
+
+static int add_given_names(struct reader *r)
+{
     fa_family *f = r->family;
-    int rc = check_keys(r, r->json, "manifest", keys, (int)(sizeof keys / sizeof *keys));
-    if (rc == 0)
-        rc = read_takes(r);
-    if (rc == 0)
-        rc = read_beside(r);
+    int rc = 0;
     fa_given_make(f->operation, f->takes, NULL, NULL, &f->given);
     for (int i = 0; i < f->given.count && rc == 0; i++)
         rc = add_name(r, f->given.name[i], f->operation->name);
-    if (rc == 0)
-        rc = read_identity(r);
-    if (rc == 0)
-        rc = read_sm(r);
-    if (rc == 0)
-        rc = read_proved_on(r);
-    if (rc == 0)
-        rc = read_tunables(r);
-    if (rc == 0)
-        rc = read_lets(r);
-    if (rc == 0)
-        rc = read_requires(r, "supports", false, f->support, &f->support_count);
-    if (rc == 0)
-        rc = read_requires(r, "constraints", true, f->constraint, &f->constraint_count);
-    if (rc == 0)
-        rc = read_launches(r);
-    if (rc == 0)
-        rc = read_defaults(r);
+    return rc;
+}
+
+static int read_supports(struct reader *r)
+{
+    return read_requires(r, "supports", false, r->family->support, &r->family->support_count);
+}
+
+static int read_constraints(struct reader *r)
+{
+    return read_requires(r, "constraints", true, r->family->constraint,
+                         &r->family->constraint_count);
+}
+
+/* In this order: expressions may use the names that stand above them. */
+static int read_manifest(struct reader *r)
+{
+    static int (*const parts[])(struct reader *) = {
+        check_manifest_keys, read_takes,    read_beside,      add_given_names,
+        read_identity,       read_sm,       read_proved_on,   read_tunables,
+        read_lets,           read_supports, read_constraints, read_launches,
+        read_defaults};
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < sizeof parts / sizeof *parts; i++)
+        rc = parts[i](r);
     return rc;
 }
 

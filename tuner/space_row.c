@@ -2,8 +2,9 @@
  *
  * Judging one row of the space: what a config needs, and the gate at which it ends.
  *
- * Invariant: gates come in a fixed order (constraints, threads, grid, shared memory, registers) and
- * only what is judged must have a value, so that an expression may rely on the constraints.
+ * Invariant: gates come in a fixed order (what is impossible, threads, grid, shared memory, registers, the
+ * constraints of what does not fit, those of what does not pay) and only what is judged must have a value,
+ * so that an expression may rely on the constraints of what is impossible.
  */
 #include "family.h"
 
@@ -58,20 +59,29 @@ static void end_at(fa_candidate *candidate, fa_status status, const char *reason
     snprintf(candidate->trial.reason, sizeof candidate->trial.reason, "%s", reason);
 }
 
-static int judge_constraints(struct cursor *c, fa_candidate *candidate)
+/* The rules in their order. Those of what is possible end the config; of the others, which say what does not
+ * fit or does not pay, *ret_later is the first that it does not hold to, NULL for none: the budget, which has
+ * numbers, is judged before them. */
+static int judge_constraints(struct cursor *c, fa_candidate *candidate,
+                             const fa_require **ret_later)
 {
     const fa_family *f = c->family;
+    *ret_later = NULL;
     for (int i = 0; i < f->constraint_count; i++) {
+        const fa_require *rule = &f->constraint[i];
         char name[32];
         int64_t holds = 0;
         snprintf(name, sizeof name, "[%d]", i);
         int rc = take(c, "constraints", name, INT64_MIN, INT64_MAX, &holds);
         if (rc != 0)
             return rc;
-        if (holds == 0) {
-            end_at(candidate, FA_STATUS_CONSTRAINT, f->constraint[i].why);
+        if (holds == 0 && rule->ends == FA_STATUS_CONSTRAINT) {
+            end_at(candidate, rule->ends, rule->why);
             return 0;
         }
+        bool sooner = *ret_later == NULL || (*ret_later)->ends == FA_STATUS_DOES_NOT_PAY;
+        if (holds == 0 && sooner && (*ret_later == NULL || rule->ends != FA_STATUS_DOES_NOT_PAY))
+            *ret_later = rule;
     }
     return 0;
 }
@@ -248,7 +258,8 @@ int fa_family_take_row(void *context, const fa_expr_value *value, int count)
                        filling->diag};
     struct cursor lets = c;
     lets.at = f->tunable_count;
-    int rc = judge_constraints(&c, candidate);
+    const fa_require *later = NULL;
+    int rc = judge_constraints(&c, candidate, &later);
     if (rc == 0 && candidate->trial.status == FA_STATUS_PENDING)
         rc = take_lets(&lets, candidate);
     if (rc == 0 && candidate->trial.status == FA_STATUS_PENDING) {
@@ -256,6 +267,8 @@ int fa_family_take_row(void *context, const fa_expr_value *value, int count)
         if (rc == 0 && candidate->trial.status == FA_STATUS_PENDING)
             judge_registers(candidate);
     }
+    if (rc == 0 && later != NULL && candidate->trial.status == FA_STATUS_PENDING)
+        end_at(candidate, later->ends, later->why);
     filling->rows_failed = rc != 0;
     return rc;
 }

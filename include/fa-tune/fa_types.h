@@ -162,8 +162,8 @@ typedef struct fa_config {
 /* ---- where a config ended -------------------------------------------------------------------*/
 #define FA_STATUSES(X)                                                              \
     X(PENDING, 0, "pending")               /* not tried yet */                      \
-    X(CONSTRAINT, 1, "constraint")         /* structurally impossible */            \
-    X(BUDGET, 2, "budget")                 /* shared memory does not fit */         \
+    X(CONSTRAINT, 1, "constraint")         /* impossible */                         \
+    X(BUDGET, 2, "budget")                 /* does not fit the shared memory */     \
     X(REGISTERS, 3, "registers")           /* hopeless by the register estimate */  \
     X(COMPILE_FAILED, 4, "compile-failed")                                          \
     X(COMPILE_TIMEOUT, 5, "compile-timeout")                                        \
@@ -176,7 +176,8 @@ typedef struct fa_config {
     X(CRASHED, 12, "crashed")              /* took its worker down */               \
     X(TIMEOUT, 13, "timeout")                                                       \
     X(OUT_OF_MEMORY, 14, "out-of-memory")                                           \
-    X(MEASURED, 15, "measured")            /* proved and timed */
+    X(MEASURED, 15, "measured")            /* proved and timed */                   \
+    X(DOES_NOT_PAY, 16, "does-not-pay")    /* possible; its family knows better */
 
 #define FA_STATUS_ENUM(name, value, text) FA_STATUS_##name = (value),
 typedef enum fa_status { FA_STATUSES(FA_STATUS_ENUM) } fa_status;

@@ -121,9 +121,10 @@ static int launch(struct call *c, const fa_kernel *bound, PyObject **ret_instead
     }
     if (!c->place.wait)
         return 0;
-    int rc;
-    Py_BEGIN_ALLOW_THREADS rc = fa_wait_for_stream(c->tuner, c->place.stream, &diag);
-    Py_END_ALLOW_THREADS return rc == 0 ? 0 : fail_with(rc, &diag);
+    PyThreadState *state = session_release();
+    int rc = fa_wait_for_stream(c->tuner, c->place.stream, &diag);
+    session_acquire(state);
+    return rc == 0 ? 0 : fail_with(rc, &diag);
 }
 
 /* A bound kernel computes its own problem only. */

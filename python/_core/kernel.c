@@ -8,7 +8,7 @@
 
 typedef struct kernel_object {
     PyObject_HEAD const fa_kernel *kernel; /* the tuner's, until it is closed */
-    fa_tuner *tuner;                       /* that it belongs to: compared only */
+    unsigned session;                      /* that it belongs to */
     int device;
 } kernel_object;
 
@@ -23,11 +23,11 @@ void kernel_free(PyObject *self)
 
 PyObject *kernel_wrap(const fa_kernel *kernel, int device)
 {
-    fa_tuner *tuner = session_tuner();
-    kernel_object *object = tuner != NULL ? PyObject_New(kernel_object, kernel_type) : NULL;
+    kernel_object *object =
+        session_tuner() != NULL ? PyObject_New(kernel_object, kernel_type) : NULL;
     if (object != NULL) {
         object->kernel = kernel;
-        object->tuner = tuner;
+        object->session = session_number();
         object->device = device;
     }
     return (PyObject *)object;
@@ -36,13 +36,11 @@ PyObject *kernel_wrap(const fa_kernel *kernel, int device)
 const fa_kernel *kernel_alive(PyObject *self)
 {
     kernel_object *object = (kernel_object *)self;
-    fa_tuner *tuner = session_tuner();
-    if (tuner != NULL && tuner == object->tuner)
+    if (object->session == session_number())
         return object->kernel;
-    if (tuner != NULL)
-        fail(ERROR_FORKED,
-             "this kernel belongs to a tuner that has ended (fa_tune.close(), or a fork): "
-             "ask for the kernel again");
+    fail(ERROR_ANY,
+         "this kernel belongs to a tuner that has ended (fa_tune.close(), or a fork): ask for the "
+         "kernel again");
     return NULL;
 }
 

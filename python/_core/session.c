@@ -9,6 +9,8 @@
 #include <stdlib.h>
 
 static fa_tuner *tuner;
+static unsigned number = 1;
+static int away; /* threads that are in the tuner without the GIL */
 fa_effort policy_effort = FA_EFFORT_MEASURE;
 PyObject *policy_on_miss;
 PyObject *policy_recorder;
@@ -43,14 +45,37 @@ fa_tuner *session_tuner(void)
     return tuner;
 }
 
+unsigned session_number(void)
+{
+    return number;
+}
+
+PyThreadState *session_release(void)
+{
+    away++;
+    return PyEval_SaveThread();
+}
+
+void session_acquire(PyThreadState *state)
+{
+    PyEval_RestoreThread(state);
+    away--;
+}
+
 PyObject *session_close(PyObject *self, PyObject *unused)
 {
     (void)self;
     (void)unused;
     fa_tuner *closing = tuner;
+    if (away > 0) {
+        fail(ERROR_ANY,
+             "close() while another thread tunes or waits for a result: wait for it first");
+        return NULL;
+    }
     tuner = NULL;
-    Py_BEGIN_ALLOW_THREADS fa_close(&closing);
-    Py_END_ALLOW_THREADS Py_RETURN_NONE;
+    number++;
+    fa_close(&closing);
+    Py_RETURN_NONE;
 }
 
 /* In a forked child: what the parent opened is the parent's, and stays where it is. */
@@ -59,6 +84,8 @@ PyObject *session_forget(PyObject *self, PyObject *unused)
     (void)self;
     (void)unused;
     tuner = NULL;
+    number++;
+    away = 0;
     Py_RETURN_NONE;
 }
 
@@ -168,18 +195,20 @@ static int tune(fa_request *request, PyObject *progress, fa_answer *ret_answer, 
         return FA_EINVAL; /* the exception is set */
     request->progress = watch;
     request->context = told;
-    int rc;
-    Py_BEGIN_ALLOW_THREADS rc = fa_tune(mine, request, ret_answer, diag);
-    Py_END_ALLOW_THREADS end_progress(told);
+    PyThreadState *state = session_release();
+    int rc = fa_tune(mine, request, ret_answer, diag);
+    session_acquire(state);
+    end_progress(told);
     return rc;
 }
 
 static int get_kernel(fa_tuner *mine, const fa_problem *problem, fa_effort effort,
                       const fa_kernel **ret_kernel, fa_diag *diag)
 {
-    int rc;
-    Py_BEGIN_ALLOW_THREADS rc = fa_get_best_kernel(mine, problem, effort, ret_kernel, diag);
-    Py_END_ALLOW_THREADS return rc;
+    PyThreadState *state = session_release();
+    int rc = fa_get_best_kernel(mine, problem, effort, ret_kernel, diag);
+    session_acquire(state);
+    return rc;
 }
 
 int session_kernel(const fa_problem *problem, fa_effort effort, int device, PyObject *progress,

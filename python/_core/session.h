@@ -9,6 +9,11 @@
 
 /* The tuner, opened when it is first needed. */
 fa_tuner *session_tuner(void);
+/* Another number for every tuner that this process opens: what belongs to one is gone with it. */
+unsigned session_number(void);
+/* Releases the GIL for a call of the tuner, which is not closed meanwhile, and takes it again. */
+PyThreadState *session_release(void);
+void session_acquire(PyThreadState *state);
 
 /* What attention() does about a kernel that is not loaded. */
 extern fa_effort policy_effort;

@@ -6,6 +6,7 @@
 #include "error.h"
 #include "options_table.h"
 #include "problem.h"
+#include "shorthand.h"
 #include "text.h"
 
 #include <stdio.h>
@@ -274,7 +275,7 @@ static void word_fields(const cli_options *o, const fa_operation *operation, fa_
     fa_operation_order(operation, FA_ORDER_OPTIONS, order);
     for (int i = 0; i < operation->field_count; i++) {
         const char *list = o->sweep.values[order[i]];
-        if (list != NULL)
+        if (list != NULL && !cli_shorthand_lists(o, order[i]))
             fa_buf_printf(text, " %s %s", cli_sweep_option(operation, order[i]), list);
         for (int p = 0; p < operation->product_count; p++)
             if (operation->product[p].field == order[i] && o->sweep.product[p] > 0)
@@ -284,12 +285,14 @@ static void word_fields(const cli_options *o, const fa_operation *operation, fa_
         const fa_field *f = &operation->field[order[i]];
         int32_t value = o->problem.value[order[i]];
         char room[16];
-        if (cli_sweep_option(operation, order[i]) != NULL || value == f->preset)
+        if (cli_sweep_option(operation, order[i]) != NULL || value == f->preset ||
+            f->option[0] == 0)
             continue;
         fa_buf_printf(text, " %s", f->option);
         if (f->kind != FA_FIELD_BOOLEAN)
             fa_buf_printf(text, " %s", fa_field_text(f, value, room));
     }
+    cli_shorthand_words(o, text);
 }
 
 /* The options that were typed, each once; what stands for itself needs no quotes. */
@@ -298,7 +301,10 @@ static void word_plan(const cli_options *o, cli_grid *grid)
     static const char *const efforts[] = {"cached", "predict", NULL, "patient"};
     const struct {
         const char *option, *text;
-    } table[] = {{"--operation", o->operation}, {"--gpu", o->sweep.gpu}, {"--plan", o->sweep.plan}};
+    } table[] = {{"--operation", o->operation},
+                 {"--gpu", o->sweep.gpu},
+                 {"--plan", o->sweep.plan},
+                 {"--model", o->sweep.model}};
     fa_buf text = {0};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (table[i].text != NULL)
@@ -326,7 +332,7 @@ static bool lists_given(const cli_options *o)
 
 bool cli_grid_given(const cli_options *o)
 {
-    return o->sweep.plan != NULL || lists_given(o);
+    return o->sweep.plan != NULL || o->sweep.model != NULL || lists_given(o);
 }
 
 /* A grid without a list that it needs, and lists that another option makes. */
@@ -357,11 +363,32 @@ static int check(const cli_options *o, fa_diag *diag)
     if (o->sweep.plan != NULL && lists_given(o))
         return fa_fail(diag, FA_EINVAL,
                        "--plan brings its own problems: leave the grid's options out");
-    int rc = o->sweep.plan == NULL ? check_lists(o, fa_operation_of(&o->problem), diag) : 0;
+    if (o->sweep.plan != NULL && o->sweep.model != NULL)
+        return fa_fail(diag, FA_EINVAL, "--plan and --model exclude one another");
+    int rc = o->sweep.plan == NULL && o->sweep.model == NULL
+                 ? check_lists(o, fa_operation_of(&o->problem), diag)
+                 : 0;
     if (rc == 0 && o->effort == FA_EFFORT_CACHED)
         rc = fa_fail(diag, FA_EINVAL,
                      "--effort cached tunes nothing: a sweep takes predict, measure or patient");
     return rc;
+}
+
+/* The grids of every kind of layer of a model, and of every work that is asked of it. */
+static int add_model(const cli_options *options, lists *l, cli_grid *grid, fa_diag *diag)
+{
+    cli_options of_layer;
+    int rc = 0;
+    for (int i = 0; rc == 0; i++) {
+        rc = cli_model_variant(options, i, &of_layer, diag);
+        if (rc == 0)
+            rc = check_lists(&of_layer, fa_operation_of(&options->problem), diag);
+        if (rc == 0)
+            rc = read_lists(&of_layer, l, diag);
+        if (rc == 0)
+            rc = multiply(l, grid, diag);
+    }
+    return rc == FA_ENOTFOUND && grid->count > 0 ? 0 : rc;
 }
 
 int cli_grid_make(const cli_options *options, cli_grid *ret_grid, fa_diag *diag)
@@ -372,7 +399,9 @@ int cli_grid_make(const cli_options *options, cli_grid *ret_grid, fa_diag *diag)
         l == NULL ? fa_fail(diag, FA_ENOMEM, "out of memory for a grid") : check(options, diag);
     if (rc == 0)
         rc = read_lists(options, l, diag);
-    if (rc == 0 && options->sweep.plan != NULL)
+    if (rc == 0 && options->sweep.model != NULL)
+        rc = add_model(options, l, &grid, diag);
+    else if (rc == 0 && options->sweep.plan != NULL)
         rc = cli_plan_read(options->sweep.plan, l->operation, (const char(*)[64])l->gpu.name,
                            l->gpu.count, &grid, diag);
     else if (rc == 0)

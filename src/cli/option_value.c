@@ -6,6 +6,7 @@
 
 #include "error.h"
 #include "nearest.h"
+#include "shorthand.h"
 #include "text.h"
 
 #include <errno.h>
@@ -211,6 +212,8 @@ int cli_option_set(const cli_option_spec *spec, const char *text, cli_options *o
         return set_field(spec, text, options, diag);
     case KIND_ALSO:
         return set_also(spec, text, options, diag);
+    case KIND_SHORTHAND:
+        return cli_shorthand_set((int)spec->low, text, options, diag);
     case KIND_HERE_VALUES:
     case KIND_HERE_FLAGS:
         break;

@@ -32,6 +32,8 @@ static const cli_option_spec specs[] = {
     {.kind = KIND_HERE_VALUES},
     {"--plan", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.plan), 0, 0, NULL, "FILE",
      "problems from JSON lines instead of a grid"},
+    {"--model", CLI_GROUP_SWEEP, KIND_TEXT, AT(sweep.model), 0, 0, NULL, "NAME",
+     "heads, dims, windows and sinks of a model, as llama-3-70b; without lengths its prefill and decode"},
     {"--time", CLI_GROUP_SWEEP, KIND_SECONDS, AT(sweep.seconds), 0, 31536000, NULL, "TIME",
      "stop after this long in all runs together: 90s, 30m, 2h"},
     {"--trials", CLI_GROUP_SWEEP, KIND_INTEGER, AT(sweep.trials), 1, INT32_MAX, NULL, "N",
@@ -245,7 +247,8 @@ static int parse_one(const cli_verb *verb, const all_options *all, int count, ch
     const fa_field *field = spec->kind == KIND_FIELD
                                 ? &fa_operation_of(&options->problem)->field[cli_option_field(spec)]
                                 : NULL;
-    bool flag = spec->kind == KIND_FLAG || (field != NULL && field->kind == FA_FIELD_BOOLEAN);
+    bool flag = spec->kind == KIND_FLAG ||
+                (spec->kind == KIND_SHORTHAND && spec->value == NULL) || (field != NULL && field->kind == FA_FIELD_BOOLEAN);
     if (flag && equals != NULL)
         return fa_fail(diag, FA_EINVAL, "%s takes no value: leave \"%s\" out", spec->name,
                        cli_text_short(equals, typed));
@@ -354,16 +357,24 @@ int cli_options_parse(const cli_verb *verb, int count, char **arguments, cli_opt
     return rc;
 }
 
-void cli_options_help(unsigned groups, const fa_operation *operation, fa_buf *out)
+void cli_options_each(unsigned groups, const fa_operation *operation, cli_option_visit *visit,
+                      void *context)
 {
     static all_options all;
     list_options(operation, &all);
-    for (size_t i = 0; i < all.count; i++) {
-        const cli_option_spec *spec = all.spec[i];
-        if (!takes(groups, spec))
-            continue;
-        char left[64];
-        snprintf(left, sizeof left, "%s %s", spec->name, spec->value != NULL ? spec->value : "");
-        fa_buf_printf(out, "  %-19s  %s\n", left, spec->help);
-    }
+    for (size_t i = 0; i < all.count; i++)
+        if (takes(groups, all.spec[i]))
+            visit(context, all.spec[i]);
+}
+
+static void help_one(void *context, const cli_option_spec *spec)
+{
+    char left[64];
+    snprintf(left, sizeof left, "%s %s", spec->name, spec->value != NULL ? spec->value : "");
+    fa_buf_printf(context, "  %-19s  %s\n", left, spec->help);
+}
+
+void cli_options_help(unsigned groups, const fa_operation *operation, fa_buf *out)
+{
+    cli_options_each(groups, operation, help_one, out);
 }

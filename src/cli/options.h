@@ -37,7 +37,7 @@ enum {
     CLI_GROUP_EFFORT = 1 << 26  /* how well it is to be tuned */
 };
 
-enum { CLI_OPERANDS_MAX = 2 };
+enum { CLI_OPERANDS_MAX = 2, CLI_SHORTHANDS_MAX = 8 };
 enum {
     CLI_FORMAT_UNSET = 0,
     CLI_FORMAT_HTML,
@@ -53,6 +53,7 @@ typedef struct cli_options {
     fa_problem problem;    /* of that operation; defaults stand for what was not given */
     uint32_t given;        /* bit i: field i of the problem was */
     uint32_t given_also;   /* by an option of several fields; one of its own has precedence */
+    const char *shorthand[CLI_SHORTHANDS_MAX]; /* as typed, "" without a value; NULL: not given */
     fa_effort effort;
     bool effort_given;  /* not the default */
     bool problem_given; /* any option of it, or of the device */
@@ -71,7 +72,7 @@ typedef struct cli_options {
     struct { /* of a sweep: lists as they were typed, by field, NULL where not */
         const char *gpu, *values[FA_PROBLEM_VALUES];
         int32_t product[FA_PRODUCTS_MAX]; /* 0: not given */
-        const char *plan, *baseline;
+        const char *plan, *baseline, *model;
         double seconds, cost, price; /* 0: not given */
         int32_t trials;
         bool list, status, restart;

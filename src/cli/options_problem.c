@@ -113,6 +113,32 @@ static void add_list(cli_problem_options *options, const fa_operation *operation
     }
 }
 
+bool cli_shorthand(const fa_operation *operation, int index, const char **ret_option,
+                   const char **ret_value, const char **ret_help)
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(operation->document, "shorthands");
+    const cJSON *item = cJSON_GetArrayItem(list, index);
+    const struct {
+        const char *key, **ret;
+    } texts[] = {{"option", ret_option}, {"value", ret_value}, {"help", ret_help}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        *texts[i].ret = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(item, texts[i].key));
+    return *ret_option != NULL && *ret_help != NULL && index < CLI_SHORTHANDS_MAX;
+}
+
+static void add_shorthands(cli_problem_options *options, const fa_operation *operation)
+{
+    const char *name, *value, *help;
+    for (int i = 0; cli_shorthand(operation, i, &name, &value, &help); i++) {
+        cli_option_spec *spec =
+            add(options, name, CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP,
+                KIND_SHORTHAND, 0);
+        spec->low = i;
+        spec->value = value;
+        spec->help = help;
+    }
+}
+
 void cli_problem_options_make(const fa_operation *operation, cli_problem_options *ret_options)
 {
     int order[FA_PROBLEM_VALUES];
@@ -128,6 +154,7 @@ void cli_problem_options_make(const fa_operation *operation, cli_problem_options
     for (int i = 0; i < operation->field_count; i++)
         if (!is_list(&operation->field[order[i]]) && operation->field[order[i]].option[0] != 0)
             add_field(ret_options, operation, order[i]);
+    add_shorthands(ret_options, operation);
 }
 
 /* ---- what must be given ---------------------------------------------------------------------*/

@@ -17,6 +17,7 @@ typedef enum cli_option_kind {
     KIND_CHOICE,  /* an enum, one of `choices` */
     KIND_FIELD,   /* a field of the problem */
     KIND_ALSO,    /* every field of the problem that names it */
+    KIND_SHORTHAND, /* several fields of the problem; `low` is its number */
     /* In the table of options, where the operation's stand: those of values and lists, of flags. */
     KIND_HERE_VALUES,
     KIND_HERE_FLAGS
@@ -38,12 +39,17 @@ int cli_option_field(const cli_option_spec *spec);
 
 #define CLI_AT(field) offsetof(cli_options, field)
 
+typedef void cli_option_visit(void *context, const cli_option_spec *spec);
+/* The options of these groups, in the order of the help (options.c). */
+void cli_options_each(unsigned groups, const fa_operation *operation, cli_option_visit *visit,
+                      void *context);
+
 /* Reads a value's text into its field; text is NULL for a flag (option_value.c). */
 int cli_option_set(const cli_option_spec *spec, const char *text, cli_options *options,
                    fa_diag *diag);
 
 /* The options that an operation's fields make (options_problem.c). */
-enum { CLI_PROBLEM_OPTIONS_MAX = 3 * FA_PROBLEM_VALUES + FA_PRODUCTS_MAX };
+enum { CLI_PROBLEM_OPTIONS_MAX = 3 * FA_PROBLEM_VALUES + FA_PRODUCTS_MAX + CLI_SHORTHANDS_MAX };
 typedef struct cli_problem_options {
     struct {
         cli_option_spec spec;
@@ -61,6 +67,10 @@ int cli_problem_check(const fa_problem *problem, fa_diag *diag);
 
 /* The option that gives a sweep the list of this field's values; NULL: it has one value. */
 const char *cli_sweep_option(const fa_operation *operation, int field);
+
+/* The operation's shorthands, counted from 0; false: there are no more. *ret_value NULL: it takes none. */
+bool cli_shorthand(const fa_operation *operation, int index, const char **ret_option,
+                   const char **ret_value, const char **ret_help);
 
 /* Whether the field is the first of those that its option of several fields sets. */
 bool cli_leads_also(const fa_operation *operation, int field);

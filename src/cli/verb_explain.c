@@ -31,9 +31,10 @@ static const struct {
     {FA_STATUS_CUBIN, "contradict their budget"},
     {FA_STATUS_COMPILE_FAILED, "do not compile"},
     {FA_STATUS_COMPILE_TIMEOUT, "compile too long"},
-    {FA_STATUS_REGISTERS, "are hopeless by their estimate of registers"},
-    {FA_STATUS_BUDGET, "need more shared memory than there is"},
-    {FA_STATUS_CONSTRAINT, "are structurally impossible"},
+    {FA_STATUS_DOES_NOT_PAY, "are possible, and known not to pay"},
+    {FA_STATUS_REGISTERS, "do not fit the registers"},
+    {FA_STATUS_BUDGET, "do not fit the shared memory"},
+    {FA_STATUS_CONSTRAINT, "are impossible"},
 };
 
 enum { GATES = sizeof gates / sizeof *gates };

@@ -33,7 +33,7 @@ enum { LOOKED_AT = 32 };
 /* What is on record of the bucket, the fastest first; all of one family. */
 struct finding {
     const fa_trial *winner;
-    fa_rival rival[LOOKED_AT];
+    fa_alternative alternative[LOOKED_AT];
     uint64_t seed[LOOKED_AT];          /* of the tune that timed it */
     fa_candidate candidate[LOOKED_AT]; /* at the asked lengths */
     int count;
@@ -47,22 +47,21 @@ static double time_of(const fa_trial *trial)
 static int keep(void *context, const fa_trial_record *record)
 {
     struct finding *f = context;
-    fa_rival *rival = &f->rival[f->count];
+    fa_alternative *one = &f->alternative[f->count];
     const fa_trial *trial = &record->trial;
     bool proved = trial->status == FA_STATUS_MEASURED;
-    double fastest = time_of(f->count > 0 ? &f->rival[0].trial : trial);
+    double fastest = time_of(f->count > 0 ? &f->alternative[0].trial : trial);
     if (f->count == LOOKED_AT || trial->raced != f->winner->raced ||
         strcmp(trial->config.family, f->winner->config.family) != 0 ||
         !(time_of(trial) > 0 && time_of(trial) <= fastest * SLOWER) ||
-        !fa_records_tools(record->environment, &rival->driver_version, rival->nvrtc,
-                          sizeof rival->nvrtc))
+        !fa_records_tools(record->environment, &one->driver_version, one->nvrtc, sizeof one->nvrtc))
         return 0;
     if (!proved)
-        rival->driver_version = 0;
-    else if (rival->driver_version == 0)
+        one->driver_version = 0;
+    else if (one->driver_version == 0)
         return 0;
-    rival->trial = *trial;
-    memcpy(rival->cubin_key, record->cubin_key, sizeof rival->cubin_key);
+    one->trial = *trial;
+    memcpy(one->cubin_key, record->cubin_key, sizeof one->cubin_key);
     f->seed[f->count++] = record->seed;
     return 0;
 }
@@ -87,34 +86,34 @@ static double scale(const fa_trial *trial, fa_candidate *candidate, const fa_pro
 }
 
 /* Those that are faster than the winner, in order. */
-static void choose(const struct finding *f, const char *entry, fa_rivals *found)
+static void choose(const struct finding *f, const char *entry, fa_alternatives *found)
 {
     double margin = f->winner->status == FA_STATUS_MEASURED ? MARGIN : 1;
     uint64_t race = 0;
     for (int i = 0; i < f->count; i++)
-        if (fa_config_equal(&f->rival[i].trial.config, &f->winner->config)) {
-            found->winner_us = f->rival[i].us;
+        if (fa_config_equal(&f->alternative[i].trial.config, &f->winner->config)) {
+            found->winner_us = f->alternative[i].us;
             race = f->seed[i];
         }
     for (int i = 0; i < f->count; i++) {
-        double us = f->rival[i].us;
+        double us = f->alternative[i].us;
         if (!(us > 0 && us < found->winner_us * margin) || (f->winner->raced && f->seed[i] != race))
             continue;
-        int at = found->count < FA_RIVALS_MAX ? found->count++ : FA_RIVALS_MAX;
-        for (; at > 0 && found->rival[at - 1].us > us; at--)
-            if (at < FA_RIVALS_MAX)
-                found->rival[at] = found->rival[at - 1];
-        if (at == FA_RIVALS_MAX)
+        int at = found->count < FA_ALTERNATIVES_MAX ? found->count++ : FA_ALTERNATIVES_MAX;
+        for (; at > 0 && found->alternative[at - 1].us > us; at--)
+            if (at < FA_ALTERNATIVES_MAX)
+                found->alternative[at] = found->alternative[at - 1];
+        if (at == FA_ALTERNATIVES_MAX)
             continue;
-        found->rival[at] = f->rival[i];
-        snprintf(found->rival[at].entry, sizeof found->rival[at].entry, "%s", entry);
-        memcpy(found->rival[at].trial.grid, f->candidate[i].trial.grid,
-               sizeof found->rival[at].trial.grid);
+        found->alternative[at] = f->alternative[i];
+        snprintf(found->alternative[at].entry, sizeof found->alternative[at].entry, "%s", entry);
+        memcpy(found->alternative[at].trial.grid, f->candidate[i].trial.grid,
+               sizeof found->alternative[at].trial.grid);
     }
 }
 
 static int find(fa_tuner *tuner, const fa_scope *bucket, const fa_problem *asked, const fa_gpu *gpu,
-                struct finding *f, fa_rivals *found, fa_diag *diag)
+                struct finding *f, fa_alternatives *found, fa_diag *diag)
 {
     const fa_config *config[LOOKED_AT];
     int rc = fa_tuner_families(tuner, diag);
@@ -124,21 +123,22 @@ static int find(fa_tuner *tuner, const fa_scope *bucket, const fa_problem *asked
     if (rc != 0 || f->count == 0)
         return rc;
     for (int i = 0; i < f->count; i++)
-        config[i] = &f->rival[i].trial.config;
+        config[i] = &f->alternative[i].trial.config;
     rc = fa_space_some(&tuner->families, config, f->count, asked, gpu, f->candidate, diag);
     if (rc != 0)
         return rc;
     for (int i = 0; i < f->count; i++)
-        f->rival[i].us = scale(&f->rival[i].trial, &f->candidate[i], &bucket->problem, asked, gpu);
+        f->alternative[i].us =
+            scale(&f->alternative[i].trial, &f->candidate[i], &bucket->problem, asked, gpu);
     choose(f, fa_family_entry(tuner->families.family[f->candidate[0].family]), found);
     return 0;
 }
 
-int fa_rivals_find(fa_tuner *tuner, const fa_scope *bucket, const fa_trial *winner,
-                   const fa_problem *asked, const fa_gpu *gpu, fa_rivals **ret_rivals,
-                   fa_diag *diag)
+int fa_alternatives_find(fa_tuner *tuner, const fa_scope *bucket, const fa_trial *winner,
+                         const fa_problem *asked, const fa_gpu *gpu,
+                         fa_alternatives **ret_alternatives, fa_diag *diag)
 {
-    fa_rivals *found = calloc(1, sizeof *found);
+    fa_alternatives *found = calloc(1, sizeof *found);
     struct finding *finding = calloc(1, sizeof *finding);
     int rc = found != NULL && finding != NULL ? 0 : FA_ENOMEM;
     if (rc != 0) {
@@ -149,7 +149,7 @@ int fa_rivals_find(fa_tuner *tuner, const fa_scope *bucket, const fa_trial *winn
     }
     free(finding);
     if (rc == 0)
-        *ret_rivals = found;
+        *ret_alternatives = found;
     else
         free(found);
     return rc;

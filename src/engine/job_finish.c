@@ -59,7 +59,8 @@ static bool must_race(const fa_job *job, int index)
             (candidate->is_default ||
              (job->plan.promised &&
               fa_config_equal(&candidate->trial.config, &job->plan.promise.config)) ||
-             (job->plan.with_rival && fa_config_equal(&candidate->trial.config, &job->plan.rival))))
+             (job->plan.with_alternative &&
+              fa_config_equal(&candidate->trial.config, &job->plan.alternative))))
             return true;
     }
     return false;

@@ -82,9 +82,12 @@ static const struct slot *probe(const struct fa_kernel_slots *slots, uint64_t ha
 const fa_kernel *fa_kernel_table_find(const fa_kernel_table *table, const fa_problem *problem,
                                       uint64_t context)
 {
-    const struct fa_kernel_slots *slots = atomic_load_explicit(&table->slots, memory_order_acquire);
     const fa_operation *operation = fa_operation_of(problem);
-    const fa_kernel *kernel = NULL;
+    const fa_kernel *kernel = atomic_load_explicit(&table->latest, memory_order_acquire);
+    if (kernel != NULL && has_key(kernel, operation, problem, context))
+        return kernel;
+    const struct fa_kernel_slots *slots = atomic_load_explicit(&table->slots, memory_order_acquire);
+    kernel = NULL;
     if (slots != NULL)
         probe(slots, hash_of(operation, problem, context), operation, problem, context, &kernel);
     return kernel;
@@ -130,6 +133,7 @@ int fa_kernel_table_publish(fa_kernel_table *table, fa_kernel *kernel, fa_diag *
     if (slots == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
     put(slots, hash_of(kernel->problem.operation, &kernel->problem, kernel->context), kernel);
+    atomic_store_explicit(&table->latest, kernel, memory_order_release);
     return 0;
 }
 
@@ -296,4 +300,5 @@ void fa_kernel_table_free(fa_kernel_table *table)
         fa_loaded_free(&loaded);
     }
     atomic_store(&table->slots, NULL);
+    atomic_store(&table->latest, NULL);
 }

@@ -55,6 +55,7 @@ struct fa_kernel {
 };
 
 typedef struct fa_kernel_table {
+    _Atomic(fa_kernel *) latest; /* published last: all layers of a step ask for it */
     _Atomic(struct fa_kernel_slots *) slots;
     fa_kernel *newest; /* of all, those that another has replaced included */
     fa_loaded *loaded;

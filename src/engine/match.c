@@ -150,31 +150,31 @@ void fa_match_refine(fa_tuner *tuner, const fa_target *target, fa_match *match,
     fa_problem bucket = fa_problem_bucket(&target->asked);
     bool guess =
         match->kind == FA_STEP_PREDICTED && answer->driver_version == 0 && !target->gpu.present;
-    fa_rivals *rivals = NULL;
+    fa_alternatives *alternatives = NULL;
     if (!match->usable || !(guess || fa_origin_is_timed(answer->origin)) ||
         fa_problem_equal(&bucket, &target->asked) ||
         !fa_problem_equal(&bucket, &match->scope.problem) ||
         strcmp(match->scope.silicon, target->scope.silicon) != 0 ||
-        fa_rivals_find(tuner, &match->scope, &answer->trial, &target->asked, &target->gpu, &rivals,
-                       NULL) != 0)
+        fa_alternatives_find(tuner, &match->scope, &answer->trial, &target->asked, &target->gpu,
+                             &alternatives, NULL) != 0)
         return;
-    for (int i = 0; i < rivals->count; i++) {
-        const fa_rival *rival = &rivals->rival[i];
+    for (int i = 0; i < alternatives->count; i++) {
+        const fa_alternative *one = &alternatives->alternative[i];
         fa_cubin_record cubin = {0};
         fa_match other = *match;
-        other.answer.trial = rival->trial;
-        other.answer.driver_version = rival->driver_version;
-        memcpy(other.answer.cubin_key, rival->cubin_key, sizeof rival->cubin_key);
-        memcpy(other.answer.entry, rival->entry, sizeof rival->entry);
-        memcpy(other.answer.nvrtc, rival->nvrtc, sizeof rival->nvrtc);
+        other.answer.trial = one->trial;
+        other.answer.driver_version = one->driver_version;
+        memcpy(other.answer.cubin_key, one->cubin_key, sizeof one->cubin_key);
+        memcpy(other.answer.entry, one->entry, sizeof one->entry);
+        memcpy(other.answer.nvrtc, one->nvrtc, sizeof one->nvrtc);
         fa_match_apply_verification(tuner, target, &other);
-        if (!other.usable || fa_records_cubin(tuner, rival->cubin_key, &cubin, NULL) != 0)
+        if (!other.usable || fa_records_cubin(tuner, one->cubin_key, &cubin, NULL) != 0)
             continue;
         size_t said = strlen(answer->why);
         snprintf(other.answer.why + said, sizeof answer->why - said,
                  ", where another config won: scaled by the model this one takes %.1f us here and "
                  "that one %.1f us",
-                 rival->us, rivals->winner_us);
+                 one->us, alternatives->winner_us);
         *match = other;
         if (ret_cubin != NULL) {
             fa_cubin_record_free(ret_cubin);
@@ -184,7 +184,7 @@ void fa_match_refine(fa_tuner *tuner, const fa_target *target, fa_match *match,
         }
         break;
     }
-    free(rivals);
+    free(alternatives);
 }
 
 /* What a winner of the target's own silicon is worth, once its answer is known. */

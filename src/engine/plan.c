@@ -206,14 +206,14 @@ int fa_plan_make(fa_tuner *tuner, const fa_request *request, const fa_target *ta
         plan.promised = guessed(match);
         plan.promise = item_of(match);
     }
-    for (int i = 0; i < matches->count && !plan.with_rival; i++) {
+    for (int i = 0; i < matches->count && !plan.with_alternative; i++) {
         const fa_match *match = &matches->match[i];
         fa_problem bucket = fa_problem_bucket(&target->problem);
         if (match->kind != FA_STEP_NEAREST ||
             !fa_problem_equal(&match->answer.from_problem, &bucket))
             continue;
-        plan.with_rival = true;
-        plan.rival = match->answer.trial.config;
+        plan.with_alternative = true;
+        plan.alternative = match->answer.trial.config;
     }
     if (request->effort == FA_EFFORT_PREDICT)
         plan_proof(matches, &plan);

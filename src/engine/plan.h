@@ -24,8 +24,8 @@ typedef struct fa_plan {
     bool prove_only;
     bool promised; /* what would have been served unmeasured, to be compared with the truth */
     fa_plan_item promise;
-    bool with_rival; /* to be raced beside the best: what the bucket gives, at an exact point */
-    fa_config rival;
+    bool with_alternative; /* of the bucket, at an exact point: raced beside the best */
+    fa_config alternative;
     bool verify;                  /* prove item[0] and store no winner and no trial */
     const fa_cubin_record *cubin; /* that is to be verified as it is; NULL: compiled for it */
 } fa_plan;

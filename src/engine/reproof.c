@@ -175,13 +175,13 @@ static int prove_anew(fa_tuner *tuner, const fa_target *target, const fa_scope *
 }
 
 /* Another config of the bucket, chosen for lengths beside it: no row would hold a new cubin of it. */
-static bool is_rival(fa_tuner *tuner, const fa_scope *scope, const char *cubin_key)
+static bool is_alternative(fa_tuner *tuner, const fa_scope *scope, const char *cubin_key)
 {
     fa_winner_record winner = {0};
-    bool rival = fa_records_winner(tuner, scope, &winner, NULL, NULL) == 0 &&
-                 strcmp(winner.cubin_key, cubin_key) != 0;
+    bool alternative = fa_records_winner(tuner, scope, &winner, NULL, NULL) == 0 &&
+                       strcmp(winner.cubin_key, cubin_key) != 0;
     fa_winner_record_free(&winner);
-    return rival;
+    return alternative;
 }
 
 /* late: how often in a row its time has run out before. */
@@ -197,7 +197,7 @@ static int verify_locked(fa_tuner *tuner, const fa_target *target, const fa_scop
     bool read_only = fa_store_is_read_only(tuner->store);
     int rc = prove(tuner, target, &answer->trial.config, cubin, &end, &why);
     if (rc == FA_ENOKERNEL && end.trial.status == FA_STATUS_LOAD_FAILED && !read_only &&
-        !is_rival(tuner, scope, answer->cubin_key)) {
+        !is_alternative(tuner, scope, answer->cubin_key)) {
         rc = prove_anew(tuner, target, scope, answer, cubin, &end, &why);
         if (rc == 0)
             fa_note(tuner,

@@ -230,15 +230,15 @@ static fa_config given_by_bucket(fa_tuner *tuner, const fa_winner_record *point,
                                  const fa_winner_record *bucket)
 {
     fa_answer answer;
-    fa_rivals *rivals = NULL;
+    fa_alternatives *alternatives = NULL;
     fa_config given = bucket->trial.config;
     if (fa_records_answer(point, NULL, &answer, NULL) == 0 &&
         fa_templates_hold(tuner->templates, point->scope.templates, given.family) &&
-        fa_rivals_find(tuner, &bucket->scope, &bucket->trial, &point->scope.problem, &answer.gpu,
-                       &rivals, NULL) == 0 &&
-        rivals->count > 0)
-        given = rivals->rival[0].trial.config;
-    free(rivals);
+        fa_alternatives_find(tuner, &bucket->scope, &bucket->trial, &point->scope.problem,
+                             &answer.gpu, &alternatives, NULL) == 0 &&
+        alternatives->count > 0)
+        given = alternatives->alternative[0].trial.config;
+    free(alternatives);
     return given;
 }
 

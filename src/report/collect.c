@@ -189,7 +189,7 @@ static void keep_frequent(report_gate *gate)
 bool report_pruned(fa_status status)
 {
     return status == FA_STATUS_CONSTRAINT || status == FA_STATUS_BUDGET ||
-           status == FA_STATUS_REGISTERS;
+           status == FA_STATUS_REGISTERS || status == FA_STATUS_DOES_NOT_PAY;
 }
 
 /* The funnel as the winner's evidence has it. */
@@ -217,8 +217,8 @@ static void fill_funnel(report_problem *problem)
         at[i] = (int32_t)problem->gate[i].count;
     funnel->known = problem->count > problem->tried || problem->study.current;
     funnel->space = (int32_t)problem->count;
-    funnel->in_budget =
-        funnel->space - at[FA_STATUS_CONSTRAINT] - at[FA_STATUS_BUDGET] - at[FA_STATUS_REGISTERS];
+    funnel->in_budget = funnel->space - at[FA_STATUS_CONSTRAINT] - at[FA_STATUS_BUDGET] -
+                        at[FA_STATUS_REGISTERS] - at[FA_STATUS_DOES_NOT_PAY];
     funnel->compiled = funnel->in_budget - at[FA_STATUS_PENDING] - at[FA_STATUS_COMPILE_FAILED] -
                        at[FA_STATUS_COMPILE_TIMEOUT];
     funnel->clean = funnel->compiled - at[FA_STATUS_SPILLS] - at[FA_STATUS_CUBIN];

@@ -9,7 +9,7 @@
 #include "report.h"
 
 enum {
-    REPORT_STATUSES = FA_STATUS_MEASURED + 1,
+    REPORT_STATUSES = FA_STATUS_DOES_NOT_PAY + 1,
     REPORT_REASONS = 3,      /* example reasons told per gate */
     REPORT_GROUPS = 64,      /* different reasons counted per gate */
     REPORT_ENVIRONMENTS = 8, /* told per problem */

@@ -237,21 +237,21 @@ void report_config_words(fa_buf *out, const fa_config *config)
 
 /* ---- gates ----------------------------------------------------------------------------------*/
 const fa_status report_gates[REPORT_STATUSES] = {
-    FA_STATUS_CONSTRAINT,    FA_STATUS_BUDGET,          FA_STATUS_REGISTERS,
-    FA_STATUS_PENDING,       FA_STATUS_COMPILE_TIMEOUT, FA_STATUS_COMPILE_FAILED,
-    FA_STATUS_CUBIN,         FA_STATUS_SPILLS,          FA_STATUS_LOAD_FAILED,
-    FA_STATUS_LAUNCH_FAILED, FA_STATUS_OUT_OF_MEMORY,   FA_STATUS_TIMEOUT,
-    FA_STATUS_CRASHED,       FA_STATUS_WRONG,           FA_STATUS_COMPILED,
-    FA_STATUS_MEASURED,
+    FA_STATUS_CONSTRAINT,     FA_STATUS_BUDGET,        FA_STATUS_REGISTERS,
+    FA_STATUS_DOES_NOT_PAY,   FA_STATUS_PENDING,       FA_STATUS_COMPILE_TIMEOUT,
+    FA_STATUS_COMPILE_FAILED, FA_STATUS_CUBIN,         FA_STATUS_SPILLS,
+    FA_STATUS_LOAD_FAILED,    FA_STATUS_LAUNCH_FAILED, FA_STATUS_OUT_OF_MEMORY,
+    FA_STATUS_TIMEOUT,        FA_STATUS_CRASHED,       FA_STATUS_WRONG,
+    FA_STATUS_COMPILED,       FA_STATUS_MEASURED,
 };
 
 const char *report_gate_meaning(fa_status status)
 {
     static const char *const meanings[REPORT_STATUSES] = {
         [FA_STATUS_PENDING] = "fit the budget and were not tried yet",
-        [FA_STATUS_CONSTRAINT] = "structurally impossible, or known not to pay",
-        [FA_STATUS_BUDGET] = "need more shared memory than there is",
-        [FA_STATUS_REGISTERS] = "hopeless by their estimate of registers",
+        [FA_STATUS_CONSTRAINT] = "impossible",
+        [FA_STATUS_BUDGET] = "do not fit the shared memory",
+        [FA_STATUS_REGISTERS] = "do not fit the registers, by an estimate",
         [FA_STATUS_COMPILE_FAILED] = "do not compile",
         [FA_STATUS_COMPILE_TIMEOUT] = "compile too long",
         [FA_STATUS_SPILLS] = "spill registers to local memory",
@@ -264,6 +264,7 @@ const char *report_gate_meaning(fa_status status)
         [FA_STATUS_TIMEOUT] = "ran past their time limit",
         [FA_STATUS_OUT_OF_MEMORY] = "did not fit the device's memory",
         [FA_STATUS_MEASURED] = "proved and timed",
+        [FA_STATUS_DOES_NOT_PAY] = "possible, and known not to pay",
     };
     return status >= 0 && (int)status < REPORT_STATUSES ? meanings[status] : "";
 }

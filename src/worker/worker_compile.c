@@ -53,20 +53,18 @@ static int compile(struct compiler *compiler, int fd, const cJSON *json)
     fa_diag diag = {{0}};
     fa_buf cubin = {0}, log = {0};
     int64_t id = 0;
-    const char *name, *architecture, *source;
+    static const char *const keys[] = {"name", "architecture", "source"};
+    enum { NAME, ARCHITECTURE, SOURCE, TEXTS };
+    const char *text[TEXTS];
     double start = now_ms();
     int rc = fa_json_int(json, "id", 0, INT32_MAX, &id, "message", &diag);
-    if (rc == 0)
-        rc = fa_json_text(json, "name", &name, "message", &diag);
-    if (rc == 0)
-        rc = fa_json_text(json, "architecture", &architecture, "message", &diag);
-    if (rc == 0)
-        rc = fa_json_text(json, "source", &source, "message", &diag);
+    for (int i = 0; rc == 0 && i < TEXTS; i++)
+        rc = fa_json_text(json, keys[i], &text[i], "message", &diag);
     if (rc == 0 && compiler->strict_s > 0)
         rc = fa_sandbox_cpu(compiler->strict_s, &diag);
     if (rc == 0) {
-        fa_compile_request request = {source, name, compiler->header, compiler->header_count,
-                                      architecture};
+        fa_compile_request request = {text[SOURCE], text[NAME], compiler->header,
+                                      compiler->header_count, text[ARCHITECTURE]};
         rc = fa_nvrtc_compile(compiler->nvrtc, &request, &cubin, &log, &diag);
     }
     if (rc == 0 && cubin.size > FA_FRAME_BLOB_MAX)

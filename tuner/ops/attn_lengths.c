@@ -120,8 +120,8 @@ static int32_t *shuffled(uint64_t seed, int32_t count)
 {
     int32_t *order = malloc(((size_t)count + 1) * sizeof *order);
     for (int32_t i = 0; order != NULL && i < count; i++) {
-        int32_t j = (int32_t)(fa_random(seed, ((uint64_t)1 << 50) + (uint64_t)i) %
-                              ((uint64_t)i + 1));
+        int32_t j =
+            (int32_t)(fa_random(seed, ((uint64_t)1 << 50) + (uint64_t)i) % ((uint64_t)i + 1));
         order[i] = order[j];
         order[j] = i;
     }
@@ -142,8 +142,7 @@ static int fill_pages(const fa_attn_case *what, const fa_attn_lists *lists, int3
         int32_t keys = fa_attn_length_k(what, b);
         for (int32_t i = 0; i < lists->table_stride; i++) {
             int32_t left = keys - i * page, here = left < page ? left : page;
-            bool shared = i == 0 && b % 2 == 1 && here == page &&
-                          fa_attn_length_k(what, 0) >= page;
+            bool shared = i == 0 && b % 2 == 1 && here == page && fa_attn_length_k(what, 0) >= page;
             row[i] = of_none[(b + i) % 3];
             if (left <= 0)
                 continue;
@@ -182,8 +181,7 @@ void fa_attn_lists_params(const fa_attn_case *what, const fa_attn_lists *lists, 
     const int *words = (const int *)(uintptr_t)lists_at;
     const float *floats = (const float *)(uintptr_t)lists_at;
     to->cu_seqlens_q = p->varlen ? words + lists->cu_seqlens_q : NULL;
-    to->cu_seqlens_k =
-        p->lengths_k == FA_LENGTHS_CU_SEQLENS ? words + lists->cu_seqlens_k : NULL;
+    to->cu_seqlens_k = p->lengths_k == FA_LENGTHS_CU_SEQLENS ? words + lists->cu_seqlens_k : NULL;
     to->seqused_k = p->lengths_k == FA_LENGTHS_SEQUSED ? words + lists->seqused_k : NULL;
     to->block_table = p->page > 0 ? words + lists->block_table : NULL;
     to->block_table_stride = lists->table_stride;

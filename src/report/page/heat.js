@@ -19,7 +19,7 @@ function heatCell(problem, cell) {
   if (!cell) return h("td", {}, h("span", { class: "gone" }, "·"));
   if (!(cell.us > 0))
     return h("td", {}, h("span", { class: "gone" },
-      cell.status === "constraint" ? NONE : cell.status));
+      cell.status === "constraint" || cell.status === "does-not-pay" ? NONE : cell.status));
   const config = problem.configs[cell.config], measured = cell.status === "measured";
   const step = STEPS.findIndex(([limit]) => cell.us <= problem.us * limit);
   const best = config && config.winner;
@@ -63,5 +63,5 @@ function heat(problem) {
         .map((third) => heatMap(problem, map, cells, third)))]),
     h("ul", { class: "key", "aria-label": "Steps of colour" }, h("li", {}, "times the best:"),
       STEPS.map(([, name], i) => h("li", { class: "h" + i }, name)), h("li", {}, "★ winner"),
-      h("li", {}, "– excluded by a constraint")));
+      h("li", {}, "– impossible, or known not to pay")));
 }

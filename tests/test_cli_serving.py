@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What serving engines ask for, as the command line says it: options that set several fields, models, refusals."""
+import json
+
+import tap
+from place import Place
+
+L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
+ONE = {"BLOCK_M": [64], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0], "MIN_BLOCKS": [2]}
+
+
+def plans(place, *options):
+    done = place.run("sweep", *options, "--trials", "1", "--json", status=1)
+    return [item["problem"] for item in json.loads(done.stdout)["items"]]
+
+
+def bad_shorthands_get_their_sentence_and_status_2():
+    with Place(space=ONE) as place:
+        for arguments, part in [
+                (["--window", "1,2,3"], "use LEFT[,RIGHT]"), (["--window", "1,"], "use LEFT[,RIGHT]"),
+                (["--window", "x"], "window_left cannot be"), (["--window", "-2"], "window_left cannot be"),
+                (["--decode=1"], "takes no value"), (["--mean-k", "9"], "says nothing without lengths_k"),
+                (["--page", "70000"], "65536"), (["--kv-dtype", "fp4"], "same or fp8")]:
+            tap.has(place.run("tune", "--gpu", "L4", "--seq", "64", *arguments, status=2).stderr, part)
+        tap.has(place.run("sweep", "--model", "lama-3-8b", status=2).stderr, "did you mean llama-3-8b?")
+        tap.has(place.run("sweep", "--model", "llama-3-8b", "--plan", "x", status=2).stderr, "exclude one another")
+
+
+def a_family_that_does_not_take_what_is_asked_says_so_by_name():
+    with Place(space=ONE) as place:
+        told = place.run("tune", "--gpu", "T4", "--decode", "--seq", "512", "--sinks", status=1).stderr
+        tap.has(told, "attn_fwd_sm75 does not take sinks = true")
+
+
+def a_model_brings_its_layers_with_prefill_and_decode_or_the_lengths_that_are_given():
+    with Place(space=ONE, script=L4) as place:
+        told = plans(place, "--gpu", "T4", "--model", "gpt-oss-20b")
+        tap.equal(len(told), 2 * (2 + 2 * 3))
+        assert all((p["heads_q"], p["heads_kv"], p["head_dim"], p["dtype"], p["sinks"]) ==
+                   (64, 8, 64, "bf16", True) for p in told)
+        tap.equal({(p["seq_q"] == 1, p.get("page"), p.get("lengths_k"), p["causal"]) for p in told},
+                  {(True, 64, "seqused", "none"), (False, None, None, "bottom-right")})
+        tap.equal(sorted({p.get("window_left", -1) for p in told}), [-1, 127])
+        told = plans(place, "--gpu", "T4", "--model", "mistral-7b-v0.1", "--decode", "--seq-k", "512,1024",
+                     "--batch", "2")
+        tap.equal([(p["seq_q"], p["seq_k"], p["batch"], p["window_left"]) for p in told],
+                  [(1, 512, 2, 4095), (1, 1024, 2, 4095)])
+
+
+tap.main([
+    bad_shorthands_get_their_sentence_and_status_2,
+    a_family_that_does_not_take_what_is_asked_says_so_by_name,
+    a_model_brings_its_layers_with_prefill_and_decode_or_the_lengths_that_are_given,
+])
