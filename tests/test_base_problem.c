@@ -511,6 +511,10 @@ static void what_serving_asks_for_joins_the_key_and_the_json_and_goes_both_ways(
     p.window = 0;
     CHECK_INT(fa_problem_check(&p, &diag), FA_EINVAL);
     CHECK_TEXT(diag.text, "window_left is -1, which says nothing without window");
+    p.window = 1;
+    p.causal = FA_CAUSAL_TOP_LEFT;
+    CHECK_INT(fa_problem_check(&p, &diag), FA_EINVAL);
+    CHECK_TEXT(diag.text, "lengths_k does not go with causal=top-left");
 }
 
 static void common_problems_of_attention_keep_tokens_and_width(void)

@@ -8,6 +8,7 @@
  */
 #include "gpu_attn_fixture.h"
 #include "gpu_attn_reference.h"
+#include "gpu_attn_serving.h"
 #include "gpu_attn_sweep.h"
 
 static void a_device_and_nvrtc_are_here(void)
@@ -58,6 +59,34 @@ static void the_reference_agrees_with_double_precision(void)
     }
     printf("# reference: error of O up to %.3f of 2^-18 * sum |w v|, of LSE up to %.3f of its "
            "bound\n", worst, worst_lse);
+}
+
+static void the_serving_reference_agrees_with_double_precision(void)
+{
+    double worst = 0, worst_lse = 0;
+    if (world.missing != NULL)
+        SKIP(world.missing);
+    for (int kind = 0; kind < SERVING_KINDS; kind++) {
+        fa_problem p = serving_problem(kind);
+        fa_attn_case c = fa_attn_case_ragged(&p, kind % 2, (uint64_t)(2 * kind + 1));
+        c.all_rows = true;
+        fa_prover *prover = NULL;
+        fa_buf reference = {0};
+        double e = NAN, e_lse = NAN;
+        CHECK_OK(fixture_reference(&world.fixture, world.nvrtc, &p, &world.gpu, &reference, &diag),
+                 diag);
+        CHECK_OK(open_prover(&c, &reference, (uint64_t)kind, &prover), diag);
+        CHECK_OK(serving_error(&c, prover, &e, &e_lse), diag);
+        fa_prover_close(&prover);
+        fa_buf_free(&reference);
+        printf("# kind %d: %.3f %.3f\n", kind, e, e_lse);
+        CHECK(e <= 1);
+        CHECK(e_lse <= 1);
+        worst = e > worst ? e : worst;
+        worst_lse = e_lse > worst_lse ? e_lse : worst_lse;
+    }
+    printf("# serving reference: error of O up to %.3f of 2^-22 * sum |w v|, of LSE up to %.3f of "
+           "its bound\n", worst, worst_lse);
 }
 
 /* ---- the sweep ------------------------------------------------------------------------------*/
@@ -306,6 +335,7 @@ int main(void)
 {
     TEST(a_device_and_nvrtc_are_here);
     TEST(the_reference_agrees_with_double_precision);
+    TEST(the_serving_reference_agrees_with_double_precision);
     TEST(empty_problems_are_right);
     TEST(a_kernel_that_computes_something_else_is_rejected);
     TEST(a_bench_proves_and_times_the_default_config);

@@ -6,6 +6,7 @@ that we do not cover goes on to aten::_flash_attention_forward, which stays PyTo
 computed as if nobody had registered anything.
 """
 import contextlib
+import functools
 import inspect
 import warnings
 
@@ -47,15 +48,20 @@ def _forward(query, key, value, dropout_p=0.0, is_causal=False, return_debug_mas
                 raise
             kind, reason = type(error), str(error)
         else:
-            # Dropout's seed and offset and the debug mask: nobody reads them here.
-            seed, offset = (torch.empty(shape, dtype=torch.uint64, device=query.device)
-                            for shape in ((2,), ()))
-            mask = torch.empty(0, dtype=query.dtype, device=query.device)
-            return (out, lse, None, None, query.shape[2], key.shape[2], seed, offset, mask)
+            return (out, lse, None, None, query.shape[2], key.shape[2], *_unread(query.device, query.dtype))
     if reason:
         warn_once(("sdpa", kind), "PyTorch's own kernel computes a call of "
                   "scaled_dot_product_attention, and others of its kind: %s" % reason)
     return _pytorch_own(query, key, value, dropout_p, is_causal, return_debug_mask, scale)
+
+
+@functools.cache
+def _unread(device, dtype):
+    """Dropout's seed and offset and the debug mask, which nobody reads without dropout: made once, as
+    three allocations cost a call more than the rest of it."""
+    with torch.inference_mode(False):
+        return (torch.zeros(2, dtype=torch.uint64, device=device), torch.zeros((), dtype=torch.uint64, device=device),
+                torch.empty(0, dtype=dtype, device=device))
 
 
 def _pytorch_own(query, key, value, dropout_p, is_causal, return_debug_mask, scale):

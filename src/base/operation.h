@@ -38,6 +38,8 @@ typedef struct fa_field {
     const char *hint;                /* what to do about a value that is none of these */
     int32_t preset;                  /* "default": the value of what is not given */
     int divides, follows;            /* fields by index, -1: none */
+    const char *bars;                /* "causal=top-left": what an earlier field may not be where this
+                                        one is not at its default; "": nothing */
     int needs;                       /* likewise: at its default where that field is at its own */
     bool length;                     /* bucketed; the distance of problems is over these */
     bool nonempty;                   /* 0 makes the problem empty: 1 stands for it */

@@ -53,6 +53,7 @@ static const struct property {
     {"record", TEXT, AT(record)},
     {"c_prefix", TEXT, AT(c_prefix)},
     {"hint", TEXT, AT(hint)},
+    {"bars", TEXT, AT(bars)},
     {"option_value", TEXT, AT(option_value)},
     {"bare", TEXT, AT(bare)},
     {"also", TEXT, AT(also)},

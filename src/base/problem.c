@@ -46,6 +46,19 @@ static int fail_value(const fa_operation *op, const fa_field *f, const fa_proble
                    f->max, f->hint[0] != 0 ? " (" : "", f->hint, f->hint[0] != 0 ? ")" : "");
 }
 
+/* Whether an earlier field has the value that this one, away from its default, does not go with. */
+static bool is_barred(const fa_operation *op, const fa_field *f, const fa_problem *p)
+{
+    const char *equals = strchr(f->bars, '=');
+    char room[16];
+    for (const fa_field *other = op->field; equals != NULL && other < f; other++)
+        if (strncmp(f->bars, other->name, (size_t)(equals - f->bars)) == 0 &&
+            other->name[equals - f->bars] == 0 &&
+            strcmp(fa_field_text(other, VALUE(p, op, other), room), equals + 1) == 0)
+            return VALUE(p, op, f) != f->preset;
+    return false;
+}
+
 int fa_problem_check(const fa_problem *p, fa_diag *diag)
 {
     const fa_operation *op = fa_operation_of(p);
@@ -61,6 +74,8 @@ int fa_problem_check(const fa_problem *p, fa_diag *diag)
         if (f->needs >= 0 && value != f->preset && p->value[f->needs] == op->field[f->needs].preset)
             return fa_fail(diag, FA_EINVAL, "%s is %d, which says nothing without %s", f->name,
                            value, op->field[f->needs].name);
+        if (is_barred(op, f, p))
+            return fa_fail(diag, FA_EINVAL, "%s does not go with %s", f->name, f->bars);
     }
     return 0;
 }

@@ -6,6 +6,7 @@
  * to stderr.
  */
 #include "error.h"
+#include "help_json.h"
 #include "json_make.h"
 #include "nearest.h"
 #include "rows.h"
@@ -194,8 +195,25 @@ static int help(const cli_verb *verb, const fa_operation *operation)
     return status;
 }
 
+static int help_in_json(void)
+{
+    cJSON *document = cJSON_CreateObject();
+    fa_json_add_text(document, "fa_tune", fa_version());
+    cJSON *list = fa_json_add_array(document, "verbs"), *gpus = fa_json_add_array(document, "gpus");
+    for (size_t i = 0; i < VERB_COUNT; i++)
+        fa_json_push(list, cli_help_verb(&verbs[i], fa_operation_of(NULL)));
+    fa_gpu gpu;
+    const char *refused;
+    for (int32_t i = 0; fa_gpu_type(i, &gpu, &refused) == 0; i++)
+        if (refused == NULL)
+            fa_json_push(gpus, cJSON_CreateString(gpu.name));
+    return cli_json_write(document);
+}
+
 static int help_on(int count, char **arguments)
 {
+    if (count > 0 && strcmp(arguments[0], "--json") == 0)
+        return help_in_json();
     const cli_verb *verb = count > 0 ? find_verb(arguments[0]) : NULL;
     char *serve_help[] = {(char *)(uintptr_t) "--help"};
     if (count > 0 && verb == NULL)

@@ -357,16 +357,24 @@ int cli_options_parse(const cli_verb *verb, int count, char **arguments, cli_opt
     return rc;
 }
 
-void cli_options_help(unsigned groups, const fa_operation *operation, fa_buf *out)
+void cli_options_each(unsigned groups, const fa_operation *operation, cli_option_visit *visit,
+                      void *context)
 {
     static all_options all;
     list_options(operation, &all);
-    for (size_t i = 0; i < all.count; i++) {
-        const cli_option_spec *spec = all.spec[i];
-        if (!takes(groups, spec))
-            continue;
-        char left[64];
-        snprintf(left, sizeof left, "%s %s", spec->name, spec->value != NULL ? spec->value : "");
-        fa_buf_printf(out, "  %-19s  %s\n", left, spec->help);
-    }
+    for (size_t i = 0; i < all.count; i++)
+        if (takes(groups, all.spec[i]))
+            visit(context, all.spec[i]);
+}
+
+static void help_one(void *context, const cli_option_spec *spec)
+{
+    char left[64];
+    snprintf(left, sizeof left, "%s %s", spec->name, spec->value != NULL ? spec->value : "");
+    fa_buf_printf(context, "  %-19s  %s\n", left, spec->help);
+}
+
+void cli_options_help(unsigned groups, const fa_operation *operation, fa_buf *out)
+{
+    cli_options_each(groups, operation, help_one, out);
 }

@@ -39,6 +39,11 @@ int cli_option_field(const cli_option_spec *spec);
 
 #define CLI_AT(field) offsetof(cli_options, field)
 
+typedef void cli_option_visit(void *context, const cli_option_spec *spec);
+/* The options of these groups, in the order of the help (options.c). */
+void cli_options_each(unsigned groups, const fa_operation *operation, cli_option_visit *visit,
+                      void *context);
+
 /* Reads a value's text into its field; text is NULL for a flag (option_value.c). */
 int cli_option_set(const cli_option_spec *spec, const char *text, cli_options *options,
                    fa_diag *diag);

@@ -416,3 +416,8 @@ const struct fa_attn_params *fa_attn_prover_params(fa_prover *prover, int index)
 {
     return &case_of(prover, index)->params.dense;
 }
+
+const struct fa_attn_serving_params *fa_attn_prover_serving(fa_prover *prover, int index)
+{
+    return &case_of(prover, index)->params;
+}

@@ -21,6 +21,7 @@ int fa_attn_prover_open(fa_driver *driver, const fa_gpu *gpu, const fa_attn_case
 fa_device_ptr fa_attn_prover_reference(fa_prover *prover, int index, fa_device_ptr *ret_lse,
                                        int *ret_rows);
 /* What kernels are passed for case `index`. */
+const struct fa_attn_serving_params *fa_attn_prover_serving(fa_prover *prover, int index);
 const struct fa_attn_params *fa_attn_prover_params(fa_prover *prover, int index);
 
 #endif
