@@ -36,7 +36,8 @@ static const struct {
 
 bool fa_sqlite_is_damage(int sqlite, int error)
 {
-    bool failed_read = error == EIO || error == ENXIO || error == ERANGE;
+    /* ENOLCK: of giving back a lock after a read that failed */
+    bool failed_read = error == EIO || error == ENXIO || error == ERANGE || error == ENOLCK;
     return ((sqlite & 0xff) == SQLITE_CORRUPT || (sqlite & 0xff) == SQLITE_NOTADB) && !failed_read;
 }
 

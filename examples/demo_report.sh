@@ -16,7 +16,6 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 export HOME=$folder FA_TUNE_STORE=$folder/store.db FA_TUNE_SYSTEM=
-{ head -n 1 "$records"; grep '"gpu":"H200"' "$records"; } >h200.jsonl
-"$fa_tune" export --from-records h200.jsonl --unsigned --out h200.fab --quiet >/dev/null
+"$fa_tune" export --from-records "$records" --gpu H200 --unsigned --out h200.fab --quiet >/dev/null
 "$fa_tune" import h200.fab --allow-unsigned >/dev/null
 "$fa_tune" report --out "$page"

@@ -3,6 +3,7 @@
 """The report's page in a real browser: it opens quietly and alone, answers what is asked of it, filters,
 sorts, tells records by pointer and by keyboard, fits phone and paper, and is not taken over by what the
 store holds."""
+import ast
 import json
 import os
 import re
@@ -112,11 +113,16 @@ def a_card_answers_which_kernel_how_sure_how_far_and_against_what():
     for part in ("The race", "Ours against others", "Roofline", "Heat map", "Funnel",
                  "Time and environment"):
         assert part in texts(shown, "#p1 h4"), part
-    tap.equal(texts(shown, "#p1 .copy"), ["Copy", "Copy"])
+    tap.equal(texts(shown, "#p1 .copy"), ["Copy", "Copy", "Copy"])
     place = state["place"]  # a printed command works as printed
     words = shown.run("document.querySelector('#p1 .copyable code').textContent")
     assert words.startswith("fa-tune "), words
     tap.has(place.run(*shlex.split(words)[1:]).stdout, "measured")
+    problem = place.json(*shlex.split(words)[1:])["problem"]
+    line = ast.parse(texts(shown, "#p1 .copyable code")[2]).body[0].value  # kernel = fa_tune.kernel(...)
+    given = {keyword.arg: keyword.value.value for keyword in line.keywords}
+    assert {"seq_q", "seq_k"} <= set(given), given
+    tap.equal({name: problem[name] for name in given}, given)
 
 
 def a_button_copies_the_command():
@@ -130,7 +136,7 @@ def a_button_copies_the_command():
     for kind in ("mousePressed", "mouseReleased"):
         shown.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
     shown.wait(lambda: texts(shown, "#p1 .copy")[0] != "Copy", "the button to say what it did")
-    tap.equal(texts(shown, "#p1 .copy"), ["Copied", "Copy"])
+    tap.equal(texts(shown, "#p1 .copy"), ["Copied", "Copy", "Copy"])
     tap.equal(shown.run("navigator.clipboard.readText()"), texts(shown, "#p1 .copyable code")[0])
 
 

@@ -237,6 +237,15 @@ def few_descriptors_leave_room_for_those_who_ask_and_for_workers():
             client.close()
 
 
+def without_descriptors_to_start_with_it_says_so_and_is_not_aborted():
+    with Place(script=NONE) as place:
+        daemon = Serve(place, prefix=("prlimit", "--nofile=12:12"), wait=False)
+        daemon.start()
+        tap.equal(daemon.process.wait(DEADLINE), 1)
+        tap.has(daemon.log(), "ulimit -n")
+        os.rmdir(daemon.folder)
+
+
 def tcp_is_asked_for_and_needs_the_token():
     with Place(script=NONE) as place:
         with Serve(place, *with_a_token(place)) as daemon:
@@ -366,6 +375,7 @@ tap.main([
     slow_heads_bodies_and_readers_are_cut_off_in_total_time,
     idle_connections_make_room_and_busy_ones_are_told_to_come_back,
     few_descriptors_leave_room_for_those_who_ask_and_for_workers,
+    without_descriptors_to_start_with_it_says_so_and_is_not_aborted,
     tcp_is_asked_for_and_needs_the_token,
     tcp_without_a_token_locks_nobody_out,
     tcp_with_the_token_leaves_room_on_the_unix_socket,

@@ -254,7 +254,7 @@ static int some_problem(const cJSON *manifest, fa_problem *ret_problem, fa_diag 
                                   : 0; /* its absence is found with the rest of the manifest */
     const fa_operation *operation = fa_operation_of(&problem);
     for (int i = 0; rc == 0 && i < operation->field_count; i++)
-        if (operation->field[i].length) {
+        if (operation->field[i].length && !operation->field[i].optional) {
             problem.value[i] = LENGTH;
             given |= 1u << i;
         }

@@ -26,16 +26,17 @@ struct start {
     fa_diag diag;
 };
 
-static void start(serve_service *service, void (*work)(serve_task *task, serve_thread *thread),
-                  void (*done)(serve_task *task))
+static int start(serve_service *service, void (*work)(serve_task *task, serve_thread *thread),
+                 void (*done)(serve_task *task), fa_diag *diag)
 {
     struct start *start = calloc(1, sizeof *start);
     if (start == NULL)
-        return;
+        return fa_fail(diag, FA_ENOMEM, "out of memory for the service");
     start->task.work = work;
     start->task.done = done;
     start->service = service;
     serve_thread_submit(service->lookup, &start->task);
+    return 0;
 }
 
 static void open_store(serve_task *task, serve_thread *thread)
@@ -113,6 +114,8 @@ static void store_opened(serve_task *task)
 {
     struct start *opened = (struct start *)task;
     serve_service *service = opened->service;
+    if (!task->skipped && !service->stopping && opened->rc == 0)
+        opened->rc = start(service, find_devices, devices_found, &opened->diag);
     if (task->skipped || service->stopping) {
         /* it ends */
     } else if (opened->rc != 0) {
@@ -126,7 +129,6 @@ static void store_opened(serve_task *task)
         fa_fail(&service->unready, 0, "earlier jobs are being read");
         serve_journal_load(&service->journal, (size_t)service->settings->max_sweep_body,
                            journal_loaded, service);
-        start(service, find_devices, devices_found);
     }
     free(opened);
 }
@@ -202,7 +204,11 @@ int serve_service_open(uv_loop_t *loop, const serve_settings *settings,
     uv_timer_init(loop, &service->tick);
     service->tick.data = service;
     uv_timer_start(&service->tick, tick, TICK_MS, TICK_MS);
-    start(service, open_store, store_opened);
+    rc = start(service, open_store, store_opened, diag);
+    if (rc != 0) {
+        serve_http_close(&service->http);
+        return rc;
+    }
     *ret_service = service;
     return 0;
 }

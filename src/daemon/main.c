@@ -12,6 +12,7 @@
 #include "openapi.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -258,10 +259,30 @@ static void clean_up(struct program *program)
         uv_run(&program->loop, UV_RUN_DEFAULT);
 }
 
+/* libuv ends its process when it has no descriptors for its own pipes. */
+static int check_descriptors(fa_diag *diag)
+{
+    enum { NEEDED = 16 };
+    int fd[NEEDED], count = 0, rc = 0;
+    while (count < NEEDED && (fd[count] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
+        count++;
+    if (count < NEEDED)
+        rc = fa_fail(diag, FA_EIO, "%s: raise this process's limit (ulimit -n)", strerror(errno));
+    while (count > 0)
+        close(fd[--count]);
+    return rc;
+}
+
+static int init_loop(struct program *program, fa_diag *diag)
+{
+    int rc = uv_loop_init(&program->loop);
+    return rc == 0 ? 0 : fa_fail(diag, FA_EIO, "%s", uv_strerror(rc));
+}
+
 int main(int count, char **arguments)
 {
     static struct program program;
-    fa_diag diag;
+    fa_diag diag = {{0}};
     if (serve_settings_read(count, arguments, &program.settings, &diag) != 0) {
         fprintf(stderr, "fa-tune serve: %s\n", diag.text);
         return EXIT_USAGE;
@@ -283,7 +304,8 @@ int main(int count, char **arguments)
     serve_log_setup((serve_level)program.settings.log_level, program.settings.log_format == 1);
     signal(SIGPIPE, SIG_IGN);
     need_open_files(&program.settings);
-    if (uv_loop_init(&program.loop) != 0 || set_up(&program, &diag) != 0) {
+    if (check_descriptors(&diag) != 0 || init_loop(&program, &diag) != 0 ||
+        set_up(&program, &diag) != 0) {
         serve_log(SERVE_ERROR, "cannot start", "reason", diag.text, NULL);
         for (int i = 0; i < program.listeners; i++)
             serve_listener_close(&program.listener[i]);

@@ -41,7 +41,7 @@ static cJSON *schema_of_operation(const fa_operation *operation)
     for (int i = 0; i < operation->field_count; i++) {
         const fa_field *field = &operation->field[i];
         fa_json_add(properties, field->name, schema_of_field(field));
-        if (field->kind == FA_FIELD_INTEGER && field->follows < 0)
+        if (field->kind == FA_FIELD_INTEGER && field->follows < 0 && !field->optional)
             fa_json_push(required, cJSON_CreateString(field->name));
     }
     return schema;

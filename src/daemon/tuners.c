@@ -44,8 +44,13 @@ int serve_kernel_text(fa_tuner *tuner, const fa_answer *answer, char **ret_text,
     int rc = fa_answer_write(answer, &text, diag);
     if (rc != 0)
         return rc;
+    rc = fa_answer_cubin_hash(tuner, answer, hash, &size, diag);
+    if (rc != 0 && rc != FA_ENOTFOUND && rc != FA_ECORRUPT) {
+        free(text);
+        return rc;
+    }
     fa_buf_printf(&out, "{\"answer\":%s", text);
-    if (fa_answer_cubin_hash(tuner, answer, hash, &size, NULL) == 0)
+    if (rc == 0)
         fa_buf_printf(&out, ",\"cubin\":{\"key\":\"%s\",\"sha256\":\"%s\",\"size\":%zu}}",
                       answer->cubin_key, hash, size);
     else

@@ -34,7 +34,8 @@ function copyable(name, text) {
 function whichKernel(problem) {
   return [h("p", { class: "kernel mono" }, configWords(problem.winner.config)),
     copyable("command", commandOf(problem)),
-    problem.operation.default ? copyable("C line", initializerOf(problem)) : null];
+    problem.operation.default ? [copyable("C line", initializerOf(problem)),
+      copyable("Python line", pythonOf(problem))] : null];
 }
 
 function howSure(problem, report) {

@@ -184,6 +184,19 @@ function commandOf(problem) {
   return words.join(" ");
 }
 
+/* The problem as the Python package takes it. */
+function pythonOf(problem) {
+  const fields = problem.operation.fields;
+  const given = fields.map((field) => {
+    const value = valueOf(problem, field);
+    const followed = fields.find((other) => other.name === field.follows);
+    const preset = followed ? valueOf(problem, followed) : presetOf(field);
+    if (value === false || (value === preset && !(field.length && !field.feature))) return null;
+    return field.name + "=" + (field.kind === "boolean" ? "True" : JSON.stringify(value));
+  });
+  return "kernel = fa_tune.kernel(" + given.filter(Boolean).join(", ") + ")";
+}
+
 /* The problem as a C initializer. */
 function initializerOf(problem) {
   const members = problem.operation.fields.map((field) => {
