@@ -8,6 +8,7 @@
 #   tests/gpu.sh quick      without compute-sanitizer and with fewer rows
 #   tests/gpu.sh hopper     attn_fwd_sm90a alone: its proof and its whole table
 #   tests/gpu.sh serve      the daemon: both examples through it, two processes tuning at once
+#   tests/gpu.sh serving    attention as inference engines call it, and graphs replayed on other sequences
 #   tests/gpu.sh python     the Python package, from a wheel in gpu-bundle/ alone (./dev wheel makes it)
 #   tests/gpu.sh deploy     sweeps that are killed, a report, a bundle on an empty store, buckets' regret
 set -u
@@ -49,6 +50,13 @@ sanitize() { # a short sweep of each family that is swept
         verdict "compute-sanitizer $tool (exit status $status; 124: out of time)" $status
         note "compute-sanitizer $tool: $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$out/$tool.log" | tail -n 1)"
     done
+}
+serving() { # lengths, tables and pages on the device
+    echo "== serving attention"
+    python3 tests/gpu_serving.py | tee "$out/serving.tap"
+    verdict "serving attention" "${PIPESTATUS[0]}"
+    note "serving attention: $(tap "$out/serving.tap" | awk '{print $1 " cases right, " $2 " wrong"}')"
+    finish
 }
 operation() { # another operation than attention, by its folder alone: one launch against two
     echo "== RMS norm of tests/operations"
@@ -242,6 +250,7 @@ python_package() {
 
 if [ "$mode" = python ]; then python_package; fi
 if [ "$mode" = hopper ]; then hopper; fi
+if [ "$mode" = serving ]; then serving; fi
 if [ "$mode" = serve ]; then serve; fi
 if [ "$mode" = deploy ]; then deploy; fi
 

@@ -35,33 +35,43 @@ static inline bool short_run(void)
 static inline fa_problem problem_of(fa_dtype dtype, fa_causal causal, int head_dim, int batch,
                                     int heads_q, int heads_kv, int seq_q, int seq_k)
 {
-    return (fa_problem){.dtype = dtype, .causal = causal, .head_dim = head_dim, .batch = batch,
-                        .heads_q = heads_q, .heads_kv = heads_kv, .seq_q = seq_q, .seq_k = seq_k,
+    return (fa_problem){.dtype = dtype,
+                        .causal = causal,
+                        .head_dim = head_dim,
+                        .batch = batch,
+                        .heads_q = heads_q,
+                        .heads_kv = heads_kv,
+                        .seq_q = seq_q,
+                        .seq_k = seq_k,
                         .want_lse = true};
 }
 
 static inline int open_prover(const fa_attn_case *c, const fa_buf *reference, uint64_t seed,
                               fa_prover **ret_prover)
 {
-    return fa_attn_prover_open(world.driver, &world.gpu, c, 1, reference->data, reference->size, seed,
-                          ret_prover, &diag);
+    return fa_attn_prover_open(world.driver, &world.gpu, c, 1, reference->data, reference->size,
+                               seed, ret_prover, &diag);
 }
 
 /* Proves one loaded cubin on one case. */
 static inline int prove(const fa_attn_case *c, const fa_buf *reference, const fa_buf *cubin,
-                        const fa_trial *trial, uint64_t seed, fa_proof *ret_proof)
+                        const fa_candidate *candidate, uint64_t seed, fa_proof *ret_proof)
 {
+    const fa_trial *trial = &candidate->trial;
     fa_prover *prover = NULL;
     fa_module *module = NULL;
     fa_prover_kernel kernel = {.launch_count = 1,
                                .launch = {{.threads = (uint32_t)trial->threads,
-                                           .smem_bytes = (uint32_t)trial->smem_bytes}}};
+                                           .smem_bytes = (uint32_t)trial->smem_bytes}},
+                               .workspace_bytes = (size_t)candidate->launches.workspace_bytes,
+                               .splits = {candidate->launches.splits}};
     memcpy(kernel.launch[0].grid[0], trial->grid, sizeof trial->grid);
     int rc = open_prover(c, reference, seed, &prover);
     if (rc == 0)
         rc = fa_module_load(world.driver, cubin->data, cubin->size, &module, &diag);
     if (rc == 0)
-        rc = fa_module_function(module, "attn_fwd", trial->smem_bytes, &kernel.launch[0].function, &diag);
+        rc = fa_module_function(module, "attn_fwd", trial->smem_bytes, &kernel.launch[0].function,
+                                &diag);
     if (rc == 0)
         rc = fa_prover_load(prover, cubin->data, cubin->size, "attn_fwd", &kernel, &diag);
     if (rc == 0)
@@ -77,8 +87,8 @@ static inline int build_default(const char *family, const fa_problem *problem,
                                 fa_candidate *ret_candidate, fa_buf *ret_cubin,
                                 fa_buf *ret_reference)
 {
-    int rc = fixture_pick(&world.fixture, family, problem, &world.gpu, true, 0, ret_candidate,
-                          &diag);
+    int rc =
+        fixture_pick(&world.fixture, family, problem, &world.gpu, true, 0, ret_candidate, &diag);
     if (rc == 0)
         rc = fixture_build(&world.fixture, world.nvrtc, ret_candidate, problem, &world.gpu,
                            ret_cubin, &diag);

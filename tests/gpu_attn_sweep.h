@@ -8,11 +8,14 @@
 
 #include "gpu_attn_fixture.h"
 
+#include "attn_serving.h"
+#include "problem.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
-enum { THREADS_MAX = 64, REFERENCES_MAX = 32 * 4, STACK_BYTES = 16 << 20 };
+enum { THREADS_MAX = 64, REFERENCES_MAX = 1024, STACK_BYTES = 16 << 20 };
 
 /* A stream of random numbers. */
 struct dice {
@@ -49,14 +52,14 @@ static struct {
 
 static inline int random_length(struct dice *dice)
 {
-    static const int lengths[] = {0,   1,   2,   3,   15,  16,  17,  31,  64,  65,  127,  128,
+    static const int lengths[] = {0,   1,   2,   3,   15,  16,  17,  31,  64,  65,   127, 128,
                                   129, 203, 239, 255, 256, 257, 384, 513, 799, 1023, 1024};
     return lengths[below(dice, sizeof lengths / sizeof *lengths)];
 }
 
 /* What a family takes. */
 struct taste {
-    bool bf16, unaligned;
+    bool bf16, unaligned, serving;
 };
 
 static inline fa_attn_case random_case(struct dice *dice, struct taste taste)
@@ -66,9 +69,8 @@ static inline fa_attn_case random_case(struct dice *dice, struct taste taste)
     int dim = below(dice, 2) == 0 ? common[below(dice, 6)] : 8 + 8 * (int)below(dice, 32);
     int kv = 1 + (int)below(dice, 3), batch = below(dice, 40) == 0 ? 0 : 1 + (int)below(dice, 3);
     fa_problem p = problem_of(taste.bf16 && below(dice, 2) == 0 ? FA_BF16 : FA_FP16,
-                              (fa_causal)below(dice, 3), dim, batch,
-                              kv * groups[below(dice, 6)], kv, random_length(dice),
-                              random_length(dice));
+                              (fa_causal)below(dice, 3), dim, batch, kv * groups[below(dice, 6)],
+                              kv, random_length(dice), random_length(dice));
     if (below(dice, 4) == 0 && p.seq_q <= 513 && p.seq_k <= 513)
         p.batch *= 12; /* several tiles a block where blocks persist */
     p.layout = (fa_layout)below(dice, 2);
@@ -87,8 +89,66 @@ static inline fa_attn_case random_case(struct dice *dice, struct taste taste)
     return c;
 }
 
+static inline const fa_family *family_called(const char *name)
+{
+    for (int i = 0; i < world.fixture.families.count; i++)
+        if (strcmp(fa_family_name(world.fixture.families.family[i]), name) == 0)
+            return world.fixture.families.family[i];
+    return NULL;
+}
+
+/* Any mixture of what serving engines ask for; few references, since each mixture has one of its own. */
+static inline fa_problem random_serving(struct dice *dice)
+{
+    static const int dims[] = {64, 128, 256, 112, 80, 40}, groups[] = {1, 2, 4, 5, 8, 16};
+    static const int pages[] = {0, 16, 64, 48, 256}, queries[] = {1, 1, 1, 2, 4, 16};
+    int kv = 1 + (int)below(dice, 3), few = below(dice, 3) != 0;
+    fa_problem p =
+        problem_of((fa_dtype)below(dice, 2), (fa_causal)below(dice, 2), dims[below(dice, 6)],
+                   1 + (int)below(dice, 5), kv * groups[below(dice, 6)], kv,
+                   few ? queries[below(dice, 6)] : random_length(dice), random_length(dice));
+    p.seq_k *= below(dice, 4) == 0 ? 5 : 1;
+    p.varlen = below(dice, 3) == 0;
+    p.page = pages[below(dice, 5)];
+    p.lengths_k = (fa_lengths)below(dice, 3);
+    p.window = below(dice, 3) == 0;
+    p.window_left = p.window ? (int)below(dice, 3) * 100 - 1 : 0;
+    p.window_right = p.window ? (int)below(dice, 3) * 8 - 1 : 0;
+    p.softcap = below(dice, 5) == 0;
+    p.sinks = below(dice, 4) == 0;
+    p.kv_dtype = below(dice, 4) == 0 ? FA_KV_FP8 : FA_KV_SAME;
+    p.batch_invariant = below(dice, 6) == 0;
+    if (p.head_dim == 256 && below(dice, 3) == 0)
+        p.head_dim = 192, p.head_dim_v = 128;
+    return p;
+}
+
+static inline fa_attn_case random_serving_case(struct dice *dice)
+{
+    fa_diag why;
+    fa_problem p = random_serving(dice);
+    while (fa_problem_check(&p, &why) != 0 ||
+           fa_family_supports(family_called(sweep.family), &p, &world.gpu, &why) != 0)
+        p = random_serving(dice);
+    p.layout = (fa_layout)below(dice, 2);
+    p.want_lse = below(dice, 4) != 0;
+    fa_attn_case c = fa_attn_case_ragged(&p, (int)below(dice, 3), below(dice, 1 << 20));
+    c.all_rows = true;
+    return c;
+}
+
 static inline bool same_reference(const fa_problem *a, const fa_problem *b)
 {
+    if (!fa_attn_is_dense(a) || !fa_attn_is_dense(b)) {
+        const int32_t mine[] = {a->varlen,        (int)a->lengths_k,  a->page,
+                                a->window,        a->softcap,         a->sinks,
+                                (int)a->kv_dtype, a->batch_invariant, a->head_dim_v};
+        const int32_t other[] = {b->varlen,        (int)b->lengths_k,  b->page,
+                                 b->window,        b->softcap,         b->sinks,
+                                 (int)b->kv_dtype, b->batch_invariant, b->head_dim_v};
+        if (memcmp(mine, other, sizeof mine) != 0)
+            return false;
+    }
     return a->dtype == b->dtype && a->head_dim == b->head_dim &&
            (a->causal == FA_CAUSAL_NONE) == (b->causal == FA_CAUSAL_NONE);
 }
@@ -167,8 +227,8 @@ static inline bool prove_job(int index, struct job *job, uint64_t seed, double *
         say_failure(index, job, job->diag.text);
         return false;
     }
-    rc = prove(&job->what, &sweep.reference[job->reference].cubin, &job->cubin,
-               &job->candidate.trial, seed + (uint64_t)index, &proof);
+    rc = prove(&job->what, &sweep.reference[job->reference].cubin, &job->cubin, &job->candidate,
+               seed + (uint64_t)index, &proof);
     if (rc != 0 || !proof.passed) {
         say_failure(index, job, rc != 0 ? diag.text : proof.reason);
         return false;
@@ -181,13 +241,14 @@ static inline bool prove_job(int index, struct job *job, uint64_t seed, double *
 static inline void make_jobs(const char *family, struct taste taste, int count, uint64_t seed)
 {
     struct dice dice = {.seed = seed};
+    count = count < REFERENCES_MAX ? count : REFERENCES_MAX;
     sweep.family = family;
     sweep.count = count;
     sweep.references = 0;
     sweep.job = calloc((size_t)count, sizeof *sweep.job);
     for (int i = 0; sweep.job != NULL && i < count; i++) {
         struct job *job = &sweep.job[i];
-        job->what = random_case(&dice, taste);
+        job->what = taste.serving ? random_serving_case(&dice) : random_case(&dice, taste);
         job->pick = below(&dice, 1 << 30);
         job->rc = FA_ECANCELED; /* until a thread has taken it */
         job->reference = reference_for(&job->what.problem);
@@ -217,6 +278,7 @@ static inline int sweep_family(const char *family, struct taste taste)
         return -1;
     }
     double compiled = fixture_ms();
+    count = sweep.count;
     for (int i = 0; i < count; i++) {
         bool ok = prove_job(i, &sweep.job[i], seed, &worst);
         proved += ok;
@@ -225,8 +287,9 @@ static inline int sweep_family(const char *family, struct taste taste)
             break; /* the rest of the process is lost too */
     }
     printf("# %s: seed %llu (FA_TEST_SEED): %d of %d problems proved, worst error %.3f of its "
-           "tolerance; compiled in %.1f s, proved in %.1f s\n", family, (unsigned long long)seed,
-           proved, count, worst, (compiled - start) / 1e3, (fixture_ms() - compiled) / 1e3);
+           "tolerance; compiled in %.1f s, proved in %.1f s\n",
+           family, (unsigned long long)seed, proved, count, worst, (compiled - start) / 1e3,
+           (fixture_ms() - compiled) / 1e3);
     free_jobs();
     return failed;
 }

@@ -9,6 +9,7 @@ import struct
 CUDA = c.CDLL(os.environ["FA_TEST_FAKE_CUDA"])
 FLOAT, BFLOAT, INT = 2, 4, 0
 HOST, DEVICE = 1, 2
+LETTERS = {(FLOAT, 16): "e", (FLOAT, 32): "f", (INT, 32): "i"}  # of the module struct
 READ_ONLY = 1
 
 
@@ -112,7 +113,7 @@ class Capsuled:
             self.write(values)
 
     def write(self, values):
-        raw = struct.pack("<%d%s" % (len(values), {16: "e", 32: "f"}[self.dtype[1]]), *values)
+        raw = struct.pack("<%d%s" % (len(values), LETTERS[self.dtype]), *values)
         check(CUDA.cuMemcpyHtoD_v2(c.c_uint64(self.memory.address), raw, c.c_size_t(len(raw))))
 
     def read(self):
@@ -121,7 +122,7 @@ class Capsuled:
             count *= length
         raw = c.create_string_buffer(count * self.dtype[1] // 8)
         check(CUDA.cuMemcpyDtoH_v2(raw, c.c_uint64(self.memory.address), c.c_size_t(len(raw))))
-        return struct.unpack("<%d%s" % (count, {16: "e", 32: "f"}[self.dtype[1]]), raw.raw)
+        return struct.unpack("<%d%s" % (count, LETTERS[self.dtype]), raw.raw)
 
     def describe(self, to):
         """Fills in a DlTensor; the arrays it points to live as long as this object."""
@@ -160,11 +161,23 @@ class Exchanged(Capsuled):
         raise AssertionError("the exchange table was there to be taken")
 
 
+def _made(managed):
+    """The tensor of a description, which is no longer ours."""
+    tensor = next(t for t in Exchanged.made if c.addressof(t.managed) == c.addressof(managed.contents))
+    Exchanged.made.remove(tensor)
+    return tensor
+
+
+@DELETER
+def FREE(managed):
+    _made(managed)
+
+
 def _allocate(prototype, ret, _error, _set_error):
     p = prototype.contents
     tensor = Exchanged([p.shape[i] for i in range(p.ndim)], dtype=(p.dtype.code, p.dtype.bits),
                        device=(p.device.type, p.device.id))
-    tensor.managed = Managed(1, 2, None, DELETER(), 0)
+    tensor.managed = Managed(1, 2, None, FREE, 0)
     tensor.describe(tensor.managed.tensor)
     Exchanged.made.append(tensor)
     ret[0] = c.pointer(tensor.managed)
@@ -172,8 +185,7 @@ def _allocate(prototype, ret, _error, _set_error):
 
 
 def _to_object(managed, ret):
-    tensor = next(t for t in Exchanged.made if c.addressof(t.managed) == c.addressof(managed.contents))
-    Exchanged.made.remove(tensor)
+    tensor = _made(managed)
     c.pythonapi.Py_IncRef(c.py_object(tensor))
     ret[0] = id(tensor)
     return 0

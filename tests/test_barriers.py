@@ -259,11 +259,12 @@ def queries_that_are_kept_until_the_output_is_complete_make_a_knot():
 
 
 # ---- which tiles a persistent block takes under a causal mask ------------------------------------
-def deal(block, blocks, tiles, heads):
-    """(tile, head), one after another, as Schedule::next_causal has them."""
+def deal(block, blocks, tiles, heads, fit=None):
+    """(tile, head), one after another, as Schedule::next_causal has them. fit: heads whose keys fit in L2."""
     last = max(blocks // tiles, 1) * 2
     pairs = (heads - last) // 2 * tiles if heads > last else 0
     singles = last + (heads - last) % 2 if heads > last else heads
+    section = singles if blocks < tiles * heads or fit is None else min(max(fit, 1), singles)
     turn, full = 0, pairs // blocks
     while True:
         back = turn > full and (turn - full) % 2 == 1
@@ -277,7 +278,9 @@ def deal(block, blocks, tiles, heads):
         rest = place - pairs
         if rest >= singles * tiles:
             return
-        yield tiles - 1 - rest // singles, heads - singles + rest % singles
+        first, within = rest // (section * tiles) * section, rest % (section * tiles)
+        here = min(singles - first, section)
+        yield tiles - 1 - within // here, heads - singles + first + within % here
 
 
 def every_causal_tile_is_dealt_out_once():
@@ -288,6 +291,16 @@ def every_causal_tile_is_dealt_out_once():
                 dealt = [one for block in range(blocks) for one in deal(block, blocks, tiles, heads)]
                 tap.equal(len(dealt), tiles * heads)
                 tap.equal(len(set(dealt)), tiles * heads)
+
+
+def single_blocks_start_longest_first_within_what_fits_in_l2():
+    for tiles, heads, fit in ((1, 1, 4), (4, 7, 3), (5, 8, 0), (3, 10, 4), (86, 16, 4), (2, 6, 100)):
+        dealt = [one for block in range(tiles * heads) for one in deal(block, tiles * heads, tiles, heads, fit)]
+        tap.equal(len(set(dealt)), tiles * heads)
+        section = min(max(fit, 1), heads)
+        expected = [(tile, head) for first in range(0, heads, section) for tile in reversed(range(tiles))
+                    for head in range(first, min(first + section, heads))]
+        tap.equal(dealt, expected)
 
 
 def the_shares_of_blocks_are_even():
@@ -301,4 +314,5 @@ if __name__ == "__main__":
     tap.main([every_order_of_steps_ends_well,
               queries_that_are_kept_until_the_output_is_complete_make_a_knot,
               every_causal_tile_is_dealt_out_once,
+              single_blocks_start_longest_first_within_what_fits_in_l2,
               the_shares_of_blocks_are_even])

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What serving engines ask for, as the command line says it: options that set several fields, models, refusals."""
 import json
+import os
 
 import tap
 from place import Place
@@ -33,6 +34,24 @@ def a_family_that_does_not_take_what_is_asked_says_so_by_name():
         tap.has(told, "attn_fwd_sm75 does not take sinks = true")
 
 
+def a_family_of_ones_own_takes_a_window_and_the_command_that_is_told_has_it():
+    with Place(space=ONE) as place:
+        folder = place.env["FA_TUNE_TEMPLATES"]
+        manifest = {"name": "tiny", "operation": "attn_fwd", "entry": "attn_fwd", "sm": {"min": 75, "max": 75},
+                    "takes": ["window", "window_left", "window_right"], "tunables": {"BLOCK_M": [64]},
+                    "default": {"BLOCK_M": 64}, "threads": 32, "grid": ["WINDOW_LEFT + 1", 1, 1], "shared_memory": {}}
+        with open(os.path.join(folder, "tiny.json"), "w", encoding="utf-8") as file:
+            json.dump(manifest, file)
+        with open(os.path.join(folder, "tiny.cu"), "w", encoding="utf-8") as file:
+            file.write('#include "attn_serving_params.h"\n'
+                       'extern "C" __global__ void attn_fwd(const __grid_constant__ fa_attn_serving_params p) {\n'
+                       '    static_assert(WINDOW == 1 && SINKS == 0 && !PAGED, "macros");\n'
+                       '    *(int *)p.dense.o = p.window_left;\n}\n')
+        told = place.run("tune", "--gpu", "T4", "--seq", "64", "--window", "100,-1").stdout
+        tap.has(told, "window · left 100 · right -1")
+        tap.has(told, " --window 100,-1")
+
+
 def a_model_brings_its_layers_with_prefill_and_decode_or_the_lengths_that_are_given():
     with Place(space=ONE, script=L4) as place:
         told = plans(place, "--gpu", "T4", "--model", "gpt-oss-20b")
@@ -51,5 +70,6 @@ def a_model_brings_its_layers_with_prefill_and_decode_or_the_lengths_that_are_gi
 tap.main([
     bad_shorthands_get_their_sentence_and_status_2,
     a_family_that_does_not_take_what_is_asked_says_so_by_name,
+    a_family_of_ones_own_takes_a_window_and_the_command_that_is_told_has_it,
     a_model_brings_its_layers_with_prefill_and_decode_or_the_lengths_that_are_given,
 ])

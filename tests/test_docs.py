@@ -10,7 +10,7 @@ import sys
 
 import coverage
 import tap
-from place import BUILD, SOURCE, Place
+from place import BUILD, SMALL, SOURCE, Place
 
 PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md",
          *sorted(os.path.relpath(path, SOURCE) for path in glob.glob(os.path.join(SOURCE, "docs/*.md")))]
@@ -55,6 +55,26 @@ def what_readme_shows_of_explain_is_what_it_prints():
         assert line in told, "%r is not among what explain prints: %r" % (line, told[:3])
 
 
+def what_verbs_print_under_json_is_what_json_md_says():
+    told = dict(re.findall(r"(?m)^\| `([a-z A-Z-]+)` \| (.*) \|$", read("docs/json.md").split("## The report")[0]))
+    asked = {"tune": ["tune", "--gpu", "L4", *SMALL], "explain": ["explain", "--gpu", "L4", *SMALL],
+             "show --why": ["show", "--why", "--gpu", "L4", *SMALL], "sweep": ["sweep", "--gpu", "L4", *SMALL],
+             "export": ["export", "--out", "a.fab"], "show FILE": ["show", "a.fab"], "import": ["import", "a.fab"]}
+    space = {"BLOCK_M": [64], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0], "MIN_BLOCKS": [2]}
+    order = ["tune", "explain", "show", "show --why", "sweep", "sweep --status", "sweep --list", "keygen", "export", "show FILE",
+             "import", "doctor", "gpus", "trust list"]
+    tap.equal(set(told), {*order, "help --json"})
+    with Place(space=space) as place:
+        for command in order:
+            document = place.json(*asked.get(command, command.split()))
+            fields = re.sub(r"\([^)]*\)", "", told[command]).split(":")[0]
+            missing = set(document) - {"fa_tune"} ^ set(re.findall(r"`(\w+)`", fields))
+            tap.equal((command, missing - {"records"}), (command, set()))
+            if command == "tune":
+                answer = read("docs/json.md").split("An answer is a trial")[1].split("## ")[0] + read("docs/json.md").split("A trial:")[1]
+                tap.equal([name for name in document["answer"] if "`%s`" % name not in answer], [])
+
+
 def pkg_config_requires_nothing_that_is_opened_at_run_time():
     with open(os.path.join(BUILD, "meson-private", "fa-tune.pc"), encoding="utf-8") as file:
         told = file.read()
@@ -73,6 +93,7 @@ tap.main([
     the_table_of_what_is_covered_is_made_from_the_manifests,
     the_picture_is_drawn_from_the_measured_rows,
     what_readme_shows_of_explain_is_what_it_prints,
+    what_verbs_print_under_json_is_what_json_md_says,
     pkg_config_requires_nothing_that_is_opened_at_run_time,
     readme_is_short,
 ])

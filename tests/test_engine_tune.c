@@ -7,6 +7,8 @@
 
 #include "candidate.h"
 #include "problem.h"
+#include "store.h"
+#include "target.h"
 
 #include <pthread.h>
 #include <spawn.h>
@@ -67,6 +69,46 @@ static void a_tune_proves_and_measures_the_whole_space(void)
     fixture_close(&f);
 }
 
+struct cubins {
+    int trials, keys;
+    char key[64][FA_HASH_HEX];
+};
+
+static int note_cubin(void *context, const fa_trial_record *record)
+{
+    struct cubins *c = context;
+    int at = 0;
+    if (record->trial.status != FA_STATUS_COMPILED)
+        return 0;
+    c->trials++;
+    while (at < c->keys && strcmp(c->key[at], record->cubin_key) != 0)
+        at++;
+    if (at == c->keys && at < 64)
+        memcpy(c->key[c->keys++], record->cubin_key, FA_HASH_HEX);
+    return 0;
+}
+
+/* For a GPU that is not here: the eight that the model prefers. */
+static void configs_of_one_source_are_compiled_once(void)
+{
+    engine_fixture f;
+    fa_request request = {.gpu = "H200", .effort = FA_EFFORT_PREDICT, .problem = small_problem};
+    fa_answer answer = {.size = sizeof answer};
+    fa_diag diag;
+    fa_target target;
+    struct cubins cubins = {0};
+    request.problem.head_dim = 32;
+    CHECK(fixture_open(&f, ""));
+    CHECK_OK(tune(&f, &request, &answer, &diag), diag);
+    CHECK_OK(fa_target_resolve(f.tuner, &request.problem, "H200", 0, false, &target, &diag), diag);
+    CHECK_OK(fa_store_trials_each(f.tuner->store, &target.scope, note_cubin, &cubins, &diag), diag);
+    printf("# %d configs on %d cubins\n", cubins.trials, cubins.keys);
+    CHECK_INT(cubins.trials, 8);
+    CHECK(cubins.keys < cubins.trials && cubins.keys > 0);
+    CHECK_INT(answer.clean, 8);
+    fixture_close(&f);
+}
+
 static void the_fastest_config_wins(void)
 {
     engine_fixture f;
@@ -94,7 +136,8 @@ static void the_fastest_config_wins_while_the_clock_drifts(void)
         char script[128], text[FA_CONFIG_TEXT_MAX];
         snprintf(script, sizeof script,
                  "drift %d 1.08\ntime * 100\n"
-                 "time BLOCK_M=64;BLOCK_N=32;STAGES=2;WARPS=4;Q_IN_REGS=1 99", period_us);
+                 "time BLOCK_M=64;BLOCK_N=32;STAGES=2;WARPS=4;Q_IN_REGS=1 99",
+                 period_us);
         CHECK(fixture_open(&f, script));
         CHECK_OK(tune(&f, &request, &answer, &diag), diag);
         fa_config_text(&answer.trial.config, text);
@@ -273,8 +316,8 @@ static void eight_threads_asking_for_one_key_get_one_kernel(void)
 static int be_child(const char *store, const char *templates)
 {
     fa_options options = {.size = sizeof options, .store = store, .templates = templates};
-    fa_request request = {.size = sizeof request, .problem = small_problem,
-                          .effort = FA_EFFORT_MEASURE};
+    fa_request request = {
+        .size = sizeof request, .problem = small_problem, .effort = FA_EFFORT_MEASURE};
     fa_answer answer = {.size = sizeof answer};
     fa_tuner *tuner;
     fa_diag diag;
@@ -368,9 +411,11 @@ static void a_cubin_that_the_assembler_gave_something_up_for_is_refused(void)
         {"", FA_STATUS_COMPILED, ""},
         {"ptxas warning : Registers are spilled to local memory\n", FA_STATUS_COMPILED, ""},
         {"ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are "
-         "serialized due to the presence of Extern calls\n", FA_STATUS_SPILLS, "wgmma is serialised"},
+         "serialized due to the presence of Extern calls\n",
+         FA_STATUS_SPILLS, "wgmma is serialised"},
         {"ptxas info    : (C7512) Potential Performance Loss: wgmma.mma_async instructions are "
-         "serialized due to insufficient register resources\n", FA_STATUS_SPILLS, "(C7512)"},
+         "serialized due to insufficient register resources\n",
+         FA_STATUS_SPILLS, "(C7512)"},
         {"ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored\nmore\n",
          FA_STATUS_SPILLS, "'setmaxnreg' ignored"},
         {"ptxas info    : (C7504) Potential Performance Loss: something new\n", FA_STATUS_SPILLS,
@@ -396,6 +441,7 @@ int main(int argc, char **argv)
     if (getenv("FA_TEST_FAKE_CUDA") == NULL)
         return 1;
     TEST(a_tune_proves_and_measures_the_whole_space);
+    TEST(configs_of_one_source_are_compiled_once);
     TEST(the_fastest_config_wins);
     TEST(the_fastest_config_wins_while_the_clock_drifts);
     TEST(a_second_session_finds_the_winner_and_starts_no_worker);

@@ -58,7 +58,8 @@ static void the_reference_agrees_with_double_precision(void)
         worst_lse = e_lse > worst_lse ? e_lse : worst_lse;
     }
     printf("# reference: error of O up to %.3f of 2^-18 * sum |w v|, of LSE up to %.3f of its "
-           "bound\n", worst, worst_lse);
+           "bound\n",
+           worst, worst_lse);
 }
 
 static void the_serving_reference_agrees_with_double_precision(void)
@@ -108,7 +109,7 @@ static void attn_fwd_sm80_is_right_on_random_problems(void)
         SKIP(world.missing);
     if (world.gpu.sm < 80 || !runs_here("attn_fwd_sm80"))
         SKIP("the device does not run attn_fwd_sm80");
-    CHECK_INT(sweep_family("attn_fwd_sm80", (struct taste){true, true}), 0);
+    CHECK_INT(sweep_family("attn_fwd_sm80", (struct taste){true, true, false}), 0);
 }
 
 static void attn_fwd_sm90a_is_right_on_random_problems(void)
@@ -117,7 +118,7 @@ static void attn_fwd_sm90a_is_right_on_random_problems(void)
         SKIP(world.missing);
     if (world.gpu.sm != 90 || !runs_here("attn_fwd_sm90a"))
         SKIP("the device does not run attn_fwd_sm90a");
-    CHECK_INT(sweep_family("attn_fwd_sm90a", (struct taste){true, false}), 0);
+    CHECK_INT(sweep_family("attn_fwd_sm90a", (struct taste){true, false, false}), 0);
 }
 
 static void attn_fwd_sm75_is_right_on_random_problems(void)
@@ -126,7 +127,17 @@ static void attn_fwd_sm75_is_right_on_random_problems(void)
         SKIP(world.missing);
     if (world.gpu.sm < 75 || !runs_here("attn_fwd_sm75"))
         SKIP("the device does not run attn_fwd_sm75");
-    CHECK_INT(sweep_family("attn_fwd_sm75", (struct taste){false, true}), 0);
+    CHECK_INT(sweep_family("attn_fwd_sm75", (struct taste){false, true, false}), 0);
+}
+
+static void attn_fwd_splitkv_sm80_is_right_on_random_problems(void)
+{
+    if (world.missing != NULL)
+        SKIP(world.missing);
+    if (world.gpu.sm < 80 || !runs_here("attn_fwd_splitkv_sm80"))
+        SKIP("the device does not run attn_fwd_splitkv_sm80");
+    CHECK_INT(sweep_family("attn_fwd_splitkv_sm80", (struct taste){.bf16 = true, .serving = true}),
+              0);
 }
 
 /* ---- single problems ------------------------------------------------------------------------*/
@@ -147,7 +158,7 @@ static void prove_default(const fa_attn_case *c, fa_proof *ret_proof, int *ret_r
     fa_buf cubin = {0}, reference = {0};
     *ret_rc = build_default(family_for(&c->problem), &c->problem, &candidate, &cubin, &reference);
     if (*ret_rc == 0)
-        *ret_rc = prove(c, &reference, &cubin, &candidate.trial, 3, ret_proof);
+        *ret_rc = prove(c, &reference, &cubin, &candidate, 3, ret_proof);
     fa_buf_free(&cubin);
     fa_buf_free(&reference);
 }
@@ -198,9 +209,8 @@ static void tensors_beyond_2_31_elements_are_addressed_right(void)
     if (short_run())
         SKIP("a short run");
     for (int kind = 0; kind < 3; kind++) {
-        fa_problem p = problem_of(FA_FP16, FA_CAUSAL_NONE, 64, kind == 0 ? 2 : 1,
-                                  kind == 1 ? 2 : 1, kind == 1 ? 2 : 1, kind == 2 ? 3 : 130,
-                                  kind == 2 ? 3 : 190);
+        fa_problem p = problem_of(FA_FP16, FA_CAUSAL_NONE, 64, kind == 0 ? 2 : 1, kind == 1 ? 2 : 1,
+                                  kind == 1 ? 2 : 1, kind == 2 ? 3 : 130, kind == 2 ? 3 : 190);
         fa_attn_case c = fa_attn_case_packed(&p);
         for (int t = 0; t < FA_ATTN_TENSORS; t++) {
             if (kind == 0) /* the second sequence, head, or third row lies beyond */
@@ -230,15 +240,15 @@ static void a_kernel_that_computes_something_else_is_rejected(void)
     q.causal = FA_CAUSAL_TOP_LEFT;
     CHECK_OK(build_default(portable_family(), &p, &plain, &cubin, &reference), diag);
     CHECK_OK(build_default(portable_family(), &q, &causal, &other, &unused), diag);
-    CHECK_OK(prove(&c, &reference, &other, &causal.trial, 1, &proof), diag);
+    CHECK_OK(prove(&c, &reference, &other, &causal, 1, &proof), diag);
     CHECK(!proof.passed);
     CHECK_HAS(proof.reason, "error of O");
     plain.trial.grid[0]--; /* some rows are never written */
-    CHECK_OK(prove(&c, &reference, &cubin, &plain.trial, 1, &proof), diag);
+    CHECK_OK(prove(&c, &reference, &cubin, &plain, 1, &proof), diag);
     CHECK(!proof.passed);
     CHECK_HAS(proof.reason, "unwritten");
     plain.trial.grid[0]++;
-    CHECK_OK(prove(&c, &reference, &cubin, &plain.trial, 1, &proof), diag);
+    CHECK_OK(prove(&c, &reference, &cubin, &plain, 1, &proof), diag);
     CHECK(proof.passed);
     fa_buf_free(&cubin);
     fa_buf_free(&other);
@@ -253,8 +263,7 @@ static int load_default(fa_bench *bench, const fa_candidate *candidate, const fa
                         const fa_problem *problem, fa_bench_kernel **ret_kernel)
 {
     fa_problem cases[FA_BENCH_CASES];
-    fa_bench_candidate load = {
-        .entry = {"attn_fwd"}, .cubin = cubin->data, .size = cubin->size};
+    fa_bench_candidate load = {.entry = {"attn_fwd"}, .cubin = cubin->data, .size = cubin->size};
     int count = fa_bench_cases(problem, 1, cases), rc = 0;
     for (int i = 0; rc == 0 && i < count; i++) {
         load.launches[i] = candidate->launches;
@@ -300,9 +309,8 @@ static void bench_one(const fa_problem *problem, bool *ret_skip)
     printf("# b%d h%d s%dx%d d%d: open %.1f ms, load+first verify %.2f, verify %.2f, probe of %d "
            "%.2f, race of 2 x 15 %.2f; %.1f us (%.1f..%.1f), %.0f TFLOP/s, error %.2g of %.2g\n",
            problem->batch, problem->heads_q, problem->seq_q, problem->seq_k, problem->head_dim,
-           at[1] - at[0], at[2] - at[1], at[3] - at[2], count, at[4] - at[3], at[5] - at[4],
-           median, low, high, fa_attn_flops(problem) / median / 1e6, proof.max_error,
-           proof.tolerance);
+           at[1] - at[0], at[2] - at[1], at[3] - at[2], count, at[4] - at[3], at[5] - at[4], median,
+           low, high, fa_attn_flops(problem) / median / 1e6, proof.max_error, proof.tolerance);
     fa_bench_unload(bench, &kernel);
     fa_bench_close(&bench);
     fa_buf_free(&cubin);
@@ -340,6 +348,7 @@ int main(void)
     TEST(a_kernel_that_computes_something_else_is_rejected);
     TEST(a_bench_proves_and_times_the_default_config);
     TEST(attn_fwd_sm80_is_right_on_random_problems);
+    TEST(attn_fwd_splitkv_sm80_is_right_on_random_problems);
     TEST(attn_fwd_sm90a_is_right_on_random_problems);
     TEST(attn_fwd_sm75_is_right_on_random_problems);
     TEST(tensors_beyond_2_31_elements_are_addressed_right);

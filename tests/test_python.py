@@ -3,6 +3,7 @@
 """fa_tune.attention on the fake driver: what a tensor library hands over comes out right, by the shortest
 way, and what cannot be served is refused with a sentence that helps."""
 import atexit
+import json
 import math
 import os
 import random
@@ -16,10 +17,19 @@ import tap
 from place import Place
 
 ONE = {"BLOCK_M": [64], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0], "MIN_BLOCKS": [2]}
+SPLIT = {"BLOCK_M": [16], "BLOCK_N": [32], "STAGES": [2], "GROUPS": [4], "MIN_BLOCKS": [1], "EVICT_FIRST": [0],
+         "SPREAD": [1]}
 place = Place(space=ONE, script="device sm=89\ndevice sm=89 board=1\ninit_once\nlog log\n")
 atexit.register(place.__exit__)
 for variable in ("FA_TUNE_STORE", "FA_TUNE_TEMPLATES", "FA_TUNE_LIBCUDA", "FAKE_CUDA_SCRIPT"):
     os.environ[variable] = place.env[variable]
+# The family for serving has one config too, and leaves dense problems to the other.
+with open(os.path.join(os.environ["FA_TEST_TEMPLATES"], "attn_fwd_splitkv_sm80.json"), encoding="utf-8") as file:
+    split = json.load(file)
+split.update(tunables=SPLIT, default={name: values[0] for name, values in SPLIT.items()})
+split["supports"].append({"require": "SERVING = 1", "why": "dense problems are the other family's here"})
+with open(os.path.join(place.env["FA_TUNE_TEMPLATES"], "attn_fwd_splitkv_sm80.json"), "w", encoding="utf-8") as file:
+    json.dump(split, file)
 os.chdir(place.folder)  # where the log goes
 PACKAGE = os.path.join(os.environ["FA_TEST_BUILD"], "python")
 sys.path.insert(0, PACKAGE)
@@ -313,8 +323,32 @@ def a_miss_is_the_policys_to_answer():
         fa_tune._core.set_policy("measure")
 
 
+def a_paged_cache_with_lengths_is_attended_to():
+    batch, heads, heads_kv, keys, page = 2, 4, 2, 40, 16
+    lengths, table = [40, 19], [[3, 1, 4], [0, 2, 7]]
+    numbers_q = numbers(batch * heads * DIM)
+    pool = [numbers(9 * heads_kv * page * DIM) for _ in range(2)]
+
+    def of_sequence(cache, b, length):
+        """[heads_kv, length, DIM] as the table says."""
+        return [cache[((table[b][j // page] * heads_kv + h) * page + j % page) * DIM + d]
+                for h in range(heads_kv) for j in range(length) for d in range(DIM)]
+    expected = []
+    for b, length in enumerate(lengths):
+        k, v = (of_sequence(cache, b, length) for cache in pool)
+        q = numbers_q[b * heads * DIM:(b + 1) * heads * DIM]
+        expected += attend(q, k, v, 1, heads, heads_kv, 1, length)[0]
+    q = Exchanged((batch, heads, 1, DIM), numbers_q)
+    k, v = (Exchanged((9, heads_kv, page, DIM), cache) for cache in pool)
+    seqused = Exchanged((batch,), lengths, dtype=(producer.INT, 32))
+    block_table = Exchanged((batch, 3), [entry for row in table for entry in row], dtype=(producer.INT, 32))
+    out = fa_tune.attention(q, k, v, seqused_k=seqused, block_table=block_table, max_seqlen_k=keys)
+    close(out.read(), expected)
+    tap.equal(Exchanged.made, [])  # a workspace, if one was taken, has been given back
+
+
 def what_serving_passes_makes_the_problem_it_says():
-    """No family here computes these: the problem that is asked for tells what was understood."""
+    """The problem that is asked for tells what was understood."""
     def asked(*tensors, **keywords):
         seen = []
         fa_tune._core.set_policy("cached", lambda problem, *_: seen.append(problem) or "instead")
@@ -349,10 +383,15 @@ def what_serving_passes_makes_the_problem_it_says():
     ragged = {"cu_seqlens_q": ints(4), "cu_seqlens_k": ints(4), "max_seqlen_q": 30, "max_seqlen_k": 40}
     tap.equal(asked(rows, *keys, causal=True, out=Exchanged((50, 4, DIM)), **ragged),
               dict(decode, seq_q=30, causal="bottom-right", layout="bshd", varlen=True, lengths_k="cu_seqlens"))
+    dense = [Exchanged((3, 40, 2, DIM)) for _ in range(2)]  # rows of queries only
+    tap.equal(asked(rows, *dense, cu_seqlens_q=ints(4), max_seqlen_q=30),
+              dict(decode, seq_q=30, layout="bshd", varlen=True))
     for kind, part, tensors, keywords in [
             (fa_tune.ShapeError, "seqused_k has 2 entries and needs 3", (q, *cache), {"seqused_k": ints(2)}),
             (fa_tune.DtypeError, "sinks is int32 and needs float32", (q, *cache), {"sinks": ints(4)}),
-            (fa_tune.ArgumentError, "need max_seqlen_q", (rows, *keys), {"cu_seqlens_q": ints(4)}),
+            (fa_tune.ArgumentError, "need max_seqlen_q", (rows, *dense), {"cu_seqlens_q": ints(4)}),
+            (fa_tune.ShapeError, "k has 3 sequences and there are 4", (rows, *dense),
+             {"cu_seqlens_q": ints(5), "max_seqlen_q": 30}),
             (fa_tune.ArgumentError, "both k_scale and v_scale", (q, *fp8), {"k_scale": floats()}),
             (fa_tune.ShapeError, "[total, heads, head_dim]", (q, *cache), ragged),
             (fa_tune.ArgumentError, "window must be a pair", (q, *cache), {"window": 16})]:
@@ -458,6 +497,7 @@ tap.main([
     wrong_tensors_are_refused_with_what_to_pass_instead,
     a_kernel_is_bound_to_its_problem,
     a_miss_is_the_policys_to_answer,
+    a_paged_cache_with_lengths_is_attended_to,
     what_serving_passes_makes_the_problem_it_says,
     a_recorder_sees_every_call,
     progress_is_told_and_what_it_raises_ends_the_tune,

@@ -356,6 +356,19 @@ def the_llama_of_transformers_answers_on_the_cpu_by_sdpa():
     tap.has(done.stderr, "sdpa_attention_forward computes a call")
 
 
+def sinks_that_sdpa_does_not_know_are_never_left_out():
+    missing = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise tap.Skip("%s is not here" % " nor ".join(missing))
+    import torch
+    import transformers.modeling_utils
+    assert "fa_tune" in transformers.AttentionInterface()
+    from fa_tune import _hf
+    q, module = torch.zeros(1, 2, 4, 64), types.SimpleNamespace(is_causal=True)
+    refused(fa_tune.NotSupported, "attention sinks, which SDPA does not know", lambda: _hf.attention_forward(
+        module, q, q, q, None, s_aux=torch.zeros(2)))
+
+
 tap.main([
     a_problem_says_what_is_left_out_and_takes_the_names_people_use,
     a_problem_survives_repr_pickle_and_json,
@@ -378,4 +391,5 @@ tap.main([
     whoever_is_imported_later_is_greeted_once,
     pytorch_knows_the_operators_and_why_it_cannot_have_them,
     the_llama_of_transformers_answers_on_the_cpu_by_sdpa,
+    sinks_that_sdpa_does_not_know_are_never_left_out,
 ])

@@ -137,6 +137,10 @@ def a_family_that_another_daemon_makes_just_now_is_not_swept():
             asking.start()
             asking.join(1)
             tap.equal((answers, lying_about(folder)), ([], [".new-Ab3dEf"]))
+            # However long a family takes, nobody's lookup waits for it.
+            tap.equal(daemon.get("/v1/winners")[0], 200)
+            tap.equal(daemon.post("/v1/kernel", ask(gpu="L4", effort="cached"))[0], 404)
+            tap.equal(answers, [])
             fcntl.flock(lock, fcntl.LOCK_UN)
             wait_for(lambda: answers, "the family that waited")
             tap.equal(answers[0][0], 201)

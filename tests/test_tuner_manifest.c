@@ -146,6 +146,23 @@ static void unknown_names_are_named(void)
                   "unknown name D_TILE"));
 }
 
+static void what_is_known_at_run_time_only_is_a_tunable_and_sizes_no_block(void)
+{
+    CHECK(refused(&(manifest_parts){.extra = ", \"run_time\": \"BLOCK_N\""}, "\"run_time\"",
+                  "an array"));
+    CHECK(refused(&(manifest_parts){.extra = ", \"run_time\": [1]"}, "\"run_time\"", "names"));
+    CHECK(
+        refused(&(manifest_parts){.extra = ", \"run_time\": [\"ROW\"]"}, "\"ROW\"", "no tunable"));
+    CHECK(refused(&(manifest_parts){.extra = ", \"run_time\": [\"BLOCK_N\", \"BLOCK_N\"]"},
+                  "\"BLOCK_N\"", "twice"));
+    CHECK(refused(&(manifest_parts){.extra = ", \"run_time\": [\"BLOCK_M\"]"}, "threads",
+                  "\"run_time\""));
+    CHECK(refused(&(manifest_parts){.lets = "{\"ROW\": \"HEAD_DIM * 2\", \"X\": \"BLOCK_N * 2\"}",
+                                    .threads = "\"X\"",
+                                    .extra = ", \"run_time\": [\"BLOCK_N\"]"},
+                  "threads", "\"run_time\""));
+}
+
 static void unknown_keys_are_refused_by_name(void)
 {
     CHECK(refused(&(manifest_parts){.extra = ", \"smem\": 1"}, "\"smem\"", "unknown"));
@@ -912,6 +929,7 @@ int main(void)
     TEST(a_circle_of_lets_is_named);
     TEST(a_chain_of_doubling_lets_costs_no_more_than_its_length);
     TEST(unknown_names_are_named);
+    TEST(what_is_known_at_run_time_only_is_a_tunable_and_sizes_no_block);
     TEST(unknown_keys_are_refused_by_name);
     TEST(what_is_missing_is_named);
     TEST(a_rule_is_about_one_of_four_things);

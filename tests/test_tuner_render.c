@@ -13,12 +13,12 @@ struct rendered {
     fa_buf source;
 };
 
-static int render_small(struct rendered *r, const char *source, const char *header, fa_diag *diag)
+static int render_parts(struct rendered *r, const manifest_parts *parts, const char *source,
+                        const char *header, fa_diag *diag)
 {
     char json[4000];
     *r = (struct rendered){.space = {.default_index = -1}};
-    manifest_text(&(manifest_parts){.lets = "{\"ROW\": \"HEAD_DIM * 2\", \"LESS\": \"5 - 8\"}"},
-                  json, sizeof json);
+    manifest_text(parts, json, sizeof json);
     if (!fixture_make(&r->f) || !fixture_write(&r->f, "small.json", json, strlen(json)) ||
         !fixture_write(&r->f, "small.cu", source, strlen(source)) ||
         !fixture_write(&r->f, "small.cuh", header, strlen(header)) ||
@@ -34,6 +34,13 @@ static int render_small(struct rendered *r, const char *source, const char *head
     return rc == 0 ? fa_render(r->f.templates, &r->f.families, &r->space.candidate[0], &problem_512,
                                &gpu_l4, &r->source, diag)
                    : rc;
+}
+
+static int render_small(struct rendered *r, const char *source, const char *header, fa_diag *diag)
+{
+    return render_parts(
+        r, &(manifest_parts){.lets = "{\"ROW\": \"HEAD_DIM * 2\", \"LESS\": \"5 - 8\"}"}, source,
+        header, diag);
 }
 
 static void rendered_free(struct rendered *r)
@@ -60,6 +67,49 @@ static void the_prologue_defines_everything_and_changes_nothing_else(void)
                "extern \"C\" __device__ const char fa_tune_config[] = "
                "\"fa_tune_config=family=small;BLOCK_M=64;BLOCK_N=32;FA_SM=89;HEAD_DIM=64;"
                "DTYPE_BF16=0;CAUSAL=0;ALIGNED=1;\";\n");
+}
+
+/* BLOCK_N, the let that reads it and the size of the shared memory are missing in the text. */
+static void configs_that_differ_at_run_time_only_have_one_source(void)
+{
+    static const char lets[] = "{\"ROW\": \"HEAD_DIM * 2\", \"TWICE\": \"2 * BLOCK_N\"}";
+    struct rendered r;
+    fa_diag diag = {{0}};
+    fa_buf other = {0};
+    int rc =
+        render_parts(&r, &(manifest_parts){.lets = lets, .extra = ", \"run_time\": [\"BLOCK_N\"]"},
+                     "x\n", "", &diag);
+    const fa_candidate *at = r.space.candidate; /* 64 x 32, 64 x 64, 64 x 128, 128 x 32 ... */
+    if (rc == 0)
+        rc = fa_render(r.f.templates, &r.f.families, &at[1], &problem_512, &gpu_l4, &other, &diag);
+    bool equal = rc == 0 && strcmp(r.source.data, other.data) == 0;
+    bool same = rc == 0 && fa_render_is_same(&r.f.families, &at[0], &at[1]);
+    bool differ = rc == 0 && !fa_render_is_same(&r.f.families, &at[0], &at[3]);
+    char text[2000];
+    snprintf(text, sizeof text, "%s", rc == 0 ? r.source.data : "");
+    fa_buf_free(&other);
+    rendered_free(&r);
+    CHECK_OK(rc, diag);
+    CHECK(equal && same && differ);
+    CHECK_TEXT(text,
+               "#define FA_SM 89\n#define HEAD_DIM 64\n#define DTYPE_BF16 0\n#define CAUSAL 0\n"
+               "#define ALIGNED 1\n#define BLOCK_M 64\n#define ROW 128\n#define FA_THREADS 64\n"
+               "#line 1 \"small.cu\"\nx\n\n"
+               "extern \"C\" __device__ const char fa_tune_config[] = "
+               "\"fa_tune_config=family=small;BLOCK_M=64;FA_SM=89;HEAD_DIM=64;"
+               "DTYPE_BF16=0;CAUSAL=0;ALIGNED=1;\";\n");
+}
+
+static void configs_of_a_family_without_such_tunables_have_sources_of_their_own(void)
+{
+    struct rendered r;
+    fa_diag diag = {{0}};
+    int rc = render_small(&r, "x\n", "", &diag);
+    bool same =
+        rc == 0 && fa_render_is_same(&r.f.families, &r.space.candidate[0], &r.space.candidate[1]);
+    rendered_free(&r);
+    CHECK_OK(rc, diag);
+    CHECK(!same);
 }
 
 static void the_problem_shows_in_the_prologue(void)
@@ -250,12 +300,24 @@ static void every_survivor_renders_and_no_two_alike(void)
 
 static void what_depends_on_a_problems_size_is_not_rendered(void)
 {
-    static const fa_gpu gpus[] = {
-        {.name = "L4", .sm = 89, .sm_count = 58, .smem_per_block = 101376, .smem_per_sm = 102400,
-         .smem_reserved = 1024, .regs_per_sm = 65536, .threads_per_sm = 1536, .blocks_per_sm = 24},
-        {.name = "H200", .sm = 90, .sm_count = 132, .smem_per_block = 232448,
-         .smem_per_sm = 233472, .smem_reserved = 1024, .regs_per_sm = 65536,
-         .threads_per_sm = 2048, .blocks_per_sm = 32}};
+    static const fa_gpu gpus[] = {{.name = "L4",
+                                   .sm = 89,
+                                   .sm_count = 58,
+                                   .smem_per_block = 101376,
+                                   .smem_per_sm = 102400,
+                                   .smem_reserved = 1024,
+                                   .regs_per_sm = 65536,
+                                   .threads_per_sm = 1536,
+                                   .blocks_per_sm = 24},
+                                  {.name = "H200",
+                                   .sm = 90,
+                                   .sm_count = 132,
+                                   .smem_per_block = 232448,
+                                   .smem_per_sm = 233472,
+                                   .smem_reserved = 1024,
+                                   .regs_per_sm = 65536,
+                                   .threads_per_sm = 2048,
+                                   .blocks_per_sm = 32}};
     fa_templates *templates = NULL;
     fa_family_list families = {0};
     fa_diag diag = {{0}};
@@ -278,7 +340,8 @@ static void what_depends_on_a_problems_size_is_not_rendered(void)
                 continue;
             CHECK_OK(fa_space_one(&families, &here->trial.config, &other, &gpus[g], &there, &diag),
                      diag);
-            CHECK_OK(fa_render(templates, &families, here, &problem_512, &gpus[g], &a, &diag), diag);
+            CHECK_OK(fa_render(templates, &families, here, &problem_512, &gpus[g], &a, &diag),
+                     diag);
             CHECK_OK(fa_render(templates, &families, &there, &other, &gpus[g], &b, &diag), diag);
             CHECK_TEXT(a.data, b.data);
             fa_buf_free(&a);
@@ -296,6 +359,8 @@ int main(void)
 {
     TEST(what_depends_on_a_problems_size_is_not_rendered);
     TEST(the_prologue_defines_everything_and_changes_nothing_else);
+    TEST(configs_that_differ_at_run_time_only_have_one_source);
+    TEST(configs_of_a_family_without_such_tunables_have_sources_of_their_own);
     TEST(the_problem_shows_in_the_prologue);
     TEST(the_reference_is_rendered_from_the_same_problem);
     TEST(an_architecture_has_the_suffix_of_its_family);

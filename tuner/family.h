@@ -26,7 +26,8 @@ typedef struct fa_domain {
     char name[FA_NAME_MAX];
     int32_t value[FA_MAX_DOMAIN]; /* distinct, in the manifest's order */
     int count;
-    char *preset; /* the default's expression: reads no tunable */
+    char *preset;  /* the default's expression: reads no tunable */
+    bool run_time; /* kernels learn it from their launch: it is not rendered */
 } fa_domain;
 
 typedef struct fa_let {
@@ -36,7 +37,8 @@ typedef struct fa_let {
     bool varies;   /* reads a tunable, directly or through other lets */
     bool sized; /* likewise a field that does not shape the source: for the host alone, so that one
                       cubin serves every size */
-    int level;  /* 1 + the highest level of those it reads */
+    bool run_time; /* reads a tunable of "run_time", directly or through other lets */
+    int level;     /* 1 + the highest level of those it reads */
 } fa_let;
 
 typedef struct fa_require {
@@ -73,6 +75,8 @@ struct fa_family {
     fa_let let[FA_MAX_LETS];
     int let_count;
     int order[FA_MAX_LETS];
+    bool runs_late;       /* some name is of "run_time" */
+    bool run_time_memory; /* the first launch's shared memory reads such a name */
     fa_require support[FA_MAX_REQUIRES], constraint[FA_MAX_REQUIRES];
     int support_count, constraint_count;
     fa_family_launch launch[FA_LAUNCHES_MAX];
@@ -121,7 +125,12 @@ int fa_family_take_launches(void *context, const fa_expr_value *value, int count
  * what there is. */
 int fa_family_read(fa_family *family, const char *where, const cJSON *json, fa_diag *diag);
 
-/* Order, levels and `varies` of the lets from their `uses`; FA_EMANIFEST names a cycle. */
+/* Order, levels and what lets read through others from their `uses`; FA_EMANIFEST names a cycle. */
 int fa_family_order_lets(fa_family *family, fa_diag *diag);
+
+/* Marks a tunable as one of "run_time", before the lets are ordered; FA_EMANIFEST without the file's name. */
+int fa_family_add_run_time(fa_family *family, const char *name, fa_diag *diag);
+/* Whether an expression that reads these names reads such a tunable, directly or through a let. */
+bool fa_family_at_run_time(const fa_family *family, uint64_t uses);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The order in which a family's lets can be computed, and numbers for sentences.
+ * The order in which a family's lets can be computed, which of them kernels learn from
+ * their launch, and numbers for sentences.
  */
 #include "family.h"
 
@@ -67,6 +68,7 @@ int fa_family_order_lets(fa_family *family, fa_diag *diag)
                     continue;
                 let->varies = let->varies || family->let[j].varies;
                 let->sized = let->sized || family->let[j].sized;
+                let->run_time = let->run_time || family->let[j].run_time;
                 if (let->level <= family->let[j].level)
                     let->level = family->let[j].level + 1;
             }
@@ -77,4 +79,29 @@ int fa_family_order_lets(fa_family *family, fa_diag *diag)
             return name_cycle(family, done, diag);
     }
     return 0;
+}
+
+int fa_family_add_run_time(fa_family *family, const char *name, fa_diag *diag)
+{
+    int at = 0;
+    while (at < family->tunable_count && strcmp(family->tunable[at].name, name) != 0)
+        at++;
+    if (at == family->tunable_count)
+        return fa_fail(diag, FA_EMANIFEST, "\"run_time\": \"%.60s\" is no tunable", name);
+    if (family->tunable[at].run_time)
+        return fa_fail(diag, FA_EMANIFEST, "\"run_time\": \"%s\" stands twice", name);
+    family->tunable[at].run_time = family->runs_late = true;
+    return 0;
+}
+
+bool fa_family_at_run_time(const fa_family *family, uint64_t uses)
+{
+    bool found = false;
+    uses >>= family->given.count;
+    for (int i = 0; i < family->tunable_count; i++)
+        found = found || ((uses >> i & 1) != 0 && family->tunable[i].run_time);
+    uses >>= family->tunable_count;
+    for (int i = 0; i < family->let_count; i++)
+        found = found || ((uses >> i & 1) != 0 && family->let[i].run_time);
+    return found;
 }

@@ -268,6 +268,23 @@ static int read_tunables(struct reader *r)
     return product > 0 && r->family->tunable_count > 0 ? 0 : fault(r, "there are no tunables");
 }
 
+/* Tunables that kernels learn from their launch (the grid, the size of the shared memory): configs that
+ * differ in them alone share a cubin. */
+static int read_run_time(struct reader *r)
+{
+    const cJSON *names;
+    int rc = member(r, "run_time", false, cJSON_IsArray, "an array of names", &names);
+    for (const cJSON *item = names != NULL ? names->child : NULL; item != NULL && rc == 0;
+         item = item->next) {
+        if (!cJSON_IsString(item))
+            return fault(r, "\"run_time\" must be an array of names");
+        rc = fa_family_add_run_time(r->family, item->valuestring, r->diag);
+        if (rc != 0)
+            return fa_fail_in(r->diag, rc, "%s", r->where);
+    }
+    return rc;
+}
+
 static int read_lets(struct reader *r)
 {
     fa_family *f = r->family;
@@ -289,6 +306,8 @@ static int read_lets(struct reader *r)
         snprintf(let->name, sizeof let->name, "%s", item->string);
     }
     rc = fa_expr_names(f->engine, r->name, r->name_count, r->diag);
+    if (rc == 0)
+        rc = read_run_time(r);
     for (int i = 0; i < f->let_count && rc == 0; i++) {
         uint64_t uses = 0;
         snprintf(place, sizeof place, "let %s", f->let[i].name);
@@ -296,6 +315,7 @@ static int read_lets(struct reader *r)
         f->let[i].uses = uses >> (f->given.count + f->tunable_count);
         f->let[i].sized = (uses & f->given.sized) != 0;
         f->let[i].varies = ((uses >> f->given.count) & ((1u << f->tunable_count) - 1)) != 0;
+        f->let[i].run_time = f->let[i].run_time || fa_family_at_run_time(f, uses);
     }
     if (rc == 0 && (rc = fa_family_order_lets(f, r->diag)) != 0)
         return fa_fail_in(r->diag, rc, "%s", r->where);
@@ -396,16 +416,21 @@ static int read_defaults(struct reader *r)
     return rc;
 }
 
-/* One expression of the launch: threads, registers, an addend, a side of the grid. */
-static int read_expression(struct reader *r, const cJSON *item, const char *place, char **ret_text)
+/* One expression of the launch: threads, registers, an addend, a side of the grid. *ret_run_time becomes
+ * true when it reads what is known at run time only. */
+static int read_expression(struct reader *r, const cJSON *item, const char *place, char **ret_text,
+                           bool *ret_run_time)
 {
     uint64_t uses = 0;
     int rc = take_text(r, item, place, ret_text);
-    return rc == 0 ? check_text(r, *ret_text, place, &uses) : rc;
+    if (rc == 0)
+        rc = check_text(r, *ret_text, place, &uses);
+    *ret_run_time = *ret_run_time || (rc == 0 && fa_family_at_run_time(r->family, uses));
+    return rc;
 }
 
 static int read_addends(struct reader *r, const cJSON *addends, const char *place,
-                        fa_family_launch *launch)
+                        fa_family_launch *launch, bool *ret_run_time)
 {
     if (!cJSON_IsObject(addends))
         return fault(r, "%s must be an object of expressions", place);
@@ -422,7 +447,7 @@ static int read_addends(struct reader *r, const cJSON *addends, const char *plac
         fa_named_text *addend = &launch->addend[launch->addend_count++];
         snprintf(addend->name, sizeof addend->name, "%s", item->string);
         snprintf(where, sizeof where, "%s %s", place, item->string);
-        rc = read_expression(r, item, where, &addend->text);
+        rc = read_expression(r, item, where, &addend->text, ret_run_time);
     }
     return rc;
 }
@@ -436,6 +461,7 @@ static int read_launch(struct reader *r, const cJSON *json, const char *place,
     const cJSON *grid = cJSON_GetObjectItemCaseSensitive(json, "grid");
     const cJSON *memory = cJSON_GetObjectItemCaseSensitive(json, "shared_memory");
     char where[64];
+    bool at_run_time = false, memory_at_run_time = false;
     int rc = fa_json_copy(json, "entry", launch->entry, sizeof launch->entry, r->where, r->diag);
     if (rc == FA_ENOTFOUND)
         return fault(r, "%s\"entry\" is missing", place);
@@ -451,13 +477,21 @@ static int read_launch(struct reader *r, const cJSON *json, const char *place,
     if (!cJSON_IsArray(grid) || cJSON_GetArraySize(grid) != 3)
         return fault(r, "%s\"grid\" must be an array of three expressions", place);
     snprintf(where, sizeof where, "%sthreads", place);
-    rc = read_expression(r, threads, where, &launch->threads);
+    rc = read_expression(r, threads, where, &launch->threads, &at_run_time);
+    if (rc == 0 && at_run_time)
+        return fault(
+            r, "%s reads a name of \"run_time\": it must be known when the kernel is compiled",
+            where);
     for (int i = 0; i < 3 && rc == 0; i++) {
         snprintf(where, sizeof where, "%sgrid[%d]", place, i);
-        rc = read_expression(r, cJSON_GetArrayItem(grid, i), where, &launch->grid[i]);
+        rc = read_expression(r, cJSON_GetArrayItem(grid, i), where, &launch->grid[i], &at_run_time);
     }
     snprintf(where, sizeof where, "%sshared_memory", place);
-    return rc == 0 ? read_addends(r, memory, where, launch) : rc;
+    if (rc == 0)
+        rc = read_addends(r, memory, where, launch, &memory_at_run_time);
+    if (launch == r->family->launch)
+        r->family->run_time_memory = memory_at_run_time;
+    return rc;
 }
 
 /* Either one launch, whose keys are the manifest's, or a list of them. */
@@ -465,6 +499,7 @@ static int read_launches(struct reader *r)
 {
     static const char *const keys[] = {"entry", "threads", "grid", "shared_memory"};
     fa_family *f = r->family;
+    bool at_run_time = false; /* no matter: the host alone knows them */
     const cJSON *registers = cJSON_GetObjectItemCaseSensitive(r->json, "registers");
     const cJSON *workspace = cJSON_GetObjectItemCaseSensitive(r->json, "workspace"), *list;
     const cJSON *splits = cJSON_GetObjectItemCaseSensitive(r->json, "splits");
@@ -490,11 +525,11 @@ static int read_launches(struct reader *r)
         rc = read_launch(r, json, place, &f->launch[f->launch_count++]);
     }
     if (rc == 0 && registers != NULL)
-        rc = read_expression(r, registers, "registers", &f->registers);
+        rc = read_expression(r, registers, "registers", &f->registers, &at_run_time);
     if (rc == 0 && workspace != NULL)
-        rc = read_expression(r, workspace, "workspace", &f->workspace);
+        rc = read_expression(r, workspace, "workspace", &f->workspace, &at_run_time);
     if (rc == 0 && splits != NULL)
-        rc = read_expression(r, splits, "splits", &f->splits);
+        rc = read_expression(r, splits, "splits", &f->splits, &at_run_time);
     return rc;
 }
 
@@ -504,7 +539,8 @@ static int check_manifest_keys(struct reader *r)
                                        "sm",        "proved_on",   "supports", "tunables",
                                        "let",       "constraints", "threads",  "shared_memory",
                                        "registers", "grid",        "default",  "launches",
-                                       "workspace", "takes",       "splits",   "beside_specific"};
+                                       "workspace", "takes",       "splits",   "beside_specific",
+                                       "run_time"};
     return check_keys(r, r->json, "manifest", keys, (int)(sizeof keys / sizeof *keys));
 }
 

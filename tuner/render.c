@@ -53,8 +53,8 @@ static void define_problem(fa_buf *out, const fa_problem *problem, uint32_t take
 }
 
 /* A variable that nothing reads: it ends up in the cubin and says what it was made from. */
-static void put_signature(fa_buf *out, const fa_config *config, const fa_problem *problem,
-                          uint32_t takes, const fa_gpu *gpu)
+static void put_signature(fa_buf *out, const fa_family *family, const fa_config *config,
+                          const fa_problem *problem, uint32_t takes, const fa_gpu *gpu)
 {
     int at[FA_PROBLEM_VALUES];
     const fa_operation *operation = fa_operation_of(problem);
@@ -64,7 +64,8 @@ static void put_signature(fa_buf *out, const fa_config *config, const fa_problem
                   "\"fa_tune_config=family=%s;",
                   config->family);
     for (int i = 0; i < config->count; i++)
-        fa_buf_printf(out, "%s=%d;", config->tunable[i].name, config->tunable[i].value);
+        if (family == NULL || !family->tunable[i].run_time)
+            fa_buf_printf(out, "%s=%d;", config->tunable[i].name, config->tunable[i].value);
     fa_buf_printf(out, "FA_SM=%d;", gpu->sm);
     for (int i = 0; i < count; i++)
         fa_buf_printf(out, "%s=%d;", operation->field[at[i]].macro,
@@ -80,6 +81,44 @@ static int finish(fa_buf *source, fa_buf *ret_source, fa_diag *diag)
     }
     *ret_source = *source;
     return 0;
+}
+
+/* What the template sees of a config: names with their values, in the order of their lines. */
+struct define {
+    const char *name;
+    int32_t value;
+};
+
+enum { DEFINES_MAX = FA_MAX_TUNABLES + FA_MAX_LETS + 2 };
+
+static int list_defines(const fa_family *family, const fa_candidate *candidate,
+                        struct define ret[DEFINES_MAX])
+{
+    const fa_config *config = &candidate->trial.config; /* in the family's order */
+    int count = 0;
+    for (int i = 0; i < config->count; i++)
+        if (!family->tunable[i].run_time)
+            ret[count++] = (struct define){config->tunable[i].name, config->tunable[i].value};
+    for (int i = 0; i < candidate->let_count; i++)
+        if (!family->let[i].sized && !family->let[i].run_time)
+            ret[count++] = (struct define){candidate->let[i].name, candidate->let[i].value};
+    ret[count++] = (struct define){"FA_THREADS", candidate->trial.threads};
+    if (!family->run_time_memory)
+        ret[count++] = (struct define){"FA_SMEM_BYTES", candidate->trial.smem_bytes};
+    return count;
+}
+
+bool fa_render_is_same(const fa_family_list *families, const fa_candidate *a, const fa_candidate *b)
+{
+    struct define of_a[DEFINES_MAX], of_b[DEFINES_MAX];
+    const fa_family *family = families->family[a->family];
+    if (a->family != b->family || !family->runs_late)
+        return false; /* no two configs of a space are equal */
+    int count = list_defines(family, a, of_a);
+    bool same = list_defines(family, b, of_b) == count;
+    for (int i = 0; i < count && same; i++)
+        same = of_a[i].value == of_b[i].value;
+    return same;
 }
 
 static void put_file(fa_buf *out, const fa_template_file *file)
@@ -101,17 +140,14 @@ int fa_render(const fa_templates *templates, const fa_family_list *families,
     if (file == NULL)
         return fa_fail(diag, FA_ENOTFOUND, "rendering: there is no template %s", name);
     fa_buf out = {0};
+    struct define defines[DEFINES_MAX];
     const fa_family *family = families->family[candidate->family];
     define_problem(&out, problem, family->takes, gpu);
-    for (int i = 0; i < config->count; i++)
-        define(&out, config->tunable[i].name, config->tunable[i].value);
-    for (int i = 0; i < candidate->let_count; i++)
-        if (!family->let[i].sized)
-            define(&out, candidate->let[i].name, candidate->let[i].value);
-    define(&out, "FA_THREADS", candidate->trial.threads);
-    define(&out, "FA_SMEM_BYTES", candidate->trial.smem_bytes);
+    int count = list_defines(family, candidate, defines);
+    for (int i = 0; i < count; i++)
+        define(&out, defines[i].name, defines[i].value);
     put_file(&out, file);
-    put_signature(&out, config, problem, family->takes, gpu);
+    put_signature(&out, family, config, problem, family->takes, gpu);
     return finish(&out, ret_source, diag);
 }
 
@@ -146,7 +182,7 @@ int fa_render_reference(const fa_templates *templates, const fa_problem *problem
     fa_buf out = {0};
     define_problem(&out, problem, takes, gpu);
     put_file(&out, file);
-    put_signature(&out, &none, problem, takes, gpu);
+    put_signature(&out, NULL, &none, problem, takes, gpu);
     return finish(&out, ret_source, diag);
 }
 

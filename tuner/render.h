@@ -10,13 +10,19 @@
 #include "../src/base/buf.h"
 
 /* The rendered source of a candidate: every tunable and every let as a macro, but for lets that read
- * fields which do not shape the source (batch, heads, lengths), so that one cubin serves problems of every size. It ends with
+ * fields which do not shape the source (batch, heads, lengths), so that one cubin serves problems of every size. Names of the manifest's
+ * "run_time" are not rendered, nor are lets that read them, nor FA_SMEM_BYTES where it does: configs that differ in such
+ * names alone have one source, and one cubin. The text ends with
  *   extern "C" __device__ const char fa_tune_config[] = "fa_tune_config=family=...;BLOCK_M=...;";
- * so that a cubin says what it was made from: the family, every tunable, then FA_SM and the operation's
+ * so that a cubin says what it was made from: the family, every tunable not of "run_time", then FA_SM and the operation's
  * fields that shape the source (HEAD_DIM, DTYPE_BF16, CAUSAL, ALIGNED), each NAME=value and ';'. */
 int fa_render(const fa_templates *templates, const fa_family_list *families,
               const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
               fa_buf *ret_source, fa_diag *diag);
+
+/* Whether two configs of one problem's space render to the same source. */
+bool fa_render_is_same(const fa_family_list *families, const fa_candidate *a,
+                       const fa_candidate *b);
 
 /* The rendered source of the operation's reference and checking kernels: the file that "reference" of
  * its operation.json names (attn_ref.cu). It ends with the same string:

@@ -6,9 +6,11 @@
 // Workload: a tile is BLOCK_M = 64 * GROUPS query rows of one head; each consumer owns 64 of them and walks the keys
 // that the tile can see, BLOCK_N at a time, from the last to the first, so that only the first steps meet a mask.
 // Invariants:
-//  - shared memory is Q (a part a consumer), then STAGES tiles of K, then STAGES tiles of V, then room for OUT_SLABS
-//    slabs of output a consuming warp, then the barriers. All tiles are slabs of SLAB columns, swizzled by the copy
-//    engine. Rows and columns that do not exist are zeros.
+//  - STAGES, Q_STAGES, OUT_SLABS and PINGPONG are known at run time only, so that one cubin serves many configs: the size of
+//    the shared memory tells them (see Shared). Whether a block works on one tile or on many is told by the grid.
+//  - shared memory is STAGES pairs of a K and a V tile, then Q (Q_STAGES times a part a consumer), then room for
+//    OUT_SLABS slabs of output a consuming warp, then the barriers, as many as the largest numbers need. All tiles are
+//    slabs of SLAB columns, swizzled by the copy engine. Rows and columns that do not exist are zeros.
 //  - K and V have barriers of their own: the producer fetches K of step t - 1 before V of step t.
 //  - a consumer lets its part of Q go with the tile's last Q K^T, so that the next one comes under the last P V.
 //  - every warp stages its rows of the output by itself; they leave by TMA, which drops rows beyond the sequence, while
@@ -29,19 +31,17 @@ namespace {
 
 constexpr bool kBf16 = DTYPE_BF16 != 0;
 constexpr bool kCausal = CAUSAL != 0;
-constexpr int kM = BLOCK_M, kN = BLOCK_N, kD = D_TILE, kSlab = SLAB, kStages = STAGES;
+constexpr int kM = BLOCK_M, kN = BLOCK_N, kD = D_TILE, kSlab = SLAB;
 constexpr int kGroups = kM / 64;               // consuming warpgroups
 constexpr int kSlabs = kD / kSlab;
 constexpr int kScores = kN / 2, kOutputs = kD / 2;   // accumulators a thread
 
 constexpr int kQPartBytes = 64 * kD * 2, kTileBytes = kN * kD * 2;
-constexpr int kQStages = Q_STAGES;
-constexpr int kOutSlabs = OUT_SLABS, kOutBytes = 16 * kSlab * 2;   // a consuming warp's room for output; of a slab
-constexpr int kQ = 0, kK = kQStages * kGroups * kQPartBytes, kV = kK + kStages * kTileBytes, kOut = kV + kStages * kTileBytes,
-              kBarriers = kOut + kGroups * 4 * kOutSlabs * kOutBytes;
-enum Barrier { kQFull = 0, kQEmpty = kQStages * kGroups, kKFull = 2 * kQStages * kGroups, kKEmpty = kKFull + kStages, kVFull = kKEmpty + kStages,
-               kVEmpty = kVFull + kStages, kBarrierCount = kVEmpty + kStages };
-static_assert(FA_SMEM_BYTES == kBarriers + 8 * kBarrierCount, "shared memory differs from the manifest");
+constexpr int kOutBytes = 16 * kSlab * 2;   // of a slab of a consuming warp's output
+constexpr int kMostStages = 4, kMostQStages = 2;
+enum Barrier { kQFull = 0, kQEmpty = kMostQStages * kGroups, kKFull = 2 * kMostQStages * kGroups, kKEmpty = kKFull + kMostStages,
+               kVFull = kKEmpty + kMostStages, kVEmpty = kVFull + kMostStages, kBarrierCount = kVEmpty + kMostStages };
+static_assert(8 * kBarrierCount <= 256, "more barriers than the shared memory has room for behind its tiles");
 static_assert(FA_THREADS == (kGroups + 1) * 128 && kM % 64 == 0 && kN % 16 == 0, "tile and threads disagree");
 static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM <= kD && kD % kSlab == 0 && ALIGNED == 1, "the head does not fit its tile");
 
@@ -68,40 +68,27 @@ FA_DEVICE Work make_work(const fa_attn_params &p, u32 tile, u32 head) {
     return {row0, (int)(head % (u32)p.heads_q), (int)(head / (u32)p.heads_q), find_visible(p, row0, kM, kN).steps};
 }
 
-// As place_tile(), but a causal section is a power of two of heads, which divides what models have, so that no small
-// section is left for the end.
-FA_DEVICE void place_single(const fa_attn_params &p, u32 index, u32 tiles, u32 &tile, u32 &head) {
-    if constexpr (kCausal) {
-        const u32 heads = (u32)p.heads_q * (u32)p.batch;
-        u32 section = (u32)(p.heads_q / p.heads_kv);
-        for (u64 bytes = (u64)p.seq_k * (HEAD_DIM * 4); 2 * section <= heads && 2 * bytes <= L2_SECTION_KB * 1024ull; bytes *= 2)
-            section *= 2;
-        const u32 first = index / (section * tiles) * section, within = index % (section * tiles);
-        const u32 here = heads - first < section ? heads - first : section;
-        tile = tiles - 1 - within / here;
-        head = first + within % here;
-    } else {
-        tile = index % tiles;
-        head = index / tiles;
-    }
-}
-
 // The tiles that a block works on, one after another. The manifest sees to it that their numbers fit 31 bits.
 struct Schedule {
-    const u32 tiles, heads;   // of a head; of all batches
-    u32 pairs, singles;       // causal: pairs of tiles, and heads whose tiles go singly; see next_causal
+    const u32 tiles, heads;        // of a head; of all batches
+    u32 pairs, singles, section;   // causal: pairs of tiles, heads whose tiles go singly, and how many of them together
     u32 round = 0;
 
     __device__ __forceinline__ explicit Schedule(const fa_attn_params &p)
         : tiles(((u32)p.seq_q + kM - 1) / kM), heads((u32)p.heads_q * (u32)p.batch) {
+        if constexpr (!kCausal) return;
         const u32 last = gridDim.x / tiles > 0 ? gridDim.x / tiles * 2 : 2;
         pairs = heads > last ? (heads - last) / 2 * tiles : 0;
         singles = heads > last ? last + (heads - last) % 2 : heads;
+        section = singles;
+        if (gridDim.x == tiles * heads) {
+            const float fit = L2_SECTION_KB * 1024.0f * reciprocal((float)p.seq_k * (HEAD_DIM * 4)) * (float)(p.heads_q / p.heads_kv);
+            section = fit < 1.0f ? 1 : fit < (float)singles ? (u32)fit : singles;
+        }
     }
 
     __device__ __forceinline__ Work next(const fa_attn_params &p) {
-        if constexpr (!PERSISTENT) return round++ > 0 ? Work{0, 0, 0, -1} : only(p);
-        else if constexpr (kCausal) return next_causal(p);
+        if constexpr (kCausal) return next_causal(p);
         const u32 index = round * gridDim.x + blockIdx.x;
         if (index >= tiles * heads) return {0, 0, 0, -1};
         ++round;
@@ -109,16 +96,10 @@ struct Schedule {
     }
 
   private:
-    // A block for every tile.
-    __device__ __forceinline__ Work only(const fa_attn_params &p) const {
-        u32 tile, head;
-        place_single(p, blockIdx.x, tiles, tile, head);
-        return make_work(p, tile, head);
-    }
-
     // Tiles differ in length. Most heads go two by two: a block takes a tile of one and the tile of the other that is as
     // far from the opposite end, and all such pairs are equally long. The last heads, about two tiles a block, make the
     // finish even: their tiles go singly, longest first, dealt out forth and back. Blocks that run together share heads.
+    // With a block for every tile there are no pairs, and sections of heads whose keys and values fit in L2 together.
     __device__ __forceinline__ Work next_causal(const fa_attn_params &p) {
         const u32 turn = round / 2, full = pairs / gridDim.x;
         const bool back = turn > full && (turn - full) % 2 == 1;
@@ -130,25 +111,46 @@ struct Schedule {
         const u32 rest = place - pairs;
         if (rest >= singles * tiles) return {0, 0, 0, -1};
         round += 2;
-        return make_work(p, tiles - 1 - rest / singles, heads - singles + rest % singles);
+        u32 first = 0, within = rest, here = singles;
+        if (section < singles) {
+            first = rest / (section * tiles) * section;
+            within = rest % (section * tiles);
+            here = singles - first < section ? singles - first : section;
+        }
+        return make_work(p, tiles - 1 - within / here, heads - singles + first + within % here);
     }
 };
 
-// A ring of kCount slots, walked by one side: the slot and the parity of its barriers.
-template <int kCount> struct Ring {
-    u32 place = 0;   // 0 .. 2 * kCount - 1
+// A ring of slots, walked by one side: the slot and the parity of its barriers.
+struct Ring {
+    u32 slot = 0, parity = 0;
 
-    __device__ __forceinline__ u32 slot() const { return place < kCount ? place : place - kCount; }
-    __device__ __forceinline__ u32 parity() const { return place >= kCount; }
-    __device__ __forceinline__ void advance() { place = place == 2 * kCount - 1 ? 0 : place + 1; }
+    __device__ __forceinline__ void advance(u32 count) {
+        const bool last = slot + 1 == count;
+        slot = last ? 0 : slot + 1;
+        parity ^= last;
+    }
 };
 
+// Where things lie in shared memory. Tiles end at a multiple of 1,024 bytes; what the launch asked for beyond is the
+// barriers' room, 256 to 1,008 bytes, and says in its bits 4 to 9 the numbers that are not known when the kernel is
+// compiled: OUT_SLABS - 1, then PINGPONG, Q_STAGES - 1 and STAGES - 1 (the manifest's let BARRIERS).
 struct Shared {
-    u32 base;
-    __device__ __forceinline__ u32 barrier(u32 which) const { return base + kBarriers + 8 * which; }
-    __device__ __forceinline__ u32 q(u32 group, u32 slot) const { return base + kQ + (slot * kGroups + group) * kQPartBytes; }
-    __device__ __forceinline__ u32 k(u32 slot) const { return base + kK + slot * kTileBytes; }
-    __device__ __forceinline__ u32 v(u32 slot) const { return base + kV + slot * kTileBytes; }
+    const u32 base;
+    // Asked anew where they are needed: it is a constant operand, and a register less.
+    __device__ __forceinline__ u32 size() const { return dynamic_shared_bytes(); }
+
+    __device__ __forceinline__ u32 stages() const { return (size() >> 8 & 3) + 1; }
+    __device__ __forceinline__ u32 q_stages() const { return (size() >> 7 & 1) + 1; }
+    __device__ __forceinline__ u32 turns() const { return size() & 64; }
+    __device__ __forceinline__ u32 out_slabs() const { return (size() >> 4 & 3) + 1; }
+
+    __device__ __forceinline__ u32 k(u32 slot) const { return base + slot * (2 * kTileBytes); }
+    __device__ __forceinline__ u32 v(u32 slot) const { return k(slot) + kTileBytes; }
+    __device__ __forceinline__ u32 q(u32 group, u32 slot) const { return k(stages()) + (slot * kGroups + group) * kQPartBytes; }
+    __device__ __forceinline__ u32 out() const { return q(0, q_stages()); }
+    __device__ __forceinline__ u32 barrier(u32 which) const { return base + (size() & ~1023u) + 8 * which; }
+    __device__ __forceinline__ bool fits() const { return out() + out_slabs() * (kGroups * 4 * kOutBytes) == barrier(0); }
 };
 
 FA_DEVICE int max3(int a, int b, int c) {
@@ -167,53 +169,59 @@ FA_DEVICE int uniform(int x) {
 // ---- producer --------------------------------------------------------------------------------------------------
 
 // A tile of K or V, once its slot is free.
-FA_DEVICE void fetch_tile(const Shared &shared, const fa_tensor_map *map, u32 tiles, u32 full, u32 empty,
-                          Ring<kStages> &ring, int step, int head, int batch) {
-    barrier_wait(shared.barrier(empty + ring.slot()), ring.parity() ^ 1);
-    const u32 barrier = shared.barrier(full + ring.slot());
+FA_DEVICE void fetch_tile(const Shared &shared, const fa_tensor_map *map, u32 tile, u32 full, u32 empty, Ring &ring, int step,
+                          int head, int batch) {
+    barrier_wait(shared.barrier(empty + ring.slot), ring.parity ^ 1);
+    const u32 barrier = shared.barrier(full + ring.slot);
     barrier_expect(barrier, kTileBytes);
 #pragma unroll
     for (int i = 0; i < kSlabs; ++i)
-        tma_load(shared.base + tiles + ring.slot() * kTileBytes + i * (kN * kSlab * 2), map, barrier, i * kSlab, step * kN,
-                 head, batch, kEvictLast);
-    ring.advance();
+        tma_load(tile + i * (kN * kSlab * 2), map, barrier, i * kSlab, step * kN, head, batch, kEvictLast);
+    ring.advance(shared.stages());
 }
 
-FA_DEVICE void fetch_q(const fa_attn_tensor_maps &maps, const Shared &shared, Ring<kQStages> &ring, const Work &work) {
+FA_DEVICE void fetch_q(const fa_attn_tensor_maps &maps, const Shared &shared, Ring &ring, const Work &work) {
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
-        const u32 full = shared.barrier(kQFull + ring.slot() * kGroups + g);
-        barrier_wait(shared.barrier(kQEmpty + ring.slot() * kGroups + g), ring.parity() ^ 1);
+        const u32 full = shared.barrier(kQFull + ring.slot * kGroups + g);
+        barrier_wait(shared.barrier(kQEmpty + ring.slot * kGroups + g), ring.parity ^ 1);
         barrier_expect(full, kQPartBytes);
 #pragma unroll
         for (int i = 0; i < kSlabs; ++i)
-            tma_load(shared.q(g, ring.slot()) + i * (64 * kSlab * 2), &maps.q, full, i * kSlab, work.row0 + g * 64, work.head,
+            tma_load(shared.q(g, ring.slot) + i * (64 * kSlab * 2), &maps.q, full, i * kSlab, work.row0 + g * 64, work.head,
                      work.batch, kEvictFirst);
     }
-    ring.advance();
+    ring.advance(shared.q_stages());
 }
 
 // K of a step is fetched before V of the step before it, also from one tile to the next.
 FA_DEVICE void produce(const fa_attn_params &p, const fa_attn_tensor_maps &maps, const Shared &shared) {
-    Ring<kStages> k, v;
-    Ring<kQStages> q;
+    Ring k, v, q;
     Schedule schedule(p);
     int owed_head = 0, owed_batch = -1;   // V of the last step of the tile before; -1: none
+    const auto fetch_k = [&](int step, int head, int batch) {
+        fetch_tile(shared, &maps.k, shared.k(k.slot), kKFull, kKEmpty, k, step, head, batch);
+    };
+    const auto fetch_v = [&](int step, int head, int batch) {
+        fetch_tile(shared, &maps.v, shared.v(v.slot), kVFull, kVEmpty, v, step, head, batch);
+    };
     const auto pay = [&] {
-        if (owed_batch >= 0) fetch_tile(shared, &maps.v, kV, kVFull, kVEmpty, v, 0, owed_head, owed_batch);
+        if (owed_batch >= 0) fetch_v(0, owed_head, owed_batch);
         owed_batch = -1;
     };
-    for (Work work = schedule.next(p); work.steps >= 0; work = schedule.next(p)) {
+    for (;;) {
+        const Work work = schedule.next(p);
+        if (work.steps < 0) break;
         const int head_kv = work.head / (p.heads_q / p.heads_kv);
         if (work.steps == 0) pay();
-        if (kQStages > 1 || work.steps == 0) fetch_q(maps, shared, q, work);
+        if (shared.q_stages() > 1 || work.steps == 0) fetch_q(maps, shared, q, work);
         if (work.steps == 0) continue;
-        fetch_tile(shared, &maps.k, kK, kKFull, kKEmpty, k, work.steps - 1, head_kv, work.batch);
+        fetch_k(work.steps - 1, head_kv, work.batch);
         pay();
-        if (kQStages == 1) fetch_q(maps, shared, q, work);
+        if (shared.q_stages() == 1) fetch_q(maps, shared, q, work);
         for (int step = work.steps - 1; step > 0; --step) {
-            fetch_tile(shared, &maps.k, kK, kKFull, kKEmpty, k, step - 1, head_kv, work.batch);
-            fetch_tile(shared, &maps.v, kV, kVFull, kVEmpty, v, step, head_kv, work.batch);
+            fetch_k(step - 1, head_kv, work.batch);
+            fetch_v(step, head_kv, work.batch);
         }
         owed_head = head_kv;
         owed_batch = work.batch;
@@ -223,28 +231,25 @@ FA_DEVICE void produce(const fa_attn_params &p, const fa_attn_tensor_maps &maps,
 
 // ---- consumer --------------------------------------------------------------------------------------------------
 
-// S = Q K^T, left under way.
-FA_DEVICE void issue_qk(Scores &s, u32 q, u32 k) {
-    const u64 a = wgmma_descriptor<kSlab>(q, 0), b = wgmma_descriptor<kSlab>(k, 0);
+// S = Q K^T, left under way; of the descriptors of a part of Q and of a tile of K.
+FA_DEVICE void issue_qk(Scores &s, u64 q, u64 k) {
     Wgmma<kN>::pin(s);
     wgmma_fence();
 #pragma unroll
     for (int d = 0; d < kD / 16; ++d) {
         const u32 slab = d / (kSlab / 16), within = d % (kSlab / 16) * 32;   // 16 columns are 32 bytes
-        Wgmma<kN>::multiply(s, a + (slab * (64 * kSlab * 2) + within) / 16, b + (slab * (kN * kSlab * 2) + within) / 16,
-                                   d > 0);
+        Wgmma<kN>::multiply(s, q + (slab * (64 * kSlab * 2) + within) / 16, k + (slab * (kN * kSlab * 2) + within) / 16, d > 0);
     }
     wgmma_commit();
 }
 
-// O += P V, left under way.
-FA_DEVICE void issue_pv(Output &o, const Probs &p, u32 v, bool accumulate) {
-    const u64 b = wgmma_descriptor<kSlab>(v, kN * kSlab * 2);
+// O += P V, left under way; of the descriptor of a tile of V.
+FA_DEVICE void issue_pv(Output &o, const Probs &p, u64 v, bool accumulate) {
     Wgmma<kD>::pin(o);
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kN / 16; ++k)
-        Wgmma<kD>::multiply(o, &p[4 * k], b + (k * 16 * kSlab * 2) / 16, k > 0 || accumulate);
+        Wgmma<kD>::multiply(o, &p[4 * k], v + (k * 16 * kSlab * 2) / 16, k > 0 || accumulate);
     wgmma_commit();
 }
 
@@ -346,16 +351,24 @@ FA_DEVICE void scale_rows(Output &o, const float (&factor)[2]) {
     for (int i = 0; i < kOutputs; ++i) o[i] *= factor[i % 4 / 2];
 }
 
+// One lane: the place of the next slab in the output's room is free again. Stores of the tile before are long done.
+FA_DEVICE void wait_for_room(int slab, u32 slabs) {
+    if (slab == 0 || slabs == 1) tma_store_wait_read<0>();
+    else if (slabs < kSlabs) tma_store_wait_read<1>();
+}
+
 // Round, stage and let go, a slab of columns at a time and every warp for itself. Rows and columns that do not exist are
 // dropped by the copy engine.
 FA_DEVICE void store_output(const fa_attn_tensor_maps &maps, const Shared &shared, const Work &work, const Output &o, u32 group) {
     const u32 warp = group * 4 + threadIdx.x % kGroup / kWarp, lane = threadIdx.x % kWarp;
     const u32 row = lane & 15, high = lane >> 4;   // of the matrix that this lane addresses
     const u32 swizzle = kSlab == 64 ? row & 7 : (row >> 1) & 3;
+    const u32 slabs = shared.out_slabs();
+    const u32 room = shared.out() + warp * slabs * kOutBytes, room_end = room + slabs * kOutBytes;
+    u32 stage = room;
 #pragma unroll
     for (int slab = 0; slab < kSlabs; ++slab) {
-        const u32 stage = shared.base + kOut + (warp * kOutSlabs + slab % kOutSlabs) * kOutBytes;
-        if (lane == 0) tma_store_wait_read<kOutSlabs - 1>();
+        if (lane == 0) wait_for_room(slab, slabs);
         warp_sync();
 #pragma unroll
         for (u32 j = 0; j < kSlab / 16; ++j) {
@@ -369,14 +382,15 @@ FA_DEVICE void store_output(const fa_attn_tensor_maps &maps, const Shared &share
             tma_store(&maps.o, stage, slab * kSlab, work.row0 + (int)warp * 16, work.head, work.batch, kEvictFirst);
             tma_store_commit();
         }
+        stage = stage + kOutBytes == room_end ? room : stage + kOutBytes;
     }
 }
 
-FA_DEVICE void turn_begin(u32 group) {
-    if (PINGPONG && kGroups > 1) named_sync(kTurn + group, 2 * kGroup);
+FA_DEVICE void turn_begin(const Shared &shared, u32 group) {
+    if (kGroups > 1) named_sync_if(shared.turns(), kTurn + group, 2 * kGroup);
 }
-FA_DEVICE void turn_end(u32 group) {
-    if (PINGPONG && kGroups > 1) named_arrive(kTurn + (group + 1) % kGroups, 2 * kGroup);
+FA_DEVICE void turn_end(const Shared &shared, u32 group) {
+    if (kGroups > 1) named_arrive_if(shared.turns(), kTurn + (group + 1 == kGroups ? 0 : group + 1), 2 * kGroup);
 }
 
 // A consumer's place in the rings that the producer fills. Every step of a tile is taken once by every consumer, in
@@ -384,33 +398,38 @@ FA_DEVICE void turn_end(u32 group) {
 struct Feed {
     const Shared &shared;
     const u32 group;
-    Ring<kStages> k_ring, v_ring;
-    Ring<kQStages> q_ring;
+    const u64 k_tiles, v_tiles;   // descriptors of the first tiles
+    Ring k_ring, v_ring, q_ring;
 
-    __device__ __forceinline__ u32 wait_q() const {
-        barrier_wait(shared.barrier(kQFull + q_ring.slot() * kGroups + group), q_ring.parity());
-        return shared.q(group, q_ring.slot());
+    __device__ __forceinline__ Feed(const Shared &shared, u32 group)
+        : shared(shared), group(group), k_tiles(wgmma_descriptor<kSlab>(shared.k(0), 0)),
+          v_tiles(wgmma_descriptor<kSlab>(shared.v(0), kN * kSlab * 2)) {}
+
+    // Of what was waited for: its descriptor.
+    __device__ __forceinline__ u64 wait_q() const {
+        barrier_wait(shared.barrier(kQFull + q_ring.slot * kGroups + group), q_ring.parity);
+        return wgmma_descriptor<kSlab>(shared.q(group, q_ring.slot), 0);
     }
-    __device__ __forceinline__ u32 wait_k() const {
-        barrier_wait(shared.barrier(kKFull + k_ring.slot()), k_ring.parity());
-        return shared.k(k_ring.slot());
+    __device__ __forceinline__ u64 wait_k() const {
+        barrier_wait(shared.barrier(kKFull + k_ring.slot), k_ring.parity);
+        return k_tiles + k_ring.slot * (2 * kTileBytes / 16);
     }
-    __device__ __forceinline__ u32 wait_v() const {
-        barrier_wait(shared.barrier(kVFull + v_ring.slot()), v_ring.parity());
-        return shared.v(v_ring.slot());
+    __device__ __forceinline__ u64 wait_v() const {
+        barrier_wait(shared.barrier(kVFull + v_ring.slot), v_ring.parity);
+        return v_tiles + v_ring.slot * (2 * kTileBytes / 16);
     }
     __device__ __forceinline__ void release_k() {
-        if (threadIdx.x % kWarp == 0) barrier_arrive(shared.barrier(kKEmpty + k_ring.slot()));
-        k_ring.advance();
+        if (threadIdx.x % kWarp == 0) barrier_arrive(shared.barrier(kKEmpty + k_ring.slot));
+        k_ring.advance(shared.stages());
     }
     __device__ __forceinline__ void release_v() {
-        if (threadIdx.x % kWarp == 0) barrier_arrive(shared.barrier(kVEmpty + v_ring.slot()));
-        v_ring.advance();
+        if (threadIdx.x % kWarp == 0) barrier_arrive(shared.barrier(kVEmpty + v_ring.slot));
+        v_ring.advance(shared.stages());
     }
     // The tile's last Q K^T is complete.
     __device__ __forceinline__ void release_q() {
-        if (threadIdx.x % kWarp == 0) barrier_arrive(shared.barrier(kQEmpty + q_ring.slot() * kGroups + group));
-        q_ring.advance();
+        if (threadIdx.x % kWarp == 0) barrier_arrive(shared.barrier(kQEmpty + q_ring.slot * kGroups + group));
+        q_ring.advance(shared.q_stages());
     }
     // Steps that this consumer's rows do not see. Turns are taken all the same: every consumer takes as many of them as
     // its tile has steps, or the others would wait for ever.
@@ -418,8 +437,8 @@ struct Feed {
         for (; steps > 0; --steps) {
             wait_k();
             warp_sync();   // all lanes have seen it before one lets it go
-            turn_begin(group);
-            turn_end(group);
+            turn_begin(shared, group);
+            turn_end(shared, group);
             release_k();
             wait_v();
             warp_sync();
@@ -437,12 +456,12 @@ FA_DEVICE Visible find_own(const fa_attn_params &p, const Work &work, u32 group)
 }
 
 // S = Q K^T of a step and O += P V of the step before it: both are issued, S is complete, O is under way.
-FA_DEVICE void issue_both(Feed &feed, Scores &s, Output &o, const Probs &probs, u32 q, bool accumulate) {
-    const u32 k = feed.wait_k();
-    turn_begin(feed.group);
+FA_DEVICE void issue_both(Feed &feed, Scores &s, Output &o, const Probs &probs, u64 q, bool accumulate) {
+    const u64 k = feed.wait_k();
+    turn_begin(feed.shared, feed.group);
     issue_qk(s, q, k);
     issue_pv(o, probs, feed.wait_v(), accumulate);
-    turn_end(feed.group);
+    turn_end(feed.shared, feed.group);
     wgmma_wait<1>();
     Wgmma<kN>::pin(s);
     feed.release_k();
@@ -452,9 +471,9 @@ FA_DEVICE void consume(const fa_attn_params &p, const fa_attn_tensor_maps &maps,
     const int lane_row = (int)(group * 64 + threadIdx.x % kGroup / kWarp * 16 + threadIdx.x % kWarp / 4);
     const int lane_key = (int)(threadIdx.x % 4) * 2;
     const float scale = p.softmax_scale_log2;
-    Feed feed = {shared, group};
+    Feed feed(shared, group);
     Schedule schedule(p);
-    if (group == kGroups - 1) turn_end(group);   // the first turn is consumer 0's
+    if (group == kGroups - 1) turn_end(shared, group);   // the first turn is consumer 0's
 
     for (Work work = schedule.next(p), next; work.steps >= 0; work = next) {
         Output o;
@@ -463,17 +482,17 @@ FA_DEVICE void consume(const fa_attn_params &p, const fa_attn_tensor_maps &maps,
         Rows rows = new_rows();
         float factor[2];   // what the output is to be multiplied by
         Visible own = find_own(p, work, group);
-        u32 q = feed.wait_q();
+        u64 q = feed.wait_q();
         feed.skip(work.steps - own.steps);
         if (own.steps > 0) {
             // The first step of a tile, which nothing overlaps.
             Scores s;
             Probs probs;
             int step = own.steps - 1;
-            const u32 k = feed.wait_k();
-            turn_begin(group);
+            const u64 k = feed.wait_k();
+            turn_begin(shared, group);
             issue_qk(s, q, k);
-            turn_end(group);
+            turn_end(shared, group);
             wgmma_wait<0>();
             Wgmma<kN>::pin(s);
             feed.release_k();
@@ -503,7 +522,7 @@ FA_DEVICE void consume(const fa_attn_params &p, const fa_attn_tensor_maps &maps,
                 // The same from one tile to the next, where nothing is in the way.
                 next = schedule.next(p);
                 own = find_own(p, next, group);
-                if (!PERSISTENT || next.steps <= 0 || own.steps < next.steps) break;
+                if (!ACROSS || next.steps <= 0 || own.steps < next.steps) break;
                 step = own.steps - 1;
                 q = feed.wait_q();
                 issue_both(feed, s, o, probs, q, accumulate);
@@ -544,18 +563,19 @@ FA_DEVICE void consume(const fa_attn_params &p, const fa_attn_tensor_maps &maps,
 extern "C" __global__ void __launch_bounds__(FA_THREADS, MIN_BLOCKS)
 attn_fwd(const __grid_constant__ fa_attn_params p, const __grid_constant__ fa_attn_tensor_maps maps) {
     extern __shared__ __align__(1024) unsigned char memory[];
-    Shared shared;
-    asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(shared.base) : "l"(memory));
+    u32 base;
+    asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(base) : "l"(memory));
+    const Shared shared = {base};
     if (threadIdx.x == 0) {
-        if (shared.base % 1024 != 0) asm volatile("trap;");   // descriptors and swizzles count on it
+        if (base % 1024 != 0 || !shared.fits()) asm volatile("trap;");   // descriptors and swizzles count on the first
         tma_prefetch_map(&maps.q);
         tma_prefetch_map(&maps.k);
         tma_prefetch_map(&maps.v);
-        for (int g = 0; g < kQStages * kGroups; ++g) {
+        for (int g = 0; g < kMostQStages * kGroups; ++g) {
             barrier_init(shared.barrier(kQFull + g), 1);
             barrier_init(shared.barrier(kQEmpty + g), 4);
         }
-        for (int i = 0; i < kStages; ++i) {
+        for (int i = 0; i < kMostStages; ++i) {
             barrier_init(shared.barrier(kKFull + i), 1);
             barrier_init(shared.barrier(kVFull + i), 1);
             barrier_init(shared.barrier(kKEmpty + i), kGroups * 4);

@@ -67,6 +67,20 @@ FA_DEVICE void named_sync(u32 barrier, u32 threads) {
 FA_DEVICE void named_arrive(u32 barrier, u32 threads) {
     asm volatile("bar.arrive %0, %1;" :: "r"(barrier), "r"(threads) : "memory");
 }
+// The same where `taken`, which all these threads agree on, without a branch.
+FA_DEVICE void named_sync_if(u32 taken, u32 barrier, u32 threads) {
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p bar.sync %0, %1; }" :: "r"(barrier), "r"(threads), "r"(taken) : "memory");
+}
+FA_DEVICE void named_arrive_if(u32 taken, u32 barrier, u32 threads) {
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p bar.arrive %0, %1; }" :: "r"(barrier), "r"(threads), "r"(taken) : "memory");
+}
+
+// What the launch asked for.
+FA_DEVICE u32 dynamic_shared_bytes() {
+    u32 bytes;
+    asm volatile("mov.u32 %0, %dynamic_smem_size;" : "=r"(bytes));
+    return bytes;
+}
 
 // A whole warpgroup gives registers back, or waits until it has as many.
 template <int kRegisters> FA_DEVICE void registers_decrease() {

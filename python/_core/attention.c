@@ -109,7 +109,7 @@ static int launch(struct call *c, const fa_kernel *bound, PyObject **ret_instead
             return -1;
         if (*ret_instead != NULL)
             return 0;
-        if (call_make_outputs(c) != 0)
+        if (call_make_outputs(c) != 0 || call_make_workspace(c, kernel) != 0)
             return -1;
         int rc = fa_launch(kernel, &c->launch, c->place.stream, &diag);
         if (rc == 0)
@@ -170,6 +170,7 @@ static void release(struct call *c)
     for (int i = 0; c->extra != NULL && i < EXTRAS; i++)
         tensor_release(&c->extra[i]);
     PyMem_Free(c->extra);
+    call_free_workspace(c);
     Py_XDECREF(c->result[0]);
     Py_XDECREF(c->result[1]);
 }

@@ -99,6 +99,12 @@ static int take_softcap(struct call *c)
                                   : fail(ERROR_ARGUMENT, "softcap must be positive, or 0 for none");
 }
 
+/* Whether each sequence has keys of its own, in a dense tensor. */
+static bool has_dense_keys(const struct call *c)
+{
+    return c->problem.page == 0 && !has(c, CU_SEQLENS_K);
+}
+
 /* A number of rows that only the caller knows: the device has the lengths. */
 static int take_most(PyObject *given, const char *name, int32_t *ret_number)
 {
@@ -156,7 +162,7 @@ int call_take_serving(struct call *c)
     if (has(c, BLOCK_TABLE))
         problem->page =
             c->tensor[K].dims == TENSOR_DIMS ? (int32_t)c->tensor[K].shape[c->sequence] : 0;
-    else if (problem->varlen && (take_rows(c, K) != 0 || take_rows(c, V) != 0))
+    else if (has(c, CU_SEQLENS_K) && (take_rows(c, K) != 0 || take_rows(c, V) != 0))
         return -1;
     return 0;
 }
@@ -199,6 +205,9 @@ int call_finish_serving(struct call *c)
         !has(c, CU_SEQLENS_K) && (c->is.max_seqlen_k == NULL || c->is.max_seqlen_k == Py_None);
     if (!known && take_most(c->is.max_seqlen_k, "max_seqlen_k", &problem->seq_k) != 0)
         return -1;
+    if (has_dense_keys(c) && c->tensor[K].shape[0] != problem->batch)
+        return fail(ERROR_SHAPE, "k has %lld sequences and there are %d",
+                    (long long)c->tensor[K].shape[0], (int)problem->batch);
     take_scale_strides(&c->extra[K_SCALE], launch->k_scale_stride);
     take_scale_strides(&c->extra[V_SCALE], launch->v_scale_stride);
     return check_count(c, CU_SEQLENS_Q, problem->batch + 1) != 0 ||

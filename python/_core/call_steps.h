@@ -23,8 +23,9 @@ struct call {
     fa_problem problem;
     fa_attn_args launch;
     tensor tensor[TENSORS];
-    tensor *extra;       /* EXTRAS of them, malloced; NULL: none is given */
-    PyObject *result[2]; /* out and lse: new references, or NULL */
+    tensor *extra;         /* EXTRAS of them, malloced; NULL: none is given */
+    PyObject *result[2];   /* out and lse: new references, or NULL */
+    dl_managed *workspace; /* owned, or NULL */
     place place;
     fa_tuner *tuner;
     bool wants_lse, entered;
@@ -56,6 +57,10 @@ int call_take_tensors(struct call *c);
 int call_take_outputs(struct call *c);
 /* Makes the outputs that the caller did not pass. */
 int call_make_outputs(struct call *c);
+/* Device memory of the tensors' library for this launch alone, in the order of the stream, so that launches on several
+ * streams may overlap. Where the library has no allocator for that stream, kernels share one of their own. */
+int call_make_workspace(struct call *c, const fa_kernel *kernel);
+void call_free_workspace(struct call *c);
 bool call_is_unaligned(const struct call *c);
 
 #endif

@@ -56,7 +56,9 @@ static int check_shapes(const struct call *c)
     const tensor *q = &c->tensor[Q], *k = &c->tensor[K];
     char text[128];
     int64_t wanted[TENSOR_DIMS];
-    memcpy(wanted, c->problem.page > 0 ? k->shape : q->shape, sizeof wanted);
+    bool apart =
+        c->problem.page > 0 || c->problem.varlen != 0; /* k's first dimension is not q's batch */
+    memcpy(wanted, apart ? k->shape : q->shape, sizeof wanted);
     wanted[3] = q->shape[3];
     wanted[c->sequence] = k->shape[c->sequence];
     wanted[c->heads] = k->shape[c->heads];
@@ -250,4 +252,28 @@ int call_make_outputs(struct call *c)
         c->launch.lse = (float *)(void *)data;
     }
     return 0;
+}
+
+int call_make_workspace(struct call *c, const fa_kernel *kernel)
+{
+    size_t size = fa_kernel_workspace(kernel);
+    bool own_stream = c->is.stream != NULL && c->is.stream != Py_None;
+    call_free_workspace(c); /* of a kernel that did not take these strides */
+    if (size == 0 || own_stream || c->tensor[Q].exchange == NULL)
+        return 0;
+    c->workspace = tensor_scratch(&c->tensor[Q], size);
+    if (c->workspace == NULL)
+        return -1;
+    c->launch.workspace = (char *)c->workspace->tensor.data + c->workspace->tensor.byte_offset;
+    c->launch.workspace_bytes = size;
+    return 0;
+}
+
+void call_free_workspace(struct call *c)
+{
+    if (c->workspace != NULL && c->workspace->deleter != NULL)
+        c->workspace->deleter(c->workspace);
+    c->workspace = NULL;
+    c->launch.workspace = NULL;
+    c->launch.workspace_bytes = 0;
 }

@@ -298,21 +298,36 @@ static void keep_error(void *context, const char *kind, const char *message)
     PyErr_Format(PyExc_RuntimeError, "%s: %s", kind, message);
 }
 
-static PyObject *allocate(const dl_exchange *exchange, const int64_t *shape, int dims,
-                          dl_dtype dtype, dl_device device, char **ret_data)
+static dl_managed *allocate(const dl_exchange *exchange, const int64_t *shape, int dims,
+                            dl_dtype dtype, dl_device device)
 {
     int64_t sizes[TENSOR_DIMS];
     memcpy(sizes, shape, (size_t)dims * sizeof *shape);
     dl_tensor prototype = {.device = device, .ndim = dims, .dtype = dtype, .shape = sizes};
     dl_managed *managed = NULL;
+    if (exchange->allocate(&prototype, &managed, NULL, keep_error) == 0 && managed != NULL)
+        return managed;
+    if (!PyErr_Occurred())
+        PyErr_SetString(PyExc_RuntimeError,
+                        "the tensors' library could not allocate device memory");
+    return NULL;
+}
+
+dl_managed *tensor_scratch(const tensor *like, size_t size)
+{
+    int64_t bytes = (int64_t)size;
+    return allocate(like->exchange, &bytes, 1, (dl_dtype){DL_UINT, 8, 1}, like->device);
+}
+
+static PyObject *make_object(const tensor *like, const int64_t *shape, int dims, dl_dtype dtype,
+                             char **ret_data)
+{
     void *object = NULL;
-    if (exchange->allocate(&prototype, &managed, NULL, keep_error) != 0 || managed == NULL) {
-        if (!PyErr_Occurred())
-            PyErr_SetString(PyExc_RuntimeError, "the tensor library could not allocate the output");
+    dl_managed *managed = allocate(like->exchange, shape, dims, dtype, like->device);
+    if (managed == NULL)
         return NULL;
-    }
     *ret_data = (char *)managed->tensor.data + managed->tensor.byte_offset;
-    return exchange->managed_to_object(managed, &object) == 0 ? object : NULL;
+    return like->exchange->managed_to_object(managed, &object) == 0 ? object : NULL;
 }
 
 /* Where a tensor that was just made has its elements; drops it where that cannot be told. */
@@ -343,7 +358,7 @@ PyObject *tensor_new(const tensor *like, const int64_t *shape, int dims, dl_dtyp
 {
     char name[64];
     if (like->exchange != NULL && like->empty == NULL)
-        return allocate(like->exchange, shape, dims, dtype, like->device, ret_data);
+        return make_object(like, shape, dims, dtype, ret_data);
     PyObject *sizes = PyTuple_New(dims);
     for (int i = 0; sizes != NULL && i < dims; i++)
         PyTuple_SetItem(sizes, i, PyLong_FromLongLong(shape[i]));

@@ -44,6 +44,8 @@ PyObject *tensor_new(const tensor *like, const int64_t *shape, int dims, dl_dtyp
 /* The same with the shape and type of `like` as its library sees it. */
 PyObject *tensor_like(const tensor *like, const int64_t *shape, int dims, const place *place,
                       char **ret_data);
+/* Bytes of the memory that `like` is in, until its deleter is called; the library has an exchange table. */
+dl_managed *tensor_scratch(const tensor *like, size_t size);
 /* Rows of three dimensions become a batch of one. */
 void tensor_into_one_batch(tensor *tensor);
 void tensor_release(tensor *tensor);

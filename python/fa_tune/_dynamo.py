@@ -9,10 +9,10 @@ from . import _core, _torch_ops
 
 
 def attention(q, k, v, *, causal=False, scale=None, layout="bhsd", out=None, return_lse=False,
-              stream=None, **fields):
-    if stream is not None or fields or isinstance(out, tuple):
-        raise NotImplementedError("fa_tune.attention takes no stream=, no tuple as out= and no further "
-                                  "fields under torch.compile")
+              stream=None, window=None, softcap=None, **more):
+    if stream is not None or window is not None or softcap or more or isinstance(out, tuple):
+        raise NotImplementedError("under torch.compile fa_tune.attention takes q, k, v, causal, scale, "
+                                  "layout, out (one tensor) and return_lse")
     ops = torch.ops.fa_tune
     top_left = causal == "top-left"
     masked = top_left or causal is True or causal == "bottom-right"

@@ -20,9 +20,8 @@ def _reason_against(tensors, attention_mask, dropout, more):
         return "fa_tune has no dropout"
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
         return "fa_tune has no backward yet, and an input requires gradients"
-    for name in ("position_bias", "softcap", "s_aux"):
-        if more.get(name) is not None:
-            return "fa_tune has no %s" % name
+    if more.get("position_bias") is not None:
+        return "fa_tune has no additive bias"
     if more.get("output_attentions"):
         return "attention weights are asked for"
     return None if tensors[0].is_cuda else "the tensors are not on CUDA"
@@ -39,14 +38,20 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
         k, v = key, value
         if causal and k.shape[2] > query.shape[2]:  # an empty static cache is longer than the prompt
             k, v = k[:, :, :query.shape[2]], v[:, :, :query.shape[2]]
+        extras = {} if more.get("softcap") is None else {"softcap": more["softcap"]}
+        if more.get("s_aux") is not None:
+            extras["sinks"] = more["s_aux"].float()
         out = query.new_empty((query.shape[0], query.shape[2], query.shape[1], v.shape[3]))
         try:
-            _core.attention(query, k, v, causal=causal, scale=scaling, out=out.transpose(1, 2))
+            _core.attention(query, k, v, causal=causal, scale=scaling, out=out.transpose(1, 2),
+                            **extras)
             return out, None
         except _errors.Error as error:
             if not is_not_covered(error):
                 raise
             kind, reason = type(error), str(error)
+    if more.get("s_aux") is not None:
+        raise _errors.NotSupported("attention sinks, which SDPA does not know, and %s" % reason)
     warn_once(("transformers", kind), "transformers' sdpa_attention_forward computes a call, and others "
               "of its kind: %s" % reason)
     with _sdpa_fallback.pytorch_own():

@@ -4,6 +4,7 @@
 #include "operation.h"
 #include "options_table.h"
 #include "problem.h"
+#include "shorthand.h"
 
 #include <string.h>
 
@@ -87,6 +88,7 @@ void cli_hint(fa_buf *out, const char *verb, const cli_options *options)
         fa_buf_printf(out, " --device %d", options->device);
     for (int i = 0; i < operation->field_count; i++)
         put_field(out, &options->problem, i);
+    cli_shorthand_hint(&options->problem, out);
     if (options->exact)
         fa_buf_text(out, " --exact");
     put_places(out, options);

@@ -96,6 +96,42 @@ void cli_shorthand_words(const cli_options *options, fa_buf *out)
                           options->shorthand[i]);
 }
 
+/* Whether all that a shorthand sets is so in the problem, and a field without an option is among it. */
+static bool is_needed(const fa_problem *problem, const cJSON *set)
+{
+    const fa_operation *operation = fa_operation_of(problem);
+    const cJSON *item;
+    bool holds = true, hidden = false;
+    cJSON_ArrayForEach (item, set) {
+        int field = fa_operation_field_index(operation, item->string);
+        const char *text = cJSON_GetStringValue(item);
+        char room[16];
+        if (field < 0 || text == NULL)
+            return false;
+        const fa_field *f = &operation->field[field];
+        holds = holds && strcmp(fa_field_text(f, problem->value[field], room), text) == 0;
+        hidden = hidden || f->option[0] == 0;
+    }
+    return holds && hidden;
+}
+
+void cli_shorthand_hint(const fa_problem *problem, fa_buf *out)
+{
+    const fa_operation *operation = fa_operation_of(problem);
+    for (int i = 0; shorthand_at(operation, i) != NULL; i++) {
+        const cJSON *shorthand = shorthand_at(operation, i), *item;
+        const char *before = " ";
+        if (!is_needed(problem, cJSON_GetObjectItemCaseSensitive(shorthand, "set")))
+            continue;
+        fa_buf_printf(out, " %s", text_of(shorthand, "option"));
+        cJSON_ArrayForEach (item, cJSON_GetObjectItemCaseSensitive(shorthand, "values")) {
+            int field = fa_operation_field_index(operation, item->valuestring);
+            fa_buf_printf(out, "%s%d", before, field >= 0 ? problem->value[field] : 0);
+            before = ",";
+        }
+    }
+}
+
 bool cli_shorthand_lists(const cli_options *options, int field)
 {
     const fa_operation *operation = fa_operation_of(&options->problem);

@@ -12,6 +12,8 @@
 int cli_shorthand_set(int index, const char *text, cli_options *options, fa_diag *diag);
 /* Appends those that were typed. */
 void cli_shorthand_words(const cli_options *options, fa_buf *out);
+/* Appends those that say what no option of one field says, and that hold for the problem. */
+void cli_shorthand_hint(const fa_problem *problem, fa_buf *out);
 /* Whether the list of this field comes of one. */
 bool cli_shorthand_lists(const cli_options *options, int field);
 

@@ -333,7 +333,8 @@ void serve_post_family(serve_service *service, serve_exchange *exchange)
                             0);
         return;
     }
-    const serve_query query = {.work = take_family, .body = serve_exchange_body(exchange)};
+    const serve_query query = {
+        .work = take_family, .apart = true, .body = serve_exchange_body(exchange)};
     if (query.body == NULL)
         serve_reply_error(exchange, FA_ENOMEM, "out of memory", NULL);
     else

@@ -149,11 +149,15 @@ static int start_threads(serve_service *service, fa_diag *diag)
 {
     static const serve_thread_calls lookup = {serve_tuner_watch, serve_tuner_close,
                                               serve_service_thread_ended, false};
+    static const serve_thread_calls families = {NULL, NULL, serve_service_thread_ended, false};
     static const serve_thread_calls journal = {NULL, NULL, serve_service_thread_ended, true};
+    const bool allow = service->settings->allow_user_templates;
     int rc = serve_thread_start(service->queue, &lookup, service, &service->lookup, diag);
     if (rc == 0)
         rc = serve_thread_start(service->queue, &journal, service, &service->journal.thread, diag);
-    service->threads = rc == 0 ? 2 : 0;
+    if (rc == 0 && allow)
+        rc = serve_thread_start(service->queue, &families, service, &service->families, diag);
+    service->threads = rc == 0 ? 2 + allow : 0;
     return rc;
 }
 
@@ -226,6 +230,8 @@ void serve_service_stop(serve_service *service)
         if (service->runner[i] != NULL)
             serve_thread_stop(service->runner[i]->thread);
     serve_thread_stop(service->lookup);
+    if (service->families != NULL)
+        serve_thread_stop(service->families);
     serve_pending_expire(service, INT64_MAX);
 }
 
@@ -252,6 +258,7 @@ void serve_service_close(serve_service **service)
             free(s->runner[i]);
         }
     serve_thread_free(&s->lookup);
+    serve_thread_free(&s->families);
     serve_thread_free(&s->journal.thread);
     if (s->journal.lock >= 0)
         close(s->journal.lock);

@@ -18,6 +18,13 @@ static void work_on(serve_task *task, serve_thread *thread)
     }
 }
 
+static void work_apart(serve_task *task, serve_thread *thread)
+{
+    serve_query *query = (serve_query *)task;
+    (void)thread;
+    query->rc = query->work(query, &query->diag);
+}
+
 bool serve_query_take_client(serve_query *query, serve_exchange **ret_exchange)
 {
     serve_exchange *exchange = serve_waiters_take(&query->client);
@@ -60,7 +67,7 @@ void serve_query_submit(serve_service *service, serve_exchange *exchange, const 
         return;
     }
     *copy = *query;
-    copy->task.work = work_on;
+    copy->task.work = query->apart ? work_apart : work_on;
     copy->task.done = done != NULL ? done : reply_text;
     copy->service = service;
     copy->when = serve_cache_now(service->cache);
@@ -68,5 +75,5 @@ void serve_query_submit(serve_service *service, serve_exchange *exchange, const 
         copy->status = MHD_HTTP_OK;
     if (exchange != NULL)
         serve_waiters_add(&copy->client, exchange, 0);
-    serve_thread_submit(service->lookup, &copy->task);
+    serve_thread_submit(query->apart ? service->families : service->lookup, &copy->task);
 }

@@ -46,6 +46,7 @@ struct serve_service {
     serve_http *http;
     serve_loop_queue *queue;
     serve_thread *lookup;
+    serve_thread *families; /* what clients send is evaluated there; NULL: none is taken */
     serve_journal journal;
     struct serve_runner *runner[SERVE_RUNNERS];
     int threads; /* threads that have not ended */

@@ -28,6 +28,7 @@ typedef struct fa_attempt {
     int32_t generation;     /* of the measuring worker that has it loaded and proved; 0: none */
     int retries;            /* how often its worker was killed from outside */
     char code[FA_HASH_HEX]; /* what its cubin executes */
+    int source_of;     /* 1 + the attempt with the same source, which is compiled for both; 0: none */
     int twin_of;       /* 1 + the attempt with the same code, which is tried for both; 0: none */
     bool dirty;        /* has an outcome that the store has not seen */
     bool raced_before; /* its time is that of an earlier tune's race */

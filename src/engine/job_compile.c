@@ -180,6 +180,31 @@ static char *key_of(fa_job *job, int index)
     return index == FA_JOB_REFERENCE ? job->compile.reference_key : job->attempt[index].cubin_key;
 }
 
+/* Later configs of the same source come with this one, which is about to be compiled. */
+static void share_source(fa_job *job, int index)
+{
+    const struct fa_job_compile *compile = &job->compile;
+    for (int i = compile->order_next; index >= 0 && i < compile->order_count; i++) {
+        int other = compile->order[i];
+        if (job->attempt[other].source_of == 0 &&
+            fa_render_is_same(&job->tuner->families, &job->space.candidate[index],
+                              &job->space.candidate[other]))
+            job->attempt[other].source_of = index + 1;
+    }
+}
+
+/* Effort PREDICT wants one kernel: while a choice is under way, and once it is proved, no other one is
+ * compiled. */
+static bool one_is_enough(const fa_job *job)
+{
+    bool enough = false;
+    for (int i = 0; job->prove_only && job->plan.count == 0 && i < job->compile.order_next; i++) {
+        fa_status status = job->space.candidate[job->compile.order[i]].trial.status;
+        enough = enough || status == FA_STATUS_PENDING || status == FA_STATUS_COMPILED;
+    }
+    return enough;
+}
+
 /* The next config that is not in the store; false: all are under way or done. */
 static bool next_task(void *context, fa_compile_task *ret_task)
 {
@@ -193,8 +218,10 @@ static bool next_task(void *context, fa_compile_task *ret_task)
         } else if (job->measuring && !compile->reference_asked) {
             compile->reference_asked = true;
             index = FA_JOB_REFERENCE;
-        } else if (compile->order_next < compile->order_count) {
+        } else if (compile->order_next < compile->order_count && !one_is_enough(job)) {
             index = compile->order[compile->order_next++];
+            if (job->attempt[index].source_of != 0)
+                continue;
         } else {
             return false;
         }
@@ -212,6 +239,8 @@ static bool next_task(void *context, fa_compile_task *ret_task)
             fa_job_end(job, rc);
         } else if (!take_stored(job, index, key_of(job, index))) {
             ret_task->source = source.data; /* the buffer's memory goes on as the source */
+            if (!job->prove_only)
+                share_source(job, index);
             return true;
         }
         fa_buf_free(&source);
@@ -228,8 +257,8 @@ void fa_job_compile_advance(fa_job *job)
 bool fa_job_compile_done(const fa_job *job)
 {
     const struct fa_job_compile *compile = &job->compile;
-    return compile->order_next == compile->order_count && compile->again_count == 0 &&
-           fa_compile_pool_is_idle(&compile->pool) &&
+    return (compile->order_next == compile->order_count || one_is_enough(job)) &&
+           compile->again_count == 0 && fa_compile_pool_is_idle(&compile->pool) &&
            (!job->measuring || compile->reference != NULL);
 }
 
@@ -283,9 +312,28 @@ static void ran_short(fa_job *job, int index, const char *text)
         fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "%s, %d times", text, FA_JOB_CLEAN));
 }
 
+/* The next attempt, from `at` on, that a source was compiled for; -1: none. */
+static int next_of_source(const fa_job *job, int index, int at)
+{
+    while (at < job->space.count && at != index && job->attempt[at].source_of != index + 1)
+        at++;
+    return at < job->space.count ? at : -1;
+}
+
+/* Takes what a source was compiled to for one of its attempts. True when it is clean. */
+static bool take_compiled(fa_job *job, int index, const fa_compile_result *result)
+{
+    job->space.candidate[index].trial.compile_ms = result->ms;
+    if (result->rc == 0)
+        return take_cubin(job, index, result->cubin, result->size, result->log);
+    fa_job_settle(job, index, FA_STATUS_COMPILE_FAILED, result->text);
+    return false;
+}
+
 static void compiled(void *context, int index, fa_compile_result *result)
 {
     fa_job *job = context;
+    int clean = FA_JOB_NOBODY; /* the first one: it keeps the cubin for the store */
     if (result->rc == FA_ENOMEM) {
         ran_short(job, index, result->text);
         return;
@@ -294,18 +342,30 @@ static void compiled(void *context, int index, fa_compile_result *result)
         reference_compiled(job, result);
         return;
     }
-    job->space.candidate[index].trial.compile_ms = result->ms;
-    if (result->rc != 0) {
-        fa_job_settle(job, index, FA_STATUS_COMPILE_FAILED, result->text);
-        return;
+    for (int i = -1; !job->ended && (i = next_of_source(job, index, i + 1)) >= 0;) {
+        if (i != index)
+            memcpy(job->attempt[i].cubin_key, job->attempt[index].cubin_key, FA_HASH_HEX);
+        if (take_compiled(job, i, result) && clean == FA_JOB_NOBODY)
+            clean = i;
     }
-    fa_attempt *attempt = &job->attempt[index];
-    if (take_cubin(job, index, result->cubin, result->size, result->log)) {
-        attempt->fresh_cubin = fresh_record(job, index, attempt->cubin_key, result);
+    if (clean != FA_JOB_NOBODY) {
+        fa_attempt *attempt = &job->attempt[clean];
+        attempt->fresh_cubin = fresh_record(job, clean, attempt->cubin_key, result);
         if (attempt->fresh_cubin == NULL)
             fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "out of memory for a cubin"));
         job->unwritten = true;
     }
+}
+
+static void settle_lost(fa_job *job, int index, bool late, const char *reason, int waited_ms)
+{
+    if (late) { /* it took that long at least */
+        job->space.candidate[index].trial.compile_ms = job->tuner->compile_timeout_ms;
+        fa_job_note_timeout(job, index, waited_ms, job->tuner->compile_timeout_ms);
+    }
+    if (job->ended)
+        return;
+    fa_job_settle(job, index, late ? FA_STATUS_COMPILE_TIMEOUT : FA_STATUS_COMPILE_FAILED, reason);
 }
 
 /* Ends what a worker was given and did not answer. Without the reference there is no tune. */
@@ -327,14 +387,8 @@ static void lost(void *context, int index, const char *reason, fa_child_end end,
     } else if (index == FA_JOB_REFERENCE) {
         fa_job_end(job, fa_fail(&job->diag, FA_EWORKER, "the reference kernel: %s", text));
     } else {
-        if (late) { /* it took that long at least */
-            job->space.candidate[index].trial.compile_ms = job->tuner->compile_timeout_ms;
-            fa_job_note_timeout(job, index, waited_ms, job->tuner->compile_timeout_ms);
-        }
-        if (job->ended)
-            return;
-        fa_job_settle(job, index, late ? FA_STATUS_COMPILE_TIMEOUT : FA_STATUS_COMPILE_FAILED,
-                      text);
+        for (int i = -1; !job->ended && (i = next_of_source(job, index, i + 1)) >= 0;)
+            settle_lost(job, i, late, text, waited_ms);
     }
 }
 
@@ -386,7 +440,11 @@ void fa_job_compile_init(fa_job *job)
 
 void fa_job_compile_prestart(fa_job *job)
 {
-    widen(job, job->tuner->compile_workers);
+    enum { FOR_ONE_KERNEL = 2 }; /* and the reference */
+    int workers = job->tuner->compile_workers;
+    widen(job, job->request->effort == FA_EFFORT_PREDICT && workers > FOR_ONE_KERNEL
+                   ? FOR_ONE_KERNEL
+                   : workers);
     fa_compile_pool_start_all(&job->compile.pool);
 }
 

@@ -104,11 +104,11 @@ static bool has_any_winner(fa_tuner *tuner, const fa_problem *problem)
     return rc != FA_ENOTFOUND;
 }
 
-/* A whole space is going to be compiled for the GPU that is here, unless something fails: the driver
- * takes a while to start, and the compile workers can load meanwhile. */
+/* Something is going to be compiled for the GPU that is here, unless something fails: the driver takes a
+ * while to start, and the compile workers can load meanwhile. */
 static bool sure_to_tune(fa_tuner *tuner, const fa_request *request)
 {
-    if (fa_sources_share(tuner) || request->gpu != NULL || request->effort < FA_EFFORT_MEASURE ||
+    if (fa_sources_share(tuner) || request->gpu != NULL || request->effort < FA_EFFORT_PREDICT ||
         tuner->driver != NULL || fa_store_is_read_only(tuner->store) ||
         fa_problem_check(&request->problem, NULL) != 0)
         return false;

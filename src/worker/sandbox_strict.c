@@ -2,7 +2,8 @@
  *
  * The strict sandbox: what a compile worker may still ask of the kernel once NVRTC is loaded and
  * has compiled something, so that nothing more of it is opened lazily. An allow list: memory, time,
- * threads of its own, and the channel that is open already. Paths look as if nothing were there, so
+ * and the channel that is open already. No thread and no process is started: NVRTC compiles in the
+ * caller's, and RLIMIT_NPROC would not bind root. Paths look as if nothing were there, so
  * that an #include of any file is an error of the source like any other; all else is refused.
  *
  * The rest is not killed but refused: a compiler that meets a refusal says so in its log, and one
@@ -13,7 +14,6 @@
 #include "error.h"
 
 #include <errno.h>
-#include <linux/sched.h>
 #include <seccomp.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -86,7 +86,6 @@ static int add_conditional(scmp_filter_ctx filter, int channel)
          {SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)channel), SCMP_A4(SCMP_CMP_EQ, 0)}},
         {SCMP_SYS(mmap), 1, {SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0)}},
         {SCMP_SYS(mprotect), 1, {SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0)}},
-        {SCMP_SYS(clone), 1, {SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD)}},
         {SCMP_SYS(tgkill), 1, {SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid())}},        /* abort() */
         {SCMP_SYS(prlimit64), 2, {SCMP_A0(SCMP_CMP_EQ, 0), SCMP_A2(SCMP_CMP_EQ, 0)}}, /* reads */
         {SCMP_SYS(prlimit64), 2, {SCMP_A0(SCMP_CMP_EQ, 0), SCMP_A1(SCMP_CMP_EQ, RLIMIT_CPU)}},
@@ -110,8 +109,7 @@ static int load_filter(int channel)
         rc = add_all(filter, SCMP_ACT_ERRNO(ENOENT), paths, sizeof paths / sizeof *paths);
     if (rc == 0)
         rc = add_conditional(filter, channel);
-    /* Its flags lie in memory, where no filter sees them: the C library then takes clone(). */
-    if (rc == 0)
+    if (rc == 0) /* the C library then takes clone(), which is refused like the rest */
         rc = seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
     if (rc == 0)
         rc = seccomp_load(filter);

@@ -45,6 +45,8 @@ static const struct coefficients {
     double start;          /* of a block, to its first fetch */
     double ends;           /* of a tile, exposed: queries in, output out */
     double lone_share;     /* and of its first step and last product, which nothing overlaps */
+    double
+        behind; /* of such ends, where a persistent block's consumer sits a tile's first step out */
     double turnover;       /* from tile to tile, whatever overlaps: new rows, rescaling, output */
     double smoothing;      /* of the last wave: 0 in lockstep, 1 perfectly spread */
     double tail;           /* of a mean block that the last SM is late, longest blocks first */
@@ -55,7 +57,7 @@ static const struct coefficients {
 } coefficient = {
     .tensor_share = 0.93, .operand_share = 0.73, .fp32_per_score = 6.7, .softmax_overlap = 1.95,
     .overlap = 1.64, .drift = 0.08, .chain = 380, .fetch = 700, .mask_per_score = 1.1,
-    .start = 2380, .ends = 1880, .lone_share = 0.8, .turnover = 720, .smoothing = 0.07,
+    .start = 2380, .ends = 1880, .lone_share = 0.8, .behind = 0.8, .turnover = 720, .smoothing = 0.07,
     .tail = 0.24, .uneven = 0.15, .memory_overlap = 1.6, .launch_us = 3,
 };
 /* clang-format on */
@@ -146,9 +148,10 @@ static double step_clocks(const struct shape *s, const struct step *step, int ac
     return fa_model_p_norm(bound, 3, ring_norm);
 }
 
-/* Steps of tiles by how many consumers work in them, and masked steps of single consumers. */
+/* Steps of tiles by how many consumers work in them, masked steps of single consumers, and the share of
+ * consumers that do not see a tile's first step. */
 struct work {
-    double steps[CONSUMERS_MAX + 1], masked;
+    double steps[CONSUMERS_MAX + 1], masked, behind;
 };
 
 /* Adds `times` times the tile whose first row is row0. */
@@ -157,7 +160,7 @@ static void add_tile(struct work *work, const struct shape *s, const fa_problem 
 {
     bool causal = problem->causal != FA_CAUSAL_NONE;
     double offset = causal ? (double)fa_attn_causal_offset(problem) : 0, before = 0;
-    int valid = (int)fmin(s->consumers, ceil((problem->seq_q - row0) / s->rows));
+    int valid = (int)fmin(s->consumers, ceil((problem->seq_q - row0) / s->rows)), waiting = 0;
     for (int c = 0; c < valid; c++) {
         double first = row0 + c * s->rows + offset, seen = problem->seq_k, clear = problem->seq_k;
         if (causal) {
@@ -167,8 +170,10 @@ static void add_tile(struct work *work, const struct shape *s, const fa_problem 
         double steps = ceil(seen / s->block_n);
         work->steps[valid - c] += times * (steps - before); /* later rows see no fewer keys */
         work->masked += times * (steps - floor(clear / s->block_n));
+        waiting = steps > before ? c : waiting;
         before = steps;
     }
+    work->behind += valid > 0 ? times * waiting / valid : 0;
 }
 
 /* Clocks that a tile adds where its ends overlap nothing. */
@@ -185,8 +190,9 @@ static double tile_clocks(const struct shape *s, const struct step *step, const 
     for (int active = 1; active <= s->consumers; active++)
         if (work->steps[active] > 0)
             clocks += work->steps[active] * step_clocks(s, step, active, resident) / resident;
+    double exposed = s->persistent ? coefficient.behind * work->behind : 1;
     double each = coefficient.turnover + (s->persistent ? 0 : coefficient.start) +
-                  (s->persistent ? 0 : exposed_ends(step));
+                  exposed * exposed_ends(step);
     return clocks + each / resident;
 }
 

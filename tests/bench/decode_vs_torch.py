@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decoding: ours beside PyTorch SDPA's cuDNN and FA2 back ends, nine problems of serving engines in one run.
+
+Every row is tuned by the library (proved before it is timed) in each of its forms (lengths known to the
+host; lengths on the device; keys and values in shuffled pages of 64 and of 16 keys), checked once more
+against PyTorch here, and timed in turn with the peers: all of them in each round, in an order drawn anew,
+the L2 flushed before each launch, the median taken. Microseconds.
+"best" is the faster of the peers here and of FlashAttention-3, which is taken as its time over cuDNN's,
+as once measured in turn on an H200 ("FA3*"); "ours" is that over our time with lengths known to the host,
+and the columns behind it are that time over ours in the other forms, and batch-invariant.
+JSON lines go to --out.
+
+    FA_TUNE_LIBRARY=build/libfa_tune.so python3 tests/bench/decode_vs_torch.py
+"""
+import argparse
+import json
+import math
+import statistics
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import fatune
+from attn_vs_torch import Clock
+
+# (batch, query heads, key heads, queries, keys), then FlashAttention-3 over cuDNN on an H200 (with four
+# queries over FlashAttention-3 itself: cuDNN takes a mask there, which is four times slower).
+ROWS = [((1, 32, 8, 1, 4096), 1.0), ((8, 32, 8, 1, 4096), 49.4 / 49.5), ((32, 32, 8, 1, 8192), 254.8 / 248.4),
+        ((128, 32, 8, 1, 2048), 262.9 / 252.4), ((1, 32, 8, 1, 131072), 137.7 / 136.6),
+        ((16, 64, 8, 1, 16384), 255.7 / 245.6), ((8, 32, 32, 1, 4096), 138.6 / 133.3),
+        ((64, 16, 1, 1, 8192), 79.7 / 79.9), ((8, 32, 8, 4, 8192), 77.8 / 335.5)]
+FORMS = {"fixed": {}, "lengths": {"lengths_k": 2}, "page 64": {"lengths_k": 2, "page": 64},
+         "page 16": {"lengths_k": 2, "page": 16}, "invariant": {"batch_invariant": 1}, "fp8": {"kv_dtype": 1}}
+
+
+def paged(keys, page, order):
+    """[B, H, S, D] -> [pages, page, H, D], page i of the list at place order[i]."""
+    batch, heads, seq, dim = keys.shape
+    pool = torch.empty(batch * seq // page, page, heads, dim, device=keys.device, dtype=keys.dtype)
+    pool[order.long()] = keys.view(batch, heads, seq // page, page, dim).permute(0, 2, 3, 1, 4).reshape(pool.shape)
+    return pool
+
+
+def arguments(form, q, k, v, o):
+    """fa_attn_args, and what must live as long."""
+    args = fatune.Args(size=fatune.c.sizeof(fatune.Args), q=q.data_ptr(), o=o.data_ptr())
+    batch, seq_k, keep = q.shape[0], k.shape[2], []
+    if "lengths_k" in form:
+        lengths = torch.full((batch,), seq_k, device="cuda", dtype=torch.int32)
+        args.seqused_k = lengths.data_ptr()
+        keep.append(lengths)
+    if "page" in form:
+        pages = batch * seq_k // form["page"]
+        order = torch.randperm(pages, device="cuda").to(torch.int32)
+        k, v = paged(k, form["page"], order), paged(v, form["page"], order)
+        args.block_table, args.block_table_stride = order.data_ptr(), seq_k // form["page"]
+        args.num_pages = pages
+        keep.append(order)
+        for name, x in (("k", k), ("v", v)):   # of a page, a head and a row
+            setattr(args, name + "_stride", (fatune.c.c_int64 * 3)(x.stride(0), x.stride(2), x.stride(1)))
+    if "kv_dtype" in form:
+        k, v, one = k.to(torch.float8_e4m3fn), v.to(torch.float8_e4m3fn), torch.ones(1, device="cuda")
+        args.k_scale = args.v_scale = one.data_ptr()
+        keep.append(one)
+    args.k, args.v = k.data_ptr(), v.data_ptr()
+    return args, [*keep, k, v]
+
+
+def ours(tuner, name, shape, q, k, v, o):
+    """A call without arguments that launches our kernel, and its answer."""
+    batch, heads, heads_kv, seq_q, seq_k = shape
+    problem = fatune.problem("bf16", "bottom-right" if seq_q > 1 else "none", q.shape[3], batch, heads,
+                             heads_kv, seq=seq_q, seq_k=seq_k)
+    for field, value in FORMS[name].items():
+        setattr(problem, field, value)
+    kernel = tuner.kernel(problem)
+    args, keep = arguments(FORMS[name], q, k, v, o)
+    launch, stream = tuner.lib.fa_launch, fatune.c.c_void_p(torch.cuda.current_stream().cuda_stream)
+    launch.argtypes = [fatune.c.c_void_p] * 4
+    pointer = fatune.c.cast(fatune.c.byref(args), fatune.c.c_void_p)
+
+    def call(keep=(args, keep)):
+        if launch(kernel, pointer, stream, fatune.c.byref(tuner.diag)) != 0:
+            raise fatune.FaError(tuner.diag.text.decode())
+    return call, tuner.answer(kernel)
+
+
+def peers(shape, q, k, v):
+    seq_q, seq_k = shape[3:]
+    mask = None
+    if seq_q > 1:
+        late = torch.arange(seq_k, device="cuda")[None] > torch.arange(seq_q, device="cuda")[:, None] + seq_k - seq_q
+        mask = torch.zeros(seq_q, seq_k, device="cuda", dtype=q.dtype).masked_fill(late, float("-inf"))
+
+    def peer(backend):
+        def call():
+            with sdpa_kernel(backend):
+                return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=q.shape[1] != k.shape[1])
+        return call
+    calls = {"cudnn": peer(SDPBackend.CUDNN_ATTENTION)}
+    if mask is None:
+        calls["fa2"] = peer(SDPBackend.FLASH_ATTENTION)
+    return calls
+
+
+def run_row(tuner, clock, shape, fa3, forms, budget_ms):
+    batch, heads, heads_kv, seq_q, seq_k = shape
+    q = torch.randn(batch, heads, seq_q, 128, device="cuda", dtype=torch.bfloat16)
+    k = torch.randn(batch, heads_kv, seq_k, 128, device="cuda", dtype=torch.bfloat16)
+    v, o = torch.randn_like(k), torch.empty_like(q)
+    calls, configs = peers(shape, q, k, v), {}
+    right = calls["cudnn"]().float()
+    for name in forms:
+        calls[name], answer = ours(tuner, name, shape, q, k, v, o)
+        configs[name] = answer.trial.config.text()
+        o.fill_(float("nan"))
+        calls[name]()
+        error = (o.float() - right).abs().max().item()
+        if not error <= (0.1 if name == "fp8" else 0.02):
+            raise SystemExit(f"wrong result: {error} beside cuDNN in {shape}, {name}")
+    us = {name: t * 1e3 for name, t in clock.in_turn(calls, budget_ms).items()}
+    us["fa3*"] = us["cudnn"] * fa3
+    best = min(us[name] for name in ("cudnn", "fa2", "fa3*") if name in us)
+    return dict(shape=shape, us=us, configs=configs, best=best,
+                ours=best / us["fixed"], **{f"fixed/{name}": us["fixed"] / us[name] for name in forms[1:]})
+
+
+def geomean(values):
+    return math.exp(statistics.fmean(math.log(value) for value in values))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--forms", nargs="+", choices=FORMS, default=list(FORMS))
+    parser.add_argument("--rows", type=int, nargs="+", default=range(len(ROWS)))
+    parser.add_argument("--budget-ms", type=float, default=60)
+    parser.add_argument("--out")
+    options = parser.parse_args()
+    forms = ["fixed", *(name for name in options.forms if name != "fixed")]
+    tuner, clock, rows = fatune.Tuner(), Clock(), []
+    print(f"{'B Hq Hk Sq Sk':22s} {'cuDNN':>7s} {'FA2':>7s} {'FA3*':>7s} {'ours':>7s} {'best/ours':>9s} "
+          + " ".join(f"{name:>9s}" for name in forms[1:]))
+    for index in options.rows:
+        row = run_row(tuner, clock, *ROWS[index], forms, options.budget_ms)
+        rows.append(row)
+        us = row["us"]
+        print(f"{' '.join(map(str, row['shape'])):22s} {us['cudnn']:7.1f} {us.get('fa2', math.nan):7.1f} "
+              f"{us['fa3*']:7.1f} {us['fixed']:7.1f} {row['ours']:9.3f} "
+              + " ".join(f"{row['fixed/' + name]:9.3f}" for name in forms[1:]) + f"  {row['configs']['fixed']}",
+              flush=True)
+        if options.out:
+            with open(options.out, "a", encoding="utf-8") as out:
+                out.write(json.dumps(row) + "\n")
+        torch.cuda.empty_cache()
+    print("geometric mean" + " " * 42 + f"{geomean(row['ours'] for row in rows):9.3f} "
+          + " ".join(f"{geomean(row['fixed/' + name] for row in rows):9.3f}" for name in forms[1:]))
+    tuner.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the speed of attn_fwd_sm90a relies on, read out of its cubins without a GPU and without a
+ * disassembler: no warning of the assembler, no spills, the registers of its launch bounds; and in the
+ * loop over the keys, whatever the compiler's version, descriptors that stay in uniform registers and
+ * exponentials that run before the wait for P V.
+ *
+ * An instruction of sm_90 has 16 bytes; its low 12 bits are the opcode (as nvdisasm 13.0 prints them).
+ */
+#include "check.h"
+
+#include "attn_fixture.h"
+#include "cubin.h"
+
+#include <elf.h>
+#include <stdlib.h>
+
+enum {
+    R2UR = 0x2ca,
+    MUFU = 0x308,
+    WARPGROUP = 0x9c5, /* its bit 47: DEPBAR, else ARRIVE */
+    BRANCH = 0x947,
+    HGMMA_SHARED = 0x9f0, /* A in shared memory: Q K^T */
+    HGMMA_REGISTERS = 0xdf0,
+    INSTRUCTION = 16
+};
+
+struct kernel {
+    fa_buf cubin, log;
+    fa_cubin_info info;
+    int32_t threads;
+};
+
+/* The default config for a problem on an H200, compiled. */
+static int build(int32_t head_dim, fa_causal causal, struct kernel *k, fa_diag *diag)
+{
+    struct fixture f;
+    fa_nvrtc *nvrtc = NULL;
+    fa_candidate candidate;
+    fa_gpu gpu;
+    fa_buf source = {0};
+    fa_problem problem = {.head_dim = head_dim,
+                          .causal = causal,
+                          .batch = 4,
+                          .heads_q = 16,
+                          .heads_kv = 16,
+                          .seq_q = 4096,
+                          .seq_k = 4096};
+    int rc = fixture_open(&f, diag);
+    if (rc == 0)
+        rc = fa_catalogue_find("H200", &gpu, diag);
+    if (rc == 0)
+        rc = fixture_nvrtc(&nvrtc, diag);
+    if (rc == 0)
+        rc = fixture_pick(&f, "attn_fwd_sm90a", &problem, &gpu, true, 0, &candidate, diag);
+    if (rc == 0)
+        rc = fa_render(f.templates, &f.families, &candidate, &problem, &gpu, &source, diag);
+    fa_compile_request request = {.source = source.data,
+                                  .name = "hopper.cu",
+                                  .headers = f.header,
+                                  .header_count = f.header_count,
+                                  .architecture = "sm_90a"};
+    if (rc == 0)
+        rc = fa_nvrtc_compile(nvrtc, &request, &k->cubin, &k->log, diag);
+    if (rc == 0)
+        rc = fa_cubin_read(k->cubin.data, k->cubin.size, "attn_fwd", &k->info, diag);
+    k->threads = candidate.trial.threads;
+    fa_buf_free(&source);
+    fa_nvrtc_close(&nvrtc);
+    fixture_close(&f);
+    return rc;
+}
+
+/* The instructions of the kernel; the cubin has been read, so its tables lie inside. */
+static const uint64_t *instructions(const struct kernel *k, int *ret_count)
+{
+    const Elf64_Ehdr *elf = (const void *)k->cubin.data;
+    const Elf64_Shdr *section = (const void *)(k->cubin.data + elf->e_shoff);
+    const char *names = k->cubin.data + section[elf->e_shstrndx].sh_offset;
+    for (int i = 0; i < elf->e_shnum; i++)
+        if (strcmp(names + section[i].sh_name, ".text.attn_fwd") == 0) {
+            *ret_count = (int)(section[i].sh_size / INSTRUCTION);
+            return (const void *)(k->cubin.data + section[i].sh_offset);
+        }
+    *ret_count = 0;
+    return NULL;
+}
+
+static int opcode(const uint64_t *code, int at)
+{
+    return (int)(code[2 * at] & 0xfff);
+}
+
+/* Where a branch leads: bits 16..23 and 34.. of its word, in units of 4 bytes. */
+static int target(const uint64_t *code, int at)
+{
+    int64_t high = (int64_t)code[2 * at] >> 34;
+    int64_t offset = (int64_t)((uint64_t)high << 8 | (code[2 * at] >> 16 & 0xff)) * 4;
+    return at + 1 + (int)(offset / INSTRUCTION);
+}
+
+static int count(const uint64_t *code, int from, int to, int wanted)
+{
+    int found = 0;
+    for (int i = from; i < to; i++)
+        found += opcode(code, i) == wanted;
+    return found;
+}
+
+/* The shortest loop that multiplies with operands of both kinds: a step of the keys. */
+static bool find_step(const uint64_t *code, int size, int *ret_from, int *ret_to)
+{
+    int best = size;
+    for (int i = 0; i < size; i++) {
+        int from = opcode(code, i) == BRANCH ? target(code, i) : i + 1;
+        if (from < 0 || from > i || i - from >= best || count(code, from, i, HGMMA_SHARED) == 0 ||
+            count(code, from, i, HGMMA_REGISTERS) == 0)
+            continue;
+        best = i - from;
+        *ret_from = from;
+        *ret_to = i + 1;
+    }
+    return best < size;
+}
+
+static bool is_wait(const uint64_t *code, int at)
+{
+    return opcode(code, at) == WARPGROUP && (code[2 * at] >> 47 & 1) != 0;
+}
+
+static void check_kernel(int32_t head_dim, fa_causal causal, int q_k, int p_v)
+{
+    struct kernel k = {.threads = 1};
+    fa_diag diag = {{0}};
+    int rc = build(head_dim, causal, &k, &diag), size = 0, from = 0, to = 0, last_wait = 0;
+    if (rc == FA_ENOTFOUND && k.cubin.data == NULL)
+        SKIP(diag.text);
+    CHECK_OK(rc, diag);
+    CHECK(k.log.data == NULL || strstr(k.log.data, "(C75") == NULL);
+    CHECK_INT(k.info.stack_bytes, 0);
+    CHECK_INT(k.info.registers, 65536 / k.threads / 8 * 8);
+    const uint64_t *code = instructions(&k, &size);
+    CHECK(code != NULL && find_step(code, size, &from, &to));
+    CHECK_INT(count(code, from, to, HGMMA_SHARED), q_k);
+    CHECK_INT(count(code, from, to, HGMMA_REGISTERS), p_v);
+    printf("# head_dim %d: a step of %d instructions, %d of the kernel's\n", head_dim, to - from,
+           size);
+    CHECK_INT(count(code, from, to, R2UR), 0);
+    for (int i = from; i < to; i++)
+        last_wait = is_wait(code, i) ? i : last_wait;
+    CHECK(last_wait > from && count(code, from, last_wait, MUFU) >= 32);
+    CHECK_INT(count(code, last_wait, to, MUFU), 0);
+    fa_buf_free(&k.cubin);
+    fa_buf_free(&k.log);
+}
+
+/* The products of a step: head_dim / 16 for Q K^T, keys of the default config / 16 for P V. */
+static void the_step_of_head_dim_64_is_lean(void)
+{
+    check_kernel(64, FA_CAUSAL_NONE, 4, 8);
+}
+
+static void the_causal_step_of_head_dim_128_is_lean(void)
+{
+    check_kernel(128, FA_CAUSAL_TOP_LEFT, 8, 8);
+}
+
+static void the_causal_step_of_head_dim_256_is_lean(void)
+{
+    check_kernel(256, FA_CAUSAL_TOP_LEFT, 16, 4);
+}
+
+int main(void)
+{
+    TEST(the_step_of_head_dim_64_is_lean);
+    TEST(the_causal_step_of_head_dim_128_is_lean);
+    TEST(the_causal_step_of_head_dim_256_is_lean);
+    return check_done();
+}
