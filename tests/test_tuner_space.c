@@ -31,14 +31,16 @@ static bool enumeration_fails(const manifest_parts *parts, int code, const char 
     return ok;
 }
 
+/* An empty one, whose status is nobody's expectation, where the space lacks it. */
 static const fa_candidate *find(const fa_space *space, int32_t block_m, int32_t block_n)
 {
+    static const fa_candidate none = {.trial = {.status = -1}};
     for (int i = 0; i < space->count; i++) {
         const fa_tunable *t = space->candidate[i].trial.config.tunable;
         if (t[0].value == block_m && t[1].value == block_n)
             return &space->candidate[i];
     }
-    return NULL;
+    return &none;
 }
 
 static void configs_come_in_the_order_of_their_domains(void)
