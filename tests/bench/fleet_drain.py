@@ -130,7 +130,7 @@ def drain(hosts, chance, options, account, queue):
                 host.stopped_until = None
             if host.ended():
                 host.start()
-        if now >= next_kill:
+        if now >= next_kill and account["killed"] + account["stopped"] < options.kills:
             disturb(hosts, chance, options, account)
             next_kill = now + options.every
         if now >= next_look:
@@ -218,6 +218,9 @@ def main():
     parser.add_argument("--problems", type=int, default=2000)
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--every", type=float, default=1.0, help="seconds between two kills (1)")
+    parser.add_argument("--kills", type=int, default=1 << 30,
+                        help="after so many the workers are left alone (no limit): a machine too slow to end "
+                             "any problem between two kills gives each up after its attempts")
     parser.add_argument("--stopped", type=int, default=8,
                         help="one of so many is stopped instead of killed (8; 0: none)")
     parser.add_argument("--lease", type=int, default=3, help="seconds (3)")
