@@ -20,8 +20,8 @@ cp build-gpu/fa-tune build-gpu/fa-tune-worker build-gpu/fa-tune-serve gpu-bundle
 cp -L build-gpu/libfa_tune.so.0.2 gpu-bundle/
 ln -s libfa_tune.so.0.2 gpu-bundle/libfa_tune.so
 for program in build-gpu/tests/test_gpu_attn build-gpu/tests/test_gpu_driver \
-               build-gpu/tests/bench_latency build-gpu/examples/tune_and_launch \
-               build-gpu/examples/compile_for_absent_gpu; do
+               build-gpu/tests/bench_latency build-gpu/tests/bench_launch \
+               build-gpu/examples/tune_and_launch build-gpu/examples/compile_for_absent_gpu; do
     cp "$program" gpu-bundle/
 done
 mkdir gpu-bundle/fake gpu-bundle/tests
