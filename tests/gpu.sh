@@ -11,16 +11,22 @@
 #   tests/gpu.sh serving    attention as inference engines call it, and graphs replayed on other sequences
 #   tests/gpu.sh python     the Python package, from a wheel in gpu-bundle/ alone (./dev wheel makes it)
 #   tests/gpu.sh deploy     sweeps that are killed, a report, a bundle on an empty store, buckets' regret
+#   tests/gpu.sh final      in 420 s at most, what matters most first and each part within a time of its own:
+#                           correctness of every family (120 problems), cold tunes and first predicted kernels,
+#                           a sweep of 48 problems with PyTorch's times and its records, serving, ways to launch,
+#                           decoding and the prefill table as far as the time goes, memcheck (2 problems a family).
+#                           Seven files in $OUT, copied as they come. `tests/gpu.sh final serving memcheck` runs
+#                           these parts alone.
 set -u
 cd "$(dirname "$0")/.." || exit
 mode=${1:-all}
 bundle=$PWD/gpu-bundle
-work=$(mktemp -d)
+work=${FA_GPU_WORK:-$(mktemp -d)}
 out=${OUT:-$work}
 export FA_TUNE_STORE=$work/store.db FA_TUNE_LIBRARY=$bundle/libfa_tune.so
 export PYTHONPATH=$PWD/tests/bench
 passed=0 failed=0 table=$work/table
-trap 'rm -rf "$work"' EXIT
+[ -n "${FA_GPU_WORK-}" ] || trap 'rm -rf "$work"' EXIT
 
 note() { printf '%s\n' "$*" | tee -a "$table"; }
 verdict() { # NAME STATUS
@@ -40,11 +46,11 @@ prove() {
 $(grep -o '[0-9]* of [0-9]* problems proved' "$out/attn.tap" | paste -sd, | sed 's/,/ and /g'), \
 $(grep -o 'seed [0-9a-fx]*' "$out/attn.tap" | head -n 1)"
 }
-sanitize() { # a short sweep of each family that is swept
+sanitize() { # TOOL...: a short sweep of each family that is swept
     command -v compute-sanitizer >/dev/null || { note "compute-sanitizer is not here"; return; }
-    for tool in memcheck racecheck; do
+    for tool in "$@"; do
         echo "== compute-sanitizer $tool"
-        FA_TEST_PROBLEMS=${FA_SANITIZED_PROBLEMS:-4} timeout 200 compute-sanitizer --tool $tool \
+        FA_TEST_PROBLEMS=${FA_SANITIZED_PROBLEMS:-4} timeout 200 compute-sanitizer --tool "$tool" \
             --error-exitcode 9 "$bundle/test_gpu_attn" >"$out/$tool.log" 2>&1
         status=$?
         verdict "compute-sanitizer $tool (exit status $status; 124: out of time)" $status
@@ -56,7 +62,26 @@ serving() { # lengths, tables and pages on the device
     python3 tests/gpu_serving.py | tee "$out/serving.tap"
     verdict "serving attention" "${PIPESTATUS[0]}"
     note "serving attention: $(tap "$out/serving.tap" | awk '{print $1 " cases right, " $2 " wrong"}')"
-    finish
+}
+# Three cold tunes, and how soon each problem has a first, predicted kernel; every one on an empty store.
+cold_tunes() {
+    echo "== cold tunes"
+    "$bundle/fa-tune" --seq 512 --effort predict --quiet --store "$work/page-in.db" >/dev/null
+    for effort in predict tune; do
+        for problem in "--seq 512 --head-dim 64" "--seq 512 --head-dim 64 --dtype bf16 --causal" "--seq 4096 --head-dim 128 --causal"; do
+            how=
+            [ $effort = tune ] || how="--effort $effort"
+            rm -rf "$work"/cold.db*
+            begin=$(clock)
+            # shellcheck disable=SC2086
+            "$bundle/fa-tune" $problem $how --json --quiet --store "$work/cold.db" >"$out/cold.json"
+            verdict "cold $effort $problem" $?
+            end=$(clock)
+            note "cold $effort $problem: $(python3 -c 'import json, sys
+funnel = json.load(open(sys.argv[1]))["funnel"]
+print(funnel["compiled"], "configs compiled,", funnel["measured"], "measured")' "$out/cold.json") in $(seconds "$begin" "$end") s"
+        done
+    done
 }
 operation() { # another operation than attention, by its folder alone: one launch against two
     echo "== RMS norm of tests/operations"
@@ -125,15 +150,7 @@ PY
 hopper() {
     export FA_TEST_FAMILY=attn_fwd_sm90a
     prove
-    "$bundle/fa-tune" --seq 512 --effort predict --quiet >/dev/null # page in the libraries
-    for problem in "--seq 512 --head-dim 64" "--seq 512 --head-dim 64 --dtype bf16 --causal" "--seq 4096 --head-dim 128 --causal"; do
-        begin=$(clock)
-        # shellcheck disable=SC2086
-        "$bundle/fa-tune" $problem --json --quiet --store "$work/cold-hopper.db" >"$out/cold.json"
-        verdict "cold tune $problem" $?
-        note "cold tune $problem: $(python3 -c 'import json, sys
-print(json.load(open(sys.argv[1]))["funnel"]["measured"], "configs measured")' "$out/cold.json") in $(seconds "$begin" "$(clock)") s"
-    done
+    cold_tunes
     "$bundle/fa-tune" --seq 512 --quiet >/dev/null
     latency "$FA_TUNE_STORE"
     versus "fp16" --head-dim 64 128 256 --dtype fp16
@@ -142,23 +159,12 @@ print(json.load(open(sys.argv[1]))["funnel"]["measured"], "configs measured")' "
     profile 64:causal:512 64:plain:8192 128:causal:512 128:plain:1024 128:causal:4096 256:plain:2048
     note "$(python3 tests/bench/model_regret.py "$FA_TUNE_STORE")"
     gzip -c "$FA_TUNE_STORE" >"$out/store.db.gz"
-    sanitize
+    sanitize memcheck racecheck
     finish
 }
 
-# The figures of sweeps, reports and carrying: one sweep of 48 problems is the source of them all.
-deploy() {
-    folder=$work/sweeps
-    mkdir -m 700 "$folder" "$work/empty"
-    export XDG_CONFIG_HOME=$work/config FA_TUNE_SYSTEM=
-    grid="--seq 512:16384:x2 --head-dim 64,128 --dtype fp16,bf16 --causal both --tokens 16384 --hidden 2048"
-    echo "== a sweep of 48 problems, and the same killed three times"
-    python3 tests/bench/sweep_kill.py "$bundle/fa-tune" "$folder" >"$out/sweep_kill.txt"
-    verdict "sweep killed three times" $?
-    tail -n 60 "$out/sweep_kill.txt" | cut -c1-160
-    note "sweep killed three times: $(tail -n 1 "$out/sweep_kill.txt" | cut -c1-400)"
-    export FA_TUNE_STORE=$folder/whole.db
-
+grid="--seq 512:16384:x2 --head-dim 64,128 --dtype fp16,bf16 --causal both --tokens 16384 --hidden 2048" # 48 problems
+beside_torch() {
     echo "== beside PyTorch, in the sweep's own table"
     # shellcheck disable=SC2086
     python3 examples/baseline_torch.py $grid --peers pytorch-fa2,pytorch-cudnn >"$out/baseline.jsonl"
@@ -167,12 +173,28 @@ deploy() {
     "$bundle/fa-tune" sweep $grid --baseline "$out/baseline.jsonl" --quiet >"$work/sweep.txt"
     verdict "sweep with a baseline" $?
     cut -c1-200 "$work/sweep.txt"
+}
+records() { "$bundle/fa-tune" export --records "$out/records-h200.jsonl" --quiet; verdict records $?; }
+
+# The figures of sweeps, reports and carrying: one sweep of 48 problems is the source of them all.
+deploy() {
+    folder=$work/sweeps
+    mkdir -m 700 "$folder" "$work/empty"
+    export XDG_CONFIG_HOME=$work/config FA_TUNE_SYSTEM=
+    echo "== a sweep of 48 problems, and the same killed three times"
+    python3 tests/bench/sweep_kill.py "$bundle/fa-tune" "$folder" >"$out/sweep_kill.txt"
+    verdict "sweep killed three times" $?
+    tail -n 60 "$out/sweep_kill.txt" | cut -c1-160
+    note "sweep killed three times: $(tail -n 1 "$out/sweep_kill.txt" | cut -c1-400)"
+    export FA_TUNE_STORE=$folder/whole.db
+
+    beside_torch
     "$bundle/fa-tune" report --out "$out/report.html"; verdict report $?
 
     echo "== a bundle, signed, and an empty store that finds it"
     "$bundle/fa-tune" keygen >/dev/null && "$bundle/fa-tune" export --gpu H200 --out "$out/h200.fab" --quiet
     verdict export $?
-    "$bundle/fa-tune" export --records "$out/records-h200.jsonl" --quiet; verdict records $?
+    records
     for _ in 1 2 3; do
         note "empty store, system bundle of $(stat -c %s "$out/h200.fab") bytes: $(FA_TUNE_SYSTEM=$out/h200.fab \
             FA_TUNE_STORE=$work/empty/store.db "$bundle/bench_latency" 32 32 512 64)"
@@ -248,9 +270,79 @@ python_package() {
     finish
 }
 
+# ---- final: parts, each in a process of its own that its time ends ---------------------------------
+# shellcheck disable=SC2317 # they are called by their names
+{
+part_correctness() { FA_TEST_PROBLEMS=120 prove; }
+part_cold() {
+    cold_tunes
+    for effort in predict measure; do
+        echo "== where the time goes, --effort $effort"
+        python3 tests/bench/tune_timeline.py --effort "$effort" 4096 128 bottom-right
+        verdict "timeline of effort $effort" $?
+    done
+}
+part_sweep() {
+    begin=$(clock)
+    # shellcheck disable=SC2086
+    "$bundle/fa-tune" sweep $grid --quiet --json >"$work/sweep.json"; verdict sweep $?
+    note "sweep of 48 problems: $(seconds "$begin" "$(clock)") s"
+    records
+    gzip -c "$FA_TUNE_STORE" >"$out/store.db.gz"
+}
+part_torch() { # baselines are records, too
+    beside_torch
+    records
+    gzip -c "$FA_TUNE_STORE" >"$out/store.db.gz"
+}
+part_serving() { serving; }
+part_launch() {
+    echo "== ways to launch"
+    "$bundle/bench_launch" 100 | tee -a "$table"; verdict "ways to launch" "${PIPESTATUS[0]}"
+    "$bundle/fa-tune" --seq 512 --quiet >/dev/null; verdict "a tune" $?
+    latency "$FA_TUNE_STORE"
+}
+part_decode() {
+    echo "== decoding"
+    python3 tests/bench/decode_vs_torch.py --forms fixed "page 64" --budget-ms 20 --seconds 30 --out "$out/decode.jsonl" | tee -a "$table"
+    verdict decoding "${PIPESTATUS[0]}"
+}
+part_prefill() { versus fp16 --head-dim 128 64 256 --dtype fp16 --budget 40 --seconds 45; }
+part_memcheck() { FA_SANITIZED_PROBLEMS=2 sanitize memcheck; }
+}
+
+final() { # PARTS, or all
+    limits="correctness:110 cold:45 sweep:100 torch:60 serving:45 launch:15 decode:45 prefill:65 memcheck:60"
+    all=410 # seconds, for a call of 420
+    mkdir "$work/out"
+    export FA_GPU_WORK=$work XDG_CONFIG_HOME=$work/config FA_TUNE_SYSTEM=
+    for name in "$@"; do
+        [[ " $limits" = *" $name:"* ]] || { note "FAILED: there is no part \"$name\" in: $limits"; exit 2; }
+    done
+    for one in $limits; do
+        name=${one%:*} limit=${one#*:}
+        [ $# -eq 0 ] || [[ " $* " = *" $name "* ]] || continue
+        left=$((all - SECONDS))
+        [ "$limit" -le $left ] || limit=$left
+        [ "$limit" -ge 10 ] || { verdict "part $name: no time left" 1; continue; }
+        begin=$SECONDS
+        OUT=$work/out timeout -k 3 "$limit" bash tests/gpu.sh "part_$name" 2>&1 | tee -a "$work/out/final.log"
+        status=${PIPESTATUS[0]}
+        verdict "part $name (exit status $status; 124: out of time)" "$status"
+        note "part $name: $((SECONDS - begin)) of $limit s"
+        cp "$table" "$work/out/final.txt"
+        for file in final.txt final.log records-h200.jsonl baseline.jsonl store.db.gz attn.jsonl decode.jsonl; do
+            [ ! -e "$work/out/$file" ] || [ "$out" = "$work" ] || cp "$work/out/$file" "$out/"
+        done
+    done
+    finish
+}
+
+if [ "$mode" = final ]; then shift; final "$@"; fi
+if [ "${mode#part_}" != "$mode" ]; then "$mode"; [ $failed -eq 0 ]; exit; fi
 if [ "$mode" = python ]; then python_package; fi
 if [ "$mode" = hopper ]; then hopper; fi
-if [ "$mode" = serving ]; then serving; fi
+if [ "$mode" = serving ]; then serving; finish; fi
 if [ "$mode" = serve ]; then serve; fi
 if [ "$mode" = deploy ]; then deploy; fi
 
@@ -302,7 +394,7 @@ wait $tune; verdict "tune while workers are killed" $?
 prove
 FA_TEST_FAKE_CUDA=$bundle/fake/libcuda.so.1 "$bundle/test_gpu_driver"; verdict driver $?
 
-[ "$mode" = all ] && sanitize
+[ "$mode" = all ] && sanitize memcheck racecheck
 
 rows=""
 [ "$mode" = quick ] && rows="--seq 512 4096 --dtype fp16"

@@ -91,7 +91,8 @@ def run_row(tuner, clock, dtype, causal, shape, budget_ms):
                for _ in range(3))
     o = torch.full_like(q, float("nan"))
     begin = time.perf_counter()
-    kernel = tuner.kernel(fatune.problem(dtype, "top-left" if causal else "none", head_dim, batch,
+    # As many queries as keys: PyTorch's mask, which is anchored top-left, is this one, of which sweeps have winners.
+    kernel = tuner.kernel(fatune.problem(dtype, "bottom-right" if causal else "none", head_dim, batch,
                                          heads, seq=seq))
     tune_s = time.perf_counter() - begin
     answer = tuner.answer(kernel)
@@ -151,8 +152,10 @@ def main():
     parser.add_argument("--dtype", nargs="+", default=["fp16", "bf16"])
     parser.add_argument("--seq", type=int, nargs="+", default=SEQ)
     parser.add_argument("--budget", type=float, default=60, help="milliseconds of timing a row")
-    parser.add_argument("--out", help="JSON lines are appended to this file")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="no further row is begun after so many")
+    parser.add_argument("--out", help="JSON lines are appended to this file, row by row")
     options = parser.parse_args()
+    begin = time.monotonic()
     torch.cuda.init()
     torch.zeros(1, device="cuda")
     tuner, clock, rows = fatune.Tuner(), Clock(), []
@@ -161,6 +164,9 @@ def main():
     print("dtype  D   causal  B  H      S " + "".join(f"{n:>6}" for n in PEERS) + "  ours (us)        share"
           + "".join(f"  vs {n:<5}" for n in PEERS) + "  best   alone  need  tune s  config")
     for dtype, causal, shape, need in rows_of(options):
+        if rows and time.monotonic() - begin > options.seconds:
+            print(f"after {options.seconds:.0f} s the other rows are left out")
+            break
         row = run_row(tuner, clock, dtype, causal, shape, options.budget)
         row.update(need=need, ceiling_tflops=ceiling)
         rows.append(row)
@@ -170,9 +176,9 @@ def main():
               + "".join(f"  {row['vs_' + n]:8.3f}" for n in PEERS)
               + f"  {row['vs_best']:5.3f}  {row['alone_vs_best']:5.3f}  {need or 0:4.2f}   {row['tune_s']:5.2f}"
               f"  {row['config']}", flush=True)
-    if options.out:
-        with open(options.out, "a") as out:
-            out.writelines(json.dumps(row) + "\n" for row in rows)
+        if options.out:
+            with open(options.out, "a", encoding="utf-8") as out:
+                out.write(json.dumps(row) + "\n")
     for protocol, prefix in (("in turn", ""), ("alone", "alone_")):
         parts = []
         for name in [*PEERS, "best"]:

@@ -16,6 +16,7 @@ import argparse
 import json
 import math
 import statistics
+import time
 
 import torch
 import torch.nn.functional as F
@@ -135,13 +136,18 @@ def main():
     parser.add_argument("--forms", nargs="+", choices=FORMS, default=list(FORMS))
     parser.add_argument("--rows", type=int, nargs="+", default=range(len(ROWS)))
     parser.add_argument("--budget-ms", type=float, default=60)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="no further row is begun after so many")
     parser.add_argument("--out")
     options = parser.parse_args()
+    begin = time.monotonic()
     forms = ["fixed", *(name for name in options.forms if name != "fixed")]
     tuner, clock, rows = fatune.Tuner(), Clock(), []
     print(f"{'B Hq Hk Sq Sk':22s} {'cuDNN':>7s} {'FA2':>7s} {'FA3*':>7s} {'ours':>7s} {'best/ours':>9s} "
           + " ".join(f"{name:>9s}" for name in forms[1:]))
     for index in options.rows:
+        if rows and time.monotonic() - begin > options.seconds:
+            print(f"after {options.seconds:.0f} s the other rows are left out")
+            break
         row = run_row(tuner, clock, *ROWS[index], forms, options.budget_ms)
         rows.append(row)
         us = row["us"]
