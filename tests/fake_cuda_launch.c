@@ -2,6 +2,7 @@
  *
  * Modules, functions and launches of the fake CUDA driver.
  */
+#include "fake_cuda_emulated.h"
 #include "fake_cuda_state.h"
 
 #include <elf.h>
@@ -246,9 +247,15 @@ static int launch_fault(const struct module *m, bool *ret_run)
     return FAKE_OK;
 }
 
-static int launch_candidate(struct function *f, void **arguments)
+/* Where and how large a launch is. */
+struct shape {
+    unsigned grid[3], threads, smem;
+};
+
+static int launch_candidate(struct function *f, const struct shape *shape, void **arguments)
 {
     struct module *m = f->module;
+    char emulated[FAKE_TEXT];
     bool run;
     int result = fake_check_maps(f, arguments);
     if (result != FAKE_OK)
@@ -266,7 +273,10 @@ static int launch_candidate(struct function *f, void **arguments)
         .spoil = strikes(m, FAKE_SPOIL),
     };
     fake.clock_us += fake_script_time(&fake.script, m->marker, number, fake.clock_us);
-    if (!fake_kernel_run(f->entry, &m->build, arguments, &damage))
+    bool right = fake_emulated_path(m->marker, emulated)
+                     ? fake_emulated_run(emulated, shape->grid, shape->threads, shape->smem, arguments)
+                     : fake_kernel_run(f->entry, &m->build, arguments, &damage);
+    if (!right)
         fake.sticky = FAKE_ILLEGAL_ADDRESS;
     return FAKE_OK;
 }
@@ -298,7 +308,8 @@ CUDA cuLaunchKernel(struct function *f, unsigned grid_x, unsigned grid_y, unsign
     if (threads > (uint64_t)most_threads(f))
         return FAKE_OUT_OF_RESOURCES;
     if (fake_kernel_is_tuned(f->entry))
-        return launch_candidate(f, arguments);
+        return launch_candidate(
+            f, &(struct shape){{grid_x, grid_y, grid_z}, (unsigned)threads, smem}, arguments);
     fake.clock_us += 5;
     if (!fake_kernel_run(f->entry, &f->module->build, arguments, NULL))
         fake.sticky = FAKE_ILLEGAL_ADDRESS;

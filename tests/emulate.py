@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Makes a shared library from a rendered kernel template, for the CPU.
+
+Every inline-assembly statement becomes a call into emulator.hpp, by its text; one that the table below does not have
+is an error, so that nothing is left out in silence. The library has
+
+    const char *emulated_launch(params, grid, threads, shared bytes, granted)   NULL: done; else what was wrong
+    const unsigned emulated_parameter_bytes
+
+    python3 tests/emulate.py KERNEL.cu LIBRARY.so
+"""
+import os
+import re
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TEMPLATES = os.path.join(os.path.dirname(HERE), "kernel_templates")
+MMA = "mma.sync.aligned.m16n8k16.row.col.f32.%s.%s.f32 {%%0,%%1,%%2,%%3}, {%%4,%%5,%%6,%%7}, {%%8,%%9}, {%%0,%%1,%%2,%%3};"
+CALLS = {
+    "": "nothing",
+    "mov.b32 %0, %1;": "same_bits",
+    "cvt.f32.f16 %0, %1;": "half_to_float",
+    "cvt.rn.f16.f32 %0, %1;": "float_to_half",
+    "cvt.rn.bf16.f32 %0, %1;": "float_to_brain",
+    "cvt.rn.f16x2.f32 %0, %1, %2;": "pack_half",
+    "cvt.rn.bf16x2.f32 %0, %1, %2;": "pack_brain",
+    "ex2.approx.ftz.f32 %0, %1;": "exp2_of",
+    "lg2.approx.ftz.f32 %0, %1;": "log2_of",
+    "rcp.approx.ftz.f32 %0, %1;": "reciprocal_of",
+    "max.f32 %0, %1, %2;": "max_of",
+    "prmt.b32 %0, %1, 0, %2;": "permute",
+    "mul.rn.f16x2 %0, %1, %2;": "multiply_halves",
+    "fma.rn.bf16x2 %0, %1, %2, %3;": "multiply_add_brains",
+    "shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;": "shuffle_xor",
+    "{ .reg .pred p, q; setp.ne.u32 p, %1, 0; vote.sync.any.pred q, p, 0xffffffff; selp.u32 %0, 1, 0, q; }": "vote_any",
+    "{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }": "shared_address",
+    "st.shared.b32 [%0], %1;": "store_shared",
+    "st.shared.v2.f32 [%0], {%1,%2};": "store_shared",
+    "st.shared.v2.b32 [%0], {%1,%2};": "store_shared",
+    "st.shared.v4.b32 [%0], {%1,%2,%3,%4};": "store_shared",
+    "ld.shared.b32 %0, [%1];": "load_shared",
+    "ld.shared.v2.b32 {%0,%1}, [%2];": "load_shared",
+    "ld.shared.v2.f32 {%0,%1}, [%2];": "load_shared",
+    "ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];": "load_shared",
+    "ld.global.nc.b32 %0, [%1];": "load_global",
+    "ld.global.cg.v2.f32 {%0,%1}, [%2];": "load_global",
+    "ld.global.cg.v4.f32 {%0,%1,%2,%3}, [%4];": "load_global",
+    "st.global.v2.b32 [%0], {%1,%2};": "store_global",
+    "st.global.v4.b32 [%0], {%1,%2,%3,%4};": "store_global",
+    "st.global.v2.f32 [%0], {%1,%2};": "store_global",
+    "st.global.v4.f32 [%0], {%1,%2,%3,%4};": "store_global",
+    "ld.relaxed.gpu.global.u64 %0, [%1];": "load_word",
+    "st.relaxed.gpu.global.u64 [%0], %1;": "store_word",
+    "atom.relaxed.gpu.global.add.u64 %0, [%1], 1;": "add_1",
+    "{ .reg .b64 found; atom.relaxed.gpu.global.cas.b64 found, [%0], %1, %2; }": "compare_and_swap",
+    "fence.acq_rel.gpu;": "nothing",
+    "createpolicy.fractional.L2::evict_first.b64 %0, 1.0;": "nothing",
+    "cp.async.cg.shared.global.L2::128B [%0], [%1], 16;": "copy_async_16",
+    "cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;": "copy_async",
+    "cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;": "copy_async",
+    "cp.async.commit_group;": "commit",
+    "cp.async.wait_group %0;": "wait_copies",
+    "bar.sync 0;": "block_barrier",
+    "bar.sync %0, %1;": "barrier",
+    "bar.warp.sync 0xffffffff;": "warp_barrier",
+    "mbarrier.init.shared.b64 [%0], %1;": "split_init",
+    "{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }": "split_arrive",
+    "{ .reg .pred done; AGAIN_%=: mbarrier.test_wait.parity.shared.b64 done, [%0], %1; @!done bra AGAIN_%=; }": "split_wait",
+    "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];": "ldmatrix",
+    "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];": "ldmatrix_trans",
+    MMA % ("f16", "f16"): "mma<emu::half_value>",
+    MMA % ("bf16", "bf16"): "mma<emu::brain_value>",
+}
+TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[()\[\]{}:]|[^"()\[\]{}:]+')
+
+
+def parts_of(text, at):
+    """What lies between the parenthesis at `at` and its end, cut at the colons that are in no bracket."""
+    parts, depth = [""], 0
+    for token in TOKEN.finditer(text, at):
+        word = token.group()
+        if word in "([{":
+            depth += 1
+        elif word in ")]}":
+            depth -= 1
+            if depth == 0:
+                return parts, token.end()
+        if word == ":" and depth == 1:
+            parts.append("")
+        elif depth > 1 or word != "(":
+            parts[-1] += word
+    sys.exit("emulate.py: an asm statement without an end")
+
+
+def operands_of(part):
+    """The expressions of "constraint"(expression), …"""
+    found, at = [], 0
+    while (begin := re.compile(r'\s*,?\s*"[^"]*"\s*\(').match(part, at)) is not None:
+        depth, end = 1, begin.end()
+        while depth > 0:
+            depth += {"(": 1, ")": -1}.get(part[end], 0)
+            end += 1
+        found.append(part[begin.end():end - 1])
+        at = end
+    if part[at:].strip():
+        sys.exit("emulate.py: operands that are not understood: %s" % part)
+    return found
+
+
+def translated(text):
+    result, at = [], 0
+    for statement in re.finditer(r"\basm\b(\s+volatile)?\s*(?=\()", text):
+        parts, end = parts_of(text, statement.end())
+        said = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', parts[0])).replace("\\n", " ")
+        said = re.sub(r"\s+", " ", said).strip()
+        if said not in CALLS:
+            sys.exit("emulate.py: no emulation of: %s" % said)
+        operands = [operand for part in parts[1:3] for operand in operands_of(part)]
+        result += [text[at:statement.start()], "emu::%s(%s)" % (CALLS[said], ", ".join(operands))]
+        at = end
+    return "".join(result) + text[at:]
+
+
+def main():
+    source, library = sys.argv[1:]
+    compiler = os.environ.get("CXX", "c++")
+    folders = [word for name in ("attn_fwd", "vocabulary") for word in ("-I", os.path.join(TEMPLATES, name))]
+    text = subprocess.run([compiler, "-E", "-P", "-x", "c++", "-std=c++17", "-D__CUDACC__", "-D__CUDA_ARCH__=800",
+                           *folders, source], check=True, capture_output=True, text=True).stdout
+    text, count = re.subn(r"extern\s+__shared__\s+[^;]*\bshared_memory\[\]\s*;", "using emu::shared_memory;", translated(text))
+    parameter = re.search(r"attn_fwd\s*\(\s*const\s+__grid_constant__\s+(\w+)", text)
+    if count != 1 or parameter is None:
+        sys.exit("emulate.py: %s is no attention kernel with shared memory of its launch" % source)
+    text = '#include "emulator.hpp"\n%s\n' % text + """
+extern "C" const unsigned emulated_parameter_bytes = sizeof(%s);
+extern "C" const char *emulated_launch(const void *params, const unsigned *grid, unsigned threads, unsigned bytes,
+                                       bool (*granted)(const void *, size_t, bool)) {
+    emu::granted = granted;
+    return emu::launch(attn_fwd, params, grid, threads, bytes);
+}
+""" % parameter.group(1)
+    subprocess.run([compiler, "-x", "c++", "-std=c++17", "-O1", "-fno-strict-aliasing", "-w", "-fPIC", "-shared",
+                    "-I", HERE, "-o", library, "-"], input=text, check=True, text=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A GPU's block on the CPU: what a kernel template that emulate.py has translated calls.
+//
+// Each thread of a block is a fiber. An instruction of a whole warp (a matrix product, ldmatrix, a shuffle, a vote)
+// takes place when its 32 lanes have come; a warp runs on until it waits, and in each block the warps are tried in
+// another order. Faults that a GPU may hide are found:
+//  - asynchronous copies land only where their thread waits for them, and until then nobody may touch their bytes;
+//  - shared memory is NaN at first; shared and global addresses are looked up before they are followed;
+//  - lanes of a warp that meet at different instructions, and barriers that nobody opens, are faults.
+// What is not modelled: the order of plain stores among warps, and the rounding of a product's partial sums.
+#ifndef FA_TESTS_EMULATOR_HPP
+#define FA_TESTS_EMULATOR_HPP
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __noinline__
+#define __grid_constant__
+#define __launch_bounds__(...)
+#define threadIdx emu::now->index
+#define blockIdx emu::block
+#define gridDim emu::grid
+
+namespace emu {
+
+typedef uint32_t u32;
+typedef unsigned long long u64;
+typedef uint16_t u16;
+
+enum { kWarp = 32, kThreadsMax = 1024, kShared = 232448, kSharedFirst = 1024, kStack = 64 << 10, kCopies = 1024,
+       kBarriers = 16, kSplitBarriers = 16 };
+
+struct Index {
+    u32 x, y, z;
+};
+struct Copy {
+    u32 to, bytes, group;
+    const void *from;
+};
+struct SplitBarrier {
+    u32 address, count, pending, phase;
+};
+struct Lane {
+    Index index;
+    jmp_buf at;
+    ucontext_t context;
+    bool started, ended, waits;
+    int barrier;                  // waits there; -1: not at a block's barrier
+    const SplitBarrier *split;
+    Copy copy[kCopies];
+    u32 copies, groups;           // in flight; closed so far
+};
+typedef void (*Together)(void *const *args);
+struct Warp {
+    Together what;
+    void *args[kWarp];
+    int met;
+};
+
+inline Index block, grid;
+inline Lane *now;
+inline Lane lanes[kThreadsMax];
+inline Warp warps[kThreadsMax / kWarp];
+inline u32 threads, shared_bytes, arrived[kBarriers], split_barriers;
+inline SplitBarrier split_barrier[kSplitBarriers];
+alignas(1024) inline unsigned char shared_memory[kShared];
+inline bool flying[kShared / 16];   // a copy is on its way to these 16 bytes
+inline char fault[200];
+inline jmp_buf scheduler;
+inline unsigned char *stacks;
+inline bool (*granted)(const void *, size_t, bool);   // the memory of the launch
+
+inline void yield() {
+    if (_setjmp(now->at) == 0) _longjmp(scheduler, 1);
+}
+[[noreturn]] inline void fail(const char *what) {
+    if (fault[0] == 0)
+        snprintf(fault, sizeof fault, "%s (block %u,%u thread %u)", what, block.x, block.y, now->index.x);
+    _longjmp(scheduler, 1);
+}
+
+// ---- memory -----------------------------------------------------------------------------------
+inline unsigned char *shared(u32 address, u32 bytes) {
+    const u32 at = address - kSharedFirst;
+    if (address < kSharedFirst || bytes > shared_bytes || at > shared_bytes - bytes) fail("address outside shared memory");
+    if (at % bytes != 0) fail("shared address that is not a multiple of the access");
+    if (flying[at / 16]) fail("shared memory is touched while a copy is on its way there");
+    return shared_memory + at;
+}
+inline void *global(const void *address, u32 bytes, bool write) {
+    if ((uintptr_t)address % bytes != 0) fail("global address that is not a multiple of the access");
+    if (granted != nullptr && !granted(address, bytes, write)) fail("address outside global memory");
+    return const_cast<void *>(address);
+}
+inline void shared_address(u32 &x, const void *pointer) {
+    x = kSharedFirst + (u32)((const unsigned char *)pointer - shared_memory);
+}
+template <class... T> void load(const void *from, T &...x) {
+    const unsigned char *at = (const unsigned char *)from;
+    ((memcpy(&x, at, sizeof x), at += sizeof x), ...);
+}
+template <class... T> void store(void *to, const T &...x) {
+    unsigned char *at = (unsigned char *)to;
+    ((memcpy(at, &x, sizeof x), at += sizeof x), ...);
+}
+inline void store_shared(u32 to, u32 x) { store(shared(to, 4), x); }
+inline void store_shared(u32 to, u32 x, u32 y) { store(shared(to, 8), x, y); }
+inline void store_shared(u32 to, float x, float y) { store(shared(to, 8), x, y); }
+inline void store_shared(u32 to, u32 x, u32 y, u32 z, u32 w) { store(shared(to, 16), x, y, z, w); }
+inline void load_shared(u32 &x, u32 from) { load(shared(from, 4), x); }
+template <class T> void load_shared(T &x, T &y, u32 from) { load(shared(from, 8), x, y); }
+inline void load_shared(u32 &x, u32 &y, u32 &z, u32 &w, u32 from) { load(shared(from, 16), x, y, z, w); }
+template <class... T> void store_global(void *to, T... x) { store(global(to, sizeof...(x) * 4, true), x...); }
+inline void load_global(int &x, const int *from) { load(global(from, 4, false), x); }
+inline void load_global(float &x, float &y, const float *from) { load(global(from, 8, false), x, y); }
+inline void load_global(float &x, float &y, float &z, float &w, const float *from) {
+    load(global(from, 16, false), x, y, z, w);
+}
+inline void load_word(u64 &x, const void *from) { load(global(from, 8, false), x); }
+inline void store_word(void *to, u64 x) { store(global(to, 8, true), x); }
+inline void add_1(u64 &old, void *to) {
+    load_word(old, to);
+    store_word(to, old + 1);
+}
+inline void compare_and_swap(void *to, u64 expected, u64 x) {
+    u64 old;
+    load_word(old, to);
+    if (old == expected) store_word(to, x);
+}
+
+// ---- asynchronous copies ----------------------------------------------------------------------
+inline void copy_async(u32 to, const void *from, u32 bytes, u64 = 0) {
+    if (bytes > 16) fail("a copy of more than 16 bytes");
+    if (bytes > 0 && (uintptr_t)from % 16 != 0) fail("a copy from an address that is not a multiple of 16");
+    if (bytes > 0 && granted != nullptr && !granted(from, bytes, false)) fail("a copy from outside global memory");
+    memset(shared(to, 16), 0xff, 16);
+    flying[(to - kSharedFirst) / 16] = true;
+    if (now->copies == kCopies) fail("more copies on their way than the emulator holds");
+    now->copy[now->copies++] = {to, bytes, now->groups, from};
+}
+inline void copy_async_16(u32 to, const void *from) { copy_async(to, from, 16); }
+inline void commit() { now->groups++; }
+inline void wait_copies(u32 pending) {
+    u32 left = 0;
+    for (u32 i = 0; i < now->copies; i++) {
+        const Copy c = now->copy[i];
+        if (c.group + pending >= now->groups) {
+            now->copy[left++] = c;
+            continue;
+        }
+        flying[(c.to - kSharedFirst) / 16] = false;
+        unsigned char *to = shared(c.to, 16);
+        memset(to, 0, 16);
+        if (c.bytes > 0) memcpy(to, c.from, c.bytes);
+    }
+    now->copies = left;
+}
+
+// ---- barriers ---------------------------------------------------------------------------------
+inline void barrier(u32 id, u32 count) {
+    if (id >= kBarriers || count % kWarp != 0 || count == 0 || count > threads) fail("no such barrier");
+    now->waits = true;
+    now->barrier = (int)id;
+    if (++arrived[id] == count) {
+        arrived[id] = 0;
+        for (u32 i = 0; i < threads; i++)
+            if (lanes[i].barrier == (int)id) lanes[i].barrier = -1, lanes[i].waits = false;
+        return;
+    }
+    yield();
+}
+inline void block_barrier() { barrier(0, threads); }
+
+inline SplitBarrier &split_at(u32 address) {
+    for (u32 i = 0; i < split_barriers; i++)
+        if (split_barrier[i].address == address) return split_barrier[i];
+    fail("a split barrier that nobody initialised");
+}
+inline void split_init(u32 address, u32 count) {
+    shared(address, 8);
+    if (split_barriers == kSplitBarriers) fail("more split barriers than the emulator holds");
+    split_barrier[split_barriers++] = {address, count, count, 0};
+}
+inline void split_arrive(u32 address) {
+    SplitBarrier &b = split_at(address);
+    if (--b.pending > 0) return;
+    b.pending = b.count;
+    b.phase ^= 1;
+    for (u32 i = 0; i < threads; i++)
+        if (lanes[i].split == &b) lanes[i].split = nullptr, lanes[i].waits = false;
+}
+inline void split_wait(u32 address, u32 parity) {
+    SplitBarrier &b = split_at(address);
+    if (b.phase != parity) return;
+    now->waits = true;
+    now->split = &b;
+    yield();
+}
+inline void nothing() {}
+template <class... T> void nothing(T &...) {}
+
+// ---- warps ------------------------------------------------------------------------------------
+inline void meet(Together what, void *args) {
+    Warp &w = warps[now->index.x / kWarp];
+    if (w.met > 0 && w.what != what) fail("lanes of a warp meet at different instructions");
+    w.what = what;
+    w.args[now->index.x % kWarp] = args;
+    if (++w.met < kWarp) {
+        now->waits = true;
+        yield();
+        return;
+    }
+    w.met = 0;
+    Lane *first = now - now->index.x % kWarp;
+    for (int i = 0; i < kWarp; i++) first[i].waits = false;
+    what(w.args);
+}
+inline void meet_only(void *const *) {}
+inline void warp_barrier() { meet(meet_only, nullptr); }
+
+struct Vote {
+    u32 *any, mine;
+};
+inline void vote(void *const *args) {
+    u32 any = 0;
+    for (int i = 0; i < kWarp; i++) any |= ((const Vote *)args[i])->mine;
+    for (int i = 0; i < kWarp; i++) *((const Vote *)args[i])->any = any != 0;
+}
+inline void vote_any(u32 &any, u32 mine) {
+    Vote v = {&any, mine};
+    meet(vote, &v);
+}
+
+struct Shuffle {
+    float *to, from;
+    int mask;
+};
+inline void shuffle(void *const *args) {
+    for (int i = 0; i < kWarp; i++) {
+        const Shuffle *s = (const Shuffle *)args[i];
+        *s->to = ((const Shuffle *)args[i ^ (s->mask & 31)])->from;
+    }
+}
+inline void shuffle_xor(float &to, float from, int mask) {
+    Shuffle s = {&to, from, mask};
+    meet(shuffle, &s);
+}
+
+// ---- numbers ----------------------------------------------------------------------------------
+template <class A, class B> void same_bits(A &x, const B &y) {
+    static_assert(sizeof x == sizeof y, "");
+    memcpy(&x, &y, sizeof x);
+}
+inline float float_of(u32 bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+inline u32 bits_of(float x) {
+    u32 bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+inline float half_value(u16 h) {
+    const u32 exponent = h >> 10 & 31, fraction = h & 1023, sign = (u32)(h & 0x8000) << 16;
+    if (exponent == 31) return float_of(sign | 0x7f800000u | fraction << 13);
+    const float size = exponent == 0 ? (float)fraction * 0x1p-24f : float_of((exponent + 112) << 23 | fraction << 13);
+    return (h & 0x8000) != 0 ? -size : size;
+}
+// To nearest even.
+inline u16 half_of(float x) {
+    const u32 b = bits_of(x), sign = b >> 16 & 0x8000, size = b & 0x7fffffff;
+    if (size > 0x7f800000u) return 0x7fff;
+    if (size >= 0x477ff000u) return (u16)(sign | 0x7c00);
+    if (size < 0x38800000u) return (u16)(sign | (u32)nearbyintf(float_of(size) * 0x1p24f));
+    return (u16)(sign | ((size - 0x38000000u + 0xfff + (size >> 13 & 1)) >> 13));
+}
+inline float brain_value(u16 h) { return float_of((u32)h << 16); }
+inline u16 brain_of(float x) {
+    const u32 b = bits_of(x);
+    return (b & 0x7fffffff) > 0x7f800000u ? 0x7fff : (u16)((b + 0x7fff + (b >> 16 & 1)) >> 16);
+}
+inline void half_to_float(float &x, u16 h) { x = half_value(h); }
+inline void float_to_half(u16 &h, float x) { h = half_of(x); }
+inline void float_to_brain(u16 &h, float x) { h = brain_of(x); }
+inline void pack_half(u32 &pair, float high, float low) { pair = half_of(low) | (u32)half_of(high) << 16; }
+inline void pack_brain(u32 &pair, float high, float low) { pair = brain_of(low) | (u32)brain_of(high) << 16; }
+inline float flushed(float x) { return fabsf(x) < 0x1p-126f ? copysignf(0, x) : x; }
+inline void exp2_of(float &y, float x) { y = flushed(exp2f(flushed(x))); }
+inline void log2_of(float &y, float x) { y = log2f(flushed(x)); }
+inline void reciprocal_of(float &y, float x) { y = flushed(1 / flushed(x)); }
+inline void max_of(float &y, float a, float b) { y = fmaxf(a, b); }
+inline void permute(u32 &x, u32 a, u32 selector) {
+    const u64 bytes = a;   // the other operand is 0
+    x = 0;
+    for (int i = 0; i < 4; i++) x |= (u32)(bytes >> (selector >> 4 * i & 7) * 8 & 0xff) << 8 * i;
+}
+inline void multiply_halves(u32 &x, u32 a, u32 b) {
+    pack_half(x, half_value((u16)(a >> 16)) * half_value((u16)(b >> 16)), half_value((u16)a) * half_value((u16)b));
+}
+inline void multiply_add_brains(u32 &x, u32 a, u32 b, u32 c) {
+    pack_brain(x, fmaf(brain_value((u16)(a >> 16)), brain_value((u16)(b >> 16)), brain_value((u16)(c >> 16))),
+               fmaf(brain_value((u16)a), brain_value((u16)b), brain_value((u16)c)));
+}
+
+// ---- matrices ---------------------------------------------------------------------------------
+struct Matrix {
+    u32 *x[4], address;
+};
+template <bool kTransposed> void load_matrices(void *const *args) {
+    u16 matrix[4][8][8];
+    for (int i = 0; i < kWarp; i++) memcpy(matrix[i / 8][i % 8], shared(((const Matrix *)args[i])->address, 16), 16);
+    for (int i = 0; i < kWarp; i++)
+        for (int m = 0; m < 4; m++) {
+            const int row = i / 4, pair = i % 4 * 2;
+            const u16 low = kTransposed ? matrix[m][pair][row] : matrix[m][row][pair];
+            const u16 high = kTransposed ? matrix[m][pair + 1][row] : matrix[m][row][pair + 1];
+            *((const Matrix *)args[i])->x[m] = low | (u32)high << 16;
+        }
+}
+inline void ldmatrix(u32 &a, u32 &b, u32 &c, u32 &d, u32 address) {
+    Matrix m = {{&a, &b, &c, &d}, address};
+    meet(load_matrices<false>, &m);
+}
+inline void ldmatrix_trans(u32 &a, u32 &b, u32 &c, u32 &d, u32 address) {
+    Matrix m = {{&a, &b, &c, &d}, address};
+    meet(load_matrices<true>, &m);
+}
+
+struct Product {
+    float *c[4];
+    u32 a[4], b[2];
+};
+template <float (*kValue)(u16)> void multiply(void *const *args) {
+    float a[16][16], b[16][8], c[16][8];
+    for (int i = 0; i < kWarp; i++) {
+        const Product *p = (const Product *)args[i];
+        const int g = i / 4, t = i % 4 * 2;
+        for (int r = 0; r < 4; r++)
+            for (int e = 0; e < 2; e++) {
+                a[g + r % 2 * 8][t + r / 2 * 8 + e] = kValue((u16)(p->a[r] >> 16 * e));
+                c[g + r / 2 * 8][t + e] = *p->c[r / 2 * 2 + e];
+            }
+        for (int r = 0; r < 2; r++)
+            for (int e = 0; e < 2; e++) b[t + r * 8 + e][g] = kValue((u16)(p->b[r] >> 16 * e));
+    }
+    for (int i = 0; i < 16; i++)
+        for (int k = 0; k < 16; k++)
+            for (int j = 0; j < 8; j++) c[i][j] += a[i][k] * b[k][j];
+    for (int i = 0; i < kWarp; i++)
+        for (int e = 0; e < 4; e++) *((const Product *)args[i])->c[e] = c[i / 4 + e / 2 * 8][i % 4 * 2 + e % 2];
+}
+template <float (*kValue)(u16)>
+void mma(float &c0, float &c1, float &c2, float &c3, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+    Product p = {{&c0, &c1, &c2, &c3}, {a0, a1, a2, a3}, {b0, b1}};
+    meet(multiply<kValue>, &p);
+}
+
+// ---- launches ---------------------------------------------------------------------------------
+template <class P> struct Kernel {
+    static inline void (*entry)(P);
+    static inline const P *params;
+    static void run() {
+        entry(*params);
+        now->ended = true;
+        _longjmp(scheduler, 1);
+    }
+};
+
+inline void resume(Lane &lane, void (*run)()) {
+    now = &lane;
+    if (_setjmp(scheduler) != 0) return;
+    if (lane.started) _longjmp(lane.at, 1);
+    lane.started = true;
+    getcontext(&lane.context);
+    lane.context.uc_stack.ss_sp = stacks + (size_t)lane.index.x * kStack;
+    lane.context.uc_stack.ss_size = kStack;
+    lane.context.uc_link = nullptr;
+    makecontext(&lane.context, run, 0);
+    setcontext(&lane.context);
+}
+
+// Whether some lane of the warp could go on.
+inline bool run_warp(u32 warp, void (*run)()) {
+    bool any = false;
+    for (bool again = true; again && fault[0] == 0;) {
+        again = false;
+        for (u32 i = warp * kWarp; i < (warp + 1) * kWarp && fault[0] == 0; i++)
+            if (!lanes[i].ended && !lanes[i].waits) resume(lanes[i], run), again = any = true;
+    }
+    return any;
+}
+
+inline void run_block(u32 seed, void (*run)()) {
+    memset(shared_memory, 0xff, shared_bytes);
+    memset(flying, 0, sizeof flying);
+    memset(arrived, 0, sizeof arrived);
+    split_barriers = 0;
+    const u32 count = threads / kWarp;
+    for (u32 i = 0; i < count; i++) warps[i].met = 0;
+    for (u32 i = 0; i < threads; i++) {
+        Lane &l = lanes[i];
+        l.index = {i, 0, 0};
+        l.started = l.ended = l.waits = false;
+        l.barrier = -1;
+        l.split = nullptr;
+        l.copies = l.groups = 0;
+    }
+    for (bool any = true; any && fault[0] == 0;) {
+        any = false;
+        for (u32 i = 0; i < count; i++) any |= run_warp((seed & 1) != 0 ? (i + seed) % count : (count - i + seed) % count, run);
+    }
+    for (u32 i = 0; i < threads && fault[0] == 0; i++)
+        if (!lanes[i].ended) now = &lanes[i], snprintf(fault, sizeof fault, "thread %u waits for ever", i);
+}
+
+// NULL: the launch is done; else what was wrong.
+template <class P>
+const char *launch(void (*entry)(P), const void *params, const u32 sizes[3], u32 block_threads, u32 smem) {
+    Kernel<P>::entry = entry;
+    Kernel<P>::params = (const P *)params;
+    grid = {sizes[0], sizes[1], sizes[2]};
+    threads = block_threads;
+    shared_bytes = smem;
+    fault[0] = 0;
+    if (threads > kThreadsMax || threads % kWarp != 0 || smem > kShared) return "a launch that no GPU takes";
+    if (stacks == nullptr) stacks = (unsigned char *)malloc((size_t)kThreadsMax * kStack);
+    if (stacks == nullptr) return "out of memory";
+    u32 seed = 1;
+    for (u32 z = 0; z < grid.z; z++)
+        for (u32 y = 0; y < grid.y; y++)
+            for (u32 x = 0; x < grid.x && fault[0] == 0; x++) {
+                block = {x, y, z};
+                run_block(seed++, Kernel<P>::run);
+            }
+    return fault[0] != 0 ? fault : nullptr;
+}
+
+}  // namespace emu
+
+#endif
