@@ -67,9 +67,18 @@ def a_model_brings_its_layers_with_prefill_and_decode_or_the_lengths_that_are_gi
                   [(1, 512, 2, 4095), (1, 1024, 2, 4095)])
 
 
+def decoding_is_predicted_to_go_to_the_family_that_splits_keys():
+    with Place(space=None) as place:
+        told = json.loads(place.run("tune", "--gpu", "L4", "--decode", "--seq-k", "8192", "--heads", "32", "--heads-kv",
+                                    "8", "--head-dim", "128", "--effort", "predict", "--json").stdout)
+        tap.equal((told["answer"]["origin"], told["answer"]["config"]["family"]),
+                  ("predicted", "attn_fwd_splitkv_sm80"))
+
+
 tap.main([
     bad_shorthands_get_their_sentence_and_status_2,
     a_family_that_does_not_take_what_is_asked_says_so_by_name,
     a_family_of_ones_own_takes_a_window_and_the_command_that_is_told_has_it,
     a_model_brings_its_layers_with_prefill_and_decode_or_the_lengths_that_are_given,
+    decoding_is_predicted_to_go_to_the_family_that_splits_keys,
 ])
