@@ -257,17 +257,16 @@ serve() {
 }
 
 # The Python package in a folder of its own, without anything else of gpu-bundle/.
-python_package() {
+python_package() { # TESTS, or all
     wheel=$(find "$bundle" -name 'fa_tune-*.whl' | head -n 1)
     echo "== pip install ${wheel##*/}"
     python3 -m pip install --quiet --no-index --no-deps --target "$work/site" "$wheel"
     verdict "pip install of a wheel in gpu-bundle/" $?
     note "wheel: $(stat -c %s "$wheel") bytes, $(du -sk "$work/site" | cut -f1) KiB installed"
     unset FA_TUNE_STORE FA_TUNE_LIBRARY
-    PYTHONPATH=$work/site python3 tests/gpu_python.py | tee "$out/python.txt"
+    PYTHONPATH=$work/site python3 tests/gpu_python.py "$@" | tee "$out/python.txt"
     verdict "tests/gpu_python.py" "${PIPESTATUS[0]}"
     sed '1,/^== table/d' "$out/python.txt" >>"$table"
-    finish
 }
 
 # ---- final: parts, each in a process of its own that its time ends ---------------------------------
@@ -308,12 +307,13 @@ part_decode() {
     verdict decoding "${PIPESTATUS[0]}"
 }
 part_prefill() { versus fp16 --head-dim 128 64 256 --dtype fp16 --budget 40 --seconds 45; }
+part_python() { python_package the_newcomers_three_lines host_costs; }
 part_memcheck() { FA_SANITIZED_PROBLEMS=2 sanitize memcheck; }
 }
 
 final() { # PARTS, or all
-    limits="correctness:110 cold:45 sweep:100 torch:60 serving:45 launch:15 decode:45 prefill:65 memcheck:60"
-    all=410 # seconds, for a call of 420
+    limits="correctness:110 cold:45 sweep:100 torch:60 serving:45 launch:15 decode:45 prefill:65 python:45 memcheck:60"
+    all=${FA_FINAL_SECONDS:-410} # for a call of 420
     mkdir "$work/out"
     export FA_GPU_WORK=$work XDG_CONFIG_HOME=$work/config FA_TUNE_SYSTEM=
     for name in "$@"; do
@@ -340,7 +340,7 @@ final() { # PARTS, or all
 
 if [ "$mode" = final ]; then shift; final "$@"; fi
 if [ "${mode#part_}" != "$mode" ]; then "$mode"; [ $failed -eq 0 ]; exit; fi
-if [ "$mode" = python ]; then python_package; fi
+if [ "$mode" = python ]; then python_package; finish; fi
 if [ "$mode" = hopper ]; then hopper; fi
 if [ "$mode" = serving ]; then serving; finish; fi
 if [ "$mode" = serve ]; then serve; fi
