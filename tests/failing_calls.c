@@ -13,11 +13,14 @@
  *              alone: of workers that are started anew one fails.
  *   FAIL_STACK 1: where the call came from, on standard error, and where the program crashes
  */
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <execinfo.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -25,10 +28,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -301,7 +309,23 @@ WRAP(int, ftruncate, -1, ENOSPC, (int fd, off_t size), (fd, size))
 WRAP(int, ftruncate64, -1, ENOSPC, (int fd, off64_t size), (fd, size))
 WRAP(int, rename, -1, EIO, (const char *from, const char *to), (from, to))
 WRAP(int, link, -1, ENOSPC, (const char *from, const char *to), (from, to))
+WRAP(int, renameat2, -1, EIO,
+     (int from_at, const char *from, int to_at, const char *to, unsigned flags),
+     (from_at, from, to_at, to, flags))
+WRAP(int, symlink, -1, ENOSPC, (const char *to, const char *path), (to, path))
+WRAP(ssize_t, readlink, -1, EIO, (const char *path, char *ret, size_t size), (path, ret, size))
 WRAP(int, unlink, -1, EIO, (const char *path), (path))
+WRAP(int, unlinkat, -1, EIO, (int at, const char *path, int flags), (at, path, flags))
+WRAP(int, rmdir, -1, EIO, (const char *path), (path))
+WRAP(char *, mkdtemp, NULL, ENOSPC, (char *path), (path))
+WRAP(DIR *, opendir, NULL, EMFILE, (const char *path), (path))
+WRAP(DIR *, fdopendir, NULL, ENOMEM, (int fd), (fd))
+WRAP(struct dirent64 *, readdir64, NULL, EIO, (DIR * stream), (stream))
+WRAP(int, fstatat64, -1, EIO, (int at, const char *path, struct stat64 *ret, int flags),
+     (at, path, ret, flags))
+WRAP(int, statfs64, -1, EIO, (const char *path, struct statfs64 *ret), (path, ret))
+WRAP(int, statvfs64, -1, EIO, (const char *path, struct statvfs64 *ret), (path, ret))
+WRAP(int, fflush, EOF, ENOSPC, (FILE * stream), (stream))
 WRAP(int, mkdir, -1, ENOSPC, (const char *path, mode_t mode), (path, mode))
 WRAP(int, stat, -1, EIO, (const char *path, struct stat *ret), (path, ret))
 WRAP(int, lstat, -1, EIO, (const char *path, struct stat *ret), (path, ret))
@@ -316,6 +340,36 @@ WRAP(int, pipe2, -1, EMFILE, (int ends[2], int flags), (ends, flags))
 WRAP(int, socketpair, -1, EMFILE, (int domain, int type, int protocol, int ends[2]),
      (domain, type, protocol, ends))
 WRAP(int, socket, -1, EMFILE, (int domain, int type, int protocol), (domain, type, protocol))
+int accept4(int fd, __SOCKADDR_ARG from, socklen_t *size, int flags)
+{
+    REAL(accept4);
+    if (!state.on && refuse_io(__builtin_return_address(0))) { /* for good, nobody could be told */
+        errno = EMFILE;
+        return -1;
+    }
+    return real(fd, from, size, flags);
+}
+WRAP(int, connect, -1, ECONNREFUSED, (int fd, __CONST_SOCKADDR_ARG to, socklen_t size),
+     (fd, to, size))
+WRAP(int, bind, -1, EADDRINUSE, (int fd, __CONST_SOCKADDR_ARG at, socklen_t size), (fd, at, size))
+WRAP(int, listen, -1, EADDRINUSE, (int fd, int backlog), (fd, backlog))
+WRAP(int, epoll_create1, -1, EMFILE, (int flags), (flags))
+int epoll_ctl(int epoll, int what, int fd, struct epoll_event *event)
+{
+    REAL(epoll_ctl);
+    if (what == EPOLL_CTL_ADD && refuse_io(__builtin_return_address(0))) { /* others need nothing */
+        errno = ENOSPC;
+        return -1;
+    }
+    return real(epoll, what, fd, event);
+}
+WRAP(int, eventfd, -1, EMFILE, (unsigned value, int flags), (value, flags))
+WRAP(ssize_t, sendmsg, -1, ENOBUFS, (int fd, const struct msghdr *message, int flags),
+     (fd, message, flags))
+WRAP(ssize_t, sendto, -1, ENOBUFS,
+     (int fd, const void *bytes, size_t size, int flags, __CONST_SOCKADDR_ARG to, socklen_t room),
+     (fd, bytes, size, flags, to, room))
+WRAP(ssize_t, sendfile64, -1, EIO, (int out, int in, off64_t *at, size_t size), (out, in, at, size))
 WRAP(ssize_t, send, -1, ENOBUFS, (int fd, const void *bytes, size_t size, int flags),
      (fd, bytes, size, flags))
 WRAP(ssize_t, recv, -1, EIO, (int fd, void *bytes, size_t size, int flags),
@@ -326,6 +380,29 @@ WRAP(void *, mmap, MAP_FAILED, ENOMEM,
 WRAP(void *, mmap64, MAP_FAILED, ENOMEM,
      (void *at, size_t size, int protection, int flags, int fd, off64_t offset),
      (at, size, protection, flags, fd, offset))
+/* These tell why by what they return. */
+WRAP(int, pthread_create, EAGAIN, EAGAIN,
+     (pthread_t * ret, const pthread_attr_t *how, void *(*run)(void *), void *context),
+     (ret, how, run, context))
+WRAP(int, posix_spawn, EAGAIN, EAGAIN,
+     (pid_t * ret, const char *path, const posix_spawn_file_actions_t *actions,
+      const posix_spawnattr_t *how, char *const *arguments, char *const *environment),
+     (ret, path, actions, how, arguments, environment))
+
+/* As one call, which may fail in either way: after an allocation has failed within it, glibc 2.36 gives the
+ * library no thread-local variables when it is loaded again. */
+void *dlopen(const char *path, int flags)
+{
+    REAL(dlopen);
+    bool was_inside = inside;
+    if (refuse(MEMORY) || refuse_io(__builtin_return_address(0)))
+        path = "/dev/null/no-library"; /* so that dlerror() has something to tell */
+    inside = true;
+    void *library = real(path, flags);
+    inside = was_inside;
+    return library;
+}
+
 WRAP(FILE *, fopen, NULL, EMFILE, (const char *path, const char *mode), (path, mode))
 WRAP(FILE *, fopen64, NULL, EMFILE, (const char *path, const char *mode), (path, mode))
 WRAP(int, mkostemp, -1, ENOSPC, (char *path, int flags), (path, flags))

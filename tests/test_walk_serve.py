@@ -18,6 +18,7 @@ from serve import Serve, TWO, ask, wait_for
 from test_walks import LIBRARY, SLOW, is_sanitized, stored
 
 POINTS = 7  # that are tried where not all are
+FIRST = 3  # of a process, which are tried always: its loop begins with them
 PATIENCE_S = 60  # of a client
 STORED = ask(gpu="L4", seq=64, effort="cached")
 NEW = ask(gpu="L4", seq=256, effort="predict")
@@ -148,7 +149,8 @@ def walk(kind, on, chosen=None):
         before = stored(place)
         with open(os.path.join(place.folder, "told"), encoding="ascii") as file:
             points = sorted({int(line) for line in file})
-        for n in chosen or (points if SLOW else points[::max(1, len(points) // POINTS)]):
+        sample = points[:FIRST] + points[FIRST::max(1, len(points) // POINTS)]
+        for n in chosen or (points if SLOW else sample):
             wrongs, failed = what_is_wrong(place, kind, n, on, right, chosen is not None)
             reached += failed
             if not before <= stored(place):

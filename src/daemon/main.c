@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -273,8 +274,32 @@ static int check_descriptors(fa_diag *diag)
     return rc;
 }
 
+/* libuv ends its process when the loop's list of descriptors cannot grow. It holds the listeners' and a few of
+ * libuv's own, for which there is room here; who else asks, or for more, gets memory as usual. */
+static _Alignas(max_align_t) char list_room[4096];
+
+static void *reallocate(void *block, size_t size)
+{
+    static bool taken;
+    if (size <= sizeof list_room && (block == list_room || (block == NULL && !taken))) {
+        taken = true;
+        return list_room;
+    }
+    if (block != list_room)
+        return realloc(block, size);
+    void *moved = malloc(size);
+    return moved != NULL ? memcpy(moved, list_room, sizeof list_room) : NULL;
+}
+
+static void free_block(void *block)
+{
+    if (block != list_room)
+        free(block);
+}
+
 static int init_loop(struct program *program, fa_diag *diag)
 {
+    uv_replace_allocator(malloc, reallocate, calloc, free_block);
     int rc = uv_loop_init(&program->loop);
     return rc == 0 ? 0 : fa_fail(diag, FA_EIO, "%s", uv_strerror(rc));
 }
