@@ -11,6 +11,7 @@
  */
 #include "earlier.h"
 
+#include "error.h"
 #include "render.h"
 
 #include <pthread.h>
@@ -69,10 +70,15 @@ static int compare_families(void)
         int first = 0;
         while (strcmp(earlier[first].family, earlier[i].family) != 0)
             first++;
-        if (first == i && fa_render_family_hash(builtin, earlier[i].family, hash[i]) != 0)
+        if (first == i)
+            rc = fa_render_family_hash(builtin, earlier[i].family, hash[i]);
+        if (rc == FA_ENOTFOUND) { /* there is no such family any more */
             hash[i][0] = 0;
+            rc = 0;
+        }
         unchanged[i] = strcmp(hash[first], earlier[i].family_hash) == 0;
-        rc = hash_for(builtin, i, &today);
+        if (rc == 0)
+            rc = hash_for(builtin, i, &today);
         if (rc == 0)
             snprintf(builtin_hash[i], FA_HASH_HEX, "%s", today);
     }
@@ -104,14 +110,17 @@ static bool is_own_hash(const fa_templates *templates, const char *closure)
     return own;
 }
 
-bool fa_templates_hold(const fa_templates *templates, const char *closure, const char *family)
+int fa_templates_hold(const fa_templates *templates, const char *closure, const char *family,
+                      fa_diag *diag)
 {
     if (is_own_hash(templates, closure))
-        return true;
+        return 1;
     for (int i = 0; i < ROWS; i++)
-        if (strcmp(closure, earlier[i].closure) == 0 && strcmp(family, earlier[i].family) == 0)
-            return row_holds(templates, i) > 0;
-    return false;
+        if (strcmp(closure, earlier[i].closure) == 0 && strcmp(family, earlier[i].family) == 0) {
+            int holds = row_holds(templates, i);
+            return holds >= 0 ? holds : fa_fail(diag, holds, "earlier winners: out of memory");
+        }
+    return 0;
 }
 
 int fa_templates_earlier(const fa_templates *templates, int index, const char **ret_closure)

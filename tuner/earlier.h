@@ -11,8 +11,9 @@
 
 /* Whether a winner of `family` that was chosen from the templates with this closure hash holds for
  * these: the hash is theirs, or an earlier one under which the family had the text that it has here.
- * false, too, when memory ran out over an earlier one. */
-bool fa_templates_hold(const fa_templates *templates, const char *closure, const char *family);
+ * 1, 0, or negative when memory ran out over it. */
+int fa_templates_hold(const fa_templates *templates, const char *closure, const char *family,
+                      fa_diag *diag);
 
 /* The index-th earlier closure hash under which at least one family had the text that it has here:
  * what a store is asked for beside fa_templates_hash. FA_ENOTFOUND: there are no more. */

@@ -52,12 +52,15 @@ int fa_records_winner(fa_tuner *tuner, const fa_scope *scope, fa_winner_record *
             continue;
         if (rc != 0)
             return rc;
-        if (fa_templates_hold(tuner->templates, closure, ret_winner->trial.config.family)) {
+        rc = fa_templates_hold(tuner->templates, closure, ret_winner->trial.config.family, diag);
+        if (rc > 0) {
             ret_winner->scope = *scope;
             return 0;
         }
         fa_winner_record_free(ret_winner);
         fa_cubin_record_free(ret_cubin);
+        if (rc < 0)
+            return rc;
     }
 }
 

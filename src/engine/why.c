@@ -174,6 +174,7 @@ struct telling {
     fa_prediction_visit *prediction;
     fa_regret_visit *regret;
     void *context;
+    fa_diag *diag;
 };
 
 static int tell_prediction(void *context, const fa_prediction_record *record)
@@ -225,21 +226,26 @@ static int find_time(void *context, const fa_trial_record *record)
     return 0;
 }
 
-/* The config that a lookup at an exact point would answer with if that had not been tuned. */
-static fa_config given_by_bucket(fa_tuner *tuner, const fa_winner_record *point,
-                                 const fa_winner_record *bucket)
+/* The config that a lookup at an exact point would answer with if that had not been tuned: the bucket's where
+ * another cannot be found for other reasons than the machine's. */
+static int given_by_bucket(fa_tuner *tuner, const fa_winner_record *point,
+                           const fa_winner_record *bucket, fa_config *ret_given, fa_diag *diag)
 {
     fa_answer answer;
     fa_alternatives *alternatives = NULL;
-    fa_config given = bucket->trial.config;
-    if (fa_records_answer(point, NULL, &answer, NULL) == 0 &&
-        fa_templates_hold(tuner->templates, point->scope.templates, given.family) &&
-        fa_alternatives_find(tuner, &bucket->scope, &bucket->trial, &point->scope.problem,
-                             &answer.gpu, &alternatives, NULL) == 0 &&
-        alternatives->count > 0)
-        given = alternatives->alternative[0].trial.config;
+    *ret_given = bucket->trial.config;
+    int rc = fa_records_answer(point, NULL, &answer, diag);
+    int holds = rc == 0 ? fa_templates_hold(tuner->templates, point->scope.templates,
+                                            ret_given->family, diag)
+                        : rc;
+    if (holds > 0)
+        rc = fa_alternatives_find(tuner, &bucket->scope, &bucket->trial, &point->scope.problem,
+                                  &answer.gpu, &alternatives, diag);
+    if (rc == 0 && holds > 0 && alternatives->count > 0)
+        *ret_given = alternatives->alternative[0].trial.config;
     free(alternatives);
-    return given;
+    rc = holds < 0 ? holds : rc;
+    return rc == FA_ENOMEM || rc == FA_EIO ? rc : 0;
 }
 
 static int tell_regret(void *context, fa_store *store, const fa_winner_record *winner)
@@ -249,10 +255,13 @@ static int tell_regret(void *context, fa_store *store, const fa_winner_record *w
     fa_scope scope = winner->scope;
     scope.problem = fa_problem_bucket(&winner->scope.problem);
     if (fa_problem_equal(&scope.problem, &winner->scope.problem) ||
-        winner->trial.status != FA_STATUS_MEASURED ||
-        fa_store_winner_get(store, &scope, &of_bucket, NULL, NULL) != 0)
+        winner->trial.status != FA_STATUS_MEASURED)
         return 0;
-    fa_config given = given_by_bucket(telling->tuner, winner, &of_bucket);
+    fa_config given;
+    int rc = fa_store_winner_get(store, &scope, &of_bucket, NULL, telling->diag);
+    if (rc != 0)
+        return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
+    rc = given_by_bucket(telling->tuner, winner, &of_bucket, &given, telling->diag);
     struct point point = {.regret = {.problem = winner->scope.problem,
                                      .bucket = scope.problem,
                                      .bucket_config = given,
@@ -263,9 +272,9 @@ static int tell_regret(void *context, fa_store *store, const fa_winner_record *w
     bool measured = of_bucket.trial.status == FA_STATUS_MEASURED;
     memcpy(regret->gpu, winner->gpu_name, sizeof regret->gpu);
     fa_winner_record_free(&of_bucket);
-    if (!measured)
-        return 0;
-    int rc = fa_store_trials_each(store, &winner->scope, find_time, &point, NULL);
+    if (rc != 0 || !measured)
+        return rc;
+    rc = fa_store_trials_each(store, &winner->scope, find_time, &point, telling->diag);
     if (rc != 0 || point.probed)
         return rc;
     /* A tie may have been broken in favour of one that is a little slower. */
@@ -279,7 +288,7 @@ int fa_list_regret(fa_tuner *tuner, fa_regret_visit *visit, void *context, fa_di
     int rc = fa_tuner_check_with(tuner, visit != NULL, "visit", diag);
     if (rc != 0)
         return rc;
-    struct telling telling = {.tuner = tuner, .regret = visit, .context = context};
+    struct telling telling = {.tuner = tuner, .regret = visit, .context = context, .diag = diag};
     pthread_mutex_lock(&tuner->work);
     rc = fa_listed_winners_each(tuner, tell_regret, &telling, diag);
     pthread_mutex_unlock(&tuner->work);

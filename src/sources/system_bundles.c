@@ -170,9 +170,11 @@ static int take(const fa_tuner *tuner, fa_bundle *bundle, int32_t at, const fa_g
     fa_cubin_record cubin = {0};
     int32_t row = 0;
     int rc = fa_bundle_winner(bundle, at, &winner, &row, diag);
-    if (rc == 0 &&
-        !fa_templates_hold(tuner->templates, winner.scope.templates, winner.trial.config.family))
-        rc = FA_ENOTFOUND;
+    int holds = rc == 0 ? fa_templates_hold(tuner->templates, winner.scope.templates,
+                                            winner.trial.config.family, diag)
+                        : 0;
+    if (rc == 0 && holds <= 0)
+        rc = holds < 0 ? holds : FA_ENOTFOUND;
     if (rc == 0)
         rc = fa_bundle_cubin(bundle, row, &cubin.bytes, &cubin.size, diag);
     if (rc == 0)

@@ -57,9 +57,11 @@ static int check_one(struct importing *importing, int32_t at, fa_diag *diag)
     if (rc != 0)
         return rc;
     arrival->why = "";
-    arrival->served = fa_templates_hold(tuner->templates, scope->templates,
-                                        arrival->winner.trial.config.family) &&
-                      strcmp(scope->policy, FA_MEASURE_POLICY) == 0;
+    int holds = fa_templates_hold(tuner->templates, scope->templates,
+                                  arrival->winner.trial.config.family, diag);
+    if (holds < 0)
+        return holds;
+    arrival->served = holds > 0 && strcmp(scope->policy, FA_MEASURE_POLICY) == 0;
     importing->info.unserved += !arrival->served;
     return fa_bundle_adopt(&arrival->winner,
                            importing->info.is_signed ? importing->info.key : "unsigned", diag);

@@ -278,10 +278,11 @@ static void note_bundle(void *context, const char *sentence)
 static int count_bundled(void *context, const fa_winner_record *winner)
 {
     struct system_check *check = context;
+    int holds = fa_templates_hold(check->templates, winner->scope.templates,
+                                  winner->trial.config.family, NULL);
     check->winners++;
-    check->served +=
-        fa_templates_hold(check->templates, winner->scope.templates, winner->trial.config.family);
-    return 0;
+    check->served += holds > 0;
+    return holds < 0 ? holds : 0;
 }
 
 static void check_bundles(struct doctor *d)
@@ -291,9 +292,9 @@ static void check_bundles(struct doctor *d)
         return; /* the templates' own check has told */
     struct system_check check = {.doctor = d, .templates = templates};
     fa_system *system = fa_system_new(note_bundle, &check);
-    if (system != NULL)
-        fa_system_visit(system, NULL, count_bundled, &check);
-    if (check.winners > 0)
+    if (system == NULL || fa_system_visit(system, NULL, count_bundled, &check) != 0)
+        report(d, FA_CHECK_FAIL, "bundles", "", "out of memory");
+    else if (check.winners > 0)
         report(d, check.served > 0 ? FA_CHECK_OK : FA_CHECK_WARN, "bundles",
                check.served > 0
                    ? ""

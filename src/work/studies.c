@@ -83,12 +83,12 @@ static int scope_of_study(const fa_study *study, fa_scope *ret_scope, fa_diag *d
 }
 
 /* Or of earlier ones whose winner still holds: the texts of its family are the same. */
-static bool is_of_templates(const fa_templates *templates, const fa_study *study)
+static int is_of_templates(const fa_templates *templates, const fa_study *study, fa_diag *diag)
 {
     const char *closure = fa_templates_hash(templates, fa_operation_of(&study->problem));
-    return strcmp(study->templates, closure) == 0 ||
-           (study->has_winner &&
-            fa_templates_hold(templates, study->templates, study->winner.trial.config.family));
+    if (strcmp(study->templates, closure) == 0 || !study->has_winner)
+        return strcmp(study->templates, closure) == 0;
+    return fa_templates_hold(templates, study->templates, study->winner.trial.config.family, diag);
 }
 
 static int complete_study(fa_tuner *tuner, fa_study *study, fa_diag *diag)
@@ -117,10 +117,10 @@ static int complete_study(fa_tuner *tuner, fa_study *study, fa_diag *diag)
         if (name[0] != 0)
             memcpy(study->gpu.name, name, sizeof name);
     }
-    study->current = is_silicon(&study->gpu, study->silicon) &&
-                     is_of_templates(tuner->templates, study) &&
+    int current = is_of_templates(tuner->templates, study, diag);
+    study->current = current > 0 && is_silicon(&study->gpu, study->silicon) &&
                      strcmp(study->policy, FA_MEASURE_POLICY) == 0;
-    return 0;
+    return current < 0 ? current : 0;
 }
 
 int fa_list_studies(fa_tuner *tuner, fa_study_visit *visit, void *context, fa_diag *diag)
