@@ -70,16 +70,16 @@ static void records_of_another_operation_come_back(void)
     record.problem.value[0] = 640;
     record.problem.value[1] = 3;
     record.problem.value[2] = 1;
-    CHECK_OK(fa_records_append(&made, &record, &diag), diag);
+    CHECK_OK(fa_records_append(&made, &record, NULL, &diag), diag);
     record.problem.value[2] = 0;
-    CHECK_OK(fa_records_append(&made, &record, &diag), diag);
+    CHECK_OK(fa_records_append(&made, &record, NULL, &diag), diag);
     snprintf(path, sizeof path, "/tmp/fa-tune-records-%d.jsonl", (int)getpid());
     CHECK_OK(fa_records_write(&made, path, &diag), diag);
     CHECK_OK(fa_records_read(path, &read, &diag), diag);
     unlink(path);
     CHECK_INT(read.count, 2);
-    CHECK(fa_problem_equal(&read.record[0].problem, &record.problem)); /* flags come last */
-    CHECK(read.record[1].problem.operation == op && read.record[1].problem.value[2] == 1);
+    CHECK(fa_problem_equal(&read.record[0].answer.problem, &record.problem)); /* flags come last */
+    CHECK(read.record[1].answer.problem.operation == op && read.record[1].answer.problem.value[2] == 1);
     fa_records_free(&made);
     fa_records_free(&read);
 }
@@ -273,8 +273,8 @@ static void lines_that_cannot_be_are_refused_with_their_number(void)
     static const struct {
         const char *what, *text, *sentence;
     } lies[] = {
-        {"{\"fa_tune_records\":1", "{\"fa_tune_records\":2", "newer fa-tune"},
-        {"{\"fa_tune_records\":1", "{\"other\":1", "line 1"},
+        {"{\"fa_tune_records\":2", "{\"fa_tune_records\":3", "newer fa-tune"},
+        {"{\"fa_tune_records\":2", "{\"other\":1", "line 1"},
         {"\"made\":\"20", "\"made\":\"xx", "\"made\" must be a day"},
         {"\"gpu\":\"L4\"", "\"gpu\":\"L5\"", "line 2"},
         {"\"gpu\":\"L4\"", "\"gpu\":\"V100\"", "sm_70"},

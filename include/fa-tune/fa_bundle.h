@@ -98,8 +98,8 @@ typedef struct fa_export_options {
     void *context;
 } fa_export_options;
 
-/* The store's winners with their cubins and evidence: the funnel, and of up to 8 of the best
- * trials the times and samples. The same store content gives the same bytes. */
+/* The store's winners with their cubins and evidence: the funnel, the times of up to 128 measured
+ * trials and the samples of the 8 best. The same store content gives the same bytes. */
 FA_API int fa_export(fa_tuner *tuner, const fa_export_options *options, fa_bundle_info *ret_info,
                      fa_diag *diag);
 
@@ -126,7 +126,8 @@ FA_API int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundl
 
 /* ---- records: a bundle's source, as text ----------------------------------------------------
  * One JSON object a line: a head with the hash of each family's template, then one winner a line,
- * without its cubin. For version control; fa_export_from_records compiles the cubins. */
+ * without its cubin but with what was measured beside it, then baselines. For version control;
+ * fa_export_from_records and fa_import_records compile the cubins. */
 typedef struct fa_records_options {
     size_t size; /* sizeof(fa_records_options) */
     const char *records;
@@ -143,9 +144,10 @@ typedef struct fa_records_info {
     int32_t dropped;             /* from the file: their family's template has changed */
     int32_t unlisted;            /* in the store, for a GPU that the catalogue does not list */
     int32_t failed;              /* whose config no longer compiles cleanly: left out */
+    int32_t baselines;           /* what others' kernels take for these problems */
 } fa_records_info;
 
-/* Joins the store's winners (of this library's templates, on GPUs of the catalogue) to the records
+/* Joins the store's winners and their baselines (of this library's templates, on GPUs of the catalogue) to the records
  * file, which is made when it is not there. The better origin stays; the store's of two equals. */
 FA_API int fa_export_records(fa_tuner *tuner, const fa_records_options *options,
                              fa_records_info *ret_info, fa_diag *diag);
@@ -158,6 +160,15 @@ FA_API int fa_predict_catalogue(fa_tuner *tuner, const fa_records_options *optio
 FA_API int fa_export_from_records(fa_tuner *tuner, const fa_records_options *options,
                                   fa_records_info *ret_info, fa_bundle_info *ret_bundle,
                                   fa_diag *diag);
+/* Compiles them likewise and takes them into the store, with the trials and baselines that they bring, as
+ * fa_import does an unsigned bundle: their kernels are made here, from this library's templates, and each
+ * is proved before it is launched. output->keep is asked for each; its file is not used. import: of its
+ * members dry_run, visit and context. */
+FA_API int fa_import_records(fa_tuner *tuner, const fa_records_options *options,
+                             const fa_import_options *import, fa_records_info *ret_info,
+                             fa_bundle_info *ret_bundle, fa_diag *diag);
+/* Whether a file begins as records do. */
+FA_API bool fa_is_records(const char *path);
 /* Whether templates have moved past the records: FA_EVERSION with the sentence that says which
  * family and what to do. */
 FA_API int fa_records_check(const char *records, const char *templates, fa_diag *diag);

@@ -47,14 +47,15 @@ typedef struct fa_study_trial {
     char cubin_key[65];      /* "": it has no cubin */
     const float *samples_us; /* all raw samples */
     int32_t sample_count;
-    const char *environment; /* JSON: gpu, uuid, driver, nvrtc, library, host */
+    const char *environment; /* JSON: gpu, uuid, driver, nvrtc, library, host; or NULL */
     const char *clocks;      /* JSON: sm_mhz, memory_mhz, temperature_c, throttle; or NULL */
     uint64_t seed;           /* of the inputs */
     int64_t unix_time;
 } fa_study_trial;
 
 /* The configs of a study in the order of fa_explain(), the winner first. A current study comes
- * with the rest of its space, each config with what the budget says of it. */
+ * with the rest of its space, each config with what the budget says of it. Of an imported winner whose
+ * problem was not tuned here: what was measured beside it, as far as it brought that with it. */
 typedef int fa_study_trial_visit(void *context, const fa_study_trial *trial);
 FA_API int fa_list_study_trials(fa_tuner *tuner, const fa_study *study,
                                 fa_study_trial_visit *visit, void *context, fa_diag *diag);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "records_file.h"
 
+#include "baseline_json.h"
 #include "buf.h"
 #include "bundle.h"
 #include "catalogue.h"
@@ -8,8 +9,6 @@
 #include "json.h"
 #include "json_make.h"
 #include "problem.h"
-#include "problem.h"
-#include "render.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -17,61 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { LINE_MAX_BYTES = 8192 };
-
-void fa_records_free(fa_records *records)
-{
-    free(records->record);
-    *records = (fa_records){0};
-}
-
-int fa_records_append(fa_records *records, const fa_answer *record, fa_diag *diag)
-{
-    if (records->count == FA_RECORDS_MAX)
-        return fa_fail(diag, FA_EINVAL, "more than %d records", FA_RECORDS_MAX);
-    fa_answer *grown =
-        fa_grow(records->record, &records->capacity, (size_t)records->count, sizeof *grown);
-    if (grown == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for records");
-    records->record = grown;
-    records->record[records->count++] = *record;
-    return 0;
-}
-
-/* ---- families -------------------------------------------------------------------------------*/
-int fa_records_families(fa_records *records, const fa_templates *templates,
-                        const fa_family_list *families, fa_diag *diag)
-{
-    if (families->count > FA_RECORDS_FAMILIES)
-        return fa_fail(diag, FA_EINVAL, "more than %d families", FA_RECORDS_FAMILIES);
-    records->families = families->count;
-    for (int i = 0; i < families->count; i++) {
-        const char *name = fa_family_name(families->family[i]);
-        snprintf(records->family[i].name, sizeof records->family[i].name, "%s", name);
-        if (fa_render_family_hash(templates, name, records->family[i].hash) != 0)
-            return fa_fail(diag, FA_EMANIFEST, "family %s has no template", name);
-    }
-    return 0;
-}
-
-static const char *hash_of(const fa_records *records, const char *family)
-{
-    for (int i = 0; i < records->families; i++)
-        if (strcmp(records->family[i].name, family) == 0)
-            return records->family[i].hash;
-    return "";
-}
-
-const char *fa_records_moved(const fa_records *file, const fa_records *today)
-{
-    for (int i = 0; i < today->families; i++)
-        if (strcmp(hash_of(file, today->family[i].name), today->family[i].hash) != 0)
-            return today->family[i].name;
-    for (int i = 0; i < file->families; i++)
-        if (hash_of(today, file->family[i].name)[0] == 0)
-            return file->family[i].name;
-    return NULL;
-}
+enum { LINE_MAX_BYTES = 262144 };
 
 /* ---- a line, written ------------------------------------------------------------------------*/
 #define FUNNEL(X) X(space) X(in_budget) X(compiled) X(clean) X(proved) X(measured) X(failed) X(ties)
@@ -99,8 +44,9 @@ static void add_problem(cJSON *json, const fa_problem *problem)
                              problem->value[i]);
 }
 
-static char *print_record(const fa_answer *record)
+static char *print_record(const fa_record *line)
 {
+    const fa_answer *record = &line->answer;
     cJSON *json = cJSON_CreateObject();
     fa_json_add_text(json, "gpu", record->gpu.name);
     add_problem(json, &record->problem);
@@ -123,6 +69,8 @@ static char *print_record(const fa_answer *record)
 #define ADD(field) fa_json_push(funnel, cJSON_CreateNumber(record->field));
     FUNNEL(ADD)
 #undef ADD
+    if (line->trials != NULL && line->trials[0] != 0)
+        fa_json_add(json, "trials", cJSON_CreateRaw(line->trials));
     char *text = fa_json_print(json);
     cJSON_Delete(json);
     return text;
@@ -136,7 +84,7 @@ static char *print_head(const fa_records *records)
     gmtime_r(&made, &tm);
     strftime(day, sizeof day, "%Y-%m-%d", &tm);
     cJSON *json = cJSON_CreateObject();
-    fa_json_add_number(json, "fa_tune_records", 1);
+    fa_json_add_number(json, "fa_tune_records", FA_RECORDS_VERSION);
     fa_json_add_text(json, "made", day);
     cJSON *families = fa_json_add_object(json, "families");
     for (int i = 0; i < records->families; i++)
@@ -158,11 +106,32 @@ static int catalogue_place(const char *name)
     return fa_catalogue_count();
 }
 
+static int compare_places(const char *gpu, const fa_problem *x, const char *other,
+                          const fa_problem *y)
+{
+    int place = catalogue_place(gpu) - catalogue_place(other);
+    return place != 0 ? place : fa_problem_compare(x, y);
+}
+
 static int compare(const void *a, const void *b)
 {
-    const fa_answer *x = a, *y = b;
-    int place = catalogue_place(x->gpu.name) - catalogue_place(y->gpu.name);
-    return place != 0 ? place : fa_problem_compare(&x->problem, &y->problem);
+    const fa_answer *x = &((const fa_record *)a)->answer, *y = &((const fa_record *)b)->answer;
+    return compare_places(x->gpu.name, &x->problem, y->gpu.name, &y->problem);
+}
+
+static int compare_baselines(const void *a, const void *b)
+{
+    const fa_baseline *x = a, *y = b;
+    int order = compare_places(x->gpu_name, &x->problem, y->gpu_name, &y->problem);
+    return order != 0 ? order : strcmp(x->peer, y->peer);
+}
+
+static char *print_baseline(const fa_baseline *baseline)
+{
+    cJSON *json = fa_baseline_to_json(baseline);
+    char *text = json != NULL ? fa_json_print(json) : NULL;
+    cJSON_Delete(json);
+    return text;
 }
 
 static void put_line(fa_buf *out, char *text)
@@ -179,10 +148,16 @@ static void put_line(fa_buf *out, char *text)
 int fa_records_write(fa_records *records, const char *path, fa_diag *diag)
 {
     fa_buf out = {0};
-    qsort(records->record, (size_t)records->count, sizeof *records->record, compare);
+    if (records->count > 0)
+        qsort(records->record, (size_t)records->count, sizeof *records->record, compare);
+    if (records->baselines > 0)
+        qsort(records->baseline, (size_t)records->baselines, sizeof *records->baseline,
+              compare_baselines);
     put_line(&out, print_head(records));
     for (int32_t i = 0; i < records->count; i++)
         put_line(&out, print_record(&records->record[i]));
+    for (int32_t i = 0; i < records->baselines; i++)
+        put_line(&out, print_baseline(&records->baseline[i]));
     int rc = out.failed ? fa_fail(diag, FA_ENOMEM, "out of memory for records")
                         : fa_bundle_replace_file(path, out.data, out.size, diag);
     fa_buf_free(&out);
@@ -297,6 +272,20 @@ static int read_record(cJSON *json, fa_answer *record, const char *where, fa_dia
     return rc;
 }
 
+/* A line's trials are read, and written anew: what is kept is in our own form. */
+static int read_trials(const cJSON *json, char **ret_text, const char *where, fa_diag *diag)
+{
+    fa_trial_list list = {0};
+    const cJSON *trials = cJSON_GetObjectItemCaseSensitive(json, "trials");
+    if (trials == NULL)
+        return 0;
+    int rc = fa_trial_list_from_record(trials, &list, where, diag);
+    if (rc == 0)
+        rc = fa_records_trials(&list, ret_text, diag);
+    fa_trial_list_free(&list);
+    return rc;
+}
+
 static int read_head(const cJSON *json, fa_records *records, const char *where, fa_diag *diag)
 {
     int64_t version = 0;
@@ -306,7 +295,7 @@ static int read_head(const cJSON *json, fa_records *records, const char *where, 
     int rc = fa_json_int(json, "fa_tune_records", 1, INT32_MAX, &version, where, diag);
     if (rc == FA_ENOTFOUND)
         return fa_fail(diag, FA_EINVAL, "%s: this is no file of records", where);
-    if (rc == 0 && version > 1)
+    if (rc == 0 && version > FA_RECORDS_VERSION)
         return fa_fail(diag, FA_EVERSION, "%s: records of version %lld are for a newer fa-tune",
                        where, (long long)version);
     if (rc == 0)
@@ -327,12 +316,28 @@ static int read_head(const cJSON *json, fa_records *records, const char *where, 
     return 0;
 }
 
+static int add_record(cJSON *json, fa_records *records, const char *where, fa_diag *diag)
+{
+    char *trials = NULL;
+    fa_answer *answer = calloc(1, sizeof *answer);
+    int rc = answer != NULL ? read_record(json, answer, where, diag)
+                            : fa_fail(diag, FA_ENOMEM, "out of memory for records");
+    if (rc == 0)
+        rc = read_trials(json, &trials, where, diag);
+    if (rc == 0)
+        rc = fa_records_append(records, answer, trials, diag);
+    if (rc != 0)
+        free(trials);
+    free(answer);
+    return rc;
+}
+
 static int read_line(const char *path, int number, const char *line, size_t size,
                      fa_records *records, fa_diag *diag)
 {
     char where[300];
     cJSON *json = NULL;
-    fa_answer *record = NULL;
+    fa_baseline baseline;
     snprintf(where, sizeof where, "%.256s, line %d", path, number);
     if (size > LINE_MAX_BYTES)
         return fa_fail(diag, FA_EINVAL, "%s: longer than %d bytes", where, LINE_MAX_BYTES);
@@ -341,16 +346,15 @@ static int read_line(const char *path, int number, const char *line, size_t size
         rc = fa_fail(diag, FA_EINVAL, "%s: must be a JSON object", where);
     if (rc == 0 && number == 1) {
         rc = read_head(json, records, where, diag);
-    } else if (rc == 0 && (record = calloc(1, sizeof *record)) == NULL) {
-        rc = fa_fail(diag, FA_ENOMEM, "out of memory for records");
-    } else if (rc == 0) {
-        rc = read_record(json, record, where, diag);
-        if (rc != 0 && strncmp(diag != NULL ? diag->text : where, where, strlen(where)) != 0)
-            rc = fa_fail_in(diag, rc, "%s", where);
+    } else if (rc == 0 && cJSON_HasObjectItem(json, "peer")) {
+        rc = fa_baseline_from_json(json, &baseline, diag);
         if (rc == 0)
-            rc = fa_records_append(records, record, diag);
+            rc = fa_records_append_baseline(records, &baseline, diag);
+    } else if (rc == 0) {
+        rc = add_record(json, records, where, diag);
     }
-    free(record);
+    if (rc != 0 && strncmp(diag != NULL ? diag->text : where, where, strlen(where)) != 0)
+        rc = fa_fail_in(diag, rc, "%s", where);
     cJSON_Delete(json);
     return rc;
 }

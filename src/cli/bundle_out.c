@@ -5,6 +5,7 @@
 #include "json_make.h"
 #include "filter.h"
 #include "problem.h"
+#include "records_out.h"
 #include "rows.h"
 #include "text.h"
 
@@ -112,25 +113,35 @@ static void put_signer(const fa_bundle_info *info, fa_buf *out)
     }
 }
 
+static void put_bundle(fa_buf *out, const char *file, const fa_bundle_info *info)
+{
+    cli_text_path(out, file);
+    fa_buf_printf(out, ": %d winner%s, %d cubin%s, ", info->winners, info->winners == 1 ? "" : "s",
+                  info->cubins, info->cubins == 1 ? "" : "s");
+    cli_text_grouped(out, info->bytes);
+    fa_buf_text(out, " bytes, ");
+    put_signer(info, out);
+    fa_buf_text(out, "\n");
+}
+
 static int print_text(const cli_items *items, const char *file, const fa_bundle_info *info,
                       bool import, bool dry_run)
 {
     fa_buf out = {0};
     put_table(items, import, &out);
-    cli_text_path(&out, file);
-    fa_buf_printf(&out, ": %d winner%s, %d cubin%s, ", info->winners, info->winners == 1 ? "" : "s",
-                  info->cubins, info->cubins == 1 ? "" : "s");
-    cli_text_grouped(&out, info->bytes);
-    fa_buf_text(&out, " bytes, ");
-    put_signer(info, &out);
-    fa_buf_text(&out, "\n");
+    if (items->records != NULL)
+        cli_records_put(&out, file, items->records);
+    else
+        put_bundle(&out, file, info);
     if (!import)
         fa_buf_text(&out, "whole: every hash is right and every cubin is what its winner says\n");
     else
         fa_buf_printf(&out, "%s%d added, %d replaced, %d kept, %d the same\n",
                       dry_run ? "it would be: " : "", info->added, info->replaced, info->kept,
                       info->same);
-    if (import && !info->is_signed)
+    if (import && items->records != NULL)
+        fa_buf_text(&out, "compiled here: each winner is proved before it is launched\n");
+    else if (import && !info->is_signed)
         fa_buf_text(&out, "nobody signed it: each winner is proved here before it is launched\n");
     if (import && info->unserved > 0)
         fa_buf_printf(&out,
@@ -148,6 +159,8 @@ static int print_json(const cli_items *items, const char *file, const fa_bundle_
 {
     cJSON *document = cJSON_CreateObject();
     fa_json_add_text(document, "fa_tune", fa_version());
+    if (items->records != NULL)
+        cli_records_add_json(document, file, items->records);
     cJSON *bundle = fa_json_add_object(document, "bundle");
     fa_json_add_text(bundle, "file", file);
     fa_json_add_number(bundle, "version", info->version);

@@ -13,6 +13,7 @@ typedef struct cli_items {
     struct cli_item *item;
     size_t count, capacity;
     bool failed; /* out of memory */
+    const fa_records_info *records; /* they came from records, and not from a bundle; or NULL */
 } cli_items;
 
 /* An fa_bundle_visit; context is a cli_items. */

@@ -64,9 +64,12 @@ static const cli_verb verbs[] = {
      "  fa-tune export --from-records FILE --out all.fab      compile them into a bundle\n",
      cli_export},
     {"import",
-     CLI_GROUP_IMPORT | CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON,
-     "take the winners of a bundle into the store",
-     "  fa-tune import l4.fab\n\n"
+     CLI_GROUP_IMPORT | CLI_GROUP_FILTER | CLI_GROUP_GPU | CLI_GROUP_STORE | CLI_GROUP_ENGINE |
+         CLI_GROUP_QUIET | CLI_GROUP_JSON,
+     "take the winners of a bundle or of records into the store",
+     "  fa-tune import l4.fab\n"
+     "  fa-tune import records.jsonl --gpu H200     compiled here, with their trials and baselines\n\n"
+     "Options of a problem and --gpu keep those records that agree; a bundle is taken whole.\n"
      "All or nothing. A winner that the store already has for a problem and GPU stays when its origin\n"
      "is better; of equal ones the narrower interval stays, then the newer driver, then the later\n"
      "one. Every winner and what became of it is told.\n",

@@ -3,42 +3,16 @@
  * export: the store's winners as a bundle or as records, and records as a bundle.
  */
 #include "error.h"
-#include "filter.h"
 #include "json_make.h"
 #include "interrupt.h"
 #include "progress.h"
+#include "records_out.h"
 #include "rows.h"
 #include "text.h"
 #include "verbs.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
-
-enum { TELL_EVERY_S = 5 };
-
-/* ---- which winners --------------------------------------------------------------------------*/
-static bool keep(void *context, const fa_answer *answer)
-{
-    return cli_filter_keeps(context, &answer->problem, answer->gpu.name);
-}
-
-/* ---- progress -------------------------------------------------------------------------------*/
-struct telling {
-    cli_progress *progress;
-    time_t last;
-};
-
-static int tell(void *context, const char *what, int32_t done, int32_t all)
-{
-    struct telling *telling = context;
-    time_t now = time(NULL);
-    if (telling->progress->rows && now - telling->last >= TELL_EVERY_S) {
-        telling->last = now;
-        fprintf(stderr, "%s %d of %d\n", what, done, all);
-    }
-    return cli_interrupted() ? 1 : 0;
-}
 
 /* ---- results --------------------------------------------------------------------------------*/
 static void add_bundle(cJSON *document, const char *file, const fa_bundle_info *info)
@@ -51,19 +25,6 @@ static void add_bundle(cJSON *document, const char *file, const fa_bundle_info *
     fa_json_add_number(bundle, "skipped", info->skipped);
     fa_json_add_bool(bundle, "signed", info->is_signed);
     fa_json_add_text(bundle, "key", info->key);
-}
-
-static void add_records(cJSON *document, const char *file, const fa_records_info *info)
-{
-    cJSON *records = fa_json_add_object(document, "records");
-    fa_json_add_text(records, "file", file);
-    fa_json_add_number(records, "winners", info->winners);
-    fa_json_add_number(records, "measured", info->measured);
-    fa_json_add_number(records, "predicted", info->predicted);
-    fa_json_add_number(records, "taken", info->taken);
-    fa_json_add_number(records, "dropped", info->dropped);
-    fa_json_add_number(records, "unlisted", info->unlisted);
-    fa_json_add_number(records, "failed", info->failed);
 }
 
 static void put_bundle(fa_buf *out, const char *file, const fa_bundle_info *info)
@@ -80,22 +41,6 @@ static void put_bundle(fa_buf *out, const char *file, const fa_bundle_info *info
         fa_buf_printf(out, "%d left out: their cubins are gone; tune again\n", info->skipped);
 }
 
-static void put_records(fa_buf *out, const char *file, const fa_records_info *info)
-{
-    cli_text_path(out, file);
-    fa_buf_printf(out, ": %d winners, %d measured and %d predicted", info->winners, info->measured,
-                  info->predicted);
-    if (info->taken > 0)
-        fa_buf_printf(out, "; %d from the store", info->taken);
-    if (info->dropped > 0)
-        fa_buf_printf(out, "; %d dropped, their templates have changed", info->dropped);
-    if (info->unlisted > 0)
-        fa_buf_printf(out, "; %d for GPUs that the catalogue does not list", info->unlisted);
-    if (info->failed > 0)
-        fa_buf_printf(out, "; %d left out, they no longer compile cleanly", info->failed);
-    fa_buf_text(out, "\n");
-}
-
 static int print(const cli_options *options, const fa_records_info *records,
                  const fa_bundle_info *bundle)
 {
@@ -107,12 +52,12 @@ static int print(const cli_options *options, const fa_records_info *records,
         if (bundle != NULL)
             add_bundle(document, options->bundle.out, bundle);
         if (records != NULL)
-            add_records(document, file, records);
+            cli_records_add_json(document, file, records);
         return cli_json_write(document);
     }
     fa_buf out = {0};
     if (records != NULL)
-        put_records(&out, file, records);
+        cli_records_put(&out, file, records);
     if (bundle != NULL)
         put_bundle(&out, options->bundle.out, bundle);
     int status = cli_write(&out);
@@ -136,7 +81,7 @@ static int check(const cli_options *options, fa_diag *diag)
 }
 
 static int export_what_was_asked(fa_tuner *tuner, const cli_options *options,
-                                 struct telling *telling, int *ret_status, fa_diag *diag)
+                                 cli_telling *telling, int *ret_status, fa_diag *diag)
 {
     fa_records_info records = {0};
     fa_bundle_info bundle = {0};
@@ -144,10 +89,10 @@ static int export_what_was_asked(fa_tuner *tuner, const cli_options *options,
                                 .file = options->bundle.out,
                                 .key = options->bundle.key,
                                 .no_signature = options->bundle.no_signature,
-                                .keep = keep,
+                                .keep = cli_records_keep,
                                 .context = (void *)(uintptr_t)options};
     fa_records_options source = {
-        .size = sizeof source, .output = &output, .progress = tell, .context = telling};
+        .size = sizeof source, .output = &output, .progress = cli_records_tell, .context = telling};
     int rc = 0;
     if (options->bundle.records != NULL) {
         source.records = options->bundle.records;
@@ -184,7 +129,7 @@ int cli_export(const cli_options *options)
                                          : cli_open_to_read(options, &progress, &tuner);
     if (status != 0)
         return status;
-    struct telling telling = {&progress, time(NULL)};
+    cli_telling telling = {&progress, time(NULL)};
     cli_interrupt_install();
     int rc = export_what_was_asked(tuner, options, &telling, &status, &diag);
     fa_close(&tuner);

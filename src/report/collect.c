@@ -30,7 +30,8 @@ static int32_t get_int(const cJSON *json, const char *key)
 
 static int take_environment(report_problem *problem, const char *text)
 {
-    text = text != NULL ? text : "{}";
+    if (text == NULL)
+        return 0; /* it came with an imported winner, and was not said */
     for (size_t i = 0; i < problem->environments; i++) {
         if (strcmp(problem->environment[i].text, text) == 0) {
             problem->environment[i].trials++;

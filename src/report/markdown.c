@@ -131,8 +131,14 @@ static void ranking(fa_buf *out, const report_problem *problem, size_t most)
             fa_buf_text(out, "– | – | ");
         if (trial->predicted_us > 0)
             report_about(out, trial->predicted_us);
-        fa_buf_printf(out, " | %d | ", trial->registers);
-        report_grouped(out, trial->smem_bytes);
+        if (trial->registers > 0)
+            fa_buf_printf(out, " | %d | ", trial->registers);
+        else
+            fa_buf_text(out, " | – | ");
+        if (trial->threads > 0)
+            report_grouped(out, trial->smem_bytes);
+        else
+            fa_buf_text(out, "–");
         fa_buf_printf(out, " | %s%s%s |\n", row->is_winner ? "winner " : "",
                       row->is_default ? "default " : "", trial->raced ? "raced" : "");
     }
@@ -175,7 +181,9 @@ static void environments(fa_buf *out, const report_problem *problem)
         const report_environment *environment = &problem->environment[i];
         fa_buf_printf(out, "Made by %zu trials on ", environment->trials);
         report_markdown_text(out, environment->gpu[0] != 0 ? environment->gpu : "an unnamed GPU");
-        fa_buf_text(out, environment->uuid[0] != 0 ? " " : ", which was not there");
+        fa_buf_text(out, environment->uuid[0] != 0 ? " "
+                         : environment->driver > 0 ? ""
+                                                   : ", which was not there");
         report_markdown_text(out, environment->uuid);
         if (environment->driver > 0) {
             fa_buf_text(out, "; driver for ");
@@ -183,7 +191,8 @@ static void environments(fa_buf *out, const report_problem *problem)
         }
         fa_buf_text(out, "; NVRTC ");
         report_markdown_code(out, environment->nvrtc);
-        fa_buf_text(out, "; fa-tune ");
+        if (environment->library[0] != 0)
+            fa_buf_text(out, "; fa-tune ");
         report_markdown_text(out, environment->library);
         fa_buf_text(out, "\n");
     }

@@ -10,117 +10,68 @@
 #include "json_make.h"
 #include "keys.h"
 #include "listing.h"
-#include "problem.h"
 #include "rank.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Evidence is to convince, not to replace the store: a few kilobytes a winner. */
-enum { TRIALS_MAX = 8, SAMPLES_MAX = 128 };
+enum { SAMPLED_MAX = 8 };
 
 /* ---- trials as evidence ---------------------------------------------------------------------*/
-struct shown {
-    fa_trial trial;
-    cJSON *json;
-};
-
-struct best_trials {
-    struct shown shown[TRIALS_MAX + 1];
-    int count;
-    bool failed;
-};
-
-/* What made the trial, without the name of the machine, which is nobody's business. */
-static void add_environment(cJSON *json, const char *name, const char *text)
+static int keep_measured(void *context, const fa_trial_record *record)
 {
-    cJSON *environment;
-    if (fa_json_parse_object(text, name, &environment, NULL) != 0) {
-        fa_json_add(json, name, NULL); /* it will not be printed */
-    } else if (environment != NULL) {
-        cJSON_DeleteItemFromObjectCaseSensitive(environment, "host");
-        fa_json_add(json, name, environment);
-    }
+    return record->trial.status == FA_STATUS_MEASURED ? fa_trial_list_add(context, record) : 0;
 }
 
-static cJSON *show_trial(const fa_trial_record *record)
+static int compare(const void *a, const void *b)
 {
-    const fa_trial *trial = &record->trial;
-    char seed[24]; /* as text: cJSON writes 15 digits of a number */
-    cJSON *json = cJSON_CreateObject();
-    fa_json_add(json, "config", fa_config_to_json(&trial->config));
-    fa_json_add_number(json, "median_us", trial->median_us);
-    fa_json_add_number(json, "low_us", trial->low_us);
-    fa_json_add_number(json, "high_us", trial->high_us);
-    fa_json_add_bool(json, "raced", trial->raced);
-    if (isfinite(trial->max_error) && isfinite(trial->tolerance)) {
-        fa_json_add_number(json, "max_error", trial->max_error);
-        fa_json_add_number(json, "tolerance", trial->tolerance);
-    }
-    snprintf(seed, sizeof seed, "%llu", (unsigned long long)record->seed);
-    fa_json_add_text(json, "seed", seed);
-    add_environment(json, "environment", record->environment);
-    add_environment(json, "clocks", record->clocks);
-    cJSON *samples = fa_json_add_array(json, "samples_us");
-    for (int32_t i = 0; i < record->sample_count && i < SAMPLES_MAX; i++)
-        fa_json_push(samples, /* to the nanosecond: events resolve less */
-                     cJSON_CreateNumber(rint((double)record->samples_us[i] * 1e3) / 1e3));
-    return json;
+    return fa_trial_compare(&((const fa_trial_record *)a)->trial,
+                            &((const fa_trial_record *)b)->trial);
 }
 
-/* Keeps the best, in order. */
-static int keep_best(void *context, const fa_trial_record *record)
+int fa_bundle_trials(fa_store *store, const fa_winner_record *winner, fa_trial_list *list,
+                     fa_diag *diag)
 {
-    struct best_trials *all = context;
-    if (record->trial.status != FA_STATUS_MEASURED)
-        return 0;
-    int at = all->count;
-    while (at > 0 && fa_trial_compare(&record->trial, &all->shown[at - 1].trial) < 0)
-        at--;
-    if (at == TRIALS_MAX)
-        return 0;
-    memmove(&all->shown[at + 1], &all->shown[at], (size_t)(all->count - at) * sizeof all->shown[0]);
-    all->shown[at] = (struct shown){record->trial, show_trial(record)};
-    if (all->shown[at].json == NULL)
-        all->failed = true;
-    if (++all->count > TRIALS_MAX)
-        cJSON_Delete(all->shown[--all->count].json);
-    return 0;
+    int rc = fa_trial_list_from_evidence(winner->evidence, list, diag);
+    if (rc != 0 || list->count > 0)
+        return rc; /* what came in a bundle brought its own */
+    rc = fa_store_trials_each(store, &winner->scope, keep_measured, list, diag);
+    if (rc == FA_ENOMEM)
+        fa_fail(diag, rc, "out of memory for evidence");
+    if (rc == 0 && list->count > 0)
+        qsort(list->record, list->count, sizeof *list->record, compare);
+    fa_trial_list_cut(list, FA_TRIAL_LIST_MAX);
+    for (size_t i = SAMPLED_MAX; i < list->count; i++)
+        fa_trial_list_lighten(&list->record[i]);
+    return rc;
+}
+
+char *fa_bundle_join_trials(const char *evidence, const fa_trial_list *list)
+{
+    cJSON *json = NULL;
+    if (fa_json_parse_object(evidence, "evidence", &json, NULL) != 0 || json == NULL)
+        return NULL;
+    cJSON_DeleteItemFromObjectCaseSensitive(json, "trials");
+    fa_json_add(json, "trials", fa_trial_list_to_evidence(list));
+    char *text = fa_json_print(json);
+    cJSON_Delete(json);
+    return text;
 }
 
 int fa_bundle_add_trials(fa_store *store, fa_winner_record *winner, fa_diag *diag)
 {
-    cJSON *json;
-    int rc = fa_json_parse_object(winner->evidence, "evidence", &json, diag);
-    if (rc != 0)
-        return rc;
-    if (json == NULL || cJSON_HasObjectItem(json, "imported")) {
-        cJSON_Delete(json);
-        return 0; /* what came in a bundle brought its own */
+    fa_trial_list list = {0};
+    int rc = winner->evidence != NULL ? fa_bundle_trials(store, winner, &list, diag) : 0;
+    if (rc == 0 && list.count > 0) {
+        char *text = fa_bundle_join_trials(winner->evidence, &list);
+        if (text == NULL)
+            rc = fa_fail(diag, FA_ENOMEM, "out of memory for evidence");
+        else
+            free(winner->evidence), winner->evidence = text;
     }
-    struct best_trials *all = calloc(1, sizeof *all);
-    rc = all != NULL ? fa_store_trials_each(store, &winner->scope, keep_best, all, diag)
-                     : fa_fail(diag, FA_ENOMEM, "out of memory for evidence");
-    cJSON *trials = cJSON_CreateArray();
-    for (int i = 0; all != NULL && i < all->count; i++)
-        fa_json_push(trials, all->shown[i].json);
-    if (rc == 0 && !all->failed && all->count > 0) {
-        fa_json_add(json, "trials", trials);
-        char *text = fa_json_print(json);
-        if (text != NULL) {
-            free(winner->evidence);
-            winner->evidence = text;
-        }
-        all->failed = text == NULL;
-    } else {
-        cJSON_Delete(trials);
-    }
-    cJSON_Delete(json);
-    if (rc == 0 && all->failed)
-        rc = fa_fail(diag, FA_ENOMEM, "out of memory for evidence");
-    free(all);
+    fa_trial_list_free(&list);
     return rc;
 }
 

@@ -10,6 +10,7 @@
 #include "candidate.h"
 #include "error.h"
 #include "evidence.h"
+#include "json_make.h"
 #include "model.h"
 #include "problem.h"
 #include "records_file.h"
@@ -54,7 +55,7 @@ static void render_all(struct making *making)
     for (int32_t i = 0; i < making->records.count; i++) {
         fa_rendered *rendered = &making->rendered[i];
         making->build_of[i] = -1;
-        if (fa_record_render(making->tuner, &making->records.record[i], making->nvrtc.identity,
+        if (fa_record_render(making->tuner, &making->records.record[i].answer, making->nvrtc.identity,
                              rendered, NULL) != 0)
             continue;
         making->build_of[i] = find_build(making, rendered->key);
@@ -75,7 +76,7 @@ static void render_all(struct making *making)
 /* Gates the cubin and fills in what it says; false: the record is left out. */
 static bool finish_trial(const struct making *making, int32_t at, fa_trial *trial)
 {
-    const fa_answer *record = &making->records.record[at];
+    const fa_answer *record = &making->records.record[at].answer;
     fa_rendered *rendered = &making->rendered[at];
     fa_candidate *candidate = &rendered->candidate;
     fa_cubin_info cubin;
@@ -101,7 +102,7 @@ static bool finish_trial(const struct making *making, int32_t at, fa_trial *tria
 static void complete_answer(const struct making *making, int32_t at, const fa_trial *trial,
                             fa_answer *answer)
 {
-    const fa_answer *record = &making->records.record[at];
+    const fa_answer *record = &making->records.record[at].answer;
     bool measured = record->origin <= FA_ORIGIN_IMPORTED && fa_record_holds(making->tuner, record);
     *answer = *record;
     answer->trial = *trial;
@@ -125,6 +126,48 @@ static void complete_answer(const struct making *making, int32_t at, const fa_tr
     snprintf(answer->nvrtc, sizeof answer->nvrtc, "%s", making->nvrtc.identity);
 }
 
+/* Where and by what a record's trials were made. Caller frees; NULL: out of memory. */
+static char *environment_of(const fa_answer *record)
+{
+    cJSON *json = cJSON_CreateObject();
+    fa_json_add_text(json, "gpu", record->gpu.name);
+    fa_json_add_number(json, "driver", record->driver_version);
+    fa_json_add_text(json, "nvrtc", record->nvrtc);
+    char *text = fa_json_print(json);
+    cJSON_Delete(json);
+    return text;
+}
+
+/* What a measured record has of trials goes into the evidence, and says how its winner was timed. */
+static int add_trials(const fa_record *record, fa_answer *answer, char **evidence, fa_diag *diag)
+{
+    fa_trial_list list = {0};
+    cJSON *json = NULL;
+    char *environment = environment_of(&record->answer), *text = NULL;
+    int rc = environment != NULL ? fa_json_parse(record->trials, strlen(record->trials), "trials",
+                                                 &json, diag)
+                                 : FA_ENOMEM;
+    if (rc == 0)
+        rc = fa_trial_list_from_record(json, &list, "trials", diag);
+    for (size_t i = 0; rc == 0 && i < list.count; i++) {
+        fa_trial_record *trial = &list.record[i];
+        if (fa_config_equal(&trial->trial.config, &answer->trial.config))
+            answer->trial.raced = trial->trial.raced;
+        if (trial->sample_count > 0 && (trial->environment = strdup(environment)) == NULL)
+            rc = FA_ENOMEM;
+    }
+    if (rc == 0 && (text = fa_bundle_join_trials(*evidence, &list)) == NULL)
+        rc = FA_ENOMEM;
+    if (rc == 0) {
+        free(*evidence);
+        *evidence = text;
+    }
+    fa_trial_list_free(&list);
+    cJSON_Delete(json);
+    cJSON_free(environment);
+    return rc == FA_ENOMEM ? fa_fail(diag, rc, "out of memory for a winner's evidence") : rc;
+}
+
 static int add_record(struct making *making, int32_t at, fa_diag *diag)
 {
     fa_trial trial;
@@ -135,12 +178,19 @@ static int add_record(struct making *making, int32_t at, fa_diag *diag)
         return 0;
     }
     complete_answer(making, at, &trial, &answer);
+    const fa_record *record = &making->records.record[at];
+    char *evidence = fa_records_evidence(&answer);
+    int rc = evidence != NULL
+                 ? 0
+                 : fa_fail(diag, FA_ENOMEM, "out of memory for a winner's evidence");
+    if (rc == 0 && record->trials != NULL && answer.origin <= FA_ORIGIN_IMPORTED)
+        rc = add_trials(record, &answer, &evidence, diag);
     fa_winner_record winner = {.scope = {.problem = fa_problem_bucket(&answer.problem)},
                                .origin = answer.origin,
                                .trial = answer.trial,
                                .driver_version = answer.driver_version,
                                .unix_time = making->records.made,
-                               .evidence = fa_records_evidence(&answer)};
+                               .evidence = evidence};
     const fa_family *family = tuner->families.family[making->rendered[at].candidate.family];
     fa_gpu_silicon(&answer.gpu, winner.scope.silicon);
     snprintf(winner.scope.templates, sizeof winner.scope.templates, "%s",
@@ -151,9 +201,8 @@ static int add_record(struct making *making, int32_t at, fa_diag *diag)
     memcpy(winner.gpu_name, answer.gpu.name, sizeof winner.gpu_name);
     memcpy(winner.nvrtc, answer.nvrtc, sizeof winner.nvrtc);
     const fa_build *build = &making->build[making->build_of[at]];
-    int rc = winner.evidence == NULL
-                 ? fa_fail(diag, FA_ENOMEM, "out of memory for a winner's evidence")
-                 : fa_bundle_add(making->writer, &winner, build->cubin, build->size, diag);
+    if (rc == 0)
+        rc = fa_bundle_add(making->writer, &winner, build->cubin, build->size, diag);
     making->info.measured += answer.origin <= FA_ORIGIN_IMPORTED;
     making->info.predicted += answer.origin > FA_ORIGIN_IMPORTED;
     making->info.winners++;
@@ -188,15 +237,14 @@ static int choose(struct making *making, const fa_records_options *options, fa_d
 {
     const fa_export_options *output = options->output;
     fa_records *records = &making->records;
-    int32_t left = 0;
-    for (int32_t i = 0; i < records->count; i++)
-        if (output->keep == NULL || output->keep(output->context, &records->record[i]))
-            records->record[left++] = records->record[i];
-    if (left == 0 && records->count > 0)
+    int32_t all = records->count;
+    if (output->keep != NULL)
+        fa_records_keep(records, output->keep, output->context);
+    making->info.baselines = records->baselines;
+    if (records->count == 0 && all > 0)
         return fa_fail(diag, FA_ENOTFOUND,
                        "none of the %d records of %s is of what was asked for: nothing is written",
-                       records->count, options->records);
-    records->count = left;
+                       all, options->records);
     return 0;
 }
 

@@ -67,23 +67,35 @@ static int first_origin(const fa_winner_record *winner, fa_origin *ret_origin, f
     return 0;
 }
 
-static fa_answer *find_record(fa_records *records, const fa_answer *record)
+static fa_record *find_record(fa_records *records, const fa_answer *answer)
 {
     char silicon[FA_SILICON_MAX], other[FA_SILICON_MAX];
-    fa_gpu_silicon(&record->gpu, silicon);
+    fa_gpu_silicon(&answer->gpu, silicon);
     for (int32_t i = 0; i < records->count; i++) {
-        if (!fa_problem_equal(&records->record[i].problem, &record->problem))
+        if (!fa_problem_equal(&records->record[i].answer.problem, &answer->problem))
             continue;
-        fa_gpu_silicon(&records->record[i].gpu, other);
+        fa_gpu_silicon(&records->record[i].answer.gpu, other);
         if (strcmp(silicon, other) == 0)
             return &records->record[i];
     }
     return NULL;
 }
 
+/* What was measured beside a winner that was measured, as a record has it; NULL for others. */
+static int text_of_trials(fa_store *store, const fa_winner_record *winner, fa_origin origin,
+                          char **ret_text, fa_diag *diag)
+{
+    fa_trial_list list = {0};
+    *ret_text = NULL;
+    int rc = origin <= FA_ORIGIN_IMPORTED ? fa_bundle_trials(store, winner, &list, diag) : 0;
+    if (rc == 0 && list.count > 0)
+        rc = fa_records_trials(&list, ret_text, diag);
+    fa_trial_list_free(&list);
+    return rc;
+}
+
 static int collect_one(void *context, fa_store *store, const fa_winner_record *winner)
 {
-    (void)store;
     struct collecting *all = context;
     fa_answer record;
     fa_gpu gpu;
@@ -103,17 +115,37 @@ static int collect_one(void *context, fa_store *store, const fa_winner_record *w
     record.gpu = gpu;
     if (record.origin == FA_ORIGIN_MEASURED_SAME_SILICON)
         record.origin = FA_ORIGIN_MEASURED;
-    fa_answer *earlier = find_record(all->records, &record);
-    if (earlier != NULL && earlier->origin < record.origin)
+    fa_record *earlier = find_record(all->records, &record);
+    if (earlier != NULL && earlier->answer.origin < record.origin)
         return 0;
+    char *trials;
+    rc = text_of_trials(store, winner, record.origin, &trials, all->diag);
+    if (rc != 0)
+        return rc;
     if (winner->unix_time > all->records->made)
         all->records->made = winner->unix_time;
     all->info->taken++;
     if (earlier != NULL) {
-        *earlier = record;
+        free(earlier->trials);
+        *earlier = (fa_record){record, trials};
         return 0;
     }
-    return fa_records_append(all->records, &record, all->diag);
+    rc = fa_records_append(all->records, &record, trials, all->diag);
+    if (rc != 0)
+        free(trials);
+    return rc;
+}
+
+/* A baseline goes along with a record of its problem that was measured on that GPU. */
+static int collect_baseline(void *context, const fa_baseline *baseline)
+{
+    struct collecting *all = context;
+    for (int32_t i = 0; i < all->records->count; i++) {
+        const fa_answer *record = &all->records->record[i].answer;
+        if (record->origin <= FA_ORIGIN_IMPORTED && fa_baseline_concerns(baseline, record))
+            return fa_records_append_baseline(all->records, baseline, all->diag);
+    }
+    return 0;
 }
 
 /* Leaves out what no longer holds. */
@@ -121,10 +153,12 @@ static void drop_moved(fa_tuner *tuner, fa_records *records, bool moved, fa_reco
 {
     int32_t left = 0;
     for (int32_t i = 0; i < records->count; i++) {
-        const fa_answer *record = &records->record[i];
+        const fa_answer *record = &records->record[i].answer;
         bool holds = record->origin <= FA_ORIGIN_IMPORTED ? fa_record_holds(tuner, record) : !moved;
         if (holds)
-            records->record[left++] = *record;
+            records->record[left++] = records->record[i];
+        else
+            free(records->record[i].trials);
     }
     info->dropped = records->count - left;
     records->count = left;
@@ -135,8 +169,9 @@ static void count_origins(const fa_records *records, fa_records_info *info)
     info->winners = records->count;
     info->measured = 0;
     for (int32_t i = 0; i < records->count; i++)
-        info->measured += records->record[i].origin <= FA_ORIGIN_IMPORTED;
+        info->measured += records->record[i].answer.origin <= FA_ORIGIN_IMPORTED;
     info->predicted = info->winners - info->measured;
+    info->baselines = records->baselines;
 }
 
 int fa_records_options_check(const fa_records_options *options, fa_diag *diag)
@@ -161,6 +196,8 @@ static int export_records(fa_tuner *tuner, const char *path, fa_records_info *in
     memcpy(records.family, today.family, sizeof records.family);
     struct collecting all = {tuner, &records, info, diag};
     rc = fa_listed_winners_each(tuner, collect_one, &all, diag);
+    if (rc == 0)
+        rc = fa_store_baselines_each(tuner->store, collect_baseline, &all, diag);
     count_origins(&records, info);
     if (rc == 0 && records.count == 0)
         rc = fa_fail(diag, FA_ENOTFOUND,

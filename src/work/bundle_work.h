@@ -8,9 +8,16 @@
 #include "bundle_check.h"
 #include "hash.h"
 #include "nvrtc.h"
+#include "trial_list.h"
 
 /* ---- bundle_export.c ------------------------------------------------------------------------*/
-/* The best trials of a winner's scope, joined to its evidence as "trials". */
+/* Measured trials of a winner's scope, best first, the first few with samples; of a winner that was
+ * imported those that it brought. */
+int fa_bundle_trials(fa_store *store, const fa_winner_record *winner, fa_trial_list *list,
+                     fa_diag *diag);
+/* An evidence with these "trials". Caller frees; NULL: out of memory. */
+char *fa_bundle_join_trials(const char *evidence, const fa_trial_list *list);
+/* Both of these. */
 int fa_bundle_add_trials(fa_store *store, fa_winner_record *winner, fa_diag *diag);
 
 /* Whether a bundle could be written (a key is there), before work is spent on it; and the writing. */

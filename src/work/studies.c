@@ -10,6 +10,7 @@
 #include "rank.h"
 #include "session.h"
 #include "store.h"
+#include "trial_list.h"
 
 #include "buf.h"
 #include "catalogue.h"
@@ -183,14 +184,41 @@ static int add_tried_config(void *context, const fa_trial_record *record)
     kept->tried = true;
     kept->samples_us = samples;
     kept->sample_count = record->sample_count;
-    kept->environment = strdup(record->environment != NULL ? record->environment : "{}");
+    kept->environment = record->environment != NULL ? strdup(record->environment) : NULL;
     kept->clocks = record->clocks != NULL ? strdup(record->clocks) : NULL;
     kept->seed = record->seed;
     kept->unix_time = record->unix_time;
     memcpy(kept->cubin_key, record->cubin_key, sizeof kept->cubin_key);
-    bool lost = (size > 0 && samples == NULL) || kept->environment == NULL ||
+    bool lost = (size > 0 && samples == NULL) ||
+                (record->environment != NULL && kept->environment == NULL) ||
                 (record->clocks != NULL && kept->clocks == NULL);
     return lost ? FA_ENOMEM : 0;
+}
+
+/* Trials that an imported winner brought with it; its own is the one that the winner is stored with. */
+static int add_brought_configs(fa_tuner *tuner, const fa_study *study, const fa_scope *scope,
+                               struct trial_list *list, fa_diag *diag)
+{
+    fa_winner_record winner = {0};
+    fa_trial_list brought = {0};
+    int rc = fa_listed_winner(tuner, scope, &winner, diag);
+    if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT)
+        return 0;
+    if (rc == 0)
+        rc = fa_trial_list_from_evidence(winner.evidence, &brought, diag);
+    for (size_t i = 0; rc == 0 && i < brought.count; i++) {
+        fa_trial_record *record = &brought.record[i];
+        record->unix_time = winner.unix_time;
+        if (fa_config_equal(&record->trial.config, &study->winner.trial.config)) {
+            record->trial = study->winner.trial;
+            record->trial.compile_ms = 0; /* not here */
+            memcpy(record->cubin_key, winner.cubin_key, sizeof record->cubin_key);
+        }
+        rc = add_tried_config(list, record);
+    }
+    fa_trial_list_free(&brought);
+    fa_winner_record_free(&winner);
+    return rc;
 }
 
 /* Equal for equal configs, in whatever order their tunables stand. */
@@ -292,6 +320,8 @@ int fa_list_study_trials(fa_tuner *tuner, const fa_study *study, fa_study_trial_
     rc = shared != NULL ? fa_store_trials_each(shared, &scope, add_tried_config, &list, diag) : 0;
     if (rc == 0 && list.count == 0)
         rc = fa_store_trials_each(tuner->store, &scope, add_tried_config, &list, diag);
+    if (rc == 0 && list.count == 0 && study->has_winner)
+        rc = add_brought_configs(tuner, study, &scope, &list, diag);
     if (rc == 0 && study->current)
         rc = add_untried_configs(tuner, study, &list);
     pthread_mutex_unlock(&tuner->work);

@@ -111,10 +111,11 @@ function range(values, unit) {
 
 function environment(one) {
   return [count(one.trials || 0, "trial") + " on " + (one.gpu || "an unnamed GPU"),
-    one.uuid ? [" ", h("span", { class: "mono" }, one.uuid)] : ", which was not there",
+    one.uuid ? [" ", h("span", { class: "mono" }, one.uuid)]
+      : one.driver > 0 ? "" : ", which was not there",
     one.driver > 0 ? "; driver for " + driver(one.driver) : "",
-    "; NVRTC ", h("span", { class: "mono" }, one.nvrtc), "; fa-tune " + one.library,
-    one.host ? "; host " + one.host : ""];
+    "; NVRTC ", h("span", { class: "mono" }, one.nvrtc),
+    one.library ? "; fa-tune " + one.library : "", one.host ? "; host " + one.host : ""];
 }
 
 function circumstances(problem) {

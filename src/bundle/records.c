@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "records.h"
+
+#include "error.h"
+#include "json_make.h"
+#include "problem.h"
+#include "render.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void fa_records_free(fa_records *records)
+{
+    for (int32_t i = 0; i < records->count; i++)
+        free(records->record[i].trials);
+    free(records->record);
+    free(records->baseline);
+    *records = (fa_records){0};
+}
+
+int fa_records_append(fa_records *records, const fa_answer *answer, char *trials, fa_diag *diag)
+{
+    if (records->count == FA_RECORDS_MAX)
+        return fa_fail(diag, FA_EINVAL, "more than %d records", FA_RECORDS_MAX);
+    fa_record *grown =
+        fa_grow(records->record, &records->capacity, (size_t)records->count, sizeof *grown);
+    if (grown == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for records");
+    records->record = grown;
+    records->record[records->count++] = (fa_record){*answer, trials};
+    return 0;
+}
+
+int fa_records_append_baseline(fa_records *records, const fa_baseline *baseline, fa_diag *diag)
+{
+    for (int32_t i = 0; i < records->baselines; i++) {
+        fa_baseline *earlier = &records->baseline[i];
+        if (strcmp(earlier->peer, baseline->peer) == 0 &&
+            strcmp(earlier->gpu_name, baseline->gpu_name) == 0 &&
+            fa_problem_equal(&earlier->problem, &baseline->problem)) {
+            *earlier = *baseline;
+            return 0;
+        }
+    }
+    if (records->baselines == FA_RECORDS_MAX)
+        return fa_fail(diag, FA_EINVAL, "more than %d baselines", FA_RECORDS_MAX);
+    fa_baseline *grown = fa_grow(records->baseline, &records->baseline_capacity,
+                                 (size_t)records->baselines, sizeof *grown);
+    if (grown == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for records");
+    records->baseline = grown;
+    records->baseline[records->baselines++] = *baseline;
+    return 0;
+}
+
+void fa_records_keep(fa_records *records, bool (*keep)(void *context, const fa_answer *answer),
+                     void *context)
+{
+    int32_t left = 0;
+    for (int32_t i = 0; i < records->count; i++) {
+        if (keep(context, &records->record[i].answer))
+            records->record[left++] = records->record[i];
+        else
+            free(records->record[i].trials);
+    }
+    records->count = left;
+    left = 0;
+    for (int32_t i = 0; i < records->baselines; i++) {
+        const fa_baseline *baseline = &records->baseline[i];
+        fa_answer answer = {.problem = baseline->problem};
+        memcpy(answer.gpu.name, baseline->gpu_name, sizeof baseline->gpu_name);
+        if (keep(context, &answer))
+            records->baseline[left++] = *baseline;
+    }
+    records->baselines = left;
+}
+
+/* ---- families -------------------------------------------------------------------------------*/
+int fa_records_families(fa_records *records, const fa_templates *templates,
+                        const fa_family_list *families, fa_diag *diag)
+{
+    if (families->count > FA_RECORDS_FAMILIES)
+        return fa_fail(diag, FA_EINVAL, "more than %d families", FA_RECORDS_FAMILIES);
+    records->families = families->count;
+    for (int i = 0; i < families->count; i++) {
+        const char *name = fa_family_name(families->family[i]);
+        snprintf(records->family[i].name, sizeof records->family[i].name, "%s", name);
+        if (fa_render_family_hash(templates, name, records->family[i].hash) != 0)
+            return fa_fail(diag, FA_EMANIFEST, "family %s has no template", name);
+    }
+    return 0;
+}
+
+static const char *hash_of(const fa_records *records, const char *family)
+{
+    for (int i = 0; i < records->families; i++)
+        if (strcmp(records->family[i].name, family) == 0)
+            return records->family[i].hash;
+    return "";
+}
+
+const char *fa_records_moved(const fa_records *file, const fa_records *today)
+{
+    for (int i = 0; i < today->families; i++)
+        if (strcmp(hash_of(file, today->family[i].name), today->family[i].hash) != 0)
+            return today->family[i].name;
+    for (int i = 0; i < file->families; i++)
+        if (hash_of(today, file->family[i].name)[0] == 0)
+            return file->family[i].name;
+    return NULL;
+}
+
+/* ---- trials ---------------------------------------------------------------------------------*/
+int fa_records_trials(const fa_trial_list *list, char **ret_text, fa_diag *diag)
+{
+    cJSON *json = fa_trial_list_to_record(list);
+    *ret_text = json != NULL ? fa_json_print(json) : NULL;
+    cJSON_Delete(json);
+    return *ret_text != NULL ? 0 : fa_fail(diag, FA_ENOMEM, "out of memory for records");
+}

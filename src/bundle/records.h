@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Records: winners without their cubins, each with what was measured beside it, and baselines; what a file
+ * of records (records_file.h) holds.
+ */
+#ifndef FA_BUNDLE_RECORDS_H
+#define FA_BUNDLE_RECORDS_H
+
+#include "fa_tune.h"
+#include "hash.h"
+#include "manifest.h"
+#include "store.h"
+#include "trial_list.h"
+
+enum {
+    FA_RECORDS_VERSION = 2,
+    FA_RECORDS_MAX = 20000,
+    FA_RECORDS_FAMILIES = 32,
+    FA_RECORDS_BYTES_MAX = 64 << 20
+};
+
+typedef struct fa_record {
+    /* Problem, gpu (the catalogue's), origin, config, times, driver, nvrtc, cubin key and funnel. */
+    fa_answer answer;
+    char *trials; /* owned: fa_trial_list_to_record's text, "" or NULL: none */
+} fa_record;
+
+typedef struct fa_records {
+    int64_t made; /* unix time of the day */
+    int families;
+    struct {
+        char name[FA_NAME_MAX];
+        char hash[FA_HASH_HEX];
+    } family[FA_RECORDS_FAMILIES];
+    fa_record *record;
+    int32_t count;
+    size_t capacity;
+    fa_baseline *baseline;
+    int32_t baselines;
+    size_t baseline_capacity;
+} fa_records;
+
+/* Takes `trials`, which may be NULL, when it succeeds. */
+int fa_records_append(fa_records *records, const fa_answer *answer, char *trials, fa_diag *diag);
+/* A list as a record has it: text that the caller frees. FA_ENOMEM. */
+int fa_records_trials(const fa_trial_list *list, char **ret_text, fa_diag *diag);
+/* In the place of the one with the same problem, GPU and peer, if there is one. */
+int fa_records_append_baseline(fa_records *records, const fa_baseline *baseline, fa_diag *diag);
+void fa_records_free(fa_records *records);
+/* The families as they are today. */
+int fa_records_families(fa_records *records, const fa_templates *templates,
+                        const fa_family_list *families, fa_diag *diag);
+/* Leaves out the records and baselines that `keep` does not want; the order stays. */
+void fa_records_keep(fa_records *records, bool (*keep)(void *context, const fa_answer *answer),
+                     void *context);
+/* NULL, or the family by which the file and today differ. */
+const char *fa_records_moved(const fa_records *file, const fa_records *today);
+
+#endif

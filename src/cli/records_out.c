@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "records_out.h"
+
+#include "filter.h"
+#include "interrupt.h"
+#include "json_make.h"
+#include "text.h"
+
+#include <stdio.h>
+
+enum { TELL_EVERY_S = 5 };
+
+/* ---- which winners --------------------------------------------------------------------------*/
+bool cli_records_keep(void *context, const fa_answer *answer)
+{
+    return cli_filter_keeps(context, &answer->problem, answer->gpu.name);
+}
+
+/* ---- progress -------------------------------------------------------------------------------*/
+int cli_records_tell(void *context, const char *what, int32_t done, int32_t all)
+{
+    cli_telling *telling = context;
+    time_t now = time(NULL);
+    if (telling->progress->rows && now - telling->last >= TELL_EVERY_S) {
+        telling->last = now;
+        fprintf(stderr, "%s %d of %d\n", what, done, all);
+    }
+    return cli_interrupted() ? 1 : 0;
+}
+
+/* ---- results ----------------------------------------------------------------------------------*/
+void cli_records_add_json(cJSON *document, const char *file, const fa_records_info *info)
+{
+    cJSON *records = fa_json_add_object(document, "records");
+    fa_json_add_text(records, "file", file);
+    fa_json_add_number(records, "winners", info->winners);
+    fa_json_add_number(records, "measured", info->measured);
+    fa_json_add_number(records, "predicted", info->predicted);
+    fa_json_add_number(records, "taken", info->taken);
+    fa_json_add_number(records, "dropped", info->dropped);
+    fa_json_add_number(records, "unlisted", info->unlisted);
+    fa_json_add_number(records, "failed", info->failed);
+    fa_json_add_number(records, "baselines", info->baselines);
+}
+
+void cli_records_put(fa_buf *out, const char *file, const fa_records_info *info)
+{
+    cli_text_path(out, file);
+    fa_buf_printf(out, ": %d winners, %d measured and %d predicted", info->winners, info->measured,
+                  info->predicted);
+    if (info->baselines > 0)
+        fa_buf_printf(out, "; %d baseline%s", info->baselines, info->baselines == 1 ? "" : "s");
+    if (info->taken > 0)
+        fa_buf_printf(out, "; %d from the store", info->taken);
+    if (info->dropped > 0)
+        fa_buf_printf(out, "; %d dropped, their templates have changed", info->dropped);
+    if (info->unlisted > 0)
+        fa_buf_printf(out, "; %d for GPUs that the catalogue does not list", info->unlisted);
+    if (info->failed > 0)
+        fa_buf_printf(out, "; %d left out, they no longer compile cleanly", info->failed);
+    fa_buf_text(out, "\n");
+}

@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Records carry what a report needs: from a store that has measured to lines of text, from those to another
+store and its report, with one command each way."""
+import json
+import os
+import re
+import subprocess
+
+import tap
+from place import DEADLINE, EIGHT, FA_TUNE, SMALL, SOURCE, Place
+from report_store import L4, add_baselines, baseline, tuned
+
+FOUR = dict(EIGHT, STAGES=[1])
+state = {}
+
+
+def lines():
+    """The records of a store with two measured winners and two baselines, line by line."""
+    if not state:
+        with tuned(FOUR, problems=((128,), (256, "--causal"))) as place:
+            add_baselines(place, [baseline(128, "pytorch-fa2", 82.0, low_us=81.0, high_us=83.0),
+                                  baseline(128, "fa3", 45.0, source="a test"),
+                                  baseline(512, "fa3", 9.0), baseline(128, "fa3", 9.0, gpu="A100")])
+            told = place.run("export", "--records", "records.jsonl").stdout
+            tap.has(told, "2 winners, 2 measured and 0 predicted; 2 baselines; 2 from the store")
+            with open(os.path.join(place.folder, "records.jsonl"), encoding="utf-8") as file:
+                state["lines"] = file.read().splitlines()
+            state["report"] = place.json("report")
+    return list(state["lines"])
+
+
+def write(place, text_lines):
+    with open(os.path.join(place.folder, "records.jsonl"), "w", encoding="utf-8") as file:
+        file.write("\n".join(text_lines) + "\n")
+
+
+def a_measured_line_has_its_trials_and_the_problems_baselines_follow():
+    head, first, second, *baselines = [json.loads(line) for line in lines()]
+    tap.equal(head["fa_tune_records"], 2)
+    family, = first["trials"]
+    tap.equal((family["family"], family["tunables"][:2]), ("attn_fwd_sm80", ["BLOCK_M", "BLOCK_N"]))
+    at = len(family["tunables"])
+    tap.equal(len(family["trials"]), first["funnel"][5])
+    best = family["trials"][0]
+    tap.equal(best[at:at + 3], [first["median_us"], first["low_us"], first["high_us"]])
+    assert best[at + 4] == 1 and len(best) > at + 5 + 20, best  # raced, with its samples
+    assert min(row[at] for row in second["trials"][0]["trials"]) > 0
+    tap.equal([(line["peer"], line["median_us"]) for line in baselines],
+              [("fa3", 45), ("pytorch-fa2", 82)])
+    assert all(len(line) < 4096 for line in lines()), [len(line) for line in lines()]
+
+
+def what_is_imported_is_drawn_as_where_it_was_measured():
+    with Place(space=FOUR, script=L4) as place:
+        write(place, lines())
+        told = place.run("import", "records.jsonl").stdout
+        tap.has(told, "2 winners, 2 measured and 0 predicted; 2 baselines")
+        tap.has(told, "2 added, 0 replaced")
+        tap.has(told, "each winner is proved before it is launched")
+        report = place.json("report")
+        for there, here in zip(state["report"]["problems"], report["problems"]):
+            tap.equal((here["known_how"], here["configs_tried"]),
+                      ("imported", there["configs_tried"]))
+            tap.equal(*(sorted((one["peer"], one["median_us"], one["source"])
+                               for one in side["baselines"]) for side in (here, there)))
+            tap.equal(here["default_us"], round(there["default_us"], 3))
+            for a, b in zip(there["configs"], here["configs"]):
+                tap.equal((b["config"], b["raced"], b["winner"], b["default"]),
+                          (a["config"], a["raced"], a["winner"], a["default"]))
+                assert abs(a["median_us"] - b["median_us"]) < 1e-3, (a, b)
+                tap.equal(len(b["samples_us"]), len(a["samples_us"]))
+        markdown = place.run("report").stdout
+        tap.has(markdown, "| – | – | default raced |")  # its registers are not known here
+        tap.lacks(markdown, "which was not there")
+        place.run("export", "--records", "again.jsonl")
+        with open(os.path.join(place.folder, "again.jsonl"), encoding="utf-8") as file:
+            again = file.read().splitlines()
+        unproved = [line.replace('"driver":13000', '"driver":0') for line in lines()]
+        tap.equal(again, unproved)
+
+
+def a_filter_keeps_records_before_anything_is_compiled_and_a_bundle_is_taken_whole():
+    with Place(space=FOUR, script=L4) as place:
+        write(place, lines())
+        told = place.json("import", "records.jsonl", "--gpu", "l4", "--causal")
+        tap.equal([told[name] for name in ("added", "dry_run")], [1, False])
+        tap.equal((told["records"]["winners"], told["records"]["baselines"]), (1, 0))
+        refused = place.run("import", "records.jsonl", "--gpu", "A100", status=1).stderr
+        tap.has(refused, "none of the 2 records of records.jsonl is of what was asked for")
+        place.run("export", "--unsigned", "--out", "l4.fab")
+        for some in (["--gpu", "L4"], ["--causal"], ["--operation", "attn_fwd"]):
+            refused = place.run("import", "l4.fab", "--allow-unsigned", *some, status=2).stderr
+            tap.has(refused, "a bundle is imported whole")
+        tap.has(place.run("import", "records.jsonl", "--gpu", "L5", status=2).stderr, "L5")
+
+
+def a_dry_run_takes_neither_winners_nor_baselines():
+    with Place(space=FOUR, script=L4) as place:
+        write(place, lines())
+        tap.has(place.run("import", "records.jsonl", "--dry-run").stdout, "it would be: 2 added")
+        tap.equal(place.json("report")["problems"], [])
+        place.run("--gpu", "L4", *SMALL, "--effort", "predict", "--quiet")
+        tap.equal(place.json("report")["problems"][0]["baselines"], [])
+
+
+def changed(number, **members):
+    made = lines()
+    made[number] = json.dumps({**json.loads(made[number]), **members})
+    return made
+
+
+def lines_that_cannot_be_are_refused_with_their_number_and_nothing_is_taken():
+    head, first = [json.loads(line) for line in lines()[:2]]
+    family = first["trials"][0]
+    row, at = family["trials"][0], len(family["tunables"])
+
+    def trials(**members):
+        return changed(1, trials=[{**family, **members}])
+
+    def cell(place, value):
+        return trials(trials=[row[:place] + [value] + row[place + 1:]])
+    table = [
+        (changed(1, trials={}), "line 2"),
+        (trials(family="no family"), "line 2"),
+        (trials(tunables=["BLOCK_M", "BLOCK_M"]), "line 2"),
+        (trials(tunables=["A"] * 40), "line 2"),
+        (trials(trials=[row] * 129), "line 2"),
+        (trials(trials=[row[:at + 3]]), "line 2"),
+        (trials(trials=["x"]), "line 2"),
+        (trials(trials=[row + [1.0] * 200]), "line 2"),
+        (cell(0, 1.5), "line 2"), (cell(at, 0), "line 2"), (cell(at, 1e300), "line 2"),
+        (cell(at + 1, row[at] + 1), "line 2"), (cell(at + 4, 2), "line 2"), (cell(at + 5, -1), "line 2"),
+        (changed(3, median_us=0), "line 4"), (changed(3, peer="a b"), "line 4"),
+        (changed(3, dry_run=True), "made up"), (changed(3, problem={}), "line 4"),
+    ]
+    with Place(space=FOUR, script=L4) as place:
+        for made, sentence in table:
+            write(place, made)
+            done = place.run("import", "records.jsonl", status=2)
+            tap.equal(done.stdout, "")
+            tap.has(done.stderr, sentence)
+        write(place, changed(0, fa_tune_records=3))
+        tap.has(place.run("import", "records.jsonl", status=1).stderr, "newer fa-tune")
+        tap.equal(place.json("show")["winners"], [])
+
+
+def the_demo_is_drawn_from_records_alone():
+    with Place(space=FOUR) as place:
+        write(place, lines())
+        page = os.path.join(place.folder, "demo.html")
+        env = dict(place.env, FA_TUNE_RECORDS=os.path.join(place.folder, "records.jsonl"))
+        done = subprocess.run([os.path.join(SOURCE, "examples", "demo_report.sh"), page, FA_TUNE, "L4"],
+                              env=env, cwd=place.folder, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, encoding="utf-8", check=False, timeout=DEADLINE)
+        tap.equal((done.returncode, done.stderr), (0, ""))
+        tap.has(done.stdout, "2 problems, ")
+        with open(page, encoding="utf-8") as file:
+            drawn = json.loads(re.search('id="document">(.*?)</script>', file.read(), re.S)[1])
+        first, second = drawn["problems"]
+        tap.equal([one["peer"] for one in first["baselines"]], ["fa3", "pytorch-fa2"])
+        assert len(first["configs"]) > 2 and len(second["configs"][0]["samples_us"]) > 20, drawn
+        tap.equal(drawn["store"], "~/records-L4.db")
+
+
+tap.main([
+    a_measured_line_has_its_trials_and_the_problems_baselines_follow,
+    what_is_imported_is_drawn_as_where_it_was_measured,
+    a_filter_keeps_records_before_anything_is_compiled_and_a_bundle_is_taken_whole,
+    a_dry_run_takes_neither_winners_nor_baselines,
+    lines_that_cannot_be_are_refused_with_their_number_and_nothing_is_taken,
+    the_demo_is_drawn_from_records_alone,
+])
