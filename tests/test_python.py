@@ -2,11 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """fa_tune.attention on the fake driver: what a tensor library hands over comes out right, by the shortest
 way, and what cannot be served is refused with a sentence that helps."""
-import atexit
-import json
+import faulthandler
 import math
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -14,93 +12,12 @@ import threading
 import types
 
 import tap
-from place import Place
+from attention_case import PACKAGE, Inputs, close, logged, refused
+import producer
+from producer import Capsuled, Exchanged
+import fa_tune
 
-ONE = {"BLOCK_M": [64], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0], "MIN_BLOCKS": [2]}
-SPLIT = {"BLOCK_M": [16], "BLOCK_N": [32], "STAGES": [2], "GROUPS": [4], "MIN_BLOCKS": [1], "EVICT_FIRST": [0],
-         "SPREAD": [1]}
-place = Place(space=ONE, script="device sm=89\ndevice sm=89 board=1\ninit_once\nlog log\n")
-atexit.register(place.__exit__)
-for variable in ("FA_TUNE_STORE", "FA_TUNE_TEMPLATES", "FA_TUNE_LIBCUDA", "FAKE_CUDA_SCRIPT"):
-    os.environ[variable] = place.env[variable]
-# The family for serving has one config too, and leaves dense problems to the other.
-with open(os.path.join(os.environ["FA_TEST_TEMPLATES"], "attn_fwd_splitkv_sm80.json"), encoding="utf-8") as file:
-    split = json.load(file)
-split.update(tunables=SPLIT, default={name: values[0] for name, values in SPLIT.items()})
-split["supports"].append({"require": "SERVING = 1", "why": "dense problems are the other family's here"})
-with open(os.path.join(place.env["FA_TUNE_TEMPLATES"], "attn_fwd_splitkv_sm80.json"), "w", encoding="utf-8") as file:
-    json.dump(split, file)
-os.chdir(place.folder)  # where the log goes
-PACKAGE = os.path.join(os.environ["FA_TEST_BUILD"], "python")
-sys.path.insert(0, PACKAGE)
-
-import producer  # noqa: E402
-from producer import Capsuled, Exchanged  # noqa: E402
-import fa_tune  # noqa: E402
-
-producer.start()
 DIM = 64
-random.seed(7)
-
-
-def attend(q, k, v, batch, heads, heads_kv, rows, keys, first_hidden=None, scale=1 / math.sqrt(DIM)):
-    """(O, LSE) in double precision, as flat lists; first_hidden(row): the first key it does not see."""
-    out, lse = [], []
-    for b in range(batch):
-        for h in range(heads):
-            kv = (b * heads_kv + h * heads_kv // heads) * keys
-            for i in range(rows):
-                at = ((b * heads + h) * rows + i) * DIM
-                seen = keys if first_hidden is None else first_hidden(i)
-                score = [scale * sum(q[at + d] * k[(kv + j) * DIM + d] for d in range(DIM))
-                         for j in range(seen)]
-                top = max(score)
-                weight = [math.exp(s - top) for s in score]
-                total = sum(weight)
-                lse.append(top + math.log(total))
-                out += [sum(w * v[(kv + j) * DIM + d] for j, w in enumerate(weight)) / total
-                        for d in range(DIM)]
-    return out, lse
-
-
-def numbers(count):
-    return [round(random.gauss(0, 1), 2) for _ in range(count)]
-
-
-class Inputs:
-    """Numbers for one problem, and tensors of a kind that hold them."""
-
-    def __init__(self, batch=1, heads=2, heads_kv=1, rows=6, keys=9, kind=Exchanged, device=0):
-        self.sizes = (batch, heads, heads_kv, rows, keys)
-        self.numbers = [numbers(batch * heads * rows * DIM)] + [
-            numbers(batch * heads_kv * keys * DIM) for _ in range(2)]
-        self.shape = (batch, heads, rows, DIM)
-        shapes = (self.shape,) + ((batch, heads_kv, keys, DIM),) * 2
-        self.tensors = [kind(shape, values, device=(producer.DEVICE, device))
-                        for shape, values in zip(shapes, self.numbers)]
-
-    def expected(self, **how):
-        return attend(*self.numbers, *self.sizes, **how)
-
-
-def close(actual, expected, most=4e-3):
-    worst = max(abs(a - b) for a, b in zip(actual, expected))
-    assert len(actual) == len(expected) and worst < most, "off by %g" % worst
-
-
-def logged(word):
-    """Lines of the fake driver's log."""
-    with open(os.path.join(place.folder, "log"), encoding="utf-8") as file:
-        return [line for line in file if word in line]
-
-
-def refused(kind, part, *args, **kwargs):
-    try:
-        fa_tune.attention(*args, **kwargs)
-    except kind as error:
-        tap.has(str(error), part)
-        return error
-    raise AssertionError("was not refused")
 
 
 def importing_the_package_loads_nothing():
@@ -323,81 +240,6 @@ def a_miss_is_the_policys_to_answer():
         fa_tune._core.set_policy("measure")
 
 
-def a_paged_cache_with_lengths_is_attended_to():
-    batch, heads, heads_kv, keys, page = 2, 4, 2, 40, 16
-    lengths, table = [40, 19], [[3, 1, 4], [0, 2, 7]]
-    numbers_q = numbers(batch * heads * DIM)
-    pool = [numbers(9 * heads_kv * page * DIM) for _ in range(2)]
-
-    def of_sequence(cache, b, length):
-        """[heads_kv, length, DIM] as the table says."""
-        return [cache[((table[b][j // page] * heads_kv + h) * page + j % page) * DIM + d]
-                for h in range(heads_kv) for j in range(length) for d in range(DIM)]
-    expected = []
-    for b, length in enumerate(lengths):
-        k, v = (of_sequence(cache, b, length) for cache in pool)
-        q = numbers_q[b * heads * DIM:(b + 1) * heads * DIM]
-        expected += attend(q, k, v, 1, heads, heads_kv, 1, length)[0]
-    q = Exchanged((batch, heads, 1, DIM), numbers_q)
-    k, v = (Exchanged((9, heads_kv, page, DIM), cache) for cache in pool)
-    seqused = Exchanged((batch,), lengths, dtype=(producer.INT, 32))
-    block_table = Exchanged((batch, 3), [entry for row in table for entry in row], dtype=(producer.INT, 32))
-    out = fa_tune.attention(q, k, v, seqused_k=seqused, block_table=block_table, max_seqlen_k=keys)
-    close(out.read(), expected)
-    tap.equal(Exchanged.made, [])  # a workspace, if one was taken, has been given back
-
-
-def what_serving_passes_makes_the_problem_it_says():
-    """The problem that is asked for tells what was understood."""
-    def asked(*tensors, **keywords):
-        seen = []
-        fa_tune._core.set_policy("cached", lambda problem, *_: seen.append(problem) or "instead")
-        try:
-            tap.equal(fa_tune.attention(*tensors, **keywords), "instead")
-        finally:
-            fa_tune._core.set_policy("measure")
-        usual = fa_tune._core.problem({"seq_q": 1})
-        return {name: value for name, value in seen[0].items()
-                if value != usual.get(name) and name not in ("head_dim", "dtype")}
-
-    def ints(*shape):
-        return Exchanged(shape, dtype=(producer.INT, 32))
-
-    def floats(*shape):
-        return Exchanged(shape, dtype=(producer.FLOAT, 32))
-    q, cache = Exchanged((3, 4, 1, DIM)), [Exchanged((3, 2, 40, DIM)) for _ in range(2)]
-    decode = {"batch": 3, "heads_q": 4, "heads_kv": 2, "seq_q": 1, "seq_k": 40}
-    decode = {name: value for name, value in decode.items() if name != "seq_q"}
-    tap.equal(asked(q, *cache, window=(16, 0), softcap=30.0, sinks=floats(4), batch_invariant=True),
-              dict(decode, window=True, window_left=16, softcap=True, sinks=True, batch_invariant=True))
-    tap.equal(asked(q, *cache, window=(-1, -1), softcap=0.0), decode)
-    tap.equal(asked(q, *cache, seqused_k=ints(3)), dict(decode, lengths_k="seqused"))
-    pool = [Exchanged((9, 2, 16, DIM)) for _ in range(2)]
-    tap.equal(asked(q, *pool, block_table=ints(3, 5), seqused_k=ints(3)),
-              dict(decode, seq_k=80, page=16, lengths_k="seqused"))
-    fp8 = [Exchanged((9, 2, 16, DIM), dtype=(10, 8)) for _ in range(2)]
-    tap.equal(asked(q, *fp8, block_table=ints(3, 5), seqused_k=ints(3), max_seqlen_k=70, k_scale=floats(),
-                    v_scale=floats(3, 2)),
-              dict(decode, seq_k=70, page=16, lengths_k="seqused", kv_dtype="fp8"))
-    rows, keys = Exchanged((50, 4, DIM)), [Exchanged((70, 2, DIM)) for _ in range(2)]
-    ragged = {"cu_seqlens_q": ints(4), "cu_seqlens_k": ints(4), "max_seqlen_q": 30, "max_seqlen_k": 40}
-    tap.equal(asked(rows, *keys, causal=True, out=Exchanged((50, 4, DIM)), **ragged),
-              dict(decode, seq_q=30, causal="bottom-right", layout="bshd", varlen=True, lengths_k="cu_seqlens"))
-    dense = [Exchanged((3, 40, 2, DIM)) for _ in range(2)]  # rows of queries only
-    tap.equal(asked(rows, *dense, cu_seqlens_q=ints(4), max_seqlen_q=30),
-              dict(decode, seq_q=30, layout="bshd", varlen=True))
-    for kind, part, tensors, keywords in [
-            (fa_tune.ShapeError, "seqused_k has 2 entries and needs 3", (q, *cache), {"seqused_k": ints(2)}),
-            (fa_tune.DtypeError, "sinks is int32 and needs float32", (q, *cache), {"sinks": ints(4)}),
-            (fa_tune.ArgumentError, "need max_seqlen_q", (rows, *dense), {"cu_seqlens_q": ints(4)}),
-            (fa_tune.ShapeError, "k has 3 sequences and there are 4", (rows, *dense),
-             {"cu_seqlens_q": ints(5), "max_seqlen_q": 30}),
-            (fa_tune.ArgumentError, "both k_scale and v_scale", (q, *fp8), {"k_scale": floats()}),
-            (fa_tune.ShapeError, "[total, heads, head_dim]", (q, *cache), ragged),
-            (fa_tune.ArgumentError, "window must be a pair", (q, *cache), {"window": 16})]:
-        refused(kind, part, *tensors, **keywords)
-
-
 def a_recorder_sees_every_call():
     case, seen = Inputs(), []
     fa_tune._core.set_recorder(lambda problem, device: seen.append((problem["seq_k"], device)))
@@ -461,6 +303,40 @@ def after_close_kernels_are_gone_and_calls_start_anew():
     close(fa_tune.attention(*case.tensors).read(), case.expected()[0])
 
 
+def a_first_call_does_not_wait_for_a_tune_that_waits_for_the_interpreter():
+    case, told, done = Inputs(), threading.Event(), []
+
+    def tune():
+        done.append(fa_tune._core.tune({"seq_q": 200, "head_dim": 128}, gpu="A100", progress=lambda _: told.set()))
+    fa_tune.close()  # the driver is closed too, and a call opens it
+    thread = threading.Thread(target=tune)
+    faulthandler.dump_traceback_later(200, exit=True)
+    thread.start()
+    told.wait()
+    close(fa_tune.attention(*case.tensors).read(), case.expected()[0])
+    thread.join()
+    faulthandler.cancel_dump_traceback_later()
+    tap.equal(len(done), 1)
+
+
+def what_a_call_runs_cannot_close_what_it_uses():
+    case, said = Inputs(), []
+
+    class Closing(Capsuled):
+        def __dlpack__(self, **how):
+            try:
+                fa_tune.close()
+            except fa_tune.Error as error:
+                said.append(str(error))
+            return super().__dlpack__(**how)
+    out = Closing(case.shape)
+    bound = fa_tune._core.best_kernel({"batch": 1, "heads_q": 2, "heads_kv": 1, "seq_q": 6, "seq_k": 9})
+    for call in (fa_tune.attention, bound):
+        call(*case.tensors, out=out)
+        close(out.read(), case.expected()[0])
+    tap.equal(said, ["close() while a call or a tune is under way: wait for it first"] * 2)
+
+
 def a_forked_child_is_told_to_be_spawned():
     case = Inputs()
     fa_tune.attention(*case.tensors)
@@ -497,12 +373,12 @@ tap.main([
     wrong_tensors_are_refused_with_what_to_pass_instead,
     a_kernel_is_bound_to_its_problem,
     a_miss_is_the_policys_to_answer,
-    a_paged_cache_with_lengths_is_attended_to,
-    what_serving_passes_makes_the_problem_it_says,
     a_recorder_sees_every_call,
     progress_is_told_and_what_it_raises_ends_the_tune,
     ctrl_c_ends_a_tune_that_nobody_watches,
     a_gpu_that_is_not_here_gets_a_prediction,
     after_close_kernels_are_gone_and_calls_start_anew,
+    a_first_call_does_not_wait_for_a_tune_that_waits_for_the_interpreter,
+    what_a_call_runs_cannot_close_what_it_uses,
     a_forked_child_is_told_to_be_spawned,
 ])

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fa_tune.attention(q, k, v, …): from tensors to a launch.
+ * fa_tune.attention(q, k, v, …) and its sisters: from tensors to a launch.
  *
  * Workload: each attention layer of every step; all of it is host time before the GPU starts. For tensors with
  * an exchange table nothing here makes a Python object but the outputs that the caller did not pass.
@@ -16,28 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char attention_doc[] =
-    "attention(q, k, v, *, causal=False, scale=None, layout=\"bhsd\", out=None, return_lse=False,\n"
-    "          stream=None, window=None, softcap=None, **more)\n--\n\n"
-    "softmax(scale * q @ k.T + mask) @ v by the fastest kernel known for this problem.\n\n"
-    "q: [batch, heads, seq_q, head_dim] of float16 or bfloat16 on a CUDA device, from any library that\n"
-    "    speaks DLPack; k, v: [batch, heads_kv, seq_k, head_dim], heads a multiple of heads_kv. Any strides\n"
-    "    whose last is 1. layout=\"bshd\": heads and sequence change places in all tensors.\n"
-    "causal: True or \"bottom-right\" (query i sees keys up to i + seq_k - seq_q), or \"top-left\" (up to i).\n"
-    "scale: of the scores; None: 1 / sqrt(head_dim).\n"
-    "out: a tensor of q's shape and type to write to; with return_lse a pair (out, lse), either may be None.\n"
-    "return_lse: also return the log-sum-exp, float32 [batch, heads, seq_q], natural logarithm.\n"
-    "stream: a CUstream as int, or an object with __cuda_stream__; None: the one that is current in the\n"
-    "    library of q. For a library without one (JAX) the call waits for its result.\n"
-    "window: a pair (left, right) of keys that a query sees beside its diagonal; -1: no limit.\n"
-    "softcap: scores become softcap * tanh(score / softcap).\n"
-    "more: sinks (float32 [heads]); cu_seqlens_q, cu_seqlens_k (int32 [batch + 1]) with max_seqlen_q and\n"
-    "    max_seqlen_k: q is [total, heads, head_dim]; seqused_k (int32 [batch]); block_table (int32 [batch,\n"
-    "    pages]): k and v are [pages, page, heads_kv, head_dim]; k_scale and v_scale of an fp8 cache; and\n"
-    "    every further field of the operation, such as batch_invariant.\n\n"
-    "Returns out, or (out, lse). A problem that is new to this process is looked up, and tuned as\n"
-    "fa_tune.policy() says. Raises a subclass of fa_tune.Error.";
-
 /* ---- kernels ----------------------------------------------------------------------------------*/
 /* Asks the policy's function: a kernel, or what the call is to return in the place of ours. */
 static int ask_policy(struct call *c, const fa_kernel **ret_kernel, PyObject **ret_instead)
@@ -50,13 +28,13 @@ static int ask_policy(struct call *c, const fa_kernel **ret_kernel, PyObject **r
     Py_XDECREF(problem);
     if (answer == NULL)
         return -1;
-    *ret_kernel = kernel_unwrap(answer);
-    if (*ret_kernel == NULL) {
+    if (kernel_unwrap(answer) == NULL) {
         *ret_instead = answer;
         return 0;
     }
+    *ret_kernel = kernel_alive(answer); /* the tuner's own */
     Py_DECREF(answer);
-    return 0;
+    return *ret_kernel != NULL ? 0 : -1;
 }
 
 static int refuse_capture(const struct call *c)
@@ -154,7 +132,7 @@ static int run(struct call *c, const fa_kernel *bound, PyObject **ret_instead)
         return -1;
     if ((c->tuner = session_tuner()) == NULL || call_take_outputs(c) != 0)
         return -1;
-    int rc = fa_enter_device(c->tuner, c->place.device, &c->entered, &diag);
+    int rc = session_enter(c->place.device, &c->entered, &diag);
     if (rc != 0)
         return fail_with(rc, &diag);
     int done = launch(c, bound, ret_instead);
@@ -182,18 +160,22 @@ int attention_init(void)
     if (fa_make_problem(NULL, &preset) != 0)
         return fail(ERROR_ANY, "the library knows no attention");
     preset.operation = NULL;
-    return call_arguments_init();
+    return call_doors_init();
 }
 
-static PyObject *attend(const fa_kernel *bound, PyObject *const *args, Py_ssize_t count,
-                        PyObject *names)
+static PyObject *attend(enum door_number door, const fa_kernel *bound, PyObject *const *args,
+                        Py_ssize_t count, PyObject *names)
 {
     /* A bound kernel says what the tensors do not. */
-    struct call c = {.args = args,
+    struct call c = {.door = &doors[door],
+                     .args = args,
                      .count = count,
                      .names = names,
                      .problem = bound != NULL ? fa_kernel_answer(bound)->problem : preset};
     PyObject *instead = NULL, *result = NULL;
+    if (bound == NULL)
+        c.problem.layout = c.door->layout;
+    session_begin(); /* what is called meanwhile may run any Python, and the kernel is to live */
     int done = call_take_arguments(&c);
     if (done == 0)
         done = run(&c, bound, &instead);
@@ -206,17 +188,30 @@ static PyObject *attend(const fa_kernel *bound, PyObject *const *args, Py_ssize_
         c.result[0] = NULL;
     }
     release(&c);
+    session_end();
     return result;
 }
 
 PyObject *attention(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     (void)self;
-    return attend(NULL, args, count, names);
+    return attend(DOOR_ATTENTION, NULL, args, count, names);
+}
+
+PyObject *attention_varlen(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    (void)self;
+    return attend(DOOR_VARLEN, NULL, args, count, names);
+}
+
+PyObject *attention_decode(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    (void)self;
+    return attend(DOOR_DECODE, NULL, args, count, names);
 }
 
 PyObject *attention_by(const fa_kernel *kernel, PyObject *const *args, Py_ssize_t count,
                        PyObject *names)
 {
-    return attend(kernel, args, count, names);
+    return attend(DOOR_ATTENTION, kernel, args, count, names);
 }

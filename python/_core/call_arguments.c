@@ -1,99 +1,73 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The arguments of a call, by position and by name.
- *
- * Workload: one to five names a call, which the interpreter has interned: they are found by address.
  */
 #include "call_steps.h"
 
 #include "problem.h"
 
-static struct {
-    const char *name;
-    size_t at;
-    PyObject *interned;
-} keywords[] = {
-    {"q", offsetof(struct arguments, q), NULL},
-    {"k", offsetof(struct arguments, k), NULL},
-    {"v", offsetof(struct arguments, v), NULL},
-    {"out", offsetof(struct arguments, out), NULL},
-    {"causal", offsetof(struct arguments, causal), NULL},
-    {"scale", offsetof(struct arguments, scale), NULL},
-    {"layout", offsetof(struct arguments, layout), NULL},
-    {"return_lse", offsetof(struct arguments, return_lse), NULL},
-    {"stream", offsetof(struct arguments, stream), NULL},
-    {"window", offsetof(struct arguments, window), NULL},
-    {"softcap", offsetof(struct arguments, softcap), NULL},
-    {"max_seqlen_q", offsetof(struct arguments, max_seqlen_q), NULL},
-    {"max_seqlen_k", offsetof(struct arguments, max_seqlen_k), NULL},
-    {"cu_seqlens_q", offsetof(struct arguments, extra[CU_SEQLENS_Q]), NULL},
-    {"cu_seqlens_k", offsetof(struct arguments, extra[CU_SEQLENS_K]), NULL},
-    {"seqused_k", offsetof(struct arguments, extra[SEQUSED_K]), NULL},
-    {"block_table", offsetof(struct arguments, extra[BLOCK_TABLE]), NULL},
-    {"sinks", offsetof(struct arguments, extra[SINKS]), NULL},
-    {"k_scale", offsetof(struct arguments, extra[K_SCALE]), NULL},
-    {"v_scale", offsetof(struct arguments, extra[V_SCALE]), NULL},
-};
-enum { KEYWORDS = sizeof keywords / sizeof *keywords };
-
 /* Fields of a problem that the tensors say, or that another keyword does. */
 static const char *const not_keywords[] = {
-    "dtype",       "head_dim",     "batch",     "heads_q",    "heads_kv",  "seq_q",
-    "seq_k",       "lse",          "unaligned", "varlen",     "lengths_k", "page",
-    "window_left", "window_right", "kv_dtype",  "head_dim_v",
+    "dtype",    "head_dim",   "batch",  "heads_q",   "heads_kv", "seq_q",       "seq_k",
+    "lse",      "unaligned",  "varlen", "lengths_k", "page",     "window_left", "window_right",
+    "kv_dtype", "head_dim_v", "layout", "causal",    "window",   "softcap",     "sinks",
 };
 
-int call_arguments_init(void)
-{
-    for (int i = 0; i < KEYWORDS; i++)
-        if ((keywords[i].interned = PyUnicode_InternFromString(keywords[i].name)) == NULL)
-            return -1;
-    return 0;
-}
-
-static int find_keyword(PyObject *name)
-{
-    for (int i = 0; i < KEYWORDS; i++)
-        if (keywords[i].interned == name)
-            return i;
-    for (int i = 0; i < KEYWORDS; i++)
-        if (PyUnicode_Compare(keywords[i].interned, name) == 0)
-            return i;
-    return -1;
-}
-
 /* A field of the operation that is no argument of its own. */
-static int take_field(PyObject *name, PyObject *value, fa_problem *problem)
+static int take_field(struct call *c, PyObject *name, PyObject *value)
 {
     int field = problem_find(name);
     for (size_t i = 0; i < sizeof not_keywords / sizeof *not_keywords; i++)
         if (PyUnicode_CompareWithASCIIString(name, not_keywords[i]) == 0)
             field = -1;
     if (field < 0)
-        return PyErr_Format(PyExc_TypeError, "attention() has no keyword %R", name), -1;
-    return value == Py_None ? 0 : problem_set(problem, field, value);
+        return PyErr_Format(PyExc_TypeError, "%s() has no keyword %R", c->door->name, name), -1;
+    return value == Py_None ? 0 : problem_set(&c->problem, field, value);
+}
+
+/* What is not computed here must be off: None, or the number that says so. Nothing else is looked at, as to
+ * ask a tensor for its truth is to wait for its device. */
+static int refuse_unless_off(const struct call *c, const struct keyword *keyword, PyObject *value)
+{
+    double off = keyword->argument == ONE_OR_REFUSED ? 1 : 0;
+    if (value == Py_None)
+        return 0;
+    if (PyFloat_Check(value) || PyLong_Check(value)) {
+        if (PyFloat_AsDouble(value) == off)
+            return 0;
+        PyErr_Clear(); /* an int that no double holds */
+    }
+    return fail(ERROR_NOT_SUPPORTED, "%s() does not take %s: %s", c->door->name, keyword->name,
+                c->door->instead);
 }
 
 static int take_named(struct call *c, PyObject *name, PyObject *value)
 {
-    int keyword = find_keyword(name);
-    if (keyword < 0)
-        return take_field(name, value, &c->problem);
-    PyObject **to = (PyObject **)(void *)((char *)&c->is + keywords[keyword].at);
-    if (*to != NULL)
-        return PyErr_Format(PyExc_TypeError, "attention() got %s twice", keywords[keyword].name),
-               -1;
+    int which = call_find_keyword(c->door, name);
+    if (which < 0)
+        return take_field(c, name, value);
+    const struct keyword *keyword = &c->door->keywords[which];
+    if (keyword->argument < 0)
+        return keyword->argument == IGNORED ? 0 : refuse_unless_off(c, keyword, value);
+    PyObject **to = (PyObject **)(void *)&c->is + keyword->argument;
+    if (*to != NULL && value == Py_None)
+        return 0; /* by another of its names */
+    if (*to != NULL && *to != Py_None)
+        return PyErr_Format(PyExc_TypeError, "%s() got %s twice", c->door->name, keyword->name), -1;
     *to = value;
+    c->named[keyword->argument] = (uint8_t)(which + 1);
     return 0;
 }
 
 int call_take_arguments(struct call *c)
 {
     PyObject **first[] = {&c->is.q, &c->is.k, &c->is.v};
+    const struct keyword *keywords = c->door->keywords;
     Py_ssize_t named = c->names != NULL ? PyTuple_Size(c->names) : 0;
     if (c->count > 3)
         return PyErr_Format(PyExc_TypeError,
-                            "attention() takes q, k and v by position; the rest by keyword"),
+                            "%s() takes %s, %s and %s by position; the rest by keyword",
+                            c->door->name, keywords[0].name, keywords[1].name, keywords[2].name),
                -1;
     for (Py_ssize_t i = 0; i < c->count; i++)
         *first[i] = c->args[i];
@@ -102,35 +76,53 @@ int call_take_arguments(struct call *c)
             return -1;
     for (int i = 0; i < 3; i++)
         if (*first[i] == NULL)
-            return PyErr_Format(PyExc_TypeError, "attention() needs %s", keywords[i].name), -1;
+            return PyErr_Format(PyExc_TypeError, "%s() needs %s", c->door->name, keywords[i].name),
+                   -1;
     return 0;
 }
 
 PyObject *call_words(const struct call *c)
 {
-    PyObject *const first[] = {c->is.q, c->is.k, c->is.v};
+    PyObject *const *is = (PyObject *const *)(const void *)&c->is;
+    const struct keyword *keyword = doors[DOOR_ATTENTION].keywords;
     PyObject *words = PyDict_New();
-    for (Py_ssize_t i = 0; words != NULL && c->names != NULL && i < PyTuple_Size(c->names); i++)
-        if (PyDict_SetItem(words, PyTuple_GetItem(c->names, i), c->args[c->count + i]) != 0)
+    for (; words != NULL && keyword->name != NULL; keyword++)
+        if (is[keyword->argument] != NULL &&
+            PyDict_SetItem(words, keyword->interned, is[keyword->argument]) != 0)
             Py_CLEAR(words);
-    for (int i = 0; words != NULL && i < 3; i++)
-        if (PyDict_SetItem(words, keywords[i].interned, first[i]) != 0)
-            Py_CLEAR(words);
+    if (words == NULL || c->door->layout == FA_BHSD)
+        return words;
+    PyObject *layout = PyUnicode_FromString(fa_name_of_layout(c->door->layout));
+    if (layout == NULL || PyDict_SetItemString(words, "layout", layout) != 0)
+        Py_CLEAR(words);
+    Py_XDECREF(layout);
     return words;
+}
+
+int call_take_number(const struct call *c, PyObject *const *argument, double *ret_number)
+{
+    double number = PyFloat_AsDouble(*argument);
+    if (number == -1.0 && PyErr_Occurred()) {
+        PyErr_Clear();
+        return fail(ERROR_ARGUMENT, "%s must be a number", call_name_of(c, argument));
+    }
+    *ret_number = number;
+    return 0;
 }
 
 static int take_scale(struct call *c)
 {
+    double scale;
     if (c->is.scale == NULL || c->is.scale == Py_None)
         return 0;
-    double scale = PyFloat_AsDouble(c->is.scale);
-    if (scale == -1.0 && PyErr_Occurred())
+    if (call_take_number(c, &c->is.scale, &scale) != 0)
         return -1;
     c->launch.softmax_scale = (float)scale;
     return scale > 0 && c->launch.softmax_scale > 0 && scale < 2e38
                ? 0
                : fail(ERROR_ARGUMENT,
-                      "scale must be positive, at most 2e38; None is 1 / sqrt(head_dim)");
+                      "%s must be positive, at most 2e38; None is 1 / sqrt(head_dim)",
+                      call_name_of(c, &c->is.scale));
 }
 
 int call_take_options(struct call *c)

@@ -10,18 +10,17 @@
 #include <string.h>
 
 static const struct {
-    const char *name;
     dl_dtype dtype;
     size_t at; /* of the pointer in the launch's arguments */
     int dims_min, dims_max;
 } extras[EXTRAS] = {
-    [CU_SEQLENS_Q] = {"cu_seqlens_q", {DL_INT, 32, 1}, offsetof(fa_attn_args, cu_seqlens_q), 1, 1},
-    [CU_SEQLENS_K] = {"cu_seqlens_k", {DL_INT, 32, 1}, offsetof(fa_attn_args, cu_seqlens_k), 1, 1},
-    [SEQUSED_K] = {"seqused_k", {DL_INT, 32, 1}, offsetof(fa_attn_args, seqused_k), 1, 1},
-    [BLOCK_TABLE] = {"block_table", {DL_INT, 32, 1}, offsetof(fa_attn_args, block_table), 2, 2},
-    [SINKS] = {"sinks", {DL_FLOAT, 32, 1}, offsetof(fa_attn_args, sinks), 1, 1},
-    [K_SCALE] = {"k_scale", {DL_FLOAT, 32, 1}, offsetof(fa_attn_args, k_scale), 0, 2},
-    [V_SCALE] = {"v_scale", {DL_FLOAT, 32, 1}, offsetof(fa_attn_args, v_scale), 0, 2},
+    [CU_SEQLENS_Q] = {{DL_INT, 32, 1}, offsetof(fa_attn_args, cu_seqlens_q), 1, 1},
+    [CU_SEQLENS_K] = {{DL_INT, 32, 1}, offsetof(fa_attn_args, cu_seqlens_k), 1, 1},
+    [SEQUSED_K] = {{DL_INT, 32, 1}, offsetof(fa_attn_args, seqused_k), 1, 1},
+    [BLOCK_TABLE] = {{DL_INT, 32, 1}, offsetof(fa_attn_args, block_table), 2, 2},
+    [SINKS] = {{DL_FLOAT, 32, 1}, offsetof(fa_attn_args, sinks), 1, 1},
+    [K_SCALE] = {{DL_FLOAT, 32, 1}, offsetof(fa_attn_args, k_scale), 0, 2},
+    [V_SCALE] = {{DL_FLOAT, 32, 1}, offsetof(fa_attn_args, v_scale), 0, 2},
 };
 
 static bool has(const struct call *c, int which)
@@ -29,11 +28,16 @@ static bool has(const struct call *c, int which)
     return c->is.extra[which] != NULL && c->is.extra[which] != Py_None;
 }
 
+static const char *name_of(const struct call *c, int which)
+{
+    return call_name_of(c, &c->is.extra[which]);
+}
+
 static int take_extra(struct call *c, int which)
 {
     tensor *t = &c->extra[which];
     char text[64], needs[64];
-    if (tensor_take(t, c->is.extra[which], extras[which].name, &c->place) != 0)
+    if (tensor_take(t, c->is.extra[which], name_of(c, which), &c->place) != 0)
         return -1;
     if (t->dtype.code != extras[which].dtype.code || t->dtype.bits != extras[which].dtype.bits)
         return fail(ERROR_DTYPE, "%s is %s and needs %s", t->name,
@@ -64,39 +68,56 @@ static int take_extras(struct call *c)
     return 0;
 }
 
+/* One side of the window; -1: no limit. */
+static int take_side(const struct call *c, Py_ssize_t which, int32_t *ret_side)
+{
+    PyObject *item = PySequence_GetItem(c->is.window, which);
+    int overflow = 0;
+    long side = item != NULL ? PyLong_AsLongAndOverflow(item, &overflow) : -1;
+    bool failed = side == -1 && PyErr_Occurred() != NULL;
+    Py_XDECREF(item);
+    if (failed || overflow != 0 || side < -1 || side > INT32_MAX) {
+        PyErr_Clear();
+        return fail(ERROR_ARGUMENT, "%s must hold two ints from -1, which is no limit, to %d",
+                    call_name_of(c, &c->is.window), INT32_MAX);
+    }
+    *ret_side = (int32_t)side;
+    return 0;
+}
+
 /* The pair (left, right), -1 for no limit. */
 static int take_window(struct call *c)
 {
     fa_problem *problem = &c->problem;
+    int32_t left, right;
     if (c->is.window == NULL || c->is.window == Py_None)
         return 0;
-    if (!PyTuple_Check(c->is.window) || PyTuple_Size(c->is.window) != 2)
-        return fail(
-            ERROR_ARGUMENT,
-            "window must be a pair (left, right): keys beside the diagonal, -1 for no limit");
-    long left = PyLong_AsLong(PyTuple_GetItem(c->is.window, 0));
-    long right = PyLong_AsLong(PyTuple_GetItem(c->is.window, 1));
-    if (PyErr_Occurred())
+    bool pair = PyTuple_Check(c->is.window) || PyList_Check(c->is.window);
+    if (!pair || PySequence_Size(c->is.window) != 2)
+        return fail(ERROR_ARGUMENT,
+                    "%s must be a pair (left, right): keys beside the diagonal, -1 for no limit",
+                    call_name_of(c, &c->is.window));
+    if (take_side(c, 0, &left) != 0 || take_side(c, 1, &right) != 0)
         return -1;
-    if (left < -1 || right < -1 || left > INT32_MAX || right > INT32_MAX)
-        return fail(ERROR_ARGUMENT, "window is (%ld, %ld): -1 is the least", left, right);
     problem->window = left >= 0 || right >= 0;
-    problem->window_left = problem->window ? (int32_t)left : 0;
-    problem->window_right = problem->window ? (int32_t)right : 0;
+    problem->window_left = problem->window ? left : 0;
+    problem->window_right = problem->window ? right : 0;
     return 0;
 }
 
 static int take_softcap(struct call *c)
 {
+    double cap;
     if (c->is.softcap == NULL || c->is.softcap == Py_None)
         return 0;
-    double cap = PyFloat_AsDouble(c->is.softcap);
-    if (cap == -1.0 && PyErr_Occurred())
+    if (call_take_number(c, &c->is.softcap, &cap) != 0)
         return -1;
     c->launch.softcap = (float)cap;
     c->problem.softcap = cap > 0;
-    return cap >= 0 && cap < 2e38 ? 0
-                                  : fail(ERROR_ARGUMENT, "softcap must be positive, or 0 for none");
+    return cap == 0 || (c->launch.softcap > 0 && cap < 2e38)
+               ? 0
+               : fail(ERROR_ARGUMENT, "%s must be positive, at most 2e38, or 0 for none",
+                      call_name_of(c, &c->is.softcap));
 }
 
 /* Whether each sequence has keys of its own, in a dense tensor. */
@@ -106,16 +127,20 @@ static bool has_dense_keys(const struct call *c)
 }
 
 /* A number of rows that only the caller knows: the device has the lengths. */
-static int take_most(PyObject *given, const char *name, int32_t *ret_number)
+static int take_most(const struct call *c, PyObject *const *given, int32_t *ret_number)
 {
-    if (given == NULL || given == Py_None)
+    const char *name = call_name_of(c, given);
+    int overflow = 0;
+    if (*given == NULL || *given == Py_None)
         return fail(ERROR_ARGUMENT, "sequences of different lengths need %s, the most that any has",
                     name);
-    long most = PyLong_AsLong(given);
-    if (most == -1 && PyErr_Occurred())
-        return -1;
-    if (most < 0 || most > INT32_MAX)
-        return fail(ERROR_ARGUMENT, "%s is %ld: pass 0 to 2147483647", name, most);
+    long most = PyLong_AsLongAndOverflow(*given, &overflow);
+    if (most == -1 && PyErr_Occurred()) {
+        PyErr_Clear();
+        return fail(ERROR_ARGUMENT, "%s must be an int, which the host knows", name);
+    }
+    if (overflow != 0 || most < 0 || most > INT32_MAX)
+        return fail(ERROR_ARGUMENT, "%s must be 0 to %d", name, INT32_MAX);
     *ret_number = (int32_t)most;
     return 0;
 }
@@ -126,17 +151,49 @@ static int take_rows(struct call *c, int which)
     tensor *t = &c->tensor[which];
     char text[128];
     if (t->dims != 3)
-        return fail(
-            ERROR_SHAPE, "%s has the shape %s: with cu_seqlens_%s it is [total, heads, head_dim]",
-            t->name, shape_text(t->shape, t->dims, text, sizeof text), which == Q ? "q" : "k");
+        return fail(ERROR_SHAPE, "%s has the shape %s: with %s it is [total, heads, head_dim]",
+                    t->name, shape_text(t->shape, t->dims, text, sizeof text),
+                    name_of(c, which == Q ? CU_SEQLENS_Q : CU_SEQLENS_K));
     tensor_into_one_batch(t);
+    return 0;
+}
+
+/* Arguments that belong together, or that exclude one another. */
+static int check_together(const struct call *c)
+{
+    if (has(c, K_SCALE) != has(c, V_SCALE))
+        return fail(ERROR_ARGUMENT, "an fp8 cache needs both %s and %s", name_of(c, K_SCALE),
+                    name_of(c, V_SCALE));
+    if (has(c, CU_SEQLENS_K) && !has(c, CU_SEQLENS_Q))
+        return fail(ERROR_ARGUMENT, "%s needs %s: pass %s for the lengths of a cache",
+                    name_of(c, CU_SEQLENS_K), name_of(c, CU_SEQLENS_Q), name_of(c, SEQUSED_K));
+    if (has(c, CU_SEQLENS_K) && has(c, SEQUSED_K))
+        return fail(ERROR_ARGUMENT, "%s and %s both tell the lengths of the keys: pass one of them",
+                    name_of(c, CU_SEQLENS_K), name_of(c, SEQUSED_K));
+    return 0;
+}
+
+/* What flash_attn_varlen_func asks for, and attention() does not. */
+static int check_varlen(const struct call *c)
+{
+    if (c->door != &doors[DOOR_VARLEN])
+        return 0;
+    if (!has(c, CU_SEQLENS_Q))
+        return fail(ERROR_ARGUMENT,
+                    "attention_varlen() needs cu_seqlens_q; attention() takes sequences of one "
+                    "length");
+    if (!has(c, CU_SEQLENS_K) && !has(c, SEQUSED_K))
+        return fail(
+            ERROR_ARGUMENT,
+            "attention_varlen() needs the lengths of the keys: cu_seqlens_k for rows behind "
+            "one another, or seqused_k for a cache");
     return 0;
 }
 
 int call_take_serving(struct call *c)
 {
     fa_problem *problem = &c->problem;
-    if (take_window(c) != 0 || take_softcap(c) != 0 || take_extras(c) != 0)
+    if (take_window(c) != 0 || take_softcap(c) != 0 || take_extras(c) != 0 || check_varlen(c) != 0)
         return -1;
     if (c->extra == NULL)
         return 0;
@@ -145,13 +202,9 @@ int call_take_serving(struct call *c)
     problem->lengths_k = has(c, SEQUSED_K)      ? FA_LENGTHS_SEQUSED
                          : has(c, CU_SEQLENS_K) ? FA_LENGTHS_CU_SEQLENS
                                                 : FA_LENGTHS_FIXED;
-    if (has(c, K_SCALE) != has(c, V_SCALE))
-        return fail(ERROR_ARGUMENT, "an fp8 cache needs both k_scale and v_scale");
     problem->kv_dtype = has(c, K_SCALE) ? FA_KV_FP8 : FA_KV_SAME;
-    if (has(c, CU_SEQLENS_K) && !problem->varlen)
-        return fail(ERROR_ARGUMENT,
-                    "cu_seqlens_k needs cu_seqlens_q: pass seqused_k for the lengths of a "
-                    "cache");
+    if (check_together(c) != 0)
+        return -1;
     if (problem->varlen) { /* whose rows have heads within them */
         problem->layout = FA_BSHD;
         c->heads = 2;
@@ -171,15 +224,47 @@ static int check_count(const struct call *c, int which, int64_t wanted)
 {
     if (!has(c, which) || c->extra[which].shape[0] == wanted)
         return 0;
-    return fail(ERROR_SHAPE, "%s has %lld entries and needs %lld", extras[which].name,
+    return fail(ERROR_SHAPE, "%s has %lld entries and needs %lld", c->extra[which].name,
                 (long long)c->extra[which].shape[0], (long long)wanted);
 }
 
-/* Strides of batch and head; a scale of the whole tensor has none. */
-static void take_scale_strides(const tensor *t, int64_t ret_stride[2])
+/* One scale, or one of each sequence, or one of each sequence and head: strides of batch and head, which a
+ * dimension of one does not have. */
+static int take_scale_strides(const struct call *c, int which, int64_t ret_stride[2])
 {
-    for (int i = 0; i < t->dims; i++)
+    const tensor *t = &c->extra[which];
+    const int64_t most[] = {c->problem.batch, c->problem.heads_kv};
+    char text[64];
+    for (int i = 0; has(c, which) && i < t->dims; i++) {
+        if (t->shape[i] != 1 && t->shape[i] != most[i])
+            return fail(ERROR_SHAPE, "%s has the shape %s: pass one scale, (%d) or (%d, %d)",
+                        t->name, shape_text(t->shape, t->dims, text, sizeof text), (int)most[0],
+                        (int)most[0], (int)most[1]);
         ret_stride[i] = t->shape[i] > 1 ? t->stride[i] : 0;
+    }
+    return 0;
+}
+
+/* The most keys of a sequence. Without max_seqlen_k all that there is room for; rows behind one another have no
+ * room of their own. */
+static int take_keys(struct call *c)
+{
+    const tensor *table = &c->extra[BLOCK_TABLE];
+    bool given = c->is.max_seqlen_k != NULL && c->is.max_seqlen_k != Py_None;
+    bool rows = has(c, CU_SEQLENS_K);
+    int64_t room = c->problem.page > 0 ? table->shape[1] * c->problem.page : c->problem.seq_k;
+    if (!given && !rows && room <= INT32_MAX) {
+        c->problem.seq_k = (int32_t)room;
+        return 0;
+    }
+    if (take_most(c, &c->is.max_seqlen_k, &c->problem.seq_k) != 0)
+        return -1;
+    /* Where nothing on the device says less, this many keys are read. */
+    bool all_read = !rows && (c->problem.page == 0 || !has(c, SEQUSED_K));
+    return !all_read || c->problem.seq_k <= room
+               ? 0
+               : fail(ERROR_ARGUMENT, "%s is %d, and a sequence has room for %lld keys",
+                      call_name_of(c, &c->is.max_seqlen_k), (int)c->problem.seq_k, (long long)room);
 }
 
 int call_finish_serving(struct call *c)
@@ -191,26 +276,26 @@ int call_finish_serving(struct call *c)
     if (problem->varlen) {
         launch->total_q = problem->seq_q;
         launch->total_k = has(c, CU_SEQLENS_K) && problem->page == 0 ? problem->seq_k : 0;
+        if (c->extra[CU_SEQLENS_Q].shape[0] < 2)
+            return fail(ERROR_SHAPE, "%s has no sequence: it needs 0 and the end of each",
+                        name_of(c, CU_SEQLENS_Q));
         problem->batch = (int32_t)c->extra[CU_SEQLENS_Q].shape[0] - 1;
-        if (take_most(c->is.max_seqlen_q, "max_seqlen_q", &problem->seq_q) != 0)
+        if (take_most(c, &c->is.max_seqlen_q, &problem->seq_q) != 0)
             return -1;
     }
     if (problem->page > 0) {
         const tensor *table = &c->extra[BLOCK_TABLE];
         launch->num_pages = (int32_t)c->tensor[K].shape[0];
         launch->block_table_stride = table->shape[0] > 1 ? table->stride[0] : table->shape[1];
-        problem->seq_k = (int32_t)(table->shape[1] * problem->page);
     }
-    bool known =
-        !has(c, CU_SEQLENS_K) && (c->is.max_seqlen_k == NULL || c->is.max_seqlen_k == Py_None);
-    if (!known && take_most(c->is.max_seqlen_k, "max_seqlen_k", &problem->seq_k) != 0)
+    if (take_keys(c) != 0)
         return -1;
     if (has_dense_keys(c) && c->tensor[K].shape[0] != problem->batch)
-        return fail(ERROR_SHAPE, "k has %lld sequences and there are %d",
+        return fail(ERROR_SHAPE, "%s has %lld sequences and there are %d", c->tensor[K].name,
                     (long long)c->tensor[K].shape[0], (int)problem->batch);
-    take_scale_strides(&c->extra[K_SCALE], launch->k_scale_stride);
-    take_scale_strides(&c->extra[V_SCALE], launch->v_scale_stride);
-    return check_count(c, CU_SEQLENS_Q, problem->batch + 1) != 0 ||
+    return take_scale_strides(c, K_SCALE, launch->k_scale_stride) != 0 ||
+                   take_scale_strides(c, V_SCALE, launch->v_scale_stride) != 0 ||
+                   check_count(c, CU_SEQLENS_Q, problem->batch + 1) != 0 ||
                    check_count(c, CU_SEQLENS_K, problem->batch + 1) != 0 ||
                    check_count(c, SEQUSED_K, problem->batch) != 0 ||
                    check_count(c, BLOCK_TABLE, problem->batch) != 0 ||

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One call of attention while it is under way, and the steps that fill it in, in their order:
- * call_arguments.c, call_tensors.c, call_serving.c. attention.c takes them and launches.
+ * call_arguments.c (by the names of call_doors.c), call_tensors.c, call_serving.c. attention.c takes them and launches.
  */
 #ifndef FA_PYTHON_CALL_STEPS_H
 #define FA_PYTHON_CALL_STEPS_H
@@ -18,8 +18,32 @@ struct arguments {
     PyObject *window, *softcap, *max_seqlen_q, *max_seqlen_k, *extra[EXTRAS];
 };
 
+enum { ARGUMENTS = sizeof(struct arguments) / sizeof(PyObject *) };
+
+/* A function of the module that is a call of attention: its name, and the names of its arguments. */
+struct keyword {
+    const char *name;
+    int argument;       /* its place in struct arguments, or what becomes of it: see below */
+    PyObject *interned; /* set by call_doors_init() */
+};
+/* Names of the interfaces that we take our names from: what they say about the schedule is not needed here,
+ * and what they compute beyond attention is refused unless it is off: None, False and 0, or 1 of one. */
+enum { IGNORED = -1, OFF_OR_REFUSED = -2, ONE_OR_REFUSED = -3 };
+
+struct door {
+    const char *name;
+    struct keyword
+        *keywords;       /* first q, k and v, which come by position too; the last has no name */
+    fa_layout layout;    /* of a door without that keyword */
+    const char *instead; /* of what is refused, for its sentence; NULL: nothing is */
+};
+enum door_number { DOOR_ATTENTION, DOOR_VARLEN, DOOR_DECODE, DOORS };
+extern const struct door doors[DOORS];
+
 struct call {
+    const struct door *door;
     struct arguments is;
+    uint8_t named[ARGUMENTS]; /* which keyword of the door each came by, plus one */
     fa_problem problem;
     fa_attn_args launch;
     tensor tensor[TENSORS];
@@ -35,13 +59,21 @@ struct call {
     PyObject *names;
 };
 
+/* ---- call_doors.c ---------------------------------------------------------------------------*/
+int call_doors_init(void);
+/* The keyword of the door with this name, or -1 without an exception. */
+int call_find_keyword(const struct door *door, PyObject *name);
+/* What the caller calls an argument of struct arguments. */
+const char *call_name_of(const struct call *c, PyObject *const *argument);
+
 /* ---- call_arguments.c -----------------------------------------------------------------------*/
-int call_arguments_init(void);
 /* What was passed, by name, and fields of the problem that are no argument of their own. */
 int call_take_arguments(struct call *c);
 /* What the keywords say: before the tensors, as layout says what their dimensions are. */
 int call_take_options(struct call *c);
-/* All arguments as a dict. */
+/* A number that is finite in single precision. */
+int call_take_number(const struct call *c, PyObject *const *argument, double *ret_number);
+/* All arguments as a dict, by the names that attention() has for them. */
 PyObject *call_words(const struct call *c);
 
 /* ---- call_serving.c -------------------------------------------------------------------------*/

@@ -6,7 +6,6 @@
 
 #include <string.h>
 
-static const char *const tensor_names[TENSORS] = {"q", "k", "v", "out", "lse"};
 static const dl_dtype float32 = {DL_FLOAT, 32, 1};
 
 static int compare_shape(const struct call *c, const tensor *t, const int64_t *wanted, int dims)
@@ -14,9 +13,9 @@ static int compare_shape(const struct call *c, const tensor *t, const int64_t *w
     char has[128], needs[128];
     if (t->dims == dims && memcmp(t->shape, wanted, (size_t)dims * sizeof *wanted) == 0)
         return 0;
-    return fail(ERROR_SHAPE, "%s has the shape %s and needs %s, as q, k and layout=\"%s\" say",
+    return fail(ERROR_SHAPE, "%s has the shape %s and needs %s, as %s, %s and layout=\"%s\" say",
                 t->name, shape_text(t->shape, t->dims, has, sizeof has),
-                shape_text(wanted, dims, needs, sizeof needs),
+                shape_text(wanted, dims, needs, sizeof needs), c->tensor[Q].name, c->tensor[K].name,
                 fa_name_of_layout(c->problem.layout));
 }
 
@@ -42,18 +41,18 @@ static int check_kinds(const struct call *c)
                         (int)q->device.id, t->name, (int)t->device.id);
     }
     if (fp8 && (k->dtype.bits != 8 || k->dtype.code != DL_FLOAT8_E4M3FN))
-        return fail(ERROR_DTYPE, "k is %s and has a scale: pass float8_e4m3fn",
+        return fail(ERROR_DTYPE, "%s is %s and has a scale: pass float8_e4m3fn", k->name,
                     dtype_name(k->dtype, text, sizeof text));
     bool half = q->dtype.code == DL_FLOAT || q->dtype.code == DL_BFLOAT;
     return half && q->dtype.bits == 16 && q->dtype.lanes <= 1
                ? 0
-               : fail(ERROR_DTYPE, "q, k and v are %s: pass float16 or bfloat16",
-                      dtype_name(q->dtype, text, sizeof text));
+               : fail(ERROR_DTYPE, "%s, %s and %s are %s: pass float16 or bfloat16", q->name,
+                      k->name, c->tensor[V].name, dtype_name(q->dtype, text, sizeof text));
 }
 
 static int check_shapes(const struct call *c)
 {
-    const tensor *q = &c->tensor[Q], *k = &c->tensor[K];
+    const tensor *q = &c->tensor[Q], *k = &c->tensor[K], *v = &c->tensor[V];
     char text[128];
     int64_t wanted[TENSOR_DIMS];
     bool apart =
@@ -62,17 +61,20 @@ static int check_shapes(const struct call *c)
     wanted[3] = q->shape[3];
     wanted[c->sequence] = k->shape[c->sequence];
     wanted[c->heads] = k->shape[c->heads];
-    if (compare_shape(c, k, wanted, TENSOR_DIMS) != 0 ||
-        compare_shape(c, &c->tensor[V], wanted, TENSOR_DIMS) != 0)
+    if (compare_shape(c, k, wanted, TENSOR_DIMS) != 0)
+        return -1;
+    wanted[3] = v->shape[3]; /* which it has for itself */
+    if (compare_shape(c, v, wanted, TENSOR_DIMS) != 0)
         return -1;
     if (k->shape[c->heads] < 1 || q->shape[c->heads] % k->shape[c->heads] != 0)
         return fail(ERROR_SHAPE,
-                    "q has %lld heads and k has %lld: the former must be a multiple of the latter",
-                    (long long)q->shape[c->heads], (long long)k->shape[c->heads]);
+                    "q has %lld heads and %s has %lld: the former must be a multiple of the latter",
+                    (long long)q->shape[c->heads], k->name, (long long)k->shape[c->heads]);
     for (int i = 0; i < TENSOR_DIMS; i++)
-        if (q->shape[i] > INT32_MAX || k->shape[i] > INT32_MAX)
-            return fail(ERROR_SHAPE, "q has the shape %s: every dimension must be below 2^31",
-                        shape_text(q->shape, TENSOR_DIMS, text, sizeof text));
+        for (const tensor *t = q; t <= v; t++)
+            if (t->shape[i] < 0 || t->shape[i] > INT32_MAX)
+                return fail(ERROR_SHAPE, "%s has the shape %s: every dimension must be below 2^31",
+                            t->name, shape_text(t->shape, TENSOR_DIMS, text, sizeof text));
     return 0;
 }
 
@@ -111,6 +113,7 @@ static int take_problem(struct call *c)
     problem->seq_q = (int32_t)q->shape[c->sequence];
     problem->seq_k = (int32_t)k->shape[c->sequence];
     problem->head_dim = (int32_t)q->shape[3];
+    problem->head_dim_v = v->shape[3] != q->shape[3] ? (int32_t)v->shape[3] : 0;
     problem->want_lse = c->wants_lse;
     launch->size = sizeof *launch;
     launch->q = q->data;
@@ -124,11 +127,11 @@ static int take_problem(struct call *c)
 
 int call_take_tensors(struct call *c)
 {
-    PyObject *inputs[] = {c->is.q, c->is.k, c->is.v};
+    PyObject *const *inputs = &c->is.q; /* k and v follow */
     if (tensor_place(&c->tensor[Q], c->is.q, c->is.stream, &c->place) != 0)
         return -1;
     for (int i = Q; i <= V; i++)
-        if (tensor_take(&c->tensor[i], inputs[i], tensor_names[i], &c->place) != 0)
+        if (tensor_take(&c->tensor[i], inputs[i], c->door->keywords[i].name, &c->place) != 0)
             return -1;
     if (call_take_serving(c) != 0 || check_kinds(c) != 0 || check_shapes(c) != 0 ||
         take_problem(c) != 0)
@@ -157,13 +160,13 @@ struct outputs {
 
 static struct outputs shapes_of(const struct call *c)
 {
-    const tensor *q = &c->tensor[Q];
+    const tensor *q = &c->tensor[Q], *v = &c->tensor[V];
     if (c->problem.varlen != 0) /* whose batch is ours alone */
-        return (struct outputs){.out = {q->shape[1], q->shape[2], q->shape[3]},
+        return (struct outputs){.out = {q->shape[1], q->shape[2], v->shape[3]},
                                 .lse = {q->shape[2], q->shape[1]},
                                 .out_dims = 3,
                                 .lse_dims = 2};
-    return (struct outputs){.out = {q->shape[0], q->shape[1], q->shape[2], q->shape[3]},
+    return (struct outputs){.out = {q->shape[0], q->shape[1], q->shape[2], v->shape[3]},
                             .lse = {q->shape[0], q->shape[c->heads], q->shape[c->sequence]},
                             .out_dims = 4,
                             .lse_dims = 3};
@@ -177,7 +180,7 @@ static int take_output(struct call *c, int which, PyObject *given, const int64_t
     char has[64], needs[64];
     if (given == NULL || given == Py_None)
         return 0;
-    if (tensor_take(t, given, tensor_names[which], &c->place) != 0 ||
+    if (tensor_take(t, given, which == OUT ? "out" : "lse", &c->place) != 0 ||
         compare_shape(c, t, shape, dims) != 0)
         return -1;
     if (t->dtype.code != dtype.code || t->dtype.bits != dtype.bits)
@@ -204,8 +207,8 @@ static int split_out(struct call *c, PyObject **ret_out, PyObject **ret_lse)
     if (c->is.out == NULL || !PyTuple_Check(c->is.out))
         return 0;
     if (!c->wants_lse || PyTuple_Size(c->is.out) != 2)
-        return fail(ERROR_ARGUMENT,
-                    "out is a tuple: pass one tensor, or (out, lse) with return_lse=True");
+        return fail(ERROR_ARGUMENT, "out is a tuple: pass one tensor, or (out, lse) with %s=True",
+                    call_name_of(c, &c->is.return_lse));
     *ret_out = PyTuple_GetItem(c->is.out, 0);
     *ret_lse = PyTuple_GetItem(c->is.out, 1);
     return 0;
@@ -239,7 +242,9 @@ int call_make_outputs(struct call *c)
     char *data = NULL;
     if (c->result[0] == NULL) {
         struct outputs wanted = shapes_of(c);
-        c->result[0] = tensor_like(q, wanted.out, wanted.out_dims, &c->place, &data);
+        c->result[0] = c->problem.head_dim_v == 0
+                           ? tensor_like(q, wanted.out, wanted.out_dims, &c->place, &data)
+                           : tensor_new(q, wanted.out, wanted.out_dims, q->dtype, &c->place, &data);
         if (c->result[0] == NULL)
             return -1;
         c->launch.o = data;

@@ -18,6 +18,10 @@ static PyObject *version(PyObject *self, PyObject *unused)
 static PyMethodDef methods[] = {
     {"attention", (PyCFunction)(void (*)(void))attention, METH_FASTCALL | METH_KEYWORDS,
      attention_doc},
+    {"attention_varlen", (PyCFunction)(void (*)(void))attention_varlen,
+     METH_FASTCALL | METH_KEYWORDS, attention_varlen_doc},
+    {"attention_decode", (PyCFunction)(void (*)(void))attention_decode,
+     METH_FASTCALL | METH_KEYWORDS, attention_decode_doc},
     {"best_kernel", (PyCFunction)(void (*)(void))bound_best, METH_VARARGS | METH_KEYWORDS,
      "best_kernel(problem, effort=\"measure\", device=0, progress=None)\n--\n\n"
      "The best Kernel for a problem (a dict of the operation's fields), loaded in the device's current or "

@@ -10,7 +10,8 @@
 
 static fa_tuner *tuner;
 static unsigned number = 1;
-static int away; /* threads that are in the tuner without the GIL */
+static unsigned opened; /* the number of the tuner whose driver is open */
+static int under_way;   /* calls that hold the tuner, or are in it without the GIL */
 fa_effort policy_effort = FA_EFFORT_MEASURE;
 PyObject *policy_on_miss;
 PyObject *policy_recorder;
@@ -37,11 +38,16 @@ fa_tuner *session_tuner(void)
     fa_options options = {.size = sizeof options, .log = note};
     if (tuner != NULL)
         return tuner;
-    int rc = fa_open(&options, &tuner, &diag);
+    fa_tuner *made = NULL;
+    int rc = fa_open(&options, &made, &diag);
     if (rc != 0) {
-        tuner = NULL;
         fail_with(rc, &diag);
+        return NULL;
     }
+    if (tuner == NULL)
+        tuner = made;
+    else
+        fa_close(&made); /* another thread was here while a note was told */
     return tuner;
 }
 
@@ -50,16 +56,44 @@ unsigned session_number(void)
     return number;
 }
 
+void session_begin(void)
+{
+    under_way++;
+}
+
+void session_end(void)
+{
+    if (under_way > 0) /* a child that was forked meanwhile begins at 0 */
+        under_way--;
+}
+
+/* The driver is opened under the tuner's lock, which a tune may hold that waits for the GIL to tell its
+ * progress: until it is open, the GIL is released. */
+int session_enter(int device, bool *ret_entered, fa_diag *diag)
+{
+    fa_tuner *mine = session_tuner();
+    if (mine == NULL)
+        return FA_EINVAL; /* the exception is set */
+    if (opened == number)
+        return fa_enter_device(mine, device, ret_entered, diag);
+    PyThreadState *state = session_release();
+    int rc = fa_enter_device(mine, device, ret_entered, diag);
+    session_acquire(state);
+    if (rc == 0)
+        opened = number;
+    return rc;
+}
+
 PyThreadState *session_release(void)
 {
-    away++;
+    session_begin();
     return PyEval_SaveThread();
 }
 
 void session_acquire(PyThreadState *state)
 {
     PyEval_RestoreThread(state);
-    away--;
+    session_end();
 }
 
 PyObject *session_close(PyObject *self, PyObject *unused)
@@ -67,9 +101,8 @@ PyObject *session_close(PyObject *self, PyObject *unused)
     (void)self;
     (void)unused;
     fa_tuner *closing = tuner;
-    if (away > 0) {
-        fail(ERROR_ANY,
-             "close() while another thread tunes or waits for a result: wait for it first");
+    if (under_way > 0) {
+        fail(ERROR_ANY, "close() while a call or a tune is under way: wait for it first");
         return NULL;
     }
     tuner = NULL;
@@ -85,7 +118,7 @@ PyObject *session_forget(PyObject *self, PyObject *unused)
     (void)unused;
     tuner = NULL;
     number++;
-    away = 0;
+    under_way = 0;
     Py_RETURN_NONE;
 }
 
@@ -218,7 +251,7 @@ int session_kernel(const fa_problem *problem, fa_effort effort, int device, PyOb
     fa_diag diag = {{0}};
     fa_answer answer = {.size = sizeof answer};
     bool entered = false;
-    int rc = mine != NULL ? fa_enter_device(mine, device, &entered, &diag) : FA_EINVAL;
+    int rc = mine != NULL ? session_enter(device, &entered, &diag) : FA_EINVAL;
     if (rc != 0)
         return fail_with(rc, &diag);
     if (effort != FA_EFFORT_PATIENT)

@@ -11,6 +11,11 @@
 fa_tuner *session_tuner(void);
 /* Another number for every tuner that this process opens: what belongs to one is gone with it. */
 unsigned session_number(void);
+/* Around what holds the tuner or a kernel of it, and may run other Python meanwhile: it is not closed. */
+void session_begin(void);
+void session_end(void);
+/* As fa_enter_device(). */
+int session_enter(int device, bool *ret_entered, fa_diag *diag);
 /* Releases the GIL for a call of the tuner, which is not closed meanwhile, and takes it again. */
 PyThreadState *session_release(void);
 void session_acquire(PyThreadState *state);

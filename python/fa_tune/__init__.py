@@ -14,6 +14,8 @@ from . import _hooks
 # name -> the module that has it
 _NAMES = {
     "attention": "_core",
+    "attention_varlen": "_core",
+    "attention_decode": "_core",
     "Kernel": "_core",
     "close": "_core",
     "Problem": "_problem",

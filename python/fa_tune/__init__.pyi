@@ -2,6 +2,8 @@
 """The names of the package, for editors and type checkers: __init__.py imports them when they are used."""
 from ._core import Kernel as Kernel
 from ._core import attention as attention
+from ._core import attention_decode as attention_decode
+from ._core import attention_varlen as attention_varlen
 from ._core import close as close
 from ._errors import ArgumentError as ArgumentError
 from ._errors import CaptureError as CaptureError

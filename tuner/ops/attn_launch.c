@@ -59,20 +59,20 @@ static int load(fa_driver *driver, const fa_problem *problem, const void *cubin,
     return rc;
 }
 
-/* Strides of a contiguous [batch, heads, seq, head_dim] in the problem's layout: batch, head, row; of pages
- * where `seq` is a page's. Sequences that are `packed` behind one another lie as [total, heads, head_dim]. */
-static void contiguous(const fa_problem *p, bool packed, int32_t heads, int32_t seq,
+/* Strides of a contiguous [batch, heads, seq, dim] in the problem's layout: batch, head, row; of pages where
+ * `seq` is a page's. Sequences that are `packed` behind one another lie as [total, heads, dim]. */
+static void contiguous(fa_layout layout, bool packed, int32_t heads, int32_t seq, int32_t dim,
                        int64_t ret_stride[3])
 {
     if (packed) {
         ret_stride[0] = 0;
-        ret_stride[1] = p->head_dim;
-        ret_stride[2] = (int64_t)heads * p->head_dim;
+        ret_stride[1] = dim;
+        ret_stride[2] = (int64_t)heads * dim;
         return;
     }
-    ret_stride[0] = (int64_t)heads * seq * p->head_dim;
-    ret_stride[1] = p->layout == FA_BHSD ? (int64_t)seq * p->head_dim : p->head_dim;
-    ret_stride[2] = p->layout == FA_BHSD ? p->head_dim : (int64_t)heads * p->head_dim;
+    ret_stride[0] = (int64_t)heads * seq * dim;
+    ret_stride[1] = layout == FA_BHSD ? (int64_t)seq * dim : dim;
+    ret_stride[2] = layout == FA_BHSD ? dim : (int64_t)heads * dim;
 }
 
 /* Copies strides, or the contiguous ones where all are 0; gathers their low bits for the check. */
@@ -90,17 +90,23 @@ static uint64_t take_strides(const int64_t given[3], const int64_t whole[3], lon
 static uint64_t set_strides(const fa_problem *problem, const fa_attn_args *args,
                             struct fa_attn_params *params)
 {
-    int64_t q[3], k[3];
+    int64_t q[3], k[3], v[3], o[3];
+    int32_t heads_kv = problem->heads_kv, dim = problem->head_dim;
+    int32_t dim_v = problem->head_dim_v > 0 ? problem->head_dim_v : dim; /* of V and O */
+    fa_layout layout = (fa_layout)problem->layout;
     bool paged = problem->page > 0, packed = problem->lengths_k == FA_LENGTHS_CU_SEQLENS && !paged;
-    contiguous(problem, problem->varlen, problem->heads_q, problem->seq_q, q);
-    contiguous(problem, packed, problem->heads_kv, paged ? problem->page : problem->seq_k, k);
+    int32_t seq_k = paged ? problem->page : problem->seq_k;
+    contiguous(layout, problem->varlen, problem->heads_q, problem->seq_q, dim, q);
+    contiguous(layout, packed, heads_kv, seq_k, dim, k);
+    contiguous(layout, packed, heads_kv, seq_k, dim_v, v);
+    contiguous(layout, problem->varlen, problem->heads_q, problem->seq_q, dim_v, o);
     return take_strides(args->q_stride, q, &params->q_batch_stride, &params->q_head_stride,
                         &params->q_row_stride) |
            take_strides(args->k_stride, k, &params->k_batch_stride, &params->k_head_stride,
                         &params->k_row_stride) |
-           take_strides(args->v_stride, k, &params->v_batch_stride, &params->v_head_stride,
+           take_strides(args->v_stride, v, &params->v_batch_stride, &params->v_head_stride,
                         &params->v_row_stride) |
-           take_strides(args->o_stride, q, &params->o_batch_stride, &params->o_head_stride,
+           take_strides(args->o_stride, o, &params->o_batch_stride, &params->o_head_stride,
                         &params->o_row_stride);
 }
 

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cases of attention for tests of the Python package: a place with one config of each family and the fake driver,
+of which fa_tune is imported; numbers, tensors that hold them, and what is right in double precision."""
+import atexit
+import json
+import math
+import os
+import random
+import sys
+
+import tap
+from place import Place
+
+ONE = {"BLOCK_M": [64], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0], "MIN_BLOCKS": [2]}
+SPLIT = {"BLOCK_M": [16], "BLOCK_N": [32], "STAGES": [2], "GROUPS": [4], "MIN_BLOCKS": [1], "EVICT_FIRST": [0],
+         "SPREAD": [1]}
+place = Place(space=ONE, script="device sm=89\ndevice sm=89 board=1\ninit_once\nlog log\n")
+atexit.register(place.__exit__)
+for variable in ("FA_TUNE_STORE", "FA_TUNE_TEMPLATES", "FA_TUNE_LIBCUDA", "FAKE_CUDA_SCRIPT"):
+    os.environ[variable] = place.env[variable]
+# The family for serving has one config too, and leaves dense problems to the other.
+with open(os.path.join(os.environ["FA_TEST_TEMPLATES"], "attn_fwd_splitkv_sm80.json"), encoding="utf-8") as file:
+    split = json.load(file)
+split.update(tunables=SPLIT, default={name: values[0] for name, values in SPLIT.items()})
+split["supports"].append({"require": "SERVING = 1", "why": "dense problems are the other family's here"})
+with open(os.path.join(place.env["FA_TUNE_TEMPLATES"], "attn_fwd_splitkv_sm80.json"), "w", encoding="utf-8") as file:
+    json.dump(split, file)
+os.chdir(place.folder)  # where the log goes
+PACKAGE = os.path.join(os.environ["FA_TEST_BUILD"], "python")
+sys.path.insert(0, PACKAGE)
+
+import producer  # noqa: E402
+from producer import Capsuled, Exchanged  # noqa: E402
+import fa_tune  # noqa: E402
+
+producer.start()
+DIM = 64
+random.seed(7)
+
+
+def attend(q, k, v, batch, heads, heads_kv, rows, keys, first_hidden=None, scale=1 / math.sqrt(DIM)):
+    """(O, LSE) in double precision, as flat lists; first_hidden(row): the first key it does not see."""
+    out, lse = [], []
+    for b in range(batch):
+        for h in range(heads):
+            kv = (b * heads_kv + h * heads_kv // heads) * keys
+            for i in range(rows):
+                at = ((b * heads + h) * rows + i) * DIM
+                seen = keys if first_hidden is None else first_hidden(i)
+                score = [scale * sum(q[at + d] * k[(kv + j) * DIM + d] for d in range(DIM))
+                         for j in range(seen)]
+                top = max(score)
+                weight = [math.exp(s - top) for s in score]
+                total = sum(weight)
+                lse.append(top + math.log(total))
+                out += [sum(w * v[(kv + j) * DIM + d] for j, w in enumerate(weight)) / total
+                        for d in range(DIM)]
+    return out, lse
+
+
+def numbers(count):
+    return [round(random.gauss(0, 1), 2) for _ in range(count)]
+
+
+class Inputs:
+    """Numbers for one problem, and tensors of a kind that hold them."""
+
+    def __init__(self, batch=1, heads=2, heads_kv=1, rows=6, keys=9, kind=Exchanged, device=0):
+        self.sizes = (batch, heads, heads_kv, rows, keys)
+        self.numbers = [numbers(batch * heads * rows * DIM)] + [
+            numbers(batch * heads_kv * keys * DIM) for _ in range(2)]
+        self.shape = (batch, heads, rows, DIM)
+        shapes = (self.shape,) + ((batch, heads_kv, keys, DIM),) * 2
+        self.tensors = [kind(shape, values, device=(producer.DEVICE, device))
+                        for shape, values in zip(shapes, self.numbers)]
+
+    def expected(self, **how):
+        return attend(*self.numbers, *self.sizes, **how)
+
+
+def close(actual, expected, most=4e-3):
+    worst = max(abs(a - b) for a, b in zip(actual, expected))
+    assert len(actual) == len(expected) and worst < most, "off by %g" % worst
+
+
+def logged(word):
+    """Lines of the fake driver's log."""
+    with open(os.path.join(place.folder, "log"), encoding="utf-8") as file:
+        return [line for line in file if word in line]
+
+
+def refused(kind, part, *args, **kwargs):
+    try:
+        fa_tune.attention(*args, **kwargs)
+    except kind as error:
+        tap.has(str(error), part)
+        return error
+    raise AssertionError("was not refused")

@@ -1,0 +1,329 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Attention as serving engines call it, from Python on the fake driver: what is passed makes the problem that it
+says, by attention() and under the names of other libraries, comes out right, and is refused by name."""
+import inspect
+import math
+
+import tap
+from attention_case import DIM, attend, close, logged, numbers, refused
+import producer
+from producer import Exchanged
+import fa_tune
+
+
+def ints(*shape, values=None):
+    return Exchanged(shape, values, dtype=(producer.INT, 32))
+
+
+def floats(*shape, values=None):
+    return Exchanged(shape, values, dtype=(producer.FLOAT, 32))
+
+
+def asked(*tensors, by=fa_tune.attention, **keywords):
+    """The problem that is asked for tells what was understood: its fields that are not the usual ones."""
+    seen = []
+    fa_tune._core.set_policy("cached", lambda problem, *_: seen.append(problem) or "instead")
+    try:
+        tap.equal(by(*tensors, **keywords), "instead")
+    finally:
+        fa_tune._core.set_policy("measure")
+    usual = fa_tune._core.problem({"seq_q": 1})
+    return {name: value for name, value in seen[0].items()
+            if value != usual.get(name) and name not in ("head_dim", "dtype")}
+
+
+def a_paged_cache_with_lengths_is_attended_to():
+    batch, heads, heads_kv, keys, page = 2, 4, 2, 40, 16
+    lengths, table = [40, 19], [[3, 1, 4], [0, 2, 7]]
+    numbers_q = numbers(batch * heads * DIM)
+    pool = [numbers(9 * heads_kv * page * DIM) for _ in range(2)]
+
+    def of_sequence(cache, b, length):
+        """[heads_kv, length, DIM] as the table says."""
+        return [cache[((table[b][j // page] * heads_kv + h) * page + j % page) * DIM + d]
+                for h in range(heads_kv) for j in range(length) for d in range(DIM)]
+    expected = []
+    for b, length in enumerate(lengths):
+        k, v = (of_sequence(cache, b, length) for cache in pool)
+        q = numbers_q[b * heads * DIM:(b + 1) * heads * DIM]
+        expected += attend(q, k, v, 1, heads, heads_kv, 1, length)[0]
+    q = Exchanged((batch, heads, 1, DIM), numbers_q)
+    k, v = (Exchanged((9, heads_kv, page, DIM), cache) for cache in pool)
+    seqused = Exchanged((batch,), lengths, dtype=(producer.INT, 32))
+    block_table = Exchanged((batch, 3), [entry for row in table for entry in row], dtype=(producer.INT, 32))
+    out = fa_tune.attention(q, k, v, seqused_k=seqused, block_table=block_table, max_seqlen_k=keys)
+    close(out.read(), expected)
+    tap.equal(Exchanged.made, [])  # a workspace, if one was taken, has been given back
+
+
+def what_serving_passes_makes_the_problem_it_says():
+    q, cache = Exchanged((3, 4, 1, DIM)), [Exchanged((3, 2, 40, DIM)) for _ in range(2)]
+    decode = {"batch": 3, "heads_q": 4, "heads_kv": 2, "seq_q": 1, "seq_k": 40}
+    decode = {name: value for name, value in decode.items() if name != "seq_q"}
+    tap.equal(asked(q, *cache, window=(16, 0), softcap=30.0, sinks=floats(4), batch_invariant=True),
+              dict(decode, window=True, window_left=16, softcap=True, sinks=True, batch_invariant=True))
+    tap.equal(asked(q, *cache, window=(-1, -1), softcap=0.0), decode)
+    tap.equal(asked(q, *cache, seqused_k=ints(3)), dict(decode, lengths_k="seqused"))
+    pool = [Exchanged((9, 2, 16, DIM)) for _ in range(2)]
+    tap.equal(asked(q, *pool, block_table=ints(3, 5), seqused_k=ints(3)),
+              dict(decode, seq_k=80, page=16, lengths_k="seqused"))
+    fp8 = [Exchanged((9, 2, 16, DIM), dtype=(10, 8)) for _ in range(2)]
+    tap.equal(asked(q, *fp8, block_table=ints(3, 5), seqused_k=ints(3), max_seqlen_k=70, k_scale=floats(),
+                    v_scale=floats(3, 2)),
+              dict(decode, seq_k=70, page=16, lengths_k="seqused", kv_dtype="fp8"))
+    rows, keys = Exchanged((50, 4, DIM)), [Exchanged((70, 2, DIM)) for _ in range(2)]
+    ragged = {"cu_seqlens_q": ints(4), "cu_seqlens_k": ints(4), "max_seqlen_q": 30, "max_seqlen_k": 40}
+    tap.equal(asked(rows, *keys, causal=True, out=Exchanged((50, 4, DIM)), **ragged),
+              dict(decode, seq_q=30, causal="bottom-right", layout="bshd", varlen=True, lengths_k="cu_seqlens"))
+    dense = [Exchanged((3, 40, 2, DIM)) for _ in range(2)]  # rows of queries only
+    tap.equal(asked(rows, *dense, cu_seqlens_q=ints(4), max_seqlen_q=30),
+              dict(decode, seq_q=30, layout="bshd", varlen=True))
+    for kind, part, tensors, keywords in [
+            (fa_tune.ShapeError, "seqused_k has 2 entries and needs 3", (q, *cache), {"seqused_k": ints(2)}),
+            (fa_tune.DtypeError, "sinks is int32 and needs float32", (q, *cache), {"sinks": ints(4)}),
+            (fa_tune.ArgumentError, "need max_seqlen_q", (rows, *dense), {"cu_seqlens_q": ints(4)}),
+            (fa_tune.ShapeError, "k has 3 sequences and there are 4", (rows, *dense),
+             {"cu_seqlens_q": ints(5), "max_seqlen_q": 30}),
+            (fa_tune.ArgumentError, "both k_scale and v_scale", (q, *fp8), {"k_scale": floats()}),
+            (fa_tune.ShapeError, "[total, heads, head_dim]", (q, *cache), ragged),
+            (fa_tune.ArgumentError, "window must be a pair", (q, *cache), {"window": 16}),
+            (fa_tune.ArgumentError, "window must hold two ints", (q, *cache), {"window": (1 << 70, 0)}),
+            (fa_tune.ArgumentError, "softcap must be a number", (q, *cache), {"softcap": "30"}),
+            (fa_tune.ArgumentError, "softcap must be positive", (q, *cache), {"softcap": 1e-60}),
+            (fa_tune.ArgumentError, "max_seqlen_k must be an int", (q, *cache),
+             {"seqused_k": ints(3), "max_seqlen_k": 3.5}),
+            (fa_tune.ArgumentError, "max_seqlen_k is 41, and a sequence has room for 40 keys", (q, *cache),
+             {"seqused_k": ints(3), "max_seqlen_k": 41}),
+            (fa_tune.ArgumentError, "room for 80 keys", (q, *pool), {"block_table": ints(3, 5), "max_seqlen_k": 81}),
+            (fa_tune.ArgumentError, "cu_seqlens_k and seqused_k both", (rows, *keys), dict(ragged, seqused_k=ints(3))),
+            (fa_tune.ShapeError, "cu_seqlens_q has no sequence", (rows, *keys), dict(ragged, cu_seqlens_q=ints(1))),
+            (fa_tune.ShapeError, "k_scale has the shape (2): pass one scale, (3) or (3, 2)", (q, *fp8),
+             {"block_table": ints(3, 5), "seqused_k": ints(3), "k_scale": floats(2), "v_scale": floats()}),
+            (fa_tune.ShapeError, "v_scale has the shape (3, 4)", (q, *fp8),
+             {"block_table": ints(3, 5), "seqused_k": ints(3), "k_scale": floats(), "v_scale": floats(3, 4)})]:
+        refused(kind, part, *tensors, **keywords)
+
+
+class Ragged:
+    """Sequences of different lengths, their rows behind one another: [total, heads, DIM] as flat lists."""
+    HEADS, HEADS_KV = 4, 2
+
+    def __init__(self, queries, keys):
+        self.queries, self.keys = queries, keys
+        self.starts = [[sum(lengths[:i]) for i in range(len(lengths) + 1)] for lengths in (queries, keys)]
+        self.q = numbers(sum(queries) * self.HEADS * DIM)
+        self.k, self.v = (numbers(sum(keys) * self.HEADS_KV * DIM) for _ in range(2))
+
+    def by_heads(self, flat, heads, first, count):
+        """[heads, count, DIM] of the rows from `first` on."""
+        return [flat[((first + i) * heads + h) * DIM + d] for h in range(heads) for i in range(count) for d in range(DIM)]
+
+    def tensors(self):
+        """q, k and v as rows, and where they begin."""
+        q = Exchanged((sum(self.queries), self.HEADS, DIM), self.q)
+        k, v = (Exchanged((sum(self.keys), self.HEADS_KV, DIM), flat) for flat in (self.k, self.v))
+        return q, k, v, *(ints(len(starts), values=starts) for starts in self.starts)
+
+    def pages(self, page, most, spare=2):
+        """k and v in pages [num_pages, page, heads_kv, DIM], shuffled, and the block table."""
+        columns = -(-most // page)
+        count = len(self.keys) * columns + spare
+        order = list(range(count))[::-1]
+        table = [[order.pop() for _ in range(columns)] for _ in self.keys]
+        pool = [[0.0] * (count * page * self.HEADS_KV * DIM) for _ in range(2)]
+        for b, length in enumerate(self.keys):
+            for j in range(length):
+                to = (table[b][j // page] * page + j % page) * self.HEADS_KV * DIM
+                at = (self.starts[1][b] + j) * self.HEADS_KV * DIM
+                for cache, flat in zip(pool, (self.k, self.v)):
+                    cache[to:to + self.HEADS_KV * DIM] = flat[at:at + self.HEADS_KV * DIM]
+        shape = (count, page, self.HEADS_KV, DIM)
+        return (*(Exchanged(shape, cache) for cache in pool),
+                ints(len(self.keys), columns, values=[entry for row in table for entry in row]))
+
+    def expected(self, causal=False):
+        """(O [total_q, heads, DIM], LSE [heads, total_q]) as flat lists."""
+        out, lse = [], [[] for _ in range(self.HEADS)]
+        for b, (rows, keys) in enumerate(zip(self.queries, self.keys)):
+            o, l = attend(self.by_heads(self.q, self.HEADS, self.starts[0][b], rows),
+                          *(self.by_heads(flat, self.HEADS_KV, self.starts[1][b], keys) for flat in (self.k, self.v)),
+                          1, self.HEADS, self.HEADS_KV, rows, keys,
+                          first_hidden=(lambda i, shift=keys - rows: i + shift + 1) if causal else None)
+            out += [o[(h * rows + i) * DIM + d] for i in range(rows) for h in range(self.HEADS) for d in range(DIM)]
+            for h in range(self.HEADS):
+                lse[h] += l[h * rows:(h + 1) * rows]
+        return out, sum(lse, [])
+
+
+def attention_varlen_takes_rows_behind_one_another():
+    case = Ragged([5, 1, 3], [9, 4, 3])
+    q, k, v, cu_q, cu_k = case.tensors()
+    how = dict(max_seqlen_q=5, cu_seqlens_q=cu_q, max_seqlen_k=9, cu_seqlens_k=cu_k)
+    for causal in (True, False):
+        out, lse = fa_tune.attention_varlen(q, k, v, causal=causal, return_softmax_lse=True, **how)
+        tap.equal((out.shape, lse.shape), (q.shape, (case.HEADS, 9)))
+        expected = case.expected(causal)
+        close(out.read(), expected[0])
+        close(lse.read(), expected[1])
+    mine = Exchanged(q.shape)
+    assert fa_tune.attention_varlen(q=q, k=k, v=v, out=mine, window_size=[-1, -1], softcap=0.0, fa_version=3,
+                                    dropout_p=0.0, alibi_slopes=None, num_splits=4, cp_world_size=1, **how) is mine
+    tap.equal(mine.read(), out.read())
+
+
+def attention_varlen_takes_a_paged_cache_whose_heads_may_lie_before_its_keys():
+    case = Ragged([2, 4, 1], [20, 33, 7])
+    q, _, _, cu_q, _ = case.tensors()
+    k, v, table = case.pages(16, 40)
+    how = dict(max_seqlen_q=4, cu_seqlens_q=cu_q, seqused_k=ints(3, values=case.keys), block_table=table,
+               max_seqlen_k=40, causal=True)
+    out = fa_tune.attention_varlen(q, k, v, **how)
+    close(out.read(), case.expected(causal=True)[0])
+
+    def heads_first(tensor):
+        pages, page, heads, _ = tensor.shape
+        flat = tensor.read()
+        turned = [flat[((p * page + j) * heads + h) * DIM + d] for p in range(pages) for h in range(heads)
+                  for j in range(page) for d in range(DIM)]
+        memory = Exchanged((pages, heads, page, DIM), turned).memory
+        return Exchanged(tensor.shape, strides=(heads * page * DIM, DIM, page * DIM, 1), memory=memory)
+    tap.equal(fa_tune.attention_varlen(q, heads_first(k), heads_first(v), **how).read(), out.read())
+
+
+def attention_decode_takes_a_cache_in_pages_or_whole():
+    case = Ragged([1, 1, 1], [20, 33, 7])
+    rows, _, _, cu_q, _ = case.tensors()
+    k, v, table = case.pages(16, 40)
+    lengths = ints(3, values=case.keys)
+    q = Exchanged((3, 1, case.HEADS, DIM), memory=rows.memory)
+    expected = case.expected()
+    out, lse = fa_tune.attention_decode(q, k, v, cache_seqlens=lengths, page_table=table, causal=True,
+                                        return_softmax_lse=True)
+    tap.equal((out.shape, lse.shape), (q.shape, (3, case.HEADS, 1)))
+    close(out.read(), expected[0])
+    close([lse.read()[b * case.HEADS + h] for h in range(case.HEADS) for b in range(3)], expected[1])
+    packed = fa_tune.attention_decode(rows, k, v, cache_seqlens=lengths, block_table=table, cu_seqlens_q=cu_q,
+                                      max_seqlen_q=1)
+    tap.equal(packed.shape, rows.shape)
+    close(packed.read(), expected[0])
+
+
+def lengths_and_tables_are_read_by_the_device_alone():
+    """A captured launch takes what the device holds when it runs; and a call copies nothing to the host."""
+    case, other = Ragged([1, 1, 1], [20, 33, 7]), Ragged([1, 1, 1], [5, 40, 16])
+    how = {"cache_seqlens": ints(3, values=case.keys), "max_seqlen_k": 40}
+    q = Exchanged((3, 1, case.HEADS, DIM), case.q)
+    k, v, how["block_table"] = case.pages(16, 40)
+    close(fa_tune.attention_decode(q, k, v, **how).read(), case.expected()[0])
+    k2, v2, table = other.pages(16, 40)
+    for mine, theirs in ((q, other.q), (k, k2.read()), (v, v2.read()), (how["cache_seqlens"], other.keys),
+                         (how["block_table"], table.read())):
+        mine.write(theirs)
+    out, loads = Exchanged(q.shape), len(logged("load"))
+    producer.CUDA.fake_cuda_capture(None, 1)
+    try:
+        fa_tune.attention_decode(q, k, v, out=out, **how)
+    finally:
+        producer.CUDA.fake_cuda_capture(None, 0)
+    close(out.read(), other.expected()[0])
+    tap.equal(len(logged("load")), loads)
+
+
+def names_of_other_libraries_make_the_same_problem():
+    q, pool = Exchanged((50, 4, DIM)), [Exchanged((9, 16, 2, DIM)) for _ in range(2)]
+    lengths, table, cu = ints(3), ints(3, 5), ints(4)
+    ours = asked(q, *pool, cu_seqlens_q=cu, max_seqlen_q=30, seqused_k=lengths, block_table=table, max_seqlen_k=70,
+                 causal=True, window=(16, 0), softcap=30.0, sinks=floats(4), layout="bshd", batch_invariant=True)
+    theirs = dict(cu_seqlens_q=cu, max_seqlen_q=30, seqused_k=lengths, block_table=table, max_seqlen_k=70, causal=True,
+                  window_size=(16, 0), softcap=30.0, s_aux=floats(4), batch_invariant=True)
+    tap.equal(asked(q, *pool, by=fa_tune.attention_varlen, **theirs), ours)
+    theirs["cache_seqlens"], theirs["sinks"] = theirs.pop("seqused_k"), theirs.pop("s_aux")
+    tap.equal(asked(q, *pool, by=fa_tune.attention_decode, **theirs), ours)
+    fp8 = [Exchanged((9, 16, 2, DIM), dtype=(10, 8)) for _ in range(2)]
+    tap.equal(asked(q, *fp8, by=fa_tune.attention_varlen, max_seqlen_q=30, cu_seqlens_q=cu, seqused_k=lengths,
+                    block_table=table, k_descale=floats(3, 2), v_descale=floats(1, 1)),
+              {"batch": 3, "heads_q": 4, "heads_kv": 2, "seq_q": 30, "seq_k": 80, "layout": "bshd", "varlen": True,
+               "lengths_k": "seqused", "page": 16, "kv_dtype": "fp8"})
+
+
+def values_may_have_a_head_dim_of_their_own():
+    q, k, v = Exchanged((3, 4, 1, 192)), Exchanged((3, 2, 40, 192)), Exchanged((3, 2, 40, 128))
+    out = Exchanged((3, 4, 1, 128))
+    tap.equal(asked(q, k, v, out=out)["head_dim_v"], 128)
+    refused(fa_tune.ShapeError, "out has the shape (3, 4, 1, 192) and needs (3, 4, 1, 128)", q, k, v, out=q)
+    case = Ragged([1], [9])
+    narrow = [case.v[at * DIM + d] for at in range(9 * case.HEADS_KV) for d in range(48)]
+    q, k, _, cu_q, cu_k = case.tensors()
+    out = fa_tune.attention_varlen(q, k, Exchanged((9, case.HEADS_KV, 48), narrow), cu_seqlens_q=cu_q, max_seqlen_q=1,
+                                   cu_seqlens_k=cu_k, max_seqlen_k=9)
+    tap.equal(out.shape, (1, case.HEADS, 48))
+    whole = case.expected()[0]
+    close(out.read(), [whole[h * DIM + d] for h in range(case.HEADS) for d in range(48)])
+
+
+def what_these_names_cannot_mean_is_refused_by_name():
+    def turned_away(by, kind, part, *tensors, **keywords):
+        try:
+            by(*tensors, **keywords)
+        except kind as error:
+            tap.has(str(error), part)
+            return
+        raise AssertionError("was not refused: " + part)
+    q, pool, cu = Exchanged((50, 4, DIM)), [Exchanged((9, 16, 2, DIM)) for _ in range(2)], ints(4)
+    good = dict(max_seqlen_q=30, cu_seqlens_q=cu, seqused_k=ints(3), block_table=ints(3, 5))
+    for kind, part, change in [
+            (TypeError, "attention_varlen() has no keyword 'layout'", {"layout": "bhsd"}),
+            (TypeError, "attention_varlen() has no keyword 'window'", {"window": (3, 0)}),
+            (TypeError, "attention_varlen() got sinks twice", {"s_aux": floats(4), "sinks": floats(4)}),
+            (fa_tune.ArgumentError, "attention_varlen() needs cu_seqlens_q", {"cu_seqlens_q": None}),
+            (fa_tune.ArgumentError, "needs the lengths of the keys", {"seqused_k": None}),
+            (fa_tune.ArgumentError, "need max_seqlen_q", {"max_seqlen_q": None}),
+            (fa_tune.ArgumentError, "softmax_scale must be positive", {"softmax_scale": -1}),
+            (fa_tune.ArgumentError, "softmax_scale must be a number", {"softmax_scale": "1"}),
+            (fa_tune.ArgumentError, "window_size must be a pair", {"window_size": (1, 2, 3)}),
+            (fa_tune.ArgumentError, "both k_descale and v_descale", {"k_descale": floats()}),
+            (fa_tune.DtypeError, "k is float16 and has a scale", {"k_descale": floats(), "v_descale": floats()}),
+            (fa_tune.DtypeError, "s_aux is int32 and needs float32", {"s_aux": ints(4)}),
+            (fa_tune.ArgumentError, "(out, lse) with return_softmax_lse=True", {"out": (q, q)}),
+            (fa_tune.NotSupported, "attention_varlen() does not take dropout_p", {"dropout_p": 0.5}),
+            (fa_tune.NotSupported, "does not take q_descale", {"q_descale": floats()}),
+            (fa_tune.NotSupported, "does not take return_attn_probs", {"return_attn_probs": True}),
+            (fa_tune.NotSupported, "does not take cp_world_size", {"cp_world_size": 2})]:
+        turned_away(fa_tune.attention_varlen, kind, part, q, *pool, **dict(good, **change))
+    q, good = Exchanged((3, 1, 4, DIM)), dict(cache_seqlens=ints(3), block_table=ints(3, 5))
+    for kind, part, change in [
+            (TypeError, "attention_decode() has no keyword 'seqused_k'", {"seqused_k": ints(3)}),
+            (fa_tune.TensorError, "cache_seqlens is a int", {"cache_seqlens": 40}),
+            (fa_tune.ShapeError, "cache_seqlens has 2 entries and needs 3", {"cache_seqlens": ints(2)}),
+            (fa_tune.DtypeError, "page_table is float32 and needs int32",
+             {"block_table": None, "page_table": floats(3, 5)}),
+            (fa_tune.NotSupported, "attention_decode() does not take k: write new keys", {"k": q, "v": q}),
+            (fa_tune.NotSupported, "does not take cache_batch_idx", {"cache_batch_idx": ints(3)})]:
+        turned_away(fa_tune.attention_decode, kind, part, q, *pool, **dict(good, **change))
+    turned_away(fa_tune.attention_decode, fa_tune.ShapeError, "v_cache has the shape (9, 16, 1, 64)", q, pool[0],
+                Exchanged((9, 16, 1, DIM)), **good)
+    turned_away(fa_tune.attention_decode, TypeError, "takes q, k_cache and v_cache by position", q, *pool, ints(3))
+
+
+def signatures_and_docstrings_name_every_argument():
+    for function in (fa_tune.attention, fa_tune.attention_varlen, fa_tune.attention_decode):
+        named = [name for name in inspect.signature(function).parameters if name not in ("more", "stream")]
+        body = function.__doc__
+        for name in named:
+            assert name in body, "%s's docstring does not tell %s" % (function.__name__, name)
+        assert len(named) >= 9
+
+
+tap.main([
+    a_paged_cache_with_lengths_is_attended_to,
+    what_serving_passes_makes_the_problem_it_says,
+    attention_varlen_takes_rows_behind_one_another,
+    attention_varlen_takes_a_paged_cache_whose_heads_may_lie_before_its_keys,
+    attention_decode_takes_a_cache_in_pages_or_whole,
+    lengths_and_tables_are_read_by_the_device_alone,
+    names_of_other_libraries_make_the_same_problem,
+    values_may_have_a_head_dim_of_their_own,
+    what_these_names_cannot_mean_is_refused_by_name,
+    signatures_and_docstrings_name_every_argument,
+])
