@@ -148,6 +148,57 @@ static void the_fastest_config_wins_while_the_clock_drifts(void)
     }
 }
 
+/* The card gets warm while configs are probed and its clock falls by a sixth, for good or for a while: whoever
+ * was probed before looks faster than the fastest, by far more than they differ. */
+static void a_clock_that_falls_among_the_probes_does_not_choose(void)
+{
+    for (int period_us = 40000; period_us <= 160000; period_us += 20000) {
+        engine_fixture f;
+        fa_request request = {0};
+        fa_answer answer = {.size = sizeof answer};
+        fa_diag diag;
+        char script[128], text[FA_CONFIG_TEXT_MAX];
+        snprintf(script, sizeof script,
+                 "drift %d 1.2\ntime * 100\n"
+                 "time BLOCK_M=64;BLOCK_N=32;STAGES=2;WARPS=4;Q_IN_REGS=0 97",
+                 period_us);
+        CHECK(fixture_open(&f, script));
+        CHECK_OK(tune(&f, &request, &answer, &diag), diag);
+        fa_config_text(&answer.trial.config, text);
+        printf("# %d of %d, %s\n", answer.measured, answer.in_budget, text);
+        CHECK_HAS(text, "\"BLOCK_M\":64,\"BLOCK_N\":32,\"STAGES\":2,\"WARPS\":4,\"Q_IN_REGS\":0");
+        fixture_close(&f);
+    }
+}
+
+/* Of configs by their BLOCK_M, 64 and 128: those that ran in the last race. */
+static int count_raced(void *context, int32_t rank, const fa_trial *trial)
+{
+    int *raced = context;
+    (void)rank;
+    if (trial->raced)
+        raced[trial->config.tunable[0].value == 128]++;
+    return 0;
+}
+
+/* 13 configs are too many for a race: what a heat tells to be slower by 15 % is left out of it, but for the
+ * default config, which every answer is compared with. */
+static void a_heat_tells_who_is_in_the_race(void)
+{
+    engine_fixture f;
+    fa_request request = {0};
+    fa_answer answer = {.size = sizeof answer};
+    fa_diag diag;
+    int raced[2] = {0, 0};
+    CHECK(fixture_open(&f, "time * 115\ntime BLOCK_M=64 100"));
+    CHECK_OK(tune(&f, &request, &answer, &diag), diag);
+    CHECK_OK(fa_explain(f.tuner, &request, count_raced, raced, NULL, &diag), diag);
+    CHECK_INT(answer.measured, 13);
+    CHECK_INT(raced[0], 5);
+    CHECK(raced[1] <= 1);
+    fixture_close(&f);
+}
+
 static void a_second_session_finds_the_winner_and_starts_no_worker(void)
 {
     engine_fixture f;
@@ -444,6 +495,8 @@ int main(int argc, char **argv)
     TEST(configs_of_one_source_are_compiled_once);
     TEST(the_fastest_config_wins);
     TEST(the_fastest_config_wins_while_the_clock_drifts);
+    TEST(a_clock_that_falls_among_the_probes_does_not_choose);
+    TEST(a_heat_tells_who_is_in_the_race);
     TEST(a_second_session_finds_the_winner_and_starts_no_worker);
     TEST(a_fault_costs_its_own_trial_only);
     TEST(a_space_without_a_survivor_is_a_sentence);

@@ -85,6 +85,7 @@ struct fa_job {
         int clean_count, clean_next;
         int *finalist;
         int finalist_count, finalist_next;
+        bool heat;  /* the next race only tells who is in the last one */
         bool raced; /* the finalists' samples are the race's */
         bool solo;  /* the race took its worker down: finalists run one by one instead */
     } measure;

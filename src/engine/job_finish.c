@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A tune's end: who is raced, who wins, and what is kept.
+ * A tune's end: who wins, and what is kept.
  *
  * The winner is the lowest median. Configs within TIE of it whose confidence intervals overlap its
  * own are ties, declared in the answer and broken the same way every time: the default config
@@ -10,6 +10,7 @@
 
 #include "driver.h"
 #include "evidence.h"
+#include "job_finalists.h"
 #include "manifest.h"
 #include "pool.h"
 #include "rank.h"
@@ -25,74 +26,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Raced: probes that could be the best within noise and a clock that the power limit lowers. */
-static const double CONTENDER = 1.10;
 static const double TIE = 1.005;
-/* At least FINALISTS_MIN are raced, more while a race of the shortest length stays short. */
-enum { FINALISTS_MIN = 12, FINALISTS_MAX = 24, FINALISTS_ROUND_US = 3000 };
-
-static int compare_index(const void *a, const void *b, void *context)
-{
-    const fa_job *job = context;
-    return fa_trial_compare(&job->space.candidate[*(const int *)a].trial,
-                            &job->space.candidate[*(const int *)b].trial);
-}
-
-/* Indices of trials with this status, best first; returns their number. */
-static int sorted(fa_job *job, fa_status status, int *ret_order)
-{
-    int count = 0;
-    for (int i = 0; i < job->space.count; i++)
-        if (job->space.candidate[i].trial.status == status)
-            ret_order[count++] = i;
-    qsort_r(ret_order, (size_t)count, sizeof *ret_order, compare_index, job);
-    return count;
-}
-
-/* Whether an attempt is what others are compared with: a default config, what was promised, or the
- * bucket's winner at an exact point; or has the code of one that is. */
-static bool must_race(const fa_job *job, int index)
-{
-    for (int i = 0; i < job->space.count; i++) {
-        const fa_candidate *candidate = &job->space.candidate[i];
-        if ((i == index || job->attempt[i].twin_of == index + 1) &&
-            (candidate->is_default ||
-             (job->plan.promised &&
-              fa_config_equal(&candidate->trial.config, &job->plan.promise.config)) ||
-             (job->plan.with_alternative &&
-              fa_config_equal(&candidate->trial.config, &job->plan.alternative))))
-            return true;
-    }
-    return false;
-}
-
-/* What an earlier race timed, at its own clock, is chosen from apart from what was probed. */
-int fa_job_choose_finalists(fa_job *job)
-{
-    struct {
-        double limit, round_us;
-        int chosen;
-    } kind[2] = {{0}}, *k;
-    int count = sorted(job, FA_STATUS_MEASURED, job->measure.finalist), chosen = 0;
-    for (int i = 0; i < count; i++) {
-        const fa_attempt *attempt = &job->attempt[job->measure.finalist[i]];
-        const fa_trial *trial = &job->space.candidate[job->measure.finalist[i]].trial;
-        k = &kind[attempt->raced_before];
-        if (k->limit == 0) /* the fastest of its kind comes first */
-            k->limit = trial->median_us * CONTENDER;
-        bool room = k->chosen < FINALISTS_MIN ||
-                    (k->chosen < FINALISTS_MAX && k->round_us < FINALISTS_ROUND_US);
-        if (attempt->twin_of != 0 || /* raced as the one that it equals */
-            (!(room && trial->low_us <= k->limit) && !must_race(job, job->measure.finalist[i])))
-            continue;
-        k->round_us += trial->median_us;
-        k->chosen++;
-        job->measure.finalist[chosen++] = job->measure.finalist[i];
-    }
-    job->measure.finalist_count = chosen;
-    job->measure.finalist_next = 0;
-    return chosen;
-}
 
 static bool overlap(const fa_trial *a, const fa_trial *b)
 {
@@ -247,11 +181,11 @@ int fa_job_choose_winner(fa_job *job, fa_answer *answer)
         return winner;
     fill_counts(job, answer);
     /* After a race only the raced are comparable; they hold the best of the rest, too. */
-    int count =
-        job->measure.raced ? job->measure.finalist_count : sorted(job, FA_STATUS_MEASURED, order);
+    int count = job->measure.raced ? job->measure.finalist_count
+                                   : fa_job_sorted(job, FA_STATUS_MEASURED, order);
     if (job->measure.raced) {
         memcpy(order, job->measure.finalist, (size_t)count * sizeof *order);
-        qsort_r(order, (size_t)count, sizeof *order, compare_index, job);
+        fa_job_sort(job, order, count);
         while (count > 0 &&
                job->space.candidate[order[count - 1]].trial.status != FA_STATUS_MEASURED)
             count--;
@@ -260,7 +194,7 @@ int fa_job_choose_winner(fa_job *job, fa_answer *answer)
         winner = break_ties(job, order, count, &answer->ties);
         answer->origin = origin_of_measured(job);
         answer->top_few = job->plan.count > 0 || answer->origin == FA_ORIGIN_PREDICTED;
-    } else if ((count = sorted(job, FA_STATUS_COMPILED, order)) > 0) {
+    } else if ((count = fa_job_sorted(job, FA_STATUS_COMPILED, order)) > 0) {
         winner = best_unmeasured(job, order, count, answer);
     }
     free(order);

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A tune's end: who is raced, who wins, and what is kept.
+ * A tune's end: who wins, and what is kept.
  */
 #ifndef FA_ENGINE_JOB_FINISH_H
 #define FA_ENGINE_JOB_FINISH_H
 
 #include "job.h"
 
-/* Chooses who is raced; 0 when no race is needed. */
-int fa_job_choose_finalists(fa_job *job);
 /* The winner's index, or FA_JOB_NOBODY; fills ties, default and counts of the answer. */
 int fa_job_choose_winner(fa_job *job, fa_answer *answer);
 int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag);

@@ -6,6 +6,7 @@
 #include "job_measure.h"
 
 #include "bench.h"
+#include "job_finalists.h"
 #include "manifest.h"
 #include "pool.h"
 #include "problem.h"
@@ -31,6 +32,8 @@ enum {
     RACE_BUDGET_US = 40000,
     RACE_ROUNDS_MIN = 11,
     RACE_ROUNDS_MAX = 61,
+    HEAT_ROUNDS_MIN = 3,
+    HEAT_ROUNDS_MAX = 7,
     PATIENCE = 4 /* effort PATIENT repeats this many times as often */
 };
 
@@ -168,7 +171,9 @@ static void send_race(fa_job *job)
         round_us += job->space.candidate[job->measure.finalist[i]].trial.median_us;
     }
     double rounds = RACE_BUDGET_US * patience(job) / (round_us + 1);
-    int low = RACE_ROUNDS_MIN, high = RACE_ROUNDS_MAX * patience(job);
+    bool heat = job->measure.heat;
+    int low = heat ? HEAT_ROUNDS_MIN : RACE_ROUNDS_MIN;
+    int high = (heat ? HEAT_ROUNDS_MAX : RACE_ROUNDS_MAX) * patience(job);
     if (high > FA_BENCH_SAMPLES_MAX)
         high = FA_BENCH_SAMPLES_MAX;
     fa_json_add_number(json, "rounds", rounds < low ? low : rounds > high ? high : (int)rounds);
@@ -279,35 +284,8 @@ static void trial_answered(fa_job *job, const fa_message *message)
 static void run_solo(fa_job *job)
 {
     job->measure.solo = true;
+    job->measure.heat = false;
     job->measure.finalist_next = 0;
-}
-
-/* Finalists compare by medians that the drift of the race is taken out of; their intervals stay what
- * the race saw, drift and all, as that is how well the time itself is known. */
-static int level_finalists(fa_job *job)
-{
-    int count = job->measure.finalist_count,
-        rounds = job->attempt[job->measure.finalist[0]].sample_count;
-    for (int i = 0; i < count; i++)
-        if (job->attempt[job->measure.finalist[i]].sample_count != rounds || rounds == 0)
-            return 0; /* one has no usable times and is settled; the others stay comparable */
-    float *race = calloc((size_t)count * (size_t)rounds + 1, sizeof *race);
-    if (race == NULL)
-        return fa_fail(&job->diag, FA_ENOMEM, "out of memory for a race");
-    for (int i = 0; i < count; i++)
-        memcpy(race + (size_t)i * (size_t)rounds, job->attempt[job->measure.finalist[i]].samples_us,
-               (size_t)rounds * sizeof *race);
-    int rc = fa_race_level(race, count, rounds);
-    for (int i = 0; rc == 0 && i < count; i++) {
-        fa_trial *trial = &job->space.candidate[job->measure.finalist[i]].trial;
-        double low, high;
-        rc = fa_samples_summary(race + (size_t)i * (size_t)rounds, rounds, &trial->median_us, &low,
-                                &high);
-        trial->low_us = fmin(trial->low_us, trial->median_us);
-        trial->high_us = fmax(trial->high_us, trial->median_us);
-    }
-    free(race);
-    return rc == 0 ? 0 : fa_fail(&job->diag, rc, "taking a race's drift out of its times");
 }
 
 static void race_answered(fa_job *job, const fa_message *message)
@@ -323,7 +301,7 @@ static void race_answered(fa_job *job, const fa_message *message)
         int index = job->measure.finalist[i];
         fa_attempt *attempt = &job->attempt[index];
         take_clocks(job, attempt, message);
-        job->space.candidate[index].trial.raced = true;
+        job->space.candidate[index].trial.raced = !job->measure.heat;
         int rc = take_samples(job, index, cJSON_GetArrayItem(all, i));
         if (rc == FA_ENOMEM)
             out_of_memory(job);
@@ -332,7 +310,7 @@ static void race_answered(fa_job *job, const fa_message *message)
         if (rc != 0)
             fa_job_settle(job, index, FA_STATUS_LAUNCH_FAILED, "the race gave no usable times");
     }
-    int rc = level_finalists(job);
+    int rc = fa_job_level_finalists(job);
     if (rc != 0) {
         fa_job_end(job, rc);
         return;
@@ -341,7 +319,10 @@ static void race_answered(fa_job *job, const fa_message *message)
         job->attempt[job->measure.finalist[i]].dirty = job->unwritten = true;
         fa_job_settle_twins(job, job->measure.finalist[i]);
     }
-    job->measure.raced = true;
+    if (job->measure.heat)
+        fa_job_cut_finalists(job);
+    else
+        job->measure.raced = true;
 }
 
 static void measurer_answered(fa_child *child, fa_message *message)
@@ -407,7 +388,8 @@ static void measurer_gone(fa_child *child, const char *reason, fa_child_end end)
 }
 
 /* ---- order of work --------------------------------------------------------------------------*/
-/* Finalists that this worker has not loaded are proved again; then all are raced. */
+/* Finalists that this worker has not loaded are proved again; then all are raced, after a heat where
+ * there are many. */
 static void advance_final(fa_job *job)
 {
     while (job->measure.finalist_next < job->measure.finalist_count && !job->ended) {

@@ -10,6 +10,7 @@
 #include "job_run.h"
 
 #include "job_compile.h"
+#include "job_finalists.h"
 #include "job_finish.h"
 #include "job_measure.h"
 #include "job_setup.h"
