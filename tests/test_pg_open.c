@@ -6,6 +6,11 @@
 #define DB_ON_POSTGRES
 #include "db_fixture.h"
 
+#include "../db/database.h"
+#include "../db/postgres_statements.h"
+
+#include <dlfcn.h>
+
 static int open_at(const char *url, fa_store_mode mode)
 {
     fa_store *store = NULL;
@@ -27,6 +32,40 @@ static void a_path_that_is_shown_has_no_password(void)
     CHECK_INT(fa_store_winner_get(store, &scope, &winner, NULL, &diag), FA_ENOTFOUND);
     CHECK(tells_no_password(diag.text));
     fa_store_close(&store);
+}
+
+/* libpq's setting of this store's connection. */
+static bool setting_is(const fa_store *store, const char *name, const char *value)
+{
+    void *library = dlopen("libpq.so.5", RTLD_NOW | RTLD_NOLOAD);
+    __typeof__(PQconninfo) *settings_of;
+    *(void **)(void *)&settings_of = library != NULL ? dlsym(library, "PQconninfo") : NULL;
+    PQconninfoOption *all = settings_of != NULL ? settings_of(store->postgres->connection) : NULL;
+    bool is = false;
+    for (PQconninfoOption *one = all; one != NULL && one->keyword != NULL; one++)
+        if (strcmp(one->keyword, name) == 0)
+            is = one->val != NULL && strcmp(one->val, value) == 0;
+    if (all != NULL)
+        store->postgres->pq->conninfoFree(all);
+    if (library != NULL)
+        dlclose(library);
+    return is;
+}
+
+/* Kerberos' library, which ends the process when memory is short. */
+static void kerberos_is_asked_only_where_the_address_says_so(void)
+{
+    char address[sizeof db_path + 32];
+    fa_store *store = db_open(&diag);
+    CHECK(store != NULL);
+    bool asked = !setting_is(store, "gssencmode", "disable");
+    fa_store_close(&store);
+    snprintf(address, sizeof address, "%s%cgssencmode=prefer", db_path,
+             strchr(db_path, '?') != NULL ? '&' : '?');
+    CHECK_OK(fa_store_open(address, FA_STORE_READ_WRITE, &store, &note, &diag), diag);
+    bool as_said = setting_is(store, "gssencmode", "prefer");
+    fa_store_close(&store);
+    CHECK(!asked && as_said);
 }
 
 static void an_address_that_does_not_work_is_refused_without_its_password(void)
@@ -196,6 +235,7 @@ int main(void)
 {
     TEST(sql_is_said_in_the_servers_words);
     DB_TEST(a_path_that_is_shown_has_no_password);
+    DB_TEST(kerberos_is_asked_only_where_the_address_says_so);
     DB_TEST(an_address_that_does_not_work_is_refused_without_its_password);
     DB_TEST(an_empty_schema_becomes_a_store_when_it_is_opened_for_writing);
     DB_TEST(a_schema_of_another_program_is_refused_and_left_as_it_was);

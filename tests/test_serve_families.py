@@ -77,6 +77,18 @@ def what_is_no_family_is_told_and_not_kept():
             tap.equal(daemon.post("/v1/kernel", ask(gpu="L4", family=unknown))[0], status)
 
 
+def a_family_that_takes_too_long_to_evaluate_is_refused():
+    sum_of_many = "+".join("(A*%d+B)%%(C+%d)/(1+abs(A-%d))" % (i, i, i) for i in range(1, 31))
+    lets = {"L%d" % i: sum_of_many for i in range(14)}
+    with Place(script=NONE) as place, Serve(place, ALLOW) as daemon:
+        status, document = daemon.post("/v1/families", family(
+            tunables={name: list(range(1, 28)) for name in "ABC"}, default={"A": 1, "B": 1, "C": 1}, let=lets,
+            constraints=[{"require": name + " <> 7", "why": "to need it"} for name in lets]))
+        tap.equal(status, 400)
+        tap.has(document["error"]["message"], "steps to evaluate")
+        tap.equal(os.listdir(os.path.join(place.folder, "families")), [])
+
+
 def its_source_reads_nothing_and_its_end_is_told():
     with Place(script=NONE) as place, Serve(place, ALLOW) as daemon:
         secret = os.path.join(place.folder, "secret")
@@ -156,6 +168,7 @@ tap.main([
     a_server_that_does_not_allow_them_takes_none,
     a_family_is_tuned_for_those_who_name_it_and_for_nobody_else,
     what_is_no_family_is_told_and_not_kept,
+    a_family_that_takes_too_long_to_evaluate_is_refused,
     its_source_reads_nothing_and_its_end_is_told,
     what_a_killed_daemon_left_half_made_is_swept_and_nothing_else,
     a_family_that_another_daemon_makes_just_now_is_not_swept,

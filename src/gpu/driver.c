@@ -32,7 +32,8 @@ static fa_driver *opened; /* guarded by open_lock */
 static volatile int *fork_page;
 static pid_t fork_pid;
 
-static _Thread_local cu_result last_result;
+/* Of every thread from its start: what a thread gets at its first access ends the process where memory is short. */
+static _Thread_local cu_result last_result __attribute__((tls_model("initial-exec")));
 
 /* ---- fork ------------------------------------------------------------------------------------*/
 
