@@ -110,6 +110,12 @@ FA_API int fa_sweep_event_read(const char *text, size_t size,
                                struct fa_sweep_progress *ret_progress, fa_sweep_parts *ret_parts,
                                fa_diag *diag);
 
+/* ---- the fleet's queue ----------------------------------------------------------------------*/
+/* {"sweeps": [{(a sweep), "pending": 3, "running": 1, "expired": 0, "compiled": 2, "refused": 0, "held":
+ *  [{"index": 0, "problem": {…}, "gpu": "L4", "attempts": 1, "stage": "measure", "holder": "a:7:1",
+ *    "left_s": 29.1}, …]}, …]}, as fa_list_queues() and fa_list_queue_holdings() tell it. */
+FA_API int fa_queue_write(fa_tuner *tuner, char **ret_text, fa_diag *diag);
+
 /* ---- failures -------------------------------------------------------------------------------*/
 /* {"error": {"code": "FA_ENOTFOUND", "message": "…"}}; a code that is not known reads as FA_EIO. */
 FA_API int fa_failure_write(int code, const char *message, char **ret_text, fa_diag *diag);

@@ -5,7 +5,6 @@
 #include "error.h"
 #include "interrupt.h"
 #include "json_make.h"
-#include "problem.h"
 #include "sweep_out.h"
 #include "sweep_progress.h"
 #include "table.h"
@@ -58,52 +57,27 @@ static int read_queue(fa_tuner *tuner, struct queue_list *list, fa_diag *diag)
 }
 
 /* ---- for programs ---------------------------------------------------------------------------*/
+static int print_json(fa_tuner *tuner, const cli_options *options, fa_diag *diag)
+{
+    char *text = NULL;
+    int rc = fa_queue_write(tuner, &text, diag);
+    if (rc != 0)
+        return cli_fail(rc, options, diag);
+    cJSON *document = cJSON_CreateObject(), *queue = cJSON_Parse(text);
+    free(text);
+    fa_json_add_text(document, "fa_tune", fa_version());
+    fa_json_add_text(document, "store", fa_store_location(tuner));
+    fa_json_add(document, "sweeps", cJSON_DetachItemFromObjectCaseSensitive(queue, "sweeps"));
+    cJSON_Delete(queue);
+    return cli_json_write(document);
+}
+
+/* ---- for persons ----------------------------------------------------------------------------*/
 static const char *stage_name(fa_work_stage stage)
 {
     return stage == FA_WORK_MEASURE ? "measure" : "compile";
 }
 
-static int holding_json(void *context, const fa_queue_holding *holding)
-{
-    cJSON *object = cJSON_CreateObject();
-    fa_json_add_number(object, "index", holding->index);
-    fa_json_add(object, "problem", fa_problem_to_json(&holding->item.problem));
-    fa_json_add_text(object, "gpu", holding->item.gpu);
-    fa_json_add_number(object, "attempts", holding->item.attempts);
-    fa_json_add_text(object, "stage", stage_name(holding->stage));
-    fa_json_add_text(object, "holder", holding->holder);
-    fa_json_add_number(object, "left_s", holding->left_s);
-    fa_json_push(context, object);
-    return 0;
-}
-
-static int print_json(fa_tuner *tuner, const cli_options *options, const struct queue_list *list,
-                      fa_diag *diag)
-{
-    cJSON *document = cJSON_CreateObject();
-    fa_json_add_text(document, "fa_tune", fa_version());
-    fa_json_add_text(document, "store", fa_store_location(tuner));
-    cJSON *sweeps = fa_json_add_array(document, "sweeps");
-    int rc = 0;
-    for (size_t i = 0; i < list->count && rc == 0; i++) {
-        const fa_queue *queue = &list->queue[i];
-        cJSON *object = cli_json_sweep(&queue->sweep);
-        fa_json_add_number(object, "pending", (double)queue->pending);
-        fa_json_add_number(object, "running", (double)queue->running);
-        fa_json_add_number(object, "expired", (double)queue->expired);
-        fa_json_add_number(object, "compiled", (double)queue->compiled);
-        fa_json_add_number(object, "refused", (double)queue->refused);
-        cJSON *held = fa_json_add_array(object, "held");
-        rc = fa_list_queue_holdings(tuner, queue->sweep.key, holding_json, held, diag);
-        fa_json_push(sweeps, object);
-    }
-    if (rc == 0)
-        return cli_json_write(document);
-    cJSON_Delete(document);
-    return cli_fail(rc, options, diag);
-}
-
-/* ---- for persons ----------------------------------------------------------------------------*/
 static int holding_text(void *context, const fa_queue_holding *holding)
 {
     fa_buf *out = context;
@@ -246,7 +220,7 @@ int cli_queue(const cli_options *options)
     else if (cli_interrupted() != 0)
         status = 128 + cli_interrupted();
     else
-        status = options->json ? print_json(tuner, options, &list, &diag)
+        status = options->json ? print_json(tuner, options, &diag)
                                : print_text(tuner, options, &list, &diag);
     if (status == 0 && options->fleet.follow && list.now.sweep.failed > 0)
         status = EXIT_FAILED;
