@@ -136,7 +136,7 @@ class Page:
         self.call("Emulation.setEmulatedMedia", features=[
             {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
         self.loaded = False
-        self.call("Page.navigate", url="file://" + path)
+        self.call("Page.navigate", url=path if "://" in path else "file://" + path)
         self.wait(lambda: self.loaded, "the page to load")
 
     def wait(self, condition, what):

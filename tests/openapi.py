@@ -129,6 +129,8 @@ def check_event(name, data):
               {"type": "object", "required": ["sweep"], "properties": {"sweep": schemas["Sweep"]}}, name)
     elif name in ("failed", "canceled"):
         check(data, schemas["Error"], name)
+    elif name == "state":
+        check(data, schemas["State"], name)
     elif name == "item" or "event" in data:
         check(data, schemas["SweepEvent"], name)
     else:

@@ -7,7 +7,7 @@ import json
 import openapi
 import tap
 from place import Place
-from serve import FAST, L4, Serve, TWO, ask, wait_for
+from serve import Events, FAST, L4, Serve, TWO, ask, wait_for
 
 
 def a_kernel_is_tuned_once_and_then_answered_from_memory_with_its_cubin():
@@ -121,7 +121,7 @@ def bad_requests_are_told_what_is_wrong():
 
 def paths_and_methods_that_are_not_there():
     with Place(script="no_device\n") as place, Serve(place) as daemon:
-        for path in ("/", "/v1", "/v1/kernel/", "/v1/jobs/x/events/y", "/v1/cubins/", "//v1/kernel",
+        for path in ("/v1", "/v1/kernel/", "/v1/jobs/x/events/y", "/v1/cubins/", "//v1/kernel",
                      "/v1/kernel%00", "/v2/kernel"):
             assert daemon.get(path)[0] in (404, 405), path
         status, data, headers = daemon.get("/v1/kernel", raw=True)
@@ -194,6 +194,15 @@ def every_endpoint_of_the_description_was_asked_and_answered_well():
         described["info"]["version"] = openapi.DOCUMENT["info"]["version"]
         tap.equal(described, openapi.DOCUMENT)
         tap.equal(daemon.get("/v1/jobs")[0], 200)
+        for path in ("/", "/v1/report"):
+            tap.equal(daemon.get(path, raw=True)[0], 200)
+        tap.equal(daemon.get("/v1/queue")[0], 200)
+        events = Events(daemon.connect(), "/v1/events")
+        tap.equal(next(iter(events))[0], "state")  # checked by serve.Events
+        events.close()
+        openapi.seen.add(("get", "/v1/events", 200))
+        secret = daemon.post("/v1/links", b"")[1]["url"].rpartition("#")[2]
+        tap.equal(daemon.post("/v1/session", b"", headers={"Authorization": "Bearer " + secret})[0], 200)
         job = daemon.post("/v1/tunes", ask(effort="predict", gpu="A10"))[1]["job"]
         list(daemon.events(job))
         openapi.seen.add(("get", "/v1/jobs/{id}/events", 200))  # checked by serve.Events

@@ -9,7 +9,7 @@ import resource
 import socket
 
 import tap
-from place import Place
+from place import DEADLINE, Place
 from serve import Serve, ask, wait_for
 
 HANG = "device name=NVIDIA_L4 sm=89 sms=58\nfault family hang\n"
@@ -163,6 +163,54 @@ def paths_lead_nowhere_but_to_what_there_is():
     well()
 
 
+def said_over_tcp(text):
+    came = b""
+    with socket.create_connection(("127.0.0.1", daemon.port), DEADLINE) as client:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            client.sendall(text)
+            client.shutdown(socket.SHUT_WR)
+            while block := client.recv(65536):
+                came += block
+    return came
+
+
+def what_the_page_is_asked_with_opens_nothing():
+    secret = daemon.post("/v1/links", b"")[1]["url"].rpartition("#")[2].encode()
+    here = b"Host: 127.0.0.1\r\n"
+    for method, path, head in (
+            (b"POST", b"/v1/session", here), (b"POST", b"/v1/session", here + b"Authorization: Bearer\r\n"),
+            (b"POST", b"/v1/session", here + b"Authorization: Bearer \r\n"),
+            (b"POST", b"/v1/session", here + b"Authorization: Basic " + secret + b"\r\n"),
+            (b"POST", b"/v1/session", here + b"Authorization: " + secret + b"\r\n"),
+            (b"POST", b"/v1/session", here + b"Authorization: Bearer " + secret + b" " + secret + b"\r\n"),
+            (b"POST", b"/v1/session", here + b"Authorization: Bearer " + b"0" * 8000 + b"\r\n"),
+            (b"POST", b"/v1/session", here + b"Authorization: Bearer " + bytes(range(128, 200)) + b"\r\n"),
+            (b"POST", b"/v1/session?" + secret, here), (b"POST", b"/v1/session/", here),
+            (b"POST", b"/v1/session", here + b"Cookie: session=" + secret + b"\r\n"),
+            (b"POST", b"/v1/session", here + here + b"Authorization: Bearer " + secret + b"\r\n"),
+            (b"POST", b"/v1/session", b"Host: " + b"localhost:" + b"8" * 9000 + b"x\r\nAuthorization: Bearer " +
+             secret + b"\r\n"),
+            (b"GET", b"/v1/session", here + b"Authorization: Bearer " + secret + b"\r\n"),
+            (b"GET", b"/v1/report", here + b"Authorization: Bearer " + secret + b"\r\n"),
+            (b"GET", b"/v1/events", here), (b"GET", b"/v1/events", here + b"Accept: text/event-stream\r\n"),
+            (b"GET", b"/v1/events?session=" + secret, here), (b"GET", b"/v1/queue", here),
+            (b"POST", b"/v1/links", here), (b"POST", b"/v1/links", b"Host: fa-tune\r\n"),
+            (b"GET", b"/index.html", here), (b"GET", b"/%2e", here), (b"GET", b"//", here)):
+        came = said_over_tcp(method + b" " + path + b" HTTP/1.1\r\n" + head +
+                             b"Content-Length: 0\r\nConnection: close\r\n\r\n")
+        assert statuses(came) and all(400 <= status < 500 for status in statuses(came)), (path, head, came)
+        tap.lacks(came, secret)
+    came = said_over_tcp(b"POST /v1/session HTTP/1.0\r\nAuthorization: Bearer " + secret + b"\r\n\r\n")
+    tap.equal(statuses(came), [401])  # no host at all
+    came = said_over_tcp(b"POST /v1/session HTTP/1.1\r\n" + here + b"Authorization: Bearer " + secret +
+                         b"\r\nContent-Length: 1\r\n\r\n{")
+    tap.equal(statuses(came), [413])
+    for body in (b"{}", b"", b"x" * 70000):  # a link takes no body, and is the owner's alone
+        assert all(status in (201, 413) for status in statuses(said_back(
+            b"POST /v1/links HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)))
+    well()
+
+
 def methods_that_are_not_taken_say_which_are():
     for method in (b"PUT", b"PATCH", b"OPTIONS", b"TRACE", b"CONNECT", b"get", b"X" * 200):
         came = said_back(method + b" /v1/kernel HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -256,6 +304,9 @@ def main():
             daemon.delete("/v1/jobs/" + job)
             daemon.wait_for_state(job, "canceled")
             tap.equal(daemon.get("/v1/gpus")[0], 200)
+            for path in ("/", "/v1/report", "/v1/queue"):  # and what the page needs
+                tap.equal(daemon.get(path, raw=True)[0], 200)
+            daemon.port = int(daemon.post("/v1/links", b"")[1]["url"].split(":")[2].partition("/")[0])
             daemon.descriptors = descriptors() + 1  # of the client that asks
             tap.main([
                 a_request_is_never_taken_for_two,
@@ -264,6 +315,7 @@ def main():
                 a_connection_that_cannot_go_on_holds_nobody_up_and_ends,
                 what_follows_a_request_is_read_as_one_or_ends_the_connection,
                 paths_lead_nowhere_but_to_what_there_is,
+                what_the_page_is_asked_with_opens_nothing,
                 methods_that_are_not_taken_say_which_are,
                 a_reader_that_never_reads_holds_nobody_up,
                 listeners_that_vanish_are_forgotten,

@@ -334,7 +334,7 @@ void serve_post_family(serve_service *service, serve_exchange *exchange)
         return;
     }
     const serve_query query = {
-        .work = take_family, .apart = true, .body = serve_exchange_body(exchange)};
+        .work = take_family, .apart = service->families, .body = serve_exchange_body(exchange)};
     if (query.body == NULL)
         serve_reply_error(exchange, FA_ENOMEM, "out of memory", NULL);
     else

@@ -3,6 +3,7 @@
 
 #include "buf.h"
 #include "json_make.h"
+#include "problem.h"
 #include "reply.h"
 #include "stream.h"
 
@@ -45,16 +46,41 @@ static void append_time(fa_buf *out, const char *name, int64_t unix_ms)
         fa_buf_printf(out, ",\"%s\":null", name);
 }
 
+/* As JSON; "" is null. */
+static void append_text(fa_buf *out, const char *text)
+{
+    cJSON *json = text[0] != 0 ? cJSON_CreateString(text) : cJSON_CreateNull();
+    char *printed = fa_json_print(json);
+    cJSON_Delete(json);
+    out->failed |= printed == NULL;
+    fa_buf_text(out, printed != NULL ? printed : "null");
+    free(printed);
+}
+
+/* What is tuned, in words. */
+static void append_what(fa_buf *out, const serve_job *job)
+{
+    fa_buf words = {0};
+    if (job->kind == SERVE_SWEEP)
+        fa_buf_text(&words, job->plan);
+    else if (job->runner >= 0) /* its request has been read */
+        fa_problem_words(&words, &job->request.problem, " · ", false);
+    out->failed |= words.failed;
+    append_text(out, words.data != NULL ? words.data : "");
+    fa_buf_free(&words);
+}
+
 static void append_job(fa_buf *out, const serve_job *job, bool whole)
 {
     fa_buf_printf(out, "{\"id\":\"%s\",\"kind\":\"%s\",\"state\":\"%s\",\"gpu\":", job->id,
                   serve_job_kind_name(job->kind), serve_job_state_name(job->state));
-    cJSON *gpu = job->gpu[0] != 0 ? cJSON_CreateString(job->gpu) : cJSON_CreateNull();
-    char *name = fa_json_print(gpu);
-    cJSON_Delete(gpu);
-    out->failed |= name == NULL;
-    fa_buf_text(out, name != NULL ? name : "null");
-    free(name);
+    append_text(out, job->gpu);
+    fa_buf_text(out, ",\"what\":");
+    append_what(out, job);
+    if (job->runner >= 0 && job->runner < SERVE_DEVICES_MAX)
+        fa_buf_printf(out, ",\"ordinal\":%d", job->runner);
+    else
+        fa_buf_text(out, ",\"ordinal\":null");
     append_time(out, "accepted", job->accepted_ms);
     append_time(out, "started", job->started_ms);
     append_time(out, "ended", job->ended_ms);
@@ -91,6 +117,23 @@ char *serve_jobs_text(const serve_service *service)
     }
     fa_buf_text(&out, "]}");
     return serve_text_of(&out);
+}
+
+void serve_jobs_now(const serve_service *service, fa_buf *out)
+{
+    enum { QUEUED_MAX = 20, ENDED_MAX = 10 };
+    int queued = 0, ended = 0, told = 0;
+    for (const serve_job *job = service->jobs; job != NULL; job = job->next)
+        queued += job->state == SERVE_QUEUED;
+    fa_buf_printf(out, "\"queued\":%d,\"jobs\":[", queued);
+    for (const serve_job *job = service->jobs; job != NULL; job = job->next) {
+        if (serve_job_is_over(job) ? ended++ >= ENDED_MAX
+                                   : job->state == SERVE_QUEUED && queued-- > QUEUED_MAX)
+            continue;
+        fa_buf_text(out, told++ > 0 ? "," : "");
+        append_job(out, job, job->state == SERVE_RUNNING);
+    }
+    fa_buf_text(out, "]");
 }
 
 /* ---- listeners ------------------------------------------------------------------------------*/

@@ -6,6 +6,7 @@
 #ifndef FA_DAEMON_JOB_H
 #define FA_DAEMON_JOB_H
 
+#include "buf.h"
 #include "service.h"
 #include "waiters.h"
 
@@ -60,6 +61,8 @@ const char *serve_job_kind_name(serve_job_kind kind);
 bool serve_job_is_over(const serve_job *job);
 char *serve_job_text(const serve_job *job);
 char *serve_jobs_text(const serve_service *service);
+/* "queued":2,"jobs":[…]: all that run, whole, some that wait and the last that ended. */
+void serve_jobs_now(const serve_service *service, fa_buf *out);
 
 /* ---- listeners ---- */
 void serve_job_listen(serve_job *job, serve_exchange *exchange);

@@ -5,6 +5,7 @@
 #include "families.h"
 #include "hash.h"
 #include "jobs.h"
+#include "overview.h"
 #include "pending.h"
 #include "routes.h"
 #include "runner.h"
@@ -15,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TICK_MS = 100, KEEP_ALIVE_TICKS = 150 };
+enum { TICK_MS = 100, TELL_TICKS = 5, KEEP_ALIVE_TICKS = 150 };
 
 /* ---- starting -------------------------------------------------------------------------------*/
 /* On the lookup thread: the store is opened, and then the devices here are looked for. */
@@ -139,9 +140,12 @@ static void tick(uv_timer_t *timer)
     serve_service *service = timer->data;
     serve_pending_expire(service, serve_now_ms(service));
     serve_jobs_forget(service);
-    if (++service->ticks >= KEEP_ALIVE_TICKS) {
+    if (++service->ticks % TELL_TICKS == 0)
+        serve_overview_tell(service);
+    if (service->ticks >= KEEP_ALIVE_TICKS) {
         service->ticks = 0;
         serve_jobs_keep_alive(service);
+        serve_overview_keep_alive(service);
     }
 }
 
@@ -232,6 +236,7 @@ void serve_service_stop(serve_service *service)
     serve_thread_stop(service->lookup);
     if (service->families != NULL)
         serve_thread_stop(service->families);
+    serve_overview_stop(service);
     serve_pending_expire(service, INT64_MAX);
 }
 
@@ -265,6 +270,7 @@ void serve_service_close(serve_service **service)
     serve_pending_free(s);
     serve_jobs_free(s);
     serve_cache_free(&s->cache);
+    serve_overview_free(s);
     serve_page_drop(&s->openapi);
     uv_close((uv_handle_t *)&s->tick, timer_closed); /* which frees the service */
     *service = NULL;

@@ -4,7 +4,9 @@
  *
  * Exit status: 0 stopped as asked, 1 failed, 2 asked wrongly.
  */
+#include "auth.h"
 #include "lifecycle.h"
+#include "open_page.h"
 
 #include "error.h"
 #include "listen.h"
@@ -22,7 +24,8 @@
 #include <unistd.h>
 
 enum {
-    LISTENERS = 8,
+    LISTENERS = 9,
+    OWN_LISTENERS = 3, /* the Unix socket, --tcp, the page */
     ACCEPT_TURN = 64,
     FILES_MAX = 65536,
     OTHER_FILES = 256, /* not for connections */
@@ -38,6 +41,7 @@ struct program {
     serve_listener listener[LISTENERS];
     uv_poll_t poll[LISTENERS];
     int listeners;
+    const serve_listener *page; /* of these; NULL: not open */
     uv_signal_t on_term, on_int;
     uv_timer_t stopping, full;
     bool was_full; /* once: no descriptor was left */
@@ -103,7 +107,8 @@ static int open_listeners(struct program *program, fa_diag *diag)
 {
     serve_settings *settings = &program->settings;
     const char *runtime = getenv("XDG_RUNTIME_DIR");
-    int rc = serve_listen_inherited(program->listener, LISTENERS - 2, &program->listeners, diag);
+    int rc = serve_listen_inherited(program->listener, LISTENERS - OWN_LISTENERS,
+                                    &program->listeners, diag);
     if (rc != 0)
         return rc;
     for (int i = 0; i < program->listeners; i++)
@@ -136,6 +141,47 @@ static int open_listeners(struct program *program, fa_diag *diag)
     return rc;
 }
 
+static int watch(struct program *program, int i, fa_diag *diag)
+{
+    program->poll[i].data = program;
+    if (uv_poll_init(&program->loop, &program->poll[i], program->listener[i].fd) != 0)
+        return fa_fail(diag, FA_EIO, "cannot watch %s", program->listener[i].where);
+    uv_poll_start(&program->poll[i], UV_READABLE, acceptable);
+    serve_log(SERVE_INFO, "listening", "on", program->listener[i].where, NULL);
+    return 0;
+}
+
+/* ---- the page -------------------------------------------------------------------------------*/
+static int need_port(void *context, const char **ret_address, fa_diag *diag)
+{
+    struct program *program = context;
+    serve_listener *listener = &program->listener[program->listeners];
+    if (program->stop_by_ms != 0)
+        return fa_fail(diag, FA_EBUSY, "this server is stopping");
+    if (program->page == NULL) {
+        int rc = serve_listen_tcp("127.0.0.1:0", listener, diag);
+        if (rc == 0 && (rc = watch(program, program->listeners, diag)) != 0)
+            serve_listener_close(listener);
+        if (rc != 0)
+            return rc;
+        program->listeners++;
+        program->page = listener;
+    }
+    *ret_address = program->page->where + strlen("tcp:");
+    return 0;
+}
+
+static void open_page(struct program *program)
+{
+    char url[SERVE_URL_SIZE];
+    fa_diag diag;
+    if (serve_link_make(program->service, url, &diag) != 0)
+        serve_log(SERVE_ERROR, "the page cannot be opened", "reason", diag.text, NULL);
+    else if (!serve_open_page(url, true))
+        serve_log(SERVE_WARN, "a link is not written where the log goes", "remedy",
+                  "fa-tune serve --open, on a terminal, asks for another", NULL);
+}
+
 static void ready(void *context)
 {
     struct program *program = context;
@@ -149,6 +195,8 @@ static void ready(void *context)
     serve_notify("READY=1");
     serve_log(SERVE_INFO, "ready", "store", service->store, "ms",
               serve_integer(serve_unix_ms() - service->started_ms).text, NULL);
+    if (program->settings.open)
+        open_page(program);
 }
 
 /* ---- stopping -------------------------------------------------------------------------------*/
@@ -224,19 +272,14 @@ static void need_open_files(serve_settings *settings)
 
 static int set_up(struct program *program, fa_diag *diag)
 {
-    int rc = open_listeners(program, diag);
-    if (rc == 0)
-        rc = serve_service_open(&program->loop, &program->settings, ready, program,
+    int rc = serve_service_open(&program->loop, &program->settings, ready, program,
                                 &program->service, diag);
     if (rc != 0)
         return rc;
-    for (int i = 0; i < program->listeners; i++) {
-        program->poll[i].data = program;
-        if (uv_poll_init(&program->loop, &program->poll[i], program->listener[i].fd) != 0)
-            return fa_fail(diag, FA_EIO, "cannot watch %s", program->listener[i].where);
-        uv_poll_start(&program->poll[i], UV_READABLE, acceptable);
-        serve_log(SERVE_INFO, "listening", "on", program->listener[i].where, NULL);
-    }
+    program->service->need_port = need_port;
+    for (int i = 0; i < program->listeners; i++)
+        if ((rc = watch(program, i, diag)) != 0)
+            return rc;
     uv_signal_init(&program->loop, &program->on_term);
     uv_signal_init(&program->loop, &program->on_int);
     uv_timer_init(&program->loop, &program->stopping);
@@ -297,6 +340,19 @@ static void free_block(void *block)
         free(block);
 }
 
+/* The service that serves this socket already is asked for a link; the exit status. */
+static int open_elsewhere(const char *socket)
+{
+    char url[SERVE_URL_SIZE];
+    fa_diag diag;
+    if (serve_ask_for_link(socket, url, &diag) != 0) {
+        fprintf(stderr, "fa-tune serve: %s\n", diag.text);
+        return 1;
+    }
+    serve_open_page(url, false);
+    return 0;
+}
+
 static int init_loop(struct program *program, fa_diag *diag)
 {
     uv_replace_allocator(malloc, reallocate, calloc, free_block);
@@ -329,8 +385,12 @@ int main(int count, char **arguments)
     serve_log_setup((serve_level)program.settings.log_level, program.settings.log_format == 1);
     signal(SIGPIPE, SIG_IGN);
     need_open_files(&program.settings);
-    if (check_descriptors(&diag) != 0 || init_loop(&program, &diag) != 0 ||
-        set_up(&program, &diag) != 0) {
+    int rc = check_descriptors(&diag);
+    if (rc == 0)
+        rc = init_loop(&program, &diag);
+    if (rc == 0 && (rc = open_listeners(&program, &diag)) == FA_EBUSY && program.settings.open)
+        return open_elsewhere(program.settings.socket);
+    if (rc != 0 || set_up(&program, &diag) != 0) {
         serve_log(SERVE_ERROR, "cannot start", "reason", diag.text, NULL);
         for (int i = 0; i < program.listeners; i++)
             serve_listener_close(&program.listener[i]);

@@ -9,7 +9,8 @@ serve_page *serve_page_of(const char *type, size_t size, struct MHD_Response *re
 {
     serve_page *page = response != NULL ? calloc(1, sizeof *page) : NULL;
     if (page != NULL &&
-        MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type) == MHD_YES) {
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type) == MHD_YES &&
+        MHD_add_response_header(response, "X-Content-Type-Options", "nosniff") == MHD_YES) {
         *page = (serve_page){response, size, 1};
         return page;
     }

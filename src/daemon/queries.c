@@ -86,21 +86,6 @@ static int read_cubin(serve_query *query, fa_diag *diag)
     return fa_answer_cubin(query->service->tuner, &answer, &query->bytes, &query->size, diag);
 }
 
-/* The bytes, or 304 where the client has them. */
-static void reply_cubin(serve_exchange *exchange, serve_page *page)
-{
-    const char *known = serve_header(exchange, MHD_HTTP_HEADER_IF_NONE_MATCH);
-    const char *tag =
-        page != NULL ? MHD_get_response_header(page->response, MHD_HTTP_HEADER_ETAG) : NULL;
-    if (known == NULL || tag == NULL || strstr(known, tag) == NULL) {
-        serve_reply(exchange, MHD_HTTP_OK, page);
-        return;
-    }
-    serve_page *same = serve_page_text("application/octet-stream", "");
-    serve_page_header(same, MHD_HTTP_HEADER_ETAG, tag);
-    serve_reply_page(exchange, MHD_HTTP_NOT_MODIFIED, same);
-}
-
 static void give_cubin(serve_task *task)
 {
     serve_query *query = (serve_query *)task;
@@ -119,7 +104,7 @@ static void give_cubin(serve_task *task)
             serve_cache_put(query->service->cache, 'C', query->key, strlen(query->key), page,
                             query->when, serve_now_ms(query->service));
         if (waits)
-            reply_cubin(exchange, page);
+            serve_reply_unless_known(exchange, page);
         serve_page_drop(&page);
     }
     serve_query_free(query);
@@ -138,7 +123,7 @@ void serve_get_cubin(serve_service *service, serve_exchange *exchange)
     serve_page *page =
         serve_cache_get(service->cache, 'C', key, strlen(key), serve_now_ms(service), &refresh);
     if (page != NULL)
-        reply_cubin(exchange, page);
+        serve_reply_unless_known(exchange, page);
     if (page != NULL && !refresh)
         return;
     memcpy(query.key, key, sizeof query.key);

@@ -67,7 +67,7 @@ void serve_query_submit(serve_service *service, serve_exchange *exchange, const 
         return;
     }
     *copy = *query;
-    copy->task.work = query->apart ? work_apart : work_on;
+    copy->task.work = query->apart != NULL ? work_apart : work_on;
     copy->task.done = done != NULL ? done : reply_text;
     copy->service = service;
     copy->when = serve_cache_now(service->cache);
@@ -75,5 +75,5 @@ void serve_query_submit(serve_service *service, serve_exchange *exchange, const 
         copy->status = MHD_HTTP_OK;
     if (exchange != NULL)
         serve_waiters_add(&copy->client, exchange, 0);
-    serve_thread_submit(query->apart ? service->families : service->lookup, &copy->task);
+    serve_thread_submit(query->apart != NULL ? query->apart : service->lookup, &copy->task);
 }

@@ -15,7 +15,7 @@ struct serve_query {
     serve_service *service;
     serve_waiters client; /* nobody: its client is gone, or it is for the cache alone */
     int (*work)(serve_query *query, fa_diag *diag); /* on the lookup thread */
-    bool apart; /* on the thread of clients' families: it asks nothing of the service's own tuner */
+    serve_thread *apart; /* on this thread, without the lookup thread's tuner; NULL: on that */
     serve_body *body;
     char gpu[64]; /* winners of this type; "": of all */
     int limit;

@@ -55,6 +55,20 @@ void serve_reply_page(serve_exchange *exchange, unsigned status, serve_page *pag
     serve_page_drop(&page);
 }
 
+void serve_reply_unless_known(serve_exchange *exchange, serve_page *page)
+{
+    const char *known = serve_header(exchange, MHD_HTTP_HEADER_IF_NONE_MATCH);
+    const char *tag =
+        page != NULL ? MHD_get_response_header(page->response, MHD_HTTP_HEADER_ETAG) : NULL;
+    if (known == NULL || tag == NULL || strstr(known, tag) == NULL) {
+        serve_reply(exchange, MHD_HTTP_OK, page);
+        return;
+    }
+    serve_page *same = serve_page_text("application/octet-stream", "");
+    serve_page_header(same, MHD_HTTP_HEADER_ETAG, tag);
+    serve_reply_page(exchange, MHD_HTTP_NOT_MODIFIED, same);
+}
+
 void serve_reply_json(serve_exchange *exchange, unsigned status, char *text)
 {
     serve_reply_page(exchange, status, serve_page_json(text));

@@ -14,6 +14,8 @@ struct fa_buf;
 void serve_reply(serve_exchange *exchange, unsigned status, serve_page *page);
 /* The same; the caller's reference is given up. */
 void serve_reply_page(serve_exchange *exchange, unsigned status, serve_page *page);
+/* The page, or 304 with its ETag where the client's If-None-Match names it. */
+void serve_reply_unless_known(serve_exchange *exchange, serve_page *page);
 /* Text that was malloced, or NULL when memory was short; it is freed. */
 void serve_reply_json(serve_exchange *exchange, unsigned status, char *text);
 /* {"error": {"code": "FA_E…", "message": …}} with the code's status, and "job" where it is

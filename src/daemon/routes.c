@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "routes.h"
 
+#include "auth.h"
 #include "families.h"
-#include "hash.h"
 #include "jobs.h"
 #include "metrics.h"
 #include "openapi.h"
+#include "overview.h"
 #include "pending.h"
 #include "queries.h"
 #include "reply.h"
@@ -13,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 enum { METHOD_GET = 1, METHOD_POST = 2, METHOD_DELETE = 4 };
 
@@ -21,6 +21,7 @@ typedef struct route {
     const char *path; /* "*" stands for one part that is not empty */
     unsigned method;
     bool open;  /* to every client that reaches the port, with or without the token */
+    bool page;  /* to the page too, with its session */
     bool store; /* needs the service to be ready */
     bool large; /* its body is a sweep or a family */
     void (*handle)(serve_service *service, serve_exchange *exchange);
@@ -118,21 +119,27 @@ static void delete_job(serve_service *service, serve_exchange *exchange)
 
 /* The route that is asked for tens of thousands of times a second comes first. */
 static const route routes[] = {
-    {"/v1/kernel", METHOD_POST, false, true, false, serve_post_kernel},
-    {"/v1/cubins/*", METHOD_GET, false, true, false, serve_get_cubin},
-    {"/v1/tunes", METHOD_POST, false, true, false, serve_post_tune},
-    {"/v1/sweeps", METHOD_POST, false, true, true, serve_post_sweep},
-    {"/v1/families", METHOD_POST, false, true, true, serve_post_family},
-    {"/v1/jobs", METHOD_GET, false, false, false, get_jobs},
-    {"/v1/jobs/*", METHOD_GET, false, false, false, get_job},
-    {"/v1/jobs/*", METHOD_DELETE, false, false, false, delete_job},
-    {"/v1/jobs/*/events", METHOD_GET, false, false, false, get_events},
-    {"/v1/winners", METHOD_GET, false, true, false, serve_get_winners},
-    {"/v1/gpus", METHOD_GET, false, true, false, serve_get_gpus},
-    {"/healthz", METHOD_GET, true, false, false, get_health},
-    {"/readyz", METHOD_GET, true, false, false, get_ready},
-    {"/metrics", METHOD_GET, false, false, false, get_metrics},
-    {"/openapi.json", METHOD_GET, true, false, false, get_openapi},
+    {"/v1/kernel", METHOD_POST, .store = true, .handle = serve_post_kernel},
+    {"/v1/cubins/*", METHOD_GET, .store = true, .handle = serve_get_cubin},
+    {"/v1/tunes", METHOD_POST, .store = true, .handle = serve_post_tune},
+    {"/v1/sweeps", METHOD_POST, .store = true, .large = true, .handle = serve_post_sweep},
+    {"/v1/families", METHOD_POST, .store = true, .large = true, .handle = serve_post_family},
+    {"/v1/jobs", METHOD_GET, .page = true, .handle = get_jobs},
+    {"/v1/jobs/*", METHOD_GET, .page = true, .handle = get_job},
+    {"/v1/jobs/*", METHOD_DELETE, .handle = delete_job},
+    {"/v1/jobs/*/events", METHOD_GET, .page = true, .handle = get_events},
+    {"/v1/winners", METHOD_GET, .page = true, .store = true, .handle = serve_get_winners},
+    {"/v1/gpus", METHOD_GET, .page = true, .store = true, .handle = serve_get_gpus},
+    {"/v1/queue", METHOD_GET, .page = true, .store = true, .handle = serve_get_queue},
+    {"/v1/report", METHOD_GET, .page = true, .store = true, .handle = serve_get_report},
+    {"/v1/events", METHOD_GET, .page = true, .handle = serve_get_events},
+    {"/v1/links", METHOD_POST, .handle = serve_post_link},
+    {"/v1/session", METHOD_POST, .open = true, .handle = serve_post_session},
+    {"/", METHOD_GET, .open = true, .handle = serve_get_page},
+    {"/healthz", METHOD_GET, .open = true, .handle = get_health},
+    {"/readyz", METHOD_GET, .open = true, .handle = get_ready},
+    {"/metrics", METHOD_GET, .handle = get_metrics},
+    {"/openapi.json", METHOD_GET, .open = true, .handle = get_openapi},
 };
 enum { ROUTES = sizeof routes / sizeof *routes };
 
@@ -180,26 +187,6 @@ static void reply_no_route(serve_exchange *exchange, unsigned allowed)
     serve_reply_page(exchange, MHD_HTTP_METHOD_NOT_ALLOWED, page);
 }
 
-/* Hashes are compared, all of their bytes: the time tells nothing of the token. */
-static bool is_authorized(const serve_service *service, serve_exchange *exchange)
-{
-    static const char scheme[] = "Bearer ";
-    unsigned char hash[FA_HASH_BYTES], different = 0;
-    const char *header = serve_header(exchange, MHD_HTTP_HEADER_AUTHORIZATION);
-    if (!service->settings->has_token || header == NULL ||
-        strncasecmp(header, scheme, sizeof scheme - 1) != 0)
-        return false;
-    const char *token = header + sizeof scheme - 1;
-    token += strspn(token, " ");
-    size_t size = strlen(token);
-    if (size < SERVE_TOKEN_MIN || size > SERVE_TOKEN_MAX)
-        return false;
-    fa_hash_raw(token, size, hash);
-    for (size_t i = 0; i < sizeof hash; i++)
-        different |= hash[i] ^ service->settings->token_hash[i];
-    return different == 0;
-}
-
 static const route *find_route(serve_exchange *exchange)
 {
     unsigned method = method_of(exchange->method);
@@ -221,9 +208,11 @@ static void head(void *context, serve_exchange *exchange)
     const serve_settings *settings = service->settings;
     const route *found = find_route(exchange);
     bool open = found != NULL && found->open;
-    if (!exchange->local && is_authorized(service, exchange))
+    if (!exchange->local &&
+        (serve_has_token(service, exchange) ||
+         (found != NULL && found->page && serve_has_session(service, exchange)))) {
         exchange->trusted = true;
-    else if (!exchange->local && !open) {
+    } else if (!exchange->local && !open) {
         service->counts.unauthorized++;
         serve_reply_refused(exchange, MHD_HTTP_UNAUTHORIZED, FA_EUNTRUSTED,
                             "send the server's token: Authorization: Bearer …", 0);

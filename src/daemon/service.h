@@ -12,15 +12,20 @@
 #include "fa_tune.h"
 
 #include "cache.h"
+#include "hash.h"
 #include "http.h"
 #include "journal.h"
 #include "settings.h"
 #include "thread.h"
+#include "waiters.h"
+
+#include <stdatomic.h>
 
 enum {
     SERVE_DEVICES_MAX = 16,
     SERVE_RUNNERS = SERVE_DEVICES_MAX + 1, /* the last is for GPUs that are not here */
-    SERVE_JOB_STATES = 5
+    SERVE_JOB_STATES = 5,
+    SERVE_SESSIONS = 8 /* of the page, at a time */
 };
 
 typedef struct serve_service serve_service;
@@ -33,6 +38,21 @@ typedef struct serve_family_tuner {
     char id[65];
     fa_tuner *tuner;
 } serve_family_tuner;
+
+/* What somebody may hand in, as its hash, until then. */
+typedef struct serve_secret {
+    unsigned char hash[FA_HASH_BYTES];
+    int64_t until_ms;
+} serve_secret;
+
+/* The report's document as it was told last. */
+typedef struct serve_report {
+    serve_page *page; /* NULL: none yet */
+    serve_cache_time when;
+    int64_t made_ms, took_ms;
+    bool under_way;
+    serve_waiters waiting; /* for the one under way */
+} serve_report;
 
 typedef struct serve_counts {
     int64_t lookups, refreshes, shared; /* refreshes: the cache's own; shared: joined another */
@@ -47,12 +67,20 @@ struct serve_service {
     serve_loop_queue *queue;
     serve_thread *lookup;
     serve_thread *families; /* what clients send is evaluated there; NULL: none is taken */
+    serve_thread *reader;   /* of reports and the queue; NULL: nobody has asked yet */
     serve_journal journal;
     struct serve_runner *runner[SERVE_RUNNERS];
     int threads; /* threads that have not ended */
     serve_cache *cache;
     serve_page *openapi; /* once it was asked for, with as many operations */
     int openapi_operations;
+    serve_page *front; /* "/", once it was asked for */
+    serve_report report;
+    serve_waiters followers; /* of everything that is under way */
+    char *told;              /* to them last, or NULL */
+    serve_secret link, session[SERVE_SESSIONS];
+    /* The page's port on the loopback, opened when it is needed first: "127.0.0.1:40123". NULL: none is. */
+    int (*need_port)(void *ready_context, const char **ret_address, fa_diag *diag);
     struct serve_pending *pending;
     struct serve_job *jobs;     /* newest first */
     int live_jobs, live_sweeps; /* that have not ended */
@@ -67,7 +95,9 @@ struct serve_service {
     void (*ready)(void *context); /* called once: it is ready, or has failed */
     void *ready_context;
     void (*job_ended)(struct serve_job *job); /* those that wait for the job are told */
-    bool runs; /* false: jobs are queued and never run, as in a test of requests */
+    bool runs;                /* false: jobs are queued and never run, as in a test of requests */
+    atomic_bool stop_reading; /* a report under way ends */
+    fa_tuner *reader_tuner;   /* the reader's */
     /* The lookup thread's: */
     fa_tuner *tuner;
     serve_family_tuner family;

@@ -85,6 +85,10 @@ static const setting table[] = {
     CHOICE("log-level", log_level, levels, "LEVEL", "error, warn, info or debug"),
     FLAG("allow-user-templates", allow_user_templates,
          "compile kernel families that clients send, in a sandbox"),
+    FLAG(
+        "open", open,
+        "print a link to its page, good once and for five minutes, and open it on a desktop; asks the "
+        "service that serves this socket already, where there is one"),
     FLAG("help", help, "this text"),
     FLAG("openapi", openapi, "the description of what is served, as GET /openapi.json gives it"),
     FLAG("version", version, "the version"),

@@ -25,6 +25,7 @@ typedef struct serve_settings {
     int32_t cache_mib;
     int32_t untrusted_templates, log_format, log_level; /* indices of the choices */
     bool allow_user_templates;
+    bool open;
     bool help, version, openapi;
     char default_socket[160];
     char identity[1024]; /* where it serves, wherever it was started: what names its journal */

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turns the page into one C file of three parts: before the summary, between it and the document, and
 after the document. Its style and its script come into it with the hashes that its content security
-policy names: nothing but exactly these two may style the page and run in it.
+policy names: nothing but exactly these two may style the page and run in it. The page of a file reaches
+nobody; that of a service (report_live_part) reaches who serves it.
 
-usage: embed.py OUTPUT.c PAGE.html PAGE.css SCRIPT.js...
+usage: embed.py OUTPUT.c report_page_part|report_live_part PAGE.html PAGE.css SCRIPT.js...
 """
 import base64
 import hashlib
@@ -28,10 +29,12 @@ def digest(text):
 
 
 def main():
-    output, page, style = sys.argv[1], read(sys.argv[2]), inside_an_element(read(sys.argv[3]))
-    script = inside_an_element('"use strict";\n{\n%s}\n' % "".join(map(read, sys.argv[4:])))
+    output, name, page = sys.argv[1], sys.argv[2], read(sys.argv[3])
+    style = inside_an_element(read(sys.argv[4]))
+    script = inside_an_element('"use strict";\n{\n%s}\n' % "".join(map(read, sys.argv[5:])))
     values = {"style": style, "script": script, "style-hash": digest(style),
-              "script-hash": digest(script)}
+              "script-hash": digest(script),
+              "connect": "'self'" if name == "report_live_part" else "'none'"}
     parts = re.split(r"\{\{(?:summary|document)\}\}", page)
     parts = [re.sub(r"\{\{([a-z-]+)\}\}", lambda match: values[match[1]], part).encode()
              for part in parts]
@@ -40,7 +43,7 @@ def main():
         lines = ("    " + "".join("%d," % byte for byte in data[i:i + 24])
                  for i in range(0, len(data), 24))
         out.append("static const unsigned char part%d[] = {\n%s\n};" % (number, "\n".join(lines)))
-    out.append("const report_part report_page_part[%d] = {%s};" % (len(parts), ", ".join(
+    out.append("const report_part %s[%d] = {%s};" % (name, len(parts), ", ".join(
         "{part%d, sizeof part%d}" % (number, number) for number in range(len(parts)))))
     with open(output, "w", encoding="ascii") as file:
         file.write("\n".join(out) + "\n")

@@ -40,7 +40,18 @@ static void page_problem(report *report, report_problem *problem)
     report_summary_row(&page->summary, problem);
 }
 
-static void page_end(report *report)
+static void write_page(fa_buf *out, const fa_buf *summary, const fa_buf *document)
+{
+    fa_buf_append(out, report_page_part[0].bytes, report_page_part[0].size);
+    if (summary->data != NULL)
+        report_html_lines(out, summary->data);
+    fa_buf_append(out, report_page_part[1].bytes, report_page_part[1].size);
+    if (document->data != NULL)
+        report_script_json(out, document->data);
+    fa_buf_append(out, report_page_part[2].bytes, report_page_part[2].size);
+}
+
+static void end(report *report, bool whole)
 {
     page *page = report->format;
     fa_buf *out = report->out, summary = {0};
@@ -48,13 +59,10 @@ static void page_end(report *report)
         return;
     report_document_end(report, &page->document, &page->text);
     report_summary_end(report, &page->summary, &summary);
-    fa_buf_append(out, report_page_part[0].bytes, report_page_part[0].size);
-    if (summary.data != NULL)
-        report_html_lines(out, summary.data);
-    fa_buf_append(out, report_page_part[1].bytes, report_page_part[1].size);
-    if (page->text.data != NULL)
-        report_script_json(out, page->text.data);
-    fa_buf_append(out, report_page_part[2].bytes, report_page_part[2].size);
+    if (whole)
+        write_page(out, &summary, &page->text);
+    else if (page->text.data != NULL)
+        fa_buf_append(out, page->text.data, page->text.size);
     out->failed |= page->text.failed || summary.failed;
     report_document_free(&page->document);
     fa_buf_free(&page->text);
@@ -63,4 +71,15 @@ static void page_end(report *report)
     report->format = NULL;
 }
 
+static void page_end(report *report)
+{
+    end(report, true);
+}
+
+static void document_end(report *report)
+{
+    end(report, false);
+}
+
 const report_writer report_page = {page_begin, page_problem, page_end};
+const report_writer report_page_json = {page_begin, page_problem, document_end};

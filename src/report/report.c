@@ -91,6 +91,10 @@ static void select_studies(const report_options *options, struct studies *list,
             list->study[kept++] = list->study[i];
     }
     list->count = kept;
+    if (options->most > 0 && kept > (size_t)options->most) {
+        outcome->filtered += kept - (size_t)options->most;
+        list->count = kept = (size_t)options->most;
+    }
     outcome->problems = kept;
 }
 
@@ -126,16 +130,22 @@ static const report_writer *const writers[] = {
     [REPORT_MARKDOWN] = &report_markdown,
     [REPORT_CSV] = &report_csv,
     [REPORT_JSON] = &report_json,
+    [REPORT_PAGE_JSON] = &report_page_json,
 };
 
 static int write_problems(report *report, const struct studies *studies, fa_diag *diag)
 {
-    const report_writer *writer = writers[report->options->format];
+    const report_options *options = report->options;
+    const report_writer *writer = writers[options->format];
     int rc = writer->begin(report);
     if (rc == FA_ENOMEM)
         fa_fail(diag, rc, "out of memory for a report");
     for (size_t i = 0; i < studies->count && rc == 0; i++) {
         report_problem problem;
+        if (options->stop != NULL && options->stop(options->context)) {
+            rc = fa_fail(diag, FA_ECANCELED, "the report was stopped");
+            break;
+        }
         rc = report_collect(report, &studies->study[i], &problem, diag);
         if (rc != 0)
             break;

@@ -3,7 +3,7 @@
  * Reports from the store: what every problem cost, what won and how it is known, as a page, as
  * Markdown, as rows or as one document for programs.
  *
- * A door: may use fa_tune.h and base. The command line opens it through this header.
+ * A door: may use fa_tune.h and base. The command line and the service open it through this header.
  * Workload: tens of problems of some hundred configs each, in a second or two; one problem is in
  * memory at a time. Nothing of the store is trusted: every text is escaped for where it goes.
  */
@@ -17,7 +17,8 @@ typedef enum report_format {
     REPORT_HTML = 0, /* one self-contained file that needs no network */
     REPORT_MARKDOWN = 1,
     REPORT_CSV = 2,
-    REPORT_JSON = 3
+    REPORT_JSON = 3,
+    REPORT_PAGE_JSON = 4 /* the document that a page holds: shorter */
 } report_format;
 
 typedef struct report_options {
@@ -25,17 +26,24 @@ typedef struct report_options {
     /* Which problems are told, by the name of their GPU too; NULL: all. */
     bool (*keep)(const void *context, const fa_problem *problem, const char *gpu);
     const void *context;
-    int32_t top; /* configs told in full per problem; 0: as many as keep the page small */
+    int32_t top;  /* configs told in full per problem; 0: as many as keep the page small */
+    int32_t most; /* problems told, the first in the report's order; 0: all */
+    /* Asked before each problem; true: FA_ECANCELED. NULL: never. */
+    bool (*stop)(const void *context);
 } report_options;
 
 typedef struct report_outcome {
     size_t problems; /* told */
-    size_t filtered; /* others, that were not asked for */
+    size_t filtered; /* others, that were not asked for, or are above `most` */
     size_t older;    /* earlier generations of problems that are told (other templates) */
 } report_outcome;
 
 /* Appends the report to `out`. A store without problems makes a report that says so. */
 int report_write(fa_tuner *tuner, const report_options *options, fa_buf *out,
                  report_outcome *ret_outcome, fa_diag *diag);
+
+/* Appends the page without a document: its script (page/live.js) asks the service that serves it for a
+ * link's session, and draws what it then reads there. */
+void report_live_page(fa_buf *out);
 
 #endif

@@ -153,7 +153,7 @@ static char *name_job(const uint8_t *data, size_t size, size_t *ret_size)
  * until the job is canceled, and so does a client that listens to it. */
 static bool is_under_way(void)
 {
-    int waiting = f.job->listeners.count;
+    int waiting = f.job->listeners.count + f.service->followers.count;
     for (serve_job *job = f.service->jobs; job != NULL; job = job->next) {
         waiting += job->references;
         if (job->journaling)
