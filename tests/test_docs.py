@@ -3,6 +3,7 @@
 """README and docs/: links lead somewhere, and what scripts make of manifests and measured rows is up to
 date."""
 import glob
+import json
 import os
 import re
 import subprocess
@@ -83,6 +84,18 @@ def pkg_config_requires_nothing_that_is_opened_at_run_time():
         tap.lacks(told, name)
 
 
+def the_quick_suite_that_dev_names_has_a_test_of_every_floor_and_no_long_one():
+    tap.has(subprocess.run([os.path.join(SOURCE, "dev"), "help"], stdout=subprocess.PIPE, encoding="utf-8",
+                           check=True).stdout, "--quick")
+    with open(os.path.join(BUILD, "meson-info", "intro-tests.json"), encoding="utf-8") as file:
+        suites = {test["name"]: [suite.rpartition(":")[2] for suite in test["suite"]] for test in json.load(file)}
+    assert all(len(of) == 1 for of in suites.values()), suites
+    quick = {name for name, of in suites.items() if of == ["quick"]}
+    for floor in ("base", "gpu", "db", "tuner", "worker", "engine", "cli", "serve"):
+        assert any(name.startswith("test_" + floor) for name in quick), "no quick test of " + floor
+    assert "test_walks" in suites and "test_walks" not in quick
+
+
 def readme_is_short():
     assert len(read("README.md").splitlines()) <= 150
 
@@ -95,5 +108,6 @@ tap.main([
     what_readme_shows_of_explain_is_what_it_prints,
     what_verbs_print_under_json_is_what_json_md_says,
     pkg_config_requires_nothing_that_is_opened_at_run_time,
+    the_quick_suite_that_dev_names_has_a_test_of_every_floor_and_no_long_one,
     readme_is_short,
 ])
