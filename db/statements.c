@@ -39,6 +39,13 @@ static fa_statement *find_statement(fa_store *store, const char *sql)
     return NULL;
 }
 
+/* Lets go of what was bound too; NULL is allowed. */
+static void reset(fa_statement *statement)
+{
+    if (statement != NULL && statement->handle != NULL)
+        statement->backend->reset(statement);
+}
+
 fa_binder fa_db_prepare(fa_store *store, const char *sql, fa_diag *diag)
 {
     fa_statement *statement = find_statement(store, sql);
@@ -51,7 +58,7 @@ fa_binder fa_db_prepare(fa_store *store, const char *sql, fa_diag *diag)
         if (rc != 0)
             return (fa_binder){.rc = rc};
     }
-    fa_db_reset(statement);
+    reset(statement);
     return (fa_binder){.statement = statement};
 }
 
@@ -65,14 +72,8 @@ static int step(fa_store *store, fa_statement *statement, fa_diag *diag)
 {
     int rc = store->backend->step(store, statement, diag);
     if (rc != 1)
-        fa_db_reset(statement);
+        reset(statement);
     return rc;
-}
-
-void fa_db_reset(fa_statement *statement)
-{
-    if (statement != NULL && statement->handle != NULL)
-        statement->backend->reset(statement);
 }
 
 int fa_db_run(fa_store *store, const fa_binder *binder, fa_diag *diag)
@@ -81,7 +82,7 @@ int fa_db_run(fa_store *store, const fa_binder *binder, fa_diag *diag)
         return binder->rc;
     if (binder->rc == 0)
         return step(store, binder->statement, diag);
-    fa_db_reset(binder->statement);
+    reset(binder->statement);
     return fa_fail(diag, binder->rc, "%s",
                    binder->rc == FA_ENOMEM ? "out of memory" : "a value cannot be stored");
 }
@@ -100,7 +101,7 @@ int fa_db_run_id(fa_store *store, const fa_binder *binder, int64_t *ret_id, fa_d
     int rc = fa_db_run(store, binder, diag);
     if (rc == 1)
         store->backend->column(binder->statement, 0, &value);
-    fa_db_reset(binder->statement);
+    reset(binder->statement);
     if (rc >= 0)
         *ret_id = value.kind == FA_VALUE_INT ? value.integer : 0;
     return rc < 0 ? rc : 0;
@@ -109,7 +110,7 @@ int fa_db_run_id(fa_store *store, const fa_binder *binder, int64_t *ret_id, fa_d
 int fa_db_run_exists(fa_store *store, const fa_binder *binder, bool *ret_exists, fa_diag *diag)
 {
     int rc = fa_db_run(store, binder, diag);
-    fa_db_reset(binder->statement);
+    reset(binder->statement);
     if (rc >= 0)
         *ret_exists = rc == 1;
     return rc < 0 ? rc : 0;
@@ -144,7 +145,7 @@ static int collect(fa_store *store, const fa_binder *binder, int64_t **ret_ids, 
     for (; rc == 1; rc = step(store, binder->statement, diag)) {
         int64_t *grown = fa_grow(ids, &capacity, count, sizeof *ids);
         if (grown == NULL) {
-            fa_db_reset(binder->statement);
+            reset(binder->statement);
             rc = fa_fail(diag, FA_ENOMEM, "out of memory");
             break;
         }

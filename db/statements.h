@@ -20,7 +20,6 @@ fa_binder fa_db_query(fa_store *store, const char *sql, fa_diag *diag);
 /* Steps a statement when all of its values were bound. 1: a row; 0: none, and the statement is reset;
  * negative: failed, and reset. */
 int fa_db_run(fa_store *store, const fa_binder *binder, fa_diag *diag);
-void fa_db_reset(fa_statement *statement); /* and lets go of what was bound; NULL is allowed */
 /* As fa_db_run(): 1: *ret_reader stands before the row's columns; end with fa_read_end(). */
 int fa_db_run_row(fa_store *store, const fa_binder *binder, fa_reader *ret_reader, fa_diag *diag);
 /* As fa_db_run, for a statement that gives at most a row's number: *ret_id is 0 when it gives none. */

@@ -180,38 +180,6 @@ static int most_threads(const struct function *f)
     return by_registers < most ? by_registers : most;
 }
 
-CUDA cuFuncGetAttribute(int *ret, int attribute, struct function *f)
-{
-    ENTER;
-    const int values[] = {most_threads(f), f->info.static_smem_bytes, 0, f->info.stack_bytes,
-                          f->info.registers};
-    if (attribute < 0 || attribute > 4)
-        return FAKE_INVALID_VALUE;
-    *ret = values[attribute];
-    return FAKE_OK;
-}
-
-CUDA cuOccupancyMaxActiveBlocksPerMultiprocessor(int *ret, struct function *f, int threads,
-                                                 size_t smem)
-{
-    ENTER;
-    const fa_gpu *gpu = &fake.script.device[f->module->device].gpu;
-    if (threads <= 0)
-        return FAKE_INVALID_VALUE;
-    int warps = (threads + 31) / 32;
-    int registers = (f->info.registers + 7) / 8 * 8 * 32 * warps;
-    size_t block_smem = smem + (size_t)f->info.static_smem_bytes + (size_t)gpu->smem_reserved;
-    int blocks = gpu->blocks_per_sm;
-    int by_threads = gpu->threads_per_sm / (warps * 32);
-    int by_registers = gpu->regs_per_sm / registers;
-    blocks = by_threads < blocks ? by_threads : blocks;
-    blocks = by_registers < blocks ? by_registers : blocks;
-    if (block_smem != 0 && (size_t)gpu->smem_per_sm / block_smem < (size_t)blocks)
-        blocks = (int)((size_t)gpu->smem_per_sm / block_smem);
-    *ret = threads > most_threads(f) ? 0 : blocks;
-    return FAKE_OK;
-}
-
 /* ---- launches --------------------------------------------------------------------------------*/
 
 static bool strikes(const struct module *m, enum fake_fault_kind kind)

@@ -80,10 +80,6 @@ static const struct named item_states[] = {FA_ITEM_STATES(ROW)};
 #define ROW(name, value, text) {value, "FA_" #name},
 static const struct named errors[] = {FA_ERRORS(ROW)};
 #undef ROW
-static const struct named efforts[] = {{FA_EFFORT_CACHED, "cached"},
-                                       {FA_EFFORT_PREDICT, "predict"},
-                                       {FA_EFFORT_MEASURE, "measure"},
-                                       {FA_EFFORT_PATIENT, "patient"}};
 static const struct named dtypes[] = {{FA_FP16, "fp16"}, {FA_BF16, "bf16"}};
 static const struct named causals[] = {{FA_CAUSAL_NONE, "none"},
                                        {FA_CAUSAL_BOTTOM_RIGHT, "bottom-right"},
@@ -122,21 +118,23 @@ int fa_error_parse(const char *name, int *ret_code)
     return value_of(errors, sizeof errors / sizeof *errors, name, ret_code);
 }
 
-#define NAMES(kind, table)                                          \
-    const char *fa_##kind##_name(fa_##kind value)                   \
-    {                                                               \
-        return name_of(table, sizeof table / sizeof *table, (int)value); \
-    }                                                               \
-    int fa_##kind##_parse(const char *name, fa_##kind *ret)         \
-    {                                                               \
+#define NAME(kind, table)                                                    \
+    const char *fa_##kind##_name(fa_##kind value)                            \
+    {                                                                        \
+        return name_of(table, sizeof table / sizeof *table, (int)value);     \
+    }
+#define NAME_AND_PARSE(kind, table)                                                  \
+    NAME(kind, table)                                                                \
+    int fa_##kind##_parse(const char *name, fa_##kind *ret)                          \
+    {                                                                                \
         int value, rc = value_of(table, sizeof table / sizeof *table, name, &value); \
-        if (rc == 0)                                                \
-            *ret = (fa_##kind)value;                                \
-        return rc;                                                  \
+        if (rc == 0)                                                                 \
+            *ret = (fa_##kind)value;                                                 \
+        return rc;                                                                   \
     }
 
-NAMES(status, statuses)
-NAMES(origin, origins)
+NAME_AND_PARSE(status, statuses)
+NAME_AND_PARSE(origin, origins)
 
 int fa_origin_trust(fa_origin origin)
 {
@@ -154,9 +152,8 @@ bool fa_origin_is_measured(fa_origin origin)
     return origin == FA_ORIGIN_MEASURED || origin == FA_ORIGIN_MEASURED_SAME_SILICON;
 }
 
-NAMES(dtype, dtypes)
-NAMES(causal, causals)
-NAMES(layout, layouts)
-NAMES(sweep_state, sweep_states)
-NAMES(item_state, item_states)
-NAMES(effort, efforts)
+NAME(dtype, dtypes)
+NAME(causal, causals)
+NAME(layout, layouts)
+NAME_AND_PARSE(sweep_state, sweep_states)
+NAME_AND_PARSE(item_state, item_states)

@@ -19,7 +19,6 @@ int fa_fail_in(fa_diag *diag, int code, const char *format, ...)
 const char *fa_error_text(int code);
 /* "FA_EINVAL"; NULL for a number that is no code. */
 const char *fa_error_name(int code);
-const char *fa_effort_name(fa_effort effort); /* "cached", "predict", "measure", "patient" */
 const char *fa_status_name(fa_status status);
 const char *fa_origin_name(fa_origin origin);
 /* The order of trust: 0 is trusted most. */
@@ -35,12 +34,8 @@ const char *fa_item_state_name(fa_item_state state);
 
 /* The inverse; each returns 0, or FA_ENOTFOUND and leaves the output alone. */
 int fa_error_parse(const char *name, int *ret_code);
-int fa_effort_parse(const char *name, fa_effort *ret);
 int fa_status_parse(const char *name, fa_status *ret);
 int fa_origin_parse(const char *name, fa_origin *ret);
-int fa_dtype_parse(const char *name, fa_dtype *ret);
-int fa_causal_parse(const char *name, fa_causal *ret);
-int fa_layout_parse(const char *name, fa_layout *ret);
 int fa_sweep_state_parse(const char *name, fa_sweep_state *ret);
 int fa_item_state_parse(const char *name, fa_item_state *ret);
 

@@ -56,7 +56,6 @@ typedef struct fa_bundle_head {
 int fa_bundle_open(const char *path, bool owned, fa_bundle **ret_bundle, fa_diag *diag);
 void fa_bundle_close(fa_bundle **bundle);
 const fa_bundle_head *fa_bundle_get_head(const fa_bundle *bundle);
-const char *fa_bundle_path(const fa_bundle *bundle);
 
 /* Checks the index: comes before everything below. */
 int fa_bundle_read_index(fa_bundle *bundle, fa_diag *diag);

@@ -182,11 +182,6 @@ const fa_bundle_head *fa_bundle_get_head(const fa_bundle *bundle)
     return &bundle->head;
 }
 
-const char *fa_bundle_path(const fa_bundle *bundle)
-{
-    return bundle->path;
-}
-
 /* ---- the index ------------------------------------------------------------------------------*/
 static const unsigned char *row_at(const fa_bundle *bundle, int32_t row)
 {

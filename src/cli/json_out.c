@@ -11,16 +11,6 @@
 
 #include <stdlib.h>
 
-cJSON *cli_json_trial(const fa_trial *trial)
-{
-    cJSON *object = cJSON_CreateObject();
-    if (object != NULL && !fa_trial_add_json(object, trial)) {
-        cJSON_Delete(object);
-        return NULL;
-    }
-    return object;
-}
-
 cJSON *cli_json_rows(const cli_row *rows, size_t count)
 {
     cJSON *array = cJSON_CreateArray();

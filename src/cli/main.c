@@ -18,6 +18,16 @@
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
+static int version(const cli_options *options)
+{
+    (void)options;
+    fa_buf out = {0};
+    fa_buf_printf(&out, "fa-tune %s\n", fa_version());
+    int status = cli_write(&out);
+    fa_buf_free(&out);
+    return status;
+}
+
 static const cli_verb verbs[] = {
     {"tune",
      CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_EFFORT | CLI_GROUP_TUNE |
@@ -128,7 +138,7 @@ static const cli_verb verbs[] = {
      "Exit status 0 when nothing fails, 1 otherwise.\n", cli_doctor},
     {"gpus", CLI_GROUP_JSON, "the GPU types that --gpu takes", "", cli_gpus},
     {"serve", 0, "one engine for every process on this host, over HTTP", "", NULL},
-    {"version", 0, "the version", "", cli_version},
+    {"version", 0, "the version", "", version},
 };
 
 enum { VERB_COUNT = sizeof verbs / sizeof *verbs };
@@ -225,16 +235,6 @@ static int help_on(int count, char **arguments)
                                              : help(verb, fa_operation_of(NULL));
 }
 
-int cli_version(const cli_options *options)
-{
-    (void)options;
-    fa_buf out = {0};
-    fa_buf_printf(&out, "fa-tune %s\n", fa_version());
-    int status = cli_write(&out);
-    fa_buf_free(&out);
-    return status;
-}
-
 /* A failure under --json is a document too, where nothing else was written. */
 static int end_in_json(int status)
 {
@@ -270,7 +270,7 @@ static int run(int count, char **arguments)
         return EXIT_USAGE;
     }
     if (strcmp(arguments[1], "--version") == 0 || strcmp(arguments[1], "-V") == 0)
-        return cli_version(NULL);
+        return version(NULL);
     if (strcmp(arguments[1], "help") == 0)
         return help_on(count - 2, arguments + 2);
     if (strcmp(arguments[1], "--help") == 0 || strcmp(arguments[1], "-h") == 0)

@@ -45,7 +45,6 @@ void cli_tunables_cells(const cli_tunables *tunables, cli_table *table, const fa
 void cli_print_ranking(const cli_row *rows, size_t count, double default_us, fa_buf *out);
 
 /* Stable field names; what is not known is null. NULL when out of memory. */
-cJSON *cli_json_trial(const fa_trial *trial);
 cJSON *cli_json_rows(const cli_row *rows, size_t count);
 cJSON *cli_json_answer(const fa_answer *answer);
 /* "store": its path, and "server": the service's address or null. */

@@ -82,7 +82,8 @@ void cli_sweep_rows_match(cli_sweep_rows *rows)
     }
 }
 
-double cli_sweep_ratio(const cli_sweep_row *row)
+/* What there is over what we take: above 1 is ahead of the best baseline; 0: not known. */
+static double ratio_of(const cli_sweep_row *row)
 {
     return row->best != NULL && row->answer->trial.median_us > 0
                ? row->best->median_us / row->answer->trial.median_us
@@ -91,7 +92,7 @@ double cli_sweep_ratio(const cli_sweep_row *row)
 
 static bool slow(const cli_sweep_row *row)
 {
-    double ratio = cli_sweep_ratio(row);
+    double ratio = ratio_of(row);
     return ratio > 0 && ratio < SLOW;
 }
 
@@ -119,8 +120,8 @@ static void print_answer(cli_table *table, const struct columns *column, const c
         cli_text_about(&cell, trial->predicted_us);
         cli_table_take(table, column->time, &cell);
     }
-    if (cli_sweep_ratio(row) > 0)
-        cli_table_cell(table, column->baseline, "%.2f%s %s%s", cli_sweep_ratio(row),
+    if (ratio_of(row) > 0)
+        cli_table_cell(table, column->baseline, "%.2f%s %s%s", ratio_of(row),
                        cli_sym()->times, row->best->peer, slow(row) ? " SLOW" : "");
     cli_table_cell(table, column->origin, "%s", fa_origin_name(row->answer->origin));
     cli_text_config(&cell, &trial->config);
@@ -134,7 +135,7 @@ static void print_table(const cli_sweep_rows *rows, bool with_gpu, fa_buf *out)
     fa_buf cell = {0};
     bool compared = false;
     for (int32_t i = 0; i < rows->count; i++)
-        compared = compared || cli_sweep_ratio(&rows->row[i]) > 0;
+        compared = compared || ratio_of(&rows->row[i]) > 0;
     struct columns column = {.gpu = -1, .baseline = -1};
     column.problem = cli_table_column(&table, "problem", CLI_LEFT);
     if (with_gpu)
@@ -184,7 +185,7 @@ static void print_slow(const cli_sweep_rows *rows, fa_buf *out)
         any = true;
         fa_buf_printf(out, "%sSLOW%s ", red ? "\033[1;31m" : "", red ? "\033[0m" : "");
         cli_text_problem_short(out, &row->item.problem);
-        fa_buf_printf(out, ": %.2f%s the speed of %s, which takes ", cli_sweep_ratio(row),
+        fa_buf_printf(out, ": %.2f%s the speed of %s, which takes ", ratio_of(row),
                       cli_sym()->times, row->best->peer);
         cli_text_us(out, row->best->median_us);
         fa_buf_text(out, "\n");
@@ -199,7 +200,7 @@ static void print_baselines(const cli_sweep_rows *rows, fa_buf *out)
 {
     int32_t ahead = 0, compared = 0;
     for (int32_t i = 0; i < rows->count; i++) {
-        double ratio = cli_sweep_ratio(&rows->row[i]);
+        double ratio = ratio_of(&rows->row[i]);
         compared += ratio > 0;
         ahead += ratio >= 1;
     }
@@ -279,7 +280,7 @@ cJSON *cli_json_sweep(const fa_sweep *sweep)
 
 static cJSON *json_baseline(const cli_sweep_row *row)
 {
-    double ratio = cli_sweep_ratio(row);
+    double ratio = ratio_of(row);
     if (!(ratio > 0))
         return cJSON_CreateNull();
     cJSON *json = cJSON_CreateObject();

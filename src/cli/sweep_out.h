@@ -34,9 +34,6 @@ void cli_sweep_rows_answer(cli_sweep_rows *rows, int32_t index, const fa_answer 
 /* Finds each row's best baseline. */
 void cli_sweep_rows_match(cli_sweep_rows *rows);
 
-/* What there is over what we take: above 1 is ahead of the best baseline; 0: not known. */
-double cli_sweep_ratio(const cli_sweep_row *row);
-
 int cli_sweep_print_text(const cli_sweep_rows *rows, const fa_sweep *sweep, const char *store);
 int cli_sweep_print_json(const cli_sweep_rows *rows, const fa_sweep *sweep, const fa_tuner *tuner);
 /* A sweep's own fields as JSON, NULL when out of memory. */

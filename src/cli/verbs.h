@@ -24,7 +24,6 @@ int cli_queue(const cli_options *options);
 int cli_compare(const cli_options *options);
 int cli_doctor(const cli_options *options);
 int cli_gpus(const cli_options *options);
-int cli_version(const cli_options *options);
 
 /* Becomes fa-tune-serve, with these arguments after the verb; returns only where it cannot. */
 int cli_serve(int count, char **arguments);

@@ -465,8 +465,3 @@ int fa_job_measure_start(fa_job *job)
 {
     return start(job);
 }
-
-void fa_job_measure_stop(fa_job *job)
-{
-    fa_child_stop(&job->measure.child);
-}

@@ -10,6 +10,5 @@
 int fa_job_measure_start(fa_job *job);
 void fa_job_measure_advance(fa_job *job);
 bool fa_job_measure_done(const fa_job *job);
-void fa_job_measure_stop(fa_job *job);
 
 #endif

@@ -72,7 +72,7 @@ int fa_driver_fail_forked(fa_diag *diag)
 
 /* ---- errors ----------------------------------------------------------------------------------*/
 
-void fa_driver_note(cu_result result)
+static void remember(cu_result result)
 {
     last_result = result;
 }
@@ -83,7 +83,7 @@ int fa_driver_fail(const fa_driver *driver, cu_result result, const char *call, 
     const char *name = NULL, *text = NULL;
     char doing[512];
     va_list args;
-    fa_driver_note(result);
+    remember(result);
     va_start(args, format);
     vsnprintf(doing, sizeof doing, format, args);
     va_end(args);
@@ -188,14 +188,14 @@ static int initialise(fa_driver *driver, fa_diag *diag)
     if (result == CU_OK)
         result = driver->count_devices(&driver->device_count);
     if (result == CU_NO_DEVICE || (result == CU_OK && driver->device_count == 0)) {
-        fa_driver_note(CU_NO_DEVICE);
+        remember(CU_NO_DEVICE);
         return fa_fail(diag, FA_ENODEVICE,
                        "the CUDA driver sees no device: check nvidia-smi and "
                        "CUDA_VISIBLE_DEVICES, or tune for a GPU by name (--gpu L4)");
     }
     if (result == CU_NOT_INITIALIZED) {
         /* What cuInit answers in a child whose parent used CUDA without us. */
-        fa_driver_note(result);
+        remember(result);
         return fa_driver_fail_forked(diag);
     }
     if (result != CU_OK) {

@@ -63,15 +63,6 @@ bool fa_module_lives(const fa_module *module);
 int fa_module_function(fa_module *module, const char *entry, int32_t smem_bytes,
                        fa_function *ret_function, fa_diag *diag);
 
-typedef struct fa_function_info {
-    int32_t registers, local_bytes, static_smem_bytes, max_threads;
-} fa_function_info;
-int fa_function_query(fa_driver *driver, fa_function function, fa_function_info *ret_info,
-                      fa_diag *diag);
-/* Resident blocks per SM as the driver computes it. */
-int fa_function_occupancy(fa_driver *driver, fa_function function, int32_t threads,
-                          int32_t smem_bytes, int32_t *ret_blocks, fa_diag *diag);
-
 /* arguments: array of pointers to the kernel's parameters, as cuLaunchKernel takes them.
  * No allocation, no synchronisation: the hot path. diag is written on failure only. */
 int fa_launch_kernel(fa_driver *driver, fa_function function, const uint32_t grid[3],

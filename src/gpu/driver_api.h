@@ -50,10 +50,6 @@ enum {
 
 /* CUfunction_attribute */
 enum {
-    CU_FUNCTION_MAX_THREADS = 0,
-    CU_FUNCTION_STATIC_SMEM = 1,
-    CU_FUNCTION_LOCAL_BYTES = 3,
-    CU_FUNCTION_REGISTERS = 4,
     CU_FUNCTION_MAX_DYNAMIC_SMEM = 8,
 };
 
@@ -94,9 +90,6 @@ struct cu_uuid {
     X(module_unload, "cuModuleUnload", (cu_module))                                            \
     X(module_function, "cuModuleGetFunction", (fa_function *, cu_module, const char *))        \
     X(function_set, "cuFuncSetAttribute", (fa_function, int, int))                             \
-    X(function_get, "cuFuncGetAttribute", (int *, int, fa_function))                           \
-    X(occupancy, "cuOccupancyMaxActiveBlocksPerMultiprocessor",                                \
-      (int *, fa_function, int, size_t))                                                       \
     X(launch, "cuLaunchKernel",                                                                \
       (fa_function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,      \
        fa_stream, void **, void **))                                                           \
@@ -149,8 +142,6 @@ struct fa_module {
 
 /* True in a process that was forked from one that had opened the driver. A load, no system call. */
 bool fa_driver_forked(void);
-/* Remembers the result for fa_driver_last_result. */
-void fa_driver_note(cu_result result);
 /* Notes the result and fails with "CALL failed: NAME (number): text" after the doing. 209 gives
  * FA_ENOTSUP, everything else FA_ECUDA. */
 int fa_driver_fail(const fa_driver *driver, cu_result result, const char *call, fa_diag *diag,

@@ -75,45 +75,6 @@ int fa_module_function(fa_module *module, const char *entry, int32_t smem_bytes,
     return 0;
 }
 
-int fa_function_query(fa_driver *driver, fa_function function, fa_function_info *ret_info,
-                      fa_diag *diag)
-{
-    if (fa_driver_forked())
-        return fa_driver_fail_forked(diag);
-    fa_function_info info;
-    const struct {
-        int attribute;
-        int32_t *to;
-    } rows[] = {
-        {CU_FUNCTION_REGISTERS, &info.registers},
-        {CU_FUNCTION_LOCAL_BYTES, &info.local_bytes},
-        {CU_FUNCTION_STATIC_SMEM, &info.static_smem_bytes},
-        {CU_FUNCTION_MAX_THREADS, &info.max_threads},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        cu_result result = driver->function_get(rows[i].to, rows[i].attribute, function);
-        if (result != CU_OK)
-            return fa_driver_fail(driver, result, "cuFuncGetAttribute", diag,
-                                  "asking a kernel for its attributes");
-    }
-    *ret_info = info;
-    return 0;
-}
-
-int fa_function_occupancy(fa_driver *driver, fa_function function, int32_t threads,
-                          int32_t smem_bytes, int32_t *ret_blocks, fa_diag *diag)
-{
-    if (fa_driver_forked())
-        return fa_driver_fail_forked(diag);
-    int blocks;
-    cu_result result = driver->occupancy(&blocks, function, threads, (size_t)smem_bytes);
-    if (result != CU_OK)
-        return fa_driver_fail(driver, result, "cuOccupancyMaxActiveBlocksPerMultiprocessor", diag,
-                              "asking how many blocks of %d threads fit an SM", threads);
-    *ret_blocks = blocks;
-    return 0;
-}
-
 int fa_launch_kernel(fa_driver *driver, fa_function function, const uint32_t grid[3],
                      uint32_t threads, uint32_t smem_bytes, fa_stream stream, void **arguments,
                      fa_diag *diag)

@@ -23,7 +23,8 @@ size_t fa_element_size(fa_element element)
     return element == FA_ELEMENT_FP32 ? 4 : 2;
 }
 
-double fa_element_ulp(fa_element element)
+/* The relative distance of neighbours. */
+static double ulp_of(fa_element element)
 {
     return element == FA_ELEMENT_FP16 ? 0x1p-10 : element == FA_ELEMENT_BF16 ? 0x1p-7 : 0x1p-23;
 }
@@ -172,7 +173,7 @@ double fa_tensors_error(const fa_tensor_list *list, fa_element element, double g
                         double *ret_allowed)
 {
     bool infinite = isinf(wanted), same = isinf(got) && signbit(got) == signbit(wanted);
-    double relative = infinite ? 0 : list->ulps * fa_element_ulp(element) * fabs(wanted);
+    double relative = infinite ? 0 : list->ulps * ulp_of(element) * fabs(wanted);
     *ret_allowed = list->absolute + relative;
     return !infinite ? fabs(got - wanted) : same ? 0 : isnan(got) ? got : INFINITY;
 }

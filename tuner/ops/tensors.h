@@ -32,7 +32,6 @@ typedef struct fa_tensor_list {
 int fa_tensors_read(const fa_problem *problem, fa_tensor_list *ret_list, fa_diag *diag);
 
 size_t fa_element_size(fa_element element);
-double fa_element_ulp(fa_element element); /* relative distance of neighbours */
 float fa_element_value(fa_element element, const void *at);
 /* Of a value that every type holds exactly. */
 void fa_element_store(fa_element element, float value, void *at);
