@@ -53,23 +53,32 @@ def pytorchs_tensors_get_outputs_of_pytorchs_own_allocator():
     torch, made = types.ModuleType("torch"), []
 
     class Tensor(Exchanged):
-        pass
+        requires_grad = False
 
-    def empty_like(tensor, memory_format):
-        tap.equal(memory_format, "contiguous")
+    def empty_like(tensor, memory_format="as it is"):
         made.append(Tensor(tensor.shape))
+        made[-1].memory_format = memory_format
         return made[-1]
+    grads = []  # how often PyTorch was asked
+    torch.is_grad_enabled = lambda: bool(grads.append(1) or Tensor.requires_grad)
     torch.Tensor, torch.empty_like, torch.contiguous_format = Tensor, empty_like, "contiguous"
     case = Inputs()
     had = sys.modules.get("torch")
     sys.modules["torch"] = torch
     try:
-        out = fa_tune.attention(*[Tensor(t.shape, memory=t.memory) for t in case.tensors])
+        q, k, v = (Tensor(t.shape, memory=t.memory) for t in case.tensors)
+        out = fa_tune.attention(q, k, v)
+        tap.equal((grads, out.memory_format), ([1], "as it is"))
+        dim, rows = q.shape[3], q.shape[2]
+        turned = [Tensor(t.shape, strides=(0, dim, t.shape[1] * dim, 1)) for t in (q, k, v)]
+        tap.equal(fa_tune.attention(*turned).memory_format, "contiguous")
+        Tensor.requires_grad = True
+        refused(fa_tune.NotSupported, "k requires a gradient", *case.tensors[:1], k, v)
     finally:
         del sys.modules["torch"]
         if had is not None:
             sys.modules["torch"] = had
-    assert made == [out]
+    assert made[0] is out and rows == 6
     close(out.read(), case.expected()[0])
 
 

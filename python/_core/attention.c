@@ -64,7 +64,8 @@ static int find_kernel(struct call *c, const fa_kernel **ret_kernel, PyObject **
             return -1;
         Py_DECREF(done);
     }
-    fa_diag diag = {{0}};
+    fa_diag diag;
+    diag.text[0] = 0; /* not all of its 1,024 bytes in each call */
     int rc = fa_get_loaded_kernel(c->tuner, &c->problem, policy_effort, ret_kernel, &diag);
     if (rc == 0)
         return 0;
@@ -80,7 +81,8 @@ static int find_kernel(struct call *c, const fa_kernel **ret_kernel, PyObject **
 static int launch(struct call *c, const fa_kernel *bound, PyObject **ret_instead)
 {
     const fa_kernel *kernel = bound;
-    fa_diag diag = {{0}};
+    fa_diag diag;
+    diag.text[0] = 0; /* not all of its 1,024 bytes in each call */
     c->problem.unaligned = call_is_unaligned(c);
     for (;;) {
         if (bound == NULL && find_kernel(c, &kernel, ret_instead) != 0)
@@ -125,7 +127,8 @@ static int check_bound(const struct call *c, const fa_kernel *kernel)
 
 static int run(struct call *c, const fa_kernel *bound, PyObject **ret_instead)
 {
-    fa_diag diag = {{0}};
+    fa_diag diag;
+    diag.text[0] = 0; /* not all of its 1,024 bytes in each call */
     if (call_take_options(c) != 0 || call_take_tensors(c) != 0)
         return -1;
     if (bound != NULL && check_bound(c, bound) != 0)

@@ -32,12 +32,10 @@ static void note(void *context, const char *sentence)
     PyGILState_Release(state);
 }
 
-fa_tuner *session_tuner(void)
+static fa_tuner *open_tuner(void)
 {
     fa_diag diag = {{0}};
     fa_options options = {.size = sizeof options, .log = note};
-    if (tuner != NULL)
-        return tuner;
     fa_tuner *made = NULL;
     int rc = fa_open(&options, &made, &diag);
     if (rc != 0) {
@@ -49,6 +47,11 @@ fa_tuner *session_tuner(void)
     else
         fa_close(&made); /* another thread was here while a note was told */
     return tuner;
+}
+
+fa_tuner *session_tuner(void)
+{
+    return tuner != NULL ? tuner : open_tuner();
 }
 
 unsigned session_number(void)

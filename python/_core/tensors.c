@@ -18,6 +18,7 @@ static struct known_type {
     const dl_exchange *exchange;
     bool has_grad;   /* an attribute "requires_grad": its library differentiates */
     PyObject *empty; /* torch.empty_like, for a tensor of PyTorch; NULL: of another library */
+    PyObject *grad_enabled; /* its torch.is_grad_enabled; NULL: nobody can be asked */
 } types[TYPES];
 static PyObject *contiguous; /* its keyword */
 static int type_count;
@@ -43,41 +44,47 @@ static const dl_exchange *read_exchange(PyTypeObject *type)
     return exchange;
 }
 
-/* PyTorch's own function where the type is its Tensor or a subclass: faster than DLPack, and the tensor is
- * its allocator's, which record_stream() asks for. A new reference, or NULL. */
-static PyObject *find_empty(PyTypeObject *type)
+/* PyTorch's own functions where the type is its Tensor or a subclass: to allocate by is faster than DLPack, and the
+ * tensor is its allocator's, which record_stream() asks for. */
+static void find_torch(struct known_type *known)
 {
     PyObject *modules = PyImport_GetModuleDict(); /* borrowed, as what comes of it */
-    PyObject *torch = PyDict_GetItemString(modules, "torch"), *empty = NULL;
+    PyObject *torch = PyDict_GetItemString(modules, "torch");
     PyObject *class = torch != NULL ? PyObject_GetAttrString(torch, "Tensor") : NULL;
     PyObject *format = class != NULL ? PyObject_GetAttrString(torch, "contiguous_format") : NULL;
     if (format != NULL && contiguous == NULL)
         contiguous = Py_BuildValue("{s:O}", "memory_format", format);
-    if (contiguous != NULL && class != NULL && PyObject_IsSubclass((PyObject *)type, class) == 1)
-        empty = PyObject_GetAttrString(torch, "empty_like");
+    if (contiguous != NULL && class != NULL &&
+        PyObject_IsSubclass((PyObject *)known->type, class) == 1) {
+        known->empty = PyObject_GetAttrString(torch, "empty_like");
+        known->grad_enabled = PyObject_GetAttrString(torch, "is_grad_enabled");
+    }
     Py_XDECREF(format);
     Py_XDECREF(class);
     PyErr_Clear();
-    return empty;
 }
 
+/* What there is to know is asked before the type is entered: to ask may run other threads, which must not find half
+ * of it. Without room it is kept until the next type, which a call has long taken what it needs from. */
 static const struct known_type *know(PyTypeObject *type)
 {
     static struct known_type passing;
     for (int i = 0; i < type_count; i++)
         if (types[i].type == type)
             return &types[i];
-    struct known_type *known = type_count < TYPES ? &types[type_count] : &passing;
-    if (known != &passing)
-        type_count++;
-    known->type = type;
-    known->exchange = read_exchange(type);
-    known->has_grad = PyObject_HasAttr((PyObject *)type, requires_grad);
-    Py_XDECREF(known->empty);
-    known->empty = find_empty(type);
-    if (known != &passing)
-        Py_INCREF(type);
-    return known;
+    struct known_type known = {.type = type,
+                               .exchange = read_exchange(type),
+                               .has_grad = PyObject_HasAttr((PyObject *)type, requires_grad)};
+    find_torch(&known);
+    if (type_count == TYPES) {
+        Py_XDECREF(passing.empty);
+        Py_XDECREF(passing.grad_enabled);
+        passing = known;
+        return &passing;
+    }
+    Py_INCREF(type);
+    types[type_count] = known;
+    return &types[type_count++];
 }
 
 /* ---- words ----------------------------------------------------------------------------------*/
@@ -228,7 +235,25 @@ static int ask_device(PyObject *object, const char *name, dl_device *ret_device)
     return check_device(object, name, *ret_device);
 }
 
-int tensor_take(tensor *t, PyObject *object, const char *name, const place *place)
+/* Whether a gradient would be recorded through the tensor. PyTorch is asked once a call, and its tensors where it
+ * records at all. */
+static int wants_grad(const struct known_type *known, PyObject *object, place *place)
+{
+    if (place->grad == GRAD_UNASKED && known->grad_enabled != NULL) {
+        PyObject *on = PyObject_CallNoArgs(known->grad_enabled);
+        if (on == NULL)
+            return -1;
+        place->grad = on != Py_False ? GRAD_ON : GRAD_OFF;
+        Py_DECREF(on);
+    }
+    if (place->grad == GRAD_OFF)
+        return 0;
+    PyObject *wanted = PyObject_GetAttr(object, requires_grad);
+    Py_XDECREF(wanted);
+    return wanted == NULL ? -1 : wanted != Py_False;
+}
+
+int tensor_take(tensor *t, PyObject *object, const char *name, place *place)
 {
     if (t->object == NULL) {
         const struct known_type *known = know(Py_TYPE(object));
@@ -237,14 +262,15 @@ int tensor_take(tensor *t, PyObject *object, const char *name, const place *plac
         dl_device device;
         if (t->exchange != NULL ? take_exchanged(t) != 0 : ask_device(object, name, &device) != 0)
             return -1;
-        if (t->exchange != NULL && known->has_grad) {
-            PyObject *wanted = PyObject_GetAttr(object, requires_grad);
-            if (wanted == NULL)
+        int wanted = t->exchange != NULL && known->has_grad ? wants_grad(known, object, place) : 0;
+        if (wanted < 0)
+            return -1;
+        if (wanted > 0) {
+            PyObject *checked =
+                call_helper("fa_tune._producers", "check_grad", "(Os)", object, name);
+            if (checked == NULL)
                 return -1;
-            Py_DECREF(wanted);
-            if (wanted != Py_False &&
-                call_helper("fa_tune._producers", "check_grad", "(Os)", object, name) == NULL)
-                return -1;
+            Py_DECREF(checked);
         }
     }
     return t->exchange != NULL ? 0 : take_capsule(t, place);
@@ -281,7 +307,7 @@ int tensor_place(tensor *first, PyObject *object, PyObject *stream, place *ret_p
     } else if (ask_device(object, "q", &device) != 0) {
         return -1;
     }
-    *ret_place = (place){.device = device.id};
+    *ret_place = (place){.device = device.id, .grad = nowhere.grad};
     if (stream != NULL && stream != Py_None)
         return read_stream(call_helper("fa_tune._producers", "handle_of", "(O)", stream),
                            ret_place);
@@ -331,8 +357,7 @@ static PyObject *make_object(const tensor *like, const int64_t *shape, int dims,
 }
 
 /* Where a tensor that was just made has its elements; drops it where that cannot be told. */
-static PyObject *with_data(PyObject *object, const tensor *like, const place *place,
-                           char **ret_data)
+static PyObject *with_data(PyObject *object, const tensor *like, place *place, char **ret_data)
 {
     dl_tensor borrowed;
     tensor made = {0};
@@ -354,7 +379,7 @@ static PyObject *with_data(PyObject *object, const tensor *like, const place *pl
 }
 
 PyObject *tensor_new(const tensor *like, const int64_t *shape, int dims, dl_dtype dtype,
-                     const place *place, char **ret_data)
+                     place *place, char **ret_data)
 {
     char name[64];
     if (like->exchange != NULL && like->empty == NULL)
@@ -367,11 +392,23 @@ PyObject *tensor_new(const tensor *like, const int64_t *shape, int dims, dl_dtyp
     return with_data(object, like, place, ret_data);
 }
 
-PyObject *tensor_like(const tensor *like, const int64_t *shape, int dims, const place *place,
+static bool is_contiguous(const tensor *t)
+{
+    int64_t stride = 1;
+    for (int i = t->dims - 1; i >= 0; stride *= t->shape[i], i--)
+        if (t->shape[i] > 1 && t->stride[i] != stride)
+            return false;
+    return true;
+}
+
+PyObject *tensor_like(const tensor *like, const int64_t *shape, int dims, place *place,
                       char **ret_data)
 {
     if (like->empty == NULL)
         return tensor_new(like, shape, dims, like->dtype, place, ret_data);
+    if (is_contiguous(like)) /* as is what is like it, which saves reading a keyword */
+        return with_data(PyObject_CallFunctionObjArgs(like->empty, like->object, NULL), like, place,
+                         ret_data);
     PyObject *only = PyTuple_New(1), *object = NULL;
     if (only != NULL) {
         Py_INCREF(like->object);

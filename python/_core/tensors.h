@@ -31,18 +31,23 @@ typedef struct place {
     int32_t device;
     void *stream;
     bool wait; /* nobody knows which stream the tensors' library works on: wait for the result */
+    enum {
+        GRAD_UNASKED,
+        GRAD_ON,
+        GRAD_OFF
+    } grad; /* whether PyTorch records gradients on this thread */
 } place;
 
 int tensors_init(void);
 /* The device of a call's first tensor, which must be a CUDA device, and the stream current there. */
 int tensor_place(tensor *first, PyObject *object, PyObject *stream, place *ret_place);
 /* Describes the object; tensor->object may have been taken by tensor_place already. */
-int tensor_take(tensor *tensor, PyObject *object, const char *name, const place *place);
+int tensor_take(tensor *tensor, PyObject *object, const char *name, place *place);
 /* A new contiguous tensor of the library that `like` comes from. Returns a new reference. */
 PyObject *tensor_new(const tensor *like, const int64_t *shape, int dims, dl_dtype dtype,
-                     const place *place, char **ret_data);
+                     place *place, char **ret_data);
 /* The same with the shape and type of `like` as its library sees it. */
-PyObject *tensor_like(const tensor *like, const int64_t *shape, int dims, const place *place,
+PyObject *tensor_like(const tensor *like, const int64_t *shape, int dims, place *place,
                       char **ret_data);
 /* Bytes of the memory that `like` is in, until its deleter is called; the library has an exchange table. */
 dl_managed *tensor_scratch(const tensor *like, size_t size);
