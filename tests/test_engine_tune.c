@@ -6,6 +6,7 @@
 #include "engine_fixture.h"
 
 #include "candidate.h"
+#include "model.h"
 #include "problem.h"
 #include "store.h"
 #include "target.h"
@@ -107,6 +108,53 @@ static void configs_of_one_source_are_compiled_once(void)
     CHECK(cubins.keys < cubins.trials && cubins.keys > 0);
     CHECK_INT(answer.clean, 8);
     fixture_close(&f);
+}
+
+/* The model's first choice, whatever compiles longest; and of three that it prefers the third, when the others
+ * turn out not to be right. */
+static void effort_predict_proves_the_best_ranked_alone(void)
+{
+    for (int wrong = 0; wrong < 3; wrong += 2) {
+        engine_fixture f;
+        fa_request request = {.effort = FA_EFFORT_PREDICT};
+        fa_answer answer = {.size = sizeof answer};
+        fa_diag diag;
+        fa_target target;
+        fa_space space;
+        int order[64], count = 0;
+        char script[1024] = "", text[FA_CONFIG_TEXT_MAX], wanted[FA_CONFIG_TEXT_MAX];
+        CHECK(fixture_open(&f, ""));
+        CHECK_OK(fa_target_resolve(f.tuner, &small_problem, NULL, 0, false, &target, &diag), diag);
+        CHECK_OK(fa_tuner_families(f.tuner, &diag), diag);
+        CHECK_OK(
+            fa_space_enumerate(&f.tuner->families, &target.problem, &target.gpu, &space, &diag),
+            diag);
+        for (int i = 0; i < space.count && count < 64; i++) {
+            fa_candidate *candidate = &space.candidate[i];
+            if (candidate->trial.status != FA_STATUS_PENDING)
+                continue;
+            fa_model_predict(candidate, &target.problem, &target.gpu, &candidate->trial);
+            order[count++] = i;
+        }
+        fa_model_rank(&space, order, count);
+        for (int i = 0; i < wrong; i++) {
+            const fa_tunable *t = space.candidate[order[i]].trial.config.tunable;
+            size_t used = strlen(script);
+            snprintf(script + used, sizeof script - used,
+                     "fault %s=%d;%s=%d;%s=%d;%s=%d;%s=%d; wrong\n", t[0].name, t[0].value,
+                     t[1].name, t[1].value, t[2].name, t[2].value, t[3].name, t[3].value, t[4].name,
+                     t[4].value);
+        }
+        CHECK(fixture_script(&f, script));
+        CHECK_OK(tune(&f, &request, &answer, &diag), diag);
+        CHECK_INT(answer.compiled, wrong + 1);
+        CHECK_INT(answer.origin, FA_ORIGIN_PREDICTED);
+        fa_config_text(&answer.trial.config, text);
+        fa_config_text(&space.candidate[order[wrong]].trial.config, wanted);
+        CHECK_TEXT(text, wanted);
+        fa_space_free(&space);
+        fixture_close(&f);
+    }
 }
 
 static void the_fastest_config_wins(void)
@@ -493,6 +541,7 @@ int main(int argc, char **argv)
         return 1;
     TEST(a_tune_proves_and_measures_the_whole_space);
     TEST(configs_of_one_source_are_compiled_once);
+    TEST(effort_predict_proves_the_best_ranked_alone);
     TEST(the_fastest_config_wins);
     TEST(the_fastest_config_wins_while_the_clock_drifts);
     TEST(a_clock_that_falls_among_the_probes_does_not_choose);

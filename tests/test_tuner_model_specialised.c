@@ -6,6 +6,7 @@
 #include "tuner_fixture.h"
 
 #include "attn_cases.h"
+#include "catalogue.h"
 #include "model.h"
 #include "problem.h"
 
@@ -293,6 +294,34 @@ static void any_numbers_have_finite_predictions(void)
     }
 }
 
+/* A compile takes the longer the more keys a step has; the last to end decides when all is done. */
+static void what_compiles_longest_is_compiled_first(void)
+{
+    fa_gpu gpu;
+    fa_diag diag;
+    fa_space space = {0};
+    fa_problem problem = square(32, 32, 512, 64, 0);
+    int order[FA_SPACE_MAX], count = 0;
+    CHECK_OK(fa_catalogue_find("H200", &gpu, &diag), diag);
+    CHECK_OK(fa_space_enumerate(&families, &problem, &gpu, &space, &diag), diag);
+    for (int i = 0; i < space.count; i++) {
+        fa_candidate *candidate = &space.candidate[i];
+        if (candidate->trial.status != FA_STATUS_PENDING)
+            continue;
+        fa_model_predict(candidate, &problem, &gpu, &candidate->trial);
+        order[count++] = i;
+    }
+    fa_model_largest_first(&space, order, count);
+    CHECK(count > 30);
+    CHECK_INT(fa_model_tunable(&space.candidate[order[0]], "BLOCK_N", 0), 256);
+    for (int i = 1; i < count; i++) {
+        const fa_candidate *a = &space.candidate[order[i - 1]], *b = &space.candidate[order[i]];
+        int32_t keys = fa_model_tunable(a, "BLOCK_N", 0), next = fa_model_tunable(b, "BLOCK_N", 0);
+        CHECK(keys > next || (keys == next && a->trial.predicted_us <= b->trial.predicted_us));
+    }
+    fa_space_free(&space);
+}
+
 int main(void)
 {
     fa_diag diag = {{0}};
@@ -311,6 +340,7 @@ int main(void)
     TEST(more_work_takes_longer);
     TEST(no_prediction_beats_the_hardware);
     TEST(any_numbers_have_finite_predictions);
+    TEST(what_compiles_longest_is_compiled_first);
     fa_families_free(&families);
     fa_templates_close(&templates);
     return check_done();

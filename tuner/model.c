@@ -41,3 +41,23 @@ void fa_model_rank(const fa_space *space, int *order, int count)
     if (count > 1)
         qsort_r(order, (size_t)count, sizeof *order, compare, (void *)(uintptr_t)space);
 }
+
+static int32_t registers_of(const fa_candidate *candidate)
+{
+    return candidate->estimated_registers > 0 ? candidate->estimated_registers
+                                              : fa_model_tunable(candidate, "CONSUMER_NEED", 0);
+}
+
+static int compare_size(const void *left, const void *right, void *context)
+{
+    const fa_space *space = context;
+    int32_t a = registers_of(&space->candidate[*(const int *)left]);
+    int32_t b = registers_of(&space->candidate[*(const int *)right]);
+    return a != b ? (a < b) - (a > b) : compare(left, right, context);
+}
+
+void fa_model_largest_first(const fa_space *space, int *order, int count)
+{
+    if (count > 1)
+        qsort_r(order, (size_t)count, sizeof *order, compare_size, (void *)(uintptr_t)space);
+}

@@ -19,4 +19,8 @@ void fa_model_predict(const fa_candidate *candidate, const fa_problem *problem, 
  * that equal predictions rank the same every time. What cannot run comes last. */
 void fa_model_rank(const fa_space *space, int *order, int count);
 
+/* Sorts indices of candidates by how long they compile, as far as that is known before: those with the most registers a
+ * thread first (the manifest's estimate, or its let CONSUMER_NEED); among equals the one that is predicted to be faster. */
+void fa_model_largest_first(const fa_space *space, int *order, int count);
+
 #endif

@@ -205,16 +205,10 @@ int fa_job_set_up_cases(fa_job *job)
                              job->case_count, &job->target.gpu, job->launches, &job->diag);
 }
 
-static int compare_size(const void *a, const void *b, void *context)
-{
-    const fa_candidate *candidate = context;
-    return candidate[*(const int *)b].estimated_registers -
-           candidate[*(const int *)a].estimated_registers;
-}
-
 /* The model's first choices first, so that a run that is cut short has seen them; then the largest,
  * which compile longest: the last to finish decides when all is done. A space of a few rounds of the
- * workers is over before anybody cuts it short, and goes by size alone. */
+ * workers is over before anybody cuts it short, and goes by size alone. A tune that ends with the first
+ * proved kernel goes by the model alone. */
 static void set_up_order(fa_job *job)
 {
     int count = 0;
@@ -236,8 +230,8 @@ static void set_up_order(fa_job *job)
         return;
     }
     int first = count <= FEW_ROUNDS * job->tuner->compile_workers ? 0 : count / 2;
-    qsort_r(job->compile.order + first, (size_t)(count - first), sizeof *job->compile.order,
-            compare_size, job->space.candidate);
+    if (!job->prove_only)
+        fa_model_largest_first(&job->space, job->compile.order + first, count - first);
     job->compile.order_count = count;
 }
 
