@@ -63,7 +63,7 @@ void fa_db_cubin_read(fa_reader *reader, const char *key, fa_cubin_record *ret_r
 }
 
 /* FA_ENOTFOUND when there is none, FA_ECORRUPT when it was read whole and is not what was stored. */
-static int get(fa_store *store, const char *key, fa_cubin_record *ret_record, fa_diag *diag)
+static int get_cubin(fa_store *store, const char *key, fa_cubin_record *ret_record, fa_diag *diag)
 {
     fa_reader reader;
     fa_binder binder = about_key(store, get_sql, key, diag);
@@ -92,7 +92,7 @@ static int delete_key(fa_store *store, const char *key, fa_diag *diag)
 static int drop_body(fa_store *store, void *context, fa_diag *diag)
 {
     fa_cubin_record record = {0};
-    int rc = get(store, context, &record, diag);
+    int rc = get_cubin(store, context, &record, diag);
     fa_cubin_record_free(&record);
     if (rc == FA_ECORRUPT && !store->damaged)
         return delete_key(store, context, diag);
@@ -109,7 +109,7 @@ void fa_db_cubin_drop(fa_store *store, const char *key)
 int fa_db_cubin_put(fa_store *store, const fa_cubin_record *record, fa_diag *diag)
 {
     fa_cubin_record earlier = {0};
-    int rc = get(store, record->key, &earlier, diag);
+    int rc = get_cubin(store, record->key, &earlier, diag);
     fa_cubin_record_free(&earlier);
     if (rc == 0)
         return 0;
@@ -154,7 +154,7 @@ int fa_store_cubin_get(fa_store *store, const char *key, fa_cubin_record *ret_re
         return rc;
     if (key == NULL || key[0] == 0)
         return fa_fail(diag, FA_EINVAL, "no cubin key given");
-    rc = get(store, key, ret_record, diag);
+    rc = get_cubin(store, key, ret_record, diag);
     if (rc == FA_ECORRUPT)
         fa_db_cubin_drop(store, key);
     return rc;

@@ -14,7 +14,7 @@ static fa_pq table;
 static const char *missing; /* what of it was not found; NULL: all is there */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void load(void)
+static void load_libpq(void)
 {
     void *library = dlopen("libpq.so.5", RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
@@ -31,7 +31,7 @@ static void load(void)
 
 int fa_pq_load(const fa_pq **ret_pq, fa_diag *diag)
 {
-    pthread_once(&once, load);
+    pthread_once(&once, load_libpq);
     if (missing != NULL)
         return fa_fail(diag, FA_ENOTSUP,
                        "a store on a PostgreSQL server needs libpq, and %s is not here: install "

@@ -213,7 +213,7 @@ int fa_postgres_command(fa_store *store, const char *sql, int64_t *ret_value, fa
 }
 
 /* ---- statements -----------------------------------------------------------------------------*/
-static int exec_sql(fa_store *store, const char *sql, fa_diag *diag)
+static int postgres_exec(fa_store *store, const char *sql, fa_diag *diag)
 {
     char *own = fa_postgres_sql(sql);
     if (own == NULL)
@@ -223,7 +223,7 @@ static int exec_sql(fa_store *store, const char *sql, fa_diag *diag)
     return rc;
 }
 
-static int prepare(fa_store *store, fa_statement *statement, fa_diag *diag)
+static int postgres_prepare(fa_store *store, fa_statement *statement, fa_diag *diag)
 {
     struct fa_postgres *postgres = store->postgres;
     struct fa_prepared *prepared = calloc(1, sizeof *prepared);
@@ -252,7 +252,7 @@ static int prepare(fa_store *store, fa_statement *statement, fa_diag *diag)
     return 0;
 }
 
-static int step(fa_store *store, fa_statement *statement, fa_diag *diag)
+static int postgres_step(fa_store *store, fa_statement *statement, fa_diag *diag)
 {
     struct fa_postgres *postgres = store->postgres;
     const fa_pq *pq = postgres->pq;
@@ -277,7 +277,7 @@ static int step(fa_store *store, fa_statement *statement, fa_diag *diag)
     return prepared->row < pq->ntuples(prepared->result) ? 1 : 0;
 }
 
-static void reset(fa_statement *statement)
+static void postgres_reset(fa_statement *statement)
 {
     struct fa_prepared *prepared = statement->handle;
     prepared->pq->clear(prepared->result);
@@ -289,14 +289,14 @@ static void reset(fa_statement *statement)
     prepared->bound = 0;
 }
 
-static int64_t changes(fa_store *store)
+static int64_t postgres_changes(fa_store *store)
 {
     return store->postgres->changes;
 }
 
 /* ---- transactions ---------------------------------------------------------------------------*/
 /* Nothing has been done yet, so a connection found lost here is made anew. */
-static int begin(fa_store *store, fa_diag *diag)
+static int postgres_begin(fa_store *store, fa_diag *diag)
 {
     struct fa_postgres *postgres = store->postgres;
     postgres->hung = false;
@@ -308,7 +308,7 @@ static int begin(fa_store *store, fa_diag *diag)
 }
 
 /* A transaction that failed before ends in a rollback even here, which is no success. */
-static int commit(fa_store *store, fa_diag *diag)
+static int postgres_commit(fa_store *store, fa_diag *diag)
 {
     const struct fa_postgres *postgres = store->postgres;
     if (postgres->connection != NULL &&
@@ -317,7 +317,7 @@ static int commit(fa_store *store, fa_diag *diag)
     return fa_postgres_command(store, "COMMIT", NULL, diag);
 }
 
-static void rollback(fa_store *store)
+static void postgres_rollback(fa_store *store)
 {
     struct fa_postgres *postgres = store->postgres;
     if (postgres->connection == NULL ||
@@ -330,7 +330,7 @@ static void rollback(fa_store *store)
 }
 
 /* ---- waiting --------------------------------------------------------------------------------*/
-static int notify(fa_store *store, fa_diag *diag)
+static int postgres_notify(fa_store *store, fa_diag *diag)
 {
     return fa_postgres_command(store, "NOTIFY fa_tune", NULL, diag);
 }
@@ -346,7 +346,7 @@ void fa_postgres_take_notes(struct fa_postgres *postgres)
     }
 }
 
-static int wait(fa_store *store, int timeout_ms, fa_diag *diag)
+static int postgres_wait(fa_store *store, int timeout_ms, fa_diag *diag)
 {
     struct fa_postgres *postgres = store->postgres;
     if (!postgres->listening) {
@@ -372,4 +372,4 @@ static int wait(fa_store *store, int timeout_ms, fa_diag *diag)
     }
 }
 
-const fa_backend fa_postgres_backend = FA_BACKEND(fa_postgres_bind, fa_postgres_column);
+const fa_backend fa_postgres_backend = FA_BACKEND(postgres, fa_postgres_bind, fa_postgres_column);

@@ -339,7 +339,7 @@ static int end_body(fa_store *store, void *context, fa_diag *diag)
     return rc != 0 ? rc : settle(store, ending, diag);
 }
 
-static int end(fa_store *store, struct ending *ending, fa_diag *diag)
+static int end_claim(fa_store *store, struct ending *ending, fa_diag *diag)
 {
     int rc = fa_db_write(store, end_body, ending, diag);
     return rc == 0 && ending->lost ? lost(ending->claim, diag) : rc;
@@ -358,7 +358,7 @@ int fa_store_queue_publish(fa_store *store, const fa_queue_claim *claim,
     if (rc == 0)
         rc = fa_db_winner_check(winner, cubin, diag);
     if (rc == 0)
-        rc = end(store, &ending, diag);
+        rc = end_claim(store, &ending, diag);
     if (rc == 0 && ret_kept != NULL)
         *ret_kept = ending.kept;
     return rc;
@@ -371,7 +371,7 @@ static int end_without(fa_store *store, struct ending ending, fa_item_state stat
     ending.state = state;
     ending.ready = ready;
     int rc = fa_db_enter(store, diag);
-    return rc != 0 ? rc : end(store, &ending, diag);
+    return rc != 0 ? rc : end_claim(store, &ending, diag);
 }
 
 int fa_store_queue_compiled(fa_store *store, const fa_queue_claim *claim,

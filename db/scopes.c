@@ -63,7 +63,7 @@ void fa_db_scope_read(fa_reader *reader, fa_scope *ret_scope)
         fa_read_fail(reader, FA_ECORRUPT);
 }
 
-static int find(fa_store *store, const fa_scope *scope, int64_t *ret_id, fa_diag *diag)
+static int find_scope(fa_store *store, const fa_scope *scope, int64_t *ret_id, fa_diag *diag)
 {
     fa_binder binder =
         fa_db_prepare(store,
@@ -74,7 +74,7 @@ static int find(fa_store *store, const fa_scope *scope, int64_t *ret_id, fa_diag
     return fa_db_run_id(store, &binder, ret_id, diag);
 }
 
-static int add(fa_store *store, const fa_scope *scope, int64_t *ret_id, fa_diag *diag)
+static int add_scope(fa_store *store, const fa_scope *scope, int64_t *ret_id, fa_diag *diag)
 {
     char key[FA_HASH_HEX], shape[FA_PROBLEM_KEY_MAX];
     fa_scope_key(scope, key);
@@ -97,11 +97,11 @@ int fa_db_scope_id(fa_store *store, const fa_scope *scope, bool create, int64_t 
                    fa_diag *diag)
 {
     int64_t id = 0;
-    int rc = find(store, scope, &id, diag);
+    int rc = find_scope(store, scope, &id, diag);
     if (rc == 0 && id == 0 && create)
-        rc = add(store, scope, &id, diag);
+        rc = add_scope(store, scope, &id, diag);
     if (rc == 0 && id == 0 && create) /* another process has just added it */
-        rc = find(store, scope, &id, diag);
+        rc = find_scope(store, scope, &id, diag);
     if (rc == 0 && id == 0 && create)
         rc = fa_fail(diag, FA_ECORRUPT, "store %s: a scope's row does not agree with its key",
                      store->path);

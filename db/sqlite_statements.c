@@ -44,7 +44,7 @@ bool fa_sqlite_is_damage(int sqlite, int error)
 int fa_sqlite_fail(fa_store *store, fa_diag *diag, const char *what)
 {
     int sqlite = sqlite3_errcode(store->db) & 0xff;
-    /* SQLite does not keep the errno of a failed commit; step() has cleared it before. */
+    /* SQLite does not keep the errno of a failed commit; sqlite_step() has cleared it before. */
     int last = errno, code = FA_EIO;
     bool damaged = fa_sqlite_is_damage(sqlite, last);
     if (sqlite == SQLITE_CORRUPT && !damaged)
@@ -68,7 +68,7 @@ int fa_sqlite_fail(fa_store *store, fa_diag *diag, const char *what)
 }
 
 /* ---- statements -----------------------------------------------------------------------------*/
-static int exec_sql(fa_store *store, const char *sql, fa_diag *diag)
+static int sqlite_exec(fa_store *store, const char *sql, fa_diag *diag)
 {
     errno = 0;
     if (sqlite3_exec(store->db, sql, NULL, NULL, NULL) == SQLITE_OK)
@@ -89,7 +89,7 @@ int fa_sqlite_pragma_int(fa_store *store, const char *sql, int *ret_sqlite_rc)
     return value;
 }
 
-static int prepare(fa_store *store, fa_statement *statement, fa_diag *diag)
+static int sqlite_prepare(fa_store *store, fa_statement *statement, fa_diag *diag)
 {
     sqlite3_stmt *handle = NULL;
     errno = 0;
@@ -100,7 +100,7 @@ static int prepare(fa_store *store, fa_statement *statement, fa_diag *diag)
     return 0;
 }
 
-static int step(fa_store *store, fa_statement *statement, fa_diag *diag)
+static int sqlite_step(fa_store *store, fa_statement *statement, fa_diag *diag)
 {
     errno = 0;
     int sqlite = sqlite3_step(statement->handle);
@@ -109,13 +109,13 @@ static int step(fa_store *store, fa_statement *statement, fa_diag *diag)
     return sqlite == SQLITE_DONE ? 0 : fa_sqlite_fail(store, diag, "a command failed");
 }
 
-static void reset(fa_statement *statement)
+static void sqlite_reset(fa_statement *statement)
 {
     sqlite3_reset(statement->handle);
     sqlite3_clear_bindings(statement->handle);
 }
 
-static int bind(fa_statement *statement, int place, const fa_value *value)
+static int sqlite_bind(fa_statement *statement, int place, const fa_value *value)
 {
     sqlite3_stmt *handle = statement->handle;
     sqlite3_destructor_type life = value->copy ? SQLITE_TRANSIENT : SQLITE_STATIC;
@@ -145,7 +145,7 @@ static int bind(fa_statement *statement, int place, const fa_value *value)
     return sqlite == SQLITE_NOMEM ? FA_ENOMEM : FA_EINVAL;
 }
 
-static void column(fa_statement *statement, int index, fa_value *ret_value)
+static void sqlite_column(fa_statement *statement, int index, fa_value *ret_value)
 {
     sqlite3_stmt *handle = statement->handle;
     fa_value value = {.kind = FA_VALUE_OTHER};
@@ -178,7 +178,7 @@ static void column(fa_statement *statement, int index, fa_value *ret_value)
     *ret_value = value;
 }
 
-static int64_t changes(fa_store *store)
+static int64_t sqlite_changes(fa_store *store)
 {
     return sqlite3_changes64(store->db);
 }
@@ -224,22 +224,22 @@ static int prepare_journal(fa_store *store, fa_diag *diag)
     /* Flushing empty tables would cost a first caller as much as everything else together. Should the
      * power fail before the first commit that counts, and flushes them too, the file is found
      * damaged and set aside with nothing in it. */
-    int rc = exec_sql(
+    int rc = sqlite_exec(
         store, store->fresh ? "PRAGMA synchronous = OFF" : "PRAGMA synchronous = FULL", diag);
     store->journal_ready = rc == 0;
     return rc;
 }
 
-static int begin(fa_store *store, fa_diag *diag)
+static int sqlite_begin(fa_store *store, fa_diag *diag)
 {
     int rc = prepare_journal(store, diag);
-    return rc != 0 ? rc : exec_sql(store, "BEGIN IMMEDIATE", diag);
+    return rc != 0 ? rc : sqlite_exec(store, "BEGIN IMMEDIATE", diag);
 }
 
 /* What has taken a change of ours was read as a store before. */
-static int commit(fa_store *store, fa_diag *diag)
+static int sqlite_commit(fa_store *store, fa_diag *diag)
 {
-    int rc = exec_sql(store, "COMMIT", diag);
+    int rc = sqlite_exec(store, "COMMIT", diag);
     if (rc == 0 && !store->marked && !store->absent)
         fa_db_mark_store(store->path);
     store->marked = store->marked || rc == 0;
@@ -248,16 +248,16 @@ static int commit(fa_store *store, fa_diag *diag)
 
 /* Some errors have rolled back already. A rollback that fails leaves a hot journal, which the next
  * to open the file plays back; so the connection is given up. */
-static void rollback(fa_store *store)
+static void sqlite_rollback(fa_store *store)
 {
     if (store->db != NULL && sqlite3_get_autocommit(store->db) == 0 &&
-        exec_sql(store, "ROLLBACK", NULL) != 0)
+        sqlite_exec(store, "ROLLBACK", NULL) != 0)
         fa_sqlite_disconnect(store);
 }
 
 /* ---- waiting --------------------------------------------------------------------------------*/
 /* Nothing to do: those who wait look at the file themselves. */
-static int notify(fa_store *store, fa_diag *diag)
+static int sqlite_notify(fa_store *store, fa_diag *diag)
 {
     (void)store;
     (void)diag;
@@ -265,7 +265,7 @@ static int notify(fa_store *store, fa_diag *diag)
 }
 
 /* data_version changes when another connection has written the file. */
-static int wait(fa_store *store, int timeout_ms, fa_diag *diag)
+static int sqlite_wait(fa_store *store, int timeout_ms, fa_diag *diag)
 {
     enum { NAP_MS = 20 };
     const struct timespec nap = {.tv_nsec = NAP_MS * 1000000};
@@ -294,4 +294,4 @@ void fa_sqlite_unix_ms(sqlite3_context *context, int count, sqlite3_value **valu
     sqlite3_result_int64(context, (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
 }
 
-const fa_backend fa_sqlite_backend = FA_BACKEND(bind, column);
+const fa_backend fa_sqlite_backend = FA_BACKEND(sqlite, sqlite_bind, sqlite_column);

@@ -40,7 +40,7 @@ static fa_statement *find_statement(fa_store *store, const char *sql)
 }
 
 /* Lets go of what was bound too; NULL is allowed. */
-static void reset(fa_statement *statement)
+static void reset_statement(fa_statement *statement)
 {
     if (statement != NULL && statement->handle != NULL)
         statement->backend->reset(statement);
@@ -58,7 +58,7 @@ fa_binder fa_db_prepare(fa_store *store, const char *sql, fa_diag *diag)
         if (rc != 0)
             return (fa_binder){.rc = rc};
     }
-    reset(statement);
+    reset_statement(statement);
     return (fa_binder){.statement = statement};
 }
 
@@ -68,11 +68,11 @@ fa_binder fa_db_query(fa_store *store, const char *sql, fa_diag *diag)
     return rc != 0 ? (fa_binder){.rc = rc} : fa_db_prepare(store, sql, diag);
 }
 
-static int step(fa_store *store, fa_statement *statement, fa_diag *diag)
+static int step_statement(fa_store *store, fa_statement *statement, fa_diag *diag)
 {
     int rc = store->backend->step(store, statement, diag);
     if (rc != 1)
-        reset(statement);
+        reset_statement(statement);
     return rc;
 }
 
@@ -81,8 +81,8 @@ int fa_db_run(fa_store *store, const fa_binder *binder, fa_diag *diag)
     if (binder->statement == NULL)
         return binder->rc;
     if (binder->rc == 0)
-        return step(store, binder->statement, diag);
-    reset(binder->statement);
+        return step_statement(store, binder->statement, diag);
+    reset_statement(binder->statement);
     return fa_fail(diag, binder->rc, "%s",
                    binder->rc == FA_ENOMEM ? "out of memory" : "a value cannot be stored");
 }
@@ -101,7 +101,7 @@ int fa_db_run_id(fa_store *store, const fa_binder *binder, int64_t *ret_id, fa_d
     int rc = fa_db_run(store, binder, diag);
     if (rc == 1)
         store->backend->column(binder->statement, 0, &value);
-    reset(binder->statement);
+    reset_statement(binder->statement);
     if (rc >= 0)
         *ret_id = value.kind == FA_VALUE_INT ? value.integer : 0;
     return rc < 0 ? rc : 0;
@@ -110,7 +110,7 @@ int fa_db_run_id(fa_store *store, const fa_binder *binder, int64_t *ret_id, fa_d
 int fa_db_run_exists(fa_store *store, const fa_binder *binder, bool *ret_exists, fa_diag *diag)
 {
     int rc = fa_db_run(store, binder, diag);
-    reset(binder->statement);
+    reset_statement(binder->statement);
     if (rc >= 0)
         *ret_exists = rc == 1;
     return rc < 0 ? rc : 0;
@@ -142,10 +142,10 @@ static int collect(fa_store *store, const fa_binder *binder, int64_t **ret_ids, 
     int64_t *ids = NULL;
     size_t count = 0, capacity = 0;
     int rc = fa_db_run(store, binder, diag);
-    for (; rc == 1; rc = step(store, binder->statement, diag)) {
+    for (; rc == 1; rc = step_statement(store, binder->statement, diag)) {
         int64_t *grown = fa_grow(ids, &capacity, count, sizeof *ids);
         if (grown == NULL) {
-            reset(binder->statement);
+            reset_statement(binder->statement);
             rc = fa_fail(diag, FA_ENOMEM, "out of memory");
             break;
         }

@@ -39,7 +39,7 @@ static bool amount(double value)
 }
 
 /* ---- entering a sweep -----------------------------------------------------------------------*/
-static int find(fa_store *store, const char *key, int64_t *ret_id, fa_diag *diag)
+static int find_sweep(fa_store *store, const char *key, int64_t *ret_id, fa_diag *diag)
 {
     fa_binder binder = fa_db_prepare(store, "SELECT id FROM sweep WHERE key = ?", diag);
     fa_bind_text(&binder, key);
@@ -70,7 +70,7 @@ static int add_item(fa_store *store, int64_t id, int32_t position, const fa_swee
     return fa_db_run(store, &binder, diag);
 }
 
-static int add(fa_store *store, fa_entering *entering, fa_diag *diag)
+static int add_sweep(fa_store *store, fa_entering *entering, fa_diag *diag)
 {
     const fa_sweep *sweep = entering->sweep;
     fa_binder binder = fa_db_prepare(
@@ -116,14 +116,14 @@ static int come_back(fa_store *store, const fa_entering *entering, fa_diag *diag
 
 int fa_db_sweep_enter(fa_store *store, fa_entering *entering, fa_diag *diag)
 {
-    int rc = find(store, entering->sweep->key, &entering->id, diag);
+    int rc = find_sweep(store, entering->sweep->key, &entering->id, diag);
     if (rc == 0 && entering->id != 0 && entering->restart) {
         rc = forget(store, entering->id, diag);
         entering->id = 0;
     }
     if (rc != 0)
         return rc;
-    return entering->id == 0 ? add(store, entering, diag) : come_back(store, entering, diag);
+    return entering->id == 0 ? add_sweep(store, entering, diag) : come_back(store, entering, diag);
 }
 
 int fa_db_sweep_check(const fa_entering *entering, fa_diag *diag)
@@ -169,7 +169,7 @@ int fa_store_sweep_find(fa_store *store, const char *key, int64_t *ret_id, fa_di
     int64_t id = 0;
     int rc = fa_db_enter(store, diag);
     if (rc == 0)
-        rc = find(store, key, &id, diag);
+        rc = find_sweep(store, key, &id, diag);
     if (rc == 0 && id == 0)
         return FA_ENOTFOUND;
     if (rc == 0)
@@ -201,7 +201,7 @@ int fa_store_sweep_set_state(fa_store *store, int64_t id, fa_sweep_state state, 
 
 /* ---- reading --------------------------------------------------------------------------------*/
 /* 1: read; 0: gone or not valid; or negative. */
-static int load(fa_store *store, int64_t id, fa_sweep *ret_sweep, fa_diag *diag)
+static int load_sweep(fa_store *store, int64_t id, fa_sweep *ret_sweep, fa_diag *diag)
 {
     fa_reader reader;
     int rc = fa_db_row(store, "SELECT 1" FIELDS(FA_COLUMN_NAME) " FROM sweep WHERE id = ?", id,
@@ -218,7 +218,7 @@ int fa_store_sweep_read(fa_store *store, int64_t id, fa_sweep *ret_sweep, fa_dia
     fa_sweep sweep = {0};
     int rc = fa_db_enter(store, diag);
     if (rc == 0)
-        rc = load(store, id, &sweep, diag);
+        rc = load_sweep(store, id, &sweep, diag);
     if (rc < 0)
         return rc;
     if (rc == 0)
@@ -237,7 +237,7 @@ static int visit_row(fa_store *store, int64_t id, void *context, fa_diag *diag)
 {
     const struct visiting *visiting = context;
     fa_sweep sweep = {0};
-    int rc = load(store, id, &sweep, diag);
+    int rc = load_sweep(store, id, &sweep, diag);
     return rc == 1 ? visiting->visit(visiting->context, &sweep) : rc;
 }
 

@@ -78,7 +78,7 @@ void fa_read_fail(fa_reader *reader, int code)
         reader->rc = code;
 }
 
-static fa_value next(fa_reader *reader)
+static fa_value next_value(fa_reader *reader)
 {
     fa_value value;
     reader->statement->backend->column(reader->statement, reader->column++, &value);
@@ -89,7 +89,7 @@ static fa_value next(fa_reader *reader)
 
 int64_t fa_read_int(fa_reader *reader, int64_t low, int64_t high)
 {
-    fa_value value = next(reader);
+    fa_value value = next_value(reader);
     if (value.kind == FA_VALUE_INT && value.integer >= low && value.integer <= high)
         return value.integer;
     fa_read_fail(reader, FA_ECORRUPT);
@@ -98,7 +98,7 @@ int64_t fa_read_int(fa_reader *reader, int64_t low, int64_t high)
 
 double fa_read_real(fa_reader *reader, double when_null)
 {
-    fa_value value = next(reader);
+    fa_value value = next_value(reader);
     if (value.kind == FA_VALUE_REAL)
         return value.real;
     if (value.kind != FA_VALUE_NULL)
@@ -108,7 +108,7 @@ double fa_read_real(fa_reader *reader, double when_null)
 
 const char *fa_read_text(fa_reader *reader, bool may_be_null)
 {
-    fa_value value = next(reader);
+    fa_value value = next_value(reader);
     if (value.kind == FA_VALUE_NULL && may_be_null)
         return NULL;
     /* A NUL inside would hide the rest from whoever compares it as a C string. */
@@ -143,7 +143,7 @@ char *fa_read_owned(fa_reader *reader)
 
 const void *fa_read_blob(fa_reader *reader, size_t limit, size_t *ret_size)
 {
-    fa_value value = next(reader);
+    fa_value value = next_value(reader);
     *ret_size = value.kind == FA_VALUE_BLOB ? value.size : 0;
     if (value.kind != FA_VALUE_BLOB || value.size > limit ||
         (value.bytes == NULL && value.size != 0)) {

@@ -231,7 +231,7 @@ int fa_db_winner_put(fa_store *store, const fa_winner_record *winner, const fa_c
     return rc;
 }
 
-static int put(fa_store *store, struct putting *putting, fa_diag *diag)
+static int put_winner(fa_store *store, struct putting *putting, fa_diag *diag)
 {
     int rc = fa_db_enter(store, diag);
     if (rc == 0)
@@ -243,7 +243,7 @@ int fa_store_winner_put(fa_store *store, const fa_winner_record *winner,
                         const fa_cubin_record *cubin, bool *ret_kept, fa_diag *diag)
 {
     struct putting putting = {.winner = winner, .cubin = cubin};
-    int rc = put(store, &putting, diag);
+    int rc = put_winner(store, &putting, diag);
     if (rc == 0 && ret_kept != NULL)
         *ret_kept = putting.kept;
     return rc;
@@ -253,7 +253,7 @@ int fa_store_winner_replace(fa_store *store, const fa_winner_record *winner,
                             const fa_cubin_record *cubin, fa_diag *diag)
 {
     struct putting putting = {.winner = winner, .cubin = cubin, .replace = true};
-    return put(store, &putting, diag);
+    return put_winner(store, &putting, diag);
 }
 
 static int hold_body(fa_store *store, void *context, fa_diag *diag)
@@ -273,7 +273,7 @@ int fa_store_winner_hold(fa_store *store, const fa_scope *scope, fa_diag *diag)
 
 /* ---- reading --------------------------------------------------------------------------------*/
 /* 1: the reader stands before scope_id, WINNER_COLUMNS and FA_CUBIN_COLUMNS of the scope's winner. */
-static int find(fa_store *store, const fa_scope *scope, fa_reader *ret_reader, fa_diag *diag)
+static int find_winner(fa_store *store, const fa_scope *scope, fa_reader *ret_reader, fa_diag *diag)
 {
     fa_binder binder =
         fa_db_prepare(store,
@@ -312,7 +312,7 @@ int fa_store_winner_get(fa_store *store, const fa_scope *scope, fa_winner_record
     if (rc == 0)
         rc = fa_db_scope_check(scope, diag);
     if (rc == 0)
-        rc = find(store, scope, &reader, diag);
+        rc = find_winner(store, scope, &reader, diag);
     if (rc == 0)
         return fa_fail(diag, FA_ENOTFOUND, "store %s has no winner for this problem and GPU",
                        store->path);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "given.h"
 
-static void add(fa_given *given, const char *name, int64_t value)
+static void add_name(fa_given *given, const char *name, int64_t value)
 {
     given->name[given->count] = name;
     given->value[given->count++] = value;
@@ -21,13 +21,13 @@ void fa_given_make(const fa_operation *operation, uint32_t takes, const fa_probl
             continue;
         if (!field->shapes_source)
             given.sized |= (uint64_t)1 << given.count;
-        add(&given, field->macro, fa_field_shown(field->macro_as, p->value[i]));
+        add_name(&given, field->macro, fa_field_shown(field->macro_as, p->value[i]));
     }
-    add(&given, "SM", g->sm);
-    add(&given, "SMS", g->sm_count);
-    add(&given, "SMEM_PER_BLOCK", g->smem_per_block);
-    add(&given, "SMEM_PER_SM", g->smem_per_sm);
-    add(&given, "REGS_PER_SM", g->regs_per_sm);
-    add(&given, "THREADS_PER_SM", g->threads_per_sm);
+    add_name(&given, "SM", g->sm);
+    add_name(&given, "SMS", g->sm_count);
+    add_name(&given, "SMEM_PER_BLOCK", g->smem_per_block);
+    add_name(&given, "SMEM_PER_SM", g->smem_per_sm);
+    add_name(&given, "REGS_PER_SM", g->regs_per_sm);
+    add_name(&given, "THREADS_PER_SM", g->threads_per_sm);
     *ret_given = given;
 }

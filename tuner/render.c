@@ -73,7 +73,7 @@ static void put_signature(fa_buf *out, const fa_family *family, const fa_config 
     fa_buf_text(out, "\";\n");
 }
 
-static int finish(fa_buf *source, fa_buf *ret_source, fa_diag *diag)
+static int finish_source(fa_buf *source, fa_buf *ret_source, fa_diag *diag)
 {
     if (source->failed) {
         fa_buf_free(source);
@@ -148,7 +148,7 @@ int fa_render(const fa_templates *templates, const fa_family_list *families,
         define(&out, defines[i].name, defines[i].value);
     put_file(&out, file);
     put_signature(&out, family, config, problem, family->takes, gpu);
-    return finish(&out, ret_source, diag);
+    return finish_source(&out, ret_source, diag);
 }
 
 /* Whether a feature is away from its default. */
@@ -183,7 +183,7 @@ int fa_render_reference(const fa_templates *templates, const fa_problem *problem
     define_problem(&out, problem, takes, gpu);
     put_file(&out, file);
     put_signature(&out, NULL, &none, problem, takes, gpu);
-    return finish(&out, ret_source, diag);
+    return finish_source(&out, ret_source, diag);
 }
 
 void fa_render_architecture(const fa_family *family, const fa_gpu *gpu, char *ret_text, size_t size)

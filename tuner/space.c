@@ -271,7 +271,7 @@ static int domain_product(const fa_family *f)
 }
 
 /* Runs the family's query for all configs, or for those given, into filling->candidate. */
-static int fill(fa_filling *filling, const fa_problem *problem, const fa_config *const *config)
+static int fill_space(fa_filling *filling, const fa_problem *problem, const fa_config *const *config)
 {
     const fa_family *f = filling->family;
     fa_buf sql = {0};
@@ -376,7 +376,7 @@ int fa_space_enumerate(const fa_family_list *families, const fa_problem *problem
                               .candidate = space.candidate + space.count,
                               .room = domain_product(families->family[i]),
                               .diag = diag};
-        rc = fill(&filling, problem, NULL);
+        rc = fill_space(&filling, problem, NULL);
         space.count += filling.count;
     }
     free(serves);
@@ -443,7 +443,7 @@ int fa_space_some(const fa_family_list *families, const fa_config *const *config
                            config[i]->family);
     if (rc == 0)
         rc = fa_family_supports(filling.family, problem, gpu, diag);
-    return rc == 0 ? fill(&filling, problem, config) : rc;
+    return rc == 0 ? fill_space(&filling, problem, config) : rc;
 }
 
 int fa_space_one(const fa_family_list *families, const fa_config *config, const fa_problem *problem,

@@ -33,7 +33,7 @@ struct cursor {
 };
 
 /* The next integer of the row, in low..high; FA_EMANIFEST names the expression and the config. */
-static int take(struct cursor *c, const char *kind, const char *name, int64_t low, int64_t high,
+static int take_number(struct cursor *c, const char *kind, const char *name, int64_t low, int64_t high,
                 int64_t *ret)
 {
     const fa_expr_value value = c->value[c->at++];
@@ -72,7 +72,7 @@ static int judge_constraints(struct cursor *c, fa_candidate *candidate,
         char name[32];
         int64_t holds = 0;
         snprintf(name, sizeof name, "[%d]", i);
-        int rc = take(c, "constraints", name, INT64_MIN, INT64_MAX, &holds);
+        int rc = take_number(c, "constraints", name, INT64_MIN, INT64_MAX, &holds);
         if (rc != 0)
             return rc;
         if (holds == 0 && rule->ends == FA_STATUS_CONSTRAINT) {
@@ -90,7 +90,7 @@ static int take_grid(struct cursor *c, int64_t ret_grid[3])
 {
     int rc = 0;
     for (int i = 0; i < 3 && rc == 0; i++)
-        rc = take(c, "grid", i == 0 ? "x" : i == 1 ? "y" : "z", 0, INT64_MAX, &ret_grid[i]);
+        rc = take_number(c, "grid", i == 0 ? "x" : i == 1 ? "y" : "z", 0, INT64_MAX, &ret_grid[i]);
     return rc;
 }
 
@@ -152,7 +152,7 @@ static int judge_budget(struct cursor *c, const fa_family_launch *launch, const 
     int64_t bytes = 0;
     for (int i = 0; i < launch->addend_count; i++) {
         memcpy(addend[i].name, launch->addend[i].name, FA_NAME_MAX);
-        int rc = take(c, "shared_memory", addend[i].name, 0, addend_max, &addend[i].bytes);
+        int rc = take_number(c, "shared_memory", addend[i].name, 0, addend_max, &addend[i].bytes);
         if (rc != 0)
             return rc;
         bytes += addend[i].bytes;
@@ -172,9 +172,9 @@ static int judge_budget(struct cursor *c, const fa_family_launch *launch, const 
 static int take_call(struct cursor *c, fa_launches *launches)
 {
     int64_t splits = 1;
-    int rc = take(c, "workspace", "", 0, addend_max, &launches->workspace_bytes);
+    int rc = take_number(c, "workspace", "", 0, addend_max, &launches->workspace_bytes);
     if (rc == 0)
-        rc = take(c, "splits", "", 1, INT32_MAX, &splits);
+        rc = take_number(c, "splits", "", 1, INT32_MAX, &splits);
     launches->splits = (int32_t)splits;
     return rc;
 }
@@ -184,13 +184,13 @@ static int take_launches(struct cursor *c, const fa_gpu *gpu, fa_candidate *cand
 {
     fa_launches *launches = &candidate->launches;
     int64_t registers = 0, grid[3] = {0}, threads = 0;
-    int rc = take(c, "registers", "", 0, 1000000, &registers);
+    int rc = take_number(c, "registers", "", 0, 1000000, &registers);
     if (rc == 0)
         rc = take_call(c, launches);
     candidate->estimated_registers = (int32_t)registers;
     for (int i = 0; i < c->family->launch_count && rc == 0; i++) {
         fa_launch_shape *shape = &launches->at[launches->count++];
-        rc = take(c, "threads", "", 1, INT32_MAX, &threads);
+        rc = take_number(c, "threads", "", 1, INT32_MAX, &threads);
         if (rc == 0)
             rc = take_grid(c, grid);
         if (rc != 0)
@@ -226,7 +226,7 @@ static int take_lets(struct cursor *c, fa_candidate *candidate)
     const fa_family *f = c->family;
     for (int i = 0; i < f->let_count; i++) {
         int64_t value = 0;
-        int rc = take(c, "let", f->let[i].name, INT32_MIN, INT32_MAX, &value);
+        int rc = take_number(c, "let", f->let[i].name, INT32_MIN, INT32_MAX, &value);
         if (rc != 0)
             return rc;
         memcpy(candidate->let[i].name, f->let[i].name, FA_NAME_MAX);

@@ -26,7 +26,7 @@ static fa_operation *known[FA_OPERATIONS_MAX];
 static atomic_int known_count;                          /* entries below it stay as they are */
 static _Atomic(const fa_operation *) default_operation; /* set when all built-in ones are there */
 
-static const fa_operation *find(const char *name)
+static const fa_operation *find_operation(const char *name)
 {
     int count = atomic_load_explicit(&known_count, memory_order_acquire);
     for (int i = 0; i < count; i++)
@@ -57,11 +57,11 @@ static const char *difference(const fa_operation *one, const fa_operation *other
 }
 
 /* Takes the operation, with the mutex held. */
-static int add(fa_operation *operation, const char *where, const fa_operation **ret_operation,
+static int add_operation(fa_operation *operation, const char *where, const fa_operation **ret_operation,
                fa_diag *diag)
 {
     int count = atomic_load_explicit(&known_count, memory_order_relaxed), rc = 0;
-    const fa_operation *same = find(operation->name);
+    const fa_operation *same = find_operation(operation->name);
     if (same != NULL) {
         const char *other = difference(operation, same);
         if (other != NULL)
@@ -96,7 +96,7 @@ static const fa_operation *builtin(void)
         fa_operation *made = NULL;
         rc = fa_operation_make(is->document, is->where, &made, NULL);
         if (rc == 0)
-            rc = add(made, is->where, &operation, NULL);
+            rc = add_operation(made, is->where, &operation, NULL);
         if (rc == 0 && operation->is_default)
             found = operation;
     }
@@ -124,7 +124,7 @@ const fa_operation *fa_operation_at(int index)
 
 int fa_operation_find(const char *name, const fa_operation **ret_operation, fa_diag *diag)
 {
-    const fa_operation *found = builtin() != NULL ? find(name) : NULL;
+    const fa_operation *found = builtin() != NULL ? find_operation(name) : NULL;
     if (found != NULL) {
         *ret_operation = found;
         return 0;
@@ -154,7 +154,7 @@ int fa_operation_register(const char *text, size_t size, const char *where,
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&mutex);
-    rc = add(operation, where, ret_operation, diag);
+    rc = add_operation(operation, where, ret_operation, diag);
     pthread_mutex_unlock(&mutex);
     return rc;
 }

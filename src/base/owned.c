@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int check(const struct stat *st, const char *path, const char *what, const char *whose,
+static int check_owner(const struct stat *st, const char *path, const char *what, const char *whose,
                  fa_diag *diag)
 {
     if (st->st_uid != geteuid() && st->st_uid != 0)
@@ -37,7 +37,7 @@ static int check_directory(const char *path, const char *what, fa_diag *diag)
         return fa_fail(diag, FA_EINVAL, "%s: the path is too long", what);
     if (stat(directory, &st) != 0)
         return fa_fail(diag, FA_EIO, "%s %s: %s", what, path, strerror(errno));
-    return check(&st, path, what, "its directory", diag);
+    return check_owner(&st, path, what, "its directory", diag);
 }
 
 int fa_owned_open(const char *path, const char *what, int *ret_fd, fa_diag *diag)
@@ -55,7 +55,7 @@ int fa_owned_open(const char *path, const char *what, int *ret_fd, fa_diag *diag
     else if (!S_ISREG(st.st_mode))
         rc = fa_fail(diag, FA_ESTORE, "%s %s: not a regular file", what, path);
     if (rc == 0)
-        rc = check(&st, path, what, "the file", diag);
+        rc = check_owner(&st, path, what, "the file", diag);
     if (rc == 0)
         rc = check_directory(path, what, diag);
     if (rc != 0) {

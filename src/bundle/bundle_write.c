@@ -51,7 +51,7 @@ void fa_bundle_writer_free(fa_bundle_writer **writer)
     *writer = NULL;
 }
 
-static struct part *find(const struct parts *parts, const unsigned char *key)
+static struct part *find_part(const struct parts *parts, const unsigned char *key)
 {
     for (size_t i = 0; i < parts->count; i++)
         if (memcmp(parts->part[i].key, key, FA_HASH_BYTES) == 0)
@@ -59,7 +59,7 @@ static struct part *find(const struct parts *parts, const unsigned char *key)
     return NULL;
 }
 
-static struct part *add(struct parts *parts, const unsigned char *key, const void *bytes,
+static struct part *add_part(struct parts *parts, const unsigned char *key, const void *bytes,
                         size_t size)
 {
     struct part *grown = fa_grow(parts->part, &parts->capacity, parts->count, sizeof *grown);
@@ -98,7 +98,7 @@ static int add_winner(fa_bundle_writer *writer, const fa_winner_record *winner,
     fa_buf text = {0};
     fa_scope_key(&winner->scope, hex);
     fa_key_parse(hex, key);
-    if (find(&writer->winners, key) != NULL)
+    if (find_part(&writer->winners, key) != NULL)
         return fa_fail(diag, FA_EINVAL, "two winners of one problem and GPU in a bundle");
     if (writer->winners.count == FA_BUNDLE_WINNERS_MAX)
         return fa_fail(diag, FA_EINVAL, "a bundle holds at most %d winners: export fewer",
@@ -110,7 +110,7 @@ static int add_winner(fa_bundle_writer *writer, const fa_winner_record *winner,
         rc = fa_bundle_winner_parse(text.data, text.size, &read, diag);
     fa_winner_record_free(&read);
     struct part *part = NULL;
-    if (rc == 0 && (part = add(&writer->winners, key, text.data, text.size)) == NULL)
+    if (rc == 0 && (part = add_part(&writer->winners, key, text.data, text.size)) == NULL)
         rc = fa_fail(diag, FA_ENOMEM, "out of memory for a bundle");
     if (rc == 0)
         memcpy(part->cubin, cubin, FA_HASH_BYTES);
@@ -126,11 +126,11 @@ int fa_bundle_add(fa_bundle_writer *writer, const fa_winner_record *winner, cons
         return fa_fail(diag, FA_EINVAL, "a winner's cubin key \"%s\" is no SHA-256",
                        winner->cubin_key);
     int rc = 0;
-    if (find(&writer->cubins, key) == NULL) {
+    if (find_part(&writer->cubins, key) == NULL) {
         if (cubin == NULL || cubin_size == 0 || cubin_size > FA_STORE_CUBIN_MAX)
             rc = fa_fail(diag, FA_EINVAL, "cubin %s has %zu bytes: 1 to %d can be bundled",
                          winner->cubin_key, cubin_size, FA_STORE_CUBIN_MAX);
-        else if (add(&writer->cubins, key, cubin, cubin_size) == NULL)
+        else if (add_part(&writer->cubins, key, cubin, cubin_size) == NULL)
             rc = fa_fail(diag, FA_ENOMEM, "out of memory for a bundle");
     }
     return rc != 0 ? rc : add_winner(writer, winner, key, diag);
@@ -195,7 +195,7 @@ static void lay_out(fa_bundle_writer *writer, fa_bundle_head *head, const fa_sig
         for (size_t i = 0; i < both[k]->count; i++) {
             const struct part *part = &both[k]->part[i];
             size_t cubin =
-                k == 0 ? (size_t)(find(&writer->cubins, part->cubin) - writer->cubins.part) : 0;
+                k == 0 ? (size_t)(find_part(&writer->cubins, part->cubin) - writer->cubins.part) : 0;
             put_row(out, part, offset, cubin);
             offset += part->size;
         }

@@ -358,7 +358,7 @@ static int check_lists(const cli_options *o, const fa_operation *operation, fa_d
 }
 
 /* Options that cannot stand together, or not alone. */
-static int check(const cli_options *o, fa_diag *diag)
+static int check_grid(const cli_options *o, fa_diag *diag)
 {
     if (o->sweep.plan != NULL && lists_given(o))
         return fa_fail(diag, FA_EINVAL,
@@ -396,7 +396,7 @@ int cli_grid_make(const cli_options *options, cli_grid *ret_grid, fa_diag *diag)
     cli_grid grid = {0};
     lists *l = calloc(1, sizeof *l);
     int rc =
-        l == NULL ? fa_fail(diag, FA_ENOMEM, "out of memory for a grid") : check(options, diag);
+        l == NULL ? fa_fail(diag, FA_ENOMEM, "out of memory for a grid") : check_grid(options, diag);
     if (rc == 0)
         rc = read_lists(options, l, diag);
     if (rc == 0 && options->sweep.model != NULL)

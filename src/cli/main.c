@@ -257,7 +257,7 @@ static bool asks_for_json(int count, char **arguments)
     return false;
 }
 
-static int run(int count, char **arguments)
+static int run_verb(int count, char **arguments)
 {
     cli_options options;
     fa_diag diag;
@@ -292,6 +292,6 @@ static int run(int count, char **arguments)
 int main(int count, char **arguments)
 {
     cli_symbols_init();
-    int status = run(count, arguments);
+    int status = run_verb(count, arguments);
     return asks_for_json(count, arguments) ? end_in_json(status) : status;
 }

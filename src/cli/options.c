@@ -174,7 +174,7 @@ static int fail_unknown(const cli_verb *verb, const all_options *all, const char
 }
 
 /* The option of that name, the verb's own where several verbs have one. */
-static const cli_option_spec *find(const cli_verb *verb, const all_options *all,
+static const cli_option_spec *find_option(const cli_verb *verb, const all_options *all,
                                    const char *argument, size_t length)
 {
     const cli_option_spec *other = NULL;
@@ -233,7 +233,7 @@ static int parse_one(const cli_verb *verb, const all_options *all, int count, ch
         (*at)++;
         return 0;
     }
-    const cli_option_spec *spec = find(verb, all, argument, length);
+    const cli_option_spec *spec = find_option(verb, all, argument, length);
     if (spec == NULL)
         return fail_unknown(verb, all, argument, length, diag);
     if (!takes(verb->groups, spec))

@@ -55,7 +55,7 @@ static void word_value(const fa_field *f, char *ret, size_t size)
 }
 
 /* The next row; its value and help are buffers that the caller fills. */
-static cli_option_spec *add(cli_problem_options *options, const char *name, unsigned group,
+static cli_option_spec *add_option(cli_problem_options *options, const char *name, unsigned group,
                             cli_option_kind kind, int field)
 {
     cli_option_spec *spec = &options->row[options->count].spec;
@@ -75,12 +75,12 @@ static void add_field(cli_problem_options *options, const fa_operation *operatio
     const fa_field *f = &operation->field[field];
     size_t at = options->count;
     if (cli_leads_also(operation, field)) {
-        add(options, f->also, PROBLEM, KIND_ALSO, field);
+        add_option(options, f->also, PROBLEM, KIND_ALSO, field);
         word_value(f, options->row[at].value, sizeof options->row[at].value);
         word_help(f, f->also_help, options->row[at].help, sizeof options->row[at].help);
         at++;
     }
-    cli_option_spec *spec = add(
+    cli_option_spec *spec = add_option(
         options, f->option, is_list(f) ? PROBLEM : PROBLEM | CLI_GROUP_SWEEP, KIND_FIELD, field);
     if (f->kind == FA_FIELD_BOOLEAN)
         spec->value = NULL;
@@ -96,7 +96,7 @@ static void add_list(cli_problem_options *options, const fa_operation *operation
     const char *help = cli_leads_also(operation, field) ? f->also_sweep_help : own;
     size_t at = options->count;
     cli_option_spec *spec =
-        add(options, cli_sweep_option(operation, field), CLI_GROUP_SWEEP, KIND_TEXT, field);
+        add_option(options, cli_sweep_option(operation, field), CLI_GROUP_SWEEP, KIND_TEXT, field);
     spec->offset = CLI_AT(sweep.values) + (size_t)field * sizeof(char *);
     spec->value = "LIST";
     word_help(f, help, options->row[at].help, sizeof options->row[at].help);
@@ -104,7 +104,7 @@ static void add_list(cli_problem_options *options, const fa_operation *operation
         const fa_product *product = &operation->product[i];
         if (product->field != field)
             continue;
-        spec = add(options, product->option, CLI_GROUP_SWEEP, KIND_INTEGER, field);
+        spec = add_option(options, product->option, CLI_GROUP_SWEEP, KIND_INTEGER, field);
         spec->offset = CLI_AT(sweep.product) + (size_t)i * sizeof(int32_t);
         spec->low = product->min;
         spec->high = INT32_MAX;
@@ -131,7 +131,7 @@ static void add_shorthands(cli_problem_options *options, const fa_operation *ope
     const char *name, *value, *help;
     for (int i = 0; cli_shorthand(operation, i, &name, &value, &help); i++) {
         cli_option_spec *spec =
-            add(options, name, CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP,
+            add_option(options, name, CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP,
                 KIND_SHORTHAND, 0);
         spec->low = i;
         spec->value = value;

@@ -28,7 +28,7 @@ void cli_table_row(cli_table *table)
     memset(table->cell[table->rows++], 0, sizeof *table->cell);
 }
 
-static void set(cli_table *table, int column, const char *text)
+static void set_cell(cli_table *table, int column, const char *text)
 {
     if (table->failed || table->rows == 0 || column < 0)
         return;
@@ -44,13 +44,13 @@ void cli_table_cell(cli_table *table, int column, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    set(table, column, text);
+    set_cell(table, column, text);
 }
 
 void cli_table_take(cli_table *table, int column, fa_buf *text)
 {
     table->failed = table->failed || text->failed;
-    set(table, column, text->data != NULL ? text->data : "");
+    set_cell(table, column, text->data != NULL ? text->data : "");
     fa_buf_clear(text);
 }
 

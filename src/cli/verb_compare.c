@@ -45,7 +45,7 @@ static int same_key(const winner *a, const winner *b)
 }
 
 /* Of several winners of one problem (templates moved on), the newest that was measured counts. */
-static int keep(side *side, const winner *w)
+static int keep_winner(side *side, const winner *w)
 {
     for (size_t i = 0; i < side->count; i++) {
         winner *other = &side->winner[i];
@@ -77,7 +77,7 @@ static int keep_answer(void *context, const fa_answer *answer)
         w.low_us = answer->trial.low_us;
         w.high_us = answer->trial.high_us;
     }
-    return keep(context, &w);
+    return keep_winner(context, &w);
 }
 
 static int read_store(side *side, const cli_options *options, fa_diag *diag)
@@ -170,7 +170,7 @@ static int read_export(side *side, const char *text, size_t size, fa_diag *diag)
             continue;
         rc = read_winner(item, &w, diag);
         if (rc == 0)
-            rc = keep(side, &w);
+            rc = keep_winner(side, &w);
         if (rc != 0)
             fa_fail_in(diag, rc, "winner %zu", number + 1);
     }
@@ -257,7 +257,7 @@ static void explain_alone(pair *p, const side *other)
             snprintf(p->reason, sizeof p->reason, "another silicon");
 }
 
-static const winner *find(const side *side, const winner *w)
+static const winner *find_winner(const side *side, const winner *w)
 {
     for (size_t i = 0; i < side->count; i++)
         if (same_key(&side->winner[i], w))
@@ -284,14 +284,14 @@ static pair *pair_up(const side *old, const side *new, double margin, size_t *re
     size_t count = 0;
     pair *pairs = calloc(old->count + new->count + 1, sizeof *pairs);
     for (size_t i = 0; i < old->count && pairs != NULL; i++) {
-        const winner *other = find(new, &old->winner[i]);
+        const winner *other = find_winner(new, &old->winner[i]);
         pairs[count] = compare(&old->winner[i], other, margin);
         if (other == NULL)
             explain_alone(&pairs[count], new);
         count++;
     }
     for (size_t i = 0; i < new->count &&pairs != NULL; i++) {
-        if (find(old, &new->winner[i]) != NULL)
+        if (find_winner(old, &new->winner[i]) != NULL)
             continue;
         pairs[count] = compare(NULL, &new->winner[i], margin);
         explain_alone(&pairs[count], old);
@@ -408,7 +408,7 @@ static int print_json(const pair *pairs, size_t count, const size_t *counts, dou
     return cli_json_write(document);
 }
 
-static int finish(const side *old, const side *new, const cli_options *options)
+static int finish_comparison(const side *old, const side *new, const cli_options *options)
 {
     size_t count = 0, counts[4] = {0};
     double margin = options->margin / 100;
@@ -437,7 +437,7 @@ int cli_compare(const cli_options *options)
     int rc = 0, status;
     for (int i = 0; i < 2 && rc == 0; i++)
         rc = read_side(&sides[i], options, &diag);
-    status = rc != 0 ? cli_error(EXIT_USAGE, &diag) : finish(&sides[0], &sides[1], options);
+    status = rc != 0 ? cli_error(EXIT_USAGE, &diag) : finish_comparison(&sides[0], &sides[1], options);
     free(sides[0].winner);
     free(sides[1].winner);
     return status;

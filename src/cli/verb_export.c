@@ -66,7 +66,7 @@ static int print(const cli_options *options, const fa_records_info *records,
 }
 
 /* ---- the verb -------------------------------------------------------------------------------*/
-static int check(const cli_options *options, fa_diag *diag)
+static int check_export_options(const cli_options *options, fa_diag *diag)
 {
     if (options->bundle.records != NULL && options->bundle.from_records != NULL)
         return fa_fail(diag, FA_EINVAL,
@@ -120,7 +120,7 @@ int cli_export(const cli_options *options)
     cli_progress progress;
     fa_tuner *tuner;
     fa_diag diag = {{0}};
-    if (check(options, &diag) != 0)
+    if (check_export_options(options, &diag) != 0)
         return cli_error(2, &diag);
     cli_progress_init(&progress, options);
     int status = cli_check_gpu(options);

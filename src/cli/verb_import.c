@@ -10,7 +10,7 @@
 #include "text.h"
 
 /* A filter is for records: what a bundle's signature vouches for is the whole. */
-static int check(const cli_options *options, bool records, fa_diag *diag)
+static int check_import_options(const cli_options *options, bool records, fa_diag *diag)
 {
     bool filtered = options->problem_given || options->gpu != NULL || options->operation != NULL;
     return !filtered || records
@@ -47,7 +47,7 @@ int cli_import(const cli_options *options)
     fa_diag diag = {{0}};
     const char *file = options->operand[0];
     bool of_records = fa_is_records(file);
-    if (check(options, of_records, &diag) != 0)
+    if (check_import_options(options, of_records, &diag) != 0)
         return cli_error(2, &diag);
     cli_progress_init(&progress, options);
     int status = cli_check_gpu(options);

@@ -28,7 +28,7 @@ struct queue_list {
     bool failed;
 };
 
-static int keep(void *context, const fa_queue *queue)
+static int keep_queue(void *context, const fa_queue *queue)
 {
     struct queue_list *list = context;
     fa_queue *grown = fa_grow(list->queue, &list->capacity, list->count, sizeof *grown);
@@ -52,7 +52,7 @@ static int keep(void *context, const fa_queue *queue)
 static int read_queue(fa_tuner *tuner, struct queue_list *list, fa_diag *diag)
 {
     *list = (struct queue_list){0};
-    int rc = fa_list_queues(tuner, keep, list, diag);
+    int rc = fa_list_queues(tuner, keep_queue, list, diag);
     return list->failed ? fa_fail(diag, FA_ENOMEM, "out of memory for a queue") : rc;
 }
 
@@ -177,7 +177,7 @@ static int follow(fa_tuner *tuner, cli_progress *lines, struct queue_list *list,
 }
 
 /* ---- stopping -------------------------------------------------------------------------------*/
-static int stop(fa_tuner *tuner, const cli_options *options, const struct queue_list *list,
+static int stop_queue(fa_tuner *tuner, const cli_options *options, const struct queue_list *list,
                 fa_diag *diag)
 {
     const char *typed = options->fleet.stop;
@@ -211,7 +211,7 @@ int cli_queue(const cli_options *options)
         return status;
     int rc = options->fleet.follow ? follow(tuner, &lines, &list, &diag)
                                    : read_queue(tuner, &list, &diag);
-    if (rc == 0 && options->fleet.stop != NULL && (rc = stop(tuner, options, &list, &diag)) == 0) {
+    if (rc == 0 && options->fleet.stop != NULL && (rc = stop_queue(tuner, options, &list, &diag)) == 0) {
         free(list.queue);
         rc = read_queue(tuner, &list, &diag);
     }

@@ -44,7 +44,7 @@ static int choose_format(const cli_options *options, unsigned *ret_format, fa_di
     return 0;
 }
 
-static bool keep(const void *context, const fa_problem *problem, const char *gpu)
+static bool is_asked_for(const void *context, const fa_problem *problem, const char *gpu)
 {
     return cli_filter_keeps(context, problem, gpu);
 }
@@ -56,7 +56,7 @@ static report_options wanted(const cli_options *options, unsigned format)
                                             [CLI_FORMAT_CSV] = REPORT_CSV,
                                             [CLI_FORMAT_JSON] = REPORT_JSON};
     return (report_options){
-        .format = formats[format], .keep = keep, .context = options, .top = options->top};
+        .format = formats[format], .keep = is_asked_for, .context = options, .top = options->top};
 }
 
 static int write_file(const char *path, const fa_buf *report, fa_diag *diag)
@@ -73,7 +73,7 @@ static int write_file(const char *path, const fa_buf *report, fa_diag *diag)
 }
 
 /* What stdout gets when the report itself went into a file. */
-static int tell(const char *path, const fa_buf *report, const report_outcome *outcome)
+static int say_where_report_is(const char *path, const fa_buf *report, const report_outcome *outcome)
 {
     fa_buf line = {0};
     fa_buf_printf(&line, "%zu problem%s, %zu kB in ", outcome->problems,
@@ -106,7 +106,7 @@ int cli_report(const cli_options *options)
         status = 2; /* a name that nobody knows is a mistake, not an empty report */
     } else if (status == 0 && options->out != NULL) {
         rc = write_file(options->out, &out, &diag);
-        status = rc != 0 ? cli_fail(rc, options, &diag) : tell(options->out, &out, &outcome);
+        status = rc != 0 ? cli_fail(rc, options, &diag) : say_where_report_is(options->out, &out, &outcome);
     } else if (status == 0) {
         status = cli_write(&out);
     }

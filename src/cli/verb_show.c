@@ -26,7 +26,7 @@ typedef struct winners {
     bool failed;
 } winners;
 
-static int keep(void *context, const fa_answer *answer)
+static int keep_answer(void *context, const fa_answer *answer)
 {
     winners *list = context;
     if (!cli_gpu_is(list->gpu, answer->gpu.name)) {
@@ -216,7 +216,7 @@ int cli_show(const cli_options *options)
         fa_close(&tuner);
         return told;
     }
-    int rc = fa_list_winners(tuner, keep, &list, &diag);
+    int rc = fa_list_winners(tuner, keep_answer, &list, &diag);
     if (list.failed)
         rc = fa_fail(&diag, FA_ENOMEM, "out of memory after %zu winners", list.count);
     if (rc != 0)

@@ -218,7 +218,7 @@ static int stopped(int rc, const cli_options *options, const fa_sweep *sweep, co
     return status;
 }
 
-static int run(fa_tuner *tuner, struct run *run, fa_diag *diag)
+static int run_sweep(fa_tuner *tuner, struct run *run, fa_diag *diag)
 {
     const cli_options *options = run->options;
     fa_sweep_request request = request_of(options, &run->grid);
@@ -317,7 +317,7 @@ static int sweep(struct run *r)
     else if (options->sweep.status)
         status = show_status(tuner, options, &r->grid, &diag);
     else if (r->grid.count > 0)
-        status = options->fleet.enqueue ? enqueue(tuner, r, &diag) : run(tuner, r, &diag);
+        status = options->fleet.enqueue ? enqueue(tuner, r, &diag) : run_sweep(tuner, r, &diag);
     else
         status = 0; /* only baselines were to be taken */
     fa_close(&tuner);
@@ -325,7 +325,7 @@ static int sweep(struct run *r)
 }
 
 /* What no single option can tell. */
-static int check(const cli_options *options, fa_diag *diag)
+static int check_sweep_options(const cli_options *options, fa_diag *diag)
 {
     if (options->sweep.list && options->sweep.status)
         return fa_fail(diag, FA_EINVAL, "--list and --status exclude one another");
@@ -353,7 +353,7 @@ int cli_sweep(const cli_options *options)
     bool needs_grid = !options->sweep.list &&
                       !(options->sweep.status && !cli_grid_given(options)) &&
                       !(options->sweep.baseline != NULL && !cli_grid_given(options));
-    int rc = check(options, &diag);
+    int rc = check_sweep_options(options, &diag);
     if (rc == 0 && needs_grid)
         rc = cli_grid_make(options, &r.grid, &diag);
     if (rc != 0)

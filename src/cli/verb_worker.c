@@ -29,7 +29,7 @@ static const char *const ends[] = {
     [FA_WORK_UNPUBLISHED] = "kept here, to be published by the next call",
 };
 
-static void tell(struct run *run, const fa_worker_progress *event)
+static void print_event(struct run *run, const fa_worker_progress *event)
 {
     fa_buf line = {0};
     cli_text_item(&line, event->item, true);
@@ -71,7 +71,7 @@ static int on_event(void *context, const fa_worker_progress *event)
     if (run->lines.rows && event->event == FA_WORK_IDLE) {
         tell_idle(run, event->reason);
     } else if (run->lines.rows && event->event != FA_WORK_TUNES) {
-        tell(run, event);
+        print_event(run, event);
         run->idle_for[0] = 0;
     }
     return cli_interrupted();

@@ -80,7 +80,7 @@ void serve_cache_free(serve_cache **cache)
     *cache = NULL;
 }
 
-static struct entry *find(serve_cache *cache, uint64_t hash, char kind, const char *key,
+static struct entry *find_entry(serve_cache *cache, uint64_t hash, char kind, const char *key,
                           size_t size)
 {
     struct entry *set = cache->entry[hash % SETS];
@@ -95,7 +95,7 @@ serve_page *serve_cache_get(serve_cache *cache, char kind, const char *key, size
                             int64_t now_ms, bool *ret_refresh)
 {
     struct entry *entry =
-        size <= KEY_MAX ? find(cache, hash_of(kind, key, size), kind, key, size) : NULL;
+        size <= KEY_MAX ? find_entry(cache, hash_of(kind, key, size), kind, key, size) : NULL;
     *ret_refresh = false;
     if (entry != NULL && entry->generation != cache->now.generation) {
         bool is_asked = entry->refreshing && now_ms - entry->asked_ms <= LOOKUP_MS;
@@ -141,7 +141,7 @@ void serve_cache_put(serve_cache *cache, char kind, const char *key, size_t size
     size_t bytes = size + page->size;
     if (size > KEY_MAX || bytes > cache->limit / PAGE_PART || when.epoch != cache->now.epoch)
         return;
-    struct entry *entry = find(cache, hash, kind, key, size);
+    struct entry *entry = find_entry(cache, hash, kind, key, size);
     if (entry == NULL)
         entry = place_for(cache, hash);
     forget(cache, entry);

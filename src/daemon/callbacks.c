@@ -154,7 +154,7 @@ static enum MHD_Result go_on(struct connection *c)
     return MHD_YES;
 }
 
-static enum MHD_Result begin(struct connection *c, const char *url, const char *method)
+static enum MHD_Result begin_request(struct connection *c, const char *url, const char *method)
 {
     serve_http *http = c->http;
     serve_exchange *exchange = &c->exchange;
@@ -230,7 +230,7 @@ enum MHD_Result http_handle(void *context, struct MHD_Connection *mhd, const cha
         if (c == NULL || c->cut)
             return MHD_NO;
         *request_context = c;
-        return begin(c, url, method);
+        return begin_request(c, url, method);
     }
     if (*upload_size > 0) {
         size_t size = *upload_size;

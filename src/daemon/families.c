@@ -199,7 +199,7 @@ static int check_family(const struct sent_family *sent, const char *folder, fa_d
 }
 
 /* Made under another name and moved, so that it is there whole or not at all. */
-static int make(const struct sent_family *sent, const char *folder, const char *manifest,
+static int make_family(const struct sent_family *sent, const char *folder, const char *manifest,
                 const char *source, fa_diag *diag)
 {
     char made[1300];
@@ -219,7 +219,7 @@ static int make(const struct sent_family *sent, const char *folder, const char *
     return rc;
 }
 
-static int keep(struct sent_family *sent, const char *manifest, const char *source, fa_diag *diag)
+static int keep_family(struct sent_family *sent, const char *manifest, const char *source, fa_diag *diag)
 {
     char all[1300], folder[1300];
     int rc = place(sent->service, "", all, sizeof all, diag);
@@ -237,7 +237,7 @@ static int keep(struct sent_family *sent, const char *manifest, const char *sour
                        "remove some from %s",
                        FAMILIES_MAX, all);
     int lock = lock_families(all, LOCK_SH);
-    rc = make(sent, folder, manifest, source, diag);
+    rc = make_family(sent, folder, manifest, source, diag);
     if (lock >= 0)
         close(lock);
     return rc;
@@ -302,7 +302,7 @@ static int take_parts(struct sent_family *sent, const cJSON *json, fa_diag *diag
         fa_hash_part(&hash, text, size);
         fa_hash_part(&hash, source, source_size);
         fa_hash_final(&hash, sent->id);
-        rc = keep(sent, text, source, diag);
+        rc = keep_family(sent, text, source, diag);
     }
     free(text);
     return rc;

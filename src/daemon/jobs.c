@@ -35,7 +35,7 @@ serve_job *serve_job_of_key(serve_service *service, const char *key, const fa_pr
 }
 
 /* Whether the loop may end a job that was given to its runner: the first of the two to take it has it. */
-static bool take(serve_job *job)
+static bool take_job(serve_job *job)
 {
     return !job->given || !atomic_exchange(&job->taken, true);
 }
@@ -111,7 +111,7 @@ static void forget_in_journal(serve_job *job)
     job->journaled = job->journaling = false;
 }
 
-static void finish(serve_job *job, serve_job_state state)
+static void finish_job(serve_job *job, serve_job_state state)
 {
     serve_service *service = job->service;
     job->state = state;
@@ -133,18 +133,18 @@ static void finish(serve_job *job, serve_job_state state)
 
 void serve_job_answer(serve_job *job, char *result)
 {
-    if (!take(job)) { /* its runner began just now, and will find as much */
+    if (!take_job(job)) { /* its runner began just now, and will find as much */
         free(result);
         return;
     }
     job->result = result;
-    finish(job, SERVE_DONE);
+    finish_job(job, SERVE_DONE);
 }
 
 void serve_job_fail(serve_job *job, int code, const char *message)
 {
     job->code = fa_fail(&job->message, code, "%s", message);
-    finish(job, SERVE_FAILED);
+    finish_job(job, SERVE_FAILED);
 }
 
 static void job_done(serve_task *task)
@@ -159,7 +159,7 @@ static void job_done(serve_task *task)
         serve_job_end_streams(job);
         return;
     }
-    finish(job, job->code == 0                                           ? SERVE_DONE
+    finish_job(job, job->code == 0                                           ? SERVE_DONE
                 : job->code == FA_ECANCELED && atomic_load(&job->cancel) ? SERVE_CANCELED
                                                                          : SERVE_FAILED);
 }
@@ -171,9 +171,9 @@ void serve_job_cancel(serve_job *job)
         return;
     job->unwanted = true;
     atomic_store(&job->cancel, true);
-    if (job->state == SERVE_QUEUED && take(job)) {
+    if (job->state == SERVE_QUEUED && take_job(job)) {
         job->code = fa_fail(&job->message, FA_ECANCELED, "canceled before it began");
-        finish(job, SERVE_CANCELED);
+        finish_job(job, SERVE_CANCELED);
     }
 }
 

@@ -131,7 +131,7 @@ static int take_folder(serve_journal *journal, DIR **ret_folder, fa_diag *diag)
                    FOLDERS, journal->folder);
 }
 
-static void load(serve_task *task, serve_thread *thread)
+static void load_journal(serve_task *task, serve_thread *thread)
 {
     struct loading *loading = (struct loading *)task;
     DIR *folder = NULL;
@@ -167,7 +167,7 @@ void serve_journal_load(serve_journal *journal, size_t limit, serve_journal_load
         when_loaded(context, NULL, FA_ENOMEM, "out of memory");
         return;
     }
-    *loading = (struct loading){.task = {.work = load, .done = loaded},
+    *loading = (struct loading){.task = {.work = load_journal, .done = loaded},
                                 .journal = journal,
                                 .limit = limit,
                                 .loaded = when_loaded,

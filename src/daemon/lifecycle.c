@@ -27,7 +27,7 @@ struct start {
     fa_diag diag;
 };
 
-static int start(serve_service *service, void (*work)(serve_task *task, serve_thread *thread),
+static int start_work(serve_service *service, void (*work)(serve_task *task, serve_thread *thread),
                  void (*done)(serve_task *task), fa_diag *diag)
 {
     struct start *start = calloc(1, sizeof *start);
@@ -116,7 +116,7 @@ static void store_opened(serve_task *task)
     struct start *opened = (struct start *)task;
     serve_service *service = opened->service;
     if (!task->skipped && !service->stopping && opened->rc == 0)
-        opened->rc = start(service, find_devices, devices_found, &opened->diag);
+        opened->rc = start_work(service, find_devices, devices_found, &opened->diag);
     if (task->skipped || service->stopping) {
         /* it ends */
     } else if (opened->rc != 0) {
@@ -212,7 +212,7 @@ int serve_service_open(uv_loop_t *loop, const serve_settings *settings,
     uv_timer_init(loop, &service->tick);
     service->tick.data = service;
     uv_timer_start(&service->tick, tick, TICK_MS, TICK_MS);
-    rc = start(service, open_store, store_opened, diag);
+    rc = start_work(service, open_store, store_opened, diag);
     if (rc != 0) {
         serve_http_close(&service->http);
         return rc;

@@ -35,7 +35,7 @@ struct line {
     size_t size;
 };
 
-static void put(struct line *line, char c)
+static void put_char(struct line *line, char c)
 {
     if (line->size < sizeof line->text - 8) /* room for what closes the line */
         line->text[line->size++] = c;
@@ -44,27 +44,27 @@ static void put(struct line *line, char c)
 static void put_text(struct line *line, const char *text)
 {
     for (; *text != 0; text++)
-        put(line, *text);
+        put_char(line, *text);
 }
 
 /* Control bytes as \u00XX, which both forms understand; what is not UTF-8 stays as it is. */
 static void put_quoted(struct line *line, const char *text)
 {
     char escape[8];
-    put(line, '"');
+    put_char(line, '"');
     for (; *text != 0; text++) {
         unsigned char c = (unsigned char)*text;
         if (c == '"' || c == '\\') {
-            put(line, '\\');
-            put(line, *text);
+            put_char(line, '\\');
+            put_char(line, *text);
         } else if (c < 0x20 || c == 0x7f) {
             snprintf(escape, sizeof escape, "\\u%04x", c);
             put_text(line, escape);
         } else {
-            put(line, *text);
+            put_char(line, *text);
         }
     }
-    put(line, '"');
+    put_char(line, '"');
 }
 
 static bool is_plain(const char *text)
@@ -80,13 +80,13 @@ static void put_pair(struct line *line, const char *name, const char *value)
     if (value == NULL || *value == 0)
         return;
     if (line->size > 1) {
-        put(line, as_json ? ',' : ' ');
+        put_char(line, as_json ? ',' : ' ');
     }
     if (as_json)
         put_quoted(line, name);
     else
         put_text(line, name);
-    put(line, as_json ? ':' : '=');
+    put_char(line, as_json ? ':' : '=');
     if (!as_json && is_plain(value))
         put_text(line, value);
     else
@@ -108,7 +108,7 @@ void serve_log(serve_level level, const char *event, ...)
     size_t size = strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &parts);
     snprintf(when + size, sizeof when - size, ".%03dZ", (int)(now.tv_nsec / 1000000));
     if (as_json)
-        put(&line, '{');
+        put_char(&line, '{');
     put_pair(&line, "time", when);
     put_pair(&line, "level", levels[level]);
     put_pair(&line, "event", event);

@@ -231,7 +231,7 @@ static void check_stopped(uv_timer_t *timer)
     }
 }
 
-static void stop(struct program *program)
+static void stop_program(struct program *program)
 {
     if (program->stop_by_ms != 0)
         return;
@@ -246,7 +246,7 @@ static void stop(struct program *program)
 static void told_to_stop(uv_signal_t *signal, int number)
 {
     (void)number;
-    stop(signal->data);
+    stop_program(signal->data);
 }
 
 /* ---- life -----------------------------------------------------------------------------------*/

@@ -103,7 +103,7 @@ static void variable_of(const setting *known, char ret[NAME_MAX_BYTES])
 }
 
 /* `said`: where the value came from, for the sentence. */
-static int set(serve_settings *settings, const setting *known, const char *said, const char *value,
+static int set_setting(serve_settings *settings, const setting *known, const char *said, const char *value,
                fa_diag *diag)
 {
     char *field = (char *)settings + known->offset, *end;
@@ -128,7 +128,7 @@ static int set(serve_settings *settings, const setting *known, const char *said,
     return 0;
 }
 
-static const setting *find(const char *name, size_t size)
+static const setting *find_setting(const char *name, size_t size)
 {
     for (size_t i = 0; i < SETTINGS; i++)
         if (strncmp(table[i].name, name, size) == 0 && table[i].name[size] == 0)
@@ -141,8 +141,8 @@ static int read_flags(int count, char **arguments, serve_settings *settings, fa_
     for (int i = 1; i < count; i++) {
         const char *flag = arguments[i];
         size_t size = strcspn(flag, "=");
-        const setting *known = strcmp(flag, "-h") == 0                   ? find("help", 4)
-                               : strncmp(flag, "--", 2) == 0 && size > 2 ? find(flag + 2, size - 2)
+        const setting *known = strcmp(flag, "-h") == 0                   ? find_setting("help", 4)
+                               : strncmp(flag, "--", 2) == 0 && size > 2 ? find_setting(flag + 2, size - 2)
                                                                          : NULL;
         if (known == NULL)
             return fa_fail(diag, FA_EINVAL,
@@ -158,7 +158,7 @@ static int read_flags(int count, char **arguments, serve_settings *settings, fa_
             return fa_fail(diag, FA_EINVAL, "--%s needs a value: %s", known->name, known->value);
         char said[NAME_MAX_BYTES];
         snprintf(said, sizeof said, "--%s", known->name);
-        int rc = set(settings, known, said, value, diag);
+        int rc = set_setting(settings, known, said, value, diag);
         if (rc != 0)
             return rc;
     }
@@ -173,7 +173,7 @@ static int read_environment(serve_settings *settings, fa_diag *diag)
         variable_of(&table[i], variable);
         const char *value = table[i].kind != KIND_FLAG ? getenv(variable) : NULL;
         if (value != NULL && (*value != 0 || table[i].kind == KIND_TEXT))
-            rc = set(settings, &table[i], variable, value, diag);
+            rc = set_setting(settings, &table[i], variable, value, diag);
     }
     return rc;
 }

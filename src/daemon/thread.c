@@ -45,7 +45,7 @@ static void work_on(serve_thread *thread, serve_task *task, bool skip)
     serve_loop_post(thread->queue, task);
 }
 
-static void *run(void *context)
+static void *run_thread(void *context)
 {
     serve_thread *thread = context;
     bool stopping = false;
@@ -90,7 +90,7 @@ int serve_thread_start(serve_loop_queue *queue, const serve_thread_calls *calls,
     pthread_condattr_destroy(&attributes);
     sigfillset(&all); /* signals are the loop's */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&thread->self, NULL, run, thread);
+    int rc = pthread_create(&thread->self, NULL, run_thread, thread);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc != 0) {
         pthread_mutex_destroy(&thread->lock);

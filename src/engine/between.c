@@ -44,7 +44,7 @@ static double time_of(const fa_trial *trial)
     return trial->status == FA_STATUS_MEASURED ? trial->median_us : trial->predicted_us;
 }
 
-static int keep(void *context, const fa_trial_record *record)
+static int keep_trial(void *context, const fa_trial_record *record)
 {
     struct finding *f = context;
     fa_alternative *one = &f->alternative[f->count];
@@ -112,13 +112,13 @@ static void choose(const struct finding *f, const char *entry, fa_alternatives *
     }
 }
 
-static int find(fa_tuner *tuner, const fa_scope *bucket, const fa_problem *asked, const fa_gpu *gpu,
+static int find_between(fa_tuner *tuner, const fa_scope *bucket, const fa_problem *asked, const fa_gpu *gpu,
                 struct finding *f, fa_alternatives *found, fa_diag *diag)
 {
     const fa_config *config[LOOKED_AT];
     int rc = fa_tuner_families(tuner, diag);
     if (rc == 0)
-        rc = fa_store_trials_fastest(tuner->store, bucket, f->winner->status, LOOKED_AT, keep, f,
+        rc = fa_store_trials_fastest(tuner->store, bucket, f->winner->status, LOOKED_AT, keep_trial, f,
                                      diag);
     if (rc != 0 || f->count == 0)
         return rc;
@@ -145,7 +145,7 @@ int fa_alternatives_find(fa_tuner *tuner, const fa_scope *bucket, const fa_trial
         fa_fail(diag, rc, "out of memory for a lookup");
     } else {
         finding->winner = winner;
-        rc = find(tuner, bucket, asked, gpu, finding, found, diag);
+        rc = find_between(tuner, bucket, asked, gpu, finding, found, diag);
     }
     free(finding);
     if (rc == 0)

@@ -222,13 +222,13 @@ static void take_clocks(fa_job *job, fa_attempt *attempt, const fa_message *mess
     }
 }
 
-static int start(fa_job *job);
+static int start_measurer(fa_job *job);
 
 static void restart(fa_job *job)
 {
     fa_child_stop(&job->measure.child);
     if (!job->ended)
-        start(job);
+        start_measurer(job);
 }
 
 static void trial_answered(fa_job *job, const fa_message *message)
@@ -383,7 +383,7 @@ static void measurer_gone(fa_child *child, const char *reason, fa_child_end end)
         return;
     }
     job->measure.racing = false;
-    if (!job->ended && start(job) == 0)
+    if (!job->ended && start_measurer(job) == 0)
         job->advance(job);
 }
 
@@ -442,7 +442,7 @@ bool fa_job_measure_done(const fa_job *job)
            (job->measure.open || job->measure.clean_count == 0);
 }
 
-static int start(fa_job *job)
+static int start_measurer(fa_job *job)
 {
     static const fa_child_events events = {measurer_answered, measurer_gone};
     char ordinal[16];
@@ -463,5 +463,5 @@ static int start(fa_job *job)
 
 int fa_job_measure_start(fa_job *job)
 {
-    return start(job);
+    return start_measurer(job);
 }

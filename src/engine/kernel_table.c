@@ -94,7 +94,7 @@ const fa_kernel *fa_kernel_table_find(const fa_kernel_table *table, const fa_pro
 }
 
 /* ---- publishing -----------------------------------------------------------------------------*/
-static void put(struct fa_kernel_slots *slots, uint64_t hash, fa_kernel *kernel)
+static void put_in_slot(struct fa_kernel_slots *slots, uint64_t hash, fa_kernel *kernel)
 {
     const fa_kernel *there = NULL;
     struct slot *slot = (struct slot *)probe(slots, hash, kernel->problem.operation,
@@ -121,7 +121,7 @@ static struct fa_kernel_slots *make_room(fa_kernel_table *table)
     for (size_t i = 0; old != NULL && i <= old->mask; i++) {
         fa_kernel *kernel = atomic_load_explicit(&old->slot[i].kernel, memory_order_relaxed);
         if (kernel != NULL)
-            put(slots, old->slot[i].hash, kernel);
+            put_in_slot(slots, old->slot[i].hash, kernel);
     }
     atomic_store_explicit(&table->slots, slots, memory_order_release);
     return slots;
@@ -132,7 +132,7 @@ int fa_kernel_table_publish(fa_kernel_table *table, fa_kernel *kernel, fa_diag *
     struct fa_kernel_slots *slots = make_room(table);
     if (slots == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
-    put(slots, hash_of(kernel->problem.operation, &kernel->problem, kernel->context), kernel);
+    put_in_slot(slots, hash_of(kernel->problem.operation, &kernel->problem, kernel->context), kernel);
     atomic_store_explicit(&table->latest, kernel, memory_order_release);
     return 0;
 }

@@ -273,7 +273,7 @@ static const fa_match *choose(fa_tuner *tuner, const fa_target *target, const fa
 }
 
 /* As fa_matches_find, with the cubin in own->cubin. */
-static int find(fa_tuner *tuner, const fa_target *target, bool wanted, struct own *own,
+static int find_own(fa_tuner *tuner, const fa_target *target, bool wanted, struct own *own,
                 fa_match *ret_match, fa_matches **ret_matches, fa_diag *diag)
 {
     fa_matches *matches = NULL;
@@ -306,7 +306,7 @@ int fa_matches_find(fa_tuner *tuner, const fa_target *target, fa_answer *ret_ans
 {
     struct own own = {.count = 0};
     fa_match match;
-    int rc = find(tuner, target, ret_cubin != NULL, &own, &match, ret_matches, diag);
+    int rc = find_own(tuner, target, ret_cubin != NULL, &own, &match, ret_matches, diag);
     if (rc == 0) {
         *ret_answer = match.answer;
         if (ret_scope != NULL)

@@ -42,7 +42,7 @@ bool fa_match_serves(const fa_target *target, const fa_match *match)
 }
 
 /* ---- one match -------------------------------------------------------------------------------*/
-static void refuse(fa_match *match, const char *why)
+static void refuse_match(fa_match *match, const char *why)
 {
     match->usable = false;
     snprintf(match->why, sizeof match->why, "%.511s", why);
@@ -68,7 +68,7 @@ void fa_match_fit(fa_tuner *tuner, const fa_target *target, fa_match *match)
          candidate.trial.smem_bytes != trial->smem_bytes))
         fa_fail(&diag, rc = FA_ENOTSUP, "it is launched otherwise for these lengths");
     if (rc != 0) {
-        refuse(match, diag.text);
+        refuse_match(match, diag.text);
         return;
     }
     if (!stored_here) {
@@ -105,7 +105,7 @@ void fa_match_apply_verification(fa_tuner *tuner, const fa_target *target, fa_ma
     else
         snprintf(text, sizeof text, "it failed its proof under driver %d: %.440s", now,
                  mark.reason);
-    refuse(match, text);
+    refuse_match(match, text);
 }
 
 void fa_match_explain(const fa_target *target, fa_match *match)

@@ -40,7 +40,7 @@ typedef struct steps {
     int count;
 } steps;
 
-static fa_step *add(steps *all, fa_step_kind kind)
+static fa_step *add_step(steps *all, fa_step_kind kind)
 {
     fa_step *step = &all->step[all->count++];
     *step = (fa_step){.kind = kind};
@@ -52,7 +52,7 @@ static fa_step *add(steps *all, fa_step_kind kind)
 static void add_match(steps *all, fa_tuner *tuner, const fa_target *target, const fa_match *match,
                       bool *taken)
 {
-    fa_step *step = add(all, match->kind);
+    fa_step *step = add_step(all, match->kind);
     fa_cubin_record cubin = {0};
     const char *ready = "";
     step->found = true;
@@ -90,7 +90,7 @@ static void add_tune(steps *all, fa_tuner *tuner, const fa_target *target, bool 
                           .effort = FA_EFFORT_MEASURE,
                           .exact = exact,
                           .first_contact = true};
-    fa_step *step = add(all, FA_STEP_TUNE);
+    fa_step *step = add_step(all, FA_STEP_TUNE);
     fa_plan plan = {0};
     fa_diag diag = {{0}};
     for (int i = 0; i < all->count; i++) {
@@ -138,7 +138,7 @@ static int collect_steps(fa_tuner *tuner, const fa_request *request, steps *all,
         /* On a bucket's own lengths there is nothing that is more exact. */
         bool asked = kind != FA_STEP_EXACT || !fa_problem_equal(&bucket, &target.asked);
         if (found == 0 && asked)
-            snprintf(add(all, kind)->why, sizeof all->step[0].why, "%s", kinds[kind].nothing);
+            snprintf(add_step(all, kind)->why, sizeof all->step[0].why, "%s", kinds[kind].nothing);
     }
     add_tune(all, tuner, &target, request->exact);
     free(matches);

@@ -40,7 +40,7 @@ struct fa_nvml {
     X(max_clock, "nvmlDeviceGetMaxClockInfo")         \
     X(temperature, "nvmlDeviceGetTemperature")
 
-static int load(fa_nvml *nvml, fa_diag *diag)
+static int load_nvml(fa_nvml *nvml, fa_diag *diag)
 {
     nvml->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (nvml->library == NULL)
@@ -70,7 +70,7 @@ int fa_nvml_open(fa_nvml **ret_nvml, fa_diag *diag)
     fa_nvml *nvml = calloc(1, sizeof *nvml);
     if (nvml == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory opening NVML");
-    int rc = load(nvml, diag);
+    int rc = load_nvml(nvml, diag);
     if (rc != 0)
         fa_nvml_close(&nvml);
     else

@@ -27,7 +27,7 @@ static const char file_prefix[] = "sqlite://"; /* a file that containers of one 
 /* Scheme, user, host and database. A password that was not written as it should be may have any
  * character in it, so that nothing is shown between the user's name and the last @, nor behind what
  * should be a port and is none. */
-static void show(const char *location, char *ret, size_t size)
+static void print_location(const char *location, char *ret, size_t size)
 {
     const char *host = strstr(location, "://") + 3, *at = strrchr(host, '@');
     size_t user = at != NULL ? strcspn(host, ":/@?") : 0;
@@ -81,7 +81,7 @@ int fa_fleet_new(const char *location, fa_fleet **ret_fleet, fa_diag *diag)
     if (file)
         snprintf(fleet->shown, sizeof fleet->shown, "%s", location);
     else
-        show(location, fleet->shown, sizeof fleet->shown);
+        print_location(location, fleet->shown, sizeof fleet->shown);
     gethostname(host, sizeof host - 1);
     int rc = read_lease(&fleet->lease_ms, diag);
     if (rc == 0 && getrandom(&number, sizeof number, 0) != sizeof number)

@@ -163,7 +163,7 @@ static fa_system *opened(const fa_tuner *tuner)
 
 /* One winner with its cubin, as an answer here. FA_ENOTFOUND: it was chosen from earlier templates, and
  * its family has changed since. */
-static int take(const fa_tuner *tuner, fa_bundle *bundle, int32_t at, const fa_gpu *gpu,
+static int take_winner(const fa_tuner *tuner, fa_bundle *bundle, int32_t at, const fa_gpu *gpu,
                 fa_answer *ret_answer, fa_cubin_record *ret_cubin, fa_diag *diag)
 {
     fa_winner_record winner = {0};
@@ -206,7 +206,7 @@ static int look_up(fa_tuner *tuner, const fa_scope *scope, const fa_gpu *gpu, fa
         fa_diag diag = {{0}};
         if (fa_bundle_find(system->bundle[i], scope, &at) != 0)
             continue;
-        int rc = take(tuner, system->bundle[i], at, gpu, ret_answer, ret_cubin, &diag);
+        int rc = take_winner(tuner, system->bundle[i], at, gpu, ret_answer, ret_cubin, &diag);
         if (rc == 0)
             return 0;
         if (rc != FA_ENOTFOUND)

@@ -179,7 +179,7 @@ static int settle_all(void *context, fa_diag *diag)
 }
 
 /* ---- telling --------------------------------------------------------------------------------*/
-static int tell(struct importing *importing, const fa_import_options *options)
+static int report_outcome(struct importing *importing, const fa_import_options *options)
 {
     fa_bundle_info *info = &importing->info;
     int rc = 0;
@@ -253,7 +253,7 @@ int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundle_info 
         pthread_mutex_unlock(&tuner->work);
     }
     if (rc == 0)
-        rc = tell(&importing, options);
+        rc = report_outcome(&importing, options);
     if (rc == 0 && ret_info != NULL)
         *ret_info = importing.info;
     clean_up(&importing);

@@ -210,7 +210,7 @@ static int add_record(struct making *making, int32_t at, fa_diag *diag)
     return rc;
 }
 
-static int make(struct making *making, const fa_records_options *options, fa_diag *diag)
+static int make_records(struct making *making, const fa_records_options *options, fa_diag *diag)
 {
     size_t count = (size_t)making->records.count;
     making->rendered = calloc(count + 1, sizeof *making->rendered);
@@ -264,7 +264,7 @@ int fa_export_from_records(fa_tuner *tuner, const fa_records_options *options,
     rc = choose(&making, options, diag);
     pthread_mutex_lock(&tuner->work);
     if (rc == 0)
-        rc = make(&making, options, diag);
+        rc = make_records(&making, options, diag);
     pthread_mutex_unlock(&tuner->work);
     if (rc == 0)
         rc = fa_bundle_finish(making.writer, options->output, ret_bundle, diag);

@@ -66,7 +66,7 @@ static int send_headers(fa_child *child, const fa_templates *templates, fa_diag 
 }
 
 /* ---- answers --------------------------------------------------------------------------------*/
-static void fail(fa_compile_pool *pool, int rc, const char *sentence)
+static void fail_pool(fa_compile_pool *pool, int rc, const char *sentence)
 {
     pool->events->failed(pool->context, rc, sentence);
 }
@@ -100,7 +100,7 @@ static void answered(fa_child *child, fa_message *message)
         char sentence[512];
         snprintf(sentence, sizeof sentence, "compile worker: %s", text);
         if (rc != 0) {
-            fail(pool, rc, sentence);
+            fail_pool(pool, rc, sentence);
             return;
         }
         worker->ready = true;
@@ -135,7 +135,7 @@ static void gone(fa_child *child, const char *reason, fa_child_end end)
         char sentence[512];
         snprintf(sentence, sizeof sentence, "compile worker %.300s: %.150s",
                  pool->setup.worker_path, reason);
-        fail(pool, FA_EWORKER, sentence);
+        fail_pool(pool, FA_EWORKER, sentence);
     }
     pool->events->changed(pool->context);
 }
@@ -152,11 +152,11 @@ static bool start_worker(fa_compile_pool *pool, struct fa_compile_worker *worker
         rc = send_headers(worker->child, pool->setup.templates, &diag);
     }
     if (rc != 0)
-        fail(pool, rc, diag.text);
+        fail_pool(pool, rc, diag.text);
     return rc == 0;
 }
 
-static void give(fa_compile_pool *pool, struct fa_compile_worker *worker, fa_compile_task *task)
+static void give_task(fa_compile_pool *pool, struct fa_compile_worker *worker, fa_compile_task *task)
 {
     fa_diag diag = {{0}};
     cJSON *json = cJSON_CreateObject();
@@ -173,7 +173,7 @@ static void give(fa_compile_pool *pool, struct fa_compile_worker *worker, fa_com
     cJSON_Delete(json);
     free(task->source);
     if (rc != 0)
-        fail(pool, rc, diag.text);
+        fail_pool(pool, rc, diag.text);
 }
 
 /* The task that waits, else the owner's next. */
@@ -196,7 +196,7 @@ void fa_compile_pool_advance(fa_compile_pool *pool)
         if (!next_task(pool, &task))
             break;
         if (worker->child != NULL) {
-            give(pool, worker, &task);
+            give_task(pool, worker, &task);
             continue;
         }
         pool->held = task; /* for whoever is ready first */

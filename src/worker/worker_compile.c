@@ -48,7 +48,7 @@ static void take_headers(struct compiler *compiler, fa_message *message)
     }
 }
 
-static int compile(struct compiler *compiler, int fd, const cJSON *json)
+static int answer_compile(struct compiler *compiler, int fd, const cJSON *json)
 {
     fa_diag diag = {{0}};
     fa_buf cubin = {0}, log = {0};
@@ -84,7 +84,7 @@ static int compile(struct compiler *compiler, int fd, const cJSON *json)
 }
 
 /* Loads NVRTC, then gives up the rights that only loading needed. */
-static int start(struct compiler *compiler, int fd, const fa_nvrtc_location *location,
+static int start_compiler(struct compiler *compiler, int fd, const fa_nvrtc_location *location,
                  bool *ret_confined, fa_diag *diag)
 {
     int rc = fa_sandbox_limit(diag);
@@ -110,7 +110,7 @@ int fa_worker_compile(int fd, const fa_nvrtc_location *location, int strict_s)
     struct compiler compiler = {.strict_s = strict_s};
     fa_diag diag = {{0}};
     bool confined = false;
-    int rc = start(&compiler, fd, location, &confined, &diag);
+    int rc = start_compiler(&compiler, fd, location, &confined, &diag);
     cJSON *answer = fa_worker_answer(rc, &diag);
     fa_json_add_bool(answer, "confined", confined);
     int sent = fa_message_write(fd, answer, NULL, 0, &diag);
@@ -125,7 +125,7 @@ int fa_worker_compile(int fd, const fa_nvrtc_location *location, int strict_s)
         if (rc == 0 && strcmp(verb, "headers") == 0)
             take_headers(&compiler, &message);
         else if (rc == 0 && strcmp(verb, "compile") == 0)
-            sent = compile(&compiler, fd, message.json);
+            sent = answer_compile(&compiler, fd, message.json);
         else
             rc = FA_EINVAL;
         fa_message_free(&message);

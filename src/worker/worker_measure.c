@@ -283,7 +283,7 @@ static int answer_trial(struct measurer *m, const fa_message *message)
     return status == FA_STATUS_CRASHED ? FA_ECUDA : sent;
 }
 
-static int race(struct measurer *m, const cJSON *json, cJSON **ret_samples, fa_diag *diag)
+static int race_kernels(struct measurer *m, const cJSON *json, cJSON **ret_samples, fa_diag *diag)
 {
     enum { MAX_RACERS = 64 };
     fa_bench_kernel *racer[MAX_RACERS];
@@ -314,7 +314,7 @@ static int race(struct measurer *m, const cJSON *json, cJSON **ret_samples, fa_d
 }
 
 /* One message; non-zero ends the process. */
-static int serve(struct measurer *m, const fa_message *message)
+static int answer_message(struct measurer *m, const fa_message *message)
 {
     fa_diag diag = {{0}};
     const char *verb;
@@ -327,7 +327,7 @@ static int serve(struct measurer *m, const fa_message *message)
     if (strcmp(verb, "open") == 0)
         rc = open_problem(m, message, &diag);
     else if (strcmp(verb, "race") == 0)
-        rc = race(m, message->json, &samples, &diag);
+        rc = race_kernels(m, message->json, &samples, &diag);
     else
         return FA_EINVAL;
     cJSON *answer = fa_worker_answer(rc, &diag);
@@ -361,7 +361,7 @@ int fa_worker_measure(int fd, int ordinal)
         sent = fa_message_read(fd, &message, &diag);
         if (sent != 0)
             break;
-        sent = serve(m, &message);
+        sent = answer_message(m, &message);
         fa_message_free(&message);
     }
     /* The context goes with the process; tidying up a lost one may hang. */

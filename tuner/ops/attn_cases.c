@@ -436,7 +436,7 @@ static bool wrong(fa_attn_verdict *v, const char *format, ...)
     return false;
 }
 
-static bool accept(fa_attn_verdict *v, const fa_attn_case *what, const struct fa_attn_compare *seen)
+static bool accept_result(fa_attn_verdict *v, const fa_attn_case *what, const struct fa_attn_compare *seen)
 {
     /* The tolerances that attn_check.h derives. attn_fill ends at 3.4642 standard deviations. */
     double largest_v = 3.4642 * what->input_scale[FA_ATTN_V];
@@ -466,7 +466,7 @@ static bool accept(fa_attn_verdict *v, const fa_attn_case *what, const struct fa
 fa_attn_verdict fa_attn_judge(const fa_attn_case *what, const struct fa_attn_compare *seen)
 {
     fa_attn_verdict verdict = {0};
-    verdict.passed = accept(&verdict, what, seen);
+    verdict.passed = accept_result(&verdict, what, seen);
     return verdict;
 }
 

@@ -32,7 +32,7 @@ static void unload(void **shared)
     *shared = NULL;
 }
 
-static int load(fa_driver *driver, const fa_problem *problem, const void *cubin, size_t size,
+static int attn_load(fa_driver *driver, const fa_problem *problem, const void *cubin, size_t size,
                 const char *entry, bool workspace, void **ret_shared, fa_diag *diag)
 {
     struct fa_attn_boxes boxes;
@@ -177,4 +177,4 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
     return rc != 0 ? rc : fa_call_run(call, arguments, has_maps ? 2 : 1, workspace, stream, diag);
 }
 
-const fa_launcher fa_attn_launcher = {.load = load, .unload = unload, .launch = launch};
+const fa_launcher fa_attn_launcher = {.load = attn_load, .unload = unload, .launch = launch};

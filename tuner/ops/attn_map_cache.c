@@ -81,7 +81,7 @@ static struct key key_of(const struct fa_attn_params *p)
 }
 
 /* With the flag held: the entry of this key, or NULL. */
-static const struct entry *find(fa_attn_map_cache *cache, const struct key *key)
+static const struct entry *find_entry(fa_attn_map_cache *cache, const struct key *key)
 {
     for (unsigned i = 0; i < ENTRIES; i++) {
         unsigned at = (cache->last + i) % ENTRIES;
@@ -93,7 +93,7 @@ static const struct entry *find(fa_attn_map_cache *cache, const struct key *key)
     return NULL;
 }
 
-static void keep(fa_attn_map_cache *cache, const struct key *key,
+static void keep_entry(fa_attn_map_cache *cache, const struct key *key,
                  const struct fa_attn_tensor_maps *maps)
 {
     struct entry *entry = &cache->entry[cache->next];
@@ -109,7 +109,7 @@ int fa_attn_map_cache_get(fa_attn_map_cache *cache, fa_driver *driver,
 {
     struct key key = key_of(params);
     bool mine = !atomic_flag_test_and_set_explicit(&cache->taken, memory_order_acquire);
-    const struct entry *known = mine ? find(cache, &key) : NULL;
+    const struct entry *known = mine ? find_entry(cache, &key) : NULL;
     int rc = 0;
     if (known != NULL)
         *ret_maps = known->maps;
@@ -117,7 +117,7 @@ int fa_attn_map_cache_get(fa_attn_map_cache *cache, fa_driver *driver,
         rc = fa_attn_maps_encode(driver, &cache->boxes, params, cache->head_dim, cache->dtype,
                                  ret_maps, diag);
     if (mine && known == NULL && rc == 0)
-        keep(cache, &key, ret_maps);
+        keep_entry(cache, &key, ret_maps);
     if (mine)
         atomic_flag_clear_explicit(&cache->taken, memory_order_release);
     return rc;

@@ -243,7 +243,7 @@ static int take_cases(struct fa_prover *prover, const fa_problem *problem, fa_di
 }
 
 /* ---- launching ------------------------------------------------------------------------------*/
-static int load(struct fa_prover *prover, const void *cubin, size_t size, const char *entry,
+static int attn_load(struct fa_prover *prover, const void *cubin, size_t size, const char *entry,
                 bool workspace, void **ret_extra, fa_diag *diag)
 {
     struct fa_attn_boxes boxes;
@@ -304,7 +304,7 @@ static int compare_rows(struct fa_prover *g, struct attn_case *c, fa_device_ptr 
 
 /* Adds to the results of a case what is seen in its outputs; the first band's gets what is seen
  * beside the compared rows. */
-static int check(struct fa_prover *g, int round, int index, fa_device_ptr result, fa_diag *diag)
+static int attn_check(struct fa_prover *g, int round, int index, fa_device_ptr result, fa_diag *diag)
 {
     struct attn_case *c = case_of(g, index);
     (void)round;
@@ -366,7 +366,7 @@ static void judge(const struct fa_prover *prover, int round, int index, const vo
     memcpy(ret_verdict->reason, v.reason, sizeof v.reason);
 }
 
-static void text(const struct fa_prover *prover, int index, char *ret_text, size_t size)
+static void attn_case_text(const struct fa_prover *prover, int index, char *ret_text, size_t size)
 {
     fa_attn_case_text(&((const struct attn_prover *)prover)->at[index].what, ret_text, size);
 }
@@ -379,10 +379,10 @@ const struct fa_prover_type fa_attn_prover = {.size = sizeof(struct attn_prover)
                                               .plan = plan,
                                               .prepare = prepare,
                                               .arguments = arguments,
-                                              .load = load,
-                                              .check = check,
+                                              .load = attn_load,
+                                              .check = attn_check,
                                               .judge = judge,
-                                              .text = text};
+                                              .text = attn_case_text};
 
 /* ---- for tests ------------------------------------------------------------------------------*/
 int fa_attn_prover_open(fa_driver *driver, const fa_gpu *gpu, const fa_attn_case *cases, int count,

@@ -17,7 +17,7 @@ bool fa_attn_is_dense(const fa_problem *p)
 }
 
 /* The pointers and numbers that the problem's fields ask for. */
-static int check(const fa_problem *p, const fa_attn_args *args, fa_diag *diag)
+static int check_arguments(const fa_problem *p, const fa_attn_args *args, fa_diag *diag)
 {
     const bool cu_k = p->lengths_k == FA_LENGTHS_CU_SEQLENS, paged = p->page > 0;
     const bool fp8 = p->kv_dtype == FA_KV_FP8, keys = p->seq_k > 0;
@@ -46,7 +46,7 @@ static int check(const fa_problem *p, const fa_attn_args *args, fa_diag *diag)
     return 0;
 }
 
-static void take(const fa_problem *p, const fa_attn_args *args, struct fa_attn_serving_params *to)
+static void take_arguments(const fa_problem *p, const fa_attn_args *args, struct fa_attn_serving_params *to)
 {
     int64_t pages = p->page > 0 ? ((int64_t)p->seq_k + p->page - 1) / p->page : 0;
     to->cu_seqlens_q = args->cu_seqlens_q;
@@ -85,8 +85,8 @@ int fa_attn_serving_take(const fa_call *call, const fa_problem *problem, const f
     if (args == NULL)
         return fa_fail(diag, FA_EINVAL,
                        "args->size is that of an earlier version, which knows dense problems only");
-    int rc = check(problem, args, diag);
+    int rc = check_arguments(problem, args, diag);
     if (rc == 0)
-        take(problem, args, params);
+        take_arguments(problem, args, params);
     return rc;
 }

@@ -231,7 +231,7 @@ int fa_generic_check_entry(const fa_problem *problem, const void *cubin, size_t 
     return 0;
 }
 
-static int load(struct fa_prover *prover, const void *cubin, size_t size, const char *entry,
+static int generic_load(struct fa_prover *prover, const void *cubin, size_t size, const char *entry,
                 bool workspace, void **ret_extra, fa_diag *diag)
 {
     *ret_extra = NULL;
@@ -317,7 +317,7 @@ static int check_tensor(struct fa_prover *prover, const struct generic_case *c, 
     return rc;
 }
 
-static int check(struct fa_prover *prover, int round, int index, fa_device_ptr result,
+static int generic_check(struct fa_prover *prover, int round, int index, fa_device_ptr result,
                  fa_diag *diag)
 {
     struct generic_case *c = case_of(prover, index);
@@ -337,7 +337,7 @@ static void judge(const struct fa_prover *prover, int round, int index, const vo
     *ret_verdict = case_of(prover, index)->verdict[round];
 }
 
-static void text(const struct fa_prover *prover, int index, char *ret_text, size_t size)
+static void generic_case_text(const struct fa_prover *prover, int index, char *ret_text, size_t size)
 {
     char key[FA_PROBLEM_KEY_MAX];
     fa_problem_key(&prover->at[index].problem, key);
@@ -350,10 +350,10 @@ const struct fa_prover_type fa_generic_prover = {.size = sizeof(struct generic_p
                                                  .plan = plan,
                                                  .prepare = prepare,
                                                  .arguments = arguments,
-                                                 .load = load,
-                                                 .check = check,
+                                                 .load = generic_load,
+                                                 .check = generic_check,
                                                  .judge = judge,
-                                                 .text = text,
+                                                 .text = generic_case_text,
                                                  .release = release};
 
 /* ---- the cost model -------------------------------------------------------------------------*/
