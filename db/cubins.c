@@ -128,7 +128,7 @@ int fa_db_cubin_put(fa_store *store, const fa_cubin_record *record, fa_diag *dia
     fa_bind_text(&binder, record->entry);
     fa_bind_int(&binder, record->sm);
     fa_bind_real(&binder, record->compile_ms);
-    /* A compiler that talks for over a megabyte is cut short. */
+    /* A compiler log of more than a megabyte is cut. */
     fa_bind_text_start(&binder, record->log, FA_STORE_TEXT_MAX);
     fa_bind_text(&binder, sha256);
     fa_bind_now(&binder);

@@ -70,12 +70,12 @@ typedef struct fa_backend {
 } fa_backend;
 
 /* The backend of a file whose functions are named like its members, after `kind`, but for these two. */
-#define FA_BACKEND(kind, bind_function, column_function)                                       \
-    {                                                                                          \
-        .exec = kind##_exec, .prepare = kind##_prepare, .step = kind##_step,                   \
-        .reset = kind##_reset, .bind = bind_function, .column = column_function,               \
-        .changes = kind##_changes, .begin = kind##_begin, .commit = kind##_commit,             \
-        .notify = kind##_notify, .wait = kind##_wait, .rollback = kind##_rollback              \
+#define FA_BACKEND(kind, bind_function, column_function)                           \
+    {                                                                              \
+        .exec = kind##_exec, .prepare = kind##_prepare, .step = kind##_step,       \
+        .reset = kind##_reset, .bind = bind_function, .column = column_function,   \
+        .changes = kind##_changes, .begin = kind##_begin, .commit = kind##_commit, \
+        .notify = kind##_notify, .wait = kind##_wait, .rollback = kind##_rollback  \
     }
 
 struct fa_store {

@@ -50,8 +50,8 @@ static int check_name(const char *name, fa_diag *diag)
                    name == NULL ? "" : name, LOCK_NAME_MAX - 1);
 }
 
-/* A lock's directory is made beside a store, or where one is about to be made: not beside somebody's
- * letter. */
+/* The lock's directory is made only beside a store, or where a store is about to be made, so that a wrong
+ * path does not leave a directory beside some other file. */
 static int check_is_store(const char *path, fa_diag *diag)
 {
     struct stat st, now;

@@ -163,7 +163,7 @@ struct migration {
     int count;
 };
 
-/* One at a time: the lock is let go by the commit, and the version read under it. */
+/* One process migrates at a time: the commit releases the lock, and the version is read while it is held. */
 static int migrate(fa_store *store, void *context, fa_diag *diag)
 {
     const struct migration *migration = context;
@@ -237,7 +237,8 @@ static int check_contents(fa_store *store, fa_diag *diag)
     return fa_postgres_migrate(store, fa_db_schema_steps, FA_STORE_SCHEMA, diag);
 }
 
-/* A server that went away has said so: its last words and the end of its stream wait to be read. */
+/* A server that closed the connection has sent its last messages and an end of file, which are still to
+ * be read. */
 static void look_for_the_end(fa_store *store)
 {
     struct fa_postgres *postgres = store->postgres;
@@ -258,7 +259,7 @@ static int enter(fa_store *store, fa_diag *diag)
         look_for_the_end(store);
     if (postgres->connection != NULL)
         return 0;
-    if (store->batching) /* what went before is undone: what follows may not be stored alone */
+    if (store->batching) /* the transaction was undone: what follows may not be stored alone */
         return fa_fail(diag, FA_EIO, "store %s: the connection was lost in the middle of a change",
                        store->path);
     postgres->entering = true;

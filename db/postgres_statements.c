@@ -123,7 +123,7 @@ static int await_socket(struct fa_postgres *postgres, short events, int64_t unti
     return rc;
 }
 
-/* Everything that was sent has left; a server may talk while we do. */
+/* Sends all that is queued; the server may answer meanwhile. */
 static bool flushed(struct fa_postgres *postgres, int64_t until)
 {
     const fa_pq *pq = postgres->pq;
@@ -163,8 +163,9 @@ static PGresult *await_result(struct fa_postgres *postgres)
     }
 }
 
-/* 0 and a good result, or a sentence. `sent`: what sending answered. A server that gives no answer
- * is given up: nobody knows what it would say next. */
+/* Returns 0 and a good result, or a failure with a sentence. `sent`: the result of sending. A connection
+ * whose server does not answer is given up, because a late answer could be taken for that of the next
+ * command. */
 static int take_answer(fa_store *store, int sent, PGresult **ret_result, fa_diag *diag)
 {
     struct fa_postgres *postgres = store->postgres;

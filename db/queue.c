@@ -148,8 +148,8 @@ static int fail_item(fa_store *store, const fa_store_claim *item, fa_diag *diag)
     return rc != 0 ? rc : 1;
 }
 
-/* An item of a newer version's is for workers of that version: as if it had not been taken. Answers 1,
- * or FA_ENOTFOUND after so many that the rest waits for the next claim. */
+/* An item of a newer version is left to workers of that version, as if it had not been taken. Returns 1,
+ * or FA_ENOTFOUND after many of them, so that one claim does not read the whole queue. */
 static int pass_over(fa_store *store, struct claiming *claiming, fa_diag *diag)
 {
     int rc = fa_db_run_on(store,
@@ -163,7 +163,7 @@ static int pass_over(fa_store *store, struct claiming *claiming, fa_diag *diag)
     return 1;
 }
 
-/* 1: this item is not for us, and another is to be taken. */
+/* Returns 1 when this item is not for this worker and another is to be taken. */
 static int read_claimed(fa_store *store, struct claiming *claiming, fa_diag *diag)
 {
     fa_queue_claim *claim = &claiming->claim;
@@ -183,7 +183,7 @@ static int read_claimed(fa_store *store, struct claiming *claiming, fa_diag *dia
     return rc == 0 ? fail_item(store, &claim->item, diag) : (rc < 0 ? rc : 0);
 }
 
-/* That there is nothing is no failure: what was found not to be valid on the way is committed. */
+/* An empty queue is no failure: rows that were found invalid on the way are still committed. */
 static int claim_body(fa_store *store, void *context, fa_diag *diag)
 {
     struct claiming *claiming = context;
@@ -288,8 +288,8 @@ static int end_item(fa_store *store, const struct ending *ending, fa_diag *diag)
     return fa_db_run(store, &binder, diag);
 }
 
-/* Whether it was this very claim that ended the item so: a connection may be lost between the commit
- * and the word of it. */
+/* Whether this very claim has ended the item so: the connection may have been lost after the commit and
+ * before its answer. */
 static int said_before(fa_store *store, const struct ending *ending, bool *ret_said, fa_diag *diag)
 {
     fa_binder binder =

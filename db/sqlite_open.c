@@ -33,7 +33,7 @@ static int64_t now_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Waits are short and uneven, so that no waiter falls into step behind another for long. */
+/* Waits are short and of random length, so that processes that wait do not all try again together. */
 static int wait_for_others(void *context, int tries)
 {
     fa_store *store = context;
@@ -137,8 +137,8 @@ static int read_version(fa_store *store, int *ret_version, fa_diag *diag)
     return 0;
 }
 
-/* A file without SQLite's header may be a store whose first block was lost, or somebody's letter
- * that FA_TUNE_STORE names by mistake. Only the mark of this very file tells. */
+/* A file without SQLite's header may be a damaged store, or a file of the user's that FA_TUNE_STORE names
+ * by mistake. Only the mark of this very file tells which. */
 static int refuse_unknown(fa_store *store, fa_diag *diag)
 {
     struct stat st;
@@ -232,7 +232,7 @@ static int connect_file(fa_store *store, fa_diag *ret_note, fa_diag *diag)
         rc = fa_sqlite_set_aside(store, ret_note, diag);
     }
     fa_sqlite_disconnect(store);
-    store->damaged = false; /* whatever it was, the next opening finds out again */
+    store->damaged = false; /* whatever failed, the next opening finds it again */
     return rc != 0 ? rc : fa_fail(diag, FA_ECORRUPT, "store %s keeps breaking", store->path);
 }
 

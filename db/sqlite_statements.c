@@ -236,7 +236,7 @@ static int sqlite_begin(fa_store *store, fa_diag *diag)
     return rc != 0 ? rc : sqlite_exec(store, "BEGIN IMMEDIATE", diag);
 }
 
-/* What has taken a change of ours was read as a store before. */
+/* A file that this process has changed was read as a store before. */
 static int sqlite_commit(fa_store *store, fa_diag *diag)
 {
     int rc = sqlite_exec(store, "COMMIT", diag);

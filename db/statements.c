@@ -199,7 +199,8 @@ static int write_once(fa_store *store, fa_db_body *body, void *context, fa_diag 
 
 static int run_batch(fa_store *store, void *context, fa_diag *diag);
 
-/* Our bodies set what they answer anew each time, so they may run again; a caller's may not. */
+/* The bodies of this room set their outputs anew each time, so they may run again; a caller's body may
+ * not. */
 int fa_db_write(fa_store *store, fa_db_body *body, void *context, fa_diag *diag)
 {
     enum { TRIES = 8 };

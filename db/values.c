@@ -111,7 +111,7 @@ const char *fa_read_text(fa_reader *reader, bool may_be_null)
     fa_value value = next_value(reader);
     if (value.kind == FA_VALUE_NULL && may_be_null)
         return NULL;
-    /* A NUL inside would hide the rest from whoever compares it as a C string. */
+    /* A NUL inside the text would hide what follows it from comparisons as C strings. */
     if (value.kind == FA_VALUE_TEXT && strlen(value.bytes) == value.size)
         return value.bytes;
     fa_read_fail(reader, FA_ECORRUPT);

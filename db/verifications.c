@@ -66,7 +66,7 @@ static int mark_body(fa_store *store, void *context, fa_diag *diag)
     int rc = put_mark(store, marking->mark, diag);
     if (rc == 0)
         rc = fa_db_scope_id(store, marking->scope, false, &scope_id, diag);
-    /* A winner that is not of this store has no scope here. */
+    /* A winner of another store has no scope here. */
     if (rc == 0 && scope_id != 0 && marking->mark->late == 0)
         rc = tell_winner(store, scope_id, marking->mark, diag);
     return rc;

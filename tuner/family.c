@@ -156,7 +156,7 @@ int fa_family_peek(const fa_templates *templates, const char *family, bool *ret_
     const fa_template_file *file = fa_templates_find(templates, name);
     if (file == NULL)
         return FA_ENOTFOUND;
-    /* A text without these names and without escapes, which could spell them, has no such keys. */
+    /* A text that contains none of these names, and no escape that could spell one, has no such keys. */
     *ret_simple = memmem(file->text, file->size, "\"launches\"", 10) == NULL &&
                   memmem(file->text, file->size, "\"workspace\"", 11) == NULL &&
                   memchr(file->text, '\\', file->size) == NULL;

@@ -27,7 +27,8 @@ const char *fa_commas(int64_t number, char buffer[FA_COMMAS_MAX])
     return buffer;
 }
 
-/* Every let that is left needs another that is left: follow them until one comes again. */
+/* Every remaining let needs another remaining one: following them leads to one a second time, which names
+ * the cycle. */
 static int name_cycle(const fa_family *f, uint64_t done, fa_diag *diag)
 {
     char text[600];

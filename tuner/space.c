@@ -271,7 +271,8 @@ static int domain_product(const fa_family *f)
 }
 
 /* Runs the family's query for all configs, or for those given, into filling->candidate. */
-static int fill_space(fa_filling *filling, const fa_problem *problem, const fa_config *const *config)
+static int fill_space(fa_filling *filling, const fa_problem *problem,
+                      const fa_config *const *config)
 {
     const fa_family *f = filling->family;
     fa_buf sql = {0};

@@ -33,8 +33,8 @@ struct cursor {
 };
 
 /* The next integer of the row, in low..high; FA_EMANIFEST names the expression and the config. */
-static int take_number(struct cursor *c, const char *kind, const char *name, int64_t low, int64_t high,
-                int64_t *ret)
+static int take_number(struct cursor *c, const char *kind, const char *name, int64_t low,
+                       int64_t high, int64_t *ret)
 {
     const fa_expr_value value = c->value[c->at++];
     const char *why = fa_expr_fault(value);

@@ -159,12 +159,12 @@ static int write_whole(int fd, const char *bytes, size_t size)
     return fsync(fd);
 }
 
-/* A rename survives a power cut once its directory is on disk; some file systems cannot say. */
+/* A rename survives a power cut once its directory is synced; some file systems cannot sync a directory. */
 static void keep_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
-    char *directory = slash == NULL ? strdup(".")
-                                    : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+    char *directory =
+        slash == NULL ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
     int fd = directory != NULL ? open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     if (fd >= 0) {
         fsync(fd);

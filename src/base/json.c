@@ -287,7 +287,7 @@ void fa_json_add_known(cJSON *object, const char *key, double value, bool known)
     fa_json_add(object, key, known ? fa_json_real(value) : cJSON_CreateNull());
 }
 
-/* FA_ENOTFOUND of a getter for a field that must be there becomes FA_EINVAL with a sentence. */
+/* Turns a getter's FA_ENOTFOUND into FA_EINVAL with a sentence, for a field that must be there. */
 static int needed(int rc, const char *key, const char *where, fa_diag *diag)
 {
     return rc == FA_ENOTFOUND ? fa_fail(diag, FA_EINVAL, "%s: \"%s\" is missing", where, key) : rc;

@@ -57,8 +57,8 @@ static const char *difference(const fa_operation *one, const fa_operation *other
 }
 
 /* Takes the operation, with the mutex held. */
-static int add_operation(fa_operation *operation, const char *where, const fa_operation **ret_operation,
-               fa_diag *diag)
+static int add_operation(fa_operation *operation, const char *where,
+                         const fa_operation **ret_operation, fa_diag *diag)
 {
     int count = atomic_load_explicit(&known_count, memory_order_relaxed), rc = 0;
     const fa_operation *same = find_operation(operation->name);

@@ -157,7 +157,7 @@ static int read_property(const cJSON *json, const struct property *property,
     return 0;
 }
 
-/* A key that nobody reads is a slip of the pen, and what it should have said would not be done. */
+/* An unknown key is a mistake in the file: what it should have set would silently not be set. */
 static int read_properties(const cJSON *json, const fa_operation *operation, fa_field *field,
                            const char *where, fa_diag *diag)
 {

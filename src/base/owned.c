@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 static int check_owner(const struct stat *st, const char *path, const char *what, const char *whose,
-                 fa_diag *diag)
+                       fa_diag *diag)
 {
     if (st->st_uid != geteuid() && st->st_uid != 0)
         return fa_fail(diag, FA_ESTORE, "%s %s: %s belongs to user %ld, neither to you nor to root",
@@ -29,10 +29,10 @@ static int check_directory(const char *path, const char *what, fa_diag *diag)
     char directory[4096];
     struct stat st;
     const char *slash = strrchr(path, '/');
-    int n = slash == NULL   ? snprintf(directory, sizeof directory, ".")
-            : slash == path ? snprintf(directory, sizeof directory, "/")
-                            : snprintf(directory, sizeof directory, "%.*s", (int)(slash - path),
-                                       path);
+    int n = slash == NULL ? snprintf(directory, sizeof directory, ".")
+            : slash == path
+                ? snprintf(directory, sizeof directory, "/")
+                : snprintf(directory, sizeof directory, "%.*s", (int)(slash - path), path);
     if (n < 0 || (size_t)n >= sizeof directory)
         return fa_fail(diag, FA_EINVAL, "%s: the path is too long", what);
     if (stat(directory, &st) != 0)

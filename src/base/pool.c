@@ -29,7 +29,7 @@ struct fa_child {
     int fd;
     pid_t pid;    /* 0 once reaped */
     bool stopped; /* no more events; freed by the loop */
-    bool late;    /* its deadline has passed once while something of it lay unread */
+    bool late;    /* its deadline has passed once while bytes of it lay unread */
     int timeout_ms;
     uint64_t deadline_ns;  /* 0: none */
     uint64_t waited_at_ns; /* for a CPU, when the deadline was set */
@@ -83,7 +83,7 @@ static bool wait_for_death(pid_t pid, int *ret_status)
     return false;
 }
 
-/* By somebody else: the out-of-memory killer, a service manager, a person. */
+/* Whether the signal came from outside: the out-of-memory killer, a service manager, a person. */
 static bool from_outside(int signal)
 {
     return signal == SIGKILL || signal == SIGTERM || signal == SIGINT || signal == SIGHUP;
@@ -97,8 +97,8 @@ static fa_child_end end_child(fa_child *child, char *reason, size_t size)
     if (child->pid > 0) {
         pid_t pid = waitpid(child->pid, &status, WNOHANG);
         by_itself = pid == child->pid;
-        /* Killed only while it is known to run: a pid that the kernel or the host has reaped may be
-         * another process's by now. */
+        /* Kills the child only while it is known to run: the pid of a child that was reaped may belong to
+         * another process. */
         if (pid == 0) {
             kill(-child->pid, SIGKILL); /* its process group: what it started, too */
             known = wait_for_death(child->pid, &status);
@@ -158,7 +158,7 @@ static uint64_t waited_for_cpu_ns(const fa_child *child)
     return waited;
 }
 
-/* Time in which the child could not run is no time of its own. True: it has more now. */
+/* Extends the deadline by the time in which the child could not run. True: it was extended. */
 static bool give_waited_time(fa_child *child)
 {
     enum { AT_MOST = 9 };
@@ -174,8 +174,8 @@ static bool give_waited_time(fa_child *child)
     return true;
 }
 
-/* A loop that was held up (a stopped process, a slow callback) may come late to what has come
- * meanwhile: what lies there unread is taken first, once. */
+/* If the loop was held up (a stopped process, a slow callback), messages may have arrived in time and lie
+ * unread: they are read first, once. */
 static void deadline_passed(fa_child *child)
 {
     enum { GRACE_MS = 5000 };

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One winner of a bundle as JSON. Every field must be there and valid: a writer of another mind is
- * told which field it was.
+ * One winner of a bundle as JSON. Every field must be there and valid; a failure names the field.
  */
 #include "bundle.h"
 #include "scope_row.h"

@@ -200,7 +200,7 @@ static fa_bundle_row read_row(const fa_bundle *bundle, int32_t at)
     return row;
 }
 
-/* Ascending keys, parts one behind another, every cubin somebody's. */
+/* Checks that keys ascend, that parts follow one another without gaps, and that a winner uses every cubin. */
 static const char *index_fault(const fa_bundle *bundle, bool *used)
 {
     const fa_bundle_head *head = &bundle->head;
@@ -347,7 +347,7 @@ int fa_bundle_winner(fa_bundle *bundle, int32_t winner, fa_winner_record *ret_wi
         return rc;
     rc = fa_bundle_winner_parse(text, row.size, &record, diag);
     free(text);
-    if (rc != 0) /* what is not valid in it is no fault of whoever reads it */
+    if (rc != 0) /* an invalid document is the bundle's fault, not the caller's */
         return fa_fail_in(diag, rc == FA_EINVAL ? FA_ECORRUPT : rc, "bundle %s, winner %d",
                           bundle->path, winner + 1);
     fa_scope_key(&record.scope, scope_now);

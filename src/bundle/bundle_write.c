@@ -60,7 +60,7 @@ static struct part *find_part(const struct parts *parts, const unsigned char *ke
 }
 
 static struct part *add_part(struct parts *parts, const unsigned char *key, const void *bytes,
-                        size_t size)
+                             size_t size)
 {
     struct part *grown = fa_grow(parts->part, &parts->capacity, parts->count, sizeof *grown);
     if (grown == NULL)
@@ -104,7 +104,7 @@ static int add_winner(fa_bundle_writer *writer, const fa_winner_record *winner,
         return fa_fail(diag, FA_EINVAL, "a bundle holds at most %d winners: export fewer",
                        FA_BUNDLE_WINNERS_MAX);
     int rc = print_winner(winner, &text, diag);
-    /* What a reader would refuse is refused here, while somebody can still do something about it. */
+    /* Refuses what a reader would refuse, while the caller can still mend it. */
     fa_winner_record read = {0};
     if (rc == 0)
         rc = fa_bundle_winner_parse(text.data, text.size, &read, diag);
@@ -195,7 +195,8 @@ static void lay_out(fa_bundle_writer *writer, fa_bundle_head *head, const fa_sig
         for (size_t i = 0; i < both[k]->count; i++) {
             const struct part *part = &both[k]->part[i];
             size_t cubin =
-                k == 0 ? (size_t)(find_part(&writer->cubins, part->cubin) - writer->cubins.part) : 0;
+                k == 0 ? (size_t)(find_part(&writer->cubins, part->cubin) - writer->cubins.part)
+                       : 0;
             put_row(out, part, offset, cubin);
             offset += part->size;
         }

@@ -70,7 +70,8 @@ static int write_secret(int fd, const fa_sign_secret *secret)
     return good ? 0 : error;
 }
 
-/* Born under another name, so that it is there whole or not at all and replaces nothing. */
+/* Writes the file under another name and links it to its own: it is there whole or not at all, and
+ * replaces nothing. */
 static int store_secret(const char *path, const fa_sign_secret *secret, fa_diag *diag)
 {
     char temporary[FA_STORE_PATH_MAX + 16];

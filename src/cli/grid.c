@@ -395,8 +395,8 @@ int cli_grid_make(const cli_options *options, cli_grid *ret_grid, fa_diag *diag)
 {
     cli_grid grid = {0};
     lists *l = calloc(1, sizeof *l);
-    int rc =
-        l == NULL ? fa_fail(diag, FA_ENOMEM, "out of memory for a grid") : check_grid(options, diag);
+    int rc = l == NULL ? fa_fail(diag, FA_ENOMEM, "out of memory for a grid")
+                       : check_grid(options, diag);
     if (rc == 0)
         rc = read_lists(options, l, diag);
     if (rc == 0 && options->sweep.model != NULL)

@@ -175,7 +175,7 @@ static int fail_unknown(const cli_verb *verb, const all_options *all, const char
 
 /* The option of that name, the verb's own where several verbs have one. */
 static const cli_option_spec *find_option(const cli_verb *verb, const all_options *all,
-                                   const char *argument, size_t length)
+                                          const char *argument, size_t length)
 {
     const cli_option_spec *other = NULL;
     for (size_t i = 0; i < all->count; i++) {
@@ -247,8 +247,8 @@ static int parse_one(const cli_verb *verb, const all_options *all, int count, ch
     const fa_field *field = spec->kind == KIND_FIELD
                                 ? &fa_operation_of(&options->problem)->field[cli_option_field(spec)]
                                 : NULL;
-    bool flag = spec->kind == KIND_FLAG ||
-                (spec->kind == KIND_SHORTHAND && spec->value == NULL) || (field != NULL && field->kind == FA_FIELD_BOOLEAN);
+    bool flag = spec->kind == KIND_FLAG || (spec->kind == KIND_SHORTHAND && spec->value == NULL) ||
+                (field != NULL && field->kind == FA_FIELD_BOOLEAN);
     if (flag && equals != NULL)
         return fa_fail(diag, FA_EINVAL, "%s takes no value: leave \"%s\" out", spec->name,
                        cli_text_short(equals, typed));

@@ -56,7 +56,7 @@ static void word_value(const fa_field *f, char *ret, size_t size)
 
 /* The next row; its value and help are buffers that the caller fills. */
 static cli_option_spec *add_option(cli_problem_options *options, const char *name, unsigned group,
-                            cli_option_kind kind, int field)
+                                   cli_option_kind kind, int field)
 {
     cli_option_spec *spec = &options->row[options->count].spec;
     *spec = (cli_option_spec){.name = name,
@@ -132,7 +132,7 @@ static void add_shorthands(cli_problem_options *options, const fa_operation *ope
     for (int i = 0; cli_shorthand(operation, i, &name, &value, &help); i++) {
         cli_option_spec *spec =
             add_option(options, name, CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP,
-                KIND_SHORTHAND, 0);
+                       KIND_SHORTHAND, 0);
         spec->low = i;
         spec->value = value;
         spec->help = help;

@@ -437,7 +437,8 @@ int cli_compare(const cli_options *options)
     int rc = 0, status;
     for (int i = 0; i < 2 && rc == 0; i++)
         rc = read_side(&sides[i], options, &diag);
-    status = rc != 0 ? cli_error(EXIT_USAGE, &diag) : finish_comparison(&sides[0], &sides[1], options);
+    status =
+        rc != 0 ? cli_error(EXIT_USAGE, &diag) : finish_comparison(&sides[0], &sides[1], options);
     free(sides[0].winner);
     free(sides[1].winner);
     return status;

@@ -80,8 +80,8 @@ static int check_export_options(const cli_options *options, fa_diag *diag)
     return 0;
 }
 
-static int export_what_was_asked(fa_tuner *tuner, const cli_options *options,
-                                 cli_telling *telling, int *ret_status, fa_diag *diag)
+static int export_what_was_asked(fa_tuner *tuner, const cli_options *options, cli_telling *telling,
+                                 int *ret_status, fa_diag *diag)
 {
     fa_records_info records = {0};
     fa_bundle_info bundle = {0};

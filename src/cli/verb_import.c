@@ -25,9 +25,8 @@ static int import_file(fa_tuner *tuner, const cli_options *options, const fa_imp
 {
     if (records == NULL)
         return fa_import(tuner, import, info, diag);
-    fa_export_options output = {.size = sizeof output,
-                                .keep = cli_records_keep,
-                                .context = (void *)(uintptr_t)options};
+    fa_export_options output = {
+        .size = sizeof output, .keep = cli_records_keep, .context = (void *)(uintptr_t)options};
     fa_records_options source = {.size = sizeof source,
                                  .records = import->file,
                                  .output = &output,
@@ -64,8 +63,8 @@ int cli_import(const cli_options *options)
                                 .visit = cli_items_take,
                                 .context = &items};
     items.records = of_records ? &records : NULL;
-    int rc = import_file(tuner, options, &import, &telling, of_records ? &records : NULL, &info,
-                         &diag);
+    int rc =
+        import_file(tuner, options, &import, &telling, of_records ? &records : NULL, &info, &diag);
     if (items.failed)
         rc = fa_fail(&diag, FA_ENOMEM, "out of memory after %zu winners", items.count);
     status = rc != 0 ? cli_fail(rc, options, &diag)

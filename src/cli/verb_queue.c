@@ -178,7 +178,7 @@ static int follow(fa_tuner *tuner, cli_progress *lines, struct queue_list *list,
 
 /* ---- stopping -------------------------------------------------------------------------------*/
 static int stop_queue(fa_tuner *tuner, const cli_options *options, const struct queue_list *list,
-                fa_diag *diag)
+                      fa_diag *diag)
 {
     const char *typed = options->fleet.stop;
     const fa_queue *found = NULL;
@@ -211,7 +211,8 @@ int cli_queue(const cli_options *options)
         return status;
     int rc = options->fleet.follow ? follow(tuner, &lines, &list, &diag)
                                    : read_queue(tuner, &list, &diag);
-    if (rc == 0 && options->fleet.stop != NULL && (rc = stop_queue(tuner, options, &list, &diag)) == 0) {
+    if (rc == 0 && options->fleet.stop != NULL &&
+        (rc = stop_queue(tuner, options, &list, &diag)) == 0) {
         free(list.queue);
         rc = read_queue(tuner, &list, &diag);
     }

@@ -73,7 +73,8 @@ static int write_file(const char *path, const fa_buf *report, fa_diag *diag)
 }
 
 /* What stdout gets when the report itself went into a file. */
-static int say_where_report_is(const char *path, const fa_buf *report, const report_outcome *outcome)
+static int say_where_report_is(const char *path, const fa_buf *report,
+                               const report_outcome *outcome)
 {
     fa_buf line = {0};
     fa_buf_printf(&line, "%zu problem%s, %zu kB in ", outcome->problems,
@@ -106,7 +107,8 @@ int cli_report(const cli_options *options)
         status = 2; /* a name that nobody knows is a mistake, not an empty report */
     } else if (status == 0 && options->out != NULL) {
         rc = write_file(options->out, &out, &diag);
-        status = rc != 0 ? cli_fail(rc, options, &diag) : say_where_report_is(options->out, &out, &outcome);
+        status = rc != 0 ? cli_fail(rc, options, &diag)
+                         : say_where_report_is(options->out, &out, &outcome);
     } else if (status == 0) {
         status = cli_write(&out);
     }

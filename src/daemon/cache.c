@@ -81,7 +81,7 @@ void serve_cache_free(serve_cache **cache)
 }
 
 static struct entry *find_entry(serve_cache *cache, uint64_t hash, char kind, const char *key,
-                          size_t size)
+                                size_t size)
 {
     struct entry *set = cache->entry[hash % SETS];
     for (int w = 0; w < WAYS; w++)

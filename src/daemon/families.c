@@ -200,7 +200,7 @@ static int check_family(const struct sent_family *sent, const char *folder, fa_d
 
 /* Made under another name and moved, so that it is there whole or not at all. */
 static int make_family(const struct sent_family *sent, const char *folder, const char *manifest,
-                const char *source, fa_diag *diag)
+                       const char *source, fa_diag *diag)
 {
     char made[1300];
     int rc = place(sent->service, NEW "XXXXXX", made, sizeof made, diag);
@@ -219,7 +219,8 @@ static int make_family(const struct sent_family *sent, const char *folder, const
     return rc;
 }
 
-static int keep_family(struct sent_family *sent, const char *manifest, const char *source, fa_diag *diag)
+static int keep_family(struct sent_family *sent, const char *manifest, const char *source,
+                       fa_diag *diag)
 {
     char all[1300], folder[1300];
     int rc = place(sent->service, "", all, sizeof all, diag);

@@ -160,8 +160,8 @@ static void job_done(serve_task *task)
         return;
     }
     finish_job(job, job->code == 0                                           ? SERVE_DONE
-                : job->code == FA_ECANCELED && atomic_load(&job->cancel) ? SERVE_CANCELED
-                                                                         : SERVE_FAILED);
+                    : job->code == FA_ECANCELED && atomic_load(&job->cancel) ? SERVE_CANCELED
+                                                                             : SERVE_FAILED);
 }
 
 void serve_job_cancel(serve_job *job)

@@ -28,7 +28,7 @@ struct start {
 };
 
 static int start_work(serve_service *service, void (*work)(serve_task *task, serve_thread *thread),
-                 void (*done)(serve_task *task), fa_diag *diag)
+                      void (*done)(serve_task *task), fa_diag *diag)
 {
     struct start *start = calloc(1, sizeof *start);
     if (start == NULL)

@@ -103,8 +103,8 @@ static void variable_of(const setting *known, char ret[NAME_MAX_BYTES])
 }
 
 /* `said`: where the value came from, for the sentence. */
-static int set_setting(serve_settings *settings, const setting *known, const char *said, const char *value,
-               fa_diag *diag)
+static int set_setting(serve_settings *settings, const setting *known, const char *said,
+                       const char *value, fa_diag *diag)
 {
     char *field = (char *)settings + known->offset, *end;
     if (known->kind == KIND_TEXT) {
@@ -141,9 +141,10 @@ static int read_flags(int count, char **arguments, serve_settings *settings, fa_
     for (int i = 1; i < count; i++) {
         const char *flag = arguments[i];
         size_t size = strcspn(flag, "=");
-        const setting *known = strcmp(flag, "-h") == 0                   ? find_setting("help", 4)
-                               : strncmp(flag, "--", 2) == 0 && size > 2 ? find_setting(flag + 2, size - 2)
-                                                                         : NULL;
+        const setting *known = strcmp(flag, "-h") == 0 ? find_setting("help", 4)
+                               : strncmp(flag, "--", 2) == 0 && size > 2
+                                   ? find_setting(flag + 2, size - 2)
+                                   : NULL;
         if (known == NULL)
             return fa_fail(diag, FA_EINVAL,
                            "there is no option %.80s: `fa-tune serve --help` lists "

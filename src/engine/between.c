@@ -85,7 +85,7 @@ static double scale(const fa_trial *trial, fa_candidate *candidate, const fa_pro
     return from > 0 && to > 0 ? time_of(trial) * to / from : 0;
 }
 
-/* Those that are faster than the winner, in order. */
+/* The configs that are faster than the winner, in order. */
 static void choose(const struct finding *f, const char *entry, fa_alternatives *found)
 {
     double margin = f->winner->status == FA_STATUS_MEASURED ? MARGIN : 1;
@@ -112,14 +112,14 @@ static void choose(const struct finding *f, const char *entry, fa_alternatives *
     }
 }
 
-static int find_between(fa_tuner *tuner, const fa_scope *bucket, const fa_problem *asked, const fa_gpu *gpu,
-                struct finding *f, fa_alternatives *found, fa_diag *diag)
+static int find_between(fa_tuner *tuner, const fa_scope *bucket, const fa_problem *asked,
+                        const fa_gpu *gpu, struct finding *f, fa_alternatives *found, fa_diag *diag)
 {
     const fa_config *config[LOOKED_AT];
     int rc = fa_tuner_families(tuner, diag);
     if (rc == 0)
-        rc = fa_store_trials_fastest(tuner->store, bucket, f->winner->status, LOOKED_AT, keep_trial, f,
-                                     diag);
+        rc = fa_store_trials_fastest(tuner->store, bucket, f->winner->status, LOOKED_AT, keep_trial,
+                                     f, diag);
     if (rc != 0 || f->count == 0)
         return rc;
     for (int i = 0; i < f->count; i++)

@@ -22,8 +22,8 @@
 /* A few bytes of stack cost little and the clock will tell; past that a config is all spills. */
 enum { STACK_ALLOWED = 16 };
 
-/* Cubins from source that is not trusted come from a compiler that may have been taken over: they are
- * looked for by the same templates alone, however like another's source theirs is. */
+/* A compiler that has seen untrusted source may have been taken over. Its cubins are found again by the
+ * same templates alone, even where another template renders to equal source. */
 void fa_cubin_key(const fa_tuner *tuner, const char *source, const char *architecture,
                   const char *nvrtc_identity, char ret_key[FA_HASH_HEX])
 {

@@ -31,8 +31,8 @@ bool fa_answer_satisfies(const fa_answer *answer, fa_wanted wanted)
                (!wanted.exact && fa_problem_equal(&answer->from_problem, &bucket));
     if (fa_origin_is_timed(answer->origin))
         return own && !(wanted.whole && answer->top_few);
-    /* Where it is not here, a choice from the whole space is the best there is; one from the first
-     * few configs is not. Each config of a whole space came out clean or failed. */
+    /* Where the GPU is not here, a choice from the whole space is the best possible answer; a choice from
+     * the first few configs is not. In a whole space every config compiled or failed. */
     return own && !answer->gpu.present && !answer->top_few &&
            answer->clean + answer->failed >= answer->in_budget;
 }

@@ -133,7 +133,7 @@ static void keep_fresh(fa_job *job, int index, fa_cubin_record *record)
     const fa_candidate *candidate = &job->space.candidate[index];
     fa_cubin_record *fresh = malloc(sizeof *fresh);
     if (fresh == NULL)
-        return; /* the winner's cubin will be missed, and the tune end with that sentence */
+        return; /* if the winner's cubin is missing, the tune ends with that sentence */
     *fresh = *record;
     *record = (fa_cubin_record){0};
     snprintf(fresh->entry, sizeof fresh->entry, "%s",
@@ -143,8 +143,7 @@ static void keep_fresh(fa_job *job, int index, fa_cubin_record *record)
     job->unwritten = true;
 }
 
-/* A whole space is in a shared store or none of it: after a few that are not there it is asked no
- * more. */
+/* A shared store has a whole space or none of it: after a few misses it is not asked any more. */
 static int fetch_cubin(fa_job *job, const char *key, fa_cubin_record *ret_record)
 {
     enum { IN_VAIN = 4 };

@@ -82,8 +82,8 @@ static void fill_counts(const fa_job *job, fa_answer *answer)
     }
 }
 
-/* What is known of the fastest of those that were measured: nothing final while others of the space
- * wait (effort PREDICT tries a few), and second-hand when the GPU is not here. */
+/* The origin of the fastest measured config: predicted while other configs wait (effort PREDICT tries
+ * a few), and measured on the same silicon when the GPU is not here. */
 static fa_origin origin_of_measured(const fa_job *job)
 {
     for (int i = 0; i < job->space.count; i++) {
@@ -198,7 +198,7 @@ int fa_job_choose_winner(fa_job *job, fa_answer *answer)
         winner = best_unmeasured(job, order, count, answer);
     }
     free(order);
-    /* The one that was loaded and proved, not what equals it. */
+    /* Answers with the config that was loaded and proved, not with an equal one. */
     if (winner >= 0 && job->attempt[winner].twin_of != 0)
         winner = job->attempt[winner].twin_of - 1;
     return winner;
@@ -252,8 +252,8 @@ int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag
     int rc = winner.evidence == NULL
                  ? fa_fail(diag, FA_ENOMEM, "out of memory for a winner's evidence")
                  : fa_store_batch(job->tuner->store, store_both, &storing, diag);
-    /* As any later lookup will tell it. An earlier winner with a better origin stands: then that is
-     * the answer; and a guess gives way to what a source has. */
+    /* Fills the answer as any later lookup would. If an earlier winner with a better origin stands, that
+     * is the answer; a prediction gives way to what a source has. */
     fa_answer found;
     winner.unix_time = answer->unix_time;
     if (rc == 0 && (storing.kept || !fa_origin_is_timed(winner.origin)))

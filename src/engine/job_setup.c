@@ -68,7 +68,7 @@ static bool usable(fa_job *job, const fa_trial_record *record, const fa_trial *t
     return true;
 }
 
-/* Whether the machine had no CPU for it for a good part of its time. */
+/* Whether the machine gave it no CPU for a good part of its time. */
 static bool was_starved(const fa_trial_record *record)
 {
     cJSON *json = NULL;
@@ -82,8 +82,8 @@ static bool was_starved(const fa_trial_record *record)
     return waited_ms > 0 && 4 * waited_ms >= timeout_ms;
 }
 
-/* It ran out of a time that today is longer (what it had stands in its record), or that an overloaded
- * machine did not give it. */
+/* Whether a timeout may be tried again: today's limit is longer (the old limit is in its record), or the
+ * machine was overloaded. */
 static bool has_more_time(const fa_job *job, const fa_trial_record *record)
 {
     const fa_trial *old = &record->trial;
@@ -155,7 +155,8 @@ static int plan_space(fa_job *job, const fa_problem *problem, fa_space *ret_spac
     return 0;
 }
 
-/* Of a space that nothing is left of: the reason of a config that came far, for that is what all met. */
+/* The reason to report when no config of the space is left: that of a config that came far, because all
+ * configs met it. */
 static const char *why_nothing_fits(const fa_space *space)
 {
     for (int i = 0; i < space->count; i++)

@@ -171,7 +171,7 @@ static int write_outcomes(void *context, fa_diag *diag)
 
 int fa_job_flush(fa_job *job)
 {
-    /* A proof can be had, and not kept, where the store cannot be written. */
+    /* Where the store cannot be written, a config can still be proved, but the proof is not kept. */
     if (!job->unwritten || (job->plan.verify && fa_store_is_read_only(job->tuner->store)))
         return 0;
     int rc = fa_store_batch(job->tuner->store, write_outcomes, job, &job->diag);

@@ -51,7 +51,8 @@ static int find_composed(fa_tuner *tuner, const fa_answer *answer, const fa_fami
     return rc;
 }
 
-/* Where a call has more than the launch that the answer tells: all of it, as the manifest says. */
+/* Prepares all launches of a call as the manifest lists them, where the answer's one launch is not all of
+ * it. */
 static int prepare_call(fa_tuner *tuner, const fa_answer *answer, fa_loaded *loaded,
                         fa_kernel *kernel, fa_diag *diag)
 {
@@ -213,7 +214,7 @@ static int make_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
 }
 
 /* ---- from sources that answer in this machine's place ----------------------------------------*/
-/* What they are to be asked for: this device; `work` is held. */
+/* Resolves the target for which sources are asked: this thread's device. `work` is held. */
 static int resolve_here(fa_tuner *tuner, const fa_problem *problem, uint64_t *ret_context,
                         fa_target *ret_target, fa_diag *diag)
 {
@@ -226,8 +227,9 @@ static int resolve_here(fa_tuner *tuner, const fa_problem *problem, uint64_t *re
     return rc != 0 ? rc : fa_target_resolve(tuner, problem, NULL, ordinal, false, ret_target, diag);
 }
 
-/* Measured on this silicon under this driver, by somebody whose word counts. A service of another
- * version may make its kernels otherwise: what it means by a config must be what is meant here. */
+/* Whether the answer was measured on this silicon under this driver by a source whose measurements are
+ * believed. A service of another version may render a config otherwise, so the config must mean the same
+ * here. */
 static bool is_proved(fa_tuner *tuner, const fa_source_class *is, const fa_target *target,
                       const fa_answer *answer)
 {
@@ -236,7 +238,7 @@ static bool is_proved(fa_tuner *tuner, const fa_source_class *is, const fa_targe
            fa_reproof_is_ours(tuner, target, answer);
 }
 
-/* Proves where that is due, and loads; `work` is held. */
+/* Proves the kernel where that is necessary and loads it; `work` is held. */
 static int load_foreign(fa_tuner *tuner, const fa_source_class *is, const fa_target *target,
                         const fa_problem *problem, uint64_t context, fa_effort effort,
                         fa_answer *answer, const fa_cubin_record *cubin,

@@ -28,7 +28,7 @@ struct fa_kernel_slots {
     struct slot slot[];
 };
 
-/* An answer with an empty grid and why, and an empty problem if that is the kernel's. */
+/* The answer with an empty grid and an empty `why`, and with an empty problem if that is the kernel's. */
 struct fa_like {
     struct fa_like *next;
     fa_answer answer;
@@ -132,7 +132,8 @@ int fa_kernel_table_publish(fa_kernel_table *table, fa_kernel *kernel, fa_diag *
     struct fa_kernel_slots *slots = make_room(table);
     if (slots == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
-    put_in_slot(slots, hash_of(kernel->problem.operation, &kernel->problem, kernel->context), kernel);
+    put_in_slot(slots, hash_of(kernel->problem.operation, &kernel->problem, kernel->context),
+                kernel);
     atomic_store_explicit(&table->latest, kernel, memory_order_release);
     return 0;
 }

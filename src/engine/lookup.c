@@ -124,7 +124,7 @@ static int take_other(void *context, const fa_winner_record *winner)
         matches->match[matches->count++] = match;
         return 0;
     }
-    /* Full: the farthest of what is there gives way. */
+    /* Replaces the farthest match when the list is full. */
     int worst = matches->count - 1;
     for (int i = 0; i < matches->count; i++)
         if (compare_matches(&matches->match[i], &matches->match[worst]) > 0)
@@ -274,7 +274,7 @@ static const fa_match *choose(fa_tuner *tuner, const fa_target *target, const fa
 
 /* As fa_matches_find, with the cubin in own->cubin. */
 static int find_own(fa_tuner *tuner, const fa_target *target, bool wanted, struct own *own,
-                fa_match *ret_match, fa_matches **ret_matches, fa_diag *diag)
+                    fa_match *ret_match, fa_matches **ret_matches, fa_diag *diag)
 {
     fa_matches *matches = NULL;
     fa_diag first = {{0}}; /* why the own winner does not serve */
@@ -319,7 +319,7 @@ int fa_matches_find(fa_tuner *tuner, const fa_target *target, fa_answer *ret_ans
     return rc;
 }
 
-/* Whether an answer was timed for what was asked: nobody else has a better one. */
+/* Whether an answer was timed for exactly what was asked: then no other source has a better one. */
 static bool is_own(const fa_answer *answer, bool exact)
 {
     fa_problem bucket = fa_problem_bucket(&answer->problem);

@@ -13,7 +13,7 @@ int64_t fa_reproof_rest_s(const fa_verification *mark)
 {
     enum { FIRST_S = 60, DOUBLINGS = 10 };
     int64_t since = (int64_t)time(NULL) - mark->unix_time;
-    if (mark->late == 0 || since < 0) /* the clock was set back: now is as good as ever */
+    if (mark->late == 0 || since < 0) /* the clock was set back: treat the mark as made now */
         return 0;
     int64_t rest = (int64_t)FIRST_S << (mark->late - 1 < DOUBLINGS ? mark->late - 1 : DOUBLINGS);
     return since < rest ? rest - since : 0;

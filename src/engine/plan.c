@@ -42,8 +42,8 @@ static bool guessed(const fa_match *match)
            (match->kind == FA_STEP_TRANSFERRED || match->kind == FA_STEP_PREDICTED);
 }
 
-/* The first transferred one and the predicted one: what is not the first's fault may be the
- * second's fortune, and more would keep the caller waiting. */
+/* At most one transferred and one predicted config are tried: if the transferred one fails its proof, the
+ * predicted one may still pass. Trying more would keep the caller waiting. */
 static void plan_proof(const fa_matches *matches, fa_plan *plan)
 {
     plan->prove_only = true;
@@ -66,7 +66,7 @@ struct readying {
     bool failed;
 };
 
-/* The item that a cubin stands for: an earlier one that executes the same, else this one, added. */
+/* The item for a cubin: an earlier item that executes the same code, else a new one. */
 static int add_cubin(struct readying *r, const fa_plan_item *item, const char *entry,
                      const fa_cubin_record *cubin)
 {
@@ -137,8 +137,8 @@ static int by_prediction(const void *a, const void *b)
     return (x->predicted_us > y->predicted_us) - (x->predicted_us < y->predicted_us);
 }
 
-/* A few matches of each kind in the order of trust. False when nothing that is transferred or predicted
- * is ready: other lengths' winners alone are no reason for a race. */
+/* Adds a few matches of each kind in the order of trust. Returns false when no transferred or predicted
+ * config is ready: winners of other lengths alone do not justify a race. */
 static bool add_matches(struct readying *r, const fa_matches *matches)
 {
     enum { OF_A_KIND = 2 };
@@ -151,7 +151,7 @@ static bool add_matches(struct readying *r, const fa_matches *matches)
         if (at < 0)
             continue;
         kept[match->kind]++;
-        /* What would have been served if nothing were measured, of what is. */
+        /* Of the ready items, the one that a lookup would have served had nothing been measured. */
         if (guessed(match) && !any) {
             r->plan->promise = item;
             r->plan->promise.config = r->plan->item[at].config;
@@ -199,7 +199,7 @@ int fa_plan_make(fa_tuner *tuner, const fa_request *request, const fa_target *ta
         return rc;
     if (matches == NULL)
         matches = collected;
-    bool known = false; /* measured for these lengths: there is nothing to promise any more */
+    bool known = false; /* measured for these very lengths: no other config promises more */
     for (int i = 0; i < matches->count && !plan.promised && !known; i++) {
         const fa_match *match = &matches->match[i];
         known = match->usable && (match->kind == FA_STEP_EXACT || match->kind == FA_STEP_BUCKET);

@@ -53,7 +53,7 @@ static int prove(fa_tuner *tuner, const fa_target *target, const fa_config *conf
     if (rc == 0)
         rc = fa_job_run(job, target, &plan, ret_end, diag);
     fa_job_free(&job);
-    /* What the device had no room or no time for was not proved wrong. */
+    /* A kernel for which the device had no memory or no time was not proved wrong. */
     fa_status status = ret_end->trial.status;
     if (rc == FA_ENOKERNEL && status == FA_STATUS_OUT_OF_MEMORY)
         rc = FA_ENOMEM;
@@ -68,8 +68,8 @@ static bool is_over(void *until_ns)
     return fa_clock_ns() >= *(const uint64_t *)until_ns;
 }
 
-/* For a lock that another process may hold for minutes, as it tunes. A lookup of effort CACHED waits
- * until then only: FA_EBUSY. */
+/* Waits for a lock that another process may hold for minutes while it tunes. A lookup of effort CACHED
+ * waits until the deadline only and then answers FA_EBUSY. */
 static int wait_for(fa_tuner *tuner, fa_effort effort, const char *name, uint64_t until_ns,
                     fa_lock **ret_lock, fa_diag *diag)
 {
@@ -85,8 +85,8 @@ static int wait_for(fa_tuner *tuner, fa_effort effort, const char *name, uint64_
     return rc;
 }
 
-/* Until when a lookup of effort CACHED waits: a while, in which fellows come to the end of a proof;
- * and from then on not at all, as long as the GPU is found busy. */
+/* The deadline of a lookup of effort CACHED: long enough for another process to finish a proof. Once the
+ * GPU was found busy, later lookups do not wait at all. */
 static uint64_t patience_ns(const fa_tuner *tuner)
 {
     static const uint64_t CACHED_WAIT_NS = 5000000000;
@@ -132,7 +132,7 @@ int fa_reproof_prove(fa_tuner *tuner, const fa_target *target, fa_effort effort,
     return rc;
 }
 
-/* The winner's own row gets the cubin that was compiled anew; one that is not in this store keeps. */
+/* Stores the newly compiled cubin in the winner's row; a winner of another store keeps its own. */
 static int replace_cubin(fa_tuner *tuner, const fa_scope *scope, const char *old_key,
                          const fa_answer *made, int driver_version, fa_diag *diag)
 {
@@ -152,7 +152,7 @@ static int replace_cubin(fa_tuner *tuner, const fa_scope *scope, const char *old
     return rc;
 }
 
-/* The stored bytes do not load under this driver: the same config, compiled by today's NVRTC. */
+/* Compiles the config again with today's NVRTC, because the stored bytes do not load under this driver. */
 static int prove_anew(fa_tuner *tuner, const fa_target *target, const fa_scope *scope,
                       fa_answer *answer, fa_cubin_record *cubin, fa_answer *ret_end, fa_diag *diag)
 {
@@ -174,7 +174,7 @@ static int prove_anew(fa_tuner *tuner, const fa_target *target, const fa_scope *
     return 0;
 }
 
-/* Another config of the bucket, chosen for lengths beside it: no row would hold a new cubin of it. */
+/* A config that was chosen for lengths between buckets has no row that could hold a new cubin. */
 static bool is_alternative(fa_tuner *tuner, const fa_scope *scope, const char *cubin_key)
 {
     fa_winner_record winner = {0};

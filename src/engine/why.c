@@ -135,7 +135,7 @@ static int collect_steps(fa_tuner *tuner, const fa_request *request, steps *all,
             add_match(all, tuner, &target, &matches->match[i], &taken);
             found++;
         }
-        /* On a bucket's own lengths there is nothing that is more exact. */
+        /* The lengths are the bucket's own, so there is no more exact problem. */
         bool asked = kind != FA_STEP_EXACT || !fa_problem_equal(&bucket, &target.asked);
         if (found == 0 && asked)
             snprintf(add_step(all, kind)->why, sizeof all->step[0].why, "%s", kinds[kind].nothing);
@@ -277,7 +277,7 @@ static int tell_regret(void *context, fa_store *store, const fa_winner_record *w
     rc = fa_store_trials_each(store, &winner->scope, find_time, &point, telling->diag);
     if (rc != 0 || point.probed)
         return rc;
-    /* A tie may have been broken in favour of one that is a little slower. */
+    /* The winner of a tie may be a little slower than the fastest. */
     if (regret->bucket_us > 0 && regret->bucket_us < regret->best_us)
         regret->best_us = regret->bucket_us;
     return telling->regret(telling->context, regret);

@@ -194,7 +194,7 @@ static int initialise(fa_driver *driver, fa_diag *diag)
                        "CUDA_VISIBLE_DEVICES, or tune for a GPU by name (--gpu L4)");
     }
     if (result == CU_NOT_INITIALIZED) {
-        /* What cuInit answers in a child whose parent used CUDA without us. */
+        /* The result of cuInit in a child whose parent used CUDA without this library. */
         remember(result);
         return fa_driver_fail_forked(diag);
     }

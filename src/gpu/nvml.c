@@ -31,24 +31,26 @@ struct fa_nvml {
     int (*throttle)(device, unsigned long long *); /* may be NULL */
 };
 
-#define SYMBOLS(X)                                    \
-    X(init, "nvmlInit_v2")                            \
-    X(shutdown, "nvmlShutdown")                       \
-    X(driver_version, "nvmlSystemGetDriverVersion")   \
-    X(by_uuid, "nvmlDeviceGetHandleByUUID")           \
-    X(clock, "nvmlDeviceGetClockInfo")                \
-    X(max_clock, "nvmlDeviceGetMaxClockInfo")         \
+#define SYMBOLS(X)                                  \
+    X(init, "nvmlInit_v2")                          \
+    X(shutdown, "nvmlShutdown")                     \
+    X(driver_version, "nvmlSystemGetDriverVersion") \
+    X(by_uuid, "nvmlDeviceGetHandleByUUID")         \
+    X(clock, "nvmlDeviceGetClockInfo")              \
+    X(max_clock, "nvmlDeviceGetMaxClockInfo")       \
     X(temperature, "nvmlDeviceGetTemperature")
 
 static int load_nvml(fa_nvml *nvml, fa_diag *diag)
 {
     nvml->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (nvml->library == NULL)
-        return fa_fail(diag, FA_ENODRIVER, "cannot load NVML (%s): clocks and temperature will not "
-                       "be recorded", dlerror());
-#define LOAD(member, name)                                                                  \
-    *(void **)&nvml->member = dlsym(nvml->library, name);                                   \
-    if (nvml->member == NULL)                                                               \
+        return fa_fail(diag, FA_ENODRIVER,
+                       "cannot load NVML (%s): clocks and temperature will not "
+                       "be recorded",
+                       dlerror());
+#define LOAD(member, name)                                \
+    *(void **)&nvml->member = dlsym(nvml->library, name); \
+    if (nvml->member == NULL)                             \
         return fa_fail(diag, FA_ENODRIVER, "NVML has no function " name ": it is too old");
     SYMBOLS(LOAD)
 #undef LOAD
@@ -59,8 +61,10 @@ static int load_nvml(fa_nvml *nvml, fa_diag *diag)
             dlsym(nvml->library, "nvmlDeviceGetCurrentClocksThrottleReasons");
     int result = nvml->init();
     if (result != RESULT_OK)
-        return fa_fail(diag, FA_ENODRIVER, "NVML does not start (nvmlInit gave %d): clocks and "
-                       "temperature will not be recorded", result);
+        return fa_fail(diag, FA_ENODRIVER,
+                       "NVML does not start (nvmlInit gave %d): clocks and "
+                       "temperature will not be recorded",
+                       result);
     nvml->initialised = true;
     return 0;
 }
@@ -133,16 +137,13 @@ int fa_nvml_read(fa_nvml *nvml, const char *uuid, fa_clock_state *ret_state, fa_
 
 void fa_nvml_throttle_text(uint64_t reasons, char *ret_text, size_t size)
 {
-    /* Idle, application clocks and display clocks are states, not trouble: they have no name. */
+    /* Idle, application clocks and display clocks are ordinary states, so they get no name. */
     static const struct {
         uint64_t mask;
         const char *name;
     } rows[] = {
-        {0x20 | 0x40, "thermal"},
-        {0x04, "power cap"},
-        {0x80, "power brake"},
-        {0x08, "hardware slowdown"},
-        {0x10, "sync boost"},
+        {0x20 | 0x40, "thermal"},    {0x04, "power cap"},  {0x80, "power brake"},
+        {0x08, "hardware slowdown"}, {0x10, "sync boost"},
     };
     if (size == 0)
         return;

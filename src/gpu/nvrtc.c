@@ -168,7 +168,8 @@ static bool architecture_ok(const char *text)
            (suffix[0] == 0 || ((suffix[0] == 'a' || suffix[0] == 'f') && suffix[1] == 0));
 }
 
-/* Asks before compiling, so that "too new or too old for this NVRTC" has its own sentence. */
+/* Checks the architecture before compiling, so that an NVRTC that is too new or too old for it has its
+ * own sentence. */
 static int check_supported(fa_nvrtc *nvrtc, const char *architecture, fa_diag *diag)
 {
     int sms[MAX_SMS], count = fa_nvrtc_architectures(nvrtc, sms, MAX_SMS);

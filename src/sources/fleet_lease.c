@@ -54,8 +54,8 @@ static bool wait_or_stop(fa_heartbeat *beat, int32_t ms)
     return stop;
 }
 
-/* A store that does not answer, or has no time, is no loss: it may come back before anybody takes over,
- * and whoever publishes is asked for the fence. What is refused again and again is lost. */
+/* A store that does not answer is not a lost lease: it may come back before another host takes over, and
+ * publishing compares the fence. A lease whose renewal is refused again and again is lost. */
 static void *run_heartbeat(void *context)
 {
     fa_heartbeat *beat = context;
@@ -76,7 +76,7 @@ static void *run_heartbeat(void *context)
     return NULL;
 }
 
-/* The host's signals are none of this thread's. */
+/* This thread takes none of the host's signals. */
 static int start_heartbeat_thread(fa_heartbeat *beat)
 {
     sigset_t all, before;

@@ -84,7 +84,7 @@ struct publishing {
     const fa_cubin_record *cubin;
 };
 
-/* What becomes of the fleet's winner, where it has one that may be served. */
+/* Whether the fleet's winner, where it has one that may be served, is replaced. */
 static int compare_with_fleet(struct publishing *publishing, fa_bundle_change *ret_change,
                               fa_diag *diag)
 {
@@ -229,8 +229,8 @@ void fa_fleet_publish(fa_tuner *tuner, const fa_scope *scope, const fa_source_le
         fa_note(tuner, "the result is in the local store only: %s", why.text);
 }
 
-/* One that waits. False: no use to go on. Under the key's lock on this host: who tunes it publishes it
- * himself, and of processes that catch up at once one is enough. */
+/* Publishes one scope of the outbox. False: going on has no use. The key's lock on this host is held,
+ * because whoever tunes the key publishes it, and one of several processes that catch up is enough. */
 static bool publish_outbox_entry(fa_tuner *tuner, const fa_scope *scope)
 {
     char key[FA_HASH_HEX];

@@ -148,7 +148,7 @@ static int on_tune_event(void *context, const char *data, size_t size)
     return report_progress(t);
 }
 
-/* Between the server's words: the last one again, so that a caller can cancel. */
+/* Repeats the last progress between the server's events, so that a caller can cancel. */
 static int on_tune_idle(void *context)
 {
     struct followed_tune *t = context;
@@ -338,7 +338,7 @@ static int on_sweep_event(void *context, const char *data, size_t size)
     return s->request->progress != NULL && s->request->progress(s->request->context, &s->last) != 0;
 }
 
-/* The last word again where an item is being tuned, so that a caller can stop it. */
+/* Repeats the last event while an item is being tuned, so that a caller can stop it. */
 static int on_sweep_idle(void *context)
 {
     struct followed_sweep *s = context;
@@ -347,8 +347,8 @@ static int on_sweep_idle(void *context)
     return s->request->progress(s->request->context, &s->last) != 0;
 }
 
-/* Items whose end went by before the first event was heard, or while this client was slow: asked for
- * one by one and told as known. */
+/* Items that ended before the first event, or while this client was slow, are asked for one by one and
+ * reported as known. */
 static int report_unheard_items(struct followed_sweep *s, const fa_sweep *sweep, fa_diag *diag)
 {
     const fa_sweep_request *request = s->request;

@@ -76,7 +76,8 @@ static int is_bundle(const struct dirent *entry)
     return dot != NULL && dot != entry->d_name && strcmp(dot, ".fab") == 0;
 }
 
-/* A file, or every *.fab of a directory in order of their names; what is not there is not. */
+/* Lists a file, or every *.fab of a directory in order of their names; a path that does not exist is
+ * passed over. */
 static void open_place(fa_system *system, const char *path)
 {
     struct stat st;
@@ -164,7 +165,7 @@ static fa_system *opened(const fa_tuner *tuner)
 /* One winner with its cubin, as an answer here. FA_ENOTFOUND: it was chosen from earlier templates, and
  * its family has changed since. */
 static int take_winner(const fa_tuner *tuner, fa_bundle *bundle, int32_t at, const fa_gpu *gpu,
-                fa_answer *ret_answer, fa_cubin_record *ret_cubin, fa_diag *diag)
+                       fa_answer *ret_answer, fa_cubin_record *ret_cubin, fa_diag *diag)
 {
     fa_winner_record winner = {0};
     fa_cubin_record cubin = {0};

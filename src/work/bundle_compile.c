@@ -73,7 +73,7 @@ static void build_compiled(void *context, int id, fa_compile_result *result)
         end_building(all, 0, "");
 }
 
-/* By chance or by load: no reason to leave a winner out. */
+/* A failure by chance or by load is no reason to leave a winner out. */
 static void build_lost(void *context, int id, const char *reason, fa_child_end end, int waited_ms)
 {
     char sentence[256];

@@ -111,8 +111,8 @@ static int doubt(struct importing *importing, struct arrival *arrival, fa_diag *
     return rc;
 }
 
-/* What the store has for the arrival's scope. A winner that cannot be served (its cubin is gone, its
- * row is not valid) stands in nobody's way. */
+/* The store's winner for the imported winner's scope. A winner that cannot be served (its cubin is gone,
+ * its row is invalid) does not count. */
 static int weigh_one(fa_store *store, struct arrival *arrival, fa_diag *diag)
 {
     fa_winner_record stored = {0};

@@ -55,8 +55,8 @@ static void render_all(struct making *making)
     for (int32_t i = 0; i < making->records.count; i++) {
         fa_rendered *rendered = &making->rendered[i];
         making->build_of[i] = -1;
-        if (fa_record_render(making->tuner, &making->records.record[i].answer, making->nvrtc.identity,
-                             rendered, NULL) != 0)
+        if (fa_record_render(making->tuner, &making->records.record[i].answer,
+                             making->nvrtc.identity, rendered, NULL) != 0)
             continue;
         making->build_of[i] = find_build(making, rendered->key);
         if (making->build_of[i] < 0) {
@@ -144,9 +144,9 @@ static int add_trials(const fa_record *record, fa_answer *answer, char **evidenc
     fa_trial_list list = {0};
     cJSON *json = NULL;
     char *environment = environment_of(&record->answer), *text = NULL;
-    int rc = environment != NULL ? fa_json_parse(record->trials, strlen(record->trials), "trials",
-                                                 &json, diag)
-                                 : FA_ENOMEM;
+    int rc = environment != NULL
+                 ? fa_json_parse(record->trials, strlen(record->trials), "trials", &json, diag)
+                 : FA_ENOMEM;
     if (rc == 0)
         rc = fa_trial_list_from_record(json, &list, "trials", diag);
     for (size_t i = 0; rc == 0 && i < list.count; i++) {
@@ -180,9 +180,8 @@ static int add_record(struct making *making, int32_t at, fa_diag *diag)
     complete_answer(making, at, &trial, &answer);
     const fa_record *record = &making->records.record[at];
     char *evidence = fa_records_evidence(&answer);
-    int rc = evidence != NULL
-                 ? 0
-                 : fa_fail(diag, FA_ENOMEM, "out of memory for a winner's evidence");
+    int rc =
+        evidence != NULL ? 0 : fa_fail(diag, FA_ENOMEM, "out of memory for a winner's evidence");
     if (rc == 0 && record->trials != NULL && answer.origin <= FA_ORIGIN_IMPORTED)
         rc = add_trials(record, &answer, &evidence, diag);
     fa_winner_record winner = {.scope = {.problem = fa_problem_bucket(&answer.problem)},

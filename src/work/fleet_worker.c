@@ -21,7 +21,7 @@
 #include <string.h>
 #include <time.h>
 
-/* An item that so many workers have died of, or given back, is no bad luck any more. */
+/* An item that so many workers have died over, or given back, is failed. */
 enum { ATTEMPTS_MOST = 40, PAUSE_MS = 500 };
 
 struct worker {
@@ -198,8 +198,8 @@ static int renew_claim(struct worker *w, fa_store *store, const char *text, fa_d
     return fa_store_queue_renew(store, &w->claim, lease_ms(w), diag);
 }
 
-/* Calls until the database has heard it or the worker is told to stop. FA_EBUSY: the claim is lost,
- * and no mere want of time. */
+/* Calls until the database has answered or the worker is told to stop. FA_EBUSY: the claim is lost, not
+ * merely late. */
 static int call_queue_until_heard(struct worker *w, queue_call *call, const char *text,
                                   fa_diag *diag)
 {
@@ -265,7 +265,7 @@ static int share_trials(void *context, fa_diag *diag)
     return fa_fleet_share_trials(sharing->tuner, sharing->scope, diag);
 }
 
-/* What the fleet gets besides the winner, without which it only knows less. */
+/* Trials and cubins for the fleet besides the winner; a failure here loses no winner. */
 static void share_rest(struct worker *w)
 {
     fa_tuner *tuner = w->tuner;
@@ -283,7 +283,8 @@ static void share_rest(struct worker *w)
     pthread_mutex_unlock(&tuner->work);
 }
 
-/* The worker ends before its result could be published: the next call does that, weighed like any. */
+/* The worker ends before its result could be published: the outbox keeps it, and the next process
+ * publishes it. */
 static void leave_in_outbox(struct worker *w)
 {
     fa_scope scope;

@@ -421,7 +421,7 @@ int fa_run_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret
                        "the store %s cannot be written, so a sweep could not be kept: set "
                        "FA_TUNE_STORE to a file that can",
                        tuner->store_path);
-    /* A while, because whoever lists sweeps looks whether this lock is held. */
+    /* Waits a little, because a process that lists sweeps holds this lock for a moment. */
     rc = fa_lock_acquire(tuner->store_path, name, LOCK_MS, NULL, NULL, &lock, NULL, diag);
     if (rc == FA_ETIMEOUT)
         return fa_fail(diag, FA_EBUSY, "another process runs this sweep: let it, or stop it first");

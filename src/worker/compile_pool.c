@@ -31,7 +31,7 @@ static int start_child(const fa_compile_setup *setup, const fa_child_events *eve
     char *const nothing[] = {NULL}; /* a source could read the environment */
     snprintf(major, sizeof major, "%d", nvrtc->major);
     snprintf(minor, sizeof minor, "%d", nvrtc->minor);
-    /* More than the clock on the wall allows: for when nobody looks at that. */
+    /* More CPU seconds than the deadline allows: this bound holds when no process enforces the deadline. */
     snprintf(seconds, sizeof seconds, "%d", setup->strict_ms / 1000 + 10);
     return fa_child_start(setup->loop, setup->worker_path, arguments, nothing, events, context,
                           ret_child, diag);
@@ -156,7 +156,8 @@ static bool start_worker(fa_compile_pool *pool, struct fa_compile_worker *worker
     return rc == 0;
 }
 
-static void give_task(fa_compile_pool *pool, struct fa_compile_worker *worker, fa_compile_task *task)
+static void give_task(fa_compile_pool *pool, struct fa_compile_worker *worker,
+                      fa_compile_task *task)
 {
     fa_diag diag = {{0}};
     cJSON *json = cJSON_CreateObject();

@@ -85,7 +85,7 @@ static int answer_compile(struct compiler *compiler, int fd, const cJSON *json)
 
 /* Loads NVRTC, then gives up the rights that only loading needed. */
 static int start_compiler(struct compiler *compiler, int fd, const fa_nvrtc_location *location,
-                 bool *ret_confined, fa_diag *diag)
+                          bool *ret_confined, fa_diag *diag)
 {
     int rc = fa_sandbox_limit(diag);
     if (rc == 0)

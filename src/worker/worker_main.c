@@ -33,7 +33,7 @@ int main(int argc, char **argv)
             rc = fa_worker_compile(FA_CHILD_FD, &location, strict_s);
     } else if (argc == 3 && strcmp(argv[1], "measure") == 0)
         rc = fa_worker_measure(FA_CHILD_FD, atoi(argv[2]));
-    /* Libraries that were only borrowed need no tidy exit, and a lost context may hang in it. */
+    /* Exits without running the destructors of the CUDA libraries, which may hang in a lost context. */
     bool is_short = rc == FA_ENOMEM || rc == FA_EIO;
     _exit(rc == 0 ? 0 : is_short ? FA_CHILD_SHORT_CODE : 1);
 }

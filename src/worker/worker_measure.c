@@ -115,8 +115,7 @@ static int read_splits(const struct measurer *m, const cJSON *splits, fa_bench_c
 {
     for (int i = 0; i < m->case_count; i++) {
         const cJSON *item = cJSON_GetArrayItem(splits, i);
-        if (!cJSON_IsNumber(item) ||
-            !(item->valuedouble >= 1 && item->valuedouble < 2147483648.0))
+        if (!cJSON_IsNumber(item) || !(item->valuedouble >= 1 && item->valuedouble < 2147483648.0))
             return fa_fail(diag, FA_EINVAL, "message: splits[%d] is not 1 or more", i);
         candidate->launches[i].splits = (int32_t)item->valuedouble;
     }

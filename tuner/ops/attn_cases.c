@@ -148,8 +148,8 @@ int fa_attn_cases(const fa_problem *problem, uint64_t seed, fa_attn_case ret_cas
         [7] = {3, 2, 1, 33, 0, 0, 0, FA_BHSD, true, 1, 1, 0},       /* no key at all */
     };
     /* Keys to the left and to the right of where a query stands; -1: all. */
-    static const int windows[FA_BENCH_CASES][2] = {
-        [1] = {16, 3}, {-1, 0}, {255, 0}, {0, 0}, {-1, -1}, {7, -1}, {5, 5}};
+    static const int windows[FA_BENCH_CASES][2] = {[1] = {16, 3}, {-1, 0}, {255, 0}, {0, 0},
+                                                   {-1, -1},      {7, -1}, {5, 5}};
     ret_case[0] = make_case(problem, 0, seed, false);
     ret_case[0].once = true;
     fa_problem numbered = fa_attn_row_problem(&ret_case[0]);
@@ -436,7 +436,8 @@ static bool wrong(fa_attn_verdict *v, const char *format, ...)
     return false;
 }
 
-static bool accept_result(fa_attn_verdict *v, const fa_attn_case *what, const struct fa_attn_compare *seen)
+static bool accept_result(fa_attn_verdict *v, const fa_attn_case *what,
+                          const struct fa_attn_compare *seen)
 {
     /* The tolerances that attn_check.h derives. attn_fill ends at 3.4642 standard deviations. */
     double largest_v = 3.4642 * what->input_scale[FA_ATTN_V];

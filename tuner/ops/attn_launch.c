@@ -33,7 +33,7 @@ static void unload(void **shared)
 }
 
 static int attn_load(fa_driver *driver, const fa_problem *problem, const void *cubin, size_t size,
-                const char *entry, bool workspace, void **ret_shared, fa_diag *diag)
+                     const char *entry, bool workspace, void **ret_shared, fa_diag *diag)
 {
     struct fa_attn_boxes boxes;
     bool serving = false;

@@ -94,7 +94,7 @@ static const struct entry *find_entry(fa_attn_map_cache *cache, const struct key
 }
 
 static void keep_entry(fa_attn_map_cache *cache, const struct key *key,
-                 const struct fa_attn_tensor_maps *maps)
+                       const struct fa_attn_tensor_maps *maps)
 {
     struct entry *entry = &cache->entry[cache->next];
     entry->key = *key;

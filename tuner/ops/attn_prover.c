@@ -29,21 +29,20 @@ _Static_assert(FA_PROVER_POISON == FA_POISON_ELEMENT, "one poison");
 
 /* In the order of `entries`. */
 enum { FILL, POISON_GAPS, REF_FP32, REF_LOWP, COMPARE, CHECK_WRITTEN, CHECK_GAPS, FILL_KEYS };
-static const char *const entries[] = {
-    "attn_fill",    "attn_poison_gaps",   "attn_ref_fp32",   "attn_ref_lowp",
-    "attn_compare", "attn_check_written", "attn_check_gaps", "attn_fill_keys",
-    NULL};
+static const char *const entries[] = {"attn_fill",       "attn_poison_gaps", "attn_ref_fp32",
+                                      "attn_ref_lowp",   "attn_compare",     "attn_check_written",
+                                      "attn_check_gaps", "attn_fill_keys",   NULL};
 
 struct attn_case {
     fa_attn_case what;
     struct fa_attn_serving_params params; /* a kernel may take their beginning alone */
     struct fa_attn_region tensor[FA_ATTN_TENSORS], lse;
-    int64_t rows;  /* of O */
-    int row_count; /* compared */
-    int bands;     /* of the compared rows, equally many in each: every one has a result and a
+    int64_t rows;        /* of O */
+    int row_count;       /* compared */
+    int bands;           /* of the compared rows, equally many in each: every one has a result and a
                        tolerance of its own */
-    bool serving;              /* its problem is not dense */
-    fa_attn_lists lists;       /* then what its sequences are, in device memory */
+    bool serving;        /* its problem is not dense */
+    fa_attn_lists lists; /* then what its sequences are, in device memory */
     fa_device_ptr words;
     fa_device_ptr row_ids, ref_o, ref_lse, lowp_o, lowp_lse; /* row_ids 0: all rows in order */
 };
@@ -152,7 +151,9 @@ static int fill_keys(struct fa_prover *g, struct attn_case *c, int index, int te
         .row_stride = t->row_stride,
         .blocks = c->lists.blocks,
         .heads = p->heads_kv,
-        .rows = p->page > 0 ? p->page : packed ? (int)c->what.total_k : p->seq_k,
+        .rows = p->page > 0 ? p->page
+                : packed    ? (int)c->what.total_k
+                            : p->seq_k,
         .columns = tensor == FA_ATTN_V ? fa_attn_columns_of_o(&c->what) : p->head_dim};
     unsigned long long seed = fa_random(g->seed, (uint64_t)(1000 + 4 * index + tensor));
     const int *used = (const int *)(uintptr_t)c->words + c->lists.used;
@@ -161,9 +162,9 @@ static int fill_keys(struct fa_prover *g, struct attn_case *c, int index, int te
     int rc = fp8 ? fa_fill8(g->driver, base, 0x7f, region->count * 2, g->stream, diag)
                  : fa_fill16(g->driver, base, FA_PROVER_POISON, region->count, g->stream, diag);
     uint64_t rows = (uint64_t)keys.blocks * (uint64_t)keys.heads * (uint64_t)keys.rows;
-    return rc != 0 ? rc
-                   : fa_prover_run(g, g->kernel[FILL_KEYS], FA_PROVER_THREADS, rows * 32, fill,
-                                   diag);
+    return rc != 0
+               ? rc
+               : fa_prover_run(g, g->kernel[FILL_KEYS], FA_PROVER_THREADS, rows * 32, fill, diag);
 }
 
 static int fill_lists(struct fa_prover *g, struct attn_case *c, fa_diag *diag)
@@ -227,9 +228,8 @@ static int set_cases(struct fa_prover *prover, const fa_attn_case *cases, int co
         c->row_count = all ? (int)c->rows : FA_ATTN_SAMPLED_ROWS;
         /* Causal rows with few keys have large outputs and large roundings; what these allow
          * would hide everything in rows that average many thousand keys. */
-        c->bands = all || c->what.problem.causal == FA_CAUSAL_NONE || c->what.problem.varlen
-                       ? 1
-                       : BANDS;
+        c->bands =
+            all || c->what.problem.causal == FA_CAUSAL_NONE || c->what.problem.varlen ? 1 : BANDS;
         prover->at[i] = (struct fa_prover_case){
             .problem = c->what.problem, .once = c->what.once, .empty = c->rows == 0};
     }
@@ -244,7 +244,7 @@ static int take_cases(struct fa_prover *prover, const fa_problem *problem, fa_di
 
 /* ---- launching ------------------------------------------------------------------------------*/
 static int attn_load(struct fa_prover *prover, const void *cubin, size_t size, const char *entry,
-                bool workspace, void **ret_extra, fa_diag *diag)
+                     bool workspace, void **ret_extra, fa_diag *diag)
 {
     struct fa_attn_boxes boxes;
     int rc = fa_attn_boxes_read(cubin, size, entry, workspace, &boxes, diag);
@@ -304,7 +304,8 @@ static int compare_rows(struct fa_prover *g, struct attn_case *c, fa_device_ptr 
 
 /* Adds to the results of a case what is seen in its outputs; the first band's gets what is seen
  * beside the compared rows. */
-static int attn_check(struct fa_prover *g, int round, int index, fa_device_ptr result, fa_diag *diag)
+static int attn_check(struct fa_prover *g, int round, int index, fa_device_ptr result,
+                      fa_diag *diag)
 {
     struct attn_case *c = case_of(g, index);
     (void)round;

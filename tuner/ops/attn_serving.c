@@ -46,7 +46,8 @@ static int check_arguments(const fa_problem *p, const fa_attn_args *args, fa_dia
     return 0;
 }
 
-static void take_arguments(const fa_problem *p, const fa_attn_args *args, struct fa_attn_serving_params *to)
+static void take_arguments(const fa_problem *p, const fa_attn_args *args,
+                           struct fa_attn_serving_params *to)
 {
     int64_t pages = p->page > 0 ? ((int64_t)p->seq_k + p->page - 1) / p->page : 0;
     to->cu_seqlens_q = args->cu_seqlens_q;

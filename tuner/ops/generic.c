@@ -232,7 +232,7 @@ int fa_generic_check_entry(const fa_problem *problem, const void *cubin, size_t 
 }
 
 static int generic_load(struct fa_prover *prover, const void *cubin, size_t size, const char *entry,
-                bool workspace, void **ret_extra, fa_diag *diag)
+                        bool workspace, void **ret_extra, fa_diag *diag)
 {
     *ret_extra = NULL;
     return fa_generic_check_entry(&prover->at[0].problem, cubin, size, entry, workspace, diag);
@@ -318,7 +318,7 @@ static int check_tensor(struct fa_prover *prover, const struct generic_case *c, 
 }
 
 static int generic_check(struct fa_prover *prover, int round, int index, fa_device_ptr result,
-                 fa_diag *diag)
+                         fa_diag *diag)
 {
     struct generic_case *c = case_of(prover, index);
     struct fa_verdict v = {.passed = true, .tolerance = c->tensors.absolute};
@@ -337,7 +337,8 @@ static void judge(const struct fa_prover *prover, int round, int index, const vo
     *ret_verdict = case_of(prover, index)->verdict[round];
 }
 
-static void generic_case_text(const struct fa_prover *prover, int index, char *ret_text, size_t size)
+static void generic_case_text(const struct fa_prover *prover, int index, char *ret_text,
+                              size_t size)
 {
     char key[FA_PROBLEM_KEY_MAX];
     fa_problem_key(&prover->at[index].problem, key);
