@@ -52,10 +52,10 @@ class Walk:
         place.take_cubins(TWO)
         for seq in ("64", "256"):  # with the first of them, the store's file is marked as one
             place.run("tune", "--gpu", "L4", *PROBLEM, "--seq", seq, "--quiet")
+        self.prepare(place)
         with sqlite3.connect(place.store) as database:  # "made" is then the same text for hours
             database.execute("UPDATE winner SET unix_time = 1700000000")
         database.close()
-        self.prepare(place)
         return place
 
     def run(self, place, kind, at, on, stack=False):
@@ -219,6 +219,25 @@ def make_bundle(place):
     database.close()
 
 
+between = []  # the bytes of a store
+
+
+def tune_between(place):
+    """Two measured winners, of which one is of a length between the buckets: tuned once for all tests."""
+    if not between:
+        place.run("tune", *PROBLEM, "--quiet")
+        place.run("tune", *PROBLEM, "--seq", "135", "--exact", "--quiet")
+        with open(place.store, "rb") as store:
+            between.append(store.read())
+    with open(place.store, "r+b") as store:
+        store.write(between[0])
+        store.truncate()
+
+
+def without_date(place, done):
+    return [line for line in done.stdout.splitlines() if "UTC" not in line]
+
+
 def shown(place, done):
     return done.stdout, place.run("show").stdout
 
@@ -226,8 +245,11 @@ def shown(place, done):
 WALKS = {
     "show": Walk(lambda place: ["show"]),
     "show_json": Walk(lambda place: ["show", "--json"]),
-    "report": Walk(lambda place: ["report", "--format", "md"], lambda place, done: [
-        line for line in done.stdout.splitlines() if "UTC" not in line]),
+    "why": Walk(lambda place: ["show", "--why", *PROBLEM, "--seq", "140"], script=L4 + FAST, prepare=tune_between),
+    "explain": Walk(lambda place: ["explain", *PROBLEM, "--seq", "135"], script=L4 + FAST, prepare=tune_between),
+    "report": Walk(lambda place: ["report", "--format", "md"], without_date),
+    "regret": Walk(lambda place: ["report", "--format", "md", "--seq", "135"], without_date, script=L4 + FAST,
+                   prepare=tune_between),
     "export": Walk(export, lambda place, done: place.run("show", bundle_of(place), "--json").stdout +
                    bytes_of(bundle_of(place)), remove_bundle),
     "import": Walk(lambda place: ["import", bundle_of(place), "--allow-unsigned", "--quiet"], shown, new_problem,

@@ -53,7 +53,7 @@ static int own_match(fa_tuner *tuner, const fa_target *target, const fa_problem 
     int rc = fa_records_lookup(tuner, &own, &ret_match->answer, ret_cubin, diag);
     if (rc == 0)
         fa_match_judge_own(tuner, target, ret_match, ret_cubin);
-    return rc;
+    return rc == 0 && ret_match->rc != 0 ? fa_fail(diag, ret_match->rc, "%s", ret_match->why) : rc;
 }
 
 /* The problems whose winners are the target's own, exact ones first; returns their number. */
@@ -168,6 +168,8 @@ static int collect_others(struct collecting *c, fa_diag *diag)
             transfer(c->tuner, c->target, match);
         else
             fa_match_fit(c->tuner, c->target, match);
+        if (match->rc != 0)
+            return fa_fail(diag, match->rc, "%s", match->why);
         fa_match_explain(c->target, match);
         fa_match_refine(c->tuner, c->target, match, NULL);
         fa_match_apply_verification(c->tuner, c->target, match);

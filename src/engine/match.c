@@ -69,6 +69,7 @@ void fa_match_fit(fa_tuner *tuner, const fa_target *target, fa_match *match)
         fa_fail(&diag, rc = FA_ENOTSUP, "it is launched otherwise for these lengths");
     if (rc != 0) {
         refuse_match(match, diag.text);
+        match->rc = rc == FA_ENOMEM || rc == FA_EIO ? rc : 0;
         return;
     }
     if (!stored_here) {
@@ -212,5 +213,5 @@ int fa_lookup_of_winner(fa_tuner *tuner, const fa_target *target, const fa_winne
         return rc;
     fa_match_judge_own(tuner, target, &match, NULL);
     *ret_answer = match.answer;
-    return 0;
+    return match.rc == 0 ? 0 : fa_fail(diag, match.rc, "%s", match.why);
 }

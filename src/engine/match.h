@@ -18,6 +18,7 @@ typedef struct fa_match {
     double distance;  /* octaves for NEAREST, of the GPUs for TRANSFERRED */
     bool usable;      /* its config runs the asked problem on this GPU, and nothing refused it */
     char why[512];    /* why it is not */
+    int rc; /* FA_ENOMEM or FA_EIO: that kept it from being known, and is no fault of the match */
 } fa_match;
 
 /* Whether a lookup that may not tune can give this match as its answer. */

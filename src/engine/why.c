@@ -49,8 +49,8 @@ static fa_step *add_step(steps *all, fa_step_kind kind)
 }
 
 /* One match as a step; taken: a lookup answers with it. */
-static void add_match(steps *all, fa_tuner *tuner, const fa_target *target, const fa_match *match,
-                      bool *taken)
+static int add_match(steps *all, fa_tuner *tuner, const fa_target *target, const fa_match *match,
+                     bool *taken, fa_diag *diag)
 {
     fa_step *step = add_step(all, match->kind);
     fa_cubin_record cubin = {0};
@@ -58,7 +58,10 @@ static void add_match(steps *all, fa_tuner *tuner, const fa_target *target, cons
     step->found = true;
     step->answer = match->answer;
     bool serves = fa_match_serves(target, match);
-    if (serves && fa_records_cubin(tuner, match->answer.cubin_key, &cubin, NULL) != 0) {
+    int rc = serves ? fa_records_cubin(tuner, match->answer.cubin_key, &cubin, diag) : 0;
+    if (rc != 0 && rc != FA_ENOTFOUND && rc != FA_ECORRUPT)
+        return rc;
+    if (rc != 0) {
         serves = false;
         ready = "its cubin is gone from the store, a tune compiles it again";
     }
@@ -80,10 +83,11 @@ static void add_match(steps *all, fa_tuner *tuner, const fa_target *target, cons
         snprintf(step->why, sizeof step->why, "%s; passed over: %s", match->answer.why,
                  ready[0] != 0 ? ready : "it is not compiled for this GPU yet");
     *taken = *taken || step->taken;
+    return 0;
 }
 
 /* What effort measure of fa_get_best_kernel would do next. */
-static void add_tune(steps *all, fa_tuner *tuner, const fa_target *target, bool exact)
+static int add_tune(steps *all, fa_tuner *tuner, const fa_target *target, bool exact, fa_diag *diag)
 {
     fa_request request = {.size = sizeof request,
                           .problem = target->asked,
@@ -92,17 +96,20 @@ static void add_tune(steps *all, fa_tuner *tuner, const fa_target *target, bool 
                           .first_contact = true};
     fa_step *step = add_step(all, FA_STEP_TUNE);
     fa_plan plan = {0};
-    fa_diag diag = {{0}};
+    fa_diag said = {{0}};
     for (int i = 0; i < all->count; i++) {
         if (all->step[i].taken &&
             fa_answer_satisfies(&all->step[i].answer,
                                 (fa_wanted){.effort = FA_EFFORT_MEASURE, .exact = exact})) {
             snprintf(step->why, sizeof step->why, "effort measure has nothing to add");
-            return;
+            return 0;
         }
     }
-    if (fa_plan_make(tuner, &request, target, NULL, &plan, &diag) != 0)
-        snprintf(step->why, sizeof step->why, "%.500s", diag.text);
+    int rc = fa_plan_make(tuner, &request, target, NULL, &plan, &said);
+    if (rc == FA_ENOMEM || rc == FA_EIO)
+        return fa_fail(diag, rc, "%s", said.text);
+    if (rc != 0)
+        snprintf(step->why, sizeof step->why, "%.500s", said.text);
     else if (plan.count > 0)
         snprintf(step->why, sizeof step->why, "effort measure would race the %d cubin%s ready here",
                  plan.count, plan.count == 1 ? " that is" : "s that are");
@@ -112,6 +119,7 @@ static void add_tune(steps *all, fa_tuner *tuner, const fa_target *target, bool 
     else
         snprintf(step->why, sizeof step->why,
                  "a tune would compile the whole space and rank it by the model");
+    return 0;
 }
 
 static int collect_steps(fa_tuner *tuner, const fa_request *request, steps *all, fa_gpu *ret_gpu,
@@ -129,10 +137,10 @@ static int collect_steps(fa_tuner *tuner, const fa_request *request, steps *all,
     bool taken = false;
     for (fa_step_kind kind = FA_STEP_EXACT; kind < FA_STEP_TUNE; kind++) {
         int found = 0;
-        for (int i = 0; i < matches->count; i++) {
+        for (int i = 0; rc == 0 && i < matches->count; i++) {
             if (matches->match[i].kind != kind)
                 continue;
-            add_match(all, tuner, &target, &matches->match[i], &taken);
+            rc = add_match(all, tuner, &target, &matches->match[i], &taken, diag);
             found++;
         }
         /* The lengths are the bucket's own, so there is no more exact problem. */
@@ -140,11 +148,12 @@ static int collect_steps(fa_tuner *tuner, const fa_request *request, steps *all,
         if (found == 0 && asked)
             snprintf(add_step(all, kind)->why, sizeof all->step[0].why, "%s", kinds[kind].nothing);
     }
-    add_tune(all, tuner, &target, request->exact);
+    if (rc == 0)
+        rc = add_tune(all, tuner, &target, request->exact, diag);
     free(matches);
     if (ret_gpu != NULL)
         *ret_gpu = target.gpu;
-    return 0;
+    return rc;
 }
 
 int fa_why(fa_tuner *tuner, const fa_request *request, fa_step_visit *visit, void *context,
