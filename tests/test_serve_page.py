@@ -10,6 +10,7 @@ import re
 import socket
 import stat
 import subprocess
+import time
 import urllib.parse
 
 import openapi
@@ -110,6 +111,13 @@ def a_link_is_good_once_and_until_the_next():
         tap.equal(Visitor(daemon, port, older).enter(), 401)
         tap.equal(Visitor(daemon, port, newer).enter(), 200)
         assert daemon.metric("unauthorized_total") >= 8
+
+
+def a_link_is_too_old_after_its_time():
+    with Place(script="no_device\n") as place, Serve(place, "--link-timeout", "1") as daemon:
+        port, secret = link_of(daemon)
+        time.sleep(1.1)
+        tap.equal(Visitor(daemon, port, secret).enter(), 401)
 
 
 def a_session_reads_and_changes_nothing():
@@ -351,6 +359,7 @@ def a_service_that_starts_with_open_prints_its_link_but_never_into_its_log():
 tap.main([
     nothing_listens_on_tcp_until_a_link_is_asked_for_and_then_the_loopback_does,
     a_link_is_good_once_and_until_the_next,
+    a_link_is_too_old_after_its_time,
     a_session_reads_and_changes_nothing,
     the_oldest_session_gives_way_to_the_ninth,
     other_hosts_and_other_origins_are_turned_away,

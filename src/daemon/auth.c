@@ -10,7 +10,7 @@
 #include <strings.h>
 #include <sys/random.h>
 
-enum { SECRET_BYTES = 32, LINK_S = 300, SESSION_S = 12 * 3600 };
+enum { SECRET_BYTES = 32, SESSION_S = 12 * 3600 };
 
 typedef char secret[2 * SECRET_BYTES + 1];
 
@@ -114,7 +114,8 @@ int serve_link_make(serve_service *service, char ret_url[SERVE_URL_SIZE], fa_dia
     int rc = service->need_port(service->ready_context, &address, diag);
     if (rc != 0)
         return rc;
-    if (!make_secret(&service->link, serve_now_ms(service) + LINK_S * 1000, text))
+    const int64_t until_ms = serve_now_ms(service) + service->settings->link_timeout_s * 1000;
+    if (!make_secret(&service->link, until_ms, text))
         return fa_fail(diag, FA_EIO, "the system has no random bytes");
     snprintf(ret_url, SERVE_URL_SIZE, "http://%s/#%s", address, text);
     return 0;
@@ -134,7 +135,8 @@ void serve_post_link(serve_service *service, serve_exchange *exchange)
         serve_reply_error(exchange, rc, diag.text, NULL);
         return;
     }
-    snprintf(text, sizeof text, "{\"url\":\"%s\",\"seconds\":%d}", url, LINK_S);
+    snprintf(text, sizeof text, "{\"url\":\"%s\",\"seconds\":%d}", url,
+             service->settings->link_timeout_s);
     serve_page *page = serve_page_json(strdup(text));
     serve_page_header(page, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
     serve_reply_page(exchange, MHD_HTTP_CREATED, page);

@@ -78,6 +78,8 @@ static const setting table[] = {
     COUNT("idle-timeout", idle_timeout_s, 1, 86400, "SECONDS",
           "from an answer to the end of the next head"),
     COUNT("send-timeout", send_timeout_s, 1, 3600, "SECONDS", "for a client to take an answer"),
+    COUNT("link-timeout", link_timeout_s, 1, 3600, "SECONDS",
+          "until a link to the page is too old"),
     COUNT("stop-timeout", stop_s, 1, 3600, "SECONDS",
           "for what is under way when the daemon is told to stop"),
     COUNT("cache", cache_mib, 1, 4096, "MIB", "of answers in memory"),
@@ -85,10 +87,9 @@ static const setting table[] = {
     CHOICE("log-level", log_level, levels, "LEVEL", "error, warn, info or debug"),
     FLAG("allow-user-templates", allow_user_templates,
          "compile kernel families that clients send, in a sandbox"),
-    FLAG(
-        "open", open,
-        "print a link to its page, good once and for five minutes, and open it on a desktop; asks the "
-        "service that serves this socket already, where there is one"),
+    FLAG("open", open,
+         "print a link to its page, good once, and open it on a desktop; asks the "
+         "service that serves this socket already, where there is one"),
     FLAG("help", help, "this text"),
     FLAG("openapi", openapi, "the description of what is served, as GET /openapi.json gives it"),
     FLAG("version", version, "the version"),
@@ -240,6 +241,7 @@ int serve_settings_read(int count, char **arguments, serve_settings *ret_setting
         .body_timeout_s = 10,
         .idle_timeout_s = 60,
         .send_timeout_s = 30,
+        .link_timeout_s = 300,
         .wait_s = 600,
         .stop_s = 20,
         .cache_mib = 64,

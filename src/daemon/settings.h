@@ -19,7 +19,7 @@ typedef struct serve_settings {
     int32_t max_connections, max_jobs, max_sweeps;
     int32_t max_body, max_sweep_body; /* bytes */
     int32_t max_bodies_mib;           /* in memory at a time */
-    int32_t head_timeout_s, body_timeout_s, idle_timeout_s, send_timeout_s;
+    int32_t head_timeout_s, body_timeout_s, idle_timeout_s, send_timeout_s, link_timeout_s;
     int32_t wait_s; /* for a tune, where the client does not say */
     int32_t stop_s; /* for jobs to stop */
     int32_t cache_mib;

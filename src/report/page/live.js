@@ -209,7 +209,8 @@ async function enter() {
   window.addEventListener("hashchange", () => { /* another link, typed over this one */
     if (isLink()) location.reload();
   });
-  document.getElementById("page").replaceChildren(h("header", {}, h("h1", {}, "fa-tune")), nowSection);
+  const page = document.getElementById("page");
+  page.replaceChildren(h("header", {}, h("h1", {}, "fa-tune")), nowSection);
   if (!isLink()) {
     say("This page needs a link. ", ...LINK_HINT);
     return;
@@ -226,6 +227,7 @@ async function enter() {
     document.addEventListener(event, ({ target }) => {
       if (!(target instanceof Element && target.closest("#now"))) now.touched = true;
     });
+  page.append(small("The report of the store is being made."));
   follow();
   followQueue();
   setInterval(askForReport, 1000);
