@@ -34,6 +34,10 @@ REQUESTS = (
     ("stored", "POST", "/v1/kernel", STORED, told),
     ("winners", "GET", "/v1/winners", None, lambda answer: any(
         winner["problem"]["seq_q"] == 64 for winner in answer["winners"])),
+    ("report", "GET", "/v1/report", None, lambda answer: any(
+        problem["problem"]["seq_q"] == 64 for problem in answer["problems"])),
+    ("queue", "GET", "/v1/queue", None, lambda answer: answer),
+    ("link", "POST", "/v1/links", b"", lambda answer: len(answer["url"].partition("#")[2])),
     ("gpus", "GET", "/v1/gpus", None, lambda answer: len(answer["types"])),
     ("new", "POST", "/v1/kernel", NEW, told),
     ("jobs", "GET", "/v1/jobs", None, lambda answer: True),
@@ -58,7 +62,7 @@ def one_round(daemon, right, wrongs, must):
             connection.close()
         if take is None:
             good = status == 400 or (status >= 500 and not must)
-        elif status == 200:
+        elif status in (200, 201):
             good = take(answer) == right.setdefault(name, take(answer))
         else:
             good = status >= 500 and not must
