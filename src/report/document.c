@@ -210,7 +210,7 @@ static bool says_nothing(const cJSON *item)
 
 static void shorten(cJSON *json)
 {
-    for (cJSON *item = json->child, *next; item != NULL; item = next) {
+    for (cJSON *item = json != NULL ? json->child : NULL, *next; item != NULL; item = next) {
         next = item->next;
         shorten(item);
         if (cJSON_IsObject(json) && says_nothing(item)) {
