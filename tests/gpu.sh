@@ -14,7 +14,8 @@
 #   tests/gpu.sh final      in 420 s at most, what matters most first and each part within a time of its own:
 #                           correctness of every family (120 problems), cold tunes and first predicted kernels,
 #                           a sweep of 48 problems with PyTorch's times and its records, serving, ways to launch,
-#                           decoding and the prefill table as far as the time goes, memcheck (2 problems a family).
+#                           decoding and the prefill table as far as the time goes, memcheck (2 problems a family),
+#                           two tunes ten times each. Parts that no time is left for count as failed.
 #                           Seven files in $OUT, copied as they come. `tests/gpu.sh final serving memcheck` runs
 #                           these parts alone.
 set -u
@@ -50,7 +51,7 @@ sanitize() { # TOOL...: a short sweep of each family that is swept
     command -v compute-sanitizer >/dev/null || { note "compute-sanitizer is not here"; return; }
     for tool in "$@"; do
         echo "== compute-sanitizer $tool"
-        FA_TEST_PROBLEMS=${FA_SANITIZED_PROBLEMS:-4} timeout 200 compute-sanitizer --tool "$tool" \
+        FA_TEST_PROBLEMS=${FA_SANITIZED_PROBLEMS:-4} timeout "${FA_SANITIZER_S:-200}" compute-sanitizer --tool "$tool" \
             --error-exitcode 9 "$bundle/test_gpu_attn" >"$out/$tool.log" 2>&1
         status=$?
         verdict "compute-sanitizer $tool (exit status $status; 124: out of time)" $status
@@ -306,9 +307,14 @@ part_decode() {
     python3 tests/bench/decode_vs_torch.py --forms fixed "page 64" --budget-ms 20 --seconds 30 --out "$out/decode.jsonl" | tee -a "$table"
     verdict decoding "${PIPESTATUS[0]}"
 }
-part_prefill() { versus fp16 --head-dim 128 64 256 --dtype fp16 --budget 40 --seconds 45; }
+part_prefill() { versus fp16 --head-dim 128 64 256 --dtype fp16 --budget 40 --seconds 40; }
 part_python() { python_package the_newcomers_three_lines host_costs; }
-part_memcheck() { FA_SANITIZED_PROBLEMS=2 sanitize memcheck; }
+part_memcheck() { FA_SANITIZED_PROBLEMS=2 FA_SANITIZER_S=75 sanitize memcheck; }
+part_stable() {
+    echo "== the same tune ten times"
+    python3 tests/bench/stable_choice.py --times 10 4096:128:bottom-right 512:64:none | tee -a "$table"
+    verdict "the same tune ten times" "${PIPESTATUS[0]}"
+}
 }
 
 final() { # PARTS, or all

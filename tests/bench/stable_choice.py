@@ -1,18 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How stable the tuner's choice is: the same tune, cold, several times on one card, then all different winners
-launch by launch in turn. Prints how often each won and how far it is behind the best in that common race.
+"""How stable the tuner's choice is: the same tune several times on one card, nothing of it stored but the cubins,
+then all different winners launch by launch in turn. Prints how often each won and how far it is behind the best in
+that common race.
 
     FA_TUNE_LIBRARY=build/libfa_tune.so python3 tests/bench/stable_choice.py [--times 10] SEQ HEAD_DIM CAUSAL …
 """
 import argparse
 import collections
 import os
+import shutil
 import tempfile
 
 import torch
 
 import attn_vs_torch
 import fatune
+
+
+def tuned(store, problem):
+    """A tuner on that store, and the problem's kernel from it."""
+    os.environ["FA_TUNE_STORE"] = store
+    tuner = fatune.Tuner()
+    return tuner, tuner.kernel(problem)
 
 
 def main():
@@ -28,15 +37,17 @@ def main():
         batch, heads = 16384 // seq, 2048 // head_dim
         q, k, v = (torch.randn(batch, heads, seq, head_dim, device="cuda", dtype=torch.float16) for _ in range(3))
         o, won, calls, tuners = torch.empty_like(q), collections.Counter(), {}, []
-        for _ in range(options.times):
-            with tempfile.TemporaryDirectory() as place:
-                os.environ["FA_TUNE_STORE"] = os.path.join(place, "store.db")
-                tuners.append(fatune.Tuner())
-                kernel = tuners[-1].kernel(fatune.problem("fp16", causal, head_dim, batch, heads, seq=seq))
-                config = tuners[-1].answer(kernel).trial.config.text()
+        with tempfile.TemporaryDirectory() as place:
+            cubins = os.path.join(place, "cubins.db")   # of another problem with the same sources
+            tuned(cubins, fatune.problem("fp16", causal, head_dim, 1, 1, seq=seq))[0].close()
+            for time in range(options.times):
+                store = os.path.join(place, f"{time}.db")
+                shutil.copy(cubins, store)
+                tuner, kernel = tuned(store, fatune.problem("fp16", causal, head_dim, batch, heads, seq=seq))
+                tuners.append(tuner)
+                config = tuner.answer(kernel).trial.config.text()
                 won[config] += 1
-                calls.setdefault(config, tuners[-1].launcher(kernel, q, k, v, o,
-                                                             torch.cuda.current_stream().cuda_stream))
+                calls.setdefault(config, tuner.launcher(kernel, q, k, v, o, torch.cuda.current_stream().cuda_stream))
         times = clock.in_turn(calls, 200)
         best = min(times.values())
         print(f"{text}: {len(won)} different winners of {options.times}; the worst is "
