@@ -30,7 +30,7 @@ PACKAGE = os.path.join(os.environ["FA_TEST_BUILD"], "python")
 sys.path.insert(0, PACKAGE)
 
 import producer  # noqa: E402
-from producer import Capsuled, Exchanged  # noqa: E402
+from producer import Exchanged  # noqa: E402
 import fa_tune  # noqa: E402
 
 producer.start()

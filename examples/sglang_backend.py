@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fa_tune's kernels in SGLang, as an attention backend that a plugin registers.
+
+SGLang finds plugins by entry points. In the pyproject.toml of a package that holds this file:
+
+    [project.entry-points."sglang.srt.plugins"]
+    fa_tune = "sglang_backend:register"
+
+    python -m sglang.launch_server --model-path MODEL --attention-backend fa_tune --page-size 64
+
+Written against SGLang's interface of 2026 (register_attention_backend, AttentionBackend). Prefill, extend and decode of
+decoder layers over pages, with windows, soft caps and sinks; no speculation, no cross attention, no fp8 cache, no pool
+of its own for sliding windows. EFFORT says what a call may spend whose problem is new to the store. docs/serving.md tells what was run of this file.
+"""
+from dataclasses import dataclass
+
+import torch
+from sglang.srt.layers.attention.attention_registry import register_attention_backend
+from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
+from sglang.srt.server_args import add_attention_backend_choices
+
+import fa_tune
+
+EFFORT = "predict"  # proves one kernel; "measure" looks for the fastest; "cached" where all was tuned before
+
+try:  # since 2026 a pool is told where to write by an object
+    from sglang.srt.mem_cache.memory_pool import KVWriteLoc
+except ImportError:
+    def KVWriteLoc(loc):  # noqa: N802
+        return loc
+
+
+@dataclass
+class Step:
+    """What every layer of a step shares. Lengths and pages are on the device."""
+    lengths: torch.Tensor  # int32 (batch), of the keys
+    pages: torch.Tensor    # int32 (batch, most pages)
+    most_keys: int
+    starts: "torch.Tensor | None" = None  # int32 (batch + 1), of the queries; None: one query each
+    most_queries: int = 1
+
+
+class FaTuneAttnBackend(AttentionBackend):
+    def __init__(self, runner):
+        super().__init__()
+        if runner.page_size % 16:
+            raise ValueError("fa_tune's backend needs pages of a multiple of 16 tokens: pass --page-size 64")
+        self.page, self.most = runner.page_size, runner.model_config.context_len
+        self.slots = runner.req_to_token_pool.req_to_token  # (requests, tokens): where each token lies
+        self.token_to_kv_pool = runner.token_to_kv_pool
+        self.device = runner.device
+        self.step = None
+
+    def _pages_of(self, requests, most_keys):
+        return self.slots[requests, :most_keys:self.page] // self.page
+
+    def init_forward_metadata(self, forward_batch):
+        most_keys = int(forward_batch.seq_lens_cpu.max())
+        self.step = Step(forward_batch.seq_lens.to(torch.int32),
+                         self._pages_of(forward_batch.req_pool_indices, most_keys).to(torch.int32), most_keys)
+        if not forward_batch.forward_mode.is_decode():
+            counts = forward_batch.extend_seq_lens
+            starts = torch.zeros(len(counts) + 1, dtype=torch.int32, device=self.device)
+            torch.cumsum(counts, 0, dtype=torch.int32, out=starts[1:])
+            self.step.starts, self.step.most_queries = starts, max(forward_batch.extend_seq_lens_cpu)
+
+    # ---- CUDA graphs of decode: the buffers stay, their content changes before each replay
+    def init_cuda_graph_state(self, max_bs, max_num_tokens):
+        self.lengths = torch.zeros(max_bs, dtype=torch.int32, device=self.device)
+        self.pages = torch.zeros((max_bs, -(-self.most // self.page)), dtype=torch.int32, device=self.device)
+
+    def init_forward_metadata_out_graph(self, forward_batch, in_capture=False):
+        if not forward_batch.forward_mode.is_decode():
+            raise NotImplementedError("fa_tune's backend captures decode alone")
+        batch = forward_batch.batch_size
+        self.lengths[:batch].copy_(forward_batch.seq_lens[:batch])
+        self.pages[:batch].copy_(self._pages_of(forward_batch.req_pool_indices[:batch], self.most))
+        self.step = Step(self.lengths[:batch], self.pages[:batch], self.most)
+
+    def init_forward_metadata_in_graph(self, forward_batch):
+        """Nothing: kernels read lengths and pages when they run."""
+
+    def get_cuda_graph_seq_len_fill_value(self):
+        return 1
+
+    def _attend(self, q, k, v, layer, forward_batch, save_kv_cache=True, sinks=None, **more):
+        if layer.is_cross_attention:
+            raise NotImplementedError("fa_tune's backend has no cross attention")
+        if save_kv_cache and k is not None:
+            self.token_to_kv_pool.set_kv_buffer(layer, KVWriteLoc(forward_batch.out_cache_loc), k, v,
+                                                layer.k_scale, layer.v_scale)
+        keys, values = self.token_to_kv_pool.get_kv_buffer(layer.layer_id)
+        keys = keys.view(-1, self.page, layer.tp_k_head_num, layer.head_dim)
+        values = values.view(-1, self.page, layer.tp_v_head_num, layer.v_head_dim)
+        window = layer.sliding_window_size
+        how = dict(block_table=self.step.pages, max_seqlen_k=self.step.most_keys, softmax_scale=layer.scaling,
+                   causal=True, softcap=layer.logit_cap, s_aux=None if sinks is None else sinks.float(),
+                   window_size=(window, 0) if window is not None and window >= 0 else None)
+        if self.step.starts is None:
+            o = fa_tune.attention_decode(q.view(-1, 1, layer.tp_q_head_num, layer.head_dim), keys, values,
+                                         cache_seqlens=self.step.lengths, **how)
+        else:
+            o = fa_tune.attention_varlen(q.view(-1, layer.tp_q_head_num, layer.head_dim), keys, values,
+                                         cu_seqlens_q=self.step.starts, max_seqlen_q=self.step.most_queries,
+                                         seqused_k=self.step.lengths, **how)
+        return o.view(-1, layer.tp_q_head_num * layer.v_head_dim)
+
+    forward_decode = forward_extend = _attend
+
+
+def register():
+    """SGLang calls this in each of its processes."""
+    fa_tune.policy(effort=EFFORT)
+    add_attention_backend_choices(["fa_tune"])
+    register_attention_backend("fa_tune")(FaTuneAttnBackend)

@@ -1,0 +1,291 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The examples for vLLM and SGLang on the fake driver, against stand-ins of as much of torch and of the engines'
+interfaces as they use: what they register, what they hand over for each step, and that it comes out right. The engines
+themselves are not here, so that a change of their interfaces is not seen."""
+import enum
+import importlib
+import os
+import struct
+import sys
+import types
+
+import tap
+from attention_case import DIM, close
+from serving_case import Ragged
+import producer
+from producer import Exchanged
+import fa_tune
+
+sys.path.insert(0, os.path.join(os.environ["FA_TEST_SOURCE"], "examples"))
+PAGE, MOST = 16, 48
+INT32, FLOAT16 = (producer.INT, 32), (producer.FLOAT, 16)
+
+
+# ---- as much of torch as they use ----------------------------------------------------------------
+class Tensor(Exchanged):
+    """Contiguous tensors on the fake device: parts along the first dimension share their memory."""
+
+    def __init__(self, shape, *args, base=0, **how):
+        super().__init__(shape, *args, offset=base, **how)
+
+    def __len__(self):
+        return self.shape[0]
+
+    def _part(self, first, count, shape):
+        row = self.dtype[1] // 8
+        for size in self.shape[1:]:
+            row *= size
+        return Tensor((count, *self.shape[1:]) if shape is None else shape, dtype=self.dtype, memory=self.memory,
+                      base=self.offset + first * row)
+
+    def __getitem__(self, key):
+        if isinstance(key, int):
+            return self._part(key, 1, self.shape[1:])
+        if isinstance(key, tuple):  # rows that a tensor names, every so many of their numbers
+            rows, columns = key
+            table = [self.rows()[row][columns] for row in rows.numbers()]
+            return Tensor((len(table), len(table[0])), sum(table, []), dtype=self.dtype)
+        first, last, _ = key.indices(len(self))
+        return self._part(first, last - first, None)
+
+    def view(self, *shape):
+        count = 1
+        for size in self.shape:
+            count *= size
+        known = 1
+        for size in shape:
+            known *= size if size != -1 else 1
+        return Tensor([count // known if size == -1 else size for size in shape], dtype=self.dtype, memory=self.memory,
+                      base=self.offset)
+
+    def _bytes(self):
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count, count * self.dtype[1] // 8
+
+    def numbers(self):
+        count, size = self._bytes()
+        raw = producer.c.create_string_buffer(size)
+        producer.check(producer.CUDA.cuMemcpyDtoH_v2(raw, producer.c.c_uint64(self.memory.address + self.offset),
+                                                     producer.c.c_size_t(size)))
+        return list(struct.unpack("<%d%s" % (count, producer.LETTERS[self.dtype]), raw.raw))
+
+    def rows(self):
+        flat, width = self.numbers(), self.shape[1]
+        return [flat[i:i + width] for i in range(0, len(flat), width)]
+
+    def copy_(self, other):
+        raw = struct.pack("<%d%s" % (self._bytes()[0], producer.LETTERS[self.dtype]), *other.numbers())
+        producer.check(producer.CUDA.cuMemcpyHtoD_v2(producer.c.c_uint64(self.memory.address + self.offset), raw,
+                                                     producer.c.c_size_t(len(raw))))
+
+    def __floordiv__(self, number):
+        return Tensor(self.shape, [value // number for value in self.numbers()], dtype=self.dtype)
+
+    def to(self, dtype):
+        return Tensor(self.shape, self.numbers(), dtype=dtype)
+
+    def float(self):
+        return self.to((producer.FLOAT, 32))
+
+    def max(self):
+        return max(self.numbers())
+
+    def fill_(self, value):
+        self.copy_(Tensor(self.shape, [value] * self._bytes()[0], dtype=self.dtype))
+        return self
+
+
+def stand_in(name, **members):
+    """A module of that name, and packages above it."""
+    parts = name.split(".")
+    for end in range(1, len(parts) + 1):
+        part = ".".join(parts[:end])
+        if part not in sys.modules:
+            sys.modules[part] = types.ModuleType(part)
+            if end > 1:
+                setattr(sys.modules[".".join(parts[:end - 1])], parts[end - 1], sys.modules[part])
+    vars(sys.modules[name]).update(members)
+
+
+def cumsum(values, dim, dtype, out):
+    tap.equal((dim, dtype), (0, INT32))
+    sums, total = [], 0
+    for value in values.numbers():
+        total += value
+        sums.append(total)
+    out.copy_(Tensor(out.shape, sums, dtype=INT32))
+
+
+def zeros(shape, dtype, device):
+    tap.equal(device, "cuda:0")
+    shape = (shape,) if isinstance(shape, int) else shape
+    count = 1
+    for size in shape:
+        count *= size
+    return Tensor(shape, [0] * count, dtype=dtype)
+
+
+def empty_like(tensor, **_):
+    return Tensor(tensor.shape, dtype=tensor.dtype)
+
+
+stand_in("torch", Tensor=Tensor, float16=FLOAT16, bfloat16=(producer.BFLOAT, 16), float8_e4m3fn=(10, 8), int32=INT32,
+         cumsum=cumsum, zeros=zeros, empty_like=empty_like, contiguous_format="contiguous",
+         is_grad_enabled=lambda: False)
+
+
+def ints(values):
+    return Tensor((len(values),), values, dtype=INT32)
+
+
+# ---- vLLM -----------------------------------------------------------------------------------------
+class Abstract:
+    """Of vLLM's abstract classes what their heirs call."""
+
+    def __init__(self, *args):
+        self.given = args
+
+
+registered = {}
+written = []
+stand_in("vllm", _custom_ops=types.SimpleNamespace(reshape_and_cache_flash=lambda *args: written.append(args)))
+stand_in("vllm.v1.attention.backend", AttentionBackend=Abstract, AttentionImpl=Abstract,
+         AttentionMetadataBuilder=Abstract, MultipleOf=lambda base: ("multiple of", base),
+         AttentionCGSupport=enum.Enum("AttentionCGSupport", "NEVER ALWAYS"),
+         AttentionType=types.SimpleNamespace(DECODER="decoder", ENCODER="encoder"))
+stand_in("vllm.v1.attention.backends.registry", AttentionBackendEnum=enum.Enum("AttentionBackendEnum", "CUSTOM"),
+         register_backend=lambda backend: lambda of: registered.setdefault(backend.name, of))
+
+
+def paged(case):
+    """(k, v, table) as Tensor, a page for nobody first."""
+    k, v, table = case.pages(PAGE, MOST)
+    return [Tensor(t.shape, memory=t.memory, dtype=t.dtype) for t in (k, v, table)]
+
+
+def vllm_runs_a_step_of_prefill_and_decode_together():
+    plugin = importlib.import_module("vllm_plugin")
+    plugin.register()
+    backend = registered["CUSTOM"]
+    tap.equal((backend.get_name(), fa_tune._policy.current.effort), ("CUSTOM", "predict"))
+    case = Ragged([4, 1, 2], [20, 33, 7])
+    k, v, table = paged(case)
+    shape = backend.get_kv_cache_shape(k.shape[0], PAGE, case.HEADS_KV, DIM)
+    cache = Tensor(shape, k.numbers() + v.numbers())
+    common = types.SimpleNamespace(
+        num_actual_tokens=7, max_query_len=4, max_seq_len=33, query_start_loc=ints(case.starts[0]),
+        seq_lens=ints(case.keys), block_table_tensor=table, slot_mapping=ints([0] * 7), causal=True)
+    metadata = backend.get_builder_cls()(None, ["layer"], None, "cuda:0").build(0, common)
+    layer = types.SimpleNamespace(_k_scale=None, _v_scale=None)
+    impl = backend.get_impl_cls()(case.HEADS, DIM, DIM ** -0.5, case.HEADS_KV)
+    padded = [0.0] * case.HEADS * DIM * 2  # two rows that vLLM adds for its graphs
+    query = Tensor((9, case.HEADS, DIM), case.q + padded)
+    output = Tensor(query.shape, [7.0] * (9 * case.HEADS * DIM))
+    impl.do_kv_cache_update(layer, query, query, cache, metadata.slot_mapping)
+    tap.equal((len(written), written[0][4] is metadata.slot_mapping), (1, True))
+    assert impl.forward(layer, query, None, None, cache, metadata, output) is output
+    told = output.numbers()
+    close(told[:len(case.q)], case.expected(causal=True)[0])
+    tap.equal(set(told[len(case.q):]), {7.0})
+    tap.equal(set(impl.forward(layer, query, None, None, cache, None, output).numbers()), {0.0})
+
+
+def vllms_windows_and_sinks_are_handed_over():
+    plugin = importlib.import_module("vllm_plugin")
+    seen = []
+    sinks = Tensor((4,), [0.0] * 4)
+    impl = plugin.FaTuneImpl(4, DIM, 0.125, 2, sliding_window=16, logits_soft_cap=30.0, sinks=sinks)
+    tap.equal(impl.sinks.dtype, (producer.FLOAT, 32))
+    metadata = plugin.FaTuneMetadata(3, 1, 40, ints([0, 1, 2, 3]), ints([9, 9, 9]),
+                                     Tensor((3, 3), [0] * 9, dtype=INT32), None, True)
+    fa_tune._core.set_policy("cached", lambda problem, *_: seen.append(problem) or "instead")
+    q = Tensor((3, 4, DIM))
+    try:
+        impl.forward(None, q, None, None, Tensor((2, 5, PAGE, 2, DIM)), metadata, Tensor(q.shape))
+    finally:
+        fa_tune._core.set_policy("measure")
+    tap.equal([seen[0].get(name, 0) for name in ("window_left", "window_right", "softcap", "sinks", "varlen", "seq_k", "page")],
+              [15, 0, True, True, True, 40, PAGE])
+    for how in ({"alibi_slopes": [1.0]}, {"attn_type": "encoder"}):
+        try:
+            plugin.FaTuneImpl(4, DIM, 0.125, 2, **how)
+        except NotImplementedError:
+            continue
+        raise AssertionError("%r was taken" % how)
+
+
+# ---- SGLang ---------------------------------------------------------------------------------------
+choices = []
+stand_in("sglang.srt.layers.attention.attention_registry",
+         register_attention_backend=lambda name: lambda of: registered.setdefault(name, of))
+stand_in("sglang.srt.layers.attention.base_attn_backend", AttentionBackend=Abstract)
+stand_in("sglang.srt.server_args", add_attention_backend_choices=choices.extend)
+
+
+class Pool:
+    """SGLang's pool of keys and values, a slot for each token."""
+
+    def __init__(self, k, v):
+        self.buffers, self.written = [t.view(-1, Ragged.HEADS_KV, DIM) for t in (k, v)], []
+
+    def set_kv_buffer(self, *args):
+        self.written.append(args)
+
+    def get_kv_buffer(self, layer_id):
+        tap.equal(layer_id, 3)
+        return self.buffers
+
+
+def sglang_extends_and_decodes_also_by_a_graphs_buffers():
+    sglang = importlib.import_module("sglang_backend")
+    sglang.register()
+    tap.equal(choices, ["fa_tune"])
+    layer = types.SimpleNamespace(
+        layer_id=3, tp_q_head_num=Ragged.HEADS, tp_k_head_num=Ragged.HEADS_KV, tp_v_head_num=Ragged.HEADS_KV,
+        head_dim=DIM, v_head_dim=DIM, scaling=DIM ** -0.5, logit_cap=0.0, sliding_window_size=-1,
+        is_cross_attention=False, k_scale=None, v_scale=None)
+    for queries in ([4, 1, 2], [1, 1, 1]):
+        case = Ragged(queries, [20, 33, 7])
+        k, v, table = paged(case)
+        slots = [[0] * MOST] + [[page * PAGE + at for page in row for at in range(PAGE)] for row in table.rows()]
+        runner = types.SimpleNamespace(
+            page_size=PAGE, model_config=types.SimpleNamespace(context_len=MOST), device="cuda:0",
+            req_to_token_pool=types.SimpleNamespace(req_to_token=Tensor((4, MOST), sum(slots, []), dtype=INT32)),
+            token_to_kv_pool=Pool(k, v))
+        backend = registered["fa_tune"](runner)
+        decodes = queries == [1, 1, 1]
+        batch = types.SimpleNamespace(
+            batch_size=3, req_pool_indices=ints([1, 2, 3]), seq_lens=ints(case.keys), seq_lens_cpu=ints(case.keys),
+            extend_seq_lens=ints(queries), extend_seq_lens_cpu=queries, out_cache_loc="where",
+            forward_mode=types.SimpleNamespace(is_decode=lambda: decodes))
+        forward = backend.forward_decode if decodes else backend.forward_extend
+        q = Tensor((sum(queries), Ragged.HEADS * DIM), case.q)
+        backend.init_forward_metadata(batch)
+        told = forward(q, k, v, layer, batch)
+        tap.equal((told.shape, runner.token_to_kv_pool.written), (q.shape, [(layer, "where", k, v, None, None)]))
+        close(told.numbers(), case.expected(causal=True)[0])
+        backend.init_cuda_graph_state(8, 8)
+        if decodes:
+            backend.init_forward_metadata_out_graph(batch, in_capture=True)
+            held = backend.step.lengths.memory, backend.step.pages.memory
+            close(forward(q, k, v, layer, batch, save_kv_cache=False).numbers(), case.expected()[0])
+            backend.init_forward_metadata_out_graph(batch)
+            assert held == (backend.step.lengths.memory, backend.step.pages.memory), "a graph's buffers have moved"
+    for wrong, kind in ((lambda: registered["fa_tune"](types.SimpleNamespace(page_size=1)), ValueError),
+                        (lambda: forward(q, k, v, types.SimpleNamespace(is_cross_attention=True), batch),
+                         NotImplementedError)):
+        try:
+            wrong()
+        except kind:
+            continue
+        raise AssertionError("was not refused")
+
+
+tap.main([
+    vllm_runs_a_step_of_prefill_and_decode_together,
+    vllms_windows_and_sinks_are_handed_over,
+    sglang_extends_and_decodes_also_by_a_graphs_buffers,
+])
