@@ -139,7 +139,7 @@ def programs_link_no_cuda_library():
 
 
 def an_absent_l4_is_tuned_explained_shown_and_found_again():
-    problem = ["--gpu", "L4", "--seq", "512"]
+    problem = ["--gpu", "L4", "--seq", "512", "--head-dim", "128"]  # the head dim leaves 45 configs to compile
     with Place(space=None) as place:
         first = place.run(*problem, "--json")
         told = json.loads(first.stdout)
@@ -149,7 +149,7 @@ def an_absent_l4_is_tuned_explained_shown_and_found_again():
         tap.equal((told["gpu"]["name"], told["gpu"]["present"]), ("L4", False))
         tap.equal((told["problem"]["seq_q"], told["problem"]["seq_k"], told["problem"]["batch"]),
                   (512, 512, 4))
-        assert funnel["space"] > funnel["in_budget"] >= funnel["compiled"] >= funnel["clean"] > 50
+        assert funnel["space"] > funnel["in_budget"] >= funnel["compiled"] >= funnel["clean"] > 20
         tap.equal((funnel["proved"], funnel["measured"]), (0, 0))
         tap.equal((told["store"], answer["rank"], len(told["ranking"])), (place.store, 1, 10))
         times = [row["predicted_us"] for row in told["ranking"]]
@@ -164,7 +164,7 @@ def an_absent_l4_is_tuned_explained_shown_and_found_again():
         tap.equal((found["ranking"], again.stderr), (told["ranking"], ""))
 
         text = place.run(*problem, "--top", "3").stdout.splitlines()
-        tap.equal(text[0], "attention forward · fp16 · B 4 · H 8 · S 512 · D 64 · on L4 "
+        tap.equal(text[0], "attention forward · fp16 · B 4 · H 8 · S 512 · D 128 · on L4 "
                            "(sm_89, 58 SMs, not present here)")
         tap.has(text[1], "space %d → budget %d" % (funnel["space"], funnel["in_budget"]))
         assert re.match(r" *# +family +BLOCK_M +BLOCK_N .*shared B +regs +blocks/SM +time$", text[2])
@@ -388,7 +388,7 @@ def stdout_is_the_same_on_a_terminal_and_in_a_pipe():
 
 
 def the_progress_line_is_erased_at_the_end():
-    with Place(space=DOZENS) as place:
+    with Place() as place:
         place.env.pop("FA_TUNE_NVRTC", None)  # kept cubins come too fast for a line to be drawn
         master, slave = raw_terminal()
         child = place.start("--gpu", "L4", *SMALL, stdin=subprocess.DEVNULL,
