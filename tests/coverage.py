@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""README's table of what is covered, made from operation.json and the families' manifests.
+"""README's table of what is covered, and the models of docs/serving.md, made from operation.json and the families' manifests.
 
 Each family's "supports" is asked, field by field, which values it takes while the other fields stay as
 they are in a problem that it serves; so a new family is a new column and a new field a new row.
 
-    python3 tests/coverage.py             prints the table
-    python3 tests/coverage.py --write     puts it into README.md
+    python3 tests/coverage.py             prints the tables
+    python3 tests/coverage.py --write     puts them into README.md and docs/serving.md
 """
 import glob
 import itertools
@@ -158,25 +158,55 @@ def table(folder):
         yield "| %s | %s |" % (", ".join(names), " | ".join(cells))
 
 
-def whole():
+def layer(fields):
+    """What tells a kind of layer from plain ones, in words."""
+    words = []
+    if fields.get("window") == "true":
+        words.append("window of {:,}".format(int(fields["window_left"]) + 1))
+    if "head_dim_v" in fields:
+        words.append("V of " + fields["head_dim_v"])
+    return ", ".join(words + ["sinks"] * (fields.get("sinks") == "true")) or "plain"
+
+
+def models(folder):
+    """The lines of a table of the models that an operation knows; those of the same layers share a row."""
+    with open(os.path.join(folder, "operation.json"), encoding="utf-8") as file:
+        known = json.load(file).get("models", {})
+    rows = {}
+    for name, layers in known.items():
+        one = layers[0]
+        cells = ("%s, %s" % (one["heads_q"], one["heads_kv"]), one["head_dim"], "; ".join(map(layer, layers)))
+        rows.setdefault(cells, []).append("`%s`" % name)
+    if rows:
+        yield "| `--model` | heads, of keys | head dim | layers |"
+        yield "|---|---|---|---|"
+    for cells, names in rows.items():
+        yield "| %s | %s |" % (", ".join(names), " | ".join(cells))
+
+
+PAGES = {"README.md": table, "docs/serving.md": models}
+
+
+def whole(lines):
     folders = sorted(map(os.path.dirname, glob.glob(os.path.join(SOURCE, "kernel_templates/*/operation.json"))))
-    return "\n\n".join("\n".join(table(folder)) for folder in folders) + "\n"
+    return "\n\n".join(filter(None, ("\n".join(lines(folder)) for folder in folders))) + "\n"
 
 
-def replaced(readme):
-    head, rest = readme.split(BEGIN)
-    return head + BEGIN + whole() + END + rest.split(END)[1]
+def replaced(page, text):
+    head, rest = text.split(BEGIN)
+    return head + BEGIN + whole(PAGES[page]) + END + rest.split(END)[1]
 
 
 def main():
-    if sys.argv[1:] != ["--write"]:
-        sys.stdout.write(whole())
-        return
-    path = os.path.join(SOURCE, "README.md")
-    with open(path, encoding="utf-8") as file:
-        text = replaced(file.read())
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
+    for page, lines in PAGES.items():
+        if sys.argv[1:] != ["--write"]:
+            sys.stdout.write(whole(lines))
+            continue
+        path = os.path.join(SOURCE, page)
+        with open(path, encoding="utf-8") as file:
+            text = replaced(page, file.read())
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
 
 
 if __name__ == "__main__":
