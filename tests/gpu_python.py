@@ -474,6 +474,71 @@ def serving_policy():
     return "a miss says: %s" % sentence
 
 
+class Pages:
+    """A paged cache of five sequences, shuffled, with NaN in all that no sequence owns."""
+    BATCH, HEADS, HEADS_KV, DIM, PAGE, MOST = 5, 8, 2, 128, 64, 1000
+
+    def __init__(self):
+        columns = -(-self.MOST // self.PAGE)
+        count = self.BATCH * columns + 3
+        self.k, self.v = (torch.empty(count, self.PAGE, self.HEADS_KV, self.DIM, device="cuda", dtype=torch.bfloat16)
+                          for _ in range(2))
+        self.table = torch.randperm(count, device="cuda")[:self.BATCH * columns].view(self.BATCH, -1).int()
+        self.lengths = torch.zeros(self.BATCH, device="cuda", dtype=torch.int32)
+
+    def draw(self, lengths):
+        self.given = lengths
+        self.lengths.copy_(torch.tensor(lengths))
+        self.dense = []
+        for cache in (self.k, self.v):
+            cache.fill_(math.nan)
+            rows = torch.randn(self.BATCH, self.table.shape[1] * self.PAGE, self.HEADS_KV, self.DIM, device="cuda",
+                               dtype=cache.dtype)
+            self.dense.append(rows.transpose(1, 2))
+            owned = torch.arange(rows.shape[1], device="cuda")[None] < self.lengths[:, None]
+            rows = rows.masked_fill(~owned[..., None, None], math.nan)
+            cache[self.table.long()] = rows.view(self.BATCH, -1, *cache.shape[1:])
+
+    def check(self, o, lse, q, queries):
+        """o and q (total_q, heads, dim), lse (heads, total_q), of causal attention; queries: of each sequence."""
+        for b, (begin, count) in enumerate(zip((sum(queries[:i]) for i in range(len(queries))), queries)):
+            k, v = (x[b:b + 1, :, :self.given[b]] for x in self.dense)
+            mine, own = (x[begin:begin + count].transpose(0, 1)[None] for x in (q, o))
+            check(own, mine, k, v, True)
+            far = (lse[None, :, begin:begin + count].double() - exact(mine, k, v, True)[1]).abs().max()
+            assert far < 4e-3, "LSE is off by %g" % far
+
+
+def serving_calls():
+    pages, queries = Pages(), [3, 1, 16, 2, 7]
+    pages.draw([1000, 17, 16, 512, 333])
+    how = dict(block_table=pages.table, max_seqlen_k=pages.MOST, causal=True, return_softmax_lse=True)
+    q = torch.randn(sum(queries), pages.HEADS, pages.DIM, device="cuda", dtype=torch.bfloat16)
+    starts = torch.tensor([sum(queries[:i]) for i in range(6)], device="cuda", dtype=torch.int32)
+    varlen = dict(how, cu_seqlens_q=starts, max_seqlen_q=16, seqused_k=pages.lengths)
+    o, lse = fa_tune.attention_varlen(q, pages.k, pages.v, **varlen)
+    pages.check(o, lse, q, queries)
+    heads_first = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (pages.k, pages.v)]
+    assert torch.equal(fa_tune.attention_varlen(q, *heads_first, **varlen)[0], o)
+    ones = [1] * pages.BATCH
+    q = torch.randn(pages.BATCH, 1, pages.HEADS, pages.DIM, device="cuda", dtype=torch.bfloat16)
+    decode = dict(how, cache_seqlens=pages.lengths, out=(torch.empty_like(q), None))
+    fa_tune.attention_decode(q, pages.k, pages.v, **decode)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        o, lse = fa_tune.attention_decode(q, pages.k, pages.v, **decode)
+    for lengths in ([1000, 17, 16, 512, 333], [1, 1000, 64, 65, 999], [2] * 5):
+        pages.draw(lengths)
+        pages.table.copy_(pages.table.flip(0))  # other pages for each
+        pages.draw(lengths)
+        q.normal_()
+        graph.replay()
+        torch.cuda.synchronize()
+        pages.check(o[:, 0], lse[..., 0].t(), q[:, 0], ones)
+    return "attention_varlen and attention_decode over pages of 64 with NaN between; a graph replayed on other lengths and tables"
+
+
 # ---- what it costs -------------------------------------------------------------------------------
 LINES = """
 import json, sys, time
@@ -565,7 +630,7 @@ def host_costs():
 TESTS = [
     the_newcomers_three_lines, a_bound_kernel_and_objects, random_problems_against_float64,
     refusals_say_what_to_pass, torch_compile_takes_it_whole, graphs_capture_and_replay,
-    threads_and_streams, a_thread_without_a_context, two_devices, serving_policy, sdpa_drop_in,
+    threads_and_streams, a_thread_without_a_context, two_devices, serving_policy, serving_calls, sdpa_drop_in,
     hugging_face_tokens_are_the_same, cupy_arrays, jax_arrays, what_pytorchs_ways_cost,
     host_costs, fork_is_an_error,
 ]

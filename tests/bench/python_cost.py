@@ -34,8 +34,18 @@ def ways():
     yield "kernel(q, k, v, out=out)", lambda: bound(q, k, v, out=out)
     yield "kernel(q, k, v)", lambda: bound(q, k, v)
     yield "torch.empty_like(q)", lambda: torch.empty_like(q)
+    yield "attention_decode(…, out=out), pages", decode()
     for name, backend in SDPA_BACKENDS:
         yield "SDPA, %s" % name, with_backend(backend, q, k, v)
+
+
+def decode():
+    """One query over a paged cache, as an engine calls it for each layer."""
+    q = torch.randn(1, 1, 8, 128, device="cuda", dtype=torch.bfloat16)
+    k, v = (torch.randn(16, 64, 2, 128, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    how = dict(cache_seqlens=torch.tensor([500], device="cuda", dtype=torch.int32), max_seqlen_k=1024,
+               block_table=torch.arange(16, device="cuda", dtype=torch.int32)[None], out=torch.empty_like(q))
+    return lambda: fa_tune.attention_decode(q, k, v, **how)
 
 
 def with_backend(backend, q, k, v):
