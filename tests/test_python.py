@@ -215,6 +215,31 @@ def wrong_tensors_are_refused_with_what_to_pass_instead():
         refused(kind, part, *tensors, **keywords)
 
 
+def what_a_library_cannot_describe_is_refused_with_its_reason():
+    case = Inputs()
+    q, k, v = case.tensors
+
+    class Sparse(Capsuled):
+        def __dlpack__(self, **_):
+            raise BufferError("there are no strides\nframe 0: somewhere")
+    error = refused(fa_tune.TensorError, 'k cannot be taken: its library says "there are no strides". Pass a dense',
+                    q, Sparse(k.shape), v)
+    tap.equal(str(error.__cause__).splitlines()[0], "there are no strides")
+
+    class Interrupted(Capsuled):
+        def __dlpack__(self, **_):
+            raise KeyboardInterrupt
+    try:
+        fa_tune.attention(q, Interrupted(k.shape), v)
+    except KeyboardInterrupt:
+        pass
+    else:
+        raise AssertionError("Ctrl-C was lost")
+    nowhere = Exchanged(v.shape)
+    nowhere.memory = types.SimpleNamespace(address=None)
+    refused(fa_tune.TensorError, "v has no memory", q, k, nowhere)
+
+
 def a_kernel_is_bound_to_its_problem():
     case, other = Inputs(), Inputs(rows=7)
     problem = {"batch": 1, "heads_q": 2, "heads_kv": 1, "seq_q": 6, "seq_k": 9, "head_dim": DIM}
@@ -380,6 +405,7 @@ tap.main([
     another_device_than_the_current_one_is_entered_and_left,
     nothing_is_loaded_while_a_graph_is_captured_and_what_is_loaded_launches,
     wrong_tensors_are_refused_with_what_to_pass_instead,
+    what_a_library_cannot_describe_is_refused_with_its_reason,
     a_kernel_is_bound_to_its_problem,
     a_miss_is_the_policys_to_answer,
     a_recorder_sees_every_call,

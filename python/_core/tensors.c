@@ -165,16 +165,39 @@ static int describe(tensor *to, const dl_tensor *from)
         to->stride[i] = from->strides != NULL ? from->strides[i] : stride;
         stride *= from->shape[i];
     }
+    if (from->data == NULL && stride > 0)
+        return fail(ERROR_TENSOR,
+                    "%s has no memory (a fake or a meta tensor?): pass a tensor on a CUDA device",
+                    to->name);
     return 0;
+}
+
+/* The tensor's library raised something of its own, such as for a sparse tensor: the sentence says what to pass, and
+ * its exception is the cause. What is no Exception, as Ctrl-C, passes. Returns -1. */
+static int fail_description(const tensor *t)
+{
+    PyObject *type, *value, *trace;
+    if (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError))
+        return -1;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    PyObject *done =
+        call_helper("fa_tune._producers", "refuse_description", "(Os)", value, t->name);
+    Py_XDECREF(done);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+    return -1;
 }
 
 static int take_exchanged(tensor *t)
 {
     dl_tensor borrowed;
     if (t->exchange->borrow != NULL)
-        return t->exchange->borrow(t->object, &borrowed) == 0 ? describe(t, &borrowed) : -1;
+        return t->exchange->borrow(t->object, &borrowed) == 0 ? describe(t, &borrowed)
+                                                              : fail_description(t);
     if (t->exchange->managed_from_object(t->object, &t->managed) != 0)
-        return -1;
+        return fail_description(t);
     t->read_only = (t->managed->flags & DL_FLAG_READ_ONLY) != 0;
     return describe(t, &t->managed->tensor);
 }
@@ -205,7 +228,7 @@ static int take_capsule(tensor *t, const place *place)
 {
     t->capsule = ask_capsule(t->object, place);
     if (t->capsule == NULL)
-        return -1;
+        return fail_description(t);
     if (PyCapsule_IsValid(t->capsule, "dltensor_versioned")) {
         dl_managed *managed = PyCapsule_GetPointer(t->capsule, "dltensor_versioned");
         if (managed->version.major != DL_MAJOR)

@@ -63,6 +63,13 @@ def to_cuda(tensor, name):
     }.get(library, "a tensor on a CUDA device").replace("%s", name)
 
 
+def refuse_description(error, name):
+    """Raises what is to be said of a tensor that its library cannot describe by DLPack."""
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    raise TensorError("%s cannot be taken: its library says \"%s\". Pass a dense tensor with memory of its own on a CUDA "
+                      "device" % (name, reason)) from error
+
+
 def check_grad(tensor, name):
     """Refuses a tensor that PyTorch would differentiate through: there is no backward pass here."""
     torch = sys.modules["torch"]
