@@ -16,7 +16,8 @@
     X(REAL, "high_us", high_us)            \
     X(INT32, "sample_count", sample_count) \
     X(INT64, "unix_time", unix_time)       \
-    X(TEXT, "source", source)
+    X(TEXT, "source", source)              \
+    X(REAL, "matmul_tflops", matmul_tflops)
 #define FA_COLUMN_RECORD fa_baseline
 static const fa_column columns[] = {FIELDS(FA_COLUMN_ENTRY)};
 
@@ -30,7 +31,7 @@ static bool good(const fa_baseline *b)
     return memchr(b->gpu_name, 0, sizeof b->gpu_name) != NULL && b->gpu_name[0] != 0 &&
            memchr(b->peer, 0, sizeof b->peer) != NULL && b->peer[0] != 0 &&
            memchr(b->source, 0, sizeof b->source) != NULL && isfinite(b->median_us) &&
-           isfinite(b->low_us) && isfinite(b->high_us) && b->median_us > 0 &&
+           isfinite(b->low_us) && isfinite(b->matmul_tflops) && b->matmul_tflops >= 0 && isfinite(b->high_us) && b->median_us > 0 &&
            ((b->low_us == 0 && b->high_us == 0) ||
             (0 < b->low_us && b->low_us <= b->median_us && b->median_us <= b->high_us)) &&
            b->sample_count >= 0 && b->unix_time >= 0 && fa_problem_check(&b->problem, NULL) == 0;

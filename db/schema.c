@@ -230,5 +230,9 @@ static const char step_problem[] =
     "CREATE INDEX scope_by_shape ON scope(shape);"
     "CREATE INDEX scope_by_problem ON scope(problem_key);";
 
-const char *const fa_db_schema_steps[FA_STORE_SCHEMA] = {step_0_to_1, step_contact,   step_sweep,
-                                                         step_fleet,  step_set_aside, step_problem};
+/* What the card's own matrix product reached while others' kernels were measured on it. */
+static const char step_matmul[] =
+    "ALTER TABLE baseline ADD COLUMN matmul_tflops REAL NOT NULL DEFAULT 0;";
+
+const char *const fa_db_schema_steps[FA_STORE_SCHEMA] = {
+    step_0_to_1, step_contact, step_sweep, step_fleet, step_set_aside, step_problem, step_matmul};

@@ -89,6 +89,10 @@ def interval(samples):
     return middle, ordered[below], ordered[n - 1 - below]
 
 
+def dtypes(torch):
+    return {"fp16": torch.float16, "bf16": torch.bfloat16}
+
+
 class Torch:
     """PyTorch on the current device."""
     mark = {}
@@ -108,11 +112,36 @@ class Torch:
         self.flush = torch.empty(max(2 * cache, 256 << 20), dtype=torch.int8, device="cuda")
         self.gpu = properties.name
         self.source = "PyTorch %s, CUDA %s" % (torch.__version__, torch.version.cuda)
+        self.products = {}
+
+    def events(self, call, count):
+        """So many calls between events, the L2 flushed before each, in microseconds."""
+        torch, pairs = self.torch, []
+        for _ in range(count):
+            first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            self.flush.zero_()
+            first.record()
+            call()
+            last.record()
+            pairs.append((first, last))
+        torch.cuda.synchronize()
+        return [first.elapsed_time(last) * 1e3 for first, last in pairs]
+
+    def matmul_tflops(self, dtype):
+        """What the card reaches in a matrix product of 8192 by 8192 by 8192: its own ceiling."""
+        if dtype not in self.products:
+            torch, n = self.torch, 8192
+            a, b = (torch.randn(n, n, device="cuda", dtype=dtypes(torch)[dtype]) for _ in range(2))
+            for _ in range(WARM_UP):
+                torch.mm(a, b)
+            median, _, _ = interval(self.events(lambda: torch.mm(a, b), 21))
+            self.products[dtype] = 2 * n ** 3 / median * 1e-6
+        return self.products[dtype]
 
     def tensors(self, problem):
         """Q, K and V as (batch, heads, seq, head_dim), laid out as the problem says."""
         torch = self.torch
-        dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}[problem["dtype"]]
+        dtype = dtypes(torch)[problem["dtype"]]
 
         def tensor(heads, seq):
             shape = (problem["batch"], heads, seq, problem["head_dim"])
@@ -162,16 +191,7 @@ class Torch:
             call()
             torch.cuda.synchronize()
             once = time.monotonic() - begin
-            pairs = []
-            for _ in range(max(11, min(SAMPLES, int(SECONDS / once)))):
-                first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-                self.flush.zero_()
-                first.record()
-                call()
-                last.record()
-                pairs.append((first, last))
-            torch.cuda.synchronize()
-        return [first.elapsed_time(last) * 1e3 for first, last in pairs]
+            return self.events(call, max(11, min(SAMPLES, int(SECONDS / once))))
 
 
 class DryRun:
@@ -181,6 +201,9 @@ class DryRun:
 
     def __init__(self, gpu):
         self.gpu = gpu
+
+    def matmul_tflops(self, _):
+        return 100.0
 
     def time_us(self, problem, peer):
         pairs = problem["batch"] * problem["heads_q"] * problem["seq_q"] * problem["seq_k"]
@@ -235,7 +258,9 @@ def main():
             median, low, high = interval(samples)
             print(json.dumps({**clock.mark, "gpu": clock.gpu, "peer": peer, "median_us": round(median, 3),
                               "low_us": round(low, 3), "high_us": round(high, 3),
-                              "sample_count": len(samples), "unix_time": int(time.time()),
+                              "sample_count": len(samples),
+                              "matmul_tflops": round(clock.matmul_tflops(problem["dtype"]), 1),
+                              "unix_time": int(time.time()),
                               "source": clock.source, "problem": problem}), flush=True)
 
 

@@ -323,6 +323,21 @@ def doctor_says_what_fails_and_its_status_agrees():
         assert bad[0]["advice"] != ""
 
 
+def doctor_changes_nothing():
+    with Place() as place:
+        for size in (None, 0):
+            if size is not None:
+                open(place.store, "wb").close()
+            before = sorted(os.listdir(place.folder))
+            check, = [one for one in place.json("doctor")["checks"] if one["name"] == "store"]
+            tap.equal((check["level"], check["text"]), ("ok", place.store + ", which the first tune makes"))
+            tap.equal(sorted(os.listdir(place.folder)), before)
+        tap.equal(os.stat(place.store).st_size, 0)
+        place.env["FA_TUNE_STORE"] = os.path.join(place.store, "under", "a", "file.db")
+        check, = [one for one in place.json("doctor", status=1)["checks"] if one["name"] == "store"]
+        tap.equal(check["level"], "fail")
+
+
 def quiet_is_silent_and_progress_is_not():
     with Place() as place:
         told = place.run("--gpu", "L4", *SMALL)
@@ -484,6 +499,7 @@ tap.main([
     when_nothing_is_left_to_compile_it_says_so,
     an_absent_gpus_choice_stands_though_a_config_does_not_compile,
     doctor_says_what_fails_and_its_status_agrees,
+    doctor_changes_nothing,
     quiet_is_silent_and_progress_is_not,
     without_utf8_everything_is_ascii,
     stdout_is_the_same_on_a_terminal_and_in_a_pipe,

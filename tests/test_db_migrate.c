@@ -31,6 +31,7 @@ static const char back_to_version_4[] =
     "ALTER TABLE scope RENAME COLUMN problem_key TO problem;"
     "CREATE INDEX scope_by_shape ON scope(head_dim, heads_q, heads_kv, batch, dtype, causal);"
     "DROP TABLE winner_set_aside;"
+    "ALTER TABLE baseline DROP COLUMN matmul_tflops;"
 #ifdef DB_ON_POSTGRES
     "UPDATE fa_tune_store SET version = 4;";
 #else

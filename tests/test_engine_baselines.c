@@ -115,6 +115,8 @@ static void every_bad_line_is_named_and_nothing_is_taken(void)
         {"{" NAMES "," PROBLEM ",\"median_us\":\"1\"}", "must be a number"},
         {"{" NAMES "," PROBLEM ",\"median_us\":1,\"low_us\":2,\"high_us\":3}", "does not hold"},
         {"{" NAMES "," PROBLEM ",\"median_us\":1,\"low_us\":0.5}", "does not hold"},
+        {"{" NAMES "," PROBLEM ",\"median_us\":1,\"matmul_tflops\":-1}", "matmul_tflops"},
+        {"{" NAMES "," PROBLEM ",\"median_us\":1,\"matmul_tflops\":1e9}", "matmul_tflops"},
         {"{" NAMES "," PROBLEM ",\"median_us\":1,\"sample_count\":-1}", "sample_count"},
         {"{" NAMES "," PROBLEM ",\"median_us\":1,\"unix_time\":1.5}", "whole number"},
         {"{" NAMES ",\"median_us\":1}", "\"problem\" is missing"},

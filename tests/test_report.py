@@ -5,6 +5,7 @@ import csv
 import html.parser
 import io
 import json
+import math
 import os
 import re
 
@@ -322,6 +323,58 @@ def an_imported_winner_has_the_funnel_of_the_store_that_it_came_from():
         assert len(theirs["configs"]) == 8 and theirs["configs"][0]["samples_us"], theirs
 
 
+def chosen(problems, configs):
+    """How many problems these configs were measured on, and the mean of the best one's time over the winner's."""
+    ratios = []
+    for problem in problems:
+        times = [one["median_us"] for one in problem["configs"]
+                 if one["median_us"] and words_of(one["config"]) in configs]
+        ratios += [min(times) / problem["winner"]["median_us"]] if times else []
+    return len(ratios), math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else 0, max(ratios)
+
+
+def words_of(config):
+    return " ".join([config["family"]] + ["%s=%d" % pair for pair in config["tunables"].items()])
+
+
+def whether_tuning_pays_is_told_against_the_default_and_fixed_configs():
+    problems = ((128,), (256,), (512,), (1024,))
+    with tuned(dict(EIGHT, STAGES=[1]), problems=problems) as place:
+        # Another config is the best of each problem; the last problem knows no default and has one config.
+        change(place, "UPDATE trial SET median_us = 50 + 7 * ((scope_id + (SELECT count(*) FROM trial AS other "
+               "WHERE other.scope_id = trial.scope_id AND other.config_key < trial.config_key)) % 4)",
+               "DELETE FROM trial WHERE scope_id = 4 AND rowid NOT IN "
+               "(SELECT min(rowid) FROM trial WHERE scope_id = 4)",
+               "UPDATE winner SET evidence = json_set(evidence, '$.default_us', 0) WHERE scope_id = 4")
+        document = place.json("report")
+        told = document["problems"]
+        pay, = document["pay"]
+        tap.equal((pay["gpu"], pay["operation"], pay["problems"]), ("NVIDIA L4", "attn_fwd", 4))
+        default, one, four = pay["rows"]
+        known = [problem["speedup_over_default"] for problem in told if problem["speedup_over_default"]]
+        tap.equal((default["problems"], default["configs"], len(known)), (3, [], 3))
+        assert abs(default["gain"] - math.exp(sum(map(math.log, known)) / 3)) < 1e-6, default
+        assert abs(default["most"] - max(known)) < 1e-6, default
+        every = {words_of(config["config"]) for problem in told for config in problem["configs"]}
+        best = min((-served, mean) for served, mean, _ in (chosen(told, {name}) for name in every))
+        for row, count in ((one, 1), (four, len(four["configs"]))):
+            served, mean, most = chosen(told, set(row["configs"]))
+            tap.equal((row["problems"], len(set(row["configs"]))), (served, count))
+            assert abs(row["gain"] - mean) < 1e-6 and abs(row["most"] - most) < 1e-6, (row, mean, most)
+        tap.equal(one["problems"], -best[0])
+        assert abs(one["gain"] - best[1]) < 1e-6, (one, best)
+        assert four["gain"] < one["gain"] and 2 <= len(four["configs"]) <= 4, (one, four)
+        assert one["probes"] + four["probes"] > 0, pay
+        text = place.run("report").stdout
+        tap.has(text, "## Does tuning pay?")
+        tap.has(text, "| NVIDIA L4 | the family's default config | 3 of 4 | %.2f× |" % default["gain"])
+        tap.has(text, "one config for all of them | %d of 4" % one["problems"])
+    with Place(space=TWO) as place:
+        place.run("--gpu", "L4", *SMALL, "--quiet")
+        tap.equal(place.json("report")["pay"], [])
+        tap.lacks(place.run("report").stdout, "tuning pay")
+
+
 def lengths_between_buckets_are_told_with_their_regret():
     with tuned(TWO) as place:
         tap.lacks(place.run("report").stdout, "Shape buckets")
@@ -421,6 +474,7 @@ tap.main([
     filters_keep_what_agrees,
     what_another_store_measured_is_told_as_measured_and_as_imported,
     an_imported_winner_has_the_funnel_of_the_store_that_it_came_from,
+    whether_tuning_pays_is_told_against_the_default_and_fixed_configs,
     lengths_between_buckets_are_told_with_their_regret,
     a_prediction_that_was_measured_is_told_with_its_place,
     the_format_follows_the_file_and_a_file_is_whole_or_not_there,

@@ -239,6 +239,7 @@ typedef struct fa_baseline {
     int32_t sample_count;   /* 0: not known */
     int64_t unix_time;      /* when it was measured or, if nobody said, imported */
     char source[128];       /* what made it ("PyTorch 2.11, CUDA 13.0"); may be empty */
+    double matmul_tflops;   /* what a large matrix product of that type reached on the card; 0: not taken */
 } fa_baseline;
 
 /* ---- sweeps ---------------------------------------------------------------------------------*/

@@ -50,6 +50,7 @@ static const fa_member baseline_members[] = {
     ROW(low_us, NUMBER, OPTIONAL),
     ROW(high_us, NUMBER, OPTIONAL),
     ROW(sample_count, COUNT, OPTIONAL),
+    ROW(matmul_tflops, NUMBER, OPTIONAL),
     ROW(unix_time, COUNT64, OPTIONAL, .most = (int64_t)1 << 40),
     ROW(problem, OTHER, .write = write_problem, .read = read_problem),
     {.key = NULL},
@@ -78,6 +79,9 @@ static int check_baseline(const fa_baseline *baseline, fa_diag *diag)
                        "the interval from %g to %g us does not hold the median %g: give both ends "
                        "or neither",
                        low, high, median);
+    if (!(baseline->matmul_tflops >= 0 && baseline->matmul_tflops < 1e6))
+        return fa_fail(diag, FA_EINVAL, "\"matmul_tflops\" is %g: it must be at least 0 and below 1e6",
+                       baseline->matmul_tflops);
     return 0;
 }
 

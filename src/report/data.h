@@ -104,6 +104,9 @@ typedef struct report {
     size_t regrets, regret_capacity;
     fa_prediction *prediction;
     size_t predictions, prediction_capacity;
+    struct report_paying *paying; /* pay.c's own, while problems come */
+    struct report_pay *pay;       /* what tuning was worth, for each GPU type and operation */
+    size_t pays, pay_capacity;
     char store[4096]; /* its path as told */
     int64_t made;     /* unix time */
     void *format;     /* a format's own */

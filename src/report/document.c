@@ -6,6 +6,7 @@
  * null. Measured times are median_us, low_us and high_us; predicted_us is the model's.
  */
 #include "document.h"
+#include "pay.h"
 
 #include "error.h"
 #include "json.h"
@@ -105,6 +106,7 @@ static void add_peers(cJSON *object, const report_problem *problem)
         add_known(item, "high_us", peer->baseline.high_us);
         add_known(item, "ratio", peer->ratio);
         add_text(item, "source", peer->baseline.source);
+        add_known(item, "matmul_tflops", peer->baseline.matmul_tflops);
         fa_json_push(array, item);
     }
 }
@@ -343,6 +345,37 @@ static cJSON *prediction_json(const fa_prediction *prediction)
     return item;
 }
 
+static cJSON *pay_row_json(const report_pay_row *row)
+{
+    cJSON *item = cJSON_CreateObject();
+    fa_buf words = {0};
+    report_pay_words(&words, row);
+    add_text(item, "against", words.data != NULL ? words.data : "");
+    fa_buf_free(&words);
+    add_number(item, "problems", (double)row->problems);
+    add_number(item, "gain", row->mean);
+    add_number(item, "most", row->most);
+    add_number(item, "probes", (double)row->probes);
+    cJSON *configs = fa_json_add_array(item, "configs");
+    for (size_t i = 0; i < row->configs; i++)
+        fa_json_push(configs, cJSON_CreateString(row->config[i]));
+    return item;
+}
+
+static cJSON *pay_json(const report_pay *pay)
+{
+    cJSON *item = cJSON_CreateObject();
+    add_text(item, "gpu", pay->gpu);
+    add_text(item, "silicon", pay->silicon);
+    add_text(item, "operation", pay->operation->name);
+    add_number(item, "problems", (double)pay->problems);
+    cJSON *rows = fa_json_add_array(item, "rows");
+    for (int r = 0; r < REPORT_PAY_ROWS; r++)
+        if (report_pay_told(pay, r))
+            fa_json_push(rows, pay_row_json(&pay->row[r]));
+    return item;
+}
+
 void report_document_end(const report *report, report_document *document, fa_buf *out)
 {
     fa_buf_text(out, "\n],\"near_configs\":");
@@ -350,7 +383,12 @@ void report_document_end(const report *report, report_document *document, fa_buf
     for (size_t i = 0; i < document->nears; i++)
         fa_json_push(near, cJSON_CreateString(document->near[i]));
     print(out, near);
-    fa_buf_text(out, ",\"regret\":[");
+    fa_buf_text(out, ",\"pay\":[");
+    for (size_t i = 0; i < report->pays; i++) {
+        fa_buf_text(out, i > 0 ? ",\n" : "\n");
+        print(out, pay_json(&report->pay[i]));
+    }
+    fa_buf_text(out, "],\"regret\":[");
     for (size_t i = 0; i < report->regrets; i++) {
         fa_buf_text(out, i > 0 ? ",\n" : "\n");
         print(out, regret_json(&report->regret[i]));

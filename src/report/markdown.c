@@ -3,6 +3,7 @@
  * The report as Markdown: a summary table and a short section per problem. Readable as it is, on a
  * terminal too.
  */
+#include "pay.h"
 #include "words.h"
 
 #include "error.h"
@@ -274,6 +275,43 @@ static void predictions(fa_buf *out, const report *report)
     fa_buf_text(out, "\n");
 }
 
+static void pay(fa_buf *out, const report *report)
+{
+    if (report->pays == 0)
+        return;
+    fa_buf_text(out, "## Does tuning pay?\n\n| GPU | the winners against | problems where that was "
+                     "measured | gain, geometric mean | most | configs |\n|---|---|--:|--:|--:|---|\n");
+    for (size_t i = 0; i < report->pays; i++) {
+        const report_pay *one = &report->pay[i];
+        for (int r = 0; r < REPORT_PAY_ROWS; r++) {
+            const report_pay_row *row = &one->row[r];
+            if (!report_pay_told(one, r))
+                continue;
+            fa_buf_text(out, "| ");
+            report_markdown_text(out, one->gpu);
+            fa_buf_text(out, " | ");
+            report_pay_words(out, row);
+            fa_buf_printf(out, " | %zu of %zu", row->problems, one->problems);
+            if (row->probes > 0)
+                fa_buf_printf(out, ", %zu by probes", row->probes);
+            fa_buf_text(out, " | ");
+            report_ratio(out, row->mean);
+            fa_buf_text(out, " | ");
+            report_ratio(out, row->most);
+            fa_buf_text(out, " | ");
+            for (size_t c = 0; c < row->configs; c++) {
+                fa_buf_text(out, c > 0 ? "; " : "");
+                report_markdown_code(out, row->config[c]);
+            }
+            fa_buf_text(out, " |\n");
+        }
+    }
+    fa_buf_text(out, "\nGain is the other's time over the winner's. A fixed config is the one that was measured "
+                     "on most of the problems and costs least there; on the others nothing is known of "
+                     "it. Probes are timed by themselves, not in a race with the winner: their "
+                     "differences of a few percent mean nothing.\n\n");
+}
+
 /* ---- the summary ----------------------------------------------------------------------------*/
 int report_summary_begin(const report *report, report_summary *ret_summary)
 {
@@ -356,6 +394,7 @@ static void markdown_end(report *report)
         return;
     report_summary_end(report, &md->summary, out);
     if (report->outcome.problems > 0) {
+        pay(out, report);
         buckets(out, report);
         predictions(out, report);
         fa_buf_append(out, md->body.data, md->body.size);

@@ -5,7 +5,7 @@
  * A problem that was tuned with several sets of templates is told once: with the present ones, or
  * with the newest where the present ones have not seen it. The outcome counts what is left out.
  */
-#include "data.h"
+#include "pay.h"
 
 #include "error.h"
 #include "operation.h"
@@ -150,9 +150,14 @@ static int write_problems(report *report, const struct studies *studies, fa_diag
         if (rc != 0)
             break;
         problem.number = (int)i + 1;
+        rc = report_pay_add(report, &problem);
         writer->problem(report, &problem);
         report_problem_free(&problem);
     }
+    if (rc == 0)
+        rc = report_pay_end(report);
+    if (rc == FA_ENOMEM)
+        fa_fail(diag, rc, "out of memory for a report");
     writer->end(report);
     if (rc == 0 && report->out->failed)
         rc = fa_fail(diag, FA_ENOMEM, "out of memory for a report");
@@ -194,5 +199,6 @@ int report_write(fa_tuner *tuner, const report_options *options, fa_buf *out,
     free(baselines.baseline);
     free(report.regret);
     free(report.prediction);
+    report_pay_free(&report);
     return rc;
 }

@@ -12,7 +12,6 @@
 #include "store.h"
 #include "system_bundles.h"
 
-#include "earlier.h"
 #include "error.h"
 #include "fleet.h"
 #include "json.h"
@@ -24,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -169,15 +169,25 @@ static void check_clocks(struct doctor *d)
     fa_nvml_close(&nvml);
 }
 
+/* The nearest directory above a file that is there: the store's may have to be made first. */
+static void find_directory(const char *path, char ret_directory[FA_STORE_PATH_MAX])
+{
+    char *slash;
+    snprintf(ret_directory, FA_STORE_PATH_MAX, "%s", path);
+    while ((slash = strrchr(ret_directory, '/')) != NULL && slash != ret_directory) {
+        *slash = 0;
+        if (access(ret_directory, F_OK) == 0)
+            return;
+    }
+    snprintf(ret_directory, FA_STORE_PATH_MAX, "%s", slash != NULL ? "/" : ".");
+}
+
 static void check_disk(struct doctor *d, const char *path)
 {
     enum { ENOUGH_MIB = 64 };
     char directory[FA_STORE_PATH_MAX];
     struct statvfs fs;
-    snprintf(directory, sizeof directory, "%s", path);
-    char *slash = strrchr(directory, '/');
-    if (slash != NULL)
-        slash[slash == directory] = 0;
+    find_directory(path, directory);
     if (statvfs(directory, &fs) != 0) {
         report(d, FA_CHECK_WARN, "disk", "check the store's directory", "%s: %s", directory,
                strerror(errno));
@@ -207,8 +217,17 @@ static void check_store(struct doctor *d)
     char path[FA_STORE_PATH_MAX] = "";
     int rc = fa_options_store(&d->options, path, &diag);
     if (rc == 0)
-        rc = fa_store_open(path, FA_STORE_READ_WRITE, &store, NULL, &diag);
-    if (rc == FA_EREADONLY)
+        rc = fa_store_open(path, FA_STORE_EXISTING, &store, NULL, &diag);
+    struct stat st;
+    char directory[FA_STORE_PATH_MAX];
+    find_directory(path, directory);
+    bool none = rc == 0 && strstr(path, "://") == NULL && (stat(path, &st) != 0 || st.st_size == 0);
+    if (none && access(directory, W_OK | X_OK) != 0)
+        report(d, FA_CHECK_FAIL, "store", "set FA_TUNE_STORE to a file that can be written",
+               "%s cannot be made: nothing can be written there", path);
+    else if (none)
+        report(d, FA_CHECK_OK, "store", "", "%s, which the first tune makes", path);
+    else if (rc == FA_EREADONLY)
         report(d, FA_CHECK_WARN, "store",
                "winners are read where there are some, new ones cannot "
                "be kept: set FA_TUNE_STORE to a file that can be written",

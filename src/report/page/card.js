@@ -68,8 +68,9 @@ function howFar(problem) {
     (problem.timed ? "" : "~") + tflops(problem.tflops)), " TFLOP/s"];
   if (!limit) return h("p", {}, rate, ". This GPU’s ceilings are not known.");
   return [h("p", {}, rate, ", ", told(problem, percent(problem.part)), " of the " +
-    tflops(limit.tflops) + " TFLOP/s that " + (limit.by === "memory"
-    ? "memory bandwidth allows" : "the tensor cores give") + " at " +
+    tflops(limit.tflops) + " TFLOP/s that " + (limit.by === "memory" ? "memory bandwidth allows"
+    : limit.by === "product" ? "this card’s own matrix product reached"
+      : "the tensor cores are rated for") + " at " +
     grouped(problem.intensity) + " FLOP per byte."),
   svg("svg", { class: "meter", ...BAR }, svg("rect", { class: "track", width: 1000, height: 20 }),
     svg("rect", { class: "bar" + (problem.timed ? "" : " predicted"), height: 20,

@@ -7,6 +7,8 @@ function prepare(given) {
   const operations = given.operations || [], problems = [];
   for (const one of given.problems)
     problems.push(complete(one, problems[problems.length - 1], problems.length + 1, operations));
+  const products = matrixProducts(problems);
+  for (const problem of problems) placeUnderLimit(problem, products);
   const meanings = new Map((given.gates || []).map((gate) => [gate.status, gate.meaning]));
   for (const problem of problems) problem.meanings = meanings;
   return { given, problems, meanings,
@@ -126,6 +128,32 @@ function predictions(given) {
       ] }));
 }
 
+/* ---- what tuning was worth ---- */
+function pay(given) {
+  const rows = (given.pay || []).flatMap((one) => one.rows.map((row) => ({ ...row, gpu: one.gpu,
+    of: one.problems })));
+  if (rows.length === 0) return null;
+  const probes = rows.reduce((most, row) => Math.max(most, row.probes || 0), 0);
+  return section("pay", "Does tuning pay?",
+    h("p", {}, "The gain is the other’s time over the winner’s. A fixed config is the one that was " +
+      "measured on most of the problems and costs least there; on the others nothing is known of it." +
+      (probes > 0 ? " Up to " + grouped(probes) + " of a row’s times are of single probes, not of a " +
+        "race with the winner: differences of a few percent mean nothing there." : "")),
+    sortable({ label: "Does tuning pay?", caption: "Winners against the default and fixed configs",
+      rows, columns: [
+        { head: "GPU", row: true, cell: (row) => row.gpu },
+        { head: "the winners against", cell: (row) => row.against },
+        { head: "problems", number: true, value: (row) => row.problems,
+          cell: (row) => grouped(row.problems) + " of " + grouped(row.of) },
+        { head: "gain", number: true, value: (row) => row.gain, cell: (row) => ratio(row.gain) },
+        { head: "most", number: true, value: (row) => row.most, cell: (row) => ratio(row.most) },
+        { head: "probes", number: true, value: (row) => row.probes,
+          cell: (row) => row.probes > 0 ? grouped(row.probes) : NONE },
+        { head: "configs", className: "mono wide", cell: (row) => row.configs.length > 0
+          ? row.configs.map((config, i) => [i > 0 ? h("br") : null, config]) : NONE },
+      ] }));
+}
+
 /* ---- assembly ---- */
 function foot({ given, problems }) {
   const left = problems.reduce((sum, problem) => sum + problem.configs_left_out, 0);
@@ -204,7 +232,7 @@ function draw(given) {
       h("h2", { id: "summary-h" }, "Problems"),
       small("± is half the 95% interval of a median. × is the other’s time over ours: above 1, ours " +
         "is faster. ", guess("~ in italics"), " is predicted, not measured; what was transferred or " +
-        "imported is told as such."), list), cards, covers, roofs, buckets(given),
+        "imported is told as such."), list), cards, covers, pay(given), roofs, buckets(given),
     predictions(given)), foot(report));
   filters.apply();
   for (let number = 1; problems.length <= OPEN_AT_FIRST && number <= problems.length; number++)

@@ -24,18 +24,32 @@ function complete(given, last, number, operations) {
   problem.baselines.sort((a, b) => a.median_us - b.median_us);
   problem.intensity = problem.flops > 0 && problem.least_bytes > 0
     ? problem.flops / problem.least_bytes : 0;
-  problem.limit = limitOf(problem);
-  problem.part = problem.limit && problem.tflops > 0 ? problem.tflops / problem.limit.tflops : 0;
   return problem;
 }
 
-/* The roofline at this problem's intensity. */
+/* The most that matrix products reached on each silicon, where the baselines' programs took one. */
+function matrixProducts(problems) {
+  const most = new Map();
+  for (const problem of problems)
+    for (const peer of problem.baselines)
+      if (peer.matmul_tflops > (most.get(problem.silicon) || 0))
+        most.set(problem.silicon, peer.matmul_tflops);
+  return most;
+}
+
+/* The roofline at this problem's intensity: under the card's own matrix product where that is known. */
 function limitOf(problem) {
-  const gpu = problem.gpu;
-  if (!(gpu.tensor_tflops > 0 && gpu.bandwidth_gbs > 0 && problem.intensity > 0)) return null;
+  const gpu = problem.gpu, peak = problem.product || gpu.tensor_tflops;
+  if (!(peak > 0 && gpu.bandwidth_gbs > 0 && problem.intensity > 0)) return null;
   const memory = gpu.bandwidth_gbs / 1000 * problem.intensity;
-  return memory < gpu.tensor_tflops ? { tflops: memory, by: "memory" }
-    : { tflops: gpu.tensor_tflops, by: "tensor cores" };
+  return memory < peak ? { tflops: memory, by: "memory" }
+    : { tflops: peak, by: problem.product ? "product" : "tensor cores" };
+}
+
+function placeUnderLimit(problem, products) {
+  problem.product = products.get(problem.silicon) || 0;
+  problem.limit = limitOf(problem);
+  problem.part = problem.limit && problem.tflops > 0 ? problem.tflops / problem.limit.tflops : 0;
 }
 
 /* How its time is known, where its standing is another word. */

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A fixed config is chosen by how many problems it was measured on, then by how little it costs there; the
+ * next ones by what they add to those before. A config that was not measured on a problem serves it not: no
+ * time is made up.
+ */
+#include "pay.h"
+
+#include "error.h"
+#include "operation.h"
+#include "problem.h"
+#include "words.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One measured config of one problem. */
+typedef struct sample {
+    char *config; /* owned */
+    size_t problem;
+    double ratio; /* its time over the winner's */
+    bool raced;
+} sample;
+
+struct report_paying {
+    report_pay group;
+    double defaults; /* sum of logarithms */
+    sample *sample;
+    size_t samples, capacity;
+};
+
+/* ---- gathering ------------------------------------------------------------------------------*/
+static bool is_timed(const report_problem *problem)
+{
+    return problem->study.has_winner && problem->timed && problem->us > 0;
+}
+
+static int take_config(struct report_paying *paying, const report_problem *problem,
+                       const report_config *config)
+{
+    fa_buf words = {0};
+    sample *grown =
+        fa_grow(paying->sample, &paying->capacity, paying->samples, sizeof *paying->sample);
+    if (grown == NULL)
+        return FA_ENOMEM;
+    paying->sample = grown;
+    report_config_words(&words, &config->trial.config);
+    if (words.failed || words.data == NULL) {
+        fa_buf_free(&words);
+        return FA_ENOMEM;
+    }
+    paying->sample[paying->samples++] = (sample){words.data, paying->group.problems,
+                                                 config->trial.median_us / problem->us,
+                                                 config->trial.raced};
+    return 0;
+}
+
+static void take_default(struct report_paying *paying, const report_problem *problem)
+{
+    report_pay_row *row = &paying->group.row[0];
+    if (!(problem->x_default > 0))
+        return;
+    row->problems++;
+    paying->defaults += log(problem->x_default);
+    if (problem->x_default > row->most)
+        row->most = problem->x_default;
+}
+
+/* ---- choosing -------------------------------------------------------------------------------*/
+static int compare_samples(const void *a, const void *b)
+{
+    const sample *x = a, *y = b;
+    int order = strcmp(x->config, y->config);
+    return order != 0 ? order : (x->problem > y->problem) - (x->problem < y->problem);
+}
+
+struct choice {
+    const sample **best; /* [problems]: of the configs that are chosen; NULL: none was measured there */
+    size_t served;
+    double cost; /* sum of logarithms over them */
+};
+
+/* What the run of one config's samples would make of a choice. */
+static void weigh(const struct choice *choice, const sample *run, size_t count, size_t *ret_served,
+                  double *ret_cost)
+{
+    *ret_served = choice->served;
+    *ret_cost = choice->cost;
+    for (size_t i = 0; i < count; i++) {
+        const sample *before = choice->best[run[i].problem];
+        *ret_served += before == NULL;
+        if (before == NULL)
+            *ret_cost += log(run[i].ratio);
+        else if (run[i].ratio < before->ratio)
+            *ret_cost += log(run[i].ratio / before->ratio);
+    }
+}
+
+static void choose(struct choice *choice, const sample *run, size_t count)
+{
+    weigh(choice, run, count, &choice->served, &choice->cost);
+    for (size_t i = 0; i < count; i++) {
+        const sample **best = &choice->best[run[i].problem];
+        if (*best == NULL || run[i].ratio < (*best)->ratio)
+            *best = &run[i];
+    }
+}
+
+/* Joins the config that adds most. false: none adds anything. */
+static bool choose_next(struct report_paying *paying, struct choice *choice, const char **ret_config)
+{
+    size_t found = 0, found_count = 0, most = choice->served;
+    double least = choice->cost;
+    for (size_t i = 0, next; i < paying->samples; i = next) {
+        size_t served;
+        double cost;
+        for (next = i + 1; next < paying->samples; next++)
+            if (strcmp(paying->sample[next].config, paying->sample[i].config) != 0)
+                break;
+        weigh(choice, &paying->sample[i], next - i, &served, &cost);
+        if (served < most || (served == most && !(cost < least - 1e-9)))
+            continue;
+        found = i;
+        found_count = next - i;
+        most = served;
+        least = cost;
+    }
+    if (found_count == 0)
+        return false;
+    choose(choice, &paying->sample[found], found_count);
+    *ret_config = paying->sample[found].config;
+    return true;
+}
+
+static void sum_up(const struct choice *choice, size_t problems, report_pay_row *row)
+{
+    row->problems = choice->served;
+    row->mean = choice->served > 0 ? exp(choice->cost / (double)choice->served) : 0;
+    for (size_t i = 0; i < problems; i++) {
+        if (choice->best[i] == NULL)
+            continue;
+        row->probes += !choice->best[i]->raced;
+        if (choice->best[i]->ratio > row->most)
+            row->most = choice->best[i]->ratio;
+    }
+}
+
+static int choose_fixed(struct report_paying *paying)
+{
+    report_pay *group = &paying->group;
+    struct choice choice = {.best = calloc(group->problems, sizeof *choice.best)};
+    const char *chosen[REPORT_PAY_FIXED];
+    size_t count = 0;
+    int rc = choice.best != NULL ? 0 : FA_ENOMEM;
+    if (rc == 0 && paying->samples > 0)
+        qsort(paying->sample, paying->samples, sizeof *paying->sample, compare_samples);
+    while (rc == 0 && count < REPORT_PAY_FIXED && choose_next(paying, &choice, &chosen[count])) {
+        count++;
+        if (count == 1)
+            sum_up(&choice, group->problems, &group->row[1]);
+    }
+    if (rc == 0)
+        sum_up(&choice, group->problems, &group->row[2]);
+    for (size_t i = 0; i < count && rc == 0; i++)
+        for (int r = 1; r < REPORT_PAY_ROWS && rc == 0; r++)
+            if (r == 2 || i == 0) {
+                char *copy = strdup(chosen[i]);
+                group->row[r].config[group->row[r].configs] = copy;
+                group->row[r].configs += copy != NULL;
+                rc = copy != NULL ? 0 : FA_ENOMEM;
+            }
+    free(choice.best);
+    return rc;
+}
+
+/* ---- groups ---------------------------------------------------------------------------------*/
+static void free_group(report_pay *group)
+{
+    for (int r = 0; r < REPORT_PAY_ROWS; r++)
+        for (size_t i = 0; i < group->row[r].configs; i++)
+            free(group->row[r].config[i]);
+}
+
+static void forget(struct report_paying *paying)
+{
+    for (size_t i = 0; i < paying->samples; i++)
+        free(paying->sample[i].config);
+    free(paying->sample);
+    *paying = (struct report_paying){0};
+}
+
+static int end_group(report *report)
+{
+    struct report_paying *paying = report->paying;
+    if (paying == NULL || paying->group.problems == 0)
+        return 0;
+    report_pay_row *first = &paying->group.row[0];
+    if (first->problems > 0)
+        first->mean = exp(paying->defaults / (double)first->problems);
+    int rc = choose_fixed(paying);
+    report_pay *grown = fa_grow(report->pay, &report->pay_capacity, report->pays, sizeof *grown);
+    if (grown != NULL)
+        report->pay = grown;
+    if (rc == 0 && grown != NULL)
+        report->pay[report->pays++] = paying->group;
+    else
+        free_group(&paying->group);
+    forget(paying);
+    return grown != NULL ? rc : FA_ENOMEM;
+}
+
+int report_pay_add(report *report, const report_problem *problem)
+{
+    const fa_study *study = &problem->study;
+    if (!is_timed(problem))
+        return 0;
+    if (report->paying == NULL && (report->paying = calloc(1, sizeof *report->paying)) == NULL)
+        return FA_ENOMEM;
+    struct report_paying *paying = report->paying;
+    report_pay *group = &paying->group;
+    const fa_operation *operation = fa_operation_of(&study->problem);
+    int rc = 0;
+    if (group->problems > 0 &&
+        (strcmp(group->silicon, study->silicon) != 0 || group->operation != operation))
+        rc = end_group(report);
+    if (group->problems == 0) {
+        memcpy(group->silicon, study->silicon, sizeof group->silicon);
+        memcpy(group->gpu, study->gpu.name, sizeof group->gpu);
+        group->operation = operation;
+    }
+    take_default(paying, problem);
+    for (size_t i = 0; i < problem->count && rc == 0; i++)
+        if (problem->config[i].tried && problem->config[i].trial.median_us > 0)
+            rc = take_config(paying, problem, &problem->config[i]);
+    group->problems++;
+    return rc;
+}
+
+int report_pay_end(report *report)
+{
+    return end_group(report);
+}
+
+void report_pay_free(report *report)
+{
+    for (size_t i = 0; i < report->pays; i++)
+        free_group(&report->pay[i]);
+    free(report->pay);
+    if (report->paying != NULL)
+        forget(report->paying);
+    free(report->paying);
+    report->pay = NULL;
+    report->paying = NULL;
+    report->pays = 0;
+}
+
+bool report_pay_told(const report_pay *pay, int row)
+{
+    const report_pay_row *one = &pay->row[row];
+    return one->problems > 0 && (row == 0 || (pay->problems > 1 && one->configs >= (size_t)row));
+}
+
+void report_pay_words(fa_buf *out, const report_pay_row *row)
+{
+    if (row->configs == 0)
+        fa_buf_text(out, "the family's default config");
+    else if (row->configs == 1)
+        fa_buf_text(out, "one config for all of them");
+    else
+        fa_buf_printf(out, "the best of %zu fixed configs", row->configs);
+}
