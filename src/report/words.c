@@ -166,7 +166,7 @@ void report_us(fa_buf *out, double us)
 void report_about(fa_buf *out, double us)
 {
     fa_buf_text(out, "~");
-    microseconds(out, us, 9.95, "%.1f");
+    microseconds(out, us, 99.95, "%.1f");
 }
 
 void report_plus_minus(fa_buf *out, const fa_trial *trial)

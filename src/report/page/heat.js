@@ -24,7 +24,7 @@ function heatCell(problem, cell) {
   const step = STEPS.findIndex(([limit]) => cell.us <= problem.us * limit);
   const best = config && config.winner;
   const text = (measured ? "" : "~") +
-    (cell.us < 9.995 ? cell.us.toFixed(2) : cell.us < 999.95 && measured ? cell.us.toFixed(1)
+    (cell.us < 9.995 ? cell.us.toFixed(2) : cell.us < (measured ? 999.95 : 99.95) ? cell.us.toFixed(1)
       : cell.us.toFixed(0)) + (best ? " ★" : "");
   return h("td", {}, configButton(problem, config,
     "h" + step + (measured ? "" : " predicted") + (best ? " best" : ""), text));

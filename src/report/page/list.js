@@ -2,7 +2,8 @@
  *
  * The filters, and the list of problems that they leave.
  */
-const ROWS_MAX = 200; /* at first; a button shows the rest */
+const ROWS_MAX = 100; /* at first; a button shows the rest */
+const CHOICES_MAX = 60; /* of a filter; what has more is found by its words */
 
 function columnsOf(peers) {
   const times = (head, value) => ({ head, number: true, value, cell: (problem) => {
@@ -48,7 +49,7 @@ function filterBar(problems, peers, changed) {
     ["known how", (problem) => problem.known_how, (value) => value],
   ].map(([name, value, words]) => ({ name, value, words,
     values: inOrder(different(problems.map(value).filter((one) => one !== undefined))) }))
-    .filter(({ value, values }, i, all) => values.length > 1 && !all.slice(0, i).some((before) =>
+    .filter(({ value, values }, i, all) => values.length > 1 && values.length <= CHOICES_MAX && !all.slice(0, i).some((before) =>
       problems.every((problem) => before.value(problem) === value(problem))));
   const selects = choices.map(({ name, values, words }) => h("label", {}, h("span", {}, name),
     h("select", { change: apply, name }, h("option", { value: "" }, "all"),

@@ -49,8 +49,8 @@ function coverage(problems, given) {
   const { total, steps } = cover(problems);
   if (total < 2) return null;
   const silicons = different(problems.filter((p) => p.near.length > 0).map((p) => p.silicon)).length;
-  const known = problems.some((problem) => problem.known_how === "imported")
-    ? " Of imported problems the winner alone is known, so fewer may do." : "";
+  const known = problems.some((problem) => problem.known_how === "imported" && !problem.configs_tried)
+    ? " Of some imported problems the winner alone is known, so fewer may do." : "";
   return h("section", { "aria-labelledby": "cover-h" },
     h("h2", { id: "cover-h" }, count(steps.length, "config") + " cover" +
       (steps.length === 1 ? "s" : "") + " these " + count(total, "measured problem") +

@@ -100,7 +100,7 @@ function lengthOf(problem) {
       rest: "" };
   const last = fields.length - 1;
   return { x: values[last], label: fields[last].label || fields[last].name,
-    axis: nameOf(fields[last]), rest: fields.slice(0, last).map((field, i) => fieldWords(field, values[i])).join(" · ") };
+    axis: nameOf(fields[last]), rest: fields.slice(0, last).map((field, i) => lengthWords(field, values[i])).join(" · ") };
 }
 
 /* Problems in groups that differ in their length alone, but for what changes along with it, as the batch

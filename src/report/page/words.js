@@ -19,7 +19,7 @@ function microseconds(us) {
 }
 
 function about(us) {
-  return "~" + (us < 9.95 ? us.toFixed(1) : grouped(us)) + " µs";
+  return "~" + (us < 99.95 ? us.toFixed(1) : grouped(us)) + " µs";
 }
 
 function plusMinus(trial) {
@@ -91,8 +91,13 @@ function fieldWords(field, value) {
   if (field.kind === "boolean") return (value ? "" : "not ") + (field.label || field.name);
   if (field.kind === "choice")
     return value === "none" ? "not " + (field.label || field.name)
-      : field.choices.includes("none") ? (field.label || field.name) + " " + value : value;
+      : field.label ? field.label + " " + value : value;
   return (field.label || field.name) + " " + value;
+}
+
+/* The same of a length among others that differ from it: "Sq 1". */
+function lengthWords(field, value) {
+  return (field.label_apart || field.label || field.name) + " " + value;
 }
 
 /* "sequence length", "head dim": the field itself. */
