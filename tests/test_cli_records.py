@@ -163,6 +163,24 @@ def the_demo_is_drawn_from_records_alone():
         tap.equal(drawn["store"], "~/records-L4.db")
 
 
+def the_demo_page_in_the_tree_is_of_the_shipped_records():
+    page = os.path.join(SOURCE, "examples", "report-h200.html")
+    if not os.path.exists(page):
+        raise tap.Skip("examples/report-h200.html is not made yet: system/README.md says how")
+    with open(page, encoding="utf-8") as file:
+        drawn = json.loads(re.search('id="document">(.*?)</script>', file.read(), re.S)[1])["problems"]
+    with open(os.path.join(SOURCE, "system", "records.jsonl"), encoding="utf-8") as file:
+        records = [json.loads(line) for line in file]
+    measured = sorted(line["median_us"] for line in records[1:]
+                      if line["gpu"] == "H200" and line.get("origin") == "measured")
+    assert measured, "no measured H200 in the records"
+    told = sorted(one["winner"]["median_us"] for one in drawn if one["winner"].get("median_us"))
+    tap.equal(len(told), len(measured))
+    assert all(abs(a / b - 1) < 1e-6 for a, b in zip(told, measured)), (told, measured)
+    baselines = sum(1 for line in records[1:] if "peer" in line and line["gpu"] == "H200")
+    tap.equal(sum(len(one.get("baselines", [])) for one in drawn), baselines)
+
+
 tap.main([
     a_measured_line_has_its_trials_and_the_problems_baselines_follow,
     what_is_imported_is_drawn_as_where_it_was_measured,
@@ -170,4 +188,5 @@ tap.main([
     a_dry_run_takes_neither_winners_nor_baselines,
     lines_that_cannot_be_are_refused_with_their_number_and_nothing_is_taken,
     the_demo_is_drawn_from_records_alone,
+    the_demo_page_in_the_tree_is_of_the_shipped_records,
 ])

@@ -155,6 +155,18 @@ def level_with_a_baseline_is_said_where_the_intervals_overlap():
                              "1.nn× faster than torch"])
 
 
+def a_winner_that_is_the_default_config_is_as_fast_as_it():
+    shown = page("predicted")
+    verdicts = shown.run("""(function () {
+        const told = %s, problem = told.problems[0];
+        problem.default_us = problem.winner.median_us;
+        problem.baselines = [];
+        report.draw(told);
+        return Array.from(document.querySelectorAll("#p1 .answers li")).map(e => e.textContent);
+    })()""" % json.dumps(state["told"]))
+    tap.equal(verdicts, ["as fast as the family’s default config"])
+
+
 def the_chart_has_a_line_for_ours_and_each_baseline():
     shown = page("lengths")
     tap.equal(texts(shown, "#lengths .legend li"), ["ours", "fa3", "level", "torch"])
@@ -541,7 +553,8 @@ try:
         a_card_answers_which_kernel_how_sure_how_far_and_against_what,
         a_button_copies_the_command,
         level_with_a_baseline_is_said_where_the_intervals_overlap,
-        the_chart_has_a_line_for_ours_and_each_baseline,
+        a_winner_that_is_the_default_config_is_as_fast_as_it,
+    the_chart_has_a_line_for_ours_and_each_baseline,
         filters_choose_for_list_and_chart_alike,
         imported_times_are_drawn_as_measured_ones,
         what_is_predicted_has_a_tilde_wherever_it_stands,

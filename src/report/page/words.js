@@ -115,6 +115,8 @@ function verdict(problem, name, other) {
   const times = other.median_us / problem.us;
   if (problem.timed && level(problem.winner, other))
     return { mood: "", text: "level with " + name + ": the intervals overlap" };
+  if (problem.timed && ratio(times) === ratio(1))
+    return { mood: "", text: "as fast as " + name };
   const faster = times >= 1;
   const text = faster ? ratio(times) + " faster than " + name
     : name + " is " + ratio(1 / times) + " faster here";
