@@ -3,7 +3,8 @@
 """README's table of what is covered, and the models of docs/serving.md, made from operation.json and the families' manifests.
 
 Each family's "supports" is asked, field by field, which values it takes while the other fields stay as
-they are in a problem that it serves; so a new family is a new column and a new field a new row.
+they are in problems that it serves and that differ least from the default one; so a new family is a new column
+and a new field a new row.
 
     python3 tests/coverage.py             prints the tables
     python3 tests/coverage.py --write     puts them into README.md and docs/serving.md
@@ -44,7 +45,9 @@ class Family:
         for _ in lets:  # a let may name others
             self.supports = [re.sub(r"\b(%s)\b" % "|".join(lets), lambda m: "(%s)" % lets[m[0]], rule)
                              for rule in self.supports]
-        self.base = self.find_base()
+        self.bases = self.find_bases()
+        self.bases += [{**self.bases[0], field["name"]: value} for field in fields
+                       if field["kind"] != "integer" for value in values_of(field)]
 
     def serves(self, values):
         """Whether a problem of these values is one that the operation and the family take."""
@@ -79,23 +82,23 @@ class Family:
                 values[field["name"]] = values[field["follows"]]
         return values
 
-    def find_base(self):
-        """A problem that the family serves: the default one, or one that differs in a field or two."""
+    def find_bases(self):
+        """Problems that the family serves: the default one, or those that differ in a field or two."""
         default = self.default()
         changes = [(field["name"], value) for field in self.fields for value in values_of(field)]
         for count in range(3):
-            for change in itertools.combinations(changes, count):
-                values = {**default, **dict(change)}
-                if self.serves(values):
-                    return values
+            changed = ({**default, **dict(change)} for change in itertools.combinations(changes, count))
+            bases = [values for values in changed if self.serves(values)]
+            if bases:
+                return bases
         sys.exit("%s serves no problem that differs in at most two fields from the default one" % self.name)
 
     def takes(self, field, value):
-        values = {**self.base, field["name"]: value}
+        changes = {field["name"]: value}
         for other in self.fields:
             if other.get("follows") == field["name"]:
-                values[other["name"]] = value
-        return self.serves(values)
+                changes[other["name"]] = value
+        return any(self.serves({**base, **changes}) for base in self.bases)
 
     def edge(self, field, good, bad):
         """The last value that is taken between one that is and one that is not."""
@@ -124,6 +127,9 @@ class Family:
         low = self.edge(field, taken[0], below[-1]) if below else taken[0]
         high = self.edge(field, taken[-1], above[0]) if above else taken[-1]
         step = field.get("multiple", 1)
+        least = min(value for value in taken if value > 0)
+        if least > step and not any(self.takes(field, least * times + by) for times in (1, 2) for by in (-step, step)):
+            step = least
         if high >= 1 << 20:  # what no card holds
             return "any" if low <= 1 else "{:,} and more".format(low)
         return "{:,} to {:,}{}".format(low, high, "" if step == 1 else " in steps of %d" % step)

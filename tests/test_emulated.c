@@ -159,19 +159,42 @@ static int emulate(const fa_candidate *candidate, const fa_problem *p, const str
     return ret_cubin->failed ? FA_ENOMEM : 0;
 }
 
-/* Emulates and proves what the job is about. */
-static int prove_job_here(struct job *job, const struct change *change, uint64_t seed,
-                          fa_proof *ret_proof)
+enum { SIZES = 3 }; /* of one library */
+
+/* Another case that the same source serves: other sequences, as many or more or fewer. */
+static fa_attn_case resized(const fa_attn_case *what, struct dice *dice)
 {
-    const fa_problem *p = &job->what.problem;
-    int rc = fixture_pick(&world.fixture, sweep.family, p, &world.gpu, false, job->pick,
-                          &job->candidate, &diag);
+    fa_problem p = what->problem;
+    p.seq_q = random_length(dice);
+    p.seq_k = random_length(dice);
+    p.batch = 1 + (int)below(dice, 3);
+    fa_attn_case c = fa_attn_case_ragged(&p, (int)below(dice, 3), below(dice, 1 << 20));
+    c.all_rows = true;
+    return c;
+}
+
+/* Emulates and proves what the job is about; with dice then other sizes of it, as far as its config is for them. */
+static int prove_job_here(struct job *job, const struct change *change, struct dice *dice,
+                          uint64_t seed, fa_proof *ret_proof)
+{
+    int rc = fixture_pick(&world.fixture, sweep.family, &job->what.problem, &world.gpu, false,
+                          job->pick, &job->candidate, &diag);
     if (rc == 0)
-        rc = emulate(&job->candidate, p, change, &job->cubin);
-    if (rc == 0 && !retarget_reference(p))
+        rc = emulate(&job->candidate, &job->what.problem, change, &job->cubin);
+    if (rc == 0 && !retarget_reference(&job->what.problem))
         rc = fa_fail(&diag, FA_ECORRUPT, "the reference has no marker of that length");
     if (rc == 0)
         rc = prove(&job->what, &here.reference, &job->cubin, &job->candidate, seed, ret_proof);
+    for (int i = 1; dice != NULL && i < SIZES && rc == 0 && ret_proof->passed; i++) {
+        fa_candidate other;
+        fa_attn_case what = resized(&job->what, dice);
+        if (fa_space_one(&world.fixture.families, &job->candidate.trial.config, &what.problem,
+                         &world.gpu, &other, NULL) != 0 ||
+            other.trial.status != FA_STATUS_PENDING)
+            continue; /* the config is not for that size */
+        job->what = what;
+        rc = prove(&what, &here.reference, &job->cubin, &other, seed, ret_proof);
+    }
     fa_buf_free(&job->cubin);
     return rc;
 }
@@ -190,7 +213,7 @@ static int prove_some(const char *family, struct taste taste)
         fa_proof proof = {0};
         job.what = taste.serving ? random_serving_case(&dice) : random_case(&dice, taste);
         job.pick = below(&dice, 1 << 30);
-        int rc = prove_job_here(&job, NULL, seed + (uint64_t)i, &proof);
+        int rc = prove_job_here(&job, NULL, &dice, seed + (uint64_t)i, &proof);
         if (rc != 0 || !proof.passed)
             say_failure(i, &job, rc != 0 ? diag.text : proof.reason);
         failed += rc != 0 || !proof.passed;
@@ -243,7 +266,7 @@ static void faults_that_a_gpu_may_hide_are_found(void)
         struct job job = {.what = fa_attn_case_ragged(&p, 1, 2)};
         fa_proof proof = {0};
         job.what.all_rows = true;
-        int rc = prove_job_here(&job, &rows[i].change, 1, &proof);
+        int rc = prove_job_here(&job, &rows[i].change, NULL, 1, &proof);
         CHECK(rc != 0 || !proof.passed);
         CHECK_INT(fa_driver_context_lost(world.driver), rows[i].reason == NULL);
         if (rows[i].reason != NULL)
