@@ -246,6 +246,15 @@ static void attn_fwd_splitkv_sm80_is_right(void)
               0);
 }
 
+static void attn_fwd_prefill_sm80_is_right(void)
+{
+    if (is_left_out("attn_fwd_prefill_sm80"))
+        SKIP("left out");
+    CHECK_INT(prove_some("attn_fwd_prefill_sm80",
+                         (struct taste){.bf16 = true, .unaligned = true, .serving = true}),
+              0);
+}
+
 /* The last test: a kernel that touches what it must not ends the context. */
 static void faults_that_a_gpu_may_hide_are_found(void)
 {
@@ -280,6 +289,7 @@ int main(void)
     TEST(the_fake_driver_and_the_compilers_are_there);
     TEST(attn_fwd_sm80_is_right);
     TEST(attn_fwd_splitkv_sm80_is_right);
+    TEST(attn_fwd_prefill_sm80_is_right);
     TEST(faults_that_a_gpu_may_hide_are_found);
     fa_buf_free(&here.reference);
     snprintf(command, sizeof command, "rm -rf '%s'", here.folder);

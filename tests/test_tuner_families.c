@@ -166,7 +166,7 @@ static fa_problem serving_problem(int i)
                         .seq_k = 4096,
                         .varlen = i / 2 % 2,
                         .lengths_k = i % 4 == 3 ? FA_LENGTHS_CU_SEQLENS : FA_LENGTHS_SEQUSED,
-                        .page = i % 4 == 3 ? 0 : 16 << i % 3,
+                        .page = i % 4 == 3 ? 0 : 8 << i % 4,
                         .window = i / 3 % 2,
                         .window_left = 1023,
                         .softcap = i / 4 % 2,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The family that splits keys, without a GPU: which problems it takes, what its launches depend on, and
- * that the cost model knows when it pays.
+ * The families for serving, the one that splits keys and the one for many queries, without a GPU: which problems they
+ * take, what their launches depend on, and that the cost model knows when each pays.
  */
 #include "tuner_fixture.h"
 
@@ -10,6 +10,7 @@
 #include "problem.h"
 
 #define FAMILY "attn_fwd_splitkv_sm80"
+#define PREFILL "attn_fwd_prefill_sm80"
 
 static fa_templates *templates;
 static fa_family_list families;
@@ -22,12 +23,17 @@ static const fa_problem decode = {.dtype = FA_BF16,
                                   .seq_q = 1,
                                   .seq_k = 8192};
 
-static const fa_family *split_family(void)
+static const fa_family *family_called(const char *name)
 {
     for (int i = 0; i < families.count; i++)
-        if (strcmp(fa_family_name(families.family[i]), FAMILY) == 0)
+        if (strcmp(fa_family_name(families.family[i]), name) == 0)
             return families.family[i];
     return NULL;
+}
+
+static const fa_family *split_family(void)
+{
+    return family_called(FAMILY);
 }
 
 /* The family's survivors in a problem's space, the first in the model's order first. 0 on failure. */
@@ -88,6 +94,7 @@ static void long_dense_queries_are_left_to_other_families(void)
     CHECK_OK(fa_family_supports(split_family(), &problem, &gpu, &diag), diag);
 }
 
+/* And then taken by the family for many queries, batch-invariant ones too. */
 static void what_it_cannot_take_is_refused_with_the_reason(void)
 {
     static const struct {
@@ -131,9 +138,68 @@ static void what_it_cannot_take_is_refused_with_the_reason(void)
     fa_diag diag = {{0}};
     CHECK_OK(fa_catalogue_find("H200", &gpu, &diag), diag);
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        CHECK_INT(fa_family_supports(split_family(), &refused[i].problem, &gpu, &diag), FA_ENOTSUP);
+        fa_problem problem = refused[i].problem;
+        CHECK_INT(fa_family_supports(split_family(), &problem, &gpu, &diag), FA_ENOTSUP);
         CHECK_HAS(diag.text, refused[i].why);
+        problem.varlen = 1, problem.lengths_k = FA_LENGTHS_CU_SEQLENS; /* no more a dense one */
+        CHECK_TEXT(first_choice(&problem, "H200"), PREFILL);
+        problem.batch_invariant = 1;
+        CHECK_TEXT(first_choice(&problem, "L4"), PREFILL);
     }
+}
+
+/* Sequences of 2,000 on average, of 8,192 at most. */
+static fa_problem prefill(void)
+{
+    fa_problem problem = decode;
+    problem.seq_q = 8192, problem.causal = FA_CAUSAL_BOTTOM_RIGHT, problem.varlen = 1;
+    problem.lengths_k = FA_LENGTHS_CU_SEQLENS, problem.mean_q = problem.mean_k = 2000;
+    return problem;
+}
+
+static void many_queries_go_to_the_family_for_them_on_every_gpu_from_ampere_on(void)
+{
+    static const char *const gpus[] = {"A100 80GB", "L4", "H200", "B200", "RTX 5090"};
+    fa_problem problem = prefill();
+    for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++)
+        CHECK_TEXT(first_choice(&problem, gpus[i]), PREFILL);
+}
+
+static void a_batch_invariant_problem_is_one_family_s(void)
+{
+    fa_problem problem = prefill();
+    fa_diag diag = {{0}};
+    fa_gpu gpu;
+    problem.batch_invariant = 1;
+    CHECK_OK(fa_catalogue_find("H200", &gpu, &diag), diag);
+    CHECK_OK(fa_family_supports(split_family(), &problem, &gpu, &diag), diag);
+    CHECK_INT(fa_family_supports(family_called(PREFILL), &problem, &gpu, &diag), FA_ENOTSUP);
+    CHECK_HAS(diag.text, "two families would not give the same bits");
+}
+
+/* What the family for many queries would take for a problem, by the model; 0: nothing. */
+static double prefill_us(const fa_problem *problem)
+{
+    fa_space space;
+    double us = 0;
+    int count = survivors(problem, "H200", &space, order, ROOM);
+    for (int i = 0; i < count && us <= 0; i++)
+        if (strcmp(space.candidate[order[i]].trial.config.family, PREFILL) == 0)
+            us = space.candidate[order[i]].trial.predicted_us;
+    fa_space_free(&space);
+    return us;
+}
+
+static void the_model_knows_mean_lengths_and_windows(void)
+{
+    fa_problem whole = prefill(), mean = whole, window = whole;
+    whole.mean_q = whole.mean_k = 0;
+    window.mean_q = window.mean_k = 0, window.window = 1, window.window_left = 511;
+    double full_us = prefill_us(&whole), window_us = prefill_us(&window);
+    CHECK(prefill_us(&mean) < full_us / 8); /* (2000 / 8192) squared is a seventeenth */
+    CHECK(window_us > 0 && window_us < full_us / 4);
+    window.causal = FA_CAUSAL_NONE, window.window_right = 512;
+    CHECK(prefill_us(&window) > 1.3 * window_us && prefill_us(&window) < full_us / 2);
 }
 
 /* The workspace holds a counter for each unit, and for each part of it a pair and a row of floats a row. */
@@ -207,23 +273,31 @@ static void batch_invariant_configs_differ_in_nothing_that_bits_depend_on(void)
     }
 }
 
-/* For each number of packed rows that the manifest tells apart, with every head dimension's tile. */
+/* Of both families, with every head dimension's tile, and for each number of packed rows that a manifest tells apart. */
 static void the_default_fits_wherever_the_family_serves(void)
 {
     static const char *const gpus[] = {"A100 80GB", "L4", "H200"};
-    static const int32_t head_dims[] = {32, 64, 96, 128, 192, 256}, queries[] = {1, 8, 16, 500};
-    for (int i = 0; i < 3 * 6 * 4 * 2; i++) {
+    static const int32_t head_dims[] = {32, 64, 96, 128, 192, 256}, queries[] = {1, 8, 16, 50, 500};
+    fa_diag diag = {{0}};
+    fa_gpu gpu;
+    for (int i = 0; i < 3 * 6 * 5 * 4; i++) {
         fa_problem problem = decode;
         fa_space space;
-        problem.head_dim = head_dims[i / 3 % 6], problem.seq_q = queries[i / 18 % 4];
-        problem.page = 16, problem.lengths_k = FA_LENGTHS_SEQUSED, problem.batch_invariant = i / 72;
-        int count = survivors(&problem, gpus[i % 3], &space, order, ROOM), fits = 0;
+        problem.head_dim = head_dims[i / 3 % 6], problem.seq_q = queries[i / 18 % 5];
+        problem.page = i / 180 ? 8 : 16, problem.lengths_k = FA_LENGTHS_SEQUSED;
+        problem.batch_invariant = i / 90 % 2;
+        int count = survivors(&problem, gpus[i % 3], &space, order, ROOM), fits = 0, serve = 0;
+        CHECK_OK(fa_catalogue_find(gpus[i % 3], &gpu, &diag), diag);
+        for (int j = 0; j < families.count; j++)
+            serve += fa_family_supports(families.family[j], &problem, &gpu, NULL) == 0;
         for (int j = 0; j < count; j++)
             fits += space.candidate[order[j]].is_default;
-        if (fits != 1)
-            printf("# %s, head_dim %d, seq_q %d\n", gpus[i % 3], problem.head_dim, problem.seq_q);
+        if (fits != serve)
+            printf("# %s, head_dim %d, seq_q %d, page %d\n", gpus[i % 3], problem.head_dim,
+                   problem.seq_q, problem.page);
         fa_space_free(&space);
-        CHECK_INT(fits, 1);
+        CHECK(serve > 0);
+        CHECK_INT(fits, serve);
     }
 }
 
@@ -257,6 +331,9 @@ int main(void)
     TEST(few_queries_and_many_keys_are_split_on_every_gpu_from_ampere_on);
     TEST(long_dense_queries_are_left_to_other_families);
     TEST(what_it_cannot_take_is_refused_with_the_reason);
+    TEST(many_queries_go_to_the_family_for_them_on_every_gpu_from_ampere_on);
+    TEST(a_batch_invariant_problem_is_one_family_s);
+    TEST(the_model_knows_mean_lengths_and_windows);
     TEST(the_workspace_holds_what_the_grid_writes);
     TEST(a_window_bounds_the_parts);
     TEST(batch_invariant_configs_differ_in_nothing_that_bits_depend_on);

@@ -328,6 +328,17 @@ int32_t fa_attn_causal_offset(const fa_problem *p)
     return p->causal == FA_CAUSAL_BOTTOM_RIGHT ? p->seq_k - p->seq_q : 0;
 }
 
+fa_problem fa_attn_mean_problem(const fa_problem *problem)
+{
+    fa_problem mean = *problem;
+    if (problem->varlen && problem->mean_q > 0 && problem->mean_q < problem->seq_q)
+        mean.seq_q = problem->mean_q;
+    if (problem->lengths_k != FA_LENGTHS_FIXED && problem->mean_k > 0 &&
+        problem->mean_k < problem->seq_k)
+        mean.seq_k = problem->mean_k;
+    return mean;
+}
+
 /* Sum over queries of the number of visible keys. */
 static double visible_pairs(const fa_problem *p)
 {

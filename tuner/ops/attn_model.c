@@ -122,6 +122,13 @@ static int32_t guess_registers(const fa_candidate *candidate, int32_t threads, i
     return usual < cap ? usual : cap;
 }
 
+/* Columns of the products, on average of those with keys and those with values. */
+static double mean_tile(const fa_candidate *candidate, const fa_problem *problem)
+{
+    int32_t keys = fa_model_tunable(candidate, "D_TILE", (problem->head_dim + 15) / 16 * 16);
+    return (keys + fa_model_tunable(candidate, "DV_TILE", keys)) / 2.0;
+}
+
 static struct shape make_shape(const fa_candidate *candidate, const fa_problem *problem,
                                const fa_gpu *gpu, int32_t registers)
 {
@@ -135,7 +142,7 @@ static struct shape make_shape(const fa_candidate *candidate, const fa_problem *
     struct shape s = {
         .block_m = fa_model_tunable(candidate, "BLOCK_M", 64),
         .block_n = fa_model_tunable(candidate, "BLOCK_N", 64),
-        .head = fa_model_tunable(candidate, "D_TILE", (problem->head_dim + 15) / 16 * 16),
+        .head = mean_tile(candidate, problem),
         .warps = warps > 0 ? warps : 1,
         .q_in_registers = fa_model_tunable(candidate, "Q_IN_REGS", 0) != 0,
         .single_stage = fa_model_tunable(candidate, "STAGES", 1) < 2,
@@ -212,16 +219,30 @@ struct row_work {
     double tiles, masked;
 };
 
+/* The key that a query stands at, less its number. */
+static double key_offset(const fa_problem *problem)
+{
+    bool own_lengths = problem->varlen || problem->lengths_k != FA_LENGTHS_FIXED;
+    return own_lengths ? problem->seq_k - problem->seq_q : fa_attn_causal_offset(problem);
+}
+
 static struct row_work row_work(const struct shape *s, const fa_problem *problem, double row)
 {
-    double seen = problem->seq_k, clear = problem->seq_k;
-    if (problem->causal != FA_CAUSAL_NONE) {
-        double diagonal = row * s->block_m + fa_attn_causal_offset(problem);
+    double first = 0, all_from = 0, seen = problem->seq_k, clear = problem->seq_k;
+    double diagonal = row * s->block_m + key_offset(problem);
+    bool causal = problem->causal != FA_CAUSAL_NONE;
+    if (causal || (problem->window && problem->window_right >= 0)) {
+        diagonal += causal ? 0 : problem->window_right;
         seen = fmin(fmax(diagonal + s->block_m, 0), problem->seq_k);
         clear = fmin(fmax(diagonal + 1, 0), problem->seq_k);
+        diagonal -= causal ? 0 : problem->window_right;
     }
-    double tiles = ceil(seen / s->block_n);
-    return (struct row_work){tiles, tiles - floor(clear / s->block_n)};
+    if (problem->window && problem->window_left >= 0) {
+        first = fmin(fmax(diagonal - problem->window_left, 0), seen);
+        all_from = fmax(diagonal + s->block_m - 1 - problem->window_left, 0);
+    }
+    double tiles = ceil((seen - first) / s->block_n);
+    return (struct row_work){tiles, tiles - fmax(floor((clear - all_from) / s->block_n), 0)};
 }
 
 /* The work of one head: its blocks, their tiles, and the last rows' block, which is the longest. */
@@ -234,7 +255,7 @@ static struct head_work head_work(const struct shape *s, const fa_problem *probl
 {
     struct head_work w = {.blocks = ceil(problem->seq_q / s->block_m)};
     w.longest = row_work(s, problem, w.blocks - 1);
-    if (problem->causal == FA_CAUSAL_NONE) {
+    if (problem->causal == FA_CAUSAL_NONE && !problem->window) {
         w.tiles = w.blocks * w.longest.tiles;
         w.masked = w.blocks * w.longest.masked;
         return w;
@@ -350,7 +371,8 @@ void fa_attn_predict(const fa_candidate *candidate, const fa_problem *problem, c
         return;
     }
     double clock = gpu->clock_mhz > 0 ? gpu->clock_mhz : 1000;
-    double us = makespan(&shape, problem, gpu) * shape.penalty / clock;
+    fa_problem mean = fa_attn_mean_problem(problem);
+    double us = makespan(&shape, &mean, gpu) * shape.penalty / clock;
     trial->predicted_us =
-        coefficient.launch_us + fmax(us, fa_model_memory_us(fa_attn_bytes(problem), gpu));
+        coefficient.launch_us + fmax(us, fa_model_memory_us(fa_attn_bytes(&mean), gpu));
 }

@@ -62,7 +62,7 @@ static double mean_keys(const fa_candidate *candidate, const fa_problem *problem
     double most = at_least_1(candidate, "SEEN", problem->seq_k);
     double mean = at_least_1(candidate, "SEEN_MEAN", problem->seq_k);
     if (problem->causal != FA_CAUSAL_NONE)
-        mean = fmin(mean, fmax(mean - problem->seq_q / 2.0, mean / 2));
+        mean = fmin(mean, fmax(mean - fa_attn_mean_problem(problem).seq_q / 2.0, mean / 2));
     return fmin(mean, most);
 }
 
@@ -91,6 +91,7 @@ double fa_attn_split_us(const fa_candidate *candidate, const fa_problem *problem
     double parts = fmax(candidate->trial.grid[1], 1), units = fmax(candidate->trial.grid[0], 1);
     double most = at_least_1(candidate, "SEEN", problem->seq_k),
            mean = mean_keys(candidate, problem);
+    units *= fmax(fa_attn_mean_problem(problem).seq_q, 1) / fmax(problem->seq_q, 1);
     double keys = fmin(most / parts, mean);    /* of one block */
     double all = units * fmax(mean / keys, 1); /* blocks that have some */
     double resident = fmin(blocks, ceil(all / sms));

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The products of attention over tiles in shared memory, for keys and values of the kernel's type or of fp8.
+//
+// Purpose: what the families that serve engines compute alike, whatever order they walk the keys in. Included behind
+// the includer's constants: kBf16, kFp8, kElement (bytes of K and V), kM, kN, kD, kDv, kSlabs, kDimSteps, kOutSteps,
+// kKeySteps, kQInRegs and kPhase (16-byte chunks of a line of K and of V: 8, or 4 where a row is not whole 128s).
+// Invariants: of fp8, two accumulators of O side by side are the even and the odd ones of 16 columns.
+#ifndef ATTN_SERVING_MMA_CUH
+#define ATTN_SERVING_MMA_CUH
+
+#include "attn_serving.cuh"
+#include "fa_mma.cuh"
+#include "fa_numeric.cuh"
+
+namespace {
+
+constexpr float kSlack = 8.0f;        // log2 of the largest probability kept before normalisation
+constexpr float kNoKey = -1.0e38f;    // the reference of a row that has seen no key
+constexpr float kLn2 = 0.69314718055994531f, kLog2E = 1.4426950408889634f;
+
+// A tile in shared memory: pieces of kLine 16-byte chunks of each row one behind the other, kRows lines each, chunks
+// exchanged as the tensor copy engine does it.
+template <int kRowBytes, int kRows, int kLine> struct SlabLayout {
+    static constexpr int kPhase = kLine;
+    static constexpr int kSteps = kPhase / 2;                     // steps of two chunks a piece
+    static constexpr int kPieces = kRowBytes / (kPhase * 16);
+    static_assert(kPieces > 0 && kRowBytes % (kPhase * 16) == 0, "a row is whole pieces");
+    static constexpr int kPitch = kPhase * 16, kPieceBytes = kRows * kPitch;
+
+    FA_DEVICE u32 offset(u32 row, u32 chunk) {
+        return row * kPitch + ((chunk ^ (kPhase == 8 ? row & 7u : (row >> 1) & 3u)) << 4);
+    }
+    // Of any chunk of a row, whatever its piece.
+    FA_DEVICE u32 place(u32 row, u32 chunk) { return chunk / kPhase * kPieceBytes + offset(row, chunk % kPhase); }
+};
+using QLayout = SlabLayout<kD * 2, kM, kD * 2 % 128 == 0 ? 8 : 4>;
+using KLayout = SlabLayout<kD * kElement, kN, kPhase>;
+using VLayout = SlabLayout<kDv * kElement, kN, kPhase>;
+using Scores = float[kSlabs][kN / 8][4];
+using Output = float[kSlabs][kDv / 8][4];
+using Probs = u32[kSlabs][4];                                        // A operand: 16 keys
+using QFragments = u32[kSlabs][kQInRegs ? kDimSteps : 2][4];         // all steps, or this and the next
+
+// The softmax state of this thread's rows: slab i, rows g and g + 8 of it.
+struct Rows {
+    float reference[kSlabs][2];   // what exp2 subtracts, uniform over the quad
+    float sum[kSlabs][2];         // this thread's share of the row sum
+};
+
+// A row's sum of exponentials and what they were taken from.
+struct Total {
+    float reference, sum;
+};
+
+// Lane offsets of ldmatrix in a tile, one per swizzled 16-column step; further steps and rows are immediates.
+template <class Layout> struct LaneOffsets {
+    u32 step[Layout::kSteps];
+
+    // `keys`: the 16 x 16 block as a B operand (K); otherwise in row order, for Q (A operand) and V (transposed B).
+    __device__ __forceinline__ LaneOffsets(u32 lane, bool keys) {
+#pragma unroll
+        for (int i = 0; i < Layout::kSteps; ++i) {
+            step[i] = keys ? Layout::offset((lane & 7) + ((lane >> 4) << 3), 2 * i + ((lane >> 3) & 1))
+                           : Layout::offset(lane & 15, 2 * i + (lane >> 4));
+            asm volatile("" : "+r"(step[i]));   // keep; do not compute again in every step
+        }
+    }
+    __device__ __forceinline__ u32 at(u32 tile, int row_step, int column_step) const {
+        return tile + step[column_step % Layout::kSteps] +
+               (u32)(row_step * 16 * Layout::kPitch + column_step / Layout::kSteps * Layout::kPieceBytes);
+    }
+};
+
+FA_DEVICE void load_shared_8(u32 &x, u32 &y, u32 address) {
+    asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(x), "=r"(y) : "r"(address));
+}
+
+// 16 columns of Q as A operands. For fp8 keys, of which a lane gets four neighbours at once, the columns are taken in
+// the order that those come in: pair t of the operand's first half is columns 4t, 4t+1, of its second 4t+2, 4t+3.
+FA_DEVICE void load_q(QFragments &q, int at, u32 tile, const LaneOffsets<QLayout> &lanes, int step) {
+#pragma unroll
+    for (int i = 0; i < kSlabs; ++i) {
+        if constexpr (kFp8) {
+            const u32 lane = threadIdx.x % 32, chunk = (u32)step * 2 + lane % 4 / 2;
+            const u32 from = tile + QLayout::place(i * 16 + lane / 4, chunk) + lane % 2 * 8;
+            load_shared_8(q[i][at][0], q[i][at][2], from);
+            load_shared_8(q[i][at][1], q[i][at][3], from + 8 * QLayout::kPitch);   // 8 rows on: the same exchange
+        } else {
+            ldmatrix_x4(q[i][at], lanes.at(tile, i, step));
+        }
+    }
+}
+
+// Two e4m3 numbers of `four` as a pair of this kernel's type, exact but for NaN, which reads as 480: their bits as
+// the upper ones of a number with a wider exponent, times what the biases differ by. kBytes is a selector of
+// prmt.b32 that puts them in the upper bytes of both halves.
+template <u32 kBytes> FA_DEVICE u32 widen(u32 four) {
+    u32 spread, pair;
+    asm("prmt.b32 %0, %1, 0, %2;" : "=r"(spread) : "r"(four), "n"(kBytes));
+    spread = (spread & 0x80008000u) | ((spread & 0x7f007f00u) >> (kBf16 ? 4 : 1));
+    if constexpr (kBf16) asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(spread), "r"(0x7b807b80u), "r"(0x80008000u));
+    else                 asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(spread), "r"(0x5c005c00u));
+    return pair;
+}
+constexpr u32 kBytes01 = 0x1404, kBytes23 = 0x3424, kBytes02 = 0x2404, kBytes13 = 0x3414;
+
+// S += Q K^T of fp8 keys: four matrices are 16 keys by 32 columns.
+FA_DEVICE void multiply_qk_fp8(Scores &s, QFragments &q, u32 q_tile, u32 k_tile, const LaneOffsets<QLayout> &rows,
+                               const LaneOffsets<KLayout> &keys) {
+#pragma unroll
+    for (int d = 0; d < kDimSteps; d += 2) {
+        if constexpr (!kQInRegs) load_q(q, 0, q_tile, rows, d), load_q(q, 1, q_tile, rows, d + 1);
+#pragma unroll
+        for (int n = 0; n < kKeySteps; ++n) {
+            u32 k[4];
+            ldmatrix_x4(k, keys.at(k_tile, n, d / 2));
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {   // keys 8 * (j / 2) on, columns 16 * (d + j % 2) on
+                const u32 b0 = widen<kBytes01>(k[j]), b1 = widen<kBytes23>(k[j]);
+#pragma unroll
+                for (int i = 0; i < kSlabs; ++i)
+                    mma_16816<kBf16>(s[i][2 * n + j / 2], q[i][kQInRegs ? d + j % 2 : j % 2], b0, b1);
+            }
+        }
+    }
+}
+
+// S = Q K^T. `q_tile`: this warp's rows of Q. Fragments are fetched one step ahead.
+FA_DEVICE void multiply_qk(Scores &s, QFragments &q, u32 q_tile, u32 k_tile, const LaneOffsets<QLayout> &rows,
+                           const LaneOffsets<KLayout> &keys) {
+#pragma unroll
+    for (int i = 0; i < kSlabs; ++i)
+#pragma unroll
+        for (int n = 0; n < kN / 8; ++n) s[i][n][0] = s[i][n][1] = s[i][n][2] = s[i][n][3] = 0.0f;
+
+    if constexpr (kFp8) return multiply_qk_fp8(s, q, q_tile, k_tile, rows, keys);
+    u32 k[2][4];
+    if constexpr (!kQInRegs) load_q(q, 0, q_tile, rows, 0);
+    ldmatrix_x4(k[0], keys.at(k_tile, 0, 0));
+#pragma unroll
+    for (int d = 0; d < kDimSteps; ++d) {
+        if (!kQInRegs && d + 1 < kDimSteps) load_q(q, (d + 1) & 1, q_tile, rows, d + 1);
+#pragma unroll
+        for (int n = 0; n < kKeySteps; ++n) {
+            const int now = d * kKeySteps + n, next = now + 1;
+            if (next < kDimSteps * kKeySteps) ldmatrix_x4(k[next & 1], keys.at(k_tile, next % kKeySteps, next / kKeySteps));
+            const u32(&b)[4] = k[now & 1];
+#pragma unroll
+            for (int i = 0; i < kSlabs; ++i) {
+                const u32(&a)[4] = q[i][kQInRegs ? d : d & 1];
+                mma_16816<kBf16>(s[i][2 * n], a, b[0], b[1]);
+                mma_16816<kBf16>(s[i][2 * n + 1], a, b[2], b[3]);
+            }
+        }
+    }
+}
+
+// Scores become tanh(score * rate), rate = 2 log2(e) scale / softcap: 1 - 2 / (1 + exp2(x)).
+FA_DEVICE void cap_scores(Scores &s, float rate) {
+#pragma unroll
+    for (int i = 0; i < kSlabs; ++i)
+#pragma unroll
+        for (int n = 0; n < kN / 8; ++n)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) s[i][n][e] = 1.0f - 2.0f * reciprocal(1.0f + exp2_fast(s[i][n][e] * rate));
+}
+
+// O += P V for 16 keys of fp8 values, of which a lane gets two columns of two keys at once: accumulators 2m and 2m + 1
+// are the even and the odd ones of columns 16m on.
+FA_DEVICE void multiply_pv_fp8(Output &o, const Probs &probs, u32 v_tile, const LaneOffsets<VLayout> &lanes, int key_step) {
+#pragma unroll
+    for (int d = 0; d < kOutSteps; d += 2) {
+        u32 v[4];
+        ldmatrix_x4_trans(v, lanes.at(v_tile, key_step, d / 2));
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+            const u32 even0 = widen<kBytes02>(v[2 * j]), even1 = widen<kBytes02>(v[2 * j + 1]);
+            const u32 odd0 = widen<kBytes13>(v[2 * j]), odd1 = widen<kBytes13>(v[2 * j + 1]);
+#pragma unroll
+            for (int i = 0; i < kSlabs; ++i) {
+                mma_16816<kBf16>(o[i][2 * (d + j)], probs[i], even0, even1);
+                mma_16816<kBf16>(o[i][2 * (d + j) + 1], probs[i], odd0, odd1);
+            }
+        }
+    }
+}
+
+// What a row of O is multiplied by, and the row's LSE.
+struct Closed {
+    float inverse, lse;
+};
+
+// Of what a row has seen and, with sinks, its head's sink; fp8 values with their scale.
+FA_DEVICE Closed close_row(const fa_attn_serving_params &p, int batch, int kv_head, int head, Total total) {
+    float shrink = 1.0f;
+    if constexpr (SINKS != 0) {
+        const float sink = p.sinks[head] * kLog2E, raised = max2(total.reference, sink);
+        shrink = exp2_fast(total.reference - raised);
+        total = {raised, total.sum * shrink + exp2_fast(sink - raised)};
+    }
+    float inverse = total.sum == 0.0f ? 0.0f : reciprocal(total.sum) * shrink;   // NaN stays NaN
+    if constexpr (kFp8) inverse *= p.v_scale[(i64)batch * p.v_scale_batch_stride + kv_head * p.v_scale_head_stride];
+    return {inverse, total.sum == 0.0f ? neg_infinity() : (total.reference + log2_fast(total.sum)) * kLn2};
+}
+
+// What scores are multiplied by for exp2, and before a softcap.
+struct Scale {
+    float exponent, cap_rate;
+};
+
+// -inf * scale must be -inf; after a softcap scores are in units of it.
+FA_DEVICE Scale find_scale(const fa_attn_serving_params &p, int batch, int kv_head) {
+    float keys = p.dense.softmax_scale_log2;
+    if constexpr (kFp8) keys *= p.k_scale[(i64)batch * p.k_scale_batch_stride + kv_head * p.k_scale_head_stride];
+    return {max2(SOFTCAP != 0 ? p.softcap * kLog2E : keys, 1.0e-30f), SOFTCAP != 0 ? 2.0f * keys / p.softcap : 0.0f};
+}
+
+}  // namespace
+
+#endif
