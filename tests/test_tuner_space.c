@@ -97,6 +97,36 @@ static void a_survivor_carries_its_launch_and_its_addends(void)
     CHECK_INT(c.let[0].value, 128);
 }
 
+/* Of the six configs of the small family, one does not survive, and one has failed since. */
+static void other_problems_have_launches_of_survivors_alone(void)
+{
+    tuner_fixture f;
+    fa_space space;
+    fa_diag diag = {{0}};
+    fa_launches launches[12];
+    fa_problem problems[2] = {problem_512, problem_512};
+    bool right = true;
+    problems[1].seq_q = problems[1].seq_k = 1024;
+    int rc = enumerate(&(manifest_parts){0}, &problem_512, &gpu_l4, &f, &space, &diag);
+    if (rc == 0) {
+        space.candidate[0].trial.status = FA_STATUS_MEASURED; /* by an earlier tune */
+        space.candidate[1].trial.status = FA_STATUS_COMPILE_FAILED;
+        rc = fa_space_launches(&f.families, space.candidate, space.count, problems, 2, &gpu_l4,
+                               launches, &diag);
+    }
+    for (int i = 0; rc == 0 && i < space.count; i++) {
+        const fa_candidate *c = &space.candidate[i];
+        bool may = i != 1 && c->trial.status != FA_STATUS_CONSTRAINT;
+        right = right && launches[2 * i].count == may && launches[2 * i + 1].count == may &&
+                (!may || (launches[2 * i].at[0].grid[0] == c->trial.grid[0] &&
+                          launches[2 * i + 1].at[0].grid[0] == 2 * c->trial.grid[0]));
+    }
+    fa_space_free(&space);
+    fixture_free(&f);
+    CHECK_OK(rc, diag);
+    CHECK(right);
+}
+
 static void a_broken_constraint_gives_its_own_reason(void)
 {
     tuner_fixture f;
@@ -486,6 +516,7 @@ int main(void)
 {
     TEST(configs_come_in_the_order_of_their_domains);
     TEST(a_survivor_carries_its_launch_and_its_addends);
+    TEST(other_problems_have_launches_of_survivors_alone);
     TEST(a_broken_constraint_gives_its_own_reason);
     TEST(rules_say_what_is_impossible_does_not_fit_or_does_not_pay);
     TEST(a_refused_config_may_divide_by_zero);

@@ -129,7 +129,7 @@ int fa_space_some(const fa_family_list *families, const fa_config *const *config
 
 /* The launches of `count` candidates that survived, for each of some problems: those of candidate[i] for
  * problem[c] into ret_launches[i * problem_count + c]. Constraints and budget are not judged again. What
- * did not survive gets none. */
+ * did not survive, or has failed since, gets none. */
 int fa_space_launches(const fa_family_list *families, const fa_candidate *candidate, int count,
                       const fa_problem *problem, int problem_count, const fa_gpu *gpu,
                       fa_launches *ret_launches, fa_diag *diag);
