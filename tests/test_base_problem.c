@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const fa_problem plain = {.head_dim = 64, .batch = 4, .heads_q = 8, .heads_kv = 8,
-                                 .seq_q = 512, .seq_k = 512};
+static const fa_problem plain = {
+    .head_dim = 64, .batch = 4, .heads_q = 8, .heads_kv = 8, .seq_q = 512, .seq_k = 512};
 
 /* What a caller does not name is 0 by the language's rules in what the view covers, and there alone. */
 _Static_assert(offsetof(fa_problem, unused) + sizeof plain.unused ==
@@ -47,20 +47,30 @@ static void problems_out_of_range_are_refused_by_field_and_value(void)
 
 static void work_and_traffic_are_the_sums_that_the_file_lists(void)
 {
-    fa_problem p = {.head_dim = 64, .batch = 3, .heads_q = 8, .heads_kv = 2, .seq_q = 100, .seq_k = 300};
+    fa_problem p = {
+        .head_dim = 64, .batch = 3, .heads_q = 8, .heads_kv = 2, .seq_q = 100, .seq_k = 300};
     CHECK(fa_problem_nominal_flops(&p) == 4.0 * 3 * 8 * 64 * 100 * 300);
     CHECK(fa_problem_bytes(&p) == 2.0 * 64 * (2 * 3 * 8 * 100 + 2 * 3 * 2 * 300));
     p.causal = FA_CAUSAL_TOP_LEFT;
     p.want_lse = true;
     CHECK(fa_problem_nominal_flops(&p) == 2.0 * 3 * 8 * 64 * 100 * 300);
-    CHECK(fa_problem_bytes(&p) == 2.0 * 64 * (2 * 3 * 8 * 100 + 2 * 3 * 2 * 300) + 4.0 * 3 * 8 * 100);
+    CHECK(fa_problem_bytes(&p) ==
+          2.0 * 64 * (2 * 3 * 8 * 100 + 2 * 3 * 2 * 300) + 4.0 * 3 * 8 * 100);
 }
 
 static void problems_survive_json_and_differ_in_their_keys(void)
 {
-    fa_problem p = {.dtype = FA_BF16, .causal = FA_CAUSAL_TOP_LEFT, .layout = FA_BSHD,
-                    .head_dim = 96, .batch = 2, .heads_q = 12, .heads_kv = 4, .seq_q = 17,
-                    .seq_k = 1023, .want_lse = true, .unaligned = true};
+    fa_problem p = {.dtype = FA_BF16,
+                    .causal = FA_CAUSAL_TOP_LEFT,
+                    .layout = FA_BSHD,
+                    .head_dim = 96,
+                    .batch = 2,
+                    .heads_q = 12,
+                    .heads_kv = 4,
+                    .seq_q = 17,
+                    .seq_k = 1023,
+                    .want_lse = true,
+                    .unaligned = true};
     fa_problem back = {0};
     fa_diag diag;
     char key[FA_PROBLEM_KEY_MAX], other[FA_PROBLEM_KEY_MAX];
@@ -165,8 +175,13 @@ static void configs_survive_json_and_hostile_names_do_not(void)
 
 static void silicon_tells_an_l4_from_an_l40s_but_not_two_names_of_one_chip(void)
 {
-    fa_gpu l4 = {.name = "L4", .sm = 89, .sm_count = 58, .smem_per_block = 101376,
-                 .smem_per_sm = 102400, .l2_bytes = 48 << 20, .memory_bus_bits = 192,
+    fa_gpu l4 = {.name = "L4",
+                 .sm = 89,
+                 .sm_count = 58,
+                 .smem_per_block = 101376,
+                 .smem_per_sm = 102400,
+                 .l2_bytes = 48 << 20,
+                 .memory_bus_bits = 192,
                  .clock_mhz = 2040};
     fa_gpu other = l4;
     char a[FA_SILICON_MAX], b[FA_SILICON_MAX];
@@ -189,8 +204,8 @@ static void sentences_escape_control_bytes(void)
 /* ---- buckets --------------------------------------------------------------------------------*/
 static fa_problem of_lengths(int32_t seq_q, int32_t seq_k)
 {
-    return (fa_problem){.head_dim = 64, .batch = 3, .heads_q = 6, .heads_kv = 2, .seq_q = seq_q,
-                        .seq_k = seq_k};
+    return (fa_problem){
+        .head_dim = 64, .batch = 3, .heads_q = 6, .heads_kv = 2, .seq_q = seq_q, .seq_k = seq_k};
 }
 
 /* Every length up to 70,000, then ever fewer up to the longest. */
@@ -269,12 +284,21 @@ static void distance_is_of_lengths_alone_and_a_single_query_is_another_kind(void
 /* ---- tables of fields -----------------------------------------------------------------------*/
 static void keys_and_json_of_attention_are_those_of_earlier_stores(void)
 {
-    fa_problem p = {.dtype = FA_BF16, .causal = FA_CAUSAL_TOP_LEFT, .layout = FA_BSHD,
-                    .head_dim = 96, .batch = 2, .heads_q = 12, .heads_kv = 4, .seq_q = 17,
-                    .seq_k = 1023, .want_lse = 1, .unaligned = 1};
+    fa_problem p = {.dtype = FA_BF16,
+                    .causal = FA_CAUSAL_TOP_LEFT,
+                    .layout = FA_BSHD,
+                    .head_dim = 96,
+                    .batch = 2,
+                    .heads_q = 12,
+                    .heads_kv = 4,
+                    .seq_q = 17,
+                    .seq_k = 1023,
+                    .want_lse = 1,
+                    .unaligned = 1};
     char key[FA_PROBLEM_KEY_MAX];
     fa_problem_key(&plain, key);
-    CHECK_TEXT(key, "attn_fwd fp16 causal=none bhsd d=64 b=4 hq=8 hkv=8 sq=512 sk=512 lse=0 aligned=1");
+    CHECK_TEXT(key,
+               "attn_fwd fp16 causal=none bhsd d=64 b=4 hq=8 hkv=8 sq=512 sk=512 lse=0 aligned=1");
     fa_problem_key(&p, key);
     CHECK_TEXT(key, "attn_fwd bf16 causal=top-left bshd d=96 b=2 hq=12 hkv=4 sq=17 sk=1023 lse=1 "
                     "aligned=0");
@@ -282,9 +306,10 @@ static void keys_and_json_of_attention_are_those_of_earlier_stores(void)
     CHECK_TEXT(key, "attn_fwd bf16 causal=top-left bshd d=96 b=2 hq=12 hkv=4 lse=1 aligned=0");
     cJSON *json = fa_problem_to_json(&p);
     char *text = cJSON_PrintUnformatted(json);
-    CHECK_TEXT(text, "{\"operation\":\"attn_fwd\",\"dtype\":\"bf16\",\"causal\":\"top-left\","
-                     "\"layout\":\"bshd\",\"head_dim\":96,\"batch\":2,\"heads_q\":12,\"heads_kv\":4,"
-                     "\"seq_q\":17,\"seq_k\":1023,\"lse\":true,\"unaligned\":true}");
+    CHECK_TEXT(text,
+               "{\"operation\":\"attn_fwd\",\"dtype\":\"bf16\",\"causal\":\"top-left\","
+               "\"layout\":\"bshd\",\"head_dim\":96,\"batch\":2,\"heads_q\":12,\"heads_kv\":4,"
+               "\"seq_q\":17,\"seq_k\":1023,\"lse\":true,\"unaligned\":true}");
     cJSON_free(text);
     cJSON_Delete(json);
 }
@@ -296,11 +321,30 @@ static void the_typed_view_of_a_problem_lies_over_the_fields_of_its_table(void)
         size_t at;
     } members[] = {
 #define MEMBER(name) {#name, offsetof(fa_problem, name)}
-        MEMBER(dtype),    MEMBER(causal), MEMBER(layout), MEMBER(head_dim), MEMBER(batch),
-        MEMBER(heads_q),  MEMBER(heads_kv), MEMBER(seq_q), MEMBER(seq_k), MEMBER(want_lse),
-        MEMBER(unaligned), MEMBER(varlen), MEMBER(lengths_k), MEMBER(page), MEMBER(window),
-        MEMBER(window_left), MEMBER(window_right), MEMBER(softcap), MEMBER(sinks), MEMBER(kv_dtype),
-        MEMBER(batch_invariant), MEMBER(mean_q), MEMBER(mean_k), MEMBER(head_dim_v)
+        MEMBER(dtype),
+        MEMBER(causal),
+        MEMBER(layout),
+        MEMBER(head_dim),
+        MEMBER(batch),
+        MEMBER(heads_q),
+        MEMBER(heads_kv),
+        MEMBER(seq_q),
+        MEMBER(seq_k),
+        MEMBER(want_lse),
+        MEMBER(unaligned),
+        MEMBER(varlen),
+        MEMBER(lengths_k),
+        MEMBER(page),
+        MEMBER(window),
+        MEMBER(window_left),
+        MEMBER(window_right),
+        MEMBER(softcap),
+        MEMBER(sinks),
+        MEMBER(kv_dtype),
+        MEMBER(batch_invariant),
+        MEMBER(mean_q),
+        MEMBER(mean_k),
+        MEMBER(head_dim_v)
 #undef MEMBER
     };
     const fa_operation *attention = fa_operation_of(NULL);
@@ -557,8 +601,8 @@ static void callers_set_and_get_fields_by_their_names(void)
     CHECK_INT(fa_operation_field(sum, 0, &info), 0);
     CHECK_TEXT(info.choices[1], "fp32");
     CHECK_INT(fa_operation_field(sum, 4, &info), FA_ENOTFOUND);
-    static const char *const bad[][2] = {{"dtype", "fp8"},  {"rows", "-1"},   {"rows", "1x"},
-                                         {"rows", ""},      {"mean", "2"},    {"mean", NULL},
+    static const char *const bad[][2] = {{"dtype", "fp8"},    {"rows", "-1"},  {"rows", "1x"},
+                                         {"rows", ""},        {"mean", "2"},   {"mean", NULL},
                                          {"columns", "4097"}, {"height", "1"}, {NULL, "1"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         CHECK_INT(fa_set_field(&p, bad[i][0], bad[i][1], &diag), FA_EINVAL);
@@ -575,8 +619,8 @@ static void a_problem_of_an_operation_that_is_not_known_is_no_mistake_of_its_tex
 
 static void the_order_of_trust_puts_measured_before_guessed(void)
 {
-    static const fa_origin order[] = {FA_ORIGIN_MEASURED, FA_ORIGIN_MEASURED_SAME_SILICON,
-                                      FA_ORIGIN_IMPORTED, FA_ORIGIN_NEAREST,
+    static const fa_origin order[] = {FA_ORIGIN_MEASURED,    FA_ORIGIN_MEASURED_SAME_SILICON,
+                                      FA_ORIGIN_IMPORTED,    FA_ORIGIN_NEAREST,
                                       FA_ORIGIN_TRANSFERRED, FA_ORIGIN_PREDICTED};
     for (int i = 0; i < 6; i++)
         CHECK_INT(fa_origin_trust(order[i]), i);
@@ -641,6 +685,21 @@ static void operations_that_memory_is_short_for_are_told(void)
     CHECK(!failed && count > 4);
 }
 
+static void lengths_are_told_whole_without_memory_and_within_their_room(void)
+{
+    fa_problem decoding = plain;
+    char text[48], shorter[8];
+    decoding.seq_q = 1;
+    fa_problem_lengths(&plain, text, sizeof text); /* its operation is read */
+    allocator_fail(1, true);
+    fa_problem_lengths(&decoding, text, sizeof text);
+    fa_problem_lengths(&decoding, shorter, sizeof shorter);
+    allocator_stop();
+    CHECK_HAS(text, "1");
+    CHECK_HAS(text, "512");
+    CHECK(strlen(shorter) == sizeof shorter - 1 && strncmp(text, shorter, strlen(shorter)) == 0);
+}
+
 int main(void)
 {
     TEST(a_bucket_is_its_own_bucket_and_longer_lengths_have_no_shorter_one);
@@ -663,6 +722,7 @@ int main(void)
     TEST(a_problem_of_an_operation_that_is_not_known_is_no_mistake_of_its_text);
     TEST(the_order_of_trust_puts_measured_before_guessed);
     TEST(problems_out_of_range_are_refused_by_field_and_value);
+    TEST(lengths_are_told_whole_without_memory_and_within_their_room);
     TEST(work_and_traffic_are_the_sums_that_the_file_lists);
     TEST(problems_survive_json_and_differ_in_their_keys);
     TEST(hostile_json_problems_are_refused_with_a_sentence);

@@ -59,17 +59,20 @@ void fa_problem_words(fa_buf *out, const fa_problem *problem, const char *separa
 void fa_problem_lengths(const fa_problem *problem, char *ret_text, size_t size)
 {
     const fa_operation *op = fa_operation_of(problem);
-    fa_buf text = {0};
+    if (size == 0)
+        return;
+    ret_text[0] = 0;
     EACH_FIELD(op, f)
     {
         const fa_field *apart = follower_apart(op, f, problem);
+        size_t used = strlen(ret_text);
         if (!f->length || f->follows >= 0 || fa_field_is_absent(f, VALUE(problem, op, f)))
             continue;
-        fa_buf_printf(&text, "%s%s %d", text.size > 0 ? ", " : "",
-                      apart != NULL ? f->label_apart : f->label, VALUE(problem, op, f));
+        snprintf(ret_text + used, size - used, "%s%s %d", used > 0 ? ", " : "",
+                 apart != NULL ? f->label_apart : f->label, VALUE(problem, op, f));
+        used = strlen(ret_text);
         if (apart != NULL)
-            fa_buf_printf(&text, ", %s %d", apart->label, VALUE(problem, op, apart));
+            snprintf(ret_text + used, size - used, ", %s %d", apart->label,
+                     VALUE(problem, op, apart));
     }
-    snprintf(ret_text, size, "%s", text.data != NULL ? text.data : "");
-    fa_buf_free(&text);
 }

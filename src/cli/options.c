@@ -333,6 +333,8 @@ static int choose_operation(int count, char **arguments, const fa_operation **re
         templates = getenv("FA_TUNE_TEMPLATES");
     int rc = templates != NULL ? fa_operation_load(templates, diag) : 0;
     *ret_operation = fa_operation_of(NULL);
+    if (rc == 0 && (*ret_operation)->field_count == 0)
+        return fa_fail(diag, FA_ENOMEM, "out of memory");
     return rc == 0 && name != NULL ? fa_operation_find(name, ret_operation, diag) : rc;
 }
 

@@ -179,6 +179,7 @@ static int show_why(fa_tuner *tuner, const cli_options *options)
             cli_text_problem(&out, &bucket);
         }
         fa_buf_printf(&out, "\n%s", w.text.data != NULL ? w.text.data : "");
+        out.failed = out.failed || w.text.failed;
         status = cli_write(&out);
         fa_buf_free(&out);
     }

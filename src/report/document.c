@@ -159,7 +159,8 @@ static void add_words(cJSON *object, const char *name, const fa_problem *problem
 {
     fa_buf words = {0};
     report_problem_words(&words, problem);
-    add_text(object, name, words.data != NULL ? words.data : "");
+    /* Without it the document is not printed. */
+    fa_json_add(object, name, words.failed ? NULL : cJSON_CreateString(words.data));
     fa_buf_free(&words);
 }
 

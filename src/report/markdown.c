@@ -170,6 +170,7 @@ static void peers(fa_buf *out, const report_problem *problem)
         report_slow_advice(&advice, problem);
         fa_buf_text(out, "\n**⚠ ");
         report_markdown_text(out, advice.data != NULL ? advice.data : "");
+        out->failed |= advice.failed;
         fa_buf_text(out, "**\n");
     }
     fa_buf_text(out, problem->peers > 0 ? "\n" : "");
