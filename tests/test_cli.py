@@ -65,6 +65,7 @@ def every_bad_input_gets_its_sentence_and_status_2():
         (["show", "--why"], ["the sequence length is missing"]),
         (["tune", "--why"], ["`fa-tune tune` does not take --why"]),
         (["doctor", "--seq", "5"], ["`fa-tune doctor` does not take --seq"]),
+        (["--gpu", "L5", "--seq", "5"], ['no GPU called "L5" is known; near it: L4']),
         (["tunee"], ["did you mean tune?"]),
         (["frobnicate"], ['no verb "frobnicate"', "fa-tune help"]),
         (["help", "dokter"], ["did you mean doctor?"]),

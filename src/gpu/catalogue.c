@@ -182,7 +182,7 @@ static void suggest(const char *wanted, char *ret_text, size_t size)
             least = distances[i];
     }
     bool any_near = least <= NEAR_EDITS;
-    int n = snprintf(ret_text, size, any_near ? "near it are" : "these are:");
+    int n = snprintf(ret_text, size, any_near ? "near it:" : "these are:");
     const char *comma = "";
     for (int i = 0; i < ENTRIES && n > 0 && (size_t)n < size; i++) {
         if (entries[i].refused != NULL || (any_near && distances[i] > least))
