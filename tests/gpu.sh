@@ -318,7 +318,7 @@ part_stable() {
 }
 
 final() { # PARTS, or all
-    limits="correctness:110 cold:45 sweep:100 torch:75 serving:45 launch:15 decode:45 prefill:60 python:45 memcheck:80 stable:45"
+    limits="correctness:150 cold:45 sweep:100 torch:75 serving:45 launch:15 decode:45 prefill:60 python:45 memcheck:80 stable:45"
     all=${FA_FINAL_SECONDS:-410} # for a call of 420
     mkdir "$work/out"
     export FA_GPU_WORK=$work XDG_CONFIG_HOME=$work/config FA_TUNE_SYSTEM=
