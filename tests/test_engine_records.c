@@ -268,6 +268,39 @@ static void a_family_that_changes_is_told_and_its_predictions_are_dropped(void)
     fixture_close(&f);
 }
 
+/* A family for another chip comes: what the model chose for the L4 was not chosen from it. */
+static void a_family_that_does_not_serve_a_gpu_leaves_its_predictions(void)
+{
+    engine_fixture f;
+    fa_records_info info;
+    char path[600];
+    fa_buf text;
+    CHECK(open_place(&f));
+    CHECK_OK(write_records(&f, &info), diag);
+    snprintf(path, sizeof path, "%s/attn_fwd_sm80.json", f.templates);
+    CHECK_INT(fa_buf_read_file(&text, path, 1 << 20), 0);
+    cJSON *manifest = cJSON_Parse(text.data);
+    cJSON_SetValuestring(cJSON_GetObjectItem(manifest, "name"), "attn_fwd_sm7x");
+    cJSON_SetNumberValue(cJSON_GetObjectItem(cJSON_GetObjectItem(manifest, "sm"), "min"), 75);
+    cJSON_SetNumberValue(cJSON_GetObjectItem(cJSON_GetObjectItem(manifest, "sm"), "max"), 75);
+    char *printed = cJSON_Print(manifest);
+    snprintf(path, sizeof path, "%s/attn_fwd_sm7x.json", f.templates);
+    CHECK(printed != NULL && write_text(path, printed));
+    free(printed);
+    cJSON_Delete(manifest);
+    fa_buf_free(&text);
+    snprintf(path, sizeof path, "%s/attn_fwd_sm7x.cu", f.templates);
+    CHECK(write_text(path, "// of Turing\n"));
+    CHECK_INT(fa_records_check(records, f.templates, &diag), FA_EVERSION);
+    CHECK_HAS(diag.text, "attn_fwd_sm7x");
+    CHECK(fixture_restart(&f, NULL));
+    CHECK_OK(write_records(&f, &info), diag);
+    CHECK_INT(info.dropped, 0);
+    CHECK_INT(info.predicted, 1);
+    CHECK_OK(fa_records_check(records, f.templates, &diag), diag);
+    fixture_close(&f);
+}
+
 static void lines_that_cannot_be_are_refused_with_their_number(void)
 {
     static const struct {
@@ -311,6 +344,7 @@ int main(void)
     TEST(a_measured_line_keeps_its_time_while_its_kernel_is_the_same);
     TEST(a_prediction_does_not_take_the_place_of_a_measured_line);
     TEST(a_family_that_changes_is_told_and_its_predictions_are_dropped);
+    TEST(a_family_that_does_not_serve_a_gpu_leaves_its_predictions);
     TEST(lines_that_cannot_be_are_refused_with_their_number);
     return check_done();
 }

@@ -100,10 +100,15 @@ static const char *hash_of(const fa_records *records, const char *family)
     return "";
 }
 
+bool fa_records_family_moved(const fa_records *file, const fa_records *today, const char *family)
+{
+    return strcmp(hash_of(file, family), hash_of(today, family)) != 0;
+}
+
 const char *fa_records_moved(const fa_records *file, const fa_records *today)
 {
     for (int i = 0; i < today->families; i++)
-        if (strcmp(hash_of(file, today->family[i].name), today->family[i].hash) != 0)
+        if (fa_records_family_moved(file, today, today->family[i].name))
             return today->family[i].name;
     for (int i = 0; i < file->families; i++)
         if (hash_of(today, file->family[i].name)[0] == 0)

@@ -53,6 +53,8 @@ int fa_records_families(fa_records *records, const fa_templates *templates,
 /* Leaves out the records and baselines that `keep` does not want; the order stays. */
 void fa_records_keep(fa_records *records, bool (*keep)(void *context, const fa_answer *answer),
                      void *context);
+/* Whether the file and today have this family in different texts, or one of them lacks it. */
+bool fa_records_family_moved(const fa_records *file, const fa_records *today, const char *family);
 /* NULL, or the family by which the file and today differ. */
 const char *fa_records_moved(const fa_records *file, const fa_records *today);
 

@@ -2,8 +2,8 @@
  *
  * From the store to records; and the catalogue, predicted.
  *
- * A predicted record stands for what the model chose from today's families; when any of them
- * changes, it is dropped and can be made again anywhere. A measured record stands for one kernel on
+ * A predicted record stands for what the model chose from the families that serve its problem on its
+ * GPU; when one of them changes, or another comes, it is dropped and can be made again anywhere. A measured record stands for one kernel on
  * one GPU; it holds as long as its config still renders to the cubin key that was measured.
  */
 #include "bundle_work.h"
@@ -148,20 +148,36 @@ static int collect_baseline(void *context, const fa_baseline *baseline)
     return 0;
 }
 
+/* Whether a prediction of the file was made from what serves its problem today. */
+static bool prediction_holds(const fa_tuner *tuner, const fa_records *file, const fa_records *today,
+                             const fa_answer *record)
+{
+    for (int i = 0; i < tuner->families.count; i++) {
+        const fa_family *family = tuner->families.family[i];
+        if (fa_records_family_moved(file, today, fa_family_name(family)) &&
+            fa_family_supports(family, &record->problem, &record->gpu, NULL) == 0)
+            return false;
+    }
+    return !fa_records_family_moved(file, today, record->trial.config.family);
+}
+
 /* Leaves out what no longer holds. */
-static void drop_moved(fa_tuner *tuner, fa_records *records, bool moved, fa_records_info *info)
+static void drop_moved(fa_tuner *tuner, fa_records *file, const fa_records *today,
+                       fa_records_info *info)
 {
     int32_t left = 0;
-    for (int32_t i = 0; i < records->count; i++) {
-        const fa_answer *record = &records->record[i].answer;
-        bool holds = record->origin <= FA_ORIGIN_IMPORTED ? fa_record_holds(tuner, record) : !moved;
+    for (int32_t i = 0; i < file->count; i++) {
+        const fa_answer *record = &file->record[i].answer;
+        bool holds = record->origin <= FA_ORIGIN_IMPORTED
+                         ? fa_record_holds(tuner, record)
+                         : prediction_holds(tuner, file, today, record);
         if (holds)
-            records->record[left++] = records->record[i];
+            file->record[left++] = file->record[i];
         else
-            free(records->record[i].trials);
+            free(file->record[i].trials);
     }
-    info->dropped = records->count - left;
-    records->count = left;
+    info->dropped = file->count - left;
+    file->count = left;
 }
 
 static void count_origins(const fa_records *records, fa_records_info *info)
@@ -191,7 +207,7 @@ static int export_records(fa_tuner *tuner, const char *path, fa_records_info *in
         rc = 0;
     if (rc != 0)
         return rc;
-    drop_moved(tuner, &records, fa_records_moved(&records, &today) != NULL, info);
+    drop_moved(tuner, &records, &today, info);
     records.families = today.families;
     memcpy(records.family, today.family, sizeof records.family);
     struct collecting all = {tuner, &records, info, diag};
