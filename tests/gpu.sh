@@ -12,10 +12,11 @@
 #   tests/gpu.sh python     the Python package, from a wheel in gpu-bundle/ alone (./dev wheel makes it)
 #   tests/gpu.sh deploy     sweeps that are killed, a report, a bundle on an empty store, buckets' regret
 #   tests/gpu.sh final      in 420 s at most, what matters most first and each part within a time of its own:
-#                           correctness of every family (120 problems), cold tunes and first predicted kernels,
-#                           a sweep of 48 problems with PyTorch's times and its records, serving, ways to launch,
-#                           decoding and the prefill table as far as the time goes, memcheck (2 problems a family),
-#                           two tunes ten times each. Parts that no time is left for count as failed.
+#                           correctness of every family (120 problems), serving, cold tunes and first predicted
+#                           kernels, a sweep of 48 problems with PyTorch's times and its records, ways to launch,
+#                           memcheck (2 problems a family), the Python package's first calls, decoding,
+#                           two tunes ten times each and the prefill table as far as the time goes. Parts that no
+#                           time is left for count as failed.
 #                           Seven files in $OUT, copied as they come. `tests/gpu.sh final serving memcheck` runs
 #                           these parts alone.
 set -u
@@ -304,10 +305,10 @@ part_launch() {
 }
 part_decode() {
     echo "== decoding"
-    python3 tests/bench/decode_vs_torch.py --forms fixed "page 64" --budget-ms 20 --seconds 30 --out "$out/decode.jsonl" | tee -a "$table"
+    python3 tests/bench/decode_vs_torch.py --forms fixed "page 64" --budget-ms 20 --seconds 42 --out "$out/decode.jsonl" | tee -a "$table"
     verdict decoding "${PIPESTATUS[0]}"
 }
-part_prefill() { versus fp16 --head-dim 128 64 256 --dtype fp16 --budget 40 --seconds 40; }
+part_prefill() { versus fp16 --head-dim 128 64 256 --dtype fp16 --budget 40 --seconds 85; }
 part_python() { python_package the_newcomers_three_lines host_costs; }
 part_memcheck() { FA_SANITIZED_PROBLEMS=2 FA_SANITIZER_S=75 sanitize memcheck; }
 part_stable() {
@@ -318,7 +319,7 @@ part_stable() {
 }
 
 final() { # PARTS, or all
-    limits="correctness:150 cold:45 sweep:100 torch:75 serving:45 launch:15 decode:45 prefill:60 python:45 memcheck:80 stable:45"
+    limits="correctness:110 serving:45 memcheck:85 cold:40 sweep:100 torch:60 prefill:100 python:45 decode:62 launch:15 stable:60"
     all=${FA_FINAL_SECONDS:-410} # for a call of 420
     mkdir "$work/out"
     export FA_GPU_WORK=$work XDG_CONFIG_HOME=$work/config FA_TUNE_SYSTEM=
