@@ -97,12 +97,11 @@ static void show_stack(void)
     backtrace_symbols_fd(frame, backtrace(frame, DEPTH), 2);
 }
 
-/* libuv ends its process when its own pipe fails, which a program sees to before it starts a loop. */
-static bool is_of_libuv(const void *caller)
+static bool is_of(const void *caller, const char *library)
 {
     Dl_info where;
     return dladdr(caller, &where) != 0 && where.dli_fname != NULL &&
-           strstr(where.dli_fname, "libuv.so") != NULL;
+           strstr(where.dli_fname, library) != NULL;
 }
 
 /* Whether this call is to fail. */
@@ -177,7 +176,14 @@ void *__libc_calloc(size_t count, size_t size);
 void *__libc_realloc(void *block, size_t size);
 void *__libc_memalign(size_t alignment, size_t size);
 
-#define OR_NO_MEMORY(call) (refuse(MEMORY) ? (errno = ENOMEM, NULL) : (call))
+/* What the fake driver computes with is the device's. */
+static bool refuse_memory(const void *caller)
+{
+    return state.kind == MEMORY && !inside && !is_of(caller, "libcuda.so") && refuse(MEMORY);
+}
+
+#define OR_NO_MEMORY(call) \
+    (refuse_memory(__builtin_return_address(0)) ? (errno = ENOMEM, NULL) : (call))
 
 void *malloc(size_t size)
 {
@@ -211,16 +217,18 @@ void *aligned_alloc(size_t alignment, size_t size)
 
 int posix_memalign(void **ret, size_t alignment, size_t size)
 {
-    void *block = refuse(MEMORY) ? NULL : __libc_memalign(alignment, size);
+    void *block =
+        refuse_memory(__builtin_return_address(0)) ? NULL : __libc_memalign(alignment, size);
     if (block == NULL)
         return ENOMEM;
     *ret = block;
     return 0;
 }
 
+/* libuv ends its process when its own pipe fails, which a program sees to before it starts a loop. */
 static bool refuse_io(const void *caller)
 {
-    return state.kind == IO && !inside && !is_of_libuv(caller) && refuse(IO);
+    return state.kind == IO && !inside && !is_of(caller, "libuv.so") && refuse(IO);
 }
 
 /* ---- I/O ------------------------------------------------------------------------------------*/
