@@ -7,6 +7,7 @@
 #include "check.h"
 #include "fake_cubin.h"
 
+#include "attn_launch.h"
 #include "attn_lengths.h"
 #include "attn_serving.h"
 
@@ -202,8 +203,26 @@ static void proofs_know_right_kernels_from_wrong_ones(void)
     }
 }
 
+/* Copies are of 16 bytes: eight elements of fp16, sixteen of fp8. */
+static void strides_of_fp8_keys_are_held_to_sixteen_bytes(void)
+{
+    fa_problem p = asked(3);
+    fa_call call = {.empty = false};
+    for (int tensor = 0; tensor < 2; tensor++) {
+        fa_attn_args args = {.size = sizeof args, .q = (void *)0x1000, .k = (void *)0x2000,
+                             .v = (void *)0x3000, .o = (void *)0x4000};
+        int64_t *stride = tensor == 0 ? args.k_stride : args.v_stride;
+        stride[0] = 64 * 2 * 72;
+        stride[1] = 64 * 72;
+        stride[2] = 72;
+        CHECK_INT(fa_attn_launcher.launch(&call, &p, &args, NULL, &diag), FA_EALIGN);
+        CHECK_HAS(diag.text, "16 of fp8");
+    }
+}
+
 int main(void)
 {
+    TEST(strides_of_fp8_keys_are_held_to_sixteen_bytes);
     TEST(sequences_keep_to_the_problem_and_to_its_mean);
     TEST(a_block_table_names_pages_of_its_sequence_alone_but_for_shared_ones);
     TEST(the_fake_driver_and_the_compiler_are_there);

@@ -137,10 +137,16 @@ static int set_params(const fa_problem *problem, const fa_attn_args *args,
     uint64_t strides = set_strides(problem, args, ret_params);
     uintptr_t pointers =
         (uintptr_t)args->q | (uintptr_t)args->k | (uintptr_t)args->v | (uintptr_t)args->o;
-    if (!problem->unaligned && (strides % 8 != 0 || pointers % 16 != 0))
+    bool fp8 = problem->kv_dtype == FA_KV_FP8;
+    uint64_t of_keys = (uint64_t)(ret_params->k_batch_stride | ret_params->k_head_stride |
+                                  ret_params->k_row_stride | ret_params->v_batch_stride |
+                                  ret_params->v_head_stride | ret_params->v_row_stride);
+    if (!problem->unaligned &&
+        (strides % 8 != 0 || (fp8 && of_keys % 16 != 0) || pointers % 16 != 0))
         return fa_fail(diag, FA_EALIGN,
                        "q, k, v and o must be 16-byte aligned with strides in multiples of 8 "
-                       "elements: ask for the kernel with problem.unaligned = true");
+                       "elements (16 of fp8 keys and values): ask for the kernel with "
+                       "problem.unaligned = true");
     if (pointers % 2 != 0 || (uintptr_t)args->lse % 4 != 0)
         return fa_fail(diag, FA_EALIGN, "a pointer is not aligned to its element");
     return 0;
