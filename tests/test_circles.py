@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of one room need each other in no circle, and rooms need only rooms below them: by the symbols
 that each object file defines and needs, which no header can hide."""
+import ast
 import functools
 import os
 import re
@@ -201,9 +202,25 @@ def planted_circles_and_arrows_are_found():
         ("src/cli", "src/engine"): ["src/cli/main.c -> src/engine/api.c: inside"]})
 
 
+def modules_of_the_python_package_go_in_no_circle():
+    folder = os.path.join(ROOT, "python", "fa_tune")
+    modules = {name[:-3] for name in os.listdir(folder) if name.endswith(".py") and name != "__init__.py"}
+    arrows = {}  # imports of functions count too
+    for module in modules:
+        with open(os.path.join(folder, module + ".py"), encoding="utf-8") as file:
+            for node in ast.walk(ast.parse(file.read())):
+                if isinstance(node, ast.ImportFrom) and node.level == 1:
+                    for name in [node.module] if node.module else [alias.name for alias in node.names]:
+                        if name in modules:
+                            arrows.setdefault((module, name), set()).add("line %d" % node.lineno)
+    assert len(arrows) > 20, arrows
+    tap.equal([ties(group, arrows) for group in circles(modules, arrows)], [])
+
+
 tap.main([
     files_of_a_room_go_in_no_circle,
     no_room_needs_a_room_above_it,
     every_source_has_been_read,
     planted_circles_and_arrows_are_found,
+    modules_of_the_python_package_go_in_no_circle,
 ])

@@ -23,7 +23,7 @@ _NAMES = {
     "policy": "_policy",
     "recording": "_recording",
     "warm_up": "_warm_up",
-    "sdpa": "_policy",
+    "sdpa": "_sdpa_scope",
     "tune": "_objects",
     "best_kernel": "_objects",
     "kernel": "_objects",

@@ -30,7 +30,7 @@ from ._objects import sweep as sweep
 from ._objects import tune as tune
 from ._objects import winners as winners
 from ._policy import policy as policy
-from ._policy import sdpa as sdpa
+from ._sdpa_scope import sdpa as sdpa
 from ._problem import Problem as Problem
 from ._problem import fields as fields
 from ._recording import recording as recording

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from contextlib import AbstractContextManager
 
 from . import _core
 from ._errors import ArgumentError, DtypeError, Error, NotSupported, NotTuned, ShapeError
@@ -98,23 +97,6 @@ def _missed(problem, device, words):
 current: policy = None  # type: ignore[assignment]  # until the first policy below
 _missing: dict = {}  # a problem's text and device -> (the error, until when it is believed)
 policy()
-
-
-def sdpa() -> AbstractContextManager[None]:
-    """F.scaled_dot_product_attention on fa_tune's kernels, within a block.
-
-    with torch.no_grad(), fa_tune.sdpa():
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-
-    Tensors as SDPA has them: q (batch, heads_q, seq_q, head_dim), k and v (batch, heads_kv, seq_k,
-    head_dim), float16 or bfloat16 on CUDA. Calls with a mask, dropout or gradients, and whatever else
-    fa_tune has no kernel for, are computed by PyTorch; the first of each kind says so in a warning.
-    What a call of a new problem may spend is said by fa_tune.policy(). The setting is the process's,
-    as PyTorch's own is. To switch it on for good:
-    torch.nn.attention.activate_flash_attention_impl("fa_tune").
-    """
-    from . import _sdpa
-    return _sdpa.scope()
 
 
 _warned: set = set()

@@ -7,9 +7,10 @@ that joins the operation is known here without a change.
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
-from . import _core
+from . import _core, _errors
 
 ALSO = {"seq": ("seq_q", "seq_k"), "heads": ("heads_q",)}
 ELEMENTS = {"float16": "fp16", "half": "fp16", "bfloat16": "bf16"}
@@ -124,3 +125,20 @@ def restored(fields):
     problem = Problem.__new__(Problem)
     problem._fields, problem._key = fields, json.dumps(fields)
     return problem
+
+
+def problems_of_file(path: str | os.PathLike) -> list[Problem]:
+    """The problems of a file that a recording has saved, or of any plan of `fa-tune sweep`: one a line."""
+    problems = []
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                given = json.loads(line)
+                given = given.get("problem", given)
+                given.pop("gpu", None)
+                problems.append(Problem(**given))
+            except (ValueError, TypeError, AttributeError, _errors.Error) as error:
+                raise _errors.Error("%s, line %d is no problem: %s" % (path, number, error)) from error
+    return problems

@@ -8,9 +8,10 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from . import _core, _errors
+from . import _core
 from ._objects import Answer, counted
-from ._problem import Problem
+from ._problem import Problem, problems_of_file
+from ._warm_up import warm_up
 
 _open: list = []  # recordings under way: every one gets every problem
 _lock = threading.Lock()
@@ -87,23 +88,10 @@ class recording:  # noqa: N801, called as a function
     @classmethod
     def load(cls, path: str | os.PathLike) -> recording:
         """A recording from a file that save() wrote, or any plan of `fa-tune sweep`."""
-        problems = []
-        with open(path, encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                if not line.strip():
-                    continue
-                try:
-                    given = json.loads(line)
-                    given = given.get("problem", given)
-                    given.pop("gpu", None)
-                    problems.append(Problem(**given))
-                except (ValueError, TypeError, AttributeError, _errors.Error) as error:
-                    raise _errors.Error("%s, line %d is no problem: %s" % (path, number, error)) from error
-        return cls(problems)
+        return cls(problems_of_file(path))
 
     def warm_up(self, **how: Any) -> list[Answer]:
         """fa_tune.warm_up() of these problems."""
-        from ._warm_up import warm_up
         return warm_up(self, **how)
 
     def __repr__(self):

@@ -11,7 +11,7 @@ from typing import Any
 from . import _engine, _policy
 from ._errors import ArgumentError
 from ._objects import Answer
-from ._problem import Problem
+from ._problem import Problem, problems_of_file
 
 
 def warm_up(problems: Iterable[Problem | Any] | str | os.PathLike, *, effort: str | None = None,
@@ -32,8 +32,7 @@ def warm_up(problems: Iterable[Problem | Any] | str | os.PathLike, *, effort: st
     stay loaded. Ctrl-C stops it; what was tuned is kept.
     """
     if isinstance(problems, (str, os.PathLike)):
-        from ._recording import recording
-        problems = recording.load(problems)
+        problems = problems_of_file(problems)
     problems = [Problem.of(problem) for problem in problems]
     effort = effort or _policy.current.effort
     if effort not in _policy.EFFORTS:
