@@ -700,8 +700,29 @@ static void lengths_are_told_whole_without_memory_and_within_their_room(void)
     CHECK(strlen(shorter) == sizeof shorter - 1 && strncmp(text, shorter, strlen(shorter)) == 0);
 }
 
+/* The first of all: the process has not read its operations yet. */
+static void a_request_meets_want_of_memory_before_operations_are_read(void)
+{
+    if (!FAILING_ALLOCATOR)
+        SKIP("the sanitizer has an allocator of its own");
+    fa_problem problem = {0};
+    fa_diag diag;
+    cJSON *json = cJSON_Parse("{\"operation\":\"attn_fwd\",\"head_dim\":64}");
+    allocator_fail(1, true);
+    int rc = fa_problem_from_strict_json(json, FA_NEED_SIZES, NULL, &problem, &diag);
+    allocator_stop();
+    cJSON_DeleteItemFromObject(json, "operation");
+    CHECK_INT(rc, FA_ENOMEM);
+    allocator_fail(1, true);
+    rc = fa_problem_from_strict_json(json, FA_NEED_SIZES, NULL, &problem, &diag);
+    allocator_stop();
+    CHECK_INT(rc, FA_ENOMEM);
+    cJSON_Delete(json);
+}
+
 int main(void)
 {
+    TEST(a_request_meets_want_of_memory_before_operations_are_read);
     TEST(a_bucket_is_its_own_bucket_and_longer_lengths_have_no_shorter_one);
     TEST(a_length_and_its_bucket_differ_by_half_a_step_at_most);
     TEST(buckets_keep_what_a_mask_depends_on);

@@ -122,6 +122,8 @@ static int check_document(const cJSON *json, const fa_operation *op, fa_need nee
                           const char *beside, fa_diag *diag)
 {
     bool any = beside != NULL && strcmp(beside, "*") == 0;
+    if (op->field_count == 0)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for operations");
     for (const cJSON *item = json->child; item != NULL && !any; item = item->next)
         if (fa_operation_field_index(op, item->string) < 0 &&
             strcmp(item->string, "operation") != 0 &&
