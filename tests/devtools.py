@@ -35,6 +35,10 @@ def pipe():
     return high
 
 
+class Navigated(AssertionError):
+    """The page went to another address before it had answered."""
+
+
 class Browser:
     def __init__(self):
         self.folder = tempfile.mkdtemp(prefix="browser-")
@@ -99,6 +103,8 @@ class Browser:
             answer = self.message(DEADLINE)
             assert answer is not None, "no answer to %s" % method
             if answer.get("id") == self.number:
+                if "navigated" in answer.get("error", {}).get("message", ""):
+                    raise Navigated(method)
                 assert "error" not in answer, "%s: %r" % (method, answer["error"])
                 return answer["result"]
 
@@ -141,7 +147,12 @@ class Page:
 
     def wait(self, condition, what):
         end = time.monotonic() + DEADLINE
-        while not condition():
+        while True:
+            try:
+                if condition():
+                    return
+            except Navigated:  # the page that was asked is gone; the next one will be asked
+                pass
             assert time.monotonic() < end, "waited in vain for %s" % what
             self.browser.message(0.2)
 
