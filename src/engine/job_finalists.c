@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Who is raced. A probe's time holds the clock of its own moment: on a card at its power limit that moves by
- * more than rivals differ, so probes only tell who is out of the question (PROBED). When many are left,
+ * more than candidates differ, so probes only tell who is out of the question (PROBED). When many are left,
  * a heat of a few rounds compares them at one clock, and those that may be the best by it (HEATED) go into the
  * race that decides.
  *
