@@ -1,0 +1,526 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Attention on warpgroups of sm_90a: what the families that multiply with wgmma share.
+//
+// Purpose: one producing warpgroup, which keeps the copy engine busy, and GROUPS consuming ones with 64 query rows each: rings
+// of tiles, products, softmax, the order of a tile's steps. A family says what its work is by a struct `Kind`, which
+// the functions below take as a parameter:
+//  - Params: the kernel's first argument. Work: a tile: row0 (its first query), steps (of BLOCK_N keys; < 0: there is no
+//    more work), and what it likes. Source: where a tile's keys come from; batch < 0: from nowhere. Own: the steps that the
+//    rows of one consumer see.
+//  - Dealer, of the producer, and Schedule, of each consumer: next() gives the same tiles to both.
+//  - source_of, locate and load, fetch_q: the copies. find_own, is_masked, kMasksLater, cap, mask: the scores.
+//    clean: of the values of a tile's first step, before they are multiplied. finish: a row's end. let_go: output.
+// Workload: a consumer walks the keys that a tile sees from the last to the first, so that only the first steps meet a mask.
+// Invariants:
+//  - STAGES, Q_STAGES, OUT_SLABS and PINGPONG are known at run time only, so that one cubin serves many configs: the size of
+//    the shared memory tells them (see Shared). Whether a block works on one tile or on many is told by the grid.
+//  - shared memory is STAGES pairs of a K and a V tile, then Q (Q_STAGES times a part a consumer), then room for
+//    OUT_SLABS slabs of output a consuming warp, then the barriers, as many as the largest numbers need. All tiles are
+//    slabs of SLAB columns, swizzled by the copy engine. Rows and columns that do not exist are zeros.
+//  - K and V have barriers of their own: the producer fetches K of step t - 1 before V of step t.
+//  - a consumer lets its part of Q go with the tile's last Q K^T, so that the next one comes under the last P V.
+//  - every warp stages its rows of the output by itself; they leave by TMA, which drops rows beyond the sequence, while
+//    the next tile is under way.
+//  - Q K^T of the next step and P V of this one are issued together, and the softmax of the next step runs under
+//    P V. PINGPONG: consumers take turns in issuing, so that one's softmax runs under another's products.
+//  - `reference` (scaled by log2 e) is never further than kSlack below the true running maximum of a row: the
+//    output is rescaled only when some row of the warp outgrows it. A row that has seen no key keeps the finite
+//    sentinel kNoKey, so that exp2 of its masked scores is 0 and never NaN.
+#ifndef ATTN_WGMMA_CUH
+#define ATTN_WGMMA_CUH
+
+#include "attn_params.h"
+#include "fa_tma.cuh"
+#include "fa_wgmma.cuh"
+
+namespace {
+
+constexpr bool kBf16 = DTYPE_BF16 != 0;
+constexpr int kM = BLOCK_M, kN = BLOCK_N, kD = D_TILE, kSlab = SLAB;
+#ifdef DV_TILE
+constexpr int kDv = DV_TILE;   // of values and output
+#else
+constexpr int kDv = kD;
+#endif
+#ifdef WORK_BYTES
+constexpr u32 kWorkBytes = WORK_BYTES;   // of shared memory that the family has for itself, in front of the barriers
+#else
+constexpr u32 kWorkBytes = 0;
+#endif
+constexpr int kGroups = kM / 64;               // consuming warpgroups
+constexpr int kSlabs = kD / kSlab, kOutSlabs = kDv / kSlab;
+constexpr int kScores = kN / 2, kOutputs = kDv / 2;   // accumulators a thread
+
+constexpr int kQPartBytes = 64 * kD * 2, kKBytes = kN * kD * 2, kVBytes = kN * kDv * 2;
+constexpr int kOutBytes = 16 * kSlab * 2;   // of a slab of a consuming warp's output
+constexpr int kMostStages = 4, kMostQStages = 2;
+enum Barrier { kQFull = 0, kQEmpty = kMostQStages * kGroups, kKFull = 2 * kMostQStages * kGroups, kKEmpty = kKFull + kMostStages,
+               kVFull = kKEmpty + kMostStages, kVEmpty = kVFull + kMostStages, kBarrierCount = kVEmpty + kMostStages };
+static_assert(8 * kBarrierCount <= 256, "more barriers than the shared memory has room for behind its tiles");
+static_assert(FA_THREADS == (kGroups + 1) * 128 && kM % 64 == 0 && kN % 16 == 0, "tile and threads disagree");
+static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM <= kD && kD % kSlab == 0 && kDv % kSlab == 0 && ALIGNED == 1, "the head does not fit its tile");
+
+constexpr float kSlack = 8.0f;        // log2 of the largest probability kept before normalisation
+constexpr float kNoKey = -1.0e38f;    // the reference of a row that has seen no key
+constexpr float kLn2 = 0.69314718055994531f;
+constexpr u32 kWarp = 32, kGroup = 128;
+constexpr int kAnyScore = (int)0x80000000;   // a limit that every score reaches
+enum Named { kTurn = 1 };   // named barriers, one a consumer
+
+using Scores = float[kScores];     // element 4 * j + 2 * half + e: row g + 8 * half, key 8 * j + 2 * t + e
+using Output = float[kOutputs];
+using Probs = u32[kScores / 2];    // A operand of P V, 4 for each 16 keys
+
+// A ring of slots, walked by one side: the slot and the parity of its barriers.
+struct Ring {
+    u32 slot = 0, parity = 0;
+
+    __device__ __forceinline__ void advance(u32 count) {
+        const bool last = slot + 1 == count;
+        slot = last ? 0 : slot + 1;
+        parity ^= last;
+    }
+};
+
+// Where things lie in shared memory. Tiles end at a multiple of 1,024 bytes; what the launch asked for beyond is the
+// barriers' room, 256 to 1,008 bytes, and says in its bits 4 to 9 the numbers that are not known when the kernel is
+// compiled: OUT_SLABS - 1, then PINGPONG, Q_STAGES - 1 and STAGES - 1 (the manifest's let BARRIERS).
+struct Shared {
+    const u32 base;
+    // Asked anew where they are needed: it is a constant operand, and a register less.
+    __device__ __forceinline__ u32 size() const { return dynamic_shared_bytes(); }
+
+    __device__ __forceinline__ u32 stages() const { return (size() >> 8 & 3) + 1; }
+    __device__ __forceinline__ u32 q_stages() const { return (size() >> 7 & 1) + 1; }
+    __device__ __forceinline__ u32 turns() const { return size() & 64; }
+    __device__ __forceinline__ u32 out_slabs() const { return (size() >> 4 & 3) + 1; }
+
+    __device__ __forceinline__ u32 k(u32 slot) const { return base + slot * (kKBytes + kVBytes); }
+    __device__ __forceinline__ u32 v(u32 slot) const { return k(slot) + kKBytes; }
+    __device__ __forceinline__ u32 q(u32 group, u32 slot) const { return k(stages()) + (slot * kGroups + group) * kQPartBytes; }
+    __device__ __forceinline__ u32 out() const { return q(0, q_stages()); }
+    __device__ __forceinline__ u32 barrier(u32 which) const { return base + (size() & ~1023u) + 8 * which; }
+    __device__ __forceinline__ u32 work() const { return barrier(0) - kWorkBytes; }
+    __device__ __forceinline__ bool fits() const { return out() + out_slabs() * (kGroups * 4 * kOutBytes) == work(); }
+};
+
+FA_DEVICE int max3(int a, int b, int c) {
+    const int ab = a > b ? a : b;
+    return ab > c ? ab : c;
+}
+
+// A value that is the same in all lanes, in a form that the compiler knows to be so: what is computed from it stays in
+// uniform registers, where the descriptors of wgmma must be.
+FA_DEVICE int uniform(int x) {
+    int y;
+    asm volatile("shfl.sync.idx.b32 %0, %1, 0, 31, 0xffffffff;" : "=r"(y) : "r"(x));
+    return y;
+}
+// ---- producer --------------------------------------------------------------------------------------------------
+
+// A tile of K, or of V, of kCount slabs, once its slot is free.
+template <class Kind, int kCount>
+FA_DEVICE void fetch_tile(const typename Kind::Params &p, const Shared &shared, const fa_tensor_map *map, u32 tile, u32 full,
+                          u32 empty, Ring &ring, const typename Kind::Source &source, int step) {
+    const auto place = Kind::locate(p, source, step);
+    barrier_wait(shared.barrier(empty + ring.slot), ring.parity ^ 1);
+    const u32 barrier = shared.barrier(full + ring.slot);
+    barrier_expect(barrier, kCount * kSlab * kN * 2);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) Kind::load(map, tile + i * (kN * kSlab * 2), barrier, i * kSlab, place, source);
+    ring.advance(shared.stages());
+}
+
+template <class Kind>
+FA_DEVICE void fetch_q(const fa_attn_tensor_maps &maps, const Shared &shared, Ring &ring, const typename Kind::Work &work) {
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+        const u32 full = shared.barrier(kQFull + ring.slot * kGroups + g);
+        barrier_wait(shared.barrier(kQEmpty + ring.slot * kGroups + g), ring.parity ^ 1);
+        barrier_expect(full, kQPartBytes);
+#pragma unroll
+        for (int i = 0; i < kSlabs; ++i)
+            Kind::load_q(&maps.q, shared.q(g, ring.slot) + i * (64 * kSlab * 2), full, i * kSlab, g * 64, work);
+    }
+    ring.advance(shared.q_stages());
+}
+
+// K of a step is fetched before V of the step before it, also from one tile to the next.
+template <class Kind>
+FA_DEVICE void produce(const typename Kind::Params &p, const fa_attn_tensor_maps &maps, const Shared &shared) {
+    using Source = typename Kind::Source;
+    Ring k, v, q;
+    typename Kind::Dealer dealer(p, shared);
+    Source owed = {};   // of V of the last step of the tile before
+    owed.batch = -1;
+    const auto fetch_k = [&](int step, const Source &source) {
+        fetch_tile<Kind, kSlabs>(p, shared, &maps.k, shared.k(k.slot), kKFull, kKEmpty, k, source, step);
+    };
+    const auto fetch_v = [&](int step, const Source &source) {
+        fetch_tile<Kind, kOutSlabs>(p, shared, &maps.v, shared.v(v.slot), kVFull, kVEmpty, v, source, step);
+    };
+    const auto pay = [&] {
+        if (owed.batch >= 0) fetch_v(0, owed);
+        owed.batch = -1;
+    };
+    for (;;) {
+        const typename Kind::Work work = dealer.next(p);
+        if (work.steps < 0) break;
+        const Source source = Kind::source_of(p, work);
+        if (work.steps == 0) pay();
+        if (shared.q_stages() > 1 || work.steps == 0) fetch_q<Kind>(maps, shared, q, work);
+        if (work.steps == 0) continue;
+        fetch_k(work.steps - 1, source);
+        pay();
+        if (shared.q_stages() == 1) fetch_q<Kind>(maps, shared, q, work);
+        for (int step = work.steps - 1; step > 0; --step) {
+            fetch_k(step - 1, source);
+            fetch_v(step, source);
+        }
+        owed = source;
+    }
+    pay();
+}
+
+// ---- consumer --------------------------------------------------------------------------------------------------
+
+// S = Q K^T, left under way; of the descriptors of a part of Q and of a tile of K.
+FA_DEVICE void issue_qk(Scores &s, u64 q, u64 k) {
+    Wgmma<kN>::pin(s);
+    wgmma_fence();
+#pragma unroll
+    for (int d = 0; d < kD / 16; ++d) {
+        const u32 slab = d / (kSlab / 16), within = d % (kSlab / 16) * 32;   // 16 columns are 32 bytes
+        Wgmma<kN>::multiply(s, q + (slab * (64 * kSlab * 2) + within) / 16, k + (slab * (kN * kSlab * 2) + within) / 16, d > 0);
+    }
+    wgmma_commit();
+}
+
+// O += P V, left under way; of the descriptor of a tile of V.
+FA_DEVICE void issue_pv(Output &o, const Probs &p, u64 v, bool accumulate) {
+    Wgmma<kDv>::pin(o);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < kN / 16; ++k)
+        Wgmma<kDv>::multiply(o, &p[4 * k], v + (k * 16 * kSlab * 2) / 16, k > 0 || accumulate);
+    wgmma_commit();
+}
+
+struct Rows {
+    float reference[2];   // what exp2 subtracts, uniform over the quad; rows g and g + 8 of the warp
+    float sum[2];         // this thread's share of the row sum
+    int limit[2];         // the bits of a score, as an integer: a row whose scores are all below keeps its reference
+};
+
+FA_DEVICE Rows new_rows() { return {{kNoKey, kNoKey}, {0.0f, 0.0f}, {kAnyScore, kAnyScore}}; }
+
+// Whether some row may outgrow its reference. The bits of floats, read as integers, have the order of the floats except
+// among negative ones, so a limit is positive, or one that everything reaches. Integers are compared three at a time.
+FA_DEVICE bool may_outgrow(const Scores &s, const Rows &rows) {
+    int top[2] = {kAnyScore, kAnyScore};
+#pragma unroll
+    for (int i = 0; i < kScores; i += 2) {
+        const int half = i % 4 / 2;
+        top[half] = max3(top[half], (int)float_to_bits(s[i]), (int)float_to_bits(s[i + 1]));
+    }
+    return top[0] >= rows.limit[0] || top[1] >= rows.limit[1];
+}
+
+FA_DEVICE void row_tops(float (&top)[2], const Scores &s) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        float m = max2(s[half * 2], s[half * 2 + 1]);
+#pragma unroll
+        for (int j = 1; j < kN / 8; ++j) m = max2(m, max2(s[4 * j + half * 2], s[4 * j + half * 2 + 1]));
+        top[half] = m;
+    }
+}
+// Make the scores ready for exp2: cap and mask them, and where some row of the warp has outgrown its reference move the
+// references up. True when the output must shrink by `shrink`, which is left alone otherwise. Most steps end with the
+// first look at the scores; true maxima are found in the others.
+// `row`: this thread's first row of the tile; `key`: its first of the tile's keys.
+template <class Kind>
+FA_DEVICE bool settle_scores(Scores &s, Rows &rows, float (&shrink)[2], float scale, bool masked,
+                             const typename Kind::Params &p, const typename Kind::Work &work, int row, int key) {
+    Kind::cap(s, p);
+    if (masked) Kind::mask(s, p, work, row, key);
+    if (!warp_any(may_outgrow(s, rows))) return false;
+    float top[2];
+    row_tops(top, s);
+    const bool outgrown = top[0] * scale > rows.reference[0] + kSlack || top[1] * scale > rows.reference[1] + kSlack;
+    if (!warp_any(outgrown)) return false;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const float raised = max2(rows.reference[half], quad_max(top[half]) * scale);
+        shrink[half] = exp2_fast(rows.reference[half] - raised);
+        rows.reference[half] = raised;
+        rows.sum[half] *= shrink[half];
+        const float limit = (raised + kSlack) * reciprocal(scale);
+        rows.limit[half] = limit > 0.0f ? (int)float_to_bits(limit) : kAnyScore;
+    }
+    return true;
+}
+// S becomes P = exp2(S * scale - reference).
+FA_DEVICE void exponentials(Scores &s, Rows &rows, float scale) {
+#pragma unroll
+    for (int i = 0; i < kScores; ++i) {
+        const int half = i % 4 / 2;
+        s[i] = exp2_fast(s[i] * scale - rows.reference[half]);
+        rows.sum[half] += s[i];
+    }
+}
+
+// Everything that the row sums are made of is computed before what follows. Without it the assembler moves the
+// exponentials behind the wait for P V, whose time they are to fill. A sum is never negative, so nobody sleeps.
+FA_DEVICE void finish_before_wait(const Rows &rows) {
+    asm volatile("{ .reg .pred p; setp.lt.f32 p, %0, 0f00000000; @p nanosleep.u32 0; }"
+                 :: "f"(rows.sum[0] + rows.sum[1]) : "memory");
+}
+
+FA_DEVICE void pack(Probs &probs, const Scores &s) {
+#pragma unroll
+    for (int i = 0; i < kScores / 2; ++i) probs[i] = pack2<kBf16>(s[2 * i], s[2 * i + 1]);
+}
+FA_DEVICE void scale_rows(Output &o, const float (&factor)[2]) {
+#pragma unroll
+    for (int i = 0; i < kOutputs; ++i) o[i] *= factor[i % 4 / 2];
+}
+
+// One lane: the place of the next slab in the output's room is free again. Stores of the tile before are long done.
+FA_DEVICE void wait_for_room(int slab, u32 slabs) {
+    if (slab == 0 || slabs == 1) tma_store_wait_read<0>();
+    else if (slabs < kOutSlabs) tma_store_wait_read<1>();
+}
+
+// Round, stage and let go, a slab of columns at a time and every warp for itself. Columns that do not exist are
+// dropped by the copy engine, rows by Kind::let_go.
+template <class Kind>
+FA_DEVICE void store_output(const typename Kind::Params &p, const fa_attn_tensor_maps &maps, const Shared &shared,
+                            const typename Kind::Work &work, const Output &o, u32 group) {
+    const u32 warp = group * 4 + threadIdx.x % kGroup / kWarp, lane = threadIdx.x % kWarp;
+    const u32 row = lane & 15, high = lane >> 4;   // of the matrix that this lane addresses
+    const u32 swizzle = kSlab == 64 ? row & 7 : (row >> 1) & 3;
+    const u32 slabs = shared.out_slabs();
+    const u32 room = shared.out() + warp * slabs * kOutBytes, room_end = room + slabs * kOutBytes;
+    u32 stage = room;
+#pragma unroll
+    for (int slab = 0; slab < kOutSlabs; ++slab) {
+        if (lane == 0) wait_for_room(slab, slabs);
+        warp_sync();
+#pragma unroll
+        for (u32 j = 0; j < kSlab / 16; ++j) {
+            const float *c = &o[8 * (slab * (kSlab / 16) + j)];
+            stmatrix_x4(stage + row * (kSlab * 2) + ((2 * j + high) ^ swizzle) * 16, pack2<kBf16>(c[0], c[1]),
+                        pack2<kBf16>(c[2], c[3]), pack2<kBf16>(c[4], c[5]), pack2<kBf16>(c[6], c[7]));
+        }
+        async_proxy_fence();
+        warp_sync();
+        Kind::let_go(p, maps, work, stage, slab * kSlab, (int)warp * 16);
+        stage = stage + kOutBytes == room_end ? room : stage + kOutBytes;
+    }
+}
+FA_DEVICE void turn_begin(const Shared &shared, u32 group) {
+    if (kGroups > 1) named_sync_if(shared.turns(), kTurn + group, 2 * kGroup);
+}
+FA_DEVICE void turn_end(const Shared &shared, u32 group) {
+    if (kGroups > 1) named_arrive_if(shared.turns(), kTurn + (group + 1 == kGroups ? 0 : group + 1), 2 * kGroup);
+}
+
+// A consumer's place in the rings that the producer fills. Every step of a tile is taken once by every consumer, in
+// order: waited for, used or not, and released by each of its warps.
+struct Feed {
+    const Shared &shared;
+    const u32 group;
+    const u64 k_tiles, v_tiles;   // descriptors of the first tiles
+    Ring k_ring, v_ring, q_ring;
+
+    __device__ __forceinline__ Feed(const Shared &shared, u32 group)
+        : shared(shared), group(group), k_tiles(wgmma_descriptor<kSlab>(shared.k(0), 0)),
+          v_tiles(wgmma_descriptor<kSlab>(shared.v(0), kN * kSlab * 2)) {}
+
+    // Of what was waited for: its descriptor.
+    __device__ __forceinline__ u64 wait_q() const {
+        barrier_wait(shared.barrier(kQFull + q_ring.slot * kGroups + group), q_ring.parity);
+        return wgmma_descriptor<kSlab>(shared.q(group, q_ring.slot), 0);
+    }
+    __device__ __forceinline__ u64 wait_k() const {
+        barrier_wait(shared.barrier(kKFull + k_ring.slot), k_ring.parity);
+        return k_tiles + k_ring.slot * ((kKBytes + kVBytes) / 16);
+    }
+    __device__ __forceinline__ u64 wait_v() const {
+        barrier_wait(shared.barrier(kVFull + v_ring.slot), v_ring.parity);
+        return v_tiles + v_ring.slot * ((kKBytes + kVBytes) / 16);
+    }
+    __device__ __forceinline__ void release_k() {
+        if (threadIdx.x % kWarp == 0) barrier_arrive(shared.barrier(kKEmpty + k_ring.slot));
+        k_ring.advance(shared.stages());
+    }
+    __device__ __forceinline__ void release_v() {
+        if (threadIdx.x % kWarp == 0) barrier_arrive(shared.barrier(kVEmpty + v_ring.slot));
+        v_ring.advance(shared.stages());
+    }
+    // The tile's last Q K^T is complete.
+    __device__ __forceinline__ void release_q() {
+        if (threadIdx.x % kWarp == 0) barrier_arrive(shared.barrier(kQEmpty + q_ring.slot * kGroups + group));
+        q_ring.advance(shared.q_stages());
+    }
+    // Steps that this consumer's rows do not see. Turns are taken all the same: every consumer takes as many of them as
+    // its tile has steps, or the others would wait for ever.
+    __device__ __forceinline__ void skip(int steps) {
+        for (; steps > 0; --steps) {
+            wait_k();
+            warp_sync();   // all lanes have seen it before one lets it go
+            turn_begin(shared, group);
+            turn_end(shared, group);
+            release_k();
+            wait_v();
+            warp_sync();
+            release_v();
+        }
+    }
+};
+// S = Q K^T of a step and O += P V of the step before it: both are issued, S is complete, O is under way.
+FA_DEVICE void issue_both(Feed &feed, Scores &s, Output &o, const Probs &probs, u64 q, bool accumulate) {
+    const u64 k = feed.wait_k();
+    turn_begin(feed.shared, feed.group);
+    issue_qk(s, q, k);
+    issue_pv(o, probs, feed.wait_v(), accumulate);
+    turn_end(feed.shared, feed.group);
+    wgmma_wait<1>();
+    Wgmma<kN>::pin(s);
+    feed.release_k();
+}
+
+template <class Kind>
+FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps &maps, const Shared &shared, u32 group) {
+    using Work = typename Kind::Work;
+    const int lane_row = (int)(group * 64 + threadIdx.x % kGroup / kWarp * 16 + threadIdx.x % kWarp / 4);
+    const int lane_key = (int)(threadIdx.x % 4) * 2;
+    const float scale = Kind::scale(p);
+    Feed feed(shared, group);
+    typename Kind::Schedule schedule(p, shared);
+    if (group == kGroups - 1) turn_end(shared, group);   // the first turn is consumer 0's
+
+    for (Work work = schedule.next(p), next; work.steps >= 0; work = next) {
+        Output o;
+#pragma unroll
+        for (int i = 0; i < kOutputs; ++i) o[i] = 0.0f;
+        Rows rows = new_rows();
+        float factor[2];   // what the output is to be multiplied by
+        typename Kind::Own own = Kind::find_own(p, work, group);
+        u64 q = feed.wait_q();
+        feed.skip(work.steps - own.steps);
+        if (own.steps > 0) {
+            // The first step of a tile, which nothing overlaps.
+            Scores s;
+            Probs probs;
+            int step = own.steps - 1;
+            const u64 k = feed.wait_k();
+            turn_begin(shared, group);
+            issue_qk(s, q, k);
+            turn_end(shared, group);
+            wgmma_wait<0>();
+            Wgmma<kN>::pin(s);
+            feed.release_k();
+            if (step == 0) feed.release_q();
+            settle_scores<Kind>(s, rows, factor, scale, Kind::is_masked(own, step), p, work, lane_row, lane_key + step * kN);
+            exponentials(s, rows, scale);
+            pack(probs, s);
+            Kind::clean(feed, work, step);
+            bool accumulate = false;
+            for (;;) {
+                // Each turn: Q K^T of the next step beside P V of this one.
+                while (step > 0) {
+                    --step;
+                    issue_both(feed, s, o, probs, q, accumulate);
+                    if (step == 0) feed.release_q();
+                    float shrink[2];
+                    const bool grown = settle_scores<Kind>(s, rows, shrink, scale, Kind::kMasksLater && Kind::is_masked(own, step), p,
+                                                           work, lane_row, lane_key + step * kN);
+                    exponentials(s, rows, scale);
+                    finish_before_wait(rows);
+                    wgmma_wait<0>();
+                    Wgmma<kDv>::pin(o);
+                    feed.release_v();
+                    if (grown) scale_rows(o, shrink);
+                    pack(probs, s);
+                    accumulate = true;
+                }
+                // The same from one tile to the next, where nothing is in the way.
+                next = schedule.next(p);
+                own = Kind::find_own(p, next, group);
+                if (!ACROSS || next.steps <= 0 || own.steps < next.steps) break;
+                step = own.steps - 1;
+                q = feed.wait_q();
+                issue_both(feed, s, o, probs, q, accumulate);
+                if (step == 0) feed.release_q();
+                Kind::finish(p, work, rows, factor, lane_row);
+                rows = new_rows();
+                float none[2];
+                settle_scores<Kind>(s, rows, none, scale, Kind::is_masked(own, step), p, next, lane_row, lane_key + step * kN);
+                exponentials(s, rows, scale);
+                finish_before_wait(rows);
+                wgmma_wait<0>();
+                Wgmma<kDv>::pin(o);
+                feed.release_v();
+                scale_rows(o, factor);
+                store_output<Kind>(p, maps, shared, work, o, group);
+                pack(probs, s);
+                Kind::clean(feed, next, step);
+                accumulate = false;
+                work = next;
+            }
+            issue_pv(o, probs, feed.wait_v(), accumulate);
+            wgmma_wait<0>();
+            Wgmma<kDv>::pin(o);
+            feed.release_v();
+        } else {
+            warp_sync();   // all lanes have seen Q before one lets it go
+            feed.release_q();
+            next = schedule.next(p);
+        }
+        Kind::finish(p, work, rows, factor, lane_row);
+        scale_rows(o, factor);
+        store_output<Kind>(p, maps, shared, work, o, group);
+    }
+    if (threadIdx.x % kWarp == 0) tma_store_wait_read<0>();   // shared memory is gone when the block is
+}
+// What a block does, the kernel's whole body.
+template <class Kind> FA_DEVICE void run_block(const typename Kind::Params &p, const fa_attn_tensor_maps &maps) {
+    extern __shared__ __align__(1024) unsigned char memory[];
+    u32 base;
+    asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(base) : "l"(memory));
+    const Shared shared = {base};
+    if (threadIdx.x == 0) {
+        if (base % 1024 != 0 || !shared.fits()) asm volatile("trap;");   // descriptors and swizzles count on the first
+        tma_prefetch_map(&maps.q);
+        tma_prefetch_map(&maps.k);
+        tma_prefetch_map(&maps.v);
+        for (int g = 0; g < kMostQStages * kGroups; ++g) {
+            barrier_init(shared.barrier(kQFull + g), 1);
+            barrier_init(shared.barrier(kQEmpty + g), 4);
+        }
+        for (int i = 0; i < kMostStages; ++i) {
+            barrier_init(shared.barrier(kKFull + i), 1);
+            barrier_init(shared.barrier(kVFull + i), 1);
+            barrier_init(shared.barrier(kKEmpty + i), kGroups * 4);
+            barrier_init(shared.barrier(kVEmpty + i), kGroups * 4);
+        }
+        Kind::start(p, shared);
+        barrier_init_fence();
+    }
+    named_sync(0, FA_THREADS);
+    const u32 group = (u32)uniform((int)(threadIdx.x / kGroup));
+    if (group == 0) {
+        registers_decrease<PRODUCER_REGS>();
+        if (threadIdx.x == 0) produce<Kind>(p, maps, shared);
+    } else {
+        registers_increase<CONSUMER_REGS>();
+        consume<Kind>(p, maps, shared, group - 1);
+    }
+}
+
+} // namespace
+
+#endif
