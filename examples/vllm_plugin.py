@@ -53,7 +53,7 @@ class FaTuneBackend(AttentionBackend):
 
     @classmethod
     def supports_head_size(cls, head_size):
-        return head_size % 8 == 0 and head_size <= 256
+        return head_size % 8 == 0 and head_size <= 512
 
     @classmethod
     def supports_sink(cls):

@@ -180,8 +180,8 @@ def models(folder):
         known = json.load(file).get("models", {})
     rows = {}
     for name, layers in known.items():
-        one = layers[0]
-        cells = ("%s, %s" % (one["heads_q"], one["heads_kv"]), one["head_dim"], "; ".join(map(layer, layers)))
+        heads = ["%s, %s" % (one["heads_q"], one["heads_kv"]) for one in layers]
+        cells = ("; ".join(dict.fromkeys(heads)), "; ".join(dict.fromkeys(one["head_dim"] for one in layers)), "; ".join(map(layer, layers)))
         rows.setdefault(cells, []).append("`%s`" % name)
     if rows:
         yield "| `--model` | heads, of keys | head dim | layers |"

@@ -149,7 +149,7 @@ WIDE void fake_attend(const struct fake_attention *a, struct fake_keys *keys, in
     for (int r = 0; r < count; r++) {
         int visible = visible_keys(a, s + r);
         const uint16_t *q = fake_row(&a->q, b, h, s + r);
-        double out[256] = {0}, largest = 0;
+        double out[512] = {0}, largest = 0;
         for (int j = 0; j < visible; j++)
             keys->scores[j] = 0;
         for (int d = 0; d < d_count; d++)

@@ -90,7 +90,7 @@ static void read_marker(struct module *m)
     m->built = marker_value(m->marker, "HEAD_DIM=", &m->build.head_dim) &&
                marker_value(m->marker, "DTYPE_BF16=", &m->build.bf16) &&
                marker_value(m->marker, "CAUSAL=", &m->build.causal) && m->build.head_dim >= 8 &&
-               m->build.head_dim <= 256;
+               m->build.head_dim <= 512;
 }
 
 CUDA cuModuleLoadData(struct module **ret, const void *image)

@@ -170,7 +170,7 @@ bool fake_serving_attend(const params *p, const struct fake_build *build, int64_
                          float *ret_o, float *ret_lse)
 {
     struct row r;
-    double out[256] = {0}, total = 0, largest = -INFINITY;
+    double out[512] = {0}, total = 0, largest = -INFINITY;
     int columns = fake_columns(build);
     if (!find_row(p, build, id, &r))
         return false;
@@ -262,7 +262,7 @@ static const struct memo *remember(const params *p, const struct fake_build *bui
     struct memo key = key_of(p, build);
     size_t same = offsetof(struct memo, o), columns = (size_t)fake_columns(build);
     int64_t rows = fake_serving_rows(p, build);
-    float o[256];
+    float o[512];
     for (size_t i = 0; i < sizeof memos / sizeof *memos; i++)
         if (memos[i].o != NULL && memcmp(&memos[i], &key, same) == 0)
             return &memos[i];

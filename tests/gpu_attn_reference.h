@@ -85,7 +85,7 @@ static inline int reference_error(const fa_attn_case *c, fa_prover *prover, doub
     int rows = 0, rc = 0, dim = c->problem.head_dim;
     fa_device_ptr o_at = fa_attn_prover_reference(prover, 0, &lse_at, &rows);
     float *o = malloc((size_t)rows * (size_t)dim * 4), *lse = malloc((size_t)rows * 4);
-    double want[256], scale[256], want_lse;
+    double want[512], scale[512], want_lse;
     for (int i = 0; rc == 0 && i < 3; i++)
         rc = fetch_tensor(c, i, device[i], &t[i]);
     if (rc == 0)

@@ -10,19 +10,19 @@
 
 #include "../tuner/ops/attn_lengths.h"
 
-enum { SERVING_KINDS = 6 };
+enum { SERVING_KINDS = 7 };
 
 /* Each thing that engines ask for, at least once. */
 static inline fa_problem serving_problem(int kind)
 {
-    static const int dims[SERVING_KINDS] = {64, 128, 256, 64, 128, 192};
+    static const int dims[SERVING_KINDS] = {64, 128, 256, 64, 128, 192, 512};
     fa_problem p = problem_of(kind % 2 == 0 ? FA_BF16 : FA_FP16,
                               kind == 1 ? FA_CAUSAL_NONE : FA_CAUSAL_BOTTOM_RIGHT, dims[kind], 5, 6,
                               2, 37, 201);
     p.layout = kind % 3 == 0 ? FA_BHSD : FA_BSHD;
     p.varlen = kind == 2 || kind == 4;
     p.lengths_k = kind == 2 ? FA_LENGTHS_CU_SEQLENS : FA_LENGTHS_SEQUSED;
-    p.page = kind == 1 ? 16 : kind == 3 || kind == 4 ? 64 : 0;
+    p.page = kind == 1 || kind == 6 ? 16 : kind == 3 || kind == 4 ? 64 : 0;
     p.window = kind == 0 || kind == 4;
     p.window_left = p.window ? 20 : 0;
     p.window_right = kind == 0 ? 3 : 0;
@@ -192,7 +192,7 @@ static inline int serving_error(const fa_attn_case *c, fa_prover *prover, double
     int rows = 0, dim = fa_attn_columns_of_o(c);
     fa_device_ptr o_at = fa_attn_prover_reference(prover, 0, &lse_at, &rows);
     float *o = malloc((size_t)rows * (size_t)dim * 4 + 1), *lse = malloc((size_t)rows * 4 + 1);
-    double want[256], scale[256], want_lse;
+    double want[512], scale[512], want_lse;
     int rc = copy_serving(c, prover, &s);
     if (rc == 0)
         rc = fa_copy_from_device(world.driver, o, o_at, (size_t)rows * (size_t)dim * 4, &diag);

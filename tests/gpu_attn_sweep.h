@@ -102,12 +102,12 @@ static inline const fa_family *family_called(const char *name)
 /* Any mixture of what serving engines ask for; few references, since each mixture has one of its own. */
 static inline fa_problem random_serving(struct dice *dice)
 {
-    static const int dims[] = {64, 128, 256, 112, 80, 40}, groups[] = {1, 2, 4, 5, 8, 16};
+    static const int dims[] = {64, 128, 256, 112, 80, 40, 512}, groups[] = {1, 2, 4, 5, 8, 16};
     static const int pages[] = {0, 16, 64, 48, 256, 1, 8, 24}, queries[] = {1, 1, 1, 2, 4, 16};
-    static const int dims_v[] = {32, 64, 96, 128, 256, 16};
+    static const int dims_v[] = {32, 64, 96, 128, 256, 16, 320, 512};
     int kv = 1 + (int)below(dice, 3), few = below(dice, 3) != 0;
     fa_problem p =
-        problem_of((fa_dtype)below(dice, 2), (fa_causal)below(dice, 2), dims[below(dice, 6)],
+        problem_of((fa_dtype)below(dice, 2), (fa_causal)below(dice, 2), dims[below(dice, 7)],
                    1 + (int)below(dice, 5), kv * groups[below(dice, 6)], kv,
                    few ? queries[below(dice, 6)] : random_length(dice), random_length(dice));
     p.seq_k *= below(dice, 4) == 0 && sweep.longest == 0 ? 5 : 1;
@@ -124,7 +124,7 @@ static inline fa_problem random_serving(struct dice *dice)
     if (p.head_dim == 256 && below(dice, 3) == 0)
         p.head_dim = 192, p.head_dim_v = 128;
     else if (below(dice, 4) == 0)
-        p.head_dim_v = dims_v[below(dice, 6)];
+        p.head_dim_v = dims_v[below(dice, 8)];
     p.unaligned = below(dice, 5) == 0;
     return p;
 }

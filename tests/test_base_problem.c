@@ -26,7 +26,7 @@ static void problems_out_of_range_are_refused_by_field_and_value(void)
         const char *sentence;
     } bad[] = {
         {{.head_dim = 7, .batch = 1, .heads_q = 1, .heads_kv = 1}, "head_dim is 7"},
-        {{.head_dim = 264, .batch = 1, .heads_q = 1, .heads_kv = 1}, "head_dim is 264"},
+        {{.head_dim = 520, .batch = 1, .heads_q = 1, .heads_kv = 1}, "head_dim is 520"},
         {{.head_dim = 0, .batch = 1, .heads_q = 1, .heads_kv = 1}, "head_dim is 0"},
         {{.head_dim = 64, .batch = -1, .heads_q = 1, .heads_kv = 1}, "batch is -1"},
         {{.head_dim = 64, .batch = 1, .heads_q = 0, .heads_kv = 1}, "heads_q is 0"},
@@ -365,7 +365,7 @@ static void out_of_range_sentences_say_what_to_use(void)
         {{.dtype = (fa_dtype)9}, "dtype is 9: use fp16 or bf16"},
         {{.causal = (fa_causal)-1}, "causal is -1: use none, bottom-right or top-left"},
         {{.layout = (fa_layout)2}, "layout is 2: use bhsd or bshd"},
-        {{.head_dim = 7}, "head_dim is 7: use a multiple of 8 from 8 to 256 (pad the tensors)"},
+        {{.head_dim = 7}, "head_dim is 7: use a multiple of 8 from 8 to 512 (pad the tensors)"},
         {{.head_dim = 8, .batch = -1}, "batch is -1: use 0 to 2147483647"},
         {{.head_dim = 8, .heads_q = 8, .heads_kv = 3},
          "heads_kv is 3: must divide heads_q, which is 8"},

@@ -38,7 +38,7 @@ def every_bad_grid_gets_its_sentence_and_status_2():
         (["--seq", "99999999999"], ["whole numbers"]),
         (["--seq", "\x1b[31m"], ["whole numbers", "\\x1b[31m"]),
         (["--seq", "64", "--head-dim", "12"], ["multiple of 8"]),
-        (["--seq", "64", "--head-dim", "64:512:x2"], ["largest is 256"]),
+        (["--seq", "64", "--head-dim", "64:1024:x2"], ["largest is 512"]),
         (["--seq", "64", "--dtype", "fp8"], ["fp16, bf16"]),
         (["--seq", "64", "--causal", "maybe"], ["both"]),
         (["--seq", "64", "--causal"], ["--causal needs a value"]),

@@ -155,10 +155,10 @@ static void *work(void *context)
 /* What serving engines ask for, another mixture on every SM. */
 static fa_problem serving_problem(int i)
 {
-    static const int32_t head_dims[] = {128, 64, 256, 192, 96}, queries[] = {1, 16, 200};
+    static const int32_t head_dims[] = {128, 64, 256, 192, 96, 512}, queries[] = {1, 16, 200};
     return (fa_problem){.dtype = (fa_dtype)draw(2),
                         .causal = (fa_causal)(i % 2),
-                        .head_dim = head_dims[i % 5],
+                        .head_dim = head_dims[i % 6],
                         .batch = 4,
                         .heads_q = 16,
                         .heads_kv = 4,
@@ -171,7 +171,7 @@ static fa_problem serving_problem(int i)
                         .window_left = 1023,
                         .softcap = i / 4 % 2,
                         .sinks = i % 3 == 0,
-                        .kv_dtype = i % 5 == 4 || i % 2 == 0 ? FA_KV_SAME : FA_KV_FP8};
+                        .kv_dtype = i % 6 == 4 || (i + i / 6) % 2 == 0 ? FA_KV_SAME : FA_KV_FP8};
 }
 
 static void every_family_compiles_within_its_budget_for_every_sm_it_claims(void)

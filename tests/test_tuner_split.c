@@ -277,15 +277,16 @@ static void batch_invariant_configs_differ_in_nothing_that_bits_depend_on(void)
 static void the_default_fits_wherever_the_family_serves(void)
 {
     static const char *const gpus[] = {"A100 80GB", "L4", "H200"};
-    static const int32_t head_dims[] = {32, 64, 96, 128, 192, 256}, queries[] = {1, 8, 16, 50, 500};
+    static const int32_t head_dims[] = {32, 64, 96, 128, 192, 256, 512};
+    static const int32_t queries[] = {1, 8, 16, 50, 500};
     fa_diag diag = {{0}};
     fa_gpu gpu;
-    for (int i = 0; i < 3 * 6 * 5 * 4; i++) {
+    for (int i = 0; i < 3 * 7 * 5 * 4; i++) {
         fa_problem problem = decode;
         fa_space space;
-        problem.head_dim = head_dims[i / 3 % 6], problem.seq_q = queries[i / 18 % 5];
-        problem.page = i / 180 ? 8 : 16, problem.lengths_k = FA_LENGTHS_SEQUSED;
-        problem.batch_invariant = i / 90 % 2;
+        problem.head_dim = head_dims[i / 3 % 7], problem.seq_q = queries[i / 21 % 5];
+        problem.page = i / 210 ? 8 : 16, problem.lengths_k = FA_LENGTHS_SEQUSED;
+        problem.batch_invariant = i / 105 % 2;
         int count = survivors(&problem, gpus[i % 3], &space, order, ROOM), fits = 0, serve = 0;
         CHECK_OK(fa_catalogue_find(gpus[i % 3], &gpu, &diag), diag);
         for (int j = 0; j < families.count; j++)

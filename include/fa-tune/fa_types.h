@@ -96,7 +96,7 @@ typedef struct fa_problem {
             fa_dtype dtype;
             fa_causal causal;
             fa_layout layout;
-            int32_t head_dim;  /* multiple of 8, 8..256 */
+            int32_t head_dim;  /* multiple of 8, 8..512 */
             int32_t batch;     /* 0..2^31-1 */
             int32_t heads_q;   /* 1..65535, a multiple of heads_kv */
             int32_t heads_kv;  /* 1..65535 */

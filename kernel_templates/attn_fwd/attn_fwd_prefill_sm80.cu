@@ -5,12 +5,13 @@
 // Purpose: O = softmax(scale * Q K^T) V with lengths on the device, pages of any size, windows, softcap, sinks, fp8 keys
 // and values, values with a head dimension of their own, and tensors that are aligned to their elements alone.
 // Workload: one block per BLOCK_M queries of one head of one sequence; the grid depends on numbers that the host knows,
-// and blocks behind a sequence's end leave at once. Each warp owns BLOCK_M / WARPS whole rows. The keys that some row of
-// the tile sees are walked in tiles of BLOCK_N through STAGES slots, from the last to the first, so that the ragged tile
-// comes first; tiles that every row sees whole meet no mask.
+// and blocks behind a sequence's end leave at once. Each COLUMN_WARPS warps own the same rows: each computes all of their
+// scores and its share of the output's columns. The keys that some row of the tile sees are walked in tiles of BLOCK_N
+// through STAGES slots, from the last to the first, so that the ragged tile comes first; tiles that every row sees
+// whole meet no mask.
 // Invariants:
-//  - shared memory is Q, then STAGES slots of {K tile, V tile}; in the end the output is staged over all of it, rows of
-//    a warp touched by that warp alone.
+//  - shared memory is Q, then STAGES slots of {K tile, V tile}; in the end the output is staged over all of it, rows
+//    and columns of a warp touched by that warp alone.
 //  - tile t + STAGES - 1 is fetched under tile t, one barrier a step. Each row of a tile is looked up in the block
 //    table by itself, a tile ahead of its copy, so that pages may have any size.
 //  - rows and columns that do not exist, and keys that no row of the tile sees, are zeros in shared memory, so that
@@ -28,15 +29,16 @@ namespace {
 constexpr bool kBf16 = DTYPE_BF16 != 0, kFp8 = KV_FP8 != 0, kAligned = ALIGNED != 0, kQInRegs = Q_IN_REGS != 0;
 constexpr int kElement = kFp8 ? 1 : 2;      // bytes of K and V
 constexpr int kM = BLOCK_M, kN = BLOCK_N, kD = D_TILE, kDv = DV_TILE, kStages = STAGES, kThreads = FA_THREADS;
-constexpr int kSlabs = kM / (16 * WARPS);   // 16-row slabs a warp owns
-constexpr int kDimSteps = kD / 16, kOutSteps = kDv / 16, kKeySteps = kN / 16;
+constexpr int kColumnWarps = COLUMN_WARPS;
+constexpr int kSlabs = kM * kColumnWarps / (16 * WARPS);   // 16-row slabs a warp owns
 constexpr u32 kPage = PAGED != 0 ? PAGE_SIZE : 1;
 constexpr int kPhase = kD * kElement % 128 == 0 && kDv * kElement % 128 == 0 ? 8 : 4;   // 16-byte chunks a line
 
 constexpr int kQBytes = kM * kD * 2, kKBytes = kN * kD * kElement, kVBytes = kN * kDv * kElement, kSlotBytes = kKBytes + kVBytes;
 constexpr int kTilesBytes = kQBytes + kStages * kSlotBytes, kOutBytes = kM * kDv * 2;
 static_assert(FA_SMEM_BYTES == (kTilesBytes > kOutBytes ? kTilesBytes : kOutBytes), "shared memory differs from the manifest");
-static_assert(kThreads == WARPS * 32 && kSlabs * 16 * WARPS == kM && kN % 16 == 0 && kStages >= 2, "tile and threads disagree");
+static_assert(kThreads == WARPS * 32 && kSlabs * 16 * WARPS == kM * kColumnWarps && kN % 16 == 0 && kStages >= 2,
+              "tile and threads disagree");
 static_assert(HEAD_DIM % (16 / kElement) == 0 && HEAD_DIM_V % (16 / kElement) == 0, "rows are whole chunks");
 static_assert(HEAD_DIM <= kD && HEAD_DIM_V <= kDv, "the head does not fit its tile");
 
@@ -55,6 +57,8 @@ struct Work {
     int begin, end;              // keys that some row sees
     int clear_begin, clear_end;  // keys that every row sees
     Sequence sequence;
+
+    __device__ __forceinline__ int query(int row) const { return row0 + row; }
 };
 
 // False: nothing to do.
@@ -179,67 +183,19 @@ FA_DEVICE void copy_q(const fa_attn_serving_params &p, const Work &w, u32 smem) 
     }
 }
 
-// Scores of keys that a row must not see become -inf. `row`: this thread's first query; `key`: its first key.
-FA_DEVICE void apply_mask(Scores &s, const fa_attn_serving_params &p, const Work &w, int row, int key) {
-#pragma unroll
-    for (int i = 0; i < kSlabs; ++i)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int query = row + i * 16 + half * 8;
-            const int end = end_key(p, w.sequence, query), own_end = (end < w.end ? end : w.end) - key;
-            const int begin = (WINDOW != 0 ? first_key(p, w.sequence, query) : 0) - key;
-#pragma unroll
-            for (int n = 0; n < kN / 8; ++n)
-#pragma unroll
-                for (int e = 0; e < 2; ++e)
-                    if (n * 8 + e >= own_end || n * 8 + e < begin) s[i][n][half * 2 + e] = neg_infinity();
-        }
-}
-
-// The largest of this thread's scores in each row.
-FA_DEVICE void row_tops(float (&top)[kSlabs][2], const Scores &s) {
-#pragma unroll
-    for (int i = 0; i < kSlabs; ++i)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            float m = max2(s[i][0][half * 2], s[i][0][half * 2 + 1]);
-#pragma unroll
-            for (int n = 1; n < kN / 8; ++n) m = max2(m, max2(s[i][n][half * 2], s[i][n][half * 2 + 1]));
-            top[i][half] = m;
-        }
-}
-
 // Makes the scores ready for exp2: masked where some row must not see the tile whole, and references moved up where
 // a row of the warp has outgrown its own, with what was summed so far. Both are rare, behind one branch.
 FA_DEVICE void settle_scores(Scores &s, Rows &rows, Output &o, float scale, bool masked, const fa_attn_serving_params &p,
                              const Work &w, int row, int key) {
     float top[kSlabs][2];
     row_tops(top, s);
-    bool outgrown = masked;
-#pragma unroll
-    for (int i = 0; i < kSlabs; ++i)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) outgrown |= top[i][half] * scale > rows.reference[i][half] + kSlack;
-    if (!warp_any(outgrown)) return;
+    if (!warp_any(masked || outgrown(top, rows, scale))) return;
 
     if (masked) {
         apply_mask(s, p, w, row, key);
         row_tops(top, s);
     }
-#pragma unroll
-    for (int i = 0; i < kSlabs; ++i)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const float raised = max2(rows.reference[i][half], quad_max(top[i][half]) * scale);
-            const float shrink = exp2_fast(rows.reference[i][half] - raised);
-            rows.reference[i][half] = raised;
-            rows.sum[i][half] *= shrink;
-#pragma unroll
-            for (int d = 0; d < kDv / 8; ++d) {
-                o[i][d][half * 2] *= shrink;
-                o[i][d][half * 2 + 1] *= shrink;
-            }
-        }
+    raise_references(rows, o, top, scale);
 }
 
 // P = exp2(S * scale - reference) in place, for the part [part/parts, (part+1)/parts) of 16 keys.
@@ -296,11 +252,11 @@ FA_DEVICE void multiply_pv(Output &o, Scores &s, Rows &rows, float scale, u32 v_
     }
 }
 
-// Rounds this thread's part of a row to where it is staged.
-FA_DEVICE void stage_row(u32 stage, u32 row, const float (&o)[kDv / 8][4], int half, float inverse) {
+// Rounds this thread's part of a row to where it is staged. `stage`: of the warp's columns.
+FA_DEVICE void stage_row(u32 stage, u32 row, const float (&o)[kOwnDv / 8][4], int half, float inverse) {
     const u32 t = threadIdx.x % 4;
 #pragma unroll
-    for (int d = 0; d < kDv / 8; d += 2) {
+    for (int d = 0; d < kOwnDv / 8; d += 2) {
         const float(&x)[4] = o[d], (&y)[4] = o[d + 1];
         const int a = half * 2, b = half * 2 + 1;
         if constexpr (kFp8) {   // columns 8d + 4t on: x has the even ones, y the odd ones
@@ -314,11 +270,12 @@ FA_DEVICE void stage_row(u32 stage, u32 row, const float (&o)[kDv / 8][4], int h
     }
 }
 
-// Divides by the row sums, rounds, stages the warp's rows and stores them in 16-byte chunks; the LSE beside them.
-FA_DEVICE void store_output(const fa_attn_serving_params &p, const Work &w, const Output &o, const Rows &rows, u32 stage,
-                            int warp_row) {
+// Divides by the row sums, rounds, stages the warp's rows and columns and stores them in 16-byte chunks; the LSE beside
+// the first columns.
+FA_DEVICE void store_output(const fa_attn_serving_params &p, const Work &w, const Output &o, const Rows &rows, u32 smem,
+                            int warp_row, u32 column_warp) {
     const fa_attn_params &d = p.dense;
-    const u32 lane = threadIdx.x % 32;
+    const u32 lane = threadIdx.x % 32, stage = smem + column_warp * columns_of_a_warp<OutLayout, 2>();
 #pragma unroll
     for (int i = 0; i < kSlabs; ++i)
 #pragma unroll
@@ -327,19 +284,20 @@ FA_DEVICE void store_output(const fa_attn_serving_params &p, const Work &w, cons
             const Total total = {rows.reference[i][half], quad_sum(rows.sum[i][half])};
             const Closed row_end = close_row(p, w.batch, w.kv_head, w.head, total);
             stage_row(stage, (u32)row, o[i], half, row_end.inverse);
-            if (d.lse && lane % 4 == 0 && row < w.rows)
+            if (d.lse && column_warp == 0 && lane % 4 == 0 && row < w.rows)
                 d.lse[w.sequence.lse + w.head * w.sequence.lse_head + w.row0 + row] = row_end.lse;
         }
     warp_sync();
 
-    u16 *out = (u16 *)d.o + w.sequence.o + w.head * d.o_head_stride + w.row0 * d.o_row_stride;
+    u16 *out = (u16 *)d.o + w.sequence.o + w.head * d.o_head_stride + w.row0 * d.o_row_stride +
+               column_warp * kOwnDv;
 #pragma unroll
     for (int r = (int)lane / OutLayout::kPhase; r < kSlabs * 16; r += 32 / OutLayout::kPhase) {
         const int row = warp_row + r;
         if (row >= w.rows) break;
 #pragma unroll
-        for (u32 chunk = lane % OutLayout::kPhase; chunk < kDv / 8; chunk += OutLayout::kPhase) {
-            if (chunk * 8 >= HEAD_DIM_V) break;
+        for (u32 chunk = lane % OutLayout::kPhase; chunk < kOwnDv / 8; chunk += OutLayout::kPhase) {
+            if (column_warp * kOwnDv + chunk * 8 >= HEAD_DIM_V) break;
             u32 x[4];
             load_shared_16(x, stage + OutLayout::place((u32)row, chunk));
             u16 *to = out + row * d.o_row_stride + chunk * 8;
@@ -361,10 +319,11 @@ extern "C" __global__ void __launch_bounds__(FA_THREADS, MIN_BLOCKS)
 attn_fwd(const __grid_constant__ fa_attn_serving_params p) {
     Work w;
     if (!find_work(w, p)) return;
-    const u32 lane = threadIdx.x % 32;
-    const int warp_row = (int)(threadIdx.x / 32) * kSlabs * 16;   // this warp's first row
+    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, column_warp = warp % kColumnWarps;
+    const int warp_row = (int)(warp / kColumnWarps) * kSlabs * 16;   // this warp's first row
     const u32 smem = shared_address(shared_memory), slots = smem + kQBytes, slots_end = slots + kStages * kSlotBytes;
     const u32 q_tile = smem + (u32)warp_row * QLayout::kPitch;
+    const u32 v_columns = kKBytes + column_warp * columns_of_a_warp<VLayout, kElement>();   // this warp's, in a slot
     const LaneOffsets<QLayout> q_lanes(lane, false);
     const LaneOffsets<KLayout> k_lanes(lane, true);
     const LaneOffsets<VLayout> v_lanes(lane, false);
@@ -387,11 +346,7 @@ attn_fwd(const __grid_constant__ fa_attn_serving_params p) {
     }
 
     Output o = {};
-    Rows rows;
-#pragma unroll
-    for (int i = 0; i < kSlabs; ++i)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) rows.reference[i][half] = kNoKey, rows.sum[i][half] = 0.0f;
+    Rows rows = no_keys_seen();
     const Scale scale = find_scale(p, w.batch, w.kv_head);
     u32 slot = slots;
     int key = w.begin + (steps - 1) * kN;
@@ -407,12 +362,12 @@ attn_fwd(const __grid_constant__ fa_attn_serving_params p) {
         multiply_qk(s, q, q_tile, slot, q_lanes, k_lanes);
         if constexpr (SOFTCAP != 0) cap_scores(s, scale.cap_rate);
         const bool masked = key < w.clear_begin || key + kN > w.clear_end;
-        settle_scores(s, rows, o, scale.exponent, masked, p, w, w.row0 + warp_row + (int)lane / 4, key + (int)lane % 4 * 2);
-        multiply_pv(o, s, rows, scale.exponent, slot + kKBytes, v_lanes);
+        settle_scores(s, rows, o, scale.exponent, masked, p, w, warp_row + (int)lane / 4, key + (int)lane % 4 * 2);
+        multiply_pv(o, s, rows, scale.exponent, slot + v_columns, v_lanes);
         slot = slot + kSlotBytes == slots_end ? slots : slot + kSlotBytes;
     }
 
     cp_async_wait<0>();
     block_sync();   // everybody is done with the bytes that the output is staged in
-    store_output(p, w, o, rows, smem, warp_row);
+    store_output(p, w, o, rows, smem, warp_row, column_warp);
 }

@@ -7,8 +7,9 @@
 // Workload: the query heads that share a key head, times the queries, are the rows of one problem (row r is
 // query r / group, head r % group); a block takes BLOCK_M rows and one part of the keys they see. Its warps form
 // GROUPS groups, each with a stream of its own: group g takes tiles g, g + GROUPS, … of BLOCK_N keys through
-// STAGES slots and meets the others only at the end. The grid is {rows and heads and batches, parts}: it
-// depends on numbers that the host knows, and blocks without work leave at once.
+// STAGES slots and meets the others only at the end. Each COLUMN_WARPS warps of a group own the same rows: each
+// computes all of their scores and its share of the output's columns. The grid is {rows and heads and batches,
+// parts}: it depends on numbers that the host knows, and blocks without work leave at once.
 // Invariants:
 //  - shared memory is Q, then GROUPS * STAGES slots of {K tile, V tile}. When the streams have ended, the same
 //    bytes hold the groups' accumulators and sums, and then a word that says whether this block is the last.
@@ -30,8 +31,8 @@ constexpr bool kBf16 = DTYPE_BF16 != 0, kFp8 = KV_FP8 != 0;
 constexpr int kElement = kFp8 ? 1 : 2;            // bytes of K and V
 constexpr int kM = BLOCK_M, kN = BLOCK_N, kD = D_TILE, kDv = DV_TILE, kStages = STAGES, kGroups = GROUPS;
 constexpr int kThreads = FA_THREADS, kGroupThreads = kThreads / kGroups, kGroupWarps = kGroupThreads / 32;
-constexpr int kSlabs = kM / (16 * kGroupWarps);   // 16-row slabs a warp owns
-constexpr int kDimSteps = kD / 16, kOutSteps = kDv / 16, kKeySteps = kN / 16;
+constexpr int kColumnWarps = COLUMN_WARPS;
+constexpr int kSlabs = kM * kColumnWarps / (16 * kGroupWarps);   // 16-row slabs a warp owns
 constexpr int kStep = kN * kGroups;               // keys that the groups take together
 constexpr u32 kPage = PAGED != 0 ? PAGE_SIZE : 16;
 constexpr bool kQInRegs = kSlabs * kD <= 128;
@@ -43,8 +44,8 @@ constexpr int kMergePitch = kDv + 8;              // floats; rows start 8 banks 
 constexpr int kMergeBytes = kGroups * kM * (kMergePitch + 2) * 4;
 static_assert(FA_SMEM_BYTES == (kQBytes + kStreamBytes > kMergeBytes ? kQBytes + kStreamBytes : kMergeBytes),
               "shared memory differs from the manifest");
-static_assert(kGroupWarps * 32 * kGroups == kThreads && kSlabs * kGroupWarps * 16 == kM && kN % 16 == 0 && kStages >= 2,
-              "tile and threads disagree");
+static_assert(kGroupWarps * 32 * kGroups == kThreads && kSlabs * kGroupWarps * 16 == kM * kColumnWarps &&
+              kN % 16 == 0 && kStages >= 2, "tile and threads disagree");
 static_assert(HEAD_DIM % (16 / kElement) == 0 && HEAD_DIM_V % (16 / kElement) == 0, "rows are whole chunks");
 static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM <= kD && HEAD_DIM_V <= kDv, "the head does not fit its tile");
 static_assert(ALIGNED != 0 && kPage % 16 == 0, "copies are of 16 bytes, and 16 keys are of one page");
@@ -204,52 +205,11 @@ FA_DEVICE void group_sync(u32 group) {
     else asm volatile("bar.sync %0, %1;" :: "r"(group + 1), "n"(kGroupThreads) : "memory");
 }
 
-// Scores of keys that a row must not see become -inf. `row`: this thread's first row; `key`: its first key.
-FA_DEVICE void apply_mask(Scores &s, const fa_attn_serving_params &p, const Work &w, int row, int key) {
-#pragma unroll
-    for (int i = 0; i < kSlabs; ++i)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int query = w.query(row + i * 16 + half * 8);
-            const int end = end_key(p, w.sequence, query), own_end = (end < w.end ? end : w.end) - key;
-            const int begin = (WINDOW != 0 ? first_key(p, w.sequence, query) : 0) - key;
-#pragma unroll
-            for (int n = 0; n < kN / 8; ++n)
-#pragma unroll
-                for (int e = 0; e < 2; ++e)
-                    if (n * 8 + e >= own_end || n * 8 + e < begin) s[i][n][half * 2 + e] = neg_infinity();
-        }
-}
-
-// References move up where a row has outgrown its own, and what was summed so far is rescaled.
+// References move up where a row of the warp has outgrown its own.
 FA_DEVICE void settle_scores(const Scores &s, Rows &rows, Output &o, float scale) {
     float top[kSlabs][2];
-    bool outgrown = false;
-#pragma unroll
-    for (int i = 0; i < kSlabs; ++i)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            float m = max2(s[i][0][half * 2], s[i][0][half * 2 + 1]);
-#pragma unroll
-            for (int n = 1; n < kN / 8; ++n) m = max2(m, max2(s[i][n][half * 2], s[i][n][half * 2 + 1]));
-            top[i][half] = m;
-            outgrown |= m * scale > rows.reference[i][half] + kSlack;
-        }
-    if (!warp_any(outgrown)) return;
-#pragma unroll
-    for (int i = 0; i < kSlabs; ++i)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const float raised = max2(rows.reference[i][half], quad_max(top[i][half]) * scale);
-            const float shrink = exp2_fast(rows.reference[i][half] - raised);
-            rows.reference[i][half] = raised;
-            rows.sum[i][half] *= shrink;
-#pragma unroll
-            for (int d = 0; d < kDv / 8; ++d) {
-                o[i][d][half * 2] *= shrink;
-                o[i][d][half * 2 + 1] *= shrink;
-            }
-        }
+    row_tops(top, s);
+    if (warp_any(outgrown(top, rows, scale))) raise_references(rows, o, top, scale);
 }
 
 // P = exp2(S * scale - reference) for 16 keys, summed and packed as an A operand.
@@ -302,7 +262,8 @@ FA_DEVICE void load_shared_8(float (&x)[2], u32 address) {
 }
 
 // This group's accumulators and sums, for the others: [group][row][pitch], then {reference, sum} [group][row].
-FA_DEVICE void leave_accumulators(u32 smem, u32 group, int warp_row, int rows_valid, const Output &o, const Rows &rows) {
+FA_DEVICE void leave_accumulators(u32 smem, u32 group, int warp_row, u32 column_warp, int rows_valid, const Output &o,
+                                  const Rows &rows) {
     const u32 lane = threadIdx.x % 32;
     const u32 mine = smem + group * (kM * kMergePitch * 4), sums = smem + kGroups * kM * kMergePitch * 4 + group * (kM * 8);
 #pragma unroll
@@ -312,10 +273,10 @@ FA_DEVICE void leave_accumulators(u32 smem, u32 group, int warp_row, int rows_va
             const u32 row = (u32)warp_row + i * 16 + half * 8 + lane / 4;
             const float sum = quad_sum(rows.sum[i][half]);
             if ((int)row >= rows_valid) continue;
-            if (lane % 4 == 0) store_shared_8(sums + row * 8, rows.reference[i][half], sum);
-            const u32 to = mine + row * kMergePitch * 4;
+            if (column_warp == 0 && lane % 4 == 0) store_shared_8(sums + row * 8, rows.reference[i][half], sum);
+            const u32 to = mine + (row * kMergePitch + column_warp * kOwnDv) * 4;
 #pragma unroll
-            for (int d = 0; d < kDv / 8; d += 2) {
+            for (int d = 0; d < kOwnDv / 8; d += 2) {
                 const float(&x)[4] = o[i][d], (&y)[4] = o[i][d + 1];
                 if constexpr (kFp8) {
                     store_shared_8(to + (d * 8 + lane % 4 * 4) * 4, x[half * 2], y[half * 2]);
@@ -447,9 +408,11 @@ attn_fwd(const __grid_constant__ fa_attn_serving_params p) {
     Work w;
     if (!find_work(w, p)) return;
     const u32 lane = threadIdx.x % 32, group = threadIdx.x / kGroupThreads, group_thread = threadIdx.x % kGroupThreads;
-    const int warp_row = (int)(group_thread / 32) * kSlabs * 16;   // this warp's first row
+    const u32 column_warp = group_thread / 32 % kColumnWarps;
+    const int warp_row = (int)(group_thread / 32 / kColumnWarps) * kSlabs * 16;   // this warp's first row
     const u32 smem = shared_address(shared_memory), slots = smem + kQBytes + group * (kStages * kSlotBytes);
     const u32 q_tile = smem + (u32)warp_row * QLayout::kPitch;
+    const u32 v_columns = kKBytes + column_warp * columns_of_a_warp<VLayout, kElement>();   // this warp's, in a slot
     const LaneOffsets<QLayout> q_lanes(lane, false);
     const LaneOffsets<KLayout> k_lanes(lane, true);
     const LaneOffsets<VLayout> v_lanes(lane, false);
@@ -484,11 +447,7 @@ attn_fwd(const __grid_constant__ fa_attn_serving_params p) {
     }
 
     Output o = {};
-    Rows rows;
-#pragma unroll
-    for (int i = 0; i < kSlabs; ++i)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) rows.reference[i][half] = kNoKey, rows.sum[i][half] = 0.0f;
+    Rows rows = no_keys_seen();
     const Scale scale = find_scale(p, w.batch, w.kv_head);
     u32 slot = slots;
 #pragma unroll 1
@@ -508,13 +467,13 @@ attn_fwd(const __grid_constant__ fa_attn_serving_params p) {
         if (key < w.clear_begin || key + kN > w.clear_end || key + kN > w.end)
             apply_mask(s, p, w, warp_row + (int)lane / 4, key + (int)lane % 4 * 2);
         settle_scores(s, rows, o, scale.exponent);
-        multiply_pv(o, s, rows, scale.exponent, slot + kKBytes, v_lanes);
+        multiply_pv(o, s, rows, scale.exponent, slot + v_columns, v_lanes);
         slot = slot + kSlotBytes == slots + kStages * kSlotBytes ? slots : slot + kSlotBytes;
     }
 
     cp_async_wait<0>();
     block_sync();   // everybody is done with the bytes that the accumulators are left in
-    leave_accumulators(smem, group, warp_row, w.rows, o, rows);
+    leave_accumulators(smem, group, warp_row, column_warp, w.rows, o, rows);
     block_sync();
     finish(p, w, smem);
 }

@@ -24,7 +24,7 @@
 #define KEY_GROUPS (HEAD_DIM >= REF_THREADS ? 1 : REF_THREADS / HEAD_DIM)
 #define COLUMNS ((HEAD_DIM + REF_THREADS - 1) / REF_THREADS)
 
-static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM >= 8 && HEAD_DIM <= 256, "HEAD_DIM");
+static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM >= 8 && HEAD_DIM <= 512, "HEAD_DIM");
 
 constexpr bool kBf16 = DTYPE_BF16 != 0;
 constexpr float kLog2e = 1.44269502162933350f;     // log2(e) rounded to fp32 ...

@@ -13,8 +13,9 @@
 
 #define REF_THREADS 128
 #define OUT_DIM HEAD_DIM_V
+#define COLUMNS ((OUT_DIM + REF_THREADS - 1) / REF_THREADS)
 
-static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM >= 8 && HEAD_DIM <= 256 && OUT_DIM % 8 == 0 && OUT_DIM <= 256, "head dims");
+static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM >= 8 && HEAD_DIM <= 512 && OUT_DIM % 8 == 0 && OUT_DIM <= 512, "head dims");
 
 using Params = fa_attn_serving_params;
 FA_DEVICE const fa_attn_params &dense_of(const Params &p) { return p.dense; }
@@ -171,7 +172,7 @@ static __device__ __noinline__ void attention_row(const Params &p, const i64 *ro
     const double sink = SINKS ? (double)p.sinks[row.h] : none;
     if (sink > largest) largest = sink;
 
-    double total = 0.0, out[2] = {0.0, 0.0};
+    double total = 0.0, out[COLUMNS] = {};
 #pragma unroll 1
     for (int first = row.first; first < row.end; first += REF_THREADS) {
         const int count = row.end - first < REF_THREADS ? row.end - first : REF_THREADS, own = threadIdx.x;
@@ -183,7 +184,7 @@ static __device__ __noinline__ void attention_row(const Params &p, const i64 *ro
         }
         __syncthreads();
 #pragma unroll
-        for (int c = 0; c < 2; c++)
+        for (int c = 0; c < COLUMNS; c++)
             for (int j = 0, d = own + c * REF_THREADS; d < OUT_DIM && j < count; j++)
                 out[c] += weights[j] *
                           (double)value_kv(row.v[row.place(p, first + j, p.dense.v_batch_stride, p.dense.v_row_stride) + d]);
@@ -192,7 +193,7 @@ static __device__ __noinline__ void attention_row(const Params &p, const i64 *ro
     if (SINKS) total += weight(sink, largest, lowp);
     double scale = total > 0.0 ? 1.0 / total : 0.0;
     if (KV_FP8) scale *= (double)p.v_scale[(i64)row.b * p.v_scale_batch_stride + (i64)row.h_kv * p.v_scale_head_stride];
-    for (int c = 0; c < 2; c++) {
+    for (int c = 0; c < COLUMNS; c++) {
         const int d = threadIdx.x + c * REF_THREADS;
         if (d < OUT_DIM) ret_o[d] = lowp ? rounded((float)(out[c] * scale)) : (float)(out[c] * scale);
     }

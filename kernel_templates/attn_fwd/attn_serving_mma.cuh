@@ -3,8 +3,9 @@
 // The products of attention over tiles in shared memory, for keys and values of the kernel's type or of fp8.
 //
 // Purpose: what the families that serve engines compute alike, whatever order they walk the keys in. Included behind
-// the includer's constants: kBf16, kFp8, kElement (bytes of K and V), kM, kN, kD, kDv, kSlabs, kDimSteps, kOutSteps,
-// kKeySteps, kQInRegs and kPhase (16-byte chunks of a line of K and of V: 8, or 4 where a row is not whole 128s).
+// the includer's constants: kBf16, kFp8, kElement (bytes of K and V), kM, kN, kD, kDv, kSlabs, kColumnWarps (warps that
+// share the columns of a row slab's output), kQInRegs and kPhase (16-byte chunks of a line of K and of V: 8, or 4 where
+// a row is not whole 128s).
 // Invariants: of fp8, two accumulators of O side by side are the even and the odd ones of 16 columns.
 #ifndef ATTN_SERVING_MMA_CUH
 #define ATTN_SERVING_MMA_CUH
@@ -18,6 +19,8 @@ namespace {
 constexpr float kSlack = 8.0f;        // log2 of the largest probability kept before normalisation
 constexpr float kNoKey = -1.0e38f;    // the reference of a row that has seen no key
 constexpr float kLn2 = 0.69314718055994531f, kLog2E = 1.4426950408889634f;
+constexpr int kOwnDv = kDv / kColumnWarps;   // columns of the output that a warp owns
+constexpr int kDimSteps = kD / 16, kOutSteps = kOwnDv / 16, kKeySteps = kN / 16;
 
 // A tile in shared memory: pieces of kLine 16-byte chunks of each row one behind the other, kRows lines each, chunks
 // exchanged as the tensor copy engine does it.
@@ -38,15 +41,30 @@ using QLayout = SlabLayout<kD * 2, kM, kD * 2 % 128 == 0 ? 8 : 4>;
 using KLayout = SlabLayout<kD * kElement, kN, kPhase>;
 using VLayout = SlabLayout<kDv * kElement, kN, kPhase>;
 using Scores = float[kSlabs][kN / 8][4];
-using Output = float[kSlabs][kDv / 8][4];
+using Output = float[kSlabs][kOwnDv / 8][4];
 using Probs = u32[kSlabs][4];                                        // A operand: 16 keys
 using QFragments = u32[kSlabs][kQInRegs ? kDimSteps : 2][4];         // all steps, or this and the next
+
+// How far one warp's columns of a tile of kBytes an element lie from the next one's.
+template <class Layout, int kBytes> FA_DEVICE constexpr u32 columns_of_a_warp() {
+    static_assert(kColumnWarps == 1 || kOwnDv * kBytes % Layout::kPitch == 0, "a warp's columns are whole pieces");
+    return (u32)(kOwnDv * kBytes / Layout::kPitch * Layout::kPieceBytes);
+}
 
 // The softmax state of this thread's rows: slab i, rows g and g + 8 of it.
 struct Rows {
     float reference[kSlabs][2];   // what exp2 subtracts, uniform over the quad
     float sum[kSlabs][2];         // this thread's share of the row sum
 };
+
+FA_DEVICE Rows no_keys_seen() {
+    Rows rows;
+#pragma unroll
+    for (int i = 0; i < kSlabs; ++i)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) rows.reference[i][half] = kNoKey, rows.sum[i][half] = 0.0f;
+    return rows;
+}
 
 // A row's sum of exponentials and what they were taken from.
 struct Total {
@@ -164,6 +182,65 @@ FA_DEVICE void cap_scores(Scores &s, float rate) {
         for (int n = 0; n < kN / 8; ++n)
 #pragma unroll
             for (int e = 0; e < 4; ++e) s[i][n][e] = 1.0f - 2.0f * reciprocal(1.0f + exp2_fast(s[i][n][e] * rate));
+}
+
+// Scores of keys that a row must not see become -inf. `row`: this thread's first row; `key`: its first key.
+template <class Work>
+FA_DEVICE void apply_mask(Scores &s, const fa_attn_serving_params &p, const Work &w, int row, int key) {
+#pragma unroll
+    for (int i = 0; i < kSlabs; ++i)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int query = w.query(row + i * 16 + half * 8);
+            const int end = end_key(p, w.sequence, query), own_end = (end < w.end ? end : w.end) - key;
+            const int begin = (WINDOW != 0 ? first_key(p, w.sequence, query) : 0) - key;
+#pragma unroll
+            for (int n = 0; n < kN / 8; ++n)
+#pragma unroll
+                for (int e = 0; e < 2; ++e)
+                    if (n * 8 + e >= own_end || n * 8 + e < begin) s[i][n][half * 2 + e] = neg_infinity();
+        }
+}
+
+// The largest of this thread's scores in each row.
+FA_DEVICE void row_tops(float (&top)[kSlabs][2], const Scores &s) {
+#pragma unroll
+    for (int i = 0; i < kSlabs; ++i)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            float m = max2(s[i][0][half * 2], s[i][0][half * 2 + 1]);
+#pragma unroll
+            for (int n = 1; n < kN / 8; ++n) m = max2(m, max2(s[i][n][half * 2], s[i][n][half * 2 + 1]));
+            top[i][half] = m;
+        }
+}
+
+// Whether some row's scores go too far beyond its reference.
+FA_DEVICE bool outgrown(const float (&top)[kSlabs][2], const Rows &rows, float scale) {
+    bool any = false;
+#pragma unroll
+    for (int i = 0; i < kSlabs; ++i)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) any |= top[i][half] * scale > rows.reference[i][half] + kSlack;
+    return any;
+}
+
+// References move up to the largest scores of their rows, and what was summed so far is rescaled.
+FA_DEVICE void raise_references(Rows &rows, Output &o, const float (&top)[kSlabs][2], float scale) {
+#pragma unroll
+    for (int i = 0; i < kSlabs; ++i)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const float raised = max2(rows.reference[i][half], quad_max(top[i][half]) * scale);
+            const float shrink = exp2_fast(rows.reference[i][half] - raised);
+            rows.reference[i][half] = raised;
+            rows.sum[i][half] *= shrink;
+#pragma unroll
+            for (int d = 0; d < kOwnDv / 8; ++d) {
+                o[i][d][half * 2] *= shrink;
+                o[i][d][half * 2 + 1] *= shrink;
+            }
+        }
 }
 
 // O += P V for 16 keys of fp8 values, of which a lane gets two columns of two keys at once: accumulators 2m and 2m + 1

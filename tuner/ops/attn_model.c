@@ -158,7 +158,7 @@ static struct shape make_shape(const fa_candidate *candidate, const fa_problem *
         s.block_n = 64;
     if (!(s.head >= 1))
         s.head = problem->head_dim;
-    s.slabs = s.block_m / 16 / s.warps;
+    s.slabs = s.block_m / 16 / s.warps * fa_model_tunable(candidate, "COLUMN_WARPS", 1);
     return s;
 }
 
