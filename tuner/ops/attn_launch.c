@@ -59,55 +59,55 @@ static int attn_load(fa_driver *driver, const fa_problem *problem, const void *c
     return rc;
 }
 
-/* Strides of a contiguous [batch, heads, seq, dim] in the problem's layout: batch, head, row; of pages where
- * `seq` is a page's. Sequences that are `packed` behind one another lie as [total, heads, dim]. */
-static void contiguous(fa_layout layout, bool packed, int32_t heads, int32_t seq, int32_t dim,
-                       int64_t ret_stride[3])
+/* Of one tensor in the problem's layout; `seq` is a page's where there are pages. Sequences that are `packed` behind
+ * one another lie as [total, heads, dim]. */
+struct extents {
+    bool packed;
+    int32_t heads, seq, dim;
+};
+
+static void set_contiguous(fa_layout layout, struct extents of, long long *batch, long long *head,
+                           long long *row)
 {
-    if (packed) {
-        ret_stride[0] = 0;
-        ret_stride[1] = dim;
-        ret_stride[2] = (int64_t)heads * dim;
-        return;
-    }
-    ret_stride[0] = (int64_t)heads * seq * dim;
-    ret_stride[1] = layout == FA_BHSD ? (int64_t)seq * dim : dim;
-    ret_stride[2] = layout == FA_BHSD ? dim : (int64_t)heads * dim;
+    bool heads_first = layout == FA_BHSD && !of.packed;
+    *batch = of.packed ? 0 : (int64_t)of.heads * of.seq * of.dim;
+    *head = heads_first ? (int64_t)of.seq * of.dim : of.dim;
+    *row = heads_first ? of.dim : (int64_t)of.heads * of.dim;
 }
 
-/* Copies strides, or the contiguous ones where all are 0; gathers their low bits for the check. */
-static uint64_t take_strides(const int64_t given[3], const int64_t whole[3], long long *batch,
-                             long long *head, long long *row)
+/* Copies strides, or sets the contiguous ones where all are 0; gathers their low bits for the check. */
+static inline uint64_t take_strides(const int64_t given[3], fa_layout layout, struct extents of,
+                                    long long *batch, long long *head, long long *row)
 {
-    const int64_t *stride = (given[0] | given[1] | given[2]) == 0 ? whole : given;
-    *batch = stride[0];
-    *head = stride[1];
-    *row = stride[2];
-    return (uint64_t)(stride[0] | stride[1] | stride[2]);
+    if ((given[0] | given[1] | given[2]) == 0) {
+        set_contiguous(layout, of, batch, head, row);
+    } else {
+        *batch = given[0];
+        *head = given[1];
+        *row = given[2];
+    }
+    return (uint64_t)(*batch | *head | *row);
 }
 
 /* Sets the strides of all four tensors; returns their low bits. */
 static uint64_t set_strides(const fa_problem *problem, const fa_attn_args *args,
                             struct fa_attn_params *params)
 {
-    int64_t q[3], k[3], v[3], o[3];
-    int32_t heads_kv = problem->heads_kv, dim = problem->head_dim;
+    int32_t heads = problem->heads_q, heads_kv = problem->heads_kv, dim = problem->head_dim;
     int32_t dim_v = problem->head_dim_v > 0 ? problem->head_dim_v : dim; /* of V and O */
     fa_layout layout = (fa_layout)problem->layout;
     bool paged = problem->page > 0, packed = problem->lengths_k == FA_LENGTHS_CU_SEQLENS && !paged;
+    bool rows = problem->varlen != 0;
     int32_t seq_k = paged ? problem->page : problem->seq_k;
-    contiguous(layout, problem->varlen, problem->heads_q, problem->seq_q, dim, q);
-    contiguous(layout, packed, heads_kv, seq_k, dim, k);
-    contiguous(layout, packed, heads_kv, seq_k, dim_v, v);
-    contiguous(layout, problem->varlen, problem->heads_q, problem->seq_q, dim_v, o);
-    return take_strides(args->q_stride, q, &params->q_batch_stride, &params->q_head_stride,
-                        &params->q_row_stride) |
-           take_strides(args->k_stride, k, &params->k_batch_stride, &params->k_head_stride,
-                        &params->k_row_stride) |
-           take_strides(args->v_stride, v, &params->v_batch_stride, &params->v_head_stride,
-                        &params->v_row_stride) |
-           take_strides(args->o_stride, o, &params->o_batch_stride, &params->o_head_stride,
-                        &params->o_row_stride);
+    return take_strides(args->q_stride, layout, (struct extents){rows, heads, problem->seq_q, dim},
+                        &params->q_batch_stride, &params->q_head_stride, &params->q_row_stride) |
+           take_strides(args->k_stride, layout, (struct extents){packed, heads_kv, seq_k, dim},
+                        &params->k_batch_stride, &params->k_head_stride, &params->k_row_stride) |
+           take_strides(args->v_stride, layout, (struct extents){packed, heads_kv, seq_k, dim_v},
+                        &params->v_batch_stride, &params->v_head_stride, &params->v_row_stride) |
+           take_strides(args->o_stride, layout,
+                        (struct extents){rows, heads, problem->seq_q, dim_v},
+                        &params->o_batch_stride, &params->o_head_stride, &params->o_row_stride);
 }
 
 static int set_params(const fa_problem *problem, const fa_attn_args *args,
