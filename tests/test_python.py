@@ -82,6 +82,60 @@ def pytorchs_tensors_get_outputs_of_pytorchs_own_allocator():
     close(out.read(), case.expected()[0])
 
 
+def pytorchs_shortest_way_to_a_new_tensor_is_taken_where_it_is_right():
+    torch, asked = types.ModuleType("torch"), []
+
+    class Tensor(Exchanged):
+        requires_grad = False
+
+    class Marked(Tensor):
+        pass
+
+    def empty_like(tensor, **_):
+        asked.append("empty_like")
+        return type(tensor)(tensor.shape)
+
+    def empty(shape, dtype, **_):
+        asked.append("empty")
+        return Tensor(shape, dtype=dtype)
+
+    def empty_strided(size, stride, dtype):
+        asked.append((size, stride, dtype))
+        if how == "fails":
+            raise TypeError("other arguments, in another version")
+        made = Tensor(size, strides=stride, dtype=dtype)
+        made.device = (producer.DEVICE, 1 if how == "elsewhere" else 0)
+        return made
+    torch.Tensor, torch.empty_like, torch.empty, torch.contiguous_format = Tensor, empty_like, empty, "contiguous"
+    torch.float16, torch.float32 = (producer.FLOAT, 16), (producer.FLOAT, 32)
+    torch._C = types.SimpleNamespace(_dynamo=types.SimpleNamespace(
+        guards=types.SimpleNamespace(_empty_strided_cuda=empty_strided)))
+    torch.is_grad_enabled = lambda: False
+    case = Inputs(batch=2, rows=5)
+    shape, half = case.shape, torch.float16
+    quick = (shape, (2 * 5 * DIM, 5 * DIM, DIM, 1), half)
+    had = sys.modules.get("torch")
+    sys.modules["torch"] = torch
+    try:
+        for kind, how, wanted in ((Tensor, "", [quick]), (Tensor, "", [quick]), (Marked, "", ["empty_like"]),
+                                  (Tensor, "fails", [quick, "empty_like"]),
+                                  (Tensor, "elsewhere", [quick, "empty_like"])):
+            del asked[:]
+            out = fa_tune.attention(*(kind(t.shape, memory=t.memory) for t in case.tensors))
+            tap.equal((asked, type(out), out.device), (wanted, kind, (producer.DEVICE, 0)))
+            close(out.read(), case.expected()[0])
+        del asked[:]
+        how = ""
+        q, k, v = (Tensor(t.shape, memory=t.memory) for t in case.tensors)
+        out, lse = fa_tune.attention(q, k, v, return_lse=True)
+        tap.equal(asked, [quick, (shape[:3], (10, 5, 1), torch.float32)])
+        close(lse.read(), case.expected()[1])
+    finally:
+        del sys.modules["torch"]
+        if had is not None:
+            sys.modules["torch"] = had
+
+
 def every_mask_and_scale_is_passed_on():
     case = Inputs(rows=5, keys=9)
     masks = {True: lambda i: i + 5, "bottom-right": lambda i: i + 5, "top-left": lambda i: i + 1,
@@ -397,6 +451,7 @@ tap.main([
     both_ways_of_dlpack_give_the_right_output_and_log_sum_exp,
     outputs_come_from_the_tensors_own_library,
     pytorchs_tensors_get_outputs_of_pytorchs_own_allocator,
+    pytorchs_shortest_way_to_a_new_tensor_is_taken_where_it_is_right,
     every_mask_and_scale_is_passed_on,
     bshd_tensors_and_odd_strides_are_taken_as_they_lie,
     tensors_that_are_not_aligned_find_a_kernel_that_takes_them,

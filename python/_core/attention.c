@@ -170,12 +170,16 @@ static PyObject *attend(enum door_number door, const fa_kernel *bound, PyObject 
                         Py_ssize_t count, PyObject *names)
 {
     /* A bound kernel says what the tensors do not. */
-    struct call c = {.door = &doors[door],
-                     .args = args,
-                     .count = count,
-                     .names = names,
-                     .problem = bound != NULL ? fa_kernel_answer(bound)->problem : preset};
+    struct call c;
     PyObject *instead = NULL, *result = NULL;
+    memset(&c, 0, offsetof(struct call, problem)); /* not the tensors, which are the most of it */
+    for (int i = 0; i < TENSORS; i++)
+        tensor_clear(&c.tensor[i]);
+    c.door = &doors[door];
+    c.args = args;
+    c.count = count;
+    c.names = names;
+    c.problem = bound != NULL ? fa_kernel_answer(bound)->problem : preset;
     if (bound == NULL)
         c.problem.layout = c.door->layout;
     session_begin(); /* what is called meanwhile may run any Python, and the kernel is to live */

@@ -44,9 +44,7 @@ struct call {
     const struct door *door;
     struct arguments is;
     uint8_t named[ARGUMENTS]; /* which keyword of the door each came by, plus one */
-    fa_problem problem;
     fa_attn_args launch;
-    tensor tensor[TENSORS];
     tensor *extra;         /* EXTRAS of them, malloced; NULL: none is given */
     PyObject *result[2];   /* out and lse: new references, or NULL */
     dl_managed *workspace; /* owned, or NULL */
@@ -57,6 +55,8 @@ struct call {
     PyObject *const *args; /* all that came, for the policy's function */
     Py_ssize_t count;
     PyObject *names;
+    fa_problem problem; /* with which begins what is not set to zero first */
+    tensor tensor[TENSORS];
 };
 
 /* ---- call_doors.c ---------------------------------------------------------------------------*/

@@ -4,6 +4,8 @@
  */
 #include "call_steps.h"
 
+#include "tensor_new.h"
+
 #include <string.h>
 
 static const dl_dtype float32 = {DL_FLOAT, 32, 1};

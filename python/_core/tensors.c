@@ -16,12 +16,12 @@ enum { TYPES = 16 };
 static struct known_type {
     PyTypeObject *type; /* held for good, so that its address stays its own */
     const dl_exchange *exchange;
-    bool has_grad;   /* an attribute "requires_grad": its library differentiates */
-    PyObject *empty; /* torch.empty_like, for a tensor of PyTorch; NULL: of another library */
-    PyObject *grad_enabled; /* its torch.is_grad_enabled; NULL: nobody can be asked */
+    const struct torch_functions *torch; /* NULL: of another library */
+    bool has_grad; /* an attribute "requires_grad": its library differentiates */
+    bool plain;    /* torch.Tensor or Parameter */
 } types[TYPES];
-static PyObject *contiguous; /* its keyword */
 static int type_count;
+static struct torch_functions *torches; /* one, but in tests */
 static PyObject *requires_grad;
 
 int tensors_init(void)
@@ -44,22 +44,77 @@ static const dl_exchange *read_exchange(PyTypeObject *type)
     return exchange;
 }
 
+/* A new reference, or NULL without an exception. */
+static PyObject *find_attribute(PyObject *object, const char *name)
+{
+    PyObject *found = object != NULL ? PyObject_GetAttrString(object, name) : NULL;
+    PyErr_Clear();
+    return found;
+}
+
+/* The function that PyTorch's own compiler makes tensors by: without the dispatcher's half of the time. It is no
+ * part of the interface, so that nothing may depend on its being there. */
+static PyObject *find_empty_strided(PyObject *module)
+{
+    static const char *const path[] = {"_C", "_dynamo", "guards", "_empty_strided_cuda"};
+    PyObject *at = module;
+    Py_INCREF(at);
+    for (size_t i = 0; at != NULL && i < sizeof path / sizeof *path; i++) {
+        PyObject *next = find_attribute(at, path[i]);
+        Py_DECREF(at);
+        at = next;
+    }
+    return at;
+}
+
+/* NULL: it is no whole PyTorch. Never freed. */
+static const struct torch_functions *functions_of(PyObject *module)
+{
+    for (struct torch_functions *known = torches; known != NULL; known = known->next)
+        if (known->module == module)
+            return known;
+    struct torch_functions *made = PyMem_Calloc(1, sizeof *made);
+    if (made == NULL)
+        return NULL;
+    PyObject *format = find_attribute(module, "contiguous_format");
+    made->empty_like = find_attribute(module, "empty_like");
+    made->is_grad_enabled = find_attribute(module, "is_grad_enabled");
+    made->float16 = find_attribute(module, "float16");
+    made->bfloat16 = find_attribute(module, "bfloat16");
+    made->float32 = find_attribute(module, "float32");
+    made->empty_strided = find_empty_strided(module);
+    made->contiguous = format != NULL ? Py_BuildValue("{s:O}", "memory_format", format) : NULL;
+    Py_XDECREF(format);
+    PyErr_Clear();
+    if (made->empty_like == NULL || made->contiguous == NULL) {
+        Py_XDECREF(made->empty_like);
+        Py_XDECREF(made->contiguous);
+        Py_XDECREF(made->is_grad_enabled);
+        Py_XDECREF(made->float16);
+        Py_XDECREF(made->bfloat16);
+        Py_XDECREF(made->float32);
+        Py_XDECREF(made->empty_strided);
+        PyMem_Free(made);
+        return NULL;
+    }
+    Py_INCREF(module);
+    made->module = module;
+    made->next = torches;
+    return torches = made;
+}
+
 /* PyTorch's own functions where the type is its Tensor or a subclass: to allocate by is faster than DLPack, and the
  * tensor is its allocator's, which record_stream() asks for. */
 static void find_torch(struct known_type *known)
 {
-    PyObject *modules = PyImport_GetModuleDict(); /* borrowed, as what comes of it */
-    PyObject *torch = PyDict_GetItemString(modules, "torch");
-    PyObject *class = torch != NULL ? PyObject_GetAttrString(torch, "Tensor") : NULL;
-    PyObject *format = class != NULL ? PyObject_GetAttrString(torch, "contiguous_format") : NULL;
-    if (format != NULL && contiguous == NULL)
-        contiguous = Py_BuildValue("{s:O}", "memory_format", format);
-    if (contiguous != NULL && class != NULL &&
-        PyObject_IsSubclass((PyObject *)known->type, class) == 1) {
-        known->empty = PyObject_GetAttrString(torch, "empty_like");
-        known->grad_enabled = PyObject_GetAttrString(torch, "is_grad_enabled");
-    }
-    Py_XDECREF(format);
+    PyObject *module = PyDict_GetItemString(PyImport_GetModuleDict(), "torch"); /* borrowed */
+    PyObject *class = find_attribute(module, "Tensor"), *nn = find_attribute(module, "nn");
+    PyObject *parameter = find_attribute(nn, "Parameter");
+    if (class != NULL && PyObject_IsSubclass((PyObject *)known->type, class) == 1)
+        known->torch = functions_of(module);
+    known->plain = (PyObject *)known->type == class || (PyObject *)known->type == parameter;
+    Py_XDECREF(parameter);
+    Py_XDECREF(nn);
     Py_XDECREF(class);
     PyErr_Clear();
 }
@@ -77,8 +132,6 @@ static const struct known_type *know(PyTypeObject *type)
                                .has_grad = PyObject_HasAttr((PyObject *)type, requires_grad)};
     find_torch(&known);
     if (type_count == TYPES) {
-        Py_XDECREF(passing.empty);
-        Py_XDECREF(passing.grad_enabled);
         passing = known;
         return &passing;
     }
@@ -159,13 +212,13 @@ static int describe(tensor *to, const dl_tensor *from)
         return fail(ERROR_SHAPE, "%s has %d dimensions, of shape %s: pass a tensor of four",
                     to->name, (int)from->ndim,
                     shape_text(from->shape, from->ndim < 8 ? from->ndim : 8, text, sizeof text));
-    int64_t stride = 1;
+    int64_t elements = 1;
     for (int i = from->ndim - 1; i >= 0; i--) {
         to->shape[i] = from->shape[i];
-        to->stride[i] = from->strides != NULL ? from->strides[i] : stride;
-        stride *= from->shape[i];
+        to->stride[i] = from->strides != NULL ? from->strides[i] : elements;
+        elements *= from->shape[i];
     }
-    if (from->data == NULL && stride > 0)
+    if (from->data == NULL && elements > 0)
         return fail(ERROR_TENSOR,
                     "%s has no memory (a fake or a meta tensor?): pass a tensor on a CUDA device",
                     to->name);
@@ -262,8 +315,9 @@ static int ask_device(PyObject *object, const char *name, dl_device *ret_device)
  * records at all. */
 static int wants_grad(const struct known_type *known, PyObject *object, place *place)
 {
-    if (place->grad == GRAD_UNASKED && known->grad_enabled != NULL) {
-        PyObject *on = PyObject_CallNoArgs(known->grad_enabled);
+    if (place->grad == GRAD_UNASKED && known->torch != NULL &&
+        known->torch->is_grad_enabled != NULL) {
+        PyObject *on = PyObject_CallNoArgs(known->torch->is_grad_enabled);
         if (on == NULL)
             return -1;
         place->grad = on != Py_False ? GRAD_ON : GRAD_OFF;
@@ -280,9 +334,13 @@ int tensor_take(tensor *t, PyObject *object, const char *name, place *place)
 {
     if (t->object == NULL) {
         const struct known_type *known = know(Py_TYPE(object));
-        *t = (tensor){
-            .object = object, .name = name, .exchange = known->exchange, .empty = known->empty};
         dl_device device;
+        t->object = object;
+        t->name = name;
+        t->exchange = known->exchange;
+        t->torch = known->torch;
+        t->plain = known->plain;
+        t->read_only = false;
         if (t->exchange != NULL ? take_exchanged(t) != 0 : ask_device(object, name, &device) != 0)
             return -1;
         int wanted = t->exchange != NULL && known->has_grad ? wants_grad(known, object, place) : 0;
@@ -340,108 +398,6 @@ int tensor_place(tensor *first, PyObject *object, PyObject *stream, place *ret_p
         call_helper("fa_tune._producers", "current_stream", "(Oi)", object, device.id), ret_place);
 }
 
-/* ---- new tensors ----------------------------------------------------------------------------*/
-static void keep_error(void *context, const char *kind, const char *message)
-{
-    (void)context;
-    PyErr_Format(PyExc_RuntimeError, "%s: %s", kind, message);
-}
-
-static dl_managed *allocate(const dl_exchange *exchange, const int64_t *shape, int dims,
-                            dl_dtype dtype, dl_device device)
-{
-    int64_t sizes[TENSOR_DIMS];
-    memcpy(sizes, shape, (size_t)dims * sizeof *shape);
-    dl_tensor prototype = {.device = device, .ndim = dims, .dtype = dtype, .shape = sizes};
-    dl_managed *managed = NULL;
-    if (exchange->allocate(&prototype, &managed, NULL, keep_error) == 0 && managed != NULL)
-        return managed;
-    if (!PyErr_Occurred())
-        PyErr_SetString(PyExc_RuntimeError,
-                        "the tensors' library could not allocate device memory");
-    return NULL;
-}
-
-dl_managed *tensor_scratch(const tensor *like, size_t size)
-{
-    int64_t bytes = (int64_t)size;
-    return allocate(like->exchange, &bytes, 1, (dl_dtype){DL_UINT, 8, 1}, like->device);
-}
-
-static PyObject *make_object(const tensor *like, const int64_t *shape, int dims, dl_dtype dtype,
-                             char **ret_data)
-{
-    void *object = NULL;
-    dl_managed *managed = allocate(like->exchange, shape, dims, dtype, like->device);
-    if (managed == NULL)
-        return NULL;
-    *ret_data = (char *)managed->tensor.data + managed->tensor.byte_offset;
-    return like->exchange->managed_to_object(managed, &object) == 0 ? object : NULL;
-}
-
-/* Where a tensor that was just made has its elements; drops it where that cannot be told. */
-static PyObject *with_data(PyObject *object, const tensor *like, place *place, char **ret_data)
-{
-    dl_tensor borrowed;
-    tensor made = {0};
-    if (object == NULL)
-        return NULL;
-    if (like->exchange != NULL && like->exchange->borrow != NULL) {
-        if (like->exchange->borrow(object, &borrowed) != 0)
-            Py_CLEAR(object);
-        else
-            *ret_data = (char *)borrowed.data + borrowed.byte_offset;
-        return object;
-    }
-    if (tensor_take(&made, object, "out", place) != 0)
-        Py_CLEAR(object);
-    else
-        *ret_data = made.data;
-    tensor_release(&made);
-    return object;
-}
-
-PyObject *tensor_new(const tensor *like, const int64_t *shape, int dims, dl_dtype dtype,
-                     place *place, char **ret_data)
-{
-    char name[64];
-    if (like->exchange != NULL && like->empty == NULL)
-        return make_object(like, shape, dims, dtype, ret_data);
-    PyObject *sizes = PyTuple_New(dims);
-    for (int i = 0; sizes != NULL && i < dims; i++)
-        PyTuple_SetItem(sizes, i, PyLong_FromLongLong(shape[i]));
-    PyObject *object = call_helper("fa_tune._producers", "empty", "(ONsi)", like->object, sizes,
-                                   dtype_name(dtype, name, sizeof name), (int)place->device);
-    return with_data(object, like, place, ret_data);
-}
-
-static bool is_contiguous(const tensor *t)
-{
-    int64_t stride = 1;
-    for (int i = t->dims - 1; i >= 0; stride *= t->shape[i], i--)
-        if (t->shape[i] > 1 && t->stride[i] != stride)
-            return false;
-    return true;
-}
-
-PyObject *tensor_like(const tensor *like, const int64_t *shape, int dims, place *place,
-                      char **ret_data)
-{
-    if (like->empty == NULL)
-        return tensor_new(like, shape, dims, like->dtype, place, ret_data);
-    if (is_contiguous(like)) /* as is what is like it, which saves reading a keyword */
-        return with_data(PyObject_CallFunctionObjArgs(like->empty, like->object, NULL), like, place,
-                         ret_data);
-    PyObject *only = PyTuple_New(1), *object = NULL;
-    if (only != NULL) {
-        Py_INCREF(like->object);
-        PyTuple_SetItem(only, 0, like->object);
-        object = PyObject_Call(like->empty, only, contiguous);
-    }
-    Py_XDECREF(only);
-    return with_data(object, like, place, ret_data);
-}
-
 void tensor_into_one_batch(tensor *t)
 {
     for (int i = TENSOR_DIMS - 1; i > 0; i--) {
@@ -458,5 +414,5 @@ void tensor_release(tensor *t)
     if (t->managed != NULL && t->managed->deleter != NULL)
         t->managed->deleter(t->managed);
     Py_XDECREF(t->capsule); /* whose own end frees what nobody took over */
-    *t = (tensor){0};
+    tensor_clear(t);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tensors of other libraries, through DLPack: described, allocated, and the stream their library works on.
+ * Tensors of other libraries, through DLPack: described, and the stream that their library works on.
  */
 #ifndef FA_PYTHON_TENSORS_H
 #define FA_PYTHON_TENSORS_H
@@ -10,21 +10,41 @@
 
 enum { TENSOR_DIMS = 4 };
 
-/* One tensor while a call uses it. Zero is "nothing taken". */
+/* What is called of PyTorch, by its module: held for good. */
+struct torch_functions {
+    struct torch_functions *next;
+    PyObject *module;
+    PyObject *empty_like, *is_grad_enabled;
+    PyObject *contiguous; /* the keywords of empty_like that ask for that */
+    PyObject *
+        empty_strided; /* (size, stride, dtype), on the current device; NULL: this PyTorch has none */
+    PyObject *float16, *bfloat16, *float32;
+};
+
+/* One tensor while a call uses it. */
 typedef struct tensor {
-    PyObject *object; /* borrowed */
-    const char *name; /* in sentences: "q" */
-    char *data;       /* of the first element */
+    PyObject *object;    /* borrowed; NULL: nothing taken, and only what tensor_clear() sets is */
+    char *data;          /* of the first element */
+    dl_managed *managed; /* owned: the producer's description */
+    PyObject *capsule;   /* owned: the same by __dlpack__ */
+    const char *name;    /* in sentences: "q" */
     dl_device device;
     dl_dtype dtype;
     int32_t dims;
     int64_t shape[TENSOR_DIMS], stride[TENSOR_DIMS];
     bool read_only;
-    const dl_exchange *exchange; /* of the object's type; NULL: it has none */
-    PyObject *empty;             /* torch.empty_like, borrowed; NULL: not a tensor of PyTorch */
-    dl_managed *managed;         /* owned: the producer's description */
-    PyObject *capsule;           /* owned: the same by __dlpack__ */
+    bool plain; /* of PyTorch's own type: nobody has replaced what its functions do */
+    const dl_exchange *exchange;         /* of the object's type; NULL: it has none */
+    const struct torch_functions *torch; /* NULL: not a tensor of PyTorch */
 } tensor;
+
+static inline void tensor_clear(tensor *t)
+{
+    t->object = NULL;
+    t->data = NULL;
+    t->managed = NULL;
+    t->capsule = NULL;
+}
 
 /* Where a call works. */
 typedef struct place {
@@ -43,14 +63,6 @@ int tensors_init(void);
 int tensor_place(tensor *first, PyObject *object, PyObject *stream, place *ret_place);
 /* Describes the object; tensor->object may have been taken by tensor_place already. */
 int tensor_take(tensor *tensor, PyObject *object, const char *name, place *place);
-/* A new contiguous tensor of the library that `like` comes from. Returns a new reference. */
-PyObject *tensor_new(const tensor *like, const int64_t *shape, int dims, dl_dtype dtype,
-                     place *place, char **ret_data);
-/* The same with the shape and type of `like` as its library sees it. */
-PyObject *tensor_like(const tensor *like, const int64_t *shape, int dims, place *place,
-                      char **ret_data);
-/* Bytes of the memory that `like` is in, until its deleter is called; the library has an exchange table. */
-dl_managed *tensor_scratch(const tensor *like, size_t size);
 /* Rows of three dimensions become a batch of one. */
 void tensor_into_one_batch(tensor *tensor);
 void tensor_release(tensor *tensor);

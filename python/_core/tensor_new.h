@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * New tensors of the library that another tensor comes from.
+ */
+#ifndef FA_PYTHON_TENSOR_NEW_H
+#define FA_PYTHON_TENSOR_NEW_H
+
+#include "tensors.h"
+
+/* A new contiguous tensor of the library that `like` comes from. Returns a new reference. */
+PyObject *tensor_new(const tensor *like, const int64_t *shape, int dims, dl_dtype dtype,
+                     place *place, char **ret_data);
+/* The same with the shape and type of `like` as its library sees it. */
+PyObject *tensor_like(const tensor *like, const int64_t *shape, int dims, place *place,
+                      char **ret_data);
+/* Bytes of the memory that `like` is in, until its deleter is called; the library has an exchange table. */
+dl_managed *tensor_scratch(const tensor *like, size_t size);
+
+#endif
