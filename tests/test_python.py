@@ -207,7 +207,11 @@ def another_device_than_the_current_one_is_entered_and_left():
     case = Inputs(device=1)
     out = Exchanged(case.shape, device=(producer.DEVICE, 1))
     producer.check(producer.CUDA.cuCtxPopCurrent_v2(None))
-    fa_tune.attention(*case.tensors, out=out)
+    fa_tune.attention(*Inputs().tensors)
+    loads = len(logged("load"))
+    for _ in range(2):  # the kernel that is loaded on device 0 will not do
+        fa_tune.attention(*case.tensors, out=out)
+    tap.equal(len(logged("load")), loads + 1)
     here = producer.c.c_int()
     producer.check(producer.CUDA.cuCtxGetDevice(producer.c.byref(here)))
     tap.equal(here.value, 0)

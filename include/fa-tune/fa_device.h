@@ -24,6 +24,9 @@ FA_API void fa_leave_device(fa_tuner *tuner);
  * is none. Any effort but PATIENT. */
 FA_API int fa_get_loaded_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
                                 const fa_kernel **ret_kernel, fa_diag *diag);
+/* The CUDA ordinal of the device that the kernel is loaded on: that of the context which was current when the
+ * kernel was asked for. */
+FA_API int32_t fa_kernel_device(const fa_kernel *kernel);
 
 /* Whether work on the stream (a CUstream; NULL: the default stream) is captured into a graph now. */
 FA_API int fa_stream_is_captured(fa_tuner *tuner, void *stream, bool *ret_captured, fa_diag *diag);

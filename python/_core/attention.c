@@ -78,14 +78,26 @@ static int find_kernel(struct call *c, const fa_kernel **ret_kernel, PyObject **
     return session_kernel(&c->problem, policy_effort, c->place.device, NULL, ret_kernel);
 }
 
-static int launch(struct call *c, const fa_kernel *bound, PyObject **ret_instead)
+/* The kernel where the context that is current is one of the tensors' device and has it loaded: one call of the
+ * driver finds out. NULL: it takes more than that. */
+static const fa_kernel *find_at_hand(const struct call *c)
 {
-    const fa_kernel *kernel = bound;
+    const fa_kernel *kernel = NULL;
     fa_diag diag;
     diag.text[0] = 0; /* not all of its 1,024 bytes in each call */
-    c->problem.unaligned = call_is_unaligned(c);
+    if (policy_recorder != NULL ||
+        fa_get_loaded_kernel(c->tuner, &c->problem, policy_effort, &kernel, &diag) != 0)
+        return NULL;
+    return fa_kernel_device(kernel) == c->place.device ? kernel : NULL;
+}
+
+/* kernel: the one to begin with, or NULL; bound: no other will do. */
+static int launch(struct call *c, const fa_kernel *kernel, bool bound, PyObject **ret_instead)
+{
+    fa_diag diag;
+    diag.text[0] = 0;
     for (;;) {
-        if (bound == NULL && find_kernel(c, &kernel, ret_instead) != 0)
+        if (kernel == NULL && find_kernel(c, &kernel, ret_instead) != 0)
             return -1;
         if (*ret_instead != NULL)
             return 0;
@@ -95,9 +107,10 @@ static int launch(struct call *c, const fa_kernel *bound, PyObject **ret_instead
         if (rc == 0)
             break;
         /* Strides that a kernel with TMA does not take, another one does. */
-        if (rc != FA_EALIGN || bound != NULL || c->problem.unaligned != 0)
+        if (rc != FA_EALIGN || bound || c->problem.unaligned != 0)
             return fail_with(rc, &diag);
         c->problem.unaligned = 1;
+        kernel = NULL;
     }
     if (!c->place.wait)
         return 0;
@@ -127,18 +140,23 @@ static int check_bound(const struct call *c, const fa_kernel *kernel)
 
 static int run(struct call *c, const fa_kernel *bound, PyObject **ret_instead)
 {
+    const fa_kernel *kernel = bound;
     fa_diag diag;
-    diag.text[0] = 0; /* not all of its 1,024 bytes in each call */
+    diag.text[0] = 0;
     if (call_take_options(c) != 0 || call_take_tensors(c) != 0)
         return -1;
     if (bound != NULL && check_bound(c, bound) != 0)
         return -1;
     if ((c->tuner = session_tuner()) == NULL || call_take_outputs(c) != 0)
         return -1;
-    int rc = session_enter(c->place.device, &c->entered, &diag);
+    c->problem.unaligned = call_is_unaligned(c);
+    if (bound == NULL)
+        kernel = find_at_hand(c);
+    int rc =
+        bound != NULL || kernel == NULL ? session_enter(c->place.device, &c->entered, &diag) : 0;
     if (rc != 0)
         return fail_with(rc, &diag);
-    int done = launch(c, bound, ret_instead);
+    int done = launch(c, kernel, bound != NULL, ret_instead);
     if (c->entered)
         fa_leave_device(c->tuner);
     return done;

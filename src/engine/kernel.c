@@ -93,6 +93,8 @@ static int load_cubin(fa_tuner *tuner, const fa_problem *problem, uint64_t conte
         loaded->call.driver = tuner->driver;
         rc = find_composed(tuner, answer, &loaded->composed, diag);
         if (rc == 0)
+            rc = fa_driver_current_device(tuner->driver, &loaded->ordinal, diag);
+        if (rc == 0)
             rc = fa_module_load(tuner->driver, cubin->bytes, cubin->size, &loaded->module, diag);
         if (rc == 0)
             rc = fa_module_function(loaded->module, answer->entry, answer->trial.smem_bytes,
@@ -363,4 +365,9 @@ int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
 const fa_answer *fa_kernel_answer(const fa_kernel *kernel)
 {
     return kernel != NULL ? fa_kernel_table_answer(kernel) : NULL;
+}
+
+int32_t fa_kernel_device(const fa_kernel *kernel)
+{
+    return kernel != NULL ? kernel->ordinal : -1;
 }

@@ -245,6 +245,7 @@ int fa_kernel_table_add(fa_kernel_table *table, fa_loaded *loaded, const fa_prob
     kernel->problem = *problem;
     kernel->problem.operation = fa_operation_of(problem);
     kernel->context = loaded->context;
+    kernel->ordinal = loaded->ordinal;
     kernel->call = loaded->call;
     kernel->call.threads = (uint32_t)trial->threads;
     kernel->call.smem_bytes = (uint32_t)trial->smem_bytes;

@@ -24,6 +24,7 @@
 typedef struct fa_loaded {
     struct fa_loaded *next;
     uint64_t context;
+    int32_t ordinal; /* of the context's device */
     char cubin_key[65], entry[FA_NAME_MAX];
     int32_t smem_bytes;
     fa_module *module;
@@ -45,6 +46,7 @@ struct fa_scratch {
 struct fa_kernel {
     fa_problem problem;
     uint64_t context; /* as fa_driver_context_id tells */
+    int32_t ordinal;
     fa_call call;
     bool measured;               /* as good as effort measure asks for */
     bool own;                    /* the answer's problem is this one, made not empty */
