@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Attention as serving engines call it, through fa_launch on a real GPU, beside PyTorch in fp32: one tune for each
-problem, then a graph that is captured once and replayed on other lengths, tables and pages. tests/gpu.sh serving runs it.
+problem, then a graph that is captured once and replayed on other lengths, tables and pages; and sequences that must have
+the same bits in every batch. tests/gpu.sh serving runs it.
 
 Everything that no sequence owns holds NaN."""
 import ctypes as c
@@ -23,7 +24,18 @@ CASES = {
         dict(batch=6, heads=(8, 2), dim=128, seq=(300, 300), lengths=1, causal=True),
     "batch-invariant decode":
         dict(batch=4, heads=(8, 2), dim=128, seq=(1, 5000), lengths=2, page=64, invariant=True),
+    "decode, heads of 512, pages of 16":
+        dict(batch=5, heads=(16, 2), dim=512, seq=(1, 3000), lengths=2, page=16),
+    "varlen, causal, heads of 512, window":
+        dict(batch=4, heads=(8, 2), dim=512, seq=(200, 200), lengths=1, causal=True, window=(100, 0)),
 }
+SAME_BITS = {
+    "decode, pages of 64": dict(heads=(8, 2), dim=128, seq=(1, 5000), page=64),
+    "decode, heads of 512": dict(heads=(16, 2), dim=512, seq=(1, 2500), page=16),
+    "16 queries, causal, pages of 8": dict(heads=(8, 2), dim=64, seq=(16, 1500), page=8, causal=True),
+}
+# Numbers of sequences, as each batch has them; the last may hold longer ones than the others.
+BATCHES = [[0], [1], [2], [3], [0, 1, 2, 3], [3, 1, 0, 2], [5, 2, 0, 4, 3, 6, 1], [1, 0, 2, 3]]
 NAN = float("nan")
 
 
@@ -71,6 +83,14 @@ class Tensors:
         chance.shuffle(self.lengths)
         self.q.normal_()
         self.sinks.normal_()
+        self.place([[self.random_keys(length) for _ in "kv"] for length in self.lengths], chance)
+
+    def random_keys(self, length):
+        return torch.randn(length, *self.k.shape[-2:], device="cuda").to(self.stored)
+
+    def place(self, sequences, chance):
+        """Lays out these keys and values, in pages at random where there are pages."""
+        self.lengths = [len(k) for k, _ in sequences]
         self.lse.fill_(7)
         self.o.fill_(7)
         for tensor in (self.k, self.v):
@@ -88,8 +108,7 @@ class Tensors:
             else:
                 at = range(sum(self.lengths[:b]), sum(self.lengths[:b + 1]))
             self.rows.append(torch.tensor(list(at), dtype=torch.long, device="cuda"))
-            for tensor in (self.k, self.v):
-                fresh = torch.randn(length, *tensor.shape[-2:], device="cuda").to(self.stored)
+            for tensor, fresh in zip((self.k, self.v), sequences[b]):
                 tensor.flatten(0, -3).view(torch.uint8 if self.stored.itemsize == 1 else torch.int16)[self.rows[b]] = \
                     fresh.view(torch.uint8 if self.stored.itemsize == 1 else torch.int16)
         self.table.copy_(table)
@@ -157,16 +176,22 @@ class Tensors:
         return worst, worst_lse
 
 
-def replayed(tuner, kernel, tensors):
-    """Captured once; then other sequences in the same buffers."""
-    args, errors = tensors.arguments(), []
+def launcher(tuner, kernel, tensors):
+    """What launches the kernel on these tensors."""
+    args = tensors.arguments()
     workspace = torch.empty(max(tuner.lib.fa_kernel_workspace(kernel), 1) + 256, dtype=torch.uint8, device="cuda")
     args.workspace = (workspace.data_ptr() + 255) // 256 * 256
     args.workspace_bytes = workspace.numel() - 256 + 1
 
-    def launch():
+    def launch(_keeps=workspace):
         tuner.check(tuner.lib.fa_launch(kernel, c.byref(args), c.c_void_p(torch.cuda.current_stream().cuda_stream),
                                         c.byref(tuner.diag)))
+    return launch
+
+
+def replayed(tuner, kernel, tensors):
+    """Captured once; then other sequences in the same buffers."""
+    launch, errors = launcher(tuner, kernel, tensors), []
     tensors.draw(1)
     launch()
     torch.cuda.synchronize()
@@ -180,6 +205,29 @@ def replayed(tuner, kernel, tensors):
         torch.cuda.synchronize()
         errors.append(tensors.error())
     return errors
+
+
+def bits_that_differ(tuner, case, effort):
+    """The sequences whose O or LSE has other bits in some batch than in the first that they are in."""
+    chance, first, differ = random.Random(1), {}, set()
+    torch.manual_seed(1)
+    longest, whole = case["seq"][1], dict(case, batch=1, lengths=2, invariant=True)
+    one = Tensors(whole)
+    lengths = [longest, longest // 2 + 1, 1030, case["seq"][0], longest - 1, 0, longest // 3]
+    contents = [(torch.randn_like(one.q[0]), [one.random_keys(length) for _ in "kv"]) for length in lengths]
+    for number, batch in enumerate(BATCHES):
+        seq = (case["seq"][0], longest if number + 1 < len(BATCHES) else 2 * longest)
+        tensors = Tensors(dict(whole, batch=len(batch), seq=seq))
+        tensors.place([contents[i][1] for i in batch], chance)
+        tensors.q.copy_(torch.stack([contents[i][0] for i in batch]))
+        launcher(tuner, tuner.kernel(problem_of(tensors.case), effort), tensors)()
+        torch.cuda.synchronize()
+        for at, i in enumerate(batch):
+            found = tensors.o[at].view(torch.int16), tensors.lse[at].view(torch.int32)
+            kept = first.setdefault(i, [bits.clone() for bits in found])
+            if not all(map(torch.equal, kept, found)):
+                differ.add(i)
+    return differ
 
 
 def main():
@@ -199,7 +247,15 @@ def main():
             good, told = False, str(error)
         failed += not good
         print("%sok %d - %s # %s" % ("" if good else "not ", number, name, told), flush=True)
-    print("1..%d" % len(CASES))
+    for number, (name, case) in enumerate(SAME_BITS.items(), len(CASES) + 1):
+        try:
+            differ = bits_that_differ(tuner, case, effort)
+            good, told = not differ, "%d batches; sequences that differ: %s" % (len(BATCHES), sorted(differ) or "none")
+        except fatune.FaError as error:
+            good, told = False, str(error)
+        failed += not good
+        print("%sok %d - the same bits in any batch: %s # %s" % ("" if good else "not ", number, name, told), flush=True)
+    print("1..%d" % (len(CASES) + len(SAME_BITS)))
     tuner.close()
     return 1 if failed else 0
 

@@ -4,6 +4,8 @@
  */
 #include "attn_lengths.h"
 
+#include "attn_serving.h"
+
 #include "../random.h"
 
 #include "../../src/base/error.h"
@@ -193,7 +195,6 @@ void fa_attn_lists_params(const fa_attn_case *what, const fa_attn_lists *lists, 
     to->num_pages = what->num_pages;
     to->total_q = (int)what->total_q;
     to->total_k = (int)what->total_k;
-    to->window_left = p->window ? p->window_left : -1;
-    to->window_right = p->window ? p->window_right : -1;
+    fa_attn_window_take(p, to);
     to->softcap = what->softcap;
 }

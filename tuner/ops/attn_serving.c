@@ -46,6 +46,12 @@ static int check_arguments(const fa_problem *p, const fa_attn_args *args, fa_dia
     return 0;
 }
 
+void fa_attn_window_take(const fa_problem *problem, struct fa_attn_serving_params *params)
+{
+    params->window_left = problem->window ? problem->window_left : -1;
+    params->window_right = problem->window ? problem->window_right : -1;
+}
+
 static void take_arguments(const fa_problem *p, const fa_attn_args *args,
                            struct fa_attn_serving_params *to)
 {
@@ -66,8 +72,7 @@ static void take_arguments(const fa_problem *p, const fa_attn_args *args,
     to->num_pages = args->num_pages;
     to->total_q = args->total_q;
     to->total_k = args->total_k;
-    to->window_left = p->window ? p->window_left : -1;
-    to->window_right = p->window ? p->window_right : -1;
+    fa_attn_window_take(p, to);
     to->softcap = args->softcap;
 }
 

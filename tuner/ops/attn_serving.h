@@ -15,6 +15,9 @@
 /* Whether the problem has none of it. */
 bool fa_attn_is_dense(const fa_problem *problem);
 
+/* Sets the window's ends: -1 where there is none. */
+void fa_attn_window_take(const fa_problem *problem, struct fa_attn_serving_params *params);
+
 /* Sets what stands behind params->dense. `args` NULL: a caller of an earlier version, who asks for dense
  * problems alone. Nothing in device memory is read: lengths and tables may still be on their way.
  * FA_EINVAL names an argument that the problem asks for and that is missing. */
