@@ -254,6 +254,61 @@ static void threads_of_one_process_take_turns(void)
     CHECK_INT(room.turns, HOLDERS * TURNS);
 }
 
+/* What happens while this process waits for a lock. */
+static void (*while_waiting)(void);
+
+int nanosleep(const struct timespec *pause, struct timespec *ret_left)
+{
+    if (while_waiting != NULL)
+        while_waiting();
+    while_waiting = NULL;
+    int error = clock_nanosleep(CLOCK_MONOTONIC, 0, pause, ret_left);
+    errno = error;
+    return error == 0 ? 0 : -1;
+}
+
+static fa_lock *held;
+
+/* Another program writes a letter into the file, which nothing marks as a store any more. */
+static void write_letter_and_let_go(void)
+{
+    char mark[400];
+    snprintf(mark, sizeof mark, "%s.locks/.store", db_path);
+    FILE *file = fopen(db_path, "r+b"); /* the same inode */
+    CHECK(file != NULL && fputs("Dear aunt,\n", file) >= 0 && fclose(file) == 0);
+    CHECK(truncate(db_path, 11) == 0 && unlink(mark) == 0);
+    fa_lock_release(&held);
+}
+
+static void what_is_no_store_any_more_once_the_lock_is_had_is_not_set_aside(void)
+{
+    CHECK(fill_store(3));
+    fa_store *store = db_open(&diag);
+    CHECK(store != NULL && db_winner_is(store, 1, 1, &diag));
+    static char damage[4096];
+    memset(damage, 0x5a, sizeof damage);
+    struct stat st;
+    int fd = open(db_path, O_WRONLY | O_CLOEXEC);
+    CHECK(fd >= 0 && fstat(fd, &st) == 0);
+    for (off_t at = sizeof damage; at < st.st_size; at += (off_t)sizeof damage)
+        CHECK(pwrite(fd, damage, sizeof damage, at) == sizeof damage);
+    CHECK_INT(close(fd), 0);
+    fa_scope scope = db_scope(2);
+    fa_winner_record winner = {0};
+    CHECK_INT(fa_store_winner_get(store, &scope, &winner, NULL, &diag), FA_ECORRUPT);
+    CHECK_OK(take("set-aside", 0, &held, NULL), diag);
+    while_waiting = write_letter_and_let_go;
+    CHECK_INT(fa_store_winner_get(store, &scope, &winner, NULL, &diag), FA_ESTORE);
+    CHECK_HAS(diag.text, "not a store");
+    CHECK(while_waiting == NULL);
+    fa_store_close(&store);
+    fa_buf text;
+    CHECK_INT(fa_buf_read_file(&text, db_path, 100), 0);
+    CHECK(text.size == 11 && memcmp(text.data, "Dear aunt,\n", 11) == 0);
+    fa_buf_free(&text);
+    CHECK_INT(db_count_files("store.db.corrupt-"), 0);
+}
+
 int main(void)
 {
     DB_TEST(a_lock_is_taken_and_given_back_and_leaves_no_file);
@@ -264,6 +319,7 @@ int main(void)
     DB_TEST(a_forked_child_cannot_let_go_of_its_parents_lock);
     DB_TEST(a_store_that_is_just_being_made_can_be_locked);
     DB_TEST(a_directory_of_locks_that_others_can_write_is_refused);
+    DB_TEST(what_is_no_store_any_more_once_the_lock_is_had_is_not_set_aside);
     DB_TEST(processes_take_turns);
     DB_TEST(threads_of_one_process_take_turns);
     return check_done();
