@@ -96,16 +96,18 @@ def has_come(daemon):
     return wait_for(is_there, "a daemon") == "there"
 
 
-def is_ready(daemon):
-    """Waits until it is; False: it has ended."""
+def is_ready(daemon, failed=lambda: False):
+    """Waits until it is, or until `failed` is so; False: it has ended."""
     def looks():
         if daemon.process.poll() is not None:
             return "ended"
         try:
-            return "ready" if daemon.get("/readyz", raw=True)[0] == 200 else None
+            if daemon.get("/readyz", raw=True)[0] == 200:
+                return "ready"
         except (OSError, http.client.HTTPException):
-            return None
-    return wait_for(looks, "a daemon that is ready") == "ready"
+            pass
+        return "failed" if failed() else None
+    return wait_for(looks, "a daemon that is ready") != "ended"
 
 
 def what_is_wrong(place, kind, at, on, right, stack=False):
@@ -114,8 +116,8 @@ def what_is_wrong(place, kind, at, on, right, stack=False):
     daemon, log = start(place, kind, at, on, stack)
     try:
         if has_come(daemon):
-            if at == 0:
-                daemon.wait_until_ready()
+            # What is asked of a daemon that still starts would not come to the call.
+            is_ready(daemon, lambda: os.path.exists(log))
             one_round(daemon, right, wrongs, at == 0)
             if not on and os.path.exists(log) and is_ready(daemon):
                 one_round(daemon, right, wrongs, True)
