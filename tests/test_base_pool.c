@@ -4,6 +4,7 @@
  * message says.
  */
 #include "check.h"
+#include "failing_allocator.h"
 
 #include "pool.h"
 
@@ -27,6 +28,23 @@ ssize_t send(int fd, const void *bytes, size_t size, int flags)
         return sendto(fd, bytes, size, flags, NULL, 0);
     errno = send_errno;
     send_errno = 0;
+    return -1;
+}
+
+/* The next call of recv() fails so, or, from it on, the n-th allocation does. */
+static int recv_errno;
+static long allocation_of_recv;
+
+ssize_t recv(int fd, void *bytes, size_t size, int flags)
+{
+    if (recv_errno == 0) {
+        if (allocation_of_recv != 0)
+            allocator_fail(allocation_of_recv, false);
+        allocation_of_recv = 0;
+        return recvfrom(fd, bytes, size, flags, NULL, NULL);
+    }
+    errno = recv_errno;
+    recv_errno = 0;
     return -1;
 }
 
@@ -288,6 +306,38 @@ static void a_child_that_nothing_can_be_sent_to_is_ended(void)
     CHECK_INT(seen.end, FA_CHILD_KILLED);
 }
 
+static void an_answer_that_memory_is_short_for_is_not_the_childs_fault(void)
+{
+    if (!FAILING_ALLOCATOR)
+        SKIP("the sanitizer has an allocator of its own");
+    static char blob[1000];
+    int lost = 0;
+    for (long n = 1;; n++) {
+        struct seen seen;
+        allocation_of_recv = n;
+        int rc = converse("echo", blob, sizeof blob, 30000, &seen);
+        bool failed = allocator_stop();
+        CHECK_INT(rc, 0);
+        CHECK_INT(seen.messages + seen.gone, 1);
+        if (seen.gone == 1)
+            CHECK_INT(seen.end, FA_CHILD_SHORT);
+        lost += seen.gone;
+        if (!failed)
+            break;
+    }
+    CHECK(lost > 3); /* its bytes, its JSON, its blob */
+}
+
+static void an_answer_that_cannot_be_read_is_not_the_childs_fault(void)
+{
+    struct seen seen;
+    recv_errno = EIO;
+    CHECK_INT(converse("echo", NULL, 0, 30000, &seen), 0);
+    CHECK_INT(seen.gone, 1);
+    CHECK_INT(seen.end, FA_CHILD_SHORT);
+    CHECK_HAS(seen.reason, "could not be read from");
+}
+
 static void children_beyond_the_limit_of_descriptors_are_heard(void)
 {
     struct seen seen[2] = {{0}};
@@ -384,6 +434,8 @@ int main(int argc, char **argv)
     TEST(a_missing_program_is_a_sentence);
     TEST(a_message_that_memory_is_short_for_is_sent_later);
     TEST(a_child_that_nothing_can_be_sent_to_is_ended);
+    TEST(an_answer_that_memory_is_short_for_is_not_the_childs_fault);
+    TEST(an_answer_that_cannot_be_read_is_not_the_childs_fault);
     TEST(children_beyond_the_limit_of_descriptors_are_heard);
     TEST(want_of_descriptors_is_not_told_as_want_of_memory);
     TEST(frames_are_taken_only_when_whole_and_lengths_are_bounded);

@@ -125,8 +125,8 @@ static fa_child_end end_child(fa_child *child, char *reason, size_t size)
                                                                               : FA_CHILD_DIED;
 }
 
-/* why: NULL when the child ended by itself. */
-static void child_gone(fa_child *child, const char *why, bool timed_out)
+/* why: NULL when the child ended by itself; else what it is ended for, which is then an `end` of that kind. */
+static void child_gone(fa_child *child, const char *why, fa_child_end end)
 {
     char reason[160];
     if (child->stopped)
@@ -139,8 +139,8 @@ static void child_gone(fa_child *child, const char *why, bool timed_out)
             break;
         usleep(1000);
     }
-    fa_child_end end = end_child(child, reason, sizeof reason);
-    child->events.gone(child, why != NULL ? why : reason, timed_out ? FA_CHILD_TIMED_OUT : end);
+    fa_child_end by_itself = end_child(child, reason, sizeof reason);
+    child->events.gone(child, why != NULL ? why : reason, why != NULL ? end : by_itself);
 }
 
 /* How long the child's first thread, which does its work, has been ready to run and did not; 0: the
@@ -190,7 +190,7 @@ static void deadline_passed(fa_child *child)
         return;
     }
     snprintf(why, sizeof why, "did not answer within %d ms", child->timeout_ms);
-    child_gone(child, why, true);
+    child_gone(child, why, FA_CHILD_TIMED_OUT);
 }
 
 /* Hands out every whole message that has come. */
@@ -200,8 +200,9 @@ static void take_messages(fa_child *child)
         fa_message message = {0};
         fa_diag diag;
         size_t used;
-        if (fa_message_decode(child->input.data, child->input.size, &message, &used, &diag) != 0) {
-            child_gone(child, diag.text, false);
+        int rc = fa_message_decode(child->input.data, child->input.size, &message, &used, &diag);
+        if (rc != 0) {
+            child_gone(child, diag.text, rc == FA_ENOMEM ? FA_CHILD_SHORT : FA_CHILD_DIED);
             return;
         }
         if (used == 0)
@@ -216,16 +217,21 @@ static void take_messages(fa_child *child)
 
 static void read_some(fa_child *child)
 {
-    char bytes[READ_BYTES];
+    char bytes[READ_BYTES], why[96];
     ssize_t count = recv(child->fd, bytes, sizeof bytes, MSG_DONTWAIT);
     if (count < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (count > 0)
         fa_buf_append(&child->input, bytes, (size_t)count);
-    if (count <= 0)
-        child_gone(child, NULL, false);
+    if (count < 0 &&
+        errno !=
+            ECONNRESET) { /* that is how it shows that the child ended and left something unread */
+        snprintf(why, sizeof why, "could not be read from: %s", strerror(errno));
+        child_gone(child, why, FA_CHILD_SHORT);
+    } else if (count <= 0)
+        child_gone(child, NULL, FA_CHILD_DIED);
     else if (child->input.failed)
-        child_gone(child, "sent more than memory holds", false);
+        child_gone(child, "sent more than memory holds", FA_CHILD_SHORT);
     else
         take_messages(child);
 }

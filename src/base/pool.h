@@ -45,7 +45,8 @@ typedef enum fa_child_end {
     FA_CHILD_DIED, /* by itself: a crash, an exit, a broken message */
     FA_CHILD_KILLED, /* by somebody else, with a signal that no fault raises: not its message's fault */
     FA_CHILD_TIMED_OUT, /* its deadline passed, and it was killed here */
-    FA_CHILD_SHORT      /* it ended with FA_CHILD_SHORT_CODE: not its message's fault */
+    FA_CHILD_SHORT /* it ended with FA_CHILD_SHORT_CODE, or its answer could not be read for want of memory
+                           here or by a failed read: not its message's fault */
 } fa_child_end;
 
 /* Of a child that memory, or a descriptor, or its channel failed: as EX_TEMPFAIL of sysexits.h. */
