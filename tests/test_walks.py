@@ -27,6 +27,7 @@ POINTS = {"tune": 3, "compile_worker": 3, "measure_worker": 3}  # that are tried
 MANY = 8  # of the others, which take milliseconds
 LIBRARY = os.environ["FA_TEST_FAILING_CALLS"]
 PROBLEM = ("--seq", "128", "--batch", "1", "--heads", "1")
+COMPUTED = (*PROBLEM, "--seq", "32", "--head-dim", "32")  # what the fake driver computes takes a fifth of the time
 
 
 class Walk:
@@ -215,7 +216,7 @@ def without_cubins(place):
 
 def configs(place, done):
     """A tune's answer: what it printed but times, and where each config ended."""
-    explained = place.json("explain", *PROBLEM, *(() if "FAKE_CUDA_SCRIPT" in place.env else ("--gpu", "L4")))
+    explained = place.json("explain", *(COMPUTED if "FAKE_CUDA_SCRIPT" in place.env else (*PROBLEM, "--gpu", "L4")))
     return sorted((row["status"], row["reason"]) for row in explained["configs"]), \
         [line.split()[:9] for line in done.stdout.splitlines() if "attn_fwd_sm80" in line]
 
@@ -264,10 +265,10 @@ WALKS = {
     "import": Walk(lambda place: ["import", bundle_of(place), "--allow-unsigned", "--quiet"], shown, new_problem,
                    make_bundle, reads=False),
     "predict": Walk(lambda place: ["tune", "--gpu", "L4", *PROBLEM, "--quiet"], configs, new_problem, reads=False),
-    "tune": Walk(lambda place: ["tune", *PROBLEM, "--quiet"], configs, new_problem, script=L4 + FAST, reads=False),
+    "tune": Walk(lambda place: ["tune", *COMPUTED, "--quiet"], configs, new_problem, script=L4 + FAST, reads=False),
     "compile_worker": Walk(lambda place: ["tune", "--gpu", "L4", *PROBLEM, "--quiet", "--jobs", "1"], configs,
                            without_cubins, reads=False, role="compile", program="fa-tune-worker"),
-    "measure_worker": Walk(lambda place: ["tune", *PROBLEM, "--quiet"], configs, new_problem, script=L4 + FAST,
+    "measure_worker": Walk(lambda place: ["tune", *COMPUTED, "--quiet"], configs, new_problem, script=L4 + FAST,
                            reads=False, role="measure", program="fa-tune-worker"),
     "lookup": Walk(lambda place: [], lambda place, done: done.stdout.splitlines()[:2], script=L4 + FAST + "init_once\n",
                    prepare=lambda place: subprocess.run(
