@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Bundles from the command line: a key, an export, what another machine says to it, and records."""
+import hashlib
 import os
 import re
 import stat
+import struct
 import subprocess
 
 import tap
@@ -70,6 +72,45 @@ def show_checks_a_bundle_and_needs_no_store():
             file.seek(-1, os.SEEK_CUR)
             file.write(bytes([byte ^ 1]))
         tap.has(place.run("show", "l4.fab", status=1).stderr, "does not match its SHA-256")
+
+
+def resealed(bundle, what, text):
+    """The bundle with `text` for `what`, which is as long, in its first winner: every hash is right for that."""
+    header, row, front = 64, 80, bytearray(bundle)
+    at = front.index(what)
+    front[at:at + len(what)] = text
+    rows = sum(struct.unpack_from("<II", front, 24))
+    for start in range(header, header + rows * row, row):
+        offset, size = struct.unpack_from("<QI", front, start + 64)
+        front[start + 32:start + 64] = hashlib.sha256(front[offset:offset + size]).digest()
+    seal = header + rows * row
+    front[seal:seal + 32] = hashlib.sha256(front[:seal]).digest()
+    return front
+
+
+def what_a_bundle_says_and_cannot_be_is_no_mistake_of_whoever_gives_it():
+    with Place(TWO) as place:
+        tuned(place)
+        place.run("export", "--unsigned", "--out", "good.fab")
+        with open(os.path.join(place.folder, "good.fab"), "rb") as file:
+            good = file.read()
+        elsewhere(place, "there")
+        for what, text, sentence in [
+                (b'"head_dim":64', b'"head_dim":63', "multiple of 8"),
+                (b'"heads_q":1', b'"heads_q":0', "heads_q"),
+                (b'"dtype":"fp16"', b'"dtype":"fp61"', "fp61"),
+                (b'"origin":"predicted"', b'"origin":"predicteb"', "no origin"),
+                (b'{"problem":', b'["problem",', "not valid JSON"),
+        ]:
+            with open(os.path.join(place.folder, "bad.fab"), "wb") as file:
+                file.write(resealed(good, what, text))
+            for arguments in (["show", "bad.fab"], ["import", "bad.fab", "--allow-unsigned"],
+                              ["import", "bad.fab", "--allow-unsigned", "--dry-run"]):
+                tap.has(place.run(*arguments, status=1).stderr, sentence)
+            tap.equal(place.json("show")["winners"], [])
+        with open(os.path.join(place.folder, "same.fab"), "wb") as file:
+            file.write(resealed(good, b'"head_dim":64', b'"head_dim":64'))
+        place.run("import", "same.fab", "--allow-unsigned")
 
 
 def a_dry_run_says_what_would_change_and_unsigned_is_said_twice():
@@ -189,6 +230,7 @@ def what_is_asked_wrongly_says_what_to_do():
 tap.main([
     a_bundle_goes_from_one_machine_to_another_in_four_commands,
     show_checks_a_bundle_and_needs_no_store,
+    what_a_bundle_says_and_cannot_be_is_no_mistake_of_whoever_gives_it,
     a_dry_run_says_what_would_change_and_unsigned_is_said_twice,
     a_pipe_or_a_device_is_not_replaced_by_a_bundle,
     sentences_about_a_hostile_file_send_the_terminal_nothing,
