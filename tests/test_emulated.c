@@ -5,35 +5,9 @@
  *
  * FA_TEST_SEED, FA_TEST_PROBLEMS (per family) and FA_TEST_FAMILY repeat or extend it.
  */
-#include "fake_cubin.h"
-#include "gpu_attn_sweep.h"
+#include "emulated_fixture.h"
 
 enum { EMULATED_PROBLEMS = 4, LONGEST = 203 };
-
-static struct {
-    char folder[64];
-    fa_buf reference; /* of some problem: its marker is written over */
-    int kernels;
-} here;
-
-/* A part of a template's text that is written over; NULL: none. */
-struct change {
-    const char *from, *to;
-};
-
-static const char *path_in(const char *name, char ret[128])
-{
-    snprintf(ret, 128, "%s/%s", here.folder, name);
-    return ret;
-}
-
-static bool write_text(const char *name, const char *text)
-{
-    char path[128];
-    FILE *file = fopen(path_in(name, path), "w");
-    bool written = file != NULL && fputs(text, file) >= 0;
-    return file != NULL && fclose(file) == 0 && written;
-}
 
 static void the_fake_driver_and_the_compilers_are_there(void)
 {
@@ -70,93 +44,6 @@ static void the_fake_driver_and_the_compilers_are_there(void)
         fixture_reference(&world.fixture, world.nvrtc, &widest, &world.gpu, &here.reference, &diag),
         diag);
     world.missing = NULL;
-}
-
-/* What the fake driver reads of a module. */
-static void marker_of(const fa_problem *p, char *ret, size_t size)
-{
-    snprintf(
-        ret, size,
-        "HEAD_DIM=%d;PAGE_SIZE=%d;HEAD_DIM_V=%d;DTYPE_BF16=%d;CAUSAL=%d;LENGTHS_K=%d;KV_FP8=%d;"
-        "VARLEN_Q=%d;WINDOW=%d;SOFTCAP=%d;SINKS=%d;",
-        p->head_dim, p->page, p->head_dim_v, p->dtype, p->causal != 0, p->lengths_k, p->kv_dtype,
-        p->varlen, p->window, p->softcap, p->sinks);
-}
-
-/* The reference as if it had been compiled for the problem: the fake driver computes by the marker alone. */
-static bool retarget_reference(const fa_problem *p)
-{
-    static const char start[] = "fa_tune_config=";
-    char marker[512];
-    char *at = memmem(here.reference.data, here.reference.size, start, sizeof start - 1);
-    static size_t room;
-    if (at == NULL)
-        return false;
-    at += sizeof start - 1;
-    if (room == 0)
-        room = strlen(at);
-    marker_of(p, marker, sizeof marker);
-    if (strlen(marker) > room)
-        return false;
-    memset(at, 0, room);
-    memcpy(at, marker, strlen(marker));
-    return true;
-}
-
-/* Everywhere; false: the text has no such part. */
-static bool apply(const struct change *change, fa_buf *text)
-{
-    fa_buf result = {0};
-    const char *at = text->data, *found;
-    bool any = false;
-    for (; (found = strstr(at, change->from)) != NULL; any = true) {
-        fa_buf_append(&result, at, (size_t)(found - at));
-        fa_buf_text(&result, change->to);
-        at = found + strlen(change->from);
-    }
-    fa_buf_text(&result, at);
-    fa_buf_free(text);
-    *text = result;
-    return any && !result.failed;
-}
-
-/* Renders a candidate and makes a library of it; the cubin names that. */
-static int emulate(const fa_candidate *candidate, const fa_problem *p, const struct change *change,
-                   fa_buf *ret_cubin)
-{
-    static unsigned char bytes[FAKE_CUBIN_MAX];
-    char command[1024], marker[1024], library[128], name[32], source_path[128];
-    fa_buf source = {0};
-    int rc = fa_render(world.fixture.templates, &world.fixture.families, candidate, p, &world.gpu,
-                       &source, &diag);
-    if (rc == 0 && change != NULL && !apply(change, &source))
-        rc = fa_fail(&diag, FA_ENOTFOUND, "the template does not say %s", change->from);
-    if (rc != 0)
-        return rc;
-    snprintf(name, sizeof name, "kernel-%d.so", here.kernels++);
-    bool written = write_text("kernel.cu", source.data);
-    bool dense = strstr(source.data, "attn_serving_params.h") == NULL;
-    fa_buf_free(&source);
-    snprintf(command, sizeof command, "python3 '%s/tests/emulate.py' '%s' '%s'",
-             getenv("FA_TEST_SOURCE"), path_in("kernel.cu", source_path), path_in(name, library));
-    if (!written || system(command) != 0)
-        return fa_fail(&diag, FA_EIO, "no library could be made of %s", source_path);
-    int at = snprintf(marker, sizeof marker, "family=x;emulated=%s;", library);
-    marker_of(p, marker + at, sizeof marker - (size_t)at);
-    unsigned parameters =
-        dense ? sizeof(struct fa_attn_params) : sizeof(struct fa_attn_serving_params);
-    fake_cubin cubin = {.sm = 90,
-                        .entry = "attn_fwd",
-                        .registers = 40,
-                        .marker = marker,
-                        .threads_x = (unsigned)candidate->trial.threads,
-                        .threads_y = 1,
-                        .threads_z = 1,
-                        .parameters = parameters,
-                        .sizes = {parameters}};
-    size_t size = fake_cubin_build(&cubin, bytes);
-    fa_buf_append(ret_cubin, bytes, size);
-    return ret_cubin->failed ? FA_ENOMEM : 0;
 }
 
 enum { SIZES = 3 }; /* of one library */
@@ -338,6 +225,190 @@ static void heads_wider_than_256_are_right(void)
     CHECK_INT(wrong, 0);
 }
 
+/* ---- a sequence in several batches ----------------------------------------------------------*/
+enum {
+    ONE_PAGE = 16,
+    TABLE = 132, /* pages of a sequence */
+    QUERY_HEADS = 4,
+    KEY_HEADS = 2,
+    COLUMNS = 64,
+    AT_ONCE = 4,                      /* sequences of the largest batch */
+    O_OF_ONE = QUERY_HEADS * COLUMNS, /* elements */
+    KEY = KEY_HEADS * COLUMNS
+};
+static const int32_t length_of[] = {2100, 17, 1500, 1}; /* of three parts, one, two and one */
+
+/* An fp16 number below 2 of a sequence's Q, K or V. */
+static uint16_t element_of(int tensor, int sequence, int at)
+{
+    uint64_t x = fa_random((uint64_t)(tensor * AT_ONCE + sequence), (uint64_t)at);
+    return (uint16_t)(0x3000 | (x & 0x8fff));
+}
+
+/* What is on the device of one batch. */
+struct batch {
+    uint16_t q[AT_ONCE * O_OF_ONE], o[AT_ONCE * O_OF_ONE];
+    float lse[AT_ONCE * QUERY_HEADS];
+    int32_t used[AT_ONCE], table[AT_ONCE * TABLE], pages;
+    uint16_t *k, *v;
+};
+
+/* Every page of a sequence at another place for each batch; NaN in what no sequence has. */
+static bool fill_batch(struct batch *b, const int *sequence, int count)
+{
+    b->pages = count * TABLE + 3;
+    size_t elements = (size_t)b->pages * ONE_PAGE * KEY;
+    b->k = malloc(elements * sizeof *b->k);
+    b->v = malloc(elements * sizeof *b->v);
+    if (b->k == NULL || b->v == NULL)
+        return false;
+    for (size_t i = 0; i < elements; i++)
+        b->k[i] = b->v[i] = 0x7e00;
+    for (int s = 0; s < count; s++) {
+        b->used[s] = length_of[sequence[s]];
+        for (int i = 0; i < O_OF_ONE; i++)
+            b->q[s * O_OF_ONE + i] = element_of(0, sequence[s], i);
+        for (int i = 0; i < TABLE; i++) /* 1009 is prime */
+            b->table[s * TABLE + i] = (s * TABLE + i + 1) * 1009 % b->pages;
+        for (int j = 0; j < b->used[s]; j++)
+            for (int i = 0; i < KEY; i++) {
+                int page = b->table[s * TABLE + j / ONE_PAGE];
+                int at = (page * ONE_PAGE + j % ONE_PAGE) * KEY + i;
+                b->k[at] = element_of(1, sequence[s], j * KEY + i);
+                b->v[at] = element_of(2, sequence[s], j * KEY + i);
+            }
+    }
+    return true;
+}
+
+static int launch_batch(const fa_trial *trial, fa_function function, int count, size_t workspace,
+                        int splits, struct batch *b)
+{
+    size_t kv = (size_t)b->pages * ONE_PAGE * KEY * 2;
+    struct {
+        void *here;
+        size_t size;
+        fa_device_ptr there;
+    } part[] = {{b->q, sizeof b->q, 0},
+                {b->k, kv, 0},
+                {b->v, kv, 0},
+                {b->used, sizeof b->used, 0},
+                {b->table, sizeof b->table, 0},
+                {b->o, sizeof b->o, 0},
+                {b->lse, sizeof b->lse, 0},
+                {NULL, workspace + 1, 0}};
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < sizeof part / sizeof *part; i++) {
+        rc = fa_device_alloc(world.driver, part[i].size, &part[i].there, &diag);
+        if (rc == 0 && part[i].here != NULL)
+            rc = fa_copy_to_device(world.driver, part[i].there, part[i].here, part[i].size, &diag);
+    }
+    struct fa_attn_serving_params p = {.dense = {.q = (void *)(uintptr_t)part[0].there,
+                                                 .k = (void *)(uintptr_t)part[1].there,
+                                                 .v = (void *)(uintptr_t)part[2].there,
+                                                 .o = (void *)(uintptr_t)part[5].there,
+                                                 .lse = (float *)(uintptr_t)part[6].there,
+                                                 .q_batch_stride = O_OF_ONE,
+                                                 .q_head_stride = COLUMNS,
+                                                 .q_row_stride = O_OF_ONE,
+                                                 .k_batch_stride = ONE_PAGE * KEY,
+                                                 .k_head_stride = COLUMNS,
+                                                 .k_row_stride = KEY,
+                                                 .v_batch_stride = ONE_PAGE * KEY,
+                                                 .v_head_stride = COLUMNS,
+                                                 .v_row_stride = KEY,
+                                                 .o_batch_stride = O_OF_ONE,
+                                                 .o_head_stride = COLUMNS,
+                                                 .o_row_stride = O_OF_ONE,
+                                                 .batch = count,
+                                                 .heads_q = QUERY_HEADS,
+                                                 .heads_kv = KEY_HEADS,
+                                                 .seq_q = 1,
+                                                 .seq_k = length_of[0],
+                                                 .softmax_scale = 0.125f,
+                                                 .softmax_scale_log2 = 0.125f * 1.44269504f},
+                                       .seqused_k = (int *)(uintptr_t)part[3].there,
+                                       .block_table = (int *)(uintptr_t)part[4].there,
+                                       .workspace = (void *)(uintptr_t)part[7].there,
+                                       .block_table_stride = TABLE,
+                                       .page_size = ONE_PAGE,
+                                       .num_pages = b->pages,
+                                       .window_left = -1,
+                                       .window_right = -1,
+                                       .splits = splits};
+    void *arguments[] = {&p};
+    if (rc == 0)
+        rc = fa_launch_kernel(world.driver, function, trial->grid, (uint32_t)trial->threads,
+                              (uint32_t)trial->smem_bytes, NULL, arguments, &diag);
+    for (int i = 5; rc == 0 && i < 7; i++)
+        rc = fa_copy_from_device(world.driver, part[i].here, part[i].there, part[i].size, &diag);
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+        fa_device_free(world.driver, &part[i].there);
+    return rc;
+}
+
+/* With a config of its own, as each batch is tuned for itself. */
+static int run_batch(const int *sequence, int count, uint64_t pick, const struct change *change,
+                     struct batch *b)
+{
+    fa_problem p = problem_of(FA_FP16, FA_CAUSAL_NONE, COLUMNS, count, QUERY_HEADS, KEY_HEADS, 1,
+                              length_of[0]);
+    fa_candidate candidate;
+    fa_buf cubin = {0};
+    fa_module *module = NULL;
+    fa_function function = NULL;
+    p.lengths_k = FA_LENGTHS_SEQUSED, p.page = ONE_PAGE, p.batch_invariant = 1;
+    int rc = fixture_pick(&world.fixture, "attn_fwd_splitkv_sm80", &p, &world.gpu, false, pick,
+                          &candidate, &diag);
+    if (rc == 0)
+        rc = emulate(&candidate, &p, change, &cubin);
+    if (rc == 0)
+        rc = fa_module_load(world.driver, cubin.data, cubin.size, &module, &diag);
+    if (rc == 0)
+        rc = fa_module_function(module, "attn_fwd", candidate.trial.smem_bytes, &function, &diag);
+    if (rc == 0 && !fill_batch(b, sequence, count))
+        rc = FA_ENOMEM;
+    if (rc == 0)
+        rc = launch_batch(&candidate.trial, function, count,
+                          (size_t)candidate.launches.workspace_bytes, candidate.launches.splits, b);
+    free(b->k);
+    free(b->v);
+    fa_module_unload(&module);
+    fa_buf_free(&cubin);
+    return rc;
+}
+
+static void a_sequence_has_the_same_bits_in_any_batch(void)
+{
+    static const struct change other_parts = {"SPLIT_KEYS :", "SPLIT_KEYS / 2 :"};
+    static const struct {
+        int count, sequence[AT_ONCE];
+        const struct change *change; /* the bits must differ */
+    } rows[] = {{4, {0, 1, 2, 3}, NULL},
+                {1, {0}, NULL},
+                {4, {3, 2, 1, 0}, NULL},
+                {2, {2, 0}, NULL},
+                {1, {0}, &other_parts}};
+    static struct batch first, other;
+    if (is_left_out("bits"))
+        SKIP("left out");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct batch *b = i == 0 ? &first : &other;
+        bool same = true;
+        *b = (struct batch){0};
+        CHECK_OK(run_batch(rows[i].sequence, rows[i].count, i, rows[i].change, b), diag);
+        for (int s = 0; s < rows[i].count; s++) { /* `first` has sequence n at n */
+            int at = rows[i].sequence[s];
+            same = same &&
+                   memcmp(&b->o[s * O_OF_ONE], &first.o[at * O_OF_ONE], O_OF_ONE * 2) == 0 &&
+                   memcmp(&b->lse[s * QUERY_HEADS], &first.lse[at * QUERY_HEADS],
+                          QUERY_HEADS * sizeof(float)) == 0;
+        }
+        CHECK(same == (rows[i].change == NULL));
+        CHECK(b->o[0] != 0);
+    }
+}
+
 /* The last test: a kernel that touches what it must not ends the context. */
 static void faults_that_a_gpu_may_hide_are_found(void)
 {
@@ -374,6 +445,7 @@ int main(void)
     TEST(attn_fwd_splitkv_sm80_is_right);
     TEST(attn_fwd_prefill_sm80_is_right);
     TEST(heads_wider_than_256_are_right);
+    TEST(a_sequence_has_the_same_bits_in_any_batch);
     TEST(faults_that_a_gpu_may_hide_are_found);
     fa_buf_free(&here.reference);
     snprintf(command, sizeof command, "rm -rf '%s'", here.folder);

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From a candidate to a kernel that the fake driver runs on the CPU: its template is rendered and made into a library
+ * (emulate.py), and a cubin's marker names that.
+ */
+#ifndef FA_TESTS_EMULATED_FIXTURE_H
+#define FA_TESTS_EMULATED_FIXTURE_H
+
+#include "fake_cubin.h"
+#include "gpu_attn_sweep.h"
+
+static struct {
+    char folder[64];
+    fa_buf reference; /* of some problem: its marker is written over */
+    int kernels;
+} here;
+
+/* A part of a template's text that is written over; NULL: none. */
+struct change {
+    const char *from, *to;
+};
+
+static inline const char *path_in(const char *name, char ret[128])
+{
+    snprintf(ret, 128, "%s/%s", here.folder, name);
+    return ret;
+}
+
+static inline bool write_text(const char *name, const char *text)
+{
+    char path[128];
+    FILE *file = fopen(path_in(name, path), "w");
+    bool written = file != NULL && fputs(text, file) >= 0;
+    return file != NULL && fclose(file) == 0 && written;
+}
+
+/* What the fake driver reads of a module. */
+static inline void marker_of(const fa_problem *p, char *ret, size_t size)
+{
+    snprintf(
+        ret, size,
+        "HEAD_DIM=%d;PAGE_SIZE=%d;HEAD_DIM_V=%d;DTYPE_BF16=%d;CAUSAL=%d;LENGTHS_K=%d;KV_FP8=%d;"
+        "VARLEN_Q=%d;WINDOW=%d;SOFTCAP=%d;SINKS=%d;",
+        p->head_dim, p->page, p->head_dim_v, p->dtype, p->causal != 0, p->lengths_k, p->kv_dtype,
+        p->varlen, p->window, p->softcap, p->sinks);
+}
+
+/* The reference as if it had been compiled for the problem: the fake driver computes by the marker alone. */
+static inline bool retarget_reference(const fa_problem *p)
+{
+    static const char start[] = "fa_tune_config=";
+    char marker[512];
+    char *at = memmem(here.reference.data, here.reference.size, start, sizeof start - 1);
+    static size_t room;
+    if (at == NULL)
+        return false;
+    at += sizeof start - 1;
+    if (room == 0)
+        room = strlen(at);
+    marker_of(p, marker, sizeof marker);
+    if (strlen(marker) > room)
+        return false;
+    memset(at, 0, room);
+    memcpy(at, marker, strlen(marker));
+    return true;
+}
+
+/* Everywhere; false: the text has no such part. */
+static inline bool apply(const struct change *change, fa_buf *text)
+{
+    fa_buf result = {0};
+    const char *at = text->data, *found;
+    bool any = false;
+    for (; (found = strstr(at, change->from)) != NULL; any = true) {
+        fa_buf_append(&result, at, (size_t)(found - at));
+        fa_buf_text(&result, change->to);
+        at = found + strlen(change->from);
+    }
+    fa_buf_text(&result, at);
+    fa_buf_free(text);
+    *text = result;
+    return any && !result.failed;
+}
+
+/* Renders a candidate and makes a library of it; the cubin names that. */
+static inline int emulate(const fa_candidate *candidate, const fa_problem *p,
+                          const struct change *change, fa_buf *ret_cubin)
+{
+    static unsigned char bytes[FAKE_CUBIN_MAX];
+    char command[1024], marker[1024], library[128], name[32], source_path[128];
+    fa_buf source = {0};
+    int rc = fa_render(world.fixture.templates, &world.fixture.families, candidate, p, &world.gpu,
+                       &source, &diag);
+    if (rc == 0 && change != NULL && !apply(change, &source))
+        rc = fa_fail(&diag, FA_ENOTFOUND, "the template does not say %s", change->from);
+    if (rc != 0)
+        return rc;
+    snprintf(name, sizeof name, "kernel-%d.so", here.kernels++);
+    bool written = write_text("kernel.cu", source.data);
+    bool dense = strstr(source.data, "attn_serving_params.h") == NULL;
+    fa_buf_free(&source);
+    snprintf(command, sizeof command, "python3 '%s/tests/emulate.py' '%s' '%s'",
+             getenv("FA_TEST_SOURCE"), path_in("kernel.cu", source_path), path_in(name, library));
+    if (!written || system(command) != 0)
+        return fa_fail(&diag, FA_EIO, "no library could be made of %s", source_path);
+    int at = snprintf(marker, sizeof marker, "family=x;emulated=%s;", library);
+    marker_of(p, marker + at, sizeof marker - (size_t)at);
+    unsigned parameters =
+        dense ? sizeof(struct fa_attn_params) : sizeof(struct fa_attn_serving_params);
+    fake_cubin cubin = {.sm = 90,
+                        .entry = "attn_fwd",
+                        .registers = 40,
+                        .marker = marker,
+                        .threads_x = (unsigned)candidate->trial.threads,
+                        .threads_y = 1,
+                        .threads_z = 1,
+                        .parameters = parameters,
+                        .sizes = {parameters}};
+    size_t size = fake_cubin_build(&cubin, bytes);
+    fa_buf_append(ret_cubin, bytes, size);
+    return ret_cubin->failed ? FA_ENOMEM : 0;
+}
+
+#endif
