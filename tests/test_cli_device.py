@@ -3,6 +3,7 @@
 """The fa-tune program on a device: whole tunes under the fake CUDA driver, with and without trouble.
 
 The fake runs the kernels' arithmetic on the CPU and scripts their times (tests/fake_cuda.c)."""
+import os
 import re
 
 import tap
@@ -49,6 +50,14 @@ def naming_the_present_gpu_measures_on_it():
         tap.equal((other["answer"]["origin"], other["gpu"]["present"], other["answer"]["from_gpu"]),
                   ("transferred", False, "NVIDIA L4"))
         tap.equal((other["answer"]["median_us"], other["funnel"]["compiled"]), (None, 8))
+
+
+def compile_workers_are_started_before_the_space_is_enumerated():
+    with Place(script=L4, space=None) as place:
+        none_fits = ("--gpu", "L4", "--seq", "512", "--batch", "1000000000")
+        tap.has(place.run(*none_fits, status=1).stderr, "no config of")
+        place.env["FA_TUNE_WORKER"] = os.path.join(place.folder, "nothing")
+        tap.has(place.run(*none_fits, status=1).stderr, "nothing")  # which is found out first
 
 
 def a_prediction_becomes_a_measurement_when_the_gpu_comes():
@@ -127,6 +136,7 @@ def when_every_config_fails_the_sentence_says_where_to_look():
 tap.main([
     a_present_gpu_is_measured_and_the_fastest_config_wins,
     naming_the_present_gpu_measures_on_it,
+    compile_workers_are_started_before_the_space_is_enumerated,
     a_prediction_becomes_a_measurement_when_the_gpu_comes,
     no_device_is_told_with_what_to_do,
     a_tune_outlives_every_fault_and_records_it,

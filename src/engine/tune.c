@@ -39,6 +39,8 @@ static int run_plan(fa_tuner *tuner, const fa_request *request, const fa_target 
         if (rc != 0)
             return rc;
         bool few = plan.count > 0;
+        if (!few && target->gpu.present)
+            fa_job_compile_prestart(*job); /* they load while the space is enumerated */
         rc = fa_job_run(*job, target, &plan, ret_answer, few ? &none : diag);
         fa_job_free(job); /* the workers go before another process's may come */
         if (!few || rc == 0)
