@@ -239,7 +239,7 @@ def wrong_tensors_are_refused_with_what_to_pass_instead():
     q, k, v = case.tensors
     shape = (1, 1, 9, DIM)
     rows = [
-        (fa_tune.TensorError, "q is a list: pass a tensor on a CUDA device", ([1.0], k, v), {}),
+        (fa_tune.TensorError, "q is of type list: pass a tensor on a CUDA device", ([1.0], k, v), {}),
         (fa_tune.DeviceError, "q is in the memory of the host", (Capsuled(case.shape, device=(1, 0)), k, v), {}),
         (fa_tune.DeviceError, "k on 1: pass tensors of one device",
          (q, Capsuled(shape, device=(2, 1), memory=k.memory), v), {}),

@@ -213,6 +213,48 @@ def a_gpu_that_is_not_here_is_predicted_for():
     refused(TypeError, "a problem or its fields", lambda: fa_tune.tune(problem(), seq=3))
 
 
+class Sized:
+    """As NumPy's integers are: no int, and one all the same."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __index__(self):
+        return self.number
+
+
+def odd_arguments_are_refused_with_what_to_pass_instead():
+    tap.equal(Problem(seq=Sized(512)), Problem(seq=512))
+    one, several = "a problem is a fa_tune.Problem, a mapping of its fields", "problems are a list"
+    file = os.path.join(place.folder, "odd.jsonl")
+    rows = [
+        (one, fa_tune.warm_up, [[3]], {}), (one, fa_tune.warm_up, [["seq"]], {}), (one, fa_tune.warm_up, [[{3: 4}]], {}),
+        (several, fa_tune.warm_up, [3], {}), (several, fa_tune.warm_up, [dict(seq=512)], {}),
+        (several, fa_tune.warm_up, [problem()], {}), (several, fa_tune.warm_up, [None], {}),
+        (one, fa_tune.recording, [[3]], {}), (several, fa_tune.recording, ["problems.jsonl"], {}),
+        (one, fa_tune.kernel, [3], {}), (one, fa_tune.tune, ["seq=512"], {}), (one, fa_tune.sweep, [[3]], {}),
+        (several, fa_tune.sweep, [3], {}), ("nothing to sweep", fa_tune.sweep, [[]], {}),
+        ("not 'cuda:0'", fa_tune.kernel, [problem()], {"device": "cuda:0"}),
+        ("not -1", fa_tune.kernel, [problem()], {"device": -1}),
+        ("from 0 on", fa_tune.tune, [problem()], {"device": 1 << 40}),
+        ("progress is a function", fa_tune.tune, [problem()], {"progress": 3}),
+        ("gpu is the name", fa_tune.tune, [problem()], {"gpu": 4}),
+        ("gpu is the name", fa_tune.sweep, [[problem()]], {"gpu": [4]}),
+        ("seconds is a number", fa_tune.sweep, [[problem()]], {"seconds": "60"}),
+        ("seq_q is a number", Problem, [], {"seq": {512}}), ("not nan", Problem, [], {"seq": float("nan")}),
+        ("no field colour: it has dtype", fa_tune.winners, [], {"colour": 3}),
+        ("no field colour: it has dtype", fa_tune.report, [], {"colour": 3}),
+        ("effort is one of cached", fa_tune.policy, [3], {}), ("on_miss is one of raise", fa_tune.policy, [], {"on_miss": 3}),
+    ]
+    for part, call, args, more in rows:
+        refused(fa_tune.ArgumentError, part, lambda: call(*args, **more))
+    for text in (b"3\n", b"[1]\n", b"\xff\xfe\n"):
+        with open(file, "wb") as written:
+            written.write(text)
+        refused(fa_tune.Error, "odd.jsonl, line 1 is no problem", lambda: fa_tune.recording.load(file))
+    refused(fa_tune.Error, '--trials "x": use a whole number', lambda: fa_tune.sweep([problem()], trials="x"))
+
+
 def a_bound_kernel_carries_its_answer():
     bound = fa_tune.kernel(seq=16, batch=1, heads=2, heads_kv=1)
     tap.equal((bound.answer.origin, bound.problem), ("measured", problem(16)))
@@ -382,6 +424,7 @@ tap.main([
     a_recording_is_a_plan_that_can_be_saved_and_tuned_elsewhere,
     an_answer_reads_like_a_sentence,
     a_gpu_that_is_not_here_is_predicted_for,
+    odd_arguments_are_refused_with_what_to_pass_instead,
     a_bound_kernel_carries_its_answer,
     what_raises_while_a_tune_tells_its_progress_ends_it,
     a_sweep_is_its_items,

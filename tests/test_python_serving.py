@@ -235,7 +235,7 @@ def what_these_names_cannot_mean_is_refused_by_name():
     q, good = Exchanged((3, 1, 4, DIM)), dict(cache_seqlens=ints(3), block_table=ints(3, 5))
     for kind, part, change in [
             (TypeError, "attention_decode() has no keyword 'seqused_k'", {"seqused_k": ints(3)}),
-            (fa_tune.TensorError, "cache_seqlens is a int", {"cache_seqlens": 40}),
+            (fa_tune.TensorError, "cache_seqlens is of type int", {"cache_seqlens": 40}),
             (fa_tune.ShapeError, "cache_seqlens has 2 entries and needs 3", {"cache_seqlens": ints(2)}),
             (fa_tune.DtypeError, "page_table is float32 and needs int32",
              {"block_table": None, "page_table": floats(3, 5)}),

@@ -175,7 +175,7 @@ static int fail_type(PyObject *object, const char *name)
     const char *word = type != NULL ? PyUnicode_AsUTF8AndSize(type, NULL) : NULL;
     if (word != NULL)
         fail(ERROR_TENSOR,
-             "%s is a %s: pass a tensor on a CUDA device that speaks DLPack, such as a "
+             "%s is of type %s: pass a tensor on a CUDA device that speaks DLPack, such as a "
              "torch.Tensor or a cupy.ndarray",
              name, word);
     Py_XDECREF(type);

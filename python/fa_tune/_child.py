@@ -28,7 +28,7 @@ def run(*arguments, progress=None, allowed=(0,)):
         _stop(child)
         raise
     if child.returncode not in allowed:
-        raise Error(_sentence(complaint, arguments, child.returncode))
+        raise Error(_sentence(complaint, told, arguments, child.returncode))
     return told
 
 
@@ -61,7 +61,12 @@ def _terminal_reaches(child):
         os.close(terminal)
 
 
-def _sentence(complaint, arguments, status):
+def _sentence(complaint, told, arguments, status):
+    """What was wrong: of the document of a failure, else of stderr."""
+    try:
+        return json.loads(told)["error"]["sentences"][-1]
+    except (ValueError, TypeError, LookupError):
+        pass
     lines = [line.partition("fa-tune: ")[2] for line in (complaint or "").splitlines()
              if line.startswith("fa-tune: ")]
     return lines[-1] if lines else "fa-tune %s ended with exit status %d%s" % (

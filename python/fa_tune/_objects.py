@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from . import _core
-from ._problem import Problem, restored
+from ._errors import ArgumentError
+from ._problem import Problem, problems_of, restored, shown
 
 
 def counted(number, word):
@@ -315,19 +316,33 @@ def sweep(problems: Iterable[Problem | Any] | None = None, *, gpu: str | Iterabl
     many = {name: value if isinstance(value, (list, tuple, range)) else [value]
             for name, value in grid.items()}
     if problems is None:
-        problems = [dict(zip(many, values)) for values in itertools.product(*many.values())]
+        problems = [Problem(**dict(zip(many, values))) for values in itertools.product(*many.values())]
     elif grid:
         raise TypeError("give problems or a grid, not both: %s" % ", ".join(grid))
+    problems = problems_of(problems)
+    if not problems:
+        raise ArgumentError("there is nothing to sweep: the list of problems, or one of the grid, is empty")
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float, type(None))):
+        raise ArgumentError("seconds is a number, not %s" % shown(seconds))
     options = _child.options_of({
-        "gpu": gpu if gpu is None or isinstance(gpu, str) else ",".join(gpu), "effort": effort,
+        "gpu": _gpu_names(gpu), "effort": effort,
         "again": again, "time": None if seconds is None else "%gs" % seconds, "trials": trials,
         "cost": cost, "price": price})
     with tempfile.TemporaryDirectory(prefix="fa-tune-") as folder:
         plan = os.path.join(folder, "plan.jsonl")
         with open(plan, "w", encoding="utf-8") as file:
-            file.writelines(Problem.of(problem).as_json() + "\n" for problem in problems)
+            file.writelines(problem.as_json() + "\n" for problem in problems)
         return Sweep(_child.run_json("sweep", "--plan", plan, *options, progress=progress,
                                        allowed=(0, 1)))
+
+
+def _gpu_names(gpu):
+    if gpu is None or isinstance(gpu, str):
+        return gpu
+    names = list(gpu) if isinstance(gpu, Iterable) else [gpu]
+    if not names or not all(isinstance(name, str) for name in names):
+        raise ArgumentError("gpu is the name of a GPU's type, such as \"L4\", a list of names, or None, not %s" % shown(gpu))
+    return ",".join(names)
 
 
 def report(path: str | os.PathLike | None = None, *, gpu: str | None = None, **fields: Any) -> Report:
@@ -352,7 +367,11 @@ def report(path: str | os.PathLike | None = None, *, gpu: str | None = None, **f
 def _filter(fields):
     """Fields to filter by, by their own names."""
     from ._problem import named
-    return named(fields)
+    wanted = named(fields)
+    unknown = [name for name in wanted if name != "operation" and name not in _core.fields]
+    if unknown:
+        raise ArgumentError("a problem has no field %s: it has %s" % (", ".join(unknown), ", ".join(_core.fields)))
+    return wanted
 
 
 def winners(*, gpu: str | None = None, **fields: Any) -> Winners:
@@ -366,7 +385,12 @@ def winners(*, gpu: str | None = None, **fields: Any) -> Winners:
     told = _child.run_json("show", *_child.options_of({"gpu": gpu}), progress=False)
     wanted = _filter(fields)
     return Winners(one for one in (Answer(told["answer"]) for told in told["winners"]) if
-                   all(getattr(one.problem, name) == value for name, value in wanted.items()))
+                   all(_agrees(one.problem.as_dict(), *one_wanted) for one_wanted in wanted.items()))
+
+
+def _agrees(fields, name, value):
+    """Whether a problem has the value; a field that it does not tell is off."""
+    return fields[name] == value if name in fields else not value
 
 
 def doctor() -> Doctor:

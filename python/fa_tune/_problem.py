@@ -7,7 +7,10 @@ that joins the operation is known here without a change.
 from __future__ import annotations
 
 import json
+import math
+import operator
 import os
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from . import _core, _errors
@@ -28,7 +31,18 @@ def _value(name, value):
         return ELEMENTS.get(text, text)
     if name == "causal" and not isinstance(value, str):
         return MASKS[bool(value)]
-    return value
+    if value is None or isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    try:
+        return operator.index(value)  # NumPy's integers, a size of PyTorch
+    except TypeError:
+        raise _errors.ArgumentError("%s is a number, a word or a bool, not %s" % (name, shown(value))) from None
+
+
+def shown(value):
+    """A value in a sentence."""
+    text = repr(value)
+    return text if len(text) <= 60 else "a " + type(value).__name__
 
 
 def named(fields):
@@ -70,8 +84,13 @@ class Problem:
         """A Problem of one: itself, a mapping of fields, or an answer's."""
         if isinstance(given, cls):
             return given
-        given = getattr(given, "problem", given)
-        return given if isinstance(given, cls) else cls(**given)
+        found = getattr(given, "problem", given)
+        if isinstance(found, cls):
+            return found
+        if isinstance(found, Mapping) and all(isinstance(name, str) for name in found):
+            return cls(**found)
+        raise _errors.ArgumentError("a problem is a fa_tune.Problem, a mapping of its fields such as dict(seq=512), or an "
+                                    "answer, not %s" % shown(given))
 
     def __getattr__(self, name: str) -> Any:
         if name in Problem.__slots__:  # being restored
@@ -127,18 +146,28 @@ def restored(fields):
     return problem
 
 
+def problems_of(given: Iterable[Problem | Any]) -> list[Problem]:
+    """The problems of an argument that takes several."""
+    if isinstance(given, (Mapping, str, bytes)) or not isinstance(given, Iterable):
+        raise _errors.ArgumentError("problems are a list, such as [fa_tune.Problem(seq=512)], or a recording, not %s"
+                                    % shown(given))
+    return [Problem.of(problem) for problem in given]
+
+
 def problems_of_file(path: str | os.PathLike) -> list[Problem]:
     """The problems of a file that a recording has saved, or of any plan of `fa-tune sweep`: one a line."""
     problems = []
-    with open(path, encoding="utf-8") as file:
+    with open(os.fspath(path), encoding="utf-8", errors="surrogateescape") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
             try:
                 given = json.loads(line)
-                given = given.get("problem", given)
-                given.pop("gpu", None)
-                problems.append(Problem(**given))
-            except (ValueError, TypeError, AttributeError, _errors.Error) as error:
+                if isinstance(given, dict):
+                    given = given.get("problem", given)
+                if isinstance(given, dict):
+                    given.pop("gpu", None)
+                problems.append(Problem.of(given))
+            except (ValueError, _errors.Error) as error:
                 raise _errors.Error("%s, line %d is no problem: %s" % (path, number, error)) from error
     return problems

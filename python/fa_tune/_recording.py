@@ -10,7 +10,7 @@ from typing import Any
 
 from . import _core
 from ._objects import Answer, counted
-from ._problem import Problem, problems_of_file
+from ._problem import Problem, problems_of, problems_of_file
 from ._warm_up import warm_up
 
 _open: list = []  # recordings under way: every one gets every problem
@@ -34,8 +34,8 @@ class recording:  # noqa: N801, called as a function
 
     def __init__(self, problems: Iterable[Problem | Any] = ()):
         self.calls = {}
-        for problem in problems:
-            self.calls.setdefault(Problem.of(problem), 0)
+        for problem in problems_of(problems):
+            self.calls.setdefault(problem, 0)
         self._met: dict = {}  # what _core tells -> how often; made problems of when somebody looks
 
     def __enter__(self) -> recording:

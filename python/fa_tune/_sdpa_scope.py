@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
+from ._errors import NotSupported
+
 
 def sdpa() -> AbstractContextManager[None]:
     """F.scaled_dot_product_attention on fa_tune's kernels, within a block.
@@ -18,5 +20,9 @@ def sdpa() -> AbstractContextManager[None]:
     as PyTorch's own is. To switch it on for good:
     torch.nn.attention.activate_flash_attention_impl("fa_tune").
     """
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise NotSupported("fa_tune.sdpa() is for PyTorch, which cannot be imported: pip install torch") from error
     from . import _sdpa
     return _sdpa.scope()

@@ -11,7 +11,7 @@ from typing import Any
 from . import _engine, _policy
 from ._errors import ArgumentError
 from ._objects import Answer
-from ._problem import Problem, problems_of_file
+from ._problem import Problem, problems_of, problems_of_file
 
 
 def warm_up(problems: Iterable[Problem | Any] | str | os.PathLike, *, effort: str | None = None,
@@ -33,7 +33,7 @@ def warm_up(problems: Iterable[Problem | Any] | str | os.PathLike, *, effort: st
     """
     if isinstance(problems, (str, os.PathLike)):
         problems = problems_of_file(problems)
-    problems = [Problem.of(problem) for problem in problems]
+    problems = problems_of(problems)
     effort = effort or _policy.current.effort
     if effort not in _policy.EFFORTS:
         raise ArgumentError("effort is one of %s, not %r" % (", ".join(_policy.EFFORTS), effort))
