@@ -319,7 +319,7 @@ part_stable() {
 }
 
 final() { # PARTS, or all
-    limits="correctness:110 serving:45 memcheck:85 cold:40 sweep:100 torch:60 prefill:100 python:45 decode:62 launch:15 stable:60"
+    limits="correctness:110 serving:70 memcheck:85 cold:40 sweep:100 torch:60 prefill:100 python:45 decode:62 launch:15 stable:60"
     all=${FA_FINAL_SECONDS:-410} # for a call of 420
     mkdir "$work/out"
     export FA_GPU_WORK=$work XDG_CONFIG_HOME=$work/config FA_TUNE_SYSTEM=
