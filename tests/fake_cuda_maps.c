@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tensor maps of the fake CUDA driver: the encoder refuses what the real one's documentation
- * forbids and writes what it was told into the map; a launch compares that with its fa_attn_params.
+ * forbids and writes what it was told into the map; a launch compares that with its first argument.
  *
  * Whether a kernel takes maps is told by the number of its parameters, as the real driver knows it.
  */
 #include "fake_cuda_state.h"
 
-#include "../kernel_templates/attn_fwd/attn_params.h"
+#include "../kernel_templates/attn_fwd/attn_serving_params.h"
 #include "../kernel_templates/attn_fwd/attn_tensor_maps.h"
 
 #include <string.h>
@@ -130,33 +130,38 @@ static void group_heads(struct wanted *w, int group, unsigned box_heads)
 
 int fake_check_maps(const struct function *f, void **arguments)
 {
-    struct fa_attn_params p;
+    struct fa_attn_serving_params serving = {0};
     struct fa_attn_tensor_maps maps;
     struct fa_attn_boxes b;
     const struct module *m = f->module;
+    const struct fake_build *build = &m->build;
     const int32_t *size = f->info.parameter_size; /* a workspace's address may stand behind them */
     if (f->info.parameter_count < 2 || size[1] < (int32_t)sizeof maps)
         return FAKE_OK;
     if (arguments[1] == NULL ||
         fa_cubin_constant(m->image, m->size, "fa_attn_boxes_wanted", &b, sizeof b, NULL) != 0)
         return FAKE_INVALID_VALUE;
-    memcpy(&p, arguments[0], sizeof p);
+    memcpy(&serving, arguments[0], build->serving ? sizeof serving : sizeof serving.dense);
+    const struct fa_attn_params p = serving.dense;
+    const bool packed_k = build->lengths_k == 1 && build->page == 0; /* behind one another */
     memcpy(&maps, arguments[1], sizeof maps);
     const long long q[] = {p.q_batch_stride, p.q_head_stride, p.q_row_stride};
     const long long k[] = {p.k_batch_stride, p.k_head_stride, p.k_row_stride};
     const long long v[] = {p.v_batch_stride, p.v_head_stride, p.v_row_stride};
     const long long o[] = {p.o_batch_stride, p.o_head_stride, p.o_row_stride};
-    const int queries[] = {p.batch, p.heads_q, p.seq_q}, keys[] = {p.batch, p.heads_kv, p.seq_k};
+    const int queries[] = {build->varlen ? 1 : p.batch, p.heads_q, build->varlen ? serving.total_q : p.seq_q};
+    const int keys[] = {build->page > 0 ? serving.num_pages : packed_k ? 1 : p.batch, p.heads_kv,
+                        build->page > 0 ? build->page : packed_k ? serving.total_k : p.seq_k};
     struct wanted wanted[] = {tensor_map("q", p.q, q, queries, b.columns, b.q_rows),
                               tensor_map("o", p.o, o, queries, b.columns, b.o_rows),
                               tensor_map("k", p.k, k, keys, b.columns, b.k_rows),
                               tensor_map("v", p.v, v, keys, b.columns, b.v_rows)};
     const struct fa_tensor_map *given[] = {&maps.q, &maps.o, &maps.k, &maps.v};
     for (int i = 0; i < (p.seq_k > 0 ? 4 : 2); i++) { /* without keys nothing is loaded of them */
-        wanted[i].extent[0] = m->build.head_dim;
+        wanted[i].extent[0] = i % 2 == 1 && build->head_dim_v > 0 ? build->head_dim_v : build->head_dim;
         if (i < 2 && b.q_heads > 1)
             group_heads(&wanted[i], p.heads_q / p.heads_kv, b.q_heads);
-        if (!agrees(given[i], &wanted[i], &b, m->build.bf16 != 0)) {
+        if (!agrees(given[i], &wanted[i], &b, build->bf16 != 0)) {
             fake_note("map of %s does not agree with the launch", wanted[i].name);
             return FAKE_INVALID_VALUE;
         }

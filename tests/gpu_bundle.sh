@@ -13,18 +13,18 @@ if [ -f build-gpu/build.ninja ]; then
 else
     meson setup build-gpu --buildtype=release -Dc_link_args="$link_args" >/dev/null
 fi
-ninja -C build-gpu --quiet
+programs="tests/test_gpu_attn tests/test_gpu_driver tests/bench_latency tests/bench_launch examples/tune_and_launch
+          examples/compile_for_absent_gpu"
+# shellcheck disable=SC2086
+ninja -C build-gpu --quiet fa-tune fa-tune-worker fa-tune-serve tests/bench_serve tests/fake/libcuda.so.1 $programs
 rm -rf gpu-bundle
-mkdir gpu-bundle
+mkdir -p gpu-bundle/fake gpu-bundle/tests
 cp build-gpu/fa-tune build-gpu/fa-tune-worker build-gpu/fa-tune-serve gpu-bundle/
 cp -L build-gpu/libfa_tune.so.0.2 gpu-bundle/
 ln -s libfa_tune.so.0.2 gpu-bundle/libfa_tune.so
-for program in build-gpu/tests/test_gpu_attn build-gpu/tests/test_gpu_driver \
-               build-gpu/tests/bench_latency build-gpu/tests/bench_launch \
-               build-gpu/examples/tune_and_launch build-gpu/examples/compile_for_absent_gpu; do
-    cp "$program" gpu-bundle/
+for program in $programs; do
+    cp "build-gpu/$program" gpu-bundle/
 done
-mkdir gpu-bundle/fake gpu-bundle/tests
 cp build-gpu/tests/bench_serve gpu-bundle/tests/
 cp build-gpu/tests/fake/libcuda.so.1 gpu-bundle/fake/
 # libcurl and libpq are opened at run time, by who names a server.

@@ -154,7 +154,7 @@ static void threads_that_launch_one_kernel_never_get_each_others_maps(void)
 struct getter {
     fa_attn_map_cache *cache;
     fa_driver *driver;
-    const struct fa_attn_params *params;
+    const struct fa_attn_serving_params *params;
     const struct fa_attn_tensor_maps *expected;
     int number, wrong;
 };
@@ -177,23 +177,23 @@ static void a_cache_under_contention_gives_whole_maps(void)
 {
     enum { THREADS = 4 };
     const struct fa_attn_boxes boxes = {64, 64, 1, 64, 32, 32};
+    const struct fa_attn_form form = {FA_FP16, 64, 64, false, false, 0};
     engine_fixture f;
-    struct fa_attn_params params[SETS];
+    struct fa_attn_serving_params params[SETS];
     struct fa_attn_tensor_maps expected[SETS];
     struct getter getter[THREADS];
     pthread_t thread[THREADS];
     fa_attn_map_cache *cache = NULL;
     CHECK(open_maps(&f, 1, ""));
-    CHECK_OK(fa_attn_map_cache_create(&boxes, 64, FA_FP16, &cache, &diag), diag);
+    CHECK_OK(fa_attn_map_cache_create(&boxes, &form, &cache, &diag), diag);
     for (int i = 0; i < SETS; i++) {
         uintptr_t at = (uintptr_t)(i + 1) << 20;
-        params[i] = (struct fa_attn_params){
+        params[i].dense = (struct fa_attn_params){
             .q = (void *)at, .k = (void *)(at + 4096), .v = (void *)(at + 8192),
             .o = (void *)(at + 12288), .batch = 1, .heads_q = 1, .heads_kv = 1, .seq_q = 16,
             .seq_k = 16, .q_row_stride = 64 + 8 * i, .k_row_stride = 64, .v_row_stride = 64,
             .o_row_stride = 64 + 8 * i};
-        CHECK_OK(fa_attn_maps_encode(f.driver, &boxes, &params[i], 64, FA_FP16, &expected[i],
-                                     &diag), diag);
+        CHECK_OK(fa_attn_maps_encode(f.driver, &boxes, &form, &params[i], &expected[i], &diag), diag);
     }
     for (int i = 0; i < THREADS; i++) {
         getter[i] = (struct getter){cache, f.driver, params, expected, i, 0};

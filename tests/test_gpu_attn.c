@@ -151,6 +151,16 @@ static void attn_fwd_prefill_sm80_is_right_on_random_problems(void)
               0);
 }
 
+static void attn_fwd_prefill_sm90a_is_right_on_random_problems(void)
+{
+    if (world.missing != NULL)
+        SKIP(world.missing);
+    if (world.gpu.sm != 90 || !runs_here("attn_fwd_prefill_sm90a"))
+        SKIP("the device does not run attn_fwd_prefill_sm90a");
+    CHECK_INT(sweep_family("attn_fwd_prefill_sm90a", (struct taste){.bf16 = true, .serving = true}),
+              0);
+}
+
 /* ---- single problems ------------------------------------------------------------------------*/
 static const char *portable_family(void)
 {
@@ -361,6 +371,7 @@ int main(void)
     TEST(attn_fwd_sm80_is_right_on_random_problems);
     TEST(attn_fwd_splitkv_sm80_is_right_on_random_problems);
     TEST(attn_fwd_prefill_sm80_is_right_on_random_problems);
+    TEST(attn_fwd_prefill_sm90a_is_right_on_random_problems);
     TEST(attn_fwd_sm90a_is_right_on_random_problems);
     TEST(attn_fwd_sm75_is_right_on_random_problems);
     TEST(tensors_beyond_2_31_elements_are_addressed_right);

@@ -25,14 +25,18 @@ enum {
     INSTRUCTION = 16
 };
 
+#define DENSE "attn_fwd_sm90a"
+#define PREFILL "attn_fwd_prefill_sm90a"
+
 struct kernel {
     fa_buf cubin, log;
     fa_cubin_info info;
     int32_t threads;
 };
 
-/* The default config for a problem on an H200, compiled. */
-static int build(int32_t head_dim, fa_causal causal, struct kernel *k, fa_diag *diag)
+/* A family's default config for a problem on an H200, compiled. */
+static int build(const char *family, int32_t head_dim, fa_causal causal, struct kernel *k,
+                 fa_diag *diag)
 {
     struct fixture f;
     fa_nvrtc *nvrtc = NULL;
@@ -45,14 +49,16 @@ static int build(int32_t head_dim, fa_causal causal, struct kernel *k, fa_diag *
                           .heads_q = 16,
                           .heads_kv = 16,
                           .seq_q = 4096,
-                          .seq_k = 4096};
+                          .seq_k = 4096,
+                          .varlen = strcmp(family, PREFILL) == 0};
+    problem.lengths_k = problem.varlen ? FA_LENGTHS_CU_SEQLENS : FA_LENGTHS_FIXED;
     int rc = fixture_open(&f, diag);
     if (rc == 0)
         rc = fa_catalogue_find("H200", &gpu, diag);
     if (rc == 0)
         rc = fixture_nvrtc(&nvrtc, diag);
     if (rc == 0)
-        rc = fixture_pick(&f, "attn_fwd_sm90a", &problem, &gpu, true, 0, &candidate, diag);
+        rc = fixture_pick(&f, family, &problem, &gpu, true, 0, &candidate, diag);
     if (rc == 0)
         rc = fa_render(f.templates, &f.families, &candidate, &problem, &gpu, &source, diag);
     fa_compile_request request = {.source = source.data,
@@ -193,11 +199,11 @@ static void check_faults(const struct kernel *k, const uint64_t *code, int size,
     free(other);
 }
 
-static void check_kernel(int32_t head_dim, fa_causal causal, int q_k, int p_v)
+static void check_kernel(const char *family, int32_t head_dim, fa_causal causal, int q_k, int p_v)
 {
     struct kernel k = {.threads = 1};
     fa_diag diag = {{0}};
-    int rc = build(head_dim, causal, &k, &diag), size = 0;
+    int rc = build(family, head_dim, causal, &k, &diag), size = 0;
     if (rc == FA_ENOTFOUND && k.cubin.data == NULL)
         SKIP(diag.text);
     CHECK_OK(rc, diag);
@@ -212,17 +218,22 @@ static void check_kernel(int32_t head_dim, fa_causal causal, int q_k, int p_v)
 /* The products of a step: head_dim / 16 for Q K^T, keys of the default config / 16 for P V. */
 static void the_step_of_head_dim_64_is_lean(void)
 {
-    check_kernel(64, FA_CAUSAL_NONE, 4, 8);
+    check_kernel(DENSE, 64, FA_CAUSAL_NONE, 4, 8);
 }
 
 static void the_causal_step_of_head_dim_128_is_lean(void)
 {
-    check_kernel(128, FA_CAUSAL_TOP_LEFT, 8, 8);
+    check_kernel(DENSE, 128, FA_CAUSAL_TOP_LEFT, 8, 8);
 }
 
 static void the_causal_step_of_head_dim_256_is_lean(void)
 {
-    check_kernel(256, FA_CAUSAL_TOP_LEFT, 16, 4);
+    check_kernel(DENSE, 256, FA_CAUSAL_TOP_LEFT, 16, 4);
+}
+
+static void the_step_of_sequences_of_their_own_lengths_is_lean(void)
+{
+    check_kernel(PREFILL, 128, FA_CAUSAL_BOTTOM_RIGHT, 8, 8);
 }
 
 int main(void)
@@ -230,5 +241,6 @@ int main(void)
     TEST(the_step_of_head_dim_64_is_lean);
     TEST(the_causal_step_of_head_dim_128_is_lean);
     TEST(the_causal_step_of_head_dim_256_is_lean);
+    TEST(the_step_of_sequences_of_their_own_lengths_is_lean);
     return check_done();
 }

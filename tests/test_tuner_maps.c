@@ -240,6 +240,8 @@ static int make_params(struct fa_attn_params *ret)
     return 0;
 }
 
+static const struct fa_attn_form form = {FA_FP16, 64, 64, false, false, 0};
+
 /* Encodes maps for `encoded` and launches a kernel with them and `launched`. */
 static int launch(const struct fa_attn_boxes *boxes, const struct fa_attn_params *encoded,
                   const struct fa_attn_params *launched)
@@ -254,7 +256,8 @@ static int launch(const struct fa_attn_boxes *boxes, const struct fa_attn_params
                     .marker = marker, .boxes = boxes};
     size_t size = fake_cubin_build(&c, bytes);
     void *arguments[] = {&p, &maps};
-    int rc = fa_attn_maps_encode(driver, boxes, encoded, 64, FA_FP16, &maps, &diag);
+    struct fa_attn_serving_params params = {.dense = *encoded};
+    int rc = fa_attn_maps_encode(driver, boxes, &form, &params, &maps, &diag);
     if (rc == 0)
         rc = fa_module_load(driver, bytes, size, &module, &diag);
     if (rc == 0)
@@ -352,10 +355,10 @@ static void tensors_that_tma_does_not_take_are_refused_by_name(void)
         for (unsigned heads = 1; heads <= 2; heads++) {
             struct fa_attn_boxes boxes = good_boxes;
             struct fa_attn_tensor_maps maps;
+            struct fa_attn_serving_params params = {.dense = bad};
             boxes.q_heads = heads;
             snprintf(sentence, sizeof sentence, "TMA does not take %s ", names[i]);
-            CHECK_INT(fa_attn_maps_encode(driver, &boxes, &bad, 64, FA_FP16, &maps, &diag),
-                      FA_EALIGN);
+            CHECK_INT(fa_attn_maps_encode(driver, &boxes, &form, &params, &maps, &diag), FA_EALIGN);
             CHECK_HAS(diag.text, sentence);
             CHECK_HAS(diag.text, "problem.unaligned = true");
         }

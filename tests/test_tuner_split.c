@@ -11,6 +11,7 @@
 
 #define FAMILY "attn_fwd_splitkv_sm80"
 #define PREFILL "attn_fwd_prefill_sm80"
+#define HOPPER_PREFILL "attn_fwd_prefill_sm90a"
 
 static fa_templates *templates;
 static fa_family_list families;
@@ -162,7 +163,9 @@ static void many_queries_go_to_the_family_for_them_on_every_gpu_from_ampere_on(v
     static const char *const gpus[] = {"A100 80GB", "L4", "H200", "B200", "RTX 5090"};
     fa_problem problem = prefill();
     for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++)
-        CHECK_TEXT(first_choice(&problem, gpus[i]), PREFILL);
+        CHECK_TEXT(first_choice(&problem, gpus[i]), strcmp(gpus[i], "H200") == 0 ? HOPPER_PREFILL : PREFILL);
+    problem.kv_dtype = FA_KV_FP8; /* which wgmma does not widen */
+    CHECK_TEXT(first_choice(&problem, "H200"), PREFILL);
 }
 
 static void a_batch_invariant_problem_is_one_family_s(void)

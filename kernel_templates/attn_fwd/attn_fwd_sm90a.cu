@@ -14,6 +14,7 @@ extern "C" __constant__ fa_attn_boxes fa_attn_boxes_wanted = {SLAB, 64, 1, BLOCK
 namespace {
 
 constexpr bool kCausal = CAUSAL != 0;
+constexpr float kLn2 = 0.69314718055994531f;
 
 // ---- which tile, which keys ------------------------------------------------------------------------------------
 
@@ -89,10 +90,13 @@ struct Dense {
     struct Source {
         int head, batch;
     };
+    struct Scale {
+        float exponent;
+    };
     static constexpr bool kMasksLater = kCausal;
 
     FA_DEVICE void start(const Params &, const Shared &) {}
-    FA_DEVICE float scale(const Params &p) { return p.softmax_scale_log2; }
+    FA_DEVICE Scale find_scale(const Params &p) { return {p.softmax_scale_log2}; }
 
     FA_DEVICE Source source_of(const Params &p, const Work &work) { return {work.head / (p.heads_q / p.heads_kv), work.batch}; }
     FA_DEVICE int locate(const Params &, const Source &, int step) { return step * kN; }
@@ -111,7 +115,7 @@ struct Dense {
         return own;
     }
     FA_DEVICE bool is_masked(const Own &own, int step) { return step >= own.clear_steps; }
-    FA_DEVICE void cap(Scores &, const Params &) {}
+    FA_DEVICE void cap(Scores &, const Scale &) {}
     // Scores of keys that a row must not see become -inf.
     FA_DEVICE void mask(Scores &s, const Params &p, const Work &work, int row, int key) {
         Wgmma<kN>::mask(s, keys_seen_from(p, work.row0 + row, key), keys_seen_from(p, work.row0 + row + 8, key));

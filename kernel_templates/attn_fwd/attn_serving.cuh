@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One sequence of a batch: where its rows lie, how long it is, which keys its queries see.
+// One sequence of a batch: where its rows lie, how long it is, which keys its queries see, how its rows end.
 //
 // Purpose: what every family that serves sequences of their own lengths decides in the same way. Includers define
 // CAUSAL, WINDOW, VARLEN_Q, LENGTHS_K and PAGED.
@@ -22,6 +22,10 @@ struct Sequence {
 
 FA_DEVICE int within(i64 x, int most) { return x < 0 ? 0 : x < most ? (int)x : most; }
 
+FA_DEVICE int key_offset(const fa_attn_serving_params &p, int len_q, int len_k) {
+    return VARLEN_Q != 0 || LENGTHS_K != 0 ? len_k - len_q : p.dense.causal_offset;
+}
+
 FA_DEVICE Sequence find_sequence(const fa_attn_serving_params &p, int batch) {
     const fa_attn_params &d = p.dense;
     Sequence s = {batch * d.q_batch_stride, batch * d.k_batch_stride, batch * d.v_batch_stride, batch * d.o_batch_stride,
@@ -40,7 +44,7 @@ FA_DEVICE Sequence find_sequence(const fa_attn_serving_params &p, int batch) {
         s.len_k = within(load_int(p.seqused_k + batch), d.seq_k);
     }
     if constexpr (PAGED != 0) s.k = s.v = 0;
-    s.offset = VARLEN_Q != 0 || LENGTHS_K != 0 ? s.len_k - s.len_q : d.causal_offset;
+    s.offset = key_offset(p, s.len_q, s.len_k);
     return s;
 }
 
@@ -56,6 +60,43 @@ FA_DEVICE int first_key(const fa_attn_serving_params &p, const Sequence &s, int 
 FA_DEVICE int end_key(const fa_attn_serving_params &p, const Sequence &s, int i) {
     const int right = window_right(p);
     return right < 0 ? s.len_k : within((i64)i + s.offset + right + 1, s.len_k);
+}
+
+constexpr float kLn2 = 0.69314718055994531f, kLog2E = 1.4426950408889634f;
+
+// A row's sum of exponentials and what they were taken from.
+struct Total {
+    float reference, sum;
+};
+
+// What a row of O is multiplied by, and the row's LSE.
+struct Closed {
+    float inverse, lse;
+};
+
+// Of what a row has seen and, with sinks, its head's sink; fp8 values with their scale.
+FA_DEVICE Closed close_row(const fa_attn_serving_params &p, int batch, int kv_head, int head, Total total) {
+    float shrink = 1.0f;
+    if constexpr (SINKS != 0) {
+        const float sink = p.sinks[head] * kLog2E, raised = max2(total.reference, sink);
+        shrink = exp2_fast(total.reference - raised);
+        total = {raised, total.sum * shrink + exp2_fast(sink - raised)};
+    }
+    float inverse = total.sum == 0.0f ? 0.0f : reciprocal(total.sum) * shrink;   // NaN stays NaN
+    if constexpr (KV_FP8 != 0) inverse *= p.v_scale[(i64)batch * p.v_scale_batch_stride + kv_head * p.v_scale_head_stride];
+    return {inverse, total.sum == 0.0f ? neg_infinity() : (total.reference + log2_fast(total.sum)) * kLn2};
+}
+
+// What scores are multiplied by for exp2, and before a softcap.
+struct Scale {
+    float exponent, cap_rate;
+};
+
+// -inf * scale must be -inf; after a softcap scores are in units of it.
+FA_DEVICE Scale find_scale(const fa_attn_serving_params &p, int batch, int kv_head) {
+    float keys = p.dense.softmax_scale_log2;
+    if constexpr (KV_FP8 != 0) keys *= p.k_scale[(i64)batch * p.k_scale_batch_stride + kv_head * p.k_scale_head_stride];
+    return {max2(SOFTCAP != 0 ? p.softcap * kLog2E : keys, 1.0e-30f), SOFTCAP != 0 ? 2.0f * keys / p.softcap : 0.0f};
 }
 
 #endif

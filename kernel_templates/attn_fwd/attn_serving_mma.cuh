@@ -18,7 +18,6 @@ namespace {
 
 constexpr float kSlack = 8.0f;        // log2 of the largest probability kept before normalisation
 constexpr float kNoKey = -1.0e38f;    // the reference of a row that has seen no key
-constexpr float kLn2 = 0.69314718055994531f, kLog2E = 1.4426950408889634f;
 constexpr int kOwnDv = kDv / kColumnWarps;   // columns of the output that a warp owns
 constexpr int kDimSteps = kD / 16, kOutSteps = kOwnDv / 16, kKeySteps = kN / 16;
 
@@ -65,11 +64,6 @@ FA_DEVICE Rows no_keys_seen() {
         for (int half = 0; half < 2; ++half) rows.reference[i][half] = kNoKey, rows.sum[i][half] = 0.0f;
     return rows;
 }
-
-// A row's sum of exponentials and what they were taken from.
-struct Total {
-    float reference, sum;
-};
 
 // Lane offsets of ldmatrix in a tile, one per swizzled 16-column step; further steps and rows are immediates.
 template <class Layout> struct LaneOffsets {
@@ -261,36 +255,6 @@ FA_DEVICE void multiply_pv_fp8(Output &o, const Probs &probs, u32 v_tile, const 
             }
         }
     }
-}
-
-// What a row of O is multiplied by, and the row's LSE.
-struct Closed {
-    float inverse, lse;
-};
-
-// Of what a row has seen and, with sinks, its head's sink; fp8 values with their scale.
-FA_DEVICE Closed close_row(const fa_attn_serving_params &p, int batch, int kv_head, int head, Total total) {
-    float shrink = 1.0f;
-    if constexpr (SINKS != 0) {
-        const float sink = p.sinks[head] * kLog2E, raised = max2(total.reference, sink);
-        shrink = exp2_fast(total.reference - raised);
-        total = {raised, total.sum * shrink + exp2_fast(sink - raised)};
-    }
-    float inverse = total.sum == 0.0f ? 0.0f : reciprocal(total.sum) * shrink;   // NaN stays NaN
-    if constexpr (kFp8) inverse *= p.v_scale[(i64)batch * p.v_scale_batch_stride + kv_head * p.v_scale_head_stride];
-    return {inverse, total.sum == 0.0f ? neg_infinity() : (total.reference + log2_fast(total.sum)) * kLn2};
-}
-
-// What scores are multiplied by for exp2, and before a softcap.
-struct Scale {
-    float exponent, cap_rate;
-};
-
-// -inf * scale must be -inf; after a softcap scores are in units of it.
-FA_DEVICE Scale find_scale(const fa_attn_serving_params &p, int batch, int kv_head) {
-    float keys = p.dense.softmax_scale_log2;
-    if constexpr (kFp8) keys *= p.k_scale[(i64)batch * p.k_scale_batch_stride + kv_head * p.k_scale_head_stride];
-    return {max2(SOFTCAP != 0 ? p.softcap * kLog2E : keys, 1.0e-30f), SOFTCAP != 0 ? 2.0f * keys / p.softcap : 0.0f};
 }
 
 }  // namespace

@@ -63,7 +63,6 @@ static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM <= kD && kD % kSlab == 0 && kDv % kS
 
 constexpr float kSlack = 8.0f;        // log2 of the largest probability kept before normalisation
 constexpr float kNoKey = -1.0e38f;    // the reference of a row that has seen no key
-constexpr float kLn2 = 0.69314718055994531f;
 constexpr u32 kWarp = 32, kGroup = 128;
 constexpr int kAnyScore = (int)0x80000000;   // a limit that every score reaches
 enum Named { kTurn = 1 };   // named barriers, one a consumer
@@ -241,9 +240,10 @@ FA_DEVICE void row_tops(float (&top)[2], const Scores &s) {
 // first look at the scores; true maxima are found in the others.
 // `row`: this thread's first row of the tile; `key`: its first of the tile's keys.
 template <class Kind>
-FA_DEVICE bool settle_scores(Scores &s, Rows &rows, float (&shrink)[2], float scale, bool masked,
+FA_DEVICE bool settle_scores(Scores &s, Rows &rows, float (&shrink)[2], const typename Kind::Scale &scales, bool masked,
                              const typename Kind::Params &p, const typename Kind::Work &work, int row, int key) {
-    Kind::cap(s, p);
+    const float scale = scales.exponent;
+    Kind::cap(s, scales);
     if (masked) Kind::mask(s, p, work, row, key);
     if (!warp_any(may_outgrow(s, rows))) return false;
     float top[2];
@@ -397,7 +397,7 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
     using Work = typename Kind::Work;
     const int lane_row = (int)(group * 64 + threadIdx.x % kGroup / kWarp * 16 + threadIdx.x % kWarp / 4);
     const int lane_key = (int)(threadIdx.x % 4) * 2;
-    const float scale = Kind::scale(p);
+    const typename Kind::Scale scale = Kind::find_scale(p);
     Feed feed(shared, group);
     typename Kind::Schedule schedule(p, shared);
     if (group == kGroups - 1) turn_end(shared, group);   // the first turn is consumer 0's
@@ -425,7 +425,7 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
             feed.release_k();
             if (step == 0) feed.release_q();
             settle_scores<Kind>(s, rows, factor, scale, Kind::is_masked(own, step), p, work, lane_row, lane_key + step * kN);
-            exponentials(s, rows, scale);
+            exponentials(s, rows, scale.exponent);
             pack(probs, s);
             Kind::clean(feed, work, step);
             bool accumulate = false;
@@ -438,7 +438,7 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
                     float shrink[2];
                     const bool grown = settle_scores<Kind>(s, rows, shrink, scale, Kind::kMasksLater && Kind::is_masked(own, step), p,
                                                            work, lane_row, lane_key + step * kN);
-                    exponentials(s, rows, scale);
+                    exponentials(s, rows, scale.exponent);
                     finish_before_wait(rows);
                     wgmma_wait<0>();
                     Wgmma<kDv>::pin(o);
@@ -459,7 +459,7 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
                 rows = new_rows();
                 float none[2];
                 settle_scores<Kind>(s, rows, none, scale, Kind::is_masked(own, step), p, next, lane_row, lane_key + step * kN);
-                exponentials(s, rows, scale);
+                exponentials(s, rows, scale.exponent);
                 finish_before_wait(rows);
                 wgmma_wait<0>();
                 Wgmma<kDv>::pin(o);

@@ -48,9 +48,9 @@ static int attn_load(fa_driver *driver, const fa_problem *problem, const void *c
     shared->serving = serving;
     if (boxes.columns != 0) {
         rc = fa_tensor_map_available(driver, diag);
+        struct fa_attn_form form = fa_attn_form_of(problem);
         if (rc == 0)
-            rc = fa_attn_map_cache_create(&boxes, problem->head_dim, problem->dtype, &shared->maps,
-                                          diag);
+            rc = fa_attn_map_cache_create(&boxes, &form, &shared->maps, diag);
     }
     void *made = shared;
     if (rc != 0)
@@ -179,7 +179,7 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
     if (rc == 0 && shared != NULL && shared->serving)
         rc = fa_attn_serving_take(call, problem, whole ? args : NULL, workspace, &params, diag);
     if (rc == 0 && has_maps)
-        rc = fa_attn_map_cache_get(shared->maps, call->driver, &params.dense, &maps, diag);
+        rc = fa_attn_map_cache_get(shared->maps, call->driver, &params, &maps, diag);
     return rc != 0 ? rc : fa_call_run(call, arguments, has_maps ? 2 : 1, workspace, stream, diag);
 }
 

@@ -17,11 +17,12 @@
 
 enum { ENTRIES = 8 };
 
-/* What distinguishes launches of one cubin: pointers without lse, strides, and the five sizes. */
+/* What distinguishes launches of one cubin: pointers without lse, strides, the five sizes, and of packed tensors
+ * and pages how many rows and pages there are. */
 struct key {
     const void *q, *k, *v, *o;
     long long stride[12];
-    int size[6]; /* the last one is 0 */
+    int size[5], total_q, total_k, num_pages;
 };
 
 _Static_assert(offsetof(struct fa_attn_params, o) == offsetof(struct key, o),
@@ -32,7 +33,7 @@ _Static_assert(offsetof(struct fa_attn_params, batch) -
                "the twelve strides lie together");
 _Static_assert(offsetof(struct fa_attn_params, causal_offset) -
                        offsetof(struct fa_attn_params, batch) ==
-                   5 * sizeof(int),
+                   sizeof((struct key){0}.size),
                "the five sizes lie together");
 
 struct entry {
@@ -43,13 +44,12 @@ struct entry {
 struct fa_attn_map_cache {
     struct entry entry[ENTRIES];
     struct fa_attn_boxes boxes;
-    int32_t head_dim;
-    fa_dtype dtype;
+    struct fa_attn_form form;
     atomic_flag taken;
     unsigned last, next; /* last hit; next to be replaced */
 };
 
-int fa_attn_map_cache_create(const struct fa_attn_boxes *boxes, int32_t head_dim, fa_dtype dtype,
+int fa_attn_map_cache_create(const struct fa_attn_boxes *boxes, const struct fa_attn_form *form,
                              fa_attn_map_cache **ret_cache, fa_diag *diag)
 {
     fa_attn_map_cache *cache = aligned_alloc(_Alignof(fa_attn_map_cache), sizeof *cache);
@@ -57,8 +57,7 @@ int fa_attn_map_cache_create(const struct fa_attn_boxes *boxes, int32_t head_dim
         return fa_fail(diag, FA_ENOMEM, "out of memory for tensor maps");
     memset(cache, 0, sizeof *cache);
     cache->boxes = *boxes;
-    cache->head_dim = head_dim;
-    cache->dtype = dtype;
+    cache->form = *form;
     atomic_flag_clear(&cache->taken);
     *ret_cache = cache;
     return 0;
@@ -70,13 +69,16 @@ void fa_attn_map_cache_free(fa_attn_map_cache **cache)
     *cache = NULL;
 }
 
-static struct key key_of(const struct fa_attn_params *p)
+static struct key key_of(const struct fa_attn_form *form, const struct fa_attn_serving_params *params)
 {
-    struct key key = {.size = {0}};
+    const struct fa_attn_params *p = &params->dense;
+    struct key key = {.total_q = form->packed_q ? params->total_q : 0,
+                      .total_k = form->packed_k ? params->total_k : 0,
+                      .num_pages = form->page > 0 ? params->num_pages : 0};
     memcpy(&key, p, offsetof(struct key, stride));
     memcpy(key.stride, (const char *)p + offsetof(struct fa_attn_params, q_batch_stride),
            sizeof key.stride);
-    memcpy(key.size, (const char *)p + offsetof(struct fa_attn_params, batch), 5 * sizeof(int));
+    memcpy(key.size, (const char *)p + offsetof(struct fa_attn_params, batch), sizeof key.size);
     return key;
 }
 
@@ -104,18 +106,18 @@ static void keep_entry(fa_attn_map_cache *cache, const struct key *key,
 }
 
 int fa_attn_map_cache_get(fa_attn_map_cache *cache, fa_driver *driver,
-                          const struct fa_attn_params *params, struct fa_attn_tensor_maps *ret_maps,
+                          const struct fa_attn_serving_params *params,
+                          struct fa_attn_tensor_maps *ret_maps,
                           fa_diag *diag)
 {
-    struct key key = key_of(params);
+    struct key key = key_of(&cache->form, params);
     bool mine = !atomic_flag_test_and_set_explicit(&cache->taken, memory_order_acquire);
     const struct entry *known = mine ? find_entry(cache, &key) : NULL;
     int rc = 0;
     if (known != NULL)
         *ret_maps = known->maps;
     else
-        rc = fa_attn_maps_encode(driver, &cache->boxes, params, cache->head_dim, cache->dtype,
-                                 ret_maps, diag);
+        rc = fa_attn_maps_encode(driver, &cache->boxes, &cache->form, params, ret_maps, diag);
     if (mine && known == NULL && rc == 0)
         keep_entry(cache, &key, ret_maps);
     if (mine)

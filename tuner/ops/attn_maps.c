@@ -124,12 +124,12 @@ int fa_attn_check_entry(const fa_problem *problem, const void *cubin, size_t siz
 
 /* ---- maps ------------------------------------------------------------------------------------*/
 
-/* One tensor of [batch, heads, rows, head_dim] with its strides in elements, and its box. */
+/* One tensor of [batch, heads, rows, columns] with its strides in elements, and its box. */
 struct tensor {
     const char *name;
     const void *base;
     long long batch_stride, head_stride, row_stride;
-    int rows, heads;
+    int columns, batch, rows, heads;
     unsigned box_rows;
     int group; /* heads in a group of a rank-5 map; 0: rank 4 */
     unsigned group_box;
@@ -150,18 +150,17 @@ static bool add_dimension(fa_tensor_shape *shape, int extent, long long stride, 
     return true;
 }
 
-static int encode_tensor(fa_driver *driver, const struct tensor *t, int batch, int32_t head_dim,
-                         fa_dtype dtype, unsigned columns, struct fa_tensor_map *ret_map,
-                         fa_diag *diag)
+static int encode_tensor(fa_driver *driver, const struct tensor *t, fa_dtype dtype,
+                         unsigned box_columns, struct fa_tensor_map *ret_map, fa_diag *diag)
 {
     static const char advice[] = "ask for the kernel with problem.unaligned = true, which needs no "
                                  "tensor maps";
     fa_tensor_shape shape = {.dtype = dtype,
                              .rank = 1,
                              .base = (fa_device_ptr)(uintptr_t)t->base,
-                             .extent = {(uint64_t)head_dim},
-                             .box = {columns}};
-    uint64_t packed = ((uint64_t)head_dim * 2 + 15) / 16 * 16;
+                             .extent = {(uint64_t)t->columns},
+                             .box = {box_columns}};
+    uint64_t packed = ((uint64_t)t->columns * 2 + 15) / 16 * 16;
     bool fits =
         t->group == 0 || add_dimension(&shape, t->group, t->head_stride, packed, t->group_box);
     long long heads_stride = t->head_stride;
@@ -170,7 +169,7 @@ static int encode_tensor(fa_driver *driver, const struct tensor *t, int batch, i
     fits = fits && add_dimension(&shape, t->rows, t->row_stride, packed, t->box_rows) &&
            add_dimension(&shape, t->group == 0 ? t->heads : t->heads / t->group, heads_stride,
                          packed, 1) &&
-           add_dimension(&shape, batch, t->batch_stride, packed, 1);
+           add_dimension(&shape, t->batch, t->batch_stride, packed, 1);
     if (!fits)
         return fa_fail(diag, FA_EALIGN,
                        "TMA does not take %s with strides %lld, %lld, %lld "
@@ -185,66 +184,50 @@ static int encode_tensor(fa_driver *driver, const struct tensor *t, int batch, i
     return rc != 0 ? fa_fail_in(diag, rc, "the tensor map of %s", t->name) : 0;
 }
 
+struct fa_attn_form fa_attn_form_of(const fa_problem *problem)
+{
+    return (struct fa_attn_form){
+        .dtype = problem->dtype,
+        .head_dim = problem->head_dim,
+        .head_dim_v = problem->head_dim_v > 0 ? problem->head_dim_v : problem->head_dim,
+        .packed_q = problem->varlen,
+        .packed_k = problem->lengths_k == FA_LENGTHS_CU_SEQLENS && problem->page == 0,
+        .page = problem->page};
+}
+
 int fa_attn_maps_encode(fa_driver *driver, const struct fa_attn_boxes *boxes,
-                        const struct fa_attn_params *p, int32_t head_dim, fa_dtype dtype,
+                        const struct fa_attn_form *form, const struct fa_attn_serving_params *params,
                         struct fa_attn_tensor_maps *ret_maps, fa_diag *diag)
 {
-    int group = boxes->q_heads > 1 ? p->heads_q / p->heads_kv : 0;
-    struct tensor q = {"q",
-                       p->q,
-                       p->q_batch_stride,
-                       p->q_head_stride,
-                       p->q_row_stride,
-                       p->seq_q,
-                       p->heads_q,
-                       boxes->q_rows,
-                       group,
-                       boxes->q_heads};
-    struct tensor k = {"k",
-                       p->k,
-                       p->k_batch_stride,
-                       p->k_head_stride,
-                       p->k_row_stride,
-                       p->seq_k,
-                       p->heads_kv,
-                       boxes->k_rows,
-                       0,
-                       0};
-    struct tensor v = {"v",
-                       p->v,
-                       p->v_batch_stride,
-                       p->v_head_stride,
-                       p->v_row_stride,
-                       p->seq_k,
-                       p->heads_kv,
-                       boxes->v_rows,
-                       0,
-                       0};
-    struct tensor o = {"o",
-                       p->o,
-                       p->o_batch_stride,
-                       p->o_head_stride,
-                       p->o_row_stride,
-                       p->seq_q,
-                       p->heads_q,
-                       boxes->o_rows,
-                       group,
-                       boxes->q_heads};
-    int keys_batch = p->batch;
+    const struct fa_attn_params *p = &params->dense;
+    const bool packed_q = form->packed_q, packed_k = form->packed_k, paged = form->page > 0;
+    const int group = boxes->q_heads > 1 ? p->heads_q / p->heads_kv : 0;
+    const int queries = packed_q ? params->total_q : p->seq_q, batch_q = packed_q ? 1 : p->batch;
+    int keys = paged ? form->page : packed_k ? params->total_k : p->seq_k, heads_kv = p->heads_kv;
+    int batch_k = paged ? params->num_pages : packed_k ? 1 : p->batch;
+    const void *k_base = p->k, *v_base = p->v;
     if (p->seq_k == 0) { /* never loaded: one row of q stands in, for the pointers may be null */
-        k.base = v.base = p->q;
-        k.heads = v.heads = keys_batch = 1;
+        k_base = v_base = p->q;
+        heads_kv = batch_k = keys = 1;
     }
-    int rc =
-        encode_tensor(driver, &q, p->batch, head_dim, dtype, boxes->columns, &ret_maps->q, diag);
-    if (rc == 0)
-        rc = encode_tensor(driver, &k, keys_batch, head_dim, dtype, boxes->columns, &ret_maps->k,
-                           diag);
-    if (rc == 0)
-        rc = encode_tensor(driver, &v, keys_batch, head_dim, dtype, boxes->columns, &ret_maps->v,
-                           diag);
-    if (rc == 0)
-        rc = encode_tensor(driver, &o, p->batch, head_dim, dtype, boxes->columns, &ret_maps->o,
-                           diag);
+    const struct {
+        struct tensor tensor;
+        struct fa_tensor_map *map;
+    } all[] = {
+        {{"q", p->q, p->q_batch_stride, p->q_head_stride, p->q_row_stride, form->head_dim, batch_q,
+          queries, p->heads_q, boxes->q_rows, group, boxes->q_heads},
+         &ret_maps->q},
+        {{"k", k_base, p->k_batch_stride, p->k_head_stride, p->k_row_stride, form->head_dim, batch_k,
+          keys, heads_kv, boxes->k_rows, 0, 0},
+         &ret_maps->k},
+        {{"v", v_base, p->v_batch_stride, p->v_head_stride, p->v_row_stride, form->head_dim_v,
+          batch_k, keys, heads_kv, boxes->v_rows, 0, 0},
+         &ret_maps->v},
+        {{"o", p->o, p->o_batch_stride, p->o_head_stride, p->o_row_stride, form->head_dim_v, batch_q,
+          queries, p->heads_q, boxes->o_rows, group, boxes->q_heads},
+         &ret_maps->o}};
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < sizeof all / sizeof *all; i++)
+        rc = encode_tensor(driver, &all[i].tensor, form->dtype, boxes->columns, all[i].map, diag);
     return rc;
 }

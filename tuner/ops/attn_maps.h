@@ -29,11 +29,22 @@ int fa_attn_serving_read(const void *cubin, size_t size, const char *entry, bool
 int fa_attn_check_entry(const fa_problem *problem, const void *cubin, size_t size,
                         const char *entry, bool workspace, fa_diag *diag);
 
+/* How the tensors of a problem lie. */
+struct fa_attn_form {
+    fa_dtype dtype;
+    int32_t head_dim, head_dim_v; /* of q and k, of v and o */
+    bool packed_q, packed_k;      /* sequences lie behind one another, total_q and total_k rows in all */
+    int32_t page;                 /* keys of a page; 0: no pages */
+};
+
+struct fa_attn_form fa_attn_form_of(const fa_problem *problem);
+
 /* Encodes the four maps of a launch; `boxes` wants some. Takes any number of keys, rows and
- * batches, 0 too. FA_EALIGN: TMA does not take a tensor; the sentence names it, and ret_maps holds
+ * batches, 0 too. Packed tensors are one batch, pages are batches of `page` rows. Of params what lies behind `dense` is read
+ * for packed tensors and pages alone. FA_EALIGN: TMA does not take a tensor; the sentence names it, and ret_maps holds
  * nothing of use. */
 int fa_attn_maps_encode(fa_driver *driver, const struct fa_attn_boxes *boxes,
-                        const struct fa_attn_params *params, int32_t head_dim, fa_dtype dtype,
+                        const struct fa_attn_form *form, const struct fa_attn_serving_params *params,
                         struct fa_attn_tensor_maps *ret_maps, fa_diag *diag);
 
 #endif

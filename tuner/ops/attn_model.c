@@ -14,6 +14,7 @@
 #include "attn_model.h"
 
 #include "attn_cases.h"
+#include "attn_model_keys.h"
 #include "attn_model_specialised.h"
 #include "attn_model_split.h"
 #include "model_parts.h"
@@ -122,13 +123,6 @@ static int32_t guess_registers(const fa_candidate *candidate, int32_t threads, i
     return usual < cap ? usual : cap;
 }
 
-/* Columns of the products, on average of those with keys and those with values. */
-static double mean_tile(const fa_candidate *candidate, const fa_problem *problem)
-{
-    int32_t keys = fa_model_tunable(candidate, "D_TILE", (problem->head_dim + 15) / 16 * 16);
-    return (keys + fa_model_tunable(candidate, "DV_TILE", keys)) / 2.0;
-}
-
 static struct shape make_shape(const fa_candidate *candidate, const fa_problem *problem,
                                const fa_gpu *gpu, int32_t registers)
 {
@@ -142,7 +136,7 @@ static struct shape make_shape(const fa_candidate *candidate, const fa_problem *
     struct shape s = {
         .block_m = fa_model_tunable(candidate, "BLOCK_M", 64),
         .block_n = fa_model_tunable(candidate, "BLOCK_N", 64),
-        .head = mean_tile(candidate, problem),
+        .head = fa_attn_model_head(candidate, problem),
         .warps = warps > 0 ? warps : 1,
         .q_in_registers = fa_model_tunable(candidate, "Q_IN_REGS", 0) != 0,
         .single_stage = fa_model_tunable(candidate, "STAGES", 1) < 2,
@@ -156,8 +150,6 @@ static struct shape make_shape(const fa_candidate *candidate, const fa_problem *
         s.block_m = 64;
     if (!(s.block_n >= 1))
         s.block_n = 64;
-    if (!(s.head >= 1))
-        s.head = problem->head_dim;
     s.slabs = s.block_m / 16 / s.warps * fa_model_tunable(candidate, "COLUMN_WARPS", 1);
     return s;
 }
@@ -219,30 +211,12 @@ struct row_work {
     double tiles, masked;
 };
 
-/* The key that a query stands at, less its number. */
-static double key_offset(const fa_problem *problem)
-{
-    bool own_lengths = problem->varlen || problem->lengths_k != FA_LENGTHS_FIXED;
-    return own_lengths ? problem->seq_k - problem->seq_q : fa_attn_causal_offset(problem);
-}
-
 static struct row_work row_work(const struct shape *s, const fa_problem *problem, double row)
 {
-    double first = 0, all_from = 0, seen = problem->seq_k, clear = problem->seq_k;
-    double diagonal = row * s->block_m + key_offset(problem);
-    bool causal = problem->causal != FA_CAUSAL_NONE;
-    if (causal || (problem->window && problem->window_right >= 0)) {
-        diagonal += causal ? 0 : problem->window_right;
-        seen = fmin(fmax(diagonal + s->block_m, 0), problem->seq_k);
-        clear = fmin(fmax(diagonal + 1, 0), problem->seq_k);
-        diagonal -= causal ? 0 : problem->window_right;
-    }
-    if (problem->window && problem->window_left >= 0) {
-        first = fmin(fmax(diagonal - problem->window_left, 0), seen);
-        all_from = fmax(diagonal + s->block_m - 1 - problem->window_left, 0);
-    }
-    double tiles = ceil((seen - first) / s->block_n);
-    return (struct row_work){tiles, tiles - fmax(floor((clear - all_from) / s->block_n), 0)};
+    fa_attn_model_keys keys = fa_attn_model_keys_of(problem, row * s->block_m, s->block_m);
+    double tiles = ceil((keys.end - keys.first) / s->block_n);
+    double clear = floor((keys.clear_end - keys.clear_first) / s->block_n);
+    return (struct row_work){tiles, tiles - fmax(clear, 0)};
 }
 
 /* The work of one head: its blocks, their tiles, and the last rows' block, which is the longest. */

@@ -16,6 +16,7 @@
 #include "attn_model_specialised.h"
 
 #include "attn_cases.h"
+#include "attn_model_keys.h"
 #include "model_parts.h"
 
 #include "../../src/base/problem.h"
@@ -25,6 +26,8 @@
 /* Of Hopper, per clock and SM: wgmma FLOP, shared memory bytes, exponentials, FP32 lanes, and bytes
  * of the port to L2. */
 enum { TENSOR = 4096, SMEM_BYTES = 128, EXPONENTIALS = 16, FP32_LANES = 128, L2_BYTES = 64 };
+
+enum { CAP_EXPONENTIALS = 2 }; /* of a softcap: an exponential and a reciprocal a score */
 
 /* Coefficients of what no data sheet gives. Their form was found on 3,968 measured configs of an
  * earlier attn_fwd_sm90a on an H200; the numbers are fitted to 249 of today's (39 problems: head
@@ -91,14 +94,13 @@ static struct shape make_shape(const fa_candidate *candidate, const fa_problem *
     consumers = consumers < 1 ? 1 : consumers > CONSUMERS_MAX ? CONSUMERS_MAX : consumers;
     int32_t block_m = fa_model_tunable(candidate, "BLOCK_M", 64 * consumers);
     int32_t block_n = fa_model_tunable(candidate, "BLOCK_N", 64);
-    int32_t head = fa_model_tunable(candidate, "D_TILE", (problem->head_dim + 15) / 16 * 16);
     int32_t stages = fa_model_tunable(candidate, "STAGES", 2);
     bool persistent = fa_model_tunable(candidate, "PERSISTENT", 0) != 0;
     struct shape s = {
         .consumers = consumers,
         .block_m = block_m >= 1 ? block_m : 64,
         .block_n = block_n >= 1 ? block_n : 64,
-        .head = head >= 1 ? head : problem->head_dim,
+        .head = fa_attn_model_head(candidate, problem),
         .stages = stages >= 1 ? stages : 1,
         .persistent = persistent,
         .turns = fa_model_tunable(candidate, "PINGPONG", 0) != 0,
@@ -116,7 +118,7 @@ struct step {
     double scores, products, units, softmax;
 };
 
-static struct step make_step(const struct shape *s, const fa_gpu *gpu)
+static struct step make_step(const struct shape *s, const fa_problem *problem, const fa_gpu *gpu)
 {
     double rate = gpu->tensor_tflops * 1e6 / ((double)gpu->sm_count * gpu->clock_mhz);
     if (!(rate > 0 && rate < TENSOR))
@@ -124,7 +126,8 @@ static struct step make_step(const struct shape *s, const fa_gpu *gpu)
     double product = 2 * s->rows * s->block_n * s->head / rate;
     double operands = (s->rows + s->block_n) * s->head * 2 / SMEM_BYTES;
     double count = s->rows * s->block_n;
-    double part[] = {count / EXPONENTIALS, count * coefficient.fp32_per_score / FP32_LANES};
+    double capped = problem->softcap ? CAP_EXPONENTIALS : 0, fp32 = coefficient.fp32_per_score + 2 * capped;
+    double part[] = {count * (1 + capped) / EXPONENTIALS, count * fp32 / FP32_LANES};
     struct step step = {
         .scores = fmax(product, operands * coefficient.operand_share) / coefficient.tensor_share,
         .units = fmax(part[0], part[1]),
@@ -158,18 +161,14 @@ struct work {
 static void add_tile(struct work *work, const struct shape *s, const fa_problem *problem,
                      double row0, double times)
 {
-    bool causal = problem->causal != FA_CAUSAL_NONE;
-    double offset = causal ? (double)fa_attn_causal_offset(problem) : 0, before = 0;
+    double begin = fa_attn_model_keys_of(problem, row0, s->block_m).first, before = 0;
     int valid = (int)fmin(s->consumers, ceil((problem->seq_q - row0) / s->rows)), waiting = 0;
     for (int c = 0; c < valid; c++) {
-        double first = row0 + c * s->rows + offset, seen = problem->seq_k, clear = problem->seq_k;
-        if (causal) {
-            seen = fmin(fmax(first + s->rows, 0), problem->seq_k);
-            clear = fmin(fmax(first + 1, 0), problem->seq_k);
-        }
-        double steps = ceil(seen / s->block_n);
+        fa_attn_model_keys keys = fa_attn_model_keys_of(problem, row0 + c * s->rows, s->rows);
+        double steps = ceil((keys.end - begin) / s->block_n);
+        double clear = floor((keys.clear_end - begin) / s->block_n) - ceil((keys.clear_first - begin) / s->block_n);
         work->steps[valid - c] += times * (steps - before); /* later rows see no fewer keys */
-        work->masked += times * (steps - floor(clear / s->block_n));
+        work->masked += times * (steps - fmax(clear, 0));
         waiting = steps > before ? c : waiting;
         before = steps;
     }
@@ -226,7 +225,7 @@ static double makespan(const struct shape *s, const fa_problem *problem, const f
     double sms = gpu->sm_count;
     if (!(load.tiles > 0 && sms > 0))
         return 0;
-    struct step step = make_step(s, gpu);
+    struct step step = make_step(s, problem, gpu);
     int resident = (int)fmin(s->blocks, ceil(load.blocks / sms));
     double tile = tile_clocks(s, &step, &load.mean, resident);
     double spread = tile * load.tiles / sms;
@@ -251,8 +250,9 @@ double fa_attn_specialised_us(const fa_candidate *candidate, const fa_problem *p
                               const fa_gpu *gpu, int32_t blocks)
 {
     struct shape shape = make_shape(candidate, problem, blocks);
+    fa_problem mean = fa_attn_mean_problem(problem);
     double clock = gpu->clock_mhz > 0 ? gpu->clock_mhz : 1000;
-    double part[] = {makespan(&shape, problem, gpu) / clock,
-                     fa_model_memory_us(fa_attn_bytes(problem), gpu)};
+    double part[] = {makespan(&shape, &mean, gpu) / clock,
+                     fa_model_memory_us(fa_attn_bytes(&mean), gpu)};
     return coefficient.launch_us + fa_model_p_norm(part, 2, coefficient.memory_overlap);
 }

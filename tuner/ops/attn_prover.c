@@ -259,8 +259,8 @@ static int attn_load(struct fa_prover *prover, const void *cubin, size_t size, c
         return fa_fail(diag, FA_ENOMEM, "out of memory");
     for (int i = 0; rc == 0 && i < prover->count; i++) {
         const struct attn_case *c = case_of(prover, i);
-        rc = fa_attn_maps_encode(prover->driver, &boxes, &c->params.dense, c->what.problem.head_dim,
-                                 c->what.problem.dtype, &maps[i], diag);
+        struct fa_attn_form form = fa_attn_form_of(&c->what.problem);
+        rc = fa_attn_maps_encode(prover->driver, &boxes, &form, &c->params, &maps[i], diag);
     }
     if (rc != 0)
         free(maps);

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Attention forward for many queries as inference engines call it, on Hopper (sm_90a): TMA, wgmma, warpgroups.
+//
+// Purpose: O = softmax(scale * Q K^T) V with lengths on the device, pages, windows, softcap, sinks, and values with a head
+// dimension of their own, at the pace of attn_fwd_sm90a, whose machinery it shares (attn_wgmma.cuh).
+// Workload: a block for every place on the card, which draws tiles of BLOCK_M queries of one head of one sequence until none
+// is left. How many there are is known on the device alone; the grid depends on numbers that the host knows.
+// Invariants, beside attn_wgmma.cuh's:
+//  - the first tile of a block has its number, the others come from a counter in the workspace, which the last block to draw
+//    puts back. The producer hands each tile to the consumers through kPlaces records in shared memory.
+//  - tiles are numbered by sequence, then by sections of heads whose keys and values fit in L2 together, then from the last
+//    queries to the first, so that where there is a causal mask a section begins with its longest.
+//  - steps are counted from the first key that the tile sees; of pages from the beginning of its box, a box being the
+//    largest part of a page that tiles are whole numbers of.
+//  - keys behind a sequence's end are masked, values there become zeros in shared memory, since what lies there may be NaN.
+//  - rows of the output leave by TMA, except by hand those of a warp that holds the last row of a sequence that another
+//    one follows.
+#include "attn_serving.cuh"
+#include "attn_serving_params.h"
+#include "attn_wgmma.cuh"
+
+namespace {
+
+FA_DEVICE constexpr int common_divisor(int a, int b) { return b == 0 ? a : common_divisor(b, a % b); }
+constexpr int kPage = PAGED != 0 ? PAGE_SIZE : 1;
+constexpr int kBox = PAGED != 0 ? common_divisor(kPage, kN) : kN, kBoxes = kN / kBox;   // keys of a box; boxes of a tile
+
+} // namespace
+
+extern "C" __constant__ fa_attn_boxes fa_attn_boxes_wanted = {SLAB, 64, 1, kBox, kBox, 16};
+
+namespace {
+
+static_assert(kBox % 16 == 0 && HEAD_DIM_V <= kDv, "pages and heads fit their tiles");
+
+// A tile: queries of a head, and the keys that they see.
+struct Work {
+    int row0, head, batch, steps;        // steps < 0: there is no more work
+    int len_q, len_k, first_q, key0;     // of the sequence; first_q: its first row of q and o; key0: where step 0 begins
+};
+
+FA_DEVICE void store_shared(u32 to, int a, int b, int c, int d) {
+    asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" :: "r"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+FA_DEVICE void load_shared(int &a, int &b, int &c, int &d, u32 from) {
+    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(from) : "memory");
+}
+FA_DEVICE void store_global(void *to, int a, int b, int c, int d) {
+    asm volatile("st.global.v4.b32 [%0], {%1,%2,%3,%4};" :: "l"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+
+// The records by which the producer hands tiles to the consumers, and their barriers.
+struct Records {
+    static constexpr u32 kPlaces = 2, kBytes = 32;
+    u32 base;
+
+    __device__ __forceinline__ explicit Records(const Shared &shared) : base(shared.work()) {}
+    __device__ __forceinline__ u32 record(u32 place) const { return base + place * kBytes; }
+    __device__ __forceinline__ u32 full(u32 place) const { return base + kPlaces * kBytes + place * 8; }
+    __device__ __forceinline__ u32 empty(u32 place) const { return full(place) + kPlaces * 8; }
+};
+static_assert(Records::kPlaces * (Records::kBytes + 16) <= kWorkBytes, "the records do not fit");
+
+// The producer's: draws tiles, and tells the consumers.
+class Dealer {
+    static constexpr u64 kZero = 0x5e1fc0deull << 32;   // a counter in use: its upper half
+
+    const Shared &shared;
+    Ring place;
+    u32 number;          // of the next tile
+    u32 before = 0;      // tiles of the sequences before this one
+    int batch = -1;      // this sequence
+    Sequence sequence;
+
+    // In the workspace, of which nothing is known before the first launch.
+    FA_DEVICE u64 *counter(const fa_attn_serving_params &p) { return (u64 *)p.workspace; }
+    FA_DEVICE u32 draw(const fa_attn_serving_params &p) {
+        u64 drawn;
+        asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], 1;" : "=l"(drawn) : "l"(counter(p)) : "memory");
+        return (u32)drawn + gridDim.x;
+    }
+    // Each block with a tile draws until it gets a number behind the last, so there are as many draws as tiles.
+    FA_DEVICE bool is_last_draw(u32 number, u32 all) { return number == all + gridDim.x - 1; }
+
+    __device__ __forceinline__ u32 tiles() const { return ((u32)sequence.len_q + kM - 1) / kM; }
+
+    __device__ __forceinline__ void hand_over(const Work &w) {
+        const Records records(shared);
+        barrier_wait(records.empty(place.slot), place.parity ^ 1);
+        store_shared(records.record(place.slot), w.row0, w.head, w.batch, w.steps);
+        store_shared(records.record(place.slot) + 16, w.len_q, w.len_k, w.first_q, w.key0);
+        barrier_arrive(records.full(place.slot));
+        place.advance(Records::kPlaces);
+    }
+
+    __device__ __forceinline__ Work find_tile(const fa_attn_serving_params &p, u32 within) const {
+        const u32 heads = (u32)p.dense.heads_q, count = tiles();
+        const float fit = L2_SECTION_KB * 1024.0f * reciprocal((float)sequence.len_k * ((HEAD_DIM + HEAD_DIM_V) * 2)) *
+                          (float)(p.dense.heads_q / p.dense.heads_kv);
+        const u32 section = fit < 1.0f ? 1 : fit < (float)heads ? (u32)fit : heads;
+        const u32 first = within / (section * count) * section, rest = within - first * count;
+        const u32 here = heads - first < section ? heads - first : section;
+        Work w;
+        w.row0 = (int)(count - 1 - rest / here) * kM;
+        w.head = (int)(first + rest % here);
+        w.batch = batch;
+        w.len_q = sequence.len_q, w.len_k = sequence.len_k;
+        w.first_q = VARLEN_Q != 0 ? (int)sequence.lse : 0;
+        const int begin = first_key(p, sequence, w.row0);
+        const int end = end_key(p, sequence, (w.row0 + kM < w.len_q ? w.row0 + kM : w.len_q) - 1);
+        w.key0 = PAGED != 0 ? begin / kBox * kBox : begin;
+        w.steps = end > begin ? (end - w.key0 + kN - 1) / kN : 0;
+        return w;
+    }
+
+  public:
+    __device__ __forceinline__ Dealer(const fa_attn_serving_params &p, const Shared &shared) : shared(shared), number(blockIdx.x) {
+        u64 old;
+        asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(old) : "l"(counter(p)) : "memory");
+        if (old >> 32 == kZero >> 32) return;
+        // Another block may have been faster: then this changes nothing.
+        asm volatile("{ .reg .b64 found; atom.relaxed.gpu.global.cas.b64 found, [%0], %1, %2; }"
+                     :: "l"(counter(p)), "l"(old), "l"(kZero) : "memory");
+    }
+
+    __device__ __forceinline__ Work next(const fa_attn_serving_params &p) {
+        u32 here = batch < 0 ? 0 : tiles() * (u32)p.dense.heads_q;
+        while (number - before >= here) {
+            before += here;
+            if (++batch == p.dense.batch) break;
+            sequence = find_sequence(p, batch);
+            here = tiles() * (u32)p.dense.heads_q;
+        }
+        Work w = {0, 0, 0, -1, 0, 0, 0, 0};
+        if (batch < p.dense.batch) {
+            w = find_tile(p, number - before);
+            number = draw(p);
+        } else if (is_last_draw(number, before)) {
+            asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" :: "l"(counter(p)), "l"(kZero) : "memory");
+        }
+        hand_over(w);
+        return w;
+    }
+};
+
+// A consumer's: what the producer hands over.
+class Handed {
+    const Shared &shared;
+    Ring place;
+
+  public:
+    __device__ __forceinline__ Handed(const fa_attn_serving_params &, const Shared &shared) : shared(shared) {}
+
+    __device__ __forceinline__ Work next(const fa_attn_serving_params &) {
+        const Records records(shared);
+        Work w;
+        barrier_wait(records.full(place.slot), place.parity);
+        load_shared(w.row0, w.head, w.batch, w.steps, records.record(place.slot));
+        load_shared(w.len_q, w.len_k, w.first_q, w.key0, records.record(place.slot) + 16);
+        warp_sync();   // all lanes have read it before one lets it go
+        if (threadIdx.x % kWarp == 0) barrier_arrive(records.empty(place.slot));
+        place.advance(Records::kPlaces);
+        w.row0 = uniform(w.row0), w.head = uniform(w.head), w.batch = uniform(w.batch), w.steps = uniform(w.steps);
+        w.len_q = uniform(w.len_q), w.len_k = uniform(w.len_k), w.first_q = uniform(w.first_q), w.key0 = uniform(w.key0);
+        return w;
+    }
+};
+
+// Attention as serving engines call it, as attn_wgmma.cuh asks for it.
+struct Serving {
+    using Params = fa_attn_serving_params;
+    using Work = ::Work;
+    using Schedule = Handed;
+    using Dealer = ::Dealer;
+    using Scale = ::Scale;
+    static constexpr bool kMasksLater = CAUSAL != 0 || WINDOW != 0;
+
+    FA_DEVICE void start(const Params &, const Shared &shared) {
+        const Records records(shared);
+        for (u32 i = 0; i < Records::kPlaces; ++i) {
+            barrier_init(records.full(i), 1);
+            barrier_init(records.empty(i), kGroups * 4);
+        }
+    }
+    FA_DEVICE Scale find_scale(const Params &p) { return ::find_scale(p, 0, 0); }
+
+    // ---- copies
+
+    struct Source {
+        int head, batch;   // of keys and values
+        int key0, len_k;   // PAGED: the tile's first key and the sequence's end; otherwise key0 is a row of the tensor
+    };
+    FA_DEVICE Source source_of(const Params &p, const Work &work) {
+        const int first = LENGTHS_K == 1 && PAGED == 0 ? load_int(p.cu_seqlens_k + work.batch) : 0;
+        return {work.head / (p.dense.heads_q / p.dense.heads_kv), work.batch, first + work.key0, work.len_k};
+    }
+    // Where a step's boxes lie: rows of the tensor, or of pages.
+    struct Place {
+        int row[kBoxes], block[kBoxes];   // block: sequence or page; -1: there is none, and the copy engine writes zeros
+    };
+    FA_DEVICE Place locate(const Params &p, const Source &source, int step) {
+        Place place;
+        const int key = source.key0 + step * kN;
+        if constexpr (PAGED != 0) {
+            const int *table = p.block_table + source.batch * p.block_table_stride;
+#pragma unroll
+            for (int i = 0; i < kBoxes; ++i) {
+                const int its_key = key + i * kBox;
+                place.row[i] = (int)((u32)its_key % kPage);
+                place.block[i] = its_key < source.len_k ? load_int(table + (u32)its_key / kPage) : -1;
+            }
+        } else {
+            place.row[0] = key;
+            place.block[0] = LENGTHS_K == 1 ? 0 : source.batch;
+        }
+        return place;
+    }
+    FA_DEVICE void load(const fa_tensor_map *map, u32 to, u32 barrier, int column, const Place &place, const Source &source) {
+#pragma unroll
+        for (int i = 0; i < kBoxes; ++i)
+            tma_load(to + i * (kBox * kSlab * 2), map, barrier, column, place.row[i], source.head, place.block[i], kEvictLast);
+    }
+    FA_DEVICE void load_q(const fa_tensor_map *map, u32 to, u32 barrier, int column, int row, const Work &work) {
+        tma_load(to, map, barrier, column, work.first_q + work.row0 + row, work.head, VARLEN_Q != 0 ? 0 : work.batch, kEvictFirst);
+    }
+
+    // ---- scores
+
+    FA_DEVICE Sequence sequence_of(const Params &p, const Work &work) {
+        Sequence s = {};
+        s.len_q = work.len_q, s.len_k = work.len_k, s.offset = key_offset(p, work.len_q, work.len_k);
+        return s;
+    }
+    struct Own {
+        int steps, clear_from, clear_steps;   // every row sees the keys of the steps [clear_from, clear_steps) whole
+    };
+    FA_DEVICE Own find_own(const Params &p, const Work &work, u32 group) {
+        const Sequence s = sequence_of(p, work);
+        const int row = work.row0 + (int)group * 64, last = (row + 64 < s.len_q ? row + 64 : s.len_q) - 1;
+        if (work.steps <= 0 || row > last) return {0, 0, 0};
+        const int seen = end_key(p, s, last) - work.key0, clear = end_key(p, s, row) - work.key0;
+        const int hidden = (WINDOW != 0 ? first_key(p, s, last) : 0) - work.key0;
+        return {seen > 0 ? (seen + kN - 1) / kN : 0, hidden > 0 ? (hidden + kN - 1) / kN : 0, clear > 0 ? clear / kN : 0};
+    }
+    FA_DEVICE bool is_masked(const Own &own, int step) { return step >= own.clear_steps || (WINDOW != 0 && step < own.clear_from); }
+
+    // Scores become tanh(score * rate), rate = 2 log2(e) scale / softcap: 1 - 2 / (1 + exp2(x)).
+    FA_DEVICE void cap(Scores &s, const Scale &scale) {
+        if constexpr (SOFTCAP != 0) {
+#pragma unroll
+            for (int i = 0; i < kScores; ++i) s[i] = 1.0f - 2.0f * reciprocal(1.0f + exp2_fast(s[i] * scale.cap_rate));
+        }
+    }
+    FA_DEVICE void mask(Scores &s, const Params &p, const Work &work, int row, int key) {
+        const Sequence sequence = sequence_of(p, work);
+        const int query = work.row0 + row, from = work.key0 + key;
+        Wgmma<kN>::mask(s, end_key(p, sequence, query) - from, end_key(p, sequence, query + 8) - from);
+        if constexpr (WINDOW != 0) {
+            const int begin[2] = {first_key(p, sequence, query) - from, first_key(p, sequence, query + 8) - from};
+#pragma unroll
+            for (int i = 0; i < kScores; ++i)
+                if (i / 4 * 8 + i % 2 < begin[i % 4 / 2]) s[i] = neg_infinity();
+        }
+    }
+
+    // ---- values
+
+    // Rows behind the sequence's end become zeros, in the step where it ends. Every consumer does so for itself: what
+    // another one writes there are zeros too.
+    FA_DEVICE void clean(const Feed &feed, const Work &work, int step) {
+        if constexpr (LENGTHS_K != 0 || PAGED != 0) {
+            const int first = work.len_k - work.key0 - step * kN;
+            if (first >= kN) return;
+            feed.wait_v();
+            constexpr int kChunks = kSlab / 8;   // 16-byte chunks of a row of a slab
+            const u32 values = feed.shared.v(feed.v_ring.slot), thread = threadIdx.x % kGroup;
+            for (int i = first * kChunks + (int)thread; i < kN * kChunks; i += kGroup)
+#pragma unroll
+                for (int slab = 0; slab < kOutSlabs; ++slab) store_shared(values + slab * (kN * kSlab * 2) + i * 16, 0, 0, 0, 0);
+            async_proxy_fence();
+            named_sync(kTurn + kGroups + feed.group, kGroup);
+        }
+    }
+
+    // ---- output
+
+    // The rows are complete: what their outputs are multiplied by, and their LSE.
+    FA_DEVICE void finish(const Params &p, const Work &work, const Rows &rows, float (&inverse)[2], int lane_row) {
+        const fa_attn_params &d = p.dense;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const Closed end = close_row(p, work.batch, 0, work.head, {rows.reference[half], quad_sum(rows.sum[half])});
+            inverse[half] = end.inverse;
+            const int row = work.row0 + lane_row + half * 8;
+            if (!d.lse || threadIdx.x % 4 != 0 || row >= work.len_q) continue;
+            const i64 at = VARLEN_Q != 0 ? (i64)work.head * p.total_q + work.first_q
+                                         : ((i64)work.batch * d.heads_q + work.head) * d.seq_q;
+            d.lse[at + row] = end.lse;
+        }
+    }
+
+    // A warp's slab of output, `row` being its first.
+    FA_DEVICE void let_go(const Params &p, const fa_attn_tensor_maps &maps, const Work &work, u32 stage, int column, int row) {
+        const int first = work.first_q + work.row0 + row, rows = work.len_q - work.row0 - row;
+        const u32 lane = threadIdx.x % kWarp;
+        if (VARLEN_Q == 0 || rows >= 16) {
+            if (lane != 0) return;
+            tma_store(&maps.o, stage, column, first, work.head, VARLEN_Q != 0 ? 0 : work.batch, kEvictFirst);
+            tma_store_commit();
+            return;
+        }
+        constexpr int kChunks = kSlab / 8;
+        u16 *out = (u16 *)p.dense.o + first * p.dense.o_row_stride + work.head * p.dense.o_head_stride + column;
+        for (int i = (int)lane; i < rows * kChunks; i += kWarp) {
+            const int at = i / kChunks, chunk = i % kChunks, swizzle = kSlab == 64 ? at & 7 : (at >> 1) & 3;
+            int a, b, c, d;
+            if (column + chunk * 8 >= HEAD_DIM_V) continue;
+            load_shared(a, b, c, d, stage + at * (kSlab * 2) + (chunk ^ swizzle) * 16);
+            store_global(out + at * p.dense.o_row_stride + chunk * 8, a, b, c, d);
+        }
+    }
+};
+
+} // namespace
+
+extern "C" __global__ void __launch_bounds__(FA_THREADS, MIN_BLOCKS)
+attn_fwd(const __grid_constant__ fa_attn_serving_params p, const __grid_constant__ fa_attn_tensor_maps maps) {
+    run_block<Serving>(p, maps);
+}

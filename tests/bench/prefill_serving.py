@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many queries as serving engines ask for them: varlen, pages, windows, sinks, softcap, beside our own dense kernel.
+
+Every form of a row is tuned by the library (proved before it is timed), some of its rows are checked once more against
+PyTorch in fp32, and all forms are timed in turn with the dense kernel and PyTorch's peers, the L2 flushed before each
+launch, the median taken. bf16, causal, microseconds. "FA3*" is FlashAttention-3 by its ratio to a peer, as once measured in
+turn on an H200: varlen to FA2's, windows to cuDNN's dense time. JSON lines go to --out.
+
+    FA_TUNE_LIBRARY=build/libfa_tune.so python3 tests/bench/prefill_serving.py
+"""
+import argparse
+import json
+import math
+import time
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import fatune
+from attn_vs_torch import Clock
+from decode_vs_torch import paged
+
+MIXED = [8192, 64, 3511, 181, 1024, 512, 2200, 4096, 97, 300, 1500, 700, 6000, 128, 2600, 420, 850, 393]   # 32,768 in all
+EQUAL = [4096] * 8
+WINDOW = 1024
+# name: lengths, query heads, key heads, head dim, forms; a form's fields besides, FlashAttention-3 over a peer, what of the
+# dense work it is, and which ratio the table gives.
+ROWS = {
+    "equal": dict(lengths=EQUAL, heads=(32, 8), dim=128, forms={
+        "varlen": dict(varlen=1), "lengths": dict(used=1), "page 64": dict(used=1, page=64), "page 16": dict(used=1, page=16)}),
+    "mixed": dict(lengths=MIXED, heads=(32, 8), dim=128, forms={
+        "varlen": dict(varlen=1), "page 64": dict(varlen=1, page=64)}, fa3=("fa2", 1446 / 2939)),
+    "long, D 128": dict(lengths=[8192] * 2, heads=(16, 16), dim=128, forms={
+        "window": dict(window=1), "sinks": dict(sinks=1), "softcap": dict(softcap=1)}, fa3=("cudnn", 243 / 912)),
+    "long, D 64": dict(lengths=[8192] * 2, heads=(32, 32), dim=64, forms={
+        "window": dict(window=1), "sinks": dict(sinks=1), "softcap": dict(softcap=1)}, fa3=("cudnn", 361 / 1205)),
+}
+CAP = 30.0
+
+
+class Row:
+    """The tensors of a row, [tokens, heads, dim], and what is called on them."""
+
+    def __init__(self, tuner, lengths, heads, dim):
+        self.tuner, self.lengths, self.heads, self.dim = tuner, lengths, heads, dim
+        total = sum(lengths)
+        shape = [(total, heads[0], dim), (total, heads[1], dim), (total, heads[1], dim)]
+        self.q, self.k, self.v = (torch.randn(s, device="cuda", dtype=torch.bfloat16) for s in shape)
+        self.sinks = torch.randn(heads[0], device="cuda")
+        bounds = [sum(lengths[:i]) for i in range(len(lengths) + 1)]
+        self.bounds = bounds
+        self.cu = torch.tensor(bounds, device="cuda", dtype=torch.int32)
+        self.used = torch.tensor(lengths, device="cuda", dtype=torch.int32)
+
+    def dense_view(self, x):
+        """[batch, heads, seq, dim] of sequences that are equally long."""
+        return x.view(len(self.lengths), self.lengths[0], *x.shape[1:]).transpose(1, 2)
+
+    def pages(self, page):
+        """Keys, values and the table of shuffled pages."""
+        columns = -(-max(self.lengths) // page)
+        used = [-(-n // page) for n in self.lengths]
+        order = torch.randperm(sum(used), device="cuda").to(torch.int32)
+        table = torch.zeros(len(self.lengths), columns, device="cuda", dtype=torch.int32)
+        padded = torch.zeros(2, 1, self.heads[1], sum(used) * page, self.dim, device="cuda", dtype=torch.bfloat16)
+        at = 0
+        for b, count in enumerate(used):
+            table[b, :count] = order[at:at + count]
+            for i, x in enumerate((self.k, self.v)):
+                rows = x[self.bounds[b]:self.bounds[b + 1]]
+                padded[i, 0, :, at * page:at * page + len(rows)] = rows.transpose(0, 1)
+            at += count
+        return paged(padded[0], page, order), paged(padded[1], page, order), table
+
+    def ours(self, o, varlen=0, used=0, page=0, window=0, sinks=0, softcap=0):
+        """A call without arguments that launches our kernel, and its config."""
+        batch, longest, total = len(self.lengths), max(self.lengths), sum(self.lengths)
+        mean = total // batch if varlen and min(self.lengths) < longest else 0
+        problem = fatune.problem("bf16", "bottom-right", self.dim, batch, *self.heads, longest)
+        problem.layout = 1
+        problem.varlen, problem.page, problem.window, problem.sinks, problem.softcap = varlen, page, window, sinks, softcap
+        problem.lengths_k = 2 if used or page else 1 if varlen else 0
+        problem.mean_q = problem.mean_k = mean
+        problem.window_left = WINDOW - 1 if window else 0
+        k, v, table = self.pages(page) if page else (self.k, self.v, None)
+        args = fatune.Args(size=fatune.c.sizeof(fatune.Args), q=self.q.data_ptr(), k=k.data_ptr(), v=v.data_ptr(),
+                           o=o.data_ptr(), cu_seqlens_q=self.cu.data_ptr(), cu_seqlens_k=self.cu.data_ptr(),
+                           seqused_k=self.used.data_ptr(), sinks=self.sinks.data_ptr(), softcap=CAP, total_q=total, total_k=total)
+        if page:
+            args.block_table, args.block_table_stride, args.num_pages = table.data_ptr(), table.stride(0), len(k)
+            for name, x in (("k", k), ("v", v)):   # of a page, a head and a row
+                setattr(args, name + "_stride", (fatune.c.c_int64 * 3)(x.stride(0), x.stride(2), x.stride(1)))
+        kernel = self.tuner.kernel(problem)
+        launch, stream = self.tuner.lib.fa_launch, fatune.c.c_void_p(torch.cuda.current_stream().cuda_stream)
+        launch.argtypes = [fatune.c.c_void_p] * 4
+        pointer = fatune.c.cast(fatune.c.byref(args), fatune.c.c_void_p)
+
+        def call(keep=(args, k, v, table)):
+            if launch(kernel, pointer, stream, fatune.c.byref(self.tuner.diag)) != 0:
+                raise fatune.FaError(self.tuner.diag.text.decode())
+        return call, self.tuner.answer(kernel).trial.config.text()
+
+    def check(self, o, name, window=0, sinks=0, softcap=0, **_):
+        """Some queries of the first and the last sequence against fp32."""
+        for b in (0, len(self.lengths) - 1):
+            first, length = self.bounds[b], self.lengths[b]
+            for head in (0, self.heads[0] - 1):
+                rows = torch.tensor(sorted({0, 1, length // 2, length - 2, length - 1}), device="cuda")
+                of = head // (self.heads[0] // self.heads[1])
+                q = self.q[first + rows, head].float()
+                k, v = (x[first:first + length, of].float() for x in (self.k, self.v))
+                scores = q @ k.T / math.sqrt(self.dim)
+                if softcap:
+                    scores = CAP * torch.tanh(scores / CAP)
+                keys = torch.arange(length, device="cuda")[None]
+                hidden = keys > rows[:, None]
+                if window:
+                    hidden |= keys < rows[:, None] - (WINDOW - 1)
+                scores = scores.masked_fill(hidden, -math.inf)
+                if sinks:
+                    scores = torch.cat([scores, self.sinks[head].expand(len(rows), 1)], 1)
+                right = scores.softmax(1)[:, :length] @ v
+                error = (o[first + rows, head].float() - right).abs().max().item()
+                if not error <= 0.02:
+                    raise SystemExit(f"wrong result: {error} in {name}, sequence {b}, head {head}")
+
+    def fa2(self):
+        longest = max(self.lengths)
+
+        def call():
+            return torch.ops.aten._flash_attention_forward(self.q, self.k, self.v, self.cu, self.cu, longest, longest, 0.0, True,
+                                                           False)
+        return call
+
+    def cudnn(self):
+        q, k, v = (self.dense_view(x) for x in (self.q, self.k, self.v))
+
+        def call():
+            with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+                return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
+        return call
+
+
+def share_of_window(length):
+    """Of the scores of a causal mask, those within the window."""
+    return (length * WINDOW - WINDOW * (WINDOW - 1) / 2) / (length * (length + 1) / 2)
+
+
+def run_row(tuner, clock, name, row, budget_ms):
+    tensors = Row(tuner, row["lengths"], row["heads"], row["dim"])
+    same = len(set(row["lengths"])) == 1
+    calls, configs = {}, {}
+    if same:
+        calls["cudnn"] = tensors.cudnn()
+    calls["fa2"] = tensors.fa2()
+    for form, fields in {**({"dense": {}} if same else {}), **row["forms"]}.items():
+        o = torch.full_like(tensors.q, math.nan)
+        calls[form], configs[form] = tensors.ours(o, **fields)
+        calls[form]()
+        tensors.check(o, f"{name}, {form}", **fields)
+    us = {form: t * 1e3 for form, t in clock.in_turn(calls, budget_ms).items()}
+    if "fa3" in row:
+        peer, ratio = row["fa3"]
+        us["fa3*"] = us[peer] * ratio
+    return dict(row=name, us=us, configs=configs)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
+    parser.add_argument("--budget-ms", type=float, default=100)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="no further row is begun after so many")
+    parser.add_argument("--out")
+    options = parser.parse_args()
+    begin, tuner, clock = time.monotonic(), fatune.Tuner(), Clock()
+    for name in options.rows:
+        if time.monotonic() - begin > options.seconds:
+            print(f"after {options.seconds:.0f} s the other rows are left out")
+            break
+        result = run_row(tuner, clock, name, ROWS[name], options.budget_ms)
+        us = result["us"]
+        for form, t in us.items():
+            said = f"{name:12s} {form:8s} {t:8.1f} us"
+            if "dense" in us and form != "dense":
+                said += f"  dense/this {us['dense'] / t:6.3f}"
+            if form == "window":
+                said += f"  of its share {t / (us['dense'] * share_of_window(ROWS[name]['lengths'][0])):6.3f}"
+            if "fa3*" in us and (name == "mixed" or form == "window"):
+                said += f"  FA3*/this {us['fa3*'] / t:6.3f}"
+            print(said + "  " + result["configs"].get(form, ""), flush=True)
+        if options.out:
+            with open(options.out, "a", encoding="utf-8") as out:
+                out.write(json.dumps(result) + "\n")
+        torch.cuda.empty_cache()
+    tuner.close()
+
+
+if __name__ == "__main__":
+    main()
