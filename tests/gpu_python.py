@@ -315,6 +315,30 @@ def a_thread_without_a_context():
     assert got and torch.equal(got[0], expected)
 
 
+def outputs_are_as_pytorch_makes_them():
+    q, k, v = tensors(seq=128)
+    padded = torch.randn(2, 8, 128, 96, device="cuda", dtype=torch.float16)[..., :64]
+    fa_tune.attention(q, k, v, return_lse=True)
+    for way in (torch.inference_mode, torch.no_grad, torch.enable_grad):
+        with way():
+            model = torch.empty_like(q)
+            for given in (q, torch.nn.Parameter(q, requires_grad=False), padded):
+                before = torch.cuda.memory_allocated()
+                o, lse = fa_tune.attention(given, k, v, return_lse=True)
+                assert torch.cuda.memory_allocated() > before, "another allocator made the output"
+                for made, dtype, shape in ((o, torch.float16, q.shape), (lse, torch.float32, q.shape[:3])):
+                    assert (type(made), made.dtype, made.shape) == (torch.Tensor, dtype, shape), made
+                    assert made.device == q.device and made.is_contiguous() and not made.requires_grad
+                    assert made.is_inference() == model.is_inference()
+                    assert torch._C._dispatch_keys(made) == torch._C._dispatch_keys(model)
+                del o, lse, made
+                assert torch.cuda.memory_allocated() <= before, "an output's memory was not given back"
+    o = fa_tune.attention(q, k, v)
+    o.record_stream(torch.cuda.Stream())
+    quick = getattr(getattr(getattr(torch._C, "_dynamo", None), "guards", None), "_empty_strided_cuda", None)
+    return "by torch._C._dynamo.guards._empty_strided_cuda" if quick else "by torch.empty_like"
+
+
 def two_devices():
     if torch.cuda.device_count() < 2:
         raise Skip("one GPU is here")
@@ -630,8 +654,8 @@ def host_costs():
 TESTS = [
     the_newcomers_three_lines, a_bound_kernel_and_objects, random_problems_against_float64,
     refusals_say_what_to_pass, torch_compile_takes_it_whole, graphs_capture_and_replay,
-    threads_and_streams, a_thread_without_a_context, two_devices, serving_policy, serving_calls, sdpa_drop_in,
-    hugging_face_tokens_are_the_same, cupy_arrays, jax_arrays, what_pytorchs_ways_cost,
+    outputs_are_as_pytorch_makes_them, threads_and_streams, a_thread_without_a_context, two_devices, serving_policy,
+    serving_calls, sdpa_drop_in, hugging_face_tokens_are_the_same, cupy_arrays, jax_arrays, what_pytorchs_ways_cost,
     host_costs, fork_is_an_error,
 ]
 
