@@ -283,6 +283,12 @@ def a_sweep_is_its_items():
     tap.equal([one.answer.from_store for one in again], [True])
     refused(fa_tune.Error, 'no GPU called "L5"', lambda: fa_tune.sweep([problem(16)], gpu=["L4", "L5"],
                                                                        progress=False))
+    with_driver, os.environ["FA_TUNE_LIBCUDA"] = os.environ["FA_TUNE_LIBCUDA"], "/nonexistent/libcuda.so.1"
+    try:  # the exit status of a sweep that did not come to an end is 1 too
+        refused(fa_tune.Error, "install the NVIDIA driver, or tune for a GPU that is not here by its name",
+                lambda: fa_tune.sweep([problem(16)], progress=False))
+    finally:
+        os.environ["FA_TUNE_LIBCUDA"] = with_driver
     refused(TypeError, "problems or a grid", lambda: fa_tune.sweep([problem(16)], seq=3))
 
 

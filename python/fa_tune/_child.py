@@ -33,7 +33,11 @@ def run(*arguments, progress=None, allowed=(0,)):
 
 
 def run_json(*arguments, **how):
-    return json.loads(run(*arguments, "--json", **how))
+    """The document that `fa-tune ARGUMENTS --json` wrote, whose exit status may be that of an answer and of a failure."""
+    told = json.loads(run(*arguments, "--json", **how))
+    if "error" in told:
+        raise Error(_failure(told))
+    return told
 
 
 def _stop(child):
@@ -61,10 +65,15 @@ def _terminal_reaches(child):
         os.close(terminal)
 
 
+def _failure(told):
+    """The sentences of a failure's document: what failed, then what to do."""
+    return "; ".join(told["error"]["sentences"])
+
+
 def _sentence(complaint, told, arguments, status):
     """What was wrong: of the document of a failure, else of stderr."""
     try:
-        return json.loads(told)["error"]["sentences"][-1]
+        return _failure(json.loads(told))
     except (ValueError, TypeError, LookupError):
         pass
     lines = [line.partition("fa-tune: ")[2] for line in (complaint or "").splitlines()

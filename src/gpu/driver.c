@@ -140,7 +140,7 @@ static int load_library(fa_driver *driver, fa_diag *diag)
     if (driver->library == NULL)
         return fa_fail(diag, FA_ENODRIVER,
                        "cannot load the CUDA driver (%s): install the NVIDIA "
-                       "driver, or tune for a GPU that is not here by name (--gpu L4)",
+                       "driver, or tune for a GPU that is not here by its name, such as L4",
                        dlerror());
 #define LOAD(member, symbol, arguments)                                    \
     *(void **)&driver->member = dlsym(driver->library, symbol);            \
@@ -191,7 +191,7 @@ static int initialise(fa_driver *driver, fa_diag *diag)
         remember(CU_NO_DEVICE);
         return fa_fail(diag, FA_ENODEVICE,
                        "the CUDA driver sees no device: check nvidia-smi and "
-                       "CUDA_VISIBLE_DEVICES, or tune for a GPU by name (--gpu L4)");
+                       "CUDA_VISIBLE_DEVICES, or tune for a GPU by its name, such as L4");
     }
     if (result == CU_NOT_INITIALIZED) {
         /* The result of cuInit in a child whose parent used CUDA without this library. */
