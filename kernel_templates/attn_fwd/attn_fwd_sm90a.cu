@@ -64,20 +64,22 @@ struct Schedule {
         const u32 turn = round / 2, full = pairs / gridDim.x;
         const bool back = turn > full && (turn - full) % 2 == 1;
         const u32 place = turn * gridDim.x + (back ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+        u32 tile, head;
         if (place < pairs) {
-            const u32 head = place / tiles * 2, tile = place % tiles;
-            return round++ % 2 == 0 ? make_work(p, tiles - 1 - tile, head) : make_work(p, tile, head + 1);
+            const u32 second = round++ % 2;
+            tile = place % tiles;
+            head = place / tiles * 2 + second;
+            if (second == 0) tile = tiles - 1 - tile;
+        } else {
+            const u32 rest = place - pairs;
+            if (rest >= singles * tiles) return {0, 0, 0, -1};
+            round += 2;
+            const u32 first = rest / (section * tiles) * section, within = rest % (section * tiles);
+            const u32 here = singles - first < section ? singles - first : section;
+            tile = tiles - 1 - within / here;
+            head = heads - singles + first + within % here;
         }
-        const u32 rest = place - pairs;
-        if (rest >= singles * tiles) return {0, 0, 0, -1};
-        round += 2;
-        u32 first = 0, within = rest, here = singles;
-        if (section < singles) {
-            first = rest / (section * tiles) * section;
-            within = rest % (section * tiles);
-            here = singles - first < section ? singles - first : section;
-        }
-        return make_work(p, tiles - 1 - within / here, heads - singles + first + within % here);
+        return make_work(p, tile, head);
     }
 };
 // Dense attention, as attn_wgmma.cuh asks for it.

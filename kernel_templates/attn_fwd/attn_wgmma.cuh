@@ -186,23 +186,37 @@ FA_DEVICE void produce(const typename Kind::Params &p, const fa_attn_tensor_maps
 
 // S = Q K^T, left under way; of the descriptors of a part of Q and of a tile of K.
 FA_DEVICE void issue_qk(Scores &s, u64 q, u64 k) {
-    Wgmma<kN>::pin(s);
-    wgmma_fence();
+    if constexpr (kSlab == 64) {
+        Wgmma<kN>::multiply_4<true>(s, q, k);
 #pragma unroll
-    for (int d = 0; d < kD / 16; ++d) {
-        const u32 slab = d / (kSlab / 16), within = d % (kSlab / 16) * 32;   // 16 columns are 32 bytes
-        Wgmma<kN>::multiply(s, q + (slab * (64 * kSlab * 2) + within) / 16, k + (slab * (kN * kSlab * 2) + within) / 16, d > 0);
+        for (int slab = 1; slab < kSlabs; ++slab)
+            Wgmma<kN>::multiply_4<false>(s, q + slab * (64 * kSlab * 2 / 16), k + slab * (kN * kSlab * 2 / 16));
+    } else {
+        Wgmma<kN>::pin(s);
+        wgmma_fence();
+#pragma unroll
+        for (int d = 0; d < kD / 16; ++d) {
+            const u32 slab = d / (kSlab / 16), within = d % (kSlab / 16) * 32;   // 16 columns are 32 bytes
+            Wgmma<kN>::multiply(s, q + (slab * (64 * kSlab * 2) + within) / 16, k + (slab * (kN * kSlab * 2) + within) / 16, d > 0);
+        }
     }
     wgmma_commit();
 }
 
 // O += P V, left under way; of the descriptor of a tile of V.
 FA_DEVICE void issue_pv(Output &o, const Probs &p, u64 v, bool accumulate) {
-    Wgmma<kDv>::pin(o);
-    wgmma_fence();
+    constexpr int kFours = kSlab == 64 ? kN / 64 * 4 : 0;
+    if constexpr (kFours > 0) {
+        Wgmma<kDv>::multiply_4<true>(o, p, v, accumulate);
+    } else {
+        Wgmma<kDv>::pin(o);
+        wgmma_fence();
+    }
 #pragma unroll
-    for (int k = 0; k < kN / 16; ++k)
-        Wgmma<kDv>::multiply(o, &p[4 * k], v + (k * 16 * kSlab * 2) / 16, k > 0 || accumulate);
+    for (int k = 4; k < kFours; k += 4) Wgmma<kDv>::multiply_4<false>(o, &p[4 * k], v + k * (16 * kSlab * 2 / 16), true);
+#pragma unroll
+    for (int k = kFours; k < kN / 16; ++k)
+        Wgmma<kDv>::multiply(o, &p[4 * k], v + k * (16 * kSlab * 2 / 16), k > 0 || accumulate);
     wgmma_commit();
 }
 

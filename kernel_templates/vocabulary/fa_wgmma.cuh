@@ -33,9 +33,12 @@ template <int kSlab> FA_DEVICE u64 wgmma_descriptor(u32 address, u32 slab_bytes)
 }
 
 // multiply: c += A * B with A in shared memory and K along the rows of both, or with A in registers and K across the
-// rows of B; `accumulate` false: c = A * B. pin: nothing that touches c moves across it. mask: columns of
-// rows g from `low` on, and of rows g + 8 from `high` on, counted from 2 * t, become -inf (one statement, because a
-// hundred selects are a fifth of the time that a kernel takes to compile).
+// rows of B; `accumulate` false: c = A * B. multiply_4: four of them one after another through slabs of 64 columns, either
+// the first of a product (kFirst: wgmma_fence is part of it, and pin is not needed; of A in shared memory c = A * B) or
+// more of it. pin: nothing that touches c moves across it. mask: columns of rows g from `low` on, and of rows g + 8 from
+// `high` on, counted from 2 * t, become -inf. Four products and all selects of a mask are one statement each, because
+// every statement that names c takes the compiler long: four products by themselves or a hundred selects are a fifth of
+// the time of a kernel.
 template <int kN> struct Wgmma;
 
 #define FA_REGS_8 "%0,%1,%2,%3,%4,%5,%6,%7"
@@ -144,8 +147,32 @@ template <int kN> struct Wgmma;
 #define FA_WGMMA_TYPES ".f32.f16.f16 "
 #endif
 
+// One instruction: A in shared memory or in registers, B, and the predicate that adds.
+#define FA_SHARED(N, R, A, B, ADD) \
+    "wgmma.mma_async.sync.aligned.m64n" #N "k16" FA_WGMMA_TYPES "{" FA_REGS_##R "}, " A ", " B ", " ADD ", 1, 1, 0, 0;\n"
+#define FA_REGISTERS(N, R, A, B, ADD) \
+    "wgmma.mma_async.sync.aligned.m64n" #N "k16" FA_WGMMA_TYPES "{" FA_REGS_##R "}, {" A "}, " B ", " ADD ", 1, 1, 1;\n"
+
+// Four of them along a slab of 64 columns, 32 bytes apart, or down 64 rows of 128 bytes. ADD: whether the first one adds.
+#define FA_FENCE "wgmma.fence.sync.aligned;\n"
+#define FA_4(ADD) "{ .reg .pred p, all; .reg .u64 b; setp.ne.b32 p, " ADD ", 0; setp.ne.b32 all, 1, 0;\n"
+#define FA_NEXT_B(B, BY) "add.u64 b, %" #B ", " #BY ";\n"
+#define FA_4_SHARED(N, R, R1, R2, R3, R4, ADD) \
+    FA_4(ADD) FA_SHARED(N, R, "%" #R, "%" #R4, "p") \
+    FA_NEXT_B(R4, 2) FA_SHARED(N, R, "%" #R1, "b", "all") \
+    FA_NEXT_B(R4, 4) FA_SHARED(N, R, "%" #R2, "b", "all") \
+    FA_NEXT_B(R4, 6) FA_SHARED(N, R, "%" #R3, "b", "all") "}"
+#define FA_4_REGISTERS(N, R, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10, R11, R12, R13, R14, R15, R16, R17) \
+    FA_4("%" #R17) FA_REGISTERS(N, R, "%" #R ",%" #R1 ",%" #R2 ",%" #R3, "%" #R16, "p") \
+    FA_NEXT_B(R16, 128) FA_REGISTERS(N, R, "%" #R4 ",%" #R5 ",%" #R6 ",%" #R7, "b", "all") \
+    FA_NEXT_B(R16, 256) FA_REGISTERS(N, R, "%" #R8 ",%" #R9 ",%" #R10 ",%" #R11, "b", "all") \
+    FA_NEXT_B(R16, 384) FA_REGISTERS(N, R, "%" #R12 ",%" #R13 ",%" #R14 ",%" #R15, "b", "all") "}"
+#define FA_16_REGISTERS(a) \
+    "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(a[4]), "r"(a[5]), "r"(a[6]), "r"(a[7]), "r"(a[8]), "r"(a[9]), \
+    "r"(a[10]), "r"(a[11]), "r"(a[12]), "r"(a[13]), "r"(a[14]), "r"(a[15])
+
 // kN, its accumulators a thread, and the numbers of the operands that follow them.
-#define FA_WGMMA(N, R, R1, R2, R3, R4, R5)                                                                           \
+#define FA_WGMMA(N, R, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10, R11, R12, R13, R14, R15, R16, R17)                   \
     template <> struct Wgmma<N> {                                                                                    \
         FA_DEVICE void pin(float (&c)[R]) { asm volatile("" : FA_ACCS_##R :: "memory"); }                            \
         FA_DEVICE void mask(float (&c)[R], int low, int high) {                                                      \
@@ -153,33 +180,49 @@ template <int kN> struct Wgmma;
         }                                                                                                            \
         FA_DEVICE void multiply(float (&c)[R], u64 a, u64 b, bool accumulate) {                                      \
             asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #R2 ", 0;\n"                                             \
-                         "wgmma.mma_async.sync.aligned.m64n" #N "k16" FA_WGMMA_TYPES "{" FA_REGS_##R "}, %" #R       \
-                         ", %" #R1 ", p, 1, 1, 0, 0; }"                                                              \
+                         FA_SHARED(N, R, "%" #R, "%" #R1, "p") "}"                                                   \
                          : FA_ACCS_##R : "l"(a), "l"(b), "r"((u32)accumulate));                                      \
         }                                                                                                            \
         FA_DEVICE void multiply(float (&c)[R], const u32 *a, u64 b, bool accumulate) {                               \
             asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #R5 ", 0;\n"                                             \
-                         "wgmma.mma_async.sync.aligned.m64n" #N "k16" FA_WGMMA_TYPES "{" FA_REGS_##R "}, {%" #R      \
-                         ", %" #R1 ", %" #R2 ", %" #R3 "}, %" #R4 ", p, 1, 1, 1; }"                                  \
+                         FA_REGISTERS(N, R, "%" #R ",%" #R1 ",%" #R2 ",%" #R3, "%" #R4, "p") "}"                     \
                          : FA_ACCS_##R : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((u32)accumulate));  \
+        }                                                                                                            \
+        template <bool kFirst> FA_DEVICE void multiply_4(float (&c)[R], u64 a, u64 b) {                              \
+            if constexpr (kFirst)                                                                                    \
+                asm volatile(FA_FENCE FA_4_SHARED(N, R, R1, R2, R3, R4, "0")                                         \
+                             : FA_ACCS_##R : "l"(a), "l"(a + 2), "l"(a + 4), "l"(a + 6), "l"(b) : "memory");         \
+            else                                                                                                     \
+                asm volatile(FA_4_SHARED(N, R, R1, R2, R3, R4, "1")                                                  \
+                             : FA_ACCS_##R : "l"(a), "l"(a + 2), "l"(a + 4), "l"(a + 6), "l"(b));                    \
+        }                                                                                                            \
+        template <bool kFirst> FA_DEVICE void multiply_4(float (&c)[R], const u32 *a, u64 b, bool accumulate) {      \
+            if constexpr (kFirst)                                                                                    \
+                asm volatile(FA_FENCE FA_4_REGISTERS(N, R, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10, R11, R12, R13,   \
+                                                     R14, R15, R16, R17)                                             \
+                             : FA_ACCS_##R : FA_16_REGISTERS(a), "l"(b), "r"((u32)accumulate) : "memory");           \
+            else                                                                                                     \
+                asm volatile(FA_4_REGISTERS(N, R, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10, R11, R12, R13, R14, R15,  \
+                                            R16, R17)                                                                \
+                             : FA_ACCS_##R : FA_16_REGISTERS(a), "l"(b), "r"((u32)accumulate));                      \
         }                                                                                                            \
     };
 
-FA_WGMMA(16, 8, 9, 10, 11, 12, 13)
-FA_WGMMA(32, 16, 17, 18, 19, 20, 21)
-FA_WGMMA(48, 24, 25, 26, 27, 28, 29)
-FA_WGMMA(64, 32, 33, 34, 35, 36, 37)
-FA_WGMMA(80, 40, 41, 42, 43, 44, 45)
-FA_WGMMA(96, 48, 49, 50, 51, 52, 53)
-FA_WGMMA(112, 56, 57, 58, 59, 60, 61)
-FA_WGMMA(128, 64, 65, 66, 67, 68, 69)
-FA_WGMMA(144, 72, 73, 74, 75, 76, 77)
-FA_WGMMA(160, 80, 81, 82, 83, 84, 85)
-FA_WGMMA(176, 88, 89, 90, 91, 92, 93)
-FA_WGMMA(192, 96, 97, 98, 99, 100, 101)
-FA_WGMMA(208, 104, 105, 106, 107, 108, 109)
-FA_WGMMA(224, 112, 113, 114, 115, 116, 117)
-FA_WGMMA(240, 120, 121, 122, 123, 124, 125)
-FA_WGMMA(256, 128, 129, 130, 131, 132, 133)
+FA_WGMMA(16, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25)
+FA_WGMMA(32, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33)
+FA_WGMMA(48, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41)
+FA_WGMMA(64, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49)
+FA_WGMMA(80, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57)
+FA_WGMMA(96, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63, 64, 65)
+FA_WGMMA(112, 56, 57, 58, 59, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73)
+FA_WGMMA(128, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77, 78, 79, 80, 81)
+FA_WGMMA(144, 72, 73, 74, 75, 76, 77, 78, 79, 80, 81, 82, 83, 84, 85, 86, 87, 88, 89)
+FA_WGMMA(160, 80, 81, 82, 83, 84, 85, 86, 87, 88, 89, 90, 91, 92, 93, 94, 95, 96, 97)
+FA_WGMMA(176, 88, 89, 90, 91, 92, 93, 94, 95, 96, 97, 98, 99, 100, 101, 102, 103, 104, 105)
+FA_WGMMA(192, 96, 97, 98, 99, 100, 101, 102, 103, 104, 105, 106, 107, 108, 109, 110, 111, 112, 113)
+FA_WGMMA(208, 104, 105, 106, 107, 108, 109, 110, 111, 112, 113, 114, 115, 116, 117, 118, 119, 120, 121)
+FA_WGMMA(224, 112, 113, 114, 115, 116, 117, 118, 119, 120, 121, 122, 123, 124, 125, 126, 127, 128, 129)
+FA_WGMMA(240, 120, 121, 122, 123, 124, 125, 126, 127, 128, 129, 130, 131, 132, 133, 134, 135, 136, 137)
+FA_WGMMA(256, 128, 129, 130, 131, 132, 133, 134, 135, 136, 137, 138, 139, 140, 141, 142, 143, 144, 145)
 
 #endif
