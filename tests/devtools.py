@@ -115,6 +115,11 @@ class Browser:
         page.show(path, width, height, dark)
         return page
 
+    def close_pages(self):
+        for page in self.pages.values():
+            page.call("Page.close")
+        self.pages = {}
+
 
 class Page:
     def __init__(self, browser, session):
@@ -137,13 +142,27 @@ class Page:
             self.complaints.append(json.dumps(params)[:1000])
 
     def show(self, path, width, height, dark):
+        self.resize(width, height, dark)
+        self.go(path if "://" in path else "file://" + path)
+
+    def resize(self, width, height, dark):
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height,
                   deviceScaleFactor=1, mobile=width < 600)
         self.call("Emulation.setEmulatedMedia", features=[
             {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+
+    def go(self, url):
         self.loaded = False
-        self.call("Page.navigate", url=path if "://" in path else "file://" + path)
+        self.call("Page.navigate", url=url)
         self.wait(lambda: self.loaded, "the page to load")
+
+    def show_anew(self, path, width=1280, height=900, dark=False):
+        """Another page, of which nothing knows what was shown and set before."""
+        self.go("about:blank")
+        self.call("Emulation.setScriptExecutionDisabled", value=False)
+        self.call("Emulation.setEmulatedMedia", media="")
+        self.complaints, self.requests = [], []
+        self.show(path, width, height, dark)
 
     def wait(self, condition, what):
         end = time.monotonic() + DEADLINE

@@ -27,6 +27,7 @@ def opened(daemon, *words, url=None, **how):
         raise tap.Skip("no Chromium here: ./dev installs it")
     if not state:
         state["browser"] = devtools.Browser()
+    state["browser"].close_pages()  # they would ask the service before for as long as the browser runs
     page = state["browser"].open(url or link(daemon), **how)
     shows(page, *words)
     return page
