@@ -19,7 +19,7 @@ def every_problem_ends_with_one_winner_however_often_workers_are_killed():
     done = subprocess.run(
         [sys.executable, os.path.join(SOURCE, "tests/bench/fleet_drain.py"), BUILD, "--problems",
          "12", "--workers", "3", "--every", "0.8", "--stopped", "4", "--lease", "1", "--kills",
-         "40", "--limit", "500"],
+         "20", "--limit", "500"],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
         check=False, timeout=560)
     assert done.stdout, done.stderr

@@ -9,6 +9,7 @@ A sample of the places is tried; all of them with `./dev test --slow` (FA_TEST_S
     test_walks.py NAME            one walk, whole
     test_walks.py NAME KIND ON N  one point of it, with the call's stack
 """
+import contextlib
 import difflib
 import hashlib
 import os
@@ -50,6 +51,7 @@ class Walk:
         place.env["FA_TUNE_WORKER"] = os.path.join(BUILD, "fa-tune-worker")
         place.env["LC_ALL"] = "C"  # a locale that fails to load leaves plain ASCII
         place.told = os.path.join(place.folder, "told")
+        place.points = {}  # of a kind
         place.take_cubins(TWO)
         for seq in ("64", "256"):  # with the first of them, the store's file is marked as one
             place.run("tune", "--gpu", "L4", *PROBLEM, "--seq", seq, "--quiet")
@@ -80,8 +82,13 @@ class Walk:
         os.chmod(env["FA_TUNE_WORKER"], 0o700)
 
     def points(self, place, kind):
-        """What is to be tried: the numbers of the first and the last call from each place; of workers, which are
-        killed at their end, numbers that are ever farther apart."""
+        """What is to be tried, and the right answer: the numbers of the first and the last call from each place; of
+        workers, which are killed at their end, numbers that are ever farther apart."""
+        if kind not in place.points:
+            place.points[kind] = self.look_for_points(place, kind)
+        return place.points[kind]
+
+    def look_for_points(self, place, kind):
         self.reset(place)
         done = self.run(place, kind, 0, False)
         assert done.returncode == 0, done.stderr
@@ -153,13 +160,28 @@ def is_sanitized():
     return b"__asan_init" in program or b"__tsan_init" in program
 
 
+places = {}  # of the walks, by name: one serves all that fails in it
+
+
+@contextlib.contextmanager
+def closed_after_failure(name):
+    """The walk's place; a failure leaves it in a state that the next shall not find."""
+    if name not in places:
+        places[name] = WALKS[name].place()
+    try:
+        yield places[name]
+    except BaseException:
+        places.pop(name).__exit__()
+        raise
+
+
 def walk_over(name, kind, on, all_points=SLOW, ends=0):
     """ends: only so many of the first and of the last places."""
     if is_sanitized():
         raise tap.Skip("the sanitizer has an allocator of its own")
     walk = WALKS[name]
     wrongs = []
-    with walk.place() as place:
+    with closed_after_failure(name) as place:
         walk.reset(place)
         before = stored(place)
         points, answer = walk.points(place, kind)
@@ -299,11 +321,15 @@ def test_of(name, kind, on):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2:
-        one_point(*sys.argv[1:])
-    elif len(sys.argv) > 1:
-        for how in (("io", False), ("io", True), ("memory", False), ("memory", True)):
-            walk_over(sys.argv[1], *how, all_points=True)
-    else:
-        tap.main([what_is_read_first_and_said_last_is_whole] +
-                 [test_of(name, kind, on) for name in WALKS for kind in ("memory", "io") for on in (False, True)])
+    try:
+        if len(sys.argv) > 2:
+            one_point(*sys.argv[1:])
+        elif len(sys.argv) > 1:
+            for how in (("io", False), ("io", True), ("memory", False), ("memory", True)):
+                walk_over(sys.argv[1], *how, all_points=True)
+        else:
+            tap.main([what_is_read_first_and_said_last_is_whole] +
+                     [test_of(name, kind, on) for name in WALKS for kind in ("memory", "io") for on in (False, True)])
+    finally:
+        for place in places.values():
+            place.__exit__()
