@@ -112,7 +112,7 @@ int call_take_number(const struct call *c, PyObject *const *argument, double *re
 
 static int take_scale(struct call *c)
 {
-    double scale;
+    double scale = 0;
     if (c->is.scale == NULL || c->is.scale == Py_None)
         return 0;
     if (call_take_number(c, &c->is.scale, &scale) != 0)

@@ -27,13 +27,16 @@ enum error_class {
     ERROR_CLASSES
 };
 int errors_init(void);
-/* Sets the exception and returns -1. */
-int fail(enum error_class which, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Sets the exception and returns -1. Cold: the code that leads to a failure lies apart from that of a call that
+ * succeeds, which the processor then fetches in fewer lines. */
+int fail(enum error_class which, const char *format, ...)
+    __attribute__((cold, format(printf, 2, 3)));
 /* The exception for what the library answered; one that is set already stays. Returns -1. */
-int fail_with(int code, const fa_diag *diag);
+int fail_with(int code, const fa_diag *diag) __attribute__((cold));
 
 /* Calls MODULE.NAME with arguments as Py_BuildValue makes a tuple of them. */
-PyObject *call_helper(const char *module, const char *name, const char *format, ...);
+PyObject *call_helper(const char *module, const char *name, const char *format, ...)
+    __attribute__((cold));
 PyObject *json_loads(const char *text);
 
 #endif

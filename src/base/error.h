@@ -9,12 +9,14 @@
 #include "fa_types.h"
 
 /* Writes the sentence (control bytes escaped, truncated to fit) when diag is not NULL; returns
- * code, so that a failing function ends in one line. */
-int fa_fail(fa_diag *diag, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+ * code, so that a failing function ends in one line. Cold: the code that leads to a failure lies apart from the
+ * way of a launch. */
+int fa_fail(fa_diag *diag, int code, const char *format, ...)
+    __attribute__((cold, format(printf, 3, 4)));
 
 /* Puts a prefix before the sentence already in diag and returns code. */
 int fa_fail_in(fa_diag *diag, int code, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+    __attribute__((cold, format(printf, 3, 4)));
 
 const char *fa_error_text(int code);
 /* "FA_EINVAL"; NULL for a number that is no code. */

@@ -145,7 +145,7 @@ bool fa_driver_forked(void);
 /* Notes the result and fails with "CALL failed: NAME (number): text" after the doing. 209 gives
  * FA_ENOTSUP, everything else FA_ECUDA. */
 int fa_driver_fail(const fa_driver *driver, cu_result result, const char *call, fa_diag *diag,
-                   const char *format, ...) __attribute__((format(printf, 5, 6)));
-int fa_driver_fail_forked(fa_diag *diag);
+                   const char *format, ...) __attribute__((cold, format(printf, 5, 6)));
+int fa_driver_fail_forked(fa_diag *diag) __attribute__((cold));
 
 #endif
