@@ -60,6 +60,23 @@ def one_wheel_is_made_for_every_python():
                     "--no-compile", "--disable-pip-version-check", "--target", SITE, wheels[0]], check=True)
 
 
+def sizes_are_those_that_the_documentation_states():
+    installed()
+    wheel, = glob.glob(os.path.join(SOURCE, "build-wheel", "dist", "*.whl"))
+    for page, of_wheel, of_records in (("README.md", r"a wheel of ([\d.]+) MB", None),
+                                       ("docs/python.md", r"\.whl, ([\d.]+) MB", r"\(([\d.]+) MB of records\)")):
+        with open(os.path.join(SOURCE, page), encoding="utf-8") as file:
+            text = file.read()
+        for stated, path, factor in ((of_wheel, wheel, 1.25), (of_records, os.path.join(SOURCE, "system", "records.jsonl"), 1.5)):
+            if stated is None:
+                continue
+            found = re.search(stated, text)
+            assert found, "%s does not say the size of %s" % (page, path)
+            ratio = os.path.getsize(path) / 1e6 / float(found.group(1))
+            assert 1 / factor < ratio < factor, "%s has %.1f MB, and %s says %s" % (
+                path, os.path.getsize(path) / 1e6, page, found.group(1))
+
+
 def installed():
     if not os.path.exists(in_the_wheel()):
         raise tap.Skip("there is no wheel")
@@ -116,6 +133,7 @@ def find_nvrtc():
 
 tap.main([
     one_wheel_is_made_for_every_python,
+    sizes_are_those_that_the_documentation_states,
     nothing_is_needed_of_this_machine_but_the_c_library,
     the_packages_programs_find_one_another,
     nvrtc_is_found_among_the_packages_beside_it_and_serves_a_tune,

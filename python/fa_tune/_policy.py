@@ -26,7 +26,7 @@ class policy:  # noqa: N801, called as a function
     with fa_tune.policy(effort="predict"): ...            # until the block ends
 
     effort    "cached": take a stored winner, or miss (a few milliseconds)
-              "predict": else prove the model's choice (under a second)
+              "predict": else prove the model's choice (about a second)
               "measure": else prove and time the whole space, once (seconds). The default: right for
                   a script, wrong for a server
               "patient": time it again with more repeats, even when a winner is stored
