@@ -24,7 +24,7 @@ import time
 
 PEERS = {"pytorch-fa2": "FLASH_ATTENTION", "pytorch-cudnn": "CUDNN_ATTENTION",
          "pytorch-efficient": "EFFICIENT_ATTENTION"}
-PACKAGES = {"flash-attn-3": "flash_attn_interface", "flash-attn-2": "flash_attn"}
+PACKAGES = {"FlashAttention-3": "flash_attn_interface", "FlashAttention-2": "flash_attn"}
 SAMPLES, SECONDS, WARM_UP = 101, 0.5, 5  # at most so many samples and so long; calls before them
 FIELDS = {"dtype": "fp16", "causal": "none", "layout": "bhsd", "head_dim": 64, "batch": 4,
           "heads_q": 8, "lse": False, "unaligned": False}

@@ -119,10 +119,10 @@ def flash_attention_3_and_2_are_timed_where_their_packages_are():
         machine = Machine(place, torch=TORCH)
         tap.equal(peers(machine.run("--seq", "512")), sdpa)
         Machine(place, flash_attn_interface=PACKAGE)
-        tap.equal(peers(machine.run("--seq", "512")), sdpa + ["flash-attn-3"])
+        tap.equal(peers(machine.run("--seq", "512")), sdpa + ["FlashAttention-3"])
         Machine(place, flash_attn=PACKAGE)
         done = machine.run("--seq", "512")
-        tap.equal(peers(done), sdpa + ["flash-attn-3", "flash-attn-2"])
+        tap.equal(peers(done), sdpa + ["FlashAttention-3", "FlashAttention-2"])
         tap.equal({call["call"] for call in machine.calls},
                   {"fa2", "cudnn", "efficient", "flash_attn_interface", "flash_attn", "mm"})
         for line in map(json.loads, done.stdout.splitlines()):
@@ -135,8 +135,8 @@ def tensors_and_masks_are_those_of_the_problem():
     with Place(EIGHT) as place:
         machine = Machine(place, torch=TORCH, flash_attn_interface=PACKAGE)
         done = machine.run("--seq", "256", "--seq-k", "512", "--heads", "8", "--heads-kv", "2", "--dtype", "bf16",
-                           "--causal", "bottom-right,top-left", "--peers", "pytorch-efficient,flash-attn-3")
-        tap.equal(peers(done), ["flash-attn-3"])  # the other one's refusal is passed over, with its words
+                           "--causal", "bottom-right,top-left", "--peers", "pytorch-efficient,FlashAttention-3")
+        tap.equal(peers(done), ["FlashAttention-3"])  # the other one's refusal is passed over, with its words
         tap.has(done.stderr, "this back end knows no grouped heads")
         tap.has(done.stderr, "its mask is anchored bottom-right")
         calls = [call for call in machine.calls if call["call"] == "flash_attn_interface"]
@@ -151,19 +151,19 @@ def its_lines_are_taken_in_and_the_report_knows_the_cards_own_ceiling():
     with Place(EIGHT, script=L4) as place:
         machine = Machine(place, torch=TORCH, flash_attn_interface=PACKAGE)
         text = machine.run("--seq", "128", "--batch", "1", "--heads", "1", "--peers",
-                           "pytorch-cudnn,flash-attn-3").stdout
+                           "pytorch-cudnn,FlashAttention-3").stdout
         with open(os.path.join(place.folder, "torch.jsonl"), "w", encoding="utf-8") as file:
             file.write(text)
         tap.has(place.run("sweep", "--baseline", "torch.jsonl").stderr, "2 baselines taken")
         place.run("--seq", "128", "--batch", "1", "--heads", "1", "--quiet")
         told = place.json("report")["problems"][0]["baselines"]
         tap.equal({(one["peer"], one["matmul_tflops"]) for one in told},
-                  {("flash-attn-3", 1099.5), ("pytorch-cudnn", 1099.5)})
+                  {("FlashAttention-3", 1099.5), ("pytorch-cudnn", 1099.5)})
 
 
 def a_package_that_is_asked_for_and_not_there_is_passed_over():
     with Place(EIGHT) as place:
-        done = Machine(place, torch=TORCH).run("--seq", "128", "--peers", "flash-attn-3")
+        done = Machine(place, torch=TORCH).run("--seq", "128", "--peers", "FlashAttention-3")
         tap.equal(done.stdout, "")
         tap.has(done.stderr, "No module named 'flash_attn_interface'")
         tap.has(Machine(place).run("--seq", "128", "--peers", "fa4", status=2).stderr, "no such peer: fa4")
