@@ -1,0 +1,492 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Directories of templates: what of them counts in a hash and in a closure, which winners of earlier templates
+ * hold, and, as hostile input, what is refused and in which words.
+ */
+#include "failing_allocator.h"
+#include "tuner_fixture.h"
+
+#include "earlier.h"
+#include "ops/tensors.h"
+#include "render.h"
+
+#include "json.h"
+#include "operation.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void a_directory_replaces_and_joins_the_built_in_files(void)
+{
+    tuner_fixture f;
+    fa_diag diag = {{0}};
+    fa_templates *builtin = NULL;
+    CHECK(fixture_make(&f));
+    CHECK_OK(fa_templates_open(NULL, &builtin, &diag), diag);
+    bool wrote = fixture_write(&f, "attn_params.h", "mine", 4) &&
+                 fixture_write(&f, "zz.cuh", "new", 3) && fixture_write(&f, "README", "x", 1);
+    int rc = fa_templates_open(f.directory, &f.templates, &diag);
+    int more = rc == 0 ? fa_templates_count(f.templates) - fa_templates_count(builtin) : 0;
+    const fa_template_file *replaced =
+        rc == 0 ? fa_templates_find(f.templates, "attn_params.h") : NULL;
+    char text[16] = "";
+    if (replaced != NULL)
+        snprintf(text, sizeof text, "%s", replaced->text);
+    bool sorted = rc == 0;
+    for (int i = 1; rc == 0 && i < fa_templates_count(f.templates); i++)
+        sorted = sorted && strcmp(fa_templates_at(f.templates, i - 1)->name,
+                                  fa_templates_at(f.templates, i)->name) < 0;
+    bool differs = rc == 0 && strcmp(fa_templates_hash(f.templates, NULL),
+                                     fa_templates_hash(builtin, NULL)) != 0;
+    bool flags =
+        rc == 0 && fa_templates_is_builtin(builtin) && !fa_templates_is_builtin(f.templates);
+    bool readme = rc == 0 && fa_templates_find(f.templates, "README") != NULL;
+    fa_templates_close(&builtin);
+    fixture_free(&f);
+    CHECK(wrote);
+    CHECK_OK(rc, diag);
+    CHECK_INT(more, 1);
+    CHECK_TEXT(text, "mine");
+    CHECK(sorted && differs && flags && !readme);
+}
+
+/* The generator and the library hash alike: a directory with the built-in files themselves. */
+static void the_built_in_hash_is_the_hash_of_its_files(void)
+{
+    tuner_fixture f;
+    fa_diag diag = {{0}};
+    fa_templates *builtin = NULL;
+    CHECK(fixture_make(&f));
+    CHECK_OK(fa_templates_open(NULL, &builtin, &diag), diag);
+    bool wrote = true;
+    for (int i = 0; i < fa_templates_count(builtin); i++) {
+        const fa_template_file *file = fa_templates_at(builtin, i);
+        if (strchr(file->name, '/') != NULL)
+            continue; /* a contract, which is not in the hash */
+        wrote = wrote && strlen(file->text) == file->size &&
+                fixture_write(&f, file->name, file->text, file->size);
+    }
+    int rc = fa_templates_open(f.directory, &f.templates, &diag);
+    bool same = rc == 0 &&
+                strcmp(fa_templates_hash(f.templates, NULL), fa_templates_hash(builtin, NULL)) == 0;
+    fa_templates_close(&builtin);
+    fixture_free(&f);
+    CHECK(wrote);
+    CHECK_OK(rc, diag);
+    CHECK(same);
+}
+
+static bool write_in(const tuner_fixture *f, const char *folder, const char *name, const char *text)
+{
+    char path[192];
+    snprintf(path, sizeof path, "%s/%s", f->directory, folder);
+    mkdir(path, 0700);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return fixture_write(f, path, text, strlen(text));
+}
+
+/* In folders as in kernel_templates/, in one flat directory: the closure is the same. */
+static void the_hash_of_the_files_does_not_say_in_which_folders_they_lie(void)
+{
+    tuner_fixture f;
+    fa_diag diag = {{0}};
+    fa_templates *builtin = NULL;
+    CHECK(fixture_make(&f));
+    CHECK_OK(fa_templates_open(NULL, &builtin, &diag), diag);
+    bool wrote = true;
+    for (int i = 0; i < fa_templates_count(builtin); i++) {
+        const fa_template_file *file = fa_templates_at(builtin, i);
+        const char *slash = strchr(file->name, '/');
+        wrote =
+            wrote && write_in(&f, file->folder, slash != NULL ? slash + 1 : file->name, file->text);
+    }
+    int rc = fa_templates_open(f.directory, &f.templates, &diag);
+    bool same = rc == 0 &&
+                strcmp(fa_templates_hash(f.templates, NULL), fa_templates_hash(builtin, NULL)) == 0;
+    int more = rc == 0 ? fa_templates_count(f.templates) - fa_templates_count(builtin) : -1;
+    fa_templates_close(&builtin);
+    fixture_free(&f);
+    CHECK(wrote);
+    CHECK_OK(rc, diag);
+    CHECK(same);
+    CHECK_INT(more, 0);
+}
+
+static const char contract[] = "{\"name\": \"mine\", \"title\": \"something of mine\", "
+                               "\"fields\": [{\"name\": \"n\", \"kind\": \"integer\"}]}";
+
+static void a_folder_without_a_contract_is_no_operation(void)
+{
+    tuner_fixture f;
+    fa_diag diag = {{0}};
+    CHECK(fixture_make(&f));
+    bool wrote = write_in(&f, "mine", "mine.json", "{}") && write_in(&f, "mine", "mine.cu", "x");
+    int without = fa_templates_open(f.directory, &f.templates, &diag);
+    wrote = wrote && write_in(&f, "mine", "operation.json", contract);
+    int with = fa_templates_open(f.directory, &f.templates, &diag);
+    const fa_operation *known = NULL;
+    bool found = fa_operation_find("mine", &known, NULL) == 0 && known->field_count == 1;
+    const fa_template_file *manifest =
+        with == 0 ? fa_templates_find(f.templates, "mine.json") : NULL;
+    bool in_folder = manifest != NULL && strcmp(manifest->folder, "mine") == 0 &&
+                     fa_templates_find(f.templates, "mine/operation.json") != NULL &&
+                     fa_templates_find(f.templates, "operation.json") == NULL;
+    fixture_free(&f);
+    CHECK(wrote);
+    CHECK_INT(without, FA_EINVAL);
+    CHECK_INT(with, 0);
+    CHECK(in_folder && found);
+}
+
+static void what_a_directory_brings_of_one_operation_leaves_the_closures_of_others(void)
+{
+    tuner_fixture f;
+    fa_diag diag = {{0}};
+    fa_templates *builtin = NULL;
+    const fa_operation *mine = NULL;
+    CHECK(fixture_make(&f));
+    CHECK_OK(fa_templates_open(NULL, &builtin, &diag), diag);
+    bool wrote = write_in(&f, "mine", "operation.json", contract) &&
+                 write_in(&f, "mine", "mine.json", "{}") && write_in(&f, "mine", "mine.cu", "x");
+    int rc = fa_templates_open(f.directory, &f.templates, &diag);
+    CHECK_OK(rc, diag);
+    CHECK_OK(fa_operation_find("mine", &mine, &diag), diag);
+    const fa_operation *attention = fa_operation_of(NULL);
+    bool same = strcmp(fa_templates_hash(f.templates, attention),
+                       fa_templates_hash(builtin, attention)) == 0;
+    bool own = strcmp(fa_templates_hash(f.templates, mine),
+                      fa_templates_hash(f.templates, attention)) != 0;
+    const char *earlier;
+    bool holds = fa_templates_earlier(builtin, 0, &earlier) ==
+                 fa_templates_earlier(f.templates, 0, &earlier);
+    wrote = wrote && fixture_write(&f, "more.json", "{}", 2); /* of no folder: of any operation */
+    fa_templates_close(&f.templates);
+    rc = fa_templates_open(f.directory, &f.templates, &diag);
+    bool differs = rc == 0 && strcmp(fa_templates_hash(f.templates, attention),
+                                     fa_templates_hash(builtin, attention)) != 0;
+    fa_templates_close(&builtin);
+    fixture_free(&f);
+    CHECK(wrote);
+    CHECK(same && own && holds && differs);
+}
+
+/* The text of a JSON object with one member set; the caller frees it. */
+static char *with_member(const char *text, const char *key, const char *value)
+{
+    cJSON *json = cJSON_Parse(text);
+    cJSON_DeleteItemFromObjectCaseSensitive(json, key);
+    cJSON_AddItemToObject(json, key, cJSON_Parse(value));
+    char *out = cJSON_PrintUnformatted(json);
+    cJSON_Delete(json);
+    return out;
+}
+
+/* The hash over all files where a directory brings an operation of this contract. */
+static int closure_with(const char *text, char ret_hash[FA_HASH_HEX], fa_diag *diag)
+{
+    tuner_fixture f;
+    if (!fixture_make(&f))
+        return FA_EIO;
+    int rc = write_in(&f, "told", "operation.json", text) && write_in(&f, "told", "told.json", "{}")
+                 ? fa_templates_open(f.directory, &f.templates, diag)
+                 : FA_EIO;
+    if (rc == 0)
+        snprintf(ret_hash, FA_HASH_HEX, "%s", fa_templates_hash(f.templates, NULL));
+    fixture_free(&f);
+    return rc;
+}
+
+static void a_contract_changes_the_closure_by_what_kernels_are_proved_by_alone(void)
+{
+    static const char base[] =
+        "{\"name\":\"told\",\"title\":\"told\",\"reference\":\"told.cu\",\"tolerance\":{\"ulps\":2},"
+        "\"scalars\":[{\"name\":\"s\",\"value\":1}],\"fields\":[{\"name\":\"n\",\"kind\":\"integer\"},"
+        "{\"name\":\"m\",\"kind\":\"integer\"}],\"tensors\":"
+        "[{\"name\":\"y\",\"dtype\":\"fp32\",\"shape\":[4],\"output\":true}]}";
+    static const struct {
+        const char *key, *value;
+        bool differs;
+    } changes[] = {
+        {"title", "\"told in other words\"", false},
+        {"flops", "[[3,\"n\"]]", false},
+        {"fields",
+         "[{\"name\":\"n\",\"kind\":\"integer\",\"label\":\"N\"},"
+         "{\"name\":\"m\",\"kind\":\"integer\"}]",
+         false},
+        {"fields",
+         "[{\"name\":\"m\",\"kind\":\"integer\"},"
+         "{\"name\":\"n\",\"kind\":\"integer\"}]",
+         true},
+        {"tolerance", "{\"ulps\":1}", true},
+        {"scalars", "[{\"name\":\"s\",\"value\":2}]", true},
+        {"reference", "\"other.cu\"", true},
+        {"tensors", "[{\"name\":\"y\",\"dtype\":\"fp16\",\"shape\":[4],\"output\":true}]", true},
+    };
+    char before[FA_HASH_HEX] = "", after[FA_HASH_HEX] = "", name[24];
+    fa_diag diag = {{0}};
+    CHECK_OK(closure_with(base, before, &diag), diag);
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        snprintf(name, sizeof name, "\"told_%zu\"", i); /* "told" is known as it was */
+        char *renamed = with_member(base, "name", name);
+        char *text = with_member(renamed, changes[i].key, changes[i].value);
+        int rc = closure_with(text, after, &diag);
+        free(renamed);
+        free(text);
+        CHECK_OK(rc, diag);
+        CHECK_INT(strcmp(before, after) != 0, changes[i].differs);
+    }
+}
+
+static void one_name_stands_for_one_file_in_all_folders(void)
+{
+    tuner_fixture f;
+    fa_diag diag = {{0}};
+    CHECK(fixture_make(&f));
+    bool wrote = write_in(&f, "attn_fwd", "attn_params.h", "x") &&
+                 fixture_write(&f, "attn_params.h", "x", 1);
+    int twice = fa_templates_open(f.directory, &f.templates, &diag);
+    bool says = strstr(diag.text, "attn_params.h: stands twice") != NULL;
+    fixture_free(&f);
+    CHECK(fixture_make(&f));
+    wrote = wrote && write_in(&f, "mine", "operation.json", contract) &&
+            write_in(&f, "mine", "attn_params.h", "x");
+    int taken = fa_templates_open(f.directory, &f.templates, &diag);
+    fixture_free(&f);
+    CHECK(wrote);
+    CHECK_INT(twice, FA_EINVAL);
+    CHECK(says);
+    CHECK_INT(taken, FA_EINVAL);
+    CHECK_HAS(diag.text, "is the name of a file of attn_fwd");
+}
+
+/* Without outputs there would be nothing to launch, and nothing that could be wrong. */
+static void an_operation_of_which_no_tensor_is_an_output_has_no_proof(void)
+{
+    static const char silent[] =
+        "{\"name\": \"silent\", \"title\": \"nothing\", \"tolerance\": {\"absolute\": 1},"
+        "\"fields\": [{\"name\": \"n\", \"kind\": \"integer\", \"macro\": \"N\"}],"
+        "\"tensors\": [{\"name\": \"x\", \"dtype\": \"fp32\", \"shape\": [\"N\"], \"output\": 1}]}";
+    fa_problem problem = {.value = {4}};
+    fa_tensor_list list;
+    fa_diag diag = {{0}};
+    CHECK_OK(fa_operation_register(silent, sizeof silent - 1, "silent", &problem.operation, &diag),
+             diag);
+    CHECK_INT(fa_tensors_read(&problem, &list, &diag), FA_EINVAL);
+    CHECK_HAS(diag.text, "none of its tensors is an output");
+}
+
+/* ---- winners of earlier templates -----------------------------------------------------------*/
+/* What 0.1.0 says of itself in the head of its records. */
+static const char closure_0_1_0[] =
+    "c0100a3dcf0b876a9d97c7fa82543b51808238033879730fc25782e8832e1ae9";
+/* What 0.2.0 says of itself before it had serving attention. */
+static const char closure_dense[] =
+    "949bcbda8e9d65bbd5d0ac77c085b546fe512a8f41224bc8b235c8eab7b1c48e";
+static const char *const family_0_1_0[][2] = {
+    {"attn_fwd_sm75", "96cd9d89f8d35cfea8f0d9322a700d4b2a20d22cad30b53a324e7ef8be73a5de"},
+    {"attn_fwd_sm80", "5a0165bc1f623293c0d8a1f2cc62951e361845f23ed8fe855dd33c54cf92c0f4"},
+    {"attn_fwd_sm90a", "c988f56df36f810318af507e335e26930561881bd2bbbe3e11d4468afdc05613"}};
+
+static void winners_of_0_1_0_hold_as_long_as_the_text_of_their_family_stands(void)
+{
+    fa_templates *t = NULL;
+    fa_diag diag = {{0}};
+    bool right = true, any = false;
+    CHECK_OK(fa_templates_open(NULL, &t, &diag), diag);
+    bool today = strcmp(fa_templates_hash(t, NULL), closure_0_1_0) == 0;
+    for (int i = 0; i < 3; i++) {
+        char hash[FA_HASH_HEX];
+        bool stands = fa_render_family_hash(t, family_0_1_0[i][0], hash) == 0 &&
+                      strcmp(hash, family_0_1_0[i][1]) == 0;
+        right = right && fa_templates_hold(t, closure_0_1_0, family_0_1_0[i][0], NULL) == stands &&
+                fa_templates_hold(t, fa_templates_hash(t, NULL), family_0_1_0[i][0], NULL);
+        any = any || stands;
+    }
+    const char *earlier, *next;
+    bool listed = fa_templates_earlier(t, 0, &earlier) == 0 &&
+                  strcmp(earlier, closure_0_1_0) == 0 && fa_templates_earlier(t, 1, &next) == 0 &&
+                  strcmp(next, closure_dense) == 0 &&
+                  fa_templates_earlier(t, 2, &next) == FA_ENOTFOUND;
+    for (int i = 0; i < 2; i++)
+        right = right && fa_templates_hold(t, closure_dense, family_0_1_0[i][0], NULL);
+    bool unknown = fa_templates_hold(t, closure_0_1_0, "attn_fwd_sm10", NULL) && !today;
+    fa_templates_close(&t);
+    CHECK(right);
+    CHECK(listed == (any && !today));
+    CHECK(!unknown);
+}
+
+/* In a process of its own, where nothing is known yet: whether the winners hold while the n-th allocation fails,
+ * and, where one failed for that, afterwards. What is found once is kept. */
+static int ask_with_failure(const fa_templates *t, long n, bool *ret_failed)
+{
+    fa_diag diag = {{0}};
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        allocator_fail(n, false);
+        int holds = fa_templates_hold(t, closure_0_1_0, "attn_fwd_sm80", &diag);
+        bool failed = allocator_stop();
+        bool told = holds == FA_ENOMEM && strstr(diag.text, "out of memory") != NULL;
+        if (told)
+            holds = fa_templates_hold(t, closure_0_1_0, "attn_fwd_sm80", &diag);
+        _exit(holds == 1 ? failed : 2);
+    }
+    if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status))
+        return -1;
+    *ret_failed = WEXITSTATUS(status) != 0;
+    return WEXITSTATUS(status);
+}
+
+static void want_of_memory_is_not_the_end_of_earlier_closures_and_does_not_last(void)
+{
+    fa_templates *t = NULL;
+    fa_diag diag = {{0}};
+    const char *closure = NULL;
+    bool failed = true;
+    int answer = 1, tries = 0;
+    if (!FAILING_ALLOCATOR)
+        SKIP("the sanitizer has an allocator of its own");
+    CHECK_OK(fa_templates_open(NULL, &t, &diag), diag);
+    fflush(stdout);
+    for (long n = 1; failed && answer == 1; n++, tries++)
+        answer = ask_with_failure(t, n, &failed);
+    allocator_fail(1, true);
+    int without = fa_templates_earlier(t, 0, &closure);
+    bool listed = !allocator_stop();
+    int with = fa_templates_earlier(t, 0, &closure);
+    fa_templates_close(&t);
+    CHECK(!listed);
+    CHECK_INT(without, FA_ENOMEM);
+    CHECK_INT(with, 0);
+    CHECK_INT(answer, 0); /* the last try was without a failure; none said that they do not hold */
+    CHECK(tries > 3);
+}
+
+static void winners_of_0_1_0_do_not_hold_beside_families_of_a_directory(void)
+{
+    tuner_fixture f;
+    fa_diag diag = {{0}};
+    CHECK_OK(fixture_load(&f, &(manifest_parts){0}, &diag), diag);
+    bool holds = fa_templates_hold(f.templates, closure_0_1_0, "attn_fwd_sm80", NULL);
+    const char *earlier;
+    bool listed = fa_templates_earlier(f.templates, 0, &earlier) != FA_ENOTFOUND;
+    fixture_free(&f);
+    CHECK(!holds && !listed);
+}
+
+static int open_with(const char *name, const char *bytes, size_t size, fa_diag *diag)
+{
+    tuner_fixture f;
+    if (!fixture_make(&f))
+        return 1;
+    bool wrote = fixture_write(&f, name, bytes, size);
+    int rc = fa_templates_open(f.directory, &f.templates, diag);
+    fixture_free(&f);
+    return wrote ? rc : 1;
+}
+
+static void a_directory_with_odd_files_is_refused_with_the_reason(void)
+{
+    fa_diag diag = {{0}};
+    CHECK_INT(open_with("bad name.cu", "x", 1, &diag), FA_EINVAL);
+    CHECK_HAS(diag.text, "not plain");
+    CHECK_INT(open_with("nul.cu", "a\0b", 3, &diag), FA_EINVAL);
+    CHECK_HAS(diag.text, "NUL");
+    size_t size = 1 << 20;
+    char *large = calloc(size + 1, 1);
+    CHECK(large != NULL);
+    memset(large, ' ', size + 1);
+    int fits = open_with("attn_params.h", large, size, &diag);
+    int exceeds = open_with("attn_params.h", large, size + 1, &diag);
+    free(large);
+    CHECK_INT(fits, 0);
+    CHECK_INT(exceeds, FA_EINVAL);
+    CHECK_HAS(diag.text, "larger than 1048576");
+    CHECK_INT(fa_templates_open("/nowhere/at/all", &(fa_templates *){NULL}, &diag), FA_ENOTFOUND);
+    CHECK_HAS(diag.text, "/nowhere/at/all");
+}
+
+static void a_directory_that_would_change_nothing_is_refused(void)
+{
+    tuner_fixture f;
+    fa_diag diag = {{0}};
+    CHECK(fixture_make(&f));
+    int empty = fa_templates_open(f.directory, &f.templates, &diag);
+    bool names = strstr(diag.text, f.directory) != NULL && strstr(diag.text, "no manifest") != NULL;
+    bool none = f.templates == NULL;
+    fixture_free(&f);
+    CHECK_INT(empty, FA_EINVAL);
+    CHECK(names && none);
+    CHECK_INT(open_with("README", "x", 1, &diag), FA_EINVAL);
+    CHECK_INT(open_with("mine.cu", "x", 1, &diag), FA_EINVAL);
+    CHECK_HAS(diag.text, "no manifest (NAME.json)");
+    CHECK_INT(open_with("attn_params.h", "x", 1, &diag), 0);
+    CHECK_INT(open_with("mine.json", "x", 1, &diag), 0); /* what is wrong with it is told later */
+}
+
+static void links_and_fifos_are_refused_and_do_not_hang(void)
+{
+    tuner_fixture f;
+    fa_diag diag = {{0}};
+    char path[128];
+    CHECK(fixture_make(&f));
+    snprintf(path, sizeof path, "%s/link.cuh", f.directory);
+    bool made = symlink("/etc/passwd", path) == 0;
+    int linked = fa_templates_open(f.directory, &f.templates, &diag);
+    bool says = strstr(diag.text, "is a link") != NULL;
+    made = unlink(path) == 0 && made;
+    snprintf(path, sizeof path, "%s/pipe.cuh", f.directory);
+    made = mkfifo(path, 0600) == 0 && made;
+    int piped = fa_templates_open(f.directory, &f.templates, &diag);
+    bool regular = strstr(diag.text, "not a regular file") != NULL;
+    fixture_free(&f);
+    CHECK(made);
+    CHECK_INT(linked, FA_EINVAL);
+    CHECK_INT(piped, FA_EINVAL);
+    CHECK(says && regular);
+}
+
+static void more_than_64_files_are_refused(void)
+{
+    tuner_fixture f;
+    fa_diag diag = {{0}};
+    CHECK(fixture_make(&f));
+    bool wrote = true;
+    int at_limit = 1;
+    for (int i = 0; i < 65; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "f%d.json", i);
+        wrote = wrote && fixture_write(&f, name, "x", 1);
+        if (i == 63) {
+            at_limit = fa_templates_open(f.directory, &f.templates, &diag);
+            fa_templates_close(&f.templates);
+        }
+    }
+    int beyond = fa_templates_open(f.directory, &f.templates, &diag);
+    fixture_free(&f);
+    CHECK(wrote);
+    CHECK_INT(at_limit, 0);
+    CHECK_INT(beyond, FA_EINVAL);
+    CHECK_HAS(diag.text, "more than 64");
+}
+
+int main(void)
+{
+    TEST(want_of_memory_is_not_the_end_of_earlier_closures_and_does_not_last);
+    TEST(a_directory_replaces_and_joins_the_built_in_files);
+    TEST(the_built_in_hash_is_the_hash_of_its_files);
+    TEST(the_hash_of_the_files_does_not_say_in_which_folders_they_lie);
+    TEST(a_folder_without_a_contract_is_no_operation);
+    TEST(an_operation_of_which_no_tensor_is_an_output_has_no_proof);
+    TEST(what_a_directory_brings_of_one_operation_leaves_the_closures_of_others);
+    TEST(a_contract_changes_the_closure_by_what_kernels_are_proved_by_alone);
+    TEST(one_name_stands_for_one_file_in_all_folders);
+    TEST(winners_of_0_1_0_hold_as_long_as_the_text_of_their_family_stands);
+    TEST(winners_of_0_1_0_do_not_hold_beside_families_of_a_directory);
+    TEST(a_directory_with_odd_files_is_refused_with_the_reason);
+    TEST(a_directory_that_would_change_nothing_is_refused);
+    TEST(links_and_fifos_are_refused_and_do_not_hang);
+    TEST(more_than_64_files_are_refused);
+    return check_done();
+}
