@@ -294,31 +294,67 @@ static void any_numbers_have_finite_predictions(void)
     }
 }
 
-/* A compile takes the longer the more keys a step has; the last to end decides when all is done. */
-static void what_compiles_longest_is_compiled_first(void)
+/* What an H200 could run of a problem, with its predictions: where they stand in the space, and how many. */
+static void predict_all(const fa_problem *problem, fa_space *ret_space, int ret_order[FA_SPACE_MAX],
+                        int *ret_count)
 {
     fa_gpu gpu;
     fa_diag diag;
+    int count = 0;
+    CHECK_OK(fa_catalogue_find("H200", &gpu, &diag), diag);
+    CHECK_OK(fa_space_enumerate(&families, problem, &gpu, ret_space, &diag), diag);
+    for (int i = 0; i < ret_space->count; i++) {
+        fa_candidate *candidate = &ret_space->candidate[i];
+        if (candidate->trial.status != FA_STATUS_PENDING)
+            continue;
+        fa_model_predict(candidate, problem, &gpu, &candidate->trial);
+        ret_order[count++] = i;
+    }
+    CHECK(count > 30);
+    *ret_count = count;
+}
+
+/* A compile takes the longer the more keys a step has; the last to end decides when all is done. */
+static void what_compiles_longest_is_compiled_first(void)
+{
     fa_space space = {0};
     fa_problem problem = square(32, 32, 512, 64, 0);
     int order[FA_SPACE_MAX], count = 0;
-    CHECK_OK(fa_catalogue_find("H200", &gpu, &diag), diag);
-    CHECK_OK(fa_space_enumerate(&families, &problem, &gpu, &space, &diag), diag);
-    for (int i = 0; i < space.count; i++) {
-        fa_candidate *candidate = &space.candidate[i];
-        if (candidate->trial.status != FA_STATUS_PENDING)
-            continue;
-        fa_model_predict(candidate, &problem, &gpu, &candidate->trial);
-        order[count++] = i;
-    }
+    predict_all(&problem, &space, order, &count);
     fa_model_largest_first(&space, order, count);
-    CHECK(count > 30);
     CHECK_INT(fa_model_tunable(&space.candidate[order[0]], "BLOCK_N", 0), 256);
     for (int i = 1; i < count; i++) {
         const fa_candidate *a = &space.candidate[order[i - 1]], *b = &space.candidate[order[i]];
         int32_t keys = fa_model_tunable(a, "BLOCK_N", 0), next = fa_model_tunable(b, "BLOCK_N", 0);
         CHECK(keys > next || (keys == next && a->trial.predicted_us <= b->trial.predicted_us));
     }
+    fa_space_free(&space);
+}
+
+/* 192 by 80 and 192 by 64 are within 2 % of each other to the model: nobody waits for the longer compile. */
+static void what_compiles_soonest_of_equals_is_first(void)
+{
+    fa_space space = {0};
+    fa_problem problem = square(4, 16, 4096, 128, 0);
+    int order[FA_SPACE_MAX], ranked[FA_SPACE_MAX], count = 0;
+    predict_all(&problem, &space, order, &count);
+    CHECK(count > 0);
+    fa_model_rank(&space, order, count);
+    memcpy(ranked, order, sizeof ranked[0] * (size_t)count);
+    fa_model_soonest_first(&space, order, count);
+    double limit = space.candidate[ranked[0]].trial.predicted_us * 1.02;
+    int32_t keys = fa_model_tunable(&space.candidate[order[0]], "BLOCK_N", 0);
+    CHECK(order[0] != ranked[0] && space.candidate[order[0]].trial.predicted_us <= limit);
+    for (int i = 0; i < count && space.candidate[ranked[i]].trial.predicted_us <= limit; i++)
+        CHECK(fa_model_tunable(&space.candidate[ranked[i]], "BLOCK_N", 0) >= keys);
+    for (int i = 1, at = 0; i < count; i++, at++) {
+        at += ranked[at] == order[0];
+        CHECK_INT(order[i], ranked[at]); /* the others keep their order */
+    }
+    int one = ranked[count - 1];
+    fa_model_soonest_first(&space, &one, 1);
+    CHECK_INT(one, ranked[count - 1]);
+    fa_model_soonest_first(&space, &one, 0);
     fa_space_free(&space);
 }
 
@@ -341,6 +377,7 @@ int main(void)
     TEST(no_prediction_beats_the_hardware);
     TEST(any_numbers_have_finite_predictions);
     TEST(what_compiles_longest_is_compiled_first);
+    TEST(what_compiles_soonest_of_equals_is_first);
     fa_families_free(&families);
     fa_templates_close(&templates);
     return check_done();

@@ -61,3 +61,28 @@ void fa_model_largest_first(const fa_space *space, int *order, int count)
     if (count > 1)
         qsort_r(order, (size_t)count, sizeof *order, compare_size, (void *)(uintptr_t)space);
 }
+
+static const double alike = 1.02; /* predictions that differ by less say nothing */
+
+void fa_model_soonest_first(const fa_space *space, int *order, int count)
+{
+    int32_t least = 0;
+    int best = 0;
+    for (int i = 0; i < count; i++) {
+        const fa_candidate *first = &space->candidate[order[0]],
+                           *candidate = &space->candidate[order[i]];
+        int32_t need = fa_model_tunable(candidate, "CONSUMER_NEED", 0);
+        if (!(candidate->trial.predicted_us > 0) || need <= 0 ||
+            candidate->trial.predicted_us > first->trial.predicted_us * alike)
+            break;
+        if (i > 0 && need >= least)
+            continue;
+        least = need;
+        best = i;
+    }
+    if (best == 0)
+        return;
+    int soonest = order[best];
+    memmove(order + 1, order, (size_t)best * sizeof *order);
+    order[0] = soonest;
+}

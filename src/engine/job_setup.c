@@ -209,7 +209,7 @@ int fa_job_set_up_cases(fa_job *job)
 /* The model's first choices first, so that a run that is cut short has seen them; then the largest,
  * which compile longest: the last to finish decides when all is done. A space of a few rounds of the
  * workers is over before anybody cuts it short, and goes by size alone. A tune that ends with the first
- * proved kernel goes by the model alone. */
+ * proved kernel goes by the model, and begins with what compiles soonest of what is as fast to it. */
 static void set_up_order(fa_job *job)
 {
     int count = 0;
@@ -231,7 +231,9 @@ static void set_up_order(fa_job *job)
         return;
     }
     int first = count <= FEW_ROUNDS * job->tuner->compile_workers ? 0 : count / 2;
-    if (!job->prove_only)
+    if (job->prove_only)
+        fa_model_soonest_first(&job->space, job->compile.order, count);
+    else
         fa_model_largest_first(&job->space, job->compile.order + first, count - first);
     job->compile.order_count = count;
 }
