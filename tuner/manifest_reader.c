@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What every part of a manifest is read with: keys and types, names, texts, and the sentence for what is wrong.
+ *
+ * Workload: a few hundred calls for a manifest, once per process.
+ * Invariants: no text of a manifest comes into a sentence beyond 60 bytes, and none is a name or a sentence
+ * before its bytes were looked at.
+ */
+#include "manifest_reader.h"
+
+#include "../src/base/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+const char fa_manifest_upper[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+const char fa_manifest_lower[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
+
+bool fa_manifest_is_word(const char *text, const char *alphabet)
+{
+    size_t size = strlen(text);
+    return size > 0 && size < FA_NAME_MAX && strspn(text, alphabet) == size &&
+           (text[0] < '0' || text[0] > '9') && text[0] != '_';
+}
+
+bool fa_manifest_is_sentence(const char *text)
+{
+    size_t size = strlen(text);
+    bool clean = size > 0 && size <= FA_MANIFEST_WHY_MAX;
+    for (size_t i = 0; clean && i < size; i++)
+        clean = (unsigned char)text[i] >= 0x20 && text[i] != 0x7f;
+    return clean;
+}
+
+int fa_manifest_fault(const struct fa_manifest_reader *r, const char *format, ...)
+{
+    char text[900];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return fa_fail(r->diag, FA_EMANIFEST, "%s: %s", r->where, text);
+}
+
+int fa_manifest_check_keys(const struct fa_manifest_reader *r, const cJSON *object,
+                           const char *place, const char *const *keys, int count)
+{
+    for (const cJSON *item = object->child; item != NULL; item = item->next) {
+        bool known = false;
+        for (int i = 0; i < count; i++)
+            known = known || strcmp(item->string, keys[i]) == 0;
+        if (!known)
+            return fa_manifest_fault(r, "%s: the key \"%.60s\" is unknown", place, item->string);
+        for (const cJSON *other = item->next; other != NULL; other = other->next)
+            if (strcmp(item->string, other->string) == 0)
+                return fa_manifest_fault(r, "%s: the key \"%.60s\" stands twice", place,
+                                         item->string);
+    }
+    return 0;
+}
+
+int fa_manifest_member(const struct fa_manifest_reader *r, const char *key, bool required,
+                       cJSON_bool (*is)(const cJSON *), const char *type, const cJSON **ret)
+{
+    *ret = cJSON_GetObjectItemCaseSensitive(r->json, key);
+    if (*ret == NULL)
+        return required ? fa_manifest_fault(r, "\"%s\" is missing", key) : 0;
+    return is(*ret) ? 0 : fa_manifest_fault(r, "\"%s\" must be %s", key, type);
+}
+
+int fa_manifest_take_text(const struct fa_manifest_reader *r, const cJSON *item, const char *place,
+                          char **ret_text)
+{
+    char number[32];
+    const char *text = number;
+    if (cJSON_IsString(item)) {
+        text = item->valuestring;
+    } else if (cJSON_IsNumber(item) && item->valuedouble >= -1e9 && item->valuedouble <= 1e9 &&
+               item->valuedouble == (double)(int64_t)item->valuedouble) {
+        snprintf(number, sizeof number, "%lld", (long long)item->valuedouble);
+    } else {
+        return fa_manifest_fault(r, "%s must be an expression (a string) or an integer", place);
+    }
+    *ret_text = strdup(text);
+    return *ret_text != NULL ? 0 : fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
+}
+
+int fa_manifest_check_text(const struct fa_manifest_reader *r, const char *text, const char *place,
+                           uint64_t *ret_uses)
+{
+    int rc = fa_expr_check(r->family->engine, text, ret_uses, r->diag);
+    return rc == 0 ? 0 : fa_fail_in(r->diag, rc, "%s: %s", r->where, place);
+}
+
+int fa_manifest_add_name(struct fa_manifest_reader *r, const char *name, const char *place)
+{
+    if (!fa_manifest_is_word(name, fa_manifest_upper))
+        return fa_manifest_fault(r,
+                                 "%s: \"%.60s\" is not a name: use at most %d of A-Z, 0-9 and _, "
+                                 "a letter first",
+                                 place, name, FA_NAME_MAX - 1);
+    if (strncmp(name, "FA_", 3) == 0)
+        return fa_manifest_fault(r, "%s: \"%s\": names that start with FA_ are ours", place, name);
+    for (int i = 0; i < r->name_count; i++)
+        if (strcmp(name, r->name[i]) == 0)
+            return fa_manifest_fault(r, "%s: the name \"%s\" is taken", place, name);
+    if (r->name_count == FA_EXPR_NAMES_MAX)
+        return fa_manifest_fault(r, "more than %d names", FA_EXPR_NAMES_MAX);
+    r->name[r->name_count++] = name;
+    return 0;
+}
