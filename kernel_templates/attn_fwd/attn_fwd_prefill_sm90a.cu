@@ -50,6 +50,12 @@ FA_DEVICE void store_global(void *to, int a, int b, int c, int d) {
     asm volatile("st.global.v4.b32 [%0], {%1,%2,%3,%4};" :: "l"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
 
+FA_DEVICE float absolute(float x) {
+    float y;
+    asm("abs.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 // The records by which the producer hands tiles to the consumers, and their barriers.
 struct Records {
     static constexpr u32 kPlaces = 2, kBytes = 32;
@@ -62,11 +68,62 @@ struct Records {
 };
 static_assert(Records::kPlaces * (Records::kBytes + 16) <= kWorkBytes, "the records do not fit");
 
-// The producer's: draws tiles, and tells the consumers.
+// What is handed over, one reader's place in it.
+struct Reader {
+    Ring place;
+
+    __device__ __forceinline__ Work read(const Records &records) const {
+        Work w;
+        barrier_wait(records.full(place.slot), place.parity);
+        load_shared(w.row0, w.head, w.batch, w.steps, records.record(place.slot));
+        load_shared(w.len_q, w.len_k, w.first_q, w.key0, records.record(place.slot) + 16);
+        return w;
+    }
+    // By one lane of those that read.
+    __device__ __forceinline__ void release(const Records &records, bool speaks) {
+        if (speaks) barrier_arrive(records.empty(place.slot));
+        place.advance(Records::kPlaces);
+    }
+};
+
+// Of the thread that fetches V.
+class Told {
+    const Records records;
+    Reader reader;
+
+  public:
+    __device__ __forceinline__ Told(const fa_attn_serving_params &, const Shared &shared) : records(shared) {}
+
+    __device__ __forceinline__ Work next(const fa_attn_serving_params &) {
+        const Work w = reader.read(records);
+        reader.release(records, true);
+        return w;
+    }
+};
+
+// A consuming warp's.
+class Handed {
+    const Records records;
+    Reader reader;
+
+  public:
+    __device__ __forceinline__ Handed(const fa_attn_serving_params &, const Shared &shared) : records(shared) {}
+
+    __device__ __forceinline__ Work next(const fa_attn_serving_params &) {
+        Work w = reader.read(records);
+        warp_sync();   // all lanes have read it before one lets it go
+        reader.release(records, threadIdx.x % kWarp == 0);
+        w.row0 = uniform(w.row0), w.head = uniform(w.head), w.batch = uniform(w.batch), w.steps = uniform(w.steps);
+        w.len_q = uniform(w.len_q), w.len_k = uniform(w.len_k), w.first_q = uniform(w.first_q), w.key0 = uniform(w.key0);
+        return w;
+    }
+};
+
+// Of the thread that fetches K and Q: draws tiles, and tells the others.
 class Dealer {
     static constexpr u64 kZero = 0x5e1fc0deull << 32;   // a counter in use: its upper half
 
-    const Shared &shared;
+    const Records records;
     Ring place;
     u32 number;          // of the next tile
     u32 before = 0;      // tiles of the sequences before this one
@@ -86,7 +143,6 @@ class Dealer {
     __device__ __forceinline__ u32 tiles() const { return ((u32)sequence.len_q + kM - 1) / kM; }
 
     __device__ __forceinline__ void hand_over(const Work &w) {
-        const Records records(shared);
         barrier_wait(records.empty(place.slot), place.parity ^ 1);
         store_shared(records.record(place.slot), w.row0, w.head, w.batch, w.steps);
         store_shared(records.record(place.slot) + 16, w.len_q, w.len_k, w.first_q, w.key0);
@@ -115,7 +171,7 @@ class Dealer {
     }
 
   public:
-    __device__ __forceinline__ Dealer(const fa_attn_serving_params &p, const Shared &shared) : shared(shared), number(blockIdx.x) {
+    __device__ __forceinline__ Dealer(const fa_attn_serving_params &p, const Shared &shared) : records(shared), number(blockIdx.x) {
         u64 old;
         asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(old) : "l"(counter(p)) : "memory");
         if (old >> 32 == kZero >> 32) return;
@@ -144,35 +200,11 @@ class Dealer {
     }
 };
 
-// A consumer's: what the producer hands over.
-class Handed {
-    const Shared &shared;
-    Ring place;
-
-  public:
-    __device__ __forceinline__ Handed(const fa_attn_serving_params &, const Shared &shared) : shared(shared) {}
-
-    __device__ __forceinline__ Work next(const fa_attn_serving_params &) {
-        const Records records(shared);
-        Work w;
-        barrier_wait(records.full(place.slot), place.parity);
-        load_shared(w.row0, w.head, w.batch, w.steps, records.record(place.slot));
-        load_shared(w.len_q, w.len_k, w.first_q, w.key0, records.record(place.slot) + 16);
-        warp_sync();   // all lanes have read it before one lets it go
-        if (threadIdx.x % kWarp == 0) barrier_arrive(records.empty(place.slot));
-        place.advance(Records::kPlaces);
-        w.row0 = uniform(w.row0), w.head = uniform(w.head), w.batch = uniform(w.batch), w.steps = uniform(w.steps);
-        w.len_q = uniform(w.len_q), w.len_k = uniform(w.len_k), w.first_q = uniform(w.first_q), w.key0 = uniform(w.key0);
-        return w;
-    }
-};
-
 // Attention as serving engines call it, as attn_wgmma.cuh asks for it.
 struct Serving {
     using Params = fa_attn_serving_params;
     using Work = ::Work;
     using Schedule = Handed;
-    using Dealer = ::Dealer;
     using Scale = ::Scale;
     static constexpr bool kMasksLater = CAUSAL != 0 || WINDOW != 0;
 
@@ -180,12 +212,39 @@ struct Serving {
         const Records records(shared);
         for (u32 i = 0; i < Records::kPlaces; ++i) {
             barrier_init(records.full(i), 1);
-            barrier_init(records.empty(i), kGroups * 4);
+            barrier_init(records.empty(i), kGroups * 4 + 1);
         }
     }
     FA_DEVICE Scale find_scale(const Params &p) { return ::find_scale(p, 0, 0); }
 
     // ---- copies
+
+    // One thread fetches K and Q, another V: a tile of small pages is many copies. Q comes first where there is room for two
+    // tiles' parts of it, else behind the first K, which need not wait for the tile before.
+    FA_DEVICE void produce(const Params &p, const fa_attn_tensor_maps &maps, const Shared &shared) {
+        Ring ring, q_ring;
+        if (threadIdx.x == 0) {
+            Dealer dealer(p, shared);
+            for (Work work = dealer.next(p); work.steps >= 0; work = dealer.next(p)) {
+                const Source source = source_of(p, work);
+                const int before_q = shared.q_stages() > 1 || work.steps == 0 ? work.steps : work.steps - 1;
+#pragma unroll 1
+                for (int step = work.steps;; --step) {
+                    if (step == before_q) fetch_q<Serving>(maps, shared, q_ring, work);
+                    if (step == 0) break;
+                    fetch_tile<Serving, kSlabs>(p, shared, &maps.k, shared.k(ring.slot), kKFull, kKEmpty, ring, source, step - 1);
+                }
+            }
+        } else if (threadIdx.x == kWarp) {
+            Told told(p, shared);
+            for (Work work = told.next(p); work.steps >= 0; work = told.next(p)) {
+                const Source source = source_of(p, work);
+#pragma unroll 1
+                for (int step = work.steps; step > 0; --step)
+                    fetch_tile<Serving, kOutSlabs>(p, shared, &maps.v, shared.v(ring.slot), kVFull, kVEmpty, ring, source, step - 1);
+            }
+        }
+    }
 
     struct Source {
         int head, batch;   // of keys and values
@@ -233,23 +292,48 @@ struct Serving {
         return s;
     }
     struct Own {
-        int steps, clear_from, clear_steps;   // every row sees the keys of the steps [clear_from, clear_steps) whole
+        int from, steps;               // some row sees keys of the steps [from, steps)
+        int clear_from, clear_steps;   // every row sees those of the steps [clear_from, clear_steps) whole
     };
     FA_DEVICE Own find_own(const Params &p, const Work &work, u32 group) {
         const Sequence s = sequence_of(p, work);
         const int row = work.row0 + (int)group * 64, last = (row + 64 < s.len_q ? row + 64 : s.len_q) - 1;
-        if (work.steps <= 0 || row > last) return {0, 0, 0};
+        if (work.steps <= 0 || row > last) return {0, 0, 0, 0};
         const int seen = end_key(p, s, last) - work.key0, clear = end_key(p, s, row) - work.key0;
-        const int hidden = (WINDOW != 0 ? first_key(p, s, last) : 0) - work.key0;
-        return {seen > 0 ? (seen + kN - 1) / kN : 0, hidden > 0 ? (hidden + kN - 1) / kN : 0, clear > 0 ? clear / kN : 0};
+        Own own = {0, seen > 0 ? (seen + kN - 1) / kN : 0, 0, clear > 0 ? clear / kN : 0};
+        if constexpr (WINDOW != 0) {
+            const int first = first_key(p, s, row) - work.key0, hidden = first_key(p, s, last) - work.key0;
+            own.from = first <= 0 ? 0 : first / kN < own.steps ? first / kN : own.steps > 0 ? own.steps - 1 : 0;
+            own.clear_from = hidden > 0 ? (hidden + kN - 1) / kN : 0;
+        }
+        return own;
     }
+    FA_DEVICE int first_step(const Own &own) { return WINDOW != 0 ? own.from : 0; }
     FA_DEVICE bool is_masked(const Own &own, int step) { return step >= own.clear_steps || (WINDOW != 0 && step < own.clear_from); }
 
-    // Scores become tanh(score * rate), rate = 2 log2(e) scale / softcap: 1 - 2 / (1 + exp2(x)).
+    // Scores become tanh(x), x = score * rate, rate = scale / softcap. Where no x of the warp is beyond 1, which is usual, by
+    // a polynomial, for the softmax needs the exponential unit: x times one of x^2, the interpolation of degree 4 at
+    // Chebyshev's nodes, off by 7e-6 of x at most. Else as 1 - 2 / (1 + exp2(2 log2(e) x)).
     FA_DEVICE void cap(Scores &s, const Scale &scale) {
         if constexpr (SOFTCAP != 0) {
+            float rate = scale.cap_rate * (0.5f * kLn2);
+            asm volatile("" : "+f"(rate));   // what follows from it is computed anew: there are no registers to keep it
+            const float square = rate * rate;
+            float most = 0.0f;
 #pragma unroll
-            for (int i = 0; i < kScores; ++i) s[i] = 1.0f - 2.0f * reciprocal(1.0f + exp2_fast(s[i] * scale.cap_rate));
+            for (int i = 0; i < kScores; ++i) most = max2(most, absolute(s[i]));
+            if (rate < 1.0e-4f || warp_any(most * rate > 1.0f)) {   // rate^9 must be a number
+#pragma unroll
+                for (int i = 0; i < kScores; ++i) s[i] = 1.0f - 2.0f * reciprocal(1.0f + exp2_fast(s[i] * scale.cap_rate));
+            } else {
+                const float c1 = rate * square, c2 = c1 * square, c3 = c2 * square, c4 = c3 * square;
+#pragma unroll
+                for (int i = 0; i < kScores; ++i) {
+                    const float y = s[i] * s[i];
+                    s[i] *= (((0.00901040602f * c4 * y - 0.044764983f * c3) * y + 0.130334776f * c2) * y - 0.332973835f * c1) * y +
+                            0.999992868f * rate;
+                }
+            }
         }
     }
     FA_DEVICE void mask(Scores &s, const Params &p, const Work &work, int row, int key) {

@@ -87,7 +87,6 @@ struct Dense {
     using Params = fa_attn_params;
     using Work = ::Work;
     using Schedule = ::Schedule;
-    using Dealer = ::Schedule;
     using Own = Visible;
     struct Source {
         int head, batch;
@@ -100,6 +99,9 @@ struct Dense {
     FA_DEVICE void start(const Params &, const Shared &) {}
     FA_DEVICE Scale find_scale(const Params &p) { return {p.softmax_scale_log2}; }
 
+    FA_DEVICE void produce(const Params &p, const fa_attn_tensor_maps &maps, const Shared &shared) {
+        if (threadIdx.x == 0) produce_all<Dense>(p, maps, shared);
+    }
     FA_DEVICE Source source_of(const Params &p, const Work &work) { return {work.head / (p.heads_q / p.heads_kv), work.batch}; }
     FA_DEVICE int locate(const Params &, const Source &, int step) { return step * kN; }
     FA_DEVICE void load(const fa_tensor_map *map, u32 to, u32 barrier, int column, int row, const Source &source) {
@@ -116,6 +118,7 @@ struct Dense {
         if (row0 >= p.seq_q) own.steps = 0;
         return own;
     }
+    FA_DEVICE int first_step(const Own &) { return 0; }
     FA_DEVICE bool is_masked(const Own &own, int step) { return step >= own.clear_steps; }
     FA_DEVICE void cap(Scores &, const Scale &) {}
     // Scores of keys that a row must not see become -inf.

@@ -8,8 +8,8 @@
 //  - Params: the kernel's first argument. Work: a tile: row0 (its first query), steps (of BLOCK_N keys; < 0: there is no
 //    more work), and what it likes. Source: where a tile's keys come from; batch < 0: from nowhere. Own: the steps that the
 //    rows of one consumer see.
-//  - Dealer, of the producer, and Schedule, of each consumer: next() gives the same tiles to both.
-//  - source_of, locate and load, fetch_q: the copies. find_own, is_masked, kMasksLater, cap, mask: the scores.
+//  - Schedule, of a consumer: next() gives a block's tiles. produce: what the producing warpgroup does.
+//  - source_of, locate and load, load_q: the copies. find_own, first_step, is_masked, kMasksLater, cap, mask: the scores.
 //    clean: of the values of a tile's first step, before they are multiplied. finish: a row's end. let_go: output.
 // Workload: a consumer walks the keys that a tile sees from the last to the first, so that only the first steps meet a mask.
 // Invariants:
@@ -18,7 +18,7 @@
 //  - shared memory is STAGES pairs of a K and a V tile, then Q (Q_STAGES times a part a consumer), then room for
 //    OUT_SLABS slabs of output a consuming warp, then the barriers, as many as the largest numbers need. All tiles are
 //    slabs of SLAB columns, swizzled by the copy engine. Rows and columns that do not exist are zeros.
-//  - K and V have barriers of their own: the producer fetches K of step t - 1 before V of step t.
+//  - K and V have barriers of their own.
 //  - a consumer lets its part of Q go with the tile's last Q K^T, so that the next one comes under the last P V.
 //  - every warp stages its rows of the output by itself; they leave by TMA, which drops rows beyond the sequence, while
 //    the next tile is under way.
@@ -145,12 +145,12 @@ FA_DEVICE void fetch_q(const fa_attn_tensor_maps &maps, const Shared &shared, Ri
     ring.advance(shared.q_stages());
 }
 
-// K of a step is fetched before V of the step before it, also from one tile to the next.
+// One thread fetches all: K of a step before V of the step before it, also from one tile to the next.
 template <class Kind>
-FA_DEVICE void produce(const typename Kind::Params &p, const fa_attn_tensor_maps &maps, const Shared &shared) {
+FA_DEVICE void produce_all(const typename Kind::Params &p, const fa_attn_tensor_maps &maps, const Shared &shared) {
     using Source = typename Kind::Source;
     Ring k, v, q;
-    typename Kind::Dealer dealer(p, shared);
+    typename Kind::Schedule schedule(p, shared);
     Source owed = {};   // of V of the last step of the tile before
     owed.batch = -1;
     const auto fetch_k = [&](int step, const Source &source) {
@@ -164,7 +164,7 @@ FA_DEVICE void produce(const typename Kind::Params &p, const fa_attn_tensor_maps
         owed.batch = -1;
     };
     for (;;) {
-        const typename Kind::Work work = dealer.next(p);
+        const typename Kind::Work work = schedule.next(p);
         if (work.steps < 0) break;
         const Source source = Kind::source_of(p, work);
         if (work.steps == 0) pay();
@@ -379,7 +379,7 @@ struct Feed {
         if (threadIdx.x % kWarp == 0) barrier_arrive(shared.barrier(kQEmpty + q_ring.slot * kGroups + group));
         q_ring.advance(shared.q_stages());
     }
-    // Steps that this consumer's rows do not see. Turns are taken all the same: every consumer takes as many of them as
+    // Steps that this consumer's rows do not see, before or behind those that they do. Turns are taken all the same: every consumer takes as many of them as
     // its tile has steps, or the others would wait for ever.
     __device__ __forceinline__ void skip(int steps) {
         for (; steps > 0; --steps) {
@@ -429,7 +429,7 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
             // The first step of a tile, which nothing overlaps.
             Scores s;
             Probs probs;
-            int step = own.steps - 1;
+            int step = own.steps - 1, from = Kind::first_step(own);
             const u64 k = feed.wait_k();
             turn_begin(shared, group);
             issue_qk(s, q, k);
@@ -437,7 +437,7 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
             wgmma_wait<0>();
             Wgmma<kN>::pin(s);
             feed.release_k();
-            if (step == 0) feed.release_q();
+            if (step == from) feed.release_q();
             settle_scores<Kind>(s, rows, factor, scale, Kind::is_masked(own, step), p, work, lane_row, lane_key + step * kN);
             exponentials(s, rows, scale.exponent);
             pack(probs, s);
@@ -445,10 +445,10 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
             bool accumulate = false;
             for (;;) {
                 // Each turn: Q K^T of the next step beside P V of this one.
-                while (step > 0) {
+                while (step > from) {
                     --step;
                     issue_both(feed, s, o, probs, q, accumulate);
-                    if (step == 0) feed.release_q();
+                    if (step == from) feed.release_q();
                     float shrink[2];
                     const bool grown = settle_scores<Kind>(s, rows, shrink, scale, Kind::kMasksLater && Kind::is_masked(own, step), p,
                                                            work, lane_row, lane_key + step * kN);
@@ -464,11 +464,12 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
                 // The same from one tile to the next, where nothing is in the way.
                 next = schedule.next(p);
                 own = Kind::find_own(p, next, group);
-                if (!ACROSS || next.steps <= 0 || own.steps < next.steps) break;
+                if (!ACROSS || from > 0 || next.steps <= 0 || own.steps < next.steps) break;
                 step = own.steps - 1;
+                from = Kind::first_step(own);
                 q = feed.wait_q();
                 issue_both(feed, s, o, probs, q, accumulate);
-                if (step == 0) feed.release_q();
+                if (step == from) feed.release_q();
                 Kind::finish(p, work, rows, factor, lane_row);
                 rows = new_rows();
                 float none[2];
@@ -489,6 +490,7 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
             wgmma_wait<0>();
             Wgmma<kDv>::pin(o);
             feed.release_v();
+            feed.skip(from);
         } else {
             warp_sync();   // all lanes have seen Q before one lets it go
             feed.release_q();
@@ -528,7 +530,7 @@ template <class Kind> FA_DEVICE void run_block(const typename Kind::Params &p, c
     const u32 group = (u32)uniform((int)(threadIdx.x / kGroup));
     if (group == 0) {
         registers_decrease<PRODUCER_REGS>();
-        if (threadIdx.x == 0) produce<Kind>(p, maps, shared);
+        Kind::produce(p, maps, shared);
     } else {
         registers_increase<CONSUMER_REGS>();
         consume<Kind>(p, maps, shared, group - 1);
