@@ -17,7 +17,7 @@
 #                           memcheck (2 problems a family), the Python package's first calls, decoding,
 #                           two tunes ten times each and the prefill table as far as the time goes. Parts that no
 #                           time is left for count as failed.
-#                           Seven files in $OUT, copied as they come. `tests/gpu.sh final serving memcheck` runs
+#                           Eight files in $OUT, copied as they come. `tests/gpu.sh final serving memcheck` runs
 #                           these parts alone.
 set -u
 cd "$(dirname "$0")/.." || exit
@@ -308,6 +308,10 @@ part_decode() {
     python3 tests/bench/decode_vs_torch.py --forms fixed "page 64" --budget-ms 20 --seconds 42 --out "$out/decode.jsonl" | tee -a "$table"
     verdict decoding "${PIPESTATUS[0]}"
 }
+part_many() { # many queries as serving engines ask for them, beside the dense kernel
+    python3 tests/bench/prefill_serving.py --seconds 60 --out "$out/many.jsonl" | tee -a "$table"
+    verdict "many queries as serving engines ask for them" "${PIPESTATUS[0]}"
+}
 part_prefill() { versus fp16 --head-dim 128 64 256 --dtype fp16 --budget 40 --seconds 85; }
 part_python() { python_package the_newcomers_three_lines host_costs; }
 part_memcheck() { FA_SANITIZED_PROBLEMS=2 FA_SANITIZER_S=75 sanitize memcheck; }
@@ -319,7 +323,7 @@ part_stable() {
 }
 
 final() { # PARTS, or all
-    limits="correctness:110 serving:70 memcheck:85 cold:40 sweep:100 torch:60 prefill:100 python:45 decode:62 launch:15 stable:60"
+    limits="correctness:110 serving:70 memcheck:85 cold:40 sweep:100 torch:60 prefill:100 many:90 python:45 decode:62 launch:15 stable:60"
     all=${FA_FINAL_SECONDS:-410} # for a call of 420
     mkdir "$work/out"
     export FA_GPU_WORK=$work XDG_CONFIG_HOME=$work/config FA_TUNE_SYSTEM=
@@ -338,7 +342,7 @@ final() { # PARTS, or all
         verdict "part $name (exit status $status; 124: out of time)" "$status"
         note "part $name: $((SECONDS - begin)) of $limit s"
         cp "$table" "$work/out/final.txt"
-        for file in final.txt final.log records-h200.jsonl baseline.jsonl store.db.gz attn.jsonl decode.jsonl; do
+        for file in final.txt final.log records-h200.jsonl baseline.jsonl store.db.gz attn.jsonl decode.jsonl many.jsonl; do
             [ ! -e "$work/out/$file" ] || [ "$out" = "$work" ] || cp "$work/out/$file" "$out/"
         done
     done

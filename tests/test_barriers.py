@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order of barriers of attn_fwd_sm90a, and of its causal tiles, played through without a GPU.
+"""The order of barriers of attn_fwd_sm90a and attn_fwd_prefill_sm90a, and of causal tiles, played through without a GPU.
 
-One producer and some consumers run as coroutines that a seeded scheduler steps in any order; they
+One producer (two, and records that hand tiles over, in the serving family) and some consumers run as coroutines that a seeded scheduler steps in any order; they
 wait for and arrive at the barriers of the kernel, in the kernel's order. Of every slot of shared
 memory the play knows what lies in it and who still reads it. It ends well when everybody ends, each
 consumer has read what it asked for, and no slot was written while somebody could read it.
@@ -47,9 +47,12 @@ class Ring:
 
 
 class Play:
-    def __init__(self, groups, stages, q_stages, turns, persistent, tiles, late_q=False):
+    def __init__(self, groups, stages, q_stages, turns, persistent, tiles, late_q=False, serving=False, places=2, few=0,
+                 early_next=False):
         self.groups, self.stages, self.q_stages = groups, stages, q_stages
         self.turns, self.persistent, self.tiles, self.late_q = turns, persistent, tiles, late_q
+        self.serving = serving   # tiles are handed over by records; few: readers that a record does not wait for
+        self.early_next = early_next   # the next tile is asked for before the rest of this one is skipped
         self.moves = 0   # whatever happened so far
         slots = {"k": stages, "v": stages, "q": q_stages * groups}
         self.full = {name: [Barrier(1) for _ in range(n)] for name, n in slots.items()}
@@ -57,6 +60,11 @@ class Play:
                       for name, n in slots.items()}
         self.memory = {name: [None] * n for name, n in slots.items()}
         self.readers = {name: [0] * n for name, n in slots.items()}
+        if serving:
+            slots["record"] = places
+            self.full["record"] = [Barrier(1) for _ in range(places)]
+            self.empty["record"] = [Barrier(groups + 1 - few) for _ in range(places)]
+            self.memory["record"], self.readers["record"] = [None] * places, [0] * places
         self.turn = [0] * groups   # arrivals at the named barrier of each consumer
 
     def fetch(self, name, ring, slot, what):
@@ -80,7 +88,7 @@ class Play:
 
     def produce(self):
         k, v, q, owed = Ring(self.stages), Ring(self.stages), Ring(self.q_stages), None
-        for tile, (steps, _) in enumerate(self.tiles):
+        for tile, (steps, *_) in enumerate(self.tiles):
             if steps == 0 and owed is not None:
                 yield from self.fetch_step("v", v, owed, 0)
                 owed = None
@@ -99,6 +107,38 @@ class Play:
             owed = tile
         if owed is not None:
             yield from self.fetch_step("v", v, owed, 0)
+
+    def produce_k(self):
+        """Of the serving family: keys and queries; hands the tiles over, at the end that there is none."""
+        k, q, record = Ring(self.stages), Ring(self.q_stages), Ring(len(self.memory["record"]))
+        for tile in [*range(len(self.tiles)), None]:
+            yield from self.fetch("record", record, record.slot, ("record", tile))
+            record.advance()
+            if tile is None:
+                return
+            steps = self.tiles[tile][0]
+            before_q = steps if self.q_stages > 1 or steps == 0 else steps - 1
+            for step in range(steps, -1, -1):
+                if step == before_q:
+                    yield from self.fetch_q(q, tile)
+                if step > 0:
+                    yield from self.fetch_step("k", k, tile, step - 1)
+
+    def produce_v(self):
+        v, record = Ring(self.stages), Ring(len(self.memory["record"]))
+        for tile in [*range(len(self.tiles)), None]:
+            yield from self.told(record, tile)
+            if tile is None:
+                return
+            for step in range(self.tiles[tile][0] - 1, -1, -1):
+                yield from self.fetch_step("v", v, tile, step)
+
+    def told(self, ring, tile):
+        """What a record says is the next tile."""
+        yield from self.wait("record", ring, ring.slot, ("record", tile))
+        yield
+        self.release("record", ring.slot)
+        ring.advance()
 
     def wait(self, name, ring, slot, what):
         while not self.full[name][slot].passed(ring.parity):
@@ -138,8 +178,8 @@ class Play:
             if not self.late_q:
                 self.release("q", kept.pop())
 
-        def issue(tile, step, before):
-            """Q K^T of a step, P V of the one before it: (tile, step) or None."""
+        def issue(tile, step, first, before):
+            """Q K^T of a step, P V of the one before it: (tile, step) or None; `first`: of the steps that these rows see."""
             yield from self.wait("k", k, k.slot, ("k", tile, step))
             yield from self.turn_begin(group)
             if before is not None:
@@ -148,7 +188,7 @@ class Play:
             yield
             self.release("k", k.slot)
             k.advance()
-            if step == 0:
+            if step == first:
                 release_q()
 
         def finish_pv():
@@ -156,52 +196,79 @@ class Play:
             self.release("v", v.slot)
             v.advance()
 
-        if group == self.groups - 1:
-            self.turn_end(group)
-        at = 0
-        while at < len(self.tiles):
-            steps, own = self.tiles[at][0], self.tiles[at][1][group]
-            yield from self.wait("q", q, q_slot(), ("q", at, group))
-            for step in range(steps - 1, own - 1, -1):   # skip
-                yield from self.wait("k", k, k.slot, ("k", at, step))
+        def skip(tile, steps):
+            for step in steps:
+                yield from self.wait("k", k, k.slot, ("k", tile, step))
                 yield from self.turn_begin(group)
                 self.turn_end(group)
                 self.release("k", k.slot)
                 k.advance()
-                yield from self.wait("v", v, v.slot, ("v", at, step))
+                yield from self.wait("v", v, v.slot, ("v", tile, step))
                 self.release("v", v.slot)
                 v.advance()
+
+        def clean():
+            """Values of a tile's first step are waited for before its second Q K^T, and not let go."""
+            if self.serving:
+                while not self.full["v"][v.slot].passed(v.parity):
+                    yield
+
+        record = Ring(len(self.memory.get("record", [0])))
+
+        def following(tile):
+            """Whether there is such a tile."""
+            there = tile < len(self.tiles)
+            if self.serving:
+                yield from self.told(record, tile if there else None)
+            return there
+
+        if group == self.groups - 1:
+            self.turn_end(group)
+        at, more = 0, (yield from following(0))
+        while more:
+            steps, own, first = self.tiles[at][0], self.tiles[at][1][group], self.tiles[at][2][group]
+            yield from self.wait("q", q, q_slot(), ("q", at, group))
+            yield from skip(at, range(steps - 1, own - 1, -1))
             if own == 0:
                 release_q()
                 at += 1
+                more = yield from following(at)
                 continue
-            yield from issue(at, own - 1, None)
+            yield from issue(at, own - 1, first, None)
+            yield from clean()
             step = own - 1
             while True:
-                while step > 0:
+                while step > first:
                     step -= 1
-                    yield from issue(at, step, (at, step + 1))
+                    yield from issue(at, step, first, (at, step + 1))
                     yield from finish_pv()
-                following = at + 1
-                if not self.persistent or following == len(self.tiles):
+                if first > 0 and not self.early_next:
                     break
-                steps, own = self.tiles[following][0], self.tiles[following][1][group]
+                more = yield from following(at + 1)
+                if not self.persistent or not more or first > 0:
+                    break
+                steps, own, then = (part if i == 0 else part[group] for i, part in enumerate(self.tiles[at + 1]))
                 if steps == 0 or own < steps:
                     break
-                yield from self.wait("q", q, q_slot(), ("q", following, group))
+                yield from self.wait("q", q, q_slot(), ("q", at + 1, group))
                 step = own - 1
-                yield from issue(following, step, (at, 0))
+                yield from issue(at + 1, step, then, (at, 0))
                 yield from finish_pv()
-                at = following
-            yield from self.wait("v", v, v.slot, ("v", at, 0))
+                yield from clean()
+                at, first = at + 1, then
+            yield from self.wait("v", v, v.slot, ("v", at, step))
             yield from finish_pv()
+            yield from skip(at, range(first - 1, -1, -1))
+            if first > 0 and not self.early_next:
+                more = yield from following(at + 1)
             while kept:
                 self.release("q", kept.pop())
             at += 1
 
     def run(self, rng):
         """False: nobody can move although somebody has not ended."""
-        left = [self.produce(), *(self.consume(group) for group in range(self.groups))]
+        producers = [self.produce_k(), self.produce_v()] if self.serving else [self.produce()]
+        left = [*producers, *(self.consume(group) for group in range(self.groups))]
         favour, idle = rng.random(), 0
         while left:
             runner = left[0] if rng.random() < favour * 0.5 else rng.choice(left)
@@ -217,8 +284,9 @@ class Play:
         return True
 
 
-def draw_tiles(rng, groups):
-    """[(steps, [those that each consumer's rows see])], as masks and the ends of sequences make them."""
+def draw_tiles(rng, groups, windows):
+    """[(steps, [those before which each consumer's rows see], [the first that they see])], as masks, windows and the ends of
+    sequences make them."""
     tiles = []
     for _ in range(rng.randint(1, 5)):
         steps = rng.randint(0, 5)
@@ -230,22 +298,23 @@ def draw_tiles(rng, groups):
         else:              # rows beyond the sequence
             valid = rng.randint(1, groups)
             own = [steps] * valid + [0] * (groups - valid)
-        tiles.append((steps, own))
+        tiles.append((steps, own, [rng.randrange(end) if windows and end > 0 else 0 for end in own]))
     return tiles
 
 
 def plays(rng, count):
-    for _ in range(count):
-        groups, persistent = rng.randint(1, 4), rng.random() < 0.8
-        tiles = draw_tiles(rng, groups)
-        yield dict(groups=groups, stages=rng.randint(2, 4), q_stages=rng.randint(1, 2),
+    for i in range(count):
+        groups, serving = rng.randint(1, 4), i % 2 == 1
+        persistent = serving or rng.random() < 0.8
+        tiles = draw_tiles(rng, groups, serving and rng.random() < 0.5)
+        yield dict(groups=groups, stages=rng.randint(2, 4), q_stages=rng.randint(1, 2), serving=serving,
                    turns=groups > 1 and rng.random() < 0.6, persistent=persistent,
                    tiles=tiles if persistent else tiles[:1])
 
 
 def every_order_of_steps_ends_well():
     rng = random.Random(20261122)
-    for play in plays(rng, 1500):
+    for play in plays(rng, 3000):
         assert Play(**play).run(rng), f"a knot in {play}"
 
 
@@ -253,9 +322,30 @@ def queries_that_are_kept_until_the_output_is_complete_make_a_knot():
     """That the play would notice: with one part of Q the next tile's is waited for beside the last P V."""
     rng = random.Random(1)
     play = dict(groups=2, stages=2, q_stages=1, turns=True, persistent=True,
-                tiles=[(3, [3, 3]), (3, [3, 3])])
+                tiles=[(3, [3, 3], [0, 0]), (3, [3, 3], [0, 0])])
     assert Play(**play).run(rng)
     assert not Play(**play, late_q=True).run(rng)
+
+
+def a_record_that_does_not_wait_for_all_its_readers_is_noticed():
+    rng = random.Random(2)
+    play = dict(groups=2, stages=4, q_stages=2, turns=False, persistent=True, serving=True,
+                tiles=[(1, [1, 1], [0, 0])] * 5)
+    noticed = 0
+    for _ in range(200):
+        assert Play(**play).run(rng)
+        try:
+            noticed += not Play(**play, few=1).run(rng)
+        except AssertionError:
+            noticed += 1
+    assert noticed > 0
+
+
+def a_tile_that_is_asked_for_before_the_one_before_is_skipped_makes_a_knot():
+    play = dict(groups=3, stages=2, q_stages=1, turns=False, persistent=True, serving=True,
+                tiles=[(4, [4, 4, 4], [1, 3, 3]), (4, [2, 4, 4], [0, 2, 3])])
+    assert Play(**play).run(random.Random(3))
+    assert not Play(**play, early_next=True).run(random.Random(3))
 
 
 # ---- which tiles a persistent block takes under a causal mask ------------------------------------
@@ -313,6 +403,8 @@ def the_shares_of_blocks_are_even():
 if __name__ == "__main__":
     tap.main([every_order_of_steps_ends_well,
               queries_that_are_kept_until_the_output_is_complete_make_a_knot,
+              a_record_that_does_not_wait_for_all_its_readers_is_noticed,
+              a_tile_that_is_asked_for_before_the_one_before_is_skipped_makes_a_knot,
               every_causal_tile_is_dealt_out_once,
               single_blocks_start_longest_first_within_what_fits_in_l2,
               the_shares_of_blocks_are_even])

@@ -461,10 +461,12 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
                     pack(probs, s);
                     accumulate = true;
                 }
-                // The same from one tile to the next, where nothing is in the way.
+                // The same from one tile to the next, where nothing is in the way: the producer hands a tile over when it has
+                // fetched all keys of the one before, for which it needs what is skipped.
+                if (from > 0) break;
                 next = schedule.next(p);
                 own = Kind::find_own(p, next, group);
-                if (!ACROSS || from > 0 || next.steps <= 0 || own.steps < next.steps) break;
+                if (!ACROSS || next.steps <= 0 || own.steps < next.steps) break;
                 step = own.steps - 1;
                 from = Kind::first_step(own);
                 q = feed.wait_q();
@@ -491,6 +493,7 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
             Wgmma<kDv>::pin(o);
             feed.release_v();
             feed.skip(from);
+            if (from > 0) next = schedule.next(p);
         } else {
             warp_sync();   // all lanes have seen Q before one lets it go
             feed.release_q();
