@@ -313,7 +313,7 @@ part_many() { # many queries as serving engines ask for them, beside the dense k
     verdict "many queries as serving engines ask for them" "${PIPESTATUS[0]}"
 }
 part_prefill() { versus fp16 --head-dim 128 64 256 --dtype fp16 --budget 40 --seconds 85; }
-part_python() { python_package the_newcomers_three_lines host_costs; }
+part_python() { python_package the_newcomers_three_lines host_costs serving_calls; }
 part_memcheck() { FA_SANITIZED_PROBLEMS=2 FA_SANITIZER_S=75 sanitize memcheck; }
 part_stable() {
     echo "== the same tune ten times"
@@ -323,7 +323,7 @@ part_stable() {
 }
 
 final() { # PARTS, or all
-    limits="correctness:110 serving:70 memcheck:85 cold:40 sweep:100 torch:60 prefill:100 many:90 python:45 decode:62 launch:15 stable:60"
+    limits="correctness:110 serving:70 memcheck:85 cold:40 sweep:100 torch:60 prefill:100 many:90 python:60 decode:62 launch:15 stable:60"
     all=${FA_FINAL_SECONDS:-410} # for a call of 420
     mkdir "$work/out"
     export FA_GPU_WORK=$work XDG_CONFIG_HOME=$work/config FA_TUNE_SYSTEM=
