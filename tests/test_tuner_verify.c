@@ -285,6 +285,24 @@ static void a_result_passes_only_within_its_tolerance(void)
     CHECK_HAS(fa_attn_judge(&c, &seen).reason, "outside its outputs");
 }
 
+/* Behind a softcap LSE is small; the scores that were rounded were not. */
+static void roundings_in_front_of_a_softcap_are_allowed_for(void)
+{
+    fa_problem problem = some_problem();
+    const struct fa_attn_compare seen = {.max_error_lowp = 1e-3f, .max_error_lse = 2e-4f,
+                                         .max_magnitude_lse = 5};
+    struct fa_attn_compare broken = seen;
+    problem.softcap = 1, problem.want_lse = 1;
+    fa_attn_case c = fa_attn_case_packed(&problem);
+    CHECK_HAS(fa_attn_judge(&c, &seen).reason, "error of LSE"); /* scores of some units */
+    c.input_scale[FA_ATTN_Q] = c.input_scale[FA_ATTN_K] = 50;
+    CHECK(fa_attn_judge(&c, &seen).passed);
+    broken.max_magnitude_lse = NAN;
+    CHECK(!fa_attn_judge(&c, &broken).passed);
+    c.problem.softcap = 0;
+    CHECK_HAS(fa_attn_judge(&c, &seen).reason, "error of LSE");
+}
+
 int main(void)
 {
     TEST(the_median_and_its_interval_are_the_order_statistics_of_the_binomial);
@@ -300,5 +318,6 @@ int main(void)
     TEST(sizes_beyond_64_bits_are_noticed);
     TEST(sampled_rows_are_rows_and_hold_the_ends);
     TEST(a_result_passes_only_within_its_tolerance);
+    TEST(roundings_in_front_of_a_softcap_are_allowed_for);
     return check_done();
 }

@@ -447,17 +447,27 @@ static bool wrong(fa_attn_verdict *v, const char *format, ...)
     return false;
 }
 
+/* How large scores were where they carried their roundings: LSE shows it, but not behind a softcap. attn_fill's elements are
+ * normal, so that a product of head_dim of them hardly goes beyond four standard deviations. */
+static double score_magnitude(const fa_attn_case *what, const struct fa_attn_compare *seen)
+{
+    double uncapped = 4 * what->softmax_scale * sqrt(what->problem.head_dim) *
+                      what->input_scale[FA_ATTN_Q] * what->input_scale[FA_ATTN_K];
+    double seen_by_lse = seen->max_magnitude_lse; /* NaN stays NaN, which passes nothing */
+    return what->problem.softcap && uncapped > seen_by_lse ? uncapped : seen_by_lse;
+}
+
 static bool accept_result(fa_attn_verdict *v, const fa_attn_case *what,
                           const struct fa_attn_compare *seen)
 {
     /* The tolerances that attn_check.h derives. attn_fill ends at 3.4642 standard deviations. */
-    double largest_v = 3.4642 * what->input_scale[FA_ATTN_V];
-    double absolute = largest_v * (0x1p-16 + 0x1p-22 * seen->max_magnitude_lse);
+    double largest_v = 3.4642 * what->input_scale[FA_ATTN_V], scores = score_magnitude(what, seen);
+    double absolute = largest_v * (0x1p-16 + 0x1p-22 * scores);
     v->error = seen->max_error;
     v->tolerance = 2.0 * seen->max_error_lowp + absolute;
     if (what->problem.want_lse) {
         v->lse_error = seen->max_error_lse;
-        v->lse_tolerance = 0x1p-16 + 0x1p-24 * what->problem.head_dim * seen->max_magnitude_lse;
+        v->lse_tolerance = 0x1p-16 + 0x1p-24 * what->problem.head_dim * scores;
     }
     if (seen->guard_damaged != 0)
         return wrong(v, "it wrote outside its outputs (%u places of the fences and gaps changed)",
