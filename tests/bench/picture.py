@@ -8,7 +8,7 @@ its line is what was measured. Elsewhere it is this run's cuDNN times the ratio 
 run ("need"), drawn broken, and left out where that ratio says that cuDNN was as fast. A ring marks every
 point where a peer is ahead of ours.
 
-    python3 tests/bench/picture.py tests/bench/h200-prefill-2026-11-22.jsonl > docs/tflops.svg
+    python3 tests/bench/picture.py tests/bench/h200-prefill-2026-11-23.jsonl > docs/tflops.svg
 """
 import json
 import math
