@@ -14,7 +14,8 @@
 #   tests/gpu.sh final      in 420 s at most, what matters most first and each part within a time of its own:
 #                           correctness of every family (120 problems), serving, cold tunes and first predicted
 #                           kernels, a sweep of 48 problems with PyTorch's times and its records, ways to launch,
-#                           memcheck (2 problems a family), the Python package's first calls, decoding,
+#                           memcheck (2 problems a family), the Python package's first calls and serving calls, many
+#                           queries as serving engines ask for them, decoding,
 #                           two tunes ten times each and the prefill table as far as the time goes. Parts that no
 #                           time is left for count as failed.
 #                           Eight files in $OUT, copied as they come. `tests/gpu.sh final serving memcheck` runs

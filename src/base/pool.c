@@ -223,9 +223,8 @@ static void read_some(fa_child *child)
         return;
     if (count > 0)
         fa_buf_append(&child->input, bytes, (size_t)count);
-    if (count < 0 &&
-        errno !=
-            ECONNRESET) { /* that is how it shows that the child ended and left something unread */
+    /* A child that ended and left something unread shows as ECONNRESET. */
+    if (count < 0 && errno != ECONNRESET) {
         snprintf(why, sizeof why, "could not be read from: %s", strerror(errno));
         child_gone(child, why, FA_CHILD_SHORT);
     } else if (count <= 0)

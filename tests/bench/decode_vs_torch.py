@@ -77,14 +77,7 @@ def ours(tuner, name, shape, q, k, v, o):
         setattr(problem, field, value)
     kernel = tuner.kernel(problem)
     args, keep = arguments(FORMS[name], q, k, v, o)
-    launch, stream = tuner.lib.fa_launch, fatune.c.c_void_p(torch.cuda.current_stream().cuda_stream)
-    launch.argtypes = [fatune.c.c_void_p] * 4
-    pointer = fatune.c.cast(fatune.c.byref(args), fatune.c.c_void_p)
-
-    def call(keep=(args, keep)):
-        if launch(kernel, pointer, stream, fatune.c.byref(tuner.diag)) != 0:
-            raise fatune.FaError(tuner.diag.text.decode())
-    return call, tuner.answer(kernel)
+    return tuner.caller(kernel, args, torch.cuda.current_stream().cuda_stream, keep), tuner.answer(kernel)
 
 
 def peers(shape, q, k, v):

@@ -113,6 +113,10 @@ class Tuner:
     def launcher(self, kernel, q, k, v, o, stream):
         """A call without arguments that launches on contiguous tensors; what is timed."""
         args = Args(size=c.sizeof(Args), q=q.data_ptr(), k=k.data_ptr(), v=v.data_ptr(), o=o.data_ptr())
+        return self.caller(kernel, args, stream)
+
+    def caller(self, kernel, args, stream, keep=None):
+        """A call without arguments that launches with `args`; `keep` is what must live as long."""
         launch, diag = self.lib.fa_launch, c.byref(self.diag)
         launch.argtypes = [c.c_void_p, c.c_void_p, c.c_void_p, c.c_void_p]
         pointer, stream = c.cast(c.byref(args), c.c_void_p), c.c_void_p(stream)
@@ -120,7 +124,7 @@ class Tuner:
         def call():
             if launch(kernel, pointer, stream, diag) != 0:
                 raise FaError(self.diag.text.decode())
-        call.keep = args
+        call.keep = args, keep
         return call
 
     def close(self):

@@ -24,8 +24,8 @@ from decode_vs_torch import paged
 MIXED = [8192, 64, 3511, 181, 1024, 512, 2200, 4096, 97, 300, 1500, 700, 6000, 128, 2600, 420, 850, 393]   # 32,768 in all
 EQUAL = [4096] * 8
 WINDOW = 1024
-# name: lengths, query heads, key heads, head dim, forms; a form's fields besides, FlashAttention-3 over a peer, what of the
-# dense work it is, and which ratio the table gives.
+# name: lengths, heads (of queries, of keys), head dim, and forms with the fields that each asks for; fa3: a peer, and
+# FlashAttention-3's time over that peer's, for the forms that FlashAttention-3 was timed in.
 ROWS = {
     "equal": dict(lengths=EQUAL, heads=(32, 8), dim=128, forms={
         "varlen": dict(varlen=1), "lengths": dict(used=1), "page 64": dict(used=1, page=64), "page 16": dict(used=1, page=16)}),
@@ -92,13 +92,7 @@ class Row:
             for name, x in (("k", k), ("v", v)):   # of a page, a head and a row
                 setattr(args, name + "_stride", (fatune.c.c_int64 * 3)(x.stride(0), x.stride(2), x.stride(1)))
         kernel = self.tuner.kernel(problem)
-        launch, stream = self.tuner.lib.fa_launch, fatune.c.c_void_p(torch.cuda.current_stream().cuda_stream)
-        launch.argtypes = [fatune.c.c_void_p] * 4
-        pointer = fatune.c.cast(fatune.c.byref(args), fatune.c.c_void_p)
-
-        def call(keep=(args, k, v, table)):
-            if launch(kernel, pointer, stream, fatune.c.byref(self.tuner.diag)) != 0:
-                raise fatune.FaError(self.tuner.diag.text.decode())
+        call = self.tuner.caller(kernel, args, torch.cuda.current_stream().cuda_stream, (k, v, table))
         return call, self.tuner.answer(kernel).trial.config.text()
 
     def check(self, o, name, window=0, sinks=0, softcap=0, **_):
