@@ -4,22 +4,15 @@
 #include "error.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
-#include <sched.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-extern char **environ;
 
 enum { READ_BYTES = 64 << 10 };
 
@@ -58,31 +51,6 @@ static void rest(void)
     usleep(10000);
 }
 
-static void *reap(void *context)
-{
-    pid_t pid = (pid_t)(intptr_t)context;
-    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-        continue;
-    return NULL;
-}
-
-/* Waits for a child that was told to die. One that sits in a driver call may take long: after a
- * while a thread of its own waits for it, and the caller goes on. True when *ret_status is known. */
-static bool wait_for_death(pid_t pid, int *ret_status)
-{
-    enum { PATIENCE_MS = 3000 };
-    pthread_t thread;
-    for (int i = 0; i < PATIENCE_MS; i++) {
-        pid_t dead = waitpid(pid, ret_status, WNOHANG);
-        if (dead != 0 && !(dead < 0 && errno == EINTR))
-            return dead == pid;
-        usleep(1000);
-    }
-    if (pthread_create(&thread, NULL, reap, (void *)(intptr_t)pid) == 0)
-        pthread_detach(thread);
-    return false;
-}
-
 /* Whether the signal came from outside: the out-of-memory killer, a service manager, a person. */
 static bool from_outside(int signal)
 {
@@ -92,37 +60,27 @@ static bool from_outside(int signal)
 /* Kills, reaps and closes; describes the end of the child for `reason`. */
 static fa_child_end end_child(fa_child *child, char *reason, size_t size)
 {
-    int status = 0;
-    bool known = false, by_itself = false;
-    if (child->pid > 0) {
-        pid_t pid = waitpid(child->pid, &status, WNOHANG);
-        by_itself = pid == child->pid;
-        /* Kills the child only while it is known to run: the pid of a child that was reaped may belong to
-         * another process. */
-        if (pid == 0) {
-            kill(-child->pid, SIGKILL); /* its process group: what it started, too */
-            known = wait_for_death(child->pid, &status);
-        } else {
-            known = by_itself;
-        }
-        child->pid = 0;
-    }
-    if (!known) /* the host ignores SIGCHLD, or waits for any child */
+    fa_process_end end = {0};
+    if (child->pid > 0)
+        end = fa_process_finish(child->pid);
+    child->pid = 0;
+    if (!end.known) /* the host ignores SIGCHLD, or waits for any child */
         snprintf(reason, size, "ended");
-    else if (WIFSIGNALED(status))
-        snprintf(reason, size, "was killed by signal %d (%s)", WTERMSIG(status),
-                 strsignal(WTERMSIG(status)));
+    else if (WIFSIGNALED(end.status))
+        snprintf(reason, size, "was killed by signal %d (%s)", WTERMSIG(end.status),
+                 strsignal(WTERMSIG(end.status)));
     else
-        snprintf(reason, size, "exited with code %d", WEXITSTATUS(status));
+        snprintf(reason, size, "exited with code %d", WEXITSTATUS(end.status));
     child->stopped = true;
     close(child->fd);
     child->fd = -1;
-    if (by_itself && WIFEXITED(status) && WEXITSTATUS(status) == FA_CHILD_SHORT_CODE) {
+    if (end.by_itself && WIFEXITED(end.status) && WEXITSTATUS(end.status) == FA_CHILD_SHORT_CODE) {
         snprintf(reason, size, "ran out of memory or descriptors");
         return FA_CHILD_SHORT;
     }
-    return by_itself && WIFSIGNALED(status) && from_outside(WTERMSIG(status)) ? FA_CHILD_KILLED
-                                                                              : FA_CHILD_DIED;
+    return end.by_itself && WIFSIGNALED(end.status) && from_outside(WTERMSIG(end.status))
+               ? FA_CHILD_KILLED
+               : FA_CHILD_DIED;
 }
 
 /* why: NULL when the child ended by itself; else what it is ended for, which is then an `end` of that kind. */
@@ -131,31 +89,10 @@ static void child_gone(fa_child *child, const char *why, fa_child_end end)
     char reason[160];
     if (child->stopped)
         return;
-    /* End of file comes a moment before the zombie: give the exit status a chance to be real. */
-    for (int i = 0; why == NULL && i < 50; i++) {
-        siginfo_t info = {0};
-        if (waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
-            info.si_pid != 0)
-            break;
-        usleep(1000);
-    }
+    if (why == NULL)
+        fa_process_await(child->pid);
     fa_child_end by_itself = end_child(child, reason, sizeof reason);
     child->events.gone(child, why != NULL ? why : reason, why != NULL ? end : by_itself);
-}
-
-/* How long the child's first thread, which does its work, has been ready to run and did not; 0: the
- * kernel does not tell. */
-static uint64_t waited_for_cpu_ns(const fa_child *child)
-{
-    char path[64];
-    unsigned long long ran, waited = 0;
-    snprintf(path, sizeof path, "/proc/%d/schedstat", (int)child->pid);
-    FILE *file = child->pid > 0 ? fopen(path, "re") : NULL;
-    if (file != NULL && fscanf(file, "%llu %llu", &ran, &waited) != 2)
-        waited = 0;
-    if (file != NULL)
-        fclose(file);
-    return waited;
 }
 
 /* Extends the deadline by the time in which the child could not run. True: it was extended. */
@@ -163,7 +100,7 @@ static bool give_waited_time(fa_child *child)
 {
     enum { AT_MOST = 9 };
     uint64_t timeout_ns = (uint64_t)child->timeout_ms * 1000000u;
-    uint64_t waited_ns = waited_for_cpu_ns(child);
+    uint64_t waited_ns = fa_process_waited_ns(child->pid);
     waited_ns -= waited_ns < child->waited_at_ns ? waited_ns : child->waited_at_ns;
     if (waited_ns > AT_MOST * timeout_ns)
         waited_ns = AT_MOST * timeout_ns;
@@ -260,73 +197,26 @@ static void write_some(fa_child *child)
     child->sent = 0;
 }
 
-/* The child's signal mask and dispositions are made plain; its own process group keeps a
- * terminal's Ctrl-C for the parent to decide on. */
-static int spawn(const char *path, char *const *arguments, char *const *environment, int fd,
-                 pid_t *ret_pid)
-{
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t none, all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    int rc = posix_spawn_file_actions_init(&actions);
-    if (rc != 0)
-        return rc;
-    rc = posix_spawnattr_init(&attributes);
-    if (rc != 0) {
-        posix_spawn_file_actions_destroy(&actions);
-        return rc;
-    }
-    posix_spawn_file_actions_adddup2(&actions, fd, FA_CHILD_FD);
-    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
-    posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
-    rc = posix_spawn_file_actions_addclosefrom_np(&actions, FA_CHILD_FD + 1);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setpgroup(&attributes, 0);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
-                                              POSIX_SPAWN_SETPGROUP);
-    if (rc == 0)
-        rc = posix_spawn(ret_pid, path, &actions, &attributes, arguments,
-                         environment != NULL ? environment : environ);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&actions);
-    return rc;
-}
-
 int fa_child_start(fa_loop *loop, const char *path, char *const *arguments,
                    char *const *environment, const fa_child_events *events, void *context,
                    fa_child **ret_child, fa_diag *diag)
 {
-    int pair[2];
+    int fd;
+    pid_t pid;
     if (loop->count == FA_LOOP_CHILDREN_MAX)
         return fa_fail(diag, FA_EINVAL, "at most %d workers run at once", FA_LOOP_CHILDREN_MAX);
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
-        return fa_fail(diag, FA_EIO, "no socket pair for a worker: %s", strerror(errno));
-    /* dup2 onto itself would keep close-on-exec set: move the child's end out of the way. */
-    int theirs = pair[1];
-    if (theirs == FA_CHILD_FD) {
-        theirs = fcntl(pair[1], F_DUPFD_CLOEXEC, FA_CHILD_FD + 1);
-        int why = errno == EINVAL ? EMFILE : errno; /* EINVAL: no higher one is allowed */
-        close(pair[1]);
-        if (theirs < 0) {
-            close(pair[0]);
-            return fa_fail(diag, FA_EIO, "no descriptor for a worker: %s", strerror(why));
-        }
-    }
     fa_child *child = calloc(1, sizeof *child);
-    int rc = child == NULL ? ENOMEM : spawn(path, arguments, environment, theirs, &child->pid);
-    close(theirs);
+    int rc = child == NULL ? fa_fail(diag, FA_EWORKER, "cannot start the worker %s: %s", path,
+                                     strerror(ENOMEM))
+                           : fa_process_start(path, arguments, environment, &pid, &fd, diag);
     if (rc != 0) {
-        close(pair[0]);
         free(child);
-        return fa_fail(diag, FA_EWORKER, "cannot start the worker %s: %s", path, strerror(rc));
+        return rc;
     }
+    child->pid = pid;
     child->events = *events;
     child->context = context;
-    child->fd = pair[0];
+    child->fd = fd;
     child->loop = loop;
     child->next = loop->first;
     loop->first = child;
@@ -337,11 +227,8 @@ int fa_child_start(fa_loop *loop, const char *path, char *const *arguments,
 
 void fa_child_kill(fa_child *child)
 {
-    siginfo_t info = {0};
-    if (child != NULL && child->pid > 0 &&
-        waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-        info.si_pid == 0) /* it runs, and nobody has reaped it */
-        kill(-child->pid, SIGKILL);
+    if (child != NULL)
+        fa_process_kill(child->pid);
 }
 
 void fa_child_stop(fa_child **child)
@@ -370,7 +257,7 @@ void fa_child_deadline(fa_child *child, int timeout_ms)
     child->timeout_ms = timeout_ms;
     child->late = false;
     child->deadline_ns = timeout_ms > 0 ? in_ms(timeout_ms) : 0;
-    child->waited_at_ns = timeout_ms > 0 ? waited_for_cpu_ns(child) : 0;
+    child->waited_at_ns = timeout_ms > 0 ? fa_process_waited_ns(child->pid) : 0;
     child->waited_ns = 0;
 }
 
@@ -381,12 +268,7 @@ int fa_child_waited_ms(const fa_child *child)
 
 void fa_child_yield(fa_child *child, int nice)
 {
-    struct sched_param none = {0};
-    if (nice <= 0 || child->pid <= 0)
-        return;
-    setpriority(PRIO_PROCESS, (id_t)child->pid, nice);
-    if (nice >= 19)
-        sched_setscheduler(child->pid, SCHED_IDLE, &none);
+    fa_process_yield(child->pid, nice);
 }
 
 void *fa_child_context(const fa_child *child)

@@ -4,9 +4,6 @@
  *
  * Workload: one child per core plus one, each given one message at a time and reused; a child may
  * hang, crash or be killed at any moment, and that costs its own message only.
- * Children are started with posix_spawn (never fork: the host may have threads that hold locks)
- * and reaped by pid, so that no SIGCHLD handler is installed in the host. A child sees its end of
- * the channel as descriptor 3 and notices a dead parent by its end of file.
  * The loop is poll(2) over the children's sockets: it needs no descriptor and no thread of its own, and
  * it cannot fail, because a library may not end its host when descriptors or memory run out.
  * Thread-safety: everything happens on the loop's thread. No write raises SIGPIPE.
@@ -15,10 +12,11 @@
 #define FA_BASE_POOL_H
 
 #include "channel.h"
+#include "process.h"
 
 typedef struct fa_child fa_child;
 
-enum { FA_CHILD_FD = 3, FA_LOOP_CHILDREN_MAX = 320 };
+enum { FA_LOOP_CHILDREN_MAX = 320 };
 
 /* All zeros is a loop without children. */
 typedef struct fa_loop {
@@ -81,8 +79,7 @@ int fa_child_send(fa_child *child, const cJSON *json, const void *blob, size_t b
 void fa_child_deadline(fa_child *child, int timeout_ms); /* 0: none */
 /* What was given on top since the deadline was set, in milliseconds. */
 int fa_child_waited_ms(const fa_child *child);
-/* Lets other processes go first: 1 to 19, as nice(1) counts; 19 computes only where nobody else
- * wants to (SCHED_IDLE). 0: nothing. Soon after its start: threads that it has already stay. */
+/* As fa_process_yield. */
 void fa_child_yield(fa_child *child, int nice);
 void *fa_child_context(const fa_child *child);
 
