@@ -1,32 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Preloaded into a program, makes the n-th allocation or the n-th I/O call of its process fail: once, or that
- * one and all after it. tests/test_walks.py walks n over whole commands.
+ * Preloaded into a program, makes an allocation or an I/O call of its process fail: once, or that one and all
+ * after it. tests/test_walks.py walks over whole commands with it.
  *
- *   FAIL_IN    the program's name; other processes that inherit the environment are left alone
- *   FAIL_KIND  "memory" or "io"
- *   FAIL_AT    n, from 1; 0: none fails
- *   FAIL_ON    1: that call and all after it
- *   FAIL_TOLD  a file. With FAIL_AT 0 it gets a line "n" for the first and the last call from each place in the
- *              program (a place: the addresses of the call's whole stack); else a line when a call has failed.
- *              Where one call alone is to fail, a process that finds it there already leaves its calls
- *              alone: of workers that are started anew one fails.
- *   FAIL_STACK 1: where the call came from, on standard error, and where the program crashes
+ *   FAIL_IN     the program's name; other processes that inherit the environment are left alone
+ *   FAIL_KIND   "memory", "io" or "locks"
+ *   FAIL_PLACE  the place whose calls are counted (failing_point.c), in hexadecimal; without it, all calls are
+ *   FAIL_AT     n, from 1: the n-th call of the process fails; 0: none
+ *   FAIL_ON     1: that call and all after it, from wherever
+ *   FAIL_TOLD   a file as large as struct told, which tests/failing.py reads. It is told which places the program
+ *               calls from when none fails, else that a call has failed. Where one call alone is to fail, the
+ *               first process that comes to it takes it: of workers that are started anew one fails.
+ *   FAIL_STACK  1: where the call came from, on standard error, and where the program crashes
  */
+#include "failing_point.h"
+
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
-#include <execinfo.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -37,138 +33,7 @@
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
-#include <sys/syscall.h>
 #include <unistd.h>
-
-enum { PLACES = 1 << 15, DEPTH = 48 };
-
-enum kind { NONE, MEMORY, IO };
-
-static struct {
-    enum kind kind;
-    long at;
-    bool on, stack;
-    const char *told;
-    atomic_long calls;
-    atomic_flag lock;
-    struct {
-        uint64_t hash;
-        long first, last;
-    } place[PLACES];
-} state = {.lock = ATOMIC_FLAG_INIT};
-
-/* A call that this library makes itself is not counted. */
-static _Thread_local bool inside;
-
-static void tell(const char *text, int flags)
-{
-    int fd = (int)syscall(SYS_openat, AT_FDCWD, state.told, flags | O_WRONLY | O_APPEND | O_CLOEXEC,
-                          0600);
-    if (fd < 0)
-        return;
-    syscall(SYS_write, fd, text, strlen(text));
-    syscall(SYS_close, fd);
-}
-
-static void note_place(long n)
-{
-    void *frame[DEPTH];
-    uint64_t hash = 0xcbf29ce484222325u;
-    int depth = backtrace(frame, DEPTH);
-    for (int i = 0; i < depth; i++)
-        hash = (hash ^ (uint64_t)(uintptr_t)frame[i]) * 0x100000001b3u;
-    while (atomic_flag_test_and_set(&state.lock))
-        continue;
-    for (size_t i = hash % PLACES, tries = 0; tries < PLACES; i = (i + 1) % PLACES, tries++) {
-        if (state.place[i].hash != 0 && state.place[i].hash != hash)
-            continue;
-        if (state.place[i].hash == 0)
-            state.place[i].first = n;
-        state.place[i].hash = hash;
-        state.place[i].last = n;
-        break;
-    }
-    atomic_flag_clear(&state.lock);
-}
-
-static void show_stack(void)
-{
-    void *frame[DEPTH];
-    backtrace_symbols_fd(frame, backtrace(frame, DEPTH), 2);
-}
-
-static bool is_of(const void *caller, const char *library)
-{
-    Dl_info where;
-    return dladdr(caller, &where) != 0 && where.dli_fname != NULL &&
-           strstr(where.dli_fname, library) != NULL;
-}
-
-/* Whether this call is to fail. */
-static bool refuse(enum kind kind)
-{
-    if (state.kind != kind || inside)
-        return false;
-    bool refused = false;
-    int saved = errno;
-    inside = true;
-    long n = 1 + atomic_fetch_add(&state.calls, 1);
-    if (state.at == 0) {
-        note_place(n);
-    } else if (n == state.at || (state.on && n > state.at)) {
-        refused = true;
-        if (n == state.at) {
-            tell("failed\n", O_CREAT);
-            if (state.stack)
-                show_stack();
-        }
-    }
-    inside = false;
-    errno = saved;
-    return refused;
-}
-
-static void show_end(int signal)
-{
-    inside = true;
-    show_stack();
-    raise(signal); /* as it would have ended: the handler was for once */
-}
-
-__attribute__((constructor)) static void begin(void)
-{
-    const char *in = getenv("FAIL_IN"), *kind = getenv("FAIL_KIND"), *at = getenv("FAIL_AT");
-    const char *on = getenv("FAIL_ON"), *stack = getenv("FAIL_STACK");
-    void *frame[4];
-    state.told = getenv("FAIL_TOLD");
-    if (in == NULL || kind == NULL || at == NULL || state.told == NULL ||
-        strcmp(in, program_invocation_short_name) != 0)
-        return;
-    state.at = atol(at);
-    state.on = on != NULL && *on == '1';
-    state.stack = stack != NULL && *stack == '1';
-    if (state.at != 0 && !state.on && syscall(SYS_access, state.told, F_OK) == 0)
-        return;
-    backtrace(frame, 4); /* loads the unwinder */
-    if (state.stack)
-        sigaction(SIGSEGV,
-                  &(struct sigaction){.sa_handler = show_end, .sa_flags = (int)SA_RESETHAND}, NULL);
-    state.kind = strcmp(kind, "io") == 0 ? IO : MEMORY;
-}
-
-__attribute__((destructor)) static void end(void)
-{
-    if (state.kind == NONE || state.at != 0)
-        return;
-    inside = true;
-    for (int i = 0; i < PLACES; i++) {
-        char line[64];
-        if (state.place[i].hash == 0)
-            continue;
-        snprintf(line, sizeof line, "%ld\n%ld\n", state.place[i].first, state.place[i].last);
-        tell(line, O_CREAT);
-    }
-}
 
 /* ---- memory ---------------------------------------------------------------------------------*/
 void *__libc_malloc(size_t size);
@@ -179,7 +44,7 @@ void *__libc_memalign(size_t alignment, size_t size);
 /* What the fake driver computes with is the device's. */
 static bool refuse_memory(const void *caller)
 {
-    return state.kind == MEMORY && !inside && !is_of(caller, "libcuda.so") && refuse(MEMORY);
+    return failing_refuse(MEMORY, caller, "libcuda.so");
 }
 
 #define OR_NO_MEMORY(call) \
@@ -228,7 +93,12 @@ int posix_memalign(void **ret, size_t alignment, size_t size)
 /* libuv ends its process when its own pipe fails, which a program sees to before it starts a loop. */
 static bool refuse_io(const void *caller)
 {
-    return state.kind == IO && !inside && !is_of(caller, "libuv.so") && refuse(IO);
+    return failing_refuse(IO, caller, "libuv.so");
+}
+
+static bool refuse_lock(const void *caller)
+{
+    return refuse_io(caller) || failing_refuse(LOCKS, caller, NULL);
 }
 
 /* ---- I/O ------------------------------------------------------------------------------------*/
@@ -277,7 +147,8 @@ int fcntl64(int fd, int command, ...)
     void *argument = va_arg(rest, void *);
     va_end(rest);
     bool locks = command == F_SETLK || command == F_SETLKW || command == F_OFD_SETLK;
-    if (refuse_io(__builtin_return_address(0))) {
+    const void *caller = __builtin_return_address(0);
+    if (locks ? refuse_lock(caller) : refuse_io(caller)) {
         errno = locks ? ENOLCK : EMFILE;
         return -1;
     }
@@ -341,7 +212,15 @@ WRAP(int, fstat, -1, EIO, (int fd, struct stat *ret), (fd, ret))
 WRAP(int, stat64, -1, EIO, (const char *path, struct stat64 *ret), (path, ret))
 WRAP(int, lstat64, -1, EIO, (const char *path, struct stat64 *ret), (path, ret))
 WRAP(int, fstat64, -1, EIO, (int fd, struct stat64 *ret), (fd, ret))
-WRAP(int, flock, -1, ENOLCK, (int fd, int how), (fd, how))
+int flock(int fd, int how)
+{
+    REAL(flock);
+    if (refuse_lock(__builtin_return_address(0))) {
+        errno = ENOLCK;
+        return -1;
+    }
+    return real(fd, how);
+}
 WRAP(int, fchmod, -1, EIO, (int fd, mode_t mode), (fd, mode))
 WRAP(int, access, -1, EIO, (const char *path, int mode), (path, mode))
 WRAP(int, pipe2, -1, EMFILE, (int ends[2], int flags), (ends, flags))
@@ -351,7 +230,8 @@ WRAP(int, socket, -1, EMFILE, (int domain, int type, int protocol), (domain, typ
 int accept4(int fd, __SOCKADDR_ARG from, socklen_t *size, int flags)
 {
     REAL(accept4);
-    if (!state.on && refuse_io(__builtin_return_address(0))) { /* for good, nobody could be told */
+    /* for good, nobody could be told */
+    if (!failing_is_lasting() && refuse_io(__builtin_return_address(0))) {
         errno = EMFILE;
         return -1;
     }
@@ -402,12 +282,12 @@ WRAP(int, posix_spawn, EAGAIN, EAGAIN,
 void *dlopen(const char *path, int flags)
 {
     REAL(dlopen);
-    bool was_inside = inside;
-    if (refuse(MEMORY) || refuse_io(__builtin_return_address(0)))
+    const void *caller = __builtin_return_address(0);
+    if (refuse_memory(caller) || refuse_io(caller))
         path = "/dev/null/no-library"; /* so that dlerror() has something to tell */
-    inside = true;
+    bool before = failing_set_inside(true);
     void *library = real(path, flags);
-    inside = was_inside;
+    failing_set_inside(before);
     return library;
 }
 

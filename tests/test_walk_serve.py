@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""As test_walks.py, for the daemon: the n-th allocation or I/O call of its process fails, once or with all after
-it. It answers rightly or says that it is in trouble, hangs nobody, is not ended by it, and, when one call has
-failed, answers everything rightly from then on.
+"""As test_walks.py, for the daemon: an allocation or I/O call of its process fails, once or with all after it. It
+answers rightly or says that it is in trouble, hangs nobody, is not ended by it, and, when one call has failed,
+answers everything rightly from then on.
 
-    test_walk_serve.py KIND ON [N...]     these points, or all, with the call's stack
+    test_walk_serve.py KIND ON            all points
+    test_walk_serve.py KIND ON POINT...   these, with the call's stack
 """
 import http.client
 import json
@@ -12,10 +13,11 @@ import os
 import signal
 import sys
 
+import failing
 import tap
 from place import SMALL, Place
 from serve import Serve, TWO, ask, wait_for
-from test_walks import LIBRARY, SLOW, is_sanitized, stored
+from test_walks import SLOW, is_sanitized, stored
 
 POINTS = 7  # that are tried where not all are
 FIRST = 3  # of a process, which are tried always: its loop begins with them
@@ -70,15 +72,11 @@ def one_round(daemon, right, wrongs, must):
             wrongs.append("%s: %d %s" % (name, status, json.dumps(answer)[:300]))
 
 
-def start(place, kind, at, on, stack):
-    log = os.path.join(place.folder, "told")
-    if os.path.exists(log):
-        os.unlink(log)
-    env = {"LD_PRELOAD": LIBRARY, "FAIL_IN": "fa-tune-serve", "FAIL_KIND": kind, "FAIL_AT": str(at),
-           "FAIL_ON": "1" if on else "0", "FAIL_TOLD": log, "FAIL_STACK": "1" if stack else "0"}
-    daemon = Serve(place, env=env, wait=False)
+def start(place, kind, point, on, stack):
+    told = failing.Told(place.folder)
+    daemon = Serve(place, env=told.env("fa-tune-serve", kind, point, on, stack), wait=False)
     daemon.start()
-    return daemon, log
+    return daemon, told
 
 
 def has_come(daemon):
@@ -110,16 +108,16 @@ def is_ready(daemon, failed=lambda: False):
     return wait_for(looks, "a daemon that is ready") != "ended"
 
 
-def what_is_wrong(place, kind, at, on, right, stack=False):
+def what_is_wrong(place, kind, point, on, right, stack=False):
     """Sentences, and whether the call was reached."""
     wrongs = []
-    daemon, log = start(place, kind, at, on, stack)
+    daemon, told = start(place, kind, point, on, stack)
     try:
         if has_come(daemon):
             # What is asked of a daemon that still starts would not come to the call.
-            is_ready(daemon, lambda: os.path.exists(log))
-            one_round(daemon, right, wrongs, at == 0)
-            if not on and os.path.exists(log) and is_ready(daemon):
+            is_ready(daemon, told.has_failed)
+            one_round(daemon, right, wrongs, point is None)
+            if not on and told.has_failed() and is_ready(daemon):
                 one_round(daemon, right, wrongs, True)
             status = daemon.stop() if daemon.process.poll() is None else daemon.process.returncode
         else:
@@ -139,10 +137,10 @@ def what_is_wrong(place, kind, at, on, right, stack=False):
         for name in os.listdir(daemon.folder):
             os.unlink(os.path.join(daemon.folder, name))
         os.rmdir(daemon.folder)
-    return wrongs, os.path.exists(log)
+    return wrongs, told.has_failed()
 
 
-def walk(kind, on, chosen=None):
+def walk(kind, on, chosen=(), stack=False):
     if is_sanitized():
         raise tap.Skip("the sanitizer has an allocator of its own")
     with Place(space=TWO, script="no_device\n") as place:
@@ -150,24 +148,25 @@ def walk(kind, on, chosen=None):
         place.run("tune", "--gpu", "L4", *SMALL, "--seq", "64", "--quiet")
         right, bad, reached = {}, [], 0
         for _ in range(2):  # the second finds the new problem stored
-            wrongs, _ = what_is_wrong(place, kind, 0, False, right)
+            wrongs, _ = what_is_wrong(place, kind, None, False, right)
             tap.equal(wrongs, [])
         before = stored(place)
-        with open(os.path.join(place.folder, "told"), encoding="ascii") as file:
-            points = sorted({int(line) for line in file})
-        sample = points[:FIRST] + points[FIRST::max(1, len(points) // POINTS)]
-        for n in chosen or (points if SLOW else sample):
-            wrongs, failed = what_is_wrong(place, kind, n, on, right, chosen is not None)
+        calls = failing.Told(place.folder).calls()
+        points = failing.points(calls)
+        if not chosen:
+            chosen = points if SLOW else failing.in_order(calls)[:FIRST] + failing.sample(calls, POINTS)
+        for point in chosen:
+            wrongs, failed = what_is_wrong(place, kind, point, on, right, stack)
             reached += failed
             if not before <= stored(place):
                 wrongs.append("winners were lost")
             if any(".corrupt-" in name for name in os.listdir(place.folder)):
                 wrongs.append("the store was set aside")
             for wrong in wrongs:
-                print("# %s call %d%s: %s" % (kind, n, " and all after" if on else "", wrong), flush=True)
-            bad += [n] * bool(wrongs)
-        print("# %s, %s: of %d points %d reached, %d wrong" % (
-            kind, "lasting" if on else "once", len(points), reached, len(bad)), flush=True)
+                print("# %s %d %s: %s" % (kind, on, point, wrong), flush=True)
+            bad += [str(point)] * bool(wrongs)
+        print("# %s, %s: %d of %d points of %d places, %d reached, %d wrong" % (
+            kind, "lasting" if on else "once", len(chosen), len(points), len(calls), reached, len(bad)), flush=True)
         assert reached > 0 and not bad, bad[:20]
 
 
@@ -190,7 +189,7 @@ def calls_of_io_that_fail_for_good_end_no_daemon_by_a_signal():
 if __name__ == "__main__":
     if len(sys.argv) > 2:
         SLOW = True
-        walk(sys.argv[1], sys.argv[2] == "1", [int(n) for n in sys.argv[3:]] or None)
+        walk(sys.argv[1], sys.argv[2] == "1", [failing.Point.of(text) for text in sys.argv[3:]], len(sys.argv) > 3)
     else:
         tap.main([
             an_allocation_that_fails_once_costs_one_answer,

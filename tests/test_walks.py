@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The n-th allocation, or the n-th I/O call, of a whole command fails: once, or that one and all after it
-(tests/failing_calls.c). n is walked over every place of the command that allocates or does I/O. Each run ends
-with the right answer, or with a sentence and exit status 1; never by a signal; and the store keeps what it had.
+"""An allocation, or an I/O call, of a whole command fails: once, or that one and all after it
+(tests/failing_calls.c). It is the first or the last call from each place of the command that allocates or does
+I/O. Each run ends with the right answer, or with a sentence and exit status 1; never by a signal; and the store
+keeps what it had.
 
 A sample of the places is tried; all of them with `./dev test --slow` (FA_TEST_SLOW=1).
 
-    test_walks.py NAME            one walk, whole
-    test_walks.py NAME KIND ON N  one point of it, with the call's stack
+    test_walks.py NAME                one walk, whole
+    test_walks.py NAME KIND ON        one way of it, whole
+    test_walks.py NAME KIND ON POINT  one point of it, with the call's stack
 """
 import contextlib
 import difflib
@@ -19,14 +21,15 @@ import sqlite3
 import subprocess
 import sys
 
+import failing
 import tap
 from place import BUILD, DEADLINE, FA_TUNE, SMALL, Place
 from serve import FAST, L4, TWO
 
 SLOW = os.environ.get("FA_TEST_SLOW") == "1"
 POINTS = {"tune": 3, "compile_worker": 3, "measure_worker": 3}  # that are tried where not all are
+WAYS = (("memory", False), ("memory", True), ("io", False), ("io", True))
 MANY = 8  # of the others, which take milliseconds
-LIBRARY = os.environ["FA_TEST_FAILING_CALLS"]
 PROBLEM = ("--seq", "128", "--batch", "1", "--heads", "1")
 COMPUTED = (*PROBLEM, "--seq", "32", "--head-dim", "32")  # what the fake driver computes takes a fifth of the time
 
@@ -50,8 +53,8 @@ class Walk:
         place = Place(space=TWO, script=self.script)
         place.env["FA_TUNE_WORKER"] = os.path.join(BUILD, "fa-tune-worker")
         place.env["LC_ALL"] = "C"  # a locale that fails to load leaves plain ASCII
-        place.told = os.path.join(place.folder, "told")
-        place.points = {}  # of a kind
+        place.told = failing.Told(place.folder)
+        place.calls = {}  # of a kind
         place.take_cubins(TWO)
         for seq in ("64", "256"):  # with the first of them, the store's file is marked as one
             place.run("tune", "--gpu", "L4", *PROBLEM, "--seq", seq, "--quiet")
@@ -60,11 +63,8 @@ class Walk:
         make_old(place)
         return place
 
-    def run(self, place, kind, at, on, stack=False):
-        if os.path.exists(place.told):
-            os.unlink(place.told)
-        env = dict(place.env, LD_PRELOAD=LIBRARY, FAIL_IN=self.program, FAIL_KIND=kind, FAIL_AT=str(at),
-                   FAIL_ON="1" if on else "0", FAIL_TOLD=place.told, FAIL_STACK="1" if stack else "0")
+    def run(self, place, kind, point=None, on=False, stack=False):
+        env = dict(place.env, **place.told.env(self.program, kind, point, on, stack))
         if self.role is not None:
             self.wrap_worker(place, env)
         return subprocess.run([self.path, *self.command(place)], env=env, cwd=place.folder,
@@ -81,21 +81,14 @@ class Walk:
                 self.role, "\n".join(lines), os.path.join(BUILD, "fa-tune-worker")))
         os.chmod(env["FA_TUNE_WORKER"], 0o700)
 
-    def points(self, place, kind):
-        """What is to be tried, and the right answer: the numbers of the first and the last call from each place; of
-        workers, which are killed at their end, numbers that are ever farther apart."""
-        if kind not in place.points:
-            place.points[kind] = self.look_for_points(place, kind)
-        return place.points[kind]
-
-    def look_for_points(self, place, kind):
-        self.reset(place)
-        done = self.run(place, kind, 0, False)
-        assert done.returncode == 0, done.stderr
-        if self.role is not None:
-            return sorted({int(1.1 ** i) for i in range(130)}), self.answer(place, done)
-        with open(place.told, encoding="ascii") as file:
-            return sorted({int(line) for line in file}), self.answer(place, done)
+    def look(self, place, kind):
+        """What the command calls when nothing fails, and the right answer."""
+        if kind not in place.calls:
+            self.reset(place)
+            done = self.run(place, kind)
+            assert done.returncode == 0, done.stderr
+            place.calls[kind] = place.told.calls(), self.answer(place, done)
+        return place.calls[kind]
 
 
 def make_old(place):
@@ -127,12 +120,12 @@ def difference(right, wrong):
     return "".join(line + "\n" for line in difflib.unified_diff(*sides, n=0, lineterm=""))
 
 
-def what_is_wrong(walk, place, kind, n, on, answer, before):
+def what_is_wrong(walk, place, kind, point, on, answer, before):
     """A sentence, or None; and whether the call was reached."""
     walk.reset(place)
     content = bytes_of(place.store) if walk.reads else None
-    done = walk.run(place, kind, n, on)
-    failed = os.path.exists(place.told)
+    done = walk.run(place, kind, point, on)
+    failed = place.told.has_failed()
     if done.returncode == 0:
         if walk.answer(place, done) != answer:
             return "exit status 0 and another answer:\n" + difference(answer, walk.answer(place, done)) + \
@@ -176,7 +169,7 @@ def closed_after_failure(name):
 
 
 def walk_over(name, kind, on, all_points=SLOW, ends=0):
-    """ends: only so many of the first and of the last places."""
+    """ends: only so many of the first and of the last points."""
     if is_sanitized():
         raise tap.Skip("the sanitizer has an allocator of its own")
     walk = WALKS[name]
@@ -184,24 +177,22 @@ def walk_over(name, kind, on, all_points=SLOW, ends=0):
     with closed_after_failure(name) as place:
         walk.reset(place)
         before = stored(place)
-        points, answer = walk.points(place, kind)
-        chosen = points if all_points else points[::max(1, len(points) // POINTS.get(name, MANY))]
+        calls, answer = walk.look(place, kind)
+        points = failing.points(calls)
+        chosen = points if all_points else failing.sample(calls, POINTS.get(name, MANY))
         if ends > 0:
-            chosen = points[:ends] + points[-ends:]
+            chosen = failing.in_order(calls)[:ends] + failing.in_order(calls)[-ends:]
         reached = 0
-        for n in chosen:
-            wrong, failed = what_is_wrong(walk, place, kind, n, on, answer, before)
+        for point in chosen:
+            wrong, failed = what_is_wrong(walk, place, kind, point, on, answer, before)
             reached += failed
-            if walk.role is not None and not failed:
-                break  # no worker makes so many calls
             if wrong:
-                wrongs.append(n)
-                print("# %s: %s call %d%s: %s" % (name, kind, n, " and all after" if on else "",
-                                                  wrong[:1200].replace("\n", "\n#   ")), flush=True)
+                wrongs.append(str(point))
+                print("# %s %s %d %s: %s" % (name, kind, on, point, wrong[:1200].replace("\n", "\n#   ")), flush=True)
         walk.reset(place)
         tap.equal(stored(place), before)
-    print("# %s, %s, %s: %d of %d points, %d reached, %d wrong" % (
-        name, kind, "lasting" if on else "once", len(chosen), len(points), reached, len(wrongs)), flush=True)
+    print("# %s, %s, %s: %d of %d points of %d places, %d reached, %d wrong" % (
+        name, kind, "lasting" if on else "once", len(chosen), len(points), len(calls), reached, len(wrongs)), flush=True)
     assert reached > 0 and not wrongs, wrongs[:20]
 
 
@@ -300,11 +291,11 @@ WALKS = {
 }
 
 
-def one_point(name, kind, on, n):
+def one_point(name, kind, on, point):
     walk = WALKS[name]
     with walk.place() as place:
         walk.reset(place)
-        done = walk.run(place, kind, int(n), on == "1", stack=True)
+        done = walk.run(place, kind, failing.Point.of(point), on == "1", stack=True)
         print(done.returncode, done.stdout[-1500:], done.stderr[-6000:])
 
 
@@ -322,14 +313,14 @@ def test_of(name, kind, on):
 
 if __name__ == "__main__":
     try:
-        if len(sys.argv) > 2:
+        if len(sys.argv) > 4:
             one_point(*sys.argv[1:])
         elif len(sys.argv) > 1:
-            for how in (("io", False), ("io", True), ("memory", False), ("memory", True)):
-                walk_over(sys.argv[1], *how, all_points=True)
+            for kind, on in [(sys.argv[2], sys.argv[3] == "1")] if len(sys.argv) > 3 else WAYS:
+                walk_over(sys.argv[1], kind, on, all_points=True)
         else:
             tap.main([what_is_read_first_and_said_last_is_whole] +
-                     [test_of(name, kind, on) for name in WALKS for kind in ("memory", "io") for on in (False, True)])
+                     [test_of(name, kind, on) for name in WALKS for kind, on in WAYS])
     finally:
         for place in places.values():
             place.__exit__()
