@@ -19,6 +19,7 @@
 enum {
     FA_STORE_APPLICATION_ID = 0x4641746e, /* "FAtn", in the header of the file */
     FA_STORE_BUSY_MS = 10000,
+    FA_STORE_NO_LOCKS_MS = 100, /* until a file system that gives no locks is believed */
     FA_STORE_SUFFIX_MAX = 80, /* room that a store's path leaves for ".corrupt-TIME-N-journal" */
     FA_STORE_CUBIN_MAX = 64 << 20, /* bytes */
     FA_STORE_TEXT_MAX = 1 << 20,   /* bytes of a log, an environment, clocks or evidence */
@@ -90,6 +91,7 @@ struct fa_store {
     dev_t device;                 /* which file was opened, should another take its name */
     ino_t inode;
     int64_t busy_since; /* monotonic ms, while waiting for another process */
+    bool unlockable;    /* the wait ended because no lock of the file can be had at all */
     int64_t seen;       /* waiting: SQLite's data_version at the last look, and 1; 0: none yet */
     bool read_only;
     bool existing;      /* no file is made */

@@ -33,18 +33,23 @@ static int64_t now_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Waits are short and of random length, so that processes that wait do not all try again together. */
+/* Waits are short and of random length, so that processes that wait do not all try again together. SQLite takes
+ * a lock that cannot be had at all (ENOLCK: a network file system without its lock service) for one that
+ * somebody holds. */
 static int wait_for_others(void *context, int tries)
 {
     fa_store *store = context;
     int64_t now = now_ms();
+    bool no_locks = errno == ENOLCK;
     if (tries == 0)
         store->busy_since = now;
-    if (now - store->busy_since > FA_STORE_BUSY_MS)
+    store->unlockable = no_locks && now - store->busy_since > FA_STORE_NO_LOCKS_MS;
+    if (store->unlockable || now - store->busy_since > FA_STORE_BUSY_MS)
         return 0;
     uint32_t mixed = ((uint32_t)store->pid + (uint32_t)tries * 977u) * 2654435761u;
     struct timespec nap = {.tv_nsec = tries == 0 ? 200000 : 500000 + (long)(mixed >> 21) * 2000};
     nanosleep(&nap, NULL);
+    errno = 0; /* what it is at the next call, this try has set */
     return 1;
 }
 

@@ -57,6 +57,11 @@ int fa_sqlite_fail(fa_store *store, fa_diag *diag, const char *what)
             advice = meanings[i].advice;
         }
     }
+    if (sqlite == SQLITE_BUSY && store->unlockable) {
+        code = FA_EIO;
+        advice = "its file system gives no locks: put the store on another one (FA_TUNE_STORE)";
+    }
+    store->unlockable = false;
     /* An I/O error carries its errno; a full disk may show itself this way too. */
     if ((sqlite == SQLITE_IOERR || sqlite == SQLITE_CANTOPEN) && error != 0) {
         code = fa_db_errno(error) == FA_ENOTFOUND ? FA_EIO : fa_db_errno(error);

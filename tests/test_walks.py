@@ -304,6 +304,19 @@ def what_is_read_first_and_said_last_is_whole():
     walk_over("why", "memory", False, ends=16)
 
 
+def where_no_file_can_be_locked_it_is_said_so():
+    """SQLite would have it that another process holds the lock."""
+    if is_sanitized():
+        raise tap.Skip("the sanitizer will not be the second library")
+    for name in ("show", "predict"):
+        with WALKS[name].place() as place:
+            done = WALKS[name].run(place, "locks", failing.Point(0, 1), on=True)
+            tap.equal(done.returncode, 1)
+            assert "lock" in done.stderr and "other process" not in done.stderr, done.stderr
+            done = WALKS[name].run(place, "locks", failing.Point(0, 1))
+            tap.equal(done.returncode, 0)
+
+
 def test_of(name, kind, on):
     def test():
         walk_over(name, kind, on)
@@ -319,7 +332,7 @@ if __name__ == "__main__":
             for kind, on in [(sys.argv[2], sys.argv[3] == "1")] if len(sys.argv) > 3 else WAYS:
                 walk_over(sys.argv[1], kind, on, all_points=True)
         else:
-            tap.main([what_is_read_first_and_said_last_is_whole] +
+            tap.main([what_is_read_first_and_said_last_is_whole, where_no_file_can_be_locked_it_is_said_so] +
                      [test_of(name, kind, on) for name in WALKS for kind, on in WAYS])
     finally:
         for place in places.values():
