@@ -74,3 +74,11 @@ def sample(calls, count):
     """About so many of the points, in the order in which they are come to."""
     ordered = in_order(calls)
     return ordered[::max(1, len(ordered) // count)]
+
+
+def with_progress(points, every=500):
+    """The points; of a walk that takes long it is said how far it is."""
+    for done, point in enumerate(points, 1):
+        yield point
+        if done % every == 0:
+            print("# %d of %d" % (done, len(points)), flush=True)

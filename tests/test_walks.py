@@ -38,15 +38,16 @@ class Walk:
     """A command in a place of its own. command(place) gives its arguments; answer(place, done) what it
     answered, which has to be the same in each run that ends with 0; reset(place) comes before each run.
     reads: it changes nothing in the store, not a byte. role: the calls of its workers of that role fail, in the
-    place of its own."""
+    place of its own. beyond: the name of a quicker walk of the same program; what it calls from the same place, with
+    the same stack, is left to it."""
 
     def __init__(self, command, answer=None, reset=None, prepare=None, script=None, reads=True, program="fa-tune",
-                 path=FA_TUNE, role=None):
+                 path=FA_TUNE, role=None, beyond=None):
         self.command, self.script, self.reads, self.role = command, script, reads, role
         self.answer = answer or (lambda place, done: done.stdout)
         self.reset = reset or (lambda place: None)
         self.prepare = prepare or (lambda place: None)
-        self.program, self.path = program, path
+        self.program, self.path, self.beyond = program, path, beyond
         self.no_driver = 77 if path != FA_TUNE else None
 
     def place(self):
@@ -87,8 +88,17 @@ class Walk:
             self.reset(place)
             done = self.run(place, kind)
             assert done.returncode == 0, done.stderr
-            place.calls[kind] = place.told.calls(), self.answer(place, done)
+            place.calls[kind] = self.left_of(place.told.calls(), kind), self.answer(place, done)
         return place.calls[kind]
+
+    def left_of(self, calls, kind):
+        """Those that are walked here."""
+        if self.beyond is None:
+            return calls
+        with closed_after_failure(self.beyond) as place:
+            others = WALKS[self.beyond].look(place, kind)[0]
+        known = {each.place for each in others}
+        return [each for each in calls if each.place not in known]
 
 
 def make_old(place):
@@ -183,7 +193,7 @@ def walk_over(name, kind, on, all_points=SLOW, ends=0):
         if ends > 0:
             chosen = failing.in_order(calls)[:ends] + failing.in_order(calls)[-ends:]
         reached = 0
-        for point in chosen:
+        for point in failing.with_progress(chosen):
             wrong, failed = what_is_wrong(walk, place, kind, point, on, answer, before)
             reached += failed
             if wrong:
@@ -272,13 +282,14 @@ WALKS = {
     "explain": Walk(lambda place: ["explain", *PROBLEM, "--seq", "135"], script=L4 + FAST, prepare=tune_between),
     "report": Walk(lambda place: ["report", "--format", "md"], without_date),
     "regret": Walk(lambda place: ["report", "--format", "md", "--seq", "135"], without_date, script=L4 + FAST,
-                   prepare=tune_between),
+                   prepare=tune_between, beyond="report"),
     "export": Walk(export, lambda place, done: place.run("show", bundle_of(place), "--json").stdout +
                    bytes_of(bundle_of(place)), remove_bundle),
     "import": Walk(lambda place: ["import", bundle_of(place), "--allow-unsigned", "--quiet"], shown, new_problem,
                    make_bundle, reads=False),
     "predict": Walk(lambda place: ["tune", "--gpu", "L4", *PROBLEM, "--quiet"], configs, new_problem, reads=False),
-    "tune": Walk(lambda place: ["tune", *COMPUTED, "--quiet"], configs, new_problem, script=L4 + FAST, reads=False),
+    "tune": Walk(lambda place: ["tune", *COMPUTED, "--quiet"], configs, new_problem, script=L4 + FAST, reads=False,
+                 beyond="predict"),
     "compile_worker": Walk(lambda place: ["tune", "--gpu", "L4", *PROBLEM, "--quiet", "--jobs", "1"], configs,
                            without_cubins, reads=False, role="compile", program="fa-tune-worker"),
     "measure_worker": Walk(lambda place: ["tune", *COMPUTED, "--quiet"], configs, new_problem, script=L4 + FAST,
