@@ -4,8 +4,8 @@
 answers rightly or says that it is in trouble, hangs nobody, is not ended by it, and, when one call has failed,
 answers everything rightly from then on.
 
-    test_walk_serve.py KIND ON            all points
-    test_walk_serve.py KIND ON POINT...   these, with the call's stack
+    test_walk_serve.py NAME KIND ON            all points of a walk
+    test_walk_serve.py NAME KIND ON POINT...   these, with the call's stack
 """
 import http.client
 import json
@@ -19,7 +19,7 @@ from place import SMALL, Place
 from serve import Serve, TWO, ask, wait_for
 from test_walks import SLOW, is_sanitized, stored
 
-POINTS = 7  # that are tried where not all are
+POINTS = {"answers": 7, "tunes": 3}  # that are tried where not all are
 FIRST = 3  # of a process, which are tried always: its loop begins with them
 PATIENCE_S = 60  # of a client
 STORED = ask(gpu="L4", seq=64, effort="cached")
@@ -45,11 +45,15 @@ REQUESTS = (
     ("jobs", "GET", "/v1/jobs", None, lambda answer: True),
     ("nonsense", "POST", "/v1/kernel", b"{", None),
 )
+WALKS = {  # what is asked of a daemon that has stored all of it; and what is to be tuned first
+    "answers": REQUESTS,
+    "tunes": [request for request in REQUESTS if request[0] in ("new", "stored")],
+}
 
 
-def one_round(daemon, right, wrongs, must):
+def one_round(daemon, requests, right, wrongs, must):
     """Every request once. What is answered well must be `right`, or becomes it; must: all are answered well."""
-    for name, method, path, body, take in REQUESTS:
+    for name, method, path, body, take in requests:
         connection = daemon.connect(PATIENCE_S)
         try:
             status, answer = daemon.request(method, path, body, connection=connection)
@@ -108,7 +112,7 @@ def is_ready(daemon, failed=lambda: False):
     return wait_for(looks, "a daemon that is ready") != "ended"
 
 
-def what_is_wrong(place, kind, point, on, right, stack=False):
+def what_is_wrong(place, requests, kind, point, on, right, stack=False):
     """Sentences, and whether the call was reached."""
     wrongs = []
     daemon, told = start(place, kind, point, on, stack)
@@ -116,9 +120,9 @@ def what_is_wrong(place, kind, point, on, right, stack=False):
         if has_come(daemon):
             # What is asked of a daemon that still starts would not come to the call.
             is_ready(daemon, told.has_failed)
-            one_round(daemon, right, wrongs, point is None)
+            one_round(daemon, requests, right, wrongs, point is None)
             if not on and told.has_failed() and is_ready(daemon):
-                one_round(daemon, right, wrongs, True)
+                one_round(daemon, requests, right, wrongs, True)
             status = daemon.stop() if daemon.process.poll() is None else daemon.process.returncode
         else:
             status = daemon.process.wait(PATIENCE_S)
@@ -140,60 +144,117 @@ def what_is_wrong(place, kind, point, on, right, stack=False):
     return wrongs, told.has_failed()
 
 
-def walk(kind, on, chosen=(), stack=False):
+class Recorded:
+    """A place of its own, and what the daemon calls there of a kind."""
+
+    def __init__(self, kind):
+        self.place, self.kind, self.right = Place(space=TWO, script="no_device\n"), kind, {}
+        self.place.take_cubins(TWO)
+        self.place.run("tune", "--gpu", "L4", *SMALL, "--seq", "64", "--quiet")
+        with open(self.place.store, "rb") as file:
+            self.before = file.read()
+        tuning = self.look("tunes")
+        answering = self.look("answers")
+        with open(self.place.store, "rb") as file:
+            self.after = file.read()
+        known = {each.place for each in answering}
+        self.calls = {"answers": answering, "tunes": [each for each in tuning if each.place not in known]}
+
+    def look(self, name):
+        wrongs, _ = what_is_wrong(self.place, WALKS[name], self.kind, None, False, self.right)
+        tap.equal(wrongs, [])
+        return failing.Told(self.place.folder).calls()
+
+    def reset(self, name):
+        with open(self.place.store, "r+b") as file:
+            file.write(self.before if name == "tunes" else self.after)
+            file.truncate()
+
+
+recorded = {}  # by kind: one serves both ways in which calls fail
+
+
+def what_is_wrong_at(record, name, point, on, stack):
+    """As what_is_wrong(), and of what is stored afterwards."""
+    record.reset(name)
+    before = stored(record.place)
+    wrongs, failed = what_is_wrong(record.place, WALKS[name], record.kind, point, on, record.right, stack)
+    if not before <= stored(record.place):
+        wrongs.append("winners were lost")
+    if any(".corrupt-" in file for file in os.listdir(record.place.folder)):
+        wrongs.append("the store was set aside")
+    return wrongs, failed
+
+
+def walk(name, kind, on, chosen=(), stack=False):
     if is_sanitized():
         raise tap.Skip("the sanitizer has an allocator of its own")
-    with Place(space=TWO, script="no_device\n") as place:
-        place.take_cubins(TWO)
-        place.run("tune", "--gpu", "L4", *SMALL, "--seq", "64", "--quiet")
-        right, bad, reached = {}, [], 0
-        for _ in range(2):  # the second finds the new problem stored
-            wrongs, _ = what_is_wrong(place, kind, None, False, right)
-            tap.equal(wrongs, [])
-        before = stored(place)
-        calls = failing.Told(place.folder).calls()
-        points = failing.points(calls)
-        if not chosen:
-            chosen = points if SLOW else failing.in_order(calls)[:FIRST] + failing.sample(calls, POINTS)
-        for point in chosen:
-            wrongs, failed = what_is_wrong(place, kind, point, on, right, stack)
-            reached += failed
-            if not before <= stored(place):
-                wrongs.append("winners were lost")
-            if any(".corrupt-" in name for name in os.listdir(place.folder)):
-                wrongs.append("the store was set aside")
-            for wrong in wrongs:
-                print("# %s %d %s: %s" % (kind, on, point, wrong), flush=True)
-            bad += [str(point)] * bool(wrongs)
-        print("# %s, %s: %d of %d points of %d places, %d reached, %d wrong" % (
-            kind, "lasting" if on else "once", len(chosen), len(points), len(calls), reached, len(bad)), flush=True)
-        assert reached > 0 and not bad, bad[:20]
+    if kind not in recorded:
+        recorded[kind] = Recorded(kind)
+    calls, bad, reached = recorded[kind].calls[name], [], 0
+    points = failing.points(calls)
+    if not chosen:
+        chosen = points if SLOW else failing.in_order(calls)[:FIRST] + failing.sample(calls, POINTS[name])
+    for point in failing.with_progress(chosen):
+        wrongs, failed = what_is_wrong_at(recorded[kind], name, point, on, stack)
+        reached += failed
+        for wrong in wrongs:
+            print("# %s %s %d %s: %s" % (name, kind, on, point, wrong), flush=True)
+        bad += [str(point)] * bool(wrongs)
+    print("# %s, %s, %s: %d of %d points of %d places, %d reached, %d wrong" % (
+        name, kind, "lasting" if on else "once", len(chosen), len(points), len(calls), reached, len(bad)), flush=True)
+    assert reached > 0 and not bad, bad[:20]
 
 
 def an_allocation_that_fails_once_costs_one_answer():
-    walk("memory", False)
+    walk("answers", "memory", False)
 
 
 def allocations_that_fail_for_good_end_no_daemon_by_a_signal():
-    walk("memory", True)
+    walk("answers", "memory", True)
 
 
 def a_call_of_io_that_fails_once_costs_one_answer():
-    walk("io", False)
+    walk("answers", "io", False)
 
 
 def calls_of_io_that_fail_for_good_end_no_daemon_by_a_signal():
-    walk("io", True)
+    walk("answers", "io", True)
+
+
+def an_allocation_that_fails_once_in_a_tune_costs_that_tune():
+    walk("tunes", "memory", False)
+
+
+def allocations_that_fail_for_good_in_a_tune_end_no_daemon_by_a_signal():
+    walk("tunes", "memory", True)
+
+
+def a_call_of_io_that_fails_once_in_a_tune_costs_that_tune():
+    walk("tunes", "io", False)
+
+
+def calls_of_io_that_fail_for_good_in_a_tune_end_no_daemon_by_a_signal():
+    walk("tunes", "io", True)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2:
-        SLOW = True
-        walk(sys.argv[1], sys.argv[2] == "1", [failing.Point.of(text) for text in sys.argv[3:]], len(sys.argv) > 3)
-    else:
-        tap.main([
-            an_allocation_that_fails_once_costs_one_answer,
-            allocations_that_fail_for_good_end_no_daemon_by_a_signal,
-            a_call_of_io_that_fails_once_costs_one_answer,
-            calls_of_io_that_fail_for_good_end_no_daemon_by_a_signal,
-        ])
+    try:
+        if len(sys.argv) > 3:
+            SLOW = True
+            walk(sys.argv[1], sys.argv[2], sys.argv[3] == "1", [failing.Point.of(text) for text in sys.argv[4:]],
+                 len(sys.argv) > 4)
+        else:
+            tap.main([
+                an_allocation_that_fails_once_costs_one_answer,
+                allocations_that_fail_for_good_end_no_daemon_by_a_signal,
+                an_allocation_that_fails_once_in_a_tune_costs_that_tune,
+                allocations_that_fail_for_good_in_a_tune_end_no_daemon_by_a_signal,
+                a_call_of_io_that_fails_once_costs_one_answer,
+                calls_of_io_that_fail_for_good_end_no_daemon_by_a_signal,
+                a_call_of_io_that_fails_once_in_a_tune_costs_that_tune,
+                calls_of_io_that_fail_for_good_in_a_tune_end_no_daemon_by_a_signal,
+            ])
+    finally:
+        for record in recorded.values():
+            record.place.__exit__()
