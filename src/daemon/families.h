@@ -18,7 +18,8 @@ void serve_post_family(serve_service *service, serve_exchange *exchange);
 /* Makes this the tuner of a client's family; it is opened unless it was asked for last. */
 int serve_family_open(const serve_service *service, const char *id, serve_family_tuner *family,
                       fa_diag *diag);
-/* Removes what daemons that were killed had half made; on the lookup thread. */
+/* Removes what daemons that were killed had half made; on the thread that makes families, which would otherwise hold
+ * the lock that this needs. */
 void serve_families_clean(const serve_service *service);
 
 #endif

@@ -19,7 +19,8 @@
 enum { TICK_MS = 100, TELL_TICKS = 5, KEEP_ALIVE_TICKS = 150 };
 
 /* ---- starting -------------------------------------------------------------------------------*/
-/* On the lookup thread: the store is opened, and then the devices here are looked for. */
+/* On the lookup thread: the store is opened, and then the devices here are looked for. On the families' thread,
+ * before it makes any: what was left half made is removed. */
 struct start {
     serve_task task;
     serve_service *service;
@@ -27,7 +28,8 @@ struct start {
     fa_diag diag;
 };
 
-static int start_work(serve_service *service, void (*work)(serve_task *task, serve_thread *thread),
+static int start_work(serve_service *service, serve_thread *on,
+                      void (*work)(serve_task *task, serve_thread *thread),
                       void (*done)(serve_task *task), fa_diag *diag)
 {
     struct start *start = calloc(1, sizeof *start);
@@ -36,7 +38,7 @@ static int start_work(serve_service *service, void (*work)(serve_task *task, ser
     start->task.work = work;
     start->task.done = done;
     start->service = service;
-    serve_thread_submit(service->lookup, &start->task);
+    serve_thread_submit(on, &start->task);
     return 0;
 }
 
@@ -49,12 +51,21 @@ static void open_store(serve_task *task, serve_thread *thread)
     start->rc = fa_open(&options, &start->service->tuner, &start->diag);
 }
 
+static void clean_families(serve_task *task, serve_thread *thread)
+{
+    (void)thread;
+    serve_families_clean(((struct start *)task)->service);
+}
+
+static void families_cleaned(serve_task *task)
+{
+    free(task);
+}
+
 static void find_devices(serve_task *task, serve_thread *thread)
 {
-    serve_service *service = ((struct start *)task)->service;
     (void)thread;
-    serve_families_clean(service);
-    serve_find_devices(service);
+    serve_find_devices(((struct start *)task)->service);
 }
 
 static void devices_found(serve_task *task)
@@ -115,16 +126,22 @@ static void store_opened(serve_task *task)
 {
     struct start *opened = (struct start *)task;
     serve_service *service = opened->service;
-    if (!task->skipped && !service->stopping && opened->rc == 0)
-        opened->rc = start_work(service, find_devices, devices_found, &opened->diag);
-    if (task->skipped || service->stopping) {
+    const bool goes_on = !task->skipped && !service->stopping;
+    if (goes_on && opened->rc == 0) {
+        snprintf(service->store, sizeof service->store, "%s", fa_store_file(service->tuner));
+        opened->rc =
+            start_work(service, service->lookup, find_devices, devices_found, &opened->diag);
+    }
+    if (goes_on && opened->rc == 0 && service->families != NULL)
+        opened->rc =
+            start_work(service, service->families, clean_families, families_cleaned, &opened->diag);
+    if (!goes_on) {
         /* it ends */
     } else if (opened->rc != 0) {
         service->failed = true;
         service->unready = opened->diag;
         service->ready(service->ready_context);
     } else {
-        snprintf(service->store, sizeof service->store, "%s", fa_store_file(service->tuner));
         name_journal(service);
         service->store_open = true;
         fa_fail(&service->unready, 0, "earlier jobs are being read");
@@ -212,7 +229,7 @@ int serve_service_open(uv_loop_t *loop, const serve_settings *settings,
     uv_timer_init(loop, &service->tick);
     service->tick.data = service;
     uv_timer_start(&service->tick, tick, TICK_MS, TICK_MS);
-    rc = start_work(service, open_store, store_opened, diag);
+    rc = start_work(service, service->lookup, open_store, store_opened, diag);
     if (rc != 0) {
         serve_http_close(&service->http);
         return rc;
