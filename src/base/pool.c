@@ -28,7 +28,8 @@ struct fa_child {
     uint64_t waited_at_ns; /* for a CPU, when the deadline was set */
     uint64_t waited_ns;    /* since then, and given on top of its time */
     fa_buf input, output;
-    size_t sent; /* bytes of output that are on their way */
+    size_t sent;              /* bytes of output that are on their way */
+    uint64_t unsent_since_ns; /* the machine has had no memory to send the rest; 0: it has */
     fa_child_events events;
     void *context;
 };
@@ -181,12 +182,15 @@ static void write_some(fa_child *child)
                              child->output.size - child->sent, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (count < 0 && errno == EINTR)
             continue;
-        if (count < 0 && errno == EAGAIN)
-            return;
         if (count < 0 && (errno == ENOBUFS || errno == ENOMEM)) {
+            if (child->unsent_since_ns == 0)
+                child->unsent_since_ns = fa_clock_ns();
             rest();
             return;
         }
+        child->unsent_since_ns = 0;
+        if (count < 0 && errno == EAGAIN)
+            return;
         if (count < 0 && errno != EPIPE && errno != ECONNRESET)
             fa_child_kill(child);
         if (count < 0)
@@ -195,6 +199,15 @@ static void write_some(fa_child *child)
     }
     fa_buf_free(&child->output);
     child->sent = 0;
+}
+
+/* Not to the child's deadline: what it was not sent is no fault of it. */
+static void give_up_sending(fa_child *child)
+{
+    enum { PATIENCE_MS = 2000 };
+    if (child->unsent_since_ns != 0 &&
+        fa_clock_ns() - child->unsent_since_ns > PATIENCE_MS * UINT64_C(1000000))
+        child_gone(child, "could not be sent its work: no memory for it", FA_CHILD_SHORT);
 }
 
 int fa_child_start(fa_loop *loop, const char *path, char *const *arguments,
@@ -345,8 +358,10 @@ static void run_once(fa_loop *loop)
     }
     if (poll_all(poll_fd, count, wait_ms(loop)) > 0) {
         for (int i = 0; i < count && !loop->stopped; i++) {
-            if (!polled[i]->stopped && (poll_fd[i].revents & POLLOUT) != 0)
+            if (!polled[i]->stopped && (poll_fd[i].revents & POLLOUT) != 0) {
                 write_some(polled[i]);
+                give_up_sending(polled[i]);
+            }
             if (!polled[i]->stopped && (poll_fd[i].revents & ~POLLOUT) != 0)
                 read_some(polled[i]);
         }
