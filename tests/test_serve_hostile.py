@@ -71,6 +71,8 @@ def a_request_is_never_taken_for_two():
     length = b"%d" % len(inner)
     for head in (b"Host: x\r\nContent-Length: " + length + b"\r\n",
                  b"hOST: y\r\n",
+                 b"Authorization: Bearer a\r\nauthorization: Bearer b\r\n",
+                 b"Origin: http://x\r\nOrigin: http://y\r\n",
                  b"Content-Length: 0\r\nContent-Length: " + length + b"\r\n",
                  b"Content-Length: " + length + b"\r\nContent-Length: 0\r\n",
                  b"Content-Length: 0, " + length + b"\r\n",

@@ -266,6 +266,11 @@ def tcp_is_asked_for_and_needs_the_token():
             tap.equal(over_tcp("/openapi.json"), 200)
             for scheme in ("Bearer ", "bearer ", "BEARER  "):
                 tap.equal(over_tcp("/v1/jobs", scheme + TOKEN), 200)
+            for tokens in ((TOKEN, "x" * len(TOKEN)), ("x" * len(TOKEN), TOKEN), (TOKEN, TOKEN)):
+                with socket.create_connection(("127.0.0.1", port), DEADLINE) as client:
+                    client.sendall(b"GET /v1/jobs HTTP/1.1\r\nHost: x\r\n" + b"".join(
+                        b"Authorization: Bearer %s\r\n" % token.encode() for token in tokens) + b"\r\n")
+                    tap.has(client.recv(65536), b"HTTP/1.1 400 ")  # whoever stands before it may have read the other
             tap.equal(over_tcp("/v1/kernel", "Bearer " + TOKEN, ask(gpu="L4", effort="cached")), 404)
             tap.equal(over_tcp("/nothing", "Bearer " + TOKEN), 404)
             tap.equal(daemon.metric("unauthorized_total"), 40)

@@ -11,9 +11,9 @@
 
 /* A head must say the length of its body once and in one way: libmicrohttpd takes the first of two
  * lengths, a proxy might take the other, and one client's body would be another client's request.
- * The same holds for the host. */
+ * The same holds for whom it asks, who asks, and from where. */
 struct framing {
-    int lengths, encodings, hosts;
+    int lengths, encodings, hosts, tokens, origins;
     size_t length;
     bool odd;
 };
@@ -35,6 +35,10 @@ static enum MHD_Result look_at_header(void *context, enum MHD_ValueKind kind, co
         framing->length = SIZE_MAX;
     } else if (strcasecmp(name, MHD_HTTP_HEADER_HOST) == 0) {
         framing->hosts++;
+    } else if (strcasecmp(name, MHD_HTTP_HEADER_AUTHORIZATION) == 0) {
+        framing->tokens++;
+    } else if (strcasecmp(name, MHD_HTTP_HEADER_ORIGIN) == 0) {
+        framing->origins++;
     }
     return MHD_YES;
 }
@@ -45,7 +49,8 @@ static bool is_ambiguous(struct connection *c)
     struct framing framing = {0};
     MHD_get_connection_values(c->mhd, MHD_HEADER_KIND, look_at_header, &framing);
     c->exchange.announced = framing.length;
-    return framing.odd || framing.lengths + framing.encodings > 1 || framing.hosts > 1;
+    return framing.odd || framing.lengths + framing.encodings > 1 || framing.hosts > 1 ||
+           framing.tokens > 1 || framing.origins > 1;
 }
 
 /* A NUL would end the path where another reader of it goes on: it stays as it is written, and then
@@ -168,8 +173,8 @@ static enum MHD_Result begin_request(struct connection *c, const char *url, cons
     c->ambiguous = is_ambiguous(c);
     if (c->ambiguous)
         serve_reply_refused(exchange, MHD_HTTP_BAD_REQUEST, FA_EINVAL,
-                            "the host or the length of the body is said twice, or in no way that "
-                            "is known",
+                            "the host, the token, the origin or the length of the body is said "
+                            "twice, or in no way that is known",
                             0);
     else
         http->events.head(http->context, exchange);
