@@ -329,7 +329,7 @@ static void lines_that_cannot_be_are_refused_with_their_number(void)
         CHECK_HAS(diag.text, lies[i].sentence);
     }
     CHECK(write_text(records, ""));
-    CHECK_INT(fa_records_read(records, &read, &diag), FA_EINVAL);
+    CHECK_INT(fa_records_read(records, &read, &diag), FA_ECORRUPT);
     CHECK_INT(fa_records_read(f.directory, &read, &diag), FA_EINVAL);
     fixture_close(&f);
 }

@@ -340,7 +340,7 @@ static int read_line(const char *path, int number, const char *line, size_t size
     fa_baseline baseline;
     snprintf(where, sizeof where, "%.256s, line %d", path, number);
     if (size > LINE_MAX_BYTES)
-        return fa_fail(diag, FA_EINVAL, "%s: longer than %d bytes", where, LINE_MAX_BYTES);
+        return fa_fail(diag, FA_ECORRUPT, "%s: longer than %d bytes", where, LINE_MAX_BYTES);
     int rc = fa_json_parse(line, size, where, &json, diag);
     if (rc == 0 && !cJSON_IsObject(json))
         rc = fa_fail(diag, FA_EINVAL, "%s: must be a JSON object", where);
@@ -356,7 +356,7 @@ static int read_line(const char *path, int number, const char *line, size_t size
     if (rc != 0 && strncmp(diag != NULL ? diag->text : where, where, strlen(where)) != 0)
         rc = fa_fail_in(diag, rc, "%s", where);
     cJSON_Delete(json);
-    return rc;
+    return rc == FA_EINVAL ? FA_ECORRUPT : rc; /* whoever names the file has asked rightly */
 }
 
 int fa_records_read(const char *path, fa_records *ret_records, fa_diag *diag)
@@ -373,7 +373,7 @@ int fa_records_read(const char *path, fa_records *ret_records, fa_diag *diag)
         at += size + 1;
     }
     if (rc == 0 && number == 1)
-        rc = fa_fail(diag, FA_EINVAL, "records %s: the file is empty", path);
+        rc = fa_fail(diag, FA_ECORRUPT, "records %s: the file is empty", path);
     fa_buf_free(&text);
     if (rc != 0)
         fa_records_free(&records);
