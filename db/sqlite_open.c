@@ -63,6 +63,13 @@ static int connect_sqlite(fa_store *store, fa_diag *diag)
     sqlite3_extended_result_codes(store->db, 1);
     if (rc != SQLITE_OK)
         return fa_sqlite_fail(store, diag, "cannot be opened");
+    /* Where opening for writing fails, SQLite opens for reading, and stays with that. */
+    if (!store->read_only && !store->absent && sqlite3_db_readonly(store->db, "main") != 0)
+        return fa_fail(
+            diag, FA_EIO,
+            "store %s: cannot be opened for writing, though it may be written: look at the "
+            "limit on open files (ulimit -n), and try again",
+            store->path);
     sqlite3_busy_handler(store->db, wait_for_others, store);
     static const struct {
         int option, value;

@@ -11,6 +11,26 @@
 
 #include <sqlite3.h>
 
+#include <stdarg.h>
+#include <sys/syscall.h>
+
+/* The next opening of the store for writing fails so: SQLite's, too. */
+static int open_errno;
+
+int open64(const char *path, int flags, ...)
+{
+    va_list rest;
+    va_start(rest, flags);
+    mode_t mode = (mode_t)va_arg(rest, int);
+    va_end(rest);
+    if (open_errno != 0 && (flags & O_ACCMODE) == O_RDWR && strcmp(path, db_path) == 0) {
+        errno = open_errno;
+        open_errno = 0;
+        return -1;
+    }
+    return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+
 /* Another program's hand in the file. */
 static bool foreign_exec(const char *sql)
 {
@@ -492,6 +512,26 @@ static void a_store_of_an_older_version_is_brought_up_to_date(void)
     CHECK_INT(open_rc(FA_STORE_READ_ONLY), 0);
 }
 
+static void a_store_that_could_not_be_opened_for_writing_once_is_not_read_only_from_then_on(void)
+{
+    fa_store *store = NULL;
+    CHECK(fill_store(1));
+    open_errno = EMFILE;
+    CHECK_INT(fa_store_open(db_path, FA_STORE_READ_WRITE, &store, &note, &diag), FA_EIO);
+    CHECK_INT(open_errno, 0);
+    CHECK_HAS(diag.text, "ulimit -n");
+    CHECK_OK(fa_store_open(db_path, FA_STORE_READ_WRITE, &store, &note, &diag), diag);
+    /* Opened anew in the middle of its life, after another process took the file away. */
+    CHECK_INT(unlink(db_path), 0);
+    CHECK(fill_store(1));
+    open_errno = EMFILE;
+    CHECK_INT(db_put_winner(store, 512, 2, FA_ORIGIN_MEASURED, NULL, &diag), FA_EIO);
+    CHECK_INT(open_errno, 0);
+    CHECK_OK(db_put_winner(store, 512, 2, FA_ORIGIN_MEASURED, NULL, &diag), diag);
+    CHECK(db_winner_is(store, 512, 2, &diag));
+    fa_store_close(&store);
+}
+
 int main(void)
 {
     DB_TEST(a_truncated_store_is_set_aside);
@@ -517,6 +557,7 @@ int main(void)
     DB_TEST(a_store_that_was_moved_away_is_made_anew_by_the_next_write);
     DB_TEST(a_batch_whose_store_was_moved_away_is_stored_nowhere_in_part);
     DB_TEST(a_connection_is_set_up_as_promised);
+    DB_TEST(a_store_that_could_not_be_opened_for_writing_once_is_not_read_only_from_then_on);
     DB_TEST(a_corrupt_files_journal_goes_with_it);
     DB_TEST(migrations_run_all_steps_that_a_file_lacks_or_none);
     DB_TEST(a_store_of_an_older_version_is_brought_up_to_date);
