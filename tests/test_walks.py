@@ -30,6 +30,8 @@ SLOW = os.environ.get("FA_TEST_SLOW") == "1"
 POINTS = {"tune": 3, "compile_worker": 3, "measure_worker": 3}  # that are tried where not all are
 WAYS = (("memory", False), ("memory", True), ("io", False), ("io", True))
 MANY = 8  # of the others, which take milliseconds
+# Always: one place of a hundred is enough to blame a config for want of memory.
+WHOLE = {("compile_worker", "memory", False), ("compile_worker", "memory", True)}
 PROBLEM = ("--seq", "128", "--batch", "1", "--heads", "1")
 COMPUTED = (*PROBLEM, "--seq", "32", "--head-dim", "32")  # what the fake driver computes takes a fifth of the time
 
@@ -56,6 +58,7 @@ class Walk:
         place.env["LC_ALL"] = "C"  # a locale that fails to load leaves plain ASCII
         place.told = failing.Told(place.folder)
         place.calls = {}  # of a kind
+        place.verdicts = set()
         place.take_cubins(TWO)
         for seq in ("64", "256"):  # with the first of them, the store's file is marked as one
             place.run("tune", "--gpu", "L4", *PROBLEM, "--seq", seq, "--quiet")
@@ -88,6 +91,7 @@ class Walk:
             self.reset(place)
             done = self.run(place, kind)
             assert done.returncode == 0, done.stderr
+            place.verdicts |= verdicts(place)
             place.calls[kind] = self.left_of(place.told.calls(), kind), self.answer(place, done)
         return place.calls[kind]
 
@@ -115,6 +119,14 @@ def stored(place):
         tap.equal(database.execute("SELECT count(*) FROM winner_set_aside").fetchone()[0], 0)
         rows = database.execute("SELECT scope.key, cubin.key, cubin.sha256 FROM winner "
                                 "JOIN cubin ON cubin.key = winner.cubin_key JOIN scope ON scope.id = scope_id").fetchall()
+    database.close()
+    return set(rows)
+
+
+def verdicts(place):
+    """Where each config ended, as the next tune will take it for known."""
+    with sqlite3.connect(place.store) as database:
+        rows = database.execute("SELECT scope.key, config_key, status FROM trial JOIN scope ON scope.id = scope_id").fetchall()
     database.close()
     return set(rows)
 
@@ -153,6 +165,10 @@ def what_is_wrong(walk, place, kind, point, on, answer, before):
         return "the store was set aside", failed
     if not walk.reads and not before <= stored(place):
         return "winners were lost", failed
+    if not walk.reads and not verdicts(place) <= place.verdicts:
+        known, again = verdicts(place) - place.verdicts, walk.run(place, "none")
+        if again.returncode != 0 or walk.answer(place, again) != answer:
+            return "the next run takes a config's end for known: %s\n%s%s" % (known, done.stderr, again.stderr), failed
     return None, failed
 
 
@@ -189,7 +205,7 @@ def walk_over(name, kind, on, all_points=SLOW, ends=0):
         before = stored(place)
         calls, answer = walk.look(place, kind)
         points = failing.points(calls)
-        chosen = points if all_points else failing.sample(calls, POINTS.get(name, MANY))
+        chosen = points if all_points or (name, kind, on) in WHOLE else failing.sample(calls, POINTS.get(name, MANY))
         if ends > 0:
             chosen = failing.in_order(calls)[:ends] + failing.in_order(calls)[-ends:]
         reached = 0

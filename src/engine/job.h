@@ -118,6 +118,8 @@ int fa_job_flush(fa_job *job);
 bool fa_job_may_retry(fa_job *job, int index);
 /* Notes that an attempt ran out of its time, of which it had to wait waited_ms for a CPU. */
 void fa_job_note_timeout(fa_job *job, int index, int waited_ms, int timeout_ms);
+/* Notes that an attempt's compiler died, twice: want of memory ends NVRTC by a signal, too. */
+void fa_job_note_death(fa_job *job, int index);
 void fa_job_forget_fresh(fa_attempt *attempt);
 
 #endif

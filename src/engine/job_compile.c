@@ -361,6 +361,8 @@ static void settle_lost(fa_job *job, int index, bool late, const char *reason, i
     if (late) { /* it took that long at least */
         job->space.candidate[index].trial.compile_ms = job->tuner->compile_timeout_ms;
         fa_job_note_timeout(job, index, waited_ms, job->tuner->compile_timeout_ms);
+    } else {
+        fa_job_note_death(job, index);
     }
     if (job->ended)
         return;

@@ -68,18 +68,36 @@ static bool usable(fa_job *job, const fa_trial_record *record, const fa_trial *t
     return true;
 }
 
+/* What fa_job_note_timeout() and fa_job_note_death() noted. */
+struct notes {
+    int64_t waited_ms, timeout_ms, died;
+};
+
+static struct notes read_notes(const fa_trial_record *record)
+{
+    struct notes notes = {0};
+    cJSON *json = NULL;
+    if (record->clocks == NULL ||
+        fa_json_parse(record->clocks, strlen(record->clocks), "clocks", &json, NULL) != 0)
+        return notes;
+    fa_json_int(json, "waited_for_cpu_ms", 0, INT32_MAX, &notes.waited_ms, "clocks", NULL);
+    fa_json_int(json, "timeout_ms", 0, INT32_MAX, &notes.timeout_ms, "clocks", NULL);
+    fa_json_int(json, "compiler_died", 0, 1, &notes.died, "clocks", NULL);
+    cJSON_Delete(json);
+    return notes;
+}
+
 /* Whether the machine gave it no CPU for a good part of its time. */
 static bool was_starved(const fa_trial_record *record)
 {
-    cJSON *json = NULL;
-    int64_t waited_ms = 0, timeout_ms = 0;
-    if (record->clocks == NULL ||
-        fa_json_parse(record->clocks, strlen(record->clocks), "clocks", &json, NULL) != 0)
-        return false;
-    fa_json_int(json, "waited_for_cpu_ms", 0, INT32_MAX, &waited_ms, "clocks", NULL);
-    fa_json_int(json, "timeout_ms", 0, INT32_MAX, &timeout_ms, "clocks", NULL);
-    cJSON_Delete(json);
-    return waited_ms > 0 && 4 * waited_ms >= timeout_ms;
+    struct notes notes = read_notes(record);
+    return notes.waited_ms > 0 && 4 * notes.waited_ms >= notes.timeout_ms;
+}
+
+/* Nothing tells a source on which a compiler dies from a machine without memory: the next tune tries again. */
+static bool killed_its_compiler(const fa_trial_record *record)
+{
+    return record->trial.status == FA_STATUS_COMPILE_FAILED && read_notes(record).died != 0;
 }
 
 /* Whether a timeout may be tried again: today's limit is longer (the old limit is in its record), or the
@@ -105,7 +123,7 @@ static int resume_one(void *context, const fa_trial_record *record)
     const fa_driver *driver = job->tuner->driver;
     bool refused = old->status > FA_STATUS_COMPILED && old->status != FA_STATUS_MEASURED;
     if (old->status < FA_STATUS_REGISTERS || old->status == FA_STATUS_OUT_OF_MEMORY ||
-        has_more_time(job, record) ||
+        has_more_time(job, record) || killed_its_compiler(record) ||
         (job->measuring && old->status == FA_STATUS_COMPILED) || /* not proved */
         !fa_records_same_tools(
             record->environment,

@@ -132,16 +132,26 @@ bool fa_job_may_retry(fa_job *job, int index)
     return (*retries)++ < CHANCES;
 }
 
-void fa_job_note_timeout(fa_job *job, int index, int waited_ms, int timeout_ms)
+static void note(fa_job *job, int index, const char *text)
 {
     fa_attempt *attempt = &job->attempt[index];
-    char text[96];
     free(attempt->clocks);
-    snprintf(text, sizeof text, "{\"waited_for_cpu_ms\":%d,\"timeout_ms\":%d}", waited_ms,
-             timeout_ms);
     attempt->clocks = strdup(text);
     if (attempt->clocks == NULL) /* without it the verdict would last */
         fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "out of memory for a trial"));
+}
+
+void fa_job_note_timeout(fa_job *job, int index, int waited_ms, int timeout_ms)
+{
+    char text[96];
+    snprintf(text, sizeof text, "{\"waited_for_cpu_ms\":%d,\"timeout_ms\":%d}", waited_ms,
+             timeout_ms);
+    note(job, index, text);
+}
+
+void fa_job_note_death(fa_job *job, int index)
+{
+    note(job, index, "{\"compiler_died\":1}");
 }
 
 /* One transaction for whatever came since the loop last slept. */

@@ -279,6 +279,8 @@ int fa_nvrtc_compile(fa_nvrtc *nvrtc, const fa_compile_request *request, fa_buf 
     program prog = NULL;
     int result =
         nvrtc->create(&prog, request->source, request->name, request->header_count, texts, names);
+    if (result == RESULT_OUT_OF_MEMORY)
+        return fa_fail(diag, FA_ENOMEM, "NVRTC ran out of memory");
     if (result != RESULT_OK)
         return fa_fail(diag, FA_ECOMPILE, "NVRTC cannot start a program: %s",
                        nvrtc->error_text(result));
