@@ -13,7 +13,8 @@
 
 #include <stdlib.h>
 
-#pragma GCC optimize("O3") /* the loops below are written for the vectoriser */
+/* The loops below are written for the vectoriser, and no floating-point exception is asked for. */
+#pragma GCC optimize("O3", "no-trapping-math")
 
 /* Four doubles at a time where the processor has them; the sums are the same. */
 #if defined __x86_64__ && defined __GNUC__ && !defined __clang__
@@ -21,8 +22,10 @@
 #else
 #define WIDE
 #endif
+/* Compiled for the processor of whom it is part of. */
+#define INLINE static inline __attribute__((always_inline))
 
-enum { MEMOS = 16 };
+enum { MEMOS = 16, ROWS = 4 /* that are computed side by side */ };
 
 /* ---- tensors ---------------------------------------------------------------------------------*/
 
@@ -90,7 +93,7 @@ bool fake_keys_create(const struct fake_attention *a, struct fake_keys *ret)
     *ret = (struct fake_keys){.b = -1};
     ret->kt = malloc((count + 1) * sizeof(double));
     ret->v = malloc((count + 1) * sizeof(double));
-    ret->scores = malloc(((size_t)a->p->seq_k + 1) * sizeof(double));
+    ret->scores = malloc(((size_t)a->p->seq_k + 1) * ROWS * sizeof(double));
     return ret->kt != NULL && ret->v != NULL && ret->scores != NULL;
 }
 
@@ -118,53 +121,155 @@ static inline void keys_load(const struct fake_attention *a, int64_t b, int64_t 
     keys->h_kv = h_kv;
 }
 
-static inline void add_scaled(double *restrict to, const double *restrict from, double factor,
-                              int count)
+/* e^x to an ulp or two. exp() would compute one at a time. */
+INLINE double exponential(double x)
 {
-    for (int i = 0; i < count; i++)
-        to[i] += factor * from[i];
+    static const double magic = 0x1.8p52; /* so large that its last bits are those of an integer */
+    double shifted = x * 0x1.71547652b82fep+0 + magic, k = shifted - magic;
+    double r = x - k * 0x1.62e42fefa39efp-1 - k * 0x1.abc9e3b39803fp-56, sum = 1.0 / 6227020800.0;
+    uint64_t bits;
+    static const double inverse_factorial[] = {1.0 / 479001600,
+                                               1.0 / 39916800,
+                                               1.0 / 3628800,
+                                               1.0 / 362880,
+                                               1.0 / 40320,
+                                               1.0 / 5040,
+                                               1.0 / 720,
+                                               1.0 / 120,
+                                               1.0 / 24,
+                                               1.0 / 6,
+                                               0.5,
+                                               1,
+                                               1};
+#pragma GCC unroll 13
+    for (int i = 0; i < 13; i++)
+        sum = sum * r + inverse_factorial[i];
+    memcpy(&bits, &shifted, sizeof bits);
+    bits = (bits + 1023) << 52; /* 2^k */
+    double power;
+    memcpy(&power, &bits, sizeof power);
+    double value = sum * power;
+    value = x < -708 ? 0 : value;
+    return x > 709 ? INFINITY : value;
+}
+
+/* Adds the rows first..end of `from`, `stride` apart, each times its factor, one after the other. */
+INLINE void add_scaled(double *restrict to, const double *restrict from, size_t stride,
+                       const double *restrict factor, int first, int end, int count)
+{
+    for (int r = first; r < end; r++)
+        for (int i = 0; i < count; i++)
+            to[i] += factor[r] * from[(size_t)r * stride + (size_t)i];
+}
+
+/* The same for ROWS sums at once, each with factors of its own; `first` is 0. What is loaded serves all of them, and
+ * a sum is loaded and stored once for two rows. */
+INLINE void add_scaled_block(double *restrict to, size_t to_stride, const double *restrict from,
+                             size_t stride, const double *restrict factor, size_t factor_stride,
+                             int end, int count)
+{
+    double *restrict t0 = to, *restrict t1 = to + to_stride, *restrict t2 = to + 2 * to_stride,
+                     *restrict t3 = to + 3 * to_stride;
+    int r = 0;
+    for (; r + 2 <= end; r += 2) {
+        const double *restrict a = from + (size_t)r * stride, *restrict b = a + stride;
+        const double *f0 = factor + r, *f1 = f0 + factor_stride, *f2 = f1 + factor_stride,
+                     *f3 = f2 + factor_stride;
+        double f00 = f0[0], f01 = f0[1], f10 = f1[0], f11 = f1[1], f20 = f2[0], f21 = f2[1],
+               f30 = f3[0], f31 = f3[1];
+        for (int i = 0; i < count; i++) {
+            t0[i] = (t0[i] + f00 * a[i]) + f01 * b[i];
+            t1[i] = (t1[i] + f10 * a[i]) + f11 * b[i];
+            t2[i] = (t2[i] + f20 * a[i]) + f21 * b[i];
+            t3[i] = (t3[i] + f30 * a[i]) + f31 * b[i];
+        }
+    }
+    for (int i = 0; i < ROWS; i++)
+        add_scaled(to + (size_t)i * to_stride, from, stride, factor + (size_t)i * factor_stride, r,
+                   end, count);
 }
 
 /* Weights from scores in place; returns their sum. lowp rounds the weights after summing them. */
-static inline double soften(const struct fake_attention *a, double *scores, int visible, bool lowp,
-                            double *ret_largest)
+INLINE double soften(const struct fake_attention *a, double *scores, int visible, bool lowp,
+                     double *ret_largest)
 {
-    double largest = -INFINITY, total = 0;
-    for (int j = 0; j < visible; j++)
-        largest = scores[j] > largest ? scores[j] : largest;
-    for (int j = 0; j < visible; j++) {
-        double w = exp((double)a->p->softmax_scale * (scores[j] - largest));
-        total += w;
-        scores[j] = lowp ? (double)value(a->build, storage(a->build, (float)w)) : w;
-    }
+    double most[8], sum[8] = {0}, largest = -INFINITY, total = 0;
+    double scale = (double)a->p->softmax_scale;
+    int j = 0;
+    for (int i = 0; i < 8; i++)
+        most[i] = -INFINITY;
+    for (; j + 8 <= visible; j += 8)
+        for (int i = 0; i < 8; i++)
+            most[i] = scores[j + i] > most[i] ? scores[j + i] : most[i];
+    for (; j < visible; j++)
+        most[0] = scores[j] > most[0] ? scores[j] : most[0];
+    for (int i = 0; i < 8; i++)
+        largest = most[i] > largest ? most[i] : largest;
+    for (j = 0; j < visible; j++)
+        scores[j] = exponential(scale * (scores[j] - largest));
+    for (j = 0; j + 8 <= visible; j += 8)
+        for (int i = 0; i < 8; i++)
+            sum[i] += scores[j + i];
+    for (; j < visible; j++)
+        sum[0] += scores[j];
+    for (int i = 0; i < 8; i++)
+        total += sum[i];
+    for (j = 0; lowp && j < visible; j++)
+        scores[j] = (double)value(a->build, storage(a->build, (float)scores[j]));
     *ret_largest = largest;
     return total;
+}
+
+/* `count` rows from s on, ROWS at most. A row that sees fewer keys than the last one has scores of others too, which
+ * it does not look at. */
+INLINE void attend_rows(const struct fake_attention *a, struct fake_keys *keys, int64_t b,
+                        int64_t h, int64_t s, int count, bool lowp, float *ret_o, float *ret_lse)
+{
+    double query[ROWS][512], out[ROWS][512];
+    int d_count = a->build->head_dim, most = visible_keys(a, s + count - 1);
+    int fewest = count < ROWS ? 0 : visible_keys(a, s);
+    size_t j_count = (size_t)a->p->seq_k, stride = j_count + 1;
+    for (int r = 0; r < count; r++) {
+        const uint16_t *q = fake_row(&a->q, b, h, s + r);
+        for (int d = 0; d < d_count; d++) {
+            query[r][d] = (double)value(a->build, q[d]);
+            out[r][d] = 0;
+        }
+        memset(keys->scores + (size_t)r * stride, 0, (size_t)most * sizeof(double));
+        if (count < ROWS)
+            add_scaled(keys->scores + (size_t)r * stride, keys->kt, j_count, query[r], 0, d_count,
+                       most);
+    }
+    if (count == ROWS)
+        add_scaled_block(keys->scores, stride, keys->kt, j_count, query[0], 512, d_count, most);
+    double total[ROWS], largest[ROWS];
+    for (int r = 0; r < count; r++)
+        total[r] =
+            soften(a, keys->scores + (size_t)r * stride, visible_keys(a, s + r), lowp, &largest[r]);
+    if (fewest > 0)
+        add_scaled_block(out[0], 512, keys->v, (size_t)d_count, keys->scores, stride, fewest,
+                         d_count);
+    for (int r = 0; r < count; r++) {
+        int visible = visible_keys(a, s + r);
+        add_scaled(out[r], keys->v, (size_t)d_count, keys->scores + (size_t)r * stride, fewest,
+                   visible, d_count);
+        for (int d = 0; d < d_count; d++) {
+            float o = visible == 0 ? 0.0f : (float)(out[r][d] / total[r]);
+            ret_o[(int64_t)r * d_count + d] = lowp ? value(a->build, storage(a->build, o)) : o;
+        }
+        ret_lse[r] = visible == 0
+                         ? -INFINITY
+                         : (float)((double)a->p->softmax_scale * largest[r] + log(total[r]));
+    }
 }
 
 WIDE void fake_attend(const struct fake_attention *a, struct fake_keys *keys, int64_t b, int64_t h,
                       int64_t s, int count, bool lowp, float *ret_o, float *ret_lse)
 {
-    int d_count = a->build->head_dim, j_count = a->p->seq_k;
     keys_load(a, b, h / (a->p->heads_q / a->p->heads_kv), keys);
-    for (int r = 0; r < count; r++) {
-        int visible = visible_keys(a, s + r);
-        const uint16_t *q = fake_row(&a->q, b, h, s + r);
-        double out[512] = {0}, largest = 0;
-        for (int j = 0; j < visible; j++)
-            keys->scores[j] = 0;
-        for (int d = 0; d < d_count; d++)
-            add_scaled(keys->scores, keys->kt + (size_t)d * (size_t)j_count,
-                       (double)value(a->build, q[d]), visible);
-        double total = soften(a, keys->scores, visible, lowp, &largest);
-        for (int j = 0; j < visible; j++)
-            add_scaled(out, keys->v + (size_t)j * (size_t)d_count, keys->scores[j], d_count);
-        for (int d = 0; d < d_count; d++) {
-            float o = visible == 0 ? 0.0f : (float)(out[d] / total);
-            ret_o[(int64_t)r * d_count + d] = lowp ? value(a->build, storage(a->build, o)) : o;
-        }
-        ret_lse[r] =
-            visible == 0 ? -INFINITY : (float)((double)a->p->softmax_scale * largest + log(total));
-    }
+    for (int r = 0; r < count; r += ROWS)
+        attend_rows(a, keys, b, h, s + r, count - r < ROWS ? count - r : ROWS, lowp,
+                    ret_o + (int64_t)r * a->build->head_dim, ret_lse + r);
 }
 
 /* ---- remembered results ----------------------------------------------------------------------*/

@@ -31,7 +31,7 @@ uint16_t *fake_row(const struct fake_tensor *t, int64_t b, int64_t h, int64_t s)
 
 /* K transposed and V of one (batch, kv head), as double: kt[d][j], v[j][d]. */
 struct fake_keys {
-    double *kt, *v, *scores; /* scores: seq_k */
+    double *kt, *v, *scores; /* scores: of some rows, a row seq_k and one more */
     int64_t b, h_kv;
 };
 
