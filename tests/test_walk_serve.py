@@ -17,7 +17,7 @@ import failing
 import tap
 from place import SMALL, Place
 from serve import Serve, TWO, ask, wait_for
-from test_walks import SLOW, is_sanitized, stored
+from test_walks import SLOW, is_sanitized, stored, verdicts
 
 POINTS = {"answers": 7, "tunes": 3}  # that are tried where not all are
 FIRST = 3  # of a process, which are tried always: its loop begins with them
@@ -157,6 +157,7 @@ class Recorded:
         answering = self.look("answers")
         with open(self.place.store, "rb") as file:
             self.after = file.read()
+        self.verdicts = verdicts(self.place)
         known = {each.place for each in answering}
         self.calls = {"answers": answering, "tunes": [each for each in tuning if each.place not in known]}
 
@@ -183,6 +184,8 @@ def what_is_wrong_at(record, name, point, on, stack):
         wrongs.append("winners were lost")
     if any(".corrupt-" in file for file in os.listdir(record.place.folder)):
         wrongs.append("the store was set aside")
+    if not verdicts(record.place) <= record.verdicts:
+        wrongs.append("a config ended otherwise: %s" % (verdicts(record.place) - record.verdicts))
     return wrongs, failed
 
 
