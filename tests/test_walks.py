@@ -27,7 +27,7 @@ from place import BUILD, DEADLINE, FA_TUNE, SMALL, Place
 from serve import FAST, L4, TWO
 
 SLOW = os.environ.get("FA_TEST_SLOW") == "1"
-POINTS = {"tune": 3, "compile_worker": 3, "measure_worker": 3}  # that are tried where not all are
+POINTS = {"tune": 3, "compile_worker": 3, "measure_worker": 2}  # that are tried where not all are
 WAYS = (("memory", False), ("memory", True), ("io", False), ("io", True))
 MANY = 8  # of the others, which take milliseconds
 EVERY_PLACE = {("compile_worker", "memory", True)}  # always: one of fifty is enough to blame a config for want of memory
