@@ -17,11 +17,12 @@ HEAD, PLACE, PLACES = struct.Struct("=II"), struct.Struct("=QIIII"), 1 << 15
 Calls = collections.namedtuple("Calls", "place first last count")
 
 
-class Point(collections.namedtuple("Point", "place at")):
-    """The at-th call from a place, written PLACE:AT. place 0: from any."""
+class Point(collections.namedtuple("Point", "place at after", defaults=(0,))):
+    """The at-th call from a place, written PLACE:AT, not counting the first `after` calls from wherever. place 0:
+    from any."""
 
     def __str__(self):
-        return "%016x:%d" % self
+        return "%016x:%d" % self[:2]
 
     @staticmethod
     def of(text):
@@ -42,7 +43,7 @@ class Told:
         env = {"LD_PRELOAD": LIBRARY, "FAIL_IN": program, "FAIL_KIND": kind, "FAIL_TOLD": self.path,
                "FAIL_AT": "0", "FAIL_ON": str(int(on)), "FAIL_STACK": str(int(stack))}
         if point is not None:
-            env.update(FAIL_PLACE="%x" % point.place, FAIL_AT=str(point.at))
+            env.update(FAIL_PLACE="%x" % point.place, FAIL_AT=str(point.at), FAIL_AFTER=str(point.after))
         return env
 
     def has_failed(self):
@@ -58,15 +59,20 @@ class Told:
         return sorted(found, key=lambda calls: calls.first)
 
 
+def first_of(calls):
+    """Threads make other calls sooner or later than they did; so far off they are not."""
+    return Point(calls.place, 1, max(0, calls.first * 3 // 4 - 500))
+
+
 def points(calls):
     """The first call from each place, and then the last from each that is called from more than once."""
-    return [Point(each.place, 1) for each in calls] + [Point(each.place, each.count) for each in calls if each.count > 1]
+    return [first_of(each) for each in calls] + [Point(each.place, each.count) for each in calls if each.count > 1]
 
 
 def in_order(calls):
     """The same points in the order in which they are come to."""
-    order = {Point(each.place, each.count): each.last for each in calls}
-    order.update((Point(each.place, 1), each.first) for each in calls)
+    order = {Point(each.place, each.count): each.last for each in calls if each.count > 1}
+    order.update((first_of(each), each.first) for each in calls)
     return sorted(order, key=order.get)
 
 

@@ -7,6 +7,7 @@
  *   FAIL_KIND   "memory", "io" or "locks"
  *   FAIL_PLACE  the place whose calls are counted (failing_point.c), in hexadecimal; without it, all calls are
  *   FAIL_AT     n, from 1: the n-th call of the process fails; 0: none
+ *   FAIL_AFTER  so many calls, from wherever, are not looked at: finding a call's place takes most of the time
  *   FAIL_ON     1: that call and all after it, from wherever
  *   FAIL_TOLD   a file as large as struct told, which tests/failing.py reads. It is told which places the program
  *               calls from when none fails, else that a call has failed. Where one call alone is to fail, the

@@ -36,11 +36,11 @@ struct told {
 static struct {
     enum failing_kind kind;
     uint64_t place; /* 0: any */
-    unsigned at;
+    unsigned at, after;
     bool on, stack;
     struct told *told;
     atomic_bool failing; /* for good */
-    atomic_uint calls, calls_of_place[PLACES];
+    atomic_uint seen, calls, calls_of_place[PLACES];
 } state;
 
 static _Thread_local bool inside; /* this library's own calls are not counted */
@@ -115,8 +115,8 @@ static bool is_of(const void *caller, const char *library)
 /* Whether the call is the one that is to fail. */
 static bool is_reached(const void *caller)
 {
-    if (state.calls >= state.at) /* it has been */
-        return false;
+    if (state.calls >= state.at || atomic_fetch_add(&state.seen, 1) < state.after)
+        return false; /* it has been, or is still far */
     uint32_t innermost = state.place != 0 ? hash_of(caller) : 0;
     if (state.place != 0 &&
         ((uint32_t)state.place != innermost || state.place != place_of(innermost)))
@@ -194,6 +194,7 @@ __attribute__((constructor)) static void begin(void)
         return;
     state.place = strtoull(variable("FAIL_PLACE"), NULL, 16);
     state.at = (unsigned)strtoul(variable("FAIL_AT"), NULL, 10);
+    state.after = (unsigned)strtoul(variable("FAIL_AFTER"), NULL, 10);
     state.on = *variable("FAIL_ON") == '1';
     state.stack = *variable("FAIL_STACK") == '1';
     state.told = map_told(variable("FAIL_TOLD"));
