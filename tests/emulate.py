@@ -10,12 +10,16 @@ is an error, so that nothing is left out in silence. The library has
 
     python3 tests/emulate.py KERNEL.cu LIBRARY.so
 """
+import glob
+import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+KEPT, KEPT_MOST = os.path.join(os.path.dirname(HERE), ".cuda", "kept.emulated"), 400  # libraries
 TEMPLATES = os.path.join(os.path.dirname(HERE), "kernel_templates")
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.%s.%s.f32 {%%0,%%1,%%2,%%3}, {%%4,%%5,%%6,%%7}, {%%8,%%9}, {%%0,%%1,%%2,%%3};"
 CALLS = {
@@ -141,8 +145,24 @@ extern "C" const char *emulated_launch(const void *params, const unsigned *grid,
     return emu::launch(attn_fwd, params, grid, threads, bytes);
 }
 """ % parameter.group(1)
-    subprocess.run([compiler, "-x", "c++", "-std=c++17", "-O1", "-fno-strict-aliasing", "-w", "-fPIC", "-shared",
-                    "-I", HERE, "-o", library, "-"], input=text, check=True, text=True)
+    compiled(compiler, text, library)
+
+
+def compiled(compiler, text, library):
+    """What was compiled once, from the same text by the same compiler, serves every test and both builds."""
+    command = [compiler, "-x", "c++", "-std=c++17", "-O1", "-fno-strict-aliasing", "-w", "-fPIC", "-shared", "-I", HERE]
+    with open(os.path.join(HERE, "emulator.hpp"), encoding="utf-8") as header:
+        version = subprocess.run([compiler, "--version"], check=True, capture_output=True, text=True).stdout
+        what = [*command, text, header.read(), version]
+    kept = os.path.join(KEPT, hashlib.sha256("\0".join(what).encode()).hexdigest() + ".so")
+    if not os.path.exists(kept):
+        os.makedirs(KEPT, exist_ok=True)
+        own = "%s.%d" % (kept, os.getpid())
+        subprocess.run([*command, "-o", own, "-"], input=text, check=True, text=True)
+        os.rename(own, kept)
+        for old in sorted(glob.glob(os.path.join(KEPT, "*.so")), key=os.path.getmtime)[:-KEPT_MOST]:
+            os.unlink(old)
+    shutil.copyfile(kept, library)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,9 @@ when whoever asked for it is gone, however that ended.
 Run as a program it is that server for a C test (pg_fixture.h): it says "ready ADDRESS" or "skip
 REASON" and then obeys, a line each: crash, start, stop (SIGSTOP), go. The end of its input ends it.
 """
+import fcntl
 import glob
+import hashlib
 import os
 import pwd
 import shutil
@@ -59,16 +61,22 @@ def unprivileged():
     raise Missing("no user to run a PostgreSQL server as")
 
 
+def base_folder(user):
+    """Memory, where there is enough: a server is a thousand files. Else a folder of which a socket's path stays below 107
+    bytes; root's own folders are closed to the server."""
+    memory, base = "/dev/shm", os.environ.get("TMPDIR", "/tmp")
+    if os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 1 << 30:
+        return memory
+    return base if len(base) < 60 and user is None else "/tmp"
+
+
 class Cluster:
     """The server's processes and its directory, in the process that holds them."""
 
     def __init__(self):
         self.bin = find_bin()
         self.user = unprivileged()
-        base = os.environ.get("TMPDIR", "/tmp")
-        # A socket's path has 107 bytes at most; and root's own folders are closed to the server.
-        self.folder = tempfile.mkdtemp(
-            prefix="fa-tune-pg-", dir=base if len(base) < 60 and self.user is None else "/tmp")
+        self.folder = tempfile.mkdtemp(prefix="fa-tune-pg-", dir=base_folder(self.user))
         self.data = os.path.join(self.folder, "data")
         self.server = None
         try:
@@ -95,27 +103,47 @@ class Cluster:
                 "env": {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "TZ": "UTC"}}
 
     def make(self):
+        """A copy of the directory that the first test of this build has made."""
+        if self.user is not None:
+            os.chown(self.folder, self.user.pw_uid, self.user.pw_gid)
+        if "FA_TEST_BUILD" not in os.environ:
+            self.initialise()
+            return
+        about = repr((self.bin, os.stat(self.bin).st_mtime, self.user, os.stat(__file__).st_mtime))
+        name = "postgres-" + hashlib.sha256(about.encode()).hexdigest()[:16]
+        kept = os.path.join(os.environ["FA_TEST_BUILD"], "tests", name)
+        with open(kept + ".lock", "w", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not os.path.exists(kept):
+                self.initialise()
+                self.start()
+                self.server.send_signal(signal.SIGINT)  # it writes all down and ends
+                self.server.wait(DEADLINE)
+                subprocess.run(["cp", "-a", self.data, kept + ".new"], check=True)
+                os.rename(kept + ".new", kept)
+                return
+        subprocess.run(["cp", "-a", kept, self.data], check=True)
+
+    def initialise(self):
         secret = os.path.join(self.folder, "secret")
         with open(secret, "w", encoding="utf-8") as file:
             file.write(PASSWORD + "\n")
         if self.user is not None:
-            for path in (self.folder, secret):
-                os.chown(path, self.user.pw_uid, self.user.pw_gid)
+            os.chown(secret, self.user.pw_uid, self.user.pw_gid)
         done = subprocess.run([os.path.join(self.bin, "initdb"), "-D", self.data, "-U", USER,
                                "--pwfile", secret, "-A", "scram-sha-256", "-E", "UTF8",
-                               "--locale", "C.UTF-8", "--no-sync", "--no-instructions"],
+                               "--locale", "C.UTF-8", "--no-sync", "--no-instructions", "--wal-segsize=1"],
                               stderr=subprocess.PIPE, encoding="utf-8", check=False, **self.how())
         if done.returncode != 0:
             raise Broken("initdb failed: %s" % " ".join(done.stderr.split())[-400:])
         with open(os.path.join(self.data, "postgresql.conf"), "a", encoding="utf-8") as file:
             for name, value in SETTINGS.items():
                 file.write("%s = '%s'\n" % (name, value))
-            file.write("unix_socket_directories = '%s'\n" % self.folder)
 
     def start(self):
         log = open(os.path.join(self.folder, "log"), "ab")
         with log:
-            self.server = subprocess.Popen([os.path.join(self.bin, "postgres"), "-D", self.data],
+            self.server = subprocess.Popen([os.path.join(self.bin, "postgres"), "-D", self.data, "-k", self.folder],
                                            stderr=log, **self.how())
         end = time.monotonic() + DEADLINE
         while self.psql("postgres", "SELECT 1") != 0:
@@ -124,7 +152,8 @@ class Cluster:
                     said = " ".join(file.read().split())
                 raise Broken("the server does not start: " + said[-400:])
             time.sleep(0.02)
-        self.psql("postgres", "CREATE DATABASE %s" % DATABASE)  # fails where it is there
+        if self.psql(DATABASE, "SELECT 1") != 0:
+            self.psql("postgres", "CREATE DATABASE %s" % DATABASE)
 
     def psql(self, database, sql):
         how = self.how()
