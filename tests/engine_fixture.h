@@ -131,7 +131,9 @@ static inline bool fixture_script(const engine_fixture *f, const char *script)
 static inline bool fixture_open(engine_fixture *f, const char *script)
 {
     *f = (engine_fixture){0};
-    snprintf(f->directory, sizeof f->directory, "%s/engine-XXXXXX", getenv("FA_TEST_BUILD"));
+    const char *memory = getenv("FA_TEST_SCRATCH"); /* a folder in memory, where ./dev made one */
+    snprintf(f->directory, sizeof f->directory, "%s/engine-XXXXXX",
+             memory != NULL ? memory : getenv("FA_TEST_BUILD"));
     if (mkdtemp(f->directory) == NULL)
         return false;
     snprintf(f->store, sizeof f->store, "%s/store.db", f->directory);

@@ -16,6 +16,7 @@ BUILD = os.environ["FA_TEST_BUILD"]
 TEMPLATES = os.environ["FA_TEST_TEMPLATES"]
 FAKE_CUDA = os.environ["FA_TEST_FAKE_CUDA"]
 FA_TUNE = os.path.join(BUILD, "fa-tune")
+SCRATCH = os.environ.get("FA_TEST_SCRATCH", os.path.join(BUILD, "tests"))  # a folder in memory, where ./dev made one
 
 # Of attn_fwd_sm80: enough to have a ranking, few enough to compile in seconds.
 EIGHT = {"BLOCK_M": [64, 128], "BLOCK_N": [32, 64], "STAGES": [1, 2], "WARPS": [4],
@@ -43,7 +44,7 @@ class Place:
     """Use as a context manager; everything is removed at its end."""
 
     def __init__(self, space=EIGHT, script=None):
-        self.folder = tempfile.mkdtemp(prefix="place-", dir=os.path.join(BUILD, "tests"))
+        self.folder = tempfile.mkdtemp(prefix="place-", dir=SCRATCH)
         self.store = os.path.join(self.folder, "store.db")
         self.env = {
             "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
