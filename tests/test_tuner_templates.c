@@ -1,20 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Directories of templates: what of them counts in a hash and in a closure, which winners of earlier templates
- * hold, and, as hostile input, what is refused and in which words.
+ * Directories of templates: what of them counts in a hash and in a closure, and, as hostile input, what is refused
+ * and in which words.
  */
-#include "failing_allocator.h"
 #include "tuner_fixture.h"
 
 #include "earlier.h"
 #include "ops/tensors.h"
-#include "render.h"
 
-#include "json.h"
 #include "operation.h"
-
-#include <sys/wait.h>
-#include <unistd.h>
 
 static void a_directory_replaces_and_joins_the_built_in_files(void)
 {
@@ -50,32 +44,6 @@ static void a_directory_replaces_and_joins_the_built_in_files(void)
     CHECK(sorted && differs && flags && !readme);
 }
 
-/* The generator and the library hash alike: a directory with the built-in files themselves. */
-static void the_built_in_hash_is_the_hash_of_its_files(void)
-{
-    tuner_fixture f;
-    fa_diag diag = {{0}};
-    fa_templates *builtin = NULL;
-    CHECK(fixture_make(&f));
-    CHECK_OK(fa_templates_open(NULL, &builtin, &diag), diag);
-    bool wrote = true;
-    for (int i = 0; i < fa_templates_count(builtin); i++) {
-        const fa_template_file *file = fa_templates_at(builtin, i);
-        if (strchr(file->name, '/') != NULL)
-            continue; /* a contract, which is not in the hash */
-        wrote = wrote && strlen(file->text) == file->size &&
-                fixture_write(&f, file->name, file->text, file->size);
-    }
-    int rc = fa_templates_open(f.directory, &f.templates, &diag);
-    bool same = rc == 0 &&
-                strcmp(fa_templates_hash(f.templates, NULL), fa_templates_hash(builtin, NULL)) == 0;
-    fa_templates_close(&builtin);
-    fixture_free(&f);
-    CHECK(wrote);
-    CHECK_OK(rc, diag);
-    CHECK(same);
-}
-
 static bool write_in(const tuner_fixture *f, const char *folder, const char *name, const char *text)
 {
     char path[192];
@@ -85,8 +53,9 @@ static bool write_in(const tuner_fixture *f, const char *folder, const char *nam
     return fixture_write(f, path, text, strlen(text));
 }
 
-/* In folders as in kernel_templates/, in one flat directory: the closure is the same. */
-static void the_hash_of_the_files_does_not_say_in_which_folders_they_lie(void)
+/* Of a directory with the built-in files themselves: whether its hash is theirs, and how many files more it has.
+ * in_folders: as in kernel_templates/; else in one flat directory, without the contracts, which are not in the hash. */
+static void compare_with_built_in(bool in_folders, bool *ret_same, int *ret_more)
 {
     tuner_fixture f;
     fa_diag diag = {{0}};
@@ -97,17 +66,38 @@ static void the_hash_of_the_files_does_not_say_in_which_folders_they_lie(void)
     for (int i = 0; i < fa_templates_count(builtin); i++) {
         const fa_template_file *file = fa_templates_at(builtin, i);
         const char *slash = strchr(file->name, '/');
-        wrote =
-            wrote && write_in(&f, file->folder, slash != NULL ? slash + 1 : file->name, file->text);
+        bool whole = strlen(file->text) == file->size;
+        if (in_folders)
+            wrote =
+                write_in(&f, file->folder, slash != NULL ? slash + 1 : file->name, file->text) &&
+                wrote && whole;
+        else if (slash == NULL)
+            wrote = fixture_write(&f, file->name, file->text, file->size) && wrote && whole;
     }
     int rc = fa_templates_open(f.directory, &f.templates, &diag);
-    bool same = rc == 0 &&
+    *ret_same = rc == 0 &&
                 strcmp(fa_templates_hash(f.templates, NULL), fa_templates_hash(builtin, NULL)) == 0;
-    int more = rc == 0 ? fa_templates_count(f.templates) - fa_templates_count(builtin) : -1;
+    *ret_more = rc == 0 ? fa_templates_count(f.templates) - fa_templates_count(builtin) : -1;
     fa_templates_close(&builtin);
     fixture_free(&f);
     CHECK(wrote);
     CHECK_OK(rc, diag);
+}
+
+/* The generator and the library hash alike. */
+static void the_built_in_hash_is_the_hash_of_its_files(void)
+{
+    bool same = false;
+    int more;
+    compare_with_built_in(false, &same, &more);
+    CHECK(same);
+}
+
+static void the_hash_of_the_files_does_not_say_in_which_folders_they_lie(void)
+{
+    bool same = false;
+    int more = -1;
+    compare_with_built_in(true, &same, &more);
     CHECK(same);
     CHECK_INT(more, 0);
 }
@@ -275,106 +265,6 @@ static void an_operation_of_which_no_tensor_is_an_output_has_no_proof(void)
     CHECK_HAS(diag.text, "none of its tensors is an output");
 }
 
-/* ---- winners of earlier templates -----------------------------------------------------------*/
-/* What 0.1.0 says of itself in the head of its records. */
-static const char closure_0_1_0[] =
-    "c0100a3dcf0b876a9d97c7fa82543b51808238033879730fc25782e8832e1ae9";
-/* What 0.2.0 says of itself before it had serving attention. */
-static const char closure_dense[] =
-    "949bcbda8e9d65bbd5d0ac77c085b546fe512a8f41224bc8b235c8eab7b1c48e";
-static const char *const family_0_1_0[][2] = {
-    {"attn_fwd_sm75", "96cd9d89f8d35cfea8f0d9322a700d4b2a20d22cad30b53a324e7ef8be73a5de"},
-    {"attn_fwd_sm80", "5a0165bc1f623293c0d8a1f2cc62951e361845f23ed8fe855dd33c54cf92c0f4"},
-    {"attn_fwd_sm90a", "c988f56df36f810318af507e335e26930561881bd2bbbe3e11d4468afdc05613"}};
-
-static void winners_of_0_1_0_hold_as_long_as_the_text_of_their_family_stands(void)
-{
-    fa_templates *t = NULL;
-    fa_diag diag = {{0}};
-    bool right = true, any = false;
-    CHECK_OK(fa_templates_open(NULL, &t, &diag), diag);
-    bool today = strcmp(fa_templates_hash(t, NULL), closure_0_1_0) == 0;
-    for (int i = 0; i < 3; i++) {
-        char hash[FA_HASH_HEX];
-        bool stands = fa_render_family_hash(t, family_0_1_0[i][0], hash) == 0 &&
-                      strcmp(hash, family_0_1_0[i][1]) == 0;
-        right = right && fa_templates_hold(t, closure_0_1_0, family_0_1_0[i][0], NULL) == stands &&
-                fa_templates_hold(t, fa_templates_hash(t, NULL), family_0_1_0[i][0], NULL);
-        any = any || stands;
-    }
-    const char *earlier, *next;
-    bool listed = fa_templates_earlier(t, 0, &earlier) == 0 &&
-                  strcmp(earlier, closure_0_1_0) == 0 && fa_templates_earlier(t, 1, &next) == 0 &&
-                  strcmp(next, closure_dense) == 0 &&
-                  fa_templates_earlier(t, 2, &next) == FA_ENOTFOUND;
-    for (int i = 0; i < 2; i++)
-        right = right && fa_templates_hold(t, closure_dense, family_0_1_0[i][0], NULL);
-    bool unknown = fa_templates_hold(t, closure_0_1_0, "attn_fwd_sm10", NULL) && !today;
-    fa_templates_close(&t);
-    CHECK(right);
-    CHECK(listed == (any && !today));
-    CHECK(!unknown);
-}
-
-/* In a process of its own, where nothing is known yet: whether the winners hold while the n-th allocation fails,
- * and, where one failed for that, afterwards. What is found once is kept. */
-static int ask_with_failure(const fa_templates *t, long n, bool *ret_failed)
-{
-    fa_diag diag = {{0}};
-    int status = 0;
-    pid_t child = fork();
-    if (child == 0) {
-        allocator_fail(n, false);
-        int holds = fa_templates_hold(t, closure_0_1_0, "attn_fwd_sm80", &diag);
-        bool failed = allocator_stop();
-        bool told = holds == FA_ENOMEM && strstr(diag.text, "out of memory") != NULL;
-        if (told)
-            holds = fa_templates_hold(t, closure_0_1_0, "attn_fwd_sm80", &diag);
-        _exit(holds == 1 ? failed : 2);
-    }
-    if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status))
-        return -1;
-    *ret_failed = WEXITSTATUS(status) != 0;
-    return WEXITSTATUS(status);
-}
-
-static void want_of_memory_is_not_the_end_of_earlier_closures_and_does_not_last(void)
-{
-    fa_templates *t = NULL;
-    fa_diag diag = {{0}};
-    const char *closure = NULL;
-    bool failed = true;
-    int answer = 1, tries = 0;
-    if (!FAILING_ALLOCATOR)
-        SKIP("the sanitizer has an allocator of its own");
-    CHECK_OK(fa_templates_open(NULL, &t, &diag), diag);
-    fflush(stdout);
-    for (long n = 1; failed && answer == 1; n++, tries++)
-        answer = ask_with_failure(t, n, &failed);
-    allocator_fail(1, true);
-    int without = fa_templates_earlier(t, 0, &closure);
-    bool listed = !allocator_stop();
-    int with = fa_templates_earlier(t, 0, &closure);
-    fa_templates_close(&t);
-    CHECK(!listed);
-    CHECK_INT(without, FA_ENOMEM);
-    CHECK_INT(with, 0);
-    CHECK_INT(answer, 0); /* the last try was without a failure; none said that they do not hold */
-    CHECK(tries > 3);
-}
-
-static void winners_of_0_1_0_do_not_hold_beside_families_of_a_directory(void)
-{
-    tuner_fixture f;
-    fa_diag diag = {{0}};
-    CHECK_OK(fixture_load(&f, &(manifest_parts){0}, &diag), diag);
-    bool holds = fa_templates_hold(f.templates, closure_0_1_0, "attn_fwd_sm80", NULL);
-    const char *earlier;
-    bool listed = fa_templates_earlier(f.templates, 0, &earlier) != FA_ENOTFOUND;
-    fixture_free(&f);
-    CHECK(!holds && !listed);
-}
-
 static int open_with(const char *name, const char *bytes, size_t size, fa_diag *diag)
 {
     tuner_fixture f;
@@ -473,7 +363,6 @@ static void more_than_64_files_are_refused(void)
 
 int main(void)
 {
-    TEST(want_of_memory_is_not_the_end_of_earlier_closures_and_does_not_last);
     TEST(a_directory_replaces_and_joins_the_built_in_files);
     TEST(the_built_in_hash_is_the_hash_of_its_files);
     TEST(the_hash_of_the_files_does_not_say_in_which_folders_they_lie);
@@ -482,8 +371,6 @@ int main(void)
     TEST(what_a_directory_brings_of_one_operation_leaves_the_closures_of_others);
     TEST(a_contract_changes_the_closure_by_what_kernels_are_proved_by_alone);
     TEST(one_name_stands_for_one_file_in_all_folders);
-    TEST(winners_of_0_1_0_hold_as_long_as_the_text_of_their_family_stands);
-    TEST(winners_of_0_1_0_do_not_hold_beside_families_of_a_directory);
     TEST(a_directory_with_odd_files_is_refused_with_the_reason);
     TEST(a_directory_that_would_change_nothing_is_refused);
     TEST(links_and_fifos_are_refused_and_do_not_hang);
