@@ -4,7 +4,7 @@
  * after it. tests/test_walks.py walks over whole commands with it.
  *
  *   FAIL_IN     the program's name; other processes that inherit the environment are left alone
- *   FAIL_KIND   "memory", "io" or "locks"
+ *   FAIL_KIND   "memory", "io"; "locks" or "names": of calls of I/O those alone
  *   FAIL_PLACE  the place whose calls are counted (failing_point.c), in hexadecimal; without it, all calls are
  *   FAIL_AT     n, from 1: the n-th call of the process fails; 0: none
  *   FAIL_AFTER  so many calls, from wherever, are not looked at: finding a call's place takes most of the time
@@ -20,6 +20,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <pthread.h>
 #include <spawn.h>
 #include <stdarg.h>
@@ -277,6 +278,16 @@ WRAP(int, posix_spawn, EAGAIN, EAGAIN,
      (pid_t * ret, const char *path, const posix_spawn_file_actions_t *actions,
       const posix_spawnattr_t *how, char *const *arguments, char *const *environment),
      (ret, path, actions, how, arguments, environment))
+
+int getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                struct addrinfo **ret)
+{
+    REAL(getaddrinfo);
+    const void *caller = __builtin_return_address(0);
+    if (refuse_io(caller) || failing_refuse(NAMES, caller, NULL))
+        return EAI_MEMORY; /* it has no other way to tell want of something */
+    return real(host, port, hints, ret);
+}
 
 /* As one call, which may fail in either way: after an allocation has failed within it, glibc 2.36 gives the
  * library no thread-local variables when it is loaded again. */

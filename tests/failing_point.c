@@ -188,7 +188,7 @@ static struct told *map_told(const char *path)
 __attribute__((constructor)) static void begin(void)
 {
     static const char *const kinds[] = {
-        [NONE] = "none", [MEMORY] = "memory", [IO] = "io", [LOCKS] = "locks"};
+        [NONE] = "none", [MEMORY] = "memory", [IO] = "io", [LOCKS] = "locks", [NAMES] = "names"};
     void *frame[4];
     if (strcmp(variable("FAIL_IN"), program_invocation_short_name) != 0)
         return;
@@ -204,7 +204,7 @@ __attribute__((constructor)) static void begin(void)
                   &(struct sigaction){.sa_handler = show_end, .sa_flags = (int)SA_RESETHAND}, NULL);
     if (state.told == NULL || (state.at != 0 && !state.on && state.told->failed != 0))
         return;
-    for (enum failing_kind kind = NONE; kind <= LOCKS; kind++)
+    for (enum failing_kind kind = NONE; kind <= NAMES; kind++)
         if (strcmp(variable("FAIL_KIND"), kinds[kind]) == 0)
             state.kind = kind;
 }

@@ -6,7 +6,7 @@
 
 #pragma GCC visibility push(hidden) /* from the program into which it is loaded */
 
-enum failing_kind { NONE, MEMORY, IO, LOCKS };
+enum failing_kind { NONE, MEMORY, IO, LOCKS, NAMES };
 
 /* Whether this call of that kind is to fail. caller: where it returns to; but_of: a library whose calls do not
  * count, or NULL. */

@@ -241,6 +241,17 @@ def calls_of_io_that_fail_for_good_in_a_tune_end_no_daemon_by_a_signal():
     walk("tunes", "io", True)
 
 
+def want_of_memory_for_an_address_is_not_the_askers_fault():
+    if is_sanitized():
+        raise tap.Skip("the sanitizer will not be the second library")
+    with Place(space=TWO, script="no_device\n") as place:
+        told = failing.Told(place.folder)
+        with Serve(place, env=told.env("fa-tune-serve", "names", failing.Point(0, 1))) as daemon:
+            status, answer = daemon.post("/v1/links", b"")
+            tap.equal((status, answer["error"]["code"]), (503, "FA_ENOMEM"))
+            tap.equal(daemon.post("/v1/links", b"")[0], 201)
+
+
 if __name__ == "__main__":
     try:
         if len(sys.argv) > 3:
@@ -257,6 +268,7 @@ if __name__ == "__main__":
                 calls_of_io_that_fail_for_good_end_no_daemon_by_a_signal,
                 a_call_of_io_that_fails_once_in_a_tune_costs_that_tune,
                 calls_of_io_that_fail_for_good_in_a_tune_end_no_daemon_by_a_signal,
+                want_of_memory_for_an_address_is_not_the_askers_fault,
             ])
     finally:
         for record in recorded.values():

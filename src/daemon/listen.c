@@ -161,6 +161,17 @@ static int split(const char *where, char *ret_host, size_t size, const char **re
     return 0;
 }
 
+/* The address is wrong, or the machine has nothing to look it up with just now. */
+static int fail_to_find(const char *where, int error, fa_diag *diag)
+{
+    if (error == EAI_MEMORY)
+        return fa_fail(diag, FA_ENOMEM, "--tcp %s: out of memory", where);
+    if (error == EAI_SYSTEM)
+        return fa_fail(diag, FA_EIO, "--tcp %s: %s", where, strerror(errno));
+    return fa_fail(diag, error == EAI_AGAIN || error == EAI_FAIL ? FA_EIO : FA_EINVAL,
+                   "--tcp %s: %s", where, gai_strerror(error));
+}
+
 int serve_listen_tcp(const char *where, serve_listener *ret_listener, fa_diag *diag)
 {
     serve_listener listener = {.fd = -1, .lock_fd = -1};
@@ -175,7 +186,7 @@ int serve_listen_tcp(const char *where, serve_listener *ret_listener, fa_diag *d
         return rc;
     int error = getaddrinfo(host, port, &hints, &found);
     if (error != 0)
-        return fa_fail(diag, FA_EINVAL, "--tcp %s: %s", where, gai_strerror(error));
+        return fail_to_find(where, error, diag);
     listener.fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (listener.fd >= 0)
         setsockopt(listener.fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
