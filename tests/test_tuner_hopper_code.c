@@ -3,7 +3,8 @@
  * What the speed of attn_fwd_sm90a relies on, read out of its cubins without a GPU and without a
  * disassembler: no warning of the assembler, no spills, the registers of its launch bounds; and in the
  * loop over the keys, whatever the compiler's version, descriptors that stay in uniform registers and
- * exponentials that run before the wait for P V.
+ * exponentials that run before the wait for P V. And what these kernels read out of the size of their shared memory, for
+ * every config: a kernel that reads another layout ends in a trap.
  *
  * An instruction of sm_90 has 16 bytes; its low 12 bits are the opcode (as nvdisasm 13.0 prints them).
  */
@@ -236,8 +237,67 @@ static void the_step_of_sequences_of_their_own_lengths_is_lean(void)
     check_kernel(PREFILL, 128, FA_CAUSAL_BOTTOM_RIGHT, 8, 8);
 }
 
+static int32_t value_of(const fa_candidate *candidate, const char *name, int32_t preset)
+{
+    const fa_config *config = &candidate->trial.config;
+    for (int i = 0; i < config->count; i++)
+        if (strcmp(config->tunable[i].name, name) == 0)
+            return config->tunable[i].value;
+    for (int i = 0; i < candidate->let_count; i++)
+        if (strcmp(candidate->let[i].name, name) == 0)
+            return candidate->let[i].value;
+    return preset;
+}
+
+/* As Shared of attn_wgmma.cuh takes a size apart. */
+static bool size_tells(const fa_candidate *c)
+{
+    int32_t size = c->trial.smem_bytes, head = value_of(c, "D_TILE", 0);
+    int32_t values = value_of(c, "DV_TILE", head), rows = value_of(c, "BLOCK_M", 0);
+    int32_t stages = (size >> 8 & 3) + 1, parts = (size >> 7 & 1) + 1, slabs = (size >> 4 & 3) + 1;
+    int32_t inputs =
+        stages * value_of(c, "BLOCK_N", 0) * (head + values) * 2 + parts * rows * head * 2;
+    int32_t output = slabs * rows * value_of(c, "SLAB", 0) * 2;
+    return stages == value_of(c, "STAGES", 0) && parts == value_of(c, "Q_STAGES", 0) &&
+           (size >> 6 & 1) == value_of(c, "PINGPONG", 0) && (size & 1023) >= 256 &&
+           inputs + output == (size & ~1023) - value_of(c, "WORK_BYTES", 0);
+}
+
+static void the_size_of_shared_memory_tells_every_config(void)
+{
+    static const int32_t heads[][2] = {{8, 0},     {64, 0},   {80, 0},   {128, 0},
+                                       {192, 0},   {256, 0},  {80, 256}, {24, 192},
+                                       {192, 128}, {64, 256}, {256, 96}, {128, 32}};
+    struct fixture f;
+    fa_gpu gpu;
+    fa_diag diag = {{0}};
+    int seen = 0;
+    CHECK_OK(fixture_open(&f, &diag), diag);
+    CHECK_OK(fa_catalogue_find("H200", &gpu, &diag), diag);
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+        fa_space space = {0};
+        fa_problem problem = some_problem();
+        problem.head_dim = heads[i][0], problem.head_dim_v = heads[i][1];
+        CHECK_OK(fa_space_enumerate(&f.families, &problem, &gpu, &space, &diag), diag);
+        for (int j = 0; j < space.count; j++) {
+            const fa_candidate *c = &space.candidate[j];
+            char text[FA_CONFIG_TEXT_MAX] = "";
+            if (c->trial.status != FA_STATUS_PENDING ||
+                strstr(c->trial.config.family, "_sm90a") == NULL)
+                continue;
+            fa_config_text(&c->trial.config, text);
+            CHECK_TEXT(size_tells(c) ? "" : text, "");
+            seen++;
+        }
+        fa_space_free(&space);
+    }
+    CHECK(seen > 200);
+    fixture_close(&f);
+}
+
 int main(void)
 {
+    TEST(the_size_of_shared_memory_tells_every_config);
     TEST(the_step_of_head_dim_64_is_lean);
     TEST(the_causal_step_of_head_dim_128_is_lean);
     TEST(the_causal_step_of_head_dim_256_is_lean);
