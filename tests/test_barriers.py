@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The order of barriers of attn_fwd_sm90a and attn_fwd_prefill_sm90a, and of causal tiles, played through without a GPU.
 
-One producer (two, and records that hand tiles over, in the serving family) and some consumers run as coroutines that a seeded scheduler steps in any order; they
-wait for and arrive at the barriers of the kernel, in the kernel's order. Of every slot of shared
-memory the play knows what lies in it and who still reads it. It ends well when everybody ends, each
-consumer has read what it asked for, and no slot was written while somebody could read it.
+One producer (three, and records that hand tiles over, in the serving family) and some consumers run
+as coroutines that a seeded scheduler steps in any order; they wait for and arrive at the barriers of
+the kernel, in the kernel's order. Of every slot of shared memory the play knows what lies in it and
+who still reads it. It ends well when everybody ends, each consumer has read what it asked for, and no
+slot was written while somebody could read it.
 
 What the kernel does is said once more here: a change of the order of its waits, arrivals or fetches
 belongs in both.
@@ -63,7 +64,7 @@ class Play:
         if serving:
             slots["record"] = places
             self.full["record"] = [Barrier(1) for _ in range(places)]
-            self.empty["record"] = [Barrier(groups + 1 - few) for _ in range(places)]
+            self.empty["record"] = [Barrier(groups + 2 - few) for _ in range(places)]
             self.memory["record"], self.readers["record"] = [None] * places, [0] * places
         self.turn = [0] * groups   # arrivals at the named barrier of each consumer
 
@@ -78,7 +79,7 @@ class Play:
         self.full[name][slot].arrive()
 
     def fetch_q(self, ring, tile):
-        for group in range(self.groups):
+        for group in reversed(range(self.groups)) if self.serving else range(self.groups):
             yield from self.fetch("q", ring, ring.slot * self.groups + group, ("q", tile, group))
         ring.advance()
 
@@ -109,20 +110,23 @@ class Play:
             yield from self.fetch_step("v", v, owed, 0)
 
     def produce_k(self):
-        """Of the serving family: keys and queries; hands the tiles over, at the end that there is none."""
-        k, q, record = Ring(self.stages), Ring(self.q_stages), Ring(len(self.memory["record"]))
+        """Of the serving family: keys; hands the tiles over, at the end that there is none."""
+        k, record = Ring(self.stages), Ring(len(self.memory["record"]))
         for tile in [*range(len(self.tiles)), None]:
             yield from self.fetch("record", record, record.slot, ("record", tile))
             record.advance()
             if tile is None:
                 return
-            steps = self.tiles[tile][0]
-            before_q = steps if self.q_stages > 1 or steps == 0 else steps - 1
-            for step in range(steps, -1, -1):
-                if step == before_q:
-                    yield from self.fetch_q(q, tile)
-                if step > 0:
-                    yield from self.fetch_step("k", k, tile, step - 1)
+            for step in range(self.tiles[tile][0] - 1, -1, -1):
+                yield from self.fetch_step("k", k, tile, step)
+
+    def produce_q(self):
+        q, record = Ring(self.q_stages), Ring(len(self.memory["record"]))
+        for tile in [*range(len(self.tiles)), None]:
+            yield from self.told(record, tile)
+            if tile is None:
+                return
+            yield from self.fetch_q(q, tile)
 
     def produce_v(self):
         v, record = Ring(self.stages), Ring(len(self.memory["record"]))
@@ -267,7 +271,7 @@ class Play:
 
     def run(self, rng):
         """False: nobody can move although somebody has not ended."""
-        producers = [self.produce_k(), self.produce_v()] if self.serving else [self.produce()]
+        producers = [self.produce_k(), self.produce_v(), self.produce_q()] if self.serving else [self.produce()]
         left = [*producers, *(self.consume(group) for group in range(self.groups))]
         favour, idle = rng.random(), 0
         while left:

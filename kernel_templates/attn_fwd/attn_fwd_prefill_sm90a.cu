@@ -18,6 +18,7 @@
 //    one follows.
 #include "attn_serving.cuh"
 #include "attn_serving_params.h"
+#include "attn_softcap.cuh"
 #include "attn_wgmma.cuh"
 
 namespace {
@@ -50,12 +51,6 @@ FA_DEVICE void store_global(void *to, int a, int b, int c, int d) {
     asm volatile("st.global.v4.b32 [%0], {%1,%2,%3,%4};" :: "l"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
 
-FA_DEVICE float absolute(float x) {
-    float y;
-    asm("abs.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 // The records by which the producer hands tiles to the consumers, and their barriers.
 struct Records {
     static constexpr u32 kPlaces = 2, kBytes = 32;
@@ -86,7 +81,7 @@ struct Reader {
     }
 };
 
-// Of the thread that fetches V.
+// Of a thread that fetches V or Q.
 class Told {
     const Records records;
     Reader reader;
@@ -119,7 +114,7 @@ class Handed {
     }
 };
 
-// Of the thread that fetches K and Q: draws tiles, and tells the others.
+// Of the thread that fetches K: draws tiles, and tells the others.
 class Dealer {
     static constexpr u64 kZero = 0x5e1fc0deull << 32;   // a counter in use: its upper half
 
@@ -205,35 +200,34 @@ struct Serving {
     using Params = fa_attn_serving_params;
     using Work = ::Work;
     using Schedule = Handed;
-    using Scale = ::Scale;
+    using Scale = Bend;
     static constexpr bool kMasksLater = CAUSAL != 0 || WINDOW != 0;
 
     FA_DEVICE void start(const Params &, const Shared &shared) {
         const Records records(shared);
         for (u32 i = 0; i < Records::kPlaces; ++i) {
             barrier_init(records.full(i), 1);
-            barrier_init(records.empty(i), kGroups * 4 + 1);
+            barrier_init(records.empty(i), kGroups * 4 + 2);
         }
     }
-    FA_DEVICE Scale find_scale(const Params &p) { return ::find_scale(p, 0, 0); }
+    FA_DEVICE Scale find_scale(const Params &p) {
+        const ::Scale scale = ::find_scale(p, 0, 0);
+        return {SOFTCAP != 0 ? 1.0f : scale.exponent, scale.exponent, scale.cap_rate};
+    }
 
     // ---- copies
 
-    // One thread fetches K and Q, another V: a tile of small pages is many copies. Q comes first where there is room for two
-    // tiles' parts of it, else behind the first K, which need not wait for the tile before.
+    // One thread fetches K, one V, one Q: a tile of small pages is many copies, and a part of Q is free when its consumer has
+    // done with the tile before, on which the next keys need not wait.
     FA_DEVICE void produce(const Params &p, const fa_attn_tensor_maps &maps, const Shared &shared) {
-        Ring ring, q_ring;
+        Ring ring;
         if (threadIdx.x == 0) {
             Dealer dealer(p, shared);
             for (Work work = dealer.next(p); work.steps >= 0; work = dealer.next(p)) {
                 const Source source = source_of(p, work);
-                const int before_q = shared.q_stages() > 1 || work.steps == 0 ? work.steps : work.steps - 1;
 #pragma unroll 1
-                for (int step = work.steps;; --step) {
-                    if (step == before_q) fetch_q<Serving>(maps, shared, q_ring, work);
-                    if (step == 0) break;
+                for (int step = work.steps; step > 0; --step)
                     fetch_tile<Serving, kSlabs>(p, shared, &maps.k, shared.k(ring.slot), kKFull, kKEmpty, ring, source, step - 1);
-                }
             }
         } else if (threadIdx.x == kWarp) {
             Told told(p, shared);
@@ -243,7 +237,24 @@ struct Serving {
                 for (int step = work.steps; step > 0; --step)
                     fetch_tile<Serving, kOutSlabs>(p, shared, &maps.v, shared.v(ring.slot), kVFull, kVEmpty, ring, source, step - 1);
             }
+        } else if (threadIdx.x == 2 * kWarp) {
+            Told told(p, shared);
+            for (Work work = told.next(p); work.steps >= 0; work = told.next(p)) fetch_q_parts(maps, shared, ring, work);
         }
+    }
+    // As fetch_q, but the last part first: its rows see the last keys, so their consumer is first to begin, and within windows
+    // first to end.
+    FA_DEVICE void fetch_q_parts(const fa_attn_tensor_maps &maps, const Shared &shared, Ring &ring, const Work &work) {
+#pragma unroll
+        for (int g = kGroups - 1; g >= 0; --g) {
+            const u32 part = ring.slot * kGroups + g, full = shared.barrier(kQFull + part);
+            barrier_wait(shared.barrier(kQEmpty + part), ring.parity ^ 1);
+            barrier_expect(full, kQPartBytes);
+#pragma unroll
+            for (int i = 0; i < kSlabs; ++i)
+                load_q(&maps.q, shared.q(g, ring.slot) + i * (64 * kSlab * 2), full, i * kSlab, g * 64, work);
+        }
+        ring.advance(shared.q_stages());
     }
 
     struct Source {
@@ -311,31 +322,7 @@ struct Serving {
     FA_DEVICE int first_step(const Own &own) { return WINDOW != 0 ? own.from : 0; }
     FA_DEVICE bool is_masked(const Own &own, int step) { return step >= own.clear_steps || (WINDOW != 0 && step < own.clear_from); }
 
-    // Scores become tanh(x), x = score * rate, rate = scale / softcap. Where no x of the warp is beyond 1, which is usual, by
-    // a polynomial, for the softmax needs the exponential unit: x times one of x^2, the interpolation of degree 4 at
-    // Chebyshev's nodes, off by 7e-6 of x at most. Else as 1 - 2 / (1 + exp2(2 log2(e) x)).
-    FA_DEVICE void cap(Scores &s, const Scale &scale) {
-        if constexpr (SOFTCAP != 0) {
-            float rate = scale.cap_rate * (0.5f * kLn2);
-            asm volatile("" : "+f"(rate));   // what follows from it is computed anew: there are no registers to keep it
-            const float square = rate * rate;
-            float most = 0.0f;
-#pragma unroll
-            for (int i = 0; i < kScores; ++i) most = max2(most, absolute(s[i]));
-            if (rate < 1.0e-4f || warp_any(most * rate > 1.0f)) {   // rate^9 must be a number
-#pragma unroll
-                for (int i = 0; i < kScores; ++i) s[i] = 1.0f - 2.0f * reciprocal(1.0f + exp2_fast(s[i] * scale.cap_rate));
-            } else {
-                const float c1 = rate * square, c2 = c1 * square, c3 = c2 * square, c4 = c3 * square;
-#pragma unroll
-                for (int i = 0; i < kScores; ++i) {
-                    const float y = s[i] * s[i];
-                    s[i] *= (((0.00901040602f * c4 * y - 0.044764983f * c3) * y + 0.130334776f * c2) * y - 0.332973835f * c1) * y +
-                            0.999992868f * rate;
-                }
-            }
-        }
-    }
+    FA_DEVICE void cap(Scores &, const Scale &) {}   // settle_bent_scores does so
     FA_DEVICE void mask(Scores &s, const Params &p, const Work &work, int row, int key) {
         const Sequence sequence = sequence_of(p, work);
         const int query = work.row0 + row, from = work.key0 + key;
@@ -405,6 +392,15 @@ struct Serving {
         }
     }
 };
+
+#if SOFTCAP
+// attn_wgmma.cuh's, where scores are bent.
+template <>
+__device__ __forceinline__ bool settle_scores<Serving>(Scores &s, Rows &rows, float (&shrink)[2], const Bend &scale, bool masked,
+                                                       const fa_attn_serving_params &p, const Work &work, int row, int key) {
+    return settle_bent_scores<Serving>(s, rows, shrink, scale, masked, p, work, row, key);
+}
+#endif
 
 } // namespace
 
