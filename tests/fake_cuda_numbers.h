@@ -24,14 +24,12 @@ static inline uint32_t float_bits(float x)
     return bits;
 }
 
+/* The exponents of both formats are 112 apart; the product is exact, of subnormal numbers too. */
 static inline float half_value(uint16_t h)
 {
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 0x3ff;
-    if (exponent == 31)
-        return bits_float(sign | 0x7f800000 | fraction << 13);
-    if (exponent == 0)
-        return copysignf((float)fraction * 0x1p-24f, bits_float(sign | 0x3f800000));
-    return bits_float(sign | (exponent + 112) << 23 | fraction << 13);
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = h & 0x7fff;
+    uint32_t finite = float_bits(bits_float(rest << 13) * 0x1p112f);
+    return bits_float(sign | (rest >= 0x7c00 ? 0x7f800000 | rest << 13 : finite));
 }
 
 /* Round to nearest even; overflow to infinity. */

@@ -24,8 +24,9 @@ static float e4m3_value(uint8_t x)
     int exponent = x >> 3 & 15, fraction = x & 7;
     if (exponent == 15 && fraction == 7)
         return NAN;
-    float size = ldexpf((float)(exponent == 0 ? fraction : 8 + fraction),
-                        (exponent == 0 ? 1 : exponent) - 10);
+    float size = exponent == 0
+                     ? (float)fraction * 0x1p-9f
+                     : bits_float((uint32_t)(exponent + 120) << 23 | (uint32_t)fraction << 20);
     return x & 0x80 ? -size : size;
 }
 
@@ -40,10 +41,20 @@ static uint8_t e4m3_bits(float x)
     return sign | best;
 }
 
-static float kv_value(const struct fake_build *build, const void *row, int d)
+/* A row of a cache, or of Q where that has the same type. */
+static void load_row(const struct fake_build *build, bool fp8, const void *row, int columns,
+                     double *ret)
 {
-    return build->fp8 ? e4m3_value(((const uint8_t *)row)[d])
-                      : value(build, ((const uint16_t *)row)[d]);
+    const uint16_t *bits = row;
+    if (fp8)
+        for (int d = 0; d < columns; d++)
+            ret[d] = (double)e4m3_value(((const uint8_t *)row)[d]);
+    else if (build->bf16)
+        for (int d = 0; d < columns; d++)
+            ret[d] = (double)bf16_value(bits[d]);
+    else
+        for (int d = 0; d < columns; d++)
+            ret[d] = (double)half_value(bits[d]);
 }
 
 /* ---- rows -----------------------------------------------------------------------------------*/
@@ -128,7 +139,8 @@ static const void *key_row(const params *p, const struct fake_build *build, cons
     if (of_values)
         columns = (size_t)fake_columns(build);
     if (build->page > 0) {
-        const int32_t *entry = ints(p->block_table + r->b * p->block_table_stride + j / build->page, 1);
+        const int32_t *entry =
+            ints(p->block_table + r->b * p->block_table_stride + j / build->page, 1);
         if (entry == NULL || *entry < 0 || *entry >= p->num_pages)
             return NULL;
         at += *entry * block + j % build->page * row;
@@ -142,7 +154,8 @@ static const void *key_row(const params *p, const struct fake_build *build, cons
 /* ---- attention ------------------------------------------------------------------------------*/
 static double scale_of(const float *scales, int64_t batch, int64_t head)
 {
-    const float *scale = fake_memory((uint64_t)(uintptr_t)(scales + batch + head), sizeof(float), false);
+    const float *scale =
+        fake_memory((uint64_t)(uintptr_t)(scales + batch + head), sizeof(float), false);
     return scale != NULL ? (double)*scale : NAN;
 }
 
@@ -153,14 +166,21 @@ static bool scores_of(const params *p, const struct fake_build *build, const str
     const uint16_t *q = fake_memory(at, (size_t)build->head_dim * 2, false);
     double scale = (double)p->dense.softmax_scale, cap = (double)p->softcap;
     if (build->fp8)
-        scale *= scale_of(p->k_scale, r->b * p->k_scale_batch_stride, r->kv * p->k_scale_head_stride);
+        scale *=
+            scale_of(p->k_scale, r->b * p->k_scale_batch_stride, r->kv * p->k_scale_head_stride);
+    double query[512], key[512];
+    if (q != NULL)
+        load_row(build, false, q, build->head_dim, query);
     for (int64_t j = r->first; q != NULL && j < r->end; j++) {
         const void *k = key_row(p, build, r, j, false);
-        double dot = 0;
+        double part[4] = {0}; /* head dims are multiples of 8 */
         if (k == NULL)
             return false;
-        for (int d = 0; d < build->head_dim; d++)
-            dot += (double)value(build, q[d]) * (double)kv_value(build, k, d);
+        load_row(build, build->fp8, k, build->head_dim, key);
+        for (int d = 0; d < build->head_dim; d += 4)
+            for (int i = 0; i < 4; i++)
+                part[i] += query[d + i] * key[d + i];
+        double dot = (part[0] + part[1]) + (part[2] + part[3]);
         scores[j - r->first] = build->softcap ? cap * tanh(dot * scale / cap) : dot * scale;
     }
     return q != NULL;
@@ -170,7 +190,7 @@ bool fake_serving_attend(const params *p, const struct fake_build *build, int64_
                          float *ret_o, float *ret_lse)
 {
     struct row r;
-    double out[512] = {0}, total = 0, largest = -INFINITY;
+    double out[512] = {0}, values[512], total = 0, largest = -INFINITY;
     int columns = fake_columns(build);
     if (!find_row(p, build, id, &r))
         return false;
@@ -188,8 +208,10 @@ bool fake_serving_attend(const params *p, const struct fake_build *build, int64_
         total += w;
         if (lowp)
             w = (double)value(build, storage(build, (float)w));
+        if (ok)
+            load_row(build, build->fp8, v, columns, values);
         for (int d = 0; ok && d < columns; d++)
-            out[d] += w * (double)kv_value(build, v, d);
+            out[d] += w * values[d];
     }
     free(scores);
     if (build->sinks)
