@@ -71,7 +71,7 @@ static int load_taker(tuner_fixture *f, const char *beside, fa_diag *diag)
         " \"entry\": \"attn_fwd\", \"threads\": 128, \"grid\": [\"SEQ_Q\", 1, 1],"
         " \"shared_memory\": {}%s}",
         beside);
-    return fixture_make(f) ? fixture_load_text(f, text, strlen(text), diag) : FA_EIO;
+    return fixture_load_text(f, text, strlen(text), diag);
 }
 
 static void a_family_serves_the_features_that_its_manifest_takes_and_no_other(void)
