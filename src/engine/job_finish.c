@@ -173,12 +173,12 @@ static bool judge_promise(const fa_job *job, int winner, fa_answer *answer,
     return true;
 }
 
-int fa_job_choose_winner(fa_job *job, fa_answer *answer)
+int fa_job_choose_winner(fa_job *job, fa_answer *answer, int *ret_winner, fa_diag *diag)
 {
-    int *order = calloc((size_t)job->space.count, sizeof *order);
+    int *order = calloc((size_t)job->space.count + 1, sizeof *order);
     int winner = FA_JOB_NOBODY;
     if (order == NULL)
-        return winner;
+        return fa_fail(diag, FA_ENOMEM, "choosing a winner: out of memory");
     fill_counts(job, answer);
     /* After a race only the raced are comparable; they hold the best of the rest, too. */
     int count = job->measure.raced ? job->measure.finalist_count
@@ -201,7 +201,8 @@ int fa_job_choose_winner(fa_job *job, fa_answer *answer)
     /* Answers with the config that was loaded and proved, not with an equal one. */
     if (winner >= 0 && job->attempt[winner].twin_of != 0)
         winner = job->attempt[winner].twin_of - 1;
-    return winner;
+    *ret_winner = winner;
+    return 0;
 }
 
 struct storing {

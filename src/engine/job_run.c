@@ -83,16 +83,19 @@ int fa_job_run(fa_job *job, const fa_target *target, const fa_plan *plan, fa_ans
     fa_child_kill(job->measure.child); /* its context takes a while to go */
     if (rc == 0) {
         fa_answer answer = {.size = sizeof answer};
-        int index =
-            plan->verify ? fa_job_verified(job, &answer) : fa_job_choose_winner(job, &answer);
-        if (index == FA_JOB_NOBODY && plan->verify)
-            rc = fa_fail(&job->diag, FA_ENOKERNEL, "%s: %s", fa_status_name(answer.trial.status),
-                         answer.trial.reason);
-        else if (index == FA_JOB_NOBODY)
-            rc = fa_fail(&job->diag, FA_ENOKERNEL,
-                         "none of %d configs survived: explain says where each ended",
-                         job->progress.resumed + job->compile.order_count);
-        else if (!plan->verify)
+        int index = FA_JOB_NOBODY;
+        if (plan->verify)
+            index = fa_job_verified(job, &answer);
+        else
+            rc = fa_job_choose_winner(job, &answer, &index, &job->diag);
+        if (rc == 0 && index == FA_JOB_NOBODY)
+            rc = plan->verify
+                     ? fa_fail(&job->diag, FA_ENOKERNEL, "%s: %s",
+                               fa_status_name(answer.trial.status), answer.trial.reason)
+                     : fa_fail(&job->diag, FA_ENOKERNEL,
+                               "none of %d configs survived: explain says where each ended",
+                               job->progress.resumed + job->compile.order_count);
+        else if (rc == 0 && !plan->verify)
             rc = fa_job_store_winner(job, index, &answer, &job->diag);
         if (rc == 0) {
             job->ended = false; /* the last event may not cancel what is stored */
