@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""README's table of what is covered, and the models of docs/serving.md, made from operation.json and the families' manifests.
+"""README's table of what is covered, docs/coverage.md's by kernel family, and the models of docs/serving.md, made from
+operation.json and the families' manifests.
 
 Each family's "supports" is asked, field by field, which values it takes while the other fields stay as
 they are in problems that it serves and that differ least from the default one; so a new family is a new column
-and a new field a new row.
+and a new field a new row. README's columns are GPUs, for which the families that run there answer together.
 
     python3 tests/coverage.py             prints the tables
-    python3 tests/coverage.py --write     puts them into README.md and docs/serving.md
+    python3 tests/coverage.py --write     puts them into README.md, docs/coverage.md and docs/serving.md
 """
 import glob
 import itertools
@@ -34,71 +35,8 @@ def values_of(field):
     return sorted({low, high, *[value for value in doubled if value >= low]})
 
 
-class Family:
-    def __init__(self, fields, manifest, database):
-        self.fields, self.name, self.database = fields, manifest["name"], database
-        self.sm = manifest["sm"]
-        self.untaken = [field["name"] for field in fields
-                        if field.get("feature") and field["name"] not in manifest.get("takes", [])]
-        self.supports = [rule["require"] for rule in manifest.get("supports", [])]
-        lets = manifest.get("let", {})
-        for _ in lets:  # a let may name others
-            self.supports = [re.sub(r"\b(%s)\b" % "|".join(lets), lambda m: "(%s)" % lets[m[0]], rule)
-                             for rule in self.supports]
-        self.bases = self.find_bases()
-        self.bases += [{**self.bases[0], field["name"]: value} for field in fields
-                       if field["kind"] != "integer" for value in values_of(field)]
-
-    def serves(self, values):
-        """Whether a problem of these values is one that the operation and the family take."""
-        default = self.default()
-        if any(values[name] != default[name] for name in self.untaken):
-            return False
-        for field in self.fields:
-            if "divides" in field and values[field["name"]] > 0 \
-                    and values[field["divides"]] % values[field["name"]] != 0:
-                return False
-        names = {"SM": self.sm["min"]}
-        for field in self.fields:
-            value = values[field["name"]]
-            how = field.get("macro_as")
-            if "macro" in field:
-                names[field["macro"]] = int(value != 0) if how == "nonzero" else int(value == 0) if how == "not" else value
-        for rule in self.supports:
-            asked = re.sub(r"\b[A-Z][A-Z0-9_]*\b", lambda m: str(names.get(m[0], m[0])), rule)
-            if not self.database.execute("SELECT " + asked).fetchone()[0]:
-                return False
-        return True
-
-    def default(self):
-        values = {}
-        for field in self.fields:
-            preset = field.get("default", 0 if field["kind"] != "integer" else max(field.get("min", 0), 1))
-            if field["kind"] == "choice" and isinstance(preset, str):
-                preset = field["choices"].index(preset)
-            values[field["name"]] = 1 if field.get("nonempty") else preset  # small: limits of products tell less
-        for field in self.fields:
-            if "follows" in field:
-                values[field["name"]] = values[field["follows"]]
-        return values
-
-    def find_bases(self):
-        """Problems that the family serves: the default one, or those that differ in a field or two."""
-        default = self.default()
-        changes = [(field["name"], value) for field in self.fields for value in values_of(field)]
-        for count in range(3):
-            changed = ({**default, **dict(change)} for change in itertools.combinations(changes, count))
-            bases = [values for values in changed if self.serves(values)]
-            if bases:
-                return bases
-        sys.exit("%s serves no problem that differs in at most two fields from the default one" % self.name)
-
-    def takes(self, field, value):
-        changes = {field["name"]: value}
-        for other in self.fields:
-            if other.get("follows") == field["name"]:
-                changes[other["name"]] = value
-        return any(self.serves({**base, **changes}) for base in self.bases)
+class Column:
+    """Whatever takes values of fields: untaken names the fields of which it takes the default alone."""
 
     def edge(self, field, good, bad):
         """The last value that is taken between one that is and one that is not."""
@@ -135,33 +73,158 @@ class Family:
         return "{:,} to {:,}{}".format(low, high, "" if step == 1 else " in steps of %d" % step)
 
 
-def chips(sm):
-    low = [name for number, name in CHIPS if number <= sm["min"]][-1]
-    high = [name for number, name in CHIPS if number <= sm["max"]][-1]
-    names = low if low == high else "%s to %s" % (low, high)
-    numbers = "sm_%d" % sm["min"] if sm["min"] == sm["max"] else "sm_%d to sm_%d" % (sm["min"], sm["max"])
+class Family(Column):
+    """A family on the GPUs of one compute capability."""
+
+    def __init__(self, fields, manifest, database, sm):
+        self.fields, self.name, self.database, self.sm = fields, manifest["name"], database, sm
+        self.untaken = [field["name"] for field in fields
+                        if field.get("feature") and field["name"] not in manifest.get("takes", [])]
+        self.supports = [rule["require"] for rule in manifest.get("supports", [])]
+        lets = manifest.get("let", {})
+        for _ in lets:  # a let may name others
+            self.supports = [re.sub(r"\b(%s)\b" % "|".join(lets), lambda m: "(%s)" % lets[m[0]], rule)
+                             for rule in self.supports]
+        macros = {"SM", *[field["macro"] for field in fields if "macro" in field]}
+        self.supports = ["SELECT " + re.sub(r"\b[A-Z][A-Z0-9_]*\b", lambda m: ":" + m[0] if m[0] in macros else m[0], rule)
+                         for rule in self.supports]
+        self.default = self.default_problem()
+        self.bases = self.find_bases()
+        self.bases += [{**base, field["name"]: value} for base in self.bases[:1] for field in fields
+                       if field["kind"] != "integer" for value in values_of(field)]
+
+    def serves(self, values):
+        """Whether a problem of these values is one that the operation and the family take."""
+        if any(values[name] != self.default[name] for name in self.untaken):
+            return False
+        for field in self.fields:
+            if "divides" in field and values[field["name"]] > 0 \
+                    and values[field["divides"]] % values[field["name"]] != 0:
+                return False
+        names = {"SM": self.sm}
+        for field in self.fields:
+            value = values[field["name"]]
+            how = field.get("macro_as")
+            if "macro" in field:
+                names[field["macro"]] = int(value != 0) if how == "nonzero" else int(value == 0) if how == "not" else value
+        return all(self.database.execute(rule, names).fetchone()[0] for rule in self.supports)
+
+    def default_problem(self):
+        values = {}
+        for field in self.fields:
+            preset = field.get("default", 0 if field["kind"] != "integer" else max(field.get("min", 0), 1))
+            if field["kind"] == "choice" and isinstance(preset, str):
+                preset = field["choices"].index(preset)
+            values[field["name"]] = 1 if field.get("nonempty") else preset  # small: limits of products tell less
+        for field in self.fields:
+            if "follows" in field:
+                values[field["name"]] = values[field["follows"]]
+        return values
+
+    def find_bases(self):
+        """Problems that the family serves: the default one, or those that differ in a field or two."""
+        changes = [(field["name"], value) for field in self.fields for value in values_of(field)]
+        for count in range(3):
+            changed = ({**self.default, **dict(change)} for change in itertools.combinations(changes, count))
+            bases = [values for values in changed if self.serves(values)]
+            if bases:
+                return bases
+        sys.exit("%s serves no problem on sm_%d that differs in at most two fields from the default one" % (self.name, self.sm))
+
+    def takes(self, field, value):
+        changes = {field["name"]: value}
+        for other in self.fields:
+            if other.get("follows") == field["name"]:
+                changes[other["name"]] = value
+        return any(self.serves({**base, **changes}) for base in self.bases)
+
+
+class Chip(Column):
+    """The families that run on GPUs of one compute capability, together."""
+
+    def __init__(self, families):
+        self.families = families
+        self.untaken = set.intersection(*(set(family.untaken) for family in families))
+
+    def takes(self, field, value):
+        return any(field["name"] not in family.untaken and family.takes(field, value) for family in self.families)
+
+
+def chips(low, high):
+    """GPUs of these compute capabilities, in words."""
+    first, last = ([name for number, name in CHIPS if number <= sm][-1] for sm in (low, high))
+    names = first if first == last else "%s to %s" % (first, last)
+    numbers = "sm_%d" % low if low == high else "sm_%d to sm_%d" % (low, high)
     return "%s (%s)" % (names, numbers)
 
 
-def table(folder):
-    """The lines of one operation's table."""
+def told_fields(operation):
+    """The fields that have an option, each with its name: their own, or else the one that sets them."""
+    for field in operation["fields"]:
+        sets = [one["option"] for one in operation.get("shorthands", []) if one.get("set", {}).get(field["name"]) == "true"]
+        name = field.get("option") or (sets or [field["name"]] if field.get("feature") and (sets or "needs" not in field) else [None])[0]
+        if name:
+            yield {**field, "option": name}
+
+
+def read_operation(folder):
+    """The operation, its fields that a table tells, and its families' manifests."""
     with open(os.path.join(folder, "operation.json"), encoding="utf-8") as file:
         operation = json.load(file)
-    fields = [field for field in operation["fields"] if field.get("option") or field.get("feature")]
-    families, database = [], sqlite3.connect(":memory:")
+    manifests = []
     for path in sorted(glob.glob(os.path.join(folder, "*.json"))):
         if os.path.basename(path) != "operation.json":
             with open(path, encoding="utf-8") as file:
-                families.append(Family(operation["fields"], json.load(file), database))
+                manifests.append(json.load(file))
+    return operation, list(told_fields(operation)), manifests
+
+
+def rows_of(fields, columns):
+    """Fields of which the columns take the same values share a row."""
+    rows = {}
+    for field in fields:
+        cells = tuple(column.cell(field) for column in columns)
+        rows.setdefault(cells, []).append("`%s`" % field["option"])
+    return ((", ".join(names), cells) for cells, names in rows.items())
+
+
+def as_lines(rows):
+    return ("| %s | %s |" % (names, " | ".join(cells)) for names, cells in rows)
+
+
+def by_family(folder):
+    """The lines of one operation's table with a column for each family."""
+    operation, fields, manifests = read_operation(folder)
+    database = sqlite3.connect(":memory:")
+    families = [Family(operation["fields"], manifest, database, manifest["sm"]["min"]) for manifest in manifests]
     yield "| %s | %s |" % (operation["title"], " | ".join("`%s`" % family.name for family in families))
     yield "|---" * (len(families) + 1) + "|"
-    yield "| GPUs | %s |" % " | ".join(chips(family.sm) for family in families)
-    rows = {}  # fields of which every family takes the same values share a row
-    for field in fields:
-        cells = tuple(family.cell(field) for family in families)
-        rows.setdefault(cells, []).append("`%s`" % field.get("option", field["name"]))
-    for cells, names in rows.items():
-        yield "| %s | %s |" % (", ".join(names), " | ".join(cells))
+    yield "| GPUs | %s |" % " | ".join(chips(manifest["sm"]["min"], manifest["sm"]["max"]) for manifest in manifests)
+    yield from as_lines(rows_of(fields, families))
+
+
+def by_gpu(folder):
+    """The same with a column for GPUs on which the families take the same together; a sentence has what all take."""
+    operation, fields, manifests = read_operation(folder)
+    database, columns = sqlite3.connect(":memory:"), []  # lowest and highest capability, Chip, what it takes
+    for number, _ in CHIPS:
+        here = [manifest for manifest in manifests if manifest["sm"]["min"] <= number <= manifest["sm"]["max"]]
+        if not here:
+            continue
+        high = max(manifest["sm"]["max"] for manifest in here) if number == CHIPS[-1][0] else number
+        chip = Chip([Family(operation["fields"], manifest, database, number) for manifest in here])
+        cells = [chip.cell(field) for field in fields]
+        if columns and columns[-1][3] == cells:
+            columns[-1] = (columns[-1][0], high, chip, cells)
+        else:
+            columns.append((number, high, chip, cells))
+    yield "| %s | %s |" % (operation["title"], " | ".join(chips(low, high) for low, high, _, _ in columns))
+    yield "|---" * (len(columns) + 1) + "|"
+    rows = list(rows_of(fields, [chip for _, _, chip, _ in columns]))
+    alike = [(names, cells[0]) for names, cells in rows if len(set(cells)) == 1]
+    yield from as_lines((names, cells) for names, cells in rows if len(set(cells)) > 1)
+    if alike:
+        yield "\nOn all of these: %s." % "; ".join("%s %s" % row for row in alike)
 
 
 def layer(fields):
@@ -190,7 +253,7 @@ def models(folder):
         yield "| %s | %s |" % (", ".join(names), " | ".join(cells))
 
 
-PAGES = {"README.md": table, "docs/serving.md": models}
+PAGES = {"README.md": by_gpu, "docs/coverage.md": by_family, "docs/serving.md": models}
 
 
 def whole(lines):
