@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""./dev fmt, in a git checkout of its own with one file."""
+import os
+import shutil
+import subprocess
+import tempfile
+
+import tap
+from place import SOURCE
+
+OLD = "int  kept( void );  /* as somebody aligned it */\n\nint f(void)\n{\n    return 0;\n}\n"
+
+
+class Checkout:
+    def __enter__(self):
+        for program in ("git", "clang-format", "clang-format-diff"):
+            if shutil.which(program) is None:
+                raise tap.Skip("there is no %s here" % program)
+        self.temporary = tempfile.TemporaryDirectory()
+        for name in ("dev", ".clang-format"):
+            shutil.copy(os.path.join(SOURCE, name), self.temporary.name)
+        self.write("old.c", OLD)
+        self.git("init", "--quiet")
+        self.git("add", ".")
+        self.git("-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "--quiet", "-m", "a")
+        return self
+
+    def __exit__(self, *_):
+        self.temporary.cleanup()
+
+    def git(self, *arguments):
+        subprocess.run(["git", *arguments], cwd=self.temporary.name, check=True)
+
+    def write(self, name, text):
+        with open(os.path.join(self.temporary.name, name), "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def read(self, name):
+        with open(os.path.join(self.temporary.name, name), encoding="utf-8") as file:
+            return file.read()
+
+    def dev(self, *arguments, path=None):
+        env = dict(os.environ, PATH=(path + ":" if path else "") + os.environ["PATH"])
+        return subprocess.run(["./dev", *arguments], cwd=self.temporary.name, env=env, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, encoding="utf-8", check=False)
+
+
+def fmt_formats_changed_lines_and_new_files_and_nothing_else():
+    with Checkout() as here:
+        tap.equal((here.dev("fmt").returncode, here.read("old.c")), (0, OLD))
+        here.write("old.c", OLD.replace("return 0;", "return  1 ;"))
+        here.write("new.c", "int  g( void );\n")
+        done = here.dev("fmt")
+        tap.equal(done.returncode, 0)
+        tap.equal(here.read("old.c"), OLD.replace("return 0;", "return 1;"))
+        tap.equal(here.read("new.c"), "int g(void);\n")
+
+
+def fmt_says_when_another_version_is_here_than_the_one_of_the_sources():
+    with Checkout() as here:
+        tools = os.path.join(here.temporary.name, "tools")
+        os.mkdir(tools)
+        here.write("tools/clang-format", "#!/bin/sh\necho clang-format version 99.1.0\n")
+        os.chmod(os.path.join(tools, "clang-format"), 0o755)
+        done = here.dev("fmt", path=tools)
+        tap.has(done.stderr, "clang-format 99 is here, and the sources are formatted with 14")
+
+
+def fmt_refuses_what_is_no_commit():
+    with Checkout() as here:
+        done = here.dev("fmt", "nowhere")
+        tap.equal(done.returncode, 1)
+        tap.has(done.stderr, '"nowhere" is none of a git checkout here')
+
+
+tap.main([
+    fmt_formats_changed_lines_and_new_files_and_nothing_else,
+    fmt_says_when_another_version_is_here_than_the_one_of_the_sources,
+    fmt_refuses_what_is_no_commit,
+])
