@@ -50,7 +50,7 @@ def the_picture_is_drawn_from_the_measured_rows():
 
 
 def what_readme_shows_of_explain_is_what_it_prints():
-    command, shown = re.search(r"(?m)^\$ \./dev (explain .*)\n((?:.+\n)+)```", read("README.md")).groups()
+    command, shown = re.search(r"(?m)^\$ \./dev (explain .*)\n((?:.+\n)+)…\n", read("README.md")).groups()
     with Place(space=None) as place:
         told = place.run(*command.split()).stdout.splitlines()
     for line in shown.splitlines():

@@ -168,6 +168,18 @@ def tests_of(page, open_session):
             assert marker == "", "%s:%d: a mark on a block that is no command" % (page, line)
 
 
+def what_readme_shows_of_a_tune_is_what_it_prints():
+    def bare(text):
+        """Without what differs from machine to machine."""
+        return re.sub(r" in [\d.]+ s \(\d+ workers?\)", "", text).split()
+    with open(os.path.join(SOURCE, "README.md"), encoding="utf-8") as file:
+        command, shown = re.search(r"(?m)^\$ \./dev (tune .*)\n((?:.+\n)+)```", file.read()).groups()
+    with Place(space=None) as place:
+        place.env.update(HOME=place.folder, FA_TUNE_STORE=os.path.join(place.folder, ".cache/fa-tune/store.db"), FA_TUNE_CALLED="./dev")
+        told = place.run(*command.split()).stdout
+    tap.equal(bare(told), bare(shown))
+
+
 def every_marker_stands_above_a_block():
     for page in PAGES:
         with open(os.path.join(SOURCE, page), encoding="utf-8") as file:
@@ -190,7 +202,7 @@ def main():
             return sessions[-1]
 
         try:
-            tap.main([every_marker_stands_above_a_block,
+            tap.main([every_marker_stands_above_a_block, what_readme_shows_of_a_tune_is_what_it_prints,
                       *[test for page in PAGES for test in tests_of(page, open_session)]])
         finally:
             for session in sessions:
