@@ -80,6 +80,26 @@ def what_is_imported_is_drawn_as_where_it_was_measured():
         tap.equal(again, unproved)
 
 
+def explain_tells_what_an_imported_winner_brought_until_it_is_tuned_here():
+    with Place(space=FOUR, script=L4) as place:
+        pending = place.json("explain", *SMALL)
+        tap.equal((pending["imported"], pending["counts"].get("measured", 0)), (False, 0))
+        write(place, lines())
+        place.run("import", "records.jsonl")
+        document = place.json("explain", *SMALL)
+        measured = next(json.loads(line) for line in lines() if '"trials"' in line)["trials"][0]["trials"]
+        tap.equal((document["imported"], document["counts"]["measured"]), (True, len(measured)))
+        times = [config["median_us"] for config in document["configs"] if config["status"] == "measured"]
+        at = len(document["configs"][0]["config"]["tunables"])
+        tap.equal(times, [row[at] for row in measured])
+        text = place.run("explain", *SMALL).stdout
+        tap.has(text, "where their winner was imported from: none was tried here")
+        tap.lacks(text, "were not tried yet")
+        place.run(*SMALL, "--again", "--effort", "patient")
+        document = place.json("explain", *SMALL)
+        tap.equal((document["imported"], document["counts"]["measured"]), (False, len(measured)))
+
+
 def a_filter_keeps_records_before_anything_is_compiled_and_a_bundle_is_taken_whole():
     with Place(space=FOUR, script=L4) as place:
         write(place, lines())
@@ -185,6 +205,7 @@ def the_demo_page_in_the_tree_is_of_the_shipped_records():
 tap.main([
     a_measured_line_has_its_trials_and_the_problems_baselines_follow,
     what_is_imported_is_drawn_as_where_it_was_measured,
+    explain_tells_what_an_imported_winner_brought_until_it_is_tuned_here,
     a_filter_keeps_records_before_anything_is_compiled_and_a_bundle_is_taken_whole,
     a_dry_run_takes_neither_winners_nor_baselines,
     lines_that_cannot_be_are_refused_with_their_number_and_nothing_is_taken,

@@ -233,7 +233,8 @@ FA_API int fa_answer_cubin_hash(fa_tuner *tuner, const fa_answer *answer, char r
                                 size_t *ret_size, fa_diag *diag);
 
 /* Every config of the request's space and where it ended, best first, then by gate; nothing is
- * compiled. `rank` counts from 1 for configs that finished (measured or compiled), else 0. */
+ * compiled. `rank` counts from 1 for configs that finished (measured or compiled), else 0. Of an imported
+ * winner whose problem was not tuned here: what was measured beside it, as far as it brought that. */
 typedef int fa_explain_visit(void *context, int32_t rank, const fa_trial *trial);
 FA_API int fa_explain(fa_tuner *tuner, const fa_request *request, fa_explain_visit *visit,
                       void *context, fa_gpu *ret_gpu, fa_diag *diag);

@@ -97,7 +97,18 @@ static void print_gate(const cli_rows *rows, size_t gate, size_t limit, fa_buf *
     fa_buf_free(&cell);
 }
 
-static int print_text(const cli_options *options, const fa_gpu *gpu, const cli_rows *rows)
+/* Whether the times are those that an imported winner brought with it. */
+static bool are_imported(fa_tuner *tuner, const fa_request *request, const cli_rows *rows)
+{
+    fa_request cached = *request;
+    fa_answer answer = {.size = sizeof answer};
+    cached.effort = FA_EFFORT_CACHED;
+    return rows->count > 0 && rows->row[0].trial.status == FA_STATUS_MEASURED &&
+           fa_tune(tuner, &cached, &answer, NULL) == 0 && answer.origin == FA_ORIGIN_IMPORTED;
+}
+
+static int print_text(const cli_options *options, const fa_gpu *gpu, const cli_rows *rows,
+                      bool imported)
 {
     fa_buf out = {0};
     size_t limit = options->top > 0 ? (size_t)options->top : SIZE_MAX, ranked = 0;
@@ -111,7 +122,9 @@ static int print_text(const cli_options *options, const fa_gpu *gpu, const cli_r
         fa_buf_text(&out, "\n");
     print_counts(rows, &out);
     if (ranked > 0) {
-        fa_buf_printf(&out, "\nranked: %zu came through\n", ranked);
+        fa_buf_printf(&out, "\nranked: %zu came through%s\n", ranked,
+                      imported ? ", where their winner was imported from: none was tried here"
+                               : "");
         cli_print_ranking(rows->row, ranked < limit ? ranked : limit, 0, &out);
         if (limit < ranked)
             fa_buf_printf(&out, "%s and %zu more\n", cli_sym()->ellipsis, ranked - limit);
@@ -124,7 +137,7 @@ static int print_text(const cli_options *options, const fa_gpu *gpu, const cli_r
 }
 
 static int print_json(const cli_options *options, const fa_gpu *gpu, const cli_rows *rows,
-                      const char *store)
+                      bool imported, const char *store)
 {
     cJSON *document = cJSON_CreateObject();
     fa_json_add_text(document, "fa_tune", fa_version());
@@ -139,6 +152,7 @@ static int print_json(const cli_options *options, const fa_gpu *gpu, const cli_r
     size_t limit = options->top > 0 ? (size_t)options->top : SIZE_MAX;
     fa_json_add(document, "configs",
                 cli_json_rows(rows->row, rows->count < limit ? rows->count : limit));
+    fa_json_add_bool(document, "imported", imported);
     fa_json_add_text(document, "store", store);
     return cli_json_write(document);
 }
@@ -161,12 +175,13 @@ int cli_explain(const cli_options *options)
     int rc = fa_explain(tuner, &request, cli_rows_visit, &rows, &gpu, &diag);
     if (rows.failed)
         rc = fa_fail(&diag, FA_ENOMEM, "out of memory after %zu configs", rows.count);
+    bool imported = rc == 0 && are_imported(tuner, &request, &rows);
     if (rc != 0)
         status = cli_fail(rc, options, &diag);
     else if (options->json)
-        status = print_json(options, &gpu, &rows, fa_store_location(tuner));
+        status = print_json(options, &gpu, &rows, imported, fa_store_location(tuner));
     else
-        status = print_text(options, &gpu, &rows);
+        status = print_text(options, &gpu, &rows, imported);
     cli_rows_free(&rows);
     fa_close(&tuner);
     return status;

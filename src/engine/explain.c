@@ -2,11 +2,13 @@
  *
  * Where every config of a space ended: the space as it stands today, with the outcomes on record.
  */
+#include "evidence.h"
 #include "manifest.h"
 #include "rank.h"
 #include "request.h"
 #include "store.h"
 #include "stored.h"
+#include "trial_list.h"
 
 #include "error.h"
 #include "model.h"
@@ -15,21 +17,74 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int merge_one(void *context, const fa_trial_record *record)
+struct merging {
+    fa_space *space;
+    bool any; /* something is on record */
+};
+
+static fa_trial *find_pending(fa_space *space, const fa_config *config)
 {
-    fa_space *space = context;
     for (int i = 0; i < space->count; i++) {
         fa_trial *trial = &space->candidate[i].trial;
-        if (trial->status == FA_STATUS_PENDING &&
-            fa_config_equal(&trial->config, &record->trial.config)) {
-            uint32_t grid[3];
-            memcpy(grid, trial->grid, sizeof grid);
-            *trial = record->trial;
-            memcpy(trial->grid, grid, sizeof grid);
-            break;
-        }
+        if (trial->status == FA_STATUS_PENDING && fa_config_equal(&trial->config, config))
+            return trial;
     }
+    return NULL;
+}
+
+static void take_trial(fa_trial *trial, const fa_trial *known)
+{
+    uint32_t grid[3];
+    memcpy(grid, trial->grid, sizeof grid);
+    *trial = *known;
+    memcpy(trial->grid, grid, sizeof grid);
+}
+
+static int merge_one(void *context, const fa_trial_record *record)
+{
+    struct merging *merging = context;
+    fa_trial *trial = find_pending(merging->space, &record->trial.config);
+    merging->any = true;
+    if (trial != NULL)
+        take_trial(trial, &record->trial);
     return 0;
+}
+
+/* What an imported winner brought: times, and nothing of how a kernel was compiled but its own. */
+static int merge_brought(fa_tuner *tuner, const fa_target *target, fa_space *space, fa_diag *diag)
+{
+    fa_winner_record winner = {0};
+    fa_trial_list brought = {0};
+    fa_answer answer;
+    int rc = fa_records_winner(tuner, &target->scope, &winner, NULL, NULL);
+    if (rc != 0)
+        return rc == FA_ENOMEM ? fa_fail(diag, rc, "out of memory for a winner") : 0;
+    if (winner.origin == FA_ORIGIN_IMPORTED)
+        rc = fa_trial_list_from_evidence(winner.evidence, &brought, diag);
+    bool known = rc == 0 && brought.count > 0 &&
+                 fa_records_answer(&winner, &target->gpu, &answer, NULL) == 0;
+    for (size_t i = 0; known && i < brought.count; i++) {
+        const fa_trial *timed = &brought.record[i].trial;
+        fa_trial *trial = find_pending(space, &timed->config);
+        if (trial == NULL)
+            continue;
+        if (fa_config_equal(&timed->config, &answer.trial.config)) {
+            take_trial(trial, &answer.trial);
+            continue;
+        }
+        trial->status = timed->status;
+        trial->median_us = timed->median_us;
+        trial->low_us = timed->low_us;
+        trial->high_us = timed->high_us;
+        trial->predicted_us = timed->predicted_us;
+        trial->sample_count = timed->sample_count;
+        trial->raced = timed->raced;
+        trial->max_error = timed->max_error;
+        trial->tolerance = timed->tolerance;
+    }
+    fa_trial_list_free(&brought);
+    fa_winner_record_free(&winner);
+    return rc;
 }
 
 static int compare(const void *a, const void *b)
@@ -56,6 +111,7 @@ static int explain(fa_tuner *tuner, const fa_request *request, fa_space *space, 
 {
     fa_target target;
     fa_answer winner;
+    struct merging merging = {.space = space};
     int rc = fa_target_resolve(tuner, &request->problem, request->gpu, request->ordinal,
                                request->exact, &target, diag);
     if (rc == 0)
@@ -63,7 +119,9 @@ static int explain(fa_tuner *tuner, const fa_request *request, fa_space *space, 
     if (rc == 0)
         rc = fa_space_enumerate(&tuner->families, &target.problem, &target.gpu, space, diag);
     if (rc == 0)
-        rc = fa_store_trials_each(tuner->store, &target.scope, merge_one, space, diag);
+        rc = fa_store_trials_each(tuner->store, &target.scope, merge_one, &merging, diag);
+    if (rc == 0 && !merging.any)
+        rc = merge_brought(tuner, &target, space, diag);
     if (rc != 0)
         return rc;
     for (int i = 0; i < space->count; i++)
