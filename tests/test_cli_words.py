@@ -122,20 +122,6 @@ def a_problem_that_no_card_holds_says_so_and_why_nothing_fits():
         tap.has(done.stderr, "no GPU has so much memory")
 
 
-def a_tables_rows_go_on_in_indented_lines_on_a_narrow_terminal():
-    with Place(script=L4) as place:
-        place.run(*SMALL)
-        for arguments in (["explain", *SMALL, "--top", "2"], ["show"], ["gpus"]):
-            piped = place.run(*arguments).stdout
-            tap.equal((arguments, place.on_a_terminal("stdout", *arguments, columns=400).replace("\r\n", "\n")), (arguments, piped))
-            for columns in (60, 100):
-                told = place.on_a_terminal("stdout", *arguments, columns=columns).replace("\r\n", "\n")
-                tap.equal(told.split(), piped.split())
-                tables = [line for line in told.splitlines() if line.startswith("  ")]
-                assert tables and max(map(len, tables)) <= columns, told
-                assert all(line.strip() and line == line.rstrip() for line in tables), told
-
-
 def a_narrow_terminal_gets_whole_lines_and_a_dumb_one_no_escapes():
     with Place(script=L4) as place:
         place.env["TERM"] = "dumb"
@@ -161,6 +147,5 @@ tap.main([
     doctor_advises_what_helps,
     times_of_a_model_have_three_digits,
     a_problem_that_no_card_holds_says_so_and_why_nothing_fits,
-    a_tables_rows_go_on_in_indented_lines_on_a_narrow_terminal,
     a_narrow_terminal_gets_whole_lines_and_a_dumb_one_no_escapes,
 ])

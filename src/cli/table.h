@@ -9,9 +9,6 @@
  *     cli_table_print(&table, out);
  *     cli_table_free(&table);
  *
- * On a terminal too narrow for it a row goes on in further, indented lines, each with whole columns, and a text too long
- * for its line goes on below itself. Elsewhere a row is one line.
- *
  * Cells that are not set are empty. Out of memory shows in the printed buffer's `failed`.
  */
 #ifndef FA_CLI_TABLE_H

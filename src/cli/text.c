@@ -13,9 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <time.h>
-#include <unistd.h>
 
 static const cli_symbols ascii = {"us", "-", "->", "+-", "x", "...", "#", "."};
 static const cli_symbols utf8 = {"µs", "·", "→", "±", "×", "…", "█", "░"};
@@ -192,12 +190,6 @@ size_t cli_text_width(const char *text)
     for (; *text != 0; text++)
         width += ((unsigned char)*text & 0xc0) != 0x80; /* continuation bytes take no column */
     return width;
-}
-
-size_t cli_terminal_columns(int fd)
-{
-    struct winsize size;
-    return isatty(fd) && ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
 /* Writes text; "`fa-tune …`" is said as it is to be typed here, where ./dev says that it was called. */

@@ -41,9 +41,6 @@ void cli_text_age(fa_buf *out, int64_t unix_time);          /* 3 days ago */
 /* Columns that a UTF-8 text takes on a terminal, for texts of one column per code point. */
 size_t cli_text_width(const char *text);
 
-/* Columns of the terminal that STDOUT_FILENO or STDERR_FILENO is; 0: it is none, or does not say. */
-size_t cli_terminal_columns(int fd);
-
 /* Writes the buffer to stdout; 0, or 1 after a sentence on stderr (disk full, closed pipe). */
 int cli_write(const fa_buf *out);
 
