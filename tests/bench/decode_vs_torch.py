@@ -9,8 +9,10 @@ the L2 flushed before each launch, the median taken. Microseconds.
 as once measured in turn on an H200 ("FA3*"); "ours" is that over our time with lengths known to the host,
 and the columns behind it are that time over ours in the other forms, and batch-invariant.
 JSON lines go to --out.
+With --templates the winners of several directories of templates ("-" is what is built in) are timed in turn: the first
+one's fill the table, and a line for each of the others says how many times faster it is than the first in every form.
 
-    FA_TUNE_LIBRARY=build/libfa_tune.so python3 tests/bench/decode_vs_torch.py
+    FA_TUNE_LIBRARY=build/libfa_tune.so python3 tests/bench/decode_vs_torch.py [--templates - DIRECTORY...]
 """
 import argparse
 import json
@@ -24,6 +26,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import fatune
 from attn_vs_torch import Clock
+from templates_in_turn import open_tuner
 
 # (batch, query heads, key heads, queries, keys), then FlashAttention-3 over cuDNN on an H200 (with four
 # queries over FlashAttention-3 itself: cuDNN takes a mask there, which is four times slower).
@@ -98,34 +101,52 @@ def peers(shape, q, k, v):
     return calls
 
 
-def run_row(tuner, clock, shape, fa3, forms, budget_ms):
+def run_row(tuners, clock, shape, fa3, forms, budget_ms):
     batch, heads, heads_kv, seq_q, seq_k = shape
     q = torch.randn(batch, heads, seq_q, 128, device="cuda", dtype=torch.bfloat16)
     k = torch.randn(batch, heads_kv, seq_k, 128, device="cuda", dtype=torch.bfloat16)
     v, o = torch.randn_like(k), torch.empty_like(q)
-    calls, configs = peers(shape, q, k, v), {}
+    first, *others = tuners
+    calls, configs = peers(shape, q, k, v), {directory: {} for directory in tuners}
     right = calls["cudnn"]().float()
     for name in forms:
-        calls[name], answer = ours(tuner, name, shape, q, k, v, o)
-        configs[name] = answer.trial.config.text()
-        o.fill_(float("nan"))
-        calls[name]()
-        error = (o.float() - right).abs().max().item()
-        if not error <= (0.1 if name == "fp8" else 0.02):
-            raise SystemExit(f"wrong result: {error} beside cuDNN in {shape}, {name}")
+        for directory, tuner in tuners.items():
+            call, answer = ours(tuner, name, shape, q, k, v, o)
+            calls[name if directory == first else (directory, name)] = call
+            configs[directory][name] = answer.trial.config.text()
+            o.fill_(float("nan"))
+            call()
+            error = (o.float() - right).abs().max().item()
+            if not error <= (0.1 if name == "fp8" else 0.02):
+                raise SystemExit(f"wrong result: {error} beside cuDNN in {shape}, {name}, templates of {directory}")
     us = {name: t * 1e3 for name, t in clock.in_turn(calls, budget_ms).items()}
     us["fa3*"] = us["cudnn"] * fa3
     best = min(us[name] for name in ("cudnn", "fa2", "fa3*") if name in us)
-    return dict(shape=shape, us=us, configs=configs, best=best,
-                ours=best / us["fixed"], **{f"fixed/{name}": us["fixed"] / us[name] for name in forms[1:]})
+    row = dict(shape=shape, best=best, configs=configs[first], ours=best / us["fixed"],
+               **{f"fixed/{name}": us["fixed"] / us[name] for name in forms[1:]})
+    if others:
+        row["others"] = {d: dict(us={name: us.pop((d, name)) for name in forms}, configs=configs[d]) for d in others}
+    return dict(row, us=us)
 
 
 def geomean(values):
     return math.exp(statistics.fmean(math.log(value) for value in values))
 
 
+def print_others(rows, forms):
+    """How many times faster than the first directory's winners those of the others are, for one row or for all."""
+    for directory in rows[0].get("others", {}):
+        faster = {name: geomean(row["us"][name] / row["others"][directory]["us"][name] for row in rows) for name in forms}
+        ours = geomean(row["best"] / row["others"][directory]["us"]["fixed"] for row in rows)
+        print(f"  {directory}: best/ours {ours:.3f}; times faster than the first: "
+              + ", ".join(f"{name} {ratio:.3f}" for name, ratio in faster.items())
+              + (f"  {rows[0]['others'][directory]['configs']['fixed']}" if len(rows) == 1 else ""), flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser()
+    parser.add_argument("--templates", nargs="+", metavar="DIRECTORY",
+                        help="\"-\": what is built in; without it FA_TUNE_TEMPLATES says which")
     parser.add_argument("--forms", nargs="+", choices=FORMS, default=list(FORMS))
     parser.add_argument("--rows", type=int, nargs="+", default=range(len(ROWS)))
     parser.add_argument("--budget-ms", type=float, default=60)
@@ -134,27 +155,31 @@ def main():
     options = parser.parse_args()
     begin = time.monotonic()
     forms = ["fixed", *(name for name in options.forms if name != "fixed")]
-    tuner, clock, rows = fatune.Tuner(), Clock(), []
+    tuners = {d: open_tuner(d) for d in options.templates} if options.templates else {"": fatune.Tuner()}
+    clock, rows = Clock(), []
     print(f"{'B Hq Hk Sq Sk':22s} {'cuDNN':>7s} {'FA2':>7s} {'FA3*':>7s} {'ours':>7s} {'best/ours':>9s} "
           + " ".join(f"{name:>9s}" for name in forms[1:]))
     for index in options.rows:
         if rows and time.monotonic() - begin > options.seconds:
             print(f"after {options.seconds:.0f} s the other rows are left out")
             break
-        row = run_row(tuner, clock, *ROWS[index], forms, options.budget_ms)
+        row = run_row(tuners, clock, *ROWS[index], forms, options.budget_ms)
         rows.append(row)
         us = row["us"]
         print(f"{' '.join(map(str, row['shape'])):22s} {us['cudnn']:7.1f} {us.get('fa2', math.nan):7.1f} "
               f"{us['fa3*']:7.1f} {us['fixed']:7.1f} {row['ours']:9.3f} "
               + " ".join(f"{row['fixed/' + name]:9.3f}" for name in forms[1:]) + f"  {row['configs']['fixed']}",
               flush=True)
+        print_others([row], forms)
         if options.out:
             with open(options.out, "a", encoding="utf-8") as out:
                 out.write(json.dumps(row) + "\n")
         torch.cuda.empty_cache()
     print("geometric mean" + " " * 42 + f"{geomean(row['ours'] for row in rows):9.3f} "
           + " ".join(f"{geomean(row['fixed/' + name] for row in rows):9.3f}" for name in forms[1:]))
-    tuner.close()
+    print_others(rows, forms)
+    for tuner in tuners.values():
+        tuner.close()
 
 
 if __name__ == "__main__":

@@ -5,8 +5,10 @@ Every form of a row is tuned by the library (proved before it is timed), some of
 PyTorch in fp32, and all forms are timed in turn with the dense kernel and PyTorch's peers, the L2 flushed before each
 launch, the median taken. bf16, causal, microseconds. "FA3*" is FlashAttention-3 by its ratio to a peer, as once measured in
 turn on an H200: varlen to FA2's, windows to cuDNN's dense time. JSON lines go to --out.
+With --templates the winners of several directories of templates ("-" is what is built in) are timed in turn: a form's line
+is of the first one's, and behind it stands how many times faster the others' are.
 
-    FA_TUNE_LIBRARY=build/libfa_tune.so python3 tests/bench/prefill_serving.py
+    FA_TUNE_LIBRARY=build/libfa_tune.so python3 tests/bench/prefill_serving.py [--templates - DIRECTORY...]
 """
 import argparse
 import json
@@ -20,6 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import fatune
 from attn_vs_torch import Clock
 from decode_vs_torch import paged
+from templates_in_turn import open_tuner
 
 MIXED = [8192, 64, 3511, 181, 1024, 512, 2200, 4096, 97, 300, 1500, 700, 6000, 128, 2600, 420, 850, 393]   # 32,768 in all
 EQUAL = [4096] * 8
@@ -44,8 +47,8 @@ CAP = 30.0
 class Row:
     """The tensors of a row, [tokens, heads, dim], and what is called on them."""
 
-    def __init__(self, tuner, lengths, heads, dim):
-        self.tuner, self.lengths, self.heads, self.dim = tuner, lengths, heads, dim
+    def __init__(self, lengths, heads, dim):
+        self.lengths, self.heads, self.dim = lengths, heads, dim
         total = sum(lengths)
         shape = [(total, heads[0], dim), (total, heads[1], dim), (total, heads[1], dim)]
         self.q, self.k, self.v = (torch.randn(s, device="cuda", dtype=torch.bfloat16) for s in shape)
@@ -75,7 +78,7 @@ class Row:
             at += count
         return paged(padded[0], page, order), paged(padded[1], page, order), table
 
-    def ours(self, o, varlen=0, used=0, page=0, window=0, sinks=0, softcap=0):
+    def ours(self, tuner, o, varlen=0, used=0, page=0, window=0, sinks=0, softcap=0):
         """A call without arguments that launches our kernel, and its config."""
         batch, longest, total = len(self.lengths), max(self.lengths), sum(self.lengths)
         mean = total // batch if varlen and min(self.lengths) < longest else 0
@@ -93,9 +96,9 @@ class Row:
             args.block_table, args.block_table_stride, args.num_pages = table.data_ptr(), table.stride(0), len(k)
             for name, x in (("k", k), ("v", v)):   # of a page, a head and a row
                 setattr(args, name + "_stride", (fatune.c.c_int64 * 3)(x.stride(0), x.stride(2), x.stride(1)))
-        kernel = self.tuner.kernel(problem)
-        call = self.tuner.caller(kernel, args, torch.cuda.current_stream().cuda_stream, (k, v, table))
-        return call, self.tuner.answer(kernel).trial.config.text()
+        kernel = tuner.kernel(problem)
+        call = tuner.caller(kernel, args, torch.cuda.current_stream().cuda_stream, (k, v, table))
+        return call, tuner.answer(kernel).trial.config.text()
 
     def check(self, o, name, window=0, sinks=0, softcap=0, **_):
         """Some queries of the first and the last sequence against fp32."""
@@ -143,38 +146,49 @@ def share_of_window(length):
     return (length * WINDOW - WINDOW * (WINDOW - 1) / 2) / (length * (length + 1) / 2)
 
 
-def run_row(tuner, clock, name, row, budget_ms):
-    tensors = Row(tuner, row["lengths"], row["heads"], row["dim"])
+def run_row(tuners, clock, name, row, forms, budget_ms):
+    tensors = Row(row["lengths"], row["heads"], row["dim"])
     same = len(set(row["lengths"])) == 1
-    calls, configs = {}, {}
+    first, *others = tuners
+    calls, configs = {}, {directory: {} for directory in tuners}
     if same:
         calls["cudnn"] = tensors.cudnn()
     calls["fa2"] = tensors.fa2()
-    for form, fields in {**({"dense": {}} if same else {}), **row["forms"]}.items():
-        o = torch.full_like(tensors.q, math.nan)
-        calls[form], configs[form] = tensors.ours(o, **fields)
-        calls[form]()
-        tensors.check(o, f"{name}, {form}", **fields)
+    asked = {form: fields for form, fields in row["forms"].items() if forms is None or form in forms}
+    for form, fields in {**({"dense": {}} if same else {}), **asked}.items():
+        for directory, tuner in tuners.items():
+            o = torch.full_like(tensors.q, math.nan)
+            call, configs[directory][form] = tensors.ours(tuner, o, **fields)
+            calls[form if directory == first else (directory, form)] = call
+            call()
+            tensors.check(o, f"{name}, {form}, templates of {directory}", **fields)
     us = {form: t * 1e3 for form, t in clock.in_turn(calls, budget_ms).items()}
     if "fa3" in row:
         peer, ratio = row["fa3"]
         us["fa3*"] = us[peer] * ratio
-    return dict(row=name, us=us, configs=configs)
+    result = dict(row=name, us=us, configs=configs[first])
+    if others:
+        result["others"] = {d: dict(us={form: us.pop((d, form)) for form in configs[d]}, configs=configs[d]) for d in others}
+    return result
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
+    parser.add_argument("--forms", nargs="+", choices=sorted({form for row in ROWS.values() for form in row["forms"]}))
+    parser.add_argument("--templates", nargs="+", metavar="DIRECTORY",
+                        help="\"-\": what is built in; without it FA_TUNE_TEMPLATES says which")
     parser.add_argument("--budget-ms", type=float, default=100)
     parser.add_argument("--seconds", type=float, default=math.inf, help="no further row is begun after so many")
     parser.add_argument("--out")
     options = parser.parse_args()
-    begin, tuner, clock = time.monotonic(), fatune.Tuner(), Clock()
+    begin, clock = time.monotonic(), Clock()
+    tuners = {d: open_tuner(d) for d in options.templates} if options.templates else {"": fatune.Tuner()}
     for name in options.rows:
         if time.monotonic() - begin > options.seconds:
             print(f"after {options.seconds:.0f} s the other rows are left out")
             break
-        result = run_row(tuner, clock, name, ROWS[name], options.budget_ms)
+        result = run_row(tuners, clock, name, ROWS[name], options.forms, options.budget_ms)
         us = result["us"]
         for form, t in us.items():
             said = f"{name:12s} {form:14s} {t:8.1f} us"
@@ -184,12 +198,16 @@ def main():
                 said += f"  of its share {t / (us['dense'] * share_of_window(ROWS[name]['lengths'][0])):6.3f}"
             if "fa3*" in us and (name == "mixed" or form == "window"):
                 said += f"  FA3*/this {us['fa3*'] / t:6.3f}"
+            for directory, other in result.get("others", {}).items():
+                if form in other["us"]:
+                    said += f"  {directory} {t / other['us'][form]:6.3f}"
             print(said + "  " + result["configs"].get(form, ""), flush=True)
         if options.out:
             with open(options.out, "a", encoding="utf-8") as out:
                 out.write(json.dumps(result) + "\n")
         torch.cuda.empty_cache()
-    tuner.close()
+    for tuner in tuners.values():
+        tuner.close()
 
 
 if __name__ == "__main__":
