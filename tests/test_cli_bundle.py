@@ -198,6 +198,20 @@ def a_filter_leaves_records_out_before_they_are_compiled():
         assert not os.path.exists(os.path.join(place.folder, "c.fab"))
 
 
+def a_bundles_winners_are_listed_by_gpu_and_problem():
+    asked = [(gpu, more) for gpu in ("A100", "L4") for more in ([], ["--lse"], ["--causal"])]
+    with Place(TWO) as place:
+        for gpu, more in reversed(asked):
+            place.run("--gpu", gpu, *SMALL, *more, "--quiet")
+        place.run("export", "--unsigned", "--out", "all.fab")
+        told = [(winner["gpu"]["name"][:4], winner["problem"]["causal"], winner["problem"]["lse"])
+                for winner in place.json("show", "all.fab")["winners"]]
+        tap.equal(told, [(gpu, *rest) for gpu in ("A100", "L4") for rest in
+                         (("none", False), ("none", True), ("bottom-right", False))])
+        newest = [winner["answer"]["unix_time"] for winner in place.json("show")["winners"]]
+        tap.equal(newest, sorted(newest, reverse=True))
+
+
 def keys_trusted_at_once_are_all_kept():
     with Place(space=None) as place:
         keys = ["%064x" % number for number in range(1, 17)]
@@ -237,6 +251,7 @@ tap.main([
     filters_choose_winners_and_choosing_none_is_a_mistake,
     records_make_the_bundle_that_a_system_shares,
     a_filter_leaves_records_out_before_they_are_compiled,
+    a_bundles_winners_are_listed_by_gpu_and_problem,
     keys_trusted_at_once_are_all_kept,
     what_is_asked_wrongly_says_what_to_do,
 ])

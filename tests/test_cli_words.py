@@ -74,7 +74,7 @@ def every_verb_has_a_line_of_usage():
     with Place(space=None) as place:
         overview = place.run("help").stdout
         for verb, rest in (("tune", ""), ("import", " FILE"), ("show", " [FILE]"), ("trust", " list|add|remove [KEY]"),
-                           ("compare", " OLD NEW"), ("gpus", "")):
+                           ("compare", " OLD NEW"), ("gpus", ""), ("serve", "")):
             tap.has(overview, "\n  %s" % verb)
             tap.has(place.run(verb, "--help").stdout, "\nusage: fa-tune %s%s [OPTIONS]\n" % (verb, rest))
 

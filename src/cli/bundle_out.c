@@ -195,9 +195,17 @@ static int print_json(const cli_items *items, const char *file, const fa_bundle_
     return cli_json_write(document);
 }
 
-int cli_items_print(const cli_items *items, const char *file, const fa_bundle_info *info,
-                    bool import, const cli_options *options)
+static int compare_items(const void *a, const void *b)
 {
+    return cli_answer_compare(&((const struct cli_item *)a)->answer,
+                              &((const struct cli_item *)b)->answer);
+}
+
+int cli_items_print(cli_items *items, const char *file, const fa_bundle_info *info, bool import,
+                    const cli_options *options)
+{
+    if (items->count > 1)
+        qsort(items->item, items->count, sizeof *items->item, compare_items);
     return options->json ? print_json(items, file, info, import, options->bundle.dry_run)
                          : print_text(items, file, info, import, options->bundle.dry_run);
 }

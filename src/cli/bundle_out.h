@@ -19,8 +19,8 @@ typedef struct cli_items {
 /* An fa_bundle_visit; context is a cli_items. */
 int cli_items_take(void *context, const fa_bundle_item *item);
 void cli_items_free(cli_items *items);
-/* import: what became of each; else they are only shown. Returns the exit status. */
-int cli_items_print(const cli_items *items, const char *file, const fa_bundle_info *info,
-                    bool import, const cli_options *options);
+/* Sorts them. import: what became of each; else they are only shown. Returns the exit status. */
+int cli_items_print(cli_items *items, const char *file, const fa_bundle_info *info, bool import,
+                    const cli_options *options);
 
 #endif

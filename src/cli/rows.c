@@ -30,6 +30,12 @@ void cli_rows_free(cli_rows *rows)
     *rows = (cli_rows){0};
 }
 
+int cli_answer_compare(const fa_answer *a, const fa_answer *b)
+{
+    int gpu = strcmp(a->gpu.name, b->gpu.name);
+    return gpu != 0 ? gpu : fa_problem_compare(&a->problem, &b->problem);
+}
+
 void cli_tunables_columns(cli_tunables *tunables, cli_table *table, const cli_row *rows,
                           size_t count)
 {

@@ -29,6 +29,9 @@ typedef struct cli_rows {
 int cli_rows_visit(void *context, int32_t rank, const fa_trial *trial);
 void cli_rows_free(cli_rows *rows);
 
+/* The order of winners in a list: by GPU, then as problems are listed. */
+int cli_answer_compare(const fa_answer *a, const fa_answer *b);
+
 /* Columns for every tunable that any of these rows has, in order of appearance. */
 typedef struct cli_tunables {
     int count;

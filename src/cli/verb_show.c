@@ -43,6 +43,15 @@ static int keep_answer(void *context, const fa_answer *answer)
     return 0;
 }
 
+/* The newest first; a sweep's or an import's of one second in the order of lists. */
+static int compare_answers(const void *a, const void *b)
+{
+    const fa_answer *x = a, *y = b;
+    if (x->unix_time != y->unix_time)
+        return x->unix_time > y->unix_time ? -1 : 1;
+    return cli_answer_compare(x, y);
+}
+
 static int print_text(const winners *list, const char *store)
 {
     fa_buf out = {0}, cell = {0};
@@ -220,6 +229,8 @@ int cli_show(const cli_options *options)
     int rc = fa_list_winners(tuner, keep_answer, &list, &diag);
     if (list.failed)
         rc = fa_fail(&diag, FA_ENOMEM, "out of memory after %zu winners", list.count);
+    if (list.count > 1)
+        qsort(list.answer, list.count, sizeof *list.answer, compare_answers);
     if (rc != 0)
         status = cli_fail(rc, options, &diag);
     else if (list.count == 0 && cli_check_gpu(options) != 0)
