@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""./dev fmt, in a git checkout of its own with one file."""
+"""./dev: what it says of a mistyped word, and ./dev fmt, in a git checkout of its own with one file."""
+import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
 
 import tap
-from place import SOURCE
+from place import FA_TUNE, SOURCE
 
 OLD = "int  kept( void );  /* as somebody aligned it */\n\nint f(void)\n{\n    return 0;\n}\n"
 
@@ -46,6 +48,25 @@ class Checkout:
                               stderr=subprocess.PIPE, encoding="utf-8", check=False)
 
 
+def a_mistyped_word_is_told_with_the_one_that_was_meant():
+    def said(word):
+        done = subprocess.run([os.path.join(SOURCE, "dev"), word], stderr=subprocess.PIPE, encoding="utf-8", check=False)
+        tap.equal(done.returncode, 1)
+        return done.stderr
+    tap.equal(said("tnue"), 'dev: there is no command "tnue": did you mean ./dev tune? ./dev help lists them all\n')
+    tap.has(said("tets"), "did you mean ./dev test?")
+    tap.equal(said("xyzzy"), 'dev: there is no command "xyzzy": ./dev help lists them all\n')
+    with open(os.path.join(SOURCE, "dev"), encoding="utf-8") as file:
+        text = file.read()
+    known, = re.findall(r"(?s)python3 - \"\$1\" (.*?) 2>", text)
+    arms = text.split("\ncase ${1-help} in\n")[1]
+    told = subprocess.run([FA_TUNE, "help", "--json"], stdout=subprocess.PIPE, check=True).stdout
+    for verb in json.loads(told)["verbs"]:
+        assert verb["name"] in known.split(), "./dev does not know %s" % verb["name"]
+    for word in re.findall("[a-z]+", known):
+        assert re.search(r"(?m)^(.* )?%s\b.*[|)\\]" % word, arms), word
+
+
 def fmt_formats_changed_lines_and_new_files_and_nothing_else():
     with Checkout() as here:
         tap.equal((here.dev("fmt").returncode, here.read("old.c")), (0, OLD))
@@ -75,6 +96,7 @@ def fmt_refuses_what_is_no_commit():
 
 
 tap.main([
+    a_mistyped_word_is_told_with_the_one_that_was_meant,
     fmt_formats_changed_lines_and_new_files_and_nothing_else,
     fmt_says_when_another_version_is_here_than_the_one_of_the_sources,
     fmt_refuses_what_is_no_commit,
