@@ -30,6 +30,7 @@ def every_verb_has_a_page_with_every_option():
         text = made("fa-tune-%s.1" % verb).replace("\\-", "-")
         tap.has(overview, "fa-tune-%s (1)" % verb)
         tap.equal(re.findall(r"(?m)^\.BI (--\S+)", text), options)
+        tap.lacks(text, "usage:")
 
 
 def manual_pages_are_valid():

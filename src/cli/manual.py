@@ -18,7 +18,7 @@ def read_help(fa_tune, serve):
     text = subprocess.run([serve, "--help"], stdout=subprocess.PIPE, encoding="utf-8", check=True).stdout
     for verb in told["verbs"]:
         if verb["name"] == "serve":
-            verb["details"] = re.search(r"(?s)\n\n(.*?\n)\n  --", text).group(1)
+            verb["details"] = re.search(r"(?s)\n\nusage: .*?\n\n(.*?\n)\n  --", text).group(1)
             verb["options"] = [
                 {"name": name, "value": value, "help": words, "choices": []} if value else {"name": name, "help": words, "choices": []}
                 for name, value, words in re.findall(r"(?m)^  (--\S+) ?(\S*(?: yes)?) {2,}(\S.*)$", text)]
