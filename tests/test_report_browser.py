@@ -16,7 +16,7 @@ from report_store import L4, add_baselines, baseline, change, multiply, rename_g
 
 HOSTILE = "</script><img src=x onerror=document.title=1>"
 state = {}
-PAGES = ("tuned", "predicted", "hostile", "failed", "imported", "lengths", "many", "rows", "serving")
+PAGES = ("tuned", "predicted", "hostile", "failed", "imported", "lengths", "many", "rows", "serving", "wide")
 
 
 def page(name="tuned", **how):
@@ -49,13 +49,16 @@ def show(path, **how):
 
 
 def other_stores(folder):
-    """Pages of a store whose configs all failed, of imported winners, and of many problems."""
+    """Pages of a store whose configs all failed, of imported winners, of many problems, and others."""
     def write(place, name):
         place.run("report", "--out", os.path.join(folder, name + ".html"))
 
     with Place(space=dict(EIGHT, BLOCK_N=[64], STAGES=[1]), script=L4 + "fault family wrong\n") as place:
         place.run(*SMALL, status=1)
         write(place, "failed")
+    with Place(space=dict(EIGHT, BLOCK_M=[64], BLOCK_N=list(range(32, 257, 16)), STAGES=[1])) as place:
+        place.run("--gpu", "L4", *SMALL, "--quiet")
+        write(place, "wide")  # a heat map wider than a phone
     with tuned() as place, Place(script=L4) as other:
         bundle = os.path.join(folder, "l4.fab")
         place.run("export", "--out", bundle, "--unsigned")
