@@ -122,6 +122,13 @@ def a_problem_that_no_card_holds_says_so_and_why_nothing_fits():
         tap.has(done.stderr, "no GPU has so much memory")
 
 
+def what_no_family_serves_is_told_by_the_families_for_that_gpu():
+    with Place(space=None) as place:
+        refused = place.run("--gpu", "T4", "--seq", "512", "--dtype", "bf16", status=1).stderr
+        tap.equal(refused, "fa-tune: no kernel family serves this problem on T4: attn_fwd_sm75: Turing's matrix units multiply "
+                           "fp16, not bf16; 5 more are for other GPUs\n")
+
+
 def a_narrow_terminal_gets_whole_lines_and_a_dumb_one_no_escapes():
     with Place(script=L4) as place:
         place.env["TERM"] = "dumb"
@@ -147,5 +154,6 @@ tap.main([
     doctor_advises_what_helps,
     times_of_a_model_have_three_digits,
     a_problem_that_no_card_holds_says_so_and_why_nothing_fits,
+    what_no_family_serves_is_told_by_the_families_for_that_gpu,
     a_narrow_terminal_gets_whole_lines_and_a_dumb_one_no_escapes,
 ])

@@ -57,13 +57,18 @@ static int refuse_untaken(const fa_family *f, const fa_problem *problem, fa_diag
     return 0;
 }
 
+static bool is_for(const fa_family *f, const fa_gpu *gpu)
+{
+    return gpu->sm >= f->sm_min && gpu->sm <= f->sm_max;
+}
+
 int fa_family_supports(const fa_family *f, const fa_problem *problem, const fa_gpu *gpu,
                        fa_diag *diag)
 {
     struct fixed_row row = {.count = 0};
     if (fa_operation_of(problem) != f->operation)
         return fa_fail(diag, FA_ENOTSUP, "%s is a kernel of %s", f->name, f->operation->title);
-    if (gpu->sm < f->sm_min || gpu->sm > f->sm_max)
+    if (!is_for(f, gpu))
         return fa_fail(diag, FA_ENOTSUP, "%s needs a GPU of sm_%d to sm_%d; %s is sm_%d", f->name,
                        f->sm_min, f->sm_max, gpu->name, gpu->sm);
     int rc = refuse_untaken(f, problem, diag);
@@ -157,34 +162,54 @@ static int64_t prefer_specific(const fa_family_list *families, bool *serves)
     return size;
 }
 
+/* Why none serves: the families for this GPU, each with its reason; where there is none, all. */
+static int fail_refused(const fa_gpu *gpu, const fa_buf *here, const fa_buf *away, int away_count,
+                        fa_diag *diag)
+{
+    const char *other = away->data != NULL ? away->data : "there is none";
+    if (here->size == 0)
+        return fa_fail(diag, FA_ENOTSUP, "no kernel family serves this problem on %s: %s",
+                       gpu->name, other);
+    if (away_count == 0)
+        return fa_fail(diag, FA_ENOTSUP, "no kernel family serves this problem on %s: %s",
+                       gpu->name, here->data);
+    return fa_fail(diag, FA_ENOTSUP,
+                   "no kernel family serves this problem on %s: %s; %d more %s for other GPUs",
+                   gpu->name, here->data, away_count, away_count == 1 ? "is" : "are");
+}
+
 /* Which families serve the problem, and the size of their spaces together. */
 static int choose_families(const fa_family_list *families, const fa_problem *problem,
                            const fa_gpu *gpu, bool *ret_serves, int *ret_size, fa_diag *diag)
 {
-    fa_buf refusals = {0};
+    fa_buf here = {0}, away = {0};
     int64_t size = 0;
-    int rc = 0;
+    int rc = 0, away_count = 0;
     for (int i = 0; i < families->count && (rc == 0 || rc == FA_ENOTSUP); i++) {
         fa_diag why;
         rc = fa_family_supports(families->family[i], problem, gpu, &why);
         ret_serves[i] = rc == 0;
-        if (rc == FA_ENOTSUP && families->family[i]->operation == fa_operation_of(problem))
-            fa_buf_printf(&refusals, "%s%s", refusals.size == 0 ? "" : "; ", why.text);
-        else if (rc != 0 && rc != FA_ENOTSUP)
+        if (rc == FA_ENOTSUP && families->family[i]->operation == fa_operation_of(problem)) {
+            bool other = !is_for(families->family[i], gpu);
+            fa_buf *refusals = other ? &away : &here;
+            away_count += other;
+            fa_buf_printf(refusals, "%s%s", refusals->size == 0 ? "" : "; ", why.text);
+        } else if (rc != 0 && rc != FA_ENOTSUP) {
             fa_fail(diag, rc, "%s", why.text);
+        }
     }
     if (rc == 0 || rc == FA_ENOTSUP) {
         size = prefer_specific(families, ret_serves);
         char number[FA_COMMAS_MAX];
         rc = 0;
         if (size == 0)
-            rc = fa_fail(diag, FA_ENOTSUP, "no kernel family serves this problem on %s: %s",
-                         gpu->name, refusals.data != NULL ? refusals.data : "there is none");
+            rc = fail_refused(gpu, &here, &away, away_count, diag);
         else if (size > FA_SPACE_MAX)
             rc = fa_fail(diag, FA_EMANIFEST, "the families together have %s configs: at most %d",
                          fa_commas(size, number), FA_SPACE_MAX);
     }
-    fa_buf_free(&refusals);
+    fa_buf_free(&here);
+    fa_buf_free(&away);
     *ret_size = (int)size;
     return rc;
 }
