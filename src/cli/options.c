@@ -149,6 +149,25 @@ static bool takes(unsigned groups, const cli_option_spec *spec)
     return spec->group == ANY_VERB || (spec->group & groups) != 0;
 }
 
+static int fail_operand(const cli_verb *verb, const char *argument, fa_diag *diag)
+{
+    char typed[CLI_SHORT_SIZE];
+    fa_buf usage = {0};
+    cli_text_short(argument, typed);
+    cli_options_operands(verb->groups, &usage);
+    int rc = usage.size == 0
+                 ? fa_fail(diag, FA_EINVAL,
+                           "\"%s\" is not understood: `fa-tune %s` takes options only, as --help "
+                           "lists",
+                           typed, verb->name)
+                 : fa_fail(diag, FA_EINVAL,
+                           "\"%s\" is not understood: `fa-tune %s%s` takes nothing more but "
+                           "options",
+                           typed, verb->name, usage.data != NULL ? usage.data : "");
+    fa_buf_free(&usage);
+    return rc;
+}
+
 static int fail_unknown(const cli_verb *verb, const all_options *all, const char *argument,
                         size_t length, fa_diag *diag)
 {
@@ -162,9 +181,7 @@ static int fail_unknown(const cli_verb *verb, const all_options *all, const char
     snprintf(name, sizeof name, "%.*s", (int)(length < 255 ? length : 255), argument);
     cli_text_short(name, typed);
     if (name[0] != '-')
-        return fa_fail(diag, FA_EINVAL,
-                       "\"%s\" is not understood: `fa-tune %s` takes options only, as --help lists",
-                       cli_text_short(argument, typed), verb->name);
+        return fail_operand(verb, argument, diag);
     const char *near = cli_nearest(name, names);
     if (near != NULL)
         return fa_fail(diag, FA_EINVAL, "`fa-tune %s` has no option %s: did you mean %s?",
@@ -304,7 +321,7 @@ static int complete(const cli_verb *verb, cli_options *options, fa_diag *diag)
                    ? 0
                    : fa_fail(diag, FA_EINVAL,
                              "`fa-tune %s` takes a problem only with --why: add it", verb->name);
-    return cli_problem_complete(options, diag);
+    return cli_problem_complete(options, verb->name, diag);
 }
 
 /* The value of an option wherever it stands, before the others can be understood; NULL: not given. */

@@ -168,27 +168,32 @@ static const fa_field *given_beside(const fa_operation *operation, const fa_fiel
     return NULL;
 }
 
-static int fail_missing(const fa_operation *operation, const fa_field *f, uint32_t given,
-                        fa_diag *diag)
+static int fail_missing(const cli_options *options, const char *verb, const fa_field *f,
+                        uint32_t given, fa_diag *diag)
 {
+    const fa_operation *operation = fa_operation_of(&options->problem);
     const fa_field *beside = given_beside(operation, f, given);
     if (f->also[0] != 0 && beside != NULL)
         return fa_fail(diag, FA_EINVAL, "%s is missing: give it beside %s, or %s for both",
                        f->option, beside->option, f->also);
-    return fa_fail(diag, FA_EINVAL, "the %s is missing: add %s N%s%s%s",
-                   f->words[0] != 0 ? f->words : f->name, f->also[0] != 0 ? f->also : f->option,
-                   operation->example[0] != 0 ? ", as in `fa-tune " : "", operation->example,
-                   operation->example[0] != 0 ? "`" : "");
+    const char *words = f->words[0] != 0 ? f->words : f->name;
+    const char *option = f->also[0] != 0 ? f->also : f->option;
+    bool named = strcmp(verb, "tune") != 0; /* the default verb */
+    if (operation->example[0] == 0)
+        return fa_fail(diag, FA_EINVAL, "the %s is missing: add %s N", words, option);
+    return fa_fail(diag, FA_EINVAL, "the %s is missing: add %s N, as in `fa-tune %s%s%s%s`", words,
+                   option, named ? verb : "", options->why ? " --why" : "", named ? " " : "",
+                   operation->example);
 }
 
-int cli_problem_complete(cli_options *options, fa_diag *diag)
+int cli_problem_complete(cli_options *options, const char *verb, fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(&options->problem);
     uint32_t given = options->given | options->given_also;
     for (int i = 0; i < operation->field_count; i++) {
         const fa_field *f = &operation->field[i];
         if ((f->required || f->also[0] != 0) && !(given >> i & 1))
-            return fail_missing(operation, f, given, diag);
+            return fail_missing(options, verb, f, given, diag);
     }
     fa_problem_fill(&options->problem, given);
     return cli_problem_check(&options->problem, diag);

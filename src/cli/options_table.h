@@ -60,8 +60,9 @@ typedef struct cli_problem_options {
 } cli_problem_options;
 void cli_problem_options_make(const fa_operation *operation, cli_problem_options *ret_options);
 
-/* Values that were not given become their defaults; FA_EINVAL for those that must be given. */
-int cli_problem_complete(cli_options *options, fa_diag *diag);
+/* Values that were not given become their defaults; FA_EINVAL for those that must be given, with an example of
+ * that verb. */
+int cli_problem_complete(cli_options *options, const char *verb, fa_diag *diag);
 /* fa_problem_check(), with the options' names where one field must divide another. */
 int cli_problem_check(const fa_problem *problem, fa_diag *diag);
 
