@@ -90,8 +90,8 @@ static void print_closing(const fa_answer *answer, const cli_options *options, i
     else if (guessed && answer->gpu.present)
         fa_buf_text(out, " Proved, not timed: without --effort the whole space is timed.");
     else if (guessed)
-        fa_buf_text(out, " The first tune where that GPU is measures them (their cubins are ready) "
-                         "and keeps the truth.");
+        fa_buf_text(out, " The first tune on a machine with that GPU measures these kernels, whose "
+                         "cubins are ready, and keeps the fastest.");
     fa_buf_printf(out, "\n%s %s", answer->from_store ? "found" : "kept", served ? "by " : "in ");
     if (answer->from_system && !served)
         fa_buf_text(out, "a system bundle");
