@@ -19,38 +19,37 @@ constexpr float kLn2 = 0.69314718055994531f;
 // ---- which tile, which keys ------------------------------------------------------------------------------------
 
 struct Work {
-    int row0, head, batch;
-    int steps;   // of its keys, each BLOCK_N; < 0: there is no more work
+    int row0, head;   // head: of all batches
+    int steps;        // of its keys, each BLOCK_N; < 0: there is no more work
 };
 
 FA_DEVICE Work make_work(const fa_attn_params &p, u32 tile, u32 head) {
     const int row0 = (int)tile * kM;
-    return {row0, (int)(head % (u32)p.heads_q), (int)(head / (u32)p.heads_q), find_visible(p, row0, kM, kN).steps};
+    return {row0, (int)head, find_visible(p, row0, kM, kN).steps};
 }
 
 // The tiles that a block works on, one after another. The manifest sees to it that their numbers fit 31 bits.
 struct Schedule {
     const u32 tiles, heads;        // of a head; of all batches
-    u32 pairs, singles, section;   // causal: pairs of tiles, heads whose tiles go singly, and how many of them together
+    u32 pairs, section;            // causal: pairs of heads, and how many of the other heads go together
     u32 round = 0;
 
     __device__ __forceinline__ Schedule(const fa_attn_params &p, const Shared &)
         : tiles(((u32)p.seq_q + kM - 1) / kM), heads((u32)p.heads_q * (u32)p.batch) {
         if constexpr (!kCausal) return;
         const u32 last = gridDim.x / tiles > 0 ? gridDim.x / tiles * 2 : 2;
-        pairs = heads > last ? (heads - last) / 2 * tiles : 0;
-        singles = heads > last ? last + (heads - last) % 2 : heads;
-        section = singles;
+        pairs = heads > last ? (heads - last) / 2 : 0;
+        section = heads - pairs * 2;
         if (gridDim.x == tiles * heads) {
             const float fit = L2_SECTION_KB * 1024.0f * reciprocal((float)p.seq_k * (HEAD_DIM * 4)) * (float)(p.heads_q / p.heads_kv);
-            section = fit < 1.0f ? 1 : fit < (float)singles ? (u32)fit : singles;
+            section = fit < 1.0f ? 1 : fit < (float)section ? (u32)fit : section;
         }
     }
 
     __device__ __forceinline__ Work next(const fa_attn_params &p) {
         if constexpr (kCausal) return next_causal(p);
         const u32 index = round * gridDim.x + blockIdx.x;
-        if (index >= tiles * heads) return {0, 0, 0, -1};
+        if (index >= tiles * heads) return {0, 0, -1};
         ++round;
         return make_work(p, index % tiles, index / tiles);
     }
@@ -61,18 +60,19 @@ struct Schedule {
     // finish even: their tiles go singly, longest first, dealt out forth and back. Blocks that run together share heads.
     // With a block for every tile there are no pairs, and sections of heads whose keys and values fit in L2 together.
     __device__ __forceinline__ Work next_causal(const fa_attn_params &p) {
-        const u32 turn = round / 2, full = pairs / gridDim.x;
+        const u32 paired = pairs * tiles, singles = heads - pairs * 2;
+        const u32 turn = round / 2, full = paired / gridDim.x;
         const bool back = turn > full && (turn - full) % 2 == 1;
         const u32 place = turn * gridDim.x + (back ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
         u32 tile, head;
-        if (place < pairs) {
+        if (place < paired) {
             const u32 second = round++ % 2;
             tile = place % tiles;
             head = place / tiles * 2 + second;
             if (second == 0) tile = tiles - 1 - tile;
         } else {
-            const u32 rest = place - pairs;
-            if (rest >= singles * tiles) return {0, 0, 0, -1};
+            const u32 rest = place - paired;
+            if (rest >= singles * tiles) return {0, 0, -1};
             round += 2;
             const u32 first = rest / (section * tiles) * section, within = rest % (section * tiles);
             const u32 here = singles - first < section ? singles - first : section;
@@ -91,6 +91,9 @@ struct Dense {
     struct Source {
         int head, batch;
     };
+    struct Queries {
+        int row0, head, batch;
+    };
     struct Scale {
         float exponent;
     };
@@ -102,13 +105,20 @@ struct Dense {
     FA_DEVICE void produce(const Params &p, const fa_attn_tensor_maps &maps, const Shared &shared) {
         if (threadIdx.x == 0) produce_all<Dense>(p, maps, shared);
     }
-    FA_DEVICE Source source_of(const Params &p, const Work &work) { return {work.head / (p.heads_q / p.heads_kv), work.batch}; }
+    FA_DEVICE Queries queries_of(const Params &p, const Work &work) {
+        const u32 head = (u32)work.head, heads = (u32)p.heads_q;
+        return {work.row0, (int)(head % heads), (int)(head / heads)};
+    }
+    FA_DEVICE Source source_of(const Params &p, const Work &work) {
+        const Queries queries = queries_of(p, work);
+        return {queries.head / (p.heads_q / p.heads_kv), queries.batch};
+    }
     FA_DEVICE int locate(const Params &, const Source &, int step) { return step * kN; }
     FA_DEVICE void load(const fa_tensor_map *map, u32 to, u32 barrier, int column, int row, const Source &source) {
         tma_load(to, map, barrier, column, row, source.head, source.batch, kEvictLast);
     }
-    FA_DEVICE void load_q(const fa_tensor_map *map, u32 to, u32 barrier, int column, int row, const Work &work) {
-        tma_load(to, map, barrier, column, work.row0 + row, work.head, work.batch, kEvictFirst);
+    FA_DEVICE void load_q(const fa_tensor_map *map, u32 to, u32 barrier, int column, int row, const Queries &queries) {
+        tma_load(to, map, barrier, column, queries.row0 + row, queries.head, queries.batch, kEvictFirst);
     }
 
     // The steps of a tile that this consumer's rows see.
@@ -135,14 +145,15 @@ struct Dense {
             inverse[half] = sum == 0.0f ? 0.0f : reciprocal(sum);   // NaN stays NaN
             const int row = work.row0 + lane_row + half * 8;
             if (p.lse && threadIdx.x % 4 == 0 && row < p.seq_q)
-                p.lse[((i64)work.batch * p.heads_q + work.head) * p.seq_q + row] =
+                p.lse[(i64)work.head * p.seq_q + row] =
                     sum == 0.0f ? neg_infinity() : (rows.reference[half] + log2_fast(sum)) * kLn2;
         }
     }
     // A warp's slab of output, `row` being its first. Rows that do not exist are dropped by the copy engine.
-    FA_DEVICE void let_go(const Params &, const fa_attn_tensor_maps &maps, const Work &work, u32 stage, int column, int row) {
+    FA_DEVICE void let_go(const Params &p, const fa_attn_tensor_maps &maps, const Work &work, u32 stage, int column, int row) {
+        const Queries queries = queries_of(p, work);
         if (threadIdx.x % kWarp != 0) return;
-        tma_store(&maps.o, stage, column, work.row0 + row, work.head, work.batch, kEvictFirst);
+        tma_store(&maps.o, stage, column, queries.row0 + row, queries.head, queries.batch, kEvictFirst);
         tma_store_commit();
     }
 };

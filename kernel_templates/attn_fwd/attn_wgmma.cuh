@@ -6,11 +6,11 @@
 // of tiles, products, softmax, the order of a tile's steps. A family says what its work is by a struct `Kind`, which
 // the functions below take as a parameter:
 //  - Params: the kernel's first argument. Work: a tile: row0 (its first query), steps (of BLOCK_N keys; < 0: there is no
-//    more work), and what it likes. Source: where a tile's keys come from; batch < 0: from nowhere. Own: the steps that the
-//    rows of one consumer see.
+//    more work), and what it likes. Source: where a tile's keys come from. Own: the steps that the rows of one consumer see.
 //  - Schedule, of a consumer: next() gives a block's tiles. produce: what the producing warpgroup does.
-//  - source_of, locate and load, load_q: the copies. find_own, first_step, is_masked, kMasksLater, cap, mask: the scores.
-//    clean: of the values of a tile's first step, before they are multiplied. finish: a row's end. let_go: output.
+//  - source_of, locate and load, load_q: the copies; queries_of, for produce_all: what load_q is told. find_own, first_step,
+//    is_masked, kMasksLater, cap, mask: the scores. clean: of the values of a tile's first step, before they are multiplied.
+//    finish: a row's end. let_go: output.
 // Workload: a consumer walks the keys that a tile sees from the last to the first, so that only the first steps meet a mask.
 // Invariants:
 //  - STAGES, Q_STAGES, OUT_SLABS and PINGPONG are known at run time only, so that one cubin serves many configs: the size of
@@ -131,8 +131,8 @@ FA_DEVICE void fetch_tile(const typename Kind::Params &p, const Shared &shared, 
     ring.advance(shared.stages());
 }
 
-template <class Kind>
-FA_DEVICE void fetch_q(const fa_attn_tensor_maps &maps, const Shared &shared, Ring &ring, const typename Kind::Work &work) {
+template <class Kind, class Queries>
+FA_DEVICE void fetch_q(const fa_attn_tensor_maps &maps, const Shared &shared, Ring &ring, const Queries &queries) {
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
         const u32 full = shared.barrier(kQFull + ring.slot * kGroups + g);
@@ -140,7 +140,7 @@ FA_DEVICE void fetch_q(const fa_attn_tensor_maps &maps, const Shared &shared, Ri
         barrier_expect(full, kQPartBytes);
 #pragma unroll
         for (int i = 0; i < kSlabs; ++i)
-            Kind::load_q(&maps.q, shared.q(g, ring.slot) + i * (64 * kSlab * 2), full, i * kSlab, g * 64, work);
+            Kind::load_q(&maps.q, shared.q(g, ring.slot) + i * (64 * kSlab * 2), full, i * kSlab, g * 64, queries);
     }
     ring.advance(shared.q_stages());
 }
@@ -151,35 +151,26 @@ FA_DEVICE void produce_all(const typename Kind::Params &p, const fa_attn_tensor_
     using Source = typename Kind::Source;
     Ring k, v, q;
     typename Kind::Schedule schedule(p, shared);
-    Source owed = {};   // of V of the last step of the tile before
-    owed.batch = -1;
-    const auto fetch_k = [&](int step, const Source &source) {
-        fetch_tile<Kind, kSlabs>(p, shared, &maps.k, shared.k(k.slot), kKFull, kKEmpty, k, source, step);
-    };
-    const auto fetch_v = [&](int step, const Source &source) {
-        fetch_tile<Kind, kOutSlabs>(p, shared, &maps.v, shared.v(v.slot), kVFull, kVEmpty, v, source, step);
-    };
-    const auto pay = [&] {
-        if (owed.batch >= 0) fetch_v(0, owed);
-        owed.batch = -1;
-    };
+    Source owed = {};
+    int owed_step = -1;   // whose V is owed; < 0: none is
     for (;;) {
         const typename Kind::Work work = schedule.next(p);
-        if (work.steps < 0) break;
         const Source source = Kind::source_of(p, work);
-        if (work.steps == 0) pay();
-        if (shared.q_stages() > 1 || work.steps == 0) fetch_q<Kind>(maps, shared, q, work);
-        if (work.steps == 0) continue;
-        fetch_k(work.steps - 1, source);
-        pay();
-        if (shared.q_stages() == 1) fetch_q<Kind>(maps, shared, q, work);
-        for (int step = work.steps - 1; step > 0; --step) {
-            fetch_k(step - 1, source);
-            fetch_v(step, source);
+        // Q comes first where there is room for two tiles' parts of it, else behind what was owed.
+        const int end = work.steps > 0 ? 0 : work.steps - 1;
+        const int before_q = work.steps < 0 ? 0 : work.steps > 0 && shared.q_stages() > 1 ? work.steps : work.steps - 1;
+#pragma unroll 1
+        for (int step = work.steps;; --step) {
+            if (step == before_q) fetch_q<Kind>(maps, shared, q, Kind::queries_of(p, work));
+            if (step == end) break;
+            if (step > 0) fetch_tile<Kind, kSlabs>(p, shared, &maps.k, shared.k(k.slot), kKFull, kKEmpty, k, source, step - 1);
+            if (owed_step >= 0)
+                fetch_tile<Kind, kOutSlabs>(p, shared, &maps.v, shared.v(v.slot), kVFull, kVEmpty, v, owed, owed_step);
+            owed = source;
+            owed_step = step - 1;
         }
-        owed = source;
+        if (work.steps < 0) break;
     }
-    pay();
 }
 
 // ---- consumer --------------------------------------------------------------------------------------------------
