@@ -63,51 +63,23 @@ struct Records {
 };
 static_assert(Records::kPlaces * (Records::kBytes + 16) <= kWorkBytes, "the records do not fit");
 
-// What is handed over, one reader's place in it.
-struct Reader {
+// What is handed over: to a consuming warp, or (kAlone) to a thread that fetches V or Q.
+template <bool kAlone> class Handed {
+    const Records records;
     Ring place;
-
-    __device__ __forceinline__ Work read(const Records &records) const {
-        Work w;
-        barrier_wait(records.full(place.slot), place.parity);
-        load_shared(w.row0, w.head, w.batch, w.steps, records.record(place.slot));
-        load_shared(w.len_q, w.len_k, w.first_q, w.key0, records.record(place.slot) + 16);
-        return w;
-    }
-    // By one lane of those that read.
-    __device__ __forceinline__ void release(const Records &records, bool speaks) {
-        if (speaks) barrier_arrive(records.empty(place.slot));
-        place.advance(Records::kPlaces);
-    }
-};
-
-// Of a thread that fetches V or Q.
-class Told {
-    const Records records;
-    Reader reader;
-
-  public:
-    __device__ __forceinline__ Told(const fa_attn_serving_params &, const Shared &shared) : records(shared) {}
-
-    __device__ __forceinline__ Work next(const fa_attn_serving_params &) {
-        const Work w = reader.read(records);
-        reader.release(records, true);
-        return w;
-    }
-};
-
-// A consuming warp's.
-class Handed {
-    const Records records;
-    Reader reader;
 
   public:
     __device__ __forceinline__ Handed(const fa_attn_serving_params &, const Shared &shared) : records(shared) {}
 
     __device__ __forceinline__ Work next(const fa_attn_serving_params &) {
-        Work w = reader.read(records);
-        warp_sync();   // all lanes have read it before one lets it go
-        reader.release(records, threadIdx.x % kWarp == 0);
+        Work w;
+        barrier_wait(records.full(place.slot), place.parity);
+        load_shared(w.row0, w.head, w.batch, w.steps, records.record(place.slot));
+        load_shared(w.len_q, w.len_k, w.first_q, w.key0, records.record(place.slot) + 16);
+        if (!kAlone) warp_sync();   // all lanes have read it before one lets it go
+        if (kAlone || threadIdx.x % kWarp == 0) barrier_arrive(records.empty(place.slot));
+        place.advance(Records::kPlaces);
+        if (kAlone) return w;
         w.row0 = uniform(w.row0), w.head = uniform(w.head), w.batch = uniform(w.batch), w.steps = uniform(w.steps);
         w.len_q = uniform(w.len_q), w.len_k = uniform(w.len_k), w.first_q = uniform(w.first_q), w.key0 = uniform(w.key0);
         return w;
@@ -199,7 +171,7 @@ class Dealer {
 struct Serving {
     using Params = fa_attn_serving_params;
     using Work = ::Work;
-    using Schedule = Handed;
+    using Schedule = Handed<false>;
     using Scale = Bend;
     static constexpr bool kMasksLater = CAUSAL != 0 || WINDOW != 0;
 
@@ -230,16 +202,16 @@ struct Serving {
                     fetch_tile<Serving, kSlabs>(p, shared, &maps.k, shared.k(ring.slot), kKFull, kKEmpty, ring, source, step - 1);
             }
         } else if (threadIdx.x == kWarp) {
-            Told told(p, shared);
-            for (Work work = told.next(p); work.steps >= 0; work = told.next(p)) {
+            Handed<true> tiles(p, shared);
+            for (Work work = tiles.next(p); work.steps >= 0; work = tiles.next(p)) {
                 const Source source = source_of(p, work);
 #pragma unroll 1
                 for (int step = work.steps; step > 0; --step)
                     fetch_tile<Serving, kOutSlabs>(p, shared, &maps.v, shared.v(ring.slot), kVFull, kVEmpty, ring, source, step - 1);
             }
         } else if (threadIdx.x == 2 * kWarp) {
-            Told told(p, shared);
-            for (Work work = told.next(p); work.steps >= 0; work = told.next(p)) fetch_q_parts(maps, shared, ring, work);
+            Handed<true> tiles(p, shared);
+            for (Work work = tiles.next(p); work.steps >= 0; work = tiles.next(p)) fetch_q_parts(maps, shared, ring, work);
         }
     }
     // As fetch_q, but the last part first: its rows see the last keys, so their consumer is first to begin, and within windows
