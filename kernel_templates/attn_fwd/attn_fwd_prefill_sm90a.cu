@@ -174,6 +174,8 @@ struct Serving {
     using Schedule = Handed<false>;
     using Scale = Bend;
     static constexpr bool kMasksLater = CAUSAL != 0 || WINDOW != 0;
+    // The last part's rows see the last keys, so their consumer is first to begin, and within windows first to end.
+    static constexpr bool kLastPartFirst = true;
 
     FA_DEVICE void start(const Params &, const Shared &shared) {
         const Records records(shared);
@@ -211,22 +213,8 @@ struct Serving {
             }
         } else if (threadIdx.x == 2 * kWarp) {
             Handed<true> tiles(p, shared);
-            for (Work work = tiles.next(p); work.steps >= 0; work = tiles.next(p)) fetch_q_parts(maps, shared, ring, work);
+            for (Work work = tiles.next(p); work.steps >= 0; work = tiles.next(p)) fetch_q<Serving>(maps, shared, ring, work);
         }
-    }
-    // As fetch_q, but the last part first: its rows see the last keys, so their consumer is first to begin, and within windows
-    // first to end.
-    FA_DEVICE void fetch_q_parts(const fa_attn_tensor_maps &maps, const Shared &shared, Ring &ring, const Work &work) {
-#pragma unroll
-        for (int g = kGroups - 1; g >= 0; --g) {
-            const u32 part = ring.slot * kGroups + g, full = shared.barrier(kQFull + part);
-            barrier_wait(shared.barrier(kQEmpty + part), ring.parity ^ 1);
-            barrier_expect(full, kQPartBytes);
-#pragma unroll
-            for (int i = 0; i < kSlabs; ++i)
-                load_q(&maps.q, shared.q(g, ring.slot) + i * (64 * kSlab * 2), full, i * kSlab, g * 64, work);
-        }
-        ring.advance(shared.q_stages());
     }
 
     struct Source {

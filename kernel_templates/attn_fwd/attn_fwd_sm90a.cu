@@ -97,7 +97,7 @@ struct Dense {
     struct Scale {
         float exponent;
     };
-    static constexpr bool kMasksLater = kCausal;
+    static constexpr bool kMasksLater = kCausal, kLastPartFirst = false;
 
     FA_DEVICE void start(const Params &, const Shared &) {}
     FA_DEVICE Scale find_scale(const Params &p) { return {p.softmax_scale_log2}; }

@@ -8,9 +8,9 @@
 //  - Params: the kernel's first argument. Work: a tile: row0 (its first query), steps (of BLOCK_N keys; < 0: there is no
 //    more work), and what it likes. Source: where a tile's keys come from. Own: the steps that the rows of one consumer see.
 //  - Schedule, of a consumer: next() gives a block's tiles. produce: what the producing warpgroup does.
-//  - source_of, locate and load, load_q: the copies; queries_of, for produce_all: what load_q is told. find_own, first_step,
-//    is_masked, kMasksLater, cap, mask: the scores. clean: of the values of a tile's first step, before they are multiplied.
-//    finish: a row's end. let_go: output.
+//  - source_of, locate and load, load_q, kLastPartFirst: the copies; queries_of, for produce_all: what load_q is told.
+//    find_own, first_step, is_masked, kMasksLater, cap, mask: the scores. clean: of the values of a tile's first step, before
+//    they are multiplied. finish: a row's end. let_go: output.
 // Workload: a consumer walks the keys that a tile sees from the last to the first, so that only the first steps meet a mask.
 // Invariants:
 //  - STAGES, Q_STAGES, OUT_SLABS and PINGPONG are known at run time only, so that one cubin serves many configs: the size of
@@ -131,16 +131,18 @@ FA_DEVICE void fetch_tile(const typename Kind::Params &p, const Shared &shared, 
     ring.advance(shared.stages());
 }
 
+// The parts of Q of a tile, one for each consumer.
 template <class Kind, class Queries>
 FA_DEVICE void fetch_q(const fa_attn_tensor_maps &maps, const Shared &shared, Ring &ring, const Queries &queries) {
 #pragma unroll
-    for (int g = 0; g < kGroups; ++g) {
-        const u32 full = shared.barrier(kQFull + ring.slot * kGroups + g);
-        barrier_wait(shared.barrier(kQEmpty + ring.slot * kGroups + g), ring.parity ^ 1);
+    for (int i = 0; i < kGroups; ++i) {
+        const int g = Kind::kLastPartFirst ? kGroups - 1 - i : i;
+        const u32 part = ring.slot * kGroups + g, full = shared.barrier(kQFull + part);
+        barrier_wait(shared.barrier(kQEmpty + part), ring.parity ^ 1);
         barrier_expect(full, kQPartBytes);
 #pragma unroll
-        for (int i = 0; i < kSlabs; ++i)
-            Kind::load_q(&maps.q, shared.q(g, ring.slot) + i * (64 * kSlab * 2), full, i * kSlab, g * 64, queries);
+        for (int slab = 0; slab < kSlabs; ++slab)
+            Kind::load_q(&maps.q, shared.q(g, ring.slot) + slab * (64 * kSlab * 2), full, slab * kSlab, g * 64, queries);
     }
     ring.advance(shared.q_stages());
 }
