@@ -172,7 +172,16 @@ struct Serving {
     using Params = fa_attn_serving_params;
     using Work = ::Work;
     using Schedule = Handed<false>;
-    using Scale = Bend;
+#if SOFTCAP
+    using Curve = Bend;
+    FA_DEVICE Curve find_curve(const Params &p) {
+        const Scale scale = find_scale(p, 0, 0);
+        return {scale.exponent, scale.cap_rate};
+    }
+#else
+    using Curve = Line;
+    FA_DEVICE Curve find_curve(const Params &p) { return {find_scale(p, 0, 0).exponent}; }
+#endif
     static constexpr bool kMasksLater = CAUSAL != 0 || WINDOW != 0;
     // The last part's rows see the last keys, so their consumer is first to begin, and within windows first to end.
     static constexpr bool kLastPartFirst = true;
@@ -183,10 +192,6 @@ struct Serving {
             barrier_init(records.full(i), 1);
             barrier_init(records.empty(i), kGroups * 4 + 2);
         }
-    }
-    FA_DEVICE Scale find_scale(const Params &p) {
-        const ::Scale scale = ::find_scale(p, 0, 0);
-        return {SOFTCAP != 0 ? 1.0f : scale.exponent, scale.exponent, scale.cap_rate};
     }
 
     // ---- copies
@@ -282,7 +287,6 @@ struct Serving {
     FA_DEVICE int first_step(const Own &own) { return WINDOW != 0 ? own.from : 0; }
     FA_DEVICE bool is_masked(const Own &own, int step) { return step >= own.clear_steps || (WINDOW != 0 && step < own.clear_from); }
 
-    FA_DEVICE void cap(Scores &, const Scale &) {}   // settle_bent_scores does so
     FA_DEVICE void mask(Scores &s, const Params &p, const Work &work, int row, int key) {
         const Sequence sequence = sequence_of(p, work);
         const int query = work.row0 + row, from = work.key0 + key;
@@ -352,15 +356,6 @@ struct Serving {
         }
     }
 };
-
-#if SOFTCAP
-// attn_wgmma.cuh's, where scores are bent.
-template <>
-__device__ __forceinline__ bool settle_scores<Serving>(Scores &s, Rows &rows, float (&shrink)[2], const Bend &scale, bool masked,
-                                                       const fa_attn_serving_params &p, const Work &work, int row, int key) {
-    return settle_bent_scores<Serving>(s, rows, shrink, scale, masked, p, work, row, key);
-}
-#endif
 
 } // namespace
 

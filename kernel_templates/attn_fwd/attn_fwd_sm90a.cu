@@ -88,19 +88,17 @@ struct Dense {
     using Work = ::Work;
     using Schedule = ::Schedule;
     using Own = Visible;
+    using Curve = Line;
     struct Source {
         int head, batch;
     };
     struct Queries {
         int row0, head, batch;
     };
-    struct Scale {
-        float exponent;
-    };
     static constexpr bool kMasksLater = kCausal, kLastPartFirst = false;
 
     FA_DEVICE void start(const Params &, const Shared &) {}
-    FA_DEVICE Scale find_scale(const Params &p) { return {p.softmax_scale_log2}; }
+    FA_DEVICE Curve find_curve(const Params &p) { return {p.softmax_scale_log2}; }
 
     FA_DEVICE void produce(const Params &p, const fa_attn_tensor_maps &maps, const Shared &shared) {
         if (threadIdx.x == 0) produce_all<Dense>(p, maps, shared);
@@ -130,7 +128,6 @@ struct Dense {
     }
     FA_DEVICE int first_step(const Own &) { return 0; }
     FA_DEVICE bool is_masked(const Own &own, int step) { return step >= own.clear_steps; }
-    FA_DEVICE void cap(Scores &, const Scale &) {}
     // Scores of keys that a row must not see become -inf.
     FA_DEVICE void mask(Scores &s, const Params &p, const Work &work, int row, int key) {
         Wgmma<kN>::mask(s, keys_seen_from(p, work.row0 + row, key), keys_seen_from(p, work.row0 + row + 8, key));

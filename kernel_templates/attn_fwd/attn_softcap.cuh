@@ -19,13 +19,12 @@ FA_DEVICE u32 max3(u32 a, u32 b, u32 c) {
     return ab > c ? ab : c;
 }
 
-// From a score to the exponent of which exp2 is taken: factor * tanh(x), x = score * rate. Where x is not beyond
-// kNear the tangent is x times a polynomial of x^2, of degree 2, off by 8.3e-6 of itself at most (least squares, weighted anew
-// until the largest errors are equal), for the softmax needs the exponential unit; its last coefficient is positive, so that
-// -inf stays -inf. Elsewhere it is 1 - 2 / (1 + exp2(2 log2(e) x)).
+// A curve as attn_wgmma.cuh's Line: from a score to the exponent of which exp2 is taken, factor * tanh(x), x = score * rate.
+// Where x is not beyond kNear the tangent is x times a polynomial of x^2, of degree 2, off by 8.3e-6 of itself at most (least
+// squares, weighted anew until the largest errors are equal), for the softmax needs the exponential unit; its last
+// coefficient is positive, so that -inf stays -inf. Elsewhere it is 1 - 2 / (1 + exp2(2 log2(e) x)).
 struct Bend {
     static constexpr float kNear = 0.42f, kNearTanh = 0.39693043f;   // and its tangent
-    float exponent;           // what scores are multiplied by when they have been bent
     float factor, cap_rate;   // softcap * log2(e); 2 log2(e) * rate
 
     // What follows from it is computed anew in every step: there are no registers to keep it.
@@ -35,13 +34,13 @@ struct Bend {
         return rate;
     }
     __device__ __forceinline__ float near_score() const { return kNear * reciprocal(rate()); }
-    __device__ __forceinline__ float in_full(float score) const {
+    __device__ __forceinline__ float exponent_of(float score) const {
         const float tangent = 1.0f - 2.0f * reciprocal(1.0f + exp2_fast(score * cap_rate));
         return score == neg_infinity() ? score : factor * tangent;
     }
     // The score that an exponent comes of, kNear's at most.
-    __device__ __forceinline__ float score_of(float bent) const {
-        const float y = bent * reciprocal(factor);
+    __device__ __forceinline__ float score_of(float exponent) const {
+        const float y = exponent * reciprocal(factor);
         return y < kNearTanh ? (log2_fast(1.0f + y) - log2_fast(1.0f - y)) * reciprocal(cap_rate) : near_score();
     }
 
@@ -73,45 +72,18 @@ struct Bend {
         for (int i = 0; i < kScores; ++i) far |= s[i] < -near && s[i] > neg_infinity();
         return far;
     }
-    __device__ __forceinline__ void bend(Scores &s, bool far) const {
+    __device__ __forceinline__ void weigh(Scores &s, Rows &rows, bool far) const {
         if (far) {
-#pragma unroll
-            for (int i = 0; i < kScores; ++i) s[i] = in_full(s[i]);
+            exponentials(s, rows, [this](float score, float reference) { return exponent_of(score) - reference; });
             return;
         }
         const Coefficients c = coefficients();
-#pragma unroll
-        for (int i = 0; i < kScores; ++i) {
-            const float y = s[i] * s[i];
-            s[i] *= (c.c2 * y + c.c1) * y + c.c0;
-        }
+        exponentials(s, rows, [c](float score, float reference) {
+            const float y = score * score;
+            return score * ((c.c2 * y + c.c1) * y + c.c0) - reference;
+        });
     }
 };
-
-// As settle_scores, but scores become exponents.
-template <class Kind>
-FA_DEVICE bool settle_bent_scores(Scores &s, Rows &rows, float (&shrink)[2], const Bend &scale, bool masked,
-                                  const typename Kind::Params &p, const typename Kind::Work &work, int row, int key) {
-    if (masked) Kind::mask(s, p, work, row, key);
-    bool grown = false, far = false;
-    if (warp_any(scale.may_be_far(s) | may_outgrow(s, rows))) {
-        float top[2];
-        row_tops(top, s);
-        far = warp_any(scale.is_far(s, max2(top[0], top[1])));
-        grown = warp_any(scale.in_full(top[0]) > rows.reference[0] + kSlack || scale.in_full(top[1]) > rows.reference[1] + kSlack);
-#pragma unroll
-        for (int half = 0; half < 2 && grown; ++half) {
-            const float raised = max2(rows.reference[half], scale.in_full(quad_max(top[half])));
-            shrink[half] = exp2_fast(rows.reference[half] - raised);
-            rows.reference[half] = raised;
-            rows.sum[half] *= shrink[half];
-            const float limit = scale.score_of(raised + kSlack);
-            rows.limit[half] = limit > 0.0f ? (int)float_to_bits(limit) : kAnyScore;
-        }
-    }
-    scale.bend(s, far);
-    return grown;
-}
 
 } // namespace
 

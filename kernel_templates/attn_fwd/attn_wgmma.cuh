@@ -9,8 +9,8 @@
 //    more work), and what it likes. Source: where a tile's keys come from. Own: the steps that the rows of one consumer see.
 //  - Schedule, of a consumer: next() gives a block's tiles. produce: what the producing warpgroup does.
 //  - source_of, locate and load, load_q, kLastPartFirst: the copies; queries_of, for produce_all: what load_q is told.
-//    find_own, first_step, is_masked, kMasksLater, cap, mask: the scores. clean: of the values of a tile's first step, before
-//    they are multiplied. finish: a row's end. let_go: output.
+//    find_own, first_step, is_masked, kMasksLater, mask: the scores. Curve, find_curve: what exp2 is taken of (see Line).
+//    clean: of the values of a tile's first step, before they are multiplied. finish: a row's end. let_go: output.
 // Workload: a consumer walks the keys that a tile sees from the last to the first, so that only the first steps meet a mask.
 // Invariants:
 //  - STAGES, Q_STAGES, OUT_SLABS and PINGPONG are known at run time only, so that one cubin serves many configs: the size of
@@ -221,6 +221,16 @@ struct Rows {
 
 FA_DEVICE Rows new_rows() { return {{kNoKey, kNoKey}, {0.0f, 0.0f}, {kAnyScore, kAnyScore}}; }
 
+// S becomes exp2 of what `exponent` makes of a score and its row's reference; sums grow by it.
+template <class Exponent> FA_DEVICE void exponentials(Scores &s, Rows &rows, const Exponent &exponent) {
+#pragma unroll
+    for (int i = 0; i < kScores; ++i) {
+        const int half = i % 4 / 2;
+        s[i] = exp2_fast(exponent(s[i], rows.reference[half]));
+        rows.sum[half] += s[i];
+    }
+}
+
 // Whether some row may outgrow its reference. The bits of floats, read as integers, have the order of the floats except
 // among negative ones, so a limit is positive, or one that everything reaches. Integers are compared three at a time.
 FA_DEVICE bool may_outgrow(const Scores &s, const Rows &rows) {
@@ -242,40 +252,45 @@ FA_DEVICE void row_tops(float (&top)[2], const Scores &s) {
         top[half] = m;
     }
 }
-// Make the scores ready for exp2: cap and mask them, and where some row of the warp has outgrown its reference move the
-// references up. True when the output must shrink by `shrink`, which is left alone otherwise. Most steps end with the
-// first look at the scores; true maxima are found in the others.
-// `row`: this thread's first row of the tile; `key`: its first of the tile's keys.
-template <class Kind>
-FA_DEVICE bool settle_scores(Scores &s, Rows &rows, float (&shrink)[2], const typename Kind::Scale &scales, bool masked,
-                             const typename Kind::Params &p, const typename Kind::Work &work, int row, int key) {
-    const float scale = scales.exponent;
-    Kind::cap(s, scales);
-    if (masked) Kind::mask(s, p, work, row, key);
-    if (!warp_any(may_outgrow(s, rows))) return false;
-    float top[2];
-    row_tops(top, s);
-    const bool outgrown = top[0] * scale > rows.reference[0] + kSlack || top[1] * scale > rows.reference[1] + kSlack;
-    if (!warp_any(outgrown)) return false;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        const float raised = max2(rows.reference[half], quad_max(top[half]) * scale);
-        shrink[half] = exp2_fast(rows.reference[half] - raised);
-        rows.reference[half] = raised;
-        rows.sum[half] *= shrink[half];
-        const float limit = (raised + kSlack) * reciprocal(scale);
-        rows.limit[half] = limit > 0.0f ? (int)float_to_bits(limit) : kAnyScore;
+
+// From a score to the exponent of which exp2 is taken, less its row's reference: the scale alone. A family's Curve has these
+// functions; where one has a quick way for most scores, the others are far.
+struct Line {
+    float scale;
+
+    __device__ __forceinline__ bool may_be_far(const Scores &) const { return false; }
+    __device__ __forceinline__ bool is_far(const Scores &, float) const { return false; }
+    __device__ __forceinline__ float exponent_of(float score) const { return score * scale; }
+    __device__ __forceinline__ float score_of(float exponent) const { return exponent * reciprocal(scale); }
+    __device__ __forceinline__ void weigh(Scores &s, Rows &rows, bool) const {
+        exponentials(s, rows, [this](float score, float reference) { return score * scale - reference; });
     }
-    return true;
-}
-// S becomes P = exp2(S * scale - reference).
-FA_DEVICE void exponentials(Scores &s, Rows &rows, float scale) {
+};
+
+// S becomes P = exp2(exponent - reference), of scores that are masked. Where some row of the warp has outgrown its reference
+// the references move up: true when the output must shrink by `shrink`, which is left alone otherwise. Most steps end with
+// the first look at the scores; true maxima are found in the others.
+template <class Curve>
+FA_DEVICE bool weigh_scores(Scores &s, Rows &rows, float (&shrink)[2], const Curve &curve) {
+    bool grown = false, far = false;
+    if (warp_any(curve.may_be_far(s) | may_outgrow(s, rows))) {
+        float top[2];
+        row_tops(top, s);
+        far = warp_any(curve.is_far(s, max2(top[0], top[1])));
+        grown = warp_any(curve.exponent_of(top[0]) > rows.reference[0] + kSlack ||
+                         curve.exponent_of(top[1]) > rows.reference[1] + kSlack);
 #pragma unroll
-    for (int i = 0; i < kScores; ++i) {
-        const int half = i % 4 / 2;
-        s[i] = exp2_fast(s[i] * scale - rows.reference[half]);
-        rows.sum[half] += s[i];
+        for (int half = 0; half < 2 && grown; ++half) {
+            const float raised = max2(rows.reference[half], curve.exponent_of(quad_max(top[half])));
+            shrink[half] = exp2_fast(rows.reference[half] - raised);
+            rows.reference[half] = raised;
+            rows.sum[half] *= shrink[half];
+            const float limit = curve.score_of(raised + kSlack);
+            rows.limit[half] = limit > 0.0f ? (int)float_to_bits(limit) : kAnyScore;
+        }
     }
+    curve.weigh(s, rows, far);
+    return grown;
 }
 
 // Everything that the row sums are made of is computed before what follows. Without it the assembler moves the
@@ -404,7 +419,7 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
     using Work = typename Kind::Work;
     const int lane_row = (int)(group * 64 + threadIdx.x % kGroup / kWarp * 16 + threadIdx.x % kWarp / 4);
     const int lane_key = (int)(threadIdx.x % 4) * 2;
-    const typename Kind::Scale scale = Kind::find_scale(p);
+    const typename Kind::Curve curve = Kind::find_curve(p);
     Feed feed(shared, group);
     typename Kind::Schedule schedule(p, shared);
     if (group == kGroups - 1) turn_end(shared, group);   // the first turn is consumer 0's
@@ -431,8 +446,8 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
             Wgmma<kN>::pin(s);
             feed.release_k();
             if (step == from) feed.release_q();
-            settle_scores<Kind>(s, rows, factor, scale, Kind::is_masked(own, step), p, work, lane_row, lane_key + step * kN);
-            exponentials(s, rows, scale.exponent);
+            if (Kind::is_masked(own, step)) Kind::mask(s, p, work, lane_row, lane_key + step * kN);
+            weigh_scores(s, rows, factor, curve);
             pack(probs, s);
             Kind::clean(feed, work, step);
             bool accumulate = false;
@@ -442,10 +457,9 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
                     --step;
                     issue_both(feed, s, o, probs, q, accumulate);
                     if (step == from) feed.release_q();
+                    if (Kind::kMasksLater && Kind::is_masked(own, step)) Kind::mask(s, p, work, lane_row, lane_key + step * kN);
                     float shrink[2];
-                    const bool grown = settle_scores<Kind>(s, rows, shrink, scale, Kind::kMasksLater && Kind::is_masked(own, step), p,
-                                                           work, lane_row, lane_key + step * kN);
-                    exponentials(s, rows, scale.exponent);
+                    const bool grown = weigh_scores(s, rows, shrink, curve);
                     finish_before_wait(rows);
                     wgmma_wait<0>();
                     Wgmma<kDv>::pin(o);
@@ -467,9 +481,9 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
                 if (step == from) feed.release_q();
                 Kind::finish(p, work, rows, factor, lane_row);
                 rows = new_rows();
+                if (Kind::is_masked(own, step)) Kind::mask(s, p, next, lane_row, lane_key + step * kN);
                 float none[2];
-                settle_scores<Kind>(s, rows, none, scale, Kind::is_masked(own, step), p, next, lane_row, lane_key + step * kN);
-                exponentials(s, rows, scale.exponent);
+                weigh_scores(s, rows, none, curve);
                 finish_before_wait(rows);
                 wgmma_wait<0>();
                 Wgmma<kDv>::pin(o);
