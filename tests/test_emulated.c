@@ -416,7 +416,7 @@ static void faults_that_a_gpu_may_hide_are_found(void)
         struct change change;
         const char *reason; /* NULL: the launch ends the context */
     } rows[] = {
-        {{"exists && (!kRagged || its_key < end)", "exists"}, "NaN"},
+        {{"exists && its_key < end", "exists"}, "NaN"},
         {{"key + (int)lane % 4 * 2", "key"}, "error of"},
         {{"cp_async_wait<kStages - 2>();", "cp_async_wait<kStages - 1>();"}, NULL},
     };

@@ -63,8 +63,12 @@ struct Work {
     int row0, rows;              // of its packed rows: the first, and how many of the sequence's exist from there on
     int begin, end;              // keys of its part
     int clear_begin, clear_end;  // keys that every row sees
-    u32 part, parts, unit;       // unit: which rows of which head, of all
+    u32 part, unit;              // unit: which rows of which head, of all
+    u32 seen, length;            // keys that its rows see; of a part
     Sequence sequence;
+
+    // Asked when the first tiles are on their way.
+    __device__ __forceinline__ u32 parts() const { return seen > length ? (seen - 1) / length + 1 : 1; }
 
     __device__ __forceinline__ int query(int row) const { return (int)((u32)(row0 + row) / (u32)group); }
     __device__ __forceinline__ int head(int row) const { return kv_head * group + (int)((u32)(row0 + row) % (u32)group); }
@@ -82,27 +86,30 @@ FA_DEVICE i64 most_keys(const fa_attn_serving_params &p, int group) {
 FA_DEVICE bool find_work(Work &w, const fa_attn_serving_params &p) {
     const fa_attn_params &d = p.dense;
     w.group = d.heads_q / d.heads_kv;
-    const u32 tiles = (u32)(((i64)d.seq_q * w.group + kM - 1) / kM);
+    const u32 tiles = ((u32)d.seq_q * (u32)w.group + kM - 1) / kM;
     w.unit = blockIdx.x, w.part = blockIdx.y;
     const u32 head = w.unit / tiles, tile = tiles - 1 - w.unit % tiles;   // the last rows see the most keys
     w.batch = (int)(head / (u32)d.heads_kv), w.kv_head = (int)(head % (u32)d.heads_kv);
     w.sequence = find_sequence(p, w.batch);
     const Sequence &s = w.sequence;
     w.row0 = (int)tile * kM;
-    w.rows = (int)((i64)s.len_q * w.group - w.row0 < kM ? (i64)s.len_q * w.group - w.row0 : kM);
+    w.rows = s.len_q * w.group - w.row0 < kM ? s.len_q * w.group - w.row0 : kM;
     if (w.rows <= 0) return false;
 
     const int first = w.query(0), last = w.query(w.rows - 1);
     const int begin = first_key(p, s, first) & ~15, end = end_key(p, s, last);
     w.clear_begin = first_key(p, s, last), w.clear_end = end_key(p, s, first);
-    const i64 seen = end > begin ? end - begin : 0, most = gridDim.y;
-    i64 length = BATCH_INVARIANT != 0 ? SPLIT_KEYS : (most_keys(p, w.group) + most - 1) / most;
-    length = length * most < seen ? (seen + most - 1) / most : length;
-    length = (length + kStep - 1) / kStep * kStep;
-    w.parts = seen > length ? (u32)((seen + length - 1) / length) : 1;
-    w.begin = begin + (int)(w.part * length);
-    w.end = (int)(w.begin + length < end ? w.begin + length : end);
-    return w.part < w.parts;
+    // Numbers of 32 bits, of which division is short: no length is beyond the manifest's limits, nor a part of one.
+    const u32 most = gridDim.y;
+    u32 length = BATCH_INVARIANT != 0 ? SPLIT_KEYS : ((u32)most_keys(p, w.group) + most - 1) / most;
+    w.seen = end > begin ? (u32)(end - begin) : 0;
+    length = length * most < w.seen ? (w.seen + most - 1) / most : length;
+    w.length = (length + kStep - 1) / kStep * kStep;
+    const u32 before = w.part * w.length;
+    if (w.part > 0 && before >= w.seen) return false;
+    w.begin = begin + (int)before;
+    w.end = w.begin + (int)(w.length < w.seen - before ? w.length : w.seen - before);
+    return true;
 }
 
 // One thread's share in the stream of its group: the same rows of every tile of K and of V.
@@ -143,14 +150,14 @@ struct Stream {
         }
     }
 
-    template <class Layout, int kValid, bool kRagged>
+    template <class Layout, int kValid>
     __device__ __forceinline__ void copy(u32 to, const char *from, i64 row_stride, int first, bool exists) const {
         // `first`: the key of the pass's first row for this thread. Rows r and r + 4 differ in their swizzle.
         constexpr int kPasses = kPass < 16 ? 16 / kPass : 1;
 #pragma unroll
         for (int pass = 0; pass < kPasses; ++pass) {
             const int its_key = first + pass * kPass;
-            const bool ok = exists && (!kRagged || its_key < end);
+            const bool ok = exists && its_key < end;
             const u32 at = to + Layout::offset(row + pass * kPass, chunk);
 #pragma unroll
             for (int piece = 0; piece < Layout::kPieces; ++piece) {
@@ -164,7 +171,7 @@ struct Stream {
         }
     }
 
-    template <bool kRagged> __device__ __forceinline__ void copy_tile(const fa_attn_serving_params &p) const {
+    __device__ __forceinline__ void copy_tile(const fa_attn_serving_params &p) const {
         const fa_attn_params &d = p.dense;
         if (kN < kPass && (int)row >= kN) return;
 #pragma unroll
@@ -181,24 +188,37 @@ struct Stream {
             } else {
                 k_from = first * d.k_row_stride, v_from = first * d.v_row_stride;
             }
-            copy<KLayout, HEAD_DIM * kElement, kRagged>(slot + i * kSpan * KLayout::kPitch, k + k_from * kElement,
-                                                        d.k_row_stride, first, exists);
-            copy<VLayout, HEAD_DIM_V * kElement, kRagged>(slot + kKBytes + i * kSpan * VLayout::kPitch,
-                                                          v + v_from * kElement, d.v_row_stride, first, exists);
+            copy<KLayout, HEAD_DIM * kElement>(slot + i * kSpan * KLayout::kPitch, k + k_from * kElement, d.k_row_stride, first,
+                                               exists);
+            copy<VLayout, HEAD_DIM_V * kElement>(slot + kKBytes + i * kSpan * VLayout::kPitch, v + v_from * kElement,
+                                                 d.v_row_stride, first, exists);
         }
     }
 
-    // Starts the copies of the next tile and closes their group, also where there is no tile.
+    // Starts the copies of the next tile, if there is one, and asks for the pages of the tile behind it.
     __device__ __forceinline__ void next(const fa_attn_serving_params &p, u32 slots) {
+        int found[kLookups];
+        look_up(found, key + kStep);
         if (key < end) {
-            if (key + kN <= end) copy_tile<false>(p);
-            else                 copy_tile<true>(p);
+            copy_tile(p);
             key += kStep;
             slot = slot + kSlotBytes == slots + kStages * kSlotBytes ? slots : slot + kSlotBytes;
         }
-        cp_async_commit();
+#pragma unroll
+        for (int i = 0; i < kLookups; ++i) page[i] = found[i];
     }
 };
+
+FA_DEVICE void copy_q(const fa_attn_serving_params &p, const Work &w, u32 smem) {
+#pragma unroll 1
+    for (u32 i = threadIdx.x; i < kM * (kD / 8); i += kThreads) {
+        const u32 row = i / (kD / 8), chunk = i % (kD / 8);
+        const bool ok = (int)row < w.rows && chunk * 8 < HEAD_DIM;
+        const u16 *from = (const u16 *)p.dense.q + w.sequence.q + w.head((int)row) * p.dense.q_head_stride +
+                          w.query((int)row) * p.dense.q_row_stride + chunk * 8;
+        cp_async_16_zfill(smem + QLayout::place(row, chunk), from, ok ? 16 : 0);
+    }
+}
 
 FA_DEVICE void group_sync(u32 group) {
     if constexpr (kGroupWarps == 1) warp_sync();
@@ -337,19 +357,19 @@ struct Partials {
 };
 
 // The last block of a unit adds up its parts, in their order; some at a time, so that their loads overlap.
-FA_DEVICE void combine(const fa_attn_serving_params &p, const Work &w, const Partials &partials) {
+FA_DEVICE void combine(const fa_attn_serving_params &p, const Work &w, const Partials &partials, u32 parts) {
     constexpr u32 kQuads = HEAD_DIM_V / 4, kBatch = 8;
     for (u32 item = threadIdx.x; item < (u32)w.rows * kQuads; item += kThreads) {
         const u32 row = item / kQuads, column = item % kQuads * 4;
         Total total = {kNoKey, 0.0f};
         float x[4] = {};
-        for (u32 part0 = 0; part0 < w.parts; part0 += kBatch) {
+        for (u32 part0 = 0; part0 < parts; part0 += kBatch) {
             float state[kBatch][2], y[kBatch][4];
 #pragma unroll
             for (u32 i = 0; i < kBatch; ++i) {
                 const u64 at = (u64)(part0 + i) * kM + row;
                 state[i][0] = kNoKey, state[i][1] = y[i][0] = y[i][1] = y[i][2] = y[i][3] = 0.0f;
-                if (part0 + i < w.parts) {
+                if (part0 + i < parts) {
                     load_floats(state[i], partials.sums + at * 2);
                     load_floats(y[i], partials.rows + at * HEAD_DIM_V + column);
                 }
@@ -374,14 +394,14 @@ FA_DEVICE void combine(const fa_attn_serving_params &p, const Work &w, const Par
 }
 
 // Adds up the groups. With one part that is the answer; else it goes to the workspace, and the last block combines.
-FA_DEVICE void finish(const fa_attn_serving_params &p, const Work &w, u32 smem) {
+FA_DEVICE void finish(const fa_attn_serving_params &p, const Work &w, u32 smem, u32 parts) {
     constexpr u32 kQuads = HEAD_DIM_V / 4;
     const Partials partials(p, w);
     for (u32 item = threadIdx.x; item < (u32)w.rows * kQuads; item += kThreads) {
         const u32 row = item / kQuads, column = item % kQuads * 4;
         float x[4];
         const Total total = gather_groups(x, smem, row, column);
-        if (w.parts == 1) {
+        if (parts == 1) {
             store_final(p, w, x, total, row, column);
         } else {
             const u64 at = (u64)w.part * kM + row;
@@ -389,14 +409,14 @@ FA_DEVICE void finish(const fa_attn_serving_params &p, const Work &w, u32 smem) 
             if (column == 0) store_floats(partials.sums + at * 2, {total.reference, total.sum});
         }
     }
-    if (w.parts == 1) return;
+    if (parts == 1) return;
 
     block_sync();   // this part is written, and what the groups left has been read
-    if (threadIdx.x == 0) store_shared_4(smem, Arrivals::last(partials.counter, w.parts));
+    if (threadIdx.x == 0) store_shared_4(smem, Arrivals::last(partials.counter, parts));
     block_sync();
     u32 last;
     asm volatile("ld.shared.b32 %0, [%1];" : "=r"(last) : "r"(smem) : "memory");
-    if (last != 0) combine(p, w, partials);
+    if (last != 0) combine(p, w, partials, parts);
 }
 
 }  // namespace
@@ -413,32 +433,22 @@ attn_fwd(const __grid_constant__ fa_attn_serving_params p) {
     const u32 smem = shared_address(shared_memory), slots = smem + kQBytes + group * (kStages * kSlotBytes);
     const u32 q_tile = smem + (u32)warp_row * QLayout::kPitch;
     const u32 v_columns = kKBytes + column_warp * columns_of_a_warp<VLayout, kElement>();   // this warp's, in a slot
+
+    // The first tiles, one group of copies each; Q goes with the first, whose keys are asked for before it.
+    Stream stream(p, w, group, group_thread, slots);
+    stream.look_up(stream.page, stream.key);
+#pragma unroll 1
+    for (int t = 0; t < kStages - 1; ++t) {
+        stream.next(p, slots);
+        if (t == 0) copy_q(p, w, smem);
+        cp_async_commit();
+    }
+    const u32 parts = w.parts();
+    if (parts > 1 && threadIdx.x == 0) Arrivals::prepare(Partials(p, w).counter);   // while the first tiles come
     const LaneOffsets<QLayout> q_lanes(lane, false);
     const LaneOffsets<KLayout> k_lanes(lane, true);
     const LaneOffsets<VLayout> v_lanes(lane, false);
-
-    // Q, then the first tiles; one group of copies each.
-    Stream stream(p, w, group, group_thread, slots);
-    int pages[kStages - 1][Stream::kLookups];
-#pragma unroll
-    for (int t = 0; t < kStages - 1; ++t) stream.look_up(pages[t], stream.key + t * kStep);
-    for (u32 i = threadIdx.x; i < kM * (kD / 8); i += kThreads) {
-        const u32 row = i / (kD / 8), chunk = i % (kD / 8);
-        const bool ok = (int)row < w.rows && chunk * 8 < HEAD_DIM;
-        const u16 *from = (const u16 *)p.dense.q + w.sequence.q + w.head((int)row) * p.dense.q_head_stride +
-                          w.query((int)row) * p.dense.q_row_stride + chunk * 8;
-        cp_async_16_zfill(smem + QLayout::place(row, chunk), from, ok ? 16 : 0);
-    }
-    cp_async_commit();
-#pragma unroll
-    for (int t = 0; t < kStages - 1; ++t) {
-#pragma unroll
-        for (int i = 0; i < Stream::kLookups; ++i) stream.page[i] = pages[t][i];
-        stream.next(p, slots);
-    }
-    stream.look_up(stream.page, stream.key);
-    if (w.parts > 1 && threadIdx.x == 0) Arrivals::prepare(Partials(p, w).counter);   // while the first tiles come
-    cp_async_wait<kStages - 1>();
+    cp_async_wait<kStages - 2>();
     block_sync();
     QFragments q;
     if constexpr (kQInRegs) {
@@ -455,11 +465,8 @@ attn_fwd(const __grid_constant__ fa_attn_serving_params p) {
         // This tile has landed for the whole group, and the group has left the slot filled next.
         cp_async_wait<kStages - 2>();
         group_sync(group);
-        int found[Stream::kLookups];
-        stream.look_up(found, stream.key + kStep);
         stream.next(p, slots);
-#pragma unroll
-        for (int i = 0; i < Stream::kLookups; ++i) stream.page[i] = found[i];
+        cp_async_commit();
 
         Scores s;
         multiply_qk(s, q, q_tile, slot, q_lanes, k_lanes);
@@ -475,5 +482,5 @@ attn_fwd(const __grid_constant__ fa_attn_serving_params p) {
     block_sync();   // everybody is done with the bytes that the accumulators are left in
     leave_accumulators(smem, group, warp_row, column_warp, w.rows, o, rows);
     block_sync();
-    finish(p, w, smem);
+    finish(p, w, smem, parts);
 }
