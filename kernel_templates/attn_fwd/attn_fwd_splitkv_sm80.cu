@@ -90,6 +90,13 @@ FA_DEVICE bool find_work(Work &w, const fa_attn_serving_params &p) {
     w.unit = blockIdx.x, w.part = blockIdx.y;
     const u32 head = w.unit / tiles, tile = tiles - 1 - w.unit % tiles;   // the last rows see the most keys
     w.batch = (int)(head / (u32)d.heads_kv), w.kv_head = (int)(head % (u32)d.heads_kv);
+    // Numbers of 32 bits, of which division is short: no length is beyond the manifest's limits, nor a part of one.
+    const u32 most = gridDim.y;
+    u32 length = BATCH_INVARIANT != 0 ? SPLIT_KEYS : ((u32)most_keys(p, w.group) + most - 1) / most;
+    if constexpr (PAGED != 0 && WINDOW == 0) {   // the first page's number comes beside the sequence's length, not behind it
+        const u32 key = w.part * length;
+        if (threadIdx.x == 0 && key < (u32)d.seq_k) prefetch(p.block_table + w.batch * p.block_table_stride + key / kPage);
+    }
     w.sequence = find_sequence(p, w.batch);
     const Sequence &s = w.sequence;
     w.row0 = (int)tile * kM;
@@ -99,9 +106,6 @@ FA_DEVICE bool find_work(Work &w, const fa_attn_serving_params &p) {
     const int first = w.query(0), last = w.query(w.rows - 1);
     const int begin = first_key(p, s, first) & ~15, end = end_key(p, s, last);
     w.clear_begin = first_key(p, s, last), w.clear_end = end_key(p, s, first);
-    // Numbers of 32 bits, of which division is short: no length is beyond the manifest's limits, nor a part of one.
-    const u32 most = gridDim.y;
-    u32 length = BATCH_INVARIANT != 0 ? SPLIT_KEYS : ((u32)most_keys(p, w.group) + most - 1) / most;
     w.seen = end > begin ? (u32)(end - begin) : 0;
     length = length * most < w.seen ? (w.seen + most - 1) / most : length;
     w.length = (length + kStep - 1) / kStep * kStep;

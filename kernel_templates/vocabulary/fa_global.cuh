@@ -53,14 +53,15 @@ struct Arrivals {
     // in front of this is seen by the last block behind a block barrier after it.
     FA_DEVICE bool last(u64 *word, u32 blocks) {
         u64 old;
-        asm volatile("fence.acq_rel.gpu;" ::: "memory");
-        asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], 1;" : "=l"(old) : "l"(word) : "memory");
+        asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], 1;" : "=l"(old) : "l"(word) : "memory");
         if (old != kZero + blocks - 1) return false;
-        asm volatile("fence.acq_rel.gpu;" ::: "memory");
         asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" :: "l"(word), "l"(kZero) : "memory");
         return true;
     }
 };
+
+// L2 fetches a line that will be asked for soon.
+FA_DEVICE void prefetch(const void *from) { asm volatile("prefetch.global.L2 [%0];" :: "l"(from)); }
 
 // How L2 treats lines that are read once.
 FA_DEVICE u64 read_once_policy() {
