@@ -52,14 +52,16 @@ FA_DEVICE Sequence find_sequence(const fa_attn_serving_params &p, int batch) {
 FA_DEVICE int window_left(const fa_attn_serving_params &p) { return WINDOW != 0 ? p.window_left : -1; }
 FA_DEVICE int window_right(const fa_attn_serving_params &p) { return CAUSAL != 0 ? 0 : WINDOW != 0 ? p.window_right : -1; }
 
-// The first key that query i sees, and the end of them.
+// The first key that query i sees, and the end of them. The key that the query stands at has a 32-bit number, which neither
+// limit is added to where the sum would have none.
 FA_DEVICE int first_key(const fa_attn_serving_params &p, const Sequence &s, int i) {
-    const int left = window_left(p);
-    return left < 0 ? 0 : within((i64)i + s.offset - left, s.len_k);
+    const int left = window_left(p), at = i + s.offset;
+    return left < 0 || at <= left ? 0 : at - left < s.len_k ? at - left : s.len_k;
 }
 FA_DEVICE int end_key(const fa_attn_serving_params &p, const Sequence &s, int i) {
-    const int right = window_right(p);
-    return right < 0 ? s.len_k : within((i64)i + s.offset + right + 1, s.len_k);
+    const int right = window_right(p), at = i + s.offset;
+    if (right < 0 || at >= s.len_k || (u32)right >= (u32)s.len_k - (u32)at) return s.len_k;
+    return at + right < 0 ? 0 : at + right + 1;
 }
 
 constexpr float kLn2 = 0.69314718055994531f, kLog2E = 1.4426950408889634f;
