@@ -323,15 +323,19 @@ struct Serving {
     // The rows are complete: what their outputs are multiplied by, and their LSE.
     FA_DEVICE void finish(const Params &p, const Work &work, const Rows &rows, float (&inverse)[2], int lane_row) {
         const fa_attn_params &d = p.dense;
+        Closed end[2];   // both before one is written: the sink is read once
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const Closed end = close_row(p, work.batch, 0, work.head, {rows.reference[half], quad_sum(rows.sum[half])});
-            inverse[half] = end.inverse;
+            end[half] = close_row(p, work.batch, 0, work.head, {rows.reference[half], quad_sum(rows.sum[half])});
+            inverse[half] = end[half].inverse;
+        }
+        if (!d.lse || threadIdx.x % 4 != 0) return;
+        const i64 at = VARLEN_Q != 0 ? (i64)work.head * p.total_q + work.first_q
+                                     : ((i64)work.batch * d.heads_q + work.head) * d.seq_q;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
             const int row = work.row0 + lane_row + half * 8;
-            if (!d.lse || threadIdx.x % 4 != 0 || row >= work.len_q) continue;
-            const i64 at = VARLEN_Q != 0 ? (i64)work.head * p.total_q + work.first_q
-                                         : ((i64)work.batch * d.heads_q + work.head) * d.seq_q;
-            d.lse[at + row] = end.lse;
+            if (row < work.len_q) d.lse[at + row] = end[half].lse;
         }
     }
 
