@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ours beside PyTorch SDPA's FA2 and cuDNN back ends, and FlashAttention-3 where its Python package
-(flash_attn_interface) can be imported: one run, one process, one context.
+(flash_attn_interface; fa3/build.sh makes what is needed of it) can be imported: one run, one process, one context.
 
 Every row is tuned by the library (proved before it is timed), checked once more against PyTorch
 here, and then timed by two protocols, the L2 flushed before each launch and the median taken:
