@@ -23,7 +23,8 @@ static fa_store *need_fleet(fa_tuner *tuner, int *ret_rc, fa_diag *diag)
     if (fa_fleet_of(tuner) == NULL) {
         *ret_rc = fa_fail(diag, FA_ESTORE,
                           "no store is shared with other hosts: set FA_TUNE_STORE to "
-                          "postgresql://USER@HOST/DATABASE");
+                          "postgresql://USER@HOST/DATABASE, or to sqlite:///PATH among "
+                          "containers of one machine");
         return NULL;
     }
     fa_fleet_of(tuner)->retry_ns = 0; /* it was not asked in passing */
