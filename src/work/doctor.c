@@ -64,8 +64,7 @@ static void check_driver(struct doctor *d)
         report(d, FA_CHECK_WARN, "driver", "name the GPU to tune for: --gpu L4", "%s", diag.text);
     else if (rc != 0)
         report(d, FA_CHECK_WARN, "driver",
-               "without a driver winners are predicted: name the GPU with --gpu, or install NVIDIA "
-               "driver 580 or newer",
+               "without one winners are predicted, not measured; driver 580 or newer is needed",
                "%s", diag.text);
     else
         report(d, FA_CHECK_OK, "driver", "", "CUDA driver API %d.%d",
