@@ -98,13 +98,18 @@ static void print_gate(const cli_rows *rows, size_t gate, size_t limit, fa_buf *
 }
 
 /* Whether the times are those that an imported winner brought with it. */
-static bool are_imported(fa_tuner *tuner, const fa_request *request, const cli_rows *rows)
+static int find_imported(fa_tuner *tuner, const fa_request *request, const cli_rows *rows,
+                         bool *ret_imported, fa_diag *diag)
 {
     fa_request cached = *request;
     fa_answer answer = {.size = sizeof answer};
     cached.effort = FA_EFFORT_CACHED;
-    return rows->count > 0 && rows->row[0].trial.status == FA_STATUS_MEASURED &&
-           fa_tune(tuner, &cached, &answer, NULL) == 0 && answer.origin == FA_ORIGIN_IMPORTED;
+    *ret_imported = false;
+    if (rows->count == 0 || rows->row[0].trial.status != FA_STATUS_MEASURED)
+        return 0;
+    int rc = fa_tune(tuner, &cached, &answer, diag);
+    *ret_imported = rc == 0 && answer.origin == FA_ORIGIN_IMPORTED;
+    return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
 }
 
 static int print_text(const cli_options *options, const fa_gpu *gpu, const cli_rows *rows,
@@ -175,7 +180,9 @@ int cli_explain(const cli_options *options)
     int rc = fa_explain(tuner, &request, cli_rows_visit, &rows, &gpu, &diag);
     if (rows.failed)
         rc = fa_fail(&diag, FA_ENOMEM, "out of memory after %zu configs", rows.count);
-    bool imported = rc == 0 && are_imported(tuner, &request, &rows);
+    bool imported = false;
+    if (rc == 0)
+        rc = find_imported(tuner, &request, &rows, &imported, &diag);
     if (rc != 0)
         status = cli_fail(rc, options, &diag);
     else if (options->json)

@@ -56,14 +56,14 @@ static int merge_brought(fa_tuner *tuner, const fa_target *target, fa_space *spa
     fa_winner_record winner = {0};
     fa_trial_list brought = {0};
     fa_answer answer;
-    int rc = fa_records_winner(tuner, &target->scope, &winner, NULL, NULL);
-    if (rc != 0)
-        return rc == FA_ENOMEM ? fa_fail(diag, rc, "out of memory for a winner") : 0;
+    int rc = fa_records_winner(tuner, &target->scope, &winner, NULL, diag);
+    if (rc != 0) /* a damaged one brings nothing */
+        return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
     if (winner.origin == FA_ORIGIN_IMPORTED)
         rc = fa_trial_list_from_evidence(winner.evidence, &brought, diag);
-    bool known = rc == 0 && brought.count > 0 &&
-                 fa_records_answer(&winner, &target->gpu, &answer, NULL) == 0;
-    for (size_t i = 0; known && i < brought.count; i++) {
+    if (rc == 0 && brought.count > 0)
+        rc = fa_records_answer(&winner, &target->gpu, &answer, diag);
+    for (size_t i = 0; rc == 0 && i < brought.count; i++) {
         const fa_trial *timed = &brought.record[i].trial;
         fa_trial *trial = find_pending(space, &timed->config);
         if (trial == NULL)
