@@ -284,6 +284,14 @@ def tune_between(place):
         store.truncate()
 
 
+def import_between(place):
+    """What tune_between measures, as another store gets it."""
+    tune_between(place)
+    place.run(*export(place))
+    os.unlink(place.store)
+    place.run("import", bundle_of(place), "--allow-unsigned", "--quiet")
+
+
 def without_date(place, done):
     return [line for line in done.stdout.splitlines() if "UTC" not in line]
 
@@ -297,11 +305,17 @@ WALKS = {
     "show_json": Walk(lambda place: ["show", "--json"]),
     "why": Walk(lambda place: ["show", "--why", *PROBLEM, "--seq", "140"], script=L4 + FAST, prepare=tune_between),
     "explain": Walk(lambda place: ["explain", *PROBLEM, "--seq", "135"], script=L4 + FAST, prepare=tune_between),
+    "explain_imported": Walk(lambda place: ["explain", *PROBLEM], script=L4 + FAST, prepare=import_between,
+                             beyond="explain"),
     "report": Walk(lambda place: ["report", "--format", "md"], without_date),
+    "report_imported": Walk(lambda place: ["report", "--format", "md"], without_date, script=L4 + FAST,
+                            prepare=import_between, beyond="report"),
     "regret": Walk(lambda place: ["report", "--format", "md", "--seq", "135"], without_date, script=L4 + FAST,
                    prepare=tune_between, beyond="report"),
     "export": Walk(export, lambda place, done: place.run("show", bundle_of(place), "--json").stdout +
                    bytes_of(bundle_of(place)), remove_bundle),
+    "records": Walk(lambda place: ["export", "--records", bundle_of(place)], lambda place, done: bytes_of(bundle_of(place)),
+                    remove_bundle, import_between, script=L4 + FAST, beyond="export"),
     "import": Walk(lambda place: ["import", bundle_of(place), "--allow-unsigned", "--quiet"], shown, new_problem,
                    make_bundle, reads=False),
     "predict": Walk(lambda place: ["tune", "--gpu", "L4", *PROBLEM, "--quiet"], configs, new_problem, reads=False),

@@ -183,6 +183,7 @@ int fa_json_parse_object(const char *text, const char *where, cJSON **ret_json, 
 {
     cJSON *json = NULL;
     int rc = text != NULL ? fa_json_parse(text, strlen(text), where, &json, NULL) : 0;
+    *ret_json = NULL;
     if (rc == FA_ENOMEM)
         return fa_fail(diag, rc, "%s: out of memory", where);
     if (!cJSON_IsObject(json)) {

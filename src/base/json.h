@@ -17,7 +17,7 @@ int fa_json_parse(const char *text, size_t size, const char *where, cJSON **ret_
                   fa_diag *diag);
 
 /* For what may be somebody else's or missing: *ret_json is NULL for a text that is NULL or not an object, and
- * that is no failure. 0 or FA_ENOMEM. */
+ * that is no failure. 0, or FA_ENOMEM with *ret_json NULL. */
 int fa_json_parse_object(const char *text, const char *where, cJSON **ret_json, fa_diag *diag);
 
 /* Each returns 0, FA_ENOTFOUND when absent (no diag), or FA_EINVAL with a sentence. */

@@ -182,7 +182,9 @@ static int add_evidence(const cJSON *json, fa_trial_list *list)
     char *how = cJSON_IsObject(clocks) ? fa_json_print(clocks) : NULL;
     record.environment = where;
     record.clocks = how;
-    int rc = fa_trial_list_add(list, &record);
+    bool lost =
+        (cJSON_IsObject(environment) && where == NULL) || (cJSON_IsObject(clocks) && how == NULL);
+    int rc = lost ? FA_ENOMEM : fa_trial_list_add(list, &record);
     cJSON_free(where);
     cJSON_free(how);
     return rc;
