@@ -7,6 +7,8 @@
 #   tests/gpu.sh            everything (about 5 minutes on an H200 with 16 cores)
 #   tests/gpu.sh quick      without compute-sanitizer and with fewer rows
 #   tests/gpu.sh hopper     attn_fwd_sm90a alone: its proof and its whole table
+#   tests/gpu.sh proof [FAMILY...]  all families, or these, all at once: 300 random problems, memcheck and racecheck
+#                           (two problems), serving attention; FA_PROOF_SECONDS at most (540)
 #   tests/gpu.sh serve      the daemon: both examples through it, two processes tuning at once
 #   tests/gpu.sh serving    attention as inference engines call it, and graphs replayed on other sequences
 #   tests/gpu.sh python     the Python package, from a wheel in gpu-bundle/ alone (./dev wheel makes it)
@@ -163,6 +165,35 @@ hopper() {
     note "$(python3 tests/bench/model_regret.py "$FA_TUNE_STORE")"
     gzip -c "$FA_TUNE_STORE" >"$out/store.db.gz"
     sanitize memcheck racecheck
+    finish
+}
+
+# What takes minutes a family and leaves cores and the GPU idle, beside each other. Nothing is timed here.
+proof() {
+    limit=${FA_PROOF_SECONDS:-540} begin=$SECONDS
+    [ $# -gt 0 ] || set -- attn_fwd_sm75 attn_fwd_sm80 attn_fwd_prefill_sm80 attn_fwd_splitkv_sm80 attn_fwd_sm90a attn_fwd_prefill_sm90a
+    run() { # NAME COMMAND...: its output and its status
+        name=$1
+        shift
+        (timeout "$limit" "$@" >"$work/$name.tap" 2>&1; echo $? >"$work/$name.status") &
+    }
+    run serving python3 tests/gpu_serving.py
+    for family in "$@"; do
+        export FA_TEST_FAMILY=$family
+        FA_TEST_PROBLEMS=300 run "$family" "$bundle/test_gpu_attn"
+        for tool in memcheck racecheck; do
+            FA_TEST_PROBLEMS=2 run "$tool-$family" compute-sanitizer --tool $tool --error-exitcode 9 "$bundle/test_gpu_attn"
+        done
+    done
+    wait
+    for name in serving "$@" "${@/#/memcheck-}" "${@/#/racecheck-}"; do
+        status=$(cat "$work/$name.status")
+        verdict "$name (exit status $status; 124: out of time)" "$status"
+        note "$name: $(tap "$work/$name.tap" | awk '{print $1 " tests passed, " $2 " failed"}') $(grep -oE \
+            'seed [0-9a-fx]+|[0-9]+ of [0-9]+ problems proved|(ERROR|RACECHECK) SUMMARY.*' "$work/$name.tap" | sort -u | paste -sd' ')"
+    done
+    note "proof: $((SECONDS - begin)) s"
+    (cd "$work" && tar czf "$out/proof.tar.gz" ./*.tap)
     finish
 }
 
@@ -351,6 +382,7 @@ final() { # PARTS, or all
 }
 
 if [ "$mode" = final ]; then shift; final "$@"; fi
+if [ "$mode" = proof ]; then shift; proof "$@"; fi
 if [ "${mode#part_}" != "$mode" ]; then "$mode"; [ $failed -eq 0 ]; exit; fi
 if [ "$mode" = python ]; then python_package; finish; fi
 if [ "$mode" = hopper ]; then hopper; fi
