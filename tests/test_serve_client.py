@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import tap
-from place import BUILD, DEADLINE, FAKE_CUDA, SMALL, SOURCE, Place
+from place import BUILD, DEADLINE, SMALL, SOURCE, Place
 from serve import Serve, wait_for
 
 L4 = "device name=NVIDIA_L4 sm=89 sms=58\ninit_once\n"
@@ -29,8 +29,8 @@ def launch(place, **how):
 
 
 def preloaded(place):
-    """Where the fake driver is built with a sanitizer, Python has to load that first."""
-    listed = subprocess.run(["ldd", FAKE_CUDA], capture_output=True, encoding="utf-8", check=True)
+    """Where the fake driver is built with a sanitizer, which its program links, Python has to load that first."""
+    listed = subprocess.run(["ldd", os.path.join(BUILD, "fa-tune")], capture_output=True, encoding="utf-8", check=True)
     runtimes = [line.split()[2] for line in listed.stdout.splitlines()
                 if line.split()[0].startswith(("libasan", "libtsan", "libubsan"))]
     if runtimes:
