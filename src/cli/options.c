@@ -155,15 +155,17 @@ static int fail_operand(const cli_verb *verb, const char *argument, fa_diag *dia
     fa_buf usage = {0};
     cli_text_short(argument, typed);
     cli_options_operands(verb->groups, &usage);
-    int rc = usage.size == 0
-                 ? fa_fail(diag, FA_EINVAL,
-                           "\"%s\" is not understood: `fa-tune %s` takes options only, as --help "
-                           "lists",
-                           typed, verb->name)
-                 : fa_fail(diag, FA_EINVAL,
-                           "\"%s\" is not understood: `fa-tune %s%s` takes nothing more but "
-                           "options",
-                           typed, verb->name, usage.data != NULL ? usage.data : "");
+    int rc;
+    if (usage.failed)
+        rc = fa_fail(diag, FA_ENOMEM, "out of memory for what `fa-tune %s` takes", verb->name);
+    else if (usage.size == 0)
+        rc = fa_fail(diag, FA_EINVAL,
+                     "\"%s\" is not understood: `fa-tune %s` takes options only, as --help lists",
+                     typed, verb->name);
+    else
+        rc = fa_fail(diag, FA_EINVAL,
+                     "\"%s\" is not understood: `fa-tune %s%s` takes nothing more but options",
+                     typed, verb->name, usage.data);
     fa_buf_free(&usage);
     return rc;
 }
