@@ -17,7 +17,6 @@ one's fill the table, and a line for each of the others says how many times fast
 import argparse
 import json
 import math
-import statistics
 import time
 
 import torch
@@ -25,8 +24,8 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import fatune
-from attn_vs_torch import Clock
-from templates_in_turn import open_tuner
+from attn_vs_torch import Clock, geomean
+from templates_in_turn import open_tuners
 
 # (batch, query heads, key heads, queries, keys), then FlashAttention-3 over cuDNN on an H200 (with four
 # queries over FlashAttention-3 itself: cuDNN takes a mask there, which is four times slower).
@@ -129,10 +128,6 @@ def run_row(tuners, clock, shape, fa3, forms, budget_ms):
     return dict(row, us=us)
 
 
-def geomean(values):
-    return math.exp(statistics.fmean(math.log(value) for value in values))
-
-
 def print_others(rows, forms):
     """How many times faster than the first directory's winners those of the others are, for one row or for all."""
     for directory in rows[0].get("others", {}):
@@ -155,8 +150,7 @@ def main():
     options = parser.parse_args()
     begin = time.monotonic()
     forms = ["fixed", *(name for name in options.forms if name != "fixed")]
-    tuners = {d: open_tuner(d) for d in options.templates} if options.templates else {"": fatune.Tuner()}
-    clock, rows = Clock(), []
+    tuners, clock, rows = open_tuners(options.templates), Clock(), []
     print(f"{'B Hq Hk Sq Sk':22s} {'cuDNN':>7s} {'FA2':>7s} {'FA3*':>7s} {'ours':>7s} {'best/ours':>9s} "
           + " ".join(f"{name:>9s}" for name in forms[1:]))
     for index in options.rows:

@@ -22,7 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import fatune
 from attn_vs_torch import Clock
 from decode_vs_torch import paged
-from templates_in_turn import open_tuner
+from templates_in_turn import open_tuners
 
 MIXED = [8192, 64, 3511, 181, 1024, 512, 2200, 4096, 97, 300, 1500, 700, 6000, 128, 2600, 420, 850, 393]   # 32,768 in all
 EQUAL = [4096] * 8
@@ -182,8 +182,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=math.inf, help="no further row is begun after so many")
     parser.add_argument("--out")
     options = parser.parse_args()
-    begin, clock = time.monotonic(), Clock()
-    tuners = {d: open_tuner(d) for d in options.templates} if options.templates else {"": fatune.Tuner()}
+    begin, clock, tuners = time.monotonic(), Clock(), open_tuners(options.templates)
     for name in options.rows:
         if time.monotonic() - begin > options.seconds:
             print(f"after {options.seconds:.0f} s the other rows are left out")

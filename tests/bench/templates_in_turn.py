@@ -28,6 +28,11 @@ def open_tuner(directory):
     return fatune.Tuner()
 
 
+def open_tuners(directories):
+    """A tuner for each; without directories the one that FA_TUNE_TEMPLATES says, as ""."""
+    return {name: open_tuner(name) for name in directories} if directories else {"": fatune.Tuner()}
+
+
 def cudnn(q, k, v, causal):
     def call():
         with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
@@ -62,7 +67,7 @@ def main():
     parser.add_argument("--dtype", default="fp16", choices=["fp16", "bf16"])
     parser.add_argument("--budget-ms", type=float, default=60)
     options = parser.parse_args()
-    tuners = {name: open_tuner(name) for name in options.directories}
+    tuners = open_tuners(options.directories)
     clock, first, ratios = Clock(), options.directories[0], {name: [] for name in tuners}
     for row in options.rows:
         ms, configs = run_row(tuners, clock, row, options.dtype, options.budget_ms)
