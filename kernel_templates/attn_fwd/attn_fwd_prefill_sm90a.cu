@@ -72,12 +72,15 @@ template <bool kAlone> class Handed {
     __device__ __forceinline__ Handed(const fa_attn_serving_params &, const Shared &shared) : records(shared) {}
 
     __device__ __forceinline__ Work next(const fa_attn_serving_params &) {
-        Work w;
+        Work w = {};
         barrier_wait(records.full(place.slot), place.parity);
-        load_shared(w.row0, w.head, w.batch, w.steps, records.record(place.slot));
-        load_shared(w.len_q, w.len_k, w.first_q, w.key0, records.record(place.slot) + 16);
-        if (!kAlone) warp_sync();   // all lanes have read it before one lets it go
-        if (kAlone || threadIdx.x % kWarp == 0) barrier_arrive(records.empty(place.slot));
+        if (!kAlone) warp_sync();   // all lanes have seen it before one lets it go
+        // One lane reads it, the one that lets it go: a warp barrier behind reads of all lanes is none that racecheck follows.
+        if (kAlone || threadIdx.x % kWarp == 0) {
+            load_shared(w.row0, w.head, w.batch, w.steps, records.record(place.slot));
+            load_shared(w.len_q, w.len_k, w.first_q, w.key0, records.record(place.slot) + 16);
+            barrier_arrive(records.empty(place.slot));
+        }
         place.advance(Records::kPlaces);
         if (kAlone) return w;
         w.row0 = uniform(w.row0), w.head = uniform(w.head), w.batch = uniform(w.batch), w.steps = uniform(w.steps);
