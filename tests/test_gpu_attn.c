@@ -27,6 +27,13 @@ static void a_device_and_nvrtc_are_here(void)
     world.missing = NULL;
 }
 
+/* FA_TEST_FAMILY names one family to be swept alone; "reference" names none, and what slow tools see of the rest. */
+static bool is_asked_for(const char *name)
+{
+    const char *only = getenv("FA_TEST_FAMILY");
+    return only == NULL || strcmp(only, name) == 0;
+}
+
 /* ---- the reference --------------------------------------------------------------------------*/
 static void the_reference_agrees_with_double_precision(void)
 {
@@ -34,6 +41,8 @@ static void the_reference_agrees_with_double_precision(void)
     double worst = 0, worst_lse = 0;
     if (world.missing != NULL)
         SKIP(world.missing);
+    if (short_run() && !is_asked_for("reference"))
+        SKIP("a short run of one family");
     for (int i = 0; i < 16; i++) {
         fa_dtype dtype = i % 2 == 0 ? FA_FP16 : FA_BF16;
         fa_causal causal = (fa_causal)(i % 3);
@@ -67,6 +76,8 @@ static void the_serving_reference_agrees_with_double_precision(void)
     double worst = 0, worst_lse = 0;
     if (world.missing != NULL)
         SKIP(world.missing);
+    if (short_run() && !is_asked_for("reference"))
+        SKIP("a short run of one family");
     for (int kind = 0; kind < SERVING_KINDS; kind++) {
         fa_problem p = serving_problem(kind);
         fa_attn_case c = fa_attn_case_ragged(&p, kind % 2, (uint64_t)(2 * kind + 1));
@@ -91,11 +102,9 @@ static void the_serving_reference_agrees_with_double_precision(void)
 }
 
 /* ---- the sweep ------------------------------------------------------------------------------*/
-/* FA_TEST_FAMILY names one family to be swept alone. */
 static bool runs_here(const char *family)
 {
-    const char *only = getenv("FA_TEST_FAMILY");
-    if (only != NULL && strcmp(only, family) != 0)
+    if (!is_asked_for(family))
         return false;
     for (int i = 0; i < world.fixture.families.count; i++)
         if (strcmp(fa_family_name(world.fixture.families.family[i]), family) == 0)
@@ -172,12 +181,15 @@ static const char *family_for(const fa_problem *problem)
     return world.gpu.sm == 90 && !problem->unaligned ? "attn_fwd_sm90a" : portable_family();
 }
 
-/* Proves the default config on a case. */
-static void prove_default(const fa_attn_case *c, fa_proof *ret_proof, int *ret_rc)
+/* Proves a family's default config on a case; with `blocks` of them, or as many as the manifest says where it is 0. */
+static void prove_default(const char *family, const fa_attn_case *c, uint32_t blocks,
+                          fa_proof *ret_proof, int *ret_rc)
 {
     fa_candidate candidate;
     fa_buf cubin = {0}, reference = {0};
-    *ret_rc = build_default(family_for(&c->problem), &c->problem, &candidate, &cubin, &reference);
+    *ret_rc = build_default(family, &c->problem, &candidate, &cubin, &reference);
+    if (blocks > 0)
+        candidate.trial.grid[0] = blocks;
     if (*ret_rc == 0)
         *ret_rc = prove(c, &reference, &cubin, &candidate, 3, ret_proof);
     fa_buf_free(&cubin);
@@ -197,11 +209,43 @@ static void empty_problems_are_right(void)
             fa_proof proof = {0};
             int rc;
             c.all_rows = true;
-            prove_default(&c, &proof, &rc);
+            prove_default(family_for(&p), &c, 0, &proof, &rc);
             CHECK_OK(rc, diag);
             CHECK_TEXT(proof.reason, "");
             CHECK(proof.passed);
         }
+    }
+}
+
+/* Four blocks, as on a GPU of four multiprocessors: each takes several tiles, so that whatever its threads hand to
+ * one another lies where something lay before. Random problems seldom have so many tiles. */
+static void check_few_blocks(const char *family, const fa_problem *problem, bool serving)
+{
+    fa_proof proof = {0};
+    int rc;
+    fa_attn_case c = serving ? fa_attn_case_ragged(problem, 0, 5) : fa_attn_case_packed(problem);
+    c.all_rows = true;
+    prove_default(family, &c, 4, &proof, &rc);
+    CHECK_OK(rc, diag);
+    CHECK_TEXT(proof.reason, "");
+    CHECK(proof.passed);
+}
+
+static void blocks_that_take_several_tiles_are_right(void)
+{
+    static const char *dense = "attn_fwd_sm90a", *serving = "attn_fwd_prefill_sm90a";
+    if (world.missing != NULL)
+        SKIP(world.missing);
+    if (world.gpu.sm != 90 || (!runs_here(dense) && !runs_here(serving)))
+        SKIP("the device runs no family whose blocks take several tiles");
+    for (int causal = 0; runs_here(dense) && causal < 3; causal++) {
+        fa_problem p = problem_of(FA_BF16, (fa_causal)causal, 64, 5, 6, 2, 37, 201);
+        check_few_blocks(dense, &p, false);
+    }
+    for (int kind = 0; runs_here(serving) && kind < SERVING_KINDS; kind++) {
+        fa_problem p = serving_problem(kind);
+        if (fa_family_supports(family_called(serving), &p, &world.gpu, &diag) == 0)
+            check_few_blocks(serving, &p, true);
     }
 }
 
@@ -212,7 +256,7 @@ static void check_large(const fa_attn_case *c, bool *ret_skip)
     uint64_t span = 0;
     *ret_skip = false;
     CHECK(fa_attn_tensor_span(c, FA_ATTN_K, &span) && span > (uint64_t)1 << 31);
-    prove_default(c, &proof, &rc);
+    prove_default(family_for(&c->problem), c, 0, &proof, &rc);
     if (rc == FA_ENOMEM) {
         *ret_skip = true;
         return;
@@ -257,6 +301,8 @@ static void a_kernel_that_computes_something_else_is_rejected(void)
     fa_attn_case c = fa_attn_case_packed(&p);
     if (world.missing != NULL)
         SKIP(world.missing);
+    if (short_run() && !is_asked_for("reference"))
+        SKIP("a short run of one family");
     c.all_rows = true;
     q.causal = FA_CAUSAL_TOP_LEFT;
     CHECK_OK(build_default(portable_family(), &p, &plain, &cubin, &reference), diag);
@@ -366,6 +412,7 @@ int main(void)
     TEST(the_reference_agrees_with_double_precision);
     TEST(the_serving_reference_agrees_with_double_precision);
     TEST(empty_problems_are_right);
+    TEST(blocks_that_take_several_tiles_are_right);
     TEST(a_kernel_that_computes_something_else_is_rejected);
     TEST(a_bench_proves_and_times_the_default_config);
     TEST(attn_fwd_sm80_is_right_on_random_problems);
