@@ -14,6 +14,7 @@ import time
 
 import tap
 from place import BUILD, DEADLINE, DOZENS, FA_TUNE, SMALL, TEMPLATES, Place
+from report_store import multiply, tuned
 
 def every_bad_input_gets_its_sentence_and_status_2():
     table = [
@@ -422,6 +423,30 @@ def the_progress_line_is_erased_at_the_end():
         assert text.endswith("\r\x1b[K"), "the line stays: %r" % text[-200:]
 
 
+def a_long_report_tells_how_far_it_is_and_can_be_stopped():
+    with tuned() as place:
+        multiply(place, 2000)
+        for number in (None, signal.SIGINT):
+            master, slave = raw_terminal()
+            child = place.start("report", "--out", "r.md", stdin=subprocess.DEVNULL,
+                                stdout=subprocess.DEVNULL, stderr=slave)
+            os.close(slave)
+            text = read_terminal(master, until=rb"reporting problem \d+ of 2000")
+            if number is not None:
+                child.send_signal(number)
+            text += read_terminal(master)
+            os.close(master)
+            path = os.path.join(place.folder, "r.md")
+            if number is None:
+                tap.equal(child.wait(DEADLINE), 0)
+                assert text.endswith(b"\r\x1b[K"), "the line stays: %r" % text[-200:]
+                os.unlink(path)
+            else:
+                tap.equal(child.wait(DEADLINE), 128 + number)
+                assert text.endswith(b"fa-tune: the report was stopped\n"), text[-200:]
+                assert not os.path.exists(path)
+
+
 def kept_and_unharmed(place, arguments):
     """How many configs a stopped tune has kept; none may look as if it had failed by itself."""
     counts = place.json("explain", *arguments)["counts"]
@@ -507,6 +532,7 @@ tap.main([
     without_utf8_everything_is_ascii,
     stdout_is_the_same_on_a_terminal_and_in_a_pipe,
     the_progress_line_is_erased_at_the_end,
+    a_long_report_tells_how_far_it_is_and_can_be_stopped,
     ctrl_c_keeps_what_was_done_and_the_next_run_goes_on,
     a_terminate_signal_stops_in_order_too,
     a_full_disk_below_stdout_is_a_failure,

@@ -162,6 +162,21 @@ double cli_progress_waited(const cli_progress *progress)
     return now_s() - progress->last_s;
 }
 
+int cli_progress_count(void *context, const char *what, int32_t done, int32_t all)
+{
+    cli_progress *progress = context;
+    if (progress->rows &&
+        cli_progress_waited(progress) >= (progress->terminal ? redraw_s : plain_s)) {
+        fa_buf line = {0};
+        fa_buf_printf(&line, "%s %d of %d", what, done, all);
+        if (progress->terminal)
+            cli_progress_draw(progress, &line, done, all);
+        else
+            cli_progress_tell(progress, &line);
+    }
+    return cli_interrupted();
+}
+
 static void draw(cli_progress *progress, const fa_progress *event)
 {
     static const char *const stages[] = {

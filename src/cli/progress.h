@@ -43,6 +43,9 @@ void cli_progress_tell(cli_progress *progress, fa_buf *line);
 /* The updating line, cut to the terminal's width, behind a bar of `done` of `total` where that is
  * wide enough and total is above 0; the buffer is freed. */
 void cli_progress_draw(cli_progress *progress, fa_buf *line, int64_t done, int64_t total);
+/* "WHAT done of all", on the updating line or in plain ones: an fa_records_options.progress, whose context is a
+ * cli_progress. Non-zero once the person wants to stop. */
+int cli_progress_count(void *context, const char *what, int32_t done, int32_t all);
 /* Seconds since a line was last told or drawn. */
 double cli_progress_waited(const cli_progress *progress);
 /* Erases the updating line. */

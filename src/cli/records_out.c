@@ -2,30 +2,15 @@
 #include "records_out.h"
 
 #include "filter.h"
-#include "interrupt.h"
 #include "json_make.h"
 #include "text.h"
 
 #include <stdio.h>
 
-enum { TELL_EVERY_S = 5 };
-
 /* ---- which winners --------------------------------------------------------------------------*/
 bool cli_records_keep(void *context, const fa_answer *answer)
 {
     return cli_filter_keeps(context, &answer->problem, answer->gpu.name);
-}
-
-/* ---- progress -------------------------------------------------------------------------------*/
-int cli_records_tell(void *context, const char *what, int32_t done, int32_t all)
-{
-    cli_telling *telling = context;
-    time_t now = time(NULL);
-    if (telling->progress->rows && now - telling->last >= TELL_EVERY_S) {
-        telling->last = now;
-        fprintf(stderr, "%s %d of %d\n", what, done, all);
-    }
-    return cli_interrupted() ? 1 : 0;
 }
 
 /* ---- results ----------------------------------------------------------------------------------*/

@@ -12,7 +12,6 @@
 #include "verbs.h"
 
 #include <stdio.h>
-#include <time.h>
 
 /* ---- results --------------------------------------------------------------------------------*/
 static void add_bundle(cJSON *document, const char *file, const fa_bundle_info *info)
@@ -80,8 +79,8 @@ static int check_export_options(const cli_options *options, fa_diag *diag)
     return 0;
 }
 
-static int export_what_was_asked(fa_tuner *tuner, const cli_options *options, cli_telling *telling,
-                                 int *ret_status, fa_diag *diag)
+static int export_what_was_asked(fa_tuner *tuner, const cli_options *options,
+                                 cli_progress *progress, int *ret_status, fa_diag *diag)
 {
     fa_records_info records = {0};
     fa_bundle_info bundle = {0};
@@ -91,8 +90,10 @@ static int export_what_was_asked(fa_tuner *tuner, const cli_options *options, cl
                                 .no_signature = options->bundle.no_signature,
                                 .keep = cli_records_keep,
                                 .context = (void *)(uintptr_t)options};
-    fa_records_options source = {
-        .size = sizeof source, .output = &output, .progress = cli_records_tell, .context = telling};
+    fa_records_options source = {.size = sizeof source,
+                                 .output = &output,
+                                 .progress = cli_progress_count,
+                                 .context = progress};
     int rc = 0;
     if (options->bundle.records != NULL) {
         source.records = options->bundle.records;
@@ -129,9 +130,9 @@ int cli_export(const cli_options *options)
                                          : cli_open_to_read(options, &progress, &tuner);
     if (status != 0)
         return status;
-    cli_telling telling = {&progress, time(NULL)};
     cli_interrupt_install();
-    int rc = export_what_was_asked(tuner, options, &telling, &status, &diag);
+    int rc = export_what_was_asked(tuner, options, &progress, &status, &diag);
+    cli_progress_end(&progress);
     fa_close(&tuner);
     if (rc == 0)
         return status;

@@ -20,7 +20,7 @@ static int check_import_options(const cli_options *options, bool records, fa_dia
 }
 
 static int import_file(fa_tuner *tuner, const cli_options *options, const fa_import_options *import,
-                       cli_telling *telling, fa_records_info *records, fa_bundle_info *info,
+                       cli_progress *progress, fa_records_info *records, fa_bundle_info *info,
                        fa_diag *diag)
 {
     if (records == NULL)
@@ -30,8 +30,8 @@ static int import_file(fa_tuner *tuner, const cli_options *options, const fa_imp
     fa_records_options source = {.size = sizeof source,
                                  .records = import->file,
                                  .output = &output,
-                                 .progress = cli_records_tell,
-                                 .context = telling};
+                                 .progress = cli_progress_count,
+                                 .context = progress};
     cli_interrupt_install();
     return fa_import_records(tuner, &source, import, records, info, diag);
 }
@@ -55,7 +55,6 @@ int cli_import(const cli_options *options)
                                          : cli_open(options, &progress, &tuner);
     if (status != 0)
         return status;
-    cli_telling telling = {&progress, time(NULL)};
     fa_import_options import = {.size = sizeof import,
                                 .file = file,
                                 .allow_unsigned = options->bundle.allow_unsigned,
@@ -64,7 +63,8 @@ int cli_import(const cli_options *options)
                                 .context = &items};
     items.records = of_records ? &records : NULL;
     int rc =
-        import_file(tuner, options, &import, &telling, of_records ? &records : NULL, &info, &diag);
+        import_file(tuner, options, &import, &progress, of_records ? &records : NULL, &info, &diag);
+    cli_progress_end(&progress);
     if (items.failed)
         rc = fa_fail(&diag, FA_ENOMEM, "out of memory after %zu winners", items.count);
     status = rc != 0 ? cli_fail(rc, options, &diag)

@@ -4,6 +4,7 @@
  */
 #include "error.h"
 #include "filter.h"
+#include "interrupt.h"
 #include "progress.h"
 #include "report.h"
 #include "text.h"
@@ -44,19 +45,35 @@ static int choose_format(const cli_options *options, unsigned *ret_format, fa_di
     return 0;
 }
 
+/* What the report asks while it is made. */
+struct asked {
+    const cli_options *options;
+    cli_progress *progress;
+};
+
 static bool is_asked_for(const void *context, const fa_problem *problem, const char *gpu)
 {
-    return cli_filter_keeps(context, problem, gpu);
+    const struct asked *asked = context;
+    return cli_filter_keeps(asked->options, problem, gpu);
 }
 
-static report_options wanted(const cli_options *options, unsigned format)
+static bool tell_progress(const void *context, int32_t done, int32_t all)
+{
+    const struct asked *asked = context;
+    return cli_progress_count(asked->progress, "reporting problem", done, all) != 0;
+}
+
+static report_options wanted(const struct asked *asked, unsigned format)
 {
     static const report_format formats[] = {[CLI_FORMAT_HTML] = REPORT_HTML,
                                             [CLI_FORMAT_MARKDOWN] = REPORT_MARKDOWN,
                                             [CLI_FORMAT_CSV] = REPORT_CSV,
                                             [CLI_FORMAT_JSON] = REPORT_JSON};
-    return (report_options){
-        .format = formats[format], .keep = is_asked_for, .context = options, .top = options->top};
+    return (report_options){.format = formats[format],
+                            .keep = is_asked_for,
+                            .progress = tell_progress,
+                            .context = asked,
+                            .top = asked->options->top};
 }
 
 static int write_file(const char *path, const fa_buf *report, fa_diag *diag)
@@ -100,8 +117,11 @@ int cli_report(const cli_options *options)
     int status = cli_open_to_read(options, &progress, &tuner);
     if (status != 0)
         return status;
-    report_options report = wanted(options, format);
+    struct asked asked = {options, &progress};
+    report_options report = wanted(&asked, format);
+    cli_interrupt_install();
     int rc = report_write(tuner, &report, &out, &outcome, &diag);
+    cli_progress_end(&progress);
     status = rc != 0 ? cli_fail(rc, options, &diag) : 0;
     if (status == 0 && outcome.problems == 0 && cli_check_gpu(options) != 0) {
         status = 2; /* a name that nobody knows is a mistake, not an empty report */
@@ -114,5 +134,5 @@ int cli_report(const cli_options *options)
     }
     fa_buf_free(&out);
     fa_close(&tuner);
-    return status;
+    return rc == FA_ECANCELED && cli_interrupted() ? 128 + cli_interrupted() : status;
 }

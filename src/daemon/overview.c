@@ -96,8 +96,9 @@ static int64_t ms_since(const struct timespec *began)
     return (int64_t)(now.tv_sec - began->tv_sec) * 1000 + (now.tv_nsec - began->tv_nsec) / 1000000;
 }
 
-static bool stops(const void *context)
+static bool stops(const void *context, int32_t done, int32_t all)
 {
+    (void)done, (void)all;
     const struct making *making = context;
     return atomic_load(&making->service->stop_reading) || ms_since(&making->began) > REPORT_MAX_MS;
 }
@@ -107,7 +108,7 @@ static int write_report(fa_tuner *tuner, void *context, fa_diag *diag)
     struct making *making = context;
     report_outcome outcome;
     const report_options options = {
-        .format = REPORT_PAGE_JSON, .most = PROBLEMS_MAX, .stop = stops, .context = making};
+        .format = REPORT_PAGE_JSON, .most = PROBLEMS_MAX, .progress = stops, .context = making};
     int rc = report_write(tuner, &options, &making->text, &outcome, diag);
     return rc == FA_ECANCELED
                ? fa_fail(diag, FA_ETIMEOUT,

@@ -142,7 +142,8 @@ static int write_problems(report *report, const struct studies *studies, fa_diag
         fa_fail(diag, rc, "out of memory for a report");
     for (size_t i = 0; i < studies->count && rc == 0; i++) {
         report_problem problem;
-        if (options->stop != NULL && options->stop(options->context)) {
+        if (options->progress != NULL &&
+            options->progress(options->context, (int32_t)i, (int32_t)studies->count)) {
             rc = fa_fail(diag, FA_ECANCELED, "the report was stopped");
             break;
         }
