@@ -110,7 +110,7 @@ static const cli_verb verbs[] = {
      CLI_GROUP_WORKER | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_TUNE | CLI_GROUP_STORE |
          CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON,
      "work on the fleet's queue: one on each GPU, and one on each host without",
-     "  export FA_TUNE_STORE=postgresql://tuner@db/fa_tune\n"
+     "  export FA_TUNE_STORE=postgresql://tuner@db/fa_tune           or sqlite:///PATH on one machine\n"
      "  fa-tune sweep --enqueue --gpu L4,H100 --seq 512:16384:x2     anywhere\n"
      "  fa-tune worker --idle-exit 10m                               on each host\n"
      "  fa-tune queue --follow                                       anywhere\n\n"

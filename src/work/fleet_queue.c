@@ -16,15 +16,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+int fa_fail_without_fleet(fa_diag *diag)
+{
+    return fa_fail(diag, FA_ESTORE,
+                   "no store is shared with other hosts: set FA_TUNE_STORE to "
+                   "postgresql://USER@HOST/DATABASE, or to sqlite:///PATH among containers of one "
+                   "machine");
+}
+
 /* The fleet's store for a call that is about nothing else; NULL after a sentence in diag. `work` is
  * held. */
 static fa_store *need_fleet(fa_tuner *tuner, int *ret_rc, fa_diag *diag)
 {
     if (fa_fleet_of(tuner) == NULL) {
-        *ret_rc = fa_fail(diag, FA_ESTORE,
-                          "no store is shared with other hosts: set FA_TUNE_STORE to "
-                          "postgresql://USER@HOST/DATABASE, or to sqlite:///PATH among "
-                          "containers of one machine");
+        *ret_rc = fa_fail_without_fleet(diag);
         return NULL;
     }
     fa_fleet_of(tuner)->retry_ns = 0; /* it was not asked in passing */

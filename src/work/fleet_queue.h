@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What lies with every item of the fleet's queue: how it is to be tuned.
+ * What lies with every item of the fleet's queue, how it is to be tuned, and what is said where there is no queue.
  */
 #ifndef FA_WORK_FLEET_QUEUE_H
 #define FA_WORK_FLEET_QUEUE_H
@@ -13,5 +13,8 @@ typedef struct fa_queued_request {
     double price; /* of a GPU's hour */
 } fa_queued_request;
 int fa_queued_request_read(const char *text, fa_queued_request *ret_request, fa_diag *diag);
+
+/* FA_ESTORE, with what to set: this tuner has no queue. */
+int fa_fail_without_fleet(fa_diag *diag);
 
 #endif

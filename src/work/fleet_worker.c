@@ -434,10 +434,7 @@ static int find_what_to_work_on(struct worker *w, fa_diag *diag)
     const char *name = w->request->gpu;
     pthread_mutex_lock(&w->tuner->work);
     int rc =
-        fa_fleet_of(w->tuner) == NULL
-            ? fa_fail(diag, FA_ESTORE,
-                      "there is no queue to work on: set FA_TUNE_STORE to "
-                      "postgresql://USER@HOST/DATABASE")
+        fa_fleet_of(w->tuner) == NULL ? fa_fail_without_fleet(diag)
         : fa_store_is_read_only(w->tuner->store)
             ? fa_fail(diag, FA_EREADONLY, "the local store %s cannot be written",
                       w->tuner->store_path)
