@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import tap
-from place import BUILD, Place
+from place import BUILD, DEADLINE, Place
 
 
 def made(name):
@@ -43,24 +43,58 @@ def manual_pages_are_valid():
             tap.equal((name, done.stdout), (name, ""))
 
 
-def completed(*words):
-    script = 'source %s/fa-tune.bash; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _fa_tune; printf "%%s\\n" "${COMPREPLY[@]}"' % BUILD
-    done = subprocess.run(["bash", "-c", script, "bash", *words], stdout=subprocess.PIPE, encoding="utf-8", check=True)
-    return done.stdout.split()
+# What a shell offers behind a line, one a line. zsh has no way to ask for it but at a terminal of its own.
+OFFERS = {
+    "bash": """source "$1/fa-tune.bash"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _fa_tune; printf '%s\\n' "${COMPREPLY[@]}" """,
+    "fish": """source $argv[2]/fa-tune.fish; complete -C "$argv[3..]" | string replace -r '\\t.*' ''; true""",
+    "zsh": """zmodload zsh/zpty
+zpty shell zsh -f -i
+zpty -w shell "PROMPT=; stty -echo; fpath=($1 \\$fpath); autoload -Uz compinit; compinit -u -D"
+zpty -w shell 'compadd() { local -a found; builtin compadd -O found "$@"; print -rl -- "<"$^found">" >/dev/tty; builtin compadd "$@" }'
+zpty -w shell 'offer() { zle complete-word; print ready-$((1+1)) >/dev/tty }; zle -N offer; bindkey "^I" offer'
+zpty -n -w shell "${*[2,-1]}"$'\\t'
+while zpty -r shell line '*'$'\\n' && [[ $line != *ready-2* ]]; do all+=$line; done
+print -r -- "$all" | grep -oE '<[^<> ]+>' | tr -d '<>'; true """,
+}
+
+
+def completed(shell, *words):
+    with Place(space=None) as place:
+        start = [shell, "-f", "-c"] if shell == "zsh" else [shell, "-c"]
+        done = subprocess.run([*start, OFFERS[shell], shell, BUILD, *words], stdout=subprocess.PIPE, encoding="utf-8",
+                              check=True, env={**os.environ, "HOME": place.folder}, timeout=DEADLINE)
+    return sorted(set(done.stdout.split()))
+
+
+def check_completions(shell):
+    if shutil.which(shell) is None:
+        raise tap.Skip("there is no %s here" % shell)
+    for words, offered in ((["exp"], ["explain", "export"]),
+                           (["--dt"], ["--dtype"]),
+                           (["tune", "--dtype", ""], ["bf16", "fp16"]),
+                           (["--dtype", "b"], ["bf16"]),
+                           (["help", "tr"], ["trust"]),
+                           (["gpus", "--q"], []),
+                           (["explain", "--gpu", "H100"], ["H100-PCIe", "H100-SXM"])):
+        tap.equal((words, completed(shell, "fa-tune", *words)), (words, offered))
+    tap.has(completed(shell, "fa-tune", "serve", "--max"), "--max-jobs")
 
 
 def bash_completes_verbs_options_and_values():
-    tap.equal(completed("fa-tune", "exp"), ["explain", "export"])
-    tap.equal(completed("fa-tune", "--dt"), ["--dtype"])
-    tap.equal(completed("fa-tune", "tune", "--dtype", ""), ["fp16", "bf16"])
-    tap.equal(completed("fa-tune", "--dtype", "b"), ["bf16"])
-    tap.equal(completed("fa-tune", "help", "tr"), ["trust"])
-    tap.equal(completed("fa-tune", "gpus", "--q"), [])
-    tap.has(completed("fa-tune", "serve", "--max"), "--max-jobs")
-    gpus = completed("fa-tune", "explain", "--gpu", "H100")
-    tap.equal(gpus, ["H100-PCIe", "H100-SXM"])
+    check_completions("bash")
+
+
+def zsh_completes_verbs_options_and_values():
+    check_completions("zsh")
+
+
+def fish_completes_verbs_options_and_values():
+    check_completions("fish")
+
+
+def names_of_gpus_that_are_completed_are_taken():
     with Place(space=None) as place:
-        for gpu in gpus:
+        for gpu in completed("bash", "fa-tune", "explain", "--gpu", "H100"):
             tap.equal(place.json("explain", "--gpu", gpu, "--seq", "64", "--top", "1")["gpu"]["name"], gpu.replace("-", " "))
 
 
@@ -72,15 +106,15 @@ def zsh_and_fish_know_every_option():
         part = zsh[zsh.index("\n%s)\n" % verb):]
         part = part[:part.index(";;")]
         tap.equal(re.findall(r"'(--[a-z-]+)\[", part), options)
-        tap.equal(re.findall(r"seen_subcommand_from %s' -l (\S+)" % verb, fish), [option[2:] for option in options])
-    for shell, name in (("zsh", "_fa-tune"), ("fish", "fa-tune.fish")):
-        if shutil.which(shell) is not None:
-            subprocess.run([shell, "-n", os.path.join(BUILD, name)], check=True)
+        tap.equal(re.findall(r"__fa_tune_verb\) = %s' -l (\S+)" % verb, fish), [option[2:] for option in options])
 
 
 tap.main([
     every_verb_has_a_page_with_every_option,
     manual_pages_are_valid,
     bash_completes_verbs_options_and_values,
+    zsh_completes_verbs_options_and_values,
+    fish_completes_verbs_options_and_values,
+    names_of_gpus_that_are_completed_are_taken,
     zsh_and_fish_know_every_option,
 ])

@@ -131,15 +131,18 @@ def zsh(told):
     for verb in told["verbs"]:
         yield "%s)\n    _arguments \\\n        %s\n    ;;" % (
             verb["name"], " \\\n        ".join([*(zsh_option(told, option) for option in verb["options"]), "'*:file:_files'"]))
-    yield "esac"
+    yield "help)\n    _describe verb verbs\n    ;;\nesac"
 
 
 def fish(told):
     yield "# made from the option tables of fa-tune %s" % told["fa_tune"]
+    yield "function __fa_tune_verb\n    set -l words (commandline -opc) tune"
+    yield "    string match -q -- '-*' $words[2]; and echo tune; or echo $words[2]\nend"
     for verb in told["verbs"]:
-        yield "complete -c fa-tune -f -n __fish_use_subcommand -a %s -d '%s'" % (verb["name"], verb["summary"].replace("'", "\\'"))
+        yield "complete -c fa-tune -f -n 'test (count (commandline -opc)) = 1; or test (__fa_tune_verb) = help' -a %s -d '%s'" % (
+            verb["name"], verb["summary"].replace("'", "\\'"))
         for option in verb["options"]:
-            line = "complete -c fa-tune -n '__fish_seen_subcommand_from %s' -l %s -d '%s'" % (
+            line = "complete -c fa-tune -n 'test (__fa_tune_verb) = %s' -l %s -d '%s'" % (
                 verb["name"], option["name"][2:], option["help"].replace("'", "\\'"))
             if values_of(told, option):
                 line += " -x -a '%s'" % " ".join(values_of(told, option))
