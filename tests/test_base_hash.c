@@ -30,6 +30,21 @@ static void a_known_text_has_its_known_hash(void)
     CHECK_TEXT(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
 
+static void no_bytes_may_be_null(void)
+{
+    char null[FA_HASH_HEX], empty[FA_HASH_HEX];
+    fa_hash hash;
+    fa_hash_init(&hash);
+    fa_hash_part(&hash, NULL, 0);
+    fa_hash_final(&hash, null);
+    fa_hash_init(&hash);
+    fa_hash_part(&hash, bytes, 0);
+    fa_hash_final(&hash, empty);
+    CHECK_TEXT(null, empty);
+    fa_hash_bytes(NULL, 0, null);
+    CHECK_TEXT(null, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+}
+
 /* Parts of random lengths, each behind its length in eight bytes. */
 static void parts_of_any_length_add_up(void)
 {
@@ -63,6 +78,7 @@ int main(void)
         bytes[i] = (unsigned char)(i * 37 + i / 251);
     TEST(a_known_text_has_its_known_hash);
     TEST(every_length_and_address_gives_the_sha256_of_libsodium);
+    TEST(no_bytes_may_be_null);
     TEST(parts_of_any_length_add_up);
     return check_done();
 }

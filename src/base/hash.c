@@ -16,6 +16,8 @@ void fa_hash_init(fa_hash *hash)
 /* As crypto_hash_sha256_update: whole blocks by the processor's own instructions, the rest by libsodium. */
 static void update(crypto_hash_sha256_state *state, const unsigned char *bytes, size_t size)
 {
+    if (size == 0)
+        return; /* `bytes` may be NULL */
     size_t filled = state->count / 8 % 64, head = filled == 0 ? 0 : 64 - filled;
     head = head < size ? head : size;
     crypto_hash_sha256_update(state, bytes, head);
