@@ -423,6 +423,21 @@ def the_progress_line_is_erased_at_the_end():
         assert text.endswith("\r\x1b[K"), "the line stays: %r" % text[-200:]
 
 
+def what_an_export_says_stands_behind_the_erased_progress_line():
+    with Place() as place:
+        place.run("--gpu", "L4", *SMALL)
+        place.run("export", "--records", "r.jsonl")
+        place.env.pop("FA_TUNE_NVRTC", None)
+        master, slave = raw_terminal()
+        child = place.start("export", "--from-records", "r.jsonl", "--out", "x.fab", "--unsigned",
+                            "--store", "other.db", stdin=subprocess.DEVNULL, stdout=slave, stderr=slave)
+        os.close(slave)
+        text = read_terminal(master).decode()
+        os.close(master)
+        tap.equal(child.wait(DEADLINE), 0)
+        assert re.search(r"compiling \d of 1\r\x1b\[Kr\.jsonl: 1 winners", text), text
+
+
 def a_long_report_tells_how_far_it_is_and_can_be_stopped():
     with tuned() as place:
         multiply(place, 2000)
@@ -431,7 +446,7 @@ def a_long_report_tells_how_far_it_is_and_can_be_stopped():
             child = place.start("report", "--out", "r.md", stdin=subprocess.DEVNULL,
                                 stdout=subprocess.DEVNULL, stderr=slave)
             os.close(slave)
-            text = read_terminal(master, until=rb"reporting problem \d+ of 2000")
+            text = read_terminal(master, until=rb"reported \d+ of 2000")
             if number is not None:
                 child.send_signal(number)
             text += read_terminal(master)
@@ -532,6 +547,7 @@ tap.main([
     without_utf8_everything_is_ascii,
     stdout_is_the_same_on_a_terminal_and_in_a_pipe,
     the_progress_line_is_erased_at_the_end,
+    what_an_export_says_stands_behind_the_erased_progress_line,
     a_long_report_tells_how_far_it_is_and_can_be_stopped,
     ctrl_c_keeps_what_was_done_and_the_next_run_goes_on,
     a_terminate_signal_stops_in_order_too,

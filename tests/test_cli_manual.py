@@ -47,13 +47,15 @@ def manual_pages_are_valid():
 OFFERS = {
     "bash": """source "$1/fa-tune.bash"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _fa_tune; printf '%s\\n' "${COMPREPLY[@]}" """,
     "fish": """source $argv[2]/fa-tune.fish; complete -C "$argv[3..]" | string replace -r '\\t.*' ''; true""",
-    "zsh": """zmodload zsh/zpty
-zpty shell zsh -f -i
-zpty -w shell "PROMPT=; stty -echo; fpath=($1 \\$fpath); autoload -Uz compinit; compinit -u -D"
-zpty -w shell 'compadd() { local -a found; builtin compadd -O found "$@"; print -rl -- "<"$^found">" >/dev/tty; builtin compadd "$@" }'
-zpty -w shell 'offer() { zle complete-word; print ready-$((1+1)) >/dev/tty }; zle -N offer; bindkey "^I" offer'
+    "zsh": """cat >$ZDOTDIR/.zshrc <<END
+PROMPT=; fpath=($1 \\$fpath); autoload -Uz compinit; compinit -u -D
+compadd() { local -a found; builtin compadd -O found "\\$@"; print -rl -- "<"\\$^found">" >/dev/tty; builtin compadd "\\$@" }
+offer() { zle complete-word; print ready >/dev/tty }; zle -N offer; bindkey "^I" offer
+END
+zmodload zsh/zpty
+zpty shell zsh -d -i
 zpty -n -w shell "${*[2,-1]}"$'\\t'
-while zpty -r shell line '*'$'\\n' && [[ $line != *ready-2* ]]; do all+=$line; done
+while zpty -r shell line '*'$'\\n' && [[ $line != *ready* ]]; do all+=$line; done
 print -r -- "$all" | grep -oE '<[^<> ]+>' | tr -d '<>'; true """,
 }
 
@@ -62,7 +64,8 @@ def completed(shell, *words):
     with Place(space=None) as place:
         start = [shell, "-f", "-c"] if shell == "zsh" else [shell, "-c"]
         done = subprocess.run([*start, OFFERS[shell], shell, BUILD, *words], stdout=subprocess.PIPE, encoding="utf-8",
-                              check=True, env={**os.environ, "HOME": place.folder}, timeout=DEADLINE)
+                              check=True, env={**os.environ, **dict.fromkeys(("HOME", "ZDOTDIR", "XDG_CONFIG_HOME"), place.folder)},
+                              timeout=DEADLINE)
     return sorted(set(done.stdout.split()))
 
 
@@ -73,6 +76,7 @@ def check_completions(shell):
                            (["--dt"], ["--dtype"]),
                            (["tune", "--dtype", ""], ["bf16", "fp16"]),
                            (["--dtype", "b"], ["bf16"]),
+                           (["hel"], ["help"]),
                            (["help", "tr"], ["trust"]),
                            (["gpus", "--q"], []),
                            (["explain", "--gpu", "H100"], ["H100-PCIe", "H100-SXM"])):

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ctrl-C as a wish: the first SIGINT or SIGTERM is remembered and the tuning ends in order; a
+ * Ctrl-C as a wish: the first SIGINT or SIGTERM is remembered and the work ends in order; a
  * second one kills as if this program did nothing about it.
  */
 #ifndef FA_CLI_INTERRUPT_H

@@ -227,6 +227,8 @@ static int help_on(int count, char **arguments)
 {
     if (count > 0 && strcmp(arguments[0], "--json") == 0)
         return help_in_json();
+    if (count > 0 && strcmp(arguments[0], "help") == 0)
+        count = 0;
     const cli_verb *verb = count > 0 ? find_verb(arguments[0]) : NULL;
     char *serve_help[] = {(char *)(uintptr_t) "--help"};
     if (count > 0 && verb == NULL)

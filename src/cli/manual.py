@@ -124,6 +124,7 @@ def zsh(told):
     yield "local -a verbs\nverbs=("
     for verb in told["verbs"]:
         yield "    '%s:%s'" % (verb["name"], quoted(verb["summary"].replace(":", "\\:")))
+    yield "    'help:how to use fa-tune, or a verb of it'"
     yield ")\nlocal verb=tune"
     yield "if (( CURRENT == 2 )) && [[ $words[2] != -* ]]; then\n    _describe verb verbs\n    return\nfi"
     yield "if [[ $words[2] != -* ]]; then\n    verb=$words[2]\n    shift words\n    (( CURRENT-- ))\nfi"
@@ -138,6 +139,7 @@ def fish(told):
     yield "# made from the option tables of fa-tune %s" % told["fa_tune"]
     yield "function __fa_tune_verb\n    set -l words (commandline -opc) tune"
     yield "    string match -q -- '-*' $words[2]; and echo tune; or echo $words[2]\nend"
+    yield "complete -c fa-tune -f -n 'test (count (commandline -opc)) = 1' -a help -d 'how to use fa-tune, or a verb of it'"
     for verb in told["verbs"]:
         yield "complete -c fa-tune -f -n 'test (count (commandline -opc)) = 1; or test (__fa_tune_verb) = help' -a %s -d '%s'" % (
             verb["name"], verb["summary"].replace("'", "\\'"))

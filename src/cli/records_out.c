@@ -5,8 +5,6 @@
 #include "json_make.h"
 #include "text.h"
 
-#include <stdio.h>
-
 /* ---- which winners --------------------------------------------------------------------------*/
 bool cli_records_keep(void *context, const fa_answer *answer)
 {

@@ -4,6 +4,7 @@
  */
 #include "error.h"
 #include "rows.h"
+#include "interrupt.h"
 #include "json_make.h"
 #include "text.h"
 #include "verbs.h"
@@ -98,6 +99,8 @@ int cli_fail(int rc, const cli_options *options, const fa_diag *diag)
         fa_fail(&told, rc, "leave --effort cached out to tune for it");
         cli_error(0, &told);
     }
+    if (rc == FA_ECANCELED && cli_interrupted() != 0)
+        return 128 + cli_interrupted();
     return rc == FA_EINVAL ? EXIT_USAGE : EXIT_FAILED;
 }
 

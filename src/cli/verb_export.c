@@ -40,24 +40,25 @@ static void put_bundle(fa_buf *out, const char *file, const fa_bundle_info *info
         fa_buf_printf(out, "%d left out: their cubins are gone; tune again\n", info->skipped);
 }
 
+/* What became of the records and of the bundle that were asked for. */
 static int print(const cli_options *options, const fa_records_info *records,
                  const fa_bundle_info *bundle)
 {
-    const char *file = options->bundle.from_records != NULL ? options->bundle.from_records
-                                                            : options->bundle.records;
+    const char *from = options->bundle.from_records, *to = options->bundle.records;
+    const char *file = from != NULL ? from : to;
     if (options->json) {
         cJSON *document = cJSON_CreateObject();
         fa_json_add_text(document, "fa_tune", fa_version());
-        if (bundle != NULL)
+        if (to == NULL)
             add_bundle(document, options->bundle.out, bundle);
-        if (records != NULL)
+        if (file != NULL)
             cli_records_add_json(document, file, records);
         return cli_json_write(document);
     }
     fa_buf out = {0};
-    if (records != NULL)
+    if (file != NULL)
         cli_records_put(&out, file, records);
-    if (bundle != NULL)
+    if (to == NULL)
         put_bundle(&out, options->bundle.out, bundle);
     int status = cli_write(&out);
     fa_buf_free(&out);
@@ -80,10 +81,9 @@ static int check_export_options(const cli_options *options, fa_diag *diag)
 }
 
 static int export_what_was_asked(fa_tuner *tuner, const cli_options *options,
-                                 cli_progress *progress, int *ret_status, fa_diag *diag)
+                                 cli_progress *progress, fa_records_info *records,
+                                 fa_bundle_info *bundle, fa_diag *diag)
 {
-    fa_records_info records = {0};
-    fa_bundle_info bundle = {0};
     fa_export_options output = {.size = sizeof output,
                                 .file = options->bundle.out,
                                 .key = options->bundle.key,
@@ -94,26 +94,14 @@ static int export_what_was_asked(fa_tuner *tuner, const cli_options *options,
                                  .output = &output,
                                  .progress = cli_progress_count,
                                  .context = progress};
-    int rc = 0;
     if (options->bundle.records != NULL) {
         source.records = options->bundle.records;
-        if (options->bundle.predict)
-            rc = fa_predict_catalogue(tuner, &source, diag);
-        if (rc == 0)
-            rc = fa_export_records(tuner, &source, &records, diag);
-        if (rc == 0)
-            *ret_status = print(options, &records, NULL);
-    } else if (options->bundle.from_records != NULL) {
-        source.records = options->bundle.from_records;
-        rc = fa_export_from_records(tuner, &source, &records, &bundle, diag);
-        if (rc == 0)
-            *ret_status = print(options, &records, &bundle);
-    } else {
-        rc = fa_export(tuner, &output, &bundle, diag);
-        if (rc == 0)
-            *ret_status = print(options, NULL, &bundle);
+        int rc = options->bundle.predict ? fa_predict_catalogue(tuner, &source, diag) : 0;
+        return rc != 0 ? rc : fa_export_records(tuner, &source, records, diag);
     }
-    return rc;
+    source.records = options->bundle.from_records;
+    return source.records != NULL ? fa_export_from_records(tuner, &source, records, bundle, diag)
+                                  : fa_export(tuner, &output, bundle, diag);
 }
 
 int cli_export(const cli_options *options)
@@ -130,12 +118,11 @@ int cli_export(const cli_options *options)
                                          : cli_open_to_read(options, &progress, &tuner);
     if (status != 0)
         return status;
+    fa_records_info records = {0};
+    fa_bundle_info bundle = {0};
     cli_interrupt_install();
-    int rc = export_what_was_asked(tuner, options, &progress, &status, &diag);
-    cli_progress_end(&progress);
+    int rc = export_what_was_asked(tuner, options, &progress, &records, &bundle, &diag);
     fa_close(&tuner);
-    if (rc == 0)
-        return status;
-    status = cli_fail(rc, options, &diag);
-    return rc == FA_ECANCELED && cli_interrupted() ? 128 + cli_interrupted() : status;
+    cli_progress_end(&progress);
+    return rc != 0 ? cli_fail(rc, options, &diag) : print(options, &records, &bundle);
 }

@@ -71,5 +71,5 @@ int cli_import(const cli_options *options)
                      : cli_items_print(&items, import.file, &info, true, options);
     cli_items_free(&items);
     fa_close(&tuner);
-    return rc == FA_ECANCELED && cli_interrupted() ? 128 + cli_interrupted() : status;
+    return status;
 }

@@ -45,7 +45,7 @@ static int choose_format(const cli_options *options, unsigned *ret_format, fa_di
     return 0;
 }
 
-/* What the report asks while it is made. */
+/* What the report's callbacks are given. */
 struct asked {
     const cli_options *options;
     cli_progress *progress;
@@ -60,7 +60,7 @@ static bool is_asked_for(const void *context, const fa_problem *problem, const c
 static bool tell_progress(const void *context, int32_t done, int32_t all)
 {
     const struct asked *asked = context;
-    return cli_progress_count(asked->progress, "reporting problem", done, all) != 0;
+    return cli_progress_count(asked->progress, "reported", done, all) != 0;
 }
 
 static report_options wanted(const struct asked *asked, unsigned format)
@@ -134,5 +134,5 @@ int cli_report(const cli_options *options)
     }
     fa_buf_free(&out);
     fa_close(&tuner);
-    return rc == FA_ECANCELED && cli_interrupted() ? 128 + cli_interrupted() : status;
+    return status;
 }

@@ -28,7 +28,8 @@ typedef struct report_options {
     const void *context;
     int32_t top;  /* configs told in full per problem; 0: as many as keep the page small */
     int32_t most; /* problems told, the first in the report's order; 0: all */
-    /* Told before each problem how many of how many there are already; true: FA_ECANCELED. NULL: never. */
+    /* Called before each problem with the number done and the number of all; true ends the report with FA_ECANCELED.
+     * NULL: not called. */
     bool (*progress)(const void *context, int32_t done, int32_t all);
 } report_options;
 

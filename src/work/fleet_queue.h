@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What lies with every item of the fleet's queue, how it is to be tuned, and what is said where there is no queue.
+ * How an item of the fleet's queue is to be tuned, which is kept with it; and the error where there is no queue.
  */
 #ifndef FA_WORK_FLEET_QUEUE_H
 #define FA_WORK_FLEET_QUEUE_H
