@@ -7,7 +7,7 @@
 #   tests/gpu.sh            everything (about 5 minutes on an H200 with 16 cores)
 #   tests/gpu.sh quick      without compute-sanitizer and with fewer rows
 #   tests/gpu.sh hopper     attn_fwd_sm90a alone: its proof and its whole table
-#   tests/gpu.sh proof [FAMILY...]  the reference and all families, or these, all at once: 300 random problems,
+#   tests/gpu.sh proof [FAMILY...]  what is of no one family ("reference") and all families, or these, all at once: 300 random problems,
 #                           memcheck and racecheck (two problems), serving attention; FA_PROOF_SECONDS at most (540)
 #   tests/gpu.sh serve      the daemon: both examples through it, two processes tuning at once
 #   tests/gpu.sh serving    attention as inference engines call it, and graphs replayed on other sequences

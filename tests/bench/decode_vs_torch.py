@@ -7,7 +7,8 @@ against PyTorch here, and timed in turn with the peers: all of them in each roun
 the L2 flushed before each launch, the median taken. Microseconds.
 "best" is the faster of the peers here and of FlashAttention-3, which is taken as its time over cuDNN's,
 as once measured in turn on an H200 ("FA3*"); "ours" is that over our time with lengths known to the host,
-and the columns behind it are that time over ours in the other forms, and batch-invariant.
+and the columns behind it are that time over ours in the other forms, and batch-invariant. The last lines tell its
+times in those forms ("FA3's own", by cuDNN's too) over ours.
 JSON lines go to --out.
 With --templates the winners of several directories of templates ("-" is what is built in) are timed in turn: the first
 one's fill the table, and a line for each of the others says how many times faster it is than the first in every form.
@@ -27,12 +28,14 @@ import fatune
 from attn_vs_torch import Clock, geomean
 from templates_in_turn import open_tuners
 
-# (batch, query heads, key heads, queries, keys), then FlashAttention-3 over cuDNN on an H200 (with four
-# queries over FlashAttention-3 itself: cuDNN takes a mask there, which is four times slower).
-ROWS = [((1, 32, 8, 1, 4096), 1.0), ((8, 32, 8, 1, 4096), 49.4 / 49.5), ((32, 32, 8, 1, 8192), 254.8 / 248.4),
-        ((128, 32, 8, 1, 2048), 262.9 / 252.4), ((1, 32, 8, 1, 131072), 137.7 / 136.6),
-        ((16, 64, 8, 1, 16384), 255.7 / 245.6), ((8, 32, 32, 1, 4096), 138.6 / 133.3),
-        ((64, 16, 1, 1, 8192), 79.7 / 79.9), ((8, 32, 8, 4, 8192), 77.8 / 335.5)]
+# (batch, query heads, key heads, queries, keys), then microseconds of an H200: cuDNN (with four queries it takes a mask,
+# which is four times slower) and beside it FlashAttention-3 with fixed lengths, lengths on the device, pages of 64 and of 16.
+FA3_FORMS = ["fixed", "lengths", "page 64", "page 16"]
+ROWS = [((1, 32, 8, 1, 4096), 17.1, [17.1, 19.9, 19.5, 20.0]), ((8, 32, 8, 1, 4096), 49.5, [49.4, 52.3, 52.3, 52.9]),
+        ((32, 32, 8, 1, 8192), 248.4, [254.8, 257.4, 258.9, 264.8]), ((128, 32, 8, 1, 2048), 252.4, [262.9, 271.6, 272.3, 278.8]),
+        ((1, 32, 8, 1, 131072), 136.6, [137.7, 147.4, 145.5, 147.9]), ((16, 64, 8, 1, 16384), 245.6, [255.7, 258.3, 258.0, 263.5]),
+        ((8, 32, 32, 1, 4096), 133.3, [138.6, 143.0, 141.4, 143.9]), ((64, 16, 1, 1, 8192), 79.9, [79.7, 83.8, 83.5, 83.8]),
+        ((8, 32, 8, 4, 8192), 335.5, [77.8, 81.2, 83.0, 82.8])]
 FORMS = {"fixed": {}, "lengths": {"lengths_k": 2}, "page 64": {"lengths_k": 2, "page": 64},
          "page 16": {"lengths_k": 2, "page": 16}, "invariant": {"batch_invariant": 1}, "fp8": {"kv_dtype": 1}}
 
@@ -100,7 +103,7 @@ def peers(shape, q, k, v):
     return calls
 
 
-def run_row(tuners, clock, shape, fa3, forms, budget_ms):
+def run_row(tuners, clock, shape, cudnn, fa3, forms, budget_ms):
     batch, heads, heads_kv, seq_q, seq_k = shape
     q = torch.randn(batch, heads, seq_q, 128, device="cuda", dtype=torch.bfloat16)
     k = torch.randn(batch, heads_kv, seq_k, 128, device="cuda", dtype=torch.bfloat16)
@@ -119,10 +122,12 @@ def run_row(tuners, clock, shape, fa3, forms, budget_ms):
             if not error <= (0.1 if name == "fp8" else 0.02):
                 raise SystemExit(f"wrong result: {error} beside cuDNN in {shape}, {name}, templates of {directory}")
     us = {name: t * 1e3 for name, t in clock.in_turn(calls, budget_ms).items()}
-    us["fa3*"] = us["cudnn"] * fa3
+    own = {name: us["cudnn"] / cudnn * t for name, t in zip(FA3_FORMS, fa3)}
+    us["fa3*"] = own["fixed"]
     best = min(us[name] for name in ("cudnn", "fa2", "fa3*") if name in us)
     row = dict(shape=shape, best=best, configs=configs[first], ours=best / us["fixed"],
-               **{f"fixed/{name}": us["fixed"] / us[name] for name in forms[1:]})
+               **{f"fixed/{name}": us["fixed"] / us[name] for name in forms[1:]},
+               **{f"fa3 {name}": own[name] / us[name] for name in forms if name in own})
     if others:
         row["others"] = {d: dict(us={name: us.pop((d, name)) for name in forms}, configs=configs[d]) for d in others}
     return dict(row, us=us)
@@ -171,6 +176,10 @@ def main():
         torch.cuda.empty_cache()
     print("geometric mean" + " " * 42 + f"{geomean(row['ours'] for row in rows):9.3f} "
           + " ".join(f"{geomean(row['fixed/' + name] for row in rows):9.3f}" for name in forms[1:]))
+    for name in FA3_FORMS[1:]:
+        if name in forms:
+            ratios = [row["fa3 " + name] for row in rows]
+            print(f"FlashAttention-3's own {name}* over ours: {min(ratios):.3f} to {max(ratios):.3f}")
     print_others(rows, forms)
     for tuner in tuners.values():
         tuner.close()
