@@ -75,7 +75,7 @@ template <bool kAlone> class Handed {
         Work w = {};
         barrier_wait(records.full(place.slot), place.parity);
         if (!kAlone) warp_sync();   // all lanes have seen it before one lets it go
-        // One lane reads it, the one that lets it go: a warp barrier behind reads of all lanes is none that racecheck follows.
+        // Only the lane that lets the record go reads it: racecheck does not follow a warp barrier that orders other lanes' reads.
         if (kAlone || threadIdx.x % kWarp == 0) {
             load_shared(w.row0, w.head, w.batch, w.steps, records.record(place.slot));
             load_shared(w.len_q, w.len_k, w.first_q, w.key0, records.record(place.slot) + 16);
