@@ -99,10 +99,13 @@ static void every_mistake_names_its_member(void)
         {"{\"count\":1,\"real\":1,\"left\":1,\"text\":\"\",\"choice\":\"red\",\"inner\":[]}",
          "\"inner\" must be an object"},
         {"{\"count\":1,\"real\":1,\"left\":1,\"text\":\"\",\"choice\":\"red\","
-         "\"inner\":{\"count\":1,\"count\":2}}", "inner: key \"count\" stands twice"},
+         "\"inner\":{\"count\":1,\"count\":2}}",
+         "inner: key \"count\" stands twice"},
         {"{\"cuont\":1}", "sample: there is no key \"cuont\""},
         {"{\"text\":\"\\ud800\"}", "not valid JSON"},
         {"{\"text\":\"\\udc00\\ud800\"}", "not valid JSON"},
+        {"{\"count\":+1}", "not valid JSON"},
+        {"{\"count\":.5}", "not valid JSON"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct sample sample;
@@ -112,10 +115,21 @@ static void every_mistake_names_its_member(void)
     }
 }
 
+/* A text that cJSON has no memory for is told apart from one that is no JSON. */
+static void an_escaped_nul_byte_is_no_json(void)
+{
+    static const char text[] = "{\"text\":\"a\\\0b\"}";
+    cJSON *json = NULL;
+    fa_diag diag = {{0}};
+    CHECK_INT(fa_json_parse(text, sizeof text - 1, "sample", &json, &diag), FA_EINVAL);
+    CHECK_HAS(diag.text, "not valid JSON");
+}
+
 int main(void)
 {
     TEST(what_is_written_reads_back_as_the_same);
     TEST(what_is_not_known_is_null_or_left_out);
     TEST(every_mistake_names_its_member);
+    TEST(an_escaped_nul_byte_is_no_json);
     return check_done();
 }

@@ -304,8 +304,10 @@ static void texts_with_random_bytes_changed_are_read_or_refused(void)
             char *copy = malloc(size);
             fa_diag diag;
             memcpy(copy, reader[r].json, size);
-            for (int k = 0; k <= i % 4; k++)
-                copy[below((int32_t)size)] = (char)bits();
+            for (int k = 0; k <= i % 4; k++) {
+                int32_t at = below((int32_t)size);
+                copy[at] = (char)bits();
+            }
             int rc = reader[r].read(copy, size, &diag);
             free(copy);
             CHECK(rc == 0 || rc == FA_EINVAL);

@@ -70,7 +70,7 @@ static int read_unit(const char *at, const char *end)
 /* Of a pair of \uXXXX that are one character, both must be there. */
 static const char *skip_escape(const char *at, const char *end)
 {
-    if (end - at < 2 || strchr("\"\\/bfnrtu", at[1]) == NULL)
+    if (end - at < 2 || at[1] == 0 || strchr("\"\\/bfnrtu", at[1]) == NULL)
         return NULL;
     if (at[1] != 'u')
         return at + 2;
@@ -103,6 +103,8 @@ static const char *skip_plain(const char *at, const char *end)
             return at + size;
     }
     const char *start = at;
+    if (at < end && *at != '-' && !isdigit((unsigned char)*at))
+        return NULL;
     while (at < end && (isdigit((unsigned char)*at) || strchr("+-.eE", *at) != NULL))
         at++;
     char number[64], *read = NULL;

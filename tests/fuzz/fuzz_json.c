@@ -14,6 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     cJSON *json = NULL;
     int rc = fa_json_parse((const char *)data, size, "fuzz", &json, &diag);
     FUZZ_CHECK((rc == 0) == (json != NULL));
+    FUZZ_CHECK(rc == 0 || rc == FA_EINVAL); /* there is memory for it */
     FUZZ_CHECK(rc == 0 || diag.text[0] != 0);
     fuzz_taken += rc == 0;
     for (const cJSON *item = json != NULL ? json->child : NULL; item != NULL; item = item->next) {
