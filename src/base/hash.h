@@ -15,8 +15,8 @@ typedef struct fa_hash {
 } fa_hash;
 
 void fa_hash_init(fa_hash *hash);
-/* Parts are length-prefixed, so that moving a byte between two parts changes the hash. Here and below no bytes may be
- * NULL. */
+/* Parts are length-prefixed, so that moving a byte between two parts changes the hash. Here and below `bytes` may be NULL
+ * where size is 0. */
 void fa_hash_part(fa_hash *hash, const void *bytes, size_t size);
 void fa_hash_text(fa_hash *hash, const char *text);
 void fa_hash_final(fa_hash *hash, char ret_hex[FA_HASH_HEX]);
