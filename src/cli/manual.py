@@ -85,6 +85,9 @@ def main_page(told):
 
 
 # ---- completions -------------------------------------------------------------------------------------
+HELP = {"name": "help", "summary": "how to use fa-tune, or a verb of it", "options": []}
+
+
 def bash(told):
     names = " ".join(verb["name"] for verb in told["verbs"])
     yield "# made from the option tables of fa-tune %s" % told["fa_tune"]
@@ -122,9 +125,8 @@ def zsh_option(told, option):
 def zsh(told):
     yield "#compdef fa-tune\n# made from the option tables of fa-tune %s" % told["fa_tune"]
     yield "local -a verbs\nverbs=("
-    for verb in told["verbs"]:
+    for verb in [*told["verbs"], HELP]:
         yield "    '%s:%s'" % (verb["name"], quoted(verb["summary"].replace(":", "\\:")))
-    yield "    'help:how to use fa-tune, or a verb of it'"
     yield ")\nlocal verb=tune"
     yield "if (( CURRENT == 2 )) && [[ $words[2] != -* ]]; then\n    _describe verb verbs\n    return\nfi"
     yield "if [[ $words[2] != -* ]]; then\n    verb=$words[2]\n    shift words\n    (( CURRENT-- ))\nfi"
@@ -139,8 +141,7 @@ def fish(told):
     yield "# made from the option tables of fa-tune %s" % told["fa_tune"]
     yield "function __fa_tune_verb\n    set -l words (commandline -opc) tune"
     yield "    string match -q -- '-*' $words[2]; and echo tune; or echo $words[2]\nend"
-    yield "complete -c fa-tune -f -n 'test (count (commandline -opc)) = 1' -a help -d 'how to use fa-tune, or a verb of it'"
-    for verb in told["verbs"]:
+    for verb in [*told["verbs"], HELP]:
         yield "complete -c fa-tune -f -n 'test (count (commandline -opc)) = 1; or test (__fa_tune_verb) = help' -a %s -d '%s'" % (
             verb["name"], verb["summary"].replace("'", "\\'"))
         for option in verb["options"]:

@@ -157,22 +157,27 @@ void cli_progress_draw(cli_progress *progress, fa_buf *line, int64_t done, int64
     progress->last_s = now_s();
 }
 
-double cli_progress_waited(const cli_progress *progress)
+bool cli_progress_is_due(const cli_progress *progress)
 {
-    return now_s() - progress->last_s;
+    return progress->rows &&
+           now_s() - progress->last_s >= (progress->terminal ? redraw_s : plain_s);
+}
+
+void cli_progress_show(cli_progress *progress, fa_buf *line, int64_t done, int64_t total)
+{
+    if (progress->terminal)
+        cli_progress_draw(progress, line, done, total);
+    else
+        cli_progress_tell(progress, line);
 }
 
 int cli_progress_count(void *context, const char *what, int32_t done, int32_t all)
 {
     cli_progress *progress = context;
-    if (progress->rows &&
-        cli_progress_waited(progress) >= (progress->terminal ? redraw_s : plain_s)) {
+    if (cli_progress_is_due(progress)) {
         fa_buf line = {0};
         fa_buf_printf(&line, "%s %d of %d", what, done, all);
-        if (progress->terminal)
-            cli_progress_draw(progress, &line, done, all);
-        else
-            cli_progress_tell(progress, &line);
+        cli_progress_show(progress, &line, done, all);
     }
     return cli_interrupted();
 }

@@ -46,8 +46,10 @@ void cli_progress_draw(cli_progress *progress, fa_buf *line, int64_t done, int64
 /* "WHAT done of all", on the updating line or in plain ones: an fa_records_options.progress, whose context is a
  * cli_progress. Non-zero once the person wants to stop. */
 int cli_progress_count(void *context, const char *what, int32_t done, int32_t all);
-/* Seconds since a line was last told or drawn. */
-double cli_progress_waited(const cli_progress *progress);
+/* Whether a line is wanted again: ten times a second on a terminal, elsewhere every five seconds. */
+bool cli_progress_is_due(const cli_progress *progress);
+/* On the updating line as cli_progress_draw, elsewhere as cli_progress_tell. */
+void cli_progress_show(cli_progress *progress, fa_buf *line, int64_t done, int64_t total);
 /* Erases the updating line. */
 void cli_progress_end(cli_progress *progress);
 

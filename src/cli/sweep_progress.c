@@ -6,8 +6,6 @@
 
 #include <inttypes.h>
 
-static const double redraw_s = 0.1, plain_s = 5.0;
-
 void cli_sweep_progress_init(cli_sweep_progress *progress, const cli_options *options,
                              const fa_sweep_budget *budget, bool many_gpus)
 {
@@ -149,17 +147,12 @@ void cli_sweep_progress_event(cli_sweep_progress *progress, const fa_sweep_progr
     tell_known(progress);
     if (event->event == FA_SWEEP_ITEM_ENDS)
         tell_end(progress, event);
-    if (event->event != FA_SWEEP_ITEM_TUNES || event->tune->stage == FA_STAGE_DONE)
+    if (event->event != FA_SWEEP_ITEM_TUNES || event->tune->stage == FA_STAGE_DONE ||
+        !cli_progress_is_due(lines))
         return;
     fa_buf line = {0};
-    if (lines->terminal && cli_progress_waited(lines) >= redraw_s) {
-        text_now(progress, event, &line);
-        cli_progress_draw(lines, &line, event->sweep->done + event->sweep->failed,
-                          event->sweep->items);
-    } else if (!lines->terminal && cli_progress_waited(lines) >= plain_s) {
-        text_now(progress, event, &line);
-        cli_progress_tell(lines, &line);
-    }
+    text_now(progress, event, &line);
+    cli_progress_show(lines, &line, event->sweep->done + event->sweep->failed, event->sweep->items);
 }
 
 void cli_sweep_progress_end(cli_sweep_progress *progress)

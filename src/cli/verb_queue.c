@@ -143,10 +143,7 @@ static void tell_now(cli_progress *lines, const fa_queue *now)
     fa_buf line = {0};
     fa_buf_printf(&line, "%d/%d done, %d failed, %" PRId64 " held, %" PRId64 " refused",
                   now->sweep.done, now->sweep.items, now->sweep.failed, now->running, now->refused);
-    if (lines->terminal)
-        cli_progress_draw(lines, &line, now->sweep.done + now->sweep.failed, now->sweep.items);
-    else
-        cli_progress_tell(lines, &line);
+    cli_progress_show(lines, &line, now->sweep.done + now->sweep.failed, now->sweep.items);
 }
 
 /* Until nothing is left to do. What the database does not answer meanwhile is asked again. */
@@ -158,7 +155,7 @@ static int follow(fa_tuner *tuner, cli_progress *lines, struct queue_list *list,
     while (rc == 0 && cli_interrupted() == 0) {
         const fa_queue *now = &list->now;
         bool moved = memcmp(&told, now, sizeof told) != 0;
-        if (lines->rows && (lines->terminal || (moved && cli_progress_waited(lines) >= 5)))
+        if (lines->rows && (lines->terminal || (moved && cli_progress_is_due(lines))))
             tell_now(lines, now);
         if (moved)
             told = *now;
