@@ -7,8 +7,9 @@
 #   tests/gpu.sh            everything (about 5 minutes on an H200 with 16 cores)
 #   tests/gpu.sh quick      without compute-sanitizer and with fewer rows
 #   tests/gpu.sh hopper     attn_fwd_sm90a alone: its proof and its whole table
-#   tests/gpu.sh proof [FAMILY...]  what is of no one family ("reference") and all families, or these, all at once: 300 random problems,
-#                           memcheck and racecheck (two problems), serving attention; FA_PROOF_SECONDS at most (540)
+#   tests/gpu.sh proof [FAMILY...]  what is of no one family ("reference") and all families, or these, all at once:
+#                           300 random problems, memcheck and racecheck (two problems), serving attention;
+#                           FA_PROOF_SECONDS at most (540)
 #   tests/gpu.sh serve      the daemon: both examples through it, two processes tuning at once
 #   tests/gpu.sh serving    attention as inference engines call it, and graphs replayed on other sequences
 #   tests/gpu.sh python     the Python package, from a wheel in gpu-bundle/ alone (./dev wheel makes it)
@@ -171,7 +172,8 @@ hopper() {
 # What takes minutes a family and leaves cores and the GPU idle, beside each other. Nothing is timed here.
 proof() {
     limit=${FA_PROOF_SECONDS:-540} begin=$SECONDS
-    [ $# -gt 0 ] || set -- reference attn_fwd_sm75 attn_fwd_sm80 attn_fwd_prefill_sm80 attn_fwd_splitkv_sm80 attn_fwd_sm90a attn_fwd_prefill_sm90a
+    [ $# -gt 0 ] || set -- reference attn_fwd_sm75 attn_fwd_sm80 attn_fwd_prefill_sm80 attn_fwd_splitkv_sm80 \
+        attn_fwd_sm90a attn_fwd_prefill_sm90a
     run() { # NAME COMMAND...: its output and its status
         name=$1
         shift

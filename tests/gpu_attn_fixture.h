@@ -27,6 +27,13 @@ static inline uint64_t environment(const char *name, uint64_t otherwise)
     return text != NULL && text[0] != 0 ? strtoull(text, NULL, 10) : otherwise;
 }
 
+/* FA_TEST_FAMILY names what is asked for alone. */
+static inline bool is_asked_for(const char *name)
+{
+    const char *only = getenv("FA_TEST_FAMILY");
+    return only == NULL || strcmp(only, name) == 0;
+}
+
 static inline bool short_run(void)
 {
     return environment("FA_TEST_PROBLEMS", PROBLEMS) < PROBLEMS_SHORT;

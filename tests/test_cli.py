@@ -373,6 +373,14 @@ def raw_terminal():
     return master, slave
 
 
+def start_on_terminal(place, *arguments, stdout_too=False):
+    """A child with stderr on a terminal, and the terminal."""
+    master, slave = raw_terminal()
+    child = place.start(*arguments, stdin=subprocess.DEVNULL, stdout=slave if stdout_too else subprocess.DEVNULL, stderr=slave)
+    os.close(slave)
+    return child, master
+
+
 def read_terminal(master, until=None):
     """Everything written until its writers are gone, or until a pattern is there."""
     text, end = b"", time.monotonic() + DEADLINE
@@ -409,10 +417,7 @@ def stdout_is_the_same_on_a_terminal_and_in_a_pipe():
 def the_progress_line_is_erased_at_the_end():
     with Place() as place:
         place.env.pop("FA_TUNE_NVRTC", None)  # kept cubins come too fast for a line to be drawn
-        master, slave = raw_terminal()
-        child = place.start("--gpu", "L4", *SMALL, stdin=subprocess.DEVNULL,
-                            stdout=subprocess.DEVNULL, stderr=slave)
-        os.close(slave)
+        child, master = start_on_terminal(place, "--gpu", "L4", *SMALL)
         text = read_terminal(master).decode()
         os.close(master)
         tap.equal(child.wait(), 0)
@@ -428,10 +433,8 @@ def what_an_export_says_stands_behind_the_erased_progress_line():
         place.run("--gpu", "L4", *SMALL)
         place.run("export", "--records", "r.jsonl")
         place.env.pop("FA_TUNE_NVRTC", None)
-        master, slave = raw_terminal()
-        child = place.start("export", "--from-records", "r.jsonl", "--out", "x.fab", "--unsigned",
-                            "--store", "other.db", stdin=subprocess.DEVNULL, stdout=slave, stderr=slave)
-        os.close(slave)
+        child, master = start_on_terminal(place, "export", "--from-records", "r.jsonl", "--out", "x.fab", "--unsigned",
+                                          "--store", "other.db", stdout_too=True)
         text = read_terminal(master).decode()
         os.close(master)
         tap.equal(child.wait(DEADLINE), 0)
@@ -442,10 +445,7 @@ def a_long_report_tells_how_far_it_is_and_can_be_stopped():
     with tuned() as place:
         multiply(place, 2000)
         for number in (None, signal.SIGINT):
-            master, slave = raw_terminal()
-            child = place.start("report", "--out", "r.md", stdin=subprocess.DEVNULL,
-                                stdout=subprocess.DEVNULL, stderr=slave)
-            os.close(slave)
+            child, master = start_on_terminal(place, "report", "--out", "r.md")
             text = read_terminal(master, until=rb"reported \d+ of 2000")
             if number is not None:
                 child.send_signal(number)

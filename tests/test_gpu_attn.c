@@ -27,11 +27,12 @@ static void a_device_and_nvrtc_are_here(void)
     world.missing = NULL;
 }
 
-/* FA_TEST_FAMILY asks for one family alone, or with "reference" for the tests that are of no one family. */
-static bool is_asked_for(const char *name)
+/* Why a test that is of no one family is left out; NULL: it is not. FA_TEST_FAMILY=reference asks for these. */
+static const char *why_left_out(void)
 {
-    const char *only = getenv("FA_TEST_FAMILY");
-    return only == NULL || strcmp(only, name) == 0;
+    return world.missing != NULL        ? world.missing
+           : !is_asked_for("reference") ? "one family is asked for"
+                                        : NULL;
 }
 
 /* ---- the reference --------------------------------------------------------------------------*/
@@ -39,10 +40,8 @@ static void the_reference_agrees_with_double_precision(void)
 {
     static const int dims[] = {8, 64, 136, 512};
     double worst = 0, worst_lse = 0;
-    if (world.missing != NULL)
-        SKIP(world.missing);
-    if (!is_asked_for("reference"))
-        SKIP("one family is asked for");
+    if (why_left_out() != NULL)
+        SKIP(why_left_out());
     for (int i = 0; i < 16; i++) {
         fa_dtype dtype = i % 2 == 0 ? FA_FP16 : FA_BF16;
         fa_causal causal = (fa_causal)(i % 3);
@@ -74,10 +73,8 @@ static void the_reference_agrees_with_double_precision(void)
 static void the_serving_reference_agrees_with_double_precision(void)
 {
     double worst = 0, worst_lse = 0;
-    if (world.missing != NULL)
-        SKIP(world.missing);
-    if (!is_asked_for("reference"))
-        SKIP("one family is asked for");
+    if (why_left_out() != NULL)
+        SKIP(why_left_out());
     for (int kind = 0; kind < SERVING_KINDS; kind++) {
         fa_problem p = serving_problem(kind);
         fa_attn_case c = fa_attn_case_ragged(&p, kind % 2, (uint64_t)(2 * kind + 1));
@@ -199,10 +196,8 @@ static void prove_default(const char *family, const fa_attn_case *c, uint32_t bl
 static void empty_problems_are_right(void)
 {
     static const int shapes[][3] = {{0, 64, 64}, {2, 0, 64}, {2, 64, 0}, {2, 0, 0}};
-    if (world.missing != NULL)
-        SKIP(world.missing);
-    if (!is_asked_for("reference"))
-        SKIP("one family is asked for");
+    if (why_left_out() != NULL)
+        SKIP(why_left_out());
     for (int causal = 0; causal < 3; causal++) {
         for (int i = 0; i < 4; i++) {
             fa_problem p = problem_of(FA_FP16, (fa_causal)causal, 64, shapes[i][0], 4, 2,
@@ -221,11 +216,12 @@ static void empty_problems_are_right(void)
 
 /* Four blocks, as on a GPU of four multiprocessors: each takes several tiles, so that whatever its threads hand to
  * one another lies where something lay before. Random problems seldom have so many tiles. */
-static void check_few_blocks(const char *family, const fa_problem *problem, bool serving)
+static void check_few_blocks(const char *family, const fa_problem *problem)
 {
     fa_proof proof = {0};
     int rc;
-    fa_attn_case c = serving ? fa_attn_case_ragged(problem, 0, 5) : fa_attn_case_packed(problem);
+    fa_attn_case c = fa_attn_is_dense(problem) ? fa_attn_case_packed(problem)
+                                               : fa_attn_case_ragged(problem, 0, 5);
     c.all_rows = true;
     prove_default(family, &c, 4, &proof, &rc);
     CHECK_OK(rc, diag);
@@ -242,12 +238,12 @@ static void blocks_that_take_several_tiles_are_right(void)
         SKIP("the device runs no family whose blocks take several tiles");
     for (int causal = 0; runs_here(dense) && causal < 3; causal++) {
         fa_problem p = problem_of(FA_BF16, (fa_causal)causal, 64, 5, 6, 2, 37, 201);
-        check_few_blocks(dense, &p, false);
+        check_few_blocks(dense, &p);
     }
     for (int kind = 0; runs_here(serving) && kind < SERVING_KINDS; kind++) {
         fa_problem p = serving_problem(kind);
         if (fa_family_supports(family_called(serving), &p, &world.gpu, &diag) == 0)
-            check_few_blocks(serving, &p, true);
+            check_few_blocks(serving, &p);
     }
 }
 
@@ -271,10 +267,8 @@ static void check_large(const fa_attn_case *c, bool *ret_skip)
 static void tensors_beyond_2_31_elements_are_addressed_right(void)
 {
     bool skip;
-    if (world.missing != NULL)
-        SKIP(world.missing);
-    if (!is_asked_for("reference"))
-        SKIP("one family is asked for");
+    if (why_left_out() != NULL)
+        SKIP(why_left_out());
     if (short_run())
         SKIP("a short run");
     for (int kind = 0; kind < 3; kind++) {
@@ -303,10 +297,8 @@ static void a_kernel_that_computes_something_else_is_rejected(void)
     fa_proof proof = {0};
     fa_problem p = problem_of(FA_FP16, FA_CAUSAL_NONE, 64, 2, 4, 2, 200, 230), q = p;
     fa_attn_case c = fa_attn_case_packed(&p);
-    if (world.missing != NULL)
-        SKIP(world.missing);
-    if (!is_asked_for("reference"))
-        SKIP("one family is asked for");
+    if (why_left_out() != NULL)
+        SKIP(why_left_out());
     c.all_rows = true;
     q.causal = FA_CAUSAL_TOP_LEFT;
     CHECK_OK(build_default(portable_family(), &p, &plain, &cubin, &reference), diag);
@@ -391,10 +383,8 @@ static void bench_one(const fa_problem *problem, bool *ret_skip)
 static void a_bench_proves_and_times_the_default_config(void)
 {
     bool skip;
-    if (world.missing != NULL)
-        SKIP(world.missing);
-    if (!is_asked_for("reference"))
-        SKIP("one family is asked for");
+    if (why_left_out() != NULL)
+        SKIP(why_left_out());
     fa_problem problems[] = {problem_of(FA_FP16, FA_CAUSAL_NONE, 64, 4, 8, 8, 512, 512),
                              problem_of(FA_FP16, FA_CAUSAL_BOTTOM_RIGHT, 128, 1, 32, 8, 2048, 2048),
                              problem_of(FA_FP16, FA_CAUSAL_NONE, 64, 1, 1, 1, 1, 1),
