@@ -125,16 +125,9 @@ inline void load_global(float &x, float &y, const float *from) { load(global(fro
 inline void load_global(float &x, float &y, float &z, float &w, const float *from) {
     load(global(from, 16, false), x, y, z, w);
 }
-inline void load_word(u64 &x, const void *from) { load(global(from, 8, false), x); }
-inline void store_word(void *to, u64 x) { store(global(to, 8, true), x); }
-inline void add_1(u64 &old, void *to) {
-    load_word(old, to);
-    store_word(to, old + 1);
-}
-inline void compare_and_swap(void *to, u64 expected, u64 x) {
-    u64 old;
-    load_word(old, to);
-    if (old == expected) store_word(to, x);
+inline void count_and_wrap(u32 &before, void *to, u32 most) {
+    load(global(to, 4, false), before);
+    store(global(to, 4, true), before >= most ? 0 : before + 1);
 }
 
 // ---- asynchronous copies ----------------------------------------------------------------------

@@ -316,7 +316,7 @@ static int create_handle(struct handle **ret, bool event)
     struct handle *h = calloc(1, sizeof *h);
     if (h == NULL)
         return FAKE_OUT_OF_MEMORY;
-    *h = (struct handle){.next = fake.handles, .event = event};
+    *h = (struct handle){.next = fake.handles, .event = event, .id = ++fake.last_handle + 1};
     fake.handles = h;
     *ret = h;
     return FAKE_OK;
@@ -360,21 +360,18 @@ CUDA cuStreamSynchronize(struct handle *stream)
     return stream == NULL || find_handle(stream, false) != NULL ? FAKE_OK : FAKE_INVALID_HANDLE;
 }
 
-/* Not a function of CUDA's: what a test calls in the place of beginning and ending a capture. While one
- * is under way, loading a module and allocating fail as they do in a real one. */
-CUDA fake_cuda_capture(struct handle *stream, int on)
+uint64_t fake_stream_id(const struct handle *stream)
 {
-    ENTER_UNCHECKED;
-    fake.capturing = on != 0;
-    fake.captured = stream;
-    return FAKE_OK;
+    return stream == NULL ? 1 : find_handle(stream, false) != NULL ? stream->id : 0;
 }
 
-CUDA cuStreamIsCapturing(struct handle *stream, int *ret_status)
+CUDA cuStreamGetId(struct handle *stream, unsigned long long *ret)
 {
     ENTER;
-    *ret_status = fake.capturing && fake.captured == stream;
-    return FAKE_OK;
+    if (fake.capturing && fake.captured == stream)
+        return FAKE_CAPTURE_UNSUPPORTED;
+    *ret = fake_stream_id(stream);
+    return *ret != 0 ? FAKE_OK : FAKE_INVALID_HANDLE;
 }
 
 CUDA cuEventCreate(struct handle **ret, unsigned flags)

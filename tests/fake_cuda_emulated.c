@@ -52,6 +52,7 @@ static struct fa_attn_serving_params translated(const void *params, unsigned byt
     p.k_scale = on_host(p.k_scale, false);
     p.v_scale = on_host(p.v_scale, false);
     p.workspace = on_host(p.workspace, true);
+    p.counters = on_host(p.counters, true);
     return p;
 }
 

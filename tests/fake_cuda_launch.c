@@ -220,7 +220,8 @@ struct shape {
     unsigned grid[3], threads, smem;
 };
 
-static int launch_candidate(struct function *f, const struct shape *shape, void **arguments)
+static int launch_candidate(struct function *f, const struct shape *shape,
+                            const struct handle *stream, void **arguments)
 {
     struct module *m = f->module;
     char emulated[FAKE_TEXT];
@@ -229,7 +230,7 @@ static int launch_candidate(struct function *f, const struct shape *shape, void 
     if (result != FAKE_OK)
         return result;
     result = launch_fault(m, &run);
-    if (result != FAKE_OK || !run)
+    if (result != FAKE_OK || !run || !fake_counters_are_zero(f, stream, arguments))
         return result;
     uint64_t number = m->launches++;
     struct fake_damage damage = {
@@ -265,7 +266,6 @@ CUDA cuLaunchKernel(struct function *f, unsigned grid_x, unsigned grid_y, unsign
 {
     ENTER;
     uint64_t threads = (uint64_t)block_x * block_y * block_z;
-    (void)stream;
     if (!function_lives(f))
         return FAKE_INVALID_HANDLE;
     if (extra != NULL || arguments == NULL || grid_x == 0 || grid_y == 0 || grid_z == 0 ||
@@ -276,8 +276,9 @@ CUDA cuLaunchKernel(struct function *f, unsigned grid_x, unsigned grid_y, unsign
     if (threads > (uint64_t)most_threads(f))
         return FAKE_OUT_OF_RESOURCES;
     if (fake_kernel_is_tuned(f->entry))
-        return launch_candidate(
-            f, &(struct shape){{grid_x, grid_y, grid_z}, (unsigned)threads, smem}, arguments);
+        return launch_candidate(f,
+                                &(struct shape){{grid_x, grid_y, grid_z}, (unsigned)threads, smem},
+                                stream, arguments);
     fake.clock_us += 5;
     if (!fake_kernel_run(f->entry, &f->module->build, arguments, NULL))
         fake.sticky = FAKE_ILLEGAL_ADDRESS;

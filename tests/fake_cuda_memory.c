@@ -59,7 +59,7 @@ void fake_free_block(struct block **link)
 CUDA cuMemAlloc_v2(uint64_t *ret, size_t size)
 {
     ENTER;
-    if (fake.capturing)
+    if (!fake_may_allocate())
         return FAKE_CAPTURE_UNSUPPORTED;
     int device = fake_current()->device;
     if (size == 0)

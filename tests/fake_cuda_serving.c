@@ -272,6 +272,7 @@ static struct memo key_of(const params *p, const struct fake_build *build)
     key.p.dense.o = NULL;
     key.p.dense.lse = NULL;
     key.p.workspace = NULL;
+    key.p.counters = NULL;
     key.p.splits = 0;
     memcpy(&key.build, build, sizeof key.build);
     for (int i = 0; i < 4; i++)

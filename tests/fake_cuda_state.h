@@ -52,6 +52,7 @@ struct module {
 struct handle { /* a stream or an event */
     struct handle *next;
     bool event, recorded;
+    uint64_t id; /* of no other handle before or after it; 1 is the default stream's */
     double at_us;
 };
 
@@ -70,7 +71,7 @@ extern struct fake_state {
     struct function *dead;
     struct handle *handles;
     size_t used[FAKE_DEVICES];
-    uint64_t next_address, next_version, last_context;
+    uint64_t next_address, next_version, last_context, last_handle;
     double clock_us;
     int sticky; /* what every call answers from now on */
     bool hanging, capturing;
@@ -86,6 +87,13 @@ void fake_unlock(int *locked);
 void fake_hang_if_told(void);
 void fake_free_block(struct block **link);
 void fake_free_module(struct module **link);
+/* 0: there is no such stream. */
+uint64_t fake_stream_id(const struct handle *stream);
+/* Whether a capture that is under way allows it to this thread. */
+bool fake_may_allocate(void);
+/* Whether a kernel that counts finds zeros in counters that serve this stream alone. */
+bool fake_counters_are_zero(const struct function *f, const struct handle *stream,
+                            void **arguments);
 /* FAKE_OK, or what a launch with these arguments answers for the tensor maps among them. */
 int fake_check_maps(const struct function *f, void **arguments);
 

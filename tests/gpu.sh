@@ -8,8 +8,10 @@
 #   tests/gpu.sh quick      without compute-sanitizer and with fewer rows
 #   tests/gpu.sh hopper     attn_fwd_sm90a alone: its proof and its whole table
 #   tests/gpu.sh proof [FAMILY...]  what is of no one family ("reference") and all families, or these, all at once:
-#                           300 random problems, memcheck and racecheck (two problems), serving attention;
+#                           300 random problems, memcheck and racecheck (two problems), serving attention, neighbours;
 #                           FA_PROOF_SECONDS at most (540)
+#   tests/gpu.sh neighbours the Python package's calls between other libraries' kernels in one process, from the wheel in
+#                           gpu-bundle/; FA_PEERS is a folder with FlashAttention-3's package, if it is to be one
 #   tests/gpu.sh serve      the daemon: both examples through it, two processes tuning at once
 #   tests/gpu.sh serving    attention as inference engines call it, and graphs replayed on other sequences
 #   tests/gpu.sh python     the Python package, from a wheel in gpu-bundle/ alone (./dev wheel makes it)
@@ -180,6 +182,7 @@ proof() {
         (timeout "$limit" "$@" >"$work/$name.tap" 2>&1; echo $? >"$work/$name.status") &
     }
     run serving python3 tests/gpu_serving.py
+    run neighbours bash tests/gpu.sh neighbours --seconds $((limit / 2))
     for family in "$@"; do
         export FA_TEST_FAMILY=$family
         FA_TEST_PROBLEMS=300 run "$family" "$bundle/test_gpu_attn"
@@ -188,11 +191,11 @@ proof() {
         done
     done
     wait
-    for name in serving "$@" "${@/#/memcheck-}" "${@/#/racecheck-}"; do
+    for name in serving neighbours "$@" "${@/#/memcheck-}" "${@/#/racecheck-}"; do
         status=$(cat "$work/$name.status")
         verdict "$name (exit status $status; 124: out of time)" "$status"
         note "$name: $(tap "$work/$name.tap" | awk '{print $1 " tests passed, " $2 " failed"}') $(grep -oE \
-            'seed [0-9a-fx]+|[0-9]+ of [0-9]+ problems proved|(ERROR|RACECHECK) SUMMARY.*' "$work/$name.tap" | sort -u | paste -sd' ')"
+            'seed [0-9a-fx]+|neighbours, .*|[0-9]+ of [0-9]+ problems proved|(ERROR|RACECHECK) SUMMARY.*' "$work/$name.tap" | sort -u | paste -sd' ')"
     done
     note "proof: $((SECONDS - begin)) s"
     (cd "$work" && tar czf "$out/proof.tar.gz" ./*.tap)
@@ -292,12 +295,23 @@ serve() {
     finish
 }
 
-# The Python package in a folder of its own, without anything else of gpu-bundle/.
-python_package() { # TESTS, or all
+install_wheel() {
     wheel=$(find "$bundle" -name 'fa_tune-*.whl' | head -n 1)
     echo "== pip install ${wheel##*/}"
     python3 -m pip install --quiet --no-index --no-deps --target "$work/site" "$wheel"
     verdict "pip install of a wheel in gpu-bundle/" $?
+}
+neighbours() { # ARGUMENTS of tests/gpu_neighbours.py
+    install_wheel
+    env -u FA_TUNE_STORE -u FA_TUNE_LIBRARY PYTHONPATH="$work/site:${FA_PEERS-}" python3 tests/gpu_neighbours.py "$@" |
+        tee "$out/neighbours.txt"
+    verdict neighbours "${PIPESTATUS[0]}"
+    sed '1,/^== table/d' "$out/neighbours.txt" >>"$table"
+    finish
+}
+# The Python package in a folder of its own, without anything else of gpu-bundle/.
+python_package() { # TESTS, or all
+    install_wheel
     note "wheel: $(stat -c %s "$wheel") bytes, $(du -sk "$work/site" | cut -f1) KiB installed"
     unset FA_TUNE_STORE FA_TUNE_LIBRARY
     PYTHONPATH=$work/site python3 tests/gpu_python.py "$@" | tee "$out/python.txt"
@@ -388,6 +402,7 @@ if [ "$mode" = proof ]; then shift; proof "$@"; fi
 if [ "${mode#part_}" != "$mode" ]; then "$mode"; [ $failed -eq 0 ]; exit; fi
 if [ "$mode" = python ]; then python_package; finish; fi
 if [ "$mode" = hopper ]; then hopper; fi
+if [ "$mode" = neighbours ]; then shift; neighbours "$@"; fi
 if [ "$mode" = serving ]; then serving; finish; fi
 if [ "$mode" = serve ]; then serve; fi
 if [ "$mode" = deploy ]; then deploy; fi

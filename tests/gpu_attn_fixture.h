@@ -71,6 +71,7 @@ static inline int prove(const fa_attn_case *c, const fa_buf *reference, const fa
                                .launch = {{.threads = (uint32_t)trial->threads,
                                            .smem_bytes = (uint32_t)trial->smem_bytes}},
                                .workspace_bytes = (size_t)candidate->launches.workspace_bytes,
+                               .counters = (size_t)candidate->launches.counters,
                                .splits = {candidate->launches.splits}};
     memcpy(kernel.launch[0].grid[0], trial->grid, sizeof trial->grid);
     int rc = open_prover(c, reference, seed, &prover);

@@ -5,6 +5,8 @@
  */
 #include "engine_fixture.h"
 
+#include <dlfcn.h>
+
 #include "operation.h"
 #include "problem.h"
 
@@ -42,6 +44,41 @@ static bool split_manifest(const engine_fixture *f, const char *workspace)
     free(changed);
     cJSON_Delete(manifest);
     return ok;
+}
+
+static const char counting[] =
+    "#include \"attn_serving_params.h\"\n"
+    "extern \"C\" __global__ void __launch_bounds__(FA_THREADS, MIN_BLOCKS)\n"
+    "attn_fwd(const __grid_constant__ fa_attn_serving_params p)\n"
+    "{\n"
+    "    p.counters[threadIdx.x] = 0;\n"
+    "    static_cast<char *>(p.dense.o)[threadIdx.x] = BLOCK_M + BLOCK_N + STAGES;\n"
+    "}\n";
+
+/* A session whose one family counts, and a function of the fake driver's that is none of CUDA's. */
+static bool open_counting(engine_fixture *f, void *ret_capture, void *ret_destroy)
+{
+    char path[512];
+    fa_buf text = {0};
+    if (!fixture_open(f, ""))
+        return false;
+    snprintf(path, sizeof path, "%s/attn_fwd_sm80.json", f->templates);
+    if (fa_buf_read_file(&text, path, 1 << 20) != 0)
+        return false;
+    cJSON *manifest = cJSON_Parse(text.data);
+    fa_buf_free(&text);
+    cJSON_AddStringToObject(manifest, "counters", "1");
+    char *changed = cJSON_Print(manifest);
+    bool ok = changed != NULL && write_text(path, changed);
+    free(changed);
+    cJSON_Delete(manifest);
+    snprintf(path, sizeof path, "%s/attn_fwd_sm80.cu", f->templates);
+    ok = ok && write_text(path, counting) && fixture_restart(f, "") &&
+         fa_driver_open(&f->driver, NULL) == 0 && fa_driver_retain_context(f->driver, 0, NULL) == 0;
+    void *library = ok ? dlopen(getenv("FA_TEST_FAKE_CUDA"), RTLD_NOW) : NULL;
+    *(void **)ret_capture = library != NULL ? dlsym(library, "fake_cuda_capture") : NULL;
+    *(void **)ret_destroy = library != NULL ? dlsym(library, "fake_cuda_destroy_graphs") : NULL;
+    return ok && *(void **)ret_capture != NULL && *(void **)ret_destroy != NULL;
 }
 
 static int count_in_log(const engine_fixture *f, const char *what)
@@ -98,6 +135,70 @@ static void a_call_runs_all_its_launches_with_a_workspace_that_the_kernel_owns(v
     for (int i = 0; i < 4; i++)
         fa_device_free(f.driver, &tensor[i]);
     fixture_close(&f);
+}
+
+/* The fake driver ends the context where counters of one stream or graph are given to another. */
+static void streams_and_captured_graphs_count_apart(void)
+{
+    enum { COUNT = 2 * 128 * 64, STREAMS = 5, RECAPTURES = 3000 };
+    int (*capture)(fa_stream stream, int on), (*destroy_graphs)(void);
+    static uint16_t ones[COUNT], out[COUNT];
+    fa_stream stream[STREAMS] = {NULL}; /* the first is the default one */
+    size_t before = 0, after = 0, total;
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_device_ptr tensor[4] = {0};
+    fa_diag diag;
+    CHECK(open_counting(&f, &capture, &destroy_graphs));
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
+    CHECK(fa_kernel_answer(kernel)->proved > 0);
+    CHECK_INT((int)fa_kernel_workspace(kernel), 0);
+    for (int i = 0; i < COUNT; i++)
+        ones[i] = 0x3c00;
+    for (int i = 0; i < 4; i++) {
+        CHECK_OK(fa_device_alloc(f.driver, sizeof ones, &tensor[i], &diag), diag);
+        CHECK_OK(fa_copy_to_device(f.driver, tensor[i], ones, sizeof ones, &diag), diag);
+    }
+    fa_attn_args args = {.size = sizeof(fa_attn_args),
+                         .q = (void *)(uintptr_t)tensor[0],
+                         .k = (void *)(uintptr_t)tensor[1],
+                         .v = (void *)(uintptr_t)tensor[2],
+                         .o = (void *)(uintptr_t)tensor[3]};
+    for (int i = 1; i < STREAMS; i++)
+        CHECK_OK(fa_stream_create(f.driver, &stream[i], &diag), diag);
+    for (int i = 0; i < 8 * STREAMS; i++) {
+        bool captured = i % 3 == 2;
+        CHECK_OK(fa_fill8(f.driver, tensor[3], 0xff, sizeof out, NULL, &diag), diag);
+        if (captured)
+            CHECK_INT(capture(stream[i % STREAMS], 1), 0);
+        for (int again = 0; again < 2; again++)
+            CHECK_OK(fa_launch(kernel, &args, stream[i % STREAMS], &diag), diag);
+        if (captured)
+            CHECK_INT(capture(NULL, 0), 0);
+        CHECK_OK(fa_copy_from_device(f.driver, out, tensor[3], sizeof out, &diag), diag);
+        CHECK(memcmp(out, ones, sizeof out) == 0);
+        if (i % STREAMS == 4) { /* a new stream, maybe at the address of the old one */
+            fa_stream_destroy(f.driver, &stream[4]);
+            CHECK_OK(fa_stream_create(f.driver, &stream[4], &diag), diag);
+        }
+    }
+    CHECK_OK(fa_device_memory(f.driver, &before, &total, &diag), diag);
+    for (int i = 0; i < RECAPTURES; i++) {
+        CHECK_INT(capture(stream[1], 1), 0);
+        CHECK_OK(fa_launch(kernel, &args, stream[1], &diag), diag);
+        CHECK_INT(capture(NULL, 0), 0);
+        if (i % 100 == 99)
+            CHECK_INT(destroy_graphs(), 0);
+    }
+    CHECK_OK(fa_device_memory(f.driver, &after, &total, &diag), diag);
+    CHECK(after == before); /* what a destroyed graph had serves the next one */
+    CHECK_INT(capture(stream[2], 1), 0);
+    CHECK_OK(fa_launch(kernel, &args, stream[2], &diag), diag);
+    CHECK_INT(capture(NULL, 0), 0);
+    for (int i = 0; i < 4; i++)
+        fa_device_free(f.driver, &tensor[i]);
+    fixture_close(&f);
+    CHECK_INT(destroy_graphs(), 0); /* a graph may outlive the tuner */
 }
 
 static int find_too_few(void *context, int32_t rank, const fa_trial *trial)
@@ -157,6 +258,7 @@ int main(void)
     if (getenv("FA_TEST_FAKE_CUDA") == NULL)
         return 1;
     TEST(a_call_runs_all_its_launches_with_a_workspace_that_the_kernel_owns);
+    TEST(streams_and_captured_graphs_count_apart);
     TEST(a_kernel_that_takes_no_workspace_is_refused_where_the_manifest_has_one);
     TEST(a_kernel_of_another_operation_than_attention_is_not_handed_out);
     return check_done();

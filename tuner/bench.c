@@ -104,9 +104,12 @@ void fa_bench_close(fa_bench **bench)
 /* ---- candidates -----------------------------------------------------------------------------*/
 static int check_launches(const fa_launches *launches, int index, fa_diag *diag)
 {
-    if (launches->count < 1 || launches->count > FA_LAUNCHES_MAX || launches->workspace_bytes < 0)
-        return fa_fail(diag, FA_EINVAL, "case %d has %d launches and a workspace of %lld bytes",
-                       index, launches->count, (long long)launches->workspace_bytes);
+    if (launches->count < 1 || launches->count > FA_LAUNCHES_MAX || launches->workspace_bytes < 0 ||
+        launches->counters < 0)
+        return fa_fail(diag, FA_EINVAL,
+                       "case %d has %d launches, a workspace of %lld bytes and %lld counters",
+                       index, launches->count, (long long)launches->workspace_bytes,
+                       (long long)launches->counters);
     for (int i = 0; i < launches->count; i++) {
         const fa_launch_shape *l = &launches->at[i];
         if (l->threads < 1 || l->threads > 1024 || l->smem_bytes < 0)
@@ -119,7 +122,7 @@ static int check_launches(const fa_launches *launches, int index, fa_diag *diag)
     return 0;
 }
 
-/* Takes what is the same for all cases from the first, grids and the largest workspace of all. */
+/* Takes what is the same for all cases from the first, grids, the largest workspace and the most counters. */
 static int take_launches(const fa_bench_candidate *candidate, fa_prover_kernel *kernel,
                          fa_diag *diag)
 {
@@ -136,6 +139,8 @@ static int take_launches(const fa_bench_candidate *candidate, fa_prover_kernel *
         kernel->splits[c] = one->splits;
         if (kernel->workspace_bytes < (size_t)one->workspace_bytes)
             kernel->workspace_bytes = (size_t)one->workspace_bytes;
+        if (kernel->counters < (size_t)one->counters)
+            kernel->counters = (size_t)one->counters;
     }
     return rc;
 }

@@ -42,6 +42,7 @@ static void family_free(fa_family **family)
     free_requires(f->constraint, f->constraint_count);
     free(f->registers);
     free(f->workspace);
+    free(f->counters);
     free(f->splits);
     fa_expr_close(&f->engine);
     free(f);
@@ -159,6 +160,7 @@ int fa_family_peek(const fa_templates *templates, const char *family, bool *ret_
     /* A text that contains none of these names, and no escape that could spell one, has no such keys. */
     *ret_simple = memmem(file->text, file->size, "\"launches\"", 10) == NULL &&
                   memmem(file->text, file->size, "\"workspace\"", 11) == NULL &&
+                  memmem(file->text, file->size, "\"counters\"", 10) == NULL &&
                   memchr(file->text, '\\', file->size) == NULL;
     if (*ret_simple)
         return 0;
@@ -166,6 +168,7 @@ int fa_family_peek(const fa_templates *templates, const char *family, bool *ret_
     if (rc == 0)
         *ret_simple = cJSON_GetObjectItemCaseSensitive(json, "launches") == NULL &&
                       cJSON_GetObjectItemCaseSensitive(json, "workspace") == NULL &&
+                      cJSON_GetObjectItemCaseSensitive(json, "counters") == NULL &&
                       cJSON_GetObjectItemCaseSensitive(json, "splits") == NULL;
     cJSON_Delete(json);
     return rc;

@@ -83,6 +83,7 @@ struct fa_family {
     int launch_count;
     char *registers; /* NULL: no estimate */
     char *workspace; /* NULL: none */
+    char *counters;  /* NULL: none */
     char *splits;    /* NULL: 1 */
     fa_expr *engine;
 };
@@ -103,7 +104,7 @@ typedef struct fa_filling {
     fa_diag *diag;
 } fa_filling;
 
-/* Judges one row of the space's query (tunables, lets, constraints, registers, workspace, and of each
+/* Judges one row of the space's query (tunables, lets, constraints, registers, what a call shares, and of each
  * launch threads, grid, addends) into the next candidate: an fa_expr_row, context is an fa_filling. */
 int fa_family_take_row(void *context, const fa_expr_value *value, int count);
 
@@ -117,7 +118,7 @@ typedef struct fa_launch_filling {
     fa_diag *diag;
 } fa_launch_filling;
 
-/* Takes one row of it (problem, point, workspace, and the grid of each launch): an fa_expr_row, context
+/* Takes one row of it (problem, point, what a call shares, and the grid of each launch): an fa_expr_row, context
  * is an fa_launch_filling. */
 int fa_family_take_launches(void *context, const fa_expr_value *value, int count);
 

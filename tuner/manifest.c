@@ -323,7 +323,7 @@ static int check_manifest_keys(struct fa_manifest_reader *r)
                                        "let",       "constraints", "threads",  "shared_memory",
                                        "registers", "grid",        "default",  "launches",
                                        "workspace", "takes",       "splits",   "beside_specific",
-                                       "run_time"};
+                                       "run_time",  "counters"};
     return fa_manifest_check_keys(r, r->json, "manifest", keys, (int)(sizeof keys / sizeof *keys));
 }
 

@@ -64,7 +64,7 @@ void fa_families_free(fa_family_list *list);
 const char *fa_family_name(const fa_family *family);
 const char *fa_family_entry(const fa_family *family); /* of the first launch */
 int fa_family_launch_count(const fa_family *family);
-/* Whether the family's manifest speaks of neither several launches, a workspace nor splits, without reading the
+/* Whether the family's manifest speaks of neither several launches, a workspace, counters nor splits, without reading the
  * rest of it, which takes milliseconds. FA_ENOTFOUND, without a sentence: there is no such manifest. */
 int fa_family_peek(const fa_templates *templates, const char *family, bool *ret_simple,
                    fa_diag *diag);

@@ -98,6 +98,7 @@ int fa_manifest_read_launches(struct fa_manifest_reader *r)
     bool at_run_time = false; /* no matter: the host alone knows them */
     const cJSON *registers = cJSON_GetObjectItemCaseSensitive(r->json, "registers");
     const cJSON *workspace = cJSON_GetObjectItemCaseSensitive(r->json, "workspace"), *list;
+    const cJSON *counters = cJSON_GetObjectItemCaseSensitive(r->json, "counters");
     const cJSON *splits = cJSON_GetObjectItemCaseSensitive(r->json, "splits");
     int rc = fa_manifest_member(r, "launches", false, cJSON_IsArray, "an array of launches", &list),
         count = 1;
@@ -125,6 +126,8 @@ int fa_manifest_read_launches(struct fa_manifest_reader *r)
         rc = read_expression(r, registers, "registers", &f->registers, &at_run_time);
     if (rc == 0 && workspace != NULL)
         rc = read_expression(r, workspace, "workspace", &f->workspace, &at_run_time);
+    if (rc == 0 && counters != NULL)
+        rc = read_expression(r, counters, "counters", &f->counters, &at_run_time);
     if (rc == 0 && splits != NULL)
         rc = read_expression(r, splits, "splits", &f->splits, &at_run_time);
     return rc;

@@ -9,11 +9,13 @@
 
 #include "ops/op.h"
 #include "ops/prover_base.h"
+#include "random.h"
 
 #include "../src/base/error.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 int fa_prover_open(fa_driver *driver, const fa_gpu *gpu, const fa_problem *problem,
                    const void *reference, size_t reference_size, uint64_t seed,
@@ -33,21 +35,25 @@ int fa_prover_open(fa_driver *driver, const fa_gpu *gpu, const fa_problem *probl
     return rc;
 }
 
-/* ---- workspace ------------------------------------------------------------------------------*/
-enum { WORKSPACE_FENCE = 2 * FA_PROVER_FENCE }; /* bytes in front of it, and as many behind it */
+/* ---- workspace and counters ------------------------------------------------------------------*/
+enum {
+    FENCE_BYTES = 2 * FA_PROVER_FENCE, /* in front of the memory, and as many behind it */
+    RECYCLED_BYTES = 16384             /* of a workspace are changed between launches */
+};
 
-static int reserve_workspace(fa_prover *p, size_t bytes, fa_diag *diag)
+static int reserve(fa_prover *p, struct fa_fenced *memory, const char *name, size_t bytes,
+                   fa_diag *diag)
 {
-    if (bytes <= p->workspace_bytes)
+    if (bytes <= memory->bytes)
         return 0;
-    fa_device_free(p->driver, &p->workspace_fenced);
-    p->workspace_bytes = 0;
-    int rc = fa_device_alloc(p->driver, bytes + 2 * WORKSPACE_FENCE, &p->workspace_fenced, diag);
+    fa_device_free(p->driver, &memory->all);
+    memory->bytes = 0;
+    int rc = fa_device_alloc(p->driver, bytes + 2 * FENCE_BYTES, &memory->all, diag);
     if (rc != 0)
-        return fa_fail_in(diag, fa_prover_memory_error(p->driver, rc),
-                          "allocating a workspace of %zu bytes", bytes);
-    p->workspace = p->workspace_fenced + WORKSPACE_FENCE;
-    p->workspace_bytes = bytes;
+        return fa_fail_in(diag, fa_prover_memory_error(p->driver, rc), "allocating %s of %zu bytes",
+                          name, bytes);
+    memory->at = memory->all + FENCE_BYTES;
+    memory->bytes = bytes;
     return 0;
 }
 
@@ -55,7 +61,9 @@ int fa_prover_load(fa_prover *p, const void *cubin, size_t size, const char *ent
                    fa_prover_kernel *kernel, fa_diag *diag)
 {
     kernel->workspace_bytes = (kernel->workspace_bytes + 1) & ~(size_t)1; /* of 16-bit poison */
-    int rc = reserve_workspace(p, kernel->workspace_bytes, diag);
+    int rc = reserve(p, &p->workspace, "a workspace", kernel->workspace_bytes, diag);
+    if (rc == 0)
+        rc = reserve(p, &p->counters, "counters", 4 * kernel->counters, diag);
     if (rc == 0 && kernel->extra != NULL) { /* an earlier entry's: the boxes are the same */
         void *again = NULL;
         rc = p->type->load(p, cubin, size, entry, kernel->workspace_bytes > 0, &again, diag);
@@ -67,34 +75,52 @@ int fa_prover_load(fa_prover *p, const void *cubin, size_t size, const char *ent
                                    &kernel->extra, diag);
 }
 
-static int check_fence(fa_prover *p, const fa_prover_kernel *kernel, bool behind, fa_proof *proof,
-                       fa_diag *diag)
+/* Rejects the kernel for this reason unless all 16-bit words from there on have the value. */
+static int check_words(fa_prover *p, fa_device_ptr from, size_t bytes, uint16_t value,
+                       const char *reason, fa_proof *proof, fa_diag *diag)
 {
-    fa_device_ptr from = behind ? p->workspace + kernel->workspace_bytes : p->workspace_fenced;
-    uint16_t *fence = malloc(WORKSPACE_FENCE);
-    if (fence == NULL)
+    if (!proof->passed || bytes == 0)
+        return 0;
+    uint16_t *word = malloc(bytes);
+    if (word == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
-    int rc = fa_copy_from_device(p->driver, fence, from, WORKSPACE_FENCE, diag);
-    for (size_t i = 0; rc == 0 && i < FA_PROVER_FENCE && proof->passed; i++) {
-        if (fence[i] == FA_PROVER_POISON)
+    int rc = fa_copy_from_device(p->driver, word, from, bytes, diag);
+    for (size_t i = 0; rc == 0 && i < bytes / 2 && proof->passed; i++) {
+        if (word[i] == value)
             continue;
         proof->passed = false;
         p->damaged = true;
-        snprintf(proof->reason, sizeof proof->reason, "it wrote %s its workspace of %zu bytes",
-                 behind ? "behind" : "in front of", kernel->workspace_bytes);
+        snprintf(proof->reason, sizeof proof->reason, "%s", reason);
     }
-    free(fence);
+    free(word);
     return rc;
 }
 
-/* What lies around the workspace of a kernel must be as it was. */
-static int check_workspace(fa_prover *p, const fa_prover_kernel *kernel, fa_proof *proof,
-                           fa_diag *diag)
+/* What lies around the memory must be as it was. */
+static int check_fences(fa_prover *p, const struct fa_fenced *memory, size_t bytes,
+                        const char *name, fa_proof *proof, fa_diag *diag)
 {
-    if (kernel->workspace_bytes == 0)
+    char before[96], behind[96];
+    if (bytes == 0)
         return 0;
-    int rc = check_fence(p, kernel, false, proof, diag);
-    return rc != 0 ? rc : check_fence(p, kernel, true, proof, diag);
+    snprintf(before, sizeof before, "it wrote in front of its %s of %zu bytes", name, bytes);
+    snprintf(behind, sizeof behind, "it wrote behind its %s of %zu bytes", name, bytes);
+    int rc = check_words(p, memory->all, FENCE_BYTES, FA_PROVER_POISON, before, proof, diag);
+    return rc != 0 ? rc
+                   : check_words(p, memory->at + bytes, FENCE_BYTES, FA_PROVER_POISON, behind,
+                                 proof, diag);
+}
+
+static int check_memory(fa_prover *p, const fa_prover_kernel *kernel, fa_proof *proof,
+                        fa_diag *diag)
+{
+    size_t counters = 4 * kernel->counters;
+    int rc = check_fences(p, &p->workspace, kernel->workspace_bytes, "workspace", proof, diag);
+    if (rc == 0)
+        rc = check_fences(p, &p->counters, counters, "counters", proof, diag);
+    return rc != 0 ? rc
+                   : check_words(p, p->counters.at, counters, 0,
+                                 "it left a counter that is not zero", proof, diag);
 }
 
 /* ---- launches -------------------------------------------------------------------------------*/
@@ -103,6 +129,20 @@ static int poison(fa_prover *p, fa_device_ptr from, fa_device_ptr to, fa_diag *d
     return from == to ? 0
                       : fa_fill16(p->driver, from, FA_PROVER_POISON, (size_t)(to - from) / 2,
                                   p->stream, diag);
+}
+
+/* Poisons the workspace, makes counters zero, and poisons what lies around both. */
+static int prepare_memory(fa_prover *p, const fa_prover_kernel *kernel, fa_diag *diag)
+{
+    const size_t bytes[] = {kernel->workspace_bytes, 4 * kernel->counters};
+    const struct fa_fenced *memory[] = {&p->workspace, &p->counters};
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < 2; i++)
+        if (bytes[i] > 0)
+            rc = poison(p, memory[i]->all, memory[i]->at + bytes[i] + FENCE_BYTES, diag);
+    return rc != 0 || bytes[1] == 0
+               ? rc
+               : fa_fill8(p->driver, p->counters.at, 0, bytes[1], p->stream, diag);
 }
 
 static int run_candidate(fa_prover *p, const fa_prover_kernel *kernel, int index, fa_diag *diag)
@@ -116,12 +156,29 @@ static int run_candidate(fa_prover *p, const fa_prover_kernel *kernel, int index
     while (count < FA_PROVER_ARGUMENTS && arguments[count] != NULL)
         count++;
     if (kernel->workspace_bytes > 0)
-        arguments[count] = &p->workspace;
+        arguments[count] = &p->workspace.at;
     for (int i = 0; rc == 0 && i < kernel->launch_count; i++)
         rc = fa_launch_kernel(p->driver, kernel->launch[i].function, kernel->launch[i].grid[index],
                               kernel->launch[i].threads, kernel->launch[i].smem_bytes, p->stream,
                               arguments, diag);
     return rc;
+}
+
+/* Makes of the workspace what an allocator hands out that other kernels share: what the last launch left there, with some
+ * bytes of every word changed by a neighbour. */
+static int recycle(fa_prover *p, const fa_prover_kernel *kernel, int index, fa_diag *diag)
+{
+    static const size_t changed[] = {4, 1, 2, 8}; /* bytes */
+    uint64_t word[RECYCLED_BYTES / 8] = {0};
+    size_t bytes = kernel->workspace_bytes < sizeof word ? kernel->workspace_bytes : sizeof word;
+    int rc = fa_stream_synchronize(p->driver, p->stream, diag);
+    if (rc == 0)
+        rc = fa_copy_from_device(p->driver, word, p->workspace.at, bytes, diag);
+    for (size_t i = 0; i < sizeof word / sizeof *word; i++) {
+        uint64_t draw = fa_random(p->seed + (uint64_t)index, i);
+        memcpy(&word[i], &draw, changed[(i + (size_t)index) % 4]);
+    }
+    return rc != 0 ? rc : fa_copy_to_device(p->driver, p->workspace.at, word, bytes, diag);
 }
 
 /* The launches on one case, on a workspace of which nothing is known, and the look at its outputs. */
@@ -130,7 +187,9 @@ static int try_case(fa_prover *p, const fa_prover_kernel *kernel, int round, int
 {
     int rc = 0;
     if (kernel->workspace_bytes > 0)
-        rc = poison(p, p->workspace, p->workspace + kernel->workspace_bytes, diag);
+        rc = round > 0
+                 ? recycle(p, kernel, index, diag)
+                 : poison(p, p->workspace.at, p->workspace.at + kernel->workspace_bytes, diag);
     if (rc == 0)
         rc = run_candidate(p, kernel, index, diag);
     return rc != 0 ? rc
@@ -198,12 +257,11 @@ static void judge(fa_prover *p, fa_proof *ret_proof)
 int fa_prover_prove(fa_prover *p, const fa_prover_kernel *kernel, fa_proof *ret_proof,
                     fa_diag *diag)
 {
-    fa_device_ptr behind = p->workspace + kernel->workspace_bytes;
     int rc = p->damaged ? fa_prover_prepare(p, diag) : 0;
     if (rc == 0)
         rc = clear_results(p, diag);
-    if (rc == 0 && kernel->workspace_bytes > 0)
-        rc = poison(p, p->workspace_fenced, behind + WORKSPACE_FENCE, diag);
+    if (rc == 0)
+        rc = prepare_memory(p, kernel, diag);
     for (int round = 0; rc == 0 && round < FA_PROVER_ROUNDS; round++) {
         bool first_again = round > 0 && !p->at[0].once;
         rc = poison(p, round == 0 || first_again ? p->outputs : p->small_outputs, p->outputs_end,
@@ -216,8 +274,10 @@ int fa_prover_prove(fa_prover *p, const fa_prover_kernel *kernel, fa_proof *ret_
         rc = read_results(p, diag);
     if (rc == 0) {
         judge(p, ret_proof);
-        rc = check_workspace(p, kernel, ret_proof, diag);
+        rc = check_memory(p, kernel, ret_proof, diag);
     }
+    if (rc == 0 && !ret_proof->passed && p->counters.bytes > 0) /* others are timed with them */
+        rc = fa_fill8(p->driver, p->counters.at, 0, p->counters.bytes, p->stream, diag);
     if (rc != 0) {
         p->damaged = true;
         return fa_fail_in(diag, rc, "proving a kernel");

@@ -4,9 +4,10 @@
  * a kernel on them. What fa_bench_verify does.
  *
  * Invariants: every output is poisoned before each launch of a proof; everything between and around
- * the tensors is poisoned too, so that reading there yields NaN and writing there is seen; one
- * synchronisation and one small copy per proof; after a write outside its outputs everything is
- * made anew before the next proof.
+ * the tensors is poisoned too, so that reading there yields NaN and writing there is seen; a workspace
+ * is poisoned before the first launch of a case, and before the second one it holds what the first left
+ * with some bytes changed, as memory does that an allocator hands out again; after a write outside its
+ * outputs everything is made anew before the next proof.
  *
  * May be used by: tuner. Thread-safety: one thread; the context must be current.
  */
@@ -26,6 +27,7 @@ typedef struct fa_prover_kernel {
         uint32_t grid[FA_BENCH_CASES][3]; /* for each case */
     } launch[FA_LAUNCHES_MAX];
     size_t workspace_bytes;         /* 0: none is passed */
+    size_t counters;                /* words, zero before and after the launches */
     int32_t splits[FA_BENCH_CASES]; /* for each case */
     void *extra; /* what else is passed (tensor maps of each case), to be freed; or NULL */
 } fa_prover_kernel;
@@ -38,7 +40,7 @@ int fa_prover_open(fa_driver *driver, const fa_gpu *gpu, const fa_problem *probl
 void fa_prover_close(fa_prover **prover);
 
 /* What an entry of a cubin is passed besides the parameters: fa_prover_kernel.extra, and the workspace
- * that is there from now on. */
+ * and counters that are there from now on. */
 int fa_prover_load(fa_prover *prover, const void *cubin, size_t size, const char *entry,
                    fa_prover_kernel *kernel, fa_diag *diag);
 

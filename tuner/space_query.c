@@ -94,8 +94,8 @@ static void put_product(fa_buf *sql, const fa_family *f)
 /* What all launches of a call share. */
 static void put_call(fa_buf *sql, const fa_family *f)
 {
-    fa_buf_printf(sql, "(%s),(%s)", f->workspace != NULL ? f->workspace : "0",
-                  f->splits != NULL ? f->splits : "1");
+    fa_buf_printf(sql, "(%s),(%s),(%s)", f->workspace != NULL ? f->workspace : "0",
+                  f->counters != NULL ? f->counters : "0", f->splits != NULL ? f->splits : "1");
 }
 
 static void put_grid(fa_buf *sql, const fa_family_launch *launch)

@@ -174,6 +174,8 @@ static int take_call(struct cursor *c, fa_launches *launches)
     int64_t splits = 1;
     int rc = take_number(c, "workspace", "", 0, addend_max, &launches->workspace_bytes);
     if (rc == 0)
+        rc = take_number(c, "counters", "", 0, INT32_MAX, &launches->counters);
+    if (rc == 0)
         rc = take_number(c, "splits", "", 1, INT32_MAX, &splits);
     launches->splits = (int32_t)splits;
     return rc;

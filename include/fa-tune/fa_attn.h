@@ -33,7 +33,8 @@ typedef struct fa_attn_args {
     int32_t num_pages;           /* of the pool: entries of block_table beyond are never followed */
     int32_t total_q, total_k;    /* rows of q, and of k where cu_seqlens_k tells its lengths */
     float softcap;               /* problem.softcap: positive */
-    void *workspace;             /* fa_kernel_workspace bytes, 256-byte aligned; NULL: the kernel's own */
+    void *workspace; /* fa_kernel_workspace bytes, 256-byte aligned, of any content, for this
+                                    launch alone; NULL: the library's memory for the stream */
     size_t workspace_bytes;
 } fa_attn_args;
 

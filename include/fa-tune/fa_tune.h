@@ -159,17 +159,20 @@ FA_API const fa_answer *fa_kernel_answer(const fa_kernel *kernel);
 /* Enqueues the kernel on `stream` (a CUstream; NULL: the default stream) and returns at once.
  * FA_EALIGN: a pointer is not 16-byte aligned or a stride not a multiple of 8 elements and the
  * kernel was tuned for aligned ones, or it moves tiles with TMA, which does not take these strides:
- * ask with problem.unaligned = true. Nothing to compute (batch or seq_q is 0) is success. Allocates
- * nothing and waits for no other thread; a kernel that uses TMA remembers the tensor maps of its
- * last few sets of pointers and strides, and encodes them again (about a microsecond) for others,
- * or while another thread is looking there. A kernel whose family has a workspace has one in device
- * memory, which all kernels of its cubin share: where args->workspace gives none, their calls must not
- * overlap, on two streams or in two graphs. */
+ * ask with problem.unaligned = true. Nothing to compute (batch or seq_q is 0) is success. A kernel
+ * that uses TMA remembers the tensor maps of its last few sets of pointers and strides, and encodes
+ * them again (about a microsecond) for others, or while another thread is looking there.
+ * Launches on any streams, from any threads and in any captured graphs may overlap. What a kernel
+ * counts in, and a workspace that args->workspace does not give, is the library's memory for this
+ * stream or captured graph alone: the first launch on a stream, or of a larger kernel, may allocate it,
+ * and it stays until fa_close, or until the graph is destroyed. Two executables that were instantiated
+ * from one graph must not run at the same time. */
 FA_API int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream,
                      fa_diag *diag);
 
-/* Bytes of device memory that a launch uses between its kernels; 0: none. With a workspace of the caller's,
- * launches may overlap, each with its own. */
+/* Bytes of device memory that a launch uses between its blocks; 0: none. A caller may give them as
+ * args->workspace: their content may be anything, nothing is kept there, and launches that may overlap need
+ * one each. */
 FA_API size_t fa_kernel_workspace(const fa_kernel *kernel);
 
 /* ---- tuning, with or without the GPU --------------------------------------------------------*/

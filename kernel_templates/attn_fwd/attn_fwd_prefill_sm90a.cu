@@ -7,8 +7,8 @@
 // Workload: a block for every place on the card, which draws tiles of BLOCK_M queries of one head of one sequence until none
 // is left. How many there are is known on the device alone; the grid depends on numbers that the host knows.
 // Invariants, beside attn_wgmma.cuh's:
-//  - the first tile of a block has its number, the others come from a counter in the workspace, which the last block to draw
-//    puts back. The producer hands each tile to the consumers through kPlaces records in shared memory.
+//  - the first tile of a block has its number, the others come from a counter, which the last block to draw makes zero again.
+//    The producer hands each tile to the consumers through kPlaces records in shared memory.
 //  - tiles are numbered by sequence, then by sections of heads whose keys and values fit in L2 together, then from the last
 //    queries to the first, so that where there is a causal mask a section begins with its longest.
 //  - steps are counted from the first key that the tile sees; of pages from the beginning of its box, a box being the
@@ -91,8 +91,6 @@ template <bool kAlone> class Handed {
 
 // Of the thread that fetches K: draws tiles, and tells the others.
 class Dealer {
-    static constexpr u64 kZero = 0x5e1fc0deull << 32;   // a counter in use: its upper half
-
     const Records records;
     Ring place;
     u32 number;          // of the next tile
@@ -100,12 +98,10 @@ class Dealer {
     int batch = -1;      // this sequence
     Sequence sequence;
 
-    // In the workspace, of which nothing is known before the first launch.
-    FA_DEVICE u64 *counter(const fa_attn_serving_params &p) { return (u64 *)p.workspace; }
     FA_DEVICE u32 draw(const fa_attn_serving_params &p) {
-        u64 drawn;
-        asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], 1;" : "=l"(drawn) : "l"(counter(p)) : "memory");
-        return (u32)drawn + gridDim.x;
+        u32 drawn;
+        asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(drawn) : "l"(p.counters) : "memory");
+        return drawn + gridDim.x;
     }
     // Each block with a tile draws until it gets a number behind the last, so there are as many draws as tiles.
     FA_DEVICE bool is_last_draw(u32 number, u32 all) { return number == all + gridDim.x - 1; }
@@ -141,14 +137,7 @@ class Dealer {
     }
 
   public:
-    __device__ __forceinline__ Dealer(const fa_attn_serving_params &p, const Shared &shared) : records(shared), number(blockIdx.x) {
-        u64 old;
-        asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(old) : "l"(counter(p)) : "memory");
-        if (old >> 32 == kZero >> 32) return;
-        // Another block may have been faster: then this changes nothing.
-        asm volatile("{ .reg .b64 found; atom.relaxed.gpu.global.cas.b64 found, [%0], %1, %2; }"
-                     :: "l"(counter(p)), "l"(old), "l"(kZero) : "memory");
-    }
+    __device__ __forceinline__ explicit Dealer(const Shared &shared) : records(shared), number(blockIdx.x) {}
 
     __device__ __forceinline__ Work next(const fa_attn_serving_params &p) {
         u32 here = batch < 0 ? 0 : tiles() * (u32)p.dense.heads_q;
@@ -163,7 +152,7 @@ class Dealer {
             w = find_tile(p, number - before);
             number = draw(p);
         } else if (is_last_draw(number, before)) {
-            asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" :: "l"(counter(p)), "l"(kZero) : "memory");
+            asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" :: "l"(p.counters), "r"(0) : "memory");
         }
         hand_over(w);
         return w;
@@ -204,7 +193,7 @@ struct Serving {
     FA_DEVICE void produce(const Params &p, const fa_attn_tensor_maps &maps, const Shared &shared) {
         Ring ring;
         if (threadIdx.x == 0) {
-            Dealer dealer(p, shared);
+            Dealer dealer(shared);
             for (Work work = dealer.next(p); work.steps >= 0; work = dealer.next(p)) {
                 const Source source = source_of(p, work);
 #pragma unroll 1

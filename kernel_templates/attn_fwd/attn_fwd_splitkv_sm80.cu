@@ -347,16 +347,14 @@ FA_DEVICE void store_final(const fa_attn_serving_params &p, const Work &w, float
         d.lse[w.sequence.lse + head * w.sequence.lse_head + query] = row_end.lse;
 }
 
-// Where the parts of a unit lie: a counter per unit, then {reference, sum} and the accumulators [unit][part][row].
+// Where the parts of a unit lie: {reference, sum} and the accumulators [unit][part][row].
 struct Partials {
-    u64 *counter;
     float *sums, *rows;   // of this unit's part 0
 
     __device__ __forceinline__ Partials(const fa_attn_serving_params &p, const Work &w) {
         const u64 units = gridDim.x, before = (u64)w.unit * gridDim.y * kM;
-        counter = (u64 *)p.workspace + w.unit;
-        sums = (float *)p.workspace + (units + 1) / 2 * 4 + before * 2;
-        rows = (float *)p.workspace + (units + 1) / 2 * 4 + units * gridDim.y * kM * 2 + before * HEAD_DIM_V;
+        sums = (float *)p.workspace + before * 2;
+        rows = (float *)p.workspace + units * gridDim.y * kM * 2 + before * HEAD_DIM_V;
     }
 };
 
@@ -416,7 +414,7 @@ FA_DEVICE void finish(const fa_attn_serving_params &p, const Work &w, u32 smem, 
     if (parts == 1) return;
 
     block_sync();   // this part is written, and what the groups left has been read
-    if (threadIdx.x == 0) store_shared_4(smem, Arrivals::last(partials.counter, parts));
+    if (threadIdx.x == 0) store_shared_4(smem, arrives_last(p.counters + w.unit, parts));
     block_sync();
     u32 last;
     asm volatile("ld.shared.b32 %0, [%1];" : "=r"(last) : "r"(smem) : "memory");
@@ -448,7 +446,6 @@ attn_fwd(const __grid_constant__ fa_attn_serving_params p) {
         cp_async_commit();
     }
     const u32 parts = w.parts();
-    if (parts > 1 && threadIdx.x == 0) Arrivals::prepare(Partials(p, w).counter);   // while the first tiles come
     const LaneOffsets<QLayout> q_lanes(lane, false);
     const LaneOffsets<KLayout> k_lanes(lane, true);
     const LaneOffsets<VLayout> v_lanes(lane, false);

@@ -25,7 +25,9 @@ struct fa_attn_serving_params {
     const int *block_table;         /* [batch, block_table_stride]; PAGED = 1 */
     const float *sinks;             /* [heads_q], natural-log units; SINKS = 1 */
     const float *k_scale, *v_scale; /* KV_FP8 = 1: value = stored * scale */
-    void *workspace;                /* the launches' scratch, of the manifest's "workspace" bytes */
+    void *workspace;                /* the launches' scratch, of the manifest's "workspace" bytes: its content is unknown */
+    unsigned int *counters;         /* the manifest's "counters": zeros, and zeros again when the launches end. The library's
+                                       own, for one stream or one captured graph */
     long long block_table_stride;   /* in entries */
     int k_scale_batch_stride, k_scale_head_stride, v_scale_batch_stride, v_scale_head_stride;
     int page_size;                  /* keys of a page; PAGE_SIZE, too, is defined */

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Global memory between the blocks of one launch: vectors that pass by L1, fences, a count of blocks that have
-// come; and asynchronous copies with a word to L2 about what is read once.
+// Global memory between the blocks of one launch: vectors that pass by L1, a counter of the blocks that have
+// arrived; and asynchronous copies with a word to L2 about what is read once.
 //
-// Invariants: a counter needs no first value. A word that no kernel of ours has counted in (of which all but
-// 2^-48 of the possible words tell) becomes zero before the first block adds to it, and the last block makes it
-// zero again, so that a launch may be replayed and memory may come from anywhere.
+// Invariants: counters lie in memory that the library zeroed and gives to one stream or one captured graph. A launch
+// finds zeros there and leaves zeros there. Nothing that another kernel may have written is ever trusted.
 #ifndef FA_GLOBAL_CUH
 #define FA_GLOBAL_CUH
 
@@ -35,30 +34,14 @@ FA_DEVICE void store_global_8(void *to, u32 low, u32 high) {
     asm volatile("st.global.v2.b32 [%0], {%1,%2};" :: "l"(to), "r"(low), "r"(high) : "memory");
 }
 
-// One word of global memory that counts the blocks which have come. One thread of each block calls both functions.
-struct Arrivals {
-    static constexpr u64 kZero = 0x5e1fc0de7a11ull << 16;   // the upper 48 bits of a word in use
-
-    // Some time before last(): makes the word one in use if it is not.
-    FA_DEVICE void prepare(u64 *word) {
-        u64 old;
-        asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(old) : "l"(word) : "memory");
-        if (old >> 16 == kZero >> 16) return;
-        // Another block may have been faster: then this changes nothing.
-        asm volatile("{ .reg .b64 found; atom.relaxed.gpu.global.cas.b64 found, [%0], %1, %2; }"
-                     :: "l"(word), "l"(old), "l"(kZero) : "memory");
-    }
-
-    // Whether this block is the last of `blocks` (below 65,536) to come. What the block wrote before a block barrier
-    // in front of this is seen by the last block behind a block barrier after it.
-    FA_DEVICE bool last(u64 *word, u32 blocks) {
-        u64 old;
-        asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], 1;" : "=l"(old) : "l"(word) : "memory");
-        if (old != kZero + blocks - 1) return false;
-        asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" :: "l"(word), "l"(kZero) : "memory");
-        return true;
-    }
-};
+// Counts this block as arrived and returns whether it is the last of `blocks`, which makes the counter zero again. One thread
+// of each block calls it. What the block wrote before a block barrier in front of this is seen by the last block
+// behind a block barrier after it.
+FA_DEVICE bool arrives_last(u32 *counter, u32 blocks) {
+    u32 before;
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(blocks - 1) : "memory");
+    return before == blocks - 1;
+}
 
 // L2 fetches a line that will be asked for soon.
 FA_DEVICE void prefetch(const void *from) { asm volatile("prefetch.global.L2 [%0];" :: "l"(from)); }

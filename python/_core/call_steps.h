@@ -89,8 +89,8 @@ int call_take_tensors(struct call *c);
 int call_take_outputs(struct call *c);
 /* Makes the outputs that the caller did not pass. */
 int call_make_outputs(struct call *c);
-/* Device memory of the tensors' library for this launch alone, in the order of the stream, so that launches on several
- * streams may overlap. Where the library has no allocator for that stream, kernels share one of their own. */
+/* The workspace of this launch from the tensors' library, in the order of the stream. Where that has no allocator for the
+ * stream, fa_launch uses memory of its own for it. */
 int call_make_workspace(struct call *c, const fa_kernel *kernel);
 void call_free_workspace(struct call *c);
 bool call_is_unaligned(const struct call *c);

@@ -131,17 +131,17 @@ static cJSON *splits_array(const fa_job *job, int index)
     return array;
 }
 
-/* Of all cases the most, in bytes. */
-static int64_t workspace_of(const fa_job *job, int index)
+/* Adds the workspace in bytes and the number of counters, of all cases the most. */
+static void add_memory(const fa_job *job, int index, cJSON *json)
 {
-    int64_t bytes = 0;
+    const fa_launches *launches = &job->launches[(size_t)index * (size_t)job->case_count];
+    int64_t bytes = 0, counters = 0;
     for (int c = 0; c < job->case_count; c++) {
-        const fa_launches *launches =
-            &job->launches[(size_t)index * (size_t)job->case_count + (size_t)c];
-        if (bytes < launches->workspace_bytes)
-            bytes = launches->workspace_bytes;
+        bytes = launches[c].workspace_bytes > bytes ? launches[c].workspace_bytes : bytes;
+        counters = launches[c].counters > counters ? launches[c].counters : counters;
     }
-    return bytes;
+    fa_json_add_number(json, "workspace", (double)bytes);
+    fa_json_add_number(json, "counters", (double)counters);
 }
 
 /* count 0: prove only. */
@@ -152,7 +152,7 @@ static void send_trial(fa_job *job, int index, int count)
     fa_json_add_text(json, "do", "trial");
     fa_json_add_number(json, "id", index);
     fa_json_add(json, "launches", launches_array(job, index));
-    fa_json_add_number(json, "workspace", (double)workspace_of(job, index));
+    add_memory(job, index, json);
     fa_json_add(json, "splits", splits_array(job, index));
     fa_json_add_number(json, "count", count);
     fa_json_add_number(json, "budget_us", PROBE_BUDGET_US * patience(job));

@@ -32,8 +32,7 @@ static const fa_kernel *find_loaded(fa_tuner *tuner, const fa_problem *problem, 
     return enough ? kernel : NULL;
 }
 
-/* The family of an answer's config where a call of it has more than one launch or a workspace; NULL: it
- * has not. Manifests are read whole for such a family alone: that costs more than all else of a hit. */
+/* The family of an answer's config where a call of it has more than one launch or memory, else NULL. Manifests are read whole for such a family alone: that costs more than all else of a hit. */
 static int find_composed(fa_tuner *tuner, const fa_answer *answer, const fa_family **ret_family,
                          fa_diag *diag)
 {
@@ -72,9 +71,9 @@ static int prepare_call(fa_tuner *tuner, const fa_answer *answer, fa_loaded *loa
     for (int i = 0; rc == 0 && i < candidate.launches.count; i++)
         rc = fa_module_function(loaded->module, fa_family_launch_entry(family, i),
                                 candidate.launches.at[i].smem_bytes, &composed->function[i], diag);
-    if (rc == 0 && candidate.launches.workspace_bytes > 0)
-        rc = fa_loaded_scratch(loaded, tuner->driver, (size_t)candidate.launches.workspace_bytes,
-                               &composed->workspace, diag);
+    if (rc == 0 && (candidate.launches.workspace_bytes > 0 || candidate.launches.counters > 0))
+        rc = fa_kernel_table_memory(&tuner->kernels, tuner->driver, kernel->context,
+                                    &composed->memory, diag);
     return rc;
 }
 

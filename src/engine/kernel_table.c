@@ -34,6 +34,12 @@ struct fa_like {
     fa_answer answer;
 };
 
+struct fa_context_memory {
+    struct fa_context_memory *next;
+    uint64_t context;
+    fa_stream_memory *memory;
+};
+
 /* ---- lookup ---------------------------------------------------------------------------------*/
 static uint64_t fold(uint64_t a, uint64_t b)
 {
@@ -171,14 +177,6 @@ void fa_loaded_free(fa_loaded **loaded)
         free(like);
         like = next;
     }
-    bool lives = (*loaded)->module != NULL && fa_module_lives((*loaded)->module);
-    for (struct fa_scratch *scratch = (*loaded)->scratch; scratch != NULL;) {
-        struct fa_scratch *smaller = scratch->smaller;
-        if (lives)
-            fa_device_free(scratch->driver, &scratch->at);
-        free(scratch);
-        scratch = smaller;
-    }
     fa_module_unload(&(*loaded)->module);
     if ((*loaded)->call.shared != NULL)
         (*loaded)->call.launcher->unload(&(*loaded)->call.shared);
@@ -186,25 +184,25 @@ void fa_loaded_free(fa_loaded **loaded)
     *loaded = NULL;
 }
 
-int fa_loaded_scratch(fa_loaded *loaded, fa_driver *driver, size_t bytes, fa_device_ptr *ret_at,
-                      fa_diag *diag)
+int fa_kernel_table_memory(fa_kernel_table *table, fa_driver *driver, uint64_t context,
+                           fa_stream_memory **ret_memory, fa_diag *diag)
 {
-    struct fa_scratch *largest = loaded->scratch;
-    if (largest == NULL || largest->bytes < bytes) {
-        struct fa_scratch *made = calloc(1, sizeof *made);
-        if (made == NULL)
+    struct fa_context_memory *of = table->memories;
+    while (of != NULL && of->context != context)
+        of = of->next;
+    if (of == NULL) {
+        if ((of = calloc(1, sizeof *of)) == NULL)
             return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
-        /* At least twice the last one, so that all of them together are twice what is needed. */
-        size_t twice = largest != NULL ? 2 * largest->bytes : 0;
-        *made = (struct fa_scratch){largest, driver, bytes > twice ? bytes : twice, 0};
-        int rc = fa_device_alloc(driver, made->bytes, &made->at, diag);
+        int rc = fa_stream_memory_create(driver, &of->memory, diag);
         if (rc != 0) {
-            free(made);
-            return fa_fail_in(diag, rc, "allocating a workspace of %zu bytes", bytes);
+            free(of);
+            return rc;
         }
-        loaded->scratch = largest = made;
+        of->context = context;
+        of->next = table->memories;
+        table->memories = of;
     }
-    *ret_at = largest->at;
+    *ret_memory = of->memory;
     return 0;
 }
 
@@ -300,6 +298,12 @@ void fa_kernel_table_free(fa_kernel_table *table)
         fa_loaded *loaded = table->loaded;
         table->loaded = loaded->next;
         fa_loaded_free(&loaded);
+    }
+    while (table->memories != NULL) {
+        struct fa_context_memory *next = table->memories->next;
+        fa_stream_memory_free(&table->memories->memory);
+        free(table->memories);
+        table->memories = next;
     }
     atomic_store(&table->slots, NULL);
     atomic_store(&table->latest, NULL);

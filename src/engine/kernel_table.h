@@ -29,19 +29,9 @@ typedef struct fa_loaded {
     int32_t smem_bytes;
     fa_module *module;
     fa_call call;              /* but for what the problem decides */
-    const fa_family *composed; /* where a call has more than one launch or a workspace; else NULL */
-    struct fa_scratch *scratch; /* device memory for calls, the largest first; NULL: none */
+    const fa_family *composed; /* where a call has more than one launch or memory; else NULL */
     struct fa_like *likes;
 } fa_loaded;
-
-/* Device memory that launches of a call share. A larger one joins it when a problem needs that; kernels, and
- * graphs that were captured with them, keep the one that they have. */
-struct fa_scratch {
-    struct fa_scratch *smaller;
-    fa_driver *driver;
-    size_t bytes;
-    fa_device_ptr at;
-};
 
 struct fa_kernel {
     fa_problem problem;
@@ -61,6 +51,7 @@ typedef struct fa_kernel_table {
     _Atomic(struct fa_kernel_slots *) slots;
     fa_kernel *newest; /* of all, those that another has replaced included */
     fa_loaded *loaded;
+    struct fa_context_memory *memories;
 } fa_kernel_table;
 
 /* NULL: there is none. From any thread at any time. */
@@ -73,10 +64,9 @@ fa_loaded *fa_kernel_table_loaded(const fa_kernel_table *table, uint64_t context
 void fa_kernel_table_keep(fa_kernel_table *table, uint64_t context, const fa_answer *answer,
                           fa_loaded *loaded);
 void fa_loaded_free(fa_loaded **loaded); /* NULL is allowed */
-/* At least that much device memory, in the current context, until the cubin is unloaded; all who ask for it
- * share it. FA_ENOMEM. */
-int fa_loaded_scratch(fa_loaded *loaded, fa_driver *driver, size_t bytes, fa_device_ptr *ret_at,
-                      fa_diag *diag);
+/* The memory of the current context's streams, which all its kernels share. FA_ENOMEM. */
+int fa_kernel_table_memory(fa_kernel_table *table, fa_driver *driver, uint64_t context,
+                           fa_stream_memory **ret_memory, fa_diag *diag);
 /* A kernel of this cubin and answer, to be completed and published; the table owns it. */
 int fa_kernel_table_add(fa_kernel_table *table, fa_loaded *loaded, const fa_problem *problem,
                         const fa_answer *answer, fa_kernel **ret_kernel, fa_diag *diag);

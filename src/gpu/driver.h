@@ -56,9 +56,6 @@ void fa_driver_leave(fa_driver *driver);
 int fa_module_load(fa_driver *driver, const void *cubin, size_t size, fa_module **ret_module,
                    fa_diag *diag);
 void fa_module_unload(fa_module **module); /* NULL is allowed */
-/* Whether the context that the module was loaded in is still there. Where it has gone, so have the module
- * and all memory of that context, and their handles and addresses may be somebody else's. */
-bool fa_module_lives(const fa_module *module);
 /* Finds an entry and allows it smem_bytes of dynamic shared memory. */
 int fa_module_function(fa_module *module, const char *entry, int32_t smem_bytes,
                        fa_function *ret_function, fa_diag *diag);

@@ -15,6 +15,8 @@ typedef int cu_result;
 typedef int cu_device;
 typedef struct cu_context_state *cu_context;
 typedef struct cu_module_state *cu_module;
+typedef struct cu_graph_state *cu_graph;
+typedef struct cu_user_object_state *cu_user_object;
 
 /* CUresult */
 enum {
@@ -28,8 +30,13 @@ enum {
     CU_CAPTURE_IMPLICIT = 906,
 };
 
-/* CUstreamCaptureStatus */
+/* CUstreamCaptureStatus; CUstreamCaptureMode; CU_STREAM_NON_BLOCKING;
+ * CU_USER_OBJECT_NO_DESTRUCTOR_SYNC; CU_GRAPH_USER_OBJECT_MOVE */
 enum { CU_CAPTURE_NONE = 0, CU_CAPTURE_ACTIVE = 1 };
+enum { CU_CAPTURE_RELAXED = 2 };
+enum { CU_STREAM_NON_BLOCKING = 1 };
+enum { CU_NO_DESTRUCTOR_SYNC = 1 };
+enum { CU_USER_OBJECT_MOVE = 1 };
 
 /* CUdevice_attribute */
 enum {
@@ -105,6 +112,14 @@ struct cu_uuid {
     X(stream_destroy, "cuStreamDestroy_v2", (fa_stream))                                       \
     X(stream_synchronize, "cuStreamSynchronize", (fa_stream))                                  \
     X(stream_capturing, "cuStreamIsCapturing", (fa_stream, int *))                             \
+    X(stream_capture, "cuStreamGetCaptureInfo_v2",                                             \
+      (fa_stream, int *, uint64_t *, cu_graph *, const void *, size_t *))                      \
+    X(stream_id, "cuStreamGetId", (fa_stream, unsigned long long *))                           \
+    X(capture_mode, "cuThreadExchangeStreamCaptureMode", (int *))                              \
+    X(user_object_create, "cuUserObjectCreate",                                                \
+      (cu_user_object *, void *, void (*)(void *), unsigned, unsigned))                        \
+    X(user_object_release, "cuUserObjectRelease", (cu_user_object, unsigned))                  \
+    X(graph_retain, "cuGraphRetainUserObject", (cu_graph, cu_user_object, unsigned, unsigned)) \
     X(event_create, "cuEventCreate", (fa_event *, unsigned))                                   \
     X(event_destroy, "cuEventDestroy_v2", (fa_event))                                          \
     X(event_record, "cuEventRecord", (fa_event, fa_stream))                                    \
@@ -142,6 +157,9 @@ struct fa_module {
 
 /* True in a process that was forked from one that had opened the driver. A load, no system call. */
 bool fa_driver_forked(void);
+/* Whether this context is still there. Where it has gone, so have its modules and all its memory, and
+ * their handles and addresses may be somebody else's. */
+bool fa_driver_context_lives(const fa_driver *driver, cu_context context, unsigned long long id);
 /* Notes the result and fails with "CALL failed: NAME (number): text" after the doing. 209 gives
  * FA_ENOTSUP, everything else FA_ECUDA. */
 int fa_driver_fail(const fa_driver *driver, cu_result result, const char *call, fa_diag *diag,

@@ -39,18 +39,17 @@ int fa_module_load(fa_driver *driver, const void *cubin, size_t size, fa_module 
     return 0;
 }
 
-bool fa_module_lives(const fa_module *module)
+bool fa_driver_context_lives(const fa_driver *driver, cu_context context, unsigned long long id)
 {
-    unsigned long long id;
-    return !fa_driver_forked() && module->driver->context_id(module->context, &id) == CU_OK &&
-           id == module->context_id;
+    unsigned long long now;
+    return !fa_driver_forked() && driver->context_id(context, &now) == CU_OK && now == id;
 }
 
 void fa_module_unload(fa_module **module)
 {
     if (module == NULL || *module == NULL)
         return;
-    if (fa_module_lives(*module))
+    if (fa_driver_context_lives((*module)->driver, (*module)->context, (*module)->context_id))
         (*module)->driver->module_unload((*module)->module);
     free(*module);
     *module = NULL;

@@ -4,7 +4,7 @@
  *   {"do":"open","problem":…,"seed":"n"} + reference cubin    {"rc","text","clocks"}
  *     and "operation", the content of its operation.json, unless the operation is the usual one
  *   {"do":"trial","id":n,"launches":[{"entry","threads","smem","grid":[[x,y,z],…]},…],"workspace",
- *    "count","budget_us"} + cubin
+ *    "counters","splits","count","budget_us"} + cubin
  *                                     {"rc","id","status","text","max_error","tolerance","samples","clocks"}
  *                                     and "foreign" where what failed says nothing about the config
  *   {"do":"race","ids":[…],"rounds":n}                        {"rc","text","samples":[[…],…],"clocks"}
@@ -127,7 +127,7 @@ static int read_candidate(const struct measurer *m, const fa_message *message,
 {
     const cJSON *launches = cJSON_GetObjectItemCaseSensitive(message->json, "launches");
     int count = cJSON_GetArraySize(launches), rc = 0;
-    int64_t threads, smem, workspace = 0;
+    int64_t threads, smem, workspace = 0, counters = 0;
     if (count < 1 || count > FA_LAUNCHES_MAX)
         return fa_fail(diag, FA_EINVAL, "message: %d launches", count);
     for (int l = 0; l < count && rc == 0; l++) {
@@ -147,9 +147,12 @@ static int read_candidate(const struct measurer *m, const fa_message *message,
     if (rc == 0)
         rc = fa_json_int(message->json, "workspace", 0, (int64_t)1 << 40, &workspace, "message",
                          diag);
+    if (rc == 0)
+        rc = fa_json_int(message->json, "counters", 0, INT32_MAX, &counters, "message", diag);
     for (int i = 0; i < m->case_count && rc == 0; i++) {
         candidate->launches[i].count = count;
         candidate->launches[i].workspace_bytes = workspace;
+        candidate->launches[i].counters = counters;
     }
     if (rc == 0)
         rc = read_splits(m, cJSON_GetObjectItemCaseSensitive(message->json, "splits"), candidate,

@@ -90,8 +90,8 @@ class FaError(RuntimeError):
 
 
 class Tuner:
-    def __init__(self):
-        self.lib = c.CDLL(os.environ["FA_TUNE_LIBRARY"])
+    def __init__(self, library=None):
+        self.lib = c.CDLL(library or os.environ["FA_TUNE_LIBRARY"])
         self.lib.fa_kernel_answer.restype = c.POINTER(Answer)
         self.handle = c.c_void_p()
         self.diag = Diag()

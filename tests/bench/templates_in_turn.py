@@ -3,7 +3,8 @@
 
 What a change of a template gains or costs, in one run on one card: each row is tuned once for every directory (proved before
 it is timed), then all winners and PyTorch's cuDNN are timed launch by launch in an order drawn anew, the L2 flushed, the
-median taken. 16,384 tokens in all, hidden size 2,048. "-" is what is built in.
+median taken. 16,384 tokens in all, hidden size 2,048. "-" is what is built in; a library (*.so) stands for what is built into
+that one, so that two builds may be compared.
 
     FA_TUNE_LIBRARY=build/libfa_tune.so python3 tests/bench/templates_in_turn.py OLD - --rows 128:causal:8192 64:plain:512
 """
@@ -21,6 +22,14 @@ ROWS = [f"{dim}:{mask}:{seq}" for dim in (64, 128, 256) for mask in ("plain", "c
 
 
 def open_tuner(directory):
+    if directory.endswith(".so"):
+        os.environ.pop("FA_TUNE_TEMPLATES", None)
+        store = os.environ.get("FA_TUNE_STORE")
+        os.environ["FA_TUNE_STORE"] = os.path.abspath(directory).replace("/", "-").join([(store or "/tmp/builds") + "-", ".db"])
+        try:
+            return fatune.Tuner(os.path.abspath(directory))
+        finally:
+            os.environ["FA_TUNE_STORE"] = store or ""
     if directory == "-":
         os.environ.pop("FA_TUNE_TEMPLATES", None)
     else:

@@ -167,20 +167,21 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
     struct fa_attn_tensor_maps maps;
     void *arguments[FA_CALL_ARGUMENTS] = {&params, &maps};
     bool whole = is_whole(args), has_maps = shared != NULL && shared->maps != NULL;
-    fa_device_ptr workspace = 0;
+    fa_call_memory memory = {0};
     if (args->size < offsetof(fa_attn_args, cu_seqlens_q))
         return fa_fail(diag, FA_EINVAL, "args->size is not sizeof(fa_attn_args)");
     if (call->empty)
         return 0;
     int rc = set_params(problem, args, &params.dense, diag);
     if (rc == 0 && call->composed != NULL)
-        rc = fa_call_workspace(call, whole ? args->workspace : NULL,
-                               whole ? args->workspace_bytes : 0, &workspace, diag);
+        rc = fa_call_take_memory(call, whole ? args->workspace : NULL,
+                                 whole ? args->workspace_bytes : 0, stream, &memory, diag);
     if (rc == 0 && shared != NULL && shared->serving)
-        rc = fa_attn_serving_take(call, problem, whole ? args : NULL, workspace, &params, diag);
+        rc = fa_attn_serving_take(call, problem, whole ? args : NULL, memory, &params, diag);
     if (rc == 0 && has_maps)
         rc = fa_attn_map_cache_get(shared->maps, call->driver, &params, &maps, diag);
-    return rc != 0 ? rc : fa_call_run(call, arguments, has_maps ? 2 : 1, workspace, stream, diag);
+    return rc != 0 ? rc
+                   : fa_call_run(call, arguments, has_maps ? 2 : 1, memory.workspace, stream, diag);
 }
 
 const fa_launcher fa_attn_launcher = {.load = attn_load, .unload = unload, .launch = launch};

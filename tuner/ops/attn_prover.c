@@ -273,7 +273,8 @@ static void arguments(struct fa_prover *prover, int index, void *extra,
                       void *ret_argument[FA_PROVER_ARGUMENTS])
 {
     struct attn_case *c = case_of(prover, index);
-    c->params.workspace = (void *)(uintptr_t)prover->workspace;
+    c->params.workspace = (void *)(uintptr_t)prover->workspace.at;
+    c->params.counters = (unsigned int *)(uintptr_t)prover->counters.at;
     c->params.splits = prover->splits;
     ret_argument[0] = &c->params;
     ret_argument[1] = extra != NULL ? (struct fa_attn_tensor_maps *)extra + index : NULL;

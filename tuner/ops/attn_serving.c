@@ -77,12 +77,13 @@ static void take_arguments(const fa_problem *p, const fa_attn_args *args,
 }
 
 int fa_attn_serving_take(const fa_call *call, const fa_problem *problem, const fa_attn_args *args,
-                         fa_device_ptr workspace, struct fa_attn_serving_params *params,
+                         fa_call_memory memory, struct fa_attn_serving_params *params,
                          fa_diag *diag)
 {
     *params = (struct fa_attn_serving_params){
         .dense = params->dense,
-        .workspace = (void *)(uintptr_t)workspace,
+        .workspace = (void *)(uintptr_t)memory.workspace,
+        .counters = (unsigned int *)(uintptr_t)memory.counters,
         .window_left = -1,
         .window_right = -1,
         .splits = call->composed != NULL ? call->composed->launches.splits : 1};

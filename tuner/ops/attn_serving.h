@@ -22,7 +22,7 @@ void fa_attn_window_take(const fa_problem *problem, struct fa_attn_serving_param
  * problems alone. Nothing in device memory is read: lengths and tables may still be on their way.
  * FA_EINVAL names an argument that the problem asks for and that is missing. */
 int fa_attn_serving_take(const fa_call *call, const fa_problem *problem, const fa_attn_args *args,
-                         fa_device_ptr workspace, struct fa_attn_serving_params *params,
+                         fa_call_memory memory, struct fa_attn_serving_params *params,
                          fa_diag *diag);
 
 #endif

@@ -6,19 +6,28 @@
 
 #include "../../src/base/error.h"
 
-int fa_call_workspace(const fa_call *call, void *brought, size_t bytes, fa_device_ptr *ret_at,
-                      fa_diag *diag)
+int fa_call_take_memory(const fa_call *call, void *brought, size_t bytes, fa_stream stream,
+                        fa_call_memory *ret_memory, fa_diag *diag)
 {
     const fa_call_composed *composed = call->composed;
     size_t needed = composed != NULL ? (size_t)composed->launches.workspace_bytes : 0;
+    size_t counters = composed != NULL ? 4 * (size_t)composed->launches.counters : 0;
+    fa_device_ptr at[FA_STREAM_KINDS] = {0};
     if (needed > 0 && brought != NULL && (bytes < needed || (uintptr_t)brought % 256 != 0))
         return fa_fail(diag, FA_EINVAL,
                        "the workspace of %zu bytes at %p will not do: fa_kernel_workspace says "
                        "%zu bytes, and they must be 256-byte aligned",
                        bytes, brought, needed);
-    *ret_at = needed == 0       ? 0
-              : brought != NULL ? (fa_device_ptr)(uintptr_t)brought
-                                : composed->workspace;
+    size_t own[FA_STREAM_KINDS] = {
+        [FA_STREAM_COUNTERS] = counters, [FA_STREAM_SCRATCH] = brought == NULL ? needed : 0};
+    int rc = 0;
+    if (own[FA_STREAM_COUNTERS] > 0 || own[FA_STREAM_SCRATCH] > 0)
+        rc = fa_stream_memory_take(composed->memory, stream, own, at, diag);
+    if (rc != 0)
+        return rc;
+    if (needed > 0 && brought != NULL)
+        at[FA_STREAM_SCRATCH] = (fa_device_ptr)(uintptr_t)brought;
+    *ret_memory = (fa_call_memory){at[FA_STREAM_SCRATCH], at[FA_STREAM_COUNTERS]};
     return 0;
 }
 

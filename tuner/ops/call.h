@@ -11,17 +11,21 @@
 #define FA_TUNER_OPS_CALL_H
 
 #include "../launches.h"
-#include "../../src/gpu/driver.h"
+#include "../../src/gpu/stream_memory.h"
 
 enum { FA_CALL_ARGUMENTS = 4 }; /* of a kernel, the address of its workspace included */
 
-/* What a call of more than one launch, or with a workspace, has besides; one such call may run at a
- * time. */
+/* What a call of more than one launch, or with memory between its blocks, has besides. */
 typedef struct fa_call_composed {
     fa_launches launches;
     fa_function function[FA_LAUNCHES_MAX];
-    fa_device_ptr workspace; /* belongs to the loaded cubin */
+    fa_stream_memory *memory; /* of the context; NULL: a call needs none */
 } fa_call_composed;
+
+/* The memory of one call; 0: it has none. */
+typedef struct fa_call_memory {
+    fa_device_ptr workspace, counters;
+} fa_call_memory;
 
 typedef struct fa_call {
     const struct fa_launcher *launcher;
@@ -30,7 +34,7 @@ typedef struct fa_call {
     fa_function function;
     uint32_t grid[3], threads, smem_bytes;
     bool empty;                 /* there is nothing to compute */
-    fa_call_composed *composed; /* NULL: one launch, without a workspace */
+    fa_call_composed *composed; /* NULL: one launch, without a workspace or counters */
 } fa_call;
 
 /* An operation's part of fa_launch. */
@@ -45,9 +49,10 @@ typedef struct fa_launcher {
                   fa_stream stream, fa_diag *diag);
 } fa_launcher;
 
-/* The workspace of a call, 0: it has none. The caller's, where he brings one: FA_EINVAL when that is too small. */
-int fa_call_workspace(const fa_call *call, void *brought, size_t bytes, fa_device_ptr *ret_at,
-                      fa_diag *diag);
+/* The memory of a call on this stream. The workspace is the caller's if `brought` is not NULL: FA_EINVAL when it is too
+ * small. Counters, and a workspace that is not brought, are the stream's own. */
+int fa_call_take_memory(const fa_call *call, void *brought, size_t bytes, fa_stream stream,
+                        fa_call_memory *ret_memory, fa_diag *diag);
 
 /* All launches of a call. The first `count` entries of `arguments` are set; the address of the workspace
  * follows them, where the call has one. */

@@ -53,6 +53,10 @@ int fa_op_read_cubin(const fa_family *family, const fa_candidate *candidate,
     const fa_op *op = fa_op_of(problem);
     bool workspace = candidate->launches.workspace_bytes > 0;
     fa_cubin_info all = {0};
+    if (candidate->launches.counters > 0 && op->launcher == NULL)
+        return fa_fail(diag, FA_EMANIFEST,
+                       "%s.json has \"counters\", which kernels of %s are not passed",
+                       fa_family_name(family), fa_operation_of(problem)->name);
     for (int i = 0; i < fa_family_launch_count(family); i++) {
         const char *entry = fa_family_launch_entry(family, i);
         int32_t threads = candidate->launches.at[i].threads;

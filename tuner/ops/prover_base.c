@@ -144,7 +144,8 @@ void fa_prover_close(fa_prover **prover)
         p->type->release(p);
     fa_device_free(p->driver, &p->inputs);
     fa_device_free(p->driver, &p->outputs);
-    fa_device_free(p->driver, &p->workspace_fenced);
+    fa_device_free(p->driver, &p->workspace.all);
+    fa_device_free(p->driver, &p->counters.all);
     fa_module_unload(&p->module);
     fa_stream_destroy(p->driver, &p->stream);
     free(p->seen);

@@ -75,6 +75,12 @@ struct fa_prover_type {
 
 enum { FA_PROVER_KERNELS = 8 };
 
+/* Device memory of a kernel between two fences. */
+struct fa_fenced {
+    fa_device_ptr all, at; /* the allocation, fences included; what kernels are passed */
+    size_t bytes;          /* from `at` to the fence behind */
+};
+
 struct fa_prover {
     const struct fa_prover_type *type;
     fa_driver *driver;
@@ -90,9 +96,8 @@ struct fa_prover {
     fa_device_ptr small_outputs, outputs_end; /* outputs of case 1 and on; their end */
     fa_device_ptr results;
     void *seen;                                /* results, on the host */
-    fa_device_ptr workspace_fenced, workspace; /* the allocation; what kernels are passed */
-    size_t workspace_bytes;                    /* without the fences around it */
-    int32_t splits;                            /* of the launch at hand */
+    struct fa_fenced workspace, counters;
+    int32_t splits; /* of the launch at hand */
 };
 
 /* `work` threads in blocks of `threads`, as many as keep the device busy; the kernel strides over the

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Memory by stream and by capture. A capture's owner ends when CUDA destroys the last that refers to
+ * its graph: the graph holds a user object whose destructor puts the owner on a list. The destructor
+ * may call nothing of CUDA's and should not wait, so the next call takes the list and makes the
+ * owner's blocks free again.
+ *
+ * Sizes are powers of two, so that an owner whose kernels grow holds at most twice what it needs, and
+ * what one graph leaves fits the next.
+ */
+#include "stream_memory.h"
+
+#include "driver_api.h"
+#include "error.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+enum { SLAB_BYTES = 1 << 20 };
+
+static const size_t least_bytes[FA_STREAM_KINDS] = {256, 65536};
+
+struct block {
+    struct block *next;
+    fa_device_ptr at;
+    size_t bytes;
+};
+
+/* A stream, or the launches that one capture takes from a stream. */
+struct owner {
+    struct owner *next, *next_ended;
+    fa_stream_memory *memory;
+    unsigned long long
+        stream;       /* its id, or its handle in a capture, where it may not be asked for its id */
+    uint64_t capture; /* 0: launches run as they come */
+    bool followed;    /* the graph tells when it is gone */
+    bool lost;        /* it never will: this owner serves nobody */
+    struct block
+        *held[FA_STREAM_KINDS]; /* the one in use first: the others are of launches before */
+};
+
+struct fa_stream_memory {
+    fa_driver *driver;
+    cu_context context;
+    unsigned long long context_id;
+    fa_stream zeroing;
+    atomic_int references; /* the creator's, and one of each capture */
+    _Atomic(struct owner *) ended;
+    pthread_mutex_t lock; /* guards what follows */
+    struct owner *owners; /* asked last, first */
+    struct block *free[FA_STREAM_KINDS], *allocations;
+    fa_device_ptr slab; /* zeros that nobody has */
+    size_t slab_bytes;
+};
+
+static void free_blocks(struct block **list)
+{
+    while (*list != NULL) {
+        struct block *next = (*list)->next;
+        free(*list);
+        *list = next;
+    }
+}
+
+static void drop_reference(fa_stream_memory *memory)
+{
+    if (atomic_fetch_sub(&memory->references, 1) > 1)
+        return;
+    while (memory->owners != NULL) {
+        struct owner *next = memory->owners->next;
+        for (int kind = 0; kind < FA_STREAM_KINDS; kind++)
+            free_blocks(&memory->owners->held[kind]);
+        free(memory->owners);
+        memory->owners = next;
+    }
+    for (int kind = 0; kind < FA_STREAM_KINDS; kind++)
+        free_blocks(&memory->free[kind]);
+    pthread_mutex_destroy(&memory->lock);
+    free(memory);
+}
+
+/* ---- device memory --------------------------------------------------------------------------*/
+/* Allocates, though a stream may be captured that would forbid it to this thread. */
+static int allocate(fa_stream_memory *memory, size_t bytes, bool zero, fa_device_ptr *ret_at,
+                    fa_diag *diag)
+{
+    fa_driver *driver = memory->driver;
+    int mode = CU_CAPTURE_RELAXED;
+    struct block *made = calloc(1, sizeof *made);
+    if (made == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+    cu_result result = driver->capture_mode(&mode);
+    int rc = result != CU_OK ? fa_driver_fail(driver, result, "cuThreadExchangeStreamCaptureMode",
+                                              diag, "allocating memory for a stream")
+                             : fa_device_alloc(driver, bytes, &made->at, diag);
+    if (rc == 0 && zero) {
+        rc = fa_fill8(driver, made->at, 0, bytes, memory->zeroing, diag);
+        if (rc == 0)
+            rc = fa_stream_synchronize(driver, memory->zeroing, diag);
+        if (rc != 0)
+            fa_device_free(driver, &made->at);
+    }
+    if (result == CU_OK)
+        driver->capture_mode(&mode);
+    if (rc != 0) {
+        free(made);
+        return fa_fail_in(diag, rc, "allocating %zu bytes for a stream", bytes);
+    }
+    made->next = memory->allocations;
+    memory->allocations = made;
+    *ret_at = made->at;
+    return 0;
+}
+
+static int reserve_slab(fa_stream_memory *memory, size_t bytes, fa_diag *diag)
+{
+    fa_device_ptr at = 0;
+    size_t all = bytes > SLAB_BYTES ? bytes : SLAB_BYTES;
+    if (bytes <= memory->slab_bytes)
+        return 0;
+    int rc = allocate(memory, all, true, &at, diag);
+    if (rc == 0) {
+        memory->slab = at;
+        memory->slab_bytes = all;
+    }
+    return rc;
+}
+
+/* A block of that many bytes for an owner. */
+static int make_block(fa_stream_memory *memory, int kind, size_t bytes, struct block **ret_block,
+                      fa_diag *diag)
+{
+    for (struct block **link = &memory->free[kind]; *link != NULL; link = &(*link)->next) {
+        if ((*link)->bytes != bytes)
+            continue;
+        *ret_block = *link;
+        *link = (*link)->next;
+        return 0;
+    }
+    struct block *made = calloc(1, sizeof *made);
+    if (made == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+    made->bytes = bytes;
+    int rc = kind == FA_STREAM_COUNTERS ? reserve_slab(memory, bytes, diag)
+                                        : allocate(memory, bytes, false, &made->at, diag);
+    if (rc != 0) {
+        free(made);
+        return rc;
+    }
+    if (kind == FA_STREAM_COUNTERS) {
+        made->at = memory->slab;
+        memory->slab += bytes;
+        memory->slab_bytes -= bytes;
+    }
+    *ret_block = made;
+    return 0;
+}
+
+/* Every captured launch counts in a block of its own: who captures may let two launches of one stream run at once
+ * (cuStreamUpdateCaptureDependencies). */
+static int hold(struct owner *owner, int kind, size_t bytes, fa_diag *diag)
+{
+    struct block *block = owner->held[kind];
+    size_t size = least_bytes[kind];
+    bool shared = owner->capture == 0 || kind == FA_STREAM_SCRATCH;
+    if (bytes == 0 || (shared && block != NULL && block->bytes >= bytes))
+        return 0;
+    while (size < bytes)
+        size *= 2;
+    int rc = make_block(owner->memory, kind, size, &block, diag);
+    if (rc == 0) {
+        block->next = owner->held[kind];
+        owner->held[kind] = block;
+    }
+    return rc;
+}
+
+/* ---- owners ---------------------------------------------------------------------------------*/
+/* A user object's destructor, on a thread of CUDA's: nothing of CUDA's may be called. */
+static void end_capture(void *data)
+{
+    struct owner *owner = data;
+    fa_stream_memory *memory = owner->memory;
+    owner->next_ended = atomic_load(&memory->ended);
+    while (!atomic_compare_exchange_weak(&memory->ended, &owner->next_ended, owner)) {
+    }
+    drop_reference(memory);
+}
+
+/* Makes free what graphs held that are gone. */
+static void collect_ended(fa_stream_memory *memory)
+{
+    struct owner *ended = atomic_exchange(&memory->ended, NULL);
+    while (ended != NULL) {
+        struct owner *next = ended->next_ended, **link = &memory->owners;
+        while (*link != ended)
+            link = &(*link)->next;
+        *link = ended->next;
+        for (int kind = 0; kind < FA_STREAM_KINDS; kind++) {
+            while (ended->held[kind] != NULL) {
+                struct block *block = ended->held[kind];
+                ended->held[kind] = block->next;
+                block->next = memory->free[kind];
+                memory->free[kind] = block;
+            }
+        }
+        free(ended);
+        ended = next;
+    }
+}
+
+/* Has the graph that is being captured tell when it is gone. */
+static int follow_graph(struct owner *owner, cu_graph graph, fa_diag *diag)
+{
+    fa_driver *driver = owner->memory->driver;
+    cu_user_object object = NULL;
+    cu_result result =
+        driver->user_object_create(&object, owner, end_capture, 1, CU_NO_DESTRUCTOR_SYNC);
+    if (result != CU_OK)
+        return fa_driver_fail(driver, result, "cuUserObjectCreate", diag,
+                              "keeping memory for a captured graph");
+    atomic_fetch_add(&owner->memory->references, 1);
+    owner->followed = true;
+    result = driver->graph_retain(graph, object, 1, CU_USER_OBJECT_MOVE);
+    if (result == CU_OK)
+        return 0;
+    owner->lost = true;
+    driver->user_object_release(object, 1); /* ends the owner */
+    return fa_driver_fail(driver, result, "cuGraphRetainUserObject", diag,
+                          "keeping memory for a captured graph");
+}
+
+/* The owner of these launches, first of its list. */
+static int find_owner(fa_stream_memory *memory, unsigned long long stream, uint64_t capture,
+                      cu_graph graph, struct owner **ret_owner, fa_diag *diag)
+{
+    struct owner **link = &memory->owners;
+    while (*link != NULL &&
+           ((*link)->stream != stream || (*link)->capture != capture || (*link)->lost))
+        link = &(*link)->next;
+    struct owner *owner = *link;
+    if (owner == NULL) {
+        if ((owner = calloc(1, sizeof *owner)) == NULL)
+            return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+        *owner = (struct owner){.memory = memory, .stream = stream, .capture = capture};
+    } else {
+        *link = owner->next;
+    }
+    owner->next = memory->owners;
+    memory->owners = owner;
+    *ret_owner = owner;
+    return capture != 0 && !owner->followed ? follow_graph(owner, graph, diag) : 0;
+}
+
+int fa_stream_memory_take(fa_stream_memory *memory, fa_stream stream,
+                          const size_t bytes[FA_STREAM_KINDS],
+                          fa_device_ptr ret_at[FA_STREAM_KINDS], fa_diag *diag)
+{
+    fa_driver *driver = memory->driver;
+    struct owner *owner = NULL;
+    unsigned long long id = 0;
+    uint64_t capture = 0;
+    cu_graph graph = NULL;
+    int status = CU_CAPTURE_NONE;
+    if (fa_driver_forked())
+        return fa_driver_fail_forked(diag);
+    cu_result result = driver->stream_capture(stream, &status, &capture, &graph, NULL, NULL);
+    /* The default stream while another one is captured: the launch itself will be refused. */
+    if (result == CU_CAPTURE_IMPLICIT)
+        status = CU_CAPTURE_NONE;
+    else if (result != CU_OK)
+        return fa_driver_fail(driver, result, "cuStreamGetCaptureInfo", diag,
+                              "asking whether a stream is captured");
+    if (status == CU_CAPTURE_ACTIVE)
+        id = (uintptr_t)stream;
+    else if ((result = driver->stream_id(stream, &id)) != CU_OK)
+        return fa_driver_fail(driver, result, "cuStreamGetId", diag, "asking for a stream's id");
+    pthread_mutex_lock(&memory->lock);
+    collect_ended(memory);
+    int rc = find_owner(memory, id, status == CU_CAPTURE_ACTIVE ? capture : 0, graph, &owner, diag);
+    for (int kind = 0; rc == 0 && kind < FA_STREAM_KINDS; kind++) {
+        rc = hold(owner, kind, bytes[kind], diag);
+        if (rc == 0)
+            ret_at[kind] = bytes[kind] > 0 ? owner->held[kind]->at : 0;
+    }
+    pthread_mutex_unlock(&memory->lock);
+    return rc;
+}
+
+/* ---- create and free ------------------------------------------------------------------------*/
+int fa_stream_memory_create(fa_driver *driver, fa_stream_memory **ret_memory, fa_diag *diag)
+{
+    if (fa_driver_forked())
+        return fa_driver_fail_forked(diag);
+    fa_stream_memory *memory = calloc(1, sizeof *memory);
+    if (memory == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+    memory->driver = driver;
+    atomic_store(&memory->references, 1);
+    pthread_mutex_init(&memory->lock, NULL);
+    cu_result result = driver->context_current(&memory->context);
+    if (result == CU_OK)
+        result = driver->context_id(memory->context, &memory->context_id);
+    if (result == CU_OK)
+        result = driver->stream_create(&memory->zeroing, CU_STREAM_NON_BLOCKING);
+    int rc = result != CU_OK ? fa_driver_fail(driver, result, "cuStreamCreate", diag,
+                                              "making a stream that zeroes memory")
+                             : reserve_slab(memory, SLAB_BYTES, diag);
+    if (rc != 0)
+        fa_stream_memory_free(&memory);
+    else
+        *ret_memory = memory;
+    return rc;
+}
+
+void fa_stream_memory_free(fa_stream_memory **memory)
+{
+    fa_stream_memory *m = *memory;
+    if (m == NULL)
+        return;
+    *memory = NULL;
+    if (fa_driver_context_lives(m->driver, m->context, m->context_id) &&
+        m->driver->context_push(m->context) == CU_OK) {
+        for (struct block *block = m->allocations; block != NULL; block = block->next)
+            fa_device_free(m->driver, &block->at);
+        fa_stream_destroy(m->driver, &m->zeroing);
+        m->driver->context_pop(NULL);
+    }
+    free_blocks(&m->allocations);
+    drop_reference(m);
+}
