@@ -113,8 +113,105 @@ static void thirty_two_threads_get_what_one_alone_would(void)
     fixture_close(&f);
 }
 
+/* ---- beside a tune --------------------------------------------------------------------------*/
+struct tuning {
+    engine_fixture *fixture;
+    fa_problem problem;
+    _Atomic int stage; /* 1: workers are busy; 2: it is over */
+    const fa_kernel *kernel;
+    int rc;
+    fa_diag diag;
+};
+
+static int note_stage(void *context, const fa_progress *progress)
+{
+    struct tuning *t = context;
+    if (progress->stage == FA_STAGE_TUNE && progress->failed > 0)
+        atomic_store(&t->stage, 1);
+    return 0;
+}
+
+static void *tune(void *context)
+{
+    struct tuning *t = context;
+    fa_request request = {.size = sizeof request,
+                          .problem = t->problem,
+                          .effort = FA_EFFORT_MEASURE,
+                          .progress = note_stage,
+                          .context = t};
+    fa_answer answer = {.size = sizeof answer};
+    t->rc = fa_tune(t->fixture->tuner, &request, &answer, &t->diag);
+    atomic_store(&t->stage, 2);
+    return NULL;
+}
+
+/* Two configs of the tune hang until their time is over, so that it takes seconds. */
+static void what_is_stored_is_found_while_another_thread_tunes(void)
+{
+    engine_fixture f;
+    struct tuning t = {.fixture = &f, .problem = problem_of(1)};
+    fa_problem stored = problem_of(0);
+    const fa_kernel *kernel = NULL;
+    pthread_t thread;
+    fa_diag diag;
+    CHECK(fixture_open(&f, ""));
+    CHECK_OK(fa_get_best_kernel(f.tuner, &stored, FA_EFFORT_MEASURE, &kernel, &diag), diag);
+    CHECK(fixture_restart(&f, "fault BLOCK_M=64;BLOCK_N=32 hang"));
+    CHECK_OK(fa_driver_open(&f.driver, &diag), diag);
+    CHECK_OK(fa_driver_retain_context(f.driver, 0, &diag), diag);
+    CHECK_INT(pthread_create(&thread, NULL, tune, &t), 0);
+    while (atomic_load(&t.stage) == 0)
+        usleep(1000);
+    int rc = fa_get_best_kernel(f.tuner, &stored, FA_EFFORT_CACHED, &kernel, &diag);
+    int count = 0, listed = fa_list_winners(f.tuner, count_answer, &count, NULL);
+    CHECK_INT(atomic_load(&t.stage), 1); /* the tune is still under way */
+    CHECK_OK(rc, diag);
+    CHECK_INT(listed, 0);
+    CHECK_INT(count, 1);
+    pthread_join(thread, NULL);
+    CHECK_OK(t.rc, t.diag);
+    fixture_close(&f);
+}
+
+static void *get(void *context)
+{
+    struct tuning *t = context;
+    t->rc = fa_driver_retain_context(t->fixture->driver, 0, &t->diag);
+    if (t->rc == 0)
+        t->rc = fa_get_best_kernel(t->fixture->tuner, &t->problem, FA_EFFORT_MEASURE, &t->kernel,
+                                   &t->diag);
+    fa_driver_release_context(t->fixture->driver, 0);
+    return NULL;
+}
+
+/* Four problems, each asked for by three threads at once: four tunes, one after another. */
+static void threads_that_ask_for_one_problem_at_once_get_one_kernel(void)
+{
+    enum { ASKERS = 3 * BUCKETS };
+    engine_fixture f;
+    struct tuning asker[ASKERS];
+    pthread_t thread[ASKERS];
+    int count = 0;
+    CHECK(fixture_open(&f, ""));
+    for (int i = 0; i < ASKERS; i++) {
+        asker[i] = (struct tuning){.fixture = &f, .problem = problem_of(i)};
+        CHECK_INT(pthread_create(&thread[i], NULL, get, &asker[i]), 0);
+    }
+    for (int i = 0; i < ASKERS; i++)
+        pthread_join(thread[i], NULL);
+    for (int i = 0; i < ASKERS; i++) {
+        CHECK_OK(asker[i].rc, asker[i].diag);
+        CHECK(asker[i].kernel == asker[i % BUCKETS].kernel);
+    }
+    CHECK_INT(fa_list_winners(f.tuner, count_answer, &count, NULL), 0);
+    CHECK_INT(count, BUCKETS);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     TEST(thirty_two_threads_get_what_one_alone_would);
+    TEST(what_is_stored_is_found_while_another_thread_tunes);
+    TEST(threads_that_ask_for_one_problem_at_once_get_one_kernel);
     return check_done();
 }

@@ -356,7 +356,13 @@ static void run_once(fa_loop *loop)
         poll_fd[count] = (struct pollfd){.fd = child->fd, .events = wanted};
         polled[count++] = child;
     }
-    if (poll_all(poll_fd, count, wait_ms(loop)) > 0) {
+    int timeout_ms = wait_ms(loop);
+    if (loop->waits != NULL)
+        loop->waits(loop->context, true);
+    int ready = poll_all(poll_fd, count, timeout_ms);
+    if (loop->waits != NULL)
+        loop->waits(loop->context, false);
+    if (ready > 0) {
         for (int i = 0; i < count && !loop->stopped; i++) {
             if (!polled[i]->stopped && (poll_fd[i].revents & POLLOUT) != 0) {
                 write_some(polled[i]);

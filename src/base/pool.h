@@ -27,6 +27,8 @@ typedef struct fa_loop {
     uint64_t next_tick_ns;
     void (*tick)(void *context);
     void (*before_wait)(void *context); /* before each wait; NULL: nothing */
+    void (*waits)(void *context,
+                  bool begins); /* around the wait itself, where locks are let go; NULL: nothing */
     void *context;
 } fa_loop;
 

@@ -7,7 +7,8 @@
 
 #include "job.h"
 
-/* Runs the tune for a target, once; `work` is held and so is the key's lock. */
+/* Runs the tune for a target, once; `work` is held, but not while workers are waited for, and so is the key's
+ * lock. */
 int fa_job_run(fa_job *job, const fa_target *target, const fa_plan *plan, fa_answer *ret_answer,
                fa_diag *diag);
 

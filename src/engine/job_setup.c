@@ -31,6 +31,16 @@ static void before_wait(void *context)
     fa_job_flush(context);
 }
 
+/* Other threads look up, tune and write while workers compile and measure. */
+static void release_while_waiting(void *context, bool begins)
+{
+    fa_job *job = context;
+    if (begins)
+        pthread_mutex_unlock(&job->tuner->work);
+    else
+        pthread_mutex_lock(&job->tuner->work);
+}
+
 static void tick(void *context)
 {
     fa_job_emit(context, FA_EVENT_PROGRESS, NULL);
@@ -183,6 +193,33 @@ static const char *why_nothing_fits(const fa_space *space)
     return space->count > 0 ? space->candidate[0].trial.reason : "none exist";
 }
 
+/* Between these two other threads use the tuner, and tuner->space_families are this thread's. */
+static int begin_long_work(fa_tuner *tuner, fa_diag *diag)
+{
+    pthread_mutex_unlock(&tuner->work);
+    pthread_mutex_lock(&tuner->spaces);
+    return tuner->space_families.count != 0
+               ? 0
+               : fa_families_load(tuner->templates, NULL, &tuner->space_families, diag);
+}
+
+static void end_long_work(fa_tuner *tuner)
+{
+    pthread_mutex_unlock(&tuner->spaces);
+    pthread_mutex_lock(&tuner->work);
+}
+
+static int enumerate_space(fa_job *job)
+{
+    fa_tuner *tuner = job->tuner;
+    int rc = begin_long_work(tuner, &job->diag);
+    if (rc == 0)
+        rc = fa_space_enumerate(&tuner->space_families, &job->target.problem, &job->target.gpu,
+                                &job->space, &job->diag);
+    end_long_work(tuner);
+    return rc;
+}
+
 static int set_up_space(fa_job *job)
 {
     fa_diag *diag = &job->diag;
@@ -190,8 +227,7 @@ static int set_up_space(fa_job *job)
     if (rc == 0 && job->plan.count > 0)
         rc = plan_space(job, &job->target.problem, &job->space, diag);
     else if (rc == 0)
-        rc = fa_space_enumerate(&job->tuner->families, &job->target.problem, &job->target.gpu,
-                                &job->space, diag);
+        rc = enumerate_space(job);
     if (rc != 0)
         return rc;
     if (job->space.survivors == 0)
@@ -220,8 +256,12 @@ int fa_job_set_up_cases(fa_job *job)
         calloc((size_t)job->space.count * (size_t)job->case_count, sizeof *job->launches);
     if (job->launches == NULL)
         return fa_fail(&job->diag, FA_ENOMEM, "out of memory for %d configs", job->space.count);
-    return fa_space_launches(&job->tuner->families, job->space.candidate, job->space.count, cases,
-                             job->case_count, &job->target.gpu, job->launches, &job->diag);
+    int rc = begin_long_work(job->tuner, &job->diag);
+    if (rc == 0)
+        rc = fa_space_launches(&job->tuner->space_families, job->space.candidate, job->space.count,
+                               cases, job->case_count, &job->target.gpu, job->launches, &job->diag);
+    end_long_work(job->tuner);
+    return rc;
 }
 
 /* The model's first choices first, so that a run that is cut short has seen them; then the largest,
@@ -279,6 +319,7 @@ int fa_job_set_up(fa_job *job)
     job->loop.tick_ms = TICK_MS;
     job->loop.tick = tick;
     job->loop.before_wait = before_wait;
+    job->loop.waits = release_while_waiting;
     job->loop.context = job;
     return 0;
 }

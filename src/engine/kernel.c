@@ -112,13 +112,19 @@ static int load_cubin(fa_tuner *tuner, const fa_problem *problem, uint64_t conte
     return rc;
 }
 
-/* Loads an answer's cubin in the current context and publishes its kernel; `work` is held. */
+/* Loads an answer's cubin in the current context and publishes its kernel, unless another thread has done so
+ * while this one waited; `work` is held. */
 static int load_kernel(fa_tuner *tuner, const fa_problem *problem, uint64_t context,
                        const fa_answer *answer, const fa_cubin_record *cubin,
                        const fa_kernel **ret_kernel, fa_diag *diag)
 {
     fa_loaded *loaded = NULL;
     fa_kernel *kernel = NULL;
+    const fa_kernel *there = fa_kernel_table_find(&tuner->kernels, problem, context);
+    if (there != NULL && fa_kernel_table_is_of(there, answer)) {
+        *ret_kernel = there;
+        return 0;
+    }
     int rc = load_cubin(tuner, problem, context, answer, cubin, &loaded, diag);
     if (rc == 0)
         rc = fa_kernel_table_add(&tuner->kernels, loaded, problem, answer, &kernel, diag);

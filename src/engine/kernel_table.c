@@ -258,6 +258,12 @@ int fa_kernel_table_add(fa_kernel_table *table, fa_loaded *loaded, const fa_prob
     return 0;
 }
 
+bool fa_kernel_table_is_of(const fa_kernel *kernel, const fa_answer *answer)
+{
+    return kernel->like->origin == answer->origin && kernel->like->unix_time == answer->unix_time &&
+           strcmp(kernel->like->cubin_key, answer->cubin_key) == 0;
+}
+
 const fa_answer *fa_kernel_table_answer(const fa_kernel *kernel)
 {
     fa_kernel *mutable = (fa_kernel *)kernel;

@@ -77,6 +77,8 @@ void fa_kernel_table_drop_newest(fa_kernel_table *table);
 /* Frees all kernels and unloads their cubins; the table is then empty. */
 void fa_kernel_table_free(fa_kernel_table *table);
 
+/* Whether the kernel was made of this very winner. */
+bool fa_kernel_table_is_of(const fa_kernel *kernel, const fa_answer *answer);
 /* The kernel's answer, which lives as long as the kernel; NULL: out of memory. Any thread. */
 const fa_answer *fa_kernel_table_answer(const fa_kernel *kernel);
 

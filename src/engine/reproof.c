@@ -76,7 +76,9 @@ static int wait_for(fa_tuner *tuner, fa_effort effort, const char *name, uint64_
     fa_request request = {.size = sizeof request};
     if (effort > FA_EFFORT_CACHED)
         return fa_request_wait(tuner, &request, name, ret_lock, NULL, diag);
+    pthread_mutex_unlock(&tuner->work);
     int rc = fa_lock_acquire(tuner->store_path, name, -1, is_over, &until_ns, ret_lock, NULL, diag);
+    pthread_mutex_lock(&tuner->work);
     tuner->found_busy = rc == FA_ECANCELED;
     if (rc == FA_ECANCELED)
         return fa_fail(diag, FA_EBUSY,

@@ -52,8 +52,10 @@ int fa_request_wait(fa_tuner *tuner, const fa_request *request, const char *name
     struct waiting waiting = {
         .request = request,
         .progress = {.kind = FA_EVENT_PROGRESS, .stage = FA_STAGE_WAIT, .left_s = -1}};
+    pthread_mutex_unlock(&tuner->work);
     int rc =
         fa_lock_acquire(tuner->store_path, name, -1, give_up, &waiting, ret_lock, ret_waited, diag);
+    pthread_mutex_lock(&tuner->work);
     if (rc == FA_ECANCELED)
         return fa_fail(diag, rc, "canceled while another process tuned this key");
     return rc;

@@ -18,7 +18,8 @@ int fa_request_copy(const fa_request *request, fa_request *ret_request, fa_diag 
 /* Whether a caller's place for an answer is one; then what of an answer fits there goes there. */
 int fa_answer_check(const fa_answer *answer, fa_diag *diag);
 void fa_answer_give(const fa_answer *answer, fa_answer *ret_answer);
-/* Waits for a lock beside the store; the request's progress may cancel. ret_waited may be NULL. */
+/* Waits for a lock beside the store; the request's progress may cancel. ret_waited may be NULL. `work` is held, but
+ * not meanwhile. */
 int fa_request_wait(fa_tuner *tuner, const fa_request *request, const char *name,
                     fa_lock **ret_lock, bool *ret_waited, fa_diag *diag);
 

@@ -153,6 +153,7 @@ int fa_session_open(const fa_options *options, fa_source_maker *const *makers, i
         return fa_fail(diag, FA_ENOMEM, "out of memory for a tuner");
     pthread_once(&once, watch_forks);
     pthread_mutex_init(&tuner->work, NULL);
+    pthread_mutex_init(&tuner->spaces, NULL);
     rc = set_up(tuner, &known, makers, count, diag);
     if (rc != 0)
         fa_close(&tuner);
@@ -171,9 +172,11 @@ void fa_close(fa_tuner **tuner)
         t->source[i]->is->close(t->source[i]);
     fa_store_close(&t->store);
     fa_families_free(&t->families);
+    fa_families_free(&t->space_families);
     fa_templates_close(&t->templates);
     fa_driver_close(&t->driver);
     pthread_mutex_destroy(&t->work);
+    pthread_mutex_destroy(&t->spaces);
     free(t);
     *tuner = NULL;
 }

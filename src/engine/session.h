@@ -41,14 +41,20 @@ struct fa_tuner {
     fa_family_list families;
 
     /* Guards the store, the driver handle and insertions into the table of kernels: one request at a
-     * time looks up, tunes or writes. Readers walk the table without a lock, because entries are
-     * published whole and never leave. */
+     * time looks up or writes. A tune lets go of it whenever it waits for its workers or for a lock
+     * between processes, so what was read before such a wait may have changed after it. Readers walk
+     * the table without a lock, because entries are published whole and never leave. */
     pthread_mutex_t work;
     fa_store *store;                          /* the local file */
     struct fa_source *source[FA_SOURCES_MAX]; /* in the order in which they are asked (source.h) */
     int source_count;
     fa_driver *driver; /* opened by the first request that needs a device */
     fa_kernel_table kernels;
+
+    /* Whole spaces take tens of milliseconds and are worked out without `work`, by families of their
+     * own, because a family evaluates for one thread at a time. */
+    pthread_mutex_t spaces;
+    fa_family_list space_families;      /* guarded by `spaces`; in the order of `families` */
     _Atomic(fa_driver *) launch_driver; /* = driver, for the readers */
     bool ignore_system; /* bundles, while the catalogue is predicted anew or a worker measures */
     fa_verification unkept[FA_UNKEPT_MAX]; /* that the store could not keep; the oldest gives way */

@@ -9,7 +9,7 @@
 
 /* fa_tune() of a checked request, whatever server there is. */
 int fa_tune_here(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, fa_diag *diag);
-/* Waits for the key's lock, looks again, then tunes; `work` is held. *job may hold a job that was
+/* Waits for the key's lock, looks again, then tunes; `work` is held, but not during waits. *job may hold a job that was
  * begun for this request, whose workers are loading already; it is NULL afterwards. */
 int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *target,
                    fa_job **job, fa_answer *ret_answer, fa_diag *diag);

@@ -20,7 +20,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { BEATS_IN_A_LEASE = 3, RETRY_MS = 500, REFUSALS = 3, WAIT_MS = 200 };
+enum { BEATS_IN_A_LEASE = 3, RETRY_MS = 500, REFUSALS = 3, WAIT_MS = 200, REST_MS = 20 };
 
 /* ---- signs of life --------------------------------------------------------------------------*/
 struct fa_heartbeat {
@@ -137,6 +137,14 @@ static int renew_lease(fa_store *store, void *context, fa_diag *diag)
     return fa_store_lease_renew(store, &lease->lease, lease->lease_ms, diag);
 }
 
+/* Lets other threads use the tuner and its connection for a moment. */
+static void rest(fa_tuner *tuner)
+{
+    pthread_mutex_unlock(&tuner->work);
+    nanosleep(&(struct timespec){.tv_nsec = REST_MS * 1000000}, NULL);
+    pthread_mutex_lock(&tuner->work);
+}
+
 /* Waits a moment for the host that holds the key; FA_ECANCELED by the request. */
 static int wait_for_holder(fa_tuner *tuner, const fa_request *request, fa_progress *progress,
                            uint64_t since, bool *ret_woken, fa_diag *diag)
@@ -145,7 +153,13 @@ static int wait_for_holder(fa_tuner *tuner, const fa_request *request, fa_progre
     progress->elapsed_s = (double)(fa_clock_ns() - since) / 1e9;
     if (request->progress != NULL && request->progress(request->context, progress) != 0)
         return fa_fail(diag, FA_ECANCELED, "canceled while another host tuned this key");
-    int rc = fa_store_wait(fa_fleet_of(tuner)->store, WAIT_MS, &why);
+    int rc = FA_ETIMEOUT;
+    for (int ms = 0; rc == FA_ETIMEOUT && ms < WAIT_MS; ms += REST_MS) {
+        rest(tuner);
+        if (fa_fleet_of(tuner)->store == NULL)
+            break;
+        rc = fa_store_wait(fa_fleet_of(tuner)->store, 0, &why);
+    }
     if (rc != 0 && rc != FA_ETIMEOUT)
         fa_fleet_failed(tuner, rc, &why);
     *ret_woken = rc == 0;
