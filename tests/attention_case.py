@@ -38,23 +38,26 @@ DIM = 64
 random.seed(7)
 
 
-def attend(q, k, v, batch, heads, heads_kv, rows, keys, first_hidden=None, scale=1 / math.sqrt(DIM)):
-    """(O, LSE) in double precision, as flat lists; first_hidden(row): the first key it does not see."""
+def attend(q, k, v, batch, heads, heads_kv, rows, keys, first_hidden=None, sees=None, scale=1 / math.sqrt(DIM)):
+    """(O, LSE) in double precision, as flat lists; first_hidden(row): the first key it does not see; sees(row, key)."""
     out, lse = [], []
     for b in range(batch):
         for h in range(heads):
             kv = (b * heads_kv + h * heads_kv // heads) * keys
             for i in range(rows):
                 at = ((b * heads + h) * rows + i) * DIM
-                seen = keys if first_hidden is None else first_hidden(i)
-                score = [scale * sum(q[at + d] * k[(kv + j) * DIM + d] for d in range(DIM))
-                         for j in range(seen)]
+                seen = [j for j in range(keys if first_hidden is None else first_hidden(i))
+                        if sees is None or sees(i, j)]
+                if not seen:
+                    lse.append(-math.inf)
+                    out += [0.0] * DIM
+                    continue
+                score = [scale * sum(q[at + d] * k[(kv + j) * DIM + d] for d in range(DIM)) for j in seen]
                 top = max(score)
                 weight = [math.exp(s - top) for s in score]
                 total = sum(weight)
                 lse.append(top + math.log(total))
-                out += [sum(w * v[(kv + j) * DIM + d] for j, w in enumerate(weight)) / total
-                        for d in range(DIM)]
+                out += [sum(w * v[(kv + j) * DIM + d] for w, j in zip(weight, seen)) / total for d in range(DIM)]
     return out, lse
 
 
@@ -78,9 +81,9 @@ class Inputs:
         return attend(*self.numbers, *self.sizes, **how)
 
 
-def close(actual, expected, most=4e-3):
+def close(actual, expected, most=4e-3, how=""):
     worst = max(abs(a - b) for a, b in zip(actual, expected))
-    assert len(actual) == len(expected) and worst < most, "off by %g" % worst
+    assert len(actual) == len(expected) and worst < most, "off by %g %s" % (worst, how)
 
 
 def logged(word):

@@ -10,22 +10,24 @@
 
 #include "../tuner/ops/attn_lengths.h"
 
-enum { SERVING_KINDS = 7 };
+enum { SERVING_KINDS = 8 };
 
 /* Each thing that engines ask for, at least once. */
 static inline fa_problem serving_problem(int kind)
 {
-    static const int dims[SERVING_KINDS] = {64, 128, 256, 64, 128, 192, 512};
+    static const int dims[SERVING_KINDS] = {64, 128, 256, 64, 128, 192, 512, 64};
     fa_problem p = problem_of(kind % 2 == 0 ? FA_BF16 : FA_FP16,
-                              kind == 1 ? FA_CAUSAL_NONE : FA_CAUSAL_BOTTOM_RIGHT, dims[kind], 5, 6,
-                              2, 37, 201);
+                              kind == 1 || kind == 7 ? FA_CAUSAL_NONE : FA_CAUSAL_BOTTOM_RIGHT,
+                              dims[kind], 5, 6, 2, 37, 201);
     p.layout = kind % 3 == 0 ? FA_BHSD : FA_BSHD;
     p.varlen = kind == 2 || kind == 4;
-    p.lengths_k = kind == 2 ? FA_LENGTHS_CU_SEQLENS : FA_LENGTHS_SEQUSED;
+    p.lengths_k = kind == 2   ? FA_LENGTHS_CU_SEQLENS
+                  : kind == 7 ? FA_LENGTHS_FIXED
+                              : FA_LENGTHS_SEQUSED;
     p.page = kind == 1 || kind == 6 ? 16 : kind == 3 || kind == 4 ? 64 : 0;
-    p.window = kind == 0 || kind == 4;
+    p.window = kind == 0 || kind == 4 || kind == 7;
     p.window_left = p.window ? 20 : 0;
-    p.window_right = kind == 0 ? 3 : 0;
+    p.window_right = kind == 0 || kind == 7 ? 3 : 0;
     p.softcap = kind == 1 || kind == 4;
     p.sinks = kind == 0 || kind == 3;
     p.kv_dtype = kind == 3 ? FA_KV_FP8 : FA_KV_SAME;

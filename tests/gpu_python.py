@@ -66,20 +66,25 @@ def tensors(batch=2, heads=8, heads_kv=None, seq=256, seq_k=None, dim=64, dtype=
 
 
 # ---- what is right -------------------------------------------------------------------------------
-def mask_of(sq, sk, causal, device):
+def mask_of(sq, sk, causal, device, window=None):
     """True where a query sees a key; None: everywhere."""
-    if not causal:
-        return None
+    left, right = window or (-1, -1)
+    right = 0 if causal else right
     shift = 0 if causal == "top-left" else sk - sq
-    return torch.ones(sq, sk, dtype=torch.bool, device=device).tril(shift)
+    seen = torch.ones(sq, sk, dtype=torch.bool, device=device)
+    if left < 0 and right < 0:
+        return None
+    if right >= 0:
+        seen = seen.tril(shift + right)
+    return seen.triu(shift - left) if left >= 0 else seen
 
 
-def exact(q, k, v, causal=False, scale=None):
+def exact(q, k, v, causal=False, scale=None, window=None):
     """(o, lse) in float64, of (batch, heads, seq, dim) tensors. A row that sees nothing is 0."""
     group = q.shape[1] // k.shape[1]
     q, k, v = q.double(), *(x.double().repeat_interleave(group, 1) for x in (k, v))
     scores = q @ k.transpose(2, 3) * (scale or q.shape[3] ** -0.5)
-    seen = mask_of(q.shape[2], k.shape[2], causal, q.device)
+    seen = mask_of(q.shape[2], k.shape[2], causal, q.device, window)
     if seen is not None:
         scores = scores.masked_fill(~seen, -math.inf)
     lse = scores.logsumexp(-1)
@@ -87,9 +92,9 @@ def exact(q, k, v, causal=False, scale=None):
     return weights @ v, lse
 
 
-def by_sdpa(q, k, v, causal=False, scale=None):
-    mask = mask_of(q.shape[2], k.shape[2], causal, q.device)
-    plain = causal and q.shape[2] == k.shape[2]
+def by_sdpa(q, k, v, causal=False, scale=None, window=None):
+    mask = mask_of(q.shape[2], k.shape[2], causal, q.device, window)
+    plain = causal and not window and q.shape[2] == k.shape[2]
     group = q.shape[1] // k.shape[1]
     if mask is not None and not plain and group > 1:
         k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
@@ -103,13 +108,13 @@ def error_of(o, reference):
     return float(difference[torch.isfinite(difference)].max()) if difference.numel() else 0.0
 
 
-def by_plain(q, k, v, causal=False, scale=None):
+def by_plain(q, k, v, causal=False, scale=None, window=None):
     """A plain low-precision computation, as the library's own proof has it: weights are rounded to the
     tensors' type, the heaviest too, which a kernel that subtracts a row's exact maximum leaves at 1."""
     group = q.shape[1] // k.shape[1]
     k, v = (x.float().repeat_interleave(group, 1) for x in (k, v))
     scores = q.float() @ k.transpose(2, 3) * (scale or q.shape[3] ** -0.5)
-    seen = mask_of(q.shape[2], k.shape[2], causal, q.device)
+    seen = mask_of(q.shape[2], k.shape[2], causal, q.device, window)
     if seen is not None:
         scores = scores.masked_fill(~seen, -math.inf)
     top = scores.amax(-1, keepdim=True).clamp(min=-1e30)
@@ -117,13 +122,13 @@ def by_plain(q, k, v, causal=False, scale=None):
     return (weights.to(q.dtype).float() @ v / weights.sum(-1, keepdim=True).clamp(min=1e-30)).to(q.dtype)
 
 
-def check(o, q, k, v, causal=False, scale=None):
+def check(o, q, k, v, causal=False, scale=None, window=None):
     """Raises where o is further from float64 than twice the distance of SDPA or of a plain computation, as
     the library's proof judges. Returns the ratio to SDPA's, which is above 2 where a heavy key decides."""
-    reference, _ = exact(q, k, v, causal, scale)
+    reference, _ = exact(q, k, v, causal, scale, window)
     assert torch.isfinite(o).all(), "the output has values that are not finite"
-    ours, theirs = error_of(o, reference), error_of(by_sdpa(q, k, v, causal, scale), reference)
-    allowed = max(theirs, error_of(by_plain(q, k, v, causal, scale), reference))
+    ours, theirs = error_of(o, reference), error_of(by_sdpa(q, k, v, causal, scale, window), reference)
+    allowed = max(theirs, error_of(by_plain(q, k, v, causal, scale, window), reference))
     assert ours <= 2 * allowed + 1e-6, "error %.3g, SDPA's %.3g, allowed twice %.3g" % (ours, theirs, allowed)
     return ours / max(theirs, 1e-9)
 
@@ -157,6 +162,9 @@ def random_problems_against_float64():
             sq, layout = chance.choice(points), chance.choice(["bhsd", "bshd"])
             sk = sq if chance.random() < 0.5 else chance.choice(points)
             aligned = chance.random() < 0.85
+            window = None
+            if chance.random() < 0.25 and torch.cuda.get_device_capability()[0] >= 8:
+                window = chance.choice([(-1, 0), (100, -1), (0, 0), (31, 7), (700, 100)])
             for variant in range(5):
                 less = chance.randint(0, max(0, min(sq, sk) // 64))
                 lengths = max(1, sq - less), max(1, sk - less)
@@ -166,14 +174,15 @@ def random_problems_against_float64():
                                                  (kv, lengths[1])))
                 scale = chance.choice([None, None, 0.3])
                 given = [x.transpose(1, 2) if layout == "bshd" else x for x in (q, k, v)]
-                words = "seed %d, shape %d: %s %s %s k %s causal=%s scale=%s %s" % (
-                    seed, shape, dtype, how, tuple(q.shape), tuple(k.shape), causal, scale, layout)
+                words = "seed %d, shape %d: %s %s %s k %s causal=%s window=%s scale=%s %s" % (
+                    seed, shape, dtype, how, tuple(q.shape), tuple(k.shape), causal, window, scale, layout)
                 try:
-                    o, lse = fa_tune.attention(*given, causal=causal, scale=scale, layout=layout,
+                    o, lse = fa_tune.attention(*given, causal=causal, window=window, scale=scale, layout=layout,
                                                return_lse=True)
                     assert o.shape == given[0].shape and o.dtype == dtype
-                    ratios.append(check(o.transpose(1, 2) if layout == "bshd" else o, q, k, v, causal, scale))
-                    _, exact_lse = exact(q, k, v, causal, scale)
+                    ratios.append(check(o.transpose(1, 2) if layout == "bshd" else o, q, k, v, causal, scale,
+                                        window))
+                    _, exact_lse = exact(q, k, v, causal, scale, window)
                     seen = torch.isfinite(exact_lse)
                     far = (lse.double() - exact_lse)[seen].abs()
                     assert far.numel() == 0 or float(far.max()) < 2e-3, "LSE is off by %g" % far.max()

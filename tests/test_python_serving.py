@@ -3,9 +3,10 @@
 """Attention as serving engines call it, from Python on the fake driver: what is passed makes the problem that it
 says, by attention() and under the names of other libraries, comes out right, and is refused by name."""
 import inspect
+import random
 
 import tap
-from attention_case import DIM, attend, close, logged, numbers, refused
+from attention_case import DIM, Inputs, attend, close, logged, numbers, refused
 from serving_case import Ragged, floats, ints
 import producer
 from producer import Exchanged
@@ -95,6 +96,39 @@ def what_serving_passes_makes_the_problem_it_says():
             (fa_tune.ShapeError, "v_scale has the shape (3, 4)", (q, *fp8),
              {"block_table": ints(3, 5), "seqused_k": ints(3), "k_scale": floats(), "v_scale": floats(3, 4)})]:
         refused(kind, part, *tensors, **keywords)
+
+
+def windows_count_from_the_last_key_unless_the_mask_is_top_left():
+    """The rule of flash-attn, for every key; sequences of one length give the same by every name."""
+    chance = random.Random(5)
+    for at in range(10):
+        rows, keys = chance.choice([1, 3, 5, 8]), chance.choice([2, 4, 9, 13])
+        left, right = chance.choice([(-1, 0), (0, -1), (2, -1), (-1, 3), (0, 0), (1, 2), (6, 1), (-1, -1)])
+        causal = chance.choice([False, False, True, "top-left"])
+        shift = 0 if causal == "top-left" else keys - rows
+
+        def sees(i, j):
+            return not ((causal and j > i + shift) or (0 <= left < i + shift - j) or (0 <= right < j - i - shift))
+        case = Inputs(batch=2, heads=2, heads_kv=1, rows=rows, keys=keys)
+        q, k, v = case.tensors
+        expected = case.expected(sees=sees)[0]
+        how = "case %d: %d queries, %d keys, window %d, %d, causal %s" % (at, rows, keys, left, right, causal)
+        close(fa_tune.attention(q, k, v, window=(left, right), causal=causal).read(), expected, how=how)
+        if causal == "top-left":
+            continue
+
+        def turned(flat, tensor):  # [batch, seq, heads, DIM]
+            batch, heads, seq, _ = tensor.shape
+            return [flat[((b * heads + h) * seq + i) * DIM + d] for b in range(batch) for i in range(seq)
+                    for h in range(heads) for d in range(DIM)]
+        expected = turned(expected, q)
+        whole, packed = ([Exchanged(shape + (t.shape[1], DIM), turned(t.read(), t)) for t in case.tensors
+                          for shape in [(2, t.shape[2]) if apart else (2 * t.shape[2],)]] for apart in (True, False))
+        lengths = dict(cu_seqlens_q=ints(3, values=[0, rows, 2 * rows]), max_seqlen_q=rows,
+                       cu_seqlens_k=ints(3, values=[0, keys, 2 * keys]), max_seqlen_k=keys)
+        for out in (fa_tune.attention_decode(*whole, window_size=(left, right), causal=causal),
+                    fa_tune.attention_varlen(*packed, window_size=(left, right), causal=causal, **lengths)):
+            close(out.read(), expected, how=how)
 
 
 def attention_varlen_takes_rows_behind_one_another():
@@ -259,6 +293,7 @@ def signatures_and_docstrings_name_every_argument():
 tap.main([
     a_paged_cache_with_lengths_is_attended_to,
     what_serving_passes_makes_the_problem_it_says,
+    windows_count_from_the_last_key_unless_the_mask_is_top_left,
     attention_varlen_takes_rows_behind_one_another,
     attention_varlen_takes_a_paged_cache_whose_heads_may_lie_before_its_keys,
     attention_decode_takes_a_cache_in_pages_or_whole,

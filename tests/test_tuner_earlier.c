@@ -50,6 +50,33 @@ static void winners_of_0_1_0_hold_as_long_as_the_text_of_their_family_stands(voi
     CHECK(!unknown);
 }
 
+/* A window without a mask was counted from the first key then. Neither winner nor cubin key of that time may be taken
+ * for one of today. */
+static void no_winner_holds_whose_windows_were_counted_from_the_first_key(void)
+{
+    static const char closure[] =
+        "28f8944db2b69fdac4ceaf94d1d6f53869e1434847c7d0c8d4c470c1b68fc7fd";
+    static const char *const families[][2] = {
+        {"attn_fwd_prefill_sm80",
+         "83dcab7038533c2b245d721946ea97f416a69846b4c9913a9789fe2bbb58671f"},
+        {"attn_fwd_prefill_sm90a",
+         "b3357b31f793b9fb8912890bd6f264d7cd76b27fd3acb80814d7192e9e3c0d65"},
+        {"attn_fwd_splitkv_sm80",
+         "9c4df216e91bf31c204ea023e101150bb55978a1c2a21f622d52fa684a1da4ce"}};
+    fa_templates *t = NULL;
+    fa_diag diag = {{0}};
+    bool held = false;
+    CHECK_OK(fa_templates_open(NULL, &t, &diag), diag);
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        char hash[FA_HASH_HEX] = "";
+        held = held || fa_render_family_hash(t, families[i][0], hash) != 0 ||
+               strcmp(hash, families[i][1]) == 0 ||
+               fa_templates_hold(t, closure, families[i][0], NULL) != 0;
+    }
+    fa_templates_close(&t);
+    CHECK(!held);
+}
+
 /* In a process of its own, where nothing is known yet: whether the winners hold while the n-th allocation fails,
  * and, where one failed for that, afterwards. What is found once is kept. */
 static int ask_with_failure(const fa_templates *t, long n, bool *ret_failed)
@@ -113,6 +140,7 @@ int main(void)
 {
     TEST(want_of_memory_is_not_the_end_of_earlier_closures_and_does_not_last);
     TEST(winners_of_0_1_0_hold_as_long_as_the_text_of_their_family_stands);
+    TEST(no_winner_holds_whose_windows_were_counted_from_the_first_key);
     TEST(winners_of_0_1_0_do_not_hold_beside_families_of_a_directory);
     return check_done();
 }

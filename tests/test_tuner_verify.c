@@ -6,6 +6,7 @@
 #include "attn_fixture.h"
 #include "check.h"
 
+#include "../tuner/ops/attn_model_keys.h"
 #include "../tuner/ops/tensors.h"
 
 static fa_diag diag;
@@ -124,11 +125,18 @@ static void flops_equal_a_count_of_visible_pairs(void)
     }
 }
 
-static void causal_offset_is_anchored_where_its_name_says(void)
+static void masks_and_windows_count_from_the_last_key_unless_the_mask_is_top_left(void)
 {
     fa_problem p = some_problem();
     p.seq_q = 3;
     p.seq_k = 10;
+    p.window = 1;
+    p.window_left = 4;
+    p.window_right = 0;
+    p.causal = FA_CAUSAL_NONE;
+    CHECK_INT(fa_attn_causal_offset(&p), 7);
+    fa_attn_model_keys keys = fa_attn_model_keys_of(&p, 0, 3);
+    CHECK(keys.first == 3 && keys.end == 10);
     p.causal = FA_CAUSAL_BOTTOM_RIGHT;
     CHECK_INT(fa_attn_causal_offset(&p), 7);
     p.causal = FA_CAUSAL_TOP_LEFT;
@@ -311,7 +319,7 @@ int main(void)
     TEST(what_a_round_does_to_all_does_not_decide_a_race);
     TEST(samples_that_are_no_times_are_refused);
     TEST(flops_equal_a_count_of_visible_pairs);
-    TEST(causal_offset_is_anchored_where_its_name_says);
+    TEST(masks_and_windows_count_from_the_last_key_unless_the_mask_is_top_left);
     TEST(cases_depend_on_problem_and_seed_alone);
     TEST(cases_keep_the_cubin_and_cover_what_they_claim);
     TEST(regions_tell_elements_from_gaps);

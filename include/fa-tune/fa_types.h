@@ -110,7 +110,8 @@ typedef struct fa_problem {
             fa_lengths lengths_k;
             int32_t page;            /* keys in a page of the cache; 0: not paged */
             int32_t window;          /* 0 or 1: what follows limits the keys that a query sees */
-            int32_t window_left, window_right; /* keys beside the diagonal; -1: no limit */
+            int32_t window_left, window_right; /* keys beside the diagonal, which is
+                                                  BOTTOM_RIGHT's without a mask; -1: no limit */
             int32_t softcap;         /* 0 or 1 */
             int32_t sinks;           /* 0 or 1 */
             fa_kv_dtype kv_dtype;

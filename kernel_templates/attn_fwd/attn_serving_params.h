@@ -34,8 +34,8 @@ struct fa_attn_serving_params {
     int num_pages;                  /* pages of the pool: an index outside is never followed */
     int total_q, total_k;           /* rows of q and of k where they are packed behind one another */
     int window_left, window_right;  /* WINDOW = 1; -1: no limit. Key j is visible to query i when
-                                       i + off - left <= j <= i + off + right, off = causal_offset; CAUSAL = 1
-                                       comes on top */
+                                       i + off - left <= j <= i + off + right, off = causal_offset: 0 for
+                                       a mask of the top left, else keys - queries; CAUSAL = 1 comes on top */
     float softcap;                  /* SOFTCAP = 1: s = softcap * tanh(scale * q.k / softcap), before the mask */
     int splits;                     /* of the manifest's "splits", 1 or more */
 };

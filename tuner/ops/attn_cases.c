@@ -325,7 +325,7 @@ struct fa_attn_params fa_attn_params_of(const fa_attn_case *what,
 
 int32_t fa_attn_causal_offset(const fa_problem *p)
 {
-    return p->causal == FA_CAUSAL_BOTTOM_RIGHT ? p->seq_k - p->seq_q : 0;
+    return p->causal == FA_CAUSAL_TOP_LEFT ? 0 : p->seq_k - p->seq_q;
 }
 
 fa_problem fa_attn_mean_problem(const fa_problem *problem)

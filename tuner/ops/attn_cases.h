@@ -75,7 +75,8 @@ struct fa_attn_params fa_attn_params_of(const fa_attn_case *what,
 
 /* Elements of a row of O. */
 int32_t fa_attn_columns_of_o(const fa_attn_case *what);
-/* causal_offset of the kernels: seq_k - seq_q for BOTTOM_RIGHT, else 0. */
+/* causal_offset of the kernels: query i stands at key i + offset, from which masks and windows count. 0 for TOP_LEFT,
+ * else seq_k - seq_q. */
 int32_t fa_attn_causal_offset(const fa_problem *problem);
 /* With every sequence as long as the mean one, where the problem says how long that is. */
 fa_problem fa_attn_mean_problem(const fa_problem *problem);

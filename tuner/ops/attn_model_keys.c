@@ -7,21 +7,12 @@
 #include "attn_cases.h"
 #include "model_parts.h"
 
-#include "../../src/base/problem.h"
-
 #include <math.h>
-
-/* The key that a query stands at, less its number. */
-static double key_offset(const fa_problem *problem)
-{
-    bool own_lengths = problem->varlen || problem->lengths_k != FA_LENGTHS_FIXED;
-    return own_lengths ? problem->seq_k - problem->seq_q : fa_attn_causal_offset(problem);
-}
 
 fa_attn_model_keys fa_attn_model_keys_of(const fa_problem *problem, double row0, double rows)
 {
     fa_attn_model_keys keys = {.end = problem->seq_k, .clear_end = problem->seq_k};
-    const double diagonal = row0 + key_offset(problem);
+    const double diagonal = row0 + fa_attn_causal_offset(problem);
     const bool causal = problem->causal != FA_CAUSAL_NONE;
     if (causal || (problem->window && problem->window_right >= 0)) {
         double right = causal ? 0 : problem->window_right;
