@@ -155,6 +155,15 @@ static void bad_launches_are_refused_before_the_driver_sees_them(void)
     args = good;
     args.v_stride[0] = 8192, args.v_stride[1] = 4100, args.v_stride[2] = 65;
     CHECK_INT(fa_launch(kernel, &args, NULL, &diag), FA_EALIGN);
+    static const int64_t beyond[] = {INT64_MAX, INT64_MIN, (int64_t)1 << 48,
+                                     -((int64_t)1 << 48) - 8};
+    for (int i = 0; i < 48; i++) {
+        args = good;
+        int64_t *strides[] = {args.q_stride, args.k_stride, args.v_stride, args.o_stride};
+        strides[i / 12][i / 4 % 3] = beyond[i % 4];
+        CHECK_INT(fa_launch(kernel, &args, NULL, &diag), FA_EINVAL);
+        CHECK_HAS(diag.text, "2^48");
+    }
     args = good;
     args.softmax_scale = (float)NAN;
     CHECK_INT(fa_launch(kernel, &args, NULL, &diag), FA_EINVAL);

@@ -159,9 +159,12 @@ FA_API const fa_answer *fa_kernel_answer(const fa_kernel *kernel);
 /* Enqueues the kernel on `stream` (a CUstream; NULL: the default stream) and returns at once.
  * FA_EALIGN: a pointer is not 16-byte aligned or a stride not a multiple of 8 elements and the
  * kernel was tuned for aligned ones, or it moves tiles with TMA, which does not take these strides:
- * ask with problem.unaligned = true. Nothing to compute (batch or seq_q is 0) is success. A kernel
- * that uses TMA remembers the tensor maps of its last few sets of pointers and strides, and encodes
- * them again (about a microsecond) for others, or while another thread is looking there.
+ * ask with problem.unaligned = true; or a table, a length, a sink or a scale is not aligned to 4
+ * bytes, which no kernel takes. FA_EINVAL: what the problem asks for is missing, or a stride is beyond
+ * 2^48 elements or shorter than a row of the block table. What lies behind the pointers is not checked.
+ * Nothing to compute (batch or seq_q is 0) is success. A kernel that uses TMA remembers the tensor maps
+ * of its last few sets of pointers and strides, and encodes them again (about a microsecond) for
+ * others, or while another thread is looking there.
  * Launches on any streams, from any threads and in any captured graphs may overlap. What a kernel
  * counts in, and a workspace that args->workspace does not give, is the library's memory for this
  * stream or captured graph alone: the first launch on a stream, or of a larger kernel, may allocate it,

@@ -75,7 +75,8 @@ static void set_contiguous(fa_layout layout, struct extents of, long long *batch
     *row = heads_first ? of.dim : (int64_t)of.heads * of.dim;
 }
 
-/* Copies strides, or sets the contiguous ones where all are 0; gathers their low bits for the check. */
+/* Copies strides, or sets the contiguous ones where all are 0. Gathers their bits for the checks, each with the limit
+ * added: that leaves their low bits as they are, and sets a bit beyond the limit's for each one outside of +-limit. */
 static inline uint64_t take_strides(const int64_t given[3], fa_layout layout, struct extents of,
                                     long long *batch, long long *head, long long *row)
 {
@@ -86,10 +87,11 @@ static inline uint64_t take_strides(const int64_t given[3], fa_layout layout, st
         *head = given[1];
         *row = given[2];
     }
-    return (uint64_t)(*batch | *head | *row);
+    const uint64_t limit = FA_ATTN_STRIDE_LIMIT;
+    return ((uint64_t)*batch + limit) | ((uint64_t)*head + limit) | ((uint64_t)*row + limit);
 }
 
-/* Sets the strides of all four tensors; returns their low bits. */
+/* Sets the strides of all four tensors; returns their gathered bits. */
 static uint64_t set_strides(const fa_problem *problem, const fa_attn_args *args,
                             struct fa_attn_params *params)
 {
@@ -141,6 +143,8 @@ static int set_params(const fa_problem *problem, const fa_attn_args *args,
     uint64_t of_keys = (uint64_t)(ret_params->k_batch_stride | ret_params->k_head_stride |
                                   ret_params->k_row_stride | ret_params->v_batch_stride |
                                   ret_params->v_head_stride | ret_params->v_row_stride);
+    if (strides >= 2 * (uint64_t)FA_ATTN_STRIDE_LIMIT)
+        return fa_fail(diag, FA_EINVAL, "a stride of q, k, v or o is beyond 2^48 elements");
     if (!problem->unaligned &&
         (strides % 8 != 0 || (fp8 && of_keys % 16 != 0) || pointers % 16 != 0))
         return fa_fail(diag, FA_EALIGN,
