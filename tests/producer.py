@@ -52,7 +52,7 @@ _capsule = c.pythonapi.PyCapsule_New
 _capsule.restype = c.py_object
 _capsule.argtypes = [c.c_void_p, c.c_void_p, c.c_void_p]
 NAMES = {name: c.create_string_buffer(name.encode())  # a capsule keeps the address of its name
-         for name in ("dltensor", "dltensor_versioned", "dlpack_exchange_api")}
+         for name in ("dltensor", "dltensor_versioned", "dlpack_exchange_api", "used_dltensor")}
 
 
 def new_capsule(what, name):

@@ -298,6 +298,107 @@ def what_a_library_cannot_describe_is_refused_with_its_reason():
     refused(fa_tune.TensorError, "v has no memory", q, k, nowhere)
 
 
+def lying(kind, honest, **lies):
+    """The tensor again, of which DLPack is told something else: fields of a DlTensor; shape and strides as lists."""
+    class Lying(kind):
+        def describe(self, to):
+            super().describe(to)
+            for name, value in lies.items():
+                if isinstance(value, list):
+                    value = (producer.c.c_int64 * len(value))(*value)
+                    self.arrays += (value,)
+                    value = producer.c.cast(value, producer.c.POINTER(producer.c.c_int64))
+                setattr(to, name, value)
+    return Lying(honest.shape, memory=honest.memory, dtype=honest.dtype)
+
+
+def no_lie_of_a_producer_is_followed():
+    case, largest = Inputs(), 2 ** 63 - 1
+    out, null = Exchanged(case.shape), producer.c.POINTER(producer.c.c_int64)()
+    lies = [dict(ndim=-1), dict(ndim=2 ** 31 - 1), dict(ndim=5), dict(shape=null), dict(data=None),
+            dict(byte_offset=2 ** 64 - 2), dict(byte_offset=1), dict(dtype=producer.Dtype(producer.FLOAT, 16, 2)),
+            dict(device=producer.Device(2, 1)), dict(device=producer.Device(2, -1)), dict(device=producer.Device(99, 0)),
+            dict(shape=[1, -2, 6, DIM]), dict(shape=[1, 2, 2 ** 31, DIM]), dict(shape=[largest] * 4),
+            dict(shape=[2 ** 31 - 1] * 4), dict(shape=[2 ** 31 - 1] * 4, strides=null), dict(shape=[1, 2, -2 ** 63, 0]),
+            dict(shape=[2 ** 31 - 1] * 4, strides=[0, 0, 0, 1]), dict(shape=[2, 2, 6, DIM], strides=[2 ** 49, 384, 64, 1]),
+            dict(shape=[3] * 4, strides=[largest] * 4), dict(shape=[3] * 4, strides=[-2 ** 63] * 4)]
+    for lie in lies:
+        for kind in (Exchanged, Capsuled):
+            for at in range(4):
+                honest = case.tensors + [out]
+                tensors = honest[:at] + [lying(kind, honest[at], **lie)] + honest[at + 1:]
+                try:
+                    fa_tune.attention(*tensors[:3], out=tensors[3])
+                except fa_tune.Error:
+                    continue
+                raise AssertionError("%s was believed of tensor %d, a %s" % (lie, at, kind.__name__))
+    for device in (-1, 7, 2 ** 31 - 1):
+        refused(fa_tune.Error, "device", *(lying(Exchanged, t, device=producer.Device(2, device)) for t in case.tensors))
+    fa_tune.attention(*case.tensors, out=out)  # nothing of that has reached the device
+    close(out.read(), case.expected()[0])
+
+
+def what_is_no_dlpack_is_refused_by_name():
+    case = Inputs(kind=Capsuled)
+    q, k, v = case.tensors
+    out = Capsuled(case.shape)
+    for told in ([2, 0], (2,), (2, 0, 0), ("2", 0), None, (2 ** 40, 0)):
+        class Placed(Capsuled):
+            def __dlpack_device__(self):
+                return told
+        for tensors in ((Placed(q.shape, memory=q.memory), k, v), (q, k, Placed(v.shape, memory=v.memory))):
+            refused(fa_tune.TensorError, ".__dlpack_device__() gives no tuple of two ints", *tensors, out=out)
+    for told in (-1, 1, 7, 2 ** 31 - 1):  # the capsule says 0
+        class Elsewhere(Capsuled):
+            def __dlpack_device__(self):
+                return producer.DEVICE, told
+        refused(fa_tune.DeviceError, "q on 0", Elsewhere(q.shape, memory=q.memory), k, v, out=out)
+    for told in (None, 5, producer.new_capsule(producer.TABLE, "dlpack_exchange_api"),
+                 producer.new_capsule(producer.TABLE, "used_dltensor")):
+        class Other(Capsuled):
+            def __dlpack__(self, **_):
+                return told
+        refused(fa_tune.TensorError, "v.__dlpack__() gives no capsule", q, k, Other(v.shape, memory=v.memory), out=out)
+
+    class Broken(Capsuled):
+        def __dlpack_device__(self):
+            raise ValueError("no idea")
+    refused(fa_tune.TensorError, 'q cannot be taken: its library says "no idea"', Broken(q.shape), k, v, out=out)
+    refused(fa_tune.TensorError, "stream is no handle", *case.tensors, out=out, stream=-1)
+
+
+def a_table_of_functions_that_fails_without_a_word_is_told_so():
+    case = Inputs()
+    q, k, v = case.tensors
+    table = producer.TABLE
+
+    def like(**functions):
+        """A class with another table."""
+        parts = {name: getattr(table, name) for name in ("allocate", "managed_from_object", "managed_to_object", "borrow",
+                                                         "current_stream")}
+        parts.update(functions)
+        made = producer.Exchange(1, 2, None, *parts.values())
+        return type("Odd", (Exchanged,), {"table": made,
+                                          "__dlpack_c_exchange_api__": producer.new_capsule(made, "dlpack_exchange_api")})
+    failing = [dict(borrow=producer.BORROW(lambda *_: -1)),
+               dict(borrow=producer.BORROW(), managed_from_object=producer.FROM_OBJECT(lambda *_: 0)),
+               dict(borrow=producer.BORROW(), managed_from_object=producer.FROM_OBJECT(lambda *_: -1)),
+               dict(current_stream=producer.STREAM(lambda *_: -1))]
+    for functions in failing:
+        refused(fa_tune.TensorError, "q cannot be taken: its library failed and says nothing",
+                like(**functions)(q.shape, memory=q.memory), k, v)
+
+    def smaller(prototype, *rest):
+        prototype.contents.shape[2] -= 1
+        return table.allocate(prototype, *rest)
+    for functions in (dict(allocate=producer.ALLOCATE(smaller)),
+                      dict(managed_to_object=producer.TO_OBJECT(lambda *_: -1))):
+        odd = like(**functions)(q.shape, memory=q.memory)
+        refused(fa_tune.TensorError, "made no contiguous tensor of shape (1, 2, 6, 64)", odd, k, v)
+    bare = like(current_stream=producer.STREAM())  # as if there were no table
+    refused(fa_tune.TensorError, "the exchange table was there", bare(q.shape, memory=q.memory), k, v)
+
+
 def a_kernel_is_bound_to_its_problem():
     case, other = Inputs(), Inputs(rows=7)
     problem = {"batch": 1, "heads_q": 2, "heads_kv": 1, "seq_q": 6, "seq_k": 9, "head_dim": DIM}
@@ -465,6 +566,9 @@ tap.main([
     nothing_is_loaded_while_a_graph_is_captured_and_what_is_loaded_launches,
     wrong_tensors_are_refused_with_what_to_pass_instead,
     what_a_library_cannot_describe_is_refused_with_its_reason,
+    no_lie_of_a_producer_is_followed,
+    what_is_no_dlpack_is_refused_by_name,
+    a_table_of_functions_that_fails_without_a_word_is_told_so,
     a_kernel_is_bound_to_its_problem,
     a_miss_is_the_policys_to_answer,
     a_recorder_sees_every_call,

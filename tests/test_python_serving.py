@@ -131,6 +131,23 @@ def windows_count_from_the_last_key_unless_the_mask_is_top_left():
             close(out.read(), expected, how=how)
 
 
+def tables_that_would_lead_the_device_astray_are_refused():
+    q, pool = Exchanged((3, 4, 1, DIM)), [Exchanged((9, 2, 16, DIM)) for _ in range(2)]
+    good = {"block_table": ints(3, 5, values=[0] * 15), "seqused_k": ints(3, values=[80] * 3)}
+    for part, change in [
+            ("seqused_k begins at", {"seqused_k": Exchanged((3,), dtype=(producer.INT, 32), offset=2)}),
+            ("block_table begins at", {"block_table": Exchanged((3, 5), dtype=(producer.INT, 32), offset=1)}),
+            ("the rows of block_table overlap", {"block_table": Exchanged((3, 5), dtype=(producer.INT, 32), strides=(0, 1))}),
+            ("the rows of block_table overlap", {"block_table": Exchanged((3, 5), dtype=(producer.INT, 32), strides=(-5, 1))}),
+            ("no memory is so large", {"block_table": Exchanged((3, 5), dtype=(producer.INT, 32), strides=(2 ** 63 - 1, 1))}),
+            ("below 2^31", {"cu_seqlens_q": Exchanged((-2 ** 31,), dtype=(producer.INT, 32), memory=q.memory)})]:
+        refused(fa_tune.Error, part, q, *pool, **dict(good, **change))
+    fp8 = [Exchanged((9, 2, 16, DIM), dtype=(10, 8)) for _ in range(2)]
+    far = Exchanged((3, 2), dtype=(producer.FLOAT, 32), strides=(2, 2 ** 40))
+    refused(fa_tune.ArgumentError, "k_scale_stride", q, *fp8, k_scale=far, v_scale=far, **good)
+    fa_tune.attention(q, *pool, **good)  # the device is as well as before
+
+
 def attention_varlen_takes_rows_behind_one_another():
     case = Ragged([5, 1, 3], [9, 4, 3])
     q, k, v, cu_q, cu_k = case.tensors()
@@ -294,6 +311,7 @@ tap.main([
     a_paged_cache_with_lengths_is_attended_to,
     what_serving_passes_makes_the_problem_it_says,
     windows_count_from_the_last_key_unless_the_mask_is_top_left,
+    tables_that_would_lead_the_device_astray_are_refused,
     attention_varlen_takes_rows_behind_one_another,
     attention_varlen_takes_a_paged_cache_whose_heads_may_lie_before_its_keys,
     attention_decode_takes_a_cache_in_pages_or_whole,

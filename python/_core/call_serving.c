@@ -287,6 +287,9 @@ int call_finish_serving(struct call *c)
         const tensor *table = &c->extra[BLOCK_TABLE];
         launch->num_pages = (int32_t)c->tensor[K].shape[0];
         launch->block_table_stride = table->shape[0] > 1 ? table->stride[0] : table->shape[1];
+        if (launch->block_table_stride < table->shape[1])
+            return fail(ERROR_SHAPE, "the rows of %s overlap: pass %s.contiguous()", table->name,
+                        table->name);
     }
     if (take_keys(c) != 0)
         return -1;
@@ -295,8 +298,8 @@ int call_finish_serving(struct call *c)
                     (long long)c->tensor[K].shape[0], (int)problem->batch);
     return take_scale_strides(c, K_SCALE, launch->k_scale_stride) != 0 ||
                    take_scale_strides(c, V_SCALE, launch->v_scale_stride) != 0 ||
-                   check_count(c, CU_SEQLENS_Q, problem->batch + 1) != 0 ||
-                   check_count(c, CU_SEQLENS_K, problem->batch + 1) != 0 ||
+                   check_count(c, CU_SEQLENS_Q, (int64_t)problem->batch + 1) != 0 ||
+                   check_count(c, CU_SEQLENS_K, (int64_t)problem->batch + 1) != 0 ||
                    check_count(c, SEQUSED_K, problem->batch) != 0 ||
                    check_count(c, BLOCK_TABLE, problem->batch) != 0 ||
                    check_count(c, SINKS, problem->heads_q) != 0

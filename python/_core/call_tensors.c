@@ -37,16 +37,16 @@ static int check_kinds(const struct call *c)
             return fail(ERROR_DTYPE, "%s is %s and %s is %s: pass tensors of one type", like->name,
                         dtype_name(like->dtype, text, sizeof text), t->name,
                         dtype_name(t->dtype, other, sizeof other));
-        if (t->device.id != q->device.id)
+        if (t->device.id != c->place.device)
             return fail(ERROR_DEVICE,
                         "q is on CUDA device %d and %s on %d: pass tensors of one device",
-                        (int)q->device.id, t->name, (int)t->device.id);
+                        (int)c->place.device, t->name, (int)t->device.id);
     }
     if (fp8 && (k->dtype.bits != 8 || k->dtype.code != DL_FLOAT8_E4M3FN))
         return fail(ERROR_DTYPE, "%s is %s and has a scale: pass float8_e4m3fn", k->name,
                     dtype_name(k->dtype, text, sizeof text));
     bool half = q->dtype.code == DL_FLOAT || q->dtype.code == DL_BFLOAT;
-    return half && q->dtype.bits == 16 && q->dtype.lanes <= 1
+    return half && q->dtype.bits == 16
                ? 0
                : fail(ERROR_DTYPE, "%s, %s and %s are %s: pass float16 or bfloat16", q->name,
                       k->name, c->tensor[V].name, dtype_name(q->dtype, text, sizeof text));
@@ -55,7 +55,6 @@ static int check_kinds(const struct call *c)
 static int check_shapes(const struct call *c)
 {
     const tensor *q = &c->tensor[Q], *k = &c->tensor[K], *v = &c->tensor[V];
-    char text[128];
     int64_t wanted[TENSOR_DIMS];
     bool apart =
         c->problem.page > 0 || c->problem.varlen != 0; /* k's first dimension is not q's batch */
@@ -72,11 +71,6 @@ static int check_shapes(const struct call *c)
         return fail(ERROR_SHAPE,
                     "q has %lld heads and %s has %lld: the former must be a multiple of the latter",
                     (long long)q->shape[c->heads], k->name, (long long)k->shape[c->heads]);
-    for (int i = 0; i < TENSOR_DIMS; i++)
-        for (const tensor *t = q; t <= v; t++)
-            if (t->shape[i] < 0 || t->shape[i] > INT32_MAX)
-                return fail(ERROR_SHAPE, "%s has the shape %s: every dimension must be below 2^31",
-                            t->name, shape_text(t->shape, TENSOR_DIMS, text, sizeof text));
     return 0;
 }
 
@@ -84,11 +78,13 @@ static int check_shapes(const struct call *c)
 static int take_strides(const struct call *c, const tensor *t, int64_t ret_stride[3])
 {
     const int order[3] = {0, c->heads, c->sequence};
-    int64_t all = 0, elements = 1;
+    int64_t all = 0;
+    bool empty = false, many = false;
     for (int i = 0; i < 3; i++) {
         int64_t size = t->shape[order[i]];
         ret_stride[i] = size > 1 ? t->stride[order[i]] : t->shape[3];
-        elements *= size;
+        empty = empty || size == 0;
+        many = many || size > 1;
         all |= size > 1 ? ret_stride[i] : 0;
     }
     if (t->shape[3] > 1 && t->stride[3] != 1)
@@ -96,7 +92,7 @@ static int take_strides(const struct call *c, const tensor *t, int64_t ret_strid
             ERROR_SHAPE,
             "the last dimension of %s has the stride %lld and needs 1: pass %s.contiguous()",
             t->name, (long long)t->stride[3], t->name);
-    if (all == 0 && elements > 1)
+    if (all == 0 && many && !empty)
         return fail(ERROR_SHAPE, "%s repeats one row for every position: pass %s.contiguous()",
                     t->name, t->name);
     return 0;

@@ -9,6 +9,41 @@
 
 #include <string.h>
 
+/* What is asked for: contiguous, on the device of `like`. */
+struct wish {
+    const tensor *like;
+    const int64_t *shape;
+    int dims;
+    dl_dtype dtype;
+};
+
+/* Whether a library made what was asked for; then where its elements are. */
+static bool take_made(const struct wish *asked, const dl_tensor *made, char **ret_data)
+{
+    uint64_t stride = 1;
+    bool same = made->ndim == asked->dims && made->device.type == asked->like->device.type &&
+                made->device.id == asked->like->device.id &&
+                made->dtype.code == asked->dtype.code && made->dtype.bits == asked->dtype.bits &&
+                made->dtype.lanes <= 1;
+    for (int i = asked->dims - 1; same && i >= 0; stride *= (uint64_t)asked->shape[i], i--)
+        same = made->shape[i] == asked->shape[i] &&
+               (made->strides == NULL || asked->shape[i] <= 1 || stride == 0 ||
+                (uint64_t)made->strides[i] == stride);
+    *ret_data = (char *)((uintptr_t)made->data + made->byte_offset);
+    return same && (made->data != NULL || stride == 0);
+}
+
+static PyObject *fail_made(PyObject *object, const struct wish *asked)
+{
+    char has[128];
+    Py_XDECREF(object);
+    if (!PyErr_Occurred())
+        fail(ERROR_TENSOR,
+             "the library of %s made no contiguous tensor of shape %s on its device: pass out=",
+             asked->like->name, shape_text(asked->shape, asked->dims, has, sizeof has));
+    return NULL;
+}
+
 /* ---- by the exchange table ------------------------------------------------------------------*/
 static void keep_error(void *context, const char *kind, const char *message)
 {
@@ -37,37 +72,43 @@ dl_managed *tensor_scratch(const tensor *like, size_t size)
     return allocate(like->exchange, &bytes, 1, (dl_dtype){DL_UINT, 8, 1}, like->device);
 }
 
-static PyObject *make_object(const tensor *like, const int64_t *shape, int dims, dl_dtype dtype,
-                             char **ret_data)
+static PyObject *make_object(const struct wish *asked, char **ret_data)
 {
+    const tensor *like = asked->like;
     void *object = NULL;
-    dl_managed *managed = allocate(like->exchange, shape, dims, dtype, like->device);
+    dl_managed *managed =
+        allocate(like->exchange, asked->shape, asked->dims, asked->dtype, like->device);
     if (managed == NULL)
         return NULL;
-    *ret_data = (char *)managed->tensor.data + managed->tensor.byte_offset;
-    return like->exchange->managed_to_object(managed, &object) == 0 ? object : NULL;
+    if (!take_made(asked, &managed->tensor, ret_data)) {
+        if (managed->deleter != NULL)
+            managed->deleter(managed);
+        return fail_made(NULL, asked);
+    }
+    return like->exchange->managed_to_object(managed, &object) == 0 && object != NULL
+               ? object
+               : fail_made(NULL, asked);
 }
 
 /* Where a tensor that was just made has its elements; drops it where that cannot be told. */
-static PyObject *with_data(PyObject *object, const tensor *like, place *place, char **ret_data)
+static PyObject *with_data(PyObject *object, const struct wish *asked, place *place,
+                           char **ret_data)
 {
-    dl_tensor borrowed;
     tensor made = {0};
     if (object == NULL)
         return NULL;
-    if (like->exchange != NULL && like->exchange->borrow != NULL) {
-        if (like->exchange->borrow(object, &borrowed) != 0)
-            Py_CLEAR(object);
-        else
-            *ret_data = (char *)borrowed.data + borrowed.byte_offset;
-        return object;
+    bool right = tensor_take(&made, object, "out", place) == 0;
+    if (right) {
+        const dl_tensor view = {.data = made.data,
+                                .device = made.device,
+                                .ndim = made.dims,
+                                .dtype = made.dtype,
+                                .shape = made.shape,
+                                .strides = made.stride};
+        right = take_made(asked, &view, ret_data);
     }
-    if (tensor_take(&made, object, "out", place) != 0)
-        Py_CLEAR(object);
-    else
-        *ret_data = made.data;
     tensor_release(&made);
-    return object;
+    return right ? object : fail_made(object, asked);
 }
 
 /* ---- by PyTorch, past its dispatcher ---------------------------------------------------------*/
@@ -125,28 +166,25 @@ static PyObject *torch_dtype(const struct torch_functions *torch, dl_dtype dtype
 
 /* NULL without an exception: it is to be made by the interface that PyTorch promises. That function allocates on the
  * thread's current device, which need not be the tensor's. */
-static PyObject *make_quickly(const tensor *like, const int64_t *shape, int dims, dl_dtype dtype,
-                              char **ret_data)
+static PyObject *make_quickly(const struct wish *asked, char **ret_data)
 {
+    const tensor *like = asked->like;
     PyObject *size, *stride, *type, *made;
-    dl_tensor borrowed;
+    dl_tensor borrowed = {.data = NULL};
     if (!like->plain || like->torch == NULL || like->torch->empty_strided == NULL ||
         like->exchange == NULL || like->exchange->borrow == NULL ||
-        (type = torch_dtype(like->torch, dtype)) == NULL ||
-        take_sizes(shape, dims, &size, &stride) != 0) {
+        (type = torch_dtype(like->torch, asked->dtype)) == NULL ||
+        take_sizes(asked->shape, asked->dims, &size, &stride) != 0) {
         PyErr_Clear();
         return NULL;
     }
     made = PyObject_CallFunctionObjArgs(like->torch->empty_strided, size, stride, type, NULL);
     Py_DECREF(size);
     Py_DECREF(stride);
-    if (made != NULL && (like->exchange->borrow(made, &borrowed) != 0 ||
-                         borrowed.device.type != like->device.type ||
-                         borrowed.device.id != like->device.id || borrowed.ndim != dims))
+    if (made != NULL &&
+        (like->exchange->borrow(made, &borrowed) != 0 || !take_made(asked, &borrowed, ret_data)))
         Py_CLEAR(made);
-    if (made != NULL)
-        *ret_data = (char *)borrowed.data + borrowed.byte_offset;
-    else
+    if (made == NULL)
         PyErr_Clear();
     return made;
 }
@@ -155,10 +193,11 @@ static PyObject *make_quickly(const tensor *like, const int64_t *shape, int dims
 PyObject *tensor_new(const tensor *like, const int64_t *shape, int dims, dl_dtype dtype,
                      place *place, char **ret_data)
 {
+    const struct wish asked = {like, shape, dims, dtype};
     char name[64];
     if (like->exchange != NULL && like->torch == NULL)
-        return make_object(like, shape, dims, dtype, ret_data);
-    PyObject *object = make_quickly(like, shape, dims, dtype, ret_data);
+        return make_object(&asked, ret_data);
+    PyObject *object = make_quickly(&asked, ret_data);
     if (object != NULL)
         return object;
     PyObject *sizes = tuple_of(shape, dims);
@@ -166,7 +205,7 @@ PyObject *tensor_new(const tensor *like, const int64_t *shape, int dims, dl_dtyp
         return NULL;
     object = call_helper("fa_tune._producers", "empty", "(ONsi)", like->object, sizes,
                          dtype_name(dtype, name, sizeof name), (int)place->device);
-    return with_data(object, like, place, ret_data);
+    return with_data(object, &asked, place, ret_data);
 }
 
 static bool is_contiguous(const tensor *t)
@@ -181,14 +220,15 @@ static bool is_contiguous(const tensor *t)
 PyObject *tensor_like(const tensor *like, const int64_t *shape, int dims, place *place,
                       char **ret_data)
 {
+    const struct wish asked = {like, shape, dims, like->dtype};
     if (like->torch == NULL)
         return tensor_new(like, shape, dims, like->dtype, place, ret_data);
-    PyObject *object = make_quickly(like, shape, dims, like->dtype, ret_data);
+    PyObject *object = make_quickly(&asked, ret_data);
     if (object != NULL)
         return object;
     if (is_contiguous(like)) /* as is what is like it, which saves reading a keyword */
         return with_data(PyObject_CallFunctionObjArgs(like->torch->empty_like, like->object, NULL),
-                         like, place, ret_data);
+                         &asked, place, ret_data);
     PyObject *only = PyTuple_New(1);
     if (only != NULL) {
         Py_INCREF(like->object);
@@ -196,5 +236,5 @@ PyObject *tensor_like(const tensor *like, const int64_t *shape, int dims, place 
         object = PyObject_Call(like->torch->empty_like, only, like->torch->contiguous);
     }
     Py_XDECREF(only);
-    return with_data(object, like, place, ret_data);
+    return with_data(object, &asked, place, ret_data);
 }

@@ -5,6 +5,8 @@
  * Workload: four descriptions a call. With the exchange table of the tensor's type that is one C call each
  * and no Python object; types are remembered, so that a table is looked up once. Without it (CuPy, JAX,
  * PyTorch before 2.10) each is a capsule, a few microseconds.
+ * Invariant: what a producer tells is checked here before anything is computed from it. A described tensor has up to four
+ * dimensions below 2^31 of which none reaches beyond 2^48 elements, and its first element is aligned.
  */
 #include "tensors.h"
 
@@ -30,7 +32,7 @@ int tensors_init(void)
     return requires_grad != NULL ? 0 : -1;
 }
 
-/* The table of this module's version, or NULL. */
+/* The table of this module's version, whole, or NULL. */
 static const dl_exchange *read_exchange(PyTypeObject *type)
 {
     PyObject *capsule = PyObject_GetAttrString((PyObject *)type, "__dlpack_c_exchange_api__");
@@ -41,7 +43,10 @@ static const dl_exchange *read_exchange(PyTypeObject *type)
     Py_XDECREF(capsule);
     while (exchange != NULL && exchange->version.major != DL_MAJOR)
         exchange = exchange->previous;
-    return exchange;
+    bool whole = exchange != NULL && exchange->allocate != NULL &&
+                 exchange->managed_from_object != NULL && exchange->managed_to_object != NULL &&
+                 exchange->current_stream != NULL;
+    return whole ? exchange : NULL;
 }
 
 /* A new reference, or NULL without an exception. */
@@ -198,44 +203,77 @@ static int check_device(PyObject *object, const char *name, dl_device device)
 }
 
 /* ---- describing -----------------------------------------------------------------------------*/
-/* Contiguous strides where the producer gives none. */
+/* Sets shape and strides: contiguous ones where the producer gives none. */
+static int take_shape(tensor *to, const dl_tensor *from, bool *ret_empty)
+{
+    const int64_t most = (int64_t)1 << 48; /* elements: more than any memory has */
+    int64_t packed = 1, reach;
+    char text[160];
+    *ret_empty = false;
+    for (int i = from->ndim - 1; i >= 0; i--) {
+        int64_t size = to->shape[i] = from->shape[i];
+        to->stride[i] = from->strides != NULL ? from->strides[i] : packed;
+        if (size < 0 || size > INT32_MAX)
+            return fail(ERROR_SHAPE, "%s has the shape %s: every dimension must be below 2^31",
+                        to->name, shape_text(from->shape, from->ndim, text, sizeof text));
+        if (__builtin_mul_overflow(size - 1, to->stride[i], &reach) || reach > most ||
+            reach < -most)
+            return fail(ERROR_SHAPE,
+                        "%s has the shape %s and a stride of %lld: no memory is so large", to->name,
+                        shape_text(from->shape, from->ndim, text, sizeof text),
+                        (long long)to->stride[i]);
+        if (from->strides == NULL)
+            packed *= size;
+        *ret_empty = *ret_empty || size == 0;
+    }
+    return 0;
+}
+
 static int describe(tensor *to, const dl_tensor *from)
 {
-    char text[160];
-    to->data = (char *)from->data + (from->data != NULL ? from->byte_offset : 0);
+    char text[64];
+    uintptr_t first = (uintptr_t)from->data;
+    size_t bytes = from->dtype.bits / 8u;
+    bool empty;
     to->device = from->device;
     to->dtype = from->dtype;
     to->dims = from->ndim;
     if (check_device(to->object, to->name, from->device) != 0)
         return -1;
-    if (from->ndim < 0 || from->ndim > TENSOR_DIMS)
-        return fail(ERROR_SHAPE, "%s has %d dimensions, of shape %s: pass a tensor of four",
-                    to->name, (int)from->ndim,
-                    shape_text(from->shape, from->ndim < 8 ? from->ndim : 8, text, sizeof text));
-    int64_t elements = 1;
-    for (int i = from->ndim - 1; i >= 0; i--) {
-        to->shape[i] = from->shape[i];
-        to->stride[i] = from->strides != NULL ? from->strides[i] : elements;
-        elements *= from->shape[i];
-    }
-    if (from->data == NULL && elements > 0)
+    if (from->ndim < 0 || from->ndim > TENSOR_DIMS || (from->ndim > 0 && from->shape == NULL))
+        return fail(ERROR_SHAPE, "%s has %d dimensions%s: pass a tensor of four", to->name,
+                    (int)from->ndim, from->shape == NULL ? " and no shape" : "");
+    if (from->dtype.lanes > 1)
+        return fail(ERROR_DTYPE, "%s has vectors of %d %s for elements: pass a tensor of numbers",
+                    to->name, from->dtype.lanes, dtype_name(from->dtype, text, sizeof text));
+    if (take_shape(to, from, &empty) != 0)
+        return -1;
+    if (from->data == NULL && !empty)
         return fail(ERROR_TENSOR,
                     "%s has no memory (a fake or a meta tensor?): pass a tensor on a CUDA device",
                     to->name);
+    if ((first != 0 && __builtin_add_overflow(first, from->byte_offset, &first)) ||
+        (bytes > 1 && (bytes & (bytes - 1)) == 0 && first % bytes != 0))
+        return fail(ERROR_TENSOR,
+                    "%s begins at %p + %llu bytes, where no %s can lie: pass %s.clone()", to->name,
+                    from->data, (unsigned long long)from->byte_offset,
+                    dtype_name(from->dtype, text, sizeof text), to->name);
+    to->data = (char *)first;
     return 0;
 }
 
 /* The tensor's library raised something of its own, such as for a sparse tensor: the sentence says what to pass, and
  * its exception is the cause. What is no Exception, as Ctrl-C, passes. Returns -1. */
-static int fail_description(const tensor *t)
+static int fail_description(const char *name)
 {
     PyObject *type, *value, *trace;
+    if (!PyErr_Occurred())
+        return fail(ERROR_TENSOR, "%s cannot be taken: its library failed and says nothing", name);
     if (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError))
         return -1;
     PyErr_Fetch(&type, &value, &trace);
     PyErr_NormalizeException(&type, &value, &trace);
-    PyObject *done =
-        call_helper("fa_tune._producers", "refuse_description", "(Os)", value, t->name);
+    PyObject *done = call_helper("fa_tune._producers", "refuse_description", "(Os)", value, name);
     Py_XDECREF(done);
     Py_XDECREF(type);
     Py_XDECREF(value);
@@ -243,16 +281,26 @@ static int fail_description(const tensor *t)
     return -1;
 }
 
+static int take_managed(tensor *t, const dl_managed *managed)
+{
+    if (managed == NULL)
+        return fail_description(t->name);
+    if (managed->version.major != DL_MAJOR)
+        return fail(ERROR_TENSOR, "%s comes as DLPack %u, and this is DLPack %d.%d", t->name,
+                    managed->version.major, DL_MAJOR, DL_MINOR);
+    t->read_only = (managed->flags & DL_FLAG_READ_ONLY) != 0;
+    return describe(t, &managed->tensor);
+}
+
 static int take_exchanged(tensor *t)
 {
-    dl_tensor borrowed;
+    dl_tensor borrowed = {.data = NULL};
     if (t->exchange->borrow != NULL)
         return t->exchange->borrow(t->object, &borrowed) == 0 ? describe(t, &borrowed)
-                                                              : fail_description(t);
+                                                              : fail_description(t->name);
     if (t->exchange->managed_from_object(t->object, &t->managed) != 0)
-        return fail_description(t);
-    t->read_only = (t->managed->flags & DL_FLAG_READ_ONLY) != 0;
-    return describe(t, &t->managed->tensor);
+        t->managed = NULL;
+    return take_managed(t, t->managed);
 }
 
 /* The stream as __dlpack__ wants it: 1 is the default stream. */
@@ -281,17 +329,15 @@ static int take_capsule(tensor *t, const place *place)
 {
     t->capsule = ask_capsule(t->object, place);
     if (t->capsule == NULL)
-        return fail_description(t);
-    if (PyCapsule_IsValid(t->capsule, "dltensor_versioned")) {
-        dl_managed *managed = PyCapsule_GetPointer(t->capsule, "dltensor_versioned");
-        if (managed->version.major != DL_MAJOR)
-            return fail(ERROR_TENSOR, "%s comes as DLPack %u, and this is DLPack %d.%d", t->name,
-                        managed->version.major, DL_MAJOR, DL_MINOR);
-        t->read_only = (managed->flags & DL_FLAG_READ_ONLY) != 0;
-        return describe(t, &managed->tensor);
-    }
-    dl_managed_old *managed = PyCapsule_GetPointer(t->capsule, "dltensor");
-    return managed != NULL ? describe(t, &managed->tensor) : -1;
+        return fail_description(t->name);
+    if (PyCapsule_IsValid(t->capsule, "dltensor_versioned"))
+        return take_managed(t, PyCapsule_GetPointer(t->capsule, "dltensor_versioned"));
+    if (!PyCapsule_IsValid(t->capsule, "dltensor"))
+        return fail(ERROR_TENSOR,
+                    "%s.__dlpack__() gives no capsule of DLPack, or one that was used already",
+                    t->name);
+    const dl_managed_old *managed = PyCapsule_GetPointer(t->capsule, "dltensor");
+    return describe(t, &managed->tensor);
 }
 
 /* Before a capsule is asked for: its device, which may not be one that the producer can serve. */
@@ -303,10 +349,14 @@ static int ask_device(PyObject *object, const char *name, dl_device *ret_device)
         PyErr_Clear();
         return fail_type(object, name);
     }
-    bool read = pair != NULL && PyArg_ParseTuple(pair, "ii", &type, &id);
-    Py_XDECREF(pair);
-    if (!read)
-        return -1;
+    if (pair == NULL)
+        return fail_description(name);
+    bool read = PyTuple_Check(pair) && PyArg_ParseTuple(pair, "ii", &type, &id);
+    Py_DECREF(pair);
+    if (!read) {
+        PyErr_Clear();
+        return fail(ERROR_TENSOR, "%s.__dlpack_device__() gives no tuple of two ints", name);
+    }
     *ret_device = (dl_device){type, id};
     return check_device(object, name, *ret_device);
 }
@@ -345,7 +395,7 @@ int tensor_take(tensor *t, PyObject *object, const char *name, place *place)
             return -1;
         int wanted = t->exchange != NULL && known->has_grad ? wants_grad(known, object, place) : 0;
         if (wanted < 0)
-            return -1;
+            return fail_description(name);
         if (wanted > 0) {
             PyObject *checked =
                 call_helper("fa_tune._producers", "check_grad", "(Os)", object, name);
@@ -368,7 +418,9 @@ static int read_stream(PyObject *number, place *ret_place)
         unsigned long long handle = PyLong_AsUnsignedLongLong(number);
         if (handle == (unsigned long long)-1 && PyErr_Occurred()) {
             Py_DECREF(number);
-            return -1;
+            PyErr_Clear();
+            return fail(ERROR_TENSOR,
+                        "stream is no handle of a CUDA stream, which is an int from 0");
         }
         ret_place->stream = (void *)(uintptr_t)handle;
     }
@@ -393,7 +445,9 @@ int tensor_place(tensor *first, PyObject *object, PyObject *stream, place *ret_p
         return read_stream(call_helper("fa_tune._producers", "handle_of", "(O)", stream),
                            ret_place);
     if (known->exchange != NULL)
-        return known->exchange->current_stream(device.type, device.id, &ret_place->stream);
+        return known->exchange->current_stream(device.type, device.id, &ret_place->stream) == 0
+                   ? 0
+                   : fail_description("q");
     return read_stream(
         call_helper("fa_tune._producers", "current_stream", "(Oi)", object, device.id), ret_place);
 }
