@@ -28,9 +28,8 @@ typedef struct fa_attn_args {
                                     heads_kv, head_dim], or heads before keys, by the strides */
     const float *sinks;          /* [heads_q], natural log; problem.sinks */
     const float *k_scale, *v_scale; /* FA_KV_FP8: a value is the stored number times its scale */
-    int64_t
-        block_table_stride; /* in entries; 0: as many pages as seq_k needs, and with FA_LENGTHS_FIXED no
-                                    fewer */
+    int64_t block_table_stride; /* in entries; 0: as many pages as seq_k needs. FA_LENGTHS_FIXED: at
+                                    least that many */
     int64_t k_scale_stride[2], v_scale_stride[2]; /* of batch and head; both 0: one for the tensor */
     int32_t num_pages;           /* of the pool: entries of block_table beyond are never followed */
     int32_t total_q, total_k;    /* rows of q, and of k where cu_seqlens_k tells its lengths */
