@@ -199,6 +199,9 @@ static void sentences_escape_control_bytes(void)
     fa_diag diag;
     fa_fail(&diag, FA_EIO, "name is \"%s\"", "a\x1b[31mb\nc");
     CHECK_TEXT(diag.text, "name is \"a\\x1b[31mb c\"");
+    fa_fail(&diag, FA_EIO, "%s",
+            "\xc2\x9b\x31m \xc3\x9b"); /* U+009B is a control byte, and a part of others */
+    CHECK_TEXT(diag.text, "\\u009b1m \xc3\x9b");
 }
 
 /* ---- buckets --------------------------------------------------------------------------------*/

@@ -12,12 +12,14 @@
 static void escape_control(const char *text, char *out, size_t size)
 {
     size_t n = 0;
-    for (const unsigned char *c = (const unsigned char *)text; *c != 0 && n + 5 < size; c++) {
+    for (const unsigned char *c = (const unsigned char *)text; *c != 0 && n + 7 < size; c++) {
         bool c1 = c[0] == 0xc2 && c[1] >= 0x80 && c[1] <= 0x9f; /* U+0080 to U+009F in UTF-8 */
         if (*c >= 0x20 && *c != 0x7f && !c1)
             out[n++] = (char)*c;
         else if (*c == '\n' || *c == '\t')
             out[n++] = ' ';
+        else if (c1)
+            n += (size_t)snprintf(out + n, size - n, "\\u%04x", *++c);
         else
             n += (size_t)snprintf(out + n, size - n, "\\x%02x", *c);
     }
