@@ -12,11 +12,12 @@
 
 /* clang-format off */
 #define FA_PQ_FUNCTIONS(X)                                                                       \
-    X(backendPID) X(clear) X(cmdTuples) X(connectdbParams) X(conninfoFree) X(conninfoParse)      \
+    X(backendPID) X(clear) X(cmdTuples) X(conninfoFree) X(conninfoParse) X(connectStartParams)   \
     X(consumeInput) X(errorMessage) X(finish) X(flush) X(freemem) X(ftype) X(getResult)          \
-    X(getisnull) X(getlength) X(getvalue) X(isBusy) X(nfields) X(notifies) X(ntuples)            \
+    X(getisnull) X(getlength) X(getvalue) X(isBusy) X(nfields) X(notifies) X(ntuples) X(reset)   \
     X(resultErrorField) X(resultStatus) X(sendPrepare) X(sendQuery) X(sendQueryPrepared)         \
-    X(serverVersion) X(setnonblocking) X(socket) X(status) X(transactionStatus)
+    X(serverVersion) X(setNoticeReceiver) X(setnonblocking) X(socket) X(status)                  \
+    X(transactionStatus)
 /* clang-format on */
 
 #define FA_PQ_MEMBER(name) __typeof__(PQ##name) *name;

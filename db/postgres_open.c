@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening a store on a PostgreSQL server: its address, what is said of it (never its password), the
- * session's limits, whose tables these are and of which version, and migrations.
+ * Opening a store on a PostgreSQL server: its address, what is said of it (never its password), whose
+ * tables these are and of which version, and migrations.
  *
  * Workload: hundreds of hosts keep a connection or two each; a connection that was lost is made
  * anew by the next call. Invariants: a schema of another program is left as it was; so is a newer
@@ -13,7 +13,6 @@
 #include "schema.h"
 #include "statements.h"
 
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,40 +72,6 @@ static void close_store(fa_store *store)
     free(store->postgres->password);
     free(store->postgres);
     store->postgres = NULL;
-}
-
-/* Limits of the network first, so that the address may say otherwise; then what must be so. */
-static int connect_server(fa_store *store, fa_diag *diag)
-{
-    struct fa_postgres *postgres = store->postgres;
-    char connect_s[16];
-    snprintf(connect_s, sizeof connect_s, "%d", FA_POSTGRES_CONNECT_S);
-    const char *const keywords[] = {"connect_timeout",     "keepalives_idle",
-                                    "keepalives_interval", "keepalives_count",
-                                    "tcp_user_timeout",    "fallback_application_name",
-                                    "gssencmode",          "dbname",
-                                    "client_encoding",     NULL};
-    /* Kerberos' library crashes when memory is short: it is asked only where the address says so. */
-    const char *const values[] = {connect_s, "30",      "10",          "3",    "60000",
-                                  "fa-tune", "disable", postgres->url, "UTF8", NULL};
-    postgres->connection = postgres->pq->connectdbParams(keywords, values, 1);
-    if (postgres->connection == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory");
-    if (postgres->pq->status(postgres->connection) != CONNECTION_OK)
-        return fa_postgres_fail(store, diag, NULL, "no connection");
-    postgres->pq->setnonblocking(postgres->connection, 1);
-    if (postgres->pq->serverVersion(postgres->connection) < FA_POSTGRES_OLDEST)
-        return fa_fail(diag, FA_ENOTSUP, "store %s: this server is older than PostgreSQL %d",
-                       store->path, FA_POSTGRES_OLDEST / 10000);
-    char sql[400];
-    snprintf(sql, sizeof sql,
-             "SET standard_conforming_strings = on; SET client_min_messages = warning; "
-             "SET default_transaction_isolation = 'read committed'; "
-             "SET statement_timeout = %d; SET lock_timeout = %d; "
-             "SET idle_in_transaction_session_timeout = %d;%s",
-             FA_POSTGRES_STATEMENT_MS, FA_STORE_BUSY_MS, FA_POSTGRES_IDLE_MS,
-             store->read_only ? "SET default_transaction_read_only = on;" : "");
-    return fa_postgres_command(store, sql, NULL, diag);
 }
 
 /* ---- whose tables, of which version ---------------------------------------------------------*/
@@ -238,12 +203,14 @@ static int check_contents(fa_store *store, fa_diag *diag)
 }
 
 /* A server that closed the connection has sent its last messages and an end of file, which are still to
- * be read. */
+ * be read. One that never stops sending is not read to the end. */
 static void look_for_the_end(fa_store *store)
 {
+    enum { LOOKS = 64 };
     struct fa_postgres *postgres = store->postgres;
-    struct pollfd socket = {postgres->pq->socket(postgres->connection), POLLIN, 0};
-    while (postgres->pq->status(postgres->connection) == CONNECTION_OK && poll(&socket, 1, 0) > 0)
+    for (int i = 0; i < LOOKS && postgres->pq->status(postgres->connection) == CONNECTION_OK &&
+                    fa_postgres_await(postgres, 0);
+         i++)
         if (postgres->pq->consumeInput(postgres->connection) == 0)
             break;
     if (postgres->pq->status(postgres->connection) != CONNECTION_OK)
@@ -263,7 +230,7 @@ static int enter(fa_store *store, fa_diag *diag)
         return fa_fail(diag, FA_EIO, "store %s: the connection was lost in the middle of a change",
                        store->path);
     postgres->entering = true;
-    int rc = connect_server(store, diag);
+    int rc = fa_postgres_connect(store, diag);
     if (rc == 0)
         rc = check_contents(store, diag);
     postgres->entering = false;

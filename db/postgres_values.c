@@ -42,8 +42,7 @@ static size_t character(const unsigned char *text, size_t left)
     return size;
 }
 
-/* The server takes UTF-8 only. What a compiler said in other bytes gets question marks. */
-static char *as_utf8(const char *text, size_t size)
+char *fa_postgres_utf8(const char *text, size_t size)
 {
     char *copy = malloc(size + 1);
     for (size_t i = 0; copy != NULL && i < size;) {
@@ -54,6 +53,8 @@ static char *as_utf8(const char *text, size_t size)
             memcpy(copy + i, text + i, bytes);
         i += bytes == 0 ? 1 : bytes;
     }
+    if (copy != NULL)
+        copy[size] = 0;
     return copy;
 }
 
@@ -66,7 +67,7 @@ static int bind_bytes(struct fa_prepared *prepared, int i, const fa_value *value
     prepared->formats[i] = 1;
     if (value->kind == FA_VALUE_BLOB)
         return 0;
-    prepared->values[i] = prepared->copies[i] = as_utf8(value->bytes, value->size);
+    prepared->values[i] = prepared->copies[i] = fa_postgres_utf8(value->bytes, value->size);
     return prepared->copies[i] != NULL ? 0 : FA_ENOMEM;
 }
 

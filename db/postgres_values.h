@@ -22,6 +22,9 @@ struct fa_prepared {
     PGresult *result; /* after the first step */
     int row;
 };
+/* A copy, with a question mark for every byte that is no part of UTF-8, which is all that the server takes. Caller
+ * frees. */
+char *fa_postgres_utf8(const char *text, size_t size);
 int fa_postgres_bind(fa_statement *statement, int place, const fa_value *value);
 void fa_postgres_column(fa_statement *statement, int index, fa_value *ret_value);
 

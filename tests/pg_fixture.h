@@ -117,7 +117,8 @@ static inline long pg_sql(const char *url, const char *sql)
     const char *const values[] = {url, NULL};
     if (fa_pq_load(&pq, NULL) != 0)
         return -1;
-    PGconn *connection = pq->connectdbParams(keywords, values, 1);
+    PGconn *connection = pq->connectStartParams(keywords, values, 1);
+    pq->reset(connection);
     PGresult *result = NULL;
     long rows = -1;
     if (pq->status(connection) == CONNECTION_OK && pq->sendQuery(connection, sql) != 0)

@@ -16,9 +16,12 @@ import os
 import pwd
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 USER, PASSWORD, DATABASE = "fa", "s3cret-wörd", "fleet"
@@ -254,6 +257,67 @@ def address(host, schema):
     from urllib.parse import quote
     return "postgresql://%s:%s@/%s?host=%s&options=-csearch_path%%3D%s" % (
         USER, quote(PASSWORD), DATABASE, quote(host, safe=""), schema)
+
+
+class Stub:
+    """What speaks just enough of the protocol to let everybody log in, and then answers every command with these
+    bytes; those who still wait after a long time get an error that names it."""
+    LATE = "the stub spoke at last"
+
+    def __init__(self, answer, at_login=b""):
+        self.answer, self.at_login, self.logins = answer, at_login, 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = "postgresql://fa:s3cret@127.0.0.1:%d/fleet" % self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.listener.close()
+
+    def accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.serve, args=(client,), daemon=True).start()
+
+    @staticmethod
+    def message(kind, body):
+        return kind + struct.pack("!i", len(body) + 4) + body
+
+    @staticmethod
+    def said(kind, severity, text):
+        """A notice (b"N") or an error (b"E")."""
+        return Stub.message(kind, b"S%s\0VFATAL\0C58000\0M%s\0\0" % (severity, text))
+
+    def serve(self, client):
+        with client:
+            try:
+                self.talk(client)
+            except OSError:
+                pass
+
+    def talk(self, client):
+        client.settimeout(15)
+        while (begin := client.recv(8)) and struct.unpack("!ii", begin)[1] == 80877103:
+            client.sendall(b"N")  # no TLS
+        if not begin:
+            return
+        client.recv(4096)
+        self.logins += 1
+        ready = self.message(b"Z", b"I")
+        client.sendall(self.message(b"R", bytes(4)) + self.message(b"S", b"server_version\x0015.0\0") +
+                       self.message(b"K", bytes(8)) + self.at_login + ready)
+        while client.recv(65536):
+            client.sendall(self.answer)
+            try:
+                if not client.recv(65536):
+                    return
+            except socket.timeout:
+                client.sendall(self.said(b"E", b"FATAL", self.LATE.encode()) + ready)
 
 
 def main():

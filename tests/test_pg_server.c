@@ -247,6 +247,45 @@ static void a_server_that_hangs_is_given_up(void)
     fa_store_close(&store);
 }
 
+static void a_server_that_answers_nobody_is_given_up_long_before_a_commands_time(void)
+{
+    fa_store *store = db_open(&diag);
+    fa_scope scope = db_scope(1);
+    fa_winner_record winner;
+    CHECK(store != NULL);
+    CHECK(pg_tell("stop"));
+    store->postgres->answer_ms = 3600000;
+    int rc = fa_store_winner_get(store, &scope, &winner, NULL, &diag);
+    CHECK(pg_tell("go"));
+    CHECK_INT(rc, FA_EIO);
+    CHECK_HAS(diag.text, "did not answer");
+    fa_store_close(&store);
+}
+
+/* Its holder goes on for longer than a silent server is believed in. */
+static void a_command_that_waits_for_anothers_lock_is_waited_for(void)
+{
+    enum { HELD_S = 4 };
+    char sql[100];
+    fa_store *store = db_open(&diag);
+    CHECK(store != NULL && HELD_S * 1000 > FA_POSTGRES_FIRST_MS + FA_POSTGRES_SILENT_MS);
+    pid_t holder = fork();
+    if (holder == 0) {
+        snprintf(sql, sizeof sql, "LOCK TABLE winner IN EXCLUSIVE MODE; SELECT pg_sleep(%d)",
+                 HELD_S);
+        _exit(pg_sql(db_path, sql) < 0);
+    }
+    while (pg_sql(db_path, "SELECT 1 FROM pg_locks WHERE mode = 'ExclusiveLock' AND "
+                           "relation = 'winner'::regclass") == 0)
+        continue;
+    int rc = db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), status = -1;
+    CHECK(waitpid(holder, &status, 0) == holder);
+    CHECK_INT(status, 0);
+    CHECK_OK(rc, diag);
+    CHECK(db_winner_is(store, 1, 1, &diag));
+    fa_store_close(&store);
+}
+
 static void a_session_that_the_server_ends_is_made_anew(void)
 {
     fa_store *store = db_open(&diag);
@@ -270,6 +309,8 @@ int main(void)
     DB_TEST(a_server_killed_in_the_middle_loses_the_change_and_nothing_else);
     DB_TEST(a_server_that_was_restarted_meanwhile_is_not_noticed);
     DB_TEST(a_server_that_hangs_is_given_up);
+    DB_TEST(a_server_that_answers_nobody_is_given_up_long_before_a_commands_time);
+    DB_TEST(a_command_that_waits_for_anothers_lock_is_waited_for);
     DB_TEST(a_session_that_the_server_ends_is_made_anew);
     return check_done();
 }

@@ -19,7 +19,7 @@
 enum { RETRY_FIRST_MS = 1000, RETRY_MOST_MS = 60000, LEASE_S = 30, LEASE_MOST_S = 3600 };
 /* A try that failed after so long had no answer at all, as from behind a wall: of the time from then on
  * one part in SLOW_SHARE may go into the next. */
-enum { SLOW_MS = 5000, SLOW_SHARE = 30 };
+enum { SLOW_MS = 1500, SLOW_SHARE = 30 };
 static const char source_id;
 static const char file_prefix[] = "sqlite://"; /* a file that containers of one machine share */
 
