@@ -234,5 +234,19 @@ static const char step_problem[] =
 static const char step_matmul[] =
     "ALTER TABLE baseline ADD COLUMN matmul_tflops REAL NOT NULL DEFAULT 0;";
 
-const char *const fa_db_schema_steps[FA_STORE_SCHEMA] = {
-    step_0_to_1, step_contact, step_sweep, step_fleet, step_set_aside, step_problem, step_matmul};
+/* For which fleet a scope waits; '' where an earlier version did not note it. */
+static const char step_outbox[] = "ALTER TABLE outbox RENAME TO outbox_before;"
+                                  "CREATE TABLE outbox ("
+                                  "scope_id INTEGER NOT NULL REFERENCES scope(id),"
+                                  "fleet TEXT NOT NULL,"
+                                  "ticket INTEGER NOT NULL,"
+                                  "unix_time INTEGER NOT NULL,"
+                                  "PRIMARY KEY (scope_id, fleet)"
+                                  ") STRICT;"
+                                  "INSERT INTO outbox (scope_id, fleet, ticket, unix_time) "
+                                  "SELECT scope_id, '', ticket, unix_time FROM outbox_before;"
+                                  "DROP TABLE outbox_before;";
+
+const char *const fa_db_schema_steps[FA_STORE_SCHEMA] = {step_0_to_1, step_contact,   step_sweep,
+                                                         step_fleet,  step_set_aside, step_problem,
+                                                         step_matmul, step_outbox};

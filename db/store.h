@@ -32,7 +32,7 @@
 #include "verifications.h"
 #include "winners.h"
 
-enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 7 };
+enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 8 };
 
 /* FA_TUNE_STORE (a file), else $XDG_CACHE_HOME/fa-tune/store.db, else $HOME/.cache/fa-tune/store.db.
  * Relative XDG_CACHE_HOME is ignored, as its specification says. */

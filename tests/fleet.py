@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A fleet for end-to-end tests: hosts, each a Place with a local store and maybe a fake GPU, that share
 one store."""
+import contextlib
 import json
 import os
 import signal
@@ -143,6 +144,19 @@ class InFile:
         with sqlite3.connect(self.file, timeout=DEADLINE) as store:
             return str(store.execute(query).fetchone()[0])
 
+    @contextlib.contextmanager
+    def down(self):
+        """What cannot be reached for a while, under the same address."""
+        folder = os.path.dirname(self.file)
+        if os.path.exists(folder):
+            os.rename(folder, folder + ".away")
+        with open(folder, "w", encoding="utf-8"):
+            pass
+        yield
+        os.remove(folder)
+        if os.path.exists(folder + ".away"):
+            os.rename(folder + ".away", folder)
+
     def is_free(self):
         """Nobody is in the middle of changing it."""
         try:
@@ -173,6 +187,12 @@ class OnServer:
 
     def __exit__(self, *_):
         pass
+
+    @contextlib.contextmanager
+    def down(self):
+        self.server.crash()
+        yield
+        self.server.start()
 
     def session(self, *arguments):
         """A psql that says what it is told on its input."""

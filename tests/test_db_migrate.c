@@ -32,6 +32,11 @@ static const char back_to_version_4[] =
     "CREATE INDEX scope_by_shape ON scope(head_dim, heads_q, heads_kv, batch, dtype, causal);"
     "DROP TABLE winner_set_aside;"
     "ALTER TABLE baseline DROP COLUMN matmul_tflops;"
+    "ALTER TABLE outbox RENAME TO outbox_after;"
+    "CREATE TABLE outbox (scope_id INTEGER PRIMARY KEY REFERENCES scope(id), "
+    "ticket INTEGER NOT NULL, unix_time INTEGER NOT NULL) STRICT;"
+    "INSERT INTO outbox SELECT scope_id, ticket, unix_time FROM outbox_after;"
+    "DROP TABLE outbox_after;"
 #ifdef DB_ON_POSTGRES
     "UPDATE fa_tune_store SET version = 4;";
 #else
@@ -117,9 +122,54 @@ static void a_migrated_scope_is_the_very_row_that_a_new_one_would_be(void)
     fa_store_close(&store);
 }
 
+struct mail {
+    int scopes;
+    int64_t of_no_fleet, of_fleet;
+};
+
+static int count_scopes(void *context, const fa_scope *scope, int64_t ticket)
+{
+    struct mail *mail = context;
+    (void)scope, (void)ticket;
+    mail->scopes++;
+    return 0;
+}
+
+static int count_mail(void *context, const char *fleet, int64_t count)
+{
+    struct mail *mail = context;
+    *(fleet[0] == 0 ? &mail->of_no_fleet : &mail->of_fleet) = count;
+    return 0;
+}
+
+static void results_that_wait_for_a_fleet_nobody_noted_are_kept_and_sent_nowhere(void)
+{
+    struct mail mail = {0};
+    fa_scope one = db_scope(1), two = db_scope(2);
+    CHECK(fill_store(2));
+    fa_store *store = db_open(&diag);
+    CHECK(store != NULL);
+    CHECK_OK(fa_store_outbox_add(store, "some", &one, &diag), diag);
+    CHECK_OK(fa_store_outbox_add(store, "some", &two, &diag), diag);
+    fa_store_close(&store);
+    CHECK(go_back());
+    CHECK((store = db_open(&diag)) != NULL);
+    CHECK_OK(fa_store_outbox_each(store, "some", count_scopes, &mail, &diag), diag);
+    CHECK_OK(fa_store_outbox_counts(store, count_mail, &mail, &diag), diag);
+    CHECK_INT(mail.scopes, 0);
+    CHECK_INT(mail.of_no_fleet, 2);
+    /* One that waits for a fleet from now on is no longer of none. */
+    CHECK_OK(fa_store_outbox_add(store, "some", &one, &diag), diag);
+    CHECK_OK(fa_store_outbox_each(store, "some", count_scopes, &mail, &diag), diag);
+    CHECK_OK(fa_store_outbox_counts(store, count_mail, &mail, &diag), diag);
+    CHECK(mail.scopes == 1 && mail.of_no_fleet == 1 && mail.of_fleet == 1);
+    fa_store_close(&store);
+}
+
 int main(void)
 {
     DB_TEST(no_winner_trial_or_cubin_is_lost_and_no_key_changes);
     DB_TEST(a_migrated_scope_is_the_very_row_that_a_new_one_would_be);
+    DB_TEST(results_that_wait_for_a_fleet_nobody_noted_are_kept_and_sent_nowhere);
     return check_done();
 }

@@ -520,22 +520,43 @@ static void the_outbox_keeps_a_scope_that_was_added_again_since_it_was_told(void
     fa_scope one = db_scope(1), two = db_scope(2);
     struct mail mail = {0};
     CHECK(store != NULL);
-    CHECK_OK(fa_store_outbox_add(store, &one, &diag), diag);
-    CHECK_OK(fa_store_outbox_add(store, &two, &diag), diag);
-    CHECK_OK(fa_store_outbox_each(store, collect, &mail, &diag), diag);
+    CHECK_OK(fa_store_outbox_add(store, "a", &one, &diag), diag);
+    CHECK_OK(fa_store_outbox_add(store, "a", &two, &diag), diag);
+    CHECK_OK(fa_store_outbox_each(store, "a", collect, &mail, &diag), diag);
     CHECK_INT(mail.count, 2);
     CHECK_INT(mail.seq[0], 1);
-    CHECK_OK(fa_store_outbox_add(store, &one, &diag), diag);
-    CHECK_OK(fa_store_outbox_remove(store, &one, mail.ticket[0], &diag), diag);
-    CHECK_OK(fa_store_outbox_remove(store, &two, mail.ticket[1], &diag), diag);
+    CHECK_OK(fa_store_outbox_add(store, "a", &one, &diag), diag);
+    CHECK_OK(fa_store_outbox_remove(store, "a", &one, mail.ticket[0], &diag), diag);
+    CHECK_OK(fa_store_outbox_remove(store, "a", &two, mail.ticket[1], &diag), diag);
     mail = (struct mail){0};
-    CHECK_OK(fa_store_outbox_each(store, collect, &mail, &diag), diag);
+    CHECK_OK(fa_store_outbox_each(store, "a", collect, &mail, &diag), diag);
     CHECK_INT(mail.count, 1);
     CHECK_INT(mail.seq[0], 1);
-    CHECK_OK(fa_store_outbox_remove(store, &one, mail.ticket[0], &diag), diag);
+    CHECK_OK(fa_store_outbox_remove(store, "a", &one, mail.ticket[0], &diag), diag);
     mail = (struct mail){0};
-    CHECK_OK(fa_store_outbox_each(store, collect, &mail, &diag), diag);
+    CHECK_OK(fa_store_outbox_each(store, "a", collect, &mail, &diag), diag);
     CHECK_INT(mail.count, 0);
+    fa_store_close(&store);
+}
+
+static void an_entry_of_the_outbox_is_for_its_fleet_alone(void)
+{
+    fa_store *store = db_open(&diag);
+    fa_scope one = db_scope(1), two = db_scope(2);
+    struct mail a = {0}, b = {0};
+    CHECK(store != NULL);
+    CHECK_OK(fa_store_outbox_add(store, "a", &one, &diag), diag);
+    CHECK_OK(fa_store_outbox_add(store, "b", &one, &diag), diag);
+    CHECK_OK(fa_store_outbox_add(store, "b", &two, &diag), diag);
+    CHECK_OK(fa_store_outbox_each(store, "a", collect, &a, &diag), diag);
+    CHECK_OK(fa_store_outbox_each(store, "b", collect, &b, &diag), diag);
+    CHECK(a.count == 1 && b.count == 2);
+    CHECK_OK(fa_store_outbox_remove(store, "b", &one, a.ticket[0], &diag), diag); /* a's ticket */
+    CHECK_OK(fa_store_outbox_remove(store, "a", &one, a.ticket[0], &diag), diag);
+    a = b = (struct mail){0};
+    CHECK_OK(fa_store_outbox_each(store, "a", collect, &a, &diag), diag);
+    CHECK_OK(fa_store_outbox_each(store, "b", collect, &b, &diag), diag);
+    CHECK(a.count == 0 && b.count == 2);
     fa_store_close(&store);
 }
 
@@ -559,5 +580,6 @@ int main(void)
     DB_TEST(a_sweep_whose_request_cannot_be_read_fails_and_does_not_hold_up_the_others);
     DB_TEST(a_waiter_wakes_when_another_connection_has_changed_the_store);
     DB_TEST(the_outbox_keeps_a_scope_that_was_added_again_since_it_was_told);
+    DB_TEST(an_entry_of_the_outbox_is_for_its_fleet_alone);
     return check_done();
 }

@@ -253,6 +253,62 @@ static void a_password_is_never_told(void)
     fixture_close(&f);
 }
 
+/* The addresses of a row name one store, and no two rows the same. */
+static void a_fleet_is_known_by_what_names_its_store_and_by_no_secret(void)
+{
+    static const char *const table[][5] = {
+        {"postgresql://db/fleet", "postgres://fa@DB:5432/fleet?sslmode=require",
+         "postgresql://fa:s3cret@db/fleet?connect_timeout=9&password=s3@cret",
+         "postgresql:///fleet?host=db&port=5432", "postgresql://fa:s3?cret@db/%66leet"},
+        {"postgresql://db:5433/fleet", "postgresql://db/fleet?port=5433"},
+        {"postgresql://db/other", "postgresql://other@db", "postgresql://db?dbname=other"},
+        {"postgresql://db,[::1]:5433/fleet", "postgresql:///fleet?host=db,[::1]&port=,5433"},
+        {"postgresql:///fleet?host=/run/pg", "postgresql://%2Frun%2Fpg/fleet"},
+        {"postgresql://db/fleet?options=-csearch_path%3Dstaging",
+         "postgresql://db/fleet?options=-c%20token%3Ds3cret%20--search-path%3Dstaging"},
+        {"postgresql://db/fleet?service=a"},
+        {"postgresql://db/fleet?hostaddr=10.0.0.1"},
+        {"sqlite:///srv/fleet.db"},
+        {"postgresql://fa:s3cret@w0rd@h/fleet"}, /* those that are refused */
+        {"postgresql://fa:s3cret/w0rd@i/fleet"},
+        {"postgresql://fa:12/s3cret?w0rd@j/fleet"},
+    };
+    enum { ROWS = sizeof table / sizeof *table };
+    static char identity[ROWS][FA_STORE_PATH_MAX];
+    for (int i = 0; i < ROWS; i++) {
+        for (int j = 0; j < 5 && table[i][j] != NULL; j++) {
+            fa_fleet *fleet = NULL;
+            fa_diag diag;
+            CHECK_OK(fa_fleet_new(table[i][j], &fleet, &diag), diag);
+            CHECK(strstr(fleet->identity, "s3") == NULL && strstr(fleet->identity, "cret") == NULL);
+            CHECK(strstr(fleet->identity, "w0rd") == NULL);
+            if (j > 0)
+                CHECK_TEXT(fleet->identity, identity[i]);
+            memcpy(identity[i], fleet->identity, sizeof identity[i]);
+            fa_fleet_free(&fleet);
+        }
+        for (int k = 0; k < i; k++)
+            CHECK(strcmp(identity[k], identity[i]) != 0);
+    }
+}
+
+/* libpq takes from there what an address leaves out. */
+static void what_an_address_leaves_to_the_environment_names_the_store_too(void)
+{
+    char before[FA_STORE_PATH_MAX] = "";
+    static const char *const hosts[] = {"staging", "production"};
+    for (int i = 0; i < 2; i++) {
+        fa_fleet *fleet = NULL;
+        setenv("PGHOST", hosts[i], 1);
+        CHECK_INT(fa_fleet_new("postgresql:///fleet", &fleet, NULL), 0);
+        unsetenv("PGHOST");
+        CHECK_HAS(fleet->identity, hosts[i]);
+        CHECK(strcmp(fleet->identity, before) != 0);
+        memcpy(before, fleet->identity, sizeof before);
+        fa_fleet_free(&fleet);
+    }
+}
+
 int main(void)
 {
     TEST(a_kernel_that_another_host_measured_is_loaded_at_once);
@@ -262,5 +318,7 @@ int main(void)
     TEST(a_tune_that_lost_its_lease_keeps_its_result_to_itself);
     TEST(who_waits_for_another_host_can_give_up_and_take_over_when_its_lease_ends);
     TEST(a_password_is_never_told);
+    TEST(a_fleet_is_known_by_what_names_its_store_and_by_no_secret);
+    TEST(what_an_address_leaves_to_the_environment_names_the_store_too);
     return check_done();
 }

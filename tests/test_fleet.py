@@ -11,11 +11,11 @@ from fleet import TINY, Host, InFile, finish, tests
 
 
 def a_fleet_that_is_gone_is_told_once_and_caught_up_with_by_the_next_call():
-    with InFile() as fleet, Host(fleet.gone, gpu=1) as one, Host(fleet.location, gpu=2) as two:
-        done = one.run("--seq", "64", *TINY)
+    with InFile() as fleet, Host(fleet.location, gpu=1) as one, Host(fleet.location, gpu=2) as two:
+        with fleet.down():
+            done = one.run("--seq", "64", *TINY)
         tap.equal(done.stderr.count("does not serve"), 1)
         tap.has(done.stdout, "kept in ~/store.db")
-        one.env["FA_TUNE_STORE"] = fleet.location
         shown = one.json("show")
         tap.equal((len(shown["winners"]), shown["store"]), (1, fleet.location))
         tap.equal(fleet.ask("SELECT count(*) FROM winner"), "1")
@@ -25,11 +25,43 @@ def a_fleet_that_is_gone_is_told_once_and_caught_up_with_by_the_next_call():
             tap.equal(store.execute("SELECT count(*) FROM outbox").fetchone()[0], 0)
 
 
+def results_that_wait_go_to_the_fleet_that_they_wait_for_and_to_no_other():
+    with InFile() as staging, InFile() as production, Host(staging.location, gpu=1) as one:
+        with staging.down():
+            one.ask(64)
+        one.env["FA_TUNE_STORE"] = production.location
+        one.ask(128)
+        tap.equal(production.ask("SELECT count(*) FROM winner"), "1")
+        told = "1 result in %s for " + staging.location
+        tap.has(one.run("show").stdout, told % "~/store.db waits")
+        tap.equal(one.json("show")["waiting"], [{"fleet": staging.location, "results": 1}])
+        tap.has(one.run("doctor").stdout, told % "the local store waits")
+        one.env["FA_TUNE_STORE"] = staging.location
+        tap.equal(one.json("show")["waiting"], [])
+        tap.equal((staging.ask("SELECT count(*) FROM winner"), one.waiting()), ("1", 0))
+        tap.equal(production.ask("SELECT count(*) FROM winner"), "1")
+
+
+def results_kept_without_their_fleet_are_sent_nowhere_until_they_are_tuned_again():
+    with InFile() as fleet, Host(fleet.location, gpu=1) as one:
+        with fleet.down():
+            one.ask(64)
+            one.ask(128)
+        with sqlite3.connect(one.store) as store:  # as one of version 7 comes
+            store.execute("UPDATE outbox SET fleet = ''")
+        tap.has(one.run("show").stdout, "2 results in ~/store.db wait for a server that")
+        tap.has(one.run("doctor").stdout, "tune them with --again")
+        tap.equal(fleet.ask("SELECT count(*) FROM winner"), "0")
+        one.ask(64, "--again")
+        tap.equal((fleet.ask("SELECT count(*) FROM winner"), one.waiting()), ("1", 1))
+        tap.equal(one.json("show")["waiting"], [{"fleet": None, "results": 1}])
+
+
 def a_worse_winner_never_takes_a_better_ones_place():
-    with InFile() as fleet, Host(fleet.location, gpu=1) as one, Host(fleet.gone) as two:
-        two.ask(64, "--gpu", "L4")  # predicted, and kept for the fleet
+    with InFile() as fleet, Host(fleet.location, gpu=1) as one, Host(fleet.location) as two:
+        with fleet.down():
+            two.ask(64, "--gpu", "L4")  # predicted, and kept for the fleet
         one.ask(64)
-        two.env["FA_TUNE_STORE"] = fleet.location
         two.run("show")
         with sqlite3.connect(two.store) as store:
             tap.equal(store.execute("SELECT count(*) FROM outbox").fetchone()[0], 0)
@@ -50,7 +82,7 @@ def a_row_that_is_launched_otherwise_than_its_config_says_is_refused():
 
 
 def a_proof_is_of_the_cubin_that_it_was_made_with():
-    with InFile() as fleet, Host(fleet.location, gpu=1) as one, Host(fleet.gone, gpu=2) as two:
+    with InFile() as fleet, Host(fleet.location, gpu=1) as one, Host(fleet.location, gpu=2) as two:
         one.ask(64)
         with sqlite3.connect(fleet.file) as store:
             for row, bytes_ in store.execute("SELECT id, bytes FROM cubin").fetchall():
@@ -58,8 +90,8 @@ def a_proof_is_of_the_cubin_that_it_was_made_with():
                 store.execute("UPDATE cubin SET bytes = ?, sha256 = ? WHERE id = ?",
                               (other, hashlib.sha256(other).hexdigest(), row))
             store.execute("DELETE FROM winner")
-        two.ask(128)  # with cubins of its own
-        two.env["FA_TUNE_STORE"] = fleet.location
+        with fleet.down():
+            two.ask(128)  # with cubins of its own
         tap.equal(two.ask(64)["answer"]["from_store"], False)
         tap.equal(fleet.ask("SELECT max(driver_version) FROM winner"), "0")
         two.enqueue(256)
@@ -137,6 +169,8 @@ def what_cannot_be_is_said_clearly():
 
 tap.main(tests(InFile) + [
     a_fleet_that_is_gone_is_told_once_and_caught_up_with_by_the_next_call,
+    results_that_wait_go_to_the_fleet_that_they_wait_for_and_to_no_other,
+    results_kept_without_their_fleet_are_sent_nowhere_until_they_are_tuned_again,
     a_worse_winner_never_takes_a_better_ones_place,
     a_row_that_is_launched_otherwise_than_its_config_says_is_refused,
     a_proof_is_of_the_cubin_that_it_was_made_with,

@@ -6,12 +6,12 @@ from fleet import Host, OnServer, finish, tests, until
 
 
 def a_better_winner_that_comes_while_another_is_published_stays():
-    with OnServer() as fleet, Host(fleet.location, gpu=1) as one, Host(fleet.gone) as two:
-        two.ask(64, "--gpu", "L4")  # predicted, and kept for the fleet
+    with OnServer() as fleet, Host(fleet.location, gpu=1) as one, Host(fleet.location) as two:
+        with fleet.down():
+            two.ask(64, "--gpu", "L4")  # predicted, and kept for the fleet
         one.ask(64)
         fleet.ask("CREATE TABLE aside AS SELECT * FROM winner")
         fleet.ask("DELETE FROM winner")
-        two.env["FA_TUNE_STORE"] = fleet.location
         # A worker in the middle of publishing what it measured.
         worker = fleet.session()
         worker.stdin.write("BEGIN;\nSELECT 1 FROM scope FOR UPDATE;\n"

@@ -8,7 +8,7 @@
  *
  * Every host keeps its local store (FA_TUNE_LOCAL_STORE, else the file in the cache directory), and
  * works on that when the database is gone; what it tuned meanwhile is published by the next call that
- * gets through. A lookup that finds nothing good enough in the local store asks the database and
+ * gets through to that very database, never to another. A lookup that finds nothing good enough in the local store asks the database and
  * copies what it has; a tune takes the key's lease there first, so that one host tunes a key and the
  * others take its result. FA_TUNE_LEASE: seconds without a sign of life after which a lease or a
  * claim goes to another (30).
@@ -25,6 +25,18 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* ---- results that wait ----------------------------------------------------------------------*/
+/* Results in the local store that are to be published as soon as their fleet's store is there again. */
+typedef struct fa_waiting {
+    const char *
+        fleet; /* its address, without user and password; "": an earlier version did not note it, and they are
+                          sent nowhere before they are tuned again. During the visit */
+    int64_t results;
+} fa_waiting;
+typedef int fa_waiting_visit(void *context, const fa_waiting *waiting);
+/* One for each fleet, whichever this tuner has. A non-zero return stops and is returned. */
+FA_API int fa_list_waiting(fa_tuner *tuner, fa_waiting_visit *visit, void *context, fa_diag *diag);
 
 /* ---- the queue ------------------------------------------------------------------------------*/
 /* Enters a sweep into the fleet's queue, or comes back to the one of the same items, effort, `again`

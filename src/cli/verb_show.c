@@ -24,6 +24,9 @@ typedef struct winners {
     size_t count, capacity, skipped;
     const char *gpu; /* to keep, or NULL */
     bool failed;
+    fa_buf waiting; /* a line for each fleet that results wait for */
+    cJSON *waiting_json;
+    const char *file;
 } winners;
 
 static int keep_answer(void *context, const fa_answer *answer)
@@ -50,6 +53,31 @@ static int compare_answers(const void *a, const void *b)
     if (x->unix_time != y->unix_time)
         return x->unix_time > y->unix_time ? -1 : 1;
     return cli_answer_compare(x, y);
+}
+
+static int keep_waiting(void *context, const fa_waiting *waiting)
+{
+    winners *list = context;
+    bool one = waiting->results == 1;
+    cJSON *item = cJSON_CreateObject();
+    if (waiting->fleet[0] != 0)
+        fa_json_add_text(item, "fleet", waiting->fleet);
+    else
+        fa_json_add_null(item, "fleet");
+    fa_json_add_number(item, "results", (double)waiting->results);
+    fa_json_push(list->waiting_json, item);
+    fa_buf_printf(&list->waiting, "%lld result%s in ", (long long)waiting->results, one ? "" : "s");
+    cli_text_path(&list->waiting, list->file);
+    fa_buf_printf(&list->waiting, " wait%s ", one ? "s" : "");
+    if (waiting->fleet[0] != 0) {
+        fa_buf_text(&list->waiting, "for ");
+        cli_text_safe(&list->waiting, waiting->fleet);
+    } else {
+        fa_buf_text(&list->waiting, "for a server that an earlier fa-tune did not note: tuned with "
+                                    "--again they go to the one of FA_TUNE_STORE");
+    }
+    fa_buf_text(&list->waiting, "\n");
+    return 0;
 }
 
 static int print_text(const winners *list, const char *store)
@@ -86,6 +114,8 @@ static int print_text(const winners *list, const char *store)
     if (list->skipped > 0)
         fa_buf_printf(&out, ", %zu for other GPUs", list->skipped);
     fa_buf_text(&out, "\n");
+    fa_buf_text(&out, list->waiting.data != NULL ? list->waiting.data : "");
+    out.failed = out.failed || list->waiting.failed;
     int status = cli_write(&out);
     cli_table_free(&table);
     fa_buf_free(&cell);
@@ -93,7 +123,7 @@ static int print_text(const winners *list, const char *store)
     return status;
 }
 
-static int print_json(const winners *list, const fa_tuner *tuner)
+static int print_json(winners *list, const fa_tuner *tuner)
 {
     cJSON *document = cJSON_CreateObject();
     fa_json_add_text(document, "fa_tune", fa_version());
@@ -106,6 +136,8 @@ static int print_json(const winners *list, const fa_tuner *tuner)
         fa_json_add(item, "answer", cli_json_answer(answer));
         fa_json_push(array, item);
     }
+    fa_json_add(document, "waiting", list->waiting_json);
+    list->waiting_json = NULL;
     cli_json_location(document, tuner);
     return cli_json_write(document);
 }
@@ -226,7 +258,11 @@ int cli_show(const cli_options *options)
         fa_close(&tuner);
         return told;
     }
+    list.file = fa_store_file(tuner);
+    list.waiting_json = cJSON_CreateArray();
     int rc = fa_list_winners(tuner, keep_answer, &list, &diag);
+    if (rc == 0)
+        rc = fa_list_waiting(tuner, keep_waiting, &list, &diag);
     if (list.failed)
         rc = fa_fail(&diag, FA_ENOMEM, "out of memory after %zu winners", list.count);
     if (list.count > 1)
@@ -240,6 +276,8 @@ int cli_show(const cli_options *options)
     else
         status = print_text(&list, cli_location(tuner));
     free(list.answer);
+    fa_buf_free(&list.waiting);
+    cJSON_Delete(list.waiting_json);
     fa_close(&tuner);
     return status;
 }

@@ -21,27 +21,6 @@ enum { RETRY_FIRST_MS = 1000, RETRY_MOST_MS = 60000, LEASE_S = 30, LEASE_MOST_S 
  * one part in SLOW_SHARE may go into the next. */
 enum { SLOW_MS = 1500, SLOW_SHARE = 30 };
 static const char source_id;
-static const char file_prefix[] = "sqlite://"; /* a file that containers of one machine share */
-
-/* ---- location -------------------------------------------------------------------------------*/
-/* Scheme, user, host and database. A password that was not written as it should be may have any
- * character in it, so that nothing is shown between the user's name and the last @, nor behind what
- * should be a port and is none. */
-static void print_location(const char *location, char *ret, size_t size)
-{
-    const char *host = strstr(location, "://") + 3, *at = strrchr(host, '@');
-    size_t user = at != NULL ? strcspn(host, ":/@?") : 0;
-    const char *rest = at != NULL ? at + 1 : host;
-    size_t name = strcspn(rest, ":?");
-    size_t port = rest[name] == ':' ? 1 + strspn(rest + name + 1, "0123456789,") : 0;
-    size_t end = name + port;
-    if (port > 0 && rest[end] != '/' && rest[end] != 0)
-        end = name;
-    else
-        end += strcspn(rest + end, "?");
-    snprintf(ret, size, "%.*s%.*s%s%.*s", (int)(host - location), location, (int)user, host,
-             at != NULL ? "@" : "", (int)end, rest);
-}
 
 /* How long a silent holder is believed to live, from FA_TUNE_LEASE in seconds. */
 static int read_lease(int32_t *ret_ms, fa_diag *diag)
@@ -75,15 +54,10 @@ int fa_fleet_new(const char *location, fa_fleet **ret_fleet, fa_diag *diag)
     if (fleet == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a tuner");
     fleet->source.id = &source_id;
-    bool file = strncmp(location, file_prefix, sizeof file_prefix - 1) == 0;
-    snprintf(fleet->location, sizeof fleet->location, "%s",
-             location + (file ? sizeof file_prefix - 1 : 0));
-    if (file)
-        snprintf(fleet->shown, sizeof fleet->shown, "%s", location);
-    else
-        print_location(location, fleet->shown, sizeof fleet->shown);
     gethostname(host, sizeof host - 1);
-    int rc = read_lease(&fleet->lease_ms, diag);
+    int rc = fa_fleet_address(fleet, location, diag);
+    if (rc == 0)
+        rc = read_lease(&fleet->lease_ms, diag);
     if (rc == 0 && getrandom(&number, sizeof number, 0) != sizeof number)
         rc = fa_fail(diag, FA_EIO, "no randomness to be had");
     snprintf(fleet->holder, sizeof fleet->holder, "%s:%d:%08" PRIx64, host, (int)getpid(),

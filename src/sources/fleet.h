@@ -25,6 +25,7 @@ typedef struct fa_fleet {
     fa_source source;
     char location[FA_STORE_PATH_MAX]; /* as fa_store_open takes it; may hold a password */
     char shown[FA_STORE_PATH_MAX];    /* without one */
+    char identity[FA_STORE_PATH_MAX]; /* which store it is, whoever asks: no user and no password */
     char holder[FA_HOLDER_MAX];       /* this tuner among all: host, process and a random number */
     int32_t lease_ms;                 /* after so long without a sign of life it is given up */
     fa_store *store;                  /* NULL: not connected */
@@ -42,6 +43,10 @@ typedef struct fa_fleet {
     int next_missed;
     void (*connected)(fa_tuner *tuner); /* after each connection that was made */
 } fa_fleet;
+
+/* ---- fleet_address.c ------------------------------------------------------------------------*/
+/* Sets location, shown and identity. */
+int fa_fleet_address(fa_fleet *fleet, const char *location, fa_diag *diag);
 
 /* ---- fleet.c --------------------------------------------------------------------------------*/
 /* For fa_open. */

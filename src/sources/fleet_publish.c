@@ -151,7 +151,7 @@ static int publish_winner(fa_tuner *tuner, const fa_scope *scope, const fa_sourc
 int fa_fleet_remember(fa_tuner *tuner, const fa_scope *scope, fa_diag *diag)
 {
     return fa_fleet_of(tuner) != NULL && !fa_fleet_of(tuner)->working
-               ? fa_store_outbox_add(tuner->store, scope, diag)
+               ? fa_store_outbox_add(tuner->store, fa_fleet_of(tuner)->identity, scope, diag)
                : 0;
 }
 
@@ -186,7 +186,8 @@ static struct outbox *read_outbox(fa_tuner *tuner, const fa_scope *only)
     if (outbox == NULL)
         return NULL;
     outbox->only = only;
-    int rc = fa_store_outbox_each(tuner->store, add_outbox_entry, outbox, NULL);
+    int rc = fa_store_outbox_each(tuner->store, fa_fleet_of(tuner)->identity, add_outbox_entry,
+                                  outbox, NULL);
     if (rc < 0 || outbox->count == 0) {
         free(outbox);
         return NULL;
@@ -199,7 +200,8 @@ static void remove_from_outbox(fa_tuner *tuner, const fa_scope *scope)
 {
     struct outbox *outbox = read_outbox(tuner, scope);
     if (outbox != NULL)
-        fa_store_outbox_remove(tuner->store, scope, outbox->one[0].ticket, NULL);
+        fa_store_outbox_remove(tuner->store, fa_fleet_of(tuner)->identity, scope,
+                               outbox->one[0].ticket, NULL);
     free(outbox);
 }
 
@@ -243,7 +245,8 @@ static bool publish_outbox_entry(fa_tuner *tuner, const fa_scope *scope)
     fa_fleet_of(tuner)->asked_ns = fa_clock_ns();
     int rc = still != NULL ? publish_winner(tuner, scope, NULL, &why) : 0;
     if (still != NULL && rc == 0)
-        fa_store_outbox_remove(tuner->store, scope, still->one[0].ticket, NULL);
+        fa_store_outbox_remove(tuner->store, fa_fleet_of(tuner)->identity, scope,
+                               still->one[0].ticket, NULL);
     if (rc != 0)
         fa_fleet_failed(tuner, rc, &why);
     free(still);
@@ -263,4 +266,28 @@ void fa_fleet_catch_up(fa_tuner *tuner)
         if (!publish_outbox_entry(tuner, &outbox->one[i].scope))
             break;
     free(outbox);
+}
+
+/* ---- what waits -----------------------------------------------------------------------------*/
+struct waiting {
+    fa_waiting_visit *visit;
+    void *context;
+};
+
+static int tell_waiting(void *context, const char *fleet, int64_t count)
+{
+    const struct waiting *waiting = context;
+    return waiting->visit(waiting->context, &(fa_waiting){.fleet = fleet, .results = count});
+}
+
+int fa_list_waiting(fa_tuner *tuner, fa_waiting_visit *visit, void *context, fa_diag *diag)
+{
+    int rc = fa_tuner_check_with(tuner, visit != NULL, "visit", diag);
+    if (rc != 0)
+        return rc;
+    pthread_mutex_lock(&tuner->work);
+    rc =
+        fa_store_outbox_counts(tuner->store, tell_waiting, &(struct waiting){visit, context}, diag);
+    pthread_mutex_unlock(&tuner->work);
+    return rc;
 }

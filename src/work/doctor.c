@@ -240,7 +240,7 @@ static void check_store(struct doctor *d)
         check_disk(d, path);
 }
 
-/* Where winners are shared, and what of the local store waits to be published there. */
+/* Where winners are shared. */
 static void check_fleet(struct doctor *d)
 {
     fa_fleet *fleet = NULL;
@@ -257,6 +257,41 @@ static void check_fleet(struct doctor *d)
     else
         report(d, FA_CHECK_OK, "fleet", "", "%s", fleet->shown);
     fa_fleet_free(&fleet);
+}
+
+struct waiting_check {
+    struct doctor *doctor;
+    char fleet[FA_STORE_PATH_MAX]; /* whose results are sent from now on; "": there is none */
+};
+
+static int report_waiting(void *context, const char *fleet, int64_t count)
+{
+    const struct waiting_check *check = context;
+    bool mine = check->fleet[0] != 0 && strcmp(fleet, check->fleet) == 0, known = fleet[0] != 0;
+    report(check->doctor, mine ? FA_CHECK_OK : FA_CHECK_WARN, "outbox",
+           mine    ? ""
+           : known ? "any command with FA_TUNE_STORE set to that store publishes them"
+                   : "tune them with --again, with FA_TUNE_STORE set to the fleet's store",
+           "%lld result%s in the local store wait%s for %s", (long long)count,
+           count == 1 ? "" : "s", count == 1 ? "s" : "",
+           known ? fleet : "a server that an earlier fa-tune did not note");
+    return 0;
+}
+
+/* Silent where nothing waits, and where the local store cannot be read, which has been told. */
+static void check_outbox(struct doctor *d)
+{
+    fa_store *store = NULL;
+    fa_fleet *fleet = NULL;
+    char path[FA_STORE_PATH_MAX];
+    struct waiting_check check = {.doctor = d};
+    if (fa_fleet_new(fa_options_fleet(&d->options), &fleet, NULL) == 0 && fleet != NULL)
+        snprintf(check.fleet, sizeof check.fleet, "%s", fleet->identity);
+    fa_fleet_free(&fleet);
+    if (fa_options_store(&d->options, path, NULL) == 0 &&
+        fa_store_open(path, FA_STORE_EXISTING, &store, NULL, NULL) == 0)
+        fa_store_outbox_counts(store, report_waiting, &check, NULL);
+    fa_store_close(&store);
 }
 
 static void check_templates(struct doctor *d)
@@ -378,6 +413,7 @@ int fa_doctor(const fa_options *options, fa_check_visit *visit, void *context, f
     check_worker(&doctor);
     check_store(&doctor);
     check_fleet(&doctor);
+    check_outbox(&doctor);
     check_bundles(&doctor);
     check_clocks(&doctor);
     check_server(&doctor);

@@ -290,7 +290,7 @@ static void leave_in_outbox(struct worker *w)
     fa_scope scope;
     pthread_mutex_lock(&w->tuner->work);
     if (scope_of_item(w, &scope, NULL) == 0)
-        fa_store_outbox_add(w->tuner->store, &scope, NULL);
+        fa_store_outbox_add(w->tuner->store, fa_fleet_of(w->tuner)->identity, &scope, NULL);
     pthread_mutex_unlock(&w->tuner->work);
 }
 
