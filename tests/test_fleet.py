@@ -57,6 +57,37 @@ def results_kept_without_their_fleet_are_sent_nowhere_until_they_are_tuned_again
         tap.equal(one.json("show")["waiting"], [{"fleet": None, "results": 1}])
 
 
+def it_is_said_in_which_store_a_winner_lies():
+    with InFile() as fleet, Host(fleet.location, gpu=1) as one, Host(fleet.location, gpu=2) as two:
+        def places(host, *arguments):
+            told = host.json(*arguments)
+            answers = [told] if "answer" in told else told.get("winners", []) + told.get("steps", [])
+            return [(one["answer"]["in_local"], one["answer"]["in_fleet"]) for one in answers if "answer" in one]
+        for host in (one, two):
+            host.env["FA_TUNE_STORE"] = host.store
+        one.run("--seq", "64", *TINY)
+        tap.has(one.run("show").stdout, "1 winner in ~/store.db")
+        tap.equal(places(one, "show"), [(True, False)])
+        one.env["FA_TUNE_STORE"] = fleet.location
+        tap.has(one.run("show").stdout, "1 winner: 0 in %s, 1 in ~/store.db" % fleet.location)
+        why = ("show", "--why", "--seq", "64", *TINY)
+        tap.has(one.run(*why).stdout, "in ~/store.db\n")
+        # Another length's, for which the fleet was asked in vain.
+        nearest = ("--seq", "100", *TINY, "--effort", "cached")
+        tap.has(one.run(*nearest).stdout, "found in ~/store.db, made")
+        tap.equal((places(one, "show"), places(one, *why), places(one, *nearest)), 3 * ([(True, False)],))
+        two.env["FA_TUNE_STORE"] = fleet.location
+        both = "%s and ~/store.db" % fleet.location
+        tap.has(two.run("--seq", "64", *TINY).stdout, "kept in " + both)
+        tap.has(two.run(*why).stdout, "in " + both)
+        tap.has(two.run("show").stdout, "1 winner: 1 in %s, 1 in ~/store.db" % fleet.location)
+        tap.equal((places(two, "show"), places(two, *why)), 2 * ([(True, True)],))
+        # One has another winner of the same problem, which was never published.
+        with sqlite3.connect(one.store) as store:
+            store.execute("UPDATE winner SET cubin_key = (SELECT min(key) FROM cubin WHERE key <> cubin_key)")
+        tap.equal((places(one, "show"), places(one, *why)), ([(False, True)], [(True, False)]))
+
+
 def a_worse_winner_never_takes_a_better_ones_place():
     with InFile() as fleet, Host(fleet.location, gpu=1) as one, Host(fleet.location) as two:
         with fleet.down():
@@ -171,6 +202,7 @@ tap.main(tests(InFile) + [
     a_fleet_that_is_gone_is_told_once_and_caught_up_with_by_the_next_call,
     results_that_wait_go_to_the_fleet_that_they_wait_for_and_to_no_other,
     results_kept_without_their_fleet_are_sent_nowhere_until_they_are_tuned_again,
+    it_is_said_in_which_store_a_winner_lies,
     a_worse_winner_never_takes_a_better_ones_place,
     a_row_that_is_launched_otherwise_than_its_config_says_is_refused,
     a_proof_is_of_the_cubin_that_it_was_made_with,

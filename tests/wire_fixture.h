@@ -150,6 +150,8 @@ static inline void random_answer(fa_answer *a)
         a->promised_measured_us = real();
     }
     a->from_system = below(2);
+    a->in_local = below(2);
+    a->in_fleet = below(2);
 }
 
 static inline void random_progress(fa_progress *p, fa_trial *trial, fa_trial *best)
@@ -234,7 +236,8 @@ static inline bool same_answer(const fa_answer *a, const fa_answer *b)
            SAME(clean) && SAME(proved) && SAME(measured) && SAME(failed) && SAME(ties) &&
            SAME(from_store) && fa_problem_equal(&a->from_problem, &b->from_problem) &&
            SAME_TEXT(from_gpu) && SAME_TEXT(why) && SAME(top_few) && SAME(promised_us) &&
-           SAME(promised_measured_us) && SAME(promised_rank) && SAME(from_system);
+           SAME(promised_measured_us) && SAME(promised_rank) && SAME(from_system) &&
+           SAME(in_local) && SAME(in_fleet);
 }
 
 static inline bool same_progress(const fa_progress *a, const fa_progress *b)

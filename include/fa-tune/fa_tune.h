@@ -123,6 +123,10 @@ typedef struct fa_answer {
     double promised_measured_us;
     int32_t promised_rank;  /* 1: nothing measured was faster */
     bool from_system;       /* found in a system bundle */
+    bool in_local;          /* the winner lies in the local store */
+    bool
+        in_fleet; /* and in the fleet's; false also where that was not asked. In a list one may be in the
+                               fleet's alone, or the local store may have another for the same problem */
 } fa_answer;
 
 /* ---- kernels in the caller's context --------------------------------------------------------*/

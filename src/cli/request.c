@@ -9,6 +9,8 @@
 #include "text.h"
 #include "verbs.h"
 
+#include <string.h>
+
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 /* A store that is named is the one that is meant, whatever service the environment names. */
@@ -21,6 +23,27 @@ const char *cli_location(const fa_tuner *tuner)
 {
     const char *server = fa_server_location(tuner);
     return server[0] != 0 ? server : fa_store_location(tuner);
+}
+
+bool cli_asked_fleet(const fa_tuner *tuner)
+{
+    return fa_server_location(tuner)[0] == 0 &&
+           strcmp(fa_store_location(tuner), fa_store_file(tuner)) != 0;
+}
+
+void cli_text_places(fa_buf *out, const fa_answer *answer, const fa_tuner *tuner)
+{
+    bool fleet = answer->in_fleet && cli_asked_fleet(tuner);
+    if (answer->from_system) {
+        fa_buf_text(out, "a system bundle");
+        return;
+    }
+    if (fleet)
+        cli_text_path(out, fa_store_location(tuner));
+    if (fleet && answer->in_local)
+        fa_buf_text(out, " and ");
+    if (!fleet || answer->in_local)
+        cli_text_path(out, fa_store_file(tuner));
 }
 
 void cli_json_location(cJSON *document, const fa_tuner *tuner)

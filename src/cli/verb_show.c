@@ -80,15 +80,39 @@ static int keep_waiting(void *context, const fa_waiting *waiting)
     return 0;
 }
 
-static int print_text(const winners *list, const char *store)
+static void print_sum(const winners *list, const fa_tuner *tuner, fa_buf *out)
+{
+    size_t fleet = 0, local = 0;
+    for (size_t i = 0; i < list->count; i++) {
+        fleet += list->answer[i].in_fleet;
+        local += list->answer[i].in_local;
+    }
+    fa_buf_printf(out, "%zu winner%s", list->count, list->count == 1 ? "" : "s");
+    if (cli_asked_fleet(tuner)) {
+        fa_buf_printf(out, ": %zu in ", fleet);
+        cli_text_path(out, fa_store_location(tuner));
+        fa_buf_printf(out, ", %zu in ", local);
+        cli_text_path(out, fa_store_file(tuner));
+    } else {
+        fa_buf_text(out, " in ");
+        cli_text_path(out, cli_location(tuner));
+    }
+    if (list->skipped > 0)
+        fa_buf_printf(out, ", %zu for other GPUs", list->skipped);
+    fa_buf_text(out, "\n");
+}
+
+static int print_text(const winners *list, const fa_tuner *tuner)
 {
     fa_buf out = {0}, cell = {0};
+    bool fleet = cli_asked_fleet(tuner);
     cli_table table = {0};
     int problem = cli_table_column(&table, "problem", CLI_LEFT);
     int gpu = cli_table_column(&table, "GPU", CLI_LEFT);
     int origin = cli_table_column(&table, "origin", CLI_LEFT);
     int time = cli_table_column(&table, "time", CLI_RIGHT);
     int age = cli_table_column(&table, "made", CLI_LEFT);
+    int store = fleet ? cli_table_column(&table, "store", CLI_LEFT) : 0;
     int config = cli_table_column(&table, "config", CLI_LEFT);
     for (size_t i = 0; i < list->count; i++) {
         const fa_answer *answer = &list->answer[i];
@@ -104,16 +128,17 @@ static int print_text(const winners *list, const char *store)
         cli_table_take(&table, time, &cell);
         cli_text_age(&cell, answer->unix_time);
         cli_table_take(&table, age, &cell);
+        if (fleet)
+            cli_table_cell(&table, store, "%s",
+                           !answer->in_fleet  ? "local"
+                           : answer->in_local ? "both"
+                                              : "fleet");
         cli_text_config(&cell, &answer->trial.config);
         cli_table_take(&table, config, &cell);
     }
     if (list->count > 0)
         cli_table_print(&table, &out);
-    fa_buf_printf(&out, "%zu winner%s in ", list->count, list->count == 1 ? "" : "s");
-    cli_text_path(&out, store);
-    if (list->skipped > 0)
-        fa_buf_printf(&out, ", %zu for other GPUs", list->skipped);
-    fa_buf_text(&out, "\n");
+    print_sum(list, tuner, &out);
     fa_buf_text(&out, list->waiting.data != NULL ? list->waiting.data : "");
     out.failed = out.failed || list->waiting.failed;
     int status = cli_write(&out);
@@ -144,11 +169,12 @@ static int print_json(winners *list, const fa_tuner *tuner)
 
 /* ---- why ------------------------------------------------------------------------------------*/
 typedef struct why {
+    const fa_tuner *tuner;
     fa_buf text;
     cJSON *steps; /* NULL: text */
 } why;
 
-static void step_text(const fa_step *step, fa_buf *out)
+static void step_text(const fa_step *step, const fa_tuner *tuner, fa_buf *out)
 {
     fa_buf_printf(out, "%s %-11s  ", step->taken ? cli_sym()->arrow : " ", step->name);
     if (step->found) {
@@ -161,6 +187,10 @@ static void step_text(const fa_step *step, fa_buf *out)
         fa_buf_printf(out, "\n               ");
     }
     cli_text_safe(out, step->why); /* may quote what a bundle said */
+    if (step->found && (cli_asked_fleet(tuner) || step->answer.from_system)) {
+        fa_buf_text(out, "\n               in ");
+        cli_text_places(out, &step->answer, tuner);
+    }
     fa_buf_text(out, "\n");
     if (step->found && step->answer.promised_rank > 0) {
         fa_buf_text(out, "               promised ");
@@ -175,7 +205,7 @@ static int why_step(void *context, const fa_step *step)
 {
     why *w = context;
     if (w->steps == NULL) {
-        step_text(step, &w->text);
+        step_text(step, w->tuner, &w->text);
         return 0;
     }
     cJSON *item = cJSON_CreateObject();
@@ -195,7 +225,7 @@ static int show_why(fa_tuner *tuner, const cli_options *options)
     fa_problem bucket;
     fa_gpu gpu;
     fa_diag diag = {{0}};
-    why w = {.steps = options->json ? cJSON_CreateArray() : NULL};
+    why w = {.tuner = tuner, .steps = options->json ? cJSON_CreateArray() : NULL};
     fa_bucket(&options->problem, &bucket);
     int rc = fa_why(tuner, &request, why_step, &w, &gpu, &diag), status;
     if (rc != 0) {
@@ -274,7 +304,7 @@ int cli_show(const cli_options *options)
     else if (options->json)
         status = print_json(&list, tuner);
     else
-        status = print_text(&list, cli_location(tuner));
+        status = print_text(&list, tuner);
     free(list.answer);
     fa_buf_free(&list.waiting);
     cJSON_Delete(list.waiting_json);

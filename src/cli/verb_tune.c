@@ -67,7 +67,7 @@ static void print_times(const fa_answer *answer, fa_buf *out)
 
 /* How we know, in words, and what will happen next. */
 static void print_closing(const fa_answer *answer, const cli_options *options, int32_t rank,
-                          const char *store, bool served, fa_buf *out)
+                          const fa_tuner *tuner, bool served, fa_buf *out)
 {
     fa_buf_text(out, "winner");
     if (rank > 0)
@@ -93,10 +93,10 @@ static void print_closing(const fa_answer *answer, const cli_options *options, i
         fa_buf_text(out, " The first tune on a machine with that GPU measures these kernels, whose "
                          "cubins are ready, and keeps the fastest.");
     fa_buf_printf(out, "\n%s %s", answer->from_store ? "found" : "kept", served ? "by " : "in ");
-    if (answer->from_system && !served)
-        fa_buf_text(out, "a system bundle");
+    if (served)
+        cli_text_path(out, cli_location(tuner));
     else
-        cli_text_path(out, store);
+        cli_text_places(out, answer, tuner);
     if (answer->from_store && answer->unix_time > 0) {
         fa_buf_text(out, ", made ");
         cli_text_time(out, answer->unix_time);
@@ -112,7 +112,7 @@ static void print_closing(const fa_answer *answer, const cli_options *options, i
 }
 
 static int print_text(const cli_options *options, const fa_answer *answer, const cli_rows *rows,
-                      const cli_progress *progress, const char *store, bool served)
+                      const cli_progress *progress, const fa_tuner *tuner, bool served)
 {
     fa_buf out = {0};
     cli_text_problem(&out, &options->problem);
@@ -132,7 +132,7 @@ static int print_text(const cli_options *options, const fa_answer *answer, const
     }
     print_funnel(answer, progress, &out);
     cli_print_ranking(rows->row, rows->count, answer->default_us, &out);
-    print_closing(answer, options, rows->winner_rank, store, served, &out);
+    print_closing(answer, options, rows->winner_rank, tuner, served, &out);
     int status = cli_write(&out);
     fa_buf_free(&out);
     return status;
@@ -227,9 +227,8 @@ static int tune(fa_tuner *tuner, const cli_options *options, cli_progress *progr
     rc = served ? 0 : fa_explain(tuner, &request, cli_rows_visit, &rows, &gpu, &diag);
     if (rows.count == 0 && !rows.failed) /* a bundle or a service brought the winner alone */
         cli_rows_visit(&rows, 1, &answer.trial);
-    int status = options->json
-                     ? print_json(&answer, &rows, progress, tuner)
-                     : print_text(options, &answer, &rows, progress, cli_location(tuner), served);
+    int status = options->json ? print_json(&answer, &rows, progress, tuner)
+                               : print_text(options, &answer, &rows, progress, tuner, served);
     if (rows.failed)
         rc = fa_fail(&diag, FA_ENOMEM, "out of memory after %zu configs", rows.count);
     if (rc != 0 && status == 0)

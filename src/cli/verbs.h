@@ -39,6 +39,10 @@ fa_request cli_request(const cli_options *options);
 
 /* Who keeps what a tuner finds: a service, else the store. */
 const char *cli_location(const fa_tuner *tuner);
+/* Whether the last call reached the fleet's store itself, and not through a service. */
+bool cli_asked_fleet(const fa_tuner *tuner);
+/* The stores that an answer's winner lies in. */
+void cli_text_places(fa_buf *out, const fa_answer *answer, const fa_tuner *tuner);
 
 /* Prints what a library call answered, with what to do where the command line knows more than the
  * library; returns the exit status. */

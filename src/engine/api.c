@@ -74,6 +74,7 @@ void fa_bucket(const fa_problem *problem, fa_problem *ret_bucket)
 }
 
 struct listing {
+    fa_tuner *tuner;
     fa_answer_visit *visit;
     void *context;
     fa_diag *diag;
@@ -81,10 +82,13 @@ struct listing {
 
 static int list_one(void *context, fa_store *store, const fa_winner_record *winner)
 {
-    (void)store;
     struct listing *listing = context;
     fa_answer answer;
     int rc = fa_records_answer(winner, NULL, &answer, listing->diag);
+    answer.in_fleet = store != listing->tuner->store;
+    if (rc == 0 && answer.in_fleet)
+        answer.in_local =
+            fa_records_hold(listing->tuner->store, &winner->scope, winner->cubin_key, NULL) == 0;
     return rc != 0 ? rc : listing->visit(listing->context, &answer);
 }
 
@@ -117,7 +121,7 @@ int fa_list_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_d
     rc = fa_sources_winners(tuner, visit, context, diag);
     if (rc != FA_SOURCE_NONE)
         return rc;
-    struct listing listing = {visit, context, diag};
+    struct listing listing = {tuner, visit, context, diag};
     pthread_mutex_lock(&tuner->work);
     rc = fa_listed_winners_each(tuner, list_one, &listing, diag);
     pthread_mutex_unlock(&tuner->work);

@@ -150,7 +150,7 @@ int fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_answ
     /* Another board of the same silicon: as good, and said so. */
     if (answer.origin == FA_ORIGIN_MEASURED && gpu != NULL && strcmp(measured_on, gpu->uuid) != 0)
         answer.origin = FA_ORIGIN_MEASURED_SAME_SILICON;
-    answer.from_store = true;
+    answer.from_store = answer.in_local = true;
     *ret_answer = answer;
     return 0;
 }

@@ -87,6 +87,36 @@ int fa_records_lookup(fa_tuner *tuner, const fa_target *target, fa_answer *ret_a
     return rc;
 }
 
+int fa_records_hold(fa_store *store, const fa_scope *scope, const char *cubin_key, fa_diag *diag)
+{
+    fa_winner_record winner = {0};
+    int rc = fa_store_winner_get(store, scope, &winner, NULL, diag);
+    if (rc == 0 && strcmp(winner.cubin_key, cubin_key) != 0)
+        rc = FA_ENOTFOUND;
+    fa_winner_record_free(&winner);
+    return rc;
+}
+
+void fa_records_place(fa_tuner *tuner, const fa_scope *scope, bool ask, fa_answer *answer)
+{
+    const fa_source_class *shared = NULL;
+    fa_winner_record own = {0};
+    fa_diag why = {{0}};
+    answer->in_local = !answer->from_system;
+    if (!answer->in_local || (!ask && fa_sources_location(tuner) == NULL))
+        return;
+    fa_store *store = fa_sources_store(tuner, &shared);
+    if (store == NULL)
+        return;
+    /* The answer's own cubin may be another config's, which serves these lengths better than the winner. */
+    bool known = fa_store_winner_get(tuner->store, scope, &own, NULL, NULL) == 0;
+    int rc = fa_records_hold(store, scope, known ? own.cubin_key : answer->cubin_key, &why);
+    answer->in_fleet = rc == 0;
+    if (rc != 0)
+        shared->store_failed(tuner, rc, &why);
+    fa_winner_record_free(&own);
+}
+
 struct looking {
     const fa_scope *scope;
     fa_winner_visit *visit;

@@ -15,6 +15,7 @@
 #include "problem.h"
 #include "request.h"
 #include "store.h"
+#include "stored.h"
 
 #include "earlier.h"
 #include "error.h"
@@ -123,12 +124,12 @@ static bool sure_to_tune(fa_tuner *tuner, const fa_request *request)
 /* What is stored, where that is enough for the request. FA_ENOTFOUND and FA_ECORRUPT only for one
  * that may not tune. */
 static int look_up(fa_tuner *tuner, const fa_request *request, const fa_target *target,
-                   fa_answer *ret_answer, bool *ret_answered, fa_diag *diag)
+                   fa_answer *ret_answer, fa_scope *ret_scope, bool *ret_answered, fa_diag *diag)
 {
     *ret_answered = false;
     if (request->again || request->effort == FA_EFFORT_PATIENT)
         return 0;
-    int rc = fa_lookup(tuner, target, request->exact, ret_answer, NULL, NULL, diag);
+    int rc = fa_lookup(tuner, target, request->exact, ret_answer, NULL, ret_scope, diag);
     *ret_answered = rc == 0 && fa_answer_satisfies(ret_answer, fa_wanted_by(request));
     bool nothing = rc == FA_ENOTFOUND || rc == FA_ECORRUPT;
     return nothing && request->effort != FA_EFFORT_CACHED ? 0 : rc;
@@ -149,11 +150,17 @@ static int tune_locked(fa_tuner *tuner, const fa_request *request, fa_answer *re
     }
     if (job == NULL) {
         bool answered;
-        rc = look_up(tuner, request, &target, ret_answer, &answered, diag);
+        fa_scope scope;
+        rc = look_up(tuner, request, &target, ret_answer, &scope, &answered, diag);
+        if (rc == 0 && answered)
+            fa_records_place(tuner, &scope, false, ret_answer);
         if (rc != 0 || answered)
             return rc;
     }
-    return fa_tune_target(tuner, request, &target, &job, ret_answer, diag);
+    rc = fa_tune_target(tuner, request, &target, &job, ret_answer, diag);
+    if (rc == 0)
+        fa_records_place(tuner, &target.scope, false, ret_answer);
+    return rc;
 }
 
 int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, fa_diag *diag)
@@ -192,7 +199,7 @@ static int find_locked(fa_tuner *tuner, const fa_request *request, fa_found *fou
         return rc;
     fa_scope_key(&target.scope, found->key);
     found->gpu = target.gpu;
-    return look_up(tuner, request, &target, &found->answer, &found->answered, diag);
+    return look_up(tuner, request, &target, &found->answer, NULL, &found->answered, diag);
 }
 
 int fa_find(fa_tuner *tuner, const fa_request *request, fa_found *ret_found, fa_diag *diag)

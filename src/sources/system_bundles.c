@@ -188,6 +188,7 @@ static int take_winner(const fa_tuner *tuner, fa_bundle *bundle, int32_t at, con
         winner.origin = fa_bundle_origin(winner.origin);
         rc = fa_records_answer(&winner, gpu, ret_answer, diag);
         ret_answer->from_system = true;
+        ret_answer->in_local = false;
         if (rc == 0 && ret_cubin != NULL) {
             *ret_cubin = cubin;
             cubin = (fa_cubin_record){0};

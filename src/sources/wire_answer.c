@@ -50,6 +50,8 @@ static const fa_member answer_head[] = {
     ROW(origin, CHOICE, .names = origins),
     ROW(from_store, FLAG),
     ROW(from_system, FLAG),
+    ROW(in_local, FLAG),
+    ROW(in_fleet, FLAG),
     {.key = NULL},
 };
 static const fa_member answer_body[] = {
