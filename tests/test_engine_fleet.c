@@ -282,6 +282,8 @@ static void a_fleet_is_known_by_what_names_its_store_and_by_no_secret(void)
             CHECK_OK(fa_fleet_new(table[i][j], &fleet, &diag), diag);
             CHECK(strstr(fleet->identity, "s3") == NULL && strstr(fleet->identity, "cret") == NULL);
             CHECK(strstr(fleet->identity, "w0rd") == NULL);
+            CHECK(strstr(fleet->shown, "s3") == NULL && strstr(fleet->shown, "cret") == NULL);
+            CHECK(strstr(fleet->shown, "w0rd") == NULL);
             if (j > 0)
                 CHECK_TEXT(fleet->identity, identity[i]);
             memcpy(identity[i], fleet->identity, sizeof identity[i]);

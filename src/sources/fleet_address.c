@@ -18,27 +18,7 @@
 
 static const char file_prefix[] = "sqlite://"; /* a file that containers of one machine share */
 
-/* ---- what is shown --------------------------------------------------------------------------*/
-/* Scheme, user, host and database. A password that was not written as it should be may have any
- * character in it, so that nothing is shown between the user's name and the last @, nor behind what
- * should be a port and is none. */
-static void print_location(const char *location, char *ret, size_t size)
-{
-    const char *host = strstr(location, "://") + 3, *at = strrchr(host, '@');
-    size_t user = at != NULL ? strcspn(host, ":/@?") : 0;
-    const char *rest = at != NULL ? at + 1 : host;
-    size_t name = strcspn(rest, ":?");
-    size_t port = rest[name] == ':' ? 1 + strspn(rest + name + 1, "0123456789,") : 0;
-    size_t end = name + port;
-    if (port > 0 && rest[end] != '/' && rest[end] != 0)
-        end = name;
-    else
-        end += strcspn(rest + end, "?");
-    snprintf(ret, size, "%.*s%.*s%s%.*s", (int)(host - location), location, (int)user, host,
-             at != NULL ? "@" : "", (int)end, rest);
-}
-
-/* ---- which store it is ----------------------------------------------------------------------*/
+/* ---- parts ----------------------------------------------------------------------------------*/
 /* The parts of postgresql://USER:PASSWORD@HOSTS/DATABASE?QUERY, not yet decoded. */
 struct parts {
     const char *user, *hosts, *database, *query;
@@ -70,6 +50,29 @@ static bool split_address(const char *location, struct parts *ret)
     return memchr(parts.hosts, '@', (size_t)(parts.query - parts.hosts)) == NULL;
 }
 
+/* ---- what is shown --------------------------------------------------------------------------*/
+/* Scheme, user, host and database. A password that was not written as it should be may have any character in it: then
+ * nothing is shown between the user's name and the last @, nor behind what should be a port and is none. */
+static void print_location(const char *location, char *ret, size_t size)
+{
+    struct parts parts;
+    const char *host = strstr(location, "://") + 3, *at = strrchr(host, '@');
+    if (split_address(location, &parts))
+        at = parts.hosts > host ? parts.hosts - 1 : NULL;
+    size_t user = at != NULL ? strcspn(host, ":/@?") : 0;
+    const char *rest = at != NULL ? at + 1 : host;
+    size_t name = strcspn(rest, ":?");
+    size_t port = rest[name] == ':' ? 1 + strspn(rest + name + 1, "0123456789,") : 0;
+    size_t end = name + port;
+    if (port > 0 && rest[end] != '/' && rest[end] != 0)
+        end = name;
+    else
+        end += strcspn(rest + end, "?");
+    snprintf(ret, size, "%.*s%.*s%s%.*s", (int)(host - location), location, (int)user, host,
+             at != NULL ? "@" : "", (int)end, rest);
+}
+
+/* ---- which store it is ----------------------------------------------------------------------*/
 static void append_decoded(fa_buf *out, const char *text, size_t size)
 {
     for (size_t i = 0; i < size; i++) {
