@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Locks are flock(2) on STORE.locks/NAME. The holder removes the file before it lets go, so that
- * names do not pile up; whoever gets the lock checks that the file it locked is still the one of
+ * Locks are flock(2) on STORE.locks/NAME. Whoever holds it alone removes the file before it lets go, so
+ * that names do not pile up; whoever gets the lock checks that the file it locked is still the one of
  * that name, and starts again otherwise. A killed holder leaves its file, which harms nobody.
  */
 #include "lock.h"
@@ -24,6 +24,7 @@ enum { LOCK_NAME_MAX = 160, LOCK_POLL_MS = 20 };
 
 struct fa_lock {
     int fd;
+    int kind;  /* LOCK_EX or LOCK_SH */
     pid_t pid; /* a forked child shares the open file: it may close it, never unlock it */
     char path[FA_STORE_PATH_MAX + LOCK_NAME_MAX + 16];
 };
@@ -66,7 +67,7 @@ static int check_is_store(const char *path, fa_diag *diag)
 }
 
 /* One try. 1: somebody else holds it; 0: ret_fd holds it. */
-static int try_lock(const char *path, int *ret_fd, fa_diag *diag)
+static int try_lock(const char *path, int kind, int *ret_fd, fa_diag *diag)
 {
     for (;;) {
         int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
@@ -80,7 +81,7 @@ static int try_lock(const char *path, int *ret_fd, fa_diag *diag)
         struct stat held, named;
         int rc;
         do
-            rc = flock(fd, LOCK_EX | LOCK_NB);
+            rc = flock(fd, kind | LOCK_NB);
         while (rc != 0 && errno == EINTR);
         int error = rc != 0 ? errno : 0;
         if (rc == 0 && fstat(fd, &held) == 0 && lstat(path, &named) == 0 &&
@@ -97,13 +98,13 @@ static int try_lock(const char *path, int *ret_fd, fa_diag *diag)
 }
 
 /* Polls, so that giveup is asked and the time limit kept. */
-static int wait_lock(const char *path, int timeout_ms, fa_lock_giveup *giveup, void *context,
-                     int *ret_fd, bool *ret_waited, fa_diag *diag)
+static int wait_lock(fa_lock *lock, int timeout_ms, fa_lock_giveup *giveup, void *context,
+                     bool *ret_waited, fa_diag *diag)
 {
     int64_t start = now_ms();
     bool waited = false;
     for (;;) {
-        int rc = try_lock(path, ret_fd, diag);
+        int rc = try_lock(lock->path, lock->kind, &lock->fd, diag);
         if (rc <= 0) {
             if (rc == 0)
                 *ret_waited = waited;
@@ -111,20 +112,20 @@ static int wait_lock(const char *path, int timeout_ms, fa_lock_giveup *giveup, v
         }
         waited = true;
         if (giveup != NULL && giveup(context))
-            return fa_fail(diag, FA_ECANCELED, "gave up waiting for lock %s", path);
+            return fa_fail(diag, FA_ECANCELED, "gave up waiting for lock %s", lock->path);
         int64_t left = start + timeout_ms - now_ms();
         if (timeout_ms >= 0 && left <= 0)
             return fa_fail(diag, FA_ETIMEOUT, "another process has held lock %s for over %d ms",
-                           path, timeout_ms);
+                           lock->path, timeout_ms);
         int64_t pause = timeout_ms >= 0 && left < LOCK_POLL_MS ? left : LOCK_POLL_MS;
         struct timespec nap = {.tv_nsec = (long)pause * 1000000};
         nanosleep(&nap, NULL); /* a signal only makes it look sooner */
     }
 }
 
-int fa_lock_acquire(const char *store_path, const char *name, int timeout_ms,
-                    fa_lock_giveup *giveup, void *context, fa_lock **ret_lock, bool *ret_waited,
-                    fa_diag *diag)
+static int take(const char *store_path, const char *name, int kind, int timeout_ms,
+                fa_lock_giveup *giveup, void *context, fa_lock **ret_lock, bool *ret_waited,
+                fa_diag *diag)
 {
     char store[FA_STORE_PATH_MAX], directory[FA_STORE_PATH_MAX + 16];
     int rc = check_name(name, diag);
@@ -141,8 +142,9 @@ int fa_lock_acquire(const char *store_path, const char *name, int timeout_ms,
         return fa_fail(diag, FA_ENOMEM, "out of memory");
     snprintf(lock->path, sizeof lock->path, "%s/%s", directory, name);
     lock->pid = getpid();
+    lock->kind = kind;
     bool waited = false;
-    rc = wait_lock(lock->path, timeout_ms, giveup, context, &lock->fd, &waited, diag);
+    rc = wait_lock(lock, timeout_ms, giveup, context, &waited, diag);
     if (rc != 0) {
         free(lock);
         return rc;
@@ -153,12 +155,26 @@ int fa_lock_acquire(const char *store_path, const char *name, int timeout_ms,
     return 0;
 }
 
+int fa_lock_acquire(const char *store_path, const char *name, int timeout_ms,
+                    fa_lock_giveup *giveup, void *context, fa_lock **ret_lock, bool *ret_waited,
+                    fa_diag *diag)
+{
+    return take(store_path, name, LOCK_EX, timeout_ms, giveup, context, ret_lock, ret_waited, diag);
+}
+
+int fa_lock_share(const char *store_path, const char *name, int timeout_ms, fa_lock_giveup *giveup,
+                  void *context, fa_lock **ret_lock, fa_diag *diag)
+{
+    return take(store_path, name, LOCK_SH, timeout_ms, giveup, context, ret_lock, NULL, diag);
+}
+
 void fa_lock_release(fa_lock **lock)
 {
     if (lock == NULL || *lock == NULL)
         return;
     if ((*lock)->pid == getpid()) {
-        unlink((*lock)->path);
+        if ((*lock)->kind == LOCK_EX) /* others may share it */
+            unlink((*lock)->path);
         flock((*lock)->fd, LOCK_UN); /* a forked child may still have it open */
     }
     close((*lock)->fd);

@@ -23,6 +23,9 @@ typedef bool fa_lock_giveup(void *context);
 int fa_lock_acquire(const char *store_path, const char *name, int timeout_ms,
                     fa_lock_giveup *giveup, void *context, fa_lock **ret_lock, bool *ret_waited,
                     fa_diag *diag);
+/* The same, beside others who share it: keeps out who acquires it, and the other way round. Its file stays. */
+int fa_lock_share(const char *store_path, const char *name, int timeout_ms, fa_lock_giveup *giveup,
+                  void *context, fa_lock **ret_lock, fa_diag *diag);
 void fa_lock_release(fa_lock **lock); /* NULL is allowed */
 
 #endif

@@ -260,6 +260,26 @@ static void sqlite_rollback(fa_store *store)
         fa_sqlite_disconnect(store);
 }
 
+/* ---- space ----------------------------------------------------------------------------------*/
+/* VACUUM copies what is left through a file of its own, which SQLite attaches for that. */
+int64_t fa_sqlite_shrink(fa_store *store)
+{
+    enum { COPY_MAX = 256 << 20, FREE_SHARE = 4 };
+    int rc[3];
+    int64_t page = fa_sqlite_pragma_int(store, "PRAGMA page_size", &rc[0]);
+    int64_t pages = fa_sqlite_pragma_int(store, "PRAGMA page_count", &rc[1]);
+    int64_t unused = fa_sqlite_pragma_int(store, "PRAGMA freelist_count", &rc[2]);
+    if (rc[0] != SQLITE_OK || rc[1] != SQLITE_OK || rc[2] != SQLITE_OK ||
+        unused * FREE_SHARE < pages || (pages - unused) * page > COPY_MAX ||
+        prepare_journal(store, NULL) != 0)
+        return 0;
+    sqlite3_limit(store->db, SQLITE_LIMIT_ATTACHED, 1);
+    sqlite3_exec(store->db, "VACUUM", NULL, NULL, NULL);
+    sqlite3_limit(store->db, SQLITE_LIMIT_ATTACHED, 0);
+    int64_t now = fa_sqlite_pragma_int(store, "PRAGMA page_count", &rc[0]);
+    return rc[0] == SQLITE_OK && now < pages ? (pages - now) * page : 0;
+}
+
 /* ---- waiting --------------------------------------------------------------------------------*/
 /* Nothing to do: those who wait look at the file themselves. */
 static int sqlite_notify(fa_store *store, fa_diag *diag)

@@ -20,6 +20,7 @@
 
 #include "baselines.h"
 #include "cubins.h"
+#include "forget.h"
 #include "leases.h"
 #include "outbox.h"
 #include "predictions.h"

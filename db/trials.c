@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Trials: what became of every config that was tried, with all raw samples. Rows are only ever
- * added. A reader gets a row as it was stored or not at all.
+ * Trials: what became of every config that was tried, with all raw samples. Rows are added, and go
+ * with their scope (forget.c). A reader gets a row as it was stored or not at all.
  */
 #include "scope_row.h"
 #include "trial_row.h"
@@ -223,10 +223,12 @@ static void read_row(fa_reader *reader, bool bare, struct loaded *loaded)
 #define READ_SQL(samples)                                                       \
     "SELECT " FA_TRIAL_COLUMNS ", cubin_key, clocks, seed, unix_time, " samples \
     "environment.sha256, environment.json FROM trial JOIN environment "         \
-    "ON environment.id = environment_id WHERE trial.id = ?"
+    "ON environment.id = environment_id JOIN scope ON scope.id = scope_id "     \
+    "WHERE trial.id = ? AND scope.key = ?"
 
 struct visiting {
-    bool bare; /* without samples */
+    char scope_key[FA_HASH_HEX]; /* numbers of rows that went may be another scope's by now */
+    bool bare;                   /* without samples */
     fa_trial_visit *visit;
     void *context;
 };
@@ -236,8 +238,11 @@ static int visit_row(fa_store *store, int64_t id, void *context, fa_diag *diag)
     const struct visiting *visiting = context;
     struct loaded loaded = {0};
     fa_reader reader;
-    int rc = fa_db_row(store, visiting->bare ? READ_SQL("") : READ_SQL("samples_sha256, samples, "),
-                       id, &reader, diag);
+    fa_binder binder = fa_db_prepare(
+        store, visiting->bare ? READ_SQL("") : READ_SQL("samples_sha256, samples, "), diag);
+    fa_bind_int(&binder, id);
+    fa_bind_text(&binder, visiting->scope_key);
+    int rc = fa_db_run_row(store, &binder, &reader, diag);
     if (rc == 1) {
         read_row(&reader, visiting->bare, &loaded);
         rc = fa_read_end(&reader, diag);
@@ -265,6 +270,7 @@ int fa_store_trials_each(fa_store *store, const fa_scope *scope, fa_trial_visit 
     int rc = find_scope(store, scope, &scope_id, diag);
     if (rc != 0)
         return rc;
+    fa_scope_key(scope, visiting.scope_key);
     fa_binder ids = fa_db_prepare(store,
                                   "SELECT max(id) AS newest FROM trial WHERE scope_id = ? "
                                   "GROUP BY config_key ORDER BY newest",
@@ -281,6 +287,7 @@ int fa_store_trials_fastest(fa_store *store, const fa_scope *scope, fa_status st
     int rc = find_scope(store, scope, &scope_id, diag);
     if (rc != 0)
         return rc;
+    fa_scope_key(scope, visiting.scope_key);
     fa_binder ids = fa_db_prepare(store,
                                   "SELECT id FROM trial WHERE id IN (SELECT max(id) FROM trial "
                                   "WHERE scope_id = ? GROUP BY config_key) AND status = ? "

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is told as a list: baselines, scopes, the fastest trials, who holds items of the queue; and
- * winners that take another's place.
+ * What is told as a list: baselines, scopes, the fastest trials, who holds items of the queue; winners
+ * that take another's place; and what is forgotten.
  */
 #include "check.h"
 #include "db_fixture.h"
@@ -206,8 +206,128 @@ static void the_queue_tells_who_holds_its_items(void)
     fa_store_close(&store);
 }
 
+/* ---- forgetting -----------------------------------------------------------------------------*/
+#ifndef DB_ON_POSTGRES
+/* Scope `seq` with winner n and trials of configs n and n + 1, whose cubins they name. */
+static bool fill_scope(fa_store *store, int32_t seq, uint32_t n)
+{
+    float samples[DB_SAMPLES];
+    fa_scope scope = db_scope(seq);
+    fa_trial_record two[] = {db_trial_record(n, samples), db_trial_record(n + 1, samples)};
+    fa_verification mark = {.driver_version = 13010, .passed = true};
+    memcpy(mark.cubin_key, two[0].cubin_key, sizeof mark.cubin_key);
+    memcpy(mark.silicon, scope.silicon, sizeof mark.silicon);
+    return db_put_winner(store, seq, n, FA_ORIGIN_MEASURED, NULL, &diag) == 0 &&
+           fa_store_trials_put(store, &scope, two, 2, &diag) == 0 &&
+           fa_store_verification_put(store, &mark, &scope, &diag) == 0 &&
+           fa_store_outbox_add(store, "host=a", &scope, &diag) == 0;
+}
+
+static int64_t count_rows(const char *sql)
+{
+    sqlite3 *db = NULL;
+    sqlite3_stmt *statement = NULL;
+    int64_t count = -1;
+    if (sqlite3_open(db_path, &db) == SQLITE_OK &&
+        sqlite3_prepare_v2(db, sql, -1, &statement, NULL) == SQLITE_OK &&
+        sqlite3_step(statement) == SQLITE_ROW)
+        count = sqlite3_column_int64(statement, 0);
+    sqlite3_finalize(statement);
+    sqlite3_close(db);
+    return count;
+}
+
+#define COUNT(table) count_rows("SELECT count(*) FROM " table)
+
+static void what_is_forgotten_takes_the_cubins_that_nothing_else_refers_to(void)
+{
+    fa_store *store = db_open(&diag), *reader = NULL;
+    fa_store_forgotten would, did;
+    const fa_scope first = db_scope(1), unknown = db_scope(99);
+    const fa_baseline baseline = baseline_of(1, "fa2", 10);
+    CHECK(store != NULL && fill_scope(store, 1, 10) && fill_scope(store, 2, 11));
+    CHECK_OK(fa_store_baselines_put(store, &baseline, 1, &diag), diag);
+    CHECK_OK(fa_store_open(db_path, FA_STORE_READ_ONLY, &reader, NULL, &diag), diag);
+    CHECK_OK(fa_store_forget(reader, &first, 1, true, &would, &diag), diag);
+    CHECK_INT(COUNT("winner"), 2);
+    CHECK_INT(fa_store_forget(reader, &first, 1, false, &did, &diag), FA_EREADONLY);
+    fa_store_close(&reader);
+    CHECK_OK(fa_store_forget(store, &unknown, 1, false, &did, &diag), diag);
+    CHECK(did.winners == 0 && did.trials == 0 && did.cubins == 0 && did.bytes == 0);
+    CHECK_OK(fa_store_forget(store, &first, 1, false, &did, &diag), diag);
+    CHECK_INT(memcmp(&would, &did, sizeof did), 0);
+    CHECK_INT(did.winners, 1);
+    CHECK_INT(did.trials, 2);
+    CHECK_INT(did.cubins, 1); /* 10; a trial of scope 2 has the config of 11 */
+    CHECK(did.bytes > DB_CUBIN_SIZE && did.bytes < 2 * DB_CUBIN_SIZE);
+    CHECK(db_winner_is(store, 2, 11, &diag));
+    CHECK_INT(COUNT("trial") + COUNT("scope") + COUNT("outbox"), 4);
+    CHECK_INT(COUNT("cubin") + COUNT("verification"), 2);
+    CHECK_INT(COUNT("baseline"), 1);
+    CHECK(fa_store_shrink(store) >= 0);
+    CHECK(db_tamper("UPDATE scope SET problem = '{}'")); /* only another version could read it */
+    CHECK_OK(fa_store_forget(store, NULL, 0, false, &did, &diag), diag);
+    CHECK_INT(did.winners, 1);
+    CHECK_INT(COUNT("scope") + COUNT("trial") + COUNT("winner") + COUNT("cubin") + COUNT("outbox") +
+                  COUNT("verification") + COUNT("environment"),
+              0);
+    CHECK_INT(COUNT("baseline"), 1);
+    CHECK(fa_store_shrink(store) > 0);
+    CHECK(fill_scope(store, 1, 10) && db_winner_is(store, 1, 10, &diag));
+    fa_store_close(&store);
+}
+
+static int forget_and_fail(void *context, fa_diag *diag)
+{
+    fa_store_forgotten did;
+    int rc = fa_store_forget(context, NULL, 0, false, &did, diag);
+    return rc == 0 && did.winners == 2 ? FA_ECANCELED : FA_EINVAL;
+}
+
+static void forgetting_is_all_or_nothing(void)
+{
+    fa_store *store = db_open(&diag);
+    CHECK(store != NULL && fill_scope(store, 1, 10) && fill_scope(store, 2, 20));
+    CHECK_INT(fa_store_batch(store, forget_and_fail, store, &diag), FA_ECANCELED);
+    CHECK(db_winner_is(store, 1, 10, &diag) && db_winner_is(store, 2, 20, &diag));
+    CHECK_INT(COUNT("trial") + COUNT("scope") + COUNT("cubin"), 8);
+    fa_store_close(&store);
+}
+
+/* While the trials of a scope are told another process forgets it, and stores those of another scope. */
+static int forget_behind_the_back(void *context, const fa_trial_record *record)
+{
+    int *told = context;
+    fa_store *other = db_open(&diag);
+    fa_scope scope = db_scope(1);
+    fa_store_forgotten did;
+    bool good = other != NULL && record->trial.config.tunable[1].value == 10 &&
+                fa_store_forget(other, &scope, 1, false, &did, &diag) == 0 &&
+                fill_scope(other, 2, 20);
+    fa_store_close(&other);
+    ++*told;
+    return good ? 0 : FA_EINVAL;
+}
+
+static void a_trial_whose_number_another_scope_has_now_is_not_told(void)
+{
+    fa_store *store = db_open(&diag);
+    fa_scope scope = db_scope(1);
+    int told = 0;
+    CHECK(store != NULL && fill_scope(store, 1, 10));
+    CHECK_OK(fa_store_trials_each(store, &scope, forget_behind_the_back, &told, &diag), diag);
+    CHECK_INT(told, 1);
+    fa_store_close(&store);
+}
+#endif
+
 int main(void)
 {
+#ifndef DB_ON_POSTGRES
+    DB_TEST(what_is_forgotten_takes_the_cubins_that_nothing_else_refers_to);
+    DB_TEST(forgetting_is_all_or_nothing);
+    DB_TEST(a_trial_whose_number_another_scope_has_now_is_not_told);
+#endif
     DB_TEST(a_baseline_replaces_the_earlier_one_and_comes_last);
     DB_TEST(baselines_are_put_together_or_not_at_all);
     DB_TEST(scopes_tell_their_trials_and_the_fastest_come_first);
