@@ -6,6 +6,7 @@
 #include "engine_fixture.h"
 
 #include "problem.h"
+#include "session.h"
 
 static engine_fixture fixture;
 static fa_diag diag;
@@ -122,10 +123,54 @@ static void with_other_templates_what_was_tried_comes_back(void)
     int rc = look(other);
     fa_close(&other);
     CHECK_OK(rc, diag);
-    CHECK(!seen.study.current && seen.study.has_winner);
+    CHECK(!seen.study.current && seen.study.has_winner && seen.study.stale);
     CHECK_INT(seen.trials, tried);
     CHECK_INT(seen.tried, tried);
     CHECK_INT(seen.defaults, 0);
+}
+
+static bool is_seen(void *context, const fa_study *study)
+{
+    (void)context;
+    return strcmp(study->silicon, seen.study.silicon) == 0;
+}
+
+static int forget_seen(bool dry_run, fa_forgotten *ret_forgotten)
+{
+    fa_forget_options options = {.size = sizeof options, .dry_run = dry_run, .select = is_seen};
+    return fa_forget(fixture.tuner, &options, ret_forgotten, &diag);
+}
+
+static void what_is_forgotten_is_as_if_it_had_never_been_tuned(void)
+{
+    fa_request request = {
+        .size = sizeof request, .problem = small_problem, .effort = FA_EFFORT_MEASURE};
+    fa_answer answer = {.size = sizeof answer};
+    fa_forgotten would, read_only, did;
+    CHECK(fixture_restart(&fixture, "time * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 30"));
+    CHECK_OK(look(fixture.tuner), diag);
+    CHECK_INT(seen.studies, 1);
+    CHECK(!seen.study.stale);
+    CHECK_OK(forget_seen(true, &would), diag);
+    fa_store_close(&fixture.tuner->store);
+    CHECK_OK(fa_store_open(fixture.store, FA_STORE_READ_ONLY, &fixture.tuner->store, NULL, &diag),
+             diag);
+    CHECK_OK(forget_seen(true, &read_only), diag);
+    CHECK_INT(forget_seen(false, &did), FA_EREADONLY);
+    CHECK_HAS(diag.text, "cannot be written");
+    CHECK(fixture_restart(&fixture, "time * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 30"));
+    CHECK_OK(forget_seen(false, &did), diag);
+    CHECK(would.winners == 1 && would.trials == seen.tried && would.bytes > 0);
+    read_only.freed = would.freed = did.freed;
+    CHECK(memcmp(&would, &did, sizeof did) == 0 && memcmp(&read_only, &did, sizeof did) == 0);
+    CHECK_OK(look(fixture.tuner), diag);
+    CHECK_INT(seen.studies, 0);
+    request.effort = FA_EFFORT_CACHED;
+    CHECK_INT(fa_tune(fixture.tuner, &request, &answer, &diag), FA_ENOTFOUND);
+    request.effort = FA_EFFORT_MEASURE;
+    CHECK_OK(fa_tune(fixture.tuner, &request, &answer, &diag), diag);
+    CHECK(!answer.from_store && answer.origin == FA_ORIGIN_MEASURED && !answer.top_few);
+    CHECK_INT(fa_forget(fixture.tuner, NULL, &did, &diag), FA_EINVAL);
 }
 
 static void what_is_no_study_is_refused(void)
@@ -149,6 +194,7 @@ int main(void)
     TEST(a_tuned_problem_comes_back_whole_in_the_order_of_explain);
     TEST(without_the_gpu_it_is_the_same);
     TEST(with_other_templates_what_was_tried_comes_back);
+    TEST(what_is_forgotten_is_as_if_it_had_never_been_tuned);
     TEST(what_is_no_study_is_refused);
     return check_done();
 }

@@ -3,7 +3,7 @@
  * What the store holds beyond winners: every problem that was ever tried on some silicon, and what
  * became of each of its configs, with the raw samples and under which circumstances they were
  * taken. Needs no GPU: studies of GPUs that are gone and of templates that have moved on are told
- * as they were stored.
+ * as they were stored, and can be forgotten.
  *
  * Texts are as they were stored: names, reasons and JSON may hold anything. Whoever prints them
  * escapes them.
@@ -31,6 +31,9 @@ typedef struct fa_study {
     int32_t trials;      /* configs on record */
     int64_t unix_time;   /* of the newest of them, or of the winner */
     fa_answer winner;    /* when has_winner */
+    bool stale;          /* no lookup serves its winner any more, and no tune uses its trials: neither
+                          * this session's templates nor the built-in ones make it, or it was measured
+                          * by another policy. An older library that shares the store may still use it */
 } fa_study;
 
 /* Every study, in no order that means anything. A non-zero return stops and is returned. */
@@ -59,6 +62,35 @@ typedef struct fa_study_trial {
 typedef int fa_study_trial_visit(void *context, const fa_study_trial *trial);
 FA_API int fa_list_study_trials(fa_tuner *tuner, const fa_study *study,
                                 fa_study_trial_visit *visit, void *context, fa_diag *diag);
+
+/* ---- forgetting -----------------------------------------------------------------------------*/
+typedef struct fa_forget_options {
+    size_t size;  /* sizeof(fa_forget_options) */
+    bool dry_run; /* only tell what would go; works on a store that is read-only */
+    /* Which studies of the local store go; NULL: everything, also what only another version or other
+     * templates can read. Asked inside the transaction that deletes: it may not use the tuner. */
+    bool (*select)(void *context, const fa_study *study);
+    fa_study_visit *visit; /* every study that went, when all is done; may be NULL */
+    void *context;
+} fa_forget_options;
+
+typedef struct fa_forgotten {
+    int64_t winners, trials; /* trials: configs on record */
+    int64_t cubins;          /* that nothing in the store refers to any more */
+    int64_t bytes;           /* of those cubins, samples, logs and evidence */
+    int64_t freed;           /* by so much the store's file became smaller */
+    int64_t elsewhere;       /* of the winners: a system bundle or the fleet has one, too, which the
+                              * next lookup finds */
+} fa_forgotten;
+
+/* Forgets what tuning has stored of some studies in the local store (fa_store_file): winners, trials,
+ * cubins that nothing else refers to, their proofs, predictions, and what waits for the fleet. All or
+ * nothing, in one transaction; lookups, lists, reports and tunes are then as if it had never been tuned.
+ * Baselines and the plans of sweeps stay, and such a sweep tunes the problem again. System bundles, the
+ * fleet's store and a service's are left as they are; kernels that a process has loaded stay loaded.
+ * Waits up to ten seconds for tunes into this store: FA_EBUSY. FA_EREADONLY. ret_forgotten may be NULL. */
+FA_API int fa_forget(fa_tuner *tuner, const fa_forget_options *options, fa_forgotten *ret_forgotten,
+                     fa_diag *diag);
 
 #ifdef __cplusplus
 }

@@ -46,18 +46,35 @@ static bool give_up(void *context)
            request->progress(request->context, &waiting->progress) != 0;
 }
 
+static struct waiting waiting_of(const fa_request *request)
+{
+    return (struct waiting){
+        .request = request,
+        .progress = {.kind = FA_EVENT_PROGRESS, .stage = FA_STAGE_WAIT, .left_s = -1}};
+}
+
 int fa_request_wait(fa_tuner *tuner, const fa_request *request, const char *name,
                     fa_lock **ret_lock, bool *ret_waited, fa_diag *diag)
 {
-    struct waiting waiting = {
-        .request = request,
-        .progress = {.kind = FA_EVENT_PROGRESS, .stage = FA_STAGE_WAIT, .left_s = -1}};
+    struct waiting waiting = waiting_of(request);
     pthread_mutex_unlock(&tuner->work);
     int rc =
         fa_lock_acquire(tuner->store_path, name, -1, give_up, &waiting, ret_lock, ret_waited, diag);
     pthread_mutex_lock(&tuner->work);
     if (rc == FA_ECANCELED)
         return fa_fail(diag, rc, "canceled while another process tuned this key");
+    return rc;
+}
+
+int fa_request_share_tunes(fa_tuner *tuner, const fa_request *request, fa_lock **ret_lock,
+                           fa_diag *diag)
+{
+    struct waiting waiting = waiting_of(request);
+    pthread_mutex_unlock(&tuner->work);
+    int rc = fa_lock_share(tuner->store_path, FA_TUNES_LOCK, -1, give_up, &waiting, ret_lock, diag);
+    pthread_mutex_lock(&tuner->work);
+    if (rc == FA_ECANCELED)
+        return fa_fail(diag, rc, "canceled while another process forgot winners of this store");
     return rc;
 }
 

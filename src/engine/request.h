@@ -22,5 +22,10 @@ void fa_answer_give(const fa_answer *answer, fa_answer *ret_answer);
  * not meanwhile. */
 int fa_request_wait(fa_tuner *tuner, const fa_request *request, const char *name,
                     fa_lock **ret_lock, bool *ret_waited, fa_diag *diag);
+/* The lock that all tunes into the store share, so that no cubin which one of them relies on is forgotten
+ * meanwhile (fa_forget() acquires it). */
+#define FA_TUNES_LOCK "tunes"
+int fa_request_share_tunes(fa_tuner *tuner, const fa_request *request, fa_lock **ret_lock,
+                           fa_diag *diag);
 
 #endif

@@ -57,7 +57,7 @@ static int run_plan(fa_tuner *tuner, const fa_request *request, const fa_target 
 int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *target,
                    fa_job **job, fa_answer *ret_answer, fa_diag *diag)
 {
-    fa_lock *key_lock = NULL, *gpu_lock = NULL;
+    fa_lock *key_lock = NULL, *gpu_lock = NULL, *tunes_lock = NULL;
     fa_source_leases leases = {{NULL}};
     fa_matches *matches = NULL;
     char key[FA_HASH_HEX];
@@ -82,11 +82,14 @@ int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *
     if (rc == 0 && !found && target->gpu.present)
         rc = fa_request_wait(tuner, request, target->gpu.uuid, &gpu_lock, NULL, diag);
     if (rc == 0 && !found)
+        rc = fa_request_share_tunes(tuner, request, &tunes_lock, diag);
+    if (rc == 0 && !found)
         rc = run_plan(tuner, request, target, matches, job, ret_answer, diag);
     if (rc == 0 && !found)
         fa_sources_publish(tuner, &target->scope, &leases);
     free(matches);
     fa_job_free(job);
+    fa_lock_release(&tunes_lock);
     fa_sources_lease_end(tuner, &leases);
     fa_lock_release(&gpu_lock);
     fa_lock_release(&key_lock);

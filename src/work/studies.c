@@ -8,8 +8,8 @@
 #include "evidence.h"
 #include "manifest.h"
 #include "rank.h"
-#include "session.h"
 #include "store.h"
+#include "studies.h"
 #include "trial_list.h"
 
 #include "buf.h"
@@ -26,14 +26,9 @@
 #include <string.h>
 
 /* ---- studies --------------------------------------------------------------------------------*/
-struct study_list {
-    fa_study *study;
-    size_t count, capacity;
-};
-
-static int add_study(void *context, const fa_scope *scope, int32_t trials, int64_t unix_time)
+int fa_study_list_add(void *context, const fa_scope *scope, int32_t trials, int64_t unix_time)
 {
-    struct study_list *list = context;
+    fa_study_list *list = context;
     fa_study *grown = fa_grow(list->study, &list->capacity, list->count, sizeof *grown);
     if (grown == NULL)
         return FA_ENOMEM;
@@ -69,7 +64,7 @@ static void find_study_gpu(fa_study *study)
     snprintf(study->gpu.name, sizeof study->gpu.name, "%.63s", study->silicon);
 }
 
-static int scope_of_study(const fa_study *study, fa_scope *ret_scope, fa_diag *diag)
+int fa_study_scope(const fa_study *study, fa_scope *ret_scope, fa_diag *diag)
 {
     fa_scope scope = {.problem = study->problem};
     if (memchr(study->silicon, 0, sizeof study->silicon) == NULL ||
@@ -92,13 +87,30 @@ static int is_of_templates(const fa_templates *templates, const fa_study *study,
     return fa_templates_hold(templates, study->templates, study->winner.trial.config.family, diag);
 }
 
-static int complete_study(fa_tuner *tuner, fa_study *study, fa_diag *diag)
+/* Whether neither these templates nor the built-in ones, which another session has, hold it. */
+static int is_stale(const fa_tuner *tuner, bool held, const fa_study *study, bool *ret_stale,
+                    fa_diag *diag)
+{
+    fa_templates *builtin = NULL;
+    int rc = held ? 1 : 0;
+    if (!held && !fa_templates_is_builtin(tuner->templates)) {
+        rc = fa_templates_open(NULL, &builtin, diag);
+        if (rc == 0)
+            rc = is_of_templates(builtin, study, diag);
+        fa_templates_close(&builtin);
+    }
+    *ret_stale = rc == 0 || strcmp(study->policy, FA_MEASURE_POLICY) != 0;
+    return rc < 0 ? rc : 0;
+}
+
+int fa_study_complete(fa_tuner *tuner, bool local, fa_study *study, fa_diag *diag)
 {
     fa_scope scope;
     fa_winner_record winner = {0};
-    int rc = scope_of_study(study, &scope, diag);
+    int rc = fa_study_scope(study, &scope, diag);
     if (rc == 0)
-        rc = fa_listed_winner(tuner, &scope, &winner, diag);
+        rc = local ? fa_store_winner_get(tuner->store, &scope, &winner, NULL, diag)
+                   : fa_listed_winner(tuner, &scope, &winner, diag);
     if (rc == 0) {
         study->has_winner = true;
         rc = fa_records_answer(&winner, NULL, &study->winner, diag);
@@ -121,24 +133,29 @@ static int complete_study(fa_tuner *tuner, fa_study *study, fa_diag *diag)
     int current = is_of_templates(tuner->templates, study, diag);
     study->current = current > 0 && is_silicon(&study->gpu, study->silicon) &&
                      strcmp(study->policy, FA_MEASURE_POLICY) == 0;
-    return current < 0 ? current : 0;
+    return current < 0 ? current : is_stale(tuner, current > 0, study, &study->stale, diag);
+}
+
+bool fa_study_is_told(const fa_study *study)
+{
+    return study->has_winner || study->trials > 0;
 }
 
 int fa_list_studies(fa_tuner *tuner, fa_study_visit *visit, void *context, fa_diag *diag)
 {
-    struct study_list list = {0};
+    fa_study_list list = {0};
     int rc = fa_tuner_check_with(tuner, visit != NULL, "visit", diag);
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
-    rc = fa_listed_scopes_each(tuner, add_study, &list, diag);
+    rc = fa_listed_scopes_each(tuner, fa_study_list_add, &list, diag);
     if (rc == FA_ENOMEM)
         fa_fail(diag, rc, "out of memory after %zu studies", list.count);
     for (size_t i = 0; i < list.count && rc == 0; i++)
-        rc = complete_study(tuner, &list.study[i], diag);
+        rc = fa_study_complete(tuner, false, &list.study[i], diag);
     pthread_mutex_unlock(&tuner->work);
     for (size_t i = 0; i < list.count && rc == 0; i++)
-        if (list.study[i].has_winner || list.study[i].trials > 0)
+        if (fa_study_is_told(&list.study[i]))
             rc = visit(context, &list.study[i]);
     free(list.study);
     return rc;
@@ -312,7 +329,7 @@ int fa_list_study_trials(fa_tuner *tuner, const fa_study *study, fa_study_trial_
         rc = fa_fail(diag, FA_EINVAL,
                      "study or visit is NULL, or the study is none of fa_list_studies");
     if (rc == 0)
-        rc = scope_of_study(study, &scope, diag);
+        rc = fa_study_scope(study, &scope, diag);
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
