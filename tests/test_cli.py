@@ -105,7 +105,7 @@ def help_and_version_go_to_stdout():
         tap.equal(place.run("-V").stdout, place.run("version").stdout)
         assert re.fullmatch(r"fa-tune \d+\.\d+\.\d+\n", place.run("version").stdout)
         overview = place.run("help").stdout
-        for verb in ("tune", "explain", "show", "export", "import", "keygen", "trust", "doctor",
+        for verb in ("tune", "explain", "show", "export", "import", "keygen", "trust", "rm", "doctor",
                      "gpus", "version"):
             tap.has(overview, "\n  %s " % verb)
             text = place.run(verb, "--help").stdout

@@ -112,6 +112,15 @@ def a_records_file_is_read():
         served(place)
 
 
+def what_no_template_makes_any_more_is_forgotten_alone():
+    with Place(None) as place:
+        copied(place)
+        gone = place.json("rm", "--stale")
+        tap.equal({one["answer"]["config"]["family"] for one in gone["problems"]}, CHANGED)
+        tap.equal(len(place.json("show")["winners"]), len(WINNERS) - len(CHANGED))
+        served(place)
+
+
 def a_report_calls_present_what_is_served():
     with Place(None) as place:
         copied(place)
@@ -128,5 +137,6 @@ tap.main([
     the_winners_of_a_bundle_are_served,
     the_winners_of_a_system_bundle_are_served,
     a_records_file_is_read,
+    what_no_template_makes_any_more_is_forgotten_alone,
     a_report_calls_present_what_is_served,
 ])

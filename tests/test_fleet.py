@@ -143,6 +143,21 @@ def lists_and_exports_tell_of_the_whole_fleet():
         tap.has(done.stdout, "~/store.db")
 
 
+def what_is_forgotten_here_the_fleet_still_has_and_says_so():
+    with InFile() as fleet, Host(fleet.location, gpu=1) as one:
+        one.ask(64)
+        done = one.run("rm", "--seq", "64").stdout
+        tap.has(done, "forgot 1 winner")
+        tap.has(done, "a system bundle or the fleet has, too")
+        tap.has(done, fleet.shown + " is left as it is")
+        tap.equal(fleet.ask("SELECT count(*) FROM winner"), "1")
+        tap.equal((one.json("rm", "--all")["forgotten"]["winners"], one.waiting()), (0, 0))
+        tap.equal(one.ask(64, "--effort", "cached")["answer"]["from_store"], True)
+        one.env["FA_TUNE_STORE"] = fleet.file  # on a file of its own it acts as on any
+        tap.equal(one.json("rm", "--all")["forgotten"]["winners"], 1)
+        tap.equal(fleet.ask("SELECT count(*) FROM winner"), "0")
+
+
 def a_problem_that_fails_keeps_its_reason_and_the_others_go_on():
     broken = "fault * out_of_memory\n"
     with InFile() as fleet, Host(fleet.location, gpu=1, script=broken) as one:
@@ -207,6 +222,7 @@ tap.main(tests(InFile) + [
     a_row_that_is_launched_otherwise_than_its_config_says_is_refused,
     a_proof_is_of_the_cubin_that_it_was_made_with,
     lists_and_exports_tell_of_the_whole_fleet,
+    what_is_forgotten_here_the_fleet_still_has_and_says_so,
     a_problem_that_fails_keeps_its_reason_and_the_others_go_on,
     a_sweep_can_be_taken_out_of_the_workers_hands,
     what_cannot_be_is_said_clearly,

@@ -184,6 +184,19 @@ def a_winner_that_another_process_stores_is_given_within_seconds():
         wait_for(is_new, "the other process's winner")
 
 
+def a_winner_that_another_process_forgets_is_not_given_for_long():
+    with Place(space=TWO, script=L4 + FAST) as place, Serve(place) as daemon:
+        tap.equal(daemon.post("/v1/kernel", ask())[0], 200)
+        cached = ask(gpu="L4", effort="cached")
+        for _ in range(50):
+            tap.equal(daemon.post("/v1/kernel", cached)[0], 200)  # it is in memory
+        place.run("rm", "--gpu", "L4")
+        wait_for(lambda: daemon.post("/v1/kernel", cached)[0] == 404, "that it is gone")
+        tap.equal(daemon.get("/v1/winners")[1]["winners"], [])
+        status, again = daemon.post("/v1/kernel", ask())
+        tap.equal((status, again["answer"]["from_store"]), (200, False))
+
+
 def every_endpoint_of_the_description_was_asked_and_answered_well():
     with Place(script=L4) as place, Serve(place, "--allow-user-templates") as daemon:
         manifest = {"name": "mine", "operation": "attn_fwd", "entry": "attn_fwd",
@@ -242,6 +255,7 @@ tap.main([
     health_readiness_and_metrics,
     one_connection_serves_many_requests,
     a_winner_that_another_process_stores_is_given_within_seconds,
+    a_winner_that_another_process_forgets_is_not_given_for_long,
     every_endpoint_of_the_description_was_asked_and_answered_well,
     a_mismatch_with_the_description_is_found,
 ])

@@ -206,6 +206,6 @@ int cli_items_print(cli_items *items, const char *file, const fa_bundle_info *in
 {
     if (items->count > 1)
         qsort(items->item, items->count, sizeof *items->item, compare_items);
-    return options->json ? print_json(items, file, info, import, options->bundle.dry_run)
-                         : print_text(items, file, info, import, options->bundle.dry_run);
+    return options->json ? print_json(items, file, info, import, options->dry_run)
+                         : print_text(items, file, info, import, options->dry_run);
 }

@@ -94,6 +94,26 @@ static const cli_verb verbs[] = {
      "A bundle's kernels run on this machine's GPU with this user's data: trust accordingly. The own\n"
      "key is always trusted.\n",
      cli_trust},
+    {"rm",
+     CLI_GROUP_FORGET | CLI_GROUP_FILTER | CLI_GROUP_GPU | CLI_GROUP_STORE | CLI_GROUP_ENGINE |
+         CLI_GROUP_QUIET | CLI_GROUP_JSON,
+     "forget winners, and all that tuning stored with them",
+     "  fa-tune rm --gpu L4 --dry-run               what would go\n"
+     "  fa-tune rm --seq 4096 --head-dim 128        these problems, on every GPU\n"
+     "  fa-tune rm --older-than 30d\n"
+     "  fa-tune rm --stale\n"
+     "  fa-tune rm --all\n\n"
+     "A winner goes with its trials, predictions and proofs, and with the cubins that nothing else\n"
+     "needs: all of it or, when that fails, none. The problem is then as if it had never been tuned.\n"
+     "Baselines stay, and so do the plans of sweeps, which tune the problem again. Options choose the\n"
+     "problems that agree with all of them; the defaults below do not count.\n\n"
+     "A winner is stale when neither this fa-tune's templates nor those of --templates make it any\n"
+     "more: no lookup serves it. An older fa-tune that shares the store may still use it, and winners\n"
+     "of your own families are stale unless their --templates are given.\n\n"
+     "Only the local store is changed. Lookups still find what a system bundle, the fleet's store or a\n"
+     "service has, and a process keeps the kernels that it has loaded. The file gets smaller when a\n"
+     "quarter of it is unused. The command waits up to ten seconds for tunes into this store.\n",
+     cli_rm},
     {"sweep",
      CLI_GROUP_SWEEP | CLI_GROUP_DEVICE | CLI_GROUP_EFFORT | CLI_GROUP_TUNE | CLI_GROUP_STORE |
          CLI_GROUP_ENGINE | CLI_GROUP_QUIET | CLI_GROUP_JSON | CLI_GROUP_SERVER,

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 
 bool cli_parse_digits(const char *text, uint64_t *ret)
 {
@@ -93,19 +94,57 @@ static int set_decimal(const cli_option_spec *spec, const char *text, double *re
     return 0;
 }
 
+/* 0: there is no such unit. */
+static double seconds_of_unit(char unit)
+{
+    return unit == 's' ? 1 : unit == 'm' ? 60 : unit == 'h' ? 3600 : unit == 'd' ? 86400 : 0;
+}
+
 static int set_seconds(const cli_option_spec *spec, const char *text, double *ret, fa_diag *diag)
 {
     char typed[CLI_SHORT_SIZE];
     size_t length = strlen(text);
-    char unit = length > 0 ? text[length - 1] : 0;
-    double value = 0, scale = unit == 's' ? 1 : unit == 'm' ? 60 : unit == 'h' ? 3600 : 0;
+    double value = 0, scale = length > 0 ? seconds_of_unit(text[length - 1]) : 0;
     if (!(scale > 0) || !parse_decimal(text, length - 1, (double)spec->high / scale, &value) ||
         !(value > 0))
         return fa_fail(
             diag, FA_EINVAL,
-            "%s \"%s\": use a time of at most a year with its unit, as in 90s, 30m or 2h",
+            "%s \"%s\": use a time of at most a year with its unit, as in 90s, 30m, 2h or 3d",
             spec->name, cli_text_short(text, typed));
     *ret = value * scale;
+    return 0;
+}
+
+/* Seconds since 1970 of a day's beginning, local; false: it is no such date, or still to come. */
+static bool parse_date(const char *text, int64_t now, int64_t *ret)
+{
+    struct tm asked = {0}, day;
+    const char *end = strptime(text, "%Y-%m-%d", &asked);
+    day = asked;
+    day.tm_isdst = -1;
+    time_t begins = end != NULL && *end == 0 ? mktime(&day) : -1;
+    if (begins <= 0 || begins > now || day.tm_mday != asked.tm_mday)
+        return false;
+    *ret = begins;
+    return true;
+}
+
+static int set_past(const cli_option_spec *spec, const char *text, int64_t *ret, fa_diag *diag)
+{
+    static const double longest_s = 100.0 * 365 * 86400;
+    char typed[CLI_SHORT_SIZE];
+    size_t length = strlen(text);
+    int64_t now = (int64_t)time(NULL);
+    double age = 0, scale = length > 0 ? seconds_of_unit(text[length - 1]) : 0;
+    if (parse_date(text, now, ret))
+        return 0;
+    if (!(scale > 0) || !parse_decimal(text, length - 1, longest_s / scale, &age))
+        return fa_fail(
+            diag, FA_EINVAL,
+            "%s \"%s\": use an age with its unit, as in 30d, 12h or 90m, or a date that has been, "
+            "as in 2026-01-31",
+            spec->name, cli_text_short(text, typed));
+    *ret = now - (int64_t)(age * scale);
     return 0;
 }
 
@@ -201,6 +240,8 @@ int cli_option_set(const cli_option_spec *spec, const char *text, cli_options *o
         return set_decimal(spec, text, (double *)(void *)field, diag);
     case KIND_SECONDS:
         return set_seconds(spec, text, (double *)(void *)field, diag);
+    case KIND_PAST:
+        return set_past(spec, text, (int64_t *)(void *)field, diag);
     case KIND_TEXT:
         if (text[0] == 0)
             return fa_fail(diag, FA_EINVAL, "%s is empty: give it a %s", spec->name, spec->value);

@@ -34,7 +34,8 @@ enum {
     CLI_GROUP_WORKER = 1 << 23,
     CLI_GROUP_QUEUE = 1 << 24,
     CLI_GROUP_SERVER = 1 << 25, /* --server */
-    CLI_GROUP_EFFORT = 1 << 26  /* how well it is to be tuned */
+    CLI_GROUP_EFFORT = 1 << 26, /* how well it is to be tuned */
+    CLI_GROUP_FORGET = 1 << 27
 };
 
 enum { CLI_OPERANDS_MAX = 2, CLI_SHORTHANDS_MAX = 8 };
@@ -67,8 +68,13 @@ typedef struct cli_options {
     const char *out; /* file; NULL: stdout */
     struct {         /* of export, import, keygen and trust */
         const char *out, *key, *records, *from_records, *name;
-        bool predict, no_signature, allow_unsigned, dry_run;
+        bool predict, no_signature, allow_unsigned;
     } bundle;
+    bool dry_run;           /* of import and rm */
+    struct {                /* of rm */
+        int64_t older_than; /* a time; 0: not given */
+        bool stale, all;
+    } forget;
     struct { /* of a sweep: lists as they were typed, by field, NULL where not */
         const char *gpu, *values[FA_PROBLEM_VALUES];
         int32_t product[FA_PRODUCTS_MAX]; /* 0: not given */

@@ -51,14 +51,14 @@ int cli_import(const cli_options *options)
     cli_progress_init(&progress, options);
     int status = cli_check_gpu(options);
     if (status == 0)
-        status = options->bundle.dry_run ? cli_open_to_read(options, &progress, &tuner)
-                                         : cli_open(options, &progress, &tuner);
+        status = options->dry_run ? cli_open_to_read(options, &progress, &tuner)
+                                  : cli_open(options, &progress, &tuner);
     if (status != 0)
         return status;
     fa_import_options import = {.size = sizeof import,
                                 .file = file,
                                 .allow_unsigned = options->bundle.allow_unsigned,
-                                .dry_run = options->bundle.dry_run,
+                                .dry_run = options->dry_run,
                                 .visit = cli_items_take,
                                 .context = &items};
     items.records = of_records ? &records : NULL;

@@ -18,6 +18,7 @@ int cli_export(const cli_options *options);
 int cli_import(const cli_options *options);
 int cli_keygen(const cli_options *options);
 int cli_trust(const cli_options *options);
+int cli_rm(const cli_options *options);
 int cli_sweep(const cli_options *options);
 int cli_worker(const cli_options *options);
 int cli_queue(const cli_options *options);

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * rm: forgets winners of the local store, and all that tuning stored with them. A dry run prints the same
+ * lines and changes nothing.
+ */
+#include "error.h"
+#include "filter.h"
+#include "json_make.h"
+#include "problem.h"
+#include "progress.h"
+#include "rows.h"
+#include "text.h"
+#include "verbs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- which ----------------------------------------------------------------------------------*/
+static bool names_some(const cli_options *options)
+{
+    return options->given != 0 || options->given_also != 0 || options->operation != NULL ||
+           options->gpu != NULL || options->forget.older_than != 0 || options->forget.stale;
+}
+
+static int check_selection(const cli_options *options, fa_diag *diag)
+{
+    if (options->forget.all && names_some(options))
+        return fa_fail(diag, FA_EINVAL,
+                       "--all forgets everything: leave it out, or the options that choose");
+    if (!options->forget.all && !names_some(options))
+        return fa_fail(
+            diag, FA_EINVAL,
+            "say what to forget: --gpu, options of a problem, --older-than, --stale or --all; "
+            "--dry-run tells what would go");
+    return 0;
+}
+
+/* What the library's callbacks are given: what is asked for, and what went. */
+struct asked {
+    const cli_options *options;
+    fa_study *study;
+    size_t count, capacity;
+    bool failed;
+};
+
+static bool is_asked_for(void *context, const fa_study *study)
+{
+    const cli_options *options = ((const struct asked *)context)->options;
+    return cli_filter_keeps(options, &study->problem, study->gpu.name) &&
+           (options->forget.older_than == 0 || study->unix_time < options->forget.older_than) &&
+           (!options->forget.stale || study->stale);
+}
+
+/* ---- what went ------------------------------------------------------------------------------*/
+static int keep_study(void *context, const fa_study *study)
+{
+    struct asked *gone = context;
+    fa_study *grown = fa_grow(gone->study, &gone->capacity, gone->count, sizeof *grown);
+    if (grown == NULL) {
+        gone->failed = true;
+        return FA_ENOMEM;
+    }
+    gone->study = grown;
+    gone->study[gone->count++] = *study;
+    return 0;
+}
+
+/* As lists have them: the newest first. */
+static int compare_studies(const void *a, const void *b)
+{
+    const fa_study *x = a, *y = b;
+    if (x->unix_time != y->unix_time)
+        return x->unix_time > y->unix_time ? -1 : 1;
+    return strcmp(x->gpu.name, y->gpu.name);
+}
+
+static void put_table(const struct asked *gone, fa_buf *out)
+{
+    fa_buf cell = {0};
+    cli_table table = {0};
+    int problem = cli_table_column(&table, "problem", CLI_LEFT);
+    int gpu = cli_table_column(&table, "GPU", CLI_LEFT);
+    int origin = cli_table_column(&table, "origin", CLI_LEFT);
+    int trials = cli_table_column(&table, "trials", CLI_RIGHT);
+    int age = cli_table_column(&table, "made", CLI_LEFT);
+    int stale = cli_table_column(&table, "", CLI_LEFT);
+    for (size_t i = 0; i < gone->count; i++) {
+        const fa_study *study = &gone->study[i];
+        cli_table_row(&table);
+        cli_text_problem(&cell, &study->problem);
+        cli_table_take(&table, problem, &cell);
+        cli_table_cell(&table, gpu, "%s", study->gpu.name);
+        cli_table_cell(&table, origin, "%s",
+                       study->has_winner ? fa_name_of_origin(study->winner.origin) : "no winner");
+        cli_table_cell(&table, trials, "%d", study->trials);
+        cli_text_age(&cell, study->unix_time);
+        cli_table_take(&table, age, &cell);
+        cli_table_cell(&table, stale, "%s", study->stale ? "stale" : "");
+    }
+    if (gone->count > 0)
+        cli_table_print(&table, out);
+    cli_table_free(&table);
+    fa_buf_free(&cell);
+}
+
+static void put_count(fa_buf *out, int64_t count, const char *what)
+{
+    cli_text_grouped(out, count);
+    fa_buf_printf(out, " %s%s", what, count == 1 ? "" : "s");
+}
+
+/* A length that was given may stand for another one, under which its winner is stored. */
+static void put_buckets(const cli_options *options, fa_buf *out)
+{
+    uint32_t given = options->given | options->given_also;
+    int32_t told = 0;
+    fa_problem bucket;
+    fa_bucket(&options->problem, &bucket);
+    for (int i = 0; i < FA_PROBLEM_VALUES; i++) {
+        int32_t length = options->problem.value[i];
+        if (!(given >> i & 1) || bucket.value[i] == length || told == length)
+            continue;
+        fa_buf_printf(
+            out, "a length of %d is stored as its bucket, %d, unless it was tuned with --exact\n",
+            length, bucket.value[i]);
+        told = length;
+    }
+}
+
+/* Who else may answer for what was forgotten here. */
+static void put_others(const fa_tuner *tuner, const fa_forgotten *forgotten, fa_buf *out)
+{
+    const char *server = fa_server_location(tuner), *shared = fa_store_location(tuner);
+    if (forgotten->elsewhere > 0) {
+        put_count(out, forgotten->elsewhere, "winner");
+        fa_buf_text(
+            out, " of these a system bundle or the fleet has, too: the next lookup finds that\n");
+    }
+    if (strcmp(shared, fa_store_file(tuner)) != 0) {
+        cli_text_safe(out, shared);
+        fa_buf_text(out, " is left as it is: winners are forgotten in the local store alone\n");
+    }
+    if (server[0] != 0) {
+        cli_text_safe(out, server);
+        fa_buf_text(out, " is not asked: a service with a store of its own keeps what it has\n");
+    }
+}
+
+static int print_text(const fa_tuner *tuner, const struct asked *gone,
+                      const fa_forgotten *forgotten, const cli_options *options)
+{
+    fa_buf out = {0};
+    put_table(gone, &out);
+    if (gone->count == 0 && forgotten->winners == 0 && forgotten->bytes == 0) {
+        fa_buf_text(&out, "nothing to forget: no problem matches in ");
+        cli_text_path(&out, fa_store_file(tuner));
+        fa_buf_text(&out, "\n");
+        put_buckets(options, &out);
+    } else {
+        fa_buf_text(&out, options->dry_run ? "would forget " : "forgot ");
+        put_count(&out, forgotten->winners, "winner");
+        fa_buf_text(&out, ", ");
+        put_count(&out, forgotten->trials, "trial");
+        fa_buf_text(&out, " and ");
+        put_count(&out, forgotten->cubins, "cubin");
+        fa_buf_text(&out, ", ");
+        put_count(&out, forgotten->bytes, "byte");
+        fa_buf_text(&out, ", in ");
+        cli_text_path(&out, fa_store_file(tuner));
+        if (forgotten->freed > 0) {
+            fa_buf_text(&out, ", which is ");
+            put_count(&out, forgotten->freed, "byte");
+            fa_buf_text(&out, " smaller");
+        }
+        fa_buf_text(&out, "\n");
+    }
+    put_others(tuner, forgotten, &out);
+    int status = cli_write(&out);
+    fa_buf_free(&out);
+    return status;
+}
+
+static int print_json(const fa_tuner *tuner, const struct asked *gone,
+                      const fa_forgotten *forgotten, const cli_options *options)
+{
+    cJSON *document = cJSON_CreateObject();
+    fa_json_add_text(document, "fa_tune", fa_version());
+    fa_json_add_bool(document, "dry_run", options->dry_run);
+    cJSON *counts = fa_json_add_object(document, "forgotten");
+    fa_json_add_number(counts, "winners", (double)forgotten->winners);
+    fa_json_add_number(counts, "trials", (double)forgotten->trials);
+    fa_json_add_number(counts, "cubins", (double)forgotten->cubins);
+    fa_json_add_number(counts, "bytes", (double)forgotten->bytes);
+    fa_json_add_number(counts, "freed", (double)forgotten->freed);
+    fa_json_add_number(counts, "elsewhere", (double)forgotten->elsewhere);
+    cJSON *array = fa_json_add_array(document, "problems");
+    for (size_t i = 0; i < gone->count; i++) {
+        const fa_study *study = &gone->study[i];
+        cJSON *item = cJSON_CreateObject();
+        fa_json_add(item, "problem", fa_problem_to_json(&study->problem));
+        fa_json_add(item, "gpu", fa_gpu_to_json(&study->gpu));
+        fa_json_add_number(item, "trials", study->trials);
+        fa_json_add_number(item, "unix_time", (double)study->unix_time);
+        fa_json_add_bool(item, "stale", study->stale);
+        if (study->has_winner)
+            fa_json_add(item, "answer", cli_json_answer(&study->winner));
+        else
+            fa_json_add_null(item, "answer");
+        fa_json_push(array, item);
+    }
+    fa_json_add_text(document, "store", fa_store_file(tuner));
+    return cli_json_write(document);
+}
+
+/* ---- the verb -------------------------------------------------------------------------------*/
+int cli_rm(const cli_options *options)
+{
+    struct asked gone = {.options = options};
+    fa_forgotten forgotten = {0};
+    cli_progress progress;
+    fa_tuner *tuner;
+    fa_diag diag = {{0}};
+    if (check_selection(options, &diag) != 0)
+        return cli_error(2, &diag);
+    cli_progress_init(&progress, options);
+    int status = cli_open_to_read(options, &progress, &tuner);
+    if (status != 0)
+        return status;
+    fa_forget_options forget = {.size = sizeof forget,
+                                .dry_run = options->dry_run,
+                                .select = options->forget.all ? NULL : is_asked_for,
+                                .visit = keep_study,
+                                .context = &gone};
+    int rc = fa_forget(tuner, &forget, &forgotten, &diag);
+    if (gone.failed)
+        rc = fa_fail(&diag, FA_ENOMEM, "out of memory after %zu problems", gone.count);
+    if (gone.count > 1)
+        qsort(gone.study, gone.count, sizeof *gone.study, compare_studies);
+    if (rc != 0)
+        status = cli_fail(rc, options, &diag);
+    else if (gone.count == 0 && cli_check_gpu(options) != 0)
+        status = 2; /* a name that nobody knows is a mistake, not an empty choice */
+    else
+        status = options->json ? print_json(tuner, &gone, &forgotten, options)
+                               : print_text(tuner, &gone, &forgotten, options);
+    free(gone.study);
+    fa_close(&tuner);
+    return status;
+}

@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""rm: what goes, what stays, and what is then as if it had never been tuned. On the fake driver."""
+import os
+import signal
+import subprocess
+
+import tap
+from place import Place
+from report_store import add_baselines, baseline, change, tuned
+
+L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
+TWO = {"BLOCK_M": [64], "BLOCK_N": [32, 64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0], "MIN_BLOCKS": [2]}
+THREE = ((128,), (256,), (512, "--causal"))  # the first two share all of their cubins
+OF = ("--batch", "1", "--heads", "1", "--seq")
+
+
+def lengths(document):
+    return sorted(one["problem"]["seq_q"] for one in document.get("winners") or document.get("problems") or [])
+
+
+def rm(place, *arguments):
+    """How much went."""
+    return place.json("rm", *arguments)["forgotten"]
+
+
+def bytes_of(place):
+    with open(place.store, "rb") as file:
+        return file.read()
+
+
+def a_dry_run_tells_what_a_real_run_takes_and_changes_nothing():
+    with tuned(problems=THREE) as place:
+        before = bytes_of(place)
+        would = place.json("rm", "--gpu", "L4", "--causal", "--dry-run")
+        tap.has(place.run("rm", "--gpu", "L4", "--causal", "--dry-run").stdout, "would forget 1 winner, 8 trials and 8 cubins")
+        tap.equal((bytes_of(place) == before, would["dry_run"], lengths(would)), (True, True, [512]))
+        did = place.json("rm", "--gpu", "L4", "--causal")
+        gone = did.pop("forgotten")
+        assert gone["bytes"] > 50000 and 0 < gone["freed"] == len(before) - len(bytes_of(place)), gone
+        tap.equal(gone, {**would.pop("forgotten"), "winners": 1, "trials": 8, "cubins": 8, "freed": gone["freed"]})
+        tap.equal(did, {**would, "dry_run": False})
+        tap.equal(lengths(place.json("show")), [128, 256])
+        tap.equal(rm(place, "--causal"), dict.fromkeys(gone, 0))
+
+
+def cubins_stay_while_another_problem_has_them():
+    with tuned(problems=THREE) as place:
+        tap.equal(rm(place, "--seq", "128")["cubins"], 0)
+        tap.equal(place.json("--seq", "256", "--batch", "1", "--heads", "1", "--effort", "cached")["answer"]["origin"], "measured")
+        tap.equal(rm(place, "--seq", "256")["cubins"], 8)
+
+
+def what_is_forgotten_is_as_if_it_had_never_been_tuned():
+    asked = (*OF, "512", "--causal")
+    with tuned(problems=THREE) as place, Place(script=L4) as fresh:
+        place.run("rm", "--causal")
+        place.run("rm", "--seq", "256", "--quiet")
+        tap.equal(place.json("explain", *asked)["counts"], fresh.json("explain", *asked)["counts"])
+        tap.equal([(step["step"], step["found"]) for step in place.json("show", "--why", *asked)["steps"]],
+                  [(step["step"], step["found"]) for step in fresh.json("show", "--why", *asked)["steps"]])
+        tap.equal(lengths(place.json("report")), [128])
+        place.run(*asked, "--effort", "cached", status=1)
+        again = place.run(*asked)
+        tap.lacks(again.stdout + again.stderr, "earlier run")
+        tap.equal(lengths(place.json("show")), [128, 512])
+
+
+def each_way_to_choose_keeps_to_what_it_names():
+    with tuned(problems=THREE) as place:
+        place.env["TZ"] = "UTC"
+        change(place, "UPDATE winner SET unix_time = unix_time - 40 * 86400 WHERE scope_id < 3",
+               "UPDATE trial SET unix_time = unix_time - 40 * 86400 WHERE scope_id = 1",
+               "UPDATE winner SET unix_time = unix_time - 60", "UPDATE trial SET unix_time = unix_time - 60")
+        for choice, chosen in ((["--older-than", "30d"], [128]), (["--older-than", "60d"], []), (["--older-than", "2020-01-31"], []),
+                               (["--older-than", "30s"], [128, 256, 512]), (["--older-than", "30d", "--causal"], []),
+                               (["--operation", "attn_fwd"], [128, 256, 512]), (["--gpu", "H100"], []), (["--seq-k", "256"], [256]),
+                               (["--stale"], []), (["--all"], [128, 256, 512])):
+            tap.equal((choice, lengths(place.json("rm", *choice, "--dry-run"))), (choice, chosen))
+        templates = place.env.pop("FA_TUNE_TEMPLATES")  # and with them the only space that these were made from
+        tap.equal(lengths(place.json("rm", "--stale", "--dry-run")), [128, 256, 512])
+        tap.equal(lengths(place.json("rm", "--stale", "--dry-run", "--templates", templates)), [])
+        place.run("--gpu", "T4", *OF, "64", "--quiet", "--jobs", "2", "--effort", "predict")
+        tap.equal(lengths(place.json("rm", "--stale", "--templates", templates, "--dry-run")), [])  # of the built-in ones
+        tap.equal(lengths(place.json("rm", "--stale")), [128, 256, 512])
+        tap.equal(lengths(place.json("show")), [64])
+
+
+def what_is_not_chosen_clearly_is_refused():
+    with tuned(problems=THREE) as place:
+        before = bytes_of(place)
+        for arguments, part in (((), "say what to forget"), (("--dry-run",), "say what to forget"), (("--all", "--gpu", "L4"), "--all"),
+                                (("--gpu", "L5"), "near it: L4"), (("--older-than", "30"), "30d"), (("--older-than", "2026-02-30"), "date"),
+                                (("--older-than", "2999-01-01"), "date"), (("512",), "512"), (("--older-then", "3d"), "--older-than")):
+            tap.has(place.run("rm", *arguments, status=2).stderr, part)
+        none = place.run("rm", "--seq", "300").stdout
+        tap.has(none, "no problem matches in ~/store.db")
+        tap.has(none, "a length of 300 is stored as its bucket, 288")
+        tap.equal(bytes_of(place) == before, True)
+    with Place() as place:
+        tap.has(place.run("rm", "--all").stdout, "nothing to forget")
+        assert not os.path.exists(place.store)
+
+
+def everything_goes_but_baselines_and_the_plans_of_sweeps_which_tune_again():
+    sweep = ("sweep", "--seq", "64,128", "--batch", "1", "--heads", "1")
+    with Place(space=TWO, script=L4) as place:
+        tap.equal(place.json(*sweep)["sweep"]["spent"]["trials"], 4)
+        add_baselines(place, [baseline(64, "fa2", 10)])
+        change(place, "UPDATE scope SET problem = '{}' WHERE id = 1")  # only another version could read it
+        tap.equal(lengths(place.json("show")), [128])
+        gone = place.json("rm", "--all")
+        tap.equal((lengths(gone), gone["forgotten"]["winners"], gone["forgotten"]["trials"]), ([128], 2, 4))
+        tap.equal(place.json("sweep", "--status")["sweep"]["items"], 2)
+        tap.equal(rm(place, "--all")["winners"], 0)
+        again = place.json(*sweep)
+        tap.equal(([one["state"] for one in again["items"]], again["sweep"]["spent"]["trials"]), (["done"] * 2, 8))
+        tap.equal(len(place.json("report", "--seq", "64")["problems"][0]["baselines"]), 1)
+
+
+def a_tune_under_way_is_waited_for_and_killed_it_holds_nobody_up():
+    with Place(space=TWO) as place:
+        log = os.path.join(place.folder, "log")
+        place.use_fake_driver(L4 + "fault BLOCK_N=64; hang\nlog %s\n" % log)
+        tune = place.start(*OF, "128", "--trial-timeout", "3600", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                           stderr=subprocess.DEVNULL, start_new_session=True)
+        while not (os.path.exists(log) and "launch" in open(log, encoding="utf-8").read()):
+            assert tune.poll() is None
+        try:
+            tap.has(place.run("rm", "--all", status=1).stderr, "is under way")
+            place.run("rm", "--all", "--dry-run")
+        finally:
+            os.killpg(tune.pid, signal.SIGKILL)
+            tune.wait()
+        place.run("rm", "--all")
+        tap.equal(place.json("show")["winners"], [])
+
+
+def what_a_system_bundle_has_is_said_to_be_found_again():
+    with tuned(problems=THREE) as place:
+        place.run("export", "--seq", "128", "--unsigned", "--out", "some.fab")
+        place.env["FA_TUNE_SYSTEM"] = os.path.join(place.folder, "some.fab")
+        tap.equal(rm(place, "--all", "--dry-run")["elsewhere"], 1)
+        tap.has(place.run("rm", "--all").stdout, "1 winner of these a system bundle or the fleet has, too")
+        tap.equal(place.json(*OF, "128", "--effort", "cached")["answer"]["from_system"], True)
+
+
+tap.main([
+    a_dry_run_tells_what_a_real_run_takes_and_changes_nothing,
+    cubins_stay_while_another_problem_has_them,
+    what_is_forgotten_is_as_if_it_had_never_been_tuned,
+    each_way_to_choose_keeps_to_what_it_names,
+    what_is_not_chosen_clearly_is_refused,
+    everything_goes_but_baselines_and_the_plans_of_sweeps_which_tune_again,
+    a_tune_under_way_is_waited_for_and_killed_it_holds_nobody_up,
+    what_a_system_bundle_has_is_said_to_be_found_again,
+])
