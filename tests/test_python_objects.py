@@ -3,6 +3,7 @@
 """What the Python package has above the extension, on the fake driver: problems, policy, warm-ups,
 recordings, and the objects that answers are. With PyTorch only where it can be imported."""
 import atexit
+import datetime
 import importlib.util
 import io
 import json
@@ -322,6 +323,26 @@ def winners_reports_and_findings_are_objects():
     tap.has(repr(found), "ok    gpu: ")
 
 
+def what_is_forgotten_is_told_and_gone():
+    fa_tune.tune(problem(40))
+    fa_tune.tune(problem(40, lse=True))
+    would = fa_tune.forget(seq=40, lse=True, dry_run=True)
+    assert would.dry_run and len(would) == 1 and would[0].problem == problem(40, lse=True), would
+    tap.has(repr(would), "would forget 1 trial and ")
+    tap.equal(len(fa_tune.winners(seq=40)), 2)
+    tap.equal(fa_tune.forget(older_than=datetime.timedelta(days=30)), ())
+    tap.equal(fa_tune.forget(older_than="2020-01-31", stale=True), ())
+    gone = fa_tune.forget(seq=40, lse=True)
+    tap.equal([one.told for one in gone], [one.told for one in would])
+    tap.equal((gone.trials, gone.cubins, gone.bytes, gone.elsewhere), (1, would.cubins, would.bytes, 0))
+    tap.has(repr(gone), "forgot 1 trial and ")
+    tap.equal([one.problem for one in fa_tune.winners(seq=40)], [problem(40)])
+    refused(fa_tune.Error, "say what to forget", fa_tune.forget)
+    refused(fa_tune.Error, "--all", lambda: fa_tune.forget(everything=True, gpu="L4"))
+    refused(fa_tune.ArgumentError, "lse=False", lambda: fa_tune.forget(seq=40, lse=False))
+    refused(fa_tune.ArgumentError, "no field colour", lambda: fa_tune.forget(colour=3))
+
+
 def every_name_has_a_docstring_and_is_known_to_editors():
     folder = os.path.dirname(fa_tune.__file__)
     with open(os.path.join(folder, "__init__.pyi"), encoding="utf-8") as file:
@@ -436,6 +457,7 @@ tap.main([
     a_sweep_is_its_items,
     an_interrupted_sweep_keeps_what_it_did_and_goes_on,
     winners_reports_and_findings_are_objects,
+    what_is_forgotten_is_told_and_gone,
     every_name_has_a_docstring_and_is_known_to_editors,
     whoever_is_imported_later_is_greeted_once,
     pytorch_knows_the_operators_and_why_it_cannot_have_them,

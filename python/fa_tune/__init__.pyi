@@ -18,12 +18,14 @@ from ._errors import TensorError as TensorError
 from ._objects import Answer as Answer
 from ._objects import Check as Check
 from ._objects import Doctor as Doctor
+from ._objects import Forgotten as Forgotten
 from ._objects import Report as Report
 from ._objects import Sweep as Sweep
 from ._objects import SweepItem as SweepItem
 from ._objects import Winners as Winners
 from ._objects import best_kernel as best_kernel
 from ._objects import doctor as doctor
+from ._objects import forget as forget
 from ._objects import kernel as kernel
 from ._objects import report as report
 from ._objects import sweep as sweep

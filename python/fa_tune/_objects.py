@@ -5,6 +5,7 @@ Times are in microseconds, as float; None is what is not known.
 """
 from __future__ import annotations
 
+import datetime
 import itertools
 import os
 import tempfile
@@ -119,6 +120,36 @@ class Winners(tuple[Answer, ...]):
     def __repr__(self):
         rows = [(repr(one.problem)[8:-1], one.gpu, one.time, one.origin, one.kernel) for one in self]
         return "\n".join([counted(len(self), "winner"), *_table(rows)])
+
+
+class Forgotten(Winners):
+    """The winners that fa_tune.forget() has forgotten, or would: fa_tune.Winners, and how much went with them.
+
+    trials     configs that were on record for these problems, and for those without a winner
+    cubins     compiled kernels that nothing else refers to
+    bytes      of all that; freed: by how much the store's file became smaller
+    elsewhere  how many of the winners a system bundle or the fleet has, too: the next lookup finds that
+    dry_run    whether all of it is still there
+    """
+
+    trials: int
+    cubins: int
+    bytes: int
+    freed: int
+    elsewhere: int
+    dry_run: bool
+
+    def __new__(cls, told):
+        self = super().__new__(cls, (Answer(one["answer"]) for one in told["problems"] if one["answer"]))
+        for name in ("trials", "cubins", "bytes", "freed", "elsewhere"):
+            setattr(self, name, told["forgotten"][name])
+        self.dry_run = told["dry_run"]
+        return self
+
+    def __repr__(self):
+        return "\n".join(["%s %s and %s, %d bytes" % (
+            "would forget" if self.dry_run else "forgot", counted(self.trials, "trial"),
+            counted(self.cubins, "cubin"), self.bytes), super().__repr__()])
 
 
 class SweepItem:
@@ -386,6 +417,34 @@ def winners(*, gpu: str | None = None, **fields: Any) -> Winners:
     wanted = _filter(fields)
     return Winners(one for one in (Answer(told["answer"]) for told in told["winners"]) if
                    all(_agrees(one.problem.as_dict(), *one_wanted) for one_wanted in wanted.items()))
+
+
+def forget(*, gpu: str | None = None, older_than: str | datetime.timedelta | None = None, stale: bool = False,
+           everything: bool = False, dry_run: bool = False, **fields: Any) -> Forgotten:
+    """Forgets stored winners, and all that tuning stored with them: then it is as if they had never been tuned.
+
+    fa_tune.forget(gpu="L4", head_dim=128, dry_run=True)     # what would go
+    fa_tune.forget(older_than="30d")
+
+    gpu, fields   those that agree, as of fa_tune.winners
+    older_than    those of which nothing is newer: an age ("30d", "12h"), a date ("2026-01-31") or a timedelta
+    stale         those that no template that is present makes any more (`fa-tune rm --help` says it exactly)
+    everything    all; nothing else may be given with it
+    dry_run       only tells what would go
+
+    Returns a fa_tune.Forgotten. Changes the local store alone: a system bundle or the fleet may have the winner,
+    too. Kernels that are loaded in this process stay until fa_tune.close().
+    """
+    from . import _child
+    wanted = _filter(fields)
+    off = [name for name, value in wanted.items() if value is False]
+    if off:  # no option says so, and more than that would go
+        raise ArgumentError("forget() takes no %s=False: problems are chosen by what they have" % off[0])
+    if isinstance(older_than, datetime.timedelta):
+        older_than = "%ds" % older_than.total_seconds()
+    return Forgotten(_child.run_json("rm", *_child.options_of({
+        "gpu": gpu, "older_than": older_than, "stale": stale, "all": everything, "dry_run": dry_run, **wanted}),
+        progress=False))
 
 
 def _agrees(fields, name, value):
