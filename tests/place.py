@@ -94,6 +94,15 @@ class Place:
         self.env["FA_TUNE_LIBCUDA"] = FAKE_CUDA
         self.env["FAKE_CUDA_SCRIPT"] = path
 
+    def preload_sanitizers(self):
+        """Those that the library and the fake driver are linked with: a Python that is not has to load them first."""
+        listed = subprocess.run(["ldd", FA_TUNE], stdout=subprocess.PIPE, encoding="utf-8", check=True)
+        runtimes = [line.split()[2] for line in listed.stdout.splitlines()
+                    if line.split()[0].startswith(("libasan", "libtsan", "libubsan"))]
+        if runtimes:
+            self.env["LD_PRELOAD"] = ":".join(runtimes)
+            self.env["ASAN_OPTIONS"] = "detect_leaks=0"  # Python's own are not ours
+
     def take_cubins(self, space=EIGHT):
         """Gives the store this space's cubins for an L4, compiled once for all tests: from another
         problem, so that nothing else is known of the one that a test asks for."""

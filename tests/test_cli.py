@@ -7,8 +7,10 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import subprocess
+import sys
 import termios
 import time
 
@@ -327,6 +329,51 @@ def doctor_says_what_fails_and_its_status_agrees():
         assert bad[0]["advice"] != ""
 
 
+# Opens the library by a relative name, goes to another folder, and says which worker it would start.
+ASK_LIBRARY = """
+import ctypes, os, sys
+class Check(ctypes.Structure):
+    _fields_ = [("level", ctypes.c_int), ("name", ctypes.c_char * 32), ("text", ctypes.c_char * 512), ("advice", ctypes.c_char * 512)]
+@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Check))
+def visit(_, check):
+    if check.contents.name == b"worker":
+        print(check.contents.text.decode())
+    return 0
+library = ctypes.CDLL(os.path.join(os.curdir, sys.argv[1]))
+os.chdir(sys.argv[2])
+library.fa_doctor(None, visit, None, None)
+"""
+
+
+def nothing_of_ours_is_looked_for_in_the_current_folder():
+    with Place() as place:
+        here, linked, beside = (os.path.join(place.folder, name) for name in ("here", "linked", "beside"))
+        library = "libfa_tune.so.0.2"
+        for folder in (here, linked, beside, os.path.join(place.folder, "libexec", "fa-tune")):
+            os.makedirs(folder)
+            for name in ("fa-tune", library, "fa-tune-worker", "fa-tune-serve"):  # each tells that it was started
+                with open(os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT, 0o700), "w") as file:
+                    file.write("#!/bin/sh\ntouch %s/ran\n" % place.folder)
+        os.replace(os.path.join(linked, "fa-tune"), os.path.join(linked, "none-of-ours"))
+        os.symlink(FA_TUNE, os.path.join(linked, "fa-tune"))
+
+        def run(*command, **how):
+            return subprocess.run(command, env=place.env, cwd=here, stdout=subprocess.PIPE, check=True, **how).stdout
+
+        for path in (FA_TUNE, os.path.join(linked, "fa-tune")):  # as a shell runs what it found in PATH
+            worker, = [check for check in json.loads(run("fa-tune", "doctor", "--json", executable=path))["checks"]
+                       if check["name"] == "worker"]
+            tap.equal((worker["level"], worker["text"]), ("ok", os.path.join(BUILD, "fa-tune-worker")))
+            tap.has(run("fa-tune", "serve", "--openapi", executable=path), b'"openapi"')
+        for name in (library, "fa-tune-worker"):
+            shutil.copy(os.path.join(BUILD, name), os.path.join(beside, name))
+        place.preload_sanitizers()
+        told = subprocess.run([sys.executable, "-c", ASK_LIBRARY, library, here], env=place.env, cwd=beside,
+                              check=False, stdout=subprocess.PIPE, encoding="utf-8")
+        tap.equal((told.returncode, told.stdout), (0, os.path.join(beside, "fa-tune-worker") + "\n"))
+        assert not os.path.exists(os.path.join(place.folder, "ran"))
+
+
 def doctor_changes_nothing():
     with Place() as place:
         for size in (None, 0):
@@ -542,6 +589,7 @@ tap.main([
     when_nothing_is_left_to_compile_it_says_so,
     an_absent_gpus_choice_stands_though_a_config_does_not_compile,
     doctor_says_what_fails_and_its_status_agrees,
+    nothing_of_ours_is_looked_for_in_the_current_folder,
     doctor_changes_nothing,
     quiet_is_silent_and_progress_is_not,
     without_utf8_everything_is_ascii,

@@ -28,16 +28,6 @@ def launch(place, **how):
     return run(place, os.path.join(BUILD, "examples", "tune_and_launch"), **how)
 
 
-def preloaded(place):
-    """Where the fake driver is built with a sanitizer, which its program links, Python has to load that first."""
-    listed = subprocess.run(["ldd", os.path.join(BUILD, "fa-tune")], capture_output=True, encoding="utf-8", check=True)
-    runtimes = [line.split()[2] for line in listed.stdout.splitlines()
-                if line.split()[0].startswith(("libasan", "libtsan", "libubsan"))]
-    if runtimes:
-        place.env["LD_PRELOAD"] = ":".join(runtimes)
-        place.env["ASAN_OPTIONS"] = "detect_leaks=0"  # Python's own are not ours
-
-
 def notes(text):
     return [line for line in text.splitlines() if line.startswith("note: ")]
 
@@ -116,7 +106,7 @@ def both_examples_get_a_kernel_from_the_daemon_and_launch_it():
         second = launch(away)
         tap.has(second.stdout, "origin measured, found in the store")
         tap.lacks(second.stdout, "tuning")
-        preloaded(away)
+        away.preload_sanitizers()
         example = [sys.executable, os.path.join(SOURCE, "examples", "serve_and_launch.py")]
         told = run(away, *example, daemon.socket).stdout
         tap.has(told, "origin measured, ")

@@ -1,27 +1,53 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Where this library or program itself lies.
+ *
+ * The kernel's table of mappings tells the file whose code runs. The dynamic linker only repeats the name that it
+ * was given, which is "fa-tune" for a program found through PATH, and relative for a library opened by a
+ * relative name: resolved against the current folder it may be anybody's file.
  */
 #include "own_place.h"
 
-#include <dlfcn.h>
+#include <inttypes.h>
+#include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 void fa_own_directory(char *ret_path, size_t size)
 {
-    Dl_info info;
-    char *real = NULL;
+    const uintptr_t here = (uintptr_t)&fa_own_directory;
+    char line[PATH_MAX + 128];
+    FILE *maps = fopen("/proc/self/maps", "re");
     ret_path[0] = 0;
-    if (dladdr((void *)(uintptr_t)&fa_own_directory, &info) == 0 || info.dli_fname == NULL)
-        return;
-    real = realpath(info.dli_fname, NULL);
-    if (real == NULL) /* a program found through PATH */
-        real = realpath("/proc/self/exe", NULL);
-    char *slash = real != NULL ? strrchr(real, '/') : NULL;
-    if (slash != NULL && (size_t)(slash - real) < size)
-        snprintf(ret_path, size, "%.*s", (int)(slash - real), real);
-    free(real);
+    while (maps != NULL && fgets(line, sizeof line, maps) != NULL) {
+        uintptr_t begin, end;
+        int path = 0; /* "55e0-55f0 r-xp 00001000 fe:01 1234   /usr/bin/fa-tune" */
+        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %*s %*s %*s %*s %n", &begin, &end, &path) < 2 ||
+            here < begin || here >= end)
+            continue;
+        if (line[path] == '/') {
+            size_t length = (size_t)(strrchr(line + path, '/') - (line + path));
+            length = length > 0 ? length : 1; /* the root's slash is its name */
+            if (length < size)
+                snprintf(ret_path, size, "%.*s", (int)length, line + path);
+        }
+        break;
+    }
+    if (maps != NULL)
+        fclose(maps);
+}
+
+void fa_own_program(const char *name, char *ret_path, size_t size)
+{
+    static const char *const places[] = {"%s/%s", "%s/../%s", "%s/../libexec/fa-tune/%s"};
+    char here[PATH_MAX];
+    fa_own_directory(here, sizeof here);
+    for (size_t i = 0; i < sizeof places / sizeof *places && here[0] != 0; i++) {
+        int length = snprintf(ret_path, size, places[i], here, name);
+        if (length > 0 && (size_t)length < size && access(ret_path, X_OK) == 0)
+            return;
+    }
+    snprintf(ret_path, size, "%s/%s", FA_TUNE_LIBEXECDIR, name);
 }

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where this library or program itself lies.
+ * Where this library or program itself lies, and the programs that belong to it.
+ *
+ * Invariant: every answer is absolute, and the current folder has no part in it.
  */
 #ifndef FA_BASE_OWN_PLACE_H
 #define FA_BASE_OWN_PLACE_H
 
 #include <stddef.h>
 
-/* The directory of the file that this code was loaded from, absolute; "" where it cannot be told. */
+/* The directory of the file that this code was loaded from, links resolved; "" where it cannot be told. */
 void fa_own_directory(char *ret_path, size_t size);
+
+/* The program `name` beside that file, or where it is installed; the path may name no file. */
+void fa_own_program(const char *name, char *ret_path, size_t size);
 
 #endif

@@ -16,22 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-/* Beside this library or program, else where it was to be installed. */
-static void find_worker(char *ret_path, size_t size)
-{
-    static const char *const places[] = {"%s/fa-tune-worker", "%s/../fa-tune-worker",
-                                         "%s/../libexec/fa-tune/fa-tune-worker"};
-    char here[FA_STORE_PATH_MAX];
-    fa_own_directory(here, sizeof here);
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        snprintf(ret_path, size, places[i], here);
-        if (access(ret_path, X_OK) == 0)
-            return;
-    }
-    snprintf(ret_path, size, "%s/fa-tune-worker", FA_TUNE_LIBEXECDIR);
-}
 
 static const char *option_or_environment(const char *option, const char *variable)
 {
@@ -88,7 +72,7 @@ int fa_options_worker(const fa_options *options, char ret_path[FA_STORE_PATH_MAX
     const char *worker = option_or_environment(options->worker, "FA_TUNE_WORKER");
     if (worker != NULL)
         return copy_path(worker, ret_path, FA_STORE_PATH_MAX, "worker", diag);
-    find_worker(ret_path, FA_STORE_PATH_MAX);
+    fa_own_program("fa-tune-worker", ret_path, FA_STORE_PATH_MAX);
     return 0;
 }
 

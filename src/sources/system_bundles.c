@@ -141,12 +141,12 @@ static void open_all(fa_system *system)
     if (list != NULL) {
         open_list(system, list);
     } else {
+        char own[FA_STORE_PATH_MAX - 16];
         char beside[FA_STORE_PATH_MAX]; /* where a Python wheel has one */
-        size_t length;
-        fa_own_directory(beside, sizeof beside);
-        length = strlen(beside);
-        snprintf(beside + length, sizeof beside - length, "/fa-tune.fab");
-        open_place(system, beside);
+        fa_own_directory(own, sizeof own);
+        snprintf(beside, sizeof beside, "%s/fa-tune.fab", own);
+        if (own[0] != 0)
+            open_place(system, beside);
         open_place(system, FA_TUNE_SYSTEM_DIR);
         if (strcmp(FA_TUNE_SYSTEM_DIR, share) != 0)
             open_place(system, share);
