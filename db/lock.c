@@ -56,12 +56,16 @@ static int check_name(const char *name, fa_diag *diag)
 static int check_is_store(const char *path, fa_diag *diag)
 {
     struct stat st, now;
+    fa_sqlite_header kind;
     do { /* again when another file took the name meanwhile: a store that was just set aside */
         int rc = fa_db_check_file(path, &st, diag);
         if (rc != 0)
             return rc == FA_ENOTFOUND ? 0 : rc;
-        if (fa_db_is_marked(path) || fa_sqlite_may_be_store(path))
+        if (fa_db_is_marked(path))
             return 0;
+        if (fa_sqlite_kind_of(path, &kind) == 0 &&
+            (kind == FA_HEADER_OURS || kind == FA_HEADER_NEWER || kind == FA_HEADER_EMPTY))
+            return 0; /* empty: a store that another process is just making */
     } while (lstat(path, &now) != 0 || now.st_ino != st.st_ino || now.st_dev != st.st_dev);
     return fa_fail(diag, FA_ESTORE, "%s is not a store, so nothing is locked there", path);
 }

@@ -55,15 +55,14 @@ bool fa_sqlite_is_empty(fa_store *store)
            file->pMethods->xFileSize(file, &size) == SQLITE_OK && size == 0;
 }
 
-bool fa_sqlite_may_be_store(const char *path)
+int fa_sqlite_kind_of(const char *path, fa_sqlite_header *ret_kind)
 {
     sqlite3 *db = NULL;
-    fa_sqlite_header kind = FA_HEADER_UNKNOWN;
     uint32_t version = 0;
-    bool ours = sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOFOLLOW, NULL) ==
-                    SQLITE_OK &&
-                read_header(db, &kind, &version) == 0 &&
-                (kind == FA_HEADER_OURS || kind == FA_HEADER_NEWER || kind == FA_HEADER_EMPTY);
+    int rc =
+        sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOFOLLOW, NULL) == SQLITE_OK
+            ? read_header(db, ret_kind, &version)
+            : FA_EIO;
     sqlite3_close(db);
-    return ours;
+    return rc;
 }

@@ -21,8 +21,7 @@ int fa_db_read_header(fa_store *store, fa_sqlite_header *ret_kind, uint32_t *ret
                       fa_diag *diag);
 /* Whether nothing is in the file any more. */
 bool fa_sqlite_is_empty(fa_store *store);
-/* Whether the file of that name has our header, of any version, or nothing yet, as a store that another
- * process is just making. */
-bool fa_sqlite_may_be_store(const char *path);
+/* The same of the file of that name, in which no part is a symbolic link; FA_EIO. */
+int fa_sqlite_kind_of(const char *path, fa_sqlite_header *ret_kind);
 
 #endif

@@ -24,7 +24,7 @@ int fa_db_locks_directory(const char *store_path, char *ret_directory, size_t si
     int rc = fa_db_check_directory(store_path, diag);
     if (rc != 0)
         return rc;
-    snprintf(ret_directory, size, "%s.locks", store_path);
+    snprintf(ret_directory, size, "%s" FA_LOCKS_ENDING, store_path);
     if (mkdir(ret_directory, 0700) != 0 && errno != EEXIST) {
         struct stat st;
         int error = errno;
@@ -66,11 +66,11 @@ bool fa_db_is_marked(const char *store_path)
 {
     char mark[FA_STORE_PATH_MAX + 32], identity[IDENTITY_MAX];
     struct stat st;
-    snprintf(mark, sizeof mark, "%s.locks", store_path);
+    snprintf(mark, sizeof mark, "%s" FA_LOCKS_ENDING, store_path);
     if (lstat(mark, &st) != 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() ||
         (st.st_mode & 022) != 0)
         return false;
-    snprintf(mark, sizeof mark, "%s.locks/.store", store_path);
+    snprintf(mark, sizeof mark, "%s" FA_LOCKS_ENDING "/.store", store_path);
     return identify(store_path, identity) && mark_says(mark, identity);
 }
 

@@ -8,6 +8,8 @@
 
 #include "fa_types.h"
 
+#define FA_LOCKS_ENDING ".locks" /* of a store's path */
+
 /* Makes the directory where it is missing: mode 0700, ours alone, since whoever can write it can hold
  * every lock of it for ever. */
 int fa_db_locks_directory(const char *store_path, char *ret_directory, size_t size, fa_diag *diag);

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Bundles from the command line: a key, an export, what another machine says to it, and records."""
+import functools
 import hashlib
 import os
 import re
+import shutil
 import stat
 import struct
 import subprocess
@@ -241,6 +243,53 @@ def what_is_asked_wrongly_says_what_to_do():
         tap.has(place.run("keygen", "--out", "key", status=2).stderr, "never written over")
 
 
+def bytes_below(folder):
+    """Of every file, by its path."""
+    found = {}
+    for path, _, names in os.walk(folder):
+        for name in map(functools.partial(os.path.join, path), names):
+            if os.path.isfile(name):  # not a store's mark, a link to nothing
+                with open(name, "rb") as file:
+                    found[name] = file.read()
+    return found
+
+
+def no_output_replaces_a_store_or_a_key_by_any_name():
+    with Place(TWO) as place:
+        tuned(place)
+        key_of(place)
+        keys = os.path.join(place.folder, ".config", "fa-tune")
+        place.run("trust", "add", "ab" * 32, "--name", "a friend")
+        place.run("keygen", "--out", "other-key")
+        shutil.copy(place.store, os.path.join(place.folder, "other.db"))  # a store that no option names
+        os.symlink("other.db", os.path.join(place.folder, "link.html"))
+        os.link(os.path.join(place.folder, "other.db"), os.path.join(place.folder, "hard.html"))
+        os.link(os.path.join(keys, "trusted-keys"), os.path.join(place.folder, "trust.html"))
+        os.symlink(place.folder, os.path.join(place.folder, "round"))
+        with open(os.path.join(place.folder, "of-another-program.db"), "wb") as file:
+            file.write(b"SQLite format 3\0".ljust(4096, b"\0"))
+        with open(place.store + "-shm", "wb"):
+            pass
+        names = ["store.db", "other.db", "./round/../" + os.path.basename(place.folder) + "/store.db", "link.html",
+                 "hard.html", "trust.html", "store.db-wal", "store.db-WAL",
+                 "store.db-shm", "store.db-journal", "round/other.db-wal", "store.db.locks/any", "other-key",
+                 "of-another-program.db", ".config/fa-tune/key", ".config/fa-tune/trusted-keys",
+                 ".config/fa-tune/Trusted-Keys"]
+        before = bytes_below(place.folder)
+        for name in names:
+            for verb in (["report", "--format", "html", "--out"], ["export", "--out"], ["export", "--unsigned", "--out"],
+                         ["export", "--records"], ["keygen", "--out"]):
+                told = place.run(*verb, name, status=2).stderr
+                tap.has(told, "cannot write %s: " % name)
+        tap.equal(bytes_below(place.folder), before)
+        os.remove(os.path.join(keys, "trusted-keys"))
+        place.run("keygen", "--out", os.path.join(keys, "trusted-keys"), status=2)
+        place.run("export", "--out", os.path.join(keys, "bundle.fab"))  # what is not a key may lie there
+        with open(place.store, "r+b") as file:
+            file.write(b"\0" * 4096)  # damaged, and still known to have been a store
+        place.run("report", "--store", "other.db", "--out", place.store, "--format", "md", status=2)
+
+
 tap.main([
     a_bundle_goes_from_one_machine_to_another_in_four_commands,
     show_checks_a_bundle_and_needs_no_store,
@@ -253,5 +302,6 @@ tap.main([
     a_filter_leaves_records_out_before_they_are_compiled,
     a_bundles_winners_are_listed_by_gpu_and_problem,
     keys_trusted_at_once_are_all_kept,
+    no_output_replaces_a_store_or_a_key_by_any_name,
     what_is_asked_wrongly_says_what_to_do,
 ])

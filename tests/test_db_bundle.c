@@ -475,9 +475,50 @@ static void the_writer_refuses_what_no_reader_would_take(void)
     strcpy(winner.cubin_key, "no hash");
     CHECK_INT(fa_bundle_add(writer, &winner, "cubin", 5, &diag), FA_EINVAL);
     bundle_path(path, "no/such/place.fab");
-    CHECK_INT(fa_bundle_write(writer, path, NULL, NULL, &diag), FA_EIO);
+    CHECK_INT(fa_bundle_write(writer, path, NULL, NULL, &diag), FA_EINVAL);
     CHECK_INT(db_count_files(""), 2); /* . and .. : nothing is left behind */
     fa_bundle_writer_free(&writer);
+}
+
+static bool another_process_sees_a_lock(void)
+{
+    int status = -1;
+    pid_t child = fork();
+    if (child == 0) {
+        struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+        int fd = open(db_path, O_RDWR | O_CLOEXEC);
+        _exit(fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK ? 0 : 1);
+    }
+    return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+}
+
+static void look_at_outputs(void)
+{
+    char hard[DB_PATH_MAX + 8];
+    snprintf(hard, sizeof hard, "%s.hard", db_path);
+    CHECK_INT(link(db_path, hard), 0);
+    CHECK(another_process_sees_a_lock());
+    CHECK_INT(fa_output_check(db_path, &diag), FA_EINVAL);
+    CHECK_INT(fa_output_write(hard, "x", 1, &diag), FA_EINVAL);
+    CHECK(another_process_sees_a_lock());
+}
+
+static int in_a_change(void *looked, fa_diag *unused)
+{
+    (void)unused;
+    look_at_outputs();
+    *(bool *)looked = true;
+    return 0;
+}
+
+static void a_store_that_an_output_names_keeps_its_locks(void)
+{
+    fa_store *store = db_open(&diag);
+    bool looked = false;
+    CHECK(store != NULL);
+    CHECK_OK(fa_store_batch(store, in_a_change, &looked, &diag), diag);
+    CHECK(looked);
+    fa_store_close(&store);
 }
 
 static void a_trial_in_the_evidence_keeps_every_digit_of_its_seed(void)
@@ -517,6 +558,7 @@ int main(void)
     DB_TEST(an_owned_bundle_must_be_writable_by_its_owner_only);
     DB_TEST(what_is_no_regular_file_is_refused);
     DB_TEST(the_writer_refuses_what_no_reader_would_take);
+    DB_TEST(a_store_that_an_output_names_keeps_its_locks);
     DB_TEST(a_trial_in_the_evidence_keeps_every_digit_of_its_seed);
     return check_done();
 }

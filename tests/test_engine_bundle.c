@@ -158,7 +158,7 @@ static void what_is_damaged_is_refused_and_the_store_stays_as_it_was(void)
         size_t at = damage[i].at >= 0 ? (size_t)damage[i].at : good.size - (size_t)-damage[i].at;
         if (damage[i].keep == 0)
             now.data[at] = (char)(now.data[at] ^ 0x40);
-        CHECK_OK(fa_bundle_replace_file(bundle, now.data, now.size, &diag), diag);
+        CHECK_OK(fa_output_write(bundle, now.data, now.size, &diag), diag);
         CHECK_INT(import(&f, true, false, &info), damage[i].code);
         CHECK_HAS(diag.text, damage[i].sentence);
         CHECK_INT(fa_bundle_inspect(bundle, NULL, NULL, NULL, &diag), damage[i].code);

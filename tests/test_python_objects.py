@@ -8,6 +8,7 @@ import importlib.util
 import io
 import json
 import os
+import pathlib
 import pickle
 import re
 import signal
@@ -189,7 +190,10 @@ def a_recording_is_a_plan_that_can_be_saved_and_tuned_elsewhere():
         file.write('\n{"problem": {"seq_q": 8, "no_such_field": 1}}\n')
     refused(fa_tune.Error, "met.jsonl, line 4 is no problem", lambda: fa_tune.recording.load("met.jsonl"))
     refused(FileNotFoundError, "none.jsonl", lambda: fa_tune.recording.load("none.jsonl"))
-    tap.equal([name for name in os.listdir(".") if "partial" in name], [])
+    for path in (place.store, pathlib.Path(place.store + "-wal")):
+        refused(fa_tune.ArgumentError, "cannot write %s" % path, lambda: met.save(path))
+    refused(fa_tune.ArgumentError, "the folder none does not exist", lambda: met.save("none/met.jsonl"))
+    tap.equal([name for name in os.listdir(".") if ".new" in name], [])
 
 
 # ---- objects -------------------------------------------------------------------------------------

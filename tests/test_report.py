@@ -429,10 +429,10 @@ def the_format_follows_the_file_and_a_file_is_whole_or_not_there():
         tap.lacks(place.run("report", "--format", "x", status=2).stderr, "did you mean ?")
         tap.has(place.run("report", "--format", "", status=2).stderr, "use html, md, csv or json")
         tap.has(place.run("report", "--json", "--format", "csv", status=2).stderr, "exclude")
-        tap.has(place.run("report", "--out", "nowhere/r.md", status=1).stderr, "nowhere/r.md")
+        tap.has(place.run("report", "--out", "nowhere/r.md", status=2).stderr, "the folder nowhere does not exist")
         before = sorted(os.listdir(place.folder))
         os.mkdir(os.path.join(place.folder, "d.md"))
-        tap.has(place.run("report", "--out", "d.md", status=2).stderr, "no regular file")
+        tap.has(place.run("report", "--out", "d.md", status=2).stderr, "not a regular file")
         tap.equal(sorted(os.listdir(place.folder)), sorted(before + ["d.md"]))
 
 

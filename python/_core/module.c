@@ -4,15 +4,37 @@
  */
 #include "attention.h"
 #include "bound.h"
+#include "errors.h"
 #include "problem.h"
 #include "session.h"
 #include "tensors.h"
+
+#include "fa_bundle.h"
 
 static PyObject *version(PyObject *self, PyObject *unused)
 {
     (void)self;
     (void)unused;
     return PyUnicode_FromString(fa_version());
+}
+
+static PyObject *write_file(PyObject *self, PyObject *arguments)
+{
+    PyObject *path = NULL;
+    const char *bytes;
+    Py_ssize_t size;
+    fa_diag diag = {{0}};
+    (void)self;
+    if (!PyArg_ParseTuple(arguments, "O&y#:write_file", PyUnicode_FSConverter, &path, &bytes,
+                          &size))
+        return NULL;
+    int rc = fa_output_write(PyBytes_AsString(path), bytes, (size_t)size, &diag);
+    Py_DECREF(path);
+    if (rc != 0) {
+        fail_with(rc, &diag);
+        return NULL;
+    }
+    Py_RETURN_NONE;
 }
 
 static PyMethodDef methods[] = {
@@ -39,6 +61,8 @@ static PyMethodDef methods[] = {
      "on_miss(problem, device, arguments), which returns a Kernel, or what attention() shall return."},
     {"set_recorder", session_set_recorder, METH_O,
      "set_recorder(function)\n--\n\nCalls function(problem, device) for every attention(); None ends it."},
+    {"write_file", write_file, METH_VARARGS,
+     "write_file(path, bytes)\n--\n\nWrites a file that is there whole, or as it was; replaces no store and no key."},
     {"close", session_close, METH_NOARGS,
      "close()\n--\n\nUnloads every kernel and closes the store. The next call opens it anew."},
     {"_forget", session_forget, METH_NOARGS, "In a forked child: leaves the parent's tuner alone."},

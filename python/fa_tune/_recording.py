@@ -74,16 +74,9 @@ class recording:  # noqa: N801, called as a function
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes them as JSON lines, one problem a line, which `fa-tune sweep --plan` takes too.
-        The file appears whole or not at all."""
-        partial = "%s.%d.partial" % (os.fspath(path), os.getpid())
-        try:
-            with open(partial, "w", encoding="utf-8") as file:
-                file.writelines(problem.as_json() + "\n" for problem in self)
-            os.replace(partial, path)
-        except BaseException:
-            if os.path.exists(partial):
-                os.remove(partial)
-            raise
+        The file appears whole or not at all, and replaces no store and no key."""
+        lines = (problem.as_json() + "\n" for problem in self)
+        _core.write_file(os.fspath(path), "".join(lines).encode())
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> recording:

@@ -173,15 +173,27 @@ static void keep_name(const char *path)
     free(directory);
 }
 
+/* Not mkostemp(), which leaves the umask out. */
+static int open_new(fa_buf *path, const char *wanted, unsigned mode)
+{
+    static _Atomic unsigned count;
+    int fd;
+    do {
+        fa_buf_clear(path);
+        fa_buf_printf(path, "%s.new-%ld-%u", wanted, (long)getpid(), count++);
+        errno = ENOMEM;
+        fd = path->failed ? -1
+                          : open(path->data, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, (mode_t)mode);
+    } while (fd < 0 && errno == EEXIST); /* of a process that was killed and had our number */
+    return fd;
+}
+
 int fa_replace_file(const char *path, const void *bytes, size_t size, unsigned mode)
 {
     fa_buf temporary = {0};
-    fa_buf_printf(&temporary, "%s.new-XXXXXX", path);
-    if (temporary.failed)
-        return ENOMEM;
-    int fd = mkostemp(temporary.data, O_CLOEXEC);
+    int fd = open_new(&temporary, path, mode);
     int failed = fd < 0 ? errno : 0;
-    if (fd >= 0 && (write_whole(fd, bytes, size) != 0 || fchmod(fd, (mode_t)mode) != 0))
+    if (fd >= 0 && write_whole(fd, bytes, size) != 0)
         failed = errno;
     if (fd >= 0 && close(fd) != 0 && failed == 0)
         failed = errno;

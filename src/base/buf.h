@@ -37,7 +37,7 @@ int fa_descriptors_check(fa_diag *diag);
 void *fa_grow(void *items, size_t *capacity, size_t count, size_t size);
 
 /* Writes a file under another name beside `path`, syncs it and gives it its name: whoever reads sees
- * the old file or the whole new one, also after a power cut. Returns 0 or an errno. */
+ * the old file or the whole new one, also after a power cut. mode: less the umask. Returns 0 or an errno. */
 int fa_replace_file(const char *path, const void *bytes, size_t size, unsigned mode);
 
 #endif

@@ -8,10 +8,13 @@
  */
 #include "own_place.h"
 
+#include "fa_types.h"
+
 #include <inttypes.h>
 #include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -50,4 +53,17 @@ void fa_own_program(const char *name, char *ret_path, size_t size)
             return;
     }
     snprintf(ret_path, size, "%s/%s", FA_TUNE_LIBEXECDIR, name);
+}
+
+int fa_own_config(const char *file, char *ret_path, size_t size)
+{
+    const char *config = secure_getenv("XDG_CONFIG_HOME"), *home = secure_getenv("HOME");
+    int n;
+    if (config != NULL && config[0] == '/')
+        n = snprintf(ret_path, size, "%s/fa-tune%s", config, file);
+    else if (home != NULL && home[0] == '/')
+        n = snprintf(ret_path, size, "%s/.config/fa-tune%s", home, file);
+    else
+        return FA_ENOTFOUND;
+    return n > 0 && (size_t)n < size ? 0 : FA_EINVAL;
 }

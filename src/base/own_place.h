@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where this library or program itself lies, and the programs that belong to it.
+ * Where this library or program itself lies, the programs that belong to it, and its user's keys.
  *
  * Invariant: every answer is absolute, and the current folder has no part in it.
  */
@@ -14,5 +14,9 @@ void fa_own_directory(char *ret_path, size_t size);
 
 /* The program `name` beside that file, or where it is installed; the path may name no file. */
 void fa_own_program(const char *name, char *ret_path, size_t size);
+
+/* `file` ("/key", "" for the folder) in the folder of this user's keys; FA_ENOTFOUND: HOME is not set;
+ * FA_EINVAL: the path is too long. */
+int fa_own_config(const char *file, char *ret_path, size_t size);
 
 #endif

@@ -87,8 +87,6 @@ int fa_bundle_add(fa_bundle_writer *writer, const fa_winner_record *winner, cons
 /* Written beside `path`, flushed to disk, then renamed over it. secret NULL: unsigned. */
 int fa_bundle_write(fa_bundle_writer *writer, const char *path, const fa_sign_secret *secret,
                     fa_bundle_head *ret_head, fa_diag *diag);
-/* The file step alone, for other files that must never be there in half. */
-int fa_bundle_replace_file(const char *path, const void *bytes, size_t size, fa_diag *diag);
 
 /* ---- one winner as JSON (bundle_json.c) -----------------------------------------------------*/
 int fa_bundle_winner_print(const fa_winner_record *winner, fa_buf *out, fa_diag *diag);

@@ -4,13 +4,12 @@
  * (time, host, order of adding) goes in, so the same content gives the same bytes.
  */
 #include "bundle_format.h"
-#include "paths.h"
 #include "database.h"
+#include "fa_bundle.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 struct part {
     unsigned char key[FA_HASH_BYTES];
@@ -224,24 +223,9 @@ int fa_bundle_write(fa_bundle_writer *writer, const char *path, const fa_sign_se
              : head.bytes > FA_BUNDLE_BYTES_MAX
                  ? fa_fail(diag, FA_EINVAL, "the bundle would have %llu bytes: %d is the most",
                            (unsigned long long)head.bytes, FA_BUNDLE_BYTES_MAX)
-                 : fa_bundle_replace_file(path, out.data, out.size, diag);
+                 : fa_output_write(path, out.data, out.size, diag);
     fa_buf_free(&out);
     if (rc == 0 && ret_head != NULL)
         *ret_head = head;
     return rc;
-}
-
-/* ---- the file -------------------------------------------------------------------------------*/
-int fa_bundle_replace_file(const char *path, const void *bytes, size_t size, fa_diag *diag)
-{
-    struct stat st;
-    /* A rename would take a device's place, /dev/null's for one. */
-    if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode))
-        return fa_fail(diag, FA_EINVAL, "cannot write %s: it is there and not a regular file",
-                       path);
-    int failed = fa_replace_file(path, bytes, size, 0644); /* it is to be given away */
-    if (failed == 0)
-        return 0;
-    return fa_fail(diag, fa_db_errno(failed) == FA_ENOTFOUND ? FA_EIO : fa_db_errno(failed),
-                   "cannot write %s: %s", path, strerror(failed));
 }

@@ -8,6 +8,7 @@
 #include "buf.h"
 #include "bundle.h"
 #include "error.h"
+#include "own_place.h"
 #include "owned.h"
 
 #include <errno.h>
@@ -20,24 +21,16 @@
 #include <unistd.h>
 
 enum { FILE_MAX = 1 << 16, KEYS_MAX = 256 };
-static const char secret_mark[] = "fa-tune-secret-key-1 ";
 
 /* ---- places ---------------------------------------------------------------------------------*/
 /* The directory of keys, or a file in it. */
 static int place(const char *file, char *ret_path, size_t size, fa_diag *diag)
 {
-    const char *config = secure_getenv("XDG_CONFIG_HOME"), *home = secure_getenv("HOME");
-    int n;
-    if (config != NULL && config[0] == '/')
-        n = snprintf(ret_path, size, "%s/fa-tune%s", config, file);
-    else if (home != NULL && home[0] == '/')
-        n = snprintf(ret_path, size, "%s/.config/fa-tune%s", home, file);
-    else
-        return fa_fail(diag, FA_ESTORE, "no place for keys: HOME is not set");
-    return n > 0 && (size_t)n < size ? 0
-                                     : fa_fail(diag, FA_EINVAL,
-                                               "the path of the keys is too long: shorten "
-                                               "XDG_CONFIG_HOME");
+    int rc = fa_own_config(file, ret_path, size);
+    return rc == FA_ENOTFOUND ? fa_fail(diag, FA_ESTORE, "no place for keys: HOME is not set")
+           : rc != 0
+               ? fa_fail(diag, rc, "the path of the keys is too long: shorten XDG_CONFIG_HOME")
+               : 0;
 }
 
 static int make_directory(fa_diag *diag)
@@ -60,9 +53,9 @@ static int make_directory(fa_diag *diag)
 /* ---- the secret key -------------------------------------------------------------------------*/
 static int write_secret(int fd, const fa_sign_secret *secret)
 {
-    char text[sizeof secret_mark + FA_KEY_HEX], hex[FA_KEY_HEX];
+    char text[sizeof FA_KEY_MARK + FA_KEY_HEX], hex[FA_KEY_HEX];
     fa_key_text(secret->seed, hex);
-    int n = snprintf(text, sizeof text, "%s%s\n", secret_mark, hex);
+    int n = snprintf(text, sizeof text, "%s%s\n", FA_KEY_MARK, hex);
     bool good = write(fd, text, (size_t)n) == n && fsync(fd) == 0;
     int error = errno;
     fa_sign_wipe(text, sizeof text);
@@ -105,6 +98,8 @@ int fa_keygen(const char *file, char ret_key[65], char *ret_path, size_t path_si
             rc = make_directory(diag);
     } else if (snprintf(path, sizeof path, "%s", file) >= (int)sizeof path || file[0] == 0) {
         rc = fa_fail(diag, FA_EINVAL, "the path of the key is empty or too long");
+    } else {
+        rc = fa_output_check(path, diag);
     }
     if (rc == 0 && fa_sign_make(&secret) != 0)
         rc = fa_fail(diag, FA_EIO, "no randomness to be had for a key");
@@ -127,8 +122,8 @@ int fa_keygen(const char *file, char ret_key[65], char *ret_path, size_t path_si
 static int parse_secret(const char *path, char *text, fa_sign_secret *ret_secret, fa_diag *diag)
 {
     text[strcspn(text, "\n")] = 0;
-    size_t mark = sizeof secret_mark - 1;
-    if (strncmp(text, secret_mark, mark) != 0 || !fa_key_parse(text + mark, ret_secret->seed))
+    size_t mark = sizeof FA_KEY_MARK - 1;
+    if (strncmp(text, FA_KEY_MARK, mark) != 0 || !fa_key_parse(text + mark, ret_secret->seed))
         return fa_fail(diag, FA_ECORRUPT, "key %s is not a secret key of `fa-tune keygen`", path);
     return 0;
 }
@@ -209,7 +204,7 @@ static int read_list(key_list *list, char *path, size_t size, fa_diag *diag)
 {
     fa_buf text = {0};
     int fd = -1, number = 1;
-    int rc = place("/trusted-keys", path, size, diag);
+    int rc = place(FA_TRUST_FILE, path, size, diag);
     list->count = 0;
     if (rc == 0)
         rc = fa_owned_open(path, "list of trusted keys", &fd, diag);
@@ -294,10 +289,11 @@ static int write_list(const key_list *list, const char *path, fa_diag *diag)
     for (int i = 0; i < list->count; i++)
         fa_buf_printf(&text, "%s%s%s\n", list->key[i].key, list->key[i].name[0] != 0 ? " " : "",
                       list->key[i].name);
-    int rc = text.failed ? fa_fail(diag, FA_ENOMEM, "out of memory")
-                         : fa_bundle_replace_file(path, text.data, text.size, diag);
+    int failed = text.failed ? ENOMEM : fa_replace_file(path, text.data, text.size, 0644);
     fa_buf_free(&text);
-    return rc;
+    return failed == 0 ? 0
+                       : fa_fail(diag, failed == ENOMEM ? FA_ENOMEM : FA_EIO, "cannot write %s: %s",
+                                 path, strerror(failed));
 }
 
 /* Held from reading the list until it is written again, so that two who change it at once lose

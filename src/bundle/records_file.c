@@ -159,7 +159,7 @@ int fa_records_write(fa_records *records, const char *path, fa_diag *diag)
     for (int32_t i = 0; i < records->baselines; i++)
         put_line(&out, print_baseline(&records->baseline[i]));
     int rc = out.failed ? fa_fail(diag, FA_ENOMEM, "out of memory for records")
-                        : fa_bundle_replace_file(path, out.data, out.size, diag);
+                        : fa_output_write(path, out.data, out.size, diag);
     fa_buf_free(&out);
     return rc;
 }

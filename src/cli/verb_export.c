@@ -111,6 +111,10 @@ int cli_export(const cli_options *options)
     fa_diag diag = {{0}};
     if (check_export_options(options, &diag) != 0)
         return cli_error(2, &diag);
+    int rc = fa_output_check(
+        options->bundle.records != NULL ? options->bundle.records : options->bundle.out, &diag);
+    if (rc != 0)
+        return cli_fail(rc, options, &diag);
     cli_progress_init(&progress, options);
     int status = cli_check_gpu(options);
     if (status == 0)
@@ -121,7 +125,7 @@ int cli_export(const cli_options *options)
     fa_records_info records = {0};
     fa_bundle_info bundle = {0};
     cli_interrupt_install();
-    int rc = export_what_was_asked(tuner, options, &progress, &records, &bundle, &diag);
+    rc = export_what_was_asked(tuner, options, &progress, &records, &bundle, &diag);
     fa_close(&tuner);
     cli_progress_end(&progress);
     return rc != 0 ? cli_fail(rc, options, &diag) : print(options, &records, &bundle);

@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 static const struct {
     const char *ending;
@@ -76,19 +75,6 @@ static report_options wanted(const struct asked *asked, unsigned format)
                             .top = asked->options->top};
 }
 
-static int write_file(const char *path, const fa_buf *report, fa_diag *diag)
-{
-    struct stat st;
-    mode_t mask = umask(0);
-    umask(mask);
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-        return fa_fail(diag, FA_EINVAL, "--out %s: it exists and is no regular file", path);
-    int failed = fa_replace_file(path, report->data, report->size, 0666 & ~mask);
-    return failed == 0
-               ? 0
-               : fa_fail(diag, FA_EIO, "cannot write the report to %s: %s", path, strerror(failed));
-}
-
 /* What stdout gets when the report itself went into a file. */
 static int say_where_report_is(const char *path, const fa_buf *report,
                                const report_outcome *outcome)
@@ -113,6 +99,9 @@ int cli_report(const cli_options *options)
     report_outcome outcome = {0};
     if (choose_format(options, &format, &diag) != 0)
         return cli_error(2, &diag);
+    int rc = options->out != NULL ? fa_output_check(options->out, &diag) : 0;
+    if (rc != 0)
+        return cli_fail(rc, options, &diag);
     cli_progress_init(&progress, options);
     int status = cli_open_to_read(options, &progress, &tuner);
     if (status != 0)
@@ -120,13 +109,13 @@ int cli_report(const cli_options *options)
     struct asked asked = {options, &progress};
     report_options report = wanted(&asked, format);
     cli_interrupt_install();
-    int rc = report_write(tuner, &report, &out, &outcome, &diag);
+    rc = report_write(tuner, &report, &out, &outcome, &diag);
     cli_progress_end(&progress);
     status = rc != 0 ? cli_fail(rc, options, &diag) : 0;
     if (status == 0 && outcome.problems == 0 && cli_check_gpu(options) != 0) {
         status = 2; /* a name that nobody knows is a mistake, not an empty report */
     } else if (status == 0 && options->out != NULL) {
-        rc = write_file(options->out, &out, &diag);
+        rc = fa_output_write(options->out, out.data, out.size, &diag);
         status = rc != 0 ? cli_fail(rc, options, &diag)
                          : say_where_report_is(options->out, &out, &outcome);
     } else if (status == 0) {

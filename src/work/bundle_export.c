@@ -144,11 +144,11 @@ int fa_bundle_check_output(const fa_export_options *options, fa_diag *diag)
 {
     if (options == NULL || options->size != sizeof *options)
         return fa_fail(diag, FA_EINVAL, "options.size is not sizeof(fa_export_options)");
-    if (options->file == NULL || options->file[0] == 0)
-        return fa_fail(diag, FA_EINVAL, "no file to export to");
-    /* Before any work: a missing key is told at once. */
+    /* Before any work: what is missing is told at once. */
     fa_sign_secret secret;
-    int rc = options->no_signature ? 0 : fa_keys_secret(options->key, &secret, diag);
+    int rc = fa_output_check(options->file, diag);
+    if (rc == 0 && !options->no_signature)
+        rc = fa_keys_secret(options->key, &secret, diag);
     fa_sign_wipe(&secret, sizeof secret);
     return rc;
 }

@@ -232,8 +232,8 @@ int fa_export_records(fa_tuner *tuner, const fa_records_options *options, fa_rec
     int rc = fa_tuner_check(tuner, diag);
     if (rc == 0)
         rc = fa_records_options_check(options, diag);
-    if (rc == 0 && options->records == NULL)
-        rc = fa_fail(diag, FA_EINVAL, "no file of records named");
+    if (rc == 0)
+        rc = fa_output_check(options->records, diag);
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);

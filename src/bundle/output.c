@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Output files that a person names: reports, bundles, records, keys, recordings.
+ *
+ * Invariants: an output never replaces a database (every store is one), a file that belongs to one, a secret key or the
+ * list of trusted keys, by whatever name. No folder is made. A file appears whole, or the old one stays.
+ *
+ * A database is known by its content, which SQLite reads: closing a descriptor of our own would drop every lock that
+ * this process holds on the file.
+ */
+#include "fa_bundle.h"
+
+#include "buf.h"
+#include "error.h"
+#include "keys.h"
+#include "own_place.h"
+#include "paths.h"
+#include "sqlite_header.h"
+#include "store_mark.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+enum { SECRET_MAX = 256 };
+
+/* Where the file is, or is to be: the folder without links, and the name in it. */
+typedef struct target {
+    char folder[PATH_MAX], path[2 * PATH_MAX];
+    const char *name; /* in `path` */
+} target;
+
+/* ---- where ----------------------------------------------------------------------------------*/
+static int find_folder(const char *path, char ret_folder[PATH_MAX], fa_diag *diag)
+{
+    char folder[PATH_MAX] = ".";
+    const char *slash = strrchr(path, '/');
+    size_t length = slash == NULL ? 0 : slash == path ? 1 : (size_t)(slash - path);
+    if (length >= sizeof folder)
+        return fa_fail(diag, FA_EINVAL, "the path of a file to write is longer than %zu bytes",
+                       sizeof folder - 1);
+    if (slash != NULL)
+        snprintf(folder, sizeof folder, "%.*s", (int)length, path);
+    if (realpath(folder, ret_folder) != NULL)
+        return 0;
+    return errno == ENOENT
+               ? fa_fail(diag, FA_EINVAL,
+                         "cannot write %s: the folder %s does not exist: make it, or name another",
+                         path, folder)
+               : fa_fail(diag, fa_db_errno(errno), "cannot write %s: %s: %s", path, folder,
+                         strerror(errno));
+}
+
+static int find_target(const char *path, target *ret_target, fa_diag *diag)
+{
+    struct stat st;
+    const char *slash, *name;
+    if (path == NULL || path[0] == 0)
+        return fa_fail(diag, FA_EINVAL, "no file to write to is named");
+    slash = strrchr(path, '/');
+    name = slash != NULL ? slash + 1 : path;
+    int rc = find_folder(path, ret_target->folder, diag);
+    if (rc != 0)
+        return rc;
+    /* A rename would take a device's place, /dev/null's for one. */
+    if (name[0] == 0 || (stat(path, &st) == 0 && !S_ISREG(st.st_mode)))
+        return fa_fail(diag, FA_EINVAL, "cannot write %s: it is there and not a regular file",
+                       path);
+    if (realpath(path, ret_target->path) == NULL) /* it is not there */
+        snprintf(ret_target->path, sizeof ret_target->path, "%s/%s", ret_target->folder, name);
+    ret_target->name = strrchr(ret_target->path, '/') + 1;
+    return 0;
+}
+
+/* ---- what must stay -------------------------------------------------------------------------*/
+/* 1: a database; 0: not one, or nothing. */
+static int is_database(const char *path, fa_diag *diag)
+{
+    struct stat st;
+    fa_sqlite_header kind = FA_HEADER_UNKNOWN;
+    if (lstat(path, &st) != 0 || !S_ISREG(st.st_mode))
+        return 0;
+    int rc = fa_sqlite_kind_of(path, &kind);
+    if (rc != 0)
+        return fa_fail(diag, rc, "cannot tell whether %s is a store", path);
+    return (kind != FA_HEADER_UNKNOWN && kind != FA_HEADER_EMPTY) || fa_db_is_marked(path);
+}
+
+/* Whether `path` is a database's name with this ending, whose case some file systems ignore. */
+static int belongs_to_database(const char *path, const char *ending, fa_diag *diag)
+{
+    char database[2 * PATH_MAX];
+    size_t size = strlen(path), tail = strlen(ending);
+    if (size <= tail || strcasecmp(path + size - tail, ending) != 0)
+        return 0;
+    snprintf(database, sizeof database, "%.*s", (int)(size - tail), path);
+    return is_database(database, diag);
+}
+
+/* 1: a secret key; 0: not one, or nothing. */
+static int is_secret_key(const char *path, fa_diag *diag)
+{
+    struct stat st;
+    fa_buf text;
+    if (stat(path, &st) != 0 || st.st_size > SECRET_MAX)
+        return 0;
+    int rc = fa_buf_read_file(&text, path, SECRET_MAX);
+    if (rc != 0)
+        return fa_fail(diag, rc, "cannot tell whether %s is a secret key", path);
+    rc = strncmp(text.data, FA_KEY_MARK, strlen(FA_KEY_MARK)) == 0;
+    fa_sign_wipe(text.data, text.size);
+    fa_buf_free(&text);
+    return rc;
+}
+
+static bool same_file(const char *a, const char *b)
+{
+    struct stat one, other;
+    return stat(a, &one) == 0 && stat(b, &other) == 0 && one.st_dev == other.st_dev &&
+           one.st_ino == other.st_ino;
+}
+
+/* Its name is taken also where there is no list yet. */
+static bool is_trust_list(const target *target)
+{
+    char list[PATH_MAX], folder[PATH_MAX];
+    if (fa_own_config(FA_TRUST_FILE, list, sizeof list) != 0 ||
+        fa_own_config("", folder, sizeof folder) != 0)
+        return false;
+    return same_file(target->path, list) ||
+           (strcasecmp(target->name, FA_TRUST_FILE + 1) == 0 && same_file(target->folder, folder));
+}
+
+static int check_database(const target *target, const char *path, fa_diag *diag)
+{
+    static const char *const endings[] = {"-journal", "-wal", "-shm"};
+    int rc = is_database(target->path, diag);
+    if (rc > 0)
+        return fa_fail(diag, FA_EINVAL,
+                       "cannot write %s: it is a store, or another database, and stays: name "
+                       "another file",
+                       path);
+    for (size_t i = 0; rc == 0 && i < sizeof endings / sizeof *endings; i++)
+        rc = belongs_to_database(target->path, endings[i], diag);
+    if (rc == 0)
+        rc = belongs_to_database(target->folder, FA_LOCKS_ENDING, diag);
+    return rc > 0 ? fa_fail(diag, FA_EINVAL,
+                            "cannot write %s: the name belongs to a store: name another file", path)
+                  : rc;
+}
+
+int fa_output_check(const char *path, fa_diag *diag)
+{
+    target target;
+    int rc = find_target(path, &target, diag);
+    if (rc == 0)
+        rc = check_database(&target, path, diag);
+    if (rc == 0 && (rc = is_secret_key(target.path, diag)) > 0)
+        rc = fa_fail(
+            diag, FA_EINVAL,
+            "cannot write %s: it is a secret key, which is never written over: name another file",
+            path);
+    if (rc == 0 && is_trust_list(&target))
+        rc = fa_fail(diag, FA_EINVAL,
+                     "cannot write %s: it is the list of trusted keys: name another file", path);
+    return rc;
+}
+
+int fa_output_write(const char *path, const void *bytes, size_t size, fa_diag *diag)
+{
+    int rc = fa_output_check(path, diag);
+    if (rc != 0)
+        return rc;
+    int failed = fa_replace_file(path, bytes, size, 0644);
+    if (failed == 0)
+        return 0;
+    return fa_fail(diag, fa_db_errno(failed) == FA_ENOTFOUND ? FA_EIO : fa_db_errno(failed),
+                   "cannot write %s: %s", path, strerror(failed));
+}
