@@ -7,10 +7,19 @@
 
 #include <sqlite3.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static uint32_t big_endian(const unsigned char *bytes)
 {
     return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
+}
+
+/* SQLite reports a file of one byte as empty, and would make a database of it. */
+static bool is_one_byte(sqlite3 *db)
+{
+    struct stat st;
+    const char *path = sqlite3_db_filename(db, "main");
+    return path != NULL && stat(path, &st) == 0 && st.st_size == 1;
 }
 
 static int read_header(sqlite3 *db, fa_sqlite_header *ret_kind, uint32_t *ret_version)
@@ -23,7 +32,7 @@ static int read_header(sqlite3 *db, fa_sqlite_header *ret_kind, uint32_t *ret_ve
         file->pMethods->xFileSize(file, &size) != SQLITE_OK)
         return FA_EIO;
     if (size == 0) {
-        *ret_kind = FA_HEADER_EMPTY;
+        *ret_kind = is_one_byte(db) ? FA_HEADER_UNKNOWN : FA_HEADER_EMPTY;
         return 0;
     }
     int rc = file->pMethods->xRead(file, header, sizeof header, 0);
