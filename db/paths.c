@@ -45,24 +45,28 @@ int fa_db_errno(int error)
     }
 }
 
+/* The file in the cache directory; its length, as snprintf() tells it, or -1: nobody says where that is. */
+static int cache_path(char path[FA_STORE_PATH_MAX])
+{
+    const char *cache = secure_getenv("XDG_CACHE_HOME");
+    const char *home = secure_getenv("HOME");
+    if (cache != NULL && cache[0] == '/')
+        return snprintf(path, FA_STORE_PATH_MAX, "%s/fa-tune/store.db", cache);
+    if (home != NULL && home[0] == '/')
+        return snprintf(path, FA_STORE_PATH_MAX, "%s/.cache/fa-tune/store.db", home);
+    return -1;
+}
+
 /* The file that a variable names, else the one in the cache directory. */
 static int own_path(const char *variable, char *ret_path, size_t size, fa_diag *diag)
 {
     const char *own = secure_getenv(variable);
-    const char *cache = secure_getenv("XDG_CACHE_HOME");
-    const char *home = secure_getenv("HOME");
     char path[FA_STORE_PATH_MAX];
-    int n;
-    if (own != NULL && own[0] != 0)
-        n = snprintf(path, sizeof path, "%s", own);
-    else if (cache != NULL && cache[0] == '/')
-        n = snprintf(path, sizeof path, "%s/fa-tune/store.db", cache);
-    else if (home != NULL && home[0] == '/')
-        n = snprintf(path, sizeof path, "%s/.cache/fa-tune/store.db", home);
-    else
+    int n = own != NULL && own[0] != 0 ? snprintf(path, sizeof path, "%s", own) : cache_path(path);
+    if (n < 0)
         return fa_fail(diag, FA_ESTORE, "no place for the store: HOME is not set; set %s to a file",
                        variable);
-    if (n < 0 || (size_t)n >= sizeof path || (size_t)n >= size)
+    if ((size_t)n >= sizeof path || (size_t)n >= size)
         return fa_fail(diag, FA_EINVAL, "the store's path is %d bytes long: shorten %s", n,
                        variable);
     memcpy(ret_path, path, (size_t)n + 1);
@@ -102,23 +106,47 @@ static int make_directories(const char *path, size_t end, fa_diag *diag)
     return 0;
 }
 
+static void directory_of(const char *path, char ret_directory[FA_STORE_PATH_MAX])
+{
+    const char *slash = strrchr(path, '/');
+    snprintf(ret_directory, FA_STORE_PATH_MAX, "%.*s",
+             slash == NULL || slash == path ? 1 : (int)(slash - path), slash == NULL ? "." : path);
+}
+
+/* Another name may be a person's mistake. */
+static bool is_cache_path(const char *path)
+{
+    char cache[FA_STORE_PATH_MAX];
+    int n = cache_path(cache);
+    return n > 0 && (size_t)n < sizeof cache && strcmp(path, cache) == 0;
+}
+
+int fa_db_need_directory(const char *path, fa_diag *diag)
+{
+    char directory[FA_STORE_PATH_MAX];
+    struct stat st;
+    directory_of(path, directory);
+    if (is_cache_path(path) || stat(directory, &st) == 0 || errno != ENOENT)
+        return 0;
+    return fa_fail(diag, FA_ESTORE,
+                   "store %s: the folder %s does not exist; make it, or name another file", path,
+                   directory);
+}
+
 static int resolve_new(const char *path, bool create, char ret_path[FA_STORE_PATH_MAX],
                        fa_diag *diag)
 {
     const char *slash = strrchr(path, '/');
     const char *base = slash != NULL ? slash + 1 : path;
-    char directory[FA_STORE_PATH_MAX] = ".", real[PATH_MAX];
-    if (slash == path)
-        strcpy(directory, "/");
-    else if (slash != NULL)
-        snprintf(directory, sizeof directory, "%.*s", (int)(slash - path), path);
+    char directory[FA_STORE_PATH_MAX], real[PATH_MAX];
+    directory_of(path, directory);
     if (base[0] == 0 || strcmp(base, ".") == 0 || strcmp(base, "..") == 0)
         return fa_fail(diag, FA_EINVAL, "store %s: this names a directory, not a file", path);
-    if (create && slash != NULL) {
-        int rc = make_directories(path, (size_t)(slash - path), diag);
-        if (rc != 0)
-            return rc;
-    }
+    int rc = create ? fa_db_need_directory(path, diag) : 0;
+    if (rc == 0 && create && is_cache_path(path))
+        rc = make_directories(path, (size_t)(slash - path), diag);
+    if (rc != 0)
+        return rc;
     if (realpath(directory, real) == NULL)
         return fa_fail(diag, fa_db_errno(errno), "store %s: %s", path, strerror(errno));
     if (strlen(real) + strlen(base) + FA_STORE_SUFFIX_MAX >= FA_STORE_PATH_MAX)

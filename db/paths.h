@@ -10,8 +10,11 @@
 #include <sys/stat.h>
 
 int fa_db_errno(int error); /* errno to FA_E… */
-/* Absolute path without symbolic links. create: makes missing directories, mode 0700. */
+/* Absolute path without symbolic links. create: makes the cache directory where it is missing, mode 0700,
+ * and no other. */
 int fa_db_resolve(const char *path, bool create, char ret_path[FA_STORE_PATH_MAX], fa_diag *diag);
+/* FA_ESTORE: the store's directory is missing, and not the cache directory. */
+int fa_db_need_directory(const char *path, fa_diag *diag);
 /* The directory is on a local file system and nobody else can write it. */
 int fa_db_check_directory(const char *path, fa_diag *diag);
 /* A regular file of ours (or root's, which we can only read), that nobody else can write. */

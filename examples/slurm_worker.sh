@@ -25,9 +25,10 @@ set -euo pipefail
 : "${FA_TUNE_STORE:?set it to postgresql://USER@HOST/DATABASE}"
 
 # Every node works on a store of its own, on a local disk: a home directory that is mounted from
-# elsewhere is refused. What the node learns is in the database before this is gone.
+# elsewhere is refused. What the node learns is in the database before this is gone. The worker makes
+# its folder in the cache directory, on each node.
 umask 077
-export FA_TUNE_LOCAL_STORE=${FA_TUNE_LOCAL_STORE:-${SLURM_TMPDIR:-/tmp}/fa-tune-${SLURM_JOB_ID:-$$}/store.db}
+export XDG_CACHE_HOME=${SLURM_TMPDIR:-/tmp}/fa-tune-${SLURM_JOB_ID:-$$}
 
 # Slurm shows each task its own GPU as device 0, and as many cores as it may use.
 exec srun --kill-on-bad-exit=0 --export=ALL \

@@ -128,6 +128,7 @@ class InFile:
     def __init__(self):
         self.place = Place(space=None)
         self.file = os.path.join(self.place.folder, "shared", "fleet.db")
+        os.mkdir(os.path.dirname(self.file), 0o700)
         self.location = "sqlite://" + self.file
         self.shown = self.location
         self.gone = "sqlite://" + os.path.join(self.place.folder, "gone", "fleet.db")

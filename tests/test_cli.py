@@ -233,6 +233,12 @@ def verbs_that_read_make_no_store_and_say_that_there_is_none():
         done = place.run("compare", missing, missing, status=2)
         tap.equal(done.stderr, "fa-tune: %s: it cannot be read: not found\n" % missing)
         assert not os.path.exists(os.path.dirname(missing))
+        told = place.run("import", "l4.fab", "--allow-unsigned", status=1).stderr
+        tap.has(told, "the folder %s does not exist" % os.path.dirname(missing))
+        store, = [check for check in place.json("doctor", status=1)["checks"] if check["name"] == "store"]
+        tap.equal(store["level"], "fail")
+        assert not os.path.exists(os.path.dirname(os.path.dirname(missing)))
+        os.makedirs(os.path.dirname(missing), 0o700)
         place.run("import", "l4.fab", "--allow-unsigned")
         done = place.run("show")
         tap.has(done.stdout, "1 winner")

@@ -235,9 +235,13 @@ def what_is_asked_wrongly_says_what_to_do():
                 (["trust", "add", "beef"], "64 hex digits"),
                 (["trust", "forget", "x"], "fa-tune trust list"),
                 (["show", "a", "b"], "is not understood"),
+                (["keygen", "--out", "none/key"], "the folder none does not exist"),
+                (["export", "--unsigned", "--out", "none/a/x.fab"], "the folder none/a does not exist"),
+                (["export", "--records", "none/x.jsonl"], "the folder none does not exist"),
         ]:
             tap.has(place.run(*arguments, status=2).stderr, sentence)
         tap.has(place.run("import", "none.fab", status=1).stderr, "none.fab")
+        assert not os.path.exists(os.path.join(place.folder, "none"))
         place.run("keygen", "--out", "key")
         tap.equal(os.stat(os.path.join(place.folder, "key")).st_mode & 0o777, 0o600)
         tap.has(place.run("keygen", "--out", "key", status=2).stderr, "never written over")

@@ -19,18 +19,31 @@ enum { NOBODY = 65534 };
 /* ---- where it is and whose ------------------------------------------------------------------*/
 static void a_store_and_its_directories_are_made_for_their_owner_alone(void)
 {
-    snprintf(db_path, sizeof db_path, "%s/a/b/store.db", db_directory);
+    char path[320];
+    snprintf(path, sizeof path, "%s/a", db_directory);
+    setenv("XDG_CACHE_HOME", path, 1);
+    snprintf(db_path, sizeof db_path, "%s/a/fa-tune/store.db", db_directory);
     mode_t mask = umask(0);
     bool good = fill_store(1);
     umask(mask);
     CHECK(good);
     struct stat st;
     CHECK(stat(db_path, &st) == 0 && (st.st_mode & 07777) == 0600);
-    char path[320];
     snprintf(path, sizeof path, "%s-journal", db_path);
     CHECK(stat(path, &st) == 0 && (st.st_mode & 07777) == 0600);
     snprintf(path, sizeof path, "%s/a", db_directory);
     CHECK(stat(path, &st) == 0 && (st.st_mode & 07777) == 0700);
+    unsetenv("XDG_CACHE_HOME");
+}
+
+static void a_directory_that_is_not_the_caches_is_not_made(void)
+{
+    fa_lock *lock = NULL;
+    snprintf(db_path, sizeof db_path, "%s/a/b/store.db", db_directory);
+    CHECK_INT(open_rc(FA_STORE_READ_WRITE), FA_ESTORE);
+    CHECK_HAS(diag.text, "does not exist");
+    CHECK_INT(fa_lock_acquire(db_path, "k", 0, NULL, NULL, &lock, NULL, &diag), FA_ESTORE);
+    CHECK_INT(db_count_files(""), 2); /* . and .. */
 }
 
 static void what_others_can_write_is_refused(void)
@@ -393,6 +406,7 @@ static void a_store_that_found_no_room_to_begin_begins_when_there_is(void)
 int main(void)
 {
     DB_TEST(a_store_and_its_directories_are_made_for_their_owner_alone);
+    DB_TEST(a_directory_that_is_not_the_caches_is_not_made);
     DB_TEST(what_others_can_write_is_refused);
     DB_TEST(what_belongs_to_another_user_is_refused);
     DB_TEST(what_is_not_a_regular_file_is_refused);

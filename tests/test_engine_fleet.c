@@ -52,6 +52,9 @@ static bool open_fleet(engine_fixture *f)
 {
     if (!fixture_open(f, NULL))
         return false;
+    snprintf(shared, sizeof shared, "%s/shared", f->directory);
+    if (mkdir(shared, 0700) != 0)
+        return false;
     snprintf(shared, sizeof shared, "%s/shared/fleet.db", f->directory);
     return open_host(f, shared, 1, "");
 }

@@ -71,7 +71,7 @@ def slurm_worker_drains_the_queue_on_a_store_of_the_nodes_own():
                               timeout=DEADLINE)
         tap.equal((done.returncode, done.stderr), (0, ""))
         tap.equal(host.queue()["done"], 2)
-        assert os.path.exists(os.path.join(host.folder, "fa-tune-7", "store.db"))
+        assert os.path.exists(os.path.join(host.folder, "fa-tune-7", "fa-tune", "store.db"))
         del env["FA_TUNE_STORE"]
         done = subprocess.run([os.path.join(SOURCE, "examples/slurm_worker.sh")], env=env,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",

@@ -116,7 +116,7 @@ def a_stale_socket_is_replaced_and_a_live_one_is_refused():
         with open(other, encoding="ascii") as file:
             tap.equal(file.read(), "precious")
         for path, word in ((os.path.join(daemon.folder, "x" * 120), "longer than"),
-                           (os.path.join(daemon.folder, "no", "s"), "is its directory there")):
+                           (os.path.join(daemon.folder, "no", "s"), "does not exist: make it")):
             second = subprocess.run([FA_TUNE_SERVE, "--socket", path], env=daemon.env, check=False,
                                     capture_output=True, text=True, timeout=DEADLINE)
             tap.equal(second.returncode, 1)

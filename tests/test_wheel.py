@@ -21,7 +21,7 @@ folder = tempfile.TemporaryDirectory()
 SITE = os.path.join(folder.name, "site-packages")
 # Nothing of what a user of this machine has set.
 CLEAN = {"PATH": "/usr/bin:/bin", "HOME": folder.name, "LC_ALL": "C.UTF-8", "PYTHONPATH": SITE,
-         "FA_TUNE_STORE": os.path.join(folder.name, "store", "store.db"),
+         "FA_TUNE_STORE": os.path.join(folder.name, "store.db"),
          "FA_TUNE_LIBCUDA": os.path.join(folder.name, "no-libcuda.so.1")}
 
 

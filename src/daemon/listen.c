@@ -43,9 +43,14 @@ static int take_lock(const char *path, int *ret_fd, fa_diag *diag)
     char name[sizeof((struct sockaddr_un *)0)->sun_path + 8];
     snprintf(name, sizeof name, "%s.lock", path);
     int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0 && errno == ENOENT)
+        return fa_fail(diag, FA_EINVAL,
+                       "the folder of the socket %s does not exist: make it, or give --socket "
+                       "another path",
+                       path);
     if (fd < 0)
-        return fa_fail(diag, FA_EIO, "cannot open %s: %s; is its directory there, and this user's?",
-                       name, strerror(errno));
+        return fa_fail(diag, FA_EIO, "cannot open %s: %s; is its directory this user's?", name,
+                       strerror(errno));
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         int error = errno;
         close(fd);

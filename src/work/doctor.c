@@ -8,6 +8,7 @@
 #include "manifest.h"
 #include "nvrtc.h"
 #include "options.h"
+#include "paths.h"
 #include "pool.h"
 #include "store.h"
 #include "system_bundles.h"
@@ -221,7 +222,9 @@ static void check_store(struct doctor *d)
     char directory[FA_STORE_PATH_MAX];
     find_directory(path, directory);
     bool none = rc == 0 && strstr(path, "://") == NULL && (stat(path, &st) != 0 || st.st_size == 0);
-    if (none && access(directory, W_OK | X_OK) != 0)
+    if (none && fa_db_need_directory(path, &diag) != 0)
+        report_store(d, &diag);
+    else if (none && access(directory, W_OK | X_OK) != 0)
         report(d, FA_CHECK_FAIL, "store", "set FA_TUNE_STORE to a file that can be written",
                "%s cannot be made: nothing can be written there", path);
     else if (none)
