@@ -88,6 +88,22 @@ static int list_key(void *context, const fa_trusted_key *key)
     return 0;
 }
 
+static void check_comments_stay(const char *path, const char *key)
+{
+#define OTHER "cd00000000000000000000000000000000000000000000000000000000000002"
+    char before[600];
+    fa_buf text;
+    snprintf(before, sizeof before, "# Monday\n\n%s lab\n#gone: " OTHER "\n# no newline", key);
+    CHECK(write_text(path, before));
+    CHECK_OK(fa_trust_add(key, "the lab", &diag), diag);
+    CHECK_OK(fa_trust_add(OTHER, NULL, &diag), diag);
+    CHECK_OK(fa_trust_remove("the lab", &diag), diag);
+    CHECK_INT(fa_buf_read_file(&text, path, 1000), 0);
+    CHECK_TEXT(text.data, "# Monday\n\n#gone: " OTHER "\n# no newline\n" OTHER "\n");
+    fa_buf_free(&text);
+#undef OTHER
+}
+
 static void keys_are_listed_renamed_removed_and_never_written_over(void)
 {
     static const char stranger[] = "AB00000000000000000000000000000000000000000000000000000000000001";
@@ -116,8 +132,9 @@ static void keys_are_listed_renamed_removed_and_never_written_over(void)
     CHECK_OK(fa_trust_list(list_key, &out, &diag), diag);
     snprintf(expected, sizeof expected, "%s:your own:1\n", own);
     CHECK_TEXT(out.data, expected);
-    /* Somebody else could have written the list. */
     snprintf(path, sizeof path, "%s/fa-tune/trusted-keys", directory);
+    check_comments_stay(path, lower);
+    /* Somebody else could have written the list. */
     CHECK_INT(chmod(path, 0666), 0);
     CHECK_INT(fa_trust_list(list_key, &out, &diag), FA_ESTORE);
     CHECK_INT(chmod(path, 0600), 0);

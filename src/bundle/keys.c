@@ -177,53 +177,70 @@ static bool good_name(const char *name)
     return true;
 }
 
-/* One line: 64 hex digits, then maybe a space and a name. Blank lines and # are passed over. */
-static int parse_line(const char *path, int number, const char *line, key_list *list, fa_diag *diag)
+/* One line: 64 hex digits, then maybe a space and a name. 0: blank, or begins with #; 1: a key. */
+static int parse_line(const char *path, int number, const char *line, size_t size,
+                      fa_trusted_key *ret_key, fa_diag *diag)
 {
     unsigned char raw[FA_KEY_BYTES];
+    char text[FA_KEY_TEXT_MAX + FA_KEY_NAME_MAX + 1] = "";
     fa_trusted_key key = {.own = false};
-    size_t digits = strcspn(line, " ");
-    if (line[0] == 0 || line[0] == '#')
+    if (size == 0 || line[0] == '#')
         return 0;
+    if (size < sizeof text)
+        memcpy(text, line, size); /* else it stays empty, which is no key */
+    size_t digits = strcspn(text, " ");
     if (digits == FA_KEY_TEXT_MAX - 1)
-        memcpy(key.key, line, digits);
-    const char *name = line + digits + (line[digits] == ' ');
+        memcpy(key.key, text, digits);
+    const char *name = text + digits + (text[digits] == ' ');
     if (!fa_key_parse(key.key, raw) || !good_name(name))
         return fa_fail(diag, FA_ECORRUPT,
                        "%s, line %d: not a key of 64 hex digits with a short name behind it", path,
                        number);
-    if (list->count == KEYS_MAX)
-        return fa_fail(diag, FA_EINVAL, "%s holds more than %d keys", path, KEYS_MAX);
     fa_key_text(raw, key.key); /* lower case */
     snprintf(key.name, sizeof key.name, "%s", name);
-    list->key[list->count++] = key;
-    return 0;
+    *ret_key = key;
+    return 1;
 }
 
-static int read_list(key_list *list, char *path, size_t size, fa_diag *diag)
+/* The line at `at`, without its end; then `at` is behind it. */
+static const char *next_line(const fa_buf *text, size_t *at, size_t *ret_size)
 {
-    fa_buf text = {0};
-    int fd = -1, number = 1;
+    const char *line = text->data + *at, *end = memchr(line, '\n', text->size - *at);
+    *ret_size = end != NULL ? (size_t)(end - line) : text->size - *at;
+    *at += *ret_size + (end != NULL);
+    return line;
+}
+
+/* Every key of it, or none. ret_text: the file, to be freed; empty where there is none. */
+static int read_list(key_list *list, char *path, size_t size, fa_buf *ret_text, fa_diag *diag)
+{
+    int fd = -1;
     int rc = place(FA_TRUST_FILE, path, size, diag);
-    list->count = 0;
+    *list = (key_list){0};
+    *ret_text = (fa_buf){0};
     if (rc == 0)
         rc = fa_owned_open(path, "list of trusted keys", &fd, diag);
     if (rc != 0)
         return rc == FA_ENOTFOUND ? 0 : rc;
-    rc = fa_buf_read_fd(&text, fd, FILE_MAX);
+    rc = fa_buf_read_fd(ret_text, fd, FILE_MAX);
     close(fd);
     if (rc != 0)
         return fa_fail(diag, rc, "list of trusted keys %s cannot be read, or is too large", path);
-    if (strlen(text.data) != text.size)
+    if (strlen(ret_text->data) != ret_text->size)
         rc = fa_fail(diag, FA_ECORRUPT, "%s holds a NUL byte", path);
-    for (char *line = text.data, *end; rc == 0 && line != NULL; line = end, number++) {
-        end = strchr(line, '\n');
-        if (end != NULL)
-            *end++ = 0;
-        rc = parse_line(path, number, line, list, diag);
+    size_t at = 0, length;
+    for (int number = 1; rc >= 0 && at < ret_text->size; number++) {
+        fa_trusted_key key;
+        const char *line = next_line(ret_text, &at, &length);
+        rc = parse_line(path, number, line, length, &key, diag);
+        if (rc == 1 && list->count == KEYS_MAX)
+            rc = fa_fail(diag, FA_EINVAL, "%s holds more than %d keys", path, KEYS_MAX);
+        else if (rc == 1)
+            list->key[list->count++] = key;
     }
-    fa_buf_free(&text);
-    return rc;
+    if (rc < 0)
+        fa_buf_free(ret_text);
+    return rc < 0 ? rc : 0;
 }
 
 /* The own key as a list's entry; false when there is none. */
@@ -244,12 +261,14 @@ int fa_trust_list(fa_trust_visit *visit, void *context, fa_diag *diag)
 {
     char path[FA_STORE_PATH_MAX];
     fa_trusted_key own;
+    fa_buf text;
     if (visit == NULL)
         return fa_fail(diag, FA_EINVAL, "visit is NULL");
     key_list *list = malloc(sizeof *list);
     if (list == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
-    int rc = read_list(list, path, sizeof path, diag);
+    int rc = read_list(list, path, sizeof path, &text, diag);
+    fa_buf_free(&text);
     if (rc == 0 && own_key(&own))
         rc = visit(context, &own);
     for (int i = 0; rc == 0 && i < list->count; i++)
@@ -282,20 +301,6 @@ int fa_keys_trusted(const unsigned char key[FA_KEY_BYTES], char ret_name[FA_KEY_
     return rc == 1 ? 0 : rc == 0 ? FA_ENOTFOUND : rc;
 }
 
-static int write_list(const key_list *list, const char *path, fa_diag *diag)
-{
-    fa_buf text = {0};
-    fa_buf_text(&text, "# Keys whose bundles fa-tune imports: the key, then whose it is.\n");
-    for (int i = 0; i < list->count; i++)
-        fa_buf_printf(&text, "%s%s%s\n", list->key[i].key, list->key[i].name[0] != 0 ? " " : "",
-                      list->key[i].name);
-    int failed = text.failed ? ENOMEM : fa_replace_file(path, text.data, text.size, 0644);
-    fa_buf_free(&text);
-    return failed == 0 ? 0
-                       : fa_fail(diag, failed == ENOMEM ? FA_ENOMEM : FA_EIO, "cannot write %s: %s",
-                                 path, strerror(failed));
-}
-
 /* Held from reading the list until it is written again, so that two who change it at once lose
  * nothing. *ret_fd is closed to let go. */
 static int lock_list(int *ret_fd, fa_diag *diag)
@@ -319,24 +324,71 @@ static int lock_list(int *ret_fd, fa_diag *diag)
     return fa_fail(diag, FA_EIO, "cannot lock directory %s of keys: %s", path, strerror(failed));
 }
 
-static int add_to(key_list *list, const char *key, const char *name, fa_diag *diag)
+/* Copies the list with one line of this key and `name` in the place of its lines, or at the end; name NULL: without the
+ * lines that have this key or name. All other lines stay as a person wrote them. Returns how many lines were found. */
+static int change_text(const fa_buf *text, const char *key_or_name, const char *name, fa_buf *out)
 {
-    int at = 0;
-    while (at < list->count && strcmp(list->key[at].key, key) != 0)
-        at++;
-    if (at == KEYS_MAX)
-        return fa_fail(diag, FA_EINVAL, "%d keys are trusted: remove one first", KEYS_MAX);
-    if (at == list->count)
-        list->key[list->count++] = (fa_trusted_key){.own = false};
-    snprintf(list->key[at].key, sizeof list->key[at].key, "%s", key);
-    snprintf(list->key[at].name, sizeof list->key[at].name, "%s", name);
-    return 0;
+    int found = 0;
+    fa_trusted_key key;
+    fa_buf entry = {0};
+    size_t size;
+    if (name != NULL)
+        fa_buf_printf(&entry, "%s%s%s\n", key_or_name, name[0] != 0 ? " " : "", name);
+    for (size_t at = 0; at < text->size;) {
+        const char *line = next_line(text, &at, &size);
+        if (parse_line("", 0, line, size, &key, NULL) == 1 &&
+            (strcmp(key.key, key_or_name) == 0 ||
+             (name == NULL && strcmp(key.name, key_or_name) == 0))) {
+            if (found++ == 0)
+                fa_buf_append(out, entry.data, entry.size);
+            continue;
+        }
+        fa_buf_append(out, line, size);
+        fa_buf_text(out, "\n");
+    }
+    if (text->size == 0)
+        fa_buf_text(out, "# Keys whose bundles fa-tune imports: the key, then whose it is.\n");
+    if (found == 0)
+        fa_buf_append(out, entry.data, entry.size);
+    out->failed = out->failed || entry.failed;
+    fa_buf_free(&entry);
+    return found;
+}
+
+/* name NULL: removes. */
+static int change_list(const char *key_or_name, const char *name, fa_diag *diag)
+{
+    char path[FA_STORE_PATH_MAX];
+    fa_buf text = {0}, out = {0};
+    int lock = -1, failed = 0, found = 0;
+    key_list *list = malloc(sizeof *list);
+    int rc = list != NULL ? lock_list(&lock, diag) : fa_fail(diag, FA_ENOMEM, "out of memory");
+    if (rc == 0)
+        rc = read_list(list, path, sizeof path, &text, diag);
+    if (rc == 0)
+        found = change_text(&text, key_or_name, name, &out);
+    if (rc == 0 && name == NULL && found == 0)
+        rc = fa_fail(diag, FA_ENOTFOUND,
+                     "no trusted key has that key or name: `fa-tune trust list` shows them");
+    if (rc == 0 && name != NULL && found == 0 && list->count == KEYS_MAX)
+        rc = fa_fail(diag, FA_EINVAL, "%d keys are trusted: remove one first", KEYS_MAX);
+    if (rc == 0)
+        failed = out.failed ? ENOMEM : fa_replace_file(path, out.data, out.size, 0644);
+    if (failed != 0)
+        rc = fa_fail(diag, failed == ENOMEM ? FA_ENOMEM : FA_EIO, "cannot write %s: %s", path,
+                     strerror(failed));
+    if (lock >= 0)
+        close(lock);
+    fa_buf_free(&text);
+    fa_buf_free(&out);
+    free(list);
+    return rc;
 }
 
 int fa_trust_add(const char *key, const char *name, fa_diag *diag)
 {
     unsigned char raw[FA_KEY_BYTES];
-    char hex[FA_KEY_HEX], path[FA_STORE_PATH_MAX];
+    char hex[FA_KEY_HEX];
     if (key == NULL || !fa_key_parse(key, raw))
         return fa_fail(diag, FA_EINVAL,
                        "a public key is 64 hex digits, as `fa-tune keygen` prints it");
@@ -347,48 +399,17 @@ int fa_trust_add(const char *key, const char *name, fa_diag *diag)
                        "characters",
                        FA_KEY_NAME_MAX - 1);
     fa_key_text(raw, hex);
-    key_list *list = malloc(sizeof *list);
-    if (list == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory");
-    int lock = -1, rc = lock_list(&lock, diag);
-    if (rc == 0)
-        rc = read_list(list, path, sizeof path, diag);
-    if (rc == 0)
-        rc = add_to(list, hex, name, diag);
-    if (rc == 0)
-        rc = write_list(list, path, diag);
-    if (lock >= 0)
-        close(lock);
-    free(list);
-    return rc;
+    return change_list(hex, name, diag);
 }
 
 int fa_trust_remove(const char *key_or_name, fa_diag *diag)
 {
-    char path[FA_STORE_PATH_MAX], hex[FA_KEY_HEX] = "";
+    char hex[FA_KEY_HEX];
     unsigned char raw[FA_KEY_BYTES];
     if (key_or_name == NULL || key_or_name[0] == 0)
         return fa_fail(diag, FA_EINVAL, "no key named");
-    if (fa_key_parse(key_or_name, raw))
+    bool is_key = fa_key_parse(key_or_name, raw);
+    if (is_key)
         fa_key_text(raw, hex);
-    key_list *list = malloc(sizeof *list);
-    if (list == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory");
-    int lock = -1, rc = lock_list(&lock, diag), left = 0;
-    if (rc == 0)
-        rc = read_list(list, path, sizeof path, diag);
-    for (int i = 0; rc == 0 && i < list->count; i++)
-        if (strcmp(list->key[i].key, hex) != 0 && strcmp(list->key[i].name, key_or_name) != 0)
-            list->key[left++] = list->key[i];
-    if (rc == 0 && left == list->count)
-        rc = fa_fail(diag, FA_ENOTFOUND,
-                     "no trusted key has that key or name: `fa-tune trust list` shows them");
-    if (rc == 0) {
-        list->count = left;
-        rc = write_list(list, path, diag);
-    }
-    if (lock >= 0)
-        close(lock);
-    free(list);
-    return rc;
+    return change_list(is_key ? hex : key_or_name, NULL, diag);
 }
