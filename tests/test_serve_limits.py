@@ -336,6 +336,55 @@ def tcp_with_the_token_leaves_room_on_the_unix_socket():
             client.close()
 
 
+@contextlib.contextmanager
+def crowd_of_another_user(port, size):
+    """Has connected, and asks nothing, until the end."""
+    told, tell = os.pipe()
+    end, until = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(until)
+        try:
+            os.setgroups([])
+            os.setuid(65534)
+            held = [socket.create_connection(("127.0.0.1", port), DEADLINE) for _ in range(size)]
+            os.write(tell, b"%d" % len(held))
+            os.read(end, 1)
+        finally:
+            os._exit(0)
+    os.close(tell)
+    os.close(end)
+    try:
+        tap.equal(os.read(told, 16), b"%d" % size)
+        yield
+    finally:
+        os.close(until)
+        os.close(told)
+        os.waitpid(child, 0)
+
+
+def a_crowd_at_the_pages_port_pushes_out_its_own_and_not_who_signs_in():
+    if os.geteuid() != 0:
+        raise tap.Skip("cannot become another user here")
+    with Place(script=NONE) as place, Serve(place, "--max-connections", "40") as daemon:
+        url = daemon.post("/v1/links", b"")[1]["url"]
+        port, secret = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/#(\w+)", url).groups()
+        browser = http.client.HTTPConnection("127.0.0.1", int(port), timeout=DEADLINE)
+        browser.connect()
+        sock = browser.sock
+        for method, path in (("GET", "/"), ("POST", "/v1/session"), ("GET", "/v1/jobs")):
+            with crowd_of_another_user(int(port), 100):
+                wait_for(lambda: daemon.metric("connections") <= 12, "the end of most of the crowd")
+                status, answer, _ = daemon.request(method, path, headers={"Authorization": "Bearer " + secret},
+                                                   connection=browser, raw=True)
+                tap.equal((path, status), (path, 200))
+                if path == "/v1/session":
+                    secret = json.loads(answer)["session"]
+                still_well(daemon)  # on the Unix socket
+        assert browser.sock is sock, "it had to connect again"
+        browser.close()
+
+
 def a_body_where_none_belongs_is_refused_before_it_comes():
     with Place(script=NONE) as place, Serve(place) as daemon:
         for path in (b"/healthz", b"/readyz", b"/openapi.json"):
@@ -384,6 +433,7 @@ tap.main([
     tcp_is_asked_for_and_needs_the_token,
     tcp_without_a_token_locks_nobody_out,
     tcp_with_the_token_leaves_room_on_the_unix_socket,
+    a_crowd_at_the_pages_port_pushes_out_its_own_and_not_who_signs_in,
     a_body_where_none_belongs_is_refused_before_it_comes,
     a_token_that_is_missing_short_or_open_to_others_is_refused_at_the_start,
 ])

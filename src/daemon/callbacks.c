@@ -99,6 +99,7 @@ void http_connection_changed(void *context, struct MHD_Connection *mhd, void **s
         c->mhd = mhd;
         c->fd = info->connect_fd;
         c->exchange.local = http->adopting_local;
+        c->source = http->adopting_source;
         connection_enter(c, CONNECTION_IDLE);
         SERVE_LIST_ADD(http->first, c);
         http->counts.connections++;
@@ -179,7 +180,7 @@ static enum MHD_Result begin_request(struct connection *c, const char *url, cons
     else
         http->events.head(http->context, exchange);
     if (stranger && exchange->trusted)
-        http->strangers--;
+        connection_count_stranger(c, -1);
     if (exchange->status == 0 && exchange->announced != SIZE_MAX &&
         exchange->announced > exchange->body_limit + HTTP_DISCARD)
         serve_reply_refused(exchange, MHD_HTTP_CONTENT_TOO_LARGE, FA_EINVAL,

@@ -62,11 +62,18 @@ bool connection_is_stranger(const struct connection *c)
     return !c->exchange.local && !c->exchange.trusted;
 }
 
+void connection_count_stranger(const struct connection *c, int change)
+{
+    c->http->strangers += change;
+    c->http->strangers_of[c->source] += change;
+}
+
 void connection_count(const struct connection *c, int change)
 {
     c->http->open += change;
     c->http->remote += c->exchange.local ? 0 : change;
-    c->http->strangers += connection_is_stranger(c) ? change : 0;
+    if (connection_is_stranger(c))
+        connection_count_stranger(c, change);
 }
 
 void connection_cut(struct connection *c)

@@ -13,7 +13,7 @@
 
 #include <sys/un.h>
 
-enum { CONNECTION_SMALL = 2048 };
+enum { CONNECTION_SMALL = 2048, CONNECTION_SOURCES = 1024 };
 
 enum connection_phase {
     CONNECTION_IDLE,  /* until a head is whole */
@@ -29,6 +29,7 @@ struct connection {
     struct MHD_Connection *mhd;
     struct connection *next, *previous;
     int fd;
+    unsigned source; /* over TCP: who the peer is, of CONNECTION_SOURCES */
     enum connection_phase phase;
     int64_t since_ms;
     bool served;      /* at least one request */
@@ -61,6 +62,8 @@ struct serve_http {
     struct connection *first;
     int busy;
     int open, remote, strangers; /* connections that were not cut, as serve_http_limits has them */
+    int strangers_of[CONNECTION_SOURCES]; /* users of this host, and other hosts: serve_peer_of() */
+    unsigned adopting_source;
     bool adopting_local, draining;
 };
 
@@ -75,6 +78,8 @@ void connection_enter(struct connection *c, enum connection_phase phase);
 bool connection_is_stranger(const struct connection *c);
 /* Adds to, or takes from, the counts of connections that were not cut. */
 void connection_count(const struct connection *c, int change);
+/* The part of strangers alone, for one that is none any more. */
+void connection_count_stranger(const struct connection *c, int change);
 /* Shuts the socket down; libmicrohttpd then clears the connection away. */
 void connection_cut(struct connection *c);
 

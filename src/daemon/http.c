@@ -9,6 +9,7 @@
 #include "callbacks.h"
 #include "connection.h"
 #include "error.h"
+#include "peer.h"
 #include "reply.h"
 
 #include <stdlib.h>
@@ -151,22 +152,36 @@ static bool is_idle_and_remote(const struct connection *c)
     return c->phase == CONNECTION_IDLE && !c->exchange.local;
 }
 
-/* Of the connections that may go, the one that has been in its phase for longest makes room. */
+/* How many strangers come from where this one does; 0: it is none. */
+static int crowd_of(const struct connection *c)
+{
+    return connection_is_stranger(c) ? c->http->strangers_of[c->source] : 0;
+}
+
+/* Of the connections that may go, one of the largest crowd of strangers makes room, so that a crowd pushes
+ * out its own; of these the one that has been in its phase for longest. */
 static bool evict(serve_http *http, bool (*may_go)(const struct connection *c))
 {
-    struct connection *oldest = NULL;
-    for (struct connection *c = http->first; c != NULL; c = c->next)
-        if (!c->cut && may_go(c) && (oldest == NULL || c->since_ms <= oldest->since_ms))
-            oldest = c;
-    if (oldest == NULL)
+    struct connection *out = NULL;
+    int largest = 0;
+    for (struct connection *c = http->first; c != NULL; c = c->next) {
+        int crowd = crowd_of(c);
+        bool sooner =
+            out == NULL || crowd > largest || (crowd == largest && c->since_ms <= out->since_ms);
+        if (c->cut || !may_go(c) || !sooner)
+            continue;
+        out = c;
+        largest = crowd;
+    }
+    if (out == NULL)
         return false;
-    connection_cut(oldest);
+    connection_cut(out);
     http->counts.evicted++;
     return true;
 }
 
 /* A client without the token loses its connection whatever it is doing: its requests are short, and the
- * new connection may be that of a client with the token, or of a probe. */
+ * new connection may be that of a client with the token, of who opens the page, or of a probe. */
 static bool make_room(serve_http *http, bool local)
 {
     const serve_http_limits *limits = &http->limits;
@@ -189,6 +204,7 @@ int serve_http_adopt(serve_http *http, int fd, bool local)
         return FA_EBUSY;
     }
     http->adopting_local = local;
+    http->adopting_source = local ? 0 : serve_peer_of(fd) % CONNECTION_SOURCES;
     if (MHD_add_connection(http->daemon, fd, (struct sockaddr *)&nobody, sizeof nobody) !=
         MHD_YES) {
         http->counts.refused++; /* libmicrohttpd has closed it */

@@ -25,7 +25,8 @@ typedef struct serve_http serve_http;
 typedef struct serve_http_limits {
     int connections;
     int remote;    /* of these, over TCP */
-    int strangers; /* of these, without the token so far: the oldest makes room for a new one */
+    int strangers; /* of these, without the token so far: of a user or host that has the most of them the
+                      oldest makes room for a new one */
     int head_ms;   /* a new connection until its first request's head is whole */
     int body_ms;   /* from a head to the end of its body */
     int idle_ms;   /* a kept connection until its next head is whole */
