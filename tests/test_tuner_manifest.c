@@ -158,6 +158,8 @@ static void what_is_known_at_run_time_only_is_a_tunable_and_sizes_no_block(void)
 static void unknown_keys_are_refused_by_name(void)
 {
     CHECK(refused(&(manifest_parts){.extra = ", \"smem\": 1"}, "\"smem\"", "unknown"));
+    CHECK(refused(&(manifest_parts){.extra = ", \"workspac\": 1"}, "\"workspac\"",
+                  "did you mean \"workspace\"?"));
     CHECK(refused(&(manifest_parts){.preset = "{\"BLOCK_M\": 64, \"BLOCK_N\": 64, \"STAGES\": 2}"},
                   "\"STAGES\"", "unknown"));
     CHECK(refused(&(manifest_parts){.sm = "{\"min\": 80, \"max\": 90, \"only\": 1}"}, "\"only\"",

@@ -48,12 +48,12 @@ static int read_identity(struct fa_manifest_reader *r)
 
 static int read_sm(struct fa_manifest_reader *r)
 {
-    static const char *const keys[] = {"min", "max"};
+    static const char *const keys[] = {"min", "max", NULL};
     const cJSON *sm;
     int64_t low = 0, high = 0;
     int rc = fa_manifest_member(r, "sm", true, cJSON_IsObject, "an object with min and max", &sm);
     if (rc == 0)
-        rc = fa_manifest_check_keys(r, sm, "\"sm\"", keys, 2);
+        rc = fa_manifest_check_keys(r, sm, "\"sm\"", keys);
     if (rc != 0)
         return rc;
     rc = fa_json_int(sm, "min", 10, 999, &low, r->where, r->diag);
@@ -69,13 +69,13 @@ static int read_sm(struct fa_manifest_reader *r)
 /* The highest SM on which the template also runs, for proving it where its own GPUs are not. */
 static int read_proved_on(struct fa_manifest_reader *r)
 {
-    static const char *const keys[] = {"max"};
+    static const char *const keys[] = {"max", NULL};
     const cJSON *proved;
     int64_t high = r->family->sm_max;
     int rc =
         fa_manifest_member(r, "proved_on", false, cJSON_IsObject, "an object with max", &proved);
     if (rc == 0 && proved != NULL) {
-        rc = fa_manifest_check_keys(r, proved, "\"proved_on\"", keys, 1);
+        rc = fa_manifest_check_keys(r, proved, "\"proved_on\"", keys);
         if (rc == 0)
             rc = fa_json_int(proved, "max", r->family->sm_max, 999, &high, r->where, r->diag);
         if (rc == FA_ENOTFOUND)
@@ -253,7 +253,7 @@ static int read_ending(struct fa_manifest_reader *r, const cJSON *rule, const ch
 static int read_requires(struct fa_manifest_reader *r, const char *key, bool may_vary,
                          fa_require *list, int *ret_count)
 {
-    static const char *const keys[] = {"require", "is", "why"}; /* "supports" has no "is" */
+    static const char *const keys[] = {"require", "is", "why", NULL}; /* "supports" has no "is" */
     const cJSON *array;
     char place[64];
     int rc = fa_manifest_member(r, key, false, cJSON_IsArray, "an array", &array);
@@ -268,7 +268,7 @@ static int read_requires(struct fa_manifest_reader *r, const char *key, bool may
         fa_require *require = &list[(*ret_count)++];
         if (!cJSON_IsObject(item))
             return fa_manifest_fault(r, "%s must be an object with require and why", place);
-        if ((rc = fa_manifest_check_keys(r, item, place, keys, 3)) != 0 ||
+        if ((rc = fa_manifest_check_keys(r, item, place, keys)) != 0 ||
             (rc = read_ending(r, item, place, may_vary, &require->ends)) != 0)
             return rc;
         if (fa_json_text(item, "why", &why, place, NULL) != 0 || !fa_manifest_is_sentence(why))
@@ -294,11 +294,11 @@ static int read_defaults(struct fa_manifest_reader *r)
     char place[64];
     int rc = fa_manifest_member(r, "default", true, cJSON_IsObject, "an object of expressions",
                                 &defaults);
-    const char *names[FA_MAX_TUNABLES];
+    const char *names[FA_MAX_TUNABLES + 1] = {NULL};
     for (int i = 0; i < r->family->tunable_count; i++)
         names[i] = r->family->tunable[i].name;
     if (rc == 0)
-        rc = fa_manifest_check_keys(r, defaults, "\"default\"", names, r->family->tunable_count);
+        rc = fa_manifest_check_keys(r, defaults, "\"default\"", names);
     for (int i = 0; i < r->family->tunable_count && rc == 0; i++) {
         fa_domain *domain = &r->family->tunable[i];
         uint64_t uses = 0;
@@ -323,8 +323,8 @@ static int check_manifest_keys(struct fa_manifest_reader *r)
                                        "let",       "constraints", "threads",  "shared_memory",
                                        "registers", "grid",        "default",  "launches",
                                        "workspace", "takes",       "splits",   "beside_specific",
-                                       "run_time",  "counters"};
-    return fa_manifest_check_keys(r, r->json, "manifest", keys, (int)(sizeof keys / sizeof *keys));
+                                       "run_time",  "counters",    NULL};
+    return fa_manifest_check_keys(r, r->json, "manifest", keys);
 }
 
 static int add_given_names(struct fa_manifest_reader *r)

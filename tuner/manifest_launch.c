@@ -93,7 +93,7 @@ static int read_launch(struct fa_manifest_reader *r, const cJSON *json, const ch
 
 int fa_manifest_read_launches(struct fa_manifest_reader *r)
 {
-    static const char *const keys[] = {"entry", "threads", "grid", "shared_memory"};
+    static const char *const keys[] = {"entry", "threads", "grid", "shared_memory", NULL};
     fa_family *f = r->family;
     bool at_run_time = false; /* no matter: the host alone knows them */
     const cJSON *registers = cJSON_GetObjectItemCaseSensitive(r->json, "registers");
@@ -116,7 +116,7 @@ int fa_manifest_read_launches(struct fa_manifest_reader *r)
             snprintf(place, sizeof place, "launches[%d]", i);
         if (!cJSON_IsObject(json))
             return fa_manifest_fault(r, "%s must be an object", place);
-        if (list != NULL && (rc = fa_manifest_check_keys(r, json, place, keys, 4)) != 0)
+        if (list != NULL && (rc = fa_manifest_check_keys(r, json, place, keys)) != 0)
             return rc;
         if (list != NULL)
             snprintf(place, sizeof place, "launches[%d]: ", i);

@@ -9,6 +9,7 @@
 #include "manifest_reader.h"
 
 #include "../src/base/error.h"
+#include "../src/base/json.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -44,20 +45,11 @@ int fa_manifest_fault(const struct fa_manifest_reader *r, const char *format, ..
 }
 
 int fa_manifest_check_keys(const struct fa_manifest_reader *r, const cJSON *object,
-                           const char *place, const char *const *keys, int count)
+                           const char *place, const char *const *keys)
 {
-    for (const cJSON *item = object->child; item != NULL; item = item->next) {
-        bool known = false;
-        for (int i = 0; i < count; i++)
-            known = known || strcmp(item->string, keys[i]) == 0;
-        if (!known)
-            return fa_manifest_fault(r, "%s: the key \"%.60s\" is unknown", place, item->string);
-        for (const cJSON *other = item->next; other != NULL; other = other->next)
-            if (strcmp(item->string, other->string) == 0)
-                return fa_manifest_fault(r, "%s: the key \"%.60s\" stands twice", place,
-                                         item->string);
-    }
-    return 0;
+    char where[256];
+    snprintf(where, sizeof where, "%.180s: %.64s", r->where, place);
+    return fa_json_check_keys(object, keys, where, r->diag) == 0 ? 0 : FA_EMANIFEST;
 }
 
 int fa_manifest_member(const struct fa_manifest_reader *r, const char *key, bool required,

@@ -29,9 +29,9 @@ bool fa_manifest_is_sentence(const char *text);
 int fa_manifest_fault(const struct fa_manifest_reader *r, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Only the keys listed, each once. */
+/* As fa_json_check_keys(). */
 int fa_manifest_check_keys(const struct fa_manifest_reader *r, const cJSON *object,
-                           const char *place, const char *const *keys, int count);
+                           const char *place, const char *const *keys);
 
 /* *ret: the member, of the type asked for; NULL when absent and not required. */
 int fa_manifest_member(const struct fa_manifest_reader *r, const char *key, bool required,

@@ -3,6 +3,7 @@
 #include "json_make.h"
 
 #include "error.h"
+#include "nearest.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -193,6 +194,30 @@ int fa_json_parse_object(const char *text, const char *where, cJSON **ret_json, 
         json = NULL;
     }
     *ret_json = json;
+    return 0;
+}
+
+int fa_json_check_keys(const cJSON *object, const char *const *keys, const char *where,
+                       fa_diag *diag)
+{
+    const cJSON *item;
+    if (object != NULL && !cJSON_IsObject(object))
+        return fa_fail(diag, FA_EINVAL, "%s must be an object", where);
+    cJSON_ArrayForEach (item, object) {
+        int i = 0;
+        while (keys[i] != NULL && strcmp(item->string, keys[i]) != 0)
+            i++;
+        if (keys[i] == NULL) {
+            const char *near = fa_nearest(item->string, keys);
+            return fa_fail(diag, FA_EINVAL, "%s: the key \"%.60s\" is unknown%s%s%s", where,
+                           item->string, near != NULL ? ": did you mean \"" : "",
+                           near != NULL ? near : "", near != NULL ? "\"?" : "");
+        }
+        for (const cJSON *other = item->next; other != NULL; other = other->next)
+            if (strcmp(item->string, other->string) == 0)
+                return fa_fail(diag, FA_EINVAL, "%s: the key \"%.60s\" stands twice", where,
+                               item->string);
+    }
     return 0;
 }
 

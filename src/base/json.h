@@ -20,6 +20,11 @@ int fa_json_parse(const char *text, size_t size, const char *where, cJSON **ret_
  * that is no failure. 0, or FA_ENOMEM with *ret_json NULL. */
 int fa_json_parse_object(const char *text, const char *where, cJSON **ret_json, fa_diag *diag);
 
+/* An object (or NULL) whose members are among `keys` (NULL-terminated), each once: 0, or FA_EINVAL with the
+ * nearest key. What an unknown key should have set would silently not be set. */
+int fa_json_check_keys(const cJSON *object, const char *const *keys, const char *where,
+                       fa_diag *diag);
+
 /* Each returns 0, FA_ENOTFOUND when absent (no diag), or FA_EINVAL with a sentence. */
 int fa_json_int(const cJSON *object, const char *key, int64_t low, int64_t high, int64_t *ret,
                 const char *where, fa_diag *diag);

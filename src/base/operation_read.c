@@ -157,30 +157,24 @@ static int read_property(const cJSON *json, const struct property *property,
     return 0;
 }
 
-/* An unknown key is a mistake in the file: what it should have set would silently not be set. */
 static int read_properties(const cJSON *json, const fa_operation *operation, fa_field *field,
                            const char *where, fa_diag *diag)
 {
     enum { COUNT = sizeof properties / sizeof *properties };
+    const char *keys[COUNT + 1] = {NULL};
     for (int i = 0; i < COUNT; i++) {
+        keys[i] = properties[i].key;
         void *to = (char *)field + properties[i].at;
         if (properties[i].reading == TEXT)
             *(const char **)to = "";
         else if (properties[i].reading == EARLIER)
             *(int *)to = -1;
     }
-    for (const cJSON *item = json->child; item != NULL; item = item->next) {
-        int i = 0;
-        while (i < COUNT && strcmp(item->string, properties[i].key) != 0)
-            i++;
-        if (i == COUNT)
-            return fa_fail(diag, FA_EINVAL, "%s: \"%.40s\" is no property of a field", where,
-                           item->string);
-        int rc = read_property(json, &properties[i], operation, field, where, diag);
-        if (rc != 0)
-            return rc;
-    }
-    return 0;
+    int rc = fa_json_check_keys(json, keys, where, diag);
+    for (const cJSON *item = json->child; rc == 0 && item != NULL; item = item->next)
+        rc = read_property(json, &properties[index_of(keys, item->string)], operation, field, where,
+                           diag);
+    return rc;
 }
 
 /* What the texts must be, and what follows from those that are absent. */
@@ -313,12 +307,62 @@ static int read_optional(const cJSON *json, const char *key, const char **ret, c
     return rc == FA_ENOTFOUND ? 0 : rc;
 }
 
+/* The keys of the document, and of the objects in its lists. */
+static int check_keys(const cJSON *json, const char *where, fa_diag *diag)
+{
+    static const char *const all[] = {"name",
+                                      "title",
+                                      "default",
+                                      "example",
+                                      "sweep_example",
+                                      "counts",
+                                      "fields",
+                                      "products",
+                                      "shorthands",
+                                      "models",
+                                      "model_work",
+                                      "common",
+                                      "reference",
+                                      "reference_of_features",
+                                      "tensors",
+                                      "scalars",
+                                      "tolerance",
+                                      "flops",
+                                      "flops_halved_by",
+                                      "bytes",
+                                      NULL};
+    static const struct {
+        const char *list, *keys[6];
+    } parts[] = {{"tensors", {"name", "dtype", "shape", "output"}},
+                 {"scalars", {"name", "value"}},
+                 {"products", {"option", "field", "by", "min", "help"}},
+                 {"shorthands", {"option", "value", "set", "values", "help"}}};
+    static const char *const tolerance[] = {"ulps", "absolute", NULL};
+    char place[256];
+    int rc = fa_json_check_keys(json, all, where, diag);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        const cJSON *item;
+        int at = 0;
+        cJSON_ArrayForEach (item, cJSON_GetObjectItemCaseSensitive(json, parts[i].list)) {
+            snprintf(place, sizeof place, "%.200s: %s[%d]", where, parts[i].list, at++);
+            if (rc == 0)
+                rc = fa_json_check_keys(item, parts[i].keys, place, diag);
+        }
+    }
+    snprintf(place, sizeof place, "%.200s: \"tolerance\"", where);
+    return rc != 0 ? rc
+                   : fa_json_check_keys(cJSON_GetObjectItemCaseSensitive(json, "tolerance"),
+                                        tolerance, place, diag);
+}
+
 static int read_document(fa_operation *operation, const char *where, fa_diag *diag)
 {
     const cJSON *json = operation->document;
     if (!cJSON_IsObject(json))
         return fa_fail(diag, FA_EINVAL, "%s: must be a JSON object", where);
-    int rc = fa_json_text_needed(json, "name", &operation->name, where, diag);
+    int rc = check_keys(json, where, diag);
+    if (rc == 0)
+        rc = fa_json_text_needed(json, "name", &operation->name, where, diag);
     if (rc == 0 && !fa_is_identifier(operation->name))
         rc = fa_fail(diag, FA_EINVAL, "%s: \"name\" must be an identifier", where);
     if (rc == 0)

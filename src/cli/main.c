@@ -178,7 +178,7 @@ static int unknown_verb(const char *name)
         names[i] = verbs[i].name;
     names[VERB_COUNT] = "help";
     names[VERB_COUNT + 1] = NULL;
-    const char *near = cli_nearest(name, names);
+    const char *near = fa_nearest(name, names);
     char typed[CLI_SHORT_SIZE];
     fa_diag diag;
     cli_text_short(name, typed);

@@ -178,7 +178,7 @@ static int set_choice(const cli_option_spec *spec, const char *const *choices, c
                       : choices[i + 1] != NULL ? ", "
                                                : " or ",
                       choices[i]);
-    const char *near = cli_nearest(text, choices + first);
+    const char *near = fa_nearest(text, choices + first);
     char typed[CLI_SHORT_SIZE];
     cli_text_short(text, typed);
     int rc = near != NULL

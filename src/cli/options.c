@@ -189,7 +189,7 @@ static int fail_unknown(const cli_verb *verb, const all_options *all, const char
     cli_text_short(name, typed);
     if (name[0] != '-')
         return fail_operand(verb, argument, diag);
-    const char *near = cli_nearest(name, names);
+    const char *near = fa_nearest(name, names);
     if (near != NULL)
         return fa_fail(diag, FA_EINVAL, "`fa-tune %s` has no option %s: did you mean %s?",
                        verb->name, typed, near);

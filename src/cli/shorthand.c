@@ -158,7 +158,7 @@ static int fail_model(const cJSON *models, const char *name, fa_diag *diag)
             fa_buf_printf(&list, "%s%s", count > 1 ? ", " : "", item->string);
         }
     names[count] = NULL;
-    const char *near = cli_nearest(name, names);
+    const char *near = fa_nearest(name, names);
     cli_text_short(name, typed);
     int rc = near != NULL ? fa_fail(diag, FA_EINVAL,
                                     "--model \"%s\" is not known: did you mean %s?", typed, near)

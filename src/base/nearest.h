@@ -2,10 +2,10 @@
  *
  * "Did you mean …?"
  */
-#ifndef FA_CLI_NEAREST_H
-#define FA_CLI_NEAREST_H
+#ifndef FA_BASE_NEAREST_H
+#define FA_BASE_NEAREST_H
 
 /* The name in `names` (NULL-terminated) nearest to a mistyped one, or NULL when none is near. */
-const char *cli_nearest(const char *typed, const char *const *names);
+const char *fa_nearest(const char *typed, const char *const *names);
 
 #endif

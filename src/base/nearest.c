@@ -45,7 +45,7 @@ static int starts(const char *a, const char *b)
     return n >= 3 && strspn(a, "-") < n && strncmp(a, b, n) == 0;
 }
 
-const char *cli_nearest(const char *typed, const char *const *names)
+const char *fa_nearest(const char *typed, const char *const *names)
 {
     const char *nearest = NULL;
     size_t least = 3 < strlen(typed) / 2 ? 3 : strlen(typed) / 2; /* farther is not near */
