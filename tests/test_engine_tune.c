@@ -310,7 +310,7 @@ static void a_space_without_a_survivor_is_a_sentence(void)
     fa_diag diag;
     CHECK(fixture_open(&f, "fault * wrong"));
     CHECK_INT(tune(&f, &request, &answer, &diag), FA_ENOKERNEL);
-    CHECK_HAS(diag.text, "explain");
+    CHECK_HAS(diag.text, "wrong: case ");
     CHECK_INT(count_status(&f, FA_STATUS_MEASURED).count, 0);
     fixture_close(&f);
 }

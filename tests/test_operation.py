@@ -37,6 +37,19 @@ def edit(path, change):
         json.dump(document, file)
 
 
+def own_copy(place):
+    """Gives the place a folder of templates of its own, to be changed."""
+    folder = os.path.join(place.folder, "operations")
+    shutil.copytree(place.env["FA_TUNE_TEMPLATES"], folder)
+    place.env["FA_TUNE_TEMPLATES"] = folder
+    return os.path.join(folder, "rms_norm")
+
+
+def append(text, *path):
+    with open(os.path.join(*path), "a", encoding="utf-8") as file:
+        file.write(text)
+
+
 def a_tune_proves_and_times_every_config_of_both_families():
     with a_place() as place:
         told = place.json(*ROWS, "--top", "100")
@@ -104,6 +117,42 @@ def a_gpu_that_is_not_here_is_predicted_by_bytes_and_flops():
         tap.equal(told["answer"]["origin"], "predicted")
 
 
+def without_a_reference_that_compiles_nothing_is_tuned_where_the_gpu_is_not_either():
+    for gpu in ([], ["--gpu", "H200"]):
+        with a_place() as place:
+            reference = os.path.join(own_copy(place), "rms_norm_reference.cu")
+            append("static_assert(oops, \"\");\n", reference)
+            told = place.run(*gpu, *ROWS, status=1)
+            tap.has(told.stderr, "the reference kernel: rms_norm_reference.cu(25): error: identifier \"oops\"")
+            tap.equal(told.stdout, "")
+            os.remove(reference)
+            tap.has(place.run(*gpu, *ROWS, status=1).stderr, "its reference rms_norm_reference.cu is not there")
+            tap.equal(place.json("show")["winners"], [])
+
+
+def a_source_that_never_compiles_is_compiled_a_few_times_and_its_error_told_once():
+    with a_place() as place:
+        folder = own_copy(place)
+        os.remove(os.path.join(folder, "rms_norm_split.json"))
+        append("static_assert(oops, \"\");\n", folder, "rms_norm_rows.cu")
+        edit(os.path.join(folder, "rms_norm_rows.json"),
+             lambda told: told["tunables"].update(UNROLL=list(range(1, 51))) or told["default"].update(UNROLL=7))
+        command = ["--gpu", "H200", *ROWS]
+        stderr = place.run(*command, status=1).stderr
+        tap.equal(stderr.count("rms_norm_rows.cu(30): error: identifier \"oops\""), 1)
+        tap.equal(stderr.count("says where each ended"), 1)
+        ended = place.json("explain", *command)
+        tap.equal(ended["counts"]["compile-failed"], 200)
+        left_out = [row for row in ended["configs"] if row["reason"].startswith("not compiled, as ")]
+        assert 150 < len(left_out) < 193, len(left_out)
+        # Effort patient tries them all, and one family's fault is not another's.
+        place.run(*command, "--effort", "patient", status=1)
+        tap.equal([row for row in place.json("explain", *command)["configs"]
+                   if row["reason"].startswith("not compiled, as ")], [])
+        shutil.copy(os.path.join(SOURCE, "tests", "operations", "rms_norm", "rms_norm_split.json"), folder)
+        tap.equal(place.json(*command)["answer"]["config"]["family"], "rms_norm_split")
+
+
 def a_sweep_fills_its_grid_and_a_report_tells_it():
     with a_place() as place:
         text = place.run("sweep", "--operation", "rms_norm", "--rows", "64,128", "--columns", "256").stdout
@@ -136,12 +185,9 @@ def one_more_row_in_its_table_is_a_field_everywhere():
     row = {"name": "groups", "kind": "integer", "min": 1, "max": 64, "default": 1, "key": "g",
            "macro": "GROUPS", "option": "--groups", "option_help": "rows normed together", "label": "G"}
     with a_place() as place:
-        templates = os.path.join(place.folder, "operations")
-        shutil.copytree(place.env["FA_TUNE_TEMPLATES"], templates)
-        place.env["FA_TUNE_TEMPLATES"] = templates
-        edit(os.path.join(templates, "rms_norm", "operation.json"),
-             lambda told: told["fields"].append(row))
-        edit(os.path.join(templates, "rms_norm", "rms_norm_split.json"), lambda told: told.setdefault(
+        folder = own_copy(place)
+        edit(os.path.join(folder, "operation.json"), lambda told: told["fields"].append(row))
+        edit(os.path.join(folder, "rms_norm_split.json"), lambda told: told.setdefault(
             "supports", []).append({"require": "GROUPS = 1", "why": "it norms one row at a time"}))
         # Options, what they take, and the help.
         tap.has(place.run("tune", "--help", "--operation", "rms_norm").stdout,
@@ -201,6 +247,8 @@ tap.main([
     a_kernel_that_writes_to_its_input_fails_and_spoils_no_other_proof,
     a_seed_of_sixteen_digits_makes_the_same_cases_in_the_worker,
     a_gpu_that_is_not_here_is_predicted_by_bytes_and_flops,
+    without_a_reference_that_compiles_nothing_is_tuned_where_the_gpu_is_not_either,
+    a_source_that_never_compiles_is_compiled_a_few_times_and_its_error_told_once,
     a_sweep_fills_its_grid_and_a_report_tells_it,
     a_bundle_takes_its_winners_to_another_store,
     one_more_row_in_its_table_is_a_field_everywhere,

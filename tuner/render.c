@@ -176,7 +176,9 @@ int fa_render_reference(const fa_templates *templates, const fa_problem *problem
     uint32_t takes = features ? UINT32_MAX : 0;
     const fa_template_file *file = fa_templates_find(templates, name);
     if (file == NULL)
-        return fa_fail(diag, FA_ENOTFOUND, "rendering: there is no template %s", name);
+        return fa_fail(diag, FA_EMANIFEST,
+                       "%s/operation.json: its reference %s is not there: put it into the folder",
+                       operation->name, name);
     fa_config none = {.count = 0};
     snprintf(none.family, sizeof none.family, "%.*s", (int)strcspn(name, "."), name);
     fa_buf out = {0};

@@ -106,6 +106,9 @@ void fa_job_end(fa_job *job, int rc);
 void fa_job_count(fa_job *job, const fa_trial *trial); /* a trial that ended, now or earlier */
 /* Records where an attempt ended, counts it and tells the caller. */
 void fa_job_settle(fa_job *job, int index, fa_status status, const char *reason);
+/* Ends the configs of a family that were not tried when those that were do not compile, all alike: this one, its
+ * default and a few more. Effort PATIENT tries them all. */
+void fa_job_give_up_family(fa_job *job, int index);
 /* Ends an attempt as the one with the same code has ended. */
 void fa_job_settle_twin(fa_job *job, int index);
 void fa_job_settle_twins(fa_job *job, int index); /* all of this one's */

@@ -204,6 +204,28 @@ static bool one_is_enough(const fa_job *job)
     return enough;
 }
 
+/* What no reference can judge is worth nothing, on a GPU that is not here either. */
+static bool needs_reference(const fa_job *job)
+{
+    return job->measuring || job->compile.order_count > 0;
+}
+
+/* While nothing has compiled, the next config is taken from anywhere in the order: neighbours would fail alike. */
+static int next_in_order(fa_job *job)
+{
+    struct fa_job_compile *compile = &job->compile;
+    int *next = compile->order + compile->order_next,
+        left = compile->order_count - compile->order_next;
+    if (job->progress.failed > 0 && job->progress.compiled == 0) {
+        uint32_t part = (uint32_t)compile->order_next * 2654435769u; /* of 2^32, spread evenly */
+        int *other = next + ((uint64_t)left * part >> 32), index = *other;
+        *other = *next;
+        *next = index;
+    }
+    compile->order_next++;
+    return *next;
+}
+
 /* The next config that is not in the store; false: all are under way or done. */
 static bool next_task(void *context, fa_compile_task *ret_task)
 {
@@ -214,12 +236,13 @@ static bool next_task(void *context, fa_compile_task *ret_task)
         int index;
         if (compile->again_count > 0) {
             index = compile->again[--compile->again_count];
-        } else if (job->measuring && !compile->reference_asked) {
+        } else if (needs_reference(job) && !compile->reference_asked) {
             compile->reference_asked = true;
             index = FA_JOB_REFERENCE;
         } else if (compile->order_next < compile->order_count && !one_is_enough(job)) {
-            index = compile->order[compile->order_next++];
-            if (job->attempt[index].source_of != 0)
+            index = next_in_order(job);
+            if (job->attempt[index].source_of != 0 ||
+                job->space.candidate[index].trial.status != FA_STATUS_PENDING)
                 continue;
         } else {
             return false;
@@ -258,7 +281,7 @@ bool fa_job_compile_done(const fa_job *job)
     const struct fa_job_compile *compile = &job->compile;
     return (compile->order_next == compile->order_count || one_is_enough(job)) &&
            compile->again_count == 0 && fa_compile_pool_is_idle(&compile->pool) &&
-           (!job->measuring || compile->reference != NULL);
+           (!needs_reference(job) || compile->reference != NULL);
 }
 
 /* ---- answers --------------------------------------------------------------------------------*/
@@ -347,6 +370,8 @@ static void compiled(void *context, int index, fa_compile_result *result)
         if (take_compiled(job, i, result) && clean == FA_JOB_NOBODY)
             clean = i;
     }
+    if (result->rc != 0 && !job->ended)
+        fa_job_give_up_family(job, index);
     if (clean != FA_JOB_NOBODY) {
         fa_attempt *attempt = &job->attempt[clean];
         attempt->fresh_cubin = fresh_record(job, clean, attempt->cubin_key, result);
@@ -451,7 +476,7 @@ void fa_job_compile_prestart(fa_job *job)
 
 void fa_job_compile_start(fa_job *job)
 {
-    int wanted = job->compile.order_count + job->measuring;
+    int wanted = job->compile.order_count + needs_reference(job);
     widen(job, wanted < job->tuner->compile_workers ? wanted : job->tuner->compile_workers);
 }
 

@@ -48,6 +48,20 @@ static void advance(fa_job *job)
     fa_job_end(job, 0);
 }
 
+/* With what ended the config that was tried first. */
+static int fail_none_survived(fa_job *job)
+{
+    const fa_trial *first = NULL;
+    for (int i = 0; first == NULL && i < job->space.count; i++)
+        if (job->attempt[i].cubin_key[0] != 0)
+            first = &job->space.candidate[i].trial;
+    return fa_fail(&job->diag, FA_ENOKERNEL, "none of %d configs survived%s%s%s%s",
+                   job->progress.resumed + job->compile.order_count,
+                   first != NULL ? "; the first: " : "",
+                   first != NULL ? fa_status_name(first->status) : "", first != NULL ? ": " : "",
+                   first != NULL ? first->reason : "");
+}
+
 static int run_job(fa_job *job)
 {
     int rc = fa_job_set_up(job);
@@ -89,12 +103,9 @@ int fa_job_run(fa_job *job, const fa_target *target, const fa_plan *plan, fa_ans
         else
             rc = fa_job_choose_winner(job, &answer, &index, &job->diag);
         if (rc == 0 && index == FA_JOB_NOBODY)
-            rc = plan->verify
-                     ? fa_fail(&job->diag, FA_ENOKERNEL, "%s: %s",
-                               fa_status_name(answer.trial.status), answer.trial.reason)
-                     : fa_fail(&job->diag, FA_ENOKERNEL,
-                               "none of %d configs survived: explain says where each ended",
-                               job->progress.resumed + job->compile.order_count);
+            rc = plan->verify ? fa_fail(&job->diag, FA_ENOKERNEL, "%s: %s",
+                                        fa_status_name(answer.trial.status), answer.trial.reason)
+                              : fail_none_survived(job);
         else if (rc == 0 && !plan->verify)
             rc = fa_job_store_winner(job, index, &answer, &job->diag);
         if (rc == 0) {

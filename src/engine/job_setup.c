@@ -264,9 +264,22 @@ int fa_job_set_up_cases(fa_job *job)
     return rc;
 }
 
-/* The model's first choices first, so that a run that is cut short has seen them; then the largest,
- * which compile longest: the last to finish decides when all is done. A space of a few rounds of the
- * workers is over before anybody cuts it short, and goes by size alone. A tune that ends with the first
+/* A default that does not compile tells the most about its family. */
+static void defaults_first(const fa_space *space, int *order, int count)
+{
+    int first = 0;
+    for (int i = 0; i < count; i++) {
+        int index = order[i];
+        if (!space->candidate[index].is_default)
+            continue;
+        memmove(order + first + 1, order + first, (size_t)(i - first) * sizeof *order);
+        order[first++] = index;
+    }
+}
+
+/* The families' defaults first, then the model's first choices, so that a run that is cut short has seen
+ * them; then the largest, which compile longest: the last to finish decides when all is done. A space of a
+ * few rounds of the workers is over before anybody cuts it short, and goes by size alone. A tune that ends with the first
  * proved kernel goes by the model, and begins with what compiles soonest of what is as fast to it. */
 static void set_up_order(fa_job *job)
 {
@@ -293,6 +306,8 @@ static void set_up_order(fa_job *job)
         fa_model_soonest_first(&job->space, job->compile.order, count);
     else
         fa_model_largest_first(&job->space, job->compile.order + first, count - first);
+    if (!job->prove_only)
+        defaults_first(&job->space, job->compile.order, count);
     job->compile.order_count = count;
 }
 

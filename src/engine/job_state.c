@@ -80,6 +80,45 @@ void fa_job_settle(fa_job *job, int index, fa_status status, const char *reason)
     fa_job_settle_twins(job, index);
 }
 
+/* How many sources of the family failed to compile with this one's error; 0 when one of them ended otherwise, or
+ * the default is still to come. */
+static int count_alike(const fa_job *job, const fa_candidate *failed)
+{
+    int alike = 0;
+    for (int i = 0; i < job->space.count; i++) {
+        const fa_candidate *other = &job->space.candidate[i];
+        const fa_trial *trial = &other->trial;
+        bool pending = trial->status == FA_STATUS_PENDING && trial->registers == 0;
+        bool tried = job->attempt[i].cubin_key[0] != 0;
+        if (other->family != failed->family || (!tried && !(pending && other->is_default)))
+            continue;
+        if (pending && !other->is_default) /* under way */
+            continue;
+        if (trial->status != FA_STATUS_COMPILE_FAILED ||
+            strcmp(trial->reason, failed->trial.reason) != 0)
+            return 0;
+        alike += job->attempt[i].source_of == 0;
+    }
+    return alike;
+}
+
+void fa_job_give_up_family(fa_job *job, int index)
+{
+    enum { ENOUGH = 8 };
+    const fa_candidate *failed = &job->space.candidate[index];
+    int alike = job->request->effort != FA_EFFORT_PATIENT ? count_alike(job, failed) : 0;
+    char reason[sizeof failed->trial.reason];
+    if (alike < ENOUGH)
+        return;
+    snprintf(reason, sizeof reason, "not compiled, as %d others of its family are not: %.420s",
+             alike, failed->trial.reason);
+    for (int i = 0; i < job->space.count && !job->ended; i++)
+        if (job->space.candidate[i].family == failed->family &&
+            job->space.candidate[i].trial.status == FA_STATUS_PENDING &&
+            job->attempt[i].cubin_key[0] == 0)
+            fa_job_settle(job, i, FA_STATUS_COMPILE_FAILED, reason);
+}
+
 void fa_job_settle_twin(fa_job *job, int index)
 {
     fa_attempt *attempt = &job->attempt[index];
