@@ -108,13 +108,28 @@ def a_seed_of_sixteen_digits_makes_the_same_cases_in_the_worker():
         tap.equal(reasons["THREADS=64;PARTS=2"], "it wrote behind its workspace of 1032 bytes")
 
 
-def a_gpu_that_is_not_here_is_predicted_by_bytes_and_flops():
+def for_a_gpu_that_is_not_here_it_is_compiled_and_unranked_for_want_of_a_model():
+    """Configs that nothing tells apart are no winner and have no time; the default stands for them."""
+    command = ["--gpu", "H200", *ROWS]
     with a_place() as place:
-        told = place.json("--gpu", "H200", "--operation", "rms_norm", "--rows", "65536",
-                          "--columns", "4096")
-        # 1 GiB read and written at 4,800 GB/s is 224 us, which no config can beat.
-        assert 224 < told["answer"]["predicted_us"] < 2000, told["answer"]
-        tap.equal(told["answer"]["origin"], "predicted")
+        told = place.json(*command)
+        tap.equal((told["answer"]["origin"], tunables(told["answer"])), ("unranked", "WARPS=4"))
+        tap.equal({(row["rank"], row["predicted_us"]) for row in told["ranking"]}, {(None, None)})
+        assert all(row["registers"] > 0 and row["blocks_per_sm"] > 0 for row in told["ranking"]), told
+        text = place.run(*command).stdout
+        tap.has(text, "unranked: no model tells these kernels apart.")
+        assert "winner" not in text and "predicted" not in text and "µs" not in text, text
+        header = next(line for line in text.splitlines() if "family" in line)
+        tap.equal(header.split()[-5:], ["B", "regs", "spill", "B", "blocks/SM"])
+        tap.has(place.run("show").stdout, "unranked")
+        tap.has(place.run("explain", *command).stdout, "unranked, for want of a model: 8 came through")
+        tap.has(place.run("show", "--why", *command).stdout, "the default config, unranked for want of a model")
+        # Where the GPU is, effort predict proves the default, and a tune times all of them.
+        told = place.json(*ROWS, "--effort", "predict")
+        tap.equal((told["answer"]["origin"], told["funnel"]["proved"], tunables(told["answer"])),
+                  ("unranked", 1, "WARPS=4"))
+        tap.equal(place.json(*ROWS)["answer"]["origin"], "measured")
+        tap.has(place.run("report", "--format", "md").stdout, "unranked")
 
 
 def without_a_reference_that_compiles_nothing_is_tuned_where_the_gpu_is_not_either():
@@ -246,7 +261,7 @@ tap.main([
     a_kernel_that_writes_in_front_of_its_workspace_fails_its_proof,
     a_kernel_that_writes_to_its_input_fails_and_spoils_no_other_proof,
     a_seed_of_sixteen_digits_makes_the_same_cases_in_the_worker,
-    a_gpu_that_is_not_here_is_predicted_by_bytes_and_flops,
+    for_a_gpu_that_is_not_here_it_is_compiled_and_unranked_for_want_of_a_model,
     without_a_reference_that_compiles_nothing_is_tuned_where_the_gpu_is_not_either,
     a_source_that_never_compiles_is_compiled_a_few_times_and_its_error_told_once,
     a_sweep_fills_its_grid_and_a_report_tells_it,

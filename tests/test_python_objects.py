@@ -19,7 +19,7 @@ import types
 import warnings
 
 import tap
-from place import FA_TUNE, Place
+from place import FA_TUNE, SOURCE, Place
 
 ONE = {"BLOCK_M": [64], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0], "MIN_BLOCKS": [2]}
 place = Place(space=ONE, script="device sm=89\ninit_once\nlog log\n")
@@ -347,6 +347,18 @@ def what_is_forgotten_is_told_and_gone():
     refused(fa_tune.ArgumentError, "no field colour", lambda: fa_tune.forget(colour=3))
 
 
+def winners_of_an_operation_of_ones_own_are_told_by_its_own_fields():
+    operations, before = os.path.join(SOURCE, "tests", "operations"), os.environ["FA_TUNE_TEMPLATES"]
+    place.run("--operation", "rms_norm", "--rows", "64", "--columns", "256", "--gpu", "A10", "--templates", operations)
+    os.environ["FA_TUNE_TEMPLATES"] = operations
+    try:
+        told = fa_tune.winners()
+    finally:
+        os.environ["FA_TUNE_TEMPLATES"] = before
+    tap.has(repr(told), "operation='rms_norm', dtype='fp16', rows=64, columns=256  ")
+    tap.has(repr(next(one for one in told if one.problem["operation"] == "rms_norm")), "\n  ?\n  unranked: rms_norm_")
+
+
 def every_name_has_a_docstring_and_is_known_to_editors():
     folder = os.path.dirname(fa_tune.__file__)
     with open(os.path.join(folder, "__init__.pyi"), encoding="utf-8") as file:
@@ -462,6 +474,7 @@ tap.main([
     an_interrupted_sweep_keeps_what_it_did_and_goes_on,
     winners_reports_and_findings_are_objects,
     what_is_forgotten_is_told_and_gone,
+    winners_of_an_operation_of_ones_own_are_told_by_its_own_fields,
     every_name_has_a_docstring_and_is_known_to_editors,
     whoever_is_imported_later_is_greeted_once,
     pytorch_knows_the_operators_and_why_it_cannot_have_them,

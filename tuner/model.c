@@ -22,13 +22,16 @@ void fa_model_predict(const fa_candidate *candidate, const fa_problem *problem, 
 static int compare(const void *left, const void *right, void *context)
 {
     const fa_space *space = context;
-    const fa_trial *a = &space->candidate[*(const int *)left].trial;
-    const fa_trial *b = &space->candidate[*(const int *)right].trial;
+    const fa_candidate *one = &space->candidate[*(const int *)left];
+    const fa_candidate *other = &space->candidate[*(const int *)right];
+    const fa_trial *a = &one->trial, *b = &other->trial;
     bool a_runs = a->predicted_us > 0, b_runs = b->predicted_us > 0;
     if (a_runs != b_runs)
         return a_runs ? -1 : 1;
     if (a_runs && (a->predicted_us < b->predicted_us || a->predicted_us > b->predicted_us))
         return a->predicted_us < b->predicted_us ? -1 : 1;
+    if (!a_runs && one->is_default != other->is_default)
+        return one->is_default ? -1 : 1;
     char a_text[FA_CONFIG_TEXT_MAX], b_text[FA_CONFIG_TEXT_MAX];
     fa_config_text(&a->config, a_text);
     fa_config_text(&b->config, b_text);

@@ -10,13 +10,14 @@
 #include "manifest.h"
 #include "ops/model_parts.h"
 
-/* Fills trial.blocks_per_sm and trial.predicted_us (0 when it cannot run). trial.registers are the
+/* Fills trial.blocks_per_sm and trial.predicted_us (0 when it cannot run, or its
+ * operation has no model). trial.registers are the
  * cubin's; <= 0: estimated. */
 void fa_model_predict(const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
                       fa_trial *trial);
 
 /* Sorts indices of `order` (candidates of the space) by predicted time, then by config text, so
- * that equal predictions rank the same every time. What cannot run comes last. */
+ * that equal predictions rank the same every time. What has no prediction comes last, defaults first. */
 void fa_model_rank(const fa_space *space, int *order, int count);
 
 /* Sorts indices of candidates by how long they compile, as far as that is known before: those with the most registers a

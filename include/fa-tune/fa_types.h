@@ -185,15 +185,17 @@ typedef enum fa_status { FA_STATUSES(FA_STATUS_ENUM) } fa_status;
 #undef FA_STATUS_ENUM
 
 /* How we know that a winner is good. Values are in the order in which they came to be; the order of
- * trust is MEASURED, MEASURED_SAME_SILICON, IMPORTED, NEAREST, TRANSFERRED, PREDICTED. NEAREST is
- * measured, but on another length than the one asked for. */
-#define FA_ORIGINS(X)                              \
-    X(MEASURED, 0, "measured")                     \
+ * trust is MEASURED, MEASURED_SAME_SILICON, IMPORTED, NEAREST, TRANSFERRED, PREDICTED, UNRANKED. NEAREST is
+ * measured, but on another length than the one asked for. UNRANKED is a default config that compiled, of an
+ * operation without a cost model: nothing is known of its speed. */
+#define FA_ORIGINS(X)                                    \
+    X(MEASURED, 0, "measured")                           \
     X(MEASURED_SAME_SILICON, 1, "measured-same-silicon") \
-    X(IMPORTED, 2, "imported")                     \
-    X(TRANSFERRED, 3, "transferred")               \
-    X(PREDICTED, 4, "predicted")                   \
-    X(NEAREST, 5, "nearest")
+    X(IMPORTED, 2, "imported")                           \
+    X(TRANSFERRED, 3, "transferred")                     \
+    X(PREDICTED, 4, "predicted")                         \
+    X(NEAREST, 5, "nearest")                             \
+    X(UNRANKED, 6, "unranked")
 
 #define FA_ORIGIN_ENUM(name, value, text) FA_ORIGIN_##name = (value),
 typedef enum fa_origin { FA_ORIGINS(FA_ORIGIN_ENUM) } fa_origin;

@@ -25,7 +25,9 @@ def _time(told):
     """A trial's time in words; ~ before what a model says."""
     if told.get("median_us") is not None:
         return _number(told["median_us"], " µs")
-    return "~" + _number(told.get("predicted_us"), " µs")
+    if told.get("predicted_us") is None:
+        return "?"
+    return "~" + _number(told["predicted_us"], " µs")
 
 
 def _number(value, unit=""):
@@ -40,8 +42,8 @@ class Answer:
 
     problem       fa_tune.Problem that was asked for; from_problem: the one that was tuned for it
     gpu           name of the GPU that it is for
-    origin        "measured", "measured-same-silicon", "imported", "nearest", "transferred" or
-                  "predicted", in this order of trust; `why` says it in a sentence
+    origin        "measured", "measured-same-silicon", "imported", "nearest", "transferred",
+                  "predicted" or "unranked" (no model has a time), in this order of trust; `why` says it in a sentence
     family, tunables   the kernel's template and its parameters
     median_us     median time, measured, with low_us and high_us, its 95% confidence interval
     predicted_us  what the cost model says

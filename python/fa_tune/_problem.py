@@ -127,6 +127,8 @@ class Problem:
     def __repr__(self):
         told, fields = {}, self._fields
         usual = _core.problem({"seq_q": 1})
+        if fields.get("operation") != usual["operation"]:  # a winner of an operation of somebody's own
+            return "Problem(%s)" % ", ".join("%s=%r" % item for item in fields.items())
         for name, value in fields.items():
             if value != usual.get(name) or name in ("dtype", "head_dim", "batch"):
                 told[name] = value

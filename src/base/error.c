@@ -140,9 +140,10 @@ NAME_AND_PARSE(origin, origins)
 
 int fa_origin_trust(fa_origin origin)
 {
-    static const fa_origin order[] = {FA_ORIGIN_MEASURED, FA_ORIGIN_MEASURED_SAME_SILICON,
-                                      FA_ORIGIN_IMPORTED, FA_ORIGIN_NEAREST,
-                                      FA_ORIGIN_TRANSFERRED, FA_ORIGIN_PREDICTED};
+    static const fa_origin order[] = {FA_ORIGIN_MEASURED,    FA_ORIGIN_MEASURED_SAME_SILICON,
+                                      FA_ORIGIN_IMPORTED,    FA_ORIGIN_NEAREST,
+                                      FA_ORIGIN_TRANSFERRED, FA_ORIGIN_PREDICTED,
+                                      FA_ORIGIN_UNRANKED};
     int trust = 0;
     while (trust < (int)(sizeof order / sizeof *order) && order[trust] != origin)
         trust++;
@@ -152,6 +153,11 @@ int fa_origin_trust(fa_origin origin)
 bool fa_origin_is_measured(fa_origin origin)
 {
     return origin == FA_ORIGIN_MEASURED || origin == FA_ORIGIN_MEASURED_SAME_SILICON;
+}
+
+fa_origin fa_origin_untimed(const fa_trial *trial)
+{
+    return trial->predicted_us > 0 ? FA_ORIGIN_PREDICTED : FA_ORIGIN_UNRANKED;
 }
 
 NAME(dtype, dtypes)

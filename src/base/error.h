@@ -28,6 +28,8 @@ int fa_origin_trust(fa_origin origin);
 /* Whether a time of this origin was taken from this very problem on this silicon by the store's own
  * tunes: what alone may be compared with other measurements. */
 bool fa_origin_is_measured(fa_origin origin);
+/* How a winner is known that nobody timed: by a model, or not at all. */
+fa_origin fa_origin_untimed(const fa_trial *trial);
 const char *fa_dtype_name(fa_dtype dtype);     /* "fp16", "bf16" */
 const char *fa_causal_name(fa_causal causal);  /* "none", "bottom-right", "top-left" */
 const char *fa_layout_name(fa_layout layout);  /* "bhsd", "bshd" */

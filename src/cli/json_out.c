@@ -16,7 +16,8 @@ cJSON *cli_json_rows(const cli_row *rows, size_t count)
     cJSON *array = cJSON_CreateArray();
     for (size_t r = 0; r < count && array != NULL; r++) {
         cJSON *object = cJSON_CreateObject();
-        fa_json_add_known(object, "rank", rows[r].rank, rows[r].rank > 0);
+        fa_json_add_known(object, "rank", rows[r].rank,
+                          rows[r].rank > 0 && cli_rows_ranked(&rows[r], 1));
         fa_trial_add_json(object, &rows[r].trial);
         fa_json_push(array, object);
     }

@@ -83,12 +83,9 @@ int32_t cli_progress_done(const cli_progress *progress, const fa_progress *event
     return done < event->in_budget ? done : event->in_budget;
 }
 
-static void text_trial_time(fa_buf *out, const fa_trial *trial)
+static double time_of(const fa_trial *trial)
 {
-    if (trial->median_us > 0)
-        cli_text_us(out, trial->median_us);
-    else if (trial->predicted_us > 0)
-        cli_text_about(out, trial->predicted_us);
+    return trial->median_us > 0 ? trial->median_us : trial->predicted_us;
 }
 
 /* done/total · rate · counts · best · time left; without the bar. */
@@ -105,9 +102,9 @@ static void text_counts(const cli_progress *progress, const fa_progress *event, 
         fa_buf_printf(out, ", %d from earlier", event->resumed);
     if (progress->rate > 0)
         fa_buf_printf(out, " %s %.1f/s", dot, progress->rate);
-    if (event->best != NULL) {
+    if (event->best != NULL && time_of(event->best) > 0) {
         fa_buf_printf(out, " %s best ", dot);
-        text_trial_time(out, event->best);
+        cli_text_trial_time(out, event->best);
     }
     if (event->left_s >= 0) {
         fa_buf_printf(out, " %s ", dot);
@@ -220,7 +217,7 @@ static void tell_trial(cli_progress *progress, const fa_trial *trial)
 {
     fa_buf line = {0};
     fa_buf_text(&line, "  ");
-    text_trial_time(&line, trial);
+    cli_text_trial_time(&line, trial);
     fa_buf_text(&line, "  ");
     cli_text_config(&line, &trial->config);
     cli_progress_tell(progress, &line);
@@ -229,11 +226,6 @@ static void tell_trial(cli_progress *progress, const fa_trial *trial)
 static bool finished(const fa_trial *trial)
 {
     return trial->status == FA_STATUS_MEASURED || trial->status == FA_STATUS_COMPILED;
-}
-
-static double time_of(const fa_trial *trial)
-{
-    return trial->median_us > 0 ? trial->median_us : trial->predicted_us;
 }
 
 static void update_rate(cli_progress *progress, const fa_progress *event)

@@ -76,18 +76,28 @@ static void print_number(cli_table *table, int column, int64_t value, bool known
     cli_table_take(table, column, cell);
 }
 
+bool cli_rows_ranked(const cli_row *rows, size_t count)
+{
+    bool ranked = count == 0;
+    for (size_t r = 0; r < count; r++)
+        ranked = ranked || rows[r].trial.median_us > 0 || rows[r].trial.predicted_us > 0;
+    return ranked;
+}
+
 void cli_print_ranking(const cli_row *rows, size_t count, double default_us, fa_buf *out)
 {
     cli_table table = {0};
     cli_tunables tunables;
     fa_buf cell = {0};
-    int rank = cli_table_column(&table, "#", CLI_RIGHT);
+    bool ranked = cli_rows_ranked(rows, count);
+    int rank = ranked ? cli_table_column(&table, "#", CLI_RIGHT) : -1;
     int family = cli_table_column(&table, "family", CLI_LEFT);
     cli_tunables_columns(&tunables, &table, rows, count);
     int smem = cli_table_column(&table, "shared B", CLI_RIGHT);
     int regs = cli_table_column(&table, "regs", CLI_RIGHT);
+    int spills = ranked ? -1 : cli_table_column(&table, "spill B", CLI_RIGHT);
     int blocks = cli_table_column(&table, "blocks/SM", CLI_RIGHT);
-    int time = cli_table_column(&table, "time", CLI_RIGHT);
+    int time = ranked ? cli_table_column(&table, "time", CLI_RIGHT) : -1;
     int interval = cli_table_column(&table, "", CLI_LEFT);
     int speed = default_us > 0 ? cli_table_column(&table, "vs default", CLI_RIGHT) : -1;
     for (size_t r = 0; r < count; r++) {
@@ -100,6 +110,7 @@ void cli_print_ranking(const cli_row *rows, size_t count, double default_us, fa_
         cli_tunables_cells(&tunables, &table, &trial->config);
         print_number(&table, smem, trial->smem_bytes, trial->smem_bytes >= 0, &cell);
         print_number(&table, regs, trial->registers, trial->registers > 0, &cell);
+        print_number(&table, spills, trial->spill_bytes, trial->spill_bytes >= 0, &cell);
         print_number(&table, blocks, trial->blocks_per_sm, trial->blocks_per_sm > 0, &cell);
         if (trial->median_us > 0) {
             cli_text_us(&cell, trial->median_us);

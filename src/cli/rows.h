@@ -44,7 +44,10 @@ void cli_tunables_columns(cli_tunables *tunables, cli_table *table, const cli_ro
                           size_t count);
 void cli_tunables_cells(const cli_tunables *tunables, cli_table *table, const fa_config *config);
 
-/* The ranked rows among `count`. default_us > 0 adds the speed-up over the default config. */
+/* Whether any time stands behind the rows' order, measured or a model's. */
+bool cli_rows_ranked(const cli_row *rows, size_t count);
+/* The ranked rows among `count`, or, where no time stands behind their order, what their cubins say. default_us > 0
+ * adds the speed-up over the default config. */
 void cli_print_ranking(const cli_row *rows, size_t count, double default_us, fa_buf *out);
 
 /* Stable field names; what is not known is null. NULL when out of memory. */

@@ -49,13 +49,9 @@ static void text_brief(fa_buf *out, const fa_sweep_item *item, bool with_gpu)
 
 static void text_best(fa_buf *out, const fa_trial *trial, double default_us)
 {
-    if (trial->median_us > 0) {
-        cli_text_us(out, trial->median_us);
-        if (default_us > 0)
-            fa_buf_printf(out, ", %.2f%s default", default_us / trial->median_us, cli_sym()->times);
-    } else if (trial->predicted_us > 0) {
-        cli_text_about(out, trial->predicted_us);
-    }
+    cli_text_trial_time(out, trial);
+    if (trial->median_us > 0 && default_us > 0)
+        fa_buf_printf(out, ", %.2f%s default", default_us / trial->median_us, cli_sym()->times);
 }
 
 static void text_ended(fa_buf *out, const fa_sweep *sweep)

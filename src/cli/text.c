@@ -77,6 +77,16 @@ void cli_text_us(fa_buf *out, double us)
     fa_buf_printf(out, " %s", symbols->micro);
 }
 
+void cli_text_trial_time(fa_buf *out, const fa_trial *trial)
+{
+    if (trial->median_us > 0)
+        cli_text_us(out, trial->median_us);
+    else if (trial->predicted_us > 0)
+        cli_text_about(out, trial->predicted_us);
+    else
+        fa_buf_text(out, "unranked");
+}
+
 void cli_text_about(fa_buf *out, double us)
 {
     fa_buf_text(out, "~");

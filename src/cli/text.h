@@ -27,6 +27,8 @@ const char *cli_text_short(const char *text, char ret[CLI_SHORT_SIZE]);
 void cli_text_grouped(fa_buf *out, int64_t value);  /* 49,152 */
 void cli_text_us(fa_buf *out, double us);           /* 41.3 µs */
 void cli_text_about(fa_buf *out, double us);        /* ~41.3 µs: a model's estimate */
+void cli_text_trial_time(fa_buf *out,
+                         const fa_trial *trial);    /* measured, else estimated, else "unranked" */
 void cli_text_seconds(fa_buf *out, double seconds); /* 41 s, 12 min, 3.2 h */
 void cli_text_problem(fa_buf *out, const fa_problem *problem);
 void cli_text_problem_short(fa_buf *out, const fa_problem *problem); /* without the operation */

@@ -127,9 +127,10 @@ static int print_text(const cli_options *options, const fa_gpu *gpu, const cli_r
         fa_buf_text(&out, "\n");
     print_counts(rows, &out);
     if (ranked > 0) {
-        fa_buf_printf(&out, "\nranked: %zu came through%s\n", ranked,
-                      imported ? ", where their winner was imported from: none was tried here"
-                               : "");
+        fa_buf_printf(
+            &out, "\n%s: %zu came through%s\n",
+            cli_rows_ranked(rows->row, ranked) ? "ranked" : "unranked, for want of a model", ranked,
+            imported ? ", where their winner was imported from: none was tried here" : "");
         cli_print_ranking(rows->row, ranked < limit ? ranked : limit, 0, &out);
         if (limit < ranked)
             fa_buf_printf(&out, "%s and %zu more\n", cli_sym()->ellipsis, ranked - limit);

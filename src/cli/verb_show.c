@@ -180,10 +180,7 @@ static void step_text(const fa_step *step, const fa_tuner *tuner, fa_buf *out)
     if (step->found) {
         cli_text_config(out, &step->answer.trial.config);
         fa_buf_text(out, ", ");
-        if (step->answer.trial.median_us > 0)
-            cli_text_us(out, step->answer.trial.median_us);
-        else
-            cli_text_about(out, step->answer.trial.predicted_us);
+        cli_text_trial_time(out, &step->answer.trial);
         fa_buf_printf(out, "\n               ");
     }
     cli_text_safe(out, step->why); /* may quote what a bundle said */

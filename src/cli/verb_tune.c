@@ -40,7 +40,8 @@ static void print_funnel(const fa_answer *answer, const cli_progress *progress, 
         fa_buf_printf(out, " %s proved %d %s measured %d", arrow, answer->proved, arrow,
                       answer->measured);
     else
-        fa_buf_printf(out, " %s ranked by model", arrow);
+        fa_buf_printf(out, " %s %s", arrow,
+                      answer->origin == FA_ORIGIN_UNRANKED ? "unranked" : "ranked by model");
     if (answer->failed > 0)
         fa_buf_printf(out, " (%d failed)", answer->failed);
     fa_buf_text(out, "\n");
@@ -69,10 +70,12 @@ static void print_times(const fa_answer *answer, fa_buf *out)
 static void print_closing(const fa_answer *answer, const cli_options *options, int32_t rank,
                           const fa_tuner *tuner, bool served, fa_buf *out)
 {
-    fa_buf_text(out, "winner");
-    if (rank > 0)
+    bool unranked = answer->origin == FA_ORIGIN_UNRANKED;
+    fa_buf_text(out, unranked ? "unranked: no model tells these kernels apart" : "winner");
+    if (rank > 0 && !unranked)
         fa_buf_printf(out, " #%d", rank);
-    fa_buf_printf(out, ", %s", fa_origin_name(answer->origin));
+    if (!unranked)
+        fa_buf_printf(out, ", %s", fa_origin_name(answer->origin));
     if (answer->from_gpu[0] != 0)
         fa_buf_printf(out, " from %s", answer->from_gpu);
     print_times(answer, out);
@@ -84,7 +87,8 @@ static void print_closing(const fa_answer *answer, const cli_options *options, i
         cli_text_us(out, answer->promised_measured_us);
         fa_buf_printf(out, ", rank %d.", answer->promised_rank);
     }
-    bool guessed = answer->origin == FA_ORIGIN_PREDICTED || answer->origin == FA_ORIGIN_TRANSFERRED;
+    bool guessed = unranked || answer->origin == FA_ORIGIN_PREDICTED ||
+                   answer->origin == FA_ORIGIN_TRANSFERRED;
     if (answer->top_few && !guessed)
         fa_buf_text(out, " A race of the top few: without --effort the whole space is timed.");
     else if (guessed && answer->gpu.present)
@@ -161,7 +165,7 @@ static int print_json(const fa_answer *answer, const cli_rows *rows, const cli_p
     fa_json_add(document, "problem", fa_problem_to_json(&answer->problem));
     fa_json_add(document, "gpu", fa_gpu_to_json(&answer->gpu));
     cJSON *told = cli_json_answer(answer);
-    if (rows->winner_rank > 0)
+    if (rows->winner_rank > 0 && answer->origin != FA_ORIGIN_UNRANKED)
         fa_json_add_number(told, "rank", rows->winner_rank);
     else
         fa_json_add_null(told, "rank");

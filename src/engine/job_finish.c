@@ -82,27 +82,32 @@ static void fill_counts(const fa_job *job, fa_answer *answer)
     }
 }
 
-/* The origin of the fastest measured config: predicted while other configs wait (effort PREDICT tries
+/* The origin of the fastest measured config: a guess while other configs wait (effort PREDICT tries
  * a few), and measured on the same silicon when the GPU is not here. */
-static fa_origin origin_of_measured(const fa_job *job)
+static fa_origin origin_of_measured(const fa_job *job, const fa_trial *fastest)
 {
     for (int i = 0; i < job->space.count; i++) {
         fa_status status = job->space.candidate[i].trial.status;
         if (status == FA_STATUS_PENDING || status == FA_STATUS_COMPILED)
-            return FA_ORIGIN_PREDICTED;
+            return fa_origin_untimed(fastest);
     }
     return job->measuring ? FA_ORIGIN_MEASURED : FA_ORIGIN_MEASURED_SAME_SILICON;
 }
 
-/* Where the plan names configs, its order decides among those that nobody has timed; where the whole
+/* Without a model it is a default config. Where the plan names configs, its order decides among those that nobody has timed; where the whole
  * space is ranked for a GPU that is not here, what was measured on another comes before the model. */
 static int best_unmeasured(fa_job *job, const int *order, int count, fa_answer *answer)
 {
     const fa_plan_item *item = &job->plan.promise;
     int winner = order[0];
-    answer->origin = FA_ORIGIN_PREDICTED;
+    answer->origin = fa_origin_untimed(&job->space.candidate[winner].trial);
+    for (int i = 0; answer->origin == FA_ORIGIN_UNRANKED && i < count; i++)
+        if (job->space.candidate[order[i]].is_default) {
+            winner = order[i];
+            break;
+        }
     if (job->plan.count > 0) {
-        for (int i = 1; i < count; i++)
+        for (int i = 0; i < count; i++)
             if (order[i] < winner)
                 winner = order[i];
         item = &job->plan.item[job->planned[winner]];
@@ -192,8 +197,8 @@ int fa_job_choose_winner(fa_job *job, fa_answer *answer, int *ret_winner, fa_dia
     }
     if (count > 0) {
         winner = break_ties(job, order, count, &answer->ties);
-        answer->origin = origin_of_measured(job);
-        answer->top_few = job->plan.count > 0 || answer->origin == FA_ORIGIN_PREDICTED;
+        answer->origin = origin_of_measured(job, &job->space.candidate[winner].trial);
+        answer->top_few = job->plan.count > 0 || !fa_origin_is_timed(answer->origin);
     } else if ((count = fa_job_sorted(job, FA_STATUS_COMPILED, order)) > 0) {
         winner = best_unmeasured(job, order, count, answer);
     }

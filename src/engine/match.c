@@ -129,12 +129,16 @@ void fa_match_explain(const fa_target *target, fa_match *match)
         snprintf(how, sizeof how, "transferred from %.63s",
                  answer->from_gpu[0] != 0 ? answer->from_gpu : "another GPU");
         break;
+    case FA_ORIGIN_UNRANKED:
+        snprintf(how, sizeof how, "the default config, unranked for want of a model");
+        break;
     default:
         snprintf(how, sizeof how, "predicted by the model");
     }
     const char *where =
         match->kind == FA_STEP_NEAREST || same ? "" : ", the bucket of these lengths";
-    snprintf(answer->why, sizeof answer->why, "%s for %s%s%s", how, length, where,
+    snprintf(answer->why, sizeof answer->why, "%s%s%s%s%s", how, length[0] != 0 ? " for " : "",
+             length, where,
              answer->top_few && fa_origin_is_timed(answer->origin) ? ", in a race of the top few"
                                                                    : "");
     if (!same && fa_origin_is_timed(answer->origin))
@@ -173,8 +177,8 @@ void fa_match_refine(fa_tuner *tuner, const fa_target *target, fa_match *match,
             continue;
         size_t said = strlen(answer->why);
         snprintf(other.answer.why + said, sizeof answer->why - said,
-                 ", where another config won: scaled by the model this one takes %.1f us here and "
-                 "that one %.1f us",
+                 ", where another config won: scaled by the model this one takes ~%.1f us here and "
+                 "that one ~%.1f us",
                  one->us, alternatives->winner_us);
         *match = other;
         if (ret_cubin != NULL) {
@@ -194,10 +198,11 @@ void fa_match_judge_own(fa_tuner *tuner, const fa_target *target, fa_match *matc
 {
     const fa_problem *problem = &match->scope.problem;
     fa_problem bucket = fa_problem_bucket(problem);
-    match->kind = match->answer.origin == FA_ORIGIN_TRANSFERRED ? FA_STEP_TRANSFERRED
-                  : match->answer.origin == FA_ORIGIN_PREDICTED ? FA_STEP_PREDICTED
-                  : fa_problem_equal(problem, &bucket)          ? FA_STEP_BUCKET
-                                                                : FA_STEP_EXACT;
+    fa_origin origin = match->answer.origin;
+    match->kind = origin == FA_ORIGIN_TRANSFERRED      ? FA_STEP_TRANSFERRED
+                  : !fa_origin_is_timed(origin)        ? FA_STEP_PREDICTED
+                  : fa_problem_equal(problem, &bucket) ? FA_STEP_BUCKET
+                                                       : FA_STEP_EXACT;
     fa_match_fit(tuner, target, match);
     fa_match_explain(target, match);
     fa_match_refine(tuner, target, match, ret_cubin);

@@ -28,8 +28,9 @@ static fa_plan_item item_of(const fa_match *match)
 {
     const fa_answer *answer = &match->answer;
     fa_plan_item item = {.config = answer->trial.config,
-                         .origin = match->kind == FA_STEP_TRANSFERRED ? FA_ORIGIN_TRANSFERRED
-                                                                      : FA_ORIGIN_PREDICTED,
+                         .origin = match->kind == FA_STEP_TRANSFERRED
+                                       ? FA_ORIGIN_TRANSFERRED
+                                       : fa_origin_untimed(&answer->trial),
                          .from_problem = answer->from_problem,
                          .predicted_us = answer->trial.predicted_us};
     memcpy(item.from_gpu, answer->from_gpu, sizeof item.from_gpu);
@@ -203,7 +204,7 @@ int fa_plan_make(fa_tuner *tuner, const fa_request *request, const fa_target *ta
     for (int i = 0; i < matches->count && !plan.promised && !known; i++) {
         const fa_match *match = &matches->match[i];
         known = match->usable && (match->kind == FA_STEP_EXACT || match->kind == FA_STEP_BUCKET);
-        plan.promised = guessed(match);
+        plan.promised = guessed(match) && match->answer.origin != FA_ORIGIN_UNRANKED;
         plan.promise = item_of(match);
     }
     for (int i = 0; i < matches->count && !plan.with_alternative; i++) {

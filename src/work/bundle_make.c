@@ -116,7 +116,7 @@ static void complete_answer(const struct making *making, int32_t at, const fa_tr
         answer->trial.tolerance = record->trial.tolerance;
     } else {
         if (answer->origin != FA_ORIGIN_TRANSFERRED)
-            answer->origin = FA_ORIGIN_PREDICTED;
+            answer->origin = fa_origin_untimed(trial);
         answer->default_us = 0;
     }
     /* Its proof was about the bytes that another compiler may not make. */

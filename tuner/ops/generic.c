@@ -357,30 +357,15 @@ const struct fa_prover_type fa_generic_prover = {.size = sizeof(struct generic_p
                                                  .text = generic_case_text,
                                                  .release = release};
 
-/* ---- the cost model -------------------------------------------------------------------------*/
+/* ---- no cost model --------------------------------------------------------------------------*/
 void fa_generic_predict(const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
                         fa_trial *trial)
 {
     enum { USUAL_REGISTERS = 40 };
-    static const double LAUNCH_US = 3;
-    double blocks = (double)trial->grid[0] * trial->grid[1] * trial->grid[2];
     int32_t registers = trial->registers > 0                 ? trial->registers
                         : candidate->estimated_registers > 0 ? candidate->estimated_registers
                                                              : USUAL_REGISTERS;
+    (void)problem;
     trial->blocks_per_sm = fa_model_occupancy(gpu, trial->threads, registers, trial->smem_bytes);
-    trial->predicted_us = 0; /* cannot run: ranks last */
-    if (trial->blocks_per_sm < 1)
-        return;
-    double wave = (double)trial->blocks_per_sm * (gpu->sm_count > 0 ? gpu->sm_count : 1);
-    double waves = fmax(ceil(blocks / wave), 1);
-    double compute = gpu->tensor_tflops > 0
-                         ? fa_problem_nominal_flops(problem) / (gpu->tensor_tflops * 1e6 / 16)
-                         : 0;
-    /* Part of the device idles in the last wave, and where few threads are resident latency shows. */
-    double idle = blocks > 0 ? waves * wave / fmax(blocks, wave / 4) : 1;
-    double resident = (double)trial->blocks_per_sm * trial->threads;
-    double latency = 1 + 256 / fmax(resident, 1);
-    double us =
-        fmax(fa_model_memory_us(fa_problem_bytes(problem), gpu), compute) * fmin(idle, 4) * latency;
-    trial->predicted_us = LAUNCH_US * candidate->launches.count + us;
+    trial->predicted_us = 0;
 }

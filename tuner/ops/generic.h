@@ -33,7 +33,7 @@ int fa_generic_check_entry(const fa_problem *problem, const void *cubin, size_t 
 
 extern const struct fa_prover_type fa_generic_prover;
 
-/* The roofline: moving "bytes", or computing "flops", at the occupancy and the last wave of the grid. */
+/* There is no model of what nobody fitted one to: fills blocks_per_sm alone. */
 void fa_generic_predict(const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
                         fa_trial *trial);
 

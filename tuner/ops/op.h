@@ -23,7 +23,7 @@ typedef struct fa_op {
     /* Whether an entry of a cubin takes what it is passed: FA_ECORRUPT with a sentence when not. */
     int (*check_entry)(const fa_problem *problem, const void *cubin, size_t size, const char *entry,
                        bool workspace, fa_diag *diag);
-    /* The cost model: fills trial.blocks_per_sm and trial.predicted_us. */
+    /* The cost model: fills trial.blocks_per_sm and trial.predicted_us (0: it has none, or the config cannot run). */
     void (*predict)(const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
                     fa_trial *trial);
     /* What fa_launch does; NULL: callers launch the cubins themselves. */
