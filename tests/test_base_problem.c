@@ -469,6 +469,22 @@ static void replace(fa_buf *text, const char *from, const char *to)
     *text = out;
 }
 
+static void what_kernels_read_tells_whether_tensor_cores_are_a_ceiling(void)
+{
+    static const char scaled[] =
+        "{\"name\":\"scaled\",\"title\":\"scaled\",\"fields\":[{\"name\":\"type\",\"kind\":\"choice\","
+        "\"choices\":[\"fp16\",\"fp32\"]},{\"name\":\"n\",\"kind\":\"integer\",\"default\":1}],"
+        "\"tensors\":[{\"name\":\"x\",\"dtype\":\"type\"},"
+        "{\"name\":\"y\",\"dtype\":\"fp32\",\"output\":true}]}";
+    const fa_operation *operation = NULL;
+    fa_diag diag;
+    CHECK_OK(fa_operation_register(scaled, sizeof scaled - 1, "test", &operation, &diag), diag);
+    fa_problem p = {.operation = operation};
+    CHECK(!fa_problem_reads_fp32(&p) && !fa_problem_reads_fp32(&plain));
+    p.value[0] = 1;
+    CHECK(fa_problem_reads_fp32(&p));
+}
+
 /* Kernels of both would be passed and proved as the first one says. */
 static void an_operation_of_a_known_name_differs_in_words_alone(void)
 {
@@ -747,6 +763,7 @@ int main(void)
     TEST(out_of_range_sentences_say_what_to_use);
     TEST(an_operation_of_its_own_table_is_known_once_it_is_registered);
     TEST(tables_that_are_not_valid_are_refused_with_a_sentence);
+    TEST(what_kernels_read_tells_whether_tensor_cores_are_a_ceiling);
     TEST(an_operation_of_a_known_name_differs_in_words_alone);
     TEST(what_serving_asks_for_joins_the_key_and_the_json_and_goes_both_ways);
     TEST(one_row_gives_attention_another_field_and_leaves_earlier_keys_as_they_are);

@@ -237,6 +237,20 @@ def an_operation_that_a_folder_brings_is_drawn_by_its_own_fields():
     tap.has(texts(shown, "footer")[0], "4 operations for each element")
 
 
+def fp32_work_is_not_held_against_the_tensor_cores():
+    shown = page("predicted")
+    for reads_fp32, by in ((False, "the tensor cores are rated for"), (True, "memory bandwidth allows")):
+        far = shown.run("""(() => {
+            const told = %s;
+            for (const one of told.problems)
+                Object.assign(one, {flops: 1e6 * one.least_bytes, tflops: 1, reads_fp32: %s});
+            report.draw(told);
+            return document.querySelectorAll('#p1 .answers dd')[2].textContent;
+        })()""" % (json.dumps(state["told"]), json.dumps(reads_fp32)))
+        tap.has(far, by)
+        tap.equal(any("tensor cores" in text for text in texts(shown, "svg.roof text")), not reads_fp32)
+
+
 def serving_problems_are_named_by_what_makes_them_so():
     shown = page("serving")
     tap.equal(texts(shown, "#lengths figcaption"), ["fp16 · not causal · D 128 · lengths of keys seqused · page 64 · Sq 1"])
@@ -571,7 +585,8 @@ try:
         imported_times_are_drawn_as_measured_ones,
         what_is_predicted_has_a_tilde_wherever_it_stands,
         an_operation_that_a_folder_brings_is_drawn_by_its_own_fields,
-        serving_problems_are_named_by_what_makes_them_so,
+        fp32_work_is_not_held_against_the_tensor_cores,
+    serving_problems_are_named_by_what_makes_them_so,
     the_limit_is_the_cards_own_matrix_product_where_that_was_taken,
     it_says_whether_tuning_pays,
     a_store_of_failures_says_why,

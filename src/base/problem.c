@@ -292,3 +292,20 @@ double fa_problem_bytes(const fa_problem *p)
 {
     return sum_of_products(p, "bytes");
 }
+
+bool fa_problem_reads_fp32(const fa_problem *p)
+{
+    const fa_operation *operation = fa_operation_of(p);
+    const cJSON *tensor;
+    bool found = false;
+    cJSON_ArrayForEach (tensor, cJSON_GetObjectItemCaseSensitive(operation->document, "tensors")) {
+        const char *type = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(tensor, "dtype"));
+        int field = type != NULL ? fa_operation_field_index(operation, type) : -1;
+        char room[16];
+        if (field >= 0)
+            type = fa_field_text(&operation->field[field], p->value[field], room);
+        found = found || (type != NULL && strcmp(type, "fp32") == 0 &&
+                          !cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(tensor, "output")));
+    }
+    return found;
+}

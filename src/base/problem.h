@@ -60,6 +60,9 @@ void fa_problem_lengths(const fa_problem *problem, char *ret_text, size_t size);
  * none. Of attention the usual count: 4*B*H*Sq*Sk*D, halved when causal. */
 double fa_problem_nominal_flops(const fa_problem *problem);
 double fa_problem_bytes(const fa_problem *problem);
+/* Whether a tensor that kernels read is fp32: the tensor cores' rate, which is that of 16-bit types, is then no
+ * ceiling of theirs. */
+bool fa_problem_reads_fp32(const fa_problem *problem);
 
 bool fa_problem_equal(const fa_problem *a, const fa_problem *b);
 /* Whether they differ in their lengths at most. */

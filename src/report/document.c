@@ -190,6 +190,7 @@ static cJSON *problem_json(const report_problem *problem)
     add_known(object, "tflops", problem->tflops);
     add_known(object, "flops", fa_problem_nominal_flops(&study->problem));
     add_known(object, "least_bytes", problem->bytes);
+    fa_json_add_bool(object, "reads_fp32", fa_problem_reads_fp32(&study->problem));
     add_known(object, "default_us", problem->default_us);
     add_known(object, "speedup_over_default", problem->x_default);
     add_known(object, "compile_ms", problem->compile_ms);

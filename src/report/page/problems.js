@@ -37,9 +37,10 @@ function matrixProducts(problems) {
   return most;
 }
 
-/* The roofline at this problem's intensity: under the card's own matrix product where that is known. */
+/* The roofline at this problem's intensity: under the card's own matrix product where that is known. What reads fp32
+ * has memory's ceiling alone: the tensor cores' is that of 16-bit types. */
 function limitOf(problem) {
-  const gpu = problem.gpu, peak = problem.product || gpu.tensor_tflops;
+  const gpu = problem.gpu, peak = problem.reads_fp32 ? Infinity : problem.product || gpu.tensor_tflops;
   if (!(peak > 0 && gpu.bandwidth_gbs > 0 && problem.intensity > 0)) return null;
   const memory = gpu.bandwidth_gbs / 1000 * problem.intensity;
   return memory < peak ? { tflops: memory, by: "memory" }

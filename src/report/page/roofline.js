@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rooflines: TFLOP/s over FLOP per byte that must move at least, both axes logarithmic, under that GPU's
- * ceilings (its own matrix product, else its rated dense tensor rate; memory bandwidth).
+ * ceilings (its own matrix product, else its rated dense tensor rate; memory bandwidth, which is all that
+ * fp32 inputs have).
  */
-function roof(gpu, product, marks) {
-  const slope = gpu.bandwidth_gbs / 1000, peak = product || gpu.tensor_tflops;
+function roof({ gpu, product, reads_fp32 }, marks) {
+  const slope = gpu.bandwidth_gbs / 1000;
+  const peak = reads_fp32 ? slope * 2 * Math.max(...marks.map((one) => one.x)) : product || gpu.tensor_tflops;
   const ridge = peak / slope;
   const xs = marks.map((one) => one.x).concat(ridge), ys = marks.map((one) => one.y);
   const frame = new Frame({ width: 440, height: 290, right: 10 },
@@ -20,7 +22,7 @@ function roof(gpu, product, marks) {
     frame.names("FLOP per byte that must move", "TFLOP/s"),
     svg("path", { class: "ceiling", d: "M" + x + " " + y + "L" + rx + " " + ry +
       "H" + (frame.width - frame.right) }),
-    svg("text", { x: frame.width - frame.right, y: ry - 6, "text-anchor": "end" },
+    reads_fp32 ? null : svg("text", { x: frame.width - frame.right, y: ry - 6, "text-anchor": "end" },
       (product ? "its matrix product " : "tensor cores ") + grouped(peak) + " TFLOP/s"),
     svg("text", { "text-anchor": "middle", transform: "translate(" + ((x + rx) / 2 - 5) + " " +
       ((y + ry) / 2 - 6) + ") rotate(" + degrees + ")" },
@@ -63,7 +65,7 @@ function rooflineOf(problem) {
   for (const peer of problem.baselines.slice(0, 8))
     marks.push({ x, y: rate(peer.median_us), form: 1, timed: true, name: peer.peer,
       className: "mark c1" });
-  const frame = roof(problem.gpu, problem.product, marks);
+  const frame = roof(problem, marks);
   return h("section", { class: "panel" }, h("h4", {}, "Roofline"),
     picture({ class: "chart roof", viewBox: "0 0 440 290" }, "Roofline",
       "Ours " + knownHow(problem) + (problem.timed ? " " : ", about ") + tflops(problem.tflops) +
@@ -100,7 +102,7 @@ function dots(frame, group, form) {
 function rooflineOfAll(problems) {
   const points = problems.filter((problem) => problem.limit && problem.tflops > 0);
   if (points.length < 2) return null;
-  const frame = roof(points[0].gpu, points[0].product, points.map((p) => ({ x: p.intensity, y: p.tflops })));
+  const frame = roof(points[0], points.map((p) => ({ x: p.intensity, y: p.tflops })));
   const place = (problem) => frame.x(problem.intensity).toFixed(1) + " " +
     frame.y(problem.tflops).toFixed(1);
   const groups = families(points), linked = points.length <= LINKS_MAX;
@@ -119,7 +121,9 @@ function rooflineOfAll(problems) {
 
 function rooflines(problems) {
   const figures = different(problems.map((problem) => problem.silicon)).slice(0, 12)
-    .map((silicon) => rooflineOfAll(problems.filter((problem) => problem.silicon === silicon)))
+    .map((silicon) => problems.filter((problem) => problem.silicon === silicon))
+    .flatMap((here) => [here.filter((one) => !one.reads_fp32), here.filter((one) => one.reads_fp32)])
+    .map(rooflineOfAll)
     .filter(Boolean);
   if (figures.length === 0) return null;
   return h("section", { "aria-labelledby": "roofs" }, h("h2", { id: "roofs" }, "Rooflines"),
