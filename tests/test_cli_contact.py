@@ -82,6 +82,26 @@ def lengths_between_buckets_are_answered_by_the_nearest():
         tap.equal(taken(far), ["nearest"])
 
 
+def a_prediction_is_for_the_length_that_was_asked_for_and_its_winner_is_row_1():
+    """At 900, on a T4, another config wins than at 896, the bucket of that length."""
+    command = ["--gpu", "T4", "--seq", "900", "--effort", "predict", "--top", "1"]
+    with Place(space=None) as place:
+        for told in (place.json(*command), place.json(*command)):
+            answer, first = told["answer"], told["ranking"][0]
+            tap.equal((first["config"], first["rank"], answer["rank"]), (answer["config"], 1, 1))
+            tap.equal(first["predicted_us"], answer["predicted_us"])
+            tap.has(answer["why"], "where another config won: scaled by the model this one takes ~%.1f us here and that one ~"
+                    % answer["predicted_us"])
+        text = place.run(*command).stdout
+        tap.has(text, "its kernel is that of")
+        tap.has(text, "winner #1, predicted.")
+        tap.has(text, "  ~%.0f µs" % answer["predicted_us"])
+        tap.equal(place.json("explain", "--gpu", "T4", "--seq", "900")["configs"][0]["predicted_us"], answer["predicted_us"])
+        bucket = place.json("--gpu", "T4", "--seq", "896", "--effort", "predict", "--top", "1")
+        tap.equal(bucket["ranking"][0]["config"], bucket["answer"]["config"])
+        assert bucket["answer"]["config"] != answer["config"], answer
+
+
 def another_gpus_winner_is_named_and_not_taken_for_this_ones():
     with Place(script=L4) as place:
         place.run(*SMALL)
@@ -99,5 +119,6 @@ tap.main([
     an_empty_store_has_steps_too,
     first_contact_races_what_is_ready_and_keeps_the_truth,
     lengths_between_buckets_are_answered_by_the_nearest,
+    a_prediction_is_for_the_length_that_was_asked_for_and_its_winner_is_row_1,
     another_gpus_winner_is_named_and_not_taken_for_this_ones,
 ])

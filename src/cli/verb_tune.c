@@ -52,14 +52,17 @@ static void print_times(const fa_answer *answer, fa_buf *out)
     const fa_trial *trial = &answer->trial;
     if (!(trial->median_us > 0))
         return;
+    /* Another length's times tell about this one's. */
+    void (*put_us)(fa_buf *, double) =
+        answer->origin == FA_ORIGIN_NEAREST ? cli_text_about : cli_text_us;
     fa_buf_text(out, ": ");
-    cli_text_us(out, trial->median_us);
+    put_us(out, trial->median_us);
     fa_buf_printf(out, ", %.1f TFLOP/s",
                   fa_problem_nominal_flops(&answer->from_problem) / trial->median_us * 1e-6);
     if (answer->default_us > 0) {
         fa_buf_printf(out, ", %.2f%s the default config's ", answer->default_us / trial->median_us,
                       cli_sym()->times);
-        cli_text_us(out, answer->default_us);
+        put_us(out, answer->default_us);
     }
     if (answer->ties > 0)
         fa_buf_printf(out, "; %d other%s within its interval", answer->ties,
@@ -127,8 +130,10 @@ static int print_text(const cli_options *options, const fa_answer *answer, const
         fa_buf_text(&out, "\n");
     bool empty = !fa_problem_equal(&options->problem, &answer->problem);
     if (empty || !fa_problem_equal(&answer->problem, &answer->from_problem)) {
-        fa_buf_text(&out, empty ? "without a batch or a query; its kernel is that of "
-                                : "its kernel and its times are those of ");
+        bool timed = answer->trial.median_us > 0;
+        fa_buf_text(&out, empty   ? "without a batch or a query; its kernel is that of "
+                          : timed ? "its kernel and its times are those of "
+                                  : "its kernel is that of ");
         cli_text_problem(&out, &answer->from_problem);
         if (!empty)
             fa_buf_printf(&out, " (%s)", answer->why);

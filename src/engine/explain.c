@@ -3,6 +3,7 @@
  * Where every config of a space ended: the space as it stands today, with the outcomes on record.
  */
 #include "evidence.h"
+#include "lookup.h"
 #include "manifest.h"
 #include "rank.h"
 #include "request.h"
@@ -93,7 +94,7 @@ static int compare(const void *a, const void *b)
                                  &((const fa_candidate *)b)->trial);
 }
 
-/* A winner that was tuned by an equal config stands first even when a tie was broken its way. */
+/* What answers for the asked lengths stands first: a tie was broken its way, or it is not the bucket's winner. */
 static void winner_first(fa_space *space, const fa_answer *winner)
 {
     for (int i = 1; i < space->count && fa_trial_finished(&space->candidate[i].trial); i++) {
@@ -104,6 +105,33 @@ static void winner_first(fa_space *space, const fa_answer *winner)
         space->candidate[0] = chosen;
         return;
     }
+}
+
+/* The model's times of what nobody timed: for the lengths that were asked for, which the space's may stand for. */
+static int predict(fa_tuner *tuner, const fa_target *target, fa_space *space, fa_diag *diag)
+{
+    fa_space asked = {0};
+    int rc = fa_problem_equal(&target->asked, &target->problem)
+                 ? 0
+                 : fa_space_enumerate(&tuner->families, &target->asked, &target->gpu, &asked, diag);
+    for (int i = 0; rc == 0 && i < space->count; i++) {
+        fa_candidate *one = &space->candidate[i], *there = one;
+        const fa_problem *problem = &target->problem;
+        if (one->trial.status != FA_STATUS_PENDING &&
+            (one->trial.status != FA_STATUS_COMPILED || asked.count == 0))
+            continue;
+        if (i < asked.count && asked.candidate[i].trial.status == FA_STATUS_PENDING &&
+            fa_config_equal(&asked.candidate[i].trial.config, &one->trial.config)) {
+            there = &asked.candidate[i];
+            there->trial.registers = one->trial.registers;
+            problem = &target->asked;
+        }
+        fa_model_predict(there, problem, &target->gpu, &there->trial);
+        one->trial.predicted_us = there->trial.predicted_us;
+        one->trial.blocks_per_sm = there->trial.blocks_per_sm;
+    }
+    fa_space_free(&asked);
+    return rc;
 }
 
 static int explain(fa_tuner *tuner, const fa_request *request, fa_space *space, fa_gpu *ret_gpu,
@@ -122,14 +150,12 @@ static int explain(fa_tuner *tuner, const fa_request *request, fa_space *space, 
         rc = fa_store_trials_each(tuner->store, &target.scope, merge_one, &merging, diag);
     if (rc == 0 && !merging.any)
         rc = merge_brought(tuner, &target, space, diag);
+    if (rc == 0)
+        rc = predict(tuner, &target, space, diag);
     if (rc != 0)
         return rc;
-    for (int i = 0; i < space->count; i++)
-        if (space->candidate[i].trial.status == FA_STATUS_PENDING)
-            fa_model_predict(&space->candidate[i], &target.problem, &target.gpu,
-                             &space->candidate[i].trial);
     qsort(space->candidate, (size_t)space->count, sizeof *space->candidate, compare);
-    if (fa_records_lookup(tuner, &target, &winner, NULL, NULL) == 0)
+    if (fa_matches_find(tuner, &target, &winner, NULL, NULL, NULL, NULL) == 0)
         winner_first(space, &winner);
     if (ret_gpu != NULL)
         *ret_gpu = target.gpu;

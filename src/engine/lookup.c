@@ -310,6 +310,7 @@ int fa_matches_find(fa_tuner *tuner, const fa_target *target, fa_answer *ret_ans
     fa_match match;
     int rc = find_own(tuner, target, ret_cubin != NULL, &own, &match, ret_matches, diag);
     if (rc == 0) {
+        fa_match_predict(tuner, target, &match.answer);
         *ret_answer = match.answer;
         if (ret_scope != NULL)
             *ret_scope = match.scope;

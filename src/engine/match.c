@@ -209,6 +209,23 @@ void fa_match_judge_own(fa_tuner *tuner, const fa_target *target, fa_match *matc
     fa_match_apply_verification(tuner, target, match);
 }
 
+void fa_match_predict(fa_tuner *tuner, const fa_target *target, fa_answer *answer)
+{
+    fa_candidate candidate;
+    fa_trial *trial = &answer->trial;
+    if (trial->status != FA_STATUS_COMPILED || !(trial->predicted_us > 0) ||
+        fa_problem_equal(&answer->from_problem, &target->asked) ||
+        fa_tuner_families(tuner, NULL) != 0 ||
+        fa_space_one(&tuner->families, &trial->config, &target->asked, &target->gpu, &candidate,
+                     NULL) != 0 ||
+        candidate.trial.status != FA_STATUS_PENDING)
+        return;
+    candidate.trial.registers = trial->registers;
+    fa_model_predict(&candidate, &target->asked, &target->gpu, &candidate.trial);
+    if (candidate.trial.predicted_us > 0)
+        trial->predicted_us = candidate.trial.predicted_us;
+}
+
 int fa_lookup_of_winner(fa_tuner *tuner, const fa_target *target, const fa_winner_record *winner,
                         fa_answer *ret_answer, fa_diag *diag)
 {
@@ -217,6 +234,7 @@ int fa_lookup_of_winner(fa_tuner *tuner, const fa_target *target, const fa_winne
     if (rc != 0)
         return rc;
     fa_match_judge_own(tuner, target, &match, NULL);
+    fa_match_predict(tuner, target, &match.answer);
     *ret_answer = match.answer;
     return match.rc == 0 ? 0 : fa_fail(diag, match.rc, "%s", match.why);
 }

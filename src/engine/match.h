@@ -37,6 +37,8 @@ void fa_match_apply_verification(fa_tuner *tuner, const fa_target *target, fa_ma
 /* All of the above for a winner of the target's own silicon, once its answer is known. */
 void fa_match_judge_own(fa_tuner *tuner, const fa_target *target, fa_match *match,
                         fa_cubin_record *ret_cubin);
+/* The model's time of an untimed answer for the asked lengths, where its own is for its bucket's. */
+void fa_match_predict(fa_tuner *tuner, const fa_target *target, fa_answer *answer);
 /* A winner that has just been stored under the target's scope, as a lookup would answer with it. */
 int fa_lookup_of_winner(fa_tuner *tuner, const fa_target *target, const fa_winner_record *winner,
                         fa_answer *ret_answer, fa_diag *diag);
