@@ -531,6 +531,23 @@ def goes_on(place, arguments, kept):
     tap.equal(told["funnel"]["compiled"], told["funnel"]["in_budget"])
 
 
+def a_config_that_spills_is_pruned_with_its_reason_and_no_failure():
+    """BLOCK_M 128, BLOCK_N 32, Q_IN_REGS 1, MIN_BLOCKS 3 has 32 bytes of local memory a thread on an L4."""
+    space = {"BLOCK_M": [64, 128], "BLOCK_N": [32, 64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0, 1], "MIN_BLOCKS": [2, 3]}
+    for script, command in ((None, ["--gpu", "L4"]), ("device name=NVIDIA_L4 sm=89 sms=58\n", [])):
+        with Place(space=space, script=script) as place:
+            done = place.run(*command, "--seq", "512")
+            tap.has(done.stdout, "compiled 16")
+            tap.lacks(done.stdout + done.stderr, "failed")
+            told = place.json(*command, "--seq", "512")
+            funnel = told["funnel"]
+            tap.equal((told["answer"]["from_store"], funnel["failed"]), (True, 0))
+            spilled = [row for row in place.json("explain", *command, "--seq", "512")["configs"]
+                       if row["status"] == "spills"]
+            tap.equal(funnel["clean"] + len(spilled), 16)
+            tap.has(spilled[0]["reason"], "B of local memory per thread")
+
+
 def ctrl_c_keeps_what_was_done_and_the_next_run_goes_on():
     arguments = ["--gpu", "L4", *SMALL]
     with Place(space=DOZENS) as place:
@@ -603,6 +620,7 @@ tap.main([
     the_progress_line_is_erased_at_the_end,
     what_an_export_says_stands_behind_the_erased_progress_line,
     a_long_report_tells_how_far_it_is_and_can_be_stopped,
+    a_config_that_spills_is_pruned_with_its_reason_and_no_failure,
     ctrl_c_keeps_what_was_done_and_the_next_run_goes_on,
     a_terminate_signal_stops_in_order_too,
     a_full_disk_below_stdout_is_a_failure,

@@ -13,6 +13,7 @@ struct told {
     int begins, ends, known, tunes, failed;
     int stop_after; /* ends; 0: never */
     int32_t last_done;
+    double left_s; /* once every config of the last item has ended */
     bool ordered;
 };
 
@@ -27,6 +28,9 @@ static int listen(void *context, const fa_sweep_progress *progress)
     told->ordered = told->ordered && progress->sweep->done >= told->last_done &&
                     progress->index >= 0 && progress->index < ITEMS;
     told->last_done = progress->sweep->done;
+    if (progress->tune != NULL && progress->sweep->done == ITEMS - 1 &&
+        progress->tune->in_budget > 0 && progress->tune->ended == progress->tune->in_budget)
+        told->left_s = progress->left_s;
     return told->stop_after > 0 && told->ends >= told->stop_after;
 }
 
@@ -51,7 +55,7 @@ static void a_sweep_that_is_stopped_goes_on_and_compiles_each_source_once(void)
     engine_fixture f;
     fa_sweep sweep = {0};
     fa_sweep_item item[ITEMS];
-    struct told first = {.stop_after = 1}, second = {0}, third = {0};
+    struct told first = {.stop_after = 1}, second = {.left_s = -1}, third = {0};
     make_items(item);
     CHECK(fixture_open(&f, ""));
     fa_sweep_request request = request_for(item, &first);
@@ -66,6 +70,7 @@ static void a_sweep_that_is_stopped_goes_on_and_compiles_each_source_once(void)
     CHECK_INT(second.begins, ITEMS - 1);
     CHECK_INT(second.ends, ITEMS - 1);
     CHECK(second.tunes > 0 && second.ordered);
+    CHECK(second.left_s >= 0 && second.left_s < 1e-9); /* what is done of an item counts */
     CHECK_INT(sweep.state, FA_SWEEP_DONE);
     CHECK_INT(sweep.done, ITEMS);
     /* The fixture's store has every cubin from another problem already. */

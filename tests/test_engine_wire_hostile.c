@@ -72,10 +72,13 @@ static const char *const ask_optional[] = {"operation", "gpu", "uuid", "ordinal"
                                            "layout", "heads_kv", "seq_k", "lse", "unaligned", "plan",
                                            "restart", "budget", "seconds", "trials", "cost",
                                            "price", NULL};
+static const char *const progress_optional[] = {"ended", NULL};
 static const char *const sweep_optional[] = {"left", NULL};
-static const char *const event_optional[] = {"operation", "speedup_over_default", "tflops", "left",
-                                             "tune", "answer", "dtype", "causal", "layout",
-                                             "heads_kv", "seq_k", "lse", "unaligned", NULL};
+static const char *const event_optional[] = {"operation", "ended",     "speedup_over_default",
+                                             "tflops",    "left",      "tune",
+                                             "answer",    "dtype",     "causal",
+                                             "layout",    "heads_kv",  "seq_k",
+                                             "lse",       "unaligned", NULL};
 static const char *const none[] = {NULL};
 
 /* Texts in which every field that may be null is not. */
@@ -105,7 +108,7 @@ static bool readers(struct reader ret[READERS])
     fa_ask ask = {.size = sizeof ask, .problem = random_problem()};
     struct reader all[READERS] = {{"ask", NULL, read_ask, ask_optional},
                                   {"answer", NULL, read_answer, answer_optional},
-                                  {"progress", NULL, read_progress, none},
+                                  {"progress", NULL, read_progress, progress_optional},
                                   {"sweep", NULL, read_sweep, sweep_optional},
                                   {"event", NULL, read_event, event_optional},
                                   {"sweep ask", NULL, read_sweep_ask, ask_optional},

@@ -4,9 +4,11 @@
 what its reader has open, and that its link is good once."""
 import devtools
 import tap
-from serve import FAST, HANGS, L4, LONG, Serve, a_place, ask
+from place import DOZENS, Place
+from serve import FAST, L4, LONG, Serve, a_place, ask
 
 HOSTILE = "</script><img src=x onerror=document.title=1>\u202e"
+HANGS = L4 + "time BLOCK_M=64 40\nfault BLOCK_M=128; hang\n"  # the default, which comes first, does not
 state = {}
 
 
@@ -49,7 +51,7 @@ def a_tune_is_seen_as_it_runs_and_its_winner_when_it_ends():
         job = daemon.post("/v1/tunes", ask())[1]["job"]
         waiting = daemon.post("/v1/tunes", ask(seq=512))[1]["job"]
         shows(page, "1 job under way, 1 waiting", "58 SMs)tune fp16 · B 1 · H 1 · S 128 · D 64",
-              "1 measured of 2 configs", "40.1 µs", "attn_fwd_sm80 BLOCK_M=128", selector="#now")
+              "1 measured of 2 configs", "40.1 µs", "attn_fwd_sm80 BLOCK_M=64", selector="#now")
         tap.equal(page.run("document.querySelector('#now progress').max"), 2)
         for each in (waiting, job):
             daemon.delete("/v1/jobs/" + each)
@@ -57,6 +59,16 @@ def a_tune_is_seen_as_it_runs_and_its_winner_when_it_ends():
         place.use_fake_driver(L4 + FAST)
         daemon.wait_for_state(daemon.post("/v1/tunes", ask(seq=256))[1]["job"], "done")
         shows(page, "S 256", "40.0 µs", selector="#summary")
+        well(page, daemon)
+
+
+def without_a_gpu_the_bar_of_a_tune_counts_what_was_compiled():
+    with Place(space=DOZENS, script="no_device\n") as place, Serve(place) as daemon:
+        page = opened(daemon, "Nothing is under way")
+        job = daemon.post("/v1/tunes", ask(gpu="A10"))[1]["job"]
+        page.wait(lambda: page.run("(document.querySelector('#now progress') || {}).value > 0"), "the bar to move")
+        tap.lacks(text(page, "#now"), "measured")
+        daemon.delete("/v1/jobs/" + job)
         well(page, daemon)
 
 
@@ -124,7 +136,8 @@ def nothing_spills_over_on_a_phone_and_on_a_desk():
 try:
     tap.main([
         a_tune_is_seen_as_it_runs_and_its_winner_when_it_ends,
-        what_its_reader_has_open_is_not_swept_away,
+        without_a_gpu_the_bar_of_a_tune_counts_what_was_compiled,
+    what_its_reader_has_open_is_not_swept_away,
         a_link_opens_one_page_once,
         a_service_that_goes_is_told_of,
         hostile_texts_of_jobs_stay_texts,

@@ -159,8 +159,9 @@ static inline void random_progress(fa_progress *p, fa_trial *trial, fa_trial *be
     memset(p, 0, sizeof *p);
     p->kind = (fa_event_kind)below(3);
     p->stage = (fa_stage)below(4);
-    int32_t *counts[] = {&p->space, &p->in_budget, &p->compiled, &p->clean, &p->proved, &p->measured,
-                         &p->failed, &p->resumed, &p->compile_workers, &p->reused};
+    int32_t *counts[] = {&p->space,           &p->in_budget, &p->compiled, &p->clean,
+                         &p->proved,          &p->measured,  &p->failed,   &p->resumed,
+                         &p->compile_workers, &p->reused,    &p->ended};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         *counts[i] = count();
     p->elapsed_s = real();
@@ -246,8 +247,9 @@ static inline bool same_progress(const fa_progress *a, const fa_progress *b)
         return false;
     return SAME(kind) && SAME(stage) && SAME(space) && SAME(in_budget) && SAME(compiled) &&
            SAME(clean) && SAME(proved) && SAME(measured) && SAME(failed) && SAME(resumed) &&
-           SAME(compile_workers) && SAME(reused) && SAME(elapsed_s) && SAME(left_s) &&
-           SAME(default_us) && (a->trial == NULL || same_trial(a->trial, b->trial)) &&
+           SAME(compile_workers) && SAME(reused) && SAME(ended) && SAME(elapsed_s) &&
+           SAME(left_s) && SAME(default_us) &&
+           (a->trial == NULL || same_trial(a->trial, b->trial)) &&
            (a->best == NULL || same_trial(a->best, b->best));
 }
 

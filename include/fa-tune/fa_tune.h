@@ -207,6 +207,8 @@ typedef struct fa_progress {
     const fa_trial *best;                   /* best so far (measured, else predicted), or NULL */
     int32_t reused;                         /* of those compiled: their cubins were in the store */
     double default_us;                      /* the default config's time; 0: not measured yet */
+    int32_t ended; /* of those in the budget: measured (without the GPU: clean),
+                                               failed, or pruned for what their cubin needs */
 } fa_progress;
 
 typedef struct fa_request {

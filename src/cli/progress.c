@@ -75,12 +75,9 @@ void cli_progress_end(cli_progress *progress)
     fflush(stderr);
 }
 
-/* Configs that have come to an end, of those that were to be compiled: where the GPU is here that
- * is when they are measured, elsewhere when their cubin is clean. */
-int32_t cli_progress_done(const cli_progress *progress, const fa_progress *event)
+int32_t cli_progress_done(const fa_progress *event)
 {
-    int32_t done = event->failed + (progress->absent ? event->clean : event->measured);
-    return done < event->in_budget ? done : event->in_budget;
+    return event->ended < event->in_budget ? event->ended : event->in_budget;
 }
 
 static double time_of(const fa_trial *trial)
@@ -92,7 +89,7 @@ static double time_of(const fa_trial *trial)
 static void text_counts(const cli_progress *progress, const fa_progress *event, fa_buf *out)
 {
     const char *dot = cli_sym()->dot;
-    fa_buf_printf(out, "%d/%d", cli_progress_done(progress, event), event->in_budget);
+    fa_buf_printf(out, "%d/%d", cli_progress_done(event), event->in_budget);
     fa_buf_printf(out, " %s %d compiled", dot, event->compiled);
     if (event->best != NULL && !progress->absent) /* before the first it is not known */
         fa_buf_printf(out, ", %d measured", event->measured);
@@ -190,7 +187,7 @@ static void draw(cli_progress *progress, const fa_progress *event)
         fa_buf_text(&line, stages[event->stage]);
     if (event->stage != FA_STAGE_WAIT)
         text_counts(progress, event, &line);
-    cli_progress_draw(progress, &line, cli_progress_done(progress, event),
+    cli_progress_draw(progress, &line, cli_progress_done(event),
                       event->stage != FA_STAGE_WAIT ? event->in_budget : 0);
 }
 
@@ -233,10 +230,10 @@ static void update_rate(cli_progress *progress, const fa_progress *event)
     double elapsed = event->elapsed_s - progress->rate_s;
     if (!(elapsed >= 1.0))
         return;
-    double rate = (cli_progress_done(progress, event) - progress->rate_done) / elapsed;
+    double rate = (cli_progress_done(event) - progress->rate_done) / elapsed;
     progress->rate = progress->rate > 0 ? 0.6 * progress->rate + 0.4 * rate : rate;
     progress->rate_s = event->elapsed_s;
-    progress->rate_done = cli_progress_done(progress, event);
+    progress->rate_done = cli_progress_done(event);
 }
 
 int cli_progress_event(void *context, const fa_progress *event)

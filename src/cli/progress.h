@@ -35,7 +35,7 @@ void cli_progress_init(cli_progress *progress, const cli_options *options);
 /* An fa_request.progress; context is a cli_progress. Non-zero once the person wants to stop. */
 int cli_progress_event(void *context, const fa_progress *event);
 /* How many configs have ended, of in_budget. */
-int32_t cli_progress_done(const cli_progress *progress, const fa_progress *event);
+int32_t cli_progress_done(const fa_progress *event);
 /* An fa_options.log. */
 void cli_progress_note(void *context, const char *sentence);
 /* One whole line, above the updating one; the buffer is freed. */

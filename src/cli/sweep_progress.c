@@ -28,6 +28,14 @@ void cli_text_spent(fa_buf *out, const fa_sweep_spent *spent, const fa_sweep_bud
         fa_buf_printf(out, ", %.2f in money", spent->cost);
 }
 
+void cli_text_worked_on(fa_buf *out, const fa_sweep *sweep, bool held)
+{
+    if (held || sweep->done + sweep->failed > 0 || sweep->spent.seconds > 0)
+        cli_text_age(out, sweep->updated);
+    else
+        fa_buf_text(out, "not yet");
+}
+
 void cli_text_item(fa_buf *out, const fa_sweep_item *item, bool with_gpu)
 {
     cli_text_problem_short(out, &item->problem);
@@ -62,7 +70,8 @@ static void text_ended(fa_buf *out, const fa_sweep *sweep)
 }
 
 /* The problem under way: how far it is, its best so far. */
-static void text_tune(cli_sweep_progress *progress, const fa_sweep_progress *event, fa_buf *out)
+static void text_tune(const cli_sweep_progress *progress, const fa_sweep_progress *event,
+                      fa_buf *out)
 {
     const fa_progress *tune = event->tune;
     text_brief(out, event->item, progress->many_gpus);
@@ -70,7 +79,7 @@ static void text_tune(cli_sweep_progress *progress, const fa_sweep_progress *eve
         fa_buf_text(out, ": another process tunes it");
         return;
     }
-    fa_buf_printf(out, ": %d/%d", cli_progress_done(&progress->lines, tune), tune->in_budget);
+    fa_buf_printf(out, ": %d/%d", cli_progress_done(tune), tune->in_budget);
     if (tune->best != NULL) {
         fa_buf_text(out, ", ");
         text_best(out, tune->best, tune->default_us);

@@ -184,7 +184,7 @@ static int print_json(const fa_answer *answer, const cli_rows *rows, const cli_p
 static int stopped(const cli_progress *progress)
 {
     int number = cli_interrupted();
-    int32_t kept = cli_progress_done(progress, &progress->last);
+    int32_t kept = cli_progress_done(&progress->last);
     if (progress->waiting)
         fputs("fa-tune: stopped waiting; the other process tunes on\n", stderr);
     else

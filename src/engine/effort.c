@@ -32,7 +32,7 @@ bool fa_answer_satisfies(const fa_answer *answer, fa_wanted wanted)
     if (fa_origin_is_timed(answer->origin))
         return own && !(wanted.whole && answer->top_few);
     /* Where the GPU is not here, a choice from the whole space is the best possible answer; a choice from
-     * the first few configs is not. In a whole space every config compiled or failed. */
+     * the first few configs is not. In a whole space every config compiled, if only to be pruned, or failed. */
     return own && !answer->gpu.present && !answer->top_few &&
-           answer->clean + answer->failed >= answer->in_budget;
+           answer->compiled + answer->failed >= answer->in_budget;
 }

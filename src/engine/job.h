@@ -92,6 +92,7 @@ struct fa_job {
 
     bool unwritten; /* some attempt has news for the store */
     fa_progress progress;
+    int pruned; /* configs that spill or do not fit the registers, by their cubins */
     fa_trial best;
     uint64_t started_ns;
     int rc; /* set once by fa_job_end, and its sentence */

@@ -30,8 +30,8 @@ void fa_job_emit(fa_job *job, fa_event_kind kind, const fa_trial *trial)
     p->trial = trial;
     p->best = job->best.status != FA_STATUS_PENDING ? &job->best : NULL;
     p->elapsed_s = (double)(fa_clock_ns() - job->started_ns) / 1e9;
-    int done = p->failed + (job->measuring ? p->proved : p->clean) - p->resumed;
-    int left = job->compile.order_count - done;
+    p->ended = p->failed + job->pruned + (job->measuring ? p->proved : p->clean);
+    int done = p->ended - p->resumed, left = job->compile.order_count - done;
     p->left_s = done < 3 ? -1 : p->elapsed_s / done * left;
     if (request->progress != NULL && !job->ended && request->progress(request->context, p) != 0) {
         fa_fail(&job->diag, FA_ECANCELED, "canceled; what was done is kept for the next run");
@@ -55,6 +55,10 @@ void fa_job_count(fa_job *job, const fa_trial *trial)
     case FA_STATUS_COMPILED:
         p->proved += job->prove_only;
         break;
+    case FA_STATUS_SPILLS:
+    case FA_STATUS_REGISTERS:
+        job->pruned++;
+        return;
     default:
         p->failed++;
         return;

@@ -184,6 +184,7 @@ static const fa_member progress_members[] = {
     ROW(trial, OTHER, .write = write_trial, .read = read_trial),
     ROW(best, OTHER, .write = write_trial, .read = read_trial),
     ROW(default_us, REAL, UNKNOWN),
+    ROW(ended, COUNT, .rules = FA_MEMBER_OPTIONAL), /* absent from earlier versions' */
     {.key = NULL},
 };
 #undef ROW

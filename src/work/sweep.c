@@ -104,19 +104,28 @@ static bool over_budget(const struct sweep *s, const fa_progress *tune)
 {
     const fa_sweep_budget *budget = &s->request->budget;
     const fa_sweep_spent *spent = &s->now.spent;
-    int32_t ended = tune == NULL ? 0 : tune->failed + (s->gpu_held ? tune->measured : tune->clean);
-    bool more = tune == NULL || (tune->stage == FA_STAGE_TUNE && ended < tune->in_budget);
+    bool more = tune == NULL || (tune->stage == FA_STAGE_TUNE && tune->ended < tune->in_budget);
     return (budget->seconds > 0 && spent->seconds >= budget->seconds) ||
            (budget->cost > 0 && spent->cost >= budget->cost) ||
            (budget->trials > 0 && spent->trials >= budget->trials && more);
 }
 
 /* ---- reporting ------------------------------------------------------------------------------*/
+/* Seconds that the sweep's problems will take at the pace so far, with the part of the one under way that is done
+ * and the time that it took; -1: nothing is known yet. */
+static double time_left(const struct sweep *s, const fa_progress *tune)
+{
+    bool under_way = tune != NULL && tune->in_budget > 0;
+    double part = under_way ? fmin((double)tune->ended / tune->in_budget, 1) : 0;
+    double took = s->tuning_s + (tune != NULL ? tune->elapsed_s : 0);
+    double left = s->now.items - s->now.done - s->now.failed - part;
+    return s->tuned + part > 0.1 ? took / (s->tuned + part) * left : -1;
+}
+
 static int report_sweep_event(struct sweep *s, fa_sweep_event event, const fa_progress *tune,
                               const fa_answer *answer)
 {
     double elapsed = now_s() - s->started_s;
-    int32_t left = s->now.items - s->now.done - s->now.failed;
     fa_sweep_progress progress = {
         .event = event,
         .sweep = &s->now,
@@ -125,7 +134,7 @@ static int report_sweep_event(struct sweep *s, fa_sweep_event event, const fa_pr
         .tune = tune,
         .answer = answer,
         .elapsed_s = elapsed,
-        .left_s = s->tuned > 0 ? s->tuning_s / s->tuned * left : -1,
+        .left_s = time_left(s, tune),
     };
     const fa_sweep_request *request = s->request;
     return request->progress != NULL ? request->progress(request->context, &progress) : 0;

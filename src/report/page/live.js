@@ -59,9 +59,9 @@ function progressOf(job) {
       count(sweep.items, "problem")));
   if (tune && tune.stage === "final") cells.push(" the finalists race");
   else if (tune && tune.in_budget > 0)
-    cells.push(sweep ? " " : "", bar(Math.min(tune.measured + tune.failed, tune.in_budget),
-      tune.in_budget, grouped(tune.compiled) + " compiled, " + grouped(tune.measured) +
-      " measured of " + count(tune.in_budget, "config")));
+    cells.push(sweep ? " " : "", bar(Math.min(tune.ended, tune.in_budget), tune.in_budget,
+      grouped(tune.compiled) + " compiled" + (tune.measured > 0 ? ", " + grouped(tune.measured) + " measured" : "") +
+      " of " + count(tune.in_budget, "config")));
   return cells;
 }
 
