@@ -109,7 +109,7 @@ static void add_rows(cli_table *table, const struct queue_list *list)
         cli_table_cell(table, column[0], "%s", fa_name_of_sweep_state(sweep->state));
         for (int n = 0; n < (int)(sizeof number / sizeof *number); n++)
             cli_table_cell(table, column[1 + n], "%" PRId64, number[n]);
-        cli_text_age(&cell, sweep->updated);
+        cli_text_worked_on(&cell, sweep, queue->running > 0);
         cli_table_take(table, column[COLUMNS - 3], &cell);
         cli_table_cell(table, column[COLUMNS - 2], "%.*s", KEY_SHOWN, sweep->key);
         cli_table_cell(table, column[COLUMNS - 1], "%s", sweep->plan);

@@ -81,7 +81,7 @@ static int list_one(void *context, const fa_sweep *sweep)
                    sweep->failed > 0 ? ", some failed" : "");
     cli_text_spent(&cell, &sweep->spent, &sweep->budget);
     cli_table_take(list->table, list->column[2], &cell);
-    cli_text_age(&cell, sweep->updated);
+    cli_text_worked_on(&cell, sweep, false);
     cli_table_take(list->table, list->column[3], &cell);
     cli_table_cell(list->table, list->column[4], "%s", sweep->plan);
     fa_buf_free(&cell);
@@ -161,7 +161,7 @@ static int print_status(fa_tuner *tuner, const cli_options *options, const fa_sw
                   sweep->items - sweep->done - sweep->failed);
     cli_text_spent(&out, &sweep->spent, &sweep->budget);
     fa_buf_text(&out, " spent; last worked on ");
-    cli_text_age(&out, sweep->updated);
+    cli_text_worked_on(&out, sweep, false);
     fa_buf_text(&out, "\n");
     int rc = fa_list_sweep_items(tuner, sweep->key, print_failed, &out, diag);
     int status = rc != 0 ? cli_fail(rc, options, diag) : cli_write(&out);
