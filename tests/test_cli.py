@@ -587,6 +587,18 @@ def a_terminate_signal_stops_in_order_too():
         kept_and_unharmed(place, arguments)
 
 
+def a_problem_of_nothing_is_in_no_report_as_unfinished():
+    for seq, told in (("0", []), ("128", ["unfinished"])):
+        with Place(space=DOZENS) as place:
+            child = place.start("--gpu", "L4", *SMALL, "--seq", seq, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                stderr=subprocess.PIPE, encoding="utf-8")
+            while "BLOCK_M=" not in child.stderr.readline():
+                pass
+            child.send_signal(signal.SIGTERM)
+            child.communicate(timeout=DEADLINE)
+            tap.equal([one["known_how"] for one in place.json("report")["problems"]], told)
+
+
 def a_full_disk_below_stdout_is_a_failure():
     with Place() as place, open("/dev/full", "w", encoding="utf-8") as full:
         done = subprocess.run([FA_TUNE, "gpus"], env=place.env, stdout=full,
@@ -623,5 +635,6 @@ tap.main([
     a_config_that_spills_is_pruned_with_its_reason_and_no_failure,
     ctrl_c_keeps_what_was_done_and_the_next_run_goes_on,
     a_terminate_signal_stops_in_order_too,
+    a_problem_of_nothing_is_in_no_report_as_unfinished,
     a_full_disk_below_stdout_is_a_failure,
 ])
