@@ -93,9 +93,10 @@ FA_API void fa_close(fa_tuner **tuner);
  *
  * The order of trust, in which a lookup goes: measured on this board; on another board of the same
  * silicon; imported for this silicon; the nearest measured problem on this GPU; transferred from the
- * nearest GPU whose winner this one can run; predicted by the model. A problem is tuned on its
- * bucket (fa_contact.h), so an answer for a length between buckets is NEAREST with from_problem
- * naming the bucket; its trial's grid is the asked problem's own, its times are from_problem's. */
+ * nearest GPU whose winner this one can run; predicted by the model; unranked, where there is
+ * none. A problem is tuned on its bucket (fa_contact.h), so a measured answer for a length between buckets is
+ * NEAREST with from_problem naming the bucket; its trial's grid is the asked problem's own, its measured times
+ * are from_problem's, and a prediction is for the asked problem. */
 typedef struct fa_answer {
     size_t size;            /* sizeof(fa_answer) */
     fa_problem problem;     /* that was asked for; in a list of winners the one that was tuned */
@@ -207,8 +208,8 @@ typedef struct fa_progress {
     const fa_trial *best;                   /* best so far (measured, else predicted), or NULL */
     int32_t reused;                         /* of those compiled: their cubins were in the store */
     double default_us;                      /* the default config's time; 0: not measured yet */
-    int32_t ended; /* of those in the budget: measured (without the GPU: clean),
-                                               failed, or pruned for what their cubin needs */
+    /* Of those in the budget: measured, or without the GPU clean; failed; or pruned by their cubins. */
+    int32_t ended;
 } fa_progress;
 
 typedef struct fa_request {

@@ -94,8 +94,9 @@ static fa_origin origin_of_measured(const fa_job *job, const fa_trial *fastest)
     return job->measuring ? FA_ORIGIN_MEASURED : FA_ORIGIN_MEASURED_SAME_SILICON;
 }
 
-/* Without a model it is a default config. Where the plan names configs, its order decides among those that nobody has timed; where the whole
- * space is ranked for a GPU that is not here, what was measured on another comes before the model. */
+/* Where the plan names configs, its order decides among those that nobody has timed; where the whole
+ * space is ranked for a GPU that is not here, what was measured on another comes before the model; and
+ * where there is no model, a default config answers. */
 static int best_unmeasured(fa_job *job, const int *order, int count, fa_answer *answer)
 {
     const fa_plan_item *item = &job->plan.promise;

@@ -279,8 +279,9 @@ static void defaults_first(const fa_space *space, int *order, int count)
 
 /* The families' defaults first, then the model's first choices, so that a run that is cut short has seen
  * them; then the largest, which compile longest: the last to finish decides when all is done. A space of a
- * few rounds of the workers is over before anybody cuts it short, and goes by size alone. A tune that ends with the first
- * proved kernel goes by the model, and begins with what compiles soonest of what is as fast to it. */
+ * few rounds of the workers is over before anybody cuts it short, and goes by size alone. A tune that ends
+ * with the first proved kernel goes by the model, and begins with what compiles soonest of what is as fast
+ * to it. */
 static void set_up_order(fa_job *job)
 {
     int count = 0;
