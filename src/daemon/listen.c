@@ -21,6 +21,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { BACKLOG = 1024, FIRST_INHERITED = 3 };
@@ -37,7 +38,8 @@ static int unix_address(const char *path, struct sockaddr_un *ret, fa_diag *diag
 }
 
 /* The process that holds the lock on PATH.lock serves PATH; the kernel releases the lock when the process
- * ends. */
+ * ends. A child that a killed service was just starting holds it, too, for a moment: until its program
+ * is there. */
 static int take_lock(const char *path, int *ret_fd, fa_diag *diag)
 {
     char name[sizeof((struct sockaddr_un *)0)->sun_path + 8];
@@ -51,7 +53,12 @@ static int take_lock(const char *path, int *ret_fd, fa_diag *diag)
     if (fd < 0)
         return fa_fail(diag, FA_EIO, "cannot open %s: %s; is its directory this user's?", name,
                        strerror(errno));
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    int busy = flock(fd, LOCK_EX | LOCK_NB);
+    for (int tries = 0; busy != 0 && errno == EWOULDBLOCK && tries < 50; tries++) {
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        busy = flock(fd, LOCK_EX | LOCK_NB);
+    }
+    if (busy != 0) {
         int error = errno;
         close(fd);
         return error == EWOULDBLOCK
