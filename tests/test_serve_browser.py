@@ -5,10 +5,9 @@ what its reader has open, and that its link is good once."""
 import devtools
 import tap
 from place import DOZENS, Place
-from serve import FAST, L4, LONG, Serve, a_place, ask
+from serve import FAST, HANGS, L4, LONG, Serve, a_place, ask
 
 HOSTILE = "</script><img src=x onerror=document.title=1>\u202e"
-HANGS = L4 + "time BLOCK_M=64 40\nfault BLOCK_M=128; hang\n"  # the default, which comes first, does not
 state = {}
 
 
