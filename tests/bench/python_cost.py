@@ -39,6 +39,7 @@ def ways():
         size, stride = tuple(q.shape), q.stride()
         yield "_empty_strided_cuda(size, stride, …)", lambda: quick(size, stride, q.dtype)
     yield "attention_decode(…, out=out), pages", decode()
+    yield "attention_varlen(…, out=out)", varlen()
     for name, backend in SDPA_BACKENDS:
         yield "SDPA, %s" % name, with_backend(backend, q, k, v)
 
@@ -50,6 +51,14 @@ def decode():
     how = dict(cache_seqlens=torch.tensor([500], device="cuda", dtype=torch.int32), max_seqlen_k=1024,
                block_table=torch.arange(16, device="cuda", dtype=torch.int32)[None], out=torch.empty_like(q))
     return lambda: fa_tune.attention_decode(q, k, v, **how)
+
+
+def varlen():
+    """Two sequences behind one another, as an engine calls it for each layer."""
+    q, k, v = (torch.randn(256, heads, 64, device="cuda", dtype=torch.bfloat16) for heads in (4, 2, 2))
+    starts = torch.tensor([0, 100, 256], device="cuda", dtype=torch.int32)
+    how = dict(cu_seqlens_q=starts, cu_seqlens_k=starts, max_seqlen_q=156, max_seqlen_k=156, causal=True, out=torch.empty_like(q))
+    return lambda: fa_tune.attention_varlen(q, k, v, **how)
 
 
 def with_backend(backend, q, k, v):
