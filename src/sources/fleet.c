@@ -77,6 +77,11 @@ void fa_fleet_free(fa_fleet **fleet)
     *fleet = NULL;
 }
 
+bool fa_fleet_is_worker(const fa_fleet *fleet)
+{
+    return fleet->working && pthread_equal(fleet->worker, pthread_self());
+}
+
 fa_fleet *fa_fleet_of(const fa_tuner *tuner)
 {
     return (fa_fleet *)fa_source_of(tuner, &source_id);

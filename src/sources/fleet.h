@@ -36,6 +36,7 @@ typedef struct fa_fleet {
     uint64_t asked_ns;                /* since when the present call waits for it */
     uint64_t retry_ns;                /* not before */
     bool working;                     /* a worker's tune: the worker publishes it under its claim */
+    pthread_t worker;                 /* the worker's thread, where `working` */
     struct {                          /* of which it knew nothing a moment ago */
         char key[FA_HASH_HEX];
         uint64_t until_ns;
@@ -53,6 +54,8 @@ int fa_fleet_address(fa_fleet *fleet, const char *location, fa_diag *diag);
 int fa_fleet_make(fa_tuner *tuner, const fa_options *options, fa_source **ret_source,
                   fa_diag *diag);
 fa_fleet *fa_fleet_of(const fa_tuner *tuner); /* NULL: there is none */
+/* Whether the calling thread is a worker with an item. */
+bool fa_fleet_is_worker(const fa_fleet *fleet);
 /* Nothing is connected yet. location "": none, and *ret_fleet is NULL. */
 int fa_fleet_new(const char *location, fa_fleet **ret_fleet, fa_diag *diag);
 void fa_fleet_free(fa_fleet **fleet);

@@ -150,7 +150,7 @@ static int publish_winner(fa_tuner *tuner, const fa_scope *scope, const fa_sourc
 /* ---- the outbox -----------------------------------------------------------------------------*/
 int fa_fleet_remember(fa_tuner *tuner, const fa_scope *scope, fa_diag *diag)
 {
-    return fa_fleet_of(tuner) != NULL && !fa_fleet_of(tuner)->working
+    return fa_fleet_of(tuner) != NULL && !fa_fleet_is_worker(fa_fleet_of(tuner))
                ? fa_store_outbox_add(tuner->store, fa_fleet_of(tuner)->identity, scope, diag)
                : 0;
 }
@@ -208,7 +208,7 @@ static void remove_from_outbox(fa_tuner *tuner, const fa_scope *scope)
 void fa_fleet_publish(fa_tuner *tuner, const fa_scope *scope, const fa_source_lease *lease)
 {
     fa_diag why = {{0}};
-    if (fa_fleet_of(tuner)->working || fa_fleet_store(tuner) == NULL)
+    if (fa_fleet_is_worker(fa_fleet_of(tuner)) || fa_fleet_store(tuner) == NULL)
         return;
     if (lease != NULL && !lease->held) /* it is there again */
         lease = NULL;
@@ -258,7 +258,7 @@ void fa_fleet_catch_up(fa_tuner *tuner)
 {
     fa_fleet *fleet = fa_fleet_of(tuner);
     uint64_t until = fa_clock_ns() + (uint64_t)CATCH_UP_MS * 1000000;
-    if (fleet == NULL || fleet->store == NULL || fleet->working ||
+    if (fleet == NULL || fleet->store == NULL || fa_fleet_is_worker(fleet) ||
         fa_store_is_read_only(tuner->store))
         return;
     struct outbox *outbox = read_outbox(tuner, NULL);

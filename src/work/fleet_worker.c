@@ -369,6 +369,7 @@ static int claim_item(struct worker *w, fa_diag *ret_why)
     if (rc != 0 && rc != FA_ENOTFOUND && store != NULL)
         fa_fleet_failed(tuner, rc, ret_why);
     fa_fleet_of(tuner)->working = rc == 0;
+    fa_fleet_of(tuner)->worker = pthread_self();
     pthread_mutex_unlock(&tuner->work);
     return rc == 0 ? 0 : FA_ENOTFOUND;
 }
