@@ -5,6 +5,7 @@
  * point is what a thread sanitizer says: `./dev test --tsan test_engine_threads`.
  */
 #include "engine_fixture.h"
+#include "session.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -173,6 +174,105 @@ static void what_is_stored_is_found_while_another_thread_tunes(void)
     fixture_close(&f);
 }
 
+/* ---- callbacks, and tunes side by side --------------------------------------------------------*/
+struct waiter {
+    fa_tuner *tuner;
+    int calls, unguarded;
+};
+
+static int look_at_the_lock(void *context, const fa_progress *progress)
+{
+    struct waiter *w = context;
+    if (progress->stage != FA_STAGE_WAIT)
+        return 0;
+    if (pthread_mutex_trylock(&w->tuner->work) == 0) {
+        w->unguarded++;
+        pthread_mutex_unlock(&w->tuner->work);
+    }
+    return ++w->calls == 5;
+}
+
+/* A sweep writes its account from there. */
+static void callbacks_of_a_tune_that_waits_run_under_the_tuners_lock(void)
+{
+    engine_fixture f;
+    struct tuning t = {.fixture = &f, .problem = problem_of(1)};
+    pthread_t thread;
+    fa_diag diag;
+    CHECK(fixture_open(&f, "fault BLOCK_M=64;BLOCK_N=32 hang"));
+    struct waiter w = {.tuner = f.tuner};
+    fa_request request = {.size = sizeof request,
+                          .problem = t.problem,
+                          .effort = FA_EFFORT_MEASURE,
+                          .progress = look_at_the_lock,
+                          .context = &w};
+    fa_answer answer = {.size = sizeof answer};
+    CHECK_INT(pthread_create(&thread, NULL, tune, &t), 0);
+    while (atomic_load(&t.stage) == 0)
+        usleep(1000);
+    CHECK_INT(fa_tune(f.tuner, &request, &answer, &diag), FA_ECANCELED);
+    CHECK_INT(w.calls, 5);
+    CHECK_INT(w.unguarded, 0);
+    pthread_join(thread, NULL);
+    CHECK_OK(t.rc, t.diag);
+    fixture_close(&f);
+}
+
+struct absent {
+    fa_tuner *tuner;
+    fa_problem problem;
+    struct absent **running; /* whose workers run */
+    int rc, overlaps;
+    fa_diag diag;
+};
+
+static int note_running(void *context, const fa_progress *progress)
+{
+    struct absent *a = context;
+    if (progress->stage == FA_STAGE_TUNE) {
+        a->overlaps += *a->running != NULL && *a->running != a;
+        *a->running = a;
+    } else if (progress->stage == FA_STAGE_DONE && *a->running == a) {
+        *a->running = NULL;
+    }
+    return 0;
+}
+
+static void *tune_absent(void *context)
+{
+    struct absent *a = context;
+    fa_request request = {.size = sizeof request,
+                          .problem = a->problem,
+                          .gpu = "A10",
+                          .effort = FA_EFFORT_PREDICT,
+                          .progress = note_running,
+                          .context = a};
+    fa_answer answer = {.size = sizeof answer};
+    a->rc = fa_tune(a->tuner, &request, &answer, &a->diag);
+    return NULL;
+}
+
+/* Each tune takes all cores: several at once would start so many times as many compilers. */
+static void tunes_of_one_tuner_run_one_after_another(void)
+{
+    engine_fixture f;
+    struct absent *running = NULL, absent[BUCKETS];
+    pthread_t thread[BUCKETS];
+    CHECK(fixture_open(&f, NULL));
+    for (int i = 0; i < BUCKETS; i++) {
+        absent[i] =
+            (struct absent){.tuner = f.tuner, .problem = problem_of(i), .running = &running};
+        CHECK_INT(pthread_create(&thread[i], NULL, tune_absent, &absent[i]), 0);
+    }
+    for (int i = 0; i < BUCKETS; i++)
+        pthread_join(thread[i], NULL);
+    for (int i = 0; i < BUCKETS; i++) {
+        CHECK_OK(absent[i].rc, absent[i].diag);
+        CHECK_INT(absent[i].overlaps, 0);
+    }
+    fixture_close(&f);
+}
+
 static void *get(void *context)
 {
     struct tuning *t = context;
@@ -212,6 +312,8 @@ int main(void)
 {
     TEST(thirty_two_threads_get_what_one_alone_would);
     TEST(what_is_stored_is_found_while_another_thread_tunes);
+    TEST(callbacks_of_a_tune_that_waits_run_under_the_tuners_lock);
+    TEST(tunes_of_one_tuner_run_one_after_another);
     TEST(threads_that_ask_for_one_problem_at_once_get_one_kernel);
     return check_done();
 }

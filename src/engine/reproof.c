@@ -82,7 +82,7 @@ static int wait_for(fa_tuner *tuner, fa_effort effort, const char *name, uint64_
     tuner->found_busy = rc == FA_ECANCELED;
     if (rc == FA_ECANCELED)
         return fa_fail(diag, FA_EBUSY,
-                       "a stored winner must be proved under this driver, and another process is "
+                       "a stored winner must be proved under this driver, and another tune is "
                        "measuring on this GPU: ask again when it is done");
     return rc;
 }

@@ -33,6 +33,7 @@ int fa_request_copy(const fa_request *request, fa_request *ret_request, fa_diag 
 }
 
 struct waiting {
+    fa_tuner *tuner;
     const fa_request *request;
     fa_progress progress;
 };
@@ -42,13 +43,18 @@ static bool give_up(void *context)
     struct waiting *waiting = context;
     const fa_request *request = waiting->request;
     waiting->progress.elapsed_s += 0.02;
-    return request->progress != NULL &&
-           request->progress(request->context, &waiting->progress) != 0;
+    if (request->progress == NULL)
+        return false;
+    pthread_mutex_lock(&waiting->tuner->work); /* as all callbacks of a tune run */
+    bool stop = request->progress(request->context, &waiting->progress) != 0;
+    pthread_mutex_unlock(&waiting->tuner->work);
+    return stop;
 }
 
-static struct waiting waiting_of(const fa_request *request)
+static struct waiting waiting_of(fa_tuner *tuner, const fa_request *request)
 {
     return (struct waiting){
+        .tuner = tuner,
         .request = request,
         .progress = {.kind = FA_EVENT_PROGRESS, .stage = FA_STAGE_WAIT, .left_s = -1}};
 }
@@ -56,25 +62,25 @@ static struct waiting waiting_of(const fa_request *request)
 int fa_request_wait(fa_tuner *tuner, const fa_request *request, const char *name,
                     fa_lock **ret_lock, bool *ret_waited, fa_diag *diag)
 {
-    struct waiting waiting = waiting_of(request);
+    struct waiting waiting = waiting_of(tuner, request);
     pthread_mutex_unlock(&tuner->work);
     int rc =
         fa_lock_acquire(tuner->store_path, name, -1, give_up, &waiting, ret_lock, ret_waited, diag);
     pthread_mutex_lock(&tuner->work);
     if (rc == FA_ECANCELED)
-        return fa_fail(diag, rc, "canceled while another process tuned this key");
+        return fa_fail(diag, rc, "canceled while another tune of this key was under way");
     return rc;
 }
 
 int fa_request_share_tunes(fa_tuner *tuner, const fa_request *request, fa_lock **ret_lock,
                            fa_diag *diag)
 {
-    struct waiting waiting = waiting_of(request);
+    struct waiting waiting = waiting_of(tuner, request);
     pthread_mutex_unlock(&tuner->work);
     int rc = fa_lock_share(tuner->store_path, FA_TUNES_LOCK, -1, give_up, &waiting, ret_lock, diag);
     pthread_mutex_lock(&tuner->work);
     if (rc == FA_ECANCELED)
-        return fa_fail(diag, rc, "canceled while another process forgot winners of this store");
+        return fa_fail(diag, rc, "canceled while winners of this store were forgotten");
     return rc;
 }
 

@@ -153,6 +153,7 @@ int fa_session_open(const fa_options *options, fa_source_maker *const *makers, i
         return fa_fail(diag, FA_ENOMEM, "out of memory for a tuner");
     pthread_once(&once, watch_forks);
     pthread_mutex_init(&tuner->work, NULL);
+    pthread_mutex_init(&tuner->tuning, NULL);
     pthread_mutex_init(&tuner->spaces, NULL);
     rc = set_up(tuner, &known, makers, count, diag);
     if (rc != 0)
@@ -176,6 +177,7 @@ void fa_close(fa_tuner **tuner)
     fa_templates_close(&t->templates);
     fa_driver_close(&t->driver);
     pthread_mutex_destroy(&t->work);
+    pthread_mutex_destroy(&t->tuning);
     pthread_mutex_destroy(&t->spaces);
     free(t);
     *tuner = NULL;

@@ -51,6 +51,9 @@ struct fa_tuner {
     fa_driver *driver; /* opened by the first request that needs a device */
     fa_kernel_table kernels;
 
+    /* Held by the one tune whose workers run, without `work` while it waits: a tune takes all cores. */
+    pthread_mutex_t tuning;
+
     /* Whole spaces take tens of milliseconds and are worked out without `work`, by families of their
      * own, because a family evaluates for one thread at a time. */
     pthread_mutex_t spaces;

@@ -54,6 +54,18 @@ static int run_plan(fa_tuner *tuner, const fa_request *request, const fa_target 
     }
 }
 
+/* When no other tune of this tuner runs its workers. */
+static int run_alone(fa_tuner *tuner, const fa_request *request, const fa_target *target,
+                     const fa_matches *matches, fa_job **job, fa_answer *ret_answer, fa_diag *diag)
+{
+    pthread_mutex_unlock(&tuner->work);
+    pthread_mutex_lock(&tuner->tuning);
+    pthread_mutex_lock(&tuner->work);
+    int rc = run_plan(tuner, request, target, matches, job, ret_answer, diag);
+    pthread_mutex_unlock(&tuner->tuning);
+    return rc;
+}
+
 int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *target,
                    fa_job **job, fa_answer *ret_answer, fa_diag *diag)
 {
@@ -84,7 +96,7 @@ int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *
     if (rc == 0 && !found)
         rc = fa_request_share_tunes(tuner, request, &tunes_lock, diag);
     if (rc == 0 && !found)
-        rc = run_plan(tuner, request, target, matches, job, ret_answer, diag);
+        rc = run_alone(tuner, request, target, matches, job, ret_answer, diag);
     if (rc == 0 && !found)
         fa_sources_publish(tuner, &target->scope, &leases);
     free(matches);
