@@ -8,7 +8,7 @@
 #include "fa_types.h"
 
 /* Strides in elements, of the batch, head and row (sequence) dimensions; the last stride is 1.
- * A tensor whose three strides are all 0 is contiguous in the problem's layout. No stride is beyond 2^48, either way. */
+ * A tensor whose three strides are all 0 is contiguous in the problem's layout. Strides are less than 2^48, either way. */
 typedef struct fa_attn_args {
     size_t size;           /* sizeof(fa_attn_args) */
     const void *q, *k, *v; /* device pointers */

@@ -15,8 +15,8 @@
  * - No function prints, exits or installs a signal handler. Device pointers passed to fa_launch
  *   are trusted; everything else is checked.
  * - Thread-safety: one fa_tuner serves any number of threads, except that fa_close must come last.
- *   Requests that miss wait for one another, so a callback (log, progress, visit) may not use the
- *   tuner that calls it.
+ *   What is stored is found while another thread tunes; tunes of one tuner run one after another. A
+ *   callback (log, progress, visit) may not use the tuner that calls it.
  * - A structure that begins with `size` may grow at its end in a later version. Whoever provides its
  *   memory sets `size` to its sizeof: the caller for what is passed or filled, the library for what it
  *   hands out a pointer to; nothing beyond `size` bytes is read or written. fa_problem has its size for
@@ -173,8 +173,11 @@ FA_API const fa_answer *fa_kernel_answer(const fa_kernel *kernel);
  * Launches on any streams, from any threads and in any captured graphs may overlap. What a kernel
  * counts in, and a workspace that args->workspace does not give, is the library's memory for this
  * stream or captured graph alone: the first launch on a stream, or of a larger kernel, may allocate it,
- * and it stays until fa_close, or until the graph is destroyed. Two executables that were instantiated
- * from one graph must not run at the same time. */
+ * and it stays until fa_close, or until the graph is destroyed: at least 256 bytes for each stream that
+ * ever launched such a kernel. Two executables that were instantiated from one graph must not run at the
+ * same time, nor one graph that is a child of another twice. Lengths in device memory must not change
+ * before the launch has ended: its blocks read them each by itself, and launches after it on the stream
+ * may be wrong as well. */
 FA_API int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream,
                      fa_diag *diag);
 

@@ -84,6 +84,7 @@ static int load_cubin(fa_tuner *tuner, const fa_problem *problem, uint64_t conte
                       fa_diag *diag)
 {
     fa_loaded *loaded = fa_kernel_table_loaded(&tuner->kernels, context, answer);
+    fa_stream_memory *memory;
     int rc = 0;
     if (loaded == NULL) {
         if ((loaded = calloc(1, sizeof *loaded)) == NULL)
@@ -103,6 +104,9 @@ static int load_cubin(fa_tuner *tuner, const fa_problem *problem, uint64_t conte
                 tuner->driver, problem, cubin->bytes, cubin->size, answer->entry,
                 loaded->composed != NULL && fa_family_has_workspace(loaded->composed),
                 &loaded->call.shared, diag);
+        if (rc == 0 &&
+            loaded->composed != NULL) /* now: a later length may be asked for in a capture */
+            rc = fa_kernel_table_memory(&tuner->kernels, tuner->driver, context, &memory, diag);
         if (rc == 0)
             fa_kernel_table_keep(&tuner->kernels, context, answer, loaded);
         else

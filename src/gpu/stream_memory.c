@@ -5,8 +5,8 @@
  * may call nothing of CUDA's and should not wait, so the next call takes the list and makes the
  * owner's blocks free again.
  *
- * Sizes are powers of two, so that an owner whose kernels grow holds at most twice what it needs, and
- * what one graph leaves fits the next.
+ * Sizes are powers of two, so that what one graph leaves fits the next, and an owner whose kernels grow
+ * holds less than four times what it needs.
  */
 #include "stream_memory.h"
 
@@ -81,19 +81,46 @@ static void drop_reference(fa_stream_memory *memory)
 }
 
 /* ---- device memory --------------------------------------------------------------------------*/
-/* Allocates, though a stream may be captured that would forbid it to this thread. */
+/* Makes the memory's context current, and allows this thread what a capture elsewhere would forbid it; `mode`
+ * is for leave(). */
+static int enter(const fa_stream_memory *memory, int *ret_mode, fa_diag *diag)
+{
+    fa_driver *driver = memory->driver;
+    const char *call = "cuCtxPushCurrent";
+    int mode = CU_CAPTURE_RELAXED;
+    cu_result result = driver->context_push(memory->context);
+    if (result == CU_OK) {
+        call = "cuThreadExchangeStreamCaptureMode";
+        result = driver->capture_mode(&mode);
+        if (result != CU_OK)
+            driver->context_pop(NULL);
+    }
+    *ret_mode = mode;
+    return result == CU_OK
+               ? 0
+               : fa_driver_fail(driver, result, call, diag, "reaching the memory of a stream");
+}
+
+static void leave(const fa_stream_memory *memory, int mode)
+{
+    memory->driver->capture_mode(&mode);
+    memory->driver->context_pop(NULL);
+}
+
 static int allocate(fa_stream_memory *memory, size_t bytes, bool zero, fa_device_ptr *ret_at,
                     fa_diag *diag)
 {
     fa_driver *driver = memory->driver;
-    int mode = CU_CAPTURE_RELAXED;
+    int mode;
     struct block *made = calloc(1, sizeof *made);
     if (made == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
-    cu_result result = driver->capture_mode(&mode);
-    int rc = result != CU_OK ? fa_driver_fail(driver, result, "cuThreadExchangeStreamCaptureMode",
-                                              diag, "allocating memory for a stream")
-                             : fa_device_alloc(driver, bytes, &made->at, diag);
+    int rc = enter(memory, &mode, diag);
+    if (rc != 0) {
+        free(made);
+        return rc;
+    }
+    rc = fa_device_alloc(driver, bytes, &made->at, diag);
     if (rc == 0 && zero) {
         rc = fa_fill8(driver, made->at, 0, bytes, memory->zeroing, diag);
         if (rc == 0)
@@ -101,8 +128,7 @@ static int allocate(fa_stream_memory *memory, size_t bytes, bool zero, fa_device
         if (rc != 0)
             fa_device_free(driver, &made->at);
     }
-    if (result == CU_OK)
-        driver->capture_mode(&mode);
+    leave(memory, mode);
     if (rc != 0) {
         free(made);
         return fa_fail_in(diag, rc, "allocating %zu bytes for a stream", bytes);
@@ -266,10 +292,8 @@ int fa_stream_memory_take(fa_stream_memory *memory, fa_stream stream,
     if (fa_driver_forked())
         return fa_driver_fail_forked(diag);
     cu_result result = driver->stream_capture(stream, &status, &capture, &graph, NULL, NULL);
-    /* The default stream while another one is captured: the launch itself will be refused. */
-    if (result == CU_CAPTURE_IMPLICIT)
-        status = CU_CAPTURE_NONE;
-    else if (result != CU_OK)
+    if (result !=
+        CU_OK) /* also of the default stream while another one is captured: no launch may go there */
         return fa_driver_fail(driver, result, "cuStreamGetCaptureInfo", diag,
                               "asking whether a stream is captured");
     if (status == CU_CAPTURE_ACTIVE)
@@ -320,12 +344,13 @@ void fa_stream_memory_free(fa_stream_memory **memory)
     if (m == NULL)
         return;
     *memory = NULL;
+    int mode;
     if (fa_driver_context_lives(m->driver, m->context, m->context_id) &&
-        m->driver->context_push(m->context) == CU_OK) {
+        enter(m, &mode, NULL) == 0) {
         for (struct block *block = m->allocations; block != NULL; block = block->next)
             fa_device_free(m->driver, &block->at);
         fa_stream_destroy(m->driver, &m->zeroing);
-        m->driver->context_pop(NULL);
+        leave(m, mode);
     }
     free_blocks(&m->allocations);
     drop_reference(m);

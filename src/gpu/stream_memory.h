@@ -8,9 +8,11 @@
  * first time, or a larger kernel, allocates, also while a stream is captured.
  * Invariants: counters are zero when they are handed out first, and every launch leaves them zero, so
  * launches that follow one another on a stream share them; each captured launch has its own. The
- * content of scratch is unknown; launches that one capture takes from one stream share it. What a
+ * content of scratch is unknown; launches that one capture takes from one stream share it, so whoever
+ * lets two of them run at once in the graph must bring workspaces. What a
  * capture was given serves that graph alone, until the graph and all that was instantiated from it are
- * destroyed; two executables of one graph must not run at the same time. What a stream was given
+ * destroyed; two executables of one graph must not run at the same time, nor one graph that is a child
+ * of another twice. What a stream was given
  * stays its own until the memory is freed: a stream's id is never given out again.
  *
  * May be used by: tuner, engine. Thread-safety: fa_stream_memory_take from any thread at any time.

@@ -34,7 +34,7 @@ static int check_strides(const fa_problem *p, const fa_attn_args *args, fa_diag 
 {
     /* Where the device knows the lengths, no sequence need be as long as the problem says. */
     int64_t table = args->block_table_stride;
-    int64_t needed = p->lengths_k == FA_LENGTHS_FIXED ? pages_of(p) : 0;
+    int64_t needed = p->lengths_k == FA_LENGTHS_FIXED && p->batch > 1 ? pages_of(p) : 0;
     if (p->page > 0 && table != 0 && (table < needed || table > FA_ATTN_STRIDE_LIMIT))
         return fa_fail(diag, FA_EINVAL,
                        "args->block_table_stride is %lld: a row of the table has %lld entries or "

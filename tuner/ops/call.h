@@ -3,7 +3,8 @@
  * One call of a kernel for one problem: the launches that it takes, and how an operation turns the
  * caller's arguments into the kernel's.
  *
- * Workload: each layer of every step, from any thread. Nothing is allocated and nothing waits.
+ * Workload: each layer of every step, from any thread. Only the first launch on a stream, or of a larger kernel there,
+ * allocates.
  *
  * May be used by: tuner/ops, engine. Thread-safety: a call is constant once it is made.
  */
