@@ -97,7 +97,15 @@ class FaTuneImpl(AttentionImpl):
         self.window = None if sliding_window is None else (sliding_window - 1, 0)
         self.kv_cache_dtype, self.softcap = kv_cache_dtype, logits_soft_cap or 0.0
         self.shares_cache = kv_sharing_target_layer_name is not None
-        self.sinks = None if sinks is None else sinks.float()
+        self.sinks = self.loaded_sinks = sinks  # the parameter, before its weights are loaded
+
+    def process_weights_after_loading(self, act_dtype):
+        if self.loaded_sinks is None:
+            return
+        if self.sinks is self.loaded_sinks:
+            self.sinks = self.loaded_sinks.float()
+        else:  # loaded again: captured graphs keep the copy's address
+            self.sinks.copy_(self.loaded_sinks)
 
     def do_kv_cache_update(self, layer, key, value, kv_cache, slot_mapping):
         if not self.shares_cache and key is not None:

@@ -148,6 +148,8 @@ class Abstract:
     def __init__(self, *args):
         self.given = args
 
+    def process_weights_after_loading(self, _dtype):
+        pass
 
 registered = {}
 written = []
@@ -198,7 +200,13 @@ def vllms_windows_and_sinks_are_handed_over():
     seen = []
     sinks = Tensor((4,), [0.0] * 4)
     impl = plugin.FaTuneImpl(4, DIM, 0.125, 2, sliding_window=16, logits_soft_cap=30.0, sinks=sinks)
-    tap.equal(impl.sinks.dtype, (producer.FLOAT, 32))
+    for loaded in ([1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]):  # and loaded again, beneath graphs that were captured
+        sinks.write(loaded)
+        impl.process_weights_after_loading(FLOAT16)
+        tap.equal((impl.sinks.dtype, impl.sinks.numbers()), ((producer.FLOAT, 32), loaded))
+        held = impl.sinks.memory
+    impl.process_weights_after_loading(FLOAT16)
+    assert impl.sinks.memory is held, "a graph's sinks have moved"
     metadata = plugin.FaTuneMetadata(3, 1, 40, ints([0, 1, 2, 3]), ints([9, 9, 9]),
                                      Tensor((3, 3), [0] * 9, dtype=INT32), None, True)
     fa_tune._core.set_policy("cached", lambda problem, *_: seen.append(problem) or "instead")
