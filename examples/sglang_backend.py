@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import torch
 from sglang.srt.layers.attention.attention_registry import register_attention_backend
 from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
+from sglang.srt.layers.radix_attention import AttentionType
 from sglang.srt.server_args import add_attention_backend_choices
 
 import fa_tune
@@ -86,6 +87,9 @@ class FaTuneAttnBackend(AttentionBackend):
     def _attend(self, q, k, v, layer, forward_batch, save_kv_cache=True, sinks=None, **more):
         if layer.is_cross_attention:
             raise NotImplementedError("fa_tune's backend has no cross attention")
+        if layer.attn_type == AttentionType.DECODER_BIDIRECTIONAL and any(
+                x is not None for x in forward_batch.mm_inputs or []):
+            raise NotImplementedError("fa_tune's backend has no bidirectional attention between image tokens")
         if save_kv_cache and k is not None:
             self.token_to_kv_pool.set_kv_buffer(layer, KVWriteLoc(forward_batch.out_cache_loc), k, v,
                                                 layer.k_scale, layer.v_scale)
@@ -94,7 +98,8 @@ class FaTuneAttnBackend(AttentionBackend):
         values = values.view(-1, self.page, layer.tp_v_head_num, layer.v_head_dim)
         window = layer.sliding_window_size
         how = dict(block_table=self.step.pages, max_seqlen_k=self.step.most_keys, softmax_scale=layer.scaling,
-                   causal=True, softcap=layer.logit_cap, s_aux=None if sinks is None else sinks.float(),
+                   causal=layer.attn_type != AttentionType.ENCODER_ONLY, softcap=layer.logit_cap,
+                   s_aux=None if sinks is None else sinks.float(),
                    window_size=(window, 0) if window is not None and window >= 0 else None)
         if self.step.starts is None:
             o = fa_tune.attention_decode(q.view(-1, 1, layer.tp_q_head_num, layer.head_dim), keys, values,

@@ -247,6 +247,8 @@ class Pool:
         return self.buffers
 
 
+Attends = enum.Enum("AttentionType", "DECODER DECODER_BIDIRECTIONAL ENCODER_ONLY")
+stand_in("sglang.srt.layers.radix_attention", AttentionType=Attends)
 def sglang_extends_and_decodes_also_by_a_graphs_buffers():
     sglang = importlib.import_module("sglang_backend")
     sglang.register()
@@ -254,7 +256,7 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
     layer = types.SimpleNamespace(
         layer_id=3, tp_q_head_num=Ragged.HEADS, tp_k_head_num=Ragged.HEADS_KV, tp_v_head_num=Ragged.HEADS_KV,
         head_dim=DIM, v_head_dim=DIM, scaling=DIM ** -0.5, logit_cap=0.0, sliding_window_size=-1,
-        is_cross_attention=False, k_scale=None, v_scale=None)
+        is_cross_attention=False, attn_type=Attends.DECODER, k_scale=None, v_scale=None)
     for queries in ([4, 1, 2], [1, 1, 1]):
         case = Ragged(queries, [20, 33, 7])
         k, v, table = paged(case)
@@ -284,7 +286,10 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
             assert held == (backend.step.lengths.memory, backend.step.pages.memory), "a graph's buffers have moved"
     for wrong, kind in ((lambda: registered["fa_tune"](types.SimpleNamespace(page_size=1)), ValueError),
                         (lambda: forward(q, k, v, types.SimpleNamespace(is_cross_attention=True), batch),
-                         NotImplementedError)):
+                         NotImplementedError),
+                        (lambda: forward(q, k, v, types.SimpleNamespace(
+                            is_cross_attention=False, attn_type=Attends.DECODER_BIDIRECTIONAL),
+                            types.SimpleNamespace(mm_inputs=[None, "an image"])), NotImplementedError)):
         try:
             wrong()
         except kind:
@@ -292,6 +297,9 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
         raise AssertionError("was not refused")
 
 
+        layer.attn_type = Attends.ENCODER_ONLY
+        close(forward(q, k, v, layer, batch).numbers(), case.expected()[0])
+        layer.attn_type = Attends.DECODER
 tap.main([
     vllm_runs_a_step_of_prefill_and_decode_together,
     vllms_windows_and_sinks_are_handed_over,
