@@ -143,7 +143,7 @@ def ints(values):
 
 # ---- vLLM -----------------------------------------------------------------------------------------
 class Abstract:
-    """Of vLLM's abstract classes what their heirs call."""
+    """Of vLLM's and SGLang's abstract classes what their heirs call."""
 
     def __init__(self, *args):
         self.given = args
@@ -151,12 +151,20 @@ class Abstract:
     def process_weights_after_loading(self, _dtype):
         pass
 
+
+class Builder(Abstract):
+    @classmethod
+    def get_cudagraph_support(cls, _config, _spec):
+        return cls._cudagraph_support
+
+
+CGSupport = enum.Enum("AttentionCGSupport", "NEVER UNIFORM_SINGLE_TOKEN_DECODE UNIFORM_BATCH ALWAYS")
 registered = {}
 written = []
 stand_in("vllm", _custom_ops=types.SimpleNamespace(reshape_and_cache_flash=lambda *args: written.append(args)))
 stand_in("vllm.v1.attention.backend", AttentionBackend=Abstract, AttentionImpl=Abstract,
-         AttentionMetadataBuilder=Abstract, MultipleOf=lambda base: ("multiple of", base),
-         AttentionCGSupport=enum.Enum("AttentionCGSupport", "NEVER ALWAYS"),
+         AttentionMetadataBuilder=Builder, MultipleOf=lambda base: ("multiple of", base),
+         AttentionCGSupport=CGSupport,
          AttentionType=types.SimpleNamespace(DECODER="decoder", ENCODER="encoder"))
 stand_in("vllm.v1.attention.backends.registry", AttentionBackendEnum=enum.Enum("AttentionBackendEnum", "CUSTOM"),
          register_backend=lambda backend: lambda of: registered.setdefault(backend.name, of))
@@ -166,6 +174,14 @@ def paged(case):
     """(k, v, table) as Tensor, a page for nobody first."""
     k, v, table = case.pages(PAGE, MOST)
     return [Tensor(t.shape, memory=t.memory, dtype=t.dtype) for t in (k, v, table)]
+
+
+def prepared(builder, common):
+    """A step's metadata from vLLM's newer runner with graphs of whole steps: a backend that says ALWAYS replays what was
+    captured with one query a sequence, and any other one prepares each mixed step anew."""
+    if builder.get_cudagraph_support(None, None) is CGSupport.ALWAYS:
+        common.max_query_len = 1
+    return builder.build(0, common)
 
 
 def vllm_runs_a_step_of_prefill_and_decode_together():
@@ -180,7 +196,8 @@ def vllm_runs_a_step_of_prefill_and_decode_together():
     common = types.SimpleNamespace(
         num_actual_tokens=7, max_query_len=4, max_seq_len=33, query_start_loc=ints(case.starts[0]),
         seq_lens=ints(case.keys), block_table_tensor=table, slot_mapping=ints([0] * 7), causal=True)
-    metadata = backend.get_builder_cls()(None, ["layer"], None, "cuda:0").build(0, common)
+    metadata = prepared(backend.get_builder_cls()(None, ["layer"], None, "cuda:0"), common)
+    tap.equal(metadata.max_query_len, 4)  # real kernels' grids follow it, the fake driver's do not
     layer = types.SimpleNamespace(_k_scale=None, _v_scale=None)
     impl = backend.get_impl_cls()(case.HEADS, DIM, DIM ** -0.5, case.HEADS_KV)
     padded = [0.0] * case.HEADS * DIM * 2  # two rows that vLLM adds for its graphs
@@ -230,6 +247,8 @@ choices = []
 stand_in("sglang.srt.layers.attention.attention_registry",
          register_attention_backend=lambda name: lambda of: registered.setdefault(name, of))
 stand_in("sglang.srt.layers.attention.base_attn_backend", AttentionBackend=Abstract)
+Attends = enum.Enum("AttentionType", "DECODER DECODER_BIDIRECTIONAL ENCODER_ONLY")
+stand_in("sglang.srt.layers.radix_attention", AttentionType=Attends)
 stand_in("sglang.srt.server_args", add_attention_backend_choices=choices.extend)
 
 
@@ -247,8 +266,6 @@ class Pool:
         return self.buffers
 
 
-Attends = enum.Enum("AttentionType", "DECODER DECODER_BIDIRECTIONAL ENCODER_ONLY")
-stand_in("sglang.srt.layers.radix_attention", AttentionType=Attends)
 def sglang_extends_and_decodes_also_by_a_graphs_buffers():
     sglang = importlib.import_module("sglang_backend")
     sglang.register()
@@ -277,6 +294,9 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
         told = forward(q, k, v, layer, batch)
         tap.equal((told.shape, runner.token_to_kv_pool.written), (q.shape, [(layer, "where", k, v, None, None)]))
         close(told.numbers(), case.expected(causal=True)[0])
+        layer.attn_type = Attends.ENCODER_ONLY
+        close(forward(q, k, v, layer, batch).numbers(), case.expected()[0])
+        layer.attn_type = Attends.DECODER
         backend.init_cuda_graph_state(8, 8)
         if decodes:
             backend.init_forward_metadata_out_graph(batch, in_capture=True)
@@ -297,9 +317,6 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
         raise AssertionError("was not refused")
 
 
-        layer.attn_type = Attends.ENCODER_ONLY
-        close(forward(q, k, v, layer, batch).numbers(), case.expected()[0])
-        layer.attn_type = Attends.DECODER
 tap.main([
     vllm_runs_a_step_of_prefill_and_decode_together,
     vllms_windows_and_sinks_are_handed_over,
