@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The examples for vLLM and SGLang on the fake driver, against stand-ins of as much of torch and of the engines'
-interfaces as they use: what they register, what they hand over for each step, and that it comes out right. The engines
-themselves are not here, so that a change of their interfaces is not seen."""
+"""fa_tune's backends for vLLM and SGLang on the fake driver, against stand-ins of as much of torch and of the engines'
+interfaces (vLLM 0.26.0, SGLang 0.5.13) as they use: what they register, what they hand over for each step, and that it
+comes out right. The engines themselves are not here, so that a change of their interfaces is not seen."""
 import enum
 import importlib
+import itertools
+import math
 import os
 import struct
+import subprocess
 import sys
 import types
+import warnings
 
 import tap
 from attention_case import DIM, close
@@ -16,15 +20,15 @@ from serving_case import Ragged
 import producer
 from producer import Exchanged
 import fa_tune
+from fa_tune import _policy, integrations
 
-sys.path.insert(0, os.path.join(os.environ["FA_TEST_SOURCE"], "examples"))
 PAGE, MOST = 16, 48
 INT32, FLOAT16 = (producer.INT, 32), (producer.FLOAT, 16)
 
 
 # ---- as much of torch as they use ----------------------------------------------------------------
 class Tensor(Exchanged):
-    """Contiguous tensors on the fake device: parts along the first dimension share their memory."""
+    """Tensors on the fake device: views share their memory."""
 
     def __init__(self, shape, *args, base=0, **how):
         super().__init__(shape, *args, offset=base, **how)
@@ -32,54 +36,66 @@ class Tensor(Exchanged):
     def __len__(self):
         return self.shape[0]
 
-    def _part(self, first, count, shape):
-        row = self.dtype[1] // 8
-        for size in self.shape[1:]:
-            row *= size
-        return Tensor((count, *self.shape[1:]) if shape is None else shape, dtype=self.dtype, memory=self.memory,
-                      base=self.offset + first * row)
+    def _viewed(self, shape, strides, first=0, dtype=None):
+        return Tensor(shape, dtype=dtype or self.dtype, memory=self.memory, strides=strides,
+                      base=self.offset + first * self.dtype[1] // 8)
 
     def __getitem__(self, key):
         if isinstance(key, int):
-            return self._part(key, 1, self.shape[1:])
+            return self._viewed(self.shape[1:], self.strides[1:], key * self.strides[0])
+        if isinstance(key, tuple) and key[0] is Ellipsis:  # a part of the last dimension
+            first, last, _ = key[1].indices(self.shape[-1])
+            return self._viewed((*self.shape[:-1], last - first), self.strides, first * self.strides[-1])
         if isinstance(key, tuple):  # rows that a tensor names, every so many of their numbers
             rows, columns = key
             table = [self.rows()[row][columns] for row in rows.numbers()]
             return Tensor((len(table), len(table[0])), sum(table, []), dtype=self.dtype)
         first, last, _ = key.indices(len(self))
-        return self._part(first, last - first, None)
+        return self._viewed((last - first, *self.shape[1:]), self.strides, first * self.strides[0])
 
     def view(self, *shape):
-        count = 1
-        for size in self.shape:
-            count *= size
-        known = 1
-        for size in shape:
-            known *= size if size != -1 else 1
-        return Tensor([count // known if size == -1 else size for size in shape], dtype=self.dtype, memory=self.memory,
-                      base=self.offset)
+        if isinstance(shape[0], tuple):  # another type of the same size
+            return self._viewed(self.shape, self.strides, dtype=shape[0])
+        tap.equal(self.strides, producer.contiguous(self.shape))
+        known = math.prod(size for size in shape if size != -1)
+        shape = [math.prod(self.shape) // known if size == -1 else size for size in shape]
+        return self._viewed(shape, producer.contiguous(shape))
 
-    def _bytes(self):
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count, count * self.dtype[1] // 8
+    def permute(self, *order):
+        return self._viewed([self.shape[i] for i in order], [self.strides[i] for i in order])
+
+    def transpose(self, one, other):
+        order = list(range(len(self.shape)))
+        order[one], order[other] = other, one
+        return self.permute(*order)
+
+    def expand(self, shape):
+        missing = len(shape) - len(self.shape)
+        return self._viewed(shape, [0] * missing + [self.strides[i] if size == shape[missing + i] else 0
+                                                    for i, size in enumerate(self.shape)])
+
+    def _places(self):
+        """Where each element lies behind the first one, in elements."""
+        return [sum(i * step for i, step in zip(at, self.strides)) for at in itertools.product(*map(range, self.shape))]
 
     def numbers(self):
-        count, size = self._bytes()
-        raw = producer.c.create_string_buffer(size)
+        places = self._places()
+        count = max(places, default=-1) + 1
+        raw = producer.c.create_string_buffer(count * self.dtype[1] // 8)
         producer.check(producer.CUDA.cuMemcpyDtoH_v2(raw, producer.c.c_uint64(self.memory.address + self.offset),
-                                                     producer.c.c_size_t(size)))
-        return list(struct.unpack("<%d%s" % (count, producer.LETTERS[self.dtype]), raw.raw))
+                                                     producer.c.c_size_t(len(raw))))
+        flat = struct.unpack("<%d%s" % (count, producer.LETTERS[self.dtype]), raw.raw)
+        return [flat[place] for place in places]
 
     def rows(self):
         flat, width = self.numbers(), self.shape[1]
         return [flat[i:i + width] for i in range(0, len(flat), width)]
 
     def copy_(self, other):
-        raw = struct.pack("<%d%s" % (self._bytes()[0], producer.LETTERS[self.dtype]), *other.numbers())
-        producer.check(producer.CUDA.cuMemcpyHtoD_v2(producer.c.c_uint64(self.memory.address + self.offset), raw,
-                                                     producer.c.c_size_t(len(raw))))
+        for place, value in zip(self._places(), other.numbers()):
+            raw = struct.pack("<" + producer.LETTERS[self.dtype], value)
+            producer.check(producer.CUDA.cuMemcpyHtoD_v2(
+                producer.c.c_uint64(self.memory.address + self.offset + place * len(raw)), raw, producer.c.c_size_t(len(raw))))
 
     def __floordiv__(self, number):
         return Tensor(self.shape, [value // number for value in self.numbers()], dtype=self.dtype)
@@ -94,7 +110,7 @@ class Tensor(Exchanged):
         return max(self.numbers())
 
     def fill_(self, value):
-        self.copy_(Tensor(self.shape, [value] * self._bytes()[0], dtype=self.dtype))
+        self.copy_(Tensor(self.shape, [value] * math.prod(self.shape), dtype=self.dtype))
         return self
 
 
@@ -122,10 +138,7 @@ def cumsum(values, dim, dtype, out):
 def zeros(shape, dtype, device):
     tap.equal(device, "cuda:0")
     shape = (shape,) if isinstance(shape, int) else shape
-    count = 1
-    for size in shape:
-        count *= size
-    return Tensor(shape, [0] * count, dtype=dtype)
+    return Tensor(shape, [0] * math.prod(shape), dtype=dtype)
 
 
 def empty_like(tensor, **_):
@@ -166,8 +179,22 @@ stand_in("vllm.v1.attention.backend", AttentionBackend=Abstract, AttentionImpl=A
          AttentionMetadataBuilder=Builder, MultipleOf=lambda base: ("multiple of", base),
          AttentionCGSupport=CGSupport,
          AttentionType=types.SimpleNamespace(DECODER="decoder", ENCODER="encoder"))
-stand_in("vllm.v1.attention.backends.registry", AttentionBackendEnum=enum.Enum("AttentionBackendEnum", "CUSTOM"),
-         register_backend=lambda backend: lambda of: registered.setdefault(backend.name, of))
+
+
+class BackendEnum(enum.Enum):
+    """Keeps the path of a class, which is imported when it is asked for."""
+    CUSTOM = None
+
+    def is_overridden(self):
+        return self.name in registered
+
+    def get_class(self):
+        module, _, name = registered[self.name].rpartition(".")
+        return getattr(importlib.import_module(module), name)
+
+
+stand_in("vllm.v1.attention.backends.registry", AttentionBackendEnum=BackendEnum,
+         register_backend=lambda backend, path: registered.__setitem__(backend.name, path))
 
 
 def paged(case):
@@ -185,10 +212,10 @@ def prepared(builder, common):
 
 
 def vllm_runs_a_step_of_prefill_and_decode_together():
-    plugin = importlib.import_module("vllm_plugin")
-    plugin.register()
-    backend = registered["CUSTOM"]
-    tap.equal((backend.get_name(), fa_tune._policy.current.effort), ("CUSTOM", "predict"))
+    integrations.register_vllm()
+    assert not {"fa_tune.integrations.vllm", "fa_tune.integrations.sglang"} & set(sys.modules), "were not asked for"
+    backend = BackendEnum.CUSTOM.get_class()
+    tap.equal((backend.get_name(), _policy.current.effort), ("CUSTOM", "measure"))
     case = Ragged([4, 1, 2], [20, 33, 7])
     k, v, table = paged(case)
     shape = backend.get_kv_cache_shape(k.shape[0], PAGE, case.HEADS_KV, DIM)
@@ -200,6 +227,7 @@ def vllm_runs_a_step_of_prefill_and_decode_together():
     tap.equal(metadata.max_query_len, 4)  # real kernels' grids follow it, the fake driver's do not
     layer = types.SimpleNamespace(_k_scale=None, _v_scale=None)
     impl = backend.get_impl_cls()(case.HEADS, DIM, DIM ** -0.5, case.HEADS_KV)
+    tap.equal(_policy.current.effort, "predict")
     padded = [0.0] * case.HEADS * DIM * 2  # two rows that vLLM adds for its graphs
     query = Tensor((9, case.HEADS, DIM), case.q + padded)
     output = Tensor(query.shape, [7.0] * (9 * case.HEADS * DIM))
@@ -213,7 +241,7 @@ def vllm_runs_a_step_of_prefill_and_decode_together():
 
 
 def vllms_windows_and_sinks_are_handed_over():
-    plugin = importlib.import_module("vllm_plugin")
+    plugin = importlib.import_module("fa_tune.integrations.vllm")
     seen = []
     sinks = Tensor((4,), [0.0] * 4)
     impl = plugin.FaTuneImpl(4, DIM, 0.125, 2, sliding_window=16, logits_soft_cap=30.0, sinks=sinks)
@@ -247,6 +275,7 @@ choices = []
 stand_in("sglang.srt.layers.attention.attention_registry",
          register_attention_backend=lambda name: lambda of: registered.setdefault(name, of))
 stand_in("sglang.srt.layers.attention.base_attn_backend", AttentionBackend=Abstract)
+stand_in("sglang.srt.mem_cache.swa_memory_pool", SWAKVPool=type("SWAKVPool", (), {}))
 Attends = enum.Enum("AttentionType", "DECODER DECODER_BIDIRECTIONAL ENCODER_ONLY")
 stand_in("sglang.srt.layers.radix_attention", AttentionType=Attends)
 stand_in("sglang.srt.server_args", add_attention_backend_choices=choices.extend)
@@ -267,8 +296,7 @@ class Pool:
 
 
 def sglang_extends_and_decodes_also_by_a_graphs_buffers():
-    sglang = importlib.import_module("sglang_backend")
-    sglang.register()
+    integrations.register_sglang()
     tap.equal(choices, ["fa_tune"])
     layer = types.SimpleNamespace(
         layer_id=3, tp_q_head_num=Ragged.HEADS, tp_k_head_num=Ragged.HEADS_KV, tp_v_head_num=Ragged.HEADS_KV,
@@ -279,7 +307,7 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
         k, v, table = paged(case)
         slots = [[0] * MOST] + [[page * PAGE + at for page in row for at in range(PAGE)] for row in table.rows()]
         runner = types.SimpleNamespace(
-            page_size=PAGE, model_config=types.SimpleNamespace(context_len=MOST), device="cuda:0",
+            page_size=PAGE, use_mla_backend=False, model_config=types.SimpleNamespace(context_len=MOST), device="cuda:0",
             req_to_token_pool=types.SimpleNamespace(req_to_token=Tensor((4, MOST), sum(slots, []), dtype=INT32)),
             token_to_kv_pool=Pool(k, v))
         backend = registered["fa_tune"](runner)
@@ -287,7 +315,7 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
         batch = types.SimpleNamespace(
             batch_size=3, req_pool_indices=ints([1, 2, 3]), seq_lens=ints(case.keys), seq_lens_cpu=ints(case.keys),
             extend_seq_lens=ints(queries), extend_seq_lens_cpu=queries, out_cache_loc="where",
-            forward_mode=types.SimpleNamespace(is_decode=lambda: decodes))
+            spec_info=None, forward_mode=types.SimpleNamespace(is_decode=lambda: decodes, is_idle=lambda: False))
         forward = backend.forward_decode if decodes else backend.forward_extend
         q = Tensor((sum(queries), Ragged.HEADS * DIM), case.q)
         backend.init_forward_metadata(batch)
@@ -304,7 +332,15 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
             close(forward(q, k, v, layer, batch, save_kv_cache=False).numbers(), case.expected()[0])
             backend.init_forward_metadata_out_graph(batch)
             assert held == (backend.step.lengths.memory, backend.step.pages.memory), "a graph's buffers have moved"
+    windows = sys.modules["sglang.srt.mem_cache.swa_memory_pool"].SWAKVPool()
+    backend.init_forward_metadata(types.SimpleNamespace(forward_mode=types.SimpleNamespace(is_idle=lambda: True)))
     for wrong, kind in ((lambda: registered["fa_tune"](types.SimpleNamespace(page_size=1)), ValueError),
+                        (lambda: registered["fa_tune"](types.SimpleNamespace(
+                            page_size=PAGE, token_to_kv_pool=windows)), NotImplementedError),
+                        (lambda: registered["fa_tune"](types.SimpleNamespace(
+                            page_size=PAGE, token_to_kv_pool=None, use_mla_backend=True)), NotImplementedError),
+                        (lambda: backend.init_forward_metadata(types.SimpleNamespace(
+                            forward_mode=batch.forward_mode, spec_info="drafts")), NotImplementedError),
                         (lambda: forward(q, k, v, types.SimpleNamespace(is_cross_attention=True), batch),
                          NotImplementedError),
                         (lambda: forward(q, k, v, types.SimpleNamespace(
@@ -317,8 +353,40 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
         raise AssertionError("was not refused")
 
 
+# ---- both -----------------------------------------------------------------------------------------
+def importing_the_entry_points_imports_no_engine():
+    told = subprocess.run([sys.executable, "-c", "import fa_tune.integrations, sys\n"
+                           "print([m for m in ('torch', 'vllm', 'sglang') if m in sys.modules])"],
+                          env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)), check=True, stdout=subprocess.PIPE,
+                          encoding="utf-8").stdout
+    tap.equal(told, "[]\n")
+
+
+def versions_that_were_not_tried_get_a_warning():
+    def warned(engine, version):
+        integrations.begin.cache_clear()
+        integrations.importlib.metadata.version = {engine: version}.__getitem__
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            integrations.begin(engine)
+            integrations.begin(engine)
+        return [str(warning.message) for warning in caught]
+    version = integrations.importlib.metadata.version
+    os.environ["FA_TUNE_ENGINE_EFFORT"] = "cached"
+    try:
+        tap.equal((warned("vllm", "0.26.0+cu129"), _policy.current.effort), ([], "cached"))
+        for engine, other in (("vllm", "0.29.0"), ("sglang", "0.5.13")):
+            told, = warned(engine, other)
+            tap.has(told, "%s %s" % (engine, other))
+    finally:
+        integrations.importlib.metadata.version = version
+        del os.environ["FA_TUNE_ENGINE_EFFORT"]
+
+
 tap.main([
+    importing_the_entry_points_imports_no_engine,
     vllm_runs_a_step_of_prefill_and_decode_together,
     vllms_windows_and_sinks_are_handed_over,
     sglang_extends_and_decodes_also_by_a_graphs_buffers,
+    versions_that_were_not_tried_get_a_warning,
 ])

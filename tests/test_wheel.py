@@ -49,13 +49,15 @@ def one_wheel_is_made_for_every_python():
         files = archive.namelist()
         metadata = archive.read(next(name for name in files if name.endswith("/METADATA"))).decode()
         commands = archive.read(next(n for n in files if n.endswith("/entry_points.txt"))).decode()
-    for name in ("_core.abi3.so", "__init__.py", "_native/libfa_tune.so", "_native/fa-tune",
+    for name in ("_core.abi3.so", "__init__.py", "integrations/vllm.py", "_native/libfa_tune.so", "_native/fa-tune",
                  "_native/fa-tune-worker", "_native/fa-tune-serve"):
         assert "fa_tune/" + name in files, "%s is not in the wheel" % name
     for line in ("Requires-Python: >=3.10", "Provides-Extra: nvrtc12"):
         tap.has(metadata, line)
     tap.lacks(metadata, "Requires-Dist: torch")
-    tap.has(commands, "fa-tune = fa_tune._package:main")
+    for line in ("fa-tune = fa_tune._package:main", "[vllm.general_plugins]\nfa_tune = fa_tune.integrations:register_vllm",
+                 "[sglang.srt.plugins]\nfa_tune = fa_tune.integrations:register_sglang"):
+        tap.has(commands, line)
     subprocess.run([os.path.join(TOOLS, "bin", "pip"), "install", "--quiet", "--no-index", "--no-deps",
                     "--no-compile", "--disable-pip-version-check", "--target", SITE, wheels[0]], check=True)
 

@@ -1,28 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fa_tune's kernels in SGLang, as an attention backend that a plugin registers.
+"""fa_tune's kernels in SGLang: the attention backend that `--attention-backend fa_tune --page-size 64` selects.
 
-SGLang finds plugins by entry points. In the pyproject.toml of a package that holds this file:
-
-    [project.entry-points."sglang.srt.plugins"]
-    fa_tune = "sglang_backend:register"
-
-    python -m sglang.launch_server --model-path MODEL --attention-backend fa_tune --page-size 64
-
-Written against SGLang's interface of 2026 (register_attention_backend, AttentionBackend). Prefill, extend and decode of
-decoder layers over pages, with windows, soft caps and sinks; no speculation, no cross attention, no fp8 cache, no pool
-of its own for sliding windows. EFFORT says what a call may spend whose problem is new to the store. docs/serving.md tells what was run of this file.
+Written against SGLang 0.5.13's interface. Prefill, extend and decode of decoder layers over pages, and of encoders
+without cross attention, with windows, soft caps and sinks; no speculation, no MLA, no fp8 cache, no pool of its own
+for sliding windows. docs/serving.md tells what was run of this file.
 """
 from dataclasses import dataclass
 
 import torch
-from sglang.srt.layers.attention.attention_registry import register_attention_backend
 from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
 from sglang.srt.layers.radix_attention import AttentionType
-from sglang.srt.server_args import add_attention_backend_choices
+from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 
 import fa_tune
-
-EFFORT = "predict"  # proves one kernel; "measure" looks for the fastest; "cached" where all was tuned before
+from . import begin
 
 try:  # since 2026 a pool is told where to write by an object
     from sglang.srt.mem_cache.memory_pool import KVWriteLoc
@@ -46,16 +37,30 @@ class FaTuneAttnBackend(AttentionBackend):
         super().__init__()
         if runner.page_size % 16:
             raise ValueError("fa_tune's backend needs pages of a multiple of 16 tokens: pass --page-size 64")
+        if isinstance(runner.token_to_kv_pool, SWAKVPool):
+            raise NotImplementedError("fa_tune's backend has no pool of its own for sliding windows: "
+                                      "pass --disable-hybrid-swa-memory")
+        if runner.use_mla_backend:
+            raise NotImplementedError("fa_tune's backend does not compute MLA")
+        begin("sglang")
         self.page, self.most = runner.page_size, runner.model_config.context_len
         self.slots = runner.req_to_token_pool.req_to_token  # (requests, tokens): where each token lies
         self.token_to_kv_pool = runner.token_to_kv_pool
         self.device = runner.device
         self.step = None
 
+    @staticmethod
+    def _refuse_speculation(forward_batch):
+        if forward_batch.spec_info is not None:
+            raise NotImplementedError("fa_tune's backend has no speculative decoding")
+
     def _pages_of(self, requests, most_keys):
         return self.slots[requests, :most_keys:self.page] // self.page
 
     def init_forward_metadata(self, forward_batch):
+        if forward_batch.forward_mode.is_idle():  # whose layers SGLang does not compute
+            return
+        self._refuse_speculation(forward_batch)
         most_keys = int(forward_batch.seq_lens_cpu.max())
         self.step = Step(forward_batch.seq_lens.to(torch.int32),
                          self._pages_of(forward_batch.req_pool_indices, most_keys).to(torch.int32), most_keys)
@@ -63,7 +68,7 @@ class FaTuneAttnBackend(AttentionBackend):
             counts = forward_batch.extend_seq_lens
             starts = torch.zeros(len(counts) + 1, dtype=torch.int32, device=self.device)
             torch.cumsum(counts, 0, dtype=torch.int32, out=starts[1:])
-            self.step.starts, self.step.most_queries = starts, max(forward_batch.extend_seq_lens_cpu)
+            self.step.starts, self.step.most_queries = starts, int(max(forward_batch.extend_seq_lens_cpu))
 
     # ---- CUDA graphs of decode: the buffers stay, their content changes before each replay
     def init_cuda_graph_state(self, max_bs, max_num_tokens):
@@ -73,6 +78,7 @@ class FaTuneAttnBackend(AttentionBackend):
     def init_forward_metadata_out_graph(self, forward_batch, in_capture=False):
         if not forward_batch.forward_mode.is_decode():
             raise NotImplementedError("fa_tune's backend captures decode alone")
+        self._refuse_speculation(forward_batch)
         batch = forward_batch.batch_size
         self.lengths[:batch].copy_(forward_batch.seq_lens[:batch])
         self.pages[:batch].copy_(self._pages_of(forward_batch.req_pool_indices[:batch], self.most))
@@ -111,10 +117,3 @@ class FaTuneAttnBackend(AttentionBackend):
         return o.view(-1, layer.tp_q_head_num * layer.v_head_dim)
 
     forward_decode = forward_extend = _attend
-
-
-def register():
-    """SGLang calls this in each of its processes."""
-    fa_tune.policy(effort=EFFORT)
-    add_attention_backend_choices(["fa_tune"])
-    register_attention_backend("fa_tune")(FaTuneAttnBackend)

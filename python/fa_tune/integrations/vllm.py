@@ -1,16 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fa_tune's kernels in vLLM, as an attention backend that a plugin registers.
+"""fa_tune's kernels in vLLM: the attention backend that `--attention-backend CUSTOM` selects.
 
-vLLM finds plugins by entry points. In the pyproject.toml of a package that holds this file:
-
-    [project.entry-points."vllm.general_plugins"]
-    fa_tune = "vllm_plugin:register"
-
-    vllm serve MODEL --attention-backend CUSTOM --block-size 64
-
-Written against vLLM's interface of 2026 (vllm.v1.attention.backend, AttentionBackendEnum.CUSTOM). Decoder layers with
+Written against vLLM 0.26's interface (vllm.v1.attention.backend, AttentionBackendEnum.CUSTOM). Decoder layers with
 paged keys and values: windows, soft caps, sinks and fp8 caches, and no cascades, ALiBi or context parallelism.
-EFFORT says what a call may spend whose problem is new to the store. docs/serving.md tells what was run of this file.
+docs/serving.md tells what was run of this file.
 """
 from dataclasses import dataclass
 
@@ -18,11 +11,9 @@ import torch
 from vllm import _custom_ops
 from vllm.v1.attention.backend import (AttentionBackend, AttentionCGSupport, AttentionImpl, AttentionMetadataBuilder,
                                        AttentionType, MultipleOf)
-from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
 
 import fa_tune
-
-EFFORT = "predict"  # proves one kernel; "measure" looks for the fastest; "cached" where all was tuned before
+from . import begin
 
 
 class FaTuneBackend(AttentionBackend):
@@ -93,6 +84,7 @@ class FaTuneImpl(AttentionImpl):
                  kv_sharing_target_layer_name=None, sinks=None, **more):
         if alibi_slopes is not None or attn_type != AttentionType.DECODER:
             raise NotImplementedError("fa_tune's backend is for decoder layers without ALiBi")
+        begin("vllm")
         self.num_heads, self.head_size, self.scale = num_heads, head_size, float(scale)
         self.num_kv_heads = num_kv_heads or num_heads
         self.window = None if sliding_window is None else (sliding_window - 1, 0)
@@ -129,9 +121,3 @@ class FaTuneImpl(AttentionImpl):
             max_seqlen_k=m.max_seq_len, block_table=m.block_table, softmax_scale=self.scale, causal=m.causal,
             window_size=self.window, softcap=self.softcap, s_aux=self.sinks, **scales)
         return output
-
-
-def register():
-    """vLLM calls this in each of its processes."""
-    fa_tune.policy(effort=EFFORT)
-    register_backend(AttentionBackendEnum.CUSTOM)(FaTuneBackend)
