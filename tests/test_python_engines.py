@@ -23,7 +23,7 @@ import fa_tune
 from fa_tune import _policy, integrations
 
 PAGE, MOST = 16, 48
-INT32, FLOAT16 = (producer.INT, 32), (producer.FLOAT, 16)
+INT32, FLOAT16, FLOAT32 = (producer.INT, 32), (producer.FLOAT, 16), (producer.FLOAT, 32)
 
 
 # ---- as much of torch as they use ----------------------------------------------------------------
@@ -104,7 +104,7 @@ class Tensor(Exchanged):
         return Tensor(self.shape, self.numbers(), dtype=dtype)
 
     def float(self):
-        return self.to((producer.FLOAT, 32))
+        return self.to(FLOAT32)
 
     def max(self):
         return max(self.numbers())
@@ -165,6 +165,36 @@ class Abstract:
         pass
 
 
+class Backend:
+    """What vLLM asks of a backend's class, as far as a backend leaves it alone, and how it comes to its reasons."""
+    asked = {"has_sliding_window": "supports_sliding_window", "has_sink": "supports_sink", "use_mla": "is_mla",
+             "use_sparse": "is_sparse", "use_mm_prefix": "supports_mm_prefix", "use_non_causal": "supports_non_causal",
+             "use_per_head_quant_scales": "supports_per_head_quant_scales", "use_pcp": "supports_pcp",
+             "use_batch_invariant": "supports_batch_invariance"}
+
+    @classmethod
+    def supports_compute_capability(cls, _capability):
+        return True
+
+    @classmethod
+    def reasons_against(cls, head_size=128, dtype=FLOAT16, kv_cache_dtype="auto", block_size=64, capability=(9, 0), **use):
+        """Of vLLM's validate_configuration() what it asks, by the same names."""
+        capability = types.SimpleNamespace(major=capability[0], minor=capability[1])
+        base, = cls.get_supported_kernel_block_sizes()
+        told = {"head_size": cls.supports_head_size(head_size), "dtype": dtype in cls.supported_dtypes,
+                "kv_cache_dtype": kv_cache_dtype in cls.supported_kv_cache_dtypes, "block_size": block_size % base == 0,
+                "compute_capability": cls.supports_compute_capability(capability),
+                **{name: getattr(cls, cls.asked[name])() for name in use}}
+        combination = cls.supports_combination(head_size, dtype, kv_cache_dtype, block_size, use.get("use_mla", False),
+                                               use.get("has_sink", False), False, False, capability)
+        return [name for name, taken in told.items() if not taken] + ([combination] if combination else [])
+
+
+for method in Backend.asked.values():
+    setattr(Backend, method, classmethod(lambda cls: False))
+Backend.supports_combination = classmethod(lambda cls, *_: None)
+
+
 class Builder(Abstract):
     @classmethod
     def get_cudagraph_support(cls, _config, _spec):
@@ -172,13 +202,15 @@ class Builder(Abstract):
 
 
 CGSupport = enum.Enum("AttentionCGSupport", "NEVER UNIFORM_SINGLE_TOKEN_DECODE UNIFORM_BATCH ALWAYS")
+CONFIG = types.SimpleNamespace(model_config=types.SimpleNamespace(rswa_window=None))
 registered = {}
 written = []
+layout = "NHD"
 stand_in("vllm", _custom_ops=types.SimpleNamespace(reshape_and_cache_flash=lambda *args: written.append(args)))
-stand_in("vllm.v1.attention.backend", AttentionBackend=Abstract, AttentionImpl=Abstract,
-         AttentionMetadataBuilder=Builder, MultipleOf=lambda base: ("multiple of", base),
-         AttentionCGSupport=CGSupport,
+stand_in("vllm.v1.attention.backend", AttentionBackend=Backend, AttentionImpl=Abstract,
+         AttentionMetadataBuilder=Builder, MultipleOf=int, AttentionCGSupport=CGSupport,
          AttentionType=types.SimpleNamespace(DECODER="decoder", ENCODER="encoder"))
+stand_in("vllm.v1.attention.backends.utils", get_kv_cache_layout=lambda: layout)
 
 
 class BackendEnum(enum.Enum):
@@ -203,6 +235,17 @@ def paged(case):
     return [Tensor(t.shape, memory=t.memory, dtype=t.dtype) for t in (k, v, table)]
 
 
+def allocated(backend, blocks, heads_kv, dim=DIM, dtype=FLOAT16, layers=None):
+    """A cache as vLLM makes it: the backend's shape, its dimensions in memory in the backend's order. With `layers` that
+    of the last one of as many, which lie in one tensor."""
+    shape = backend.get_kv_cache_shape(blocks, PAGE, heads_kv, dim)
+    if layers is not None:
+        shape = layers, *shape
+    order = backend.get_kv_cache_stride_order(layers is not None)
+    cache = Tensor([shape[i] for i in order], dtype=dtype).permute(*(order.index(i) for i in range(len(shape))))
+    return cache if layers is None else cache[layers - 1]
+
+
 def prepared(builder, common):
     """A step's metadata from vLLM's newer runner with graphs of whole steps: a backend that says ALWAYS replays what was
     captured with one query a sequence, and any other one prepares each mixed step anew."""
@@ -211,36 +254,60 @@ def prepared(builder, common):
     return builder.build(0, common)
 
 
+def step_of(case, table, **more):
+    """vLLM's metadata of a step."""
+    return types.SimpleNamespace(**dict(dict(
+        num_actual_tokens=sum(case.queries), max_query_len=max(case.queries), max_seq_len=max(case.keys),
+        query_start_loc=ints(case.starts[0]), seq_lens=ints(case.keys), block_table_tensor=table, causal=True), **more))
+
+
+def refused(kind, call, *args, **how):
+    try:
+        call(*args, **how)
+    except kind as error:
+        return str(error)
+    raise AssertionError("was not refused: %r %r" % (args, how))
+
+
 def vllm_runs_a_step_of_prefill_and_decode_together():
+    global layout
     integrations.register_vllm()
     assert not {"fa_tune.integrations.vllm", "fa_tune.integrations.sglang"} & set(sys.modules), "were not asked for"
     backend = BackendEnum.CUSTOM.get_class()
     tap.equal((backend.get_name(), _policy.current.effort), ("CUSTOM", "measure"))
     case = Ragged([4, 1, 2], [20, 33, 7])
     k, v, table = paged(case)
-    shape = backend.get_kv_cache_shape(k.shape[0], PAGE, case.HEADS_KV, DIM)
-    cache = Tensor(shape, k.numbers() + v.numbers())
-    common = types.SimpleNamespace(
-        num_actual_tokens=7, max_query_len=4, max_seq_len=33, query_start_loc=ints(case.starts[0]),
-        seq_lens=ints(case.keys), block_table_tensor=table, slot_mapping=ints([0] * 7), causal=True)
-    metadata = prepared(backend.get_builder_cls()(None, ["layer"], None, "cuda:0"), common)
+    builder = backend.get_builder_cls()(None, ["layer"], CONFIG, "cuda:0")
+    metadata = prepared(builder, step_of(case, table))
     tap.equal(metadata.max_query_len, 4)  # real kernels' grids follow it, the fake driver's do not
     layer = types.SimpleNamespace(_k_scale=None, _v_scale=None)
     impl = backend.get_impl_cls()(case.HEADS, DIM, DIM ** -0.5, case.HEADS_KV)
     tap.equal(_policy.current.effort, "predict")
     padded = [0.0] * case.HEADS * DIM * 2  # two rows that vLLM adds for its graphs
     query = Tensor((9, case.HEADS, DIM), case.q + padded)
-    output = Tensor(query.shape, [7.0] * (9 * case.HEADS * DIM))
-    impl.do_kv_cache_update(layer, query, query, cache, metadata.slot_mapping)
-    tap.equal((len(written), written[0][4] is metadata.slot_mapping), (1, True))
-    assert impl.forward(layer, query, None, None, cache, metadata, output) is output
-    told = output.numbers()
-    close(told[:len(case.q)], case.expected(causal=True)[0])
-    tap.equal(set(told[len(case.q):]), {7.0})
+    slots = ints([0] * 7)
+    for layout, layers in (("NHD", None), ("NHD", 2), ("HND", None), ("HND", 2)):
+        cache = allocated(backend, k.shape[0], case.HEADS_KV, layers=layers)
+        written.clear()
+        impl.do_kv_cache_update(layer, query, query, cache, slots)
+        (_, _, keys, values, told_slots, *_), = written
+        tap.equal((keys.shape, keys.memory is cache.memory, told_slots is slots), (k.shape, True, True))
+        if (layout, layers) == ("NHD", None):  # in memory (blocks, page, heads_kv, 2 * DIM)
+            tap.equal(keys.strides, [PAGE * case.HEADS_KV * 2 * DIM, case.HEADS_KV * 2 * DIM, 2 * DIM, 1])
+        keys.copy_(k)
+        values.copy_(v)
+        output = Tensor(query.shape, [7.0] * (9 * case.HEADS * DIM))
+        assert impl.forward(layer, query, None, None, cache, metadata, output) is output
+        told = output.numbers()
+        close(told[:len(case.q)], case.expected(causal=True)[0])
+        tap.equal(set(told[len(case.q):]), {7.0})
+    not_causal = builder.build(0, step_of(case, table, causal=False))
+    impl.forward(layer, query, None, None, cache, not_causal, output)
+    close(output.numbers()[:len(case.q)], case.expected()[0])
     tap.equal(set(impl.forward(layer, query, None, None, cache, None, output).numbers()), {0.0})
 
 
-def vllms_windows_and_sinks_are_handed_over():
+def vllms_windows_sinks_and_scales_are_handed_over():
     plugin = importlib.import_module("fa_tune.integrations.vllm")
     seen = []
     sinks = Tensor((4,), [0.0] * 4)
@@ -248,26 +315,58 @@ def vllms_windows_and_sinks_are_handed_over():
     for loaded in ([1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]):  # and loaded again, beneath graphs that were captured
         sinks.write(loaded)
         impl.process_weights_after_loading(FLOAT16)
-        tap.equal((impl.sinks.dtype, impl.sinks.numbers()), ((producer.FLOAT, 32), loaded))
+        tap.equal((impl.sinks.dtype, impl.sinks.numbers()), (FLOAT32, loaded))
         held = impl.sinks.memory
     impl.process_weights_after_loading(FLOAT16)
     assert impl.sinks.memory is held, "a graph's sinks have moved"
-    metadata = plugin.FaTuneMetadata(3, 1, 40, ints([0, 1, 2, 3]), ints([9, 9, 9]),
-                                     Tensor((3, 3), [0] * 9, dtype=INT32), None, True)
-    fa_tune._core.set_policy("cached", lambda problem, *_: seen.append(problem) or "instead")
-    q = Tensor((3, 4, DIM))
-    try:
-        impl.forward(None, q, None, None, Tensor((2, 5, PAGE, 2, DIM)), metadata, Tensor(q.shape))
-    finally:
-        fa_tune._core.set_policy("measure")
-    tap.equal([seen[0].get(name, 0) for name in ("window_left", "window_right", "softcap", "sinks", "varlen", "seq_k", "page")],
-              [15, 0, True, True, True, 40, PAGE])
-    for how in ({"alibi_slopes": [1.0]}, {"attn_type": "encoder"}):
+
+    def handed_over(impl, cache, causal=True, layer=None):
+        seen.clear()
+        q = Tensor((2, 4, DIM))
+        metadata = plugin.FaTuneMetadata(2, 1, 40, ints([0, 1, 2]), ints([9, 9]), Tensor((2, 3), [0] * 6, dtype=INT32), causal)
+        fa_tune._core.set_policy("cached", lambda *args: seen.append(args) or "instead")
         try:
-            plugin.FaTuneImpl(4, DIM, 0.125, 2, **how)
-        except NotImplementedError:
-            continue
-        raise AssertionError("%r was taken" % how)
+            impl.forward(layer, q, None, None, cache, metadata, Tensor(q.shape))
+        finally:
+            fa_tune._core.set_policy("measure")
+        (problem, _, words), = seen
+        return problem, words
+
+    cache = allocated(plugin.FaTuneBackend, 5, 2)
+    names = "window_left", "window_right", "softcap", "sinks", "varlen", "seq_k", "page", "unaligned"
+    for causal, right in ((True, 0), (False, 15)):
+        problem, _ = handed_over(impl, cache, causal)
+        tap.equal([problem.get(name, 0) for name in names], [15, right, True, True, True, 40, PAGE, False])
+    impl = plugin.FaTuneImpl(4, DIM, 0.125, 2, kv_cache_dtype="fp8")
+    for shape, values in (((), [0.5] * 4), ((2,), [0.5, 2.0] * 2)):  # as many sequences as heads: they are not mixed up
+        scale = Tensor(shape, values[:math.prod(shape)], dtype=FLOAT32)
+        problem, words = handed_over(impl, allocated(plugin.FaTuneBackend, 5, 2, dtype=(1, 8)),
+                                     layer=types.SimpleNamespace(_k_scale=scale, _v_scale=scale))
+        tap.equal((problem["kv_dtype"], words["k_scale"].shape, words["v_scale"].numbers()), ("fp8", (2, 2), values))
+
+
+def vllm_is_told_what_the_backend_takes_and_what_it_does_not():
+    plugin = importlib.import_module("fa_tune.integrations.vllm")
+    against = plugin.FaTuneBackend.reasons_against
+    for taken in (*({"head_size": size} for size in (64, 72, 80, 96, 128, 192, 256, 512)), {"has_sliding_window": True},
+                  {"has_sink": True}, {"use_per_head_quant_scales": True}, {"use_non_causal": True}, {"capability": (8, 0)},
+                  {"kv_cache_dtype": "fp8"}, {"kv_cache_dtype": "float16"}, {"block_size": 16}, {"capability": (12, 0)}):
+        tap.equal(against(**taken), [])
+    for name, value in (("head_size", 520), ("head_size", 100), ("capability", (7, 5)), ("kv_cache_dtype", "fp8_e5m2"),
+                        ("block_size", 24), ("use_mla", True), ("use_sparse", True), ("use_mm_prefix", True),
+                        ("use_batch_invariant", True), ("use_pcp", True)):
+        tap.equal(against(**{name: value}), [name.replace("capability", "compute_capability")])
+    tap.has(against(kv_cache_dtype="bfloat16")[0], "bfloat16")
+    for how in ({"alibi_slopes": [1.0]}, {"attn_type": "encoder"}):
+        refused(NotImplementedError, plugin.FaTuneImpl, 4, DIM, 0.125, 2, **how)
+    tap.has(refused(TypeError, plugin.FaTuneImpl, 4, DIM, 0.125, 2, kv_lora_rank=512), "kv_lora_rank")
+    builder = plugin.FaTuneMetadataBuilder(None, ["layer"], CONFIG, "cuda:0")
+    step = step_of(Ragged([1], [9]), None)
+    tap.has(refused(NotImplementedError, builder.build, 16, step), "cascade")
+    step.causal = ints([1])
+    refused(NotImplementedError, builder.build, 0, step)
+    config = types.SimpleNamespace(model_config=types.SimpleNamespace(rswa_window=128))
+    tap.has(refused(NotImplementedError, plugin.FaTuneMetadataBuilder, None, ["layer"], config, "cuda:0"), "rswa_window")
 
 
 # ---- SGLang ---------------------------------------------------------------------------------------
@@ -386,7 +485,8 @@ def versions_that_were_not_tried_get_a_warning():
 tap.main([
     importing_the_entry_points_imports_no_engine,
     vllm_runs_a_step_of_prefill_and_decode_together,
-    vllms_windows_and_sinks_are_handed_over,
+    vllms_windows_sinks_and_scales_are_handed_over,
+    vllm_is_told_what_the_backend_takes_and_what_it_does_not,
     sglang_extends_and_decodes_also_by_a_graphs_buffers,
     versions_that_were_not_tried_get_a_warning,
 ])

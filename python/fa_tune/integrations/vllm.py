@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """fa_tune's kernels in vLLM: the attention backend that `--attention-backend CUSTOM` selects.
 
-Written against vLLM 0.26's interface (vllm.v1.attention.backend, AttentionBackendEnum.CUSTOM). Decoder layers with
-paged keys and values: windows, soft caps, sinks and fp8 caches, and no cascades, ALiBi or context parallelism.
-docs/serving.md tells what was run of this file.
+Decoder layers with paged keys and values: windows, soft caps, sinks, caches of fp16, bf16 and fp8. vLLM asks the class
+what it takes and refuses the rest at its start: MLA, ALiBi, encoders, batch invariance, context parallelism. Cascades
+are refused by name. docs/serving.md tells what was run of this file.
 """
 from dataclasses import dataclass
 
@@ -11,16 +11,20 @@ import torch
 from vllm import _custom_ops
 from vllm.v1.attention.backend import (AttentionBackend, AttentionCGSupport, AttentionImpl, AttentionMetadataBuilder,
                                        AttentionType, MultipleOf)
+from vllm.v1.attention.backends.utils import get_kv_cache_layout
 
 import fa_tune
 from . import begin
+
+# Where the dimensions of a cache lie in memory, with those of all layers in one tensor or without: pages outermost.
+STRIDE_ORDERS = {("NHD", False): (0, 2, 1, 3), ("NHD", True): (1, 0, 3, 2, 4),
+                 ("HND", False): (0, 1, 2, 3), ("HND", True): (1, 2, 0, 3, 4)}
 
 
 class FaTuneBackend(AttentionBackend):
     supported_dtypes = [torch.float16, torch.bfloat16]
     supported_kv_cache_dtypes = ["auto", "float16", "bfloat16", "fp8", "fp8_e4m3"]
     forward_includes_kv_cache_update = False
-    accept_output_buffer = True
 
     @staticmethod
     def get_name():
@@ -40,15 +44,41 @@ class FaTuneBackend(AttentionBackend):
 
     @staticmethod
     def get_kv_cache_shape(num_blocks, block_size, num_kv_heads, head_size, cache_dtype_str="auto"):
-        return 2, num_blocks, block_size, num_kv_heads, head_size
+        return num_blocks, num_kv_heads, block_size, 2 * head_size  # a key and its value behind one another
+
+    @staticmethod
+    def get_kv_cache_stride_order(include_num_layers_dimension=False):
+        return STRIDE_ORDERS[get_kv_cache_layout(), include_num_layers_dimension]
 
     @classmethod
     def supports_head_size(cls, head_size):
         return head_size % 8 == 0 and head_size <= 512
 
     @classmethod
+    def supports_compute_capability(cls, capability):
+        return capability.major >= 8
+
+    @classmethod
+    def supports_sliding_window(cls):
+        return True
+
+    @classmethod
     def supports_sink(cls):
         return True
+
+    @classmethod
+    def supports_non_causal(cls):
+        return True
+
+    @classmethod
+    def supports_per_head_quant_scales(cls):
+        return True
+
+    @classmethod
+    def supports_combination(cls, head_size, dtype, kv_cache_dtype, *_, **__):
+        if {"float16": torch.float16, "bfloat16": torch.bfloat16}.get(kv_cache_dtype, dtype) != dtype:
+            return f"a cache of {kv_cache_dtype} needs queries of its type, not {dtype}"
+        return None
 
 
 @dataclass
@@ -60,7 +90,6 @@ class FaTuneMetadata:
     query_start_loc: torch.Tensor
     seq_lens: torch.Tensor
     block_table: torch.Tensor
-    slot_mapping: torch.Tensor
     causal: bool
 
 
@@ -71,23 +100,29 @@ class FaTuneMetadataBuilder(AttentionMetadataBuilder):
 
     def __init__(self, kv_cache_spec, layer_names, vllm_config, device):
         super().__init__(kv_cache_spec, layer_names, vllm_config, device)
+        if getattr(vllm_config.model_config, "rswa_window", None) is not None:
+            raise NotImplementedError("fa_tune's backend has no window with a prefix that all see (rswa_window)")
 
     def build(self, common_prefix_len, common_attn_metadata, fast_build=False):
         m = common_attn_metadata
+        if common_prefix_len > 0:
+            raise NotImplementedError("fa_tune's backend has no cascade attention: leave it off (disable_cascade_attn)")
+        if not isinstance(m.causal, bool):
+            raise NotImplementedError("fa_tune's backend has one mask for all sequences of a step, causal or none")
         return FaTuneMetadata(m.num_actual_tokens, m.max_query_len, m.max_seq_len, m.query_start_loc, m.seq_lens,
-                              m.block_table_tensor, m.slot_mapping, m.causal)
+                              m.block_table_tensor, m.causal)
 
 
 class FaTuneImpl(AttentionImpl):
     def __init__(self, num_heads, head_size, scale, num_kv_heads=None, alibi_slopes=None, sliding_window=None,
                  kv_cache_dtype="auto", logits_soft_cap=None, attn_type=AttentionType.DECODER,
-                 kv_sharing_target_layer_name=None, sinks=None, **more):
+                 kv_sharing_target_layer_name=None, sinks=None):
         if alibi_slopes is not None or attn_type != AttentionType.DECODER:
             raise NotImplementedError("fa_tune's backend is for decoder layers without ALiBi")
         begin("vllm")
         self.num_heads, self.head_size, self.scale = num_heads, head_size, float(scale)
         self.num_kv_heads = num_kv_heads or num_heads
-        self.window = None if sliding_window is None else (sliding_window - 1, 0)
+        self.window = None if sliding_window is None else sliding_window - 1
         self.kv_cache_dtype, self.softcap = kv_cache_dtype, logits_soft_cap or 0.0
         self.shares_cache = kv_sharing_target_layer_name is not None
         self.sinks = self.loaded_sinks = sinks  # the parameter, before its weights are loaded
@@ -100,10 +135,15 @@ class FaTuneImpl(AttentionImpl):
         else:  # loaded again: captured graphs keep the copy's address
             self.sinks.copy_(self.loaded_sinks)
 
+    def _halves(self, kv_cache):
+        """Keys and values of a cache, (blocks, page, heads_kv, head_size) each, where they lie."""
+        kv_cache = kv_cache.transpose(1, 2)
+        return kv_cache[..., :self.head_size], kv_cache[..., self.head_size:]
+
     def do_kv_cache_update(self, layer, key, value, kv_cache, slot_mapping):
         if not self.shares_cache and key is not None:
-            _custom_ops.reshape_and_cache_flash(key, value, kv_cache[0], kv_cache[1], slot_mapping,
-                                                self.kv_cache_dtype, layer._k_scale, layer._v_scale)
+            _custom_ops.reshape_and_cache_flash(key, value, *self._halves(kv_cache), slot_mapping, self.kv_cache_dtype,
+                                                layer._k_scale, layer._v_scale)
 
     def forward(self, layer, query, key, value, kv_cache, attn_metadata, output, output_scale=None,
                 output_block_scale=None):
@@ -111,13 +151,15 @@ class FaTuneImpl(AttentionImpl):
             raise NotImplementedError("fa_tune does not quantize its output")
         if attn_metadata is None:  # vLLM's profiling run
             return output.fill_(0)
-        m, keys, values, scales = attn_metadata, kv_cache[0], kv_cache[1], {}
+        m, scales = attn_metadata, {}
         if self.kv_cache_dtype.startswith("fp8"):
-            keys, values = (cache.view(torch.float8_e4m3fn) for cache in (keys, values))
-            scales = {"k_descale": layer._k_scale, "v_descale": layer._v_scale}
+            kv_cache = kv_cache.view(torch.float8_e4m3fn)
+            each = m.seq_lens.shape[0], self.num_kv_heads  # from one scale or one of each head
+            scales = {"k_descale": layer._k_scale.expand(each), "v_descale": layer._v_scale.expand(each)}
+        window = None if self.window is None else (self.window, 0 if m.causal else self.window)
         fa_tune.attention_varlen(
-            query[:m.num_actual_tokens], keys, values, out=output[:m.num_actual_tokens],
+            query[:m.num_actual_tokens], *self._halves(kv_cache), out=output[:m.num_actual_tokens],
             cu_seqlens_q=m.query_start_loc, max_seqlen_q=m.max_query_len, seqused_k=m.seq_lens,
             max_seqlen_k=m.max_seq_len, block_table=m.block_table, softmax_scale=self.scale, causal=m.causal,
-            window_size=self.window, softcap=self.softcap, s_aux=self.sinks, **scales)
+            window_size=window, softcap=self.softcap, s_aux=self.sinks, **scales)
         return output
