@@ -406,7 +406,8 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
         k, v, table = paged(case)
         slots = [[0] * MOST] + [[page * PAGE + at for page in row for at in range(PAGE)] for row in table.rows()]
         runner = types.SimpleNamespace(
-            page_size=PAGE, use_mla_backend=False, model_config=types.SimpleNamespace(context_len=MOST), device="cuda:0",
+            page_size=PAGE, use_mla_backend=False, kv_cache_dtype=FLOAT16, device="cuda:0",
+            model_config=types.SimpleNamespace(context_len=MOST),
             req_to_token_pool=types.SimpleNamespace(req_to_token=Tensor((4, MOST), sum(slots, []), dtype=INT32)),
             token_to_kv_pool=Pool(k, v))
         backend = registered["fa_tune"](runner)
@@ -414,7 +415,8 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
         batch = types.SimpleNamespace(
             batch_size=3, req_pool_indices=ints([1, 2, 3]), seq_lens=ints(case.keys), seq_lens_cpu=ints(case.keys),
             extend_seq_lens=ints(queries), extend_seq_lens_cpu=queries, out_cache_loc="where",
-            spec_info=None, forward_mode=types.SimpleNamespace(is_decode=lambda: decodes, is_idle=lambda: False))
+            spec_info=None, forward_mode=types.SimpleNamespace(
+                is_decode=lambda: decodes, is_decode_or_idle=lambda: decodes, is_idle=lambda: False))
         forward = backend.forward_decode if decodes else backend.forward_extend
         q = Tensor((sum(queries), Ragged.HEADS * DIM), case.q)
         backend.init_forward_metadata(batch)
@@ -431,25 +433,23 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
             close(forward(q, k, v, layer, batch, save_kv_cache=False).numbers(), case.expected()[0])
             backend.init_forward_metadata_out_graph(batch)
             assert held == (backend.step.lengths.memory, backend.step.pages.memory), "a graph's buffers have moved"
+    idle = types.SimpleNamespace(is_idle=lambda: True, is_decode_or_idle=lambda: True)
+    backend.init_forward_metadata(types.SimpleNamespace(forward_mode=idle))
+    batch.forward_mode = idle  # of a rank whose graph runs because others have sequences
+    backend.init_forward_metadata_out_graph(batch)
     windows = sys.modules["sglang.srt.mem_cache.swa_memory_pool"].SWAKVPool()
-    backend.init_forward_metadata(types.SimpleNamespace(forward_mode=types.SimpleNamespace(is_idle=lambda: True)))
-    for wrong, kind in ((lambda: registered["fa_tune"](types.SimpleNamespace(page_size=1)), ValueError),
-                        (lambda: registered["fa_tune"](types.SimpleNamespace(
-                            page_size=PAGE, token_to_kv_pool=windows)), NotImplementedError),
-                        (lambda: registered["fa_tune"](types.SimpleNamespace(
-                            page_size=PAGE, token_to_kv_pool=None, use_mla_backend=True)), NotImplementedError),
-                        (lambda: backend.init_forward_metadata(types.SimpleNamespace(
-                            forward_mode=batch.forward_mode, spec_info="drafts")), NotImplementedError),
-                        (lambda: forward(q, k, v, types.SimpleNamespace(is_cross_attention=True), batch),
-                         NotImplementedError),
-                        (lambda: forward(q, k, v, types.SimpleNamespace(
-                            is_cross_attention=False, attn_type=Attends.DECODER_BIDIRECTIONAL),
-                            types.SimpleNamespace(mm_inputs=[None, "an image"])), NotImplementedError)):
-        try:
-            wrong()
-        except kind:
-            continue
-        raise AssertionError("was not refused")
+    taken = dict(page_size=PAGE, token_to_kv_pool=None, use_mla_backend=False, kv_cache_dtype=FLOAT16)
+    for wrong, word in (({"token_to_kv_pool": windows}, "--disable-hybrid-swa-memory"), ({"use_mla_backend": True}, "MLA"),
+                        ({"kv_cache_dtype": (10, 8)}, "fp8")):
+        tap.has(refused(NotImplementedError, registered["fa_tune"], types.SimpleNamespace(**dict(taken, **wrong))), word)
+    refused(ValueError, registered["fa_tune"], types.SimpleNamespace(page_size=1))
+    batch.spec_info = "drafts"
+    for prepare in (backend.init_forward_metadata, backend.init_forward_metadata_out_graph):
+        batch.forward_mode = types.SimpleNamespace(is_idle=lambda: False, is_decode_or_idle=lambda: True)
+        tap.has(refused(NotImplementedError, prepare, batch), "speculative")
+    batch.mm_inputs = [None, "an image"]
+    for wrong in ({"is_cross_attention": True}, {"attn_type": Attends.DECODER_BIDIRECTIONAL}):
+        refused(NotImplementedError, forward, q, k, v, types.SimpleNamespace(**dict(vars(layer), **wrong)), batch)
 
 
 # ---- both -----------------------------------------------------------------------------------------

@@ -37,8 +37,8 @@ def register_sglang():
 
 @functools.cache
 def begin(engine):
-    """Called by a backend that an engine makes: warns of versions that were not tried, and says what a new problem may
-    cost. FA_TUNE_ENGINE_EFFORT is an effort of fa_tune.policy(); engines start processes of their own, which inherit it."""
+    """Called by a backend that an engine makes: warns of versions that were not tried, and sets what a new problem may
+    cost. That is an environment variable because engines start processes of their own, which inherit it."""
     from .._policy import policy
     versions, told = TRIED[engine]
     try:

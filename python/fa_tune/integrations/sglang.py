@@ -37,11 +37,13 @@ class FaTuneAttnBackend(AttentionBackend):
         super().__init__()
         if runner.page_size % 16:
             raise ValueError("fa_tune's backend needs pages of a multiple of 16 tokens: pass --page-size 64")
-        if isinstance(runner.token_to_kv_pool, SWAKVPool):
-            raise NotImplementedError("fa_tune's backend has no pool of its own for sliding windows: "
-                                      "pass --disable-hybrid-swa-memory")
-        if runner.use_mla_backend:
-            raise NotImplementedError("fa_tune's backend does not compute MLA")
+        for what, asked in (
+                ("a second pool for sliding windows: pass --disable-hybrid-swa-memory",
+                 isinstance(runner.token_to_kv_pool, SWAKVPool)),
+                ("MLA", runner.use_mla_backend),
+                ("fp8 caches: pass --kv-cache-dtype auto", runner.kv_cache_dtype not in (torch.float16, torch.bfloat16))):
+            if asked:
+                raise NotImplementedError("fa_tune's backend does not take " + what)
         begin("sglang")
         self.page, self.most = runner.page_size, runner.model_config.context_len
         self.slots = runner.req_to_token_pool.req_to_token  # (requests, tokens): where each token lies
@@ -76,7 +78,7 @@ class FaTuneAttnBackend(AttentionBackend):
         self.pages = torch.zeros((max_bs, -(-self.most // self.page)), dtype=torch.int32, device=self.device)
 
     def init_forward_metadata_out_graph(self, forward_batch, in_capture=False):
-        if not forward_batch.forward_mode.is_decode():
+        if not forward_batch.forward_mode.is_decode_or_idle():
             raise NotImplementedError("fa_tune's backend captures decode alone")
         self._refuse_speculation(forward_batch)
         batch = forward_batch.batch_size

@@ -94,8 +94,8 @@ class FaTuneMetadata:
 
 
 class FaTuneMetadataBuilder(AttentionMetadataBuilder):
-    # Geometry depends on shapes and longest lengths, so a graph holds for other lengths and tables. It does not hold for
-    # longer queries, and vLLM may capture mixed batches with max_query_len 1: hence not ALWAYS.
+    # Geometry depends on shapes and longest lengths, so a graph holds for other lengths and tables. It does not hold
+    # for longer queries, and vLLM may capture mixed batches with max_query_len 1: hence not ALWAYS.
     _cudagraph_support = AttentionCGSupport.UNIFORM_BATCH
 
     def __init__(self, kv_cache_spec, layer_names, vllm_config, device):
