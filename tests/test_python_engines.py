@@ -400,7 +400,8 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
     layer = types.SimpleNamespace(
         layer_id=3, tp_q_head_num=Ragged.HEADS, tp_k_head_num=Ragged.HEADS_KV, tp_v_head_num=Ragged.HEADS_KV,
         head_dim=DIM, v_head_dim=DIM, scaling=DIM ** -0.5, logit_cap=0.0, sliding_window_size=-1,
-        is_cross_attention=False, attn_type=Attends.DECODER, k_scale=None, v_scale=None)
+        is_cross_attention=False, attn_type=Attends.DECODER, k_scale=None, v_scale=None,
+        logit_capping_method="tanh", use_irope=False, xai_temperature_len=-1)
     for queries in ([4, 1, 2], [1, 1, 1]):
         case = Ragged(queries, [20, 33, 7])
         k, v, table = paged(case)
@@ -448,8 +449,13 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
         batch.forward_mode = types.SimpleNamespace(is_idle=lambda: False, is_decode_or_idle=lambda: True)
         tap.has(refused(NotImplementedError, prepare, batch), "speculative")
     batch.mm_inputs = [None, "an image"]
-    for wrong in ({"is_cross_attention": True}, {"attn_type": Attends.DECODER_BIDIRECTIONAL}):
-        refused(NotImplementedError, forward, q, k, v, types.SimpleNamespace(**dict(vars(layer), **wrong)), batch)
+    for number, wrong in enumerate((
+            {"is_cross_attention": True}, {"attn_type": Attends.DECODER_BIDIRECTIONAL}, {"use_irope": True},
+            {"logit_cap": 30.0, "logit_capping_method": "sigmoid"}, {"xai_temperature_len": 1024},
+            {"attn_type": Attends.ENCODER_ONLY, "sliding_window_size": 64})):
+        other = types.SimpleNamespace(**dict(vars(layer), **wrong, layer_id=10 + number))
+        refused(NotImplementedError, forward, q, k, v, other, batch)
+    tap.has(refused(NotImplementedError, forward, q, k, v, layer, batch, q_rope=q), "q_rope")
 
 
 # ---- both -----------------------------------------------------------------------------------------

@@ -32,29 +32,38 @@ class Step:
     most_queries: int = 1
 
 
+def refuse(*kinds):
+    """Raises for the first kind of attention, of pairs of its name and whether it is asked for, that is asked for."""
+    for what, asked in kinds:
+        if asked:
+            raise NotImplementedError("fa_tune's backend does not take " + what)
+
+
 class FaTuneAttnBackend(AttentionBackend):
     def __init__(self, runner):
         super().__init__()
         if runner.page_size % 16:
             raise ValueError("fa_tune's backend needs pages of a multiple of 16 tokens: pass --page-size 64")
-        for what, asked in (
-                ("a second pool for sliding windows: pass --disable-hybrid-swa-memory",
-                 isinstance(runner.token_to_kv_pool, SWAKVPool)),
-                ("MLA", runner.use_mla_backend),
-                ("fp8 caches: pass --kv-cache-dtype auto", runner.kv_cache_dtype not in (torch.float16, torch.bfloat16))):
-            if asked:
-                raise NotImplementedError("fa_tune's backend does not take " + what)
+        refuse(("a second pool for sliding windows: pass --disable-hybrid-swa-memory",
+                isinstance(runner.token_to_kv_pool, SWAKVPool)),
+               ("MLA", runner.use_mla_backend),
+               ("fp8 caches: pass --kv-cache-dtype auto", runner.kv_cache_dtype not in (torch.float16, torch.bfloat16)))
         begin("sglang")
         self.page, self.most = runner.page_size, runner.model_config.context_len
         self.slots = runner.req_to_token_pool.req_to_token  # (requests, tokens): where each token lies
         self.token_to_kv_pool = runner.token_to_kv_pool
         self.device = runner.device
         self.step = None
+        self.known_layers = set()
 
-    @staticmethod
-    def _refuse_speculation(forward_batch):
-        if forward_batch.spec_info is not None:
-            raise NotImplementedError("fa_tune's backend has no speculative decoding")
+    def _check(self, layer):
+        window, encoder = layer.sliding_window_size, layer.attn_type == AttentionType.ENCODER_ONLY
+        refuse(("cross attention", layer.is_cross_attention),
+               ("local attention by chunks", layer.use_irope),
+               ("soft caps by " + layer.logit_capping_method, layer.logit_cap and layer.logit_capping_method != "tanh"),
+               ("scores scaled by length", layer.xai_temperature_len > 0),
+               ("windows in encoders", encoder and window is not None and window >= 0))
+        self.known_layers.add(layer.layer_id)
 
     def _pages_of(self, requests, most_keys):
         return self.slots[requests, :most_keys:self.page] // self.page
@@ -62,7 +71,7 @@ class FaTuneAttnBackend(AttentionBackend):
     def init_forward_metadata(self, forward_batch):
         if forward_batch.forward_mode.is_idle():  # whose layers SGLang does not compute
             return
-        self._refuse_speculation(forward_batch)
+        refuse(("speculative decoding", forward_batch.spec_info is not None))
         most_keys = int(forward_batch.seq_lens_cpu.max())
         self.step = Step(forward_batch.seq_lens.to(torch.int32),
                          self._pages_of(forward_batch.req_pool_indices, most_keys).to(torch.int32), most_keys)
@@ -78,9 +87,8 @@ class FaTuneAttnBackend(AttentionBackend):
         self.pages = torch.zeros((max_bs, -(-self.most // self.page)), dtype=torch.int32, device=self.device)
 
     def init_forward_metadata_out_graph(self, forward_batch, in_capture=False):
-        if not forward_batch.forward_mode.is_decode_or_idle():
-            raise NotImplementedError("fa_tune's backend captures decode alone")
-        self._refuse_speculation(forward_batch)
+        refuse(("graphs of anything but decode", not forward_batch.forward_mode.is_decode_or_idle()),
+               ("speculative decoding", forward_batch.spec_info is not None))
         batch = forward_batch.batch_size
         self.lengths[:batch].copy_(forward_batch.seq_lens[:batch])
         self.pages[:batch].copy_(self._pages_of(forward_batch.req_pool_indices[:batch], self.most))
@@ -93,11 +101,11 @@ class FaTuneAttnBackend(AttentionBackend):
         return 1
 
     def _attend(self, q, k, v, layer, forward_batch, save_kv_cache=True, sinks=None, **more):
-        if layer.is_cross_attention:
-            raise NotImplementedError("fa_tune's backend has no cross attention")
-        if layer.attn_type == AttentionType.DECODER_BIDIRECTIONAL and any(
-                x is not None for x in forward_batch.mm_inputs or []):
-            raise NotImplementedError("fa_tune's backend has no bidirectional attention between image tokens")
+        if layer.layer_id not in self.known_layers:
+            self._check(layer)
+        refuse(("bidirectional attention between image tokens", layer.attn_type == AttentionType.DECODER_BIDIRECTIONAL
+                and any(x is not None for x in forward_batch.mm_inputs or [])),
+               *((name, value is not None) for name, value in more.items()))
         if save_kv_cache and k is not None:
             self.token_to_kv_pool.set_kv_buffer(layer, KVWriteLoc(forward_batch.out_cache_loc), k, v,
                                                 layer.k_scale, layer.v_scale)
