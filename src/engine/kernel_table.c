@@ -260,8 +260,12 @@ int fa_kernel_table_add(fa_kernel_table *table, fa_loaded *loaded, const fa_prob
 
 bool fa_kernel_table_is_of(const fa_kernel *kernel, const fa_answer *answer)
 {
-    return kernel->like->origin == answer->origin && kernel->like->unix_time == answer->unix_time &&
-           strcmp(kernel->like->cubin_key, answer->cubin_key) == 0;
+    const fa_answer *of = kernel->like;
+    bool same_time = !(of->trial.median_us < answer->trial.median_us) &&
+                     !(of->trial.median_us > answer->trial.median_us);
+    return of->origin == answer->origin && of->unix_time == answer->unix_time && same_time &&
+           of->top_few == answer->top_few && of->driver_version == answer->driver_version &&
+           strcmp(of->cubin_key, answer->cubin_key) == 0;
 }
 
 const fa_answer *fa_kernel_table_answer(const fa_kernel *kernel)
