@@ -234,7 +234,8 @@ static void a_prediction_does_not_take_the_place_of_a_measured_line(void)
     CHECK_OK(fa_gpu_find("L4", &gpu, &diag), diag);
     fa_scope scope = {.problem = small_problem, .policy = FA_MEASURE_POLICY};
     fa_gpu_silicon(&gpu, scope.silicon);
-    snprintf(scope.templates, sizeof scope.templates, "%s", fa_templates_hash(f.tuner->templates, NULL));
+    snprintf(scope.templates, sizeof scope.templates, "%s",
+             fa_templates_hash(f.tuner->templates, fa_operation_of(&small_problem)));
     CHECK_OK(fa_store_winner_get(store, &scope, &predicted, NULL, &diag), diag);
     CHECK_OK(fa_store_winners_each(store, measure, store, &diag), diag);
     CHECK_OK(write_records(&f, &info), diag);

@@ -45,6 +45,9 @@ bool fa_template_is_manifest(const char *name); /* NAME.json, and no contract */
  * taken, where it tells that. The template closure, by which winners are stored. Computed once, on open; the built-in ones are known at build time. It does not change when
  * a file moves to another folder of the same operation, nor with what other operations are there. */
 const char *fa_templates_hash(const fa_templates *templates, const fa_operation *operation);
+/* Whether a winner of the problem that was stored under this closure is one of these templates. */
+bool fa_templates_match(const fa_templates *templates, const fa_problem *problem,
+                        const char *closure);
 bool fa_templates_is_builtin(const fa_templates *templates);
 
 /* ---- families -------------------------------------------------------------------------------*/

@@ -476,6 +476,12 @@ const char *fa_templates_hash(const fa_templates *templates, const fa_operation 
     return closure != NULL ? closure->hash : templates->closure[0].hash;
 }
 
+bool fa_templates_match(const fa_templates *templates, const fa_problem *problem,
+                        const char *closure)
+{
+    return strcmp(closure, fa_templates_hash(templates, fa_operation_of(problem))) == 0;
+}
+
 bool fa_templates_is_builtin(const fa_templates *templates)
 {
     return templates->builtin;

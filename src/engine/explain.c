@@ -57,7 +57,7 @@ static int merge_brought(fa_tuner *tuner, const fa_target *target, fa_space *spa
     fa_winner_record winner = {0};
     fa_trial_list brought = {0};
     fa_answer answer;
-    int rc = fa_records_winner(tuner, &target->scope, &winner, NULL, diag);
+    int rc = fa_store_winner_get(tuner->store, &target->scope, &winner, NULL, diag);
     if (rc != 0) /* a damaged one brings nothing */
         return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
     if (winner.origin == FA_ORIGIN_IMPORTED)

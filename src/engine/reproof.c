@@ -139,7 +139,7 @@ static int replace_cubin(fa_tuner *tuner, const fa_scope *scope, const char *old
                          const fa_answer *made, int driver_version, fa_diag *diag)
 {
     fa_winner_record winner = {0};
-    int rc = fa_records_winner(tuner, scope, &winner, NULL, diag);
+    int rc = fa_store_winner_get(tuner->store, scope, &winner, NULL, diag);
     if (rc != 0)
         return rc == FA_ENOTFOUND ? 0 : rc;
     if (strcmp(winner.cubin_key, old_key) == 0) {
@@ -180,7 +180,7 @@ static int prove_anew(fa_tuner *tuner, const fa_target *target, const fa_scope *
 static bool is_alternative(fa_tuner *tuner, const fa_scope *scope, const char *cubin_key)
 {
     fa_winner_record winner = {0};
-    bool alternative = fa_records_winner(tuner, scope, &winner, NULL, NULL) == 0 &&
+    bool alternative = fa_store_winner_get(tuner->store, scope, &winner, NULL, NULL) == 0 &&
                        strcmp(winner.cubin_key, cubin_key) != 0;
     fa_winner_record_free(&winner);
     return alternative;

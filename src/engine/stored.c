@@ -7,12 +7,10 @@
 #include "problem.h"
 #include "store.h"
 
-#include "earlier.h"
 #include "error.h"
 #include "evidence.h"
 #include "source.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* The user's own comes first, but a guess of his own gives way to what somebody has measured. */
@@ -34,42 +32,12 @@ static bool take_other(fa_tuner *tuner, const fa_target *target, fa_origin own,
     return better;
 }
 
-int fa_records_winner(fa_tuner *tuner, const fa_scope *scope, fa_winner_record *ret_winner,
-                      fa_cubin_record *ret_cubin, fa_diag *diag)
-{
-    fa_scope earlier = *scope;
-    const char *closure;
-    int rc = fa_store_winner_get(tuner->store, scope, ret_winner, ret_cubin, diag);
-    if (rc != FA_ENOTFOUND)
-        return rc;
-    for (int i = 0;; i++) {
-        rc = fa_templates_earlier(tuner->templates, i, &closure);
-        if (rc != 0)
-            return rc == FA_ENOTFOUND ? rc : fa_fail(diag, rc, "earlier winners: out of memory");
-        snprintf(earlier.templates, sizeof earlier.templates, "%s", closure);
-        rc = fa_store_winner_get(tuner->store, &earlier, ret_winner, ret_cubin, diag);
-        if (rc == FA_ENOTFOUND)
-            continue;
-        if (rc != 0)
-            return rc;
-        rc = fa_templates_hold(tuner->templates, closure, ret_winner->trial.config.family, diag);
-        if (rc > 0) {
-            ret_winner->scope = *scope;
-            return 0;
-        }
-        fa_winner_record_free(ret_winner);
-        fa_cubin_record_free(ret_cubin);
-        if (rc < 0)
-            return rc;
-    }
-}
-
 int fa_records_lookup(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
                       fa_cubin_record *ret_cubin, fa_diag *diag)
 {
     fa_winner_record winner = {0};
     fa_cubin_record cubin = {0};
-    int rc = fa_records_winner(tuner, &target->scope, &winner, &cubin, diag);
+    int rc = fa_store_winner_get(tuner->store, &target->scope, &winner, &cubin, diag);
     if (rc == FA_ENOTFOUND && fa_sources_find(tuner, target, ret_answer, ret_cubin) == 0)
         return 0;
     if (rc == FA_ENOTFOUND)

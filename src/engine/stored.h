@@ -8,11 +8,6 @@
 #include "store.h"
 #include "target.h"
 
-/* The local store's winner of a scope: its own, else one that was chosen from an earlier version of the
- * built-in templates and still holds. That stays under its key, where an older process that shares the
- * store looks for it; ret_winner is of `scope`, so that what renews it is stored there. */
-int fa_records_winner(fa_tuner *tuner, const fa_scope *scope, fa_winner_record *ret_winner,
-                      fa_cubin_record *ret_cubin, fa_diag *diag);
 /* The stored winner of a target's scope as an answer, with its cubin when ret_cubin is not NULL.
  * FA_ENOTFOUND when there is none. */
 int fa_records_lookup(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,

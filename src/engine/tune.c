@@ -17,7 +17,6 @@
 #include "store.h"
 #include "stored.h"
 
-#include "earlier.h"
 #include "error.h"
 #include "source.h"
 
@@ -108,20 +107,6 @@ int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *
     return rc;
 }
 
-/* Some GPU's winner for the problem may answer; of an earlier closure, of whatever family. */
-static bool has_any_winner(fa_tuner *tuner, const fa_problem *problem)
-{
-    const char *closure = fa_templates_hash(tuner->templates, fa_operation_of(problem));
-    int rc = fa_store_winner_any(tuner->store, problem, closure);
-    for (int i = 0; rc == FA_ENOTFOUND; i++) {
-        int end = fa_templates_earlier(tuner->templates, i, &closure);
-        if (end != 0)
-            return end != FA_ENOTFOUND;
-        rc = fa_store_winner_any(tuner->store, problem, closure);
-    }
-    return rc != FA_ENOTFOUND;
-}
-
 /* Something is going to be compiled for the GPU that is here, unless something fails: the driver takes a
  * while to start, and the compile workers can load meanwhile. */
 static bool sure_to_tune(fa_tuner *tuner, const fa_request *request)
@@ -133,7 +118,9 @@ static bool sure_to_tune(fa_tuner *tuner, const fa_request *request)
     fa_problem bucket =
         request->exact ? fa_problem_exact(&request->problem) : fa_problem_bucket(&request->problem);
     return request->again || request->effort == FA_EFFORT_PATIENT ||
-           !has_any_winner(tuner, &bucket);
+           fa_store_winner_any(tuner->store, &bucket,
+                               fa_templates_hash(tuner->templates, fa_operation_of(&bucket))) ==
+               FA_ENOTFOUND;
 }
 
 /* What is stored, where that is enough for the request. FA_ENOTFOUND and FA_ECORRUPT only for one

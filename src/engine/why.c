@@ -13,7 +13,6 @@
 #include "store.h"
 #include "stored.h"
 
-#include "earlier.h"
 #include "error.h"
 #include "listing.h"
 
@@ -246,16 +245,14 @@ static int given_by_bucket(fa_tuner *tuner, const fa_winner_record *point,
     fa_alternatives *alternatives = NULL;
     *ret_given = bucket->trial.config;
     int rc = fa_records_answer(point, NULL, &answer, diag);
-    int holds = rc == 0 ? fa_templates_hold(tuner->templates, point->scope.templates,
-                                            ret_given->family, diag)
-                        : rc;
-    if (holds > 0)
+    bool current =
+        fa_templates_match(tuner->templates, &point->scope.problem, point->scope.templates);
+    if (rc == 0 && current)
         rc = fa_alternatives_find(tuner, &bucket->scope, &bucket->trial, &point->scope.problem,
                                   &answer.gpu, &alternatives, diag);
-    if (rc == 0 && holds > 0 && alternatives->count > 0)
+    if (rc == 0 && current && alternatives->count > 0)
         *ret_given = alternatives->alternative[0].trial.config;
     free(alternatives);
-    rc = holds < 0 ? holds : rc;
     return rc == FA_ENOMEM || rc == FA_EIO ? rc : 0;
 }
 

@@ -13,7 +13,6 @@
 #include "system_bundles.h"
 
 #include "bundle_check.h"
-#include "earlier.h"
 #include "error.h"
 #include "evidence.h"
 #include "own_place.h"
@@ -162,20 +161,14 @@ static fa_system *opened(const fa_tuner *tuner)
     return system;
 }
 
-/* One winner with its cubin, as an answer here. FA_ENOTFOUND: it was chosen from earlier templates, and
- * its family has changed since. */
-static int take_winner(const fa_tuner *tuner, fa_bundle *bundle, int32_t at, const fa_gpu *gpu,
-                       fa_answer *ret_answer, fa_cubin_record *ret_cubin, fa_diag *diag)
+/* One winner with its cubin, as an answer here. */
+static int take_winner(fa_bundle *bundle, int32_t at, const fa_gpu *gpu, fa_answer *ret_answer,
+                       fa_cubin_record *ret_cubin, fa_diag *diag)
 {
     fa_winner_record winner = {0};
     fa_cubin_record cubin = {0};
     int32_t row = 0;
     int rc = fa_bundle_winner(bundle, at, &winner, &row, diag);
-    int holds = rc == 0 ? fa_templates_hold(tuner->templates, winner.scope.templates,
-                                            winner.trial.config.family, diag)
-                        : 0;
-    if (rc == 0 && holds <= 0)
-        rc = holds < 0 ? holds : FA_ENOTFOUND;
     if (rc == 0)
         rc = fa_bundle_cubin(bundle, row, &cubin.bytes, &cubin.size, diag);
     if (rc == 0)
@@ -199,41 +192,20 @@ static int take_winner(const fa_tuner *tuner, fa_bundle *bundle, int32_t at, con
     return rc;
 }
 
-static int look_up(fa_tuner *tuner, const fa_scope *scope, const fa_gpu *gpu, fa_answer *ret_answer,
-                   fa_cubin_record *ret_cubin)
+static int find_winner(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
+                       fa_cubin_record *ret_cubin)
 {
     const fa_system *system = opened(tuner);
     for (int i = 0; system != NULL && i < system->count; i++) {
         int32_t at;
         fa_diag diag = {{0}};
-        if (fa_bundle_find(system->bundle[i], scope, &at) != 0)
+        if (fa_bundle_find(system->bundle[i], &target->scope, &at) != 0)
             continue;
-        int rc = take_winner(tuner, system->bundle[i], at, gpu, ret_answer, ret_cubin, &diag);
-        if (rc == 0)
+        if (take_winner(system->bundle[i], at, &target->gpu, ret_answer, ret_cubin, &diag) == 0)
             return 0;
-        if (rc != FA_ENOTFOUND)
-            note(system, "a system bundle's winner is not used: %s", diag.text);
+        note(system, "a system bundle's winner is not used: %s", diag.text);
     }
     return FA_ENOTFOUND;
-}
-
-static int find_winner(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
-                       fa_cubin_record *ret_cubin)
-{
-    const fa_system *system = opened(tuner);
-    fa_scope scope = target->scope;
-    const char *closure;
-    if (system == NULL || system->count == 0)
-        return FA_ENOTFOUND; /* without asking for earlier closures, which hashes every template once */
-    int rc = look_up(tuner, &scope, &target->gpu, ret_answer, ret_cubin);
-    for (int i = 0; rc == FA_ENOTFOUND; i++) {
-        int end = fa_templates_earlier(tuner->templates, i, &closure);
-        if (end != 0)
-            return end;
-        snprintf(scope.templates, sizeof scope.templates, "%s", closure);
-        rc = look_up(tuner, &scope, &target->gpu, ret_answer, ret_cubin);
-    }
-    return rc;
 }
 
 static int find_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin)

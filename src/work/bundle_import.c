@@ -7,7 +7,6 @@
  */
 #include "bundle_work.h"
 
-#include "earlier.h"
 #include "error.h"
 #include "evidence.h"
 #include "session.h"
@@ -41,7 +40,6 @@ struct importing {
 static int check_one(struct importing *importing, int32_t at, fa_diag *diag)
 {
     struct arrival *arrival = &importing->arrival[at];
-    fa_tuner *tuner = importing->tuner;
     void *cubin = NULL;
     size_t size = 0;
     int rc = fa_bundle_winner(importing->bundle, at, &arrival->winner, &arrival->cubin, diag);
@@ -57,11 +55,9 @@ static int check_one(struct importing *importing, int32_t at, fa_diag *diag)
     if (rc != 0)
         return rc;
     arrival->why = "";
-    int holds = fa_templates_hold(tuner->templates, scope->templates,
-                                  arrival->winner.trial.config.family, diag);
-    if (holds < 0)
-        return holds;
-    arrival->served = holds > 0 && strcmp(scope->policy, FA_MEASURE_POLICY) == 0;
+    arrival->served =
+        fa_templates_match(importing->tuner->templates, &scope->problem, scope->templates) &&
+        strcmp(scope->policy, FA_MEASURE_POLICY) == 0;
     importing->info.unserved += !arrival->served;
     return fa_bundle_adopt(&arrival->winner,
                            importing->info.is_signed ? importing->info.key : "unsigned", diag);

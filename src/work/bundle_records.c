@@ -10,7 +10,6 @@
 
 #include "candidate.h"
 #include "catalogue.h"
-#include "earlier.h"
 #include "error.h"
 #include "evidence.h"
 #include "json.h"
@@ -99,10 +98,10 @@ static int collect_one(void *context, fa_store *store, const fa_winner_record *w
     struct collecting *all = context;
     fa_answer record;
     fa_gpu gpu;
-    int holds = fa_templates_hold(all->tuner->templates, winner->scope.templates,
-                                  winner->trial.config.family, all->diag);
-    if (holds <= 0 || strcmp(winner->scope.policy, FA_MEASURE_POLICY) != 0)
-        return holds < 0 ? holds : 0;
+    const fa_scope *scope = &winner->scope;
+    if (!fa_templates_match(all->tuner->templates, &scope->problem, scope->templates) ||
+        strcmp(scope->policy, FA_MEASURE_POLICY) != 0)
+        return 0;
     if (!find_listed(winner, &gpu)) {
         all->info->unlisted++;
         return 0;

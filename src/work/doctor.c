@@ -4,7 +4,6 @@
  */
 #include "compile_pool.h"
 #include "driver.h"
-#include "earlier.h"
 #include "manifest.h"
 #include "nvrtc.h"
 #include "options.h"
@@ -334,11 +333,10 @@ static void note_bundle(void *context, const char *sentence)
 static int count_bundled(void *context, const fa_winner_record *winner)
 {
     struct system_check *check = context;
-    int holds = fa_templates_hold(check->templates, winner->scope.templates,
-                                  winner->trial.config.family, NULL);
     check->winners++;
-    check->served += holds > 0;
-    return holds < 0 ? holds : 0;
+    check->served +=
+        fa_templates_match(check->templates, &winner->scope.problem, winner->scope.templates);
+    return 0;
 }
 
 static void check_bundles(struct doctor *d)

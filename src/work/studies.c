@@ -14,7 +14,6 @@
 
 #include "buf.h"
 #include "catalogue.h"
-#include "earlier.h"
 #include "error.h"
 #include "fleet.h"
 #include "listing.h"
@@ -78,29 +77,25 @@ int fa_study_scope(const fa_study *study, fa_scope *ret_scope, fa_diag *diag)
     return 0;
 }
 
-/* Or of earlier ones whose winner still holds: the texts of its family are the same. */
-static int is_of_templates(const fa_templates *templates, const fa_study *study, fa_diag *diag)
+static bool is_of_templates(const fa_templates *templates, const fa_study *study)
 {
-    const char *closure = fa_templates_hash(templates, fa_operation_of(&study->problem));
-    if (strcmp(study->templates, closure) == 0 || !study->has_winner)
-        return strcmp(study->templates, closure) == 0;
-    return fa_templates_hold(templates, study->templates, study->winner.trial.config.family, diag);
+    return fa_templates_match(templates, &study->problem, study->templates);
 }
 
-/* Whether neither these templates nor the built-in ones, which another session has, hold it. */
-static int is_stale(const fa_tuner *tuner, bool held, const fa_study *study, bool *ret_stale,
-                    fa_diag *diag)
+/* Whether it is neither of these templates nor of the built-in ones, which another session has. */
+static int is_stale(const fa_tuner *tuner, const fa_study *study, bool *ret_stale, fa_diag *diag)
 {
     fa_templates *builtin = NULL;
-    int rc = held ? 1 : 0;
-    if (!held && !fa_templates_is_builtin(tuner->templates)) {
-        rc = fa_templates_open(NULL, &builtin, diag);
-        if (rc == 0)
-            rc = is_of_templates(builtin, study, diag);
+    bool found = is_of_templates(tuner->templates, study);
+    if (!found && !fa_templates_is_builtin(tuner->templates)) {
+        int rc = fa_templates_open(NULL, &builtin, diag);
+        if (rc != 0)
+            return rc;
+        found = is_of_templates(builtin, study);
         fa_templates_close(&builtin);
     }
-    *ret_stale = rc == 0 || strcmp(study->policy, FA_MEASURE_POLICY) != 0;
-    return rc < 0 ? rc : 0;
+    *ret_stale = !found || strcmp(study->policy, FA_MEASURE_POLICY) != 0;
+    return 0;
 }
 
 int fa_study_complete(fa_tuner *tuner, bool local, fa_study *study, fa_diag *diag)
@@ -130,10 +125,10 @@ int fa_study_complete(fa_tuner *tuner, bool local, fa_study *study, fa_diag *dia
         if (name[0] != 0)
             memcpy(study->gpu.name, name, sizeof name);
     }
-    int current = is_of_templates(tuner->templates, study, diag);
-    study->current = current > 0 && is_silicon(&study->gpu, study->silicon) &&
+    study->current = is_of_templates(tuner->templates, study) &&
+                     is_silicon(&study->gpu, study->silicon) &&
                      strcmp(study->policy, FA_MEASURE_POLICY) == 0;
-    return current < 0 ? current : is_stale(tuner, current > 0, study, &study->stale, diag);
+    return is_stale(tuner, study, &study->stale, diag);
 }
 
 bool fa_study_is_told(const fa_study *study)
