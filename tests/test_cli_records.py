@@ -161,8 +161,11 @@ def lines_that_cannot_be_are_refused_with_their_number_and_nothing_is_taken():
                 done = place.run(*verb, "records.jsonl", status=1)  # as of a bundle that is no bundle
                 tap.equal(done.stdout, "")
                 tap.has(done.stderr, sentence)
-        write(place, changed(0, fa_tune_records=3))
-        tap.has(place.run("import", "records.jsonl", status=1).stderr, "newer fa-tune")
+        for version in (1, 3):
+            write(place, changed(0, fa_tune_records=version))
+            told = place.run("import", "records.jsonl", status=1).stderr
+            tap.has(told, "records of version %d" % version)
+            tap.has(told, "made them")
         tap.equal(place.json("show")["winners"], [])
 
 

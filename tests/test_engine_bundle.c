@@ -136,9 +136,12 @@ static void what_is_damaged_is_refused_and_the_store_stays_as_it_was(void)
         int code;
         const char *sentence;
     } damage[] = {
-        {50, 0, FA_ECORRUPT, "is cut short"},      {0, 0, FA_ECORRUPT, "is no bundle"},
-        {0, 8, FA_EVERSION, "newer fa-tune"},      {0, 90, FA_ECORRUPT, "does not match"},
-        {0, -5, FA_ECORRUPT, "does not match"},    {0, 24, FA_ECORRUPT, ""},
+        {50, 0, FA_ECORRUPT, "is cut short"},
+        {0, 0, FA_ECORRUPT, "is no bundle"},
+        {0, 8, FA_EVERSION, "the fa-tune that made it"},
+        {0, 90, FA_ECORRUPT, "does not match"},
+        {0, -5, FA_ECORRUPT, "does not match"},
+        {0, 24, FA_ECORRUPT, ""},
         {0, -20000, FA_ECORRUPT, "does not match"},
     };
     engine_fixture f;

@@ -307,7 +307,8 @@ static void lines_that_cannot_be_are_refused_with_their_number(void)
     static const struct {
         const char *what, *text, *sentence;
     } lies[] = {
-        {"{\"fa_tune_records\":2", "{\"fa_tune_records\":3", "newer fa-tune"},
+        {"{\"fa_tune_records\":2", "{\"fa_tune_records\":1", "version 1"},
+        {"{\"fa_tune_records\":2", "{\"fa_tune_records\":3", "version 3"},
         {"{\"fa_tune_records\":2", "{\"other\":1", "line 1"},
         {"\"made\":\"20", "\"made\":\"xx", "\"made\" must be a day"},
         {"\"gpu\":\"L4\"", "\"gpu\":\"L5\"", "line 2"},

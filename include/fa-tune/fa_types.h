@@ -33,7 +33,7 @@ extern "C" {
     X(EMANIFEST, -11, "manifest is not valid")                                \
     X(ESTORE, -12, "store is not usable")                                     \
     X(ECORRUPT, -13, "data is corrupt")                                       \
-    X(EVERSION, -14, "made by a newer version")                               \
+    X(EVERSION, -14, "made by another version")                               \
     X(EREADONLY, -15, "store is read-only")                                   \
     X(EFULL, -16, "disk is full")                                             \
     X(EBUSY, -17, "in use by another process")                                \

@@ -51,7 +51,7 @@ typedef struct fa_bundle_head {
 } fa_bundle_head;
 
 /* Header, hash and signature. owned: also that nobody but this user or root could have written it
- * (src/base/owned.h). FA_ENOTFOUND, FA_EVERSION (newer), FA_ECORRUPT, FA_EUNTRUSTED (the signature
+ * (src/base/owned.h). FA_ENOTFOUND, FA_EVERSION (another version), FA_ECORRUPT, FA_EUNTRUSTED (the signature
  * is wrong), FA_ESTORE (owner), FA_EIO. */
 int fa_bundle_open(const char *path, bool owned, fa_bundle **ret_bundle, fa_diag *diag);
 void fa_bundle_close(fa_bundle **bundle);

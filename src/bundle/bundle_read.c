@@ -85,19 +85,20 @@ static int read_header(fa_bundle *bundle, fa_diag *diag)
     if (memcmp(header, FA_BUNDLE_MAGIC, 8) != 0)
         return fa_fail(diag, FA_ECORRUPT, "%s is no bundle: it does not begin as one", path);
     head->version = (uint32_t)fa_get_le(header + 8, 4);
-    if (head->version > FA_BUNDLE_VERSION)
-        return fa_fail(diag, FA_EVERSION,
-                       "bundle %s is of version %u and this library knows versions up to %d: use a "
-                       "newer fa-tune",
-                       path, head->version, FA_BUNDLE_VERSION);
+    if (head->version != FA_BUNDLE_VERSION)
+        return fa_fail(
+            diag, FA_EVERSION,
+            "bundle %s is of version %u and this fa-tune reads version %d alone: use the "
+            "fa-tune that made it",
+            path, head->version, FA_BUNDLE_VERSION);
     uint64_t flags = fa_get_le(header + 12, 4), bytes = fa_get_le(header + 16, 8);
     uint64_t winners = fa_get_le(header + 24, 4), cubins = fa_get_le(header + 28, 4);
     if (bytes > head->bytes)
         return fa_fail(diag, FA_ECORRUPT,
                        "bundle %s is cut short: it has %llu bytes and says that it has %llu", path,
                        (unsigned long long)head->bytes, (unsigned long long)bytes);
-    if (head->version == 0 || flags > FA_BUNDLE_SIGNED || bytes != head->bytes ||
-        bytes > FA_BUNDLE_BYTES_MAX || !all_zero(header + 32, sizeof header - 32))
+    if (flags > FA_BUNDLE_SIGNED || bytes != head->bytes || bytes > FA_BUNDLE_BYTES_MAX ||
+        !all_zero(header + 32, sizeof header - 32))
         return fa_fail(diag, FA_ECORRUPT, "bundle %s is damaged: its header is not valid", path);
     if (winners < 1 || winners > FA_BUNDLE_WINNERS_MAX || cubins < 1 ||
         cubins > FA_BUNDLE_CUBINS_MAX)

@@ -295,9 +295,12 @@ static int read_head(const cJSON *json, fa_records *records, const char *where, 
     int rc = fa_json_int(json, "fa_tune_records", 1, INT32_MAX, &version, where, diag);
     if (rc == FA_ENOTFOUND)
         return fa_fail(diag, FA_EINVAL, "%s: this is no file of records", where);
-    if (rc == 0 && version > FA_RECORDS_VERSION)
-        return fa_fail(diag, FA_EVERSION, "%s: records of version %lld are for a newer fa-tune",
-                       where, (long long)version);
+    if (rc == 0 && version != FA_RECORDS_VERSION)
+        return fa_fail(
+            diag, FA_EVERSION,
+            "%s: records of version %lld, and this fa-tune reads version %d alone: use "
+            "the fa-tune that made them, or make them anew with `fa-tune export --records`",
+            where, (long long)version, FA_RECORDS_VERSION);
     if (rc == 0)
         rc = fa_json_copy(json, "made", day, sizeof day, where, diag);
     const char *end = rc == 0 ? strptime(day, "%Y-%m-%d", &tm) : NULL;

@@ -20,7 +20,7 @@
 
 #include "records.h"
 
-/* FA_ECORRUPT: what the file holds is no records; FA_EVERSION: a newer library made them. */
+/* FA_ECORRUPT: what the file holds is no records; FA_EVERSION: another version made them. */
 int fa_records_read(const char *path, fa_records *ret_records, fa_diag *diag);
 /* Sorts as the catalogue does, then by problem; the file is replaced whole. */
 int fa_records_write(fa_records *records, const char *path, fa_diag *diag);
