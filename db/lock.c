@@ -64,7 +64,7 @@ static int check_is_store(const char *path, fa_diag *diag)
         if (fa_db_is_marked(path))
             return 0;
         if (fa_sqlite_kind_of(path, &kind) == 0 &&
-            (kind == FA_HEADER_OURS || kind == FA_HEADER_NEWER || kind == FA_HEADER_EMPTY))
+            (kind == FA_HEADER_OURS || kind == FA_HEADER_OTHER_VERSION || kind == FA_HEADER_EMPTY))
             return 0; /* empty: a store that another process is just making */
     } while (lstat(path, &now) != 0 || now.st_ino != st.st_ino || now.st_dev != st.st_dev);
     return fa_fail(diag, FA_ESTORE, "%s is not a store, so nothing is locked there", path);

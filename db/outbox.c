@@ -30,10 +30,7 @@ static int add_body(fa_store *store, void *context, fa_diag *diag)
     fa_bind_int(&binder, scope_id);
     fa_bind_text(&binder, sending->fleet);
     fa_bind_now(&binder);
-    rc = fa_db_run(store, &binder, diag);
-    return rc != 0 ? rc
-                   : fa_db_run_on(store, "DELETE FROM outbox WHERE scope_id = ? AND fleet = ''",
-                                  scope_id, diag);
+    return fa_db_run(store, &binder, diag);
 }
 
 static int remove_body(fa_store *store, void *context, fa_diag *diag)

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scopes whose winner a fleet's store is to get. `fleet` is the identity of an fa_fleet; that of entries which version 7
- * of the schema and earlier ones kept is "": they are counted and sent nowhere.
+ * Scopes whose winner a fleet's store is to get. `fleet` is the identity of an fa_fleet.
  */
 #ifndef FA_DB_OUTBOX_H
 #define FA_DB_OUTBOX_H
 
 #include "scopes.h"
 
-/* Adding a scope that waits for the fleet already makes it new; one of no known fleet is then forgotten. */
+/* Adding a scope that waits for the fleet already makes it new. */
 int fa_store_outbox_add(fa_store *store, const char *fleet, const fa_scope *scope, fa_diag *diag);
 /* The one added first comes first; a non-zero return stops and is returned. */
 typedef int fa_outbox_visit(void *context, const fa_scope *scope, int64_t ticket);

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Opening a store on a PostgreSQL server: its address, what is said of it (never its password), whose
- * tables these are and of which version, and migrations.
+ * tables these are and of which version, and making them.
  *
  * Workload: hundreds of hosts keep a connection or two each; a connection that was lost is made
- * anew by the next call. Invariants: a schema of another program is left as it was; so is a newer
- * one.
+ * anew by the next call. Invariants: a schema of another program or version is left as it was.
  */
 #include "postgres_open.h"
 
@@ -103,60 +102,43 @@ static int read_version(fa_store *store, int64_t *ret_version, fa_diag *diag)
                        store->path);
     if (whose == NO_TABLES)
         return 0;
-    return fa_postgres_command(store,
-                               "SELECT CASE WHEN count(*) = 1 THEN max(version)::bigint "
-                               "ELSE -1 END FROM fa_tune_store",
-                               ret_version, diag);
+    return fa_postgres_command(
+        store,
+        "SELECT CASE WHEN count(*) = 1 AND max(version) > 0 THEN max(version)::bigint "
+        "ELSE -1 END FROM fa_tune_store",
+        ret_version, diag);
 }
 
 static int check_version(fa_store *store, int64_t version, fa_diag *diag)
 {
-    if (version > FA_STORE_SCHEMA)
-        return fa_fail(diag, FA_EVERSION,
-                       "store %s is of version %lld and this library knows versions up to %d: use "
-                       "a newer fa-tune, or name another database",
-                       store->path, (long long)version, FA_STORE_SCHEMA);
     if (version < 0)
         return fa_fail(diag, FA_ESTORE, "store %s: its table fa_tune_store does not tell a version",
                        store->path);
+    if (version != 0 && version != FA_STORE_SCHEMA)
+        return fa_db_refuse_version(store, version, "or name another database", diag);
     return 0;
 }
 
-/* ---- migrations -----------------------------------------------------------------------------*/
-struct migration {
-    const char *const *steps;
-    int count;
-};
-
-/* One process migrates at a time: the commit releases the lock, and the version is read while it is held. */
-static int migrate(fa_store *store, void *context, fa_diag *diag)
+/* One process makes the tables: the commit releases the lock, and the version is read while it is held. */
+static int make_tables(fa_store *store, void *context, fa_diag *diag)
 {
-    const struct migration *migration = context;
     int64_t version = 0;
     char sql[160];
+    (void)context;
     snprintf(sql, sizeof sql, "SELECT pg_advisory_xact_lock(%d)", FA_STORE_APPLICATION_ID);
     int rc = fa_postgres_command(store, sql, NULL, diag);
     if (rc == 0)
         rc = read_version(store, &version, diag);
-    if (rc != 0 || version >= migration->count)
+    if (rc == 0)
+        rc = check_version(store, version, diag);
+    if (rc != 0 || version == FA_STORE_SCHEMA)
         return rc;
-    if (version < 0)
-        return check_version(store, version, diag);
-    if (version == 0)
-        rc = fa_postgres_command(store,
-                                 "CREATE TABLE fa_tune_store (version bigint NOT NULL); "
-                                 "INSERT INTO fa_tune_store VALUES (0)",
-                                 NULL, diag);
-    for (int i = (int)version; i < migration->count && rc == 0; i++)
-        rc = fa_db_exec(store, migration->steps[i], diag);
-    snprintf(sql, sizeof sql, "UPDATE fa_tune_store SET version = %d", migration->count);
-    return rc != 0 ? rc : fa_postgres_command(store, sql, NULL, diag);
-}
-
-int fa_postgres_migrate(fa_store *store, const char *const *steps, int count, fa_diag *diag)
-{
-    struct migration migration = {steps, count};
-    return fa_db_write(store, migrate, &migration, diag);
+    rc = fa_db_exec(store, fa_db_schema, diag);
+    snprintf(sql, sizeof sql,
+             "CREATE TABLE fa_tune_store (version bigint NOT NULL); "
+             "INSERT INTO fa_tune_store VALUES (%d)",
+             FA_STORE_SCHEMA);
+    return rc == 0 ? fa_postgres_command(store, sql, NULL, diag) : rc;
 }
 
 /* ---- what may be done with them -------------------------------------------------------------*/
@@ -192,14 +174,9 @@ static int check_contents(fa_store *store, fa_diag *diag)
         rc = check_rights(store, diag);
     if (rc != 0 || version == FA_STORE_SCHEMA)
         return rc;
-    if (store->read_only && version == 0)
-        return fa_fail(diag, FA_ENOTFOUND, "store %s is empty", store->path);
     if (store->read_only)
-        return fa_fail(diag, FA_EREADONLY,
-                       "store %s is of the older version %lld and was opened for reading: open it "
-                       "once for writing",
-                       store->path, (long long)version);
-    return fa_postgres_migrate(store, fa_db_schema_steps, FA_STORE_SCHEMA, diag);
+        return fa_fail(diag, FA_ENOTFOUND, "store %s is empty", store->path);
+    return fa_db_write(store, make_tables, NULL, diag);
 }
 
 /* A server that closed the connection has sent its last messages and an end of file, which are still to

@@ -9,7 +9,5 @@
 
 bool fa_postgres_is_address(const char *path);
 int fa_postgres_open(fa_store *store, const char *url, fa_diag *diag);
-/* As fa_sqlite_migrate(), for a server. */
-int fa_postgres_migrate(fa_store *store, const char *const *steps, int count, fa_diag *diag);
 
 #endif

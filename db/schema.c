@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The schema, as a table of steps: steps[i] takes a file from user_version i to i + 1, and an empty
- * file is version 0. All steps that a file needs run in one transaction, so a file is of one version
- * or of another and never between. A released step is never edited; a change is a new step.
+ * The tables of a store, one text for SQLite and PostgreSQL. A store is made whole, in one transaction,
+ * and never altered: a change of this text raises FA_STORE_SCHEMA, and a store of another version is
+ * refused.
  *
  * Enums are kept by name, NaN as NULL, times in milliseconds or microseconds as their names say,
  * seeds as the 64 bits of a signed integer, samples as little-endian float32.
@@ -33,27 +33,29 @@
     "tolerance REAL,"                 \
     "raced INTEGER NOT NULL,"
 
-/* No foreign key to cubin: a corrupt cubin is deleted, and what was learned about it stays. */
-static const char step_0_to_1[] =
+/* The columns of problem_row.h. */
+#define PROBLEM_TABLE_COLUMNS "problem_key TEXT NOT NULL, problem TEXT NOT NULL,"
+/* The columns of fa_sweep_spent. */
+#define SPENT_TABLE_COLUMNS                                               \
+    "seconds REAL NOT NULL, cost REAL NOT NULL, trials INTEGER NOT NULL," \
+    "compiled INTEGER NOT NULL, reused INTEGER NOT NULL,"
+
+const char fa_db_schema[] =
+    /* A scope's shape is all of its problem's key but the lengths. */
     "CREATE TABLE scope ("
     "id INTEGER PRIMARY KEY,"
     "key TEXT NOT NULL UNIQUE,"
+    "problem_key TEXT NOT NULL,"
     "problem TEXT NOT NULL,"
-    "dtype TEXT NOT NULL,"
-    "causal TEXT NOT NULL,"
-    "layout TEXT NOT NULL,"
-    "head_dim INTEGER NOT NULL,"
-    "batch INTEGER NOT NULL,"
-    "heads_q INTEGER NOT NULL,"
-    "heads_kv INTEGER NOT NULL,"
-    "seq_q INTEGER NOT NULL,"
-    "seq_k INTEGER NOT NULL,"
-    "want_lse INTEGER NOT NULL,"
-    "unaligned INTEGER NOT NULL,"
+    "shape TEXT NOT NULL,"
     "silicon TEXT NOT NULL,"
     "templates TEXT NOT NULL,"
     "policy TEXT NOT NULL"
     ") STRICT;"
+    "CREATE INDEX scope_by_shape ON scope(shape);"
+    "CREATE INDEX scope_by_problem ON scope(problem_key);"
+    /* Nothing refers to a cubin by a foreign key: a corrupt one is deleted, and what was learned about
+     * it stays. */
     "CREATE TABLE environment ("
     "id INTEGER PRIMARY KEY,"
     "sha256 TEXT NOT NULL UNIQUE,"
@@ -91,11 +93,21 @@ static const char step_0_to_1[] =
     "driver_version INTEGER NOT NULL,"
     "evidence TEXT,"
     "unix_time INTEGER NOT NULL"
-    ") STRICT;";
-
-/* What a predicted choice turned out to be, which cubins another driver was tried with, and the way to
- * winners of the same shape. */
-static const char step_contact[] =
+    ") STRICT;"
+    /* Winners whose rows are not valid: kept as they were, in a table that takes any value. */
+    "CREATE TABLE winner_set_aside ("
+    "id INTEGER PRIMARY KEY,"
+    "set_aside_time INTEGER,"
+    "scope_id INTEGER,"
+    "config_key TEXT, config TEXT, status TEXT, reason TEXT,"
+    "threads INTEGER, smem_bytes INTEGER, registers INTEGER, spill_bytes INTEGER,"
+    "blocks_per_sm INTEGER, grid_x INTEGER, grid_y INTEGER, grid_z INTEGER,"
+    "compile_ms REAL, predicted_us REAL, median_us REAL, low_us REAL, high_us REAL,"
+    "sample_count INTEGER, max_error REAL, tolerance REAL, raced INTEGER,"
+    "origin TEXT, entry TEXT, cubin_key TEXT, gpu_name TEXT, nvrtc TEXT,"
+    "driver_version INTEGER, evidence TEXT, unix_time INTEGER"
+    ");"
+    /* What a predicted choice turned out to be, and which cubins another driver was tried with. */
     "CREATE TABLE prediction ("
     "id INTEGER PRIMARY KEY,"
     "scope_id INTEGER NOT NULL REFERENCES scope(id),"
@@ -119,16 +131,6 @@ static const char step_contact[] =
     "unix_time INTEGER NOT NULL,"
     "PRIMARY KEY (cubin_key, silicon, driver_version)"
     ") STRICT;"
-    "CREATE INDEX scope_by_shape ON scope(head_dim, heads_q, heads_kv, batch, dtype, causal);";
-
-/* The columns of problem_row.h. */
-#define PROBLEM_TABLE_COLUMNS "problem_key TEXT NOT NULL, problem TEXT NOT NULL,"
-/* The columns of fa_sweep_spent. */
-#define SPENT_TABLE_COLUMNS                                               \
-    "seconds REAL NOT NULL, cost REAL NOT NULL, trials INTEGER NOT NULL," \
-    "compiled INTEGER NOT NULL, reused INTEGER NOT NULL,"
-
-static const char step_sweep[] =
     "CREATE TABLE baseline ("
     "id INTEGER PRIMARY KEY," PROBLEM_TABLE_COLUMNS "gpu_name TEXT NOT NULL,"
     "peer TEXT NOT NULL,"
@@ -138,6 +140,7 @@ static const char step_sweep[] =
     "sample_count INTEGER NOT NULL,"
     "unix_time INTEGER NOT NULL,"
     "source TEXT NOT NULL,"
+    "matmul_tflops REAL NOT NULL," /* the card's own matrix product; 0: not measured */
     "UNIQUE (problem_key, gpu_name, peer)"
     ") STRICT;"
     "CREATE TABLE sweep ("
@@ -149,7 +152,10 @@ static const char step_sweep[] =
     "budget_trials INTEGER NOT NULL,"
     "budget_cost REAL NOT NULL,"
     "price REAL NOT NULL," SPENT_TABLE_COLUMNS "created INTEGER NOT NULL,"
-    "updated INTEGER NOT NULL"
+    "updated INTEGER NOT NULL,"
+    "fleet INTEGER NOT NULL DEFAULT 0," /* 1: its items are for any host */
+    "request TEXT NOT NULL DEFAULT '',"
+    "refused INTEGER NOT NULL DEFAULT 0"
     ") STRICT;"
     "CREATE TABLE sweep_item ("
     "id INTEGER PRIMARY KEY,"
@@ -159,19 +165,13 @@ static const char step_sweep[] =
     "attempts INTEGER NOT NULL," /* also its fence: only the latest claim may end it */
     SPENT_TABLE_COLUMNS "reason TEXT NOT NULL,"
     "updated INTEGER NOT NULL,"
+    "ready INTEGER NOT NULL DEFAULT 0," /* 1: compiled somewhere */
+    "stage TEXT NOT NULL DEFAULT '',"   /* of its latest claim */
+    "holder TEXT NOT NULL DEFAULT '',"
+    "lease_until INTEGER NOT NULL DEFAULT 0," /* in milliseconds of the database's clock */
     "UNIQUE (sweep_id, position)"
     ") STRICT;"
-    "CREATE INDEX sweep_item_by_state ON sweep_item(sweep_id, state, position);";
-
-/* Sweeps and leases that hosts share; times in milliseconds of the database's clock. */
-static const char step_fleet[] =
-    "ALTER TABLE sweep ADD COLUMN fleet INTEGER NOT NULL DEFAULT 0;" /* 1: its items are for any host */
-    "ALTER TABLE sweep ADD COLUMN request TEXT NOT NULL DEFAULT '';"
-    "ALTER TABLE sweep ADD COLUMN refused INTEGER NOT NULL DEFAULT 0;"
-    "ALTER TABLE sweep_item ADD COLUMN ready INTEGER NOT NULL DEFAULT 0;" /* 1: compiled somewhere */
-    "ALTER TABLE sweep_item ADD COLUMN stage TEXT NOT NULL DEFAULT '';"   /* of its latest claim */
-    "ALTER TABLE sweep_item ADD COLUMN holder TEXT NOT NULL DEFAULT '';"
-    "ALTER TABLE sweep_item ADD COLUMN lease_until INTEGER NOT NULL DEFAULT 0;"
+    "CREATE INDEX sweep_item_by_state ON sweep_item(sweep_id, state, position);"
     "CREATE INDEX sweep_for_fleet ON sweep(fleet, state);"
     "CREATE TABLE lease ("
     "name TEXT NOT NULL PRIMARY KEY,"
@@ -179,74 +179,19 @@ static const char step_fleet[] =
     "fence INTEGER NOT NULL,"
     "lease_until INTEGER NOT NULL"
     ") STRICT;"
+    /* Scopes whose winner the store of a fleet is to get. */
     "CREATE TABLE outbox ("
-    "scope_id INTEGER PRIMARY KEY REFERENCES scope(id),"
+    "scope_id INTEGER NOT NULL REFERENCES scope(id),"
+    "fleet TEXT NOT NULL,"
     "ticket INTEGER NOT NULL,"
-    "unix_time INTEGER NOT NULL"
+    "unix_time INTEGER NOT NULL,"
+    "PRIMARY KEY (scope_id, fleet)"
     ") STRICT;";
 
-/* Winners whose rows are not valid: kept as they were, in a table that takes any value. */
-static const char step_set_aside[] =
-    "CREATE TABLE winner_set_aside ("
-    "id INTEGER PRIMARY KEY,"
-    "set_aside_time INTEGER,"
-    "scope_id INTEGER,"
-    "config_key TEXT, config TEXT, status TEXT, reason TEXT,"
-    "threads INTEGER, smem_bytes INTEGER, registers INTEGER, spill_bytes INTEGER,"
-    "blocks_per_sm INTEGER, grid_x INTEGER, grid_y INTEGER, grid_z INTEGER,"
-    "compile_ms REAL, predicted_us REAL, median_us REAL, low_us REAL, high_us REAL,"
-    "sample_count INTEGER, max_error REAL, tolerance REAL, raced INTEGER,"
-    "origin TEXT, entry TEXT, cubin_key TEXT, gpu_name TEXT, nvrtc TEXT,"
-    "driver_version INTEGER, evidence TEXT, unix_time INTEGER"
-    ");";
-
-/* A scope's problem by its key and as JSON, whatever its operation, and by its shape: all of the key but
- * the lengths. Until here it was attention forward's, a column for each field. */
-static const char step_problem[] =
-    "ALTER TABLE scope RENAME COLUMN problem TO problem_key;"
-    "ALTER TABLE scope ADD COLUMN problem TEXT NOT NULL DEFAULT '';"
-    "ALTER TABLE scope ADD COLUMN shape TEXT NOT NULL DEFAULT '';"
-    "UPDATE scope SET "
-    "problem = '{\"operation\":\"attn_fwd\",\"dtype\":\"' || dtype || '\",\"causal\":\"' || causal || "
-    "'\",\"layout\":\"' || layout || '\",\"head_dim\":' || head_dim || ',\"batch\":' || batch || "
-    "',\"heads_q\":' || heads_q || ',\"heads_kv\":' || heads_kv || ',\"seq_q\":' || seq_q || "
-    "',\"seq_k\":' || seq_k || ',\"lse\":' || CASE want_lse WHEN 0 THEN 'false' ELSE 'true' END || "
-    "',\"unaligned\":' || CASE unaligned WHEN 0 THEN 'false' ELSE 'true' END || '}', "
-    "shape = 'attn_fwd ' || dtype || ' causal=' || causal || ' ' || layout || ' d=' || head_dim || "
-    "' b=' || batch || ' hq=' || heads_q || ' hkv=' || heads_kv || ' lse=' || want_lse || "
-    "' aligned=' || (1 - unaligned);"
-    "DROP INDEX scope_by_shape;"
-    "ALTER TABLE scope DROP COLUMN dtype;"
-    "ALTER TABLE scope DROP COLUMN causal;"
-    "ALTER TABLE scope DROP COLUMN layout;"
-    "ALTER TABLE scope DROP COLUMN head_dim;"
-    "ALTER TABLE scope DROP COLUMN batch;"
-    "ALTER TABLE scope DROP COLUMN heads_q;"
-    "ALTER TABLE scope DROP COLUMN heads_kv;"
-    "ALTER TABLE scope DROP COLUMN seq_q;"
-    "ALTER TABLE scope DROP COLUMN seq_k;"
-    "ALTER TABLE scope DROP COLUMN want_lse;"
-    "ALTER TABLE scope DROP COLUMN unaligned;"
-    "CREATE INDEX scope_by_shape ON scope(shape);"
-    "CREATE INDEX scope_by_problem ON scope(problem_key);";
-
-/* What the card's own matrix product reached while others' kernels were measured on it. */
-static const char step_matmul[] =
-    "ALTER TABLE baseline ADD COLUMN matmul_tflops REAL NOT NULL DEFAULT 0;";
-
-/* For which fleet a scope waits; '' where an earlier version did not note it. */
-static const char step_outbox[] = "ALTER TABLE outbox RENAME TO outbox_before;"
-                                  "CREATE TABLE outbox ("
-                                  "scope_id INTEGER NOT NULL REFERENCES scope(id),"
-                                  "fleet TEXT NOT NULL,"
-                                  "ticket INTEGER NOT NULL,"
-                                  "unix_time INTEGER NOT NULL,"
-                                  "PRIMARY KEY (scope_id, fleet)"
-                                  ") STRICT;"
-                                  "INSERT INTO outbox (scope_id, fleet, ticket, unix_time) "
-                                  "SELECT scope_id, '', ticket, unix_time FROM outbox_before;"
-                                  "DROP TABLE outbox_before;";
-
-const char *const fa_db_schema_steps[FA_STORE_SCHEMA] = {step_0_to_1, step_contact,   step_sweep,
-                                                         step_fleet,  step_set_aside, step_problem,
-                                                         step_matmul, step_outbox};
+int fa_db_refuse_version(const fa_store *store, int64_t version, const char *instead, fa_diag *diag)
+{
+    return fa_fail(diag, FA_EVERSION,
+                   "store %s is of version %lld, and this fa-tune reads and writes version %d "
+                   "alone, so it was left as it is; use the fa-tune that made it, %s",
+                   store->path, (long long)version, FA_STORE_SCHEMA, instead);
+}

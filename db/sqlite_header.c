@@ -44,7 +44,7 @@ static int read_header(sqlite3 *db, fa_sqlite_header *ret_kind, uint32_t *ret_ve
     else if (big_endian(header + 68) != FA_STORE_APPLICATION_ID)
         *ret_kind = FA_HEADER_FOREIGN;
     else
-        *ret_kind = *ret_version > FA_STORE_SCHEMA ? FA_HEADER_NEWER : FA_HEADER_OURS;
+        *ret_kind = *ret_version == FA_STORE_SCHEMA ? FA_HEADER_OURS : FA_HEADER_OTHER_VERSION;
     return 0;
 }
 

@@ -10,9 +10,9 @@
 typedef enum fa_sqlite_header {
     FA_HEADER_EMPTY,
     FA_HEADER_OURS,
-    FA_HEADER_NEWER,
-    FA_HEADER_FOREIGN, /* SQLite, of another program */
-    FA_HEADER_UNKNOWN  /* not SQLite, or damaged */
+    FA_HEADER_OTHER_VERSION, /* ours, but not of FA_STORE_SCHEMA */
+    FA_HEADER_FOREIGN,       /* SQLite, of another program */
+    FA_HEADER_UNKNOWN        /* not SQLite, or damaged */
 } fa_sqlite_header;
 
 /* Reads the header through SQLite's own descriptor, without a lock. *ret_version is user_version

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Opening a store: who may write it, whose file it is, of which version, and is it whole. The
- * header is looked at before SQLite touches the file, so that a foreign or newer file stays byte
- * for byte as it was, hot journal and all.
+ * header is looked at before SQLite touches the file, so that a foreign file and a store of another
+ * version stay byte for byte as they were, hot journal and all.
  *
  * Workload: one process start in a thousand makes a store; all others open it, read one winner and
  * are done. So opening takes one connection, one read of the header and one pragma; journal mode and
@@ -90,40 +90,40 @@ static int connect_sqlite(fa_store *store, fa_diag *diag)
     return fa_db_exec(store, "PRAGMA cell_size_check = ON", diag);
 }
 
-/* ---- migrations -----------------------------------------------------------------------------*/
-struct migration {
-    const char *const *steps;
-    int count;
-};
-
-static int migrate(fa_store *store, void *context, fa_diag *diag)
+/* ---- whose file, of which version -----------------------------------------------------------*/
+static int refuse_version(fa_store *store, int64_t version, fa_diag *diag)
 {
-    const struct migration *migration = context;
-    /* Read again inside the transaction: another process may have been here first. */
+    return fa_db_refuse_version(store, version,
+                                "set FA_TUNE_STORE to another file or move this one away", diag);
+}
+
+/* FA_ECORRUPT is SQLite's word that the file is damaged. */
+static int read_version(fa_store *store, int *ret_version, fa_diag *diag)
+{
     int sqlite_rc;
-    int version = fa_sqlite_pragma_int(store, "PRAGMA user_version", &sqlite_rc);
+    *ret_version = fa_sqlite_pragma_int(store, "PRAGMA user_version", &sqlite_rc);
     if (sqlite_rc != SQLITE_OK)
         return fa_sqlite_fail(store, diag, "its version cannot be read");
-    for (int i = version < 0 ? 0 : version; i < migration->count; i++) {
-        int rc = fa_db_exec(store, migration->steps[i], diag);
-        if (rc != 0)
-            return rc;
-    }
-    if (version >= migration->count)
-        return 0;
-    char pragmas[128];
-    snprintf(pragmas, sizeof pragmas, "PRAGMA user_version = %d; PRAGMA application_id = %d;",
-             migration->count, FA_STORE_APPLICATION_ID);
-    return fa_db_exec(store, pragmas, diag);
+    return 0;
 }
 
-int fa_sqlite_migrate(fa_store *store, const char *const *steps, int count, fa_diag *diag)
+/* Inside the transaction, before which another process may have been here. */
+static int make_tables(fa_store *store, void *context, fa_diag *diag)
 {
-    struct migration migration = {steps, count};
-    return fa_db_write(store, migrate, &migration, diag);
+    int version = 0;
+    char pragmas[128];
+    (void)context;
+    int rc = read_version(store, &version, diag);
+    if (rc != 0 || version == FA_STORE_SCHEMA)
+        return rc;
+    if (version != 0)
+        return refuse_version(store, version, diag);
+    rc = fa_db_exec(store, fa_db_schema, diag);
+    snprintf(pragmas, sizeof pragmas, "PRAGMA user_version = %d; PRAGMA application_id = %d;",
+             FA_STORE_SCHEMA, FA_STORE_APPLICATION_ID);
+    return rc == 0 ? fa_db_exec(store, pragmas, diag) : rc;
 }
 
-/* ---- what is there --------------------------------------------------------------------------*/
 /* Writable by permission and by file system; the directory too, for the journal. */
 static int check_writable(fa_store *store, fa_diag *diag)
 {
@@ -136,17 +136,6 @@ static int check_writable(fa_store *store, fa_diag *diag)
         return 0;
     return fa_fail(diag, FA_EREADONLY, "store %s cannot be written: %s", store->path,
                    strerror(errno));
-}
-
-/* After a header that is ours, or none: can the file be read, and is it of our version?
- * FA_ECORRUPT is SQLite's word that it is damaged. */
-static int read_version(fa_store *store, int *ret_version, fa_diag *diag)
-{
-    int sqlite_rc;
-    *ret_version = fa_sqlite_pragma_int(store, "PRAGMA user_version", &sqlite_rc);
-    if (sqlite_rc != SQLITE_OK)
-        return fa_sqlite_fail(store, diag, "cannot be read");
-    return 0;
 }
 
 /* A file without SQLite's header may be a damaged store, or a file of the user's that FA_TUNE_STORE names
@@ -169,42 +158,36 @@ static int refuse_unknown(fa_store *store, fa_diag *diag)
 static int check_contents(fa_store *store, fa_diag *diag)
 {
     fa_sqlite_header kind = FA_HEADER_UNKNOWN;
-    uint32_t newer = 0;
-    int version = 0, rc = fa_db_read_header(store, &kind, &newer, diag);
+    uint32_t other = 0;
+    int version = 0, rc = fa_db_read_header(store, &kind, &other, diag);
     if (rc != 0)
         return rc;
     if (kind == FA_HEADER_UNKNOWN) {
         /* A process may have been killed while it made the file: SQLite undoes that first. */
         rc = read_version(store, &version, diag);
         if (rc == 0)
-            rc = fa_db_read_header(store, &kind, &newer, diag);
+            rc = fa_db_read_header(store, &kind, &other, diag);
         if (rc == FA_ECORRUPT || (rc == 0 && kind == FA_HEADER_UNKNOWN))
             return refuse_unknown(store, diag);
         if (rc != 0)
             return rc;
     }
-    if (kind == FA_HEADER_NEWER)
-        return fa_fail(diag, FA_EVERSION,
-                       "store %s is of version %u and this library knows versions up to %d: use a "
-                       "newer fa-tune, or set FA_TUNE_STORE to another file",
-                       store->path, newer, FA_STORE_SCHEMA);
+    if (kind == FA_HEADER_OTHER_VERSION)
+        return refuse_version(store, other, diag);
     if (kind == FA_HEADER_FOREIGN)
         return fa_fail(diag, FA_ESTORE,
                        "%s is a database of another program: set FA_TUNE_STORE to another file",
                        store->path);
-    if (kind == FA_HEADER_EMPTY && (store->read_only || store->existing))
-        return fa_fail(diag, FA_ENOTFOUND, "store %s is empty", store->path);
-    if (kind != FA_HEADER_EMPTY)
+    if (kind == FA_HEADER_OURS)
         rc = read_version(store, &version, diag);
     if (rc != 0 || version == FA_STORE_SCHEMA)
         return rc;
-    if (store->read_only)
-        return fa_fail(diag, FA_EREADONLY,
-                       "store %s is of the older version %d and cannot be written: open it once "
-                       "where it can be",
-                       store->path, version);
+    if (version != 0) /* after SQLite undid what a process was killed over */
+        return refuse_version(store, version, diag);
+    if (store->read_only || store->existing)
+        return fa_fail(diag, FA_ENOTFOUND, "store %s is empty", store->path);
     store->fresh = kind == FA_HEADER_EMPTY;
-    rc = fa_sqlite_migrate(store, fa_db_schema_steps, FA_STORE_SCHEMA, diag);
+    rc = fa_db_write(store, make_tables, NULL, diag);
     if (store->fresh)
         store->journal_ready = false; /* from now on everything is flushed */
     store->fresh = false;
@@ -254,7 +237,7 @@ static int connect_absent(fa_store *store, fa_diag *diag)
     int rc = connect_sqlite(store, diag);
     store->journal_ready = true; /* memory has one of its own */
     if (rc == 0)
-        rc = fa_sqlite_migrate(store, fa_db_schema_steps, FA_STORE_SCHEMA, diag);
+        rc = fa_db_write(store, make_tables, NULL, diag);
     if (rc != 0)
         fa_sqlite_disconnect(store);
     store->read_only = true;

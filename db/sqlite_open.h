@@ -9,7 +9,5 @@
 
 /* path: as the caller gave it. */
 int fa_sqlite_open(fa_store *store, const char *path, fa_diag *ret_note, fa_diag *diag);
-/* Runs the steps that the file lacks, in one transaction. */
-int fa_sqlite_migrate(fa_store *store, const char *const *steps, int count, fa_diag *diag);
 
 #endif

@@ -6,7 +6,6 @@
 #include "db_fixture.h"
 
 #include "../db/database.h"
-#include "../db/schema.h"
 
 static fa_verification mark_of(uint32_t n, int32_t driver, bool passed)
 {
@@ -222,33 +221,6 @@ static void winners_like_one_differ_in_lengths_and_silicon_alone(void)
     fa_store_close(&store);
 }
 
-#ifndef DB_ON_POSTGRES
-/* As the library of the first release has left it. */
-static void a_store_of_the_first_version_gets_the_tables(void)
-{
-    fa_verification mark = mark_of(1, 13010, true);
-    fa_scope scope = db_scope(1);
-    fa_prediction_record record = prediction_of(1);
-    sqlite3 *db = NULL;
-    char sql[100];
-    snprintf(sql, sizeof sql, "PRAGMA user_version = 1; PRAGMA application_id = %d;",
-             FA_STORE_APPLICATION_ID);
-    CHECK_INT(sqlite3_open(db_path, &db), SQLITE_OK);
-    CHECK_INT(sqlite3_exec(db, fa_db_schema_steps[0], NULL, NULL, NULL), SQLITE_OK);
-    CHECK_INT(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
-    sqlite3_close(db);
-    CHECK_INT(chmod(db_path, 0600), 0);
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
-    CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
-    CHECK_OK(fa_store_verification_put(store, &mark, &scope, &diag), diag);
-    CHECK_OK(fa_store_prediction_put(store, &record, &diag), diag);
-    CHECK_INT(driver_of(store, 1), 13010);
-    fa_store_close(&store);
-}
-
-#endif
-
 int main(void)
 {
     DB_TEST(a_mark_is_of_one_cubin_one_silicon_and_one_driver);
@@ -258,8 +230,5 @@ int main(void)
     DB_TEST(the_oldest_predictions_are_forgotten);
     DB_TEST(a_prediction_that_cannot_be_is_not_stored);
     DB_TEST(winners_like_one_differ_in_lengths_and_silicon_alone);
-#ifndef DB_ON_POSTGRES
-    DB_TEST(a_store_of_the_first_version_gets_the_tables);
-#endif
     return check_done();
 }

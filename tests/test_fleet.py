@@ -42,21 +42,6 @@ def results_that_wait_go_to_the_fleet_that_they_wait_for_and_to_no_other():
         tap.equal(production.ask("SELECT count(*) FROM winner"), "1")
 
 
-def results_kept_without_their_fleet_are_sent_nowhere_until_they_are_tuned_again():
-    with InFile() as fleet, Host(fleet.location, gpu=1) as one:
-        with fleet.down():
-            one.ask(64)
-            one.ask(128)
-        with sqlite3.connect(one.store) as store:  # as one of version 7 comes
-            store.execute("UPDATE outbox SET fleet = ''")
-        tap.has(one.run("show").stdout, "2 results in ~/store.db wait for a server that")
-        tap.has(one.run("doctor").stdout, "tune them with --again")
-        tap.equal(fleet.ask("SELECT count(*) FROM winner"), "0")
-        one.ask(64, "--again")
-        tap.equal((fleet.ask("SELECT count(*) FROM winner"), one.waiting()), ("1", 1))
-        tap.equal(one.json("show")["waiting"], [{"fleet": None, "results": 1}])
-
-
 def it_is_said_in_which_store_a_winner_lies():
     with InFile() as fleet, Host(fleet.location, gpu=1) as one, Host(fleet.location, gpu=2) as two:
         def places(host, *arguments):
@@ -218,7 +203,6 @@ def what_cannot_be_is_said_clearly():
 tap.main(tests(InFile) + [
     a_fleet_that_is_gone_is_told_once_and_caught_up_with_by_the_next_call,
     results_that_wait_go_to_the_fleet_that_they_wait_for_and_to_no_other,
-    results_kept_without_their_fleet_are_sent_nowhere_until_they_are_tuned_again,
     it_is_said_in_which_store_a_winner_lies,
     a_worse_winner_never_takes_a_better_ones_place,
     a_row_that_is_launched_otherwise_than_its_config_says_is_refused,

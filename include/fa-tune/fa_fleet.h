@@ -29,9 +29,7 @@ extern "C" {
 /* ---- results that wait ----------------------------------------------------------------------*/
 /* Results in the local store that are to be published as soon as their fleet's store is there again. */
 typedef struct fa_waiting {
-    const char *
-        fleet; /* its address, without user and password; "": an earlier version did not note it, and they are
-                          sent nowhere before they are tuned again. During the visit */
+    const char *fleet; /* its address, without user and password; during the visit */
     int64_t results;
 } fa_waiting;
 typedef int fa_waiting_visit(void *context, const fa_waiting *waiting);

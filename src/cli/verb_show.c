@@ -60,22 +60,13 @@ static int keep_waiting(void *context, const fa_waiting *waiting)
     winners *list = context;
     bool one = waiting->results == 1;
     cJSON *item = cJSON_CreateObject();
-    if (waiting->fleet[0] != 0)
-        fa_json_add_text(item, "fleet", waiting->fleet);
-    else
-        fa_json_add_null(item, "fleet");
+    fa_json_add_text(item, "fleet", waiting->fleet);
     fa_json_add_number(item, "results", (double)waiting->results);
     fa_json_push(list->waiting_json, item);
     fa_buf_printf(&list->waiting, "%lld result%s in ", (long long)waiting->results, one ? "" : "s");
     cli_text_path(&list->waiting, list->file);
-    fa_buf_printf(&list->waiting, " wait%s ", one ? "s" : "");
-    if (waiting->fleet[0] != 0) {
-        fa_buf_text(&list->waiting, "for ");
-        cli_text_safe(&list->waiting, waiting->fleet);
-    } else {
-        fa_buf_text(&list->waiting, "for a server that an earlier fa-tune did not note: tuned with "
-                                    "--again they go to the one of FA_TUNE_STORE");
-    }
+    fa_buf_printf(&list->waiting, " wait%s for ", one ? "s" : "");
+    cli_text_safe(&list->waiting, waiting->fleet);
     fa_buf_text(&list->waiting, "\n");
     return 0;
 }

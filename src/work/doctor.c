@@ -269,14 +269,11 @@ struct waiting_check {
 static int report_waiting(void *context, const char *fleet, int64_t count)
 {
     const struct waiting_check *check = context;
-    bool mine = check->fleet[0] != 0 && strcmp(fleet, check->fleet) == 0, known = fleet[0] != 0;
+    bool mine = strcmp(fleet, check->fleet) == 0;
     report(check->doctor, mine ? FA_CHECK_OK : FA_CHECK_WARN, "outbox",
-           mine    ? ""
-           : known ? "any command with FA_TUNE_STORE set to that store publishes them"
-                   : "tune them with --again, with FA_TUNE_STORE set to the fleet's store",
+           mine ? "" : "any command with FA_TUNE_STORE set to that store publishes them",
            "%lld result%s in the local store wait%s for %s", (long long)count,
-           count == 1 ? "" : "s", count == 1 ? "s" : "",
-           known ? fleet : "a server that an earlier fa-tune did not note");
+           count == 1 ? "" : "s", count == 1 ? "s" : "", fleet);
     return 0;
 }
 
