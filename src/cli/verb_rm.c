@@ -114,7 +114,7 @@ static void put_count(fa_buf *out, int64_t count, const char *what)
 static void put_buckets(const cli_options *options, fa_buf *out)
 {
     uint32_t given = options->given | options->given_also;
-    int32_t told = 0;
+    int32_t told = -1;
     fa_problem bucket;
     fa_bucket(&options->problem, &bucket);
     for (int i = 0; i < FA_PROBLEM_VALUES; i++) {
