@@ -341,8 +341,9 @@ def what_is_forgotten_is_told_and_gone():
     tap.equal((gone.trials, gone.cubins, gone.bytes, gone.elsewhere), (1, would.cubins, would.bytes, 0))
     tap.has(repr(gone), "forgot 1 trial and ")
     tap.equal([one.problem for one in fa_tune.winners(seq=40)], [problem(40)])
-    refused(fa_tune.Error, "say what to forget", fa_tune.forget)
-    refused(fa_tune.Error, "--all", lambda: fa_tune.forget(everything=True, gpu="L4"))
+    refused(fa_tune.ArgumentError, "everything=True", fa_tune.forget)
+    refused(fa_tune.ArgumentError, "everything=True", lambda: fa_tune.forget(seq=None, dry_run=True))
+    refused(fa_tune.ArgumentError, "everything=True", lambda: fa_tune.forget(everything=True, gpu="L4"))
     refused(fa_tune.ArgumentError, "lse=False", lambda: fa_tune.forget(seq=40, lse=False))
     refused(fa_tune.ArgumentError, "no field colour", lambda: fa_tune.forget(colour=3))
 
@@ -353,6 +354,12 @@ def winners_of_an_operation_of_ones_own_are_told_by_its_own_fields():
     os.environ["FA_TUNE_TEMPLATES"] = operations
     try:
         told = fa_tune.winners()
+        its = {"operation": "rms_norm", "dtype": "torch.float16", "rows": 64}
+        tap.equal([len(fa_tune.winners(**its)), len(fa_tune.winners(**{**its, "rows": 65}))], [1, 0])
+        tap.equal([one["problem"]["rows"] for one in fa_tune.report(**its).problems], [64])
+        tap.equal([one.problem["rows"] for one in fa_tune.forget(**its, dry_run=True)], [64])
+        refused(fa_tune.ArgumentError, "no field seq_k", lambda: fa_tune.forget(operation="rms_norm", seq_k=64))
+        refused(fa_tune.ArgumentError, "operation=", lambda: fa_tune.winners(rows=64))
     finally:
         os.environ["FA_TUNE_TEMPLATES"] = before
     tap.has(repr(told), "operation='rms_norm', dtype='fp16', rows=64, columns=256  ")

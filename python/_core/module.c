@@ -55,6 +55,8 @@ static PyMethodDef methods[] = {
      "where it is not stored. Nothing is loaded into this process."},
     {"problem", problem_complete, METH_O,
      "problem(fields)\n--\n\nA dict with every field of the problem, checked; defaults where none are given."},
+    {"fields_of", problem_fields, METH_O,
+     "fields_of(operation)\n--\n\nThe names of an operation's fields, also of one of FA_TUNE_TEMPLATES."},
     {"set_policy", (PyCFunction)(void (*)(void))session_set_policy, METH_VARARGS | METH_KEYWORDS,
      "set_policy(effort, on_miss=None)\n--\n\n"
      "How attention() comes by a kernel that is not loaded: by this effort, or by calling\n"

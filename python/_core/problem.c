@@ -147,6 +147,34 @@ PyObject *problem_complete(PyObject *self, PyObject *dict)
     return problem_from_dict(dict, &problem) == 0 ? problem_to_dict(&problem) : NULL;
 }
 
+/* Operations of FA_TUNE_TEMPLATES are known, as they are to a tuner. */
+PyObject *problem_fields(PyObject *self, PyObject *name)
+{
+    const char *templates = getenv("FA_TUNE_TEMPLATES"),
+               *text = PyUnicode_AsUTF8AndSize(name, NULL);
+    const fa_operation *operation = NULL;
+    fa_field_info info = {.size = sizeof info};
+    fa_diag diag = {{0}};
+    (void)self;
+    if (text == NULL)
+        return NULL;
+    int rc = templates != NULL && templates[0] != 0 ? fa_load_operations(templates, &diag) : 0;
+    if (rc == 0)
+        rc = fa_find_operation(text, &operation, &diag);
+    if (rc != 0) {
+        fail_with(rc, &diag);
+        return NULL;
+    }
+    PyObject *names = PyList_New(0);
+    for (int i = 0; names != NULL && fa_operation_field(operation, i, &info) == 0; i++) {
+        PyObject *field = PyUnicode_FromString(info.name);
+        if (field == NULL || PyList_Append(names, field) != 0)
+            Py_CLEAR(names);
+        Py_XDECREF(field);
+    }
+    return names;
+}
+
 int effort_from(PyObject *name, fa_effort *ret_effort)
 {
     static const char *const names[] = {"cached", "predict", "measure", "patient"};

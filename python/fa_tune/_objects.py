@@ -398,13 +398,19 @@ def report(path: str | os.PathLike | None = None, *, gpu: str | None = None, **f
 
 
 def _filter(fields):
-    """Fields to filter by, by their own names."""
+    """Fields to filter by, by their own names: attention's, or those of the operation that is given."""
     from ._problem import named
-    wanted = named(fields)
-    unknown = [name for name in wanted if name != "operation" and name not in _core.fields]
+    operation = fields.pop("operation", None)
+    if not isinstance(operation, (str, type(None))):
+        raise ArgumentError("operation is a name, such as \"attn_fwd\", not %s" % shown(operation))
+    has = _core.fields if operation is None or not fields else _core.fields_of(operation)
+    wanted = named(fields, has)
+    unknown = [name for name in wanted if name not in has]
     if unknown:
-        raise ArgumentError("a problem has no field %s: it has %s" % (", ".join(unknown), ", ".join(_core.fields)))
-    return wanted
+        raise ArgumentError("a problem%s has no field %s: it has %s%s" % (
+            " of " + operation if operation else "", ", ".join(unknown), ", ".join(has),
+            "" if operation else "; give operation=\"NAME\" for the fields of another operation"))
+    return wanted if operation is None else {"operation": operation, **wanted}
 
 
 def winners(*, gpu: str | None = None, **fields: Any) -> Winners:
@@ -444,9 +450,13 @@ def forget(*, gpu: str | None = None, older_than: str | datetime.timedelta | Non
         raise ArgumentError("forget() takes no %s=False: problems are chosen by what they have" % off[0])
     if isinstance(older_than, datetime.timedelta):
         older_than = "%ds" % older_than.total_seconds()
-    return Forgotten(_child.run_json("rm", *_child.options_of({
-        "gpu": gpu, "older_than": older_than, "stale": stale, "all": everything, "dry_run": dry_run, **wanted}),
-        progress=False))
+    chosen = _child.options_of({"gpu": gpu, "older_than": older_than, "stale": stale, **wanted})
+    if bool(chosen) == bool(everything):
+        raise ArgumentError("everything=True forgets all: leave it out, or the arguments that choose" if everything else
+                            "say what to forget: gpu=, fields of a problem, older_than=, stale=True or everything=True; "
+                            "dry_run=True tells what would go")
+    return Forgotten(_child.run_json("rm", *chosen, *_child.options_of({"all": everything, "dry_run": dry_run}),
+                                     progress=False))
 
 
 def _agrees(fields, name, value):

@@ -45,11 +45,11 @@ def shown(value):
     return text if len(text) <= 60 else "a " + type(value).__name__
 
 
-def named(fields):
-    """Keywords as the operation's own fields and values: seq says seq_q and seq_k."""
+def named(fields, own=()):
+    """Keywords as the operation's own fields and values: seq says seq_q and seq_k, unless it is one of its `own` fields."""
     given = {}
     for name, value in sorted(fields.items(), key=lambda item: item[0] not in ALSO):
-        for field in ALSO.get(name, (name,)):
+        for field in (name,) if name in own else ALSO.get(name, (name,)):
             given[field] = _value(field, value)
     return given
 
