@@ -47,6 +47,8 @@ static const char delete_sql[] =
 struct forgetting {
     const fa_scope *scopes; /* NULL: everything */
     size_t count;
+    const int64_t *unread;
+    size_t unread_count;
     bool dry_run;
     fa_store_forgotten forgotten;
 };
@@ -98,6 +100,10 @@ static int forget_body(fa_store *store, void *context, fa_diag *diag)
         rc = fa_db_exec(store, everything_sql, diag);
     for (size_t i = 0; rc == 0 && forgetting->scopes != NULL && i < forgetting->count; i++)
         rc = choose_scope(store, &forgetting->scopes[i], diag);
+    for (size_t i = 0; rc == 0 && forgetting->scopes != NULL && i < forgetting->unread_count; i++)
+        rc = fa_db_run_on(store,
+                          "INSERT OR IGNORE INTO temp.forgotten SELECT id FROM scope WHERE id = ?",
+                          forgetting->unread[i], diag);
     if (rc == 0 && forgetting->scopes != NULL)
         rc = fa_db_exec(store, cubins_sql, diag);
     if (rc == 0)
@@ -105,10 +111,15 @@ static int forget_body(fa_store *store, void *context, fa_diag *diag)
     return rc == 0 && !forgetting->dry_run ? fa_db_exec(store, delete_sql, diag) : rc;
 }
 
-int fa_store_forget(fa_store *store, const fa_scope *scopes, size_t count, bool dry_run,
-                    fa_store_forgotten *ret_forgotten, fa_diag *diag)
+int fa_store_forget(fa_store *store, const fa_scope *scopes, size_t count, const int64_t *unread,
+                    size_t unread_count, bool dry_run, fa_store_forgotten *ret_forgotten,
+                    fa_diag *diag)
 {
-    struct forgetting forgetting = {.scopes = scopes, .count = count, .dry_run = dry_run};
+    struct forgetting forgetting = {.scopes = scopes,
+                                    .count = count,
+                                    .unread = unread,
+                                    .unread_count = unread_count,
+                                    .dry_run = dry_run};
     int rc = fa_db_enter(store, diag);
     if (rc == 0 && store->postgres != NULL)
         rc = fa_fail(diag, FA_ENOTSUP,

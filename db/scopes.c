@@ -6,6 +6,7 @@
 
 #include "problem_row.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 void fa_scope_key(const fa_scope *scope, char ret_hex[FA_HASH_HEX])
@@ -121,33 +122,80 @@ int fa_db_scope_lock(fa_store *store, int64_t id, fa_diag *diag)
 
 struct visiting {
     fa_scope_visit *visit;
+    fa_unread_scope_visit *visit_unread; /* one of both is NULL */
     void *context;
 };
+
+#define TRIALS_OF_SCOPE                                                    \
+    "(SELECT count(DISTINCT config_key) FROM trial WHERE scope_id = ?1), " \
+    "coalesce((SELECT unix_time FROM trial WHERE id = "                    \
+    "(SELECT max(id) FROM trial WHERE scope_id = ?1)), 0) "
+
+static int visit_unread_row(fa_store *store, int64_t id, const struct visiting *visiting,
+                            fa_diag *diag)
+{
+    fa_unread_scope scope = {.id = id};
+    fa_reader reader;
+    int rc =
+        fa_db_row(store,
+                  "SELECT scope.problem, scope.silicon, winner.gpu_name, "
+                  "coalesce(winner.unix_time, 0), " TRIALS_OF_SCOPE
+                  "FROM scope LEFT JOIN winner ON winner.scope_id = scope.id WHERE scope.id = ?1",
+                  id, &reader, diag);
+    if (rc <= 0)
+        return rc;
+    char *problem = fa_read_owned(&reader), *silicon = fa_read_owned(&reader);
+    char *gpu = fa_read_owned(&reader);
+    scope.unix_time = fa_read_int(&reader, 0, INT64_MAX);
+    scope.trials = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
+    int64_t trial_time = fa_read_int(&reader, 0, INT64_MAX);
+    rc = fa_read_end(&reader, diag);
+    scope.problem = problem;
+    scope.silicon = silicon;
+    scope.gpu = gpu;
+    if (trial_time > scope.unix_time)
+        scope.unix_time = trial_time;
+    if (rc == 1)
+        rc = problem != NULL && silicon != NULL ? visiting->visit_unread(visiting->context, &scope)
+                                                : 0;
+    free(problem);
+    free(silicon);
+    free(gpu);
+    return rc;
+}
 
 static int visit_row(fa_store *store, int64_t id, void *context, fa_diag *diag)
 {
     const struct visiting *visiting = context;
     fa_scope scope = {0};
     fa_reader reader;
-    int rc = fa_db_row(store,
-                       "SELECT " FA_SCOPE_COLUMNS ", "
-                       "(SELECT count(DISTINCT config_key) FROM trial WHERE scope_id = ?1), "
-                       "coalesce((SELECT unix_time FROM trial WHERE id = "
-                       "(SELECT max(id) FROM trial WHERE scope_id = ?1)), 0) "
-                       "FROM scope WHERE id = ?1",
-                       id, &reader, diag);
+    int rc =
+        fa_db_row(store, "SELECT " FA_SCOPE_COLUMNS ", " TRIALS_OF_SCOPE "FROM scope WHERE id = ?1",
+                  id, &reader, diag);
     if (rc <= 0)
         return rc;
     fa_db_scope_read(&reader, &scope);
     int32_t trials = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
     int64_t unix_time = fa_read_int(&reader, 0, INT64_MAX);
     rc = fa_read_end(&reader, diag);
-    return rc == 1 ? visiting->visit(visiting->context, &scope, trials, unix_time) : rc;
+    if (visiting->visit != NULL)
+        return rc == 1 ? visiting->visit(visiting->context, &scope, trials, unix_time) : rc;
+    return rc == 0 ? visit_unread_row(store, id, visiting, diag) : rc < 0 ? rc : 0;
+}
+
+static int visit_each(fa_store *store, struct visiting *visiting, fa_diag *diag)
+{
+    fa_binder ids = fa_db_query(store, "SELECT id FROM scope ORDER BY id", diag);
+    return fa_db_each(store, &ids, visit_row, visiting, diag);
 }
 
 int fa_store_scopes_each(fa_store *store, fa_scope_visit *visit, void *context, fa_diag *diag)
 {
-    struct visiting visiting = {visit, context};
-    fa_binder ids = fa_db_query(store, "SELECT id FROM scope ORDER BY id", diag);
-    return fa_db_each(store, &ids, visit_row, &visiting, diag);
+    return visit_each(store, &(struct visiting){.visit = visit, .context = context}, diag);
+}
+
+int fa_store_unread_scopes_each(fa_store *store, fa_unread_scope_visit *visit, void *context,
+                                fa_diag *diag)
+{
+    return visit_each(store, &(struct visiting){.visit_unread = visit, .context = context}, diag);
 }

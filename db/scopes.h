@@ -21,4 +21,18 @@ void fa_scope_key(const fa_scope *scope, char ret_hex[FA_HASH_HEX]);
 typedef int fa_scope_visit(void *context, const fa_scope *scope, int32_t trials, int64_t unix_time);
 int fa_store_scopes_each(fa_store *store, fa_scope_visit *visit, void *context, fa_diag *diag);
 
+/* A scope that fa_store_scopes_each() leaves out: its problem is of an operation that is not known here, or has
+ * other fields, or is damaged. Texts are valid while the visit runs. */
+typedef struct fa_unread_scope {
+    int64_t id;
+    const char *problem; /* JSON, as stored */
+    const char *silicon;
+    const char *gpu; /* the winner's; NULL: there is no winner */
+    int32_t trials;
+    int64_t unix_time; /* of the newest trial, or of the winner */
+} fa_unread_scope;
+typedef int fa_unread_scope_visit(void *context, const fa_unread_scope *scope);
+int fa_store_unread_scopes_each(fa_store *store, fa_unread_scope_visit *visit, void *context,
+                                fa_diag *diag);
+
 #endif

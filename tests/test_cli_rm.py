@@ -6,7 +6,7 @@ import signal
 import subprocess
 
 import tap
-from place import Place
+from place import SOURCE, Place
 from report_store import add_baselines, baseline, change, tuned
 
 L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
@@ -16,7 +16,7 @@ OF = ("--batch", "1", "--heads", "1", "--seq")
 
 
 def lengths(document):
-    return sorted(one["problem"]["seq_q"] for one in document.get("winners") or document.get("problems") or [])
+    return sorted(one["problem"]["seq_q"] for one in document.get("winners") or document.get("problems") or [] if one["problem"])
 
 
 def rm(place, *arguments):
@@ -86,6 +86,27 @@ def each_way_to_choose_keeps_to_what_it_names():
         tap.equal(lengths(place.json("show")), [64])
 
 
+def winners_of_an_operation_whose_templates_are_gone_are_told_and_reached():
+    stored = {"operation": "rms_norm", "dtype": "fp16", "rows": 64, "columns": 256}
+    with tuned(problems=((128,),)) as place:
+        place.run("--operation", "rms_norm", "--rows", "64", "--columns", "256", "--gpu", "T4", "--quiet",
+                  "--templates", os.path.join(SOURCE, "tests", "operations"))
+        change(place, "UPDATE winner SET unix_time = unix_time - 60", "UPDATE trial SET unix_time = unix_time - 60")
+        for choice in (["--stale"], ["--older-than", "30s"], ["--gpu", "T4"], ["--operation", "rms_norm"], ["--all"]):
+            would = place.json("rm", *choice, "--dry-run")
+            found = [one for one in would["problems"] if one["problem"] == stored]
+            tap.equal((choice, [(one["gpu"]["name"], one["unread"], one["stale"], one["answer"]) for one in found]),
+                      (choice, [("T4", True, True, None)]))
+            tap.equal(would["forgotten"]["winners"], len(would["problems"]))
+        for choice in (["--gpu", "L4"], ["--operation", "attn_fwd"], ["--older-than", "30d"]):
+            assert stored not in [one["problem"] for one in place.json("rm", *choice, "--dry-run")["problems"]], choice
+        tap.has(place.run("rm", "--operation", "rms_nrom", status=2).stderr, "rms_nrom")
+        tap.has(place.run("rm", "--operation", "rms_norm", "--seq", "64", status=2).stderr, "--templates")
+        tap.has(place.run("rm", "--stale", "--dry-run").stdout, "rms_norm")
+        tap.equal(rm(place, "--operation", "rms_norm")["winners"], 1)
+        tap.equal((rm(place, "--stale")["winners"], lengths(place.json("show"))), (0, [128]))
+
+
 def what_is_not_chosen_clearly_is_refused():
     with tuned(problems=THREE) as place:
         before = bytes_of(place)
@@ -151,6 +172,7 @@ tap.main([
     cubins_stay_while_another_problem_has_them,
     what_is_forgotten_is_as_if_it_had_never_been_tuned,
     each_way_to_choose_keeps_to_what_it_names,
+    winners_of_an_operation_whose_templates_are_gone_are_told_and_reached,
     what_is_not_chosen_clearly_is_refused,
     everything_goes_but_baselines_and_the_plans_of_sweeps_which_tune_again,
     a_tune_under_way_is_waited_for_and_killed_it_holds_nobody_up,

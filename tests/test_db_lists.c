@@ -239,6 +239,12 @@ static int64_t count_rows(const char *sql)
 
 #define COUNT(table) count_rows("SELECT count(*) FROM " table)
 
+static int see_unread(void *context, const fa_unread_scope *scope)
+{
+    *(int64_t *)context = scope->id;
+    return strcmp(scope->problem, "{}") == 0 && scope->gpu != NULL ? 0 : FA_EINVAL;
+}
+
 static void what_is_forgotten_takes_the_cubins_that_nothing_else_refers_to(void)
 {
     fa_store *store = db_open(&diag), *reader = NULL;
@@ -248,13 +254,13 @@ static void what_is_forgotten_takes_the_cubins_that_nothing_else_refers_to(void)
     CHECK(store != NULL && fill_scope(store, 1, 10) && fill_scope(store, 2, 11));
     CHECK_OK(fa_store_baselines_put(store, &baseline, 1, &diag), diag);
     CHECK_OK(fa_store_open(db_path, FA_STORE_READ_ONLY, &reader, NULL, &diag), diag);
-    CHECK_OK(fa_store_forget(reader, &first, 1, true, &would, &diag), diag);
+    CHECK_OK(fa_store_forget(reader, &first, 1, NULL, 0, true, &would, &diag), diag);
     CHECK_INT(COUNT("winner"), 2);
-    CHECK_INT(fa_store_forget(reader, &first, 1, false, &did, &diag), FA_EREADONLY);
+    CHECK_INT(fa_store_forget(reader, &first, 1, NULL, 0, false, &did, &diag), FA_EREADONLY);
     fa_store_close(&reader);
-    CHECK_OK(fa_store_forget(store, &unknown, 1, false, &did, &diag), diag);
+    CHECK_OK(fa_store_forget(store, &unknown, 1, NULL, 0, false, &did, &diag), diag);
     CHECK(did.winners == 0 && did.trials == 0 && did.cubins == 0 && did.bytes == 0);
-    CHECK_OK(fa_store_forget(store, &first, 1, false, &did, &diag), diag);
+    CHECK_OK(fa_store_forget(store, &first, 1, NULL, 0, false, &did, &diag), diag);
     CHECK_INT(memcmp(&would, &did, sizeof did), 0);
     CHECK_INT(did.winners, 1);
     CHECK_INT(did.trials, 2);
@@ -266,7 +272,11 @@ static void what_is_forgotten_takes_the_cubins_that_nothing_else_refers_to(void)
     CHECK_INT(COUNT("baseline"), 1);
     CHECK(fa_store_shrink(store) >= 0);
     CHECK(db_tamper("UPDATE scope SET problem = '{}'")); /* only another version could read it */
-    CHECK_OK(fa_store_forget(store, NULL, 0, false, &did, &diag), diag);
+    int64_t unread = 0;
+    CHECK_OK(fa_store_unread_scopes_each(store, see_unread, &unread, &diag), diag);
+    CHECK_OK(fa_store_forget(store, &first, 0, &unread, 1, true, &would, &diag), diag);
+    CHECK_INT(would.winners, 1);
+    CHECK_OK(fa_store_forget(store, NULL, 0, NULL, 0, false, &did, &diag), diag);
     CHECK_INT(did.winners, 1);
     CHECK_INT(COUNT("scope") + COUNT("trial") + COUNT("winner") + COUNT("cubin") + COUNT("outbox") +
                   COUNT("verification") + COUNT("environment"),
@@ -280,7 +290,7 @@ static void what_is_forgotten_takes_the_cubins_that_nothing_else_refers_to(void)
 static int forget_and_fail(void *context, fa_diag *diag)
 {
     fa_store_forgotten did;
-    int rc = fa_store_forget(context, NULL, 0, false, &did, diag);
+    int rc = fa_store_forget(context, NULL, 0, NULL, 0, false, &did, diag);
     return rc == 0 && did.winners == 2 ? FA_ECANCELED : FA_EINVAL;
 }
 
@@ -302,7 +312,7 @@ static int forget_behind_the_back(void *context, const fa_trial_record *record)
     fa_scope scope = db_scope(1);
     fa_store_forgotten did;
     bool good = other != NULL && record->trial.config.tunable[1].value == 10 &&
-                fa_store_forget(other, &scope, 1, false, &did, &diag) == 0 &&
+                fa_store_forget(other, &scope, 1, NULL, 0, false, &did, &diag) == 0 &&
                 fill_scope(other, 2, 20);
     fa_store_close(&other);
     ++*told;

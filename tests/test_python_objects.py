@@ -362,6 +362,9 @@ def winners_of_an_operation_of_ones_own_are_told_by_its_own_fields():
         refused(fa_tune.ArgumentError, "operation=", lambda: fa_tune.winners(rows=64))
     finally:
         os.environ["FA_TUNE_TEMPLATES"] = before
+    gone = fa_tune.forget(operation="rms_norm", dry_run=True)  # its templates are, too
+    tap.equal((len(gone), gone.unread), (0, 1))
+    tap.has(repr(gone), "1 problem that cannot be read here")
     tap.has(repr(told), "operation='rms_norm', dtype='fp16', rows=64, columns=256  ")
     tap.has(repr(next(one for one in told if one.problem["operation"] == "rms_norm")), "\n  ?\n  unranked: rms_norm_")
 

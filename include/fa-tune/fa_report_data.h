@@ -34,6 +34,9 @@ typedef struct fa_study {
     bool stale;          /* no lookup serves its winner any more, and no tune uses its trials: neither
                           * this session's templates nor the built-in ones make it, or it was measured
                           * by another policy. An older library that shares the store may still use it */
+    /* By fa_forget() alone, else NULL: the problem's JSON as stored, because its operation or its fields are
+     * not known here. problem and winner are then all 0. Valid while a callback runs. */
+    const char *unread;
 } fa_study;
 
 /* Every study, in no order that means anything. A non-zero return stops and is returned. */

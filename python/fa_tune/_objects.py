@@ -131,6 +131,8 @@ class Forgotten(Winners):
     cubins     compiled kernels that nothing else refers to
     bytes      of all that; freed: by how much the store's file became smaller
     elsewhere  how many of the winners a system bundle or the fleet has, too: the next lookup finds that
+    unread     how many problems go beside these winners that cannot be read here: of an operation whose templates
+               are gone, or of another version
     dry_run    whether all of it is still there
     """
 
@@ -139,19 +141,22 @@ class Forgotten(Winners):
     bytes: int
     freed: int
     elsewhere: int
+    unread: int
     dry_run: bool
 
     def __new__(cls, told):
         self = super().__new__(cls, (Answer(one["answer"]) for one in told["problems"] if one["answer"]))
         for name in ("trials", "cubins", "bytes", "freed", "elsewhere"):
             setattr(self, name, told["forgotten"][name])
+        self.unread = sum(one["unread"] for one in told["problems"])
         self.dry_run = told["dry_run"]
         return self
 
     def __repr__(self):
-        return "\n".join(["%s %s and %s, %d bytes" % (
+        unread = ", and %s that cannot be read here" % counted(self.unread, "problem") if self.unread else ""
+        return "\n".join(["%s %s and %s, %d bytes%s" % (
             "would forget" if self.dry_run else "forgot", counted(self.trials, "trial"),
-            counted(self.cubins, "cubin"), self.bytes), super().__repr__()])
+            counted(self.cubins, "cubin"), self.bytes, unread), super().__repr__()])
 
 
 class SweepItem:

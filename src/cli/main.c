@@ -109,7 +109,9 @@ static const cli_verb verbs[] = {
      "problems that agree with all of them; the defaults below do not count.\n\n"
      "A winner is stale when neither this fa-tune's templates nor those of --templates make it any\n"
      "more: no lookup serves it. An older fa-tune that shares the store may still use it, and winners\n"
-     "of your own families are stale unless their --templates are given.\n\n"
+     "of your own families and operations are stale unless their --templates are given.\n\n"
+     "Without its --templates an operation is chosen by --operation NAME, and its problems are listed\n"
+     "as the store has them, in JSON. Options of a problem do not choose among them.\n\n"
      "Only the local store is changed. Lookups still find what a system bundle, the fleet's store or a\n"
      "service has, and a process keeps the kernels that it has loaded. The file gets smaller when a\n"
      "quarter of it is unused. The command waits up to ten seconds for tunes into this store.\n",

@@ -347,9 +347,10 @@ static const char *find_value(const char *name, int count, char **arguments)
     return value;
 }
 
-/* Whose problems the other options speak of; operations of a directory of templates count. */
-static int choose_operation(int count, char **arguments, const fa_operation **ret_operation,
-                            fa_diag *diag)
+/* Whose problems the other options speak of; operations of a directory of templates count. rm takes any name,
+ * because a store may have winners of an operation whose templates are gone: the others are then attention's. */
+static int choose_operation(const cli_verb *verb, int count, char **arguments,
+                            const fa_operation **ret_operation, fa_diag *diag)
 {
     const char *name = find_value("--operation", count, arguments);
     const char *templates = find_value("--templates", count, arguments);
@@ -359,7 +360,10 @@ static int choose_operation(int count, char **arguments, const fa_operation **re
     *ret_operation = fa_operation_of(NULL);
     if (rc == 0 && (*ret_operation)->field_count == 0)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
-    return rc == 0 && name != NULL ? fa_operation_find(name, ret_operation, diag) : rc;
+    if (rc != 0 || name == NULL)
+        return rc;
+    rc = fa_operation_find(name, ret_operation, diag);
+    return rc == FA_ENOTSUP && (verb->groups & CLI_GROUP_FORGET) ? 0 : rc;
 }
 
 int cli_options_parse(const cli_verb *verb, int count, char **arguments, cli_options *ret_options,
@@ -367,7 +371,7 @@ int cli_options_parse(const cli_verb *verb, int count, char **arguments, cli_opt
 {
     static all_options all;
     cli_options options = {.device = -1, .effort = FA_EFFORT_MEASURE, .margin = 5};
-    int rc = choose_operation(count, arguments, &options.problem.operation, diag);
+    int rc = choose_operation(verb, count, arguments, &options.problem.operation, diag);
     if (rc != 0)
         return rc;
     fa_problem_fill(&options.problem, 0);

@@ -5,6 +5,7 @@
  */
 #include "error.h"
 #include "filter.h"
+#include "json.h"
 #include "json_make.h"
 #include "problem.h"
 #include "progress.h"
@@ -23,6 +24,13 @@ static bool names_some(const cli_options *options)
            options->gpu != NULL || options->forget.older_than != 0 || options->forget.stale;
 }
 
+/* Its templates are gone: only winners that cannot be read have this name. */
+static bool names_unknown(const cli_options *options)
+{
+    return options->operation != NULL &&
+           strcmp(options->operation, fa_operation_of(&options->problem)->name) != 0;
+}
+
 static int check_selection(const cli_options *options, fa_diag *diag)
 {
     if (options->forget.all && names_some(options))
@@ -33,7 +41,22 @@ static int check_selection(const cli_options *options, fa_diag *diag)
             diag, FA_EINVAL,
             "say what to forget: --gpu, options of a problem, --older-than, --stale or --all; "
             "--dry-run tells what would go");
+    if (names_unknown(options) && (options->given != 0 || options->given_also != 0))
+        return fa_fail(
+            diag, FA_EINVAL,
+            "fields of the operation %s are not known here: give its --templates, or leave "
+            "them out",
+            options->operation);
     return 0;
+}
+
+/* The problem that cannot be read, as JSON; NULL where it is none. */
+static cJSON *read_stored(const fa_study *study)
+{
+    cJSON *problem = NULL;
+    return fa_json_parse(study->unread, strlen(study->unread), "problem", &problem, NULL) == 0
+               ? problem
+               : NULL;
 }
 
 /* What the library's callbacks are given: what is asked for, and what went. */
@@ -44,10 +67,28 @@ struct asked {
     bool failed;
 };
 
+/* Of a problem that cannot be read nothing is known but its operation's name. */
+static bool keeps_unread(const cli_options *options, const fa_study *study)
+{
+    cJSON *problem = read_stored(study);
+    const char *operation = NULL;
+    fa_json_text(problem, "operation", &operation, "problem", NULL);
+    bool keeps = options->given == 0 && options->given_also == 0 &&
+                 (options->operation == NULL ||
+                  (operation != NULL && strcmp(operation, options->operation) == 0)) &&
+                 cli_gpu_is(options->gpu, study->gpu.name);
+    cJSON_Delete(problem);
+    return keeps;
+}
+
 static bool is_asked_for(void *context, const fa_study *study)
 {
     const cli_options *options = ((const struct asked *)context)->options;
-    return cli_filter_keeps(options, &study->problem, study->gpu.name) &&
+    bool keeps = study->unread != NULL
+                     ? keeps_unread(options, study)
+                     : !names_unknown(options) &&
+                           cli_filter_keeps(options, &study->problem, study->gpu.name);
+    return keeps &&
            (options->forget.older_than == 0 || study->unix_time < options->forget.older_than) &&
            (!options->forget.stale || study->stale);
 }
@@ -62,7 +103,12 @@ static int keep_study(void *context, const fa_study *study)
         return FA_ENOMEM;
     }
     gone->study = grown;
-    gone->study[gone->count++] = *study;
+    grown[gone->count] = *study;
+    if (study->unread != NULL && (grown[gone->count].unread = strdup(study->unread)) == NULL) {
+        gone->failed = true;
+        return FA_ENOMEM;
+    }
+    gone->count++;
     return 0;
 }
 
@@ -88,11 +134,16 @@ static void put_table(const struct asked *gone, fa_buf *out)
     for (size_t i = 0; i < gone->count; i++) {
         const fa_study *study = &gone->study[i];
         cli_table_row(&table);
-        cli_text_problem(&cell, &study->problem);
+        if (study->unread != NULL)
+            cli_text_safe(&cell, study->unread);
+        else
+            cli_text_problem(&cell, &study->problem);
         cli_table_take(&table, problem, &cell);
         cli_table_cell(&table, gpu, "%s", study->gpu.name);
         cli_table_cell(&table, origin, "%s",
-                       study->has_winner ? fa_name_of_origin(study->winner.origin) : "no winner");
+                       !study->has_winner      ? "no winner"
+                       : study->unread != NULL ? "not known here"
+                                               : fa_name_of_origin(study->winner.origin));
         cli_table_cell(&table, trials, "%d", study->trials);
         cli_text_age(&cell, study->unix_time);
         cli_table_take(&table, age, &cell);
@@ -198,12 +249,19 @@ static int print_json(const fa_tuner *tuner, const struct asked *gone,
     for (size_t i = 0; i < gone->count; i++) {
         const fa_study *study = &gone->study[i];
         cJSON *item = cJSON_CreateObject();
-        fa_json_add(item, "problem", fa_problem_to_json(&study->problem));
+        cJSON *stored = study->unread != NULL ? read_stored(study) : NULL;
+        if (study->unread == NULL)
+            fa_json_add(item, "problem", fa_problem_to_json(&study->problem));
+        else if (stored != NULL)
+            fa_json_add(item, "problem", stored);
+        else
+            fa_json_add_text(item, "problem", study->unread);
+        fa_json_add_bool(item, "unread", study->unread != NULL);
         fa_json_add(item, "gpu", fa_gpu_to_json(&study->gpu));
         fa_json_add_number(item, "trials", study->trials);
         fa_json_add_number(item, "unix_time", (double)study->unix_time);
         fa_json_add_bool(item, "stale", study->stale);
-        if (study->has_winner)
+        if (study->has_winner && study->unread == NULL)
             fa_json_add(item, "answer", cli_json_answer(&study->winner));
         else
             fa_json_add_null(item, "answer");
@@ -239,11 +297,17 @@ int cli_rm(const cli_options *options)
         qsort(gone.study, gone.count, sizeof *gone.study, compare_studies);
     if (rc != 0)
         status = cli_fail(rc, options, &diag);
+    else if (gone.count == 0 && names_unknown(options) &&
+             (rc = fa_operation_find(options->operation, &(const fa_operation *){NULL}, &diag)) !=
+                 0)
+        status = cli_error(2, &diag);
     else if (gone.count == 0 && cli_check_gpu(options) != 0)
         status = 2; /* a name that nobody knows is a mistake, not an empty choice */
     else
         status = options->json ? print_json(tuner, &gone, &forgotten, options)
                                : print_text(tuner, &gone, &forgotten, options);
+    for (size_t i = 0; i < gone.count; i++)
+        free((void *)(uintptr_t)gone.study[i].unread);
     free(gone.study);
     fa_close(&tuner);
     return status;

@@ -10,9 +10,13 @@
 #include "request.h"
 #include "studies.h"
 
+#include "buf.h"
 #include "error.h"
+#include "json.h"
+#include "problem.h"
 #include "source.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +26,10 @@ struct forgetting {
     fa_tuner *tuner;
     const fa_forget_options *options;
     bool dry_run;
-    fa_study_list list; /* those that go, from choose_studies() on */
+    fa_study_list list;   /* those that go, from choose_studies() on */
+    fa_study_list unread; /* the same of problems that cannot be read; owns their texts */
+    int64_t *unread_id;
+    size_t id_capacity;
     fa_store_forgotten counts;
 };
 
@@ -44,11 +51,59 @@ static int choose_studies(struct forgetting *f, fa_diag *diag)
     return rc;
 }
 
+/* Another operation than the built-in one is stale: templates that make it would have made it known. A newer
+ * library's attention is not, and neither is a damaged row, of which nothing is known. */
+static bool is_of_absent_templates(const char *problem)
+{
+    cJSON *json = NULL;
+    if (fa_json_parse(problem, strlen(problem), "problem", &json, NULL) != 0)
+        return false;
+    const cJSON *name = cJSON_GetObjectItemCaseSensitive(json, "operation");
+    bool is = cJSON_IsString(name) && strcmp(name->valuestring, fa_operation_of(NULL)->name) != 0;
+    cJSON_Delete(json);
+    return is;
+}
+
+/* An fa_unread_scope_visit: keeps those that are asked for. */
+static int choose_unread(void *context, const fa_unread_scope *scope)
+{
+    struct forgetting *f = context;
+    fa_study_list *list = &f->unread;
+    fa_study study = {.size = sizeof study,
+                      .trials = scope->trials,
+                      .unix_time = scope->unix_time,
+                      .has_winner = scope->gpu != NULL,
+                      .stale = is_of_absent_templates(scope->problem),
+                      .unread = scope->problem};
+    snprintf(study.silicon, sizeof study.silicon, "%s", scope->silicon);
+    fa_study_find_gpu(&study);
+    if (scope->gpu != NULL)
+        snprintf(study.gpu.name, sizeof study.gpu.name, "%s", scope->gpu);
+    if (f->options->select != NULL && !f->options->select(f->options->context, &study))
+        return 0;
+    fa_study *grown = fa_grow(list->study, &list->capacity, list->count, sizeof *grown);
+    if (grown != NULL)
+        list->study = grown;
+    int64_t *ids = fa_grow(f->unread_id, &f->id_capacity, list->count, sizeof *ids);
+    if (ids != NULL)
+        f->unread_id = ids;
+    study.unread = grown != NULL && ids != NULL ? strdup(scope->problem) : NULL;
+    if (study.unread == NULL)
+        return FA_ENOMEM;
+    ids[list->count] = scope->id;
+    grown[list->count++] = study;
+    return 0;
+}
+
 /* With a store that is read-only or in a batch of it. */
 static int forget_studies(void *context, fa_diag *diag)
 {
     struct forgetting *f = context;
     int rc = choose_studies(f, diag);
+    if (rc == 0)
+        rc = fa_store_unread_scopes_each(f->tuner->store, choose_unread, f, diag);
+    if (rc == FA_ENOMEM)
+        fa_fail(diag, rc, "out of memory for studies that go");
     fa_scope *scopes = rc == 0 ? calloc(f->list.count + 1, sizeof *scopes) : NULL;
     if (rc == 0 && scopes == NULL)
         rc = fa_fail(diag, FA_ENOMEM, "out of memory for %zu studies", f->list.count);
@@ -56,7 +111,8 @@ static int forget_studies(void *context, fa_diag *diag)
         rc = fa_study_scope(&f->list.study[i], &scopes[i], diag);
     if (rc == 0)
         rc = fa_store_forget(f->tuner->store, f->options->select != NULL ? scopes : NULL,
-                             f->list.count, f->dry_run, &f->counts, diag);
+                             f->list.count, f->unread_id, f->unread.count, f->dry_run, &f->counts,
+                             diag);
     free(scopes);
     return rc;
 }
@@ -117,6 +173,15 @@ static int64_t count_elsewhere(struct forgetting *f)
     return count;
 }
 
+static void free_lists(struct forgetting *f)
+{
+    for (size_t i = 0; i < f->unread.count; i++)
+        free((void *)(uintptr_t)f->unread.study[i].unread);
+    free(f->unread.study);
+    free(f->unread_id);
+    free(f->list.study);
+}
+
 int fa_forget(fa_tuner *tuner, const fa_forget_options *options, fa_forgotten *ret_forgotten,
               fa_diag *diag)
 {
@@ -151,6 +216,9 @@ int fa_forget(fa_tuner *tuner, const fa_forget_options *options, fa_forgotten *r
     for (size_t i = 0; i < f.list.count && rc == 0 && known.visit != NULL; i++)
         if (fa_study_is_told(&f.list.study[i]))
             rc = known.visit(known.context, &f.list.study[i]);
-    free(f.list.study);
+    for (size_t i = 0; i < f.unread.count && rc == 0 && known.visit != NULL; i++)
+        if (fa_study_is_told(&f.unread.study[i]))
+            rc = known.visit(known.context, &f.unread.study[i]);
+    free_lists(&f);
     return rc;
 }

@@ -48,8 +48,7 @@ static bool is_silicon(const fa_gpu *gpu, const char *silicon)
     return strcmp(text, silicon) == 0;
 }
 
-/* Without a winner only the silicon is on record: the catalogue's GPU of that silicon. */
-static void find_study_gpu(fa_study *study)
+void fa_study_find_gpu(fa_study *study)
 {
     for (int i = 0; i < fa_catalogue_count(); i++) {
         fa_gpu gpu;
@@ -121,7 +120,7 @@ int fa_study_complete(fa_tuner *tuner, bool local, fa_study *study, fa_diag *dia
     if (study->gpu.sm == 0) {
         char name[sizeof study->gpu.name];
         memcpy(name, study->gpu.name, sizeof name);
-        find_study_gpu(study);
+        fa_study_find_gpu(study);
         if (name[0] != 0)
             memcpy(study->gpu.name, name, sizeof name);
     }
