@@ -202,6 +202,11 @@ static void sentences_escape_control_bytes(void)
     fa_fail(&diag, FA_EIO, "%s",
             "\xc2\x9b\x31m \xc3\x9b"); /* U+009B is a control byte, and a part of others */
     CHECK_TEXT(diag.text, "\\u009b1m \xc3\x9b");
+    fa_fail(&diag, FA_EIO, "a%sb", "\xe2\x80\xae\xe2\x81\xa6\xe2\x80\x8f"); /* what reorders text */
+    CHECK_TEXT(diag.text, "a\\u202e\\u2066\\u200fb");
+    fa_fail(&diag, FA_EIO, "%s",
+            "\xe2\x80\xa6 \xc2\xb5s \xe2\x80"); /* what does not, and a cut one */
+    CHECK_TEXT(diag.text, "\xe2\x80\xa6 \xc2\xb5s \xe2\x80");
 }
 
 /* ---- buckets --------------------------------------------------------------------------------*/

@@ -102,7 +102,7 @@ def a_server_that_stalls_after_the_login_is_given_up_once_long_before_its_time()
 
 
 def what_a_server_says_reaches_no_terminal_as_it_is():
-    rude = b"\x1b[31mrude\x9b\xc2\x9b"
+    rude = b"\x1b[31mrude\x9b\xc2\x9b\xe2\x80\xae"
     notice, error = Stub.said(b"N", b"WARNING", rude), Stub.said(b"E", b"ERROR", rude)
     with Stub(notice + error + Stub.message(b"Z", b"I"), at_login=notice) as server, \
             Host(server.url) as one:

@@ -8,20 +8,42 @@
 #include <stdio.h>
 #include <string.h>
 
+int fa_control_at(const char *text, unsigned *ret_code)
+{
+    const unsigned char *c = (const unsigned char *)text;
+    unsigned code = c[0];
+    int length = code < 0x80 ? 1 : (code & 0xe0) == 0xc0 ? 2 : (code & 0xf0) == 0xe0 ? 3 : 0;
+    if (length > 1)
+        code &= length == 2 ? 0x1f : 0x0f;
+    for (int i = 1; i < length; i++) {
+        if ((c[i] & 0xc0) != 0x80)
+            return 0;
+        code = code << 6 | (c[i] & 0x3fu);
+    }
+    bool control = code < 0x20 || (code >= 0x7f && code < 0xa0);
+    bool reorders = code == 0x061c || (code >= 0x200b && code <= 0x200f) ||
+                    (code >= 0x2028 && code <= 0x202e) || (code >= 0x2060 && code <= 0x206f) ||
+                    code == 0xfeff;
+    if (length == 0 || !(control || reorders))
+        return 0;
+    *ret_code = code;
+    return length;
+}
+
 /* Terminals act on control bytes, and texts from compilers and drivers are not ours. */
 static void escape_control(const char *text, char *out, size_t size)
 {
     size_t n = 0;
-    for (const unsigned char *c = (const unsigned char *)text; *c != 0 && n + 7 < size; c++) {
-        bool c1 = c[0] == 0xc2 && c[1] >= 0x80 && c[1] <= 0x9f; /* U+0080 to U+009F in UTF-8 */
-        if (*c >= 0x20 && *c != 0x7f && !c1)
-            out[n++] = (char)*c;
-        else if (*c == '\n' || *c == '\t')
+    int length;
+    for (; *text != 0 && n + 7 < size; text += length > 0 ? length : 1) {
+        unsigned code = 0;
+        length = fa_control_at(text, &code);
+        if (length == 0)
+            out[n++] = *text;
+        else if (*text == '\n' || *text == '\t')
             out[n++] = ' ';
-        else if (c1)
-            n += (size_t)snprintf(out + n, size - n, "\\u%04x", *++c);
         else
-            n += (size_t)snprintf(out + n, size - n, "\\x%02x", *c);
+            n += (size_t)snprintf(out + n, size - n, length == 1 ? "\\x%02x" : "\\u%04x", code);
     }
     out[n] = 0;
 }

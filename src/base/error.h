@@ -8,7 +8,11 @@
 
 #include "fa_types.h"
 
-/* Writes the sentence (control bytes escaped, truncated to fit) when diag is not NULL; returns
+/* Bytes of the control character that the text begins with, or of one that is not seen and reorders or breaks
+ * what stands around it (as U+202E does); 0: it begins with neither. */
+int fa_control_at(const char *text, unsigned *ret_code);
+
+/* Writes the sentence (control characters escaped, truncated to fit) when diag is not NULL; returns
  * code, so that a failing function ends in one line. Cold: the code that leads to a failure lies apart from the
  * way of a launch. */
 int fa_fail(fa_diag *diag, int code, const char *format, ...)

@@ -33,13 +33,14 @@ const cli_symbols *cli_sym(void)
 
 void cli_text_safe(fa_buf *out, const char *text)
 {
-    for (const unsigned char *c = (const unsigned char *)text; *c != 0; c++) {
-        if (*c < 0x20 || *c == 0x7f)
-            fa_buf_printf(out, "\\x%02x", *c);
-        else if (*c == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0) /* C1 controls in UTF-8 */
-            fa_buf_printf(out, "\\u%04x", *++c);
+    int length;
+    for (; *text != 0; text += length > 0 ? length : 1) {
+        unsigned code = 0;
+        length = fa_control_at(text, &code);
+        if (length == 0)
+            fa_buf_append(out, text, 1);
         else
-            fa_buf_append(out, c, 1);
+            fa_buf_printf(out, length == 1 ? "\\x%02x" : "\\u%04x", code);
     }
 }
 

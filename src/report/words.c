@@ -46,22 +46,13 @@ void report_mend(char *text)
 static void next_piece(const unsigned char **text, char ret[PIECE_MAX])
 {
     const unsigned char *c = *text;
-    unsigned code = c[0];
+    unsigned code = 0;
     int length = sequence(c);
-    if (length == 2)
-        code = (c[0] & 0x1fu) << 6 | (c[1] & 0x3fu);
-    else if (length == 3)
-        code = (c[0] & 0x0fu) << 12 | (c[1] & 0x3fu) << 6 | (c[2] & 0x3fu);
     *text += length > 0 ? length : 1;
     if (length == 0)
         snprintf(ret, PIECE_MAX, "?");
-    else if (code < 0x20 || code == 0x7f)
-        snprintf(ret, PIECE_MAX, "\\x%02x", code);
-    else if (length > 1 && length < 4 &&
-             ((code >= 0x80 && code < 0xa0) || code == 0x061c ||
-              (code >= 0x200b && code <= 0x200f) || (code >= 0x2028 && code <= 0x202e) ||
-              (code >= 0x2060 && code <= 0x206f) || code == 0xfeff))
-        snprintf(ret, PIECE_MAX, "\\u%04x", code);
+    else if (fa_control_at((const char *)c, &code) > 0)
+        snprintf(ret, PIECE_MAX, length == 1 ? "\\x%02x" : "\\u%04x", code);
     else
         snprintf(ret, PIECE_MAX, "%.*s", length, (const char *)c);
 }
