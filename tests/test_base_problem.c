@@ -6,6 +6,7 @@
 #include "fa_problem.h"
 #include "json.h"
 #include "failing_allocator.h"
+#include "nearest.h"
 #include "problem.h"
 
 #include <sys/stat.h>
@@ -207,6 +208,22 @@ static void sentences_escape_control_bytes(void)
     fa_fail(&diag, FA_EIO, "%s",
             "\xe2\x80\xa6 \xc2\xb5s \xe2\x80"); /* what does not, and a cut one */
     CHECK_TEXT(diag.text, "\xe2\x80\xa6 \xc2\xb5s \xe2\x80");
+}
+
+static void the_nearest_name_is_the_one_with_the_fewest_slips(void)
+{
+    static const char *const names[] = {"option", "option_help", "ulps", "absolute",
+                                        "--seq",  "rm",          NULL};
+    static const struct {
+        const char *typed, *nearest;
+    } cases[] = {
+        {"option_hlp", "option_help"}, {"option_", "option"}, {"ulp", "ulps"}, {"ulsp", "ulps"},
+        {"--sequence", "--seq"},       {"abs", "absolute"},   {"up", NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *near = fa_nearest(cases[i].typed, names);
+        CHECK_TEXT(near != NULL ? near : "none",
+                   cases[i].nearest != NULL ? cases[i].nearest : "none");
+    }
 }
 
 /* ---- buckets --------------------------------------------------------------------------------*/
@@ -790,5 +807,6 @@ int main(void)
     TEST(configs_survive_json_and_hostile_names_do_not);
     TEST(silicon_tells_an_l4_from_an_l40s_but_not_two_names_of_one_chip);
     TEST(sentences_escape_control_bytes);
+    TEST(the_nearest_name_is_the_one_with_the_fewest_slips);
     return check_done();
 }

@@ -48,11 +48,12 @@ static int starts(const char *a, const char *b)
 const char *fa_nearest(const char *typed, const char *const *names)
 {
     const char *nearest = NULL;
-    size_t least = 3 < strlen(typed) / 2 ? 3 : strlen(typed) / 2; /* farther is not near */
+    size_t size = strlen(typed), least = size == 3 ? 2 : 3 < size / 2 ? 3 : size / 2;
+    least *= 2; /* in halves; farther is not near */
     for (; *names != NULL; names++) {
-        size_t d = distance(typed, *names);
-        if (d > 1 && starts(typed, *names))
-            d = 1;
+        size_t d = 2 * distance(typed, *names);
+        if (d > 3 && starts(typed, *names))
+            d = 3; /* between one slip and two */
         if (d < least) {
             least = d;
             nearest = *names;
