@@ -491,7 +491,7 @@ def what_an_export_says_stands_behind_the_erased_progress_line():
         text = read_terminal(master).decode()
         os.close(master)
         tap.equal(child.wait(DEADLINE), 0)
-        assert re.search(r"compiling \d of 1\r\x1b\[Kr\.jsonl: 1 winners", text), text
+        assert re.search(r"compiling \d of 1\r\x1b\[Kr\.jsonl: 1 winner,", text), text
 
 
 def a_long_report_tells_how_far_it_is_and_can_be_stopped():

@@ -165,7 +165,7 @@ def records_make_the_bundle_that_a_system_shares():
     with Place(TWO) as place:
         tuned(place)
         told = place.run("export", "--records", "records.jsonl").stdout
-        tap.has(told, "1 winners, 0 measured and 1 predicted; 1 from the store")
+        tap.has(told, "1 winner, 0 measured and 1 untimed; 1 from the store")
         with open(os.path.join(place.folder, "records.jsonl"), encoding="utf-8") as file:
             tap.equal(len(file.readlines()), 2)
         elsewhere(place, "there")

@@ -23,7 +23,7 @@ def lines():
                                   baseline(128, "fa3", 45.0, source="a test"),
                                   baseline(512, "fa3", 9.0), baseline(128, "fa3", 9.0, gpu="A100")])
             told = place.run("export", "--records", "records.jsonl").stdout
-            tap.has(told, "2 winners, 2 measured and 0 predicted; 2 baselines; 2 from the store")
+            tap.has(told, "2 winners, 2 measured and 0 untimed; 2 baselines; 2 from the store")
             with open(os.path.join(place.folder, "records.jsonl"), encoding="utf-8") as file:
                 state["lines"] = file.read().splitlines()
             state["report"] = place.json("report")
@@ -55,7 +55,7 @@ def what_is_imported_is_drawn_as_where_it_was_measured():
     with Place(space=FOUR, script=L4) as place:
         write(place, lines())
         told = place.run("import", "records.jsonl").stdout
-        tap.has(told, "2 winners, 2 measured and 0 predicted; 2 baselines")
+        tap.has(told, "2 winners, 2 measured and 0 untimed; 2 baselines")
         tap.has(told, "2 added, 0 replaced")
         tap.has(told, "each winner is proved before it is launched")
         report = place.json("report")

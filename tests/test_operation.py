@@ -122,6 +122,10 @@ def for_a_gpu_that_is_not_here_it_is_compiled_and_unranked_for_want_of_a_model()
         header = next(line for line in text.splitlines() if "family" in line)
         tap.equal(header.split()[-5:], ["B", "regs", "spill", "B", "blocks/SM"])
         tap.has(place.run("show").stdout, "unranked")
+        report = place.run("report", "--format", "md").stdout
+        tap.lacks(report, "ranked by the model")
+        tap.has(report, "unranked, nothing timed")
+        tap.has(place.run("export", "--records", "r.jsonl").stdout, "1 winner, 0 measured and 1 untimed")
         tap.has(place.run("explain", *command).stdout, "unranked, for want of a model: 8 came through")
         tap.has(place.run("show", "--why", *command).stdout, "the default config, unranked for want of a model")
         # Where the GPU is, effort predict proves the default, and a tune times all of them.

@@ -147,7 +147,8 @@ typedef struct fa_records_options {
 
 typedef struct fa_records_info {
     int32_t winners;             /* lines in the file */
-    int32_t measured, predicted; /* of them; what was transferred counts as predicted */
+    int32_t measured,
+        predicted; /* of them; what was transferred or is unranked counts as predicted */
     int32_t taken;               /* from the store */
     int32_t dropped;             /* from the file: their family's template has changed */
     int32_t unlisted;            /* in the store, for a GPU that the catalogue does not list */

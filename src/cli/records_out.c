@@ -29,8 +29,8 @@ void cli_records_add_json(cJSON *document, const char *file, const fa_records_in
 void cli_records_put(fa_buf *out, const char *file, const fa_records_info *info)
 {
     cli_text_path(out, file);
-    fa_buf_printf(out, ": %d winners, %d measured and %d predicted", info->winners, info->measured,
-                  info->predicted);
+    fa_buf_printf(out, ": %d winner%s, %d measured and %d untimed", info->winners,
+                  info->winners == 1 ? "" : "s", info->measured, info->predicted);
     if (info->baselines > 0)
         fa_buf_printf(out, "; %d baseline%s", info->baselines, info->baselines == 1 ? "" : "s");
     if (info->taken > 0)

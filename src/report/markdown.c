@@ -91,7 +91,10 @@ static void funnel(fa_buf *out, const report_problem *problem)
     if (f->on_device)
         fa_buf_printf(out, " → proved and timed %d", f->measured);
     else
-        fa_buf_text(out, " → ranked by the model, nothing timed");
+        fa_buf_printf(out, " → %snothing timed",
+                      problem->best == NULL             ? ""
+                      : problem->best->predicted_us > 0 ? "ranked by the model, "
+                                                        : "unranked, ");
     fa_buf_text(out, "\n\n| ended at | configs | why, with examples |\n|---|--:|---|\n");
     for (int g = 0; g < REPORT_STATUSES; g++) {
         const report_gate *gate = &problem->gate[report_gates[g]];

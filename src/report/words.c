@@ -247,7 +247,7 @@ const char *report_gate_meaning(fa_status status)
         [FA_STATUS_COMPILE_TIMEOUT] = "compile too long",
         [FA_STATUS_SPILLS] = "spill registers to local memory",
         [FA_STATUS_CUBIN] = "contradict their budget",
-        [FA_STATUS_COMPILED] = "compiled clean, ranked by the model, not timed",
+        [FA_STATUS_COMPILED] = "compiled clean, not timed",
         [FA_STATUS_LOAD_FAILED] = "did not load",
         [FA_STATUS_LAUNCH_FAILED] = "did not launch",
         [FA_STATUS_WRONG] = "gave wrong results",

@@ -28,7 +28,9 @@ function funnel(problem, meanings) {
     bars("How many configs came how far", steps.filter(([, value]) => value >= 0)
       .map(([label, value]) => barRow(label, "", value / most, grouped(value)))),
     f.on_device ? null : h("p", { class: "small" },
-      "Nothing was timed on a device: the model ranks the clean ones."),
+      "Nothing was timed on a device" + (!problem.winner ? "."
+        : problem.winner.predicted_us > 0 ? ": the model ranks the clean ones."
+          : ", and no model ranks the clean ones.")),
     problem.gates.length === 0 ? null : sortable({
       label: "Gates", caption: "Where configs ended and why", rows: problem.gates,
       columns: [
