@@ -90,7 +90,7 @@ def a_prediction_is_for_the_length_that_was_asked_for_and_its_winner_is_row_1():
             answer, first = told["answer"], told["ranking"][0]
             tap.equal((first["config"], first["rank"], answer["rank"]), (answer["config"], 1, 1))
             tap.equal(first["predicted_us"], answer["predicted_us"])
-            tap.has(answer["why"], "where another config won: scaled by the model this one takes ~%.1f us here and that one ~"
+            tap.has(answer["why"], "where another config won: scaled by the model this one takes ~%.1f µs here and that one ~"
                     % answer["predicted_us"])
         text = place.run(*command).stdout
         tap.has(text, "its kernel is that of")
@@ -100,6 +100,16 @@ def a_prediction_is_for_the_length_that_was_asked_for_and_its_winner_is_row_1():
         bucket = place.json("--gpu", "T4", "--seq", "896", "--effort", "predict", "--top", "1")
         tap.equal(bucket["ranking"][0]["config"], bucket["answer"]["config"])
         assert bucket["answer"]["config"] != answer["config"], answer
+
+
+def progress_of_another_length_has_no_times_that_are_not_the_asked_ones():
+    command = ["--gpu", "T4", "--effort", "predict", "--top", "1", "--seq"]
+    with Place(space=None) as place:
+        done = place.run(*command, "900")
+        tap.has(done.stderr, "BLOCK_M=")
+        tap.lacks(done.stderr, "µs")
+        tap.lacks(done.stdout, " us")
+        tap.has(place.run(*command, "1024").stderr, "µs")
 
 
 def another_gpus_winner_is_named_and_not_taken_for_this_ones():
@@ -120,5 +130,6 @@ tap.main([
     first_contact_races_what_is_ready_and_keeps_the_truth,
     lengths_between_buckets_are_answered_by_the_nearest,
     a_prediction_is_for_the_length_that_was_asked_for_and_its_winner_is_row_1,
+    progress_of_another_length_has_no_times_that_are_not_the_asked_ones,
     another_gpus_winner_is_named_and_not_taken_for_this_ones,
 ])

@@ -99,7 +99,7 @@ static void text_counts(const cli_progress *progress, const fa_progress *event, 
         fa_buf_printf(out, ", %d from earlier", event->resumed);
     if (progress->rate > 0)
         fa_buf_printf(out, " %s %.1f/s", dot, progress->rate);
-    if (event->best != NULL && time_of(event->best) > 0) {
+    if (event->best != NULL && time_of(event->best) > 0 && !progress->untimed) {
         fa_buf_printf(out, " %s best ", dot);
         cli_text_trial_time(out, event->best);
     }
@@ -214,8 +214,10 @@ static void tell_trial(cli_progress *progress, const fa_trial *trial)
 {
     fa_buf line = {0};
     fa_buf_text(&line, "  ");
-    cli_text_trial_time(&line, trial);
-    fa_buf_text(&line, "  ");
+    if (!progress->untimed) {
+        cli_text_trial_time(&line, trial);
+        fa_buf_text(&line, "  ");
+    }
     cli_text_config(&line, &trial->config);
     cli_progress_tell(progress, &line);
 }

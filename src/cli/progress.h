@@ -19,6 +19,7 @@ typedef struct cli_progress {
     bool terminal;  /* one updating line */
     bool waiting;   /* another process tunes this problem */
     bool drawn;     /* the updating line is on the screen */
+    bool untimed;   /* configs run at another length than was asked for: no times are told */
     bool absent;    /* the GPU is not here: configs end when they are compiled */
     int32_t told;   /* first rows told */
     double last_s;  /* when the line was last drawn or a plain line printed */

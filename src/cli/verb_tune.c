@@ -221,6 +221,8 @@ static int tune(fa_tuner *tuner, const cli_options *options, cli_progress *progr
     fa_request request = cli_request(options);
     fa_answer answer = {.size = sizeof answer};
     fa_diag diag = {{0}};
+    fa_problem bucket = fa_problem_bucket(&options->problem);
+    progress->untimed = !options->exact && !fa_problem_equal(&bucket, &options->problem);
     request.progress = cli_progress_event;
     request.context = progress;
     int rc = fa_tune(tuner, &request, &answer, &diag);

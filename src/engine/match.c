@@ -177,8 +177,8 @@ void fa_match_refine(fa_tuner *tuner, const fa_target *target, fa_match *match,
             continue;
         size_t said = strlen(answer->why);
         snprintf(other.answer.why + said, sizeof answer->why - said,
-                 ", where another config won: scaled by the model this one takes ~%.1f us here and "
-                 "that one ~%.1f us",
+                 ", where another config won: scaled by the model this one takes ~%.1f µs here and "
+                 "that one ~%.1f µs",
                  one->us, alternatives->winner_us);
         *match = other;
         if (ret_cubin != NULL) {
