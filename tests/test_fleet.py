@@ -167,7 +167,10 @@ def a_sweep_can_be_taken_out_of_the_workers_hands():
         tap.has(one.run("queue", "--stop", key[:10]).stdout, "stopped")
         tap.has(finish(one.worker("--idle-exit", "0.2s"))[0], "0 measured")
         tap.equal(one.enqueue(64)["state"], "running")
-        tap.has(one.run("queue").stdout, "not yet")
+        told = one.run("queue").stdout
+        tap.has(told, "not yet")
+        tap.has(told, "waiting ")
+        tap.lacks(told, "running")
         tap.has(finish(one.worker("--once"))[0], "1 measured")
         tap.lacks(one.run("queue").stdout, "not yet")
         out, _ = finish(one.begin("queue", "--follow"))

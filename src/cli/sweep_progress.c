@@ -28,9 +28,21 @@ void cli_text_spent(fa_buf *out, const fa_sweep_spent *spent, const fa_sweep_bud
         fa_buf_printf(out, ", %.2f in money", spent->cost);
 }
 
+static bool is_begun(const fa_sweep *sweep, bool held)
+{
+    return held || sweep->done + sweep->failed > 0 || sweep->spent.seconds > 0;
+}
+
+const char *cli_sweep_state(const fa_sweep *sweep, bool held)
+{
+    return sweep->state == FA_SWEEP_RUNNING && !is_begun(sweep, held)
+               ? "waiting"
+               : fa_name_of_sweep_state(sweep->state);
+}
+
 void cli_text_worked_on(fa_buf *out, const fa_sweep *sweep, bool held)
 {
-    if (held || sweep->done + sweep->failed > 0 || sweep->spent.seconds > 0)
+    if (is_begun(sweep, held))
         cli_text_age(out, sweep->updated);
     else
         fa_buf_text(out, "not yet");

@@ -23,7 +23,9 @@ void cli_sweep_progress_end(cli_sweep_progress *progress);
 
 /* "12 min of 30 min, 0.14 of 0.50 spent": what has been spent of what there is. */
 void cli_text_spent(fa_buf *out, const fa_sweep_spent *spent, const fa_sweep_budget *budget);
-/* When somebody last worked on it: "3 min", or "not yet". held: somebody does now. */
+/* Its state; "waiting" while nobody has begun it. held: somebody works on it now. */
+const char *cli_sweep_state(const fa_sweep *sweep, bool held);
+/* When somebody last worked on it: "3 min", or "not yet". */
 void cli_text_worked_on(fa_buf *out, const fa_sweep *sweep, bool held);
 /* A problem, with its GPU where there are several. */
 void cli_text_item(fa_buf *out, const fa_sweep_item *item, bool with_gpu);

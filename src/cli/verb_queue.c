@@ -106,7 +106,7 @@ static void add_rows(cli_table *table, const struct queue_list *list)
                                   queue->running, queue->compiled, queue->refused};
         fa_buf cell = {0};
         cli_table_row(table);
-        cli_table_cell(table, column[0], "%s", fa_name_of_sweep_state(sweep->state));
+        cli_table_cell(table, column[0], "%s", cli_sweep_state(sweep, queue->running > 0));
         for (int n = 0; n < (int)(sizeof number / sizeof *number); n++)
             cli_table_cell(table, column[1 + n], "%" PRId64, number[n]);
         cli_text_worked_on(&cell, sweep, queue->running > 0);

@@ -76,7 +76,7 @@ static int list_one(void *context, const fa_sweep *sweep)
         return 0;
     }
     cli_table_row(list->table);
-    cli_table_cell(list->table, list->column[0], "%s", fa_sweep_state_name(sweep->state));
+    cli_table_cell(list->table, list->column[0], "%s", cli_sweep_state(sweep, false));
     cli_table_cell(list->table, list->column[1], "%d/%d%s", sweep->done, sweep->items,
                    sweep->failed > 0 ? ", some failed" : "");
     cli_text_spent(&cell, &sweep->spent, &sweep->budget);
@@ -156,8 +156,8 @@ static int print_status(fa_tuner *tuner, const cli_options *options, const fa_sw
     fa_buf out = {0};
     fa_buf_text(&out, "fa-tune sweep ");
     cli_text_safe(&out, sweep->plan);
-    fa_buf_printf(&out, "\n%s: %d of %d done, %d failed, %d left; ",
-                  fa_sweep_state_name(sweep->state), sweep->done, sweep->items, sweep->failed,
+    fa_buf_printf(&out, "\n%s: %d of %d done, %d failed, %d left; ", cli_sweep_state(sweep, false),
+                  sweep->done, sweep->items, sweep->failed,
                   sweep->items - sweep->done - sweep->failed);
     cli_text_spent(&out, &sweep->spent, &sweep->budget);
     fa_buf_text(&out, " spent; last worked on ");
