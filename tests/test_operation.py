@@ -145,8 +145,15 @@ def without_a_reference_that_compiles_nothing_is_tuned_where_the_gpu_is_not_eith
             tap.has(told.stderr, "the reference kernel: rms_norm_reference.cu(25): error: identifier \"oops\"")
             tap.equal(told.stdout, "")
             os.remove(reference)
-            tap.has(place.run(*gpu, *ROWS, status=1).stderr, "its reference rms_norm_reference.cu is not there")
+            tap.has(place.run(*gpu, *ROWS, status=2).stderr, "its reference rms_norm_reference.cu is not there")
             tap.equal(place.json("show")["winners"], [])
+
+
+def an_unknown_key_is_asked_wrongly_in_an_operation_and_in_a_manifest():
+    for name in ("operation.json", "rms_norm_rows.json"):
+        with a_place() as place:
+            edit(os.path.join(own_copy(place), name), lambda told: told.update(colour=1))
+            tap.has(place.run(*ROWS, status=2).stderr, 'the key "colour" is unknown')
 
 
 def a_source_that_never_compiles_is_compiled_a_few_times_and_its_error_told_once():
@@ -267,6 +274,7 @@ tap.main([
     a_seed_of_sixteen_digits_makes_the_same_cases_in_the_worker,
     for_a_gpu_that_is_not_here_it_is_compiled_and_unranked_for_want_of_a_model,
     without_a_reference_that_compiles_nothing_is_tuned_where_the_gpu_is_not_either,
+    an_unknown_key_is_asked_wrongly_in_an_operation_and_in_a_manifest,
     a_source_that_never_compiles_is_compiled_a_few_times_and_its_error_told_once,
     a_sweep_fills_its_grid_and_a_report_tells_it,
     a_bundle_takes_its_winners_to_another_store,

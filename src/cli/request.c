@@ -124,7 +124,7 @@ int cli_fail(int rc, const cli_options *options, const fa_diag *diag)
     }
     if (rc == FA_ECANCELED && cli_interrupted() != 0)
         return 128 + cli_interrupted();
-    return rc == FA_EINVAL ? EXIT_USAGE : EXIT_FAILED;
+    return rc == FA_EINVAL || rc == FA_EMANIFEST ? EXIT_USAGE : EXIT_FAILED;
 }
 
 int cli_check_gpu(const cli_options *options)
