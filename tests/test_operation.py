@@ -149,6 +149,23 @@ def without_a_reference_that_compiles_nothing_is_tuned_where_the_gpu_is_not_eith
             tap.equal(place.json("show")["winners"], [])
 
 
+def a_family_that_never_compiles_tells_its_error_once_where_another_lives():
+    with a_place() as place:
+        folder = own_copy(place)
+        append("int broken(\n", folder, "rms_norm_rows.cu")
+        for command in (ROWS, ["--gpu", "H200", *ROWS]):
+            done = place.run(*command)
+            tap.equal(done.stderr.count("note: family rms_norm_rows: "), 1)
+            tap.has(done.stderr, "rms_norm_rows.cu(")
+            tap.has(done.stderr, "error: ")
+            tap.lacks(done.stderr, "family rms_norm_split: ")
+    with a_place() as place:
+        edit(os.path.join(own_copy(place), "rms_norm_rows.json"), lambda told: told.update(entry="rows"))
+        tap.equal(place.run(*ROWS).stderr.count("note: family rms_norm_rows: "), 1)
+    with a_place() as place:
+        tap.lacks(place.run(*ROWS).stderr, "family")
+
+
 def an_unknown_key_is_asked_wrongly_in_an_operation_and_in_a_manifest():
     for name in ("operation.json", "rms_norm_rows.json"):
         with a_place() as place:
@@ -274,6 +291,7 @@ tap.main([
     a_seed_of_sixteen_digits_makes_the_same_cases_in_the_worker,
     for_a_gpu_that_is_not_here_it_is_compiled_and_unranked_for_want_of_a_model,
     without_a_reference_that_compiles_nothing_is_tuned_where_the_gpu_is_not_either,
+    a_family_that_never_compiles_tells_its_error_once_where_another_lives,
     an_unknown_key_is_asked_wrongly_in_an_operation_and_in_a_manifest,
     a_source_that_never_compiles_is_compiled_a_few_times_and_its_error_told_once,
     a_sweep_fills_its_grid_and_a_report_tells_it,

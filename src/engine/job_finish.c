@@ -211,6 +211,33 @@ int fa_job_choose_winner(fa_job *job, fa_answer *answer, int *ret_winner, fa_dia
     return 0;
 }
 
+static void note_family(const fa_job *job, int family)
+{
+    const fa_trial *first = NULL;
+    int failed = 0;
+    for (int i = 0; i < job->space.count; i++) {
+        const fa_trial *trial = &job->space.candidate[i].trial;
+        if (job->space.candidate[i].family != family)
+            continue;
+        if (trial->status == FA_STATUS_COMPILE_FAILED || trial->status == FA_STATUS_CUBIN) {
+            first = failed++ == 0 ? trial : first;
+        } else if (trial->status != FA_STATUS_PENDING && job->attempt[i].cubin_key[0] != 0) {
+            return;
+        }
+    }
+    if (first != NULL)
+        fa_note(job->tuner,
+                "family %s: none of the %d configs tried is a kernel; the first: %s: %s",
+                fa_family_name(job->tuner->families.family[family]), failed,
+                fa_status_name(first->status), first->reason);
+}
+
+void fa_job_note_families(const fa_job *job)
+{
+    for (int i = 0; i < job->tuner->families.count; i++)
+        note_family(job, i);
+}
+
 struct storing {
     fa_tuner *tuner;
     const fa_winner_record *winner;

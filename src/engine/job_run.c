@@ -106,8 +106,10 @@ int fa_job_run(fa_job *job, const fa_target *target, const fa_plan *plan, fa_ans
             rc = plan->verify ? fa_fail(&job->diag, FA_ENOKERNEL, "%s: %s",
                                         fa_status_name(answer.trial.status), answer.trial.reason)
                               : fail_none_survived(job);
-        else if (rc == 0 && !plan->verify)
+        else if (rc == 0 && !plan->verify) {
+            fa_job_note_families(job);
             rc = fa_job_store_winner(job, index, &answer, &job->diag);
+        }
         if (rc == 0) {
             job->ended = false; /* the last event may not cancel what is stored */
             job->best = answer.trial;
