@@ -149,6 +149,17 @@ def without_a_reference_that_compiles_nothing_is_tuned_where_the_gpu_is_not_eith
             tap.equal(place.json("show")["winners"], [])
 
 
+def a_reference_without_its_entry_is_refused_where_the_gpu_is_not_either():
+    for text in ("", "extern \"C\" __global__ void judge(int *x) { *x = 1; }\n"):
+        for gpu in ([], ["--gpu", "H200"]):
+            with a_place() as place:
+                with open(os.path.join(own_copy(place), "rms_norm_reference.cu"), "w", encoding="utf-8") as file:
+                    file.write(text)
+                for _ in range(2):
+                    tap.has(place.run(*gpu, *ROWS, status=1).stderr, "the reference kernel: ")
+                tap.equal(place.json("show")["winners"], [])
+
+
 def a_family_that_never_compiles_tells_its_error_once_where_another_lives():
     with a_place() as place:
         folder = own_copy(place)
@@ -291,6 +302,7 @@ tap.main([
     a_seed_of_sixteen_digits_makes_the_same_cases_in_the_worker,
     for_a_gpu_that_is_not_here_it_is_compiled_and_unranked_for_want_of_a_model,
     without_a_reference_that_compiles_nothing_is_tuned_where_the_gpu_is_not_either,
+    a_reference_without_its_entry_is_refused_where_the_gpu_is_not_either,
     a_family_that_never_compiles_tells_its_error_once_where_another_lives,
     an_unknown_key_is_asked_wrongly_in_an_operation_and_in_a_manifest,
     a_source_that_never_compiles_is_compiled_a_few_times_and_its_error_told_once,

@@ -118,6 +118,13 @@ static int render(fa_job *job, int index, fa_buf *ret_source, char *ret_architec
 
 static void keep_reference(fa_job *job, const void *bytes, size_t size)
 {
+    fa_cubin_info info;
+    fa_diag diag = {{0}};
+    const char *entry = fa_op_of(&job->target.problem)->reference_entry;
+    if (fa_cubin_read(bytes, size, entry, &info, &diag) != 0) {
+        fa_job_end(job, fa_fail(&job->diag, FA_ECOMPILE, "the reference kernel: %s", diag.text));
+        return;
+    }
     job->compile.reference = malloc(size);
     if (job->compile.reference == NULL) {
         fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "out of memory for a cubin"));
@@ -204,12 +211,6 @@ static bool one_is_enough(const fa_job *job)
     return enough;
 }
 
-/* What no reference can judge is worth nothing, on a GPU that is not here either. */
-static bool needs_reference(const fa_job *job)
-{
-    return job->measuring || job->compile.order_count > 0;
-}
-
 /* While nothing has compiled, the next config is taken from anywhere in the order: neighbours would fail alike. */
 static int next_in_order(fa_job *job)
 {
@@ -236,7 +237,7 @@ static bool next_task(void *context, fa_compile_task *ret_task)
         int index;
         if (compile->again_count > 0) {
             index = compile->again[--compile->again_count];
-        } else if (needs_reference(job) && !compile->reference_asked) {
+        } else if (!compile->reference_asked) {
             compile->reference_asked = true;
             index = FA_JOB_REFERENCE;
         } else if (compile->order_next < compile->order_count && !one_is_enough(job)) {
@@ -276,12 +277,13 @@ void fa_job_compile_advance(fa_job *job)
         fa_compile_pool_advance(&job->compile.pool);
 }
 
+/* What no reference can judge is worth nothing, on a GPU that is not here and with every config on record either. */
 bool fa_job_compile_done(const fa_job *job)
 {
     const struct fa_job_compile *compile = &job->compile;
     return (compile->order_next == compile->order_count || one_is_enough(job)) &&
            compile->again_count == 0 && fa_compile_pool_is_idle(&compile->pool) &&
-           (!needs_reference(job) || compile->reference != NULL);
+           compile->reference != NULL;
 }
 
 /* ---- answers --------------------------------------------------------------------------------*/
@@ -317,6 +319,8 @@ static void reference_compiled(fa_job *job, fa_compile_result *result)
         return;
     }
     keep_reference(job, result->cubin, result->size);
+    if (job->ended)
+        return;
     fa_cubin_record *record =
         fresh_record(job, FA_JOB_REFERENCE, job->compile.reference_key, result);
     if (record != NULL) /* only a saving for the next run */
@@ -474,9 +478,24 @@ void fa_job_compile_prestart(fa_job *job)
     fa_compile_pool_start_all(&job->compile.pool);
 }
 
+/* True when the reference needs no worker. */
+static bool take_stored_reference(fa_job *job)
+{
+    fa_buf source = {0};
+    char architecture[sizeof((fa_compile_task *)0)->architecture];
+    char *key = key_of(job, FA_JOB_REFERENCE);
+    bool taken =
+        render(job, FA_JOB_REFERENCE, &source, architecture, sizeof architecture, key) == 0 &&
+        take_stored(job, FA_JOB_REFERENCE, key);
+    fa_buf_free(&source);
+    return taken;
+}
+
 void fa_job_compile_start(fa_job *job)
 {
-    int wanted = job->compile.order_count + needs_reference(job);
+    int wanted = job->compile.order_count;
+    job->compile.reference_asked = wanted == 0 && take_stored_reference(job);
+    wanted += !job->compile.reference_asked;
     widen(job, wanted < job->tuner->compile_workers ? wanted : job->tuner->compile_workers);
 }
 
