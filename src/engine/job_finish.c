@@ -217,17 +217,18 @@ static void note_family(const fa_job *job, int family)
     int failed = 0;
     for (int i = 0; i < job->space.count; i++) {
         const fa_trial *trial = &job->space.candidate[i].trial;
+        bool tried = job->attempt[i].cubin_key[0] != 0;
         if (job->space.candidate[i].family != family)
             continue;
         if (trial->status == FA_STATUS_COMPILE_FAILED || trial->status == FA_STATUS_CUBIN) {
-            first = failed++ == 0 ? trial : first;
-        } else if (trial->status != FA_STATUS_PENDING && job->attempt[i].cubin_key[0] != 0) {
+            failed++;
+            first = first == NULL && tried ? trial : first;
+        } else if (tried && (trial->status != FA_STATUS_PENDING || trial->registers > 0)) {
             return;
         }
     }
     if (first != NULL)
-        fa_note(job->tuner,
-                "family %s: none of the %d configs tried is a kernel; the first: %s: %s",
+        fa_note(job->tuner, "family %s: none of %d configs became a kernel; the first: %s: %s",
                 fa_family_name(job->tuner->families.family[family]), failed,
                 fa_status_name(first->status), first->reason);
 }
