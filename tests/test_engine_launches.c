@@ -104,29 +104,40 @@ static bool open_split(engine_fixture *f, const char *workspace)
 }
 
 /* Rows of V all equal make the output equal to them, whatever the scores are. */
+enum { COUNT = 2 * 128 * 64 };
+static uint16_t ones[COUNT], out[COUNT];
+
+static int make_tensors(const engine_fixture *f, fa_device_ptr ret_tensor[4],
+                        fa_attn_args *ret_args, fa_diag *diag)
+{
+    int rc = 0;
+    for (int i = 0; i < COUNT; i++)
+        ones[i] = 0x3c00;
+    for (int i = 0; rc == 0 && i < 4; i++) {
+        rc = fa_device_alloc(f->driver, sizeof ones, &ret_tensor[i], diag);
+        if (rc == 0)
+            rc = fa_copy_to_device(f->driver, ret_tensor[i], ones, sizeof ones, diag);
+    }
+    *ret_args = (fa_attn_args){.size = sizeof(fa_attn_args),
+                               .q = (void *)(uintptr_t)ret_tensor[0],
+                               .k = (void *)(uintptr_t)ret_tensor[1],
+                               .v = (void *)(uintptr_t)ret_tensor[2],
+                               .o = (void *)(uintptr_t)ret_tensor[3]};
+    return rc;
+}
+
 static void a_call_runs_all_its_launches_with_a_workspace_that_the_kernel_owns(void)
 {
-    enum { COUNT = 2 * 128 * 64 };
-    static uint16_t ones[COUNT], out[COUNT];
     engine_fixture f;
     const fa_kernel *kernel;
     fa_device_ptr tensor[4] = {0};
+    fa_attn_args args;
     fa_diag diag;
     CHECK(open_split(&f, "BATCH * SEQ_Q * 4"));
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
     CHECK(fa_kernel_answer(kernel)->proved > 0);
-    for (int i = 0; i < COUNT; i++)
-        ones[i] = 0x3c00;
-    for (int i = 0; i < 4; i++) {
-        CHECK_OK(fa_device_alloc(f.driver, sizeof ones, &tensor[i], &diag), diag);
-        CHECK_OK(fa_copy_to_device(f.driver, tensor[i], ones, sizeof ones, &diag), diag);
-    }
-    fa_attn_args args = {.size = sizeof(fa_attn_args),
-                         .q = (void *)(uintptr_t)tensor[0],
-                         .k = (void *)(uintptr_t)tensor[1],
-                         .v = (void *)(uintptr_t)tensor[2],
-                         .o = (void *)(uintptr_t)tensor[3]};
+    CHECK_OK(make_tensors(&f, tensor, &args, &diag), diag);
     int before = count_in_log(&f, "launch attn_fwd ");
     CHECK_OK(fa_launch(kernel, &args, NULL, &diag), diag);
     CHECK_INT(count_in_log(&f, "launch attn_fwd ") - before, 2);
@@ -140,30 +151,20 @@ static void a_call_runs_all_its_launches_with_a_workspace_that_the_kernel_owns(v
 /* The fake driver ends the context where counters of one stream or graph are given to another. */
 static void streams_and_captured_graphs_count_apart(void)
 {
-    enum { COUNT = 2 * 128 * 64, STREAMS = 5, RECAPTURES = 3000 };
+    enum { STREAMS = 5, RECAPTURES = 3000 };
     int (*capture)(fa_stream stream, int on), (*destroy_graphs)(void);
-    static uint16_t ones[COUNT], out[COUNT];
     fa_stream stream[STREAMS] = {NULL}; /* the first is the default one */
     size_t before = 0, after = 0, total;
     engine_fixture f;
     const fa_kernel *kernel;
     fa_device_ptr tensor[4] = {0};
+    fa_attn_args args;
     fa_diag diag;
     CHECK(open_counting(&f, &capture, &destroy_graphs));
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
     CHECK(fa_kernel_answer(kernel)->proved > 0);
     CHECK_INT((int)fa_kernel_workspace(kernel), 0);
-    for (int i = 0; i < COUNT; i++)
-        ones[i] = 0x3c00;
-    for (int i = 0; i < 4; i++) {
-        CHECK_OK(fa_device_alloc(f.driver, sizeof ones, &tensor[i], &diag), diag);
-        CHECK_OK(fa_copy_to_device(f.driver, tensor[i], ones, sizeof ones, &diag), diag);
-    }
-    fa_attn_args args = {.size = sizeof(fa_attn_args),
-                         .q = (void *)(uintptr_t)tensor[0],
-                         .k = (void *)(uintptr_t)tensor[1],
-                         .v = (void *)(uintptr_t)tensor[2],
-                         .o = (void *)(uintptr_t)tensor[3]};
+    CHECK_OK(make_tensors(&f, tensor, &args, &diag), diag);
     for (int i = 1; i < STREAMS; i++)
         CHECK_OK(fa_stream_create(f.driver, &stream[i], &diag), diag);
     for (int i = 0; i < 8 * STREAMS; i++) {
