@@ -93,7 +93,7 @@ static int enter(const fa_stream_memory *memory, int *ret_mode, fa_diag *diag)
         call = "cuThreadExchangeStreamCaptureMode";
         result = driver->capture_mode(&mode);
         if (result != CU_OK)
-            driver->context_pop(NULL);
+            fa_driver_leave(driver);
     }
     *ret_mode = mode;
     return result == CU_OK
@@ -104,7 +104,7 @@ static int enter(const fa_stream_memory *memory, int *ret_mode, fa_diag *diag)
 static void leave(const fa_stream_memory *memory, int mode)
 {
     memory->driver->capture_mode(&mode);
-    memory->driver->context_pop(NULL);
+    fa_driver_leave(memory->driver);
 }
 
 static int allocate(fa_stream_memory *memory, size_t bytes, bool zero, fa_device_ptr *ret_at,
