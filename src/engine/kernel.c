@@ -32,7 +32,8 @@ static const fa_kernel *find_loaded(fa_tuner *tuner, const fa_problem *problem, 
     return enough ? kernel : NULL;
 }
 
-/* The family of an answer's config where a call of it has more than one launch or memory, else NULL. Manifests are read whole for such a family alone: that costs more than all else of a hit. */
+/* The family of an answer's config where a call of it has more than one launch or memory, else NULL.
+ * Manifests are read whole for such a family alone: that costs more than all else of a hit. */
 static int find_composed(fa_tuner *tuner, const fa_answer *answer, const fa_family **ret_family,
                          fa_diag *diag)
 {
@@ -68,12 +69,10 @@ static int prepare_call(fa_tuner *tuner, const fa_answer *answer, fa_loaded *loa
         return rc;
     kernel->call.composed = composed;
     composed->launches = candidate.launches;
+    composed->memory = loaded->memory;
     for (int i = 0; rc == 0 && i < candidate.launches.count; i++)
         rc = fa_module_function(loaded->module, fa_family_launch_entry(family, i),
                                 candidate.launches.at[i].smem_bytes, &composed->function[i], diag);
-    if (rc == 0 && (candidate.launches.workspace_bytes > 0 || candidate.launches.counters > 0))
-        rc = fa_kernel_table_memory(&tuner->kernels, tuner->driver, kernel->context,
-                                    &composed->memory, diag);
     return rc;
 }
 
@@ -84,7 +83,6 @@ static int load_cubin(fa_tuner *tuner, const fa_problem *problem, uint64_t conte
                       fa_diag *diag)
 {
     fa_loaded *loaded = fa_kernel_table_loaded(&tuner->kernels, context, answer);
-    fa_stream_memory *memory;
     int rc = 0;
     if (loaded == NULL) {
         if ((loaded = calloc(1, sizeof *loaded)) == NULL)
@@ -104,9 +102,9 @@ static int load_cubin(fa_tuner *tuner, const fa_problem *problem, uint64_t conte
                 tuner->driver, problem, cubin->bytes, cubin->size, answer->entry,
                 loaded->composed != NULL && fa_family_has_workspace(loaded->composed),
                 &loaded->call.shared, diag);
-        if (rc == 0 &&
-            loaded->composed != NULL) /* now: a later length may be asked for in a capture */
-            rc = fa_kernel_table_memory(&tuner->kernels, tuner->driver, context, &memory, diag);
+        if (rc == 0 && loaded->composed != NULL) /* now: a capture may ask for the next length */
+            rc = fa_kernel_table_memory(&tuner->kernels, tuner->driver, context, &loaded->memory,
+                                        diag);
         if (rc == 0)
             fa_kernel_table_keep(&tuner->kernels, context, answer, loaded);
         else

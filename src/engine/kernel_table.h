@@ -30,6 +30,7 @@ typedef struct fa_loaded {
     fa_module *module;
     fa_call call;              /* but for what the problem decides */
     const fa_family *composed; /* where a call has more than one launch or memory; else NULL */
+    fa_stream_memory *memory;  /* of the context, where `composed`; the table owns it */
     struct fa_like *likes;
 } fa_loaded;
 

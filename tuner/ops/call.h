@@ -20,7 +20,7 @@ enum { FA_CALL_ARGUMENTS = 4 }; /* of a kernel, the address of its workspace inc
 typedef struct fa_call_composed {
     fa_launches launches;
     fa_function function[FA_LAUNCHES_MAX];
-    fa_stream_memory *memory; /* of the context; NULL: a call needs none */
+    fa_stream_memory *memory; /* of the context */
 } fa_call_composed;
 
 /* The memory of one call; 0: it has none. */
