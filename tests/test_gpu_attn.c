@@ -319,6 +319,30 @@ static void a_kernel_that_computes_something_else_is_rejected(void)
     fa_buf_free(&unused);
 }
 
+/* Scores to +-1e4 over thousands of keys: what each tile adds to a row's error must not add up while
+ * its maximum stays, or LSE drifts with the number of tiles. */
+static void large_scores_over_many_tiles_are_right(void)
+{
+    static const char *const families[] = {"attn_fwd_sm75", "attn_fwd_sm80", "attn_fwd_sm90a"};
+    if (world.missing != NULL)
+        SKIP(world.missing);
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        fa_problem p = problem_of(FA_FP16, FA_CAUSAL_NONE, 16, 2, 3, 3, 200, 8192);
+        fa_proof proof = {0};
+        int rc = 0;
+        if (!runs_here(families[i]) ||
+            (strcmp(families[i], "attn_fwd_sm90a") == 0 && world.gpu.sm != 90))
+            continue;
+        fa_attn_case c = fa_attn_case_packed(&p);
+        c.input_scale[FA_ATTN_Q] = c.input_scale[FA_ATTN_K] = 50;
+        c.problem.want_lse = c.all_rows = true;
+        prove_default(families[i], &c, 0, &proof, &rc);
+        CHECK_OK(rc, diag);
+        CHECK_TEXT(proof.reason, "");
+        CHECK(proof.passed);
+    }
+}
+
 /* ---- the bench ------------------------------------------------------------------------------*/
 
 /* Loads a family's default into a bench. */
@@ -417,6 +441,7 @@ int main(void)
     TEST(attn_fwd_prefill_sm90a_is_right_on_random_problems);
     TEST(attn_fwd_sm90a_is_right_on_random_problems);
     TEST(attn_fwd_sm75_is_right_on_random_problems);
+    TEST(large_scores_over_many_tiles_are_right);
     TEST(tensors_beyond_2_31_elements_are_addressed_right);
     return check_done();
 }

@@ -17,8 +17,7 @@
  * does not show (it subtracts first): with scores near 1e4 a right kernel may be one fp16 step away where
  * lowp is exact. So
  *     max_error     <= 2*max_error_lowp + max|v| * (2^-16 + 2^-22 * max_magnitude_lse)
- *     max_error_lse <= 2^-16 + 2^-24 * max(head_dim, 64) * max_magnitude_lse
- * One m16n8k8 truncates up to nine terms, which costs 2^-19.4 * s at head_dim 16, too: hence the 64.
+ *     max_error_lse <= 2^-16 + 2^-24 * head_dim * max_magnitude_lse
  * With scores of ordinary size (below 30) the terms beside 2*max_error_lowp stay below 2^-15 * max|v|.
  */
 #ifndef FA_ATTN_CHECK_H

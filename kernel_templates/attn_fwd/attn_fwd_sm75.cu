@@ -294,8 +294,10 @@ FA_DEVICE void weigh(Weights &w, Scores &s, Softmax &m, Output &o, float scale_l
 #pragma unroll
             for (int n = 0; n < BLOCK_N / 8; n++) largest = max2(largest, max2(s[slab][n][2 * half], s[slab][n][2 * half + 1]));
             largest = max2(m.largest[slab][half], quad_max(largest));
-            shift[half] = largest == neg_infinity() ? 0.0f : largest * scale_log2;   // no key seen yet: all weights are exp2(-inf)
-            correction[half] = exp2_fast(m.largest[slab][half] * scale_log2 - shift[half]);
+            const float seen = largest == neg_infinity() ? 0.0f : largest;   // no key seen yet: all weights are exp2(-inf)
+            shift[half] = seen * scale_log2;
+            // The difference first: a maximum that stays gives 1, not what a multiply-add leaves of the product's rounding.
+            correction[half] = exp2_fast((m.largest[slab][half] - seen) * scale_log2);
             m.largest[slab][half] = largest;
             m.sum[slab][half] *= correction[half];
         }
