@@ -34,6 +34,18 @@ def public_headers_compile_alone_as_cpp():
         compile_alone(header, os.environ.get("CXX", "c++"), "c++", "c++11")
 
 
+def public_headers_include_each_other_in_no_circle():
+    includes = {}
+    for header in HEADERS:
+        with open(os.path.join(FOLDER, header), encoding="utf-8") as file:
+            includes[header] = re.findall(r'^#include "(\w+\.h)"', file.read(), re.MULTILINE)
+    left = set(HEADERS)
+    while left:
+        free = {header for header in left if not left & set(includes[header])}
+        assert free, "a circle among %s" % ", ".join(sorted(left))
+        left -= free
+
+
 def declared():
     names = set()
     for header in HEADERS:
@@ -64,6 +76,7 @@ def the_library_needs_no_cuda_library():
 tap.main([
     public_headers_compile_alone_as_c11,
     public_headers_compile_alone_as_cpp,
+    public_headers_include_each_other_in_no_circle,
     the_library_exports_what_the_header_declares_and_nothing_else,
     the_library_needs_no_cuda_library,
 ])

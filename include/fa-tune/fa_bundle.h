@@ -19,7 +19,7 @@
 #ifndef FA_BUNDLE_H
 #define FA_BUNDLE_H
 
-#include "fa_tune.h"
+#include "fa_tuner.h"
 
 #ifdef __cplusplus
 extern "C" {

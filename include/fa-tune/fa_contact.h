@@ -3,12 +3,12 @@
  * First contact and trust: the steps of a lookup and why each was taken or passed over, how good
  * predictions turned out to be, and what buckets of lengths cost between their points.
  *
- * Included by fa_tune.h. Changes nothing and starts no process. Returns as there.
+ * Part of fa_tune.h. Changes nothing and starts no process. Returns as there.
  */
 #ifndef FA_CONTACT_H
 #define FA_CONTACT_H
 
-#include "fa_tune.h"
+#include "fa_tuner.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -20,7 +20,7 @@
 #ifndef FA_FLEET_H
 #define FA_FLEET_H
 
-#include "fa_tune.h"
+#include "fa_tuner.h"
 
 #ifdef __cplusplus
 extern "C" {

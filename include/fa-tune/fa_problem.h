@@ -15,7 +15,7 @@
 #ifndef FA_PROBLEM_H
 #define FA_PROBLEM_H
 
-#include "fa_tune.h"
+#include "fa_tuner.h"
 
 #ifdef __cplusplus
 extern "C" {

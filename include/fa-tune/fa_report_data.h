@@ -11,7 +11,7 @@
 #ifndef FA_REPORT_DATA_H
 #define FA_REPORT_DATA_H
 
-#include "fa_tune.h"
+#include "fa_tuner.h"
 
 #ifdef __cplusplus
 extern "C" {

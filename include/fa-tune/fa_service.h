@@ -16,7 +16,7 @@
 #ifndef FA_SERVICE_H
 #define FA_SERVICE_H
 
-#include "fa_tune.h"
+#include "fa_tuner.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -10,7 +10,7 @@
 #ifndef FA_SWEEP_H
 #define FA_SWEEP_H
 
-#include "fa_tune.h"
+#include "fa_tuner.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The session and what it does: opening, lookups and tunes, loading and launching kernels. Part of
+ * fa_tune.h, whose head says what holds for every function (threads, errors, sizes).
+ */
+#ifndef FA_TUNER_H
+#define FA_TUNER_H
+
+#include "fa_attn.h"
+#include "fa_types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define FA_API __attribute__((visibility("default")))
+#else
+#define FA_API
+#endif
+
+FA_API const char *fa_version(void);
+FA_API const char *fa_strerror(int code);
+
+/* ---- session --------------------------------------------------------------------------------*/
+typedef struct fa_tuner fa_tuner;
+
+/* Zero is the default of every field; set `size` to sizeof(fa_options). */
+typedef struct fa_options {
+    size_t size;
+    const char *store;     /* file, or a store that hosts share (fa_fleet.h); default: FA_TUNE_STORE,
+                              else a file in the XDG cache directory */
+    const char *templates; /* directory that overrides built-in templates; FA_TUNE_TEMPLATES */
+    const char *worker;    /* fa-tune-worker's path; FA_TUNE_WORKER, else beside this library */
+    int32_t compile_workers; /* default: one per core that this process may use */
+    int32_t compile_timeout_ms; /* one compile; default 30,000 */
+    int32_t trial_timeout_ms;   /* proving and timing one config; default 20,000 */
+    uint64_t seed;         /* of inputs, below 2^53; default: fresh for every tune, stored */
+    /* Receives notes ("store … was corrupt and set aside"), from the thread that makes the call. */
+    void (*log)(void *context, const char *sentence);
+    void *log_context;
+    /* Compile workers give way to other processes: 1 to 19 as nice(1) counts, 19 to all of them. What a
+     * compile waits for a CPU is not counted, up to nine times its timeout. 0: they do not. */
+    int32_t compile_nice;
+    /* The templates came from somebody who is not to be trusted with this user's files. Their source
+     * is compiled in workers that can open nothing, reach nobody and start nothing (seccomp); where
+     * the kernel cannot promise that, requests that compile end as FA_ENOTSUP. Only families of that
+     * directory are tried, none of its files may have the name of a built-in one, and cubins and
+     * winners made so are shared with no other templates. What that does not do: a kernel that was compiled is proved
+     * and timed on the GPU in the measuring worker, and code on a GPU can do anything within its own
+     * CUDA context. It can hang (its time ends), fault, and spoil what else that one worker holds,
+     * the proof of its own result included; so an answer of these templates proves nothing to
+     * others. Contexts are kept apart by the driver and the GPU alone, and a caller who loads such a
+     * kernel (fa_get_best_kernel) runs it in a context of its own. */
+    bool untrusted_templates;
+    /* A service that is asked before the local store and tuner: "unix:/path" or "http://host:port";
+     * FA_TUNE_SERVER, but for a tuner with `templates` of its own. "": none, whatever the environment
+     * says. fa_service.h says what it changes. */
+    const char *server;
+    /* For those who only read: no store's file is made. Where none is, an empty one that takes
+     * nothing stands for it, and a note says so where neither a service nor a fleet is named. */
+    bool existing_store;
+} fa_options;
+
+/* Opens the store (read-only when it cannot be written). Cheap: no GPU, no NVRTC, no process. */
+FA_API int fa_open(const fa_options *options, fa_tuner **ret_tuner, fa_diag *diag);
+/* Unloads kernels, ends workers. NULL and pointer to NULL are allowed; sets *tuner to NULL. */
+FA_API void fa_close(fa_tuner **tuner);
+
+/* ---- answers --------------------------------------------------------------------------------*/
+/* A winner and how we know. Plain data: copy it freely.
+ *
+ * The order of trust, in which a lookup goes: measured on this board; on another board of the same
+ * silicon; imported for this silicon; the nearest measured problem on this GPU; transferred from the
+ * nearest GPU whose winner this one can run; predicted by the model; unranked, where there is
+ * none. A problem is tuned on its bucket (fa_contact.h), so a measured answer for a length between buckets is
+ * NEAREST with from_problem naming the bucket; its trial's grid is the asked problem's own, its measured times
+ * are from_problem's, and a prediction is for the asked problem. */
+typedef struct fa_answer {
+    size_t size;            /* sizeof(fa_answer) */
+    fa_problem problem;     /* that was asked for; in a list of winners the one that was tuned */
+    fa_gpu gpu;             /* that the answer is for */
+    fa_origin origin;
+    fa_trial trial;         /* config, launch geometry, times */
+    char entry[FA_NAME_MAX];
+    char cubin_key[65];
+    char nvrtc[256];        /* identity of the compiler that made it */
+    int32_t driver_version; /* it was proved under; 0: not proved on a device */
+    int64_t unix_time;
+    double default_us;      /* the family's default config in the same run; 0: not measured */
+    double tune_s;          /* how long that run took; 0: not known */
+    /* The funnel that led here; all 0 when not recorded. */
+    int32_t space, in_budget, compiled, clean, proved, measured, failed;
+    int32_t ties;           /* configs whose intervals overlap the winner's */
+    bool from_store;        /* found, not made by this call */
+    fa_problem from_problem; /* that was tuned */
+    char from_gpu[64];      /* the GPU whose winner it is, where that is another type */
+    char why[256];          /* how it was come by, a sentence */
+    bool top_few;           /* only a few configs were tried: PATIENT or `again` tries them all */
+    /* What had been predicted or transferred for this GPU before it was measured, and its place
+     * among all that were measured then; 0: nothing was, or it did not pass its proof. */
+    double promised_us;     /* what the model said */
+    double promised_measured_us;
+    int32_t promised_rank;  /* 1: nothing measured was faster */
+    bool from_system;       /* found in a system bundle */
+    bool in_local;          /* the winner lies in the local store */
+    bool
+        in_fleet; /* and in the fleet's; false also where that was not asked. In a list one may be in the
+                               fleet's alone, or the local store may have another for the same problem */
+} fa_answer;
+
+/* ---- kernels in the caller's context --------------------------------------------------------*/
+typedef struct fa_kernel fa_kernel;
+
+/* The best kernel for a problem, loaded in the calling thread's current CUDA context and ready to
+ * launch. Kernels belong to the tuner and live until fa_close.
+ *   CACHED   a stored winner, by the order of trust, that was proved on this silicon, or FA_ENOTFOUND
+ *   PREDICT  else the best of what is transferred or predicted that passes its proof (in a worker),
+ *            untimed
+ *   MEASURE  else measures. Where a winner is transferred or predicted for the problem's bucket and
+ *            its cubin is in the store (first contact), at most 8 ready cubins are raced, in well
+ *            under a second of device time, and the answer says top_few. Where nothing is ready,
+ *            tunes: compiles, proves and times the whole space. Stores the winner either way
+ *   PATIENT  tunes the whole space again with more repeats, even when a winner is stored
+ * A winner that was proved under another driver version is proved once more, in a worker, before it
+ * is launched under this one, with any effort; that takes what starting a CUDA context takes (0.3 s
+ * or so), once. One that fails is dropped with a note and the next by the order of trust is taken.
+ * One whose time (trial_timeout_ms) runs out stays and is passed over: for a minute, and for twice
+ * as long after each further time in a row. What says nothing about the kernel (no memory, a worker
+ * that was killed) is an error of its own, and the next call tries again. Where another process
+ * measures on the GPU meanwhile, CACHED waits at most 5 s for that proof, and from then on not at
+ * all until the GPU is found free: FA_ENOTFOUND, and the next call looks again. Cubins stay as they
+ * are when NVRTC is another; only one that the driver no longer loads is compiled anew, and proved.
+ * Needs a current context (FA_ENODEVICE else). A hit in this process takes nanoseconds and no lock.
+ * When another process tunes the same key, PREDICT, MEASURE and PATIENT wait for its result.
+ * Only kernels of attention are handed out, as fa_launch passes its arguments alone: FA_ENOTSUP for a
+ * problem of another operation, whose cubins fa_tune and fa_answer_cubin give. */
+FA_API int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
+                              const fa_kernel **ret_kernel, fa_diag *diag);
+/* Made by the first call for a kernel, and the kernel's from then on. NULL: out of memory for it. */
+FA_API const fa_answer *fa_kernel_answer(const fa_kernel *kernel);
+
+/* Enqueues the kernel on `stream` (a CUstream; NULL: the default stream) and returns at once.
+ * FA_EALIGN: a pointer is not 16-byte aligned or a stride not a multiple of 8 elements and the
+ * kernel was tuned for aligned ones, or it moves tiles with TMA, which does not take these strides:
+ * ask with problem.unaligned = true; or a table, a length, a sink or a scale is not aligned to 4
+ * bytes, which no kernel takes. FA_EINVAL: what the problem asks for is missing, or a stride is beyond
+ * 2^48 elements or shorter than a row of the block table. What lies behind the pointers is not checked.
+ * Nothing to compute (batch or seq_q is 0) is success. A kernel that uses TMA remembers the tensor maps
+ * of its last few sets of pointers and strides, and encodes them again (about a microsecond) for
+ * others, or while another thread is looking there.
+ * Launches on any streams, from any threads and in any captured graphs may overlap. What a kernel
+ * counts in, and a workspace that args->workspace does not give, is the library's memory for this
+ * stream or captured graph alone: the first launch on a stream, or of a larger kernel, may allocate it,
+ * and it stays until fa_close, or until the graph is destroyed: at least 256 bytes for each stream that
+ * ever launched such a kernel. Two executables that were instantiated from one graph must not run at the
+ * same time, nor one graph that is a child of another twice. Lengths in device memory must not change
+ * before the launch has ended: its blocks read them each by itself, and launches after it on the stream
+ * may be wrong as well. */
+FA_API int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream,
+                     fa_diag *diag);
+
+/* Bytes of device memory that a launch uses between its blocks; 0: none. A caller may give them as
+ * args->workspace: their content may be anything, nothing is kept there, and launches that may overlap need
+ * one each. */
+FA_API size_t fa_kernel_workspace(const fa_kernel *kernel);
+
+/* ---- a launch by a caller that links no CUDA itself --------------------------------------------*/
+/* Makes a context of the device current on the calling thread. A context of that device that is current
+ * already stays; else the device's primary context becomes current, *ret_entered is true, and the caller
+ * must call fa_leave_device() once on this thread. The primary context stays retained until the process
+ * ends, because other libraries share it. Opens the driver on the first call. Any thread may call it. */
+FA_API int fa_enter_device(fa_tuner *tuner, int32_t ordinal, bool *ret_entered, fa_diag *diag);
+FA_API void fa_leave_device(fa_tuner *tuner);
+
+/* The kernel that fa_get_best_kernel() would find loaded in this process. Reads, loads, tunes and
+ * allocates nothing, so it is allowed while a stream is captured. Takes any effort except PATIENT.
+ * FA_ENOTFOUND, with no sentence in diag: no such kernel is loaded. */
+FA_API int fa_get_loaded_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
+                                const fa_kernel **ret_kernel, fa_diag *diag);
+/* The CUDA ordinal of the device that the kernel is loaded on. */
+FA_API int32_t fa_kernel_device(const fa_kernel *kernel);
+
+/* Whether work on the stream (a CUstream; NULL: the default stream) is captured into a graph now. */
+FA_API int fa_stream_is_captured(fa_tuner *tuner, void *stream, bool *ret_captured, fa_diag *diag);
+/* Waits until the stream has finished all its work. */
+FA_API int fa_wait_for_stream(fa_tuner *tuner, void *stream, fa_diag *diag);
+
+/* ---- tuning, with or without the GPU --------------------------------------------------------*/
+typedef enum fa_event_kind {
+    FA_EVENT_STAGE = 0,   /* a stage began: stage and counts are set */
+    FA_EVENT_TRIAL = 1,   /* a config ended somewhere: trial is set */
+    FA_EVENT_PROGRESS = 2 /* at least every 100 ms while something is under way */
+} fa_event_kind;
+
+typedef enum fa_stage {
+    FA_STAGE_WAIT = 0,    /* another process tunes this key */
+    FA_STAGE_TUNE = 1,    /* compiling, proving and timing overlap */
+    FA_STAGE_FINAL = 2,   /* finalists are raced, compile workers idle */
+    FA_STAGE_DONE = 3
+} fa_stage;
+
+typedef struct fa_progress {
+    fa_event_kind kind;
+    fa_stage stage;
+    int32_t space, in_budget;               /* configs in all; to be compiled */
+    int32_t compiled, clean, proved, measured, failed, resumed; /* so far */
+    int32_t compile_workers;
+    double elapsed_s, left_s;               /* left_s < 0: not known yet */
+    const fa_trial *trial;                  /* the config of a TRIAL event */
+    const fa_trial *best;                   /* best so far (measured, else predicted), or NULL */
+    int32_t reused;                         /* of those compiled: their cubins were in the store */
+    double default_us;                      /* the default config's time; 0: not measured yet */
+    /* Of those in the budget: measured, or without the GPU clean; failed; or pruned by their cubins. */
+    int32_t ended;
+} fa_progress;
+
+typedef struct fa_request {
+    size_t size; /* sizeof(fa_request) */
+    fa_problem problem;
+    const char *gpu;   /* catalogue name ("L4"), or NULL: the device `ordinal`. A name that is the
+                          device present here is measured on it; any other is predicted. */
+    int32_t ordinal;
+    fa_effort effort;
+    bool again;        /* tune although a winner is stored; trials on record are used */
+    /* Called on this thread; a non-zero return cancels: FA_ECANCELED, and what was measured is
+     * kept for the next run. */
+    int (*progress)(void *context, const fa_progress *progress);
+    void *context;
+    bool exact;        /* these very lengths, not their bucket: tuned and stored as a key of their
+                          own, which lookups prefer to the bucket's from then on */
+    bool first_contact; /* MEASURE as fa_get_best_kernel does it: a race of what is ready is enough
+                          where there is something ready. Otherwise MEASURE tunes the whole space */
+} fa_request;
+
+/* The winner for a problem on a GPU type, from the store or tuned now. Without that GPU in this
+ * machine everything up to the cubin happens for real and the answer's origin is PREDICTED. */
+FA_API int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer,
+                   fa_diag *diag);
+
+typedef struct fa_found {
+    size_t size;      /* sizeof(fa_found), set by the caller */
+    char key[65];     /* the winner's key: requests with the same key share a winner, and one process
+                         at a time tunes it */
+    fa_gpu gpu;       /* the request's GPU: the device itself where it is present */
+    bool answered;    /* fa_tune() would answer at once, with `answer` */
+    fa_answer answer;
+} fa_found;
+
+/* Looks up a winner without tuning, for a caller that schedules tunes itself. Starts no process; a fleet's
+ * winner is copied into the local store. A request with `again` or FA_EFFORT_PATIENT is never answered.
+ * Returns 0 also where nothing is found (answered is false), except for FA_EFFORT_CACHED: FA_ENOTFOUND. */
+FA_API int fa_find(fa_tuner *tuner, const fa_request *request, fa_found *ret_found, fa_diag *diag);
+
+/* The answer's cubin: malloced bytes, caller frees. Checked against their hash. */
+FA_API int fa_answer_cubin(fa_tuner *tuner, const fa_answer *answer, void **ret_bytes,
+                           size_t *ret_size, fa_diag *diag);
+
+/* SHA-256 (hex) and size of the answer's cubin as the local store has it; its bytes, which are compared
+ * with the hash when they are read, are not read for that. Of a cubin that comes from elsewhere they
+ * are. */
+FA_API int fa_answer_cubin_hash(fa_tuner *tuner, const fa_answer *answer, char ret_sha256[65],
+                                size_t *ret_size, fa_diag *diag);
+
+/* Every config of the request's space and where it ended, best first, then by gate; nothing is
+ * compiled. `rank` counts from 1 for configs that finished (measured or compiled), else 0. Of an imported
+ * winner whose problem was not tuned here: what was measured beside it, as far as it brought that. */
+typedef int fa_explain_visit(void *context, int32_t rank, const fa_trial *trial);
+FA_API int fa_explain(fa_tuner *tuner, const fa_request *request, fa_explain_visit *visit,
+                      void *context, fa_gpu *ret_gpu, fa_diag *diag);
+
+/* Stored winners, newest first. A non-zero return stops and is returned. */
+typedef int fa_answer_visit(void *context, const fa_answer *answer);
+FA_API int fa_list_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_diag *diag);
+/* What the last call read and wrote: the store's file, or the fleet's store without its secrets. */
+FA_API const char *fa_store_location(const fa_tuner *tuner);
+/* The file of the local store, whatever is shared. */
+FA_API const char *fa_store_file(const fa_tuner *tuner);
+
+/* ---- GPUs -----------------------------------------------------------------------------------*/
+/* The catalogue; returns FA_ENOTFOUND past its end. *ret_refused: why it cannot be used, or NULL. */
+FA_API int fa_gpu_type(int32_t index, fa_gpu *ret_gpu, const char **ret_refused);
+FA_API int fa_gpu_find(const char *name, fa_gpu *ret_gpu, fa_diag *diag);
+FA_API int fa_gpu_device(int32_t ordinal, fa_gpu *ret_gpu, fa_diag *diag);
+
+/* ---- doctor ---------------------------------------------------------------------------------*/
+typedef enum fa_check_level { FA_CHECK_OK = 0, FA_CHECK_WARN = 1, FA_CHECK_FAIL = 2 } fa_check_level;
+typedef struct fa_check {
+    fa_check_level level;
+    char name[32];     /* "driver", "nvrtc", "skew", "gpu", "limits", "store", "disk", "clocks"… */
+    char text[512];    /* what was found */
+    char advice[512];  /* what to do; "" when ok */
+} fa_check;
+typedef int fa_check_visit(void *context, const fa_check *check);
+/* Looks at driver, NVRTC, their versions and skew, GPU and limits, store, disk, clock state and
+ * worker. Returns 0 when every check ran, whatever it found. */
+FA_API int fa_doctor(const fa_options *options, fa_check_visit *visit, void *context,
+                     fa_diag *diag);
+
+/* Names as the command line and JSON use them; parse returns FA_ENOTFOUND for an unknown one. */
+FA_API const char *fa_name_of_status(fa_status status);
+FA_API const char *fa_name_of_origin(fa_origin origin);
+FA_API const char *fa_name_of_dtype(fa_dtype dtype);
+FA_API const char *fa_name_of_causal(fa_causal causal);
+FA_API const char *fa_name_of_layout(fa_layout layout);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
