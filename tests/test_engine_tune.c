@@ -229,6 +229,52 @@ static int count_raced(void *context, int32_t rank, const fa_trial *trial)
     return 0;
 }
 
+struct rows {
+    fa_trial row[64];
+    int count;
+};
+
+static int keep_row(void *context, int32_t rank, const fa_trial *trial)
+{
+    struct rows *rows = context;
+    if (rank > 0 && rows->count < 64)
+        rows->row[rows->count++] = *trial;
+    return rank > 0 && rank != rows->count ? FA_EINVAL : 0;
+}
+
+/* For lengths of a bucket, and for others, where the configs are ranked by the model's times for these. */
+static void a_ranking_is_what_explain_says_of_those_that_finished(void)
+{
+    engine_fixture f;
+    fa_diag diag;
+    static struct rows told, explained;
+    CHECK(fixture_open(&f, ""));
+    for (int at = 0; at < 3; at++) {
+        fa_request request = {.size = sizeof request,
+                              .problem = small_problem,
+                              .gpu = at < 2 ? "L4" : NULL,
+                              .effort = FA_EFFORT_MEASURE,
+                              .ranking = keep_row,
+                              .ranking_context = &told};
+        fa_answer answer = {.size = sizeof answer};
+        told.count = explained.count = 0;
+        request.problem.seq_q = request.problem.seq_k = at == 1 ? 135 : 128;
+        CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
+        CHECK_INT(answer.from_store, at < 2);
+        CHECK_OK(fa_explain(f.tuner, &request, keep_row, &explained, NULL, &diag), diag);
+        CHECK(told.count > 6);
+        CHECK_INT(told.count, explained.count);
+        CHECK(fa_config_equal(&told.row[0].config, &answer.trial.config));
+        for (int i = 0; i < told.count; i++)
+            CHECK(fa_config_equal(&told.row[i].config, &explained.row[i].config) &&
+                  told.row[i].median_us == explained.row[i].median_us &&
+                  told.row[i].predicted_us == explained.row[i].predicted_us &&
+                  told.row[i].blocks_per_sm == explained.row[i].blocks_per_sm &&
+                  memcmp(told.row[i].grid, explained.row[i].grid, sizeof told.row[i].grid) == 0);
+    }
+    fixture_close(&f);
+}
+
 /* 13 configs are too many for a race: what a heat tells to be slower by 15 % is left out of it, but for the
  * default config, which every answer is compared with. */
 static void a_heat_tells_who_is_in_the_race(void)
@@ -545,6 +591,7 @@ int main(int argc, char **argv)
     TEST(the_fastest_config_wins);
     TEST(the_fastest_config_wins_while_the_clock_drifts);
     TEST(a_clock_that_falls_among_the_probes_does_not_choose);
+    TEST(a_ranking_is_what_explain_says_of_those_that_finished);
     TEST(a_heat_tells_who_is_in_the_race);
     TEST(a_second_session_finds_the_winner_and_starts_no_worker);
     TEST(a_fault_costs_its_own_trial_only);

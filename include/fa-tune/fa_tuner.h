@@ -215,6 +215,9 @@ typedef struct fa_progress {
     int32_t ended;
 } fa_progress;
 
+/* A config and where it ended; rank counts from 1, 0: it did not finish. */
+typedef int fa_explain_visit(void *context, int32_t rank, const fa_trial *trial);
+
 typedef struct fa_request {
     size_t size; /* sizeof(fa_request) */
     fa_problem problem;
@@ -231,6 +234,11 @@ typedef struct fa_request {
                           own, which lookups prefer to the bucket's from then on */
     bool first_contact; /* MEASURE as fa_get_best_kernel does it: a race of what is ready is enough
                           where there is something ready. Otherwise MEASURE tunes the whole space */
+    /* For fa_tune() alone; NULL: no ranking is wanted. Called on this thread, once *ret_answer is set, for
+     * each stored config that finished, best first, as fa_explain() ranks them; a service, or a bundle
+     * without its times, reports the answer's config alone. A non-zero return becomes fa_tune()'s. */
+    fa_explain_visit *ranking;
+    void *ranking_context;
 } fa_request;
 
 /* The winner for a problem on a GPU type, from the store or tuned now. Without that GPU in this
@@ -265,7 +273,6 @@ FA_API int fa_answer_cubin_hash(fa_tuner *tuner, const fa_answer *answer, char r
 /* Every config of the request's space and where it ended, best first, then by gate; nothing is
  * compiled. `rank` counts from 1 for configs that finished (measured or compiled), else 0. Of an imported
  * winner whose problem was not tuned here: what was measured beside it, as far as it brought that. */
-typedef int fa_explain_visit(void *context, int32_t rank, const fa_trial *trial);
 FA_API int fa_explain(fa_tuner *tuner, const fa_request *request, fa_explain_visit *visit,
                       void *context, fa_gpu *ret_gpu, fa_diag *diag);
 

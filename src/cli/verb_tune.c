@@ -225,25 +225,24 @@ static int tune(fa_tuner *tuner, const cli_options *options, cli_progress *progr
     progress->untimed = !options->exact && !fa_problem_equal(&bucket, &options->problem);
     request.progress = cli_progress_event;
     request.context = progress;
+    cli_rows rows = {.ranked_limit = options->top > 0 ? options->top : DEFAULT_TOP,
+                     .winner = &answer.trial.config};
+    request.ranking = cli_rows_visit;
+    request.ranking_context = &rows;
     int rc = fa_tune(tuner, &request, &answer, &diag);
     cli_progress_end(progress);
     if (rc == FA_ECANCELED && cli_interrupted() != 0)
-        return stopped(progress);
-    if (rc != 0)
-        return failed(rc, options, progress, &diag);
-    cli_rows rows = {.ranked_limit = options->top > 0 ? options->top : DEFAULT_TOP,
-                     .winner = &answer.trial.config};
-    fa_gpu gpu;
-    bool served = fa_server_location(tuner)[0] != 0; /* its store has the other configs */
-    rc = served ? 0 : fa_explain(tuner, &request, cli_rows_visit, &rows, &gpu, &diag);
-    if (rows.count == 0 && !rows.failed) /* a bundle or a service brought the winner alone */
-        cli_rows_visit(&rows, 1, &answer.trial);
-    int status = options->json ? print_json(&answer, &rows, progress, tuner)
-                               : print_text(options, &answer, &rows, progress, tuner, served);
+        return stopped(progress); /* before there was a row */
     if (rows.failed)
-        rc = fa_fail(&diag, FA_ENOMEM, "out of memory after %zu configs", rows.count);
-    if (rc != 0 && status == 0)
-        status = cli_fail(rc, options, &diag); /* the answer stands, without its table */
+        fa_fail(&diag, rc, "out of memory after %zu configs", rows.count);
+    int status = 0;
+    bool served = fa_server_location(tuner)[0] != 0; /* its store has the other configs */
+    if (rc != 0)
+        status = failed(rc, options, progress, &diag);
+    else if (options->json)
+        status = print_json(&answer, &rows, progress, tuner);
+    else
+        status = print_text(options, &answer, &rows, progress, tuner, served);
     cli_rows_free(&rows);
     return status;
 }

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where every config of a space ended: the space as it stands today, with the outcomes on record.
+ * Where every config of a space ended: the space as it stands today, with the outcomes on record; and the
+ * ranking behind an answer, which is those of the configs on record that finished.
+ *
+ * Workload: a few hundred trials. A ranking evaluates no space, unless an imported winner brought the times.
  */
+#include "explain.h"
+
 #include "evidence.h"
 #include "lookup.h"
 #include "manifest.h"
@@ -21,6 +26,13 @@
 struct merging {
     fa_space *space;
     bool any; /* something is on record */
+};
+
+/* A space that begins empty and takes the trials that finished. */
+struct growing {
+    fa_space *space;
+    size_t capacity;
+    bool failed; /* out of memory */
 };
 
 static fa_trial *find_pending(fa_space *space, const fa_config *config)
@@ -51,7 +63,29 @@ static int merge_one(void *context, const fa_trial_record *record)
     return 0;
 }
 
-/* What an imported winner brought: times, and nothing of how a kernel was compiled but its own. */
+static int add_one(void *context, const fa_trial_record *record)
+{
+    struct growing *growing = context;
+    fa_space *space = growing->space;
+    void *grown = fa_grow(space->candidate, &growing->capacity, (size_t)space->count,
+                          sizeof *space->candidate);
+    growing->failed = grown == NULL;
+    if (growing->failed)
+        return FA_ENOMEM;
+    space->candidate = grown;
+    space->candidate[space->count++] = (fa_candidate){.trial = record->trial};
+    return 0;
+}
+
+static int enumerate(fa_tuner *tuner, const fa_problem *problem, const fa_target *target,
+                     fa_space *space, fa_diag *diag)
+{
+    int rc = fa_tuner_families(tuner, diag);
+    return rc == 0 ? fa_space_enumerate(&tuner->families, problem, &target->gpu, space, diag) : rc;
+}
+
+/* What an imported winner brought: times, and nothing of how a kernel was compiled but its own, which the space says:
+ * an empty one is enumerated for it. */
 static int merge_brought(fa_tuner *tuner, const fa_target *target, fa_space *space, fa_diag *diag)
 {
     fa_winner_record winner = {0};
@@ -64,6 +98,8 @@ static int merge_brought(fa_tuner *tuner, const fa_target *target, fa_space *spa
         rc = fa_trial_list_from_evidence(winner.evidence, &brought, diag);
     if (rc == 0 && brought.count > 0)
         rc = fa_records_answer(&winner, &target->gpu, &answer, diag);
+    if (rc == 0 && brought.count > 0 && space->count == 0)
+        rc = enumerate(tuner, &target->problem, target, space, diag);
     for (size_t i = 0; rc == 0 && i < brought.count; i++) {
         const fa_trial *timed = &brought.record[i].trial;
         fa_trial *trial = find_pending(space, &timed->config);
@@ -107,13 +143,23 @@ static void winner_first(fa_space *space, const fa_answer *winner)
     }
 }
 
+/* Of the config as it is launched for a problem; only its registers are the trial's. */
+static void take_prediction(fa_candidate *there, const fa_problem *problem, const fa_target *target,
+                            fa_trial *trial)
+{
+    there->trial.registers = trial->registers;
+    fa_model_predict(there, problem, &target->gpu, &there->trial);
+    trial->predicted_us = there->trial.predicted_us;
+    trial->blocks_per_sm = there->trial.blocks_per_sm;
+}
+
 /* The model's times of what nobody timed: for the lengths that were asked for, which the space's may stand for. */
 static int predict(fa_tuner *tuner, const fa_target *target, fa_space *space, fa_diag *diag)
 {
     fa_space asked = {0};
     int rc = fa_problem_equal(&target->asked, &target->problem)
                  ? 0
-                 : fa_space_enumerate(&tuner->families, &target->asked, &target->gpu, &asked, diag);
+                 : enumerate(tuner, &target->asked, target, &asked, diag);
     for (int i = 0; rc == 0 && i < space->count; i++) {
         fa_candidate *one = &space->candidate[i], *there = one;
         const fa_problem *problem = &target->problem;
@@ -123,61 +169,143 @@ static int predict(fa_tuner *tuner, const fa_target *target, fa_space *space, fa
         if (i < asked.count && asked.candidate[i].trial.status == FA_STATUS_PENDING &&
             fa_config_equal(&asked.candidate[i].trial.config, &one->trial.config)) {
             there = &asked.candidate[i];
-            there->trial.registers = one->trial.registers;
             problem = &target->asked;
         }
-        fa_model_predict(there, problem, &target->gpu, &there->trial);
-        one->trial.predicted_us = there->trial.predicted_us;
-        one->trial.blocks_per_sm = there->trial.blocks_per_sm;
+        take_prediction(there, problem, target, &one->trial);
     }
     fa_space_free(&asked);
     return rc;
 }
 
-static int explain(fa_tuner *tuner, const fa_request *request, fa_space *space, fa_gpu *ret_gpu,
-                   fa_diag *diag)
+/* The same for `count` compiled configs of one family, which stand in the space where `at` says. */
+static int predict_family(fa_tuner *tuner, const fa_target *target, fa_space *space, const int *at,
+                          int count, fa_diag *diag)
 {
-    fa_target target;
-    fa_answer winner;
+    fa_candidate *asked = calloc((size_t)count, sizeof *asked);
+    const fa_config **config = calloc((size_t)count, sizeof *config);
+    int rc = asked != NULL && config != NULL
+                 ? 0
+                 : fa_fail(diag, FA_ENOMEM, "out of memory for %d configs", count);
+    for (int i = 0; rc == 0 && i < count; i++)
+        config[i] = &space->candidate[at[i]].trial.config;
+    if (rc == 0)
+        rc = fa_space_some(&tuner->families, config, count, &target->asked, &target->gpu, asked,
+                           diag);
+    for (int i = 0; rc == 0 && i < count; i++)
+        if (asked[i].trial.status == FA_STATUS_PENDING)
+            take_prediction(&asked[i], &target->asked, target, &space->candidate[at[i]].trial);
+    free(config);
+    free(asked);
+    return rc;
+}
+
+static int predict_compiled(fa_tuner *tuner, const fa_target *target, fa_space *space,
+                            fa_diag *diag)
+{
+    int *at = calloc((size_t)space->count + 1, sizeof *at);
+    int rc = at != NULL ? fa_tuner_families(tuner, diag)
+                        : fa_fail(diag, FA_ENOMEM, "out of memory for %d configs", space->count);
+    for (int f = 0; rc == 0 && f < tuner->families.count; f++) {
+        const char *name = fa_family_name(tuner->families.family[f]);
+        int count = 0;
+        for (int i = 0; i < space->count; i++)
+            if (space->candidate[i].trial.status == FA_STATUS_COMPILED &&
+                strcmp(space->candidate[i].trial.config.family, name) == 0)
+                at[count++] = i;
+        if (count > 0)
+            rc = predict_family(tuner, target, space, at, count, diag);
+        if (rc == FA_ENOTSUP)
+            rc = 0; /* the family does not serve these lengths: what is on record stays */
+    }
+    free(at);
+    return rc;
+}
+
+/* The whole space, and where each config of it ended. */
+static int read_space(fa_tuner *tuner, const fa_target *target, fa_space *space, fa_diag *diag)
+{
     struct merging merging = {.space = space};
-    int rc = fa_target_resolve(tuner, &request->problem, request->gpu, request->ordinal,
-                               request->exact, &target, diag);
+    int rc = enumerate(tuner, &target->problem, target, space, diag);
     if (rc == 0)
-        rc = fa_tuner_families(tuner, diag);
-    if (rc == 0)
-        rc = fa_space_enumerate(&tuner->families, &target.problem, &target.gpu, space, diag);
-    if (rc == 0)
-        rc = fa_store_trials_each(tuner->store, &target.scope, merge_one, &merging, diag);
+        rc = fa_store_trials_each(tuner->store, &target->scope, merge_one, &merging, diag);
     if (rc == 0 && !merging.any)
-        rc = merge_brought(tuner, &target, space, diag);
-    if (rc == 0)
-        rc = predict(tuner, &target, space, diag);
-    if (rc != 0)
-        return rc;
-    qsort(space->candidate, (size_t)space->count, sizeof *space->candidate, compare);
-    if (fa_matches_find(tuner, &target, &winner, NULL, NULL, NULL, NULL) == 0)
-        winner_first(space, &winner);
-    if (ret_gpu != NULL)
-        *ret_gpu = target.gpu;
-    return 0;
+        rc = merge_brought(tuner, target, space, diag);
+    return rc == 0 ? predict(tuner, target, space, diag) : rc;
+}
+
+/* Of the configs on record those that finished. */
+static int read_finished(fa_tuner *tuner, const fa_target *target, fa_space *space, fa_diag *diag)
+{
+    const fa_status finished[] = {FA_STATUS_MEASURED, FA_STATUS_COMPILED};
+    struct growing growing = {.space = space};
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < 2; i++)
+        rc = fa_store_trials_fastest(tuner->store, &target->scope, finished[i], FA_SPACE_MAX,
+                                     add_one, &growing, diag);
+    if (growing.failed)
+        return fa_fail(diag, rc, "out of memory after %d configs", space->count);
+    if (rc == 0 && space->count == 0)
+        rc = merge_brought(tuner, target, space, diag);
+    return rc == 0 && !fa_problem_equal(&target->asked, &target->problem)
+               ? predict_compiled(tuner, target, space, diag)
+               : rc;
+}
+
+static void rank(fa_space *space, const fa_answer *winner)
+{
+    if (space->count > 0)
+        qsort(space->candidate, (size_t)space->count, sizeof *space->candidate, compare);
+    if (winner != NULL)
+        winner_first(space, winner);
 }
 
 int fa_explain(fa_tuner *tuner, const fa_request *request, fa_explain_visit *visit, void *context,
                fa_gpu *ret_gpu, fa_diag *diag)
 {
     fa_space space = {0};
-    int rc = fa_tuner_check_with(tuner, visit != NULL, "visit", diag);
+    fa_target target;
+    fa_answer winner;
     fa_request known;
+    int rc = fa_tuner_check_with(tuner, visit != NULL, "visit", diag);
     if (rc == 0)
         rc = fa_request_copy(request, &known, diag);
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
-    rc = explain(tuner, &known, &space, ret_gpu, diag);
+    rc = fa_target_resolve(tuner, &known.problem, known.gpu, known.ordinal, known.exact, &target,
+                           diag);
+    if (rc == 0)
+        rc = read_space(tuner, &target, &space, diag);
+    bool won = rc == 0 && fa_matches_find(tuner, &target, &winner, NULL, NULL, NULL, NULL) == 0;
     pthread_mutex_unlock(&tuner->work);
+    if (rc == 0)
+        rank(&space, won ? &winner : NULL);
+    if (rc == 0 && ret_gpu != NULL)
+        *ret_gpu = target.gpu;
     for (int i = 0; i < space.count && rc == 0; i++)
         rc = visit(context, fa_trial_finished(&space.candidate[i].trial) ? i + 1 : 0,
                    &space.candidate[i].trial);
+    fa_space_free(&space);
+    return rc;
+}
+
+int fa_ranking_tell(fa_tuner *tuner, const fa_request *request, const fa_answer *answer,
+                    fa_diag *diag)
+{
+    fa_space space = {0};
+    fa_target target;
+    pthread_mutex_lock(&tuner->work);
+    int rc = fa_target_resolve(tuner, &request->problem, request->gpu, request->ordinal,
+                               request->exact, &target, diag);
+    if (rc == 0)
+        rc = read_finished(tuner, &target, &space, diag);
+    pthread_mutex_unlock(&tuner->work);
+    if (rc == 0)
+        rank(&space, answer);
+    for (int i = 0; rc == 0 && i < space.count && fa_trial_finished(&space.candidate[i].trial); i++)
+        rc = request->ranking(request->ranking_context, i + 1, &space.candidate[i].trial);
+    if (rc == 0 && (space.count == 0 || !fa_trial_finished(&space.candidate[0].trial)))
+        rc = request->ranking(request->ranking_context, 1, &answer->trial);
     fa_space_free(&space);
     return rc;
 }

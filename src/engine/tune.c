@@ -6,6 +6,7 @@
 #include "tune.h"
 
 #include "effort.h"
+#include "explain.h"
 #include "hash.h"
 #include "job_compile.h"
 #include "job_run.h"
@@ -177,11 +178,16 @@ int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, f
     if (rc != 0)
         return rc;
     rc = fa_sources_tune(tuner, &known, &answer, diag);
-    if (rc == FA_SOURCE_NONE)
+    bool elsewhere = rc != FA_SOURCE_NONE;
+    if (!elsewhere)
         rc = fa_tune_here(tuner, &known, &answer, diag);
-    if (rc == 0)
-        fa_answer_give(&answer, ret_answer);
-    return rc;
+    if (rc != 0)
+        return rc;
+    fa_answer_give(&answer, ret_answer);
+    if (known.ranking == NULL)
+        return 0;
+    return elsewhere ? known.ranking(known.ranking_context, 1, &answer.trial)
+                     : fa_ranking_tell(tuner, &known, &answer, diag);
 }
 
 int fa_tune_here(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, fa_diag *diag)
