@@ -2,15 +2,14 @@
  *
  * The fleet's store beside the local one: winners and cubins that many hosts share.
  *
- * The local store stays what every lookup and every tune works on. The fleet's is asked when the
- * local one has no good enough answer, before a tune (is somebody at it?) and after one (here is the
- * result). It may be gone at any moment: then the local store is all there is, what was to be
- * published waits in the local outbox, and the next call that gets through publishes it.
+ * Every lookup and every tune works on the local store. The fleet's store is asked when the local store
+ * has no good enough answer, before a tune (does another host tune this key?) and after a tune (to publish
+ * the result). It may disappear at any moment: then the local store answers alone, results wait in the
+ * local outbox, and the next call that reaches the fleet publishes them.
  *
- * Invariants: nothing here fails a request because the fleet does not answer; one that does not is
- * tried again after a while only; what comes from it is checked before it enters the local store.
- * Thread-safety: as the tuner's `work` mutex, which every function here takes as held, unless it says
- * otherwise.
+ * Invariants: no request fails because the fleet does not answer; a fleet that does not answer is tried
+ * again after a pause only; every row from the fleet is checked before it enters the local store.
+ * Thread-safety: the caller holds the tuner's `work` mutex, unless a function says otherwise.
  */
 #ifndef FA_SOURCES_FLEET_H
 #define FA_SOURCES_FLEET_H
@@ -25,19 +24,19 @@ typedef struct fa_fleet {
     fa_source source;
     char location[FA_STORE_PATH_MAX]; /* as fa_store_open takes it; may hold a password */
     char shown[FA_STORE_PATH_MAX];    /* without one */
-    char identity[FA_STORE_PATH_MAX]; /* which store it is, whoever asks: no user and no password */
+    char identity[FA_STORE_PATH_MAX]; /* the store's name without user and password */
     char holder[FA_HOLDER_MAX];       /* this tuner among all: host, process and a random number */
-    int32_t lease_ms;                 /* after so long without a sign of life it is given up */
+    int32_t lease_ms;                 /* a lease expires this long after its last renewal */
     fa_store *store;                  /* NULL: not connected */
     atomic_bool reached;              /* the last try got through */
-    bool noted;                       /* that it does not answer */
-    fa_diag why;                      /* it does not */
+    bool noted;                       /* the user was told that it does not answer */
+    fa_diag why;                      /* the reason why it does not answer */
     int32_t failures;                 /* in a row */
-    uint64_t asked_ns;                /* since when the present call waits for it */
-    uint64_t retry_ns;                /* not before */
+    uint64_t asked_ns;                /* when the current call began to wait for it */
+    uint64_t retry_ns;                /* no new connection is tried before this time */
     bool working;                     /* a worker's tune: the worker publishes it under its claim */
     pthread_t worker;                 /* the worker's thread, where `working` */
-    struct {                          /* of which it knew nothing a moment ago */
+    struct {                          /* keys that the fleet lately had nothing for */
         char key[FA_HASH_HEX];
         uint64_t until_ns;
     } missed[FA_FLEET_MISSES];
@@ -61,32 +60,33 @@ int fa_fleet_new(const char *location, fa_fleet **ret_fleet, fa_diag *diag);
 void fa_fleet_free(fa_fleet **fleet);
 /* The fleet's store, connected if it is time to try; NULL: there is none, or it does not answer. */
 fa_store *fa_fleet_store(fa_tuner *tuner);
-/* Whether a call that failed so is worth a second try: the connection was lost, and that makes a new
- * one. A server that says nothing has kept the caller waiting for long enough. */
+/* Whether a call that failed with rc should be tried once more: yes after a lost connection, because the
+ * second try opens a new one; no after a timeout, because the caller has waited long enough. */
 bool fa_fleet_is_worth_retry(const fa_tuner *tuner, int rc);
-/* After a call of the fleet's store failed: lets go of it when that is why, and tells so once. */
+/* Call this after a call to the fleet's store failed: disconnects when the connection is the reason, and
+ * notes that once. */
 void fa_fleet_failed(fa_tuner *tuner, int rc, const fa_diag *why);
 
 /* The name under which items for a GPU are queued: the catalogue's, where it knows the GPU. */
 void fa_fleet_gpu_type(const fa_gpu *gpu, char ret_name[64]);
 
 /* ---- fleet_pull.c ---------------------------------------------------------------------------*/
-/* Copies into the local store what the fleet has for a target: its own winner with its cubin, else
- * the nearest ones. True when the local store has more than before. now: its own alone, also when
- * the fleet had nothing a moment ago. */
+/* Copies the fleet's winner for a target, with its cubin, into the local store; where the fleet has none,
+ * the nearest winners. Returns true when the local store gained a winner. now: looks for the target's own
+ * winner alone, even if the fleet had nothing a moment ago. */
 bool fa_fleet_pull(fa_tuner *tuner, const fa_target *target, bool now);
-/* For a winner that goes into a store. A key is of what a cubin was compiled from and says nothing
- * about its bytes: the proof is of those that the winner comes with, and where the store has others,
- * which stay, nothing is proved. */
+/* Call this before a winner enters a store. A cubin's key names its source, not its bytes, and the proof
+ * holds for the bytes that came with the winner. Where the store keeps other bytes under that key, the
+ * winner's proof is cleared. */
 void fa_fleet_void_other_proof(fa_store *store, fa_winner_record *winner, const fa_cubin_record *cubin);
 /* A compiled kernel by its key, for a tune that would compile it. FA_ENOTFOUND also when the fleet
  * is not connected. */
 int fa_fleet_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin);
 
 /* ---- fleet_lease.c --------------------------------------------------------------------------*/
-/* Signs of life from a thread with a connection of its own, every third of the lease. */
+/* A thread with its own connection renews the lease after every third of its duration. */
 typedef struct fa_heartbeat fa_heartbeat;
-/* FA_EBUSY: what was held is lost, or the store has no time. */
+/* FA_EBUSY: the lease is lost, or the store is busy. */
 typedef int fa_heartbeat_body(fa_store *store, void *context, fa_diag *diag);
 int fa_heartbeat_start(const fa_fleet *fleet, fa_heartbeat_body *body, void *context,
                        fa_heartbeat **ret_heartbeat, fa_diag *diag);
@@ -96,28 +96,28 @@ void fa_heartbeat_stop(fa_heartbeat **heartbeat); /* waits for the thread; NULL 
 struct fa_source_lease {
     fa_store_lease lease;
     int32_t lease_ms;
-    bool held; /* false: the fleet does not answer, and there is nobody to ask */
+    bool held; /* false: the fleet does not answer, so nothing is leased */
     fa_heartbeat *heartbeat;
 };
-/* As fa_source_class tells. */
+/* See fa_source_class. */
 int fa_fleet_lease_take(fa_tuner *tuner, const fa_request *request, const fa_target *target,
                         bool again, fa_source_lease **ret_lease, bool *ret_found,
                         fa_answer *ret_answer, fa_diag *diag);
 void fa_fleet_lease_end(fa_tuner *tuner, fa_source_lease **lease);
 
 /* ---- fleet_publish.c ------------------------------------------------------------------------*/
-/* Remembers in the local store that a scope's winner is to be published; inside the transaction that
- * stores it. Nothing without a fleet, nor in a worker's tune, which goes out under its claim. */
+/* Adds a scope to the local outbox, inside the transaction that stores its winner. Does nothing without
+ * a fleet, and nothing in a fleet worker's tune: the worker publishes under its claim. */
 int fa_fleet_remember(fa_tuner *tuner, const fa_scope *scope, fa_diag *diag);
-/* Publishes a scope's winner with its cubin and trials, under a lease that is held; what could not be
- * published stays remembered. A worker's tune is left to the worker. */
+/* Publishes a scope's winner with its cubin and trials, under a lease that is held; a scope that could not
+ * be published stays in the outbox. Does nothing for a fleet worker's tune. */
 void fa_fleet_publish(fa_tuner *tuner, const fa_scope *scope, const fa_source_lease *lease);
-/* Publishes what is remembered, for a second or two at the most. */
+/* Publishes the outbox, for one or two seconds at most. */
 void fa_fleet_catch_up(fa_tuner *tuner);
-/* The scope's trials: inside a batch of the fleet's store. */
+/* Publishes the scope's trials; call it inside a batch of the fleet's store. */
 int fa_fleet_share_trials(fa_tuner *tuner, const fa_scope *scope, fa_diag *diag);
-/* The cubins that others will want: of its fastest, or of all that are clean. Outside any batch: hosts
- * share cubins of one source in any order, and would wait for one another in a ring. */
+/* Publishes the cubins of the scope's fastest configs, or of all clean ones. Call it outside any batch:
+ * hosts publish cubins in any order, so that transactions would deadlock. */
 int fa_fleet_share_cubins(fa_tuner *tuner, const fa_scope *scope, bool all, fa_diag *diag);
 
 #endif
