@@ -264,7 +264,7 @@ int fa_explain(fa_tuner *tuner, const fa_request *request, fa_explain_visit *vis
 {
     fa_space space = {0};
     fa_target target;
-    fa_answer winner;
+    fa_lookup winner = {.matches = NULL};
     fa_request known;
     int rc = fa_tuner_check_with(tuner, visit != NULL, "visit", diag);
     if (rc == 0)
@@ -276,10 +276,11 @@ int fa_explain(fa_tuner *tuner, const fa_request *request, fa_explain_visit *vis
                            diag);
     if (rc == 0)
         rc = read_space(tuner, &target, &space, diag);
-    bool won = rc == 0 && fa_matches_find(tuner, &target, &winner, NULL, NULL, NULL, NULL) == 0;
+    bool won = rc == 0 && fa_look(tuner, &target, 0, &winner, NULL) == 0;
     pthread_mutex_unlock(&tuner->work);
+    fa_lookup_free(&winner);
     if (rc == 0)
-        rank(&space, won ? &winner : NULL);
+        rank(&space, won ? &winner.answer : NULL);
     if (rc == 0 && ret_gpu != NULL)
         *ret_gpu = target.gpu;
     for (int i = 0; i < space.count && rc == 0; i++)

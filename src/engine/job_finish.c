@@ -289,16 +289,17 @@ int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag
                  : fa_store_batch(job->tuner->store, store_both, &storing, diag);
     /* Fills the answer as any later lookup would. If an earlier winner with a better origin stands, that
      * is the answer; a prediction gives way to what a source has. */
-    fa_answer found;
+    fa_lookup found = {.matches = NULL};
     winner.unix_time = answer->unix_time;
     if (rc == 0 && (storing.kept || !fa_origin_is_timed(winner.origin)))
-        rc = fa_matches_find(job->tuner, &job->target, &found, NULL, NULL, NULL, diag);
+        rc = fa_look(job->tuner, &job->target, 0, &found, diag);
     else if (rc == 0)
-        rc = fa_lookup_of_winner(job->tuner, &job->target, &winner, &found, diag);
+        rc = fa_lookup_of_winner(job->tuner, &job->target, &winner, &found.answer, diag);
     free(winner.evidence);
     if (rc == 0) {
-        found.from_store = storing.kept;
-        *answer = found;
+        *answer = found.answer;
+        answer->from_store = storing.kept;
     }
+    fa_lookup_free(&found);
     return rc;
 }

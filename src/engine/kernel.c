@@ -22,14 +22,41 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The kernel of this problem, if it is as good as the effort asks for. */
-static const fa_kernel *find_loaded(fa_tuner *tuner, const fa_problem *problem, uint64_t context,
-                                    fa_effort effort)
+/* What a caller asks for: a kernel in his thread's context. */
+struct asking {
+    fa_tuner *tuner;
+    const fa_problem *problem;
+    fa_effort effort;
+    uint64_t context; /* 0: not known yet, or there is none */
+    fa_target target; /* from resolve() on */
+};
+
+/* The kernel that is loaded there, if it is as good as the effort asks for; else NULL. */
+static const fa_kernel *find_loaded(const struct asking *asking)
 {
-    const fa_kernel *kernel = fa_kernel_table_find(&tuner->kernels, problem, context);
-    bool enough = kernel != NULL && (effort <= FA_EFFORT_PREDICT ||
-                                     (effort == FA_EFFORT_MEASURE && kernel->measured));
+    const fa_kernel *kernel =
+        asking->context != 0
+            ? fa_kernel_table_find(&asking->tuner->kernels, asking->problem, asking->context)
+            : NULL;
+    bool enough = kernel != NULL && (asking->effort <= FA_EFFORT_PREDICT ||
+                                     (asking->effort == FA_EFFORT_MEASURE && kernel->measured));
     return enough ? kernel : NULL;
+}
+
+/* Finds the context and its device, for which everything else is asked; `work` is held. */
+static int resolve(struct asking *asking, fa_diag *diag)
+{
+    fa_tuner *tuner = asking->tuner;
+    int ordinal = 0;
+    int rc = fa_tuner_driver(tuner, diag);
+    if (rc == 0 && (asking->context = fa_driver_context_id(tuner->driver)) == 0)
+        rc = fa_fail(diag, FA_ENODEVICE,
+                     "the calling thread has no current CUDA context: make one current first");
+    if (rc == 0)
+        rc = fa_driver_current_device(tuner->driver, &ordinal, diag);
+    return rc == 0 ? fa_target_resolve(tuner, asking->problem, NULL, ordinal, false,
+                                       &asking->target, diag)
+                   : rc;
 }
 
 /* The family of an answer's config where a call of it has more than one launch or memory, else NULL.
@@ -78,164 +105,150 @@ static int prepare_call(fa_tuner *tuner, const fa_answer *answer, fa_loaded *loa
 
 /* Loads an answer's cubin in the current context unless it is there: one winner serves all lengths of
  * its bucket. */
-static int load_cubin(fa_tuner *tuner, const fa_problem *problem, uint64_t context,
-                      const fa_answer *answer, const fa_cubin_record *cubin, fa_loaded **ret_loaded,
-                      fa_diag *diag)
+static int load_cubin(const struct asking *asking, const fa_answer *answer,
+                      const fa_cubin_record *cubin, fa_loaded **ret_loaded, fa_diag *diag)
 {
-    fa_loaded *loaded = fa_kernel_table_loaded(&tuner->kernels, context, answer);
-    int rc = 0;
-    if (loaded == NULL) {
-        if ((loaded = calloc(1, sizeof *loaded)) == NULL)
-            return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
-        loaded->call.launcher = fa_op_of(problem)->launcher;
-        loaded->call.driver = tuner->driver;
-        rc = find_composed(tuner, answer, &loaded->composed, diag);
-        if (rc == 0)
-            rc = fa_driver_current_device(tuner->driver, &loaded->ordinal, diag);
-        if (rc == 0)
-            rc = fa_module_load(tuner->driver, cubin->bytes, cubin->size, &loaded->module, diag);
-        if (rc == 0)
-            rc = fa_module_function(loaded->module, answer->entry, answer->trial.smem_bytes,
-                                    &loaded->call.function, diag);
-        if (rc == 0)
-            rc = loaded->call.launcher->load(
-                tuner->driver, problem, cubin->bytes, cubin->size, answer->entry,
-                loaded->composed != NULL && fa_family_has_workspace(loaded->composed),
-                &loaded->call.shared, diag);
-        if (rc == 0 && loaded->composed != NULL) /* now: a capture may ask for the next length */
-            rc = fa_kernel_table_memory(&tuner->kernels, tuner->driver, context, &loaded->memory,
-                                        diag);
-        if (rc == 0)
-            fa_kernel_table_keep(&tuner->kernels, context, answer, loaded);
-        else
-            fa_loaded_free(&loaded);
-    }
+    fa_tuner *tuner = asking->tuner;
+    fa_loaded *loaded = *ret_loaded =
+        fa_kernel_table_loaded(&tuner->kernels, asking->context, answer);
+    if (loaded != NULL)
+        return 0;
+    if ((loaded = calloc(1, sizeof *loaded)) == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+    loaded->call.launcher = fa_op_of(asking->problem)->launcher;
+    loaded->call.driver = tuner->driver;
+    int rc = find_composed(tuner, answer, &loaded->composed, diag);
+    if (rc == 0)
+        rc = fa_driver_current_device(tuner->driver, &loaded->ordinal, diag);
+    if (rc == 0)
+        rc = fa_module_load(tuner->driver, cubin->bytes, cubin->size, &loaded->module, diag);
+    if (rc == 0)
+        rc = fa_module_function(loaded->module, answer->entry, answer->trial.smem_bytes,
+                                &loaded->call.function, diag);
+    if (rc == 0)
+        rc = loaded->call.launcher->load(
+            tuner->driver, asking->problem, cubin->bytes, cubin->size, answer->entry,
+            loaded->composed != NULL && fa_family_has_workspace(loaded->composed),
+            &loaded->call.shared, diag);
+    if (rc == 0 && loaded->composed != NULL) /* now: a capture may ask for the next length */
+        rc = fa_kernel_table_memory(&tuner->kernels, tuner->driver, asking->context,
+                                    &loaded->memory, diag);
+    if (rc == 0)
+        fa_kernel_table_keep(&tuner->kernels, asking->context, answer, loaded);
+    else
+        fa_loaded_free(&loaded);
     *ret_loaded = loaded;
     return rc;
 }
 
 /* Loads an answer's cubin in the current context and publishes its kernel, unless another thread has done so
  * while this one waited; `work` is held. */
-static int load_kernel(fa_tuner *tuner, const fa_problem *problem, uint64_t context,
-                       const fa_answer *answer, const fa_cubin_record *cubin,
-                       const fa_kernel **ret_kernel, fa_diag *diag)
+static int load_kernel(const struct asking *asking, const fa_answer *answer,
+                       const fa_cubin_record *cubin, const fa_kernel **ret_kernel, fa_diag *diag)
 {
+    fa_kernel_table *table = &asking->tuner->kernels;
     fa_loaded *loaded = NULL;
     fa_kernel *kernel = NULL;
-    const fa_kernel *there = fa_kernel_table_find(&tuner->kernels, problem, context);
+    const fa_kernel *there = fa_kernel_table_find(table, asking->problem, asking->context);
     if (there != NULL && fa_kernel_table_is_of(there, answer)) {
         *ret_kernel = there;
         return 0;
     }
-    int rc = load_cubin(tuner, problem, context, answer, cubin, &loaded, diag);
+    int rc = load_cubin(asking, answer, cubin, &loaded, diag);
     if (rc == 0)
-        rc = fa_kernel_table_add(&tuner->kernels, loaded, problem, answer, &kernel, diag);
+        rc = fa_kernel_table_add(table, loaded, asking->problem, answer, &kernel, diag);
     if (rc != 0)
         return rc;
     kernel->measured = fa_answer_satisfies(answer, (fa_wanted){.effort = FA_EFFORT_MEASURE});
-    rc = prepare_call(tuner, answer, loaded, kernel, diag);
+    rc = prepare_call(asking->tuner, answer, loaded, kernel, diag);
     if (rc == 0)
-        rc = fa_kernel_table_publish(&tuner->kernels, kernel, diag);
+        rc = fa_kernel_table_publish(table, kernel, diag);
     if (rc == 0)
         *ret_kernel = kernel;
     else
-        fa_kernel_table_drop_newest(&tuner->kernels);
+        fa_kernel_table_drop_newest(table);
     return rc;
 }
 
-/* A stored winner that may be launched: proved on this silicon under this driver, and good enough for
- * the effort. One that fails its proof under this driver, or has no time for it, is gone from the
- * next look. After a proof that had no time no other is begun: the GPU may be busy. */
-static int load_stored(fa_tuner *tuner, const fa_target *target, const fa_problem *problem,
-                       uint64_t context, fa_effort effort, const fa_kernel **ret_kernel,
-                       fa_diag *diag)
+/* Whether a stored winner may be launched: proved on this silicon under this driver, which is done now where it has not
+ * been, and good enough for the effort. late: another's proof ran out of time, and no other proof is started, because
+ * the GPU may be busy. FA_ENOTFOUND: it may not; FA_ENOKERNEL, FA_ETIMEOUT: the next look finds another. */
+static int admit(const struct asking *asking, bool late, fa_lookup *found, fa_diag *diag)
 {
+    fa_tuner *tuner = asking->tuner;
+    const fa_answer *answer = &found->answer;
+    int now = fa_driver_version(tuner->driver);
+    if (answer->driver_version == 0)
+        return fa_fail(diag, FA_ENOTFOUND,
+                       "all that is stored (origin: %s) is a winner that no GPU has proved yet: "
+                       "ask with effort predict or measure",
+                       fa_origin_name(answer->origin));
+    if (!fa_answer_satisfies(answer, (fa_wanted){.effort = asking->effort}))
+        return FA_ENOTFOUND;
+    if (answer->driver_version == now)
+        return 0;
+    if (late)
+        return fa_fail(diag, FA_ENOTFOUND,
+                       "a winner's proof under driver %d ran out of time, and the next best one "
+                       "is not proved under it yet: ask again",
+                       now);
+    int rc = fa_reproof_verify(tuner, &asking->target, asking->effort, found, diag);
+    /* The sentence says why. */
+    return rc == FA_EBUSY && asking->effort == FA_EFFORT_CACHED ? FA_ENOTFOUND : rc;
+}
+
+/* The first stored winner that may be launched. */
+static int load_stored(const struct asking *asking, const fa_kernel **ret_kernel, fa_diag *diag)
+{
+    unsigned flags = FA_LOOK_CUBIN | FA_LOOK_HOSTS;
     bool late = false;
-    for (int looks = 0; looks < FA_MATCHES_MAX; looks++) {
-        fa_answer answer;
-        fa_scope scope;
-        fa_cubin_record cubin = {0};
-        int rc = looks == 0 ? fa_lookup(tuner, target, false, &answer, &cubin, &scope, diag)
-                            : fa_matches_find(tuner, target, &answer, &cubin, &scope, NULL, diag);
-        if (rc != 0)
-            return rc;
-        if (answer.driver_version == 0)
-            rc = fa_fail(diag, FA_ENOTFOUND,
-                         "all that is stored (origin: %s) is a winner that no GPU has proved yet: "
-                         "ask with effort predict or measure",
-                         fa_origin_name(answer.origin));
-        else if (!fa_answer_satisfies(&answer, (fa_wanted){.effort = effort}))
-            rc = FA_ENOTFOUND;
-        else if (answer.driver_version != fa_driver_version(tuner->driver) && late)
-            rc = fa_fail(diag, FA_ENOTFOUND,
-                         "a winner's proof under driver %d ran out of time, and the next best one "
-                         "is not proved under it yet: ask again",
-                         fa_driver_version(tuner->driver));
-        else if (answer.driver_version != fa_driver_version(tuner->driver))
-            rc = fa_reproof_verify(tuner, target, &scope, effort, &answer, &cubin, diag);
-        if (rc == FA_EBUSY && effort == FA_EFFORT_CACHED)
-            rc = FA_ENOTFOUND; /* the sentence says why */
+    for (int looks = 0; looks < FA_MATCHES_MAX; looks++, flags = FA_LOOK_CUBIN) {
+        fa_lookup found;
+        int rc = fa_look(asking->tuner, &asking->target, flags, &found, diag);
+        bool none = rc != 0;
         if (rc == 0)
-            rc = load_kernel(tuner, problem, context, &answer, &cubin, ret_kernel, diag);
-        fa_cubin_record_free(&cubin);
+            rc = admit(asking, late, &found, diag);
+        if (rc == 0)
+            rc = load_kernel(asking, &found.answer, &found.cubin, ret_kernel, diag);
+        fa_lookup_free(&found);
         late = late || rc == FA_ETIMEOUT;
-        if (rc != FA_ENOKERNEL && rc != FA_ETIMEOUT)
+        if (none || (rc != FA_ENOKERNEL && rc != FA_ETIMEOUT))
             return rc;
     }
     return FA_ENOTFOUND;
 }
 
-static int make_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
-                       uint64_t context, const fa_kernel **ret_kernel, fa_diag *diag)
+static int make_kernel(const struct asking *asking, const fa_kernel **ret_kernel, fa_diag *diag)
 {
-    fa_target target;
-    int ordinal;
-    int rc = fa_driver_current_device(tuner->driver, &ordinal, diag);
-    if (rc == 0)
-        rc = fa_target_resolve(tuner, problem, NULL, ordinal, false, &target, diag);
-    if (rc != 0)
-        return rc;
-    if (effort != FA_EFFORT_PATIENT) {
-        rc = load_stored(tuner, &target, problem, context, effort, ret_kernel, diag);
+    fa_tuner *tuner = asking->tuner;
+    if (asking->effort != FA_EFFORT_PATIENT) {
+        int rc = load_stored(asking, ret_kernel, diag);
         /* FA_ECORRUPT: its cubin is gone from the store, and a tune makes it again. */
-        if (effort == FA_EFFORT_CACHED && rc == FA_ECORRUPT)
+        if (asking->effort == FA_EFFORT_CACHED && rc == FA_ECORRUPT)
             return FA_ENOTFOUND; /* the sentence says why */
-        if ((rc != FA_ENOTFOUND && rc != FA_ECORRUPT) || effort == FA_EFFORT_CACHED)
+        if ((rc != FA_ENOTFOUND && rc != FA_ECORRUPT) || asking->effort == FA_EFFORT_CACHED)
             return rc;
     }
     fa_request request = {.size = sizeof request,
-                          .problem = *problem,
-                          .ordinal = ordinal,
-                          .effort = effort,
-                          .first_contact = effort == FA_EFFORT_MEASURE};
+                          .problem = *asking->problem,
+                          .ordinal = asking->target.gpu.ordinal,
+                          .effort = asking->effort,
+                          .first_contact = asking->effort == FA_EFFORT_MEASURE};
     fa_job *job = NULL;
     fa_answer answer;
     fa_cubin_record cubin = {0};
-    rc = fa_tune_target(tuner, &request, &target, &job, &answer, diag);
+    int rc = fa_tune_target(tuner, &request, &asking->target, &job, &answer, diag);
     if (rc == 0 && answer.driver_version != fa_driver_version(tuner->driver)) /* found meanwhile */
-        return load_stored(tuner, &target, problem, context, effort, ret_kernel, diag);
+        return load_stored(asking, ret_kernel, diag);
     if (rc == 0)
         rc = fa_records_cubin(tuner, answer.cubin_key, &cubin, diag);
     if (rc == 0)
-        rc = load_kernel(tuner, problem, context, &answer, &cubin, ret_kernel, diag);
+        rc = load_kernel(asking, &answer, &cubin, ret_kernel, diag);
     fa_cubin_record_free(&cubin);
     return rc;
 }
 
 /* ---- from sources that answer in this machine's place ----------------------------------------*/
-/* Resolves the target for which sources are asked: this thread's device. `work` is held. */
-static int resolve_here(fa_tuner *tuner, const fa_problem *problem, uint64_t *ret_context,
-                        fa_target *ret_target, fa_diag *diag)
-{
-    int ordinal = 0;
-    int rc = fa_tuner_driver(tuner, diag);
-    if (rc == 0 && (*ret_context = fa_driver_context_id(tuner->driver)) == 0)
-        rc = FA_ENODEVICE;
-    if (rc == 0)
-        rc = fa_driver_current_device(tuner->driver, &ordinal, diag);
-    return rc != 0 ? rc : fa_target_resolve(tuner, problem, NULL, ordinal, false, ret_target, diag);
-}
-
 /* Whether the answer was measured on this silicon under this driver by a source whose measurements are
  * believed. A service of another version may render a config otherwise, so the config must mean the same
  * here. */
@@ -247,100 +260,98 @@ static bool is_proved(fa_tuner *tuner, const fa_source_class *is, const fa_targe
            fa_reproof_is_ours(tuner, target, answer);
 }
 
-/* Proves the kernel where that is necessary and loads it; `work` is held. */
-static int load_foreign(fa_tuner *tuner, const fa_source_class *is, const fa_target *target,
-                        const fa_problem *problem, uint64_t context, fa_effort effort,
-                        fa_answer *answer, const fa_cubin_record *cubin,
-                        const fa_kernel **ret_kernel, fa_diag *diag)
+/* Proves a source's kernel where that is necessary and loads it; `work` is held. */
+static int load_foreign(const struct asking *asking, const fa_source_class *is, fa_answer *answer,
+                        const fa_cubin_record *cubin, const fa_kernel **ret_kernel, fa_diag *diag)
 {
+    fa_tuner *tuner = asking->tuner;
     /* Another thread may have made it meanwhile. */
-    *ret_kernel = find_loaded(tuner, problem, context, effort);
+    *ret_kernel = find_loaded(asking);
     if (*ret_kernel != NULL)
         return 0;
-    if (!is_proved(tuner, is, target, answer)) {
-        int rc = fa_reproof_prove(tuner, target, effort, answer, cubin, diag);
+    if (!is_proved(tuner, is, &asking->target, answer)) {
+        int rc = fa_reproof_prove(tuner, &asking->target, asking->effort, answer, cubin, diag);
         if (rc == FA_EBUSY)
             return rc;
         if (rc != 0)
             return fa_fail_in(diag, rc, "its kernel did not pass its proof here");
         answer->driver_version = fa_driver_version(tuner->driver);
     }
-    return load_kernel(tuner, problem, context, answer, cubin, ret_kernel, diag);
+    return load_kernel(asking, answer, cubin, ret_kernel, diag);
 }
 
-static int ask_one(fa_tuner *tuner, const fa_source_class *is, const fa_problem *problem,
-                   fa_effort effort, const fa_kernel **ret_kernel, fa_diag *diag)
+static int ask_one(struct asking *asking, const fa_source_class *is, const fa_kernel **ret_kernel,
+                   fa_diag *diag)
 {
-    uint64_t context = 0;
-    fa_target target;
+    fa_tuner *tuner = asking->tuner;
     fa_answer answer;
     fa_cubin_record cubin = {0};
     fa_diag why = {{0}};
     pthread_mutex_lock(&tuner->work);
-    int rc = resolve_here(tuner, problem, &context, &target, &why);
+    int rc = resolve(asking, &why);
     pthread_mutex_unlock(&tuner->work);
     if (rc != 0)
         return FA_SOURCE_NONE; /* the local way says what is wrong */
-    rc = is->kernel(tuner, &target, problem, effort, &answer, &cubin, diag);
+    rc = is->kernel(tuner, &asking->target, asking->problem, asking->effort, &answer, &cubin, diag);
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
-    rc = load_foreign(tuner, is, &target, problem, context, effort, &answer, &cubin, ret_kernel,
-                      &why);
+    rc = load_foreign(asking, is, &answer, &cubin, ret_kernel, &why);
     pthread_mutex_unlock(&tuner->work);
     fa_cubin_record_free(&cubin);
-    if (rc == FA_EBUSY && effort == FA_EFFORT_CACHED) /* no fault of the source's */
+    if (rc == FA_EBUSY && asking->effort == FA_EFFORT_CACHED) /* no fault of the source's */
         return fa_fail(diag, FA_ENOTFOUND, "%s", why.text);
     return rc == 0 ? 0 : is->give_up(tuner, why.text);
 }
 
-static int ask_sources(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
-                       const fa_kernel **ret_kernel, fa_diag *diag)
+static int ask_sources(struct asking *asking, const fa_kernel **ret_kernel, fa_diag *diag)
 {
+    fa_tuner *tuner = asking->tuner;
     int rc = FA_SOURCE_NONE;
     for (int i = 0; i < tuner->source_count && rc == FA_SOURCE_NONE; i++) {
         const fa_source_class *is = tuner->source[i]->is;
         if (is->kernel != NULL && is->usable(tuner))
-            rc = ask_one(tuner, is, problem, effort, ret_kernel, diag);
+            rc = ask_one(asking, is, ret_kernel, diag);
     }
     return rc;
 }
 
-int fa_get_loaded_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
-                         const fa_kernel **ret_kernel, fa_diag *diag)
+/* Checks the arguments and looks among the loaded kernels, without a lock: *ret_kernel, else FA_ENOTFOUND. */
+static int find_first(struct asking *asking, const fa_kernel **ret_kernel, fa_diag *diag)
 {
-    int rc = fa_tuner_check(tuner, diag);
+    int rc = fa_tuner_check(asking->tuner, diag);
     if (rc != 0)
         return rc;
-    if (problem == NULL || ret_kernel == NULL)
+    if (asking->problem == NULL || ret_kernel == NULL)
         return fa_fail(diag, FA_EINVAL, "problem or ret_kernel is NULL");
-    fa_driver *driver = atomic_load_explicit(&tuner->launch_driver, memory_order_acquire);
-    uint64_t context = driver != NULL ? fa_driver_context_id(driver) : 0;
-    const fa_kernel *kernel = context != 0 ? find_loaded(tuner, problem, context, effort) : NULL;
+    fa_driver *driver = atomic_load_explicit(&asking->tuner->launch_driver, memory_order_acquire);
+    asking->context = driver != NULL ? fa_driver_context_id(driver) : 0;
+    const fa_kernel *kernel = find_loaded(asking);
     if (kernel == NULL)
         return FA_ENOTFOUND;
     *ret_kernel = kernel;
     return 0;
 }
 
+int fa_get_loaded_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
+                         const fa_kernel **ret_kernel, fa_diag *diag)
+{
+    struct asking asking;
+    asking.tuner = tuner, asking.problem = problem, asking.effort = effort;
+    return find_first(&asking, ret_kernel, diag);
+}
+
 int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
                        const fa_kernel **ret_kernel, fa_diag *diag)
 {
-    int rc = fa_tuner_check(tuner, diag);
-    if (rc != 0)
-        return rc;
-    if (problem == NULL || ret_kernel == NULL)
-        return fa_fail(diag, FA_EINVAL, "problem or ret_kernel is NULL");
+    struct asking asking; /* not cleared: that would take longer than all else of a hit */
+    asking.tuner = tuner, asking.problem = problem, asking.effort = effort;
     if (effort < FA_EFFORT_CACHED || effort > FA_EFFORT_PATIENT)
         return fa_fail(diag, FA_EINVAL, "effort is %d: use FA_EFFORT_CACHED to FA_EFFORT_PATIENT",
                        (int)effort);
-    fa_driver *driver = atomic_load_explicit(&tuner->launch_driver, memory_order_acquire);
-    uint64_t context = driver != NULL ? fa_driver_context_id(driver) : 0;
-    const fa_kernel *kernel = context != 0 ? find_loaded(tuner, problem, context, effort) : NULL;
-    if (kernel != NULL) {
-        *ret_kernel = kernel;
-        return 0;
-    }
+    int rc = find_first(&asking, ret_kernel, diag);
+    if (rc != FA_ENOTFOUND)
+        return rc;
     rc = fa_problem_check(problem, diag);
     if (rc == 0 && fa_op_of(problem)->launcher == NULL)
         rc =
@@ -349,19 +360,16 @@ int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort eff
                     "of %s from fa_tune and fa_answer_cubin, and launch it yourself",
                     fa_operation_of(problem)->name);
     if (rc == 0)
-        rc = ask_sources(tuner, problem, effort, ret_kernel, diag);
+        rc = ask_sources(&asking, ret_kernel, diag);
     if (rc != FA_SOURCE_NONE)
         return rc;
     pthread_mutex_lock(&tuner->work);
-    rc = fa_tuner_driver(tuner, diag);
-    if (rc == 0 && (context = fa_driver_context_id(tuner->driver)) == 0)
-        rc = fa_fail(diag, FA_ENODEVICE,
-                     "the calling thread has no current CUDA context: make one current first");
+    rc = resolve(&asking, diag);
     if (rc == 0) {
         /* Another thread may have made it while this one waited. */
-        kernel = find_loaded(tuner, problem, context, effort);
+        const fa_kernel *kernel = find_loaded(&asking);
         if (kernel == NULL)
-            rc = make_kernel(tuner, problem, effort, context, &kernel, diag);
+            rc = make_kernel(&asking, &kernel, diag);
         if (rc == 0)
             *ret_kernel = kernel;
     }

@@ -40,7 +40,6 @@ enum { NEAREST_MAX = 4, TRANSFERRED_MAX = 8, NEAR_ENOUGH = FA_MATCHES_MAX - 3 };
 struct own {
     fa_match match[2];
     int count;
-    fa_cubin_record cubin; /* of the last one that was read */
 };
 
 /* A match from the target's own silicon, by its scope's problem; FA_ENOTFOUND, FA_ECORRUPT… */
@@ -180,21 +179,23 @@ static int collect_others(struct collecting *c, fa_diag *diag)
 }
 
 /* ---- all of them ----------------------------------------------------------------------------*/
-/* Reads them until one serves, which is then the last: 0. Else FA_ENOTFOUND, FA_ECORRUPT when a cubin is
- * gone, or what made reading fail. */
-static int read_own(fa_tuner *tuner, const fa_target *target, struct own *own, fa_diag *diag)
+/* Reads them until one serves, which is then the last, with its cubin: 0; or all of them, with ret_cubin NULL. Else
+ * FA_ENOTFOUND, FA_ECORRUPT when a cubin is gone, or what made reading fail. */
+static int read_own(fa_tuner *tuner, const fa_target *target, struct own *own,
+                    fa_cubin_record *ret_cubin, fa_diag *diag)
 {
     fa_problem problem[2];
     int count = own_problems(target, problem), none = FA_ENOTFOUND;
     for (int i = 0; i < count; i++) {
         fa_match *match = &own->match[own->count];
-        fa_cubin_record_free(&own->cubin);
-        int rc = own_match(tuner, target, &problem[i], match, &own->cubin,
+        fa_cubin_record_free(ret_cubin);
+        int rc = own_match(tuner, target, &problem[i], match, ret_cubin,
                            none == FA_ECORRUPT ? NULL : diag);
         if (rc != 0 && rc != FA_ENOTFOUND && rc != FA_ECORRUPT)
             return rc;
         own->count += rc == 0;
-        if (rc == 0 && fa_origin_is_timed(match->answer.origin) && match->usable)
+        if (rc == 0 && ret_cubin != NULL && fa_origin_is_timed(match->answer.origin) &&
+            match->usable)
             return 0;
         if (rc == FA_ECORRUPT)
             none = rc;
@@ -225,15 +226,9 @@ int fa_matches_collect(fa_tuner *tuner, const fa_target *target, fa_matches **re
                        fa_diag *diag)
 {
     struct own own = {.count = 0};
-    fa_problem problem[2];
-    int count = own_problems(target, problem), rc = 0;
-    for (int i = 0; rc == 0 && i < count; i++) {
-        int got = own_match(tuner, target, &problem[i], &own.match[own.count], NULL, diag);
-        own.count += got == 0;
-        if (got != FA_ENOTFOUND && got != FA_ECORRUPT)
-            rc = got;
-    }
-    return rc != 0 ? rc : collect(tuner, target, &own, ret_matches, diag);
+    int rc = read_own(tuner, target, &own, NULL, diag);
+    return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? collect(tuner, target, &own, ret_matches, diag)
+                                                   : rc;
 }
 
 /* Why no match serves: a cubin that is gone, else the first of this silicon's that was refused. */
@@ -274,71 +269,54 @@ static const fa_match *choose(fa_tuner *tuner, const fa_target *target, const fa
     return NULL;
 }
 
-/* As fa_matches_find, with the cubin in own->cubin. */
-static int find_own(fa_tuner *tuner, const fa_target *target, bool wanted, struct own *own,
-                    fa_match *ret_match, fa_matches **ret_matches, fa_diag *diag)
-{
-    fa_matches *matches = NULL;
-    fa_diag first = {{0}}; /* why the own winner does not serve */
-    int nothing = read_own(tuner, target, own, &first), rc = 0;
-    if (nothing == 0) {
-        *ret_match = own->match[own->count - 1];
-        return 0;
-    }
-    if (nothing != FA_ENOTFOUND && nothing != FA_ECORRUPT)
-        return fa_fail(diag, nothing, "%s", first.text);
-    rc = collect(tuner, target, own, &matches, diag);
-    if (rc != 0)
-        return rc;
-    const fa_match *match = choose(tuner, target, matches, &own->cubin, wanted);
-    if (match != NULL)
-        *ret_match = *match;
-    else
-        rc = tell_nothing(target, matches, nothing, first.text, diag);
-    if (ret_matches != NULL)
-        *ret_matches = matches;
-    else
-        free(matches);
-    return rc;
-}
-
-int fa_matches_find(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
-                    fa_cubin_record *ret_cubin, fa_scope *ret_scope, fa_matches **ret_matches,
-                    fa_diag *diag)
+static int look(fa_tuner *tuner, const fa_target *target, bool with_cubin, fa_lookup *found,
+                fa_diag *diag)
 {
     struct own own = {.count = 0};
-    fa_match match;
-    int rc = find_own(tuner, target, ret_cubin != NULL, &own, &match, ret_matches, diag);
-    if (rc == 0) {
-        fa_match_predict(tuner, target, &match.answer);
-        *ret_answer = match.answer;
-        if (ret_scope != NULL)
-            *ret_scope = match.scope;
+    fa_diag first = {{0}}; /* why the own winner does not serve */
+    const fa_match *match = NULL;
+    int nothing = read_own(tuner, target, &own, &found->cubin, &first), rc = 0;
+    if (nothing == 0)
+        match = &own.match[own.count - 1];
+    else if (nothing != FA_ENOTFOUND && nothing != FA_ECORRUPT)
+        return fa_fail(diag, nothing, "%s", first.text);
+    else if ((rc = collect(tuner, target, &own, &found->matches, diag)) != 0)
+        return rc;
+    else if ((match = choose(tuner, target, found->matches, &found->cubin, with_cubin)) == NULL)
+        return tell_nothing(target, found->matches, nothing, first.text, diag);
+    found->answer = match->answer;
+    found->scope = match->scope;
+    fa_match_predict(tuner, target, &found->answer);
+    return 0;
+}
+
+/* Whether an answer was timed for exactly what was asked: then no other host has a better one. */
+static bool is_own(const fa_target *target, const fa_answer *answer)
+{
+    return fa_origin_is_timed(answer->origin) &&
+           (fa_problem_equal(&answer->from_problem, &target->asked) ||
+            fa_problem_equal(&answer->from_problem, &target->problem));
+}
+
+int fa_look(fa_tuner *tuner, const fa_target *target, unsigned flags, fa_lookup *ret_found,
+            fa_diag *diag)
+{
+    bool with_cubin = (flags & FA_LOOK_CUBIN) != 0;
+    *ret_found = (fa_lookup){.matches = NULL};
+    int rc = look(tuner, target, with_cubin, ret_found, diag);
+    bool own = rc == 0 && is_own(target, &ret_found->answer);
+    if ((flags & FA_LOOK_HOSTS) != 0 && !own && fa_sources_look(tuner, target)) {
+        fa_lookup_free(ret_found);
+        rc = look(tuner, target, with_cubin, ret_found, diag);
     }
-    if (rc == 0 && ret_cubin != NULL)
-        *ret_cubin = own.cubin;
-    else
-        fa_cubin_record_free(&own.cubin);
+    if (rc != 0 || !with_cubin)
+        fa_cubin_record_free(&ret_found->cubin);
     return rc;
 }
 
-/* Whether an answer was timed for exactly what was asked: then no other source has a better one. */
-static bool is_own(const fa_answer *answer, bool exact)
+void fa_lookup_free(fa_lookup *found)
 {
-    fa_problem bucket = fa_problem_bucket(&answer->problem);
-    fa_problem itself = fa_problem_exact(&answer->problem);
-    bool own = fa_problem_equal(&answer->from_problem, &itself) ||
-               (!exact && fa_problem_equal(&answer->from_problem, &bucket));
-    return own && fa_origin_is_timed(answer->origin);
-}
-
-int fa_lookup(fa_tuner *tuner, const fa_target *target, bool exact, fa_answer *ret_answer,
-              fa_cubin_record *ret_cubin, fa_scope *ret_scope, fa_diag *diag)
-{
-    int rc = fa_matches_find(tuner, target, ret_answer, ret_cubin, ret_scope, NULL, diag);
-    if ((rc == 0 && is_own(ret_answer, exact)) || !fa_sources_look(tuner, target))
-        return rc;
-    if (rc == 0 && ret_cubin != NULL)
-        fa_cubin_record_free(ret_cubin);
-    return fa_matches_find(tuner, target, ret_answer, ret_cubin, ret_scope, NULL, diag);
+    fa_cubin_record_free(&found->cubin);
+    free(found->matches);
+    *found = (fa_lookup){.matches = NULL};
 }

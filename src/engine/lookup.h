@@ -14,18 +14,28 @@ typedef struct fa_matches {
     int count;
 } fa_matches;
 
+/* What a lookup is to do besides: nothing of it where the flag is not set. */
+enum {
+    FA_LOOK_CUBIN = 1, /* read the answer's cubin */
+    FA_LOOK_HOSTS =
+        2 /* where nobody has timed the very thing here, look into other hosts' stores first */
+};
+
+typedef struct fa_lookup {
+    fa_answer answer;      /* of the first match that serves */
+    fa_scope scope;        /* that it is stored under */
+    fa_cubin_record cubin; /* with FA_LOOK_CUBIN */
+    fa_matches
+        *matches; /* NULL: a winner of the problem's own serves, and no other was looked for */
+} fa_lookup;
+
+/* Looks the target up. *ret_found is set whatever is returned, for fa_lookup_free(). FA_ENOTFOUND: nothing serves;
+ * FA_ECORRUPT: nothing, and a cubin is gone. `work` is held. */
+int fa_look(fa_tuner *tuner, const fa_target *target, unsigned flags, fa_lookup *ret_found,
+            fa_diag *diag);
+void fa_lookup_free(fa_lookup *found);
 /* All matches of a target, usable or not; caller frees. `work` is held. */
 int fa_matches_collect(fa_tuner *tuner, const fa_target *target, fa_matches **ret_matches,
                        fa_diag *diag);
-/* The first match that serves, with its cubin when ret_cubin is not NULL and the scope that it is
- * stored under when ret_scope is not. FA_ENOTFOUND: none; FA_ECORRUPT: none, and a cubin is gone.
- * ret_matches, where it is not NULL: the matches where they had to be collected, which the caller frees. */
-int fa_matches_find(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
-                    fa_cubin_record *ret_cubin, fa_scope *ret_scope, fa_matches **ret_matches,
-                    fa_diag *diag);
-/* The same; where nobody has timed the very thing here, the stores of other hosts are looked into
- * first. exact: the bucket's is not enough. */
-int fa_lookup(fa_tuner *tuner, const fa_target *target, bool exact, fa_answer *ret_answer,
-              fa_cubin_record *ret_cubin, fa_scope *ret_scope, fa_diag *diag);
 
 #endif

@@ -193,13 +193,8 @@ static int plan_race(fa_tuner *tuner, const fa_target *target, const fa_matches 
 int fa_plan_make(fa_tuner *tuner, const fa_request *request, const fa_target *target,
                  const fa_matches *matches, fa_plan *ret_plan, fa_diag *diag)
 {
-    fa_matches *collected = NULL;
     fa_plan plan = {0};
-    int rc = matches == NULL ? fa_matches_collect(tuner, target, &collected, diag) : 0;
-    if (rc != 0)
-        return rc;
-    if (matches == NULL)
-        matches = collected;
+    int rc = 0;
     bool known = false; /* measured for these very lengths: no other config promises more */
     for (int i = 0; i < matches->count && !plan.promised && !known; i++) {
         const fa_match *match = &matches->match[i];
@@ -221,7 +216,6 @@ int fa_plan_make(fa_tuner *tuner, const fa_request *request, const fa_target *ta
     else if (request->effort == FA_EFFORT_MEASURE && request->first_contact && !request->again &&
              target->gpu.present && plan.promised)
         rc = plan_race(tuner, target, matches, &plan, diag);
-    free(collected);
     if (rc == 0)
         *ret_plan = plan;
     return rc;

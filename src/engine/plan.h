@@ -30,7 +30,7 @@ typedef struct fa_plan {
     const fa_cubin_record *cubin; /* that is to be verified as it is; NULL: compiled for it */
 } fa_plan;
 
-/* Plans a tune of the target for a request; matches NULL: they are collected. `work` is held. */
+/* Plans a tune of the target for a request. `work` is held. */
 int fa_plan_make(fa_tuner *tuner, const fa_request *request, const fa_target *target,
                  const fa_matches *matches, fa_plan *ret_plan, fa_diag *diag);
 

@@ -155,22 +155,23 @@ static int replace_cubin(fa_tuner *tuner, const fa_scope *scope, const char *old
 }
 
 /* Compiles the config again with today's NVRTC, because the stored bytes do not load under this driver. */
-static int prove_anew(fa_tuner *tuner, const fa_target *target, const fa_scope *scope,
-                      fa_answer *answer, fa_cubin_record *cubin, fa_answer *ret_end, fa_diag *diag)
+static int prove_anew(fa_tuner *tuner, const fa_target *target, fa_lookup *found,
+                      fa_answer *ret_end, fa_diag *diag)
 {
+    fa_answer *answer = &found->answer;
     fa_cubin_record made = {0};
     int now = fa_driver_version(tuner->driver);
     int rc = prove(tuner, target, &answer->trial.config, NULL, ret_end, diag);
     if (rc == 0)
         rc = fa_records_cubin(tuner, ret_end->cubin_key, &made, diag);
     if (rc == 0)
-        rc = replace_cubin(tuner, scope, answer->cubin_key, ret_end, now, diag);
+        rc = replace_cubin(tuner, &found->scope, answer->cubin_key, ret_end, now, diag);
     if (rc != 0) {
         fa_cubin_record_free(&made);
         return rc;
     }
-    fa_cubin_record_free(cubin);
-    *cubin = made;
+    fa_cubin_record_free(&found->cubin);
+    found->cubin = made;
     memcpy(answer->cubin_key, ret_end->cubin_key, sizeof answer->cubin_key);
     memcpy(answer->nvrtc, ret_end->nvrtc, sizeof answer->nvrtc);
     return 0;
@@ -187,20 +188,20 @@ static bool is_alternative(fa_tuner *tuner, const fa_scope *scope, const char *c
 }
 
 /* late: how often in a row its time has run out before. */
-static int verify_locked(fa_tuner *tuner, const fa_target *target, const fa_scope *scope, int late,
-                         fa_answer *answer, fa_cubin_record *cubin, fa_diag *diag)
+static int verify_locked(fa_tuner *tuner, const fa_target *target, int late, fa_lookup *found,
+                         fa_diag *diag)
 {
-    fa_answer end;
+    fa_answer *answer = &found->answer, end;
     fa_diag why = {{0}};
     int before = answer->driver_version, now = fa_driver_version(tuner->driver);
     fa_verification mark = {.driver_version = now};
     memcpy(mark.cubin_key, answer->cubin_key, sizeof mark.cubin_key);
     memcpy(mark.silicon, target->scope.silicon, sizeof mark.silicon);
     bool read_only = fa_store_is_read_only(tuner->store);
-    int rc = prove(tuner, target, &answer->trial.config, cubin, &end, &why);
+    int rc = prove(tuner, target, &answer->trial.config, &found->cubin, &end, &why);
     if (rc == FA_ENOKERNEL && end.trial.status == FA_STATUS_LOAD_FAILED && !read_only &&
-        !is_alternative(tuner, scope, answer->cubin_key)) {
-        rc = prove_anew(tuner, target, scope, answer, cubin, &end, &why);
+        !is_alternative(tuner, &found->scope, answer->cubin_key)) {
+        rc = prove_anew(tuner, target, found, &end, &why);
         if (rc == 0)
             fa_note(tuner,
                     "driver %d does not load the winner's cubin that driver %d proved: it was "
@@ -219,7 +220,7 @@ static int verify_locked(fa_tuner *tuner, const fa_target *target, const fa_scop
         memcpy(mark.cubin_key, answer->cubin_key, sizeof mark.cubin_key);
     else
         snprintf(mark.reason, sizeof mark.reason, "%.500s", why.text);
-    fa_reproof_keep(tuner, scope, &mark);
+    fa_reproof_keep(tuner, &found->scope, &mark);
     if (rc != 0) {
         fa_note(tuner, "a winner that driver %d proved %s under driver %d and is %s: %s", before,
                 mark.late > 0 ? "had no time for its proof" : "failed its proof", now,
@@ -230,15 +231,16 @@ static int verify_locked(fa_tuner *tuner, const fa_target *target, const fa_scop
     return 0;
 }
 
-int fa_reproof_verify(fa_tuner *tuner, const fa_target *target, const fa_scope *scope,
-                      fa_effort effort, fa_answer *answer, fa_cubin_record *cubin, fa_diag *diag)
+int fa_reproof_verify(fa_tuner *tuner, const fa_target *target, fa_effort effort, fa_lookup *found,
+                      fa_diag *diag)
 {
+    fa_answer *answer = &found->answer;
     fa_lock *key_lock = NULL, *gpu_lock = NULL;
     fa_verification mark;
     char key[FA_HASH_HEX];
     uint64_t until_ns = patience_ns(tuner);
     int rc = 0, now = fa_driver_version(tuner->driver);
-    fa_scope_key(scope, key);
+    fa_scope_key(&found->scope, key);
     if (!fa_store_is_read_only(tuner->store)) {
         rc = wait_for(tuner, effort, key, until_ns, &key_lock, diag);
         if (rc == 0)
@@ -253,7 +255,7 @@ int fa_reproof_verify(fa_tuner *tuner, const fa_target *target, const fa_scope *
     else if (known && (!late || fa_reproof_rest_s(&mark) > 0))
         rc = fa_fail(diag, late ? FA_ETIMEOUT : FA_ENOKERNEL, "%s", mark.reason);
     else if (rc == 0)
-        rc = verify_locked(tuner, target, scope, late ? mark.late : 0, answer, cubin, diag);
+        rc = verify_locked(tuner, target, late ? mark.late : 0, found, diag);
     fa_lock_release(&gpu_lock);
     fa_lock_release(&key_lock);
     return rc;

@@ -29,11 +29,13 @@
 /* The plan first; when none of the few that it names comes through, the whole space (or the model's
  * first, for effort PREDICT). */
 static int run_plan(fa_tuner *tuner, const fa_request *request, const fa_target *target,
-                    const fa_matches *matches, fa_job **job, fa_answer *ret_answer, fa_diag *diag)
+                    fa_lookup *found, fa_job **job, fa_answer *ret_answer, fa_diag *diag)
 {
     fa_plan plan;
     fa_diag none = {{0}};
-    int rc = fa_plan_make(tuner, request, target, matches, &plan, diag);
+    int rc = found->matches == NULL ? fa_matches_collect(tuner, target, &found->matches, diag) : 0;
+    if (rc == 0)
+        rc = fa_plan_make(tuner, request, target, found->matches, &plan, diag);
     for (;;) {
         if (rc == 0 && *job == NULL)
             rc = fa_job_new(tuner, request, job, diag);
@@ -56,12 +58,12 @@ static int run_plan(fa_tuner *tuner, const fa_request *request, const fa_target 
 
 /* When no other tune of this tuner runs its workers. */
 static int run_alone(fa_tuner *tuner, const fa_request *request, const fa_target *target,
-                     const fa_matches *matches, fa_job **job, fa_answer *ret_answer, fa_diag *diag)
+                     fa_lookup *found, fa_job **job, fa_answer *ret_answer, fa_diag *diag)
 {
     pthread_mutex_unlock(&tuner->work);
     pthread_mutex_lock(&tuner->tuning);
     pthread_mutex_lock(&tuner->work);
-    int rc = run_plan(tuner, request, target, matches, job, ret_answer, diag);
+    int rc = run_plan(tuner, request, target, found, job, ret_answer, diag);
     pthread_mutex_unlock(&tuner->tuning);
     return rc;
 }
@@ -71,7 +73,7 @@ int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *
 {
     fa_lock *key_lock = NULL, *gpu_lock = NULL, *tunes_lock = NULL;
     fa_source_leases leases = {{NULL}};
-    fa_matches *matches = NULL;
+    fa_lookup known = {.matches = NULL};
     char key[FA_HASH_HEX];
     bool waited = false, again = request->again || request->effort == FA_EFFORT_PATIENT;
     int64_t since = (int64_t)time(NULL);
@@ -82,10 +84,11 @@ int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *
                            "FA_TUNE_STORE to a file that can",
                            tuner->store_path)
                  : fa_request_wait(tuner, request, key, &key_lock, &waited, diag);
-    bool found = rc == 0 && (waited || !again) &&
-                 fa_matches_find(tuner, target, ret_answer, NULL, NULL, &matches, NULL) == 0 &&
-                 fa_answer_satisfies(ret_answer, fa_wanted_by(request)) &&
-                 (!again || ret_answer->unix_time >= since); /* not all who hold the key tune it */
+    bool found = rc == 0 && (waited || !again) && fa_look(tuner, target, 0, &known, NULL) == 0 &&
+                 fa_answer_satisfies(&known.answer, fa_wanted_by(request)) &&
+                 (!again || known.answer.unix_time >= since); /* not all who hold the key tune it */
+    if (found)
+        *ret_answer = known.answer;
     /* The same among hosts. */
     if (rc == 0 && !found)
         rc =
@@ -96,10 +99,10 @@ int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *
     if (rc == 0 && !found)
         rc = fa_request_share_tunes(tuner, request, &tunes_lock, diag);
     if (rc == 0 && !found)
-        rc = run_alone(tuner, request, target, matches, job, ret_answer, diag);
+        rc = run_alone(tuner, request, target, &known, job, ret_answer, diag);
     if (rc == 0 && !found)
         fa_sources_publish(tuner, &target->scope, &leases);
-    free(matches);
+    fa_lookup_free(&known);
     fa_job_free(job);
     fa_lock_release(&tunes_lock);
     fa_sources_lease_end(tuner, &leases);
@@ -127,13 +130,14 @@ static bool sure_to_tune(fa_tuner *tuner, const fa_request *request)
 /* What is stored, where that is enough for the request. FA_ENOTFOUND and FA_ECORRUPT only for one
  * that may not tune. */
 static int look_up(fa_tuner *tuner, const fa_request *request, const fa_target *target,
-                   fa_answer *ret_answer, fa_scope *ret_scope, bool *ret_answered, fa_diag *diag)
+                   fa_lookup *ret_found, bool *ret_answered, fa_diag *diag)
 {
     *ret_answered = false;
+    *ret_found = (fa_lookup){.matches = NULL};
     if (request->again || request->effort == FA_EFFORT_PATIENT)
         return 0;
-    int rc = fa_lookup(tuner, target, request->exact, ret_answer, NULL, ret_scope, diag);
-    *ret_answered = rc == 0 && fa_answer_satisfies(ret_answer, fa_wanted_by(request));
+    int rc = fa_look(tuner, target, FA_LOOK_HOSTS, ret_found, diag);
+    *ret_answered = rc == 0 && fa_answer_satisfies(&ret_found->answer, fa_wanted_by(request));
     bool nothing = rc == FA_ENOTFOUND || rc == FA_ECORRUPT;
     return nothing && request->effort != FA_EFFORT_CACHED ? 0 : rc;
 }
@@ -153,10 +157,13 @@ static int tune_locked(fa_tuner *tuner, const fa_request *request, fa_answer *re
     }
     if (job == NULL) {
         bool answered;
-        fa_scope scope;
-        rc = look_up(tuner, request, &target, ret_answer, &scope, &answered, diag);
-        if (rc == 0 && answered)
-            fa_records_place(tuner, &scope, false, ret_answer);
+        fa_lookup found;
+        rc = look_up(tuner, request, &target, &found, &answered, diag);
+        if (rc == 0 && answered) {
+            *ret_answer = found.answer;
+            fa_records_place(tuner, &found.scope, false, ret_answer);
+        }
+        fa_lookup_free(&found);
         if (rc != 0 || answered)
             return rc;
     }
@@ -207,7 +214,11 @@ static int find_locked(fa_tuner *tuner, const fa_request *request, fa_found *fou
         return rc;
     fa_scope_key(&target.scope, found->key);
     found->gpu = target.gpu;
-    return look_up(tuner, request, &target, &found->answer, NULL, &found->answered, diag);
+    fa_lookup stored;
+    rc = look_up(tuner, request, &target, &stored, &found->answered, diag);
+    found->answer = stored.answer;
+    fa_lookup_free(&stored);
+    return rc;
 }
 
 int fa_find(fa_tuner *tuner, const fa_request *request, fa_found *ret_found, fa_diag *diag)

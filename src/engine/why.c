@@ -88,7 +88,8 @@ static int add_match(steps *all, fa_tuner *tuner, const fa_target *target, const
 }
 
 /* What effort measure of fa_get_best_kernel would do next. */
-static int add_tune(steps *all, fa_tuner *tuner, const fa_target *target, bool exact, fa_diag *diag)
+static int add_tune(steps *all, fa_tuner *tuner, const fa_target *target, const fa_matches *matches,
+                    bool exact, fa_diag *diag)
 {
     fa_request request = {.size = sizeof request,
                           .problem = target->asked,
@@ -106,7 +107,7 @@ static int add_tune(steps *all, fa_tuner *tuner, const fa_target *target, bool e
             return 0;
         }
     }
-    int rc = fa_plan_make(tuner, &request, target, NULL, &plan, &said);
+    int rc = fa_plan_make(tuner, &request, target, matches, &plan, &said);
     if (rc == FA_ENOMEM || rc == FA_EIO)
         return fa_fail(diag, rc, "%s", said.text);
     if (rc != 0)
@@ -150,7 +151,7 @@ static int collect_steps(fa_tuner *tuner, const fa_request *request, steps *all,
             snprintf(add_step(all, kind)->why, sizeof all->step[0].why, "%s", kinds[kind].nothing);
     }
     if (rc == 0)
-        rc = add_tune(all, tuner, &target, request->exact, diag);
+        rc = add_tune(all, tuner, &target, matches, request->exact, diag);
     free(matches);
     if (ret_gpu != NULL)
         *ret_gpu = target.gpu;

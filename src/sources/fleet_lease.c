@@ -170,9 +170,14 @@ static int wait_for_holder(fa_tuner *tuner, const fa_request *request, fa_progre
 static bool holder_has_answered(fa_tuner *tuner, const fa_request *request, const fa_target *target,
                                 fa_answer *ret_answer)
 {
+    fa_lookup found;
     fa_fleet_pull(tuner, target, true);
-    return fa_matches_find(tuner, target, ret_answer, NULL, NULL, NULL, NULL) == 0 &&
-           fa_answer_satisfies(ret_answer, fa_wanted_by(request));
+    bool answered = fa_look(tuner, target, 0, &found, NULL) == 0 &&
+                    fa_answer_satisfies(&found.answer, fa_wanted_by(request));
+    if (answered)
+        *ret_answer = found.answer;
+    fa_lookup_free(&found);
+    return answered;
 }
 
 /* The scope's lease if it is free; else FA_EBUSY. */
