@@ -3,10 +3,9 @@
  * The small public functions: names, versions, the catalogue, lists.
  */
 #include "driver.h"
-#include "evidence.h"
+#include "stored.h"
 #include "problem.h"
 #include "store.h"
-#include "stored.h"
 
 #include "catalogue.h"
 #include "error.h"

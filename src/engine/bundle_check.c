@@ -7,7 +7,7 @@
 
 #include "cubin.h"
 #include "error.h"
-#include "evidence.h"
+#include "stored.h"
 #include "json.h"
 #include "json_make.h"
 #include "keys.h"

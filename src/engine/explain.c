@@ -7,13 +7,12 @@
  */
 #include "explain.h"
 
-#include "evidence.h"
+#include "stored.h"
 #include "lookup.h"
 #include "manifest.h"
 #include "rank.h"
 #include "request.h"
 #include "store.h"
-#include "stored.h"
 #include "trial_list.h"
 
 #include "error.h"

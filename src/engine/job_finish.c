@@ -9,7 +9,7 @@
 #include "job_finish.h"
 
 #include "driver.h"
-#include "evidence.h"
+#include "stored.h"
 #include "job_finalists.h"
 #include "manifest.h"
 #include "pool.h"

@@ -7,7 +7,7 @@
 
 #include "bench.h"
 #include "driver.h"
-#include "evidence.h"
+#include "stored.h"
 #include "manifest.h"
 #include "nvrtc.h"
 #include "pool.h"

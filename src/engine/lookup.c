@@ -14,21 +14,20 @@
  */
 #include "lookup.h"
 
-#include "between.h"
+#include "match.h"
 #include "driver.h"
 #include "effort.h"
-#include "evidence.h"
+#include "stored.h"
 #include "manifest.h"
-#include "marks.h"
 #include "problem.h"
 #include "store.h"
 #include "source.h"
-#include "stored.h"
 
 #include "catalogue.h"
 #include "error.h"
 #include "model.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +65,21 @@ static int own_problems(const fa_target *target, fa_problem ret_problem[2])
 }
 
 /* ---- the others -----------------------------------------------------------------------------*/
+static double apart(double a, double b)
+{
+    return a > 0 && b > 0 ? fabs(log2(a / b)) : 1; /* not known: as if it were the double */
+}
+
+/* How unlike two GPUs are: 0 for the same figures; those of one major architecture come first. */
+static double gpu_distance(const fa_gpu *a, const fa_gpu *b)
+{
+    enum { ANOTHER_MAJOR = 1000 };
+    return (a->sm / 10 != b->sm / 10 ? ANOTHER_MAJOR : 0) + abs(a->sm - b->sm) / 10.0 +
+           apart(a->sm_count, b->sm_count) + apart(a->smem_per_block, b->smem_per_block) +
+           apart(a->smem_per_sm, b->smem_per_sm) + apart((double)a->l2_bytes, (double)b->l2_bytes) +
+           apart(a->bandwidth_gbs, b->bandwidth_gbs) + apart(a->tensor_tflops, b->tensor_tflops);
+}
+
 struct collecting {
     fa_tuner *tuner;
     const fa_target *target;
@@ -115,7 +129,7 @@ static int take_other(void *context, const fa_winner_record *winner)
              !fa_problem_equal(&winner->scope.problem, &target->problem)) ||
             !know_gpu(winner, &match.answer))
             return 0;
-        match.distance = fa_gpu_distance(&match.answer.gpu, &target->gpu);
+        match.distance = gpu_distance(&match.answer.gpu, &target->gpu);
         snprintf(match.answer.from_gpu, sizeof match.answer.from_gpu, "%s", match.answer.gpu.name);
     }
     fa_matches *matches = c->matches;
@@ -134,7 +148,7 @@ static int take_other(void *context, const fa_winner_record *winner)
 }
 
 /* Turns what was measured on another GPU into a match for this one. */
-static void transfer(fa_tuner *tuner, const fa_target *target, fa_match *match)
+static void transfer(const fa_target *target, fa_match *match)
 {
     fa_answer *answer = &match->answer;
     answer->origin = FA_ORIGIN_TRANSFERRED;
@@ -146,7 +160,6 @@ static void transfer(fa_tuner *tuner, const fa_target *target, fa_match *match)
     answer->clean = answer->proved = answer->measured = answer->failed = 0;
     answer->promised_us = answer->promised_measured_us = answer->promised_rank = 0;
     answer->top_few = true;
-    fa_match_fit(tuner, target, match);
 }
 
 static int collect_others(struct collecting *c, fa_diag *diag)
@@ -164,14 +177,10 @@ static int collect_others(struct collecting *c, fa_diag *diag)
         if (!room || kept >= NEAR_ENOUGH)
             continue;
         if (match->kind == FA_STEP_TRANSFERRED)
-            transfer(c->tuner, c->target, match);
-        else
-            fa_match_fit(c->tuner, c->target, match);
+            transfer(c->target, match);
+        fa_match_judge(c->tuner, c->target, match, NULL);
         if (match->rc != 0)
             return fa_fail(diag, match->rc, "%s", match->why);
-        fa_match_explain(c->target, match);
-        fa_match_refine(c->tuner, c->target, match, NULL);
-        fa_match_apply_verification(c->tuner, c->target, match);
         matches->match[kept++] = *match;
     }
     matches->count = kept;

@@ -1,14 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One stored winner, seen from a target: whether it runs there, what is said of it, and whether another
- * config of its bucket promises more.
+ * One stored winner, seen from a target: whether it runs there, what is said of it, what is known of its proof under
+ * this driver, and whether another config of its bucket promises more.
  */
 #ifndef FA_ENGINE_MATCH_H
 #define FA_ENGINE_MATCH_H
 
 #include "fa_contact.h"
-
+#include "hash.h"
+#include "session.h"
 #include "target.h"
+
+/* What is known of a cubin's proof under a driver. `work` is held. */
+bool fa_reproof_mark(fa_tuner *tuner, const char *cubin_key, const char *silicon,
+                     int32_t driver_version, fa_verification *ret_mark);
+/* Seconds for which one whose time ran out is still passed over; 0: it may be tried again. */
+int64_t fa_reproof_rest_s(const fa_verification *mark);
+/* Keeps a mark in the store, or in the session where the store cannot; `work` is held. */
+void fa_reproof_keep(fa_tuner *tuner, const fa_scope *scope, const fa_verification *mark);
+
+enum { FA_ALTERNATIVES_MAX = 16 };
+
+/* A config that was tried at a bucket and promises more than the bucket's winner at other lengths. */
+typedef struct fa_alternative {
+    fa_trial trial; /* as on record, with the grid for those lengths */
+    char cubin_key[FA_HASH_HEX];
+    char entry[FA_NAME_MAX];
+    char nvrtc[256];
+    int32_t driver_version; /* it was proved under; 0: predicted */
+    double us;              /* what it would take there */
+} fa_alternative;
+
+typedef struct fa_alternatives {
+    fa_alternative alternative[FA_ALTERNATIVES_MAX]; /* the fastest first */
+    int count;
+    double winner_us; /* what the bucket's winner would take there */
+} fa_alternatives;
+
+/* Those of the winner of `bucket` on a GPU for the asked lengths; none where the store has no trials
+ * beside the winner's. `work` is held; caller frees. */
+int fa_alternatives_find(fa_tuner *tuner, const fa_scope *bucket, const fa_trial *winner,
+                         const fa_problem *asked, const fa_gpu *gpu,
+                         fa_alternatives **ret_alternatives, fa_diag *diag);
 
 /* A winner that may serve the target. */
 typedef struct fa_match {
@@ -23,18 +56,12 @@ typedef struct fa_match {
 
 /* Whether a lookup that may not tune can give this match as its answer. */
 bool fa_match_serves(const fa_target *target, const fa_match *match);
-/* Geometry of the config for the asked problem on this GPU; a match that was stored for just that keeps
- * its own and costs nothing. */
-void fa_match_fit(fa_tuner *tuner, const fa_target *target, fa_match *match);
-/* The answer's origin and its sentence, once it is known what is asked. */
-void fa_match_explain(const fa_target *target, fa_match *match);
-/* Takes another of the bucket's configs where that promises more at the asked lengths, with its cubin
- * when ret_cubin is not NULL, and says so. What keeps it from being taken leaves the match as it is. */
-void fa_match_refine(fa_tuner *tuner, const fa_target *target, fa_match *match,
-                     fa_cubin_record *ret_cubin);
-/* What this driver is known to make of a cubin that another one proved. */
-void fa_match_apply_verification(fa_tuner *tuner, const fa_target *target, fa_match *match);
-/* All of the above for a winner of the target's own silicon, once its answer is known. */
+/* Makes a match, whose kind is known, of its answer as it is stored: its geometry for the asked problem, or why it is
+ * not usable; what is said of it; another of the bucket's configs where that promises more at the asked lengths, with
+ * its cubin when ret_cubin is not NULL; and what this driver is known to make of a cubin that another one proved. */
+void fa_match_judge(fa_tuner *tuner, const fa_target *target, fa_match *match,
+                    fa_cubin_record *ret_cubin);
+/* The same for a winner of the target's own silicon, whose kind follows from its answer. */
 void fa_match_judge_own(fa_tuner *tuner, const fa_target *target, fa_match *match,
                         fa_cubin_record *ret_cubin);
 /* The model's time of an untimed answer for the asked lengths, where its own is for its bucket's. */
@@ -42,7 +69,5 @@ void fa_match_predict(fa_tuner *tuner, const fa_target *target, fa_answer *answe
 /* A winner that has just been stored under the target's scope, as a lookup would answer with it. */
 int fa_lookup_of_winner(fa_tuner *tuner, const fa_target *target, const fa_winner_record *winner,
                         fa_answer *ret_answer, fa_diag *diag);
-/* How unlike two GPUs are: 0 for the same figures; those of one major architecture come first. */
-double fa_gpu_distance(const fa_gpu *a, const fa_gpu *b);
 
 #endif

@@ -24,7 +24,7 @@
 #include "job_setup.h"
 #include "lock.h"
 #include "manifest.h"
-#include "marks.h"
+#include "match.h"
 #include "pool.h"
 #include "request.h"
 #include "store.h"

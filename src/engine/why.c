@@ -3,15 +3,14 @@
  * What fa_contact.h tells: the steps of a lookup, predictions against the truth, and the regret of
  * buckets.
  */
-#include "between.h"
+#include "match.h"
 #include "effort.h"
-#include "evidence.h"
+#include "stored.h"
 #include "manifest.h"
 #include "plan.h"
 #include "problem.h"
 #include "request.h"
 #include "store.h"
-#include "stored.h"
 
 #include "error.h"
 #include "listing.h"

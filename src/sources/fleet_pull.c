@@ -11,7 +11,7 @@
 
 #include "catalogue.h"
 #include "error.h"
-#include "evidence.h"
+#include "stored.h"
 #include "lookup.h"
 #include "pool.h"
 #include "problem.h"

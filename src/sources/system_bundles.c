@@ -14,7 +14,7 @@
 
 #include "bundle_check.h"
 #include "error.h"
-#include "evidence.h"
+#include "stored.h"
 #include "own_place.h"
 
 #include <dirent.h>

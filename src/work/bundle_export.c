@@ -5,7 +5,7 @@
 #include "bundle_work.h"
 
 #include "error.h"
-#include "evidence.h"
+#include "stored.h"
 #include "json.h"
 #include "json_make.h"
 #include "keys.h"

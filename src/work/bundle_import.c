@@ -8,7 +8,7 @@
 #include "bundle_work.h"
 
 #include "error.h"
-#include "evidence.h"
+#include "stored.h"
 #include "session.h"
 
 #include <stdio.h>

@@ -9,7 +9,7 @@
 
 #include "candidate.h"
 #include "error.h"
-#include "evidence.h"
+#include "stored.h"
 #include "json_make.h"
 #include "model.h"
 #include "problem.h"

@@ -11,7 +11,7 @@
 #include "candidate.h"
 #include "catalogue.h"
 #include "error.h"
-#include "evidence.h"
+#include "stored.h"
 #include "json.h"
 #include "listing.h"
 #include "problem.h"

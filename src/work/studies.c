@@ -5,7 +5,7 @@
  *
  * Workload: a report reads them all, one after another: tens of studies of some hundred trials.
  */
-#include "evidence.h"
+#include "stored.h"
 #include "manifest.h"
 #include "rank.h"
 #include "store.h"
