@@ -3,7 +3,8 @@
  * Where every config of a space ended: the space as it stands today, with the outcomes on record; and the
  * ranking behind an answer, which is those of the configs on record that finished.
  *
- * Workload: a few hundred trials. A ranking evaluates no space, unless an imported winner brought the times.
+ * Workload: a few hundred trials. A ranking evaluates no space, unless the model is asked about other lengths than the
+ * bucket's, or an imported winner brought the times.
  */
 #include "explain.h"
 
@@ -34,13 +35,12 @@ struct growing {
     bool failed; /* out of memory */
 };
 
-static fa_trial *find_pending(fa_space *space, const fa_config *config)
+static fa_candidate *find_pending(fa_space *space, const fa_config *config)
 {
-    for (int i = 0; i < space->count; i++) {
-        fa_trial *trial = &space->candidate[i].trial;
-        if (trial->status == FA_STATUS_PENDING && fa_config_equal(&trial->config, config))
-            return trial;
-    }
+    for (int i = 0; i < space->count; i++)
+        if (space->candidate[i].trial.status == FA_STATUS_PENDING &&
+            fa_config_equal(&space->candidate[i].trial.config, config))
+            return &space->candidate[i];
     return NULL;
 }
 
@@ -55,10 +55,10 @@ static void take_trial(fa_trial *trial, const fa_trial *known)
 static int merge_one(void *context, const fa_trial_record *record)
 {
     struct merging *merging = context;
-    fa_trial *trial = find_pending(merging->space, &record->trial.config);
+    fa_candidate *one = find_pending(merging->space, &record->trial.config);
     merging->any = true;
-    if (trial != NULL)
-        take_trial(trial, &record->trial);
+    if (one != NULL)
+        take_trial(&one->trial, &record->trial);
     return 0;
 }
 
@@ -101,9 +101,10 @@ static int merge_brought(fa_tuner *tuner, const fa_target *target, fa_space *spa
         rc = enumerate(tuner, &target->problem, target, space, diag);
     for (size_t i = 0; rc == 0 && i < brought.count; i++) {
         const fa_trial *timed = &brought.record[i].trial;
-        fa_trial *trial = find_pending(space, &timed->config);
-        if (trial == NULL)
+        fa_candidate *one = find_pending(space, &timed->config);
+        if (one == NULL)
             continue;
+        fa_trial *trial = &one->trial;
         if (fa_config_equal(&timed->config, &answer.trial.config)) {
             take_trial(trial, &answer.trial);
             continue;
@@ -142,16 +143,6 @@ static void winner_first(fa_space *space, const fa_answer *winner)
     }
 }
 
-/* Of the config as it is launched for a problem; only its registers are the trial's. */
-static void take_prediction(fa_candidate *there, const fa_problem *problem, const fa_target *target,
-                            fa_trial *trial)
-{
-    there->trial.registers = trial->registers;
-    fa_model_predict(there, problem, &target->gpu, &there->trial);
-    trial->predicted_us = there->trial.predicted_us;
-    trial->blocks_per_sm = there->trial.blocks_per_sm;
-}
-
 /* The model's times of what nobody timed: for the lengths that were asked for, which the space's may stand for. */
 static int predict(fa_tuner *tuner, const fa_target *target, fa_space *space, fa_diag *diag)
 {
@@ -161,62 +152,25 @@ static int predict(fa_tuner *tuner, const fa_target *target, fa_space *space, fa
                  : enumerate(tuner, &target->asked, target, &asked, diag);
     for (int i = 0; rc == 0 && i < space->count; i++) {
         fa_candidate *one = &space->candidate[i], *there = one;
-        const fa_problem *problem = &target->problem;
         if (one->trial.status != FA_STATUS_PENDING &&
             (one->trial.status != FA_STATUS_COMPILED || asked.count == 0))
             continue;
         if (i < asked.count && asked.candidate[i].trial.status == FA_STATUS_PENDING &&
-            fa_config_equal(&asked.candidate[i].trial.config, &one->trial.config)) {
+            fa_config_equal(&asked.candidate[i].trial.config, &one->trial.config))
             there = &asked.candidate[i];
-            problem = &target->asked;
-        }
-        take_prediction(there, problem, target, &one->trial);
+        else if (asked.count > 0)
+            there = find_pending(&asked, &one->trial.config);
+        if (there == NULL && one->launches.count == 0)
+            continue; /* of a ranking, and not for these lengths: what is on record stays */
+        if (there == NULL)
+            there = one;
+        there->trial.registers = one->trial.registers;
+        fa_model_predict(there, there == one ? &target->problem : &target->asked, &target->gpu,
+                         &there->trial);
+        one->trial.predicted_us = there->trial.predicted_us;
+        one->trial.blocks_per_sm = there->trial.blocks_per_sm;
     }
     fa_space_free(&asked);
-    return rc;
-}
-
-/* The same for `count` compiled configs of one family, which stand in the space where `at` says. */
-static int predict_family(fa_tuner *tuner, const fa_target *target, fa_space *space, const int *at,
-                          int count, fa_diag *diag)
-{
-    fa_candidate *asked = calloc((size_t)count, sizeof *asked);
-    const fa_config **config = calloc((size_t)count, sizeof *config);
-    int rc = asked != NULL && config != NULL
-                 ? 0
-                 : fa_fail(diag, FA_ENOMEM, "out of memory for %d configs", count);
-    for (int i = 0; rc == 0 && i < count; i++)
-        config[i] = &space->candidate[at[i]].trial.config;
-    if (rc == 0)
-        rc = fa_space_some(&tuner->families, config, count, &target->asked, &target->gpu, asked,
-                           diag);
-    for (int i = 0; rc == 0 && i < count; i++)
-        if (asked[i].trial.status == FA_STATUS_PENDING)
-            take_prediction(&asked[i], &target->asked, target, &space->candidate[at[i]].trial);
-    free(config);
-    free(asked);
-    return rc;
-}
-
-static int predict_compiled(fa_tuner *tuner, const fa_target *target, fa_space *space,
-                            fa_diag *diag)
-{
-    int *at = calloc((size_t)space->count + 1, sizeof *at);
-    int rc = at != NULL ? fa_tuner_families(tuner, diag)
-                        : fa_fail(diag, FA_ENOMEM, "out of memory for %d configs", space->count);
-    for (int f = 0; rc == 0 && f < tuner->families.count; f++) {
-        const char *name = fa_family_name(tuner->families.family[f]);
-        int count = 0;
-        for (int i = 0; i < space->count; i++)
-            if (space->candidate[i].trial.status == FA_STATUS_COMPILED &&
-                strcmp(space->candidate[i].trial.config.family, name) == 0)
-                at[count++] = i;
-        if (count > 0)
-            rc = predict_family(tuner, target, space, at, count, diag);
-        if (rc == FA_ENOTSUP)
-            rc = 0; /* the family does not serve these lengths: what is on record stays */
-    }
-    free(at);
     return rc;
 }
 
@@ -245,9 +199,11 @@ static int read_finished(fa_tuner *tuner, const fa_target *target, fa_space *spa
         return fa_fail(diag, rc, "out of memory after %d configs", space->count);
     if (rc == 0 && space->count == 0)
         rc = merge_brought(tuner, target, space, diag);
-    return rc == 0 && !fa_problem_equal(&target->asked, &target->problem)
-               ? predict_compiled(tuner, target, space, diag)
-               : rc;
+    const fa_candidate *last = space->count > 0 ? &space->candidate[space->count - 1] : NULL;
+    if (rc == 0 && last != NULL && last->trial.status == FA_STATUS_COMPILED &&
+        !fa_problem_equal(&target->asked, &target->problem))
+        rc = predict(tuner, target, space, diag);
+    return rc;
 }
 
 static void rank(fa_space *space, const fa_answer *winner)
