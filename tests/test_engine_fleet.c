@@ -212,7 +212,8 @@ static void who_waits_for_another_host_can_give_up_and_take_over_when_its_lease_
     char sql[400], key[FA_HASH_HEX];
     fa_target target;
     CHECK(open_fleet(&f));
-    CHECK_OK(fa_target_resolve(f.tuner, &small_problem, NULL, 0, false, &target, &diag), diag);
+    CHECK_OK(fa_target_resolve(f.tuner, &(fa_request){.problem = small_problem}, &target, &diag),
+             diag);
     fa_scope_key(&target.scope, key);
     fa_store *store = NULL;
     fa_store_lease lease;

@@ -9,7 +9,7 @@
 #include "model.h"
 #include "problem.h"
 #include "store.h"
-#include "target.h"
+#include "request.h"
 
 #include <pthread.h>
 #include <spawn.h>
@@ -101,7 +101,7 @@ static void configs_of_one_source_are_compiled_once(void)
     request.problem.head_dim = 32;
     CHECK(fixture_open(&f, ""));
     CHECK_OK(tune(&f, &request, &answer, &diag), diag);
-    CHECK_OK(fa_target_resolve(f.tuner, &request.problem, "H200", 0, false, &target, &diag), diag);
+    CHECK_OK(fa_target_resolve(f.tuner, &request, &target, &diag), diag);
     CHECK_OK(fa_store_trials_each(f.tuner->store, &target.scope, note_cubin, &cubins, &diag), diag);
     printf("# %d configs on %d cubins\n", cubins.trials, cubins.keys);
     CHECK_INT(cubins.trials, 8);
@@ -124,7 +124,9 @@ static void effort_predict_proves_the_best_ranked_alone(void)
         int order[64], count = 0;
         char script[1024] = "", text[FA_CONFIG_TEXT_MAX], wanted[FA_CONFIG_TEXT_MAX];
         CHECK(fixture_open(&f, ""));
-        CHECK_OK(fa_target_resolve(f.tuner, &small_problem, NULL, 0, false, &target, &diag), diag);
+        CHECK_OK(
+            fa_target_resolve(f.tuner, &(fa_request){.problem = small_problem}, &target, &diag),
+            diag);
         CHECK_OK(fa_tuner_families(f.tuner, &diag), diag);
         CHECK_OK(
             fa_space_enumerate(&f.tuner->families, &target.problem, &target.gpu, &space, &diag),

@@ -5,7 +5,7 @@
 #ifndef FA_ENGINE_CANDIDATE_H
 #define FA_ENGINE_CANDIDATE_H
 
-#include "target.h"
+#include "request.h"
 
 #include "buf.h"
 #include "cubin.h"

@@ -227,8 +227,7 @@ int fa_explain(fa_tuner *tuner, const fa_request *request, fa_explain_visit *vis
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
-    rc = fa_target_resolve(tuner, &known.problem, known.gpu, known.ordinal, known.exact, &target,
-                           diag);
+    rc = fa_target_resolve(tuner, &known, &target, diag);
     if (rc == 0)
         rc = read_space(tuner, &target, &space, diag);
     bool won = rc == 0 && fa_look(tuner, &target, 0, &winner, NULL) == 0;
@@ -251,8 +250,7 @@ int fa_ranking_tell(fa_tuner *tuner, const fa_request *request, const fa_answer 
     fa_space space = {0};
     fa_target target;
     pthread_mutex_lock(&tuner->work);
-    int rc = fa_target_resolve(tuner, &request->problem, request->gpu, request->ordinal,
-                               request->exact, &target, diag);
+    int rc = fa_target_resolve(tuner, request, &target, diag);
     if (rc == 0)
         rc = read_finished(tuner, &target, &space, diag);
     pthread_mutex_unlock(&tuner->work);

@@ -16,7 +16,7 @@
 #include "rank.h"
 #include "store.h"
 
-#include "effort.h"
+#include "request.h"
 #include "error.h"
 #include "problem.h"
 #include "source.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Kernels loaded in the caller's contexts: how a winner becomes one.
+ * Kernels loaded in the caller's contexts: how a winner becomes one, and its launch by the rules of its operation.
  *
  * Workload: a lookup for every attention layer of every step, from any thread. Invariant:
  * a lookup that finds its kernel in the table (kernel_table.h) takes no lock and makes one driver call.
  */
 #include "driver.h"
-#include "effort.h"
+#include "request.h"
 #include "kernel_table.h"
 #include "op.h"
 #include "problem.h"
@@ -47,16 +47,14 @@ static const fa_kernel *find_loaded(const struct asking *asking)
 static int resolve(struct asking *asking, fa_diag *diag)
 {
     fa_tuner *tuner = asking->tuner;
-    int ordinal = 0;
+    fa_request request = {.problem = *asking->problem};
     int rc = fa_tuner_driver(tuner, diag);
     if (rc == 0 && (asking->context = fa_driver_context_id(tuner->driver)) == 0)
         rc = fa_fail(diag, FA_ENODEVICE,
                      "the calling thread has no current CUDA context: make one current first");
     if (rc == 0)
-        rc = fa_driver_current_device(tuner->driver, &ordinal, diag);
-    return rc == 0 ? fa_target_resolve(tuner, asking->problem, NULL, ordinal, false,
-                                       &asking->target, diag)
-                   : rc;
+        rc = fa_driver_current_device(tuner->driver, &request.ordinal, diag);
+    return rc == 0 ? fa_target_resolve(tuner, &request, &asking->target, diag) : rc;
 }
 
 /* The family of an answer's config where a call of it has more than one launch or memory, else NULL.
@@ -385,4 +383,19 @@ const fa_answer *fa_kernel_answer(const fa_kernel *kernel)
 int32_t fa_kernel_device(const fa_kernel *kernel)
 {
     return kernel != NULL ? kernel->ordinal : -1;
+}
+
+/* ---- launches --------------------------------------------------------------------------------*/
+int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *stream, fa_diag *diag)
+{
+    if (kernel == NULL || args == NULL)
+        return fa_fail(diag, FA_EINVAL, "kernel or args is NULL");
+    return kernel->call.launcher->launch(&kernel->call, &kernel->problem, args, stream, diag);
+}
+
+size_t fa_kernel_workspace(const fa_kernel *kernel)
+{
+    return kernel != NULL && kernel->call.composed != NULL
+               ? (size_t)kernel->call.composed->launches.workspace_bytes
+               : 0;
 }

@@ -16,7 +16,7 @@
 
 #include "match.h"
 #include "driver.h"
-#include "effort.h"
+#include "request.h"
 #include "stored.h"
 #include "manifest.h"
 #include "problem.h"

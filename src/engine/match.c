@@ -12,7 +12,7 @@
  */
 #include "match.h"
 
-#include "effort.h"
+#include "request.h"
 #include "error.h"
 #include "stored.h"
 #include "manifest.h"

@@ -9,7 +9,7 @@
 #include "fa_contact.h"
 #include "hash.h"
 #include "session.h"
-#include "target.h"
+#include "request.h"
 
 /* What is known of a cubin's proof under a driver. `work` is held. */
 bool fa_reproof_mark(fa_tuner *tuner, const char *cubin_key, const char *silicon,

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A caller's request: checked and completed, and its wait for a lock.
+ * A caller's request: checked and completed; what is decided before it is looked up; its wait for a lock; and which
+ * answers are good enough for it.
  */
 #include "request.h"
 
-#include "lock.h"
-
+#include "catalogue.h"
+#include "driver.h"
 #include "error.h"
+#include "lock.h"
+#include "manifest.h"
+#include "problem.h"
 
+#include <stdio.h>
 #include <string.h>
 
 int fa_copy_sized(void *ret, size_t size, const void *given, const char *why, fa_diag *diag)
@@ -87,8 +92,7 @@ int fa_request_share_tunes(fa_tuner *tuner, const fa_request *request, fa_lock *
 int fa_answer_check(const fa_answer *answer, fa_diag *diag)
 {
     if (answer == NULL || answer->size < sizeof(size_t) || answer->size > 1 << 20)
-        return fa_fail(diag, FA_EINVAL,
-                       "ret_answer is NULL, or its size is not sizeof(fa_answer)");
+        return fa_fail(diag, FA_EINVAL, "ret_answer is NULL, or its size is not sizeof(fa_answer)");
     return 0;
 }
 
@@ -97,4 +101,88 @@ void fa_answer_give(const fa_answer *answer, fa_answer *ret_answer)
     size_t size = ret_answer->size < sizeof *answer ? ret_answer->size : sizeof *answer;
     memcpy(ret_answer, answer, size);
     ret_answer->size = size;
+}
+
+/* A name that a device of this machine answers to means that device. */
+static int find_present(fa_tuner *tuner, const fa_gpu *type, fa_gpu *ret_gpu)
+{
+    if (fa_tuner_driver(tuner, NULL) != 0)
+        return FA_ENOTFOUND;
+    int count = fa_driver_device_count(tuner->driver);
+    for (int i = 0; i < count; i++) {
+        fa_gpu device, known;
+        if (fa_driver_device(tuner->driver, i, &device, NULL) == 0 &&
+            fa_catalogue_match(&device, &known) == 0 && strcmp(known.name, type->name) == 0) {
+            *ret_gpu = device;
+            return 0;
+        }
+    }
+    return FA_ENOTFOUND;
+}
+
+static int resolve_gpu(fa_tuner *tuner, const char *name, int32_t ordinal, fa_gpu *ret_gpu,
+                       fa_diag *diag)
+{
+    if (name != NULL) {
+        fa_gpu type;
+        int rc = fa_catalogue_find(name, &type, diag);
+        if (rc == 0 && find_present(tuner, &type, ret_gpu) != 0)
+            *ret_gpu = type;
+        return rc;
+    }
+    int rc = fa_tuner_driver(tuner, diag);
+    if (rc == 0)
+        rc = fa_driver_device(tuner->driver, ordinal, ret_gpu, diag);
+    return rc;
+}
+
+int fa_target_resolve(fa_tuner *tuner, const fa_request *request, fa_target *ret_target,
+                      fa_diag *diag)
+{
+    const fa_problem *problem = &request->problem;
+    fa_target target = {0};
+    int rc = fa_problem_check(problem, diag);
+    if (rc == 0)
+        rc = resolve_gpu(tuner, request->gpu, request->ordinal, &target.gpu, diag);
+    if (rc != 0)
+        return rc;
+    target.asked = fa_problem_exact(problem);
+    target.problem = request->exact ? target.asked : fa_problem_bucket(problem);
+    target.scope.problem = target.problem;
+    fa_gpu_silicon(&target.gpu, target.scope.silicon);
+    snprintf(target.scope.templates, sizeof target.scope.templates, "%s",
+             fa_templates_hash(tuner->templates, fa_operation_of(problem)));
+    snprintf(target.scope.policy, sizeof target.scope.policy, "%s", FA_MEASURE_POLICY);
+    *ret_target = target;
+    return 0;
+}
+
+bool fa_origin_is_timed(fa_origin origin)
+{
+    return fa_origin_trust(origin) <= fa_origin_trust(FA_ORIGIN_NEAREST);
+}
+
+fa_wanted fa_wanted_by(const fa_request *request)
+{
+    return (fa_wanted){request->effort, request->exact, !request->first_contact};
+}
+
+bool fa_answer_satisfies(const fa_answer *answer, fa_wanted wanted)
+{
+    if (wanted.effort == FA_EFFORT_CACHED)
+        return true;
+    if (answer->gpu.present && answer->driver_version == 0)
+        return false;
+    if (wanted.effort == FA_EFFORT_PREDICT)
+        return true;
+    fa_problem bucket = fa_problem_bucket(&answer->problem);
+    fa_problem itself = fa_problem_exact(&answer->problem);
+    bool own = fa_problem_equal(&answer->from_problem, &itself) ||
+               (!wanted.exact && fa_problem_equal(&answer->from_problem, &bucket));
+    if (fa_origin_is_timed(answer->origin))
+        return own && !(wanted.whole && answer->top_few);
+    /* Where the GPU is not here, a choice from the whole space is the best possible answer; a choice from
+     * the first few configs is not. In a whole space every config compiled, if only to be pruned, or failed. */
+    return own && !answer->gpu.present && !answer->top_few &&
+           answer->compiled + answer->failed >= answer->in_budget;
 }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A caller's request: checked and completed, and its wait for a lock.
+ * A caller's request: checked and completed; what is decided before it is looked up; its wait for a lock; and which
+ * answers are good enough for it.
  */
 #ifndef FA_ENGINE_REQUEST_H
 #define FA_ENGINE_REQUEST_H
 
-#include "session.h"
-
+#include "fa_tune.h"
 #include "lock.h"
+#include "session.h"
 
 /* Copies a caller's struct that begins with its size and may be of an older, shorter version; the rest of
  * *ret is 0. FA_EINVAL with the sentence `why`. */
@@ -27,5 +28,28 @@ int fa_request_wait(fa_tuner *tuner, const fa_request *request, const char *name
 #define FA_TUNES_LOCK "tunes"
 int fa_request_share_tunes(fa_tuner *tuner, const fa_request *request, fa_lock **ret_lock,
                            fa_diag *diag);
+
+/* Everything that is decided before a winner is looked up. */
+typedef struct fa_target {
+    fa_problem problem; /* to be tuned: the bucket, or the asked one itself */
+    fa_problem asked;   /* made not empty */
+    fa_gpu gpu;
+    fa_scope scope; /* of `problem` */
+} fa_target;
+
+/* Of the request only problem, gpu, ordinal and exact count. `work` is held. */
+int fa_target_resolve(fa_tuner *tuner, const fa_request *request, fa_target *ret_target,
+                      fa_diag *diag);
+
+typedef struct fa_wanted {
+    fa_effort effort;
+    bool exact; /* the bucket's winner is not enough */
+    bool whole; /* the winner of a race of the top few is not enough */
+} fa_wanted;
+fa_wanted fa_wanted_by(const fa_request *request);
+
+/* Whether an answer is as good as what is wanted. */
+bool fa_answer_satisfies(const fa_answer *answer, fa_wanted wanted);
+bool fa_origin_is_timed(fa_origin origin); /* somebody has measured it, here or elsewhere */
 
 #endif

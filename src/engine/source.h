@@ -7,7 +7,7 @@
 #ifndef FA_ENGINE_SOURCE_H
 #define FA_ENGINE_SOURCE_H
 
-#include "target.h"
+#include "request.h"
 
 /* Not an error: the source cannot be used (a note has said so) or has nothing to say. */
 enum { FA_SOURCE_NONE = 1 };

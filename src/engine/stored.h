@@ -7,7 +7,7 @@
 
 #include "fa_tune.h"
 #include "store.h"
-#include "target.h"
+#include "request.h"
 
 /* A stored winner as an answer; gpu NULL: of no GPU in particular. 0 or FA_ENOMEM. */
 __attribute__((warn_unused_result)) int fa_records_answer(const fa_winner_record *winner,

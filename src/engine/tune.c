@@ -5,7 +5,7 @@
  */
 #include "tune.h"
 
-#include "effort.h"
+#include "request.h"
 #include "explain.h"
 #include "hash.h"
 #include "job_compile.h"
@@ -14,7 +14,6 @@
 #include "lock.h"
 #include "manifest.h"
 #include "problem.h"
-#include "request.h"
 #include "store.h"
 #include "stored.h"
 
@@ -149,8 +148,7 @@ static int tune_locked(fa_tuner *tuner, const fa_request *request, fa_answer *re
     fa_job *job = NULL;
     if (sure_to_tune(tuner, request) && fa_job_new(tuner, request, &job, NULL) == 0)
         fa_job_compile_prestart(job);
-    int rc = fa_target_resolve(tuner, &request->problem, request->gpu, request->ordinal,
-                               request->exact, &target, diag);
+    int rc = fa_target_resolve(tuner, request, &target, diag);
     if (rc != 0) {
         fa_job_free(&job);
         return rc;
@@ -208,8 +206,7 @@ int fa_tune_here(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answ
 static int find_locked(fa_tuner *tuner, const fa_request *request, fa_found *found, fa_diag *diag)
 {
     fa_target target;
-    int rc = fa_target_resolve(tuner, &request->problem, request->gpu, request->ordinal,
-                               request->exact, &target, diag);
+    int rc = fa_target_resolve(tuner, request, &target, diag);
     if (rc != 0)
         return rc;
     fa_scope_key(&target.scope, found->key);

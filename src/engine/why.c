@@ -4,12 +4,11 @@
  * buckets.
  */
 #include "match.h"
-#include "effort.h"
+#include "request.h"
 #include "stored.h"
 #include "manifest.h"
 #include "plan.h"
 #include "problem.h"
-#include "request.h"
 #include "store.h"
 
 #include "error.h"
@@ -128,8 +127,7 @@ static int collect_steps(fa_tuner *tuner, const fa_request *request, steps *all,
 {
     fa_target target;
     fa_matches *matches = NULL;
-    int rc = fa_target_resolve(tuner, &request->problem, request->gpu, request->ordinal,
-                               request->exact, &target, diag);
+    int rc = fa_target_resolve(tuner, request, &target, diag);
     if (rc == 0)
         rc = fa_matches_collect(tuner, &target, &matches, diag);
     if (rc != 0)

@@ -9,7 +9,7 @@
  */
 #include "fleet.h"
 
-#include "effort.h"
+#include "request.h"
 #include "error.h"
 #include "lookup.h"
 #include "pool.h"

@@ -4,7 +4,7 @@
  */
 #include "buf.h"
 #include "driver.h"
-#include "effort.h"
+#include "request.h"
 #include "problem.h"
 #include "session.h"
 #include "remote.h"

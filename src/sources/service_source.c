@@ -4,7 +4,7 @@
  */
 #include "remote.h"
 
-#include "effort.h"
+#include "request.h"
 #include "error.h"
 #include "problem.h"
 

@@ -114,8 +114,11 @@ typedef int queue_call(struct worker *w, fa_store *store, const char *text, fa_d
 static int scope_of_item(struct worker *w, fa_scope *ret_scope, fa_diag *diag)
 {
     fa_target target;
-    int rc = fa_target_resolve(w->tuner, &w->item.problem, w->measures ? NULL : w->item.gpu,
-                               w->ordinal, w->how.exact, &target, diag);
+    fa_request request = {.problem = w->item.problem,
+                          .gpu = w->measures ? NULL : w->item.gpu,
+                          .ordinal = w->ordinal,
+                          .exact = w->how.exact};
+    int rc = fa_target_resolve(w->tuner, &request, &target, diag);
     if (rc == 0)
         *ret_scope = target.scope;
     return rc;
@@ -430,16 +433,17 @@ static int work_on_queue(struct worker *w, fa_diag *diag)
 /* What this host can do for the queue. */
 static int find_what_to_work_on(struct worker *w, fa_diag *diag)
 {
-    fa_problem any = fa_problem_some(fa_operation_of(NULL));
-    fa_target target;
     const char *name = w->request->gpu;
+    fa_request any = {.problem = fa_problem_some(fa_operation_of(NULL)),
+                      .gpu = name,
+                      .ordinal = w->request->ordinal};
+    fa_target target;
     pthread_mutex_lock(&w->tuner->work);
-    int rc =
-        fa_fleet_of(w->tuner) == NULL ? fa_fail_without_fleet(diag)
-        : fa_store_is_read_only(w->tuner->store)
-            ? fa_fail(diag, FA_EREADONLY, "the local store %s cannot be written",
-                      w->tuner->store_path)
-            : fa_target_resolve(w->tuner, &any, name, w->request->ordinal, false, &target, diag);
+    int rc = fa_fleet_of(w->tuner) == NULL ? fa_fail_without_fleet(diag)
+             : fa_store_is_read_only(w->tuner->store)
+                 ? fa_fail(diag, FA_EREADONLY, "the local store %s cannot be written",
+                           w->tuner->store_path)
+                 : fa_target_resolve(w->tuner, &any, &target, diag);
     pthread_mutex_unlock(&w->tuner->work);
     if (name == NULL && (rc == FA_ENODRIVER || (rc == FA_ENODEVICE && w->request->ordinal == 0)))
         return 0; /* compiles for any */

@@ -9,11 +9,10 @@
  */
 #include "sweep.h"
 
-#include "effort.h"
+#include "request.h"
 #include "lock.h"
 #include "pool.h"
 #include "problem.h"
-#include "request.h"
 #include "store.h"
 #include "tune.h"
 
@@ -173,8 +172,7 @@ static bool is_gpu_present(struct sweep *s, const fa_request *request)
 {
     fa_target target;
     pthread_mutex_lock(&s->tuner->work);
-    int rc = fa_target_resolve(s->tuner, &request->problem, request->gpu, request->ordinal,
-                               request->exact, &target, NULL);
+    int rc = fa_target_resolve(s->tuner, request, &target, NULL);
     pthread_mutex_unlock(&s->tuner->work);
     return rc == 0 && target.gpu.present;
 }

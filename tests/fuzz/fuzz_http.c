@@ -16,7 +16,7 @@
 #include "lifecycle.h"
 #include "pending.h"
 #include "store.h"
-#include "target.h"
+#include "request.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -71,7 +71,8 @@ static void store_winner(void)
     fa_diag diag = {{0}};
     int rc = fa_open(&options, &tuner, &diag);
     if (rc == 0)
-        rc = fa_target_resolve(tuner, &problem, "L4", 0, false, &target, &diag);
+        rc = fa_target_resolve(tuner, &(fa_request){.problem = problem, .gpu = "L4"}, &target,
+                               &diag);
     cubin.size = fake_cubin_build(&made, bytes);
     memset(cubin.key, 'c', FA_HASH_HEX - 1);
     memset(winner.cubin_key, 'c', FA_HASH_HEX - 1);
