@@ -10,7 +10,7 @@
 #include "forget.h"
 
 #include "scope_row.h"
-#include "sqlite_statements.h"
+#include "sqlite.h"
 
 #define GOING "(SELECT scope_id FROM forgotten)"
 #define CUBINS_GOING "(SELECT cubin_key FROM forgotten_cubin)"

@@ -7,8 +7,7 @@
 #include "lock.h"
 
 #include "paths.h"
-#include "sqlite_header.h"
-#include "store_mark.h"
+#include "sqlite.h"
 
 #include <errno.h>
 #include <fcntl.h>

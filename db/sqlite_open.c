@@ -1,25 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening a store: who may write it, whose file it is, of which version, and is it whole. The
+ * Opening a store in a file: who may write it, whose file it is, of which version, and is it whole. The
  * header is looked at before SQLite touches the file, so that a foreign file and a store of another
  * version stay byte for byte as they were, hot journal and all.
+ *
+ * A corrupt file is set aside under the name STORE.corrupt-UNIXTIME[-N], nothing in it is changed, and the
+ * next opening makes a new store. Only after a full check has confirmed that it is corrupt, only if it
+ * still has the store's name, and under a lock, so that two processes which find the damage together do
+ * not set aside each other's new store.
  *
  * Workload: one process start in a thousand makes a store; all others open it, read one winner and
  * are done. So opening takes one connection, one read of the header and one pragma; journal mode and
  * statements wait until somebody needs them.
  */
-#include "sqlite_open.h"
+#include "sqlite.h"
 
+#include "lock.h"
 #include "paths.h"
 #include "schema.h"
-#include "sqlite_damage.h"
-#include "sqlite_header.h"
-#include "sqlite_statements.h"
 #include "statements.h"
-#include "store_mark.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sqlite3.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -53,6 +56,16 @@ static int wait_for_others(void *context, int tries)
     return 1;
 }
 
+/* SQL's unix_ms(). */
+static void unix_ms(sqlite3_context *context, int count, sqlite3_value **values)
+{
+    struct timespec now;
+    (void)count;
+    (void)values;
+    clock_gettime(CLOCK_REALTIME, &now);
+    sqlite3_result_int64(context, (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
+}
+
 static int connect_sqlite(fa_store *store, fa_diag *diag)
 {
     int flags = SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW |
@@ -83,11 +96,99 @@ static int connect_sqlite(fa_store *store, fa_diag *diag)
         sqlite3_db_config(store->db, options[i].option, options[i].value, (int *)NULL);
     sqlite3_limit(store->db, SQLITE_LIMIT_LENGTH, 2 * FA_STORE_CUBIN_MAX);
     sqlite3_limit(store->db, SQLITE_LIMIT_ATTACHED, 0);
-    sqlite3_create_function_v2(store->db, "unix_ms", 0, SQLITE_UTF8, NULL, fa_sqlite_unix_ms, NULL,
-                               NULL, NULL);
+    sqlite3_create_function_v2(store->db, "unix_ms", 0, SQLITE_UTF8, NULL, unix_ms, NULL, NULL,
+                               NULL);
     sqlite3_int64 no_map = 0;
     sqlite3_file_control(store->db, "main", SQLITE_FCNTL_MMAP_SIZE, &no_map);
     return fa_db_exec(store, "PRAGMA cell_size_check = ON", diag);
+}
+
+/* ---- setting a damaged file aside ------------------------------------------------------------*/
+/* 1: corrupt; 0: sound after all; negative: cannot be told now, or the file never was a store. */
+static int confirm(fa_store *store, fa_diag *diag)
+{
+    fa_sqlite_header kind = FA_HEADER_UNKNOWN;
+    uint32_t version;
+    sqlite3_stmt *statement = NULL;
+    int rc = fa_sqlite_read_header(store, &kind, &version, diag);
+    if (rc != 0)
+        return rc;
+    if (kind != FA_HEADER_OURS && !fa_db_is_marked(store->path))
+        return fa_fail(diag, FA_ESTORE, "%s is not a store", store->path);
+    errno = 0; /* what the check could not read it tells as damage, too */
+    rc = sqlite3_prepare_v2(store->db, "PRAGMA quick_check(1)", -1, &statement, NULL);
+    int corrupt = 0;
+    if (rc == SQLITE_OK && sqlite3_step(statement) == SQLITE_ROW) {
+        const char *text = (const char *)sqlite3_column_text(statement, 0);
+        corrupt = text != NULL && strcmp(text, "ok") != 0;
+    }
+    int error = errno;
+    if (statement != NULL)
+        rc = sqlite3_finalize(statement);
+    if (fa_sqlite_is_damage(corrupt ? SQLITE_CORRUPT : rc, error))
+        return 1;
+    if (corrupt)
+        return fa_fail(diag, FA_EIO, "store %s: cannot be read: %s", store->path, strerror(error));
+    if (rc != SQLITE_OK)
+        return fa_sqlite_fail(store, diag, "cannot be checked");
+    return kind == FA_HEADER_UNKNOWN; /* SQLite reads what is missing of a short header as zeros */
+}
+
+/* The journal goes first and under the corrupt file's name: left behind, it would be played back
+ * into the next store. */
+static int rename_all(const char *path, char ret_aside[FA_STORE_PATH_MAX + 64], fa_diag *diag)
+{
+    static const char *const companions[] = {"-journal", "-wal", "-shm"};
+    struct stat st;
+    long long now = (long long)time(NULL);
+    snprintf(ret_aside, FA_STORE_PATH_MAX + 64, "%s.corrupt-%lld", path, now);
+    for (int n = 1; lstat(ret_aside, &st) == 0 && n < 1000; n++)
+        snprintf(ret_aside, FA_STORE_PATH_MAX + 64, "%s.corrupt-%lld-%d", path, now, n);
+    for (size_t i = 0; i < sizeof companions / sizeof *companions; i++) {
+        char from[FA_STORE_PATH_MAX + 80], to[FA_STORE_PATH_MAX + 80];
+        snprintf(from, sizeof from, "%s%s", path, companions[i]);
+        snprintf(to, sizeof to, "%s%s", ret_aside, companions[i]);
+        if (lstat(from, &st) == 0 && st.st_size == 0)
+            continue; /* nothing in it to play back */
+        if (rename(from, to) != 0 && errno != ENOENT)
+            return fa_fail(diag, FA_ECORRUPT, "store %s is corrupt and cannot be set aside: %s",
+                           path, strerror(errno));
+    }
+    if (rename(path, ret_aside) != 0)
+        return fa_fail(diag, FA_ECORRUPT, "store %s is corrupt and cannot be set aside: %s", path,
+                       strerror(errno));
+    return 0;
+}
+
+static int set_aside_locked(fa_store *store, fa_diag *ret_note, fa_diag *diag)
+{
+    struct stat st;
+    if (lstat(store->path, &st) != 0 || st.st_ino != store->inode || st.st_dev != store->device)
+        return 0; /* somebody was quicker */
+    int corrupt = confirm(store, diag);
+    if (corrupt <= 0)
+        return corrupt;
+    fa_sqlite_disconnect(store);
+    char aside[FA_STORE_PATH_MAX + 64];
+    int rc = rename_all(store->path, aside, diag);
+    if (rc == 0)
+        fa_fail(ret_note, 0, "store %s was corrupt; it was kept as %s and a new store begins empty",
+                store->path, aside);
+    return rc;
+}
+
+static int set_aside(fa_store *store, fa_diag *ret_note, fa_diag *diag)
+{
+    fa_lock *lock = NULL;
+    int rc =
+        fa_lock_acquire(store->path, "set-aside", FA_STORE_BUSY_MS, NULL, NULL, &lock, NULL, diag);
+    if (rc != 0)
+        return fa_fail_in(diag, FA_ECORRUPT, "store %s is corrupt", store->path);
+    rc = set_aside_locked(store, ret_note, diag);
+    fa_lock_release(&lock);
+    fa_sqlite_disconnect(store);
+    store->damaged = false;
+    return rc;
 }
 
 /* ---- whose file, of which version -----------------------------------------------------------*/
@@ -159,14 +260,14 @@ static int check_contents(fa_store *store, fa_diag *diag)
 {
     fa_sqlite_header kind = FA_HEADER_UNKNOWN;
     uint32_t other = 0;
-    int version = 0, rc = fa_db_read_header(store, &kind, &other, diag);
+    int version = 0, rc = fa_sqlite_read_header(store, &kind, &other, diag);
     if (rc != 0)
         return rc;
     if (kind == FA_HEADER_UNKNOWN) {
         /* A process may have been killed while it made the file: SQLite undoes that first. */
         rc = read_version(store, &version, diag);
         if (rc == 0)
-            rc = fa_db_read_header(store, &kind, &other, diag);
+            rc = fa_sqlite_read_header(store, &kind, &other, diag);
         if (rc == FA_ECORRUPT || (rc == 0 && kind == FA_HEADER_UNKNOWN))
             return refuse_unknown(store, diag);
         if (rc != 0)
@@ -224,7 +325,7 @@ static int connect_file(fa_store *store, fa_diag *ret_note, fa_diag *diag)
             return 0;
         if (rc != FA_ECORRUPT || !store->damaged || store->read_only || store->existing)
             break;
-        rc = fa_sqlite_set_aside(store, ret_note, diag);
+        rc = set_aside(store, ret_note, diag);
     }
     fa_sqlite_disconnect(store);
     store->damaged = false; /* whatever failed, the next opening finds it again */
@@ -247,7 +348,7 @@ static int connect_absent(fa_store *store, fa_diag *diag)
 static int enter(fa_store *store, fa_diag *diag)
 {
     if (store->db != NULL && store->damaged && !store->read_only && !store->existing) {
-        int rc = fa_sqlite_set_aside(store, NULL, diag);
+        int rc = set_aside(store, NULL, diag);
         if (rc != 0)
             return rc;
     }
@@ -268,7 +369,7 @@ static int enter(fa_store *store, fa_diag *diag)
 static void close_store(fa_store *store)
 {
     if (store->damaged && !store->read_only && !store->existing && store->db != NULL)
-        fa_sqlite_set_aside(store, NULL, NULL);
+        set_aside(store, NULL, NULL);
     fa_sqlite_disconnect(store);
 }
 

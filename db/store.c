@@ -4,7 +4,7 @@
  * backend's.
  */
 #include "postgres_open.h"
-#include "sqlite_open.h"
+#include "sqlite.h"
 #include "statements.h"
 
 #include <stdlib.h>

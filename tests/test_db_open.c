@@ -6,7 +6,7 @@
 #include "db_fixture.h"
 
 #include "../db/schema.h"
-#include "../db/sqlite_open.h"
+#include "../db/sqlite.h"
 #include "../db/statements.h"
 
 #include <sqlite3.h>

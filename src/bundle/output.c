@@ -15,8 +15,7 @@
 #include "keys.h"
 #include "own_place.h"
 #include "paths.h"
-#include "sqlite_header.h"
-#include "store_mark.h"
+#include "sqlite.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SQLite as a backend: sentences for its errors, and the few calls of its library that statements
- * and transactions need.
+ * SQLite as a backend: sentences for its errors, whose file it is, and the few calls of its library that
+ * statements and transactions need.
  *
  * Writers begin with BEGIN IMMEDIATE, so that they queue up for the file instead of meeting in the
- * middle of two transactions, where neither could go on.
+ * middle of two transactions, where neither could go on. The header is read by SQLite's own calls: closing
+ * any other descriptor of a file would drop every lock that this process holds on it.
  */
-#include "sqlite_statements.h"
+#include "sqlite.h"
 
 #include "paths.h"
-#include "store_mark.h"
 
 #include <errno.h>
+#include <sqlite3.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 /* ---- errors ---------------------------------------------------------------------------------*/
@@ -70,6 +72,80 @@ int fa_sqlite_fail(fa_store *store, fa_diag *diag, const char *what)
     store->damaged = store->damaged || damaged;
     return fa_fail(diag, code, "store %s: %s: %s (SQLite: %s)", store->path, what, advice,
                    sqlite3_errmsg(store->db));
+}
+
+/* ---- whose file it is -----------------------------------------------------------------------*/
+static uint32_t big_endian(const unsigned char *bytes)
+{
+    return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
+}
+
+/* SQLite's own descriptor and the file's size; NULL: there is none, or the size cannot be told. */
+static sqlite3_file *open_file(sqlite3 *db, sqlite3_int64 *ret_size)
+{
+    sqlite3_file *file = NULL;
+    return sqlite3_file_control(db, "main", SQLITE_FCNTL_FILE_POINTER, &file) == SQLITE_OK &&
+                   file != NULL && file->pMethods != NULL &&
+                   file->pMethods->xFileSize(file, ret_size) == SQLITE_OK
+               ? file
+               : NULL;
+}
+
+bool fa_sqlite_is_empty(fa_store *store)
+{
+    sqlite3_int64 size = -1;
+    return open_file(store->db, &size) != NULL && size == 0;
+}
+
+/* SQLite reports a file of one byte as empty, and would make a database of it. */
+static bool is_one_byte(sqlite3 *db)
+{
+    struct stat st;
+    const char *path = sqlite3_db_filename(db, "main");
+    return path != NULL && stat(path, &st) == 0 && st.st_size == 1;
+}
+
+static int read_header(sqlite3 *db, fa_sqlite_header *ret_kind, uint32_t *ret_version)
+{
+    sqlite3_int64 size = 0;
+    unsigned char header[100] = {0};
+    sqlite3_file *file = open_file(db, &size);
+    if (file == NULL)
+        return FA_EIO;
+    if (size == 0) {
+        *ret_kind = is_one_byte(db) ? FA_HEADER_UNKNOWN : FA_HEADER_EMPTY;
+        return 0;
+    }
+    int rc = file->pMethods->xRead(file, header, sizeof header, 0);
+    if (rc != SQLITE_OK && rc != SQLITE_IOERR_SHORT_READ)
+        return FA_EIO;
+    *ret_version = big_endian(header + 60);
+    if (size < 100 || memcmp(header, "SQLite format 3", 16) != 0)
+        *ret_kind = FA_HEADER_UNKNOWN;
+    else if (big_endian(header + 68) != FA_STORE_APPLICATION_ID)
+        *ret_kind = FA_HEADER_FOREIGN;
+    else
+        *ret_kind = *ret_version == FA_STORE_SCHEMA ? FA_HEADER_OURS : FA_HEADER_OTHER_VERSION;
+    return 0;
+}
+
+int fa_sqlite_read_header(fa_store *store, fa_sqlite_header *ret_kind, uint32_t *ret_version,
+                          fa_diag *diag)
+{
+    int rc = read_header(store->db, ret_kind, ret_version);
+    return rc != 0 ? fa_fail(diag, rc, "store %s: cannot be read", store->path) : 0;
+}
+
+int fa_sqlite_kind_of(const char *path, fa_sqlite_header *ret_kind)
+{
+    sqlite3 *db = NULL;
+    uint32_t version = 0;
+    int rc =
+        sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOFOLLOW, NULL) == SQLITE_OK
+            ? read_header(db, ret_kind, &version)
+            : FA_EIO;
+    sqlite3_close(db);
+    return rc;
 }
 
 /* ---- statements -----------------------------------------------------------------------------*/
@@ -307,16 +383,6 @@ static int sqlite_wait(fa_store *store, int timeout_ms, fa_diag *diag)
             return FA_ETIMEOUT;
         nanosleep(&nap, NULL);
     }
-}
-
-/* SQL's unix_ms(). */
-void fa_sqlite_unix_ms(sqlite3_context *context, int count, sqlite3_value **values)
-{
-    struct timespec now;
-    (void)count;
-    (void)values;
-    clock_gettime(CLOCK_REALTIME, &now);
-    sqlite3_result_int64(context, (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
 }
 
 const fa_backend fa_sqlite_backend = FA_BACKEND(sqlite, sqlite_bind, sqlite_column);
