@@ -70,11 +70,11 @@ typedef struct fa_backend {
     void (*rollback)(fa_store *store); /* whatever happens, no transaction is open afterwards */
 } fa_backend;
 
-/* The backend of a file whose functions are named like its members, after `kind`, but for these two. */
-#define FA_BACKEND(kind, bind_function, column_function)                           \
+/* The backend of a file whose functions are named like its members, after `kind`. */
+#define FA_BACKEND(kind)                                                           \
     {                                                                              \
         .exec = kind##_exec, .prepare = kind##_prepare, .step = kind##_step,       \
-        .reset = kind##_reset, .bind = bind_function, .column = column_function,   \
+        .reset = kind##_reset, .bind = kind##_bind, .column = kind##_column,       \
         .changes = kind##_changes, .begin = kind##_begin, .commit = kind##_commit, \
         .notify = kind##_notify, .wait = kind##_wait, .rollback = kind##_rollback  \
     }

@@ -6,16 +6,50 @@
  * command may take its time, for a lock of another host's say, as long as the server answers somebody. What it says
  * beside its answers goes nowhere: libpq would print it.
  */
-#include "postgres_connection.h"
-#include "postgres_values.h"
+#include "postgres.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+/* ---- the client library ---------------------------------------------------------------------*/
+static fa_pq table;
+static const char *missing; /* what of it was not found; NULL: all is there */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void load_libpq(void)
+{
+    void *library = dlopen("libpq.so.5", RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        missing = "libpq.so.5";
+        return;
+    }
+#define LOAD(name)                                              \
+    *(void **)(void *)&table.name = dlsym(library, "PQ" #name); \
+    if (table.name == NULL)                                     \
+        missing = "PQ" #name;
+    FA_PQ_FUNCTIONS(LOAD)
+#undef LOAD
+}
+
+int fa_pq_load(const fa_pq **ret_pq, fa_diag *diag)
+{
+    pthread_once(&once, load_libpq);
+    if (missing != NULL)
+        return fa_fail(diag, FA_ENOTSUP,
+                       "a store on a PostgreSQL server needs libpq, and %s is not here: install "
+                       "Debian's package libpq5, or set FA_TUNE_STORE to a file",
+                       missing);
+    *ret_pq = &table;
+    return 0;
+}
+
+/* ---- giving it up ---------------------------------------------------------------------------*/
 void fa_postgres_disconnect(fa_store *store)
 {
     struct fa_postgres *postgres = store->postgres;
@@ -29,6 +63,42 @@ void fa_postgres_disconnect(fa_store *store)
         postgres->pq->finish(postgres->connection);
     postgres->connection = NULL;
     postgres->listening = postgres->notified = postgres->answered = false;
+}
+
+/* ---- text -----------------------------------------------------------------------------------*/
+/* How long the character at text is, in UTF-8; 0: it is none, or one that the server refuses. */
+static size_t character(const unsigned char *text, size_t left)
+{
+    unsigned char c = text[0];
+    size_t size = c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
+    if (size == 0 || size > left || c == 0)
+        return 0;
+    for (size_t i = 1; i < size; i++)
+        if ((text[i] & 0xc0) != 0x80)
+            return 0;
+    if (size > 2) { /* overlong, surrogates, beyond the last character */
+        unsigned second = text[1];
+        if ((c == 0xe0 && second < 0xa0) || (c == 0xed && second > 0x9f) ||
+            (c == 0xf0 && second < 0x90) || (c == 0xf4 && second > 0x8f))
+            return 0;
+    }
+    return size;
+}
+
+char *fa_postgres_utf8(const char *text, size_t size)
+{
+    char *copy = malloc(size + 1);
+    for (size_t i = 0; copy != NULL && i < size;) {
+        size_t bytes = character((const unsigned char *)text + i, size - i);
+        if (bytes == 0)
+            copy[i] = '?';
+        else
+            memcpy(copy + i, text + i, bytes);
+        i += bytes == 0 ? 1 : bytes;
+    }
+    if (copy != NULL)
+        copy[size] = 0;
+    return copy;
 }
 
 /* ---- errors ---------------------------------------------------------------------------------*/

@@ -6,9 +6,8 @@
  * Workload: hundreds of hosts keep a connection or two each; a connection that was lost is made
  * anew by the next call. Invariants: a schema of another program or version is left as it was.
  */
-#include "postgres_open.h"
+#include "postgres.h"
 
-#include "postgres_statements.h"
 #include "schema.h"
 #include "statements.h"
 

@@ -385,4 +385,4 @@ static int sqlite_wait(fa_store *store, int timeout_ms, fa_diag *diag)
     }
 }
 
-const fa_backend fa_sqlite_backend = FA_BACKEND(sqlite, sqlite_bind, sqlite_column);
+const fa_backend fa_sqlite_backend = FA_BACKEND(sqlite);

@@ -3,7 +3,7 @@
  * A store as its users hold it: opened, entered by every call, closed. Where it is kept is its
  * backend's.
  */
-#include "postgres_open.h"
+#include "postgres.h"
 #include "sqlite.h"
 #include "statements.h"
 

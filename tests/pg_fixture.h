@@ -8,9 +8,7 @@
 
 #include "check.h"
 
-#include "../db/postgres_statements.h"
-#include "../db/postgres_open.h"
-#include "../db/postgres_sql.h"
+#include "../db/postgres.h"
 #include "../db/schema.h"
 #include "../db/statements.h"
 

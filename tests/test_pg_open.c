@@ -7,7 +7,7 @@
 #include "db_fixture.h"
 
 #include "../db/database.h"
-#include "../db/postgres_statements.h"
+#include "../db/postgres.h"
 
 #include <dlfcn.h>
 

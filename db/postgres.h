@@ -1,13 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A connection to a PostgreSQL server: how it is made, asked and given up.
+ * A store on a PostgreSQL server: postgres_connection.c makes, asks and gives up a connection, postgres.c is the
+ * backend, and postgres_open.c looks at an address and at whose tables are there.
  */
-#ifndef FA_DB_POSTGRES_CONNECTION_H
-#define FA_DB_POSTGRES_CONNECTION_H
+#ifndef FA_DB_POSTGRES_H
+#define FA_DB_POSTGRES_H
 
 #include "database.h"
-#include "libpq.h"
 
+#include <libpq-fe.h>
+
+bool fa_postgres_is_address(const char *path);
+int fa_postgres_open(fa_store *store, const char *url, fa_diag *diag);
+
+/* ---- the client library -------------------------------------------------------------------- */
+/* It is opened at run time, when a store needs it: linked, it would double the start of every process that links
+ * the library. */
+/* clang-format off */
+#define FA_PQ_FUNCTIONS(X)                                                                       \
+    X(backendPID) X(clear) X(cmdTuples) X(conninfoFree) X(conninfoParse) X(connectStartParams)   \
+    X(consumeInput) X(errorMessage) X(finish) X(flush) X(freemem) X(ftype) X(getResult)          \
+    X(getisnull) X(getlength) X(getvalue) X(isBusy) X(nfields) X(notifies) X(ntuples) X(reset)   \
+    X(resultErrorField) X(resultStatus) X(sendPrepare) X(sendQuery) X(sendQueryPrepared)         \
+    X(serverVersion) X(setNoticeReceiver) X(setnonblocking) X(socket) X(status)                  \
+    X(transactionStatus)
+/* clang-format on */
+
+#define FA_PQ_MEMBER(name) __typeof__(PQ##name) *name;
+typedef struct fa_pq {
+    FA_PQ_FUNCTIONS(FA_PQ_MEMBER)
+} fa_pq;
+#undef FA_PQ_MEMBER
+
+/* ---- a connection --------------------------------------------------------------------------- */
 enum {
     FA_POSTGRES_CONNECT_S =
         3, /* in whole seconds, the last one cut short; an address may say otherwise */
@@ -47,5 +72,19 @@ int fa_postgres_not_connected(const fa_store *store, fa_diag *diag);
 /* Until there is something to read; false: the time is over. */
 bool fa_postgres_await(struct fa_postgres *postgres, int64_t until_ms);
 int64_t fa_postgres_now_ms(void); /* of a monotonic clock */
+/* A copy, with a question mark for every byte that is no part of UTF-8, which is all that the server takes. Caller
+ * frees. */
+char *fa_postgres_utf8(const char *text, size_t size);
+/* FA_ENOTSUP with what to install. Once loaded it stays. */
+int fa_pq_load(const fa_pq **ret_pq, fa_diag *diag);
+
+/* ---- the backend ---------------------------------------------------------------------------- */
+extern const fa_backend fa_postgres_backend;
+/* Takes the notifications that have come, and keeps in mind whether some are from others. */
+void fa_postgres_take_notes(struct fa_postgres *postgres);
+/* SQL as it is written for SQLite in PostgreSQL's words; malloced. Places ? and ?1 become $1; what
+ * stands in a comment that begins with an exclamation mark is meant for PostgreSQL alone; unix_ms()
+ * and the types of columns are its own. */
+char *fa_postgres_sql(const char *sql);
 
 #endif
