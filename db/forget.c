@@ -7,8 +7,6 @@
  * Workload: by hand or once a day: tens to thousands of scopes with a hundred trials each. No index leads from a
  * cubin's key to its trials: both sides are read once, whatever their number.
  */
-#include "forget.h"
-
 #include "scope_row.h"
 #include "sqlite.h"
 

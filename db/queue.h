@@ -6,7 +6,7 @@
 #define FA_DB_QUEUE_H
 
 #include "leases.h"
-#include "sweep_items.h"
+#include "sweeps.h"
 #include "winners.h"
 
 /* A host without a GPU compiles an item's space into the store; one with a GPU compiles what is

@@ -18,19 +18,13 @@
 #ifndef FA_DB_STORE_H
 #define FA_DB_STORE_H
 
-#include "baselines.h"
-#include "cubins.h"
-#include "forget.h"
 #include "leases.h"
-#include "outbox.h"
-#include "predictions.h"
+#include "findings.h"
 #include "queue.h"
 #include "queue_watch.h"
 #include "scopes.h"
-#include "sweep_items.h"
 #include "sweeps.h"
 #include "trials.h"
-#include "verifications.h"
 #include "winners.h"
 
 enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 8 };

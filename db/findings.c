@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What was learned beside trials and winners: what predicted choices turned out to be when they were measured,
+ * which cubins were proved again under another driver, and what other kernels take.
+ */
+#include "findings.h"
+
+#include "problem_row.h"
+#include "scope_row.h"
+#include "trial_row.h"
+
+#include <math.h>
+#include <string.h>
+
+#define ENDS(text) (memchr(text, 0, sizeof text) != NULL)
+
+struct visiting {
+    fa_prediction_record_visit *prediction;
+    fa_store_baseline_visit *baseline; /* one of both is NULL */
+    void *context;
+};
+
+/* ---- predictions ----------------------------------------------------------------------------*/
+#define PREDICTION_TIMES(X)               \
+    X(REAL, "predicted_us", predicted_us) \
+    X(REAL, "measured_us", measured_us)   \
+    X(REAL, "best_us", best_us)           \
+    X(INT32, "rank", rank)                \
+    X(INT32, "raced", raced)
+#define PREDICTION_NAMES(X)       \
+    X(ORIGIN, "origin", origin)   \
+    X(TEXT, "gpu_name", gpu_name) \
+    X(TEXT, "from_gpu", from_gpu)
+#define FA_COLUMN_RECORD fa_prediction_record
+static const fa_column names[] = {PREDICTION_NAMES(FA_COLUMN_ENTRY)};
+static const fa_column times[] = {PREDICTION_TIMES(FA_COLUMN_ENTRY)};
+#undef FA_COLUMN_RECORD
+
+static bool sound_prediction(const fa_prediction_record *r)
+{
+    return (r->origin == FA_ORIGIN_TRANSFERRED || r->origin == FA_ORIGIN_PREDICTED) &&
+           ENDS(r->gpu_name) && ENDS(r->from_gpu) && isfinite(r->predicted_us) &&
+           r->predicted_us >= 0 && isfinite(r->measured_us) && r->measured_us > 0 &&
+           isfinite(r->best_us) && r->best_us > 0 && r->rank >= 1 && r->raced >= r->rank;
+}
+
+static int forget_oldest(fa_store *store, fa_diag *diag)
+{
+    return fa_db_run_on(store,
+                        "DELETE FROM prediction WHERE id <= (SELECT max(id) FROM prediction) - ?",
+                        FA_PREDICTIONS_MAX, diag);
+}
+
+static int put_prediction(fa_store *store, void *context, fa_diag *diag)
+{
+    const fa_prediction_record *record = context;
+    char config[FA_CONFIG_JSON_MAX];
+    int64_t scope_id = 0;
+    int rc = fa_db_scope_id(store, &record->scope, true, &scope_id, diag);
+    if (rc != 0)
+        return rc;
+    fa_db_config_print(&record->config, config);
+    fa_binder binder = fa_db_prepare(
+        store,
+        "INSERT INTO prediction (scope_id" PREDICTION_NAMES(FA_COLUMN_NAME) ", config" PREDICTION_TIMES(
+            FA_COLUMN_NAME) ", unix_time) VALUES (?" PREDICTION_NAMES(FA_COLUMN_PLACE) ",?" PREDICTION_TIMES(FA_COLUMN_PLACE) ",?)",
+        diag);
+    fa_bind_int(&binder, scope_id);
+    fa_bind_columns(&binder, names, FA_COLUMN_COUNT(names), record);
+    fa_bind_text(&binder, config);
+    fa_bind_columns(&binder, times, FA_COLUMN_COUNT(times), record);
+    fa_bind_now(&binder);
+    rc = fa_db_run(store, &binder, diag);
+    return rc != 0 ? rc : forget_oldest(store, diag);
+}
+
+int fa_store_prediction_put(fa_store *store, const fa_prediction_record *record, fa_diag *diag)
+{
+    fa_prediction_record copy = *record;
+    int rc = fa_db_scope_check(&record->scope, diag);
+    if (rc == 0 && !sound_prediction(record))
+        rc = fa_fail(diag, FA_EINVAL, "a prediction needs an origin that is one, times and a rank");
+    return rc != 0 ? rc : fa_db_change(store, put_prediction, &copy, diag);
+}
+
+static int visit_prediction(fa_store *store, int64_t id, void *context, fa_diag *diag)
+{
+    const struct visiting *visiting = context;
+    fa_prediction_record record = {0};
+    fa_reader reader;
+    int rc = fa_db_row(
+        store,
+        "SELECT " FA_SCOPE_COLUMNS PREDICTION_NAMES(FA_COLUMN_NAME) ", config" PREDICTION_TIMES(
+            FA_COLUMN_NAME) ", unix_time FROM prediction "
+                            "JOIN scope ON scope.id = scope_id "
+                            "WHERE prediction.id = ?",
+        id, &reader, diag);
+    if (rc <= 0)
+        return rc;
+    fa_db_scope_read(&reader, &record.scope);
+    fa_read_columns(&reader, names, FA_COLUMN_COUNT(names), &record);
+    fa_db_config_read(&reader, &record.config);
+    fa_read_columns(&reader, times, FA_COLUMN_COUNT(times), &record);
+    record.unix_time = fa_read_int(&reader, 0, INT64_MAX);
+    rc = fa_read_end(&reader, diag);
+    return rc != 1                     ? rc
+           : sound_prediction(&record) ? visiting->prediction(visiting->context, &record)
+                                       : 0;
+}
+
+int fa_store_predictions_each(fa_store *store, fa_prediction_record_visit *visit, void *context,
+                              fa_diag *diag)
+{
+    struct visiting visiting = {.prediction = visit, .context = context};
+    fa_binder ids = fa_db_query(store, "SELECT id FROM prediction ORDER BY id DESC", diag);
+    return fa_db_each(store, &ids, visit_prediction, &visiting, diag);
+}
+
+/* ---- verifications --------------------------------------------------------------------------*/
+struct marking {
+    const fa_verification *mark;
+    const fa_scope *scope;
+};
+
+/* The column says 0: failed; 1: passed; 1 + n: its time ran out n times in a row. */
+static int64_t outcome(const fa_verification *mark)
+{
+    return mark->late > 0 ? 1 + mark->late : mark->passed;
+}
+
+static int put_mark(fa_store *store, const fa_verification *mark, fa_diag *diag)
+{
+    fa_binder binder =
+        fa_db_prepare(store,
+                      "INSERT INTO verification (cubin_key, silicon, driver_version, "
+                      "passed, reason, unix_time) VALUES (?,?,?,?,?,?) "
+                      "ON CONFLICT (cubin_key, silicon, driver_version) DO UPDATE SET "
+                      "passed = excluded.passed, reason = excluded.reason, "
+                      "unix_time = excluded.unix_time",
+                      diag);
+    fa_bind_text(&binder, mark->cubin_key);
+    fa_bind_text(&binder, mark->silicon);
+    fa_bind_int(&binder, mark->driver_version);
+    fa_bind_int(&binder, outcome(mark));
+    fa_bind_text(&binder, mark->reason);
+    fa_bind_now(&binder);
+    return fa_db_run(store, &binder, diag);
+}
+
+static int tell_winner(fa_store *store, int64_t scope_id, const fa_verification *mark,
+                       fa_diag *diag)
+{
+    fa_binder binder =
+        mark->passed
+            ? fa_db_prepare(store,
+                            "UPDATE winner SET driver_version = ? "
+                            "WHERE scope_id = ? AND cubin_key = ?",
+                            diag)
+            : fa_db_prepare(store, "DELETE FROM winner WHERE scope_id = ? AND cubin_key = ?", diag);
+    if (mark->passed)
+        fa_bind_int(&binder, mark->driver_version);
+    fa_bind_int(&binder, scope_id);
+    fa_bind_text(&binder, mark->cubin_key);
+    return fa_db_run(store, &binder, diag);
+}
+
+static int mark_body(fa_store *store, void *context, fa_diag *diag)
+{
+    const struct marking *marking = context;
+    int64_t scope_id = 0;
+    int rc = put_mark(store, marking->mark, diag);
+    if (rc == 0)
+        rc = fa_db_scope_id(store, marking->scope, false, &scope_id, diag);
+    if (rc != 0 || scope_id == 0 || marking->mark->late > 0)
+        return rc; /* without a scope: a winner of another store */
+    return tell_winner(store, scope_id, marking->mark, diag);
+}
+
+int fa_store_verification_put(fa_store *store, const fa_verification *mark, const fa_scope *scope,
+                              fa_diag *diag)
+{
+    struct marking marking = {mark, scope};
+    int rc = fa_db_scope_check(scope, diag);
+    if (rc != 0)
+        return rc;
+    if (!ENDS(mark->cubin_key) || mark->cubin_key[0] == 0 || !ENDS(mark->silicon) ||
+        !ENDS(mark->reason) || mark->driver_version <= 0 || mark->late < 0 ||
+        mark->late > FA_VERIFICATION_LATE_MAX || (mark->passed && mark->late > 0))
+        return fa_fail(diag, FA_EINVAL, "a verification needs a cubin key, a silicon and a driver");
+    return fa_db_change(store, mark_body, &marking, diag);
+}
+
+int fa_store_verification_get(fa_store *store, const char *cubin_key, const char *silicon,
+                              int32_t driver_version, fa_verification *ret_mark, fa_diag *diag)
+{
+    fa_verification mark = {.driver_version = driver_version};
+    fa_reader reader;
+    fa_binder binder =
+        fa_db_query(store,
+                    "SELECT cubin_key, silicon, passed, unix_time, reason FROM verification "
+                    "WHERE cubin_key = ? AND silicon = ? AND driver_version = ?",
+                    diag);
+    fa_bind_text(&binder, cubin_key);
+    fa_bind_text(&binder, silicon);
+    fa_bind_int(&binder, driver_version);
+    int rc = fa_db_run_row(store, &binder, &reader, diag);
+    if (rc <= 0)
+        return rc < 0 ? rc : FA_ENOTFOUND;
+    fa_read_copy(&reader, mark.cubin_key, sizeof mark.cubin_key);
+    fa_read_copy(&reader, mark.silicon, sizeof mark.silicon);
+    int64_t said = fa_read_int(&reader, 0, 1 + FA_VERIFICATION_LATE_MAX);
+    mark.passed = said == 1;
+    mark.late = said > 1 ? (int32_t)said - 1 : 0;
+    mark.unix_time = fa_read_int(&reader, 0, INT64_MAX);
+    fa_read_copy(&reader, mark.reason, sizeof mark.reason);
+    rc = fa_read_end(&reader, diag);
+    if (rc != 1) /* a mark that is not valid counts as none: the cubin is proved once more */
+        return rc < 0 ? rc : FA_ENOTFOUND;
+    *ret_mark = mark;
+    return 0;
+}
+
+/* ---- baselines: one row for each problem, GPU and peer ---------------------------------------*/
+#define BASELINE_FIELDS(X)                 \
+    X(TEXT, "gpu_name", gpu_name)          \
+    X(TEXT, "peer", peer)                  \
+    X(REAL, "median_us", median_us)        \
+    X(REAL, "low_us", low_us)              \
+    X(REAL, "high_us", high_us)            \
+    X(INT32, "sample_count", sample_count) \
+    X(INT64, "unix_time", unix_time)       \
+    X(TEXT, "source", source)              \
+    X(REAL, "matmul_tflops", matmul_tflops)
+#define FA_COLUMN_RECORD fa_baseline
+static const fa_column baseline_columns[] = {BASELINE_FIELDS(FA_COLUMN_ENTRY)};
+
+struct putting {
+    const fa_baseline *baselines;
+    size_t count;
+};
+
+static bool sound_baseline(const fa_baseline *b)
+{
+    return ENDS(b->gpu_name) && b->gpu_name[0] != 0 && ENDS(b->peer) && b->peer[0] != 0 &&
+           ENDS(b->source) && isfinite(b->median_us) && isfinite(b->low_us) &&
+           isfinite(b->matmul_tflops) && b->matmul_tflops >= 0 && isfinite(b->high_us) &&
+           b->median_us > 0 &&
+           ((b->low_us == 0 && b->high_us == 0) ||
+            (0 < b->low_us && b->low_us <= b->median_us && b->median_us <= b->high_us)) &&
+           b->sample_count >= 0 && b->unix_time >= 0 && fa_problem_check(&b->problem, NULL) == 0;
+}
+
+static int forget_earlier(fa_store *store, const fa_baseline *baseline, fa_diag *diag)
+{
+    char key[FA_PROBLEM_KEY_MAX];
+    fa_problem_key(&baseline->problem, key);
+    fa_binder binder = fa_db_prepare(
+        store, "DELETE FROM baseline WHERE problem_key = ? AND gpu_name = ? AND peer = ?", diag);
+    fa_bind_text(&binder, key);
+    fa_bind_text(&binder, baseline->gpu_name);
+    fa_bind_text(&binder, baseline->peer);
+    return fa_db_run(store, &binder, diag);
+}
+
+static int put_baseline(fa_store *store, const fa_baseline *baseline, fa_diag *diag)
+{
+    int rc = forget_earlier(store, baseline, diag);
+    if (rc != 0)
+        return rc;
+    fa_binder binder =
+        fa_db_prepare(store,
+                      "INSERT INTO baseline (problem_key, problem" BASELINE_FIELDS(
+                          FA_COLUMN_NAME) ") VALUES (?,?" BASELINE_FIELDS(FA_COLUMN_PLACE) ")",
+                      diag);
+    fa_db_problem_bind(&binder, &baseline->problem);
+    fa_bind_columns(&binder, baseline_columns, FA_COLUMN_COUNT(baseline_columns), baseline);
+    return fa_db_run(store, &binder, diag);
+}
+
+static int put_baselines(fa_store *store, void *context, fa_diag *diag)
+{
+    const struct putting *putting = context;
+    int rc = 0;
+    for (size_t i = 0; i < putting->count && rc == 0; i++)
+        rc = put_baseline(store, &putting->baselines[i], diag);
+    return rc;
+}
+
+int fa_store_baselines_put(fa_store *store, const fa_baseline *baselines, size_t count,
+                           fa_diag *diag)
+{
+    struct putting putting = {baselines, count};
+    for (size_t i = 0; i < count; i++)
+        if (!sound_baseline(&baselines[i]))
+            return fa_fail(diag, FA_EINVAL,
+                           "baseline %zu lacks a GPU or a peer, or its numbers cannot be", i);
+    return fa_db_change(store, put_baselines, &putting, diag);
+}
+
+static int visit_baseline(fa_store *store, int64_t id, void *context, fa_diag *diag)
+{
+    const struct visiting *visiting = context;
+    fa_baseline baseline = {0};
+    fa_reader reader;
+    int rc =
+        fa_db_row(store,
+                  "SELECT problem_key, problem" BASELINE_FIELDS(FA_COLUMN_NAME) " FROM baseline "
+                                                                                "WHERE id = ?",
+                  id, &reader, diag);
+    if (rc <= 0)
+        return rc;
+    fa_db_problem_read(&reader, &baseline.problem);
+    fa_read_columns(&reader, baseline_columns, FA_COLUMN_COUNT(baseline_columns), &baseline);
+    rc = fa_read_end(&reader, diag);
+    return rc != 1                     ? rc
+           : sound_baseline(&baseline) ? visiting->baseline(visiting->context, &baseline)
+                                       : 0;
+}
+
+int fa_store_baselines_each(fa_store *store, fa_store_baseline_visit *visit, void *context,
+                            fa_diag *diag)
+{
+    struct visiting visiting = {.baseline = visit, .context = context};
+    fa_binder ids = fa_db_query(store, "SELECT id FROM baseline ORDER BY id", diag);
+    return fa_db_each(store, &ids, visit_baseline, &visiting, diag);
+}
