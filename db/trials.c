@@ -10,10 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct batch {
+struct putting {
     const fa_scope *scope;
-    const fa_trial_record *records;
-    size_t count;
+    const fa_trial_record *record;
 };
 
 static int check_text(const char *text, const char *what, fa_diag *diag)
@@ -26,7 +25,8 @@ static int check_text(const char *text, const char *what, fa_diag *diag)
 
 static int check_record(const fa_trial_record *record, fa_diag *diag)
 {
-    int rc = fa_db_trial_check(&record->trial, diag);
+    int rc = record == NULL ? fa_fail(diag, FA_EINVAL, "no trial given")
+                            : fa_db_trial_check(&record->trial, diag);
     if (rc == 0)
         rc = check_text(record->environment, "environment", diag);
     if (rc == 0)
@@ -84,18 +84,18 @@ static void encode_samples(const float *samples, size_t count, unsigned char *re
     }
 }
 
-/* `bytes`: room for the samples and at least one byte more, so that it is never NULL. */
-static int add_trial(fa_store *store, int64_t scope_id, const fa_trial_record *record,
-                     unsigned char *bytes, fa_diag *diag)
+static int add_trial(fa_store *store, const struct putting *putting, const unsigned char *samples,
+                     size_t size, fa_diag *diag)
 {
-    int64_t environment = 0;
-    int rc = environment_id(store, record->environment, &environment, diag);
+    const fa_trial_record *record = putting->record;
+    int64_t scope_id = 0, environment = 0;
+    char sha256[FA_HASH_HEX];
+    int rc = fa_db_scope_id(store, putting->scope, true, &scope_id, diag);
+    if (rc == 0)
+        rc = environment_id(store, record->environment, &environment, diag);
     if (rc != 0)
         return rc;
-    size_t size = 4 * (size_t)record->sample_count;
-    char sha256[FA_HASH_HEX];
-    encode_samples(record->samples_us, (size_t)record->sample_count, bytes);
-    fa_hash_bytes(bytes, size, sha256);
+    fa_hash_bytes(samples, size, sha256);
     fa_binder binder =
         fa_db_prepare(store,
                       "INSERT INTO trial (scope_id, environment_id, " FA_TRIAL_COLUMNS
@@ -110,48 +110,31 @@ static int add_trial(fa_store *store, int64_t scope_id, const fa_trial_record *r
     fa_bind_int(&binder, (int64_t)record->seed);
     fa_bind_now(&binder);
     fa_bind_text(&binder, sha256);
-    fa_bind_blob(&binder, bytes, size);
+    fa_bind_blob(&binder, samples, size);
     return fa_db_run(store, &binder, diag);
 }
 
 static int put_body(fa_store *store, void *context, fa_diag *diag)
 {
-    const struct batch *batch = context;
-    size_t most = 0;
-    for (size_t i = 0; i < batch->count; i++)
-        if ((size_t)batch->records[i].sample_count > most)
-            most = (size_t)batch->records[i].sample_count;
-    unsigned char *bytes = malloc(4 * most + 1);
-    if (bytes == NULL)
+    const struct putting *putting = context;
+    size_t count = (size_t)putting->record->sample_count;
+    unsigned char *samples = malloc(4 * count + 1); /* never NULL for none */
+    if (samples == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
-    int64_t scope_id = 0;
-    int rc = fa_db_scope_id(store, batch->scope, true, &scope_id, diag);
-    for (size_t i = 0; rc == 0 && i < batch->count; i++)
-        rc = add_trial(store, scope_id, &batch->records[i], bytes, diag);
-    free(bytes);
+    encode_samples(putting->record->samples_us, count, samples);
+    int rc = add_trial(store, putting, samples, 4 * count, diag);
+    free(samples);
     return rc;
-}
-
-int fa_store_trials_put(fa_store *store, const fa_scope *scope, const fa_trial_record *records,
-                        size_t count, fa_diag *diag)
-{
-    int rc = fa_db_enter(store, diag);
-    if (rc == 0)
-        rc = fa_db_scope_check(scope, diag);
-    if (rc == 0 && records == NULL && count > 0)
-        rc = fa_fail(diag, FA_EINVAL, "no trials given");
-    for (size_t i = 0; rc == 0 && i < count; i++)
-        rc = check_record(&records[i], diag);
-    if (rc != 0 || count == 0)
-        return rc;
-    struct batch batch = {scope, records, count};
-    return fa_db_write(store, put_body, &batch, diag);
 }
 
 int fa_store_trial_put(fa_store *store, const fa_scope *scope, const fa_trial_record *record,
                        fa_diag *diag)
 {
-    return fa_store_trials_put(store, scope, record, 1, diag);
+    struct putting putting = {scope, record};
+    int rc = fa_db_scope_check(scope, diag);
+    if (rc == 0)
+        rc = check_record(record, diag);
+    return rc != 0 ? rc : fa_db_change(store, put_body, &putting, diag);
 }
 
 /* ---- reading --------------------------------------------------------------------------------*/
@@ -253,29 +236,32 @@ static int visit_row(fa_store *store, int64_t id, void *context, fa_diag *diag)
     return rc;
 }
 
-static int find_scope(fa_store *store, const fa_scope *scope, int64_t *ret_id, fa_diag *diag)
+/* Where more values of `sql` are bound: it gives the numbers of a scope's trials, the scope's is its first value. */
+static fa_binder trials_of(fa_store *store, const fa_scope *scope, const char *sql,
+                           struct visiting *visiting, fa_diag *diag)
 {
-    int rc = fa_db_enter(store, diag);
+    int64_t scope_id = 0;
+    int rc = fa_db_scope_check(scope, diag);
     if (rc == 0)
-        rc = fa_db_scope_check(scope, diag);
-    return rc != 0 ? rc : fa_db_scope_id(store, scope, false, ret_id, diag);
+        rc = fa_db_enter(store, diag);
+    if (rc == 0)
+        rc = fa_db_scope_id(store, scope, false, &scope_id, diag);
+    if (rc != 0)
+        return (fa_binder){.rc = rc};
+    fa_scope_key(scope, visiting->scope_key);
+    fa_binder ids = fa_db_prepare(store, sql, diag);
+    fa_bind_int(&ids, scope_id);
+    return ids;
 }
 
-/* The newest row of each config, oldest first. */
 int fa_store_trials_each(fa_store *store, const fa_scope *scope, fa_trial_visit *visit,
                          void *context, fa_diag *diag)
 {
     struct visiting visiting = {.visit = visit, .context = context};
-    int64_t scope_id = 0;
-    int rc = find_scope(store, scope, &scope_id, diag);
-    if (rc != 0)
-        return rc;
-    fa_scope_key(scope, visiting.scope_key);
-    fa_binder ids = fa_db_prepare(store,
-                                  "SELECT max(id) AS newest FROM trial WHERE scope_id = ? "
-                                  "GROUP BY config_key ORDER BY newest",
-                                  diag);
-    fa_bind_int(&ids, scope_id);
+    fa_binder ids = trials_of(store, scope,
+                              "SELECT max(id) AS newest FROM trial WHERE scope_id = ? "
+                              "GROUP BY config_key ORDER BY newest",
+                              &visiting, diag);
     return fa_db_each(store, &ids, visit_row, &visiting, diag);
 }
 
@@ -283,18 +269,12 @@ int fa_store_trials_fastest(fa_store *store, const fa_scope *scope, fa_status st
                             fa_trial_visit *visit, void *context, fa_diag *diag)
 {
     struct visiting visiting = {.bare = true, .visit = visit, .context = context};
-    int64_t scope_id = 0;
-    int rc = find_scope(store, scope, &scope_id, diag);
-    if (rc != 0)
-        return rc;
-    fa_scope_key(scope, visiting.scope_key);
-    fa_binder ids = fa_db_prepare(store,
-                                  "SELECT id FROM trial WHERE id IN (SELECT max(id) FROM trial "
-                                  "WHERE scope_id = ? GROUP BY config_key) AND status = ? "
-                                  "ORDER BY raced DESC, CASE status WHEN 'measured' THEN median_us "
-                                  "ELSE predicted_us END, config_key LIMIT ?",
-                                  diag);
-    fa_bind_int(&ids, scope_id);
+    fa_binder ids = trials_of(store, scope,
+                              "SELECT id FROM trial WHERE id IN (SELECT max(id) FROM trial "
+                              "WHERE scope_id = ? GROUP BY config_key) AND status = ? "
+                              "ORDER BY raced DESC, CASE status WHEN 'measured' THEN median_us "
+                              "ELSE predicted_us END, config_key LIMIT ?",
+                              &visiting, diag);
     fa_bind_text(&ids, fa_status_name(status));
     fa_bind_int(&ids, most);
     return fa_db_each(store, &ids, visit_row, &visiting, diag);

@@ -21,9 +21,6 @@ typedef struct fa_trial_record {
 /* Appends; later trials of one config do not erase earlier ones. */
 int fa_store_trial_put(fa_store *store, const fa_scope *scope, const fa_trial_record *record,
                        fa_diag *diag);
-/* Several in one transaction: all or none. */
-int fa_store_trials_put(fa_store *store, const fa_scope *scope, const fa_trial_record *records,
-                        size_t count, fa_diag *diag);
 /* Calls back with the newest trial of each config of a scope (samples included while the callback
  * runs), oldest first; a non-zero return stops and is returned. */
 typedef int fa_trial_visit(void *context, const fa_trial_record *record);

@@ -218,7 +218,8 @@ static bool fill_scope(fa_store *store, int32_t seq, uint32_t n)
     memcpy(mark.cubin_key, two[0].cubin_key, sizeof mark.cubin_key);
     memcpy(mark.silicon, scope.silicon, sizeof mark.silicon);
     return db_put_winner(store, seq, n, FA_ORIGIN_MEASURED, NULL, &diag) == 0 &&
-           fa_store_trials_put(store, &scope, two, 2, &diag) == 0 &&
+           fa_store_trial_put(store, &scope, &two[0], &diag) == 0 &&
+           fa_store_trial_put(store, &scope, &two[1], &diag) == 0 &&
            fa_store_verification_put(store, &mark, &scope, &diag) == 0 &&
            fa_store_outbox_add(store, "host=a", &scope, &diag) == 0;
 }
