@@ -27,6 +27,9 @@ enum {
     FA_STATEMENTS_MAX = 128 /* of one connection; a power of two, never nearly full */
 };
 
+/* Makes the tables of version FA_STORE_SCHEMA; one text for all databases (schema.c). */
+extern const char fa_db_schema[];
+
 /* A prepared statement; handle is the backend's, NULL until it is first used. */
 typedef struct fa_statement {
     const char *sql; /* told from others by its address: a text that lives as long as the program */

@@ -17,11 +17,6 @@ struct leasing {
     int64_t lease_ms, fence;
 };
 
-static int lost(const fa_store_lease *lease, fa_diag *diag)
-{
-    return fa_fail(diag, FA_EBUSY, "the lease on %s ran out and was taken over", lease->name);
-}
-
 static int check_ms(int64_t lease_ms, fa_diag *diag)
 {
     if (lease_ms > 0 && lease_ms <= FA_LEASE_MAX_MS)
@@ -76,24 +71,32 @@ int fa_store_lease_take(fa_store *store, const char *name, const char *holder, i
 }
 
 /* ---- holding and letting go -----------------------------------------------------------------*/
-static void bind_lease(fa_binder *binder, const fa_store_lease *lease)
-{
-    fa_bind_text(binder, lease->name);
-    fa_bind_text(binder, lease->holder);
-    fa_bind_int(binder, lease->fence);
-}
+#define OF_TAKING "WHERE name = ? AND holder = ? AND fence = ?"
 
-static int renew_body(fa_store *store, void *context, fa_diag *diag)
+/* lease_ms 0: lets go. */
+static int hold_body(fa_store *store, void *context, fa_diag *diag)
 {
     const struct leasing *leasing = context;
-    fa_binder binder = fa_db_prepare(store,
-                                     "UPDATE lease SET lease_until = unix_ms() + ? "
-                                     "WHERE name = ? AND holder = ? AND fence = ?",
-                                     diag);
-    fa_bind_int(&binder, leasing->lease_ms);
-    bind_lease(&binder, leasing->lease);
+    bool ends = leasing->lease_ms == 0;
+    fa_binder binder =
+        fa_db_prepare(store,
+                      ends ? "UPDATE lease SET lease_until = 0, holder = '' " OF_TAKING
+                           : "UPDATE lease SET lease_until = unix_ms() + ? " OF_TAKING,
+                      diag);
+    if (!ends)
+        fa_bind_int(&binder, leasing->lease_ms);
+    fa_bind_text(&binder, leasing->lease->name);
+    fa_bind_text(&binder, leasing->lease->holder);
+    fa_bind_int(&binder, leasing->lease->fence);
     int rc = fa_db_run(store, &binder, diag);
-    return rc == 0 && fa_db_changes(store) != 1 ? lost(leasing->lease, diag) : rc;
+    if (rc != 0)
+        return rc;
+    if (ends)
+        return fa_db_notify(store, diag);
+    return fa_db_changes(store) == 1
+               ? 0
+               : fa_fail(diag, FA_EBUSY, "the lease on %s ran out and was taken over",
+                         leasing->lease->name);
 }
 
 int fa_store_lease_renew(fa_store *store, const fa_store_lease *lease, int64_t lease_ms,
@@ -101,23 +104,11 @@ int fa_store_lease_renew(fa_store *store, const fa_store_lease *lease, int64_t l
 {
     struct leasing leasing = {.lease = lease, .lease_ms = lease_ms};
     int rc = check_ms(lease_ms, diag);
-    return rc != 0 ? rc : fa_db_change(store, renew_body, &leasing, diag);
-}
-
-static int release_body(fa_store *store, void *context, fa_diag *diag)
-{
-    const struct leasing *leasing = context;
-    fa_binder binder = fa_db_prepare(store,
-                                     "UPDATE lease SET lease_until = 0, holder = '' "
-                                     "WHERE name = ? AND holder = ? AND fence = ?",
-                                     diag);
-    bind_lease(&binder, leasing->lease);
-    int rc = fa_db_run(store, &binder, diag);
-    return rc != 0 ? rc : fa_db_notify(store, diag);
+    return rc != 0 ? rc : fa_db_change(store, hold_body, &leasing, diag);
 }
 
 int fa_store_lease_release(fa_store *store, const fa_store_lease *lease, fa_diag *diag)
 {
     struct leasing leasing = {.lease = lease};
-    return fa_db_change(store, release_body, &leasing, diag);
+    return fa_db_change(store, hold_body, &leasing, diag);
 }

@@ -45,6 +45,13 @@ int fa_db_errno(int error)
     }
 }
 
+static void directory_of(const char *path, char ret_directory[FA_STORE_PATH_MAX])
+{
+    const char *slash = strrchr(path, '/');
+    snprintf(ret_directory, FA_STORE_PATH_MAX, "%.*s",
+             slash == NULL || slash == path ? 1 : (int)(slash - path), slash == NULL ? "." : path);
+}
+
 /* The file in the cache directory; its length, as snprintf() tells it, or -1: nobody says where that is. */
 static int cache_path(char path[FA_STORE_PATH_MAX])
 {
@@ -83,34 +90,33 @@ int fa_store_local_path(char *ret_path, size_t size, fa_diag *diag)
     return own_path("FA_TUNE_LOCAL_STORE", ret_path, size, diag);
 }
 
+static int make_directory(const char *path, const char *purpose, fa_diag *diag)
+{
+    struct stat st;
+    if (mkdir(path, 0700) == 0 || errno == EEXIST)
+        return 0;
+    /* One that exists may answer EROFS or EACCES before EEXIST. */
+    int error = errno;
+    return stat(path, &st) == 0
+               ? 0
+               : fa_fail(diag, fa_db_errno(error), "cannot make directory %s for %s: %s", path,
+                         purpose, strerror(error));
+}
+
 /* Makes every missing directory of an absolute or relative path. The last byte of path that
  * matters is before `end`. */
 static int make_directories(const char *path, size_t end, fa_diag *diag)
 {
     char part[FA_STORE_PATH_MAX];
-    for (size_t i = 1; i <= end; i++) {
+    int rc = 0;
+    for (size_t i = 1; rc == 0 && i <= end; i++) {
         if (i != end && path[i] != '/')
             continue;
         memcpy(part, path, i);
         part[i] = 0;
-        if (mkdir(part, 0700) == 0 || errno == EEXIST)
-            continue;
-        /* An ancestor that exists may answer EROFS or EACCES before EEXIST. */
-        int error = errno;
-        struct stat st;
-        if (stat(part, &st) == 0)
-            continue;
-        return fa_fail(diag, fa_db_errno(error), "cannot make directory %s for the store: %s", part,
-                       strerror(error));
+        rc = make_directory(part, "the store", diag);
     }
-    return 0;
-}
-
-static void directory_of(const char *path, char ret_directory[FA_STORE_PATH_MAX])
-{
-    const char *slash = strrchr(path, '/');
-    snprintf(ret_directory, FA_STORE_PATH_MAX, "%.*s",
-             slash == NULL || slash == path ? 1 : (int)(slash - path), slash == NULL ? "." : path);
+    return rc;
 }
 
 /* Another name may be a person's mistake. */
@@ -219,10 +225,7 @@ const char *fa_db_network_name(unsigned long f_type)
 int fa_db_check_directory(const char *path, fa_diag *diag)
 {
     char directory[FA_STORE_PATH_MAX];
-    snprintf(directory, sizeof directory, "%s", path);
-    char *slash = strrchr(directory, '/');
-    slash[slash == directory ? 1 : 0] = 0; /* resolved paths begin with a slash */
-
+    directory_of(path, directory);
     struct statfs fs;
     struct stat st;
     if (statfs(directory, &fs) != 0 || stat(directory, &st) != 0)
@@ -273,6 +276,16 @@ int fa_db_check_file(const char *path, struct stat *ret_stat, fa_diag *diag)
     return 0;
 }
 
+int fa_db_check_writable(const char *path, fa_diag *diag)
+{
+    char directory[FA_STORE_PATH_MAX];
+    directory_of(path, directory);
+    if (faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) == 0 &&
+        faccessat(AT_FDCWD, directory, W_OK, AT_EACCESS) == 0)
+        return 0;
+    return fa_fail(diag, FA_EREADONLY, "store %s cannot be written: %s", path, strerror(errno));
+}
+
 /* Born under another name and closed before it gets its own, so that closing it here cannot drop
  * locks that another thread of this process already holds on the store. */
 int fa_db_create_empty(const char *path, fa_diag *diag)
@@ -304,27 +317,27 @@ int fa_db_create_empty(const char *path, fa_diag *diag)
  * does not fit it, not even one that was given the same inode. */
 enum { IDENTITY_MAX = 128 };
 
+static bool is_own_directory(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
+           (st.st_mode & 022) == 0;
+}
+
 int fa_db_locks_directory(const char *store_path, char *ret_directory, size_t size, fa_diag *diag)
 {
     int rc = fa_db_check_directory(store_path, diag);
     if (rc != 0)
         return rc;
     snprintf(ret_directory, size, "%s" FA_LOCKS_ENDING, store_path);
-    if (mkdir(ret_directory, 0700) != 0 && errno != EEXIST) {
-        struct stat st;
-        int error = errno;
-        if (stat(ret_directory, &st) != 0)
-            return fa_fail(diag, fa_db_errno(error), "cannot make directory %s for locks: %s",
-                           ret_directory, strerror(error));
-    }
-    struct stat st;
-    if (lstat(ret_directory, &st) != 0)
-        return fa_fail(diag, FA_EIO, "directory %s for locks: %s", ret_directory, strerror(errno));
-    if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022) != 0)
-        return fa_fail(diag, FA_ESTORE,
-                       "%s must be a directory of your own that nobody else can write: remove it",
-                       ret_directory);
-    return 0;
+    rc = make_directory(ret_directory, "locks", diag);
+    if (rc != 0)
+        return rc;
+    return is_own_directory(ret_directory)
+               ? 0
+               : fa_fail(diag, FA_ESTORE,
+                         "%s must be a directory of your own that nobody else can write: remove it",
+                         ret_directory);
 }
 
 static bool identify(const char *path, char ret_text[IDENTITY_MAX])
@@ -350,10 +363,8 @@ static bool mark_says(const char *mark, const char *identity)
 bool fa_db_is_marked(const char *store_path)
 {
     char mark[FA_STORE_PATH_MAX + 32], identity[IDENTITY_MAX];
-    struct stat st;
     snprintf(mark, sizeof mark, "%s" FA_LOCKS_ENDING, store_path);
-    if (lstat(mark, &st) != 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() ||
-        (st.st_mode & 022) != 0)
+    if (!is_own_directory(mark))
         return false;
     snprintf(mark, sizeof mark, "%s" FA_LOCKS_ENDING "/.store", store_path);
     return identify(store_path, identity) && mark_says(mark, identity);

@@ -8,7 +8,6 @@
  */
 #include "postgres.h"
 
-#include "schema.h"
 #include "statements.h"
 
 #include <stdio.h>

@@ -7,7 +7,7 @@
  * Enums are kept by name, NaN as NULL, times in milliseconds or microseconds as their names say,
  * seeds as the 64 bits of a signed integer, samples as little-endian float32.
  */
-#include "schema.h"
+#include "database.h"
 
 /* The columns of FA_TRIAL_COLUMNS. */
 #define TRIAL_TABLE_COLUMNS           \
@@ -187,11 +187,3 @@ const char fa_db_schema[] =
     "unix_time INTEGER NOT NULL,"
     "PRIMARY KEY (scope_id, fleet)"
     ") STRICT;";
-
-int fa_db_refuse_version(const fa_store *store, int64_t version, const char *instead, fa_diag *diag)
-{
-    return fa_fail(diag, FA_EVERSION,
-                   "store %s is of version %lld, and this fa-tune reads and writes version %d "
-                   "alone, so it was left as it is; use the fa-tune that made it, %s",
-                   store->path, (long long)version, FA_STORE_SCHEMA, instead);
-}

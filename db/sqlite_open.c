@@ -17,11 +17,9 @@
 
 #include "lock.h"
 #include "paths.h"
-#include "schema.h"
 #include "statements.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <string.h>
@@ -225,20 +223,6 @@ static int make_tables(fa_store *store, void *context, fa_diag *diag)
     return rc == 0 ? fa_db_exec(store, pragmas, diag) : rc;
 }
 
-/* Writable by permission and by file system; the directory too, for the journal. */
-static int check_writable(fa_store *store, fa_diag *diag)
-{
-    char directory[FA_STORE_PATH_MAX];
-    memcpy(directory, store->path, sizeof directory);
-    char *slash = strrchr(directory, '/');
-    slash[slash == directory ? 1 : 0] = 0;
-    if (faccessat(AT_FDCWD, store->path, W_OK, AT_EACCESS) == 0 &&
-        faccessat(AT_FDCWD, directory, W_OK, AT_EACCESS) == 0)
-        return 0;
-    return fa_fail(diag, FA_EREADONLY, "store %s cannot be written: %s", store->path,
-                   strerror(errno));
-}
-
 /* A file without SQLite's header may be a damaged store, or a file of the user's that FA_TUNE_STORE names
  * by mistake. Only the mark of this very file tells which. */
 static int refuse_unknown(fa_store *store, fa_diag *diag)
@@ -305,7 +289,7 @@ static int connect_once(fa_store *store, fa_diag *diag)
             rc = fa_db_check_file(store->path, &st, diag);
     }
     if (rc == 0 && !store->read_only)
-        rc = check_writable(store, diag);
+        rc = fa_db_check_writable(store->path, diag);
     if (rc != 0)
         return rc;
     store->device = st.st_dev;

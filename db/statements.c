@@ -26,6 +26,14 @@ int fa_db_exec(fa_store *store, const char *sql, fa_diag *diag)
     return store->backend->exec(store, sql, diag);
 }
 
+int fa_db_refuse_version(const fa_store *store, int64_t version, const char *instead, fa_diag *diag)
+{
+    return fa_fail(diag, FA_EVERSION,
+                   "store %s is of version %lld, and this fa-tune reads and writes version %d "
+                   "alone, so it was left as it is; use the fa-tune that made it, %s",
+                   store->path, (long long)version, FA_STORE_SCHEMA, instead);
+}
+
 /* ---- statements -----------------------------------------------------------------------------*/
 /* NULL when the table is full, which it never is: the program's statements are fewer. */
 static fa_statement *find_statement(fa_store *store, const char *sql)

@@ -11,6 +11,10 @@
 /* The connection is there, and this process may use it. */
 int fa_db_enter(fa_store *store, fa_diag *diag);
 int fa_db_exec(fa_store *store, const char *sql, fa_diag *diag);
+/* FA_EVERSION, with its sentence: the store is of another version than this library's. `instead`: what
+ * else the user may do. */
+int fa_db_refuse_version(const fa_store *store, int64_t version, const char *instead,
+                         fa_diag *diag);
 /* Where the statement's values are bound, prepared at its first use. `sql` must be a literal. A failure is
  * in the binder's rc: it binds nothing, and running it fails with that. */
 fa_binder fa_db_prepare(fa_store *store, const char *sql, fa_diag *diag);

@@ -191,28 +191,40 @@ static int add_row(fa_store *store, int64_t scope_id, const fa_winner_record *wi
     return fa_db_run(store, &binder, diag);
 }
 
+static int need_cubin(fa_store *store, const char *key, fa_diag *diag)
+{
+    bool exists = false;
+    int rc = fa_db_cubin_exists(store, key, &exists, diag);
+    if (rc != 0 || exists)
+        return rc;
+    return fa_fail(diag, FA_ESTORE,
+                   "store %s: the winner's cubin %s is not in it any more; was the store replaced?",
+                   store->path, key);
+}
+
+/* The scope's number, made where it is missing; nobody else changes its winner until the end of the change. */
+static int hold(fa_store *store, const fa_scope *scope, int64_t *ret_id, fa_diag *diag)
+{
+    int rc = fa_db_scope_id(store, scope, true, ret_id, diag);
+    return rc != 0 ? rc : fa_db_scope_lock(store, *ret_id, diag);
+}
+
 static int put_body(fa_store *store, void *context, fa_diag *diag)
 {
     struct putting *putting = context;
     const fa_winner_record *winner = putting->winner;
     int64_t scope_id = 0;
     enum earlier earlier = EARLIER_NONE;
-    bool exists = true;
-    int rc = fa_db_scope_id(store, &winner->scope, true, &scope_id, diag);
-    if (rc == 0)
-        rc = fa_db_scope_lock(store, scope_id, diag);
+    int rc = hold(store, &winner->scope, &scope_id, diag);
     if (rc == 0)
         rc = weigh_earlier(store, scope_id, winner->origin, &earlier, diag);
+    if (rc != 0)
+        return rc;
     putting->kept = earlier == EARLIER_BETTER && !putting->replace;
-    if (rc == 0 && putting->cubin != NULL)
+    if (putting->cubin != NULL)
         rc = fa_db_cubin_put(store, putting->cubin, diag);
-    else if (rc == 0 && !putting->kept)
-        rc = fa_db_cubin_exists(store, winner->cubin_key, &exists, diag);
-    if (rc == 0 && !exists)
-        rc = fa_fail(
-            diag, FA_ESTORE,
-            "store %s: the winner's cubin %s is not in it any more; was the store replaced?",
-            store->path, winner->cubin_key);
+    else if (!putting->kept)
+        rc = need_cubin(store, winner->cubin_key, diag);
     if (rc == 0 && !putting->kept)
         rc = make_way(store, scope_id, earlier, diag);
     if (rc == 0 && !putting->kept)
@@ -233,10 +245,8 @@ int fa_db_winner_put(fa_store *store, const fa_winner_record *winner, const fa_c
 
 static int put_winner(fa_store *store, struct putting *putting, fa_diag *diag)
 {
-    int rc = fa_db_enter(store, diag);
-    if (rc == 0)
-        rc = fa_db_winner_check(putting->winner, putting->cubin, diag);
-    return rc != 0 ? rc : fa_db_write(store, put_body, putting, diag);
+    int rc = fa_db_winner_check(putting->winner, putting->cubin, diag);
+    return rc != 0 ? rc : fa_db_change(store, put_body, putting, diag);
 }
 
 int fa_store_winner_put(fa_store *store, const fa_winner_record *winner,
@@ -259,16 +269,13 @@ int fa_store_winner_replace(fa_store *store, const fa_winner_record *winner,
 static int hold_body(fa_store *store, void *context, fa_diag *diag)
 {
     int64_t scope_id = 0;
-    int rc = fa_db_scope_id(store, context, true, &scope_id, diag);
-    return rc != 0 ? rc : fa_db_scope_lock(store, scope_id, diag);
+    return hold(store, context, &scope_id, diag);
 }
 
 int fa_store_winner_hold(fa_store *store, const fa_scope *scope, fa_diag *diag)
 {
-    int rc = fa_db_enter(store, diag);
-    if (rc == 0)
-        rc = fa_db_scope_check(scope, diag);
-    return rc != 0 ? rc : fa_db_write(store, hold_body, (void *)(uintptr_t)scope, diag);
+    int rc = fa_db_scope_check(scope, diag);
+    return rc != 0 ? rc : fa_db_change(store, hold_body, (void *)(uintptr_t)scope, diag);
 }
 
 /* ---- reading --------------------------------------------------------------------------------*/

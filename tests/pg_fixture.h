@@ -9,7 +9,6 @@
 #include "check.h"
 
 #include "../db/postgres.h"
-#include "../db/schema.h"
 #include "../db/statements.h"
 
 #include <fcntl.h>

@@ -5,7 +5,6 @@
 #include "check.h"
 #include "db_fixture.h"
 
-#include "../db/schema.h"
 #include "../db/sqlite.h"
 #include "../db/statements.h"
 
