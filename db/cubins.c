@@ -171,14 +171,12 @@ int fa_store_cubin_hash(fa_store *store, const char *key, char ret_sha256[FA_HAS
 {
     char found[FA_HASH_HEX] = "";
     fa_reader reader;
-    int rc = fa_db_enter(store, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder binder = about_key(store,
-                                 "SELECT cubin.key, cubin.sha256, length(cubin.bytes) "
-                                 "FROM cubin AS found" FA_CUBIN_ROW "WHERE found.key = ?",
-                                 key, diag);
-    rc = fa_db_run_row(store, &binder, &reader, diag);
+    fa_binder binder = fa_db_query(store,
+                                   "SELECT cubin.key, cubin.sha256, length(cubin.bytes) "
+                                   "FROM cubin AS found" FA_CUBIN_ROW "WHERE found.key = ?",
+                                   diag);
+    fa_bind_text(&binder, key);
+    int rc = fa_db_run_row(store, &binder, &reader, diag);
     if (rc < 0)
         return rc;
     if (rc == 0)

@@ -60,6 +60,18 @@ static int choose_scope(fa_store *store, const fa_scope *scope, fa_diag *diag)
                : fa_db_run_on(store, "INSERT OR IGNORE INTO temp.forgotten VALUES (?)", id, diag);
 }
 
+static int choose_scopes(fa_store *store, const struct forgetting *forgetting, fa_diag *diag)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < forgetting->count; i++)
+        rc = choose_scope(store, &forgetting->scopes[i], diag);
+    for (size_t i = 0; rc == 0 && i < forgetting->unread_count; i++)
+        rc = fa_db_run_on(store,
+                          "INSERT OR IGNORE INTO temp.forgotten SELECT id FROM scope WHERE id = ?",
+                          forgetting->unread[i], diag);
+    return rc != 0 ? rc : fa_db_exec(store, cubins_sql, diag);
+}
+
 static int count_rows(fa_store *store, fa_store_forgotten *ret_forgotten, fa_diag *diag)
 {
     fa_store_forgotten counts;
@@ -94,16 +106,9 @@ static int forget_body(fa_store *store, void *context, fa_diag *diag)
 {
     struct forgetting *forgetting = context;
     int rc = fa_db_exec(store, begin_sql, diag);
-    if (rc == 0 && forgetting->scopes == NULL)
-        rc = fa_db_exec(store, everything_sql, diag);
-    for (size_t i = 0; rc == 0 && forgetting->scopes != NULL && i < forgetting->count; i++)
-        rc = choose_scope(store, &forgetting->scopes[i], diag);
-    for (size_t i = 0; rc == 0 && forgetting->scopes != NULL && i < forgetting->unread_count; i++)
-        rc = fa_db_run_on(store,
-                          "INSERT OR IGNORE INTO temp.forgotten SELECT id FROM scope WHERE id = ?",
-                          forgetting->unread[i], diag);
-    if (rc == 0 && forgetting->scopes != NULL)
-        rc = fa_db_exec(store, cubins_sql, diag);
+    if (rc == 0)
+        rc = forgetting->scopes == NULL ? fa_db_exec(store, everything_sql, diag)
+                                        : choose_scopes(store, forgetting, diag);
     if (rc == 0)
         rc = count_rows(store, &forgetting->forgotten, diag);
     return rc == 0 && !forgetting->dry_run ? fa_db_exec(store, delete_sql, diag) : rc;

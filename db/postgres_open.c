@@ -59,7 +59,29 @@ static int describe(fa_store *store, const PQconninfoOption *options, fa_diag *d
     return 0;
 }
 
-/* ---- connecting -----------------------------------------------------------------------------*/
+static int read_address(fa_store *store, const char *url, fa_diag *diag)
+{
+    struct fa_postgres *postgres = store->postgres;
+    int rc = fa_pq_load(&postgres->pq, diag);
+    if (rc != 0)
+        return rc;
+    /* libpq's own sentence about a bad address may repeat its password. */
+    PQconninfoOption *options = postgres->pq->conninfoParse(url, NULL);
+    if (options == NULL)
+        return fa_fail(diag, FA_EINVAL,
+                       "the store's address postgresql://… is not valid: it reads "
+                       "postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with %%XX for other "
+                       "characters than letters and digits");
+    const char *password = value_of(options, "password");
+    postgres->url = strdup(url);
+    postgres->password = strdup(password != NULL ? password : "");
+    rc = postgres->url != NULL && postgres->password != NULL
+             ? describe(store, options, diag)
+             : fa_fail(diag, FA_ENOMEM, "out of memory");
+    postgres->pq->conninfoFree(options);
+    return rc;
+}
+
 static void close_store(fa_store *store)
 {
     if (store->postgres == NULL)
@@ -81,6 +103,7 @@ static const char whose_sql[] =
     "WHERE n.nspname = current_schema() AND c.relkind IN ('r', 'p')";
 enum { NO_SCHEMA = -1, NO_TABLES = 0, OURS = 1, ANOTHERS = 2 };
 
+/* 0: there are no tables yet. A version that is not this library's is refused. */
 static int read_version(fa_store *store, int64_t *ret_version, fa_diag *diag)
 {
     int64_t whose = NO_SCHEMA;
@@ -100,21 +123,17 @@ static int read_version(fa_store *store, int64_t *ret_version, fa_diag *diag)
                        store->path);
     if (whose == NO_TABLES)
         return 0;
-    return fa_postgres_command(
+    rc = fa_postgres_command(
         store,
         "SELECT CASE WHEN count(*) = 1 AND max(version) > 0 THEN max(version)::bigint "
         "ELSE -1 END FROM fa_tune_store",
         ret_version, diag);
-}
-
-static int check_version(fa_store *store, int64_t version, fa_diag *diag)
-{
-    if (version < 0)
+    if (rc != 0 || *ret_version == FA_STORE_SCHEMA)
+        return rc;
+    if (*ret_version < 0)
         return fa_fail(diag, FA_ESTORE, "store %s: its table fa_tune_store does not tell a version",
                        store->path);
-    if (version != 0 && version != FA_STORE_SCHEMA)
-        return fa_db_refuse_version(store, version, "or name another database", diag);
-    return 0;
+    return fa_db_refuse_version(store, *ret_version, "or name another database", diag);
 }
 
 /* One process makes the tables: the commit releases the lock, and the version is read while it is held. */
@@ -127,8 +146,6 @@ static int make_tables(fa_store *store, void *context, fa_diag *diag)
     int rc = fa_postgres_command(store, sql, NULL, diag);
     if (rc == 0)
         rc = read_version(store, &version, diag);
-    if (rc == 0)
-        rc = check_version(store, version, diag);
     if (rc != 0 || version == FA_STORE_SCHEMA)
         return rc;
     rc = fa_db_exec(store, fa_db_schema, diag);
@@ -147,27 +164,26 @@ static int check_rights(fa_store *store, fa_diag *diag)
         return 0;
     int rc = fa_postgres_command(
         store, "SELECT (current_setting('transaction_read_only') = 'on')::int", &read_only, diag);
-    if (rc == 0 && read_only != 0)
+    if (rc != 0)
+        return rc;
+    if (read_only != 0)
         return fa_fail(diag, FA_EREADONLY, "store %s: the server takes no changes (a standby?)",
                        store->path);
-    if (rc == 0)
-        rc = fa_postgres_command(store,
-                                 "SELECT coalesce(has_table_privilege(to_regclass('winner'), "
-                                 "'INSERT') AND has_table_privilege(to_regclass('winner'), "
-                                 "'DELETE'), true)::int",
-                                 &may_write, diag);
-    if (rc == 0 && may_write == 0)
-        return fa_fail(diag, FA_EREADONLY, "store %s: this user may not change its tables",
-                       store->path);
-    return rc;
+    rc = fa_postgres_command(store,
+                             "SELECT coalesce(has_table_privilege(to_regclass('winner'), "
+                             "'INSERT') AND has_table_privilege(to_regclass('winner'), "
+                             "'DELETE'), true)::int",
+                             &may_write, diag);
+    if (rc != 0 || may_write != 0)
+        return rc;
+    return fa_fail(diag, FA_EREADONLY, "store %s: this user may not change its tables",
+                   store->path);
 }
 
 static int check_contents(fa_store *store, fa_diag *diag)
 {
     int64_t version;
     int rc = read_version(store, &version, diag);
-    if (rc == 0)
-        rc = check_version(store, version, diag);
     if (rc == 0)
         rc = check_rights(store, diag);
     if (rc != 0 || version == FA_STORE_SCHEMA)
@@ -219,33 +235,11 @@ int fa_postgres_open(fa_store *store, const char *url, fa_diag *diag)
     store->backend = &fa_postgres_backend;
     store->enter = enter;
     store->close = close_store;
-    struct fa_postgres *postgres = calloc(1, sizeof *postgres);
-    store->postgres = postgres;
-    if (postgres == NULL)
+    store->postgres = calloc(1, sizeof *store->postgres);
+    if (store->postgres == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
-    postgres->answer_ms = FA_POSTGRES_ANSWER_MS;
-    PQconninfoOption *options = NULL;
-    int rc = fa_pq_load(&postgres->pq, diag);
-    if (rc == 0) {
-        /* libpq's own sentence about a bad address may repeat its password. */
-        options = postgres->pq->conninfoParse(url, NULL);
-        if (options == NULL)
-            rc = fa_fail(diag, FA_EINVAL,
-                         "the store's address postgresql://… is not valid: it reads "
-                         "postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with %%XX for other "
-                         "characters than letters and digits");
-    }
-    if (rc == 0)
-        rc = describe(store, options, diag);
-    if (rc == 0) {
-        const char *password = value_of(options, "password");
-        postgres->url = strdup(url);
-        postgres->password = strdup(password != NULL ? password : "");
-        if (postgres->url == NULL || postgres->password == NULL)
-            rc = fa_fail(diag, FA_ENOMEM, "out of memory");
-    }
-    if (options != NULL)
-        postgres->pq->conninfoFree(options);
+    store->postgres->answer_ms = FA_POSTGRES_ANSWER_MS;
+    int rc = read_address(store, url, diag);
     if (rc == 0)
         rc = enter(store, diag);
     if (rc != 0)
