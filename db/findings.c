@@ -21,19 +21,19 @@ struct visiting {
 };
 
 /* ---- predictions ----------------------------------------------------------------------------*/
-#define PREDICTION_TIMES(X)               \
-    X(REAL, "predicted_us", predicted_us) \
-    X(REAL, "measured_us", measured_us)   \
-    X(REAL, "best_us", best_us)           \
-    X(INT32, "rank", rank)                \
-    X(INT32, "raced", raced)
-#define PREDICTION_NAMES(X)       \
-    X(ORIGIN, "origin", origin)   \
-    X(TEXT, "gpu_name", gpu_name) \
+#define PREDICTION_TIMES(X)                 \
+    X(NUMBER, "predicted_us", predicted_us) \
+    X(NUMBER, "measured_us", measured_us)   \
+    X(NUMBER, "best_us", best_us)           \
+    X(COUNT, "rank", rank)                  \
+    X(COUNT, "raced", raced)
+#define PREDICTION_NAMES(X)                               \
+    X(CHOICE, "origin", origin, .names = fa_origin_names) \
+    X(TEXT, "gpu_name", gpu_name)                         \
     X(TEXT, "from_gpu", from_gpu)
 #define FA_COLUMN_RECORD fa_prediction_record
-static const fa_column names[] = {PREDICTION_NAMES(FA_COLUMN_ENTRY)};
-static const fa_column times[] = {PREDICTION_TIMES(FA_COLUMN_ENTRY)};
+static const fa_member names[] = {PREDICTION_NAMES(FA_COLUMN_ENTRY){.key = NULL}};
+static const fa_member times[] = {PREDICTION_TIMES(FA_COLUMN_ENTRY){.key = NULL}};
 #undef FA_COLUMN_RECORD
 
 static bool sound_prediction(const fa_prediction_record *r)
@@ -66,9 +66,9 @@ static int put_prediction(fa_store *store, void *context, fa_diag *diag)
             FA_COLUMN_NAME) ", unix_time) VALUES (?" PREDICTION_NAMES(FA_COLUMN_PLACE) ",?" PREDICTION_TIMES(FA_COLUMN_PLACE) ",?)",
         diag);
     fa_bind_int(&binder, scope_id);
-    fa_bind_columns(&binder, names, FA_COLUMN_COUNT(names), record);
+    fa_bind_columns(&binder, names, record);
     fa_bind_text(&binder, config);
-    fa_bind_columns(&binder, times, FA_COLUMN_COUNT(times), record);
+    fa_bind_columns(&binder, times, record);
     fa_bind_now(&binder);
     rc = fa_db_run(store, &binder, diag);
     return rc != 0 ? rc : forget_oldest(store, diag);
@@ -98,9 +98,9 @@ static int visit_prediction(fa_store *store, int64_t id, void *context, fa_diag 
     if (rc <= 0)
         return rc;
     fa_db_scope_read(&reader, &record.scope);
-    fa_read_columns(&reader, names, FA_COLUMN_COUNT(names), &record);
+    fa_read_columns(&reader, names, &record);
     fa_db_config_read(&reader, &record.config);
-    fa_read_columns(&reader, times, FA_COLUMN_COUNT(times), &record);
+    fa_read_columns(&reader, times, &record);
     record.unix_time = fa_read_int(&reader, 0, INT64_MAX);
     rc = fa_read_end(&reader, diag);
     return rc != 1                     ? rc
@@ -224,15 +224,15 @@ int fa_store_verification_get(fa_store *store, const char *cubin_key, const char
 #define BASELINE_FIELDS(X)                 \
     X(TEXT, "gpu_name", gpu_name)          \
     X(TEXT, "peer", peer)                  \
-    X(REAL, "median_us", median_us)        \
-    X(REAL, "low_us", low_us)              \
-    X(REAL, "high_us", high_us)            \
-    X(INT32, "sample_count", sample_count) \
-    X(INT64, "unix_time", unix_time)       \
+    X(NUMBER, "median_us", median_us)      \
+    X(NUMBER, "low_us", low_us)            \
+    X(NUMBER, "high_us", high_us)          \
+    X(COUNT, "sample_count", sample_count) \
+    X(COUNT64, "unix_time", unix_time)     \
     X(TEXT, "source", source)              \
-    X(REAL, "matmul_tflops", matmul_tflops)
+    X(NUMBER, "matmul_tflops", matmul_tflops)
 #define FA_COLUMN_RECORD fa_baseline
-static const fa_column baseline_columns[] = {BASELINE_FIELDS(FA_COLUMN_ENTRY)};
+static const fa_member baseline_columns[] = {BASELINE_FIELDS(FA_COLUMN_ENTRY){.key = NULL}};
 
 struct putting {
     const fa_baseline *baselines;
@@ -273,7 +273,7 @@ static int put_baseline(fa_store *store, const fa_baseline *baseline, fa_diag *d
                           FA_COLUMN_NAME) ") VALUES (?,?" BASELINE_FIELDS(FA_COLUMN_PLACE) ")",
                       diag);
     fa_db_problem_bind(&binder, &baseline->problem);
-    fa_bind_columns(&binder, baseline_columns, FA_COLUMN_COUNT(baseline_columns), baseline);
+    fa_bind_columns(&binder, baseline_columns, baseline);
     return fa_db_run(store, &binder, diag);
 }
 
@@ -310,7 +310,7 @@ static int visit_baseline(fa_store *store, int64_t id, void *context, fa_diag *d
     if (rc <= 0)
         return rc;
     fa_db_problem_read(&reader, &baseline.problem);
-    fa_read_columns(&reader, baseline_columns, FA_COLUMN_COUNT(baseline_columns), &baseline);
+    fa_read_columns(&reader, baseline_columns, &baseline);
     rc = fa_read_end(&reader, diag);
     return rc != 1                     ? rc
            : sound_baseline(&baseline) ? visiting->baseline(visiting->context, &baseline)

@@ -8,12 +8,12 @@
 #include "statements.h"
 
 /* Of any struct with a member `spent`. */
-#define FA_SPENT_FIELDS(X)               \
-    X(AMOUNT, "seconds", spent.seconds)  \
-    X(AMOUNT, "cost", spent.cost)        \
-    X(INT64, "trials", spent.trials)     \
-    X(INT64, "compiled", spent.compiled) \
-    X(INT64, "reused", spent.reused)
+#define FA_SPENT_FIELDS(X)                 \
+    X(REAL, "seconds", spent.seconds)      \
+    X(REAL, "cost", spent.cost)            \
+    X(COUNT64, "trials", spent.trials)     \
+    X(COUNT64, "compiled", spent.compiled) \
+    X(COUNT64, "reused", spent.reused)
 
 /* Inside a write transaction. */
 int fa_db_sweep_spend(fa_store *store, const fa_store_claim *claim, const fa_sweep_spent *spent,

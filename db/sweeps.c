@@ -14,38 +14,38 @@
 #include <math.h>
 #include <string.h>
 
-#define BUDGET(X)                               \
-    X(AMOUNT, "budget_seconds", budget.seconds) \
-    X(INT64, "budget_trials", budget.trials)    \
-    X(AMOUNT, "budget_cost", budget.cost)       \
-    X(AMOUNT, "price", budget.price)
+#define BUDGET(X)                              \
+    X(REAL, "budget_seconds", budget.seconds)  \
+    X(COUNT64, "budget_trials", budget.trials) \
+    X(REAL, "budget_cost", budget.cost)        \
+    X(REAL, "price", budget.price)
 /* As a sweep is shown: the budget, what was spent, and how many of its items ended how. */
 #define FIELDS(X)                                                                                \
     X(TEXT, "key", key)                                                                          \
     X(TEXT, "plan", plan)                                                                        \
-    X(SWEEP_STATE, "state", state)                                                               \
+    X(CHOICE, "state", state, .names = fa_sweep_state_names)                                     \
     BUDGET(X)                                                                                    \
     FA_SPENT_FIELDS(X)                                                                           \
-    X(INT64, "created", created)                                                                 \
-    X(INT64, "updated", updated)                                                                 \
-    X(INT32, "(SELECT count(*) FROM sweep_item WHERE sweep_id = sweep.id)", items)               \
-    X(INT32, "(SELECT count(*) FROM sweep_item WHERE sweep_id = sweep.id AND state = 'done')",   \
+    X(COUNT64, "created", created)                                                               \
+    X(COUNT64, "updated", updated)                                                               \
+    X(COUNT, "(SELECT count(*) FROM sweep_item WHERE sweep_id = sweep.id)", items)               \
+    X(COUNT, "(SELECT count(*) FROM sweep_item WHERE sweep_id = sweep.id AND state = 'done')",   \
       done)                                                                                      \
-    X(INT32, "(SELECT count(*) FROM sweep_item WHERE sweep_id = sweep.id AND state = 'failed')", \
+    X(COUNT, "(SELECT count(*) FROM sweep_item WHERE sweep_id = sweep.id AND state = 'failed')", \
       failed)
 #define FA_COLUMN_RECORD fa_sweep
-static const fa_column budget[] = {BUDGET(FA_COLUMN_ENTRY)};
-static const fa_column columns[] = {FIELDS(FA_COLUMN_ENTRY)};
+static const fa_member budget[] = {BUDGET(FA_COLUMN_ENTRY){.key = NULL}};
+static const fa_member columns[] = {FIELDS(FA_COLUMN_ENTRY){.key = NULL}};
 #undef FA_COLUMN_RECORD
 
-#define ITEM_FIELDS(X)             \
-    X(TEXT, "gpu", gpu)            \
-    X(ITEM_STATE, "state", state)  \
-    X(INT32, "attempts", attempts) \
-    FA_SPENT_FIELDS(X)             \
+#define ITEM_FIELDS(X)                                      \
+    X(TEXT, "gpu", gpu)                                     \
+    X(CHOICE, "state", state, .names = fa_item_state_names) \
+    X(COUNT, "attempts", attempts)                          \
+    FA_SPENT_FIELDS(X)                                      \
     X(TEXT, "reason", reason)
 #define FA_COLUMN_RECORD fa_sweep_item
-static const fa_column item_columns[] = {ITEM_FIELDS(FA_COLUMN_ENTRY)};
+static const fa_member item_columns[] = {ITEM_FIELDS(FA_COLUMN_ENTRY){.key = NULL}};
 
 /* One change of a sweep or of its items; each is one transaction. */
 struct change {
@@ -106,7 +106,7 @@ static int add_sweep(fa_store *store, fa_entering *entering, fa_diag *diag)
         diag);
     fa_bind_text(&binder, sweep->key);
     fa_bind_text(&binder, sweep->plan);
-    fa_bind_columns(&binder, budget, FA_COLUMN_COUNT(budget), sweep);
+    fa_bind_columns(&binder, budget, sweep);
     fa_bind_now(&binder);
     fa_bind_now(&binder);
     int rc = fa_db_run_id(store, &binder, &entering->id, diag);
@@ -125,7 +125,7 @@ static int come_back(fa_store *store, const fa_entering *entering, fa_diag *diag
                       "WHERE id = ?",
                       diag);
     fa_bind_text(&binder, sweep->plan);
-    fa_bind_columns(&binder, budget, FA_COLUMN_COUNT(budget), sweep);
+    fa_bind_columns(&binder, budget, sweep);
     fa_bind_now(&binder);
     fa_bind_int(&binder, entering->id);
     int rc = fa_db_run(store, &binder, diag);
@@ -350,7 +350,7 @@ static int load_sweep(fa_store *store, int64_t id, fa_sweep *ret_sweep, fa_diag 
     if (rc <= 0)
         return rc;
     fa_read_int(&reader, 1, 1);
-    fa_read_columns(&reader, columns, FA_COLUMN_COUNT(columns), ret_sweep);
+    fa_read_columns(&reader, columns, ret_sweep);
     return fa_read_end(&reader, diag);
 }
 
@@ -382,7 +382,7 @@ int fa_db_item_load(fa_store *store, int64_t id, int32_t *ret_position, fa_sweep
         return rc;
     *ret_position = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
     fa_db_problem_read(&reader, &ret_item->problem);
-    fa_read_columns(&reader, item_columns, FA_COLUMN_COUNT(item_columns), ret_item);
+    fa_read_columns(&reader, item_columns, ret_item);
     rc = fa_read_end(&reader, diag);
     return rc == 0 && reader.rc == FA_EVERSION ? FA_EVERSION : rc;
 }

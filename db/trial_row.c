@@ -12,9 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FA_COLUMN_RECORD fa_trial
-static const fa_column columns[] = {FA_TRIAL_FIELDS(FA_COLUMN_ENTRY)};
-
 static int by_name(const void *a, const void *b)
 {
     return strcmp(((const fa_tunable *)a)->name, ((const fa_tunable *)b)->name);
@@ -52,7 +49,8 @@ static bool numbers_ok(const fa_trial *trial)
     if (!time_ok(trial->compile_ms) || !time_ok(trial->predicted_us) ||
         !time_ok(trial->median_us) || !time_ok(trial->low_us) || !time_ok(trial->high_us))
         return false;
-    return trial->status != FA_STATUS_MEASURED || trial->median_us > 0;
+    return trial->sample_count >= 0 &&
+           (trial->status != FA_STATUS_MEASURED || trial->median_us > 0);
 }
 
 int fa_db_trial_check(const fa_trial *trial, fa_diag *diag)
@@ -98,7 +96,7 @@ void fa_db_trial_bind(fa_binder *binder, const fa_trial *trial)
     fa_db_config_print(&trial->config, config);
     fa_bind_copy(binder, key);
     fa_bind_copy(binder, config);
-    fa_bind_columns(binder, columns, FA_COLUMN_COUNT(columns), trial);
+    fa_bind_columns(binder, fa_trial_members, trial);
 }
 
 void fa_db_config_read(fa_reader *reader, fa_config *ret_config)
@@ -118,7 +116,7 @@ void fa_db_trial_read(fa_reader *reader, fa_trial *ret_trial)
     config_key(&trial.config, key_now);
     if (strcmp(key, key_now) != 0)
         fa_read_fail(reader, FA_ECORRUPT);
-    fa_read_columns(reader, columns, FA_COLUMN_COUNT(columns), &trial);
+    fa_read_columns(reader, fa_trial_members, &trial);
     if (reader->rc == 0 && fa_db_trial_check(&trial, NULL) != 0)
         fa_read_fail(reader, FA_ECORRUPT);
     *ret_trial = trial;

@@ -174,95 +174,88 @@ int fa_read_end(fa_reader *reader, fa_diag *diag)
 }
 
 /* ---- tables of columns ----------------------------------------------------------------------*/
-void fa_bind_columns(fa_binder *binder, const fa_column *columns, size_t count, const void *record)
+void fa_bind_columns(fa_binder *binder, const fa_member *members, const void *record)
 {
-    for (size_t i = 0; i < count; i++) {
-        const void *value = (const char *)record + columns[i].offset;
-        switch (columns[i].kind) {
-        case FA_COLUMN_INT32:
-        case FA_COLUMN_SIGNED:
-            fa_bind_int(binder, *(const int32_t *)value);
+    for (const fa_member *m = members; m->key != NULL; m++) {
+        const void *at = (const char *)record + m->offset;
+        switch (m->kind) {
+        case FA_MEMBER_COUNT:
+            fa_bind_int(binder, *(const int32_t *)at);
             break;
-        case FA_COLUMN_UINT32:
-            fa_bind_int(binder, *(const uint32_t *)value);
+        case FA_MEMBER_COUNT64:
+            fa_bind_int(binder, *(const int64_t *)at);
             break;
-        case FA_COLUMN_INT64:
-            fa_bind_int(binder, *(const int64_t *)value);
+        case FA_MEMBER_THREE:
+            for (int i = 0; i < 3; i++)
+                fa_bind_int(binder, ((const uint32_t *)at)[i]);
             break;
-        case FA_COLUMN_BOOL:
-            fa_bind_int(binder, *(const bool *)value);
+        case FA_MEMBER_FLAG:
+            fa_bind_int(binder, *(const bool *)at);
             break;
-        case FA_COLUMN_REAL:
-        case FA_COLUMN_TIME:
-        case FA_COLUMN_AMOUNT:
-            fa_bind_real(binder, *(const double *)value);
+        case FA_MEMBER_REAL:
+        case FA_MEMBER_NUMBER:
+            fa_bind_real(binder, *(const double *)at);
             break;
-        case FA_COLUMN_TEXT:
-            fa_bind_text(binder, value);
+        case FA_MEMBER_TEXT:
+            fa_bind_text(binder, at);
             break;
-        case FA_COLUMN_ORIGIN:
-            fa_bind_text(binder, fa_origin_name(*(const fa_origin *)value));
+        case FA_MEMBER_CHOICE:
+            fa_bind_text(binder, fa_name_at(m->names, *(const int *)at));
             break;
-        case FA_COLUMN_STATUS:
-            fa_bind_text(binder, fa_status_name(*(const fa_status *)value));
-            break;
-        case FA_COLUMN_SWEEP_STATE:
-            fa_bind_text(binder, fa_sweep_state_name(*(const fa_sweep_state *)value));
-            break;
-        case FA_COLUMN_ITEM_STATE:
-            fa_bind_text(binder, fa_item_state_name(*(const fa_item_state *)value));
+        default: /* has columns of its own */
             break;
         }
     }
 }
 
-static void read_name(fa_reader *reader, fa_column_kind kind, void *ret_value)
+/* In a column 0 stands for itself, and "not known" may be negative. */
+static int64_t read_count(fa_reader *reader, const fa_member *m, int64_t smallest, int64_t largest)
 {
-    const char *name = fa_read_text(reader, false);
-    int rc = kind == FA_COLUMN_ORIGIN        ? fa_origin_parse(name, ret_value)
-             : kind == FA_COLUMN_STATUS      ? fa_status_parse(name, ret_value)
-             : kind == FA_COLUMN_SWEEP_STATE ? fa_sweep_state_parse(name, ret_value)
-                                             : fa_item_state_parse(name, ret_value);
-    if (rc != 0)
-        fa_read_fail(reader, FA_EVERSION);
+    int64_t low = (m->rules & (FA_MEMBER_NULL | FA_MEMBER_MINUS)) != 0 ? smallest : m->least;
+    return fa_read_int(reader, low, m->most != 0 ? m->most : largest);
 }
 
-void fa_read_columns(fa_reader *reader, const fa_column *columns, size_t count, void *ret_record)
+static double read_real(fa_reader *reader, const fa_member *m)
 {
-    for (size_t i = 0; i < count; i++) {
-        void *value = (char *)ret_record + columns[i].offset;
-        switch (columns[i].kind) {
-        case FA_COLUMN_INT32:
-            *(int32_t *)value = (int32_t)fa_read_int(reader, 0, INT32_MAX);
+    if ((m->rules & FA_MEMBER_NULL) != 0)
+        return fa_read_real(reader, 0);
+    double value = fa_read_real(reader, NAN);
+    bool any = m->kind == FA_MEMBER_NUMBER || (m->rules & FA_MEMBER_NAN) != 0;
+    if (!any && !(value >= 0 && isfinite(value)))
+        fa_read_fail(reader, FA_ECORRUPT);
+    return value;
+}
+
+void fa_read_columns(fa_reader *reader, const fa_member *members, void *ret_record)
+{
+    for (const fa_member *m = members; m->key != NULL; m++) {
+        void *at = (char *)ret_record + m->offset;
+        switch (m->kind) {
+        case FA_MEMBER_COUNT:
+            *(int32_t *)at = (int32_t)read_count(reader, m, INT32_MIN, INT32_MAX);
             break;
-        case FA_COLUMN_SIGNED:
-            *(int32_t *)value = (int32_t)fa_read_int(reader, INT32_MIN, INT32_MAX);
+        case FA_MEMBER_COUNT64:
+            *(int64_t *)at = read_count(reader, m, INT64_MIN, INT64_MAX);
             break;
-        case FA_COLUMN_UINT32:
-            *(uint32_t *)value = (uint32_t)fa_read_int(reader, 0, UINT32_MAX);
+        case FA_MEMBER_THREE:
+            for (int i = 0; i < 3; i++)
+                ((uint32_t *)at)[i] = (uint32_t)fa_read_int(reader, 0, UINT32_MAX);
             break;
-        case FA_COLUMN_INT64:
-            *(int64_t *)value = fa_read_int(reader, 0, INT64_MAX);
+        case FA_MEMBER_FLAG:
+            *(bool *)at = fa_read_int(reader, 0, 1) != 0;
             break;
-        case FA_COLUMN_BOOL:
-            *(bool *)value = fa_read_int(reader, 0, 1) != 0;
+        case FA_MEMBER_REAL:
+        case FA_MEMBER_NUMBER:
+            *(double *)at = read_real(reader, m);
             break;
-        case FA_COLUMN_REAL:
-            *(double *)value = fa_read_real(reader, NAN);
+        case FA_MEMBER_TEXT:
+            fa_read_copy(reader, at, m->size);
             break;
-        case FA_COLUMN_TIME:
-            *(double *)value = fa_read_real(reader, 0);
-            break;
-        case FA_COLUMN_AMOUNT:
-            *(double *)value = fa_read_real(reader, NAN);
-            if (!(*(double *)value >= 0 && isfinite(*(double *)value)))
-                fa_read_fail(reader, FA_ECORRUPT);
-            break;
-        case FA_COLUMN_TEXT:
-            fa_read_copy(reader, value, columns[i].size);
+        case FA_MEMBER_CHOICE:
+            if (fa_name_find(m->names, fa_read_text(reader, false), at) != 0)
+                fa_read_fail(reader, FA_EVERSION);
             break;
         default:
-            read_name(reader, columns[i].kind, value);
             break;
         }
     }

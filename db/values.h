@@ -8,6 +8,8 @@
 
 #include "database.h"
 
+#include "../src/base/json_struct.h"
+
 #include <cJSON.h>
 
 /* ---- binding --------------------------------------------------------------------------------*/
@@ -49,38 +51,18 @@ cJSON *fa_read_json(fa_reader *reader, size_t limit);
 int fa_read_end(fa_reader *reader, fa_diag *diag);
 
 /* ---- tables of columns ----------------------------------------------------------------------*/
-/* How a member of a struct is kept in a column. */
-typedef enum fa_column_kind {
-    FA_COLUMN_INT32,  /* 0 to 2^31-1 */
-    FA_COLUMN_SIGNED, /* int32_t, negative ones too */
-    FA_COLUMN_UINT32,
-    FA_COLUMN_INT64, /* not negative */
-    FA_COLUMN_BOOL,
-    FA_COLUMN_REAL,   /* NaN is NULL */
-    FA_COLUMN_TIME,   /* double; NULL reads as 0 */
-    FA_COLUMN_AMOUNT, /* double, finite and not negative */
-    FA_COLUMN_TEXT,   /* char[] */
-    FA_COLUMN_ORIGIN, /* enums, by name */
-    FA_COLUMN_STATUS,
-    FA_COLUMN_SWEEP_STATE,
-    FA_COLUMN_ITEM_STATE
-} fa_column_kind;
+/* A list of columns is a macro LIST(X) of X(KIND, "name", member, rules), rules as json_struct.h has them; these
+ * make its table (with FA_COLUMN_RECORD as the struct's name), its names in SQL and its places, each with a comma
+ * before. In a column a NUMBER's NaN is NULL, a REAL is finite and not negative, NULL reads as 0 where the rules
+ * let it, and there a count may be negative. Members by functions have columns that others read and bind. */
+#define FA_COLUMN_ENTRY(kind, name, member, ...) \
+    FA_MEMBER(name, kind, FA_COLUMN_RECORD, member, __VA_ARGS__),
+#define FA_COLUMN_NAME(kind, name, ...) ", " name
+#define FA_COLUMN_PLACE(kind, name, ...) ",?"
+#define FA_COLUMN_NAME3(name, member) ", " name "_x, " name "_y, " name "_z"
+#define FA_COLUMN_PLACE3(name, member) ",?,?,?"
 
-typedef struct fa_column {
-    fa_column_kind kind;
-    size_t offset, size;
-} fa_column;
-
-/* A list of columns is a macro LIST(X) of X(KIND, "name", member); these make its table (with
- * FA_COLUMN_RECORD as the struct's name), its names in SQL and its places, each with a comma before. */
-#define FA_COLUMN_ENTRY(kind, name, member)                \
-    {FA_COLUMN_##kind, offsetof(FA_COLUMN_RECORD, member), \
-     sizeof(((const FA_COLUMN_RECORD *)NULL)->member)},
-#define FA_COLUMN_NAME(kind, name, member) ", " name
-#define FA_COLUMN_PLACE(kind, name, member) ",?"
-#define FA_COLUMN_COUNT(table) (sizeof(table) / sizeof *(table))
-
-void fa_bind_columns(fa_binder *binder, const fa_column *columns, size_t count, const void *record);
-void fa_read_columns(fa_reader *reader, const fa_column *columns, size_t count, void *ret_record);
+void fa_bind_columns(fa_binder *binder, const fa_member *members, const void *record);
+void fa_read_columns(fa_reader *reader, const fa_member *members, void *ret_record);
 
 #endif

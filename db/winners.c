@@ -18,19 +18,20 @@
 #include <time.h>
 
 /* Behind the columns of the trial. */
-#define FIELDS(X)                   \
-    X(ORIGIN, "origin", origin)     \
-    X(TEXT, "entry", entry)         \
-    X(TEXT, "cubin_key", cubin_key) \
-    X(TEXT, "gpu_name", gpu_name)   \
-    X(TEXT, "nvrtc", nvrtc)         \
-    X(INT32, "driver_version", driver_version)
+#define FIELDS(X)                                         \
+    X(CHOICE, "origin", origin, .names = fa_origin_names) \
+    X(TEXT, "entry", entry)                               \
+    X(TEXT, "cubin_key", cubin_key)                       \
+    X(TEXT, "gpu_name", gpu_name)                         \
+    X(TEXT, "nvrtc", nvrtc)                               \
+    X(COUNT, "driver_version", driver_version)
 #define FA_COLUMN_RECORD fa_winner_record
-static const fa_column columns[] = {FIELDS(FA_COLUMN_ENTRY)};
+static const fa_member columns[] = {FIELDS(FA_COLUMN_ENTRY){.key = NULL}};
 
-#define OWN_NAME(kind, name, member) ", winner." name
-#define WINNER_COLUMNS                                           \
-    "winner.config_key, winner.config" FA_TRIAL_FIELDS(OWN_NAME) \
+#define OWN_NAME(kind, name, ...) ", winner." name
+#define OWN_NAME3(name, member) ", winner." name "_x, winner." name "_y, winner." name "_z"
+#define WINNER_COLUMNS                                                      \
+    "winner.config_key, winner.config" FA_TRIAL_FIELDS(OWN_NAME, OWN_NAME3) \
         FIELDS(OWN_NAME) ", winner.evidence, winner.unix_time"
 #define ROW_COLUMNS "scope_id, " FA_TRIAL_COLUMNS FIELDS(FA_COLUMN_NAME) ", evidence, unix_time"
 
@@ -54,7 +55,7 @@ void fa_winner_record_free(fa_winner_record *winner)
 static void read_winner(fa_reader *reader, fa_winner_record *ret_winner)
 {
     fa_db_trial_read(reader, &ret_winner->trial);
-    fa_read_columns(reader, columns, FA_COLUMN_COUNT(columns), ret_winner);
+    fa_read_columns(reader, columns, ret_winner);
     ret_winner->evidence = fa_read_owned(reader);
     ret_winner->unix_time = fa_read_int(reader, 0, INT64_MAX);
 }
@@ -185,7 +186,7 @@ static int add_row(fa_store *store, int64_t scope_id, const fa_winner_record *wi
                                      diag);
     fa_bind_int(&binder, scope_id);
     fa_db_trial_bind(&binder, &winner->trial);
-    fa_bind_columns(&binder, columns, FA_COLUMN_COUNT(columns), winner);
+    fa_bind_columns(&binder, columns, winner);
     fa_bind_text(&binder, winner->evidence);
     fa_bind_int(&binder, unix_time);
     return fa_db_run(store, &binder, diag);

@@ -90,39 +90,38 @@ const char *fa_error_text(int code)
     }
 }
 
-struct named {
+#define ROW(name, value, text) [value] = text,
+const char *const fa_status_names[] = {FA_STATUSES(ROW) NULL};
+const char *const fa_origin_names[] = {FA_ORIGINS(ROW) NULL};
+const char *const fa_sweep_state_names[] = {FA_SWEEP_STATES(ROW) NULL};
+const char *const fa_item_state_names[] = {FA_ITEM_STATES(ROW) NULL};
+#undef ROW
+static const char *const fa_dtype_names[] = {[FA_FP16] = "fp16", [FA_BF16] = "bf16", NULL};
+static const char *const fa_causal_names[] = {[FA_CAUSAL_NONE] = "none",
+                                              [FA_CAUSAL_BOTTOM_RIGHT] = "bottom-right",
+                                              [FA_CAUSAL_TOP_LEFT] = "top-left",
+                                              NULL};
+static const char *const fa_layout_names[] = {[FA_BHSD] = "bhsd", [FA_BSHD] = "bshd", NULL};
+#define ROW(name, value, text) {value, "FA_" #name},
+static const struct {
     int value;
     const char *name;
-};
-
-#define ROW(name, value, text) {value, text},
-static const struct named statuses[] = {FA_STATUSES(ROW)};
-static const struct named origins[] = {FA_ORIGINS(ROW)};
-static const struct named sweep_states[] = {FA_SWEEP_STATES(ROW)};
-static const struct named item_states[] = {FA_ITEM_STATES(ROW)};
+} errors[] = {FA_ERRORS(ROW)};
 #undef ROW
-#define ROW(name, value, text) {value, "FA_" #name},
-static const struct named errors[] = {FA_ERRORS(ROW)};
-#undef ROW
-static const struct named dtypes[] = {{FA_FP16, "fp16"}, {FA_BF16, "bf16"}};
-static const struct named causals[] = {{FA_CAUSAL_NONE, "none"},
-                                       {FA_CAUSAL_BOTTOM_RIGHT, "bottom-right"},
-                                       {FA_CAUSAL_TOP_LEFT, "top-left"}};
-static const struct named layouts[] = {{FA_BHSD, "bhsd"}, {FA_BSHD, "bshd"}};
 
-static const char *name_of(const struct named *table, size_t count, int value)
+const char *fa_name_at(const char *const *names, int value)
 {
-    for (size_t i = 0; i < count; i++)
-        if (table[i].value == value)
-            return table[i].name;
+    for (int i = 0; names[i] != NULL; i++)
+        if (i == value)
+            return names[i];
     return "unknown";
 }
 
-static int value_of(const struct named *table, size_t count, const char *name, int *ret)
+int fa_name_find(const char *const *names, const char *name, int *ret_value)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(table[i].name, name) == 0) {
-            *ret = table[i].value;
+    for (int i = 0; names[i] != NULL; i++) {
+        if (strcmp(names[i], name) == 0) {
+            *ret_value = i;
             return 0;
         }
     }
@@ -139,26 +138,32 @@ const char *fa_error_name(int code)
 
 int fa_error_parse(const char *name, int *ret_code)
 {
-    return value_of(errors, sizeof errors / sizeof *errors, name, ret_code);
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+        if (strcmp(errors[i].name, name) == 0) {
+            *ret_code = errors[i].value;
+            return 0;
+        }
+    }
+    return FA_ENOTFOUND;
 }
 
-#define NAME(kind, table)                                                    \
-    const char *fa_##kind##_name(fa_##kind value)                            \
-    {                                                                        \
-        return name_of(table, sizeof table / sizeof *table, (int)value);     \
+#define NAME(kind)                                        \
+    const char *fa_##kind##_name(fa_##kind value)         \
+    {                                                     \
+        return fa_name_at(fa_##kind##_names, (int)value); \
     }
-#define NAME_AND_PARSE(kind, table)                                                  \
-    NAME(kind, table)                                                                \
-    int fa_##kind##_parse(const char *name, fa_##kind *ret)                          \
-    {                                                                                \
-        int value, rc = value_of(table, sizeof table / sizeof *table, name, &value); \
-        if (rc == 0)                                                                 \
-            *ret = (fa_##kind)value;                                                 \
-        return rc;                                                                   \
+#define NAME_AND_PARSE(kind)                                           \
+    NAME(kind)                                                         \
+    int fa_##kind##_parse(const char *name, fa_##kind *ret)            \
+    {                                                                  \
+        int value, rc = fa_name_find(fa_##kind##_names, name, &value); \
+        if (rc == 0)                                                   \
+            *ret = (fa_##kind)value;                                   \
+        return rc;                                                     \
     }
 
-NAME_AND_PARSE(status, statuses)
-NAME_AND_PARSE(origin, origins)
+NAME_AND_PARSE(status)
+NAME_AND_PARSE(origin)
 
 int fa_origin_trust(fa_origin origin)
 {
@@ -182,8 +187,8 @@ fa_origin fa_origin_untimed(const fa_trial *trial)
     return trial->predicted_us > 0 ? FA_ORIGIN_PREDICTED : FA_ORIGIN_UNRANKED;
 }
 
-NAME(dtype, dtypes)
-NAME(causal, causals)
-NAME(layout, layouts)
-NAME_AND_PARSE(sweep_state, sweep_states)
-NAME_AND_PARSE(item_state, item_states)
+NAME(dtype)
+NAME(causal)
+NAME(layout)
+NAME_AND_PARSE(sweep_state)
+NAME_AND_PARSE(item_state)

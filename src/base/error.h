@@ -25,6 +25,13 @@ int fa_fail_in(fa_diag *diag, int code, const char *format, ...)
 const char *fa_error_text(int code);
 /* "FA_EINVAL"; NULL for a number that is no code. */
 const char *fa_error_name(int code);
+/* Lists of an enum's names, by value from 0 on, ended by NULL. */
+extern const char *const fa_status_names[],
+    *const fa_origin_names[], *const fa_sweep_state_names[], *const fa_item_state_names[];
+/* "unknown" for a value that has none. */
+const char *fa_name_at(const char *const *names, int value);
+/* FA_ENOTFOUND leaves *ret_value alone. */
+int fa_name_find(const char *const *names, const char *name, int *ret_value);
 const char *fa_status_name(fa_status status);
 const char *fa_origin_name(fa_origin origin);
 /* The order of trust: 0 is trusted most. */

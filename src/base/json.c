@@ -350,29 +350,3 @@ int fa_json_copy_needed(const cJSON *object, const char *key, char *ret, size_t 
 {
     return needed(fa_json_copy(object, key, ret, size, where, diag), key, where, diag);
 }
-
-int fa_json_real_known(const cJSON *object, const char *key, double *ret, const char *where,
-                       fa_diag *diag)
-{
-    double value = 0;
-    int rc = 0;
-    if (!cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(object, key)))
-        rc = fa_json_number_needed(object, key, &value, where, diag);
-    if (rc == 0 && !(value >= 0))
-        rc = fa_fail(diag, FA_EINVAL, "%s: \"%s\" is %g: must not be negative", where, key, value);
-    if (rc == 0)
-        *ret = value;
-    return rc;
-}
-
-int fa_json_int_known(const cJSON *object, const char *key, int32_t *ret, const char *where,
-                      fa_diag *diag)
-{
-    int64_t value = 0;
-    int rc = 0;
-    if (!cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(object, key)))
-        rc = fa_json_int_needed(object, key, 0, INT32_MAX, &value, where, diag);
-    if (rc == 0)
-        *ret = (int32_t)value;
-    return rc;
-}

@@ -55,10 +55,5 @@ int fa_json_copy_needed(const cJSON *object, const char *key, char *ret, size_t 
 cJSON *fa_json_real(double value);
 /* A number where it is known, else null. NULL object is allowed. */
 void fa_json_add_known(cJSON *object, const char *key, double value, bool known);
-/* The inverse: null reads as 0. Each must be there and not be negative: 0 or FA_EINVAL. */
-int fa_json_real_known(const cJSON *object, const char *key, double *ret, const char *where,
-                       fa_diag *diag);
-int fa_json_int_known(const cJSON *object, const char *key, int32_t *ret, const char *where,
-                      fa_diag *diag);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "error.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -20,12 +21,16 @@ static cJSON *write_number(const fa_member *m, double value)
     return unknown || minus ? cJSON_CreateNull() : fa_json_real(value);
 }
 
-static const char *name_of(const char *const *names, int value)
+static cJSON *write_three(const uint32_t three[3])
 {
-    for (int i = 0; names[i] != NULL; i++)
-        if (i == value)
-            return names[i];
-    return "unknown";
+    cJSON *array = cJSON_CreateArray();
+    for (int i = 0; i < 3 && array != NULL; i++) {
+        if (!fa_json_push(array, cJSON_CreateNumber(three[i]))) {
+            cJSON_Delete(array);
+            return NULL;
+        }
+    }
+    return array;
 }
 
 static cJSON *write_member(const fa_member *m, const void *at)
@@ -45,7 +50,9 @@ static cJSON *write_member(const fa_member *m, const void *at)
                    ? cJSON_CreateNull()
                    : cJSON_CreateString(at);
     case FA_MEMBER_CHOICE:
-        return cJSON_CreateString(name_of(m->names, *(const int *)at));
+        return cJSON_CreateString(fa_name_at(m->names, *(const int *)at));
+    case FA_MEMBER_THREE:
+        return write_three(at);
     case FA_MEMBER_STRUCT:
         return fa_struct_to_json(m->members, at);
     default:
@@ -115,6 +122,18 @@ static int read_real(const cJSON *json, const fa_member *m, double *ret, const c
                : rc;
 }
 
+static int read_text(const cJSON *json, const fa_member *m, char *at, const char *where,
+                     fa_diag *diag)
+{
+    int rc = fa_json_copy_needed(json, m->key, at, m->size, where, diag);
+    if (rc != 0 || (m->rules & FA_MEMBER_CLEAN) == 0)
+        return rc;
+    for (const char *c = at; *c != 0; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            return fa_fail(diag, FA_EINVAL, "%s: \"%s\" holds a control byte", where, m->key);
+    return 0;
+}
+
 static int read_choice(const cJSON *json, const fa_member *m, void *at, const char *where,
                        fa_diag *diag)
 {
@@ -123,12 +142,8 @@ static int read_choice(const cJSON *json, const fa_member *m, void *at, const ch
     if (rc != 0)
         return rc;
     const char *const *names = m->names;
-    for (int i = 0; names[i] != NULL; i++) {
-        if (strcmp(names[i], text) == 0) {
-            *(int *)at = i;
-            return 0;
-        }
-    }
+    if (fa_name_find(names, text, at) == 0)
+        return 0;
     char list[256] = "";
     for (int i = 0, used = 0; names[i] != NULL && used < (int)sizeof list; i++) {
         const char *comma = i == 0 ? "" : names[i + 1] != NULL ? ", " : " or ";
@@ -136,6 +151,22 @@ static int read_choice(const cJSON *json, const fa_member *m, void *at, const ch
     }
     return fa_fail(diag, FA_EINVAL, "%s: there is no %s \"%.40s\": use %s", where, m->key, text,
                    list);
+}
+
+static int read_three(const cJSON *array, const fa_member *m, uint32_t three[3], const char *where,
+                      fa_diag *diag)
+{
+    const cJSON *item = cJSON_IsArray(array) ? array->child : NULL;
+    int count = 0;
+    for (; item != NULL && count < 3; item = item->next, count++) {
+        double value = cJSON_IsNumber(item) ? item->valuedouble : -1;
+        if (!(value >= 0 && value <= UINT32_MAX && floor(value) == value))
+            break;
+        three[count] = (uint32_t)value;
+    }
+    return count == 3 && item == NULL
+               ? 0
+               : fa_fail(diag, FA_EINVAL, "%s: \"%s\" must be three whole numbers", where, m->key);
 }
 
 static int read_struct(const cJSON *item, const fa_member *m, void *at, const char *where,
@@ -151,14 +182,15 @@ static int read_struct(const cJSON *item, const fa_member *m, void *at, const ch
 /* null, where it is taken: true, and the member is set. */
 static bool read_null(const fa_member *m, void *at)
 {
-    if ((m->rules & (FA_MEMBER_NULL | FA_MEMBER_MINUS)) == 0)
+    if ((m->rules & (FA_MEMBER_NULL | FA_MEMBER_MINUS | FA_MEMBER_NAN)) == 0)
         return false;
+    bool minus = (m->rules & (FA_MEMBER_NULL | FA_MEMBER_MINUS)) == FA_MEMBER_MINUS;
     if (m->kind == FA_MEMBER_COUNT)
         *(int32_t *)at = 0;
     else if (m->kind == FA_MEMBER_COUNT64)
         *(int64_t *)at = 0;
-    else if (m->kind == FA_MEMBER_REAL)
-        *(double *)at = (m->rules & FA_MEMBER_MINUS) != 0 ? -1 : 0;
+    else if (m->kind == FA_MEMBER_REAL || m->kind == FA_MEMBER_NUMBER)
+        *(double *)at = (m->rules & FA_MEMBER_NAN) != 0 ? NAN : minus ? -1 : 0;
     else
         *(char *)at = 0;
     return true;
@@ -180,9 +212,11 @@ static int read_member(const cJSON *json, const cJSON *item, const fa_member *m,
     case FA_MEMBER_FLAG:
         return fa_json_bool_needed(json, m->key, at, where, diag);
     case FA_MEMBER_TEXT:
-        return fa_json_copy_needed(json, m->key, at, m->size, where, diag);
+        return read_text(json, m, at, where, diag);
     case FA_MEMBER_CHOICE:
         return read_choice(json, m, at, where, diag);
+    case FA_MEMBER_THREE:
+        return read_three(item, m, at, where, diag);
     case FA_MEMBER_STRUCT:
         return read_struct(item, m, at, where, diag);
     default:

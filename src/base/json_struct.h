@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A C struct as a JSON object, by a table of its members: one table writes it, reads it and knows its
- * keys.
+ * keys. db/values.h keeps a struct in the columns of a row by the same tables.
  */
 #ifndef FA_BASE_JSON_STRUCT_H
 #define FA_BASE_JSON_STRUCT_H
@@ -16,6 +16,7 @@ typedef enum fa_member_kind {
     FA_MEMBER_FLAG,    /* bool */
     FA_MEMBER_TEXT,    /* char[size] */
     FA_MEMBER_CHOICE,  /* an enum, by the names of its values */
+    FA_MEMBER_THREE,   /* uint32_t[3] */
     FA_MEMBER_STRUCT,  /* an object, by a table of its own whose offsets count from here */
     FA_MEMBER_OTHER    /* by functions; read() gets NULL where the key is absent */
 } fa_member_kind;
@@ -25,9 +26,12 @@ enum {
     FA_MEMBER_NULL = 1,      /* null reads as 0 or "" */
     FA_MEMBER_UNKNOWN = 3,   /* that, and 0 or "" is written as null */
     FA_MEMBER_MINUS = 4,     /* a negative number is written as null, which reads as -1 */
+    FA_MEMBER_HIDDEN = 5,    /* a negative number is written as null, which reads as 0 */
     FA_MEMBER_OPTIONAL = 8,  /* absent leaves it alone */
     FA_MEMBER_LEFT_OUT = 24, /* that, and 0, false or "" is not written */
-    FA_MEMBER_STRICT = 32    /* an object whose keys must all be known */
+    FA_MEMBER_STRICT = 32,   /* an object whose keys must all be known */
+    FA_MEMBER_NAN = 64,      /* NaN is written as null, which reads as NaN */
+    FA_MEMBER_CLEAN = 128    /* a text without control bytes */
 };
 
 typedef struct fa_member {

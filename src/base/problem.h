@@ -110,12 +110,6 @@ bool fa_config_equal(const fa_config *a, const fa_config *b);
 cJSON *fa_config_to_json(const fa_config *config); /* {"family":..., "tunables":{...}} */
 int fa_config_from_json(const cJSON *json, fa_config *ret_config, fa_diag *diag);
 
-/* Joins a trial's fields to an object; a number that is not known is null. false: out of memory. */
-bool fa_trial_add_json(cJSON *object, const fa_trial *trial);
-/* The inverse. Every field must be there; null is 0, but for the error of a proof, where null beside
- * a tolerance is NaN. */
-int fa_trial_from_json(const cJSON *object, fa_trial *ret_trial, fa_diag *diag);
-
 /* What decides a winner: compute capability, SM count, shared-memory limits, L2, memory bus and
  * clock class. The product name is not in it. */
 enum { FA_SILICON_MAX = 128 };

@@ -8,6 +8,7 @@
 #include "problem.h"
 #include "rows.h"
 #include "text.h"
+#include "trial.h"
 
 #include <stdlib.h>
 

@@ -12,6 +12,7 @@
 #include "json.h"
 #include "json_make.h"
 #include "problem.h"
+#include "trial.h"
 
 #include <math.h>
 #include <stdio.h>

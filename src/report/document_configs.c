@@ -9,6 +9,7 @@
 #include "json.h"
 #include "json_make.h"
 #include "problem.h"
+#include "trial.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,6 +8,7 @@
 #include "json_make.h"
 
 #include "request.h"
+#include "trial.h"
 
 #include <string.h>
 
@@ -28,10 +29,6 @@ static int read_gpu(const cJSON *json, void *ret_gpu, fa_diag *diag)
                                 : fa_fail(diag, FA_EINVAL, "answer: \"gpu\" must be an object");
 }
 
-#define NAME(name, value, text) [value] = text,
-static const char *const origins[] = {FA_ORIGINS(NAME) NULL};
-#undef NAME
-
 /* ---- the table ------------------------------------------------------------------------------*/
 #define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_answer, member, __VA_ARGS__)
 #define COUNT(member) ROW(member, COUNT, .rules = FA_MEMBER_NULL)
@@ -47,7 +44,7 @@ static const fa_member funnel[] = {
 static const fa_member answer_head[] = {
     PROBLEM(problem),
     ROW(gpu, OTHER, .write = write_gpu, .read = read_gpu),
-    ROW(origin, CHOICE, .names = origins),
+    ROW(origin, CHOICE, .names = fa_origin_names),
     ROW(from_store, FLAG),
     ROW(from_system, FLAG),
     ROW(in_local, FLAG),

@@ -11,11 +11,6 @@
 
 #define LATEST ((int64_t)1 << 40) /* of Unix times */
 
-#define NAME(name, value, text) [value] = text,
-static const char *const sweep_states[] = {FA_SWEEP_STATES(NAME) NULL};
-static const char *const item_states[] = {FA_ITEM_STATES(NAME) NULL};
-#undef NAME
-
 /* ---- a sweep --------------------------------------------------------------------------------*/
 #define ROW(key, kind, member, ...) FA_MEMBER(key, kind, fa_sweep_spent, member, __VA_ARGS__)
 static const fa_member spent_members[] = {
@@ -64,7 +59,7 @@ static int pass_over(const cJSON *json, void *data, fa_diag *diag)
 static const fa_member sweep_members[] = {
     ROW(key, TEXT),
     ROW(plan, TEXT),
-    ROW(state, CHOICE, .names = sweep_states),
+    ROW(state, CHOICE, .names = fa_sweep_state_names),
     COUNT(items),
     COUNT(done),
     COUNT(failed),
@@ -117,7 +112,7 @@ static int read_problem(const cJSON *json, void *ret_problem, fa_diag *diag)
 static const fa_member item_members[] = {
     ROW(problem, OTHER, .write = fa_wire_write_problem, .read = read_problem),
     ROW(gpu, TEXT),
-    ROW(state, CHOICE, .names = item_states),
+    ROW(state, CHOICE, .names = fa_item_state_names),
     COUNT(attempts),
     ROW(reason, TEXT),
     ROW(spent, STRUCT, .members = spent_members),

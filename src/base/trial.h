@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A trial's fields, from which its JSON and its columns in the store (db/trial_row.h) both come.
+ */
+#ifndef FA_BASE_TRIAL_H
+#define FA_BASE_TRIAL_H
+
+#include "error.h"
+#include "json_struct.h"
+
+/* X(KIND, "name", member, rules), and THREE("name", member) for the grid. All but the config. */
+#define FA_TRIAL_FIELDS(X, THREE)                                                 \
+    X(CHOICE, "status", status, .names = fa_status_names)                         \
+    X(TEXT, "reason", reason)                                                     \
+    X(COUNT, "threads", threads, .rules = FA_MEMBER_UNKNOWN)                      \
+    X(COUNT, "smem_bytes", smem_bytes, .rules = FA_MEMBER_HIDDEN)                 \
+    X(COUNT, "registers", registers, .rules = FA_MEMBER_UNKNOWN)                  \
+    X(COUNT, "spill_bytes", spill_bytes, .rules = FA_MEMBER_HIDDEN)               \
+    X(COUNT, "blocks_per_sm", blocks_per_sm, .rules = FA_MEMBER_UNKNOWN)          \
+    THREE("grid", grid)                                                           \
+    X(REAL, "compile_ms", compile_ms, .rules = FA_MEMBER_UNKNOWN)                 \
+    X(REAL, "predicted_us", predicted_us, .rules = FA_MEMBER_UNKNOWN)             \
+    X(REAL, "median_us", median_us, .rules = FA_MEMBER_UNKNOWN)                   \
+    X(REAL, "low_us", low_us, .rules = FA_MEMBER_HIDDEN)                          \
+    X(REAL, "high_us", high_us, .rules = FA_MEMBER_HIDDEN)                        \
+    X(COUNT, "sample_count", sample_count, .rules = FA_MEMBER_HIDDEN)             \
+    X(FLAG, "raced", raced)                                                       \
+    X(REAL, "max_error", max_error, .rules = FA_MEMBER_NAN) /* of wrong output */ \
+    X(REAL, "tolerance", tolerance, .rules = FA_MEMBER_UNKNOWN)
+
+/* A config as a row of a struct's table. */
+#define FA_CONFIG_MEMBER(type, member) \
+    FA_MEMBER("config", OTHER, type, member, .write = fa_config_write, .read = fa_config_read)
+cJSON *fa_config_write(const void *config);
+int fa_config_read(const cJSON *json, void *ret_config, fa_diag *diag);
+
+/* The config and all fields. */
+extern const fa_member fa_trial_members[];
+
+/* Joins a trial's fields to an object; a number that is not known is null. false: out of memory. */
+bool fa_trial_add_json(cJSON *object, const fa_trial *trial);
+/* The inverse. Every field must be there; null is 0, but for the error of a proof, where null beside
+ * a tolerance is NaN. */
+int fa_trial_from_json(const cJSON *object, fa_trial *ret_trial, fa_diag *diag);
+
+#endif
