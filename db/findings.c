@@ -221,18 +221,8 @@ int fa_store_verification_get(fa_store *store, const char *cubin_key, const char
 }
 
 /* ---- baselines: one row for each problem, GPU and peer ---------------------------------------*/
-#define BASELINE_FIELDS(X)                 \
-    X(TEXT, "gpu_name", gpu_name)          \
-    X(TEXT, "peer", peer)                  \
-    X(NUMBER, "median_us", median_us)      \
-    X(NUMBER, "low_us", low_us)            \
-    X(NUMBER, "high_us", high_us)          \
-    X(COUNT, "sample_count", sample_count) \
-    X(COUNT64, "unix_time", unix_time)     \
-    X(TEXT, "source", source)              \
-    X(NUMBER, "matmul_tflops", matmul_tflops)
 #define FA_COLUMN_RECORD fa_baseline
-static const fa_member baseline_columns[] = {BASELINE_FIELDS(FA_COLUMN_ENTRY){.key = NULL}};
+static const fa_member baseline_columns[] = {FA_BASELINE_FIELDS(FA_COLUMN_ENTRY){.key = NULL}};
 
 struct putting {
     const fa_baseline *baselines;
@@ -247,7 +237,8 @@ static bool sound_baseline(const fa_baseline *b)
            b->median_us > 0 &&
            ((b->low_us == 0 && b->high_us == 0) ||
             (0 < b->low_us && b->low_us <= b->median_us && b->median_us <= b->high_us)) &&
-           b->sample_count >= 0 && b->unix_time >= 0 && fa_problem_check(&b->problem, NULL) == 0;
+           b->sample_count >= 0 && b->unix_time >= 0 && b->unix_time <= FA_BASELINE_TIME_MAX &&
+           fa_problem_check(&b->problem, NULL) == 0;
 }
 
 static int forget_earlier(fa_store *store, const fa_baseline *baseline, fa_diag *diag)
@@ -269,8 +260,8 @@ static int put_baseline(fa_store *store, const fa_baseline *baseline, fa_diag *d
         return rc;
     fa_binder binder =
         fa_db_prepare(store,
-                      "INSERT INTO baseline (problem_key, problem" BASELINE_FIELDS(
-                          FA_COLUMN_NAME) ") VALUES (?,?" BASELINE_FIELDS(FA_COLUMN_PLACE) ")",
+                      "INSERT INTO baseline (problem_key, problem" FA_BASELINE_FIELDS(
+                          FA_COLUMN_MEMBER) ") VALUES (?,?" FA_BASELINE_FIELDS(FA_COLUMN_PLACE) ")",
                       diag);
     fa_db_problem_bind(&binder, &baseline->problem);
     fa_bind_columns(&binder, baseline_columns, baseline);
@@ -302,11 +293,11 @@ static int visit_baseline(fa_store *store, int64_t id, void *context, fa_diag *d
     const struct visiting *visiting = context;
     fa_baseline baseline = {0};
     fa_reader reader;
-    int rc =
-        fa_db_row(store,
-                  "SELECT problem_key, problem" BASELINE_FIELDS(FA_COLUMN_NAME) " FROM baseline "
-                                                                                "WHERE id = ?",
-                  id, &reader, diag);
+    int rc = fa_db_row(
+        store,
+        "SELECT problem_key, problem" FA_BASELINE_FIELDS(FA_COLUMN_MEMBER) " FROM baseline "
+                                                                           "WHERE id = ?",
+        id, &reader, diag);
     if (rc <= 0)
         return rc;
     fa_db_problem_read(&reader, &baseline.problem);

@@ -49,6 +49,19 @@ int fa_store_verification_get(fa_store *store, const char *cubin_key, const char
                               int32_t driver_version, fa_verification *ret_mark, fa_diag *diag);
 
 /* ---- baselines: what other kernels take, as somebody measured it ---------------------------- */
+/* Its fields but the problem, as X(KIND, "name in JSON", member and column, rules). */
+#define FA_BASELINE_FIELDS(X)                                              \
+    X(TEXT, "gpu", gpu_name)                                               \
+    X(TEXT, "peer", peer)                                                  \
+    X(TEXT, "source", source, .rules = FA_MEMBER_LEFT_OUT)                 \
+    X(NUMBER, "median_us", median_us)                                      \
+    X(NUMBER, "low_us", low_us, .rules = FA_MEMBER_LEFT_OUT)               \
+    X(NUMBER, "high_us", high_us, .rules = FA_MEMBER_LEFT_OUT)             \
+    X(COUNT, "sample_count", sample_count, .rules = FA_MEMBER_LEFT_OUT)    \
+    X(NUMBER, "matmul_tflops", matmul_tflops, .rules = FA_MEMBER_LEFT_OUT) \
+    X(COUNT64, "unix_time", unix_time, .rules = FA_MEMBER_LEFT_OUT, .most = FA_BASELINE_TIME_MAX)
+#define FA_BASELINE_TIME_MAX ((int64_t)1 << 40)
+
 /* All in one transaction. A baseline of the same problem, GPU and peer replaces the earlier baseline. */
 int fa_store_baselines_put(fa_store *store, const fa_baseline *baselines, size_t count,
                            fa_diag *diag);

@@ -58,6 +58,7 @@ int fa_read_end(fa_reader *reader, fa_diag *diag);
 #define FA_COLUMN_ENTRY(kind, name, member, ...) \
     FA_MEMBER(name, kind, FA_COLUMN_RECORD, member, __VA_ARGS__),
 #define FA_COLUMN_NAME(kind, name, ...) ", " name
+#define FA_COLUMN_MEMBER(kind, name, member, ...) ", " #member /* name is JSON's alone */
 #define FA_COLUMN_PLACE(kind, name, ...) ",?"
 #define FA_COLUMN_NAME3(name, member) ", " name "_x, " name "_y, " name "_z"
 #define FA_COLUMN_PLACE3(name, member) ",?,?,?"

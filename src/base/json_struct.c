@@ -254,3 +254,12 @@ int fa_struct_from_strict_json(const cJSON *json, const fa_member *members, void
     }
     return fa_struct_from_json(json, members, ret_data, where, diag);
 }
+
+void fa_struct_take_json(const cJSON *json, const fa_member *members, void *ret_data)
+{
+    for (const fa_member *m = members; m->key != NULL; m++) {
+        const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, m->key);
+        if (item != NULL)
+            read_member(json, item, m, (char *)ret_data + m->offset, "", NULL);
+    }
+}

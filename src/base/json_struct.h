@@ -64,5 +64,7 @@ int fa_struct_from_json(const cJSON *json, const fa_member *members, void *ret_d
 /* The same of an object whose every key must be in the table, once. */
 int fa_struct_from_strict_json(const cJSON *json, const fa_member *members, void *ret_data,
                                const char *where, fa_diag *diag);
+/* Of what may be somebody else's: a member that is missing or cannot be read is left alone. */
+void fa_struct_take_json(const cJSON *json, const fa_member *members, void *ret_data);
 
 #endif

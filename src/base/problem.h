@@ -82,6 +82,7 @@ fa_problem fa_problem_some(const fa_operation *operation);
 bool fa_field_to_json(cJSON *object, const char *key, const fa_field *field, int32_t value);
 /* New JSON object, owned by the caller; NULL when out of memory. */
 cJSON *fa_problem_to_json(const fa_problem *problem);
+cJSON *fa_member_problem(const void *problem); /* the same, for tables of members */
 /* Checks every field (a hostile document is fine); absent fields keep what *ret_problem held, or are at
  * their defaults when the document names another operation than that of *ret_problem. FA_ENOTSUP: an
  * operation that is not known here. */
@@ -115,6 +116,7 @@ int fa_config_from_json(const cJSON *json, fa_config *ret_config, fa_diag *diag)
 enum { FA_SILICON_MAX = 128 };
 void fa_gpu_silicon(const fa_gpu *gpu, char ret_silicon[FA_SILICON_MAX]);
 cJSON *fa_gpu_to_json(const fa_gpu *gpu);
+cJSON *fa_member_gpu(const void *gpu); /* the same, for tables of members */
 int fa_gpu_from_json(const cJSON *json, fa_gpu *ret_gpu, fa_diag *diag);
 
 #endif

@@ -39,6 +39,11 @@ cJSON *fa_problem_to_json(const fa_problem *p)
     return json;
 }
 
+cJSON *fa_member_problem(const void *problem)
+{
+    return fa_problem_to_json(problem);
+}
+
 /* FA_ENOTFOUND: the field is absent. */
 static int read_value(const cJSON *json, const fa_field *f, int32_t *ret, fa_diag *diag)
 {

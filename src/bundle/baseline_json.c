@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "baseline_json.h"
 
+#include "findings.h"
 #include "catalogue.h"
 #include "error.h"
 #include "json_struct.h"
@@ -35,24 +36,10 @@ static int read_problem(const cJSON *json, void *ret_problem, fa_diag *diag)
     return fa_problem_from_strict_json(json, FA_NEED_INTEGERS, "*", ret_problem, diag);
 }
 
-static cJSON *write_problem(const void *problem)
-{
-    return fa_problem_to_json(problem);
-}
-
-#define OPTIONAL .rules = FA_MEMBER_LEFT_OUT
-#define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_baseline, member, __VA_ARGS__)
+#define ROW(kind, name, member, ...) FA_MEMBER(name, kind, fa_baseline, member, __VA_ARGS__),
 static const fa_member baseline_members[] = {
-    FA_MEMBER("gpu", TEXT, fa_baseline, gpu_name),
-    ROW(peer, TEXT),
-    ROW(source, TEXT, OPTIONAL),
-    ROW(median_us, NUMBER),
-    ROW(low_us, NUMBER, OPTIONAL),
-    ROW(high_us, NUMBER, OPTIONAL),
-    ROW(sample_count, COUNT, OPTIONAL),
-    ROW(matmul_tflops, NUMBER, OPTIONAL),
-    ROW(unix_time, COUNT64, OPTIONAL, .most = (int64_t)1 << 40),
-    ROW(problem, OTHER, .write = write_problem, .read = read_problem),
+    FA_BASELINE_FIELDS(ROW) FA_MEMBER("problem", OTHER, fa_baseline, problem,
+                                      .write = fa_member_problem, .read = read_problem),
     {.key = NULL},
 };
 #undef ROW

@@ -26,11 +26,6 @@ static const fa_member trial_members[] = {
     FA_TRIAL_FIELDS(PLAIN, PLAIN_THREE){.key = NULL},
 };
 
-static cJSON *write_problem(const void *problem)
-{
-    return fa_problem_to_json(problem);
-}
-
 static int read_problem(const cJSON *json, void *ret_problem, fa_diag *diag)
 {
     return fa_problem_from_json(json, ret_problem, diag);
@@ -54,19 +49,14 @@ static int read_evidence(const cJSON *json, void *ret_text, fa_diag *diag)
 
 #define ROW(key, kind, member, ...) FA_MEMBER(key, kind, fa_winner_record, member, __VA_ARGS__)
 #define CLEAN .rules = FA_MEMBER_CLEAN
+#define LABEL(kind, key, member, ...) ROW(key, kind, member, __VA_ARGS__),
 static const fa_member winner_members[] = {
-    ROW("problem", OTHER, scope.problem, .write = write_problem, .read = read_problem),
+    ROW("problem", OTHER, scope.problem, .write = fa_member_problem, .read = read_problem),
     ROW("silicon", TEXT, scope.silicon, CLEAN),
     ROW("templates", TEXT, scope.templates, CLEAN),
     ROW("policy", TEXT, scope.policy, CLEAN),
-    ROW("origin", CHOICE, origin, .names = fa_origin_names),
     ROW("trial", STRUCT, trial, .members = trial_members),
-    ROW("entry", TEXT, entry, CLEAN),
-    ROW("cubin", TEXT, cubin_key, CLEAN),
-    ROW("gpu", TEXT, gpu_name, CLEAN),
-    ROW("nvrtc", TEXT, nvrtc, CLEAN),
-    ROW("driver", COUNT, driver_version),
-    ROW("time", COUNT64, unix_time, .most = (int64_t)1 << 40),
+    FA_WINNER_LABELS(LABEL) ROW("time", COUNT64, unix_time, .most = (int64_t)1 << 40),
     ROW("evidence", OTHER, evidence, .write = write_evidence, .read = read_evidence),
     {.key = NULL},
 };

@@ -29,11 +29,6 @@ static int pass_over(const cJSON *json, void *member, fa_diag *diag)
     return 0; /* it stands in the GPU */
 }
 
-static cJSON *write_gpu(const void *gpu)
-{
-    return fa_gpu_to_json(gpu);
-}
-
 static int read_gpu(const cJSON *json, void *ret_gpu, fa_diag *diag)
 {
     return fa_gpu_from_json(json, ret_gpu, diag);
@@ -58,7 +53,7 @@ static const fa_member evidence_members[] = {
     ROW(promised_measured_us, NUMBER, LEFT_OUT),
     ROW(promised_rank, COUNT, LEFT_OUT),
     FA_MEMBER("uuid", OTHER, fa_answer, gpu, .write = write_uuid, .read = pass_over),
-    ROW(gpu, OTHER, .write = write_gpu, .read = read_gpu),
+    ROW(gpu, OTHER, .write = fa_member_gpu, .read = read_gpu),
     {.key = NULL},
 };
 #undef ROW
@@ -78,10 +73,7 @@ static int read_evidence(const char *text, fa_answer *answer, fa_diag *diag)
     int rc = fa_json_parse_object(text, "evidence", &json, diag);
     if (rc != 0 || json == NULL)
         return rc;
-    for (const fa_member *m = evidence_members; m->key != NULL; m++) {
-        const fa_member one[] = {*m, {.key = NULL}};
-        fa_struct_from_json(json, one, answer, "evidence", NULL);
-    }
+    fa_struct_take_json(json, evidence_members, answer);
     cJSON_Delete(json);
     return 0;
 }

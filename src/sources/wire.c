@@ -114,11 +114,6 @@ bool fa_wire_is_hash(const char *text)
     return strlen(text) == 64 && strspn(text, "0123456789abcdef") == 64;
 }
 
-cJSON *fa_wire_write_problem(const void *problem)
-{
-    return fa_problem_to_json(problem);
-}
-
 int fa_wire_problem(const cJSON *json, fa_need need, fa_problem *ret_problem, fa_diag *diag)
 {
     fa_problem problem = {0};

@@ -25,7 +25,6 @@ int fa_wire_object(const cJSON *object, const char *key, const char *where, cons
                    fa_diag *diag);
 bool fa_wire_is_hash(const char *text); /* 64 hexadecimal digits */
 /* A problem as a member: NULL is missing, and every key is known. */
-cJSON *fa_wire_write_problem(const void *problem);
 int fa_wire_problem(const cJSON *json, fa_need need, fa_problem *ret_problem, fa_diag *diag);
 
 /* ---- their parts (wire_answer.c, wire_sweep.c): NULL when out of memory ---------------------*/

@@ -18,11 +18,6 @@ static int read_problem(const cJSON *json, void *ret_problem, fa_diag *diag)
     return fa_wire_problem(json, FA_NEED_ALL, ret_problem, diag);
 }
 
-static cJSON *write_gpu(const void *gpu)
-{
-    return fa_gpu_to_json(gpu);
-}
-
 static int read_gpu(const cJSON *json, void *ret_gpu, fa_diag *diag)
 {
     return cJSON_IsObject(json) ? fa_gpu_from_json(json, ret_gpu, diag)
@@ -32,7 +27,7 @@ static int read_gpu(const cJSON *json, void *ret_gpu, fa_diag *diag)
 /* ---- the table ------------------------------------------------------------------------------*/
 #define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_answer, member, __VA_ARGS__)
 #define COUNT(member) ROW(member, COUNT, .rules = FA_MEMBER_NULL)
-#define PROBLEM(member) ROW(member, OTHER, .write = fa_wire_write_problem, .read = read_problem)
+#define PROBLEM(member) ROW(member, OTHER, .write = fa_member_problem, .read = read_problem)
 #define UNKNOWN .rules = FA_MEMBER_UNKNOWN
 
 static const fa_member funnel[] = {
@@ -43,7 +38,7 @@ static const fa_member funnel[] = {
 /* The members before a trial's, those between them and what is computed, and the others. */
 static const fa_member answer_head[] = {
     PROBLEM(problem),
-    ROW(gpu, OTHER, .write = write_gpu, .read = read_gpu),
+    ROW(gpu, OTHER, .write = fa_member_gpu, .read = read_gpu),
     ROW(origin, CHOICE, .names = fa_origin_names),
     ROW(from_store, FLAG),
     ROW(from_system, FLAG),

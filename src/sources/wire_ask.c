@@ -21,7 +21,7 @@ static int read_problem(const cJSON *json, void *ret_problem, fa_diag *diag)
 
 #define OPTIONAL .rules = FA_MEMBER_OPTIONAL
 #define LEFT_OUT .rules = FA_MEMBER_LEFT_OUT
-#define PROBLEM ROW(problem, OTHER, .write = fa_wire_write_problem, .read = read_problem)
+#define PROBLEM ROW(problem, OTHER, .write = fa_member_problem, .read = read_problem)
 #define EFFORT ROW(effort, CHOICE, OPTIONAL, .names = efforts)
 #define ORDINAL ROW(ordinal, COUNT, OPTIONAL, .most = 1023)
 

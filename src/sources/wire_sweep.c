@@ -110,7 +110,7 @@ static int read_problem(const cJSON *json, void *ret_problem, fa_diag *diag)
 
 #define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_sweep_item, member, __VA_ARGS__)
 static const fa_member item_members[] = {
-    ROW(problem, OTHER, .write = fa_wire_write_problem, .read = read_problem),
+    ROW(problem, OTHER, .write = fa_member_problem, .read = read_problem),
     ROW(gpu, TEXT),
     ROW(state, CHOICE, .names = fa_item_state_names),
     COUNT(attempts),
