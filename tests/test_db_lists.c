@@ -68,6 +68,9 @@ static void baselines_are_put_together_or_not_at_all(void)
     struct told told = {0};
     CHECK_INT(fa_store_baselines_put(store, two, 2, &diag), FA_EINVAL);
     CHECK_HAS(diag.text, "baseline 1");
+    two[1] = baseline_of(2, "fa2", 10);
+    two[1].unix_time = ((int64_t)1 << 40) + 1;
+    CHECK_INT(fa_store_baselines_put(store, two, 2, &diag), FA_EINVAL);
     CHECK_OK(fa_store_baselines_each(store, tell, &told, &diag), diag);
     CHECK_INT(told.count, 0);
     fa_store_close(&store);

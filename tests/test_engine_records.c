@@ -314,7 +314,7 @@ static void lines_that_cannot_be_are_refused_with_their_number(void)
         {"\"gpu\":\"L4\"", "\"gpu\":\"L5\"", "line 2"},
         {"\"gpu\":\"L4\"", "\"gpu\":\"V100\"", "sm_70"},
         {"\"seq\":128", "\"seq\":-128", "line 2"},
-        {"\"origin\":\"predicted\"", "\"origin\":\"measured\"", "lacks a field"},
+        {"\"origin\":\"predicted\"", "\"origin\":\"measured\"", "is missing"},
         {"\"predicted_us\":", "\"predicted_us\":NaN", "not valid JSON"},
         {"\"funnel\":[", "\"funnel\":[1e99,", "\"funnel\""},
         {"\"tunables\":{", "\"tunables\":{\"A B\":1,", "not a tunable's name"},

@@ -18,7 +18,9 @@ static cJSON *write_number(const fa_member *m, double value)
 {
     bool unknown = (m->rules & FA_MEMBER_UNKNOWN) == FA_MEMBER_UNKNOWN && !(value > 0);
     bool minus = (m->rules & FA_MEMBER_MINUS) != 0 && !(value >= 0);
-    return unknown || minus ? cJSON_CreateNull() : fa_json_real(value);
+    if (unknown || minus)
+        return cJSON_CreateNull();
+    return (m->rules & FA_MEMBER_DIGITS) != 0 ? cJSON_CreateNumber(value) : fa_json_real(value);
 }
 
 static cJSON *write_three(const uint32_t three[3])

@@ -9,6 +9,7 @@
 #include "json.h"
 #include "json_make.h"
 #include "problem.h"
+#include "trial.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -44,34 +45,57 @@ static void add_problem(cJSON *json, const fa_problem *problem)
                              problem->value[i]);
 }
 
+#define ROW(key, kind, member, ...) FA_MEMBER(key, kind, fa_answer, member, __VA_ARGS__)
+static const fa_member record_members[] = {
+    ROW("origin", CHOICE, origin, .names = fa_origin_names),
+    FA_CONFIG_MEMBER(fa_answer, trial.config),
+    ROW("predicted_us", NUMBER, trial.predicted_us),
+    {.key = NULL},
+};
+/* Of a measured winner alone. */
+static const fa_member measured_members[] = {
+    ROW("median_us", NUMBER, trial.median_us),
+    ROW("low_us", NUMBER, trial.low_us),
+    ROW("high_us", NUMBER, trial.high_us),
+    ROW("samples", COUNT, trial.sample_count),
+    ROW("default_us", NUMBER, default_us),
+    ROW("max_error", NUMBER, trial.max_error, .rules = FA_MEMBER_DIGITS),
+    ROW("tolerance", NUMBER, trial.tolerance, .rules = FA_MEMBER_DIGITS),
+    ROW("driver", COUNT, driver_version),
+    ROW("nvrtc", TEXT, nvrtc),
+    ROW("cubin", TEXT, cubin_key),
+    {.key = NULL},
+};
+#undef ROW
+
+static void round_times(fa_answer *record)
+{
+    fa_trial *trial = &record->trial;
+    trial->predicted_us = rounded(trial->predicted_us);
+    trial->median_us = rounded(trial->median_us);
+    trial->low_us = rounded(trial->low_us);
+    trial->high_us = rounded(trial->high_us);
+    record->default_us = rounded(record->default_us);
+}
+
 static char *print_record(const fa_record *line)
 {
-    const fa_answer *record = &line->answer;
+    fa_answer answer = line->answer;
+    const fa_answer *record = &answer;
+    round_times(&answer);
     cJSON *json = cJSON_CreateObject();
     fa_json_add_text(json, "gpu", record->gpu.name);
     add_problem(json, &record->problem);
-    fa_json_add_text(json, "origin", fa_origin_name(record->origin));
-    fa_json_add(json, "config", fa_config_to_json(&record->trial.config));
-    fa_json_add_number(json, "predicted_us", rounded(record->trial.predicted_us));
-    if (record->origin <= FA_ORIGIN_IMPORTED) {
-        fa_json_add_number(json, "median_us", rounded(record->trial.median_us));
-        fa_json_add_number(json, "low_us", rounded(record->trial.low_us));
-        fa_json_add_number(json, "high_us", rounded(record->trial.high_us));
-        fa_json_add_number(json, "samples", record->trial.sample_count);
-        fa_json_add_number(json, "default_us", rounded(record->default_us));
-        fa_json_add_number(json, "max_error", record->trial.max_error);
-        fa_json_add_number(json, "tolerance", record->trial.tolerance);
-        fa_json_add_number(json, "driver", record->driver_version);
-        fa_json_add_text(json, "nvrtc", record->nvrtc);
-        fa_json_add_text(json, "cubin", record->cubin_key);
-    }
+    bool whole =
+        json != NULL && fa_struct_add_json(json, record_members, record) &&
+        (record->origin > FA_ORIGIN_IMPORTED || fa_struct_add_json(json, measured_members, record));
     cJSON *funnel = fa_json_add_array(json, "funnel");
 #define ADD(field) fa_json_push(funnel, cJSON_CreateNumber(record->field));
     FUNNEL(ADD)
 #undef ADD
     if (line->trials != NULL && line->trials[0] != 0)
         fa_json_add(json, "trials", cJSON_CreateRaw(line->trials));
-    char *text = fa_json_print(json);
+    char *text = whole ? fa_json_print(json) : NULL;
     cJSON_Delete(json);
     return text;
 }
@@ -196,32 +220,11 @@ static int read_problem(cJSON *json, fa_problem *ret_problem, const char *where,
 
 static int read_times(const cJSON *json, fa_answer *record, const char *where, fa_diag *diag)
 {
-    fa_trial *trial = &record->trial;
-    const struct {
-        const char *name;
-        double *value;
-    } real[] = {{"median_us", &trial->median_us}, {"low_us", &trial->low_us},
-                {"high_us", &trial->high_us},     {"default_us", &record->default_us},
-                {"max_error", &trial->max_error}, {"tolerance", &trial->tolerance}};
-    int64_t samples = 0, driver = 0;
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < sizeof real / sizeof *real; i++)
-        rc = fa_json_number(json, real[i].name, real[i].value, where, diag);
-    if (rc == 0)
-        rc = fa_json_int(json, "samples", 0, INT32_MAX, &samples, where, diag);
-    if (rc == 0)
-        rc = fa_json_int(json, "driver", 0, INT32_MAX, &driver, where, diag);
-    if (rc == 0)
-        rc = fa_json_copy(json, "nvrtc", record->nvrtc, sizeof record->nvrtc, where, diag);
-    if (rc == 0)
-        rc = fa_json_copy(json, "cubin", record->cubin_key, sizeof record->cubin_key, where, diag);
-    if (rc == FA_ENOTFOUND)
-        return fa_fail(diag, FA_EINVAL, "%s: a measured winner lacks a field", where);
+    const fa_trial *trial = &record->trial;
+    int rc = fa_struct_from_json(json, measured_members, record, where, diag);
     if (rc == 0 && !(trial->median_us > 0 && trial->low_us <= trial->median_us &&
                      trial->median_us <= trial->high_us))
         return fa_fail(diag, FA_EINVAL, "%s: its median does not lie in its interval", where);
-    trial->sample_count = (int32_t)samples;
-    record->driver_version = (int32_t)driver;
     return rc;
 }
 
@@ -247,24 +250,14 @@ static int read_funnel(const cJSON *json, fa_answer *record, const char *where, 
 
 static int read_record(cJSON *json, fa_answer *record, const char *where, fa_diag *diag)
 {
-    char gpu[sizeof record->gpu.name] = "", origin[FA_NAME_MAX] = "";
-    int rc = fa_json_copy(json, "gpu", gpu, sizeof gpu, where, diag);
+    char gpu[sizeof record->gpu.name] = "";
+    int rc = fa_json_copy_needed(json, "gpu", gpu, sizeof gpu, where, diag);
     if (rc == 0)
-        rc = fa_json_copy(json, "origin", origin, sizeof origin, where, diag);
-    if (rc == 0)
-        rc = fa_json_number(json, "predicted_us", &record->trial.predicted_us, where, diag);
-    if (rc == FA_ENOTFOUND)
-        return fa_fail(diag, FA_EINVAL, "%s: \"gpu\", \"origin\" or \"predicted_us\" is missing",
-                       where);
-    if (rc == 0 && fa_origin_parse(origin, &record->origin) != 0)
-        return fa_fail(diag, FA_EINVAL, "%s: there is no origin \"%s\"", where, origin);
+        rc = fa_struct_from_json(json, record_members, record, where, diag);
     if (rc == 0)
         rc = fa_catalogue_find(gpu, &record->gpu, diag);
     if (rc == 0)
         rc = read_problem(json, &record->problem, where, diag);
-    if (rc == 0)
-        rc = fa_config_from_json(cJSON_GetObjectItemCaseSensitive(json, "config"),
-                                 &record->trial.config, diag);
     if (rc == 0 && record->origin <= FA_ORIGIN_IMPORTED)
         rc = read_times(json, record, where, diag);
     if (rc == 0)

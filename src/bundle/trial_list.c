@@ -4,6 +4,7 @@
 #include "error.h"
 #include "json_make.h"
 #include "problem.h"
+#include "trial.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -106,22 +107,28 @@ static void add_environment(cJSON *json, const char *name, const char *text)
     }
 }
 
+#define ROW(kind, member, ...) FA_MEMBER(#member, kind, fa_trial, member, __VA_ARGS__)
+static const fa_member evidence_members[] = {
+    FA_CONFIG_MEMBER(fa_trial, config),
+    ROW(NUMBER, median_us),
+    ROW(NUMBER, low_us),
+    ROW(NUMBER, high_us),
+    ROW(NUMBER, predicted_us, .rules = FA_MEMBER_LEFT_OUT),
+    ROW(FLAG, raced),
+    ROW(NUMBER, max_error, .rules = FA_MEMBER_LEFT_OUT),
+    ROW(NUMBER, tolerance, .rules = FA_MEMBER_LEFT_OUT),
+    {.key = NULL},
+};
+#undef ROW
+
 static cJSON *trial_to_evidence(const fa_trial_record *record)
 {
-    const fa_trial *trial = &record->trial;
+    fa_trial trial = record->trial;
     char seed[24]; /* as text: cJSON writes 15 digits of a number */
-    cJSON *json = cJSON_CreateObject();
-    fa_json_add(json, "config", fa_config_to_json(&trial->config));
-    fa_json_add_number(json, "median_us", trial->median_us);
-    fa_json_add_number(json, "low_us", trial->low_us);
-    fa_json_add_number(json, "high_us", trial->high_us);
-    if (trial->predicted_us > 0)
-        fa_json_add_number(json, "predicted_us", rounded(trial->predicted_us));
-    fa_json_add_bool(json, "raced", trial->raced);
-    if (isfinite(trial->max_error) && isfinite(trial->tolerance) && trial->tolerance > 0) {
-        fa_json_add_number(json, "max_error", trial->max_error);
-        fa_json_add_number(json, "tolerance", trial->tolerance);
-    }
+    trial.predicted_us = trial.predicted_us > 0 ? rounded(trial.predicted_us) : 0;
+    if (!(isfinite(trial.max_error) && isfinite(trial.tolerance) && trial.tolerance > 0))
+        trial.max_error = trial.tolerance = 0;
+    cJSON *json = fa_struct_to_json(evidence_members, &trial);
     if (record->environment != NULL) {
         snprintf(seed, sizeof seed, "%llu", (unsigned long long)record->seed);
         fa_json_add_text(json, "seed", seed);
@@ -144,30 +151,15 @@ cJSON *fa_trial_list_to_evidence(const fa_trial_list *list)
     return array;
 }
 
-/* Of a member that is absent or no number, 0. */
-static double number_of(const cJSON *json, const char *key)
-{
-    double value = 0;
-    return fa_json_number(json, key, &value, key, NULL) == 0 ? value : 0;
-}
-
 static int add_evidence(const cJSON *json, fa_trial_list *list)
 {
     float samples[FA_TRIAL_SAMPLES_MAX];
     fa_trial_record record = {.trial = {.status = FA_STATUS_MEASURED, .blocks_per_sm = -1}};
     fa_trial *trial = &record.trial;
     const char *seed = NULL;
-    if (!cJSON_IsObject(json) ||
-        fa_config_from_json(cJSON_GetObjectItemCaseSensitive(json, "config"), &trial->config,
-                            NULL) != 0)
+    fa_struct_take_json(json, evidence_members, trial);
+    if (trial->config.family[0] == 0)
         return 0;
-    trial->median_us = number_of(json, "median_us");
-    trial->low_us = number_of(json, "low_us");
-    trial->high_us = number_of(json, "high_us");
-    trial->predicted_us = number_of(json, "predicted_us");
-    trial->max_error = number_of(json, "max_error");
-    trial->tolerance = number_of(json, "tolerance");
-    fa_json_bool(json, "raced", &trial->raced, "trial", NULL);
     const cJSON *times = cJSON_GetObjectItemCaseSensitive(json, "samples_us");
     const cJSON *environment = cJSON_GetObjectItemCaseSensitive(json, "environment");
     const cJSON *clocks = cJSON_GetObjectItemCaseSensitive(json, "clocks");
