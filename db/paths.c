@@ -64,8 +64,7 @@ static int cache_path(char path[FA_STORE_PATH_MAX])
     return -1;
 }
 
-/* The file that a variable names, else the one in the cache directory. */
-static int own_path(const char *variable, char *ret_path, size_t size, fa_diag *diag)
+int fa_store_default_path(const char *variable, char ret_path[FA_STORE_PATH_MAX], fa_diag *diag)
 {
     const char *own = secure_getenv(variable);
     char path[FA_STORE_PATH_MAX];
@@ -73,21 +72,11 @@ static int own_path(const char *variable, char *ret_path, size_t size, fa_diag *
     if (n < 0)
         return fa_fail(diag, FA_ESTORE, "no place for the store: HOME is not set; set %s to a file",
                        variable);
-    if ((size_t)n >= sizeof path || (size_t)n >= size)
+    if ((size_t)n >= sizeof path)
         return fa_fail(diag, FA_EINVAL, "the store's path is %d bytes long: shorten %s", n,
                        variable);
     memcpy(ret_path, path, (size_t)n + 1);
     return 0;
-}
-
-int fa_store_default_path(char *ret_path, size_t size, fa_diag *diag)
-{
-    return own_path("FA_TUNE_STORE", ret_path, size, diag);
-}
-
-int fa_store_local_path(char *ret_path, size_t size, fa_diag *diag)
-{
-    return own_path("FA_TUNE_LOCAL_STORE", ret_path, size, diag);
 }
 
 static int make_directory(const char *path, const char *purpose, fa_diag *diag)

@@ -29,11 +29,10 @@
 
 enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 8 };
 
-/* FA_TUNE_STORE (a file), else $XDG_CACHE_HOME/fa-tune/store.db, else $HOME/.cache/fa-tune/store.db.
- * Relative XDG_CACHE_HOME is ignored, as its specification says. */
-int fa_store_default_path(char *ret_path, size_t size, fa_diag *diag);
-/* The same of the file beside a store that FA_TUNE_STORE has elsewhere: FA_TUNE_LOCAL_STORE. */
-int fa_store_local_path(char *ret_path, size_t size, fa_diag *diag);
+/* The file that `variable` names (FA_TUNE_STORE; FA_TUNE_LOCAL_STORE of the file beside a store that the former has
+ * elsewhere), else $XDG_CACHE_HOME/fa-tune/store.db, else $HOME/.cache/fa-tune/store.db. Relative XDG_CACHE_HOME is
+ * ignored, as its specification says. */
+int fa_store_default_path(const char *variable, char ret_path[FA_STORE_PATH_MAX], fa_diag *diag);
 
 typedef enum fa_store_mode {
     FA_STORE_READ_WRITE = 0, /* creates the file and its directories (mode 0700/0600) */

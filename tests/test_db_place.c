@@ -177,18 +177,23 @@ static void default_path_body(void)
     setenv("HOME", "/home/ada", 1);
     setenv("XDG_CACHE_HOME", "/cache", 1);
     setenv("FA_TUNE_STORE", "/own/s.db", 1);
-    CHECK_INT(fa_store_default_path(path, sizeof path, &diag), 0);
+    CHECK_INT(fa_store_default_path("FA_TUNE_STORE", path, &diag), 0);
     CHECK_TEXT(path, "/own/s.db");
-    CHECK_INT(fa_store_default_path(path, 9, &diag), FA_EINVAL);
-    CHECK_INT(fa_store_default_path(path, 10, &diag), 0);
+    char longest[FA_STORE_PATH_MAX + 1];
+    memset(longest, 'x', FA_STORE_PATH_MAX);
+    longest[FA_STORE_PATH_MAX] = 0;
+    setenv("FA_TUNE_STORE", longest, 1);
+    CHECK_INT(fa_store_default_path("FA_TUNE_STORE", path, &diag), FA_EINVAL);
+    setenv("FA_TUNE_STORE", longest + 1, 1);
+    CHECK_INT(fa_store_default_path("FA_TUNE_STORE", path, &diag), 0);
     setenv("FA_TUNE_STORE", "", 1);
-    CHECK_INT(fa_store_default_path(path, sizeof path, &diag), 0);
+    CHECK_INT(fa_store_default_path("FA_TUNE_STORE", path, &diag), 0);
     CHECK_TEXT(path, "/cache/fa-tune/store.db");
     setenv("XDG_CACHE_HOME", "relative", 1);
-    CHECK_INT(fa_store_default_path(path, sizeof path, &diag), 0);
+    CHECK_INT(fa_store_default_path("FA_TUNE_STORE", path, &diag), 0);
     CHECK_TEXT(path, "/home/ada/.cache/fa-tune/store.db");
     unsetenv("HOME");
-    CHECK_INT(fa_store_default_path(path, sizeof path, &diag), FA_ESTORE);
+    CHECK_INT(fa_store_default_path("FA_TUNE_STORE", path, &diag), FA_ESTORE);
     CHECK_HAS(diag.text, "FA_TUNE_STORE");
 }
 

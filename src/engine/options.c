@@ -95,8 +95,8 @@ const char *fa_options_fleet(const fa_options *options)
 int fa_options_store(const fa_options *options, char ret_path[FA_STORE_PATH_MAX], fa_diag *diag)
 {
     if (fa_options_fleet(options)[0] != 0)
-        return fa_store_local_path(ret_path, FA_STORE_PATH_MAX, diag);
+        return fa_store_default_path("FA_TUNE_LOCAL_STORE", ret_path, diag);
     return options->store != NULL
                ? copy_path(options->store, ret_path, FA_STORE_PATH_MAX, "store", diag)
-               : fa_store_default_path(ret_path, FA_STORE_PATH_MAX, diag);
+               : fa_store_default_path("FA_TUNE_STORE", ret_path, diag);
 }
