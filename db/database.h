@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What a store is made of, for the files of this room alone: its values, its prepared statements, what a
- * database library does for it, and its own members. Declares no function.
+ * database library does for it, and its own members. Declares no function but a clock.
  *
  * Invariants: between public calls no statement is active and no transaction is open, so no call
  * holds a lock of the file while its caller computes. Every public function that touches the file
@@ -13,6 +13,7 @@
 #include "store.h"
 
 #include "../src/base/error.h"
+#include "../src/base/pool.h"
 
 #include <sys/types.h>
 
@@ -26,6 +27,11 @@ enum {
     FA_STORE_SAMPLES_MAX = 1 << 20,
     FA_STATEMENTS_MAX = 128 /* of one connection; a power of two, never nearly full */
 };
+
+static inline int64_t fa_db_now_ms(void) /* of a monotonic clock */
+{
+    return (int64_t)(fa_clock_ns() / 1000000);
+}
 
 /* Makes the tables of version FA_STORE_SCHEMA; one text for all databases (schema.c). */
 extern const char fa_db_schema[];

@@ -5,7 +5,7 @@
 #ifndef FA_DB_LEASES_H
 #define FA_DB_LEASES_H
 
-#include "store_types.h"
+#include "scopes.h"
 
 enum {
     FA_LEASE_NAME_MAX = 160,

@@ -28,13 +28,6 @@ struct fa_lock {
     char path[FA_STORE_PATH_MAX + LOCK_NAME_MAX + 16];
 };
 
-static int64_t now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 static int check_name(const char *name, fa_diag *diag)
 {
     size_t size = name == NULL ? 0 : strnlen(name, LOCK_NAME_MAX);
@@ -104,7 +97,7 @@ static int try_lock(const char *path, int kind, int *ret_fd, fa_diag *diag)
 static int wait_lock(fa_lock *lock, int timeout_ms, fa_lock_giveup *giveup, void *context,
                      bool *ret_waited, fa_diag *diag)
 {
-    int64_t start = now_ms();
+    int64_t start = fa_db_now_ms();
     bool waited = false;
     for (;;) {
         int rc = try_lock(lock->path, lock->kind, &lock->fd, diag);
@@ -116,7 +109,7 @@ static int wait_lock(fa_lock *lock, int timeout_ms, fa_lock_giveup *giveup, void
         waited = true;
         if (giveup != NULL && giveup(context))
             return fa_fail(diag, FA_ECANCELED, "gave up waiting for lock %s", lock->path);
-        int64_t left = start + timeout_ms - now_ms();
+        int64_t left = start + timeout_ms - fa_db_now_ms();
         if (timeout_ms >= 0 && left <= 0)
             return fa_fail(diag, FA_ETIMEOUT, "another process has held lock %s for over %d ms",
                            lock->path, timeout_ms);

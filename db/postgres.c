@@ -359,7 +359,7 @@ static int postgres_wait(fa_store *store, int timeout_ms, fa_diag *diag)
         postgres->listening = rc == 0;
         return rc;
     }
-    int64_t until = fa_postgres_now_ms() + timeout_ms;
+    int64_t until = fa_db_now_ms() + timeout_ms;
     for (;;) {
         if (postgres->pq->consumeInput(postgres->connection) == 0 ||
             postgres->pq->status(postgres->connection) != CONNECTION_OK) {
@@ -372,7 +372,7 @@ static int postgres_wait(fa_store *store, int timeout_ms, fa_diag *diag)
             postgres->notified = false;
             return 0;
         }
-        if (fa_postgres_now_ms() >= until || !fa_postgres_await(postgres, until))
+        if (fa_db_now_ms() >= until || !fa_postgres_await(postgres, until))
             return FA_ETIMEOUT;
     }
 }

@@ -71,7 +71,6 @@ int fa_postgres_command(fa_store *store, const char *sql, int64_t *ret_value, fa
 int fa_postgres_not_connected(const fa_store *store, fa_diag *diag);
 /* Until there is something to read; false: the time is over. */
 bool fa_postgres_await(struct fa_postgres *postgres, int64_t until_ms);
-int64_t fa_postgres_now_ms(void); /* of a monotonic clock */
 /* A copy, with a question mark for every byte that is no part of UTF-8, which is all that the server takes. Caller
  * frees. */
 char *fa_postgres_utf8(const char *text, size_t size);

@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* ---- the client library ---------------------------------------------------------------------*/
 static fa_pq table;
@@ -177,20 +176,13 @@ int fa_postgres_fail(fa_store *store, fa_diag *diag, const PGresult *result, con
 }
 
 /* ---- waiting --------------------------------------------------------------------------------*/
-int64_t fa_postgres_now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* Until there is something to read, or room to write: those events; 0: the time is over. */
 static short await_socket(struct fa_postgres *postgres, short events, int64_t until)
 {
     struct pollfd socket = {postgres->pq->socket(postgres->connection), events, 0};
     int rc;
     do {
-        int64_t left = until - fa_postgres_now_ms();
+        int64_t left = until - fa_db_now_ms();
         rc = poll(&socket, 1, left > 0 ? (int)left : 0);
     } while (rc < 0 && errno == EINTR);
     return rc > 0 ? socket.revents : 0;
@@ -222,7 +214,7 @@ struct patience {
 
 static struct patience new_patience(const struct fa_postgres *postgres)
 {
-    int64_t now = fa_postgres_now_ms();
+    int64_t now = fa_db_now_ms();
     if (!postgres->answered)
         return (struct patience){now + FA_POSTGRES_FIRST_MS, now + FA_POSTGRES_FIRST_MS, false};
     return (struct patience){now + postgres->answer_ms, now + FA_POSTGRES_SILENT_MS, false};
@@ -234,7 +226,7 @@ static bool await_server(fa_store *store, short events, struct patience *patienc
     struct fa_postgres *postgres = store->postgres;
     short ready = 0;
     while (ready == 0) {
-        bool over = fa_postgres_now_ms() >= patience->until;
+        bool over = fa_db_now_ms() >= patience->until;
         if (over && patience->over)
             return false;
         patience->over = over;
@@ -244,10 +236,10 @@ static bool await_server(fa_store *store, short events, struct patience *patienc
         if (ready == 0 && (over || !postgres->answered || !answers_anybody(store)))
             return false;
         if (postgres->answered)
-            patience->silent = fa_postgres_now_ms() + FA_POSTGRES_SILENT_MS;
+            patience->silent = fa_db_now_ms() + FA_POSTGRES_SILENT_MS;
     }
     if ((ready & POLLOUT) != 0 && postgres->answered) /* an upload may take its time */
-        patience->until = fa_postgres_now_ms() + postgres->answer_ms;
+        patience->until = fa_db_now_ms() + postgres->answer_ms;
     return postgres->pq->consumeInput(postgres->connection) != 0;
 }
 

@@ -6,7 +6,11 @@
 #ifndef FA_DB_SCOPES_H
 #define FA_DB_SCOPES_H
 
-#include "store_types.h"
+#include "fa_types.h"
+#include "hash.h"
+#include "problem.h"
+
+typedef struct fa_store fa_store;
 
 /* What must agree for a winner to be served. Stored and compared in full, not by hash only. */
 typedef struct fa_scope {

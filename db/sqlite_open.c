@@ -27,20 +27,13 @@
 #include <time.h>
 #include <unistd.h>
 
-static int64_t now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* Waits are short and of random length, so that processes that wait do not all try again together. SQLite takes
  * a lock that cannot be had at all (ENOLCK: a network file system without its lock service) for one that
  * somebody holds. */
 static int wait_for_others(void *context, int tries)
 {
     fa_store *store = context;
-    int64_t now = now_ms();
+    int64_t now = fa_db_now_ms();
     bool no_locks = errno == ENOLCK;
     if (tries == 0)
         store->busy_since = now;

@@ -5,7 +5,7 @@
 #ifndef FA_DB_SWEEPS_H
 #define FA_DB_SWEEPS_H
 
-#include "store_types.h"
+#include "scopes.h"
 
 /* Enters the sweep `sweep->key` with its items, or comes back to it: its plan and budget become
  * these, what failed or was left running is pending again, what is done and spent stays. With
