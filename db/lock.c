@@ -123,14 +123,14 @@ static int take(const char *store_path, const char *name, int kind, int timeout_
                 fa_lock_giveup *giveup, void *context, fa_lock **ret_lock, bool *ret_waited,
                 fa_diag *diag)
 {
-    char store[FA_STORE_PATH_MAX], directory[FA_STORE_PATH_MAX + 16];
+    char store[FA_STORE_PATH_MAX], directory[FA_LOCKS_PATH_MAX];
     int rc = check_name(name, diag);
     if (rc == 0)
         rc = fa_db_resolve(store_path, true, store, diag);
     if (rc == 0)
         rc = check_is_store(store, diag);
     if (rc == 0)
-        rc = fa_db_locks_directory(store, directory, sizeof directory, diag);
+        rc = fa_db_locks_directory(store, directory, diag);
     if (rc != 0)
         return rc;
     fa_lock *lock = calloc(1, sizeof *lock);

@@ -313,12 +313,13 @@ static bool is_own_directory(const char *path)
            (st.st_mode & 022) == 0;
 }
 
-int fa_db_locks_directory(const char *store_path, char *ret_directory, size_t size, fa_diag *diag)
+int fa_db_locks_directory(const char *store_path, char ret_directory[FA_LOCKS_PATH_MAX],
+                          fa_diag *diag)
 {
     int rc = fa_db_check_directory(store_path, diag);
     if (rc != 0)
         return rc;
-    snprintf(ret_directory, size, "%s" FA_LOCKS_ENDING, store_path);
+    snprintf(ret_directory, FA_LOCKS_PATH_MAX, "%s" FA_LOCKS_ENDING, store_path);
     rc = make_directory(ret_directory, "locks", diag);
     if (rc != 0)
         return rc;
@@ -361,10 +362,9 @@ bool fa_db_is_marked(const char *store_path)
 
 void fa_db_mark_store(const char *store_path)
 {
-    char directory[FA_STORE_PATH_MAX + 16], identity[IDENTITY_MAX];
+    char directory[FA_LOCKS_PATH_MAX], identity[IDENTITY_MAX];
     char mark[FA_STORE_PATH_MAX + 32], fresh[FA_STORE_PATH_MAX + 64];
-    if (!identify(store_path, identity) ||
-        fa_db_locks_directory(store_path, directory, sizeof directory, NULL) != 0)
+    if (!identify(store_path, identity) || fa_db_locks_directory(store_path, directory, NULL) != 0)
         return;
     snprintf(mark, sizeof mark, "%s/.store", directory);
     if (mark_says(mark, identity))

@@ -27,10 +27,12 @@ const char *fa_db_network_name(unsigned long f_type);    /* NULL: a local file s
 /* STORE.locks, the directory beside a store: its locks (lock.c), and the mark that says which file of
  * that name was a store. The directory itself proves nothing: anybody may have made it. */
 #define FA_LOCKS_ENDING ".locks" /* of a store's path */
+enum { FA_LOCKS_PATH_MAX = FA_STORE_PATH_MAX + 16 };
 
 /* Makes the directory where it is missing: mode 0700, ours alone, since whoever can write it can hold
  * every lock of it for ever. */
-int fa_db_locks_directory(const char *store_path, char *ret_directory, size_t size, fa_diag *diag);
+int fa_db_locks_directory(const char *store_path, char ret_directory[FA_LOCKS_PATH_MAX],
+                          fa_diag *diag);
 
 /* Marks the file that has the path now. Only for a file that was just read and written as a store; best
  * effort. */

@@ -123,7 +123,7 @@ int fa_db_scope_lock(fa_store *store, int64_t id, fa_diag *diag)
 }
 
 /* ---- listing --------------------------------------------------------------------------------*/
-struct visiting { /* one of them */
+struct visiting { /* all but one of the visitors are NULL */
     fa_scope_visit *visit;
     fa_unread_scope_visit *visit_unread;
     fa_outbox_visit *visit_waiting;

@@ -95,6 +95,13 @@ static int connect_sqlite(fa_store *store, fa_diag *diag)
 }
 
 /* ---- setting a damaged file aside ------------------------------------------------------------*/
+/* False when another process has just set the file aside. */
+static bool has_its_name(const fa_store *store)
+{
+    struct stat st;
+    return lstat(store->path, &st) == 0 && st.st_ino == store->inode && st.st_dev == store->device;
+}
+
 /* 1: corrupt; 0: sound after all; negative: cannot be told now, or the file never was a store. */
 static int confirm(fa_store *store, fa_diag *diag)
 {
@@ -153,9 +160,8 @@ static int rename_all(const char *path, char ret_aside[FA_STORE_PATH_MAX + 64], 
 
 static int set_aside_locked(fa_store *store, fa_diag *ret_note, fa_diag *diag)
 {
-    struct stat st;
-    if (lstat(store->path, &st) != 0 || st.st_ino != store->inode || st.st_dev != store->device)
-        return 0; /* somebody was quicker */
+    if (!has_its_name(store))
+        return 0;
     int corrupt = confirm(store, diag);
     if (corrupt <= 0)
         return corrupt;
@@ -220,10 +226,7 @@ static int make_tables(fa_store *store, void *context, fa_diag *diag)
  * by mistake. Only the mark of this very file tells which. */
 static int refuse_unknown(fa_store *store, fa_diag *diag)
 {
-    struct stat st;
-    bool replaced = lstat(store->path, &st) != 0 || st.st_ino != store->inode ||
-                    st.st_dev != store->device; /* another process has just set it aside */
-    store->damaged = replaced || fa_db_is_marked(store->path);
+    store->damaged = !has_its_name(store) || fa_db_is_marked(store->path);
     if (store->damaged)
         return fa_fail(diag, FA_ECORRUPT, "store %s: the file is damaged", store->path);
     return fa_fail(

@@ -236,7 +236,7 @@ static int visit_row(fa_store *store, int64_t id, void *context, fa_diag *diag)
     return rc;
 }
 
-/* Where more values of `sql` are bound: it gives the numbers of a scope's trials, the scope's is its first value. */
+/* `sql` gives numbers of trials. Binds the scope's number to its first place; the caller binds the others. */
 static fa_binder trials_of(fa_store *store, const fa_scope *scope, const char *sql,
                            struct visiting *visiting, fa_diag *diag)
 {
