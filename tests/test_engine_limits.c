@@ -5,7 +5,7 @@
 #include "engine_fixture.h"
 
 #include "failing_allocator.h"
-#include "job_finish.h"
+#include "job.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One tune as a job: its state, and what its stages do to it (job_state.c).
+ * One tune as a job: its state, what its stages do to it (job_state.c), and the stages.
  *
  * Workload: 100 configs of about 0.3 s of compiling and a few milliseconds of GPU each.
  * Invariants: every pending config ends exactly once, in fa_job_settle; what has ended is written
@@ -125,5 +125,56 @@ void fa_job_note_timeout(fa_job *job, int index, int waited_ms, int timeout_ms);
 /* Notes that an attempt's compiler died, twice: want of memory ends NVRTC by a signal, too. */
 void fa_job_note_death(fa_job *job, int index);
 void fa_job_forget_fresh(fa_attempt *attempt);
+
+/* ---- beginning and end as an object (job_setup.c) ---- */
+/* `request` must outlive the job. */
+int fa_job_new(fa_tuner *tuner, const fa_request *request, fa_job **ret_job, fa_diag *diag);
+void fa_job_free(fa_job **job);
+int fa_job_set_up(fa_job *job);
+int fa_job_set_up_cases(fa_job *job);
+
+/* ---- running (job_run.c) ---- */
+/* Runs the tune for a target, once; `work` is held, but not while workers are waited for, and so is the key's
+ * lock. */
+int fa_job_run(fa_job *job, const fa_target *target, const fa_plan *plan, fa_answer *ret_answer,
+               fa_diag *diag);
+
+/* ---- the compile side (job_compile.c) ---- */
+/* Before anything else here. */
+void fa_job_compile_init(fa_job *job);
+/* Starts every worker before it is known what for; they load NVRTC meanwhile. */
+void fa_job_compile_prestart(fa_job *job);
+void fa_job_compile_start(fa_job *job);
+void fa_job_compile_advance(fa_job *job);
+bool fa_job_compile_done(const fa_job *job);
+void fa_job_compile_stop(fa_job *job);
+
+/* ---- the GPU side (job_measure.c) ---- */
+int fa_job_measure_start(fa_job *job);
+void fa_job_measure_advance(fa_job *job);
+bool fa_job_measure_done(const fa_job *job);
+
+/* ---- who is raced: chosen from the probes, then from a heat where those are many (job_finalists.c) ---- */
+/* Sorts indices of attempts, best first. */
+void fa_job_sort(fa_job *job, int *order, int count);
+/* Indices of trials with this status, best first; returns their number. ret_order: [space.count] */
+int fa_job_sorted(fa_job *job, fa_status status, int *ret_order);
+
+/* Chooses who is raced, and whether a heat comes first (measure.heat); 0: no config was measured. */
+int fa_job_choose_finalists(fa_job *job);
+/* After a heat: keeps those that may be the best by its times. */
+void fa_job_cut_finalists(fa_job *job);
+/* Takes out of the finalists' times what the rounds of their race have in common. 0, or diag. */
+int fa_job_level_finalists(fa_job *job);
+
+/* ---- the end: who wins, and what is kept (job_finish.c) ---- */
+/* *ret_winner: the winner's index, or FA_JOB_NOBODY; fills ties, default and counts of the answer. */
+int fa_job_choose_winner(fa_job *job, fa_answer *answer, int *ret_winner, fa_diag *diag);
+int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag);
+/* Notes the first error of each family of which no config came to a kernel. */
+void fa_job_note_families(const fa_job *job);
+/* 0 when what was to be verified passed, else FA_JOB_NOBODY; fills the answer's trial, cubin key and
+ * compiler either way. */
+int fa_job_verified(const fa_job *job, fa_answer *answer);
 
 #endif

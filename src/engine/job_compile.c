@@ -3,7 +3,7 @@
  * A tune's compile side: configs in the model's order, from the store when their cubin is there,
  * else from a pool of compile workers; then the gates that need no GPU.
  */
-#include "job_compile.h"
+#include "job.h"
 
 #include "buf.h"
 #include "candidate.h"

@@ -7,7 +7,7 @@
  *
  * Workload: some forty probes, a heat of up to sixty, a race of a dozen.
  */
-#include "job_finalists.h"
+#include "job.h"
 
 #include "rank.h"
 

@@ -6,11 +6,10 @@
  * own are ties, declared in the answer and broken the same way every time: the default config
  * first, then less shared memory, fewer threads, config text.
  */
-#include "job_finish.h"
+#include "job.h"
 
 #include "driver.h"
 #include "stored.h"
-#include "job_finalists.h"
 #include "manifest.h"
 #include "pool.h"
 #include "rank.h"

@@ -3,10 +3,9 @@
  * A tune's GPU side: one measuring worker, given one config at a time; a config that takes it down
  * is settled as crashed, timed out or out of memory, and a new worker goes on with the rest.
  */
-#include "job_measure.h"
+#include "job.h"
 
 #include "bench.h"
-#include "job_finalists.h"
 #include "manifest.h"
 #include "pool.h"
 #include "problem.h"

@@ -7,13 +7,8 @@
  * Invariants: every pending config ends exactly once, in fa_job_settle; what has ended is written
  * before the loop sleeps again; a worker's death ends at most the config it had.
  */
-#include "job_run.h"
+#include "job.h"
 
-#include "job_compile.h"
-#include "job_finalists.h"
-#include "job_finish.h"
-#include "job_measure.h"
-#include "job_setup.h"
 #include "pool.h"
 
 #include "error.h"

@@ -3,7 +3,7 @@
  * A tune's beginning and end: the loop, the space with what is on record for it, the order in which
  * configs are tried, the grids they are proved on.
  */
-#include "job_setup.h"
+#include "job.h"
 
 #include "bench.h"
 #include "driver.h"
@@ -14,7 +14,6 @@
 #include "store.h"
 
 #include "error.h"
-#include "job_compile.h"
 #include "json.h"
 #include "model.h"
 #include "problem.h"
