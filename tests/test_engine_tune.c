@@ -13,6 +13,7 @@
 
 #include <pthread.h>
 #include <spawn.h>
+#include <sqlite3.h>
 #include <sys/wait.h>
 
 static int tune(engine_fixture *f, fa_request *request, fa_answer *answer, fa_diag *diag)
@@ -229,6 +230,42 @@ static int count_raced(void *context, int32_t rank, const fa_trial *trial)
     if (trial->raced)
         raced[trial->config.tunable[0].value == 128]++;
     return 0;
+}
+
+static int looks; /* how often the winner of a problem was read, by any connection */
+
+static int note_look(unsigned what, void *context, void *statement, void *text)
+{
+    (void)what, (void)context, (void)statement;
+    looks += strstr(text, "LEFT JOIN cubin AS found") != NULL;
+    return 0;
+}
+
+static int watch_looks(sqlite3 *db, char **error, const struct sqlite3_api_routines *api)
+{
+    (void)error, (void)api;
+    return sqlite3_trace_v2(db, SQLITE_TRACE_STMT, note_look, NULL);
+}
+
+/* Once for a stored winner and never for a loaded one; a tune looks before it waits for the key's lock and after. */
+static void a_request_looks_once_and_a_tune_once_more(void)
+{
+    engine_fixture f;
+    const fa_kernel *kernel;
+    fa_diag diag;
+    CHECK(sqlite3_auto_extension((void (*)(void))watch_looks) == SQLITE_OK);
+    CHECK(fixture_open(&f, ""));
+    for (int left = 2; left >= 0; left--) {
+        if (left == 1)
+            fa_close(&f.tuner);
+        CHECK(f.tuner != NULL || fixture_session(&f, &diag) == 0);
+        looks = 0;
+        CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag),
+                 diag);
+        CHECK_INT(looks, left);
+    }
+    sqlite3_reset_auto_extension();
+    fixture_close(&f);
 }
 
 struct rows {
@@ -593,6 +630,7 @@ int main(int argc, char **argv)
     TEST(the_fastest_config_wins);
     TEST(the_fastest_config_wins_while_the_clock_drifts);
     TEST(a_clock_that_falls_among_the_probes_does_not_choose);
+    TEST(a_request_looks_once_and_a_tune_once_more);
     TEST(a_ranking_is_what_explain_says_of_those_that_finished);
     TEST(a_heat_tells_who_is_in_the_race);
     TEST(a_second_session_finds_the_winner_and_starts_no_worker);

@@ -6,14 +6,10 @@
  * Workload: a few hundred trials. A ranking evaluates no space, unless the model is asked about other lengths than the
  * bucket's, or an imported winner brought the times.
  */
-#include "explain.h"
+#include "tune.h"
 
-#include "stored.h"
-#include "lookup.h"
-#include "manifest.h"
 #include "rank.h"
-#include "request.h"
-#include "store.h"
+#include "stored.h"
 #include "trial_list.h"
 
 #include "error.h"

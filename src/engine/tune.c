@@ -6,11 +6,8 @@
 #include "tune.h"
 
 #include "request.h"
-#include "explain.h"
-#include "hash.h"
 #include "job.h"
 #include "lock.h"
-#include "manifest.h"
 #include "problem.h"
 #include "store.h"
 #include "stored.h"
