@@ -301,7 +301,7 @@ def without_its_script_the_page_still_reads():
     tap.equal(shown.complaints, [])
     with open(os.path.join(state["place"].folder, "tuned.html"), encoding="utf-8") as file:
         plain = file.read().split('<pre id="plain">')[1].split("</pre>")[0]
-    tap.has(plain, "| fp16 · B 1 · H 1 · S 128 · D 64 | NVIDIA L4 | measured, SLOW | ")
+    tap.has(plain, "| fp16 · B 1 · H 1 · S 128 · D 64 | NVIDIA L4 | measured | yes | ")
 
 
 def any_document_is_drawn_wherever_it_comes_from():

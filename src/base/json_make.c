@@ -63,17 +63,17 @@ static bool are_whole(const cJSON *json) /* and those that follow it in its list
     return true;
 }
 
-static bool is_whole(const cJSON *json)
+bool fa_json_is_whole(const cJSON *json)
 {
     return json != NULL && (json->type & LACKS_SOMETHING) == 0 && are_whole(json->child);
 }
 
 char *fa_json_print(const cJSON *json)
 {
-    return is_whole(json) ? cJSON_PrintUnformatted(json) : NULL;
+    return fa_json_is_whole(json) ? cJSON_PrintUnformatted(json) : NULL;
 }
 
 char *fa_json_print_tidy(const cJSON *json)
 {
-    return is_whole(json) ? cJSON_Print(json) : NULL;
+    return fa_json_is_whole(json) ? cJSON_Print(json) : NULL;
 }

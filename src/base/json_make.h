@@ -24,6 +24,8 @@ bool fa_json_add_null(cJSON *object, const char *key);
 cJSON *fa_json_add_object(cJSON *object, const char *key);
 cJSON *fa_json_add_array(cJSON *object, const char *key);
 
+/* Whether nothing that was added to it, at any depth, was left out for want of memory. NULL is not whole. */
+bool fa_json_is_whole(const cJSON *json);
 /* In one line, or as people read it; the caller frees it. NULL: out of memory, now or while it was made. */
 char *fa_json_print(const cJSON *json);
 char *fa_json_print_tidy(const cJSON *json);

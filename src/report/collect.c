@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double SLOW = 0.5; /* flagged below this fraction of the fastest peer's speed */
+static const double SLOW = 0.5; /* flagged below this fraction of a peer's speed */
 
 /* ---- what a trial came with -----------------------------------------------------------------*/
 static void copy_text(const cJSON *json, const char *key, char *ret, size_t size)
@@ -90,11 +90,7 @@ static int take_clocks(report_problem *problem, report_config *config, const cha
     size_t i = 0;
     while (i < problem->throttles && strcmp(problem->throttle[i], config->throttle) != 0)
         i++;
-    if (config->throttle[0] == 0 || i < problem->throttles)
-        return 0;
-    if (problem->throttles == REPORT_THROTTLES)
-        problem->throttles_left_out++;
-    else
+    if (config->throttle[0] != 0 && i == problem->throttles && i < REPORT_THROTTLES)
         memcpy(problem->throttle[problem->throttles++], config->throttle, sizeof config->throttle);
     return 0;
 }
@@ -283,7 +279,6 @@ static int fill_peers(const report *report, report_problem *problem)
     fa_answer answer = problem->study.winner;
     answer.problem = problem->study.problem;
     answer.gpu = problem->study.gpu;
-    problem->fastest_peer = -1;
     for (size_t i = 0; i < report->baselines; i++) {
         const fa_baseline *baseline = &report->baseline[i];
         if (!fa_baseline_concerns(baseline, &answer) || !(baseline->median_us > 0))
@@ -296,13 +291,9 @@ static int fill_peers(const report *report, report_problem *problem)
         *peer = (report_peer){.baseline = *baseline};
         if (problem->us > 0)
             peer->ratio = baseline->median_us / problem->us;
-        int fastest = problem->fastest_peer;
-        if (fastest < 0 || baseline->median_us < problem->peer[fastest].baseline.median_us)
-            problem->fastest_peer = (int)problem->peers;
+        problem->slow |= problem->measured && peer->ratio < SLOW;
         problem->peers++;
     }
-    problem->slow = problem->measured && problem->fastest_peer >= 0 &&
-                    problem->peer[problem->fastest_peer].ratio < SLOW;
     return 0;
 }
 

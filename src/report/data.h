@@ -75,7 +75,7 @@ typedef struct report_problem {
     size_t seeds, seeds_left_out;
     int32_t sm_mhz[2], memory_mhz[2], temperature_c[2]; /* lowest, highest; -1: not known */
     char throttle[REPORT_THROTTLES][160];
-    size_t throttles, throttles_left_out;
+    size_t throttles;
 
     const fa_trial *best; /* the winner, else the best so far; NULL: none came through */
     bool timed;           /* best was timed; else its time is the model's */
@@ -88,7 +88,6 @@ typedef struct report_problem {
     double compile_ms;            /* of all compiles, one after another */
     report_peer *peer;
     size_t peers;
-    int fastest_peer; /* index, or -1 */
     bool slow;        /* measured at less than half the speed of the fastest peer */
 } report_problem;
 

@@ -171,7 +171,7 @@ static void add_problem_words(cJSON *object, const fa_problem *problem)
     add_words(object, "words", problem);
 }
 
-static cJSON *problem_json(const report_problem *problem)
+cJSON *report_document_new_problem(const report_problem *problem)
 {
     const fa_study *study = &problem->study;
     cJSON *object = cJSON_CreateObject();
@@ -298,10 +298,17 @@ static void add_what_fits(const report *report, report_document *document, cJSON
     }
 }
 
-void report_document_problem(const report *report, report_document *document,
+cJSON *report_document_whole_problem(report_problem *problem)
+{
+    cJSON *json = report_document_new_problem(problem);
+    document_add_configs(json, problem, SIZE_MAX);
+    return json;
+}
+
+void report_document_problem(const report *report, report_document *document, cJSON *json,
                              report_problem *problem, fa_buf *out)
 {
-    cJSON *json = problem_json(problem);
+    out->failed |= !fa_json_is_whole(json);
     if (document_add_near(document, json, problem) != 0)
         out->failed = true;
     if (document->is_short) {
@@ -327,6 +334,7 @@ static cJSON *regret_json(const fa_regret *regret)
         fa_json_add_number(item, "regret", value);
     else
         fa_json_add_null(item, "regret");
+    add_known(item, "ratio", value >= 0 ? 1 + value : 0);
     fa_json_add(item, "bucket_config", fa_config_to_json(&regret->bucket_config));
     fa_json_add(item, "best_config", fa_config_to_json(&regret->best_config));
     return item;
@@ -342,6 +350,8 @@ static cJSON *prediction_json(const fa_prediction *prediction)
     add_known(item, "predicted_us", prediction->predicted_us);
     add_known(item, "measured_us", prediction->measured_us);
     add_known(item, "best_us", prediction->best_us);
+    add_known(item, "ratio",
+              prediction->best_us > 0 ? prediction->measured_us / prediction->best_us : 0);
     add_known(item, "rank", prediction->rank);
     add_known(item, "measured", prediction->measured);
     fa_json_add(item, "config", fa_config_to_json(&prediction->config));
@@ -379,29 +389,34 @@ static cJSON *pay_json(const report_pay *pay)
     return item;
 }
 
+cJSON *report_document_tail(const report *report, const report_document *document)
+{
+    cJSON *tail = cJSON_CreateObject();
+    cJSON *list = fa_json_add_array(tail, "near_configs");
+    for (size_t i = 0; document != NULL && i < document->nears; i++)
+        fa_json_push(list, cJSON_CreateString(document->near[i]));
+    list = fa_json_add_array(tail, "pay");
+    for (size_t i = 0; i < report->pays; i++)
+        fa_json_push(list, pay_json(&report->pay[i]));
+    list = fa_json_add_array(tail, "regret");
+    for (size_t i = 0; i < report->regrets; i++)
+        fa_json_push(list, regret_json(&report->regret[i]));
+    list = fa_json_add_array(tail, "predictions");
+    for (size_t i = 0; i < report->predictions; i++)
+        fa_json_push(list, prediction_json(&report->prediction[i]));
+    return tail;
+}
+
 void report_document_end(const report *report, report_document *document, fa_buf *out)
 {
-    fa_buf_text(out, "\n],\"near_configs\":");
-    cJSON *near = cJSON_CreateArray();
-    for (size_t i = 0; i < document->nears; i++)
-        fa_json_push(near, cJSON_CreateString(document->near[i]));
-    print(out, near);
-    fa_buf_text(out, ",\"pay\":[");
-    for (size_t i = 0; i < report->pays; i++) {
-        fa_buf_text(out, i > 0 ? ",\n" : "\n");
-        print(out, pay_json(&report->pay[i]));
-    }
-    fa_buf_text(out, "],\"regret\":[");
-    for (size_t i = 0; i < report->regrets; i++) {
-        fa_buf_text(out, i > 0 ? ",\n" : "\n");
-        print(out, regret_json(&report->regret[i]));
-    }
-    fa_buf_text(out, "],\"predictions\":[");
-    for (size_t i = 0; i < report->predictions; i++) {
-        fa_buf_text(out, i > 0 ? ",\n" : "\n");
-        print(out, prediction_json(&report->prediction[i]));
-    }
-    fa_buf_text(out, "]}\n");
+    fa_buf tail = {0};
+    print(&tail, report_document_tail(report, document));
+    fa_buf_text(out, "\n],");
+    if (tail.size > 1) /* its members */
+        fa_buf_append(out, tail.data + 1, tail.size - 1);
+    fa_buf_text(out, "\n");
+    out->failed |= tail.failed;
+    fa_buf_free(&tail);
 }
 
 void report_document_free(report_document *document)
@@ -426,7 +441,8 @@ static int json_begin(report *report)
 
 static void json_problem(report *report, report_problem *problem)
 {
-    report_document_problem(report, report->format, problem, report->out);
+    report_document_problem(report, report->format, report_document_new_problem(problem), problem,
+                            report->out);
 }
 
 static void json_end(report *report)

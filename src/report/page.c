@@ -15,7 +15,7 @@ enum { PROBLEM_BYTES = 4100000 }; /* for the problems of all */
 
 typedef struct page {
     report_document document;
-    report_summary summary;
+    fa_buf rows; /* of the summary */
     fa_buf text; /* the document */
 } page;
 
@@ -27,7 +27,7 @@ static int page_begin(report *report)
     report->format = page;
     page->document.is_short = true;
     report_document_begin(report, &page->text);
-    return report_summary_begin(report, &page->summary);
+    return 0;
 }
 
 static void page_problem(report *report, report_problem *problem)
@@ -36,8 +36,9 @@ static void page_problem(report *report, report_problem *problem)
     size_t left = report->outcome.problems - (size_t)problem->number + 1;
     size_t room = page->text.size < PROBLEM_BYTES ? PROBLEM_BYTES - page->text.size : 0;
     page->document.room = room / left;
-    report_document_problem(report, &page->document, problem, &page->text);
-    report_summary_row(&page->summary, problem);
+    cJSON *json = report_document_new_problem(problem);
+    report_summary_row(&page->rows, json);
+    report_document_problem(report, &page->document, json, problem, &page->text);
 }
 
 static void write_page(fa_buf *out, const fa_buf *summary, const fa_buf *document)
@@ -58,7 +59,7 @@ static void end(report *report, bool whole)
     if (page == NULL)
         return;
     report_document_end(report, &page->document, &page->text);
-    report_summary_end(report, &page->summary, &summary);
+    report_summary(report, &page->rows, &summary);
     if (whole)
         write_page(out, &summary, &page->text);
     else if (page->text.data != NULL)
@@ -66,6 +67,7 @@ static void end(report *report, bool whole)
     out->failed |= page->text.failed || summary.failed;
     report_document_free(&page->document);
     fa_buf_free(&page->text);
+    fa_buf_free(&page->rows);
     fa_buf_free(&summary);
     free(page);
     report->format = NULL;

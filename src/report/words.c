@@ -160,22 +160,6 @@ void report_about(fa_buf *out, double us)
     microseconds(out, us, 99.95, "%.1f");
 }
 
-void report_plus_minus(fa_buf *out, const fa_trial *trial)
-{
-    fa_buf_printf(out, "±%.*f", trial->median_us < 9.995 ? 2 : 1,
-                  (trial->high_us - trial->low_us) / 2);
-}
-
-void report_time_of(fa_buf *out, const fa_trial *trial)
-{
-    if (trial->median_us > 0)
-        report_us(out, trial->median_us);
-    else if (trial->predicted_us > 0)
-        report_about(out, trial->predicted_us);
-    else
-        fa_buf_text(out, "–");
-}
-
 void report_seconds(fa_buf *out, double seconds)
 {
     if (!(seconds > 0))
@@ -209,9 +193,9 @@ void report_date(fa_buf *out, int64_t unix_time)
     fa_buf_text(out, text);
 }
 
-void report_driver(fa_buf *out, int32_t version)
+void report_driver(fa_buf *out, double version)
 {
-    fa_buf_printf(out, "CUDA %d.%d", version / 1000, version % 1000 / 10);
+    fa_buf_printf(out, "CUDA %d.%d", (int)version / 1000, (int)version % 1000 / 10);
 }
 
 void report_problem_words(fa_buf *out, const fa_problem *problem)
@@ -265,49 +249,4 @@ const char *report_standing(const report_problem *problem)
     return problem->study.has_winner ? fa_origin_name(problem->study.winner.origin)
            : problem->best != NULL || problem->gate[FA_STATUS_PENDING].count > 0 ? "unfinished"
                                                                                  : "failed";
-}
-
-void report_slow_advice(fa_buf *out, const report_problem *problem)
-{
-    const report_peer *peer = &problem->peer[problem->fastest_peer];
-    fa_buf_text(out, "Slower than half the speed of ");
-    fa_buf_text(out, peer->baseline.peer);
-    fa_buf_printf(out,
-                  " (%.2f× of it): profile this kernel, for example with Nsight Compute, "
-                  "before spending more time on tuning.",
-                  peer->ratio);
-}
-
-/* ---- peers ----------------------------------------------------------------------------------*/
-static int compare_names(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-int report_peer_names(const report *report, const char ***ret_names, size_t *ret_count)
-{
-    const char **names = NULL;
-    size_t count = 0;
-    if (report->baselines > 0) {
-        names = calloc(report->baselines, sizeof *names);
-        if (names == NULL)
-            return FA_ENOMEM;
-        for (size_t i = 0; i < report->baselines; i++)
-            names[i] = report->baseline[i].peer;
-        qsort(names, report->baselines, sizeof *names, compare_names);
-        for (size_t i = 0; i < report->baselines; i++)
-            if (count == 0 || strcmp(names[count - 1], names[i]) != 0)
-                names[count++] = names[i];
-    }
-    *ret_names = names;
-    *ret_count = count;
-    return 0;
-}
-
-const report_peer *report_peer_named(const report_problem *problem, const char *name)
-{
-    for (size_t i = 0; i < problem->peers; i++)
-        if (strcmp(problem->peer[i].baseline.peer, name) == 0)
-            return &problem->peer[i];
-    return NULL;
 }

@@ -26,14 +26,11 @@ void report_script_json(fa_buf *out, const char *json);
 void report_grouped(fa_buf *out, int64_t value);            /* 49,152 */
 void report_us(fa_buf *out, double us);                     /* 41.3 µs */
 void report_about(fa_buf *out, double us);                  /* ~41 µs: a model's estimate */
-void report_plus_minus(fa_buf *out, const fa_trial *trial); /* ±0.2 */
-/* Measured, or the model's with its tilde; "–" when neither is known. */
-void report_time_of(fa_buf *out, const fa_trial *trial);
 void report_seconds(fa_buf *out, double seconds); /* 10.9 s, 2 min 3 s; "–" for none */
 void report_tflops(fa_buf *out, double tflops);   /* 317, 5.2, 0.08 */
 void report_ratio(fa_buf *out, double ratio);     /* 1.24× */
 void report_date(fa_buf *out, int64_t unix_time); /* 2026-11-20 16:23 UTC */
-void report_driver(fa_buf *out, int32_t version); /* CUDA 13.0 */
+void report_driver(fa_buf *out, double version);  /* CUDA 13.0 */
 void report_problem_words(fa_buf *out, const fa_problem *problem); /* fp16 · B 4 · H 8 · … */
 void report_config_words(fa_buf *out, const fa_config *config);    /* family BLOCK_M=128 … */
 /* What a gate means for the configs that ended there: "did not launch". */
@@ -43,30 +40,15 @@ extern const fa_status report_gates[REPORT_STATUSES];
 /* "measured", "predicted", …; "unfinished" when there is no winner yet, "failed" when none came
  * through. */
 const char *report_standing(const report_problem *problem);
-/* What a slow problem's reader should do. */
-void report_slow_advice(fa_buf *out, const report_problem *problem);
 
 /* ---- operations -----------------------------------------------------------------------------*/
 /* The operations that reports know, each with the fields of its problems (docs/json.md). */
 cJSON *report_operations_json(void);
 
-/* ---- peers of the whole report --------------------------------------------------------------*/
-/* Names of all peers of these baselines, each once, in order of the alphabet. Caller frees the array;
- * the names are the baselines'. *ret_count 0 and NULL when there are none. */
-int report_peer_names(const report *report, const char ***ret_names, size_t *ret_count);
-const report_peer *report_peer_named(const report_problem *problem, const char *name);
-
-/* ---- the summary in Markdown (markdown.c) ---------------------------------------------------*/
-/* Gathers a row for each problem; ended, it is the head of the report with its one table. */
-typedef struct report_summary {
-    fa_buf rows;
-    const char **peer; /* names, columns of the table */
-    size_t peers;
-} report_summary;
-
-/* FA_ENOMEM: what was begun is ended all the same. */
-int report_summary_begin(const report *report, report_summary *ret_summary);
-void report_summary_row(report_summary *summary, const report_problem *problem);
-void report_summary_end(const report *report, report_summary *summary, fa_buf *out);
+/* ---- the summary in Markdown (tables.c) -----------------------------------------------------*/
+/* Joins the row of a problem, which is a whole one of the document. */
+void report_summary_row(fa_buf *rows, const cJSON *problem);
+/* The report's title and its one table, of the rows that were gathered. */
+void report_summary(const report *report, const fa_buf *rows, fa_buf *out);
 
 #endif
