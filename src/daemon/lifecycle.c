@@ -102,7 +102,7 @@ static void journal_loaded(void *context, const serve_journal_entry *first, int 
         job->accepted_ms = entry->accepted_ms;
         job->journaled = true;
         serve_log(SERVE_INFO, "job goes on", "job", job->id, NULL);
-        serve_pending_resume(service, job, entry->body, entry->size);
+        serve_pending_resume(job, entry->body, entry->size);
     }
     service->journal_open = true;
     if (rc != 0) /* a store that cannot be written: lookups work, and no job is accepted */

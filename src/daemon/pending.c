@@ -43,12 +43,12 @@ void serve_pending_free(serve_service *service)
         free_pending(service->pending);
 }
 
-/* Takes the body; NULL: out of memory. */
+/* Takes the body, which only a job that is queued already may lack; NULL: out of memory. */
 static serve_pending *new_pending(serve_service *service, serve_pending_kind kind, serve_body *body,
                                   const fa_ask *ask)
 {
     serve_pending *pending = calloc(1, sizeof *pending);
-    if (pending == NULL || (body == NULL && kind != SERVE_PENDING_RECHECK)) {
+    if (pending == NULL || (body == NULL && kind != SERVE_PENDING_JOB)) {
         serve_body_drop(&body);
         free(pending);
         return NULL;
@@ -161,7 +161,6 @@ static void submit(serve_pending *pending)
     }
     while ((exchange = serve_waiters_take(&pending->clients)) != NULL)
         serve_job_submit(job, exchange);
-    free_pending(pending);
 }
 
 /* A job of an earlier process begins, or a queued job may have its answer already. */
@@ -180,7 +179,6 @@ static void resume(serve_pending *pending)
     } else {
         start_job(pending, job);
     }
-    free_pending(pending);
 }
 
 /* ---- time -----------------------------------------------------------------------------------*/
@@ -218,7 +216,8 @@ void serve_pending_expire(serve_service *service, int64_t now_ms)
 }
 
 /* ---- lookups --------------------------------------------------------------------------------*/
-static void answer_kernel(serve_pending *pending)
+/* Returns whether the request stays, because its clients wait for a job. */
+static bool answer_kernel(serve_pending *pending)
 {
     serve_job *job;
     if (pending->found.answered) {
@@ -229,36 +228,38 @@ static void answer_kernel(serve_pending *pending)
         /* nobody waits for a tune any more */
     } else if ((job = job_for(pending)) == NULL) {
         refuse_all(pending, "too many jobs are waiting: come back later");
+    } else if (start_job(pending, job) != 0) {
+        fail_all(pending, job->code, job->message.text);
     } else {
         pending->job = job;
         pending->waits_for_job = true;
         job->references++;
-        if (start_job(pending, job) == 0) /* else the job has ended, and freed the request */
-            expire(pending, serve_now_ms(pending->service));
-        return;
+        expire(pending, serve_now_ms(pending->service));
+        return true;
     }
-    free_pending(pending);
+    return false;
 }
 
 static void looked_up(serve_task *task)
 {
     serve_pending *pending = (serve_pending *)task;
-    if (pending->kind == SERVE_PENDING_RESUME || pending->kind == SERVE_PENDING_RECHECK) {
+    bool stays = false;
+    if (pending->kind == SERVE_PENDING_JOB) {
         resume(pending);
     } else if (task->skipped || pending->service->stopping) {
         refuse_all(pending, "this server is stopping");
-        free_pending(pending);
     } else if (pending->rc != 0) {
         bool gone = pending->rc == FA_ENOTFOUND || pending->rc == FA_ECORRUPT;
         if (pending->kind == SERVE_PENDING_REFRESH && gone)
             serve_cache_empty(pending->service->cache);
         fail_all(pending, pending->rc, pending->diag.text);
-        free_pending(pending);
     } else if (pending->kind == SERVE_PENDING_TUNE || pending->kind == SERVE_PENDING_SWEEP) {
         submit(pending);
     } else {
-        answer_kernel(pending);
+        stays = answer_kernel(pending);
     }
+    if (!stays)
+        free_pending(pending);
 }
 
 static void look_up(serve_pending *pending)
@@ -286,17 +287,21 @@ int64_t serve_pending_waiting(const serve_service *service)
     return count;
 }
 
-static void recheck(serve_job *job, bool as_good)
+/* Looks up what a job asks. Takes the body; NULL: the job has been read already. */
+static void look_up_job(serve_job *job, serve_body *body, const fa_ask *ask, bool as_good)
 {
-    serve_pending *pending = job->kind == SERVE_TUNE
-                                 ? new_pending(job->service, SERVE_PENDING_RECHECK, NULL, &job->ask)
-                                 : NULL;
+    serve_pending *pending = new_pending(job->service, SERVE_PENDING_JOB, body, ask);
     if (pending == NULL)
         return;
     pending->job = job;
     pending->as_good = as_good;
     job->references++;
-    look_up(pending);
+    if (job->kind == SERVE_TUNE && body != NULL)
+        pending->rc = fa_ask_read(body->bytes, body->size, &pending->ask, &pending->diag);
+    if (pending->rc != 0)
+        looked_up(&pending->task);
+    else
+        look_up(pending);
 }
 
 void serve_pending_job_ended(serve_job *job)
@@ -315,8 +320,8 @@ void serve_pending_job_ended(serve_job *job)
     }
     for (serve_job *other = service->jobs; other != NULL; other = other->next)
         if (job->state == SERVE_DONE && other->state == SERVE_QUEUED && other->key[0] != 0 &&
-            strcmp(other->key, job->key) == 0)
-            recheck(other, other->effort <= job->effort);
+            other->kind == SERVE_TUNE && strcmp(other->key, job->key) == 0)
+            look_up_job(other, NULL, &other->ask, other->effort <= job->effort);
 }
 
 /* ---- requests -------------------------------------------------------------------------------*/
@@ -397,18 +402,9 @@ void serve_post_sweep(serve_service *service, serve_exchange *exchange)
     join(service, SERVE_PENDING_SWEEP, exchange);
 }
 
-void serve_pending_resume(serve_service *service, serve_job *job, const char *body, size_t size)
+void serve_pending_resume(serve_job *job, const char *body, size_t size)
 {
-    serve_pending *pending =
-        new_pending(service, SERVE_PENDING_RESUME, serve_body_make(body, size, NULL), NULL);
-    if (pending == NULL)
-        return;
-    pending->job = job;
-    job->references++;
-    if (job->kind == SERVE_TUNE)
-        pending->rc = fa_ask_read(body, size, &pending->ask, &pending->diag);
-    if (pending->rc != 0)
-        resume(pending);
-    else
-        look_up(pending);
+    serve_body *copy = serve_body_make(body, size, NULL);
+    if (copy != NULL)
+        look_up_job(job, copy, NULL, false);
 }

@@ -14,8 +14,7 @@ typedef enum serve_pending_kind {
     SERVE_PENDING_TUNE,
     SERVE_PENDING_SWEEP,
     SERVE_PENDING_REFRESH, /* for the cache alone */
-    SERVE_PENDING_RESUME,  /* for a job of an earlier process */
-    SERVE_PENDING_RECHECK  /* for a queued job: another job of its key has ended */
+    SERVE_PENDING_JOB      /* for a job: of an earlier process, or another of its key has ended */
 } serve_pending_kind;
 
 typedef struct serve_pending serve_pending;
@@ -47,7 +46,7 @@ void serve_post_kernel(serve_service *service, serve_exchange *exchange);
 void serve_post_tune(serve_service *service, serve_exchange *exchange);
 void serve_post_sweep(serve_service *service, serve_exchange *exchange);
 /* Looks up what a job of an earlier process asked, and begins it where there is no answer yet. */
-void serve_pending_resume(serve_service *service, serve_job *job, const char *body, size_t size);
+void serve_pending_resume(serve_job *job, const char *body, size_t size);
 /* The job has ended: those that wait for it are answered, and queued jobs of its key looked up. */
 void serve_pending_job_ended(serve_job *job);
 int64_t serve_pending_different(const serve_service *service); /* looked up, or waiting for jobs */

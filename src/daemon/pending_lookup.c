@@ -12,7 +12,7 @@
 bool serve_pending_is_sweep(const serve_pending *pending)
 {
     return pending->kind == SERVE_PENDING_SWEEP ||
-           (pending->kind >= SERVE_PENDING_RESUME && pending->job->kind == SERVE_SWEEP);
+           (pending->kind == SERVE_PENDING_JOB && pending->job->kind == SERVE_SWEEP);
 }
 
 int serve_lookup_request(serve_pending *pending, fa_request *ret_request, fa_diag *diag)
