@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One request and its reply. An exchange is embedded in its connection and lives until its reply has
- * been given or its client is gone.
+ * One request and its reply, and lists of those that wait. An exchange is embedded in its connection
+ * and lives until its reply has been given or its client is gone.
  */
 #ifndef FA_DAEMON_EXCHANGE_H
 #define FA_DAEMON_EXCHANGE_H
@@ -41,5 +41,21 @@ const char *serve_argument(const serve_exchange *exchange, const char *name);
 const char *serve_header(const serve_exchange *exchange, const char *name);
 /* The body for those who need it after the request: one reference; NULL: out of memory. */
 serve_body *serve_exchange_body(serve_exchange *exchange);
+
+/* Clients that wait for the same thing, or listen to it. An exchange is in one such list at most. */
+typedef struct serve_waiters {
+    serve_exchange *first;
+    int count;
+} serve_waiters;
+
+/* due_ms: when the exchange has waited long enough; 0: never. */
+void serve_waiters_add(serve_waiters *waiters, serve_exchange *exchange, int64_t due_ms);
+/* Takes an exchange out of the list that it is in, if it is in one. */
+void serve_waiters_remove(serve_exchange *exchange);
+/* Takes the first exchange out; NULL: nobody waits. */
+serve_exchange *serve_waiters_take(serve_waiters *waiters);
+/* Takes out those whose time has come, and calls due() of each. */
+void serve_waiters_expire(serve_waiters *waiters, int64_t now_ms,
+                          void (*due)(void *context, serve_exchange *exchange), void *context);
 
 #endif

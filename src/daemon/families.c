@@ -7,7 +7,7 @@
 #include "json_make.h"
 #include "operation.h"
 #include "problem.h"
-#include "query.h"
+#include "queries.h"
 #include "reply.h"
 #include "tuners.h"
 

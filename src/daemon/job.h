@@ -8,7 +8,7 @@
 
 #include "buf.h"
 #include "service.h"
-#include "waiters.h"
+#include "exchange.h"
 
 #include <stdatomic.h>
 

@@ -4,7 +4,7 @@
 #include "auth.h"
 #include "error.h"
 #include "job.h"
-#include "query.h"
+#include "queries.h"
 #include "reply.h"
 #include "report.h"
 #include "stream.h"

@@ -17,7 +17,7 @@
 #include "journal.h"
 #include "settings.h"
 #include "thread.h"
-#include "waiters.h"
+#include "exchange.h"
 
 #include <stdatomic.h>
 

@@ -9,6 +9,93 @@
 #include <string.h>
 #include <time.h>
 
+/* First in, first out. */
+typedef struct serve_tasks {
+    serve_task *first, **last;
+} serve_tasks;
+
+static void put_task(serve_tasks *tasks, serve_task *task)
+{
+    if (tasks->first == NULL)
+        tasks->last = &tasks->first;
+    task->next = NULL;
+    *tasks->last = task;
+    tasks->last = &task->next;
+}
+
+/* The first task, or the first that interleaves; NULL: there is none. */
+static serve_task *take_task(serve_tasks *tasks, bool only_interleaved)
+{
+    serve_task **at = &tasks->first;
+    while (*at != NULL && only_interleaved && !(*at)->interleaves)
+        at = &(*at)->next;
+    serve_task *task = *at;
+    if (task == NULL)
+        return NULL;
+    *at = task->next;
+    if (*at == NULL)
+        tasks->last = at;
+    return task;
+}
+
+struct serve_loop_queue {
+    uv_async_t async;
+    pthread_mutex_t lock;
+    serve_tasks tasks;
+};
+
+static void deliver(uv_async_t *async)
+{
+    serve_loop_queue *queue = async->data;
+    for (;;) {
+        pthread_mutex_lock(&queue->lock);
+        serve_task *task = take_task(&queue->tasks, false);
+        pthread_mutex_unlock(&queue->lock);
+        if (task == NULL)
+            return;
+        task->done(task);
+    }
+}
+
+int serve_loop_queue_open(uv_loop_t *loop, serve_loop_queue **ret_queue, fa_diag *diag)
+{
+    serve_loop_queue *queue = calloc(1, sizeof *queue);
+    int rc = queue == NULL ? UV_ENOMEM : uv_async_init(loop, &queue->async, deliver);
+    if (rc != 0) {
+        free(queue);
+        return fa_fail(diag, FA_EIO, "no queue from threads to the loop: %s", uv_strerror(rc));
+    }
+    queue->async.data = queue;
+    pthread_mutex_init(&queue->lock, NULL);
+    *ret_queue = queue;
+    return 0;
+}
+
+void serve_loop_post(serve_loop_queue *queue, serve_task *task)
+{
+    pthread_mutex_lock(&queue->lock);
+    put_task(&queue->tasks, task);
+    uv_async_send(&queue->async);
+    pthread_mutex_unlock(&queue->lock);
+}
+
+static void queue_closed(uv_handle_t *handle)
+{
+    serve_loop_queue *queue = handle->data;
+    pthread_mutex_destroy(&queue->lock);
+    free(queue);
+}
+
+void serve_loop_queue_close(serve_loop_queue **queue)
+{
+    if (queue == NULL || *queue == NULL)
+        return;
+    deliver(&(*queue)->async);
+    uv_close((uv_handle_t *)&(*queue)->async, queue_closed);
+    *queue = NULL;
+}
+
+/* ---- threads --------------------------------------------------------------------------------*/
 struct serve_thread {
     serve_task over; /* posted last */
     serve_loop_queue *queue;
@@ -29,7 +116,7 @@ static serve_task *wait_for_task(serve_thread *thread, bool *ret_stopping)
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec++;
     pthread_mutex_lock(&thread->lock);
-    while ((task = serve_tasks_take(&thread->tasks, false)) == NULL && !thread->stopping)
+    while ((task = take_task(&thread->tasks, false)) == NULL && !thread->stopping)
         if (pthread_cond_timedwait(&thread->wake, &thread->lock, &until) != 0)
             break;
     *ret_stopping = thread->stopping;
@@ -105,7 +192,7 @@ int serve_thread_start(serve_loop_queue *queue, const serve_thread_calls *calls,
 void serve_thread_submit(serve_thread *thread, serve_task *task)
 {
     pthread_mutex_lock(&thread->lock);
-    serve_tasks_put(&thread->tasks, task);
+    put_task(&thread->tasks, task);
     pthread_cond_signal(&thread->wake);
     pthread_mutex_unlock(&thread->lock);
 }
@@ -132,7 +219,7 @@ void serve_thread_free(serve_thread **thread)
 bool serve_thread_run_interleaved(serve_thread *thread)
 {
     pthread_mutex_lock(&thread->lock);
-    serve_task *task = thread->stopping ? NULL : serve_tasks_take(&thread->tasks, true);
+    serve_task *task = thread->stopping ? NULL : take_task(&thread->tasks, true);
     pthread_mutex_unlock(&thread->lock);
     if (task != NULL)
         work_on(thread, task, false);

@@ -1,16 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Threads beside the loop. A task is worked on by its thread and then done on the loop's.
+ * Threads beside the loop, and the queue that leads back to it. A task is worked on by its thread and
+ * then done on the loop's.
  *
  * The store, CUDA and NVRTC are used by these threads only: the loop never waits for them.
  */
 #ifndef FA_DAEMON_THREAD_H
 #define FA_DAEMON_THREAD_H
 
-#include "loop_queue.h"
+#include "fa_types.h"
 
+#include <uv.h>
+
+/* ---- tasks, and the queue to the loop, first in, first out ---- */
+typedef struct serve_loop_queue serve_loop_queue;
+typedef struct serve_task serve_task;
 typedef struct serve_thread serve_thread;
 
+struct serve_task {
+    serve_task *next;
+    void (*work)(serve_task *task, serve_thread *thread); /* on its thread */
+    void (*done)(serve_task *task);                       /* on the loop's; may free it */
+    bool skipped;                                         /* the thread was stopped first */
+    bool interleaves; /* may be worked on in the middle of a long task */
+};
+
+int serve_loop_queue_open(uv_loop_t *loop, serve_loop_queue **ret_queue, fa_diag *diag);
+/* Calls `done` of a task on the loop's thread. Any thread. */
+void serve_loop_post(serve_loop_queue *queue, serve_task *task);
+/* What is still in it is done; every thread has ended. */
+void serve_loop_queue_close(serve_loop_queue **queue);
+
+/* ---- threads ---- */
 typedef struct serve_thread_calls {
     void (*idle)(void *context);  /* about once a second without a task */
     void (*end)(void *context);   /* before its thread ends */
