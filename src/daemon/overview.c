@@ -12,7 +12,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     PROBLEMS_MAX = 4000, /* of a report */
@@ -83,24 +82,23 @@ struct making {
     serve_task task;
     serve_service *service;
     serve_cache_time when;
-    struct timespec began;
+    uint64_t began_ns;
     int rc;
     fa_diag diag;
     fa_buf text;
 };
 
-static int64_t ms_since(const struct timespec *began)
+static int64_t ms_since(uint64_t began_ns)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)(now.tv_sec - began->tv_sec) * 1000 + (now.tv_nsec - began->tv_nsec) / 1000000;
+    return (int64_t)((uv_hrtime() - began_ns) / 1000000);
 }
 
 static bool stops(const void *context, int32_t done, int32_t all)
 {
     (void)done, (void)all;
     const struct making *making = context;
-    return atomic_load(&making->service->stop_reading) || ms_since(&making->began) > REPORT_MAX_MS;
+    return atomic_load(&making->service->stop_reading) ||
+           ms_since(making->began_ns) > REPORT_MAX_MS;
 }
 
 static int write_report(fa_tuner *tuner, void *context, fa_diag *diag)
@@ -121,7 +119,7 @@ static void make_report(serve_task *task, serve_thread *thread)
 {
     struct making *making = (struct making *)task;
     (void)thread;
-    clock_gettime(CLOCK_MONOTONIC, &making->began);
+    making->began_ns = uv_hrtime();
     making->rc = read_with(making->service, write_report, making, &making->diag);
 }
 
@@ -143,7 +141,7 @@ static void report_made(serve_task *task)
         report->page = serve_page_make("application/json", serve_text_of(&making->text), size);
         report->when = making->when;
         report->made_ms = serve_now_ms(service);
-        report->took_ms = ms_since(&making->began);
+        report->took_ms = ms_since(making->began_ns);
         version_of(report->when, tag);
         serve_page_header(report->page, MHD_HTTP_HEADER_ETAG, tag);
         serve_page_header(report->page, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");

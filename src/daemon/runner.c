@@ -8,7 +8,6 @@
 #include "tuners.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 enum { TELL_MS = 200 };
 
@@ -21,18 +20,11 @@ static int need_tuner(serve_runner *runner, fa_tuner **tuner, fa_diag *diag)
     return fa_open(&options, tuner, diag);
 }
 
-static int64_t monotonic_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* ---- tunes ----------------------------------------------------------------------------------*/
 /* Clients that listen hear of every trial; otherwise now and then is enough. */
 static bool worth_telling(serve_job *job, const fa_progress *progress)
 {
-    int64_t now = monotonic_ms();
+    int64_t now = (int64_t)(uv_hrtime() / 1000000);
     bool listened = atomic_load(&job->watched) && progress->kind == FA_EVENT_TRIAL;
     if (!listened && progress->kind != FA_EVENT_STAGE && now - job->told_ms < TELL_MS)
         return false;
