@@ -12,8 +12,8 @@
 
 #include "store.h"
 
-#include "../src/base/error.h"
-#include "../src/base/pool.h"
+#include "error.h"
+#include "pool.h"
 
 #include <sys/types.h>
 

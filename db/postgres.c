@@ -9,7 +9,7 @@
  */
 #include "postgres.h"
 
-#include "../src/base/buf.h"
+#include "buf.h"
 
 #include <ctype.h>
 #include <math.h>

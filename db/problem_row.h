@@ -7,7 +7,7 @@
 
 #include "values.h"
 
-#include "../src/base/problem.h"
+#include "problem.h"
 
 void fa_db_problem_bind(fa_binder *binder, const fa_problem *problem);
 void fa_db_problem_read(fa_reader *reader, fa_problem *ret_problem);

@@ -5,7 +5,7 @@
  */
 #include "statements.h"
 
-#include "../src/base/buf.h"
+#include "buf.h"
 
 #include <stdlib.h>
 #include <unistd.h>

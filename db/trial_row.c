@@ -5,7 +5,7 @@
  */
 #include "trial_row.h"
 
-#include "../src/base/problem.h"
+#include "problem.h"
 
 #include <math.h>
 #include <stdio.h>

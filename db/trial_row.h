@@ -7,7 +7,7 @@
 
 #include "values.h"
 
-#include "../src/base/trial.h"
+#include "trial.h"
 
 #define FA_TRIAL_COLUMNS "config_key, config" FA_TRIAL_FIELDS(FA_COLUMN_NAME, FA_COLUMN_NAME3)
 #define FA_TRIAL_PLACES "?,?" FA_TRIAL_FIELDS(FA_COLUMN_PLACE, FA_COLUMN_PLACE3)

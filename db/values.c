@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "values.h"
 
-#include "../src/base/json.h"
+#include "json.h"
 #include "json_make.h"
 
 #include <math.h>

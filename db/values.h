@@ -8,7 +8,7 @@
 
 #include "database.h"
 
-#include "../src/base/json_struct.h"
+#include "json_struct.h"
 
 #include <cJSON.h>
 

@@ -6,17 +6,17 @@
 #ifndef FA_TESTS_ATTN_FIXTURE_H
 #define FA_TESTS_ATTN_FIXTURE_H
 
-#include "../src/base/buf.h"
-#include "../src/base/error.h"
-#include "../src/base/problem.h"
-#include "../src/gpu/catalogue.h"
-#include "../src/gpu/driver.h"
-#include "../src/gpu/nvrtc.h"
-#include "../tuner/manifest.h"
-#include "../tuner/random.h"
-#include "../tuner/render.h"
-#include "../tuner/ops/attn_maps.h"
-#include "../tuner/ops/attn_prover.h"
+#include "buf.h"
+#include "error.h"
+#include "problem.h"
+#include "catalogue.h"
+#include "driver.h"
+#include "nvrtc.h"
+#include "manifest.h"
+#include "random.h"
+#include "render.h"
+#include "attn_maps.h"
+#include "attn_prover.h"
 
 #include <stdio.h>
 #include <string.h>

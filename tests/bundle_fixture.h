@@ -7,7 +7,7 @@
 
 #include "engine_fixture.h"
 
-#include "../src/bundle/bundle.h"
+#include "bundle.h"
 #include "bundle_work.h"
 #include "session.h"
 #include "error.h"

@@ -9,10 +9,10 @@
 
 #include "check.h"
 
-#include "../db/lock.h"
-#include "../db/store.h"
-#include "../src/base/buf.h"
-#include "../src/base/error.h"
+#include "lock.h"
+#include "store.h"
+#include "buf.h"
+#include "error.h"
 
 #include <dirent.h>
 #include <errno.h>

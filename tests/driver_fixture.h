@@ -10,9 +10,9 @@
 #include "check.h"
 #include "fake_cubin.h"
 
-#include "../kernel_templates/attn_fwd/attn_check.h"
-#include "../kernel_templates/attn_fwd/attn_params.h"
-#include "../src/gpu/driver.h"
+#include "attn_check.h"
+#include "attn_params.h"
+#include "driver.h"
 
 #include <unistd.h>
 

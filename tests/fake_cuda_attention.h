@@ -7,7 +7,7 @@
 
 #include "fake_cuda.h"
 
-#include "../kernel_templates/attn_fwd/attn_params.h"
+#include "attn_params.h"
 
 struct fake_tensor {
     uint16_t *host; /* of element (0, 0, 0, 0) */

@@ -10,7 +10,7 @@
  */
 #include "fake_cuda_state.h"
 
-#include "../kernel_templates/attn_fwd/attn_serving_params.h"
+#include "attn_serving_params.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #include "fake_cuda_numbers.h"
 #include "fake_cuda_serving.h"
 
-#include "../kernel_templates/attn_fwd/attn_check.h"
+#include "attn_check.h"
 
 /* The list of row ids, or NULL for 0, 1, 2, … */
 static bool map_rows(const long long *address, int count, const long long **ret)

@@ -7,8 +7,8 @@
  */
 #include "fake_cuda_state.h"
 
-#include "../kernel_templates/attn_fwd/attn_serving_params.h"
-#include "../kernel_templates/attn_fwd/attn_tensor_maps.h"
+#include "attn_serving_params.h"
+#include "attn_tensor_maps.h"
 
 #include <string.h>
 

@@ -19,7 +19,7 @@
  */
 #include "fake_cuda.h"
 
-#include "../src/gpu/catalogue.h"
+#include "catalogue.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -11,7 +11,7 @@
 #include "fake_cuda_attention.h"
 #include "fake_cuda_numbers.h"
 
-#include "../kernel_templates/attn_fwd/attn_check.h"
+#include "attn_check.h"
 
 #include <stddef.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 
 #include "fake_cuda.h"
 
-#include "../kernel_templates/attn_fwd/attn_serving_params.h"
+#include "attn_serving_params.h"
 
 /* Elements of a row of O. */
 static inline int fake_columns(const struct fake_build *build)

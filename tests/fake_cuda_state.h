@@ -7,7 +7,7 @@
 
 #include "fake_cuda.h"
 
-#include "../src/gpu/cubin.h"
+#include "cubin.h"
 
 #include <pthread.h>
 #include <sys/types.h>

@@ -8,8 +8,8 @@
 
 #include "check.h"
 
-#include "../db/postgres.h"
-#include "../db/statements.h"
+#include "postgres.h"
+#include "statements.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -6,8 +6,8 @@
  */
 #include "db_fixture.h"
 
-#include "../src/bundle/bundle_format.h"
-#include "../src/work/bundle_work.h"
+#include "bundle_format.h"
+#include "bundle_work.h"
 
 enum { WINNERS = 3, CUBINS = 2, CUBIN_BYTES = 600 };
 

@@ -6,8 +6,8 @@
 #include "check.h"
 #include "db_fixture.h"
 
-#include "../db/statements.h"
-#include "../src/bundle/bundle.h"
+#include "statements.h"
+#include "bundle.h"
 #include "failing_allocator.h"
 
 #include <time.h>

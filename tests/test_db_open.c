@@ -5,8 +5,8 @@
 #include "check.h"
 #include "db_fixture.h"
 
-#include "../db/sqlite.h"
-#include "../db/statements.h"
+#include "sqlite.h"
+#include "statements.h"
 
 #include <sqlite3.h>
 

@@ -7,7 +7,7 @@
 #include "check.h"
 #include "db_fixture.h"
 
-#include "../db/paths.h"
+#include "paths.h"
 
 #include <sched.h>
 #include <signal.h>

@@ -5,9 +5,9 @@
  */
 #include "db_fixture.h"
 
-#include "../db/statements.h"
+#include "statements.h"
 
-#include "../src/base/operation.h"
+#include "operation.h"
 
 #include <time.h>
 

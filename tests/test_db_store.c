@@ -6,9 +6,9 @@
 #include "check.h"
 #include "db_fixture.h"
 
-#include "../db/statements.h"
+#include "statements.h"
 
-#include "../src/base/problem.h"
+#include "problem.h"
 
 #include <time.h>
 

@@ -4,7 +4,7 @@
  */
 #include "db_fixture.h"
 
-#include "../db/statements.h"
+#include "statements.h"
 
 static fa_diag diag;
 static const fa_sweep_spent nothing;

@@ -5,7 +5,7 @@
  */
 #include "check.h"
 
-#include "../src/gpu/catalogue.h"
+#include "catalogue.h"
 
 static fa_diag diag;
 

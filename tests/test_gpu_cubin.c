@@ -6,8 +6,8 @@
 #include "check.h"
 #include "fake_cubin.h"
 
-#include "../src/gpu/cubin.h"
-#include "../src/gpu/nvrtc.h"
+#include "cubin.h"
+#include "nvrtc.h"
 
 #include <stdlib.h>
 

@@ -4,7 +4,7 @@
  */
 #include "driver_fixture.h"
 
-#include "../src/gpu/nvml.h"
+#include "nvml.h"
 
 #include <sys/wait.h>
 

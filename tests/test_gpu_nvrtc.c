@@ -5,7 +5,7 @@
  */
 #include "check.h"
 
-#include "../src/gpu/nvrtc.h"
+#include "nvrtc.h"
 
 #include <elf.h>
 #include <fcntl.h>

@@ -6,8 +6,8 @@
 #define DB_ON_POSTGRES
 #include "db_fixture.h"
 
-#include "../db/database.h"
-#include "../db/postgres.h"
+#include "database.h"
+#include "postgres.h"
 
 #include <dlfcn.h>
 

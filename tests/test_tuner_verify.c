@@ -6,8 +6,8 @@
 #include "attn_fixture.h"
 #include "check.h"
 
-#include "../tuner/ops/attn_model_keys.h"
-#include "../tuner/ops/tensors.h"
+#include "attn_model_keys.h"
+#include "tensors.h"
 
 static fa_diag diag;
 

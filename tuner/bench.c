@@ -9,8 +9,8 @@
  */
 #include "bench.h"
 
-#include "../src/base/error.h"
-#include "ops/op.h"
+#include "error.h"
+#include "op.h"
 #include "prover.h"
 #include "random.h"
 

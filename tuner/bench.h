@@ -14,7 +14,7 @@
 #define FA_TUNER_BENCH_H
 
 #include "fa_types.h"
-#include "../src/gpu/driver.h"
+#include "driver.h"
 #include "launches.h"
 #include "samples.h"
 

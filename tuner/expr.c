@@ -4,8 +4,8 @@
  */
 #include "expr.h"
 
-#include "../src/base/buf.h"
-#include "../src/base/error.h"
+#include "buf.h"
+#include "error.h"
 
 #include <sqlite3.h>
 #include <stdlib.h>

@@ -6,8 +6,8 @@
  */
 #include "family.h"
 
-#include "../src/base/error.h"
-#include "../src/base/json.h"
+#include "error.h"
+#include "json.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #ifndef FA_TUNER_GIVEN_H
 #define FA_TUNER_GIVEN_H
 
-#include "../src/base/operation.h"
+#include "operation.h"
 
 enum { FA_GIVEN_MAX = FA_PROBLEM_VALUES + 6 };
 

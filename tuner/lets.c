@@ -5,7 +5,7 @@
  */
 #include "family.h"
 
-#include "../src/base/error.h"
+#include "error.h"
 
 #include <stdio.h>
 #include <string.h>

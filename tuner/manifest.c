@@ -9,8 +9,8 @@
  */
 #include "manifest_launch.h"
 
-#include "../src/base/error.h"
-#include "../src/base/json.h"
+#include "error.h"
+#include "json.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -11,8 +11,8 @@
 #define FA_TUNER_MANIFEST_H
 
 #include "fa_types.h"
-#include "../src/base/hash.h"
-#include "../src/base/operation.h"
+#include "hash.h"
+#include "operation.h"
 #include "launches.h"
 
 /* ---- template files -------------------------------------------------------------------------*/

@@ -7,7 +7,7 @@
  */
 #include "manifest_launch.h"
 
-#include "../src/base/json.h"
+#include "json.h"
 
 #include <stdio.h>
 #include <string.h>

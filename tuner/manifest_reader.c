@@ -8,8 +8,8 @@
  */
 #include "manifest_reader.h"
 
-#include "../src/base/error.h"
-#include "../src/base/json.h"
+#include "error.h"
+#include "json.h"
 
 #include <stdarg.h>
 #include <stdio.h>

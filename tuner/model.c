@@ -6,9 +6,9 @@
  */
 #include "model.h"
 
-#include "ops/op.h"
+#include "op.h"
 
-#include "../src/base/problem.h"
+#include "problem.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #define FA_TUNER_MODEL_H
 
 #include "manifest.h"
-#include "ops/model_parts.h"
+#include "model_parts.h"
 
 /* Fills trial.blocks_per_sm and trial.predicted_us (0 when it cannot run, or its
  * operation has no model). trial.registers are the

@@ -7,11 +7,11 @@
  */
 #include "prover.h"
 
-#include "ops/op.h"
-#include "ops/prover_base.h"
+#include "op.h"
+#include "prover_base.h"
 #include "random.h"
 
-#include "../src/base/error.h"
+#include "error.h"
 
 #include <stdio.h>
 #include <stdlib.h>

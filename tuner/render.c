@@ -11,10 +11,10 @@
 
 #include "family.h"
 
-#include "../src/base/error.h"
-#include "../src/base/json.h"
-#include "../src/base/operation.h"
-#include "../src/base/problem.h"
+#include "error.h"
+#include "json.h"
+#include "operation.h"
+#include "problem.h"
 
 #include <stdio.h>
 #include <stdlib.h>

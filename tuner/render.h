@@ -7,7 +7,7 @@
 
 #include "manifest.h"
 
-#include "../src/base/buf.h"
+#include "buf.h"
 
 /* The rendered source of a candidate: every tunable and every let as a macro, but for lets that read
  * fields which do not shape the source (batch, heads, lengths), so that one cubin serves problems of every size. Names of the manifest's

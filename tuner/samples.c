@@ -4,7 +4,7 @@
  */
 #include "samples.h"
 
-#include "../src/base/error.h"
+#include "error.h"
 
 #include <math.h>
 #include <stdlib.h>

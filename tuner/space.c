@@ -8,8 +8,8 @@
  */
 #include "space_query.h"
 
-#include "../src/base/error.h"
-#include "../src/base/problem.h"
+#include "error.h"
+#include "problem.h"
 
 #include <stdio.h>
 #include <stdlib.h>

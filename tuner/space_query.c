@@ -8,7 +8,7 @@
  */
 #include "space_query.h"
 
-#include "../src/base/problem.h"
+#include "problem.h"
 
 #include <stdio.h>
 

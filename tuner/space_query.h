@@ -4,7 +4,7 @@
 
 #include "family.h"
 
-#include "../src/base/buf.h"
+#include "buf.h"
 
 /* One row per config, as fa_family_take_row takes it: of the whole space, or of the `count` given. */
 void fa_query_space(fa_buf *sql, const fa_family *f, const fa_problem *problem, const fa_gpu *gpu,

@@ -12,10 +12,10 @@
 #include "templates_builtin.h"
 #include "json_make.h"
 
-#include "../src/base/buf.h"
-#include "../src/base/error.h"
-#include "../src/base/json.h"
-#include "../src/base/operation.h"
+#include "buf.h"
+#include "error.h"
+#include "json.h"
+#include "operation.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -8,7 +8,7 @@
 #define FA_GPU_CUBIN_H
 
 #include "fa_types.h"
-#include "../base/hash.h"
+#include "hash.h"
 
 enum { FA_CUBIN_PARAMETERS = 2 };
 

@@ -6,7 +6,7 @@
 #define FA_GPU_ELF_NOTE_H
 
 #include "fa_types.h"
-#include "../base/hash.h"
+#include "hash.h"
 
 /* Build-id as lower-case hex. FA_ENOTFOUND: a good ELF file without a build-id of 8 to 32 bytes (no
  * sentence); FA_ENONVRTC: unreadable, not ELF, or for another architecture. */

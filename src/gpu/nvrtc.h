@@ -7,7 +7,7 @@
 #ifndef FA_GPU_NVRTC_H
 #define FA_GPU_NVRTC_H
 
-#include "../base/buf.h"
+#include "buf.h"
 #include "fa_types.h"
 
 typedef struct fa_nvrtc fa_nvrtc;

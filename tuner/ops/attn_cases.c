@@ -9,10 +9,10 @@
 #include "attn_lengths.h"
 #include "attn_serving.h"
 
-#include "../random.h"
+#include "random.h"
 
-#include "../../src/base/error.h"
-#include "../../src/base/problem.h"
+#include "error.h"
+#include "problem.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -12,9 +12,9 @@
 #ifndef FA_TUNER_OPS_ATTN_CASES_H
 #define FA_TUNER_OPS_ATTN_CASES_H
 
-#include "../../kernel_templates/attn_fwd/attn_check.h"
-#include "../../kernel_templates/attn_fwd/attn_serving_params.h"
-#include "../bench.h"
+#include "attn_check.h"
+#include "attn_serving_params.h"
+#include "bench.h"
 
 /* How one tensor lies in memory, in elements; the head dimension has stride 1. */
 typedef struct fa_attn_tensor {

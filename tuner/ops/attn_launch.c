@@ -10,8 +10,8 @@
 #include "attn_maps.h"
 #include "attn_serving.h"
 
-#include "../../include/fa-tune/fa_attn.h"
-#include "../../src/base/error.h"
+#include "fa_attn.h"
+#include "error.h"
 
 #include <math.h>
 #include <stddef.h>

@@ -6,9 +6,9 @@
 
 #include "attn_serving.h"
 
-#include "../random.h"
+#include "random.h"
 
-#include "../../src/base/error.h"
+#include "error.h"
 
 #include <stdlib.h>
 #include <string.h>

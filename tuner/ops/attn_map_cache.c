@@ -9,7 +9,7 @@
  */
 #include "attn_map_cache.h"
 
-#include "../../src/base/error.h"
+#include "error.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -8,8 +8,8 @@
  */
 #include "attn_maps.h"
 
-#include "../../src/base/error.h"
-#include "../../src/gpu/cubin.h"
+#include "error.h"
+#include "cubin.h"
 
 _Static_assert(sizeof(struct fa_tensor_map) == FA_TENSOR_MAP_BYTES, "a CUtensorMap");
 _Static_assert(_Alignof(struct fa_tensor_map) == FA_TENSOR_MAP_ALIGNMENT, "a CUtensorMap");

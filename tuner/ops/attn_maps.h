@@ -9,10 +9,10 @@
 #ifndef FA_TUNER_ATTN_MAPS_H
 #define FA_TUNER_ATTN_MAPS_H
 
-#include "../../kernel_templates/attn_fwd/attn_serving_params.h"
-#include "../../kernel_templates/attn_fwd/attn_tensor_maps.h"
+#include "attn_serving_params.h"
+#include "attn_tensor_maps.h"
 #include "fa_types.h"
-#include "../../src/gpu/driver.h"
+#include "driver.h"
 
 /* Reads what maps the entry of a cubin wants: ret_boxes->columns is 0 when it wants none.
  * FA_ECORRUPT: the boxes are impossible, or the entry's parameters are not those that go with

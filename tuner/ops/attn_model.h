@@ -14,7 +14,7 @@
 #ifndef FA_TUNER_OPS_ATTN_MODEL_H
 #define FA_TUNER_OPS_ATTN_MODEL_H
 
-#include "../manifest.h"
+#include "manifest.h"
 
 /* As fa_model_predict. */
 void fa_attn_predict(const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,

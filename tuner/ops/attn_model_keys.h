@@ -7,7 +7,7 @@
 #ifndef FA_TUNER_OPS_ATTN_MODEL_KEYS_H
 #define FA_TUNER_OPS_ATTN_MODEL_KEYS_H
 
-#include "../manifest.h"
+#include "manifest.h"
 
 /* Keys that some rows meet: [first, end); [clear_first, clear_end) is seen by every one of them, and may be empty or
  * turned round. */

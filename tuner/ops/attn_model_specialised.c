@@ -19,7 +19,7 @@
 #include "attn_model_keys.h"
 #include "model_parts.h"
 
-#include "../../src/base/problem.h"
+#include "problem.h"
 
 #include <math.h>
 

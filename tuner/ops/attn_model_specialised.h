@@ -7,7 +7,7 @@
 #ifndef FA_TUNER_OPS_ATTN_MODEL_SPECIALISED_H
 #define FA_TUNER_OPS_ATTN_MODEL_SPECIALISED_H
 
-#include "../manifest.h"
+#include "manifest.h"
 
 bool fa_attn_is_specialised(const fa_candidate *candidate);
 

@@ -14,7 +14,7 @@
 #include "attn_cases.h"
 #include "model_parts.h"
 
-#include "../../src/base/problem.h"
+#include "problem.h"
 
 #include <math.h>
 

@@ -7,7 +7,7 @@
 #ifndef FA_TUNER_OPS_ATTN_MODEL_SPLIT_H
 #define FA_TUNER_OPS_ATTN_MODEL_SPLIT_H
 
-#include "../manifest.h"
+#include "manifest.h"
 
 bool fa_attn_is_split(const fa_candidate *candidate);
 

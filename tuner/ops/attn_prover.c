@@ -12,9 +12,9 @@
 #include "attn_serving.h"
 #include "prover_base.h"
 
-#include "../random.h"
+#include "random.h"
 
-#include "../../src/base/error.h"
+#include "error.h"
 
 #include <math.h>
 #include <stdlib.h>

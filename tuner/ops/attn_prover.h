@@ -6,7 +6,7 @@
 #ifndef FA_TUNER_OPS_ATTN_PROVER_H
 #define FA_TUNER_OPS_ATTN_PROVER_H
 
-#include "../prover.h"
+#include "prover.h"
 #include "attn_cases.h"
 
 extern const struct fa_prover_type fa_attn_prover;

@@ -6,7 +6,7 @@
  */
 #include "attn_serving.h"
 
-#include "../../src/base/error.h"
+#include "error.h"
 
 #include <math.h>
 

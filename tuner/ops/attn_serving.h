@@ -8,8 +8,8 @@
 #ifndef FA_TUNER_OPS_ATTN_SERVING_H
 #define FA_TUNER_OPS_ATTN_SERVING_H
 
-#include "../../include/fa-tune/fa_attn.h"
-#include "../../kernel_templates/attn_fwd/attn_serving_params.h"
+#include "fa_attn.h"
+#include "attn_serving_params.h"
 #include "call.h"
 
 /* Strides beyond it, either way, reach outside any memory. In elements. */

@@ -4,7 +4,7 @@
  */
 #include "call.h"
 
-#include "../../src/base/error.h"
+#include "error.h"
 
 int fa_call_take_memory(const fa_call *call, void *brought, size_t bytes, fa_stream stream,
                         fa_call_memory *ret_memory, fa_diag *diag)

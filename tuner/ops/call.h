@@ -11,8 +11,8 @@
 #ifndef FA_TUNER_OPS_CALL_H
 #define FA_TUNER_OPS_CALL_H
 
-#include "../launches.h"
-#include "../../src/gpu/stream_memory.h"
+#include "launches.h"
+#include "stream_memory.h"
 
 enum { FA_CALL_ARGUMENTS = 4 }; /* of a kernel, the address of its workspace included */
 

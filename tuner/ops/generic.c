@@ -7,15 +7,15 @@
  */
 #include "generic.h"
 
-#include "../random.h"
+#include "random.h"
 #include "model_parts.h"
 #include "prover_base.h"
 #include "tensors.h"
 
-#include "../../src/base/error.h"
-#include "../../src/base/operation.h"
-#include "../../src/base/problem.h"
-#include "../../src/gpu/cubin.h"
+#include "error.h"
+#include "operation.h"
+#include "problem.h"
+#include "cubin.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -20,8 +20,8 @@
 #ifndef FA_TUNER_OPS_GENERIC_H
 #define FA_TUNER_OPS_GENERIC_H
 
-#include "../manifest.h"
-#include "../prover.h"
+#include "manifest.h"
+#include "prover.h"
 
 /* The problem itself, and small ones in which every integer field that does not shape the source is
  * small and off every tile. */

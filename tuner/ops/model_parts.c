@@ -4,7 +4,7 @@
  */
 #include "model_parts.h"
 
-#include "../../src/base/problem.h"
+#include "problem.h"
 
 #include <math.h>
 #include <string.h>

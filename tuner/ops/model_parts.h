@@ -7,7 +7,7 @@
 #ifndef FA_TUNER_OPS_MODEL_PARTS_H
 #define FA_TUNER_OPS_MODEL_PARTS_H
 
-#include "../manifest.h"
+#include "manifest.h"
 
 /* Resident blocks per SM for this use of threads, registers and shared memory; 0: cannot run. */
 int32_t fa_model_occupancy(const fa_gpu *gpu, int32_t threads, int32_t registers,

@@ -11,8 +11,8 @@
 #include "attn_prover.h"
 #include "generic.h"
 
-#include "../../src/base/error.h"
-#include "../../src/base/operation.h"
+#include "error.h"
+#include "operation.h"
 
 #include <string.h>
 

@@ -9,9 +9,9 @@
 #ifndef FA_TUNER_OPS_OP_H
 #define FA_TUNER_OPS_OP_H
 
-#include "../bench.h"
-#include "../manifest.h"
-#include "../../src/gpu/cubin.h"
+#include "bench.h"
+#include "manifest.h"
+#include "cubin.h"
 
 typedef struct fa_op {
     const char *name; /* of the operation; NULL: of any */

@@ -6,7 +6,7 @@
  */
 #include "prover_base.h"
 
-#include "../../src/base/error.h"
+#include "error.h"
 
 #include <stdlib.h>
 

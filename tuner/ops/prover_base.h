@@ -11,8 +11,8 @@
 #ifndef FA_TUNER_OPS_PROVER_BASE_H
 #define FA_TUNER_OPS_PROVER_BASE_H
 
-#include "../bench.h"
-#include "../prover.h"
+#include "bench.h"
+#include "prover.h"
 
 enum {
     FA_PROVER_ROUNDS = 2,     /* launches of each case that is not `once` */

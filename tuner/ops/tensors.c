@@ -5,10 +5,10 @@
  */
 #include "tensors.h"
 
-#include "../../src/base/error.h"
-#include "../../src/base/json.h"
-#include "../../src/base/operation.h"
-#include "../../src/base/problem.h"
+#include "error.h"
+#include "json.h"
+#include "operation.h"
+#include "problem.h"
 
 #include <math.h>
 #include <stdio.h>
