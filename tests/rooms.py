@@ -15,7 +15,7 @@ ROOMS = {
     "src/bundle": BELOW_ENGINE + ["include/fa-tune"],
     "src/engine": BELOW_ENGINE + ["src/worker", "src/bundle", "include/fa-tune"],
     "src/sources": BELOW_ENGINE + ["src/bundle", "src/engine", "include/fa-tune"],
-    "src/work": BELOW_ENGINE + ["src/worker", "src/bundle", "src/engine", "src/sources", "include/fa-tune"],
+    "src/sweeps": BELOW_ENGINE + ["src/worker", "src/bundle", "src/engine", "src/sources", "include/fa-tune"],
     "src/cli": ["src/base", "include/fa-tune"],
     "src/daemon": ["src/base", "include/fa-tune"],
     "src/report": ["src/base", "include/fa-tune"],

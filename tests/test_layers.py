@@ -44,7 +44,7 @@ def sources(root):
 
 
 def room_of(path):
-    """The room of a file; a room may have folders (tuner/ops)."""
+    """The room of a file; a room may have folders (tuner/ops/attn)."""
     folder = os.path.dirname(path)
     while folder and folder not in ROOMS:
         folder = os.path.dirname(folder)
@@ -53,7 +53,7 @@ def room_of(path):
 
 def resolve(root, room, file, name):
     """The included file below root, as the compiler would find it; None: not one of ours."""
-    folders = [os.path.dirname(file)] + list(ROOMS) + ["tuner/ops"]
+    folders = [os.path.dirname(file)] + list(ROOMS) + ["tuner/ops", "tuner/ops/attn"]
     for folder in folders:
         path = os.path.normpath(os.path.join(folder, name))
         if os.path.isfile(os.path.join(root, path)):
