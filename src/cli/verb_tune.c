@@ -235,14 +235,19 @@ static int tune(fa_tuner *tuner, const cli_options *options, cli_progress *progr
         return stopped(progress); /* before there was a row */
     if (rows.failed)
         fa_fail(&diag, rc, "out of memory after %zu configs", rows.count);
-    int status = 0;
     bool served = fa_server_location(tuner)[0] != 0; /* its store has the other configs */
-    if (rc != 0)
+    bool answered = answer.entry[0] != 0;            /* also where the ranking could not be read */
+    int status;
+    if (answered && rows.count == 0 && !rows.failed)
+        cli_rows_visit(&rows, 1, &answer.trial);
+    if (!answered)
         status = failed(rc, options, progress, &diag);
     else if (options->json)
         status = print_json(&answer, &rows, progress, tuner);
     else
         status = print_text(options, &answer, &rows, progress, tuner, served);
+    if (answered && rc != 0 && status == 0)
+        status = cli_fail(rc, options, &diag);
     cli_rows_free(&rows);
     return status;
 }
