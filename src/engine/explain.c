@@ -75,8 +75,11 @@ static int add_one(void *context, const fa_trial_record *record)
 static int enumerate(fa_tuner *tuner, const fa_problem *problem, const fa_target *target,
                      fa_space *space, fa_diag *diag)
 {
-    int rc = fa_tuner_families(tuner, diag);
-    return rc == 0 ? fa_space_enumerate(&tuner->families, problem, &target->gpu, space, diag) : rc;
+    int rc = fa_tuner_begin_spaces(tuner, diag);
+    if (rc == 0)
+        rc = fa_space_enumerate(&tuner->space_families, problem, &target->gpu, space, diag);
+    fa_tuner_end_spaces(tuner);
+    return rc;
 }
 
 /* What an imported winner brought: times, and nothing of how a kernel was compiled but its own, which the space says:

@@ -35,9 +35,9 @@ static void release_while_waiting(void *context, bool begins)
 {
     fa_job *job = context;
     if (begins)
-        pthread_mutex_unlock(&job->tuner->work);
+        fa_tuner_pause(job->tuner);
     else
-        pthread_mutex_lock(&job->tuner->work);
+        fa_tuner_resume(job->tuner);
 }
 
 static void tick(void *context)
@@ -192,30 +192,14 @@ static const char *why_nothing_fits(const fa_space *space)
     return space->count > 0 ? space->candidate[0].trial.reason : "none exist";
 }
 
-/* Between these two other threads use the tuner, and tuner->space_families are this thread's. */
-static int begin_long_work(fa_tuner *tuner, fa_diag *diag)
-{
-    pthread_mutex_unlock(&tuner->work);
-    pthread_mutex_lock(&tuner->spaces);
-    return tuner->space_families.count != 0
-               ? 0
-               : fa_families_load(tuner->templates, NULL, &tuner->space_families, diag);
-}
-
-static void end_long_work(fa_tuner *tuner)
-{
-    pthread_mutex_unlock(&tuner->spaces);
-    pthread_mutex_lock(&tuner->work);
-}
-
 static int enumerate_space(fa_job *job)
 {
     fa_tuner *tuner = job->tuner;
-    int rc = begin_long_work(tuner, &job->diag);
+    int rc = fa_tuner_begin_spaces(tuner, &job->diag);
     if (rc == 0)
         rc = fa_space_enumerate(&tuner->space_families, &job->target.problem, &job->target.gpu,
                                 &job->space, &job->diag);
-    end_long_work(tuner);
+    fa_tuner_end_spaces(tuner);
     return rc;
 }
 
@@ -255,11 +239,11 @@ int fa_job_set_up_cases(fa_job *job)
         calloc((size_t)job->space.count * (size_t)job->case_count, sizeof *job->launches);
     if (job->launches == NULL)
         return fa_fail(&job->diag, FA_ENOMEM, "out of memory for %d configs", job->space.count);
-    int rc = begin_long_work(job->tuner, &job->diag);
+    int rc = fa_tuner_begin_spaces(job->tuner, &job->diag);
     if (rc == 0)
         rc = fa_space_launches(&job->tuner->space_families, job->space.candidate, job->space.count,
                                cases, job->case_count, &job->target.gpu, job->launches, &job->diag);
-    end_long_work(job->tuner);
+    fa_tuner_end_spaces(job->tuner);
     return rc;
 }
 

@@ -195,20 +195,20 @@ static int admit(const struct asking *asking, bool late, fa_lookup *found, fa_di
     return rc == FA_EBUSY && asking->effort == FA_EFFORT_CACHED ? FA_ENOTFOUND : rc;
 }
 
-/* The first stored winner that may be launched. */
-static int load_stored(const struct asking *asking, const fa_kernel **ret_kernel, fa_diag *diag)
+/* The first stored winner that may be launched. *found: what the last look found, for fa_lookup_free(). */
+static int load_stored(const struct asking *asking, fa_lookup *found, const fa_kernel **ret_kernel,
+                       fa_diag *diag)
 {
     unsigned flags = FA_LOOK_CUBIN | FA_LOOK_HOSTS;
     bool late = false;
     for (int looks = 0; looks < FA_MATCHES_MAX; looks++, flags = FA_LOOK_CUBIN) {
-        fa_lookup found;
-        int rc = fa_look(asking->tuner, &asking->target, flags, &found, diag);
+        fa_lookup_free(found);
+        int rc = fa_look(asking->tuner, &asking->target, flags, found, diag);
         bool none = rc != 0;
         if (rc == 0)
-            rc = admit(asking, late, &found, diag);
+            rc = admit(asking, late, found, diag);
         if (rc == 0)
-            rc = load_kernel(asking, &found.answer, &found.cubin, ret_kernel, diag);
-        fa_lookup_free(&found);
+            rc = load_kernel(asking, &found->answer, &found->cubin, ret_kernel, diag);
         late = late || rc == FA_ETIMEOUT;
         if (none || (rc != FA_ENOKERNEL && rc != FA_ETIMEOUT))
             return rc;
@@ -216,33 +216,43 @@ static int load_stored(const struct asking *asking, const fa_kernel **ret_kernel
     return FA_ENOTFOUND;
 }
 
+/* Tunes, and loads the winner. */
+static int load_tuned(const struct asking *asking, fa_tuning *tuning, const fa_kernel **ret_kernel,
+                      fa_diag *diag)
+{
+    fa_answer answer;
+    fa_cubin_record cubin = {0};
+    int rc = fa_tune_target(tuning, &answer, diag);
+    if (rc != 0)
+        return rc;
+    if (answer.driver_version != fa_driver_version(asking->tuner->driver)) /* found meanwhile */
+        return load_stored(asking, &tuning->known, ret_kernel, diag);
+    rc = fa_records_cubin(asking->tuner, answer.cubin_key, &cubin, diag);
+    if (rc == 0)
+        rc = load_kernel(asking, &answer, &cubin, ret_kernel, diag);
+    fa_cubin_record_free(&cubin);
+    return rc;
+}
+
 static int make_kernel(const struct asking *asking, const fa_kernel **ret_kernel, fa_diag *diag)
 {
-    fa_tuner *tuner = asking->tuner;
-    if (asking->effort != FA_EFFORT_PATIENT) {
-        int rc = load_stored(asking, ret_kernel, diag);
-        /* FA_ECORRUPT: its cubin is gone from the store, and a tune makes it again. */
-        if (asking->effort == FA_EFFORT_CACHED && rc == FA_ECORRUPT)
-            return FA_ENOTFOUND; /* the sentence says why */
-        if ((rc != FA_ENOTFOUND && rc != FA_ECORRUPT) || asking->effort == FA_EFFORT_CACHED)
-            return rc;
-    }
     fa_request request = {.size = sizeof request,
                           .problem = *asking->problem,
                           .ordinal = asking->target.gpu.ordinal,
                           .effort = asking->effort,
                           .first_contact = asking->effort == FA_EFFORT_MEASURE};
-    fa_job *job = NULL;
-    fa_answer answer;
-    fa_cubin_record cubin = {0};
-    int rc = fa_tune_target(tuner, &request, &asking->target, &job, &answer, diag);
-    if (rc == 0 && answer.driver_version != fa_driver_version(tuner->driver)) /* found meanwhile */
-        return load_stored(asking, ret_kernel, diag);
-    if (rc == 0)
-        rc = fa_records_cubin(tuner, answer.cubin_key, &cubin, diag);
-    if (rc == 0)
-        rc = load_kernel(asking, &answer, &cubin, ret_kernel, diag);
-    fa_cubin_record_free(&cubin);
+    fa_tuning tuning = {.tuner = asking->tuner, .request = &request, .target = asking->target};
+    int rc = FA_ENOTFOUND;
+    if (asking->effort != FA_EFFORT_PATIENT) {
+        rc = load_stored(asking, &tuning.known, ret_kernel, diag);
+        tuning.looked = true;
+        /* FA_ECORRUPT: its cubin is gone from the store, and a tune makes it again. */
+        if (asking->effort == FA_EFFORT_CACHED && rc == FA_ECORRUPT)
+            rc = FA_ENOTFOUND; /* the sentence says why */
+    }
+    if ((rc == FA_ENOTFOUND || rc == FA_ECORRUPT) && asking->effort != FA_EFFORT_CACHED)
+        rc = load_tuned(asking, &tuning, ret_kernel, diag);
+    fa_lookup_free(&tuning.known);
     return rc;
 }
 

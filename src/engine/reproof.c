@@ -62,8 +62,9 @@ static int prove(fa_tuner *tuner, const fa_target *target, const fa_config *conf
 }
 
 /* ---- turns ----------------------------------------------------------------------------------*/
-static bool is_over(void *until_ns)
+static int is_over(void *until_ns, const fa_progress *progress)
 {
+    (void)progress;
     return fa_clock_ns() >= *(const uint64_t *)until_ns;
 }
 
@@ -73,11 +74,11 @@ static int wait_for(fa_tuner *tuner, fa_effort effort, const char *name, uint64_
                     fa_lock **ret_lock, fa_diag *diag)
 {
     fa_request request = {.size = sizeof request};
+    if (effort == FA_EFFORT_CACHED)
+        request.progress = is_over, request.context = &until_ns;
+    int rc = fa_request_wait(tuner, &request, name, ret_lock, NULL, diag);
     if (effort > FA_EFFORT_CACHED)
-        return fa_request_wait(tuner, &request, name, ret_lock, NULL, diag);
-    pthread_mutex_unlock(&tuner->work);
-    int rc = fa_lock_acquire(tuner->store_path, name, -1, is_over, &until_ns, ret_lock, NULL, diag);
-    pthread_mutex_lock(&tuner->work);
+        return rc;
     tuner->found_busy = rc == FA_ECANCELED;
     if (rc == FA_ECANCELED)
         return fa_fail(diag, FA_EBUSY,

@@ -50,28 +50,29 @@ static bool give_up(void *context)
     waiting->progress.elapsed_s += 0.02;
     if (request->progress == NULL)
         return false;
-    pthread_mutex_lock(&waiting->tuner->work); /* as all callbacks of a tune run */
+    fa_tuner_resume(waiting->tuner); /* as all callbacks of a tune run */
     bool stop = request->progress(request->context, &waiting->progress) != 0;
-    pthread_mutex_unlock(&waiting->tuner->work);
+    fa_tuner_pause(waiting->tuner);
     return stop;
-}
-
-static struct waiting waiting_of(fa_tuner *tuner, const fa_request *request)
-{
-    return (struct waiting){
-        .tuner = tuner,
-        .request = request,
-        .progress = {.kind = FA_EVENT_PROGRESS, .stage = FA_STAGE_WAIT, .left_s = -1}};
 }
 
 int fa_request_wait(fa_tuner *tuner, const fa_request *request, const char *name,
                     fa_lock **ret_lock, bool *ret_waited, fa_diag *diag)
 {
-    struct waiting waiting = waiting_of(tuner, request);
-    pthread_mutex_unlock(&tuner->work);
-    int rc =
-        fa_lock_acquire(tuner->store_path, name, -1, give_up, &waiting, ret_lock, ret_waited, diag);
-    pthread_mutex_lock(&tuner->work);
+    struct waiting waiting = {
+        .tuner = tuner,
+        .request = request,
+        .progress = {.kind = FA_EVENT_PROGRESS, .stage = FA_STAGE_WAIT, .left_s = -1}};
+    /* With `work` held: no tune of this process can end between a look and this. */
+    int rc = fa_lock_acquire(tuner->store_path, name, 0, NULL, NULL, ret_lock, NULL, diag);
+    bool waited = rc == FA_ETIMEOUT;
+    if (waited) {
+        fa_tuner_pause(tuner);
+        rc = fa_lock_acquire(tuner->store_path, name, -1, give_up, &waiting, ret_lock, NULL, diag);
+        fa_tuner_resume(tuner);
+    }
+    if (ret_waited != NULL)
+        *ret_waited = waited;
     if (rc == FA_ECANCELED)
         return fa_fail(diag, rc, "canceled while another tune of this key was under way");
     return rc;
@@ -80,10 +81,13 @@ int fa_request_wait(fa_tuner *tuner, const fa_request *request, const char *name
 int fa_request_share_tunes(fa_tuner *tuner, const fa_request *request, fa_lock **ret_lock,
                            fa_diag *diag)
 {
-    struct waiting waiting = waiting_of(tuner, request);
-    pthread_mutex_unlock(&tuner->work);
+    struct waiting waiting = {
+        .tuner = tuner,
+        .request = request,
+        .progress = {.kind = FA_EVENT_PROGRESS, .stage = FA_STAGE_WAIT, .left_s = -1}};
+    fa_tuner_pause(tuner);
     int rc = fa_lock_share(tuner->store_path, FA_TUNES_LOCK, -1, give_up, &waiting, ret_lock, diag);
-    pthread_mutex_lock(&tuner->work);
+    fa_tuner_resume(tuner);
     if (rc == FA_ECANCELED)
         return fa_fail(diag, rc, "canceled while winners of this store were forgotten");
     return rc;

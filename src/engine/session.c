@@ -78,6 +78,31 @@ int fa_tuner_families(fa_tuner *tuner, fa_diag *diag)
     return fa_families_load(tuner->templates, NULL, &tuner->families, diag);
 }
 
+void fa_tuner_pause(fa_tuner *tuner)
+{
+    pthread_mutex_unlock(&tuner->work);
+}
+
+void fa_tuner_resume(fa_tuner *tuner)
+{
+    pthread_mutex_lock(&tuner->work);
+}
+
+int fa_tuner_begin_spaces(fa_tuner *tuner, fa_diag *diag)
+{
+    fa_tuner_pause(tuner);
+    pthread_mutex_lock(&tuner->spaces);
+    return tuner->space_families.count != 0
+               ? 0
+               : fa_families_load(tuner->templates, NULL, &tuner->space_families, diag);
+}
+
+void fa_tuner_end_spaces(fa_tuner *tuner)
+{
+    pthread_mutex_unlock(&tuner->spaces);
+    fa_tuner_resume(tuner);
+}
+
 static int open_store(fa_tuner *tuner, bool existing, fa_diag *diag)
 {
     fa_diag note = {{0}}, reason = {{0}};

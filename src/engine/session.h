@@ -73,6 +73,13 @@ int fa_tuner_check_with(const fa_tuner *tuner, bool given, const char *names, fa
 int fa_tuner_driver(fa_tuner *tuner, fa_diag *diag); /* opens tuner->driver; `work` is held */
 
 int fa_tuner_families(fa_tuner *tuner, fa_diag *diag); /* loads tuner->families */
+/* Around whatever takes long in a request that holds `work`: other threads use the tuner meanwhile. */
+void fa_tuner_pause(fa_tuner *tuner);
+void fa_tuner_resume(fa_tuner *tuner);
+/* The same around work with tuner->space_families, which are this thread's until the end. The end is called
+ * whatever the begin returned. */
+int fa_tuner_begin_spaces(fa_tuner *tuner, fa_diag *diag);
+void fa_tuner_end_spaces(fa_tuner *tuner);
 /* What nobody has measured here or in the fleet is then measured, whatever a system bundle says. Takes
  * `work` itself. */
 void fa_tuner_ignore_system(fa_tuner *tuner, bool ignore);

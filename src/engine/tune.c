@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One request from its door to its answer: look up, wait for whoever tunes the same key, look
- * again, tune.
+ * One request to its answer: look up, wait for whoever tunes the same key, look again where
+ * somebody did, tune.
  */
 #include "tune.h"
 
@@ -22,24 +22,27 @@
 
 /* The plan first; when none of the few that it names comes through, the whole space (or the model's
  * first, for effort PREDICT). */
-static int run_plan(fa_tuner *tuner, const fa_request *request, const fa_target *target,
-                    fa_lookup *found, fa_job **job, fa_answer *ret_answer, fa_diag *diag)
+static int run_plan(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
 {
+    fa_tuner *tuner = tuning->tuner;
     fa_plan plan;
     fa_diag none = {{0}};
-    int rc = found->matches == NULL ? fa_matches_collect(tuner, target, &found->matches, diag) : 0;
+    int rc = 0;
+    if (tuning->known.matches == NULL)
+        rc = fa_matches_collect(tuner, &tuning->target, &tuning->known.matches, diag);
     if (rc == 0)
-        rc = fa_plan_make(tuner, request, target, found->matches, &plan, diag);
+        rc = fa_plan_make(tuner, tuning->request, &tuning->target, tuning->known.matches, &plan,
+                          diag);
     for (;;) {
-        if (rc == 0 && *job == NULL)
-            rc = fa_job_new(tuner, request, job, diag);
+        if (rc == 0 && tuning->job == NULL)
+            rc = fa_job_new(tuner, tuning->request, &tuning->job, diag);
         if (rc != 0)
             return rc;
         bool few = plan.count > 0;
-        if (!few && target->gpu.present)
-            fa_job_compile_prestart(*job); /* they load while the space is enumerated */
-        rc = fa_job_run(*job, target, &plan, ret_answer, few ? &none : diag);
-        fa_job_free(job); /* the workers go before another process's may come */
+        if (!few && tuning->target.gpu.present)
+            fa_job_compile_prestart(tuning->job); /* they load while the space is enumerated */
+        rc = fa_job_run(tuning->job, &tuning->target, &plan, ret_answer, few ? &none : diag);
+        fa_job_free(&tuning->job); /* the workers go before another process's may come */
         if (!few || rc == 0)
             return rc;
         if (rc != FA_ENOKERNEL)
@@ -51,53 +54,72 @@ static int run_plan(fa_tuner *tuner, const fa_request *request, const fa_target 
 }
 
 /* When no other tune of this tuner runs its workers. */
-static int run_alone(fa_tuner *tuner, const fa_request *request, const fa_target *target,
-                     fa_lookup *found, fa_job **job, fa_answer *ret_answer, fa_diag *diag)
+static int run_alone(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
 {
-    pthread_mutex_unlock(&tuner->work);
+    fa_tuner *tuner = tuning->tuner;
+    fa_tuner_pause(tuner);
     pthread_mutex_lock(&tuner->tuning);
-    pthread_mutex_lock(&tuner->work);
-    int rc = run_plan(tuner, request, target, found, job, ret_answer, diag);
+    fa_tuner_resume(tuner);
+    int rc = run_plan(tuning, ret_answer, diag);
     pthread_mutex_unlock(&tuner->tuning);
     return rc;
 }
 
-int fa_tune_target(fa_tuner *tuner, const fa_request *request, const fa_target *target,
-                   fa_job **job, fa_answer *ret_answer, fa_diag *diag)
+/* Whether what is stored by now is enough. since: when the request began, for one that wants a new answer: not all
+ * who hold the key's lock tune it. */
+static bool find_made(fa_tuning *tuning, bool again, int64_t since, fa_answer *ret_answer)
 {
+    fa_lookup_free(&tuning->known);
+    if (fa_look(tuning->tuner, &tuning->target, 0, &tuning->known, NULL) != 0 ||
+        !fa_answer_satisfies(&tuning->known.answer, fa_wanted_by(tuning->request)) ||
+        (again && tuning->known.answer.unix_time < since))
+        return false;
+    *ret_answer = tuning->known.answer;
+    return true;
+}
+
+int fa_tune_target(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
+{
+    fa_tuner *tuner = tuning->tuner;
+    const fa_request *request = tuning->request;
+    const fa_target *target = &tuning->target;
     fa_lock *key_lock = NULL, *gpu_lock = NULL, *tunes_lock = NULL;
     fa_source_leases leases = {{NULL}};
-    fa_lookup known = {.matches = NULL};
     char key[FA_HASH_HEX];
-    bool waited = false, again = request->again || request->effort == FA_EFFORT_PATIENT;
+    bool waited = false, found = false;
+    bool again = request->again || request->effort == FA_EFFORT_PATIENT;
     int64_t since = (int64_t)time(NULL);
+    int rc = 0;
+    if (fa_store_is_read_only(tuner->store)) {
+        rc = fa_fail(diag, FA_EREADONLY,
+                     "the store %s cannot be written, so a tune could not be kept: set "
+                     "FA_TUNE_STORE to a file that can",
+                     tuner->store_path);
+        goto done;
+    }
     fa_scope_key(&target->scope, key);
-    int rc = fa_store_is_read_only(tuner->store)
-                 ? fa_fail(diag, FA_EREADONLY,
-                           "the store %s cannot be written, so a tune could not be kept: set "
-                           "FA_TUNE_STORE to a file that can",
-                           tuner->store_path)
-                 : fa_request_wait(tuner, request, key, &key_lock, &waited, diag);
-    bool found = rc == 0 && (waited || !again) && fa_look(tuner, target, 0, &known, NULL) == 0 &&
-                 fa_answer_satisfies(&known.answer, fa_wanted_by(request)) &&
-                 (!again || known.answer.unix_time >= since); /* not all who hold the key tune it */
+    rc = fa_request_wait(tuner, request, key, &key_lock, &waited, diag);
+    if (rc != 0)
+        goto done;
+    found = (waited || !(again || tuning->looked)) && find_made(tuning, again, since, ret_answer);
     if (found)
-        *ret_answer = known.answer;
+        goto done;
     /* The same among hosts. */
-    if (rc == 0 && !found)
-        rc =
-            fa_sources_lease_take(tuner, request, target, again, &leases, &found, ret_answer, diag);
+    rc = fa_sources_lease_take(tuner, request, target, again, &leases, &found, ret_answer, diag);
+    if (rc != 0 || found)
+        goto done;
     /* Two tunes on one GPU would time each other. */
-    if (rc == 0 && !found && target->gpu.present)
+    if (target->gpu.present)
         rc = fa_request_wait(tuner, request, target->gpu.uuid, &gpu_lock, NULL, diag);
-    if (rc == 0 && !found)
+    if (rc == 0)
         rc = fa_request_share_tunes(tuner, request, &tunes_lock, diag);
-    if (rc == 0 && !found)
-        rc = run_alone(tuner, request, target, &known, job, ret_answer, diag);
-    if (rc == 0 && !found)
+    if (rc == 0)
+        rc = run_alone(tuning, ret_answer, diag);
+    if (rc == 0)
         fa_sources_publish(tuner, &target->scope, &leases);
-    fa_lookup_free(&known);
-    fa_job_free(job);
+done:
+    fa_lookup_free(&tuning->known);
+    fa_job_free(&tuning->job);
     fa_lock_release(&tunes_lock);
     fa_sources_lease_end(tuner, &leases);
     fa_lock_release(&gpu_lock);
@@ -121,48 +143,42 @@ static bool sure_to_tune(fa_tuner *tuner, const fa_request *request)
                FA_ENOTFOUND;
 }
 
-/* What is stored, where that is enough for the request. FA_ENOTFOUND and FA_ECORRUPT only for one
- * that may not tune. */
-static int look_up(fa_tuner *tuner, const fa_request *request, const fa_target *target,
-                   fa_lookup *ret_found, bool *ret_answered, fa_diag *diag)
+/* Sets tuning->known to what is stored; *ret_answered: that is enough for the request. FA_ENOTFOUND and FA_ECORRUPT
+ * only for one that may not tune. */
+static int look_up(fa_tuning *tuning, bool *ret_answered, fa_diag *diag)
 {
+    const fa_request *request = tuning->request;
     *ret_answered = false;
-    *ret_found = (fa_lookup){.matches = NULL};
     if (request->again || request->effort == FA_EFFORT_PATIENT)
         return 0;
-    int rc = fa_look(tuner, target, FA_LOOK_HOSTS, ret_found, diag);
-    *ret_answered = rc == 0 && fa_answer_satisfies(&ret_found->answer, fa_wanted_by(request));
+    int rc = fa_look(tuning->tuner, &tuning->target, FA_LOOK_HOSTS, &tuning->known, diag);
+    tuning->looked = true;
+    *ret_answered = rc == 0 && fa_answer_satisfies(&tuning->known.answer, fa_wanted_by(request));
     bool nothing = rc == FA_ENOTFOUND || rc == FA_ECORRUPT;
     return nothing && request->effort != FA_EFFORT_CACHED ? 0 : rc;
 }
 
-static int tune_locked(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer,
-                       fa_diag *diag)
+/* From the store, else from a tune. */
+static int answer_request(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
 {
-    fa_target target;
-    fa_job *job = NULL;
-    if (sure_to_tune(tuner, request) && fa_job_new(tuner, request, &job, NULL) == 0)
-        fa_job_compile_prestart(job);
-    int rc = fa_target_resolve(tuner, request, &target, diag);
-    if (rc != 0) {
-        fa_job_free(&job);
+    fa_tuner *tuner = tuning->tuner;
+    bool answered = false;
+    if (sure_to_tune(tuner, tuning->request) &&
+        fa_job_new(tuner, tuning->request, &tuning->job, NULL) == 0)
+        fa_job_compile_prestart(tuning->job);
+    int rc = fa_target_resolve(tuner, tuning->request, &tuning->target, diag);
+    if (rc == 0 && tuning->job == NULL)
+        rc = look_up(tuning, &answered, diag);
+    if (rc != 0)
         return rc;
+    if (answered) {
+        *ret_answer = tuning->known.answer;
+        fa_records_place(tuner, &tuning->known.scope, false, ret_answer);
+        return 0;
     }
-    if (job == NULL) {
-        bool answered;
-        fa_lookup found;
-        rc = look_up(tuner, request, &target, &found, &answered, diag);
-        if (rc == 0 && answered) {
-            *ret_answer = found.answer;
-            fa_records_place(tuner, &found.scope, false, ret_answer);
-        }
-        fa_lookup_free(&found);
-        if (rc != 0 || answered)
-            return rc;
-    }
-    rc = fa_tune_target(tuner, request, &target, &job, ret_answer, diag);
+    rc = fa_tune_target(tuning, ret_answer, diag);
     if (rc == 0)
-        fa_records_place(tuner, &target.scope, false, ret_answer);
+        fa_records_place(tuner, &tuning->target.scope, false, ret_answer);
     return rc;
 }
 
@@ -192,24 +208,26 @@ int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, f
 
 int fa_tune_here(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, fa_diag *diag)
 {
+    fa_tuning tuning = {.tuner = tuner, .request = request};
     pthread_mutex_lock(&tuner->work);
-    int rc = tune_locked(tuner, request, ret_answer, diag);
+    int rc = answer_request(&tuning, ret_answer, diag);
+    fa_lookup_free(&tuning.known);
+    fa_job_free(&tuning.job);
     pthread_mutex_unlock(&tuner->work);
     return rc;
 }
 
 static int find_locked(fa_tuner *tuner, const fa_request *request, fa_found *found, fa_diag *diag)
 {
-    fa_target target;
-    int rc = fa_target_resolve(tuner, request, &target, diag);
+    fa_tuning tuning = {.tuner = tuner, .request = request};
+    int rc = fa_target_resolve(tuner, request, &tuning.target, diag);
     if (rc != 0)
         return rc;
-    fa_scope_key(&target.scope, found->key);
-    found->gpu = target.gpu;
-    fa_lookup stored;
-    rc = look_up(tuner, request, &target, &stored, &found->answered, diag);
-    found->answer = stored.answer;
-    fa_lookup_free(&stored);
+    fa_scope_key(&tuning.target.scope, found->key);
+    found->gpu = tuning.target.gpu;
+    rc = look_up(&tuning, &found->answered, diag);
+    found->answer = tuning.known.answer;
+    fa_lookup_free(&tuning.known);
     return rc;
 }
 
