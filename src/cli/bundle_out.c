@@ -54,47 +54,30 @@ void cli_items_free(cli_items *items)
 }
 
 /* ---- text -----------------------------------------------------------------------------------*/
-static void put_time(fa_buf *cell, const fa_trial *trial)
-{
-    if (trial->median_us > 0)
-        cli_text_us(cell, trial->median_us);
-    else if (trial->predicted_us > 0)
-        cli_text_about(cell, trial->predicted_us);
-}
-
 static void put_table(const cli_items *items, bool import, fa_buf *out)
 {
-    fa_buf cell = {0};
     cli_table table = {0};
-    int what = import ? cli_table_column(&table, "", CLI_LEFT) : -1;
-    int problem = cli_table_column(&table, "problem", CLI_LEFT);
-    int gpu = cli_table_column(&table, "GPU", CLI_LEFT);
-    int origin = cli_table_column(&table, "origin", CLI_LEFT);
-    int time = cli_table_column(&table, "time", CLI_RIGHT);
-    int last = cli_table_column(&table, import ? "why" : "config", CLI_LEFT);
     for (size_t i = 0; i < items->count; i++) {
         const struct cli_item *item = &items->item[i];
-        cli_table_row(&table);
-        if (import)
-            cli_table_cell(&table, what, "%s", change_name[item->change]);
-        cli_text_problem(&cell, &item->answer.problem);
-        cli_table_take(&table, problem, &cell);
-        cli_table_cell(&table, gpu, "%s", item->answer.gpu.name);
-        cli_table_cell(&table, origin, "%s", fa_origin_name(item->answer.origin));
-        put_time(&cell, &item->answer.trial);
-        cli_table_take(&table, time, &cell);
+        cli_cell(&table, "%s", import ? change_name[item->change] : "");
+        cli_text_problem(&table.cell, &item->answer.problem);
+        cli_cell_end(&table);
+        cli_cell(&table, "%s", item->answer.gpu.name);
+        cli_cell(&table, "%s", fa_origin_name(item->answer.origin));
+        cli_text_known_time(&table.cell, &item->answer.trial);
+        cli_cell_end(&table);
         if (!import)
-            cli_text_config(&cell, &item->answer.trial.config);
+            cli_text_config(&table.cell, &item->answer.trial.config);
         else if (item->why[0] != 0)
-            fa_buf_printf(&cell, "%s (%s)", item->why, fa_origin_name(item->stored_origin));
+            fa_buf_printf(&table.cell, "%s (%s)", item->why, fa_origin_name(item->stored_origin));
         else if (!item->served)
-            fa_buf_text(&cell, "for other templates than these");
-        cli_table_take(&table, last, &cell);
+            fa_buf_text(&table.cell, "for other templates than these");
+        cli_cell_end(&table);
+        cli_row_end(&table);
     }
-    if (items->count > 0)
-        cli_table_print(&table, out);
-    cli_table_free(&table);
-    fa_buf_free(&cell);
+    cli_table_put(&table,
+                  import ? "|problem|GPU|origin|>time|why" : "?|problem|GPU|origin|>time|config",
+                  out);
 }
 
 static void put_signer(const fa_bundle_info *info, fa_buf *out)
@@ -181,10 +164,7 @@ static int print_json(const cli_items *items, const char *file, const fa_bundle_
     cJSON *array = fa_json_add_array(document, "winners");
     for (size_t i = 0; i < items->count; i++) {
         const struct cli_item *one = &items->item[i];
-        cJSON *item = cJSON_CreateObject();
-        fa_json_add(item, "problem", fa_problem_to_json(&one->answer.problem));
-        fa_json_add(item, "gpu", fa_gpu_to_json(&one->answer.gpu));
-        fa_json_add(item, "answer", cli_json_answer(&one->answer));
+        cJSON *item = cli_json_winner(&one->answer);
         if (import) {
             fa_json_add_text(item, "change", change_name[one->change]);
             fa_json_add_text(item, "why", one->why);

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rows.h"
 
+#include "json.h"
+#include "json_make.h"
 #include "problem.h"
 #include "text.h"
+#include "trial.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -36,23 +39,29 @@ int cli_answer_compare(const fa_answer *a, const fa_answer *b)
     return gpu != 0 ? gpu : fa_problem_compare(&a->problem, &b->problem);
 }
 
-void cli_tunables_columns(cli_tunables *tunables, cli_table *table, const cli_row *rows,
-                          size_t count)
+/* ---- the table ------------------------------------------------------------------------------*/
+void cli_tunables_find(cli_tunables *tunables, const cli_row *rows, size_t count)
 {
+    enum { MOST = sizeof tunables->name / sizeof *tunables->name };
     tunables->count = 0;
     for (size_t r = 0; r < count; r++) {
         const fa_config *config = &rows[r].trial.config;
         for (int i = 0; i < config->count; i++) {
-            const char *name = config->tunable[i].name;
             int known = 0;
-            while (known < tunables->count && strcmp(tunables->tunable[known].name, name) != 0)
+            while (known < tunables->count &&
+                   strcmp(tunables->name[known], config->tunable[i].name) != 0)
                 known++;
-            if (known < tunables->count || known == CLI_COLUMNS_MAX)
-                continue;
-            tunables->tunable[known].name = name;
-            tunables->tunable[known].column = cli_table_column(table, name, CLI_RIGHT);
-            tunables->count++;
+            if (known == tunables->count && known < MOST)
+                tunables->name[tunables->count++] = config->tunable[i].name;
         }
+    }
+}
+
+void cli_tunables_columns(const cli_tunables *tunables, fa_buf *columns)
+{
+    for (int i = 0; i < tunables->count; i++) {
+        fa_buf_text(columns, "|>");
+        cli_text_safe(columns, tunables->name[i]);
     }
 }
 
@@ -60,20 +69,18 @@ void cli_tunables_cells(const cli_tunables *tunables, cli_table *table, const fa
 {
     for (int i = 0; i < tunables->count; i++) {
         int32_t value;
-        if (fa_config_get(config, tunables->tunable[i].name, &value))
-            cli_table_cell(table, tunables->tunable[i].column, "%d", value);
+        if (fa_config_get(config, tunables->name[i], &value))
+            cli_cell(table, "%d", value);
         else
-            cli_table_cell(table, tunables->tunable[i].column, "-");
+            cli_cell(table, "-");
     }
 }
 
-static void print_number(cli_table *table, int column, int64_t value, bool known, fa_buf *cell)
+static void put_number(cli_table *table, int64_t value, bool known)
 {
     if (known)
-        cli_text_grouped(cell, value);
-    else
-        fa_buf_text(cell, "-");
-    cli_table_take(table, column, cell);
+        cli_text_grouped(&table->cell, value);
+    cli_cell(table, "%s", known ? "" : "-");
 }
 
 bool cli_rows_ranked(const cli_row *rows, size_t count)
@@ -84,50 +91,97 @@ bool cli_rows_ranked(const cli_row *rows, size_t count)
     return ranked;
 }
 
+static void put_row(cli_table *table, const cli_tunables *tunables, const cli_row *row, bool ranked,
+                    double default_us)
+{
+    const fa_trial *trial = &row->trial;
+    bool timed = trial->median_us > 0;
+    cli_cell(table, "%.0d", ranked ? row->rank : 0);
+    cli_cell(table, "%s", trial->config.family);
+    cli_tunables_cells(tunables, table, &trial->config);
+    put_number(table, trial->smem_bytes, trial->smem_bytes >= 0);
+    put_number(table, trial->registers, trial->registers > 0);
+    if (ranked)
+        cli_cell_end(table);
+    else
+        put_number(table, trial->spill_bytes, trial->spill_bytes >= 0);
+    put_number(table, trial->blocks_per_sm, trial->blocks_per_sm > 0);
+    cli_text_known_time(&table->cell, trial);
+    cli_cell_end(table);
+    if (timed)
+        cli_text_interval(&table->cell, trial);
+    cli_cell_end(table);
+    if (default_us > 0 && trial->raced) /* only times of one race compare finely */
+        cli_cell(table, "%.2f%s", default_us / trial->median_us, cli_sym()->times);
+    else
+        cli_cell(table, "%s", default_us > 0 ? "-" : "");
+    cli_row_end(table);
+}
+
 void cli_print_ranking(const cli_row *rows, size_t count, double default_us, fa_buf *out)
 {
     cli_table table = {0};
     cli_tunables tunables;
-    fa_buf cell = {0};
+    fa_buf columns = {0};
+    cli_tunables_find(&tunables, rows, count);
+    fa_buf_text(&columns, "?>#|family");
+    cli_tunables_columns(&tunables, &columns);
+    fa_buf_text(&columns, "|>shared B|>regs|?>spill B|>blocks/SM|?>time||?>vs default");
     bool ranked = cli_rows_ranked(rows, count);
-    int rank = ranked ? cli_table_column(&table, "#", CLI_RIGHT) : -1;
-    int family = cli_table_column(&table, "family", CLI_LEFT);
-    cli_tunables_columns(&tunables, &table, rows, count);
-    int smem = cli_table_column(&table, "shared B", CLI_RIGHT);
-    int regs = cli_table_column(&table, "regs", CLI_RIGHT);
-    int spills = ranked ? -1 : cli_table_column(&table, "spill B", CLI_RIGHT);
-    int blocks = cli_table_column(&table, "blocks/SM", CLI_RIGHT);
-    int time = ranked ? cli_table_column(&table, "time", CLI_RIGHT) : -1;
-    int interval = cli_table_column(&table, "", CLI_LEFT);
-    int speed = default_us > 0 ? cli_table_column(&table, "vs default", CLI_RIGHT) : -1;
-    for (size_t r = 0; r < count; r++) {
-        const fa_trial *trial = &rows[r].trial;
-        if (rows[r].rank < 1)
-            continue;
-        cli_table_row(&table);
-        cli_table_cell(&table, rank, "%d", rows[r].rank);
-        cli_table_cell(&table, family, "%s", trial->config.family);
-        cli_tunables_cells(&tunables, &table, &trial->config);
-        print_number(&table, smem, trial->smem_bytes, trial->smem_bytes >= 0, &cell);
-        print_number(&table, regs, trial->registers, trial->registers > 0, &cell);
-        print_number(&table, spills, trial->spill_bytes, trial->spill_bytes >= 0, &cell);
-        print_number(&table, blocks, trial->blocks_per_sm, trial->blocks_per_sm > 0, &cell);
-        if (trial->median_us > 0) {
-            cli_text_us(&cell, trial->median_us);
-            cli_table_take(&table, time, &cell);
-            cli_table_cell(&table, interval, "%s%.*f", cli_sym()->plus_minus,
-                           trial->median_us < 9.995 ? 2 : 1, (trial->high_us - trial->low_us) / 2);
-        } else if (trial->predicted_us > 0) {
-            cli_text_about(&cell, trial->predicted_us);
-            cli_table_take(&table, time, &cell);
-        }
-        if (speed >= 0 && trial->raced) /* only times of one race compare finely */
-            cli_table_cell(&table, speed, "%.2f%s", default_us / trial->median_us,
-                           cli_sym()->times);
-        else
-            cli_table_cell(&table, speed, "-");
+    for (size_t r = 0; r < count; r++)
+        if (rows[r].rank > 0)
+            put_row(&table, &tunables, &rows[r], ranked, default_us);
+    out->failed |= columns.failed;
+    cli_table_put(&table, columns.data != NULL ? columns.data : "", out);
+    fa_buf_free(&columns);
+}
+
+/* ---- documents for programs -----------------------------------------------------------------*/
+/* Field names are a promise: they may be joined by others, never renamed. A number that is not known is
+ * null, so that 0 always means 0. */
+cJSON *cli_json_rows(const cli_row *rows, size_t count)
+{
+    cJSON *array = cJSON_CreateArray();
+    for (size_t r = 0; r < count && array != NULL; r++) {
+        cJSON *object = cJSON_CreateObject();
+        fa_json_add_known(object, "rank", rows[r].rank,
+                          rows[r].rank > 0 && cli_rows_ranked(&rows[r], 1));
+        fa_trial_add_json(object, &rows[r].trial);
+        fa_json_push(array, object);
     }
-    cli_table_print(&table, out);
-    cli_table_free(&table);
-    fa_buf_free(&cell);
+    return array;
+}
+
+cJSON *cli_json_answer(const fa_answer *answer)
+{
+    char *text = NULL;
+    cJSON *object = fa_answer_write(answer, &text, NULL) == 0 ? cJSON_Parse(text) : NULL;
+    free(text);
+    return object;
+}
+
+cJSON *cli_json_winner(const fa_answer *answer)
+{
+    cJSON *object = cJSON_CreateObject();
+    fa_json_add(object, "problem", fa_problem_to_json(&answer->problem));
+    fa_json_add(object, "gpu", fa_gpu_to_json(&answer->gpu));
+    fa_json_add(object, "answer", cli_json_answer(answer));
+    return object;
+}
+
+int cli_json_write(cJSON *document)
+{
+    fa_buf out = {0};
+    char *text = document != NULL ? fa_json_print_tidy(document) : NULL;
+    if (text != NULL) {
+        fa_buf_text(&out, text);
+        fa_buf_text(&out, "\n");
+    } else {
+        out.failed = true;
+    }
+    cJSON_free(text);
+    cJSON_Delete(document);
+    int status = cli_write(&out);
+    fa_buf_free(&out);
+    return status;
 }

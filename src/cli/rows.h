@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The configs of a problem's space as fa_explain() tells them, kept for printing: a table of those
+ * The configs of a problem's space as fa_explain() lists them, kept for printing: a table of those
  * that finished, and the same as JSON.
  */
 #ifndef FA_CLI_ROWS_H
@@ -29,19 +29,14 @@ typedef struct cli_rows {
 int cli_rows_visit(void *context, int32_t rank, const fa_trial *trial);
 void cli_rows_free(cli_rows *rows);
 
-/* The order of winners in a list: by GPU, then as problems are listed. */
-int cli_answer_compare(const fa_answer *a, const fa_answer *b);
-
-/* Columns for every tunable that any of these rows has, in order of appearance. */
+/* The tunables that any of the rows has, in order of appearance. */
 typedef struct cli_tunables {
     int count;
-    struct {
-        const char *name; /* points into the rows */
-        int column;
-    } tunable[CLI_COLUMNS_MAX];
+    const char *name[48]; /* point into the rows */
 } cli_tunables;
-void cli_tunables_columns(cli_tunables *tunables, cli_table *table, const cli_row *rows,
-                          size_t count);
+void cli_tunables_find(cli_tunables *tunables, const cli_row *rows, size_t count);
+/* Appends their columns ("|>NAME"), or the cells of a config. */
+void cli_tunables_columns(const cli_tunables *tunables, fa_buf *columns);
 void cli_tunables_cells(const cli_tunables *tunables, cli_table *table, const fa_config *config);
 
 /* Whether any time stands behind the rows' order, measured or a model's. */
@@ -50,9 +45,14 @@ bool cli_rows_ranked(const cli_row *rows, size_t count);
  * adds the speed-up over the default config. */
 void cli_print_ranking(const cli_row *rows, size_t count, double default_us, fa_buf *out);
 
+/* The order of winners in a list: by GPU, then as problems are listed. */
+int cli_answer_compare(const fa_answer *a, const fa_answer *b);
+
 /* Stable field names; what is not known is null. NULL when out of memory. */
 cJSON *cli_json_rows(const cli_row *rows, size_t count);
 cJSON *cli_json_answer(const fa_answer *answer);
+/* An object with the answer, its problem and its GPU. */
+cJSON *cli_json_winner(const fa_answer *answer);
 /* "store": its path, and "server": the service's address or null. */
 void cli_json_location(cJSON *document, const fa_tuner *tuner);
 /* Prints the document on stdout and deletes it; returns the exit status. */

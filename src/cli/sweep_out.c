@@ -97,75 +97,53 @@ static bool slow(const cli_sweep_row *row)
 }
 
 /* ---- text -----------------------------------------------------------------------------------*/
-struct columns {
-    int problem, gpu, time, interval, speed, baseline, origin, config;
-};
-
-static void print_answer(cli_table *table, const struct columns *column, const cli_sweep_row *row)
+static void put_speeds(cli_table *table, const cli_sweep_row *row)
 {
-    const fa_trial *trial = &row->answer->trial;
-    fa_buf cell = {0};
-    if (trial->median_us > 0 && row->answer->origin == FA_ORIGIN_NEAREST) { /* of other lengths */
-        cli_text_about(&cell, trial->median_us);
-        cli_table_take(table, column->time, &cell);
-    } else if (trial->median_us > 0) {
-        cli_text_us(&cell, trial->median_us);
-        cli_table_take(table, column->time, &cell);
-        cli_table_cell(table, column->interval, "%s%.*f", cli_sym()->plus_minus,
-                       trial->median_us < 9.995 ? 2 : 1, (trial->high_us - trial->low_us) / 2);
-        if (row->answer->default_us > 0)
-            cli_table_cell(table, column->speed, "%.2f%s",
-                           row->answer->default_us / trial->median_us, cli_sym()->times);
-    } else if (trial->predicted_us > 0) {
-        cli_text_about(&cell, trial->predicted_us);
-        cli_table_take(table, column->time, &cell);
-    }
+    const fa_answer *answer = row->answer;
+    bool timed = answer->trial.median_us > 0, other = answer->origin == FA_ORIGIN_NEAREST;
+    if (timed && other) /* of other lengths */
+        cli_text_about(&table->cell, answer->trial.median_us);
+    else
+        cli_text_known_time(&table->cell, &answer->trial);
+    cli_cell_end(table);
+    if (timed && !other)
+        cli_text_interval(&table->cell, &answer->trial);
+    cli_cell_end(table);
+    if (timed && !other && answer->default_us > 0)
+        fa_buf_printf(&table->cell, "%.2f%s", answer->default_us / answer->trial.median_us,
+                      cli_sym()->times);
+    cli_cell_end(table);
     if (ratio_of(row) > 0)
-        cli_table_cell(table, column->baseline, "%.2f%s %s%s", ratio_of(row),
-                       cli_sym()->times, row->best->peer, slow(row) ? " SLOW" : "");
-    cli_table_cell(table, column->origin, "%s", fa_origin_name(row->answer->origin));
-    cli_text_config(&cell, &trial->config);
-    cli_table_take(table, column->config, &cell);
-    fa_buf_free(&cell);
+        fa_buf_printf(&table->cell, "%.2f%s %s%s", ratio_of(row), cli_sym()->times, row->best->peer,
+                      slow(row) ? " SLOW" : "");
+    cli_cell_end(table);
 }
 
 static void print_table(const cli_sweep_rows *rows, bool with_gpu, fa_buf *out)
 {
     cli_table table = {0};
-    fa_buf cell = {0};
-    bool compared = false;
-    for (int32_t i = 0; i < rows->count; i++)
-        compared = compared || ratio_of(&rows->row[i]) > 0;
-    struct columns column = {.gpu = -1, .baseline = -1};
-    column.problem = cli_table_column(&table, "problem", CLI_LEFT);
-    if (with_gpu)
-        column.gpu = cli_table_column(&table, "GPU", CLI_LEFT);
-    column.time = cli_table_column(&table, "time", CLI_RIGHT);
-    column.interval = cli_table_column(&table, "", CLI_LEFT);
-    column.speed = cli_table_column(&table, "vs default", CLI_RIGHT);
-    if (compared)
-        column.baseline = cli_table_column(&table, "vs best baseline", CLI_LEFT);
-    column.origin = cli_table_column(&table, "origin", CLI_LEFT);
-    column.config = cli_table_column(&table, "config", CLI_LEFT);
     for (int32_t i = 0; i < rows->count; i++) {
         const cli_sweep_row *row = &rows->row[i];
-        cli_table_row(&table);
-        cli_text_problem_short(&cell, &row->item.problem);
-        cli_table_take(&table, column.problem, &cell);
-        cli_table_cell(&table, column.gpu, "%s",
-                       row->answer != NULL     ? row->answer->gpu.name
-                       : row->item.gpu[0] != 0 ? row->item.gpu
-                                               : "here");
-        if (row->answer != NULL)
-            print_answer(&table, &column, row);
-        else
-            cli_table_cell(&table, column.origin, "%s", fa_item_state_name(row->item.state));
-        if (row->answer == NULL && row->item.state == FA_ITEM_FAILED)
-            cli_table_cell(&table, column.config, "%s", row->item.reason);
+        const char *gpu = row->answer != NULL     ? row->answer->gpu.name
+                          : row->item.gpu[0] != 0 ? row->item.gpu
+                                                  : "here";
+        cli_text_problem_short(&table.cell, &row->item.problem);
+        cli_cell_end(&table);
+        cli_cell(&table, "%s", with_gpu ? gpu : "");
+        if (row->answer != NULL) {
+            put_speeds(&table, row);
+            cli_cell(&table, "%s", fa_origin_name(row->answer->origin));
+            cli_text_config(&table.cell, &row->answer->trial.config);
+        } else {
+            for (int c = 0; c < 4; c++) /* no times */
+                cli_cell_end(&table);
+            cli_cell(&table, "%s", fa_item_state_name(row->item.state));
+            fa_buf_text(&table.cell, row->item.state == FA_ITEM_FAILED ? row->item.reason : "");
+        }
+        cli_cell_end(&table);
+        cli_row_end(&table);
     }
-    cli_table_print(&table, out);
-    cli_table_free(&table);
-    fa_buf_free(&cell);
+    cli_table_put(&table, "problem|?GPU|>time||>vs default|?vs best baseline|origin|config", out);
 }
 
 static bool coloured(void)

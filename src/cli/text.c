@@ -78,14 +78,31 @@ void cli_text_us(fa_buf *out, double us)
     fa_buf_printf(out, " %s", symbols->micro);
 }
 
-void cli_text_trial_time(fa_buf *out, const fa_trial *trial)
+bool cli_text_known_time(fa_buf *out, const fa_trial *trial)
 {
     if (trial->median_us > 0)
         cli_text_us(out, trial->median_us);
     else if (trial->predicted_us > 0)
         cli_text_about(out, trial->predicted_us);
-    else
+    return trial->median_us > 0 || trial->predicted_us > 0;
+}
+
+void cli_text_trial_time(fa_buf *out, const fa_trial *trial)
+{
+    if (!cli_text_known_time(out, trial))
         fa_buf_text(out, "unranked");
+}
+
+void cli_text_interval(fa_buf *out, const fa_trial *trial)
+{
+    fa_buf_printf(out, "%s%.*f", symbols->plus_minus, trial->median_us < 9.995 ? 2 : 1,
+                  (trial->high_us - trial->low_us) / 2);
+}
+
+void cli_text_count(fa_buf *out, int64_t count, const char *what)
+{
+    cli_text_grouped(out, count);
+    fa_buf_printf(out, " %s%s", what, count == 1 ? "" : "s");
 }
 
 void cli_text_about(fa_buf *out, double us)
@@ -119,6 +136,14 @@ void cli_text_problem_short(fa_buf *out, const fa_problem *p)
     char separator[8];
     snprintf(separator, sizeof separator, " %s ", symbols->dot);
     fa_problem_words(out, p, separator, false);
+}
+
+void cli_text_heading(fa_buf *out, const fa_problem *problem, const fa_gpu *gpu)
+{
+    cli_text_problem(out, problem);
+    fa_buf_printf(out, " %s on ", symbols->dot);
+    cli_text_gpu(out, gpu);
+    fa_buf_text(out, "\n");
 }
 
 bool cli_text_too_large(fa_buf *out, const fa_problem *p)
@@ -193,14 +218,6 @@ void cli_text_age(fa_buf *out, int64_t unix_time)
         }
     }
     fa_buf_text(out, "now");
-}
-
-size_t cli_text_width(const char *text)
-{
-    size_t width = 0;
-    for (; *text != 0; text++)
-        width += ((unsigned char)*text & 0xc0) != 0x80; /* continuation bytes take no column */
-    return width;
 }
 
 /* Writes text; "`fa-tune …`" is said as it is to be typed here, where ./dev says that it was called. */

@@ -27,11 +27,18 @@ const char *cli_text_short(const char *text, char ret[CLI_SHORT_SIZE]);
 void cli_text_grouped(fa_buf *out, int64_t value);  /* 49,152 */
 void cli_text_us(fa_buf *out, double us);           /* 41.3 µs */
 void cli_text_about(fa_buf *out, double us);        /* ~41.3 µs: a model's estimate */
-void cli_text_trial_time(fa_buf *out,
-                         const fa_trial *trial);    /* measured, else estimated, else "unranked" */
+/* A trial's time: measured, else estimated; false where it has neither, and nothing is appended. */
+bool cli_text_known_time(fa_buf *out, const fa_trial *trial);
+/* The same; "unranked" where there is none. */
+void cli_text_trial_time(fa_buf *out, const fa_trial *trial);
+void cli_text_interval(fa_buf *out, const fa_trial *trial); /* ±0.4, half of the 95% interval */
+/* "1 winner", "2,000 winners". */
+void cli_text_count(fa_buf *out, int64_t count, const char *what);
 void cli_text_seconds(fa_buf *out, double seconds); /* 41 s, 12 min, 3.2 h */
 void cli_text_problem(fa_buf *out, const fa_problem *problem);
 void cli_text_problem_short(fa_buf *out, const fa_problem *problem); /* without the operation */
+/* A result's first line: the problem, and the GPU it is for. */
+void cli_text_heading(fa_buf *out, const fa_problem *problem, const fa_gpu *gpu);
 /* Says that the problem's tensors exceed every GPU's memory, where they do. */
 bool cli_text_too_large(fa_buf *out, const fa_problem *problem);
 void cli_text_gpu(fa_buf *out, const fa_gpu *gpu); /* L4 (sm_89, 58 SMs, not present here) */
@@ -39,9 +46,6 @@ void cli_text_config(fa_buf *out, const fa_config *config); /* family BLOCK_M=12
 void cli_text_path(fa_buf *out, const char *path);          /* ~/.cache/fa-tune/store.db */
 void cli_text_time(fa_buf *out, int64_t unix_time);         /* 2026-11-20 16:23, local */
 void cli_text_age(fa_buf *out, int64_t unix_time);          /* 3 days ago */
-
-/* Columns that a UTF-8 text takes on a terminal, for texts of one column per code point. */
-size_t cli_text_width(const char *text);
 
 /* Writes the buffer to stdout; 0, or 1 after a sentence on stderr (disk full, closed pipe). */
 int cli_write(const fa_buf *out);

@@ -304,54 +304,42 @@ static pair *pair_up(const side *old, const side *new, double margin, size_t *re
 }
 
 /* ---- printing -------------------------------------------------------------------------------*/
-static void print_time(cli_table *table, int column, const winner *w)
+static void put_time(cli_table *table, const winner *w)
 {
-    fa_buf cell = {0};
-    if (w == NULL || !(w->median_us > 0))
-        return;
-    cli_text_us(&cell, w->median_us);
-    cli_table_take(table, column, &cell);
-    fa_buf_free(&cell);
+    if (w != NULL && w->median_us > 0)
+        cli_text_us(&table->cell, w->median_us);
+    cli_cell_end(table);
 }
 
 static int print_text(const pair *pairs, size_t count, const size_t *counts, double margin)
 {
-    fa_buf out = {0}, cell = {0};
+    fa_buf out = {0};
     cli_table table = {0};
-    int result = cli_table_column(&table, "", CLI_LEFT);
-    int problem = cli_table_column(&table, "problem", CLI_LEFT);
-    int gpu = cli_table_column(&table, "GPU", CLI_LEFT);
-    int old = cli_table_column(&table, "old", CLI_RIGHT);
-    int new = cli_table_column(&table, "new", CLI_RIGHT);
-    int ratio = cli_table_column(&table, "new / old", CLI_RIGHT);
-    int interval = cli_table_column(&table, "", CLI_LEFT);
     for (size_t i = 0; i < count; i++) {
         const pair *p = &pairs[i];
         const winner *w = p->new != NULL ? p->new : p->old;
-        cli_table_row(&table);
-        cli_table_cell(&table, result, "%s", verdicts[p->verdict]);
-        cli_text_problem_short(&cell, &w->problem);
-        cli_table_take(&table, problem, &cell);
-        cli_table_cell(&table, gpu, "%s", w->gpu);
-        print_time(&table, old, p->old);
-        print_time(&table, new, p->new);
+        cli_cell(&table, "%s", verdicts[p->verdict]);
+        cli_text_problem_short(&table.cell, &w->problem);
+        cli_cell_end(&table);
+        cli_cell(&table, "%s", w->gpu);
+        put_time(&table, p->old);
+        put_time(&table, p->new);
         if (p->verdict == NOT_COMPARABLE) {
-            cli_table_cell(&table, interval, "%s", p->reason);
-            continue;
+            cli_cell_end(&table);
+            cli_cell(&table, "%s", p->reason);
+        } else {
+            cli_cell(&table, "%.3f", p->ratio);
+            cli_cell(&table, "%.3f to %.3f", p->low, p->high);
         }
-        cli_table_cell(&table, ratio, "%.3f", p->ratio);
-        cli_table_cell(&table, interval, "%.3f to %.3f", p->low, p->high);
+        cli_row_end(&table);
     }
-    if (count > 0)
-        cli_table_print(&table, &out);
+    cli_table_put(&table, "|problem|GPU|>old|>new|>new / old|", &out);
     fa_buf_printf(&out,
                   "%zu slower by more than %g%% with confidence, %zu faster, %zu the same, %zu "
                   "not comparable\n",
                   counts[SLOWER], margin * 100, counts[FASTER], counts[SAME],
                   counts[NOT_COMPARABLE]);
     int status = cli_write(&out);
-    cli_table_free(&table);
-    fa_buf_free(&cell);
     fa_buf_free(&out);
     return status;
 }

@@ -68,33 +68,33 @@ static void print_gate(const cli_rows *rows, size_t gate, size_t limit, fa_buf *
         return;
     cli_table table = {0};
     cli_tunables tunables;
-    fa_buf cell = {0};
-    int family = cli_table_column(&table, "family", CLI_LEFT);
-    cli_tunables_columns(&tunables, &table, rows->row, rows->count);
+    fa_buf columns = {0};
     bool pending = gates[gate].status == FA_STATUS_PENDING;
-    int reason = cli_table_column(&table, pending ? "model" : "reason", CLI_LEFT);
+    cli_tunables_find(&tunables, rows->row, rows->count);
+    fa_buf_text(&columns, "family");
+    cli_tunables_columns(&tunables, &columns);
+    fa_buf_text(&columns, pending ? "|model" : "|reason");
     for (size_t r = 0; r < rows->count && printed < limit; r++) {
         const fa_trial *trial = &rows->row[r].trial;
         if (trial->status != gates[gate].status || rows->row[r].rank > 0)
             continue;
-        cli_table_row(&table);
-        cli_table_cell(&table, family, "%s", trial->config.family);
+        cli_cell(&table, "%s", trial->config.family);
         cli_tunables_cells(&tunables, &table, &trial->config);
-        if (pending && trial->predicted_us > 0) {
-            cli_text_about(&cell, trial->predicted_us);
-            cli_table_take(&table, reason, &cell);
-        } else {
-            cli_table_cell(&table, reason, "%s", trial->reason);
-        }
+        if (pending && trial->predicted_us > 0)
+            cli_text_about(&table.cell, trial->predicted_us);
+        else
+            fa_buf_text(&table.cell, trial->reason);
+        cli_cell_end(&table);
+        cli_row_end(&table);
         printed++;
     }
     fa_buf_printf(out, "\n%s: %zu %s\n", fa_status_name(gates[gate].status), total,
                   gates[gate].meaning);
-    cli_table_print(&table, out);
+    out->failed |= columns.failed;
+    cli_table_put(&table, columns.data != NULL ? columns.data : "", out);
+    fa_buf_free(&columns);
     if (printed < total)
         fa_buf_printf(out, "%s and %zu more\n", cli_sym()->ellipsis, total - printed);
-    cli_table_free(&table);
-    fa_buf_free(&cell);
 }
 
 /* Whether the times are those that an imported winner brought with it. */
@@ -119,10 +119,7 @@ static int print_text(const cli_options *options, const fa_gpu *gpu, const cli_r
     size_t limit = options->top > 0 ? (size_t)options->top : SIZE_MAX, ranked = 0;
     while (ranked < rows->count && rows->row[ranked].rank > 0)
         ranked++;
-    cli_text_problem(&out, &options->problem);
-    fa_buf_printf(&out, " %s on ", cli_sym()->dot);
-    cli_text_gpu(&out, gpu);
-    fa_buf_text(&out, "\n");
+    cli_text_heading(&out, &options->problem, gpu);
     if (cli_text_too_large(&out, &options->problem))
         fa_buf_text(&out, "\n");
     print_counts(rows, &out);

@@ -18,7 +18,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { EXIT_FAILED = 1, COLUMNS = 10, FOLLOW_MS = 1000, KEY_SHOWN = 10 };
+enum { EXIT_FAILED = 1, FOLLOW_MS = 1000, KEY_SHOWN = 10 };
 
 /* All sweeps in the queue, and who holds what of them. */
 struct queue_list {
@@ -90,49 +90,40 @@ static int holding_text(void *context, const fa_queue_holding *holding)
     return 0;
 }
 
-static void add_rows(cli_table *table, const struct queue_list *list)
+static void put_table(const struct queue_list *list, fa_buf *out)
 {
-    static const char *const titles[COLUMNS] = {"state", "items",    "done",    "failed",
-                                                "held",  "compiled", "refused", "worked on",
-                                                "key",   "plan"};
-    int column[COLUMNS];
-    for (int i = 0; i < COLUMNS; i++)
-        column[i] =
-            cli_table_column(table, titles[i], i == 0 || i >= COLUMNS - 3 ? CLI_LEFT : CLI_RIGHT);
+    cli_table table = {0};
     for (size_t i = 0; i < list->count; i++) {
         const fa_queue *queue = &list->queue[i];
         const fa_sweep *sweep = &queue->sweep;
         const int64_t number[] = {sweep->items,   sweep->done,     sweep->failed,
                                   queue->running, queue->compiled, queue->refused};
-        fa_buf cell = {0};
-        cli_table_row(table);
-        cli_table_cell(table, column[0], "%s", cli_sweep_state(sweep, queue->running > 0));
-        for (int n = 0; n < (int)(sizeof number / sizeof *number); n++)
-            cli_table_cell(table, column[1 + n], "%" PRId64, number[n]);
-        cli_text_worked_on(&cell, sweep, queue->running > 0);
-        cli_table_take(table, column[COLUMNS - 3], &cell);
-        cli_table_cell(table, column[COLUMNS - 2], "%.*s", KEY_SHOWN, sweep->key);
-        cli_table_cell(table, column[COLUMNS - 1], "%s", sweep->plan);
-        fa_buf_free(&cell);
+        cli_cell(&table, "%s", cli_sweep_state(sweep, queue->running > 0));
+        for (size_t n = 0; n < sizeof number / sizeof *number; n++)
+            cli_cell(&table, "%" PRId64, number[n]);
+        cli_text_worked_on(&table.cell, sweep, queue->running > 0);
+        cli_cell_end(&table);
+        cli_cell(&table, "%.*s", KEY_SHOWN, sweep->key);
+        cli_cell(&table, "%s", sweep->plan);
+        cli_row_end(&table);
     }
+    cli_table_put(&table, "state|>items|>done|>failed|>held|>compiled|>refused|worked on|key|plan",
+                  out);
 }
 
 static int print_text(fa_tuner *tuner, const cli_options *options, const struct queue_list *list,
                       fa_diag *diag)
 {
-    cli_table table = {0};
     fa_buf out = {0};
     int rc = 0;
-    add_rows(&table, list);
-    if (list->count > 0)
-        cli_table_print(&table, &out);
+    put_table(list, &out);
     for (size_t i = 0; i < list->count && rc == 0; i++)
         rc = fa_list_queue_holdings(tuner, list->queue[i].sweep.key, holding_text, &out, diag);
-    fa_buf_printf(&out, "%zu sweep%s in the queue of ", list->count, list->count == 1 ? "" : "s");
+    cli_text_count(&out, (int64_t)list->count, "sweep");
+    fa_buf_text(&out, " in the queue of ");
     cli_text_path(&out, fa_store_location(tuner));
     fa_buf_text(&out, "\n");
     int status = rc != 0 ? cli_fail(rc, options, diag) : cli_write(&out);
-    cli_table_free(&table);
     fa_buf_free(&out);
     return status;
 }

@@ -123,42 +123,26 @@ static int compare_studies(const void *a, const void *b)
 
 static void put_table(const struct asked *gone, fa_buf *out)
 {
-    fa_buf cell = {0};
     cli_table table = {0};
-    int problem = cli_table_column(&table, "problem", CLI_LEFT);
-    int gpu = cli_table_column(&table, "GPU", CLI_LEFT);
-    int origin = cli_table_column(&table, "origin", CLI_LEFT);
-    int trials = cli_table_column(&table, "trials", CLI_RIGHT);
-    int age = cli_table_column(&table, "made", CLI_LEFT);
-    int stale = cli_table_column(&table, "", CLI_LEFT);
     for (size_t i = 0; i < gone->count; i++) {
         const fa_study *study = &gone->study[i];
-        cli_table_row(&table);
         if (study->unread != NULL)
-            cli_text_safe(&cell, study->unread);
+            fa_buf_text(&table.cell, study->unread);
         else
-            cli_text_problem(&cell, &study->problem);
-        cli_table_take(&table, problem, &cell);
-        cli_table_cell(&table, gpu, "%s", study->gpu.name);
-        cli_table_cell(&table, origin, "%s",
-                       !study->has_winner      ? "no winner"
-                       : study->unread != NULL ? "not known here"
-                                               : fa_name_of_origin(study->winner.origin));
-        cli_table_cell(&table, trials, "%d", study->trials);
-        cli_text_age(&cell, study->unix_time);
-        cli_table_take(&table, age, &cell);
-        cli_table_cell(&table, stale, "%s", study->stale ? "stale" : "");
+            cli_text_problem(&table.cell, &study->problem);
+        cli_cell_end(&table);
+        cli_cell(&table, "%s", study->gpu.name);
+        cli_cell(&table, "%s",
+                 !study->has_winner      ? "no winner"
+                 : study->unread != NULL ? "not known here"
+                                         : fa_name_of_origin(study->winner.origin));
+        cli_cell(&table, "%d", study->trials);
+        cli_text_age(&table.cell, study->unix_time);
+        cli_cell_end(&table);
+        cli_cell(&table, "%s", study->stale ? "stale" : "");
+        cli_row_end(&table);
     }
-    if (gone->count > 0)
-        cli_table_print(&table, out);
-    cli_table_free(&table);
-    fa_buf_free(&cell);
-}
-
-static void put_count(fa_buf *out, int64_t count, const char *what)
-{
-    cli_text_grouped(out, count);
-    fa_buf_printf(out, " %s%s", what, count == 1 ? "" : "s");
+    cli_table_put(&table, "problem|GPU|origin|>trials|made|", out);
 }
 
 /* A length that was given may stand for another one, under which its winner is stored. */
@@ -184,7 +168,7 @@ static void put_others(const fa_tuner *tuner, const fa_forgotten *forgotten, fa_
 {
     const char *server = fa_server_location(tuner), *shared = fa_store_location(tuner);
     if (forgotten->elsewhere > 0) {
-        put_count(out, forgotten->elsewhere, "winner");
+        cli_text_count(out, forgotten->elsewhere, "winner");
         fa_buf_text(
             out, " of these a system bundle or the fleet has, too: the next lookup finds that\n");
     }
@@ -210,18 +194,18 @@ static int print_text(const fa_tuner *tuner, const struct asked *gone,
         put_buckets(options, &out);
     } else {
         fa_buf_text(&out, options->dry_run ? "would forget " : "forgot ");
-        put_count(&out, forgotten->winners, "winner");
+        cli_text_count(&out, forgotten->winners, "winner");
         fa_buf_text(&out, ", ");
-        put_count(&out, forgotten->trials, "trial");
+        cli_text_count(&out, forgotten->trials, "trial");
         fa_buf_text(&out, " and ");
-        put_count(&out, forgotten->cubins, "cubin");
+        cli_text_count(&out, forgotten->cubins, "cubin");
         fa_buf_text(&out, ", ");
-        put_count(&out, forgotten->bytes, "byte");
+        cli_text_count(&out, forgotten->bytes, "byte");
         fa_buf_text(&out, ", in ");
         cli_text_path(&out, fa_store_file(tuner));
         if (forgotten->freed > 0) {
             fa_buf_text(&out, ", which is ");
-            put_count(&out, forgotten->freed, "byte");
+            cli_text_count(&out, forgotten->freed, "byte");
             fa_buf_text(&out, " smaller");
         }
         fa_buf_text(&out, "\n");

@@ -13,11 +13,9 @@
 #include "text.h"
 #include "verbs.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 typedef struct winners {
     fa_answer *answer;
@@ -95,46 +93,33 @@ static void print_sum(const winners *list, const fa_tuner *tuner, fa_buf *out)
 
 static int print_text(const winners *list, const fa_tuner *tuner)
 {
-    fa_buf out = {0}, cell = {0};
+    fa_buf out = {0};
     bool fleet = cli_asked_fleet(tuner);
     cli_table table = {0};
-    int problem = cli_table_column(&table, "problem", CLI_LEFT);
-    int gpu = cli_table_column(&table, "GPU", CLI_LEFT);
-    int origin = cli_table_column(&table, "origin", CLI_LEFT);
-    int time = cli_table_column(&table, "time", CLI_RIGHT);
-    int age = cli_table_column(&table, "made", CLI_LEFT);
-    int store = fleet ? cli_table_column(&table, "store", CLI_LEFT) : 0;
-    int config = cli_table_column(&table, "config", CLI_LEFT);
     for (size_t i = 0; i < list->count; i++) {
         const fa_answer *answer = &list->answer[i];
-        cli_table_row(&table);
-        cli_text_problem(&cell, &answer->problem);
-        cli_table_take(&table, problem, &cell);
-        cli_table_cell(&table, gpu, "%s", answer->gpu.name);
-        cli_table_cell(&table, origin, "%s", fa_origin_name(answer->origin));
-        if (answer->trial.median_us > 0)
-            cli_text_us(&cell, answer->trial.median_us);
-        else if (answer->trial.predicted_us > 0)
-            cli_text_about(&cell, answer->trial.predicted_us);
-        cli_table_take(&table, time, &cell);
-        cli_text_age(&cell, answer->unix_time);
-        cli_table_take(&table, age, &cell);
-        if (fleet)
-            cli_table_cell(&table, store, "%s",
-                           !answer->in_fleet  ? "local"
-                           : answer->in_local ? "both"
-                                              : "fleet");
-        cli_text_config(&cell, &answer->trial.config);
-        cli_table_take(&table, config, &cell);
+        cli_text_problem(&table.cell, &answer->problem);
+        cli_cell_end(&table);
+        cli_cell(&table, "%s", answer->gpu.name);
+        cli_cell(&table, "%s", fa_origin_name(answer->origin));
+        cli_text_known_time(&table.cell, &answer->trial);
+        cli_cell_end(&table);
+        cli_text_age(&table.cell, answer->unix_time);
+        cli_cell_end(&table);
+        cli_cell(&table, "%s",
+                 !fleet              ? ""
+                 : !answer->in_fleet ? "local"
+                 : answer->in_local  ? "both"
+                                     : "fleet");
+        cli_text_config(&table.cell, &answer->trial.config);
+        cli_cell_end(&table);
+        cli_row_end(&table);
     }
-    if (list->count > 0)
-        cli_table_print(&table, &out);
+    cli_table_put(&table, "problem|GPU|origin|>time|made|?store|config", &out);
     print_sum(list, tuner, &out);
     fa_buf_text(&out, list->waiting.data != NULL ? list->waiting.data : "");
     out.failed = out.failed || list->waiting.failed;
     int status = cli_write(&out);
-    cli_table_free(&table);
-    fa_buf_free(&cell);
     fa_buf_free(&out);
     return status;
 }
@@ -144,14 +129,8 @@ static int print_json(winners *list, const fa_tuner *tuner)
     cJSON *document = cJSON_CreateObject();
     fa_json_add_text(document, "fa_tune", fa_version());
     cJSON *array = fa_json_add_array(document, "winners");
-    for (size_t i = 0; i < list->count; i++) {
-        const fa_answer *answer = &list->answer[i];
-        cJSON *item = cJSON_CreateObject();
-        fa_json_add(item, "problem", fa_problem_to_json(&answer->problem));
-        fa_json_add(item, "gpu", fa_gpu_to_json(&answer->gpu));
-        fa_json_add(item, "answer", cli_json_answer(answer));
-        fa_json_push(array, item);
-    }
+    for (size_t i = 0; i < list->count; i++)
+        fa_json_push(array, cli_json_winner(&list->answer[i]));
     fa_json_add(document, "waiting", list->waiting_json);
     list->waiting_json = NULL;
     cli_json_location(document, tuner);
@@ -230,14 +209,13 @@ static int show_why(fa_tuner *tuner, const cli_options *options)
         status = cli_json_write(document);
     } else {
         fa_buf out = {0};
-        cli_text_problem(&out, &options->problem);
-        fa_buf_printf(&out, " %s on ", cli_sym()->dot);
-        cli_text_gpu(&out, &gpu);
+        cli_text_heading(&out, &options->problem, &gpu);
         if (!fa_problem_equal(&bucket, &options->problem)) {
-            fa_buf_text(&out, "\nbucket ");
+            fa_buf_text(&out, "bucket ");
             cli_text_problem(&out, &bucket);
+            fa_buf_text(&out, "\n");
         }
-        fa_buf_printf(&out, "\n%s", w.text.data != NULL ? w.text.data : "");
+        fa_buf_text(&out, w.text.data != NULL ? w.text.data : "");
         out.failed = out.failed || w.text.failed;
         status = cli_write(&out);
         fa_buf_free(&out);

@@ -57,34 +57,30 @@ static int on_event(void *context, const fa_sweep_progress *event)
 
 /* ---- how sweeps stand -----------------------------------------------------------------------*/
 struct listing {
-    fa_buf *out;
     cli_table *table;
     cJSON *array;
     const char *key; /* only this one; NULL: the first */
     fa_sweep found;
-    int column[5];
     size_t count;
 };
 
 static int list_one(void *context, const fa_sweep *sweep)
 {
     struct listing *list = context;
-    fa_buf cell = {0};
     list->count++;
     if (list->array != NULL) {
         fa_json_push(list->array, cli_json_sweep(sweep));
         return 0;
     }
-    cli_table_row(list->table);
-    cli_table_cell(list->table, list->column[0], "%s", cli_sweep_state(sweep, false));
-    cli_table_cell(list->table, list->column[1], "%d/%d%s", sweep->done, sweep->items,
-                   sweep->failed > 0 ? ", some failed" : "");
-    cli_text_spent(&cell, &sweep->spent, &sweep->budget);
-    cli_table_take(list->table, list->column[2], &cell);
-    cli_text_worked_on(&cell, sweep, false);
-    cli_table_take(list->table, list->column[3], &cell);
-    cli_table_cell(list->table, list->column[4], "%s", sweep->plan);
-    fa_buf_free(&cell);
+    cli_table *table = list->table;
+    cli_cell(table, "%s", cli_sweep_state(sweep, false));
+    cli_cell(table, "%d/%d%s", sweep->done, sweep->items, sweep->failed > 0 ? ", some failed" : "");
+    cli_text_spent(&table->cell, &sweep->spent, &sweep->budget);
+    cli_cell_end(table);
+    cli_text_worked_on(&table->cell, sweep, false);
+    cli_cell_end(table);
+    cli_cell(table, "%s", sweep->plan);
+    cli_row_end(table);
     return 0;
 }
 
@@ -92,11 +88,8 @@ static int list_sweeps(fa_tuner *tuner, const cli_options *options, fa_diag *dia
 {
     cli_table table = {0};
     fa_buf out = {0};
-    struct listing list = {.out = &out, .table = &table};
-    static const char *const titles[] = {"state", "done", "spent", "last worked on", "plan"};
+    struct listing list = {.table = &table};
     cJSON *document = options->json ? cJSON_CreateObject() : NULL;
-    for (int i = 0; i < 5; i++)
-        list.column[i] = cli_table_column(&table, titles[i], CLI_LEFT);
     fa_json_add_text(document, "fa_tune", fa_version());
     list.array = fa_json_add_array(document, "sweeps");
     int rc = fa_list_sweeps(tuner, list_one, &list, diag), status;
@@ -106,9 +99,9 @@ static int list_sweeps(fa_tuner *tuner, const cli_options *options, fa_diag *dia
     } else if (document != NULL) {
         status = cli_json_write(document);
     } else {
-        if (list.count > 0)
-            cli_table_print(&table, &out);
-        fa_buf_printf(&out, "%zu sweep%s in ", list.count, list.count == 1 ? "" : "s");
+        cli_table_put(&table, "state|done|spent|last worked on|plan", &out);
+        cli_text_count(&out, (int64_t)list.count, "sweep");
+        fa_buf_text(&out, " in ");
         cli_text_path(&out, fa_store_location(tuner));
         fa_buf_text(&out, "\n");
         status = cli_write(&out);

@@ -122,10 +122,7 @@ static int print_text(const cli_options *options, const fa_answer *answer, const
                       const cli_progress *progress, const fa_tuner *tuner, bool served)
 {
     fa_buf out = {0};
-    cli_text_problem(&out, &options->problem);
-    fa_buf_printf(&out, " %s on ", cli_sym()->dot);
-    cli_text_gpu(&out, &answer->gpu);
-    fa_buf_text(&out, "\n");
+    cli_text_heading(&out, &options->problem, &answer->gpu);
     if (cli_text_too_large(&out, &options->problem))
         fa_buf_text(&out, "\n");
     bool empty = !fa_problem_equal(&options->problem, &answer->problem);
