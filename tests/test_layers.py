@@ -19,7 +19,7 @@ STILL_UP = set()
 
 # Outside headers that only some places may include: pattern -> rooms or files.
 OUTSIDE = [
-    (re.compile(r"sqlite3"), ["db", "tuner/expr.c"]),
+    (re.compile(r"sqlite3"), ["db"]),
     (re.compile(r"uv\.h$|^uv/"), ["src/daemon"]),  # it aborts a process without descriptors
     (re.compile(r"^(cuda|cu(?!rl)[A-Z]|nvrtc|nvml|cuda_)", re.IGNORECASE), []),
     (re.compile(r"curl"), ["src/sources"]),

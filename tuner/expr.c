@@ -1,339 +1,704 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The expression engine. See expr.h; the only file of this room that knows SQLite.
+ * Expressions: a recursive-descent parser that emits the steps of a stack machine, and that machine. See expr.h.
+ *
+ * Invariants: steps jump forward only, so that evaluation ends after at most as many as there are; the parser counts the
+ * height of the stack and refuses what exceeds it; it goes at most DEPTH_MAX calls deep.
  */
 #include "expr.h"
 
-#include "buf.h"
 #include "error.h"
 
-#include <sqlite3.h>
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
-enum {
-    DEPTH_MAX = 64,          /* nested parentheses, and of SQLite's expression tree */
-    STEPS_BETWEEN = 10000,   /* virtual machine steps between two looks at the budget */
-    STEPS_BUDGET = 50000000, /* about a second; a space of 20,000 points needs half of it */
-    SQL_MAX = 256 * 1024
+enum { DEPTH_MAX = 64, STACK_MAX = 128, STEPS_MAX = 2 * FA_EXPR_TEXT_MAX + 64 };
+
+enum op {
+    OP_VALUE, /* pushes the step's value */
+    OP_NAME,  /* pushes the value of the name `at` */
+    /* Replace the two values on top by one. */
+    OP_OR,
+    OP_AND,
+    OP_EQUAL,
+    OP_UNEQUAL,
+    OP_LESS,
+    OP_LESS_EQUAL,
+    OP_GREATER,
+    OP_GREATER_EQUAL,
+    OP_BIT_OR,
+    OP_BIT_AND,
+    OP_SHIFT_LEFT,
+    OP_SHIFT_RIGHT,
+    OP_ADD,
+    OP_SUBTRACT,
+    OP_MULTIPLY,
+    OP_DIVIDE,
+    OP_REMAINDER,
+    OP_MIN,
+    OP_MAX,
+    OP_CEIL_DIV,
+    /* Replace the value on top. */
+    OP_NOT,
+    OP_NEGATE,
+    OP_BIT_NOT,
+    OP_ABS,
+    /* Move values and jump. */
+    OP_COPY,       /* pushes what lies `at` values below the top */
+    OP_SWAP,       /* exchanges the two values on top */
+    OP_DROP_NEXT,  /* removes the value below the top */
+    OP_JUMP,       /* to step `at` */
+    OP_JUMP_UNLESS /* pops a value and jumps to step `at` unless it holds */
 };
 
-/* What the authorizer lets through. */
-enum mode {
-    MODE_SETUP, /* our own statements */
-    MODE_CHECK, /* one expression: reads of `names`, arithmetic, the one SELECT around it */
-    MODE_RUN    /* checked expressions: arithmetic and SELECTs, no table at all */
+struct step {
+    enum op op;
+    int at;
+    fa_expr_value value;
 };
 
 struct fa_expr {
-    sqlite3 *db;
-    enum mode mode;
-    int selects; /* SELECTs seen in this check */
-    int64_t steps_left;
-    const char *const *name;
-    int name_count;
-    uint64_t uses; /* names read in this check */
-    const char *denied_function;
-    char denied[64];
+    uint64_t uses;
+    int count;
+    struct step step[];
 };
 
-static const char *const functions[] = {"min", "max", "abs", "iif", "ifnull", "coalesce", "nullif"};
-
-static int authorize_function(fa_expr *engine, const char *name)
+/* ---- values ------------------------------------------------------------------------------------*/
+static fa_expr_value none(void)
 {
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
-        if (name != NULL && sqlite3_stricmp(name, functions[i]) == 0)
-            return SQLITE_OK;
-    sqlite3_snprintf((int)sizeof engine->denied, engine->denied, "%s", name != NULL ? name : "?");
-    engine->denied_function = engine->denied;
-    return SQLITE_DENY;
+    return (fa_expr_value){.kind = FA_EXPR_NONE};
 }
 
-static int authorize_read(fa_expr *engine, const char *table, const char *column)
+static fa_expr_value integer(int64_t number)
 {
-    if (column == NULL || column[0] == 0) /* a relation is named, no column of it read */
-        return SQLITE_OK;
-    if (engine->mode != MODE_CHECK || table == NULL || strcmp(table, "names") != 0)
-        return SQLITE_DENY;
-    for (int i = 0; i < engine->name_count; i++) {
-        if (sqlite3_stricmp(column, engine->name[i]) == 0) {
-            engine->uses |= (uint64_t)1 << i;
-            return SQLITE_OK;
-        }
-    }
-    return SQLITE_DENY; /* rowid */
+    return (fa_expr_value){.kind = FA_EXPR_INTEGER, .integer = number};
 }
 
-static int authorize(void *context, int action, const char *first, const char *second,
-                     const char *database, const char *trigger)
+static fa_expr_value real(double number)
 {
-    fa_expr *engine = context;
-    (void)database;
-    (void)trigger;
-    if (engine->mode == MODE_SETUP)
-        return SQLITE_OK;
-    if (action == SQLITE_SELECT)
-        return engine->mode == MODE_RUN || engine->selects++ == 0 ? SQLITE_OK : SQLITE_DENY;
-    if (action == SQLITE_FUNCTION)
-        return authorize_function(engine, second);
-    if (action == SQLITE_READ)
-        return authorize_read(engine, first, second);
-    return SQLITE_DENY;
+    return isfinite(number) ? (fa_expr_value){.kind = FA_EXPR_REAL, .real = number} : none();
 }
 
-static int count_steps(void *context)
+/* Holds every value exactly: a long double has at least the 64 bits of an integer. */
+static long double number_of(fa_expr_value value)
 {
-    fa_expr *engine = context;
-    engine->steps_left -= STEPS_BETWEEN;
-    return engine->steps_left < 0;
+    return value.kind == FA_EXPR_INTEGER ? (long double)value.integer : (long double)value.real;
 }
 
-/* With one argument SQLite's min and max are aggregates, which would fold the space into a row. */
-static void refuse_aggregate(sqlite3_context *context, int count, sqlite3_value **value)
+int fa_expr_truth(fa_expr_value value)
 {
-    (void)count;
-    (void)value;
-    sqlite3_result_error(context, "min() and max() need two values or more", -1);
-}
-
-static int configure(fa_expr *engine)
-{
-    static const int options[][2] = {{SQLITE_DBCONFIG_DEFENSIVE, 1},
-                                     {SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0},
-                                     {SQLITE_DBCONFIG_DQS_DML, 0},
-                                     {SQLITE_DBCONFIG_DQS_DDL, 0},
-                                     {SQLITE_DBCONFIG_ENABLE_VIEW, 0},
-                                     {SQLITE_DBCONFIG_ENABLE_TRIGGER, 0},
-                                     {SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 0}};
-    static const int limits[][2] = {{SQLITE_LIMIT_LENGTH, SQL_MAX},
-                                    {SQLITE_LIMIT_SQL_LENGTH, SQL_MAX},
-                                    {SQLITE_LIMIT_COLUMN, 2 * FA_EXPR_COLUMNS_MAX},
-                                    {SQLITE_LIMIT_EXPR_DEPTH, DEPTH_MAX},
-                                    {SQLITE_LIMIT_COMPOUND_SELECT, 64},
-                                    {SQLITE_LIMIT_VDBE_OP, 250000},
-                                    {SQLITE_LIMIT_FUNCTION_ARG, 16},
-                                    {SQLITE_LIMIT_ATTACHED, 0},
-                                    {SQLITE_LIMIT_VARIABLE_NUMBER, 0},
-                                    {SQLITE_LIMIT_TRIGGER_DEPTH, 0},
-                                    {SQLITE_LIMIT_WORKER_THREADS, 0}};
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
-        sqlite3_db_config(engine->db, options[i][0], options[i][1], NULL);
-    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
-        sqlite3_limit(engine->db, limits[i][0], limits[i][1]);
-    static const char *const folding[] = {"min", "max"};
-    for (size_t i = 0; i < sizeof folding / sizeof *folding; i++)
-        if (sqlite3_create_function(engine->db, folding[i], 1, SQLITE_UTF8, NULL, refuse_aggregate,
-                                    NULL, NULL) != SQLITE_OK)
-            return SQLITE_ERROR;
-    sqlite3_progress_handler(engine->db, STEPS_BETWEEN, count_steps, engine);
-    engine->steps_left = STEPS_BUDGET;
-    /* Nothing of a query may ever spill into a file. */
-    if (sqlite3_exec(engine->db, "PRAGMA temp_store=MEMORY", NULL, NULL, NULL) != SQLITE_OK)
-        return SQLITE_ERROR;
-    return sqlite3_set_authorizer(engine->db, authorize, engine);
-}
-
-int fa_expr_open(fa_expr **ret_engine, fa_diag *diag)
-{
-    fa_expr *engine = calloc(1, sizeof *engine);
-    if (engine == NULL)
-        return fa_fail(diag, FA_ENOMEM, "expression engine: out of memory");
-    int rc = sqlite3_open_v2(":memory:", &engine->db,
-                             SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_MEMORY |
-                                 SQLITE_OPEN_FULLMUTEX,
-                             NULL);
-    if (rc == SQLITE_OK)
-        rc = configure(engine);
-    if (rc != SQLITE_OK) {
-        int code = fa_fail(diag, FA_ENOMEM,
-                           "expression engine: SQLite %s cannot open a database "
-                           "in memory: %s",
-                           sqlite3_libversion(), sqlite3_errstr(rc));
-        fa_expr_close(&engine);
-        return code;
-    }
-    *ret_engine = engine;
-    return 0;
-}
-
-void fa_expr_close(fa_expr **engine)
-{
-    if (engine == NULL || *engine == NULL)
-        return;
-    sqlite3_close((*engine)->db);
-    free(*engine);
-    *engine = NULL;
-}
-
-int fa_expr_names(fa_expr *engine, const char *const *names, int count, fa_diag *diag)
-{
-    fa_buf sql = {0};
-    fa_buf_text(&sql, "DROP TABLE IF EXISTS names; CREATE TABLE names(");
-    for (int i = 0; i < count; i++)
-        fa_buf_printf(&sql, "%s\"%s\" INT DEFAULT 1", i == 0 ? "" : ",", names[i]);
-    fa_buf_text(&sql, "); INSERT INTO names DEFAULT VALUES");
-    int rc = sql.failed ? SQLITE_NOMEM : count > FA_EXPR_NAMES_MAX ? SQLITE_TOOBIG : SQLITE_OK;
-    sqlite3_mutex_enter(sqlite3_db_mutex(engine->db));
-    if (rc == SQLITE_OK) {
-        engine->mode = MODE_SETUP;
-        engine->steps_left = STEPS_BUDGET;
-        rc = sqlite3_exec(engine->db, sql.data, NULL, NULL, NULL);
-    }
-    engine->name = names;
-    engine->name_count = rc == SQLITE_OK ? count : 0;
-    sqlite3_mutex_leave(sqlite3_db_mutex(engine->db));
-    fa_buf_free(&sql);
-    if (rc == SQLITE_OK)
-        return 0;
-    return fa_fail(diag, rc == SQLITE_NOMEM ? FA_ENOMEM : FA_EMANIFEST,
-                   "cannot declare %d names: %s", count, sqlite3_errstr(rc));
-}
-
-/* The text is a balanced piece over the alphabet of arithmetic: it cannot leave the parentheses
- * that it is put into, nor start a string, a comment, a parameter or another statement. */
-static int check_text(const char *text, fa_diag *diag)
-{
-    size_t size = strlen(text);
-    int depth = 0;
-    if (size == 0 || size > FA_EXPR_TEXT_MAX)
-        return fa_fail(diag, FA_EMANIFEST, "is %zu bytes long: use 1 to %d", size,
-                       FA_EXPR_TEXT_MAX);
-    for (size_t i = 0; i < size; i++) {
-        unsigned char c = (unsigned char)text[i];
-        bool word = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
-        if (!word && strchr("_ \t\r\n+-*/%()<>=!,&|~", c) == NULL)
-            return fa_fail(diag, FA_EMANIFEST, "holds %s%c%s, which no integer expression needs",
-                           c < 0x80 ? "'" : "a byte beyond ASCII (", c < 0x80 ? (char)c : '?',
-                           c < 0x80 ? "'" : ")");
-        if ((c == '-' && text[i + 1] == '-') || (c == '/' && text[i + 1] == '*'))
-            return fa_fail(diag, FA_EMANIFEST, "holds a comment: write \"- -\" for two signs");
-        if (c == '(' && ++depth > DEPTH_MAX)
-            return fa_fail(diag, FA_EMANIFEST, "is nested deeper than %d parentheses", DEPTH_MAX);
-        if (c == ')' && --depth < 0)
-            return fa_fail(diag, FA_EMANIFEST, "closes a parenthesis that it did not open");
-    }
-    if (depth != 0)
-        return fa_fail(diag, FA_EMANIFEST, "leaves %d parentheses open", depth);
-    return 0;
-}
-
-/* SQLite's message about an expression, in the words of a manifest. */
-static int explain(const fa_expr *engine, const char *message, fa_diag *diag)
-{
-    static const char column[] = "no such column: ", function[] = "no such function: ";
-    static const char hidden[] = "access to names."; /* rowid */
-    if (engine->denied_function != NULL)
-        return fa_fail(diag, FA_EMANIFEST,
-                       "calls %s(), which is not allowed: use min, max, abs or iif",
-                       engine->denied_function);
-    if (strncmp(message, column, sizeof column - 1) == 0)
-        return fa_fail(diag, FA_EMANIFEST, "uses the unknown name %s", message + sizeof column - 1);
-    if (strncmp(message, function, sizeof function - 1) == 0)
-        return fa_fail(diag, FA_EMANIFEST, "calls %s(), which is unknown: use min, max, abs or iif",
-                       message + sizeof function - 1);
-    if (strncmp(message, hidden, sizeof hidden - 1) == 0)
-        return fa_fail(diag, FA_EMANIFEST, "uses the unknown name %.*s",
-                       (int)strcspn(message + sizeof hidden - 1, " "), message + sizeof hidden - 1);
-    if (engine->selects > 1 || strncmp(message, "not authorized", 14) == 0)
-        return fa_fail(diag, FA_EMANIFEST, "is not plain arithmetic: subqueries are not allowed");
-    if (engine->steps_left < 0)
-        return fa_fail(diag, FA_EMANIFEST, "takes more than %d steps to evaluate", STEPS_BUDGET);
-    return fa_fail(diag, FA_EMANIFEST, "cannot be evaluated: %s", message);
-}
-
-static int check_locked(fa_expr *engine, const char *sql, uint64_t *ret_uses, fa_diag *diag)
-{
-    sqlite3_stmt *statement = NULL;
-    const char *tail = "";
-    engine->mode = MODE_CHECK;
-    engine->selects = 0;
-    engine->uses = 0;
-    engine->denied_function = NULL;
-    engine->steps_left = STEPS_BUDGET;
-    int rc = sqlite3_prepare_v2(engine->db, sql, -1, &statement, &tail), code = 0;
-    if (rc == SQLITE_OK && (sqlite3_column_count(statement) != 1 || tail[0] != 0))
-        code = fa_fail(diag, FA_EMANIFEST, "is more than one expression");
-    else if (rc == SQLITE_OK)
-        rc = sqlite3_step(statement); /* one row of ones: finds what only shows when it runs */
-    if (code == 0 && rc != SQLITE_ROW)
-        code = rc == SQLITE_NOMEM ? fa_fail(diag, FA_ENOMEM, "out of memory")
-                                  : explain(engine, sqlite3_errmsg(engine->db), diag);
-    if (code == 0)
-        *ret_uses = engine->uses;
-    sqlite3_finalize(statement);
-    return code;
-}
-
-int fa_expr_check(fa_expr *engine, const char *text, uint64_t *ret_uses, fa_diag *diag)
-{
-    int rc = check_text(text, diag);
-    if (rc != 0)
-        return rc;
-    char sql[FA_EXPR_TEXT_MAX + 64];
-    sqlite3_snprintf((int)sizeof sql, sql, "SELECT (%s) FROM names", text);
-    sqlite3_mutex_enter(sqlite3_db_mutex(engine->db));
-    rc = check_locked(engine, sql, ret_uses, diag);
-    sqlite3_mutex_leave(sqlite3_db_mutex(engine->db));
-    return rc;
+    return value.kind == FA_EXPR_NONE ? -1 : number_of(value) < 0 || number_of(value) > 0;
 }
 
 const char *fa_expr_fault(fa_expr_value value)
 {
     static const char *const faults[] = {
+        [FA_EXPR_NONE] = "has no value (it divides by zero, or a CASE has no ELSE)",
         [FA_EXPR_INTEGER] = NULL,
-        [FA_EXPR_NULL] = "has no value (it divides by zero, or a CASE has no ELSE)",
-        [FA_EXPR_REAL] = "is a fraction or beyond 64 bits",
-        [FA_EXPR_TEXT] = "is a text"};
+        [FA_EXPR_REAL] = "is beyond 64 bits"};
     return faults[value.kind];
 }
 
-static fa_expr_value column_value(sqlite3_stmt *statement, int column)
+static fa_expr_value logic(enum op op, int a, int b)
 {
-    switch (sqlite3_column_type(statement, column)) {
-    case SQLITE_INTEGER:
-        return (fa_expr_value){FA_EXPR_INTEGER, sqlite3_column_int64(statement, column)};
-    case SQLITE_NULL:
-        return (fa_expr_value){FA_EXPR_NULL, 0};
-    case SQLITE_FLOAT:
-        return (fa_expr_value){FA_EXPR_REAL, 0};
+    int decides = op == OP_OR ? 1 : 0; /* whatever the other is */
+    if (a == decides || b == decides)
+        return integer(decides);
+    return a < 0 || b < 0 ? none() : integer(!decides);
+}
+
+static fa_expr_value compare(enum op op, fa_expr_value a, fa_expr_value b)
+{
+    long double x = number_of(a), y = number_of(b);
+    int order = a.kind == FA_EXPR_INTEGER && b.kind == FA_EXPR_INTEGER
+                    ? (a.integer > b.integer) - (a.integer < b.integer)
+                    : (x > y) - (x < y);
+    switch (op) {
+    case OP_EQUAL:
+        return integer(order == 0);
+    case OP_UNEQUAL:
+        return integer(order != 0);
+    case OP_LESS:
+        return integer(order < 0);
+    case OP_LESS_EQUAL:
+        return integer(order <= 0);
+    case OP_GREATER:
+        return integer(order > 0);
     default:
-        return (fa_expr_value){FA_EXPR_TEXT, 0};
+        return integer(order >= 0);
     }
 }
 
-static int run_locked(fa_expr *engine, const char *sql, fa_expr_row *row, void *context,
-                      fa_diag *diag)
+/* Of bits: a shift by less than 0 or by more than 63 has no value. */
+static fa_expr_value combine_bits(enum op op, fa_expr_value a, fa_expr_value b)
 {
-    sqlite3_stmt *statement = NULL;
-    engine->mode = MODE_RUN;
-    engine->selects = 0;
-    engine->denied_function = NULL;
-    engine->steps_left = STEPS_BUDGET;
-    int rc = sqlite3_prepare_v2(engine->db, sql, -1, &statement, NULL), code = 0;
-    int count = rc == SQLITE_OK ? sqlite3_column_count(statement) : 0;
-    fa_expr_value value[FA_EXPR_COLUMNS_MAX];
-    if (count > FA_EXPR_COLUMNS_MAX)
-        code = fa_fail(diag, FA_EMANIFEST, "has %d expressions: at most %d", count,
-                       FA_EXPR_COLUMNS_MAX);
-    while (code == 0 && rc != SQLITE_DONE) {
-        rc = rc == SQLITE_OK || rc == SQLITE_ROW ? sqlite3_step(statement) : rc;
-        if (rc == SQLITE_ROW) {
-            for (int i = 0; i < count; i++)
-                value[i] = column_value(statement, i);
-            code = row(context, value, count);
-        } else if (rc != SQLITE_DONE) {
-            code = rc == SQLITE_NOMEM ? fa_fail(diag, FA_ENOMEM, "out of memory")
-                                      : explain(engine, sqlite3_errmsg(engine->db), diag);
+    bool shifts = op == OP_SHIFT_LEFT || op == OP_SHIFT_RIGHT;
+    if (a.kind != FA_EXPR_INTEGER || b.kind != FA_EXPR_INTEGER ||
+        (shifts && (b.integer < 0 || b.integer > 63)))
+        return none();
+    switch (op) {
+    case OP_BIT_OR:
+        return integer(a.integer | b.integer);
+    case OP_BIT_AND:
+        return integer(a.integer & b.integer);
+    case OP_SHIFT_LEFT:
+        return integer((int64_t)((uint64_t)a.integer << b.integer));
+    default:
+        return integer(a.integer >> b.integer);
+    }
+}
+
+static fa_expr_value divide(enum op op, fa_expr_value a, fa_expr_value b)
+{
+    if (fa_expr_truth(b) == 0)
+        return none();
+    if (a.kind == FA_EXPR_REAL || b.kind == FA_EXPR_REAL ||
+        (a.integer == INT64_MIN && b.integer == -1)) {
+        double x = (double)number_of(a), y = (double)number_of(b);
+        return real(op == OP_REMAINDER ? fmod(x, y) : op == OP_DIVIDE ? x / y : ceil(x / y));
+    }
+    int64_t quotient = a.integer / b.integer, rest = a.integer % b.integer;
+    if (op == OP_REMAINDER)
+        return integer(rest);
+    bool up = op == OP_CEIL_DIV && rest != 0 && (rest < 0) == (b.integer < 0);
+    return integer(quotient + up);
+}
+
+static fa_expr_value calculate(enum op op, fa_expr_value a, fa_expr_value b)
+{
+    double x = (double)number_of(a), y = (double)number_of(b);
+    bool exact = a.kind == FA_EXPR_INTEGER && b.kind == FA_EXPR_INTEGER;
+    int64_t result = 0;
+    switch (op) {
+    case OP_ADD:
+        return exact && !__builtin_add_overflow(a.integer, b.integer, &result) ? integer(result)
+                                                                               : real(x + y);
+    case OP_SUBTRACT:
+        return exact && !__builtin_sub_overflow(a.integer, b.integer, &result) ? integer(result)
+                                                                               : real(x - y);
+    case OP_MULTIPLY:
+        return exact && !__builtin_mul_overflow(a.integer, b.integer, &result) ? integer(result)
+                                                                               : real(x * y);
+    case OP_MIN:
+        return compare(OP_LESS, b, a).integer != 0 ? b : a;
+    case OP_MAX:
+        return compare(OP_GREATER, b, a).integer != 0 ? b : a;
+    default:
+        return divide(op, a, b);
+    }
+}
+
+static fa_expr_value combine(enum op op, fa_expr_value a, fa_expr_value b)
+{
+    if (op == OP_OR || op == OP_AND)
+        return logic(op, fa_expr_truth(a), fa_expr_truth(b));
+    if (a.kind == FA_EXPR_NONE || b.kind == FA_EXPR_NONE)
+        return none();
+    if (op <= OP_GREATER_EQUAL)
+        return compare(op, a, b);
+    return op <= OP_SHIFT_RIGHT ? combine_bits(op, a, b) : calculate(op, a, b);
+}
+
+static fa_expr_value change(enum op op, fa_expr_value a)
+{
+    if (a.kind == FA_EXPR_NONE)
+        return a;
+    if (op == OP_NOT)
+        return integer(!fa_expr_truth(a));
+    if (op == OP_BIT_NOT)
+        return a.kind == FA_EXPR_INTEGER ? integer(~a.integer) : none();
+    if (op == OP_ABS && number_of(a) >= 0)
+        return a;
+    return calculate(OP_SUBTRACT, integer(0), a);
+}
+
+fa_expr_value fa_expr_evaluate(const fa_expr *expr, const fa_expr_value *value)
+{
+    fa_expr_value stack[STACK_MAX], top = none();
+    int height = 0; /* values below the top; the first of them is not used */
+    for (int i = 0; i < expr->count; i++) {
+        const struct step *step = &expr->step[i];
+        switch (step->op) {
+        case OP_VALUE:
+            stack[height++] = top;
+            top = step->value;
+            break;
+        case OP_NAME:
+            stack[height++] = top;
+            top = value[step->at];
+            break;
+        case OP_COPY:
+            stack[height++] = top;
+            top = stack[height - 1 - step->at];
+            break;
+        case OP_SWAP: {
+            fa_expr_value next = stack[height - 1];
+            stack[height - 1] = top;
+            top = next;
+            break;
+        }
+        case OP_DROP_NEXT:
+            height--;
+            break;
+        case OP_JUMP:
+            i = step->at - 1;
+            break;
+        case OP_JUMP_UNLESS:
+            if (fa_expr_truth(top) != 1)
+                i = step->at - 1;
+            top = stack[--height];
+            break;
+        case OP_NOT:
+        case OP_NEGATE:
+        case OP_BIT_NOT:
+        case OP_ABS:
+            top = change(step->op, top);
+            break;
+        default:
+            top = combine(step->op, stack[--height], top);
         }
     }
-    sqlite3_finalize(statement);
-    return code;
+    return top;
 }
 
-int fa_expr_run(fa_expr *engine, const char *sql, fa_expr_row *row, void *context, fa_diag *diag)
+uint64_t fa_expr_uses(const fa_expr *expr)
 {
-    sqlite3_mutex_enter(sqlite3_db_mutex(engine->db));
-    int rc = run_locked(engine, sql, row, context, diag);
-    sqlite3_mutex_leave(sqlite3_db_mutex(engine->db));
-    return rc;
+    return expr->uses;
+}
+
+int fa_expr_steps(const fa_expr *expr)
+{
+    return expr->count;
+}
+
+void fa_expr_free(fa_expr **expr)
+{
+    free(*expr);
+    *expr = NULL;
+}
+
+/* ---- the parser ----------------------------------------------------------------------------------*/
+/* The first error stays in `rc`: nothing is taken or emitted after it, so that every loop ends. */
+struct parser {
+    const char *at; /* what is not read yet */
+    const char *const *name;
+    int name_count;
+    uint64_t uses;
+    int height, depth;
+    int count;
+    struct step step[STEPS_MAX];
+    int rc;
+    fa_diag *diag;
+};
+
+static void parse_or(struct parser *p);
+
+static void fail(struct parser *p, const char *fault, int size, const char *word)
+{
+    if (p->rc == 0)
+        p->rc = fa_fail(p->diag, FA_EMANIFEST, fault, size < 40 ? size : 40, word);
+}
+
+/* Says where reading ended. */
+static void fail_here(struct parser *p, const char *fault)
+{
+    int size = 0;
+    while (size < 24 && p->at[size] >= 0x20 && p->at[size] < 0x7f)
+        size++;
+    if (p->rc != 0)
+        return;
+    if (*p->at == 0)
+        p->rc = fa_fail(p->diag, FA_EMANIFEST, "ends where %s", fault);
+    else if (size == 0)
+        p->rc = fa_fail(p->diag, FA_EMANIFEST, "has a byte that is not printable ASCII");
+    else
+        p->rc = fa_fail(p->diag, FA_EMANIFEST, "has \"%.*s\" where %s", size, p->at, fault);
+}
+
+static void parse_deeper(struct parser *p, void (*parse)(struct parser *))
+{
+    if (++p->depth > DEPTH_MAX)
+        fail(p, "is nested too deeply: split it into lets", 0, "");
+    if (p->rc == 0)
+        parse(p);
+    p->depth--;
+}
+
+static void emit_step(struct parser *p, enum op op, int at, fa_expr_value value)
+{
+    bool pops = (op > OP_NAME && op <= OP_CEIL_DIV) || op == OP_DROP_NEXT || op == OP_JUMP_UNLESS;
+    p->height += pops ? -1 : op <= OP_NAME || op == OP_COPY;
+    if (p->count == STEPS_MAX || p->height >= STACK_MAX)
+        fail(p, "is too large: split it into lets", 0, "");
+    if (p->rc == 0)
+        p->step[p->count++] = (struct step){op, at, value};
+}
+
+static void emit(struct parser *p, enum op op, int at)
+{
+    emit_step(p, op, at, none());
+}
+
+static void skip_space(struct parser *p)
+{
+    p->at += strspn(p->at, " \t\r\n");
+}
+
+static bool is_word(char c)
+{
+    return isalnum((unsigned char)c) || c == '_';
+}
+
+/* Reads the word, or sign, if it stands here. */
+static bool take(struct parser *p, const char *token)
+{
+    size_t size = strlen(token);
+    skip_space(p);
+    if (p->rc != 0 || strncasecmp(p->at, token, size) != 0 ||
+        (is_word(token[0]) && is_word(p->at[size])))
+        return false;
+    p->at += size;
+    return true;
+}
+
+static void expect(struct parser *p, const char *token)
+{
+    char fault[32];
+    snprintf(fault, sizeof fault, "%s must stand", token);
+    if (!take(p, token))
+        fail_here(p, fault);
+}
+
+/* Jumps whose end is not known yet hold the number of the one before them: a list. */
+static void emit_jump(struct parser *p, enum op op, int *list)
+{
+    emit(p, op, *list);
+    if (p->rc == 0)
+        *list = p->count - 1;
+}
+
+static void land(struct parser *p, int list)
+{
+    while (list >= 0) {
+        int next = p->step[list].at;
+        p->step[list].at = p->count;
+        list = next;
+    }
+}
+
+/* What stands behind the condition of a choice: the value if it holds, and a jump to the end. The value takes the place
+ * of the one that a CASE compares, if it compares one. */
+static void parse_choice(struct parser *p, const char *before, bool compares, int *ends)
+{
+    int other = -1;
+    emit_jump(p, OP_JUMP_UNLESS, &other);
+    int height = p->height;
+    expect(p, before);
+    parse_or(p);
+    if (compares)
+        emit(p, OP_DROP_NEXT, 0);
+    emit_jump(p, OP_JUMP, ends);
+    p->height = height;
+    land(p, other);
+}
+
+static void parse_case(struct parser *p)
+{
+    int ends = -1;
+    bool compares = !take(p, "WHEN");
+    if (compares) {
+        parse_or(p);
+        expect(p, "WHEN");
+    }
+    do {
+        if (compares)
+            emit(p, OP_COPY, 0);
+        parse_or(p);
+        if (compares)
+            emit(p, OP_EQUAL, 0);
+        parse_choice(p, "THEN", compares, &ends);
+    } while (take(p, "WHEN"));
+    if (take(p, "ELSE"))
+        parse_or(p);
+    else
+        emit(p, OP_VALUE, 0);
+    if (compares)
+        emit(p, OP_DROP_NEXT, 0);
+    land(p, ends);
+    expect(p, "END");
+}
+
+static void parse_iif(struct parser *p)
+{
+    int ends = -1;
+    parse_or(p);
+    parse_choice(p, ",", false, &ends);
+    expect(p, ",");
+    parse_or(p);
+    land(p, ends);
+    expect(p, ")");
+}
+
+/* min() and max() take two values or more, ceil_div() two, abs() one. */
+static void parse_arguments(struct parser *p, enum op op)
+{
+    parse_or(p);
+    if (op != OP_ABS && *p->at != ',')
+        fail_here(p, "the second of two values must stand");
+    for (int count = 1; op != OP_ABS && (count == 1 || op != OP_CEIL_DIV) && take(p, ",");
+         count++) {
+        parse_or(p);
+        emit(p, op, 0);
+    }
+    if (op == OP_ABS)
+        emit(p, op, 0);
+    expect(p, ")");
+}
+
+static bool is_same(const char *word, int size, const char *name)
+{
+    return strlen(name) == (size_t)size && strncasecmp(word, name, (size_t)size) == 0;
+}
+
+static void parse_call(struct parser *p, const char *word, int size)
+{
+    static const struct {
+        const char *name;
+        enum op op;
+    } functions[] = {{"min", OP_MIN}, {"max", OP_MAX}, {"abs", OP_ABS}, {"ceil_div", OP_CEIL_DIV}};
+    if (is_same(word, size, "iif")) {
+        parse_iif(p);
+        return;
+    }
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        if (is_same(word, size, functions[i].name)) {
+            parse_arguments(p, functions[i].op);
+            return;
+        }
+    }
+    fail(p, "calls %.*s(), which is unknown: use min, max, abs, iif or ceil_div", size, word);
+}
+
+static void parse_word(struct parser *p)
+{
+    const char *word = p->at;
+    int size = 0;
+    while (is_word(word[size]))
+        size++;
+    p->at += size;
+    if (take(p, "(")) {
+        parse_call(p, word, size);
+        return;
+    }
+    for (int i = 0; i < p->name_count; i++) {
+        if (strlen(p->name[i]) == (size_t)size && memcmp(p->name[i], word, (size_t)size) == 0) {
+            p->uses |= (uint64_t)1 << i;
+            emit(p, OP_NAME, i);
+            return;
+        }
+    }
+    fail(p, "uses the unknown name %.*s", size, word);
+}
+
+static void parse_number(struct parser *p)
+{
+    int64_t number = 0;
+    double large = 0;
+    bool exact = true;
+    for (; *p->at >= '0' && *p->at <= '9'; p->at++) {
+        int digit = *p->at - '0';
+        exact = exact && !__builtin_mul_overflow(number, 10, &number) &&
+                !__builtin_add_overflow(number, digit, &number);
+        large = large * 10 + digit;
+    }
+    if (is_word(*p->at))
+        fail_here(p, "a number must end");
+    emit_step(p, OP_VALUE, 0, exact ? integer(number) : real(large));
+}
+
+static void parse_primary(struct parser *p)
+{
+    skip_space(p);
+    if (*p->at >= '0' && *p->at <= '9') {
+        parse_number(p);
+    } else if (take(p, "(")) {
+        parse_or(p);
+        expect(p, ")");
+    } else if (take(p, "CASE")) {
+        parse_case(p);
+    } else if (is_word(*p->at)) {
+        parse_word(p);
+    } else {
+        fail_here(p, "a value must stand");
+    }
+}
+
+static void parse_signs(struct parser *p)
+{
+    bool plus = take(p, "+");
+    enum op op = take(p, "-") ? OP_NEGATE : take(p, "~") ? OP_BIT_NOT : OP_VALUE;
+    if (op == OP_VALUE && !plus) {
+        parse_primary(p);
+        return;
+    }
+    parse_deeper(p, parse_signs);
+    if (op != OP_VALUE)
+        emit(p, op, 0);
+}
+
+struct sign {
+    const char *text;
+    enum op op;
+};
+
+/* Takes one of these, up to one without text. */
+static bool take_sign(struct parser *p, const struct sign *sign, enum op *ret_op)
+{
+    while (sign->text != NULL && !take(p, sign->text))
+        sign++;
+    *ret_op = sign->op;
+    return sign->text != NULL;
+}
+
+/* Operators of two values that bind from the left, by their strength. */
+static void parse_level(struct parser *p, int level)
+{
+    static const struct sign signs[][5] = {
+        {{"<<", OP_SHIFT_LEFT}, {">>", OP_SHIFT_RIGHT}, {"|", OP_BIT_OR}, {"&", OP_BIT_AND}},
+        {{"+", OP_ADD}, {"-", OP_SUBTRACT}},
+        {{"*", OP_MULTIPLY}, {"/", OP_DIVIDE}, {"%", OP_REMAINDER}}};
+    enum op op;
+    if (level == sizeof signs / sizeof *signs) {
+        parse_signs(p);
+        return;
+    }
+    parse_level(p, level + 1);
+    while (take_sign(p, signs[level], &op)) {
+        parse_level(p, level + 1);
+        emit(p, op, 0);
+    }
+}
+
+/* x BETWEEN low AND high, with x on the stack: x >= low AND x <= high. */
+static void parse_between(struct parser *p)
+{
+    emit(p, OP_COPY, 0);
+    parse_level(p, 0);
+    emit(p, OP_GREATER_EQUAL, 0);
+    emit(p, OP_SWAP, 0);
+    expect(p, "AND");
+    parse_level(p, 0);
+    emit(p, OP_LESS_EQUAL, 0);
+    emit(p, OP_AND, 0);
+}
+
+/* x IN (a, b), with x on the stack: x = a OR x = b. */
+static void parse_in(struct parser *p)
+{
+    expect(p, "(");
+    emit_step(p, OP_VALUE, 0, integer(0));
+    do {
+        emit(p, OP_COPY, 1);
+        parse_or(p);
+        emit(p, OP_EQUAL, 0);
+        emit(p, OP_OR, 0);
+    } while (take(p, ","));
+    expect(p, ")");
+    emit(p, OP_DROP_NEXT, 0);
+}
+
+static void parse_comparison(struct parser *p)
+{
+    static const struct sign signs[] = {
+        {"<>", OP_UNEQUAL},    {"!=", OP_UNEQUAL},       {"==", OP_EQUAL},
+        {"<=", OP_LESS_EQUAL}, {">=", OP_GREATER_EQUAL}, {"=", OP_EQUAL},
+        {"<", OP_LESS},        {">", OP_GREATER},        {NULL, OP_EQUAL}};
+    enum op op, next;
+    int links = 0;
+    parse_level(p, 0);
+    for (bool more = take_sign(p, signs, &op); more; op = next) {
+        parse_level(p, 0);
+        more = take_sign(p, signs, &next);
+        if (more) { /* a b becomes (a op b) b, and b is compared again */
+            emit(p, OP_SWAP, 0);
+            emit(p, OP_COPY, 1);
+            links++;
+        }
+        emit(p, op, 0);
+        if (more)
+            emit(p, OP_SWAP, 0);
+    }
+    while (links-- > 0)
+        emit(p, OP_AND, 0);
+    bool not = take(p, "NOT");
+    if (take(p, "BETWEEN"))
+        parse_between(p);
+    else if (take(p, "IN"))
+        parse_in(p);
+    else if (not )
+        fail_here(p, "BETWEEN or IN must stand");
+    if (not )
+        emit(p, OP_NOT, 0);
+}
+
+static void parse_not(struct parser *p)
+{
+    if (!take(p, "NOT")) {
+        parse_comparison(p);
+        return;
+    }
+    parse_deeper(p, parse_not);
+    emit(p, OP_NOT, 0);
+}
+
+static void parse_and(struct parser *p)
+{
+    parse_not(p);
+    while (take(p, "AND")) {
+        parse_not(p);
+        emit(p, OP_AND, 0);
+    }
+}
+
+static void parse_alternatives(struct parser *p)
+{
+    parse_and(p);
+    while (take(p, "OR")) {
+        parse_and(p);
+        emit(p, OP_OR, 0);
+    }
+}
+
+static void parse_or(struct parser *p)
+{
+    parse_deeper(p, parse_alternatives);
+}
+
+int fa_expr_parse(const char *text, const char *const *name, int count, fa_expr **ret_expr,
+                  fa_diag *diag)
+{
+    struct parser p = {.at = text, .name = name, .name_count = count, .diag = diag};
+    size_t size = strlen(text);
+    if (size == 0 || size > FA_EXPR_TEXT_MAX)
+        return fa_fail(diag, FA_EMANIFEST, "is %zu bytes long: use 1 to %d", size,
+                       FA_EXPR_TEXT_MAX);
+    parse_or(&p);
+    skip_space(&p);
+    if (*p.at != 0)
+        fail_here(&p, "an operator or the end must stand");
+    if (p.rc != 0)
+        return p.rc;
+    size_t bytes = (size_t)p.count * sizeof *p.step;
+    fa_expr *expr = malloc(sizeof *expr + bytes);
+    if (expr == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    expr->uses = p.uses;
+    expr->count = p.count;
+    memcpy(expr->step, p.step, bytes);
+    *ret_expr = expr;
+    return 0;
 }

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The expression engine: integer expressions of manifests, evaluated by an in-memory SQLite.
+ * Expressions of manifests: integer arithmetic over names, parsed once, evaluated many times.
  *
- * Workload: a few dozen expressions checked when a manifest is loaded, then one query per family
- * and problem over at most FA_SPACE_MAX rows.
- * Invariants: an expression is checked before it ever becomes part of a query. It is one balanced
- * piece of text over a small alphabet (no quotes, comments, dots, semicolons or parameters), reads
- * nothing but the names given, calls nothing but arithmetic, and holds no SELECT of its own. So a
- * query built by putting checked expressions in parentheses does what its builder wrote. The
- * engine writes no file, and every run ends after a bounded number of steps.
- * An engine may be shared by threads: each call locks it.
+ * Workload: a few dozen expressions of a manifest, each evaluated for every point of a space.
+ * Values: 64-bit integers. `/` truncates and `%` has the sign of the dividend, as in C. A result beyond 64 bits
+ * becomes a real number and is compared as one; a division by zero has no value, and neither has what is computed
+ * from it, but for FALSE AND x, TRUE OR x, and a CASE that chooses another branch.
+ * Operators, weakest first: OR; AND; NOT; comparisons (= == <> != < <= > >=, BETWEEN a AND b, IN (a, b), each also
+ * with NOT; 1 < x < 9 means 1 < x AND x < 9); | & << >>; + -; * / %; the signs - + ~. Then min(), max(), abs(), iif(),
+ * ceil_div(), CASE WHEN c THEN x ELSE y END and CASE x WHEN v THEN y END. Words may be written in small letters;
+ * names may not be written in other letters.
+ * An expression may come from anywhere: length, nesting and steps are bounded.
  *
- * May be used by: tuner. The only file that includes sqlite3.h is expr.c.
+ * A parsed expression does not change: threads may share it. May be used by: tuner.
  */
 #ifndef FA_TUNER_EXPR_H
 #define FA_TUNER_EXPR_H
@@ -20,44 +21,40 @@
 
 enum {
     FA_EXPR_TEXT_MAX = 1024, /* bytes of one expression */
-    FA_EXPR_NAMES_MAX = 64,  /* names one expression may choose from: bits of an uint64_t */
-    FA_EXPR_COLUMNS_MAX = 160
+    FA_EXPR_NAMES_MAX = 64   /* names one expression may choose from: bits of an uint64_t */
 };
 
-typedef struct fa_expr fa_expr;
-
-int fa_expr_open(fa_expr **ret_engine, fa_diag *diag);
-void fa_expr_close(fa_expr **engine);
-
-/* The names that the following checks know: distinct identifiers, ignoring case. They are kept by
- * pointer until the next call. */
-int fa_expr_names(fa_expr *engine, const char *const *names, int count, fa_diag *diag);
-
-/* Is `text` one integer expression over the names? *ret_uses has bit i set when it reads name i.
- * FA_EMANIFEST with a sentence that starts with the fault ("uses the unknown name BLOCK_Q"), to
- * be put behind the place by fa_fail_in. */
-int fa_expr_check(fa_expr *engine, const char *text, uint64_t *ret_uses, fa_diag *diag);
-
-typedef enum fa_expr_kind {
-    FA_EXPR_INTEGER,
-    FA_EXPR_NULL, /* a division by zero, most often */
-    FA_EXPR_REAL, /* a fraction, or a result beyond 64 bits */
-    FA_EXPR_TEXT
-} fa_expr_kind;
+typedef enum fa_expr_kind { FA_EXPR_NONE, FA_EXPR_INTEGER, FA_EXPR_REAL } fa_expr_kind;
 
 typedef struct fa_expr_value {
     fa_expr_kind kind;
-    int64_t integer; /* when INTEGER */
+    union {
+        int64_t integer;
+        double real;
+    };
 } fa_expr_value;
 
-/* Why a value is not an integer: "divides by zero", …; NULL when it is one. */
+typedef struct fa_expr fa_expr;
+
+/* Parses `text` over `count` names, at most FA_EXPR_NAMES_MAX. The caller frees *ret_expr. FA_EMANIFEST with a sentence
+ * that starts with the fault ("uses the unknown name BLOCK_Q"), to be put behind the place by fa_fail_in(); FA_ENOMEM. */
+int fa_expr_parse(const char *text, const char *const *name, int count, fa_expr **ret_expr,
+                  fa_diag *diag);
+void fa_expr_free(fa_expr **expr);
+
+/* Bit i: it reads name i. */
+uint64_t fa_expr_uses(const fa_expr *expr);
+
+/* How many steps an evaluation takes at most. */
+int fa_expr_steps(const fa_expr *expr);
+
+/* The value where name i has value[i]. */
+fa_expr_value fa_expr_evaluate(const fa_expr *expr, const fa_expr_value *value);
+
+/* 1: it holds; 0: it does not; -1: it has no value. */
+int fa_expr_truth(fa_expr_value value);
+
+/* Why a value is not an integer: "has no value …"; NULL when it is one. */
 const char *fa_expr_fault(fa_expr_value value);
-
-/* Called for each row; anything but 0 ends the run, which returns it. */
-typedef int fa_expr_row(void *context, const fa_expr_value *value, int count);
-
-/* Runs one SELECT without tables, built by the caller from checked expressions. FA_EMANIFEST when
- * it cannot be evaluated (a bounded number of steps included). */
-int fa_expr_run(fa_expr *engine, const char *sql, fa_expr_row *row, void *context, fa_diag *diag);
 
 #endif

@@ -16,7 +16,7 @@
 static void free_requires(fa_require *list, int count)
 {
     for (int i = 0; i < count; i++) {
-        free(list[i].text);
+        fa_expr_free(&list[i].expr);
         free(list[i].why);
     }
 }
@@ -27,24 +27,23 @@ static void family_free(fa_family **family)
     if (f == NULL)
         return;
     for (int i = 0; i < f->tunable_count; i++)
-        free(f->tunable[i].preset);
+        fa_expr_free(&f->tunable[i].preset);
     for (int i = 0; i < f->let_count; i++)
-        free(f->let[i].text);
+        fa_expr_free(&f->let[i].expr);
     for (int i = 0; i < FA_LAUNCHES_MAX; i++) {
         fa_family_launch *launch = &f->launch[i];
         for (int j = 0; j < launch->addend_count; j++)
-            free(launch->addend[j].text);
+            fa_expr_free(&launch->addend[j].expr);
         for (int j = 0; j < 3; j++)
-            free(launch->grid[j]);
-        free(launch->threads);
+            fa_expr_free(&launch->grid[j]);
+        fa_expr_free(&launch->threads);
     }
     free_requires(f->support, f->support_count);
     free_requires(f->constraint, f->constraint_count);
-    free(f->registers);
-    free(f->workspace);
-    free(f->counters);
-    free(f->splits);
-    fa_expr_close(&f->engine);
+    fa_expr_free(&f->registers);
+    fa_expr_free(&f->workspace);
+    fa_expr_free(&f->counters);
+    fa_expr_free(&f->splits);
     free(f);
     *family = NULL;
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a manifest becomes: shared by manifest.c (which makes it), space.c (which asks it)
- * and space_row.c (which judges the answers).
+ * What a manifest becomes: shared by manifest.c (which makes it), space.c (which walks its space)
+ * and point.c (which judges a point of it).
  *
- * Invariants: every expression was checked by the family's engine against `given`, the tunables
- * and the lets. Lets have no cycle; `order` lists them so that each stands behind those it needs.
+ * Invariants: every expression was parsed over the same names: `given`, the tunables, the lets, in this order.
+ * Lets have no cycle; `order` lists them so that each stands behind those it needs. A family that is loaded does
+ * not change: threads may share it.
  * May be used by: tuner.
  */
 #ifndef FA_TUNER_FAMILY_H
@@ -26,38 +27,39 @@ typedef struct fa_domain {
     char name[FA_NAME_MAX];
     int32_t value[FA_MAX_DOMAIN]; /* distinct, in the manifest's order */
     int count;
-    char *preset;  /* the default's expression: reads no tunable */
+    fa_expr *preset; /* the default: reads no tunable */
     bool run_time; /* kernels learn it from their launch: it is not rendered */
 } fa_domain;
 
 typedef struct fa_let {
     char name[FA_NAME_MAX];
-    char *text;
+    fa_expr *expr;
     uint64_t uses; /* lets it reads directly: bit i is let[i] */
-    bool varies;   /* reads a tunable, directly or through other lets */
-    bool sized; /* likewise a field that does not shape the source: for the host alone, so that one
-                      cubin serves every size */
+    int depth;     /* how many tunables must have a value before it has one; 0: it reads none */
+    bool
+        sized; /* reads a field that does not shape the source, directly or through other lets: for the
+                      host alone, so that one cubin serves every size */
     bool run_time; /* reads a tunable of "run_time", directly or through other lets */
-    int level;     /* 1 + the highest level of those it reads */
 } fa_let;
 
 typedef struct fa_require {
-    char *text;
+    fa_expr *expr;
+    int depth; /* as a let's */
     char *why;
     fa_status ends; /* where a config ends that does not hold to it */
 } fa_require;
 
-typedef struct fa_named_text {
+typedef struct fa_named_expr {
     char name[FA_NAME_MAX];
-    char *text;
-} fa_named_text;
+    fa_expr *expr;
+} fa_named_expr;
 
 /* One launch of a call. */
 typedef struct fa_family_launch {
     char entry[FA_NAME_MAX];
-    char *threads;
-    char *grid[3];
-    fa_named_text addend[FA_MAX_ADDENDS]; /* of its shared memory */
+    fa_expr *threads;
+    fa_expr *grid[3];
+    fa_named_expr addend[FA_MAX_ADDENDS]; /* of its shared memory */
     int addend_count;
 } fa_family_launch;
 
@@ -81,57 +83,53 @@ struct fa_family {
     int support_count, constraint_count;
     fa_family_launch launch[FA_LAUNCHES_MAX];
     int launch_count;
-    char *registers; /* NULL: no estimate */
-    char *workspace; /* NULL: none */
-    char *counters;  /* NULL: none */
-    char *splits;    /* NULL: 1 */
-    fa_expr *engine;
+    fa_expr *registers; /* NULL: no estimate */
+    fa_expr *workspace; /* NULL: none */
+    fa_expr *counters;  /* NULL: none */
+    fa_expr *splits;    /* NULL: 1 */
 };
 
 /* 229376 -> "229,376" */
 enum { FA_COMMAS_MAX = 32 };
 const char *fa_commas(int64_t number, char buffer[FA_COMMAS_MAX]);
 
-/* A family's part of the space while it is being filled. */
-typedef struct fa_filling {
+/* ---- a point of a family's space (point.c) ----------------------------------------------------*/
+/* The values that the family's expressions read. */
+typedef struct fa_point {
     const fa_family *family;
-    int family_index;
     const fa_gpu *gpu;
-    fa_config preset;        /* the default config */
-    fa_candidate *candidate; /* room for `room`, zeroed */
-    int count, room;
-    bool rows_failed; /* the sentence in diag is already about a row */
-    fa_diag *diag;
-} fa_filling;
+    fa_expr_value value[FA_EXPR_NAMES_MAX];
+} fa_point;
 
-/* Judges one row of the space's query (tunables, lets, constraints, registers, what a call shares, and of each
- * launch threads, grid, addends) into the next candidate: an fa_expr_row, context is an fa_filling. */
-int fa_family_take_row(void *context, const fa_expr_value *value, int count);
+/* The problem, the GPU, and the lets that read no tunable. */
+void fa_point_start(fa_point *ret_point, const fa_family *family, const fa_problem *problem,
+                    const fa_gpu *gpu);
+/* The value of a tunable, and of the lets that read no later one. Tunables are set in their order. */
+void fa_point_set(fa_point *point, int tunable, int32_t value);
+/* All tunables, from a config that has every one. */
+void fa_point_set_all(fa_point *point, const fa_config *config);
 
-/* The shortened query for the launches of many configs on many problems. */
-typedef struct fa_launch_filling {
-    const fa_family *family;
-    int problem_count;
-    const fa_candidate *const *candidate; /* by point of the query */
-    fa_launches *const *launches;         /* of each point, for every problem */
-    bool rows_failed;
-    fa_diag *diag;
-} fa_launch_filling;
-
-/* Takes one row of it (problem, point, what a call shares, and the grid of each launch): an fa_expr_row, context
- * is an fa_launch_filling. */
-int fa_family_take_launches(void *context, const fa_expr_value *value, int count);
+/* Judges the point, whose tunables are all set, into the candidate, whose config is set and which is zero elsewhere.
+ * FA_EMANIFEST when an expression that is needed has no value in its range. */
+int fa_point_judge(const fa_point *point, fa_candidate *candidate, fa_diag *diag);
+/* The launches alone, into *ret_launches, from those that the candidate has for another problem. */
+int fa_point_launches(const fa_point *point, const fa_candidate *candidate,
+                      fa_launches *ret_launches, fa_diag *diag);
 
 /* Reads one manifest into a zeroed family whose operation is set; `where` is its file's name. On failure the caller frees
  * what there is. */
 int fa_family_read(fa_family *family, const char *where, const cJSON *json, fa_diag *diag);
 
-/* Order, levels and what lets read through others from their `uses`; FA_EMANIFEST names a cycle. */
+/* The order and depths of lets, and what they read through others, from their `uses`; FA_EMANIFEST names a cycle. */
 int fa_family_order_lets(fa_family *family, fa_diag *diag);
 
 /* Marks a tunable as one of "run_time", before the lets are ordered; FA_EMANIFEST without the file's name. */
 int fa_family_add_run_time(fa_family *family, const char *name, fa_diag *diag);
 /* Whether an expression that reads these names reads such a tunable, directly or through a let. */
 bool fa_family_at_run_time(const fa_family *family, uint64_t uses);
+
+/* How many tunables must have a value before an expression that reads these names has one; 0: it reads none, directly
+ * or through a let. */
+int fa_family_depth(const fa_family *family, uint64_t uses);
 
 #endif

@@ -63,15 +63,13 @@ int fa_family_order_lets(fa_family *family, fa_diag *diag)
             fa_let *let = &family->let[i];
             if ((done >> i & 1) != 0 || (let->uses & ~done) != 0)
                 continue;
-            let->level = 1;
             for (int j = 0; j < family->let_count; j++) {
                 if ((let->uses >> j & 1) == 0)
                     continue;
-                let->varies = let->varies || family->let[j].varies;
+                if (let->depth < family->let[j].depth)
+                    let->depth = family->let[j].depth;
                 let->sized = let->sized || family->let[j].sized;
                 let->run_time = let->run_time || family->let[j].run_time;
-                if (let->level <= family->let[j].level)
-                    let->level = family->let[j].level + 1;
             }
             done |= (uint64_t)1 << i;
             family->order[placed++] = i;
@@ -105,4 +103,17 @@ bool fa_family_at_run_time(const fa_family *family, uint64_t uses)
     for (int i = 0; i < family->let_count; i++)
         found = found || ((uses >> i & 1) != 0 && family->let[i].run_time);
     return found;
+}
+
+int fa_family_depth(const fa_family *family, uint64_t uses)
+{
+    int depth = 0;
+    uses >>= family->given.count;
+    for (int i = 0; i < family->tunable_count; i++)
+        depth = (uses >> i & 1) != 0 ? i + 1 : depth;
+    uses >>= family->tunable_count;
+    for (int i = 0; i < family->let_count; i++)
+        if ((uses >> i & 1) != 0 && depth < family->let[i].depth)
+            depth = family->let[i].depth;
+    return depth;
 }

@@ -137,7 +137,7 @@ static int read_tunables(struct fa_manifest_reader *r)
 {
     const cJSON *tunables;
     int64_t product = 1;
-    char buffer[FA_COMMAS_MAX];
+    char buffer[FA_COMMAS_MAX], most[FA_COMMAS_MAX];
     int rc =
         fa_manifest_member(r, "tunables", true, cJSON_IsObject, "an object of arrays", &tunables);
     if (rc != 0)
@@ -152,10 +152,10 @@ static int read_tunables(struct fa_manifest_reader *r)
         if (rc != 0)
             return rc;
         product *= domain->count;
-        if (product > FA_SPACE_MAX)
-            return fa_manifest_fault(r,
-                                     "the domains up to %s make a space of %s configs: at most %d",
-                                     domain->name, fa_commas(product, buffer), FA_SPACE_MAX);
+        if (product > FA_SPACE_POINTS_MAX)
+            return fa_manifest_fault(
+                r, "the domains up to %s make a space of %s configs: at most %s", domain->name,
+                fa_commas(product, buffer), fa_commas(FA_SPACE_POINTS_MAX, most));
     }
     return product > 0 && r->family->tunable_count > 0
                ? 0
@@ -190,41 +190,27 @@ static int read_lets(struct fa_manifest_reader *r)
     for (const cJSON *item = lets != NULL ? lets->child : NULL; item != NULL; item = item->next) {
         if (f->let_count == FA_MAX_LETS)
             return fa_manifest_fault(r, "more than %d lets", FA_MAX_LETS);
-        fa_let *let = &f->let[f->let_count++];
-        snprintf(place, sizeof place, "let %.40s", item->string);
         rc = fa_manifest_add_name(r, item->string, "\"let\"");
-        if (rc == 0)
-            rc = fa_manifest_take_text(r, item, place, &let->text);
         if (rc != 0)
             return rc;
-        snprintf(let->name, sizeof let->name, "%s", item->string);
+        snprintf(f->let[f->let_count++].name, FA_NAME_MAX, "%s", item->string);
     }
-    rc = fa_expr_names(f->engine, r->name, r->name_count, r->diag);
-    if (rc == 0)
-        rc = read_run_time(r);
-    for (int i = 0; i < f->let_count && rc == 0; i++) {
-        uint64_t uses = 0;
-        snprintf(place, sizeof place, "let %s", f->let[i].name);
-        rc = fa_manifest_check_text(r, f->let[i].text, place, &uses);
-        f->let[i].uses = uses >> (f->given.count + f->tunable_count);
-        f->let[i].sized = (uses & f->given.sized) != 0;
-        f->let[i].varies = ((uses >> f->given.count) & ((1u << f->tunable_count) - 1)) != 0;
-        f->let[i].run_time = f->let[i].run_time || fa_family_at_run_time(f, uses);
+    rc = read_run_time(r);
+    const cJSON *item = lets != NULL ? lets->child : NULL;
+    for (int i = 0; i < f->let_count && rc == 0; i++, item = item->next) {
+        fa_let *let = &f->let[i];
+        snprintf(place, sizeof place, "let %s", let->name);
+        if ((rc = fa_manifest_take(r, item, place, &let->expr)) != 0)
+            break;
+        uint64_t uses = fa_expr_uses(let->expr);
+        let->uses = uses >> (f->given.count + f->tunable_count);
+        let->sized = (uses & f->given.sized) != 0;
+        let->depth = fa_family_depth(f, uses);
+        let->run_time = fa_family_at_run_time(f, uses);
     }
     if (rc == 0 && (rc = fa_family_order_lets(f, r->diag)) != 0)
         return fa_fail_in(r->diag, rc, "%s", r->where);
     return rc;
-}
-
-/* Does an expression read a tunable, directly or through a let? */
-static bool varies(const fa_family *f, uint64_t uses)
-{
-    uint64_t tunables = (((uint64_t)1 << f->tunable_count) - 1) << f->given.count;
-    bool found = (uses & tunables) != 0;
-    for (int i = 0; i < f->let_count; i++)
-        if ((uses >> (f->given.count + f->tunable_count + i) & 1) != 0)
-            found = found || f->let[i].varies;
-    return found;
 }
 
 /* What a rule is about: a config that does not hold to it is impossible, exceeds the shared memory or
@@ -260,7 +246,6 @@ static int read_requires(struct fa_manifest_reader *r, const char *key, bool may
     if (rc != 0 || array == NULL)
         return rc;
     for (const cJSON *item = array->child; item != NULL && rc == 0; item = item->next) {
-        uint64_t uses = 0;
         const char *why = NULL;
         if (*ret_count == FA_MAX_REQUIRES)
             return fa_manifest_fault(r, "\"%s\" has more than %d entries", key, FA_MAX_REQUIRES);
@@ -277,11 +262,11 @@ static int read_requires(struct fa_manifest_reader *r, const char *key, bool may
                 FA_MANIFEST_WHY_MAX);
         if ((require->why = strdup(why)) == NULL)
             return fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
-        rc = fa_manifest_take_text(r, cJSON_GetObjectItemCaseSensitive(item, "require"), place,
-                                   &require->text);
+        rc = fa_manifest_take(r, cJSON_GetObjectItemCaseSensitive(item, "require"), place,
+                              &require->expr);
         if (rc == 0)
-            rc = fa_manifest_check_text(r, require->text, place, &uses);
-        if (rc == 0 && !may_vary && varies(r->family, uses))
+            require->depth = fa_family_depth(r->family, fa_expr_uses(require->expr));
+        if (rc == 0 && !may_vary && require->depth > 0)
             rc = fa_manifest_fault(
                 r, "%s reads a tunable: it may read the problem and the GPU only", place);
     }
@@ -301,15 +286,12 @@ static int read_defaults(struct fa_manifest_reader *r)
         rc = fa_manifest_check_keys(r, defaults, "\"default\"", names);
     for (int i = 0; i < r->family->tunable_count && rc == 0; i++) {
         fa_domain *domain = &r->family->tunable[i];
-        uint64_t uses = 0;
         const cJSON *item = cJSON_GetObjectItemCaseSensitive(defaults, domain->name);
         snprintf(place, sizeof place, "default %s", domain->name);
         if (item == NULL)
             return fa_manifest_fault(r, "%s is missing", place);
-        rc = fa_manifest_take_text(r, item, place, &domain->preset);
-        if (rc == 0)
-            rc = fa_manifest_check_text(r, domain->preset, place, &uses);
-        if (rc == 0 && varies(r->family, uses))
+        rc = fa_manifest_take(r, item, place, &domain->preset);
+        if (rc == 0 && fa_family_depth(r->family, fa_expr_uses(domain->preset)) > 0)
             rc = fa_manifest_fault(
                 r, "%s reads a tunable: it may read the problem and the GPU only", place);
     }
@@ -366,6 +348,5 @@ int fa_family_read(fa_family *family, const char *where, const cJSON *json, fa_d
 {
     struct fa_manifest_reader reader = {
         .family = family, .json = json, .where = where, .diag = diag};
-    int rc = fa_expr_open(&family->engine, diag);
-    return rc == 0 ? read_manifest(&reader) : rc;
+    return read_manifest(&reader);
 }

@@ -3,7 +3,7 @@
  * Kernel families: a manifest (NAME.json) and a template (NAME.cu), built in or from a directory,
  * and what follows from them for one problem on one GPU: the space, each config with its budget.
  *
- * May be used by: tuner, engine. May use: base, in-memory SQLite (the expression engine).
+ * May be used by: tuner, engine. May use: base.
  * A manifest may be hostile: size, depth, counts, cycles and the size of the space are bounded,
  * expressions can call nothing but arithmetic, and every result is range-checked.
  */
@@ -83,7 +83,12 @@ int fa_family_supports(const fa_family *family, const fa_problem *problem, const
                        fa_diag *diag);
 
 /* ---- the space ------------------------------------------------------------------------------*/
-enum { FA_MAX_ADDENDS = 12, FA_MAX_LETS = 24, FA_SPACE_MAX = 20000 };
+enum {
+    FA_MAX_ADDENDS = 12,
+    FA_MAX_LETS = 24,
+    FA_SPACE_MAX = 20000 /* configs that a space keeps */
+};
+#define FA_SPACE_POINTS_MAX INT64_C(1000000000000) /* of a family's domains */
 
 typedef struct fa_addend {
     char name[FA_NAME_MAX];
@@ -109,14 +114,15 @@ typedef struct fa_candidate {
 typedef struct fa_space {
     fa_candidate *candidate;
     int count;
+    int64_t left_out;  /* configs that break a constraint, of a space larger than FA_SPACE_MAX */
     int survivors;     /* PENDING */
     int default_index; /* the default config of the family listed last that supports it; -1: none */
 } fa_space;
 
 /* The whole space of every supporting family, in a fixed order; where a family with an architecture
  * suffix supports the problem, of such families only. FA_ENOTSUP when no family serves
- * (the sentence gives each family's reason); FA_EMANIFEST for a space beyond FA_SPACE_MAX, an
- * unknown name, a cycle, or an expression without an integer value. */
+ * (the sentence gives each family's reason); FA_EMANIFEST where more than FA_SPACE_MAX configs hold
+ * to the constraints, or an expression has no integer value. */
 int fa_space_enumerate(const fa_family_list *families, const fa_problem *problem, const fa_gpu *gpu,
                        fa_space *ret_space, fa_diag *diag);
 void fa_space_free(fa_space *space);

@@ -15,13 +15,11 @@
 /* One expression of the launch: threads, registers, an addend, a side of the grid. *ret_run_time becomes
  * true when it reads what is known at run time only. */
 static int read_expression(struct fa_manifest_reader *r, const cJSON *item, const char *place,
-                           char **ret_text, bool *ret_run_time)
+                           fa_expr **ret_expr, bool *ret_run_time)
 {
-    uint64_t uses = 0;
-    int rc = fa_manifest_take_text(r, item, place, ret_text);
-    if (rc == 0)
-        rc = fa_manifest_check_text(r, *ret_text, place, &uses);
-    *ret_run_time = *ret_run_time || (rc == 0 && fa_family_at_run_time(r->family, uses));
+    int rc = fa_manifest_take(r, item, place, ret_expr);
+    *ret_run_time =
+        *ret_run_time || (rc == 0 && fa_family_at_run_time(r->family, fa_expr_uses(*ret_expr)));
     return rc;
 }
 
@@ -41,10 +39,10 @@ static int read_addends(struct fa_manifest_reader *r, const cJSON *addends, cons
         for (int i = 0; i < launch->addend_count; i++)
             if (strcmp(launch->addend[i].name, item->string) == 0)
                 return fa_manifest_fault(r, "%s: \"%s\" stands twice", place, item->string);
-        fa_named_text *addend = &launch->addend[launch->addend_count++];
+        fa_named_expr *addend = &launch->addend[launch->addend_count++];
         snprintf(addend->name, sizeof addend->name, "%s", item->string);
         snprintf(where, sizeof where, "%s %s", place, item->string);
-        rc = read_expression(r, item, where, &addend->text, ret_run_time);
+        rc = read_expression(r, item, where, &addend->expr, ret_run_time);
     }
     return rc;
 }

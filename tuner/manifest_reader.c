@@ -61,8 +61,8 @@ int fa_manifest_member(const struct fa_manifest_reader *r, const char *key, bool
     return is(*ret) ? 0 : fa_manifest_fault(r, "\"%s\" must be %s", key, type);
 }
 
-int fa_manifest_take_text(const struct fa_manifest_reader *r, const cJSON *item, const char *place,
-                          char **ret_text)
+int fa_manifest_take(const struct fa_manifest_reader *r, const cJSON *item, const char *place,
+                     fa_expr **ret_expr)
 {
     char number[32];
     const char *text = number;
@@ -74,14 +74,7 @@ int fa_manifest_take_text(const struct fa_manifest_reader *r, const cJSON *item,
     } else {
         return fa_manifest_fault(r, "%s must be an expression (a string) or an integer", place);
     }
-    *ret_text = strdup(text);
-    return *ret_text != NULL ? 0 : fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
-}
-
-int fa_manifest_check_text(const struct fa_manifest_reader *r, const char *text, const char *place,
-                           uint64_t *ret_uses)
-{
-    int rc = fa_expr_check(r->family->engine, text, ret_uses, r->diag);
+    int rc = fa_expr_parse(text, r->name, r->name_count, ret_expr, r->diag);
     return rc == 0 ? 0 : fa_fail_in(r->diag, rc, "%s: %s", r->where, place);
 }
 

@@ -37,12 +37,9 @@ int fa_manifest_check_keys(const struct fa_manifest_reader *r, const cJSON *obje
 int fa_manifest_member(const struct fa_manifest_reader *r, const char *key, bool required,
                        cJSON_bool (*is)(const cJSON *), const char *type, const cJSON **ret);
 
-/* An expression is a string or a plain integer; it is checked elsewhere. Caller owns *ret_text. */
-int fa_manifest_take_text(const struct fa_manifest_reader *r, const cJSON *item, const char *place,
-                          char **ret_text);
-
-int fa_manifest_check_text(const struct fa_manifest_reader *r, const char *text, const char *place,
-                           uint64_t *ret_uses);
+/* Parses an expression, a string or a plain integer, over the names so far; `place` is for the sentence. */
+int fa_manifest_take(const struct fa_manifest_reader *r, const cJSON *item, const char *place,
+                     fa_expr **ret_expr);
 
 int fa_manifest_add_name(struct fa_manifest_reader *r, const char *name, const char *place);
 

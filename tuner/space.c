@@ -3,11 +3,13 @@
  * The space of a problem on a GPU: every config of every family that serves it, each with its
  * threads, grid, shared memory and lets, or with the reason why it ends before compiling.
  *
- * Workload: one query per family (space_query.c) over at most FA_SPACE_MAX rows.
+ * Workload: some thousand configs a family; spaces beyond FA_SPACE_MAX keep only what holds to all constraints, and a
+ * walk over them leaves a branch at the first tunable that breaks one.
  * Invariant: configs come in the order of the domains, the last tunable fastest.
  */
-#include "space_query.h"
+#include "family.h"
 
+#include "buf.h"
 #include "error.h"
 #include "problem.h"
 
@@ -15,31 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what does not depend on tunables: supports and the default -----------------------------*/
-struct fixed_row {
-    fa_expr_value value[FA_MAX_REQUIRES + FA_MAX_TUNABLES];
-    int count;
-};
-
-static int keep_row(void *context, const fa_expr_value *value, int count)
-{
-    struct fixed_row *row = context;
-    memcpy(row->value, value, (size_t)count * sizeof *value);
-    row->count = count;
-    return 0;
-}
-
-/* Runs one row over the given names: the supports, or the default of every tunable. */
-static int run_fixed(const fa_family *f, bool supports, const fa_problem *problem,
-                     const fa_gpu *gpu, struct fixed_row *ret_row, fa_diag *diag)
-{
-    fa_buf sql = {0};
-    fa_query_fixed(&sql, f, supports, problem, gpu);
-    int rc = sql.failed ? fa_fail(diag, FA_ENOMEM, "out of memory")
-                        : fa_expr_run(f->engine, sql.data, keep_row, ret_row, diag);
-    fa_buf_free(&sql);
-    return rc == 0 ? 0 : fa_fail_in(diag, rc, "%s.json", f->name);
-}
+/* A walk ends with an error after so many steps of expressions: a few seconds. */
+static const int64_t steps_max = 1000000000;
 
 /* A feature away from its default that the manifest does not take. */
 static int refuse_untaken(const fa_family *f, const fa_problem *problem, fa_diag *diag)
@@ -65,88 +44,148 @@ static bool is_for(const fa_family *f, const fa_gpu *gpu)
 int fa_family_supports(const fa_family *f, const fa_problem *problem, const fa_gpu *gpu,
                        fa_diag *diag)
 {
-    struct fixed_row row = {.count = 0};
     if (fa_operation_of(problem) != f->operation)
         return fa_fail(diag, FA_ENOTSUP, "%s is a kernel of %s", f->name, f->operation->title);
     if (!is_for(f, gpu))
         return fa_fail(diag, FA_ENOTSUP, "%s needs a GPU of sm_%d to sm_%d; %s is sm_%d", f->name,
                        f->sm_min, f->sm_max, gpu->name, gpu->sm);
     int rc = refuse_untaken(f, problem, diag);
-    if (rc == 0 && f->support_count > 0)
-        rc = run_fixed(f, true, problem, gpu, &row, diag);
-    for (int i = 0; i < row.count && rc == 0; i++) {
-        const char *why = fa_expr_fault(row.value[i]);
-        if (why != NULL)
-            rc = fa_fail(diag, FA_EMANIFEST, "%s.json: supports[%d] %s", f->name, i, why);
-        else if (row.value[i].integer == 0)
-            rc = fa_fail(diag, FA_ENOTSUP, "%s: %s", f->name, f->support[i].why);
+    if (rc != 0 || f->support_count == 0)
+        return rc;
+    fa_point point;
+    fa_point_start(&point, f, problem, gpu);
+    for (int i = 0; i < f->support_count; i++) {
+        fa_expr_value value = fa_expr_evaluate(f->support[i].expr, point.value);
+        int holds = fa_expr_truth(value);
+        if (holds < 0)
+            return fa_fail(diag, FA_EMANIFEST, "%s.json: supports[%d] %s", f->name, i,
+                           fa_expr_fault(value));
+        if (holds == 0)
+            return fa_fail(diag, FA_ENOTSUP, "%s: %s", f->name, f->support[i].why);
     }
-    return rc;
+    return 0;
 }
 
-/* The default config for this problem; FA_EMANIFEST when it lies outside the domains. */
-static int default_config(const fa_family *f, const fa_problem *problem, const fa_gpu *gpu,
-                          fa_config *ret_config, fa_diag *diag)
+static bool in_domain(const fa_domain *domain, int64_t value)
 {
-    struct fixed_row row = {.count = 0};
+    for (int i = 0; i < domain->count; i++)
+        if (domain->value[i] == value)
+            return true;
+    return false;
+}
+
+/* The default config; FA_EMANIFEST when it lies outside the domains. */
+static int default_config(const fa_point *point, fa_config *ret_config, fa_diag *diag)
+{
+    const fa_family *f = point->family;
     fa_config config = {.count = f->tunable_count};
     memcpy(config.family, f->name, sizeof config.family);
-    int rc = run_fixed(f, false, problem, gpu, &row, diag);
-    for (int i = 0; i < row.count && rc == 0; i++) {
+    for (int i = 0; i < f->tunable_count; i++) {
         const fa_domain *domain = &f->tunable[i];
-        const char *why = fa_expr_fault(row.value[i]);
-        bool found = false;
+        fa_expr_value value = fa_expr_evaluate(domain->preset, point->value);
+        const char *why = fa_expr_fault(value);
         if (why != NULL)
             return fa_fail(diag, FA_EMANIFEST, "%s.json: default %s %s", f->name, domain->name,
                            why);
-        for (int j = 0; j < domain->count; j++)
-            found = found || domain->value[j] == row.value[i].integer;
-        if (!found)
+        if (!in_domain(domain, value.integer))
             return fa_fail(diag, FA_EMANIFEST,
                            "%s.json: default %s is %lld, which is not in its domain", f->name,
-                           domain->name, (long long)row.value[i].integer);
+                           domain->name, (long long)value.integer);
         memcpy(config.tunable[i].name, domain->name, FA_NAME_MAX);
-        config.tunable[i].value = (int32_t)row.value[i].integer;
+        config.tunable[i].value = (int32_t)value.integer;
     }
-    if (rc == 0)
-        *ret_config = config;
-    return rc;
+    *ret_config = config;
+    return 0;
 }
 
 /* ---- the space -----------------------------------------------------------------------------*/
-static int domain_product(const fa_family *f)
+static int64_t domain_product(const fa_family *f)
 {
-    int product = 1;
+    int64_t product = 1;
     for (int i = 0; i < f->tunable_count; i++)
-        product *= f->tunable[i].count; /* at most FA_SPACE_MAX: checked on loading */
+        product *= f->tunable[i].count; /* at most FA_SPACE_POINTS_MAX: checked on loading */
     return product;
 }
 
-/* Runs the family's query for all configs, or for those given, into filling->candidate. */
-static int fill_space(fa_filling *filling, const fa_problem *problem,
-                      const fa_config *const *config)
+/* A walk over the points of one family. */
+struct walk {
+    fa_point point;
+    bool prune;               /* leaves out what breaks a constraint */
+    int64_t steps;            /* of expressions, so far */
+    int64_t count;            /* of the points that it came to */
+    fa_config config, preset; /* the point's, the default */
+    int family_index;
+    fa_candidate *candidate; /* room for every point; NULL: they are counted alone */
+    fa_diag *diag;
+};
+
+static int judge(const struct walk *w, const fa_config *config, fa_candidate *candidate)
 {
-    const fa_family *f = filling->family;
-    fa_buf sql = {0};
-    int rc = default_config(f, problem, filling->gpu, &filling->preset, filling->diag);
-    if (rc != 0)
-        return rc;
-    fa_query_space(&sql, f, problem, filling->gpu, config, filling->room);
-    if (sql.failed)
-        rc = fa_fail(filling->diag, FA_ENOMEM, "out of memory");
-    else
-        rc = fa_expr_run(f->engine, sql.data, fa_family_take_row, filling, filling->diag);
-    fa_buf_free(&sql);
-    if (rc != 0 && !filling->rows_failed)
-        return fa_fail_in(filling->diag, rc, "%s.json", f->name);
-    if (rc == 0 && filling->count != filling->room)
-        rc = fa_fail(filling->diag, FA_EMANIFEST, "%s.json: %d configs where domains make %d",
-                     f->name, filling->count, filling->room);
+    candidate->family = w->family_index;
+    candidate->trial.config = *config;
+    candidate->is_default = fa_config_equal(config, &w->preset);
+    return fa_point_judge(&w->point, candidate, w->diag);
+}
+
+/* Breaks the point a constraint that reads `depth` tunables, no less? One without a value may be guarded by another,
+ * which is judged with the whole point. */
+static bool is_broken(struct walk *w, int depth)
+{
+    const fa_family *f = w->point.family;
+    for (int i = 0; i < f->constraint_count; i++) {
+        if (f->constraint[i].depth != depth)
+            continue;
+        w->steps += fa_expr_steps(f->constraint[i].expr);
+        if (fa_expr_truth(fa_expr_evaluate(f->constraint[i].expr, w->point.value)) == 0)
+            return true;
+    }
+    return false;
+}
+
+static int64_t steps_of_lets(const fa_family *f, int depth)
+{
+    int64_t steps = 1;
+    for (int i = 0; i < f->let_count; i++)
+        if (f->let[i].depth == depth)
+            steps += fa_expr_steps(f->let[i].expr);
+    return steps;
+}
+
+static int walk(struct walk *w, int tunable)
+{
+    const fa_family *f = w->point.family;
+    if (tunable == f->tunable_count) {
+        fa_candidate *candidate = w->candidate != NULL ? &w->candidate[w->count] : NULL;
+        w->count++;
+        return candidate != NULL ? judge(w, &w->config, candidate) : 0;
+    }
+    const fa_domain *domain = &f->tunable[tunable];
+    int64_t steps = steps_of_lets(f, tunable + 1);
+    int rc = 0;
+    for (int i = 0; i < domain->count && rc == 0; i++) {
+        w->config.tunable[tunable].value = domain->value[i];
+        fa_point_set(&w->point, tunable, domain->value[i]);
+        w->steps += steps;
+        if (w->steps > steps_max)
+            return fa_fail(w->diag, FA_EMANIFEST,
+                           "%s.json: its space takes too long to walk: let constraints read the "
+                           "first tunables alone, or shorten the domains",
+                           f->name);
+        if (!w->prune || !is_broken(w, tunable + 1))
+            rc = walk(w, tunable + 1);
+    }
     return rc;
 }
 
+static int start_walk(struct walk *w)
+{
+    int rc = default_config(&w->point, &w->preset, w->diag);
+    w->config = w->preset;
+    return rc == 0 && (!w->prune || !is_broken(w, 0)) ? walk(w, 0) : rc;
+}
+
 /* Families written for this very chip, where one serves, come instead of those that newer chips can
- * run too, but for those that say that they compete. Returns the size of the spaces that are left. */
+ * run too, but for those that say that they compete. Returns the points of the spaces that are left. */
 static int64_t prefer_specific(const fa_family_list *families, bool *serves)
 {
     bool specific = false;
@@ -178,12 +217,11 @@ static int fail_refused(const fa_gpu *gpu, const fa_buf *here, const fa_buf *awa
                    gpu->name, here->data, away_count, away_count == 1 ? "is" : "are");
 }
 
-/* Which families serve the problem, and the size of their spaces together. */
+/* Which families serve the problem, and the points of their spaces together. */
 static int choose_families(const fa_family_list *families, const fa_problem *problem,
-                           const fa_gpu *gpu, bool *ret_serves, int *ret_size, fa_diag *diag)
+                           const fa_gpu *gpu, bool *ret_serves, int64_t *ret_points, fa_diag *diag)
 {
     fa_buf here = {0}, away = {0};
-    int64_t size = 0;
     int rc = 0, away_count = 0;
     for (int i = 0; i < families->count && (rc == 0 || rc == FA_ENOTSUP); i++) {
         fa_diag why;
@@ -199,18 +237,11 @@ static int choose_families(const fa_family_list *families, const fa_problem *pro
         }
     }
     if (rc == 0 || rc == FA_ENOTSUP) {
-        size = prefer_specific(families, ret_serves);
-        char number[FA_COMMAS_MAX];
-        rc = 0;
-        if (size == 0)
-            rc = fail_refused(gpu, &here, &away, away_count, diag);
-        else if (size > FA_SPACE_MAX)
-            rc = fa_fail(diag, FA_EMANIFEST, "the families together have %s configs: at most %d",
-                         fa_commas(size, number), FA_SPACE_MAX);
+        *ret_points = prefer_specific(families, ret_serves);
+        rc = *ret_points > 0 ? 0 : fail_refused(gpu, &here, &away, away_count, diag);
     }
     fa_buf_free(&here);
     fa_buf_free(&away);
-    *ret_size = (int)size;
     return rc;
 }
 
@@ -226,32 +257,61 @@ static void count_space(fa_space *space)
     }
 }
 
+/* Walks the spaces of the families that serve: into `candidate`, or to count them (NULL). */
+static int walk_all(const fa_family_list *families, const bool *serves, const struct walk *how,
+                    const fa_problem *problem, fa_candidate *candidate, int64_t *ret_count)
+{
+    int64_t steps = 0, count = 0;
+    for (int i = 0; i < families->count; i++) {
+        if (!serves[i])
+            continue;
+        struct walk w = *how;
+        fa_point_start(&w.point, families->family[i], problem, how->point.gpu);
+        w.family_index = i;
+        w.candidate = candidate != NULL ? candidate + count : NULL;
+        w.steps = steps;
+        int rc = start_walk(&w);
+        if (rc != 0)
+            return rc;
+        steps = w.steps;
+        count += w.count;
+    }
+    *ret_count = count;
+    return 0;
+}
+
 int fa_space_enumerate(const fa_family_list *families, const fa_problem *problem, const fa_gpu *gpu,
                        fa_space *ret_space, fa_diag *diag)
 {
     fa_space space = {0};
-    int size = 0;
+    int64_t points = 0, count = 0;
+    char number[FA_COMMAS_MAX], kept[FA_COMMAS_MAX], most[FA_COMMAS_MAX];
     bool *serves = calloc((size_t)families->count + 1, sizeof *serves);
     if (serves == NULL)
         return fa_fail(diag, FA_ENOMEM, "space: out of memory");
-    int rc = choose_families(families, problem, gpu, serves, &size, diag);
-    if (rc == 0) {
-        space.candidate = calloc((size_t)size, sizeof *space.candidate);
-        if (space.candidate == NULL)
-            rc = fa_fail(diag, FA_ENOMEM, "space of %d configs: out of memory", size);
+    struct walk how = {.point = {.gpu = gpu}, .diag = diag};
+    int rc = choose_families(families, problem, gpu, serves, &points, diag);
+    if (rc != 0)
+        goto done;
+    count = points;
+    how.prune = points > FA_SPACE_MAX;
+    if (how.prune && (rc = walk_all(families, serves, &how, problem, NULL, &count)) != 0)
+        goto done;
+    if (count > FA_SPACE_MAX) {
+        rc = fa_fail(diag, FA_EMANIFEST, "of %s configs %s hold to the constraints: at most %s may",
+                     fa_commas(points, number), fa_commas(count, kept),
+                     fa_commas(FA_SPACE_MAX, most));
+        goto done;
     }
-    for (int i = 0; i < families->count && rc == 0; i++) {
-        if (!serves[i])
-            continue;
-        fa_filling filling = {.family = families->family[i],
-                              .family_index = i,
-                              .gpu = gpu,
-                              .candidate = space.candidate + space.count,
-                              .room = domain_product(families->family[i]),
-                              .diag = diag};
-        rc = fill_space(&filling, problem, NULL);
-        space.count += filling.count;
+    space.left_out = points - count;
+    space.candidate = calloc((size_t)count + 1, sizeof *space.candidate);
+    if (space.candidate == NULL) {
+        rc = fa_fail(diag, FA_ENOMEM, "space of %d configs: out of memory", (int)count);
+        goto done;
     }
+    rc = walk_all(families, serves, &how, problem, space.candidate, &count);
+    space.count = (int)count;
+done:
     free(serves);
     if (rc != 0) {
         fa_space_free(&space);
@@ -276,12 +336,9 @@ static int check_config(const fa_family *f, const fa_config *config, fa_diag *di
     for (int i = 0; i < f->tunable_count; i++) {
         const fa_domain *domain = &f->tunable[i];
         int32_t value = 0;
-        bool found = false;
         if (!fa_config_get(config, domain->name, &value))
             return fa_fail(diag, FA_EINVAL, "config of %s: %s is missing", f->name, domain->name);
-        for (int j = 0; j < domain->count; j++)
-            found = found || domain->value[j] == value;
-        if (!found)
+        if (!in_domain(domain, value))
             return fa_fail(diag, FA_EINVAL, "config of %s: %s is %d, which is not in its domain",
                            f->name, domain->name, value);
     }
@@ -302,21 +359,25 @@ int fa_space_some(const fa_family_list *families, const fa_config *const *config
     if (index == families->count)
         return fa_fail(diag, FA_ENOTFOUND, "there is no kernel family \"%.31s\"", name);
     memset(ret_candidate, 0, (size_t)count * sizeof *ret_candidate);
-    fa_filling filling = {.family = families->family[index],
-                          .family_index = index,
-                          .gpu = gpu,
-                          .candidate = ret_candidate,
-                          .room = count,
-                          .diag = diag};
+    const fa_family *f = families->family[index];
+    struct walk w = {.family_index = index, .diag = diag};
     int rc = 0;
     for (int i = 0; rc == 0 && i < count; i++)
         rc = strcmp(config[i]->family, name) == 0
-                 ? check_config(filling.family, config[i], diag)
+                 ? check_config(f, config[i], diag)
                  : fa_fail(diag, FA_EINVAL, "configs of %.31s and %.31s at once", name,
                            config[i]->family);
     if (rc == 0)
-        rc = fa_family_supports(filling.family, problem, gpu, diag);
-    return rc == 0 ? fill_space(&filling, problem, config) : rc;
+        rc = fa_family_supports(f, problem, gpu, diag);
+    if (rc != 0)
+        return rc;
+    fa_point_start(&w.point, f, problem, gpu);
+    rc = default_config(&w.point, &w.preset, diag);
+    for (int i = 0; rc == 0 && i < count; i++) {
+        fa_point_set_all(&w.point, config[i]);
+        rc = judge(&w, config[i], &ret_candidate[i]);
+    }
+    return rc;
 }
 
 int fa_space_one(const fa_family_list *families, const fa_config *config, const fa_problem *problem,
@@ -330,33 +391,6 @@ int fa_space_one(const fa_family_list *families, const fa_config *config, const 
 }
 
 /* ---- launches for other problems ------------------------------------------------------------*/
-/* The survivors of one family: their configs, and where their launches go. */
-struct survivors {
-    const fa_candidate **candidate;
-    const fa_config **config;
-    fa_launches **launches;
-    int count;
-};
-
-static int run_launches(const fa_family *f, const struct survivors *s, const fa_problem *problem,
-                        int problem_count, const fa_gpu *gpu, fa_diag *diag)
-{
-    fa_launch_filling filling = {.family = f,
-                                 .problem_count = problem_count,
-                                 .candidate = s->candidate,
-                                 .launches = s->launches,
-                                 .diag = diag};
-    fa_buf sql = {0};
-    if (s->count == 0)
-        return 0;
-    fa_query_launches(&sql, f, problem, problem_count, gpu, s->config, s->count);
-    int rc = sql.failed ? fa_fail(diag, FA_ENOMEM, "out of memory")
-                        : fa_expr_run(f->engine, sql.data, fa_family_take_launches, &filling, diag);
-    fa_buf_free(&sql);
-    return rc != 0 && !filling.rows_failed ? fa_fail_in(diag, rc, "%s.json", f->name) : rc;
-}
-
-/* Of a space of thousands a few dozen: each costs some 50 microseconds. */
 static bool may_be_launched(const fa_candidate *candidate)
 {
     fa_status status = candidate->trial.status;
@@ -369,26 +403,21 @@ int fa_space_launches(const fa_family_list *families, const fa_candidate *candid
                       const fa_problem *problem, int problem_count, const fa_gpu *gpu,
                       fa_launches *ret_launches, fa_diag *diag)
 {
-    struct survivors s = {calloc((size_t)count + 1, sizeof *s.candidate),
-                          calloc((size_t)count + 1, sizeof *s.config),
-                          calloc((size_t)count + 1, sizeof *s.launches), 0};
-    int rc = s.candidate == NULL || s.config == NULL || s.launches == NULL
-                 ? fa_fail(diag, FA_ENOMEM, "launches of %d configs: out of memory", count)
-                 : 0;
+    fa_point point;
     memset(ret_launches, 0, (size_t)count * (size_t)problem_count * sizeof *ret_launches);
-    for (int f = 0; f < families->count && rc == 0; f++) {
-        s.count = 0;
-        for (int i = 0; i < count; i++) {
-            if (candidate[i].family != f || !may_be_launched(&candidate[i]))
-                continue;
-            s.candidate[s.count] = &candidate[i];
-            s.config[s.count] = &candidate[i].trial.config;
-            s.launches[s.count++] = &ret_launches[(size_t)i * (size_t)problem_count];
+    for (int f = 0; f < families->count; f++) {
+        for (int p = 0; p < problem_count; p++) {
+            fa_point_start(&point, families->family[f], &problem[p], gpu);
+            for (int i = 0; i < count; i++) {
+                if (candidate[i].family != f || !may_be_launched(&candidate[i]))
+                    continue;
+                fa_point_set_all(&point, &candidate[i].trial.config);
+                int rc = fa_point_launches(&point, &candidate[i],
+                                           &ret_launches[i * problem_count + p], diag);
+                if (rc != 0)
+                    return rc;
+            }
         }
-        rc = run_launches(families->family[f], &s, problem, problem_count, gpu, diag);
     }
-    free(s.candidate);
-    free(s.config);
-    free(s.launches);
-    return rc;
+    return 0;
 }

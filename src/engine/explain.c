@@ -72,16 +72,6 @@ static int add_one(void *context, const fa_trial_record *record)
     return 0;
 }
 
-static int enumerate(fa_tuner *tuner, const fa_problem *problem, const fa_target *target,
-                     fa_space *space, fa_diag *diag)
-{
-    int rc = fa_tuner_begin_spaces(tuner, diag);
-    if (rc == 0)
-        rc = fa_space_enumerate(&tuner->space_families, problem, &target->gpu, space, diag);
-    fa_tuner_end_spaces(tuner);
-    return rc;
-}
-
 /* What an imported winner brought: times, and nothing of how a kernel was compiled but its own, which the space says:
  * an empty one is enumerated for it. */
 static int merge_brought(fa_tuner *tuner, const fa_target *target, fa_space *space, fa_diag *diag)
@@ -97,7 +87,7 @@ static int merge_brought(fa_tuner *tuner, const fa_target *target, fa_space *spa
     if (rc == 0 && brought.count > 0)
         rc = fa_records_answer(&winner, &target->gpu, &answer, diag);
     if (rc == 0 && brought.count > 0 && space->count == 0)
-        rc = enumerate(tuner, &target->problem, target, space, diag);
+        rc = fa_tuner_enumerate(tuner, &target->problem, &target->gpu, space, diag);
     for (size_t i = 0; rc == 0 && i < brought.count; i++) {
         const fa_trial *timed = &brought.record[i].trial;
         fa_candidate *one = find_pending(space, &timed->config);
@@ -148,7 +138,7 @@ static int predict(fa_tuner *tuner, const fa_target *target, fa_space *space, fa
     fa_space asked = {0};
     int rc = fa_problem_equal(&target->asked, &target->problem)
                  ? 0
-                 : enumerate(tuner, &target->asked, target, &asked, diag);
+                 : fa_tuner_enumerate(tuner, &target->asked, &target->gpu, &asked, diag);
     for (int i = 0; rc == 0 && i < space->count; i++) {
         fa_candidate *one = &space->candidate[i], *there = one;
         if (one->trial.status != FA_STATUS_PENDING &&
@@ -177,7 +167,7 @@ static int predict(fa_tuner *tuner, const fa_target *target, fa_space *space, fa
 static int read_space(fa_tuner *tuner, const fa_target *target, fa_space *space, fa_diag *diag)
 {
     struct merging merging = {.space = space};
-    int rc = enumerate(tuner, &target->problem, target, space, diag);
+    int rc = fa_tuner_enumerate(tuner, &target->problem, &target->gpu, space, diag);
     if (rc == 0)
         rc = fa_store_trials_each(tuner->store, &target->scope, merge_one, &merging, diag);
     if (rc == 0 && !merging.any)

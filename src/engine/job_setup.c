@@ -192,17 +192,6 @@ static const char *why_nothing_fits(const fa_space *space)
     return space->count > 0 ? space->candidate[0].trial.reason : "none exist";
 }
 
-static int enumerate_space(fa_job *job)
-{
-    fa_tuner *tuner = job->tuner;
-    int rc = fa_tuner_begin_spaces(tuner, &job->diag);
-    if (rc == 0)
-        rc = fa_space_enumerate(&tuner->space_families, &job->target.problem, &job->target.gpu,
-                                &job->space, &job->diag);
-    fa_tuner_end_spaces(tuner);
-    return rc;
-}
-
 static int set_up_space(fa_job *job)
 {
     fa_diag *diag = &job->diag;
@@ -210,7 +199,8 @@ static int set_up_space(fa_job *job)
     if (rc == 0 && job->plan.count > 0)
         rc = plan_space(job, &job->target.problem, &job->space, diag);
     else if (rc == 0)
-        rc = enumerate_space(job);
+        rc = fa_tuner_enumerate(job->tuner, &job->target.problem, &job->target.gpu, &job->space,
+                                diag);
     if (rc != 0)
         return rc;
     if (job->space.survivors == 0)
@@ -239,12 +229,8 @@ int fa_job_set_up_cases(fa_job *job)
         calloc((size_t)job->space.count * (size_t)job->case_count, sizeof *job->launches);
     if (job->launches == NULL)
         return fa_fail(&job->diag, FA_ENOMEM, "out of memory for %d configs", job->space.count);
-    int rc = fa_tuner_begin_spaces(job->tuner, &job->diag);
-    if (rc == 0)
-        rc = fa_space_launches(&job->tuner->space_families, job->space.candidate, job->space.count,
-                               cases, job->case_count, &job->target.gpu, job->launches, &job->diag);
-    fa_tuner_end_spaces(job->tuner);
-    return rc;
+    return fa_space_launches(&job->tuner->families, job->space.candidate, job->space.count, cases,
+                             job->case_count, &job->target.gpu, job->launches, &job->diag);
 }
 
 /* A default that does not compile tells the most about its family. */

@@ -88,19 +88,16 @@ void fa_tuner_resume(fa_tuner *tuner)
     pthread_mutex_lock(&tuner->work);
 }
 
-int fa_tuner_begin_spaces(fa_tuner *tuner, fa_diag *diag)
+int fa_tuner_enumerate(fa_tuner *tuner, const fa_problem *problem, const fa_gpu *gpu,
+                       fa_space *ret_space, fa_diag *diag)
 {
+    int rc = fa_tuner_families(tuner, diag);
+    if (rc != 0)
+        return rc;
     fa_tuner_pause(tuner);
-    pthread_mutex_lock(&tuner->spaces);
-    return tuner->space_families.count != 0
-               ? 0
-               : fa_families_load(tuner->templates, NULL, &tuner->space_families, diag);
-}
-
-void fa_tuner_end_spaces(fa_tuner *tuner)
-{
-    pthread_mutex_unlock(&tuner->spaces);
+    rc = fa_space_enumerate(&tuner->families, problem, gpu, ret_space, diag);
     fa_tuner_resume(tuner);
+    return rc;
 }
 
 static int open_store(fa_tuner *tuner, bool existing, fa_diag *diag)
@@ -179,7 +176,6 @@ int fa_session_open(const fa_options *options, fa_source_maker *const *makers, i
     pthread_once(&once, watch_forks);
     pthread_mutex_init(&tuner->work, NULL);
     pthread_mutex_init(&tuner->tuning, NULL);
-    pthread_mutex_init(&tuner->spaces, NULL);
     rc = set_up(tuner, &known, makers, count, diag);
     if (rc != 0)
         fa_close(&tuner);
@@ -198,12 +194,10 @@ void fa_close(fa_tuner **tuner)
         t->source[i]->is->close(t->source[i]);
     fa_store_close(&t->store);
     fa_families_free(&t->families);
-    fa_families_free(&t->space_families);
     fa_templates_close(&t->templates);
     fa_driver_close(&t->driver);
     pthread_mutex_destroy(&t->work);
     pthread_mutex_destroy(&t->tuning);
-    pthread_mutex_destroy(&t->spaces);
     free(t);
     *tuner = NULL;
 }

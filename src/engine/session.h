@@ -54,10 +54,6 @@ struct fa_tuner {
     /* Held by the one tune whose workers run, without `work` while it waits: a tune takes all cores. */
     pthread_mutex_t tuning;
 
-    /* Whole spaces take tens of milliseconds and are worked out without `work`, by families of their
-     * own, because a family evaluates for one thread at a time. */
-    pthread_mutex_t spaces;
-    fa_family_list space_families;      /* guarded by `spaces`; in the order of `families` */
     _Atomic(fa_driver *) launch_driver; /* = driver, for the readers */
     bool ignore_system; /* bundles, while the catalogue is predicted anew or a worker measures */
     fa_verification unkept[FA_UNKEPT_MAX]; /* that the store could not keep; the oldest gives way */
@@ -72,14 +68,14 @@ int fa_tuner_check(const fa_tuner *tuner, fa_diag *diag);
 int fa_tuner_check_with(const fa_tuner *tuner, bool given, const char *names, fa_diag *diag);
 int fa_tuner_driver(fa_tuner *tuner, fa_diag *diag); /* opens tuner->driver; `work` is held */
 
-int fa_tuner_families(fa_tuner *tuner, fa_diag *diag); /* loads tuner->families */
+/* Loads tuner->families, which do not change afterwards; `work` is held. */
+int fa_tuner_families(fa_tuner *tuner, fa_diag *diag);
 /* Around whatever takes long in a request that holds `work`: other threads use the tuner meanwhile. */
 void fa_tuner_pause(fa_tuner *tuner);
 void fa_tuner_resume(fa_tuner *tuner);
-/* The same around work with tuner->space_families, which are this thread's until the end. The end is called
- * whatever the begin returned. */
-int fa_tuner_begin_spaces(fa_tuner *tuner, fa_diag *diag);
-void fa_tuner_end_spaces(fa_tuner *tuner);
+/* fa_space_enumerate() of tuner->families, which a large space makes long: paused meanwhile. */
+int fa_tuner_enumerate(fa_tuner *tuner, const fa_problem *problem, const fa_gpu *gpu,
+                       fa_space *ret_space, fa_diag *diag);
 /* What nobody has measured here or in the fleet is then measured, whatever a system bundle says. Takes
  * `work` itself. */
 void fa_tuner_ignore_system(fa_tuner *tuner, bool ignore);

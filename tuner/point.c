@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Judging one row of the space: what a config needs, and the gate at which it ends.
+ * One point of a family's space: the values of its expressions, what its config needs, and what ends it.
  *
- * Invariant: gates come in a fixed order (what is impossible, threads, grid, shared memory, registers, the
- * constraints of what does not fit, those of what does not pay) and only what is judged must have a value,
- * so that an expression may rely on the constraints of what is impossible.
+ * Invariant: what may end a config is judged in a fixed order (what is impossible, threads, grid, shared memory,
+ * registers, the constraints of what does not fit, those of what does not pay) and only what is judged must have a
+ * value, so that an expression may rely on the constraints of what is impossible.
  */
 #include "family.h"
 
@@ -23,20 +23,53 @@ enum {
 
 static const int64_t addend_max = (int64_t)1 << 40;
 
-/* What is being read of a row. */
-struct cursor {
-    const fa_family *family;
+static void set_lets(fa_point *point, int depth)
+{
+    const fa_family *f = point->family;
+    fa_expr_value *let = point->value + f->given.count + f->tunable_count;
+    for (int i = 0; i < f->let_count; i++)
+        if (f->let[f->order[i]].depth == depth)
+            let[f->order[i]] = fa_expr_evaluate(f->let[f->order[i]].expr, point->value);
+}
+
+void fa_point_start(fa_point *ret_point, const fa_family *family, const fa_problem *problem,
+                    const fa_gpu *gpu)
+{
+    fa_given given;
+    fa_given_make(family->operation, family->takes, problem, gpu, &given);
+    *ret_point = (fa_point){.family = family, .gpu = gpu};
+    for (int i = 0; i < given.count; i++)
+        ret_point->value[i] = (fa_expr_value){.kind = FA_EXPR_INTEGER, .integer = given.value[i]};
+    set_lets(ret_point, 0);
+}
+
+void fa_point_set(fa_point *point, int tunable, int32_t value)
+{
+    point->value[point->family->given.count + tunable] =
+        (fa_expr_value){.kind = FA_EXPR_INTEGER, .integer = value};
+    set_lets(point, tunable + 1);
+}
+
+void fa_point_set_all(fa_point *point, const fa_config *config)
+{
+    for (int i = 0; i < point->family->tunable_count; i++) {
+        int32_t value = 0;
+        fa_config_get(config, point->family->tunable[i].name, &value);
+        fa_point_set(point, i, value);
+    }
+}
+
+/* Which expressions are evaluated, and what for. */
+struct judge {
+    const fa_point *point;
     const fa_config *config;
-    const fa_expr_value *value;
-    int at;
     fa_diag *diag;
 };
 
-/* The next integer of the row, in low..high; FA_EMANIFEST names the expression and the config. */
-static int take_number(struct cursor *c, const char *kind, const char *name, int64_t low,
-                       int64_t high, int64_t *ret)
+/* The expression's value, an integer in low..high; FA_EMANIFEST names it and the config. */
+static int check_number(const struct judge *c, fa_expr_value value, const char *kind,
+                        const char *name, int64_t low, int64_t high, int64_t *ret)
 {
-    const fa_expr_value value = c->value[c->at++];
     const char *why = fa_expr_fault(value);
     char text[FA_CONFIG_TEXT_MAX], range[128], a[FA_COMMAS_MAX], b[FA_COMMAS_MAX], n[FA_COMMAS_MAX];
     if (why == NULL && value.integer >= low && value.integer <= high) {
@@ -49,8 +82,17 @@ static int take_number(struct cursor *c, const char *kind, const char *name, int
         why = range;
     }
     fa_config_text(c->config, text);
-    return fa_fail(c->diag, FA_EMANIFEST, "%s.json: %s%s%s %s for %s", c->family->name, kind,
+    return fa_fail(c->diag, FA_EMANIFEST, "%s.json: %s%s%s %s for %s", c->point->family->name, kind,
                    name[0] != 0 ? " " : "", name, why, text);
+}
+
+/* Leaves *ret as it is where the manifest has no such expression. */
+static int take_number(const struct judge *c, const fa_expr *expr, const char *kind,
+                       const char *name, int64_t low, int64_t high, int64_t *ret)
+{
+    return expr == NULL ? 0
+                        : check_number(c, fa_expr_evaluate(expr, c->point->value), kind, name, low,
+                                       high, ret);
 }
 
 static void end_at(fa_candidate *candidate, fa_status status, const char *reason)
@@ -62,19 +104,20 @@ static void end_at(fa_candidate *candidate, fa_status status, const char *reason
 /* The rules in their order. Those of what is possible end the config; of the others, which say what does not
  * fit or does not pay, *ret_later is the first that it does not hold to, NULL for none: the budget, which has
  * numbers, is judged before them. */
-static int judge_constraints(struct cursor *c, fa_candidate *candidate,
+static int judge_constraints(const struct judge *c, fa_candidate *candidate,
                              const fa_require **ret_later)
 {
-    const fa_family *f = c->family;
+    const fa_family *f = c->point->family;
     *ret_later = NULL;
     for (int i = 0; i < f->constraint_count; i++) {
         const fa_require *rule = &f->constraint[i];
         char name[32];
-        int64_t holds = 0;
-        snprintf(name, sizeof name, "[%d]", i);
-        int rc = take_number(c, "constraints", name, INT64_MIN, INT64_MAX, &holds);
-        if (rc != 0)
-            return rc;
+        fa_expr_value value = fa_expr_evaluate(rule->expr, c->point->value);
+        int holds = fa_expr_truth(value);
+        if (holds < 0) {
+            snprintf(name, sizeof name, "[%d]", i);
+            return check_number(c, value, "constraints", name, 0, 1, NULL);
+        }
         if (holds == 0 && rule->ends == FA_STATUS_CONSTRAINT) {
             end_at(candidate, rule->ends, rule->why);
             return 0;
@@ -86,11 +129,12 @@ static int judge_constraints(struct cursor *c, fa_candidate *candidate,
     return 0;
 }
 
-static int take_grid(struct cursor *c, int64_t ret_grid[3])
+static int take_grid(const struct judge *c, const fa_family_launch *launch, int64_t ret_grid[3])
 {
+    static const char *const axis[] = {"x", "y", "z"};
     int rc = 0;
     for (int i = 0; i < 3 && rc == 0; i++)
-        rc = take_number(c, "grid", i == 0 ? "x" : i == 1 ? "y" : "z", 0, INT64_MAX, &ret_grid[i]);
+        rc = take_number(c, launch->grid[i], "grid", axis[i], 0, INT64_MAX, &ret_grid[i]);
     return rc;
 }
 
@@ -145,14 +189,15 @@ static void refuse_budget(fa_candidate *candidate, int64_t bytes, const fa_gpu *
 }
 
 /* Takes the addends of a launch; the candidate keeps those of its first and of what does not fit. */
-static int judge_budget(struct cursor *c, const fa_family_launch *launch, const fa_gpu *gpu,
+static int judge_budget(const struct judge *c, const fa_family_launch *launch, const fa_gpu *gpu,
                         fa_candidate *candidate, fa_launch_shape *shape)
 {
     fa_addend addend[FA_MAX_ADDENDS] = {{{0}, 0}};
     int64_t bytes = 0;
     for (int i = 0; i < launch->addend_count; i++) {
         memcpy(addend[i].name, launch->addend[i].name, FA_NAME_MAX);
-        int rc = take_number(c, "shared_memory", addend[i].name, 0, addend_max, &addend[i].bytes);
+        int rc = take_number(c, launch->addend[i].expr, "shared_memory", addend[i].name, 0,
+                             addend_max, &addend[i].bytes);
         if (rc != 0)
             return rc;
         bytes += addend[i].bytes;
@@ -169,37 +214,41 @@ static int judge_budget(struct cursor *c, const fa_family_launch *launch, const 
 }
 
 /* Takes what all launches of a call share. */
-static int take_call(struct cursor *c, fa_launches *launches)
+static int take_call(const struct judge *c, fa_launches *launches)
 {
+    const fa_family *f = c->point->family;
     int64_t splits = 1;
-    int rc = take_number(c, "workspace", "", 0, addend_max, &launches->workspace_bytes);
+    launches->workspace_bytes = launches->counters = 0;
+    int rc =
+        take_number(c, f->workspace, "workspace", "", 0, addend_max, &launches->workspace_bytes);
     if (rc == 0)
-        rc = take_number(c, "counters", "", 0, INT32_MAX, &launches->counters);
+        rc = take_number(c, f->counters, "counters", "", 0, INT32_MAX, &launches->counters);
     if (rc == 0)
-        rc = take_number(c, "splits", "", 1, INT32_MAX, &splits);
+        rc = take_number(c, f->splits, "splits", "", 1, INT32_MAX, &splits);
     launches->splits = (int32_t)splits;
     return rc;
 }
 
 /* Takes all launches; trial's threads, shared memory and grid are the first one's. */
-static int take_launches(struct cursor *c, const fa_gpu *gpu, fa_candidate *candidate)
+static int take_launches(const struct judge *c, fa_candidate *candidate)
 {
+    const fa_family *f = c->point->family;
     fa_launches *launches = &candidate->launches;
     int64_t registers = 0, grid[3] = {0}, threads = 0;
-    int rc = take_number(c, "registers", "", 0, 1000000, &registers);
+    int rc = take_number(c, f->registers, "registers", "", 0, 1000000, &registers);
     if (rc == 0)
         rc = take_call(c, launches);
     candidate->estimated_registers = (int32_t)registers;
-    for (int i = 0; i < c->family->launch_count && rc == 0; i++) {
+    for (int i = 0; i < f->launch_count && rc == 0; i++) {
         fa_launch_shape *shape = &launches->at[launches->count++];
-        rc = take_number(c, "threads", "", 1, INT32_MAX, &threads);
+        rc = take_number(c, f->launch[i].threads, "threads", "", 1, INT32_MAX, &threads);
         if (rc == 0)
-            rc = take_grid(c, grid);
+            rc = take_grid(c, &f->launch[i], grid);
         if (rc != 0)
             return rc;
         shape->threads = (int32_t)threads;
         judge_launch(candidate, grid, shape);
-        rc = judge_budget(c, &c->family->launch[i], gpu, candidate, shape);
+        rc = judge_budget(c, &f->launch[i], c->point->gpu, candidate, shape);
     }
     candidate->trial.threads = launches->at[0].threads;
     candidate->trial.smem_bytes = launches->at[0].smem_bytes;
@@ -223,12 +272,13 @@ static void judge_registers(fa_candidate *candidate)
     end_at(candidate, FA_STATUS_REGISTERS, reason);
 }
 
-static int take_lets(struct cursor *c, fa_candidate *candidate)
+static int take_lets(const struct judge *c, fa_candidate *candidate)
 {
-    const fa_family *f = c->family;
+    const fa_family *f = c->point->family;
+    const fa_expr_value *let = c->point->value + f->given.count + f->tunable_count;
     for (int i = 0; i < f->let_count; i++) {
         int64_t value = 0;
-        int rc = take_number(c, "let", f->let[i].name, INT32_MIN, INT32_MAX, &value);
+        int rc = check_number(c, let[i], "let", f->let[i].name, INT32_MIN, INT32_MAX, &value);
         if (rc != 0)
             return rc;
         memcpy(candidate->let[i].name, f->let[i].name, FA_NAME_MAX);
@@ -238,62 +288,37 @@ static int take_lets(struct cursor *c, fa_candidate *candidate)
     return 0;
 }
 
-int fa_family_take_row(void *context, const fa_expr_value *value, int count)
+int fa_point_judge(const fa_point *point, fa_candidate *candidate, fa_diag *diag)
 {
-    fa_filling *filling = context;
-    const fa_family *f = filling->family;
-    (void)count;
-    filling->rows_failed = true; /* until this row has passed */
-    if (filling->count == filling->room)
-        return fa_fail(filling->diag, FA_EMANIFEST, "%s.json: more configs than domains make",
-                       f->name);
-    fa_candidate *candidate = &filling->candidate[filling->count++];
-    candidate->family = filling->family_index;
-    candidate->trial.config.count = f->tunable_count;
-    memcpy(candidate->trial.config.family, f->name, FA_NAME_MAX);
-    for (int i = 0; i < f->tunable_count; i++) {
-        memcpy(candidate->trial.config.tunable[i].name, f->tunable[i].name, FA_NAME_MAX);
-        candidate->trial.config.tunable[i].value = (int32_t)value[i].integer;
-    }
-    candidate->is_default = fa_config_equal(&candidate->trial.config, &filling->preset);
-    struct cursor c = {f, &candidate->trial.config, value, f->tunable_count + f->let_count,
-                       filling->diag};
-    struct cursor lets = c;
-    lets.at = f->tunable_count;
+    const struct judge c = {point, &candidate->trial.config, diag};
     const fa_require *later = NULL;
     int rc = judge_constraints(&c, candidate, &later);
     if (rc == 0 && candidate->trial.status == FA_STATUS_PENDING)
-        rc = take_lets(&lets, candidate);
+        rc = take_lets(&c, candidate);
     if (rc == 0 && candidate->trial.status == FA_STATUS_PENDING) {
-        rc = take_launches(&c, filling->gpu, candidate);
+        rc = take_launches(&c, candidate);
         if (rc == 0 && candidate->trial.status == FA_STATUS_PENDING)
             judge_registers(candidate);
     }
     if (rc == 0 && later != NULL && candidate->trial.status == FA_STATUS_PENDING)
         end_at(candidate, later->ends, later->why);
-    filling->rows_failed = rc != 0;
     return rc;
 }
 
-int fa_family_take_launches(void *context, const fa_expr_value *value, int count)
+int fa_point_launches(const fa_point *point, const fa_candidate *candidate,
+                      fa_launches *ret_launches, fa_diag *diag)
 {
-    fa_launch_filling *filling = context;
-    int point = (int)value[1].integer, rc = 0;
-    const fa_candidate *candidate = filling->candidate[point];
-    fa_launches *launches = &filling->launches[point][value[0].integer];
-    struct cursor c = {filling->family, &candidate->trial.config, value, 2, filling->diag};
+    const struct judge c = {point, &candidate->trial.config, diag};
+    fa_launches launches = candidate->launches;
     char reason[128];
-    (void)count;
-    *launches = candidate->launches;
-    filling->rows_failed = true; /* until this row has passed */
-    rc = take_call(&c, launches);
-    for (int i = 0; i < launches->count && rc == 0; i++) {
+    int rc = take_call(&c, &launches);
+    for (int i = 0; i < launches.count && rc == 0; i++) {
         int64_t grid[3] = {0};
-        memset(launches->at[i].grid, 0, sizeof launches->at[i].grid);
-        rc = take_grid(&c, grid);
-        if (rc == 0)
-            set_grid(grid, &launches->at[i], reason, sizeof reason);
+        memset(launches.at[i].grid, 0, sizeof launches.at[i].grid);
+        rc = take_grid(&c, &point->family->launch[i], grid);
+        if (rc == 0) /* one that cannot be launched stays 0 */
+            set_grid(grid, &launches.at[i], reason, sizeof reason);
     }
-    filling->rows_failed = rc != 0;
+    *ret_launches = launches;
     return rc;
 }
