@@ -257,7 +257,7 @@ def odd_arguments_are_refused_with_what_to_pass_instead():
         with open(file, "wb") as written:
             written.write(text)
         refused(fa_tune.Error, "odd.jsonl, line 1 is no problem", lambda: fa_tune.recording.load(file))
-    refused(fa_tune.Error, '--trials "x": use a whole number', lambda: fa_tune.sweep([problem()], trials="x"))
+    refused(fa_tune.ArgumentError, "trials is a whole number, not 'x'", lambda: fa_tune.sweep([problem()], trials="x"))
 
 
 def a_bound_kernel_carries_its_answer():
@@ -288,13 +288,26 @@ def a_sweep_is_its_items():
     tap.equal([one.answer.from_store for one in again], [True])
     refused(fa_tune.Error, 'no GPU called "L5"', lambda: fa_tune.sweep([problem(16)], gpu=["L4", "L5"],
                                                                        progress=False))
-    with_driver, os.environ["FA_TUNE_LIBCUDA"] = os.environ["FA_TUNE_LIBCUDA"], "/nonexistent/libcuda.so.1"
-    try:  # the exit status of a sweep that did not come to an end is 1 too
-        refused(fa_tune.Error, "install the NVIDIA driver, or tune for a GPU that is not here by its name",
-                lambda: fa_tune.sweep([problem(16)], progress=False))
-    finally:
-        os.environ["FA_TUNE_LIBCUDA"] = with_driver
+    events = []
+    fa_tune.sweep([problem(16), problem(32)], gpu=["L4", "l4"], effort="predict", progress=events.append)
+    tap.equal([one["item"]["gpu"] for one in events if one["event"] == "ends"], ["L4", "L4"])
+    found = fa_tune.winners(gpu="l4")
+    assert len(found) >= 2, found
+    tap.equal(repr(found), repr(fa_tune.winners(gpu="NVIDIA L4")))
+    refused(fa_tune.Error, 'no GPU called "L5"', lambda: fa_tune.winners(gpu="L5"))
+
+    def stop(event):
+        raise LookupError("enough")
+    refused(LookupError, "enough", lambda: fa_tune.sweep([problem(40)], progress=stop))
     refused(TypeError, "problems or a grid", lambda: fa_tune.sweep([problem(16)], seq=3))
+
+
+def a_sweep_without_a_driver_says_what_to_do():
+    code = "import fa_tune\nfa_tune.sweep(seq=16, batch=1, heads=2, heads_kv=1, progress=False)"
+    env = {**os.environ, "PYTHONPATH": os.path.join(os.environ["FA_TEST_BUILD"], "python"),
+           "FA_TUNE_LIBCUDA": "/nonexistent/libcuda.so.1"}
+    ended = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, encoding="utf-8")
+    tap.has(ended.stderr, "install the NVIDIA driver, or tune for a GPU that is not here by its name")
 
 
 def an_interrupted_sweep_keeps_what_it_did_and_goes_on():
@@ -481,6 +494,7 @@ tap.main([
     a_bound_kernel_carries_its_answer,
     what_raises_while_a_tune_tells_its_progress_ends_it,
     a_sweep_is_its_items,
+    a_sweep_without_a_driver_says_what_to_do,
     an_interrupted_sweep_keeps_what_it_did_and_goes_on,
     winners_reports_and_findings_are_objects,
     what_is_forgotten_is_told_and_gone,

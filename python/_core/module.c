@@ -7,6 +7,7 @@
 #include "errors.h"
 #include "problem.h"
 #include "session.h"
+#include "store.h"
 #include "tensors.h"
 
 #include "fa_bundle.h"
@@ -53,6 +54,16 @@ static PyMethodDef methods[] = {
      "tune(problem, gpu=None, device=0, effort=\"measure\", again=False, exact=False, progress=None)\n--\n\n"
      "The winner for a problem on a GPU type (gpu=\"L4\", here or not) or a device, as a dict; tuned now "
      "where it is not stored. Nothing is loaded into this process."},
+    {"sweep", store_sweep, METH_VARARGS,
+     "sweep(ask, on_event, on_item)\n--\n\n"
+     "Runs the sweep that the JSON text asks for (fa_service.h) and returns how it stands, as a dict. Calls\n"
+     "on_event(dict) as it goes, and at the end on_item(dict) for every item that is in the local store."},
+    {"winners", store_winners, METH_NOARGS,
+     "winners()\n--\n\nStored winners, newest first, as dicts."},
+    {"doctor", store_doctor, METH_NOARGS,
+     "doctor()\n--\n\nThe doctor's findings: a list of (level, name, text, advice)."},
+    {"gpu_name", store_gpu_name, METH_VARARGS,
+     "gpu_name(name)\n--\n\nA GPU type's name as the catalogue spells it."},
     {"problem", problem_complete, METH_O,
      "problem(fields)\n--\n\nA dict with every field of the problem, checked; defaults where none are given."},
     {"fields_of", problem_fields, METH_O,

@@ -18,7 +18,7 @@ PyObject *policy_recorder;
 
 /* ---- the tuner ------------------------------------------------------------------------------*/
 /* The library may have something to say while the GIL is released. */
-static void note(void *context, const char *sentence)
+void session_note(void *context, const char *sentence)
 {
     (void)context;
     PyGILState_STATE state = PyGILState_Ensure();
@@ -35,7 +35,7 @@ static void note(void *context, const char *sentence)
 static fa_tuner *open_tuner(void)
 {
     fa_diag diag = {{0}};
-    fa_options options = {.size = sizeof options, .log = note};
+    fa_options options = {.size = sizeof options, .log = session_note};
     fa_tuner *made = NULL;
     int rc = fa_open(&options, &made, &diag);
     if (rc != 0) {

@@ -7,6 +7,8 @@
 
 #include "errors.h"
 
+/* Tells a note of the library by the package's logger: an fa_options.log, called without the GIL. */
+void session_note(void *context, const char *sentence);
 /* The tuner, opened when it is first needed. */
 fa_tuner *session_tuner(void);
 /* Another number for every tuner that this process opens: what belongs to one is gone with it. */

@@ -1,68 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The packaged `fa-tune` as a child process: what is long, or reads the whole store, is done there."""
+"""The packaged `fa-tune` as a child process, for a report and for forgetting."""
 import json
-import os
-import signal
 import subprocess
 
 from . import _package
 from ._errors import Error
 
-PATIENCE_S = 5.0  # for a child that was interrupted to end by itself
+
+def run(*arguments):
+    """Runs `fa-tune ARGUMENTS` and returns what it wrote to stdout."""
+    child = subprocess.run([_package.command(), *arguments], stdin=subprocess.DEVNULL, capture_output=True,
+                           encoding="utf-8")
+    if child.returncode != 0:
+        raise Error(_sentence(child.stderr, child.stdout, arguments, child.returncode))
+    return child.stdout
 
 
-def run(*arguments, progress=None, allowed=(0,)):
-    """Runs `fa-tune ARGUMENTS` and returns what it wrote to stdout.
-
-    progress  False: nothing on stderr; else its stderr is ours, live line and all
-    allowed   exit statuses that are an answer
-
-    Ctrl-C stops the child, which keeps what it did, and raises KeyboardInterrupt.
-    """
-    child = subprocess.Popen([_package.command(), *arguments], stdin=subprocess.DEVNULL,
-                             stdout=subprocess.PIPE, encoding="utf-8",
-                             stderr=subprocess.PIPE if progress is False else None)
-    try:
-        told, complaint = child.communicate()
-    except BaseException:
-        _stop(child)
-        raise
-    if child.returncode not in allowed:
-        raise Error(_sentence(complaint, told, arguments, child.returncode))
-    return told
-
-
-def run_json(*arguments, **how):
-    """The document that `fa-tune ARGUMENTS --json` wrote, whose exit status may be that of an answer and of a failure."""
-    told = json.loads(run(*arguments, "--json", **how))
-    if "error" in told:
-        raise Error(_failure(told))
-    return told
-
-
-def _stop(child):
-    """Ends the child as Ctrl-C does: it keeps what it did."""
-    if not _terminal_reaches(child):
-        child.send_signal(signal.SIGINT)
-    try:
-        child.wait(PATIENCE_S)
-    except subprocess.TimeoutExpired:
-        child.terminate()
-        child.wait()
-
-
-def _terminal_reaches(child):
-    """Whether a terminal's Ctrl-C went to the child too; a second one would end it at once."""
-    try:
-        terminal = os.open("/dev/tty", os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        return os.tcgetpgrp(terminal) == os.getpgid(child.pid)
-    except OSError:
-        return False
-    finally:
-        os.close(terminal)
+def run_json(*arguments):
+    """The document that `fa-tune ARGUMENTS --json` wrote."""
+    return json.loads(run(*arguments, "--json"))
 
 
 def _failure(told):
@@ -76,10 +32,9 @@ def _sentence(complaint, told, arguments, status):
         return _failure(json.loads(told))
     except (ValueError, TypeError, LookupError):
         pass
-    lines = [line.partition("fa-tune: ")[2] for line in (complaint or "").splitlines()
+    lines = [line.partition("fa-tune: ")[2] for line in complaint.splitlines()
              if line.startswith("fa-tune: ")]
-    return lines[-1] if lines else "fa-tune %s ended with exit status %d%s" % (
-        arguments[0], status, "" if complaint else ": see what it wrote to stderr")
+    return lines[-1] if lines else "fa-tune %s ended with exit status %d" % (arguments[0], status)
 
 
 def options_of(fields):

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import json
 import os
-import tempfile
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from . import _core
-from ._errors import ArgumentError
+from ._errors import ArgumentError, Error
 from ._problem import Problem, problems_of, restored, shown
 
 
@@ -170,12 +170,16 @@ class SweepItem:
     reason: str
     answer: Answer | None
 
-    def __init__(self, told):
-        self.problem = restored(told["problem"])
-        self.gpu = (told.get("gpu") or {}).get("name")
-        self.state = told["state"]
-        self.reason = told.get("reason") or ""
-        self.answer = Answer(told["answer"]) if told.get("answer") else None
+    def __init__(self, problem, gpu=None):
+        self.problem, self.gpu = problem, gpu
+        self.state, self.reason, self.answer = "pending", "", None
+
+    def _take(self, event):
+        """What an event, or the store, says of it."""
+        self.state, self.reason = event["item"]["state"], event["item"]["reason"]
+        if event["answer"] is not None:
+            self.answer = Answer(event["answer"])
+            self.gpu = self.answer.gpu
 
     def __repr__(self):
         return "%r on %s: %s" % (self.problem, self.gpu,
@@ -190,11 +194,13 @@ class Sweep(tuple[SweepItem, ...]):
     spent: dict[str, Any]
     left: dict[str, Any] | None
 
-    def __new__(cls, told):
-        self = super().__new__(cls, (SweepItem(one) for one in told["items"]))
-        self.state, self.spent = told["sweep"]["state"], told["sweep"]["spent"]
-        self.left = told["sweep"].get("left")
+    def __new__(cls, items, told):
+        self = super().__new__(cls, items)
+        self.state, self.spent, self.left = told["state"], told["spent"], told.get("left")
         return self
+
+    def __reduce__(self):
+        return Sweep, (tuple(self), {"state": self.state, "spent": self.spent, "left": self.left})
 
     def answers(self) -> Winners:
         """The answers of the items that have one."""
@@ -223,7 +229,7 @@ class Report:
     def save(self, path: str | os.PathLike) -> None:
         """Writes it as a page (.html), Markdown (.md), CSV (.csv) or JSON (.json)."""
         from . import _child
-        _child.run("report", "--out", os.fspath(path), *self._options, progress=False)
+        _child.run("report", "--out", os.fspath(path), *self._options)
 
     def __repr__(self):
         rows = []
@@ -334,7 +340,7 @@ kernel = best_kernel
 def sweep(problems: Iterable[Problem | Any] | None = None, *, gpu: str | Iterable[str] | None = None,
           effort: str | None = None, again: bool = False, seconds: float | None = None,
           trials: int | None = None, cost: float | None = None, price: float | None = None,
-          progress: bool | None = None, **grid: Any) -> Sweep:
+          progress: Callable[[dict], Any] | bool | None = None, **grid: Any) -> Sweep:
     """Tunes many problems as one job, which goes on where it was stopped.
 
     fa_tune.sweep(seq=[512, 1024, 2048], head_dim=[64, 128], causal=[False, True], seconds=1800)
@@ -346,11 +352,13 @@ def sweep(problems: Iterable[Problem | Any] | None = None, *, gpu: str | Iterabl
     seconds, trials, cost   budgets for all runs of this sweep together; cost needs price, which is
               money for an hour of the GPU
     effort, again   as in tune()
+    progress  called with a dict for each event (a sweep's in docs/json.md); None: a line on stderr for each item that ends;
+              False: nothing
 
     Returns a fa_tune.Sweep. Ctrl-C raises KeyboardInterrupt, and the same call goes on from there.
-    Raises fa_tune.Error with the command's sentence.
+    Raises fa_tune.Error.
     """
-    from . import _child
+    from ._progress import sweep_on_stderr
     many = {name: value if isinstance(value, (list, tuple, range)) else [value]
             for name, value in grid.items()}
     if problems is None:
@@ -360,27 +368,37 @@ def sweep(problems: Iterable[Problem | Any] | None = None, *, gpu: str | Iterabl
     problems = problems_of(problems)
     if not problems:
         raise ArgumentError("there is nothing to sweep: the list of problems, or one of the grid, is empty")
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float, type(None))):
-        raise ArgumentError("seconds is a number, not %s" % shown(seconds))
-    options = _child.options_of({
-        "gpu": _gpu_names(gpu), "effort": effort,
-        "again": again, "time": None if seconds is None else "%gs" % seconds, "trials": trials,
-        "cost": cost, "price": price})
-    with tempfile.TemporaryDirectory(prefix="fa-tune-") as folder:
-        plan = os.path.join(folder, "plan.jsonl")
-        with open(plan, "w", encoding="utf-8") as file:
-            file.writelines(problem.as_json() + "\n" for problem in problems)
-        return Sweep(_child.run_json("sweep", "--plan", plan, *options, progress=progress,
-                                       allowed=(0, 1)))
+    budget = {"seconds": seconds, "trials": trials, "cost": cost, "price": price}
+    for name, value in budget.items():
+        whole = name == "trials"
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int if whole else (int, float))):
+            raise ArgumentError("%s is a %snumber, not %s" % (name, "whole " if whole else "", shown(value)))
+    items = [SweepItem(problem, name) for problem in problems for name in _gpu_names(gpu)]
+    ask = {"items": [{"problem": one.problem.as_dict(), "gpu": one.gpu or ""} for one in items],
+           "plan": "%s from Python" % counted(len(problems), "problem"), "again": bool(again),
+           "effort": effort or "measure", "budget": {name: value for name, value in budget.items() if value is not None}}
+    tell = progress if callable(progress) else None if progress is False else sweep_on_stderr()
+
+    def on_event(event):
+        items[event["index"]]._take(event)
+        if tell is not None:
+            tell(event)
+
+    try:
+        return Sweep(items, _core.sweep(json.dumps(ask), on_event, lambda event: items[event["index"]]._take(event)))
+    finally:
+        if hasattr(tell, "close"):
+            tell.close()
 
 
 def _gpu_names(gpu):
+    """The names that are swept; None: the device here."""
     if gpu is None or isinstance(gpu, str):
-        return gpu
+        return [_core.gpu_name(name) for name in gpu.split(",")] if gpu else [None]
     names = list(gpu) if isinstance(gpu, Iterable) else [gpu]
     if not names or not all(isinstance(name, str) for name in names):
         raise ArgumentError("gpu is the name of a GPU's type, such as \"L4\", a list of names, or None, not %s" % shown(gpu))
-    return ",".join(names)
+    return list(dict.fromkeys(map(_core.gpu_name, names)))
 
 
 def report(path: str | os.PathLike | None = None, *, gpu: str | None = None, **fields: Any) -> Report:
@@ -396,7 +414,7 @@ def report(path: str | os.PathLike | None = None, *, gpu: str | None = None, **f
     """
     from . import _child
     options = _child.options_of({"gpu": gpu, **_filter(fields)})
-    told = Report(_child.run_json("report", *options, progress=False), options)
+    told = Report(_child.run_json("report", *options), options)
     if path is not None:
         told.save(path)
     return told
@@ -425,11 +443,13 @@ def winners(*, gpu: str | None = None, **fields: Any) -> Winners:
 
     Needs no GPU and changes nothing.
     """
-    from . import _child
-    told = _child.run_json("show", *_child.options_of({"gpu": gpu}), progress=False)
     wanted = _filter(fields)
-    return Winners(one for one in (Answer(told["answer"]) for told in told["winners"]) if
-                   all(_agrees(one.problem.as_dict(), *one_wanted) for one_wanted in wanted.items()))
+    wanted_gpu = None if gpu is None else _spelled(gpu)
+    found = Winners(one for one in map(Answer, _core.winners()) if wanted_gpu in (None, _spelled(one.gpu)) and
+                    all(_agrees(one.problem.as_dict(), *one_wanted) for one_wanted in wanted.items()))
+    if not found and gpu is not None:
+        _core.gpu_name(gpu)  # a name that nobody knows is a mistake
+    return found
 
 
 def forget(*, gpu: str | None = None, older_than: str | datetime.timedelta | None = None, stale: bool = False,
@@ -460,8 +480,15 @@ def forget(*, gpu: str | None = None, older_than: str | datetime.timedelta | Non
         raise ArgumentError("everything=True forgets all: leave it out, or the arguments that choose" if everything else
                             "say what to forget: gpu=, fields of a problem, older_than=, stale=True or everything=True; "
                             "dry_run=True tells what would go")
-    return Forgotten(_child.run_json("rm", *chosen, *_child.options_of({"all": everything, "dry_run": dry_run}),
-                                     progress=False))
+    return Forgotten(_child.run_json("rm", *chosen, *_child.options_of({"all": everything, "dry_run": dry_run})))
+
+
+def _spelled(gpu):
+    """A GPU's name as the catalogue has it, where it is in there."""
+    try:
+        return _core.gpu_name(gpu)
+    except Error:
+        return gpu.lower()
 
 
 def _agrees(fields, name, value):
@@ -474,6 +501,4 @@ def doctor() -> Doctor:
 
     Returns fa_tune.Doctor, a tuple of fa_tune.Check that is true when nothing failed.
     """
-    from . import _child
-    told = _child.run_json("doctor", progress=False, allowed=(0, 1))
-    return Doctor(Check(**one) for one in told["checks"])
+    return Doctor(Check(*one) for one in _core.doctor())

@@ -36,3 +36,31 @@ class _Line:
 def on_terminal():
     """What draws progress where stderr is a terminal, else None."""
     return _Line() if sys.stderr is not None and sys.stderr.isatty() else None
+
+
+class _Sweep:
+    """A line on stderr for each item that ends."""
+
+    def __init__(self):
+        self.known = 0
+
+    def __call__(self, event):
+        from ._objects import Answer
+        from ._problem import restored
+        if event["event"] == "known":
+            self.known += 1
+        if event["event"] == "ends":
+            sweep, item = event["sweep"], event["item"]
+            if self.known:
+                sys.stderr.write("fa_tune: %d of %d problems were done before\n" % (self.known, sweep["items"]))
+                self.known = 0
+            sys.stderr.write("fa_tune: [%d/%d] %s%s: %s\n" % (
+                sweep["done"] + sweep["failed"], sweep["items"], repr(restored(item["problem"]))[8:-1],
+                " on " + item["gpu"] if item["gpu"] else "",
+                Answer(event["answer"]).time if event["answer"] else "failed: " + item["reason"]))
+            sys.stderr.flush()
+
+
+def sweep_on_stderr():
+    """What tells a sweep's progress, or None where there is no stderr."""
+    return _Sweep() if sys.stderr is not None else None

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sweeps, stored winners and the doctor: see store.h.
+ *
+ * The GIL is released while the library works; its callbacks come on the same thread and take the GIL again. One that
+ * raises, or Ctrl-C, ends the library's call, and the exception is the caller's.
+ */
+#include "store.h"
+
+#include "session.h"
+
+#include <stdlib.h>
+
+/* The library's text as a Python object; `rc` is what writing it returned. */
+static PyObject *parsed(int rc, char *text, const fa_diag *diag)
+{
+    if (rc != 0) {
+        fail_with(rc, diag);
+        return NULL;
+    }
+    PyObject *object = json_loads(text);
+    free(text);
+    return object;
+}
+
+/* Calls the function with `item`, whose reference is taken. Non-zero after an exception. */
+static int tell(PyObject *function, PyObject *item)
+{
+    PyObject *done = item != NULL ? PyObject_CallFunctionObjArgs(function, item, NULL) : NULL;
+    Py_XDECREF(item);
+    Py_XDECREF(done);
+    return done == NULL;
+}
+
+/* Appends `item`, whose reference is taken. Non-zero after an exception. */
+static int append(PyObject *list, PyObject *item)
+{
+    int rc = item != NULL ? PyList_Append(list, item) : -1;
+    Py_XDECREF(item);
+    return rc;
+}
+
+/* ---- sweeps ---------------------------------------------------------------------------------*/
+static int on_sweep(void *context, const fa_sweep_progress *progress)
+{
+    fa_diag diag = {{0}};
+    char *text = NULL;
+    PyGILState_STATE state = PyGILState_Ensure();
+    int stop = PyErr_CheckSignals();
+    if (stop == 0) {
+        int rc = fa_sweep_event_write(progress, &text, &diag);
+        stop = tell(context, parsed(rc, text, &diag));
+    }
+    PyGILState_Release(state);
+    return stop;
+}
+
+/* How the items stand that no event was about. */
+struct items {
+    const fa_sweep *sweep;
+    PyObject *function;
+};
+
+static int on_item(void *context, int32_t index, const fa_sweep_item *item)
+{
+    struct items *items = context;
+    fa_sweep_progress progress = {.event = FA_SWEEP_ITEM_ENDS,
+                                  .sweep = items->sweep,
+                                  .index = index,
+                                  .item = item,
+                                  .left_s = -1};
+    return on_sweep(items->function, &progress);
+}
+
+static int run(fa_tuner *tuner, const fa_sweep_request *request, PyObject *items_function,
+               fa_sweep *ret_sweep, fa_diag *diag)
+{
+    struct items items = {ret_sweep, items_function};
+    PyThreadState *state = session_release();
+    int rc = fa_run_sweep(tuner, request, ret_sweep, diag);
+    if (rc == 0 &&
+        fa_server_location(tuner)[0] == 0) /* a service's events were about all of them */
+        rc = fa_list_sweep_items(tuner, ret_sweep->key, on_item, &items, diag);
+    session_acquire(state);
+    return rc;
+}
+
+PyObject *store_sweep(PyObject *self, PyObject *args)
+{
+    const char *ask;
+    Py_ssize_t size;
+    PyObject *on_event, *on_end;
+    fa_sweep_request request = {.size = sizeof request};
+    fa_sweep_item *items = NULL;
+    fa_sweep sweep = {.items = 0};
+    fa_diag diag = {{0}};
+    char plan[512], *text = NULL;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "s#OO:sweep", &ask, &size, &on_event, &on_end))
+        return NULL;
+    fa_tuner *tuner = session_tuner();
+    if (tuner == NULL)
+        return NULL;
+    int rc = fa_sweep_ask_read(ask, (size_t)size, &request, &items, plan, &diag);
+    if (rc == 0) {
+        request.progress = on_sweep;
+        request.context = on_event;
+        rc = run(tuner, &request, on_end, &sweep, &diag);
+    }
+    free(items);
+    if (rc == 0)
+        rc = fa_sweep_write(&sweep, &text, &diag);
+    return parsed(rc, text, &diag);
+}
+
+/* ---- winners, the doctor --------------------------------------------------------------------*/
+static int on_winner(void *context, const fa_answer *answer)
+{
+    fa_diag diag = {{0}};
+    char *text = NULL;
+    PyGILState_STATE state = PyGILState_Ensure();
+    int stop = PyErr_CheckSignals();
+    if (stop == 0) {
+        int rc = fa_answer_write(answer, &text, &diag);
+        stop = append(context, parsed(rc, text, &diag));
+    }
+    PyGILState_Release(state);
+    return stop;
+}
+
+static int on_check(void *context, const fa_check *check)
+{
+    static const char *const levels[] = {"ok", "warn", "fail"};
+    PyGILState_STATE state = PyGILState_Ensure();
+    int stop = append(context, Py_BuildValue("(ssss)", levels[check->level], check->name,
+                                             check->text, check->advice));
+    PyGILState_Release(state);
+    return stop;
+}
+
+/* Neither makes a store where none is. */
+static int list_winners(PyObject *list, fa_diag *diag)
+{
+    fa_options options = {.size = sizeof options, .existing_store = true, .log = session_note};
+    fa_tuner *tuner = NULL;
+    int rc = fa_open(&options, &tuner, diag);
+    if (rc == 0)
+        rc = fa_list_winners(tuner, on_winner, list, diag);
+    fa_close(&tuner);
+    return rc;
+}
+
+static int list_checks(PyObject *list, fa_diag *diag)
+{
+    fa_options options = {.size = sizeof options};
+    return fa_doctor(&options, on_check, list, diag);
+}
+
+static PyObject *listed(int (*fill)(PyObject *list, fa_diag *diag))
+{
+    fa_diag diag = {{0}};
+    PyObject *list = PyList_New(0);
+    if (list == NULL)
+        return NULL;
+    PyThreadState *state = PyEval_SaveThread();
+    int rc = fill(list, &diag);
+    PyEval_RestoreThread(state);
+    if (rc == 0 && PyErr_Occurred() == NULL)
+        return list;
+    fail_with(rc, &diag);
+    Py_DECREF(list);
+    return NULL;
+}
+
+PyObject *store_winners(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    return listed(list_winners);
+}
+
+PyObject *store_doctor(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    return listed(list_checks);
+}
+
+PyObject *store_gpu_name(PyObject *self, PyObject *args)
+{
+    const char *name;
+    fa_gpu gpu;
+    fa_diag diag = {{0}};
+    (void)self;
+    if (!PyArg_ParseTuple(args, "s:gpu_name", &name))
+        return NULL;
+    int rc = fa_gpu_find(name, &gpu, &diag);
+    if (rc == 0)
+        return PyUnicode_FromString(gpu.name);
+    fail_with(rc, &diag);
+    return NULL;
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sweeps, stored winners and the doctor's findings, as dicts in the form of docs/json.md.
+ */
+#ifndef FA_PYTHON_STORE_H
+#define FA_PYTHON_STORE_H
+
+#include "errors.h"
+
+/* Functions of the module. */
+PyObject *store_sweep(PyObject *self, PyObject *args);
+PyObject *store_winners(PyObject *self, PyObject *unused);
+PyObject *store_doctor(PyObject *self, PyObject *unused);
+PyObject *store_gpu_name(PyObject *self, PyObject *args);
+
+#endif
